@@ -6,7 +6,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=devel
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.release=${VERSION}" -o /lorasim ./cmd/lorasim
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X lorasim/cmd/cli.Release=${VERSION}" -o /lorasim ./cmd/lorasim
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/

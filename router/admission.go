@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"lorasim/internal/settings"
+	"lorasim/trace/settings"
 )
 
 // Admission refuses requests before a policy is asked where to send them: those of

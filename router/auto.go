@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lorasim/internal/settings"
+	"lorasim/trace/settings"
 )
 
 // auto chooses among policies by simulation. It routes and plans as one of its candidates, the

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"lorasim/internal/settings"
 	"lorasim/internal/suggest"
 	"lorasim/internal/textfile"
+	"lorasim/trace/settings"
 )
 
 // explicit sends each adapter to the workers that a table lists for it: of

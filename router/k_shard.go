@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 
-	"lorasim/internal/settings"
+	"lorasim/trace/settings"
 )
 
 // kShard serves each adapter on its shard: the first k usable workers of its

@@ -3,7 +3,7 @@ package router
 import (
 	"math"
 
-	"lorasim/internal/settings"
+	"lorasim/trace/settings"
 )
 
 // planAndRoute is this project's own planner and the router that goes with it.

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"math"
 
-	"lorasim/internal/settings"
+	"lorasim/trace/settings"
 )
 
 // rankAware is the scheduler of CaraServe (Li et al., 2024; later Toppings,

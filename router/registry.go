@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"lorasim/internal/settings"
+	"lorasim/trace/settings"
 )
 
 // Descriptor describes a policy to people and to [New].

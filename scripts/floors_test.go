@@ -15,7 +15,8 @@ var floors = []string{"internal", "trace", "ilp", "router", "sim", "bench", "cmd
 // its row.
 var rooms = map[string][][]string{
 	"sim": {
-		{"sim/profile"},
+		{"sim/tick"},
+		{"sim/profile", "sim/record"},
 		{"sim/event", "sim/autoscale", "sim/kvcache", "sim/oracle", "sim/engine/dlora"},
 		{"sim/lora"},
 		{"sim/engine"},
@@ -34,6 +35,7 @@ var rooms = map[string][][]string{
 		{"bench/study/report"},
 		{"bench/study/advise"},
 
+		{"bench/serving/bearer"},
 		{"bench/serving/emulate", "bench/serving/matrix", "bench/serving/wire"},
 		{"bench/serving/fleet"},
 		{"bench/serving/gateway", "bench/serving/live"},

@@ -8,10 +8,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

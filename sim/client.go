@@ -7,10 +7,10 @@ import (
 	"math"
 
 	"lorasim/internal/heap"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/sim/autoscale"
 	"lorasim/sim/event"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // Elastic is a cluster whose workers join and leave. Config.Workers are all that

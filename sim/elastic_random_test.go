@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/autoscale"
 	"lorasim/sim/engine"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 
 	"pgregory.net/rapid"

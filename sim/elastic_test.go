@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/internal/record"
 	"lorasim/internal/testutil"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/autoscale"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -5,9 +5,9 @@ import (
 	"math"
 	"testing"
 
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

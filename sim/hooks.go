@@ -1,9 +1,9 @@
 package sim
 
 import (
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // Hooks observe a run beside Config.Observer, as net/http/httptrace.ClientTrace observes a request.

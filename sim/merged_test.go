@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -1,10 +1,10 @@
 package sim
 
 import (
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
 	"lorasim/sim/event"
+	"lorasim/sim/tick"
 )
 
 // Precopy ends when what is left takes less time than precopyStop to copy, or after precopyRounds (C. Clark et al.,

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 
 	"pgregory.net/rapid"

@@ -3,9 +3,9 @@ package sim
 import (
 	"fmt"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/sim/event"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // Outage is a time during which a worker is down. It loses its requests and

@@ -6,10 +6,10 @@ import (
 	"math"
 	"slices"
 
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
 	"lorasim/sim/event"
+	"lorasim/sim/tick"
 )
 
 // PlanRecord is what became of one plan.

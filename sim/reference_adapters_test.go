@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 type refAdapter struct {

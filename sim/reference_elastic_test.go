@@ -5,8 +5,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // Joining and leaving in the reference engine: times alone, no scaler.

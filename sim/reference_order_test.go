@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // The reference's order of the queue: it sorts the whole queue whenever it looks

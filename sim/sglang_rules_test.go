@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -26,12 +26,12 @@ import (
 	"slices"
 
 	"lorasim/internal/heap"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -7,10 +7,10 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

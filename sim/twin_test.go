@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

@@ -3,8 +3,8 @@ package sim
 import (
 	"testing"
 
-	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/tick"
 )
 
 // For 2 s 3 requests wait beside 1 that runs, on another worker 2 run; then for 6 s

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/internal/record"
 	"lorasim/internal/testutil"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -1,14 +1,14 @@
 package sim
 
 import (
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
 	"lorasim/sim/engine/sglang"
 	"lorasim/sim/engine/vllm"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

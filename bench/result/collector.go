@@ -8,8 +8,8 @@ import (
 
 	"lorasim/bench/steady"
 	"lorasim/internal/format"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // distribution summarises durations: mean, std and extremes exactly, and the

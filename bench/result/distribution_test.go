@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // numpyCase is a sample and what numpy says of it, all in ticks.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"lorasim/internal/format"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // Endings says how the requests of a run ended.

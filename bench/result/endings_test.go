@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // run is a run of n requests of which those in bad were rejected.

@@ -1,8 +1,8 @@
 package result
 
 import (
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // Counters is what a driver knows beyond the fate of its requests. Zero fields

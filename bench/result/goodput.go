@@ -8,7 +8,7 @@ import (
 
 	"lorasim/bench/stats"
 	"lorasim/internal/format"
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // Goodput is how well a run met an SLO.

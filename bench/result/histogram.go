@@ -3,7 +3,7 @@ package result
 import (
 	"math/bits"
 
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // Histogram counts durations in log-linear bins: below 2^(bits+1) ticks every

@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"lorasim/internal/format"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // Details are the per-request arrays of a JSONL line written with

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 func pointer[T any](v T) *T { return &v }

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // moments keeps the count, the exact sum and sum of squares, and the extremes

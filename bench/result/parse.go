@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"lorasim/internal/format"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // Misplaced is an error in the text of a document of a file: that of a syntax

@@ -1,8 +1,8 @@
 package result
 
 import (
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // perSecond counts what happens in each second of a run, for the two peaks of

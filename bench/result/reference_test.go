@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // slowMetrics computes the metrics as the reference benchmark does, from lists

@@ -25,7 +25,7 @@ import (
 
 	"lorasim/bench/steady"
 	"lorasim/internal/format"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // SLO is a service-level objective: upper limits in milliseconds on the

@@ -3,8 +3,8 @@ package result
 import (
 	"slices"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // Warmup says which part at the start of a run its figures leave out. Figures are of

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // warmRun is a run of 1000 requests at 2 requests/s, with the calls of a simulator or,

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
 	"lorasim/sim"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

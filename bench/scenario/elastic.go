@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"lorasim/internal/settings"
-	"lorasim/internal/tick"
 	"lorasim/sim"
 	"lorasim/sim/autoscale"
+	"lorasim/sim/tick"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // elasticSpec is a parsed Cluster.Elastic: "min=2,max=8,cold_start=60,rule=reactive,target=6", or

@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
-	"lorasim/internal/settings"
-	"lorasim/internal/tick"
 	"lorasim/sim"
 	"lorasim/sim/autoscale"
+	"lorasim/sim/tick"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 func TestParseElastic(t *testing.T) {

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 
-	"lorasim/internal/settings"
 	"lorasim/internal/suggest"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace/azure"
 	"lorasim/trace/lengths"
 	"lorasim/trace/resample"
+	"lorasim/trace/settings"
 	"lorasim/trace/synth"
 )
 

@@ -8,11 +8,11 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"lorasim/internal/settings"
 	"lorasim/internal/yamlerr"
 	"lorasim/router"
 	"lorasim/trace/lengths"
 	"lorasim/trace/resample"
+	"lorasim/trace/settings"
 	"lorasim/trace/synth"
 )
 

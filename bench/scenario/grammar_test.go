@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/internal/settings"
 	"lorasim/internal/testutil"
+	"lorasim/trace/settings"
 )
 
 // Every short form has a mapping, and the scenario that holds it is the same to the byte.

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
 	"lorasim/sim/engine"
+	"lorasim/sim/record"
 )
 
 // remedies are the flags that help where a worker can never serve a request.

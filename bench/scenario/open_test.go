@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
-	"lorasim/internal/settings"
 	"lorasim/internal/testutil"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 func TestDetect(t *testing.T) {

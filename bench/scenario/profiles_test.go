@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/internal/record"
 	"lorasim/sim"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

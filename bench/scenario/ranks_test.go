@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
 	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

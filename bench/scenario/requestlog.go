@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 
 	"lorasim/bench/result/importer"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 	"lorasim/trace"
 	"lorasim/trace/requestlog"
 )

@@ -14,11 +14,11 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
 	"lorasim/internal/atomicfile"
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/oracle"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

@@ -23,12 +23,12 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
-	"lorasim/internal/settings"
 	"lorasim/internal/suggest"
 	"lorasim/internal/textfile"
 	"lorasim/internal/yamlerr"
 	"lorasim/internal/yamlfile"
 	"lorasim/sim/profile"
+	"lorasim/trace/settings"
 )
 
 // Scenario describes a run completely: the same scenario gives the same result.

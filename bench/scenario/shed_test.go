@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // In overload, --shed ttft keeps those that it admits within the limit, and keeps the

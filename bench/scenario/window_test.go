@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"lorasim/internal/settings"
 	"lorasim/trace"
 	"lorasim/trace/lengths"
 	"lorasim/trace/replay"
+	"lorasim/trace/settings"
 	"lorasim/trace/synth"
 )
 

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // BenchmarkDone is the cost of the recorder for each request of a run with four

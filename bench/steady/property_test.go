@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // drawRequest is any request that a driver may report, with times that never came.

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // queue is a queue with one server that serves one request/s on average, and a load

@@ -3,7 +3,7 @@ package steady
 import (
 	"math"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // Recorder counts the requests of a run over time, in bounded memory: a run of any

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"lorasim/internal/testutil"
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

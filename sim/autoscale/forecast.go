@@ -3,7 +3,7 @@ package autoscale
 import (
 	"math"
 
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

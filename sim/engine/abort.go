@@ -1,6 +1,6 @@
 package engine
 
-import "lorasim/internal/record"
+import "lorasim/sim/record"
 
 // Aborted is why requests end that their clients gave up.
 const Aborted = "given up by the client"

@@ -2,11 +2,11 @@ package engine
 
 import (
 	"lorasim/internal/heap"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/lora"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // Batch is the running batch: the requests that decode. All of them get a token at each step, so that what grows is

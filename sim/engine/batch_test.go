@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"lorasim/internal/testutil"
-	"lorasim/internal/tick"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 // What a step has to do with adapters, by hand: adapter 0 is of rank 8, adapter 1 of rank 16, adapter 2 of rank 8.

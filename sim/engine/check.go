@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // Check returns an error if an invariant does not hold. It is for tests, between events.

@@ -3,8 +3,8 @@ package engine
 import (
 	"testing"
 
-	"lorasim/internal/tick"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 // TestCheck breaks one invariant after the other on an engine with a request in each place: 1 and 4 decode, 2 prefills,

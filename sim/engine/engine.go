@@ -24,13 +24,13 @@ import (
 	"fmt"
 	"iter"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/event"
 	"lorasim/sim/kvcache"
 	"lorasim/sim/lora"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

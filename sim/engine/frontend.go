@@ -3,8 +3,8 @@ package engine
 import (
 	"slices"
 
-	"lorasim/internal/tick"
 	"lorasim/sim/event"
+	"lorasim/sim/tick"
 )
 
 // FrontEnd is a server's front end: it hands requests to the engine one after the other, in the order in which they

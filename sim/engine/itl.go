@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // itl knows when the batch's requests saw their latest token: older of them at lastDecode, the others when the

@@ -1,9 +1,9 @@
 package engine
 
 import (
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // Decode steps are not simulated one by one: from the start of a run to its end only tokens grow, so that it is

@@ -3,8 +3,8 @@ package engine
 import (
 	"slices"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // A request is in one place: in the front end, waiting, prefilling (or parked), running, in transit, or it has ended.

@@ -4,11 +4,11 @@ import (
 	"math"
 	"slices"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"lorasim/internal/tick"
 	"lorasim/sim/kvcache"
 	"lorasim/sim/lora"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

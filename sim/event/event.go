@@ -9,7 +9,7 @@ import (
 	"fmt"
 
 	"lorasim/internal/heap"
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // Kind orders the events of an instant: what frees or takes away capacity comes before arrivals, so that

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 func TestOrderWithinAnInstant(t *testing.T) {

@@ -2,7 +2,7 @@
 // LoRAManager, LoRAMemoryPool and the overlap loader of sglang, and LRUCacheLoRAModelManager of vLLM.
 package lora
 
-import "lorasim/internal/tick"
+import "lorasim/sim/tick"
 
 // Adapter is an adapter as a manager knows it, or the base model. That needs no loading; under sglang it takes a slot
 // like an adapter, under vLLM none. The engine keeps Waiting and Decoding.

@@ -3,8 +3,8 @@ package lora
 import (
 	"slices"
 
-	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/tick"
 )
 
 // load is a load beside the steps.

@@ -6,10 +6,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

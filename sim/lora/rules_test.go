@@ -4,10 +4,10 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

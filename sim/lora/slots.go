@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"slices"
 
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -5,11 +5,11 @@ import (
 	"math"
 	"testing"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 	"pgregory.net/rapid"
 )

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"lorasim/internal/testutil"
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 func soundProfile() Profile {

@@ -3,8 +3,8 @@ package profile
 import (
 	"math"
 
-	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/tick"
 )
 
 // Costs is a profile compiled to integer step costs. All methods are pure.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"lorasim/internal/bounds"
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // Laws: how the length of a step follows from what it computes.

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"lorasim/internal/testutil"
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 func lawProfile() Profile {

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"lorasim/internal/testutil"
-	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/tick"
 )
 
 func TestEmbeddedProfilesAreSound(t *testing.T) {

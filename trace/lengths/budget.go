@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"lorasim/internal/settings"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // Budget is a law of max_new_tokens: how many tokens clients ask for at most, which

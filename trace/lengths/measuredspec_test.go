@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/internal/settings"
+	"lorasim/trace/settings"
 )
 
 // A changed preset keeps its promise: a whole workload has the stated means,

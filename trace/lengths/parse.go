@@ -3,7 +3,7 @@ package lengths
 import (
 	"fmt"
 
-	"lorasim/internal/settings"
+	"lorasim/trace/settings"
 )
 
 // lengthsOptions are the options of one kind of lengths.

@@ -21,9 +21,9 @@ import (
 	"sort"
 	"strconv"
 
-	"lorasim/internal/settings"
 	"lorasim/trace"
 	"lorasim/trace/internal/renewal"
+	"lorasim/trace/settings"
 )
 
 // The kinds of draws.

@@ -5,8 +5,8 @@ import (
 	"math"
 	"strings"
 
-	"lorasim/internal/settings"
 	"lorasim/trace/internal/renewal"
+	"lorasim/trace/settings"
 )
 
 // The distributions of the gaps of Arrivals.

@@ -9,10 +9,10 @@ import (
 	"sort"
 	"strings"
 
-	"lorasim/internal/settings"
 	"lorasim/trace"
 	"lorasim/trace/internal/renewal"
 	"lorasim/trace/lengths"
+	"lorasim/trace/settings"
 )
 
 // The kinds of Conversations.

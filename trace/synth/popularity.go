@@ -9,8 +9,8 @@ import (
 	"sort"
 	"strings"
 
-	"lorasim/internal/settings"
 	"lorasim/trace/internal/renewal"
+	"lorasim/trace/settings"
 )
 
 // The kinds of Popularity.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sort"
 
-	"lorasim/internal/record"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 )
 
 // fitEquations fits the knobs to the equations of runs.

@@ -6,8 +6,8 @@ import (
 
 	"lorasim/bench/accuracy/validate"
 	"lorasim/bench/stats"
-	"lorasim/internal/record"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 )
 
 // recordCoefficients are the coefficients that records say something about.

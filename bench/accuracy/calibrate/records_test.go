@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"lorasim/bench/accuracy/validate"
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"lorasim/bench/accuracy/validate"
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

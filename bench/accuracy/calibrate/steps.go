@@ -12,9 +12,9 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 )
 
 // stepCoefficients are those that the times of tokens say something about where

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/internal/record"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 )
 
 // lawTruth is a profile of the law by distinct adapters.

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"lorasim/internal/tick"
 	simengine "lorasim/sim/engine"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 // sglangCase is a case of sglang's scheduler, NAME.json: requests that were all

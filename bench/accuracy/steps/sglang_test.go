@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"lorasim/internal/shareddata"
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // What a running sglang 0.5.23 made of requests that were all there when it

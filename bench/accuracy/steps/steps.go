@@ -19,13 +19,13 @@ import (
 	"strings"
 
 	"lorasim/internal/format"
-	"lorasim/internal/record"
 	"lorasim/internal/textfile"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim"
 	simengine "lorasim/sim/engine"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"lorasim/internal/textfile"
-	"lorasim/internal/tick"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

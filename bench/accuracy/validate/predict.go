@@ -10,10 +10,10 @@ import (
 
 	"lorasim/bench/stats"
 	"lorasim/internal/parallel"
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 	"lorasim/trace/lengths"
 	"lorasim/trace/replay"

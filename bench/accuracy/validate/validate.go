@@ -15,8 +15,8 @@ package validate
 import (
 	"lorasim/bench/stats"
 	"lorasim/internal/figure"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // Metric is one measured number of a run.

@@ -4,9 +4,9 @@ import (
 	"slices"
 
 	"lorasim/bench/accuracy/validate"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // observer collects the figures of a run.

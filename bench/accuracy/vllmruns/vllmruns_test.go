@@ -15,12 +15,12 @@ import (
 	"testing"
 
 	"lorasim/bench/accuracy/validate"
-	"lorasim/internal/record"
 	"lorasim/internal/shareddata"
 	"lorasim/internal/textfile"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 	"lorasim/trace/lengths"
 )

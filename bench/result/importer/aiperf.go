@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // isAIPerf says whether an object is a summary of AIPerf, or of GenAI-Perf before

@@ -14,8 +14,8 @@ import (
 	"lorasim/bench/result"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
-	"lorasim/internal/record"
 	"lorasim/internal/suggest"
+	"lorasim/sim/record"
 )
 
 // readJSON reads a file of JSON objects, each a run or several; the records of

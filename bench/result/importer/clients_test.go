@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
 	"lorasim/internal/shareddata"
+	"lorasim/sim/record"
 )
 
 // block is what a run prints, its rows by their labels.

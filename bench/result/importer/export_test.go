@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // exported is a run of a few requests, one of which failed.

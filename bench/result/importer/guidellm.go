@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

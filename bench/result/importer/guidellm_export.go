@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // summarize is GuideLLM's summary of values, by weights where there are any; its

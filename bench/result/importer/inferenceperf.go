@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // inferencePerf is the summary of inference-perf, summary_lifecycle_metrics.json;

@@ -15,7 +15,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/internal/format"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // logReader walks through a log. Headers of a section (server, client, rate)

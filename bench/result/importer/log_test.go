@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 const head = "============ Serving Benchmark Result ============\n"

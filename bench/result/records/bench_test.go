@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 func benchmarkWrite(b *testing.B, ext string) {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // foreign.parquet was written by hyparquet-writer 0.17 (JavaScript): other column

@@ -30,8 +30,8 @@ import (
 	"slices"
 	"strings"
 
-	"lorasim/internal/record"
 	"lorasim/internal/table"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

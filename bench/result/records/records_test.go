@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"lorasim/internal/record"
 	"lorasim/internal/table"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

@@ -1,8 +1,8 @@
 package series
 
 import (
-	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/tick"
 )
 
 // placer follows the tiers of all adapters. Stays cost memory; when there are

@@ -16,9 +16,9 @@ import (
 	"math"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/sim"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -11,10 +11,10 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lorasim/bench/scenario"
-	"lorasim/internal/record"
 	"lorasim/sim"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"lorasim/internal/guard"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/sim"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

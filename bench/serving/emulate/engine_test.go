@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

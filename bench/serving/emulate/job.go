@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

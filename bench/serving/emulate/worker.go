@@ -22,7 +22,7 @@ import (
 	"strings"
 	"time"
 
-	"lorasim/internal/bearer"
+	"lorasim/bench/serving/bearer"
 	"lorasim/internal/suggest"
 	"lorasim/router"
 	"lorasim/sim"

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"lorasim/internal/bearer"
+	"lorasim/bench/serving/bearer"
 )
 
 // recorder is a worker that notes what reaches it.

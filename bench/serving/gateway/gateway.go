@@ -26,9 +26,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lorasim/bench/serving/bearer"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/wire"
-	"lorasim/internal/bearer"
 	"lorasim/internal/format"
 	"lorasim/trace"
 )

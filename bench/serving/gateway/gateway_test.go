@@ -20,11 +20,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"lorasim/bench/serving/bearer"
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
 	"lorasim/bench/serving/live"
-	"lorasim/internal/bearer"
 	"lorasim/internal/memnet"
 	"lorasim/router"
 	"lorasim/sim"

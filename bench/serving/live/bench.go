@@ -18,9 +18,9 @@ import (
 	"lorasim/bench/serving/fleet"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

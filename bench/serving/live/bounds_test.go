@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"lorasim/bench/serving/fleet"
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

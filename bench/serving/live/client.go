@@ -29,9 +29,9 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/wire"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // reasons counts the requests that did not succeed by reason.

@@ -21,9 +21,9 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/internal/memnet"
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

@@ -18,10 +18,10 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/serving/emulate"
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

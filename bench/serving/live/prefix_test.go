@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 
 	"lorasim/bench/serving/fleet"
-	"lorasim/internal/record"
 	"lorasim/router"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"lorasim/bench/serving/fleet"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // outcome is how an attempt ended.

@@ -15,8 +15,8 @@ import (
 
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/wire"
-	"lorasim/internal/record"
 	"lorasim/router"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"lorasim/bench/serving/fleet"
-	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 

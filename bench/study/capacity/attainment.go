@@ -2,7 +2,7 @@ package capacity
 
 import (
 	"lorasim/bench/result"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // misses ends a run that cannot meet the SLO often enough any more.

@@ -17,10 +17,10 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 	"lorasim/trace/store"
 )

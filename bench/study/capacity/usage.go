@@ -7,10 +7,10 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/internal/format"
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // The things that requests wait for.

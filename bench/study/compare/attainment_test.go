@@ -8,7 +8,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // TestAttainmentOfAdapters: what a run says of its adapters and an SLO is what its

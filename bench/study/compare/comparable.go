@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // apartIn says which runs' values of a metric cannot be compared with the others':

@@ -7,7 +7,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // values are the numbers of a run with a mean latency.

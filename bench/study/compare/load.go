@@ -19,8 +19,8 @@ import (
 	"lorasim/bench/result/importer"
 	"lorasim/bench/result/records"
 	"lorasim/bench/study/sweep"
-	"lorasim/internal/record"
 	"lorasim/internal/textfile"
+	"lorasim/sim/record"
 )
 
 // Load reads runs from files of any kind: result files and JSON lines, logs of

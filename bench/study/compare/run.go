@@ -14,8 +14,8 @@ import (
 	"lorasim/bench/steady"
 	"lorasim/bench/study/sweep"
 	"lorasim/internal/format"
-	"lorasim/internal/record"
 	"lorasim/router"
+	"lorasim/sim/record"
 )
 
 // Run is one column of a comparison: a run, or several of them that differ in

@@ -15,7 +15,7 @@ import (
 	"lorasim/bench/result/importer"
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
-	"lorasim/internal/record"
+	"lorasim/sim/record"
 )
 
 // seeded is a run of two seeds or more with one metric.

@@ -36,12 +36,12 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
-	"lorasim/internal/settings"
 	"lorasim/internal/suggest"
 	"lorasim/internal/textfile"
 	"lorasim/internal/yamlerr"
 	"lorasim/internal/yamlfile"
 	"lorasim/router"
+	"lorasim/trace/settings"
 )
 
 // Spec is what a sweep is to be: a scenario, and what to vary in it. Without

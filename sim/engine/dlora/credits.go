@@ -11,7 +11,7 @@ import (
 	"math"
 	"slices"
 
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // Credits is dLoRA's choice between merged and unmerged execution (B. Wu et al.,

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"lorasim/internal/tick"
+	"lorasim/sim/tick"
 )
 
 // newTestCredits is for three rows, four seats and dLoRA's times of a 7B model:

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"lorasim/internal/tick"
 	"lorasim/sim/engine"
 	"lorasim/sim/lora"
+	"lorasim/sim/tick"
 )
 
 // drainer keeps requests that are passed over for want of a slot from waiting for ever: an adapter whose oldest request

@@ -3,9 +3,9 @@ package sglang
 import (
 	"testing"
 
-	"lorasim/internal/tick"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 // draining returns a scheduler with a drain threshold of 2 s, two adapter slots, and one running request each of

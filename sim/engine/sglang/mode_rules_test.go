@@ -3,9 +3,9 @@ package sglang
 import (
 	"testing"
 
-	"lorasim/internal/tick"
 	"lorasim/sim/engine"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 // Requests of a mode are those in the queue, in the batch and parked, not those in the front end: the scheduler has not

@@ -6,10 +6,10 @@ import (
 	"math"
 	"slices"
 
-	"lorasim/internal/tick"
 	"lorasim/sim/engine"
 	"lorasim/sim/engine/dlora"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 // modes is merged execution: an adapter is added into the model's weights, so that its requests run at the speed of

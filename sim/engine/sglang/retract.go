@@ -1,9 +1,9 @@
 package sglang
 
 import (
-	"lorasim/internal/record"
 	"lorasim/sim/engine"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 )
 
 // retractDecode returns requests to the queue until the next decode step has memory: those with the fewest tokens

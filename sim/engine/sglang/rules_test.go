@@ -5,14 +5,14 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/internal/record"
 	"lorasim/internal/testutil"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
 	"lorasim/sim/engine/dlora"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/internal/tick"
 	"lorasim/sim/engine"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 // What opens a full gate: a new request where it may preempt, the end of a load where the queue's first request may

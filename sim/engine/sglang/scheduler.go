@@ -10,10 +10,10 @@ import (
 	"fmt"
 	"slices"
 
-	"lorasim/internal/tick"
 	"lorasim/sim/engine"
 	"lorasim/sim/kvcache"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 // Scheduler is the scheduler of one engine.

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"testing"
 
-	"lorasim/internal/tick"
 	"lorasim/sim/engine"
 	"lorasim/sim/event"
 	"lorasim/sim/kvcache"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 // A request has at most context_length tokens, and a prompt stays 5 below the longest that memory allows. The budget is

@@ -5,10 +5,10 @@ import (
 	"math"
 	"testing"
 
-	"lorasim/internal/tick"
 	"lorasim/sim/engine"
 	"lorasim/sim/kvcache"
 	"lorasim/sim/profile"
+	"lorasim/sim/tick"
 )
 
 // free leaves so many pages of the KV cache free.

@@ -11,12 +11,12 @@ import (
 	"math"
 	"slices"
 
-	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/sim/engine"
 	"lorasim/sim/kvcache"
 	"lorasim/sim/lora"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // Scheduler is the scheduler of one engine. Requests that decode form the engine's batch, and steps in which nothing

@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/accuracy/calibrate"
+	"lorasim/bench/accuracy/validate"
+	"lorasim/bench/accuracy/vllmruns"
+	"lorasim/bench/result/records"
+	"lorasim/bench/stats"
+	"lorasim/internal/textfile"
+	"lorasim/sim/profile"
+	"lorasim/sim/record"
+)
+
+// calibrateFlags are the arguments of the calibrate command.
+type calibrateFlags struct {
+	start, name, output string
+	hardware, version   string
+	fit                 []string
+	evaluations, folds  int
+
+	records []string
+	holdout float64
+
+	logs, server string
+	concurrency  []int
+
+	table       tableFlags
+	outGroups   string
+	fitGroups   bool
+	kernels     string
+	kernelsKind string
+
+	vllmRuns, tables string
+}
+
+func newCalibrate() *cobra.Command {
+	f := &calibrateFlags{}
+	cmd := &cobra.Command{
+		Use:   "calibrate",
+		Short: "Fit a worker profile to measurements",
+		Long: `Calibrate moves the coefficients of a profile, within bounds, until the
+simulator's predictions agree with what was measured, and says how certain each
+coefficient is. Coefficients that the data cannot determine are held where the
+profile that it starts from has them. The new profile states its errors on data
+that the fit has not seen.
+
+It takes one kind of data: per-request records of a live run (most telling, all
+the more with the times of the tokens), closed-loop blocks of serving-benchmark
+logs, a table of measured runs, or kernel timings of the LoRA backends. With
+--vllm-runs it fits the law by distinct adapters of each model of a table of
+measured hours of vLLM to the runs of use calibration and to timings of steps, and
+writes NAME.yaml for each of them into the folder --output.`,
+		Example: `  lorasim calibrate --records run.parquet --profile llama2-7b-24gb --output mine.yaml
+  lorasim calibrate --records low.jsonl high.jsonl --profile engine.yaml --output mine.yaml
+  lorasim calibrate --logs logs/ --server flashinfer --concurrency 32 --profile analytic:deepseek-v3,h200 --output fitted.yaml
+  lorasim calibrate --runs lora_runs.csv --histograms seed_workload.json --folds 4 --output fitted.yaml
+  lorasim calibrate --kernels kernels.csv --backend triton --output fitted.yaml
+  lorasim calibrate --vllm-runs vllm_lora/runs.csv --output profiles/`,
+	}
+	flags(cmd, "Records",
+		opt(&f.records, "records", nil, "per-request records of a run, `file` (.parquet, .arrow, .csv, .jsonl); of several, separated by commas or spaces"),
+		opt(&f.holdout, "holdout", 0.25, "share of the requests, the last ones, that the fit does not see", ">=0 <1"))
+	flags(cmd, "Logs",
+		opt(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs"),
+		opt(&f.server, "server", "", "only the blocks of this server, as the log names it"),
+		opt(&f.concurrency, "concurrency", nil,
+			"fit the blocks of these concurrencies, predict the others; default: fit all", ">=1 <=1e6"))
+	f.table.add(cmd, 8, "table of measured runs, CSV `file`; rows of use validation are only predicted")
+	flags(cmd, tableHeading,
+		opt(&f.fitGroups, "fit-groups", false, "fit the lengths of the groups too"),
+		opt(&f.outGroups, "output-groups", "", "write the fitted groups to `file`"),
+		opt(&f.folds, "folds", 0, "cross-validate: fit so many times, each time without one part of the runs; 0: do not", ">=0 <=1000"))
+	flags(cmd, "Kernels",
+		opt(&f.kernels, "kernels", "", "kernel timings, CSV `file` with backend, batch_size, max_rank, median_ms"),
+		opt(&f.kernelsKind, "backend", "csgmv", "LoRA backend to fit: csgmv or triton"))
+	flags(cmd, vllmHeading,
+		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
+		opt(&f.tables, "tables", "", "`folder` of latency.csv, kv_capacity.csv and load_times.csv; default: that of the table"))
+	flags(cmd, "Fit",
+		opt(&f.start, "profile", "llama2-7b-24gb",
+			"profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU"),
+		opt(&f.fit, "fit", nil,
+			"coefficients to fit; default: those the data say something about ("+strings.Join(calibrate.Coefficients(), ", ")+")"),
+		opt(&f.evaluations, "evaluations", 0, "simulations of all the data at most; 0: 60 for each coefficient",
+			">=0 <=1e9"))
+	flags(cmd, outputHeading,
+		opt(&f.output, "output", "", "write the fitted profile to `file`; default: print it"),
+		opt(&f.name, "name", "", "name of the fitted profile; default: that of the start with -fitted"),
+		opt(&f.hardware, "hardware", "", "what the data were measured on, as in \"H100 80 GB\"; the profile states it"),
+		opt(&f.version, "engine-version", "",
+			"engine and version of the data, as in \"vLLM 0.8.5\"; the profile states it"),
+		opt(new(bool), "json", false, "print the fit as one JSON object"))
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(f.records) == 0 && len(args) > 0 {
+			return usage(fmt.Errorf("unexpected argument %q: expected files after --records alone", args[0]))
+		}
+		f.records = append(f.records, args...)
+		if err := onlyOne("expected one of --records, --logs, --runs, --kernels and --vllm-runs",
+			strings.Join(f.records, ","), f.logs, f.table.runs, f.kernels, f.vllmRuns); err != nil {
+			return err
+		}
+		for _, name := range f.fit {
+			if err := oneOf("fit", "coefficient", name, calibrate.Coefficients()); err != nil {
+				return err
+			}
+		}
+		if f.vllmRuns != "" {
+			return f.fromVLLM(cmd)
+		}
+		return f.run(cmd)
+	}
+	return cmd
+}
+
+func (f *calibrateFlags) run(cmd *cobra.Command) error {
+	start, err := loadAny(cmd, f.start)
+	if err != nil {
+		return err
+	}
+	bar := newProgress(cmd.ErrOrStderr())
+	o := calibrate.Options{Start: start, Fit: f.fit, Evaluations: f.evaluations,
+		Progress: func(done, total int, loss float64) {
+			bar.set("fitting", int64(done), int64(total), fmt.Sprintf("deviation %.2f", loss))
+		}}
+	var fit *calibrate.Fit
+	switch {
+	case len(f.records) > 0:
+		fit, err = f.fromRecords(cmd, o)
+	case f.logs != "":
+		fit, err = f.fromLogs(cmd, o)
+	case f.kernels != "":
+		fit, err = f.fromKernels(start)
+	default:
+		fit, err = f.fromRuns(cmd, o)
+	}
+	bar.done()
+	if err != nil {
+		return err
+	}
+	p := fit.Profile
+	p.Name, p.Hardware, p.EngineVersion = cmp.Or(f.name, p.Name), cmp.Or(f.hardware, p.Hardware),
+		cmp.Or(f.version, p.EngineVersion)
+	if f.output == "" && !wantsJSON(cmd) {
+		if err := fit.WriteText(cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+		return writeYAML(cmd, fit.Profile)
+	}
+	if f.output != "" {
+		if err := saveYAML(f.output, fit.Profile); err != nil {
+			return err
+		}
+	}
+	return show(cmd, fit.WriteText, inJSON(fit, "  "))
+}
+
+// of names the file of a fault in what was read.
+func of(file string, fit *calibrate.Fit, err error) (*calibrate.Fit, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return fit, nil
+}
+
+func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
+	var runs [][]record.Request
+	for _, file := range f.records {
+		rs, _, err := records.ReadAll(file)
+		if err != nil {
+			return nil, fmt.Errorf("--records: %w", err)
+		}
+		runs = append(runs, rs)
+	}
+	fit, err := calibrate.Records(cmd.Context(), runs, calibrate.RecordsOptions{Options: o, Holdout: f.holdout})
+	return of(strings.Join(f.records, ", "), fit, err)
+}
+
+func (f *calibrateFlags) fromLogs(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
+	blocks, err := validate.ReadLogs(f.logs)
+	if err != nil {
+		return nil, err
+	}
+	var in, left []validate.Block
+	for _, b := range blocks {
+		switch {
+		case b.Skipped != "" || f.server != "" && b.Server != f.server:
+		case len(f.concurrency) == 0 || slices.Contains(f.concurrency, b.Concurrency):
+			in = append(in, b)
+		default:
+			left = append(left, b)
+		}
+	}
+	fit, err := calibrate.Blocks(cmd.Context(), in, left, o)
+	return of(f.logs, fit, err)
+}
+
+func (f *calibrateFlags) fromKernels(start *profile.Profile) (*calibrate.Fit, error) {
+	ks, err := textfile.Read(f.kernels, calibrate.ReadKernels)
+	if err != nil {
+		return nil, err
+	}
+	fit, err := calibrate.Kernels(ks, f.kernelsKind, start)
+	return of(f.kernels, fit, err)
+}
+
+func (f *calibrateFlags) fromRuns(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
+	t := &f.table
+	runs, hists, groups, err := t.read("")
+	if err != nil {
+		return nil, err
+	}
+	fit, err := calibrate.Runs(cmd.Context(), runs, hists, calibrate.RunsOptions{
+		Options: o, Groups: groups, Seeds: t.seeds, FirstSeed: t.seed, FitGroups: f.fitGroups, Folds: f.folds})
+	if err == nil && f.outGroups != "" {
+		return fit, saveYAML(f.outGroups, fit.Groups)
+	}
+	return of(t.runs, fit, err)
+}
+
+// fromVLLM fits the law by distinct adapters for each model of a table.
+func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
+	if f.output == "" {
+		return usage(errors.New("--vllm-runs needs --output, the folder to write profiles to"))
+	}
+	dir := cmp.Or(f.tables, filepath.Dir(f.vllmRuns))
+	all, err := textfile.Read(f.vllmRuns, vllmruns.Read)
+	if err != nil {
+		return err
+	}
+	fitted := slices.DeleteFunc(slices.Clone(all), func(r vllmruns.Run) bool { return r.Use != validate.Calibration })
+	models, _ := stats.GroupBy(fitted, func(r *vllmruns.Run) string { return r.Model })
+	if len(models) == 0 {
+		return fmt.Errorf("%s: no runs of use calibration", f.vllmRuns)
+	}
+	tables, err := vllmruns.ReadTables(dir)
+	if err != nil {
+		return err
+	}
+	steps, err := textfile.Read(filepath.Join(dir, "latency.csv"), calibrate.ReadStepTimings)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.output, 0o755); err != nil {
+		return err
+	}
+	slices.Sort(models)
+	bar := newProgress(cmd.ErrOrStderr())
+	for _, m := range models {
+		name := vllmruns.ProfileOf(m)
+		if name == "" {
+			return fmt.Errorf("%s: no profile to start from for model %q", f.vllmRuns, m)
+		}
+		start, err := profile.Load(name)
+		if err != nil {
+			return err
+		}
+		hours := calibrate.Hours{Model: m, Tables: tables, Timings: steps[m],
+			Runs:     slices.DeleteFunc(slices.Clone(all), func(r vllmruns.Run) bool { return r.Model != m }),
+			Progress: func(done, total int64) { bar.set("simulating", done, total, m) }}
+		fit, err := hours.Fit(cmd.Context(), start)
+		bar.done()
+		if err != nil {
+			return fmt.Errorf("%s: %w", m, err)
+		}
+		path := filepath.Join(f.output, name+".yaml")
+		if err := saveYAML(path, fit.Profile); err != nil {
+			return err
+		}
+		if !wantsJSON(cmd) {
+			fmt.Fprintln(cmd.OutOrStdout(), path)
+		}
+		if err := show(cmd, fit.WriteText, inJSON(fit, "  ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/result"
+	"lorasim/bench/study/capacity"
+	"lorasim/bench/study/sweep"
+	"lorasim/internal/figure"
+)
+
+const demandHeading, choiceHeading = "Target", "Choices"
+
+// capacityFlags are the arguments of the capacity command.
+type capacityFlags struct {
+	scenario *scenarioFlags
+	goodput  goodputFlags
+	plot     string
+
+	perAdapter string
+	hold       string
+	cost       []string
+	policies   []string
+	o          capacity.Options
+}
+
+func newCapacity() *cobra.Command {
+	f := &capacityFlags{}
+	cmd := &cobra.Command{
+		Use:   "capacity --goodput SLO",
+		Short: "Find the fewest workers, or the cheapest mix, that serve a workload within an SLO",
+		Long: `Capacity finds the fewest workers on which enough requests meet an SLO. It also
+reports the headroom (how much more load they serve) and the bottleneck beyond it.
+
+The answer is about the steady state. Runs of generated workloads have at least
+--num-prompts requests and are extended until they are stationary; their warm-up
+does not count. A candidate is accepted or rejected when a sequential test is
+certain. If the budget does not suffice, the candidate is undecided, and the answer
+has one worker more. The 95 % intervals come from seeds that no decision has used.
+
+Slots, host places, policies and profiles can vary, too: give lists of them. The
+answer is then the candidate with the lowest price (--cost) or the fewest workers.
+If several have the same price, the first in the lists wins.
+
+The exit code is 1 if no candidate is accepted, for example because even
+--max-workers workers are overloaded.`,
+		Example: `  lorasim capacity --goodput "ttft:500 tpot:50"
+  lorasim capacity --goodput "ttft:500 tpot:50" --attain 99.9% --request-rate 40 --policy affinity-spill --json
+  lorasim capacity --goodput ttft:1000 --hold 95% --num-prompts 5000
+  lorasim capacity --goodput e2e:10000 --workload w.parquet --slots 4,8,16 --host-places 32,128
+  lorasim capacity --goodput tpot:50 --cost llama2-7b-24gb=0.7 --cost analytic:llama-2-7b,h100=2.5 --plot attainment.svg`,
+	}
+	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
+	flags(cmd, demandHeading,
+		opt(&f.goodput.slo, "goodput", "",
+			"SLO: latency limits of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
+		opt(&f.goodput.attain, "attain", "99%", "minimum share of requests within the SLO"),
+		opt(&f.perAdapter, "per-adapter", "",
+			"minimum `share` of adapters that reach --attain, such as 100% (replaces the share of all requests)"),
+		opt(&f.hold, "hold", "mean", "what must reach --attain: mean (the mean over runs), or a minimum share of runs of --num-prompts requests, such as 95%"),
+		opt(&f.o.MaxWorkers, "max-workers", 64, "maximum number of workers", ">=1 <=100000"),
+		opt(&f.o.MaxSeeds, "max-seeds", 1000, "maximum number of seeds for a decision or an interval", ">=1 <=100000"),
+		opt(&f.o.Budget, "budget", int64(capacity.DefaultBudget),
+			"approximate number of simulated requests; candidates that it cannot decide are undecided", ">=1 <=1e12"))
+	flags(cmd, choiceHeading,
+		opt(&f.o.Slots, "slots", nil, "GPU adapter slots of a worker to choose from, such as 4,8,16", ">=1 <=1e6"),
+		opt(&f.o.HostPlaces, "host-places", nil, "numbers of adapters in a worker's host memory to choose from",
+			">=1 <=1e6"),
+		opt(&f.policies, "policies", nil, "routing policies to choose from"),
+		opt((*repeated)(&f.cost), "cost", nil,
+			"price of a worker per hour, `PROFILE=PRICE,...`; several profiles are choices"),
+		opt(&f.o.Mix, "mix", false, "also choose from clusters of two of the profiles of --cost"))
+	flags(cmd, outputHeading,
+		opt(&f.plot, "plot", "", "draw the attainment over the rate for several numbers of workers into `file` (.svg or .png)"))
+	jsonFlag(cmd, "print the answer as one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
+	return cmd
+}
+
+func (f *capacityFlags) run(cmd *cobra.Command) error {
+	sc, err := f.scenario.scenario(cmd)
+	if err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return usage(err)
+	}
+	if sc.Cluster.Elastic != "" {
+		return usage(fmt.Errorf("--elastic: capacity looks for a fixed number of workers; to see what share of the requests an elastic cluster serves within the SLO, run: lorasim sim --elastic %q --goodput %q",
+			sc.Cluster.Elastic, f.goodput.slo))
+	}
+	if strings.Contains(sc.Cluster.Profile, "*") {
+		return usage(fmt.Errorf("profile %s has a number of workers, which capacity looks for: give the profile without a count", sc.Cluster.Profile))
+	}
+	noteIgnored(cmd, &sc)
+	if cmd.Flags().Changed("num-workers") {
+		say(cmd, "note: --num-workers has no effect: capacity looks for the number of workers (see --max-workers)")
+	}
+	if cmd.Flags().Changed("warmup") {
+		say(cmd, "note: --warmup has no effect: capacity leaves out the warm-up of each run by itself")
+	}
+	for _, f := range [][2]string{{"policy", "policies"}, {"max-loras-per-batch", "slots"},
+		{"max-loaded-loras", "host-places"}, {"profile", "cost"}} {
+		if cmd.Flags().Changed(f[0]) && cmd.Flags().Changed(f[1]) {
+			say(cmd, "note: --"+f[0]+" has no effect: --"+f[1]+" lists the choices")
+		}
+	}
+	p := newProgress(cmd.ErrOrStderr())
+	f.o.Progress = func(runs, requests int64) {
+		p.set("searching", 0, 0, fmt.Sprintf("%d runs, %.0f %% of the budget", runs,
+			100*float64(requests)/float64(f.o.Budget)))
+	}
+	a, err := capacity.Find(cmd.Context(), &sc, f.o)
+	if p.done(); err != nil {
+		return err
+	}
+	if err := show(cmd, a.WriteText, inJSON(a, "  ")); err != nil {
+		return err
+	}
+	for _, name := range slices.Concat(f.o.Profiles, []string{sc.Cluster.Profile})[:max(len(f.o.Profiles), 1)] {
+		own := sc
+		own.Cluster.Profile = name
+		if ps, err := own.Profiles(); err == nil {
+			noteProfiles(cmd, ps)
+		}
+	}
+	if f.plot != "" {
+		err := a.Plot(cmd.Context(), &sc, f.plot)
+		if p.done(); err != nil {
+			return err
+		}
+	}
+	return a.Failure()
+}
+
+// check reads the flags that are texts.
+func (f *capacityFlags) check() (err error) {
+	if f.goodput.slo == "" {
+		return errors.New("--goodput is missing: say what latencies are asked for, in ms, as in --goodput \"ttft:500 tpot:50\"")
+	}
+	if f.o.SLO, err = f.goodput.parse(result.SLO{}); err != nil {
+		return err
+	}
+	f.o.Attain, f.o.SLO.Attain = f.o.SLO.Attain, 0
+	if f.perAdapter != "" {
+		if f.o.PerAdapter, err = result.ParseShare(f.perAdapter); err != nil {
+			return fmt.Errorf("--per-adapter: %w", err)
+		}
+	}
+	if f.o.Hold = 0; f.hold != "mean" {
+		if f.o.Hold, err = result.ParseShare(f.hold); err != nil {
+			return fmt.Errorf("--hold: %w, or mean", err)
+		}
+	}
+	if f.plot != "" {
+		if _, err := figure.Format(f.plot); err != nil {
+			return fmt.Errorf("--plot: %w", err)
+		}
+	}
+	if len(f.policies) > 0 {
+		axis, err := sweep.NewAxis("policy", f.policies)
+		if err != nil {
+			return fmt.Errorf("--policies: %w", err)
+		}
+		f.o.Policies = axis.Values
+	}
+	f.o.Cost = map[string]float64{}
+	for rest := strings.Join(f.cost, ","); rest != ""; { // a profile's name may hold commas, no price does
+		name, after, _ := strings.Cut(rest, "=")
+		text, more, _ := strings.Cut(after, ",")
+		price, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if name = strings.TrimSpace(name); name == "" || err != nil || !(price > 0 && price < 1e12) ||
+			strings.Contains(name, "*") {
+			return fmt.Errorf("--cost: %q, expected PROFILE=PRICE with a price above 0, as in llama2-7b-24gb=0.7",
+				strings.TrimSuffix(rest, ","+more))
+		}
+		if slices.Contains(f.o.Profiles, name) {
+			return fmt.Errorf("--cost: profile %s is given twice", name)
+		}
+		f.o.Cost[name], f.o.Profiles = price, append(f.o.Profiles, name)
+		rest = more
+	}
+	if f.o.Mix && len(f.o.Cost) < 2 {
+		return errors.New("--mix: expected two profiles or more, see --cost")
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"lorasim/bench/result"
+	"lorasim/bench/scenario"
+	"lorasim/bench/study/advise"
+	"lorasim/sim/profile"
+)
+
+// suggestions are what the values of flags begin with, by the name of the flag or
+// of command and flag, for flags that are no settings. A = or : at the end calls
+// for more.
+var suggestions = map[string]func(typed string) []string{
+	"access-log":        words("- none"),
+	"api":               words("sglang vllm"),
+	"baseline":          valuesOf("policy"),
+	"bench backend":     words("sglang sglang-oai sglang-oai-chat vllm vllm-chat"),
+	"calibrate backend": words("csgmv triton"),
+	"baselines":         commas(valuesOf("policy")),
+	"export":            words("aiperf: guidellm: inference-perf:"),
+	"format":            words("workload azure_v1 azure_v2"),
+	"goodput":           words("ttft: tpot: e2e:"),
+	"gpu": func(string) (list []string) {
+		for _, g := range profile.GPUs() {
+			list = append(list, g.Name)
+		}
+		return list
+	},
+	"layout": words("sglang-0.5.4 sglang-0.5.6 lora sglang"),
+	"metrics": commas(func(string) (list []string) {
+		for m := range result.NumMetrics {
+			list = append(list, m.String()+"\t"+m.Descriptor().Label)
+		}
+		return list
+	}),
+	"model": func(string) (list []string) {
+		for _, m := range profile.Architectures() {
+			list = append(list, m.Name)
+		}
+		return list
+	},
+	"objective":  func(string) []string { return advise.Objectives() },
+	"policies":   commas(valuesOf("policy")),
+	"profile":    valuesOf("profile"),
+	"set":        suggestAxis,
+	"solver":     words("embedded highs"),
+	"use":        words("calibration validation held"),
+	"worker-api": words("auto sglang vllm"),
+}
+
+func words(list string) func(string) []string {
+	return func(string) []string { return strings.Fields(list) }
+}
+
+// valuesOf is what a setting of the scenario takes.
+func valuesOf(key string) func(string) []string {
+	return func(typed string) []string {
+		f, err := scenario.Find(key)
+		if err != nil {
+			return nil
+		}
+		return f.Suggest(typed)
+	}
+}
+
+// commas completes the last item of a list.
+func commas(item func(string) []string) func(string) []string {
+	return func(typed string) (list []string) {
+		before := typed[:strings.LastIndexByte(typed, ',')+1]
+		for _, v := range item(typed[len(before):]) {
+			list = append(list, before+v)
+		}
+		return list
+	}
+}
+
+// suggestAxis completes KEY=VALUES of a sweep.
+func suggestAxis(typed string) (list []string) {
+	key, values, ok := strings.Cut(typed, "=")
+	if !ok {
+		for _, f := range scenario.Fields() {
+			list = append(list, f.Leaf()+"=\t"+f.Help)
+		}
+		return list
+	}
+	for _, v := range commas(valuesOf(key))(values) {
+		list = append(list, key+"="+v)
+	}
+	return list
+}
+
+// completeValues lets a command and those below it complete the values of their
+// flags; files are left to the shell, numbers to people.
+func completeValues(cmd *cobra.Command) {
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		values := suggestions[cmd.Name()+" "+f.Name]
+		if values == nil {
+			values = suggestions[f.Name]
+		}
+		if _, setting := f.Value.(*settingValue); setting {
+			if values = valuesOf(f.Name); f.Value.Type() == "string" && values("") == nil {
+				return // a path, as like as not
+			}
+		} else if kind := f.Value.Type(); values == nil && kind == "string" || kind == "bool" {
+			return
+		} else if values == nil {
+			values = words("")
+		}
+		err := cmd.RegisterFlagCompletionFunc(f.Name, func(_ *cobra.Command, _ []string, typed string) ([]string,
+			cobra.ShellCompDirective) {
+			directive := cobra.ShellCompDirectiveNoFileComp
+			list := beginning(values(typed), typed)
+			for _, v := range list {
+				if v, _, _ = strings.Cut(v, "\t"); strings.TrimRight(v, ":=") != v {
+					directive |= cobra.ShellCompDirectiveNoSpace
+				}
+			}
+			return list, directive
+		})
+		if err != nil {
+			panic(err) // a fault of this program
+		}
+	})
+	for _, c := range cmd.Commands() {
+		completeValues(c)
+	}
+}
+
+// completeInBash replaces the command that prints the script for bash. Cobra's
+// script quotes the comma, which needs no quoting outside of braces, so that nothing
+// after the first comma of a list is completed; and it repeats what stands between
+// a colon and an equals sign.
+func completeInBash(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	bash, _, err := root.Find([]string{"completion", "bash"})
+	if err != nil {
+		panic(err) // a fault of this program
+	}
+	bash.Parent().Args = nil
+	withUsageErrors(bash.Parent())
+	bash.RunE = func(cmd *cobra.Command, _ []string) error {
+		bare, err := cmd.Flags().GetBool("no-descriptions")
+		var script strings.Builder
+		if err = cmp.Or(err, root.GenBashCompletionV2(&script, !bare)); err != nil {
+			return err
+		}
+		const trim = "\n    __lorasim_handle_special_char \"$cur\" :"
+		_, err = strings.NewReplacer(`[[ $comp == "$cur"* ]]`, `[[ ${comp//\\,/,} == "$cur"* ]]`, trim,
+			"\n    COMPREPLY=(\"${COMPREPLY[@]//\\\\,/,}\")"+
+				trim+"\n    [[ $COMP_WORDBREAKS == *:* ]] && cur=${cur##*:}").WriteString(cmd.OutOrStdout(),
+			script.String())
+		return err
+	}
+}
+
+// beginning are those of a list that begin with what was typed.
+func beginning(list []string, typed string) []string {
+	return slices.DeleteFunc(list, func(v string) bool { return !strings.HasPrefix(v, typed) })
+}
+
+// completeProfiles completes arguments that are profiles.
+func completeProfiles(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return beginning(valuesOf("profile")(""), typed), cobra.ShellCompDirectiveDefault // or a file
+}

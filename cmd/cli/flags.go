@@ -1,0 +1,446 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"lorasim/bench/scenario"
+	"lorasim/internal/bounds"
+	"lorasim/internal/suggest"
+)
+
+// Annotations of a flag: the heading it is listed under in the help, and the
+// numbers it takes (package bounds; of a duration: s).
+const (
+	groupKey  = "group"
+	boundsKey = "bounds"
+)
+
+// Headings that several commands share.
+const (
+	outputHeading = "Output"
+	tableHeading  = "Table of runs"
+	vllmHeading   = "Measured hours of vLLM"
+	gridHeading   = "Grid"
+	runHeading    = "Run"
+)
+
+// option is a flag of a command; opt makes one.
+type option struct {
+	to          any // points to the value, which is the default
+	names, help string
+	bounds      []string
+}
+
+// opt describes a flag: where its value goes, its name ("output,o" with a short
+// one), default and help, and of a number its bounds.
+func opt[T any](to *T, name string, def T, help string, within ...string) option {
+	*to = def
+	return option{to: to, names: name, help: help, bounds: within}
+}
+
+// repeated is a list of which every flag gives one item, commas and all; the
+// items of a []string may also stand in one flag with commas between.
+type repeated []string
+
+// flags gives a command flags, listed under a heading. Every flag that is a
+// number needs bounds, but for settings of the scenario, which have checks of
+// their own.
+func flags(cmd *cobra.Command, heading string, options ...option) {
+	fs := cmd.Flags()
+	for _, o := range options {
+		name, short, _ := strings.Cut(o.names, ",")
+		switch p := o.to.(type) {
+		case *string:
+			fs.StringVarP(p, name, short, *p, o.help)
+		case *bool:
+			fs.BoolVar(p, name, *p, o.help)
+		case *int:
+			fs.IntVar(p, name, *p, o.help)
+		case *int64:
+			fs.Int64Var(p, name, *p, o.help)
+		case *uint64:
+			fs.Uint64Var(p, name, *p, o.help)
+		case *float64:
+			fs.Float64Var(p, name, *p, o.help)
+		case *time.Duration:
+			fs.DurationVar(p, name, *p, o.help)
+		case *[]int:
+			fs.IntSliceVar(p, name, *p, o.help)
+		case *[]string:
+			fs.StringSliceVar(p, name, *p, o.help)
+		case *repeated:
+			fs.StringArrayVar((*[]string)(p), name, *p, o.help)
+		default:
+			panic(fmt.Sprintf("--%s: a flag cannot be a %T", name, p))
+		}
+		f := fs.Lookup(name)
+		annotate(f, groupKey, heading)
+		for _, text := range o.bounds {
+			bounds.MustParse(text)
+			annotate(f, boundsKey, text)
+		}
+	}
+}
+
+// jsonFlag adds --json, without a heading, which show looks at.
+func jsonFlag(cmd *cobra.Command, help string) { flags(cmd, "", opt(new(bool), "json", false, help)) }
+
+func annotate(f *pflag.Flag, key, value string) {
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	if value != "" {
+		f.Annotations[key] = []string{value}
+	}
+}
+
+// scenarioFlags are the flags that stand for settings of a scenario. The
+// scenario file comes first, flags that are given win over it.
+type scenarioFlags struct {
+	file  string
+	print bool
+}
+
+// headings of the sections in the help.
+var headings = map[string]string{
+	"":         "Scenario",
+	"workload": "Workload",
+	"cluster":  "Workers (default: as the profile says)",
+	"routing":  "Routing",
+	"client":   "Client",
+}
+
+// addScenarioFlags gives a command the flags of some sections of a scenario.
+// Their values are read from the command line only where they were given, so
+// they all share one variable type that knows the default's text.
+func addScenarioFlags(cmd *cobra.Command, sections ...string) *scenarioFlags {
+	sf := &scenarioFlags{}
+	flags(cmd, headings[""], opt(&sf.file, "scenario,f", "", "scenario `file` (YAML); flags win over it"))
+	for _, f := range scenario.Fields() {
+		if f.Flag != "" && (f.Section == "" || slices.Contains(sections, f.Section)) {
+			addSetting(cmd, headings[f.Section], f)
+		}
+	}
+	return sf
+}
+
+func addSetting(cmd *cobra.Command, heading string, field scenario.Field) {
+	def := scenario.Default()
+	v := &settingValue{field: field, text: field.Get(&def)}
+	f := cmd.Flags().VarPF(v, field.Flag, "", field.Help)
+	if v.Type() == "bool" {
+		f.NoOptDefVal = "true"
+	}
+	annotate(f, groupKey, heading)
+}
+
+// addWorkerSettings adds flags for what policies assume of workers that do not
+// tell it themselves.
+func addWorkerSettings(cmd *cobra.Command, keys ...string) {
+	for _, key := range keys {
+		f, err := scenario.Find(key)
+		if err != nil {
+			panic(err) // a fault of the caller
+		}
+		addSetting(cmd, "What policies assume of the workers", f)
+	}
+}
+
+// scenario returns the scenario that file and flags amount to.
+func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err error) {
+	if sc = scenario.Default(); sf.file != "" {
+		if sc, err = scenario.Load(sf.file); err != nil {
+			return sc, usage(err)
+		}
+	}
+	return sc, sf.apply(cmd, &sc)
+}
+
+// with makes a command do its work with the scenario that file and flags amount to.
+func (sf *scenarioFlags) with(work func(cmd *cobra.Command, sc *scenario.Scenario,
+	args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		sc, err := sf.scenario(cmd)
+		if err != nil {
+			return err
+		}
+		return work(cmd, &sc, args)
+	}
+}
+
+// apply changes a scenario by the flags that were given.
+func (sf *scenarioFlags) apply(cmd *cobra.Command, sc *scenario.Scenario) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if v, ok := f.Value.(*settingValue); ok && err == nil {
+			if e := sc.Set(v.field.Key, v.text); e != nil {
+				err = usage(fmt.Errorf("--%s: %w", f.Name, e))
+			}
+		}
+	})
+	return err
+}
+
+// settingValue is the value of a flag that stands for a setting.
+type settingValue struct {
+	field scenario.Field
+	text  string
+}
+
+func (v *settingValue) String() string { return v.text }
+func (v *settingValue) Type() string   { return v.field.Type() }
+
+func (v *settingValue) Set(s string) error {
+	if err := v.field.Check(s); err != nil {
+		return err
+	}
+	v.text = s
+	return nil
+}
+
+// groupedUsage prints a command's help with its flags under their headings.
+func groupedUsage(cmd *cobra.Command) error {
+	w := cmd.OutOrStderr()
+	fmt.Fprintf(w, "Usage:\n  %s\n", cmd.UseLine())
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\nCommands:\n")
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				fmt.Fprintf(w, "  %-*s %s\n", cmd.NamePadding(), c.Name(), c.Short)
+			}
+		}
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
+	}
+	var order []string
+	groups := map[string]*pflag.FlagSet{}
+	cmd.LocalFlags().SortFlags = false
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		h := "Options"
+		if g := f.Annotations[groupKey]; len(g) > 0 {
+			h = g[0]
+		}
+		if groups[h] == nil {
+			groups[h] = pflag.NewFlagSet(h, pflag.ContinueOnError)
+			groups[h].SortFlags = false
+			order = append(order, h)
+		}
+		groups[h].AddFlag(f)
+	})
+	for _, h := range order {
+		if text := groups[h].FlagUsagesWrapped(100); text != "" {
+			fmt.Fprintf(w, "\n%s:\n%s", h, text)
+		}
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n%s COMMAND --help tells more.\n", cmd.CommandPath())
+	}
+	return nil
+}
+
+// withUsageErrors makes wrong arguments of a command and those below it usage
+// errors, and groups the flags in its help.
+func withUsageErrors(cmd *cobra.Command) {
+	cmd.Flags().SortFlags = false
+	cmd.SetUsageFunc(groupedUsage)
+	check := cmd.Args
+	if check == nil {
+		check = noArguments
+		if cmd.HasSubCommands() {
+			check, cmd.RunE = subcommandsOnly, help
+		}
+	}
+	cmd.Args = func(c *cobra.Command, args []string) error {
+		switch err := check(c, args); {
+		case err != nil && strings.Contains(err.Error(), " arg(s), "): // cobra counts and does not name them
+			return usage(fmt.Errorf("wrong number of arguments, %d: expected %s", len(args),
+				strings.TrimSuffix(c.UseLine(), " [flags]")))
+		case err != nil:
+			return usage(err)
+		}
+		return usage(checkBounds(c))
+	}
+	for _, c := range cmd.Commands() {
+		withUsageErrors(c)
+	}
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q: %s takes flags alone; a list has commas, as in A,B", args[0],
+			cmd.CommandPath())
+	}
+	return nil
+}
+
+func subcommandsOnly(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(unknownCommand(cmd, args[0]))
+	}
+	return nil
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	var known []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			known = append(known, c.Name())
+		}
+	}
+	return suggest.Unknown("command", name, known)
+}
+
+// checkBounds checks the flags that were given.
+func checkBounds(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		text := f.Annotations[boundsKey]
+		if len(text) == 0 || err != nil {
+			return
+		}
+		b := bounds.MustParse(text[0])
+		for one := range strings.SplitSeq(strings.Trim(f.Value.String(), "[]"), ",") {
+			x, e := strconv.ParseFloat(one, 64)
+			if d, isTime := time.ParseDuration(one); e != nil && isTime == nil {
+				x, e = d.Seconds(), nil
+			}
+			if e != nil || !b.Has(x) {
+				err = fmt.Errorf("--%s: %q is not %s", f.Name, one, wanted(f))
+			}
+		}
+	})
+	return err
+}
+
+// wanted is what a flag takes, for people.
+func wanted(f *pflag.Flag) string {
+	text := kindOf(f)
+	if b := f.Annotations[boundsKey]; len(b) > 0 {
+		text = strings.TrimSpace(text + " " + bounds.MustParse(b[0]).String())
+	}
+	return text
+}
+
+func kindOf(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "int", "int64", "uint64", "intSlice":
+		return "a whole number"
+	case "float64":
+		return "a number"
+	case "duration":
+		return "a duration such as 500ms or 1m30s"
+	case "bool":
+		return "true or false"
+	}
+	return "a " + f.Value.Type()
+}
+
+// flagError words an error of the flag library for people.
+func flagError(cmd *cobra.Command, err error) error {
+	var value *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	var missing *pflag.ValueRequiredError
+	switch {
+	case errors.As(err, &value):
+		f := value.GetFlag()
+		if _, ok := f.Value.(*settingValue); ok {
+			return usage(fmt.Errorf("--%s: %w", f.Name, errors.Unwrap(err)))
+		}
+		return usage(fmt.Errorf("--%s: %q is not %s", f.Name, value.GetValue(), wanted(f)))
+	case errors.As(err, &unknown):
+		name := unknown.GetSpecifiedName()
+		if unknown.GetSpecifiedShortnames() != "" {
+			return usage(fmt.Errorf("unknown flag -%s in -%s", name, unknown.GetSpecifiedShortnames()))
+		}
+		if slices.Contains(hardwareFlags, name) && cmd.Flags().Lookup("profile") != nil {
+			return usage(fmt.Errorf("unknown flag %q: model and hardware come from the profile, as in --profile analytic:MODEL,GPU,tp=N "+
+				"(lorasim profile analytic --list has the models and GPUs, lorasim profile list the measured profiles)",
+				"--"+name))
+		}
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				known = append(known, "--"+f.Name)
+			}
+		})
+		return usage(suggest.Unknown("flag", "--"+name, known))
+	case errors.As(err, &missing):
+		f := missing.GetFlag()
+		return usage(fmt.Errorf("--%s: the value is missing, expected %s", f.Name, kindOf(f)))
+	}
+	return usage(err)
+}
+
+// hardwareFlags are flags that engines, or lorasim profile analytic, have for what
+// a profile states here.
+var hardwareFlags = []string{"model", "model-path", "gpu", "gpus", "tp", "tp-size", "tensor-parallel-size"}
+
+// oneOf refuses a text that is none of the known ones.
+func oneOf(flag, what, value string, known []string) error {
+	if err := suggest.Among(what, value, known); err != nil {
+		return usage(fmt.Errorf("--%s: %w", flag, err))
+	}
+	return nil
+}
+
+// onlyOne makes sure that exactly one of the texts is not empty.
+func onlyOne(expected string, texts ...string) error {
+	if given := slices.DeleteFunc(texts, func(s string) bool { return s == "" }); len(given) != 1 {
+		return usage(errors.New(expected))
+	}
+	return nil
+}
+
+// engineNames are flags under which the engines know a setting that has another
+// name here, so that the command line of a server can be taken over.
+var engineNames = []engineName{
+	// vllm/engine/arg_utils.py, EngineArgs.add_cli_args
+	{"vLLM", "max-loras", "max-loras-per-batch"},
+	{"vLLM", "max-cpu-loras", "max-loaded-loras"},
+	{"vLLM", "max-num-seqs", "max-running-requests"},
+	{"vLLM", "max-model-len", "context-length"},
+	{"vLLM", "block-size", "page-size"},
+	// sglang/srt/arg_groups/fields/{schedule,lora,device}.py
+	{"sglang", "max-total-tokens", "kv-tokens"},
+	{"sglang", "lora-eviction-policy", "adapter-eviction"},
+	{"sglang", "random-seed", "seed"},
+}
+
+type engineName struct{ engine, theirs, ours string }
+
+// clientNames are those of the engines' benchmark clients.
+var clientNames = []engineName{
+	// vllm/benchmarks/serve.py, add_cli_args
+	{"vLLM", "lora-assignment", "lora-request-distribution"},
+	{"vLLM", "lora-modules", "lora-names"},
+	// sglang/benchmark/serving.py
+	{"sglang", "lora-name", "lora-names"},
+}
+
+// ownName is the name here of a flag.
+func ownName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	for _, n := range slices.Concat(engineNames, clientNames) {
+		if n.theirs == name {
+			return pflag.NormalizedName(n.ours)
+		}
+	}
+	return pflag.NormalizedName(name)
+}
+
+// engineNamesText is a paragraph of the help.
+func engineNamesText(names ...engineName) string {
+	text := "The engines' own names of flags are taken, too:\n"
+	for _, n := range names {
+		text += fmt.Sprintf("  %-24s (%s) is --%s\n", "--"+n.theirs, n.engine, n.ours)
+	}
+	return text
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/scenario"
+	"lorasim/internal/suggest"
+	"lorasim/trace"
+	"lorasim/trace/requestlog"
+	"lorasim/trace/store"
+)
+
+// importOptions are the flags of trace import.
+type importOptions struct {
+	out, columns, unit string
+	seed               int64
+}
+
+func newTraceImport() *cobra.Command {
+	var o importOptions
+	cmd := &cobra.Command{
+		Use:   "import LOG... -o FILE",
+		Short: "Turn a request log of another program into a workload",
+		Long: `Import reads a request log and saves it as a workload, and says which columns it
+used, what it assumed, and which rows it dropped and why.
+
+It reads CSV with any separator, JSON Lines, JSON arrays and Parquet (gzip too),
+whose columns it finds by their usual names; OpenTelemetry spans (OTLP JSON with
+gen_ai.*); range queries of Prometheus, from which it draws a workload; files of
+requests of bench_serving, vLLM, AIPerf, GuideLLM, inference-perf and blis observe;
+and lorasim's own records. Times may be epoch seconds, ms, us or ns, or ISO 8601.`,
+		Example: `  lorasim trace import requests.csv -o w.parquet
+  lorasim trace import log.jsonl.gz -o w.parquet --columns time=created_at,adapter=customer
+  lorasim trace import rates.json prompts.json outputs.json -o w.parquet   # of Prometheus' query_range`,
+		Args: cobra.MinimumNArgs(1),
+	}
+	flags(cmd, "",
+		opt(&o.out, "output,o", "", "workload `file` to write: .csv, .jsonl, .parquet or .arrow"),
+		opt(&o.columns, "columns", "", "columns by name, FIELD=NAME,...\n"+
+			"fields: time adapter base prompt output total max_new rank status"),
+		opt(&o.unit, "time-unit", "", "unit of numeric times: s, ms, us or ns; default: found"),
+		opt(&o.seed, "seed", int64(1), "seed of a workload drawn from rates", ">=0"))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) }
+	return cmd
+}
+
+func (o *importOptions) run(cmd *cobra.Command, logs []string) error {
+	if o.out == "" {
+		return usage(errNoFile)
+	}
+	options := requestlog.Options{TimeUnit: requestlog.Unit(o.unit), Seed: uint64(o.seed)}
+	if o.unit != "" && !slices.Contains(requestlog.Units(), options.TimeUnit) {
+		return usage(fmt.Errorf("--time-unit: %w", suggest.Unknown("unit", o.unit, []string{"s", "ms", "us", "ns"})))
+	}
+	if o.columns != "" {
+		var err error
+		if options.Columns, err = requestlog.ParseColumns(o.columns); err != nil {
+			return usage(fmt.Errorf("--columns: %w", err))
+		}
+	}
+	p := newProgress(cmd.ErrOrStderr())
+	defer p.done()
+	w, report, err := scenario.ReadLog(logs, options)
+	if err != nil {
+		return err
+	}
+	n, err := store.Write(o.out, p.watch(cmd.Context(), "writing", w.Source()), columnsOf(w))
+	p.done()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%d requests for %d adapters in %s\n", report, n, len(w.Adapters), o.out)
+	return nil
+}
+
+// columnsOf says which optional columns a workload needs.
+func columnsOf(w *trace.Workload) store.WriteOptions {
+	return store.WriteOptions{
+		Names:  true,
+		Ranks:  slices.ContainsFunc(w.Adapters, func(a trace.Adapter) bool { return a.Rank > 0 }),
+		MaxNew: slices.ContainsFunc(w.Requests, func(r trace.Request) bool { return r.Budget() != r.Output }),
+	}
+}
+
+var errNoFile = errors.New("-o FILE is missing")

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"lorasim/bench/serving/bearer"
+)
+
+// Environment variables with keys.
+const (
+	clientKeyEnv = "LORASIM_GATEWAY_KEY"
+	adminKeyEnv  = "LORASIM_ADMIN_KEY"
+	workerKeyEnv = "LORASIM_WORKER_KEY"
+)
+
+// keyFlags are the ways to give a key: a flag, a file, an environment variable.
+type keyFlags struct {
+	name, env   string // of the flag, of the variable
+	value, file string
+	set         *pflag.FlagSet
+
+	once sync.Once // a file may be a pipe, which is read once
+	keys []string
+	err  error
+}
+
+// add gives a command --NAME and --NAME-file.
+func (k *keyFlags) add(cmd *cobra.Command, heading, name, env, what, file string) {
+	k.name, k.env, k.set = name, env, cmd.Flags()
+	flags(cmd, heading,
+		opt(&k.value, name, "", what+"; ps shows it, so prefer --"+name+"-file or $"+env),
+		opt(&k.file, name+"-file", "", file))
+}
+
+// read returns the keys, or none.
+func (k *keyFlags) read() ([]string, error) {
+	k.once.Do(func() { k.keys, k.err = k.find() })
+	return k.keys, k.err
+}
+
+func (k *keyFlags) find() ([]string, error) {
+	flag, file := "--"+k.name, "--"+k.name+"-file"
+	given := func(name string) bool { return k.set != nil && k.set.Changed(name) }
+	byFlag, byFile := k.value != "" || given(k.name), k.file != "" || given(k.name+"-file")
+	if byFlag && byFile {
+		return nil, fmt.Errorf("%s and %s: give one of the two", flag, file)
+	}
+	if byFile {
+		keys, err := bearer.ReadFile(k.file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		return keys, nil
+	}
+	from, key := flag, k.value
+	if !byFlag {
+		if from = "$" + k.env; k.env == "" {
+			return nil, nil
+		}
+		var ok bool
+		if key, ok = os.LookupEnv(k.env); !ok {
+			return nil, nil
+		}
+	}
+	if err := bearer.Check(key); err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
+	}
+	return []string{key}, nil
+}
+
+// readOne returns the key, or "".
+func (k *keyFlags) readOne() (string, error) {
+	keys, err := k.read()
+	if err != nil || len(keys) == 0 {
+		return "", err
+	}
+	if len(keys) > 1 {
+		return "", fmt.Errorf("--%s-file: %s holds %d keys, expected one", k.name, k.file, len(keys))
+	}
+	return keys[0], nil
+}
+
+// clearKeyWarning says where a key for workers goes unencrypted over a network;
+// "": nowhere.
+func clearKeyWarning(urls []string) string {
+	first, more := "", 0
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" || isLoopback(u.Hostname()) {
+			continue
+		}
+		if first == "" {
+			first = text
+		} else {
+			more++
+		}
+	}
+	if first == "" {
+		return ""
+	}
+	if more > 0 {
+		first += fmt.Sprintf(" and %d more workers", more)
+	}
+	return "the workers' key goes unencrypted to " + first + ": use https:// unless you trust the network"
+}
+
+// isLoopback says whether a host is this one by its address or as localhost. Other
+// names are not looked up: they may stand for another host by the time they are used.
+func isLoopback(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// exposed says whether other hosts may reach a listener.
+func exposed(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return !ok || !tcp.AddrPort().Addr().Unmap().IsLoopback()
+}
+
+// checkExposed refuses a listener that other hosts reach without a key.
+func checkExposed(flag string, a net.Addr, keyed, insecure bool, keyFlag string) error {
+	if keyed || insecure || !exposed(a) {
+		return nil
+	}
+	return usage(fmt.Errorf("%s: other hosts can reach %s, and no key is required: give --%s-file FILE, or --insecure to serve them without a key",
+		flag, a, keyFlag))
+}
+
+// checkHostName checks the value of --admin-host.
+func checkHostName(name string) error {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return nil
+	}
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' ||
+			r == '_')
+	}) {
+		return fmt.Errorf("--admin-host %q: %w", name,
+			errors.New("expected a host name or address, without scheme and port"))
+	}
+	return nil
+}

@@ -1,0 +1,459 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/scenario"
+	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/live"
+	"lorasim/internal/format"
+	"lorasim/internal/linelog"
+	"lorasim/internal/textfile"
+	"lorasim/trace"
+)
+
+// benchFlags are the flags of lorasim bench beside the scenario's.
+type benchFlags struct {
+	live.Options
+	out            outputFlags
+	remote         remoteFlags
+	outlier        outlierFlags
+	backend, extra string
+	plans          string
+}
+
+func newBench() *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench [URL...]",
+		Short: "Send a workload to live workers under a routing policy",
+		Long: `Bench sends a workload to workers that run sglang or vLLM (or lorasim worker),
+routes it by any policy, loads and moves adapters as the policy wants, and prints
+the result block. Ctrl-C stops sending, gives requests in flight some time, and
+prints the block of what finished.`,
+		Example: `  lorasim bench --worker-urls http://gpu0:30000,http://gpu1:30000 --num-adapters 4 --request-rate 8
+  lorasim bench --worker-urls localhost:30001 localhost:30002 --workload w.parquet --policy plan-and-route --json
+  lorasim bench localhost:8000 --backend vllm --max-concurrency 32 --request-rate inf
+  lorasim bench localhost:30001 --lora-path '/adapters/{name}' --records run.parquet`,
+		Args: cobra.ArbitraryArgs,
+	}
+	sf := addScenarioFlags(cmd, "workload", "routing", "client")
+	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens",
+		"no_failover")
+	f.remote.add(cmd)
+	f.outlier.add(cmd)
+	f.remote.addOldNames(cmd)
+	f.add(cmd)
+	f.out.add(cmd)
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
+		if err := f.check(args); err != nil {
+			return err
+		}
+		noteIgnored(cmd, sc)
+		f.remote.warn(func(format string, args ...any) { say(cmd, format, args...) }, f.Workers.URLs)
+		return f.run(cmd, sc)
+	})
+	return cmd
+}
+
+func (f *benchFlags) add(cmd *cobra.Command) {
+	flags(cmd, "Requests",
+		opt(&f.backend, "backend", string(live.SGLang),
+			"interface for requests: sglang, sglang-oai, sglang-oai-chat, vllm, vllm-chat"),
+		opt(&f.HonourEOS, "disable-ignore-eos", false, "let replies end at EOS, within the workload's budgets"),
+		opt(&f.Vocabulary, "vocab-size", 32000, "prompts are drawn from token ids below this", ">=11 <=1e9"),
+		opt(&f.extra, "extra-request-body", "", "JSON object with further fields for every request"),
+		opt(&f.FirstToken, "first-token-timeout", 5*time.Minute, "longest wait for the first byte; 0: none", ">=0"),
+		opt(&f.Idle, "idle-timeout", time.Minute, "longest pause of a stream; 0: none", ">=0"),
+		opt(&f.Total, "request-timeout", 0, "longest time of a request; 0: none", ">=0"),
+		opt(&f.Retries, "retries", 3, "attempts after the first that a request gets when nothing has come yet, or its worker breaks", ">=0 <=1000"),
+		opt(&f.Grace, "grace", 5*time.Second, "time for requests in flight after Ctrl-C", ">=0"),
+		opt(&f.Ready, "ready-timeout", 0, readyHelp, ">=0"),
+		opt(&f.Workers.Speed, "worker-time-scale", 1,
+			"emulated workers' --time-scale: send as much faster, and report their time", ">0 <=1e6"))
+	flags(cmd, outputHeading,
+		opt(&f.RecordsFile, "records", "", recordsHelp),
+		opt(&f.plans, "plans", "", "append every plan and every race of policy auto to `file`, one JSON object per line"),
+		opt(&f.Replies, "replies", "", "write the token ids of each reply to `file` (.jsonl), as far as the workers tell them"))
+}
+
+// check completes the options.
+func (f *benchFlags) check(args []string) (err error) {
+	if f.Backend, err = live.ParseBackend(f.backend); err != nil {
+		return usage(fmt.Errorf("--backend: %w", err))
+	}
+	if err := f.remote.parse(args, &f.Workers); err != nil {
+		return usage(err)
+	}
+	f.Workers.Outlier = f.outlier.config()
+	if err := f.out.check(); err != nil {
+		return err
+	}
+	if f.Extra, err = extraFields(f.extra); err != nil {
+		return usage(fmt.Errorf("--extra-request-body: %w", err))
+	}
+	f.SLO, f.KeepRecords = f.out.slo, f.out.keep()
+	return nil
+}
+
+// extraFields is the inside of a JSON object.
+func extraFields(text string) ([]byte, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		return nil, fmt.Errorf("%q is not a JSON object: %w", text, err)
+	}
+	data, err := json.Marshal(fields)
+	return bytes.TrimSuffix(bytes.TrimPrefix(data, []byte("{")), []byte("}")), err
+}
+
+func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
+	if sc.Cluster.NoFailover || strings.HasSuffix(string(f.Backend), "-chat") {
+		f.Workers.Outlier.SlowStart = slowStart
+	}
+	p := newProgress(cmd.ErrOrStderr())
+	f.Workers.Log, f.Reading = p.log(cmd.ErrOrStderr()), p.reading
+	f.Progress = func(q live.Progress) {
+		p.set("sending", q.Done, q.Requests, fmt.Sprintf("%.1f/s, %d in flight, %d failed",
+			float64(q.Done)/max(q.Now, 1e-9), q.InFlight, q.Failed))
+	}
+	closePlans, err := f.logPlans()
+	if err != nil {
+		return usage(err)
+	}
+	defer closePlans()
+	before := cpuTime()
+	res, st, err := live.Bench(cmd.Context(), sc, f.Options)
+	p.done()
+	if res == nil {
+		return err
+	}
+	say(cmd, "%s, client CPU %.0f us per request", st.Summary(),
+		(cpuTime()-before).Seconds()*1e6/float64(max(st.Sent, 1)))
+	if werr := f.out.write(cmd, res); werr != nil {
+		return werr
+	}
+	if err != nil {
+		return err
+	}
+	if st.Stopped {
+		return cmd.Context().Err()
+	}
+	return res.NoSuccess()
+}
+
+// logPlans opens the log of plans.
+func (f *benchFlags) logPlans() (closeLog func(), err error) {
+	if f.plans == "" {
+		return func() {}, nil
+	}
+	file, err := openAppending(f.plans)
+	if err != nil {
+		return nil, fmt.Errorf("--plans: %w", err)
+	}
+	lines := linelog.New(file)
+	f.Workers.Plans = slog.New(slog.NewJSONHandler(lines, nil))
+	return func() { lines.Close(time.Second); file.Close() }, nil
+}
+
+func newCheck() *cobra.Command {
+	var f remoteFlags
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "check URL...",
+		Short: "Look at live workers: what they are, hold and take, and what policies cannot do there",
+		Long: `Check asks each worker for its engine, model, adapters and limits, whether it
+loads adapters while it runs, whether replies tell token ids, and how its clock
+stands to this machine's. It changes nothing and takes a second; each worker gets
+one request for a token. It fails if a worker does not answer.`,
+		Example: `  lorasim check http://gpu0:30000 http://gpu1:30000
+  lorasim check localhost:8000 --json`,
+		Args: cobra.ArbitraryArgs,
+	}
+	f.addConnection(cmd)
+	f.addOldNames(cmd)
+	jsonFlag(cmd, "print one JSON object")
+	flags(cmd, "", opt(&wait, "ready-timeout", 0, readyHelp, ">=0"))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var workers fleet.Config
+		err := f.parse(args, &workers)
+		if err != nil {
+			return usage(err)
+		}
+		defer workers.Client.CloseIdleConnections()
+		f.warn(func(format string, args ...any) { say(cmd, format, args...) }, workers.URLs)
+		reports := fleet.Check(cmd.Context(), workers.Connection, wait, true)
+		if err := cmd.Context().Err(); err != nil {
+			return err
+		}
+		if err := show(cmd, func(w io.Writer) error { return printReports(w, reports) },
+			inJSON(map[string]any{"schema": "lorasim.check/1", "workers": reports}, "  ")); err != nil {
+			return err
+		}
+		failed := 0
+		for i := range reports {
+			if reports[i].Error != "" {
+				failed++
+			}
+		}
+		if failed > 0 {
+			return fmt.Errorf("%d of %d workers cannot be used", failed, len(reports))
+		}
+		return nil
+	}
+	return cmd
+}
+
+// maxSaid bounds what is shown of one answer of a worker, in characters.
+const maxSaid = 2000
+
+func printReports(w io.Writer, reports []fleet.Report) error {
+	var b strings.Builder
+	row := func(what string, value any) {
+		if reflect.ValueOf(value).IsZero() {
+			value = "not told"
+		}
+		fmt.Fprintf(&b, "  %-18s %s\n", what, format.Line(fmt.Sprint(value), maxSaid))
+	}
+	for i := range reports {
+		r := &reports[i]
+		fmt.Fprintln(&b, r.URL)
+		if r.Error != "" {
+			row("cannot be used", r.Error)
+			continue
+		}
+		clock := ""
+		if c := r.Clock; c != nil {
+			clock = fmt.Sprintf("%+.0f ms, known to %.0f ms; round trip %.1f ms", 1e3*c.Offset, 1e3*c.Error,
+				1e3*c.RoundTrip)
+		}
+		for _, told := range []struct {
+			what  string
+			value any
+		}{{"engine", fmt.Sprint(r.API, " ", r.Version)}, {"model", r.Model}, {"context length", r.ContextLength},
+			{"LoRA", r.LoRA},
+			{"run-time loading", r.RunTime}, {"adapter slots", r.Slots}, {"largest rank", r.MaxRank},
+			{"adapters at most", r.MaxLoaded},
+			{"KV tokens", r.KVCapacity}, {"running at most", r.MaxRunning},
+			{"adapters", strings.TrimSpace(fmt.Sprint(len(r.Adapters), " ", strings.Join(r.Adapters, " ")))},
+			{"token ids", r.TokenIDs}, {"clock", clock}} {
+			row(told.what, told.value)
+		}
+		for _, text := range r.Cannot {
+			row("policies cannot", text)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// remoteFlags say how live workers are reached.
+type remoteFlags struct {
+	workers                     []string
+	api, caCert                 string
+	key                         keyFlags
+	insecure                    bool
+	loras, headers              repeated
+	loraFile, loraDir, template string
+	poll, connect               time.Duration
+}
+
+const (
+	remoteHeading = "Live workers"
+	readyHelp     = "wait so long for workers that do not answer yet"
+)
+
+// addConnection adds the flags with which workers are reached.
+func (f *remoteFlags) addConnection(cmd *cobra.Command) {
+	flags(cmd, remoteHeading,
+		opt(&f.workers, "worker-urls", nil, "base `URLs` of the workers, separated by commas or spaces"),
+		opt(&f.api, "worker-api", string(fleet.Auto), "their administrative interface: auto, sglang, vllm"),
+		opt(&f.headers, "header", nil, "further HTTP header, `NAME:VALUE`; repeatable"),
+		opt(&f.insecure, skipVerify, false, "do not verify the workers' TLS certificates"),
+		opt(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM)"),
+		opt(&f.connect, "connect-timeout", 5*time.Second, "longest time to connect", ">0"))
+	f.key.add(cmd, remoteHeading, "api-key", workerKeyEnv, "key (bearer token) for the workers", "`file` with that key")
+}
+
+const skipVerify = "insecure-skip-tls-verify"
+
+// addOldNames adds former names of flags, for commands where they have no other meaning.
+func (f *remoteFlags) addOldNames(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "former name of --"+skipVerify)
+	cmd.Flags().MarkHidden("insecure")
+}
+
+// warn says what the user should know of the key for the workers.
+func (f *remoteFlags) warn(tell func(format string, args ...any), urls []string) {
+	key, err := f.key.readOne()
+	switch text := clearKeyWarning(urls); {
+	case err != nil: // parse has said it
+	case key != "" && text != "":
+		tell("%s", text)
+	case key == "" && os.Getenv("OPENAI_API_KEY") != "":
+		tell("$OPENAI_API_KEY is not sent to the workers; $%s and --api-key-file are", workerKeyEnv)
+	}
+}
+
+// add adds these and how workers and their adapters are looked after.
+func (f *remoteFlags) add(cmd *cobra.Command) {
+	f.addConnection(cmd)
+	flags(cmd, remoteHeading,
+		opt(&f.poll, "poll-interval", time.Second, "time between two looks at a worker's health and load", ">0"),
+		opt(&f.loras, "lora", nil, "where workers find an adapter, `NAME=PATH`; repeatable"),
+		opt(&f.loraFile, "lora-file", "", "`file` with lines NAME=PATH, as many --lora"),
+		opt(&f.loraDir, "lora-dir", "", "`folder` of PEFT adapters, each a subfolder with adapter_config.json"),
+		opt(&f.template, "lora-path", "{name}",
+			"where they find the others; {name} and {rank} stand for the adapter's"))
+}
+
+// urls are the workers of --worker-urls and the arguments.
+func (f *remoteFlags) urls(args []string) ([]string, error) {
+	var urls []string
+	for _, s := range slices.Concat(f.workers, strings.Split(strings.Join(args, ","), ",")) {
+		if s == "" {
+			continue
+		}
+		u, err := fleet.ParseURL(s)
+		if err != nil {
+			return nil, err
+		}
+		urls = append(urls, u)
+	}
+	if len(urls) == 0 {
+		return nil, errors.New("no workers: give --worker-urls (lorasim worker serves emulated ones)")
+	}
+	return urls, nil
+}
+
+// parse enters what the flags amount to: how the workers are reached, the adapters
+// that they name, and where workers find those and others.
+func (f *remoteFlags) parse(args []string, c *fleet.Config) (err error) {
+	if c.URLs, err = f.urls(args); err != nil {
+		return err
+	}
+	if c.API, err = fleet.ParseAPI(f.api); err != nil {
+		return fmt.Errorf("--worker-api: %w", err)
+	}
+	t, err := f.transport()
+	if err != nil {
+		return err
+	}
+	c.Client, c.Header, c.Poll = live.NewHTTPClient(t), http.Header{}, f.poll
+	key, err := f.key.readOne()
+	if err != nil {
+		return err
+	}
+	if key != "" {
+		c.Header.Set("Authorization", "Bearer "+key)
+	}
+	for _, s := range f.headers {
+		name, value, ok := strings.Cut(s, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return fmt.Errorf("--header %q: expected NAME:VALUE", s)
+		}
+		c.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	loras, err := f.adapters()
+	paths := map[string]string{}
+	for _, a := range loras {
+		paths[a.Name] = a.Path
+		c.Adapters = append(c.Adapters, trace.Adapter{Name: a.Name, Rank: a.Rank})
+	}
+	c.Path = func(a trace.Adapter) string {
+		return cmp.Or(paths[a.Name], strings.NewReplacer("{name}", a.Name, "{rank}",
+			strconv.Itoa(a.Rank)).Replace(f.template))
+	}
+	return err
+}
+
+// adapters are those that flags name, in the order of --lora, --lora-file and
+// --lora-dir.
+func (f *remoteFlags) adapters() (all []fleet.LoRA, err error) {
+	from := map[string]string{}
+	add := func(flag string, list []fleet.LoRA, err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		for _, a := range list {
+			if was, ok := from[a.Name]; ok && was == flag {
+				return fmt.Errorf("%s: adapter %q is given twice", flag, a.Name)
+			} else if ok {
+				return fmt.Errorf("%s: adapter %q is given by %s too", flag, a.Name, was)
+			}
+			from[a.Name] = flag
+			all = append(all, a)
+		}
+		return nil
+	}
+	for _, text := range f.loras {
+		a, err := fleet.ParseLoRA(text)
+		if err != nil {
+			return nil, fmt.Errorf("--lora %w", err)
+		}
+		if err := add("--lora", []fleet.LoRA{a}, nil); err != nil {
+			return nil, err
+		}
+	}
+	if f.loraFile != "" {
+		list, err := textfile.Read(f.loraFile, fleet.ReadLoRAs)
+		if err := add("--lora-file", list, err); err != nil {
+			return nil, err
+		}
+	}
+	if f.loraDir != "" {
+		list, err := fleet.FindLoRAs(f.loraDir)
+		err = add("--lora-dir", list, err)
+		return all, err
+	}
+	return all, nil
+}
+
+func (f *remoteFlags) transport() (*http.Transport, error) {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy = nil // only hosts that are configured
+	t.DialContext = (&net.Dialer{Timeout: f.connect, KeepAlive: 30 * time.Second}).DialContext
+	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: f.insecure}
+	if f.caCert != "" {
+		pem, err := textfile.ReadFile(f.caCert, textfile.MaxSettings)
+		if err != nil {
+			return nil, fmt.Errorf("--cacert: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--cacert: %s holds no certificate", f.caCert)
+		}
+		t.TLSClientConfig.RootCAs = pool
+	}
+	return t, nil
+}
+
+// cpuTime is the processor time that the program has used so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,237 @@
+// Package cli is the command line of lorasim. A program of one's own that
+// registers routing policies calls [Main], and has all commands with them.
+//
+// A file of this package is one command, or some that have flags in common: it
+// turns flags into a scenario, calls the package that does the work, and prints
+// the result.
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"lorasim/bench/scenario"
+	"lorasim/bench/study/sweep"
+	"lorasim/ilp/highs"
+	"lorasim/internal/format"
+)
+
+// Exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // the work could not be done
+	exitUsage       = 2   // the command line or the scenario is wrong
+	exitInterrupted = 130 // stopped by a signal
+)
+
+// Main runs the command line of the process, os.Args, and ends the process with
+// the command's exit code. The first interrupt or SIGTERM cancels the command; a
+// second one ends the process at once.
+func Main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// longestError bounds an error, bytes. Errors quote what they are about.
+const longestError = 16 << 10
+
+// shorten leaves the middle of a long error out.
+func shorten(text string) string {
+	if len(text) <= longestError {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestError/2], "") + " ... " +
+		strings.ToValidUTF8(text[len(text)-longestError/2:], "")
+}
+
+// run is the whole program with everything it touches passed in.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	stdout, stderr = format.Safe(stdout), format.Safe(stderr) // whatever workers and files say
+	root := newRoot()
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		completeValues(root) // a quarter of the start of any other command
+	}
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	completeInBash(root)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case ctx.Err() != nil:
+		if !errors.Is(err, ctx.Err()) {
+			fmt.Fprintln(stderr, "lorasim:", shorten(err.Error()))
+		}
+		fmt.Fprintln(stderr, "lorasim: interrupted")
+		return exitInterrupted
+	}
+	fmt.Fprintln(stderr, "lorasim:", shorten(err.Error()))
+	var wrong usageError
+	var fault *scenario.Fault
+	if errors.As(err, &wrong) || errors.As(err, &fault) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lorasim",
+		Short: "Where should each LoRA adapter and each request go, and when is moving them worth it?",
+		Long: `lorasim simulates and drives LLM workers that serve many LoRA adapters: it
+replays traces or generates load, routes it by a policy, and prints the result
+block of the serving benchmarks.
+
+Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong;
+130 interrupted (Ctrl-C or SIGTERM).`,
+		Example: `  lorasim sim                                     # a run with the built-in workload
+  lorasim sim --policy static --num-workers 8     # other routing, more workers
+  lorasim sim --workload w.csv --json             # a saved workload, JSON out
+  lorasim policies                                # what can route
+  lorasim import bench.log                        # results of real runs`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       "see lorasim version", // makes cobra define --version
+	}
+	root.SetVersionTemplate(versionText())
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(newSim(), newAdvise(), newCapacity(), newWorth(), newTrace(), newPolicies(), newProfile(),
+		newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
+		newBench(), newGateway(), newCheck(), newMatrix(), newWorker(), newValidate(), newCalibrate(), newReference(),
+		newMan())
+	root.SetGlobalNormalizationFunc(ownName)
+	for _, c := range root.Commands() {
+		withUsageErrors(c)
+	}
+	root.Args, root.RunE = subcommandsOnly, help
+	return root
+}
+
+// usageError is a fault in the command line or the scenario.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version and what is built in",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), versionText())
+			return err
+		},
+	}
+}
+
+// Release is set where a release is built (scripts/dist).
+var Release string
+
+// versionText is the version and what is built in.
+func versionText() string {
+	version, revision := "devel", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" && info.Main.Version != "(devel)" {
+			version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				revision = " " + s.Value
+			}
+		}
+	}
+	version = cmp.Or(Release, version)
+	solvers := "embedded (highs: run scripts/highs and build with -tags highs)"
+	if highs.Available() {
+		solvers = "embedded, highs " + highs.Version()
+	}
+	return fmt.Sprintf("lorasim %s%s (%s, %s/%s)\nsolvers: %s\n", version, revision, runtime.Version(), runtime.GOOS,
+		runtime.GOARCH, solvers)
+}
+
+func newReference() *cobra.Command {
+	var schema bool
+	cmd := &cobra.Command{
+		Use:   "reference",
+		Short: "Print every key of scenario files, as Markdown or as a JSON Schema",
+		Long: `Reference prints what docs/reference.md and docs/scenario.schema.json hold: every
+key of scenario files with its values, default, flag and what it means; as a JSON
+Schema for editors that check and complete YAML.`,
+		Example: "  lorasim reference > reference.md\n  lorasim reference --schema > scenario.schema.json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if schema {
+				return inJSON(sweep.Schema(), "  ")(cmd.OutOrStdout())
+			}
+			if _, err := fmt.Fprint(cmd.OutOrStdout(), referenceHead); err != nil {
+				return err
+			}
+			return scenario.WriteReference(cmd.OutOrStdout())
+		},
+	}
+	flags(cmd, "", opt(&schema, "schema", false, "print the JSON Schema of scenario and sweep files"))
+	return cmd
+}
+
+const referenceHead = `# Keys of scenario files
+
+Written by ` + "`lorasim reference`" + `; a test fails where it differs. A scenario is a YAML file
+with these keys, all of them optional, or flags of the same names, which win over the file:
+
+` + "```yaml" + `
+# yaml-language-server: $schema=scenario.schema.json
+seed: 7
+workload: {request_rate: 20, num_adapters: 64}
+cluster: {num_workers: 8, max_loras_per_batch: 8}
+routing: {policy: affinity-spill}
+` + "```" + `
+
+Editors with a YAML language server complete and check such files, and those of sweeps, by
+[scenario.schema.json](scenario.schema.json). ` + "`lorasim sim --print-config`" + ` prints the whole of a
+scenario, ` + "`lorasim policies --options`" + ` the policies with their options,
+` + "`lorasim profile list`" + ` the profiles.
+`
+
+// newMan is hidden: it is for those who package the program.
+func newMan() *cobra.Command {
+	return &cobra.Command{
+		Use:    "man DIR",
+		Short:  "Write a manual page of every command into a folder",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			root := cmd.Root()
+			root.DisableAutoGenTag = true
+			// a page has the date of $SOURCE_DATE_EPOCH, else that of the day
+			head := &doc.GenManHeader{Section: "1", Source: "lorasim", Manual: "lorasim"}
+			if err := doc.GenManTree(root, head, args[0]); err != nil {
+				return fmt.Errorf("manual pages: %w", err)
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/result"
+	"lorasim/bench/result/importer"
+	"lorasim/internal/atomicfile"
+	"lorasim/internal/format"
+)
+
+// outputFlags say how a result is printed and saved.
+type outputFlags struct {
+	json, classic, details bool
+	layout, file           string
+	exports                []string
+	goodput                goodputFlags
+
+	slo    result.SLO
+	parsed result.Layout
+}
+
+const (
+	goodputHelp = "count requests within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\""
+	recordsHelp = "write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)"
+)
+
+// goodputFlags are an SLO, and the share of an adapter's requests that must be
+// within it.
+type goodputFlags struct{ slo, attain string }
+
+func (g *goodputFlags) add(cmd *cobra.Command, heading, help string) {
+	flags(cmd, heading,
+		opt(&g.slo, "goodput", "", help),
+		opt(&g.attain, "attain", "", "share of an adapter's requests that must be within the SLO (default: 99%)"))
+}
+
+// parse is the SLO that the flags make of another one.
+func (g *goodputFlags) parse(slo result.SLO) (_ result.SLO, err error) {
+	if g.slo != "" {
+		if slo, err = result.ParseSLO(g.slo); err != nil {
+			return slo, fmt.Errorf("--goodput: %w", err)
+		}
+	}
+	if g.attain != "" {
+		if slo.Empty() {
+			return slo, errors.New("--attain: without an SLO there is nothing to attain, see --goodput")
+		}
+		if slo.Attain, err = result.ParseShare(g.attain); err != nil {
+			return slo, fmt.Errorf("--attain: %w", err)
+		}
+	}
+	return slo, nil
+}
+
+func (o *outputFlags) add(cmd *cobra.Command) {
+	flags(cmd, outputHeading,
+		opt(&o.json, "json", false, "print the result as one JSON object"),
+		opt(&o.classic, "classic", false, "print the reference's block alone, without the extra section"),
+		opt(&o.layout, "layout", string(result.SGLang),
+			"layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang"))
+	o.goodput.add(cmd, outputHeading, goodputHelp)
+	flags(cmd, outputHeading,
+		opt(&o.file, "output-file", "", "append the result to `file` as a JSON line of the serving benchmarks"),
+		opt(&o.details, "output-details", false, "with per-request arrays in that line"),
+		opt(&o.exports, "export", nil, "write the result as another benchmark does, `FORMAT:FILE`: aiperf, guidellm, inference-perf; may be repeated"))
+}
+
+// check finds faults before the run instead of after it.
+func (o *outputFlags) check() (err error) {
+	if o.slo, err = o.goodput.parse(result.SLO{}); err != nil {
+		return usage(err)
+	}
+	if o.parsed, err = result.ParseLayout(o.layout); err != nil {
+		return usage(fmt.Errorf("--layout: %w", err))
+	}
+	for _, spec := range o.exports {
+		if _, _, err := importer.ParseExport(spec); err != nil {
+			return usage(fmt.Errorf("--export: %w", err))
+		}
+	}
+	return nil
+}
+
+// keep says whether the records of the run are needed.
+func (o *outputFlags) keep() bool { return o.details || len(o.exports) > 0 }
+
+// write saves the result where asked to, and prints it, which a file that cannot
+// be written does not prevent.
+func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) (err error) {
+	if o.file != "" {
+		err = r.AppendJSONL(o.file, o.details)
+	}
+	for _, spec := range o.exports {
+		if e := importer.Export(spec, r); e != nil {
+			err = cmp.Or(err, fmt.Errorf("--export %s: %w", spec, e))
+		}
+	}
+	w := cmd.OutOrStdout()
+	if o.json {
+		return cmp.Or(err, r.WriteJSON(w))
+	}
+	if !o.classic {
+		err = cmp.Or(err, r.WriteScenario(w))
+	}
+	err = cmp.Or(err, r.WriteBlock(w, o.parsed))
+	if !o.classic {
+		err = cmp.Or(err, r.WriteExtra(w))
+	}
+	return err
+}
+
+// writeYAML prints what has a YAML form.
+func writeYAML(cmd *cobra.Command, v interface{ YAML() ([]byte, error) }) error {
+	text, err := v.YAML()
+	if err != nil {
+		return err
+	}
+	_, err = cmd.OutOrStdout().Write(text)
+	return err
+}
+
+// wantsJSON says whether --json was given.
+func wantsJSON(cmd *cobra.Command) bool {
+	json, err := cmd.Flags().GetBool("json")
+	return err == nil && json
+}
+
+// show prints for people, or, with --json, for programs.
+func show(cmd *cobra.Command, text, json func(io.Writer) error) error {
+	if wantsJSON(cmd) {
+		return json(cmd.OutOrStdout())
+	}
+	return text(cmd.OutOrStdout())
+}
+
+// inJSON prints v as JSON, on one line without an indent.
+func inJSON(v any, indent string) func(io.Writer) error {
+	return func(w io.Writer) error { return format.JSON(w, v, indent) }
+}
+
+// inTable prints rows of cells in aligned columns.
+func inTable(rows [][]string) func(io.Writer) error {
+	return func(w io.Writer) error { return format.Table(w, rows) }
+}
+
+func saveYAML(path string, v interface{ YAML() ([]byte, error) }) error {
+	text, err := v.YAML()
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w *atomicfile.File) error { _, err := w.Write(text); return err })
+}
+
+// say prints a message on stderr: a note, or what goes on.
+func say(cmd *cobra.Command, format string, args ...any) {
+	fmt.Fprintf(cmd.ErrOrStderr(), "lorasim: "+format+"\n", args...)
+}
+
+func warn[T any](cmd *cobra.Command, warnings ...T) {
+	for _, w := range warnings {
+		say(cmd, "warning: %v", w)
+	}
+}

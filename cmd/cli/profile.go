@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/internal/format"
+	"lorasim/internal/textfile"
+	"lorasim/sim/profile"
+)
+
+func newProfile() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "profile",
+		Short: "List, show, compute and compare worker profiles",
+		Example: "  lorasim profile list\n  lorasim profile show llama2-7b-24gb > mine.yaml\n" +
+			"  lorasim profile compare analytic:llama-2-7b,rtx-4090 llama2-7b-24gb",
+	}
+	cmd.AddCommand(newProfileList(), newProfileAnalytic(), newProfileCompare(), &cobra.Command{
+		Use:   "show NAME|FILE",
+		Short: "Print a profile with all its settings, as a file to change and use",
+		Args:  cobra.ExactArgs(1),
+
+		ValidArgsFunction: completeProfiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := profile.Load(args[0])
+			if err != nil {
+				return err
+			}
+			describe(cmd.OutOrStdout(), p)
+			return writeYAML(cmd, p)
+		},
+	})
+	return cmd
+}
+
+// listedProfile is a row of profile list.
+type listedProfile struct {
+	Name     string `json:"name"`
+	Model    string `json:"model"`
+	GPU      string `json:"gpu"`
+	KVTokens int64  `json:"kv_tokens"`
+	profile.Provenance
+}
+
+func newProfileList() *cobra.Command {
+	var wide bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the embedded profiles",
+		Long: `List prints the embedded profiles and what each rests on:
+
+  measured    fitted to runs of this hardware and engine, and validated on held-out runs
+  calibrated  fitted to runs, but validated on fewer than three held-out runs
+  computed    from data sheets or publications; compared with no measured run`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := listedProfiles()
+			if err != nil {
+				return err
+			}
+			return show(cmd, inTable(profileRows(list, wide)), inJSON(list, ""))
+		},
+	}
+	jsonFlag(cmd, "print as JSON")
+	flags(cmd, "", opt(&wide, "wide", false, "also print model and KV tokens, and all words on engine and validation"))
+	return cmd
+}
+
+func listedProfiles() (list []listedProfile, err error) {
+	for _, name := range profile.Names() {
+		p, err := profile.Load(name)
+		if err != nil {
+			return nil, err
+		}
+		kv, err := p.KVTokens()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, listedProfile{name, p.Model, p.GPU, kv, p.Provenance()})
+	}
+	return list, nil
+}
+
+// profileRows are the rows of profile list: of engine and validation up to the
+// first comma, unless wide.
+func profileRows(list []listedProfile, wide bool) [][]string {
+	head := []string{"NAME", "KIND", "HARDWARE", "ENGINE", "VALIDATED ON"}
+	if wide {
+		head = append(head, "MODEL", "KV TOKENS")
+	}
+	rows := [][]string{head}
+	for _, p := range list {
+		row := []string{p.Name, string(p.Kind), p.Hardware, p.Engine, cmp.Or(p.ValidatedOn, "-")}
+		if wide {
+			row = append(row, p.Model, strconv.FormatInt(p.KVTokens, 10))
+		} else {
+			row[3], _, _ = strings.Cut(row[3], ",")
+			row[4], _, _ = strings.Cut(row[4], ",")
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// describe prints what a profile rests on, as a comment above its settings.
+func describe(w io.Writer, p *profile.Profile) {
+	v := p.Provenance()
+	fmt.Fprintf(w, "# %s; hardware: %s; engine: %s\n", v, v.Hardware, v.Engine)
+	fmt.Fprintf(w, "# validated on: %s\n", cmp.Or(v.ValidatedOn, "no run"))
+}
+
+// noteProfiles prints a note for each profile that was compared with no measured
+// run, or that is no longer the one that was validated.
+func noteProfiles(cmd *cobra.Command, ps []*profile.Profile) {
+	var said []string
+	for i, p := range ps {
+		if slices.Contains(ps[:i], p) { // workers share profiles
+			continue
+		}
+		if note := p.Provenance().Note(p.Name); note != "" && !slices.Contains(said, note) {
+			said = append(said, note)
+			say(cmd, "note: %s", note)
+		}
+	}
+}
+
+func newProfileAnalytic() *cobra.Command {
+	a := profile.NewAnalytic("llama-3.1-8b", "h100")
+	var list bool
+	cmd := &cobra.Command{
+		Use:   "analytic",
+		Short: "Compute a profile from the data sheets of a model and a GPU",
+		Long: `Analytic computes a profile from the roofline: a decode step takes the time to
+read the weights and the KV cache, a prefill step the time to compute its tokens, at
+usual shares of the GPU's peak rates. It adds the start of every layer's kernels, the
+adapters of a step (weights and computation, by rank) and, of a mixture of experts,
+the experts that the tokens of a step are expected to use.
+
+No part of the profile was measured: its kind is computed. Published single-stream rates,
+batched rates and prefill times are within a factor of 1.5 (docs/fidelity.md). Compare
+policies with it; calibrate before you size a cluster: lorasim calibrate.`,
+		Example: `  lorasim profile analytic --list
+  lorasim profile analytic --model llama-3.1-8b --gpu h100 > mine.yaml
+  lorasim profile analytic --model deepseek-v3 --gpu h200 --tp 8
+  lorasim profile analytic --model llama-2-7b --gpu rtx-4090 | lorasim profile compare - llama2-7b-24gb`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if list {
+				return listHardware(cmd)
+			}
+			p, err := a.Profile()
+			if err != nil {
+				return usage(err)
+			}
+			return writeYAML(cmd, p)
+		},
+	}
+	flags(cmd, "",
+		opt(&a.Model, "model", a.Model, "model (see --list)"),
+		opt(&a.GPU, "gpu", a.GPU, "GPU (see --list)"),
+		opt(&a.TP, "tp", 0, "number of GPUs that share the model; 0: the smallest power of 2 that holds it",
+			">=0 <=1024"),
+		opt(&a.Bits, "bits", 0, "bits of a weight: 16, 8 or 4; 0: as the model is published", ">=0 <=32"),
+		opt(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth, "share of the memory bandwidth that decoding reaches",
+			">0 <=1"),
+		opt(&a.Compute, "compute-efficiency", a.Compute,
+			"share of the peak FLOP/s that a 16-bit dense prefill reaches; FP8 and experts reach less", ">0 <=1"),
+		opt(&a.MemoryShare, "memory-share", a.MemoryShare, "share of the GPU memory that the engine uses", ">0 <=1"),
+		opt(&list, "list", false, "list the known models and GPUs"))
+	return cmd
+}
+
+func listHardware(cmd *cobra.Command) error {
+	tw := format.Columns(cmd.OutOrStdout())
+	fmt.Fprintln(tw, "MODEL\tWEIGHTS 10^9\tACTIVE 10^9\tKV BYTES/TOKEN\tLORA BYTES/RANK")
+	for _, m := range profile.Architectures() {
+		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.0f\t%.0f\n", m.Name, m.Parameters()/1e9, m.Active()/1e9, m.KVBytes(),
+			m.LoRABytesPerRank())
+	}
+	fmt.Fprintln(tw, "\nGPU\tTFLOP/S 16 BIT\tTFLOP/S 8 BIT\tGB/S\tGiB")
+	for _, g := range profile.GPUs() {
+		fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.0f\n", g.Name, g.TFLOPS16, g.TFLOPS8, g.GBPerS, g.MemoryGiB)
+	}
+	return tw.Flush()
+}
+
+func newProfileCompare() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "compare A B",
+		Short: "Print the coefficients of two profiles side by side",
+		Long: `Compare prints the coefficients and capacities of two profiles and how far the
+first is off the second. A profile is a name, a file, - for one on standard
+input, or analytic:MODEL,GPU for an analytic one.`,
+		Example: `  lorasim profile compare analytic:llama-2-7b,rtx-4090 llama2-7b-24gb
+  lorasim profile compare mine.yaml llama2-7b-24gb`,
+		Args: cobra.ExactArgs(2),
+
+		ValidArgsFunction: completeProfiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := loadAny(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			b, err := loadAny(cmd, args[1])
+			if err != nil {
+				return err
+			}
+			ds := profile.Compare(a, b)
+			rows := [][]string{{"", a.Name, b.Name, "DIFFERENCE"}}
+			for _, d := range ds {
+				diff := "-"
+				if !math.IsNaN(d.Relative) {
+					diff = fmt.Sprintf("%+.0f %%", 100*d.Relative)
+				}
+				rows = append(rows, []string{d.Name + ", " + d.Unit, fmt.Sprintf("%.5g", d.A), fmt.Sprintf("%.5g", d.B),
+					diff})
+			}
+			return show(cmd, inTable(rows), inJSON(map[string]any{"a": a.Name, "b": b.Name, "differences": ds}, ""))
+		},
+	}
+	jsonFlag(cmd, "print as JSON")
+	return cmd
+}
+
+// loadAny loads a profile by any of the names that compare takes.
+func loadAny(cmd *cobra.Command, name string) (*profile.Profile, error) {
+	if name == "-" {
+		data, err := textfile.ReadAll(cmd.InOrStdin(), "stdin", textfile.MaxSettings)
+		if err != nil {
+			return nil, err
+		}
+		return profile.Parse(data, "on standard input")
+	}
+	return profile.Load(name)
+}

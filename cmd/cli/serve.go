@@ -1,0 +1,371 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/scenario"
+	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/live"
+	"lorasim/router"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+	"lorasim/trace/synth"
+)
+
+// gatewayFlags are the flags of lorasim gateway beside the scenario's.
+type gatewayFlags struct {
+	gateway.Config
+	remote                      remoteFlags
+	outlier                     outlierFlags
+	listen, adminListen, access string
+	headerTime, grace           time.Duration
+	clientKey, adminKey         keyFlags
+	allow, adminHosts           repeated
+	insecure                    bool
+	maxPending, maxConnections  int
+}
+
+func newGateway() *cobra.Command {
+	var f gatewayFlags
+	cmd := &cobra.Command{
+		Use:   "gateway [URL...]",
+		Short: "Spread the requests of any client over live workers by a routing policy",
+		Long: `Gateway is a reverse proxy before workers that run sglang or vLLM (or lorasim
+worker). Clients reach the endpoints that run the model, routed by the adapter or
+model that a request names, and /v1/models and /health; --allow adds paths.
+Operators reach /admin (workers, load, unload, drain, flush_cache, ...) and
+/metrics (Prometheus) on a listener of their own. Adapters are those of --lora,
+--lora-file and --lora-dir, and those that the workers hold; any other is refused
+with status 404. It talks to no other host than the workers. On SIGTERM it takes no
+new requests and lets those in flight end; on SIGHUP it opens the access log anew.`,
+		Example: `  lorasim gateway --worker-urls gpu0:30000,gpu1:30000 --lora chat=/adapters/chat --lora code=/adapters/code
+  lorasim gateway gpu0:30000 gpu1:30000 --lora-dir /adapters --access-log access.jsonl
+  lorasim gateway localhost:30001 localhost:30002 --lora lora0=lora0 --policy least-loaded
+  lorasim gateway gpu0:30000 gpu1:30000 --listen :8000 --gateway-key-file clients.keys --api-key-file workers.key
+  curl localhost:8000/v1/completions -d '{"model": "chat", "prompt": "hello", "max_tokens": 20}'`,
+		Args: cobra.ArbitraryArgs,
+	}
+	sf := addScenarioFlags(cmd, "routing")
+	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens")
+	f.remote.add(cmd)
+	f.outlier.add(cmd)
+	f.add(cmd)
+	cmd.RunE = sf.with(f.run)
+	return cmd
+}
+
+func (f *gatewayFlags) add(cmd *cobra.Command) {
+	f.clientKey.add(cmd, "Gateway", "gateway-key", clientKeyEnv, "key (bearer token) that clients must send",
+		"`file` of the keys that clients may send, one per line")
+	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "key for /admin and /metrics",
+		"`file` of the keys for /admin and /metrics, one per line")
+	flags(cmd, "Gateway",
+		opt(&f.listen, "listen", "127.0.0.1:8000", "`address` for clients"),
+		opt(&f.adminListen, "admin-listen", "",
+			"`address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000, else any free one)"),
+		opt(&f.allow, "allow", nil, "path that clients may use beside those that run the model, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
+		opt(&f.adminHosts, "admin-host", nil,
+			"`name` that admin requests may have in Host, beside localhost and the listener's address; repeatable"),
+		opt(&f.insecure, "insecure", false, "serve other hosts even without a key"),
+		opt(&f.MaxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes", ">=1"),
+		opt(&f.BodyMemory, "body-memory", 256<<20,
+			"memory for the bodies of all requests, bytes; at least 4 times --max-body", ">=4"),
+		opt(&f.MaxRequests, "max-requests", 10000, "requests in flight at most; further ones get status 503", ">=1"),
+		opt(&f.maxConnections, "max-connections", 0,
+			"connections of clients at most; further ones wait (default: half of the file descriptors)", ">=0 <=1e6"),
+		opt(&f.ClientTimeout, "client-timeout", 30*time.Second,
+			"longest time that a client sends or takes nothing, and shortest for a body", ">0"),
+		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
+		opt(&f.FirstByte, "first-token-timeout", 5*time.Minute,
+			"longest wait of a stream for its first byte; 0: no limit", ">=0"),
+		opt(&f.Idle, "idle-timeout", time.Minute, "longest pause of a reply that has begun; 0: no limit", ">=0"),
+		opt(&f.QueueTimeout, "queue-timeout", time.Minute,
+			"longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
+		opt(&f.maxPending, "max-pending-requests", 1024,
+			"requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
+		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
+		opt(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none"),
+		opt(&f.Retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
+}
+
+func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
+	if f.BodyMemory < 4*f.MaxBody {
+		return usage(fmt.Errorf("--body-memory %d: expected at least 4 times --max-body, %d", f.BodyMemory,
+			4*f.MaxBody))
+	}
+	if err := f.guard(); err != nil {
+		return err
+	}
+	access, err := openLog(f.access, cmd.ErrOrStderr())
+	if err != nil {
+		return usage(err)
+	}
+	defer access.close()
+	defer access.watchSignals(cmd.Context())()
+	cfg := fleet.Config{Log: newProgress(nil).log(access.stderr)}
+	if err := f.remote.parse(args, &cfg); err != nil {
+		return usage(err)
+	}
+	cfg.Outlier = f.outlier.config()
+	cfg.Outlier.SlowStart = slowStart
+	defer cfg.Client.CloseIdleConnections()
+	f.remote.warn(cfg.Log, cfg.URLs)
+	if secure := func(u string) bool { return strings.HasPrefix(u, "https:") }; f.insecure && !f.remote.insecure &&
+		slices.ContainsFunc(cfg.URLs, secure) {
+		cfg.Log("--insecure is about clients' keys; --%s skips the verification of workers' certificates", skipVerify)
+	}
+	ls, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer ls.close()
+	cfg.Plans, f.Access, f.LogDropped, cfg.MaxPending = access.Logger, access.Logger, access.dropped, f.maxPending
+	var rt *router.Router
+	if f.Fleet, rt, err = live.NewFleet(cmd.Context(), sc, cfg, 0, true); err != nil && rt == nil {
+		return usage(err)
+	} else if err != nil {
+		return err
+	}
+	defer f.Fleet.Close()
+	g, err := gateway.New(f.Config)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	return f.serve(cmd, g, ls, access)
+}
+
+// serve listens until the command is interrupted; then it answers new requests
+// and /health with status 503 until those in flight have ended, and closes.
+func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listeners, access *gatewayLog) error {
+	ctx := cmd.Context()
+	if err := f.Fleet.Start(ctx); err != nil {
+		return err
+	}
+	background, quit := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { f.Fleet.Run(background) })
+	defer wg.Wait()
+	defer quit()
+	srv := &http.Server{Handler: g, ReadHeaderTimeout: f.headerTime, IdleTimeout: 2 * time.Minute,
+		ErrorLog: access.errorLog()}
+	g.Limit(srv)
+	failed := make(chan error, 2)
+	defer ls.serveOn(cmd.OutOrStdout(), cmp.Or(f.maxConnections, defaultConnections()), srv, g.Admin(), failed)()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	idle := g.Drain()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.grace)
+	defer cancel()
+	select {
+	case <-idle: // until then, who asks is told that the gateway is going
+	case <-grace.Done():
+	}
+	if err := srv.Shutdown(grace); err != nil {
+		srv.Close()
+		select {
+		case <-idle:
+		case <-time.After(time.Second): // for the end of the log
+		}
+		return fmt.Errorf("requests were still in flight after %v and were cut off", f.grace)
+	}
+	return nil
+}
+
+// workerFlags are the flags of lorasim worker beside the scenario's.
+type workerFlags struct {
+	emulate.Config           // of every worker
+	listen, host, api, ranks string
+	port, numAdapters        int
+	loras                    repeated
+	key                      keyFlags
+}
+
+func newWorker() *cobra.Command {
+	var f workerFlags
+	cmd := &cobra.Command{
+		Use:   "worker",
+		Short: "Serve an emulated worker: sglang's and vLLM's HTTP interfaces without a GPU",
+		Long: `Worker serves the interfaces of sglang or vLLM with the simulator's engine behind
+them, in real time or faster. Replies are made of tokens that depend only on the
+prompt. Several workers listen on consecutive ports.
+
+` + engineNamesText(engineNames...),
+		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama2-7b-24gb
+  lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
+  lorasim worker --lora chat=adapters/chat-r16 --max-loaded-loras 8
+  lorasim worker --api vllm --time-scale 10                # ten times as fast`,
+	}
+	sf := addScenarioFlags(cmd, "cluster")
+	cmd.Flags().Lookup("num-workers").DefValue = "1"
+	cmd.Flags().Lookup("num-workers").Usage = "number of workers, on consecutive ports"
+	f.add(cmd)
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
+		if sc.Cluster.Elastic != "" {
+			return usage(errors.New("--elastic is for simulated runs: start and stop workers yourself"))
+		}
+		if sc.Cluster.NumWorkers == 0 && !strings.Contains(sc.Cluster.Profile, "*") {
+			sc.Cluster.NumWorkers = 1
+		}
+		cfgs, err := f.configs(sc)
+		if err != nil {
+			return usage(err)
+		}
+		return f.serve(cmd, cfgs)
+	})
+	return cmd
+}
+
+func (f *workerFlags) add(cmd *cobra.Command) {
+	f.key.add(cmd, "Server", "api-key", workerKeyEnv, "key (bearer token) that clients must send",
+		"`file` with that key")
+	flags(cmd, "Server",
+		opt(&f.listen, "listen", "127.0.0.1:30001", "`address` to listen on; port 0: any free one"),
+		opt(&f.host, "host", "", "host to listen on, as the engines spell it (default: that of --listen)"),
+		opt(&f.port, "port", -1, "port of the first worker, as the engines spell it (default: that of --listen)",
+			">=0 <=65535"),
+		opt(&f.api, "api", string(emulate.SGLang), "interface: sglang or vllm"),
+		opt(&f.Speed, "time-scale", 1, "how much faster than the wall clock the worker's time passes", ">0 <=1e6"),
+		opt(&f.ModelName, "served-model-name", "", "name of the base model (default: the profile's)"),
+		opt(&f.EOSEvery, "eos-every", 0, "replies that do not ignore EOS end after so many tokens on average; 0: at their budget", ">=0 <=1e9"),
+		opt(&f.StreamInterval, "stream-interval", 1, "tokens per streamed event", ">=1 <=1e6"),
+		opt(&f.StreamOutput, "stream-output", false, "stream only what is new instead of the whole reply so far"))
+	flags(cmd, "Adapters",
+		opt(&f.loras, "lora", nil, "adapter loaded from the start, `NAME=PATH`; a rank at the path's end (-r16, ?rank=16) counts; repeatable"),
+		opt(&f.numAdapters, "num-adapters", 0, "load so many adapters lora0, lora1, ... from the start", ">=0 <=1e6"),
+		opt(&f.ranks, "lora-ranks", "", "their ranks, in turn (default: those of 8,16,32,64 that the profile allows)"))
+}
+
+// configs are the configurations of the workers.
+func (f *workerFlags) configs(sc *scenario.Scenario) ([]emulate.Config, error) {
+	ps, err := sc.Profiles()
+	if err != nil {
+		return nil, err
+	}
+	if f.APIKey, err = f.key.readOne(); err != nil {
+		return nil, err
+	}
+	if f.API, err = emulate.ParseAPI(f.api); err != nil {
+		return nil, fmt.Errorf("--api: %w", err)
+	}
+	if f.Adapters, err = f.adapters(sc.Seed, ps); err != nil {
+		return nil, err
+	}
+	f.Home = map[bool]router.Tier{true: router.Remote, false: router.Disk}[sc.Cluster.AdapterHome == "remote"]
+	cfgs := make([]emulate.Config, len(ps))
+	for i, p := range ps {
+		cfgs[i] = f.Config
+		cfgs[i].Costs = p.Compile()
+	}
+	return cfgs, nil
+}
+
+func (f *workerFlags) adapters(seed uint64, ps []*profile.Profile) ([]emulate.Adapter, error) {
+	ranks, err := synth.ParseRanks(cmp.Or(f.ranks, scenario.DefaultRanksFor(ps)))
+	if err != nil {
+		return nil, fmt.Errorf("--lora-ranks: %w", err)
+	}
+	var as []emulate.Adapter
+	named := trace.Names(f.numAdapters, ranks.For(f.numAdapters, seed))
+	for _, p := range ps {
+		if err := scenario.CheckRanks(p, named); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range named {
+		as = append(as, emulate.Adapter{Name: a.Name, Path: a.Name, Rank: a.Rank})
+	}
+	for _, l := range f.loras {
+		name, path, ok := strings.Cut(l, "=")
+		if name == "" {
+			return nil, fmt.Errorf("--lora %q: expected NAME=PATH", l)
+		}
+		if !ok {
+			path = name
+		}
+		as = append(as, emulate.Adapter{Name: name, Path: path})
+	}
+	return as, nil
+}
+
+// serve listens until the command is interrupted, then lets requests in flight
+// end for a moment.
+func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
+	ctx := cmd.Context()
+	servers := make([]*http.Server, 0, len(cfgs))
+	failed := make(chan error, len(cfgs))
+	defer func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		for _, s := range servers {
+			if s.Shutdown(grace) != nil {
+				s.Close()
+			}
+			s.Handler.(*emulate.Worker).Close()
+		}
+	}()
+	for i, cfg := range cfgs {
+		addr, err := f.address(i)
+		if err != nil {
+			return usage(fmt.Errorf("--listen: %w", err))
+		}
+		w, err := emulate.New(cfg)
+		if err != nil {
+			return usage(err)
+		}
+		s := &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
+		servers = append(servers, s)
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return fmt.Errorf("--listen %s: %w", addr, err)
+		}
+		if exposed(l.Addr()) && f.APIKey == "" {
+			say(cmd, "other hosts can reach %s, and no key is required: give --api-key-file FILE", l.Addr())
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "listening on http://%s\n", l.Addr())
+		go func() { failed <- s.Serve(l) }()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// address is where the worker of an index listens: --listen, in which --host and
+// --port replace a part, or so many ports after it; port 0 stays.
+func (f *workerFlags) address(n int) (string, error) {
+	host, port, err := net.SplitHostPort(f.listen)
+	if err != nil {
+		return "", err
+	}
+	if f.port >= 0 {
+		port = strconv.Itoa(f.port)
+	}
+	p, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return "", fmt.Errorf("port %q, expected a number from 0 to 65535", port)
+	}
+	if p > 0 {
+		p += uint64(n)
+	}
+	return net.JoinHostPort(cmp.Or(f.host, host), strconv.FormatUint(p, 10)), nil
+}

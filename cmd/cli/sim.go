@@ -1,0 +1,334 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/result"
+	"lorasim/bench/result/importer"
+	"lorasim/bench/result/records"
+	"lorasim/bench/scenario"
+	"lorasim/bench/study/compare"
+	"lorasim/bench/study/report"
+	"lorasim/internal/atomicfile"
+	"lorasim/router"
+	"lorasim/sim/profile"
+)
+
+func newSim() *cobra.Command {
+	var (
+		out            outputFlags
+		records, plans string
+		oracle, tokens bool
+		intervals      bool
+	)
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Simulate a workload on workers under a routing policy",
+		Long: `Sim runs a workload (generated, replayed from a trace, or saved) through the
+discrete-event simulator and prints the result block. The same scenario and seed
+give the same bytes.
+
+` + engineNamesText(slices.Concat(engineNames, clientNames)...),
+		Example: `  lorasim sim
+  lorasim sim --num-workers 8 --num-adapters 64 --request-rate 20 --policy least-loaded
+  lorasim sim --workload w.parquet --num-workers 2 --policy static --profile llama2-7b-24gb --json
+  lorasim sim --trace-name azure_llm --trace-path AzureLLMInferenceTrace_conv.csv --num-adapters 32
+  lorasim sim --request-rate inf --max-concurrency 32 --num-workers 1 --lengths constant:1000,1000
+  lorasim sim -f scenario.yaml --policy p2c --records run.parquet`,
+	}
+	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
+	flags(cmd, headings[""], opt(&sf.print, "print-config", false,
+		"print the effective scenario and stop; the file reproduces the run"))
+	out.add(cmd)
+	flags(cmd, outputHeading,
+		opt(&records, "records", "", recordsHelp),
+		opt(&tokens, "token-times", false, "records with the time of every token"),
+		opt(&plans, "plans", "", "write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
+		opt(&oracle, "oracle", false, "tell how far the run is from what perfect knowledge could reach"),
+		opt(&intervals, "intervals", false, "print prediction intervals from the profile's held-out runs; wider where the run leaves what these were like"))
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
+		if sf.print { // relative paths in a scenario are those from its own folder
+			if err := sc.AbsolutePaths(); err != nil {
+				return err
+			}
+			return writeYAML(cmd, sc)
+		}
+		if err := out.check(); err != nil {
+			return err
+		}
+		noteIgnored(cmd, sc)
+		p := newProgress(cmd.ErrOrStderr())
+		var profiles []*profile.Profile
+		skipped := int64(0)
+		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
+			Profiles: func(ps []*profile.Profile) { profiles = ps },
+			SLO:      out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals,
+			TokenTimes: tokens || out.details, KeepRecords: out.keep(),
+			Saturate: true, Reading: p.reading, Running: p.running,
+			Skipped: func(rows int64) { skipped = rows },
+		})
+		p.done()
+		if err != nil {
+			return err
+		}
+		if err := out.write(cmd, res); err != nil {
+			return err
+		}
+		noteProfiles(cmd, profiles)
+		if skipped > 0 {
+			say(cmd, "note: %d rows left out", skipped)
+		}
+		return cmp.Or(scenario.Misfit(res), res.NoSuccess())
+	})
+	return cmd
+}
+
+// noteIgnored says which given settings have no effect, where a user may well
+// think that they have.
+func noteIgnored(cmd *cobra.Command, sc *scenario.Scenario) {
+	for _, text := range sc.Ignored(cmd.Flags().Changed) {
+		say(cmd, "note: %s", text)
+	}
+}
+
+func newPolicies() *cobra.Command {
+	var long bool
+	cmd := &cobra.Command{
+		Use:     "policies",
+		Short:   "List the routing policies",
+		Example: "  lorasim policies\n  lorasim policies --options\n  lorasim sim --policy bounded-hash:c=1.25",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var rows [][]string
+			for _, d := range router.List() {
+				summary := d.Summary
+				if len(d.Aliases) > 0 {
+					summary += " (alias " + strings.Join(d.Aliases, ", ") + ")"
+				}
+				rows = append(rows, []string{d.Name, summary})
+				for _, o := range d.Options {
+					if long {
+						rows = append(rows, []string{"  :" + strings.TrimSuffix(o.Name+"="+o.Default, "="),
+							"  " + o.Doc})
+					}
+				}
+			}
+			return show(cmd, inTable(rows), inJSON(router.List(), "  "))
+		},
+	}
+	flags(cmd, "", opt(&long, "options", false, "with each policy's options and their defaults"))
+	jsonFlag(cmd, "print as JSON")
+	return cmd
+}
+
+func newCompare() *cobra.Command {
+	var o compare.Options
+	var goodput goodputFlags
+	cmd := &cobra.Command{
+		Use:   "compare FILE...",
+		Short: "Put runs side by side: simulated, live, and from logs",
+		Long: `Compare prints one table of the runs in result files (--json, --output-file),
+logs of serving benchmarks, files of request records (--records) and folders of
+sweeps. Ratios refer to the first run, or to --baseline. Results that differ in
+their seed alone are one run, with 95 % confidence intervals.`,
+		Example: `  lorasim compare bench.log sim.json
+  lorasim compare a.jsonl b.jsonl --baseline B
+  lorasim compare live.parquet sim.parquet --metrics mean_ttft_ms,p99_ttft_ms
+  lorasim compare out/ --json       # a small sweep, policy against policy`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			slo, err := goodput.parse(result.SLO{})
+			if err != nil {
+				return usage(err)
+			}
+			runs, warnings, err := compare.Load(args, slo)
+			if warn(cmd, warnings...); err != nil {
+				return err
+			}
+			t, err := compare.New(runs, o)
+			if err != nil {
+				return usage(err)
+			}
+			return show(cmd, t.WriteText, t.WriteJSON)
+		},
+	}
+	flags(cmd, "",
+		opt(&o.Baseline, "baseline", "", "run that ratios refer to: A, B, ... (default: the first)"),
+		opt(&o.Metrics, "metrics", nil, "metrics to show, by their JSON names (default: the usual ones)"),
+		opt(&o.All, "all", false, "show every metric that a run has"),
+		opt(&o.Wide, "wide", false, "print all runs side by side (default: tables of at most 100 columns)"))
+	goodput.add(cmd, "", "of files of requests, count those within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\"")
+	jsonFlag(cmd, "print as one JSON object")
+	return cmd
+}
+
+func newImport() *cobra.Command {
+	var print bool
+	var keep string
+	cmd := &cobra.Command{
+		Use:   "import FILE...",
+		Short: "Read results of real runs: logs, and the files of sglang, vLLM, AIPerf, GuideLLM and inference-perf",
+		Long: `Import finds the result blocks in logs of the serving benchmarks, however much
+else stands between them, and reads the results that clients write: the JSON
+lines of sglang's bench_serving, the JSON of vllm bench serve and of GuideLLM,
+AIPerf's summary (..._aiperf.json) and requests (.jsonl), and inference-perf's
+summary_lifecycle_metrics.json. It lists what it found,
+or prints every run as a block, a log's in its own layout. What a file does not
+tell is said in a line. --records keeps the single requests, where a file has
+them, for report and calibrate.`,
+		Example: `  lorasim import bench.log
+  lorasim import --print profile_export_aiperf.json
+  lorasim import benchmarks.json --records requests.parquet
+  lorasim import --json *.log results.jsonl`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if print && wantsJSON(cmd) {
+				return usage(errors.New("--print and --json exclude each other"))
+			}
+			runs, warnings, err := importer.Files(args)
+			if warn(cmd, warnings...); err != nil {
+				return err
+			}
+			if keep != "" {
+				if err := writeImported(keep, runs); err != nil {
+					return err
+				}
+			}
+			w := cmd.OutOrStdout()
+			if !print && !wantsJSON(cmd) {
+				return importer.WriteTable(w, runs)
+			}
+			for _, r := range runs {
+				write := r.Print
+				if wantsJSON(cmd) {
+					write = r.WriteJSON
+				}
+				if err := write(w); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	flags(cmd, "", opt(&print, "print", false, "print every block again in its own layout"))
+	jsonFlag(cmd, "print every result as one line of JSON")
+	flags(cmd, "", opt(&keep, "records", "", "write the requests of the one run that has them to `file` (.parquet, .arrow, .csv or .jsonl)"))
+	return cmd
+}
+
+// writeImported writes the requests of the one run that has some.
+func writeImported(path string, runs []*importer.Imported) error {
+	runs = slices.DeleteFunc(slices.Clone(runs), func(m *importer.Imported) bool { return len(m.Records) == 0 })
+	if len(runs) != 1 {
+		return fmt.Errorf("--records: %d runs have requests, expected one", len(runs))
+	}
+	return records.WriteAll(path, runs[0].Records, runs[0].Adapters)
+}
+
+func newReport() *cobra.Command {
+	var (
+		o             report.Options
+		out, png, svg string
+		policies      string
+		slo           goodputFlags
+		at            repeated
+	)
+	cmd := &cobra.Command{
+		Use:   "report PATH... -o report.html",
+		Short: "Make one page to explore runs and sweeps, and figures for papers",
+		Long: `Report makes a single HTML file that needs no network: latency distributions,
+latency by adapter, queues and batches of each worker over time, where adapters
+lie, the plans with their reasons, curves of sweeps, and the result blocks.
+
+A PATH is the folder of a sweep, a scenario file (which is run, under each of
+--policies), a file of request records, a result file or a log. Of a sweep, one
+run per policy is simulated again to show it over time: that of the first seed
+at the middle of each axis, or where --at says.`,
+		Example: `  lorasim report out/ -o report.html
+  lorasim report out/ -o report.html --at migration_interval=5
+  lorasim report scenario.yaml --policies static,affinity-spill -o report.html
+  lorasim report bench.log live.parquet sim.json -o report.html
+  lorasim report out/ --svg figures       # figures alone`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out == "" && png == "" && svg == "" {
+				return usage(errors.New("nothing to write: give -o FILE.html, --png DIR or --svg DIR"))
+			}
+			if err := reportOptions(&o, policies, at, &slo); err != nil {
+				return usage(err)
+			}
+			p := newProgress(cmd.ErrOrStderr())
+			o.Progress = func(done, total int, what string) { p.set("running", int64(done), int64(total), what) }
+			page, warnings, err := report.Load(cmd.Context(), o, args...)
+			p.done()
+			if warn(cmd, warnings...); err != nil {
+				return err
+			}
+			return writeReport(cmd, page, out, png, svg)
+		},
+	}
+	flags(cmd, outputHeading,
+		opt(&out, "output,o", "", "write the page to `file`"),
+		opt(&png, "png", "", "write each figure as PNG into `folder`"),
+		opt(&svg, "svg", "", "write each figure as SVG into `folder`"),
+		opt(&o.Title, "title", "", "title of the page"))
+	flags(cmd, runHeading,
+		opt(&policies, "policies", "", "policies to run each scenario file under: `A,B,...`"),
+		opt(&at, "at", nil, "point of a sweep whose runs are shown: `KEY=VALUE`; may be repeated"),
+		opt(&o.NoRuns, "no-runs", false, "run nothing again: of a sweep, show what it kept, without runs over time"),
+		opt(&o.MaxRuns, "max-runs", 8, "policies of one sweep that are run and shown over time", ">=0 <=1000"))
+	slo.add(cmd, runHeading, "scenario files and requests: count those within an SLO in ms, such as \"ttft:500 tpot:50\"")
+	return cmd
+}
+
+func reportOptions(o *report.Options, policies string, at []string, slo *goodputFlags) (err error) {
+	if o.SLO, err = slo.parse(result.SLO{}); err != nil {
+		return err
+	}
+	if o.Policies, err = policyList(policies); err != nil {
+		return err
+	}
+	o.At = map[string]string{}
+	for _, text := range at {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return fmt.Errorf("--at %q: expected KEY=VALUE", text)
+		}
+		o.At[key] = value
+	}
+	return nil
+}
+
+func writeReport(cmd *cobra.Command, page *report.Page, out, png, svg string) error {
+	w := cmd.OutOrStdout()
+	for format, dir := range map[string]string{"png": png, "svg": svg} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		files, err := page.WriteFigures(dir, format)
+		for _, f := range files {
+			fmt.Fprintln(w, filepath.Join(dir, f))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if out == "" {
+		return nil
+	}
+	err := atomicfile.Write(out, func(f *atomicfile.File) error { return page.WriteHTML(f) })
+	if err == nil {
+		_, err = fmt.Fprintln(w, out)
+	}
+	return err
+}

@@ -1,0 +1,280 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/accuracy/steps"
+	"lorasim/bench/accuracy/validate"
+	"lorasim/bench/accuracy/vllmruns"
+	"lorasim/internal/atomicfile"
+	"lorasim/internal/textfile"
+	"lorasim/sim/profile"
+)
+
+// tableFlags name a table of measured runs and what belongs to it.
+type tableFlags struct {
+	runs, histograms, groups string
+	seeds                    int
+	seed                     uint64
+}
+
+// add adds the flags; further ones are listed after the histograms.
+func (f *tableFlags) add(cmd *cobra.Command, seeds int, runsHelp string, further ...option) {
+	flags(cmd, tableHeading,
+		opt(&f.runs, "runs", "", runsHelp),
+		opt(&f.histograms, "histograms", "", "invocations per adapter by stride, JSON `file`"))
+	flags(cmd, tableHeading, further...)
+	flags(cmd, tableHeading,
+		opt(&f.groups, "groups", "", "what the table does not tell of its groups of runs, YAML `file`; default: built in"),
+		opt(&f.seeds, "seeds", seeds, "draws of the lengths", ">=1 <=1e6"),
+		opt(&f.seed, "seed", 1, "first seed", ">=0"))
+}
+
+// validateFlags are the arguments of the validate command.
+type validateFlags struct {
+	table                    tableFlags
+	use, logs, profile, plot string
+	vllmSteps, sglangBatches string
+	vllmRuns, tables         string
+	intervals                bool
+}
+
+const vllmRunsHelp = "table of measured hours of vLLM, CSV `file`"
+
+func newValidate() *cobra.Command {
+	f := &validateFlags{}
+	cmd := &cobra.Command{
+		Use:   "validate",
+		Short: "Hold the simulator's predictions against measured runs",
+		Long: `Validate simulates measured runs and says how far off each metric is: the runs
+of a table (--runs, whose arrivals follow from --histograms), or the closed-loop
+blocks of serving-benchmark logs (--logs).
+
+The lengths of the requests of a table's runs were not recorded. They are drawn
+for several seeds, and the prediction is the mean over the seeds. Runs whose
+offered load is within 15 % of what the workers can do are marked: there, small
+differences in speed decide whether a queue builds up.
+
+With --vllm-runs the table holds measured hours of vLLM with many adapters: Poisson
+arrivals for an hour, of which only the completed requests count. What the servers
+printed of their KV caches and of adapter loads lies beside it (--tables).
+
+The rules of the engines' schedulers need no times: --vllm-steps holds every step
+of the simulated scheduler against the recorded steps of vLLM's own,
+--sglang-batches every batch against those of sglang. The command fails where a
+case differs.`,
+		Example: `  lorasim validate --runs lora_runs.csv --histograms seed_workload.json --use validation
+  lorasim validate --runs lora_runs.csv --histograms seed_workload.json --json
+  lorasim validate --runs mine.csv --histograms mine.json --profile mine.yaml --plot fit.svg
+  lorasim validate --logs logs/
+  lorasim validate --vllm-runs vllm_lora/runs.csv --use validation
+  lorasim validate --runs lora_runs.csv --histograms seed_workload.json --intervals
+  lorasim validate --vllm-steps vllm_steps/ --json`,
+	}
+	f.table.add(cmd, 64, "table of measured runs, CSV `file`",
+		opt(&f.use, "use", "", "only the runs of this use: calibration or validation (--vllm-runs: or held)"))
+	flags(cmd, "Logs", opt(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs instead of a table"))
+	flags(cmd, outputHeading,
+		opt(&f.profile, "profile", "", "worker profile, a name or a file; default: llama2-7b-24gb for a table, that of the model and server for a log, of the model for --vllm-runs (else MODEL=PROFILE,...)"),
+		opt(&f.plot, "plot", "", "draw predicted against measured into an SVG `file`"))
+	flags(cmd, vllmHeading,
+		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
+		opt(&f.tables, "tables", "", "`folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv; default: that of the table"))
+	flags(cmd, outputHeading, opt(&f.intervals, "intervals", false,
+		"with --runs or --vllm-runs: print instead the prediction intervals that the runs not of use calibration give, and how often those of the other kinds of runs hold"))
+	flags(cmd, "Steps of an engine's scheduler",
+		opt(&f.vllmSteps, "vllm-steps", "",
+			"`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl"),
+		opt(&f.sglangBatches, "sglang-batches", "", "`folder` of batches of sglang's scheduler, NAME.json"))
+	flags(cmd, outputHeading, opt(new(bool), "json", false, "print one JSON object"))
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if err := onlyOne("expected one of --runs with --histograms, --logs, --vllm-runs, --vllm-steps, --sglang-batches",
+			f.table.runs, f.logs, f.vllmRuns, f.vllmSteps, f.sglangBatches); err != nil {
+			return err
+		}
+		if f.intervals && f.table.runs == "" && f.vllmRuns == "" {
+			return usage(errors.New("--intervals needs --runs or --vllm-runs"))
+		}
+		var report interface {
+			WriteText(io.Writer) error
+			Plot(io.Writer) error
+			Intervals() *validate.IntervalReport
+		}
+		switch {
+		case f.vllmSteps != "" || f.sglangBatches != "":
+			return f.steps(cmd)
+		case f.vllmRuns != "":
+			report, err = f.vllmReport(cmd)
+		default:
+			report, err = f.report(cmd)
+		}
+		if err != nil {
+			return err
+		}
+		if f.plot != "" {
+			if err := atomicfile.Write(f.plot, func(w *atomicfile.File) error { return report.Plot(w) }); err != nil {
+				return err
+			}
+		}
+		if f.intervals {
+			in := report.Intervals()
+			if len(in.Profiles) == 0 {
+				return errors.New("--intervals: all runs are of use calibration, or were not predicted")
+			}
+			return show(cmd, in.WriteText, inJSON(in, "  "))
+		}
+		return show(cmd, report.WriteText, inJSON(report, "  "))
+	}
+	return cmd
+}
+
+// steps holds the simulated schedulers against the steps of an engine.
+func (f *validateFlags) steps(cmd *cobra.Command) error {
+	compare, dir := steps.VLLM, f.vllmSteps
+	if f.sglangBatches != "" {
+		compare, dir = steps.SGLang, f.sglangBatches
+	}
+	report, err := compare(cmd.Context(), dir)
+	if err != nil {
+		return err
+	}
+	if err := show(cmd, report.WriteText, inJSON(report, "  ")); err != nil {
+		return err
+	}
+	return report.Err()
+}
+
+func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {
+	name := f.profile
+	if f.table.runs != "" {
+		name = cmp.Or(name, "llama2-7b-24gb")
+	}
+	var p *profile.Profile
+	if name != "" {
+		var err error
+		if p, err = profile.Load(name); err != nil {
+			return nil, err
+		}
+	}
+	if f.logs != "" {
+		blocks, err := validate.ReadLogs(f.logs)
+		if err != nil {
+			return nil, err
+		}
+		return validate.CompareBlocks(cmd.Context(), blocks, p)
+	}
+	runs, hists, groups, err := f.table.read(f.use)
+	if err != nil {
+		return nil, err
+	}
+	bar := newProgress(cmd.ErrOrStderr())
+	rows, err := validate.Simulate(cmd.Context(), runs, hists, validate.Options{
+		Profile: p, Groups: groups, Seeds: f.table.seeds, FirstSeed: f.table.seed,
+		Progress: bar.runs,
+	})
+	bar.done()
+	if err != nil {
+		return nil, err
+	}
+	report := validate.NewReport(rows)
+	report.Profile, report.Seeds = p.Name, f.table.seeds
+	if f.use != "" {
+		report.Use = f.use
+	}
+	return report, nil
+}
+
+// read reads the files, of the table the runs of a use alone, where one is given.
+func (f *tableFlags) read(use string) (runs []validate.Run, hists validate.Histograms, groups *validate.Groups,
+	err error) {
+	if f.histograms == "" {
+		return nil, nil, nil, usage(errors.New("--runs needs --histograms: the runs' arrivals follow from them"))
+	}
+	groups = validate.DefaultGroups()
+	if f.groups != "" {
+		if groups, err = textfile.Read(f.groups, validate.ReadGroups); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	if runs, err = textfile.Read(f.runs, validate.ReadRuns); err != nil {
+		return nil, nil, nil, err
+	}
+	if runs, err = ofUse(runs, f.runs, use, func(r validate.Run) string { return r.Use }, validate.Calibration,
+		validate.Validation); err != nil {
+		return nil, nil, nil, err
+	}
+	hists, err = textfile.Read(f.histograms, validate.ReadHistograms)
+	return runs, hists, groups, err
+}
+
+// ofUse are the runs of a table that have one of its uses; "": all.
+func ofUse[Run any](runs []Run, table, use string, of func(Run) string, uses ...string) ([]Run, error) {
+	if use == "" {
+		return runs, nil
+	}
+	if err := oneOf("use", "use", use, uses); err != nil {
+		return nil, err
+	}
+	runs = slices.DeleteFunc(runs, func(r Run) bool { return of(r) != use })
+	if len(runs) == 0 {
+		return nil, fmt.Errorf("%s: no run has use %s", table, use)
+	}
+	return runs, nil
+}
+
+// vllmReport holds the simulator against a table of measured hours of vLLM.
+func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error) {
+	profiles, err := profilesOf(f.profile)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := textfile.Read(f.vllmRuns, vllmruns.Read)
+	if err != nil {
+		return nil, err
+	}
+	runs, err = ofUse(runs, f.vllmRuns, f.use, func(r vllmruns.Run) string { return r.Use }, validate.Calibration,
+		validate.Validation, vllmruns.Held)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := vllmruns.ReadTables(cmp.Or(f.tables, filepath.Dir(f.vllmRuns)))
+	if err != nil {
+		return nil, fmt.Errorf("the tables beside the runs (see --tables): %w", err)
+	}
+	bar := newProgress(cmd.ErrOrStderr())
+	defer bar.done()
+	rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{Profiles: profiles,
+		Progress: bar.runs})
+	if err != nil {
+		return nil, err
+	}
+	return vllmruns.NewReport(rows, f.use), nil
+}
+
+// profilesOf reads MODEL=PROFILE,... of --profile with --vllm-runs.
+func profilesOf(list string) (map[string]*profile.Profile, error) {
+	if list == "" {
+		return nil, nil
+	}
+	ps := map[string]*profile.Profile{}
+	for pair := range strings.SplitSeq(list, ",") {
+		model, name, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, usage(errors.New("--profile: with --vllm-runs expected MODEL=PROFILE for each model, with commas between"))
+		}
+		p, err := profile.Load(name)
+		if err != nil {
+			return nil, err
+		}
+		ps[model] = p
+	}
+	return ps, nil
+}
