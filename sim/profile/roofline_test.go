@@ -71,7 +71,8 @@ func TestRooflineLaw(t *testing.T) {
 		if err := p.Check(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if got := p.Compile().Step(&c.work); max(got-tick.FromMilliseconds(c.want), tick.FromMilliseconds(c.want)-got) > 2 {
+		got, want := p.Compile().Step(&c.work), tick.FromMilliseconds(c.want)
+		if max(got-want, want-got) > 2 {
 			t.Errorf("%s: %v ms, expected %v", name, got.Milliseconds(), c.want)
 		}
 	}
