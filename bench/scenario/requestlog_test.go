@@ -39,9 +39,10 @@ func TestReadLogOfClients(t *testing.T) {
 			t.Errorf("%s: %+v, %+v, expected %+v", name, a, b, want)
 		}
 	}
+	const totals = `{` + figures + `"mean_ttft_ms": 5}`
 	for text, want := range map[string]string{
-		`{` + figures + `"mean_ttft_ms": 5}`:                       "save them too (bench_serving --output-file FILE --output-details",
-		strings.Repeat(`{`+figures+`"mean_ttft_ms": 5}`+"\n", 2):   "holds the results of 2 runs, expected the requests of one",
+		totals:                         "save them too (bench_serving --output-file FILE --output-details",
+		strings.Repeat(totals+"\n", 2): "holds the results of 2 runs, expected the requests of one",
 		`{"benchmark_time_seconds": 5, "successes": {"count": 3}}`: "per_request_lifecycle_metrics.json",
 	} {
 		_, _, err := ReadLog([]string{testutil.File(t, "totals.json", text)}, requestlog.Options{})
@@ -62,7 +63,8 @@ func TestReadLogOfRealClients(t *testing.T) {
 			t.Errorf("%s: %v, %+v", name, err, report)
 		}
 	}
-	_, _, err := ReadLog([]string{shareddata.Path(t, "clients/aiperf_profile_export_aiperf.json")}, requestlog.Options{})
+	summary := shareddata.Path(t, "clients/aiperf_profile_export_aiperf.json")
+	_, _, err := ReadLog([]string{summary}, requestlog.Options{})
 	if err == nil || !strings.Contains(err.Error(), "profile_export.jsonl") {
 		t.Error(err)
 	}

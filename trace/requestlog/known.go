@@ -138,8 +138,10 @@ func perfRow(r row) row {
 	out := row{line: r.line, names: []string{"start_time", "adapter", "prompt_tokens", "output_tokens", "error"}}
 	out.values = []string{
 		r.get("start_time"), cmp.Or(r.get("info.lora_adapter"), body.Model),
-		cmp.Or(r.get(usage+"prompt_tokens"), r.get("info.request_metrics.text.input_tokens"), r.get("info.input_tokens")),
-		cmp.Or(r.get(usage+"completion_tokens"), r.get("info.response_metrics.output_tokens"), r.get("info.output_tokens")),
+		cmp.Or(r.get(usage+"prompt_tokens"), r.get("info.request_metrics.text.input_tokens"),
+			r.get("info.input_tokens")),
+		cmp.Or(r.get(usage+"completion_tokens"), r.get("info.response_metrics.output_tokens"),
+			r.get("info.output_tokens")),
 		cmp.Or(r.get("error.error_type"), r.get("error.error_msg")),
 	}
 	if body.MaxTokens > 0 {

@@ -106,7 +106,8 @@ func TestKnown(t *testing.T) {
 func TestNotes(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"timestamp": 0, "input_length": 5, "output_length": 6, "hash_ids": [1]}` + "\n" +
-			`{"timestamp": 1500, "input_length": 5, "output_length": 6, "hash_ids": [1]}` + "\n": "a Mooncake trace, whose times are ms",
+			`{"timestamp": 1500, "input_length": 5, "output_length": 6, "hash_ids": [1]}` +
+			"\n": "a Mooncake trace, whose times are ms",
 		"time,model,prompt,output\n0,m,5,6\n1.5,m,5,6\n": `if it is the base model: --columns base=model`,
 	} {
 		w, report, err := Read([]string{testutil.File(t, "log", text)}, Options{})
