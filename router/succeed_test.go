@@ -10,7 +10,7 @@ import (
 	"lorasim/trace"
 )
 
-// changing is a cluster: a set of workers that join, leave, go down and come back while a router routes, and plans if it can. Its
+// changing is a cluster: workers join, leave, go down and come back while a router routes, and plans if it can. Its
 // slots are as those of a fleet.
 type changing struct {
 	t        *rapid.T
@@ -75,8 +75,8 @@ func (c *changing) lose(slot int) {
 
 // route sends a request to a worker that may take it.
 func (c *changing) route() {
-	r := Request{ID: c.next, Adapter: int32(rapid.IntRange(-1, len(c.env.Adapters)-1).Draw(c.t, "adapter")), Prompt: 100,
-		MaxNew: 200, Text: &trace.Text{ID: 1}, Known: 64}
+	adapter := int32(rapid.IntRange(-1, len(c.env.Adapters)-1).Draw(c.t, "adapter"))
+	r := Request{ID: c.next, Adapter: adapter, Prompt: 100, MaxNew: 200, Text: &trace.Text{ID: 1}, Known: 64}
 	c.next++
 	usable := slices.ContainsFunc(c.v.Workers, func(w Worker) bool { return w.Usable() })
 	w := c.rt.Policy.Route(r, c.v)
@@ -113,7 +113,8 @@ func (c *changing) finish() {
 	a := c.inFlight[0]
 	c.inFlight = c.inFlight[1:]
 	c.count(a, -1)
-	end := Finished{ID: a.ID, Adapter: a.Adapter, Worker: a.Worker, Output: 50, Exec: 1, E2E: 1.5, TTFT: 0.5, Now: c.v.Now}
+	end := Finished{ID: a.ID, Adapter: a.Adapter, Worker: a.Worker, Output: 50, Exec: 1, E2E: 1.5, TTFT: 0.5,
+		Now: c.v.Now}
 	c.history.Finished(end)
 	if o, ok := c.rt.Policy.(CompletionObserver); ok {
 		o.Finished(end)
@@ -161,8 +162,8 @@ func (c *changing) plan() {
 	c.rt.Planner.Applied(plan, nil)
 }
 
-// Every policy, and every planner, copes with workers that join, leave, go down and come back and with adapters that are
-// added: requests go to workers that are there, whatever was in flight, and plans name nobody else.
+// Every policy, and every planner, copes with workers that join, leave, go down and come back, and with adapters that
+// are added: requests go to workers that are there, whatever was in flight, and plans name nobody else.
 func TestPoliciesWithChangingMembers(t *testing.T) {
 	for _, spec := range slices.Concat(specs, planners) {
 		t.Run(spec, func(t *testing.T) {

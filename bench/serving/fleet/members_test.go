@@ -52,13 +52,13 @@ func members(f *Fleet) string {
 	return strings.Join(list, ", ")
 }
 
-// Workers join and leave while requests run: one that leaves takes no new requests and goes when its last one has ended;
-// its slot goes to the next that joins; what still ends on the worker that had the slot does not count for the new one.
+// Workers join and leave while requests run: one that leaves takes no new requests and goes when its last one has
+// ended; its slot goes to the next that joins; what still ends on the worker before does not count for the new one.
 func TestMembersJoinAndLeave(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		a, b, c := newFakeWorker(t), newFakeWorker(t), newFakeWorker(t)
 		var made []int
-		f, policy, _ := startFleet(t, 2, func(c *Config) { joinable(&made)(c); c.Log = t.Logf }, a)
+		f, policy, _ := startFleet(t, 2, joinable(&made), a)
 		check := func(what, want string) {
 			t.Helper()
 			if synctest.Wait(); members(f) != want {

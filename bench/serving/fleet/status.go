@@ -109,7 +109,8 @@ func (f *Fleet) status() []WorkerState {
 			continue
 		}
 		v, said := k.view, &k.health.said
-		s := WorkerState{Worker: k.index, URL: k.url, Leaving: k.leaving, Info: k.health.info, Up: v.Up, Draining: v.Draining, Running: v.Running,
+		s := WorkerState{Worker: k.index, URL: k.url, Leaving: k.leaving, Info: k.health.info, Up: v.Up,
+			Draining: v.Draining, Running: v.Running,
 			Queued: v.Queued, Deferred: said.Deferred, Pending: len(k.places.tickets), KVUsed: k.books.kv.Load(),
 			Loaded: len(k.loras.held), OutlierState: f.outliers.state(k)}
 		s.API, s.Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}

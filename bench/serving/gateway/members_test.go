@@ -69,8 +69,8 @@ func TestWorkersOverHTTP(t *testing.T) {
 		} {
 			status, workers, text := change(t, c.method, srv.URL, c.body)
 			if status != c.status || c.workers != "" && workers != c.workers || !strings.Contains(text, c.say) {
-				t.Errorf("%s %s: %d %q %s, expected %d %q %s", c.method, c.body, status, workers, text, c.status, c.workers,
-					c.say)
+				t.Errorf("%s %s: %d %q %s, expected %d %q %s", c.method, c.body, status, workers, text, c.status,
+					c.workers, c.say)
 			}
 		}
 		time.Sleep(time.Second)
@@ -107,7 +107,8 @@ func TestNothingIsLostWhileWorkersChange(t *testing.T) {
 								return
 							default:
 							}
-							body := fmt.Sprintf(`{"input_ids": [%d, %d], "lora_path": %q, "stream": %v, "sampling_params": {"max_new_tokens": 8, "ignore_eos": true}}`,
+							body := fmt.Sprintf(`{"input_ids": [%d, %d], "lora_path": %q, "stream": %v,
+								"sampling_params": {"max_new_tokens": 8, "ignore_eos": true}}`,
 								c, i, []string{"a", "b"}[i%2], i%3 > 0)
 							status, text := post(t, srv.URL+"/generate", body)
 							if status != 200 || strings.Contains(text, `"error"`) {
@@ -121,7 +122,8 @@ func TestNothingIsLostWhileWorkersChange(t *testing.T) {
 				members := []*testWorker{first}
 				for range 6 {
 					w := newTestWorker(t, emulate.SGLang)
-					if status, _, text := change(t, "POST", srv.URL, fmt.Sprintf(`{"url": %q}`, w.srv.URL)); status != 200 {
+					if status, _, text := change(t, "POST", srv.URL,
+						fmt.Sprintf(`{"url": %q}`, w.srv.URL)); status != 200 {
 						t.Fatalf("%d %s", status, text)
 					}
 					time.Sleep(100 * time.Millisecond)

@@ -428,9 +428,10 @@ func TestOtherWorkers(t *testing.T) {
 			1},
 		{"POST", "/flush_cache", [3]int{200, 200, 200}, "200 three", 3},
 		{"GET", "/flush_cache?timeout=1", [3]int{200, 200, 200}, "200 three", 3},
-		{"POST", "/admin/start_profile", [3]int{200, 400, 200}, `400 {"error":{"code":400,"message":"worker 1 (http://HOST): two"`,
-			2},
-		{"POST", "/admin/flush_cache", [3]int{400, 200, 200}, `400 {"error":{"code":400,"message":"worker 0 (http://HOST): one"`, 1},
+		{"POST", "/admin/start_profile", [3]int{200, 400, 200},
+			`400 {"error":{"code":400,"message":"worker 1 (http://HOST): two"`, 2},
+		{"POST", "/admin/flush_cache", [3]int{400, 200, 200},
+			`400 {"error":{"code":400,"message":"worker 0 (http://HOST): one"`, 1},
 		{"POST", "/start_profile", [3]int{200, 200, 200}, "404 ", 0}, {"GET", "/server_info", [3]int{200, 200, 200},
 			"404 ", 0},
 	} {
