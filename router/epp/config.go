@@ -62,7 +62,7 @@ func (c *Config) Disaggregated() bool { return len(c.doc.Profiles) > 1 }
 
 // WantsHeader says whether a plugin reads the header of conformance tests.
 func (c *Config) WantsHeader() bool {
-	return slices.ContainsFunc(c.doc.Plugins, func(p pluginSpec) bool { return p.Type == "header-based-testing-filter" })
+	return c.has("header-based-testing-filter")
 }
 
 // Weights lists the scorers of the first profile with their weights, in the order of the profile.

@@ -58,7 +58,7 @@ func TestConfigs(t *testing.T) {
 	refused := map[string]string{
 		"gie-v1.5.0-chart-latency-predictor.yaml":             "plugin predicted-latency-producer: not supported",
 		"kserve-sample-precise-prefix.yaml":                   "plugin precise-prefix-cache-producer: not supported",
-		"llmd-guide-pd-2025.yaml":                             `"prefill-header-handler" is not registered (dialect llm-d`,
+		"llmd-guide-pd-2025.yaml":                             `"prefill-header-handler" is not registered (dialect`,
 		"llmd-guide-precise-prefix-2025.yaml":                 `"precise-prefix-cache-scorer" is not registered (diale`,
 		"llmd-router-dp-epp-config.yaml":                      "plugin data-parallel-profile-handler: not supported",
 		"llmd-router-epp-burst-prefix-cache-config.yaml":      "plugin token-producer: parameter vllm",
@@ -130,7 +130,8 @@ func TestRefusals(t *testing.T) {
 func endpoints(n int) []Endpoint {
 	eps := make([]Endpoint, n)
 	for i := range eps {
-		eps[i] = Endpoint{ID: i, Address: fmt.Sprintf("10.0.0.%d:8000", i+1), MaxLora: 4, BlockSize: 16, NumBlocks: 4000}
+		eps[i] = Endpoint{ID: i, Address: fmt.Sprintf("10.0.0.%d:8000", i+1), MaxLora: 4, BlockSize: 16,
+			NumBlocks: 4000}
 	}
 	return eps
 }

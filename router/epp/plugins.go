@@ -266,7 +266,8 @@ type unsupported struct{ what string }
 
 // unsupportedTypes are the types of a dialect that this package does not run.
 func unsupportedTypes(d Dialect) []string {
-	list := []string{"predicted-latency-producer", "predicted-latency-scorer", "latency-slo-admitter", "vllmgrpc-parser",
+	list := []string{"predicted-latency-producer", "predicted-latency-scorer", "latency-slo-admitter",
+		"vllmgrpc-parser",
 		"k8s-notification-source", "endpoint-notification-source", "request-attribute-reporter",
 		"eviction-sheddable-filter", "eviction-priority-time-ordering"}
 	if d == LLMD {
