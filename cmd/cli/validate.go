@@ -103,7 +103,7 @@ command fails where a case differs.`,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
 		opt(&f.tables, "tables", "", "`folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv; default: that of the table"))
 	flags(cmd, outputHeading, opt(&f.intervals, "intervals", false,
-		"with --runs, --vllm-runs or --records: print instead the prediction intervals that the runs not of use calibration give, and how often those of the other kinds of runs hold"))
+		"--runs, --vllm-runs, --records: print prediction intervals from held-out runs, and their coverage"))
 	flags(cmd, "Steps of an engine's scheduler",
 		opt(&f.vllmSteps, "vllm-steps", "",
 			"`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl"),
