@@ -24,7 +24,8 @@ var engineSettings = []string{
 const engineHeading = "Engine of the records (default: as the profile says)"
 
 // recordsHelpText is the help of --records where records are read.
-const recordsHelpText = "per-request records of a run, `file` (.csv, .csv.gz, .jsonl, .parquet, .arrow, or trace.csv of blis observe); of several, separated by commas or spaces"
+const recordsHelpText = "per-request records, `file` of each run " +
+	"(.csv, .csv.gz, .jsonl, .parquet, .arrow, trace.csv of blis observe)"
 
 // recordedFlags name recorded runs, and say how server and client were set up.
 type recordedFlags struct {

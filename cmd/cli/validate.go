@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/accuracy/recorded"
 	"lorasim/bench/accuracy/eppcases"
+	"lorasim/bench/accuracy/recorded"
 	"lorasim/bench/accuracy/steps"
 	"lorasim/bench/accuracy/validate"
 	"lorasim/bench/accuracy/vllmruns"
