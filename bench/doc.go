@@ -28,6 +28,7 @@
 //   - [lorasim/bench/serving/gateway]: a reverse proxy that routes by the same policies
 //   - [lorasim/bench/serving/emulate]: a worker without a GPU, with the HTTP interfaces of sglang and vLLM
 //   - [lorasim/bench/serving/matrix]: all combinations of server and client commands, one after the other
+//   - [lorasim/bench/serving/bearer]: keys (bearer tokens) that a server accepts, read from files
 //
 // bench/accuracy, how close simulation comes to measurement:
 //

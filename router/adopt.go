@@ -12,6 +12,20 @@ type recall struct {
 	used [][]uint64 // by worker, a bit for each adapter
 }
 
+// recall is what the requests of a window tell alone.
+func (w *window) recall(workers, adapters int) *recall {
+	m := &recall{window: w, used: make([][]uint64, workers)}
+	for j := range m.used {
+		m.used[j] = make([]uint64, (adapters+63)/64)
+	}
+	for n := w.oldest(); n < w.n; n++ {
+		if s := w.at(n); s.worker >= 0 && isAdapter(s.adapter) {
+			m.used[s.worker][s.adapter/64] |= 1 << (s.adapter % 64)
+		}
+	}
+	return m
+}
+
 // met says whether requests for an adapter were sent to a worker.
 func (m *recall) met(j int, k int32) bool { return m.used[j][k/64]>>(k%64)&1 > 0 }
 
@@ -32,6 +46,16 @@ type copier interface {
 type indexed interface {
 	// prefixes is where its index is.
 	prefixes() **prefixIndex
+}
+
+// learn has a policy take over with what a memory tells.
+func learn(next Policy, m *recall, v *View) {
+	if x, ok := next.(indexed); ok && *x.prefixes() != nil {
+		(*x.prefixes()).adopt(m.window, v)
+	}
+	if a, ok := next.(adopter); ok {
+		a.adopt(m, v)
+	}
 }
 
 // takeUp has a policy go on where another one is at the time of a memory and a view: with the state of that one, where
@@ -185,7 +209,7 @@ func (p *planAndRoute) adopt(m *recall, v *View) {
 			l := &p.backlogs[s.worker]
 			l.entered = max(l.entered, s.at) + p.workers[s.worker].FrontEnd
 		}
-		if s.output == 0 {
+		if s.output == 0 || s.worker == None {
 			continue
 		}
 		p.output.add(float64(s.output))

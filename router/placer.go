@@ -125,7 +125,7 @@ func (p *placer) leastLoadedHolder(r Request, v *View) int {
 			return w
 		}
 	}
-	return fewest(v)
+	return v.LeastLoaded()
 }
 
 // rateWeight is the weight of the latest interval in the forecast.

@@ -344,7 +344,7 @@ func (f Field) MapPaths(value string, path func(string) string) string {
 	if replace, ok := pathsIn[f.Key]; ok {
 		return replace(value, path)
 	}
-	return settings.MapPaths(grammars[f.leaf].forms, value, path)
+	return settings.MapPaths(grammars[f.leaf].forms(), value, path)
 }
 
 // In returns a function for MapPaths that resolves relative paths against a

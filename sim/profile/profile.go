@@ -74,10 +74,11 @@ func (p *Profile) GPUs() int {
 //	               * (1 + lora.prefill_factor * share of adapter tokens)
 //	               + first_extend (once, where a chunked prompt goes on)
 //
-// with B running requests and ctx the KV tokens of each: law phases. AdapterLaw
-// has the other one. Experts and LoRA add what they say.
+// with B running requests and ctx the KV tokens of each: law phases. Law roofline
+// has the longer of reading and computing instead of their sum, see [LawRoofline];
+// AdapterLaw is law adapters. Experts and LoRA add what they say.
 type Latency struct {
-	Law     string  `yaml:"law,omitempty" is:"phases|adapters|"` // "": phases
+	Law     string  `yaml:"law,omitempty" is:"phases|roofline|adapters|"` // "": phases
 	Decode  Decode  `yaml:"decode"`
 	Prefill Prefill `yaml:"prefill"`
 	LoRA    LoRA    `yaml:"lora"`
@@ -120,9 +121,13 @@ type Prefill struct {
 	// with a partly prefilled prompt: the kernels that attend to cached context
 	// are compiled then.
 	FirstExtendMs float64 `yaml:"first_extend_ms,omitempty" is:">=0"`
+	// MixedMs is what a step with prompt tokens takes beyond its work, and
+	// MixedPerRequestMs what each running request in it adds: law roofline.
+	MixedMs           float64 `yaml:"mixed_ms,omitempty" is:">=0"`
+	MixedPerRequestMs float64 `yaml:"mixed_per_request_ms,omitempty" is:">=0"`
 }
 
-// Experts are the routed experts of a mixture-of-experts model, in law phases. A step of
+// Experts are the routed experts of a mixture-of-experts model, in laws phases and roofline. A step of
 // n tokens (running requests and prompt tokens) that each choose TopK of Count experts,
 // all alike and independently of each other, uses
 //
