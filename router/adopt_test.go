@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A copy of a policy routes as the policy itself does from then on, with a clock that begins at 0, and what the copy
-// does leaves the policy as it is.
+// A copy of a policy routes as the policy itself does from then on, with a clock that begins at 0. The policy stays as
+// it is.
 func TestCopiesGoOnAlike(t *testing.T) {
 	for _, spec := range []string{"plan-and-route", "route-only", "min-cost-flow", "rank-group", "k-shard:high=0.1,low=0.01",
 		"round-robin"} {
@@ -53,7 +53,8 @@ func TestCopiesGoOnAlike(t *testing.T) {
 		}
 		shifted, same := run(copyOf(zero), 0), run(copyOf(0), zero)
 		if own := run(p, zero); !reflect.DeepEqual(own, same) || !reflect.DeepEqual(own, shifted) {
-			t.Errorf("%s: the policy routes to %v, copies to %v and, with another clock, to %v", spec, own, same, shifted)
+			t.Errorf("%s: the policy routes to %v, copies to %v and, with another clock, to %v", spec, own, same,
+				shifted)
 		}
 		if fresh := run(mustNew(t, spec, env), 0); reflect.DeepEqual(fresh, shifted) {
 			t.Errorf("%s: a fresh one routes alike: the state does not matter here", spec)

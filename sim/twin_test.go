@@ -179,8 +179,8 @@ func TestTwinKeepsTheLoadUp(t *testing.T) {
 	whole, _ := run(&router.Future{Requests: w.Requests})
 	part, partSum := run(&router.Future{Requests: w.Requests, Count: count})
 	if len(part.E2E) != count || part.Sent <= count || part.Sent == len(w.Requests) || whole.Sent != len(w.Requests) {
-		t.Errorf("%d latencies, %d requests sent; expected %d, and some more sent, not all %d", len(part.E2E), part.Sent,
-			count, whole.Sent)
+		t.Errorf("%d latencies, %d requests sent; expected %d, and some more sent, not all %d", len(part.E2E),
+			part.Sent, count, whole.Sent)
 	}
 	if !slices.Equal(part.E2E, whole.E2E[:count]) || !slices.Equal(part.TTFT, whole.TTFT[:count]) {
 		t.Error("the requests that count do not have the latencies of the whole run")

@@ -50,7 +50,7 @@ func decisions(t *testing.T, sc Scenario, w *trace.Workload) decided {
 // Whatever requests generate after a time, policy auto decides the same until then.
 func TestAutoKnowsNoOutputsInAdvance(t *testing.T) {
 	sc := Default()
-	sc.Routing.Policy, sc.Seed = "auto:budget=20", 3
+	sc.Routing.Policy, sc.Seed = "auto:budget=60", 3
 	sc.Cluster.NumWorkers = 3
 	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Workload.NumAdapters = 500, 12, 40
 	in, err := sc.OpenWorkload(context.Background(), nil)
