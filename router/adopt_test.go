@@ -8,8 +8,8 @@ import (
 // A copy of a policy routes as the policy itself does from then on, with a clock that begins at 0. The policy stays as
 // it is.
 func TestCopiesGoOnAlike(t *testing.T) {
-	for _, spec := range []string{"plan-and-route", "route-only", "min-cost-flow", "rank-group", "k-shard:high=0.1,low=0.01",
-		"round-robin"} {
+	for _, spec := range []string{"plan-and-route", "route-only", "min-cost-flow", "rank-group",
+		"k-shard:high=0.1,low=0.01", "round-robin"} {
 		env := testEnv(4, 12)
 		for j := range env.Workers {
 			env.Workers[j].FrontEnd, env.Workers[j].FirstUse = 0.01, 0.3
