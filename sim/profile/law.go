@@ -20,7 +20,7 @@ const (
 	// LawRoofline has the coefficients of law phases, but a step takes the longer of
 	// reading and computing (S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009):
 	//
-	//	max(decode.base + decode.per_request*B + experts, prefill.per_token*(P + B))
+	//	host + max(decode.base + decode.per_request*B + experts, prefill.per_token*(P + B))
 	//	  + decode.per_kv_token*KV + prefill.per_token_ctx*C + lora
 	//	  + [P > 0] (prefill.mixed + prefill.mixed_per_request*B)
 	//
@@ -306,8 +306,9 @@ func (l *Latency) checkLaw(e *Engine) error {
 		return l.Adapters.check(e, l.LoRA.Backend)
 	case l.Law == LawRoofline:
 		return l.checkRoofline(e)
-	case l.Prefill.MixedMs > 0 || l.Prefill.MixedPerRequestMs > 0:
-		return fmt.Errorf("latency.prefill.mixed_ms and mixed_per_request_ms need latency.law %s", LawRoofline)
+	case l.HostMs > 0 || l.Prefill.MixedMs > 0 || l.Prefill.MixedPerRequestMs > 0:
+		return fmt.Errorf("latency.host_ms, prefill.mixed_ms and prefill.mixed_per_request_ms need latency.law %s",
+			LawRoofline)
 	case l.Decode.BaseMs == 0 && l.Decode.PerRequestMs == 0:
 		return errors.New("latency.decode.base_ms and per_request_ms are both 0: a decode step would take no time")
 	case l.Prefill.BaseMs == 0 && l.Prefill.PerTokenUs == 0:
