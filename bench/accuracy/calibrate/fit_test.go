@@ -10,6 +10,7 @@ import (
 
 	"lorasim/bench/accuracy/validate"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 )
 
 // line is a problem with a known solution: y = a + b*x with a = 2, b = 0.5 and
@@ -235,12 +236,11 @@ func TestRunsRecover(t *testing.T) {
 // BenchmarkResiduals is one evaluation of a fit to records.
 func BenchmarkResiduals(b *testing.B) {
 	p := truth()
-	run, err := newReplay(recordsOf(b, p, 1000, 0, false))
+	runs, err := newReplays([][]record.Request{recordsOf(b, p, 1000, 0, false)}, 0, 0)
 	if err != nil {
 		b.Fatal(err)
 	}
-	run.fitted = len(run.measured)
-	eqs := equations(run, p)
+	eqs := equations(runs[0], p)
 	b.ReportAllocs()
 	for b.Loop() {
 		equationResiduals(eqs, p)
