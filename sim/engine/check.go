@@ -52,7 +52,8 @@ func checkPlaces(e *Engine, filling []*Request) error {
 		}
 	}
 	return errors.Join(in(e.FrontEnd.queue, "in the front end", Entering), in(queue, "in the queue", Waiting),
-		in(filling, "prefilling", Filling), in(e.Pipeline.Ending(), "ending", Ending), in(e.Batch.Requests(), "in the batch", Running))
+		in(filling, "prefilling", Filling), in(e.Pipeline.Ending(), "ending", Ending),
+		in(e.Batch.Requests(), "in the batch", Running))
 }
 
 // check: the sums of the batch are those of its requests.
@@ -66,7 +67,7 @@ func (b *Batch) check(timed int64) error {
 		if int(r.MaxNew) > b.clip {
 			clipped++
 		}
-		if decoding[r.Row]++; b.Generated(r) >= int64(r.Output) && !r.Stops {
+		if decoding[r.Row]++; b.heap[k].Key <= b.Steps || b.stops && b.heap[k].Key <= 2*b.Steps {
 			return fmt.Errorf("request %d decodes and has all its tokens", r.ID)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 //
 // The scheduler sees the engine as it will be when the step under way has ended: the batch, the KV cache and
 // [Request.Generated] have its tokens already, which are in flight. What it cannot know yet:
-//   - A request whose length ends it with the step under way is Ending: it is in no further step, and keeps its seat and
-//     its memory until then.
+//   - A request whose length ends it with the step under way is Ending: it is in no further step, and keeps its seat
+//     and its memory until then.
 //   - One that a stop token ends is in the next step, too, for nothing.
 //   - One that is preempted loses its memory, but not its token in flight.
 //

@@ -174,6 +174,7 @@ func (p *Pool) DecodePages(steps, batch, k int64) int64 {
 
 // Decode makes every request of the batch longer by k tokens.
 func (p *Pool) Decode(steps, batch, k int64) {
+	p.steps = steps + k
 	p.used += p.DecodePages(steps, batch, k)
 	p.tokens += k * batch
 }

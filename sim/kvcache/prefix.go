@@ -33,6 +33,7 @@ type prefixes struct {
 	cache   prefix.Cache // nil: none
 	blocks  bool         // it is vLLM's
 	late    bool         // the latest token of a running request is in flight
+	steps   int64        // decode steps so far
 	holds   int64        // pages that requests hold, each counted for each of them
 	replies map[*trace.Text][]*Sequence
 	stats   *CacheStats
@@ -212,6 +213,9 @@ func (p *Pool) Seed(text *trace.Text, adapter, tokens int32) {
 func (p *Pool) Release(s *Sequence) {
 	if p.cache != nil {
 		p.evict(0)
+		if p.late { // what others have entered of the same tokens comes before
+			p.insertReplies(s.Reply, p.steps)
+		}
 		if p.blocks || !s.Retracted {
 			p.insert(s, s.Computed-s.Unknown)
 			p.cache.Keep(s.Computed/int32(p.size) - s.hold.Pages())

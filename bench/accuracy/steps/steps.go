@@ -154,7 +154,7 @@ func check(requests []request) error {
 		case ids[r.ID]:
 			return fmt.Errorf("request %d is there twice", r.ID)
 		case r.MaxTokens != 0 && r.MaxTokens < r.Output:
-			return fmt.Errorf("request %d: max_tokens is %d, expected at least output (%d)", r.ID, r.MaxTokens, r.Output)
+			return fmt.Errorf("request %d: max_tokens is %d, expected >= output (%d)", r.ID, r.MaxTokens, r.Output)
 		case r.Step < 0 || r.Adapter < -1 || r.Adapter > 1<<20 || r.Prompt < 1 || r.Output < 1:
 			return fmt.Errorf("request %d: expected step >= 0, adapter -1 to 2^20, prompt and output >= 1", r.ID)
 		}
@@ -225,7 +225,11 @@ func (e *engine) submit() {
 		q.Text = e.texts.Of(q.Text, at, p[0])
 		at += int32(p[1])
 	}
-	q.Reply = e.texts.Of(q.Text, q.Prompt, e.sampled(r))
+	if seed := e.sampled(r); seed == r.Parts[len(r.Parts)-1][0] {
+		q.Reply = q.Text // the prompt ends with what every step samples
+	} else {
+		q.Reply = e.texts.Of(q.Text, q.Prompt, seed)
+	}
 	submit := e.Submit
 	if e.now {
 		submit = e.SubmitNow

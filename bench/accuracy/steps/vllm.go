@@ -32,8 +32,8 @@ type vllmCase struct {
 	NumBlocks                 int64     `json:"num_blocks"` // one of them, the null block, holds nothing
 	PrefixCaching             bool      `json:"prefix_caching"`
 	LongPrefillTokenThreshold int       `json:"long_prefill_token_threshold"`
-	Policy                    string    `json:"policy"`     // fcfs (or "") or priority
-	Priorities                []int     `json:"priorities"` // by adapter; the base model's is 0
+	Policy                    string    `json:"policy"`       // fcfs (or "") or priority
+	Priorities                []int     `json:"priorities"`   // by adapter; the base model's is 0
 	VLLMVersion               string    `json:"vllm_version"` // whose rules; "": 0.32
 	AsyncScheduling           bool      `json:"async_scheduling"`
 	Requests                  []request `json:"requests"`
