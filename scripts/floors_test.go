@@ -40,8 +40,8 @@ var rooms = map[string][][]string{
 		{"bench/serving/fleet"},
 		{"bench/serving/gateway", "bench/serving/live"},
 
-		{"bench/accuracy/steps", "bench/accuracy/validate"},
-		{"bench/accuracy/vllmruns"},
+		{"bench/accuracy/eppcases", "bench/accuracy/steps", "bench/accuracy/validate"},
+		{"bench/accuracy/recorded", "bench/accuracy/vllmruns"},
 		{"bench/accuracy/calibrate"},
 
 		{"bench"}, // its map, without code
