@@ -136,7 +136,7 @@ func (p *accounts) adapterWait(k int32, j int, v *View) (a adapterWait) {
 	if !isAdapter(k) {
 		return a
 	}
-	st := w.adapter(k)
+	st := w.Adapter(k)
 	switch blocks := p.workers[j].Blocks; {
 	case st.Running == 0 && !blocks:
 		a.turns = c.turns(w.Slots, st.Queued > 0)

@@ -203,7 +203,7 @@ func (n *running) mean(guess float64) float64 { return (n.time + guess) / (n.end
 func (a *Admission) shed(r Request, v *View) (reason string, after float64) {
 	queue := math.MaxInt
 	if a.queue > 0 {
-		for _, w := range v.usable() {
+		for _, w := range v.Usable() {
 			queue = min(queue, w.Queued)
 		}
 		if queue != math.MaxInt && queue >= a.queue {
@@ -232,7 +232,7 @@ func (a *Admission) firstToken(r Request, v *View) float64 {
 		}
 	}
 	least := math.Inf(1)
-	for j := range v.usable() {
+	for j := range v.Usable() {
 		least = min(least, a.predict(r, j, v))
 	}
 	return least

@@ -65,7 +65,7 @@ func (o *affinityOptions) Build(env Env) (*Router, error) {
 // the slots it does not ask: the metric that it reads
 // (vllm:lora_requests_info) does not say.
 func scoreResidency(w *Worker, adapter int32) float64 {
-	a := w.adapter(adapter)
+	a := w.Adapter(adapter)
 	switch {
 	case a.Running > 0:
 		return 1
@@ -80,7 +80,7 @@ func scoreResidency(w *Worker, adapter int32) float64 {
 // tierResidency: on the GPU, or on its way there, 1; in host memory 0.7; a slot
 // is free 0.6; a slot can be freed 0.3; else 0.
 func tierResidency(w *Worker, adapter int32) float64 {
-	a := w.adapter(adapter)
+	a := w.Adapter(adapter)
 	switch {
 	case a.Tier == GPU || a.Loading:
 		return 1
@@ -96,7 +96,7 @@ func tierResidency(w *Worker, adapter int32) float64 {
 
 func (p *affinity) Route(r Request, v *View) int {
 	shortest, longest := math.MaxInt, math.MinInt
-	for _, w := range v.usable() {
+	for _, w := range v.Usable() {
 		shortest, longest = min(shortest, w.Queued), max(longest, w.Queued)
 	}
 	perWaiting := 0.0 // score that a waiting request costs
@@ -104,8 +104,8 @@ func (p *affinity) Route(r Request, v *View) int {
 		perWaiting = p.queue / float64(longest-shortest)
 	}
 	t := newArgmin(p.rng)
-	for i, w := range v.usable() {
-		score := -perWaiting*float64(w.Queued-shortest) - p.kv*w.kvShare()
+	for i, w := range v.Usable() {
+		score := -perWaiting*float64(w.Queued-shortest) - p.kv*w.KVShare()
 		if r.Adapter >= 0 {
 			score += p.lora * p.residency(w, r.Adapter)
 		}

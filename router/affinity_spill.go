@@ -30,7 +30,7 @@ func (p *affinitySpill) Route(r Request, v *View) int {
 		return p.least.Route(r, v)
 	}
 	t := newArgmin(p.least.rng)
-	for i, w := range v.having(r.Adapter) {
+	for i, w := range v.Having(r.Adapter) {
 		if w.Queued < p.threshold {
 			t.offer(i, float64(w.Load()))
 		}

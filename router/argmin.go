@@ -43,10 +43,10 @@ func (t *argmin) offerLowest(worker int, cost float64) {
 	}
 }
 
-// least is the first usable worker with the least cost, or None.
-func (v *View) least(cost func(j int, w *Worker) float64) int {
+// Least is the first usable worker with the least cost, or None.
+func (v *View) Least(cost func(j int, w *Worker) float64) int {
 	t := newArgmin(nil)
-	for j, w := range v.usable() {
+	for j, w := range v.Usable() {
 		t.offer(j, cost(j, w))
 	}
 	return t.worker
@@ -64,7 +64,7 @@ func (v *View) leastLoaded(among []int32, rng *rand.Rand) int {
 	return t.worker
 }
 
-// fewest returns the first usable worker with the fewest requests, or None.
-func fewest(v *View) int {
-	return v.least(func(_ int, w *Worker) float64 { return float64(w.Load()) })
+// LeastLoaded returns the first usable worker with the fewest requests, or None.
+func (v *View) LeastLoaded() int {
+	return v.Least(func(_ int, w *Worker) float64 { return float64(w.Load()) })
 }

@@ -29,7 +29,7 @@ func (p *boundedHash) Route(r Request, v *View) int {
 		return p.base.Route(r, v)
 	}
 	load, usable := 0, 0
-	for _, w := range v.usable() {
+	for _, w := range v.Usable() {
 		load += w.Load()
 		usable++
 	}

@@ -46,7 +46,7 @@ func (p *cacheAware) Route(r Request, v *View) int {
 func (p *cacheAware) pick(r *Request, v *View) int {
 	cold, least, most := newArgmin(nil), newArgmin(nil), 0
 	best, longest := newArgmin(nil), int32(-1)
-	for i, w := range v.usable() {
+	for i, w := range v.Usable() {
 		load := w.Load()
 		least.offer(i, float64(load))
 		most = max(most, load)

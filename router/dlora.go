@@ -90,7 +90,7 @@ func (d *dlora) cheapest(k int32, v *View) (int, float64) {
 		offer(int(j))
 	}
 	if t.worker == None {
-		return fewest(v), math.Inf(1)
+		return v.LeastLoaded(), math.Inf(1)
 	}
 	return t.worker, t.cost
 }
@@ -150,7 +150,7 @@ func (p *dispatchMig) Route(r Request, v *View) int {
 		return best
 	}
 	out := int32(-1)
-	for j, w := range v.usable() {
+	for j, w := range v.Usable() {
 		if p.holds(j, r.Adapter) {
 			continue
 		}
@@ -181,7 +181,7 @@ func (p *dispatchMig) Route(r Request, v *View) int {
 // another replica, or -1.
 func (p *dispatchMig) idle(j int, w *Worker) int32 {
 	for _, k := range p.held[j] {
-		if st := w.adapter(k); st.Running == 0 && st.Queued == 0 && len(p.where[k]) > 1 {
+		if st := w.Adapter(k); st.Running == 0 && st.Queued == 0 && len(p.where[k]) > 1 {
 			return k
 		}
 	}

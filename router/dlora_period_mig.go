@@ -119,7 +119,7 @@ func (d *dlora) setPlacement(held [][]int32) { d.held, d.where = held, transpose
 // is thus a difference of 32.
 func (p *dloraPeriodMig) trigger(v *View) (pair []int32, reason string) {
 	var up []int32
-	for j := range v.usable() {
+	for j := range v.Usable() {
 		up = append(up, int32(j))
 	}
 	if len(up) < 2 {

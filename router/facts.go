@@ -14,48 +14,19 @@ type Facts struct {
 	Signals bool
 }
 
-// facts of the policies that lack some of them. A policy that is not listed has all.
-var facts = map[string]Facts{
-	"static":       {},
-	"static-block": {},
-	"random":       {},
-	"round-robin":  {},
-	"hash":         {},
-
-	"explicit":       {Signals: true},
-	"bounded-hash":   {Signals: true},
-	"least-loaded":   {Signals: true},
-	"p2c":            {Signals: true},
-	"least-tokens":   {Signals: true},
-	"weighted-queue": {Signals: true},
-	"affinity":       {Signals: true},
-	"affinity-spill": {Signals: true},
-	"cache-aware":    {Signals: true},
-	"prefix-scorer":  {Signals: true},
-	"kv-router":      {Signals: true},
-	"prefix-hash":    {Signals: true},
-	"k-shard":        {Signals: true},
-	"any-worker":     {Signals: true},
-	"rank-aware":     {Signals: true},
-	"dispatch_only":  {Signals: true},
-
-	"plan-and-route": {Plans: true, Interval: true, Signals: true},
-	"rank-group":     {Plans: true, Interval: true, Signals: true},
-	"min-cost-flow":  {Plans: true, Interval: true, Signals: true},
-	"llumnix":        {Plans: true, Interval: true, Signals: true},
-}
+// everything: every input may change a decision.
+var everything = Facts{Plans: true, Interval: true, Threshold: true, Signals: true}
 
 // FactsOf returns the facts of the policy that a spec names. An option that the
 // spec gives takes the place of the environment's value.
 func FactsOf(spec string) Facts {
-	all := Facts{Plans: true, Interval: true, Threshold: true, Signals: true}
 	s, err := parseSpec(spec)
 	if err != nil {
-		return all
+		return everything
 	}
-	f, ok := facts[s.Name]
-	if !ok {
-		f = all
+	f := everything
+	if d := policies.catalog().named(s.Name); d.Facts != nil {
+		f = *d.Facts
 	}
 	f.Interval = f.Interval && !s.Given.Has("interval")
 	f.Threshold = f.Threshold && !s.Given.Has("threshold")
@@ -69,11 +40,9 @@ func Given(spec string) (name string, options [][2]string, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	for _, d := range List() {
-		for _, o := range d.Options {
-			if v, ok := s.Given.Text(o.Name); d.Name == s.Name && ok && v != o.Default {
-				options = append(options, [2]string{o.Name, v})
-			}
+	for _, o := range policies.catalog().named(s.Name).Options {
+		if v, ok := s.Given.Text(o.Name); ok && v != o.Default {
+			options = append(options, [2]string{o.Name, v})
 		}
 	}
 	return s.Name, options, nil

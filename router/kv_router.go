@@ -36,7 +36,7 @@ func (o *kvRouterOptions) Build(env Env) (*Router, error) {
 
 func (p *kvRouter) Route(r Request, v *View) int {
 	t := newArgmin(p.rng)
-	for i, w := range v.usable() {
+	for i, w := range v.Usable() {
 		prefill := float64(w.QueuedToks+int64(r.Prompt)) - p.credit*float64(p.index.match(&r, v, i))
 		t.offer(i, (p.scale*max(0, prefill)+float64(w.KVUsed+w.QueuedToks))/float64(p.index.block))
 	}

@@ -69,7 +69,7 @@ func (p *least) cost(w *Worker) int64 {
 func (p *least) Route(_ Request, v *View) int {
 	best := int64(math.MaxInt64)
 	p.equals = p.equals[:0]
-	for i, w := range v.usable() {
+	for i, w := range v.Usable() {
 		c := p.cost(w)
 		if c > best {
 			continue

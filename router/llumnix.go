@@ -43,7 +43,7 @@ func (p *llumnix) Route(_ Request, v *View) int { return p.roomiest(v, 1) }
 // roomiest is the usable worker with the most room, with sign -1 that with the
 // least.
 func (p *llumnix) roomiest(v *View, sign float64) int {
-	return v.least(func(_ int, w *Worker) float64 { return -sign * freeness(w, 0, 0) })
+	return v.Least(func(_ int, w *Worker) float64 { return -sign * freeness(w, 0, 0) })
 }
 
 func (p *llumnix) Interval() float64 { return p.interval }

@@ -223,7 +223,7 @@ func (p *planAndRoute) problem(s *PlannerInput) *grouping {
 		w := &s.Workers[j]
 		pr.Workers = append(pr.Workers, ilp.Worker{Speed: speeds[j], Closed: !w.Usable(), Resident: p.held[j]})
 		for k := range p.env.Adapters {
-			pr.Load[k*n+j] = p.env.Workers[j].Cost.AdapterLoad(p.env.Adapters[k].Rank, w.adapter(int32(k)).Tier)
+			pr.Load[k*n+j] = p.env.Workers[j].Cost.AdapterLoad(p.env.Adapters[k].Rank, w.Adapter(int32(k)).Tier)
 			if !p.places && !w.atHand(int32(k)) {
 				pr.Load[k*n+j] = neverLoads
 			}

@@ -28,7 +28,7 @@ func (o *prefixHashOptions) Build(env Env) (*Router, error) {
 func (p *prefixHash) Route(r Request, v *View) int {
 	key := p.key(&r)
 	home, heaviest, total, n := None, uint64(0), 1, 0
-	for i, w := range v.usable() {
+	for i, w := range v.Usable() {
 		if weight := mix(key ^ p.workers[i]); home == None || weight > heaviest {
 			home, heaviest = i, weight
 		}
@@ -44,7 +44,7 @@ func (p *prefixHash) Route(r Request, v *View) int {
 		return home
 	}
 	least := newArgmin(nil)
-	for i, w := range v.usable() {
+	for i, w := range v.Usable() {
 		if fits(w) {
 			least.offer(i, float64(w.Load()))
 		}

@@ -23,7 +23,7 @@ func anyUsable(v *View, rng *rand.Rand, other int) int {
 		return i
 	}
 	var usable []int
-	for i := range v.usable() {
+	for i := range v.Usable() {
 		if i != other {
 			usable = append(usable, i)
 		}

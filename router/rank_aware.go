@@ -62,7 +62,7 @@ func (p *rankAware) Route(r Request, v *View) int {
 	}
 	output := p.output(r)
 	cheapest, emptiest := newArgmin(nil), newArgmin(nil)
-	for i, w := range v.usable() {
+	for i, w := range v.Usable() {
 		emptiest.offer(i, float64(w.Load()))
 		cost, tokens := p.workers[i].Cost, w.KVUsed+w.QueuedToks
 		decode := cost.DecodeStep(w.Load()+1, tokens+int64(r.Prompt), max(w.MaxRank, rank))

@@ -29,7 +29,7 @@ func (o *rankGroupOptions) Build(env Env) (*Router, error) {
 func (p *rankGroup) Begin(s *PlannerInput) *Pending {
 	p.forecast(s.Now)
 	var up []int32
-	for j := range s.usable() {
+	for j := range s.Usable() {
 		up = append(up, int32(j))
 	}
 	if up == nil {

@@ -1,25 +1,28 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 
 	"lorasim/trace/settings"
 )
 
-// Descriptor describes a policy to people and to [New].
+// Descriptor describes a policy to users and to [New]. [Describe] makes one, [Register] adds it.
 type Descriptor struct {
-	Name    string   `json:"name"`
+	Name    string   `json:"name"`              // lower-case letters, digits, - and _
 	Summary string   `json:"summary"`           // one line
-	Options []Option `json:"options,omitempty"` // as New's struct says; filled in by [List]
-	// Aliases are other names of the policy, the oldest first; filled in by [List]. [New] takes them; all that is
-	// printed has the policy's own name ([Canonical]).
+	Options []Option `json:"options,omitempty"` // read from the struct that New returns; set by [List]
+	// Aliases are other names of the policy, the oldest first. [New] takes them; output has the policy's own name
+	// ([Canonical]).
 	Aliases []string `json:"aliases,omitempty"`
 
 	// Preset are defaults, "option=value,...", that differ from those of the struct's tags.
 	Preset string `json:"-"`
-	// New returns a pointer to the policy's options: a struct with the tags of internal/settings.
+	// New returns a pointer to the policy's options: a struct with the tags of package trace/settings.
 	New func() Builder `json:"-"`
+	// Facts are the inputs that the policy uses; nil: all. Sweeps run cells once that differ in other inputs only.
+	Facts *Facts `json:"-"`
 }
 
 // Builder is a pointer to the options of a policy. Build makes the policy once they are set.
@@ -35,58 +38,72 @@ type Option struct {
 	Words   []string `json:",omitempty"` // all that it takes; nil: numbers, or any text
 }
 
-// registry holds every policy, in the order in which to show them.
-func registry() []Descriptor {
+// Inputs that built-in policies use.
+var (
+	nothing  = Facts{}
+	signals  = Facts{Signals: true}
+	planning = Facts{Plans: true, Interval: true, Signals: true}
+)
+
+// builtin lists the policies of this package, in the order in which to show them.
+func builtin() []Descriptor {
 	return []Descriptor{
-		of[staticOptions]("static", "adapter index modulo workers"),
-		of[staticBlockOptions]("static-block", "contiguous blocks of ceil(adapters/workers) adapters per worker"),
-		of[explicitOptions]("explicit", "a table of adapters and their workers"),
-		of[randomOptions]("random", "any worker, with equal chance"),
-		of[roundRobinOptions]("round-robin", "one worker after the other"),
-		of[hashOptions]("hash", "highest random weight over (adapter, worker)"),
-		of[boundedHashOptions]("bounded-hash", "as hash, but passes over workers loaded above c x mean"),
-		of[leastLoadedOptions]("least-loaded", "fewest requests, running and waiting"),
-		of[p2cOptions]("p2c", "the less loaded of two random workers"),
-		of[leastTokensOptions]("least-tokens", "fewest outstanding tokens (prompt + expected output)"),
-		of[weightedQueueOptions]("weighted-queue", "least weight x waiting + running requests"),
-		of[affinityOptions]("affinity", "best weighted score of adapter residency, queue and KV cache"),
+		of[staticOptions]("static", "adapter index modulo workers", nothing),
+		of[staticBlockOptions]("static-block",
+			"contiguous blocks of ceil(adapters/workers) adapters per worker", nothing),
+		of[explicitOptions]("explicit", "a table of adapters and their workers", signals),
+		of[randomOptions]("random", "any worker, with equal chance", nothing),
+		of[roundRobinOptions]("round-robin", "one worker after the other", nothing),
+		of[hashOptions]("hash", "highest random weight over (adapter, worker)", nothing),
+		of[boundedHashOptions]("bounded-hash", "as hash, but passes over workers loaded above c x mean", signals),
+		of[leastLoadedOptions]("least-loaded", "fewest requests, running and waiting", signals),
+		of[p2cOptions]("p2c", "the less loaded of two random workers", signals),
+		of[leastTokensOptions]("least-tokens", "fewest outstanding tokens (prompt + expected output)", signals),
+		of[weightedQueueOptions]("weighted-queue", "least weight x waiting + running requests", signals),
+		of[affinityOptions]("affinity", "best weighted score of adapter residency, queue and KV cache", signals),
 		of[affinitySpillOptions]("affinity-spill",
-			"least loaded worker with the adapter and a short queue, else least loaded"),
+			"least loaded worker with the adapter and a short queue, else least loaded", signals),
 		of[cacheAwareOptions]("cache-aware",
-			"the worker with the longest match of the prompt, least loaded where it is short (sglang)"),
+			"the worker with the longest match of the prompt, least loaded where it is short (sglang)", signals),
 		of[prefixScorerOptions]("prefix-scorer",
-			"best weighted score of matched prefix, queue, KV cache and adapter (llm-d, Gateway API)").
+			"best weighted score of matched prefix, queue, KV cache and adapter (llm-d, Gateway API)", signals).
 			preset("lora=0,queue=2,kv=2,block=64,capacity=2000000"),
-		of[kvRouterOptions]("kv-router", "least prefill blocks that do not match + blocks in use (Dynamo)").
+		of[kvRouterOptions]("kv-router", "least prefill blocks that do not match + blocks in use (Dynamo)", signals).
 			preset("index=reported,block=16"),
 		of[prefixHashOptions]("prefix-hash",
-			"consistent hash of the prompt's beginning, least loaded above a bound (sglang)"),
-		of[kShardOptions]("k-shard", "least loaded of k hashed workers; k follows the load"),
-		of[anyWorkerOptions]("any-worker", "least loaded; workers prefetch adapters for their queue (S-LoRA)"),
-		of[rankAwareOptions]("rank-aware", "least added latency by rank within an SLO (CaraServe)"),
+			"consistent hash of the prompt's beginning, least loaded above a bound (sglang)", signals),
+		of[kShardOptions]("k-shard", "least loaded of k hashed workers; k follows the load", signals),
+		of[anyWorkerOptions]("any-worker", "least loaded; workers prefetch adapters for their queue (S-LoRA)", signals),
+		of[rankAwareOptions]("rank-aware", "least added latency by rank within an SLO (CaraServe)", signals),
 		of[planAndRouteOptions]("plan-and-route",
-			"least added time; plans by an ILP over all workers move adapters and requests"),
+			"least added time; plans by an ILP over all workers move adapters and requests", planning).
+			alias("period_mig"), // also dLoRA's name of a migration type, which is dlora_period_mig
 		of[routeOnlyOptions]("route-only",
-			"plan-and-route:move=none,place=off: its routing alone; no request moves, no adapter is placed"),
-		of[autoOptions]("auto", "chooses among policies while it runs, by simulating them on a twin of the cluster"),
-		of[rankGroupOptions]("rank-group", "adapters of like rank together, groups of equal demand (LoRAServe)"),
-		of[minCostOptions]("min-cost-flow", "replicas by load share, placed by minimum-cost flow (Dynamo)"),
+			"plan-and-route:move=none,place=off: its routing alone; no request moves, no adapter is placed", everything),
+		of[autoOptions]("auto", "chooses among policies while it runs, by simulating them on a twin of the cluster",
+			everything),
+		of[rankGroupOptions]("rank-group",
+			"adapters of like rank together, groups of equal demand (LoRAServe)", planning),
+		of[minCostOptions]("min-cost-flow", "replicas by load share, placed by minimum-cost flow (Dynamo)", planning),
 		of[llumnixOptions]("llumnix",
-			"moves requests from the worker with the least free KV per request to that with the most"),
+			"moves requests from the worker with the least free KV per request to that with the most", planning),
 		of[dispatchOnlyOptions]("dispatch_only",
-			"dLoRA: greedy placement, least dispatch cost among the adapter's workers"),
-		of[dispatchMigOptions]("dispatch_mig", "dLoRA: also workers where the adapter can take an idle one's place"),
+			"dLoRA: greedy placement, least dispatch cost among the adapter's workers", signals),
+		of[dispatchMigOptions]("dispatch_mig", "dLoRA: also workers where the adapter can take an idle one's place",
+			everything),
 		of[dloraPeriodMigOptions]("dlora_period_mig",
-			"dLoRA: dispatch_only, and periodically its migration ILP for two workers"),
+			"dLoRA: dispatch_only, and periodically its migration ILP for two workers", everything),
 	}
 }
 
-// of describes a policy with options of type T.
+// of describes a built-in policy with options of type T.
 func of[T any, P interface {
 	*T
 	Builder
-}](name, summary string) Descriptor {
-	return Descriptor{Name: name, Summary: summary, New: func() Builder { return P(new(T)) }}
+}](name, summary string, facts Facts) Descriptor {
+	d := Describe[T, P](name, summary)
+	d.Facts = &facts
+	return d
 }
 
 func (d Descriptor) preset(options string) Descriptor {
@@ -94,28 +111,9 @@ func (d Descriptor) preset(options string) Descriptor {
 	return d
 }
 
-// kinds are the policies as package settings knows them.
-func kinds() []settings.Kind[Builder] {
-	var ks []settings.Kind[Builder]
-	for _, d := range registry() {
-		ks = append(ks, settings.Kind[Builder]{Name: d.Name, Summary: d.Summary, Preset: d.Preset, New: d.New})
-	}
-	return ks
-}
-
-// Forms are the forms of a spec, for YAML, JSON Schema and the reference.
-func Forms() []settings.Form { return settings.Forms(kinds()) }
-
-// List returns every policy with its options, in the order in which to show them.
-func List() []Descriptor {
-	list, forms := registry(), Forms()
-	for i := range list {
-		list[i].Aliases = aliases[list[i].Name]
-		for _, f := range forms[i].Fields() {
-			list[i].Options = append(list[i].Options, Option{f.Key, f.Default, f.Help, f.Enum()})
-		}
-	}
-	return list
+func (d Descriptor) alias(names ...string) Descriptor {
+	d.Aliases = names
+	return d
 }
 
 // New makes a policy from a spec such as "round-robin" or
@@ -130,11 +128,38 @@ func New(spec string, env Env) (*Router, error) {
 	}
 	fill(s.Given, s.Value, env)
 	rt, err := s.Value.Build(env.unlimited())
+	if err == nil {
+		err = rt.check(s.Name, env)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", s.Name, err)
 	}
 	rt.Name = Canonical(spec)
 	return rt, nil
+}
+
+// check says what a policy got wrong about itself.
+func (rt *Router) check(name string, env Env) error {
+	d := policies.catalog().named(name)
+	switch {
+	case rt == nil || rt.Policy == nil:
+		return errors.New("Build returns no policy")
+	case rt.Placement != nil && len(rt.Placement) != len(env.Workers):
+		return fmt.Errorf("placement on %d workers, expected %d", len(rt.Placement), len(env.Workers))
+	case d.Facts == nil:
+		return nil
+	case rt.plans() && !d.Facts.Plans:
+		return errors.New("it plans, but its Facts lack Plans")
+	case (rt.ReadsKV || rt.ReadsPrefixes || rt.Prefetch) && !d.Facts.Signals:
+		return errors.New("it reads the workers' state, but its Facts lack Signals")
+	}
+	return nil
+}
+
+// plans says whether the policy moves adapters or requests.
+func (rt *Router) plans() bool {
+	_, adjusts := rt.Policy.(PlacementChanger)
+	return rt.Planner != nil || adjusts
 }
 
 // fill sets the options that are not given to what the environment says, if it says anything.
@@ -149,7 +174,7 @@ func CheckSpec(spec string) error {
 }
 
 func parseSpec(spec string) (settings.Spec[Builder], error) {
-	return settings.Parse("policy", kinds(), Canonical(spec))
+	return settings.Parse("policy", policies.catalog().kinds, Canonical(spec))
 }
 
 // tieOption says how to choose among equals.
@@ -165,9 +190,12 @@ func (o *tieOption) rand(env Env) *rand.Rand {
 	return newRand(env)
 }
 
-// newRand returns the generator of a policy. The second word keeps it apart
-// from other users of the same seed.
-func newRand(env Env) *rand.Rand {
+// newRand is [Env.Rand].
+func newRand(env Env) *rand.Rand { return env.Rand() }
+
+// Rand returns the random numbers of a policy, from the seed of the run. The second word of the generator's seed keeps
+// them apart from other uses of the same seed.
+func (e Env) Rand() *rand.Rand {
 	const stream = 0x726f75746572 // "router"
-	return rand.New(rand.NewPCG(env.Seed, stream))
+	return rand.New(rand.NewPCG(e.Seed, stream))
 }

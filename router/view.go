@@ -27,8 +27,8 @@ type AdapterState struct {
 	Pinned  bool  // never evicted
 }
 
-// wanted says whether an adapter is in a GPU slot, or will be.
-func (a AdapterState) wanted() bool {
+// Wanted says whether an adapter is in a GPU slot, or will be.
+func (a AdapterState) Wanted() bool {
 	return a.Tier == GPU || a.Loading || a.Running > 0 || a.Queued > 0
 }
 
@@ -98,8 +98,8 @@ func began(n, by int32) int {
 	return 0
 }
 
-// adapter returns what the worker knows of an adapter.
-func (w *Worker) adapter(a int32) AdapterState {
+// Adapter returns what the worker knows of an adapter; of the base model nothing.
+func (w *Worker) Adapter(a int32) AdapterState {
 	if a < 0 || int(a) >= len(w.Adapters) {
 		return AdapterState{}
 	}
@@ -107,10 +107,10 @@ func (w *Worker) adapter(a int32) AdapterState {
 }
 
 // atHand says whether an adapter is in host memory at least.
-func (w *Worker) atHand(k int32) bool { return !isAdapter(k) || w.adapter(k).Tier >= Host }
+func (w *Worker) atHand(k int32) bool { return !isAdapter(k) || w.Adapter(k).Tier >= Host }
 
-// kvShare is the used share of the KV cache, 0 where its capacity is unknown.
-func (w *Worker) kvShare() float64 {
+// KVShare is the used share of the KV cache, 0 where its capacity is unknown.
+func (w *Worker) KVShare() float64 {
 	if w.KVCapacity <= 0 {
 		return 0
 	}
@@ -138,8 +138,8 @@ func (v *View) read(j int) {
 	}
 }
 
-// usable yields the workers that new requests may be sent to.
-func (v *View) usable() iter.Seq2[int, *Worker] {
+// Usable yields the workers that new requests may be sent to.
+func (v *View) Usable() iter.Seq2[int, *Worker] {
 	return func(yield func(int, *Worker) bool) {
 		for j := range v.Workers {
 			if w := &v.Workers[j]; w.Usable() && !yield(j, w) {
@@ -160,12 +160,13 @@ func nextUsable(v *View, from int) int {
 	return None
 }
 
-// having yields the usable workers that have an adapter, ascending.
-func (v *View) having(adapter int32) iter.Seq2[int, *Worker] {
+// Having yields the usable workers that have an adapter, ascending: it is in a GPU slot, on its way there, or wanted by
+// requests already sent there ([AdapterState.Wanted]).
+func (v *View) Having(adapter int32) iter.Seq2[int, *Worker] {
 	return func(yield func(int, *Worker) bool) {
 		if v.Index == nil {
-			for j, w := range v.usable() {
-				if w.adapter(adapter).wanted() && !yield(j, w) {
+			for j, w := range v.Usable() {
+				if w.Adapter(adapter).Wanted() && !yield(j, w) {
 					return
 				}
 			}
@@ -186,7 +187,7 @@ func (v *View) having(adapter int32) iter.Seq2[int, *Worker] {
 // at all of them. Who fills a view may keep one and sets it at every change.
 type Index struct {
 	words     int      // of each adapter
-	has, host []uint64 // a bit for each worker: AdapterState.wanted; found in host memory or a slot
+	has, host []uint64 // a bit for each worker: AdapterState.Wanted; found in host memory or a slot
 }
 
 // NewIndex knows of no adapter anywhere.
@@ -199,7 +200,7 @@ func NewIndex(workers, adapters int) *Index {
 func (x *Index) Set(worker int, adapter int32, a AdapterState) {
 	i, bit := int(adapter)*x.words+worker/64, uint64(1)<<(worker%64)
 	x.has[i], x.host[i] = x.has[i]&^bit, x.host[i]&^bit
-	if a.wanted() {
+	if a.Wanted() {
 		x.has[i] |= bit
 	}
 	if a.Tier >= Host {

@@ -9,7 +9,7 @@ import (
 
 // floors are the top-level folders from below: one may import from itself and
 // from those before it.
-var floors = []string{"internal", "trace", "ilp", "router", "sim", "bench", "cmd"}
+var floors = []string{"internal", "trace", "ilp", "router", "sim", "bench", "cmd", "examples"}
 
 // rooms are the packages of sim and bench from below: one may import from rows before its own, and from no other of
 // its row.
@@ -29,6 +29,7 @@ var rooms = map[string][][]string{
 		{"bench/result"},
 		{"bench/result/importer", "bench/result/records", "bench/result/series"},
 		{"bench/scenario"},
+		{"bench/scenario/starter"},
 
 		{"bench/study/capacity", "bench/study/sweep"},
 		{"bench/study/compare", "bench/study/worth"},
@@ -40,8 +41,8 @@ var rooms = map[string][][]string{
 		{"bench/serving/fleet"},
 		{"bench/serving/gateway", "bench/serving/live"},
 
-		{"bench/accuracy/steps", "bench/accuracy/validate"},
-		{"bench/accuracy/vllmruns"},
+		{"bench/accuracy/eppcases", "bench/accuracy/steps", "bench/accuracy/validate"},
+		{"bench/accuracy/recorded", "bench/accuracy/vllmruns"},
 		{"bench/accuracy/calibrate"},
 
 		{"bench"}, // its map, without code

@@ -128,6 +128,12 @@ func genProfile(t *rapid.T) profile.Profile {
 	if l := &p.Latency.LoRA; l.Backend == profile.BackendCSGMV && rapid.Bool().Draw(t, "roofline") {
 		*l = profile.LoRA{Backend: profile.BackendRoofline, LaunchMs: 2, RankUs: 17, TokenRankNs: 900}
 	}
+	if l := &p.Latency; l.Law == "" && rapid.Bool().Draw(t, "longer") {
+		l.Law, l.Prefill.BaseMs, l.Prefill.FirstWaveFactor, l.Prefill.FirstExtendMs = profile.LawRoofline, 0, 0, 0
+		l.Prefill.PerTokenUs = rapid.SampledFrom([]float64{50, 3000}).Draw(t, "compute")
+		l.Prefill.MixedMs = rapid.SampledFrom([]float64{0, 1.5}).Draw(t, "beside")
+		l.Prefill.MixedPerRequestMs = rapid.SampledFrom([]float64{0, 0.25}).Draw(t, "beside_request")
+	}
 	e.ClipNewTokens = pick("clip", 10, 4096)
 	if b := p.Latency.LoRA.Backend; e.Scheduler == profile.SchedulerSGLang && b != profile.BackendMerged &&
 		b != profile.BackendDLoRA && e.MaxPrefillTokens > e.MaxRunningRequests {

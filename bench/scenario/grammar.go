@@ -19,30 +19,40 @@ import (
 // grammar is the syntax of a setting whose value is a text with options of its own. In YAML such a setting may be a
 // mapping or a list instead: it is turned into the text, so that both are the same scenario.
 type grammar struct {
-	forms   []settings.Form // of a mapping; nil: it takes a list alone
+	given   []settings.Form // of a mapping; nil: it takes a list alone
 	joined  string          // what joins the texts of a list, "+" or ","; "": it takes no list
 	example string          // a text, for the reference
+
+	policy bool // its forms are the policies, which a program may add to after this package is initialized
+}
+
+// forms are the forms of a mapping; nil: it takes a list alone.
+func (g grammar) forms() []settings.Form {
+	if g.policy {
+		return router.Forms()
+	}
+	return g.given
 }
 
 // grammars by the last part of the key.
 var grammars = map[string]grammar{
-	"lora_names":     {nil, ",", "de,fr"},
-	"lora_ranks":     {nil, ",", "8,16,64"},
-	"priorities":     {nil, ",", "1,0,0"},
-	"profile":        {nil, ",", "llama2-7b-24gb,llama2-7b-24gb*2"},
-	"popularity":     {synth.PopularityForms(), "", "explicit:5,3,1"},
-	"arrivals":       {synth.ArrivalsForms(), "", "gamma:4"},
-	"pattern":        {synth.PatternForms(), "+", "flash:200,120,15,1"},
-	"locality":       {synth.LocalityForms(), "", "0.5,8"},
-	"sessions":       {synth.SessionsForms(), "", "zipf:m=32,s=0.9"},
-	"conversations":  {synth.ConversationForms(), "", "agents:turns=20,system=8000"},
-	"lengths":        {lengths.Forms(), "", "copula:lengths.csv,rho=-0.3"},
-	"resample":       {resample.Forms(), "", "block:60"},
-	"shed":           {router.ShedForms(), "+", "ttft:500"},
-	"rate_limit":     {router.RateForms(), "", "2,burst=20"},
-	"max_new_tokens": {lengths.BudgetForms(), "", "mix:256=1,1024=3"},
-	"elastic":        {settings.FormOf[elasticSpec](), "", "min=1,max=8,rule=reactive,target=6"},
-	"policy":         {router.Forms(), "", "affinity-spill:threshold=4"},
+	"lora_names":     {joined: ",", example: "de,fr"},
+	"lora_ranks":     {joined: ",", example: "8,16,64"},
+	"priorities":     {joined: ",", example: "1,0,0"},
+	"profile":        {joined: ",", example: "llama2-7b-24gb,llama2-7b-24gb*2"},
+	"popularity":     {given: synth.PopularityForms(), example: "explicit:5,3,1"},
+	"arrivals":       {given: synth.ArrivalsForms(), example: "gamma:4"},
+	"pattern":        {given: synth.PatternForms(), joined: "+", example: "flash:200,120,15,1"},
+	"locality":       {given: synth.LocalityForms(), example: "0.5,8"},
+	"sessions":       {given: synth.SessionsForms(), example: "zipf:m=32,s=0.9"},
+	"conversations":  {given: synth.ConversationForms(), example: "agents:turns=20,system=8000"},
+	"lengths":        {given: lengths.Forms(), example: "copula:lengths.csv,rho=-0.3"},
+	"resample":       {given: resample.Forms(), example: "block:60"},
+	"shed":           {given: router.ShedForms(), joined: "+", example: "ttft:500"},
+	"rate_limit":     {given: router.RateForms(), example: "2,burst=20"},
+	"max_new_tokens": {given: lengths.BudgetForms(), example: "mix:256=1,1024=3"},
+	"elastic":        {given: settings.FormOf[elasticSpec](), example: "min=1,max=8,rule=reactive,target=6"},
+	"policy":         {example: "affinity-spill:threshold=4", policy: true},
 }
 
 // text returns the short form of a YAML node: a single value as it is, a mapping or list as the text with the same
@@ -54,8 +64,8 @@ func (g grammar) text(node ast.Node, anchors *settings.Anchors) (text string, ok
 	if list, is := node.(*ast.SequenceNode); is && g.joined != "" {
 		return g.list(list, anchors)
 	}
-	if _, is := yamlerr.Pairs(node); is && g.forms != nil {
-		text, err = settings.FromYAML(node, anchors, g.forms)
+	if _, is := yamlerr.Pairs(node); is && g.forms() != nil {
+		text, err = settings.FromYAML(node, anchors, g.forms())
 		return text, err == nil, err
 	}
 	text, ok, err = settings.Scalar(node, anchors)
@@ -71,7 +81,7 @@ func (g grammar) list(list *ast.SequenceNode, anchors *settings.Anchors) (text s
 	}
 	parts := make([]string, len(list.Values))
 	for i, n := range list.Values {
-		parts[i], ok, err = grammar{forms: g.forms}.text(n, anchors)
+		parts[i], ok, err = grammar{given: g.given, policy: g.policy}.text(n, anchors)
 		switch {
 		case err != nil:
 			return "", false, settings.At(n.GetToken().Position.Line, "", err)
@@ -107,16 +117,16 @@ given by their value alone, in this order, before all others. Names of files are
 			continue
 		}
 		nested := "[" + strings.ReplaceAll(g.example, ",", ", ") + "]"
-		if g.forms != nil {
-			nested, _ = settings.Nested(g.forms, g.example)
+		if g.forms() != nil {
+			nested, _ = settings.Nested(g.forms(), g.example)
 			if g.joined != "" {
 				nested = "[" + nested + "]"
 			}
 		}
 		fmt.Fprintf(b, "\n### `%s`\n\n```yaml\n%[1]s: %[2]s\n%[1]s: %[3]s   # the same\n```\n", f.leaf,
 			settings.Quoted(g.example), nested)
-		if g.forms != nil {
-			writeForms(b, g.forms)
+		if g.forms() != nil {
+			writeForms(b, g.forms())
 		}
 	}
 }
@@ -159,11 +169,11 @@ func writeForms(b *strings.Builder, forms []settings.Form) {
 }
 
 // Nested says whether a file may have keys and values for the setting, in place of one text.
-func (f Field) Nested() bool { return grammars[f.leaf].forms != nil }
+func (f Field) Nested() bool { return grammars[f.leaf].forms() != nil }
 
 // schema is the JSON Schema of the values that are no single text.
 func (g grammar) schema() []any {
-	one := settings.Schema(g.forms)
+	one := settings.Schema(g.forms())
 	if g.joined == "" {
 		return one
 	}

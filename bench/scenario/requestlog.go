@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 
 	"lorasim/bench/result/importer"
+	"lorasim/bench/result/records"
 	"lorasim/sim/record"
 	"lorasim/trace"
 	"lorasim/trace/requestlog"
@@ -25,10 +27,43 @@ func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog
 	return fromClient(paths[0], runs, o.Seed)
 }
 
+// measuredRun reads per-request records that state latencies ([records]), whose tenants are
+// no adapters: the arrivals and lengths of the requests that succeeded. nil: the file holds
+// something else.
+func measuredRun(path string) (*trace.Workload, *requestlog.Report, error) {
+	line, err := firstLine(path)
+	if err != nil || !strings.Contains(line, "sent_s") || !strings.Contains(line, "ttft_s") ||
+		strings.Contains(line, "adapter") {
+		return nil, nil, nil // let the reader of logs say what is wrong
+	}
+	rs, _, err := records.ReadAll(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	report := &requestlog.Report{Format: "per-request records", Rows: int64(len(rs))}
+	var requests []trace.Request
+	for i := range rs {
+		r := &rs[i]
+		switch {
+		case r.Status != record.OK:
+			report.Drop("the request failed", i+1)
+		case r.Prompt < 1 || r.Output < 1:
+			report.Drop("no prompt or output tokens", i+1)
+		default:
+			requests = append(requests, trace.Request{Arrival: r.Arrival, Adapter: trace.BaseModel, Prompt: r.Prompt,
+				Output: r.Output})
+		}
+	}
+	if len(requests) == 0 {
+		return nil, nil, fmt.Errorf("%s: none of its %d requests succeeded", path, len(rs))
+	}
+	return requestlog.Workload(nil, requests, report), report, nil
+}
+
 // fromClient makes a workload of the requests of a benchmark client's run.
 func fromClient(path string, runs []*importer.Imported, seed uint64) (*trace.Workload, *requestlog.Report, error) {
 	if len(runs) != 1 {
-		return nil, nil, fmt.Errorf("%s: holds %d runs, expected one", path, len(runs))
+		return nil, nil, fmt.Errorf("%s: holds the results of %d runs, expected the requests of one", path, len(runs))
 	}
 	run := runs[0]
 	report := &requestlog.Report{Format: "requests of " + clientOf(run)}
@@ -38,8 +73,7 @@ func fromClient(path string, runs []*importer.Imported, seed uint64) (*trace.Wor
 			fmt.Sprintf("%d as a Poisson process at its request rate (%v/s)", seed, run.RequestRate))
 	}
 	if len(run.Records) == 0 {
-		return nil, nil, fmt.Errorf("%s: states totals, but no single requests: save them too "+
-			"(bench_serving --output-details, vllm bench --save-detailed)", path)
+		return nil, nil, fmt.Errorf("%s: states totals, but no single requests: %s", path, whereRequestsAre(run))
 	}
 	report.Rows = int64(len(run.Records))
 	var adapters []trace.Adapter
@@ -86,6 +120,19 @@ func drawArrivals(run *importer.Imported, seed uint64) (recs []record.Request) {
 }
 
 func tokenCount(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
+
+// whereRequestsAre says how a client saves its requests.
+func whereRequestsAre(run *importer.Imported) string {
+	switch name, _, _ := strings.Cut(run.Client, " "); name {
+	case "AIPerf":
+		return "they are in profile_export.jsonl in the same folder"
+	case "inference-perf":
+		return "they are in per_request_lifecycle_metrics.json (report.request_lifecycle.per_request: true)"
+	case "GuideLLM":
+		return "save them with --output-path FILE.json"
+	}
+	return "save them too (bench_serving --output-file FILE --output-details, vllm bench serve --save-detailed)"
+}
 
 func clientOf(run *importer.Imported) string {
 	if run.Client != "" {

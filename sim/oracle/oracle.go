@@ -53,20 +53,26 @@ func Of(requests []Request, workers []*profile.Costs) Bound {
 	}
 	alone := 0.0
 	var b Bound
-	work := make([]float64, len(rs))
-	for i, r := range rs {
-		least, share := math.Inf(1), math.Inf(1)
+	var work [2][]float64 // by reading and by computing
+	for _, r := range rs {
+		least, share := math.Inf(1), [2]float64{math.Inf(1), math.Inf(1)}
 		for _, k := range kinds {
 			least = min(least, aloneTime(k, r))
-			share = min(share, fullestShare(k, r, longest))
+			reading, computing := fullestShares(k, r, longest)
+			share[0], share[1] = min(share[0], reading), min(share[1], computing)
 		}
 		alone += least
-		work[i] = share / float64(len(workers))
+		for k := range work {
+			work[k] = append(work[k], share[k]/float64(len(workers)))
+		}
 		b.Duration = max(b.Duration, r.Release+least+overhead)
 	}
 	n := float64(len(rs))
-	b.MeanE2E = max(alone, shortestFirst(rs, work))/n + overhead
-	b.Duration = max(b.Duration, drained(rs, work)+overhead)
+	b.MeanE2E = alone/n + overhead
+	for _, w := range work {
+		b.MeanE2E = max(b.MeanE2E, shortestFirst(rs, w)/n+overhead)
+		b.Duration = max(b.Duration, drained(rs, w)+overhead)
+	}
 	// the simulator counts in ticks, this in seconds
 	b.MeanE2E *= 1 - 1e-9
 	b.Duration *= 1 - 1e-9
@@ -102,8 +108,26 @@ func kvReads(r Request) float64 {
 	return steps*float64(r.Prompt) + steps*(steps-1)/2
 }
 
-// fullestShare is the least time of a worker that a request can cost: its part
-// of prefill steps as long as any and of decode steps of the largest batch.
+// fullestShares is the least time of a worker that a request can cost: its part
+// of prefill steps as long as any and of decode steps of the largest batch. Under law
+// roofline, where a step that does both takes the longer of reading and computing, it
+// is the part of each by itself: a worker spends at least the sum of either over all
+// requests, but not of the longer of each request. Elsewhere both are the same.
+func fullestShares(c *profile.Costs, r Request, longest int64) (reading, computing float64) {
+	l := &c.Profile().Latency
+	e := &c.Profile().Engine
+	if l.Law != profile.LawRoofline || e.Scheduler != profile.SchedulerVLLM && !e.MixedChunk {
+		share := fullestShare(c, r, longest)
+		return share, share
+	}
+	batch, steps := int64(max(e.MaxRunningRequests, 1)), float64(max(r.Output-1, 0))
+	kv := c.PerKVToken.Seconds() * kvReads(r)
+	reading = steps * (l.Decode.BaseMs/float64(batch) + l.Decode.PerRequestMs)
+	computing = l.Prefill.PerTokenUs / 1000 * (float64(r.Prompt) + steps)
+	return reading/1000 + kv, computing/1000 + kv
+}
+
+// fullestShare is the share under a law that adds what the phases of a step take.
 func fullestShare(c *profile.Costs, r Request, longest int64) float64 {
 	e := &c.Profile().Engine
 	batch := int64(max(e.MaxRunningRequests, 1))

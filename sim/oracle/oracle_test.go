@@ -57,6 +57,13 @@ func TestNoRunBeatsTheBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if l := &p.Latency; l.Law == "" && rapid.Bool().Draw(t, "roofline") {
+			l.Law = profile.LawRoofline
+			l.Prefill.BaseMs, l.Prefill.FirstExtendMs, l.Prefill.FirstWaveFactor = 0, 0, 0
+			if rapid.Bool().Draw(t, "vllm") && l.LoRA.Backend != profile.BackendDLoRA {
+				p.Engine.UseVLLM()
+			}
+		}
 		wl := &trace.Workload{Adapters: trace.Names(3, []int{8, 64})}
 		at := 0.0
 		for i := range rapid.IntRange(1, 60).Draw(t, "requests") {

@@ -10,9 +10,10 @@ import (
 // Costs is a profile compiled to integer step costs. All methods are pure.
 type Costs struct {
 	p        *Profile
-	adapters *adapterCosts // nil: law phases
+	adapters *adapterCosts // nil: no term of AdapterLaw
 	experts  []tick.Ticks  // see Experts.reads; nil: none
 	roofline bool          // backend roofline
+	longer   bool          // law roofline
 
 	decodeBase, perRequest, unmerged tick.Ticks
 	csgmv, perToken, perTokenCtx     float64 // ms
@@ -44,9 +45,15 @@ func (p *Profile) Compile() *Costs {
 		FrontEnd:    tick.FromMilliseconds(l.FrontEnd.PerRequestMs),
 		FirstUse:    tick.FromMilliseconds(l.FrontEnd.FirstUseMs),
 	}
-	if l.Law == LawAdapters {
+	switch {
+	case l.Law == LawAdapters:
 		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
 		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
+	case l.Law == LawRoofline:
+		c.longer = true
+		if l.adapterKernels() {
+			c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
+		}
 	}
 	c.experts, c.roofline = l.Experts.reads(), l.LoRA.Backend == BackendRoofline
 	if c.chunk = int64(p.Engine.ChunkedPrefillSize); c.chunk <= 0 {
@@ -87,6 +94,8 @@ type StepWork struct {
 // on.
 func (c *Costs) Step(w *StepWork) tick.Ticks {
 	switch {
+	case c.longer:
+		return max(c.longerStep(w), 1) + c.PerKVToken*tick.Ticks(w.KV)
 	case c.adapters != nil:
 		return max(c.adapters.step(w), 1) + c.PerKVToken*tick.Ticks(w.KV)
 	case w.Tokens == 0:
@@ -105,6 +114,28 @@ func (c *Costs) Step(w *StepWork) tick.Ticks {
 	// which add what they add to a decode step.
 	t := c.prefill(w) + c.decodeFixed(w) - c.decodeBase + c.adapterTime(w) + c.PerKVToken*tick.Ticks(w.KV)
 	return max(t, 1)
+}
+
+// longerStep is the length of a step under [LawRoofline] but for its KV tokens.
+func (c *Costs) longerStep(w *StepWork) tick.Ticks {
+	l := &c.p.Latency
+	read := c.decodeBase + c.perRequest*tick.Ticks(w.Batch)
+	if c.experts != nil {
+		read += c.expertRead(w.Tokens + w.Batch)
+	}
+	compute, beside := c.perToken*float64(w.Tokens+w.Batch), 0.0
+	if w.Tokens > 0 {
+		beside = l.Prefill.MixedMs + float64(l.Prefill.MixedPerRequestMs*float64(w.Batch)) +
+			float64(c.perTokenCtx*w.TokenCtx)
+		if w.LoRATokens > 0 && l.LoRA.Backend != BackendNone {
+			compute += float64(c.perToken * l.LoRA.PrefillFactor * float64(w.LoRATokens))
+		}
+	}
+	t := max(read, tick.FromMilliseconds(compute)) + tick.FromMilliseconds(beside) + c.loraDecode(w)
+	if c.adapters != nil {
+		return t + c.adapters.lora(w) + c.adapters.perWaiting*tick.Ticks(w.Waiting)
+	}
+	return t + c.adapterTime(w)
 }
 
 // adapterTime is what adapters add to a step with backend roofline.
@@ -156,18 +187,25 @@ func (c *Costs) CountsAdapters() bool {
 // decodeFixed is the part of a decode step that does not depend on the KV
 // tokens.
 func (c *Costs) decodeFixed(w *StepWork) tick.Ticks {
-	t := c.decodeBase + c.perRequest*tick.Ticks(w.Batch)
-	if w.LoRAs > 0 {
-		switch c.p.Latency.LoRA.Backend {
-		case BackendCSGMV:
-			t += tick.FromMilliseconds(c.csgmv * float64(w.MaxRank))
-		case BackendTriton:
-			t += tick.FromMilliseconds(c.p.Latency.LoRA.TritonUs / 1000 * float64(w.LoRAs) * float64(w.MaxRank))
-		case BackendDLoRA:
-			t += c.unmerged
-		}
+	return max(c.decodeBase+c.perRequest*tick.Ticks(w.Batch)+c.loraDecode(w), 1)
+}
+
+// loraDecode is what the running requests' adapters add to a step with a backend
+// whose kernels are timed in decode steps alone.
+func (c *Costs) loraDecode(w *StepWork) tick.Ticks {
+	if w.LoRAs == 0 {
+		return 0
 	}
-	return max(t, 1)
+	l := &c.p.Latency.LoRA
+	switch l.Backend {
+	case BackendCSGMV:
+		return tick.FromMilliseconds(c.csgmv * float64(w.MaxRank))
+	case BackendTriton:
+		return tick.FromMilliseconds(l.TritonUs / 1000 * float64(w.LoRAs) * float64(w.MaxRank))
+	case BackendDLoRA:
+		return c.unmerged
+	}
+	return 0
 }
 
 // Add counts a chunk of n tokens after ctx tokens of the same request. Within

@@ -231,7 +231,7 @@ func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refus
 	lengths("prompt", r.Prompt, w.Prompt)
 	lengths("output", r.Output, w.Output)
 	for _, c := range in.changes(r.Profile, base) {
-		if retimes(c.key) || r.Profile.Latency.Law == LawAdapters && c.farSlots() {
+		if l := &r.Profile.Latency; retimes(c.key) || (l.Law == LawAdapters || l.adapterKernels()) && c.farSlots() {
 			refuse("The run has %s %s, with which the profile was not validated (%s).", c.key, c.value, c.valid)
 		} else {
 			beyond("%s %s (validated with %s)", c.key, c.value, c.valid)

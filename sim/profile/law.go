@@ -17,6 +17,21 @@ import (
 const (
 	LawPhases   = "phases"   // Decode, Prefill and the kernels of LoRA.Backend
 	LawAdapters = "adapters" // AdapterLaw
+	// LawRoofline has the coefficients of law phases, but a step takes the longer of
+	// reading and computing (S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009):
+	//
+	//	max(decode.base + decode.per_request*B + experts, prefill.per_token*(P + B))
+	//	  + decode.per_kv_token*KV + prefill.per_token_ctx*C + lora
+	//	  + [P > 0] (prefill.mixed + prefill.mixed_per_request*B)
+	//
+	// with B running requests, KV their tokens in the cache, P prompt tokens, and C the
+	// sum over their chunks of tokens * (context before + half the chunk). What the
+	// experts add is the reading of those that P + B tokens use. The term of the KV
+	// tokens is outside the maximum, so that decode steps grow by the same time with
+	// each token. lora is that of law phases, or, for backends punica and torch_native,
+	// the terms of AdapterLaw by adapters and slots; lora.prefill_factor lengthens the
+	// computing of prompt tokens.
+	LawRoofline = "roofline"
 )
 
 // AdapterLaw is the step time of an engine that decodes and prefills in the same
@@ -92,6 +107,17 @@ func (l *AdapterLaw) at(rank int) (RankCost, error) {
 func between(a, b, f float64) float64 { return a + f*(b-a) }
 
 func (l *AdapterLaw) check(e *Engine, backend string) error {
+	if err := l.checkRanks(e, backend); err != nil {
+		return err
+	}
+	if l.BaseMs == 0 {
+		return errors.New("latency.adapters.base_ms is 0: a step without work would take no time")
+	}
+	return nil
+}
+
+// checkRanks checks what depends on ranks.
+func (l *AdapterLaw) checkRanks(e *Engine, backend string) error {
 	last := 0
 	for _, c := range l.ByRank {
 		if c.Rank <= last {
@@ -104,9 +130,6 @@ func (l *AdapterLaw) check(e *Engine, backend string) error {
 				return fmt.Errorf("latency.adapters.by_rank: rank %d: %v, expected numbers in [0, 10^6)", c.Rank, v)
 			}
 		}
-	}
-	if l.BaseMs == 0 {
-		return errors.New("latency.adapters.base_ms is 0: a step without work would take no time")
 	}
 	if backend == BackendNone {
 		return nil
@@ -138,16 +161,19 @@ func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
 
 // step is the length of a step but for its KV tokens.
 func (c *adapterCosts) step(w *StepWork) tick.Ticks {
+	return c.base + c.perRequest*tick.Ticks(w.Batch) + c.perPrompt*tick.Ticks(w.Prompts) +
+		c.perToken*tick.Ticks(w.Tokens) + c.lora(w) + c.perWaiting*tick.Ticks(w.Waiting)
+}
+
+// lora is what adapters and their slots add to a step.
+func (c *adapterCosts) lora(w *StepWork) tick.Ticks {
 	m := tick.Ticks(w.Batch + w.Tokens)
 	perAdapter := c.perAdapter + c.perAdapterToken*m
 	adapters := tick.Ticks(w.Adapters) * perAdapter
 	if c.runs && w.LoRAs > 0 && w.Tokens == 0 {
 		adapters = tick.Ticks(w.LoRAs+1)*perAdapter - perAdapter*tick.Ticks(w.Squares)/tick.Ticks(w.LoRAs)
 	}
-	return c.base + c.perRequest*tick.Ticks(w.Batch) + c.perPrompt*tick.Ticks(w.Prompts) +
-		c.perToken*tick.Ticks(w.Tokens) +
-		adapters + c.slots + c.slotToken*m +
-		c.perWaiting*tick.Ticks(w.Waiting)
+	return adapters + c.slots + c.slotToken*m
 }
 
 // Check says what is wrong with a profile, or nil: of a single field what its
@@ -250,6 +276,8 @@ func walk(v reflect.Value, path string, f func(name, is string, x reflect.Value)
 func (l *Latency) knows(backend string) bool {
 	phases := l.Law != LawAdapters
 	switch backend {
+	case BackendPunica, BackendNative:
+		return !phases || l.Law == LawRoofline && len(l.Adapters.ByRank) > 0
 	case BackendNone:
 		return true
 	case BackendCSGMV:
@@ -263,7 +291,7 @@ func (l *Latency) knows(backend string) bool {
 	case BackendRoofline:
 		return phases && l.LoRA.RankUs > 0
 	}
-	return !phases
+	return false
 }
 
 // checkLaw says what is wrong with the law of the step times, or nil.
@@ -279,15 +307,39 @@ func (l *Latency) checkLaw(e *Engine) error {
 		return fmt.Errorf("latency.experts: %d of %d experts for a token, expected top_k from 1 to count", x.TopK,
 			x.Count)
 	case *x != Experts{} && l.Law == LawAdapters:
-		return fmt.Errorf("latency.experts needs latency.law %s", LawPhases)
+		return fmt.Errorf("latency.experts needs latency.law %s or %s", LawPhases, LawRoofline)
 	case l.Law == LawAdapters:
 		return l.Adapters.check(e, l.LoRA.Backend)
+	case l.Law == LawRoofline:
+		return l.checkRoofline(e)
+	case l.Prefill.MixedMs > 0 || l.Prefill.MixedPerRequestMs > 0:
+		return fmt.Errorf("latency.prefill.mixed_ms and mixed_per_request_ms need latency.law %s", LawRoofline)
 	case l.Decode.BaseMs == 0 && l.Decode.PerRequestMs == 0:
 		return errors.New("latency.decode.base_ms and per_request_ms are both 0: a decode step would take no time")
 	case l.Prefill.BaseMs == 0 && l.Prefill.PerTokenUs == 0:
 		return errors.New("latency.prefill.base_ms and per_token_us are both 0: a prefill step would take no time")
 	}
 	return nil
+}
+
+// checkRoofline says what is wrong with the coefficients of law roofline, or nil.
+func (l *Latency) checkRoofline(e *Engine) error {
+	p := &l.Prefill
+	switch {
+	case l.Decode.BaseMs == 0:
+		return errors.New("latency.decode.base_ms is 0: with law roofline it is the time to read the weights")
+	case p.BaseMs > 0 || p.FirstExtendMs > 0 || p.FirstWaveFactor != 0 && p.FirstWaveFactor != 1:
+		return errors.New("latency.prefill: base_ms, first_extend_ms and first_wave_factor belong to law phases; " +
+			"law roofline reads the weights in decode.base_ms")
+	case l.adapterKernels():
+		return l.Adapters.checkRanks(e, l.LoRA.Backend)
+	}
+	return nil
+}
+
+// adapterKernels says whether the cost of adapters is that of AdapterLaw.
+func (l *Latency) adapterKernels() bool {
+	return l.LoRA.Backend == BackendPunica || l.LoRA.Backend == BackendNative
 }
 
 // KVTokens is the capacity of the KV cache in tokens: stated, from the table, or

@@ -74,10 +74,11 @@ func (p *Profile) GPUs() int {
 //	               * (1 + lora.prefill_factor * share of adapter tokens)
 //	               + first_extend (once, where a chunked prompt goes on)
 //
-// with B running requests and ctx the KV tokens of each: law phases. AdapterLaw
-// has the other one. Experts and LoRA add what they say.
+// with B running requests and ctx the KV tokens of each: law phases. Law roofline
+// has the longer of reading and computing instead of their sum, see [LawRoofline];
+// AdapterLaw is law adapters. Experts and LoRA add what they say.
 type Latency struct {
-	Law     string  `yaml:"law,omitempty" is:"phases|adapters|"` // "": phases
+	Law     string  `yaml:"law,omitempty" is:"phases|roofline|adapters|"` // "": phases
 	Decode  Decode  `yaml:"decode"`
 	Prefill Prefill `yaml:"prefill"`
 	LoRA    LoRA    `yaml:"lora"`
@@ -120,9 +121,13 @@ type Prefill struct {
 	// with a partly prefilled prompt: the kernels that attend to cached context
 	// are compiled then.
 	FirstExtendMs float64 `yaml:"first_extend_ms,omitempty" is:">=0"`
+	// MixedMs is what a step with prompt tokens takes beyond its work, and
+	// MixedPerRequestMs what each running request in it adds: law roofline.
+	MixedMs           float64 `yaml:"mixed_ms,omitempty" is:">=0"`
+	MixedPerRequestMs float64 `yaml:"mixed_per_request_ms,omitempty" is:">=0"`
 }
 
-// Experts are the routed experts of a mixture-of-experts model, in law phases. A step of
+// Experts are the routed experts of a mixture-of-experts model, in laws phases and roofline. A step of
 // n tokens (running requests and prompt tokens) that each choose TopK of Count experts,
 // all alike and independently of each other, uses
 //
@@ -402,7 +407,7 @@ func Names() []string {
 }
 
 // Load returns the embedded profile of that name, makes the analytic one that
-// "analytic:MODEL,GPU" asks for ([parseAnalytic]), or reads a profile file.
+// "analytic:MODEL,GPU" asks for ([parseAnalytic]), reads a profile file, or returns the profile for a GPU ([ForGPU]).
 func Load(nameOrFile string) (*Profile, error) {
 	if spec, ok := strings.CutPrefix(nameOrFile, AnalyticPrefix); ok {
 		a, err := parseAnalytic(spec)
@@ -417,13 +422,19 @@ func Load(nameOrFile string) (*Profile, error) {
 	}
 	data, err := read(nameOrFile)
 	ext := filepath.Ext(nameOrFile) // "llama-3.1-8b" has one, too
+	if os.IsNotExist(err) {
+		if name, ok := ForGPU(nameOrFile); ok {
+			return Load(name)
+		}
+	}
 	if os.IsNotExist(err) && !strings.ContainsAny(nameOrFile, "/\\") && ext != ".yaml" && ext != ".yml" {
 		hint := ""
 		if name := suggest.Likely(nameOrFile, Names()); name != "" {
 			hint = fmt.Sprintf(", did you mean %q?", name)
 		}
-		return nil, fmt.Errorf("profile %q: neither an embedded profile (%s) nor a file nor %sMODEL,GPU%s",
-			nameOrFile, strings.Join(Names(), ", "), AnalyticPrefix, hint)
+		return nil, fmt.Errorf("profile %q: neither an embedded profile (%s) nor a GPU (%s) nor a file nor %sMODEL,GPU%s",
+			nameOrFile, strings.Join(Names(), ", "), strings.Join(names(GPUs(), (*GPU).name), ", "),
+			AnalyticPrefix, hint)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)

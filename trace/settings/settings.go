@@ -349,6 +349,9 @@ func (f Form) Verify() error {
 			return fmt.Errorf("%s: %s is required and has a default", f.Name, field.Key)
 		}
 		seen[field.Key] = true
+		if err := field.verifyType(); err != nil {
+			return fmt.Errorf("%s: %s: %w", f.Name, field.Key, err)
+		}
 		if field.Default == "" {
 			continue
 		}
@@ -356,5 +359,24 @@ func (f Form) Verify() error {
 			return fmt.Errorf("%s: default of %s: %w", f.Name, field.Key, err)
 		}
 	}
+	if err := SetDefaults(f.Preset, f.New()); err != nil {
+		return fmt.Errorf("%s: preset: %w", f.Name, err)
+	}
 	return nil
+}
+
+// verifyType says what is wrong with a field's type or check.
+func (f *Field) verifyType() error {
+	if f.hasParser() || f.Enum() != nil {
+		return nil
+	}
+	switch k := f.Type.Kind(); {
+	case k == reflect.String, k == reflect.Bool:
+		return nil
+	case f.Type == numberType, k == reflect.Float64, reflect.Int <= k && k <= reflect.Uint64,
+		f.Type == reflect.TypeFor[[]float64]():
+		_, err := bounds.Parse(f.numbers())
+		return err
+	}
+	return fmt.Errorf("type %v, expected a text, true or false, a number, or a type with UnmarshalText", f.Type)
 }

@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"lorasim/router"
@@ -35,12 +37,14 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 	by = p.router
 	if pending := by.Planner.Begin(p.input()); pending != nil {
 		p.unlocked(pending.Solve)
-		plan = pending.Plan()
+		if by == p.router { // else the plan is for other workers or fewer adapters
+			plan = pending.Plan()
+		}
 	}
 	if plan == nil || plan.Race == nil {
 		p.stats.SolveTime += time.Since(begun).Seconds()
 	}
-	if plan == nil || by != p.router {
+	if plan == nil {
 		return nil, by
 	}
 	if plan.Race == nil {
@@ -140,7 +144,11 @@ func (p *planRunner) log(plan *router.Plan, err error) {
 	names := func(list []router.Placement) []string {
 		names := []string{}
 		for _, at := range list {
-			names = append(names, at.Name(p.catalog.adapters)) // an unknown adapter is why a plan is dropped
+			name := at.Name(p.catalog.adapters) // an unknown adapter is why a plan is dropped
+			if w := int(at.Worker); w >= 0 && w < len(p.workers) {
+				name = strings.TrimSuffix(name, fmt.Sprint("@", w)) + "@" + p.workers[w].url
+			}
+			names = append(names, name)
 		}
 		return names
 	}

@@ -19,19 +19,23 @@ import (
 //
 //	GET  /metrics
 //	GET  /admin/workers
-//	POST /admin/load           {"worker": 0, "adapter": "chat"}
+//	POST   /admin/workers      {"url": "http://gpu2:30000"}: it joins
+//	DELETE /admin/workers      {"worker": 0}: it leaves when its requests have ended; "now": true cuts them
+//	POST /admin/load           {"worker": 0, "adapter": "chat"}; with "path", if nobody has named the adapter before
 //	POST /admin/unload         {"worker": 0, "adapter": "chat"}
 //	POST /admin/drain          {"worker": 0, "drain": true}
 //	POST /admin/abort_request  {"rid": "r1"}
 //	POST /admin/flush_cache    and the others of everyWorker: sent to every worker
 func (g *Gateway) routes() *http.ServeMux {
 	f, mux := g.cfg.Fleet, http.NewServeMux()
-	order(g, mux, "load", "adapter", "the name of one", f.LoRAs.Load)
-	order(g, mux, "unload", "adapter", "the name of one",
-		func(_ context.Context, w int, name string) error { return f.LoRAs.Unload(w, name) })
-	order(g, mux, "drain", "drain", "true or false",
-		func(_ context.Context, w int, drain bool) error { return f.Drain(w, drain) })
+	order(g, mux, "load", "adapter", "the name of one", "path", f.LoRAs.Load)
+	order(g, mux, "unload", "adapter", "the name of one", "",
+		func(_ context.Context, w int, name, _ string) error { return f.LoRAs.Unload(w, name) })
+	order(g, mux, "drain", "drain", "true or false", "",
+		func(_ context.Context, w int, drain bool, _ string) error { return f.Drain(w, drain) })
 	mux.HandleFunc("GET /admin/workers", g.answerWorkers)
+	mux.HandleFunc("POST /admin/workers", g.addWorker)
+	mux.HandleFunc("DELETE /admin/workers", g.removeWorker)
 	mux.HandleFunc("POST /admin/abort_request", g.abort)
 	for _, path := range everyWorker {
 		mux.HandleFunc("POST /admin"+path, g.all(path))
@@ -40,42 +44,46 @@ func (g *Gateway) routes() *http.ServeMux {
 	return mux
 }
 
-// order serves a change of one worker: a JSON object of "worker" and one other
-// field, neither of which may be left out, and answers how the workers are then.
-func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected string, do func(ctx context.Context, w int,
-	value T) error) {
-	read := func(body []byte) (w int, value T, err error) {
+// order serves a change of one worker: a JSON object of "worker" and one other field, neither of which may be left out,
+// and one that may (a text; "": there is none). It answers how the workers are then.
+func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected, optional string,
+	do func(ctx context.Context, w int, value T, more string) error) {
+	read := func(body []byte) (w int, value T, more string, err error) {
+		fail := func(err error) (int, T, string, error) { return 0, value, "", err }
 		var values map[string]json.RawMessage
 		if err := json.Unmarshal(body, &values); err != nil || values == nil {
-			return 0, value, fmt.Errorf(`expected a JSON object with "worker" and %q`, field)
+			return fail(fmt.Errorf(`expected a JSON object with "worker" and %q`, field))
 		}
 		names := []string{"worker", field}
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			if !slices.Contains(names, name) {
-				return 0, value, suggest.Unknown("field", name, names)
+			if !slices.Contains(names, name) && (name != optional || optional == "") {
+				return fail(suggest.Unknown("field", name, names))
 			}
 		}
 		for _, name := range names {
 			if values[name] == nil {
-				return 0, value, fmt.Errorf("field %q is missing", name)
+				return fail(fmt.Errorf("field %q is missing", name))
 			}
 		}
-		w = -1
-		if json.Unmarshal(values["worker"], &w) != nil || w < 0 {
-			return 0, value, fmt.Errorf("worker is %s, expected the index of one, from 0", values["worker"])
+		if w, err = g.findWorker(values["worker"]); err != nil {
+			return fail(err)
 		}
 		if raw := string(values[field]); raw == "null" || raw == `""` || json.Unmarshal([]byte(raw), &value) != nil {
-			return 0, value, fmt.Errorf("%s is %s, expected %s", field, raw, expected)
+			return fail(fmt.Errorf("%s is %s, expected %s", field, raw, expected))
 		}
-		return w, value, nil
+		if raw := values[optional]; raw != nil && json.Unmarshal(raw, &more) != nil {
+			return fail(fmt.Errorf("%s is %s, expected a text", optional, raw))
+		}
+		return w, value, more, nil
 	}
 	mux.HandleFunc("POST /admin/"+what, func(rw http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
 		if err == nil {
 			var w int
 			var value T
-			if w, value, err = read(body); err == nil {
-				err = do(r.Context(), w, value)
+			var more string
+			if w, value, more, err = read(body); err == nil {
+				err = do(r.Context(), w, value, more)
 			}
 		}
 		if err != nil {
@@ -144,13 +152,13 @@ func (g *Gateway) abort(rw http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), adminTimeout)
 	defer cancel()
-	failures := 0
-	for w := range g.urls {
-		if err := g.cfg.Fleet.Abort(ctx, w, q.RID); err != nil {
+	failures, workers := 0, g.cfg.Fleet.Status()
+	for _, s := range workers {
+		if err := g.cfg.Fleet.Abort(ctx, s.Worker, q.RID); err != nil {
 			failures++
 		}
 	}
-	if failures == len(g.urls) {
+	if failures == len(workers) {
 		fail(rw, http.StatusBadGateway, fmt.Sprintf("none of %d workers took the abort", failures))
 	}
 }
@@ -165,13 +173,13 @@ func (g *Gateway) all(path string) http.HandlerFunc {
 			return
 		}
 		status, header, text := http.StatusServiceUnavailable, http.Header{}, []byte("no worker is available")
-		for w, s := range g.cfg.Fleet.Status() {
+		for _, s := range g.cfg.Fleet.Status() {
 			if !s.Up {
 				continue
 			}
-			status, header, text = g.forward(r, w, path, body)
+			status, header, text = g.forward(r, s.URL, path, body)
 			if status/100 != 2 {
-				text = fmt.Appendf(nil, "worker %d: %s", w, fleet.ErrorText(text))
+				text = fmt.Appendf(nil, "worker %d (%s): %s", s.Worker, s.URL, fleet.ErrorText(text))
 				break
 			}
 		}
@@ -186,8 +194,8 @@ func (g *Gateway) all(path string) http.HandlerFunc {
 }
 
 // forward sends a short request to one worker.
-func (g *Gateway) forward(r *http.Request, w int, path string, body []byte) (int, http.Header, []byte) {
-	u := g.workers.URLs[w] + path
+func (g *Gateway) forward(r *http.Request, worker, path string, body []byte) (int, http.Header, []byte) {
+	u := worker + path
 	if r.URL.RawQuery != "" {
 		u += "?" + r.URL.RawQuery
 	}

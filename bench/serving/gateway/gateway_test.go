@@ -129,14 +129,16 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 		urls = append(urls, w.srv.URL)
 	}
 	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 16}}
-	newRouter := func(adapters []trace.Adapter) (*router.Router, error) {
+	newRouter := func(infos []fleet.Info, adapters []trace.Adapter) (*router.Router, []fleet.Limits, error) {
+		n := len(infos)
 		costs, begun := fastProfile().Compile(), time.Now()
 		spec := router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: costs}}
-		return router.New(policy, router.Env{Workers: router.Alike(len(urls), spec), Adapters: adapters,
-			Twin: sim.NewTwin(sim.Config{Workers: slices.Repeat([]*profile.Costs{costs}, len(urls))}, adapters),
+		rt, err := router.New(policy, router.Env{Workers: router.Alike(n, spec), Adapters: adapters,
+			Twin: sim.NewTwin(sim.Config{Workers: slices.Repeat([]*profile.Costs{costs}, n)}, adapters),
 			Live: &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }}})
+		return rt, nil, err
 	}
-	rt, err := newRouter(adapters)
+	rt, _, err := newRouter(make([]fleet.Info, len(urls)), adapters)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,10 +383,10 @@ func TestAdmin(t *testing.T) {
 		}
 		_, text := get(t, srv.URL+"/metrics")
 		for _, line := range []string{
-			`lorasim_gateway_requests_total{adapter="base",result="OK",worker="1"} 4`,
+			`lorasim_gateway_requests_total{adapter="base",result="OK",worker="http://host2"} 4`,
 			`lorasim_gateway_adapter_loads_total 5`,
 			`lorasim_gateway_adapter_unloads_total 1`,
-			`lorasim_gateway_running{worker="0"} 0`,
+			`lorasim_gateway_running{worker="http://host1"} 0`,
 		} {
 			if !strings.Contains(text, line+"\n") {
 				t.Errorf("metrics lack %s:\n%s", line, text)
