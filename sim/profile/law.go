@@ -24,7 +24,8 @@ const (
 	//	  + decode.per_kv_token*KV + prefill.per_token_ctx*C + lora
 	//	  + [P > 0] (prefill.mixed + prefill.mixed_per_request*B)
 	//
-	// with B running requests, KV their tokens in the cache, P prompt tokens, and C the
+	// with host only without asynchronous scheduling,
+	// B running requests, KV their tokens in the cache, P prompt tokens, and C the
 	// sum over their chunks of tokens * (context before + half the chunk). What the
 	// experts add is the reading of those that P + B tokens use. The term of the KV
 	// tokens is outside the maximum, so that decode steps grow by the same time with

@@ -48,6 +48,12 @@ func TestRooflineLaw(t *testing.T) {
 		"two prompts beside 20 requests": {nil, prompts(StepWork{Batch: 20, KV: 9000}, 1000, 1000),
 			2020*0.043 + 2*1000*500*0.8e-6 + 1.2 + 20*0.05 + 9000*0.00004},
 		"with the host": {func(p *Profile) { p.Latency.HostMs = 0.7 }, StepWork{Batch: 10}, 0.7 + 11 + 10*0.03},
+		"with the host, asynchronously": {
+			func(p *Profile) {
+				p.Latency.HostMs = 0.7
+				p.Engine.UseVLLM()
+				p.Engine.AsyncScheduling = true
+			}, StepWork{Batch: 10}, 11 + 10*0.03},
 		"many requests compute longer than reading": {
 			func(p *Profile) { p.Latency.Prefill.PerTokenUs = 100 }, StepWork{Batch: 200}, 200 * 0.1},
 		// of 4 experts, 2 a token, 2 tokens use 3
