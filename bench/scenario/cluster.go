@@ -150,6 +150,8 @@ func (c *Cluster) override(p *profile.Profile) {
 	e := &p.Engine
 	if c.Scheduler == profile.SchedulerVLLM && e.Scheduler != c.Scheduler {
 		e.UseVLLM()
+		// A computed profile is of vLLM as it is today; measured ones keep the rules of their engine.
+		e.AsyncScheduling = p.Uncalibrated && c.SchedulePolicy != profile.OrderVTC
 	}
 	to := map[string]reflect.Value{
 		"kv_tokens":    reflect.ValueOf(&p.Memory.KVTokens).Elem(),

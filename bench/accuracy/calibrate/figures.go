@@ -30,8 +30,11 @@ var figureNoise = map[validate.Metric]float64{
 
 const (
 	// figurePrior is the standard deviation of the logarithm of a coefficient about its
-	// start: that of a computed profile is known to about a third.
-	figurePrior = 0.3
+	// start: that of computed over published step times (figures_test.go of sim/profile).
+	figurePrior = 0.2
+	// figureScale is how many times figureNoise a figure counts as uncertain: ten figures
+	// of a run tell no more than a few independent ones, and the simulator is not exact.
+	figureScale = 3
 	// figureEvaluations are the simulations of all runs for each coefficient.
 	figureEvaluations = 100
 )
@@ -45,7 +48,7 @@ func (o *Options) fitFigures(ctx context.Context, knobs []knob, runs []*replay) 
 		measured[i] = run.figures(run.Measured)
 	}
 	with := *o
-	with.Evaluations = cmp.Or(o.Evaluations, figureEvaluations*len(knobs))
+	with.Evaluations, with.coarse = cmp.Or(o.Evaluations, figureEvaluations*len(knobs)), true
 	start := model{profile: o.Start}
 	_, fit, err := with.fit(ctx, start, knobs, figurePrior, func(ctx context.Context, m *model) ([]float64, error) {
 		parts := make([][]float64, len(runs))
@@ -57,7 +60,7 @@ func (o *Options) fitFigures(ctx context.Context, knobs []knob, runs []*replay) 
 			predicted := runs[i].figures(got)
 			for _, metric := range recorded.Metrics {
 				if a, ok := measured[i][metric]; ok {
-					parts[i] = append(parts[i], robust(logError(a, predicted[metric])/figureNoise[metric]))
+					parts[i] = append(parts[i], logError(a, predicted[metric])/(figureScale*figureNoise[metric]))
 				}
 			}
 			return nil

@@ -35,7 +35,6 @@ func TestFiguresRecoverTheTruth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("loss %v to %v, %d evaluations", fit.StartLoss, fit.Loss, fit.Evaluations)
 	cs, err := choose(rooflineFit, profile.LawRoofline)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +43,7 @@ func TestFiguresRecoverTheTruth(t *testing.T) {
 	for i, k := range cs {
 		e := fit.Params[i]
 		off := math.Abs(math.Log(*k.of(fit.Profile) / *k.of(want)))
-		if e.Held || off > min(0.06, 3*e.RelStd) || !(e.RelStd > 0 && e.RelStd < 0.1) {
+		if e.Held || off > min(0.25, 3*e.RelStd) || !(e.RelStd > 0 && e.RelStd < 0.25) {
 			t.Errorf("%s is %g, expected %g; standard error %.1f %% (held: %v)", k.name, *k.of(fit.Profile),
 				*k.of(want), 100*e.RelStd, e.Held)
 		}

@@ -21,6 +21,8 @@ type Options struct {
 	Fit         []string
 	Evaluations int // 0: as problem has it
 	Progress    func(done, total int, loss float64)
+
+	coarse bool // see problem
 }
 
 // model is what a fit changes: a profile, and what else predictions rest on.
@@ -205,7 +207,7 @@ func (o *Options) fit(
 	ctx context.Context, start model, knobs []knob, prior float64,
 	residuals func(context.Context, *model) ([]float64, error),
 ) (*model, *Fit, error) {
-	p := problem{Evaluations: o.Evaluations, Progress: o.Progress, Prior: prior}
+	p := problem{Evaluations: o.Evaluations, Coarse: o.coarse, Progress: o.Progress, Prior: prior}
 	for _, k := range knobs {
 		p.Params = append(p.Params, k.Param)
 	}
