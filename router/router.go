@@ -188,3 +188,10 @@ type Router struct {
 	// Prefetch: workers load adapters of waiting requests into free slots early.
 	Prefetch bool
 }
+
+// Faulty is a policy whose Route can fail, such as a script. It then picks the least loaded worker. Callers look at
+// Fault after a request: a simulation ends with the error, a gateway goes on and reports it.
+type Faulty interface {
+	// Fault is the first error; nil: there is none.
+	Fault() error
+}
