@@ -58,7 +58,7 @@ type candidate struct {
 const autoTick = 0.125
 
 type autoOptions struct {
-	Candidates string  `default:"plan-and-route+route-only+static+affinity:variant=residency+min-cost-flow+round-robin+affinity-spill+least-loaded+kv-router+prefix-scorer+cache-aware" commas:"yes" help:"policies, joined by +; the first one begins"`
+	Candidates string  `default:"plan-and-route+route-only+static+affinity:variant=residency+min-cost-flow+round-robin+affinity-spill+least-loaded+kv-router+prefix-scorer+cache-aware" commas:"yes" specs:"+" help:"policies, joined by +; the first one begins"`
 	Objective  string  `default:"all" check:"oneof all e2e ttft p99-ttft goodput" help:"what is to be small: all (E2E, TTFT and P99 TTFT), e2e, ttft, p99-ttft or goodput"`
 	MaxTTFT    float64 `key:"max-ttft" default:"0" check:">=0" help:"goodput: largest TTFT, ms; 0: any"`
 	MaxTPOT    float64 `key:"max-tpot" default:"0" check:">=0" help:"goodput: largest TPOT, ms; 0: any"`

@@ -138,7 +138,8 @@ func New(cfg Config) (*Fleet, error) {
 	loras := &LoRAManager{c, load, &placeServer{c, load}}
 	plans := &planRunner{c, loras}
 	outliers := &detector{c, make([]bool, n)}
-	return &Fleet{cluster: c, Requests: &Requests{c, outliers, plans}, LoRAs: loras, discovery: found,
+	return &Fleet{cluster: c, Requests: &Requests{cluster: c, outliers: outliers, plans: plans},
+		LoRAs: loras, discovery: found,
 		prober: &prober{c, found, loras, &hangDetector{c, outliers}}, plans: plans, outliers: outliers}, nil
 }
 
