@@ -35,5 +35,6 @@
 //   - [lorasim/bench/accuracy/calibrate]: fits the coefficients of a latency profile to measurements
 //   - [lorasim/bench/accuracy/validate]: predicted and measured metrics of whole runs
 //   - [lorasim/bench/accuracy/steps]: the simulated engines against recorded decisions of sglang and vLLM
+//   - [lorasim/bench/accuracy/eppcases]: endpoint picker configurations against recorded decisions of real pickers
 //   - [lorasim/bench/accuracy/vllmruns]: predictions for measured hours of vLLM with many adapters
 package bench

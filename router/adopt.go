@@ -37,7 +37,7 @@ func (p *planAndRoute) adopt(w *window, v *View) {
 	for n := w.first(); n < w.n; n++ {
 		s := w.at(n)
 		p.prompt.add(float64(s.prompt))
-		if s.output == 0 {
+		if s.output == 0 || s.worker == None {
 			continue
 		}
 		p.output.add(float64(s.output))

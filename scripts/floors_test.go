@@ -40,7 +40,7 @@ var rooms = map[string][][]string{
 		{"bench/serving/fleet"},
 		{"bench/serving/gateway", "bench/serving/live"},
 
-		{"bench/accuracy/steps", "bench/accuracy/validate"},
+		{"bench/accuracy/eppcases", "bench/accuracy/steps", "bench/accuracy/validate"},
 		{"bench/accuracy/vllmruns"},
 		{"bench/accuracy/calibrate"},
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 
 	"lorasim/bench/result/importer"
 	"lorasim/sim/record"
@@ -28,7 +29,7 @@ func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog
 // fromClient makes a workload of the requests of a benchmark client's run.
 func fromClient(path string, runs []*importer.Imported, seed uint64) (*trace.Workload, *requestlog.Report, error) {
 	if len(runs) != 1 {
-		return nil, nil, fmt.Errorf("%s: holds %d runs, expected one", path, len(runs))
+		return nil, nil, fmt.Errorf("%s: holds the results of %d runs, expected the requests of one", path, len(runs))
 	}
 	run := runs[0]
 	report := &requestlog.Report{Format: "requests of " + clientOf(run)}
@@ -38,8 +39,7 @@ func fromClient(path string, runs []*importer.Imported, seed uint64) (*trace.Wor
 			fmt.Sprintf("%d as a Poisson process at its request rate (%v/s)", seed, run.RequestRate))
 	}
 	if len(run.Records) == 0 {
-		return nil, nil, fmt.Errorf("%s: states totals, but no single requests: save them too "+
-			"(bench_serving --output-details, vllm bench --save-detailed)", path)
+		return nil, nil, fmt.Errorf("%s: states totals, but no single requests: %s", path, whereRequestsAre(run))
 	}
 	report.Rows = int64(len(run.Records))
 	var adapters []trace.Adapter
@@ -86,6 +86,19 @@ func drawArrivals(run *importer.Imported, seed uint64) (recs []record.Request) {
 }
 
 func tokenCount(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
+
+// whereRequestsAre says how a client saves its requests.
+func whereRequestsAre(run *importer.Imported) string {
+	switch name, _, _ := strings.Cut(run.Client, " "); name {
+	case "AIPerf":
+		return "they are in profile_export.jsonl in the same folder"
+	case "inference-perf":
+		return "they are in per_request_lifecycle_metrics.json (report.request_lifecycle.per_request: true)"
+	case "GuideLLM":
+		return "save them with --output-path FILE.json"
+	}
+	return "save them too (bench_serving --output-file FILE --output-details, vllm bench serve --save-detailed)"
+}
 
 func clientOf(run *importer.Imported) string {
 	if run.Client != "" {

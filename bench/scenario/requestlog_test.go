@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/internal/shareddata"
 	"lorasim/internal/testutil"
 	"lorasim/trace"
 	"lorasim/trace/requestlog"
@@ -38,9 +39,33 @@ func TestReadLogOfClients(t *testing.T) {
 			t.Errorf("%s: %+v, %+v, expected %+v", name, a, b, want)
 		}
 	}
-	_, _, err := ReadLog([]string{testutil.File(t, "totals.json", `{`+figures+`"mean_ttft_ms": 5}`)},
-		requestlog.Options{})
-	if err == nil || !strings.Contains(err.Error(), "save them too") {
+	const totals = `{` + figures + `"mean_ttft_ms": 5}`
+	for text, want := range map[string]string{
+		totals:                         "save them too (bench_serving --output-file FILE --output-details",
+		strings.Repeat(totals+"\n", 2): "holds the results of 2 runs, expected the requests of one",
+		`{"benchmark_time_seconds": 5, "successes": {"count": 3}}`: "per_request_lifecycle_metrics.json",
+	} {
+		_, _, err := ReadLog([]string{testutil.File(t, "totals.json", text)}, requestlog.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, expected %q", err, want)
+		}
+	}
+}
+
+// The files in which clients of real runs saved their requests become workloads; their summaries say where the
+// requests are.
+func TestReadLogOfRealClients(t *testing.T) {
+	for name, want := range map[string]string{
+		"aiperf_profile_export.jsonl": "requests of AIPerf", "guidellm.json": "requests of GuideLLM 0.8.1",
+	} {
+		w, report, err := ReadLog([]string{shareddata.Path(t, "clients/"+name)}, requestlog.Options{})
+		if err != nil || report.Format != want || len(w.Requests) < 5 || report.Kept != report.Rows {
+			t.Errorf("%s: %v, %+v", name, err, report)
+		}
+	}
+	summary := shareddata.Path(t, "clients/aiperf_profile_export_aiperf.json")
+	_, _, err := ReadLog([]string{summary}, requestlog.Options{})
+	if err == nil || !strings.Contains(err.Error(), "profile_export.jsonl") {
 		t.Error(err)
 	}
 }

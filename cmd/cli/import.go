@@ -29,10 +29,11 @@ func newTraceImport() *cobra.Command {
 used, what it assumed, and which rows it dropped and why.
 
 It reads CSV with any separator, JSON Lines, JSON arrays and Parquet (gzip too),
-whose columns it finds by their usual names; OpenTelemetry spans (OTLP JSON with
-gen_ai.*); range queries of Prometheus, from which it draws a workload; files of
-requests of bench_serving, vLLM, AIPerf, GuideLLM, inference-perf and blis observe;
-and lorasim's own records. Times may be epoch seconds, ms, us or ns, or ISO 8601.`,
+whose columns it finds by their usual names; access logs of lorasim gateway;
+OpenTelemetry spans (OTLP JSON with gen_ai.*); range queries of Prometheus, from
+which it draws a workload; files of requests of bench_serving, vLLM, AIPerf,
+GuideLLM, inference-perf and blis observe; and lorasim's own records. Times may be
+epoch seconds, ms, us or ns, or ISO 8601. docs/logs.md lists the layouts.`,
 		Example: `  lorasim trace import requests.csv -o w.parquet
   lorasim trace import log.jsonl.gz -o w.parquet --columns time=created_at,adapter=customer
   lorasim trace import rates.json prompts.json outputs.json -o w.parquet   # of Prometheus' query_range`,
@@ -41,7 +42,7 @@ and lorasim's own records. Times may be epoch seconds, ms, us or ns, or ISO 8601
 	flags(cmd, "",
 		opt(&o.out, "output,o", "", "workload `file` to write: .csv, .jsonl, .parquet or .arrow"),
 		opt(&o.columns, "columns", "", "columns by name, FIELD=NAME,...\n"+
-			"fields: time adapter base prompt output total max_new rank status"),
+			"fields: time adapter base prompt output total max_new rank status error"),
 		opt(&o.unit, "time-unit", "", "unit of numeric times: s, ms, us or ns; default: found"),
 		opt(&o.seed, "seed", int64(1), "seed of a workload drawn from rates", ">=0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) }

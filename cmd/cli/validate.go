@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lorasim/bench/accuracy/eppcases"
 	"lorasim/bench/accuracy/steps"
 	"lorasim/bench/accuracy/validate"
 	"lorasim/bench/accuracy/vllmruns"
@@ -44,6 +45,7 @@ type validateFlags struct {
 	use, logs, profile, plot string
 	vllmSteps, sglangBatches string
 	vllmRuns, tables         string
+	eppCases                 string
 	intervals                bool
 }
 
@@ -69,15 +71,17 @@ printed of their KV caches and of adapter loads lies beside it (--tables).
 
 The rules of the engines' schedulers need no times: --vllm-steps holds every step
 of the simulated scheduler against the recorded steps of vLLM's own,
---sglang-batches every batch against those of sglang. The command fails where a
-case differs.`,
+--sglang-batches every batch against those of sglang. --epp-cases holds the policy
+epp against recorded decisions of endpoint pickers of Kubernetes gateways. The
+command fails where a case differs.`,
 		Example: `  lorasim validate --runs lora_runs.csv --histograms seed_workload.json --use validation
   lorasim validate --runs lora_runs.csv --histograms seed_workload.json --json
   lorasim validate --runs mine.csv --histograms mine.json --profile mine.yaml --plot fit.svg
   lorasim validate --logs logs/
   lorasim validate --vllm-runs vllm_lora/runs.csv --use validation
   lorasim validate --runs lora_runs.csv --histograms seed_workload.json --intervals
-  lorasim validate --vllm-steps vllm_steps/ --json`,
+  lorasim validate --vllm-steps vllm_steps/ --json
+  lorasim validate --epp-cases epp_cases/`,
 	}
 	f.table.add(cmd, 64, "table of measured runs, CSV `file`",
 		opt(&f.use, "use", "", "only the runs of this use: calibration or validation (--vllm-runs: or held)"))
@@ -89,15 +93,17 @@ case differs.`,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
 		opt(&f.tables, "tables", "", "`folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv; default: that of the table"))
 	flags(cmd, outputHeading, opt(&f.intervals, "intervals", false,
-		"with --runs or --vllm-runs: print instead the prediction intervals that the runs not of use calibration give, and how often those of the other kinds of runs hold"))
+		"--runs, --vllm-runs: print prediction intervals from held-out runs, and their coverage"))
 	flags(cmd, "Steps of an engine's scheduler",
 		opt(&f.vllmSteps, "vllm-steps", "",
 			"`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl"),
 		opt(&f.sglangBatches, "sglang-batches", "", "`folder` of batches of sglang's scheduler, NAME.json"))
+	flags(cmd, "Decisions of an endpoint picker", opt(&f.eppCases, "epp-cases", "",
+		"`folder` of recorded decisions, NAME.jsonl or NAME.jsonl.gz, with their configurations in configs/"))
 	flags(cmd, outputHeading, opt(new(bool), "json", false, "print one JSON object"))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if err := onlyOne("expected one of --runs with --histograms, --logs, --vllm-runs, --vllm-steps, --sglang-batches",
-			f.table.runs, f.logs, f.vllmRuns, f.vllmSteps, f.sglangBatches); err != nil {
+		if err := onlyOne("expected one of --runs with --histograms, --logs, --vllm-runs, --vllm-steps, --sglang-batches, "+
+			"--epp-cases", f.table.runs, f.logs, f.vllmRuns, f.vllmSteps, f.sglangBatches, f.eppCases); err != nil {
 			return err
 		}
 		if f.intervals && f.table.runs == "" && f.vllmRuns == "" {
@@ -111,6 +117,8 @@ case differs.`,
 		switch {
 		case f.vllmSteps != "" || f.sglangBatches != "":
 			return f.steps(cmd)
+		case f.eppCases != "":
+			return f.decisions(cmd)
 		case f.vllmRuns != "":
 			report, err = f.vllmReport(cmd)
 		default:
@@ -143,6 +151,18 @@ func (f *validateFlags) steps(cmd *cobra.Command) error {
 		compare, dir = steps.SGLang, f.sglangBatches
 	}
 	report, err := compare(cmd.Context(), dir)
+	if err != nil {
+		return err
+	}
+	if err := show(cmd, report.WriteText, inJSON(report, "  ")); err != nil {
+		return err
+	}
+	return report.Err()
+}
+
+// decisions holds endpoint picker configurations against recorded decisions.
+func (f *validateFlags) decisions(cmd *cobra.Command) error {
+	report, err := eppcases.Compare(cmd.Context(), f.eppCases)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 	"github.com/google/go-cmp/cmp"
 	pq "github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/delta"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 )
@@ -94,7 +95,8 @@ func samples(tb testing.TB, ext string) [][]byte {
 			}
 		}
 	}
-	return files
+	return append(files, deltaParquet(tb, parquet.Encodings.DeltaByteArray),
+		deltaParquet(tb, parquet.Encodings.DeltaLengthByteArray))
 }
 
 // loadBytes reads a file with the given content.
@@ -117,11 +119,53 @@ func TestOtherWriters(t *testing.T) {
 			t.Errorf("%d: error %v, difference:\n%s", i, err, d)
 		}
 	}
-	delta := otherParquet(t, parquet.WithDictionaryDefault(false),
-		parquet.WithEncodingFor("count", parquet.Encodings.DeltaBinaryPacked))
-	if _, err := loadBytes(t, path, delta); err == nil ||
-		!strings.Contains(err.Error(), `column "count": encoding DELTA_BINARY_PACKED is not supported, expected PLAIN or a dictionary`) {
-		t.Errorf("error %v", err)
+}
+
+// deltaParquet is the file of otherParquet in the encodings of newer writers.
+func deltaParquet(tb testing.TB, text parquet.Encoding) []byte {
+	return otherParquet(tb, parquet.WithDictionaryDefault(false), parquet.WithDataPageVersion(parquet.DataPageV2),
+		parquet.WithEncodingFor("id", parquet.Encodings.DeltaBinaryPacked),
+		parquet.WithEncodingFor("count", parquet.Encodings.DeltaBinaryPacked),
+		parquet.WithEncodingFor("text", text))
+}
+
+// Delta-encoded pages that state more than their page holds are an error before the library sees them.
+func TestDeltaPages(t *testing.T) {
+	varints := func(values ...uint64) (b []byte) {
+		for _, v := range values {
+			b = binary.AppendUvarint(b, v)
+		}
+		return b
+	}
+	var packed delta.BinaryPackedEncoding
+	long := make([]int32, 100)
+	for i := range long {
+		long[i] = maxPage / 50
+	}
+	shared, err := packed.EncodeInt32(nil, long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		e    format.Encoding
+		data []byte
+		n    int32
+		want string
+	}{
+		{format.DeltaBinaryPacked, varints(128, 4, 9, 0), 9, ""},
+		{format.DeltaBinaryPacked, varints(128, 4, 10, 0), 9, errDamaged.Error()},
+		{format.DeltaBinaryPacked, varints(128, 0, 9, 0), 9, errDamaged.Error()},
+		{format.DeltaLengthByteArray, varints(1<<40, 4, 9, 0), 9, errDamaged.Error()},
+		{format.DeltaLengthByteArray, varints(128, 4), 9, errDamaged.Error()},
+		{format.DeltaByteArray, shared, 100, "texts of a page take more than 67108864 bytes"},
+		{format.DeltaByteArray, shared, 99, errDamaged.Error()},
+		{format.ByteStreamSplit, nil, 5, ""},
+		{format.BitPacked, nil, 5, "is not supported"},
+	} {
+		err := checkValues(c.e, c.data, c.n)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v %v: %v, expected %q", c.e, c.data, err, c.want)
+		}
 	}
 }
 

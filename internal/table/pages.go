@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/delta"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 )
@@ -205,8 +206,8 @@ func checkPage(h *format.PageHeader, codec format.CompressionCodec, data []byte,
 	return nil // the library passes over an index page
 }
 
-// checkValues checks the values of a page. Their encodings are PLAIN and the
-// dictionary ones, the defaults of Parquet writers.
+// checkValues checks that the values of a page take no more memory than they may: n values, texts of maxPage bytes.
+// All encodings of current Parquet writers are known.
 func checkValues(e format.Encoding, data []byte, n int32) error {
 	switch {
 	case n < 0 || n > maxValues:
@@ -217,8 +218,52 @@ func checkValues(e format.Encoding, data []byte, n int32) error {
 			return nil
 		}
 		return checkRuns(data[1:], int(data[0]), n)
-	case e != format.Plain:
-		return fmt.Errorf("encoding %v is not supported, expected PLAIN or a dictionary", e)
+	}
+	switch e {
+	case format.Plain, format.ByteStreamSplit: // as large as the data
+		return nil
+	case format.DeltaBinaryPacked, format.DeltaLengthByteArray:
+		return checkDelta(data, n)
+	case format.DeltaByteArray:
+		return checkPrefixes(data, n)
+	}
+	return fmt.Errorf("encoding %v is not supported, expected PLAIN, a dictionary, BYTE_STREAM_SPLIT or DELTA_*", e)
+}
+
+// checkDelta checks the header of delta-encoded whole numbers (Parquet format, "Delta Encoding"): the numbers of a
+// block, of its parts and of all values. The lengths of texts are such numbers, before the texts.
+func checkDelta(data []byte, n int32) error {
+	const largestBlock = 1 << 20
+	var header [3]uint64
+	for i := range header {
+		x, used := binary.Uvarint(data)
+		if used <= 0 {
+			return errDamaged
+		}
+		header[i], data = x, data[used:]
+	}
+	if header[0] > largestBlock || header[1] == 0 || header[1] > header[0] || header[2] > uint64(n) {
+		return errDamaged
+	}
+	return nil
+}
+
+// checkPrefixes checks texts of which each states how much of the one before it begins with: together they may take
+// maxPage bytes.
+func checkPrefixes(data []byte, n int32) error {
+	if err := checkDelta(data, n); err != nil {
+		return err
+	}
+	var packed delta.BinaryPackedEncoding
+	shared, err := packed.DecodeInt32(nil, data)
+	if err != nil {
+		return err
+	}
+	total := int64(len(data))
+	for _, length := range shared {
+		if total += int64(length); length < 0 || total > maxPage {
+			return fmt.Errorf("texts of a page take more than %d bytes", maxPage)
+		}
 	}
 	return nil
 }

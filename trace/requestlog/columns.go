@@ -1,6 +1,7 @@
 package requestlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,6 +25,7 @@ const (
 	MaxNew  Field = "max_new" // max_tokens that the client asked for
 	Rank    Field = "rank"    // LoRA rank of the adapter
 	Status  Field = "status"  // HTTP status or a word; failed requests are dropped
+	Error   Field = "error"   // a request that states an error is dropped
 )
 
 // usual are the usual names of the columns, the more telling ones first, as normalize leaves them.
@@ -39,14 +41,16 @@ var usual = []struct {
 	{Base, "basemodel basemodelname parentmodel foundationmodel"},
 	{Prompt, "prompttokens serverinputtokens prompttokencount numprompttokens promptlen promptlength inputtokens " +
 		"numinputtokens inputtokencount inputlen inputlength inputsequencelength isl contexttokens requesttokens " +
-		"prefilltokens tokensin intokens tokensprompt prompt input"},
+		"prefilltokens numprefilltokens tokensin intokens tokensprompt prompt input"},
 	{Output, "outputtokens completiontokens generatedtokens numoutputtokens numgeneratedtokens numcompletiontokens " +
 		"outputtokencount completiontokencount outputlen outputlength outputsequencelength osl generationtokens " +
-		"responsetokens decodetokens tokensout outtokens tokenscompletion output completion response"},
+		"responsetokens decodetokens numdecodetokens tokensout outtokens tokenscompletion output completion response"},
 	{Total, "totaltokens tokenstotal numtokens"},
-	{MaxNew, "maxnewtokens maxtokens maxcompletiontokens maxoutputtokens requestmaxtokens"},
+	{MaxNew, "maxnewtokens maxtokens maxcompletiontokens maxoutputtokens requestmaxtokens " +
+		"requestedoutputtokens"},
 	{Rank, "rank lorarank adapterrank"},
 	{Status, "status statuscode httpstatus httpstatuscode responsecode success ok"},
+	{Error, "error errortype errorcode errormessage errormsg"},
 }
 
 // normalize leaves the letters and digits of a name, in lower case.
@@ -107,6 +111,7 @@ func fieldNames() (names []string) {
 // layout is how the rows of a table are read.
 type layout struct {
 	column map[Field]string // only those that were found
+	hour   string           // column with the time of the day, where Time holds the day alone
 	clock  *clock
 }
 
@@ -130,53 +135,127 @@ func newLayout(o *Options, first []row, report *Report) (*layout, error) {
 			l.column[u.field], used[name] = name, true
 		}
 	}
+	if l.column[Time] == "" {
+		l.findDay(columns, used, first)
+	}
 	if err := l.complete(columns); err != nil {
-		return nil, err
+		return nil, cmp.Or(unreadTime(l, columns, first), err)
 	}
 	detail := map[Field]string{}
 	var err error
+	var times []string
+	for _, r := range first {
+		if v := l.time(r); v != "" {
+			times = append(times, v)
+		}
+	}
 	name := l.column[Time]
-	if l.clock, detail[Time], err = newClock(name, valuesOf(name, first), o.TimeUnit); err != nil {
+	if l.clock, detail[Time], err = newClock(name, times, o.TimeUnit); err != nil {
 		return nil, fmt.Errorf("column %q: %w", name, err)
+	}
+	if l.hour != "" {
+		detail[Time] = fmt.Sprintf("with column %q, %s", l.hour, detail[Time])
 	}
 	for _, u := range usual {
 		if name := l.column[u.field]; name != "" {
 			report.Mapped = append(report.Mapped, Mapping{u.field, name, detail[u.field]})
 		}
 	}
-	report.Unused = slices.DeleteFunc(columns, func(c string) bool { return used[c] })
+	report.Unused = slices.DeleteFunc(columns, func(c string) bool { return used[c] || c == "" })
 	if l.column[Adapter] == "" {
 		report.note("no column names an adapter: all requests use the base model (--columns adapter=NAME)")
 	}
 	return l, nil
 }
 
-// findColumn returns the first column, by the order of the usual names, whose values suit the field.
-func findColumn(f Field, names, columns []string, used map[string]bool, first []row) string {
+// findColumn returns the first column, by the order of the usual names, whose values suit the field. Columns of zeros
+// count last: a program that does not know a number may write 0.
+func findColumn(f Field, names, columns []string, used map[string]bool, first []row) (zeros string) {
 	for _, want := range names {
 		for _, c := range columns {
-			if !used[c] && slices.Contains(keys(c), want) && suits(f, valuesOf(c, first)) {
+			if used[c] || !slices.Contains(keys(c), want) {
+				continue
+			}
+			values := valuesOf(c, first)
+			if !suits(f, values) {
+				continue
+			}
+			zero := slices.Contains([]Field{Prompt, Output, Total}, f) &&
+				!slices.ContainsFunc(values, func(v string) bool { n, err := count(v); return err == nil && n > 0 })
+			if !zero {
 				return c
 			}
+			zeros = cmp.Or(zeros, c)
 		}
 	}
-	return ""
+	return zeros
 }
 
-// suits says whether the values of a column can be those of a field. Names such as "prompt" or "model" are common,
-// and stand for texts as well.
+// suits says whether the values of a column can be those of a field: most of them, as a log may have a bad row.
+// Names such as "prompt" or "model" are common, and stand for texts as well.
 func suits(f Field, values []string) bool {
 	if len(values) == 0 { // in the first rows
 		return f != Time && f != Prompt && f != Output && f != Total
 	}
 	switch f {
 	case Prompt, Output, Total, MaxNew, Rank:
-		return !slices.ContainsFunc(values, func(v string) bool { _, err := count(v); return err != nil })
+		good := 0
+		for _, v := range values {
+			if _, err := count(v); err == nil {
+				good++
+			}
+		}
+		return 2*good >= len(values)
 	case Time:
-		_, _, err := newClock("", values[:1], "")
+		_, _, err := newClock("", values, "")
 		return err == nil
 	}
 	return true
+}
+
+// findDay finds the time in two columns, one with the day and one with the time of the day.
+func (l *layout) findDay(columns []string, used map[string]bool, first []row) {
+	for _, day := range columns {
+		for _, hour := range columns {
+			if used[day] || used[hour] || normalize(day) != "date" && normalize(day) != "day" ||
+				normalize(hour) != "time" && normalize(hour) != "timeofday" {
+				continue
+			}
+			both := &layout{column: map[Field]string{Time: day}, hour: hour}
+			var times []string
+			for _, r := range first {
+				times = append(times, both.time(r))
+			}
+			if _, _, err := newCalendar(times); err == nil {
+				l.column[Time], l.hour = day, hour
+				used[day], used[hour] = true, true
+				return
+			}
+		}
+	}
+}
+
+// time is the text of a row's time.
+func (l *layout) time(r row) string {
+	day := r.get(l.column[Time])
+	if l.hour == "" {
+		return day
+	}
+	return strings.TrimSpace(day + " " + r.get(l.hour))
+}
+
+// unreadTime says why a column with the name of a time is not taken.
+func unreadTime(l *layout, columns []string, first []row) error {
+	for _, c := range columns {
+		values := valuesOf(c, first)
+		if l.column[Time] != "" || len(values) == 0 || !isUsualTime(c) {
+			continue
+		}
+		if _, _, err := newClock(c, values, ""); err != nil {
+			return fmt.Errorf("column %q: %w", c, err)
+		}
+	}
+	return nil
 }
 
 // complete says which columns are missing.
@@ -247,13 +326,14 @@ func (b *builder) request(l *layout, r row) (q request, err error) {
 		}
 		return ""
 	}
-	if failed(get(Status)) {
+	if failed(get(Status)) || isError(get(Error)) {
 		return q, errors.New("the request failed")
 	}
-	if get(Time) == "" {
+	at := l.time(r)
+	if at == "" {
 		return q, errors.New("no time")
 	}
-	if q.at, err = l.clock.read(get(Time)); err != nil {
+	if q.at, err = l.clock.read(at); err != nil {
 		return q, errors.New("the time cannot be read")
 	}
 	if q.Prompt, q.Output, err = tokens(get); err != nil {
@@ -302,9 +382,10 @@ func tokens(get func(Field) string) (prompt, output int32, err error) {
 	return n[0], n[1], nil
 }
 
-// failed says whether a status is that of a failed request.
+// failed says whether a status is that of a failed request: a number from 400 on, alone or before its text, or a word.
 func failed(status string) bool {
-	if n, err := count(status); err == nil && status != "" {
+	digits, _, _ := strings.Cut(status, " ")
+	if n, err := count(digits); err == nil && digits != "" {
 		return n >= 400
 	}
 	switch strings.ToLower(status) {
@@ -313,4 +394,13 @@ func failed(status string) bool {
 		return true
 	}
 	return false
+}
+
+// isError says whether a column of errors states one.
+func isError(text string) bool {
+	switch strings.ToLower(text) {
+	case "", "-", "0", "ok", "no", "none", "null", "nil", "false", "nan":
+		return false
+	}
+	return true
 }

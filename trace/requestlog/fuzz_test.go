@@ -7,7 +7,11 @@ import (
 // Whatever a log holds, Read returns an error or a workload whose requests are in order and pass their check.
 func FuzzRead(f *testing.F) {
 	prompts, outputs := histograms()
+	for _, m := range mutations() {
+		f.Add([]byte(m.text))
+	}
 	for _, text := range []string{
+		access(asJSON), access(asText), perf(false), perf(true), blis(),
 		"time,adapter,prompt_tokens,output_tokens\n1,a,2,3\n", "ts;isl;osl\n2024-01-01;5;6\n", spans(),
 		matrix(seriesOf(`"model_name":"a"`, 3, 20)) + prompts + outputs,
 		`[{"time":1e18,"prompt_tokens":"1,000","completion_tokens":3.0}]`, "{\"a\":{\"b\":[{}]}}", "a|b\n\"", "[",
@@ -19,7 +23,7 @@ func FuzzRead(f *testing.F) {
 		if len(text) > 1<<16 {
 			return
 		}
-		w, report, err := Read([]string{write(t, "log", string(text))}, Options{})
+		w, report, err := Read([]string{write(t, "log", string(text))}, Options{MaxDrawn: 10_000})
 		if err != nil {
 			return
 		}

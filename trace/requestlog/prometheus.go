@@ -115,7 +115,7 @@ type lengths map[string][]bucket
 
 // draw makes a workload that has the rates and length histograms of range queries. Within an interval between two
 // points arrivals are a Poisson process; within a bucket of a histogram lengths are log-uniform.
-func draw(queries []query, seed uint64) (*trace.Workload, *Report, error) {
+func draw(queries []query, o *Options) (*trace.Workload, *Report, error) {
 	report := &Report{Format: "range queries of Prometheus"}
 	var rates []series
 	prompts, outputs := lengths{}, lengths{}
@@ -144,15 +144,15 @@ func draw(queries []query, seed uint64) (*trace.Workload, *Report, error) {
 	case len(outputs) == 0:
 		return nil, nil, missingHistogram("output", "vllm:request_generation_tokens_bucket")
 	}
-	rng := rand.New(rand.NewPCG(seed, 0x70726f6d)) // "prom"
-	b := &builder{report: report, index: map[string]int32{}}
+	rng := rand.New(rand.NewPCG(o.Seed, 0x70726f6d)) // "prom"
+	b := &builder{options: *o, report: report, index: map[string]int32{}}
 	for i := range rates {
 		if err := b.drawSeries(&rates[i], prompts, outputs, rng); err != nil {
 			return nil, nil, err
 		}
 	}
 	report.note("drawn with seed %d: Poisson arrivals within each interval, lengths log-uniform within each bucket",
-		seed)
+		o.Seed)
 	report.Rows = int64(len(b.requests))
 	return b.workload()
 }
@@ -237,11 +237,11 @@ func (l lengths) draw(adapter string, rng *rand.Rand) int32 {
 
 // drawSeries draws the requests of one series.
 func (b *builder) drawSeries(s *series, prompts, outputs lengths, rng *rand.Rand) error {
-	const most = 50_000_000
+	most := cmp.Or(b.options.MaxDrawn, 20_000_000)
 	name := s.adapter()
 	for i, mean := range s.increases() {
 		at, to := s.points[i].at, s.points[i+1].at
-		if len(b.requests)+int(min(mean, most)) > most {
+		if len(b.requests)+int(min(mean, float64(most))) >= most {
 			return fmt.Errorf("the rates give more than %d requests", most)
 		}
 		if mean <= 0 || to <= at {

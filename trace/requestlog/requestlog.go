@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,7 @@ type Options struct {
 	Columns  map[Field]string // names of columns; a field that is not stated is found by the usual names
 	TimeUnit Unit             // of numeric times; "": found
 	Seed     uint64           // of what is drawn, for range queries of Prometheus
+	MaxDrawn int              // most requests that range queries may give; 0: 20 million
 	// Progress is told the bytes read from the disk so far. Its error ends the reading.
 	Progress func(bytesRead int64) error
 }
@@ -126,7 +128,7 @@ func Read(paths []string, o Options) (*trace.Workload, *Report, error) {
 		if b.report.Rows > 0 {
 			return nil, nil, errors.New("range queries of Prometheus and logs of requests cannot be one workload")
 		}
-		return draw(queries, o.Seed)
+		return draw(queries, &o)
 	}
 	return b.workload()
 }
@@ -144,6 +146,7 @@ type builder struct {
 	requests []request
 	adapters []trace.Adapter
 	index    map[string]int32
+	model    string // the column that names adapters, where that may be the base model
 }
 
 // adapter is the index of the adapter of that name; names for no adapter are the base model.
@@ -152,6 +155,7 @@ func (b *builder) adapter(name string) int32 {
 	case "", "-", "none", "null", "nil", "nan", "base", "-1":
 		return trace.BaseModel
 	}
+	name = strings.ToValidUTF8(name, "\uFFFD")
 	i, known := b.index[name]
 	if !known {
 		i = int32(len(b.adapters))
@@ -187,7 +191,18 @@ func (b *builder) workload() (*trace.Workload, *Report, error) {
 	if first >= epochNs {
 		b.report.Begin = time.Unix(0, first)
 	}
+	b.noteModel()
 	return w, b.report, nil
+}
+
+// noteModel says what to do where all requests name one model: it may be the base model.
+func (b *builder) noteModel() {
+	if b.model == "" || len(b.adapters) != 1 ||
+		slices.ContainsFunc(b.requests, func(r request) bool { return r.Adapter == trace.BaseModel }) {
+		return
+	}
+	b.report.note("all requests name %q, which is read as an adapter; if it is the base model: --columns base=%s",
+		b.adapters[0].Name, b.model)
 }
 
 // Workload makes a workload of the requests of a log, of which there is at least one: it sorts them by arrival, which
@@ -213,9 +228,18 @@ const (
 
 // count reads a number of tokens: a whole number, also with separators of thousands or as a float such as 12.0.
 func count(text string) (int32, error) {
-	x, err := strconv.ParseFloat(strings.ReplaceAll(strings.ReplaceAll(text, ",", ""), "_", ""), 64)
+	plain := strings.ReplaceAll(text, "_", "")
+	if strings.Contains(plain, ",") {
+		if !thousands.MatchString(plain) {
+			return 0, fmt.Errorf("%q is no whole number", text)
+		}
+		plain = strings.ReplaceAll(plain, ",", "")
+	}
+	x, err := strconv.ParseFloat(plain, 64)
 	if err != nil || x != math.Trunc(x) || x < 0 || x > math.MaxInt32 {
 		return 0, fmt.Errorf("%q is no number of tokens, expected a whole number from 0 to %d", text, math.MaxInt32)
 	}
 	return int32(x), nil
 }
+
+var thousands = regexp.MustCompile(`^\d{1,3}(,\d{3})+(\.0*)?$`)

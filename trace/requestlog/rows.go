@@ -3,16 +3,16 @@ package requestlog
 import (
 	"bufio"
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
-	"lorasim/internal/suggest"
+	"golang.org/x/text/encoding/unicode"
+
 	"lorasim/internal/table"
 	"lorasim/internal/textfile"
 )
@@ -51,10 +51,7 @@ func (b *builder) readFile(path string) ([]query, error) {
 		return nil, err
 	}
 	defer f.Close()
-	in := bufio.NewReaderSize(f, 1<<16)
-	if mark, _ := in.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
-		in.Discard(3)
-	}
+	in := asUTF8(f)
 	first, err := firstByte(in)
 	switch {
 	case errors.Is(err, io.EOF):
@@ -64,7 +61,45 @@ func (b *builder) readFile(path string) ([]query, error) {
 	case first == '{' || first == '[':
 		return b.readJSON(path, in)
 	}
-	return nil, b.readTable(path, func(visit func(row) error) error { return b.scanCSV(in, visit) })
+	scan := b.scanCSV
+	switch head := headOf(in); {
+	case isAccessLog(head):
+		scan = b.scanAccessLog
+	case jsonAmongText(head):
+		return b.readJSON(path, in)
+	}
+	return nil, b.readTable(path, func(visit func(row) error) error { return scan(in, visit) })
+}
+
+// asUTF8 takes off a byte order mark, and turns UTF-16 with one into UTF-8.
+func asUTF8(r io.Reader) *bufio.Reader {
+	in := bufio.NewReaderSize(r, 1<<16)
+	mark, _ := in.Peek(3)
+	switch {
+	case bytes.Equal(mark, []byte("\xef\xbb\xbf")):
+		in.Discard(3)
+	case bytes.HasPrefix(mark, []byte("\xff\xfe")), bytes.HasPrefix(mark, []byte("\xfe\xff")):
+		decoder := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewDecoder()
+		in = bufio.NewReaderSize(decoder.Reader(in), 1<<16)
+	}
+	return in
+}
+
+// headOf is the beginning of a text, which is left unread.
+func headOf(in *bufio.Reader) []byte {
+	head, _ := in.Peek(in.Size())
+	return head
+}
+
+// jsonAmongText says whether most lines of a text are JSON objects, as where a program logs both.
+func jsonAmongText(head []byte) bool {
+	objects, lines := 0, 0
+	for line := range bytes.Lines(head) {
+		if lines++; bytes.HasPrefix(line, []byte("{")) {
+			objects++
+		}
+	}
+	return 2*objects > lines
 }
 
 // firstByte is the first byte that is no white space, which is left unread.
@@ -87,6 +122,9 @@ func (b *builder) readTable(path string, scan func(visit func(row) error) error)
 	begin := func() (err error) {
 		if l, err = newLayout(&b.options, first, b.report); err != nil {
 			return err
+		}
+		if c := l.column[Adapter]; strings.Contains(normalize(c), "model") || b.report.Format == inferencePerf {
+			b.model = c
 		}
 		for _, r := range first {
 			b.addRow(l, r)
@@ -118,103 +156,27 @@ func (b *builder) readTable(path string, scan func(visit func(row) error) error)
 	return nil
 }
 
-// separators of tables, as far as they are told apart.
-var separators = []rune{',', ';', '\t', '|'}
-
-// scanCSV reads a table of text with a header.
-func (b *builder) scanCSV(in *bufio.Reader, visit func(row) error) error {
-	head, err := in.Peek(in.Size())
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	line, _, _ := bytes.Cut(head, []byte("\n"))
-	if !utf8.Valid(line) || bytes.IndexByte(line, 0) >= 0 {
-		return errors.New("not a text file: expected CSV, JSON or Parquet")
-	}
-	c := csv.NewReader(in)
-	c.Comma, c.FieldsPerRecord, c.LazyQuotes = separatorOf(line), -1, true
-	c.TrimLeadingSpace = c.Comma != '\t' // a tab is a space
-	b.report.Format = fmt.Sprintf("CSV, separator %q", c.Comma)
-	names, err := c.Read()
-	if err != nil {
-		return err
-	}
-	for i := range names {
-		names[i] = strings.TrimSpace(names[i])
-	}
-	if !slices.ContainsFunc(names, func(n string) bool { return strings.ContainsFunc(n, isLetter) }) {
-		return fmt.Errorf("line 1 is %q, expected the names of the columns", suggest.Clip(string(line)))
-	}
-	for {
-		values, err := c.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		at, _ := c.FieldPos(0)
-		for i := range values {
-			values[i] = strings.TrimSpace(values[i])
-		}
-		if err := visit(row{at, names, values}); err != nil {
-			return err
-		}
-	}
-}
-
-func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
-
-// separatorOf is the separator that splits the header into the most parts.
-func separatorOf(header []byte) rune {
-	best, parts := ',', 0
-	for _, s := range separators {
-		if n := strings.Count(string(header), string(s)); n > parts {
-			best, parts = s, n
-		}
-	}
-	return best
-}
-
 // readJSON reads JSON documents, one after the other or as one array: rows, spans or range queries.
 func (b *builder) readJSON(path string, in *bufio.Reader) (queries []query, err error) {
 	b.report.Format = "JSON"
+	d, err := newDocuments(in, b.report)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	err = b.readTable(path, func(visit func(row) error) error {
-		d := &documents{in: in}
-		rows := 0
+		s := &jsonScan{builder: b, visit: visit}
 		for {
-			text, err := d.next()
+			text, line, err := d.next()
 			if errors.Is(err, io.EOF) {
-				if rows == 0 && len(queries) > 0 {
+				if queries = s.queries; s.rows == 0 && len(queries) > 0 {
 					return errOnlyQueries
 				}
 				return nil
 			}
+			if err == nil {
+				err = s.document(text, line)
+			}
 			if err != nil {
-				return err
-			}
-			switch {
-			case bytes.Contains(text, []byte(`"resourceSpans"`)):
-				b.report.Format = "OpenTelemetry spans (OTLP JSON)"
-				n, err := scanSpans(text, d.line, visit)
-				if rows += n; err != nil {
-					return fmt.Errorf("line %d: %w", d.line, err)
-				}
-				continue
-			case bytes.Contains(text, []byte(`"resultType"`)):
-				found, err := parseQuery(text)
-				if err != nil {
-					return fmt.Errorf("line %d: %w", d.line, err)
-				}
-				queries = append(queries, found...)
-				continue
-			}
-			r := row{line: d.line}
-			if err := flatten(text, &r); err != nil {
-				return fmt.Errorf("line %d: %w", d.line, err)
-			}
-			rows++
-			if err := visit(r); err != nil {
 				return err
 			}
 		}
@@ -227,13 +189,136 @@ func (b *builder) readJSON(path string, in *bufio.Reader) (queries []query, err 
 
 var errOnlyQueries = errors.New("range queries alone")
 
-// documents splits a stream into JSON documents: concatenated, or the elements of an array.
-type documents struct {
-	in      *bufio.Reader
+// jsonScan visits the rows of JSON documents.
+type jsonScan struct {
+	*builder
+	visit   func(row) error
+	rows    int
+	queries []query
+}
+
+// document reads one document.
+func (s *jsonScan) document(text []byte, line int) error {
+	placed := func(err error) error {
+		if err != nil {
+			err = fmt.Errorf("line %d: %w", line, err)
+		}
+		return err
+	}
+	switch {
+	case bytes.Contains(text, []byte(`"resourceSpans"`)):
+		s.report.Format = "OpenTelemetry spans (OTLP JSON)"
+		n, err := scanSpans(text, line, s.visit)
+		s.rows += n
+		return placed(err)
+	case bytes.Contains(text, []byte(`"resultType"`)):
+		found, err := parseQuery(text)
+		s.queries = append(s.queries, found...)
+		return placed(err)
+	}
+	r := row{line: line}
+	if err := flatten(text, &r); err != nil {
+		return placed(err)
+	}
+	if s.rows == 0 && !slices.ContainsFunc(r.names, isUsualTime) {
+		if list := objectsIn(text); len(list) > 0 {
+			for _, inner := range list {
+				if err := s.document(inner, line); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	s.rows++
+	r, keep := s.known(r, text)
+	if !keep {
+		return nil
+	}
+	return s.visit(r)
+}
+
+// isUsualTime says whether a column has a usual name of a time.
+func isUsualTime(column string) bool {
+	return slices.ContainsFunc(keys(column), func(k string) bool {
+		return slices.Contains(strings.Fields(usual[0].names), k)
+	})
+}
+
+// objectsIn are the objects of the longest list of objects that a JSON object has as a member.
+func objectsIn(text []byte) (list []json.RawMessage) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		var found []json.RawMessage
+		if json.Unmarshal(members[name], &found) == nil && len(found) > len(list) &&
+			bytes.HasPrefix(bytes.TrimSpace(found[0]), []byte("{")) {
+			list = found
+		}
+	}
+	return list
+}
+
+// documents are the JSON documents of a file. next ends with io.EOF.
+type documents interface {
+	next() (text json.RawMessage, line int, err error)
+}
+
+// newDocuments finds out how a file separates its documents: by lines (JSON Lines), else as JSON alone tells.
+func newDocuments(in *bufio.Reader, report *Report) (documents, error) {
+	head := headOf(in)
+	line, _, whole := bytes.Cut(bytes.TrimLeft(head, "\r\n\t "), []byte("\n"))
+	if line = bytes.TrimSpace(line); whole && (json.Valid(line) && line[0] == '{' || line[0] != '{' && line[0] != '[') {
+		lines := bufio.NewScanner(in)
+		lines.Buffer(nil, textfile.MaxLine)
+		return &lineDocuments{lines: lines, report: report}, nil
+	}
+	d := &stream{lines: &lineCounter{in: textfile.Limit(in, "the log", textfile.MaxData)}, report: report}
+	d.decoder = json.NewDecoder(d.lines)
+	if d.array = head[len(head)-len(bytes.TrimLeft(head, "\r\n\t "))] == '['; d.array {
+		if _, err := d.decoder.Token(); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// lineDocuments are JSON Lines. Lines that are no JSON are dropped: other programs may write into the same log, and the
+// last line may be cut off.
+type lineDocuments struct {
+	lines  *bufio.Scanner
+	line   int
+	report *Report
+}
+
+func (d *lineDocuments) next() (text json.RawMessage, line int, err error) {
+	for d.lines.Scan() {
+		d.line++
+		text := bytes.TrimSpace(d.lines.Bytes())
+		switch {
+		case len(text) == 0:
+		case !json.Valid(text):
+			d.report.Rows++
+			d.report.Drop("not valid JSON", d.line)
+		default:
+			return text, d.line, nil
+		}
+	}
+	if err := d.lines.Err(); err != nil {
+		return nil, 0, fmt.Errorf("line %d: %w", d.line+1, err)
+	}
+	return nil, 0, io.EOF
+}
+
+// stream splits a stream into JSON documents: concatenated, or the elements of an array.
+type stream struct {
 	decoder *json.Decoder
 	lines   *lineCounter
 	array   bool
-	line    int // of the last document
+	read    int // documents
+	report  *Report
 }
 
 // lineCounter counts the lines read through it.
@@ -263,26 +348,26 @@ func (c *lineCounter) at(offset int64) int {
 	return c.passed + 1
 }
 
-func (d *documents) next() (text json.RawMessage, err error) {
-	if d.decoder == nil {
-		d.lines = &lineCounter{in: textfile.Limit(d.in, "the log", textfile.MaxData)}
-		d.decoder = json.NewDecoder(d.lines)
-		if c, err := firstByte(d.in); err == nil && c == '[' {
-			d.array = true
-			if _, err := d.decoder.Token(); err != nil {
-				return nil, err
-			}
+func (d *stream) next() (text json.RawMessage, line int, err error) {
+	if d.array && !d.decoder.More() {
+		if _, err := d.decoder.Token(); err == nil || d.read == 0 && errors.Is(err, io.EOF) {
+			return nil, 0, io.EOF
 		}
 	}
-	if d.array && !d.decoder.More() {
-		return nil, io.EOF
-	}
 	if err = d.decoder.Decode(&text); err == nil {
-		d.line = d.lines.at(d.decoder.InputOffset() - int64(len(text)))
-	} else if !errors.Is(err, io.EOF) || d.array {
-		err = fmt.Errorf("line %d: not valid JSON: %w", d.lines.at(d.decoder.InputOffset()), err)
+		d.read++
+		return text, d.lines.at(d.decoder.InputOffset() - int64(len(text))), nil
 	}
-	return text, err
+	line = d.lines.at(d.decoder.InputOffset())
+	switch cut := errors.Is(err, io.ErrUnexpectedEOF) || d.array && errors.Is(err, io.EOF); {
+	case cut && d.read > 0: // as in a file that is being written
+		d.report.Rows++
+		d.report.Drop("the end of the file is cut off", line)
+		return nil, 0, io.EOF
+	case errors.Is(err, io.EOF) && !d.array:
+		return nil, 0, io.EOF
+	}
+	return nil, 0, fmt.Errorf("line %d: not valid JSON: %w", line, err)
 }
 
 // flatten enters the members of a JSON object into a row; those of inner objects as "outer.inner". Lists are left out.

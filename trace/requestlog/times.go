@@ -3,6 +3,7 @@ package requestlog
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,9 +60,9 @@ func stated(column string) (Unit, string) {
 
 // clock reads the times of one column. All are numbers of one unit, or all are dates.
 type clock struct {
-	unit   Unit // "": dates
-	layout string
-	local  bool // some date stated no zone
+	unit    Unit     // "": dates
+	layouts []string // of dates; the one that was read last comes first
+	local   bool     // some date stated no zone
 }
 
 // layouts of dates. Go reads fractions of a second, after a point or a comma, wherever seconds stand.
@@ -74,42 +75,53 @@ var layouts = []string{
 	"2006-01-02 15:04:05 -0700",
 	"2006-01-02T15:04:05-0700",
 	"2006-01-02 15:04:05-07",
-	"2006-01-02 15:04:05 UTC",
+	"2006-01-02 15:04:05 MST",
 	"2006-01-02 15:04:05",
+	"2006-01-02 15:04:05 -0700 MST", // Go's
 	"2006-01-02T15:04",
 	"2006-01-02 15:04",
 	"2006/01/02 15:04:05",
+	"2.1.2006 15:04:05",
 	"02/Jan/2006:15:04:05 -0700",
+	"02-Jan-2006 15:04:05",
 	"20060102T150405Z",
 	"20060102T150405",
 	time.RFC1123,
 	time.RFC1123Z,
 }
 
-// newClock finds how to read a column of times from the values of its first rows.
+// Layouts that differ in the order of day and month alone.
+var (
+	monthFirst = []string{"1/2/2006 15:04:05", "1/2/2006 15:04", "1/2/2006 3:04:05 PM", "1/2/2006 3:04 PM",
+		"1/2/2006, 3:04:05 PM"}
+	dayFirst = []string{"2/1/2006 15:04:05", "2/1/2006 15:04", "2/1/2006 3:04:05 PM", "2/1/2006 3:04 PM",
+		"2/1/2006, 3:04:05 PM"}
+)
+
+// number reads a number, also one with a decimal comma.
+func number(text string) (float64, bool) {
+	if strings.Count(text, ",") == 1 && !strings.Contains(text, ".") {
+		text = strings.Replace(text, ",", ".", 1)
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	return x, err == nil && !math.IsNaN(x) && !math.IsInf(x, 0)
+}
+
+// newClock finds how to read a column of times from the values of its first rows. At least half of them must be
+// times; rows with the others are dropped when they are read.
 func newClock(column string, values []string, unit Unit) (*clock, string, error) {
-	most, numeric := 0.0, len(values) > 0
+	var sizes []float64
 	for _, v := range values {
-		x, err := strconv.ParseFloat(v, 64)
-		if err != nil {
-			numeric = false
-			break
+		if x, ok := number(v); ok {
+			sizes = append(sizes, math.Abs(x))
 		}
-		most = max(most, math.Abs(x))
 	}
-	if !numeric {
-		c := &clock{}
-		for _, v := range values {
-			if _, err := c.read(v); err != nil {
-				return nil, "", err
-			}
-		}
-		if c.local {
-			return c, "dates without a zone, read as UTC", nil
-		}
-		return c, "dates", nil
+	if 2*len(sizes) < len(values) || len(values) == 0 {
+		return newCalendar(values)
 	}
-	epoch := most >= 1e8 // as seconds: 1973; numbers below count from an origin of their own
+	slices.Sort(sizes)
+	typical := sizes[len(sizes)/2]
+	epoch := typical >= 1e8 // as seconds: 1973; numbers below count from an origin of their own
 	kind := "since the log's origin"
 	if epoch {
 		kind = "since 1970"
@@ -119,14 +131,14 @@ func newClock(column string, values []string, unit Unit) (*clock, string, error)
 	}
 	switch {
 	case unit != "":
-		if most*unit.ns() < float64(epochNs) {
+		if typical*unit.ns() < float64(epochNs) {
 			kind = "since the log's origin"
 		}
-	case most >= 1e17:
+	case typical >= 1e17:
 		unit = Nanos
-	case most >= 1e14:
+	case typical >= 1e14:
 		unit = Micros
-	case most >= 1e11:
+	case typical >= 1e11:
 		unit = Millis
 	default:
 		unit = Seconds
@@ -134,10 +146,49 @@ func newClock(column string, values []string, unit Unit) (*clock, string, error)
 	return &clock{unit: unit}, fmt.Sprintf("%s %s", unit, kind), nil
 }
 
+// newCalendar finds how to read dates.
+func newCalendar(values []string) (*clock, string, error) {
+	var best *clock
+	most, order, tie := -1, "", false
+	var first error
+	for _, o := range []struct {
+		layouts []string
+		name    string
+	}{{monthFirst, "month/day/year"}, {dayFirst, "day/month/year"}} {
+		c := &clock{layouts: slices.Concat(layouts, o.layouts)}
+		n := 0
+		for _, v := range values {
+			if _, err := c.read(v); err == nil {
+				n++
+			} else if first == nil {
+				first = err
+			}
+		}
+		tie = tie || n == most
+		if n > most {
+			best, most, order = c, n, o.name
+		}
+	}
+	if 2*most < len(values) || len(values) == 0 {
+		return nil, "", first
+	}
+	detail := "dates"
+	if slices.Contains(monthFirst, best.layouts[0]) || slices.Contains(dayFirst, best.layouts[0]) {
+		detail += ", " + order
+		if tie {
+			detail += " assumed"
+		}
+	}
+	if best.local {
+		detail += " without a zone, read as UTC"
+	}
+	return best, detail, nil
+}
+
 // read returns a time in ns since the origin.
 func (c *clock) read(text string) (int64, error) {
 	if c.unit == "" {
-		t, zone, err := parseDate(text, &c.layout)
+		t, zone, err := c.date(text)
 		if err != nil {
 			return 0, err
 		}
@@ -151,32 +202,34 @@ func (c *clock) read(text string) (int64, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n < math.MaxInt64/per && n > math.MinInt64/per {
 		return n * per, nil // a float would lose the last digits
 	}
-	x, err := strconv.ParseFloat(text, 64)
-	if ns := math.Round(x * c.unit.ns()); err == nil && math.Abs(ns) < maxNs {
+	x, ok := number(text)
+	if ns := math.Round(x * c.unit.ns()); ok && math.Abs(ns) < maxNs {
 		return int64(ns), nil
 	}
 	return 0, fmt.Errorf("%q is no time in %s", text, c.unit)
 }
 
-// parseDate reads a date by the layout of the last one, else by any. zone: it states its zone.
-func parseDate(text string, last *string) (t time.Time, zone bool, err error) {
+// date parses a date. zone: it states its zone.
+func (c *clock) date(text string) (t time.Time, zone bool, err error) {
 	text = strings.Trim(strings.TrimSpace(text), "[]")
-	if *last != "" {
-		if t, err = time.Parse(*last, text); err == nil {
-			return t, hasZone(*last), nil
+	for i, layout := range c.layouts {
+		if t, err = time.Parse(layout, text); err != nil {
+			continue
 		}
-	}
-	for _, layout := range layouts {
-		if t, err = time.Parse(layout, text); err == nil {
-			*last = layout
-			return t, hasZone(layout), nil
+		if name, offset := t.Zone(); strings.HasSuffix(layout, "MST") && !strings.Contains(layout, "-0700") &&
+			(offset != 0 || name != "UTC" && name != "GMT") {
+			return t, false, fmt.Errorf("the zone %s of %q is ambiguous: expected an offset such as +02:00, UTC or GMT",
+				name, text)
 		}
+		if i > 0 { // most rows have the layout of the row before
+			c.layouts = slices.Insert(slices.Delete(c.layouts, i, i+1), 0, layout)
+		}
+		return t, hasZone(layout), nil
 	}
 	return t, false, fmt.Errorf("%q is no time: expected a number (s, ms, us or ns) or a date such as %s", text,
 		"2024-05-16T09:00:00.25Z")
 }
 
 func hasZone(layout string) bool {
-	return strings.Contains(layout, "07") || strings.HasSuffix(layout, "Z") || strings.HasSuffix(layout, "UTC") ||
-		strings.HasSuffix(layout, "MST")
+	return strings.Contains(layout, "07") || strings.HasSuffix(layout, "Z") || strings.HasSuffix(layout, "MST")
 }

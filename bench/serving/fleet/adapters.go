@@ -28,7 +28,7 @@ func (m *LoRAManager) Ensure(ctx context.Context, w int, a int32) error {
 // EnsureWithin is Ensure with a limit of the wait for a place; beyond it the error is a
 // *NoPlace.
 func (m *LoRAManager) EnsureWithin(ctx context.Context, w int, a int32, wait Wait) error {
-	err := m.ensure(ctx, m.workers[w], a, 1, wait)
+	err := m.ensure(ctx, m.at(w), a, 1, wait)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		defer m.lock()()
 		m.refused(w, err)
@@ -43,6 +43,9 @@ func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int
 		return nil
 	}
 	defer m.lock()()
+	if k.gone {
+		return ErrLeft
+	}
 	for s := k.loras.rows[a]; !s.held || s.call != nil || booked > 0 && s.yielding; {
 		c := s.call
 		if c == nil {
@@ -74,7 +77,7 @@ func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int
 
 // keep loads an adapter that is to stay, though it may have been about to go.
 func (m *LoRAManager) keep(ctx context.Context, w int, a int32) error {
-	k := m.workers[w]
+	k := m.at(w)
 	m.mu.Lock()
 	k.loras.rows[a].leaving = false
 	m.mu.Unlock()
@@ -100,7 +103,7 @@ func (m *LoRAManager) keepAll(ctx context.Context, loads []router.Placement) err
 // Release unloads an adapter as soon as no request of the fleet uses it there,
 // unless one is booked there from now on.
 func (m *LoRAManager) Release(w int, a int32) {
-	k := m.workers[w]
+	k := m.at(w)
 	defer m.lock()()
 	k.loras.rows[a].leaving = true
 	m.tasks.Go(func() { m.guard(w, func() error { m.release(k, a); return nil }) })
@@ -108,6 +111,9 @@ func (m *LoRAManager) Release(w int, a int32) {
 
 func (m *LoRAManager) release(k *worker, a int32) {
 	defer m.lock()()
+	if k.gone {
+		return
+	}
 	for s := k.loras.rows[a]; s.leaving && s.held; {
 		if k.loras.idle(a) {
 			m.unlocked(func() {
@@ -141,10 +147,10 @@ func (m *LoRAManager) Unload(w int, name string) error {
 }
 
 func (m *LoRAManager) find(w int, name string) (a int32, err error) {
+	defer m.lock()()
 	if err := m.checkIndex(w); err != nil {
 		return 0, err
 	}
-	defer m.lock()()
 	if a = m.catalog.lookup(name); a < 0 {
 		return 0, fmt.Errorf("unknown adapter %q", name)
 	}
@@ -161,4 +167,4 @@ func (m *LoRAManager) Forget(w int, a int32) {
 
 // Contested says whether adapters may leave a worker without the fleet's doing: it is
 // full, and other clients may load adapters there.
-func (m *LoRAManager) Contested(w int) bool { return m.workers[w].loras.contested.Load() }
+func (m *LoRAManager) Contested(w int) bool { return m.at(w).loras.contested.Load() }

@@ -108,7 +108,7 @@ func FuzzWorker(f *testing.F) {
 			}
 			return answer(200, string(data)), nil
 		})}
-		e := newEngine(&Connection{URLs: []string{"http://worker"}, Client: client}, 0)
+		e := newEngine(&Connection{Client: client}, "http://worker")
 		ctx := context.Background()
 		if in, err := e.discover(ctx); err == nil && (in.Limits != in.Limits.bounded() || in.MaxRank < 0 ||
 			in.ContextLength < 0 || len(in.Version) > 4*maxVersion || in.Model != "" && !isName(in.Model, maxName)) {

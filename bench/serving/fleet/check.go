@@ -46,7 +46,7 @@ func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) [
 	each(len(reports), func(i int) error {
 		r := &reports[i]
 		r.URL, r.Adapters, r.Cannot = c.URLs[i], []string{}, []string{}
-		if err := newEngine(&c, i).report(ctx, r, wait, clocks); err != nil {
+		if err := newEngine(&c, c.URLs[i]).report(ctx, r, wait, clocks); err != nil {
 			r.Error = err.Error()
 		}
 		return nil

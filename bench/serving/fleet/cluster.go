@@ -27,7 +27,8 @@ type cluster struct {
 	tasks tasks
 
 	mu      sync.Mutex
-	workers []*worker // the slice is constant
+	workers []*worker // by slot; those that are gone included
+	changes int64     // of the set of workers
 	catalog catalog
 	routing
 	stats Stats
@@ -43,14 +44,19 @@ type tasks struct {
 func newCluster(cfg Config) *cluster {
 	n := len(cfg.URLs)
 	c := &cluster{cfg: cfg, catalog: newCatalog(cfg.Adapters, cfg.Path), routing: routing{router: cfg.Router,
-		outputs: router.NewOutputs(len(cfg.Adapters)),
-		view:    router.View{Workers: make([]router.Worker, n), Adapters: cfg.Adapters}}}
+		outputs: router.NewOutputs(len(cfg.Adapters)), history: router.NewHistory(remembered),
+		view: router.View{Workers: make([]router.Worker, n, n+maxJoins), Adapters: cfg.Adapters}}}
 	c.tasks.ctx, c.tasks.cancel = context.WithCancel(context.Background())
 	if cfg.Staleness > 0 {
 		c.stale = router.NewStale(cfg.Staleness)
 	}
-	for i := range n {
-		c.workers = append(c.workers, newWorker(&cfg, i, &c.view.Workers[i]))
+	for i, url := range cfg.URLs {
+		k := newWorker(&cfg, url, i, &c.view.Workers[i])
+		if cfg.Limits != nil {
+			k.setLimits(cfg.Limits[i])
+		}
+		k.loras.grow(len(cfg.Adapters))
+		c.workers = append(c.workers, k)
 	}
 	return c
 }
@@ -100,10 +106,19 @@ func (c *cluster) fresh() *router.View {
 	return &c.view
 }
 
-// checkIndex returns an error if there is no worker w.
+// at is the worker in a slot.
+func (c *cluster) at(w int) *worker {
+	defer c.lock()()
+	return c.workers[w]
+}
+
+// checkIndex returns an error if there is no worker w; called with mu held.
 func (c *cluster) checkIndex(w int) error {
 	if w < 0 || w >= len(c.workers) {
 		return fmt.Errorf("worker %d, expected 0 to %d", w, len(c.workers)-1)
+	}
+	if c.workers[w].gone {
+		return fmt.Errorf("worker %d has left", w)
 	}
 	return nil
 }
@@ -204,12 +219,16 @@ func (c *catalog) path(a int32) string {
 	return c.pathOf(adapter)
 }
 
+// remembered is the number of the latest requests from which a router learns that takes the place of another one.
+const remembered = 2048
+
 // routing is the router and what it knows.
 type routing struct {
-	router  *router.Router // replaced when adapters are found on a worker
+	router  *router.Router // replaced when a worker joins, and when adapters are added
 	view    router.View
 	outputs *router.Outputs
 	stale   *router.Stale // nil: reports are current
+	history *router.History
 }
 
 // expect fills in the output that routers expect of a request, once.
@@ -222,11 +241,14 @@ func (r *routing) expect(q *Request) {
 	}
 }
 
-// extend replaces the router by one for more adapters.
-func (r *routing) extend(rt *router.Router, all []trace.Adapter, staleness float64) {
+// replace replaces the router by one for more adapters or other workers, which goes on where the old one was. joined is
+// the slot of a worker that has joined, -1: none has.
+func (r *routing) replace(rt *router.Router, all []trace.Adapter, joined int, staleness float64) {
 	r.outputs.Grow(len(all) - len(r.view.Adapters))
-	r.router, r.view.Adapters = rt, all
+	r.view.Adapters = all
+	rt.Succeed(r.router, r.history, &r.view, joined)
+	r.router = rt
 	if staleness > 0 {
-		r.stale = router.NewStale(staleness) // the old one holds copies for fewer adapters
+		r.stale = router.NewStale(staleness) // the old one holds copies for fewer adapters or other workers
 	}
 }

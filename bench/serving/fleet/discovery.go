@@ -89,7 +89,7 @@ func (d *discovery) takeIn(k *worker, listed []model) {
 	for _, m := range fresh {
 		all = append(all, trace.Adapter{Name: m.ID})
 	}
-	rt, err := d.cfg.Extend(all)
+	rt, _, err := d.cfg.Extend(d.infos(), all)
 	if err != nil {
 		d.cfg.Log("%s holds adapters that cannot be taken in: %v", k.name, err)
 		return
@@ -107,7 +107,7 @@ func (d *discovery) takeIn(k *worker, listed []model) {
 	for _, k := range d.workers {
 		k.loras.grow(len(fresh))
 	}
-	d.extend(rt, all, d.cfg.Staleness)
+	d.replace(rt, all, -1, d.cfg.Staleness)
 }
 
 // unknown lists the adapters that a worker lists and the fleet does not know, as far as there is room for them; called

@@ -101,12 +101,19 @@ func (o *outliers) afterDown() {
 // Fault is a worker on which a request failed, and how.
 type Fault struct {
 	Worker              int
+	on                  *worker // the worker with that index then; nil: not known
 	Err                 error
 	trial, adapterTrial uint32
 }
 
 // Fault describes a failure of the request on the worker where it was booked last.
-func (r *Request) Fault(w int, err error) Fault { return Fault{w, err, r.trial, r.adapterTrial} }
+func (r *Request) Fault(w int, err error) Fault {
+	x := Fault{w, nil, err, r.trial, r.adapterTrial}
+	if r.on != nil && r.on.index == w {
+		x.on = r.on
+	}
+	return x
+}
 
 // IsFailure says whether an answer with an error speaks against the worker: all of status 5xx do, except
 // 501 (a sound worker lacks the feature) and 503 of a worker that has no room now (with Retry-After, or a
@@ -121,7 +128,7 @@ func IsFailure(status int, header http.Header, text string) bool {
 // detector ejects workers, and adapters on workers, that fail requests. All its methods are called with mu held.
 type detector struct {
 	*cluster
-	masked []bool // by worker: Up, which mask has hidden
+	masked []bool // by worker: Up before mask
 }
 
 // failed notes that a request failed on a worker, which need not be down.
@@ -130,6 +137,9 @@ func (d *detector) failed(r *Request, x Fault) {
 		return // this process, or its machine, is out of file descriptors
 	}
 	o, k := &d.cfg.Outlier, d.workers[x.Worker]
+	if k.gone || x.on != nil && x.on != k {
+		return // the worker has left
+	}
 	k.health.failed++
 	if !o.enabled() {
 		return
@@ -201,8 +211,12 @@ func (d *detector) tried(r *Request, faults []Fault, served bool) {
 
 // mayEject says whether one more worker may be ejected: few enough are, and another one remains.
 func (d *detector) mayEject(candidate *worker) bool {
-	out, left := 0, 0
+	out, left, all := 0, 0, 0
 	for _, k := range d.workers {
+		if k.gone {
+			continue
+		}
+		all++
 		switch {
 		case k == candidate:
 		case k.out.state == ejected:
@@ -211,7 +225,7 @@ func (d *detector) mayEject(candidate *worker) bool {
 			left++
 		}
 	}
-	return left > 0 && float64(out) < d.cfg.Outlier.MaxEjected*float64(len(d.workers))
+	return left > 0 && float64(out) < d.cfg.Outlier.MaxEjected*float64(all)
 }
 
 // eject takes a worker out of service.
@@ -243,7 +257,7 @@ func (d *detector) succeeded(r *Request, w int) {
 // any says whether a worker, or an adapter on one, is not in full service.
 func (d *detector) any() bool {
 	return slices.ContainsFunc(d.workers, func(k *worker) bool {
-		return k.out.state != serving || len(k.out.adapters) > 0 || k.starting(&d.cfg.Outlier)
+		return !k.gone && (k.out.state != serving || len(k.out.adapters) > 0 || k.starting(&d.cfg.Outlier))
 	})
 }
 
@@ -252,8 +266,9 @@ func (d *detector) any() bool {
 // served one. Where no worker is usable, those on trial take requests without limit, and else those that are
 // ejected: better than to serve nobody.
 func (d *detector) mask(v *router.View, a int32, avoid int) {
+	d.masked = d.masked[:0]
 	for i := range v.Workers {
-		d.masked[i] = v.Workers[i].Up
+		d.masked = append(d.masked, v.Workers[i].Up)
 	}
 	left := usable(v)
 	for _, state := range [...]hostState{onTrial, ejected} {

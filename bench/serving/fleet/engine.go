@@ -108,14 +108,19 @@ func isStatus(err error, code int) bool {
 // engine speaks one worker's administrative interface.
 type engine struct {
 	url    string
+	base   *url.URL // the same
 	client *http.Client
 	header http.Header
 	api    atomic.Value // API; Auto until known
 	signal atomic.Int32 // of the names of load signals, the first that is there
 }
 
-func newEngine(c *Connection, i int) *engine {
-	e := &engine{url: c.URLs[i], client: c.Client, header: c.Header}
+func newEngine(c *Connection, host string) *engine {
+	base, err := url.Parse(host)
+	if err != nil { // requests will say so
+		base = &url.URL{}
+	}
+	e := &engine{url: host, base: base, client: c.Client, header: c.Header}
 	e.api.Store(cmp.Or(c.API, Auto))
 	return e
 }

@@ -18,6 +18,7 @@
 //   - requests.go, books.go: routing, and the requests on each worker
 //   - adapters.go, loader.go, holdings.go: which adapters a worker holds, loads and unloads
 //   - places.go, place_queue.go: requests that wait until a full worker has room for their adapter
+//   - members.go: workers that join and leave
 //   - health.go, discovery.go: probes, and what workers say of themselves
 //   - outlier.go, eject.go, hung.go: ejection of workers that fail requests or hang
 //   - plans.go: plans; status.go: the state of the workers for people and metrics
@@ -28,9 +29,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +44,7 @@ import (
 
 // Connection is how workers are reached.
 type Connection struct {
-	URLs   []string     // base URLs, one for each worker, as ParseURL returns them
+	URLs   []string     // base URLs of the workers at the start, as ParseURL returns them
 	API    API          // "": Auto
 	Client *http.Client // for administration; streams of requests are the owner's business
 	Header http.Header  // sent with every call
@@ -70,10 +73,11 @@ type Config struct {
 	Limits  []Limits
 	Stated  Limits
 	Outlier Outlier // when workers that fail are ejected
-	// Extend makes a router for more adapters than Router knows. Where it is set,
-	// the fleet takes in adapters that workers hold and nobody has named; nil:
-	// those are left alone.
-	Extend func(adapters []trace.Adapter) (*router.Router, error)
+	// Extend makes a router for other workers or more adapters than Router knows, and returns the limits of the
+	// workers (nil: unknown). workers are what they have told of themselves, by slot; zero where they have not. Where
+	// Extend is set, workers can join and leave, and the fleet takes in adapters that workers hold and nobody has
+	// named; nil: the set of workers is fixed, and such adapters are left alone.
+	Extend func(workers []Info, adapters []trace.Adapter) (*router.Router, []Limits, error)
 	// Plans gets a line for each plan that was made; nil: nothing.
 	Plans *slog.Logger
 	// Log receives faults and changes of state; nil: no log.
@@ -124,6 +128,7 @@ type Fleet struct {
 	prober    *prober
 	plans     *planRunner
 	outliers  *detector
+	members   *membership
 }
 
 // New prepares a fleet; nothing is sent yet.
@@ -132,15 +137,14 @@ func New(cfg Config) (*Fleet, error) {
 		return nil, errors.New("fleet: no workers")
 	}
 	c := newCluster(cfg.withDefaults())
-	n := len(c.workers)
 	found := &discovery{c}
 	load := &loader{c, found}
 	loras := &LoRAManager{c, load, &placeServer{c, load}}
 	plans := &planRunner{c, loras}
-	outliers := &detector{c, make([]bool, n)}
+	outliers := &detector{cluster: c}
+	probes := &prober{c, found, loras, &hangDetector{c, outliers}}
 	return &Fleet{cluster: c, Requests: &Requests{cluster: c, outliers: outliers, plans: plans},
-		LoRAs: loras, discovery: found,
-		prober: &prober{c, found, loras, &hangDetector{c, outliers}}, plans: plans, outliers: outliers}, nil
+		LoRAs: loras, discovery: found, prober: probes, plans: plans, outliers: outliers, members: &membership{cluster: c, prober: probes}}, nil
 }
 
 // Start reaches the workers and gives them the adapters they start with. A
@@ -150,10 +154,13 @@ func (f *Fleet) Start(ctx context.Context) error {
 	if f.cfg.Extend != nil {
 		f.discovery.all(ctx)
 	}
-	register := func(i int) error { return f.guard(i, func() error { return f.prober.register(ctx, i) }) }
-	for i, err := range each(len(f.workers), register) {
+	f.mu.Lock()
+	workers := slices.Clone(f.workers)
+	f.mu.Unlock()
+	register := func(i int) error { return f.guard(i, func() error { return f.prober.register(ctx, workers[i]) }) }
+	for i, err := range each(len(workers), register) {
 		if err != nil {
-			f.cfg.Log("%s: %v", f.workers[i].name, err)
+			f.cfg.Log("%s: %v", workers[i].name, err)
 		}
 	}
 	return ctx.Err()
@@ -178,7 +185,7 @@ func (f *Fleet) Run(ctx context.Context) {
 	if planner != nil {
 		wg.Go(func() { f.plans.run(ctx, planner.Interval()) })
 	}
-	each(len(f.workers), func(i int) error { f.prober.run(ctx, i); return nil })
+	f.members.run(ctx)
 }
 
 // Close cancels the fleet's calls to workers and waits until they have ended. No other
@@ -215,7 +222,7 @@ func (f *Fleet) Refused(w int, err error) {
 func (f *Fleet) Abort(ctx context.Context, w int, rid string) error {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
-	return f.workers[w].abort(ctx, rid)
+	return f.at(w).abort(ctx, rid)
 }
 
 // Drain makes a worker take no new requests, or take them again.
@@ -223,6 +230,9 @@ func (f *Fleet) Drain(w int, drain bool) error {
 	defer f.lock()()
 	if err := f.checkIndex(w); err != nil {
 		return err
+	}
+	if f.workers[w].leaving {
+		return fmt.Errorf("worker %d is about to leave", w)
 	}
 	f.workers[w].view.Draining = drain
 	return nil

@@ -137,7 +137,7 @@ func answers(t *testing.T, paths map[string]string) (*engine, *sync.Map) {
 	t.Cleanup(srv.Close)
 	client := srv.Client()
 	t.Cleanup(client.CloseIdleConnections)
-	e := newEngine(&Connection{URLs: []string{srv.URL}, Client: client}, 0)
+	e := newEngine(&Connection{Client: client}, srv.URL)
 	return e, &calls
 }
 

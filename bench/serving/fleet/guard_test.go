@@ -49,7 +49,7 @@ func TestPanics(t *testing.T) {
 			armed.Store(true)
 			switch c.path {
 			case "/v1/loads":
-				f.Guard(0, func() error { f.prober.probe(ctx, 0); return nil })
+				f.Guard(0, func() error { f.prober.probe(ctx, f.workers[0]); return nil })
 			case "/load_lora_adapter":
 				testutil.ExpectError(t, f.LoRAs.Load(ctx, 0, "lora1"), "panic: bytes of a worker")
 			case "/unload_lora_adapter":
@@ -70,7 +70,7 @@ func TestPanics(t *testing.T) {
 				t.Errorf("%s: the other worker: %v", c.name, err)
 			}
 			armed.Store(false)
-			f.prober.probe(ctx, 0)
+			f.prober.probe(ctx, f.workers[0])
 			if !f.Workers()[0].Up {
 				t.Errorf("%s: the worker does not come back", c.name)
 			}
@@ -84,7 +84,7 @@ func TestPanicUnderLock(t *testing.T) {
 		k := newFakeWorker(t, "found")
 		stacks := 0
 		f, _, _ := startFleet(t, 1, func(cfg *Config) {
-			cfg.Extend = func([]trace.Adapter) (*router.Router, error) { panic("no router") }
+			cfg.Extend = func([]Info, []trace.Adapter) (*router.Router, []Limits, error) { panic("no router") }
 			cfg.Log = func(format string, args ...any) {
 				if strings.Contains(format, "\n") {
 					stacks++
@@ -92,7 +92,7 @@ func TestPanicUnderLock(t *testing.T) {
 			}
 		}, k)
 		for range 20 {
-			f.Guard(0, func() error { return f.prober.register(context.Background(), 0) })
+			f.Guard(0, func() error { return f.prober.register(context.Background(), f.workers[0]) })
 		}
 		if s := f.Stats(); f.Up() != 0 || s.Panics < 20 || stacks != maxStacks {
 			t.Errorf("%d up, %d panics, %d stacks in the log", f.Up(), s.Panics, stacks)

@@ -20,15 +20,14 @@ type prober struct {
 }
 
 // run probes a worker until ctx ends.
-func (p *prober) run(ctx context.Context, w int) {
+func (p *prober) run(ctx context.Context, k *worker) {
 	for range Ticks(ctx, p.cfg.Poll) {
-		p.guard(w, func() error { p.probe(ctx, w); return nil })
+		p.guard(k.index, func() error { p.probe(ctx, k); return nil })
 	}
 }
 
 // register asks a worker what it is and holds, and loads the adapters that it lacks. It is up then.
-func (p *prober) register(ctx context.Context, w int) error {
-	k := p.workers[w]
+func (p *prober) register(ctx context.Context, k *worker) error {
 	ask, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	in, err := k.discover(ask)
@@ -49,6 +48,9 @@ func (p *prober) register(ctx context.Context, w int) error {
 		}
 	}
 	defer p.lock()()
+	if k.gone {
+		return ErrLeft
+	}
 	k.view.Up = true
 	k.out.afterDown()
 	return nil
@@ -108,13 +110,12 @@ func setLimit[T int | int64](p *prober, k *worker, what string, reported, stated
 }
 
 // probe asks a worker for its load, and what it holds. One that was down is registered again.
-func (p *prober) probe(ctx context.Context, w int) {
-	k := p.workers[w]
+func (p *prober) probe(ctx context.Context, k *worker) {
 	p.mu.Lock()
 	known, own := k.health.known, len(k.books.requests)
 	p.mu.Unlock()
 	if !known {
-		err := p.register(ctx, w)
+		err := p.register(ctx, k)
 		if err == nil {
 			p.cfg.Log("%s is up", k.name)
 		}

@@ -130,12 +130,12 @@ func TestDownAndUp(t *testing.T) {
 		if f.Up() != 1 || len(lines) != 1 || !strings.HasPrefix(lines[0], "worker 1 ("+url+"): ") {
 			t.Errorf("%d up: %q", f.Up(), lines)
 		}
-		if f.prober.probe(ctx, 1); f.Up() != 1 {
+		if f.prober.probe(ctx, f.workers[1]); f.Up() != 1 {
 			t.Errorf("%d up, and nobody is there", f.Up())
 		}
 		late := newFakeWorker(t, "lora0")
 		f.workers[1].url = late.URL // it comes up
-		if f.prober.probe(ctx, 1); f.Up() != 2 {
+		if f.prober.probe(ctx, f.workers[1]); f.Up() != 2 {
 			t.Errorf("%d up", f.Up())
 		}
 
@@ -152,17 +152,17 @@ func TestDownAndUp(t *testing.T) {
 			t.Errorf("%d up, %+v, %+v", f.Up(), s, f.view.Workers[1])
 		}
 		lines = nil
-		f.prober.probe(ctx, 1)
+		f.prober.probe(ctx, f.workers[1])
 		if f.Up() != 2 || len(lines) != 1 || lines[0] != "worker 1 ("+url+") is up" ||
 			!f.workers[1].loras.rows[0].held {
 			t.Errorf("%d up: %q", f.Up(), lines)
 		}
 		late.Kill()
-		if f.prober.probe(ctx, 1); f.Up() != 1 {
+		if f.prober.probe(ctx, f.workers[1]); f.Up() != 1 {
 			t.Error("up, though it refuses connections")
 		}
 		lines = nil
-		if f.prober.probe(ctx, 1); f.Up() != 1 || len(lines) != 0 || f.Stats().Downs != 2 {
+		if f.prober.probe(ctx, f.workers[1]); f.Up() != 1 || len(lines) != 0 || f.Stats().Downs != 2 {
 			t.Errorf("%q", lines)
 		}
 	})
@@ -184,16 +184,16 @@ func TestSlowLooks(t *testing.T) {
 			up   int
 		}{{true, 1}, {false, 1}, {true, 1}, {true, 0}} {
 			slow(c.slow)
-			if f.prober.probe(context.Background(), 0); f.Up() != c.up {
+			if f.prober.probe(context.Background(), f.workers[0]); f.Up() != c.up {
 				t.Errorf("look %d: %d up, expected %d", i, f.Up(), c.up)
 			}
 		}
 		slow(false)
-		f.prober.probe(context.Background(), 0)
+		f.prober.probe(context.Background(), f.workers[0])
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		f.prober.probe(ctx, 0)
-		if f.prober.probe(ctx, 0); f.Up() != 1 {
+		f.prober.probe(ctx, f.workers[0])
+		if f.prober.probe(ctx, f.workers[0]); f.Up() != 1 {
 			t.Error("the end of the fleet was taken for the worker's")
 		}
 	})
@@ -223,7 +223,7 @@ func TestForeignLoad(t *testing.T) {
 		} {
 			k.load = load{Running: c.running, Queued: c.queued}
 			before := f.view.Now
-			f.prober.probe(context.Background(), 0)
+			f.prober.probe(context.Background(), f.workers[0])
 			if v := f.view.Workers[0]; v.Running != c.wantRunning || v.Queued != c.wantQueued {
 				t.Errorf("%d running and %d waiting there: %d and %d here, expected %d and %d", c.running, c.queued,
 					v.Running, v.Queued, c.wantRunning, c.wantQueued)
@@ -328,10 +328,10 @@ func TestTakeIn(t *testing.T) {
 			rt := c.Router
 			c.Staleness = 1
 			c.Log = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-			c.Extend = func(all []trace.Adapter) (*router.Router, error) {
+			c.Extend = func(_ []Info, all []trace.Adapter) (*router.Router, []Limits, error) {
 				known = slices.Clone(all)
 				next := *rt
-				return &next, refuse
+				return &next, nil, refuse
 			}
 		}
 		f, _, _ := startFleet(t, 1, edit, a, b)
@@ -359,12 +359,12 @@ func TestTakeIn(t *testing.T) {
 		stale := f.stale
 
 		a.held = []string{"lora0", "z"} // others are at work
-		f.prober.probe(context.Background(), 0)
+		f.prober.probe(context.Background(), f.workers[0])
 		if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora0", "z"}) || len(names()) != 4 ||
 			f.stale == stale {
 			t.Errorf("%+v, %v", ws, names())
 		}
-		f.prober.probe(context.Background(), 0)
+		f.prober.probe(context.Background(), f.workers[0])
 		if len(f.view.Workers[1].Adapters) != 4 || f.view.Workers[1].Adapters[3].Tier != router.Disk {
 			t.Errorf("%+v", f.view.Workers[1].Adapters)
 		}
@@ -381,7 +381,7 @@ func TestTakeIn(t *testing.T) {
 		refuse = errors.New("a router for no more than 4")
 		lines = nil
 		a.held = append(a.held, "v")
-		f.prober.probe(context.Background(), 0)
+		f.prober.probe(context.Background(), f.workers[0])
 		if len(names()) != 4 || len(lines) != 1 ||
 			!strings.Contains(lines[0], "cannot be taken in: a router for no more than 4") {
 			t.Errorf("%v: %q", names(), lines)
@@ -390,12 +390,12 @@ func TestTakeIn(t *testing.T) {
 		c := newFakeWorker(t, "x")
 		g, _, _ := startFleet(t, 1, nil, c)
 		c.held = append(c.held, "lora0") // by others
-		g.prober.probe(context.Background(), 0)
+		g.prober.probe(context.Background(), g.workers[0])
 		if ws := g.Workers(); len(g.Adapters()) != 1 || !slices.Equal(ws[0].Adapters, []string{"lora0"}) {
 			t.Errorf("taken in, though nobody allowed it, or not read back: %+v", ws)
 		}
 		c.held = nil // by the engine itself
-		g.prober.probe(context.Background(), 0)
+		g.prober.probe(context.Background(), g.workers[0])
 		if len(g.Workers()[0].Adapters) != 0 || !g.workers[0].loras.rows[0].lost {
 			t.Error("what the worker has dropped is still held")
 		}
@@ -410,7 +410,7 @@ func TestRelistIsLate(t *testing.T) {
 		var first atomic.Bool // the look that is late; a load asks, too
 		f, _, _ := startFleet(t, 2, func(c *Config) {
 			rt := c.Router
-			c.Extend = func([]trace.Adapter) (*router.Router, error) { return rt, nil }
+			c.Extend = func([]Info, []trace.Adapter) (*router.Router, []Limits, error) { return rt, nil, nil }
 		}, k)
 		plain := k.handler
 		k.handler = func(rw http.ResponseWriter, r *http.Request) {

@@ -293,7 +293,7 @@ func TestStatedLimits(t *testing.T) {
 		}, k)
 		k.load.Running = 1
 		for range 2 {
-			f.prober.probe(context.Background(), 0)
+			f.prober.probe(context.Background(), f.workers[0])
 		}
 		if got := f.Workers()[0].Limits; got != (Limits{8, 5, 99, 4}) {
 			t.Errorf("%+v", got)

@@ -28,10 +28,10 @@ func manyAdapters(t testing.TB, workers, adapters int) (f *Fleet, lines *[]strin
 		Log:     func(format string, args ...any) { *lines = append(*lines, fmt.Sprintf(format, args...)) },
 		Now:     func() float64 { return 0 },
 		Timeout: 5 * time.Minute} // the lists are long, and the machine may be busy
-	cfg.Extend = func([]trace.Adapter) (*router.Router, error) {
-		return &router.Router{Policy: &fixed{}, Placement: make([][]int32, workers)}, nil
+	cfg.Extend = func([]Info, []trace.Adapter) (*router.Router, []Limits, error) {
+		return &router.Router{Policy: &fixed{}, Placement: make([][]int32, workers)}, nil, nil
 	}
-	cfg.Router, _ = cfg.Extend(nil)
+	cfg.Router, _, _ = cfg.Extend(nil, nil)
 	for w := range workers {
 		host := net.Serve(fmt.Sprintf("host%d", w), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
@@ -61,7 +61,7 @@ func manyAdapters(t testing.TB, workers, adapters int) (f *Fleet, lines *[]strin
 // list that is too long to read.
 func TestTooManyAdapters(t *testing.T) {
 	f, lines := manyAdapters(t, 2, maxAdapters+7)
-	f.prober.probe(context.Background(), 0)
+	f.prober.probe(context.Background(), f.workers[0])
 	if n := len(f.Adapters()); n != maxAdapters || f.Up() != 2 {
 		t.Errorf("%d adapters, %d workers are up", n, f.Up())
 	}
@@ -82,7 +82,7 @@ func TestTooManyAdapters(t *testing.T) {
 // here.
 func TestListTooLong(t *testing.T) {
 	f, lines := manyAdapters(t, 1, 180_000)
-	f.prober.probe(context.Background(), 0)
+	f.prober.probe(context.Background(), f.workers[0])
 	if len(f.Adapters()) > 0 || f.Up() != 1 || len(*lines) != 1 ||
 		!strings.HasSuffix((*lines)[0], "GET /v1/models: the answer is too long: more than 16777216 bytes: the adapters that it holds are unknown, but for those loaded from here") {
 		t.Errorf("%d adapters, %d up, %q", len(f.Adapters()), f.Up(), *lines)
@@ -119,7 +119,7 @@ func BenchmarkManyAdapters(b *testing.B) {
 	b.Run("Probe", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			f.prober.probe(context.Background(), 0)
+			f.prober.probe(context.Background(), f.workers[0])
 		}
 	})
 	b.Run("Request", func(b *testing.B) {

@@ -353,7 +353,7 @@ func TestNoPlace(t *testing.T) {
 		x.f.mu.Unlock()
 		synctest.Wait()
 		x.quiet()
-		x.f.prober.probe(context.Background(), 0) // it is back
+		x.f.prober.probe(context.Background(), x.f.workers[0]) // it is back
 		send(1, time.Second, 0, served)
 		wg.Wait()
 		x.quiet()
@@ -427,8 +427,8 @@ func TestPlacesOfTwo(t *testing.T) {
 		}
 		for range 60 {
 			time.Sleep(time.Second)
-			x.f.prober.probe(ctx, 0)
-			other.f.prober.probe(ctx, 0)
+			x.f.prober.probe(ctx, x.f.workers[0])
+			other.f.prober.probe(ctx, other.f.workers[0])
 		}
 		cancel()
 		wg.Wait()

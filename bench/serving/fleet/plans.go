@@ -35,12 +35,14 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 	by = p.router
 	if pending := by.Planner.Begin(p.input()); pending != nil {
 		p.unlocked(pending.Solve)
-		plan = pending.Plan()
+		if by == p.router { // else the plan is for other workers or fewer adapters
+			plan = pending.Plan()
+		}
 	}
 	if plan == nil || plan.Race == nil {
 		p.stats.SolveTime += time.Since(begun).Seconds()
 	}
-	if plan == nil || by != p.router {
+	if plan == nil {
 		return nil, by
 	}
 	if plan.Race == nil {

@@ -22,6 +22,7 @@ type Request struct {
 	Streams bool
 
 	generated atomic.Int32 // tokens so far
+	on        *worker      // where it is, or was last; only its owner's calls change it
 	worker    int          // -1: none; guarded, like all that follows, by cluster.mu
 	rank      int32        // of its adapter
 	running   bool
@@ -66,6 +67,9 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	q.noteFault()
 	if w != router.None {
 		q.router.Admission.Sent(r.Request, w, v)
+		if q.cfg.Extend != nil {
+			q.history.Sent(r.Request, w, v.Now)
+		}
 		q.book(r, w)
 		q.plans.adjust()
 	}
@@ -124,7 +128,7 @@ func (q *Requests) BookOr(r *Request, w int) int {
 func (q *Requests) book(r *Request, w int) {
 	q.expect(r)
 	k := q.workers[w]
-	r.worker, r.booked, r.quiet = w, q.view.Now, silence{}
+	r.on, r.worker, r.booked, r.quiet = k, w, q.view.Now, silence{}
 	k.out.enter(r)
 	k.books.add(r, q.catalog.rank(r.Adapter))
 	if r.Adapter != trace.BaseModel {
@@ -154,7 +158,7 @@ func (q *Requests) First(a int32) int {
 func (q *Requests) Tokens(r *Request, n int, first bool) {
 	n = min(n, maxGenerated-r.Generated())
 	r.generated.Add(int32(n))
-	k := q.workers[r.worker] // only the owner changes it
+	k := r.on
 	k.replies.heard.Add(1)
 	if !first {
 		k.books.kv.Add(int64(n))
@@ -176,6 +180,9 @@ func (q *Requests) Left(r *Request) {
 	r.worker = -1
 	k.out.leave(r)
 	k.books.remove(r)
+	if k.leaving {
+		k.changed.notify()
+	}
 	if r.Adapter == trace.BaseModel {
 		return
 	}
@@ -198,6 +205,7 @@ func (q *Requests) Finished(r *Request, w int, exec float64) {
 	end.E2E = max(end.Now-r.Sent, 0)
 	end.TTFT = max(end.E2E-exec, 0)
 	q.router.Admission.Finished(end)
+	q.history.Finished(end)
 	if l, ok := q.router.Policy.(router.CompletionObserver); ok {
 		l.Finished(end)
 	}

@@ -12,6 +12,7 @@ type Stats struct {
 	SolveTime                   float64 // s of wall time
 	Moves                       int64   // requests that plans asked to move
 	Downs                       int64   // times that a worker was found to be down
+	Joins, Leaves               int64   // of workers
 	Ejections                   int64   // times that a worker was ejected
 	Panics                      int64   // recovered while a worker's bytes were handled
 	Races                       Races
@@ -28,7 +29,7 @@ func (f *Fleet) Up() (n int) {
 	defer f.lock()()
 	up := 0
 	for _, k := range f.workers {
-		if k.view.Up && !k.view.Draining {
+		if !k.gone && k.view.Up && !k.view.Draining {
 			up++
 		}
 	}
@@ -41,8 +42,19 @@ func (f *Fleet) Model(w int) string {
 	return f.workers[w].health.info.Model
 }
 
+// Models are the names of the base models that the workers serve, as far as they have said.
+func (f *Fleet) Models() (list []string) {
+	defer f.lock()()
+	for _, k := range f.workers {
+		if m := k.health.info.Model; m != "" && !k.gone && !slices.Contains(list, m) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
 // API is the interface that a worker has; Auto as long as it is unknown.
-func (f *Fleet) API(w int) API { return f.workers[w].kind() }
+func (f *Fleet) API(w int) API { return f.at(w).kind() }
 
 // Stats returns the counts so far.
 func (f *Fleet) Stats() Stats {
@@ -53,7 +65,9 @@ func (f *Fleet) Stats() Stats {
 // WorkerState is one worker for people and metrics: what it told of itself, with
 // the limits that count for the fleet, and how it is.
 type WorkerState struct {
-	URL string `json:"url"`
+	Worker  int    `json:"worker"` // its index
+	URL     string `json:"url"`
+	Leaving bool   `json:"leaving"` // it leaves when its last request has ended
 	Info
 	Up       bool     `json:"up"`
 	Draining bool     `json:"draining"`
@@ -71,8 +85,8 @@ type WorkerState struct {
 func (f *Fleet) Workers() []WorkerState {
 	defer f.lock()()
 	list := f.status()
-	for i, k := range f.workers {
-		held := slices.Sorted(slices.Values(k.loras.held))
+	for i := range list {
+		held := slices.Sorted(slices.Values(f.workers[list[i].Worker].loras.held))
 		list[i].Adapters = make([]string, len(held))
 		for j, a := range held {
 			list[i].Adapters[j] = f.catalog.adapters[a].Name
@@ -89,14 +103,18 @@ func (f *Fleet) Status() []WorkerState {
 
 // status is Status with mu held.
 func (f *Fleet) status() []WorkerState {
-	list := make([]WorkerState, len(f.workers))
-	for i, k := range f.workers {
+	list := make([]WorkerState, 0, len(f.workers))
+	for _, k := range f.workers {
+		if k.gone {
+			continue
+		}
 		v, said := k.view, &k.health.said
-		s := WorkerState{URL: f.cfg.URLs[i], Info: k.health.info, Up: v.Up, Draining: v.Draining, Running: v.Running,
+		s := WorkerState{Worker: k.index, URL: k.url, Leaving: k.leaving, Info: k.health.info, Up: v.Up,
+			Draining: v.Draining, Running: v.Running,
 			Queued: v.Queued, Deferred: said.Deferred, Pending: len(k.places.tickets), KVUsed: k.books.kv.Load(),
 			Loaded: len(k.loras.held), OutlierState: f.outliers.state(k)}
 		s.API, s.Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
-		list[i] = s
+		list = append(list, s)
 	}
 	return list
 }

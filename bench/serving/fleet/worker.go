@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"lorasim/router"
@@ -15,6 +16,10 @@ type worker struct {
 	name  string // in messages
 	view  *router.Worker
 
+	leaving bool   // it leaves when its last request has ended
+	gone    bool   // it has left
+	unprobe func() // ends its probes; nil: they have not begun
+
 	health  health
 	books   books      // requests
 	loras   holdings   // adapters
@@ -24,19 +29,32 @@ type worker struct {
 	changed signal // calls, requests or the queue for places have changed
 }
 
-func newWorker(c *Config, i int, view *router.Worker) *worker {
-	k := &worker{engine: newEngine(&c.Connection, i), index: i, name: fmt.Sprintf("worker %d (%s)", i, c.URLs[i]),
+func newWorker(c *Config, url string, i int, view *router.Worker) *worker {
+	k := &worker{engine: newEngine(&c.Connection, url), index: i, name: fmt.Sprintf("worker %d (%s)", i, url),
 		view: view, changed: signal{make(chan struct{})}}
 	k.health.warned = map[string]bool{}
 	k.books = books{Books: router.NewBooks(view, i, nil), requests: map[int64]*Request{}}
 	k.loras.view, k.out.view = view, view
 	k.places.loras = &k.loras
-	if c.Limits != nil {
-		l := c.Limits[i]
-		view.MaxRunning, view.Slots, view.KVCapacity, view.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity, l.MaxLoaded
-	}
-	k.loras.grow(len(c.Adapters))
 	return k
+}
+
+// setLimits sets the limits that count until the worker tells its own.
+func (k *worker) setLimits(l Limits) {
+	v := k.view
+	v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity, l.MaxLoaded
+}
+
+// detach gives the slot in the routers' view free: what still goes on with the worker changes a view of its own. The
+// slot looks like a worker that is down, whose adapters are nowhere.
+func (k *worker) detach() {
+	slot, own := k.view, *k.view
+	*slot = router.Worker{Draining: true, Adapters: slices.Clone(own.Adapters)}
+	for a := range slot.Adapters {
+		slot.Adapters[a] = router.AdapterState{Tier: router.Disk}
+	}
+	own.Up = false
+	k.view, k.loras.view, k.out.view, k.books.Worker = &own, &own, &own, &own
 }
 
 // health is what probes and the worker's own information say.

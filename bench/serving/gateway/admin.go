@@ -19,6 +19,8 @@ import (
 //
 //	GET  /metrics
 //	GET  /admin/workers
+//	POST   /admin/workers      {"url": "http://gpu2:30000"}: it joins
+//	DELETE /admin/workers      {"worker": 0}: it leaves when its requests have ended; "now": true cuts them
 //	POST /admin/load           {"worker": 0, "adapter": "chat"}
 //	POST /admin/unload         {"worker": 0, "adapter": "chat"}
 //	POST /admin/drain          {"worker": 0, "drain": true}
@@ -32,6 +34,8 @@ func (g *Gateway) routes() *http.ServeMux {
 	order(g, mux, "drain", "drain", "true or false",
 		func(_ context.Context, w int, drain bool) error { return f.Drain(w, drain) })
 	mux.HandleFunc("GET /admin/workers", g.answerWorkers)
+	mux.HandleFunc("POST /admin/workers", g.addWorker)
+	mux.HandleFunc("DELETE /admin/workers", g.removeWorker)
 	mux.HandleFunc("POST /admin/abort_request", g.abort)
 	for _, path := range everyWorker {
 		mux.HandleFunc("POST /admin"+path, g.all(path))
@@ -60,9 +64,8 @@ func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected string, 
 				return 0, value, fmt.Errorf("field %q is missing", name)
 			}
 		}
-		w = -1
-		if json.Unmarshal(values["worker"], &w) != nil || w < 0 {
-			return 0, value, fmt.Errorf("worker is %s, expected the index of one, from 0", values["worker"])
+		if w, err = g.findWorker(values["worker"]); err != nil {
+			return 0, value, err
 		}
 		if raw := string(values[field]); raw == "null" || raw == `""` || json.Unmarshal([]byte(raw), &value) != nil {
 			return 0, value, fmt.Errorf("%s is %s, expected %s", field, raw, expected)
@@ -144,13 +147,13 @@ func (g *Gateway) abort(rw http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), adminTimeout)
 	defer cancel()
-	failures := 0
-	for w := range g.urls {
-		if err := g.cfg.Fleet.Abort(ctx, w, q.RID); err != nil {
+	failures, workers := 0, g.cfg.Fleet.Status()
+	for _, s := range workers {
+		if err := g.cfg.Fleet.Abort(ctx, s.Worker, q.RID); err != nil {
 			failures++
 		}
 	}
-	if failures == len(g.urls) {
+	if failures == len(workers) {
 		fail(rw, http.StatusBadGateway, fmt.Sprintf("none of %d workers took the abort", failures))
 	}
 }
@@ -165,13 +168,13 @@ func (g *Gateway) all(path string) http.HandlerFunc {
 			return
 		}
 		status, header, text := http.StatusServiceUnavailable, http.Header{}, []byte("no worker is available")
-		for w, s := range g.cfg.Fleet.Status() {
+		for _, s := range g.cfg.Fleet.Status() {
 			if !s.Up {
 				continue
 			}
-			status, header, text = g.forward(r, w, path, body)
+			status, header, text = g.forward(r, s.URL, path, body)
 			if status/100 != 2 {
-				text = fmt.Appendf(nil, "worker %d: %s", w, fleet.ErrorText(text))
+				text = fmt.Appendf(nil, "worker %d (%s): %s", s.Worker, s.URL, fleet.ErrorText(text))
 				break
 			}
 		}
@@ -186,8 +189,8 @@ func (g *Gateway) all(path string) http.HandlerFunc {
 }
 
 // forward sends a short request to one worker.
-func (g *Gateway) forward(r *http.Request, w int, path string, body []byte) (int, http.Header, []byte) {
-	u := g.workers.URLs[w] + path
+func (g *Gateway) forward(r *http.Request, worker, path string, body []byte) (int, http.Header, []byte) {
+	u := worker + path
 	if r.URL.RawQuery != "" {
 		u += "?" + r.URL.RawQuery
 	}

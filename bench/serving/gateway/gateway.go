@@ -21,7 +21,6 @@ import (
 	"log"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,7 +62,6 @@ type Config struct {
 type Gateway struct {
 	cfg       Config
 	workers   fleet.Config
-	urls      []*url.URL // of the workers
 	allowed   *allowlist
 	metrics   *metrics
 	nextID    atomic.Int64
@@ -110,13 +108,6 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, workers: cfg.Fleet.Config(), metrics: newMetrics(cfg.Fleet, cfg.LogDropped),
 		bodies: bodies, seed: maphash.MakeSeed(), silent: log.New(io.Discard, "", 0)}
 	g.readsPrefixes = g.workers.Router != nil && g.workers.Router.ReadsPrefixes
-	for _, u := range g.workers.URLs {
-		base, err := url.Parse(u)
-		if err != nil {
-			return nil, fmt.Errorf("gateway: %w", err)
-		}
-		g.urls = append(g.urls, base)
-	}
 	g.transport = wire.New(g.workers.Client)
 	g.metrics.registry.MustRegister(wireCollector{g.transport})
 	if g.allowed, err = g.newAllowlist(cfg.Allow); err != nil {

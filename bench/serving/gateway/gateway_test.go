@@ -129,14 +129,16 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 		urls = append(urls, w.srv.URL)
 	}
 	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 16}}
-	newRouter := func(adapters []trace.Adapter) (*router.Router, error) {
+	newRouter := func(infos []fleet.Info, adapters []trace.Adapter) (*router.Router, []fleet.Limits, error) {
+		n := len(infos)
 		costs, begun := fastProfile().Compile(), time.Now()
 		spec := router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: costs}}
-		return router.New(policy, router.Env{Workers: router.Alike(len(urls), spec), Adapters: adapters,
-			Twin: sim.NewTwin(sim.Config{Workers: slices.Repeat([]*profile.Costs{costs}, len(urls))}, adapters),
+		rt, err := router.New(policy, router.Env{Workers: router.Alike(n, spec), Adapters: adapters,
+			Twin: sim.NewTwin(sim.Config{Workers: slices.Repeat([]*profile.Costs{costs}, n)}, adapters),
 			Live: &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }}})
+		return rt, nil, err
 	}
-	rt, err := newRouter(adapters)
+	rt, _, err := newRouter(make([]fleet.Info, len(urls)), adapters)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -159,8 +159,8 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge, count := prometheus.GaugeValue, prometheus.CounterValue
 	worker := []string{"worker"}
-	for i, w := range c.Status() {
-		up, index := 0.0, strconv.Itoa(i)
+	for _, w := range c.Status() {
+		up, index := 0.0, strconv.Itoa(w.Worker)
 		if w.Up {
 			up = 1
 		}

@@ -191,9 +191,9 @@ func (d *dispatch) pick() int {
 
 // next is the first worker that has not been asked.
 func (d *dispatch) next() int {
-	for w, s := range d.g.cfg.Fleet.Status() {
-		if s.Up && !s.Draining && !s.Ejected && !slices.Contains(d.tried, w) {
-			return w
+	for _, s := range d.g.cfg.Fleet.Status() {
+		if s.Up && !s.Draining && !s.Ejected && !slices.Contains(d.tried, s.Worker) {
+			return s.Worker
 		}
 	}
 	return router.None
@@ -221,7 +221,7 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 		if resp, err = d.send(a); err != nil {
 			if r.Context().Err() == nil && d.want.failed() == nil {
 				d.fault(w, err)
-				d.g.workers.Log("worker %d: %v", w, err)
+				d.g.workers.Log("worker %d (%s): %v", w, d.g.cfg.Fleet.URL(w), err)
 			}
 			return nil, unanswered(err)
 		}
@@ -272,7 +272,7 @@ func (d *dispatch) wait() fleet.Wait {
 
 // send sends the request to the worker of an answer.
 func (d *dispatch) send(a *answer) (*http.Response, error) {
-	out, base, r := a.r.WithContext(a.ctx), d.g.urls[a.w], a.r
+	out, base, r := a.r.WithContext(a.ctx), d.g.cfg.Fleet.Base(a.w), a.r
 	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path, RawQuery: r.URL.RawQuery}
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""

@@ -360,13 +360,8 @@ func positive(raw []byte) int32 {
 func clamp(n int64) int32 { return int32(min(max(n, 1), math.MaxInt32/4)) }
 
 // bases are the names of the base models, as far as workers tell them.
-func (g *Gateway) bases() (list []string) {
-	for w := range g.urls {
-		if m := g.cfg.Fleet.Model(w); m != "" && !slices.Contains(list, m) {
-			list = append(list, m)
-		}
-	}
-	return list
+func (g *Gateway) bases() []string {
+	return g.cfg.Fleet.Models()
 }
 
 // isBase says whether a name is that of the base model; any is where none is told.

@@ -177,7 +177,12 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	if err := ctx.Err(); err != nil {
 		return nil, nil, nil, err
 	}
-	ps = told(ps, reports, cfg.Stated)
+	assumed := ps
+	infos := make([]fleet.Info, len(reports))
+	for i := range reports {
+		infos[i] = reports[i].Info
+	}
+	ps = told(ps, infos, cfg.Stated)
 	begun := time.Now()
 	l := &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }, Yield: runtime.Gosched}
 	if gateway {
@@ -198,20 +203,42 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	if err := fleet.Refuse(reports, cfg.Adapters, cfg.Router); err != nil {
 		return nil, cfg.Router, nil, err
 	}
-	for _, p := range ps {
-		kv, err := p.KVTokens()
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		cfg.Limits = append(cfg.Limits, fleet.Limits{MaxRunning: p.Engine.MaxRunningRequests,
-			Slots: p.Engine.MaxLorasPerBatch, KVCapacity: kv, MaxLoaded: p.Engine.HostLoras()})
+	if cfg.Limits, err = limits(ps); err != nil {
+		return nil, nil, nil, err
 	}
 	if gateway {
-		cfg.Extend = func(all []trace.Adapter) (*router.Router, error) { return sc.LiveRouter(ps, all, l) }
+		stated := cfg.Stated
+		cfg.Extend = func(workers []fleet.Info, all []trace.Adapter) (*router.Router, []fleet.Limits, error) {
+			return extend(sc, told(assumed, workers, stated), all, l)
+		}
 	}
 	cfg.Staleness = sc.Routing.ViewStaleness
 	f, err := fleet.New(cfg)
 	return f, cfg.Router, &seen{ps, reports}, err
+}
+
+// extend makes a router for other workers or more adapters.
+func extend(sc *scenario.Scenario, ps []*profile.Profile, all []trace.Adapter, l *router.Live) (*router.Router,
+	[]fleet.Limits, error) {
+	rt, err := sc.LiveRouter(ps, all, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	own, err := limits(ps)
+	return rt, own, err
+}
+
+// limits are those that profiles assume.
+func limits(ps []*profile.Profile) (list []fleet.Limits, err error) {
+	for _, p := range ps {
+		kv, err := p.KVTokens()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, fleet.Limits{MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch,
+			KVCapacity: kv, MaxLoaded: p.Engine.HostLoras()})
+	}
+	return list, nil
 }
 
 // noteTwin says on what the simulations of the policy auto rest.
@@ -237,11 +264,12 @@ func stated(sc *scenario.Scenario) fleet.Limits {
 		MaxLoaded: c.MaxLoadedLoras}
 }
 
-// told are profiles with what workers tell of themselves and nobody has stated.
-func told(ps []*profile.Profile, reports []fleet.Report, stated fleet.Limits) []*profile.Profile {
-	list := make([]*profile.Profile, len(ps))
-	for i := range ps {
-		p, r := *ps[i], &reports[i] // a copy: workers share profiles
+// told are the workers' profiles with what the workers tell of themselves and nobody has stated. Workers beyond the
+// given profiles have joined: they have the last one.
+func told(ps []*profile.Profile, workers []fleet.Info, stated fleet.Limits) []*profile.Profile {
+	list := make([]*profile.Profile, len(workers))
+	for i := range list {
+		p, r := *ps[min(i, len(ps)-1)], &workers[i] // a copy: workers share profiles
 		take(&p.Engine.MaxRunningRequests, stated.MaxRunning, r.MaxRunning)
 		take(&p.Engine.MaxLorasPerBatch, stated.Slots, r.Slots)
 		take(&p.Engine.MaxLoadedLoras, stated.MaxLoaded, r.MaxLoaded)

@@ -13,10 +13,9 @@ import (
 func TestTold(t *testing.T) {
 	shared := profile.Default()
 	ps := []*profile.Profile{&shared, &shared, &shared}
-	reports := []fleet.Report{{Info: fleet.Info{Limits: fleet.Limits{MaxRunning: 5, Slots: 6, KVCapacity: 7,
-		MaxLoaded: 9}}},
-		{Info: fleet.Info{Limits: fleet.Limits{Slots: 2}}}, {Error: "down"}}
-	got := told(ps, reports, fleet.Limits{Slots: shared.Engine.MaxLorasPerBatch})
+	infos := []fleet.Info{{Limits: fleet.Limits{MaxRunning: 5, Slots: 6, KVCapacity: 7, MaxLoaded: 9}},
+		{Limits: fleet.Limits{Slots: 2}}, {}, {Limits: fleet.Limits{Slots: 4}}}
+	got := told(ps, infos, fleet.Limits{Slots: shared.Engine.MaxLorasPerBatch})
 	e := got[0].Engine
 	if e.MaxRunningRequests != 5 || e.MaxLorasPerBatch != shared.Engine.MaxLorasPerBatch ||
 		got[0].Memory.KVTokens != 7 || e.MaxLoadedLoras != 9 {
@@ -25,7 +24,10 @@ func TestTold(t *testing.T) {
 	if got[1].Engine != shared.Engine || got[2].Engine != shared.Engine {
 		t.Errorf("%+v, %+v", got[1].Engine, got[2].Engine)
 	}
-	if got = told(ps, reports, fleet.Limits{MaxRunning: 1, KVCapacity: 1,
+	if len(got) != 4 || told(ps[:1], infos, fleet.Limits{})[3].Engine.MaxLorasPerBatch != 4 {
+		t.Errorf("%d profiles; a worker that joins has the last one, with its own limits", len(got))
+	}
+	if got = told(ps, infos, fleet.Limits{MaxRunning: 1, KVCapacity: 1,
 		MaxLoaded: 1}); got[0].Engine.MaxRunningRequests != shared.Engine.MaxRunningRequests ||
 		got[0].Memory.KVTokens != shared.Memory.KVTokens ||
 		got[0].Engine.MaxLoadedLoras != shared.Engine.MaxLoadedLoras || got[1].Engine.MaxLorasPerBatch != 2 {

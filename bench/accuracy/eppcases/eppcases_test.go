@@ -1,0 +1,27 @@
+package eppcases
+
+import (
+	"context"
+	"testing"
+
+	"lorasim/internal/shareddata"
+)
+
+// TestCases holds the scheduler against all recorded decisions.
+func TestCases(t *testing.T) {
+	r, err := Compare(context.Background(), shareddata.Path(t, "epp_cases"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for _, c := range r.Cases {
+		if d := c.FirstDifference; d != nil && shown < 20 {
+			shown++
+			t.Errorf("%s: step %d, %s: expected %s, got %s", c.Name, d.Step, d.What, compact(d.Expected),
+				compact(d.Got))
+		}
+	}
+	if r.Summary.Cases != 690 || r.Summary.Skipped != 11 {
+		t.Errorf("%+v, expected 690 cases, of which the 11 with messages of ext_proc are skipped", r.Summary)
+	}
+}

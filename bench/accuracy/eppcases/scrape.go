@@ -1,0 +1,53 @@
+package eppcases
+
+import (
+	"encoding/json"
+	"reflect"
+
+	"lorasim/router/epp"
+	"lorasim/router/epp/scrape"
+)
+
+// read is what the picker made of a scrape.
+type read struct {
+	Waiting         int      `json:"waiting_requests"`
+	Running         int      `json:"running_requests"`
+	KV              float64  `json:"kv_usage"`
+	RunningAdapters []string `json:"running_adapters"`
+	WaitingAdapters []string `json:"waiting_adapters"`
+	MaxLora         int      `json:"max_lora"`
+	BlockSize       int      `json:"block_size"`
+	NumBlocks       int      `json:"num_blocks"`
+	Updated         bool     `json:"updated"`
+}
+
+// scrapeCase compares what is read of a scrape.
+func scrapeCase(l *line) Case {
+	c := Case{Steps: 1}
+	var want read
+	if err := json.Unmarshal(l.Expect, &want); err != nil {
+		c.FirstDifference = &Difference{What: "expect", Got: err.Error()}
+		return c
+	}
+	families, err := scrape.Parse(l.Text)
+	if err != nil {
+		c.FirstDifference = &Difference{What: "text", Expected: "metrics", Got: err.Error()}
+		return c
+	}
+	var e epp.Endpoint
+	updated, _ := scrape.Update(&e, families, scrape.Engine(*l.Engine))
+	got := read{e.Waiting, e.Running, e.KV, e.RunningAdapters, e.WaitingAdapters, e.MaxLora, e.BlockSize, e.NumBlocks,
+		updated}
+	for _, r := range []*read{&want, &got} {
+		if len(r.RunningAdapters) == 0 {
+			r.RunningAdapters = nil
+		}
+		if len(r.WaitingAdapters) == 0 {
+			r.WaitingAdapters = nil
+		}
+	}
+	if !reflect.DeepEqual(want, got) {
+		c.FirstDifference = &Difference{What: "scrape", Expected: want, Got: got}
+	}
+	return c
+}

@@ -1,0 +1,248 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+
+	"lorasim/router"
+)
+
+// Errors of changes of the set of workers.
+var (
+	ErrFixed  = errors.New("the set of workers is fixed")
+	ErrMember = errors.New("is a worker already")
+	// ErrLeft is why requests are cut on a worker that is to leave at once.
+	ErrLeft = errors.New("the worker was removed")
+)
+
+// maxJoins is the number of workers by which a fleet may grow beyond those it starts with.
+const maxJoins = 1024
+
+// membership lets workers join and leave while requests run.
+//
+// A worker has a slot, its index, which policies know it by. A worker that leaves drains first: it keeps its slot until
+// the last of its requests has ended. A slot without a worker looks to policies like a worker that is down. The next
+// worker that joins takes the first such slot, else a new one. At each join the router is made anew for the workers of
+// now, and learns from the latest requests what its predecessor knew.
+type membership struct {
+	*cluster
+	prober  *prober
+	joining sync.Mutex      // held during a join, so that two do not build routers for the same slot
+	running context.Context // of Fleet.Run; nil: it does not run. Guarded by mu
+	probes  sync.WaitGroup
+}
+
+// Add makes a worker a member and returns its index. A worker that does not answer is a member, too: it is down until
+// a probe finds it. A worker that is about to leave stays. [ParseURL] reads the URL.
+func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
+	m := f.members
+	host, err := ParseURL(host)
+	if err != nil {
+		return 0, err
+	}
+	if f.cfg.Extend == nil {
+		return 0, ErrFixed
+	}
+	m.joining.Lock()
+	defer m.joining.Unlock()
+	if w, stays, err := m.present(host); err != nil || stays {
+		return w, err
+	}
+	in, _ := m.ask(ctx, host) // what it has not told, it tells when it registers
+	k, err := m.enter(host, in)
+	if err != nil {
+		return 0, err
+	}
+	if err := f.guard(k.index, func() error { return m.prober.register(ctx, k) }); err != nil {
+		f.cfg.Log("%s: %v", k.name, err)
+	}
+	m.probe(k)
+	return k.index, nil
+}
+
+// present looks for a worker by its URL; if it is about to leave, it stays.
+func (m *membership) present(host string) (w int, stays bool, err error) {
+	defer m.lock()()
+	k := m.byURL(host)
+	switch {
+	case k == nil:
+		return 0, false, nil
+	case !k.leaving:
+		return 0, false, fmt.Errorf("%s %w: number %d", host, ErrMember, k.index)
+	}
+	k.leaving, k.view.Draining = false, false
+	k.changed.notify()
+	m.cfg.Log("%s stays", k.name)
+	return k.index, true, nil
+}
+
+// byURL is the worker with a URL, nil: there is none; called with mu held.
+func (c *cluster) byURL(host string) *worker {
+	i := slices.IndexFunc(c.workers, func(k *worker) bool { return !k.gone && k.url == host })
+	if i < 0 {
+		return nil
+	}
+	return c.workers[i]
+}
+
+// ask asks a worker that is about to join what it is.
+func (m *membership) ask(ctx context.Context, host string) (in Info, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	err = m.guard(-1, func() (err error) {
+		in, err = newEngine(&m.cfg.Connection, host).discover(ctx)
+		return err
+	})
+	return in, err
+}
+
+// enter gives a worker a slot, and makes the router anew.
+func (m *membership) enter(host string, in Info) (*worker, error) {
+	defer m.lock()()
+	slot := slices.IndexFunc(m.workers, func(k *worker) bool { return k.gone })
+	if slot < 0 {
+		slot = len(m.workers)
+	}
+	if slot == cap(m.view.Workers) {
+		return nil, fmt.Errorf("no more than %d workers can be members", slot)
+	}
+	infos := append(m.infos(), Info{})[:max(slot+1, len(m.workers))]
+	infos[slot] = in
+	rt, limits, err := m.cfg.Extend(infos, m.catalog.adapters)
+	if err != nil {
+		return nil, err
+	}
+	if slot == len(m.workers) {
+		m.view.Workers, m.workers = m.view.Workers[:slot+1], append(m.workers, nil)
+	}
+	m.view.Workers[slot] = router.Worker{}
+	k := newWorker(&m.cfg, host, slot, &m.view.Workers[slot])
+	if limits != nil {
+		k.setLimits(limits[slot])
+	}
+	k.loras.grow(len(m.catalog.adapters))
+	m.workers[slot] = k
+	m.stats.Joins++
+	m.replace(rt, m.catalog.adapters, slot, m.cfg.Staleness)
+	m.cfg.Log("%s joins", k.name)
+	return k, nil
+}
+
+// infos are what the workers have told of themselves, by slot; called with mu held.
+func (c *cluster) infos() []Info {
+	list := make([]Info, len(c.workers))
+	for i, k := range c.workers {
+		list[i] = k.health.info
+	}
+	return list
+}
+
+// run probes the workers until ctx ends, those that join included.
+func (m *membership) run(ctx context.Context) {
+	m.mu.Lock()
+	m.running = ctx
+	workers := slices.Clone(m.workers)
+	m.mu.Unlock()
+	for _, k := range workers {
+		m.probe(k)
+	}
+	<-ctx.Done()
+	m.mu.Lock()
+	m.running = nil
+	m.mu.Unlock()
+	m.probes.Wait()
+}
+
+// probe begins to probe a worker, unless the fleet does not run.
+func (m *membership) probe(k *worker) {
+	defer m.lock()()
+	if m.running == nil || k.gone || k.unprobe != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(m.running)
+	k.unprobe = cancel
+	m.probes.Go(func() {
+		defer cancel()
+		m.prober.run(ctx, k)
+	})
+}
+
+// Remove takes a worker out of the fleet. It takes no new requests from now on, and leaves when its last request has
+// ended; with now set, its requests are cut: those without a byte of an answer go to other workers.
+func (f *Fleet) Remove(w int, now bool) error {
+	m := f.members
+	if f.cfg.Extend == nil {
+		return ErrFixed
+	}
+	var cut []*Request
+	defer func() {
+		for _, r := range cut {
+			r.Owner.Cut(w, ErrLeft)
+		}
+	}()
+	defer f.lock()()
+	if err := f.checkIndex(w); err != nil {
+		return err
+	}
+	k := f.workers[w]
+	for _, r := range k.books.requests {
+		if now && r.Owner != nil {
+			cut = append(cut, r)
+		}
+	}
+	if k.leaving {
+		return nil
+	}
+	k.leaving, k.view.Draining = true, true
+	m.cfg.Log("%s is to leave: %d requests are in flight there", k.name, len(k.books.requests))
+	m.tasks.Go(func() { m.leave(k) })
+	return nil
+}
+
+// leave waits until a worker has no request, and frees its slot.
+func (m *membership) leave(k *worker) {
+	defer m.lock()()
+	for len(k.books.requests) > 0 && k.leaving {
+		if m.await(m.tasks.ctx, k.changed.ch) != nil {
+			return
+		}
+	}
+	if !k.leaving || k.gone {
+		return
+	}
+	k.gone, k.health.known = true, false
+	if k.unprobe != nil {
+		k.unprobe()
+	}
+	k.loras.clear()
+	k.places.clear(ErrLeft)
+	k.detach()
+	m.stats.Leaves++
+	m.changes++
+	m.cfg.Log("%s has left", k.name)
+}
+
+// Find returns the index of the worker with a URL, as [ParseURL] returns it; -1: there is none.
+func (f *Fleet) Find(host string) int {
+	defer f.lock()()
+	if k := f.byURL(host); k != nil {
+		return k.index
+	}
+	return -1
+}
+
+// URL is the base URL of a worker. It is that of the same worker as long as a request is booked there.
+func (f *Fleet) URL(w int) string { return f.at(w).url }
+
+// Base is URL in its parts, which are not to be changed.
+func (f *Fleet) Base(w int) *url.URL { return f.at(w).base }
+
+// Changes counts how often the set of workers has changed.
+func (f *Fleet) Changes() int64 {
+	defer f.lock()()
+	return f.changes
+}

@@ -1,0 +1,179 @@
+// Package scrape reads a model server's metrics as an endpoint picker does: the series, labels and types that the
+// metrics extractor of the Gateway API Inference Extension v1.5.0 asks for.
+package scrape
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"lorasim/router/epp"
+)
+
+// Engine is the kind of server, in the words of the picker's label engine-type.
+type Engine string
+
+// The engines whose metrics the picker reads. The default is vLLM's.
+const (
+	VLLM   Engine = "vllm"
+	SGLang Engine = "sglang"
+	TRTLLM Engine = "trtllm-serve"
+)
+
+// names are an engine's series and labels.
+type names struct {
+	waiting, running, kv string
+	lora                 string // "": none
+	info                 string // series with the labels of the KV cache; "": none
+	size, blocks         string // its labels
+	sizes, numbers       string // series of their own in place of info
+}
+
+func namesOf(e Engine) names {
+	switch e {
+	case SGLang:
+		return names{waiting: "sglang:num_queue_reqs", running: "sglang:num_running_reqs", kv: "sglang:token_usage",
+			info: "sglang:cache_config_info", size: "page_size", blocks: "num_pages"}
+	case TRTLLM:
+		return names{waiting: "trtllm_num_requests_waiting", running: "trtllm_num_requests_running",
+			kv: "trtllm_kv_cache_utilization", sizes: "trtllm_kv_cache_tokens_per_block",
+			numbers: "trtllm_kv_cache_max_blocks"}
+	}
+	return names{waiting: "vllm:num_requests_waiting", running: "vllm:num_requests_running",
+		kv: "vllm:kv_cache_usage_perc", lora: "vllm:lora_requests_info", info: "vllm:cache_config_info",
+		size: "block_size", blocks: "num_gpu_blocks"}
+}
+
+// Families are the metrics of one scrape.
+type Families map[string]*dto.MetricFamily
+
+// Parse reads the text format of Prometheus.
+func Parse(text string) (Families, error) {
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	return p.TextToMetricFamilies(strings.NewReader(text))
+}
+
+// Update sets the fields of an endpoint that the metrics state; the others keep their values. It says whether a load
+// or cache metric was there, and what is missing or unreadable.
+func Update(e *epp.Endpoint, f Families, engine Engine) (updated bool, err error) {
+	n, problems := namesOf(engine), []error{}
+	value := func(name string, set func(float64)) {
+		m, err := f.latest(name)
+		if err != nil {
+			problems = append(problems, err)
+			return
+		}
+		set(number(m))
+		updated = true
+	}
+	value(n.waiting, func(v float64) { e.Waiting = int(v) })
+	value(n.running, func(v float64) { e.Running = int(v) })
+	value(n.kv, func(v float64) { e.KV = v })
+	if n.lora != "" {
+		u, err := adapters(e, f, n.lora)
+		updated, problems = updated || u, append(problems, err)
+	}
+	if n.info != "" {
+		u, err := cache(e, f, n)
+		updated, problems = updated || u, append(problems, err)
+	}
+	if n.sizes != "" {
+		value(n.sizes, func(v float64) { e.BlockSize = int(v) })
+		value(n.numbers, func(v float64) { e.NumBlocks = int(v) })
+	}
+	return updated, errors.Join(problems...)
+}
+
+// latest is the series of a metric with the newest timestamp, the first one without any.
+func (f Families) latest(name string) (*dto.Metric, error) {
+	fam := f[name]
+	if fam == nil || len(fam.GetMetric()) == 0 {
+		return nil, fmt.Errorf("metric family %q not found", name)
+	}
+	best := fam.GetMetric()[0]
+	for _, m := range fam.GetMetric()[1:] {
+		if m.GetTimestampMs() > best.GetTimestampMs() {
+			best = m
+		}
+	}
+	return best, nil
+}
+
+// number is the value of a gauge or a counter; other types count as 0.
+func number(m *dto.Metric) float64 {
+	if g := m.GetGauge(); g != nil {
+		return g.GetValue()
+	}
+	return m.GetCounter().GetValue()
+}
+
+// adapters reads the series with the largest value: vLLM writes the time into it.
+func adapters(e *epp.Endpoint, f Families, name string) (updated bool, err error) {
+	fam := f[name]
+	if fam == nil || len(fam.GetMetric()) == 0 {
+		return false, fmt.Errorf("metric family %q not found", name)
+	}
+	newest := slices.MaxFunc(fam.GetMetric(), func(a, b *dto.Metric) int {
+		switch x, y := number(a), number(b); {
+		case x > y:
+			return 1
+		case x < y:
+			return -1
+		}
+		return 0
+	})
+	e.RunningAdapters, e.WaitingAdapters = e.RunningAdapters[:0], e.WaitingAdapters[:0]
+	for _, l := range newest.GetLabel() {
+		switch l.GetName() {
+		case "running_lora_adapters":
+			e.RunningAdapters = appendNames(e.RunningAdapters, l.GetValue())
+		case "waiting_lora_adapters":
+			e.WaitingAdapters = appendNames(e.WaitingAdapters, l.GetValue())
+		case "max_lora":
+			most, bad := strconv.Atoi(l.GetValue())
+			if bad != nil {
+				err = bad
+				continue
+			}
+			e.MaxLora = most
+		}
+	}
+	return true, err
+}
+
+// appendNames appends the names of a list with commas, each once.
+func appendNames(names []string, list string) []string {
+	for s := range strings.SplitSeq(list, ",") {
+		if s = strings.TrimSpace(s); s != "" && !slices.Contains(names, s) {
+			names = append(names, s)
+		}
+	}
+	return names
+}
+
+// cache reads block size and number of blocks.
+func cache(e *epp.Endpoint, f Families, n names) (updated bool, err error) {
+	m, err := f.latest(n.info)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range m.GetLabel() {
+		v, bad := strconv.Atoi(l.GetValue())
+		switch {
+		case l.GetName() != n.size && l.GetName() != n.blocks:
+		case bad != nil:
+			err = bad
+		case l.GetName() == n.size:
+			e.BlockSize, updated = v, true
+		default:
+			e.NumBlocks, updated = v, true
+		}
+	}
+	return updated, err
+}

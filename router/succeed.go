@@ -1,0 +1,85 @@
+package router
+
+import "slices"
+
+// History remembers the latest requests, for a router that takes the place of another one while requests run: when
+// workers join, or adapters are added. Workers that join and leave have slots; see [Router.Succeed].
+type History struct{ window *window }
+
+// NewHistory remembers so many requests.
+func NewHistory(requests int) *History { return &History{newWindow(requests)} }
+
+// Sent notes where a request was sent.
+func (h *History) Sent(r Request, worker int, now float64) {
+	if worker != None {
+		h.window.sent(&r, worker, now)
+	}
+}
+
+// Finished notes the end of a request.
+func (h *History) Finished(f Finished) {
+	if s := h.window.get(f.ID); s != nil && s.worker != None {
+		s.output, s.e2e, s.ttft, s.worker = max(f.Output, 1), f.E2E, f.TTFT, f.Worker
+	}
+}
+
+// Succeed lets a new router go on where the one before it was: it learns from the latest requests what it would know
+// had it routed them. v is the cluster as the new router sees it.
+//
+// Policies know a worker by its index, its slot. A slot without a worker is not Up. joined is the slot of a worker that
+// has just joined, which knows nothing of the requests that were sent to the slot before; -1: none has.
+func (rt *Router) Succeed(old *Router, h *History, v *View, joined int) {
+	h.window.vacate(joined)
+	if next, ok := rt.Policy.(*auto); ok {
+		if before, ok := old.Policy.(*auto); ok {
+			next.succeed(before, v, joined)
+			return
+		}
+	}
+	if a, ok := rt.Policy.(adopter); ok {
+		a.adopt(h.window, v)
+	}
+}
+
+// vacate forgets that requests were sent to a slot, whose worker has left.
+func (w *window) vacate(slot int) {
+	for n := w.oldest(); n < w.n; n++ {
+		if s := w.at(n); int(s.worker) == slot {
+			s.worker = None
+		}
+	}
+}
+
+// succeed takes over what another one knows: its latest requests, what it believes of the candidates, and which of them
+// routes.
+func (p *auto) succeed(old *auto, v *View, joined int) {
+	p.window, p.drift, p.served, p.log = old.window, old.drift, old.served, old.log
+	p.window.vacate(joined)
+	p.credit, p.raceAt, p.step = old.credit, old.raceAt, old.step
+	p.live.earned, p.live.cost = old.live.earned, old.live.cost
+	for k := range p.candidates {
+		p.candidates[k].belief, p.candidates[k].behind, p.candidates[k].skip = old.candidates[k].belief,
+			old.candidates[k].behind, old.candidates[k].skip
+	}
+	if old.live.slower != nil {
+		p.live.slower = slices.Repeat([]float64{1}, len(p.env.Workers))
+		copy(p.live.slower, old.live.slower)
+	}
+	for j := range old.used {
+		copy(p.used[j], old.used[j])
+	}
+	if joined >= 0 {
+		clear(p.used[joined])
+		if p.live.slower != nil {
+			p.live.slower[joined] = 1
+		}
+	}
+	incumbent, err := New(p.candidates[old.incumbent].spec, p.env.withoutTwin())
+	if err != nil { // it was built before
+		return
+	}
+	p.current, p.incumbent, p.chosen = incumbent, old.incumbent, old.chosen
+	if a, ok := incumbent.Policy.(adopter); ok {
+		a.adopt(p.window, v)
+	}
+}

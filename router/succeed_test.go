@@ -1,0 +1,250 @@
+package router
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lorasim/trace"
+)
+
+// changing is a cluster: workers join, leave, go down and come back while a router routes, and plans if it can. Its
+// slots are as those of a fleet.
+type changing struct {
+	t        *rapid.T
+	spec     string
+	env      Env
+	rt       *Router
+	v        *View
+	history  *History
+	gone     []bool // by slot
+	down     []bool
+	inFlight []InFlight
+	next     int64
+}
+
+func (c *changing) begin() {
+	c.env = testEnv(rapid.IntRange(1, 3).Draw(c.t, "workers"), rapid.IntRange(1, 5).Draw(c.t, "adapters"))
+	for j := range c.env.Workers {
+		c.env.Workers[j].KVBytes, c.env.Workers[j].PageSize = 1e5, 16
+	}
+	c.env.Moving = MoveRecompute
+	c.rt, c.v, c.history = mustNew(c.t, c.spec, c.env), testView(c.env), NewHistory(64)
+	c.gone, c.down = make([]bool, len(c.env.Workers)), make([]bool, len(c.env.Workers))
+}
+
+// join lets a worker join: in a slot without one, else in a new slot.
+func (c *changing) join() {
+	slot := slices.Index(c.gone, true)
+	if slot < 0 {
+		slot = len(c.gone)
+		c.gone, c.down = append(c.gone, false), append(c.down, false)
+		c.env.Workers = append(c.env.Workers, c.env.Workers[0])
+		c.v.Workers = append(c.v.Workers, Worker{})
+	}
+	c.gone[slot], c.down[slot] = false, false
+	c.v.Workers[slot] = testView(c.env).Workers[slot]
+	c.succeed(slot)
+}
+
+// adapt makes the router anew for one more adapter.
+func (c *changing) adapt() {
+	c.env.Adapters = append(slices.Clip(c.env.Adapters), trace.Adapter{Name: fmt.Sprint("late", c.next), Rank: 16})
+	for j := range c.v.Workers {
+		c.v.Workers[j].Adapters = append(c.v.Workers[j].Adapters, AdapterState{Tier: Disk})
+	}
+	c.v.Adapters = c.env.Adapters
+	c.succeed(-1)
+}
+
+func (c *changing) succeed(joined int) {
+	next := mustNew(c.t, c.spec, c.env)
+	next.Succeed(c.rt, c.history, c.v, joined)
+	c.rt = next
+}
+
+// lose takes a worker's requests away: it is down, or has left.
+func (c *changing) lose(slot int) {
+	w := &c.v.Workers[slot]
+	*w = Worker{MaxRunning: w.MaxRunning, KVCapacity: w.KVCapacity, Slots: w.Slots,
+		Adapters: slices.Repeat([]AdapterState{{Tier: Disk}}, len(c.env.Adapters))}
+	c.inFlight = slices.DeleteFunc(c.inFlight, func(a InFlight) bool { return int(a.Worker) == slot })
+}
+
+// route sends a request to a worker that may take it.
+func (c *changing) route() {
+	adapter := int32(rapid.IntRange(-1, len(c.env.Adapters)-1).Draw(c.t, "adapter"))
+	r := Request{ID: c.next, Adapter: adapter, Prompt: 100, MaxNew: 200, Text: &trace.Text{ID: 1}, Known: 64}
+	c.next++
+	usable := slices.ContainsFunc(c.v.Workers, func(w Worker) bool { return w.Usable() })
+	w := c.rt.Policy.Route(r, c.v)
+	if w == None {
+		if usable {
+			c.t.Fatal("no worker, though one is usable")
+		}
+		return
+	}
+	if w < 0 || w >= len(c.v.Workers) || !c.v.Workers[w].Usable() {
+		c.t.Fatalf("routed to slot %d of %d, which is not usable", w, len(c.v.Workers))
+	}
+	c.history.Sent(r, w, c.v.Now)
+	c.count(InFlight{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Prompt: r.Prompt, MaxNew: r.MaxNew}, 1)
+}
+
+func (c *changing) count(a InFlight, d int) {
+	w := &c.v.Workers[a.Worker]
+	w.Queued += d
+	w.QueuedToks += int64(d) * int64(a.Prompt)
+	if isAdapter(a.Adapter) {
+		w.Count(a.Adapter, 0, int32(d))
+	}
+	if d > 0 {
+		c.inFlight = append(c.inFlight, a)
+	}
+}
+
+// finish ends the oldest request.
+func (c *changing) finish() {
+	if len(c.inFlight) == 0 {
+		return
+	}
+	a := c.inFlight[0]
+	c.inFlight = c.inFlight[1:]
+	c.count(a, -1)
+	end := Finished{ID: a.ID, Adapter: a.Adapter, Worker: a.Worker, Output: 50, Exec: 1, E2E: 1.5, TTFT: 0.5,
+		Now: c.v.Now}
+	c.history.Finished(end)
+	if o, ok := c.rt.Policy.(CompletionObserver); ok {
+		o.Finished(end)
+	}
+}
+
+// plan asks for a plan, which names only workers that take requests.
+func (c *changing) plan() {
+	if c.rt.Planner == nil {
+		return
+	}
+	s := &PlannerInput{View: c.v}
+	for j := range c.v.Workers {
+		for _, a := range c.inFlight {
+			if int(a.Worker) == j {
+				s.Requests = append(s.Requests, a)
+			}
+		}
+	}
+	if o, ok := c.rt.Planner.(Selector); ok {
+		o.Select(c.v)
+	}
+	pending := c.rt.Planner.Begin(s)
+	if pending == nil {
+		return
+	}
+	by := c.rt
+	pending.Solve()
+	if rapid.Bool().Draw(c.t, "a worker joins while it solves") {
+		c.join()
+	}
+	if by != c.rt { // a plan for other workers is dropped
+		return
+	}
+	plan := pending.Plan()
+	if plan == nil {
+		return
+	}
+	if err := plan.Check(c.v); err != nil {
+		c.t.Fatalf("%v: %+v", err, plan)
+	}
+	for _, l := range plan.Load {
+		c.v.Workers[l.Worker].Adapters[l.Adapter].Tier = Host
+	}
+	c.rt.Planner.Applied(plan, nil)
+}
+
+// Every policy, and every planner, copes with workers that join, leave, go down and come back, and with adapters that
+// are added: requests go to workers that are there, whatever was in flight, and plans name nobody else.
+func TestPoliciesWithChangingMembers(t *testing.T) {
+	for _, spec := range slices.Concat(specs, planners) {
+		t.Run(spec, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				c := &changing{t: t, spec: spec}
+				c.begin()
+				pick := func(what string) int { return rapid.IntRange(0, len(c.gone)-1).Draw(t, what) }
+				for range rapid.IntRange(5, 40).Draw(t, "steps") {
+					c.v.Now += rapid.SampledFrom([]float64{0.01, 0.3, 30}).Draw(t, "pause")
+					switch rapid.IntRange(0, 9).Draw(t, "step") {
+					case 0:
+						c.join()
+					case 1:
+						if j := pick("leaves"); !c.gone[j] {
+							c.lose(j)
+							c.gone[j] = true
+						}
+					case 2:
+						if j := pick("goes down"); !c.gone[j] && !c.down[j] {
+							c.lose(j)
+							c.down[j] = true
+						}
+					case 3:
+						if j := pick("comes back"); !c.gone[j] && c.down[j] {
+							c.v.Workers[j].Up, c.down[j] = true, false
+						}
+					case 4:
+						c.adapt()
+					case 5:
+						c.plan()
+					case 6:
+						c.finish()
+					default:
+						c.route()
+					}
+				}
+			})
+		})
+	}
+}
+
+// A prefix index knows after a join what was sent before it, but for what was sent to the slot of the new worker.
+func TestSucceedingPrefixIndex(t *testing.T) {
+	env := testEnv(3, 2)
+	h, v := NewHistory(64), testView(env)
+	old := mustNew(t, "cache-aware", env)
+	texts := []*trace.Text{{ID: 1}, {ID: 2}}
+	for i, w := range []int{1, 2} {
+		h.Sent(Request{ID: int64(i), Adapter: 0, Prompt: 500, MaxNew: 9, Text: texts[i], Known: 400}, w, 0)
+	}
+	next := mustNew(t, "cache-aware", env)
+	next.Succeed(old, h, v, 2)
+	index := next.Policy.(*cacheAware).index
+	for i, want := range []int32{400, 0} {
+		r := Request{Adapter: 0, Prompt: 500, Text: texts[i], Known: 400}
+		if got := index.match(&r, v, i+1); got != want {
+			t.Errorf("worker %d is believed to keep %d tokens, expected %d", i+1, got, want)
+		}
+	}
+}
+
+// After a join auto goes on with the policy that it had chosen, and with what it had seen.
+func TestAutoSucceeds(t *testing.T) {
+	twin := &latencies{mean: map[string]float64{"route-only": 0.5}}
+	old := newTestAuto(t, "auto", twin)
+	drive(t, old, 1000)
+	if spec := old.candidates[old.incumbent].spec; spec != "route-only" {
+		t.Fatalf("%s routes", spec)
+	}
+	env := testEnv(4, 4)
+	env.Twin = twin
+	next := mustNew(t, "auto", env)
+	next.Succeed(&Router{Policy: old}, NewHistory(8), testView(env), 3)
+	p := next.Policy.(*auto)
+	if p.incumbent != old.incumbent || p.current.Name != "route-only" || p.window.n != 1000 || len(p.used) != 4 {
+		t.Errorf("%s routes, %d requests are known", p.current.Name, p.window.n)
+	}
+	if races, _ := drive(t, newTestAuto(t, "auto", twin), 0); len(races) > 0 {
+		t.Error("a race without requests")
+	}
+	if w := p.Route(Request{ID: 5000, Prompt: 10, MaxNew: 10}, testView(env)); w == None {
+		t.Error("no worker")
+	}
+}
