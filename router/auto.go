@@ -42,6 +42,7 @@ type auto struct {
 	log    *Race      // the latest choice
 	served served
 	live   liveRaces
+	fault  error // the first of a candidate
 }
 
 // candidate is a policy that auto may choose.
@@ -51,6 +52,7 @@ type candidate struct {
 	prefix bool    // it looks at what prompts have in common
 	behind int     // races in a row in which it was far behind
 	skip   int     // races that it sits out
+	broken bool    // it failed in a race
 	belief belief
 }
 

@@ -23,6 +23,13 @@ func (h *History) Finished(f Finished) {
 	}
 }
 
+// Successor is a policy that takes over what the one before it knows, where a router takes the place of another one
+// ([Router.Succeed]).
+type Successor interface {
+	// Succeed is called before the first request. joined is the index of a worker that has just joined; -1: none has.
+	Succeed(before Policy, joined int)
+}
+
 // Succeed lets a new router go on where the one before it was: it learns from the latest requests what it would know
 // had it routed them. v is the cluster as the new router sees it.
 //
@@ -36,8 +43,16 @@ func (rt *Router) Succeed(old *Router, h *History, v *View, joined int) {
 			return
 		}
 	}
-	if a, ok := rt.Policy.(adopter); ok {
-		a.adopt(h.window, v)
+	takeOver(rt.Policy, old.Policy, h.window, v, joined)
+}
+
+// takeOver lets a policy know what the one before it knew.
+func takeOver(next, before Policy, w *window, v *View, joined int) {
+	if s, ok := next.(Successor); ok {
+		s.Succeed(before, joined)
+	}
+	if a, ok := next.(adopter); ok {
+		a.adopt(w, v)
 	}
 }
 
@@ -79,7 +94,5 @@ func (p *auto) succeed(old *auto, v *View, joined int) {
 		return
 	}
 	p.current, p.incumbent, p.chosen = incumbent, old.incumbent, old.chosen
-	if a, ok := incumbent.Policy.(adopter); ok {
-		a.adopt(p.window, v)
-	}
+	takeOver(incumbent.Policy, old.current.Policy, p.window, v, joined)
 }

@@ -34,8 +34,8 @@ func TestScriptEqualsBuiltin(t *testing.T) {
 		for key, value := range other {
 			a, _ := json.Marshal(value)
 			b, _ := json.Marshal(own[key])
-			if string(a) != string(b) && key != "policy" && key != "scenario" && key != "ran" {
-				t.Errorf("%s, %s: %s, expected %s", script, key, b, a)
+			if string(a) != string(b) && key != "policy" && key != "config" && key != "scenario" {
+				t.Errorf("%s, %s: %.80s, expected %.80s", script, key, b, a)
 			}
 			same++
 		}

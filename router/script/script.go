@@ -93,6 +93,8 @@ func (o *options) Build(env router.Env) (*router.Router, error) {
 
 // policy is a program that routes.
 type policy struct {
+	options options
+	source  string
 	program *program
 	env     router.Env
 	ties    *rand.Rand // picks among equals; nil: the first
@@ -112,7 +114,7 @@ func newPolicy(o *options, source string, env router.Env) (*policy, error) {
 		return nil, err
 	}
 	rng := env.Rand()
-	p := &policy{env: env, list: &workers{}}
+	p := &policy{options: *o, source: source, env: env, list: &workers{}}
 	if o.Ties == "random" {
 		p.ties = rng
 	}
@@ -138,6 +140,21 @@ func (p *policy) Route(r router.Request, v *router.View) int {
 
 // Fault implements router.Faulty.
 func (p *policy) Fault() error { return p.fault }
+
+// Succeed implements router.Successor: the same program keeps its state.
+func (p *policy) Succeed(before router.Policy, _ int) {
+	if o, ok := before.(observer); ok {
+		before = o.policy
+	}
+	old, ok := before.(*policy)
+	if !ok || old.source != p.source || old.options != p.options {
+		return
+	}
+	p.program, p.ties, p.fault, p.workers = old.program, old.ties, old.fault, old.workers
+	for _, w := range p.workers {
+		w.policy = p
+	}
+}
 
 // show has the values of workers read a view.
 func (p *policy) show(v *router.View) {

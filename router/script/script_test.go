@@ -282,6 +282,42 @@ def route(request, workers):
 	}
 }
 
+// A policy that takes the place of another one with the same program keeps its state; another program does not.
+func TestSucceed(t *testing.T) {
+	const program = `
+seen = []
+def finished(request):
+    pass
+def route(request, workers):
+    if not seen:
+        seen.append(workers[-1])
+    return seen[0] if seen[0].usable and seen[0].slots == 4 else 0
+`
+	path := write(t, program)
+	rng := newRand()
+	next := func(before *router.Router, spec string, workers int) (*router.Router, int) {
+		env := testEnv(workers, 2)
+		rt, v := mustNew(t, spec, env), clusterOf(env, rng)
+		for j := range v.Workers {
+			v.Workers[j].Up, v.Workers[j].Draining = true, false
+		}
+		if before != nil {
+			rt.Succeed(before, router.NewHistory(64), v, workers-1)
+		}
+		w := rt.Policy.Route(router.Request{Prompt: 1}, v)
+		if err := rt.Fault(); err != nil {
+			t.Fatal(err)
+		}
+		return rt, w
+	}
+	one, w := next(nil, "script:file="+path, 3)
+	two, then := next(one, "script:file="+path, 5)
+	_, other := next(two, "script:ties=first,file="+path, 4)
+	if w != 2 || then != 2 || other != 3 {
+		t.Errorf("workers %d, %d, %d; expected 2, 2, 3", w, then, other)
+	}
+}
+
 // No usable worker is None, and the program is not asked.
 func TestNoWorker(t *testing.T) {
 	env := testEnv(2, 1)
