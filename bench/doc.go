@@ -33,6 +33,7 @@
 // bench/accuracy, how close simulation comes to measurement:
 //
 //   - [lorasim/bench/accuracy/calibrate]: fits the coefficients of a latency profile to measurements
+//   - [lorasim/bench/accuracy/recorded]: recorded requests replayed, predicted against measured
 //   - [lorasim/bench/accuracy/validate]: predicted and measured metrics of whole runs
 //   - [lorasim/bench/accuracy/steps]: the simulated engines against recorded decisions of sglang and vLLM
 //   - [lorasim/bench/accuracy/eppcases]: endpoint picker configurations against recorded decisions of real pickers

@@ -43,16 +43,14 @@ func (rt *Router) Succeed(old *Router, h *History, v *View, joined int) {
 			return
 		}
 	}
-	takeOver(rt.Policy, old.Policy, h.window, v, joined)
+	succeed(rt.Policy, old.Policy, joined)
+	learn(rt.Policy, h.window.recall(len(v.Workers), len(v.Adapters)), v)
 }
 
-// takeOver lets a policy know what the one before it knew.
-func takeOver(next, before Policy, w *window, v *View, joined int) {
+// succeed lets a policy take over the state of the one before it.
+func succeed(next, before Policy, joined int) {
 	if s, ok := next.(Successor); ok {
 		s.Succeed(before, joined)
-	}
-	if a, ok := next.(adopter); ok {
-		a.adopt(w, v)
 	}
 }
 
@@ -70,7 +68,7 @@ func (w *window) vacate(slot int) {
 func (p *auto) succeed(old *auto, v *View, joined int) {
 	p.window, p.drift, p.served, p.log = old.window, old.drift, old.served, old.log
 	p.window.vacate(joined)
-	p.credit, p.raceAt, p.step = old.credit, old.raceAt, old.step
+	p.credit, p.raceAt, p.step, p.ended = old.credit, old.raceAt, old.step, old.ended
 	p.live.earned, p.live.cost = old.live.earned, old.live.cost
 	for k := range p.candidates {
 		p.candidates[k].belief, p.candidates[k].behind, p.candidates[k].skip = old.candidates[k].belief,
@@ -94,5 +92,6 @@ func (p *auto) succeed(old *auto, v *View, joined int) {
 		return
 	}
 	p.current, p.incumbent, p.chosen = incumbent, old.incumbent, old.chosen
-	takeOver(incumbent.Policy, old.current.Policy, p.window, v, joined)
+	succeed(incumbent.Policy, old.current.Policy, joined)
+	learn(incumbent.Policy, p.recall(), v)
 }
