@@ -71,8 +71,8 @@ func TestScriptEverywhere(t *testing.T) {
 	expect(`"const": "script"`, "reference", "--schema")
 	expect("my.star", "sim", "--num-prompts", "300", "--plans", filepath.Join(dir, "plans.jsonl"), "--policy",
 		"auto:candidates=static+script:file="+dir+"/my.star")
-	expect("my.star", "sweep", "--num-prompts", "50", "--seeds", "1", "--policies", "static,script:file="+dir+"/my.star",
-		"--output", filepath.Join(dir, "sweep"))
+	expect("my.star", "sweep", "--num-prompts", "50", "--seeds", "1",
+		"--policies", "static,script:file="+dir+"/my.star", "--output", filepath.Join(dir, "sweep"))
 }
 
 // A run ends with the line at which the program failed.
@@ -85,9 +85,10 @@ func TestScriptFails(t *testing.T) {
 	for _, policy := range []string{"script:file=" + path, "auto:candidates=script:file=" + path + "+static",
 		"auto:candidates=static+script:file=" + path} {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), []string{"sim", "--num-prompts", "300", "--policy", policy}, strings.NewReader(""), &out,
-			&errs)
-		if text := errs.String(); code != exitFailed || !strings.Contains(text, path+":4:") || !strings.Contains(text, "out of range") {
+		args := []string{"sim", "--num-prompts", "300", "--policy", policy}
+		code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
+		text := errs.String()
+		if code != exitFailed || !strings.Contains(text, path+":4:") || !strings.Contains(text, "out of range") {
 			t.Errorf("%s: exit code %d, %s", policy, code, text)
 		}
 	}

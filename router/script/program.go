@@ -86,7 +86,7 @@ func (p *program) function(globals starlark.StringDict, name, parameters string)
 			optional++
 		}
 	}
-	if f.NumParams() < want || f.NumParams()-optional > want || f.NumKwonlyParams() > 0 || f.HasVarargs() || f.HasKwargs() {
+	if n := f.NumParams(); n < want || n-optional > want || f.NumKwonlyParams() > 0 || f.HasVarargs() || f.HasKwargs() {
 		return nil, p.wrong(f, fmt.Errorf("expected %s(%s)", name, parameters))
 	}
 	return f, nil

@@ -96,11 +96,12 @@ func TestExamplesEqualBuiltins(t *testing.T) {
 				builtin := mustNew(t, c.builtin+":ties="+ties, env)
 				for id := range int64(20) {
 					v := clusterOf(env, rng)
-					r := router.Request{ID: id, Adapter: int32(rng.IntN(len(env.Adapters)+1)) - 1, Prompt: 100, MaxNew: 10}
+					adapter := int32(rng.IntN(len(env.Adapters)+1)) - 1
+					r := router.Request{ID: id, Adapter: adapter, Prompt: 100, MaxNew: 10}
 					got, want := own.Policy.Route(r, v), builtin.Policy.Route(r, v)
 					if got != want {
-						t.Fatalf("%s, ties=%s, seed %d, request %d: worker %d, %s picks %d", c.script, ties, seed, id, got,
-							c.builtin, want)
+						t.Fatalf("%s, ties=%s, seed %d, request %d: worker %d, %s picks %d",
+							c.script, ties, seed, id, got, c.builtin, want)
 					}
 					different[got] = true
 				}
@@ -335,7 +336,11 @@ func TestNeeds(t *testing.T) {
 	for _, c := range []struct {
 		body         string
 		kv, prefixes bool
-	}{{"0", false, false}, {"[w.kv_used for w in workers]", true, false}, {"[w.cached_tokens for w in workers]", false, true}} {
+	}{
+		{"0", false, false},
+		{"[w.kv_used for w in workers]", true, false},
+		{"[w.cached_tokens for w in workers]", false, true},
+	} {
 		rt := mustNew(t, "script:file="+write(t, "def route(request, workers):\n    return "+c.body+"\n"), env)
 		if rt.ReadsKV != c.kv || rt.ReadsPrefixes != c.prefixes {
 			t.Errorf("%s: %+v", c.body, rt)

@@ -229,7 +229,8 @@ func loadTime(w *worker, a arguments) (starlark.Value, error) {
 	}
 	for tier, name := range tiers {
 		if name == starlark.String(from) {
-			return seconds(w, rank >= 0, func(c router.CostModel) float64 { return c.AdapterLoad(rank, router.Tier(tier)) })
+			return seconds(w, rank >= 0,
+				func(c router.CostModel) float64 { return c.AdapterLoad(rank, router.Tier(tier)) })
 		}
 	}
 	return nil, fmt.Errorf("tier %q, expected remote, disk, host or gpu", from)

@@ -15,12 +15,14 @@ import (
 // A policy that fails is reported once, and its requests are served.
 func TestPolicyFaults(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bad.star")
-	if err := os.WriteFile(path, []byte("def route(request, workers):\n    return workers[request.id]\n"), 0o600); err != nil {
+	program := "def route(request, workers):\n    return workers[request.id]\n"
+	if err := os.WriteFile(path, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f := newTestFleet(t, 3, 2)
 	defer f.Close()
-	rt, err := router.New("script:file="+path, router.Env{Workers: router.Alike(3, router.Spec{}), Adapters: f.Adapters()})
+	env := router.Env{Workers: router.Alike(3, router.Spec{}), Adapters: f.Adapters()}
+	rt, err := router.New("script:file="+path, env)
 	if err != nil {
 		t.Fatal(err)
 	}

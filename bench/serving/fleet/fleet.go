@@ -144,7 +144,8 @@ func New(cfg Config) (*Fleet, error) {
 	outliers := &detector{cluster: c}
 	probes := &prober{c, found, loras, &hangDetector{c, outliers}}
 	return &Fleet{cluster: c, Requests: &Requests{cluster: c, outliers: outliers, plans: plans},
-		LoRAs: loras, discovery: found, prober: probes, plans: plans, outliers: outliers, members: &membership{cluster: c, prober: probes}}, nil
+		LoRAs: loras, discovery: found, prober: probes, plans: plans, outliers: outliers,
+		members: &membership{cluster: c, prober: probes}}, nil
 }
 
 // Start reaches the workers and gives them the adapters they start with. A
