@@ -10,9 +10,9 @@
 //	def route(request, workers):
 //	    return [-w.requests for w in workers]
 //
-// Starlark (go.starlark.net) is deterministic: no clock, no files, no random numbers but those of the run's seed. A call
-// may execute a limited number of steps. Values of requests and workers are made once and read the router's view when
-// a script asks for an attribute, so that a call costs what the script looks at.
+// Starlark (go.starlark.net) is deterministic: no clock, no files, no random numbers but those of the run's seed. A
+// call may execute a limited number of steps. Values of requests and workers are made once and read the router's view
+// when a script asks for an attribute, so that a call costs what the script looks at.
 package script
 
 import (
