@@ -136,7 +136,11 @@ func New(cfg Config) (*Fleet, error) {
 	if len(cfg.URLs) == 0 {
 		return nil, errors.New("fleet: no workers")
 	}
-	c := newCluster(cfg.withDefaults())
+	cfg = cfg.withDefaults()
+	if p, ok := cfg.Router.Policy.(router.Poller); ok { // the policy looks more often than health needs
+		cfg.Poll = min(cfg.Poll, time.Duration(p.Refresh()*float64(time.Second)))
+	}
+	c := newCluster(cfg)
 	found := &discovery{c}
 	load := &loader{c, found}
 	loras := &LoRAManager{c, load, &placeServer{c, load}}
