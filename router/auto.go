@@ -34,6 +34,7 @@ type auto struct {
 
 	credit float64 // requests that may be simulated
 	raceAt int64   // number of requests from which the next race is due
+	ended  int64   // requests that ended since the load changed
 	step   int64   // requests until the one after
 	drift  drift
 	planAt float64    // of the incumbent's latest plan
@@ -58,7 +59,7 @@ type candidate struct {
 const autoTick = 0.125
 
 type autoOptions struct {
-	Candidates string  `default:"plan-and-route+route-only+static+affinity:variant=residency+min-cost-flow+round-robin+affinity-spill+least-loaded+kv-router+prefix-scorer+cache-aware" commas:"yes" help:"policies, joined by +; the first one begins"`
+	Candidates string  `default:"plan-and-route+plan-and-route:spill=1.5+static+bounded-hash+least-tokens+prefix-scorer" commas:"yes" help:"policies, joined by +; the first one begins"`
 	Objective  string  `default:"all" check:"oneof all e2e ttft p99-ttft goodput" help:"what is to be small: all (E2E, TTFT and P99 TTFT), e2e, ttft, p99-ttft or goodput"`
 	MaxTTFT    float64 `key:"max-ttft" default:"0" check:">=0" help:"goodput: largest TTFT, ms; 0: any"`
 	MaxTPOT    float64 `key:"max-tpot" default:"0" check:">=0" help:"goodput: largest TPOT, ms; 0: any"`
@@ -66,7 +67,7 @@ type autoOptions struct {
 	Window     int     `default:"2048" check:">=64 <=1048576" help:"requests that it remembers"`
 	Every      int     `default:"1024" check:">=32" help:"requests between races, at most"`
 	Margin     float64 `default:"0.02" check:">=0 <=1" help:"least gain for a change, as a share of the objective"`
-	Budget     float64 `default:"4" check:">=0 <=1000000" help:"requests simulated per request; one with plans counts twice, one with prefixes three times"`
+	Budget     float64 `default:"6" check:">=0 <=1000000" help:"requests simulated per request; one with plans counts twice, one with prefixes three times"`
 	Error      percent `key:"profile-error" default:"0%" help:"share by which the twin's step times are wrong on purpose"`
 	Share      percent `default:"2%" help:"bench and gateway: share of one core that races may take; replaces budget"`
 }
@@ -104,7 +105,7 @@ func (o *autoOptions) Build(env Env) (*Router, error) {
 		live: newLiveRaces(env.Live, float64(o.Share)),
 	}
 	if env.Live != nil {
-		p.budget = 0
+		p.budget, p.credit = 0, 0
 	}
 	rt := &Router{Policy: p, Planner: p, ReadsKV: true, ReadsFewKV: true, ReadsPrefixes: true}
 	for spec := range strings.SplitSeq(o.Candidates, "+") {
@@ -131,7 +132,7 @@ func (o *autoOptions) Build(env Env) (*Router, error) {
 			weight = 3
 		}
 		p.candidates = append(p.candidates, candidate{spec: spec, weight: weight, prefix: c.ReadsPrefixes,
-			belief: belief{variance: priorGain * priorGain}})
+			belief: belief{priorMean, priorGain * priorGain}})
 	}
 	for range env.Workers {
 		p.used = append(p.used, make([]uint64, (len(env.Adapters)+63)/64))
@@ -180,8 +181,11 @@ func (p *auto) Route(r Request, v *View) int {
 		p.used[w][r.Adapter/64] |= 1 << (r.Adapter % 64)
 	}
 	p.credit = min(p.credit+p.budget, maxCredit)
-	if p.drift.arrived(&r, v.Now) {
+	switch rate, mix := p.drift.arrived(&r, v.Now); {
+	case mix:
 		p.changed()
+	case rate:
+		p.busier()
 	}
 	return w
 }
@@ -200,6 +204,7 @@ func (p *auto) Finished(f Finished) {
 		s.output, s.e2e, s.ttft = max(f.Output, 1), f.E2E, f.TTFT
 		s.worker = f.Worker
 	}
+	p.ended++
 	p.served.add(f)
 	if p.drift.ended(f.Output) {
 		p.changed()
@@ -229,7 +234,7 @@ func (p *auto) Select(v *View) Selection {
 	p.takeOver(v)
 	p.earn()
 	switch {
-	case p.raceDue():
+	case p.raceDue(v):
 		return Selection{MostWaiting: manyWait}
 	case p.planDue(v.Now):
 		if s, ok := p.current.Planner.(Selector); ok {
@@ -245,7 +250,7 @@ func (p *auto) Begin(s *PlannerInput) *Pending {
 	p.takeOver(s.View)
 	p.look(s.View)
 	p.earn()
-	if p.raceDue() {
+	if p.raceDue(s.View) {
 		if pending := p.beginRace(p.forRace(s)); pending != nil {
 			return pending
 		}
@@ -288,11 +293,28 @@ func (p *auto) takeOver(v *View) {
 		p.chosen = p.incumbent
 		return
 	}
+	takeUp(next.Policy, p.current.Policy, p.recall(), v, true)
 	p.rebase(p.chosen)
 	p.incumbent, p.current, p.planAt = p.chosen, next, math.Inf(-1)
-	if a, ok := next.Policy.(adopter); ok {
-		a.adopt(p.window, v)
+}
+
+// recall is what auto remembers for policies that take over.
+func (p *auto) recall() *recall { return &recall{p.window, p.used} }
+
+// past is a copy of the memory and of the incumbent, whose times count from now on.
+func (p *auto) past(now float64) (*recall, Policy, error) {
+	m := &recall{p.window.snapshot(now), make([][]uint64, len(p.used))}
+	for j := range p.used {
+		m.used[j] = slices.Clone(p.used[j])
 	}
+	rt, err := New(p.candidates[p.incumbent].spec, p.env.withoutTwin())
+	if err != nil {
+		return nil, nil, err
+	}
+	if c, ok := rt.Policy.(copier); ok {
+		c.copyFrom(p.current.Policy, now)
+	}
+	return m, rt.Policy, nil
 }
 
 // withoutTwin is the environment of candidates, which simulate nothing.

@@ -10,17 +10,18 @@ type drift struct {
 	any                 bool
 }
 
-// arrived says whether the load has changed.
-func (d *drift) arrived(r *Request, now float64) bool {
-	changed := d.prompt.add(math.Log(float64(r.Prompt)))
-	if d.any {
-		changed = d.gap.add(now-d.last) || changed
-	}
+// arrived says whether the rate of requests has changed, and whether their mix has.
+func (d *drift) arrived(r *Request, now float64) (rate, mix bool) {
+	mix = d.prompt.add(math.Log(float64(r.Prompt)))
+	rate = d.any && d.gap.add(now-d.last)
 	d.last, d.any = now, true
-	if changed {
+	switch {
+	case mix:
 		*d = drift{last: now, any: true}
+	case rate:
+		d.gap = cusum{}
 	}
-	return changed
+	return rate, mix
 }
 
 // ended says whether outputs have changed.

@@ -8,18 +8,20 @@ import (
 	"lorasim/trace"
 )
 
-// future makes up n requests to come like those of the window, and the state in which they find the
-// cluster. It returns nil while nothing is known of outputs.
+// future makes up requests to come like those of the window, and the state in which they find the cluster: count
+// requests whose latencies count, and a tail that keeps the load up until those have ended. It returns nil while
+// nothing is known of outputs.
 //
 // Where prompts share prefixes, the latest half of the window comes again first, to workers that keep what they
 // kept before it came, so that conversations go on where they were.
-func (w *window) future(s *PlannerInput, used [][]uint64, n int, rng *rand.Rand) *Future {
+func (w *window) future(s *PlannerInput, used [][]uint64, count, tail int, rng *rand.Rand) *Future {
+	n := count + tail
 	first := max(w.first(), w.n-mostFuture)
 	outs, replies := w.outputs(first, rng), w.replies()
 	if len(outs.all) == 0 {
 		return nil
 	}
-	f := &Future{Requests: make([]trace.Request, 0, n), State: w.state(s, used, outs)}
+	f := &Future{Requests: make([]trace.Request, 0, n), Count: count, State: w.state(s, used, outs)}
 	last := 0.0
 	add := func(q *seen, gap float64, adapter int32, text *trace.Text) {
 		last += gap

@@ -15,7 +15,6 @@ type Live struct {
 
 // Limits of live races.
 const (
-	creditTime  = 10   // s whose share of a core may be saved up
 	costWeight  = 0.3  // of the latest race in the mean cost of a simulated request
 	leastCost   = 1e-7 // s per simulated request
 	replayed    = 512  // requests that are simulated again to compare with what was measured
@@ -48,8 +47,7 @@ func (p *auto) earn() {
 		return
 	}
 	now := p.live.clock()
-	most := max(creditTime*p.live.share/p.live.cost, firstCredit)
-	p.credit = min(p.credit+(now-p.live.earned)*p.live.share/p.live.cost, most)
+	p.credit = min(p.credit+(now-p.live.earned)*p.live.share/p.live.cost, maxCredit)
 	p.live.earned = now
 }
 

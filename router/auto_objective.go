@@ -53,10 +53,11 @@ func (b *objective) scores(o *Outcome, f *Future) scores {
 	var part [blocks]tally
 	var total tally
 	var ttfts []longTTFT
+	n := f.Counted()
 	for i, e := range o.E2E {
-		t, block, output := o.TTFT[i], (i-len(f.Requests))%blocks, int32(0)
-		if i < len(f.Requests) {
-			block, output = i*blocks/len(f.Requests), f.Requests[i].Output
+		t, block, output := o.TTFT[i], (i-n)%blocks, int32(0)
+		if i < n {
+			block, output = i*blocks/n, f.Requests[i].Output
 		}
 		u := tally{n: 1, first: 1}
 		if e != e || b.misses(float64(e), float64(t), output) {

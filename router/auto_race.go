@@ -10,12 +10,14 @@ import (
 // When races take place, and how much they simulate.
 const (
 	firstRace   = 32      // requests before the first one; after each, until every, twice as many before the next
-	leastFuture = 256     // requests
-	mostFuture  = 1024    // likewise
+	firstEnded  = 64      // requests that must have ended before the first race
+	leastFuture = 512     // requests of a future that count
+	mostFuture  = 1536    // likewise
+	turnovers   = 3       // times that the requests in flight are replaced in a future, and in its tail
 	firstCredit = 12000   // requests that may be simulated before any came
 	maxCredit   = 100_000 // bounds what is saved up
 	farBehind   = 0.2     // of the objective: such candidates leave a race early
-	zChange     = 1.5     // standard deviations of what is believed that a gain must exceed
+	zChange     = 1.1     // standard deviations of what is believed that a gain must exceed
 	zFar        = 3.0     // standard errors that a difference must exceed to leave early
 	fewRequests = 256     // seen, so many double the margin
 	perRequest  = 5e-6    // s charged for one simulated request
@@ -25,7 +27,7 @@ const (
 type Race struct {
 	At         float64   `json:"at_s"`
 	Requests   int64     `json:"requests"`  // seen before
-	Future     int       `json:"future"`    // requests that the twin served for each candidate
+	Future     int       `json:"future"`    // requests that counted
 	Simulated  int64     `json:"simulated"` // requests, of all candidates together
 	Incumbent  string    `json:"incumbent"`
 	Chosen     string    `json:"chosen"`
@@ -71,14 +73,41 @@ func (s *served) add(f Finished) {
 	s.ttft += f.TTFT
 }
 
-// raceDue says whether a race should take place now.
-func (p *auto) raceDue() bool {
-	return p.window.n >= p.raceAt && p.window.n > 0 && p.credit > 0 && len(p.candidates) > 1
+// raceDue says whether a race should take place now, and can be paid for.
+func (p *auto) raceDue(v *View) bool {
+	return p.window.n >= p.raceAt && p.ended >= firstEnded && len(p.candidates) > 1 && p.credit >= p.price(v)
 }
 
-// changed has another load be noticed: what came before it tells little.
+// price is about what a race costs, in requests: a part of the candidates leaves early.
+func (p *auto) price(v *View) float64 {
+	n := 0
+	for i := range v.Workers {
+		n += v.Workers[i].Load()
+	}
+	weight := 0.0
+	for k := range p.candidates {
+		if c := &p.candidates[k]; k == p.incumbent || c.skip == 0 && (!c.prefix || p.window.prefixes) {
+			weight += c.weight
+		}
+	}
+	count, _ := futureSize(n)
+	return min(weight*float64(count+2*n), maxCredit)
+}
+
+// futureSize is how many requests of a future count, and how many come after them at most, with n requests in flight.
+func futureSize(n int) (count, tail int) {
+	return min(max(turnovers*n, leastFuture), mostFuture), min(turnovers*n, mostFuture)
+}
+
+// changed has another mix of requests be noticed: what came before it tells little.
 func (p *auto) changed() {
 	p.window.from = max(p.window.n-firstRace, 0)
+	p.ended = 0
+	p.busier()
+}
+
+// busier has another rate of requests be noticed. Races soon follow; what requests look like is known.
+func (p *auto) busier() {
 	p.step = firstRace
 	p.raceAt = p.window.n + firstRace
 	for k := range p.candidates {
@@ -102,16 +131,18 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 	}
 	rng := rand.New(rand.NewPCG(p.env.Seed, uint64(p.window.n)))
 	runners := p.runners()
-	most := int(p.credit/p.weight(runners)*0.75) - inFlight // others leave the race early
-	long := min(max(2*inFlight, int(p.window.n), leastFuture), mostFuture, max(most, leastFuture))
-	past := p.window.snapshot(s.Now)
-	f := past.future(s, p.used, long, rng)
+	count, tail := futureSize(inFlight)
+	past, incumbent, err := p.past(s.Now)
+	if err != nil { // it was built before
+		return nil
+	}
+	f := past.future(s, past.used, count, tail, rng)
 	if f == nil {
 		return nil
 	}
 	f.Error = p.error
 	now := &View{Workers: slices.Clone(s.Workers), Adapters: s.Adapters, Prefixes: s.Prefixes}
-	race := &Race{At: s.Now, Requests: p.window.n, Future: len(f.Requests), Incumbent: p.candidates[p.incumbent].spec}
+	race := &Race{At: s.Now, Requests: p.window.n, Future: f.Counted(), Incumbent: p.candidates[p.incumbent].spec}
 	if p.log != nil && p.served.n > 0 {
 		race.Previous = p.measured()
 	}
@@ -126,9 +157,9 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 			p.candidates[k].belief.forget(gainDrift)
 		}
 	}
-	var err error
+	start := &start{past, incumbent, now}
 	return &Pending{func() {
-		err = p.timed(race, func() error { return p.run(race, f, runners, past, now) })
+		err = p.timed(race, func() error { return p.run(race, f, runners, start) })
 	}, func() *Plan {
 		p.spend(race)
 		plan := &Plan{Race: race, SolveTime: solveBase + perRequest*float64(race.Simulated)}
@@ -166,12 +197,11 @@ func (p *auto) runners() []int {
 	return list
 }
 
-// weight is the cost of a request that all of a list serve.
-func (p *auto) weight(list []int) (sum float64) {
-	for _, k := range list {
-		sum += p.candidates[k].weight
-	}
-	return sum
+// start is where all candidates of a race begin.
+type start struct {
+	past      *recall
+	incumbent Policy // with its state
+	now       *View
 }
 
 // entrant is a candidate during a race.
@@ -184,8 +214,8 @@ type entrant struct {
 }
 
 // run has all candidates serve the first part of a future, and those that are not far behind all of it.
-func (p *auto) run(race *Race, f *Future, runners []int, past *window, now *View) error {
-	if err := p.correct(race, f, past); err != nil {
+func (p *auto) run(race *Race, f *Future, runners []int, from *start) error {
+	if err := p.correct(race, f, from.past.window); err != nil {
 		return err
 	}
 	list := make([]entrant, len(runners))
@@ -193,9 +223,9 @@ func (p *auto) run(race *Race, f *Future, runners []int, past *window, now *View
 		list[i] = entrant{at: k, Raced: Raced{Policy: p.candidates[k].spec}}
 	}
 	part := *f
-	part.Requests = f.Requests[:max(len(f.Requests)/4, min(len(f.Requests), leastFuture/2))]
+	part.Count = max(f.Counted()/4, min(f.Counted(), leastFuture/4))
 	for _, f := range []*Future{&part, f} {
-		if err := p.lap(race, f, list, past, now); err != nil {
+		if err := p.lap(race, f, list, from); err != nil {
 			return err
 		}
 		best := &list[0]
@@ -220,7 +250,7 @@ func (p *auto) run(race *Race, f *Future, runners []int, past *window, now *View
 }
 
 // lap runs a future for all that are still in the race.
-func (p *auto) lap(race *Race, f *Future, list []entrant, past *window, now *View) error {
+func (p *auto) lap(race *Race, f *Future, list []entrant, from *start) error {
 	for i := range list {
 		e := &list[i]
 		if e.dropped {
@@ -230,17 +260,15 @@ func (p *auto) lap(race *Race, f *Future, list []entrant, past *window, now *Vie
 		if err != nil {
 			return err
 		}
-		if a, ok := rt.Policy.(adopter); ok {
-			a.adopt(past, now)
-		}
+		takeUp(rt.Policy, from.incumbent, from.past, from.now, false)
 		o, err := p.env.Twin.Simulate(rt, f)
 		if err != nil {
 			return err
 		}
-		n := len(f.Requests) + len(f.State.InFlight) + len(f.State.Kept)/2
+		n := o.Sent + len(f.State.InFlight) + len(f.State.Kept)/2
 		race.Simulated += int64(p.candidates[e.at].weight * float64(n))
 		e.scores = p.objective.scores(o, f)
-		e.E2E, e.TTFT = o.means(len(f.Requests))
+		e.E2E, e.TTFT = o.means(f.Counted())
 		if i > 0 {
 			e.Gain, e.Error = e.scores.minus(&list[0].scores)
 			e.Gain = -e.Gain
@@ -276,16 +304,18 @@ func (p *auto) decide(race *Race, list []entrant) {
 type belief struct{ mean, variance float64 }
 
 const (
-	priorGain = 0.3  // standard deviation of gains before any race
-	gainDrift = 0.1  // likewise of their change from one race to the next
-	leastSE   = 0.01 // of a race: the twin is not exact
+	priorMean = -0.05 // of the gain of a candidate against the first one, before any race
+	priorGain = 0.15  // standard deviation of that
+	gainDrift = 0.03  // likewise of the change of a gain from one race to the next
+	twinError = 0.15  // likewise of what a race predicts from what would come: the twin is not exact
+	mostGain  = 1.0   // of one race: larger gains are of a situation that passes
 )
 
 func (b *belief) forget(sd float64) { b.variance = min(b.variance+sd*sd, priorGain*priorGain) }
 
 func (b *belief) learn(gain, se float64) {
-	weight := b.variance / (b.variance + se*se + leastSE*leastSE)
-	b.mean += weight * (gain - b.mean)
+	weight := b.variance / (b.variance + se*se + twinError*twinError)
+	b.mean += weight * (min(max(gain, -mostGain), mostGain) - b.mean)
 	b.variance *= 1 - weight
 }
 

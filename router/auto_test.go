@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,15 +24,16 @@ func (l *latencies) Simulate(rt *Router, f *Future) (*Outcome, error) {
 	if l.seen != nil {
 		l.seen(f)
 	}
-	l.simulated += len(f.Requests) + len(f.State.InFlight)
+	n := f.Counted()
+	l.simulated += n + len(f.State.InFlight)
 	mean := l.mean[rt.Name]
 	if mean == 0 {
 		mean = 1
 	}
 	rng := rand.New(rand.NewPCG(uint64(len(rt.Name)), 1))
-	o, block := &Outcome{}, 0.0
-	for i := range f.Requests {
-		if i%(len(f.Requests)/blocks) == 0 {
+	o, block := &Outcome{Sent: n}, 0.0
+	for i := range n {
+		if i%(n/blocks) == 0 {
 			block = 1 + l.noise*(2*rng.Float64()-1)
 		}
 		o.E2E = append(o.E2E, float32(mean*block))
@@ -96,7 +98,8 @@ func TestAutoChangesForAClearGain(t *testing.T) {
 	p := newTestAuto(t, "auto", &latencies{mean: map[string]float64{"static": 0.7}, noise: 0.02})
 	races, workers := drive(t, p, 400)
 	const why = "change from plan-and-route to static"
-	if r := races[0]; r.Chosen != "static" || r.Requests >= 64 || !strings.Contains(r.reason(), why) {
+	if r := races[0]; r.Chosen != "static" || r.Requests < firstEnded || r.Requests > 2*firstEnded ||
+		!strings.Contains(r.reason(), why) {
 		t.Fatalf("the first race, after %d requests, chose %s: %s", r.Requests, r.Chosen, r.reason())
 	}
 	if at := p.candidates[p.incumbent].spec; at != "static" {
@@ -106,6 +109,47 @@ func TestAutoChangesForAClearGain(t *testing.T) {
 		if want := (200 + i) % 4 % 3; w != want {
 			t.Fatalf("request %d goes to worker %d, static sends it to %d", 200+i, w, want)
 		}
+	}
+}
+
+// A gain that may be an error of the twin must be seen in several races.
+func TestAutoWantsASmallGainAgain(t *testing.T) {
+	p := newTestAuto(t, "auto", &latencies{mean: map[string]float64{"static": 0.9}})
+	races, _ := drive(t, p, 4000)
+	at := slices.IndexFunc(races, func(r *Race) bool { return r.Chosen == "static" })
+	if at < 2 || at > 8 {
+		t.Errorf("race %d of %d changes to static, expected one of 2 to 8", at, len(races))
+	}
+	for k := 1; k <= at; k++ {
+		if a, b := races[k-1].Candidates[2], races[k].Candidates[2]; a.Policy != "static" || b.Belief <= a.Belief {
+			t.Errorf("race %d: the belief in %s falls from %v to %v", k, a.Policy, a.Belief, b.Belief)
+		}
+	}
+}
+
+// A gain of one race counts up to a bound, and beliefs follow the state of a Kalman filter.
+func TestBelief(t *testing.T) {
+	b := belief{priorMean, priorGain * priorGain}
+	b.learn(5, 0)
+	k := priorGain * priorGain / (priorGain*priorGain + twinError*twinError)
+	if want := priorMean + k*(mostGain-priorMean); math.Abs(b.mean-want) > 1e-12 {
+		t.Errorf("believed gain %v after a gain of 5, expected %v", b.mean, want)
+	}
+	if want := (1 - k) * priorGain * priorGain; math.Abs(b.variance-want) > 1e-12 {
+		t.Errorf("variance %v, expected %v", b.variance, want)
+	}
+	for range 100 {
+		b.forget(1)
+	}
+	if b.variance != priorGain*priorGain {
+		t.Errorf("variance %v, expected at most that of the prior", b.variance)
+	}
+	for range 200 {
+		b.forget(gainDrift)
+		b.learn(0.1, 0)
+	}
+	if math.Abs(b.mean-0.1) > 1e-3 {
+		t.Errorf("believed gain %v after many gains of 0.1", b.mean)
 	}
 }
 
@@ -141,7 +185,7 @@ func TestAutoKeepsItsBudget(t *testing.T) {
 		twin := &latencies{}
 		p := newTestAuto(t, "auto:every=64", twin)
 		p.budget = budget
-		const n, largest = 3000, 3 * mostFuture * 20 // one race may go beyond
+		const n, largest = 3000, 10_000 // one race may go beyond what it was taken to cost
 		races, _ := drive(t, p, n)
 		if most := firstCredit + budget*n + largest; float64(twin.simulated) > most || len(races) == 0 {
 			t.Errorf("budget %v: %d requests simulated, at most %v, in %d races", budget, twin.simulated, most,
@@ -314,8 +358,12 @@ func TestDrift(t *testing.T) {
 				rate, prompt = c.rate, c.prompt
 			}
 			now += rng.ExpFloat64() / rate
-			if d.arrived(&Request{Prompt: int32(100 * prompt * (1 + rng.ExpFloat64()))}, now) {
+			inRate, inMix := d.arrived(&Request{Prompt: int32(100 * prompt * (1 + rng.ExpFloat64()))}, now)
+			if inRate || inMix {
 				noticed++
+				if inMix != (c.prompt > 1) {
+					t.Errorf("%s: a change of the mix is %v", c.name, inMix)
+				}
 				if i < 3000 {
 					t.Errorf("%s: a change noticed at request %d", c.name, i)
 				}

@@ -55,8 +55,8 @@ func TestEndpointPickerAdapters(t *testing.T) {
 	if r := p.reports[1]; r.MaxLora != 3 || len(r.RunningAdapters) != 1 || r.RunningAdapters[0] != "lora5" {
 		t.Errorf("worker 1 states %+v", r)
 	}
-	if sg := picker(t, env, ",metrics=sglang", "plugins:\n- type: lora-affinity-scorer\n"); sg.Route(Request{Adapter: 5},
-		v) == None || sg.reports[1].MaxLora != 0 {
+	sg := picker(t, env, ",metrics=sglang", "plugins:\n- type: lora-affinity-scorer\n")
+	if sg.Route(Request{Adapter: 5}, v) == None || sg.reports[1].MaxLora != 0 {
 		t.Error("metrics=sglang states adapters")
 	}
 }

@@ -12,7 +12,8 @@ type placer struct {
 	where    [][]int32 // the same by adapter, ascending
 	next     [][]int32 // placement that the plan under way leads to
 	demand   []demand  // by adapter
-	planAt   float64   // of the latest plan
+	planAt   float64   // of the latest forecast
+	planned  bool      // there was a forecast
 }
 
 // demand is what is known of an adapter's requests.
@@ -139,14 +140,14 @@ func (p *placer) forecast(now float64) {
 	}
 	for k := range p.demand {
 		d := &p.demand[k]
-		if rate := d.arrived / dt; p.planAt == 0 {
+		if rate := d.arrived / dt; !p.planned {
 			d.rate = rate
 		} else {
 			d.rate += rateWeight * (rate - d.rate)
 		}
 		d.arrived = 0
 	}
-	p.planAt = now
+	p.planAt, p.planned = now, true
 }
 
 // aim sets the placement that a plan leads to and returns the loads and unloads

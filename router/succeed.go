@@ -42,9 +42,7 @@ func (rt *Router) Succeed(old *Router, h *History, v *View, joined int) {
 		}
 		return
 	}
-	if a, ok := rt.Policy.(adopter); ok {
-		a.adopt(h.window, v)
-	}
+	learn(rt.Policy, h.window.recall(len(v.Workers), len(v.Adapters)), v)
 }
 
 // vacate forgets that requests were sent to a slot, whose worker has left.
@@ -61,7 +59,7 @@ func (w *window) vacate(slot int) {
 func (p *auto) succeed(old *auto, v *View, joined int) {
 	p.window, p.drift, p.served, p.log = old.window, old.drift, old.served, old.log
 	p.window.vacate(joined)
-	p.credit, p.raceAt, p.step = old.credit, old.raceAt, old.step
+	p.credit, p.raceAt, p.step, p.ended = old.credit, old.raceAt, old.step, old.ended
 	p.live.earned, p.live.cost = old.live.earned, old.live.cost
 	for k := range p.candidates {
 		p.candidates[k].belief, p.candidates[k].behind, p.candidates[k].skip = old.candidates[k].belief,
@@ -85,7 +83,5 @@ func (p *auto) succeed(old *auto, v *View, joined int) {
 		return
 	}
 	p.current, p.incumbent, p.chosen = incumbent, old.incumbent, old.chosen
-	if a, ok := incumbent.Policy.(adopter); ok {
-		a.adopt(p.window, v)
-	}
+	learn(incumbent.Policy, p.recall(), v)
 }

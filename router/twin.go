@@ -14,9 +14,12 @@ type Twin interface {
 type Future struct {
 	State    State
 	Requests []trace.Request // by arrival; Arrival counts from the start of the future
-	Error    ProfileError
-	Yield    func()    // called often during the simulation; nil: nothing
-	Slower   []float64 // by worker: step times relative to the profile's; nil: as in the profile
+	// Count is the number of requests, the first ones, whose latencies count. Those after them keep the load up until
+	// all that count have ended, when the simulation stops. 0: all count.
+	Count  int
+	Error  ProfileError
+	Yield  func()    // called often during the simulation; nil: nothing
+	Slower []float64 // by worker: step times relative to the profile's; nil: as in the profile
 }
 
 // State is how a cluster is, as far as a router can tell.
@@ -50,8 +53,18 @@ type ProfileError struct {
 	Seed  uint64
 }
 
-// Outcome is how requests ended: those of a future by their places in it, then those that were in flight.
+// Counted is the number of requests whose latencies count.
+func (f *Future) Counted() int {
+	if f.Count > 0 {
+		return min(f.Count, len(f.Requests))
+	}
+	return len(f.Requests)
+}
+
+// Outcome is how the requests that count ended: those of a future by their places in it, then those that were in
+// flight.
 type Outcome struct {
 	E2E  []float32 // s; NaN: the request did not end well
 	TTFT []float32 // s; NaN also where the first token came before the future
+	Sent int       // requests of the future that were sent before the simulation stopped
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -36,8 +37,9 @@ func NewTwin(cfg Config, adapters []trace.Adapter) *Twin {
 
 // Simulate implements router.Twin. The requests' places in the future are their IDs.
 func (t *Twin) Simulate(rt *router.Router, f *router.Future) (*router.Outcome, error) {
-	cfg := t.cfg
-	cfg.Router, cfg.Source = rt, &futureSource{adapters: t.adapters, requests: f.Requests, yield: f.Yield}
+	cfg, o := t.cfg, newTwinObserver(f)
+	src := &futureSource{adapters: t.adapters, requests: f.Requests, observer: o, yield: f.Yield}
+	cfg.Router, cfg.Source, cfg.Observer = rt, src, o
 	rt.Placement = f.State.Host
 	if f.Error.Share > 0 {
 		cfg.Workers = t.mistaken(f.Error)
@@ -46,22 +48,21 @@ func (t *Twin) Simulate(rt *router.Router, f *router.Future) (*router.Outcome, e
 	for _, w := range f.State.Down {
 		cfg.Outages = append(cfg.Outages, Outage{Worker: w})
 	}
-	o := newTwinObserver(f)
-	cfg.Observer = o
 	s, err := newSim(cfg)
 	if err == nil {
-		s.resume(f)
+		s.resume(f, o)
 		err = s.run(context.Background())
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errCountedEnded) {
 		return nil, fmt.Errorf("twin: %w", err)
 	}
+	o.Sent = src.next
 	return &o.Outcome, nil
 }
 
 // resume brings a cluster that has just begun into the state in which a future begins. Requests in flight are numbered
 // after those of the future.
-func (s *sim) resume(f *router.Future) {
+func (s *sim) resume(f *router.Future, o *twinObserver) {
 	st := &f.State
 	for j := range s.workers {
 		e := s.workers[j].engine
@@ -76,7 +77,9 @@ func (s *sim) resume(f *router.Future) {
 		s.workers[k.Worker].engine.KV.Seed(k.Text, s.row(k.Adapter), k.Tokens)
 	}
 	for i := range st.InFlight {
-		s.resumeRequest(&st.InFlight[i], int64(len(f.Requests)+i))
+		if s.resumeRequest(&st.InFlight[i], int64(len(f.Requests)+i)) {
+			o.left++
+		}
 	}
 }
 
@@ -96,8 +99,8 @@ func (s *sim) row(adapter int32) int32 {
 	return adapter
 }
 
-// resumeRequest puts a request in flight where it was.
-func (s *sim) resumeRequest(h *router.Held, id int64) {
+// resumeRequest puts a request in flight where it was; false: the worker would not take it.
+func (s *sim) resumeRequest(h *router.Held, id int64) bool {
 	w := &s.workers[h.Worker]
 	r := s.alloc()
 	r.ID = id
@@ -112,7 +115,7 @@ func (s *sim) resumeRequest(h *router.Held, id int64) {
 	if w.engine.Refuse(&r.Request) != "" || r.Generated >= r.Output {
 		r.ID = -1
 		s.free = append(s.free, r)
-		return
+		return false
 	}
 	s.requests++
 	s.inFlight++
@@ -121,6 +124,7 @@ func (s *sim) resumeRequest(h *router.Held, id int64) {
 		s.plan.byID[r.ID] = r
 	}
 	w.engine.Resume(&r.Request)
+	return true
 }
 
 // mistaken returns the workers with profiles that are wrong on purpose.
@@ -142,10 +146,14 @@ func (t *Twin) mistaken(e router.ProfileError) []*profile.Costs {
 	return costs
 }
 
+// errCountedEnded stops a simulation: all requests that count have ended.
+var errCountedEnded = errors.New("all requests that count have ended")
+
 // futureSource yields the requests of a future.
 type futureSource struct {
 	adapters []trace.Adapter
 	requests []trace.Request
+	observer *twinObserver
 	next     int
 	yield    func() // nil: nothing
 }
@@ -160,8 +168,11 @@ func (s *futureSource) Next() (trace.Request, error) {
 	if s.yield != nil && s.next%yieldEvery == 0 {
 		s.yield()
 	}
-	if s.next == len(s.requests) {
+	switch {
+	case s.next == len(s.requests):
 		return trace.Request{}, io.EOF
+	case s.observer.left == 0:
+		return trace.Request{}, errCountedEnded
 	}
 	r := s.requests[s.next]
 	r.ID = int64(s.next)
@@ -169,16 +180,19 @@ func (s *futureSource) Next() (trace.Request, error) {
 	return r, nil
 }
 
-// twinObserver notes how requests end.
+// twinObserver notes how the requests that count end.
 type twinObserver struct {
 	unobserved
 	router.Outcome
-	f *router.Future
+	f       *router.Future
+	counted int // requests of the future that count
+	left    int // requests that count and have not ended
 }
 
 func newTwinObserver(f *router.Future) *twinObserver {
-	n := len(f.Requests) + len(f.State.InFlight)
-	o := &twinObserver{Outcome: router.Outcome{E2E: make([]float32, n), TTFT: make([]float32, n)}, f: f}
+	n := f.Counted() + len(f.State.InFlight)
+	o := &twinObserver{Outcome: router.Outcome{E2E: make([]float32, n), TTFT: make([]float32, n)}, f: f,
+		counted: f.Counted(), left: f.Counted()}
 	nan := float32(math.NaN())
 	for i := range n {
 		o.E2E[i], o.TTFT[i] = nan, nan
@@ -188,17 +202,23 @@ func newTwinObserver(f *router.Future) *twinObserver {
 
 // Done implements record.Observer.
 func (o *twinObserver) Done(r *record.Request) {
+	at, held := int(r.ID), int(r.ID)-len(o.f.Requests)
+	if held < 0 && at >= o.counted {
+		return
+	}
+	o.left--
 	if r.Status != record.OK {
 		return
 	}
 	e2e, ttft := r.E2E(), r.TTFT()
-	if i := int(r.ID) - len(o.f.Requests); i >= 0 {
-		h := &o.f.State.InFlight[i]
+	if held >= 0 {
+		at = o.counted + held
+		h := &o.f.State.InFlight[held]
 		if e2e, ttft = e2e+h.Age, ttft+h.Age; h.Generated > 0 {
 			ttft = math.NaN()
 		}
 	}
-	o.E2E[r.ID], o.TTFT[r.ID] = float32(e2e), float32(ttft)
+	o.E2E[at], o.TTFT[at] = float32(e2e), float32(ttft)
 }
 
 var _ record.Observer = (*twinObserver)(nil)

@@ -160,6 +160,45 @@ func TestTwinGoesOnFromASituation(t *testing.T) {
 	}
 }
 
+// Requests that do not count keep the load up until the counted ones have ended: these have the latencies that they
+// have in the whole run, though the simulation stops early. Without a tail they would end among ever fewer others.
+func TestTwinKeepsTheLoadUp(t *testing.T) {
+	cfg, w := twinCluster(2000, 30)
+	run := func(f *router.Future) (*router.Outcome, float64) {
+		o, err := NewTwin(cfg, w.Adapters).Simulate(twinRouter(t, "least-loaded", cfg, w.Adapters), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0
+		for _, x := range o.E2E {
+			sum += float64(x)
+		}
+		return o, sum
+	}
+	const count = 20
+	whole, _ := run(&router.Future{Requests: w.Requests})
+	part, partSum := run(&router.Future{Requests: w.Requests, Count: count})
+	if len(part.E2E) != count || part.Sent <= count || part.Sent == len(w.Requests) || whole.Sent != len(w.Requests) {
+		t.Errorf("%d latencies, %d requests sent; expected %d, and some more sent, not all %d", len(part.E2E),
+			part.Sent, count, whole.Sent)
+	}
+	if !slices.Equal(part.E2E, whole.E2E[:count]) || !slices.Equal(part.TTFT, whole.TTFT[:count]) {
+		t.Error("the requests that count do not have the latencies of the whole run")
+	}
+	if _, alone := run(&router.Future{Requests: w.Requests[:count]}); alone > 0.97*partSum {
+		t.Errorf("without a tail the latencies sum up to %v s, with it to %v s: the load does not matter here", alone,
+			partSum)
+	}
+	held := make([]router.Held, 5)
+	for i := range held {
+		held[i] = router.Held{Request: w.Requests[i], Age: 1}
+	}
+	f := &router.Future{Requests: w.Requests, Count: count, State: router.State{InFlight: held}}
+	if o, _ := run(f); len(o.E2E) != count+len(held) || !(o.E2E[count] > 1) {
+		t.Errorf("%d latencies with %d requests in flight", len(o.E2E), len(held))
+	}
+}
+
 // Workers with a wrong profile take other times, the same for the same seed, and the profile itself stays as it is.
 func TestTwinWithAWrongProfile(t *testing.T) {
 	cfg, w := twinCluster(100, 20)

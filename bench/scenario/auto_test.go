@@ -50,7 +50,7 @@ func decisions(t *testing.T, sc Scenario, w *trace.Workload) decided {
 // Whatever requests generate after a time, policy auto decides the same until then.
 func TestAutoKnowsNoOutputsInAdvance(t *testing.T) {
 	sc := Default()
-	sc.Routing.Policy, sc.Seed = "auto", 3
+	sc.Routing.Policy, sc.Seed = "auto:budget=60", 3
 	sc.Cluster.NumWorkers = 3
 	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Workload.NumAdapters = 500, 12, 40
 	in, err := sc.OpenWorkload(context.Background(), nil)
@@ -162,11 +162,11 @@ var autoCases = []struct {
 	within                  float64
 	settings                map[string]string
 }{
-	{"round-robin", "static", "round-robin+plan-and-route+static", 0.5, map[string]string{
+	{"round-robin", "static", "round-robin+plan-and-route+static", 0.8, map[string]string{
 		"profile": "llama-3.1-8b-h100", "lora_ranks": "16", "num_workers": "4", "num_adapters": "128",
-		"request_rate": "40", "num_prompts": "2400"}},
-	{"static", "plan-and-route", "static+plan-and-route+least-loaded", 0.1, map[string]string{
+		"request_rate": "40", "num_prompts": "8000"}},
+	{"static", "plan-and-route", "static+plan-and-route+least-loaded", 0.3, map[string]string{
 		"profile": "analytic:llama-3.1-8b,h100", "num_workers": "12", "num_adapters": "4", "lora_ranks": "64",
 		"max_loras_per_batch": "4", "max_loaded_loras": "4", "lengths": "constant:50,10",
-		"popularity": "powerlaw:0.3", "num_prompts": "6000", "request_rate": "1306"}},
+		"popularity": "powerlaw:0.3", "num_prompts": "30000", "request_rate": "1306"}},
 }

@@ -132,6 +132,18 @@ func (s *Scenario) Profiles() ([]*profile.Profile, error) {
 	return ps, nil
 }
 
+// Override applies the scenario's settings of workers to a profile and checks it.
+func (s *Scenario) Override(p *profile.Profile) error {
+	if err := s.checkValues(); err != nil {
+		return err
+	}
+	s.Cluster.override(p)
+	if err := p.Check(); err != nil {
+		return fmt.Errorf("profile %s with these settings: %w", p.Name, err)
+	}
+	return nil
+}
+
 // override applies the settings that are not left to the profile: those that the
 // profile's engine knows by the same key, and two more.
 func (c *Cluster) override(p *profile.Profile) {

@@ -23,7 +23,9 @@ type Field struct {
 	Key     string // path in the YAML file: "workload.num_prompts"
 	Flag    string // name on the command line: "num-prompts"; "": none
 	Section string // "workload", ...; "": top level
-	Help    string
+	Help    string // at most two lines of a command's help
+	More    string // what the reference adds to it; "": nothing
+	Group   string // heading in a command's help; "": that of the scenario as a whole
 
 	// option has the other tags (package settings). Its check may also be "parse": what the setting's parser takes.
 	option settings.Field
@@ -59,7 +61,9 @@ func ofDefaults() (s Scenario) {
 // Fields lists every setting in the order of the struct. It is not to be changed.
 func Fields() []Field { return fields }
 
+// fieldsOf lists the settings of a struct. The tag group begins a group, which goes on until the next such tag.
 func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
+	group := ""
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
@@ -69,10 +73,14 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 			continue
 		}
 		f := Field{Key: name, leaf: name, Flag: strings.ReplaceAll(name, "_", "-"), Section: section,
-			Help: sf.Tag.Get("help"), option: settings.NewField(sf), index: at}
+			Help: sf.Tag.Get("help"), More: sf.Tag.Get("more"), option: settings.NewField(sf), index: at}
 		if section != "" {
 			f.Key = section + "." + name
 		}
+		if g := sf.Tag.Get("group"); g != "" {
+			group = g
+		}
+		f.Group = group
 		if flag, ok := sf.Tag.Lookup("flag"); ok {
 			f.Flag = strings.TrimPrefix(flag, "-")
 		}
@@ -271,6 +279,14 @@ var sections = []struct{ key, about string }{
 	{"client", "how requests are sent"},
 }
 
+// what is the text of the reference.
+func (f Field) what() string {
+	if f.More == "" {
+		return f.Help
+	}
+	return f.Help + ". " + f.More
+}
+
 // WriteReference writes a page of every setting, in Markdown.
 func WriteReference(w io.Writer) error {
 	var b strings.Builder
@@ -292,7 +308,7 @@ func WriteReference(w io.Writer) error {
 			if f.Flag != "" {
 				flag = "`--" + f.Flag + "`"
 			}
-			row := []string{"`" + f.leaf + "`", f.option.Values(), def, f.Help, flag}
+			row := []string{"`" + f.leaf + "`", f.option.Values(), def, f.what(), flag}
 			for i := range row {
 				row[i] = strings.ReplaceAll(row[i], "|", `\|`)
 			}

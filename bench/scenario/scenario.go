@@ -34,7 +34,7 @@ import (
 // Scenario describes a run completely: the same scenario gives the same result.
 type Scenario struct {
 	Name     string   `yaml:"name,omitempty" check:"any" flag:"-"`
-	Seed     uint64   `yaml:"seed" default:"1" check:">=0" unit:"-" help:"seed of everything random"`
+	Seed     uint64   `yaml:"seed" default:"1" check:">=0" unit:"-" help:"Seed of all random numbers"`
 	Workload Workload `yaml:"workload"`
 	Cluster  Cluster  `yaml:"cluster"`
 	Routing  Routing  `yaml:"routing"`
@@ -45,134 +45,134 @@ type Scenario struct {
 // workload (File), a trace (UseTrace or any trace key that names one), a
 // histogram, or the built-in generator.
 type Workload struct {
-	File string `yaml:"file" check:"any" flag:"workload" help:"run a saved workload (.csv, .jsonl, .parquet, .arrow)"`
+	File string `yaml:"file" check:"any" flag:"workload" help:"Saved workload to run (.csv, .jsonl, .parquet, .arrow)" group:"Workload"`
 
-	PrefixBlock int `yaml:"prefix_block" default:"512" check:">=1 <=1e6" unit:"tokens" help:"tokens that an id of hash_ids in a saved workload stands for"`
+	PrefixBlock int `yaml:"prefix_block" default:"512" check:">=1 <=1e6" unit:"tokens" help:"Tokens per id of hash_ids in a saved workload"`
 
-	Resample string `yaml:"resample" check:"parse" help:"draw another workload for each seed from the saved one (or from an LLM trace): block:SECONDS (blocks of time), sessions, sessions:PAUSE, adapters; all with replacement; empty: none (docs/scenarios.md)"`
+	Resample string `yaml:"resample" check:"parse" help:"Bootstrap of a saved workload or LLM trace, a new draw per seed: block:SECONDS, sessions, sessions:PAUSE or adapters" more:"Draws are with replacement: blocks of time, whole sessions (a pause of PAUSE seconds ends a session), or the adapters' streams of requests. Empty: the workload as it is. See docs/scenarios.md"`
 
-	NumPrompts  int64   `yaml:"num_prompts" check:">=0 <=1e12" unit:"requests" help:"number of requests; 0: all of a file or trace, 2000 generated ones, or as many as the window takes"`
-	Window      float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"end the run after so many seconds and cut off what is unfinished; all figures but ITL, which has every token, count completed requests only; 0: run until all is done"`
-	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"number of LoRA adapters; 0: as a saved workload says, else 32"`
-	LoraNames   string  `yaml:"lora_names" check:"parse" help:"names of the adapters, NAME,NAME,...: so many are there; empty: as a saved workload says, else lora0, lora1, ..."`
-	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"ranks of the adapters, in turn (8,16,32,64), or drawn:8=3,64=1; empty: as a saved workload says, else those of 8,16,32,64 that every worker can load"`
-	Priorities  string  `yaml:"priorities" check:"parse" help:"priorities of the adapters, in turn (1,0,0,0), for schedule_policy priority; empty: as a saved workload says, else 0, as for requests without adapter"`
-	Popularity  string  `yaml:"popularity" default:"zipf" check:"parse" help:"share of each adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
-	RequestRate float64 `yaml:"request_rate" default:"10" check:">=1e-9 <=1e9 inf" unit:"req/s" help:"generated requests/s, inf: all at once; a trace has its own rate"`
-	Arrivals    string  `yaml:"arrivals" default:"exponential" check:"parse" help:"gaps of the generator: exponential, gamma:CV, weibull:CV, deterministic, bursty, smooth; total-... for one process"`
-	Pattern     string  `yaml:"pattern" check:"parse" help:"rate over time: constant, on-off:ON,OFF,FACTOR, diurnal:PERIOD,AMPLITUDE, flash:AT,DURATION,FACTOR[,ADAPTER]; joined by +"`
+	NumPrompts  int64   `yaml:"num_prompts" check:">=0 <=1e12" unit:"requests" help:"Number of requests (default: the whole file or trace, or 2000 generated ones)" more:"With window and a generator: the requests that arrive within the window"`
+	Window      float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"Length of the run, s; requests that are unfinished then are cut off (0: until all have ended)" more:"All figures but the inter-token latency count completed requests only; the inter-token latency counts every token"`
+	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"Number of LoRA adapters (default: those of a saved workload, else 32)" group:"Adapters"`
+	LoraNames   string  `yaml:"lora_names" check:"parse" help:"Adapter names, comma-separated; sets the number of adapters" more:"Default: the names in a saved workload, else lora0, lora1, ..."`
+	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"Adapter ranks, used in turn (8,16,32,64), or drawn at random: drawn:RANK=WEIGHT,..." more:"Default: the ranks in a saved workload, else those of 8, 16, 32 and 64 that every worker can load"`
+	Priorities  string  `yaml:"priorities" check:"parse" help:"Adapter priorities, used in turn (1,0,0,0), for schedule_policy priority" more:"Default: the priorities in a saved workload, else 0. Requests without an adapter have priority 0"`
+	Popularity  string  `yaml:"popularity" default:"zipf" check:"parse" help:"Share of requests per adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
+	RequestRate float64 `yaml:"request_rate" default:"10" check:">=1e-9 <=1e9 inf" unit:"req/s" help:"Rate of generated requests, requests/s; inf sends all at once" more:"A trace has its own rate" group:"Arrivals"`
+	Arrivals    string  `yaml:"arrivals" default:"exponential" check:"parse" help:"Gaps between requests: exponential, gamma:CV, weibull:CV, deterministic, bursty or smooth" more:"Each adapter has an arrival process of its own. With the prefix total-, as in total-gamma:2, one process serves all adapters"`
+	Pattern     string  `yaml:"pattern" check:"parse" help:"Rate over time: constant, on-off:ON,OFF,FACTOR, diurnal:PERIOD,AMPLITUDE, flash:AT,DURATION,FACTOR" more:"Patterns joined by + are multiplied. flash takes an adapter as a fourth value, to raise the rate of that adapter alone"`
 
-	Burstiness      float64 `yaml:"burstiness" check:">=1e-6 <=1e6 inf 0" unit:"shape" help:"arrivals as vLLM's client makes them, of one process: the shape of the gamma distribution of the gaps, 1: exponential, less: in bursts, inf: equal gaps; 0: as arrivals says"`
-	RampUpStrategy  string  `yaml:"ramp_up_strategy" check:"oneof linear exponential" help:"the rate grows from request to request, as with vLLM's client: linear, exponential; empty: not"`
-	RampUpStartRPS  float64 `yaml:"ramp_up_start_rps" check:">=1e-9 <=1e9 0" unit:"req/s" help:"requests/s of the first request"`
-	RampUpEndRPS    float64 `yaml:"ramp_up_end_rps" check:">=1e-9 <=1e9 0" unit:"req/s" help:"requests/s of the last one"`
-	LoraRequestDist string  `yaml:"lora_request_distribution" check:"oneof uniform distinct skewed random round-robin" help:"adapters as sglang's client chooses them: uniform, distinct (in turn), skewed (adapter i has a share as ALPHA^-i), or as vLLM's does: random (alike), round-robin (in turn); empty: as popularity says"`
-	LoraZipfAlpha   float64 `yaml:"lora_zipf_alpha" default:"1.5" check:">1 <=1e6" unit:"-" help:"ALPHA of the distribution skewed"`
+	Burstiness      float64 `yaml:"burstiness" check:">=1e-6 <=1e6 inf 0" unit:"shape" help:"Shape of vLLM's gamma-distributed gaps: 1 exponential, below 1 bursty, inf equal (0: use arrivals)" more:"One arrival process for all adapters, as in vLLM's benchmark client"`
+	RampUpStrategy  string  `yaml:"ramp_up_strategy" check:"oneof linear exponential" help:"Rate that grows during the run, as in vLLM's client: linear or exponential" more:"Empty: a constant rate"`
+	RampUpStartRPS  float64 `yaml:"ramp_up_start_rps" check:">=1e-9 <=1e9 0" unit:"req/s" help:"Rate at the start of the ramp, requests/s"`
+	RampUpEndRPS    float64 `yaml:"ramp_up_end_rps" check:">=1e-9 <=1e9 0" unit:"req/s" help:"Rate at the end of the ramp, requests/s"`
+	LoraRequestDist string  `yaml:"lora_request_distribution" check:"oneof uniform distinct skewed random round-robin" help:"Adapter choice as in sglang's client (uniform, distinct, skewed) or vLLM's (random, round-robin)" more:"distinct and round-robin take the adapters in turn; skewed gives adapter i a share proportional to ALPHA^-i; uniform and random give all the same share. Empty: use popularity" group:"Adapters"`
+	LoraZipfAlpha   float64 `yaml:"lora_zipf_alpha" default:"1.5" check:">1 <=1e6" unit:"-" help:"ALPHA of lora_request_distribution skewed"`
 
-	Drift    float64 `yaml:"drift" check:">=0 <=1e9" unit:"s" help:"rotate the adapters' popularity every so many seconds; 0: never"`
-	Locality string  `yaml:"locality" check:"parse" help:"probability that a request repeats a recent adapter: P or P,RECENT"`
+	Drift    float64 `yaml:"drift" check:">=0 <=1e9" unit:"s" help:"Interval between popularity changes, s (0 disables)" more:"The adapters' shares rotate by one adapter"`
+	Locality string  `yaml:"locality" check:"parse" help:"Probability that a request repeats one of the RECENT last adapters: P or P,RECENT"`
 
-	Sessions string `yaml:"sessions" check:"parse" help:"requests in runs to one adapter, which replaces popularity and arrivals: zipf:m=M[,nbar=N,s=S], copy:m=M[,nbar=N,p_new=P,gamma=G,j0=J]; m: sessions in progress"`
+	Sessions string `yaml:"sessions" check:"parse" help:"Requests in sessions of one adapter: zipf:m=M[,nbar=N,s=S] or copy:m=M[,nbar=N,p_new=P,gamma=G,j0=J]" more:"M sessions are in progress at a time. Sessions replace popularity and arrivals" group:"Sessions and conversations"`
 
-	Conversations string `yaml:"conversations" check:"parse" help:"turns that repeat what was said before, for prefix caches: chat, documents or agents, each with :turns=N,think=S,system=N,new=N,... (docs/scenarios.md); request_rate counts turns"`
+	Conversations string `yaml:"conversations" check:"parse" help:"Turns that repeat the previous text: chat, documents or agents[:turns=N,think=S,system=N,new=N,...]" more:"For prefix caches; see docs/scenarios.md. request_rate counts turns"`
 
-	Lengths          string  `yaml:"lengths" default:"auto" check:"parse" help:"token counts: auto (the trace's own, else short chats), sharegpt, azure-conv, azure-code, sharegpt-llama3, sharegpt-qwen2, measured-rate4, measured-stride, random, constant:P,O, lognormal:..., copula:FILE,..., table:FILE, none"`
-	RandomInputLen   int     `yaml:"random_input_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest prompt; 0: 1024"`
-	RandomOutputLen  int     `yaml:"random_output_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest output; 0: 128"`
-	RandomRangeRatio float64 `yaml:"random_range_ratio" check:">=0 <=1" unit:"share of the longest" help:"lengths random: shortest as a share of the longest"`
+	Lengths          string  `yaml:"lengths" default:"auto" check:"parse" help:"Token counts: auto, sharegpt, azure-conv, azure-code, random, constant:P,O, table:FILE, ..." more:"lognormal:... and copula:FILE,... draw lengths. auto: the trace's own, else short chats. Also sharegpt-llama3, sharegpt-qwen2, measured-rate4, measured-stride, copula:FILE,... and none" group:"Token lengths"`
+	RandomInputLen   int     `yaml:"random_input_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest prompt, tokens (default: 1024)"`
+	RandomOutputLen  int     `yaml:"random_output_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest output, tokens (default: 128)"`
+	RandomRangeRatio float64 `yaml:"random_range_ratio" check:">=0 <=1" unit:"share of the longest" help:"lengths random: shortest length / longest length"`
 
-	MaxNewTokens string `yaml:"max_new_tokens" default:"auto" check:"parse" help:"what clients ask for at most, which ends longer outputs: N, xFACTOR, exact (the output), uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT[,N=WEIGHT], trace (as a saved workload says); auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024 and no output ends earlier"`
+	MaxNewTokens string `yaml:"max_new_tokens" default:"auto" check:"parse" help:"Limit that clients set on outputs: auto, N, xFACTOR, exact, trace, uniform:..., mix:..." more:"Also lognormal:mean=M,sigma=S[,cap=C]. A longer output ends at the limit. exact: the length of the output. trace: the limit in a saved workload. auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024, and no output ends earlier"`
 
-	UseTrace                 bool      `yaml:"use_trace" help:"replay a trace instead of generating requests"`
-	TraceName                string    `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake qwen_bailian alibaba_genai" help:"azure_v1, azure_v2, azure_llm, burstgpt, mooncake, qwen_bailian, alibaba_genai; empty: azure_v2"`
-	TracePath                string    `yaml:"trace_path" check:"any" help:"file or folder of the trace"`
-	Compat                   string    `yaml:"compat" check:"oneof dlora slora vllm-lora" help:"repeat a published generator exactly: dlora (function traces), slora (generated), vllm-lora (generated: one Poisson process per adapter)"`
-	TraceReplay              string    `yaml:"trace_replay" default:"rates" check:"oneof rates vanilla" help:"function traces: rates (redraw arrivals at the trace's rates) or vanilla (its own times)"`
-	TraceStartTime           string    `yaml:"trace_start_time" default:"0.0.0" check:"parse" help:"start of the window, day.hour.minute"`
-	TraceEndTime             string    `yaml:"trace_end_time" default:"0.0.60" check:"parse" help:"end of the window, day.hour.minute"`
-	TraceIntervalMinutes     int       `yaml:"trace_interval_minutes" default:"60" check:">=1 <=1e6" unit:"min" help:"interval of constant rates, minutes"`
-	TraceArrivalDistribution string    `yaml:"trace_arrival_distribution" default:"gamma" check:"oneof gamma exponential pareto weibull" help:"gaps: gamma, exponential, pareto, weibull"`
-	TraceTotalRate           float64   `yaml:"trace_total_rate" default:"4" check:">=0 <=1e9" unit:"req/s" help:"requests/s of all adapters together; 0: the trace's own"`
-	TraceCV                  []float64 `yaml:"trace_cv,flow" default:"1" check:">0 <=1e3" unit:"std / mean" help:"coefficient of variation of the gaps; a list goes to the adapters in turn"`
-	TraceMap                 string    `yaml:"trace_map" default:"stride" check:"oneof stride round-robin stripe" help:"functions to adapters: stride, round-robin, stripe"`
-	TraceMapStride           int       `yaml:"trace_map_stride" default:"1" check:">=1 <=1e9" unit:"functions" help:"functions per block of trace_map stride"`
-	TraceNeedSort            bool      `yaml:"trace_need_sort" help:"busiest functions first"`
-	TraceHistogram           string    `yaml:"trace_histogram" check:"parse" help:"invocations per adapter instead of a trace: 111,159,58,291, intervals separated by ;, or a .json file"`
-	UseTraceTimestamps       bool      `yaml:"use_trace_timestamps" default:"true" help:"LLM traces: at the trace's own times; false: at request_rate (as sglang's client does it), burstiness or ramp_up"`
-	TraceSort                bool      `yaml:"trace_sort" help:"LLM traces: sort the rows by time (holds them in memory)"`
-	RateScale                float64   `yaml:"rate_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"multiply the rate of a trace or a saved workload: recorded requests arrive in 1/FACTOR of the time"`
-	CVScale                  float64   `yaml:"cv_scale" default:"1" check:">=1e-9 <=1e3" unit:"×" help:"multiply the coefficient of variation of the gaps, of a trace or a saved workload, at the same mean rate"`
-	TimeScale                float64   `yaml:"time_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"multiply the times of a trace or a saved workload"`
-	SkipBadRows              bool      `yaml:"skip_bad_rows" help:"count malformed rows instead of stopping"`
+	UseTrace                 bool      `yaml:"use_trace" help:"Replay a trace instead of generating requests" group:"Traces"`
+	TraceName                string    `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake qwen_bailian alibaba_genai" help:"azure_v1, azure_v2 (the default), azure_llm, burstgpt, mooncake, qwen_bailian, alibaba_genai"`
+	TracePath                string    `yaml:"trace_path" check:"any" help:"File or folder of the trace"`
+	Compat                   string    `yaml:"compat" check:"oneof dlora slora vllm-lora" help:"Published generator to repeat exactly: dlora, slora or vllm-lora" more:"dlora replays function traces; slora and vllm-lora generate requests, vllm-lora by one Poisson process per adapter"`
+	TraceReplay              string    `yaml:"trace_replay" default:"rates" check:"oneof rates vanilla" help:"Function traces: rates (draw arrivals at its rates) or vanilla (keep times)"`
+	TraceStartTime           string    `yaml:"trace_start_time" default:"0.0.0" check:"parse" help:"Start of the window, day.hour.minute"`
+	TraceEndTime             string    `yaml:"trace_end_time" default:"0.0.60" check:"parse" help:"End of the window, day.hour.minute"`
+	TraceIntervalMinutes     int       `yaml:"trace_interval_minutes" default:"60" check:">=1 <=1e6" unit:"min" help:"Length of an interval of constant rate, minutes"`
+	TraceArrivalDistribution string    `yaml:"trace_arrival_distribution" default:"gamma" check:"oneof gamma exponential pareto weibull" help:"Gaps between requests: gamma, exponential, pareto or weibull"`
+	TraceTotalRate           float64   `yaml:"trace_total_rate" default:"4" check:">=0 <=1e9" unit:"req/s" help:"Rate of all adapters together, requests/s (0: the trace's own)"`
+	TraceCV                  []float64 `yaml:"trace_cv,flow" default:"1" check:">0 <=1e3" unit:"std / mean" help:"Coefficient of variation of the gaps; a list is used by the adapters in turn"`
+	TraceMap                 string    `yaml:"trace_map" default:"stride" check:"oneof stride round-robin stripe" help:"Mapping of functions to adapters: stride, round-robin or stripe"`
+	TraceMapStride           int       `yaml:"trace_map_stride" default:"1" check:">=1 <=1e9" unit:"functions" help:"trace_map stride: functions per block"`
+	TraceNeedSort            bool      `yaml:"trace_need_sort" help:"Map the busiest functions first"`
+	TraceHistogram           string    `yaml:"trace_histogram" check:"parse" help:"Requests per adapter in place of a trace: 111,159,58 (intervals: ;) or a .json file"`
+	UseTraceTimestamps       bool      `yaml:"use_trace_timestamps" default:"true" help:"LLM traces: keep the trace's times; false: use request_rate, burstiness or ramp_up_*" more:"false is how sglang's benchmark client replays a trace"`
+	TraceSort                bool      `yaml:"trace_sort" help:"LLM traces: sort the rows by time (reads the whole trace into memory)"`
+	RateScale                float64   `yaml:"rate_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"Factor on the rate of a trace or saved workload; gaps shrink by the factor"`
+	CVScale                  float64   `yaml:"cv_scale" default:"1" check:">=1e-9 <=1e3" unit:"×" help:"Factor on the coefficient of variation of the gaps; the mean rate stays" more:"For traces and saved workloads"`
+	TimeScale                float64   `yaml:"time_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"Factor on the times of a trace or saved workload"`
+	SkipBadRows              bool      `yaml:"skip_bad_rows" help:"Count malformed rows instead of stopping at the first"`
 }
 
 // Cluster says what the workers are. Zero and empty values are the profile's.
 type Cluster struct {
-	NumWorkers int    `yaml:"num_workers" check:">=0 <=100000" unit:"workers" help:"number of workers; 0: as many as profile counts, else 4"`
-	Profile    string `yaml:"profile" default:"llama2-7b-24gb" check:"any" help:"worker profile: a name (see lorasim profile list), a file, or analytic:MODEL,GPU; a list goes to the workers in turn, one with counts, NAME*2,OTHER*6, one after the other"`
+	NumWorkers int    `yaml:"num_workers" check:">=0 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
+	Profile    string `yaml:"profile" default:"llama2-7b-24gb" check:"any" help:"Worker profile: NAME (lorasim profile list), file or analytic:MODEL,GPU; mixed: A*2,B*6" more:"A list without counts is used by the workers in turn"`
 
-	Scheduler           string  `yaml:"scheduler" check:"oneof sglang vllm" help:"scheduler of the engine: sglang or vllm"`
-	MaxNumBatchedTokens int     `yaml:"max_num_batched_tokens" check:">=0 <=1e9" unit:"tokens" help:"scheduler vllm: token budget of a step"`
-	MaxRunningRequests  int     `yaml:"max_running_requests" check:">=0 <=1e6" unit:"requests" help:"requests a worker runs at a time"`
-	MaxLorasPerBatch    int     `yaml:"max_loras_per_batch" check:">=0 <=1e6" unit:"adapters" help:"GPU adapter slots of a worker"`
-	MaxLoadedLoras      int     `yaml:"max_loaded_loras" check:">=0 <=1e6" unit:"adapters" help:"adapters in a worker's host memory"`
-	MaxLoraRank         int     `yaml:"max_lora_rank" check:">=0 <=1e6" unit:"rank" help:"rank the slots are allocated for"`
-	ChunkedPrefillSize  int     `yaml:"chunked_prefill_size" check:">=-1 <=1e9" unit:"tokens" help:"prompt tokens of one prefill step; -1: no limit, prompts are not cut"`
-	MaxPrefillTokens    int     `yaml:"max_prefill_tokens" check:">=0 <=1e9" unit:"tokens" help:"prompt tokens of one prefill batch"`
-	ContextLength       int     `yaml:"context_length" check:">=0 <=1e9" unit:"tokens" help:"longest prompt + output"`
-	KVTokens            int64   `yaml:"kv_tokens" check:">=0 <=1e12" unit:"tokens" help:"tokens of a worker's KV cache"`
-	PageSize            int     `yaml:"page_size" check:">=0 <=1e6" unit:"tokens" help:"tokens of a KV page"`
-	HeadOfLine          string  `yaml:"head_of_line" check:"oneof skip block" help:"a waiting request without adapter slot: skip it, or block those behind it as old versions of sglang do"`
-	LoraDrainWait       float64 `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" unit:"s" help:"age at which such a request has a running adapter make way, s; 0: never"`
-	SchedulePolicy      string  `yaml:"schedule_policy" check:"oneof fcfs priority vtc" help:"order of the waiting requests: fcfs (as they came), priority (of the adapter; sglang: large values first, vllm: small ones), vtc (of the adapter that was served least; docs/admission.md)"`
-	LowPriorityFirst    bool    `yaml:"schedule_low_priority_values_first" help:"schedule_policy priority (sglang): small values first"`
-	PreemptionThreshold int     `yaml:"priority_scheduling_preemption_threshold" check:">=-1 <=1e9" unit:"-" help:"schedule_policy priority (sglang): by more than this must a priority be better for running requests to make way; 0: the profile's, 10; -1: 0"`
-	NoPriorityPreempt   bool    `yaml:"disable_priority_preemption" help:"schedule_policy priority (sglang): running requests never make way"`
-	MaxQueuedRequests   int     `yaml:"max_queued_requests" check:">=0 <=1e9" unit:"requests" help:"waiting requests from which a worker refuses more (sglang); 0: no limit"`
-	MaxNumQueuedReqs    int     `yaml:"max_num_queued_reqs" check:">=0 <=1e9" unit:"requests" help:"requests on a worker, running ones too, from which it refuses more (vllm); 0: no limit"`
-	MaxNumQueuedTokens  int64   `yaml:"max_num_queued_tokens" check:">=0 <=1e12" unit:"tokens" help:"prompt tokens of requests without first token from which a worker refuses more (vllm); 0: no limit"`
-	EnableMixedChunk    bool    `yaml:"enable_mixed_chunk" help:"prefill steps take the running requests along (sglang)"`
-	IgnoreEOS           bool    `yaml:"ignore_eos" help:"requests run to their max_new_tokens, and the scheduler knows it (sglang)"`
-	DisableRadixCache   bool    `yaml:"disable_radix_cache" help:"with ignore_eos: reserve memory as sglang does without radix cache"`
-	PrefixCache         bool    `yaml:"prefix_cache" help:"workers keep what they have computed of prompts, for prompts of the same adapter that begin alike"`
-	PrefixEviction      string  `yaml:"prefix_eviction" check:"oneof pages nodes" help:"a full prefix cache gives up as many pages as it must, or whole nodes as sglang does"`
-	AdapterLoading      string  `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"blocking: no step runs while an adapter is copied to the GPU; overlapped: its requests are skipped meanwhile"`
-	AdapterEviction     string  `yaml:"adapter_eviction" check:"oneof lru fifo" help:"lru or fifo"`
-	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline" help:"none, csgmv, triton, merged (one adapter at a time), dlora (merged or not, by credits), roofline (computed profiles)"`
-	AdapterHome         string  `yaml:"adapter_home" default:"disk" check:"oneof disk remote" help:"where adapters lie that a worker does not start with: disk or remote"`
+	Scheduler           string  `yaml:"scheduler" check:"oneof sglang vllm" help:"Engine whose scheduler is simulated: sglang or vllm" group:"Engine"`
+	MaxNumBatchedTokens int     `yaml:"max_num_batched_tokens" check:">=0 <=1e9" unit:"tokens" help:"vllm: token budget of a step"`
+	MaxRunningRequests  int     `yaml:"max_running_requests" check:">=0 <=1e6" unit:"requests" help:"Limit of running requests per worker"`
+	MaxLorasPerBatch    int     `yaml:"max_loras_per_batch" check:">=0 <=1e6" unit:"adapters" help:"GPU adapter slots per worker" group:"Adapters on workers"`
+	MaxLoadedLoras      int     `yaml:"max_loaded_loras" check:">=0 <=1e6" unit:"adapters" help:"Limit of adapters in a worker's host memory"`
+	MaxLoraRank         int     `yaml:"max_lora_rank" check:">=0 <=1e6" unit:"rank" help:"Rank for which adapter slots are allocated"`
+	ChunkedPrefillSize  int     `yaml:"chunked_prefill_size" check:">=-1 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill step (-1: prompts are not split)" group:"Engine"`
+	MaxPrefillTokens    int     `yaml:"max_prefill_tokens" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill batch"`
+	ContextLength       int     `yaml:"context_length" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt + output, tokens"`
+	KVTokens            int64   `yaml:"kv_tokens" check:">=0 <=1e12" unit:"tokens" help:"Size of a worker's KV cache, tokens"`
+	PageSize            int     `yaml:"page_size" check:">=0 <=1e6" unit:"tokens" help:"Tokens per page (block) of the KV cache"`
+	HeadOfLine          string  `yaml:"head_of_line" check:"oneof skip block" help:"Waiting request without a free adapter slot: skip it, or block the requests behind it" more:"Old versions of sglang block" group:"Adapters on workers"`
+	LoraDrainWait       float64 `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" unit:"s" help:"Waiting time after which a request may evict a running adapter, s (0 disables)"`
+	SchedulePolicy      string  `yaml:"schedule_policy" check:"oneof fcfs priority vtc" help:"Order of waiting requests: fcfs, priority or vtc (least-served adapter first)" more:"priority is that of the adapter: sglang takes large values first, vllm small ones. vtc: docs/admission.md" group:"Queue"`
+	LowPriorityFirst    bool    `yaml:"schedule_low_priority_values_first" help:"sglang, schedule_policy priority: small values first"`
+	PreemptionThreshold int     `yaml:"priority_scheduling_preemption_threshold" check:">=-1 <=1e9" unit:"-" help:"sglang, schedule_policy priority: difference that preempts" more:"A running request is preempted if its priority is worse by more than this. 0: the profile's value, else 10. -1: a difference of 0"`
+	NoPriorityPreempt   bool    `yaml:"disable_priority_preemption" help:"sglang, schedule_policy priority: never preempt running requests"`
+	MaxQueuedRequests   int     `yaml:"max_queued_requests" check:">=0 <=1e9" unit:"requests" help:"sglang: limit of waiting requests per worker; more are rejected (0: no limit)"`
+	MaxNumQueuedReqs    int     `yaml:"max_num_queued_reqs" check:">=0 <=1e9" unit:"requests" help:"vllm: limit of waiting and running requests per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
+	MaxNumQueuedTokens  int64   `yaml:"max_num_queued_tokens" check:">=0 <=1e12" unit:"tokens" help:"vllm: limit of prompt tokens without first token per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
+	EnableMixedChunk    bool    `yaml:"enable_mixed_chunk" help:"sglang: run decode steps of running requests together with prefill steps" group:"Engine"`
+	IgnoreEOS           bool    `yaml:"ignore_eos" help:"sglang: requests run to max_new_tokens, and the scheduler knows"`
+	DisableRadixCache   bool    `yaml:"disable_radix_cache" help:"With ignore_eos: reserve memory as sglang does without its radix cache"`
+	PrefixCache         bool    `yaml:"prefix_cache" help:"Workers cache prompt prefixes, per adapter" group:"Prefix cache"`
+	PrefixEviction      string  `yaml:"prefix_eviction" check:"oneof pages nodes" help:"Eviction unit of the prefix cache: pages, or nodes as in sglang"`
+	AdapterLoading      string  `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"Adapter loads: blocking (no step runs meanwhile) or overlapped (the adapter's requests wait)" group:"Adapters on workers"`
+	AdapterEviction     string  `yaml:"adapter_eviction" check:"oneof lru fifo" help:"Eviction of adapters from GPU slots: lru or fifo"`
+	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline" help:"Cost of LoRA in a step: none, csgmv, triton, merged, dlora or roofline" more:"merged: one adapter at a time, merged into the weights. dlora: merged or not, by credits. roofline: profiles computed from model and GPU"`
+	AdapterHome         string  `yaml:"adapter_home" default:"disk" check:"oneof disk remote" help:"Storage of adapters that a worker does not hold at the start: disk or remote"`
 
-	LoadFailureRate float64 `yaml:"load_failure_rate" check:">=0 <1" unit:"probability" help:"probability that an adapter load fails and is tried again"`
-	Outages         string  `yaml:"outages" check:"parse" help:"workers that fail: WORKER@FROM-TO in s, joined by +"`
-	Elastic         string  `yaml:"elastic" check:"parse" help:"workers that join and leave: min=N,max=N, with rule=reactive,target=REQUESTS (as Kubernetes does), forecast, known or schedule,times=SECONDS=WORKERS+... and cold_start=S,... (docs/elastic.md); num_workers are there at the start, else min; empty: all are there all the time"`
-	NoFailover      bool    `yaml:"no_failover" help:"requests on a worker that fails are lost instead of sent elsewhere"`
+	LoadFailureRate float64 `yaml:"load_failure_rate" check:">=0 <1" unit:"probability" help:"Probability that an adapter load fails; it is retried"`
+	Outages         string  `yaml:"outages" check:"parse" help:"Worker failures: WORKER@FROM-TO, s, joined by +" group:"Outages and scaling"`
+	Elastic         string  `yaml:"elastic" check:"parse" help:"Autoscaling: min=N,max=N,rule=reactive|forecast|known|schedule,... (docs/elastic.md)" more:"rule=reactive,target=REQUESTS is Kubernetes' rule; rule=schedule,times=SECONDS=WORKERS+... follows a schedule. The cluster starts with num_workers, else min. Empty: a fixed number of workers"`
+	NoFailover      bool    `yaml:"no_failover" help:"Requests on a failed worker are lost, not sent to another worker"`
 }
 
 // Routing says which policy sends requests where.
 type Routing struct {
-	Policy        string  `yaml:"policy" default:"plan-and-route" check:"parse" help:"routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)"`
-	ViewStaleness float64 `yaml:"view_staleness" check:">=0 <=1e7" unit:"s" help:"age up to which what workers report to the router lags (health, KV cache, adapters held), s; it knows its own requests at once"`
+	Policy        string  `yaml:"policy" default:"plan-and-route" check:"parse" help:"Routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)" group:"Routing"`
+	ViewStaleness float64 `yaml:"view_staleness" check:">=0 <=1e7" unit:"s" help:"Maximum age of worker metrics seen by the router, s" more:"Metrics are health, KV cache use and adapters held. The router always knows its own requests in flight"`
 
-	Shed      string `yaml:"shed" check:"parse" help:"requests that the router refuses: ttft:MS (the first token would come later on every worker, as predicted), queue:N (so many wait on every worker), or both joined by +; empty: none"`
-	RateLimit string `yaml:"rate_limit" check:"parse" help:"requests/s that the router takes of each adapter: R or R,burst=B (a token bucket of B requests; R, at least 1, if not given); empty: all"`
+	Shed      string `yaml:"shed" check:"parse" help:"Load shedding: ttft:MS (predicted TTFT above MS on every worker), queue:N (N waiting on every worker)" more:"Both joined by +. Empty: no shedding"`
+	RateLimit string `yaml:"rate_limit" check:"parse" help:"Rate limit per adapter, requests/s: R or R,burst=B (token bucket of B requests)" more:"B is R, at least 1, by default. Empty: no limit"`
 
-	KnownOutputs bool `yaml:"known_outputs" help:"routers know every output in advance: a bound on what better estimates could gain"`
+	KnownOutputs bool `yaml:"known_outputs" help:"Routers know every output length in advance; bounds the gain of better estimates"`
 
-	InferenceArchitecture string  `yaml:"inference_architecture" check:"oneof sglang dlora" help:"as in the reference: sglang (policy static) or dlora (policy by migration_type); empty: policy"`
-	MigrationType         string  `yaml:"migration_type" check:"oneof dispatch_only dispatch_mig period_mig" help:"inference_architecture dlora: dispatch_only, dispatch_mig, period_mig"`
-	MigrationInterval     float64 `yaml:"migration_interval" check:">=0.001 <=1e7 0" unit:"s" help:"s between plans of a policy that makes any; 0: the policy's own"`
-	MigrationReqThreshold float64 `yaml:"migration_req_threshold" check:">=0 <=1e9" unit:"requests" help:"requests above the mean that trigger dLoRA's plans; 0: its own"`
-	RequestMigration      string  `yaml:"request_migration" default:"recompute" check:"oneof none queued recompute copy precopy" help:"how plans move requests: none, queued, recompute, copy, precopy"`
-	Solver                string  `yaml:"solver" default:"embedded" check:"oneof embedded highs" help:"solver of plans: embedded, or highs where it is built in"`
+	InferenceArchitecture string  `yaml:"inference_architecture" check:"oneof sglang dlora" help:"The reference's flag: sglang (policy static) or dlora (policy by migration_type)" group:"Migration"`
+	MigrationType         string  `yaml:"migration_type" check:"oneof dispatch_only dispatch_mig period_mig" help:"inference_architecture dlora: dispatch_only, dispatch_mig or period_mig"`
+	MigrationInterval     float64 `yaml:"migration_interval" check:">=0.001 <=1e7 0" unit:"s" help:"Time between plans, s (0: the policy's own interval)"`
+	MigrationReqThreshold float64 `yaml:"migration_req_threshold" check:">=0 <=1e9" unit:"requests" help:"dLoRA: requests above the mean that trigger a plan (0: dLoRA's own value)"`
+	RequestMigration      string  `yaml:"request_migration" default:"recompute" check:"oneof none queued recompute copy precopy" help:"How a plan moves requests: none, queued, recompute, copy or precopy"`
+	Solver                string  `yaml:"solver" default:"embedded" check:"oneof embedded highs" help:"Solver of plans: embedded, or highs where it is built in"`
 }
 
 // Client says how requests are sent.
 type Client struct {
-	MaxConcurrency  int  `yaml:"max_concurrency" check:">=0 <=1e9" unit:"requests" help:"requests in flight at most (closed loop); 0: no limit"`
-	MaxInFlightFail int  `yaml:"max_in_flight_fail" check:">=0 <=1e9" unit:"requests" help:"a request that finds so many in flight fails at once, as where a client is out of ports; 0: no limit"`
-	NoStream        bool `yaml:"no_stream" help:"clients see all tokens at once, at the end (TTFT = E2E)"`
-	NoWarmup        bool `yaml:"no_warmup" help:"do not send a request ahead of the run"`
+	MaxConcurrency  int  `yaml:"max_concurrency" check:">=0 <=1e9" unit:"requests" help:"Limit of requests in flight (closed loop; 0: no limit)" group:"Client"`
+	MaxInFlightFail int  `yaml:"max_in_flight_fail" check:">=0 <=1e9" unit:"requests" help:"Requests in flight beyond which a request fails at once, as when a client has no port (0: no limit)"`
+	NoStream        bool `yaml:"no_stream" help:"Clients receive all tokens at the end (TTFT = E2E)"`
+	NoWarmup        bool `yaml:"no_warmup" help:"Send no warm-up request before the run"`
 
-	Warmup string `yaml:"warmup" default:"0" check:"parse" help:"time at the start that all figures leave out, s; auto: until the steady state; 0: none"`
+	Warmup string `yaml:"warmup" default:"0" check:"parse" help:"Warm-up that all figures leave out, s; auto: until the steady state" more:"0: none"`
 }
 
 // Load reads a scenario file on top of the defaults. Relative paths in it are

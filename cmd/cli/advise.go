@@ -49,7 +49,8 @@ generated workloads are as long as it takes to reach a steady state, unless
 	}
 	flags(cmd, "Study",
 		opt(&f.objective, "objective", advise.Objectives()[0],
-			"what to minimize: balanced (log mean E2E + 0.35 log mean TTFT + 0.15 log P99 TTFT), e2e, ttft, p99-ttft; or goodput, the share of requests within --goodput"),
+			"what to optimize: balanced (E2E, TTFT and P99 TTFT, see docs/advise.md), e2e, ttft, "+
+				"p99-ttft or goodput"),
 		opt(&f.goodput.slo, "goodput", "",
 			"SLO of the objective goodput: limits of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
 		opt(&f.policies, "policies", "",

@@ -16,6 +16,7 @@ import (
 	"lorasim/bench/accuracy/vllmruns"
 	"lorasim/bench/result/records"
 	"lorasim/bench/stats"
+	"lorasim/internal/format"
 	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
@@ -59,7 +60,10 @@ the more with the times of the tokens), closed-loop blocks of serving-benchmark
 logs, a table of measured runs, or kernel timings of the LoRA backends. With
 --vllm-runs it fits the law by distinct adapters of each model of a table of
 measured hours of vLLM to the runs of use calibration and to timings of steps, and
-writes NAME.yaml for each of them into the folder --output.`,
+writes NAME.yaml for each of them into the folder --output.
+
+Coefficients of --fit:
+` + strings.Join(format.Wrap(strings.Join(calibrate.Coefficients(), ", "), 80), "\n"),
 		Example: `  lorasim calibrate --records run.parquet --profile llama2-7b-24gb --output mine.yaml
   lorasim calibrate --records low.jsonl high.jsonl --profile engine.yaml --output mine.yaml
   lorasim calibrate --logs logs/ --server flashinfer --concurrency 32 --profile analytic:deepseek-v3,h200 --output fitted.yaml
@@ -90,7 +94,7 @@ writes NAME.yaml for each of them into the folder --output.`,
 		opt(&f.start, "profile", "llama2-7b-24gb",
 			"profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU"),
 		opt(&f.fit, "fit", nil,
-			"coefficients to fit; default: those the data say something about ("+strings.Join(calibrate.Coefficients(), ", ")+")"),
+			"coefficients to fit, from the list above (default: those that the data identify)"),
 		opt(&f.evaluations, "evaluations", 0, "simulations of all the data at most; 0: 60 for each coefficient",
 			">=0 <=1e9"))
 	flags(cmd, outputHeading,

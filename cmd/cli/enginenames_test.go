@@ -49,9 +49,9 @@ func TestEngineNames(t *testing.T) {
 		}
 		for _, c := range []string{"sim", "worker"} {
 			var stdout bytes.Buffer
-			if run(t.Context(), []string{c, "--help"}, strings.NewReader(""), &stdout,
+			if run(t.Context(), []string{c, "--help-all"}, strings.NewReader(""), &stdout,
 				&stdout); !strings.Contains(stdout.String(), "--"+n.theirs) {
-				t.Errorf("%s --help does not tell of --%s", c, n.theirs)
+				t.Errorf("%s --help-all does not tell of --%s", c, n.theirs)
 			}
 		}
 	}
@@ -86,10 +86,10 @@ func TestClientNames(t *testing.T) {
 		}
 	}
 	var help bytes.Buffer
-	run(t.Context(), []string{"sim", "--help"}, strings.NewReader(""), &help, &help)
+	run(t.Context(), []string{"sim", "--help-all"}, strings.NewReader(""), &help, &help)
 	for _, n := range clientNames {
 		if !strings.Contains(help.String(), "--"+n.theirs+" ") {
-			t.Errorf("sim --help does not tell of --%s", n.theirs)
+			t.Errorf("sim --help-all does not tell of --%s", n.theirs)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,11 +26,12 @@ const (
 
 // Headings that several commands share.
 const (
-	outputHeading = "Output"
-	tableHeading  = "Table of runs"
-	vllmHeading   = "Measured hours of vLLM"
-	gridHeading   = "Grid"
-	runHeading    = "Run"
+	scenarioHeading = "Scenario"
+	outputHeading   = "Output"
+	tableHeading    = "Table of runs"
+	vllmHeading     = "Measured hours of vLLM"
+	gridHeading     = "Grid"
+	runHeading      = "Run"
 )
 
 // option is a flag of a command; opt makes one.
@@ -109,24 +111,15 @@ type scenarioFlags struct {
 	print bool
 }
 
-// headings of the sections in the help.
-var headings = map[string]string{
-	"":         "Scenario",
-	"workload": "Workload",
-	"cluster":  "Workers (default: as the profile says)",
-	"routing":  "Routing",
-	"client":   "Client",
-}
-
 // addScenarioFlags gives a command the flags of some sections of a scenario.
 // Their values are read from the command line only where they were given, so
 // they all share one variable type that knows the default's text.
 func addScenarioFlags(cmd *cobra.Command, sections ...string) *scenarioFlags {
 	sf := &scenarioFlags{}
-	flags(cmd, headings[""], opt(&sf.file, "scenario,f", "", "scenario `file` (YAML); flags win over it"))
+	flags(cmd, scenarioHeading, opt(&sf.file, "scenario,f", "", "scenario `file` (YAML); flags win over it"))
 	for _, f := range scenario.Fields() {
 		if f.Flag != "" && (f.Section == "" || slices.Contains(sections, f.Section)) {
-			addSetting(cmd, headings[f.Section], f)
+			addSetting(cmd, cmp.Or(f.Group, scenarioHeading), f)
 		}
 	}
 	return sf
@@ -150,7 +143,7 @@ func addWorkerSettings(cmd *cobra.Command, keys ...string) {
 		if err != nil {
 			panic(err) // a fault of the caller
 		}
-		addSetting(cmd, "What policies assume of the workers", f)
+		addSetting(cmd, "Workers, as policies assume them", f)
 	}
 }
 
@@ -205,52 +198,12 @@ func (v *settingValue) Set(s string) error {
 	return nil
 }
 
-// groupedUsage prints a command's help with its flags under their headings.
-func groupedUsage(cmd *cobra.Command) error {
-	w := cmd.OutOrStderr()
-	fmt.Fprintf(w, "Usage:\n  %s\n", cmd.UseLine())
-	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(w, "\nCommands:\n")
-		for _, c := range cmd.Commands() {
-			if c.IsAvailableCommand() {
-				fmt.Fprintf(w, "  %-*s %s\n", cmd.NamePadding(), c.Name(), c.Short)
-			}
-		}
-	}
-	if cmd.HasExample() {
-		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
-	}
-	var order []string
-	groups := map[string]*pflag.FlagSet{}
-	cmd.LocalFlags().SortFlags = false
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		h := "Options"
-		if g := f.Annotations[groupKey]; len(g) > 0 {
-			h = g[0]
-		}
-		if groups[h] == nil {
-			groups[h] = pflag.NewFlagSet(h, pflag.ContinueOnError)
-			groups[h].SortFlags = false
-			order = append(order, h)
-		}
-		groups[h].AddFlag(f)
-	})
-	for _, h := range order {
-		if text := groups[h].FlagUsagesWrapped(100); text != "" {
-			fmt.Fprintf(w, "\n%s:\n%s", h, text)
-		}
-	}
-	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(w, "\n%s COMMAND --help tells more.\n", cmd.CommandPath())
-	}
-	return nil
-}
-
 // withUsageErrors makes wrong arguments of a command and those below it usage
 // errors, and groups the flags in its help.
 func withUsageErrors(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false
-	cmd.SetUsageFunc(groupedUsage)
+	cmd.SetUsageFunc(usageOf)
+	addHelpAll(cmd)
 	check := cmd.Args
 	if check == nil {
 		check = noArguments
@@ -272,8 +225,6 @@ func withUsageErrors(cmd *cobra.Command) {
 		withUsageErrors(c)
 	}
 }
-
-func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
@@ -350,6 +301,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var missing *pflag.ValueRequiredError
 	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return pflag.ErrHelp // of --help-all
 	case errors.As(err, &value):
 		f := value.GetFlag()
 		if _, ok := f.Value.(*settingValue); ok {
@@ -434,13 +387,4 @@ func ownName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		}
 	}
 	return pflag.NormalizedName(name)
-}
-
-// engineNamesText is a paragraph of the help.
-func engineNamesText(names ...engineName) string {
-	text := "The engines' own names of flags are taken, too:\n"
-	for _, n := range names {
-		text += fmt.Sprintf("  %-24s (%s) is --%s\n", "--"+n.theirs, n.engine, n.ours)
-	}
-	return text
 }

@@ -77,7 +77,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 		opt(&f.listen, "listen", "127.0.0.1:8000", "`address` for clients"),
 		opt(&f.adminListen, "admin-listen", "",
 			"`address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000, else any free one)"),
-		opt(&f.allow, "allow", nil, "path that clients may use beside those that run the model, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
+		opt(&f.allow, "allow", nil, "further path for clients, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
 		opt(&f.adminHosts, "admin-host", nil,
 			"`name` that admin requests may have in Host, beside localhost and the listener's address; repeatable"),
 		opt(&f.insecure, "insecure", false, "serve other hosts even without a key"),
@@ -205,9 +205,8 @@ func newWorker() *cobra.Command {
 		Short: "Serve an emulated worker: sglang's and vLLM's HTTP interfaces without a GPU",
 		Long: `Worker serves the interfaces of sglang or vLLM with the simulator's engine behind
 them, in real time or faster. Replies are made of tokens that depend only on the
-prompt. Several workers listen on consecutive ports.
-
-` + engineNamesText(engineNames...),
+prompt. Several workers listen on consecutive ports.`,
+		Annotations: aliases(engineNames),
 		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama2-7b-24gb
   lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
   lorasim worker --lora chat=adapters/chat-r16 --max-loaded-loras 8

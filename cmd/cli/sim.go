@@ -34,9 +34,8 @@ func newSim() *cobra.Command {
 		Short: "Simulate a workload on workers under a routing policy",
 		Long: `Sim runs a workload (generated, replayed from a trace, or saved) through the
 discrete-event simulator and prints the result block. The same scenario and seed
-give the same bytes.
-
-` + engineNamesText(slices.Concat(engineNames, clientNames)...),
+give the same bytes.`,
+		Annotations: aliases(slices.Concat(engineNames, clientNames)),
 		Example: `  lorasim sim
   lorasim sim --num-workers 8 --num-adapters 64 --request-rate 20 --policy least-loaded
   lorasim sim --workload w.parquet --num-workers 2 --policy static --profile llama2-7b-24gb --json
@@ -45,7 +44,7 @@ give the same bytes.
   lorasim sim -f scenario.yaml --policy p2c --records run.parquet`,
 	}
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
-	flags(cmd, headings[""], opt(&sf.print, "print-config", false,
+	flags(cmd, scenarioHeading, opt(&sf.print, "print-config", false,
 		"print the effective scenario and stop; the file reproduces the run"))
 	out.add(cmd)
 	flags(cmd, outputHeading,

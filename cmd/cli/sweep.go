@@ -315,7 +315,7 @@ type gridFlags struct {
 
 func (g *gridFlags) add(cmd *cobra.Command) {
 	flags(cmd, gridHeading,
-		opt(&g.set, "set", nil, "vary a setting: `KEY=VALUES`, as in request_rate=4,8,16, num_workers=2:8:2,\nmax_loras_per_batch=4:32:x2, lora_ranks=8|8,64; may be repeated"),
+		opt(&g.set, "set", nil, "vary a setting, `KEY=VALUES`, with VALUES as in 4,8,16, 2:8:2, 4:32:x2 or 8|8,64; repeatable"),
 		opt(&g.policies, "policies", "", "policies to compare: `A,B,...`; with commas in options A|B (default: the scenario's)"),
 		opt(&g.seeds, "seeds", 0, "number of seeds, from --seed on (default: 5)", ">=1 <=1e5"),
 		opt(&g.name, "name", "", "name of the sweep (default: that of the file, or of DIR)"))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -65,7 +66,7 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 		return err
 	}
 	defer in.Close()
-	opt, err := columns(sc, in)
+	opt, err := columns(cmd.Context(), sc, in)
 	if err != nil {
 		return err
 	}
@@ -89,19 +90,20 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 
 // columns says which optional columns the workload needs: ranks where they were
 // stated, budgets where a law or a saved workload states some.
-func columns(sc *scenario.Scenario, in *scenario.Input) (store.WriteOptions, error) {
+func columns(ctx context.Context, sc *scenario.Scenario, in *scenario.Input) (store.WriteOptions, error) {
 	opt := store.WriteOptions{Ranks: sc.Workload.LoraRanks != ""}
 	opt.MaxNew = sc.Workload.StatesBudgets()
 	if sc.Workload.File == "" {
 		return opt, nil
 	}
-	for _, a := range in.Adapters() {
+	for i, a := range in.Adapters() {
 		opt.Ranks = opt.Ranks || a.Rank > 0
+		opt.Names = opt.Names || a.Name != fmt.Sprint("lora", i)
 	}
 	if opt.MaxNew || sc.Workload.MaxNewTokens == "exact" {
 		return opt, nil
 	}
-	r, err := store.Open(sc.Workload.File, store.ReadOptions{})
+	r, err := sc.OpenWorkload(ctx, nil) // once more
 	if err != nil {
 		return opt, err
 	}

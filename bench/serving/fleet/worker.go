@@ -118,6 +118,9 @@ func (k *worker) end(a int32, err error) {
 // posted is how many of the fleet's requests the worker may have: those that do not wait for their adapter.
 func (k *worker) posted() int { return len(k.books.requests) - k.loras.outside() }
 
+// baseModel is the base model that the worker serves; "base": it has not said.
+func (k *worker) baseModel() string { return cmp.Or(k.health.info.Model, "base") }
+
 // starting says whether the worker has the most requests that a worker may have that has not served any yet.
 func (k *worker) starting(o *Outlier) bool {
 	return !k.out.proven && o.SlowStart > 0 && len(k.books.requests) >= o.SlowStart

@@ -155,7 +155,7 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 			d.g.metrics.retries.WithLabelValues(why).Inc()
 		}
 		d.tried = append(d.tried, w)
-		d.line.worker, d.line.tries = w, len(d.tried)
+		d.line.worker, d.line.url, d.line.tries = w, d.g.cfg.Fleet.URL(w), len(d.tried)
 		resp, f := d.try(r, w, final || !d.booked && d.next() == router.None)
 		if resp != nil {
 			return resp, nil
@@ -309,6 +309,7 @@ type answer struct {
 	last   []byte   // what the client gets beyond what the worker sent
 	err    error    // how the answer ended; nil: it has not
 	events int
+	usage  usage
 	over   bool // the answer has ended
 }
 
@@ -400,7 +401,7 @@ func (a *answer) end(err error) {
 		result = "broken"
 		d.g.cfg.Fleet.Requests.Failed(&d.fr, a.w, err)
 	}
-	d.g.metrics.requests.WithLabelValues(strconv.Itoa(a.w), d.adapter, result).Inc()
+	d.g.metrics.requests.WithLabelValues(d.line.url, d.adapter, result).Inc()
 }
 
 // Close implements io.Closer. The proxy closes what it does not read to the end

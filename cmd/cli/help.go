@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"lorasim/internal/format"
+)
+
+// helpWidth is the width of help texts, columns.
+const helpWidth = 100
+
+// commonSettings are the settings of a scenario that --help describes where a command has many flags. --help-all
+// describes all of them.
+var commonSettings = []string{"scenario", "seed", "workload", "num-prompts", "num-adapters", "request-rate",
+	"popularity", "lengths", "num-workers", "profile", "max-loras-per-batch", "prefix-cache", "policy",
+	"migration-interval"}
+
+// commonFlags are further flags that --help describes, by the command's path. "*" stands for all flags of the command
+// that are no settings of a scenario.
+var commonFlags = map[string][]string{
+	"sim":        {"records", "plans", "json", "goodput", "intervals", "print-config"},
+	"sweep":      {"*"},
+	"capacity":   {"*"},
+	"worth":      {"*"},
+	"advise":     {"*"},
+	"trace info": {"*"},
+	"bench": {"worker-urls", "backend", "lora", "lora-dir", "max-concurrency", "request-timeout", "api-key-file",
+		"records", "plans", "json", "goodput"},
+	"gateway": {"worker-urls", "listen", "admin-listen", "lora", "lora-file", "lora-dir", "api-key-file",
+		"gateway-key-file", "admin-key-file", "access-log", "max-requests", "first-token-timeout", "grace"},
+	"worker": {"listen", "api", "api-key-file", "time-scale", "lora", "lora-ranks", "served-model-name"},
+}
+
+// pathOf is a command's path without the program's name, such as "trace info".
+func pathOf(cmd *cobra.Command) string {
+	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
+	return path
+}
+
+// isCommon says whether --help describes a flag.
+func isCommon(cmd *cobra.Command, f *pflag.Flag) bool {
+	more := commonFlags[pathOf(cmd)]
+	_, setting := f.Value.(*settingValue)
+	return more == nil || slices.Contains(more, f.Name) || slices.Contains(commonSettings, f.Name) ||
+		f.Name == helpAll || f.Name == "help" || !setting && more[0] == "*"
+}
+
+const (
+	helpAll    = "help-all"
+	aliasesKey = "aliases" // annotation of a command: a paragraph at the end of its help
+)
+
+// addHelpAll gives a command --help-all if --help leaves flags out.
+func addHelpAll(cmd *cobra.Command) {
+	if commonFlags[pathOf(cmd)] == nil {
+		return
+	}
+	f := cmd.Flags().VarPF(new(helpAllValue), helpAll, "", "describe all flags")
+	f.NoOptDefVal = "true"
+}
+
+// helpAllValue is the value of --help-all. Like --help, the flag ends the reading of the command line.
+type helpAllValue bool
+
+func (v *helpAllValue) String() string { return fmt.Sprint(bool(*v)) }
+func (v *helpAllValue) Type() string   { return "bool" }
+
+func (v *helpAllValue) Set(string) error {
+	*v = true
+	return pflag.ErrHelp
+}
+
+// usageOf prints how a command is used: with its common flags, or with all of them under their headings.
+func usageOf(cmd *cobra.Command) error {
+	w := cmd.OutOrStderr()
+	fmt.Fprintf(w, "Usage:\n  %s\n", cmd.UseLine())
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\nCommands:\n")
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				fmt.Fprintf(w, "  %-*s %s\n", cmd.NamePadding(), c.Name(), c.Short)
+			}
+		}
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
+	}
+	all := commonFlags[pathOf(cmd)] == nil || cmd.Flags().Lookup(helpAll).Value.String() == "true"
+	if all {
+		for _, g := range groupsOf(cmd, func(*pflag.Flag) bool { return true }, headingOf) {
+			g.describe(w)
+		}
+		fmt.Fprint(w, cmd.Annotations[aliasesKey])
+	} else {
+		common := func(f *pflag.Flag) bool { return isCommon(cmd, f) }
+		for _, g := range groupsOf(cmd, common, func(*pflag.Flag) string { return "Common flags" }) {
+			g.describe(w)
+		}
+		fmt.Fprintf(w, "\nMore flags, which %s --%s describes:\n", cmd.CommandPath(), helpAll)
+		for _, g := range groupsOf(cmd, func(f *pflag.Flag) bool { return !common(f) }, headingOf) {
+			g.writeNames(w)
+		}
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n%s COMMAND --help tells more.\n", cmd.CommandPath())
+	}
+	return nil
+}
+
+// flagGroup are flags under one heading.
+type flagGroup struct {
+	heading string
+	flags   *pflag.FlagSet
+}
+
+// headingOf is the heading of a flag.
+func headingOf(f *pflag.Flag) string {
+	if g := f.Annotations[groupKey]; len(g) > 0 {
+		return g[0]
+	}
+	return "Options"
+}
+
+// groupsOf returns a command's flags that keep accepts, grouped by heading, in the order of the first flag of each
+// heading.
+func groupsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool, headingOf func(*pflag.Flag) string) (
+	groups []*flagGroup) {
+	cmd.LocalFlags().SortFlags = false
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || !keep(f) {
+			return
+		}
+		heading := headingOf(f)
+		i := slices.IndexFunc(groups, func(g *flagGroup) bool { return g.heading == heading })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, &flagGroup{heading, pflag.NewFlagSet(heading, pflag.ContinueOnError)})
+			groups[i].flags.SortFlags = false
+		}
+		groups[i].flags.AddFlag(f)
+	})
+	return groups
+}
+
+// describe writes the heading and the help of each flag.
+func (g *flagGroup) describe(w io.Writer) {
+	fmt.Fprintf(w, "\n%s:\n%s", g.heading, g.flags.FlagUsagesWrapped(helpWidth))
+}
+
+// headingWidth is the width of the headings beside names of flags, columns.
+const headingWidth = 26
+
+// writeNames writes the heading and, beside it, the names of the flags alone.
+func (g *flagGroup) writeNames(w io.Writer) {
+	var names []string
+	g.flags.VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	heading := g.heading
+	for _, line := range format.Wrap(strings.Join(names, " "), helpWidth-headingWidth-3) {
+		fmt.Fprintf(w, "  %-*s %s\n", headingWidth, heading, line)
+		heading = ""
+	}
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// aliases are annotations of a command with other names of its flags.
+func aliases(names []engineName) map[string]string {
+	text := "\nNames of the engines for the same flags:\n"
+	for _, n := range names {
+		text += fmt.Sprintf("  %-24s (%s) is --%s\n", "--"+n.theirs, n.engine, n.ours)
+	}
+	return map[string]string{aliasesKey: text}
+}
