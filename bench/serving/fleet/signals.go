@@ -64,10 +64,10 @@ func (e *engine) olderLoads(ctx context.Context) (l load, err error) {
 func (e *engine) loadsSGLang(ctx context.Context) (l load, err error) {
 	var s struct {
 		Loads list[struct {
-			Running    int   `json:"num_running_reqs"`
-			Waiting    int   `json:"num_waiting_reqs"`
-			MaxTokens  int64 `json:"max_total_num_tokens"`
-			MaxRunning int   `json:"max_running_requests"`
+			Running    int     `json:"num_running_reqs"`
+			Waiting    int     `json:"num_waiting_reqs"`
+			MaxTokens  int64   `json:"max_total_num_tokens"`
+			MaxRunning int     `json:"max_running_requests"`
 			Usage      float64 `json:"token_usage"`
 			LoRA       struct {
 				Slots int `json:"slots_total"`
