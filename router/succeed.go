@@ -43,6 +43,12 @@ func (rt *Router) Succeed(old *Router, h *History, v *View, joined int) {
 			return
 		}
 	}
+	if next, ok := rt.Policy.(*endpointPicker); ok {
+		if before, ok := old.Policy.(*endpointPicker); ok {
+			next.succeed(before, joined)
+		}
+		return
+	}
 	succeed(rt.Policy, old.Policy, joined)
 	learn(rt.Policy, h.window.recall(len(v.Workers), len(v.Adapters)), v)
 }

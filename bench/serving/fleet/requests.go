@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"lorasim/router"
+	"lorasim/router/epp"
 	"lorasim/trace"
 )
 
@@ -92,6 +93,14 @@ func (q *Requests) Fault() error {
 	return q.fault
 }
 
+// ReadBody is what the policy reads of a request's body; nil: nothing.
+func (q *Requests) ReadBody(path string, body []byte) *epp.Request {
+	if p, ok := q.cfg.Router.Policy.(router.BodyReader); ok {
+		return p.ReadBody(path, body)
+	}
+	return nil
+}
+
 // Refuse returns why the router rejects a request, "" if it does not, and after how many
 // seconds another try may succeed.
 func (q *Requests) Refuse(r *Request) (reason string, after float64) {
@@ -165,6 +174,9 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 		return
 	}
 	defer q.lock()()
+	if f, ok := q.router.Policy.(router.FlightObserver); ok {
+		f.FirstToken(r.ID)
+	}
 	if k.books.start(r) && r.Adapter != trace.BaseModel {
 		k.loras.used(r.Adapter)
 	}
@@ -178,6 +190,9 @@ func (q *Requests) Left(r *Request) {
 	}
 	k := q.workers[r.worker]
 	r.worker = -1
+	if f, ok := q.router.Policy.(router.FlightObserver); ok {
+		f.Left(r.ID)
+	}
 	k.out.leave(r)
 	k.books.remove(r)
 	if k.leaving {
