@@ -82,10 +82,12 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 		opt(&f.HonourEOS, "disable-ignore-eos", false, "Let replies end at EOS, within the workload's limits"),
 		opt(&f.Vocabulary, "vocab-size", 32000, "Prompts have token ids below this number", ">=11 <=1e9"),
 		opt(&f.extra, "extra-request-body", "", "JSON object with further fields for every request"),
-		opt(&f.FirstToken, "first-token-timeout", 5*time.Minute, "Longest wait for the first byte (0: no limit)", ">=0"),
+		opt(&f.FirstToken, "first-token-timeout", 5*time.Minute,
+			"Longest wait for the first byte (0: no limit)", ">=0"),
 		opt(&f.Idle, "idle-timeout", time.Minute, "Longest pause of a stream (0: no limit)", ">=0"),
 		opt(&f.Total, "request-timeout", 0, "Longest time of a request (0: no limit)", ">=0"),
-		opt(&f.Retries, "retries", 3, "Retries of a request before its first byte, or when its worker breaks off", ">=0 <=1000"),
+		opt(&f.Retries, "retries", 3,
+			"Retries of a request before its first byte, or when its worker breaks off", ">=0 <=1000"),
 		opt(&f.Grace, "grace", 5*time.Second, "Time for requests in flight after Ctrl-C", ">=0"),
 		opt(&f.Ready, "ready-timeout", 0, readyHelp, ">=0"),
 		opt(&f.Workers.Speed, "worker-time-scale", 1,
@@ -293,7 +295,8 @@ func (f *remoteFlags) addConnection(cmd *cobra.Command) {
 		opt(&f.insecure, skipVerify, false, "Do not verify the workers' TLS certificates"),
 		opt(&f.caCert, "cacert", "", "Trust the certificates in `file` (PEM)"),
 		opt(&f.connect, "connect-timeout", 5*time.Second, "Longest time to connect", ">0"))
-	f.key.add(cmd, remoteHeading, "api-key", workerKeyEnv, "Key (bearer token) for the workers", "Read the key from `file`")
+	f.key.add(cmd, remoteHeading, "api-key", workerKeyEnv, "Key (bearer token) for the workers",
+		"Read the key from `file`")
 }
 
 const skipVerify = "insecure-skip-tls-verify"

@@ -17,7 +17,8 @@ type outlierFlags struct {
 
 func (f *outlierFlags) add(cmd *cobra.Command) {
 	flags(cmd, "Outlier detection",
-		opt(&f.after, "eject-after", 5, "Consecutive failed requests that eject a worker for some time (0 disables)", ">=0 <=1e6"),
+		opt(&f.after, "eject-after", 5,
+			"Consecutive failed requests that eject a worker for some time (0 disables)", ">=0 <=1e6"),
 		opt(&f.share, "eject-share", 0.3, "Share of failed requests that ejects a worker, of 20 or more within 30 s (0 disables)", ">=0 <=1"),
 		opt(&f.time, "eject-time", 10*time.Second,
 			"Duration of a first ejection; doubles with each in a row, up to 5m (0 disables all ejections)", ">=0"),

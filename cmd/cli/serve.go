@@ -98,8 +98,10 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 		opt(&f.maxPending, "max-pending-requests", 1024,
 			"Limit of requests per worker that wait for an adapter slot; more get 503 (0: no limit)", ">=0 <=1e6"),
 		opt(&f.grace, "grace", 30*time.Second, "Time for requests in flight after SIGTERM", ">=0"),
-		opt(&f.access, "access-log", "-", "Log requests and plans: append JSON lines to `file`; -: text on stderr; none"),
-		opt(&f.Retries, "retries", 2, "Number of other workers that a request may be sent to before its first byte", ">=0 <=1000"))
+		opt(&f.access, "access-log", "-",
+			"Log requests and plans: append JSON lines to `file`; -: text on stderr; none"),
+		opt(&f.Retries, "retries", 2,
+			"Number of other workers that a request may be sent to before its first byte", ">=0 <=1000"))
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
@@ -243,7 +245,8 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 		opt(&f.api, "api", string(emulate.SGLang), "Interface: sglang or vllm"),
 		opt(&f.Speed, "time-scale", 1, "Speed of the worker's time relative to the wall clock", ">0 <=1e6"),
 		opt(&f.ModelName, "served-model-name", "", "Name of the base model (default: the profile's)"),
-		opt(&f.EOSEvery, "eos-every", 0, "Mean length of replies that do not ignore EOS, tokens (0: their limit)", ">=0 <=1e9"),
+		opt(&f.EOSEvery, "eos-every", 0,
+			"Mean length of replies that do not ignore EOS, tokens (0: their limit)", ">=0 <=1e9"),
 		opt(&f.StreamInterval, "stream-interval", 1, "Tokens per streamed event", ">=1 <=1e6"),
 		opt(&f.StreamOutput, "stream-output", false, "Stream only what is new instead of the whole reply so far"))
 	flags(cmd, "Adapters",
