@@ -4,6 +4,7 @@
 // One run:
 //
 //   - [lorasim/bench/scenario]: the settings of a run, from YAML and flags, and running it in the simulator
+//   - [lorasim/bench/scenario/starter]: a first scenario for a cluster, with comments
 //   - [lorasim/bench/result]: the schema of a run's result, its metrics and its text and JSON forms
 //   - [lorasim/bench/result/records]: files with one row per request
 //   - [lorasim/bench/result/series]: what happened over time: queues, placements, plans, latencies
@@ -33,6 +34,7 @@
 // bench/accuracy, how close simulation comes to measurement:
 //
 //   - [lorasim/bench/accuracy/calibrate]: fits the coefficients of a latency profile to measurements
+//   - [lorasim/bench/accuracy/recorded]: recorded requests replayed, predicted against measured
 //   - [lorasim/bench/accuracy/validate]: predicted and measured metrics of whole runs
 //   - [lorasim/bench/accuracy/steps]: the simulated engines against recorded decisions of sglang and vLLM
 //   - [lorasim/bench/accuracy/eppcases]: endpoint picker configurations against recorded decisions of real pickers

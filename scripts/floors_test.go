@@ -29,6 +29,7 @@ var rooms = map[string][][]string{
 		{"bench/result"},
 		{"bench/result/importer", "bench/result/records", "bench/result/series"},
 		{"bench/scenario"},
+		{"bench/scenario/starter"},
 
 		{"bench/study/capacity", "bench/study/sweep"},
 		{"bench/study/compare", "bench/study/worth"},
@@ -41,7 +42,7 @@ var rooms = map[string][][]string{
 		{"bench/serving/gateway", "bench/serving/live"},
 
 		{"bench/accuracy/eppcases", "bench/accuracy/steps", "bench/accuracy/validate"},
-		{"bench/accuracy/vllmruns"},
+		{"bench/accuracy/recorded", "bench/accuracy/vllmruns"},
 		{"bench/accuracy/calibrate"},
 
 		{"bench"}, // its map, without code

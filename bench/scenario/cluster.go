@@ -11,6 +11,7 @@ import (
 	"lorasim/ilp"
 	"lorasim/ilp/highs"
 	"lorasim/router"
+	_ "lorasim/router/script" // the policy script
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -130,6 +131,18 @@ func (s *Scenario) Profiles() ([]*profile.Profile, error) {
 		ps[j] = known[entries[i].name]
 	}
 	return ps, nil
+}
+
+// Override applies the scenario's settings of workers to a profile and checks it.
+func (s *Scenario) Override(p *profile.Profile) error {
+	if err := s.checkValues(); err != nil {
+		return err
+	}
+	s.Cluster.override(p)
+	if err := p.Check(); err != nil {
+		return fmt.Errorf("profile %s with these settings: %w", p.Name, err)
+	}
+	return nil
 }
 
 // override applies the settings that are not left to the profile: those that the

@@ -40,7 +40,11 @@ func (s *Scenario) openFile(in *Input, progress reading) error {
 // openLog opens a log of another program as the workload.
 func (s *Scenario) openLog(in *Input, progress reading) error {
 	w := &s.Workload
-	workload, report, err := ReadLog([]string{w.File}, requestlog.Options{Seed: s.Seed, Progress: progress.of(w.File)})
+	workload, report, err := measuredRun(w.File)
+	if workload == nil && err == nil {
+		workload, report, err = ReadLog([]string{w.File},
+			requestlog.Options{Seed: s.Seed, Progress: progress.of(w.File)})
+	}
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result/importer"
+	"lorasim/bench/result/records"
 	"lorasim/sim/record"
 	"lorasim/trace"
 	"lorasim/trace/requestlog"
@@ -24,6 +25,39 @@ func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog
 		return nil, nil, err // the one that tells of columns
 	}
 	return fromClient(paths[0], runs, o.Seed)
+}
+
+// measuredRun reads per-request records that state latencies ([records]), whose tenants are
+// no adapters: the arrivals and lengths of the requests that succeeded. nil: the file holds
+// something else.
+func measuredRun(path string) (*trace.Workload, *requestlog.Report, error) {
+	line, err := firstLine(path)
+	if err != nil || !strings.Contains(line, "sent_s") || !strings.Contains(line, "ttft_s") ||
+		strings.Contains(line, "adapter") {
+		return nil, nil, nil // let the reader of logs say what is wrong
+	}
+	rs, _, err := records.ReadAll(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	report := &requestlog.Report{Format: "per-request records", Rows: int64(len(rs))}
+	var requests []trace.Request
+	for i := range rs {
+		r := &rs[i]
+		switch {
+		case r.Status != record.OK:
+			report.Drop("the request failed", i+1)
+		case r.Prompt < 1 || r.Output < 1:
+			report.Drop("no prompt or output tokens", i+1)
+		default:
+			requests = append(requests, trace.Request{Arrival: r.Arrival, Adapter: trace.BaseModel, Prompt: r.Prompt,
+				Output: r.Output})
+		}
+	}
+	if len(requests) == 0 {
+		return nil, nil, fmt.Errorf("%s: none of its %d requests succeeded", path, len(rs))
+	}
+	return requestlog.Workload(nil, requests, report), report, nil
 }
 
 // fromClient makes a workload of the requests of a benchmark client's run.

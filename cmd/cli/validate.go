@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/accuracy/eppcases"
+	"lorasim/bench/accuracy/recorded"
 	"lorasim/bench/accuracy/steps"
 	"lorasim/bench/accuracy/validate"
 	"lorasim/bench/accuracy/vllmruns"
@@ -31,12 +32,12 @@ type tableFlags struct {
 func (f *tableFlags) add(cmd *cobra.Command, seeds int, runsHelp string, further ...option) {
 	flags(cmd, tableHeading,
 		opt(&f.runs, "runs", "", runsHelp),
-		opt(&f.histograms, "histograms", "", "invocations per adapter by stride, JSON `file`"))
+		opt(&f.histograms, "histograms", "", "Invocations per adapter by stride, JSON `file`"))
 	flags(cmd, tableHeading, further...)
 	flags(cmd, tableHeading,
-		opt(&f.groups, "groups", "", "what the table does not tell of its groups of runs, YAML `file`; default: built in"),
-		opt(&f.seeds, "seeds", seeds, "draws of the lengths", ">=1 <=1e6"),
-		opt(&f.seed, "seed", 1, "first seed", ">=0"))
+		opt(&f.groups, "groups", "", "Settings of the table's groups of runs, YAML `file` (default: built in)"),
+		opt(&f.seeds, "seeds", seeds, "Number of draws of the lengths", ">=1 <=1e6"),
+		opt(&f.seed, "seed", 1, "First seed", ">=0"))
 }
 
 // validateFlags are the arguments of the validate command.
@@ -45,11 +46,12 @@ type validateFlags struct {
 	use, logs, profile, plot string
 	vllmSteps, sglangBatches string
 	vllmRuns, tables         string
+	recorded                 recordedFlags
 	eppCases                 string
 	intervals                bool
 }
 
-const vllmRunsHelp = "table of measured hours of vLLM, CSV `file`"
+const vllmRunsHelp = "Table of measured hours of vLLM, CSV `file`"
 
 func newValidate() *cobra.Command {
 	f := &validateFlags{}
@@ -57,8 +59,9 @@ func newValidate() *cobra.Command {
 		Use:   "validate",
 		Short: "Hold the simulator's predictions against measured runs",
 		Long: `Validate simulates measured runs and says how far off each metric is: the runs
-of a table (--runs, whose arrivals follow from --histograms), or the closed-loop
-blocks of serving-benchmark logs (--logs).
+of a table (--runs, whose arrivals follow from --histograms), the closed-loop
+blocks of serving-benchmark logs (--logs), or runs of which every request was
+recorded (--records).
 
 The lengths of the requests of a table's runs were not recorded. They are drawn
 for several seeds, and the prediction is the mean over the seeds. Runs whose
@@ -69,6 +72,11 @@ With --vllm-runs the table holds measured hours of vLLM with many adapters: Pois
 arrivals for an hour, of which only the completed requests count. What the servers
 printed of their KV caches and of adapter loads lies beside it (--tables).
 
+With --records each run is replayed with its own arrivals and lengths, behind the
+client's limit of requests in flight. The report has duration, TTFT, TPOT and E2E of
+each run, the median and the worst error over the runs, and the median error of single
+requests.
+
 The rules of the engines' schedulers need no times: --vllm-steps holds every step
 of the simulated scheduler against the recorded steps of vLLM's own,
 --sglang-batches every batch against those of sglang. --epp-cases holds the policy
@@ -78,36 +86,43 @@ command fails where a case differs.`,
   lorasim validate --runs lora_runs.csv --histograms seed_workload.json --json
   lorasim validate --runs mine.csv --histograms mine.json --profile mine.yaml --plot fit.svg
   lorasim validate --logs logs/
+  lorasim validate --records low.csv.gz high.csv.gz --profile mine.yaml --max-concurrency 256 --plot fit.svg
   lorasim validate --vllm-runs vllm_lora/runs.csv --use validation
   lorasim validate --runs lora_runs.csv --histograms seed_workload.json --intervals
   lorasim validate --vllm-steps vllm_steps/ --json
   lorasim validate --epp-cases epp_cases/`,
 	}
-	f.table.add(cmd, 64, "table of measured runs, CSV `file`",
-		opt(&f.use, "use", "", "only the runs of this use: calibration or validation (--vllm-runs: or held)"))
-	flags(cmd, "Logs", opt(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs instead of a table"))
+	f.table.add(cmd, 64, "Table of measured runs, CSV `file`",
+		opt(&f.use, "use", "", "Only the runs of this use: calibration or validation (--vllm-runs: or held)"))
+	flags(cmd, "Logs", opt(&f.logs, "logs", "", "Logs of serving benchmarks in place of a table: `folder` or file"))
+	f.recorded.add(cmd, "Records")
 	flags(cmd, outputHeading,
-		opt(&f.profile, "profile", "", "worker profile, a name or a file; default: llama2-7b-24gb for a table, that of the model and server for a log, of the model for --vllm-runs (else MODEL=PROFILE,...)"),
-		opt(&f.plot, "plot", "", "draw predicted against measured into an SVG `file`"))
+		opt(&f.profile, "profile", "", "Worker profile, a name or a file; default: llama2-7b-24gb for a table, that of the model and server for a log, of the model for --vllm-runs (else MODEL=PROFILE,...); needed with --records"),
+		opt(&f.plot, "plot", "", "Draw predicted against measured into an SVG `file`"))
 	flags(cmd, vllmHeading,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
-		opt(&f.tables, "tables", "", "`folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv; default: that of the table"))
+		opt(&f.tables, "tables", "", "`Folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv (default: that of the table)"))
 	flags(cmd, outputHeading, opt(&f.intervals, "intervals", false,
-		"--runs, --vllm-runs: print prediction intervals from held-out runs, and their coverage"))
+		"--runs, --vllm-runs, --records: print prediction intervals from held-out runs, and their coverage"))
 	flags(cmd, "Steps of an engine's scheduler",
 		opt(&f.vllmSteps, "vllm-steps", "",
-			"`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl"),
-		opt(&f.sglangBatches, "sglang-batches", "", "`folder` of batches of sglang's scheduler, NAME.json"))
+			"Steps of vLLM's scheduler, `folder` with NAME.case.json and NAME.steps.jsonl"),
+		opt(&f.sglangBatches, "sglang-batches", "", "Batches of sglang's scheduler, `folder` with NAME.json"))
 	flags(cmd, "Decisions of an endpoint picker", opt(&f.eppCases, "epp-cases", "",
-		"`folder` of recorded decisions, NAME.jsonl or NAME.jsonl.gz, with their configurations in configs/"))
-	flags(cmd, outputHeading, opt(new(bool), "json", false, "print one JSON object"))
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if err := onlyOne("expected one of --runs with --histograms, --logs, --vllm-runs, --vllm-steps, --sglang-batches, "+
-			"--epp-cases", f.table.runs, f.logs, f.vllmRuns, f.vllmSteps, f.sglangBatches, f.eppCases); err != nil {
+		"Recorded decisions, `folder` with NAME.jsonl[.gz] and configs/"))
+	flags(cmd, outputHeading, opt(new(bool), "json", false, "Print one JSON object"))
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if err := f.recorded.take(args); err != nil {
 			return err
 		}
-		if f.intervals && f.table.runs == "" && f.vllmRuns == "" {
-			return usage(errors.New("--intervals needs --runs or --vllm-runs"))
+		if err := onlyOne("expected one of --records, --runs with --histograms, --logs, --vllm-runs, --vllm-steps, "+
+			"--sglang-batches, --epp-cases", f.recorded.given(), f.table.runs, f.logs, f.vllmRuns, f.vllmSteps,
+			f.sglangBatches, f.eppCases); err != nil {
+			return err
+		}
+		if f.intervals && f.table.runs == "" && f.vllmRuns == "" && f.recorded.given() == "" {
+			return usage(errors.New("--intervals needs --runs, --vllm-runs or --records"))
 		}
 		var report interface {
 			WriteText(io.Writer) error
@@ -121,6 +136,8 @@ command fails where a case differs.`,
 			return f.decisions(cmd)
 		case f.vllmRuns != "":
 			report, err = f.vllmReport(cmd)
+		case f.recorded.given() != "":
+			report, err = f.recordedReport(cmd)
 		default:
 			report, err = f.report(cmd)
 		}
@@ -142,6 +159,27 @@ command fails where a case differs.`,
 		return show(cmd, report.WriteText, inJSON(report, "  "))
 	}
 	return cmd
+}
+
+// recordedReport holds a profile against recorded runs.
+func (f *validateFlags) recordedReport(cmd *cobra.Command) (*recorded.Report, error) {
+	if f.profile == "" {
+		return nil, usage(errors.New("--records needs --profile"))
+	}
+	p, err := loadAny(cmd, f.profile)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.recorded.override(cmd, p); err != nil {
+		return nil, err
+	}
+	runs, err := f.recorded.read()
+	if err != nil {
+		return nil, err
+	}
+	bar := newProgress(cmd.ErrOrStderr())
+	defer bar.done()
+	return recorded.Compare(cmd.Context(), runs, p, bar.runs)
 }
 
 // steps holds the simulated schedulers against the steps of an engine.

@@ -19,6 +19,12 @@
 // known) and, except in CSV, token_gaps_s. A time that never came is null, in CSV an empty field. The
 // same records give the same bytes. Both directions hold only one batch of rows
 // in memory.
+//
+// Files of other clients are read, too: text may be packed by gzip; ttft_s and e2e_s, both
+// from sent_s, stand for first_token_s and finish_s; without adapter all requests are of
+// the base model, without status a request with a finish is ok; and the trace of `blis
+// observe` (TraceV2: send_time_us, first_chunk_time_us, last_chunk_time_us,
+// server_input_tokens) is read by [ReadAll].
 package records
 
 import (
@@ -40,6 +46,54 @@ type row struct {
 	record.Request
 	adapterName, status, streamed string
 	queue                         float64
+	ttft, e2e                     float64 // of files that state latencies instead of times
+}
+
+// absent marks a cell that a file has no value for: no file may hold it.
+var absent = math.Inf(1)
+
+// foreign are the columns of a file to read: those of a file to write, of which more may
+// be missing, and those that stand for them.
+func (r *row) foreign() []table.Column {
+	columns := r.columns(true)
+	for i := range columns {
+		switch c := &columns[i]; c.Name {
+		case "adapter", "first_token_s", "finish_s", "status":
+			c.Optional = true
+		}
+	}
+	return append(columns, table.Column{Name: "ttft_s", Value: &r.ttft, Optional: true, Nullable: true},
+		table.Column{Name: "e2e_s", Value: &r.e2e, Optional: true, Nullable: true})
+}
+
+// clear empties the cells before a row is read.
+func (r *row) clear() {
+	*r = row{Request: record.Request{Adapter: -1, WorkerFirst: -1, WorkerLast: -1, FirstToken: absent, Finish: absent},
+		ttft: absent, e2e: absent}
+}
+
+// complete derives the times and the status that a file does not state; it names the
+// column of a fault.
+func (r *row) complete() (column string, err error) {
+	for _, t := range []struct {
+		name, latency string
+		at, after     *float64
+	}{{"first_token_s", "ttft_s", &r.FirstToken, &r.ttft}, {"finish_s", "e2e_s", &r.Finish, &r.e2e}} {
+		switch {
+		case *t.at != absent:
+		case *t.after == absent:
+			return t.name, fmt.Errorf("is missing, and so is %s: expected one of them", t.latency)
+		default:
+			*t.at = r.Sent + *t.after
+		}
+	}
+	switch {
+	case r.status != "":
+		r.Status, err = record.ParseStatus(r.status)
+	case math.IsNaN(r.Finish) || r.Output < 1:
+		r.Status = record.Failed
+	}
+	return "status", err
 }
 
 func (r *row) columns(cached bool) []table.Column {
@@ -154,7 +208,7 @@ type Reader struct {
 // Open begins to read a file of records.
 func Open(path string) (r *Reader, err error) {
 	r = &Reader{names: map[int32]string{}}
-	r.columns = r.row.columns(true)
+	r.columns = r.row.foreign()
 	if r.file, err = table.Open(path, r.columns, table.Options{}); err != nil {
 		return nil, err
 	}
@@ -164,15 +218,16 @@ func Open(path string) (r *Reader, err error) {
 // Read fills in the next record, or returns io.EOF after the last one. Its Gaps
 // are new for each record. Errors name the file, the row and the column.
 func (r *Reader) Read(q *record.Request) (err error) {
-	r.row = row{Request: record.Request{WorkerFirst: -1, WorkerLast: -1}}
+	r.row.clear()
 	if err := r.file.Read(); err != nil {
 		return err
 	}
-	if column, err := check(r.columns); err != nil {
+	if column, err := r.row.complete(); err != nil {
 		return r.file.Bad(column, err)
 	}
-	if r.row.Status, err = record.ParseStatus(r.row.status); err != nil {
-		return r.file.Bad("status", err)
+	r.row.ttft, r.row.e2e = 0, 0
+	if column, err := check(r.columns); err != nil {
+		return r.file.Bad(column, err)
 	}
 	*q = r.row.Request
 	q.Error = clean(q.Error)
@@ -189,6 +244,10 @@ func (r *Reader) Close() error { return r.file.Close() }
 // ReadAll reads a whole file: its records and the names of their adapters, by
 // index.
 func ReadAll(path string) ([]record.Request, map[int32]string, error) {
+	if isObserved(path) {
+		rs, err := readObserved(path)
+		return rs, nil, err
+	}
 	r, err := Open(path)
 	if err != nil {
 		return nil, nil, err

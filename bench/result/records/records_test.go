@@ -272,7 +272,7 @@ func TestBadInput(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"r.csv", "", "r.csv: file is empty, expected a header line"},
 		{"r.csv", "id,adapter\n",
-			`r.csv:1: no column "arrival_s", "sent_s", "first_token_s", "finish_s", "prompt_tokens", "output_tokens", "status"; the file has id,adapter`},
+			`r.csv:1: no column "arrival_s", "sent_s", "prompt_tokens", "output_tokens"; the file has id,adapter`},
 		{"r.csv", "id,id\n", `r.csv:1: column "id": appears twice in the header`},
 		{"r.csv", head + "1,0,0,0,0,1,1,1,ok\n2,0,0,x,0,1,1,1,ok\n",
 			`r.csv:3: column "sent_s": "x" is not a decimal number`},
@@ -284,7 +284,7 @@ func TestBadInput(t *testing.T) {
 			`r.csv:2: column "status": unknown status "fine": expected ok, failed, rejected, aborted or unfinished`},
 		{"r.csv", head + "1,0\n", "r.csv:2: row has 2 fields, expected 9 (id,"},
 		{"r.jsonl", object + "\n[]\n", "r.jsonl:2: \"[]\" is no JSON object"},
-		{"r.jsonl", "\n{\"id\":1}\n", `r.jsonl:2: column "adapter": is missing`},
+		{"r.jsonl", "\n{\"id\":1}\n", `r.jsonl:2: column "arrival_s": is missing`},
 		{"r.jsonl", strings.Replace(object, `"ok"`, `"fine"`, 1), `r.jsonl:1: column "status": unknown status`},
 		{"r.jsonl", strings.Replace(object, `"id":1`, `"id":null`, 1),
 			`r.jsonl:1: column "id": is null, expected a value`},

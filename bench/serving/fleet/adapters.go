@@ -128,15 +128,6 @@ func (m *LoRAManager) release(k *worker, a int32) {
 	}
 }
 
-// Load loads an adapter on a person's behalf, and returns when it is done.
-func (m *LoRAManager) Load(ctx context.Context, w int, name string) error {
-	a, err := m.find(w, name)
-	if err != nil {
-		return err
-	}
-	return m.keep(ctx, w, a)
-}
-
 // Unload unloads an adapter once its requests have ended; it returns at once.
 func (m *LoRAManager) Unload(w int, name string) error {
 	a, err := m.find(w, name)
@@ -146,13 +137,15 @@ func (m *LoRAManager) Unload(w int, name string) error {
 	return err
 }
 
+var errUnknownAdapter = errors.New("unknown adapter")
+
 func (m *LoRAManager) find(w int, name string) (a int32, err error) {
 	defer m.lock()()
 	if err := m.checkIndex(w); err != nil {
 		return 0, err
 	}
 	if a = m.catalog.lookup(name); a < 0 {
-		return 0, fmt.Errorf("unknown adapter %q", name)
+		return 0, fmt.Errorf("%w %q", errUnknownAdapter, name)
 	}
 	return a, nil
 }

@@ -188,12 +188,12 @@ func TestRelease(t *testing.T) {
 				f.Requests.Left(late)
 				return nil
 			},
-			"loaded by hand": func() error { return f.LoRAs.Load(context.Background(), 0, "lora1") },
+			"loaded by hand": func() error { return f.LoRAs.Load(context.Background(), 0, "lora1", "") },
 			"a plan loads it": func() error {
 				return f.LoRAs.keepAll(context.Background(), []router.Placement{{Worker: 0, Adapter: 1}})
 			},
 		} {
-			if err := f.LoRAs.Load(context.Background(), 0, "lora1"); err != nil {
+			if err := f.LoRAs.Load(context.Background(), 0, "lora1", ""); err != nil {
 				t.Fatal(err)
 			}
 			k.did()
@@ -253,7 +253,7 @@ func TestByHand(t *testing.T) {
 			{-1, "lora0", "worker -1, expected 0 to 1"}, {2, "lora0", "worker 2, expected 0 to 1"},
 			{0, "lora2", `unknown adapter "lora2"`},
 		} {
-			for what, err := range map[string]error{"load": f.LoRAs.Load(ctx, c.w, c.name),
+			for what, err := range map[string]error{"load": f.LoRAs.Load(ctx, c.w, c.name, ""),
 				"unload": f.LoRAs.Unload(c.w, c.name)} {
 				if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
 					t.Errorf("%s %s on %d: %v, expected %q", what, c.name, c.w, err, c.want)

@@ -45,13 +45,13 @@ func TestPanics(t *testing.T) {
 				}
 			}, bad, good)
 			ctx := context.Background()
-			f.LoRAs.Load(ctx, 0, "lora0")
+			f.LoRAs.Load(ctx, 0, "lora0", "")
 			armed.Store(true)
 			switch c.path {
 			case "/v1/loads":
 				f.Guard(0, func() error { f.prober.probe(ctx, f.workers[0]); return nil })
 			case "/load_lora_adapter":
-				testutil.ExpectError(t, f.LoRAs.Load(ctx, 0, "lora1"), "panic: bytes of a worker")
+				testutil.ExpectError(t, f.LoRAs.Load(ctx, 0, "lora1", ""), "panic: bytes of a worker")
 			case "/unload_lora_adapter":
 				f.LoRAs.Unload(0, "lora0")
 				f.tasks.Wait()
@@ -66,7 +66,7 @@ func TestPanics(t *testing.T) {
 				t.Errorf("%s: the log has %s", c.name, text)
 			}
 			mu.Unlock()
-			if err := f.LoRAs.Load(ctx, 1, "lora1"); err != nil {
+			if err := f.LoRAs.Load(ctx, 1, "lora1", ""); err != nil {
 				t.Errorf("%s: the other worker: %v", c.name, err)
 			}
 			armed.Store(false)

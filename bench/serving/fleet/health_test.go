@@ -352,7 +352,7 @@ func TestTakeIn(t *testing.T) {
 			!strings.HasSuffix(lines[1], "holds adapter y") {
 			t.Errorf("%q", lines)
 		}
-		err := f.LoRAs.Load(context.Background(), 0, "y")
+		err := f.LoRAs.Load(context.Background(), 0, "y", "")
 		if err != nil || !slices.Equal(a.paths, []string{"/held/y"}) {
 			t.Errorf("%v, loaded from %v", err, a.paths)
 		}

@@ -98,7 +98,8 @@ func TestApply(t *testing.T) {
 			t.Errorf("the planner was told %v", planner.told)
 		}
 		if got := log.String(); !strings.Contains(got,
-			`msg=plan result=applied reason=why load="[lora0@1 lora2@1]" unload="[lora0@0 lora1@0 lora2@1]" moves=6 solve_s=0.5`) {
+			`load="[lora0@http://host2 lora2@http://host2]" unload="[lora0@http://host1 lora1@http://host1 `+
+				`lora2@http://host2]" moves=6 solve_s=0.5`) {
 			t.Error(got)
 		}
 

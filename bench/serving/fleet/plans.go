@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"lorasim/router"
@@ -142,7 +144,11 @@ func (p *planRunner) log(plan *router.Plan, err error) {
 	names := func(list []router.Placement) []string {
 		names := []string{}
 		for _, at := range list {
-			names = append(names, at.Name(p.catalog.adapters)) // an unknown adapter is why a plan is dropped
+			name := at.Name(p.catalog.adapters) // an unknown adapter is why a plan is dropped
+			if w := int(at.Worker); w >= 0 && w < len(p.workers) {
+				name = strings.TrimSuffix(name, fmt.Sprint("@", w)) + "@" + p.workers[w].url
+			}
+			names = append(names, name)
 		}
 		return names
 	}

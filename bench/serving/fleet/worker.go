@@ -1,8 +1,11 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"slices"
 	"syscall"
 
@@ -29,14 +32,27 @@ type worker struct {
 	changed signal // calls, requests or the queue for places have changed
 }
 
-func newWorker(c *Config, url string, i int, view *router.Worker) *worker {
-	k := &worker{engine: newEngine(&c.Connection, url), index: i, name: fmt.Sprintf("worker %d (%s)", i, url),
+func newWorker(c *Config, base string, i int, view *router.Worker) *worker {
+	k := &worker{engine: newEngine(&c.Connection, base), index: i, name: fmt.Sprintf("worker %d (%s)", i, base),
 		view: view, changed: signal{make(chan struct{})}}
+	view.Address = addressOf(base)
 	k.health.warned = map[string]bool{}
 	k.books = books{Books: router.NewBooks(view, i, nil), requests: map[int64]*Request{}}
 	k.loras.view, k.out.view = view, view
 	k.places.loras = &k.loras
 	return k
+}
+
+// addressOf is host and port of a worker's URL.
+func addressOf(base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return base
+	}
+	if u.Port() == "" && u.Scheme == "https" {
+		return net.JoinHostPort(u.Hostname(), "443")
+	}
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))
 }
 
 // setLimits sets the limits that count until the worker tells its own.
@@ -101,6 +117,9 @@ func (k *worker) end(a int32, err error) {
 
 // posted is how many of the fleet's requests the worker may have: those that do not wait for their adapter.
 func (k *worker) posted() int { return len(k.books.requests) - k.loras.outside() }
+
+// baseModel is the base model that the worker serves; "base": it has not said.
+func (k *worker) baseModel() string { return cmp.Or(k.health.info.Model, "base") }
 
 // starting says whether the worker has the most requests that a worker may have that has not served any yet.
 func (k *worker) starting(o *Outlier) bool {

@@ -21,18 +21,18 @@ import (
 //	GET  /admin/workers
 //	POST   /admin/workers      {"url": "http://gpu2:30000"}: it joins
 //	DELETE /admin/workers      {"worker": 0}: it leaves when its requests have ended; "now": true cuts them
-//	POST /admin/load           {"worker": 0, "adapter": "chat"}
+//	POST /admin/load           {"worker": 0, "adapter": "chat"}; with "path", if nobody has named the adapter before
 //	POST /admin/unload         {"worker": 0, "adapter": "chat"}
 //	POST /admin/drain          {"worker": 0, "drain": true}
 //	POST /admin/abort_request  {"rid": "r1"}
 //	POST /admin/flush_cache    and the others of everyWorker: sent to every worker
 func (g *Gateway) routes() *http.ServeMux {
 	f, mux := g.cfg.Fleet, http.NewServeMux()
-	order(g, mux, "load", "adapter", "the name of one", f.LoRAs.Load)
-	order(g, mux, "unload", "adapter", "the name of one",
-		func(_ context.Context, w int, name string) error { return f.LoRAs.Unload(w, name) })
-	order(g, mux, "drain", "drain", "true or false",
-		func(_ context.Context, w int, drain bool) error { return f.Drain(w, drain) })
+	order(g, mux, "load", "adapter", "the name of one", "path", f.LoRAs.Load)
+	order(g, mux, "unload", "adapter", "the name of one", "",
+		func(_ context.Context, w int, name, _ string) error { return f.LoRAs.Unload(w, name) })
+	order(g, mux, "drain", "drain", "true or false", "",
+		func(_ context.Context, w int, drain bool, _ string) error { return f.Drain(w, drain) })
 	mux.HandleFunc("GET /admin/workers", g.answerWorkers)
 	mux.HandleFunc("POST /admin/workers", g.addWorker)
 	mux.HandleFunc("DELETE /admin/workers", g.removeWorker)
@@ -44,41 +44,46 @@ func (g *Gateway) routes() *http.ServeMux {
 	return mux
 }
 
-// order serves a change of one worker: a JSON object of "worker" and one other
-// field, neither of which may be left out, and answers how the workers are then.
-func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected string, do func(ctx context.Context, w int,
-	value T) error) {
-	read := func(body []byte) (w int, value T, err error) {
+// order serves a change of one worker: a JSON object of "worker" and one other field, neither of which may be left out,
+// and one that may (a text; "": there is none). It answers how the workers are then.
+func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected, optional string,
+	do func(ctx context.Context, w int, value T, more string) error) {
+	read := func(body []byte) (w int, value T, more string, err error) {
+		fail := func(err error) (int, T, string, error) { return 0, value, "", err }
 		var values map[string]json.RawMessage
 		if err := json.Unmarshal(body, &values); err != nil || values == nil {
-			return 0, value, fmt.Errorf(`expected a JSON object with "worker" and %q`, field)
+			return fail(fmt.Errorf(`expected a JSON object with "worker" and %q`, field))
 		}
 		names := []string{"worker", field}
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			if !slices.Contains(names, name) {
-				return 0, value, suggest.Unknown("field", name, names)
+			if !slices.Contains(names, name) && (name != optional || optional == "") {
+				return fail(suggest.Unknown("field", name, names))
 			}
 		}
 		for _, name := range names {
 			if values[name] == nil {
-				return 0, value, fmt.Errorf("field %q is missing", name)
+				return fail(fmt.Errorf("field %q is missing", name))
 			}
 		}
 		if w, err = g.findWorker(values["worker"]); err != nil {
-			return 0, value, err
+			return fail(err)
 		}
 		if raw := string(values[field]); raw == "null" || raw == `""` || json.Unmarshal([]byte(raw), &value) != nil {
-			return 0, value, fmt.Errorf("%s is %s, expected %s", field, raw, expected)
+			return fail(fmt.Errorf("%s is %s, expected %s", field, raw, expected))
 		}
-		return w, value, nil
+		if raw := values[optional]; raw != nil && json.Unmarshal(raw, &more) != nil {
+			return fail(fmt.Errorf("%s is %s, expected a text", optional, raw))
+		}
+		return w, value, more, nil
 	}
 	mux.HandleFunc("POST /admin/"+what, func(rw http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
 		if err == nil {
 			var w int
 			var value T
-			if w, value, err = read(body); err == nil {
-				err = do(r.Context(), w, value)
+			var more string
+			if w, value, more, err = read(body); err == nil {
+				err = do(r.Context(), w, value, more)
 			}
 		}
 		if err != nil {

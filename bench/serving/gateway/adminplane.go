@@ -97,5 +97,9 @@ func serveRead(rw http.ResponseWriter, r *http.Request, h http.Handler) {
 
 // handler serves the metrics in Prometheus' formats.
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	answer := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		m.forget()
+		answer.ServeHTTP(rw, r)
+	})
 }

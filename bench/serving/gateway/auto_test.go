@@ -24,7 +24,8 @@ func TestAuto(t *testing.T) {
 		}
 		_, text := get(t, srv.URL+"/metrics")
 		for _, want := range []string{"lorasim_gateway_race_failures_total 0\n", "lorasim_gateway_race_policy{policy=",
-			`lorasim_gateway_race_step_time_factor{worker="1"}`, `lorasim_gateway_race_e2e_seconds{from="measured"}`,
+			`lorasim_gateway_race_step_time_factor{worker="http://host2"}`,
+			`lorasim_gateway_race_e2e_seconds{from="measured"}`,
 			`lorasim_gateway_race_ttft_seconds{from="predicted"}`} {
 			if !strings.Contains(text, want) {
 				t.Errorf("/metrics lacks %s", want)

@@ -78,7 +78,7 @@ func (d *dispatch) Cut(w int, cause error) {
 
 // begin begins an attempt on a worker.
 func (d *dispatch) begin(r *http.Request, w int) *answer {
-	a := &answer{d: d, r: r, w: w}
+	a := &answer{d: d, r: r, w: w, usage: newUsage()}
 	// not r's, whose trace would pass on replies of status 1xx without end
 	a.ctx, a.cancel = context.WithCancelCause(d.r.Context())
 	d.now.Store(a)
@@ -162,6 +162,7 @@ func (a *answer) note(part []byte) {
 			a.said = bytes.Clone(event[:min(len(event), longestError)])
 		}
 	}
+	a.usage.note(part)
 	if n := len(a.tail); len(part) >= n {
 		copy(a.tail[:], part[len(part)-n:])
 	} else {
@@ -211,6 +212,7 @@ func (a *answer) finish(err error) {
 		err = cause
 	}
 	a.err = err
+	a.d.line.told(a)
 	if a.isStream() && !errors.Is(err, io.EOF) && a.r.Context().Err() == nil {
 		a.last = a.farewell(err)
 	}

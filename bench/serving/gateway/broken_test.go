@@ -120,8 +120,11 @@ func TestHalfDeadWorker(t *testing.T) {
 		if policy == "auto" {
 			continue // routes as its candidates, and needs a twin, which this fleet has none of
 		}
-		if policy == "explicit" {
+		switch policy {
+		case "explicit":
 			policy = "explicit:map=rest@all"
+		case "script":
+			policy = "script:file=../../../scenarios/policies/least-loaded.star"
 		}
 		t.Run(policy, func(t *testing.T) {
 			inMemory(t, func(t *memory) {
@@ -140,9 +143,9 @@ func TestHalfDeadWorker(t *testing.T) {
 					return // by its hashes, neither adapter belongs there
 				}
 				if _, text := get(t, srv.URL+"/metrics"); !strings.Contains(text,
-					`lorasim_gateway_ejections_total{reason="consecutive_failures",worker="0"} 1`) ||
-					!strings.Contains(text, `lorasim_gateway_worker_ejected{worker="0"} 1`) ||
-					!strings.Contains(text, `lorasim_gateway_worker_ejected{worker="1"} 0`) {
+					`lorasim_gateway_ejections_total{reason="consecutive_failures",worker="http://host1"} 1`) ||
+					!strings.Contains(text, `lorasim_gateway_worker_ejected{worker="http://host1"} 1`) ||
+					!strings.Contains(text, `lorasim_gateway_worker_ejected{worker="http://host2"} 0`) {
 					t.Errorf("metrics: %s", text)
 				}
 				if _, text := get(t, srv.URL+"/admin/workers"); !strings.Contains(text, `"ejected":true`) ||

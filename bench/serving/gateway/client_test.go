@@ -103,7 +103,8 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		if _, text := get(t, srv.URL+"/metrics"); !strings.Contains(text, `lorasim_gateway_running{worker="0"} 0`) {
+		if _, text := get(t, srv.URL+"/metrics"); !strings.Contains(text,
+			`lorasim_gateway_running{worker="http://host1"} 0`) {
 			t.Errorf("the request still runs:\n%s", text)
 		}
 	})

@@ -211,7 +211,8 @@ func TestAccessLog(t *testing.T) {
 		eventually(t, "last line", func() bool { return len(log.lines(t, "request")) == 7 })
 		lines := log.lines(t, "request")
 		for i, want := range []map[string]any{
-			{"path": "/generate", "method": "POST", "status": 200., "adapter": "a", "worker": 0., "prompt_tokens": 3.},
+			{"path": "/generate", "method": "POST", "status": 200., "adapter": "a", "worker": 0.,
+				"url": "http://host2", "prompt_tokens": 3., "output_tokens": 5.},
 			{}, {}, {},
 			{"path": "/health", "method": "GET", "status": 200., "adapter": nil, "worker": nil},
 			{"path": "/generate", "status": 404., "adapter": nil},
@@ -243,7 +244,8 @@ func TestAccessLog(t *testing.T) {
 			}
 		}
 		for i, want := range []map[string]any{
-			{"result": "applied", "reason": "one", "load": "[b@0]", "unload": "[b@0]", "moves": 0., "error": nil},
+			{"result": "applied", "reason": "one", "load": "[b@http://host2]",
+				"unload": "[b@http://host2]", "moves": 0., "error": nil},
 			{"result": "dropped", "reason": "two", "load": "[b@9]", "error": "adapter 1 on worker 9: no such place"},
 			{"result": "nothing to do", "reason": "three", "load": "[]", "unload": "[]"},
 			{"result": "applied", "reason": "four", "moves": 1.},

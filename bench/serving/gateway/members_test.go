@@ -83,7 +83,7 @@ func TestWorkersOverHTTP(t *testing.T) {
 			t.Errorf("%d %s", status, text)
 		}
 		if _, text := get(t, srv.URL+"/metrics"); strings.Contains(text, a.srv.URL) ||
-			!strings.Contains(text, fmt.Sprintf(`worker_up{url="%s",worker="1"} 1`, b.srv.URL)) {
+			!strings.Contains(text, fmt.Sprintf(`worker_up{worker="%s"} 1`, b.srv.URL)) {
 			t.Errorf("%s", text)
 		}
 	})
@@ -143,6 +143,52 @@ func TestNothingIsLostWhileWorkersChange(t *testing.T) {
 					if w.seen.Load() < 5 {
 						t.Errorf("worker %d got %d requests", i, w.seen.Load())
 					}
+				}
+			})
+		})
+	}
+}
+
+// An adapter that nobody has named is added at run time: one worker loads it, and requests for it may go to any.
+func TestAddedAdapter(t *testing.T) {
+	for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+		t.Run(string(api), func(t *testing.T) {
+			inMemory(t, func(t *memory) {
+				a, b := newTestWorker(t, api), newTestWorker(t, api)
+				srv := newGateway(t, "round-robin", nil, a, b)
+				ask := func() int {
+					status, _ := post(t, srv.URL+"/v1/completions",
+						`{"model": "fresh", "prompt": [1], "max_tokens": 3}`)
+					return status
+				}
+				if status := ask(); status != 404 {
+					t.Errorf("before: %d", status)
+				}
+				for _, c := range []struct {
+					body   string
+					status int
+					say    string
+				}{
+					{`{"worker": 0, "adapter": "fresh", "path": 5}`, 400, "path is 5, expected a text"},
+					{`{"worker": 0, "adapter": "fr\nesh"}`, 400, "without control characters"},
+					{`{"worker": 0, "adapter": "fresh", "path": "weights/fresh-r16"}`, 200, `"fresh"`},
+					{`{"worker": 0, "adapter": "fresh", "path": "weights/other"}`, 400,
+						"is known at weights/fresh-r16"},
+					{`{"worker": 0, "adapter": "fresh"}`, 200, `"fresh"`},
+				} {
+					if status, text := post(t, srv.URL+"/admin/load", c.body); status != c.status ||
+						!strings.Contains(text, c.say) {
+						t.Errorf("%s: %d %s, expected %d", c.body, status, text, c.status)
+					}
+				}
+				for range 4 {
+					if status := ask(); status != 200 {
+						t.Errorf("after: %d", status)
+					}
+				}
+				_, text := get(t, b.srv.URL+"/v1/models")
+				if !strings.Contains(text, "weights/fresh-r16") {
+					t.Errorf("the other worker holds %s", text)
 				}
 			})
 		})

@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"log/slog"
+	"math"
 	"net/http"
-	"strconv"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,14 +25,31 @@ type line struct {
 	bytes     int64
 	adapter   string // "": the request was not routed
 	worker    int    // that answered last, -1: none
+	url       string // its own
 	tries     int
-	prompt    int32 // tokens, estimated from text
+	prompt    int32 // tokens, as the worker says, else estimated from text
+	output    int64 // tokens; -1: not known
 	firstByte time.Duration
 	events    int  // of the answer, as many as tokens where one comes at a time
 	inside    bool // it counts for Drain until the line is in the log
 	streams   bool // the answer leaves as it comes: its length is not known
 	patience  time.Duration
 	extended  time.Time // when the client was last given patience to take more of the answer
+}
+
+// told takes the numbers of tokens of an answer that has come to its end. A stream that does not say them has as many
+// as events, but for [DONE].
+func (l *line) told(a *answer) {
+	if a.usage.prompt >= 0 {
+		l.prompt = int32(min(a.usage.prompt, math.MaxInt32))
+	}
+	switch l.output = a.usage.output; {
+	case l.output < 0 && a.form == tokenForm:
+		l.output = int64(a.events)
+		if bytes.Contains(a.tail[:], doneMark) {
+			l.output--
+		}
+	}
 }
 
 func (l *line) WriteHeader(status int) {
@@ -63,7 +83,7 @@ func (l *line) flush() error { return http.NewResponseController(l.ResponseWrite
 
 // serve serves a request and writes its line, also if it breaks off.
 func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
-	l := &line{ResponseWriter: rw, worker: -1, patience: g.cfg.ClientTimeout}
+	l := &line{ResponseWriter: rw, worker: -1, output: -1, patience: g.cfg.ClientTimeout}
 	begun := time.Now()
 	whole := false
 	defer func() {
@@ -82,9 +102,11 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 		}
 		if l.adapter != "" {
 			attrs = append(attrs, slog.String("adapter", l.adapter), slog.Int("worker", l.worker),
-				slog.Int("tries", l.tries),
-				slog.Int("prompt_tokens", int(l.prompt)), slog.Int("events", l.events), slog.Float64("first_byte_s",
-					l.firstByte.Seconds()))
+				slog.String("url", l.url), slog.Int("tries", l.tries), slog.Int("prompt_tokens", int(l.prompt)))
+			if l.output >= 0 {
+				attrs = append(attrs, slog.Int64("output_tokens", l.output))
+			}
+			attrs = append(attrs, slog.Int("events", l.events), slog.Float64("first_byte_s", l.firstByte.Seconds()))
 		}
 		if !whole || r.Context().Err() != nil {
 			attrs = append(attrs, slog.Bool("broken_off", true))
@@ -102,6 +124,26 @@ type metrics struct {
 	rejected  *prometheus.CounterVec
 	retries   *prometheus.CounterVec
 	firstByte prometheus.Histogram
+
+	fleet *fleet.Fleet
+	mu    sync.Mutex
+	known []string // URLs of the workers at the latest look
+}
+
+// forget drops the counts of workers that have left, so that they do not pile up.
+func (m *metrics) forget() {
+	var now []string
+	for _, s := range m.fleet.Status() {
+		now = append(now, s.URL)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range m.known {
+		if !slices.Contains(now, u) {
+			m.requests.DeletePartialMatch(prometheus.Labels{"worker": u})
+		}
+	}
+	m.known = now
 }
 
 func newMetrics(f *fleet.Fleet, logDropped func() int64) *metrics {
@@ -114,7 +156,7 @@ func newMetrics(f *fleet.Fleet, logDropped func() int64) *metrics {
 			func() float64 { return float64(logDropped()) })
 	}
 	return &metrics{
-		registry: r,
+		registry: r, fleet: f,
 		requests: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_requests_total",
 			Help: "Requests that a worker answered, by how that ended."}, []string{"worker", "adapter", "result"}),
 		rejected: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_rejected_total",
@@ -158,13 +200,13 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 			labels...)
 	}
 	gauge, count := prometheus.GaugeValue, prometheus.CounterValue
-	worker := []string{"worker"}
+	worker := []string{"worker"} // its URL: an index may be another worker's later
 	for _, w := range c.Status() {
-		up, index := 0.0, strconv.Itoa(w.Worker)
+		up, index := 0.0, w.URL
 		if w.Up {
 			up = 1
 		}
-		send(gauge, "worker_up", "Whether a worker is healthy.", up, []string{"worker", "url"}, index, w.URL)
+		send(gauge, "worker_up", "Whether a worker is healthy.", up, worker, index)
 		out := 0.0
 		if w.Ejected || w.Trial {
 			out = 1
@@ -214,9 +256,11 @@ func (c fleetCollector) races(r *fleet.Races, send func(kind prometheus.ValueTyp
 		send(prometheus.GaugeValue, "race_policy", "The policy that routes since the latest race.", 1,
 			[]string{"policy"}, r.Chosen)
 	}
-	for w, x := range r.Slower {
-		send(prometheus.GaugeValue, "race_step_time_factor", "Measured step times relative to the profile.", x,
-			[]string{"worker"}, strconv.Itoa(w))
+	for _, s := range c.Status() {
+		if s.Worker < len(r.Slower) {
+			send(prometheus.GaugeValue, "race_step_time_factor", "Measured step times relative to the profile.",
+				r.Slower[s.Worker], []string{"worker"}, s.URL)
+		}
 	}
 	if m := r.Compared; m != nil {
 		for _, x := range []struct {

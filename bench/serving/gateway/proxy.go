@@ -76,6 +76,9 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 		MaxNew: q.maxNew}, Sent: g.workers.Now()}
 	d.fr.Owner, d.fr.Streams = d, q.stream
 	g.identify(q, &d.fr)
+	if q.whole {
+		d.fr.Read = g.cfg.Fleet.Requests.ReadBody(r.URL.Path, q.data)
+	}
 	q.content = nil // which would keep the body in memory
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers,
 		ErrorLog: g.silent}
@@ -152,7 +155,7 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 			d.g.metrics.retries.WithLabelValues(why).Inc()
 		}
 		d.tried = append(d.tried, w)
-		d.line.worker, d.line.tries = w, len(d.tried)
+		d.line.worker, d.line.url, d.line.tries = w, d.g.cfg.Fleet.URL(w), len(d.tried)
 		resp, f := d.try(r, w, final || !d.booked && d.next() == router.None)
 		if resp != nil {
 			return resp, nil
@@ -306,6 +309,7 @@ type answer struct {
 	last   []byte   // what the client gets beyond what the worker sent
 	err    error    // how the answer ended; nil: it has not
 	events int
+	usage  usage
 	over   bool // the answer has ended
 }
 
@@ -397,7 +401,7 @@ func (a *answer) end(err error) {
 		result = "broken"
 		d.g.cfg.Fleet.Requests.Failed(&d.fr, a.w, err)
 	}
-	d.g.metrics.requests.WithLabelValues(strconv.Itoa(a.w), d.adapter, result).Inc()
+	d.g.metrics.requests.WithLabelValues(d.line.url, d.adapter, result).Inc()
 }
 
 // Close implements io.Closer. The proxy closes what it does not read to the end

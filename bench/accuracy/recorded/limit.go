@@ -1,0 +1,71 @@
+package recorded
+
+import (
+	"cmp"
+	"slices"
+
+	"lorasim/sim/record"
+)
+
+const (
+	// held is the time between arrival and sending, s, from which a request waited in the
+	// client: more than a busy client's own delay.
+	held = 0.05
+	// leastHeld is the share of such requests from which the client has a limit, and
+	// fullWhenHeld the share of them that it sent when it was full again.
+	leastHeld, fullWhenHeld = 0.01, 0.9
+)
+
+// Limit is the client's limit of requests in flight as the records show it: where
+// requests waited in the client, and it had nearly always the same number in flight when
+// it sent them, the largest number. 0: none shows.
+func Limit(rs []record.Request) int {
+	type change struct {
+		at   float64
+		by   int
+		held bool
+	}
+	var changes []change
+	waited := 0
+	for i := range rs {
+		r := &rs[i]
+		if !(r.Finish > r.Sent) {
+			continue
+		}
+		w := r.ClientQueue() > held
+		if w {
+			waited++
+		}
+		changes = append(changes, change{r.Sent, 1, w}, change{r.Finish, -1, false})
+	}
+	if float64(waited) < max(leastHeld*float64(len(rs)), 1) {
+		return 0
+	}
+	// at one instant requests end before others are sent
+	slices.SortStableFunc(changes, func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by))
+	})
+	n, most, sent := 0, 0, 0
+	counts := map[int]int{} // of requests that waited, by what was in flight once they were sent
+	for i, c := range changes {
+		n += c.by
+		most = max(most, n)
+		if c.held {
+			sent++
+		}
+		if i+1 == len(changes) || changes[i+1].at > c.at { // all at this instant are counted
+			counts[n] += sent
+			sent = 0
+		}
+	}
+	full := 0
+	for k, times := range counts {
+		if float64(k) >= 0.98*float64(most) {
+			full += times
+		}
+	}
+	if float64(full) < fullWhenHeld*float64(waited) {
+		return 0
+	}
+	return most
+}

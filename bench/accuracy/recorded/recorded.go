@@ -1,0 +1,187 @@
+// Package recorded replays recorded runs: it simulates the requests of a run at their own
+// arrivals and lengths, on the workers to which they went, behind the client's limit of
+// requests in flight, and sums up what was recorded and what is predicted alike.
+//
+//	run, err := recorded.New("run.csv", requests, 256)
+//	got, err := run.Simulate(ctx, profile)
+//	measured := recorded.Figures(run.Measured, run.Measured)
+//	predicted := recorded.Figures(got, run.Measured)
+package recorded
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+
+	"lorasim/bench/accuracy/validate"
+	"lorasim/bench/stats"
+	"lorasim/router"
+	"lorasim/sim"
+	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/trace"
+)
+
+// The figures of a run. Duration, s, is from the first arrival to the last token; the
+// others are in ms. TPOT is a request's mean gap between tokens.
+const (
+	Duration   validate.Metric = "duration"
+	TTFTMean   validate.Metric = "ttft_mean"
+	TTFTMedian validate.Metric = "ttft_median"
+	TTFTP90    validate.Metric = "ttft_p90"
+	TTFTP99    validate.Metric = "ttft_p99"
+	TPOTMean   validate.Metric = "tpot_mean"
+	TPOTP99    validate.Metric = "tpot_p99"
+	E2EMean    validate.Metric = "e2e_mean"
+	E2EP90     validate.Metric = "e2e_p90"
+	E2EP99     validate.Metric = "e2e_p99"
+)
+
+// Metrics lists the figures in the order in which they are printed.
+var Metrics = []validate.Metric{
+	Duration, TTFTMean, TTFTMedian, TTFTP90, TTFTP99, TPOTMean, TPOTP99, E2EMean, E2EP90, E2EP99,
+}
+
+// Run is a recorded run ready to be simulated.
+type Run struct {
+	Name     string
+	Measured []record.Request // that succeeded and did not move, by arrival
+	Workload trace.Workload   // the same requests
+	Workers  int
+	// Cap is the client's limit of requests in flight; 0: none. With a limit the requests
+	// are replayed at their arrivals, else at the times at which they were sent.
+	Cap int
+}
+
+const (
+	leastRequests = 10
+	// Bounds of what a record may imply, which would otherwise decide how much memory to take.
+	maxAdapters, maxWorkers = 1_000_000, 100_000
+)
+
+// New prepares a run. limit is the client's limit of requests in flight: 0 as the records
+// show it ([Limit]). Requests without a worker are of one server if all are.
+func New(name string, rs []record.Request, limit int) (*Run, error) {
+	run := &Run{Name: name, Cap: limit}
+	if limit == 0 {
+		run.Cap = Limit(rs)
+	}
+	placed := slices.ContainsFunc(rs, func(r record.Request) bool { return r.WorkerLast >= 0 })
+	for _, r := range rs {
+		switch {
+		case r.Status != record.OK:
+		case r.WorkerLast < 0 && placed:
+			return nil, fmt.Errorf("request %d: no worker is recorded", r.ID)
+		case r.Output < 1 || r.Prompt < 1:
+			return nil, fmt.Errorf("request %d: %d prompt and %d output tokens, expected at least 1 each",
+				r.ID, r.Prompt, r.Output)
+		case r.Migrations == 0:
+			r.WorkerLast = max(r.WorkerLast, 0)
+			run.Measured = append(run.Measured, r)
+		}
+	}
+	if len(run.Measured) < leastRequests {
+		return nil, fmt.Errorf("%d successful requests, expected at least %d", len(run.Measured), leastRequests)
+	}
+	slices.SortStableFunc(run.Measured, func(a, b record.Request) int {
+		return cmp.Compare(run.start(&a), run.start(&b))
+	})
+	return run, run.describe()
+}
+
+// start is when a request is given to the client of the replay, s.
+func (run *Run) start(r *record.Request) float64 {
+	if run.Cap > 0 && !math.IsNaN(r.Arrival) {
+		return r.Arrival
+	}
+	return r.Sent
+}
+
+// describe makes the workload of the measured requests.
+func (run *Run) describe() error {
+	adapters := 0
+	for _, r := range run.Measured {
+		adapters, run.Workers = max(adapters, int(r.Adapter)+1), max(run.Workers, int(r.WorkerLast)+1)
+	}
+	if adapters > maxAdapters || run.Workers > maxWorkers {
+		return fmt.Errorf("adapter index %d and worker index %d, expected below 10^6 and 10^5", adapters-1,
+			run.Workers-1)
+	}
+	run.Workload.Adapters = trace.Names(adapters, nil)
+	for i := range run.Measured {
+		r := &run.Measured[i]
+		if r.Adapter >= 0 {
+			run.Workload.Adapters[r.Adapter].Rank = int(r.Rank)
+		}
+		run.Workload.Requests = append(run.Workload.Requests, trace.Request{
+			ID: int64(i), Arrival: run.start(r), Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output,
+			MaxNew: max(r.Requested, r.Output),
+		})
+	}
+	return nil
+}
+
+// Simulate returns the simulated requests, in the order of Measured; every request goes
+// where it went.
+func (run *Run) Simulate(ctx context.Context, p *profile.Profile, hooks ...sim.Hooks) ([]record.Request, error) {
+	got := make([]record.Request, len(run.Measured))
+	failed, reason := 0, ""
+	_, err := sim.Run(ctx, sim.Config{
+		Source: run.Workload.Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, run.Workers),
+		Home: router.Disk, MaxConcurrency: run.Cap, Hooks: hooks,
+		Router: &router.Router{Policy: router.Fixed(func(id int64) int { return int(run.Measured[id].WorkerLast) })},
+		Observer: validate.Done(func(r *record.Request) {
+			if got[r.ID] = *r; r.Status != record.OK {
+				failed++
+				reason = r.Error
+			}
+		}),
+	})
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("%d requests that succeeded live do not in the simulation (%s): the profile's engine or "+
+			"memory is not that of the workers", failed, reason)
+	}
+	return got, err
+}
+
+// Streamed says whether the client saw the first token before the last one.
+func Streamed(r *record.Request) bool { return r.Output > 1 && r.FirstToken < r.Finish }
+
+// Figures sums requests up, as bench/result does; those of TTFT and TPOT over the
+// requests whose client read the reply as it came. What that was like is told by as: rs
+// itself, or the measured requests that rs are the predictions of.
+func Figures(rs, as []record.Request) validate.Values {
+	var ttft, tpot, e2e []float64
+	first, last := math.Inf(1), math.Inf(-1)
+	for i := range rs {
+		r := &rs[i]
+		first, last = min(first, r.Arrival, r.Sent), max(last, r.Finish)
+		e2e = append(e2e, 1000*r.E2E())
+		if Streamed(&as[i]) {
+			ttft = append(ttft, 1000*r.TTFT())
+			tpot = append(tpot, 1000*(r.Finish-r.FirstToken)/float64(r.Output-1))
+		}
+	}
+	vs := validate.Values{}
+	if len(rs) > 0 {
+		vs[Duration] = last - first
+	}
+	enter := func(xs []float64, mean validate.Metric, at map[validate.Metric]float64) {
+		if len(xs) == 0 {
+			return
+		}
+		vs[mean] = stat.Mean(xs, nil)
+		slices.Sort(xs)
+		for m, q := range at {
+			vs[m] = stats.Quantile(xs, q)
+		}
+	}
+	enter(ttft, TTFTMean, map[validate.Metric]float64{TTFTMedian: 0.5, TTFTP90: 0.9, TTFTP99: 0.99})
+	enter(tpot, TPOTMean, map[validate.Metric]float64{TPOTP99: 0.99})
+	enter(e2e, E2EMean, map[validate.Metric]float64{E2EP90: 0.9, E2EP99: 0.99})
+	return vs
+}

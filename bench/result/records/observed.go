@@ -1,0 +1,103 @@
+package records
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"lorasim/internal/table"
+	"lorasim/internal/textfile"
+	"lorasim/sim/record"
+)
+
+// observed is a row of trace.csv of `blis observe` (inference-sim, TraceV2): times in us,
+// arrivals from the start of the run, the others on the clock of the client.
+type observed struct {
+	id                                   int64
+	arrival, sent, firstChunk, lastChunk float64
+	serverInput, input, output           int32
+	status, fault                        string
+	columns                              []table.Column
+}
+
+func newObserved() *observed {
+	o := &observed{}
+	o.columns = []table.Column{
+		{Name: "request_id", Value: &o.id},
+		{Name: "arrival_time_us", Value: &o.arrival},
+		{Name: "send_time_us", Value: &o.sent},
+		{Name: "first_chunk_time_us", Value: &o.firstChunk},
+		{Name: "last_chunk_time_us", Value: &o.lastChunk},
+		{Name: "server_input_tokens", Value: &o.serverInput, Optional: true},
+		{Name: "input_tokens", Value: &o.input, Optional: true},
+		{Name: "output_tokens", Value: &o.output},
+		{Name: "status", Value: &o.status, Optional: true},
+		{Name: "error_message", Value: &o.fault, Optional: true},
+	}
+	return o
+}
+
+// isObserved says whether a file is such a trace, by its header.
+func isObserved(path string) bool {
+	if !strings.HasSuffix(strings.TrimSuffix(strings.ToLower(path), ".gz"), ".csv") {
+		return false
+	}
+	f, err := textfile.Open(path, nil)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	line, err := f.Line()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false
+	}
+	has := func(name string) bool { return bytes.Contains(line, []byte(name)) }
+	return has("send_time_us") && has("first_chunk_time_us") && has("last_chunk_time_us")
+}
+
+// readObserved reads a whole trace. Time 0 of the records is the start of the run: the
+// latest instant at which no request was sent before its arrival.
+func readObserved(path string) (rs []record.Request, err error) {
+	o := newObserved()
+	f, err := table.Open(path, o.columns, table.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	start := math.Inf(1)
+	for err = f.Read(); err == nil; err = f.Read() {
+		if column, err := check(o.columns); err != nil {
+			return nil, f.Bad(column, err)
+		}
+		r := record.Request{ID: o.id, Adapter: -1, Arrival: o.arrival / 1e6, Sent: o.sent / 1e6,
+			FirstToken: o.firstChunk / 1e6, Finish: o.lastChunk / 1e6, Prompt: o.serverInput, Output: o.output,
+			WorkerFirst: -1, WorkerLast: -1}
+		if r.Prompt == 0 {
+			r.Prompt = o.input
+		}
+		if o.status != "" && o.status != "ok" || r.FirstToken < r.Sent || r.Finish < r.FirstToken {
+			r.Status, r.Error = record.Failed, clean(o.fault)
+			r.FirstToken = math.NaN()
+		}
+		start = min(start, r.Sent-r.Arrival)
+		rs = append(rs, r)
+		o.serverInput, o.input, o.status, o.fault = 0, 0, "", ""
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(rs) == 0 {
+		return nil, fmt.Errorf("%s: holds no request", path)
+	}
+	for i := range rs {
+		r := &rs[i]
+		r.Sent, r.FirstToken, r.Finish = r.Sent-start, r.FirstToken-start, r.Finish-start
+	}
+	slices.SortStableFunc(rs, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
+	return rs, nil
+}

@@ -1,0 +1,72 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lorasim/trace"
+)
+
+// Load loads an adapter on an operator's behalf, and returns when it is done. An adapter that the fleet does not know
+// is known once the worker has loaded it. path is where workers find its weights, "": where Config.Path says.
+func (m *LoRAManager) Load(ctx context.Context, w int, name, path string) error {
+	a, err := m.find(w, name)
+	if errors.Is(err, errUnknownAdapter) && m.cfg.Extend != nil {
+		return m.introduce(ctx, m.at(w), name, path)
+	}
+	if err != nil {
+		return err
+	}
+	if _, known := m.loader.namePath(a); path != "" && path != known {
+		return fmt.Errorf("adapter %s is known at %s: other weights need another name", name, known)
+	}
+	return m.keep(ctx, w, a)
+}
+
+// introduce loads an adapter that the fleet does not know, and makes it known.
+func (m *LoRAManager) introduce(ctx context.Context, k *worker, name, path string) error {
+	if path == "" {
+		path = m.cfg.Path(trace.Adapter{Name: name})
+	}
+	if !isName(name, maxName) || !isName(path, maxPath) {
+		return fmt.Errorf("adapter %q at %q: expected names of at most %d and %d bytes without control characters",
+			clean(name, 100), clean(path, 100), maxName, maxPath)
+	}
+	m.mu.Lock()
+	fixed, why := k.health.info.RunTime == Off, k.health.info.whyFixed()
+	m.mu.Unlock()
+	if fixed {
+		return fmt.Errorf("%s %s", k.name, why)
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.LoadLimit)
+	defer cancel()
+	load := func() error {
+		return m.guard(k.index, func() error { return k.loadAdapter(ctx, name, path) })
+	}
+	err := load()
+	if err != nil && isLimit(err) && m.loader.evict(ctx, k) {
+		err = load()
+	}
+	if err != nil {
+		return fmt.Errorf("loading adapter %s on %s: %w", name, k.name, err)
+	}
+	return m.know(k, name, path)
+}
+
+// know makes an adapter known that a worker has just loaded.
+func (m *LoRAManager) know(k *worker, name, path string) error {
+	defer m.lock()()
+	m.loader.discovery.takeIn(k, []model{{ID: name, Parent: k.baseModel(), Root: path}})
+	a := m.catalog.lookup(name)
+	if a < 0 {
+		return fmt.Errorf("%s holds adapter %s, which cannot be taken in", k.name, name)
+	}
+	m.stats.Loads++
+	k.loras.add(a)
+	k.loras.version++
+	k.loras.updateSlots()
+	k.places.settle()
+	k.changed.notify()
+	return nil
+}

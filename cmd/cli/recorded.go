@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/accuracy/recorded"
+	"lorasim/bench/result/records"
+	"lorasim/bench/scenario"
+	"lorasim/sim/profile"
+)
+
+// engineSettings are the settings of a server under which runs were recorded: keys of a
+// scenario's section cluster.
+var engineSettings = []string{
+	"scheduler", "max_num_batched_tokens", "max_running_requests", "chunked_prefill_size", "max_prefill_tokens",
+	"context_length", "kv_tokens", "page_size", "prefix_cache", "enable_mixed_chunk", "max_loras_per_batch",
+	"max_lora_rank", "lora_backend",
+}
+
+const engineHeading = "Engine of the records (default: as the profile says)"
+
+// recordsHelpText is the help of --records where records are read.
+const recordsHelpText = "Per-request records, `file` of each run " +
+	"(.csv, .csv.gz, .jsonl, .parquet, .arrow, trace.csv of blis observe)"
+
+// recordedFlags name recorded runs, and say how server and client were set up.
+type recordedFlags struct {
+	files          []string
+	maxConcurrency int
+	scenario       scenarioFlags
+}
+
+// add gives a command the flags; heading is that of the records themselves.
+func (f *recordedFlags) add(cmd *cobra.Command, heading string) {
+	flags(cmd, heading,
+		opt(&f.files, "records", nil, recordsHelpText),
+		opt(&f.maxConcurrency, "max-concurrency", 0,
+			"Limit of requests in flight (default: found in the records)", ">=0 <=1e9"))
+	for _, key := range engineSettings {
+		field, err := scenario.Find("cluster." + key)
+		if err != nil {
+			panic(err) // a fault of the list
+		}
+		addSetting(cmd, engineHeading, field)
+	}
+}
+
+// take adds the arguments of a command to the files of --records; without that flag there
+// may be none.
+func (f *recordedFlags) take(args []string) error {
+	if len(f.files) == 0 && len(args) > 0 {
+		return usage(fmt.Errorf("unexpected argument %q: expected files after --records alone", args[0]))
+	}
+	f.files = append(f.files, args...)
+	return nil
+}
+
+// given names the files as one text, "" where there are none.
+func (f *recordedFlags) given() string { return strings.Join(f.files, ", ") }
+
+// read reads the runs.
+func (f *recordedFlags) read() (runs []*recorded.Run, err error) {
+	for _, file := range f.files {
+		rs, _, err := records.ReadAll(file)
+		if err != nil {
+			return nil, fmt.Errorf("--records: %w", err)
+		}
+		run, err := recorded.New(runName(file), rs, f.maxConcurrency)
+		if err != nil {
+			return nil, fmt.Errorf("--records: %s: %w", file, err)
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+// runName is the name of a file without its extensions.
+func runName(file string) string {
+	name := strings.TrimSuffix(filepath.Base(file), ".gz")
+	return strings.TrimSuffix(name, filepath.Ext(name))
+}
+
+// override gives a profile the settings of the engine that the flags state.
+func (f *recordedFlags) override(cmd *cobra.Command, p *profile.Profile) error {
+	sc := scenario.Default()
+	if err := f.scenario.apply(cmd, &sc); err != nil {
+		return err
+	}
+	return sc.Override(p)
+}
