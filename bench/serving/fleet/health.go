@@ -119,6 +119,19 @@ func (p *prober) setLimits(k *worker, l Limits) {
 	setLimit(p, k, "KV tokens", l.KVCapacity, s.KVCapacity, &v.KVCapacity)
 }
 
+// learnLimit raises the assumed number of requests that a worker runs at a time when the worker runs more. vLLM does not
+// report --max-num-seqs. Called with mu held.
+func (p *prober) learnLimit(k *worker, l load) {
+	if p.cfg.Stated.MaxRunning > 0 || k.health.info.MaxRunning > 0 || l.MaxRunning > 0 || k.view.MaxRunning == 0 ||
+		l.Running <= k.view.MaxRunning {
+		return
+	}
+	if k.health.first("learned") {
+		p.cfg.Log("%s runs %d requests; %d were assumed", k.name, l.Running, k.view.MaxRunning)
+	}
+	k.view.MaxRunning = l.Running
+}
+
 func setLimit[T int | int64](p *prober, k *worker, what string, reported, stated T, to *T) {
 	if reported > 0 && stated > 0 && reported != stated && k.health.first(what) {
 		p.cfg.Log("%s has %d %s; %d are stated, and count", k.name, reported, what, stated)
@@ -171,6 +184,7 @@ func (p *prober) probed(k *worker, l load, own int, err error) {
 	if err == nil {
 		h.failed, h.said = 0, l
 		p.setLimits(k, l.Limits)
+		p.learnLimit(k, l)
 		k.books.setOthers(l, max(own, len(k.books.requests)), p.cfg.Now())
 	} else if h.failed++; h.failed >= failureThreshold || !errors.Is(err, context.DeadlineExceeded) {
 		p.down(k, err)

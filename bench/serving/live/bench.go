@@ -196,6 +196,9 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	if err := oneBase(reports, cfg.Router); err != nil && gateway {
 		return nil, cfg.Router, nil, err
 	}
+	if gateway && cfg.Log != nil {
+		noteAssumed(cfg.Log, ps, reports, cfg.Stated)
+	}
 	noteTwin(cfg.Log, sc, ps)
 	for i := range reports {
 		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway &&
@@ -270,6 +273,38 @@ func noteTwin(log func(format string, args ...any), sc *scenario.Scenario, ps []
 		if !slices.Contains(said, text) {
 			log("%s: --profile names another; step times are corrected by measured ones", text)
 			said = append(said, text)
+		}
+	}
+}
+
+// noteAssumed says what of the workers is assumed: their step times, and the limits that they do not report.
+func noteAssumed(log func(format string, args ...any), ps []*profile.Profile, reports []fleet.Report,
+	stated fleet.Limits) {
+	var said []string
+	for i, p := range ps {
+		from := p.Provenance()
+		text := fmt.Sprintf("step times of profile %s (%s, %s) are assumed; --profile names another", p.Name, from.Kind,
+			from.Hardware)
+		if !slices.Contains(said, text) {
+			log("%s", text)
+			said = append(said, text)
+		}
+		r := &reports[i]
+		var lacks []string
+		if stated.MaxRunning == 0 && r.MaxRunning == 0 {
+			lacks = append(lacks, fmt.Sprintf("running requests at most %d (raised when it runs more)",
+				p.Engine.MaxRunningRequests))
+		}
+		if stated.Slots == 0 && r.Slots == 0 && r.LoRA != fleet.Off {
+			lacks = append(lacks, fmt.Sprintf("adapter slots %d (read as soon as it reports them)",
+				p.Engine.MaxLorasPerBatch))
+		}
+		if stated.KVCapacity == 0 && r.KVCapacity == 0 {
+			kv, _ := p.KVTokens() // LiveRouter has checked it
+			lacks = append(lacks, fmt.Sprintf("KV tokens %d (read as soon as it reports them)", kv))
+		}
+		if len(lacks) > 0 {
+			log("worker %d (%s) does not report, and the profile stands for: %s", i, r.URL, strings.Join(lacks, ", "))
 		}
 	}
 }
