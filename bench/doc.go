@@ -4,6 +4,7 @@
 // One run:
 //
 //   - [lorasim/bench/scenario]: the settings of a run, from YAML and flags, and running it in the simulator
+//   - [lorasim/bench/scenario/starter]: a first scenario for a cluster, with comments
 //   - [lorasim/bench/result]: the schema of a run's result, its metrics and its text and JSON forms
 //   - [lorasim/bench/result/records]: files with one row per request
 //   - [lorasim/bench/result/series]: what happened over time: queues, placements, plans, latencies

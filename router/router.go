@@ -29,6 +29,7 @@ import (
 	"slices"
 
 	"lorasim/ilp"
+	"lorasim/router/epp"
 	"lorasim/trace"
 )
 
@@ -48,6 +49,8 @@ type Request struct {
 	// nobody knows.
 	Text  *trace.Text
 	Known int32
+	// Read is what an endpoint picker reads of a real request's body and headers; nil: simulated, or nobody looked.
+	Read *epp.Request
 }
 
 // Policy picks the worker for a request. It may keep state of its own and is

@@ -36,6 +36,12 @@ func (rt *Router) Succeed(old *Router, h *History, v *View, joined int) {
 			return
 		}
 	}
+	if next, ok := rt.Policy.(*endpointPicker); ok {
+		if before, ok := old.Policy.(*endpointPicker); ok {
+			next.succeed(before, joined)
+		}
+		return
+	}
 	learn(rt.Policy, h.window.recall(len(v.Workers), len(v.Adapters)), v)
 }
 

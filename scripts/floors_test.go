@@ -29,6 +29,7 @@ var rooms = map[string][][]string{
 		{"bench/result"},
 		{"bench/result/importer", "bench/result/records", "bench/result/series"},
 		{"bench/scenario"},
+		{"bench/scenario/starter"},
 
 		{"bench/study/capacity", "bench/study/sweep"},
 		{"bench/study/compare", "bench/study/worth"},

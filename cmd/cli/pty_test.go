@@ -355,3 +355,45 @@ func TestNoTerminal(t *testing.T) {
 		t.Errorf("%v, stderr %q", err, stderr.String())
 	}
 }
+
+// init asks three questions on a terminal, asks again after an answer that it cannot take, and writes what the flags
+// would have written. Ctrl-C and Ctrl-D leave no file.
+func TestInitOnTerminal(t *testing.T) {
+	dir := t.TempDir()
+	byFlags := exec.Command("lorasim", "init", "scenario.yaml", "--num-workers", "6", "--profile", "h100",
+		"--num-adapters", "100", "--request-rate", "20")
+	byFlags.Dir = t.TempDir()
+	if out, err := byFlags.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want, err := os.ReadFile(filepath.Join(byFlags.Dir, "scenario.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startOnTerminal(t, dir, 80, "init")
+	for _, step := range []struct{ question, answer string }{
+		{"Workers", "six"}, {"expected a number of workers", "6 x gtx970"}, {"neither an embedded profile", "6 x H100"},
+		{"Requests per second", "often"}, {"neither a number nor a file", "20"}, {"LoRA adapters [32]", "100"},
+	} {
+		r.await(0, step.question)
+		r.tty.Write([]byte(step.answer + "\n"))
+	}
+	if code := r.wait(); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, r.text())
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "scenario.yaml"))
+	if err != nil || string(got) != string(want) {
+		t.Errorf("%v: the answers give\n%s\nthe flags\n%s", err, got, want)
+	}
+	for key, code := range map[byte]int{3: 130, 4: 1} {
+		r := startOnTerminal(t, t.TempDir(), 80, "init", "other.yaml", "--num-workers", "2")
+		r.await(0, "Requests per second")
+		r.tty.Write([]byte{key})
+		if got := r.wait(); got != code {
+			t.Errorf("key %d: exit code %d, expected %d:\n%s", key, got, code, r.text())
+		}
+		if _, err := os.Stat(filepath.Join(r.cmd.Dir, "other.yaml")); err == nil {
+			t.Errorf("key %d: a file was written", key)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +46,7 @@ The extension of FILE says the format: .csv, .jsonl, .parquet, .arrow.`,
   lorasim trace workload --trace-name azure_llm --trace-path AzureLLMInferenceTrace_code.csv --num-adapters 32 -o w.parquet`,
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	flags(cmd, "", opt(&out, "output,o", "", "workload `file` to write"))
+	flags(cmd, "", opt(&out, "output,o", "", "Workload `file` to write"))
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		noteIgnored(cmd, sc)
 		return saveWorkload(cmd, sc, out)
@@ -65,7 +66,7 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 		return err
 	}
 	defer in.Close()
-	opt, err := columns(sc, in)
+	opt, err := columns(cmd.Context(), sc, in)
 	if err != nil {
 		return err
 	}
@@ -89,19 +90,20 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 
 // columns says which optional columns the workload needs: ranks where they were
 // stated, budgets where a law or a saved workload states some.
-func columns(sc *scenario.Scenario, in *scenario.Input) (store.WriteOptions, error) {
+func columns(ctx context.Context, sc *scenario.Scenario, in *scenario.Input) (store.WriteOptions, error) {
 	opt := store.WriteOptions{Ranks: sc.Workload.LoraRanks != ""}
 	opt.MaxNew = sc.Workload.StatesBudgets()
 	if sc.Workload.File == "" {
 		return opt, nil
 	}
-	for _, a := range in.Adapters() {
+	for i, a := range in.Adapters() {
 		opt.Ranks = opt.Ranks || a.Rank > 0
+		opt.Names = opt.Names || a.Name != fmt.Sprint("lora", i)
 	}
 	if opt.MaxNew || sc.Workload.MaxNewTokens == "exact" {
 		return opt, nil
 	}
-	r, err := store.Open(sc.Workload.File, store.ReadOptions{})
+	r, err := sc.OpenWorkload(ctx, nil) // once more
 	if err != nil {
 		return opt, err
 	}
@@ -139,10 +141,10 @@ own times and rates, their functions given to --num-adapters adapters.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	jsonFlag(cmd, "print as JSON")
+	jsonFlag(cmd, "Print as JSON")
 	flags(cmd, "",
-		opt(&ascii, "ascii", false, "draw the chart with ASCII characters only"),
-		opt(&top, "top", 10, "adapters to list", ">=0 <=1e6"))
+		opt(&ascii, "ascii", false, "Draw the chart with ASCII characters only"),
+		opt(&top, "top", 10, "Number of adapters to list", ">=0 <=1e6"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in, p, err := openDescribed(cmd, sf, args)
 		if err != nil {
@@ -187,7 +189,7 @@ func newTracePlot() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	flags(cmd, "", opt(&out, "output,o", "", "picture to write, .png or .svg"))
+	flags(cmd, "", opt(&out, "output,o", "", "Picture to write, .png or .svg"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if out == "" {
 			return usage(errors.New("-o PICTURE is missing"))
@@ -218,8 +220,8 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 	}
 	sf := addScenarioFlags(cmd, "workload")
 	flags(cmd, "",
-		opt(&out, "output,o", "", "`file` to write"),
-		opt(&format, "format", "workload", "workload, azure_v1 or azure_v2"),
+		opt(&out, "output,o", "", "Write to `file`"),
+		opt(&format, "format", "workload", "Workload, azure_v1 or azure_v2"),
 		opt(&mean, "mean-duration", 0.5, "azure_v2: mean duration of an invocation, s", ">0 <=1e6"))
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		switch {

@@ -258,6 +258,10 @@ type Engine struct {
 	// without scheduler_reserve_full_isl (0.8.5, for one) have the latter off.
 	NoChunkedPrefill bool `yaml:"no_chunked_prefill,omitempty"`
 	NoReserveFullISL bool `yaml:"no_reserve_full_isl,omitempty"`
+	// AsyncScheduling has scheduler vllm form a step while the one before it runs (--async-scheduling).
+	AsyncScheduling bool `yaml:"async_scheduling,omitempty"`
+	// VLLMVersion is the version whose rules scheduler vllm follows, such as 0.33; "": 0.32.
+	VLLMVersion string `yaml:"vllm_version,omitempty"`
 
 	ContextLength   int    `yaml:"context_length" is:">0"`
 	ContextOverflow string `yaml:"context_overflow" is:"reject|prompt|ignore"`
@@ -403,7 +407,7 @@ func Names() []string {
 }
 
 // Load returns the embedded profile of that name, makes the analytic one that
-// "analytic:MODEL,GPU" asks for ([parseAnalytic]), or reads a profile file.
+// "analytic:MODEL,GPU" asks for ([parseAnalytic]), reads a profile file, or returns the profile for a GPU ([ForGPU]).
 func Load(nameOrFile string) (*Profile, error) {
 	if spec, ok := strings.CutPrefix(nameOrFile, AnalyticPrefix); ok {
 		a, err := parseAnalytic(spec)
@@ -418,13 +422,19 @@ func Load(nameOrFile string) (*Profile, error) {
 	}
 	data, err := read(nameOrFile)
 	ext := filepath.Ext(nameOrFile) // "llama-3.1-8b" has one, too
+	if os.IsNotExist(err) {
+		if name, ok := ForGPU(nameOrFile); ok {
+			return Load(name)
+		}
+	}
 	if os.IsNotExist(err) && !strings.ContainsAny(nameOrFile, "/\\") && ext != ".yaml" && ext != ".yml" {
 		hint := ""
 		if name := suggest.Likely(nameOrFile, Names()); name != "" {
 			hint = fmt.Sprintf(", did you mean %q?", name)
 		}
-		return nil, fmt.Errorf("profile %q: neither an embedded profile (%s) nor a file nor %sMODEL,GPU%s",
-			nameOrFile, strings.Join(Names(), ", "), AnalyticPrefix, hint)
+		return nil, fmt.Errorf("profile %q: neither an embedded profile (%s) nor a GPU (%s) nor a file nor %sMODEL,GPU%s",
+			nameOrFile, strings.Join(Names(), ", "), strings.Join(names(GPUs(), (*GPU).name), ", "),
+			AnalyticPrefix, hint)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)

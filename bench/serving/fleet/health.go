@@ -119,8 +119,8 @@ func (p *prober) setLimits(k *worker, l Limits) {
 	setLimit(p, k, "KV tokens", l.KVCapacity, s.KVCapacity, &v.KVCapacity)
 }
 
-// learnLimit raises the assumed number of requests that a worker runs at a time when the worker runs more. vLLM does not
-// report --max-num-seqs. Called with mu held.
+// learnLimit raises the assumed number of requests that a worker runs at a time when the worker runs more. vLLM does
+// not report --max-num-seqs. Called with mu held.
 func (p *prober) learnLimit(k *worker, l load) {
 	if p.cfg.Stated.MaxRunning > 0 || k.health.info.MaxRunning > 0 || l.MaxRunning > 0 || k.view.MaxRunning == 0 ||
 		l.Running <= k.view.MaxRunning {
@@ -183,6 +183,9 @@ func (p *prober) probed(k *worker, l load, own int, err error) {
 	h := &k.health
 	if err == nil {
 		h.failed, h.said = 0, l
+		if k.view.Report = l.report; l.report != nil {
+			l.report.At = p.cfg.Now()
+		}
 		p.setLimits(k, l.Limits)
 		p.learnLimit(k, l)
 		k.books.setOthers(l, max(own, len(k.books.requests)), p.cfg.Now())

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"lorasim/router"
+	"lorasim/router/epp"
 	"lorasim/trace"
 )
 
@@ -74,6 +75,14 @@ func (q *Requests) Route(r *Request, avoid int) int {
 		q.plans.adjust()
 	}
 	return w
+}
+
+// ReadBody is what the policy reads of a request's body; nil: nothing.
+func (q *Requests) ReadBody(path string, body []byte) *epp.Request {
+	if p, ok := q.cfg.Router.Policy.(router.BodyReader); ok {
+		return p.ReadBody(path, body)
+	}
+	return nil
 }
 
 // Refuse returns why the router rejects a request, "" if it does not, and after how many
@@ -150,6 +159,9 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 		return
 	}
 	defer q.lock()()
+	if f, ok := q.router.Policy.(router.FlightObserver); ok {
+		f.FirstToken(r.ID)
+	}
 	if k.books.start(r) && r.Adapter != trace.BaseModel {
 		k.loras.used(r.Adapter)
 	}
@@ -163,6 +175,9 @@ func (q *Requests) Left(r *Request) {
 	}
 	k := q.workers[r.worker]
 	r.worker = -1
+	if f, ok := q.router.Policy.(router.FlightObserver); ok {
+		f.Left(r.ID)
+	}
 	k.out.leave(r)
 	k.books.remove(r)
 	if k.leaving {

@@ -1,0 +1,197 @@
+// Package starter writes the first scenario of a user: a short YAML file whose comments say what each key means, what
+// the profile sets where the file leaves a value to it, and what to run next.
+//
+//	s, err := starter.New(ctx, starter.Answers{Workers: 6, Profile: "h100", Adapters: 100, Rate: 20})
+//	err = s.Write(w, "scenario.yaml")
+package starter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/template"
+	"unicode"
+
+	"lorasim/bench/scenario"
+	"lorasim/sim/profile"
+)
+
+// Answers are what a user says of a cluster. Zero values stand for defaults.
+type Answers struct {
+	Workers  int     // default 4
+	Profile  string  // name or file of a profile, or a GPU ("h100"); default: that of scenarios
+	Adapters int     // default 32; of a log: those that it names
+	Rate     float64 // requests/s of all adapters; default: RatePerWorker for each worker
+	Log      string  // file of a log of requests or a saved workload, instead of Rate
+}
+
+// Defaults of Answers.
+const (
+	Workers       = 4
+	Adapters      = 32
+	RatePerWorker = 2.5 // requests/s
+)
+
+// Scenario is a scenario with what its comments say.
+type Scenario struct {
+	scenario.Scenario
+	profile  *profile.Profile // of the workers
+	kv       int64            // tokens
+	requests int              // of the log
+	adapters int              // of the log
+	span     float64          // s, of the log
+}
+
+// New makes a scenario of answers. It reads the log, to find out its adapters and rate.
+func New(ctx context.Context, a Answers) (*Scenario, error) {
+	s := &Scenario{Scenario: scenario.Default()}
+	s.Cluster.NumWorkers = cmp.Or(a.Workers, Workers)
+	s.Cluster.Profile = cmp.Or(a.Profile, s.Cluster.Profile)
+	if name, ok := profile.ForGPU(a.Profile); ok {
+		s.Cluster.Profile = name
+	}
+	ps, err := s.Profiles()
+	if err != nil {
+		return nil, err
+	}
+	s.profile = ps[0]
+	s.Workload.LoraRanks = scenario.DefaultRanksFor(ps)
+	if s.kv, err = s.profile.KVTokens(); err != nil {
+		return nil, err
+	}
+	if a.Log != "" {
+		if a.Adapters != 0 || a.Rate != 0 {
+			return nil, errors.New("a log has its own adapters and rate: leave out the number of adapters and the rate")
+		}
+		s.Workload.File = a.Log
+		return s, s.readLog(ctx)
+	}
+	s.Workload.NumAdapters = cmp.Or(a.Adapters, Adapters)
+	s.Workload.RequestRate = cmp.Or(a.Rate, RatePerWorker*float64(s.Cluster.NumWorkers))
+	first, err := s.First(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Check(ctx, first)
+}
+
+// readLog finds out the adapters and the rate of the log.
+func (s *Scenario) readLog(ctx context.Context) error {
+	s.Workload.LoraRanks = "" // as the log says
+	in, err := s.OpenWorkload(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	s.adapters = len(in.Adapters())
+	for {
+		r, err := in.Source.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.requests, s.span = s.requests+1, r.Arrival
+	}
+}
+
+// Summary is the scenario in one line.
+func (s *Scenario) Summary() string {
+	workers := fmt.Sprintf("%d workers (%s)", s.Cluster.NumWorkers, s.Cluster.Profile)
+	if s.Workload.File == "" {
+		return fmt.Sprintf("%s, %d adapters, %v requests/s", workers, s.Workload.NumAdapters, s.Workload.RequestRate)
+	}
+	return fmt.Sprintf("%s, %d requests for %d adapters, %s requests/s", workers, s.requests, s.adapters, s.rate())
+}
+
+// rate is the rate of the log.
+func (s *Scenario) rate() string {
+	if s.span == 0 {
+		return "unknown"
+	}
+	return strconv.FormatFloat(float64(s.requests-1)/s.span, 'g', 3, 64)
+}
+
+// Write writes the scenario as YAML with comments. file is its name: for the commands in the comments, and because a
+// scenario names files from its own folder.
+func (s *Scenario) Write(w io.Writer, file string) error {
+	workload := s.Workload
+	if file == "-" {
+		file = "scenario.yaml"
+	}
+	if log := workload.File; log != "" && !filepath.IsAbs(log) {
+		if from, err := filepath.Rel(filepath.Dir(file), log); err == nil {
+			workload.File = filepath.ToSlash(from)
+		}
+	}
+	e := &s.profile.Engine
+	host := "no limit"
+	if n := e.HostLoras(); n > 0 {
+		host = strconv.Itoa(n)
+	}
+	origin := s.profile.Provenance()
+	return page.Execute(w, map[string]any{
+		"File": file, "Workload": workload, "Cluster": s.Cluster, "Routing": s.Routing, "Engine": e, "KV": s.kv,
+		"Host": host, "Loaded": e.HostLoras(), "Kind": origin.Kind, "Hardware": origin.Hardware, "Of": origin.Engine,
+		"Requests": s.requests, "Adapters": s.adapters, "Rate": s.rate(),
+		"Ranks": s.Workload.LoraRanks,
+	})
+}
+
+var page = template.Must(template.New("scenario").Funcs(template.FuncMap{"quote": quote, "line": line}).Parse(
+	`# A scenario of lorasim. Lines that begin with "# " and a key show a default; take off the "# " to change it.
+# lorasim sim -f {{quote .File}}: simulate it. lorasim advise {{quote .File}}: which policy, and how sure that is.
+# lorasim reference: all keys. Editors check this file by docs/scenario.schema.json.
+
+workload:
+{{- if .Workload.File}}
+{{line "file" (quote .Workload.File) (printf "%d requests for %d adapters, %s requests/s" .Requests .Adapters .Rate)}}
+{{line "# rate_scale" "2" "twice the traffic"}}
+{{line "# resample" "block:60" "draw other days from the log, for confidence intervals"}}
+{{line "# lora_ranks" "\"8,16\"" "LoRA ranks, in turn, where the log has none"}}
+{{- else}}
+{{line "num_adapters" .Workload.NumAdapters "LoRA adapters"}}
+{{line "lora_ranks" (printf "%q" .Ranks) "LoRA ranks, in turn"}}
+{{line "request_rate" .Workload.RequestRate "requests/s of all adapters together"}}
+{{line "# popularity" "zipf" "share of each adapter: zipf, zipf:1.5, uniform, maf2, explicit:5,3,1, ..."}}
+{{line "# lengths" "auto" "tokens: auto (short chats), sharegpt, azure-conv, constant:500,100, ..."}}
+{{line "# num_prompts" "2000" "requests of a run"}}
+{{line "# file" "log.csv" "a log of your own instead of the keys above (docs/logs.md)"}}
+{{- end}}
+
+cluster:
+{{line "num_workers" .Cluster.NumWorkers "engines (sglang, vLLM), each on its own GPUs"}}
+{{line "profile" (quote .Cluster.Profile) (printf "%s: %s, %s" .Kind .Hardware .Of)}}
+  # The profile sets these; "lorasim profile show {{.Cluster.Profile}}" prints all of it.
+{{line "# max_running_requests" .Engine.MaxRunningRequests "requests that a worker runs at a time"}}
+{{line "# max_loras_per_batch" .Engine.MaxLorasPerBatch "adapter slots in the GPU memory of a worker"}}
+{{line "# max_loaded_loras" .Loaded (printf "adapters in the host memory of a worker: %s" .Host)}}
+{{line "# max_lora_rank" .Engine.MaxLoraRank "highest rank that a worker takes"}}
+{{line "# kv_tokens" .KV "tokens of KV cache that the slots leave"}}
+{{line "# context_length" .Engine.ContextLength "longest prompt and output together, tokens"}}
+
+routing:
+{{line "policy" .Routing.Policy "lorasim policies lists them; lorasim advise chooses one"}}
+`))
+
+// line is a key of a section with its value and a comment, in columns.
+func line(key string, value any, comment string) string {
+	text := fmt.Sprintf("  %s: %v", key, value)
+	return fmt.Sprintf("%-42s # %s", text, comment)
+}
+
+// quote quotes a text for YAML and a shell where it is more than a plain word.
+func quote(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("._/:,-*=", r)
+	}) < 0 && !strings.HasPrefix(text, "-") {
+		return text
+	}
+	return strconv.Quote(text)
+}

@@ -1,0 +1,52 @@
+package profile
+
+import (
+	"slices"
+	"strings"
+)
+
+// defaultModel is the model of a worker of which only the GPU is known.
+const defaultModel = "llama-3.1-8b"
+
+// ForGPU returns the name of a profile of workers with one GPU, by the GPU's name in any spelling ("H100", "rtx 4090",
+// "a100"): the first measured profile that is embedded, else an analytic one of the model llama-3.1-8b. false: no such
+// GPU is known.
+func ForGPU(gpu string) (name string, ok bool) {
+	want := bare(gpu)
+	if want == "" {
+		return "", false
+	}
+	for _, name := range Names() {
+		p, err := Load(name)
+		if err == nil && p.GPUs() == 1 && isGPU(p.GPU, want) && p.Provenance().Kind == Measured {
+			return name, true
+		}
+	}
+	i := slices.IndexFunc(GPUs(), func(g GPU) bool { return isGPU(g.Name, want) })
+	if i < 0 {
+		return "", false
+	}
+	return AnalyticPrefix + defaultModel + "," + GPUs()[i].Name, true
+}
+
+// isGPU says whether the first words of a name are a GPU, which is bare and has a number: "H100 64 GB" is h100, but not
+// h1.
+func isGPU(name, gpu string) bool {
+	begin := ""
+	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == '-' }) {
+		if begin += bare(word); begin == gpu && strings.ContainsAny(gpu, "0123456789") {
+			return true
+		}
+	}
+	return false
+}
+
+// bare leaves the letters and digits of a name, in lower case.
+func bare(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(name))
+}

@@ -1,0 +1,20 @@
+package profile
+
+import "testing"
+
+// A GPU by its name in any spelling has a profile: a measured one where there is one.
+func TestForGPU(t *testing.T) {
+	for gpu, want := range map[string]string{
+		"H100": "llama-3.1-8b-h100", "h100-64gb": "llama-3.1-8b-h100", "RTX 4090": "llama2-7b-24gb",
+		"rtx-4090": "llama2-7b-24gb", "h200": "analytic:llama-3.1-8b,h200", "A100": "analytic:llama-3.1-8b,a100-80gb",
+		"l40s": "analytic:llama-3.1-8b,l40s", "h1": "", "": "", "h": "", "rtx": "", "h100x": "",
+	} {
+		got, ok := ForGPU(gpu)
+		if got != want || ok != (want != "") {
+			t.Errorf("%q: %q, %v, expected %q", gpu, got, ok, want)
+		}
+		if p, err := Load(gpu); want != "" && (err != nil || p.Check() != nil) || want == "" && err == nil {
+			t.Errorf("Load(%q): %v", gpu, err)
+		}
+	}
+}
