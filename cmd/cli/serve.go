@@ -74,7 +74,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "key for /admin and /metrics",
 		"`file` of the keys for /admin and /metrics, one per line")
 	flags(cmd, "Gateway",
-		opt(&f.listen, "listen", "127.0.0.1:8000", "`address` for clients"),
+		opt(&f.listen, "listen", defaultListen(), "`address` for clients; $"+listenEnv+" sets the default"),
 		opt(&f.adminListen, "admin-listen", "",
 			"`address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000, else any free one)"),
 		opt(&f.allow, "allow", nil, "further path for clients, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
