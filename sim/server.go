@@ -110,6 +110,24 @@ func (v *Server) Next() tick.Ticks {
 // Submit hands in a request that arrives at the time of the next Advance; its
 // arrival time is ignored. IDs of requests in flight must differ.
 func (v *Server) Submit(r trace.Request) error {
+	if err := v.checkRequest(&r); err != nil {
+		return err
+	}
+	v.inbox = append(v.inbox, r)
+	return nil
+}
+
+// SubmitNow is Submit for hooks: the request arrives before the hook returns.
+func (v *Server) SubmitNow(r trace.Request) error {
+	if err := v.checkRequest(&r); err != nil {
+		return err
+	}
+	v.arrive(&r)
+	return nil
+}
+
+// checkRequest checks a request that is submitted.
+func (v *Server) checkRequest(r *trace.Request) error {
 	r.Arrival = 0
 	if err := r.Check(len(v.adapters)); err != nil {
 		return err
@@ -118,7 +136,6 @@ func (v *Server) Submit(r trace.Request) error {
 	if _, ok := v.requests[r.ID]; ok || slices.ContainsFunc(v.inbox, same) {
 		return fmt.Errorf("request %d is in flight already", r.ID)
 	}
-	v.inbox = append(v.inbox, r)
 	return nil
 }
 

@@ -23,6 +23,10 @@ type Batch struct {
 	loras      loraCounts
 	order      int64 // of the latest request to join
 	front      int64 // of the latest request to join it before all others
+
+	// stops: the heap goes by twice the step of the last token, plus 1 where a stop token ends the request, which is
+	// in a step more. See Pipeline.
+	stops bool
 }
 
 // Len is the number of requests.
@@ -66,14 +70,24 @@ func (b *Batch) Reserved() int64 {
 	return sum
 }
 
-// steps is the number of steps until the first request ends.
-func (b *Batch) steps() int64 { return b.heap[0].Key - b.Steps }
+// steps is the number of steps until the first request ends, or is not in the step formed.
+func (b *Batch) steps() int64 {
+	if b.stops {
+		return (b.heap[0].Key+1)/2 - b.Steps
+	}
+	return b.heap[0].Key - b.Steps
+}
 
 // push takes a request in, behind those that are there.
 func (b *Batch) push(r *Request) {
 	b.order++
 	r.order = b.order
 	last := b.Steps + int64(r.Output-r.Generated)
+	if b.stops {
+		if last *= 2; r.Stops {
+			last++
+		}
+	}
 	b.heap.Push(heap.Entry[*Request]{Key: last, Tie: r.seq, Value: r, Place: &r.heapIndex})
 }
 

@@ -3,21 +3,23 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"lorasim/sim/tick"
 )
 
 // Check returns an error if an invariant does not hold. It is for tests, between events.
 func (e *Engine) Check() error {
-	filling := e.sched.Orphans(nil)
+	filling, ending := e.sched.Orphans(nil), e.Pipeline.Ending()
 	tokens := int64(0)
-	for _, r := range filling {
+	for _, r := range slices.Concat(filling, ending) {
 		tokens += int64(r.Computed)
 	}
 	for k := range e.Batch.Len() {
 		tokens += e.Batch.At(k).Tokens(e.Batch.Steps)
 	}
-	return errors.Join(checkPlaces(e, filling), e.Batch.check(&e.itl), e.Step.check(&e.Batch), checkBooks(e, filling),
+	return errors.Join(checkPlaces(e, filling), e.Batch.check(e.itl.size()+e.Pipeline.check()),
+		e.Step.check(&e.Batch), checkBooks(e, slices.Concat(filling, ending)),
 		e.KV.Check(int64(e.Batch.Len()), tokens), e.LoRA.Check(), e.sched.Check())
 }
 
@@ -50,11 +52,12 @@ func checkPlaces(e *Engine, filling []*Request) error {
 		}
 	}
 	return errors.Join(in(e.FrontEnd.queue, "in the front end", Entering), in(queue, "in the queue", Waiting),
-		in(filling, "prefilling", Filling), in(e.Batch.Requests(), "in the batch", Running))
+		in(filling, "prefilling", Filling), in(e.Pipeline.Ending(), "ending", Ending),
+		in(e.Batch.Requests(), "in the batch", Running))
 }
 
 // check: the sums of the batch are those of its requests.
-func (b *Batch) check(l *itl) error {
+func (b *Batch) check(timed int64) error {
 	tokens, left, clipped := int64(0), int64(0), int64(0)
 	decoding := map[*Adapter]int32{}
 	for k := range b.Len() {
@@ -64,7 +67,7 @@ func (b *Batch) check(l *itl) error {
 		if int(r.MaxNew) > b.clip {
 			clipped++
 		}
-		if decoding[r.Row]++; b.heap[k].Key <= b.Steps {
+		if decoding[r.Row]++; b.heap[k].Key <= b.Steps || b.stops && b.heap[k].Key <= 2*b.Steps {
 			return fmt.Errorf("request %d decodes and has all its tokens", r.ID)
 		}
 	}
@@ -85,15 +88,15 @@ func (b *Batch) check(l *itl) error {
 	case loras != b.loras.loras || distinct != b.loras.distinct:
 		return fmt.Errorf("the batch has %d requests of %d adapters, counted %d of %d", loras, distinct, b.loras.loras,
 			b.loras.distinct)
-	case l.size() != int64(b.Len()):
-		return fmt.Errorf("%d requests wait for their next token, %d decode", l.size(), b.Len())
+	case timed != int64(b.Len()):
+		return fmt.Errorf("%d requests wait for their next token, %d decode", timed, b.Len())
 	}
 	return nil
 }
 
 // check: a run of decode steps is of the whole batch, and ends no later than its first request.
 func (s *Step) check(b *Batch) error {
-	if s.kind == decode && (s.run.Batch != int64(b.Len()) || s.run.Count < 1 || s.run.Count > b.steps()) {
+	if s.kind == decode && !b.stops && (s.run.Batch != int64(b.Len()) || s.run.Count < 1 || s.run.Count > b.steps()) {
 		return fmt.Errorf("%d decode steps of %d requests are under way, the batch has %d, the first of which ends in %d",
 			s.run.Count, s.run.Batch, b.Len(), b.steps())
 	}
@@ -102,7 +105,7 @@ func (s *Step) check(b *Batch) error {
 
 // checkBooks: routers see the requests that there are.
 func checkBooks(e *Engine, filling []*Request) error {
-	type requests struct{ running, queued int32 }
+	type requests struct{ running, queued, unslotted int32 }
 	of := map[int32]*requests{}
 	tokens, pending, rank, count := int64(0), int64(0), int32(0), requests{}
 	add := func(r *Request, running, queued int32) {
@@ -115,6 +118,9 @@ func checkBooks(e *Engine, filling []*Request) error {
 			of[r.Adapter] = &requests{}
 		}
 		of[r.Adapter].running += running
+		if r.unslotted {
+			of[r.Adapter].unslotted++
+		}
 		of[r.Adapter].queued += queued
 		count.running += running
 		count.queued += queued
@@ -141,8 +147,8 @@ func checkBooks(e *Engine, filling []*Request) error {
 			b.Queued)
 	}
 	for a, n := range of {
-		if users := e.Rows.Of(a).Users(); users != n.running {
-			return fmt.Errorf("%d requests of adapter %d run, %d use it", n.running, a, users)
+		if users := e.Rows.Of(a).Users(); users != n.running-n.unslotted {
+			return fmt.Errorf("%d requests of adapter %d run, %d use it", n.running-n.unslotted, a, users)
 		}
 	}
 	for a, st := range b.Adapters {

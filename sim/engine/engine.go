@@ -65,6 +65,9 @@ type Rules struct {
 	// Under priority order:
 	LowFirst   bool // the lowest value is the first, whatever the profile says
 	KeepsPlace bool // a request that comes back takes the place that it had when it came
+
+	Async     bool // a step is formed while the one before it runs, see Pipeline
+	KeepsSlot bool // a request whose last token is in flight keeps its adapter's slot
 }
 
 // Observer sees tokens; record.Observer is one.
@@ -81,6 +84,7 @@ type Hooks struct {
 	// Token tells every single token and Step every step: decode runs are of one step then.
 	Token func(id int64, at tick.Ticks)
 	Step  func(*Report)
+	First func(id int64) // the first token of a request
 }
 
 // Host is what an engine runs in.
@@ -157,6 +161,7 @@ type Engine struct {
 	Stats  Stats
 
 	FrontEnd FrontEnd
+	Pipeline *Pipeline // nil: a step is formed when the one before it has ended
 
 	cfg     Config
 	Profile profile.Engine
@@ -201,6 +206,9 @@ func (e *Engine) init(c Config) error {
 	e.FrontEnd.e, e.FrontEnd.enter = e, e.FrontEnd.pass
 	if c.Hooks.Step != nil {
 		e.Report = newReport()
+	}
+	if rules.Async {
+		newPipeline(e, rules.KeepsSlot)
 	}
 	e.Policy = newPolicy(&q, &rules, c.Adapters, &e.Queue, &e.Batch)
 	e.LoRA.Init(lora.Options{
@@ -286,6 +294,10 @@ func (e *Engine) getReady() {
 // begin starts the next step.
 func (e *Engine) begin() {
 	e.ready = false
+	if e.Pipeline != nil && e.Books.Up {
+		e.Pipeline.begin()
+		return
+	}
 	if !e.Books.Up || e.Step.kind != idle {
 		return // what made it ready came while it was beginning a step
 	}
@@ -361,6 +373,10 @@ func (e *Engine) stepTime(decodes bool) tick.Ticks {
 // endStep ends the step under way.
 func (e *Engine) endStep() {
 	e.Stats.Busy += e.Loop.Now() - e.Step.began
+	if e.Pipeline != nil {
+		e.Pipeline.end()
+		return
+	}
 	switch k := e.Step.kind; k {
 	case decode:
 		e.EndDecode()
@@ -421,7 +437,7 @@ func (v adapterEvents) SlotFreed() { v.e.CapacityFreed() }
 // they joined the batch.
 func (e *Engine) Decoding() iter.Seq2[*Request, int64] {
 	return func(yield func(*Request, int64) bool) {
-		done := e.Step.done(e.Loop.Now())
+		done := e.Step.done(e.Loop.Now()) - e.Pipeline.ahead()
 		for i := range e.Batch.heap {
 			if r := e.Batch.heap[i].Value; !yield(r, e.Batch.Steps-r.Joined+done) {
 				return

@@ -41,15 +41,22 @@ func (l *itl) report(t tick.Ticks, o Observer) {
 func (l *itl) record(b *Batch, run *record.Steps) {
 	before := b.Steps - run.Count
 	for i := range b.heap {
-		r, last := b.heap[i].Value, l.lastDecode
-		if r.Joined == before {
-			last = r.joinTime
+		if r := b.heap[i].Value; r.Joined <= before {
+			l.recordOne(r, before, run)
 		}
-		for k := range run.Count {
-			end := run.End(k + 1)
-			r.Gaps = append(r.Gaps, (end - last).Seconds())
-			last = end
-		}
+	}
+}
+
+// recordOne notes the gaps of a run for a request; before: the batch's steps before the run.
+func (l *itl) recordOne(r *Request, before int64, run *record.Steps) {
+	last := l.lastDecode
+	if r.Joined == before {
+		last = r.joinTime
+	}
+	for k := range run.Count {
+		end := run.End(k + 1)
+		r.Gaps = append(r.Gaps, (end - last).Seconds())
+		last = end
 	}
 }
 

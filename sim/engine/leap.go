@@ -45,10 +45,14 @@ func (e *Engine) cut() {
 }
 
 // KVTokens is the number of KV tokens at this instant, within a run of steps.
-func (e *Engine) KVTokens() int64 { return e.KV.Stored() + e.Step.done(e.Loop.Now())*e.Step.run.Batch }
+func (e *Engine) KVTokens() int64 {
+	return e.KV.Stored() + (e.Step.done(e.Loop.Now())-e.Pipeline.ahead())*e.Step.run.Batch
+}
 
 // KVTokensOf is the number of KV tokens of a running request at this instant.
-func (e *Engine) KVTokensOf(r *Request) int64 { return e.Batch.KVTokens(r) + e.Step.done(e.Loop.Now()) }
+func (e *Engine) KVTokensOf(r *Request) int64 {
+	return e.Batch.KVTokens(r) + e.Step.done(e.Loop.Now()) - e.Pipeline.ahead()
+}
 
 // EndDecode books the run of decode steps and reports the requests that it finished.
 func (e *Engine) EndDecode() {
@@ -62,14 +66,24 @@ func (e *Engine) EndDecode() {
 
 // advance books the steps of the run.
 func (e *Engine) advance() {
-	run, b := e.Step.run, &e.Batch
-	k, n := run.Count, run.Batch
+	grow(e, e.Step.run.Count)
+	observe(e, e.Step.run)
+}
+
+// grow takes k decode steps of the batch.
+func grow(e *Engine, k int64) {
+	b, n := &e.Batch, int64(e.Batch.Len())
 	e.LoRA.StampDecode()
 	e.KV.Decode(b.Steps, n, k)
 	b.Steps += k
 	b.kvTokens += k * n
 	b.maxNewLeft -= k * n
-	e.Stats.DecodeSteps += k
+}
+
+// observe reports the tokens of a run of decode steps, the last of which is the batch's latest.
+func observe(e *Engine, run record.Steps) {
+	b := &e.Batch
+	e.Stats.DecodeSteps += run.Count
 	e.Stats.PeakKV = max(e.Stats.PeakKV, e.KV.Stored())
 	e.Books.KVUsed = e.KV.Stored()
 	if e.cfg.TokenTimes {
@@ -77,21 +91,28 @@ func (e *Engine) advance() {
 	}
 	if token := e.cfg.Hooks.Token; token != nil {
 		for i := range b.heap {
-			token(b.heap[i].Value.ID, e.Loop.Now()+e.Costs.Overhead)
+			if r := b.heap[i].Value; r.Joined < b.Steps {
+				token(r.ID, e.Loop.Now()+e.Costs.Overhead)
+			}
 		}
 	}
 	e.itl.report(run.End(1), e.cfg.Observer)
-	last := run.End(k)
+	last := run.End(run.Count)
 	run.Start += e.Costs.Overhead
 	e.cfg.Observer.Steps(run)
-	e.itl.lastDecode, e.itl.older = last, n
+	e.itl.lastDecode, e.itl.older = last, run.Batch
 }
 
 // BookPartial books what was done of the step under way, which is not to end.
 func (e *Engine) BookPartial() {
 	if k := e.Step.done(e.Loop.Now()); k > 0 { // their tokens are out
 		e.Step.run.Count = k
-		e.advance()
+		if p := e.Pipeline; p != nil {
+			p.advance()
+			grow(e, 1)
+		} else {
+			e.advance()
+		}
 	}
 	if e.Step.kind != idle {
 		e.Stats.Busy += e.Loop.Now() - e.Step.began

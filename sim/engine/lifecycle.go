@@ -34,6 +34,7 @@ func (e *Engine) toWaiting(r *Request, first bool) {
 
 // dequeue takes a request out of the queue.
 func (e *Engine) dequeue(r *Request) {
+	e.Pipeline.forget(r)
 	e.Queue.remove(r)
 	if e.Policy.kind == byService && e.Queue.n == 0 {
 		e.Policy.lastDequeued = r.Row
@@ -113,9 +114,18 @@ func (e *Engine) StartTransferred(r *Request) {
 // StopDecoding takes a request that has not ended, or just did, out of the batch and notes how far it is; it keeps its
 // KV cache.
 func (e *Engine) StopDecoding(r *Request) {
+	if e.Pipeline == nil || e.Step.kind == idle {
+		e.itl.leave(r, e.Batch.Steps)
+	} else {
+		e.Pipeline.left(r)
+	}
+	stopDecoding(e, r)
+}
+
+// stopDecoding is StopDecoding without what is known of the time of its latest token.
+func stopDecoding(e *Engine, r *Request) {
 	e.Batch.heap.Remove(int(r.heapIndex))
 	r.state = Filling
-	e.itl.leave(r, e.Batch.Steps)
 	r.Generated += int32(e.Batch.Steps - r.Joined)
 	e.KV.StopDecoding(&r.Sequence, e.Batch.Steps)
 	e.Policy.serve(r.Row, 0)
@@ -128,7 +138,10 @@ func (e *Engine) Free(r *Request) {
 	e.Books.KVUsed = e.KV.Stored()
 	e.Books.Running--
 	e.Books.Run(r.Adapter, -1)
-	e.LoRA.Release(&r.Row.Adapter)
+	if !r.unslotted {
+		e.LoRA.Release(&r.Row.Adapter)
+	}
+	r.unslotted = false
 	e.LoRA.UnloadIfUnused(&r.Row.Adapter)
 	e.Gate.RequestLeft()
 }
@@ -162,6 +175,7 @@ func (e *Engine) EndPrompts(insert bool) {
 		if r.Computed < r.Prompt+r.Generated {
 			continue // it goes on
 		}
+		r.Generated++
 		e.token(r)
 		first++
 		if r.Generated == r.Output {
@@ -182,20 +196,22 @@ func (e *Engine) EndPrompts(insert bool) {
 	e.Books.Running = e.sched.Running()
 }
 
-// token counts the token of a request whose prompt is complete.
+// token reports the token of a request whose prompt is complete.
 func (e *Engine) token(r *Request) {
 	now := e.Loop.Now()
 	e.Policy.serve(r.Row, OutputWeight)
 	if r.FirstTokenAt == tick.Never {
 		e.Books.PendingPromptTokens -= int64(r.Prompt)
 		r.FirstTokenAt = now + e.Costs.Overhead
+		if e.cfg.Hooks.First != nil {
+			e.cfg.Hooks.First(r.ID)
+		}
 	} else {
 		e.cfg.Observer.Gap(now-r.lastTokenAt, 1)
 		if e.cfg.TokenTimes {
 			r.Gaps = append(r.Gaps, (now - r.lastTokenAt).Seconds())
 		}
 	}
-	r.Generated++
 	if e.cfg.Hooks.Token != nil {
 		e.cfg.Hooks.Token(r.ID, now+e.Costs.Overhead)
 	}
@@ -245,6 +261,7 @@ func (e *Engine) FailHead() {
 func (e *Engine) takeAll() []*Request {
 	rs := slices.Collect(e.Queue.All())
 	rs = append(rs, e.sched.Orphans(e.FrontEnd.queue)...)
+	rs = append(rs, e.Pipeline.lose()...)
 	for len(e.Batch.heap) > 0 { // those that would be done first come first
 		r := e.Batch.heap[0].Value
 		rs = append(rs, r)

@@ -23,7 +23,9 @@ type Request struct {
 	PrefixTokens int32   // sglang: of these in the cache
 	heapIndex    int32   // in the batch
 	Leaving      Leaving // on its way to another worker, or given up
-	state        State   // set in lifecycle.go alone
+	Stops        bool    // ends by a stop token, which its scheduler cannot foresee
+	unslotted    bool    // has given its adapter's slot back before it has ended
+	state        State   // set in lifecycle.go and pipeline.go alone
 
 	TransferredKV int64      // KV tokens that come with it
 	FirstTokenAt  tick.Ticks // tick.Never before
@@ -49,6 +51,7 @@ const (
 	Running               // in the batch
 	Transit               // between two workers
 	Entering              // in the front end
+	Ending                // its last token is in flight, see Pipeline
 )
 
 // Leaving says how a request is on its way off its engine. A preemption sets Staying.

@@ -50,6 +50,7 @@ type Sequence struct {
 	Text, Reply *trace.Text // what the prompt, and prompt and output, are the beginning of; nil: unknown
 	Found       int32       // tokens of the prompt found in the prefix cache when it first ran
 	Retracted   bool        // nothing of it is kept when it is released
+	Unknown     int32       // tokens at its end that are in flight: not entered when it is released
 	ran         bool
 	hold        prefix.Hold
 }
@@ -58,7 +59,7 @@ type Sequence struct {
 func (s *Sequence) Tokens(steps int64) int64 { return int64(s.Computed) + steps - s.Joined }
 
 // Forget makes a request as if it had never been in a cache, which is gone.
-func (s *Sequence) Forget() { s.Computed, s.hold, s.Retracted = 0, prefix.Hold{}, false }
+func (s *Sequence) Forget() { s.Computed, s.hold, s.Retracted, s.Unknown = 0, prefix.Hold{}, false, 0 }
 
 // PageSize is the number of tokens of a page.
 func (p *Pool) PageSize() int64 { return p.size }
@@ -173,6 +174,7 @@ func (p *Pool) DecodePages(steps, batch, k int64) int64 {
 
 // Decode makes every request of the batch longer by k tokens.
 func (p *Pool) Decode(steps, batch, k int64) {
+	p.steps = steps + k
 	p.used += p.DecodePages(steps, batch, k)
 	p.tokens += k * batch
 }

@@ -32,6 +32,8 @@ const (
 type prefixes struct {
 	cache   prefix.Cache // nil: none
 	blocks  bool         // it is vLLM's
+	late    bool         // the latest token of a running request is in flight
+	steps   int64        // decode steps so far
 	holds   int64        // pages that requests hold, each counted for each of them
 	replies map[*trace.Text][]*Sequence
 	stats   *CacheStats
@@ -121,10 +123,32 @@ func (p *Pool) LockPrefix(s *Sequence, n int32) int32 {
 // insertReplies enters what running requests have replied of the texts that a prompt consists of, the token of
 // the step that is being formed included.
 func (p *Pool) insertReplies(t *trace.Text, steps int64) {
+	next := int32(1)
+	if p.late {
+		next = 0
+	}
 	for ; t != nil && len(p.replies) > 0; t = t.Parent {
 		for _, s := range p.replies[t] {
-			p.insert(s, int32(s.Tokens(steps))+1)
+			p.insert(s, int32(s.Tokens(steps))+next)
 		}
+	}
+}
+
+// TokensLate says that steps are formed while the latest tokens of running requests are in flight: their pages are
+// entered by the tokens before (cache_blocks in vLLM's Scheduler.update_from_output and allocate_slots).
+func (p *Pool) TokensLate() { p.late = true }
+
+// TakeStep has the prefix cache give up what the next decode step takes, which is formed, before anything is freed.
+func (p *Pool) TakeStep(steps int64) {
+	if p.cache != nil {
+		p.evict(p.StepNeed(steps))
+	}
+}
+
+// InsertKnown is Insert for a request whose latest token is in flight.
+func (p *Pool) InsertKnown(s *Sequence) {
+	if p.cache != nil {
+		p.insert(s, s.Computed-1)
 	}
 }
 
@@ -189,14 +213,17 @@ func (p *Pool) Seed(text *trace.Text, adapter, tokens int32) {
 func (p *Pool) Release(s *Sequence) {
 	if p.cache != nil {
 		p.evict(0)
+		if p.late { // what others have entered of the same tokens comes before
+			p.insertReplies(s.Reply, p.steps)
+		}
 		if p.blocks || !s.Retracted {
-			p.insert(s, s.Computed)
+			p.insert(s, s.Computed-s.Unknown)
 			p.cache.Keep(s.Computed/int32(p.size) - s.hold.Pages())
 		}
 		p.holds -= int64(s.hold.Pages())
 		p.cache.Release(&s.hold)
 		p.recount()
-		s.hold, s.Retracted = prefix.Hold{}, false
+		s.hold, s.Retracted, s.Unknown = prefix.Hold{}, false, 0
 	}
 	p.used -= p.Pages(int64(s.Computed))
 	p.tokens -= int64(s.Computed)

@@ -197,6 +197,12 @@ func (p *Profile) Check() error {
 	case e.NoChunkedPrefill && e.MaxNumBatchedTokens < e.ContextLength: // as SchedulerConfig.verify_max_model_len
 		return fmt.Errorf("engine.max_num_batched_tokens is %d, expected at least context_length (%d) with no_chunked_prefill",
 			e.MaxNumBatchedTokens, e.ContextLength)
+	case e.AsyncScheduling && (e.Scheduler != SchedulerVLLM || e.SchedulePolicy == OrderVTC):
+		return fmt.Errorf("engine.async_scheduling needs scheduler %s, and schedule_policy %s or %s", SchedulerVLLM,
+			OrderFCFS, OrderPriority)
+	case e.VLLMVersion != "" && (e.Scheduler != SchedulerVLLM || e.vllmMinor() < 0):
+		return fmt.Errorf("engine.vllm_version is %q, expected a version such as 0.33, with scheduler %s",
+			e.VLLMVersion, SchedulerVLLM)
 	case e.PrefixCache && e.DisableRadixCache:
 		return errors.New("engine.prefix_cache and engine.disable_radix_cache exclude each other")
 	case e.orders() && (merges || e.HeadOfLine == HeadOfLineBlock):

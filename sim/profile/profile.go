@@ -258,6 +258,10 @@ type Engine struct {
 	// without scheduler_reserve_full_isl (0.8.5, for one) have the latter off.
 	NoChunkedPrefill bool `yaml:"no_chunked_prefill,omitempty"`
 	NoReserveFullISL bool `yaml:"no_reserve_full_isl,omitempty"`
+	// AsyncScheduling has scheduler vllm form a step while the one before it runs (--async-scheduling).
+	AsyncScheduling bool `yaml:"async_scheduling,omitempty"`
+	// VLLMVersion is the version whose rules scheduler vllm follows, such as 0.33; "": 0.32.
+	VLLMVersion string `yaml:"vllm_version,omitempty"`
 
 	ContextLength   int    `yaml:"context_length" is:">0"`
 	ContextOverflow string `yaml:"context_overflow" is:"reject|prompt|ignore"`

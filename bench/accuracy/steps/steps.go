@@ -143,6 +143,8 @@ type request struct {
 	Shared  *[2]int64  `json:"shared"`  // sglang: seed and tokens of the beginning of the prompt
 	Prompt  int32      `json:"prompt"`
 	Output  int32      `json:"output"`
+	// MaxTokens is the budget, 0: Output. A stop token ends a request that has a larger one.
+	MaxTokens int32 `json:"max_tokens"`
 }
 
 func check(requests []request) error {
@@ -151,6 +153,8 @@ func check(requests []request) error {
 		switch {
 		case ids[r.ID]:
 			return fmt.Errorf("request %d is there twice", r.ID)
+		case r.MaxTokens != 0 && r.MaxTokens < r.Output:
+			return fmt.Errorf("request %d: max_tokens is %d, expected >= output (%d)", r.ID, r.MaxTokens, r.Output)
 		case r.Step < 0 || r.Adapter < -1 || r.Adapter > 1<<20 || r.Prompt < 1 || r.Output < 1:
 			return fmt.Errorf("request %d: expected step >= 0, adapter -1 to 2^20, prompt and output >= 1", r.ID)
 		}
@@ -172,6 +176,7 @@ type engine struct {
 	turned  []int64        // IDs of requests that did not complete
 	failed  error          // why the first of them did not
 	next    func(done int) // hears of the end of each step
+	now     bool           // requests submitted then arrive at once
 }
 
 // newEngine returns a worker of a profile for requests; priorities are by adapter.
@@ -214,13 +219,22 @@ func (e *engine) add(i int) {
 func (e *engine) submit() {
 	r := &e.todo[0]
 	e.todo = e.todo[1:]
-	q, at := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}, int32(0)
+	q := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output, MaxNew: r.MaxTokens}
+	at := int32(0)
 	for _, p := range r.Parts {
 		q.Text = e.texts.Of(q.Text, at, p[0])
 		at += int32(p[1])
 	}
-	q.Reply = e.texts.Of(q.Text, q.Prompt, e.sampled(r))
-	e.err = errors.Join(e.err, e.Submit(q))
+	if seed := e.sampled(r); seed == r.Parts[len(r.Parts)-1][0] {
+		q.Reply = q.Text // the prompt ends with what every step samples
+	} else {
+		q.Reply = e.texts.Of(q.Text, q.Prompt, seed)
+	}
+	submit := e.Submit
+	if e.now {
+		submit = e.SubmitNow
+	}
+	e.err = errors.Join(e.err, submit(q))
 }
 
 func (e *engine) Step(s *simengine.Report) {

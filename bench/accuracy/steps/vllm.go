@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"lorasim/internal/textfile"
+	simengine "lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/sim/tick"
 	"lorasim/trace"
@@ -31,8 +32,10 @@ type vllmCase struct {
 	NumBlocks                 int64     `json:"num_blocks"` // one of them, the null block, holds nothing
 	PrefixCaching             bool      `json:"prefix_caching"`
 	LongPrefillTokenThreshold int       `json:"long_prefill_token_threshold"`
-	Policy                    string    `json:"policy"`     // fcfs (or "") or priority
-	Priorities                []int     `json:"priorities"` // by adapter; the base model's is 0
+	Policy                    string    `json:"policy"`       // fcfs (or "") or priority
+	Priorities                []int     `json:"priorities"`   // by adapter; the base model's is 0
+	VLLMVersion               string    `json:"vllm_version"` // whose rules; "": 0.32
+	AsyncScheduling           bool      `json:"async_scheduling"`
 	Requests                  []request `json:"requests"`
 }
 
@@ -136,12 +139,16 @@ func (c *vllmCase) profile() *profile.Profile {
 	p.Latency.Decode.BaseMs, p.Latency.Prefill.BaseMs = 1000, 1000
 	p.Memory.KVTokens = (c.NumBlocks - 1) * int64(c.BlockSize)
 	e := &p.Engine
+	if c.AsyncScheduling { // two steps may be formed at one instant
+		p.Latency.FrontEnd, e.AdapterLoading = profile.FrontEnd{}, profile.LoadBlocking
+	}
 	e.Scheduler, e.ContextOverflow = profile.SchedulerVLLM, profile.OverflowPrompt
 	e.MaxLorasPerBatch = max(c.MaxLoras, 1)
 	e.MaxRunningRequests, e.MaxNumBatchedTokens = c.MaxNumSeqs, c.MaxNumBatchedTokens
 	e.LongPrefillTokenThreshold = c.LongPrefillTokenThreshold
 	e.PrefixCache, e.SchedulePolicy = c.PrefixCaching, c.Policy
 	e.ContextLength, e.PageSize = c.MaxModelLen, c.BlockSize
+	e.AsyncScheduling, e.VLLMVersion = c.AsyncScheduling, c.VLLMVersion
 	return &p
 }
 
@@ -155,6 +162,9 @@ func (c *vllmCase) compare(want []vllmStep) (*Difference, error) {
 	e, err := newEngine(p, c.Requests, c.Priorities, func(*request) int64 { return sampled })
 	if err != nil {
 		return nil, err
+	}
+	if c.AsyncScheduling {
+		return c.compareAsync(e, want)
 	}
 	e.add(0)
 	e.Advance(0)
@@ -192,14 +202,67 @@ func (c *vllmCase) step(e *engine, i int) (*vllmStep, error) {
 		return nil, e.failed
 	}
 	if n := len(e.steps); n > 0 {
-		s := e.steps[n-1]
-		got = &vllmStep{New: names(s.New), Resumed: names(s.Resumed), Preempted: names(s.Preempted),
-			Running: s.Running, Waiting: s.Waiting, Free: s.FreePages, Tokens: s.Tokens, Computed: s.Computed}
+		got = vllmStepOf(e.steps[n-1])
 	}
 	got.Finished = append([]string{}, names(e.ended)...)
 	slices.Sort(got.Preempted)
 	slices.Sort(got.Finished)
 	return got, nil
+}
+
+func vllmStepOf(s *simengine.Report) *vllmStep {
+	return &vllmStep{New: names(s.New), Resumed: names(s.Resumed), Preempted: names(s.Preempted),
+		Running: s.Running, Waiting: s.Waiting, Free: s.FreePages, Tokens: s.Tokens, Computed: s.Computed}
+}
+
+// compareAsync is compare with asynchronous scheduling: a step forms a batch, and ends the one before it. Where nothing
+// is there to do the engine takes no steps.
+func (c *vllmCase) compareAsync(e *engine, want []vllmStep) (*Difference, error) {
+	var got []*vllmStep
+	v := e.View()
+	idle := func() *vllmStep {
+		return &vllmStep{Running: v.Running, Waiting: v.Queued, Free: (v.KVCapacity - v.KVUsed) / int64(c.BlockSize)}
+	}
+	e.next = func(int) {
+		s := vllmStepOf(e.steps[len(e.steps)-1])
+		s.Finished = names(e.ended)
+		e.ended = nil
+		slices.Sort(s.Preempted)
+		slices.Sort(s.Finished)
+		got = append(got, s)
+		e.now = true
+		e.add(len(got))
+		e.now = false
+	}
+	for e.add(0); e.err == nil && e.failed == nil && len(got) <= len(want); {
+		t := e.Next()
+		if t == tick.Never {
+			if len(e.todo) == 0 {
+				break
+			}
+			for len(got) < e.todo[0].Step {
+				got = append(got, idle())
+			}
+			e.add(len(got))
+			t = e.Now()
+		}
+		e.Advance(t)
+	}
+	if err := errors.Join(e.err, e.failed); err != nil {
+		return nil, err
+	}
+	for i := range max(len(want), len(got)) {
+		switch {
+		case i >= len(got):
+			return &Difference{Step: i, Expected: want[i], Got: "the end"}, nil
+		case i >= len(want):
+			return &Difference{Step: i, Expected: "the end", Got: got[i]}, nil
+		}
+		if d := difference(i, &want[i], got[i]); d != nil {
+			return d, nil
+		}
+	}
+	return nil, nil
 }
 
 // sampled is the seed of what every step samples.

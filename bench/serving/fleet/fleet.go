@@ -104,6 +104,14 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// poller is the policy, if it looks at workers on a timer.
+func (c *Config) poller() (p router.Poller, ok bool) {
+	if c.Router != nil {
+		p, ok = c.Router.Policy.(router.Poller)
+	}
+	return p, ok
+}
+
 // Limits are those of one worker.
 type Limits struct {
 	MaxRunning int   `json:"max_running_requests"`
@@ -136,15 +144,20 @@ func New(cfg Config) (*Fleet, error) {
 	if len(cfg.URLs) == 0 {
 		return nil, errors.New("fleet: no workers")
 	}
-	c := newCluster(cfg.withDefaults())
+	cfg = cfg.withDefaults()
+	if p, ok := cfg.poller(); ok { // the policy looks more often than health needs
+		cfg.Poll = min(cfg.Poll, time.Duration(p.Refresh()*float64(time.Second)))
+	}
+	c := newCluster(cfg)
 	found := &discovery{c}
 	load := &loader{c, found}
 	loras := &LoRAManager{c, load, &placeServer{c, load}}
 	plans := &planRunner{c, loras}
 	outliers := &detector{cluster: c}
 	probes := &prober{c, found, loras, &hangDetector{c, outliers}}
-	return &Fleet{cluster: c, Requests: &Requests{c, outliers, plans}, LoRAs: loras, discovery: found, prober: probes,
-		plans: plans, outliers: outliers, members: &membership{cluster: c, prober: probes}}, nil
+	return &Fleet{cluster: c, Requests: &Requests{cluster: c, outliers: outliers, plans: plans},
+		LoRAs: loras, discovery: found, prober: probes, plans: plans, outliers: outliers,
+		members: &membership{cluster: c, prober: probes}}, nil
 }
 
 // Start reaches the workers and gives them the adapters they start with. A

@@ -141,6 +141,9 @@ func (p *prober) probed(k *worker, l load, own int, err error) {
 	h := &k.health
 	if err == nil {
 		h.failed, h.said = 0, l
+		if k.view.Report = l.report; l.report != nil {
+			l.report.At = p.cfg.Now()
+		}
 		p.setLimits(k, l.Limits)
 		k.books.setOthers(l, max(own, len(k.books.requests)), p.cfg.Now())
 	} else if h.failed++; h.failed >= failureThreshold || !errors.Is(err, context.DeadlineExceeded) {

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"lorasim/router"
+	"lorasim/router/epp"
 	"lorasim/trace"
 )
 
@@ -47,6 +48,7 @@ type Requests struct {
 	*cluster
 	outliers *detector
 	plans    *planRunner
+	fault    error // of the policy, as reported; guarded by the cluster's mutex
 }
 
 // Route picks a worker for a request and books it there; router.None: no worker
@@ -63,6 +65,7 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	if masked {
 		q.outliers.unmask(v)
 	}
+	q.noteFault()
 	if w != router.None {
 		q.router.Admission.Sent(r.Request, w, v)
 		if q.cfg.Extend != nil {
@@ -72,6 +75,30 @@ func (q *Requests) Route(r *Request, avoid int) int {
 		q.plans.adjust()
 	}
 	return w
+}
+
+// noteFault reports the first failure of the policy. Called with mu held.
+func (q *Requests) noteFault() {
+	if q.fault != nil {
+		return
+	}
+	if q.fault = q.router.Fault(); q.fault != nil {
+		q.cfg.Log("%v; a request for which the policy fails goes to the least loaded worker", q.fault)
+	}
+}
+
+// Fault is the first failure of the policy; nil: there is none.
+func (q *Requests) Fault() error {
+	defer q.lock()()
+	return q.fault
+}
+
+// ReadBody is what the policy reads of a request's body; nil: nothing.
+func (q *Requests) ReadBody(path string, body []byte) *epp.Request {
+	if p, ok := q.cfg.Router.Policy.(router.BodyReader); ok {
+		return p.ReadBody(path, body)
+	}
+	return nil
 }
 
 // Refuse returns why the router rejects a request, "" if it does not, and after how many
@@ -147,6 +174,9 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 		return
 	}
 	defer q.lock()()
+	if f, ok := q.router.Policy.(router.FlightObserver); ok {
+		f.FirstToken(r.ID)
+	}
 	if k.books.start(r) && r.Adapter != trace.BaseModel {
 		k.loras.used(r.Adapter)
 	}
@@ -160,6 +190,9 @@ func (q *Requests) Left(r *Request) {
 	}
 	k := q.workers[r.worker]
 	r.worker = -1
+	if f, ok := q.router.Policy.(router.FlightObserver); ok {
+		f.Left(r.ID)
+	}
 	k.out.leave(r)
 	k.books.remove(r)
 	if k.leaving {

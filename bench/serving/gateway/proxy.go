@@ -76,6 +76,9 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 		MaxNew: q.maxNew}, Sent: g.workers.Now()}
 	d.fr.Owner, d.fr.Streams = d, q.stream
 	g.identify(q, &d.fr)
+	if q.whole {
+		d.fr.Read = g.cfg.Fleet.Requests.ReadBody(r.URL.Path, q.data)
+	}
 	q.content = nil // which would keep the body in memory
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers,
 		ErrorLog: g.silent}

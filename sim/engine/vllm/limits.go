@@ -40,8 +40,13 @@ func (s *Scheduler) checkAdmission() string {
 	return ""
 }
 
-// Accept ends a request that would be too long at the longest that it may be.
-func (s *Scheduler) Accept(r *engine.Request) { r.Output = min(r.Output, int32(s.longest())-r.Prompt) }
+// Accept ends a request that would be too long at the longest that it may be. One that ends before, and before its
+// budget, is ended by a stop token.
+func (s *Scheduler) Accept(r *engine.Request) {
+	longest := int32(s.longest()) - r.Prompt
+	r.Output = min(r.Output, longest)
+	r.Stops = r.Output < min(r.MaxNew, longest)
+}
 
 // MayWait says that every request may wait that the server has let in.
 func (s *Scheduler) MayWait(*engine.Request) bool { return true }

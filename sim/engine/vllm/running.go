@@ -38,12 +38,15 @@ func (s *Scheduler) scheduleRunning(b *budget) {
 // preempts the newest, if need be itself.
 func (s *Scheduler) preemptNewest(b *budget) {
 	kv, batch := &s.e.KV, &s.e.Batch
-	order := append(batch.Requests(), s.prefilling...)
+	order := slices.Concat(batch.Requests(), s.prefilling, s.e.Pipeline.Ending())
 	slices.SortFunc(order, func(a, b *engine.Request) int { return cmp.Compare(a.Seq(), b.Seq()) })
 	free := kv.Free() // less what the batch gets in this step, which is booked at its end
 	for k := 0; k < len(order); k++ {
 		r, n := order[k], int64(1)
-		if r.State() == engine.Filling {
+		switch r.State() {
+		case engine.Ending:
+			continue
+		case engine.Filling:
 			n = min(b.wants(r, r.Computed), b.tokens)
 		}
 		need := kv.PagesFor(batch.KVTokens(r), n)
@@ -74,18 +77,22 @@ type share struct {
 
 // preemptByPriority is preemptNewest where the request of the worst priority is preempted, of these the last to come,
 // wherever it is in the order: what it was given in this step goes back. Where a request preempts itself those after it
-// get nothing in this step.
+// get nothing in this step, since version 0.33 they do.
 func (s *Scheduler) preemptByPriority(b *budget) {
 	kv, batch := &s.e.KV, &s.e.Batch
 	var order []share
-	for _, r := range append(batch.Requests(), s.prefilling...) {
+	for _, r := range slices.Concat(batch.Requests(), s.prefilling, s.e.Pipeline.Ending()) {
 		order = append(order, share{r: r, level: s.e.Policy.Priority(r.Row), came: r.ArrivalSeq()})
 	}
 	slices.SortFunc(order, func(a, b share) int { return cmp.Compare(a.r.Seq(), b.r.Seq()) })
 	b.tokens += int64(batch.Len())
 	free, k := kv.Free(), 0
-	for itself := false; k < len(order) && b.tokens > 0 && !itself; k++ {
+	for itself := false; k < len(order) && b.tokens > 0 && (!itself || s.goesOn); k++ {
+		itself = false
 		o := &order[k]
+		if o.r.State() == engine.Ending {
+			continue
+		}
 		if o.n = 1; o.r.State() == engine.Filling {
 			o.n = min(b.wants(o.r, o.r.Computed), b.tokens)
 		}

@@ -26,6 +26,7 @@ type Scheduler struct {
 	profile *profile.Engine
 	// prefilling are the running requests whose prompt is partly computed, in the order of their admission.
 	prefilling []*engine.Request
+	goesOn     bool // version 0.33: requests after one that has preempted itself get tokens
 	canRun     func(a *engine.Adapter) *engine.Request
 	among      func() []*engine.Adapter
 }
@@ -36,6 +37,7 @@ func Kind() engine.Kind { return engine.Kind{Scheduler: New, Rules: rules} }
 // rules are those of vLLM outside the scheduler. Priorities count upwards.
 func rules(p *profile.Profile) engine.Rules {
 	r := engine.Rules{LowFirst: true, KeepsPlace: true,
+		Async: p.Engine.AsyncScheduling, KeepsSlot: p.Engine.VLLMAtLeast(33),
 		LoRA: lora.Rules{SlotlessBase: true, FetchesInSteps: true, SlotsLast: true}}
 	if p.Engine.PrefixCache {
 		r.Prefixes = kvcache.BlockPool
@@ -45,7 +47,7 @@ func rules(p *profile.Profile) engine.Rules {
 
 // New returns the scheduler of an engine that is made.
 func New(e *engine.Engine) (engine.Scheduler, error) {
-	s := &Scheduler{e: e, profile: &e.Profile}
+	s := &Scheduler{e: e, profile: &e.Profile, goesOn: e.Profile.VLLMAtLeast(33)}
 	s.canRun = func(a *engine.Adapter) *engine.Request {
 		if !e.LoRA.CanRun(&a.Adapter) {
 			return nil
@@ -70,21 +72,32 @@ func (b *budget) wants(r *engine.Request, computed int32) int64 {
 	return min(int64(r.Prompt+r.Generated-computed), b.chunk)
 }
 
-// Schedule starts the next step.
+// form forms a step.
+func (s *Scheduler) form() budget {
+	e := s.e
+	e.LoRA.TrimHost()
+	b := budget{tokens: int64(s.profile.MaxNumBatchedTokens), chunk: int64(s.profile.LongPrefillTokenThreshold)}
+	// a long prompt holds up nobody where it is the only request
+	if b.chunk == 0 || s.Running()+e.Queue.Len() <= 1 {
+		b.chunk = math.MaxInt64
+	}
+	e.Step.Open(e.Batch.Steps == 0)
+	s.scheduleRunning(&b)
+	if !b.preempted && e.Gate.Open() {
+		s.scheduleWaiting(&b)
+	}
+	return b
+}
+
+// Schedule starts the next step, or forms it where another one is under way.
 func (s *Scheduler) Schedule() {
+	if s.e.Pipeline != nil {
+		s.scheduleAhead()
+		return
+	}
 	e := s.e
 	for {
-		e.LoRA.TrimHost()
-		b := budget{tokens: int64(s.profile.MaxNumBatchedTokens), chunk: int64(s.profile.LongPrefillTokenThreshold)}
-		// a long prompt holds up nobody where it is the only request
-		if b.chunk == 0 || s.Running()+e.Queue.Len() <= 1 {
-			b.chunk = math.MaxInt64
-		}
-		e.Step.Open(e.Batch.Steps == 0)
-		s.scheduleRunning(&b)
-		if !b.preempted && e.Gate.Open() {
-			s.scheduleWaiting(&b)
-		}
+		b := s.form()
 		switch {
 		case len(e.Step.Prompts) > 0:
 			e.Run(true)
@@ -170,17 +183,20 @@ func (s *Scheduler) canAllocate(r *engine.Request, n, match, evictable int64) bo
 }
 
 // Update ends a step with prompt tokens: the running requests have their next token, those whose prompt is complete
-// their first.
+// their first. With asynchronous scheduling it begins the step: the engine's Pipeline gives out the tokens.
 func (s *Scheduler) Update(mixed bool) {
+	async := s.e.Pipeline != nil
 	if mixed {
-		if s.e.Batch.Len() > 0 {
+		if s.e.Batch.Len() > 0 && !async {
 			s.e.EndDecode()
 		}
 		s.prefilling = slices.DeleteFunc(s.prefilling, func(r *engine.Request) bool {
 			return r.Computed == r.Prompt+r.Generated
 		})
 	}
-	s.e.EndPrompts(false)
+	if !async {
+		s.e.EndPrompts(false)
+	}
 }
 
 // preemptRequest puts a running request back to the head of the queue without its KV cache (_preempt_request). The only
@@ -198,9 +214,12 @@ func (s *Scheduler) preemptRequest(r *engine.Request, b *budget) {
 
 // Drop takes a running request and its KV cache off the engine, between steps.
 func (s *Scheduler) Drop(r *engine.Request) bool {
-	if r.State() == engine.Running {
+	switch r.State() {
+	case engine.Running:
 		s.e.Remove(r)
 		return true
+	case engine.Ending:
+		s.e.Pipeline.Preempt(r)
 	}
 	s.prefilling = slices.DeleteFunc(s.prefilling, func(o *engine.Request) bool { return o == r })
 	s.e.Free(r)
@@ -208,7 +227,7 @@ func (s *Scheduler) Drop(r *engine.Request) bool {
 }
 
 // Running is the number of running requests.
-func (s *Scheduler) Running() int { return s.e.Batch.Len() + len(s.prefilling) }
+func (s *Scheduler) Running() int { return s.e.Batch.Len() + len(s.prefilling) + s.e.Pipeline.Len() }
 
 // LeapUntil is never: decode steps alone change nothing.
 func (s *Scheduler) LeapUntil() tick.Ticks { return tick.Never }

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// TestDocCommands: the commands on README's and docs' pages exist, with flags and values that they take.
+func TestDocCommands(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, page := range append(pages, "../../README.md") {
+		data, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range shellLines(string(data)) {
+			for _, words := range commandsOf(line) {
+				if strings.Contains(strings.Join(words, " "), "...") {
+					continue // an outline
+				}
+				cmd, rest, err := newRoot().Find(words[1:])
+				if err == nil {
+					err = cmd.ParseFlags(rest)
+				}
+				if err != nil && !errors.Is(err, pflag.ErrHelp) && !isPlaceholder(err) {
+					t.Errorf("%s: %s: %v", page, strings.Join(words, " "), err)
+				}
+				checked++
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("%d commands checked, expected hundreds", checked)
+	}
+}
+
+// isPlaceholder says whether an error is about a value that the reader has to fill in: a variable or capital letters.
+func isPlaceholder(err error) bool {
+	var value *pflag.InvalidValueError
+	return errors.As(err, &value) && regexp.MustCompile(`\$|^[A-Z]+$`).MatchString(value.GetValue())
+}
+
+// shellLines are the lines of the shell that a page shows, continued ones joined: blocks marked sh and lines with a
+// prompt.
+func shellLines(page string) (lines []string) {
+	page = strings.ReplaceAll(page, "\\\n", " ")
+	for _, m := range regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+		for line := range strings.Lines(m[2]) {
+			command, prompt := strings.CutPrefix(line, "$ ")
+			if prompt || m[1] == "sh" {
+				lines = append(lines, strings.TrimSpace(command))
+			}
+		}
+	}
+	return lines
+}
+
+// commandsOf are the calls of lorasim in a line, as words. It knows quotes and comments, and what ends a command.
+func commandsOf(line string) (commands [][]string) {
+	var words []string
+	end := func() {
+		if len(words) > 1 && words[0] == "lorasim" {
+			commands = append(commands, words)
+		}
+		words = nil
+	}
+	token := regexp.MustCompile(`"[^"]*"|'[^']*'|[^\s"'|;&<>#]+|#.*|[|;&<>]+|\s+|#`)
+	word, inWord := "", false
+	flush := func() {
+		if inWord {
+			words = append(words, word)
+		}
+		word, inWord = "", false
+	}
+	for _, part := range token.FindAllString(line, -1) {
+		switch {
+		case strings.TrimSpace(part) == "":
+			flush()
+		case strings.HasPrefix(part, "#") && !inWord:
+			end()
+			return commands
+		case strings.ContainsAny(part[:1], "|;&<>"):
+			flush()
+			end()
+		case part[0] == '"' || part[0] == '\'':
+			word, inWord = word+part[1:len(part)-1], true
+		default:
+			word, inWord = word+part, true
+		}
+	}
+	flush()
+	end()
+	return commands
+}

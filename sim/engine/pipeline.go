@@ -1,0 +1,381 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
+)
+
+// Pipeline has an engine form a step while the one before it runs: vLLM's asynchronous scheduling
+// (EngineCore.step_with_batch_queue in v1/engine/core.py with a queue of two batches, AsyncScheduler in
+// v1/core/sched/async_scheduler.py).
+//
+// When a step ends, its tokens and ends are booked, the step that was formed meanwhile begins, and the next one is
+// formed. So a request that comes while step k runs is in step k+2. With no step under way the first one begins at
+// once and the second is formed right after it.
+//
+// The scheduler sees the engine as it will be when the step under way has ended: the batch, the KV cache and
+// [Request.Generated] have its tokens already, which are in flight. What it cannot know yet:
+//   - A request whose length ends it with the step under way is Ending: it is in no further step, and keeps its seat
+//     and its memory until then.
+//   - One that a stop token ends is in the next step, too, for nothing.
+//   - One that is preempted loses its memory, but not its token in flight.
+//
+// Invariant: between events the batch is that of the step formed, or to be formed, next.
+type Pipeline struct {
+	e         *Engine
+	keepsSlot bool
+
+	next   formed
+	first  []*Request // whose first token, or first one since they were preempted, is in flight
+	ending []*Request // whose last token is in flight, and is not their first
+	gone   []*Request // whose token is in flight, but not of first, and that have been preempted since
+	firsts int        // requests of first that are Ending
+}
+
+// formed is a step that is formed and has not begun.
+type formed struct {
+	is, empty, again bool // it exists; it has no tokens; an idle engine is to form another one at once
+	kind             kind
+	takes, ready     tick.Ticks // how long it runs, and when its adapters are loaded
+}
+
+func newPipeline(e *Engine, keepsSlot bool) {
+	e.Pipeline = &Pipeline{e: e, keepsSlot: keepsSlot}
+	e.Batch.stops = true
+	e.KV.TokensLate()
+}
+
+// Idle says whether no step is under way.
+func (p *Pipeline) Idle() bool { return p.e.Step.kind == idle }
+
+// Len is the number of requests whose last token is in flight.
+func (p *Pipeline) Len() int {
+	if p == nil {
+		return 0
+	}
+	return len(p.ending) + p.firsts
+}
+
+// Ending lists the requests whose last token is in flight.
+func (p *Pipeline) Ending() []*Request {
+	if p == nil {
+		return nil
+	}
+	rs := slices.Clone(p.ending)
+	for _, r := range p.first {
+		if r.state == Ending {
+			rs = append(rs, r)
+		}
+	}
+	return rs
+}
+
+// ahead is the number of decode steps that the batch is ahead of what is booked.
+func (p *Pipeline) ahead() int64 {
+	if p == nil || p.Idle() || p.e.Step.run.Batch == 0 {
+		return 0
+	}
+	return 1
+}
+
+// Plan takes the step that the scheduler has formed.
+func (p *Pipeline) Plan() {
+	e, s := p.e, &p.e.Step
+	n := &p.next
+	n.empty, n.ready = false, e.Loop.Now()+s.Stall
+	switch {
+	case len(s.Prompts) > 0:
+		n.kind = mixed
+		if s.Work.Extends && !e.warmExtend {
+			s.Work.FirstExtend, e.warmExtend = true, true
+		}
+	case e.Batch.Len() > 0:
+		n.kind = decode
+		s.clear()
+		n.ready += e.LoRA.PrepareBatch(nil, true)
+		s.Work = profile.StepWork{}
+	default: // a load is all there is
+		n.kind, n.takes = prefill, 0
+		return
+	}
+	n.takes = e.stepTime(true)
+	e.Report.scheduled(e, n.kind)
+}
+
+// Again has the engine form another step at once, if none is under way.
+func (p *Pipeline) Again() { p.next.again = true }
+
+// begin begins what there is to begin, and forms the next step.
+func (p *Pipeline) begin() {
+	e := p.e
+	for {
+		if p.Idle() && len(e.leaving) > 0 {
+			e.sendLeaving()
+		}
+		if !p.next.is {
+			p.next = formed{is: true, empty: true}
+			e.sched.Schedule()
+		}
+		switch again := p.next.again; {
+		case !p.Idle():
+			p.leap()
+			return
+		case !p.next.empty:
+			p.start()
+		default:
+			p.next.is = false
+			if !again {
+				return
+			}
+		}
+		e.Report.done(e)
+	}
+}
+
+// start begins the step that is formed.
+func (p *Pipeline) start() {
+	e, s, b, n := p.e, &p.e.Step, &p.e.Batch, &p.next
+	n.is = false
+	at, size := max(e.Loop.Now(), n.ready), int64(b.Len())
+	e.Stats.Stalled += at - e.Loop.Now()
+	if n.kind == mixed {
+		e.Stats.PrefillSteps++
+	}
+	s.run = record.Steps{Start: at, First: n.takes, Incr: e.Costs.PerKVToken * tick.Ticks(size), Count: 1, Batch: size}
+	if size > 0 {
+		grow(e, 1)
+	}
+	e.sched.Update(true)
+	for _, c := range s.Prompts {
+		if c.Request.Computed == c.Request.Prompt+c.Request.Generated {
+			p.endPrompt(c.Request)
+		}
+	}
+	for len(b.heap) > 0 && b.heap[0].Key <= 2*b.Steps {
+		r := b.heap[0].Value
+		stopDecoding(e, r)
+		e.KV.InsertKnown(&r.Sequence)
+		p.ending = append(p.ending, r)
+		p.toEnding(r)
+	}
+	s.clear()
+	e.Stats.PeakKV = max(e.Stats.PeakKV, e.KV.Stored())
+	e.Books.KVUsed = e.KV.Stored()
+	e.run(n.kind, s.run.End(1))
+}
+
+// endPrompt takes a request whose prompt is computed with the step that begins into the batch, unless the token that it
+// gets for it is its last.
+func (p *Pipeline) endPrompt(r *Request) {
+	r.Generated++
+	p.first = append(p.first, r)
+	if r.Generated < r.Output || r.Stops {
+		p.e.startDecoding(r, r.lastTokenAt) // until its token comes
+		return
+	}
+	p.firsts++
+	p.toEnding(r)
+}
+
+func (p *Pipeline) toEnding(r *Request) {
+	r.state = Ending
+	if p.keepsSlot {
+		return
+	}
+	r.unslotted = true
+	p.e.LoRA.Release(&r.Row.Adapter)
+	p.e.Gate.RequestLeft()
+}
+
+// leap has the decode step under way be the first of as many as pass without a change of the batch. The step formed is
+// then the one after them.
+func (p *Pipeline) leap() {
+	e, s, b := p.e, &p.e.Step, &p.e.Batch
+	switch {
+	case s.kind != decode || p.next.empty || p.next.kind != decode || s.run.First+s.run.Incr != p.next.takes,
+		len(p.first)+len(p.ending)+len(p.gone) > 0 || s.run.Batch != int64(b.Len()) || s.run.Batch == 0,
+		e.Gate.Open() && e.Queue.n > 0 || e.cfg.Hooks.Token != nil || e.Report != nil:
+		return
+	}
+	if k := e.KV.StepsThatFit(b.Steps, s.run.Batch, b.steps()); k > 1 {
+		s.run.Count = k
+		if t := e.sched.LeapUntil(); t != tick.Never && t < s.run.End(k) {
+			s.run.Count = s.run.Until(max(t, e.Loop.Now()))
+		}
+		e.Loop.Set(&e.timer, s.run.End(s.run.Count))
+	}
+}
+
+// end ends the step, or the run of decode steps, under way.
+func (p *Pipeline) end() {
+	e, s := p.e, &p.e.Step
+	if s.run.Batch > 0 {
+		p.advance()
+	}
+	s.kind = idle // from here on what the batch has is booked
+	p.reportFirst()
+	if p.next.is && !p.next.empty {
+		e.KV.TakeStep(e.Batch.Steps)
+	}
+	p.finish()
+	e.Books.Running = e.sched.Running()
+	if len(e.leaving) > 0 {
+		e.sendLeaving()
+		s.Prompts = slices.DeleteFunc(s.Prompts, func(c Chunk) bool {
+			return c.Request.state != Filling || c.Request.engine != e
+		})
+	}
+	if p.next.is && !p.next.empty {
+		p.start()
+	}
+	p.next.is = false
+	e.Report.done(e)
+	e.getReady()
+}
+
+// advance books the decode steps of the run: tokens of the batch, and of those that have left it since.
+func (p *Pipeline) advance() {
+	e, run := p.e, p.e.Step.run
+	if run.Count > 1 {
+		grow(e, run.Count-1)
+		p.next.takes = run.First + run.Incr*tick.Ticks(run.Count)
+	}
+	for _, rs := range [2][]*Request{p.gone, p.ending} {
+		for _, r := range rs {
+			if e.cfg.TokenTimes {
+				e.itl.recordOne(r, e.Batch.Steps-1, &run)
+			}
+			if token := e.cfg.Hooks.Token; token != nil {
+				token(r.ID, e.Loop.Now()+e.Costs.Overhead)
+			}
+		}
+	}
+	observe(e, run)
+	for _, rs := range [2][]*Request{p.gone, p.ending} {
+		for _, r := range rs {
+			e.itl.leave(r, e.Batch.Steps)
+		}
+	}
+}
+
+// reportFirst reports the tokens that requests get for their prompts.
+func (p *Pipeline) reportFirst() {
+	e, now, joined := p.e, p.e.Loop.Now(), int64(0)
+	for _, r := range p.first {
+		e.token(r)
+		r.lastTokenAt = now
+		if r.state == Running {
+			r.joinTime = now
+			joined++
+		}
+	}
+	if len(p.first) > 0 {
+		e.cfg.Observer.Tokens(now+e.Costs.Overhead, int64(len(p.first)))
+	}
+	if joined > 0 {
+		e.itl.joined(now, joined)
+	}
+}
+
+// finish ends the requests that have their last token, in the order of their admission.
+func (p *Pipeline) finish() {
+	e, b := p.e, &p.e.Batch
+	ends := p.Ending()
+	for _, r := range slices.Concat(p.first, p.gone) {
+		if r.state == Waiting && r.Generated == r.Output { // preempted with its last token in flight
+			ends = append(ends, r)
+		}
+	}
+	p.first, p.ending, p.gone, p.firsts = p.first[:0], p.ending[:0], p.gone[:0], 0
+	for len(b.heap) > 0 && b.heap[0].Key <= 2*b.Steps+1 { // a stop token has come
+		r := b.heap[0].Value
+		e.StopDecoding(r)
+		ends = append(ends, r)
+	}
+	slices.SortFunc(ends, func(a, b *Request) int { return cmp.Compare(a.seq, b.seq) })
+	for _, r := range ends {
+		if r.state == Waiting {
+			e.dequeue(r)
+			r.Leaving = Staying
+			e.LoRA.UnloadIfUnused(&r.Row.Adapter)
+		} else {
+			e.Free(r)
+		}
+		e.Finish(r, record.OK, "")
+	}
+}
+
+// left notes that a request of the batch has left it while a step is under way.
+func (p *Pipeline) left(r *Request) {
+	if r.Joined < p.e.Batch.Steps {
+		p.gone = append(p.gone, r)
+		r.Unknown = 1
+	}
+}
+
+// Preempt takes out a request whose last token is in flight, which comes all the same.
+func (p *Pipeline) Preempt(r *Request) {
+	if k := slices.Index(p.ending, r); k >= 0 {
+		p.ending = slices.Delete(p.ending, k, k+1)
+		p.gone = append(p.gone, r)
+		r.Unknown = 1
+	} else {
+		p.firsts--
+	}
+	r.state = Filling
+}
+
+// forget notes that a waiting request leaves the queue: a token of it that is in flight is lost.
+func (p *Pipeline) forget(r *Request) {
+	if p == nil {
+		return
+	}
+	if k := slices.Index(p.gone, r); k >= 0 {
+		p.gone = slices.Delete(p.gone, k, k+1)
+		p.e.Step.run.Batch--
+		p.e.itl.leave(r, p.e.Batch.Steps-1)
+		r.Generated--
+	} else if k := slices.Index(p.first, r); k >= 0 {
+		p.first = slices.Delete(p.first, k, k+1)
+		r.Generated--
+	}
+}
+
+// lose gives up the tokens in flight of an engine that loses its memory. It returns the requests that end with them.
+func (p *Pipeline) lose() []*Request {
+	if p == nil || p.Idle() {
+		return nil
+	}
+	rs := p.Ending()
+	decodes := p.ahead()
+	p.e.Batch.Steps -= decodes // and with them the tokens of the batch
+	for _, r := range p.first {
+		if r.state != Running || decodes == 0 {
+			r.Generated--
+		}
+	}
+	for _, r := range slices.Concat(p.gone, p.ending) {
+		r.Generated--
+	}
+	p.first, p.ending, p.gone, p.firsts = nil, nil, nil, 0
+	p.e.Step.kind = idle
+	return rs
+}
+
+// check: the requests between steps see their latest token where the batch does not.
+func (p *Pipeline) check() (untimed int64) {
+	if p == nil {
+		return 0
+	}
+	untimed -= int64(len(p.gone) + len(p.ending))
+	for _, r := range p.first {
+		if r.state == Running {
+			untimed++
+		}
+	}
+	return untimed
+}
