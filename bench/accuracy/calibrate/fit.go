@@ -31,7 +31,7 @@ const (
 	simplexSize    = 0.05 // of the first simplex
 	// coarseStep and coarseSimplex are those of a problem whose residuals jump.
 	coarseStep, coarseSimplex = 0.06, 0.2
-	maxIterations  = 12
+	maxIterations             = 12
 )
 
 // value maps the unbounded coordinate of a coefficient to its value:
