@@ -164,6 +164,7 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 		p.spend(race)
 		plan := &Plan{Race: race, SolveTime: solveBase + perRequest*float64(race.Simulated)}
 		if err != nil {
+			p.broke(err)
 			race.Chosen = race.Incumbent
 			plan.Reason = fmt.Sprintf("stay with %s: %v", race.Incumbent, err)
 			return plan
@@ -184,7 +185,7 @@ func (p *auto) runners() []int {
 	list := []int{p.incumbent}
 	for k := range p.candidates {
 		if c := &p.candidates[k]; k != p.incumbent {
-			if c.prefix && !p.window.prefixes {
+			if c.broken || c.prefix && !p.window.prefixes {
 				continue
 			}
 			if c.skip > 0 {

@@ -193,7 +193,7 @@ Schema for editors that check and complete YAML.`,
 			return scenario.WriteReference(cmd.OutOrStdout())
 		},
 	}
-	flags(cmd, "", opt(&schema, "schema", false, "print the JSON Schema of scenario and sweep files"))
+	flags(cmd, "", opt(&schema, "schema", false, "Print the JSON Schema of scenario and sweep files"))
 	return cmd
 }
 

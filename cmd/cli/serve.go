@@ -69,37 +69,39 @@ new requests and lets those in flight end; on SIGHUP it opens the access log ane
 }
 
 func (f *gatewayFlags) add(cmd *cobra.Command) {
-	f.clientKey.add(cmd, "Gateway", "gateway-key", clientKeyEnv, "key (bearer token) that clients must send",
-		"`file` of the keys that clients may send, one per line")
-	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "key for /admin and /metrics",
-		"`file` of the keys for /admin and /metrics, one per line")
+	f.clientKey.add(cmd, "Gateway", "gateway-key", clientKeyEnv, "Key (bearer token) that clients must send",
+		"Read keys that clients may send from `file`, one per line")
+	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "Key for /admin and /metrics",
+		"Read keys for /admin and /metrics from `file`, one per line")
 	flags(cmd, "Gateway",
-		opt(&f.listen, "listen", "127.0.0.1:8000", "`address` for clients"),
+		opt(&f.listen, "listen", "127.0.0.1:8000", "Listen on `address` for clients"),
 		opt(&f.adminListen, "admin-listen", "",
-			"`address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000, else any free one)"),
-		opt(&f.allow, "allow", nil, "further path for clients, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
+			"Listen on `address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000)"),
+		opt(&f.allow, "allow", nil, "Further path for clients, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
 		opt(&f.adminHosts, "admin-host", nil,
-			"`name` that admin requests may have in Host, beside localhost and the listener's address; repeatable"),
-		opt(&f.insecure, "insecure", false, "serve other hosts even without a key"),
-		opt(&f.MaxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes", ">=1"),
+			"Further `name` allowed in Host of admin requests; repeatable"),
+		opt(&f.insecure, "insecure", false, "Serve other hosts even without a key"),
+		opt(&f.MaxBody, "max-body", 32<<20, "Length of a request's body that is searched for the model, bytes", ">=1"),
 		opt(&f.BodyMemory, "body-memory", 256<<20,
-			"memory for the bodies of all requests, bytes; at least 4 times --max-body", ">=4"),
-		opt(&f.MaxRequests, "max-requests", 10000, "requests in flight at most; further ones get status 503", ">=1"),
+			"Memory for the bodies of all requests, bytes; at least 4 times --max-body", ">=4"),
+		opt(&f.MaxRequests, "max-requests", 10000, "Limit of requests in flight; more get status 503", ">=1"),
 		opt(&f.maxConnections, "max-connections", 0,
-			"connections of clients at most; further ones wait (default: half of the file descriptors)", ">=0 <=1e6"),
+			"Limit of client connections; more wait (default: half of the file descriptors)", ">=0 <=1e6"),
 		opt(&f.ClientTimeout, "client-timeout", 30*time.Second,
-			"longest time that a client sends or takes nothing, and shortest for a body", ">0"),
-		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
+			"Longest time in which a client neither sends nor reads", ">0"),
+		opt(&f.headerTime, "header-timeout", 10*time.Second, "Longest time for a request's header", ">0"),
 		opt(&f.FirstByte, "first-token-timeout", 5*time.Minute,
-			"longest wait of a stream for its first byte; 0: no limit", ">=0"),
-		opt(&f.Idle, "idle-timeout", time.Minute, "longest pause of a reply that has begun; 0: no limit", ">=0"),
+			"Longest wait of a stream for its first byte (0: no limit)", ">=0"),
+		opt(&f.Idle, "idle-timeout", time.Minute, "Longest pause of a reply that has begun (0: no limit)", ">=0"),
 		opt(&f.QueueTimeout, "queue-timeout", time.Minute,
-			"longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
+			"Longest wait for an adapter slot on a full worker, then 503 (0: no limit)", ">=0"),
 		opt(&f.maxPending, "max-pending-requests", 1024,
-			"requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
-		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
-		opt(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none"),
-		opt(&f.Retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
+			"Limit of requests per worker that wait for an adapter slot; more get 503 (0: no limit)", ">=0 <=1e6"),
+		opt(&f.grace, "grace", 30*time.Second, "Time for requests in flight after SIGTERM", ">=0"),
+		opt(&f.access, "access-log", "-",
+			"Log requests and plans: append JSON lines to `file`; -: text on stderr; none"),
+		opt(&f.Retries, "retries", 2,
+			"Number of other workers that a request may be sent to before its first byte", ">=0 <=1000"))
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
@@ -233,23 +235,24 @@ prompt. Several workers listen on consecutive ports.`,
 }
 
 func (f *workerFlags) add(cmd *cobra.Command) {
-	f.key.add(cmd, "Server", "api-key", workerKeyEnv, "key (bearer token) that clients must send",
-		"`file` with that key")
+	f.key.add(cmd, "Server", "api-key", workerKeyEnv, "Key (bearer token) that clients must send",
+		"Read the key from `file`")
 	flags(cmd, "Server",
-		opt(&f.listen, "listen", "127.0.0.1:30001", "`address` to listen on; port 0: any free one"),
-		opt(&f.host, "host", "", "host to listen on, as the engines spell it (default: that of --listen)"),
-		opt(&f.port, "port", -1, "port of the first worker, as the engines spell it (default: that of --listen)",
+		opt(&f.listen, "listen", "127.0.0.1:30001", "Listen on `address`; port 0: any free port"),
+		opt(&f.host, "host", "", "Host to listen on, as in the engines (default: that of --listen)"),
+		opt(&f.port, "port", -1, "Port of the first worker, as in the engines (default: that of --listen)",
 			">=0 <=65535"),
-		opt(&f.api, "api", string(emulate.SGLang), "interface: sglang or vllm"),
-		opt(&f.Speed, "time-scale", 1, "how much faster than the wall clock the worker's time passes", ">0 <=1e6"),
-		opt(&f.ModelName, "served-model-name", "", "name of the base model (default: the profile's)"),
-		opt(&f.EOSEvery, "eos-every", 0, "replies that do not ignore EOS end after so many tokens on average; 0: at their budget", ">=0 <=1e9"),
-		opt(&f.StreamInterval, "stream-interval", 1, "tokens per streamed event", ">=1 <=1e6"),
-		opt(&f.StreamOutput, "stream-output", false, "stream only what is new instead of the whole reply so far"))
+		opt(&f.api, "api", string(emulate.SGLang), "Interface: sglang or vllm"),
+		opt(&f.Speed, "time-scale", 1, "Speed of the worker's time relative to the wall clock", ">0 <=1e6"),
+		opt(&f.ModelName, "served-model-name", "", "Name of the base model (default: the profile's)"),
+		opt(&f.EOSEvery, "eos-every", 0,
+			"Mean length of replies that do not ignore EOS, tokens (0: their limit)", ">=0 <=1e9"),
+		opt(&f.StreamInterval, "stream-interval", 1, "Tokens per streamed event", ">=1 <=1e6"),
+		opt(&f.StreamOutput, "stream-output", false, "Stream only what is new instead of the whole reply so far"))
 	flags(cmd, "Adapters",
-		opt(&f.loras, "lora", nil, "adapter loaded from the start, `NAME=PATH`; a rank at the path's end (-r16, ?rank=16) counts; repeatable"),
-		opt(&f.numAdapters, "num-adapters", 0, "load so many adapters lora0, lora1, ... from the start", ">=0 <=1e6"),
-		opt(&f.ranks, "lora-ranks", "", "their ranks, in turn (default: those of 8,16,32,64 that the profile allows)"))
+		opt(&f.loras, "lora", nil, "Adapter loaded at the start, `NAME=PATH`; PATH may end in its rank (-r16, ?rank=16); repeatable"),
+		opt(&f.numAdapters, "num-adapters", 0, "Number of adapters lora0, lora1, ... loaded at the start", ">=0 <=1e6"),
+		opt(&f.ranks, "lora-ranks", "", "Ranks of these adapters, used in turn (default: those of 8,16,32,64 that the profile allows)"))
 }
 
 // configs are the configurations of the workers.

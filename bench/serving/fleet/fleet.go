@@ -155,8 +155,9 @@ func New(cfg Config) (*Fleet, error) {
 	plans := &planRunner{c, loras}
 	outliers := &detector{cluster: c}
 	probes := &prober{c, found, loras, &hangDetector{c, outliers}}
-	return &Fleet{cluster: c, Requests: &Requests{c, outliers, plans}, LoRAs: loras, discovery: found, prober: probes,
-		plans: plans, outliers: outliers, members: &membership{cluster: c, prober: probes}}, nil
+	return &Fleet{cluster: c, Requests: &Requests{cluster: c, outliers: outliers, plans: plans},
+		LoRAs: loras, discovery: found, prober: probes, plans: plans, outliers: outliers,
+		members: &membership{cluster: c, prober: probes}}, nil
 }
 
 // Start reaches the workers and gives them the adapters they start with. A

@@ -48,6 +48,7 @@ type Requests struct {
 	*cluster
 	outliers *detector
 	plans    *planRunner
+	fault    error // of the policy, as reported; guarded by the cluster's mutex
 }
 
 // Route picks a worker for a request and books it there; router.None: no worker
@@ -64,6 +65,7 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	if masked {
 		q.outliers.unmask(v)
 	}
+	q.noteFault()
 	if w != router.None {
 		q.router.Admission.Sent(r.Request, w, v)
 		if q.cfg.Extend != nil {
@@ -73,6 +75,22 @@ func (q *Requests) Route(r *Request, avoid int) int {
 		q.plans.adjust()
 	}
 	return w
+}
+
+// noteFault reports the first failure of the policy. Called with mu held.
+func (q *Requests) noteFault() {
+	if q.fault != nil {
+		return
+	}
+	if q.fault = q.router.Fault(); q.fault != nil {
+		q.cfg.Log("%v; a request for which the policy fails goes to the least loaded worker", q.fault)
+	}
+}
+
+// Fault is the first failure of the policy; nil: there is none.
+func (q *Requests) Fault() error {
+	defer q.lock()()
+	return q.fault
 }
 
 // ReadBody is what the policy reads of a request's body; nil: nothing.

@@ -292,6 +292,9 @@ func (c *client) sendAll(ctx context.Context) error {
 			return nil
 		}
 		c.launch(r)
+		if err := c.cfg.Fleet.Requests.Fault(); err != nil {
+			return fmt.Errorf("live: %w", err)
+		}
 	}
 }
 
