@@ -68,9 +68,9 @@ func (o *affinityOptions) Build(env Env) (*Router, error) {
 }
 
 // scoreResidency is lora-affinity-scorer of the Gateway API Inference Extension v1.5.0 and of llm-d-router before
-// #2625, on what vLLM's metric vllm:lora_requests_info says. The metric lists the adapters with requests in flight, each
-// under both of its labels: an adapter that is listed scores 1; where the adapters that are listed, counted twice, are fewer
-// than the slots, others score 0.8; else 0. The metric does not say which adapters are in slots.
+// #2625, on what vLLM's metric vllm:lora_requests_info says. The metric lists the adapters with requests in flight,
+// each under both of its labels: an adapter that is listed scores 1; where the adapters that are listed, counted twice,
+// are fewer than the slots, others score 0.8; else 0. The metric does not say which adapters are in slots.
 func scoreResidency(w *Worker, adapter int32) float64 { return listed(w, adapter, 2*w.FlightLoras) }
 
 // distinctResidency is lora-affinity-scorer after llm-d-router #2625: an adapter under both labels counts once.

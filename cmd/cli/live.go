@@ -342,7 +342,9 @@ func (f *remoteFlags) urls(args []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		urls = append(urls, u)
+		if !slices.Contains(urls, u) {
+			urls = append(urls, u)
+		}
 	}
 	if len(urls) == 0 {
 		return nil, errors.New("no workers: give --worker-urls (lorasim worker serves emulated ones)")
