@@ -359,7 +359,7 @@ func (c *client) warmUp() error {
 		return err
 	}
 	c.first = &r
-	w := c.cfg.Fleet.Requests.First(r.Adapter)
+	w := c.cfg.Fleet.Requests.First(r.Adapter, "")
 	if w == router.None {
 		return nil
 	}
