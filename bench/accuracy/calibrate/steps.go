@@ -53,7 +53,7 @@ var arrival = knob{Param{Name: "arrival_ms (part of per_prompt_ms)", Start: 0.5,
 // all of them, and what is compared across runs must not be taken for the cost of
 // what differs in them.
 func slowness(run int) knob {
-	return knob{Param{Name: fmt.Sprintf("run %d is slower than the mean by a factor of", run+1), Start: 1, Min: 0.25, Max: 4},
+	return knob{Param{fmt.Sprintf("run %d is slower than the mean by a factor of", run+1), 1, 0.25, 4},
 		func(m *model, x float64) {
 			m.slow[run] = x
 			m.slow[0] /= x
