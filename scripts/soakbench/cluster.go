@@ -50,8 +50,8 @@ func newCluster(s *spawner, o *options) *cluster {
 // start starts a worker, of the interfaces in turn.
 func (c *cluster) start() (*member, error) {
 	c.api++
-	p, err := c.spawn.startProcess(c.lorasim, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4", "--time-scale",
-		"4", "--api", []string{"vllm", "sglang"}[c.api%2], "--served-model-name", "base", "--seed", "1")
+	p, err := c.spawn.startProcess(c.lorasim, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4",
+		"--time-scale", "4", "--api", []string{"vllm", "sglang"}[c.api%2], "--served-model-name", "base", "--seed", "1")
 	if err != nil {
 		return nil, err
 	}

@@ -59,8 +59,8 @@ func (o *options) run(ctx context.Context) error {
 	if err := c.write(); err != nil {
 		return err
 	}
-	g, err := s.startProcess(o.lorasim, "gateway", "--workers-file", c.file, "--listen", "127.0.0.1:0", "--policy", o.policy,
-		"--poll-interval", "500ms", "--access-log", filepath.Join(o.folder, "access.jsonl"))
+	g, err := s.startProcess(o.lorasim, "gateway", "--workers-file", c.file, "--listen", "127.0.0.1:0",
+		"--policy", o.policy, "--poll-interval", "500ms", "--access-log", filepath.Join(o.folder, "access.jsonl"))
 	if err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ func (o *options) run(ctx context.Context) error {
 	c.admin = g.line(1)
 	t := newTraffic(g.line(0), c)
 	var m memory
-	fmt.Printf("gateway %s, policy %s, %d clients, %v\n%8s %9s %6s %6s %6s %6s %8s %8s\n", g.line(0), o.policy, o.clients,
-		o.length, "time", "whole", "left", "cut", "lost", "alive", "changes", "RSS, MB")
+	fmt.Printf("gateway %s, policy %s, %d clients, %v\n%8s %9s %6s %6s %6s %6s %8s %8s\n", g.line(0), o.policy,
+		o.clients, o.length, "time", "whole", "left", "cut", "lost", "alive", "changes", "RSS, MB")
 	ctx, cancel := context.WithTimeout(ctx, o.length)
 	defer cancel()
 	wait := t.begin(ctx, o.clients)
@@ -78,8 +78,8 @@ func (o *options) run(ctx context.Context) error {
 	for tick := range 1 << 30 {
 		m.add(time.Since(begun).Seconds()/o.length.Seconds(), g.rss())
 		if tick%int(max(o.length/20/time.Second, 1)) == 0 {
-			fmt.Printf("%8v %s %6d %8s %8.1f\n", time.Since(begun).Round(time.Second), t.counts(), c.alive(), c.changes(),
-				g.rss())
+			fmt.Printf("%8v %s %6d %8s %8.1f\n", time.Since(begun).Round(time.Second), t.counts(), c.alive(),
+				c.changes(), g.rss())
 		}
 		select {
 		case <-time.After(time.Second):
@@ -104,14 +104,16 @@ func (o *options) run(ctx context.Context) error {
 func (o *options) verdict(t *traffic, c *cluster, m *memory, code int) error {
 	early, late := m.growth()
 	fmt.Printf("\n%s\nworkers: %d joined, %d left, %d killed\nmemory: %.1f MB early, %.1f MB late, %.1f MB at most\n"+
-		"end: exit status %d\n", t.summary(), c.joined.Load(), c.left.Load(), c.killed.Load(), early, late, m.peak, code)
+		"end: exit status %d\n", t.summary(), c.joined.Load(), c.left.Load(), c.killed.Load(), early, late, m.peak,
+		code)
 	var bad []string
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
 			bad = append(bad, fmt.Sprintf(format, args...))
 		}
 	}
-	check(t.lost.Load() == 0, "%d requests were lost that no dead worker had begun to answer: %s", t.lost.Load(), t.example())
+	check(t.lost.Load() == 0, "%d requests were lost that no dead worker had begun to answer: %s", t.lost.Load(),
+		t.example())
 	check(t.whole.Load() >= 100, "only %d requests were served", t.whole.Load())
 	check(c.joined.Load() > 0 && c.left.Load() > 0 && c.killed.Load() > 0, "too few changes of the workers")
 	check(late-early <= o.growth, "memory grew by %.1f MB, at most %.1f are allowed", late-early, o.growth)
