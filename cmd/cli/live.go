@@ -234,7 +234,7 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 	var b strings.Builder
 	row := func(what string, value any) {
 		if reflect.ValueOf(value).IsZero() {
-			value = "not told"
+			value = "unknown"
 		}
 		fmt.Fprintf(&b, "  %-18s %s\n", what, format.Line(fmt.Sprint(value), maxSaid))
 	}

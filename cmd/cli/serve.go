@@ -79,7 +79,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "Key for /admin and /metrics",
 		"Read keys for /admin and /metrics from `file`, one per line")
 	flags(cmd, "Gateway",
-		opt(&f.listen, "listen", "127.0.0.1:8000", "Listen on `address` for clients"),
+		opt(&f.listen, "listen", defaultListen(), "Listen on `address` for clients; $"+listenEnv+" sets the default"),
 		opt(&f.adminListen, "admin-listen", "",
 			"Listen on `address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000)"),
 		opt(&f.workersFile, "workers-file", "",
