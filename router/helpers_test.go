@@ -23,6 +23,7 @@ var specs = []string{
 	"affinity-spill", "affinity-spill:threshold=1,ties=first",
 	"cache-aware", "cache-aware:index=reported,cold=smallest-tree,lora=true,abs=0,capacity=500",
 	"prefix-scorer", "prefix-scorer:index=reported,lora=1,ties=first,capacity=640",
+	"epp:file=testdata/kserve-lora.yaml", "epp:file=testdata/kserve-lora.yaml,dialect=llm-d,metrics=sglang,refresh=2s",
 	"kv-router", "kv-router:index=sent,block=1,ties=first", "prefix-hash", "prefix-hash:tokens=10,c=1",
 	"k-shard", "k-shard:high=0.1,low=0.05,grow-every=0,shrink-every=0",
 	"any-worker", "any-worker:ties=first",

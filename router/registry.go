@@ -70,6 +70,9 @@ func builtin() []Descriptor {
 			preset("lora=0,queue=2,kv=2,block=64,capacity=2000000"),
 		of[kvRouterOptions]("kv-router", "least prefill blocks that do not match + blocks in use (Dynamo)", signals).
 			preset("index=reported,block=16"),
+		of[endpointPickerOptions]("epp",
+			"runs the EndpointPickerConfig of a Kubernetes gateway (Gateway API Inference Extension, llm-d, KServe)",
+			signals),
 		of[prefixHashOptions]("prefix-hash",
 			"consistent hash of the prompt's beginning, least loaded above a bound (sglang)", signals),
 		of[kShardOptions]("k-shard", "least loaded of k hashed workers; k follows the load", signals),

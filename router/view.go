@@ -66,6 +66,11 @@ type Worker struct {
 
 	Age float64 // s since the worker's own signals were read
 
+	// Report is what a real worker's metrics said when they were last read; nil: simulated, or not read yet.
+	Report  *Report
+	Address string            // host:port of a real worker
+	Labels  map[string]string // of a real worker, by what started it
+
 	Adapters []AdapterState // by adapter index
 }
 

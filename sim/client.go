@@ -227,6 +227,9 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	if s.plan.byID != nil {
 		delete(s.plan.byID, r.ID)
 	}
+	if s.plan.flight != nil {
+		s.plan.flight.Left(r.ID)
+	}
 	if a := s.cfg.Router.Admission; (s.plan.completions != nil || a != nil) && status == record.OK {
 		f := router.Finished{ID: rec.ID, Adapter: rec.Adapter, Worker: r.worker, Output: r.Output,
 			Exec: (at - r.StartedAt).Seconds(), Now: s.loop.Now().Seconds(), E2E: rec.E2E(), TTFT: rec.TTFT()}

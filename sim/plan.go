@@ -29,6 +29,7 @@ type planning struct {
 	changer      router.PlacementChanger
 	completions  router.CompletionObserver
 	loadFailures router.LoadFailureObserver
+	flight       router.FlightObserver
 	every        tick.Ticks
 	busy         bool               // a plan is being solved
 	byID         map[int64]*request // requests in flight
@@ -59,6 +60,11 @@ func (s *sim) initPlanning() error {
 	p.changer, _ = rt.Policy.(router.PlacementChanger)
 	p.completions, _ = rt.Policy.(router.CompletionObserver)
 	p.loadFailures, _ = rt.Policy.(router.LoadFailureObserver)
+	p.flight, _ = rt.Policy.(router.FlightObserver)
+	if l, ok := rt.Policy.(router.Poller); ok {
+		every := max(tick.FromSeconds(l.Refresh()), 1)
+		s.loop.Background(every, event.Plan, func() { s.poll(l, every) })
+	}
 	p.stats.Moves = map[string]int64{}
 	for i := range s.workers {
 		for _, st := range s.view.Workers[i].Adapters {
@@ -75,6 +81,14 @@ func (s *sim) initPlanning() error {
 	p.byID = map[int64]*request{}
 	s.loop.Background(p.every, event.Plan, s.planNow)
 	return nil
+}
+
+// poll lets a policy look at the workers on its timer.
+func (s *sim) poll(l router.Poller, every tick.Ticks) {
+	l.Poll(s.routerView())
+	if s.unfinished() {
+		s.loop.Background(s.loop.Now()+every, event.Plan, func() { s.poll(l, every) })
+	}
 }
 
 // planNow asks the planner, unless its last plan is still being solved.

@@ -43,6 +43,9 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 	if len(s.hooks.tier) > 0 {
 		c.Hooks.Tier = func(adapter int32, t router.Tier) { s.tierChanged(id, adapter, t) }
 	}
+	if f, ok := s.cfg.Router.Policy.(router.FlightObserver); ok {
+		c.Hooks.First = f.FirstToken
+	}
 	w.engine, err = engine.New(c, w, &s.loop)
 	w.publish()
 	return err

@@ -49,22 +49,22 @@ generated workloads are as long as it takes to reach a steady state, unless
 	}
 	flags(cmd, "Study",
 		opt(&f.objective, "objective", advise.Objectives()[0],
-			"what to optimize: balanced (E2E, TTFT and P99 TTFT, see docs/advise.md), e2e, ttft, "+
+			"What to optimize: balanced (E2E, TTFT and P99 TTFT, see docs/advise.md), e2e, ttft, "+
 				"p99-ttft or goodput"),
 		opt(&f.goodput.slo, "goodput", "",
 			"SLO of the objective goodput: limits of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
 		opt(&f.policies, "policies", "",
-			"policies to choose from (default: all): `A,B,...`; with commas in options A|B"),
-		opt(&f.noSearch, "no-search", false, "do not search options, only compare the policies as they are"),
-		opt(&f.noWorst, "no-worst", false, "do not search for the worst scenario"),
+			"Policies to choose from (default: all): `A,B,...`; with commas in options A|B"),
+		opt(&f.noSearch, "no-search", false, "Do not search options, only compare the policies as they are"),
+		opt(&f.noWorst, "no-worst", false, "Do not search for the worst scenario"),
 		opt(&f.o.MinGain, "min-gain", 2.0,
-			"smallest difference of the objective that counts, %; goodput: percentage points", ">=0 <=100"),
-		opt(&f.o.Seeds, "seeds", 20, "number of fresh seeds for the verdict", ">=2 <=1e4"),
+			"Smallest difference of the objective that counts, %; goodput: percentage points", ">=0 <=100"),
+		opt(&f.o.Seeds, "seeds", 20, "Number of fresh seeds for the verdict", ">=2 <=1e4"),
 		opt(&f.o.Budget, "budget", int64(advise.DefaultBudget),
-			"approximate number of simulated requests", ">=1 <=1e12"))
+			"Approximate number of simulated requests", ">=1 <=1e12"))
 	flags(cmd, outputHeading, opt(&f.page, "output,o", "",
-		"write the answer as a page with figures into `file` (.html)"))
-	jsonFlag(cmd, "print the answer as one JSON object")
+		"Write the answer as a page with figures into `file` (.html)"))
+	jsonFlag(cmd, "Print the answer as one JSON object")
 	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	cmd.RunE = f.run
 	return cmd

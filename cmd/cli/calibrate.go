@@ -72,38 +72,38 @@ Coefficients of --fit:
   lorasim calibrate --vllm-runs vllm_lora/runs.csv --output profiles/`,
 	}
 	flags(cmd, "Records",
-		opt(&f.records, "records", nil, "per-request records of a run, `file` (.parquet, .arrow, .csv, .jsonl); of several, separated by commas or spaces"),
-		opt(&f.holdout, "holdout", 0.25, "share of the requests, the last ones, that the fit does not see", ">=0 <1"))
+		opt(&f.records, "records", nil, "Per-request records of a run, `file` (.parquet, .arrow, .csv, .jsonl); of several, separated by commas or spaces"),
+		opt(&f.holdout, "holdout", 0.25, "Share of the requests, the last ones, that the fit does not see", ">=0 <1"))
 	flags(cmd, "Logs",
-		opt(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs"),
-		opt(&f.server, "server", "", "only the blocks of this server, as the log names it"),
+		opt(&f.logs, "logs", "", "Logs of serving benchmarks: `folder` or file"),
+		opt(&f.server, "server", "", "Use only the blocks of this server, by its name in the log"),
 		opt(&f.concurrency, "concurrency", nil,
-			"fit the blocks of these concurrencies, predict the others; default: fit all", ">=1 <=1e6"))
-	f.table.add(cmd, 8, "table of measured runs, CSV `file`; rows of use validation are only predicted")
+			"Fit the blocks of these concurrencies, predict the others; default: fit all", ">=1 <=1e6"))
+	f.table.add(cmd, 8, "Table of measured runs, CSV `file`; rows of use validation are only predicted")
 	flags(cmd, tableHeading,
-		opt(&f.fitGroups, "fit-groups", false, "fit the lengths of the groups too"),
-		opt(&f.outGroups, "output-groups", "", "write the fitted groups to `file`"),
-		opt(&f.folds, "folds", 0, "cross-validate: fit so many times, each time without one part of the runs; 0: do not", ">=0 <=1000"))
+		opt(&f.fitGroups, "fit-groups", false, "Fit the lengths of the groups too"),
+		opt(&f.outGroups, "output-groups", "", "Write the fitted groups to `file`"),
+		opt(&f.folds, "folds", 0, "Number of folds of a cross-validation (0 disables)", ">=0 <=1000"))
 	flags(cmd, "Kernels",
-		opt(&f.kernels, "kernels", "", "kernel timings, CSV `file` with backend, batch_size, max_rank, median_ms"),
+		opt(&f.kernels, "kernels", "", "Kernel timings, CSV `file` with backend, batch_size, max_rank, median_ms"),
 		opt(&f.kernelsKind, "backend", "csgmv", "LoRA backend to fit: csgmv or triton"))
 	flags(cmd, vllmHeading,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
-		opt(&f.tables, "tables", "", "`folder` of latency.csv, kv_capacity.csv and load_times.csv; default: that of the table"))
+		opt(&f.tables, "tables", "", "`Folder` of latency.csv, kv_capacity.csv and load_times.csv (default: that of the table)"))
 	flags(cmd, "Fit",
 		opt(&f.start, "profile", "llama2-7b-24gb",
-			"profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU"),
+			"Profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU"),
 		opt(&f.fit, "fit", nil,
-			"coefficients to fit, from the list above (default: those that the data identify)"),
-		opt(&f.evaluations, "evaluations", 0, "simulations of all the data at most; 0: 60 for each coefficient",
+			"Coefficients to fit, from the list above (default: those that the data identify)"),
+		opt(&f.evaluations, "evaluations", 0, "Maximum number of simulations (default: 60 for each coefficient)",
 			">=0 <=1e9"))
 	flags(cmd, outputHeading,
-		opt(&f.output, "output", "", "write the fitted profile to `file`; default: print it"),
-		opt(&f.name, "name", "", "name of the fitted profile; default: that of the start with -fitted"),
-		opt(&f.hardware, "hardware", "", "what the data were measured on, as in \"H100 80 GB\"; the profile states it"),
+		opt(&f.output, "output", "", "Write the fitted profile to `file`; default: print it"),
+		opt(&f.name, "name", "", "Name of the fitted profile; default: that of the start with -fitted"),
+		opt(&f.hardware, "hardware", "", "Hardware of the data, as in \"H100 80 GB\", stated in the profile"),
 		opt(&f.version, "engine-version", "",
-			"engine and version of the data, as in \"vLLM 0.8.5\"; the profile states it"),
-		opt(new(bool), "json", false, "print the fit as one JSON object"))
+			"Engine and version of the data, as in \"vLLM 0.8.5\", stated in the profile"),
+		opt(new(bool), "json", false, "Print the fit as one JSON object"))
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(f.records) == 0 && len(args) > 0 {

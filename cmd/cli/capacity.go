@@ -60,25 +60,25 @@ The exit code is 1 if no candidate is accepted, for example because even
 	flags(cmd, demandHeading,
 		opt(&f.goodput.slo, "goodput", "",
 			"SLO: latency limits of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
-		opt(&f.goodput.attain, "attain", "99%", "minimum share of requests within the SLO"),
+		opt(&f.goodput.attain, "attain", "99%", "Minimum share of requests within the SLO"),
 		opt(&f.perAdapter, "per-adapter", "",
-			"minimum `share` of adapters that reach --attain, such as 100% (replaces the share of all requests)"),
-		opt(&f.hold, "hold", "mean", "what must reach --attain: mean (the mean over runs), or a minimum share of runs of --num-prompts requests, such as 95%"),
-		opt(&f.o.MaxWorkers, "max-workers", 64, "maximum number of workers", ">=1 <=100000"),
-		opt(&f.o.MaxSeeds, "max-seeds", 1000, "maximum number of seeds for a decision or an interval", ">=1 <=100000"),
+			"Minimum `share` of adapters that reach --attain, such as 100% (replaces the share of all requests)"),
+		opt(&f.hold, "hold", "mean", "What must reach --attain: mean (the mean over runs), or a minimum share of runs of --num-prompts requests, such as 95%"),
+		opt(&f.o.MaxWorkers, "max-workers", 64, "Maximum number of workers", ">=1 <=100000"),
+		opt(&f.o.MaxSeeds, "max-seeds", 1000, "Maximum number of seeds for a decision or an interval", ">=1 <=100000"),
 		opt(&f.o.Budget, "budget", int64(capacity.DefaultBudget),
-			"approximate number of simulated requests; candidates that it cannot decide are undecided", ">=1 <=1e12"))
+			"Approximate number of simulated requests; candidates that it cannot decide are undecided", ">=1 <=1e12"))
 	flags(cmd, choiceHeading,
 		opt(&f.o.Slots, "slots", nil, "GPU adapter slots of a worker to choose from, such as 4,8,16", ">=1 <=1e6"),
-		opt(&f.o.HostPlaces, "host-places", nil, "numbers of adapters in a worker's host memory to choose from",
+		opt(&f.o.HostPlaces, "host-places", nil, "Numbers of adapters in a worker's host memory to choose from",
 			">=1 <=1e6"),
-		opt(&f.policies, "policies", nil, "routing policies to choose from"),
+		opt(&f.policies, "policies", nil, "Routing policies to choose from"),
 		opt((*repeated)(&f.cost), "cost", nil,
-			"price of a worker per hour, `PROFILE=PRICE,...`; several profiles are choices"),
-		opt(&f.o.Mix, "mix", false, "also choose from clusters of two of the profiles of --cost"))
+			"Price of a worker per hour, `PROFILE=PRICE,...`; several profiles are choices"),
+		opt(&f.o.Mix, "mix", false, "Also choose from clusters of two of the profiles of --cost"))
 	flags(cmd, outputHeading,
-		opt(&f.plot, "plot", "", "draw the attainment over the rate for several numbers of workers into `file` (.svg or .png)"))
-	jsonFlag(cmd, "print the answer as one JSON object")
+		opt(&f.plot, "plot", "", "Draw the attainment over the rate for several numbers of workers into `file` (.svg or .png)"))
+	jsonFlag(cmd, "Print the answer as one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
 	return cmd
 }

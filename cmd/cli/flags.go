@@ -116,7 +116,7 @@ type scenarioFlags struct {
 // they all share one variable type that knows the default's text.
 func addScenarioFlags(cmd *cobra.Command, sections ...string) *scenarioFlags {
 	sf := &scenarioFlags{}
-	flags(cmd, scenarioHeading, opt(&sf.file, "scenario,f", "", "scenario `file` (YAML); flags win over it"))
+	flags(cmd, scenarioHeading, opt(&sf.file, "scenario,f", "", "Scenario `file` (YAML); flags override it"))
 	for _, f := range scenario.Fields() {
 		if f.Flag != "" && (f.Section == "" || slices.Contains(sections, f.Section)) {
 			addSetting(cmd, cmp.Or(f.Group, scenarioHeading), f)

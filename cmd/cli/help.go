@@ -61,7 +61,7 @@ func addHelpAll(cmd *cobra.Command) {
 	if commonFlags[pathOf(cmd)] == nil {
 		return
 	}
-	f := cmd.Flags().VarPF(new(helpAllValue), helpAll, "", "describe all flags")
+	f := cmd.Flags().VarPF(new(helpAllValue), helpAll, "", "Describe all flags")
 	f.NoOptDefVal = "true"
 }
 

@@ -40,11 +40,11 @@ epoch seconds, ms, us or ns, or ISO 8601. docs/logs.md lists the layouts.`,
 		Args: cobra.MinimumNArgs(1),
 	}
 	flags(cmd, "",
-		opt(&o.out, "output,o", "", "workload `file` to write: .csv, .jsonl, .parquet or .arrow"),
-		opt(&o.columns, "columns", "", "columns by name, FIELD=NAME,...\n"+
+		opt(&o.out, "output,o", "", "Workload `file` to write: .csv, .jsonl, .parquet or .arrow"),
+		opt(&o.columns, "columns", "", "Columns by name, FIELD=NAME,...\n"+
 			"fields: time adapter base prompt output total max_new rank status error"),
-		opt(&o.unit, "time-unit", "", "unit of numeric times: s, ms, us or ns; default: found"),
-		opt(&o.seed, "seed", int64(1), "seed of a workload drawn from rates", ">=0"))
+		opt(&o.unit, "time-unit", "", "Unit of numeric times: s, ms, us or ns; default: found"),
+		opt(&o.seed, "seed", int64(1), "Seed of a workload drawn from rates", ">=0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) }
 	return cmd
 }

@@ -53,16 +53,16 @@ from the GPU, such as adapter slots and KV cache, are in the comments.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	flags(cmd, "",
-		opt(&f.a.Workers, "num-workers", 0, fmt.Sprintf("number of workers (default %d)", starter.Workers),
+		opt(&f.a.Workers, "num-workers", 0, fmt.Sprintf("Number of workers (default %d)", starter.Workers),
 			">=0 <=100000"),
-		opt(&f.a.Profile, "profile", "", "worker profile, or a GPU such as h100 (default "+
+		opt(&f.a.Profile, "profile", "", "Worker profile, or a GPU such as h100 (default "+
 			scenario.Default().Cluster.Profile+")"),
-		opt(&f.a.Adapters, "num-adapters", 0, fmt.Sprintf("number of LoRA adapters (default %d; of a log: its own)",
+		opt(&f.a.Adapters, "num-adapters", 0, fmt.Sprintf("Number of LoRA adapters (default %d; of a log: its own)",
 			starter.Adapters), ">=0 <=1e6"),
 		opt(&f.a.Rate, "request-rate", 0.0, fmt.Sprintf(
-			"requests/s of all adapters together (default %v for each worker)", starter.RatePerWorker), ">=0 <=1e9"),
-		opt(&f.a.Log, "workload", "", "log of requests, or saved workload, instead of --request-rate: `file`"),
-		opt(&f.force, "force", false, "replace FILE if it exists"))
+			"Requests/s of all adapters together (default %v for each worker)", starter.RatePerWorker), ">=0 <=1e9"),
+		opt(&f.a.Log, "workload", "", "Log of requests, or saved workload, instead of --request-rate: `file`"),
+		opt(&f.force, "force", false, "Replace FILE if it exists"))
 	cmd.RunE = f.run
 	return cmd
 }

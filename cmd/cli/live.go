@@ -78,22 +78,24 @@ prints the block of what finished.`,
 func (f *benchFlags) add(cmd *cobra.Command) {
 	flags(cmd, "Requests",
 		opt(&f.backend, "backend", string(live.SGLang),
-			"interface for requests: sglang, sglang-oai, sglang-oai-chat, vllm, vllm-chat"),
-		opt(&f.HonourEOS, "disable-ignore-eos", false, "let replies end at EOS, within the workload's budgets"),
-		opt(&f.Vocabulary, "vocab-size", 32000, "prompts are drawn from token ids below this", ">=11 <=1e9"),
+			"Interface for requests: sglang, sglang-oai, sglang-oai-chat, vllm, vllm-chat"),
+		opt(&f.HonourEOS, "disable-ignore-eos", false, "Let replies end at EOS, within the workload's limits"),
+		opt(&f.Vocabulary, "vocab-size", 32000, "Prompts have token ids below this number", ">=11 <=1e9"),
 		opt(&f.extra, "extra-request-body", "", "JSON object with further fields for every request"),
-		opt(&f.FirstToken, "first-token-timeout", 5*time.Minute, "longest wait for the first byte; 0: none", ">=0"),
-		opt(&f.Idle, "idle-timeout", time.Minute, "longest pause of a stream; 0: none", ">=0"),
-		opt(&f.Total, "request-timeout", 0, "longest time of a request; 0: none", ">=0"),
-		opt(&f.Retries, "retries", 3, "attempts after the first that a request gets when nothing has come yet, or its worker breaks", ">=0 <=1000"),
-		opt(&f.Grace, "grace", 5*time.Second, "time for requests in flight after Ctrl-C", ">=0"),
+		opt(&f.FirstToken, "first-token-timeout", 5*time.Minute,
+			"Longest wait for the first byte (0: no limit)", ">=0"),
+		opt(&f.Idle, "idle-timeout", time.Minute, "Longest pause of a stream (0: no limit)", ">=0"),
+		opt(&f.Total, "request-timeout", 0, "Longest time of a request (0: no limit)", ">=0"),
+		opt(&f.Retries, "retries", 3,
+			"Retries of a request before its first byte, or when its worker breaks off", ">=0 <=1000"),
+		opt(&f.Grace, "grace", 5*time.Second, "Time for requests in flight after Ctrl-C", ">=0"),
 		opt(&f.Ready, "ready-timeout", 0, readyHelp, ">=0"),
 		opt(&f.Workers.Speed, "worker-time-scale", 1,
-			"emulated workers' --time-scale: send as much faster, and report their time", ">0 <=1e6"))
+			"--time-scale of emulated workers: requests are sent that much faster", ">0 <=1e6"))
 	flags(cmd, outputHeading,
 		opt(&f.RecordsFile, "records", "", recordsHelp),
-		opt(&f.plans, "plans", "", "append every plan and every race of policy auto to `file`, one JSON object per line"),
-		opt(&f.Replies, "replies", "", "write the token ids of each reply to `file` (.jsonl), as far as the workers tell them"))
+		opt(&f.plans, "plans", "", "Append every plan and every race of policy auto to `file`, one JSON object per line"),
+		opt(&f.Replies, "replies", "", "Write the token ids of each reply to `file` (.jsonl), where workers report them"))
 }
 
 // check completes the options.
@@ -193,7 +195,7 @@ one request for a token. It fails if a worker does not answer.`,
 	}
 	f.addConnection(cmd)
 	f.addOldNames(cmd)
-	jsonFlag(cmd, "print one JSON object")
+	jsonFlag(cmd, "Print one JSON object")
 	flags(cmd, "", opt(&wait, "ready-timeout", 0, readyHelp, ">=0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var workers fleet.Config
@@ -232,7 +234,7 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 	var b strings.Builder
 	row := func(what string, value any) {
 		if reflect.ValueOf(value).IsZero() {
-			value = "not told"
+			value = "unknown"
 		}
 		fmt.Fprintf(&b, "  %-18s %s\n", what, format.Line(fmt.Sprint(value), maxSaid))
 	}
@@ -281,26 +283,27 @@ type remoteFlags struct {
 
 const (
 	remoteHeading = "Live workers"
-	readyHelp     = "wait so long for workers that do not answer yet"
+	readyHelp     = "Maximum wait for workers that do not answer yet"
 )
 
 // addConnection adds the flags with which workers are reached.
 func (f *remoteFlags) addConnection(cmd *cobra.Command) {
 	flags(cmd, remoteHeading,
-		opt(&f.workers, "worker-urls", nil, "base `URLs` of the workers, separated by commas or spaces"),
-		opt(&f.api, "worker-api", string(fleet.Auto), "their administrative interface: auto, sglang, vllm"),
-		opt(&f.headers, "header", nil, "further HTTP header, `NAME:VALUE`; repeatable"),
-		opt(&f.insecure, skipVerify, false, "do not verify the workers' TLS certificates"),
-		opt(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM)"),
-		opt(&f.connect, "connect-timeout", 5*time.Second, "longest time to connect", ">0"))
-	f.key.add(cmd, remoteHeading, "api-key", workerKeyEnv, "key (bearer token) for the workers", "`file` with that key")
+		opt(&f.workers, "worker-urls", nil, "Base `URLs` of the workers, separated by commas or spaces"),
+		opt(&f.api, "worker-api", string(fleet.Auto), "Administrative interface of the workers: auto, sglang or vllm"),
+		opt(&f.headers, "header", nil, "Further HTTP header, `NAME:VALUE`; repeatable"),
+		opt(&f.insecure, skipVerify, false, "Do not verify the workers' TLS certificates"),
+		opt(&f.caCert, "cacert", "", "Trust the certificates in `file` (PEM)"),
+		opt(&f.connect, "connect-timeout", 5*time.Second, "Longest time to connect", ">0"))
+	f.key.add(cmd, remoteHeading, "api-key", workerKeyEnv, "Key (bearer token) for the workers",
+		"Read the key from `file`")
 }
 
 const skipVerify = "insecure-skip-tls-verify"
 
 // addOldNames adds former names of flags, for commands where they have no other meaning.
 func (f *remoteFlags) addOldNames(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "former name of --"+skipVerify)
+	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "Former name of --"+skipVerify)
 	cmd.Flags().MarkHidden("insecure")
 }
 
@@ -320,12 +323,12 @@ func (f *remoteFlags) warn(tell func(format string, args ...any), urls []string)
 func (f *remoteFlags) add(cmd *cobra.Command) {
 	f.addConnection(cmd)
 	flags(cmd, remoteHeading,
-		opt(&f.poll, "poll-interval", time.Second, "time between two looks at a worker's health and load", ">0"),
-		opt(&f.loras, "lora", nil, "where workers find an adapter, `NAME=PATH`; repeatable"),
-		opt(&f.loraFile, "lora-file", "", "`file` with lines NAME=PATH, as many --lora"),
-		opt(&f.loraDir, "lora-dir", "", "`folder` of PEFT adapters, each a subfolder with adapter_config.json"),
+		opt(&f.poll, "poll-interval", time.Second, "Interval between polls of a worker's health and load", ">0"),
+		opt(&f.loras, "lora", nil, "Path of an adapter on the workers, `NAME=PATH`; repeatable"),
+		opt(&f.loraFile, "lora-file", "", "Read adapters from `file`, lines of NAME=PATH as in --lora"),
+		opt(&f.loraDir, "lora-dir", "", "Serve the PEFT adapters in `folder`, subfolders with adapter_config.json"),
 		opt(&f.template, "lora-path", "{name}",
-			"where they find the others; {name} and {rank} stand for the adapter's"))
+			"Path of all other adapters; {name} and {rank} are replaced"))
 }
 
 // urls are the workers of --worker-urls and the arguments.
@@ -339,7 +342,9 @@ func (f *remoteFlags) urls(args []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		urls = append(urls, u)
+		if !slices.Contains(urls, u) {
+			urls = append(urls, u)
+		}
 	}
 	if len(urls) == 0 {
 		return nil, errors.New("no workers: give --worker-urls (lorasim worker serves emulated ones)")

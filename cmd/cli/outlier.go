@@ -17,15 +17,16 @@ type outlierFlags struct {
 
 func (f *outlierFlags) add(cmd *cobra.Command) {
 	flags(cmd, "Outlier detection",
-		opt(&f.after, "eject-after", 5, "failed requests in a row that eject a worker: it gets no new ones for some time (0 disables)", ">=0 <=1e6"),
-		opt(&f.share, "eject-share", 0.3, "share of failed requests that ejects a worker, of 20 or more within 30 s (0 disables)", ">=0 <=1"),
+		opt(&f.after, "eject-after", 5,
+			"Consecutive failed requests that eject a worker for some time (0 disables)", ">=0 <=1e6"),
+		opt(&f.share, "eject-share", 0.3, "Share of failed requests that ejects a worker, of 20 or more within 30 s (0 disables)", ">=0 <=1"),
 		opt(&f.time, "eject-time", 10*time.Second,
-			"duration of a first ejection; doubles with each in a row, up to 5m (0 disables all ejections)", ">=0"),
+			"Duration of a first ejection; doubles with each in a row, up to 5m (0 disables all ejections)", ">=0"),
 		opt(&f.maxEjected, "max-ejected", 0.5,
-			"share of workers from which on no further one is ejected; never the last (0 disables all ejections)",
+			"Maximum share of ejected workers; the last is never ejected (0 disables ejections)",
 			">=0 <=1"),
 		opt(&f.hung, "hung-after", 10*time.Second,
-			"cut silent requests of a worker whose probes get no answer for this time (0 disables)", ">=0"))
+			"Time without answer to probes after which a worker's silent requests are cut (0 disables)", ">=0"))
 }
 
 // slowStart is how many requests a worker may have in flight before it has served one, where a request that breaks is

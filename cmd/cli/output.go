@@ -26,8 +26,8 @@ type outputFlags struct {
 }
 
 const (
-	goodputHelp = "count requests within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\""
-	recordsHelp = "write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)"
+	goodputHelp = "Count requests within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\""
+	recordsHelp = "Write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)"
 )
 
 // goodputFlags are an SLO, and the share of an adapter's requests that must be
@@ -37,7 +37,7 @@ type goodputFlags struct{ slo, attain string }
 func (g *goodputFlags) add(cmd *cobra.Command, heading, help string) {
 	flags(cmd, heading,
 		opt(&g.slo, "goodput", "", help),
-		opt(&g.attain, "attain", "", "share of an adapter's requests that must be within the SLO (default: 99%)"))
+		opt(&g.attain, "attain", "", "Share of an adapter's requests that must be within the SLO (default: 99%)"))
 }
 
 // parse is the SLO that the flags make of another one.
@@ -60,15 +60,15 @@ func (g *goodputFlags) parse(slo result.SLO) (_ result.SLO, err error) {
 
 func (o *outputFlags) add(cmd *cobra.Command) {
 	flags(cmd, outputHeading,
-		opt(&o.json, "json", false, "print the result as one JSON object"),
-		opt(&o.classic, "classic", false, "print the reference's block alone, without the extra section"),
+		opt(&o.json, "json", false, "Print the result as one JSON object"),
+		opt(&o.classic, "classic", false, "Print the reference's block alone, without the extra section"),
 		opt(&o.layout, "layout", string(result.SGLang),
-			"layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang"))
+			"Layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang"))
 	o.goodput.add(cmd, outputHeading, goodputHelp)
 	flags(cmd, outputHeading,
-		opt(&o.file, "output-file", "", "append the result to `file` as a JSON line of the serving benchmarks"),
-		opt(&o.details, "output-details", false, "with per-request arrays in that line"),
-		opt(&o.exports, "export", nil, "write the result as another benchmark does, `FORMAT:FILE`: aiperf, guidellm, inference-perf; may be repeated"))
+		opt(&o.file, "output-file", "", "Append the result to `file` as a JSON line of the serving benchmarks"),
+		opt(&o.details, "output-details", false, "Add arrays of all requests to the line of --output-file"),
+		opt(&o.exports, "export", nil, "Write the result as another benchmark does, `FORMAT:FILE`: aiperf, guidellm, inference-perf; may be repeated"))
 }
 
 // check finds faults before the run instead of after it.

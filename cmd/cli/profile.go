@@ -68,8 +68,8 @@ func newProfileList() *cobra.Command {
 			return show(cmd, inTable(profileRows(list, wide)), inJSON(list, ""))
 		},
 	}
-	jsonFlag(cmd, "print as JSON")
-	flags(cmd, "", opt(&wide, "wide", false, "also print model and KV tokens, and all words on engine and validation"))
+	jsonFlag(cmd, "Print as JSON")
+	flags(cmd, "", opt(&wide, "wide", false, "Also print model and KV tokens, and all words on engine and validation"))
 	return cmd
 }
 
@@ -162,17 +162,17 @@ policies with it; calibrate before you size a cluster: lorasim calibrate.`,
 		},
 	}
 	flags(cmd, "",
-		opt(&a.Model, "model", a.Model, "model (see --list)"),
+		opt(&a.Model, "model", a.Model, "Model (see --list)"),
 		opt(&a.GPU, "gpu", a.GPU, "GPU (see --list)"),
-		opt(&a.TP, "tp", 0, "number of GPUs that share the model; 0: the smallest power of 2 that holds it",
+		opt(&a.TP, "tp", 0, "Number of GPUs that share the model; 0: the smallest power of 2 that holds it",
 			">=0 <=1024"),
-		opt(&a.Bits, "bits", 0, "bits of a weight: 16, 8 or 4; 0: as the model is published", ">=0 <=32"),
-		opt(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth, "share of the memory bandwidth that decoding reaches",
+		opt(&a.Bits, "bits", 0, "Bits of a weight: 16, 8 or 4; 0: as the model is published", ">=0 <=32"),
+		opt(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth, "Share of the memory bandwidth that decoding reaches",
 			">0 <=1"),
 		opt(&a.Compute, "compute-efficiency", a.Compute,
-			"share of the peak FLOP/s that a 16-bit dense prefill reaches; FP8 and experts reach less", ">0 <=1"),
-		opt(&a.MemoryShare, "memory-share", a.MemoryShare, "share of the GPU memory that the engine uses", ">0 <=1"),
-		opt(&list, "list", false, "list the known models and GPUs"))
+			"Share of the peak FLOP/s that a 16-bit dense prefill reaches; FP8 and experts reach less", ">0 <=1"),
+		opt(&a.MemoryShare, "memory-share", a.MemoryShare, "Share of the GPU memory that the engine uses", ">0 <=1"),
+		opt(&list, "list", false, "List the known models and GPUs"))
 	return cmd
 }
 
@@ -224,7 +224,7 @@ input, or analytic:MODEL,GPU for an analytic one.`,
 			return show(cmd, inTable(rows), inJSON(map[string]any{"a": a.Name, "b": b.Name, "differences": ds}, ""))
 		},
 	}
-	jsonFlag(cmd, "print as JSON")
+	jsonFlag(cmd, "Print as JSON")
 	return cmd
 }
 

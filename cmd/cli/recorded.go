@@ -24,7 +24,7 @@ var engineSettings = []string{
 const engineHeading = "Engine of the records (default: as the profile says)"
 
 // recordsHelpText is the help of --records where records are read.
-const recordsHelpText = "per-request records, `file` of each run " +
+const recordsHelpText = "Per-request records, `file` of each run " +
 	"(.csv, .csv.gz, .jsonl, .parquet, .arrow, trace.csv of blis observe)"
 
 // recordedFlags name recorded runs, and say how server and client were set up.
@@ -39,7 +39,7 @@ func (f *recordedFlags) add(cmd *cobra.Command, heading string) {
 	flags(cmd, heading,
 		opt(&f.files, "records", nil, recordsHelpText),
 		opt(&f.maxConcurrency, "max-concurrency", 0,
-			"limit of the client of requests in flight; 0: as the records show it", ">=0 <=1e9"))
+			"Limit of requests in flight (default: found in the records)", ">=0 <=1e9"))
 	for _, key := range engineSettings {
 		field, err := scenario.Find("cluster." + key)
 		if err != nil {

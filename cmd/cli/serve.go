@@ -20,6 +20,7 @@ import (
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
 	"lorasim/bench/serving/live"
+	"lorasim/internal/textfile"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -35,6 +36,8 @@ type gatewayFlags struct {
 	headerTime, grace           time.Duration
 	clientKey, adminKey         keyFlags
 	allow, adminHosts           repeated
+	workersFile                 string
+	listed                      []string // by that file at the start
 	insecure                    bool
 	maxPending, maxConnections  int
 }
@@ -49,11 +52,13 @@ worker). Clients reach the endpoints that run the model, routed by the adapter o
 model that a request names, and /v1/models and /health; --allow adds paths.
 Operators reach /admin (workers, load, unload, drain, flush_cache, ...) and
 /metrics (Prometheus) on a listener of their own. Adapters are those of --lora,
---lora-file and --lora-dir, and those that the workers hold; any other is refused
-with status 404. It talks to no other host than the workers. On SIGTERM it takes no
+--lora-file and --lora-dir, those that the workers hold, and those that operators
+add; any other is refused with status 404. Workers join and leave while it runs, by
+/admin/workers or --workers-file. It talks to no other host than the workers. On SIGTERM it takes no
 new requests and lets those in flight end; on SIGHUP it opens the access log anew.`,
 		Example: `  lorasim gateway --worker-urls gpu0:30000,gpu1:30000 --lora chat=/adapters/chat --lora code=/adapters/code
   lorasim gateway gpu0:30000 gpu1:30000 --lora-dir /adapters --access-log access.jsonl
+  lorasim gateway --workers-file workers.txt
   lorasim gateway localhost:30001 localhost:30002 --lora lora0=lora0 --policy least-loaded
   lorasim gateway gpu0:30000 gpu1:30000 --listen :8000 --gateway-key-file clients.keys --api-key-file workers.key
   curl localhost:8000/v1/completions -d '{"model": "chat", "prompt": "hello", "max_tokens": 20}'`,
@@ -69,37 +74,41 @@ new requests and lets those in flight end; on SIGHUP it opens the access log ane
 }
 
 func (f *gatewayFlags) add(cmd *cobra.Command) {
-	f.clientKey.add(cmd, "Gateway", "gateway-key", clientKeyEnv, "key (bearer token) that clients must send",
-		"`file` of the keys that clients may send, one per line")
-	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "key for /admin and /metrics",
-		"`file` of the keys for /admin and /metrics, one per line")
+	f.clientKey.add(cmd, "Gateway", "gateway-key", clientKeyEnv, "Key (bearer token) that clients must send",
+		"Read keys that clients may send from `file`, one per line")
+	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "Key for /admin and /metrics",
+		"Read keys for /admin and /metrics from `file`, one per line")
 	flags(cmd, "Gateway",
-		opt(&f.listen, "listen", "127.0.0.1:8000", "`address` for clients"),
+		opt(&f.listen, "listen", defaultListen(), "Listen on `address` for clients; $"+listenEnv+" sets the default"),
 		opt(&f.adminListen, "admin-listen", "",
-			"`address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000, else any free one)"),
-		opt(&f.allow, "allow", nil, "further path for clients, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
+			"Listen on `address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000)"),
+		opt(&f.workersFile, "workers-file", "",
+			"`file` of workers, one URL per line, read every --poll-interval; workers join and leave with it"),
+		opt(&f.allow, "allow", nil, "Further path for clients, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
 		opt(&f.adminHosts, "admin-host", nil,
-			"`name` that admin requests may have in Host, beside localhost and the listener's address; repeatable"),
-		opt(&f.insecure, "insecure", false, "serve other hosts even without a key"),
-		opt(&f.MaxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes", ">=1"),
+			"Further `name` allowed in Host of admin requests; repeatable"),
+		opt(&f.insecure, "insecure", false, "Serve other hosts even without a key"),
+		opt(&f.MaxBody, "max-body", 32<<20, "Length of a request's body that is searched for the model, bytes", ">=1"),
 		opt(&f.BodyMemory, "body-memory", 256<<20,
-			"memory for the bodies of all requests, bytes; at least 4 times --max-body", ">=4"),
-		opt(&f.MaxRequests, "max-requests", 10000, "requests in flight at most; further ones get status 503", ">=1"),
+			"Memory for the bodies of all requests, bytes; at least 4 times --max-body", ">=4"),
+		opt(&f.MaxRequests, "max-requests", 10000, "Limit of requests in flight; more get status 503", ">=1"),
 		opt(&f.maxConnections, "max-connections", 0,
-			"connections of clients at most; further ones wait (default: half of the file descriptors)", ">=0 <=1e6"),
+			"Limit of client connections; more wait (default: half of the file descriptors)", ">=0 <=1e6"),
 		opt(&f.ClientTimeout, "client-timeout", 30*time.Second,
-			"longest time that a client sends or takes nothing, and shortest for a body", ">0"),
-		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
+			"Longest time in which a client neither sends nor reads", ">0"),
+		opt(&f.headerTime, "header-timeout", 10*time.Second, "Longest time for a request's header", ">0"),
 		opt(&f.FirstByte, "first-token-timeout", 5*time.Minute,
-			"longest wait of a stream for its first byte; 0: no limit", ">=0"),
-		opt(&f.Idle, "idle-timeout", time.Minute, "longest pause of a reply that has begun; 0: no limit", ">=0"),
+			"Longest wait of a stream for its first byte (0: no limit)", ">=0"),
+		opt(&f.Idle, "idle-timeout", time.Minute, "Longest pause of a reply that has begun (0: no limit)", ">=0"),
 		opt(&f.QueueTimeout, "queue-timeout", time.Minute,
-			"longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
+			"Longest wait for an adapter slot on a full worker, then 503 (0: no limit)", ">=0"),
 		opt(&f.maxPending, "max-pending-requests", 1024,
-			"requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
-		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
-		opt(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none"),
-		opt(&f.Retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
+			"Limit of requests per worker that wait for an adapter slot; more get 503 (0: no limit)", ">=0 <=1e6"),
+		opt(&f.grace, "grace", 30*time.Second, "Time for requests in flight after SIGTERM", ">=0"),
+		opt(&f.access, "access-log", "-",
+			"Log requests and plans: append JSON lines to `file`; -: text on stderr; none"),
+		opt(&f.Retries, "retries", 2,
+			"Number of other workers that a request may be sent to before its first byte", ">=0 <=1000"))
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
@@ -117,6 +126,12 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	defer access.close()
 	defer access.watchSignals(cmd.Context())()
 	cfg := fleet.Config{Log: newProgress(nil).log(access.stderr)}
+	if f.workersFile != "" {
+		if f.listed, err = textfile.Read(f.workersFile, fleet.ReadEndpoints); err != nil {
+			return usage(fmt.Errorf("--workers-file: %w", err))
+		}
+		f.remote.workers = append(f.remote.workers, f.listed...)
+	}
 	if err := f.remote.parse(args, &cfg); err != nil {
 		return usage(err)
 	}
@@ -159,6 +174,9 @@ func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listener
 	background, quit := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Fleet.Run(background) })
+	if f.workersFile != "" {
+		wg.Go(func() { f.Fleet.Follow(background, f.workersFile, f.remote.poll, f.listed) })
+	}
 	defer wg.Wait()
 	defer quit()
 	srv := &http.Server{Handler: g, ReadHeaderTimeout: f.headerTime, IdleTimeout: 2 * time.Minute,
@@ -233,23 +251,24 @@ prompt. Several workers listen on consecutive ports.`,
 }
 
 func (f *workerFlags) add(cmd *cobra.Command) {
-	f.key.add(cmd, "Server", "api-key", workerKeyEnv, "key (bearer token) that clients must send",
-		"`file` with that key")
+	f.key.add(cmd, "Server", "api-key", workerKeyEnv, "Key (bearer token) that clients must send",
+		"Read the key from `file`")
 	flags(cmd, "Server",
-		opt(&f.listen, "listen", "127.0.0.1:30001", "`address` to listen on; port 0: any free one"),
-		opt(&f.host, "host", "", "host to listen on, as the engines spell it (default: that of --listen)"),
-		opt(&f.port, "port", -1, "port of the first worker, as the engines spell it (default: that of --listen)",
+		opt(&f.listen, "listen", "127.0.0.1:30001", "Listen on `address`; port 0: any free port"),
+		opt(&f.host, "host", "", "Host to listen on, as in the engines (default: that of --listen)"),
+		opt(&f.port, "port", -1, "Port of the first worker, as in the engines (default: that of --listen)",
 			">=0 <=65535"),
-		opt(&f.api, "api", string(emulate.SGLang), "interface: sglang or vllm"),
-		opt(&f.Speed, "time-scale", 1, "how much faster than the wall clock the worker's time passes", ">0 <=1e6"),
-		opt(&f.ModelName, "served-model-name", "", "name of the base model (default: the profile's)"),
-		opt(&f.EOSEvery, "eos-every", 0, "replies that do not ignore EOS end after so many tokens on average; 0: at their budget", ">=0 <=1e9"),
-		opt(&f.StreamInterval, "stream-interval", 1, "tokens per streamed event", ">=1 <=1e6"),
-		opt(&f.StreamOutput, "stream-output", false, "stream only what is new instead of the whole reply so far"))
+		opt(&f.api, "api", string(emulate.SGLang), "Interface: sglang or vllm"),
+		opt(&f.Speed, "time-scale", 1, "Speed of the worker's time relative to the wall clock", ">0 <=1e6"),
+		opt(&f.ModelName, "served-model-name", "", "Name of the base model (default: the profile's)"),
+		opt(&f.EOSEvery, "eos-every", 0,
+			"Mean length of replies that do not ignore EOS, tokens (0: their limit)", ">=0 <=1e9"),
+		opt(&f.StreamInterval, "stream-interval", 1, "Tokens per streamed event", ">=1 <=1e6"),
+		opt(&f.StreamOutput, "stream-output", false, "Stream only what is new instead of the whole reply so far"))
 	flags(cmd, "Adapters",
-		opt(&f.loras, "lora", nil, "adapter loaded from the start, `NAME=PATH`; a rank at the path's end (-r16, ?rank=16) counts; repeatable"),
-		opt(&f.numAdapters, "num-adapters", 0, "load so many adapters lora0, lora1, ... from the start", ">=0 <=1e6"),
-		opt(&f.ranks, "lora-ranks", "", "their ranks, in turn (default: those of 8,16,32,64 that the profile allows)"))
+		opt(&f.loras, "lora", nil, "Adapter loaded at the start, `NAME=PATH`; PATH may end in its rank (-r16, ?rank=16); repeatable"),
+		opt(&f.numAdapters, "num-adapters", 0, "Number of adapters lora0, lora1, ... loaded at the start", ">=0 <=1e6"),
+		opt(&f.ranks, "lora-ranks", "", "Ranks of these adapters, used in turn (default: those of 8,16,32,64 that the profile allows)"))
 }
 
 // configs are the configurations of the workers.

@@ -45,14 +45,14 @@ give the same bytes.`,
 	}
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	flags(cmd, scenarioHeading, opt(&sf.print, "print-config", false,
-		"print the effective scenario and stop; the file reproduces the run"))
+		"Print the effective scenario and stop; the file reproduces the run"))
 	out.add(cmd)
 	flags(cmd, outputHeading,
 		opt(&records, "records", "", recordsHelp),
-		opt(&tokens, "token-times", false, "records with the time of every token"),
-		opt(&plans, "plans", "", "write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
-		opt(&oracle, "oracle", false, "tell how far the run is from what perfect knowledge could reach"),
-		opt(&intervals, "intervals", false, "print prediction intervals from the profile's held-out runs; wider where the run leaves what these were like"))
+		opt(&tokens, "token-times", false, "Write the time of every token to --records"),
+		opt(&plans, "plans", "", "Write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
+		opt(&oracle, "oracle", false, "Compare with a lower bound that assumes perfect knowledge"),
+		opt(&intervals, "intervals", false, "Print prediction intervals from the profile's held-out runs"))
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		if sf.print { // relative paths in a scenario are those from its own folder
 			if err := sc.AbsolutePaths(); err != nil {
@@ -122,8 +122,8 @@ func newPolicies() *cobra.Command {
 			return show(cmd, inTable(rows), inJSON(router.List(), "  "))
 		},
 	}
-	flags(cmd, "", opt(&long, "options", false, "with each policy's options and their defaults"))
-	jsonFlag(cmd, "print as JSON")
+	flags(cmd, "", opt(&long, "options", false, "List options and their defaults, too"))
+	jsonFlag(cmd, "Print as JSON")
 	return cmd
 }
 
@@ -159,12 +159,12 @@ their seed alone are one run, with 95 % confidence intervals.`,
 		},
 	}
 	flags(cmd, "",
-		opt(&o.Baseline, "baseline", "", "run that ratios refer to: A, B, ... (default: the first)"),
-		opt(&o.Metrics, "metrics", nil, "metrics to show, by their JSON names (default: the usual ones)"),
-		opt(&o.All, "all", false, "show every metric that a run has"),
-		opt(&o.Wide, "wide", false, "print all runs side by side (default: tables of at most 100 columns)"))
-	goodput.add(cmd, "", "of files of requests, count those within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\"")
-	jsonFlag(cmd, "print as one JSON object")
+		opt(&o.Baseline, "baseline", "", "Run that ratios refer to: A, B, ... (default: the first)"),
+		opt(&o.Metrics, "metrics", nil, "Metrics to show, by their JSON names (default: the usual ones)"),
+		opt(&o.All, "all", false, "Show every metric that a run has"),
+		opt(&o.Wide, "wide", false, "Print all runs side by side (default: tables of at most 100 columns)"))
+	goodput.add(cmd, "", "Files of requests: count requests within an SLO in ms, such as \"ttft:500 tpot:50\"")
+	jsonFlag(cmd, "Print as one JSON object")
 	return cmd
 }
 
@@ -216,9 +216,9 @@ them, for report and calibrate.`,
 			return nil
 		},
 	}
-	flags(cmd, "", opt(&print, "print", false, "print every block again in its own layout"))
-	jsonFlag(cmd, "print every result as one line of JSON")
-	flags(cmd, "", opt(&keep, "records", "", "write the requests of the one run that has them to `file` (.parquet, .arrow, .csv or .jsonl)"))
+	flags(cmd, "", opt(&print, "print", false, "Print every block again in its own layout"))
+	jsonFlag(cmd, "Print every result as one line of JSON")
+	flags(cmd, "", opt(&keep, "records", "", "Write the requests of the one run that has them to `file` (.parquet, .arrow, .csv or .jsonl)"))
 	return cmd
 }
 
@@ -274,16 +274,16 @@ at the middle of each axis, or where --at says.`,
 		},
 	}
 	flags(cmd, outputHeading,
-		opt(&out, "output,o", "", "write the page to `file`"),
-		opt(&png, "png", "", "write each figure as PNG into `folder`"),
-		opt(&svg, "svg", "", "write each figure as SVG into `folder`"),
-		opt(&o.Title, "title", "", "title of the page"))
+		opt(&out, "output,o", "", "Write the page to `file`"),
+		opt(&png, "png", "", "Write each figure as PNG into `folder`"),
+		opt(&svg, "svg", "", "Write each figure as SVG into `folder`"),
+		opt(&o.Title, "title", "", "Title of the page"))
 	flags(cmd, runHeading,
-		opt(&policies, "policies", "", "policies to run each scenario file under: `A,B,...`"),
-		opt(&at, "at", nil, "point of a sweep whose runs are shown: `KEY=VALUE`; may be repeated"),
-		opt(&o.NoRuns, "no-runs", false, "run nothing again: of a sweep, show what it kept, without runs over time"),
-		opt(&o.MaxRuns, "max-runs", 8, "policies of one sweep that are run and shown over time", ">=0 <=1000"))
-	slo.add(cmd, runHeading, "scenario files and requests: count those within an SLO in ms, such as \"ttft:500 tpot:50\"")
+		opt(&policies, "policies", "", "Policies to run each scenario file under: `A,B,...`"),
+		opt(&at, "at", nil, "Point of a sweep whose runs are shown: `KEY=VALUE`; may be repeated"),
+		opt(&o.NoRuns, "no-runs", false, "Show only what a sweep kept, without runs over time"),
+		opt(&o.MaxRuns, "max-runs", 8, "Policies of one sweep that are run and shown over time", ">=0 <=1000"))
+	slo.add(cmd, runHeading, "Scenario files and requests: count requests within an SLO in ms, such as \"ttft:500 tpot:50\"")
 	return cmd
 }
 

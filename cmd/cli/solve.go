@@ -59,18 +59,18 @@ the best possible. The objective is recomputed independently of the solver.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	flags(cmd, "Solver",
-		opt(&f.solver, "solver", "embedded", "solver: embedded, highs (see lorasim version for what is built in)"),
-		opt(&f.formulation, "formulation", highs.Auto, "how highs states the problem: "+strings.Join(formulations,
-			", ")),
-		opt(&f.warm, "warm-start", false, "start highs from the embedded solver's solution"),
+		opt(&f.solver, "solver", "embedded", "Solver: embedded, highs (see lorasim version for what is built in)"),
+		opt(&f.formulation, "formulation", highs.Auto,
+			"Formulation of the problem for highs: "+strings.Join(formulations, ", ")),
+		opt(&f.warm, "warm-start", false, "Start highs from the embedded solver's solution"),
 		opt(&f.budget.Time, "time-limit", 0,
-			"stop after this time (default: embedded ends by itself, highs after "+highsTime.String()+")", ">=0"),
-		opt(&f.budget.Work, "work", 0, "stop embedded after so many units of work, the same on every machine", ">=0"),
-		opt(&f.budget.Gap, "gap", 0, "stop at this relative gap between objective and bound, such as 0.01", ">=0 <1"),
-		opt(&f.budget.Seed, "seed", 0, "seed of the solver's random choices", ">=0"))
+			"Stop after this time (default: embedded ends by itself, highs after "+highsTime.String()+")", ">=0"),
+		opt(&f.budget.Work, "work", 0, "Limit of embedded's work, in units that do not depend on the machine", ">=0"),
+		opt(&f.budget.Gap, "gap", 0, "Stop at this relative gap between objective and bound, such as 0.01", ">=0 <1"),
+		opt(&f.budget.Seed, "seed", 0, "Seed of the solver's random choices", ">=0"))
 	flags(cmd, outputHeading,
-		opt(&plan, "assignment", false, "print where each request goes as well"),
-		opt(new(bool), "json", false, "print the result, with the assignment, as one JSON object"))
+		opt(&plan, "assignment", false, "Print the worker of each request, too"),
+		opt(new(bool), "json", false, "Print the result, with the assignment, as one JSON object"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usage(errors.New("FILE is missing (see lorasim solve --help)"))
@@ -326,8 +326,8 @@ The same seed gives the same bytes.`,
 		},
 	}
 	flags(cmd, "",
-		opt(&out, "output,o", "", "`file` to write (default: stdout)"),
-		opt(&seed, "seed", 0, "seed of the draw", ">=0"))
+		opt(&out, "output,o", "", "Write to `file` (default: stdout)"),
+		opt(&seed, "seed", 0, "Seed of the draw", ">=0"))
 	return cmd
 }
 
@@ -390,11 +390,11 @@ solver's solution. Without TIME, embedded ends by its own budget of work.`,
 		},
 	}
 	flags(cmd, "",
-		opt(&sizes, "size", benchSizes, "workers,adapters,requests; may be given several times"),
-		opt(&solvers, "solvers", solvers, "solvers to compare"),
-		opt(&seeds, "seeds", 5, "problems of each size", ">=1 <=1e5"),
-		opt(&limit, "time-limit", highsTime, "of highs, for each problem", ">0"))
-	jsonFlag(cmd, "print as one JSON object")
+		opt(&sizes, "size", benchSizes, "Workers,adapters,requests; repeatable"),
+		opt(&solvers, "solvers", solvers, "Solvers to compare"),
+		opt(&seeds, "seeds", 5, "Problems of each size", ">=1 <=1e5"),
+		opt(&limit, "time-limit", highsTime, "Time limit of highs for each problem", ">0"))
+	jsonFlag(cmd, "Print as one JSON object")
 	return cmd
 }
 

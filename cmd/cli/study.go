@@ -48,17 +48,17 @@ a study that was stopped goes on where it stopped.`,
   lorasim worth --drift 30 --adapter-home remote --metrics p99_ttft_ms --json`,
 	}
 	flags(cmd, "Study",
-		opt(&o.Intervals, "intervals", o.Intervals, "times between plans to try, s"),
-		opt(&baselines, "baselines", baselines, "plain policies that the routing is compared with: `A,B,...` or A|B"),
-		opt(&policies, "policies", policies, "other policies to show: `A,B,...`; with commas in options A|B"),
-		opt(&o.Metrics, "metrics", o.Metrics, "metrics that decide"),
-		opt(&gain, "min-gain", gain, "smallest change of a metric that counts, %", ">=0 <=100"),
-		opt(&o.Seeds, "seeds", o.Seeds, "number of seeds at first, from --seed on", ">=2 <=1e4"),
-		opt(&o.MaxSeeds, "max-seeds", o.MaxSeeds, "largest number of seeds", ">=2 <=1e4"))
+		opt(&o.Intervals, "intervals", o.Intervals, "Times between plans to try, s"),
+		opt(&baselines, "baselines", baselines, "Plain policies that the routing is compared with: `A,B,...` or A|B"),
+		opt(&policies, "policies", policies, "Other policies to show: `A,B,...`; with commas in options A|B"),
+		opt(&o.Metrics, "metrics", o.Metrics, "Metrics that decide"),
+		opt(&gain, "min-gain", gain, "Smallest change of a metric that counts, %", ">=0 <=100"),
+		opt(&o.Seeds, "seeds", o.Seeds, "Number of seeds at first, from --seed on", ">=2 <=1e4"),
+		opt(&o.MaxSeeds, "max-seeds", o.MaxSeeds, "Largest number of seeds", ">=2 <=1e4"))
 	slo.add(cmd, "Study", goodputHelp)
 	run.add(cmd, false)
-	flags(cmd, outputHeading, opt(&dir, "output,o", "", "`folder` to keep the runs in, as a sweep"))
-	jsonFlag(cmd, "print answer and table as one JSON object")
+	flags(cmd, outputHeading, opt(&dir, "output,o", "", "Keep the runs in `folder`, as a sweep"))
+	jsonFlag(cmd, "Print answer and table as one JSON object")
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		noteIgnored(cmd, sc)
@@ -167,7 +167,7 @@ combination.`,
 			return nil
 		},
 	}
-	jsonFlag(cmd, "print the table as one JSON object")
-	flags(cmd, "", opt(&rerun, "rerun", false, "run combinations again that are done"))
+	jsonFlag(cmd, "Print the table as one JSON object")
+	flags(cmd, "", opt(&rerun, "rerun", false, "Run combinations again that are done"))
 	return cmd
 }

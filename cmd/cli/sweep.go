@@ -41,7 +41,7 @@ The subcommands do the same in steps, on one machine or many.`,
   lorasim sweep plan scenarios/skew.yaml -o out && lorasim sweep emit slurm out --shards 16 > job.sh`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	flags(cmd, outputHeading, opt(&dir, "output,o", "", "`folder` for the sweep"))
+	flags(cmd, outputHeading, opt(&dir, "output,o", "", "Write the sweep into `folder`"))
 	grid.add(cmd)
 	run.add(cmd, false)
 	out.add(cmd)
@@ -87,7 +87,7 @@ func newSweepPlan() *cobra.Command {
 			return err
 		},
 	}
-	flags(cmd, outputHeading, opt(&dir, "output,o", "", "`folder` for the sweep"))
+	flags(cmd, outputHeading, opt(&dir, "output,o", "", "Write the sweep into `folder`"))
 	grid.add(cmd)
 	return cmd
 }
@@ -138,7 +138,7 @@ func newSweepMerge() *cobra.Command {
 		Example: "  lorasim sweep merge out\n  lorasim sweep merge out --baseline p2c --metrics p99_ttft_ms,goodput.share\n  lorasim sweep merge out --partial --json",
 	}, func(cmd *cobra.Command, d *sweep.Dir) error { return out.write(cmd, d, partial) })
 	out.add(cmd)
-	flags(cmd, outputHeading, opt(&partial, "partial", false, "leave out cells that are missing or failed"))
+	flags(cmd, outputHeading, opt(&partial, "partial", false, "Leave out cells that are missing or failed"))
 	return cmd
 }
 
@@ -160,7 +160,7 @@ func newSweepStatus() *cobra.Command {
 		}
 		return show(cmd, func(w io.Writer) error { _, err := fmt.Fprintln(w, text); return err }, inJSON(s, " "))
 	})
-	jsonFlag(cmd, "print as one JSON object")
+	jsonFlag(cmd, "Print as one JSON object")
 	return cmd
 }
 
@@ -196,12 +196,12 @@ parallel. DIR is the folder as the machines that run the shards see it.`,
 		},
 	}
 	flags(cmd, "",
-		opt(&job.Shards, "shards", 8, "number of jobs", ">=1 <=1e6"),
-		opt(&job.Jobs, "jobs", 1, "cells at a time in one job, so cores of a job", ">=1 <=1e6"),
-		opt(&job.Program, "program", "lorasim", "how lorasim is called on those machines"),
-		opt(&job.Name, "name", "", "name of the job (default: that of the sweep)"),
+		opt(&job.Shards, "shards", 8, "Number of jobs", ">=1 <=1e6"),
+		opt(&job.Jobs, "jobs", 1, "Number of cells that run at a time in one job", ">=1 <=1e6"),
+		opt(&job.Program, "program", "lorasim", "Name or path of lorasim on the machines of the jobs"),
+		opt(&job.Name, "name", "", "Name of the job (default: that of the sweep)"),
 		opt(&job.Time, "time", "", "slurm: time limit of one job, as in 0:30:00"),
-		opt(&job.Memory, "memory", "", "memory limit of one job, as in 2G (slurm) or 2Gi (kubernetes)"),
+		opt(&job.Memory, "memory", "", "Memory limit of one job, as in 2G (slurm) or 2Gi (kubernetes)"),
 		opt(&job.Queue, "partition", "", "slurm: partition"),
 		opt(&job.Image, "image", "lorasim:latest", "kubernetes: image that has lorasim"),
 		opt(&job.Claim, "claim", "sweeps", "kubernetes: persistent volume claim that holds the folder"),
@@ -233,11 +233,11 @@ type sweepRunFlags struct {
 
 func (r *sweepRunFlags) add(cmd *cobra.Command, shards bool) {
 	flags(cmd, runHeading,
-		opt(&r.Jobs, "jobs", 0, "cells at a time (default: as many as there are cores)", ">=0 <=1e5"),
-		opt(&r.Retry, "retry", false, "run cells again that failed"))
+		opt(&r.Jobs, "jobs", 0, "Number of cells that run at a time (default: number of cores)", ">=0 <=1e5"),
+		opt(&r.Retry, "retry", false, "Run cells again that failed"))
 	if shards {
 		flags(cmd, runHeading, opt(&r.shard, "shard", "",
-			"run part `I/N` alone, 0 <= I < N; auto/N: I from the batch system"))
+			"Run part `I/N` alone, 0 <= I < N; auto/N: I from the batch system"))
 	}
 }
 
@@ -273,10 +273,10 @@ type sweepTableFlags struct {
 
 func (o *sweepTableFlags) add(cmd *cobra.Command) {
 	flags(cmd, outputHeading,
-		opt(&o.baseline, "baseline", "", "policy that the others are compared with (default: the first)"),
-		opt(&o.metrics, "metrics", sweep.DefaultMetrics, "metrics of the printed table; the files have all"),
-		opt(&o.wide, "wide", false, "print all columns side by side (default: tables of at most 100 columns)"),
-		opt(new(bool), "json", false, "print all metrics, and verdicts by those of --metrics, as one JSON object"))
+		opt(&o.baseline, "baseline", "", "Policy that the others are compared with (default: the first)"),
+		opt(&o.metrics, "metrics", sweep.DefaultMetrics, "Metrics of the printed table; the files have all"),
+		opt(&o.wide, "wide", false, "Print all columns side by side (default: tables of at most 100 columns)"),
+		opt(new(bool), "json", false, "Print all metrics, and verdicts by those of --metrics, as one JSON object"))
 }
 
 // check finds what cannot be printed: before anything has run, and of what did.
@@ -315,10 +315,10 @@ type gridFlags struct {
 
 func (g *gridFlags) add(cmd *cobra.Command) {
 	flags(cmd, gridHeading,
-		opt(&g.set, "set", nil, "vary a setting, `KEY=VALUES`, with VALUES as in 4,8,16, 2:8:2, 4:32:x2 or 8|8,64; repeatable"),
-		opt(&g.policies, "policies", "", "policies to compare: `A,B,...`; with commas in options A|B (default: the scenario's)"),
-		opt(&g.seeds, "seeds", 0, "number of seeds, from --seed on (default: 5)", ">=1 <=1e5"),
-		opt(&g.name, "name", "", "name of the sweep (default: that of the file, or of DIR)"))
+		opt(&g.set, "set", nil, "Vary a setting, `KEY=VALUES`, with VALUES as in 4,8,16, 2:8:2, 4:32:x2 or 8|8,64; repeatable"),
+		opt(&g.policies, "policies", "", "Policies to compare: `A,B,...`; with commas in options A|B (default: the scenario's)"),
+		opt(&g.seeds, "seeds", 0, "Number of seeds, from --seed on (default: 5)", ">=1 <=1e5"),
+		opt(&g.name, "name", "", "Name of the sweep (default: that of the file, or of DIR)"))
 	g.goodput.add(cmd, gridHeading, goodputHelp)
 	g.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 }

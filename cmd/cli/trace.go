@@ -46,7 +46,7 @@ The extension of FILE says the format: .csv, .jsonl, .parquet, .arrow.`,
   lorasim trace workload --trace-name azure_llm --trace-path AzureLLMInferenceTrace_code.csv --num-adapters 32 -o w.parquet`,
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	flags(cmd, "", opt(&out, "output,o", "", "workload `file` to write"))
+	flags(cmd, "", opt(&out, "output,o", "", "Workload `file` to write"))
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		noteIgnored(cmd, sc)
 		return saveWorkload(cmd, sc, out)
@@ -141,10 +141,10 @@ own times and rates, their functions given to --num-adapters adapters.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	jsonFlag(cmd, "print as JSON")
+	jsonFlag(cmd, "Print as JSON")
 	flags(cmd, "",
-		opt(&ascii, "ascii", false, "draw the chart with ASCII characters only"),
-		opt(&top, "top", 10, "adapters to list", ">=0 <=1e6"))
+		opt(&ascii, "ascii", false, "Draw the chart with ASCII characters only"),
+		opt(&top, "top", 10, "Number of adapters to list", ">=0 <=1e6"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in, p, err := openDescribed(cmd, sf, args)
 		if err != nil {
@@ -189,7 +189,7 @@ func newTracePlot() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	flags(cmd, "", opt(&out, "output,o", "", "picture to write, .png or .svg"))
+	flags(cmd, "", opt(&out, "output,o", "", "Picture to write, .png or .svg"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if out == "" {
 			return usage(errors.New("-o PICTURE is missing"))
@@ -220,8 +220,8 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 	}
 	sf := addScenarioFlags(cmd, "workload")
 	flags(cmd, "",
-		opt(&out, "output,o", "", "`file` to write"),
-		opt(&format, "format", "workload", "workload, azure_v1 or azure_v2"),
+		opt(&out, "output,o", "", "Write to `file`"),
+		opt(&format, "format", "workload", "Workload, azure_v1 or azure_v2"),
 		opt(&mean, "mean-duration", 0.5, "azure_v2: mean duration of an invocation, s", ">0 <=1e6"))
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		switch {

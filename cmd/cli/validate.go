@@ -32,12 +32,12 @@ type tableFlags struct {
 func (f *tableFlags) add(cmd *cobra.Command, seeds int, runsHelp string, further ...option) {
 	flags(cmd, tableHeading,
 		opt(&f.runs, "runs", "", runsHelp),
-		opt(&f.histograms, "histograms", "", "invocations per adapter by stride, JSON `file`"))
+		opt(&f.histograms, "histograms", "", "Invocations per adapter by stride, JSON `file`"))
 	flags(cmd, tableHeading, further...)
 	flags(cmd, tableHeading,
-		opt(&f.groups, "groups", "", "what the table does not tell of its groups of runs, YAML `file`; default: built in"),
-		opt(&f.seeds, "seeds", seeds, "draws of the lengths", ">=1 <=1e6"),
-		opt(&f.seed, "seed", 1, "first seed", ">=0"))
+		opt(&f.groups, "groups", "", "Settings of the table's groups of runs, YAML `file` (default: built in)"),
+		opt(&f.seeds, "seeds", seeds, "Number of draws of the lengths", ">=1 <=1e6"),
+		opt(&f.seed, "seed", 1, "First seed", ">=0"))
 }
 
 // validateFlags are the arguments of the validate command.
@@ -51,7 +51,7 @@ type validateFlags struct {
 	intervals                bool
 }
 
-const vllmRunsHelp = "table of measured hours of vLLM, CSV `file`"
+const vllmRunsHelp = "Table of measured hours of vLLM, CSV `file`"
 
 func newValidate() *cobra.Command {
 	f := &validateFlags{}
@@ -92,25 +92,25 @@ command fails where a case differs.`,
   lorasim validate --vllm-steps vllm_steps/ --json
   lorasim validate --epp-cases epp_cases/`,
 	}
-	f.table.add(cmd, 64, "table of measured runs, CSV `file`",
-		opt(&f.use, "use", "", "only the runs of this use: calibration or validation (--vllm-runs: or held)"))
-	flags(cmd, "Logs", opt(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs instead of a table"))
+	f.table.add(cmd, 64, "Table of measured runs, CSV `file`",
+		opt(&f.use, "use", "", "Only the runs of this use: calibration or validation (--vllm-runs: or held)"))
+	flags(cmd, "Logs", opt(&f.logs, "logs", "", "Logs of serving benchmarks in place of a table: `folder` or file"))
 	f.recorded.add(cmd, "Records")
 	flags(cmd, outputHeading,
-		opt(&f.profile, "profile", "", "worker profile, a name or a file; default: llama2-7b-24gb for a table, that of the model and server for a log, of the model for --vllm-runs (else MODEL=PROFILE,...); needed with --records"),
-		opt(&f.plot, "plot", "", "draw predicted against measured into an SVG `file`"))
+		opt(&f.profile, "profile", "", "Worker profile, a name or a file; default: llama2-7b-24gb for a table, that of the model and server for a log, of the model for --vllm-runs (else MODEL=PROFILE,...); needed with --records"),
+		opt(&f.plot, "plot", "", "Draw predicted against measured into an SVG `file`"))
 	flags(cmd, vllmHeading,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
-		opt(&f.tables, "tables", "", "`folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv; default: that of the table"))
+		opt(&f.tables, "tables", "", "`Folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv (default: that of the table)"))
 	flags(cmd, outputHeading, opt(&f.intervals, "intervals", false,
 		"--runs, --vllm-runs, --records: print prediction intervals from held-out runs, and their coverage"))
 	flags(cmd, "Steps of an engine's scheduler",
 		opt(&f.vllmSteps, "vllm-steps", "",
-			"`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl"),
-		opt(&f.sglangBatches, "sglang-batches", "", "`folder` of batches of sglang's scheduler, NAME.json"))
+			"Steps of vLLM's scheduler, `folder` with NAME.case.json and NAME.steps.jsonl"),
+		opt(&f.sglangBatches, "sglang-batches", "", "Batches of sglang's scheduler, `folder` with NAME.json"))
 	flags(cmd, "Decisions of an endpoint picker", opt(&f.eppCases, "epp-cases", "",
-		"`folder` of recorded decisions, NAME.jsonl or NAME.jsonl.gz, with their configurations in configs/"))
-	flags(cmd, outputHeading, opt(new(bool), "json", false, "print one JSON object"))
+		"Recorded decisions, `folder` with NAME.jsonl[.gz] and configs/"))
+	flags(cmd, outputHeading, opt(new(bool), "json", false, "Print one JSON object"))
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if err := f.recorded.take(args); err != nil {

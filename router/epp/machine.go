@@ -163,7 +163,7 @@ func (m *machine) addDisagg(h *disagg, made map[string]plugin) error {
 		}
 	}
 	if len(order) == 0 || len(order) < len(m.profiles) {
-		return fmt.Errorf("disagg-profile-handler runs the profiles decode and prefill, expected these in schedulingProfiles")
+		return errors.New("disagg-profile-handler runs the profiles decode and prefill: expected both in schedulingProfiles")
 	}
 	m.profiles = order
 	if name := h.Deciders["prefill"]; name != "" {

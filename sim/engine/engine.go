@@ -84,6 +84,7 @@ type Hooks struct {
 	// Token tells every single token and Step every step: decode runs are of one step then.
 	Token func(id int64, at tick.Ticks)
 	Step  func(*Report)
+	First func(id int64) // the first token of a request
 }
 
 // Host is what an engine runs in.

@@ -203,6 +203,9 @@ func (e *Engine) token(r *Request) {
 	if r.FirstTokenAt == tick.Never {
 		e.Books.PendingPromptTokens -= int64(r.Prompt)
 		r.FirstTokenAt = now + e.Costs.Overhead
+		if e.cfg.Hooks.First != nil {
+			e.cfg.Hooks.First(r.ID)
+		}
 	} else {
 		e.cfg.Observer.Gap(now-r.lastTokenAt, 1)
 		if e.cfg.TokenTimes {

@@ -104,6 +104,14 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// poller is the policy, if it looks at workers on a timer.
+func (c *Config) poller() (p router.Poller, ok bool) {
+	if c.Router != nil {
+		p, ok = c.Router.Policy.(router.Poller)
+	}
+	return p, ok
+}
+
 // Limits are those of one worker.
 type Limits struct {
 	MaxRunning int   `json:"max_running_requests"`
@@ -136,15 +144,20 @@ func New(cfg Config) (*Fleet, error) {
 	if len(cfg.URLs) == 0 {
 		return nil, errors.New("fleet: no workers")
 	}
-	c := newCluster(cfg.withDefaults())
+	cfg = cfg.withDefaults()
+	if p, ok := cfg.poller(); ok { // the policy looks more often than health needs
+		cfg.Poll = min(cfg.Poll, time.Duration(p.Refresh()*float64(time.Second)))
+	}
+	c := newCluster(cfg)
 	found := &discovery{c}
 	load := &loader{c, found}
 	loras := &LoRAManager{c, load, &placeServer{c, load}}
 	plans := &planRunner{c, loras}
 	outliers := &detector{cluster: c}
 	probes := &prober{c, found, loras, &hangDetector{c, outliers}}
-	return &Fleet{cluster: c, Requests: &Requests{c, outliers, plans}, LoRAs: loras, discovery: found, prober: probes,
-		plans: plans, outliers: outliers, members: &membership{cluster: c, prober: probes}}, nil
+	return &Fleet{cluster: c, Requests: &Requests{cluster: c, outliers: outliers, plans: plans},
+		LoRAs: loras, discovery: found, prober: probes, plans: plans, outliers: outliers,
+		members: &membership{cluster: c, prober: probes}}, nil
 }
 
 // Start reaches the workers and gives them the adapters they start with. A
@@ -157,10 +170,19 @@ func (f *Fleet) Start(ctx context.Context) error {
 	f.mu.Lock()
 	workers := slices.Clone(f.workers)
 	f.mu.Unlock()
-	register := func(i int) error { return f.guard(i, func() error { return f.prober.register(ctx, workers[i]) }) }
-	for i, err := range each(len(workers), register) {
-		if err != nil {
-			f.cfg.Log("%s: %v", workers[i].name, err)
+	// all tell their base models before any of them gets an adapter
+	failed := make([]bool, len(workers))
+	for _, step := range []func(context.Context, *worker) error{f.prober.identify, f.prober.equip} {
+		for i, err := range each(len(workers), func(i int) error {
+			if failed[i] {
+				return nil
+			}
+			return f.guard(i, func() error { return step(ctx, workers[i]) })
+		}) {
+			if err != nil {
+				failed[i] = true
+				f.cfg.Log("%s: %v", workers[i].name, err)
+			}
 		}
 	}
 	return ctx.Err()
@@ -208,9 +230,13 @@ func (f *Fleet) Config() Config {
 // is marked down, as [Fleet.Panicked] does, and the panic is returned as an error.
 func (f *Fleet) Guard(w int, do func() error) error { return f.guard(w, do) }
 
-// Panicked logs and counts a panic while a worker's bytes were handled, and marks
-// the worker down until it registers again; w < 0: no worker in particular.
-func (f *Fleet) Panicked(w int, p *guard.Panic) { f.panicked(w, p) }
+// Panicked logs and counts a panic while a worker's bytes were handled, which an error holds, and marks the worker down
+// until it registers again; w < 0: no worker in particular. Other errors are none of its business.
+func (f *Fleet) Panicked(w int, err error) {
+	if p, ok := errors.AsType[*guard.Panic](err); ok {
+		f.panicked(w, p)
+	}
+}
 
 // Refused notes an error on the way to a worker. A worker that refuses connections is down at once.
 func (f *Fleet) Refused(w int, err error) {

@@ -86,7 +86,7 @@ vllm:cache_config_info{block_size="-16",engine="4",num_gpu_blocks="-5"} 1.0
 		t.Fatal(err)
 	}
 	names := slices.Sorted(maps.Keys(got.Busy))
-	got.Busy, got.VLLM = nil, !got.VLLM
+	got.Busy, got.VLLM, got.report = nil, !got.VLLM, nil
 	if want := (load{Running: 7, Queued: 2, Deferred: 1, At: 1.6e9,
 		Limits: Limits{Slots: 4, KVCapacity: 2400}}); !reflect.DeepEqual(got, want) ||
 		!slices.Equal(names, []string{"c", "d"}) {
@@ -193,7 +193,11 @@ func TestDiscover(t *testing.T) {
 			continue
 		}
 		for range 2 {
-			if l, err := e.load(context.Background()); err != nil || !reflect.DeepEqual(l, c.load) {
+			l, err := e.load(context.Background())
+			if r := l.report; r != nil && (r.Running > l.Running || r.Waiting > l.Queued) {
+				t.Errorf("%s: a picker reads %+v of %+v", c.name, r, l)
+			}
+			if l.report = nil; err != nil || !reflect.DeepEqual(l, c.load) {
 				t.Errorf("%s: load %+v, %v; expected %+v", c.name, l, err, c.load)
 			}
 		}

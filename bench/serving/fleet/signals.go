@@ -11,6 +11,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	prometheus "github.com/prometheus/common/model"
+
+	"lorasim/router"
+	"lorasim/router/epp"
+	"lorasim/router/epp/scrape"
 )
 
 // load is a worker's own account of its load.
@@ -20,6 +24,7 @@ type load struct {
 	Busy            map[string]bool // adapters of its requests, once these have had a token; nil: not told
 	At              float64         // when Busy was taken, by the worker's clock, s
 	VLLM            bool            // they are vLLM's metrics
+	report          *router.Report  // what an endpoint picker reads of it; nil: nothing
 	Limits                          // as far as they are told with the load
 }
 
@@ -59,10 +64,11 @@ func (e *engine) olderLoads(ctx context.Context) (l load, err error) {
 func (e *engine) loadsSGLang(ctx context.Context) (l load, err error) {
 	var s struct {
 		Loads list[struct {
-			Running    int   `json:"num_running_reqs"`
-			Waiting    int   `json:"num_waiting_reqs"`
-			MaxTokens  int64 `json:"max_total_num_tokens"`
-			MaxRunning int   `json:"max_running_requests"`
+			Running    int     `json:"num_running_reqs"`
+			Waiting    int     `json:"num_waiting_reqs"`
+			MaxTokens  int64   `json:"max_total_num_tokens"`
+			MaxRunning int     `json:"max_running_requests"`
+			Usage      float64 `json:"token_usage"`
 			LoRA       struct {
 				Slots int `json:"slots_total"`
 			} `json:"lora"`
@@ -76,6 +82,9 @@ func (e *engine) loadsSGLang(ctx context.Context) (l load, err error) {
 		l.KVCapacity += one.KVCapacity
 		l.MaxRunning += one.MaxRunning
 		l.Slots = max(l.Slots, one.Slots)
+		if l.report == nil { // a picker reads the first rank's series
+			l.report = &router.Report{Running: requests(r.Running), Waiting: requests(r.Waiting), KV: r.Usage}
+		}
 	}
 	l.Limits = l.Limits.bounded()
 	return l, err
@@ -139,6 +148,11 @@ func readVLLM(text []byte) (l load, err error) {
 		}
 	}
 	l.Limits = l.Limits.bounded()
+	var e epp.Endpoint
+	if updated, _ := scrape.Update(&e, families, scrape.VLLM); updated { // what it lacks stays 0, as in a picker
+		l.report = &router.Report{Waiting: e.Waiting, Running: e.Running, KV: e.KV, RunningAdapters: e.RunningAdapters,
+			WaitingAdapters: e.WaitingAdapters, MaxLora: e.MaxLora, BlockSize: e.BlockSize, NumBlocks: e.NumBlocks}
+	}
 	return l, nil
 }
 

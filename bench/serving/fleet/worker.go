@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"slices"
 	"syscall"
 
@@ -30,14 +32,27 @@ type worker struct {
 	changed signal // calls, requests or the queue for places have changed
 }
 
-func newWorker(c *Config, url string, i int, view *router.Worker) *worker {
-	k := &worker{engine: newEngine(&c.Connection, url), index: i, name: fmt.Sprintf("worker %d (%s)", i, url),
+func newWorker(c *Config, base string, i int, view *router.Worker) *worker {
+	k := &worker{engine: newEngine(&c.Connection, base), index: i, name: fmt.Sprintf("worker %d (%s)", i, base),
 		view: view, changed: signal{make(chan struct{})}}
+	view.Address = addressOf(base)
 	k.health.warned = map[string]bool{}
 	k.books = books{Books: router.NewBooks(view, i, nil), requests: map[int64]*Request{}}
 	k.loras.view, k.out.view = view, view
 	k.places.loras = &k.loras
 	return k
+}
+
+// addressOf is host and port of a worker's URL.
+func addressOf(base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return base
+	}
+	if u.Port() == "" && u.Scheme == "https" {
+		return net.JoinHostPort(u.Hostname(), "443")
+	}
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))
 }
 
 // setLimits sets the limits that count until the worker tells its own.
