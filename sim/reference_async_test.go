@@ -10,8 +10,8 @@ import (
 	"lorasim/trace"
 )
 
-// The reference of vLLM's asynchronous scheduling, after its source: requests count the tokens that are scheduled (kv) and
-// those in flight apart, as AsyncScheduler does with num_computed_tokens and num_output_placeholders.
+// The reference of vLLM's asynchronous scheduling, after its source: requests count the tokens that are scheduled (kv)
+// and those in flight apart, as AsyncScheduler does with num_computed_tokens and num_output_placeholders.
 
 // refAsync is what a worker with asynchronous scheduling has under way.
 type refAsync struct {
