@@ -31,7 +31,7 @@ man: ## manual pages, bin/man
 	go run ./cmd/lorasim man bin/man
 
 image: ## a container image with lorasim alone
-	docker build --build-arg VERSION=$(or $(VERSION),devel) -t lorasim .
+	VERSION=$(VERSION) scripts/image
 
 clean:
 	rm -rf bin dist

@@ -31,7 +31,10 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/pandatix/go-abnf v0.5.3 // indirect
+require (
+	github.com/pandatix/go-abnf v0.5.3 // indirect
+	go.starlark.net v0.0.0-20260908191801-89a6a09411d5 // indirect
+)
 
 require (
 	codeberg.org/go-fonts/liberation v0.5.0 // indirect

@@ -43,6 +43,7 @@ type auto struct {
 	log    *Race      // the latest choice
 	served served
 	live   liveRaces
+	fault  error // the first of a candidate
 }
 
 // candidate is a policy that auto may choose.
@@ -52,6 +53,7 @@ type candidate struct {
 	prefix bool    // it looks at what prompts have in common
 	behind int     // races in a row in which it was far behind
 	skip   int     // races that it sits out
+	broken bool    // it failed in a race
 	belief belief
 }
 
@@ -59,7 +61,7 @@ type candidate struct {
 const autoTick = 0.125
 
 type autoOptions struct {
-	Candidates string  `default:"plan-and-route+plan-and-route:spill=1.5+static+bounded-hash+least-tokens+prefix-scorer" commas:"yes" help:"policies, joined by +; the first one begins"`
+	Candidates string  `default:"plan-and-route+plan-and-route:spill=1.5+static+bounded-hash+least-tokens+prefix-scorer" commas:"yes" specs:"+" help:"policies, joined by +; the first one begins"`
 	Objective  string  `default:"all" check:"oneof all e2e ttft p99-ttft goodput" help:"what is to be small: all (E2E, TTFT and P99 TTFT), e2e, ttft, p99-ttft or goodput"`
 	MaxTTFT    float64 `key:"max-ttft" default:"0" check:">=0" help:"goodput: largest TTFT, ms; 0: any"`
 	MaxTPOT    float64 `key:"max-tpot" default:"0" check:">=0" help:"goodput: largest TPOT, ms; 0: any"`
@@ -293,7 +295,13 @@ func (p *auto) takeOver(v *View) {
 		p.chosen = p.incumbent
 		return
 	}
-	takeUp(next.Policy, p.current.Policy, p.recall(), v, true)
+	var ready *prefixIndex
+	until := int64(0)
+	if p.log != nil && p.log.Chosen == p.candidates[p.chosen].spec {
+		ready, until = p.log.index, p.log.Requests
+		p.log.index = nil
+	}
+	replace(next.Policy, p.current.Policy, p.recall(), v, ready, until)
 	p.rebase(p.chosen)
 	p.incumbent, p.current, p.planAt = p.chosen, next, math.Inf(-1)
 }

@@ -27,7 +27,7 @@ type prefixIndex struct {
 // indexOptions are the options of a prefix index. Its defaults differ by policy.
 type indexOptions struct {
 	Index    string `default:"sent" check:"oneof sent reported" help:"what workers keep of prompts: sent (what the router sent them) or reported (by them, where they do; else sent)"`
-	Block    int32  `default:"1" check:">=1 <=1048576" help:"tokens that are told apart, >= 1"`
+	Block    int32  `default:"1" check:">=1 <=1048576" help:"size of a block, the unit of matches"`
 	Capacity int64  `default:"16777216" check:">=0" help:"tokens that the index holds for each worker, the latest; 0: no limit"`
 }
 

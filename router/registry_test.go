@@ -10,7 +10,8 @@ import (
 
 func TestListIsComplete(t *testing.T) {
 	want := "static static-block explicit random round-robin hash bounded-hash least-loaded p2c " +
-		"least-tokens weighted-queue affinity affinity-spill cache-aware prefix-scorer kv-router prefix-hash k-shard any-worker rank-aware " +
+		"least-tokens weighted-queue affinity affinity-spill cache-aware prefix-scorer kv-router epp prefix-hash " +
+		"k-shard any-worker rank-aware " +
 		"plan-and-route route-only auto rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
 	var names []string
 	for _, d := range List() {

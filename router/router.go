@@ -26,6 +26,7 @@ package router
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"lorasim/ilp"
@@ -190,4 +191,30 @@ type Router struct {
 	Planner Planner
 	// Prefetch: workers load adapters of waiting requests into free slots early.
 	Prefetch bool
+}
+
+// Faulty is a policy whose Route can fail, such as a script. It then picks the least loaded worker. Callers look at
+// Fault after a request: a simulation and a benchmark end with the error, a gateway reports it and goes on.
+type Faulty interface {
+	// Fault is the first error; nil: there is none.
+	Fault() error
+}
+
+// PolicyError is the error of a policy that failed in a run.
+type PolicyError struct {
+	Policy string // its spec
+	Err    error
+}
+
+func (e *PolicyError) Error() string { return fmt.Sprintf("policy %s: %v", e.Policy, e.Err) }
+func (e *PolicyError) Unwrap() error { return e.Err }
+
+// Fault is the first error of the router's policy; nil: there is none.
+func (rt *Router) Fault() error {
+	if f, ok := rt.Policy.(Faulty); ok {
+		if err := f.Fault(); err != nil {
+			return &PolicyError{rt.Name, err}
+		}
+	}
+	return nil
 }

@@ -23,6 +23,13 @@ func (h *History) Finished(f Finished) {
 	}
 }
 
+// Successor is a policy that takes over what the one before it knows, where a router takes the place of another one
+// ([Router.Succeed]).
+type Successor interface {
+	// Succeed is called before the first request. joined is the index of a worker that has just joined; -1: none has.
+	Succeed(before Policy, joined int)
+}
+
 // Succeed lets a new router go on where the one before it was: it learns from the latest requests what it would know
 // had it routed them. v is the cluster as the new router sees it.
 //
@@ -42,7 +49,15 @@ func (rt *Router) Succeed(old *Router, h *History, v *View, joined int) {
 		}
 		return
 	}
+	succeed(rt.Policy, old.Policy, joined)
 	learn(rt.Policy, h.window.recall(len(v.Workers), len(v.Adapters)), v)
+}
+
+// succeed lets a policy take over the state of the one before it.
+func succeed(next, before Policy, joined int) {
+	if s, ok := next.(Successor); ok {
+		s.Succeed(before, joined)
+	}
 }
 
 // vacate forgets that requests were sent to a slot, whose worker has left.
@@ -83,5 +98,6 @@ func (p *auto) succeed(old *auto, v *View, joined int) {
 		return
 	}
 	p.current, p.incumbent, p.chosen = incumbent, old.incumbent, old.chosen
+	succeed(incumbent.Policy, old.current.Policy, joined)
 	learn(incumbent.Policy, p.recall(), v)
 }

@@ -40,6 +40,7 @@ esac
 		"scripts/check":      string(script),
 		"scripts/highs":      "#!/bin/sh\nexit 1\n",
 		"scripts/slurm-test": "#!/bin/sh\necho 'slurm-test: SKIPPED: munged is not installed'\n",
+		"scripts/image":      "#!/bin/sh\n",
 		"bin/go":             fakeGo,
 		"bin/git":            "#!/bin/sh\n",
 		"output":             output,

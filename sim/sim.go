@@ -224,7 +224,7 @@ func (s *sim) instant(arrivals func() error) error {
 	}
 	s.loop.Run()
 	s.loop.RunYielded()
-	return nil
+	return s.cfg.Router.Fault()
 }
 
 // next is the time of the next event.

@@ -11,6 +11,7 @@ import (
 	"lorasim/ilp"
 	"lorasim/ilp/highs"
 	"lorasim/router"
+	_ "lorasim/router/script" // the policy script
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"

@@ -234,7 +234,7 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 	var b strings.Builder
 	row := func(what string, value any) {
 		if reflect.ValueOf(value).IsZero() {
-			value = "not told"
+			value = "unknown"
 		}
 		fmt.Fprintf(&b, "  %-18s %s\n", what, format.Line(fmt.Sprint(value), maxSaid))
 	}
@@ -342,7 +342,9 @@ func (f *remoteFlags) urls(args []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		urls = append(urls, u)
+		if !slices.Contains(urls, u) {
+			urls = append(urls, u)
+		}
 	}
 	if len(urls) == 0 {
 		return nil, errors.New("no workers: give --worker-urls (lorasim worker serves emulated ones)")

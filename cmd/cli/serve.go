@@ -20,6 +20,7 @@ import (
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
 	"lorasim/bench/serving/live"
+	"lorasim/internal/textfile"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -35,6 +36,8 @@ type gatewayFlags struct {
 	headerTime, grace           time.Duration
 	clientKey, adminKey         keyFlags
 	allow, adminHosts           repeated
+	workersFile                 string
+	listed                      []string // by that file at the start
 	insecure                    bool
 	maxPending, maxConnections  int
 }
@@ -49,11 +52,13 @@ worker). Clients reach the endpoints that run the model, routed by the adapter o
 model that a request names, and /v1/models and /health; --allow adds paths.
 Operators reach /admin (workers, load, unload, drain, flush_cache, ...) and
 /metrics (Prometheus) on a listener of their own. Adapters are those of --lora,
---lora-file and --lora-dir, and those that the workers hold; any other is refused
-with status 404. It talks to no other host than the workers. On SIGTERM it takes no
+--lora-file and --lora-dir, those that the workers hold, and those that operators
+add; any other is refused with status 404. Workers join and leave while it runs, by
+/admin/workers or --workers-file. It talks to no other host than the workers. On SIGTERM it takes no
 new requests and lets those in flight end; on SIGHUP it opens the access log anew.`,
 		Example: `  lorasim gateway --worker-urls gpu0:30000,gpu1:30000 --lora chat=/adapters/chat --lora code=/adapters/code
   lorasim gateway gpu0:30000 gpu1:30000 --lora-dir /adapters --access-log access.jsonl
+  lorasim gateway --workers-file workers.txt
   lorasim gateway localhost:30001 localhost:30002 --lora lora0=lora0 --policy least-loaded
   lorasim gateway gpu0:30000 gpu1:30000 --listen :8000 --gateway-key-file clients.keys --api-key-file workers.key
   curl localhost:8000/v1/completions -d '{"model": "chat", "prompt": "hello", "max_tokens": 20}'`,
@@ -74,9 +79,11 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "Key for /admin and /metrics",
 		"Read keys for /admin and /metrics from `file`, one per line")
 	flags(cmd, "Gateway",
-		opt(&f.listen, "listen", "127.0.0.1:8000", "Listen on `address` for clients"),
+		opt(&f.listen, "listen", defaultListen(), "Listen on `address` for clients; $"+listenEnv+" sets the default"),
 		opt(&f.adminListen, "admin-listen", "",
 			"Listen on `address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000)"),
+		opt(&f.workersFile, "workers-file", "",
+			"`file` of workers, one URL per line, read every --poll-interval; workers join and leave with it"),
 		opt(&f.allow, "allow", nil, "Further path for clients, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
 		opt(&f.adminHosts, "admin-host", nil,
 			"Further `name` allowed in Host of admin requests; repeatable"),
@@ -119,6 +126,12 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	defer access.close()
 	defer access.watchSignals(cmd.Context())()
 	cfg := fleet.Config{Log: newProgress(nil).log(access.stderr)}
+	if f.workersFile != "" {
+		if f.listed, err = textfile.Read(f.workersFile, fleet.ReadEndpoints); err != nil {
+			return usage(fmt.Errorf("--workers-file: %w", err))
+		}
+		f.remote.workers = append(f.remote.workers, f.listed...)
+	}
 	if err := f.remote.parse(args, &cfg); err != nil {
 		return usage(err)
 	}
@@ -161,6 +174,9 @@ func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listener
 	background, quit := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Fleet.Run(background) })
+	if f.workersFile != "" {
+		wg.Go(func() { f.Fleet.Follow(background, f.workersFile, f.remote.poll, f.listed) })
+	}
 	defer wg.Wait()
 	defer quit()
 	srv := &http.Server{Handler: g, ReadHeaderTimeout: f.headerTime, IdleTimeout: 2 * time.Minute,

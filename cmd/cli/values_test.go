@@ -161,6 +161,7 @@ func TestEveryTextFlag(t *testing.T) {
 		"compare":          "a.jsonl",
 		"gateway":          srv.URL + " --listen 127.0.0.1:0",
 		"import":           "a.jsonl",
+		"init":             "first.yaml --force",
 		"profile analytic": "",
 		"report":           "a.jsonl -o r.html",
 		"sim":              "--num-prompts 20 --json",

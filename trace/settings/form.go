@@ -142,8 +142,19 @@ func MapPaths(forms []Form, text string, to func(path string) string) string {
 	changed := false
 	for _, f := range fields {
 		for j := range given {
-			if o := &given[j]; f.Path && o.Key == f.Key && o.Text != "" && !slices.Contains(f.Words, o.Text) {
+			o := &given[j]
+			switch {
+			case o.Key != f.Key || o.Text == "" || slices.Contains(f.Words, o.Text):
+			case f.Path:
 				o.Text, changed = to(o.Text), true
+			case f.Specs != "":
+				parts := strings.Split(o.Text, f.Specs)
+				for i := range parts {
+					parts[i] = MapPaths(forms, parts[i], to)
+				}
+				if text := strings.Join(parts, f.Specs); text != o.Text {
+					o.Text, changed = text, true
+				}
 			}
 		}
 	}

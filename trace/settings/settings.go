@@ -23,6 +23,7 @@
 //	path      "yes": the name of a file or folder
 //	commas    "yes": the value may hold commas, and goes on up to the next key
 //	pairs     "@ ,": in YAML the value may be a mapping, which is written as KEY@VALUE,KEY@VALUE; a list in it as A+B
+//	specs     "+": the value is texts of the same forms as the one that it is in, joined by +
 //	env       name of a value that the caller knows ([Fill]), in place of the default
 //
 // Fields are strings, booleans, numbers, [Number], []float64, and types with an UnmarshalText method. Those of an
@@ -56,6 +57,7 @@ type Field struct {
 	Path     bool
 	Commas   bool
 	Pairs    []string // what joins key and value, and what joins pairs; nil: no mapping
+	Specs    string   // what joins texts of the same forms in it; "": it has none
 	Env      string
 	Type     reflect.Type
 	Tag      reflect.StructTag // for what only the package of the struct knows
@@ -95,7 +97,7 @@ func NewField(sf reflect.StructField) Field {
 	f := Field{Key: tag.Get("key"), Default: tag.Get("default"), Check: tag.Get("check"), Unit: tag.Get("unit"),
 		Help: tag.Get("help"), Required: tag.Get("required") == "yes", Words: strings.Fields(tag.Get("words")),
 		Path: tag.Get("path") == "yes", Commas: tag.Get("commas") == "yes", Env: tag.Get("env"), Type: sf.Type,
-		Tag: tag, index: sf.Index}
+		Specs: tag.Get("specs"), Tag: tag, index: sf.Index}
 	if f.Key == "" {
 		f.Key = strings.ToLower(sf.Name)
 	}

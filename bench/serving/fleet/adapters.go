@@ -46,6 +46,9 @@ func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int
 	if k.gone {
 		return ErrLeft
 	}
+	if err := m.fits(k, a); err != nil {
+		return err
+	}
 	for s := k.loras.rows[a]; !s.held || s.call != nil || booked > 0 && s.yielding; {
 		c := s.call
 		if c == nil {

@@ -169,13 +169,13 @@ func (r *Report) judge() {
 	if add(r.RunTime == Off, "load or unload adapters: it "+r.whyFixed()); r.LoRA == Off {
 		return
 	}
-	add(r.TokenIDs == Off, "move requests that have begun, or go on with them elsewhere after a failure: replies do not tell token ids")
+	add(r.TokenIDs == Off, "move requests that have begun, or go on with them elsewhere after a failure: replies have no token ids")
 	add(r.TokenIDs == "", "be sure to move requests that have begun: the request for one token was not answered in time, or refused")
 	add(r.Names == Off, "unload adapters safely: it does not tell which its requests use (--disable-log-stats)")
-	add(r.Slots == 0, "know the adapter slots: they are not told; --max-loras-per-batch states them")
-	add(r.KVCapacity == 0, "know the size of the KV cache: it is not told; --kv-tokens states it")
-	add(r.MaxLoaded == 0 && r.API == VLLM, "know how many adapters it keeps (--max-cpu-loras): it is not told; --max-loaded-loras states it")
-	add(r.MaxRank == 0, "know the largest rank: it is not told")
+	add(r.Slots == 0, "know the adapter slots (not reported by the server): give --max-loras-per-batch")
+	add(r.KVCapacity == 0, "know the size of the KV cache (not reported by the server): give --kv-tokens")
+	add(r.MaxLoaded == 0 && r.API == VLLM, "know the limit of loaded adapters (--max-cpu-loras, not reported by the server): give --max-loaded-loras")
+	add(r.MaxRank == 0, "know the largest rank (not reported by the server)")
 }
 
 // Refuse says why requests for the given adapters cannot be served by a policy on

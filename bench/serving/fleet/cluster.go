@@ -29,6 +29,7 @@ type cluster struct {
 	mu      sync.Mutex
 	workers []*worker // by slot; those that are gone included
 	changes int64     // of the set of workers
+	mixed   bool      // they serve different base models
 	catalog catalog
 	routing
 	stats Stats
@@ -175,11 +176,12 @@ type catalog struct {
 	adapters []trace.Adapter
 	index    map[string]int32  // by name; of two adapters with one name, the first
 	roots    map[string]string // by name: paths of adapters that were found on workers
+	bases    map[string]string // by name: base models, as far as workers have told
 	pathOf   func(trace.Adapter) string
 }
 
 func newCatalog(adapters []trace.Adapter, pathOf func(trace.Adapter) string) catalog {
-	c := catalog{index: map[string]int32{}, roots: map[string]string{}, pathOf: pathOf}
+	c := catalog{index: map[string]int32{}, roots: map[string]string{}, bases: map[string]string{}, pathOf: pathOf}
 	c.set(adapters)
 	return c
 }

@@ -55,6 +55,9 @@ func (d *discovery) enter(k *worker, listed []model) {
 	d.takeIn(k, listed)
 	there := make([]bool, len(d.catalog.adapters))
 	for _, m := range listed {
+		if m.Parent != "" {
+			d.noteBase(k, m.ID, k.health.info.Model)
+		}
 		if a := d.catalog.lookup(m.ID); a >= 0 {
 			there[a] = true
 		}

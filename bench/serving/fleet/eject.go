@@ -261,14 +261,16 @@ func (d *detector) any() bool {
 	})
 }
 
-// mask hides workers from a view for one routing decision, as long as others remain: one to avoid, those where
+// mask hides workers from a view for one routing decision: those that serve another base model, and, as long as others
+// remain, one to avoid, those where
 // the request's adapter is ejected, and those that have as many requests as they may have before they have
 // served one. Where no worker is usable, those on trial take requests without limit, and else those that are
 // ejected: better than to serve nobody.
-func (d *detector) mask(v *router.View, a int32, avoid int) {
+func (d *detector) mask(v *router.View, a int32, avoid int, base string) {
 	d.masked = d.masked[:0]
 	for i := range v.Workers {
 		d.masked = append(d.masked, v.Workers[i].Up)
+		v.Workers[i].Up = v.Workers[i].Up && d.serves(d.workers[i], base)
 	}
 	left := usable(v)
 	for _, state := range [...]hostState{onTrial, ejected} {

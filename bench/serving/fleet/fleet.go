@@ -155,8 +155,9 @@ func New(cfg Config) (*Fleet, error) {
 	plans := &planRunner{c, loras}
 	outliers := &detector{cluster: c}
 	probes := &prober{c, found, loras, &hangDetector{c, outliers}}
-	return &Fleet{cluster: c, Requests: &Requests{c, outliers, plans}, LoRAs: loras, discovery: found, prober: probes,
-		plans: plans, outliers: outliers, members: &membership{cluster: c, prober: probes}}, nil
+	return &Fleet{cluster: c, Requests: &Requests{cluster: c, outliers: outliers, plans: plans},
+		LoRAs: loras, discovery: found, prober: probes, plans: plans, outliers: outliers,
+		members: &membership{cluster: c, prober: probes}}, nil
 }
 
 // Start reaches the workers and gives them the adapters they start with. A
@@ -169,10 +170,19 @@ func (f *Fleet) Start(ctx context.Context) error {
 	f.mu.Lock()
 	workers := slices.Clone(f.workers)
 	f.mu.Unlock()
-	register := func(i int) error { return f.guard(i, func() error { return f.prober.register(ctx, workers[i]) }) }
-	for i, err := range each(len(workers), register) {
-		if err != nil {
-			f.cfg.Log("%s: %v", workers[i].name, err)
+	// all tell their base models before any of them gets an adapter
+	failed := make([]bool, len(workers))
+	for _, step := range []func(context.Context, *worker) error{f.prober.identify, f.prober.equip} {
+		for i, err := range each(len(workers), func(i int) error {
+			if failed[i] {
+				return nil
+			}
+			return f.guard(i, func() error { return step(ctx, workers[i]) })
+		}) {
+			if err != nil {
+				failed[i] = true
+				f.cfg.Log("%s: %v", workers[i].name, err)
+			}
 		}
 	}
 	return ctx.Err()

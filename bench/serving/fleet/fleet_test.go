@@ -86,7 +86,7 @@ vllm:cache_config_info{block_size="-16",engine="4",num_gpu_blocks="-5"} 1.0
 		t.Fatal(err)
 	}
 	names := slices.Sorted(maps.Keys(got.Busy))
-	got.Busy, got.VLLM = nil, !got.VLLM
+	got.Busy, got.VLLM, got.report = nil, !got.VLLM, nil
 	if want := (load{Running: 7, Queued: 2, Deferred: 1, At: 1.6e9,
 		Limits: Limits{Slots: 4, KVCapacity: 2400}}); !reflect.DeepEqual(got, want) ||
 		!slices.Equal(names, []string{"c", "d"}) {

@@ -28,6 +28,14 @@ func (p *prober) run(ctx context.Context, k *worker) {
 
 // register asks a worker what it is and holds, and loads the adapters that it lacks. It is up then.
 func (p *prober) register(ctx context.Context, k *worker) error {
+	if err := p.identify(ctx, k); err != nil {
+		return err
+	}
+	return p.equip(ctx, k)
+}
+
+// identify asks a worker what it is and holds.
+func (p *prober) identify(ctx context.Context, k *worker) error {
 	ask, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	in, err := k.discover(ask)
@@ -38,7 +46,30 @@ func (p *prober) register(ctx context.Context, k *worker) error {
 	if err != nil && !errors.Is(err, errTooLong) {
 		return err
 	}
-	missing, placed := p.registered(k, in, listed, err)
+	return p.identified(k, in, listed, err)
+}
+
+// identified enters the information of a worker.
+func (p *prober) identified(k *worker, in Info, listed []model, unlisted error) error {
+	defer p.lock()()
+	if err := p.otherBase(k, in.Model); err != nil {
+		return err
+	}
+	p.discovery.unread(k, unlisted)
+	k.health.known, k.health.failed, k.health.info = true, 0, in
+	k.loras.most = in.MaxLoaded
+	p.setLimits(k, in.Limits)
+	k.loras.version++
+	p.mix()
+	p.discovery.enter(k, listed)
+	return nil
+}
+
+// equip loads the adapters that a worker lacks. It is up then.
+func (p *prober) equip(ctx context.Context, k *worker) error {
+	p.mu.Lock()
+	missing, placed := p.missing(k), p.router.Placement != nil // placed: the router wants them there
+	p.mu.Unlock()
 	for _, a := range missing {
 		if err := p.loras.ensure(ctx, k, a, 0, Wait{}); err != nil {
 			if !placed {
@@ -56,19 +87,6 @@ func (p *prober) register(ctx context.Context, k *worker) error {
 	return nil
 }
 
-// registered enters the information of a worker, and returns the adapters that it lacks. placed: the router wants
-// them there.
-func (p *prober) registered(k *worker, in Info, listed []model, unlisted error) (missing []int32, placed bool) {
-	defer p.lock()()
-	p.discovery.unread(k, unlisted)
-	k.health.known, k.health.failed, k.health.info = true, 0, in
-	k.loras.most = in.MaxLoaded
-	p.setLimits(k, in.Limits)
-	k.loras.version++
-	p.discovery.enter(k, listed)
-	return p.missing(k), p.router.Placement != nil
-}
-
 // missing lists the adapters that a worker is to start with and does not hold; called with mu held.
 func (p *prober) missing(k *worker) (list []int32) {
 	if k.health.info.RunTime == Off {
@@ -76,14 +94,15 @@ func (p *prober) missing(k *worker) (list []int32) {
 	}
 	rows := k.loras.rows
 	if place := p.router.Placement; place != nil {
-		return slices.DeleteFunc(slices.Clone(place[k.index]), func(a int32) bool { return rows[a].held })
+		return slices.DeleteFunc(slices.Clone(place[k.index]),
+			func(a int32) bool { return rows[a].held || p.fits(k, a) != nil })
 	}
 	room := len(rows)
 	if n := k.view.HostSlots; n > 0 {
 		room = n - len(k.loras.held)
 	}
 	for a, s := range rows {
-		if len(list) < room && !s.held {
+		if len(list) < room && !s.held && p.fits(k, int32(a)) == nil {
 			list = append(list, int32(a))
 		}
 	}
@@ -98,6 +117,19 @@ func (p *prober) setLimits(k *worker, l Limits) {
 	setLimit(p, k, "adapter slots", l.Slots, s.Slots, &v.Slots)
 	setLimit(p, k, "adapters at most", l.MaxLoaded, s.MaxLoaded, &v.HostSlots)
 	setLimit(p, k, "KV tokens", l.KVCapacity, s.KVCapacity, &v.KVCapacity)
+}
+
+// learnLimit raises the assumed number of requests that a worker runs at a time when the worker runs more. vLLM does
+// not report --max-num-seqs. Called with mu held.
+func (p *prober) learnLimit(k *worker, l load) {
+	if p.cfg.Stated.MaxRunning > 0 || k.health.info.MaxRunning > 0 || l.MaxRunning > 0 || k.view.MaxRunning == 0 ||
+		l.Running <= k.view.MaxRunning {
+		return
+	}
+	if k.health.first("learned") {
+		p.cfg.Log("%s runs %d requests; %d were assumed", k.name, l.Running, k.view.MaxRunning)
+	}
+	k.view.MaxRunning = l.Running
 }
 
 func setLimit[T int | int64](p *prober, k *worker, what string, reported, stated T, to *T) {
@@ -118,6 +150,8 @@ func (p *prober) probe(ctx context.Context, k *worker) {
 		err := p.register(ctx, k)
 		if err == nil {
 			p.cfg.Log("%s is up", k.name)
+		} else if errors.Is(err, errOtherBase) {
+			p.logOnce(k, err)
 		}
 		p.hangs.probed(ctx, k, err)
 		return
@@ -135,6 +169,14 @@ func (p *prober) probe(ctx context.Context, k *worker) {
 	}
 }
 
+// logOnce logs an error that a worker will have again at the next probe.
+func (p *prober) logOnce(k *worker, err error) {
+	defer p.lock()()
+	if k.health.first(err.Error()) {
+		p.cfg.Log("%v", err)
+	}
+}
+
 // probed enters the result of a probe; own is the number of the fleet's requests before it.
 func (p *prober) probed(k *worker, l load, own int, err error) {
 	defer p.lock()()
@@ -145,6 +187,7 @@ func (p *prober) probed(k *worker, l load, own int, err error) {
 			l.report.At = p.cfg.Now()
 		}
 		p.setLimits(k, l.Limits)
+		p.learnLimit(k, l)
 		k.books.setOthers(l, max(own, len(k.books.requests)), p.cfg.Now())
 	} else if h.failed++; h.failed >= failureThreshold || !errors.Is(err, context.DeadlineExceeded) {
 		p.down(k, err)

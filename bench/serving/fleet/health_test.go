@@ -265,15 +265,15 @@ func TestRouting(t *testing.T) {
 			adapter int32
 			want    int
 		}{{trace.BaseModel, 0}, {1, 1}, {0, 2}} {
-			if got := f.Requests.First(c.adapter); got != c.want {
+			if got := f.Requests.First(c.adapter, ""); got != c.want {
 				t.Errorf("adapter %d: first %d, expected %d", c.adapter, got, c.want)
 			}
 		}
 		f.Drain(0, true)
 		f.LoRAs.Forget(2, 0)
-		if f.Requests.First(trace.BaseModel) != 1 || f.Requests.First(0) != 1 ||
+		if f.Requests.First(trace.BaseModel, "") != 1 || f.Requests.First(0, "") != 1 ||
 			f.view.Workers[2].Adapters[0].Tier != router.Disk {
-			t.Errorf("%d, %d", f.Requests.First(trace.BaseModel), f.Requests.First(0))
+			t.Errorf("%d, %d", f.Requests.First(trace.BaseModel, ""), f.Requests.First(0, ""))
 		}
 		f.Drain(0, false)
 		route := func(avoid int) int {
@@ -294,8 +294,8 @@ func TestRouting(t *testing.T) {
 			t.Errorf("the one to avoid is the only one: %d", w)
 		}
 		f.Drain(1, true)
-		if w := route(-1); w != router.None || f.Requests.First(1) != router.None {
-			t.Errorf("none is usable: %d, first %d", w, f.Requests.First(1))
+		if w := route(-1); w != router.None || f.Requests.First(1, "") != router.None {
+			t.Errorf("none is usable: %d, first %d", w, f.Requests.First(1, ""))
 		}
 		f.Drain(2, false)
 		r := &Request{Request: router.Request{ID: 2, Adapter: trace.BaseModel}}

@@ -62,6 +62,7 @@ func (m *LoRAManager) know(k *worker, name, path string) error {
 	if a < 0 {
 		return fmt.Errorf("%s holds adapter %s, which cannot be taken in", k.name, name)
 	}
+	m.noteBase(k, name, k.health.info.Model)
 	m.stats.Loads++
 	k.loras.add(a)
 	k.loras.version++

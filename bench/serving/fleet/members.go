@@ -31,7 +31,6 @@ const maxJoins = 1024
 type membership struct {
 	*cluster
 	prober  *prober
-	joining sync.Mutex      // held during a join, so that two do not build routers for the same slot
 	running context.Context // of Fleet.Run; nil: it does not run. Guarded by mu
 	probes  sync.WaitGroup
 }
@@ -47,8 +46,6 @@ func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 	if f.cfg.Extend == nil {
 		return 0, ErrFixed
 	}
-	m.joining.Lock()
-	defer m.joining.Unlock()
 	if w, stays, err := m.present(host); err != nil || stays {
 		return w, err
 	}
@@ -57,7 +54,12 @@ func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := f.guard(k.index, func() error { return m.prober.register(ctx, k) }); err != nil {
+	err = f.guard(k.index, func() error { return m.prober.register(ctx, k) })
+	if errors.Is(err, errOtherBase) {
+		m.drop(k)
+		return 0, err
+	}
+	if err != nil {
 		f.cfg.Log("%s: %v", k.name, err)
 	}
 	m.probe(k)
@@ -103,6 +105,9 @@ func (m *membership) ask(ctx context.Context, host string) (in Info, err error) 
 // enter gives a worker a slot, and makes the router anew.
 func (m *membership) enter(host string, in Info) (*worker, error) {
 	defer m.lock()()
+	if k := m.byURL(host); k != nil { // it has joined meanwhile
+		return nil, fmt.Errorf("%s %w: number %d", host, ErrMember, k.index)
+	}
 	slot := slices.IndexFunc(m.workers, func(k *worker) bool { return k.gone })
 	if slot < 0 {
 		slot = len(m.workers)
@@ -215,6 +220,7 @@ func (m *membership) leave(k *worker) {
 		return
 	}
 	k.gone, k.health.known = true, false
+	m.mix()
 	if k.unprobe != nil {
 		k.unprobe()
 	}
@@ -224,6 +230,13 @@ func (m *membership) leave(k *worker) {
 	m.stats.Leaves++
 	m.changes++
 	m.cfg.Log("%s has left", k.name)
+}
+
+// drop takes a worker out again that cannot join; it has had no request.
+func (m *membership) drop(k *worker) {
+	defer m.lock()()
+	k.leaving = true
+	m.tasks.Go(func() { m.leave(k) })
 }
 
 // Find returns the index of the worker with a URL, as [ParseURL] returns it; -1: there is none.

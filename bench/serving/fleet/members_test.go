@@ -222,3 +222,24 @@ func TestMemberThatCannotJoin(t *testing.T) {
 		}
 	})
 }
+
+// The number of requests that a worker runs at a time, where nobody tells it, is at least what the worker runs.
+func TestLearnedLimit(t *testing.T) {
+	for _, c := range []struct{ reported, stated, assumed, runs, want int }{
+		{0, 0, 16, 40, 40}, {0, 0, 16, 9, 16}, {0, 8, 16, 40, 8}, {32, 0, 16, 40, 32}, {0, 0, 0, 40, 0},
+	} {
+		inMemory(t, func(t *memory) {
+			k := newFakeWorker(t)
+			k.info["max_running_requests"] = c.reported
+			f, _, _ := startFleet(t, 1, func(cfg *Config) {
+				cfg.Limits = []Limits{{MaxRunning: c.assumed}}
+				cfg.Stated.MaxRunning = c.stated
+			}, k)
+			k.load.Running = c.runs
+			f.prober.probe(context.Background(), f.workers[0])
+			if got := f.Status()[0].MaxRunning; got != c.want {
+				t.Errorf("%+v: %d", c, got)
+			}
+		})
+	}
+}

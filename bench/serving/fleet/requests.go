@@ -19,6 +19,8 @@ type Request struct {
 	Move func(from, to int) bool
 	// Owner, where set, gives up an attempt on a worker that is hung.
 	Owner interface{ Cut(worker int, cause error) }
+	// Base is the base model that it names, "": none; of a request for an adapter the adapter's counts.
+	Base string
 	// Streams: the first token comes as soon as it is there, not with the whole reply.
 	Streams bool
 
@@ -48,6 +50,7 @@ type Requests struct {
 	*cluster
 	outliers *detector
 	plans    *planRunner
+	fault    error // of the policy, as reported; guarded by the cluster's mutex
 }
 
 // Route picks a worker for a request and books it there; router.None: no worker
@@ -55,15 +58,16 @@ type Requests struct {
 func (q *Requests) Route(r *Request, avoid int) int {
 	defer q.lock()()
 	v := q.fresh()
-	masked := avoid >= 0 || q.outliers.any()
+	masked := avoid >= 0 || q.mixed || q.outliers.any()
 	if masked {
-		q.outliers.mask(v, r.Adapter, avoid)
+		q.outliers.mask(v, r.Adapter, avoid, q.wanted(r.Adapter, r.Base))
 	}
 	q.expect(r)
 	w := q.router.Policy.Route(r.Request, v)
 	if masked {
 		q.outliers.unmask(v)
 	}
+	q.noteFault()
 	if w != router.None {
 		q.router.Admission.Sent(r.Request, w, v)
 		if q.cfg.Extend != nil {
@@ -73,6 +77,22 @@ func (q *Requests) Route(r *Request, avoid int) int {
 		q.plans.adjust()
 	}
 	return w
+}
+
+// noteFault reports the first failure of the policy. Called with mu held.
+func (q *Requests) noteFault() {
+	if q.fault != nil {
+		return
+	}
+	if q.fault = q.router.Fault(); q.fault != nil {
+		q.cfg.Log("%v; a request for which the policy fails goes to the least loaded worker", q.fault)
+	}
+}
+
+// Fault is the first failure of the policy; nil: there is none.
+func (q *Requests) Fault() error {
+	defer q.lock()()
+	return q.fault
 }
 
 // ReadBody is what the policy reads of a request's body; nil: nothing.
@@ -127,14 +147,15 @@ func (q *Requests) book(r *Request, w int) {
 	}
 }
 
-// First is the first usable worker that holds an adapter, else the first usable
-// one; router.None: there is none.
-func (q *Requests) First(a int32) int {
+// First is the first usable worker that holds an adapter, or serves a base model ("": any), else the first usable one
+// that may; router.None: there is none.
+func (q *Requests) First(a int32, base string) int {
 	defer q.lock()()
+	base = q.wanted(a, base)
 	first := router.None
 	for i, k := range q.workers {
 		switch {
-		case !k.view.Usable():
+		case !k.view.Usable() || !q.serves(k, base):
 		case a == trace.BaseModel || k.loras.rows[a].held:
 			return i
 		case first == router.None:

@@ -43,14 +43,9 @@ func (f *Fleet) Model(w int) string {
 }
 
 // Models are the names of the base models that the workers serve, as far as they have said.
-func (f *Fleet) Models() (list []string) {
+func (f *Fleet) Models() []string {
 	defer f.lock()()
-	for _, k := range f.workers {
-		if m := k.health.info.Model; m != "" && !k.gone && !slices.Contains(list, m) {
-			list = append(list, m)
-		}
-	}
-	return list
+	return f.models()
 }
 
 // API is the interface that a worker has; Auto as long as it is unknown.

@@ -124,15 +124,19 @@ func (g *Gateway) models(rw http.ResponseWriter, _ *http.Request) {
 
 func (g *Gateway) modelList() []modelEntry {
 	list := []modelEntry{}
-	var base *string
+	var first *string
 	for i, name := range g.bases() {
 		if i == 0 {
-			base = &name
+			first = &name
 		}
 		list = append(list, modelEntry{name, "model", "lorasim", name, nil})
 	}
-	for _, a := range g.cfg.Fleet.Adapters() {
-		list = append(list, modelEntry{a.Name, "model", "lorasim", a.Name, base})
+	for i, a := range g.cfg.Fleet.Adapters() {
+		parent := first
+		if base, _ := g.cfg.Fleet.BaseOf(int32(i)); base != "" {
+			parent = &base
+		}
+		list = append(list, modelEntry{a.Name, "model", "lorasim", a.Name, parent})
 	}
 	return list
 }

@@ -120,8 +120,11 @@ func TestHalfDeadWorker(t *testing.T) {
 		if policy == "auto" {
 			continue // routes as its candidates, and needs a twin, which this fleet has none of
 		}
-		if policy == "explicit" {
+		switch policy {
+		case "explicit":
 			policy = "explicit:map=rest@all"
+		case "script":
+			policy = "script:file=../../../scenarios/policies/least-loaded.star"
 		}
 		t.Run(policy, func(t *testing.T) {
 			inMemory(t, func(t *memory) {

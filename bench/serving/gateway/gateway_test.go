@@ -91,8 +91,14 @@ type testWorker struct {
 
 func newTestWorker(t *memory, api emulate.API, adapters ...emulate.Adapter) *testWorker {
 	t.Helper()
-	w, err := emulate.New(emulate.Config{Costs: fastProfile().Compile(), API: api, Speed: speed, Home: router.Disk,
-		Adapters: adapters})
+	return newModelWorker(t, api, "base", adapters...)
+}
+
+// newModelWorker is a worker of a base model.
+func newModelWorker(t *memory, api emulate.API, model string, adapters ...emulate.Adapter) *testWorker {
+	t.Helper()
+	w, err := emulate.New(emulate.Config{ModelName: model, Costs: fastProfile().Compile(), API: api, Speed: speed,
+		Home: router.Disk, Adapters: adapters})
 	if err != nil {
 		t.Fatal(err)
 	}

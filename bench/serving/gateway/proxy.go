@@ -66,6 +66,10 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 		return
 	}
 	defer q.release()
+	if err := g.oneBase(q); err != nil && r.Method == http.MethodPost && !search {
+		g.refuse(rw, &refusal{status: http.StatusBadRequest, text: err.Error()}, "Bad Request")
+		return
+	}
 	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", search: search,
 		booked: r.Method == http.MethodPost && !search, asked: -1}
 	if q.adapter >= 0 {
@@ -74,7 +78,7 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	l.adapter, l.prompt = d.adapter, q.prompt
 	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt,
 		MaxNew: q.maxNew}, Sent: g.workers.Now()}
-	d.fr.Owner, d.fr.Streams = d, q.stream
+	d.fr.Owner, d.fr.Streams, d.fr.Base = d, q.stream, q.base
 	g.identify(q, &d.fr)
 	if q.whole {
 		d.fr.Read = g.cfg.Fleet.Requests.ReadBody(r.URL.Path, q.data)
@@ -186,7 +190,7 @@ func (d *dispatch) pick() int {
 		}
 		return d.g.cfg.Fleet.Requests.Route(&d.fr, avoid)
 	}
-	if w := d.g.cfg.Fleet.Requests.First(d.want.adapter); !slices.Contains(d.tried, w) {
+	if w := d.g.cfg.Fleet.Requests.First(d.want.adapter, d.want.base); !slices.Contains(d.tried, w) {
 		return w
 	}
 	return d.next()

@@ -36,6 +36,7 @@ type want struct {
 	json    bool      // engines read the body as JSON
 	scanned int       // in data: where the last field that was found ends
 	adapter int32     // trace.BaseModel: none
+	base    string    // the base model that it names, "": none
 	others  []int32   // adapters of a batch beside it
 	prompt  int32     // tokens, or an estimate
 	content []byte    // the prompt as it stands in the body
@@ -85,6 +86,9 @@ func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, in
 			return nil, http.StatusNotFound, g.unknown(name)
 		case i == 0:
 			q.adapter = a
+			if a == trace.BaseModel && name != "default" {
+				q.base = name
+			}
 		case a != trace.BaseModel:
 			q.others = append(q.others, a)
 		}
@@ -101,9 +105,9 @@ func (g *Gateway) find(name string, openAI bool) (a int32, ok bool) {
 	if g.isBase(name) {
 		return trace.BaseModel, true
 	}
-	_, adapter, ok := strings.Cut(name, ":")
+	base, adapter, ok := strings.Cut(name, ":")
 	a = g.cfg.Fleet.Lookup(adapter)
-	return a, ok && a >= 0
+	return a, ok && a >= 0 && g.belongs(a, base)
 }
 
 // read reads the body: all of it up to keep bytes, then until the model is found,
@@ -368,6 +372,26 @@ func (g *Gateway) bases() []string {
 func (g *Gateway) isBase(name string) bool {
 	known := g.bases()
 	return len(known) == 0 || name == "default" || slices.Contains(known, name)
+}
+
+// belongs says whether a name that stands before an adapter's is not that of another base model.
+func (g *Gateway) belongs(a int32, base string) bool {
+	own, several := g.cfg.Fleet.BaseOf(a)
+	return !several || own == "" || own == base || !slices.Contains(g.bases(), base)
+}
+
+// oneBase returns an error if the workers serve several base models and a request does not say which one it is for.
+func (g *Gateway) oneBase(q *want) error {
+	base, several := g.cfg.Fleet.BaseOf(q.adapter)
+	switch {
+	case !several || base != "" || q.base != "":
+		return nil
+	case q.adapter == trace.BaseModel:
+		return fmt.Errorf("the workers serve several base models: name one of them, or an adapter: %s",
+			strings.Join(g.bases(), ", "))
+	}
+	return fmt.Errorf("the base model of the adapter is unknown: POST /admin/load loads it on a worker of its base model (%s)",
+		strings.Join(g.bases(), ", "))
 }
 
 // names lists the base models and the adapters.

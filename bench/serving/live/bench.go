@@ -193,6 +193,12 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	if cfg.Router, err = sc.LiveRouter(ps, cfg.Adapters, l); err != nil {
 		return nil, nil, nil, err
 	}
+	if err := oneBase(reports, cfg.Router); err != nil && gateway {
+		return nil, cfg.Router, nil, err
+	}
+	if gateway && cfg.Log != nil {
+		noteAssumed(cfg.Log, ps, reports, cfg.Stated)
+	}
 	noteTwin(cfg.Log, sc, ps)
 	for i := range reports {
 		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway &&
@@ -228,6 +234,20 @@ func extend(sc *scenario.Scenario, ps []*profile.Profile, all []trace.Adapter, l
 	return rt, own, err
 }
 
+// oneBase is an error if workers serve different base models and the policy works with one only.
+func oneBase(reports []fleet.Report, rt *router.Router) error {
+	first := slices.IndexFunc(reports, func(r fleet.Report) bool { return r.Model != "" })
+	for i := range reports {
+		if m := reports[i].Model; m != "" && m != reports[first].Model {
+			if err := fleet.OneBase(rt); err != nil {
+				return fmt.Errorf("%s serves base model %s, %s serves %s: %w", reports[first].URL, reports[first].Model,
+					reports[i].URL, m, err)
+			}
+		}
+	}
+	return nil
+}
+
 // limits are those that profiles assume.
 func limits(ps []*profile.Profile) (list []fleet.Limits, err error) {
 	for _, p := range ps {
@@ -253,6 +273,38 @@ func noteTwin(log func(format string, args ...any), sc *scenario.Scenario, ps []
 		if !slices.Contains(said, text) {
 			log("%s: --profile names another; step times are corrected by measured ones", text)
 			said = append(said, text)
+		}
+	}
+}
+
+// noteAssumed says what of the workers is assumed: their step times, and the limits that they do not report.
+func noteAssumed(log func(format string, args ...any), ps []*profile.Profile, reports []fleet.Report,
+	stated fleet.Limits) {
+	var said []string
+	for i, p := range ps {
+		from := p.Provenance()
+		text := fmt.Sprintf("step times of profile %s (%s, %s) are assumed; --profile names another", p.Name, from.Kind,
+			from.Hardware)
+		if !slices.Contains(said, text) {
+			log("%s", text)
+			said = append(said, text)
+		}
+		r := &reports[i]
+		var lacks []string
+		if stated.MaxRunning == 0 && r.MaxRunning == 0 {
+			lacks = append(lacks, fmt.Sprintf("running requests at most %d (raised when it runs more)",
+				p.Engine.MaxRunningRequests))
+		}
+		if stated.Slots == 0 && r.Slots == 0 && r.LoRA != fleet.Off {
+			lacks = append(lacks, fmt.Sprintf("adapter slots %d (read as soon as it reports them)",
+				p.Engine.MaxLorasPerBatch))
+		}
+		if stated.KVCapacity == 0 && r.KVCapacity == 0 {
+			kv, _ := p.KVTokens() // LiveRouter has checked it
+			lacks = append(lacks, fmt.Sprintf("KV tokens %d (read as soon as it reports them)", kv))
+		}
+		if len(lacks) > 0 {
+			log("worker %d (%s) does not report, and the profile stands for: %s", i, r.URL, strings.Join(lacks, ", "))
 		}
 	}
 }

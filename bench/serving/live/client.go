@@ -292,6 +292,9 @@ func (c *client) sendAll(ctx context.Context) error {
 			return nil
 		}
 		c.launch(r)
+		if err := c.cfg.Fleet.Requests.Fault(); err != nil {
+			return fmt.Errorf("live: %w", err)
+		}
 	}
 }
 
@@ -356,7 +359,7 @@ func (c *client) warmUp() error {
 		return err
 	}
 	c.first = &r
-	w := c.cfg.Fleet.Requests.First(r.Adapter)
+	w := c.cfg.Fleet.Requests.First(r.Adapter, "")
 	if w == router.None {
 		return nil
 	}

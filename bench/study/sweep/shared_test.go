@@ -45,8 +45,11 @@ func TestUnusedSettingsChangeNothing(t *testing.T) {
 	claims, used := 0, map[string]bool{}
 	var specs []string
 	for _, d := range router.List() {
-		if d.Name == "explicit" {
+		switch d.Name {
+		case "explicit":
 			d.Name += ":map=0-9@0,10@1+2,rest@all"
+		case "script":
+			d.Name += ":file=../../../scenarios/policies/affinity-spill.star"
 		}
 		specs = append(specs, d.Name)
 	}

@@ -1,0 +1,117 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+// Workers of one fleet may serve different base models. A request for a base model, or for an adapter of it, goes to
+// workers that serve that base model and to no others; an adapter is loaded on those only. Workers tell their base
+// model when they register, and the base model of an adapter is that of the first worker that lists or loads it.
+//
+// Policies know nothing of base models: for each request the fleet hides the workers of others. Planners, and policies
+// that move adapters, would place adapters on workers of another base model. With them the fleet serves one base model,
+// and a worker of another one stays down.
+
+// errOtherBase says that a worker serves another base model than the others, and the policy cannot tell them apart.
+var errOtherBase = errors.New("serves another base model")
+
+// wanted is the base model that a request for an adapter needs, else the one that it names; "": any. Called with mu
+// held.
+func (c *cluster) wanted(a int32, named string) string {
+	if a != trace.BaseModel {
+		return c.catalog.bases[c.catalog.adapters[a].Name]
+	}
+	return named
+}
+
+// serves says whether a worker may get requests for a base model, "": any; called with mu held. Where all workers tell
+// the same one, it need not be the one that was told before.
+func (c *cluster) serves(k *worker, base string) bool {
+	return !c.mixed || base == "" || base == k.health.info.Model
+}
+
+// mix notes whether the workers serve different base models; called with mu held when a worker registers or leaves.
+func (c *cluster) mix() {
+	c.mixed = len(c.models()) > 1
+}
+
+// models are the names of the base models that the workers serve, as far as they have said; called with mu held.
+func (c *cluster) models() (list []string) {
+	seen := map[string]bool{}
+	for _, k := range c.workers {
+		if m := k.health.info.Model; m != "" && !k.gone && !seen[m] {
+			seen[m] = true
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// OneBase says why a router works with one base model only; nil: it works with several.
+func OneBase(rt *router.Router) error {
+	_, changes := rt.Policy.(router.PlacementChanger)
+	if rt.Planner == nil && !changes {
+		return nil
+	}
+	return fmt.Errorf("policy %s places adapters on workers of one base model: use a policy without plans, such as "+
+		"least-loaded or affinity, or a gateway for each base model", rt.Name)
+}
+
+// otherBase is an error if a worker with the given base model cannot work beside the others; called with mu held.
+func (c *cluster) otherBase(k *worker, model string) error {
+	if model == "" {
+		return nil
+	}
+	for _, other := range c.workers {
+		m := other.health.info.Model
+		if other == k || other.gone || m == "" || m == model {
+			continue
+		}
+		if err := OneBase(c.router); err != nil {
+			return fmt.Errorf("%s %w: %s, and %s serves %s: %w", k.name, errOtherBase, model, other.name, m, err)
+		}
+	}
+	return nil
+}
+
+// noteBase notes the base model of an adapter that a worker lists, the first time; called with mu held.
+func (c *cluster) noteBase(k *worker, name, base string) {
+	was, known := c.catalog.bases[name]
+	switch {
+	case base == "" || was == base:
+	case !known, !slices.Contains(c.models(), was):
+		c.catalog.bases[name] = base
+	case k.health.first("base of " + name):
+		c.cfg.Log("%s holds adapter %s, which belongs to base model %s: it is not used there", k.name, name, was)
+	}
+}
+
+// fits is an error if an adapter does not belong on a worker; called with mu held.
+func (c *cluster) fits(k *worker, a int32) error {
+	name := c.catalog.adapters[a].Name
+	base := c.catalog.bases[name]
+	if base == "" && c.mixed {
+		return fmt.Errorf("the base model of adapter %s is unknown, and the workers serve %s: load it on a worker first "+
+			"(POST /admin/load with \"path\")", name, strings.Join(c.models(), ", "))
+	}
+	if !c.serves(k, base) {
+		return fmt.Errorf("adapter %s belongs to base model %s, and %s serves %s", name, base, k.name,
+			k.health.info.Model)
+	}
+	return nil
+}
+
+// BaseOf returns the base model of an adapter, "" if it is unknown, and whether the workers serve several ones.
+func (f *Fleet) BaseOf(a int32) (base string, several bool) {
+	defer f.lock()()
+	if a != trace.BaseModel {
+		base = f.catalog.bases[f.catalog.adapters[a].Name]
+	}
+	return base, f.mixed
+}

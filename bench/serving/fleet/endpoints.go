@@ -1,0 +1,110 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"lorasim/internal/textfile"
+)
+
+// maxEndpoints bounds the workers of a file.
+const maxEndpoints = 4096
+
+// ReadEndpoints reads a list of workers, a base URL in each line; what follows a # is left out, and so are empty lines
+// and repetitions. where names the file in errors. A file without a worker is an error.
+func ReadEndpoints(r io.Reader, where string) (list []string, err error) {
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		u, err := ParseURL(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", where, n, err)
+		}
+		if !slices.Contains(list, u) {
+			list = append(list, u)
+		}
+		if len(list) > maxEndpoints {
+			return nil, fmt.Errorf("%s:%d: more than %d workers", where, n, maxEndpoints)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: no worker, expected a URL in each line", where)
+	}
+	return list, nil
+}
+
+// Follow keeps the workers of a file members until ctx ends: it looks at the file every so often. Workers that the file
+// does not list any more are removed, others are left alone. listed are those that it listed at the start. What cannot
+// be read changes nothing, and neither does a list that the next look does not confirm: it may have been half written.
+func (f *Fleet) Follow(ctx context.Context, file string, every time.Duration, listed []string) {
+	w := &fileWatch{fleet: f, file: file, listed: listed, seen: listed}
+	for range Ticks(ctx, every) {
+		w.look(ctx)
+	}
+}
+
+// fileWatch is what is known of a file of workers.
+type fileWatch struct {
+	fleet  *Fleet
+	file   string
+	listed []string // by the list that counts
+	seen   []string // at the latest look
+	said   string   // the latest error
+}
+
+func (w *fileWatch) look(ctx context.Context) {
+	list, err := textfile.Read(w.file, ReadEndpoints)
+	if err != nil {
+		w.say(fmt.Errorf("workers stay as they are: %w", err))
+		return
+	}
+	confirmed := slices.Equal(list, w.seen)
+	if w.seen = list; confirmed && !slices.Equal(list, w.listed) {
+		w.change(ctx, list)
+	}
+}
+
+// say logs an error, unless it is the latest one again.
+func (w *fileWatch) say(err error) {
+	if text := err.Error(); text != w.said {
+		w.said = text
+		w.fleet.cfg.Log("%s", text)
+	}
+}
+
+// change adds the workers that the file lists now and removes those that it does not list any more.
+func (w *fileWatch) change(ctx context.Context, list []string) {
+	var fresh []string
+	for _, u := range list {
+		if !slices.Contains(w.listed, u) {
+			fresh = append(fresh, u)
+		}
+	}
+	var failed []string // are tried again at the next look
+	for i, err := range each(len(fresh), func(i int) error { _, err := w.fleet.Add(ctx, fresh[i]); return err }) {
+		if err != nil && !errors.Is(err, ErrMember) {
+			failed = append(failed, fresh[i])
+			w.say(fmt.Errorf("%s: worker %s cannot join: %w", w.file, fresh[i], err))
+		}
+	}
+	for _, u := range w.listed {
+		if k := w.fleet.Find(u); k >= 0 && !slices.Contains(list, u) {
+			if err := w.fleet.Remove(k, false); err != nil {
+				w.fleet.cfg.Log("%s: worker %s cannot leave: %v", w.file, u, err)
+			}
+		}
+	}
+	w.listed = slices.DeleteFunc(slices.Clone(list), func(u string) bool { return slices.Contains(failed, u) })
+}

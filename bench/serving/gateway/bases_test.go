@@ -1,0 +1,100 @@
+package gateway_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"lorasim/bench/serving/emulate"
+)
+
+// Workers of two base models behind one gateway: a request for a base model, or an adapter of it, never reaches a
+// worker of the other one, also when the only worker of its base model is down.
+func TestTwoBaseModels(t *testing.T) {
+	for _, policy := range []string{"least-loaded", "static", "hash", "affinity", "cache-aware", "round-robin", "p2c"} {
+		t.Run(policy, func(t *testing.T) {
+			inMemory(t, func(t *memory) {
+				a := newModelWorker(t, emulate.VLLM, "base", emulate.Adapter{Name: "a", Path: "a-r8"},
+					emulate.Adapter{Name: "b", Path: "b-r8"})
+				b := newModelWorker(t, emulate.SGLang, "other", emulate.Adapter{Name: "x", Path: "x-r8"},
+					emulate.Adapter{Name: "y", Path: "y-r8"})
+				srv := newGateway(t, policy, nil, a, b)
+				post(t, srv.URL+"/v1/completions", `{"model": "a", "prompt": [1], "max_tokens": 1}`)
+				count := func(body string, n, status int) (atA, atB int64, text string) {
+					seenA, seenB := a.seen.Load(), b.seen.Load()
+					for range n {
+						got := 0
+						if got, text = post(t, srv.URL+"/v1/completions", body); got != status {
+							t.Errorf("%s: %d %s, expected %d", body, got, text, status)
+						}
+					}
+					return a.seen.Load() - seenA, b.seen.Load() - seenB, text
+				}
+				for _, c := range []struct {
+					model string
+					atA   int64
+				}{{"base", 9}, {"a", 9}, {"base:b", 9}, {"other", 0}, {"x", 0}, {"other:y", 0}} {
+					body := fmt.Sprintf(`{"model": %q, "prompt": [1, 2], "max_tokens": 2}`, c.model)
+					if atA, atB, _ := count(body, 9, 200); atA != c.atA || atB != 9-c.atA {
+						t.Errorf("model %s: %d and %d requests, expected %d and %d", c.model, atA, atB, c.atA, 9-c.atA)
+					}
+				}
+				for _, c := range []struct{ body, say string }{
+					{`{"prompt": [1], "max_tokens": 2}`,
+						"several base models: name one of them, or an adapter: base, other"},
+					{`{"model": "default", "prompt": [1], "max_tokens": 2}`, "several base models"},
+				} {
+					if atA, atB, text := count(c.body, 1, 400); atA+atB > 0 || !strings.Contains(text, c.say) {
+						t.Errorf("%s: %d and %d, %s", c.body, atA, atB, text)
+					}
+				}
+				if atA, atB, _ := count(`{"model": "base:x", "prompt": [1]}`, 1, 404); atA+atB > 0 {
+					t.Errorf("an adapter of the other base model: %d and %d", atA, atB)
+				}
+				for _, body := range []string{`{"worker": 0, "adapter": "x"}`, `{"worker": 1, "adapter": "a"}`} {
+					if status, text := post(t, srv.URL+"/admin/load", body); status != 400 ||
+						!strings.Contains(text, "belongs to base model") {
+						t.Errorf("load %s: %d %s", body, status, text)
+					}
+				}
+				_, text := get(t, srv.URL+"/v1/models")
+				for _, want := range []string{
+					`"id":"x","object":"model","owned_by":"lorasim","root":"x","parent":"other"`,
+					`"id":"a","object":"model","owned_by":"lorasim","root":"a","parent":"base"`} {
+					if !strings.Contains(text, want) {
+						t.Errorf("%s lacks %s", text, want)
+					}
+				}
+				b.down.Store(true)
+				time.Sleep(time.Second)
+				for _, model := range []string{"other", "x"} {
+					body := fmt.Sprintf(`{"model": %q, "prompt": [1, 2], "max_tokens": 2}`, model)
+					if atA, _, _ := count(body, 3, 503); atA > 0 {
+						t.Errorf("model %s: %d requests went to the other base model", model, atA)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A policy that plans works with one base model: a worker of another one may not join.
+func TestOtherBaseModelRefused(t *testing.T) {
+	inMemory(t, func(t *memory) {
+		a, b := newTestWorker(t, emulate.SGLang), newModelWorker(t, emulate.SGLang, "other")
+		srv := newGateway(t, "plan-and-route", nil, a)
+		status, _, text := change(t, "POST", srv.URL, fmt.Sprintf(`{"url": %q}`, b.srv.URL))
+		if status != 400 || !strings.Contains(text, "serves another base model: other, and") ||
+			!strings.Contains(text, "a gateway for each base model") {
+			t.Errorf("%d %s", status, text)
+		}
+		time.Sleep(time.Second)
+		if _, text := get(t, srv.URL+"/admin/workers"); strings.Contains(text, b.srv.URL) {
+			t.Errorf("%s", text)
+		}
+		if status, text := post(t, srv.URL+"/generate", `{"input_ids": [1], "lora_path": "a"}`); status != 200 {
+			t.Errorf("%d %s", status, text)
+		}
+	})
+}

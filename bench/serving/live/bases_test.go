@@ -1,0 +1,50 @@
+package live
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"lorasim/bench/serving/fleet"
+	"lorasim/router"
+	"lorasim/sim/profile"
+)
+
+// A gateway whose policy plans refuses workers of different base models before it starts.
+func TestOneBase(t *testing.T) {
+	report := func(url, model string) fleet.Report { return fleet.Report{URL: url, Info: fleet.Info{Model: model}} }
+	same := []fleet.Report{report("u0", ""), report("u1", "A"), report("u2", "A")}
+	mixed := append(same, report("u3", "B"))
+	planning := &router.Router{Name: "period_mig", Planner: noPlanner{}}
+	if err := oneBase(same, planning); err != nil {
+		t.Error(err)
+	}
+	if err := oneBase(mixed, &router.Router{Name: "least-loaded"}); err != nil {
+		t.Error(err)
+	}
+	err := oneBase(mixed, planning)
+	if err == nil || !strings.Contains(err.Error(), "u1 serves base model A, u3 serves B: policy period_mig") {
+		t.Error(err)
+	}
+}
+
+type noPlanner struct{ router.Planner }
+
+// What is assumed of workers is said once, with the limits that a worker does not report.
+func TestAssumedIsSaid(t *testing.T) {
+	p := profile.Default()
+	p.Name, p.Hardware = "mine", "one GPU"
+	told := fleet.Limits{MaxRunning: 1, Slots: 2, KVCapacity: 3}
+	reports := []fleet.Report{{URL: "u0", Info: fleet.Info{Limits: told}},
+		{URL: "u1", Info: fleet.Info{LoRA: fleet.Off}}}
+	var lines []string
+	log := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	noteAssumed(log, []*profile.Profile{&p, &p}, reports, fleet.Limits{KVCapacity: 5})
+	want := []string{"step times of profile mine (calibrated, one GPU) are assumed; --profile names another",
+		fmt.Sprintf("worker 1 (u1) does not report, and the profile stands for: running requests at most "+
+			"%d (raised when it runs more)", p.Engine.MaxRunningRequests)}
+	if !slices.Equal(lines, want) {
+		t.Errorf("%q, expected %q", lines, want)
+	}
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// listenEnv is the default of the gateway's --listen, for images in which no other host could reach loopback.
+const listenEnv = "LORASIM_LISTEN"
+
+func defaultListen() string { return cmp.Or(os.Getenv(listenEnv), "127.0.0.1:8000") }
+
+func newHealth() *cobra.Command {
+	timeout := 3 * time.Second
+	cmd := &cobra.Command{
+		Use:   "health [HOST:PORT]",
+		Short: "Ask a gateway or worker whether it can serve requests",
+		Long: `Health sends GET /health to a gateway or an emulated worker. The exit code is 0 if it
+can serve requests, and 1 if not. It is the health check of the container image.
+The default is this host with the port of $` + listenEnv + `, else 127.0.0.1:8000.`,
+		Example: "  lorasim health\n  lorasim health 127.0.0.1:30001",
+		Args:    cobra.MaximumNArgs(1),
+	}
+	flags(cmd, "", opt(&timeout, "timeout", timeout, "longest wait for the answer", ">0"))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		address := defaultListen()
+		if len(args) == 1 {
+			address = args[0]
+		}
+		address, err := local(address)
+		if err != nil {
+			return usage(err)
+		}
+		text, err := healthOf(cmd, address, timeout)
+		if err == nil {
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", address, text)
+		}
+		return err
+	}
+	return cmd
+}
+
+// local is the address at which this host reaches a listener: one on all addresses is on loopback, too.
+func local(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("%s: expected HOST:PORT", address)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip != nil && ip.To4() == nil {
+			host = "::1"
+		}
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// healthOf asks for /health, straight and not by a proxy. Any status but 200 is an error.
+func healthOf(cmd *cobra.Command, address string, timeout time.Duration) (string, error) {
+	r, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, "http://"+address+"/health", nil)
+	if err != nil {
+		return "", usage(err)
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Timeout: timeout, Transport: transport}).Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	const most = 1 << 10
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err != nil {
+		return "", err
+	}
+	text := resp.Status
+	if body = bytes.TrimSpace(body); len(body) > 0 {
+		text += ", " + string(body)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", address, text)
+	}
+	return text, nil
+}

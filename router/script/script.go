@@ -1,0 +1,287 @@
+// Package script is the routing policy script: a Starlark program routes requests. Programs that import this package
+// know the policy:
+//
+//	import _ "lorasim/router/script"
+//
+//	rt, err := router.New("script:file=least-loaded.star", env)
+//
+// The program defines a function, which docs/own-policy.md describes:
+//
+//	def route(request, workers):
+//	    return [-w.requests for w in workers]
+//
+// Starlark (go.starlark.net) is deterministic: no clock, no files, no random numbers but those of the run's seed. A
+// call may execute a limited number of steps. Values of requests and workers are made once and read the router's view
+// when a script asks for an attribute, so that a call costs what the script looks at.
+package script
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"lorasim/internal/textfile"
+	"lorasim/router"
+	"lorasim/trace/settings"
+)
+
+func init() {
+	d := router.Describe[options]("script", "a program in Starlark scores or picks workers")
+	if err := router.Register(d); err != nil {
+		panic(err) // a fault of this package
+	}
+}
+
+// options are those of the policy script.
+type options struct {
+	File string `required:"yes" path:"yes" help:"Starlark program with a function route(request, workers)"`
+	Args string `commas:"yes" pairs:"= ;" help:"values for the program, NAME=VALUE;NAME=VALUE: its args"`
+	Ties string `default:"random" check:"oneof random first" help:"among equal scores: random (seeded) or first"`
+}
+
+// Check implements settings.Checker.
+func (o *options) Check(settings.Given) error {
+	_, err := o.args()
+	return err
+}
+
+// args are the values that the program gets, as texts.
+func (o *options) args() (list [][2]string, err error) {
+	if o.Args == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(o.Args, ";") {
+		name, value, ok := strings.Cut(part, "=")
+		name = strings.TrimSpace(name)
+		if !ok || name == "" || slices.ContainsFunc(list, func(a [2]string) bool { return a[0] == name }) {
+			return nil, fmt.Errorf("args: %q, expected NAME=VALUE, each name once", part)
+		}
+		list = append(list, [2]string{name, strings.TrimSpace(value)})
+	}
+	return list, nil
+}
+
+// maxScript bounds a program, bytes.
+const maxScript = 1 << 20
+
+// Build implements router.Builder: it reads and runs the program, which defines its functions.
+func (o *options) Build(env router.Env) (*router.Router, error) {
+	source, err := textfile.ReadFile(o.File, maxScript)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newPolicy(o, string(source), env)
+	if err != nil {
+		return nil, err
+	}
+	rt := &router.Router{
+		Policy: p,
+		// the names of attributes; a script that has them elsewhere is slower, not wrong
+		ReadsKV: strings.Contains(string(source), "kv_"), ReadsFewKV: true,
+		ReadsPrefixes: strings.Contains(string(source), "cached_tokens"),
+	}
+	if p.program.finished != nil {
+		rt.Policy = observer{p}
+	}
+	return rt, nil
+}
+
+// policy is a program that routes.
+type policy struct {
+	options options
+	source  string
+	program *program
+	env     router.Env
+	ties    *rand.Rand // picks among equals; nil: the first
+	fault   error      // the first
+
+	view    *router.View
+	workers []*worker // by worker: their values, made once
+	usable  []int     // in this call
+	list    *workers  // of the usable ones
+	args    [2]starlark.Value
+	equals  []int // scratch
+}
+
+func newPolicy(o *options, source string, env router.Env) (*policy, error) {
+	args, err := o.args()
+	if err != nil {
+		return nil, err
+	}
+	rng := env.Rand()
+	p := &policy{options: *o, source: source, env: env, list: &workers{}}
+	if o.Ties == "random" {
+		p.ties = rng
+	}
+	p.program, err = load(o.File, source, predeclared(args, rng))
+	return p, err
+}
+
+// Route implements router.Policy. A request for which the program fails goes to the least loaded worker.
+func (p *policy) Route(r router.Request, v *router.View) int {
+	p.show(v)
+	if len(p.usable) == 0 {
+		return router.None
+	}
+	w, err := p.ask(&r)
+	if err != nil {
+		if p.fault == nil {
+			p.fault = err
+		}
+		return v.LeastLoaded()
+	}
+	return w
+}
+
+// Fault implements router.Faulty.
+func (p *policy) Fault() error { return p.fault }
+
+// Succeed implements router.Successor: the same program keeps its state.
+func (p *policy) Succeed(before router.Policy, _ int) {
+	if o, ok := before.(observer); ok {
+		before = o.policy
+	}
+	old, ok := before.(*policy)
+	if !ok || old.source != p.source || old.options != p.options {
+		return
+	}
+	p.program, p.ties, p.fault, p.workers = old.program, old.ties, old.fault, old.workers
+	for _, w := range p.workers {
+		w.policy = p
+	}
+}
+
+// show has the values of workers read a view.
+func (p *policy) show(v *router.View) {
+	p.program.limit(len(v.Workers))
+	p.view, p.usable, p.list.values = v, p.usable[:0], p.list.values[:0]
+	for j := range v.Workers {
+		if j == len(p.workers) {
+			p.workers = append(p.workers, &worker{policy: p, index: j})
+		}
+		p.workers[j].state = &v.Workers[j]
+		if v.Workers[j].Usable() {
+			p.usable = append(p.usable, j)
+			p.list.values = append(p.list.values, p.workers[j])
+		}
+	}
+	for _, w := range p.workers[len(v.Workers):] {
+		w.state = &gone
+	}
+}
+
+// gone is what a script sees of a worker that has left.
+var gone router.Worker
+
+// ask calls the program.
+func (p *policy) ask(r *router.Request) (int, error) {
+	q := &request{Request: *r, policy: p}
+	p.args = [2]starlark.Value{q, p.list}
+	for _, w := range p.list.values {
+		w.(*worker).request = q
+	}
+	answer, err := p.program.call(p.program.route, p.args[:])
+	if err != nil {
+		return router.None, err
+	}
+	w, err := p.chosen(answer)
+	if err != nil {
+		return router.None, p.program.wrong(p.program.route, err)
+	}
+	return w, nil
+}
+
+// chosen is the worker that an answer of route names.
+func (p *policy) chosen(answer starlark.Value) (int, error) {
+	switch x := answer.(type) {
+	case starlark.NoneType:
+		return p.view.LeastLoaded(), nil
+	case *worker:
+		return p.usableWorker(x.index)
+	case starlark.Int:
+		j, err := starlark.AsInt32(x)
+		if err != nil {
+			j = -1
+		}
+		return p.usableWorker(j)
+	case *starlark.List:
+		return p.best(x)
+	case starlark.Tuple:
+		return p.best(x)
+	}
+	return router.None, fmt.Errorf("a %s, expected a worker, its index, a list of scores, or None", answer.Type())
+}
+
+func (p *policy) usableWorker(j int) (int, error) {
+	if j < 0 || j >= len(p.view.Workers) || !p.view.Workers[j].Usable() {
+		return router.None, fmt.Errorf("worker %d, expected one of workers", j)
+	}
+	return j, nil
+}
+
+// best is the worker with the highest score; where there is no score, the least loaded.
+func (p *policy) best(scores starlark.Indexable) (int, error) {
+	if scores.Len() != len(p.usable) {
+		return router.None, fmt.Errorf("%d scores, expected one for each of %d workers", scores.Len(), len(p.usable))
+	}
+	most := math.Inf(-1)
+	p.equals = p.equals[:0]
+	for i, j := range p.usable {
+		v := scores.Index(i)
+		if v == starlark.None {
+			continue
+		}
+		score, err := number(v)
+		if err != nil {
+			return router.None, fmt.Errorf("score %d: %w", i, err)
+		}
+		if score > most {
+			most, p.equals = score, p.equals[:0]
+		}
+		if score == most {
+			p.equals = append(p.equals, j)
+		}
+	}
+	switch n := len(p.equals); {
+	case n == 0:
+		return p.view.LeastLoaded(), nil
+	case n == 1 || p.ties == nil:
+		return p.equals[0], nil
+	default:
+		return p.equals[p.ties.IntN(n)], nil
+	}
+}
+
+var errNoScore = errors.New("expected a number or None")
+
+func number(v starlark.Value) (float64, error) {
+	switch x := v.(type) {
+	case starlark.Float:
+		if x != x {
+			return 0, errors.New("not a number (nan)")
+		}
+		return float64(x), nil
+	case starlark.Int:
+		if i, ok := x.Int64(); ok {
+			return float64(i), nil
+		}
+		return float64(x.Float()), nil
+	}
+	return 0, fmt.Errorf("%s, %w", v.Type(), errNoScore)
+}
+
+// observer is a policy whose program wants to know how requests end.
+type observer struct{ *policy }
+
+// Finished implements router.CompletionObserver.
+func (o observer) Finished(f router.Finished) {
+	_, err := o.program.call(o.program.finished, []starlark.Value{&finished{f}})
+	if err != nil && o.fault == nil {
+		o.fault = err
+	}
+}
