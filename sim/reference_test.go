@@ -49,6 +49,7 @@ type refWorker struct {
 	wasEmpty                  bool         // nothing ran when the prefill step began
 	mixing                    bool
 	refExecution
+	refSLoRA
 	clock     int
 	scheduled map[*refRequest]int64 // scheduler vllm: tokens in this step
 
@@ -231,7 +232,7 @@ func (s *reference) engage(w *refWorker, r *refRequest) {
 		w.full = false // it is set only in the order vtc, see beginVLLM
 	}
 	row := s.row(r)
-	if row == len(s.ranks) {
+	if row == len(s.ranks) || w.slora() {
 		return
 	}
 	if a := &w.ad[row]; s.prefix && !a.slot && !a.fetch && s.active(w, row) == 0 {
@@ -252,6 +253,9 @@ func (s *reference) engage(w *refWorker, r *refRequest) {
 func (s *reference) refuse(w *refWorker, r *refRequest) bool {
 	prompt, budget, context := int(r.Prompt), int(r.Budget()), w.e.ContextLength
 	kv := int(w.capacity) * w.e.PageSize
+	if w.slora() {
+		return s.refuseSLoRA(w, r)
+	}
 	if row := s.row(r); row < len(s.ranks) && w.costs.Rank(s.ranks[row]) > w.e.MaxLoraRank {
 		return true
 	}
@@ -313,6 +317,10 @@ func (s *reference) end(w *refWorker) {
 	if w.mixed {
 		w.mixed = false
 		s.endMixed(w)
+		return
+	}
+	if w.prefilling && w.slora() {
+		s.endSLoRA(w)
 		return
 	}
 	if w.prefilling && !w.mixing {
@@ -385,6 +393,10 @@ func (w *refWorker) ratio() float64 {
 func (s *reference) begin(w *refWorker) {
 	if w.e.Scheduler == profile.SchedulerVLLM {
 		s.beginVLLM(w)
+		return
+	}
+	if w.slora() {
+		s.beginSLoRA(w)
 		return
 	}
 	for {
@@ -650,6 +662,7 @@ func (s *reference) work(w *refWorker, running, filling []*refRequest, k profile
 			met[r.Adapter] = true
 			rank := w.costs.Rank(s.ranks[r.Adapter])
 			k.RankTokens += int64(rank)
+			k.RequestRanks += int64(rank)
 			k.LoRAs++
 			k.MaxRank = max(k.MaxRank, rank)
 		}
