@@ -16,7 +16,8 @@ import (
 // Gateway API Inference Extension's endpoint picker (pkg/epp/framework/plugins/
 // scheduling/scorer: queuedepth, kvcacheutilization, loraaffinity); weights
 // default to 1, as there. The table "residency" looks farther, to GPU slots, host
-// memory and evictions.
+// memory and evictions. With holders only workers that have the adapter in a slot are scored, as behind llm-d's
+// filter by residency.
 // Requests of the base model, resident everywhere, are scored by queue and KV
 // alone.
 //
@@ -36,10 +37,12 @@ type affinity struct {
 	rng             *rand.Rand
 	prefix          float64
 	index           *prefixIndex // nil: prefixes do not count
+	holders         bool         // only workers with the adapter in a slot, if any has it
 }
 
 type affinityOptions struct {
-	Variant string  `default:"score" check:"oneof score residency" help:"residency table: score or residency"`
+	Variant string  `default:"score" check:"oneof score distinct active residency load-state" help:"residency table: score (lora-affinity-scorer), distinct (after llm-d-router #2625), active, residency or load-state (the same)"`
+	Holders bool    `default:"false" help:"score only workers that have the adapter in a GPU slot, if any does"`
 	Lora    float64 `default:"1" check:">=0" help:"weight of the adapter's residency"`
 	Queue   float64 `default:"1" check:">=0" help:"weight of a short queue"`
 	KV      float64 `default:"1" check:">=0" help:"weight of free KV cache"`
@@ -49,22 +52,45 @@ type affinityOptions struct {
 // Build implements Builder.
 func (o *affinityOptions) Build(env Env) (*Router, error) {
 	p := &affinity{residency: scoreResidency, lora: o.Lora, queue: o.Queue, kv: o.KV, rng: o.rand(env)}
-	if o.Variant == "residency" {
+	switch o.Variant {
+	case "distinct":
+		p.residency = distinctResidency
+	case "active":
+		p.residency = activeResidency
+	case "residency", "load-state":
 		p.residency = tierResidency
 	}
+	p.holders = o.Holders
 	if p.lora == 0 && p.queue == 0 && p.kv == 0 {
 		return nil, errors.New("weights lora, queue and kv are all 0, expected one above 0")
 	}
 	return &Router{Policy: p, ReadsKV: p.kv > 0}, nil
 }
 
-// scoreResidency is LoraAffinityScorer.Score (loraaffinity/lora_affinity.go):
-// adapter active 1; fewer adapters active and waiting than slots 0.8; adapter
-// waiting 0.6; else 0. An adapter is active that has running requests and waiting
-// that has waiting ones; one that has both counts twice. Which adapters lie in
-// the slots it does not ask: the metric that it reads
-// (vllm:lora_requests_info) does not say.
-func scoreResidency(w *Worker, adapter int32) float64 {
+// scoreResidency is lora-affinity-scorer of the Gateway API Inference Extension v1.5.0 and of llm-d-router before
+// #2625, on what vLLM's metric vllm:lora_requests_info says. The metric lists the adapters with requests in flight,
+// each under both of its labels: an adapter that is listed scores 1; where the adapters that are listed, counted twice,
+// are fewer than the slots, others score 0.8; else 0. The metric does not say which adapters are in slots.
+func scoreResidency(w *Worker, adapter int32) float64 { return listed(w, adapter, 2*w.FlightLoras) }
+
+// distinctResidency is lora-affinity-scorer after llm-d-router #2625: an adapter under both labels counts once.
+func distinctResidency(w *Worker, adapter int32) float64 { return listed(w, adapter, w.FlightLoras) }
+
+func listed(w *Worker, adapter int32, count int) float64 {
+	a := w.Adapter(adapter)
+	switch {
+	case a.Running > 0 || a.Queued > 0:
+		return 1
+	case count < w.Slots:
+		return 0.8
+	}
+	return 0
+}
+
+// activeResidency is lora-affinity-scorer on a metric that would list running and waiting requests apart: adapter
+// active 1; fewer adapters active and waiting than slots 0.8; adapter waiting 0.6; else 0. An adapter is active that
+// has running requests and waiting that has waiting ones; one that has both counts twice.
+func activeResidency(w *Worker, adapter int32) float64 {
 	a := w.Adapter(adapter)
 	switch {
 	case a.Running > 0:
@@ -78,7 +104,8 @@ func scoreResidency(w *Worker, adapter int32) float64 {
 }
 
 // tierResidency: on the GPU, or on its way there, 1; in host memory 0.7; a slot
-// is free 0.6; a slot can be freed 0.3; else 0.
+// is free 0.6; a slot can be freed 0.3; else 0. It is lora-load-state-scorer (llm-d-router #2792), which reads
+// vllm:lora_adapter_loaded.
 func tierResidency(w *Worker, adapter int32) float64 {
 	a := w.Adapter(adapter)
 	switch {
@@ -94,6 +121,22 @@ func tierResidency(w *Worker, adapter int32) float64 {
 	return 0
 }
 
+// held says whether a usable worker has the adapter of a request in a GPU slot.
+func (p *affinity) held(r *Request, v *View) bool {
+	for _, w := range v.Usable() {
+		if inSlot(w, r.Adapter) {
+			return true
+		}
+	}
+	return false
+}
+
+// inSlot says whether an adapter is in a GPU slot, or on its way there. The base model is everywhere.
+func inSlot(w *Worker, adapter int32) bool {
+	a := w.Adapter(adapter)
+	return !isAdapter(adapter) || a.Tier == GPU || a.Loading
+}
+
 func (p *affinity) Route(r Request, v *View) int {
 	shortest, longest := math.MaxInt, math.MinInt
 	for _, w := range v.Usable() {
@@ -103,8 +146,11 @@ func (p *affinity) Route(r Request, v *View) int {
 	if longest > shortest {
 		perWaiting = p.queue / float64(longest-shortest)
 	}
-	t := newArgmin(p.rng)
+	t, only := newArgmin(p.rng), p.holders && p.held(&r, v)
 	for i, w := range v.Usable() {
+		if only && !inSlot(w, r.Adapter) {
+			continue
+		}
 		score := -perWaiting*float64(w.Queued-shortest) - p.kv*w.KVShare()
 		if r.Adapter >= 0 {
 			score += p.lora * p.residency(w, r.Adapter)

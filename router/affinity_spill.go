@@ -1,5 +1,7 @@
 package router
 
+import "math"
+
 // affinitySpill sends each request to the least loaded of the workers that
 // have its adapter and fewer waiting requests than a threshold; if there is
 // none, to the least loaded worker anywhere, which then loads the adapter.
@@ -18,6 +20,14 @@ type affinitySpill struct {
 type affinitySpillOptions struct {
 	Threshold int `default:"5" check:">=1" help:"waiting requests from which a worker is passed over"`
 	tieOption
+}
+
+// routeToHolderOptions: affinity-spill that never spills from the workers that have the adapter.
+type routeToHolderOptions struct{ tieOption }
+
+// Build implements Builder.
+func (o *routeToHolderOptions) Build(env Env) (*Router, error) {
+	return &Router{Policy: &affinitySpill{math.MaxInt, leastLoaded(o.rand(env))}}, nil
 }
 
 // Build implements Builder.

@@ -35,7 +35,7 @@ func TestResidencyTables(t *testing.T) {
 		{"full", Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{}, 0, 0},
 	} {
 		c.worker.Adapters = []AdapterState{c.state}
-		if got := scoreResidency(&c.worker, 0); got != c.score {
+		if got := activeResidency(&c.worker, 0); got != c.score {
 			t.Errorf("%s: score %g, want %g", c.name, got, c.score)
 		}
 		if got := tierResidency(&c.worker, 0); got != c.tier {
@@ -53,6 +53,7 @@ func TestAffinityWeighs(t *testing.T) {
 	v.Workers[0].Adapters[0].Tier = GPU
 	v.Workers[0].Count(0, 1, 0)
 	v.Workers[0].SlotsUsed, v.Workers[0].Queued, v.Workers[0].KVUsed = 1, 4, 5000
+	v.Workers[1].FlightLoras = 1
 	v.Workers[1].SlotsUsed, v.Workers[1].ActiveLoras, v.Workers[1].KVUsed = 1, 1, 1000
 	v.Workers[2].Queued, v.Workers[2].KVUsed = 2, 9000
 	for _, c := range []struct {
@@ -78,6 +79,55 @@ func TestAffinityWeighs(t *testing.T) {
 	equal(t, route(mustNew(t, "affinity", env).Policy, v, 0, 1), []int{None}, "none")
 }
 
+// TestListedAdapters: the metric lists adapters with requests in flight under both labels.
+func TestListedAdapters(t *testing.T) {
+	env := testEnv(1, 4)
+	for _, c := range []struct {
+		slots           int
+		flight          []int32 // adapters with a request; the first runs, others wait
+		score, distinct float64 // of adapter 0
+	}{
+		{2, nil, 0.8, 0.8},
+		{2, []int32{0}, 1, 1},
+		{2, []int32{1, 0}, 1, 1}, // one that waits is listed as running, too
+		{2, []int32{1}, 0, 0.8},  // counts twice, or once
+		{3, []int32{1}, 0.8, 0.8},
+		{3, []int32{1, 2}, 0, 0.8},
+		{3, []int32{1, 2, 3}, 0, 0},
+		{0, nil, 0, 0},
+	} {
+		w := &testView(env).Workers[0]
+		w.Slots = c.slots
+		for i, a := range c.flight {
+			w.Count(a, int32(1-min(i, 1)), int32(min(i, 1)))
+			w.Count(a, 1, 1) // more of its requests change nothing
+			w.Count(a, -1, -1)
+		}
+		if a, b := scoreResidency(w, 0), distinctResidency(w, 0); a != c.score || b != c.distinct {
+			t.Errorf("%d slots, in flight %v: %g, distinct %g; expected %g, %g", c.slots, c.flight, a, b, c.score,
+				c.distinct)
+		}
+	}
+}
+
+// TestHolders: with holders the adapter's workers alone are scored; without any, all.
+func TestHolders(t *testing.T) {
+	env := testEnv(3, 2)
+	v := testView(env)
+	v.Workers[1].Adapters[0].Tier, v.Workers[1].Queued = GPU, 9
+	p := mustNew(t, "affinity:holders=true,lora=0", env).Policy
+	equal(t, route(p, v, 0, 2), []int{1, 1}, "the only holder")
+	if w := route(p, v, 1, 1)[0]; w == 1 {
+		t.Error("nobody holds adapter 1, but the longest queue got it")
+	}
+	rt := mustNew(t, "route-to-holder", env).Policy
+	equal(t, route(rt, v, 0, 2), []int{1, 1}, "route-to-holder")
+	v.Workers[1].Up = false
+	if w := route(rt, v, 0, 1)[0]; w == 1 {
+		t.Error("a holder that is down got a request")
+	}
+}
+
 func TestAffinityTies(t *testing.T) {
 	env := testEnv(4, 1)
 	v := testView(env)
@@ -94,7 +144,7 @@ func TestAffinityAgainstFormula(t *testing.T) {
 		v := testView(env)
 		drawWorkers(t, v)
 		weight := rapid.SampledFrom([]float64{0, 0.5, 1, 3})
-		p := &affinity{residency: scoreResidency, lora: weight.Draw(t, "lora"), queue: weight.Draw(t, "queue"),
+		p := &affinity{residency: activeResidency, lora: weight.Draw(t, "lora"), queue: weight.Draw(t, "queue"),
 			kv: weight.Draw(t, "kv")}
 		if rapid.Bool().Draw(t, "residency") {
 			p.residency = tierResidency

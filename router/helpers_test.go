@@ -20,6 +20,8 @@ var specs = []string{
 	"least-tokens", "least-tokens:ties=first",
 	"weighted-queue", "weighted-queue:weight=2,ties=first",
 	"affinity", "affinity:variant=residency,ties=first", "affinity:lora=2,queue=0.5,kv=0",
+	"affinity:variant=distinct,holders=true", "affinity:variant=active", "affinity:variant=load-state,ties=first",
+	"route-to-holder", "route-to-holder:ties=first",
 	"affinity-spill", "affinity-spill:threshold=1,ties=first",
 	"cache-aware", "cache-aware:index=reported,cold=smallest-tree,lora=true,abs=0,capacity=500",
 	"prefix-scorer", "prefix-scorer:index=reported,lora=1,ties=first,capacity=640",

@@ -26,7 +26,7 @@ func drawWorkers(t *rapid.T, v *View) {
 		w.KVUsed = rapid.Int64Range(0, w.KVCapacity).Draw(t, "kv")
 		w.SlotsUsed = rapid.IntRange(0, w.Slots).Draw(t, "slots")
 		w.SlotsIdle = rapid.IntRange(0, w.SlotsUsed).Draw(t, "idle slots")
-		w.ActiveLoras, w.WaitingLoras = 0, 0
+		w.ActiveLoras, w.WaitingLoras, w.FlightLoras = 0, 0, 0
 		for a := range w.Adapters {
 			w.Adapters[a] = AdapterState{
 				Tier:    Tier(rapid.IntRange(0, 3).Draw(t, "tier")),

@@ -63,6 +63,8 @@ func builtin() []Descriptor {
 		of[affinityOptions]("affinity", "best weighted score of adapter residency, queue and KV cache", signals),
 		of[affinitySpillOptions]("affinity-spill",
 			"least loaded worker with the adapter and a short queue, else least loaded", signals),
+		of[routeToHolderOptions]("route-to-holder",
+			"least loaded worker that has the adapter, however long its queue, else least loaded", signals),
 		of[cacheAwareOptions]("cache-aware",
 			"the worker with the longest match of the prompt, least loaded where it is short (sglang)", signals),
 		of[prefixScorerOptions]("prefix-scorer",

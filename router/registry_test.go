@@ -10,8 +10,8 @@ import (
 
 func TestListIsComplete(t *testing.T) {
 	want := "static static-block explicit random round-robin hash bounded-hash least-loaded p2c " +
-		"least-tokens weighted-queue affinity affinity-spill cache-aware prefix-scorer kv-router epp prefix-hash " +
-		"k-shard any-worker rank-aware " +
+		"least-tokens weighted-queue affinity affinity-spill route-to-holder cache-aware prefix-scorer kv-router epp " +
+		"prefix-hash k-shard any-worker rank-aware " +
 		"plan-and-route route-only auto rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
 	var names []string
 	for _, d := range List() {
@@ -172,13 +172,13 @@ func TestNewErrors(t *testing.T) {
 		want []string
 	}{
 		{"", []string{`unknown policy ""`, "known: static,"}},
-		{"round_robin", []string{`did you mean "round-robin"?`, "dlora_period_mig)"}},
+		{"round_robin", []string{`did you mean "round-robin"?`}},
 		{"leastloaded", []string{`did you mean "least-loaded"?`}},
 		{"zzzzzzzz", []string{`unknown policy "zzzzzzzz" (known: static, static-block`}},
 		{"static:x=1", []string{"policy static", `unknown option "x"`, "it has none"}},
 		{"affinity:variatn=score", []string{"policy affinity", `did you mean "variant"?`,
-			"known: variant, lora, queue, kv, ties"}},
-		{"affinity:variant=scor", []string{`variant: unknown value "scor", did you mean "score"? (known: score, residency)`}},
+			"known: variant, holders, lora, queue, kv, ties"}},
+		{"affinity:variant=scor", []string{`variant: unknown value "scor", did you mean "score"? (known: score, distinct, active, residency, load-state)`}},
 		{"affinity:lora=0,queue=0,kv=0", []string{"lora, queue and kv are all 0"}},
 		{"affinity:kv=NaN", []string{`policy affinity: kv: "NaN" is not a number >= 0`}},
 		{"affinity:kv=1,2", []string{`"2" is not of the form key=value`}},

@@ -70,7 +70,7 @@ func (w *Worker) know(reported, live *Worker) {
 	w.Running, w.Queued = live.Running, live.Queued
 	w.Tokens, w.QueuedToks = live.Tokens, live.QueuedToks
 	w.MaxRank = live.MaxRank
-	w.ActiveLoras, w.WaitingLoras = live.ActiveLoras, live.WaitingLoras
+	w.ActiveLoras, w.WaitingLoras, w.FlightLoras = live.ActiveLoras, live.WaitingLoras, live.FlightLoras
 	for k := range live.Adapters {
 		adapters[k].Running, adapters[k].Queued = live.Adapters[k].Running, live.Adapters[k].Queued
 	}

@@ -59,6 +59,7 @@ type Worker struct {
 	Slots        int // GPU adapter slots
 	ActiveLoras  int // adapters with running requests
 	WaitingLoras int // adapters with waiting requests
+	FlightLoras  int // adapters with requests, running or waiting
 
 	SlotsUsed int // slots that hold or load an adapter
 	SlotsIdle int // used slots whose adapter could be evicted now
@@ -87,6 +88,7 @@ func (w *Worker) Count(adapter, running, queued int32) bool {
 	r, q := began(st.Running, running), began(st.Queued, queued)
 	w.ActiveLoras += r
 	w.WaitingLoras += q
+	w.FlightLoras += began(st.Running+st.Queued, running+queued)
 	st.Running += running
 	st.Queued += queued
 	return r != 0 || q != 0

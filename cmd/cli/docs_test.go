@@ -102,6 +102,7 @@ func (e *example) run(t *testing.T, dir, page string) {
 	if *testutil.Update {
 		e.output = got
 	} else if got != e.output {
-		t.Errorf("docs/%s:%d: $ %s\n%s\nthe page has:\n%s", page, e.line, e.command, got, e.output)
+		t.Errorf("docs/%s:%d: $ %s\n%s\nthe page has (-update writes it anew):\n%s", page, e.line, e.command, got,
+			e.output)
 	}
 }

@@ -86,6 +86,11 @@ vllm:cache_config_info{block_size="-16",engine="4",num_gpu_blocks="-5"} 1.0
 		t.Fatal(err)
 	}
 	names := slices.Sorted(maps.Keys(got.Busy))
+	// it takes the first of several series, and 0 for one without a type
+	if r := got.report; r == nil || r.Running != 3 || r.Waiting != 0 || r.MaxLora != 4 ||
+		!slices.Equal(r.RunningAdapters, []string{"c"}) || !slices.Equal(r.WaitingAdapters, []string{"d"}) {
+		t.Errorf("a picker reads %+v", r)
+	}
 	got.Busy, got.VLLM, got.report = nil, !got.VLLM, nil
 	if want := (load{Running: 7, Queued: 2, Deferred: 1, At: 1.6e9,
 		Limits: Limits{Slots: 4, KVCapacity: 2400}}); !reflect.DeepEqual(got, want) ||

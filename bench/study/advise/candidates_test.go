@@ -99,7 +99,8 @@ func TestNeighbours(t *testing.T) {
 	for spec, want := range map[string]string{
 		"static":       "",
 		"bounded-hash": "c=1 c=3 c=6",
-		"affinity": "variant=residency lora=0.25 lora=0.5 lora=2 lora=4 queue=0.25 queue=0.5 queue=2 queue=4 " +
+		"affinity": "variant=distinct variant=active variant=residency variant=load-state " +
+			"holders=true lora=0.25 lora=0.5 lora=2 lora=4 queue=0.25 queue=0.5 queue=2 queue=4 " +
 			"kv=0.25 kv=0.5 kv=2 kv=4 ties=first",
 		"affinity-spill": "threshold=1 threshold=3 threshold=10 threshold=20 ties=first",
 	} {
