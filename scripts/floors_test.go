@@ -20,7 +20,7 @@ var rooms = map[string][][]string{
 		{"sim/event", "sim/autoscale", "sim/kvcache", "sim/oracle", "sim/engine/dlora"},
 		{"sim/lora"},
 		{"sim/engine"},
-		{"sim/engine/sglang", "sim/engine/vllm"},
+		{"sim/engine/sglang", "sim/engine/vllm", "sim/engine/slora"},
 		{"sim"},
 	},
 	"bench": {
