@@ -62,14 +62,16 @@ status 404. The service grpc.health.v1.Health says whether a worker is up.`,
 		opt(&f.certificate, "tls-cert", "", "certificate of the server, PEM `file`"),
 		opt(&f.secretKey, "tls-key", "", "key of the certificate, PEM `file`"),
 		opt(&f.insecure, "insecure", false, "listen on addresses that other hosts reach"),
-		opt(&f.objectives, "objective", nil, "priority of an objective, `NAME=PRIORITY`; below 0: sheddable; repeatable"),
+		opt(&f.objectives, "objective", nil,
+			"priority of an objective, `NAME=PRIORITY`; below 0: sheddable; repeatable"),
 		opt(&f.maxBody, "max-body", 32<<20, "longest body of a request, bytes; a longer one gets status 413", ">=1"),
 		opt(&f.queueTimeout, "queue-timeout", time.Minute,
 			"longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
 		opt(&f.maxPending, "max-pending-requests", 1024,
 			"requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
 		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
-		opt(&f.pickedHeader, "picked-header", "", "`name` of a response header with the worker that was picked; default: none"))
+		opt(&f.pickedHeader, "picked-header", "",
+			"`name` of a response header with the worker that was picked; default: none"))
 	cmd.RunE = sf.with(f.run)
 	return cmd
 }
@@ -100,7 +102,8 @@ func (f *eppFlags) certificates() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
 	}
-	return &tls.Config{Certificates: []tls.Certificate{c}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}, nil
+	return &tls.Config{Certificates: []tls.Certificate{c}, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2"}}, nil
 }
 
 func (f *eppFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
@@ -149,13 +152,15 @@ func (f *eppFlags) open(address, flag string) (net.Listener, error) {
 	}
 	if exposed(l.Addr()) && !f.insecure {
 		l.Close()
-		return nil, usage(fmt.Errorf("%s %s: other hosts can reach it, and Envoy sends no key: give --insecure", flag, address))
+		return nil, usage(fmt.Errorf("%s %s: other hosts can reach it, and Envoy sends no key: give --insecure", flag,
+			address))
 	}
 	return l, nil
 }
 
 // serve listens until the command is interrupted. Then health checks fail, and requests in flight may end.
-func (f *eppFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server, l net.Listener, secure *tls.Config) error {
+func (f *eppFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server, l net.Listener,
+	secure *tls.Config) error {
 	ctx := cmd.Context()
 	if err := fl.Start(ctx); err != nil {
 		return err

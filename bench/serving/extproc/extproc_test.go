@@ -205,7 +205,10 @@ func parseAnswer(tb testing.TB, b []byte) (a answer) {
 			return fields(content, func(n protowire.Number, content []byte, _ uint64) error {
 				switch n {
 				case 1:
-					return fields(content, func(_ protowire.Number, _ []byte, v uint64) error { a.Status = v; return nil })
+					return fields(content, func(_ protowire.Number, _ []byte, v uint64) error {
+						a.Status = v
+						return nil
+					})
 				case 2:
 					return mutated(content)
 				case 3:

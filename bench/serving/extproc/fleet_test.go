@@ -42,7 +42,8 @@ func workers(t *testing.T, policy string) *fleet.Fleet {
 	var urls []string
 	for range 2 {
 		w, err := emulate.New(emulate.Config{ModelName: "base", Costs: p.Compile(), API: emulate.VLLM, Speed: speed,
-			Home: router.Disk, Adapters: []emulate.Adapter{{Name: "a", Path: "a", Rank: 8}, {Name: "b", Path: "b", Rank: 8}}})
+			Home: router.Disk, Adapters: []emulate.Adapter{{Name: "a", Path: "a", Rank: 8},
+				{Name: "b", Path: "b", Rank: 8}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,8 +236,8 @@ type reply struct {
 
 // post sends a completion and reads the whole reply.
 func post(base string, i int, stream bool) (r reply, err error) {
-	body, err := json.Marshal(map[string]any{"model": []string{"a", "b", "base"}[i%3], "prompt": fmt.Sprint("request ", i),
-		"max_tokens": 8, "ignore_eos": true, "stream": stream})
+	body, err := json.Marshal(map[string]any{"model": []string{"a", "b", "base"}[i%3],
+		"prompt": fmt.Sprint("request ", i), "max_tokens": 8, "ignore_eos": true, "stream": stream})
 	if err != nil {
 		return r, err
 	}
@@ -272,8 +273,8 @@ func post(base string, i int, stream bool) (r reply, err error) {
 	return r, err
 }
 
-// TestEnvoy sends 500 requests through a real Envoy, half of them streamed. Each arrives where the picker said, with the
-// engine's own tokens.
+// TestEnvoy sends 500 requests through a real Envoy, half of them streamed. Each arrives where the picker said, with
+// the engine's own tokens.
 func TestEnvoy(t *testing.T) {
 	f := workers(t, "epp")
 	s := pickerOf(f)
@@ -315,7 +316,8 @@ func TestEnvoy(t *testing.T) {
 		t.Errorf("%d in flight during a stream, expected 1: %v", inFlight(f), err)
 	}
 	resp.Body.Close()
-	eventually(t, "a client that leaves takes its request along", func() bool { return inFlight(f) == 0 && s.Open() == 0 })
+	eventually(t, "a client that leaves takes its request along",
+		func() bool { return inFlight(f) == 0 && s.Open() == 0 })
 	resp, err = http.Post(envoy+"/v1/completions", "application/json", strings.NewReader(`{"model":"x","prompt":"y"}`))
 	if err != nil {
 		t.Fatal(err)

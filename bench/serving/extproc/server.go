@@ -1,5 +1,5 @@
-// Package extproc is an endpoint picker for Envoy: the service ext_proc of an Envoy-based gateway (Envoy Gateway, Istio,
-// GKE, KServe's gateways) asks it for the server of each request.
+// Package extproc is an endpoint picker for Envoy: the filter ext_proc of an Envoy-based gateway (Envoy Gateway,
+// Istio, GKE, KServe's gateways) asks it for the server of each request.
 //
 //	s := extproc.New(extproc.Config{Picker: picker})
 //	srv := &http.Server{Handler: s}

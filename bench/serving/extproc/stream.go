@@ -144,8 +144,8 @@ func (st *stream) route(end bool) error {
 	if !st.ask.Get {
 		set = append(set, header{"content-length", strconv.Itoa(len(body))})
 	}
-	if err := st.c.send(withDestination(answerHeaders(requestHeaders, set, consumed, true), ticket.Endpoint())); err != nil ||
-		st.ask.Get {
+	answer := withDestination(answerHeaders(requestHeaders, set, consumed, true), ticket.Endpoint())
+	if err := st.c.send(answer); err != nil || st.ask.Get {
 		return err
 	}
 	st.body, st.ask.Body = nil, nil
