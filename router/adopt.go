@@ -51,7 +51,7 @@ type indexed interface {
 // learn has a policy take over with what a memory tells.
 func learn(next Policy, m *recall, v *View) {
 	if x, ok := next.(indexed); ok && *x.prefixes() != nil {
-		(*x.prefixes()).adopt(m.window, v)
+		(*x.prefixes()).adopt(m.window, v, m.keptFrom())
 	}
 	if a, ok := next.(adopter); ok {
 		a.adopt(m, v)
@@ -59,11 +59,29 @@ func learn(next Policy, m *recall, v *View) {
 }
 
 // takeUp has a policy go on where another one is at the time of a memory and a view: with the state of that one, where
-// it can copy that, else with what the memory tells. Inherits: the other policy is not used any more.
-func takeUp(next, old Policy, m *recall, v *View, inherits bool) {
-	if x, ok := next.(indexed); ok && *x.prefixes() != nil && !(inherits && inherit(x, old)) {
-		(*x.prefixes()).adopt(m.window, v)
+// it can copy that, else with what the memory tells.
+func takeUp(next, old Policy, m *recall, v *View) {
+	if x, ok := next.(indexed); ok && *x.prefixes() != nil {
+		(*x.prefixes()).adopt(m.window, v, m.keptFrom())
 	}
+	follow(next, old, m, v)
+}
+
+// replace is takeUp of a policy that is not used any more: its prefix index goes to the next one. Where theirs are of
+// different kinds, that is the index made ready for the next one when the memory had so many requests, if there is one.
+func replace(next, old Policy, m *recall, v *View, ready *prefixIndex, until int64) {
+	if x, ok := next.(indexed); ok && *x.prefixes() != nil && !inherit(x, old) {
+		from := m.keptFrom()
+		if ready != nil && (*x.prefixes()).like(ready) {
+			*x.prefixes(), from = ready, max(from, until)
+		}
+		(*x.prefixes()).adopt(m.window, v, from)
+	}
+	follow(next, old, m, v)
+}
+
+// follow is takeUp but for the prefix index.
+func follow(next, old Policy, m *recall, v *View) {
 	if c, ok := next.(copier); ok && c.copyFrom(old, 0) {
 		return
 	}
@@ -224,9 +242,9 @@ func (p *planAndRoute) adopt(m *recall, v *View) {
 	}
 }
 
-// adopt notes what was sent where.
-func (x *prefixIndex) adopt(w *window, v *View) {
-	for n := w.keptFrom(); n < w.kept; n++ {
+// adopt notes what was sent where, from a number of a request on.
+func (x *prefixIndex) adopt(w *window, v *View, from int64) {
+	for n := from; n < w.kept; n++ {
 		s := w.at(n)
 		if s.worker < 0 {
 			continue

@@ -3,6 +3,8 @@ package router
 import (
 	"reflect"
 	"testing"
+
+	"lorasim/trace"
 )
 
 // A copy of a policy routes as the policy itself does from then on, with a clock that begins at 0. The policy stays as
@@ -80,12 +82,12 @@ func TestInheritPrefixes(t *testing.T) {
 	} {
 		old, next := mustNew(t, c.old, env), mustNew(t, c.next, env)
 		m := &recall{window: newWindow(64), used: [][]uint64{{0}, {0}, {0}}}
-		takeUp(next.Policy, old.Policy, m, testView(env), true)
+		replace(next.Policy, old.Policy, m, testView(env), nil, 0)
 		if got := index(next) == index(old); got != c.inherits {
 			t.Errorf("%s after %s: inherits is %v", c.next, c.old, got)
 		}
 		again := mustNew(t, c.next, env)
-		if takeUp(again.Policy, old.Policy, m, testView(env), false); index(again) == index(old) {
+		if takeUp(again.Policy, old.Policy, m, testView(env)); index(again) == index(old) {
 			t.Errorf("%s shares the index of %s, which goes on", c.next, c.old)
 		}
 	}
@@ -101,7 +103,7 @@ func TestAdoptKnowsFirstUses(t *testing.T) {
 	w.sent(&Request{ID: 1, Adapter: 69, Prompt: 10}, 1, 0)
 	m := &recall{window: w, used: [][]uint64{{0, 0}, {1, 1 << 5}}}
 	next := mustNew(t, "plan-and-route", env).Policy
-	takeUp(next, mustNew(t, "static", env).Policy, m, testView(env), true)
+	takeUp(next, mustNew(t, "static", env).Policy, m, testView(env))
 	p := next.(*planAndRoute)
 	for _, c := range []struct {
 		adapter int32
@@ -111,5 +113,34 @@ func TestAdoptKnowsFirstUses(t *testing.T) {
 		if got := p.firstUse(c.adapter, c.worker); got != c.first {
 			t.Errorf("adapter %d on worker %d: first use is %v", c.adapter, c.worker, got)
 		}
+	}
+}
+
+// An index that was made ready beside routing has what was sent until then; what came later is added.
+func TestReplaceWithAReadyIndex(t *testing.T) {
+	env, w := testEnv(2, 1), newWindow(64)
+	v := testView(env)
+	texts := []*trace.Text{{ID: 1}, {ID: 2}, {ID: 3}}
+	for i, text := range texts {
+		w.sent(&Request{ID: int64(i), Prompt: 500, Text: text, Known: 400}, 1, float64(i))
+	}
+	ready := *mustNew(t, "cache-aware", env).Policy.(indexed).prefixes()
+	past := w.snapshot(0)
+	past.n, past.kept = 2, 2
+	ready.adopt(past, v, past.keptFrom())
+	next := mustNew(t, "cache-aware", env).Policy
+	replace(next, mustNew(t, "static", env).Policy, &recall{window: w}, v, ready, 2)
+	index := *next.(indexed).prefixes()
+	if index != ready {
+		t.Error("the index is not the one made ready")
+	}
+	for i, text := range texts {
+		r := Request{Prompt: 500, Text: text, Known: 400}
+		if got := index.match(&r, v, 1); got != 400 {
+			t.Errorf("text %d: %d tokens are believed to be kept, expected 400", i, got)
+		}
+	}
+	if got, want := index.size(1), int64(3*500); got != want {
+		t.Errorf("%d tokens are counted, expected %d: each request once", got, want)
 	}
 }

@@ -295,7 +295,13 @@ func (p *auto) takeOver(v *View) {
 		p.chosen = p.incumbent
 		return
 	}
-	takeUp(next.Policy, p.current.Policy, p.recall(), v, true)
+	var ready *prefixIndex
+	until := int64(0)
+	if p.log != nil && p.log.Chosen == p.candidates[p.chosen].spec {
+		ready, until = p.log.index, p.log.Requests
+		p.log.index = nil
+	}
+	replace(next.Policy, p.current.Policy, p.recall(), v, ready, until)
 	p.rebase(p.chosen)
 	p.incumbent, p.current, p.planAt = p.chosen, next, math.Inf(-1)
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -37,7 +38,8 @@ type Race struct {
 	Seconds float64   `json:"seconds,omitempty"` // wall time of the race
 	Slower  []float64 `json:"slower,omitempty"`  // corrections of step times, by worker
 
-	far []far
+	far   []far
+	index *prefixIndex // of the chosen one; nil: it has none, or inherits it
 }
 
 // Raced is what a race predicts of one candidate. Gains are differences of the objective from the
@@ -129,20 +131,13 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 			q.generated = s.Requests[i].Generated
 		}
 	}
-	rng := rand.New(rand.NewPCG(p.env.Seed, uint64(p.window.n)))
 	runners := p.runners()
-	count, tail := futureSize(inFlight)
 	past, incumbent, err := p.past(s.Now)
 	if err != nil { // it was built before
 		return nil
 	}
-	f := past.future(s, past.used, count, tail, rng)
-	if f == nil {
-		return nil
-	}
-	f.Error = p.error
 	now := &View{Workers: slices.Clone(s.Workers), Adapters: s.Adapters, Prefixes: s.Prefixes}
-	race := &Race{At: s.Now, Requests: p.window.n, Future: f.Counted(), Incumbent: p.candidates[p.incumbent].spec}
+	race := &Race{At: s.Now, Requests: p.window.n, Incumbent: p.candidates[p.incumbent].spec}
 	if p.log != nil && p.served.n > 0 {
 		race.Previous = p.measured()
 	}
@@ -158,8 +153,19 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 		}
 	}
 	start := &start{past, incumbent, now}
-	return &Pending{func() {
-		err = p.timed(race, func() error { return p.run(race, f, runners, start) })
+	return &Pending{func() { // from here on nothing is used that routing changes
+		err = p.timed(race, func() error {
+			count, tail := futureSize(inFlight)
+			f := past.future(s, past.used, count, tail, rand.New(rand.NewPCG(p.env.Seed, uint64(past.n))))
+			if f == nil {
+				return errNoOutputs
+			}
+			f.Error, race.Future = p.error, f.Counted()
+			return p.run(race, f, runners, start)
+		})
+		if err == nil && race.Chosen != race.Incumbent {
+			p.prepare(race, start)
+		}
 	}, func() *Plan {
 		p.spend(race)
 		plan := &Plan{Race: race, SolveTime: solveBase + perRequest*float64(race.Simulated)}
@@ -178,6 +184,25 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 		p.log = race
 		return plan
 	}}
+}
+
+// errNoOutputs: since the load changed no request has told its output.
+var errNoOutputs = errors.New("no output of a request is known")
+
+// prepare builds the prefix index of the candidate that was chosen: that takes long, and routing would wait for it.
+func (p *auto) prepare(race *Race, from *start) {
+	rt, err := New(race.Chosen, p.env.withoutTwin())
+	if err != nil { // it was built before
+		return
+	}
+	x, ok := rt.Policy.(indexed)
+	if old, is := from.incumbent.(indexed); !ok || *x.prefixes() == nil || is && *old.prefixes() != nil &&
+		(*x.prefixes()).like(*old.prefixes()) {
+		return // it has none, or inherits it
+	}
+	from.past.kept = from.past.n
+	race.index = *x.prefixes()
+	race.index.adopt(from.past.window, from.now, from.past.keptFrom())
 }
 
 // runners are the candidates that take part in a race, the incumbent first.
@@ -261,7 +286,7 @@ func (p *auto) lap(race *Race, f *Future, list []entrant, from *start) error {
 		if err != nil {
 			return err
 		}
-		takeUp(rt.Policy, from.incumbent, from.past, from.now, false)
+		takeUp(rt.Policy, from.incumbent, from.past, from.now)
 		o, err := p.env.Twin.Simulate(rt, f)
 		if err != nil {
 			return err

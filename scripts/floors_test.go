@@ -20,7 +20,7 @@ var rooms = map[string][][]string{
 		{"sim/event", "sim/autoscale", "sim/kvcache", "sim/oracle", "sim/engine/dlora"},
 		{"sim/lora"},
 		{"sim/engine"},
-		{"sim/engine/sglang", "sim/engine/vllm"},
+		{"sim/engine/sglang", "sim/engine/vllm", "sim/engine/slora"},
 		{"sim"},
 	},
 	"bench": {
@@ -97,10 +97,12 @@ func imports(t *testing.T) (list [][2]string) {
 	return list
 }
 
-// goList runs go list over all packages and returns the lines of what it prints.
-func goList(t *testing.T, format string) (lines []string) {
+// goList runs go list over all packages, with flags and, the last, a format, and returns the lines of what it prints.
+func goList(t *testing.T, flags ...string) (lines []string) {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-f", format, "lorasim/...").Output()
+	last := len(flags) - 1
+	args := slices.Concat([]string{"list"}, flags[:last], []string{"-f", flags[last], "lorasim/..."})
+	out, err := exec.Command("go", args...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

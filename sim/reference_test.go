@@ -28,6 +28,8 @@ type refRequest struct {
 	decodes          bool // scheduler vllm: had a token in the latest step
 	ran              bool
 	looked           int64 // prompt and reply when it was last looked at
+	flying           int64 // tokens in flight, with asynchronous scheduling
+	ending           bool  // the step under way gives its last token, by its length
 }
 
 func (r *refRequest) need() int64 { return int64(r.Prompt) + r.generated }
@@ -49,6 +51,7 @@ type refWorker struct {
 	wasEmpty                  bool         // nothing ran when the prefill step began
 	mixing                    bool
 	refExecution
+	refSLoRA
 	clock     int
 	scheduled map[*refRequest]int64 // scheduler vllm: tokens in this step
 
@@ -56,6 +59,7 @@ type refWorker struct {
 	frontEnd tick.Ticks    // when it is free
 	known    map[int32]bool
 	refOrder
+	refAsync
 }
 
 type refEntering struct {
@@ -120,7 +124,9 @@ func (s *reference) active(w *refWorker, row int) (n int) {
 		}
 	}
 	for _, r := range w.running {
-		count(r)
+		if !r.ending || w.e.VLLMVersion == "0.33" {
+			count(r)
+		}
 	}
 	for _, r := range w.filling {
 		count(r)
@@ -140,6 +146,9 @@ func (s *reference) active(w *refWorker, row int) (n int) {
 func (s *reference) run(reqs []trace.Request) {
 	next := 0
 	for {
+		if s.ws[0].async() && s.ended(len(reqs)) {
+			return // a step may be under way for nothing
+		}
 		t := tick.Never
 		if next < len(reqs) {
 			t = tick.FromSeconds(reqs[next].Arrival)
@@ -185,7 +194,7 @@ func (s *reference) run(reqs []trace.Request) {
 		s.drained()
 		s.resize(len(reqs))
 		for _, w := range s.ws {
-			if !w.busy {
+			if !w.busy || w.async() {
 				s.begin(w)
 			}
 		}
@@ -231,7 +240,7 @@ func (s *reference) engage(w *refWorker, r *refRequest) {
 		w.full = false // it is set only in the order vtc, see beginVLLM
 	}
 	row := s.row(r)
-	if row == len(s.ranks) {
+	if row == len(s.ranks) || w.slora() {
 		return
 	}
 	if a := &w.ad[row]; s.prefix && !a.slot && !a.fetch && s.active(w, row) == 0 {
@@ -252,6 +261,9 @@ func (s *reference) engage(w *refWorker, r *refRequest) {
 func (s *reference) refuse(w *refWorker, r *refRequest) bool {
 	prompt, budget, context := int(r.Prompt), int(r.Budget()), w.e.ContextLength
 	kv := int(w.capacity) * w.e.PageSize
+	if w.slora() {
+		return s.refuseSLoRA(w, r)
+	}
 	if row := s.row(r); row < len(s.ranks) && w.costs.Rank(s.ranks[row]) > w.e.MaxLoraRank {
 		return true
 	}
@@ -310,9 +322,17 @@ func (s *reference) token(w *refWorker, r *refRequest) {
 
 func (s *reference) end(w *refWorker) {
 	w.busy = false
+	if w.async() {
+		s.endAsync(w)
+		return
+	}
 	if w.mixed {
 		w.mixed = false
 		s.endMixed(w)
+		return
+	}
+	if w.prefilling && w.slora() {
+		s.endSLoRA(w)
 		return
 	}
 	if w.prefilling && !w.mixing {
@@ -383,8 +403,16 @@ func (w *refWorker) ratio() float64 {
 }
 
 func (s *reference) begin(w *refWorker) {
+	if w.async() {
+		s.beginAsync(w)
+		return
+	}
 	if w.e.Scheduler == profile.SchedulerVLLM {
 		s.beginVLLM(w)
+		return
+	}
+	if w.slora() {
+		s.beginSLoRA(w)
 		return
 	}
 	for {
@@ -650,6 +678,7 @@ func (s *reference) work(w *refWorker, running, filling []*refRequest, k profile
 			met[r.Adapter] = true
 			rank := w.costs.Rank(s.ranks[r.Adapter])
 			k.RankTokens += int64(rank)
+			k.RequestRanks += int64(rank)
 			k.LoRAs++
 			k.MaxRank = max(k.MaxRank, rank)
 		}

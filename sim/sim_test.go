@@ -98,12 +98,21 @@ func genProfile(t *rapid.T) profile.Profile {
 	e.LoraDrainWait = rapid.SampledFrom([]float64{0, 0.05, 0.3, 3}).Draw(t, "drain")
 	e.AdapterLoading = rapid.SampledFrom([]string{profile.LoadBlocking, profile.LoadOverlapped}).Draw(t, "loading")
 	e.AdapterEviction = rapid.SampledFrom([]string{profile.EvictLRU, profile.EvictFIFO}).Draw(t, "eviction")
-	if rapid.Bool().Draw(t, "vllm") {
+	switch rapid.SampledFrom([]string{profile.SchedulerSGLang, profile.SchedulerSGLang, profile.SchedulerVLLM,
+		profile.SchedulerVLLM, profile.SchedulerSLoRA}).Draw(t, "scheduler") {
+	case profile.SchedulerSLoRA:
+		prefill, running := e.MaxPrefillTokens, e.MaxRunningRequests
+		e.UseSLoRA()
+		e.MaxPrefillTokens, e.MaxRunningRequests = max(prefill, 100), running
+		e.AdapterCellsPerRank = pick("cells", 0, 1, 4)
+	case profile.SchedulerVLLM:
 		e.Scheduler = profile.SchedulerVLLM
 		e.MaxNumBatchedTokens = e.MaxRunningRequests + pick("batched", 0, 3, 20, 2048)
 		e.LongPrefillTokenThreshold = pick("long_prefill", 0, 0, 1, 5, 20)
 		e.NoReserveFullISL = rapid.Bool().Draw(t, "first_chunk")
 		e.NoChunkedPrefill = e.MaxNumBatchedTokens >= e.ContextLength && rapid.Bool().Draw(t, "whole")
+		e.AsyncScheduling = rapid.Bool().Draw(t, "async")
+		e.VLLMVersion = rapid.SampledFrom([]string{"", "0.33"}).Draw(t, "version")
 	}
 	if l := &p.Latency.LoRA; e.Scheduler == profile.SchedulerSGLang && rapid.Bool().Draw(t, "modes") {
 		l.Backend = rapid.SampledFrom([]string{profile.BackendMerged, profile.BackendDLoRA}).Draw(t, "backend")
@@ -128,6 +137,9 @@ func genProfile(t *rapid.T) profile.Profile {
 	if l := &p.Latency.LoRA; l.Backend == profile.BackendCSGMV && rapid.Bool().Draw(t, "roofline") {
 		*l = profile.LoRA{Backend: profile.BackendRoofline, LaunchMs: 2, RankUs: 17, TokenRankNs: 900}
 	}
+	if l := &p.Latency.LoRA; l.Backend == profile.BackendCSGMV && rapid.Bool().Draw(t, "mbgmv") {
+		*l = profile.LoRA{Backend: profile.BackendMBGMV, RankUs: 17, RequestRankUs: 2, TokenRankNs: 900}
+	}
 	if l := &p.Latency; l.Law == "" && rapid.Bool().Draw(t, "longer") {
 		l.Law, l.Prefill.BaseMs, l.Prefill.FirstWaveFactor, l.Prefill.FirstExtendMs = profile.LawRoofline, 0, 0, 0
 		l.Prefill.PerTokenUs = rapid.SampledFrom([]float64{50, 3000}).Draw(t, "compute")
@@ -143,7 +155,8 @@ func genProfile(t *rapid.T) profile.Profile {
 	e.IgnoreEOS = rapid.Bool().Draw(t, "ignore_eos")
 	e.DisableRadixCache = rapid.Bool().Draw(t, "no_radix")
 	// no matter where no prompt is like another
-	e.PrefixCache = !e.DisableRadixCache && rapid.Bool().Draw(t, "prefix_cache")
+	e.PrefixCache = e.Scheduler != profile.SchedulerSLoRA && !e.DisableRadixCache &&
+		rapid.Bool().Draw(t, "prefix_cache")
 	e.NewTokenRatioSteps = int64(pick("ratio_steps", 5, 600))
 	genOrder(t, &p)
 	return p
@@ -152,6 +165,9 @@ func genProfile(t *rapid.T) profile.Profile {
 // genOrder gives a profile an order of the queue, and limits.
 func genOrder(t *rapid.T, p *profile.Profile) {
 	e, limits := &p.Engine, rapid.SampledFrom([]int{0, 0, 0, 1, 3, 8})
+	if e.Scheduler == profile.SchedulerSLoRA {
+		return
+	}
 	if e.Scheduler == profile.SchedulerVLLM {
 		e.MaxNumQueuedReqs, e.MaxNumQueuedTokens = limits.Draw(t, "limit"), 40*int64(limits.Draw(t, "token_limit"))
 	} else {
@@ -163,6 +179,9 @@ func genOrder(t *rapid.T, p *profile.Profile) {
 	}
 	e.SchedulePolicy = rapid.SampledFrom([]string{"", profile.OrderFCFS, profile.OrderPriority,
 		profile.OrderVTC}).Draw(t, "order")
+	if e.AsyncScheduling && e.SchedulePolicy == profile.OrderVTC {
+		e.SchedulePolicy = profile.OrderFCFS
+	}
 	e.LowPriorityFirst, e.NoPriorityPreemption = rapid.Bool().Draw(t, "low_first"),
 		rapid.Bool().Draw(t, "no_preemption")
 	e.PreemptionThreshold = rapid.SampledFrom([]int{0, 1, 10}).Draw(t, "threshold")
@@ -389,6 +408,15 @@ func expectedOutput(r trace.Request, p profile.Profile) int32 {
 	switch {
 	case p.Engine.Scheduler == profile.SchedulerVLLM:
 		return min(r.Output, int32(min(int64(p.Engine.ContextLength), kv/page*page+1))-r.Prompt)
+	case p.Engine.Scheduler == profile.SchedulerSLoRA:
+		output := r.Output
+		if p.Engine.IgnoreEOS {
+			output = r.Budget()
+		}
+		if p.Engine.ContextOverflow == profile.OverflowPrompt {
+			output = min(output, int32(p.Engine.ContextLength)-r.Prompt)
+		}
+		return output
 	case p.Engine.ContextOverflow == profile.OverflowIgnore:
 		return r.Output
 	}

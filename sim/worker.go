@@ -4,6 +4,7 @@ import (
 	"lorasim/router"
 	"lorasim/sim/engine"
 	"lorasim/sim/engine/sglang"
+	"lorasim/sim/engine/slora"
 	"lorasim/sim/engine/vllm"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
@@ -53,8 +54,11 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 
 // kindOf is the kind of engine that a profile says.
 func kindOf(c *profile.Costs) engine.Kind {
-	if c.Profile().Engine.Scheduler == profile.SchedulerVLLM {
+	switch c.Profile().Engine.Scheduler {
+	case profile.SchedulerVLLM:
 		return vllm.Kind()
+	case profile.SchedulerSLoRA:
+		return slora.Kind()
 	}
 	return sglang.Kind()
 }

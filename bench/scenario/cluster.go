@@ -149,8 +149,13 @@ func (s *Scenario) Override(p *profile.Profile) error {
 // profile's engine knows by the same key, and two more.
 func (c *Cluster) override(p *profile.Profile) {
 	e := &p.Engine
-	if c.Scheduler == profile.SchedulerVLLM && e.Scheduler != c.Scheduler {
-		e.UseVLLM()
+	if e.Scheduler != c.Scheduler {
+		switch c.Scheduler {
+		case profile.SchedulerVLLM:
+			e.UseVLLM()
+		case profile.SchedulerSLoRA:
+			e.UseSLoRA()
+		}
 	}
 	to := map[string]reflect.Value{
 		"kv_tokens":    reflect.ValueOf(&p.Memory.KVTokens).Elem(),
@@ -293,14 +298,14 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 	s := router.Spec{
 		Cost:         profile.Model{Costs: costs},
 		MaxRunning:   p.Engine.MaxRunningRequests,
-		Slots:        p.Engine.MaxLorasPerBatch,
+		Slots:        p.Engine.Slots(len(adapters)),
 		HostSlots:    p.Engine.HostLoras(),
 		AdapterBytes: make([]float64, len(adapters)),
 		KVBytes:      float64(p.Memory.KVBytesPerToken),
 		PageSize:     p.Engine.PageSize,
 		FrontEnd:     costs.FrontEnd.Seconds(),
 		FirstUse:     costs.FirstUse.Seconds(),
-		Blocks:       p.Engine.Scheduler != profile.SchedulerVLLM && p.Engine.HeadOfLine == profile.HeadOfLineBlock,
+		Blocks:       p.Engine.Scheduler == profile.SchedulerSGLang && p.Engine.HeadOfLine == profile.HeadOfLineBlock,
 		PrefixCache:  p.Engine.PrefixCache,
 	}
 	largest := 0.0

@@ -111,7 +111,7 @@ type Cluster struct {
 	NumWorkers int    `yaml:"num_workers" check:">=0 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
 	Profile    string `yaml:"profile" default:"llama2-7b-24gb" check:"any" help:"Worker profile: NAME (lorasim profile list), file or analytic:MODEL,GPU; mixed: A*2,B*6" more:"A list without counts is used by the workers in turn"`
 
-	Scheduler           string  `yaml:"scheduler" check:"oneof sglang vllm" help:"Engine whose scheduler is simulated: sglang or vllm" group:"Engine"`
+	Scheduler           string  `yaml:"scheduler" check:"oneof sglang vllm slora" help:"Engine whose scheduler is simulated: sglang, vllm or slora" group:"Engine"`
 	MaxNumBatchedTokens int     `yaml:"max_num_batched_tokens" check:">=0 <=1e9" unit:"tokens" help:"vllm: token budget of a step"`
 	MaxRunningRequests  int     `yaml:"max_running_requests" check:">=0 <=1e6" unit:"requests" help:"Limit of running requests per worker"`
 	MaxLorasPerBatch    int     `yaml:"max_loras_per_batch" check:">=0 <=1e6" unit:"adapters" help:"GPU adapter slots per worker" group:"Adapters on workers"`
@@ -138,7 +138,7 @@ type Cluster struct {
 	PrefixEviction      string  `yaml:"prefix_eviction" check:"oneof pages nodes" help:"Eviction unit of the prefix cache: pages, or nodes as in sglang"`
 	AdapterLoading      string  `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"Adapter loads: blocking (no step runs meanwhile) or overlapped (the adapter's requests wait)" group:"Adapters on workers"`
 	AdapterEviction     string  `yaml:"adapter_eviction" check:"oneof lru fifo" help:"Eviction of adapters from GPU slots: lru or fifo"`
-	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline" help:"Cost of LoRA in a step: none, csgmv, triton, merged, dlora or roofline" more:"merged: one adapter at a time, merged into the weights. dlora: merged or not, by credits. roofline: profiles computed from model and GPU"`
+	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline mbgmv" help:"Cost of LoRA in a step: none, csgmv, triton, merged, dlora, roofline or mbgmv" more:"merged: one adapter at a time, merged into the weights. dlora: merged or not, by credits. roofline: profiles computed from model and GPU. mbgmv: S-LoRA's kernels, by the ranks of distinct adapters"`
 	AdapterHome         string  `yaml:"adapter_home" default:"disk" check:"oneof disk remote" help:"Storage of adapters that a worker does not hold at the start: disk or remote"`
 
 	LoadFailureRate float64 `yaml:"load_failure_rate" check:">=0 <1" unit:"probability" help:"Probability that an adapter load fails; it is retried"`

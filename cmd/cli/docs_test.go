@@ -1,84 +1,87 @@
 package cli
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"lorasim/internal/testutil"
 )
 
 // example is a command of a docs page and what the page shows of its output, stdout and stderr together.
 type example struct {
-	line            int
+	line, end       int // of the command, from 1; after its output
 	command, output string
 }
 
-// examplesOf are the commands in the console blocks of a page. A line that ends in a backslash goes on.
-func examplesOf(page string) (list []example) {
+// examplesOf are the commands in the console blocks of a page. A command that ends in a backslash goes on in the next
+// line.
+func examplesOf(lines []string) (list []example) {
 	inside := false
-	for i, line := range strings.Split(page, "\n") {
+	for i, line := range lines {
 		switch command, isCommand := strings.CutPrefix(line, "$ "); {
 		case strings.HasPrefix(line, "```"):
 			inside = line == "```console"
+			continue
 		case !inside:
+			continue
 		case isCommand:
 			list = append(list, example{line: i + 1, command: command})
 		default:
 			last := &list[len(list)-1]
 			if last.output == "" && strings.HasSuffix(last.command, "\\") {
 				last.command += "\n" + line
-				continue
+				last.line++
+				break
 			}
 			last.output += line + "\n"
 		}
+		list[len(list)-1].end = i + 1
 	}
 	return list
 }
 
-// matches says whether an output is what a page shows. A line "..." stands for any lines, "~" before a number for any
-// number: of times, which differ.
-func (e *example) matches(output string) bool {
-	var b strings.Builder
-	for line := range strings.Lines(e.output) {
-		if strings.TrimSpace(line) == "..." {
-			b.WriteString(`(?s:.*)`)
-			continue
-		}
-		parts := regexp.MustCompile(`~[0-9.]+`).Split(strings.TrimRight(line, " \n"), -1)
-		for i, p := range parts {
-			parts[i] = regexp.QuoteMeta(p)
-		}
-		b.WriteString(strings.Join(parts, `\s*[0-9.]+`) + " *\n")
-	}
-	return regexp.MustCompile(`\A` + b.String() + `\z`).MatchString(output)
-}
-
-// TestPages runs every command of the pages that begin with commands, in one folder for each page, and compares the
-// outputs. A file that a page shows by "cat FILE" before any command made it is written as shown.
+// TestPages runs every command of some pages, in one folder for each page, and compares the outputs; -update writes
+// them anew. A file that a page shows by "cat FILE" before any command made it is written as shown.
 func TestPages(t *testing.T) {
-	for _, page := range []string{"logs.md"} {
+	for _, page := range []string{"start.md", "logs.md"} {
 		t.Run(page, func(t *testing.T) {
-			text, err := os.ReadFile("../../docs/" + page)
+			path := "../../docs/" + page
+			text, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			list := examplesOf(string(text))
+			lines := strings.Split(string(text), "\n")
+			list := examplesOf(lines)
 			if len(list) < 2 {
 				t.Fatalf("%d commands", len(list))
 			}
 			dir := t.TempDir()
-			for _, e := range list {
-				runExample(t, dir, page, e)
+			for i := range list {
+				list[i].run(t, dir, page)
+			}
+			if !*testutil.Update {
+				return
+			}
+			for _, e := range slices.Backward(list) {
+				output := strings.Split(strings.TrimSuffix(e.output, "\n"), "\n")
+				if e.output == "" {
+					output = nil
+				}
+				lines = slices.Replace(lines, e.line, e.end, output...)
+			}
+			if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+				t.Fatal(err)
 			}
 		})
 	}
 }
 
-func runExample(t *testing.T, dir, page string, e example) {
+// run compares the output of a command with that of the page, or takes it.
+func (e *example) run(t *testing.T, dir, page string) {
 	t.Helper()
 	if name, ok := strings.CutPrefix(e.command, "cat "); ok && !strings.ContainsAny(name, " |>") {
 		path := filepath.Join(dir, name)
@@ -90,9 +93,16 @@ func runExample(t *testing.T, dir, page string, e example) {
 	}
 	sh := exec.Command("sh", "-c", e.command)
 	sh.Dir = dir
-	sh.Env = append(slices.Clone(os.Environ()), "HOME="+dir)
 	output, _ := sh.CombinedOutput()
-	if got := string(bytes.TrimLeft(output, "\n")); !e.matches(got) {
-		t.Errorf("docs/%s:%d: $ %s\n%s\nthe page has:\n%s", page, e.line, e.command, got, e.output)
+	var b strings.Builder
+	for line := range strings.Lines(string(output)) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n") // as editors leave it
+	}
+	got := strings.TrimLeft(b.String(), "\n")
+	if *testutil.Update {
+		e.output = got
+	} else if got != e.output {
+		t.Errorf("docs/%s:%d: $ %s\n%s\nthe page has (-update writes it anew):\n%s", page, e.line, e.command, got,
+			e.output)
 	}
 }

@@ -92,17 +92,37 @@ func TestOwnPolicy(t *testing.T) {
 	}
 }
 
-// The page shows the program that the test builds.
-func TestOwnPolicyPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/own-policy.md")
+// Pages show the programs that tests build.
+func TestPagesShowPrograms(t *testing.T) {
+	for page, example := range map[string]string{"own-policy.md": "ownpolicy", "library.md": "simulation"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := os.ReadFile("../../examples/" + example + "/main.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "```go\n"+string(program)+"```\n") {
+			t.Errorf("docs/%s does not show examples/%s/main.go as it is", page, example)
+		}
+	}
+}
+
+// The program of docs/library.md prints what the page shows.
+func TestLibraryPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program")
+	}
+	out, err := exec.Command(outside(t, "simulation")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	page, err := os.ReadFile("../../docs/library.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile("../../examples/ownpolicy/main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(page), "```go\n"+string(program)+"```\n") {
-		t.Error("docs/own-policy.md does not show examples/ownpolicy/main.go as it is")
+	if !strings.Contains(string(page), "$ go run ./examples/simulation\n"+string(out)+"```\n") {
+		t.Errorf("docs/library.md does not show this output:\n%s", out)
 	}
 }

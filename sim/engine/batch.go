@@ -140,7 +140,7 @@ func (c *loraCounts) add(a *Adapter, d int32) {
 func (c *loraCounts) work(k *profile.StepWork, prompts []Chunk, decodes, byAdapter bool) {
 	if decodes {
 		k.LoRAs, k.MaxRank, k.Adapters, k.Squares = c.loras, c.ranks.Max, c.distinct, c.squares
-		k.Ranks, k.RankTokens = c.rankSum, c.tokens
+		k.Ranks, k.RankTokens, k.RequestRanks = c.rankSum, c.tokens, c.tokens
 	}
 	if k.Tokens == 0 || !byAdapter {
 		return

@@ -29,7 +29,7 @@ func TestLoraWork(t *testing.T) {
 		want    profile.StepWork
 	}{
 		{true, profile.StepWork{Tokens: 16, LoRAs: 3, MaxRank: 16, Adapters: 3, Squares: 5, Ranks: 32,
-			RankTokens: 32 + 16*7 + 8*6}},
+			RankTokens: 32 + 16*7 + 8*6, RequestRanks: 32}},
 		{false, profile.StepWork{Tokens: 16, Adapters: 2, Ranks: 24, RankTokens: 16*7 + 8*6}},
 	} {
 		got := profile.StepWork{Tokens: 16}

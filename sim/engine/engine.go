@@ -23,6 +23,7 @@ package engine
 import (
 	"fmt"
 	"iter"
+	"math"
 
 	"lorasim/router"
 	"lorasim/sim/event"
@@ -52,7 +53,7 @@ type Config struct {
 	Kind       Kind
 }
 
-// Kind is a kind of engine: sglang.Kind, vllm.Kind.
+// Kind is a kind of engine: sglang.Kind, vllm.Kind, slora.Kind.
 type Kind struct {
 	Scheduler func(e *Engine) (Scheduler, error)
 	Rules     func(p *profile.Profile) Rules
@@ -95,7 +96,7 @@ type Host interface {
 	Ejected(r *Request, kv int64)
 }
 
-// Scheduler forms the steps of an engine: sglang.Scheduler, vllm.Scheduler.
+// Scheduler forms the steps of an engine: sglang.Scheduler, vllm.Scheduler, slora.Scheduler.
 type Scheduler interface {
 	// Schedule starts the next step, if there is anything to do (get_next_batch_to_run; schedule).
 	Schedule()
@@ -192,6 +193,11 @@ func (e *Engine) init(c Config) error {
 			q.MaxLorasPerBatch)
 	}
 	rules := c.Kind.Rules(p)
+	home, start, maxRank := c.Home, c.Start, q.MaxLoraRank
+	if rules.LoRA.Unified {
+		q.MaxLorasPerBatch = q.Slots(len(c.Adapters))
+		home, start, maxRank = router.Host, allAdapters(len(c.Adapters)), math.MaxInt
+	}
 	*e = Engine{host: e.host, Loop: e.Loop, beginStep: e.beginStep, ready: e.ready, Stats: e.Stats,
 		cfg: c, Profile: q, Costs: c.Costs, Batch: Batch{Steps: e.Batch.Steps, clip: q.ClipNewTokens}}
 	e.timer = event.NewTimer(event.StepEnd, c.ID, e.endStep)
@@ -212,14 +218,23 @@ func (e *Engine) init(c Config) error {
 	}
 	e.Policy = newPolicy(&q, &rules, c.Adapters, &e.Queue, &e.Batch)
 	e.LoRA.Init(lora.Options{
-		Worker: c.ID, Adapters: c.Adapters, Costs: c.Costs, Home: c.Home, Fails: c.Fails,
-		Slots: q.MaxLorasPerBatch, HostLimit: q.MaxLoadedLoras, MaxRank: q.MaxLoraRank,
+		Worker: c.ID, Adapters: c.Adapters, Costs: c.Costs, Home: home, Fails: c.Fails,
+		Slots: q.MaxLorasPerBatch, HostLimit: q.MaxLoadedLoras, MaxRank: maxRank,
 		Blocking: q.AdapterLoading == profile.LoadBlocking, FIFO: q.AdapterEviction == profile.EvictFIFO,
 		Rules: rules.LoRA,
-	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, c.Start,
+	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, start,
 		func(a int32) *lora.Adapter { return &e.Rows.Of(a).Adapter })
 	e.sched, err = c.Kind.Scheduler(e)
 	return err
+}
+
+// allAdapters lists the indices of n adapters.
+func allAdapters(n int) []int32 {
+	list := make([]int32, n)
+	for a := range list {
+		list[a] = int32(a)
+	}
+	return list
 }
 
 // Redefine takes note that Config.Adapters says something else of an adapter that no request uses.
@@ -400,6 +415,14 @@ func (v adapterEvents) TierChanged(a *lora.Adapter, t router.Tier) {
 	}
 	if t < router.Host {
 		v.e.KV.UnloadAdapter(a.Index)
+	}
+	if n := v.e.Rows.Cells(a.Index); n > 0 {
+		switch {
+		case t == router.GPU:
+			v.e.KV.TakeForAdapter(n)
+		case v.e.Books.Adapters[a.Index].Tier == router.GPU:
+			v.e.KV.TakeForAdapter(-n)
+		}
 	}
 }
 

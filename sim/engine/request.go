@@ -119,6 +119,11 @@ func (t *Table) meet(index int32) *Adapter {
 	return a
 }
 
+// Cells is the number of KV tokens whose memory an adapter takes on the GPU, 0 where it has memory of its own.
+func (t *Table) Cells(index int32) int64 {
+	return int64(t.costs.Profile().Engine.AdapterCellsPerRank) * int64(t.rank(index))
+}
+
 // rank is an adapter's rank as the engine counts it, 0 of the base model.
 func (t *Table) rank(index int32) int32 {
 	if !t.isLoRA(index) {

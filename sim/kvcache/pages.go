@@ -22,6 +22,7 @@ type Pool struct {
 	tokens   int64 // tokens stored, of each request
 	shared   int64 // pages counted more than once, for requests with a prefix in common
 	reserved int64 // tokens of requests that are being copied to another worker
+	adapters int64 // pages of adapters, where they share the memory
 
 	// at[(n-steps) mod size] counts the decoding requests with n tokens: a request keeps its place while it
 	// decodes.
@@ -115,6 +116,16 @@ func (p *Pool) Reserve(n int64) {
 	p.tokens += n
 }
 
+// Adapters is the number of pages that adapters take.
+func (p *Pool) Adapters() int64 { return p.adapters }
+
+// TakeForAdapter takes n pages for an adapter, or, where n < 0, frees them. The caller has made sure that there is
+// room.
+func (p *Pool) TakeForAdapter(n int64) {
+	p.adapters += n
+	p.used += n
+}
+
 // place is where a request of n tokens sits within a page.
 func (p *Pool) place(n, steps int64) int64 {
 	if p.size == 1 {
@@ -194,9 +205,9 @@ func (p *Pool) Check(batch, tokens int64) error {
 		return fmt.Errorf("kvcache: %d requests decode, expected %d", sum, batch)
 	case tokens+p.reserved != p.tokens:
 		return fmt.Errorf("kvcache: %d tokens of requests, %d reserved, counted %d", tokens, p.reserved, p.tokens)
-	case p.Free() < 0 || p.used < 0 || p.reserved < 0:
-		return fmt.Errorf("kvcache: %d of %d pages free, %d tokens, %d reserved; expected none below 0",
-			p.Free(), p.capacity, p.tokens, p.reserved)
+	case p.Free() < 0 || p.used < p.adapters || p.reserved < 0 || p.adapters < 0:
+		return fmt.Errorf("kvcache: %d of %d pages free, %d of adapters, %d tokens, %d reserved; expected none below 0",
+			p.Free(), p.capacity, p.adapters, p.tokens, p.reserved)
 	case p.cache != nil && p.shared != p.holds-p.cache.Held():
 		return fmt.Errorf("kvcache: %d pages shared, requests hold %d and %d of the cache are held",
 			p.shared, p.holds, p.cache.Held())

@@ -25,6 +25,9 @@ func (m *Manager) Preload(a *Adapter) {
 
 // WarmUp puts an adapter of host memory into a GPU slot at once.
 func (m *Manager) WarmUp(a *Adapter) {
+	if m.opt.Unified {
+		return
+	}
 	m.takeSlot(a, -1)
 	m.setTier(a, router.GPU)
 }
@@ -81,6 +84,9 @@ func (m *Manager) hostVictim(coming *Adapter) (out *Adapter) {
 
 // Unload makes an adapter leave as soon as nobody needs it.
 func (m *Manager) Unload(a *Adapter) {
+	if m.opt.Unified {
+		return
+	}
 	a.unloading = true
 	m.UnloadIfUnused(a)
 }

@@ -177,7 +177,7 @@ func (m *Manager) Load(a *Adapter) {
 	switch {
 	case !m.Supports(a.Index):
 		m.events.LoadFailed(a)
-	case a.slot || a.active > 0 || a.fetching():
+	case m.opt.Unified || a.slot || a.active > 0 || a.fetching():
 	case len(m.slots)+m.unplaced < m.opt.Slots:
 		m.StartLoad(a)
 	default:
@@ -188,7 +188,7 @@ func (m *Manager) Load(a *Adapter) {
 // Prefetch starts loading the adapter of a request that has just come, if that costs no other waiting request its
 // adapter.
 func (m *Manager) Prefetch(a *Adapter) {
-	if a.base || a.slot || a.active > 0 || a.fetch {
+	if a.base || a.slot || a.active > 0 || a.fetch || m.opt.Unified {
 		return
 	}
 	if len(m.slots)+m.unplaced >= m.opt.Slots {

@@ -40,6 +40,10 @@ type Rules struct {
 	// SlotsLast: host memory drops adapters without a slot first, whether requests wait for them or not, then those in
 	// slots (LRUCacheLoRAModelManager of vLLM). Else it keeps those that requests wait for.
 	SlotsLast bool
+	// Unified: adapters share the memory of the KV cache. There are no slots: all adapters are in host memory, one is
+	// on the GPU while requests of it run, and is loaded for the step that admits the first of them. What plans and
+	// warm-ups load is not kept.
+	Unified bool
 }
 
 // Events are what a manager tells the engine.
@@ -223,6 +227,11 @@ func (m *Manager) Release(a *Adapter) {
 		m.unplaced--
 	}
 	m.publish()
+	if m.opt.Unified && a.slot {
+		m.dropSlot(a)
+		m.setTier(a, router.Host)
+		m.stats.Evictions++
+	}
 }
 
 // PrepareBatch gives the adapters of the step that was just formed, its prompts' and if it decodes those of the

@@ -131,7 +131,8 @@ func fullestShares(c *profile.Costs, r Request, longest int64) (reading, computi
 func fullestShare(c *profile.Costs, r Request, longest int64) float64 {
 	e := &c.Profile().Engine
 	batch := int64(max(e.MaxRunningRequests, 1))
-	tokens := max(int64(e.MaxPrefillTokens), longest)
+	kv, _ := c.Profile().KVTokens() // no error: the profile was checked
+	tokens := max(e.PrefillTokens(kv), longest)
 	steps := float64(max(r.Output-1, 0))
 	prompt := promptStep(c, tokens)
 	if e.Scheduler == profile.SchedulerVLLM || e.MixedChunk {

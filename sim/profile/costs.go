@@ -12,7 +12,7 @@ type Costs struct {
 	p        *Profile
 	adapters *adapterCosts // nil: no term of AdapterLaw
 	experts  []tick.Ticks  // see Experts.reads; nil: none
-	roofline bool          // backend roofline
+	roofline bool          // backend roofline or mbgmv
 	longer   bool          // law roofline
 
 	decodeBase, perRequest, unmerged tick.Ticks
@@ -55,7 +55,8 @@ func (p *Profile) Compile() *Costs {
 			c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
 		}
 	}
-	c.experts, c.roofline = l.Experts.reads(), l.LoRA.Backend == BackendRoofline
+	c.experts = l.Experts.reads()
+	c.roofline = l.LoRA.Backend == BackendRoofline || l.LoRA.Backend == BackendMBGMV
 	if c.chunk = int64(p.Engine.ChunkedPrefillSize); c.chunk <= 0 {
 		c.chunk = int64(p.Engine.MaxPrefillTokens)
 	}
@@ -85,8 +86,10 @@ type StepWork struct {
 	Ranks    int64 // sum of their ranks
 	// RankTokens is the sum, over the tokens of the step, of the rank of their adapter.
 	RankTokens int64
-	Squares    int64 // sum of the squares of the adapters' running requests
-	Waiting    int64 // requests left in the queue
+	// RequestRanks is the part of RankTokens that is of running requests.
+	RequestRanks int64
+	Squares      int64 // sum of the squares of the adapters' running requests
+	Waiting      int64 // requests left in the queue
 }
 
 // Step is the length of a step, at least one tick. Steps that differ in KV
@@ -138,12 +141,20 @@ func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 	return t + c.adapterTime(w)
 }
 
-// adapterTime is what adapters add to a step with backend roofline.
+// adapterTime is what adapters add to a step with backend roofline or mbgmv.
 func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
 	if !c.roofline || w.Ranks == 0 {
 		return 0
 	}
 	l := &c.p.Latency.LoRA
+	if l.Backend == BackendMBGMV {
+		prompts := l.TokenRankNs / 1e6 * float64(w.RankTokens-w.RequestRanks)
+		if w.Batch == 0 {
+			return tick.FromMilliseconds(prompts)
+		}
+		read, requests := l.RankUs/1000*float64(w.Ranks), l.RequestRankUs/1000*float64(w.RequestRanks)
+		return tick.FromMilliseconds(float64(prompts) + float64(read) + float64(requests))
+	}
 	read, compute := l.RankUs/1000*float64(w.Ranks), l.TokenRankNs/1e6*float64(w.RankTokens)
 	return tick.FromMilliseconds(l.LaunchMs + float64(read) + float64(compute))
 }
@@ -291,11 +302,11 @@ func (m Model) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
 	if maxRank <= 0 {
 		loras = 0
 	}
-	adapters, rank := min(loras, int64(m.Costs.p.Engine.MaxLorasPerBatch)), int64(max(maxRank, 0))
+	adapters, rank := min(loras, int64(m.Costs.p.Engine.Slots(running))), int64(max(maxRank, 0))
 	return m.Costs.Step(&StepWork{
 		Batch: int64(running), KV: kvTokens, LoRAs: loras, MaxRank: maxRank,
 		Adapters: adapters, Squares: loras * loras / max(adapters, 1),
-		Ranks: adapters * rank, RankTokens: loras * rank,
+		Ranks: adapters * rank, RankTokens: loras * rank, RequestRanks: loras * rank,
 	}).Seconds()
 }
 

@@ -218,7 +218,7 @@ func (p *Profile) Check() error {
 		return fmt.Errorf("engine.enable_mixed_chunk needs chunked_prefill_size (%d) and max_prefill_tokens (%d) above max_running_requests (%d), since every running request takes one token of a step",
 			e.ChunkedPrefillSize, e.MaxPrefillTokens, e.MaxRunningRequests)
 	}
-	if err := p.Latency.checkLaw(e); err != nil {
+	if err := cmp.Or(e.checkSLoRA(), p.Latency.checkLaw(e)); err != nil {
 		return err
 	}
 	if err := cmp.Or(checkKVTable(p.Memory.KVTable), p.Intervals.check()); err != nil {
@@ -290,6 +290,8 @@ func (l *Latency) knows(backend string) bool {
 		return phases && l.LoRA.SwitchMs > 0 && l.LoRA.UnmergedMs > 0
 	case BackendRoofline:
 		return phases && l.LoRA.RankUs > 0
+	case BackendMBGMV:
+		return phases && (l.LoRA.RankUs > 0 || l.LoRA.RequestRankUs > 0)
 	}
 	return false
 }
@@ -349,7 +351,7 @@ func (p *Profile) KVTokens() (int64, error) {
 	switch {
 	case m.KVTokens > 0:
 		return m.KVTokens, nil
-	case len(m.KVTable) > 0 && lora:
+	case len(m.KVTable) > 0 && lora && !e.Unified():
 		return kvFromTable(m.KVTable, e.MaxLorasPerBatch, e.MaxLoraRank)
 	case len(m.KVTable) > 0:
 		return kvFromTable(m.KVTable, 0, m.KVTable[0].Rank)
@@ -357,7 +359,7 @@ func (p *Profile) KVTokens() (int64, error) {
 		return 0, errors.New("memory: expected kv_tokens, or pool_gib and kv_bytes_per_token")
 	}
 	slots := 0.0
-	if lora {
+	if lora && !e.Unified() {
 		slots = float64(e.MaxLorasPerBatch) * float64(e.MaxLoraRank) * p.Adapters.BytesPerRank
 	}
 	n := int64((m.PoolGiB*gib - slots) / float64(m.KVBytesPerToken))

@@ -154,15 +154,17 @@ const (
 	BackendNative = "torch_native" // sglang without kernels, a loop: law adapters
 	// BackendRoofline is that of computed profiles: bytes, operations and kernels.
 	BackendRoofline = "roofline"
+	// BackendMBGMV is that of S-LoRA's kernels, which gather adapters of different ranks without padding.
+	BackendMBGMV = "mbgmv"
 )
 
 var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica,
-	BackendNative, BackendRoofline}
+	BackendNative, BackendRoofline, BackendMBGMV}
 
 // LoRA holds what adapters add to a step; B counts the running requests that
 // use an adapter, r_max is the largest rank among them.
 type LoRA struct {
-	Backend string `yaml:"backend" is:"none|csgmv|triton|merged|dlora|punica|torch_native|roofline"`
+	Backend string `yaml:"backend" is:"none|csgmv|triton|merged|dlora|punica|torch_native|roofline|mbgmv"`
 	// What the kernels of a backend add to a decode step; 0: not known, so that
 	// the backend cannot be used. csgmv works through all segments of the batch
 	// side by side, each loading the weights of its own rank, and takes as long as
@@ -180,6 +182,13 @@ type LoRA struct {
 	LaunchMs    float64 `yaml:"launch_ms,omitempty" is:">=0"`
 	RankUs      float64 `yaml:"rank_us,omitempty" is:">=0"`
 	TokenRankNs float64 `yaml:"token_rank_ns,omitempty" is:">=0"`
+	// Backend mbgmv adds
+	//
+	//	rank*R + request_rank*Q + token_rank*T
+	//
+	// with R of steps that decode alone, Q the sum over the running requests of the rank of
+	// their adapter, and T of prompt tokens alone.
+	RequestRankUs float64 `yaml:"request_rank_us,omitempty" is:">=0"`
 
 	PrefillFactor float64 `yaml:"prefill_factor,omitempty" is:">=0"`
 
@@ -213,6 +222,7 @@ type Memory struct {
 const (
 	SchedulerSGLang = "sglang" // prefill steps first, else decode steps
 	SchedulerVLLM   = "vllm"   // every step decodes and takes prompt chunks
+	SchedulerSLoRA  = "slora"  // S-LoRA: prefill steps now and then, adapters in the memory of the KV cache
 
 	HeadOfLineSkip  = "skip"  // requests whose adapter finds no slot are passed over
 	HeadOfLineBlock = "block" // the first of them stops the queue, as in old versions of sglang
@@ -242,7 +252,7 @@ const (
 // Engine is the set-up of a worker's scheduler. Flag names follow the engines'
 // own where they have one.
 type Engine struct {
-	Scheduler          string `yaml:"scheduler" is:"sglang|vllm"`
+	Scheduler          string `yaml:"scheduler" is:"sglang|vllm|slora"`
 	MaxRunningRequests int    `yaml:"max_running_requests" is:">0"`
 	ChunkedPrefillSize int    `yaml:"chunked_prefill_size" is:">=0"` // tokens of a prefill step; 0: unlimited
 	MaxPrefillTokens   int    `yaml:"max_prefill_tokens" is:">0"`
@@ -262,6 +272,10 @@ type Engine struct {
 	AsyncScheduling bool `yaml:"async_scheduling,omitempty"`
 	// VLLMVersion is the version whose rules scheduler vllm follows, such as 0.33; "": 0.32.
 	VLLMVersion string `yaml:"vllm_version,omitempty"`
+
+	// AdapterCellsPerRank is the number of KV tokens whose memory a rank of an adapter takes, with scheduler slora: 4
+	// where adapters have the projections q, k, v and o.
+	AdapterCellsPerRank int `yaml:"adapter_cells_per_rank,omitempty" is:">=0 <=1000"`
 
 	ContextLength   int    `yaml:"context_length" is:">0"`
 	ContextOverflow string `yaml:"context_overflow" is:"reject|prompt|ignore"`
@@ -387,7 +401,10 @@ func defaultVLLM() Profile {
 // HostLoras is the number of adapters in host memory, 0: no limit. vLLM's
 // max_cpu_loras is max_loras unless set (config/lora.py, _validate_lora_config).
 func (e *Engine) HostLoras() int {
-	if e.MaxLoadedLoras == 0 && e.Scheduler == SchedulerVLLM {
+	switch {
+	case e.Scheduler == SchedulerSLoRA:
+		return 0
+	case e.MaxLoadedLoras == 0 && e.Scheduler == SchedulerVLLM:
 		return e.MaxLorasPerBatch
 	}
 	return e.MaxLoadedLoras
@@ -452,8 +469,13 @@ func Parse(data []byte, where string) (*Profile, error) {
 	}
 	p := Default()
 	// else the next reading says why
-	if err := yamlfile.UnmarshalPart(data, where, &of); err == nil && of.Engine.Scheduler == SchedulerVLLM {
-		p = defaultVLLM()
+	if err := yamlfile.UnmarshalPart(data, where, &of); err == nil {
+		switch of.Engine.Scheduler {
+		case SchedulerVLLM:
+			p = defaultVLLM()
+		case SchedulerSLoRA:
+			p.Engine.UseSLoRA()
+		}
 	}
 	if err := yamlfile.Unmarshal(data, where, &p); err != nil {
 		return nil, fmt.Errorf("profile %w", err)

@@ -166,3 +166,18 @@ type Observer interface {
 	// Gap reports n inter-token gaps of length d.
 	Gap(d tick.Ticks, n int64)
 }
+
+// Ends is an observer that wants to know how requests end, and nothing else.
+type Ends func(*Request)
+
+// Done implements Observer.
+func (f Ends) Done(r *Request) { f(r) }
+
+// Tokens implements Observer.
+func (Ends) Tokens(tick.Ticks, int64) {}
+
+// Steps implements Observer.
+func (Ends) Steps(Steps) {}
+
+// Gap implements Observer.
+func (Ends) Gap(tick.Ticks, int64) {}

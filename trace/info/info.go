@@ -25,7 +25,10 @@ import (
 )
 
 // Number is a float64 that JSON writes as null when it is not finite.
-type Number = format.Number
+type Number float64
+
+// MarshalJSON implements json.Marshaler.
+func (n Number) MarshalJSON() ([]byte, error) { return format.Number(n).MarshalJSON() }
 
 var undefined = Number(math.NaN())
 

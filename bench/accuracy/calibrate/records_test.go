@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/bench/accuracy/validate"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
@@ -47,7 +46,7 @@ func recordsOf(t testing.TB, p *profile.Profile, n int, noise float64, tokenTime
 	}
 	c := p.Compile()
 	var rs []record.Request
-	keep := validate.Done(func(r *record.Request) { rs = append(rs, *r) })
+	keep := record.Ends(func(r *record.Request) { rs = append(rs, *r) })
 	if _, err := sim.Run(context.Background(),
 		sim.Config{Source: w.Source(), Workers: []*profile.Costs{c, c}, Router: rt, Observer: keep, Home: router.Disk,
 			TokenTimes: tokenTimes}); err != nil {

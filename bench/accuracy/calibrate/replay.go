@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"lorasim/bench/accuracy/validate"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
@@ -70,7 +69,7 @@ func (run *replay) simulate(ctx context.Context, p *profile.Profile) ([]record.R
 		Source: run.workload.Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, run.workers),
 		Home:   router.Disk,
 		Router: &router.Router{Policy: router.Fixed(func(id int64) int { return int(run.measured[id].WorkerLast) })},
-		Observer: validate.Done(func(r *record.Request) {
+		Observer: record.Ends(func(r *record.Request) {
 			if got[r.ID] = *r; r.Status != record.OK {
 				failed++
 				reason = r.Error

@@ -134,7 +134,7 @@ func (run *Run) Simulate(ctx context.Context, p *profile.Profile, hooks ...sim.H
 		Source: run.Workload.Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, run.Workers),
 		Home: router.Disk, MaxConcurrency: run.Cap, Hooks: hooks,
 		Router: &router.Router{Policy: router.Fixed(func(id int64) int { return int(run.Measured[id].WorkerLast) })},
-		Observer: validate.Done(func(r *record.Request) {
+		Observer: record.Ends(func(r *record.Request) {
 			if got[r.ID] = *r; r.Status != record.OK {
 				failed++
 				reason = r.Error

@@ -11,7 +11,6 @@ import (
 	"lorasim/bench/accuracy/validate"
 	"lorasim/bench/result"
 	"lorasim/bench/stats"
-	"lorasim/internal/figure"
 	"lorasim/internal/format"
 	"lorasim/internal/parallel"
 	"lorasim/sim"
@@ -151,10 +150,10 @@ func (r *Report) Validation(what string) []profile.Validation {
 // and E2E, a colour for each run.
 func (r *Report) Plot(w io.Writer) error {
 	run := func(row *Row) string { return row.Run }
-	return figure.WritePanels(w, []figure.Panel{
-		validate.Panel(r.Runs, Duration, "s", run), validate.Panel(r.Runs, TTFTMean, "ms", run),
-		validate.Panel(r.Runs, TPOTMean, "ms", run), validate.Panel(r.Runs, E2EMean, "ms", run),
-	})
+	return validate.Plot(w,
+		validate.NewPanel(r.Runs, Duration, "s", run), validate.NewPanel(r.Runs, TTFTMean, "ms", run),
+		validate.NewPanel(r.Runs, TPOTMean, "ms", run), validate.NewPanel(r.Runs, E2EMean, "ms", run),
+	)
 }
 
 // WriteText prints a table of the runs and the summary.

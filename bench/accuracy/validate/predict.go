@@ -237,7 +237,7 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 		Source:  lengths.Fill(w.Source(), lengths.Rescale(p.lengths, len(w.Requests), lengthSeed), lengthSeed),
 		Workers: slices.Repeat([]*profile.Costs{p.costs}, p.run.Workers), Router: rt, WarmUp: true, Home: router.Disk,
 		Hooks: []sim.Hooks{{Watch: waiting.Watch}},
-		Observer: Done(func(r *record.Request) {
+		Observer: record.Ends(func(r *record.Request) {
 			if r.Status == record.OK {
 				e2e = append(e2e, r.E2E()*1000)
 				last = max(last, r.FirstToken)

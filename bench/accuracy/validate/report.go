@@ -12,7 +12,6 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"lorasim/bench/stats"
-	"lorasim/internal/figure"
 	"lorasim/internal/format"
 	"lorasim/sim/profile"
 )
@@ -183,13 +182,13 @@ func (r *Report) Plot(w io.Writer) error {
 	if r.blocks() {
 		metrics = []Metric{MeanE2E, MeanTTFT, MeanITL}
 	}
-	var panels []figure.Panel
+	var panels []Panel
 	for _, m := range metrics {
 		unit := "ms"
 		if m == Duration {
 			unit = "s"
 		}
-		panels = append(panels, Panel(r.Runs, m, unit, func(row *Row) string {
+		panels = append(panels, NewPanel(r.Runs, m, unit, func(row *Row) string {
 			if r.blocks() {
 				return row.ID
 			}
@@ -197,7 +196,7 @@ func (r *Report) Plot(w io.Writer) error {
 			return row.Group + " " + policy
 		}))
 	}
-	return figure.WritePanels(w, panels)
+	return Plot(w, panels...)
 }
 
 // WriteText prints the report as tables: the runs, the summaries, the ratio of

@@ -13,10 +13,10 @@
 package validate
 
 import (
+	"io"
+
 	"lorasim/bench/stats"
 	"lorasim/internal/figure"
-	"lorasim/sim/record"
-	"lorasim/sim/tick"
 )
 
 // Metric is one measured number of a run.
@@ -90,8 +90,20 @@ func Summaries[Row any, P compared[Row]](rows []Row) map[Metric]stats.ErrorSumma
 	return stats.SummarizeErrorsBy(errors)
 }
 
-// Panel draws predicted against measured; group names the group of a row.
-func Panel[Row any, P compared[Row]](rows []Row, m Metric, unit string, group func(*Row) string) figure.Panel {
+// Panel is a picture of predicted against measured values of one metric.
+type Panel struct{ panel figure.Panel }
+
+// Plot draws panels as one SVG.
+func Plot(w io.Writer, panels ...Panel) error {
+	list := make([]figure.Panel, len(panels))
+	for i, p := range panels {
+		list[i] = p.panel
+	}
+	return figure.WritePanels(w, list)
+}
+
+// NewPanel draws predicted against measured; group names the group of a row.
+func NewPanel[Row any, P compared[Row]](rows []Row, m Metric, unit string, group func(*Row) string) Panel {
 	p := figure.Panel{Title: string(m), Unit: unit}
 	for i := range rows {
 		c := P(&rows[i]).comparison()
@@ -101,14 +113,5 @@ func Panel[Row any, P compared[Row]](rows []Row, m Metric, unit string, group fu
 			})
 		}
 	}
-	return p
+	return Panel{p}
 }
-
-// Done observes the ends of the requests of a simulation.
-type Done func(*record.Request)
-
-// Done implements record.Observer.
-func (f Done) Done(r *record.Request) { f(r) }
-func (Done) Tokens(tick.Ticks, int64) {}
-func (Done) Steps(record.Steps)       {}
-func (Done) Gap(tick.Ticks, int64)    {}

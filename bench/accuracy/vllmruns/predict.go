@@ -22,6 +22,7 @@ import (
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 	"lorasim/trace/lengths"
 	"lorasim/trace/synth"
@@ -157,7 +158,7 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	st, err := sim.Run(ctx, sim.Config{
 		Source: src, Workers: []*profile.Costs{costs},
 		Router:   &router.Router{Policy: router.Fixed(func(int64) int { return 0 })},
-		Observer: validate.Done(watch.done), Hooks: []sim.Hooks{{Watch: watch.Watch}, {Watch: waiting.Watch}},
+		Observer: record.Ends(watch.done), Hooks: []sim.Hooks{{Watch: watch.Watch}, {Watch: waiting.Watch}},
 		Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
 	})
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"lorasim/bench/accuracy/validate"
 	"lorasim/bench/result"
 	"lorasim/bench/stats"
-	"lorasim/internal/figure"
 	"lorasim/internal/format"
 	"lorasim/sim/profile"
 )
@@ -220,10 +219,10 @@ func (r *Report) Plot(w io.Writer) error {
 		}
 		return model
 	}
-	return figure.WritePanels(w, []figure.Panel{
-		validate.Panel(r.Runs, Throughput, "tokens/s", group), validate.Panel(r.Runs, TPOT, "ms", group),
-		validate.Panel(r.Runs, TTFTMean, "ms", group),
-	})
+	return validate.Plot(w,
+		validate.NewPanel(r.Runs, Throughput, "tokens/s", group), validate.NewPanel(r.Runs, TPOT, "ms", group),
+		validate.NewPanel(r.Runs, TTFTMean, "ms", group),
+	)
 }
 
 // Limit is what the runs of a group say of a server's limits: the most adapters

@@ -156,7 +156,7 @@ func clean(s string) string {
 
 // Writer writes a file of records. It is not safe for concurrent use.
 type Writer struct {
-	*table.Writer
+	file    *table.Writer
 	path    string
 	names   []string // of the adapters
 	row     row
@@ -171,7 +171,7 @@ func Create(path string, adapters []trace.Adapter, cached bool) (w *Writer, err 
 		w.names = append(w.names, clean(a.Name))
 	}
 	w.columns = w.row.columns(cached)
-	if w.Writer, err = table.Create(path, w.columns, table.Options{}); err != nil {
+	if w.file, err = table.Create(path, w.columns, table.Options{}); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -194,8 +194,14 @@ func (w *Writer) Write(q *record.Request) error {
 	if column, err := check(w.columns); err != nil {
 		return fmt.Errorf("%s: request %d: %s %w", w.path, q.ID, column, err)
 	}
-	return w.Writer.Write()
+	return w.file.Write()
 }
+
+// Close ends the file. Call it once.
+func (w *Writer) Close() error { return w.file.Close() }
+
+// Abort gives the file up: nothing appears under its name. After Close it does nothing.
+func (w *Writer) Abort() { w.file.Abort() }
 
 // Reader reads a file of records. It is not safe for concurrent use.
 type Reader struct {

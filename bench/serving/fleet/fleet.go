@@ -230,9 +230,13 @@ func (f *Fleet) Config() Config {
 // is marked down, as [Fleet.Panicked] does, and the panic is returned as an error.
 func (f *Fleet) Guard(w int, do func() error) error { return f.guard(w, do) }
 
-// Panicked logs and counts a panic while a worker's bytes were handled, and marks
-// the worker down until it registers again; w < 0: no worker in particular.
-func (f *Fleet) Panicked(w int, p *guard.Panic) { f.panicked(w, p) }
+// Panicked logs and counts a panic while a worker's bytes were handled, which an error holds, and marks the worker down
+// until it registers again; w < 0: no worker in particular. Other errors are none of its business.
+func (f *Fleet) Panicked(w int, err error) {
+	if p, ok := errors.AsType[*guard.Panic](err); ok {
+		f.panicked(w, p)
+	}
+}
 
 // Refused notes an error on the way to a worker. A worker that refuses connections is down at once.
 func (f *Fleet) Refused(w int, err error) {

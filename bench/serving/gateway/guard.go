@@ -13,11 +13,10 @@ import (
 // handlers by itself, but knows no worker and releases nothing.
 func (d *dispatch) guard(do func()) {
 	err := guard.Do(func() error { do(); return nil })
-	p, ok := errors.AsType[*guard.Panic](err)
-	if !ok {
+	if _, ok := errors.AsType[*guard.Panic](err); !ok {
 		return
 	}
-	d.g.cfg.Fleet.Panicked(d.asked, p)
+	d.g.cfg.Fleet.Panicked(d.asked, err)
 	if a := d.answer; a != nil {
 		guard.Do(a.Close)
 	}

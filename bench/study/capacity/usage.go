@@ -244,7 +244,7 @@ func on(w *router.Worker, e *profile.Engine) (shares Causes) {
 			cause = loads
 		case st.Tier < router.Host && e.Scheduler != profile.SchedulerVLLM:
 			cause = hostMemory
-		case taken >= e.MaxLorasPerBatch:
+		case taken >= e.Slots(len(w.Adapters)):
 			cause = slots
 		}
 		shares[cause] += float64(st.Queued) / n

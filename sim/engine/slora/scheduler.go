@@ -1,0 +1,275 @@
+// Package slora is the scheduler of S-LoRA (github.com/S-LoRA/S-LoRA, commit c1ddf488781e: slora/server/router), which
+// is LightLLM's. Prefill and decode steps are separate. Requests are admitted first come, first served, and the first
+// that does not fit stops the queue. It fits where memory lasts if all requests run to the ends of their budgets.
+// Adapters and KV cache share the memory: an adapter takes a part of it while requests of it run.
+//
+// Invariant: what the admitted requests and their adapters will ever take is less than the memory, so that none is
+// preempted, but for memory that is reserved for the KV cache of requests from other workers.
+package slora
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"lorasim/sim/engine"
+	"lorasim/sim/lora"
+	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
+)
+
+// maxWaitTokens is the number of decode steps after a prefill step before the queue is looked at again, unless nothing
+// runs (RouterManager.max_wait_tokens in slora/server/router/manager.py).
+const maxWaitTokens = 10
+
+// Scheduler is the scheduler of one engine.
+type Scheduler struct {
+	e       *engine.Engine
+	profile *profile.Engine
+	since   int64  // the engine's decode steps at the latest prefill step, see Update
+	ends    []need // of running and chosen requests, by left, the largest first; while a step is formed
+}
+
+// need is what a request has of the KV cache, and what it may still take (cache_len_list in
+// slora/server/router/req_queue.py), tokens.
+type need struct{ has, left int64 }
+
+// Kind is S-LoRA's kind of engine.
+func Kind() engine.Kind { return engine.Kind{Scheduler: New, Rules: rules} }
+
+func rules(*profile.Profile) engine.Rules {
+	return engine.Rules{LoRA: lora.Rules{Unified: true, SlotlessBase: true}}
+}
+
+// New returns the scheduler of an engine that is made.
+func New(e *engine.Engine) (engine.Scheduler, error) {
+	return &Scheduler{e: e, profile: &e.Profile, since: e.Batch.Steps}, nil
+}
+
+// Schedule starts the next step (RouterManager._step).
+func (s *Scheduler) Schedule() {
+	e := s.e
+	for {
+		if e.Queue.Len() > 0 && s.looks() && s.generateNewBatch() {
+			return
+		}
+		e.Gate.Exhausted() // whether to look is known without it
+		switch {
+		case e.Batch.Len() > 0:
+			if s.makeRoom(); e.Batch.Len() > 0 {
+				e.RunDecode(s.stepsToLook())
+				return
+			}
+		case e.Queue.Len() == 0 || e.KV.Reserved() > 0:
+			return
+		default:
+			e.FailHead() // nothing runs, so nothing would ever change
+		}
+	}
+}
+
+// looks says whether the next step may be one with prompts.
+func (s *Scheduler) looks() bool {
+	return s.e.Batch.Len() == 0 || s.e.Batch.Steps-s.since >= maxWaitTokens
+}
+
+// stepsToLook is the number of decode steps until the queue is looked at. A look may succeed after any step, even if no
+// request ends: while requests ahead of it run towards their ends, the peak that a waiting request would add to moves.
+func (s *Scheduler) stepsToLook() int64 {
+	if s.e.Queue.Len() == 0 {
+		return math.MaxInt64 // a request that comes ends the run
+	}
+	return max(maxWaitTokens-(s.e.Batch.Steps-s.since), 1)
+}
+
+// generateNewBatch forms a prefill step from the waiting queue and starts it, adapters first (ReqQueue
+// .generate_new_batch). It reports whether there was one.
+func (s *Scheduler) generateNewBatch() bool {
+	e := s.e
+	e.Step.Open(e.Batch.Steps == 0)
+	s.initCacheList()
+	tokens, limit := int64(0), s.profile.PrefillTokens(e.KV.CapacityTokens())
+	for r := e.Queue.Oldest(); r != nil; r = e.Queue.Oldest() {
+		n := int64(r.Prompt + r.Generated)
+		if r.TransferredKV > 0 {
+			n = 0
+		}
+		if !s.canAddNewReq(r) || tokens+n > limit {
+			break
+		}
+		resumed := r.StartedAt != tick.Never
+		if !e.Start(r) {
+			s.initCacheList() // without it: its adapter does not load, and it is gone
+			continue
+		}
+		if r.TransferredKV > 0 {
+			e.StartTransferred(r)
+			continue
+		}
+		e.Report.Admitted(r, resumed)
+		tokens += n
+		e.AddPrompt(r, n)
+	}
+	if len(e.Step.Prompts) == 0 {
+		return e.Pause(e.Step.Stall) // for adapters of requests that bring their KV cache, or that failed to load
+	}
+	e.PrepareAdapters(false)
+	e.Run(false)
+	return true
+}
+
+// initCacheList lists what the running and the chosen requests need (_init_cache_list).
+func (s *Scheduler) initCacheList() {
+	e := s.e
+	s.ends = s.ends[:0]
+	for k := range e.Batch.Len() {
+		r := e.Batch.At(k)
+		has := int64(r.Prompt) + e.Batch.Generated(r)
+		s.ends = append(s.ends, need{has, e.Batch.Left(r) - 1})
+	}
+	for _, c := range e.Step.Prompts {
+		s.ends = append(s.ends, newNeed(c.Request))
+	}
+	slices.SortFunc(s.ends, later)
+}
+
+// newNeed is the need of a request that is about to run: its prompt gives it its next token.
+func newNeed(r *engine.Request) need {
+	n := need{int64(r.Prompt + r.Generated), int64(r.MaxNew-r.Generated) - 1}
+	if r.TransferredKV == 0 {
+		n.has++
+	}
+	return n
+}
+
+// later orders needs by their ends, the last first.
+func later(a, b need) int { return cmp.Compare(b.left, a.left) }
+
+// canAddNewReq says whether memory lasts with one more request (_can_add_new_req), and lists it. Memory is fullest when
+// a request ends: those that end later have then taken as many tokens more as it.
+func (s *Scheduler) canAddNewReq(r *engine.Request) bool {
+	e, n := s.e, newNeed(r)
+	at, _ := slices.BinarySearchFunc(s.ends, n, later)
+	s.ends = slices.Insert(s.ends, at, n)
+	adapters := e.KV.Adapters()
+	if a := &r.Row.Adapter; !a.Active() {
+		adapters += e.Rows.Cells(a.Index)
+	}
+	has, peak := int64(0), int64(0)
+	for k, n := range s.ends {
+		has += n.has
+		peak = max(peak, has+n.left*int64(k+1))
+	}
+	return peak < e.KV.CapacityTokens()-e.KV.Reserved()-adapters && len(s.ends) <= s.profile.MaxRunningRequests
+}
+
+// makeRoom preempts the newest requests while the next decode step finds no memory. S-LoRA knows no such case: memory
+// was reserved since for a request that comes from another worker with its KV cache.
+func (s *Scheduler) makeRoom() {
+	e := s.e
+	for e.Batch.Len() > 0 && e.KV.StepNeed(e.Batch.Steps) > e.KV.Free() {
+		r := slices.MaxFunc(e.Batch.Requests(), func(a, b *engine.Request) int {
+			return cmp.Compare(a.Order(), b.Order())
+		})
+		if e.Remove(r); e.Batch.Len() == 0 && e.KV.Reserved() == 0 {
+			e.Finish(r, record.Failed, "out of KV cache")
+			return
+		}
+		e.Requeue(r, true)
+	}
+}
+
+// Update ends a prefill step. The steps to the next look count from here if a request goes on, or if nothing ran
+// before.
+func (s *Scheduler) Update(bool) {
+	e := s.e
+	before := e.Batch.Len()
+	e.EndPrompts(false)
+	if before == 0 || e.Batch.Len() > before {
+		s.since = e.Batch.Steps
+	}
+}
+
+// Refuse says why the engine can never serve a request, "" if it can. S-LoRA waits for ever for memory that a request
+// does not find even alone; here it is refused.
+func (s *Scheduler) Refuse(r *engine.Request) string {
+	context, kv := int64(s.profile.ContextLength), s.e.KV.CapacityTokens()
+	prompt := int64(r.Prompt)
+	if prompt >= context {
+		return fmt.Sprintf(engine.PromptTooLarge, context)
+	}
+	switch s.profile.ContextOverflow {
+	case profile.OverflowReject:
+		if prompt+int64(r.MaxNew) > context {
+			return fmt.Sprintf(engine.BudgetTooLarge, context)
+		}
+	case profile.OverflowPrompt:
+		r.MaxNew = int32(min(int64(r.MaxNew), context-prompt))
+		r.Output = min(r.Output, r.MaxNew)
+	}
+	cells := s.e.Rows.Cells(r.Adapter)
+	// it may come back with nearly all its tokens generated, and then has a prompt of that length
+	longest := prompt + int64(r.MaxNew)
+	if longest >= kv-cells || longest-1 > s.profile.PrefillTokens(kv) {
+		return fmt.Sprintf(engine.KVTooSmall, kv)
+	}
+	if s.profile.IgnoreEOS {
+		r.Output = r.MaxNew
+	}
+	return ""
+}
+
+// Accept does nothing: Refuse has cut the budget.
+func (s *Scheduler) Accept(*engine.Request) {}
+
+// MayWait says that every request may wait.
+func (s *Scheduler) MayWait(*engine.Request) bool { return true }
+
+// Drop takes a request out of the batch; one that is being prefilled has to go on.
+func (s *Scheduler) Drop(r *engine.Request) bool {
+	if r.State() == engine.Filling {
+		return false
+	}
+	s.e.Remove(r)
+	return true
+}
+
+// Running is the number of running requests.
+func (s *Scheduler) Running() int { return s.e.Batch.Len() }
+
+// LeapUntil is never: decode steps alone change nothing.
+func (s *Scheduler) LeapUntil() tick.Ticks { return tick.Never }
+
+// Orphans lists the requests in the front end and in a prefill step.
+func (s *Scheduler) Orphans(entering []*engine.Request) []*engine.Request {
+	rs := slices.Clone(entering)
+	for _, c := range s.e.Step.Prompts {
+		rs = append(rs, c.Request)
+	}
+	return rs
+}
+
+// Check returns an error if an invariant does not hold.
+func (s *Scheduler) Check() error {
+	if s.since > s.e.Batch.Steps {
+		return fmt.Errorf("slora: the latest prefill step was after %d decode steps, there were %d", s.since,
+			s.e.Batch.Steps)
+	}
+	of := map[*engine.Adapter]bool{}
+	for k := range s.e.Batch.Len() {
+		of[s.e.Batch.At(k).Row] = true
+	}
+	for _, r := range s.Orphans(nil) {
+		of[r.Row] = true
+	}
+	cells := int64(0)
+	for a := range of {
+		cells += s.e.Rows.Cells(a.Index)
+	}
+	if cells != s.e.KV.Adapters() {
+		return fmt.Errorf("slora: adapters in use take %d KV tokens, counted %d", cells, s.e.KV.Adapters())
+	}
+	return nil
+}
