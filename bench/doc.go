@@ -27,6 +27,7 @@
 //   - [lorasim/bench/serving/fleet]: the workers' state: health, adapters, requests in flight
 //   - [lorasim/bench/serving/wire]: the HTTP client of the load generator
 //   - [lorasim/bench/serving/gateway]: a reverse proxy that routes by the same policies
+//   - [lorasim/bench/serving/extproc]: an endpoint picker for Envoy, by the same policies
 //   - [lorasim/bench/serving/emulate]: a worker without a GPU, with the HTTP interfaces of sglang and vLLM
 //   - [lorasim/bench/serving/matrix]: all combinations of server and client commands, one after the other
 //   - [lorasim/bench/serving/bearer]: keys (bearer tokens) that a server accepts, read from files

@@ -2,10 +2,12 @@ package router
 
 import "math"
 
-// drift notices that the load changes: two-sided CUSUMs (Page, 1954) of the gaps between arrivals, the
-// prompts and the outputs, the latter two by their logarithms.
+// drift notices that the load changes: two-sided CUSUMs (Page, 1954) of the gaps between arrivals, and of logarithms:
+// of the prompts, of the outputs, and of the shares that the adapters of the requests had among those before.
 type drift struct {
 	gap, prompt, output cusum
+	share               cusum
+	shares              shares
 	last                float64 // arrival
 	any                 bool
 }
@@ -13,6 +15,9 @@ type drift struct {
 // arrived says whether the rate of requests has changed, and whether their mix has.
 func (d *drift) arrived(r *Request, now float64) (rate, mix bool) {
 	mix = d.prompt.add(math.Log(float64(r.Prompt)))
+	if share := d.shares.add(r.Adapter); share > 0 {
+		mix = d.share.add(math.Log(share)) || mix
+	}
 	rate = d.any && d.gap.add(now-d.last)
 	d.last, d.any = now, true
 	switch {
@@ -22,6 +27,38 @@ func (d *drift) arrived(r *Request, now float64) (rate, mix bool) {
 		d.gap = cusum{}
 	}
 	return rate, mix
+}
+
+// shares counts the adapters of the latest requests.
+type shares struct {
+	latest []int32 // adapters; request n is at n % shareWindow
+	count  map[int32]int
+	n      int
+}
+
+// shareWindow is the number of requests that shares are of.
+const shareWindow = 1024
+
+// add returns the share of an adapter among the requests before, with one more of each adapter that was seen; 0: they
+// are too few.
+func (s *shares) add(adapter int32) (share float64) {
+	if s.count == nil {
+		s.count = map[int32]int{}
+	}
+	at := s.n % shareWindow
+	if s.n >= shareWindow {
+		share = float64(s.count[adapter]+1) / float64(shareWindow+len(s.count))
+		old := s.latest[at]
+		if s.count[old]--; s.count[old] == 0 {
+			delete(s.count, old)
+		}
+		s.latest[at] = adapter
+	} else {
+		s.latest = append(s.latest, adapter)
+	}
+	s.count[adapter]++
+	s.n++
+	return share
 }
 
 // ended says whether outputs have changed.

@@ -20,6 +20,8 @@ const (
 	farBehind   = 0.2     // of the objective: such candidates leave a race early
 	zChange     = 1.1     // standard deviations of what is believed that a gain must exceed
 	zFar        = 3.0     // standard errors that a difference must exceed to leave early
+	farOff      = 1.5     // factor between a measured and a predicted latency that tells of another load
+	mostSkipped = 4       // races that a candidate sits out at most
 	fewRequests = 256     // seen, so many double the margin
 	perRequest  = 5e-6    // s charged for one simulated request
 )
@@ -61,6 +63,13 @@ type Measured struct {
 	E2E           float64 `json:"e2e_s"`
 	PredictedTTFT float64 `json:"predicted_ttft_s"`
 	TTFT          float64 `json:"ttft_s"`
+}
+
+// surprises says whether what came is far from the prediction, although many requests ended: the load has changed in a
+// way that nothing else notices.
+func (m *Measured) surprises() bool {
+	ratio := m.E2E / m.PredictedE2E
+	return m.Requests >= firstEnded && m.PredictedE2E > 0 && (ratio > farOff || ratio < 1/farOff)
 }
 
 // served sums up requests that ended.
@@ -112,6 +121,12 @@ func (p *auto) changed() {
 func (p *auto) busier() {
 	p.step = firstRace
 	p.raceAt = p.window.n + firstRace
+	p.reconsider()
+}
+
+// reconsider has all candidates take part in the next race, and what is believed of them be little sure: the load is
+// another one than in the races before.
+func (p *auto) reconsider() {
 	for k := range p.candidates {
 		p.candidates[k].behind, p.candidates[k].skip = 0, 0
 		if k != p.incumbent {
@@ -131,16 +146,19 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 			q.generated = s.Requests[i].Generated
 		}
 	}
+	var previous *Measured
+	if p.log != nil && p.served.n > 0 {
+		if previous = p.measured(); previous.surprises() {
+			p.reconsider()
+		}
+	}
 	runners := p.runners()
 	past, incumbent, err := p.past(s.Now)
 	if err != nil { // it was built before
 		return nil
 	}
 	now := &View{Workers: slices.Clone(s.Workers), Adapters: s.Adapters, Prefixes: s.Prefixes}
-	race := &Race{At: s.Now, Requests: p.window.n, Incumbent: p.candidates[p.incumbent].spec}
-	if p.log != nil && p.served.n > 0 {
-		race.Previous = p.measured()
-	}
+	race := &Race{At: s.Now, Requests: p.window.n, Incumbent: p.candidates[p.incumbent].spec, Previous: previous}
 	p.step = min(2*p.step, p.every)
 	p.raceAt = p.window.n + p.step/2
 	if p.step == p.every {
@@ -335,13 +353,14 @@ const (
 	gainDrift = 0.03  // likewise of the change of a gain from one race to the next
 	twinError = 0.15  // likewise of what a race predicts from what would come: the twin is not exact
 	mostGain  = 1.0   // of one race: larger gains are of a situation that passes
+	mostLoss  = 0.3   // likewise: by how much more a candidate is behind does not matter
 )
 
 func (b *belief) forget(sd float64) { b.variance = min(b.variance+sd*sd, priorGain*priorGain) }
 
 func (b *belief) learn(gain, se float64) {
 	weight := b.variance / (b.variance + se*se + twinError*twinError)
-	b.mean += weight * (min(max(gain, -mostGain), mostGain) - b.mean)
+	b.mean += weight * (min(max(gain, -mostLoss), mostGain) - b.mean)
 	b.variance *= 1 - weight
 }
 
@@ -372,7 +391,7 @@ func (p *auto) note(race *Race) {
 			continue
 		}
 		c.behind++
-		c.skip = min(1<<(c.behind-1), 8)
+		c.skip = min(1<<(c.behind-1), mostSkipped)
 	}
 }
 

@@ -342,6 +342,61 @@ func TestExtensionHasNewAdapters(t *testing.T) {
 	}
 }
 
+// Other adapters are noticed, and chance is not, whether their shares are even or not.
+func TestDriftOfAdapters(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		before, then func(rng *rand.Rand) int32
+		changes      bool
+	}{
+		{"even", func(r *rand.Rand) int32 { return r.Int32N(8) }, nil, false},
+		{"many", func(r *rand.Rand) int32 { return int32(r.ExpFloat64() * 50) }, nil, false},
+		{"half of them", func(r *rand.Rand) int32 { return r.Int32N(8) },
+			func(r *rand.Rand) int32 { return 2 * r.Int32N(4) }, true},
+		{"others are popular", func(r *rand.Rand) int32 { return int32(r.ExpFloat64() * 5) },
+			func(r *rand.Rand) int32 { return 50 - int32(min(r.ExpFloat64()*5, 50)) }, true},
+	} {
+		rng, noticed := rand.New(rand.NewPCG(5, 6)), 0
+		var d drift
+		for i := range 8000 {
+			draw := c.before
+			if i >= 4000 && c.then != nil {
+				draw = c.then
+			}
+			if _, mix := d.arrived(&Request{Adapter: draw(rng), Prompt: 100}, float64(i)); mix {
+				noticed++
+				if i < 4000 || i > 6000 && noticed == 1 {
+					t.Errorf("%s: a change noticed at request %d", c.name, i)
+				}
+			}
+		}
+		if (noticed > 0) != c.changes {
+			t.Errorf("%s: %d changes noticed", c.name, noticed)
+		}
+	}
+}
+
+// A measured latency far from the prediction, of enough requests, has all candidates race again.
+func TestSurprises(t *testing.T) {
+	for _, c := range []struct {
+		requests        int64
+		predicted, came float64
+		want            bool
+	}{{100, 1, 1.4, false}, {100, 1, 1.6, true}, {100, 1.6, 1, true}, {10, 1, 5, false}, {100, 0, 5, false}} {
+		m := Measured{Requests: c.requests, PredictedE2E: c.predicted, E2E: c.came}
+		if got := m.surprises(); got != c.want {
+			t.Errorf("%+v: surprises is %v", c, got)
+		}
+	}
+	p := newTestAuto(t, "auto", &latencies{})
+	p.candidates[1].skip, p.candidates[1].behind = 4, 9
+	p.candidates[1].belief = belief{-0.2, 0.001}
+	p.reconsider()
+	if c := p.candidates[1]; c.skip != 0 || c.behind != 0 || c.belief != (belief{-0.2, priorGain * priorGain}) {
+		t.Errorf("reconsidered: %+v", c)
+	}
+}
+
 // A doubled rate and longer prompts are noticed, and chance is not.
 func TestDrift(t *testing.T) {
 	for _, c := range []struct {

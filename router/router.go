@@ -22,6 +22,20 @@
 // adapter herd when signals are late: until the next report every request goes to
 // the worker that looked best, so that load swings instead of levelling
 // (Mitzenmacher, "How useful is old information?", 2000).
+//
+// # Policies of other programs
+//
+// A program adds a policy with [Register]; docs/own-policy.md shows one. What every policy must keep to:
+//
+//   - Route returns a usable worker ([View.Usable]), or [None] if there is none.
+//   - It neither keeps nor changes the [View], whose contents change after the call.
+//   - The same seed, requests and views give the same workers: random numbers come from [Env.Rand], time from View.Now,
+//     and the order of a Go map decides nothing.
+//   - State belongs to the policy that Build returns. Runs build policies of their own and share nothing.
+//   - Build sets [Router.ReadsKV] and [Router.ReadsPrefixes] if Route reads these signals; else they are not kept up.
+//
+// Optional methods: [CompletionObserver] (how requests end), [LoadFailureObserver], [Planner] and [PlacementChanger]
+// (adapters and requests that move), [Successor] (state that outlives a change of the cluster), [Faulty] (errors).
 package router
 
 import (

@@ -39,7 +39,7 @@ var rooms = map[string][][]string{
 		{"bench/serving/bearer"},
 		{"bench/serving/emulate", "bench/serving/matrix", "bench/serving/wire"},
 		{"bench/serving/fleet"},
-		{"bench/serving/gateway", "bench/serving/live"},
+		{"bench/serving/extproc", "bench/serving/gateway", "bench/serving/live"},
 
 		{"bench/accuracy/eppcases", "bench/accuracy/steps", "bench/accuracy/validate"},
 		{"bench/accuracy/recorded", "bench/accuracy/sloraruns", "bench/accuracy/vllmruns"},

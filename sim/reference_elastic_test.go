@@ -99,7 +99,7 @@ func (s *reference) started() {
 func (s *reference) drained() {
 	for i := range s.power {
 		w := s.ws[i]
-		if s.power[i].state == Draining && !w.busy &&
+		if s.power[i].state == Draining && (!w.busy || w.async()) &&
 			len(w.waiting)+len(w.running)+len(w.filling)+len(w.entering)+len(w.parked) == 0 && w.chunked == nil {
 			s.off(i)
 		}
@@ -113,10 +113,15 @@ func (s *reference) off(i int) {
 	s.ws[i] = s.fresh()
 }
 
+// ended says whether all of so many requests have come and ended.
+func (s *reference) ended(requests int) bool {
+	return len(s.all) == requests && !slices.ContainsFunc(s.all, func(r *refRequest) bool { return r.end == 0 })
+}
+
 func (s *reference) resize(requests int) {
 	for len(s.sizes) > 0 && tick.FromSeconds(s.sizes[0].At) == s.now {
-		if len(s.all) == requests && !slices.ContainsFunc(s.all, func(r *refRequest) bool { return r.end == 0 }) {
-			return // all have ended
+		if s.ended(requests) {
+			return
 		}
 		n := s.sizes[0].Workers
 		s.sizes = s.sizes[1:]

@@ -28,6 +28,8 @@ type refRequest struct {
 	decodes          bool // scheduler vllm: had a token in the latest step
 	ran              bool
 	looked           int64 // prompt and reply when it was last looked at
+	flying           int64 // tokens in flight, with asynchronous scheduling
+	ending           bool  // the step under way gives its last token, by its length
 }
 
 func (r *refRequest) need() int64 { return int64(r.Prompt) + r.generated }
@@ -57,6 +59,7 @@ type refWorker struct {
 	frontEnd tick.Ticks    // when it is free
 	known    map[int32]bool
 	refOrder
+	refAsync
 }
 
 type refEntering struct {
@@ -121,7 +124,9 @@ func (s *reference) active(w *refWorker, row int) (n int) {
 		}
 	}
 	for _, r := range w.running {
-		count(r)
+		if !r.ending || w.e.VLLMVersion == "0.33" {
+			count(r)
+		}
 	}
 	for _, r := range w.filling {
 		count(r)
@@ -141,6 +146,9 @@ func (s *reference) active(w *refWorker, row int) (n int) {
 func (s *reference) run(reqs []trace.Request) {
 	next := 0
 	for {
+		if s.ws[0].async() && s.ended(len(reqs)) {
+			return // a step may be under way for nothing
+		}
 		t := tick.Never
 		if next < len(reqs) {
 			t = tick.FromSeconds(reqs[next].Arrival)
@@ -186,7 +194,7 @@ func (s *reference) run(reqs []trace.Request) {
 		s.drained()
 		s.resize(len(reqs))
 		for _, w := range s.ws {
-			if !w.busy {
+			if !w.busy || w.async() {
 				s.begin(w)
 			}
 		}
@@ -314,6 +322,10 @@ func (s *reference) token(w *refWorker, r *refRequest) {
 
 func (s *reference) end(w *refWorker) {
 	w.busy = false
+	if w.async() {
+		s.endAsync(w)
+		return
+	}
 	if w.mixed {
 		w.mixed = false
 		s.endMixed(w)
@@ -391,6 +403,10 @@ func (w *refWorker) ratio() float64 {
 }
 
 func (s *reference) begin(w *refWorker) {
+	if w.async() {
+		s.beginAsync(w)
+		return
+	}
 	if w.e.Scheduler == profile.SchedulerVLLM {
 		s.beginVLLM(w)
 		return

@@ -111,6 +111,8 @@ func genProfile(t *rapid.T) profile.Profile {
 		e.LongPrefillTokenThreshold = pick("long_prefill", 0, 0, 1, 5, 20)
 		e.NoReserveFullISL = rapid.Bool().Draw(t, "first_chunk")
 		e.NoChunkedPrefill = e.MaxNumBatchedTokens >= e.ContextLength && rapid.Bool().Draw(t, "whole")
+		e.AsyncScheduling = rapid.Bool().Draw(t, "async")
+		e.VLLMVersion = rapid.SampledFrom([]string{"", "0.33"}).Draw(t, "version")
 	}
 	if l := &p.Latency.LoRA; e.Scheduler == profile.SchedulerSGLang && rapid.Bool().Draw(t, "modes") {
 		l.Backend = rapid.SampledFrom([]string{profile.BackendMerged, profile.BackendDLoRA}).Draw(t, "backend")
@@ -177,6 +179,9 @@ func genOrder(t *rapid.T, p *profile.Profile) {
 	}
 	e.SchedulePolicy = rapid.SampledFrom([]string{"", profile.OrderFCFS, profile.OrderPriority,
 		profile.OrderVTC}).Draw(t, "order")
+	if e.AsyncScheduling && e.SchedulePolicy == profile.OrderVTC {
+		e.SchedulePolicy = profile.OrderFCFS
+	}
 	e.LowPriorityFirst, e.NoPriorityPreemption = rapid.Bool().Draw(t, "low_first"),
 		rapid.Bool().Draw(t, "no_preemption")
 	e.PreemptionThreshold = rapid.SampledFrom([]int{0, 1, 10}).Draw(t, "threshold")

@@ -48,7 +48,7 @@ func (s *reference) beginVLLM(w *refWorker) {
 				w.running = slices.Delete(w.running, v, v+1)
 				budget += w.scheduled[last]
 				delete(w.scheduled, last)
-				if v < k {
+				if v < k || v == k && w.goesOn() {
 					k--
 				}
 				itself = last == r
@@ -63,6 +63,7 @@ func (s *reference) beginVLLM(w *refWorker) {
 			if !itself {
 				schedule(r, n)
 			}
+			itself = itself && !w.goesOn()
 		}
 		for _, r := range w.running {
 			if w.scheduled[r] == 0 {

@@ -153,6 +153,8 @@ func (c *Cluster) override(p *profile.Profile) {
 		switch c.Scheduler {
 		case profile.SchedulerVLLM:
 			e.UseVLLM()
+			// A computed profile is of vLLM as it is today; measured ones keep the rules of their engine.
+			e.AsyncScheduling = p.Uncalibrated && c.SchedulePolicy != profile.OrderVTC
 		case profile.SchedulerSLoRA:
 			e.UseSLoRA()
 		}

@@ -14,12 +14,10 @@ import (
 	"lorasim/bench/accuracy/calibrate"
 	"lorasim/bench/accuracy/validate"
 	"lorasim/bench/accuracy/vllmruns"
-	"lorasim/bench/result/records"
 	"lorasim/bench/stats"
 	"lorasim/internal/format"
 	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
-	"lorasim/sim/record"
 )
 
 // calibrateFlags are the arguments of the calibrate command.
@@ -29,8 +27,8 @@ type calibrateFlags struct {
 	fit                 []string
 	evaluations, folds  int
 
-	records []string
-	holdout float64
+	recorded recordedFlags
+	holdout  float64
 
 	logs, server string
 	concurrency  []int
@@ -74,8 +72,8 @@ Coefficients of --fit:
   lorasim calibrate --vllm-runs vllm_lora/runs.csv --output profiles/
   lorasim calibrate --slora-runs slora_runs/runs.csv --output mine.yaml`,
 	}
+	f.recorded.add(cmd, "Records")
 	flags(cmd, "Records",
-		opt(&f.records, "records", nil, "Per-request records of a run, `file` (.parquet, .arrow, .csv, .jsonl); of several, separated by commas or spaces"),
 		opt(&f.holdout, "holdout", 0.25, "Share of the requests, the last ones, that the fit does not see", ">=0 <1"))
 	flags(cmd, "Logs",
 		opt(&f.logs, "logs", "", "Logs of serving benchmarks: `folder` or file"),
@@ -110,12 +108,11 @@ Coefficients of --fit:
 		opt(new(bool), "json", false, "Print the fit as one JSON object"))
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(f.records) == 0 && len(args) > 0 {
-			return usage(fmt.Errorf("unexpected argument %q: expected files after --records alone", args[0]))
+		if err := f.recorded.take(args); err != nil {
+			return err
 		}
-		f.records = append(f.records, args...)
 		if err := onlyOne("expected one of --records, --logs, --runs, --kernels, --vllm-runs and --slora-runs",
-			strings.Join(f.records, ","), f.logs, f.table.runs, f.kernels, f.vllmRuns, f.slora.runs); err != nil {
+			f.recorded.given(), f.logs, f.table.runs, f.kernels, f.vllmRuns, f.slora.runs); err != nil {
 			return err
 		}
 		for _, name := range f.fit {
@@ -139,6 +136,9 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := f.recorded.override(cmd, start); err != nil {
+		return err
+	}
 	bar := newProgress(cmd.ErrOrStderr())
 	o := calibrate.Options{Start: start, Fit: f.fit, Evaluations: f.evaluations,
 		Progress: func(done, total int, loss float64) {
@@ -146,7 +146,7 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 		}}
 	var fit *calibrate.Fit
 	switch {
-	case len(f.records) > 0:
+	case f.recorded.given() != "":
 		fit, err = f.fromRecords(cmd, o)
 	case f.logs != "":
 		fit, err = f.fromLogs(cmd, o)
@@ -187,16 +187,13 @@ func of(file string, fit *calibrate.Fit, err error) (*calibrate.Fit, error) {
 }
 
 func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
-	var runs [][]record.Request
-	for _, file := range f.records {
-		rs, _, err := records.ReadAll(file)
-		if err != nil {
-			return nil, fmt.Errorf("--records: %w", err)
-		}
-		runs = append(runs, rs)
+	runs, err := f.recorded.requests()
+	if err != nil {
+		return nil, err
 	}
-	fit, err := calibrate.Records(cmd.Context(), runs, calibrate.RecordsOptions{Options: o, Holdout: f.holdout})
-	return of(strings.Join(f.records, ", "), fit, err)
+	fit, err := calibrate.Records(cmd.Context(), runs, calibrate.RecordsOptions{Options: o, Holdout: f.holdout,
+		MaxConcurrency: f.recorded.maxConcurrency})
+	return of(f.recorded.given(), fit, err)
 }
 
 func (f *calibrateFlags) fromLogs(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {

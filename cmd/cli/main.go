@@ -113,7 +113,8 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newInit(), newSim(), newAdvise(), newCapacity(), newWorth(), newTrace(), newPolicies(),
 		newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
-		newBench(), newGateway(), newHealth(), newCheck(), newMatrix(), newWorker(), newValidate(), newCalibrate(),
+		newBench(), newGateway(), newEPP(), newHealth(), newCheck(), newMatrix(), newWorker(), newValidate(),
+		newCalibrate(),
 		newReference(), newMan())
 	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {

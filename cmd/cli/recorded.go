@@ -11,6 +11,7 @@ import (
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 )
 
 // engineSettings are the settings of a server under which runs were recorded: keys of a
@@ -62,16 +63,28 @@ func (f *recordedFlags) take(args []string) error {
 // given names the files as one text, "" where there are none.
 func (f *recordedFlags) given() string { return strings.Join(f.files, ", ") }
 
-// read reads the runs.
-func (f *recordedFlags) read() (runs []*recorded.Run, err error) {
+// requests reads the requests of each run.
+func (f *recordedFlags) requests() (runs [][]record.Request, err error) {
 	for _, file := range f.files {
 		rs, _, err := records.ReadAll(file)
 		if err != nil {
 			return nil, fmt.Errorf("--records: %w", err)
 		}
-		run, err := recorded.New(runName(file), rs, f.maxConcurrency)
+		runs = append(runs, rs)
+	}
+	return runs, nil
+}
+
+// read reads the runs.
+func (f *recordedFlags) read() (runs []*recorded.Run, err error) {
+	all, err := f.requests()
+	if err != nil {
+		return nil, err
+	}
+	for i, rs := range all {
+		run, err := recorded.New(runName(f.files[i]), rs, f.maxConcurrency)
 		if err != nil {
-			return nil, fmt.Errorf("--records: %s: %w", file, err)
+			return nil, fmt.Errorf("--records: %s: %w", f.files[i], err)
 		}
 		runs = append(runs, run)
 	}

@@ -101,8 +101,10 @@ func noteIgnored(cmd *cobra.Command, sc *scenario.Scenario) {
 func newPolicies() *cobra.Command {
 	var long bool
 	cmd := &cobra.Command{
-		Use:     "policies",
-		Short:   "List the routing policies",
+		Use:   "policies",
+		Short: "List the routing policies",
+		Long: `Policies lists the routing policies, with --options their options. A script adds a
+policy without a change of lorasim: --policy script:file=my.star (docs/own-policy.md).`,
 		Example: "  lorasim policies\n  lorasim policies --options\n  lorasim sim --policy bounded-hash:c=1.25",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var rows [][]string

@@ -63,10 +63,13 @@ type worker struct {
 	request *request // the latest
 }
 
-var workerAttrs = []string{"active_loras", "adapter", "adapter_loading", "adapter_pinned", "adapter_queued",
-	"adapter_running", "adapter_tier", "age", "cached_tokens", "decode_time", "has_adapter", "host_slots", "index",
-	"kv_capacity", "kv_share", "kv_used", "load_time", "max_rank", "max_running", "prefill_time", "queued",
-	"queued_tokens", "requests", "running", "slots", "slots_idle", "slots_used", "tokens", "usable", "waiting_loras"}
+var workerAttrs = []string{
+	"active_loras", "adapter", "adapter_loading", "adapter_pinned", "adapter_queued", "adapter_running",
+	"adapter_tier", "age", "cached_tokens", "decode_time", "flight_loras", "has_adapter", "host_slots",
+	"index", "kv_capacity", "kv_share", "kv_used", "load_time", "max_rank", "max_running", "prefill_time",
+	"queued", "queued_tokens", "requests", "running", "slots", "slots_idle", "slots_used", "tokens", "usable",
+	"waiting_loras",
+}
 
 // Attr implements starlark.HasAttrs.
 func (w *worker) Attr(name string) (starlark.Value, error) {
@@ -98,6 +101,8 @@ func (w *worker) Attr(name string) (starlark.Value, error) {
 		return starlark.MakeInt(s.HostSlots), nil
 	case "active_loras":
 		return starlark.MakeInt(s.ActiveLoras), nil
+	case "flight_loras":
+		return starlark.MakeInt(s.FlightLoras), nil
 	case "waiting_loras":
 		return starlark.MakeInt(s.WaitingLoras), nil
 	case "kv_capacity":

@@ -268,7 +268,7 @@ func (e *Engine) takeAll() []*Request {
 		e.StopDecoding(r)
 	}
 	for _, r := range rs {
-		r.state, r.Leaving, r.TransferredKV = Waiting, Staying, 0
+		r.state, r.Leaving, r.TransferredKV, r.unslotted = Waiting, Staying, 0, false
 		r.Forget()
 	}
 	return rs

@@ -36,8 +36,14 @@ func NewAnalytic(model, gpu string) Analytic {
 // Spector and others, "Look Ma, No Bubbles", 2025,
 // https://hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles). The sizes are those with
 // which published single-stream rates come out: see figures_test.go.
+//
+// A running request takes its row of the inputs, its sampling and its part of the attention
+// kernels: 0.02 ms under LMDeploy (Llama-2-7B on an A100, 16 to 64 requests; figures_test.go)
+// to 0.064 ms under vLLM 0.8.5 (the embedded profiles of the H100 of 64 GB); requestMs is
+// their geometric mean.
 const (
-	stepMs      = 0.7  // a step: scheduling, sampling, input and output
+	stepMs      = 0.7 // a step: scheduling, sampling, input and output
+	requestMs   = 0.035
 	layerMs     = 0.04 // a layer
 	moeLayerMs  = 0.08 // a layer with experts: gating and the sorting of tokens besides
 	allReduceMs = 0.02 // an exchange between GPUs, two a layer, where TP > 1
@@ -90,14 +96,14 @@ func parseAnalytic(spec string) (Analytic, error) {
 	return a, nil
 }
 
-// Profile computes a profile from the roofline of the hardware (S. Williams, A.
-// Waterman, D. Patterson, CACM 52(4), 2009): a decode step reads the weights and the KV
-// cache, a prefill step is bound by its FLOPs.
+// Profile computes a profile of [LawRoofline] from the data sheets of the hardware: a step
+// takes the longer of reading the weights and computing its tokens.
 //
-//	decode.base_ms       = fixed weights / bandwidth + overhead of a step and its layers
-//	per_request_ms       = 2 x active weights / FLOP/s
+//	decode.base_ms       = fixed weights / bandwidth + overhead of the layers
+//	host_ms              = overhead of a step on the host
+//	per_request_ms       = overhead of a running request
 //	per_kv_token_us      = KV bytes per token / bandwidth
-//	prefill.base_ms      = as decode.base_ms
+//	mixed_ms             = overhead of the layers once more: steps with prompts have no full CUDA graph
 //	per_token_us         = 2 x active weights without the output layer / FLOP/s
 //	per_token_ctx_ns     = 4 x layers x heads x head size / FLOP/s of 16 bits
 //	experts.read_ms      = weights of all experts / bandwidth; see Experts
@@ -235,7 +241,8 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 	compute := n * flops(g, a.Bits) * a.computeShare(m, g) // FLOP/s
 	attention := n * g.TFLOPS16 * 1e12 * a.Compute         // FLOP/s
 	bytes := float64(a.Bits) / 8
-	base := m.fixed()*bytes/bandwidth*1000 + stepMs + layerMs*(m.Layers-m.moeLayers()) + moeLayerMs*m.moeLayers()
+	layers := layerMs*(m.Layers-m.moeLayers()) + moeLayerMs*m.moeLayers()
+	base := m.fixed()*bytes/bandwidth*1000 + layers
 	if a.TP > 1 {
 		base += allReduceMs * 2 * m.Layers // after attention and after the feed-forward network
 	}
@@ -248,10 +255,11 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 	if m.Latent > 0 {
 		kv /= n // every GPU holds and reads the whole latent cache
 	}
+	l.Law, l.HostMs = LawRoofline, stepMs
 	l.Decode.BaseMs = Round4(base)
-	l.Decode.PerRequestMs = Round4(2 * m.Active() / compute * 1000)
+	l.Decode.PerRequestMs = requestMs
 	l.Decode.PerKVTokenUs = Round4(m.KVBytes() / kv * 1e6)
-	l.Prefill.BaseMs = Round4(base)
+	l.Prefill.MixedMs = Round4(layers) // without a CUDA graph, kernels are started one by one
 	l.Prefill.PerTokenUs = Round4(2 * m.body() / compute * 1e6)
 	l.Prefill.PerTokenCtxNs = Round4(4 * m.Layers * m.Heads * m.HeadDim / attention * 1e9)
 	l.RequestOverheadMs = 5

@@ -259,16 +259,18 @@ func TestAnalyticCosts(t *testing.T) {
 	if want := "(989 TFLOP/s, 3350 GB/s, 80 GiB each) at 85 % of its bandwidth and 60 % of its FLOP/s"; !strings.Contains(one.Source, want) {
 		t.Errorf("source %q, expected %q in it", one.Source, want)
 	}
-	near("request", one.Latency.Decode.PerRequestMs, 2*weights/(0.6*989e12)*1e3)
+	near("request", one.Latency.Decode.PerRequestMs, 0.035)
+	near("host", one.Latency.HostMs, 0.7)
 	const body = weights - 32000*4096 // without the output layer
 	near("prompt token", one.Latency.Prefill.PerTokenUs, 2*body/(0.6*989e12)*1e6)
 	near("context", one.Latency.Prefill.PerTokenCtxNs, 4*32*4096/(0.6*989e12)*1e9)
-	near("prefill base", one.Latency.Prefill.BaseMs, 0.7+32*0.04+2*weights/(0.85*3350e9)*1e3)
+	near("base", one.Latency.Decode.BaseMs, 32*0.04+2*weights/(0.85*3350e9)*1e3)
+	near("step with a prompt", one.Latency.Prefill.MixedMs, 32*0.04)
 
 	two := profile("llama-2-7b", "h100", 2, 8) // an all-reduce of 20 us twice in each of 32 layers
 	near("KV token of two", two.Latency.Decode.PerKVTokenUs, 524288/(2*0.85*3350e9)*1e6)
 	near("prompt token of two in 8 bits", two.Latency.Prefill.PerTokenUs, 2*body/(2*0.4*1979e12)*1e6)
-	near("base of two in 8 bits", two.Latency.Decode.BaseMs, 0.7+32*0.04+0.02*64+weights/(2*0.85*3350e9)*1e3)
+	near("base of two in 8 bits", two.Latency.Decode.BaseMs, 32*0.04+0.02*64+weights/(2*0.85*3350e9)*1e3)
 	near("8 bits on a GPU without", profile("llama-2-7b", "a100-80gb", 1, 8).Latency.Prefill.PerTokenUs,
 		2*body/(0.6*312e12)*1e6)
 

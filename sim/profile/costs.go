@@ -14,6 +14,7 @@ type Costs struct {
 	experts  []tick.Ticks  // see Experts.reads; nil: none
 	roofline bool          // backend roofline or mbgmv
 	longer   bool          // law roofline
+	host     tick.Ticks    // of a step, while the GPU waits
 
 	decodeBase, perRequest, unmerged tick.Ticks
 	csgmv, perToken, perTokenCtx     float64 // ms
@@ -50,7 +51,9 @@ func (p *Profile) Compile() *Costs {
 		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
 		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
 	case l.Law == LawRoofline:
-		c.longer = true
+		if c.longer = true; !p.Engine.AsyncScheduling { // else the GPU works meanwhile
+			c.host = tick.FromMilliseconds(l.HostMs)
+		}
 		if l.adapterKernels() {
 			c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
 		}
@@ -134,7 +137,7 @@ func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 			compute += float64(c.perToken * l.LoRA.PrefillFactor * float64(w.LoRATokens))
 		}
 	}
-	t := max(read, tick.FromMilliseconds(compute)) + tick.FromMilliseconds(beside) + c.loraDecode(w)
+	t := c.host + max(read, tick.FromMilliseconds(compute)) + tick.FromMilliseconds(beside) + c.loraDecode(w)
 	if c.adapters != nil {
 		return t + c.adapters.lora(w) + c.adapters.perWaiting*tick.Ticks(w.Waiting)
 	}

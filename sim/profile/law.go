@@ -20,11 +20,12 @@ const (
 	// LawRoofline has the coefficients of law phases, but a step takes the longer of
 	// reading and computing (S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009):
 	//
-	//	max(decode.base + decode.per_request*B + experts, prefill.per_token*(P + B))
+	//	host + max(decode.base + decode.per_request*B + experts, prefill.per_token*(P + B))
 	//	  + decode.per_kv_token*KV + prefill.per_token_ctx*C + lora
 	//	  + [P > 0] (prefill.mixed + prefill.mixed_per_request*B)
 	//
-	// with B running requests, KV their tokens in the cache, P prompt tokens, and C the
+	// with host only without asynchronous scheduling,
+	// B running requests, KV their tokens in the cache, P prompt tokens, and C the
 	// sum over their chunks of tokens * (context before + half the chunk). What the
 	// experts add is the reading of those that P + B tokens use. The term of the KV
 	// tokens is outside the maximum, so that decode steps grow by the same time with
@@ -314,8 +315,9 @@ func (l *Latency) checkLaw(e *Engine) error {
 		return l.Adapters.check(e, l.LoRA.Backend)
 	case l.Law == LawRoofline:
 		return l.checkRoofline(e)
-	case l.Prefill.MixedMs > 0 || l.Prefill.MixedPerRequestMs > 0:
-		return fmt.Errorf("latency.prefill.mixed_ms and mixed_per_request_ms need latency.law %s", LawRoofline)
+	case l.HostMs > 0 || l.Prefill.MixedMs > 0 || l.Prefill.MixedPerRequestMs > 0:
+		return fmt.Errorf("latency.host_ms, prefill.mixed_ms and prefill.mixed_per_request_ms need latency.law %s",
+			LawRoofline)
 	case l.Decode.BaseMs == 0 && l.Decode.PerRequestMs == 0:
 		return errors.New("latency.decode.base_ms and per_request_ms are both 0: a decode step would take no time")
 	case l.Prefill.BaseMs == 0 && l.Prefill.PerTokenUs == 0:

@@ -86,6 +86,9 @@ type Latency struct {
 	// Adapters holds the coefficients of law adapters.
 	Adapters AdapterLaw `yaml:"adapters,omitempty"`
 	FrontEnd FrontEnd   `yaml:"front_end,omitempty"`
+	// HostMs is what the host does for a step: scheduling, input and output. The GPU waits
+	// meanwhile, but with engine.async_scheduling. Law roofline.
+	HostMs float64 `yaml:"host_ms,omitempty" is:">=0 <1e6"`
 	// RequestOverheadMs is spent outside the engine on every request (HTTP,
 	// tokenizer, detokenizer); it delays all its tokens.
 	RequestOverheadMs float64 `yaml:"request_overhead_ms" is:">=0"`

@@ -47,6 +47,13 @@ func TestRooflineLaw(t *testing.T) {
 			11 + 20*0.03 + 100*50*0.8e-6 + 1.2 + 20*0.05},
 		"two prompts beside 20 requests": {nil, prompts(StepWork{Batch: 20, KV: 9000}, 1000, 1000),
 			2020*0.043 + 2*1000*500*0.8e-6 + 1.2 + 20*0.05 + 9000*0.00004},
+		"with the host": {func(p *Profile) { p.Latency.HostMs = 0.7 }, StepWork{Batch: 10}, 0.7 + 11 + 10*0.03},
+		"with the host, asynchronously": {
+			func(p *Profile) {
+				p.Latency.HostMs = 0.7
+				p.Engine.UseVLLM()
+				p.Engine.AsyncScheduling = true
+			}, StepWork{Batch: 10}, 11 + 10*0.03},
 		"many requests compute longer than reading": {
 			func(p *Profile) { p.Latency.Prefill.PerTokenUs = 100 }, StepWork{Batch: 200}, 200 * 0.1},
 		// of 4 experts, 2 a token, 2 tokens use 3
@@ -114,7 +121,7 @@ func TestRooflineLawFaults(t *testing.T) {
 		"first_extend_ms and first_wave_factor belong":           func(l *Latency) { l.Prefill.FirstWaveFactor = 2 },
 		"base_ms, first_extend_ms":                               func(l *Latency) { l.Prefill.FirstExtendMs = 2 },
 		"latency.prefill.mixed_ms is -1":                         func(l *Latency) { l.Prefill.MixedMs = -1 },
-		"mixed_per_request_ms need latency.law roofline":         func(l *Latency) { l.Law = LawPhases },
+		"prefill.mixed_per_request_ms need latency.law roofline": func(l *Latency) { l.Law = LawPhases },
 		"backend is punica, for which the profile has no coeffi": func(l *Latency) { l.LoRA.Backend = BackendPunica },
 		"engine.max_lora_rank is 64, latency.adapters.by_rank has rank 16 alone": func(l *Latency) {
 			l.LoRA.Backend, l.Adapters.ByRank = BackendPunica, []RankCost{{Rank: 16}}

@@ -16,12 +16,16 @@ import (
 // inferencePerf is the format of inference-perf's file of requests.
 const inferencePerf = "requests of inference-perf"
 
+// gatewayLog is the format of the gateway's access log.
+const gatewayLog = "access log of lorasim gateway"
+
 // known gives the rows of programs whose logs hold more than plain columns the usual ones. keep: the row is one of a
 // request.
 func (b *builder) known(r row, text []byte) (_ row, keep bool) {
 	switch {
-	case r.get("msg") != "" && r.get("level") != "" && (isAccess(r) || isGateways(r.get("msg"))):
-		b.report.Format = "access log of lorasim gateway"
+	case r.get("msg") != "" && r.get("level") != "" &&
+		(isAccess(r) || isGateways(r.get("msg")) || b.report.Format == gatewayLog):
+		b.report.Format = gatewayLog
 		return b.access(r)
 	case r.get("start_time") != "" && bytes.Contains(text, []byte(`"info"`)) && r.get("request") != "":
 		b.report.Format = inferencePerf
@@ -61,7 +65,7 @@ func (b *builder) access(r row) (row, bool) {
 		set(name, r.get(name))
 	}
 	output := r.get("output_tokens")
-	if n, err := count(output); err != nil || n == 0 {
+	if output == "" {
 		output = r.get("events")
 		b.report.note("where the log states no output tokens, each event of the reply counts as one: " +
 			"a reply that is not streamed counts as one token")
@@ -85,7 +89,7 @@ func isAccessLog(head []byte) bool {
 
 // scanAccessLog reads the gateway's log as text (the form of log/slog's TextHandler: name=value, quoted where needed).
 func (b *builder) scanAccessLog(in *bufio.Reader, visit func(row) error) error {
-	b.report.Format = "access log of lorasim gateway"
+	b.report.Format = gatewayLog
 	lines := bufio.NewScanner(io.Reader(in))
 	lines.Buffer(nil, textfile.MaxLine)
 	for line := 1; lines.Scan(); line++ {

@@ -38,6 +38,9 @@ func access(handler func(*bytes.Buffer) slog.Handler) string {
 		plan.Add("result", "applied", "reason", `b "busy"`, "load", "[b@0]")
 		h.Handle(context.Background(), plan)
 	}
+	other := slog.NewRecord(begin, slog.LevelInfo, "worker joined", 0)
+	other.Add("url", "http://gpu1:8000")
+	h.Handle(context.Background(), other)
 	status := slog.NewRecord(begin, slog.LevelInfo, "request", 0)
 	status.Add("method", "GET", "path", "/health", "status", 200, "duration_s", 0.001)
 	h.Handle(context.Background(), status)
@@ -97,6 +100,9 @@ func TestKnown(t *testing.T) {
 			checkRows(t, w, rows())
 			if !strings.Contains(report.String(), c.says) {
 				t.Errorf("the report lacks %q:\n%s", c.says, report)
+			}
+			if strings.HasPrefix(name, "gateway") && report.Rows != report.Kept {
+				t.Errorf("messages of another kind count as requests:\n%s", report)
 			}
 		})
 	}

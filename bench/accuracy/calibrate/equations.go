@@ -59,6 +59,7 @@ type span struct {
 	// the rank of the adapter.
 	adapted, rankTokens float64
 	prefill             prefills
+	mixed               bool    // decode steps take prompts along
 	waits               float64 // request overheads
 }
 
@@ -78,7 +79,11 @@ type prefills struct {
 // predict is the length of a span under a profile, s.
 func (s *span) predict(p *profile.Profile) float64 {
 	l, f := &p.Latency, &s.prefill
-	decode := s.steps*l.Decode.BaseMs + s.batch*l.Decode.PerRequestMs + s.context*l.Decode.PerKVTokenUs/1000
+	steps := s.steps
+	if s.mixed { // a step with a prompt gives a token, too: it has the base of a prefill step
+		steps = max(steps-f.steps, 0)
+	}
+	decode := steps*l.Decode.BaseMs + s.batch*l.Decode.PerRequestMs + s.context*l.Decode.PerKVTokenUs/1000
 	fill := f.steps*l.Prefill.BaseMs + f.tokens*l.Prefill.PerTokenUs/1000 + f.squares*l.Prefill.PerTokenCtxNs/1e6
 	switch l.LoRA.Backend {
 	case profile.BackendCSGMV:
@@ -107,15 +112,16 @@ func (s *span) predict(p *profile.Profile) float64 {
 // equations derives spans from the fitted requests of a run, for each worker by
 // itself. Ranks, backend and chunk size are those of the profile.
 func equations(run *replay, p *profile.Profile) (out []span) {
-	byWorker := make([][]*record.Request, run.workers)
-	for i := range run.measured[:run.fitted] {
-		r := &run.measured[i]
+	byWorker := make([][]*record.Request, run.Workers)
+	for i := range run.Measured[:run.fitted] {
+		r := &run.Measured[i]
 		byWorker[r.WorkerLast] = append(byWorker[r.WorkerLast], r)
 	}
 	costs := p.Compile()
 	for _, rs := range byWorker {
 		slices.SortStableFunc(rs, func(a, b *record.Request) int { return cmp.Compare(a.FirstToken, b.FirstToken) })
-		h := &history{requests: rs, prefills: prefillsOf(rs, p), costs: costs, backend: p.Latency.LoRA.Backend}
+		h := &history{requests: rs, prefills: prefillsOf(rs, p), costs: costs, backend: p.Latency.LoRA.Backend,
+			mixed: p.Engine.Scheduler == profile.SchedulerVLLM || p.Engine.MixedChunk}
 		out = append(out, h.spans()...)
 	}
 	return out
@@ -127,6 +133,7 @@ type history struct {
 	prefills []prefills        // in the order of time
 	costs    *profile.Costs
 	backend  string
+	mixed    bool // see span
 }
 
 // together is how far apart, in s, the first tokens of one prefill step may be
@@ -137,6 +144,9 @@ const together = 0.004
 // together. A prompt longer than a chunk took several.
 func prefillsOf(rs []*record.Request, p *profile.Profile) (out []prefills) {
 	chunk, costs := float64(p.Engine.ChunkedPrefillSize), p.Compile()
+	if p.Engine.Scheduler == profile.SchedulerVLLM {
+		chunk = float64(p.Engine.MaxNumBatchedTokens)
+	}
 	if chunk == 0 {
 		chunk = math.Inf(1)
 	}
@@ -182,7 +192,7 @@ func (h *history) spans() (out []span) {
 // span is the equation of a request's decode steps: it ran beside those of
 // earlier, and of later as far as they began before its end.
 func (h *history) span(r *record.Request, earlier, later []*record.Request) span {
-	s := span{seconds: r.Finish - r.FirstToken, steps: float64(r.Output - 1)}
+	s := span{seconds: r.Finish - r.FirstToken, steps: float64(r.Output - 1), mixed: h.mixed}
 	loras := 0.0
 	rank := 0
 	shares := map[int32]float64{} // by adapter, of the steps

@@ -28,7 +28,10 @@ const (
 	// derivativeStep is the step in the logarithm of a coefficient for its
 	// derivative: large enough to average over the jumps of a simulator.
 	derivativeStep = 0.02
-	maxIterations  = 12
+	simplexSize    = 0.05 // of the first simplex
+	// coarseStep and coarseSimplex are those of a problem whose residuals jump.
+	coarseStep, coarseSimplex = 0.06, 0.2
+	maxIterations             = 12
 )
 
 // value maps the unbounded coordinate of a coefficient to its value:

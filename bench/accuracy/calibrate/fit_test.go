@@ -10,6 +10,7 @@ import (
 
 	"lorasim/bench/accuracy/validate"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 )
 
 // line is a problem with a known solution: y = a + b*x with a = 2, b = 0.5 and
@@ -40,7 +41,7 @@ func line(fit func(a, b, x float64) float64, params ...Param) problem {
 // textbook: sigma times the roots of the diagonal of inv(X'X).
 func TestSolveLine(t *testing.T) {
 	f, err := solve(context.Background(), line(func(a, b, x float64) float64 { return a + b*x },
-		Param{"a", 1, 0.01, 100}, Param{"b", 1, 0.01, 100}))
+		Param{Name: "a", Start: 1, Min: 0.01, Max: 100}, Param{Name: "b", Start: 1, Min: 0.01, Max: 100}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestSolveLine(t *testing.T) {
 // Of two coefficients of which the data know only the sum, one is held.
 func TestSolveHoldsWhatIsNotDetermined(t *testing.T) {
 	f, err := solve(context.Background(), line(func(a, b, x float64) float64 { return a + b - 0.5 + 0.5*x },
-		Param{"a", 1, 0.01, 100}, Param{"b", 1, 0.01, 100}))
+		Param{Name: "a", Start: 1, Min: 0.01, Max: 100}, Param{Name: "b", Start: 1, Min: 0.01, Max: 100}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func TestSolveHoldsWhatIsNotDetermined(t *testing.T) {
 // A solution beyond a bound is said to be at it.
 func TestSolveSaysAtBound(t *testing.T) {
 	f, err := solve(context.Background(), line(func(a, b, x float64) float64 { return a + b*x },
-		Param{"a", 5, 4, 100}, Param{"b", 1, 0.01, 100}))
+		Param{Name: "a", Start: 5, Min: 4, Max: 100}, Param{Name: "b", Start: 1, Min: 0.01, Max: 100}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,13 +89,13 @@ func TestSolveSaysAtBound(t *testing.T) {
 }
 
 func TestSolveFaults(t *testing.T) {
-	ok := Param{"a", 1, 0.1, 10}
+	ok := Param{Name: "a", Start: 1, Min: 0.1, Max: 10}
 	for name, c := range map[string]struct {
 		p    problem
 		want string
 	}{
 		"none":   {problem{}, "no coefficient"},
-		"bounds": {problem{Params: []Param{{"a", 1, 2, 3}}}, "a starts at 1 within [2, 3]"},
+		"bounds": {problem{Params: []Param{{Name: "a", Start: 1, Min: 2, Max: 3}}}, "a starts at 1 within [2, 3]"},
 		"fails": {problem{Params: []Param{ok}, Residuals: func(context.Context, []float64) ([]float64, error) {
 			return nil, errors.New("boom")
 		}}, "boom"},
@@ -108,7 +109,7 @@ func TestSolveFaults(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	linear := line(func(a, b, x float64) float64 { return a + b*x }, ok, Param{"b", 1, 0.1, 10})
+	linear := line(func(a, b, x float64) float64 { return a + b*x }, ok, Param{Name: "b", Start: 1, Min: 0.1, Max: 10})
 	if _, err := solve(ctx, linear); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
@@ -235,12 +236,11 @@ func TestRunsRecover(t *testing.T) {
 // BenchmarkResiduals is one evaluation of a fit to records.
 func BenchmarkResiduals(b *testing.B) {
 	p := truth()
-	run, err := newReplay(recordsOf(b, p, 1000, 0, false))
+	runs, err := newReplays([][]record.Request{recordsOf(b, p, 1000, 0, false)}, 0, 0)
 	if err != nil {
 		b.Fatal(err)
 	}
-	run.fitted = len(run.measured)
-	eqs := equations(run, p)
+	eqs := equations(runs[0], p)
 	b.ReportAllocs()
 	for b.Loop() {
 		equationResiduals(eqs, p)

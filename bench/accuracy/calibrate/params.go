@@ -21,6 +21,8 @@ type Options struct {
 	Fit         []string
 	Evaluations int // 0: as problem has it
 	Progress    func(done, total int, loss float64)
+
+	coarse bool // see problem
 }
 
 // model is what a fit changes: a profile, and what else predictions rest on.
@@ -62,6 +64,9 @@ var coefficients = []coefficient{
 		func(p *profile.Profile) *float64 { return &p.Latency.Prefill.FirstWaveFactor }},
 	{"prefill.first_extend_ms", 1, 60_000, 500,
 		func(p *profile.Profile) *float64 { return &p.Latency.Prefill.FirstExtendMs }},
+	{"prefill.mixed_ms", 1e-3, 1000, 1, func(p *profile.Profile) *float64 { return &p.Latency.Prefill.MixedMs }},
+	{"prefill.mixed_per_request_ms", 1e-4, 50, 0.02,
+		func(p *profile.Profile) *float64 { return &p.Latency.Prefill.MixedPerRequestMs }},
 	{"lora.csgmv_us", 1e-3, 10_000, 10, func(p *profile.Profile) *float64 { return &p.Latency.LoRA.CSGMVUs }},
 	{"lora.triton_us", 1e-3, 10_000, 10, func(p *profile.Profile) *float64 { return &p.Latency.LoRA.TritonUs }},
 	{"lora.launch_ms", 1e-3, 1000, 0.5, func(p *profile.Profile) *float64 { return &p.Latency.LoRA.LaunchMs }},
@@ -110,6 +115,21 @@ func Coefficients() (names []string) {
 	return names
 }
 
+// inLaw says whether a law has a coefficient.
+func inLaw(law, name string) bool {
+	switch part, _, _ := strings.Cut(name, "."); {
+	case part == "adapters":
+		return law == profile.LawAdapters
+	case name == "prefill.base_ms" || name == "prefill.first_wave_factor" || name == "prefill.first_extend_ms":
+		return law != profile.LawAdapters && law != profile.LawRoofline
+	case strings.HasPrefix(name, "prefill.mixed_"):
+		return law == profile.LawRoofline
+	case part == "decode" || part == "prefill" || part == "lora":
+		return law != profile.LawAdapters
+	}
+	return true
+}
+
 // choose returns the coefficients of the given names, which a law has to know.
 func choose(names []string, law string) (out []coefficient, err error) {
 	for _, n := range names {
@@ -121,8 +141,7 @@ func choose(names []string, law string) (out []coefficient, err error) {
 		if slices.ContainsFunc(out, named) {
 			return nil, fmt.Errorf("coefficient %s is given twice", n)
 		}
-		if part, _, _ := strings.Cut(n, "."); part == "adapters" != (law == profile.LawAdapters) &&
-			slices.Contains([]string{"decode", "prefill", "lora", "adapters"}, part) {
+		if !inLaw(law, n) {
 			return nil, fmt.Errorf("the law of the profile (latency.law) has no coefficient %s", n)
 		}
 		out = append(out, coefficients[i])
@@ -139,7 +158,8 @@ func (o *Options) knobs(defaults []string, floor bool) (out []knob, err error) {
 	}
 	names := o.Fit
 	if len(names) == 0 {
-		names = defaults
+		names = slices.DeleteFunc(slices.Clone(defaults),
+			func(n string) bool { return !inLaw(o.Start.Latency.Law, n) })
 	}
 	o.Start = physical(o.Start)
 	hardware, known := o.Start.Floor()
@@ -170,7 +190,7 @@ func physical(p *profile.Profile) *profile.Profile {
 	m.profile.Validation, m.profile.Intervals = p.Validation, p.Intervals
 	for _, c := range coefficients {
 		of := c.of
-		if strings.HasPrefix(c.name, "adapters.") != (p.Latency.Law == profile.LawAdapters) {
+		if !inLaw(p.Latency.Law, c.name) {
 			continue
 		}
 		if least := roundUp4(hardware.Least(c.name)); least > 0 && *of(m.profile) < least {
@@ -195,7 +215,7 @@ func (o *Options) fit(
 	ctx context.Context, start model, knobs []knob, prior float64,
 	residuals func(context.Context, *model) ([]float64, error),
 ) (*model, *Fit, error) {
-	p := problem{Evaluations: o.Evaluations, Progress: o.Progress, Prior: prior}
+	p := problem{Evaluations: o.Evaluations, Coarse: o.coarse, Progress: o.Progress, Prior: prior}
 	for _, k := range knobs {
 		p.Params = append(p.Params, k.Param)
 	}

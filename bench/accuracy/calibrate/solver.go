@@ -26,6 +26,8 @@ type problem struct {
 	// Evaluations limits the calls of Residuals in one attempt; there is one more
 	// for each coefficient held. 0: 60 for each coefficient.
 	Evaluations int
+	// Coarse takes wider steps, for residuals that jump: whole simulations.
+	Coarse bool
 	// Progress, where set, gets the evaluations done and the loss so far.
 	Progress func(done, total int, loss float64)
 }
@@ -153,7 +155,10 @@ func (s *solver) loss(r []float64) float64 {
 // jacobian holds the derivatives of the residuals by the logarithm of each
 // coefficient, from central differences.
 func (s *solver) jacobian(u []float64) *mat.Dense {
-	j := mat.NewDense(s.data+len(u), len(u), nil)
+	j, step := mat.NewDense(s.data+len(u), len(u), nil), derivativeStep
+	if s.p.Coarse {
+		step = coarseStep
+	}
 	for i := range u {
 		q := s.param(i)
 		side := func(factor float64) ([]float64, float64) {
@@ -162,8 +167,8 @@ func (s *solver) jacobian(u []float64) *mat.Dense {
 			moved[i] = q.coordinate(v)
 			return s.residuals(moved), math.Log(v)
 		}
-		up, a := side(math.Exp(derivativeStep))
-		down, b := side(math.Exp(-derivativeStep))
+		up, a := side(math.Exp(step))
+		down, b := side(math.Exp(-step))
 		for k := range up {
 			j.Set(k, i, (up[k]-down[k])/(a-b))
 		}
@@ -232,7 +237,10 @@ func (s *solver) simplex(u []float64) []float64 {
 	if left < 2*len(u) {
 		return u
 	}
-	best, bestLoss := slices.Clone(u), math.Inf(1)
+	best, bestLoss, size := slices.Clone(u), math.Inf(1), simplexSize
+	if s.p.Coarse {
+		size = coarseSimplex
+	}
 	target := optimize.Problem{
 		Func: func(v []float64) float64 {
 			l := sumSquares(s.residuals(v))
@@ -251,7 +259,7 @@ func (s *solver) simplex(u []float64) []float64 {
 	}
 	settings := &optimize.Settings{FuncEvaluations: left, Concurrent: 1,
 		Converger: &optimize.FunctionConverge{Absolute: 1e-6, Relative: 1e-5, Iterations: 10 * len(u)}}
-	if _, err := optimize.Minimize(target, u, settings, &optimize.NelderMead{SimplexSize: 0.05}); err != nil &&
+	if _, err := optimize.Minimize(target, u, settings, &optimize.NelderMead{SimplexSize: size}); err != nil &&
 		math.IsInf(bestLoss, 1) && s.err == nil {
 		s.err = fmt.Errorf("calibrate: %w", err)
 	}

@@ -66,10 +66,7 @@ func slowness(run int) knob {
 // first, robust fit does not find far off. What those take too long, the law is
 // then made longer by as a whole.
 func (o *Options) fitSteps(ctx context.Context, knobs []knob, runs []*replay) (*Fit, error) {
-	steps, waits, err := stepsOfRuns(runs, o.Start)
-	if err != nil {
-		return nil, err
-	}
+	steps, waits := stepsOfRuns(runs, o.Start)
 	if len(steps) < 10*len(knobs) {
 		return nil, fmt.Errorf("%d steps are seen in the times of the tokens, expected at least %d",
 			len(steps), 10*len(knobs))
@@ -195,15 +192,10 @@ type token struct {
 
 // stepsOfRuns are the steps of the fitted requests of each run, and how long these
 // waited for loads.
-func stepsOfRuns(runs []*replay, p *profile.Profile) (steps []step, waits []float64, err error) {
+func stepsOfRuns(runs []*replay, p *profile.Profile) (steps []step, waits []float64) {
 	for i, run := range runs {
-		for k := range run.measured {
-			r := &run.measured[k]
-			if len(r.Gaps) == 0 && r.Output > 1 && streamed(r) {
-				return nil, nil, fmt.Errorf(
-					"run %d, request %d: %d times of %d tokens are recorded; the law by distinct adapters is fitted to these: write records as .parquet, .arrow or .jsonl",
-					i+1, r.ID, len(r.Gaps)+1, r.Output)
-			}
+		for k := range run.Measured {
+			r := &run.Measured[k]
 			if k < run.fitted && r.ColdLoad > 0 {
 				waits = append(waits, r.ColdLoad)
 			}
@@ -213,20 +205,20 @@ func stepsOfRuns(runs []*replay, p *profile.Profile) (steps []step, waits []floa
 			steps = append(steps, s)
 		}
 	}
-	return steps, waits, nil
+	return steps, waits
 }
 
 // stepsOf finds the steps of a run until the time at which the first request that
 // is not fitted was sent.
 func stepsOf(run *replay, p *profile.Profile) (out []step) {
 	until := math.Inf(1)
-	if run.fitted < len(run.measured) {
-		until = run.measured[run.fitted].Sent
+	if run.fitted < len(run.Measured) {
+		until = run.Measured[run.fitted].Sent
 	}
-	tokens := make([][]token, run.workers)
-	sent := make([][]float64, run.workers)
-	for i := range run.measured {
-		r := &run.measured[i]
+	tokens := make([][]token, run.Workers)
+	sent := make([][]float64, run.Workers)
+	for i := range run.Measured {
+		r := &run.Measured[i]
 		w, at := r.WorkerLast, r.FirstToken
 		sent[w] = append(sent[w], r.Sent)
 		withFirst := max(int(r.Output)-1-len(r.Gaps), 0) // leave no gap

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/bench/accuracy/recorded"
+	"lorasim/internal/testutil"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 )
@@ -94,7 +96,7 @@ func TestStepsByHand(t *testing.T) {
 	}
 	e := profile.Default().Engine
 	e.MaxLorasPerBatch = 1
-	run := &replay{measured: []record.Request{z, a, b}, fitted: 3, workers: 1}
+	run := &replay{&recorded.Run{Measured: []record.Request{z, a, b}, Workers: 1}, 3}
 	got := stepsOf(run, &profile.Profile{Engine: e})
 	want := []struct {
 		seconds                                              float64
@@ -123,18 +125,22 @@ func TestStepsByHand(t *testing.T) {
 	}
 }
 
-func TestStepsNeedTokenTimes(t *testing.T) {
-	rs := recordsOf(t, lawTruth(profile.SchedulerVLLM), 30, 0, false)
-	_, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
-		Options: Options{Start: lawTruth(profile.SchedulerVLLM)},
+// Without the times of all tokens the law by distinct adapters is fitted to the figures of
+// the runs, in whole simulations.
+func TestAdapterLawWithoutTokenTimes(t *testing.T) {
+	rs := recordsOf(t, lawTruth(profile.SchedulerVLLM), 300, 0, false)
+	start := lawTruth(profile.SchedulerVLLM)
+	want := start.Latency.Adapters.BaseMs
+	start.Latency.Adapters.BaseMs *= 1.3
+	fit, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
+		Options: Options{Start: start, Fit: []string{"adapters.base_ms"}},
 	})
-	if err == nil || !strings.Contains(err.Error(), "run 1, request") || !strings.Contains(err.Error(), ".jsonl") {
-		t.Errorf("records without the times of the tokens: %v", err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	testutil.Near(t, "base, ms", fit.Profile.Latency.Adapters.BaseMs, want, 0.01*want)
 	_, err = Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
 		Options: Options{Start: truth(), Fit: []string{"adapters.base_ms"}},
 	})
-	if err == nil || !strings.Contains(err.Error(), "latency.law") {
-		t.Errorf("a coefficient of another law: %v", err)
-	}
+	testutil.ExpectError(t, err, "latency.law")
 }

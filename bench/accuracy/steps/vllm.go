@@ -7,7 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -110,10 +113,19 @@ func parseVLLMCase(data []byte) (*vllmCase, error) {
 	return &c, check(c.Requests)
 }
 
+// readVLLMSteps reads the steps of a case, packed by gzip where its name says so.
 func readVLLMSteps(path string) ([]vllmStep, error) {
-	data, err := textfile.ReadFile(path, textfile.MaxData)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		path += ".gz"
+	}
+	text, err := textfile.OpenText(path, nil)
 	if err != nil {
 		return nil, err
+	}
+	defer text.Close()
+	data, err := io.ReadAll(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	var steps []vllmStep
 	for line := range bytes.Lines(data) {

@@ -33,6 +33,52 @@ func TestVLLM(t *testing.T) {
 	}
 }
 
+// Asynchronous scheduling and version 0.33.
+func TestVLLMAsync(t *testing.T) {
+	r, err := VLLM(context.Background(), "testdata/vllm-async")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Summary{Cases: 9, Exact: 9}); r.Summary != want {
+		var b strings.Builder
+		_ = r.WriteText(&b)
+		t.Errorf("%+v, expected %+v:\n%s", r.Summary, want, &b)
+	}
+	steps := 0
+	for _, c := range r.Cases {
+		steps += c.Steps
+	}
+	if steps < 1000 {
+		t.Errorf("%d steps, expected thousands", steps)
+	}
+}
+
+// A recording of asynchronous steps that is off in one figure, or ends too early, is found out.
+func TestVLLMAsyncDifference(t *testing.T) {
+	const path = "testdata/vllm-async/async33p-06"
+	data, err := os.ReadFile(path + ".case.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := parseVLLMCase(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, change := range map[int]func(s []vllmStep) []vllmStep{
+		9:  func(s []vllmStep) []vllmStep { s[9].Free++; return s },
+		14: func(s []vllmStep) []vllmStep { s[14].Running++; return s },
+		20: func(s []vllmStep) []vllmStep { return s[:20] },
+	} {
+		want, err := readVLLMSteps(path + ".steps.jsonl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err := c.compare(change(want)); err != nil || d == nil || d.Step != at {
+			t.Errorf("difference %+v, error %v; expected one at step %d", d, err, at)
+		}
+	}
+}
+
 // Every shared case is exact, half of them with prefix caches.
 func TestVLLMShared(t *testing.T) {
 	r, err := VLLM(context.Background(), shareddata.Path(t, "vllm_steps"))
@@ -215,6 +261,7 @@ func TestVLLMBadInput(t *testing.T) {
 		{`"step":0`, `"step":-1`, "step >= 0"},
 		{`"adapter":-1`, `"adapter":-2`, "adapter -1"},
 		{`"output":2`, `"output":0`, "output >= 1"},
+		{`"output":2`, `"output":2,"max_tokens":1`, "expected >= output"},
 		{`[[1,3]]`, `[]`, "0 tokens"},
 		{`[[1,3]]`, `[[1,-3],[1,9]]`, "-1 tokens"},
 		{`"requests":[`, `"requests":[{"id":1,"step":0,"adapter":0,"parts":[[1,3]],"output":2},`, "twice"},

@@ -251,6 +251,9 @@ func (f *Fleet) Find(host string) int {
 // URL is the base URL of a worker. It is that of the same worker as long as a request is booked there.
 func (f *Fleet) URL(w int) string { return f.at(w).url }
 
+// Address is host and port of a worker.
+func (f *Fleet) Address(w int) string { return addressOf(f.URL(w)) }
+
 // Base is URL in its parts, which are not to be changed.
 func (f *Fleet) Base(w int) *url.URL { return f.at(w).base }
 

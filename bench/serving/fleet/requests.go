@@ -23,6 +23,10 @@ type Request struct {
 	Base string
 	// Streams: the first token comes as soon as it is there, not with the whole reply.
 	Streams bool
+	// Only, where set, says which workers may be picked, by host:port.
+	Only func(address string) bool
+	// Rejection is why the policy itself refused it in the latest Route; nil: it did not.
+	Rejection *epp.Rejection
 
 	generated atomic.Int32 // tokens so far
 	on        *worker      // where it is, or was last; only its owner's calls change it
@@ -63,7 +67,14 @@ func (q *Requests) Route(r *Request, avoid int) int {
 		q.outliers.mask(v, r.Adapter, avoid, q.wanted(r.Adapter, r.Base))
 	}
 	q.expect(r)
+	hidden := q.hideOthers(r, v)
 	w := q.router.Policy.Route(r.Request, v)
+	for _, i := range hidden {
+		v.Workers[i].Up = true
+	}
+	if p, ok := q.router.Policy.(router.Rejecter); ok {
+		r.Rejection = p.Rejection()
+	}
 	if masked {
 		q.outliers.unmask(v)
 	}
@@ -77,6 +88,20 @@ func (q *Requests) Route(r *Request, avoid int) int {
 		q.plans.adjust()
 	}
 	return w
+}
+
+// hideOthers hides the workers that a request may not go to, and returns them. Called with mu held.
+func (q *Requests) hideOthers(r *Request, v *router.View) (hidden []int) {
+	if r.Only == nil {
+		return nil
+	}
+	for i := range v.Workers {
+		if w := &v.Workers[i]; w.Up && !r.Only(w.Address) {
+			w.Up = false
+			hidden = append(hidden, i)
+		}
+	}
+	return hidden
 }
 
 // noteFault reports the first failure of the policy. Called with mu held.

@@ -1,0 +1,231 @@
+package extproc
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"lorasim/bench/serving/fleet"
+	"lorasim/router"
+	"lorasim/router/epp"
+	"lorasim/trace"
+)
+
+// FleetConfig is what a [FleetPicker] needs.
+type FleetConfig struct {
+	Fleet *fleet.Fleet   // started; its Run is the caller's business
+	Now   func() float64 // s, the fleet's clock
+	// Objectives are the priorities of InferenceObjectives, by name; others have 0. Below 0: sheddable.
+	Objectives map[string]int
+	// QueueTimeout is the longest wait for a place for an adapter on a full worker; 0: no limit.
+	QueueTimeout time.Duration
+}
+
+// FleetPicker picks workers of a fleet by the fleet's policy, and books requests there.
+type FleetPicker struct {
+	FleetConfig
+	nextID atomic.Int64
+}
+
+// NewFleetPicker returns a picker.
+func NewFleetPicker(c FleetConfig) *FleetPicker { return &FleetPicker{FleetConfig: c} }
+
+// said are the fields of a request's body that routing needs.
+type said struct {
+	Model    string `json:"model"`
+	LoraPath any    `json:"lora_path"` // sglang's own interface
+	Stream   bool   `json:"stream"`
+	Tokens   int64  `json:"max_tokens"`
+	New      int64  `json:"max_completion_tokens"`
+	Output   int64  `json:"max_output_tokens"`
+	Sampling struct {
+		New int64 `json:"max_new_tokens"`
+	} `json:"sampling_params"`
+}
+
+// defaultMaxNew is the budget of requests that state none, tokens.
+const defaultMaxNew = 128
+
+func (s *said) maxNew() int32 {
+	n := cmp.Or(s.New, s.Tokens, s.Output, s.Sampling.New, defaultMaxNew)
+	return int32(min(max(n, 1), math.MaxInt32))
+}
+
+// Pick implements Picker.
+func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
+	if a.Get {
+		return p.any(a)
+	}
+	var s said
+	if err := json.Unmarshal(a.Body, &s); err != nil {
+		return nil, &Refusal{Status: 400, Text: fmt.Sprintf("the body is not a JSON object: %v", err)}
+	}
+	t := &ticket{p: p, name: s.Model}
+	if s.Model == "" {
+		t.name, _ = s.LoraPath.(string)
+	}
+	t.model = cmp.Or(a.Rewrite, t.name)
+	adapter, ok := p.find(t.model)
+	if !ok {
+		return nil, &Refusal{Status: 404, Text: fmt.Sprintf("the model %q does not exist", t.model),
+			Reason: "unknown-model"}
+	}
+	t.body(a)
+	t.fr = fleet.Request{Request: router.Request{ID: p.nextID.Add(1), Adapter: adapter, Prompt: t.prompt,
+		MaxNew: s.maxNew()}, Sent: p.Now(), Streams: s.Stream}
+	if t.fr.Read = p.Fleet.Requests.ReadBody(a.Path, a.Body); t.fr.Read != nil {
+		t.fr.Read.Priority, t.fr.Read.Selected, t.fr.Read.Model = p.Objectives[a.Objective], a.Selected, t.model
+	}
+	if a.Subset != nil {
+		t.fr.Only = func(address string) bool {
+			return slices.ContainsFunc(*a.Subset, func(s string) bool { return host(s) == host(address) })
+		}
+	}
+	if no := t.route(ctx); no != nil {
+		return nil, no
+	}
+	return t, nil
+}
+
+// find is the adapter of a model's name.
+func (p *FleetPicker) find(name string) (int32, bool) {
+	if a := p.Fleet.Lookup(name); a >= 0 {
+		return a, true
+	}
+	known := p.Fleet.Models()
+	return trace.BaseModel, name == "" || name == "default" || len(known) == 0 || slices.Contains(known, name)
+}
+
+// any is a usable worker for a request without a body, in turn. It is not booked.
+func (p *FleetPicker) any(a *Ask) (Ticket, *Refusal) {
+	var found []string
+	for _, s := range p.Fleet.Status() {
+		address := p.Fleet.Address(s.Worker)
+		if s.Up && !s.Draining && !s.Ejected && (a.Subset == nil ||
+			slices.ContainsFunc(*a.Subset, func(s string) bool { return host(s) == host(address) })) {
+			found = append(found, address)
+		}
+	}
+	if len(found) == 0 {
+		return nil, noWorker
+	}
+	return visit(found[int(p.nextID.Add(1)%int64(len(found)))]), nil
+}
+
+var noWorker = &Refusal{Status: 503, Text: "no worker is available", Reason: "no-endpoint", RetryAfter: 1}
+
+// host is an address without its port: subset hints name pods.
+func host(address string) string {
+	if h, _, err := net.SplitHostPort(address); err == nil {
+		return h
+	}
+	return address
+}
+
+// visit is a request that asks for no work.
+type visit string
+
+func (v visit) Endpoint() string          { return string(v) }
+func (visit) Body() ([]byte, [2]string)   { return nil, [2]string{} }
+func (visit) Tokens(int)                  {}
+func (visit) Left(status int, whole bool) {}
+
+// ticket is a booked request.
+type ticket struct {
+	p      *FleetPicker
+	fr     fleet.Request
+	w      int
+	name   string // of the model, by the client
+	model  string // for the server
+	sent   []byte // the body for the server; nil: as it came
+	prompt int32
+	tokens int
+	first  time.Time
+}
+
+// body reads the prompt's length, and makes the body for another model.
+func (t *ticket) body(a *Ask) {
+	t.prompt = int32(min(len(a.Body)/4+1, math.MaxInt32))
+	b, reason := epp.ParseBody(epp.LLMD, a.Path, a.Body)
+	if reason != nil {
+		return // for the server to judge
+	}
+	if len(b.Prompts) > 0 {
+		n := 0
+		for _, c := range b.Prompts {
+			n += (c.Len() + 3) / 4
+		}
+		t.prompt = int32(min(max(n, 1), math.MaxInt32))
+	}
+	if t.model != t.name {
+		t.sent = b.For(t.model)
+	}
+}
+
+// maxTries is how many workers are asked to load an adapter for one request.
+const maxTries = 3
+
+// route books the request on a worker that has its adapter, or loads it there.
+func (t *ticket) route(ctx context.Context) *Refusal {
+	requests := t.p.Fleet.Requests
+	if reason, after := requests.Refuse(&t.fr); reason != "" {
+		return &Refusal{Status: 429, Text: reason, Reason: "overload", RetryAfter: int(max(1, math.Ceil(after)))}
+	}
+	begun, no := time.Now(), noWorker
+	avoid := -1
+	for range maxTries {
+		if t.w = requests.Route(&t.fr, avoid); t.w == router.None {
+			if r := t.fr.Rejection; r != nil {
+				return &Refusal{Status: r.Status, Text: r.Error(), Reason: "policy", RetryAfter: 1}
+			}
+			return no
+		}
+		wait := fleet.Wait{Since: begun}
+		if t.p.QueueTimeout > 0 {
+			wait.Until = begun.Add(t.p.QueueTimeout)
+		}
+		err := t.p.Fleet.LoRAs.EnsureWithin(ctx, t.w, t.fr.Adapter, wait)
+		if err == nil {
+			return nil
+		}
+		requests.Left(&t.fr)
+		avoid, no = t.w, &Refusal{Status: 503, Text: err.Error(), Reason: "adapter-not-loaded", RetryAfter: 1}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return no
+}
+
+// Endpoint implements Ticket.
+func (t *ticket) Endpoint() string { return t.p.Fleet.Address(t.w) }
+
+// Body implements Ticket.
+func (t *ticket) Body() ([]byte, [2]string) { return t.sent, [2]string{t.model, t.name} }
+
+// Tokens implements Ticket.
+func (t *ticket) Tokens(n int) {
+	if t.tokens == 0 {
+		t.first = time.Now()
+	}
+	t.p.Fleet.Requests.Tokens(&t.fr, n, t.tokens == 0)
+	t.tokens += n
+}
+
+// Left implements Ticket.
+func (t *ticket) Left(status int, complete bool) {
+	requests := t.p.Fleet.Requests
+	switch {
+	case complete && status/100 == 2 && t.tokens > 0:
+		requests.Finished(&t.fr, t.w, time.Since(t.first).Seconds())
+	case status >= 500 && status != 503:
+		requests.Failed(&t.fr, t.w, fmt.Errorf("status %d", status))
+	}
+	requests.Left(&t.fr)
+}

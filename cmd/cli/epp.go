@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/scenario"
+	"lorasim/bench/serving/extproc"
+	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/live"
+)
+
+// eppFlags are the flags of lorasim epp beside the scenario's.
+type eppFlags struct {
+	remote                 remoteFlags
+	outlier                outlierFlags
+	listen, healthListen   string
+	secure, insecure       bool
+	objectives             repeated
+	maxBody                int
+	queueTimeout, grace    time.Duration
+	pickedHeader           string
+	maxPending             int
+	certificate, secretKey string
+}
+
+func newEPP() *cobra.Command {
+	var f eppFlags
+	cmd := &cobra.Command{
+		Use:   "epp [URL...]",
+		Short: "Pick workers for an Envoy-based gateway: an endpoint picker with any policy",
+		Long: `Epp answers the requests of Envoy's filter ext_proc: for each request it picks a
+worker by a routing policy and names it in the header and the metadata
+x-gateway-destination-endpoint. Envoy sends the request there. The filter must
+send bodies in the mode FULL_DUPLEX_STREAMED.
+
+It knows adapters as lorasim gateway does: those of --lora, --lora-file and
+--lora-dir, and those that the workers hold. A request for any other model gets
+status 404. The service grpc.health.v1.Health says whether a worker is up.`,
+		Example: `  lorasim epp --worker-urls gpu0:8000,gpu1:8000 --policy epp:file=config.yaml
+  lorasim epp gpu0:8000 gpu1:8000 --policy plan-and-route --listen :9002 --secure-serving --insecure
+  lorasim epp gpu0:8000 gpu1:8000 --objective batch=-1 --objective chat=10`,
+		Args: cobra.ArbitraryArgs,
+	}
+	sf := addScenarioFlags(cmd, "routing")
+	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens")
+	f.remote.add(cmd)
+	f.outlier.add(cmd)
+	flags(cmd, "Picker",
+		opt(&f.listen, "listen", "127.0.0.1:9002", "`address` for Envoy"),
+		opt(&f.healthListen, "health-listen", "", "further `address` for health checks, without TLS; default: none"),
+		opt(&f.secure, "secure-serving", false, "serve TLS, with a self-signed certificate unless --tls-cert is given"),
+		opt(&f.certificate, "tls-cert", "", "certificate of the server, PEM `file`"),
+		opt(&f.secretKey, "tls-key", "", "key of the certificate, PEM `file`"),
+		opt(&f.insecure, "insecure", false, "listen on addresses that other hosts reach"),
+		opt(&f.objectives, "objective", nil,
+			"priority of an objective, `NAME=PRIORITY`; below 0: sheddable; repeatable"),
+		opt(&f.maxBody, "max-body", 32<<20, "longest body of a request, bytes; a longer one gets status 413", ">=1"),
+		opt(&f.queueTimeout, "queue-timeout", time.Minute,
+			"longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
+		opt(&f.maxPending, "max-pending-requests", 1024,
+			"requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
+		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
+		opt(&f.pickedHeader, "picked-header", "",
+			"`name` of a response header with the worker that was picked; default: none"))
+	cmd.RunE = sf.with(f.run)
+	return cmd
+}
+
+// priorities are the objectives.
+func (f *eppFlags) priorities() (map[string]int, error) {
+	of := map[string]int{}
+	for _, o := range f.objectives {
+		name, text, _ := strings.Cut(o, "=")
+		n, err := strconv.Atoi(text)
+		if name == "" || err != nil {
+			return nil, fmt.Errorf("--objective %q: expected NAME=PRIORITY, a whole number", o)
+		}
+		of[name] = n
+	}
+	return of, nil
+}
+
+// certificates is the server's TLS, nil without it.
+func (f *eppFlags) certificates() (*tls.Config, error) {
+	if !f.secure {
+		return nil, nil
+	}
+	c, err := extproc.SelfSigned(time.Now())
+	if f.certificate != "" || f.secretKey != "" {
+		c, err = tls.LoadX509KeyPair(f.certificate, f.secretKey)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{c}, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2"}}, nil
+}
+
+func (f *eppFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
+	objectives, err := f.priorities()
+	if err != nil {
+		return usage(err)
+	}
+	secure, err := f.certificates()
+	if err != nil {
+		return usage(err)
+	}
+	begun := time.Now()
+	cfg := fleet.Config{Log: newProgress(cmd.ErrOrStderr()).log(cmd.ErrOrStderr()), MaxPending: f.maxPending,
+		Now: func() float64 { return time.Since(begun).Seconds() }}
+	if err := f.remote.parse(args, &cfg); err != nil {
+		return usage(err)
+	}
+	cfg.Outlier = f.outlier.config()
+	cfg.Outlier.SlowStart = slowStart
+	defer cfg.Client.CloseIdleConnections()
+	f.remote.warn(cfg.Log, cfg.URLs)
+	l, err := f.open(f.listen, "--listen")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	fl, rt, err := live.NewFleet(cmd.Context(), sc, cfg, 0, true)
+	if err != nil && rt == nil {
+		return usage(err)
+	} else if err != nil {
+		return err
+	}
+	defer fl.Close()
+	picker := extproc.NewFleetPicker(extproc.FleetConfig{Fleet: fl, Now: cfg.Now, Objectives: objectives,
+		QueueTimeout: f.queueTimeout})
+	s := extproc.New(extproc.Config{Picker: picker, MaxBody: f.maxBody, PickedHeader: f.pickedHeader, Log: cfg.Log,
+		Ready: func() bool { return fl.Up() > 0 }})
+	return f.serve(cmd, fl, s, l, secure)
+}
+
+// open listens on an address that only this host reaches, or with --insecure on any.
+func (f *eppFlags) open(address, flag string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if exposed(l.Addr()) && !f.insecure {
+		l.Close()
+		return nil, usage(fmt.Errorf("%s %s: other hosts can reach it, and Envoy sends no key: give --insecure", flag,
+			address))
+	}
+	return l, nil
+}
+
+// serve listens until the command is interrupted. Then health checks fail, and requests in flight may end.
+func (f *eppFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server, l net.Listener,
+	secure *tls.Config) error {
+	ctx := cmd.Context()
+	if err := fl.Start(ctx); err != nil {
+		return err
+	}
+	background, quit := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { fl.Run(background) })
+	defer wg.Wait()
+	defer quit()
+	failed := make(chan error, 2)
+	start := func(l net.Listener, secure *tls.Config) func() {
+		srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, TLSConfig: secure}
+		extproc.Configure(srv)
+		go func() {
+			if secure != nil {
+				failed <- srv.ServeTLS(l, "", "")
+			} else {
+				failed <- srv.Serve(l)
+			}
+		}()
+		return func() { srv.Close() }
+	}
+	defer start(l, secure)()
+	fmt.Fprintf(cmd.OutOrStdout(), "listening on %s\n", l.Addr())
+	if f.healthListen != "" {
+		h, err := f.open(f.healthListen, "--health-listen")
+		if err != nil {
+			return err
+		}
+		defer start(h, nil)()
+	}
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	s.Drain()
+	for end := time.Now().Add(f.grace); s.Open() > 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := s.Open(); n > 0 {
+		return fmt.Errorf("%d requests were still in flight after %v and were cut off", n, f.grace)
+	}
+	return nil
+}
