@@ -182,8 +182,8 @@ func TestModelNames(t *testing.T) {
 	eventually(t, "no request is in flight", func() bool { return inFlight(f) == 0 })
 }
 
-// TestSpelling: each engine gets the name of an adapter as it spells it, however the client does, and the client sees its
-// own. sglang would serve the base model for an adapter's bare name.
+// TestSpelling: each engine gets the name of an adapter as it spells it, however the client does, and the client sees
+// its own. sglang would serve the base model for an adapter's bare name.
 func TestSpelling(t *testing.T) {
 	for _, c := range []struct {
 		api                 emulate.API
