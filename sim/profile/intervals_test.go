@@ -1,8 +1,8 @@
 package profile
 
 import (
-	"slices"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
