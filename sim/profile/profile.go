@@ -187,7 +187,7 @@ type LoRA struct {
 	TokenRankNs float64 `yaml:"token_rank_ns,omitempty" is:">=0"`
 	// Backend mbgmv adds
 	//
-	//	rank*R + request_rank*Q + token_rank*T
+	//	launch + rank*R + request_rank*Q + token_rank*T
 	//
 	// with R of steps that decode alone, Q the sum over the running requests of the rank of
 	// their adapter, and T of prompt tokens alone.
