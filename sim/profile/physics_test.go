@@ -15,6 +15,7 @@ func TestEveryProfileHasAFloor(t *testing.T) {
 		"deepseek-v3-tp8-flashinfer": {"h200", "deepseek-v3"}, "deepseek-v3-tp8-triton": {"h200", "deepseek-v3"},
 		"llama-3.1-8b-h100": {"h100-64gb", "llama-3.1-8b"}, "qwen-2.5-7b-h100": {"h100-64gb", "qwen2.5-7b"},
 		"llama2-7b-24gb": {"rtx-4090", "llama-2-7b"}, "llama2-7b-dlora": {"a100-80gb", "llama-2-7b"},
+		"qwen3-14b-h100-vllm-0.23": {"h100", "qwen3-14b"},
 	}
 	for _, name := range Names() {
 		if name == noFloor {
