@@ -42,7 +42,7 @@ var rooms = map[string][][]string{
 		{"bench/serving/extproc", "bench/serving/gateway", "bench/serving/live"},
 
 		{"bench/accuracy/eppcases", "bench/accuracy/steps", "bench/accuracy/validate"},
-		{"bench/accuracy/recorded", "bench/accuracy/vllmruns"},
+		{"bench/accuracy/recorded", "bench/accuracy/sloraruns", "bench/accuracy/vllmruns"},
 		{"bench/accuracy/calibrate"},
 
 		{"bench"}, // its map, without code

@@ -319,7 +319,7 @@ func pathWith(suffix string) func(value string, f func(string) string) string {
 // isProfileFile says whether a profile is a file and not a built-in one, nor a
 // name that is neither, which is left for the error message to show.
 func isProfileFile(name string, f func(string) string) bool {
-	if name == "" || slices.Contains(profile.Names(), name) || strings.HasPrefix(name, profile.AnalyticPrefix) {
+	if name == "" || profile.IsEmbedded(name) || strings.HasPrefix(name, profile.AnalyticPrefix) {
 		return false
 	}
 	if strings.ContainsAny(name, `./\`) {

@@ -40,6 +40,7 @@ type calibrateFlags struct {
 	kernelsKind string
 
 	vllmRuns, tables string
+	slora            sloraFlags
 }
 
 func newCalibrate() *cobra.Command {
@@ -58,7 +59,8 @@ the more with the times of the tokens), closed-loop blocks of serving-benchmark
 logs, a table of measured runs, or kernel timings of the LoRA backends. With
 --vllm-runs it fits the law by distinct adapters of each model of a table of
 measured hours of vLLM to the runs of use calibration and to timings of steps, and
-writes NAME.yaml for each of them into the folder --output.
+writes NAME.yaml for each of them into the folder --output. With --slora-runs it fits
+the published runs of S-LoRA of use calibration.
 
 Coefficients of --fit:
 ` + strings.Join(format.Wrap(strings.Join(calibrate.Coefficients(), ", "), 80), "\n"),
@@ -67,7 +69,8 @@ Coefficients of --fit:
   lorasim calibrate --logs logs/ --server flashinfer --concurrency 32 --profile analytic:deepseek-v3,h200 --output fitted.yaml
   lorasim calibrate --runs lora_runs.csv --histograms seed_workload.json --folds 4 --output fitted.yaml
   lorasim calibrate --kernels kernels.csv --backend triton --output fitted.yaml
-  lorasim calibrate --vllm-runs vllm_lora/runs.csv --output profiles/`,
+  lorasim calibrate --vllm-runs vllm_lora/runs.csv --output profiles/
+  lorasim calibrate --slora-runs slora_runs/runs.csv --output mine.yaml`,
 	}
 	f.recorded.add(cmd, "Records")
 	flags(cmd, "Records",
@@ -88,6 +91,7 @@ Coefficients of --fit:
 	flags(cmd, vllmHeading,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
 		opt(&f.tables, "tables", "", "`Folder` of latency.csv, kv_capacity.csv and load_times.csv (default: that of the table)"))
+	f.slora.add(cmd)
 	flags(cmd, "Fit",
 		opt(&f.start, "profile", "llama2-7b-24gb",
 			"Profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU"),
@@ -107,8 +111,8 @@ Coefficients of --fit:
 		if err := f.recorded.take(args); err != nil {
 			return err
 		}
-		if err := onlyOne("expected one of --records, --logs, --runs, --kernels and --vllm-runs",
-			f.recorded.given(), f.logs, f.table.runs, f.kernels, f.vllmRuns); err != nil {
+		if err := onlyOne("expected one of --records, --logs, --runs, --kernels, --vllm-runs and --slora-runs",
+			f.recorded.given(), f.logs, f.table.runs, f.kernels, f.vllmRuns, f.slora.runs); err != nil {
 			return err
 		}
 		for _, name := range f.fit {
@@ -118,6 +122,9 @@ Coefficients of --fit:
 		}
 		if f.vllmRuns != "" {
 			return f.fromVLLM(cmd)
+		}
+		if f.slora.runs != "" && !cmd.Flags().Changed("profile") {
+			f.start = sloraProfile
 		}
 		return f.run(cmd)
 	}
@@ -145,6 +152,8 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 		fit, err = f.fromLogs(cmd, o)
 	case f.kernels != "":
 		fit, err = f.fromKernels(start)
+	case f.slora.runs != "":
+		fit, err = f.slora.calibrate(cmd, o)
 	default:
 		fit, err = f.fromRuns(cmd, o)
 	}

@@ -48,6 +48,7 @@ type validateFlags struct {
 	vllmRuns, tables         string
 	recorded                 recordedFlags
 	eppCases                 string
+	slora                    sloraFlags
 	intervals                bool
 }
 
@@ -77,6 +78,10 @@ client's limit of requests in flight. The report has duration, TTFT, TPOT and E2
 each run, the median and the worst error over the runs, and the median error of single
 requests.
 
+With --slora-runs the table holds the published runs of S-LoRA. The requests of each
+are generated exactly; only means were measured. Runs of other systems are counted and
+skipped.
+
 The rules of the engines' schedulers need no times: --vllm-steps holds every step
 of the simulated scheduler against the recorded steps of vLLM's own,
 --sglang-batches every batch against those of sglang. --epp-cases holds the policy
@@ -88,12 +93,13 @@ command fails where a case differs.`,
   lorasim validate --logs logs/
   lorasim validate --records low.csv.gz high.csv.gz --profile mine.yaml --max-concurrency 256 --plot fit.svg
   lorasim validate --vllm-runs vllm_lora/runs.csv --use validation
+  lorasim validate --slora-runs slora_runs/runs.csv --use validation
   lorasim validate --runs lora_runs.csv --histograms seed_workload.json --intervals
   lorasim validate --vllm-steps vllm_steps/ --json
   lorasim validate --epp-cases epp_cases/`,
 	}
 	f.table.add(cmd, 64, "Table of measured runs, CSV `file`",
-		opt(&f.use, "use", "", "Only the runs of this use: calibration or validation (--vllm-runs: or held)"))
+		opt(&f.use, "use", "", "Only the runs of this use: calibration or validation (--vllm-runs, --slora-runs: or held)"))
 	flags(cmd, "Logs", opt(&f.logs, "logs", "", "Logs of serving benchmarks in place of a table: `folder` or file"))
 	f.recorded.add(cmd, "Records")
 	flags(cmd, outputHeading,
@@ -102,6 +108,7 @@ command fails where a case differs.`,
 	flags(cmd, vllmHeading,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
 		opt(&f.tables, "tables", "", "`Folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv (default: that of the table)"))
+	f.slora.add(cmd)
 	flags(cmd, outputHeading, opt(&f.intervals, "intervals", false,
 		"--runs, --vllm-runs, --records: print prediction intervals from held-out runs, and their coverage"))
 	flags(cmd, "Steps of an engine's scheduler",
@@ -117,8 +124,8 @@ command fails where a case differs.`,
 			return err
 		}
 		if err := onlyOne("expected one of --records, --runs with --histograms, --logs, --vllm-runs, --vllm-steps, "+
-			"--sglang-batches, --epp-cases", f.recorded.given(), f.table.runs, f.logs, f.vllmRuns, f.vllmSteps,
-			f.sglangBatches, f.eppCases); err != nil {
+			"--sglang-batches, --epp-cases, --slora-runs", f.recorded.given(), f.table.runs, f.logs, f.vllmRuns,
+			f.vllmSteps, f.sglangBatches, f.eppCases, f.slora.runs); err != nil {
 			return err
 		}
 		if f.intervals && f.table.runs == "" && f.vllmRuns == "" && f.recorded.given() == "" {
@@ -134,6 +141,8 @@ command fails where a case differs.`,
 			return f.steps(cmd)
 		case f.eppCases != "":
 			return f.decisions(cmd)
+		case f.slora.runs != "":
+			return f.slora.validate(cmd, f.profile, f.use, f.plot)
 		case f.vllmRuns != "":
 			report, err = f.vllmReport(cmd)
 		case f.recorded.given() != "":

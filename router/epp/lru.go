@@ -22,8 +22,6 @@ func (l *lru) has(key uint64) bool {
 	return ok
 }
 
-func (l *lru) len() int { return len(l.at) }
-
 // add makes a number the newest. It says which one was dropped for it, if any was.
 func (l *lru) add(key uint64) (dropped uint64, full bool) {
 	if l.capacity <= 0 {

@@ -137,9 +137,8 @@ type noHitScorer struct {
 	Producer string `json:"prefixMatchInfoProducerName"`
 	Size     int    `json:"lruSize"`
 
-	used *lru  // endpoint IDs
-	cold bool  // the request under way matches nothing
-	rank []int // scratch
+	used *lru // endpoint IDs
+	cold bool // the request under way matches nothing
 }
 
 func (s *noHitScorer) score(c *cycle, in []int32, out []float64) {

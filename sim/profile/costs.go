@@ -153,10 +153,10 @@ func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
 	if l.Backend == BackendMBGMV {
 		prompts := l.TokenRankNs / 1e6 * float64(w.RankTokens-w.RequestRanks)
 		if w.Batch == 0 {
-			return tick.FromMilliseconds(prompts)
+			return tick.FromMilliseconds(l.LaunchMs + float64(prompts))
 		}
 		read, requests := l.RankUs/1000*float64(w.Ranks), l.RequestRankUs/1000*float64(w.RequestRanks)
-		return tick.FromMilliseconds(float64(prompts) + float64(read) + float64(requests))
+		return tick.FromMilliseconds(l.LaunchMs + float64(prompts) + float64(read) + float64(requests))
 	}
 	read, compute := l.RankUs/1000*float64(w.Ranks), l.TokenRankNs/1e6*float64(w.RankTokens)
 	return tick.FromMilliseconds(l.LaunchMs + float64(read) + float64(compute))

@@ -207,7 +207,10 @@ func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refus
 	case w.Window && !r.Window:
 		beyond("a run until all requests end (validated with runs that end after a window)")
 	}
-	if r.Adapters > w.Adapters*alike {
+	switch {
+	case w.Adapters == 0 && r.Adapters > 0:
+		refuse("The run has adapters, and no validated run had any.")
+	case r.Adapters > w.Adapters*alike:
 		beyond("%d adapters (validated with %d)", r.Adapters, w.Adapters)
 	}
 	switch {

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -187,7 +186,7 @@ type LoRA struct {
 	TokenRankNs float64 `yaml:"token_rank_ns,omitempty" is:">=0"`
 	// Backend mbgmv adds
 	//
-	//	rank*R + request_rank*Q + token_rank*T
+	//	launch + rank*R + request_rank*Q + token_rank*T
 	//
 	// with R of steps that decode alone, Q the sum over the running requests of the rank of
 	// their adapter, and T of prompt tokens alone.
@@ -413,20 +412,7 @@ func (e *Engine) HostLoras() int {
 	return e.MaxLoadedLoras
 }
 
-// Names lists the embedded profiles, sorted.
-func Names() []string {
-	entries, err := embedded.ReadDir("profiles")
-	if err != nil {
-		panic(err) // the folder is part of the binary
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
-	}
-	return names
-}
-
-// Load returns the embedded profile of that name, makes the analytic one that
+// Load returns the embedded profile of that name or alias, makes the analytic one that
 // "analytic:MODEL,GPU" asks for ([parseAnalytic]), reads a profile file, or returns the profile for a GPU ([ForGPU]).
 func Load(nameOrFile string) (*Profile, error) {
 	if spec, ok := strings.CutPrefix(nameOrFile, AnalyticPrefix); ok {
@@ -437,8 +423,8 @@ func Load(nameOrFile string) (*Profile, error) {
 		return a.Profile()
 	}
 	read := func(name string) ([]byte, error) { return textfile.ReadFile(name, yamlfile.MaxBytes) }
-	if slices.Contains(Names(), nameOrFile) {
-		read = func(name string) ([]byte, error) { return embedded.ReadFile("profiles/" + name + ".yaml") }
+	if name := Canonical(nameOrFile); IsEmbedded(name) {
+		read = func(string) ([]byte, error) { return embedded.ReadFile("profiles/" + name + ".yaml") }
 	}
 	data, err := read(nameOrFile)
 	ext := filepath.Ext(nameOrFile) // "llama-3.1-8b" has one, too

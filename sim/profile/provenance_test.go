@@ -9,7 +9,9 @@ import (
 func TestKindsOfEmbeddedProfiles(t *testing.T) {
 	want := map[string]Kind{
 		"deepseek-v3-tp8-flashinfer": Calibrated, "deepseek-v3-tp8-triton": Calibrated, "llama-3.1-8b-h100": Measured,
-		"llama2-7b-24gb": Measured, "llama2-7b-dlora": Computed, "qwen-2.5-7b-h100": Measured,
+		"llama-7b-a10g-s-lora": Calibrated, "llama2-7b-24gb": Measured,
+		"llama2-7b-dlora": Computed, "qwen-2.5-7b-h100": Measured,
+		"qwen3-14b-h100-vllm-0.23": Measured,
 	}
 	for _, name := range Names() {
 		p, err := Load(name)

@@ -80,7 +80,7 @@ func extrapolations(rs []residual) (out []Extrapolated) {
 		}
 		few := func(r residual) bool { return size.few*size.of(r.ran) <= most }
 		many := func(r residual) bool { return 2*size.of(r.ran) > most }
-		if slices.ContainsFunc(rs, few) {
+		if most > 0 && slices.ContainsFunc(rs, few) {
 			out = append(out,
 				extrapolated(fmt.Sprintf("%d to %d %s, from up to %d", most/2+1, most, size.name, most/size.few), rs,
 					many, func(r residual) bool { return !few(r) }))

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -76,7 +77,10 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 		return nil, &Refusal{Status: 404, Text: fmt.Sprintf("the model %q does not exist", t.model),
 			Reason: "unknown-model"}
 	}
-	t.body(a)
+	if adapter != trace.BaseModel {
+		t.model = p.Fleet.Adapters()[adapter].Name
+	}
+	body := t.read(a)
 	t.fr = fleet.Request{Request: router.Request{ID: p.nextID.Add(1), Adapter: adapter, Prompt: t.prompt,
 		MaxNew: s.maxNew()}, Sent: p.Now(), Streams: s.Stream}
 	if t.fr.Read = p.Fleet.Requests.ReadBody(a.Path, a.Body); t.fr.Read != nil {
@@ -90,16 +94,27 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	if no := t.route(ctx); no != nil {
 		return nil, no
 	}
+	if body != nil && s.Model != "" {
+		t.respell(body)
+	}
 	return t, nil
 }
 
-// find is the adapter of a model's name.
+// find is the adapter of a model's name: an adapter, a base model, or BASE:ADAPTER as sglang spells it.
 func (p *FleetPicker) find(name string) (int32, bool) {
 	if a := p.Fleet.Lookup(name); a >= 0 {
 		return a, true
 	}
 	known := p.Fleet.Models()
-	return trace.BaseModel, name == "" || name == "default" || len(known) == 0 || slices.Contains(known, name)
+	if name == "" || name == "default" || slices.Contains(known, name) {
+		return trace.BaseModel, true
+	}
+	if k := strings.LastIndexByte(name, ':'); k >= 0 { // names of base models may have colons
+		if a := p.Fleet.Lookup(name[k+1:]); a >= 0 && (len(known) == 0 || slices.Contains(known, name[:k])) {
+			return a, true
+		}
+	}
+	return trace.BaseModel, len(known) == 0
 }
 
 // any is a usable worker for a request without a body, in turn. It is not booked.
@@ -149,19 +164,26 @@ type ticket struct {
 	first  time.Time
 }
 
-// body reads the prompt's length, and makes the body for another model.
-func (t *ticket) body(a *Ask) {
+// read reads the prompt's length. It returns the body's fields; nil: the server is to judge the body as it came.
+func (t *ticket) read(a *Ask) *epp.Body {
 	t.prompt = int32(min(len(a.Body)/4+1, math.MaxInt32))
 	b, reason := epp.ParseBody(epp.LLMD, a.Path, a.Body)
-	if reason != nil {
-		return // for the server to judge
-	}
-	if len(b.Prompts) > 0 {
+	if reason == nil && len(b.Prompts) > 0 {
 		n := 0
 		for _, c := range b.Prompts {
 			n += (c.Len() + 3) / 4
 		}
 		t.prompt = int32(min(max(n, 1), math.MaxInt32))
+	}
+	return b
+}
+
+// respell makes the body for the worker if it names the model in another way than the client: with a rewritten name,
+// or with the spelling of the worker's API. sglang serves the base model, with status 200, unless an adapter's name
+// stands behind the base model's and a colon.
+func (t *ticket) respell(b *epp.Body) {
+	if t.fr.Adapter != trace.BaseModel && t.p.Fleet.API(t.w) != fleet.VLLM {
+		t.model = t.p.Fleet.Model(t.w) + ":" + t.model
 	}
 	if t.model != t.name {
 		t.sent = b.For(t.model)

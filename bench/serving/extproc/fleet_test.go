@@ -34,14 +34,20 @@ const speed = 10
 // workers starts two emulated vLLM servers with adapters a and b, and a fleet of them.
 func workers(t *testing.T, policy string) *fleet.Fleet {
 	t.Helper()
+	return workersOf(t, policy, emulate.VLLM, emulate.VLLM)
+}
+
+// workersOf starts emulated servers of the given engines with adapters a and b, and a fleet of them.
+func workersOf(t *testing.T, policy string, apis ...emulate.API) *fleet.Fleet {
+	t.Helper()
 	p := profile.Default()
 	p.Name = "base"
 	p.Latency = profile.Latency{Decode: profile.Decode{BaseMs: 10}, Prefill: profile.Prefill{BaseMs: 10,
 		FirstWaveFactor: 1}, LoRA: profile.LoRA{Backend: profile.BackendNone}}
 	p.Memory.KVTokens = 1 << 24
 	var urls []string
-	for range 2 {
-		w, err := emulate.New(emulate.Config{ModelName: "base", Costs: p.Compile(), API: emulate.VLLM, Speed: speed,
+	for _, api := range apis {
+		w, err := emulate.New(emulate.Config{ModelName: "base", Costs: p.Compile(), API: api, Speed: speed,
 			Home: router.Disk, Adapters: []emulate.Adapter{{Name: "a", Path: "a", Rank: 8},
 				{Name: "b", Path: "b", Rank: 8}}})
 		if err != nil {
@@ -52,7 +58,7 @@ func workers(t *testing.T, policy string) *fleet.Fleet {
 		urls = append(urls, srv.URL)
 	}
 	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 8}}
-	rt, err := router.New(policy, router.Env{Workers: router.Alike(2, router.Spec{MaxRunning: 64, Slots: 8,
+	rt, err := router.New(policy, router.Env{Workers: router.Alike(len(apis), router.Spec{MaxRunning: 64, Slots: 8,
 		Cost: profile.Model{Costs: p.Compile()}}), Adapters: adapters, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -174,6 +180,48 @@ func TestModelNames(t *testing.T) {
 	}
 	c.in.Close()
 	eventually(t, "no request is in flight", func() bool { return inFlight(f) == 0 })
+}
+
+// TestSpelling: each engine gets the name of an adapter as it spells it, however the client does, and the client sees
+// its own. sglang would serve the base model for an adapter's bare name.
+func TestSpelling(t *testing.T) {
+	for _, c := range []struct {
+		api                 emulate.API
+		path, asked, served string
+	}{
+		{emulate.VLLM, "/v1/completions", "b", "b"},
+		{emulate.VLLM, "/v1/completions", "base:b", "b"},
+		{emulate.VLLM, "/v1/completions", "base", "base"},
+		{emulate.SGLang, "/v1/completions", "b", "base:b"},
+		{emulate.SGLang, "/v1/chat/completions", "b", "base:b"},
+		{emulate.SGLang, "/v1/messages", "b", "base:b"},
+		{emulate.SGLang, "/v1/completions", "base:b", "base:b"},
+		{emulate.SGLang, "/v1/completions", "base", "base"},
+	} {
+		s := dial(t, client(t), serve(t, pickerOf(workersOf(t, "least-loaded", c.api))), processPath)
+		s.send(headersOf(requestHeaders, false, header{":path", c.path}))
+		s.send(bodyOf(requestBody, fmt.Sprintf(`{"model":%q,"prompt":"x"}`, c.asked), true))
+		if a := parseAnswer(t, s.receive()); a.Endpoint == "" {
+			t.Fatalf("%v: %+v, expected a worker", c, a)
+		}
+		want := fmt.Sprintf(`{"model":%q,"prompt":"x"}`, c.served)
+		if a := parseAnswer(t, s.receive()); !sameBody(a.Body, []byte(want)) {
+			t.Errorf("%v: body %s, expected %s", c, a.Body, want)
+		}
+		s.send(headersOf(responseHeaders, false, header{":status", "200"}))
+		s.receive()
+		s.send(bodyOf(responseBody, fmt.Sprintf(`{"model":%q}`, c.served), true))
+		if a := parseAnswer(t, s.receive()); string(a.Body) != fmt.Sprintf(`{"model":%q}`, c.asked) {
+			t.Errorf("%v: response %s, expected the client's model", c, a.Body)
+		}
+		s.in.Close()
+	}
+	c := dial(t, client(t), serve(t, pickerOf(workersOf(t, "least-loaded", emulate.SGLang))), processPath)
+	c.send(headersOf(requestHeaders, false, header{":path", "/v1/completions"}))
+	c.send(bodyOf(requestBody, `{"model":"other:b","prompt":"x"}`, true))
+	if a := parseAnswer(t, c.receive()); a.Status != 404 {
+		t.Errorf("an adapter of another base model: %+v, expected status 404", a)
+	}
 }
 
 // envoyOf starts a real Envoy before a picker and returns its address, or skips the test.

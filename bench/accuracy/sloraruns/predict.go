@@ -1,0 +1,111 @@
+package sloraruns
+
+import (
+	"context"
+	"fmt"
+
+	"lorasim/internal/parallel"
+	"lorasim/router"
+	"lorasim/sim"
+	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
+	"lorasim/trace"
+	"lorasim/trace/synth"
+)
+
+// seed is that of all published runs.
+const seed = 42
+
+// Predict simulates runs on all processors with a profile whose memory has the tokens of each run. The result does not
+// depend on the number of processors. progress, if not nil, is told how many runs of all are done.
+func Predict(ctx context.Context, runs []Run, p *profile.Profile, progress func(done, total int64)) ([]Figures, error) {
+	out := make([]Figures, len(runs))
+	err := parallel.Do(ctx, len(runs), func(i int) (err error) {
+		if out[i], err = runs[i].predict(ctx, p); err != nil {
+			err = fmt.Errorf("run in line %d: %w", runs[i].Line, err)
+		}
+		return err
+	}, progress)
+	return out, err
+}
+
+// predict simulates a run.
+func (r *Run) predict(ctx context.Context, p *profile.Profile) (Figures, error) {
+	q := *p
+	q.Memory.KVTokens = r.KVTokens
+	if err := q.Check(); err != nil {
+		return Figures{}, err
+	}
+	w, err := r.Workload()
+	if err != nil {
+		return Figures{}, err
+	}
+	s := &sums{first: w.Requests[0].Arrival}
+	if _, err := sim.Run(ctx, sim.Config{
+		Source: w.Source(), Workers: []*profile.Costs{q.Compile()}, Home: router.Disk, Observer: s,
+		Router: &router.Router{Policy: router.Fixed(func(int64) int { return 0 })},
+	}); err != nil {
+		return Figures{}, err
+	}
+	return s.figures()
+}
+
+// Workload is the requests of a run, as S-LoRA's benchmark draws them.
+func (r *Run) Workload() (*trace.Workload, error) {
+	src, err := synth.NewSLoRA(synth.SLoRA{Adapters: max(r.Adapters, 1), Ranks: synth.Ranks{Values: r.Ranks},
+		Alpha: r.Alpha, Rate: r.Rate, CV: r.CV, Duration: r.Duration, Input: r.Input, Output: r.Output, Seed: seed})
+	if err != nil {
+		return nil, err
+	}
+	w, err := trace.Collect(src)
+	if err != nil || r.Adapters > 0 {
+		return w, err
+	}
+	w.Adapters = nil
+	for i := range w.Requests {
+		w.Requests[i].Adapter = trace.BaseModel
+	}
+	return w, nil
+}
+
+// sums adds up the requests of a run.
+type sums struct {
+	first, last         float64 // sending, answer
+	n, failed, attained int
+	latency, firstToken float64
+}
+
+// Done implements record.Observer.
+func (s *sums) Done(r *record.Request) {
+	s.n++
+	if r.Status != record.OK {
+		s.failed++
+		return
+	}
+	s.last = max(s.last, r.Finish)
+	s.latency += r.Finish - r.Arrival
+	first := r.FirstToken - r.Arrival
+	s.firstToken += first
+	if first < Objective {
+		s.attained++
+	}
+}
+
+// Tokens implements record.Observer.
+func (*sums) Tokens(tick.Ticks, int64) {}
+
+// Steps implements record.Observer.
+func (*sums) Steps(record.Steps) {}
+
+// Gap implements record.Observer.
+func (*sums) Gap(tick.Ticks, int64) {}
+
+// figures are the means. S-LoRA completed all requests of the runs that are simulated, so that a failure is an error.
+func (s *sums) figures() (Figures, error) {
+	if s.failed > 0 {
+		return Figures{}, fmt.Errorf("%d of %d requests failed, expected none", s.failed, s.n)
+	}
+	n := float64(s.n)
+	return Figures{s.last - s.first, s.latency / n, s.firstToken / n, float64(s.attained) / n}, nil
+}

@@ -1,0 +1,148 @@
+package sloraruns
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"lorasim/bench/accuracy/validate"
+	"lorasim/internal/shareddata"
+	"lorasim/internal/textfile"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+const header = "use,status,system,gpu,setting,model,ranks,kv_tokens,mode,adapters,alpha,rate,cv,duration,input,output," +
+	"total_time,avg_latency,avg_first_token,attainment\n"
+
+const row = "calibration,paper,slora,a10g,S2,llama-7b,64 32,14500,synthetic,3,1,2,1,20,8-512,8-512,30,5,0.4,0.9\n"
+
+func read(t *testing.T, rows string) []Run {
+	t.Helper()
+	runs, err := Read(strings.NewReader(header+rows), "runs.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runs
+}
+
+func TestReadErrors(t *testing.T) {
+	for _, k := range []struct{ old, new, want string }{
+		{"64 32", "64 x", "runs.csv:2: ranks"},
+		{"8-512", "512-8", "runs.csv:2: input"},
+		{",2,1,20,", ",-2,1,20,", "runs.csv:2: rate"},
+		{"0.4,0.9", "0.4,1.9", "runs.csv:2: attainment"},
+	} {
+		_, err := Read(strings.NewReader(header+strings.Replace(row, k.old, k.new, 1)), "runs.csv")
+		if err == nil || !strings.Contains(err.Error(), k.want) {
+			t.Errorf("%s: error %v, expected %q", k.new, err, k.want)
+		}
+	}
+}
+
+// What cannot be simulated is counted by reason; the columns of such rows are not read.
+func TestChoiceSkips(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString(row)
+	for _, k := range [][2]string{{",slora,", ",slora-bmm,"}, {"paper", "backup"}, {"synthetic,3", "real,"},
+		{"S2", ""}, {"a10g", "a100-80"}, {"llama-7b", "llama-13b"}, {"14500", ""}, {"calibration", "validation"}} {
+		rows.WriteString(strings.Replace(row, k[0], k[1], 1))
+	}
+	taken, skipped := Choice{Use: validate.Calibration, GPU: "a10g", Model: "Llama-7b fp16"}.Of(read(t, rows.String()))
+	if len(taken) != 1 || len(skipped) != 7 || skipped["system slora-bmm is not simulated"] != 1 {
+		t.Errorf("%d runs taken, expected 1; skipped %v, expected 7 reasons", len(taken), skipped)
+	}
+}
+
+// Without adapters the requests are those of one adapter, for the base model.
+func TestWorkloadWithoutAdapters(t *testing.T) {
+	with := read(t, strings.Replace(row, "synthetic,3", "synthetic,1", 1))[0]
+	without := with
+	without.Adapters = 0
+	a, err := with.Workload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := without.Workload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(a.Requests) != 40 || len(b.Adapters) != 0 || len(b.Requests) != 40 {
+		t.Fatalf("%d and %d requests, expected 40", len(a.Requests), len(b.Requests))
+	}
+	for i, r := range a.Requests {
+		if r.Adapter = trace.BaseModel; r != b.Requests[i] {
+			t.Fatalf("request %d is %+v without adapters, expected %+v", i, b.Requests[i], r)
+		}
+	}
+}
+
+func TestReportIsJSON(t *testing.T) {
+	runs := read(t, strings.Replace(row, "0.4,0.9", "0.4,", 1))
+	r := &Report{Profile: "p", Runs: runs, Predicted: []Figures{{33, 5, 0.2, 1}}}
+	var out struct {
+		Summary map[string]struct {
+			Runs  int
+			Worst float64 `json:"worst_abs_error"`
+		}
+	}
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := out.Summary
+	if math.Abs(s["total_time"].Worst-0.1) > 1e-9 || math.Abs(s["avg_first_token"].Worst-0.5) > 1e-9 ||
+		s["attainment"].Runs != 0 {
+		t.Errorf("summary %+v, expected errors of 0.1 and 0.5, and no attainment", s)
+	}
+}
+
+// The embedded profile predicts the runs of use validation as docs/fidelity.md says.
+func TestPublishedRuns(t *testing.T) {
+	all, err := textfile.Read(shareddata.Path(t, "slora_runs/runs.csv"), Read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.Load("llama-7b-a10g-s-lora")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, _ := Choice{Use: validate.Validation, GPU: "a10g", Model: p.Model}.Of(all)
+	predicted, err := Predict(context.Background(), runs, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Report{Profile: p.Name, Runs: runs, Predicted: predicted}
+	for metric, most := range map[string]float64{"total_time": 0.01, "avg_latency": 0.035, "avg_first_token": 0.05,
+		"attainment": 0.02} {
+		if s := r.Summary(metric); s.Runs != 9 || s.MedianAbsError > most {
+			t.Errorf("%s: median error %v of %d runs, expected at most %v of 9", metric, s.MedianAbsError, s.Runs, most)
+		}
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil || strings.Count(text.String(), "\n") != 17 {
+		t.Errorf("%v, %d lines, expected 17:\n%s", err, strings.Count(text.String(), "\n"), text.String())
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(header + row)
+	f.Add(header + strings.Replace(row, "64 32", "64,32", 1))
+	f.Fuzz(func(t *testing.T, data string) {
+		runs, err := Read(strings.NewReader(data), "f")
+		if err != nil {
+			return
+		}
+		for _, r := range runs {
+			if r.skipped() == "" && !(r.Rate*r.Duration >= 1 && r.Input[0] >= 1 && r.Output[1] > r.Output[0]) {
+				t.Errorf("accepted %+v", r)
+			}
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/accuracy/calibrate"
+	"lorasim/bench/accuracy/sloraruns"
+	"lorasim/bench/accuracy/validate"
+	"lorasim/internal/textfile"
+	"lorasim/sim/profile"
+)
+
+// sloraProfile is the embedded profile of S-LoRA's published runs.
+const sloraProfile = "llama-7b-a10g-s-lora"
+
+// sloraFlags name the table of S-LoRA's published runs.
+type sloraFlags struct{ runs, gpu string }
+
+func (f *sloraFlags) add(cmd *cobra.Command) {
+	flags(cmd, "S-LoRA",
+		opt(&f.runs, "slora-runs", "", "Table of the published runs of S-LoRA, CSV `file`"),
+		opt(&f.gpu, "slora-gpu", "a10g", "Only the runs on this GPU: a10g, a100-40 or a100-80"))
+}
+
+// choose reads the table, and takes the runs of a use that a profile can predict.
+func (f *sloraFlags) choose(p *profile.Profile, use string) ([]sloraruns.Run, sloraruns.Skipped, error) {
+	if use != "" {
+		if err := oneOf("use", "use", use, sloraruns.Uses()); err != nil {
+			return nil, nil, err
+		}
+	}
+	if p.Engine.Scheduler != profile.SchedulerSLoRA {
+		return nil, nil, fmt.Errorf("--slora-runs: profile %s has scheduler %s, expected %s", p.Name,
+			p.Engine.Scheduler, profile.SchedulerSLoRA)
+	}
+	all, err := textfile.Read(f.runs, sloraruns.Read)
+	if err != nil {
+		return nil, nil, err
+	}
+	runs, skipped := sloraruns.Choice{Use: use, GPU: f.gpu, Model: p.Model}.Of(all)
+	if len(runs) == 0 {
+		return nil, nil, fmt.Errorf("%s: no run of system slora, GPU %s and the model of profile %s (%s) to simulate",
+			f.runs, f.gpu, p.Name, p.Model)
+	}
+	return runs, skipped, nil
+}
+
+// validate holds a profile against the runs.
+func (f *sloraFlags) validate(cmd *cobra.Command, name, use, plot string) error {
+	if plot != "" {
+		return usage(errors.New("--plot does not draw --slora-runs"))
+	}
+	p, err := loadAny(cmd, cmp.Or(name, sloraProfile))
+	if err != nil {
+		return err
+	}
+	runs, skipped, err := f.choose(p, use)
+	if err != nil {
+		return err
+	}
+	bar := newProgress(cmd.ErrOrStderr())
+	predicted, err := sloraruns.Predict(cmd.Context(), runs, p, bar.runs)
+	bar.done()
+	if err != nil {
+		return err
+	}
+	r := &sloraruns.Report{Profile: p.Name, Use: use, Runs: runs, Predicted: predicted, Skipped: skipped}
+	return show(cmd, r.WriteText, inJSON(r, "  "))
+}
+
+// calibrate fits a profile to the runs of use calibration.
+func (f *sloraFlags) calibrate(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
+	runs, _, err := f.choose(o.Start, validate.Calibration)
+	if err != nil {
+		return nil, err
+	}
+	o.Evaluations = cmp.Or(o.Evaluations, 400)
+	fit, err := calibrate.SLoRA(cmd.Context(), runs, o)
+	return of(f.runs, fit, err)
+}
