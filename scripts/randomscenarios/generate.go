@@ -100,13 +100,21 @@ func drawScenario(rng *rand.Rand, sustains func(scenario.Scenario) (float64, err
 	return &d.sc, d.err
 }
 
+// engines are the embedded profiles of engines of today. S-LoRA's has no adapter slots, and few settings fit it.
+func engines() []string {
+	return slices.DeleteFunc(profile.Names(), func(name string) bool {
+		p, err := profile.Load(name)
+		return err != nil || p.Engine.Scheduler == profile.SchedulerSLoRA
+	})
+}
+
 // cluster draws the workers.
 func (d *drawer) cluster() {
 	workers := pick(d, 2, 3, 4, 4, 6, 8, 8, 12, 16, 24, 32)
 	d.set("num_workers", workers)
 	one := func() string {
 		if d.chance(0.55) {
-			return pick(d, append(profile.Names(), "llama2-7b-24gb", "llama-3.1-8b-h100", "qwen-2.5-7b-h100")...)
+			return pick(d, append(engines(), "llama2-7b-24gb", "llama-3.1-8b-h100", "qwen-2.5-7b-h100")...)
 		}
 		return fmt.Sprintf("analytic:%s,%s", pick(d, profile.Architectures()...).Name, pick(d, profile.GPUs()...).Name)
 	}
