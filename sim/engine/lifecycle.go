@@ -103,6 +103,10 @@ func (e *Engine) startDecoding(r *Request, at tick.Ticks) {
 // ResumeDecoding takes a request that saw its latest token elsewhere, or long ago, into the batch.
 func (e *Engine) ResumeDecoding(r *Request) {
 	e.startDecoding(r, r.lastTokenAt)
+	if p := e.Pipeline; p != nil && !p.Idle() {
+		p.resumed = append(p.resumed, r) // the step under way has no token for it
+		return
+	}
 	e.itl.joined(r.lastTokenAt, 1)
 }
 

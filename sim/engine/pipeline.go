@@ -34,6 +34,8 @@ type Pipeline struct {
 	ending []*Request // whose last token is in flight, and is not their first
 	gone   []*Request // whose token is in flight, but not of first, and that have been preempted since
 	firsts int        // requests of first that are Ending
+
+	resumed []*Request // that have joined the batch with tokens from elsewhere since the step under way began
 }
 
 // formed is a step that is formed and has not begun.
@@ -197,7 +199,7 @@ func (p *Pipeline) leap() {
 	e, s, b := p.e, &p.e.Step, &p.e.Batch
 	switch {
 	case s.kind != decode || p.next.empty || p.next.kind != decode || s.run.First+s.run.Incr != p.next.takes,
-		len(p.first)+len(p.ending)+len(p.gone) > 0 || s.run.Batch != int64(b.Len()) || s.run.Batch == 0,
+		len(p.first)+len(p.ending)+len(p.gone)+len(p.resumed) > 0 || s.run.Batch != int64(b.Len()) || s.run.Batch == 0,
 		e.Gate.Open() && e.Queue.n > 0 || e.cfg.Hooks.Token != nil || e.Report != nil:
 		return
 	}
@@ -279,6 +281,15 @@ func (p *Pipeline) reportFirst() {
 	if joined > 0 {
 		e.itl.joined(now, joined)
 	}
+	p.joinResumed()
+}
+
+// joinResumed has the requests that joined the batch during the step under way wait for their next token.
+func (p *Pipeline) joinResumed() {
+	for _, r := range p.resumed {
+		p.e.itl.joined(r.joinTime, 1)
+	}
+	p.resumed = p.resumed[:0]
 }
 
 // finish ends the requests that have their last token, in the order of their admission.
@@ -311,6 +322,11 @@ func (p *Pipeline) finish() {
 
 // left notes that a request of the batch has left it while a step is under way.
 func (p *Pipeline) left(r *Request) {
+	if k := slices.Index(p.resumed, r); k >= 0 {
+		p.resumed = slices.Delete(p.resumed, k, k+1)
+		r.lastTokenAt = r.joinTime
+		return
+	}
 	if r.Joined < p.e.Batch.Steps {
 		p.gone = append(p.gone, r)
 		r.Unknown = 1
@@ -358,7 +374,12 @@ func (p *Pipeline) lose() []*Request {
 			r.Generated--
 		}
 	}
+	for _, r := range p.resumed {
+		r.Generated += int32(decodes) // it has no token in flight
+	}
+	p.joinResumed()
 	for _, r := range slices.Concat(p.gone, p.ending) {
+		p.e.itl.leave(r, p.e.Batch.Steps)
 		r.Generated--
 	}
 	p.first, p.ending, p.gone, p.firsts = nil, nil, nil, 0
@@ -371,7 +392,7 @@ func (p *Pipeline) check() (untimed int64) {
 	if p == nil {
 		return 0
 	}
-	untimed -= int64(len(p.gone) + len(p.ending))
+	untimed += int64(len(p.resumed)) - int64(len(p.gone)+len(p.ending))
 	for _, r := range p.first {
 		if r.state == Running {
 			untimed++
