@@ -40,4 +40,5 @@
 //   - [lorasim/bench/accuracy/steps]: the simulated engines against recorded decisions of sglang and vLLM
 //   - [lorasim/bench/accuracy/eppcases]: endpoint picker configurations against recorded decisions of real pickers
 //   - [lorasim/bench/accuracy/vllmruns]: predictions for measured hours of vLLM with many adapters
+//   - [lorasim/bench/accuracy/sloraruns]: predictions for the published runs of S-LoRA
 package bench

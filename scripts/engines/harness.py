@@ -214,18 +214,19 @@ class Case:
 
     def tie(self, adapter, prompt, a, b):
         """Whether two replies part at tokens that are equally likely but for the
-        last digits of float32, which depend on the batch."""
+        last digits of float32, which depend on the batch. vLLM compiles a part for
+        its first request with logprobs, which takes minutes on a busy machine."""
         k = next((k for k, (x, y) in enumerate(zip(a, b)) if x != y), None)
         if k is None:
             return False
         ids, url = prompt + a[:k], self.workers[0].url
         if self.engine == "sglang":
             status, text = call(url + "/generate", {"input_ids": ids, "lora_path": adapter if adapter != "base" else None, "return_logprob": True,
-                                               "top_logprobs_num": 2, "sampling_params": {"max_new_tokens": 1, "temperature": 0}}, 60)
+                                               "top_logprobs_num": 2, "sampling_params": {"max_new_tokens": 1, "temperature": 0}}, 300)
             top = {t: p for p, t, _ in json.loads(text)["meta_info"]["output_top_logprobs"][0]} if status == 200 else {}
         else:
             status, text = call(url + "/v1/completions", {"model": adapter, "prompt": ids, "max_tokens": 1, "temperature": 0, "logprobs": 2,
-                                                     "return_tokens_as_token_ids": True}, 60)
+                                                     "return_tokens_as_token_ids": True}, 300)
             top = {int(t.split(":")[1]): p for t, p in json.loads(text)["choices"][0]["logprobs"]["top_logprobs"][0].items()} if status == 200 else {}
         return set(top) == {a[k], b[k]} and abs(top[a[k]] - top[b[k]]) < 1e-5
 

@@ -75,7 +75,8 @@ func (m *Manager) hostVictim(coming *Adapter) (out *Adapter) {
 		}
 	}
 	if m.opt.SlotsLast && out == nil {
-		if k := m.selectVictim(-1); k >= 0 && m.slots[k] != coming {
+		// an adapter that got its slot while a plan's fetch of it was queued keeps the place that the fetch has booked
+		if k := m.selectVictim(-1); k >= 0 && m.slots[k] != coming && !m.slots[k].fetching() {
 			return m.slots[k]
 		}
 	}

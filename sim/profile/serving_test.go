@@ -47,8 +47,8 @@ func TestServingDefaults(t *testing.T) {
 	}
 }
 
-// vLLM's share of the memory gives the KV cache that two servers printed, within 1 %: that of Qwen3-14B on an H100 of 80
-// GB, and with a share of 0.9 that of Llama-3.1-8B on one of 64 GB.
+// vLLM's share of the memory gives the KV cache that two servers printed, within 1 %: that of Qwen3-14B on an H100 of
+// 80 GB, and with a share of 0.9 that of Llama-3.1-8B on one of 64 GB.
 func TestServingMemory(t *testing.T) {
 	for name, c := range map[string]struct{ tokens, share float64 }{
 		"analytic:qwen3-14b,h100":         {288_608, vllmShare},

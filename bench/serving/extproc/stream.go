@@ -19,7 +19,6 @@ type stream struct {
 	body    []byte
 	ended   bool // the request has been answered
 	ticket  Ticket
-	client  int // bytes of the body that came
 	status  int
 	model   [2]string // in the server's response, and for the client
 	over    bool      // the response is complete

@@ -1,0 +1,176 @@
+// Command measured writes docs/measured.md: the measured runs that the project holds, with their predictions.
+//
+//	go run ./scripts/measured [--data DATA] [--slow] [--only NAME,...] [--page FILE] [--kept DIR]
+//
+// It builds lorasim, runs its validate, calibrate, sim and sweep commands over the folder of measured runs, and
+// writes the page. It takes about one CPU minute. A source without data, and a slow one without --slow, is skipped
+// with a message; the page keeps the rows that an earlier call wrote for it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"lorasim/internal/atomicfile"
+	"lorasim/internal/shareddata"
+)
+
+// again is the command that the page names.
+const again = "go run ./scripts/measured --slow      # 7 CPU minutes; without --slow one, and rows of slow sources stay"
+
+type options struct {
+	data, page, kept, lorasim string
+	only                      []string
+	slow                      bool
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := command(ctx, os.Args[1:], os.Stderr)
+	if errors.Is(err, pflag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "measured:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (o options, err error) {
+	f := pflag.NewFlagSet("measured", pflag.ContinueOnError)
+	f.StringVar(&o.data, "data", shareddata.Dir(), "folder of measured runs")
+	f.StringVar(&o.page, "page", filepath.Join("docs", "measured.md"), "page to write")
+	f.StringSliceVar(&o.only, "only", nil, "sources to run: "+strings.Join(names(), ", ")+" (default: all)")
+	f.BoolVar(&o.slow, "slow", false, "run slow sources, too")
+	f.StringVar(&o.lorasim, "lorasim", "", "program to run (default: built from this repository)")
+	f.StringVar(&o.kept, "kept", "", "folder for the output of commands; what is there is read instead of run again")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	for _, name := range o.only {
+		if !slices.Contains(names(), name) {
+			return o, fmt.Errorf("--only: no source %q, expected %s", name, strings.Join(names(), ", "))
+		}
+	}
+	return o, nil
+}
+
+// command is the program; it reports on log.
+func command(ctx context.Context, args []string, log io.Writer) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "measured-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	r := &runner{lorasim: o.lorasim, data: o.data, scratch: scratch, kept: o.kept}
+	if r.data, err = filepath.Abs(o.data); err != nil {
+		return err
+	}
+	if r.root, err = os.Getwd(); err != nil {
+		return err
+	}
+	if r.lorasim == "" {
+		r.lorasim = filepath.Join(scratch, "lorasim")
+		build := exec.CommandContext(ctx, "go", "build", "-o", r.lorasim, "./cmd/lorasim")
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("go build: %w: %s", err, out)
+		}
+	}
+	old, err := load(o.page)
+	if err != nil {
+		return err
+	}
+	p, err := update(ctx, r, old, o, log)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(o.page, func(w *atomicfile.File) error { return p.write(w, again) })
+}
+
+// load reads the page of an earlier call; there may be none.
+func load(path string) (*page, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return &page{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	p, err := readPage(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// update makes the sections of all sources: fresh ones, or those of the old page where a source is skipped.
+func update(ctx context.Context, r *runner, old *page, o options, log io.Writer) (*page, error) {
+	p := &page{}
+	for _, s := range sources {
+		begin := time.Now()
+		fresh, err := freshSection(ctx, r, s, o)
+		switch {
+		case err == nil:
+			p.sections = append(p.sections, *fresh)
+			fmt.Fprintf(log, "%s: %d rows, %.1f s\n", s.name, len(fresh.rows), time.Since(begin).Seconds())
+		case errors.Is(err, errNoData) || errors.Is(err, errSkipped):
+			kept := old.find(s.name)
+			if kept != nil {
+				p.sections = append(p.sections, *kept)
+			}
+			fmt.Fprintf(log, "%s: skipped, %v; %s\n", s.name, err, keptText(kept))
+		default:
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return p, nil
+}
+
+// errSkipped is why a source that has data is not run.
+var errSkipped = errors.New("not asked for")
+
+func keptText(kept *section) string {
+	if kept == nil {
+		return "the page has no rows of it"
+	}
+	return fmt.Sprintf("the page keeps its %d rows", len(kept.rows))
+}
+
+// freshSection makes the section of a source.
+func freshSection(ctx context.Context, r *runner, s source, o options) (*section, error) {
+	if len(o.only) > 0 && !slices.Contains(o.only, s.name) {
+		return nil, errSkipped
+	}
+	if s.slow && !o.slow {
+		return nil, fmt.Errorf("%w: slow, see --slow", errSkipped)
+	}
+	if err := r.need(s.needs...); err != nil {
+		return nil, err
+	}
+	out := &section{name: s.name, title: s.title, about: s.about, commands: s.commands}
+	if err := s.make(ctx, r, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}

@@ -1,0 +1,655 @@
+// Package main drives the endpoint picker of the Gateway API Inference Extension
+// v1.5.0 in process: its config loader, plugins, scheduler, director and ext_proc
+// handler, with endpoints and metrics that a case states instead of Kubernetes and
+// model servers. lorasim does not import it.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"sigs.k8s.io/gateway-api-inference-extension/apix/v1alpha2"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/config"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/config/loader"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/datalayer"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/flowcontrol"
+	fwkdl "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/datalayer"
+	fwkfc "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/flowcontrol"
+	fwkplugin "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/plugin"
+	fwkrc "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/requestcontrol"
+	fwk "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/interface/scheduling"
+	attrconc "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/datalayer/attribute/concurrency"
+	attrlat "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/datalayer/attribute/latency"
+	attrprefix "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/datalayer/attribute/prefix"
+	extractormetrics "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/datalayer/extractor/metrics"
+	sourcemetrics "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/datalayer/source/metrics"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/flowcontrol/fairness"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/flowcontrol/ordering"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/flowcontrol/saturationdetector/concurrency"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/flowcontrol/saturationdetector/utilization"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/flowcontrol/usagelimits"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/requestcontrol/dataproducer/approximateprefix"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/requestcontrol/requestdataproducer/inflightload"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/requesthandling/parsers/openai"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/requesthandling/parsers/passthrough"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/filter/prefixcacheaffinity"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/filter/sloheadroomtier"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/picker"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/profile"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/kvcacheutilization"
+	latencyscorer "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/latency"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/loraaffinity"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/prefix"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/queuedepth"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/runningrequests"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/scheduling/scorer/tokenload"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/handlers"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/requestcontrol"
+	"sigs.k8s.io/gateway-api-inference-extension/pkg/epp/scheduling"
+)
+
+// --- recording ---
+
+// A recorder keeps what the plugins of one engine answered for the request at hand.
+type recorder struct {
+	mu       sync.Mutex
+	rng      *rand.Rand // nil: the real picker decides
+	filters  []FilterOut
+	scores   map[string]map[string]float64
+	totals   map[string]float64
+	best     []string
+	picked   []string
+	picker   string
+	prefixes map[string][3]int // match, total, block size
+	inflight map[string][2]int64
+}
+
+func (r *recorder) reset() {
+	r.filters, r.scores, r.totals, r.best, r.picked, r.picker = nil, nil, nil, nil, nil, ""
+	r.prefixes, r.inflight = nil, nil
+}
+
+type recKey struct{}
+
+func recFrom(ctx context.Context) *recorder { r, _ := ctx.Value(recKey{}).(*recorder); return r }
+
+func epName(e fwk.Endpoint) string { return e.GetMetadata().NamespacedName.Name }
+
+type recScorer struct {
+	fwk.Scorer
+	rec *recorder
+}
+
+func (s recScorer) Consumes() map[string]any {
+	// v1.5.0 refuses token-load-scorer beside the producer it needs ("data type mismatch
+	// ... InFlightLoadKey": both declare a pointer, and pointers are compared). To record
+	// what the scorer makes of its data all the same, it declares nothing here.
+	if s.TypedName().Type == tokenload.TokenLoadScorerType {
+		return nil
+	}
+	if c, ok := s.Scorer.(fwkplugin.ConsumerPlugin); ok {
+		return c.Consumes()
+	}
+	return nil
+}
+
+func (s recScorer) Score(
+	ctx context.Context, cs *fwk.CycleState, q *fwk.LLMRequest, eps []fwk.Endpoint,
+) map[fwk.Endpoint]float64 {
+	out := s.Scorer.Score(ctx, cs, q, eps)
+	s.rec.mu.Lock()
+	defer s.rec.mu.Unlock()
+	m := map[string]float64{}
+	for e, v := range out {
+		m[epName(e)] = v
+	}
+	if s.rec.scores == nil {
+		s.rec.scores = map[string]map[string]float64{}
+	}
+	s.rec.scores[s.TypedName().Name] = m
+	// what the data producers had to say, for whoever looks why
+	for _, e := range eps {
+		if v, ok := e.Get(attrprefix.PrefixCacheMatchInfoKey); ok {
+			if s.rec.prefixes == nil {
+				s.rec.prefixes = map[string][3]int{}
+			}
+			i := v.(*attrprefix.PrefixCacheMatchInfo)
+			s.rec.prefixes[epName(e)] = [3]int{i.MatchBlocks(), i.TotalBlocks(), i.BlockSizeTokens()}
+		}
+		if v, ok := e.Get(attrconc.InFlightLoadKey); ok {
+			if s.rec.inflight == nil {
+				s.rec.inflight = map[string][2]int64{}
+			}
+			i := v.(*attrconc.InFlightLoad)
+			s.rec.inflight[epName(e)] = [2]int64{i.Requests, i.Tokens}
+		}
+	}
+	return out
+}
+
+type recFilter struct {
+	fwk.Filter
+	rec *recorder
+}
+
+func (f recFilter) Consumes() map[string]any {
+	if c, ok := f.Filter.(fwkplugin.ConsumerPlugin); ok {
+		return c.Consumes()
+	}
+	return nil
+}
+
+func (f recFilter) Filter_(
+	ctx context.Context, cs *fwk.CycleState, q *fwk.LLMRequest, eps []fwk.Endpoint,
+) []fwk.Endpoint {
+	out := f.Filter.Filter(ctx, cs, q, eps)
+	f.rec.mu.Lock()
+	defer f.rec.mu.Unlock()
+	o := FilterOut{Plugin: f.TypedName().Name, Kept: []string{}}
+	for _, e := range out {
+		o.Kept = append(o.Kept, epName(e))
+	}
+	slices.Sort(o.Kept)
+	f.rec.filters = append(f.rec.filters, o)
+	return out
+}
+
+// plainFilter and detector give recFilter the method's right name; embedding hides it.
+type plainFilter struct{ r recFilter }
+
+func (f plainFilter) TypedName() fwkplugin.TypedName { return f.r.TypedName() }
+func (f plainFilter) Consumes() map[string]any       { return f.r.Consumes() }
+func (f plainFilter) Filter(
+	ctx context.Context, cs *fwk.CycleState, q *fwk.LLMRequest, eps []fwk.Endpoint,
+) []fwk.Endpoint {
+	return f.r.Filter_(ctx, cs, q, eps)
+}
+
+type detector struct {
+	plainFilter
+	fwkfc.SaturationDetector
+}
+
+func (d detector) TypedName() fwkplugin.TypedName { return d.plainFilter.TypedName() }
+
+type recPicker struct {
+	fwk.Picker
+	rec *recorder
+}
+
+func (p recPicker) Pick(ctx context.Context, cs *fwk.CycleState, in []*fwk.ScoredEndpoint) *fwk.ProfileRunResult {
+	p.rec.mu.Lock()
+	defer p.rec.mu.Unlock()
+	slices.SortFunc(in, func(a, b *fwk.ScoredEndpoint) int { return cmp.Compare(epName(a), epName(b)) })
+	p.rec.totals = map[string]float64{}
+	top := in[0].Score
+	for _, e := range in {
+		p.rec.totals[epName(e)] = e.Score
+		top = max(top, e.Score)
+	}
+	p.rec.best = nil
+	for _, e := range in {
+		if e.Score == top {
+			p.rec.best = append(p.rec.best, epName(e))
+		}
+	}
+	p.rec.picker = p.TypedName().Type
+	byName := map[string]fwk.Endpoint{}
+	for _, e := range in {
+		byName[epName(e)] = e
+	}
+	real := p.Picker.Pick(ctx, cs, slices.Clone(in))
+	p.rec.picked = nil
+	for _, e := range real.TargetEndpoints {
+		p.rec.picked = append(p.rec.picked, epName(e))
+	}
+	if p.Picker.TypedName().Type == picker.MaxScorePickerType && !slices.Contains(p.rec.best, p.rec.picked[0]) {
+		panic("the picker did not pick the best")
+	}
+	if p.rec.rng == nil {
+		return real
+	}
+	// The picker's own generator is seeded by the clock. A recording must come out the
+	// same again: one of what the picker may pick, drawn by the case's generator.
+	n := len(real.TargetEndpoints)
+	from := slices.Clone(in)
+	switch p.Picker.TypedName().Type {
+	case picker.MaxScorePickerType:
+		p.rec.rng.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] })
+		slices.SortStableFunc(from, func(a, b *fwk.ScoredEndpoint) int { return cmp.Compare(b.Score, a.Score) })
+	case picker.WeightedRandomPickerType:
+		from = slices.DeleteFunc(from, func(e *fwk.ScoredEndpoint) bool { return top > 0 && e.Score <= 0 })
+		fallthrough
+	default:
+		p.rec.rng.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] })
+	}
+	n = min(n, len(from))
+	p.rec.picked = nil
+	res := &fwk.ProfileRunResult{}
+	for _, e := range from[:n] {
+		p.rec.picked = append(p.rec.picked, epName(e))
+		res.TargetEndpoints = append(res.TargetEndpoints, byName[epName(e)])
+	}
+	return res
+}
+
+// latencyGiven stands for the predicted-latency producer, whose models run elsewhere:
+// it states the predictions of the case.
+type latencyGiven struct{ e *Engine }
+
+func (latencyGiven) TypedName() fwkplugin.TypedName {
+	return fwkplugin.TypedName{Type: "latency-given", Name: "latency-given"}
+}
+func (latencyGiven) Consumes() map[string]any { return nil }
+func (latencyGiven) Produces() map[string]any {
+	return map[string]any{attrlat.LatencyPredictionInfoKey: attrlat.LatencyPredictionInfo{}}
+}
+func (l latencyGiven) PrepareRequestData(_ context.Context, _ *fwk.LLMRequest, eps []fwk.Endpoint) error {
+	for _, e := range eps {
+		if g := l.e.latency[epName(e)]; g != nil {
+			e.Put(attrlat.LatencyPredictionInfoKey, attrlat.NewLatencyPredictionInfoWithDispatch(
+				g.TTFTHeadroom >= 0, g.TPOTHeadroom >= 0, g.TTFTHeadroom, g.TPOTHeadroom, g.TTFT, g.TPOT, g.Dispatched))
+		}
+	}
+	return nil
+}
+
+var _ fwkrc.PrepareDataPlugin = latencyGiven{}
+
+var registerOnce = sync.OnceFunc(func() {
+	scorer := func(t string, f fwkplugin.FactoryFunc) {
+		fwkplugin.Register(t, func(name string, p json.RawMessage, h fwkplugin.Handle) (fwkplugin.Plugin, error) {
+			x, err := f(name, p, h)
+			if rec := recFrom(h.Context()); err == nil && rec != nil {
+				return recScorer{x.(fwk.Scorer), rec}, nil
+			}
+			return x, err
+		})
+	}
+	filter := func(t string, f fwkplugin.FactoryFunc) {
+		fwkplugin.Register(t, func(name string, p json.RawMessage, h fwkplugin.Handle) (fwkplugin.Plugin, error) {
+			x, err := f(name, p, h)
+			rec := recFrom(h.Context())
+			if err != nil || rec == nil {
+				return x, err
+			}
+			pf := plainFilter{recFilter{x.(fwk.Filter), rec}}
+			if d, ok := x.(fwkfc.SaturationDetector); ok {
+				return detector{pf, d}, nil
+			}
+			return pf, nil
+		})
+	}
+	pick := func(t string, f fwkplugin.FactoryFunc) {
+		fwkplugin.Register(t, func(name string, p json.RawMessage, h fwkplugin.Handle) (fwkplugin.Plugin, error) {
+			x, err := f(name, p, h)
+			if rec := recFrom(h.Context()); err == nil && rec != nil {
+				return recPicker{x.(fwk.Picker), rec}, nil
+			}
+			return x, err
+		})
+	}
+	scorer(prefix.PrefixCacheScorerPluginType, prefix.PrefixCachePluginFactory)
+	scorer(kvcacheutilization.KvCacheUtilizationScorerType, kvcacheutilization.KvCacheUtilizationScorerFactory)
+	scorer(queuedepth.QueueScorerType, queuedepth.QueueScorerFactory)
+	scorer(runningrequests.RunningRequestsSizeScorerType, runningrequests.RunningRequestsSizeScorerFactory)
+	scorer(loraaffinity.LoraAffinityScorerType, loraaffinity.LoraAffinityScorerFactory)
+	scorer(tokenload.TokenLoadScorerType, tokenload.TokenLoadScorerFactory)
+	scorer(latencyscorer.LatencyScorerType, latencyscorer.Factory)
+	filter(prefixcacheaffinity.PluginType, prefixcacheaffinity.Factory)
+	filter(sloheadroomtier.PluginType, sloheadroomtier.Factory)
+	filter(concurrency.ConcurrencyDetectorType, concurrency.ConcurrencyDetectorFactory)
+	filter(utilization.UtilizationDetectorType, utilization.UtilizationDetectorFactory)
+	pick(picker.MaxScorePickerType, picker.MaxScorePickerFactory)
+	pick(picker.RandomPickerType, picker.RandomPickerFactory)
+	pick(picker.WeightedRandomPickerType, picker.WeightedRandomPickerFactory)
+	fwkplugin.Register(profile.SingleProfileHandlerType, profile.SingleProfileHandlerFactory)
+	fwkplugin.Register(fairness.GlobalStrictFairnessPolicyType, fairness.GlobalStrictFairnessPolicyFactory)
+	fwkplugin.Register(fairness.RoundRobinFairnessPolicyType, fairness.RoundRobinFairnessPolicyFactory)
+	fwkplugin.Register(ordering.FCFSOrderingPolicyType, ordering.FCFSOrderingPolicyFactory)
+	fwkplugin.Register(ordering.EDFOrderingPolicyType, ordering.EDFOrderingPolicyFactory)
+	fwkplugin.Register(ordering.SLODeadlineOrderingPolicyType, ordering.SLODeadlineOrderingPolicyFactory)
+	fwkplugin.Register(usagelimits.StaticUsageLimitPolicyType, usagelimits.StaticPolicyFactory)
+	fwkplugin.Register(approximateprefix.ApproxPrefixCachePluginType, approximateprefix.ApproxPrefixCacheFactory)
+	fwkplugin.Register(inflightload.InFlightLoadProducerType, inflightload.InFlightLoadProducerFactory)
+	fwkplugin.Register(sourcemetrics.MetricsDataSourceType, sourcemetrics.MetricsDataSourceFactory)
+	fwkplugin.Register(extractormetrics.MetricsExtractorType, extractormetrics.CoreMetricsExtractorFactory)
+	fwkplugin.Register(openai.OpenAIParserType, openai.OpenAIParserPluginFactory)
+	fwkplugin.Register(passthrough.PassthroughParserType, passthrough.PassthroughParserPluginFactory)
+	for _, g := range []string{
+		datalayer.ExperimentalDatalayerFeatureGate, datalayer.EnableLegacyMetricsFeatureGate, flowcontrol.FeatureGate,
+	} {
+		loader.RegisterFeatureGate(g)
+	}
+})
+
+// --- engine ---
+
+// An Engine is an endpoint picker with fresh state.
+type Engine struct {
+	rec     *recorder
+	eps     []fwkdl.Endpoint
+	latency map[string]*Latency
+	objs    map[string]int
+	rewr    map[string]string
+
+	Effective string // the config after the loader's defaults
+	Config    *config.Config
+	handle    fwkplugin.Handle
+	server    *handlers.StreamingServer
+	open      map[string]*stream
+	cancel    context.CancelFunc
+}
+
+func NewEngine(yaml []byte, seed uint64, givenLatency bool) (*Engine, error) {
+	return newEngine(yaml, seed, givenLatency, true)
+}
+
+// newEngine makes an engine; without recording all plugins are the real ones.
+func newEngine(yaml []byte, seed uint64, givenLatency, recording bool) (*Engine, error) {
+	registerOnce()
+	e := &Engine{rec: &recorder{}, open: map[string]*stream{}}
+	if seed != 0 {
+		e.rec.rng = rand.New(rand.NewPCG(seed, 1))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if recording {
+		ctx = context.WithValue(ctx, recKey{}, e.rec)
+	}
+	e.cancel = cancel
+	ctx = log.IntoContext(ctx, logr.Discard())
+	raw, _, err := loader.LoadRawConfig(yaml, logr.Discard())
+	if err != nil {
+		return nil, err
+	}
+	e.handle = fwkplugin.NewEppHandle(ctx, func() (names []types.NamespacedName) {
+		for _, p := range e.eps {
+			names = append(names, p.GetMetadata().NamespacedName)
+		}
+		return names
+	})
+	if e.Config, err = loader.InstantiateAndConfigure(raw, e.handle, logr.Discard()); err != nil {
+		return nil, err
+	}
+	e.Effective = raw.String()
+	if givenLatency {
+		e.handle.AddPlugin("latency-given", latencyGiven{e})
+	}
+	rc := requestcontrol.NewConfig()
+	rc.AddPlugins(e.handle.GetAllPlugins()...)
+	order, err := datalayer.ValidateAndOrderDataDependencies(e.handle.GetAllPlugins())
+	if err != nil {
+		return nil, err
+	}
+	rc.OrderPrepareDataPlugins(order)
+	candidates := requestcontrol.NewDatastoreEndpointCandidates(e)
+	parser := handlers.NewParser(e.Config.ParserConfig)
+	director := requestcontrol.NewDirectorWithConfig(e, scheduling.NewSchedulerWithConfig(e.Config.SchedulerConfig),
+		requestcontrol.NewLegacyAdmissionController(e.Config.SaturationDetector, candidates), parser, candidates, rc)
+	e.server = handlers.NewStreamingServer(e, director, parser)
+	return e, nil
+}
+
+func (e *Engine) Close() { e.cancel() }
+
+// The datastore of the director.
+
+func (e *Engine) PoolGet() (*datalayer.EndpointPool, error) {
+	return datalayer.NewEndpointPool("default", "pool"), nil
+}
+func (e *Engine) ObjectiveGet(name string) *v1alpha2.InferenceObjective {
+	p, ok := e.objs[name]
+	if !ok {
+		return nil
+	}
+	return &v1alpha2.InferenceObjective{Spec: v1alpha2.InferenceObjectiveSpec{Priority: &p}}
+}
+func (e *Engine) PodList(pred func(fwkdl.Endpoint) bool) (out []fwkdl.Endpoint) {
+	for _, p := range e.eps {
+		if pred(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+func (e *Engine) ModelRewriteGet(model string) (*v1alpha2.InferenceModelRewriteRule, string) {
+	to, ok := e.rewr[model]
+	if !ok {
+		return nil, ""
+	}
+	targets := []v1alpha2.TargetModel{{ModelRewrite: to, Weight: 1}}
+	return &v1alpha2.InferenceModelRewriteRule{Targets: targets}, "rewrite"
+}
+
+// SetEndpoints makes the engine see these endpoints; those it knows keep their attributes.
+func (e *Engine) SetEndpoints(eps []Endpoint) {
+	known := map[string]fwkdl.Endpoint{}
+	for _, p := range e.eps {
+		known[p.GetMetadata().NamespacedName.Name] = p
+	}
+	e.eps, e.latency = nil, map[string]*Latency{}
+	for _, s := range eps {
+		m := fwkdl.NewMetrics()
+		for _, a := range s.Active {
+			m.ActiveModels[a] = 0
+		}
+		for _, a := range s.Waiting {
+			m.WaitingModels[a] = 0
+		}
+		m.MaxActiveModels, m.RunningRequestsSize, m.WaitingQueueSize = s.MaxActive, s.Running, s.Queue
+		m.KVCacheUsagePercent, m.CacheBlockSize, m.CacheNumBlocks = s.KV, s.BlockSize, s.NumBlocks
+		m.UpdateTime = time.Now().Add(time.Hour) // fresh, however long a step takes
+		if s.Stale {
+			m.UpdateTime = time.Now().Add(-time.Hour)
+		}
+		p := known[s.Name]
+		if p == nil {
+			host, port, _ := strings.Cut(s.Address, ":")
+			p = fwkdl.NewEndpoint(&fwkdl.EndpointMetadata{
+				NamespacedName: types.NamespacedName{Namespace: "default", Name: s.Name},
+				PodName:        s.Name, Address: host, Port: port, MetricsHost: s.Address, Labels: s.Labels,
+			}, nil)
+		}
+		p.UpdateMetrics(m)
+		if s.Latency != nil {
+			e.latency[s.Name] = s.Latency
+		}
+		e.eps = append(e.eps, p)
+	}
+}
+
+// stream is Envoy's side of one ext_proc stream.
+type stream struct {
+	grpc.ServerStream
+	ctx  context.Context
+	in   chan *extproc.ProcessingRequest
+	out  chan *extproc.ProcessingResponse
+	done chan error
+}
+
+func (s *stream) Context() context.Context { return s.ctx }
+func (s *stream) Send(r *extproc.ProcessingResponse) error {
+	s.out <- r
+	return nil
+}
+func (s *stream) Recv() (*extproc.ProcessingRequest, error) {
+	r, ok := <-s.in
+	if !ok {
+		return nil, io.EOF
+	}
+	return r, nil
+}
+
+// Request sends a request through the engine and says what became of it.
+func (e *Engine) Request(q Request) (Outcome, error) {
+	e.rec.reset()
+	ctx := log.IntoContext(context.Background(), logr.Discard())
+	s := newStream(ctx, 8)
+	go func() { s.done <- e.server.Process(s); close(s.out) }()
+
+	hdr := &corev3.HeaderMap{}
+	add := func(k, v string) {
+		hdr.Headers = append(hdr.Headers, &corev3.HeaderValue{Key: k, RawValue: []byte(v)})
+	}
+	add(":method", "POST")
+	add(":path", q.Path)
+	add("x-request-id", q.ID)
+	for _, k := range slices.Sorted(maps.Keys(q.Headers)) {
+		add(k, q.Headers[k])
+	}
+	var md *corev3.Metadata
+	if q.Subset != nil {
+		l := make([]any, len(*q.Subset))
+		for i, x := range *q.Subset {
+			l[i] = x
+		}
+		st, err := structpb.NewStruct(map[string]any{"x-gateway-destination-endpoint-subset": l})
+		if err != nil {
+			return Outcome{}, err
+		}
+		md = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb.subset_hint": st}}
+	}
+	head := requestHeaders(&extproc.HttpHeaders{Headers: hdr})
+	head.MetadataContext = md
+	s.in <- head
+	request := requestBody(q.Body, true)
+	request.MetadataContext = md
+	s.in <- request
+
+	var o Outcome
+	var body []byte
+	for r := range s.out {
+		if im := r.GetImmediateResponse(); im != nil {
+			o.Status, o.Error = int(im.Status.Code), string(im.Body)
+			break
+		}
+		if h := r.GetRequestHeaders(); h != nil {
+			o.Status = 200
+			o.Header = map[string]string{}
+			for _, x := range h.Response.HeaderMutation.SetHeaders {
+				if k := strings.ToLower(x.Header.Key); k == "x-gateway-destination-endpoint" || k == "content-length" {
+					o.Header[k] = string(x.Header.RawValue)
+				}
+			}
+			if b, err := protojson.Marshal(r.DynamicMetadata); err == nil {
+				o.Metadata = canonical(b)
+			}
+		}
+		if b := r.GetRequestBody(); b != nil {
+			st := b.Response.BodyMutation.GetStreamedResponse()
+			body = append(body, st.Body...)
+			if st.EndOfStream {
+				break
+			}
+		}
+	}
+	if body != nil {
+		o.Body = body
+	}
+	e.settle()
+	r := e.rec
+	o.Filters, o.Scores, o.Totals, o.Best = r.filters, r.scores, r.totals, r.best
+	o.Picked, o.Picker, o.Prefix, o.InFlight = r.picked, r.picker, r.prefixes, r.inflight
+	if o.Status == 200 {
+		e.open[q.ID] = s
+	} else {
+		close(s.in)
+		for range s.out {
+		}
+		<-s.done
+	}
+	return o, nil
+}
+
+// Finish ends the response of a request that was routed.
+func (e *Engine) Finish(id string) {
+	s := e.open[id]
+	if s == nil {
+		return
+	}
+	delete(e.open, id)
+	h := headers(":status", "200", "content-type", "application/json")
+	s.in <- responseHeaders(&extproc.HttpHeaders{Headers: h})
+	s.in <- responseBody([]byte(`{"usage":{}}`), true)
+	close(s.in)
+	for range s.out {
+	}
+	<-s.done
+}
+
+// settle waits until the prefix index, which is filled on the side, has what it gets.
+func (e *Engine) settle() {
+	for _, p := range e.handle.GetAllPlugins() {
+		if p.TypedName().Type != approximateprefix.ApproxPrefixCachePluginType {
+			continue
+		}
+		if f := reflect.ValueOf(p).Elem().FieldByName("wg"); f.IsValid() {
+			(*sync.WaitGroup)(unsafe.Pointer(f.UnsafeAddr())).Wait()
+		}
+	}
+}
+
+func canonical(b []byte) json.RawMessage {
+	var v any
+	if json.Unmarshal(b, &v) != nil {
+		return nil
+	}
+	b, _ = json.Marshal(v)
+	return b
+}
+
+// RunCase runs a case on fresh state and fills in what came out.
+func RunCase(configs func(string) ([]byte, error), c *Case) error {
+	y, err := configs(c.Config)
+	if err != nil {
+		return err
+	}
+	given := false
+	for _, s := range c.Steps {
+		for _, p := range s.Endpoints {
+			given = given || p.Latency != nil
+		}
+	}
+	e, err := NewEngine(y, c.Seed, given)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Config, err)
+	}
+	defer e.Close()
+	e.objs, e.rewr = c.Objectives, c.Rewrites
+	for i := range c.Steps {
+		s := &c.Steps[i]
+		if s.Endpoints != nil {
+			e.SetEndpoints(s.Endpoints)
+		}
+		for _, id := range s.Finished {
+			e.Finish(id)
+		}
+		if s.Expect, err = e.Request(s.Request); err != nil {
+			return err
+		}
+	}
+	for id := range maps.Clone(e.open) {
+		e.Finish(id)
+	}
+	return nil
+}
