@@ -120,7 +120,9 @@ func (s *Scenario) Profiles() ([]*profile.Profile, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.Cluster.override(p)
+		if err := s.Cluster.override(p); err != nil {
+			return nil, err
+		}
 		if err := p.Check(); err != nil {
 			return nil, fmt.Errorf("profile %s with this scenario's changes: %w", p.Name, err)
 		}
@@ -138,17 +140,22 @@ func (s *Scenario) Override(p *profile.Profile) error {
 	if err := s.checkValues(); err != nil {
 		return err
 	}
-	s.Cluster.override(p)
+	if err := s.Cluster.override(p); err != nil {
+		return err
+	}
 	if err := p.Check(); err != nil {
 		return fmt.Errorf("profile %s with these settings: %w", p.Name, err)
 	}
 	return nil
 }
 
-// override applies the settings that are not left to the profile: those that the
-// profile's engine knows by the same key, and two more.
-func (c *Cluster) override(p *profile.Profile) {
+// override applies the settings that are not left to the profile: the defaults of
+// the key engine, then those that the profile's engine knows by the same key, and two more.
+func (c *Cluster) override(p *profile.Profile) error {
 	e := &p.Engine
+	if err := c.serve(p); err != nil {
+		return err
+	}
 	if e.Scheduler != c.Scheduler {
 		switch c.Scheduler {
 		case profile.SchedulerVLLM:
@@ -176,6 +183,28 @@ func (c *Cluster) override(p *profile.Profile) {
 		e.ChunkedPrefillSize = 0 // no limit, as in sglang
 	}
 	e.PreemptionThreshold = max(e.PreemptionThreshold, 0)
+	return nil
+}
+
+// serve applies the key engine.
+func (c *Cluster) serve(p *profile.Profile) error {
+	if c.Engine == "" {
+		return nil
+	}
+	s, err := profile.ParseServing(c.Engine)
+	if err != nil {
+		return err
+	}
+	if c.Scheduler != "" && c.Scheduler != s.Engine {
+		return fmt.Errorf("engine %s has scheduler %s, but scheduler is %s: give one of both", s, s.Engine, c.Scheduler)
+	}
+	if err := s.Apply(p); err != nil {
+		return err
+	}
+	if c.SchedulePolicy == profile.OrderVTC { // vLLM has no such order
+		p.Engine.AsyncScheduling = false
+	}
+	return nil
 }
 
 // perProfile is what f makes of each worker's profile, once for those that share it.

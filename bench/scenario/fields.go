@@ -224,6 +224,7 @@ func (f Field) parse(text string) (reflect.Value, error) {
 // parsers check the settings whose tag says so. Empty texts never get there
 // where they are the default.
 var parsers = map[string]func(string) error{
+	"engine":           errorOf(profile.ParseServing),
 	"lora_names":       errorOf(parseNames),
 	"lora_ranks":       errorOf(synth.ParseRanks),
 	"priorities":       errorOf(parsePriorities),
@@ -345,6 +346,8 @@ func (f Field) Suggest(typed string) (list []string) {
 		return []string{"true", "false"}
 	case f.leaf == "profile":
 		return append(profile.Names(), profile.AnalyticPrefix)
+	case f.leaf == "engine":
+		return profile.Servings()
 	case f.leaf != "policy":
 		return strings.Fields(forms[f.leaf])
 	}

@@ -17,7 +17,8 @@ import (
 // engineSettings are the settings of a server under which runs were recorded: keys of a
 // scenario's section cluster.
 var engineSettings = []string{
-	"scheduler", "max_num_batched_tokens", "max_running_requests", "chunked_prefill_size", "max_prefill_tokens",
+	"engine", "scheduler",
+	"max_num_batched_tokens", "max_running_requests", "chunked_prefill_size", "max_prefill_tokens",
 	"context_length", "kv_tokens", "page_size", "prefix_cache", "enable_mixed_chunk", "max_loras_per_batch",
 	"max_lora_rank", "lora_backend",
 }

@@ -1,0 +1,143 @@
+package profile
+
+import (
+	"fmt"
+	"strings"
+
+	"lorasim/internal/suggest"
+)
+
+// Serving is an engine as its command starts it on a GPU without further flags: "vllm serve", or the class LLM.
+type Serving struct {
+	Engine  string // SchedulerVLLM or SchedulerSGLang
+	Version string // "0.33"
+	LLM     bool   // vLLM's class LLM in place of its server
+}
+
+// servings are the engines that [ParseServing] knows.
+var servings = []Serving{
+	{SchedulerVLLM, "0.33", false}, {SchedulerVLLM, "0.33", true}, {SchedulerVLLM, "0.32", false},
+	{SchedulerVLLM, "0.32", true}, {SchedulerVLLM, "0.23", false}, {SchedulerVLLM, "0.23", true},
+	{SchedulerSGLang, "0.5.23", false},
+}
+
+// String is the text that ParseServing reads: vllm-0.33, vllm-0.33:llm.
+func (s Serving) String() string {
+	if s.LLM {
+		return s.Engine + "-" + s.Version + ":llm"
+	}
+	return s.Engine + "-" + s.Version
+}
+
+// Servings lists what ParseServing reads.
+func Servings() []string {
+	list := make([]string, len(servings))
+	for i, s := range servings {
+		list[i] = s.String()
+	}
+	return list
+}
+
+// ParseServing reads ENGINE-VERSION, or for vLLM's class LLM ENGINE-VERSION:llm.
+func ParseServing(text string) (Serving, error) {
+	for _, s := range servings {
+		if s.String() == text {
+			return s, nil
+		}
+	}
+	hint := ""
+	if name := suggest.Likely(text, Servings()); name != "" {
+		hint = fmt.Sprintf(", did you mean %q?", name)
+	}
+	return Serving{}, fmt.Errorf("unknown engine %q, expected one of %s%s", text, strings.Join(Servings(), ", "), hint)
+}
+
+// Apply sets what the engine chooses by itself: the scheduler and its rules, and limits by the memory and the name of
+// the GPU. Slots, ranks and context length stay, and so does the KV cache of a measured profile; that of a computed
+// profile gets the engine's share of the memory. It fails if the GPU of the profile is unknown.
+func (s Serving) Apply(p *Profile) error {
+	card := gpuOf(p.GPU)
+	if card == nil {
+		return fmt.Errorf("engine %s: its defaults depend on the GPU, and profile %s has gpu %q: expected one of %s", s,
+			p.Name, p.GPU, strings.Join(names(GPUs(), (*GPU).name), ", "))
+	}
+	if s.Engine == SchedulerSGLang {
+		s.sglang(p, card)
+	} else {
+		s.vllm(p, card)
+	}
+	return nil
+}
+
+// Shares of a GPU's memory. vLLM takes gpu_memory_utilization (config/cache.py), of which the peak of activations, CUDA
+// graphs and the CUDA context are no KV cache: 0.026 of the memory on the server with Qwen3-14B on an H100 of 80 GB
+// (288,608 KV tokens beside 27.5 GiB of weights), 0.027 on that with Llama-3.1-8B on 64 GB (334,944 tokens, share 0.9).
+const vllmShare, vllmOverhead = 0.92, 0.026
+
+// vllm sets the defaults of vLLM. Sources, versions 0.32 and 0.33: EngineArgs.get_batch_defaults and
+// _set_default_max_num_seqs_and_batched_tokens_args in engine/arg_utils.py, CacheConfig in config/cache.py, and
+// VllmConfig in config/vllm.py, which turns asynchronous scheduling on for models that generate. The log of a server of
+// 0.23 on an H100 agrees: 8192 tokens a step, blocks of 16, and a KV cache that a share of 0.9 could not hold.
+func (s Serving) vllm(p *Profile, card *GPU) {
+	e := &p.Engine
+	if e.Scheduler != SchedulerVLLM {
+		e.UseVLLM()
+	}
+	e.VLLMVersion, e.AsyncScheduling, e.PageSize = s.Version, true, 16
+	e.NoChunkedPrefill, e.NoReserveFullISL, e.LongPrefillTokenThreshold = false, false, 0
+	large := card.MemoryGiB >= 70 && !strings.HasPrefix(card.Name, "a100")
+	switch {
+	case card.MemoryGiB >= 160:
+		e.MaxNumBatchedTokens, e.MaxRunningRequests = 16384, 1024
+	case large && s.LLM:
+		e.MaxNumBatchedTokens, e.MaxRunningRequests = 16384, 1024
+	case large:
+		e.MaxNumBatchedTokens, e.MaxRunningRequests = 8192, 1024
+	case s.LLM:
+		e.MaxNumBatchedTokens, e.MaxRunningRequests = 8192, 256
+	default:
+		e.MaxNumBatchedTokens, e.MaxRunningRequests = 2048, 256
+	}
+	e.MaxNumBatchedTokens = min(e.MaxNumBatchedTokens, e.MaxRunningRequests*e.ContextLength)
+	p.share(card, vllmShare-vllmOverhead)
+}
+
+// sglang sets the defaults of sglang 0.5.23: _handle_gpu_memory_settings in srt/arg_groups/memory_hook.py,
+// max_prefill_tokens in srt/arg_groups/fields/schedule.py, the limit of running requests in
+// srt/model_executor/pool_configurator.py. The memory share stays: the server measures it after its CUDA graphs.
+func (s Serving) sglang(p *Profile, card *GPU) {
+	e, was := &p.Engine, p.Engine
+	if was.Scheduler != SchedulerSGLang {
+		*e = Default().Engine
+		e.ContextLength, e.MaxLorasPerBatch, e.MaxLoadedLoras, e.MaxLoraRank = was.ContextLength, was.MaxLorasPerBatch,
+			was.MaxLoadedLoras, was.MaxLoraRank
+	}
+	e.MaxPrefillTokens, e.PageSize = 16384, 1
+	switch gib := card.MemoryGiB; {
+	case gib < 20:
+		e.ChunkedPrefillSize = 2048
+	case gib < 60:
+		e.ChunkedPrefillSize = 4096
+	case gib < 160:
+		e.ChunkedPrefillSize = 8192
+	default:
+		e.ChunkedPrefillSize = 16384
+	}
+	if kv, err := p.KVTokens(); err == nil {
+		e.MaxRunningRequests = max(min(int(float64(kv)/float64(e.ContextLength)*512), 4096), 2048)
+	}
+}
+
+// share gives the KV cache and the adapter slots of a computed profile a share of the GPUs' memory, less the weights.
+func (p *Profile) share(card *GPU, share float64) {
+	m := architectureOf(p.Model)
+	if !p.Uncalibrated || p.Memory.PoolGiB == 0 || p.Memory.KVTokens > 0 || m == nil {
+		return
+	}
+	weights := m.Parameters() * float64(bitsOf(p.Model)) / 8 / gib
+	pool := float64(p.GPUs())*card.MemoryGiB*share - weights
+	if m.Latent > 0 { // every GPU holds the whole latent cache
+		pool /= float64(p.GPUs())
+	}
+	p.Memory.PoolGiB = Round4(pool)
+}
