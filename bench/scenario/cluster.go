@@ -61,6 +61,25 @@ func parseProfiles(list string) ([]profileEntry, error) {
 	return entries, nil
 }
 
+// CanonicalProfiles is a list of profiles with the names of embedded profiles in place of their aliases. A list without
+// aliases, or that cannot be read, stays as it is.
+func CanonicalProfiles(list string) string {
+	entries, err := parseProfiles(list)
+	if err != nil {
+		return list
+	}
+	texts, renamed := make([]string, len(entries)), false
+	for i, e := range entries {
+		name := profile.Canonical(e.name)
+		renamed = renamed || name != e.name
+		texts[i] = profileEntry{name, e.count}.String()
+	}
+	if !renamed {
+		return list
+	}
+	return strings.Join(texts, ",")
+}
+
 // workers returns the profiles and says which of them each worker has. Without
 // counts they go to the workers in turn; with any, each comes so many times (once
 // where it has none), one after the other, and num_workers is their sum. In an

@@ -58,6 +58,19 @@ func TestProfileLists(t *testing.T) {
 	}
 }
 
+func TestCanonicalProfiles(t *testing.T) {
+	for list, want := range map[string]string{
+		"llama-2-7b-rtx-4090-sglang-0.5*2, qwen3-14b-h100": "llama2-7b-24gb*2,qwen3-14b-h100-vllm-0.23",
+		"llama2-7b-24gb * 2, mine.yaml":                    "llama2-7b-24gb * 2, mine.yaml",
+		"analytic:llama-2-7b,h100,tp=2,qwen3-14b-h100":     "analytic:llama-2-7b,h100,tp=2,qwen3-14b-h100-vllm-0.23",
+		"qwen3-14b-h100*0":                                 "qwen3-14b-h100*0",
+	} {
+		if got := CanonicalProfiles(list); got != want {
+			t.Errorf("%q: %q, expected %q", list, got, want)
+		}
+	}
+}
+
 func TestPathsInProfileLists(t *testing.T) {
 	sc := Default()
 	sc.Cluster.Profile = "./h100.yaml*2,analytic:llama-2-7b,h100,tp=2*3,llama2-7b-24gb"

@@ -37,7 +37,7 @@ func TestCompletion(t *testing.T) {
 		"sim --policy plan-and-route:mo":           "plan-and-route:move=",
 		"sim --policy period_mig:mo":               "period_mig:move=",
 		"sim --policy plan-and-route:move=w":       "plan-and-route:move=waiting",
-		"sim --policy route-o":                     "route-only",
+		"sim --policy route-":                      "route-to-holder route-only",
 		"worth --baselines static,least-l":         "static,least-loaded",
 		"sim --scheduler v":                        "vllm",
 		"sim --max-new-tokens ex":                  "exact",

@@ -43,10 +43,11 @@ func newProfile() *cobra.Command {
 
 // listedProfile is a row of profile list.
 type listedProfile struct {
-	Name     string `json:"name"`
-	Model    string `json:"model"`
-	GPU      string `json:"gpu"`
-	KVTokens int64  `json:"kv_tokens"`
+	Name     string   `json:"name"`
+	Aliases  []string `json:"aliases,omitempty"`
+	Model    string   `json:"model"`
+	GPU      string   `json:"gpu"`
+	KVTokens int64    `json:"kv_tokens"`
 	profile.Provenance
 }
 
@@ -69,7 +70,8 @@ func newProfileList() *cobra.Command {
 		},
 	}
 	jsonFlag(cmd, "Print as JSON")
-	flags(cmd, "", opt(&wide, "wide", false, "Also print model and KV tokens, and all words on engine and validation"))
+	flags(cmd, "", opt(&wide, "wide", false,
+		"Also print model, aliases and KV tokens, and all words on engine and validation"))
 	return cmd
 }
 
@@ -83,7 +85,7 @@ func listedProfiles() (list []listedProfile, err error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, listedProfile{name, p.Model, p.GPU, kv, p.Provenance()})
+		list = append(list, listedProfile{name, profile.Aliases(name), p.Model, p.GPU, kv, p.Provenance()})
 	}
 	return list, nil
 }
@@ -93,13 +95,13 @@ func listedProfiles() (list []listedProfile, err error) {
 func profileRows(list []listedProfile, wide bool) [][]string {
 	head := []string{"NAME", "KIND", "HARDWARE", "ENGINE", "VALIDATED ON"}
 	if wide {
-		head = append(head, "MODEL", "KV TOKENS")
+		head = append(head, "MODEL", "ALIASES", "KV TOKENS")
 	}
 	rows := [][]string{head}
 	for _, p := range list {
 		row := []string{p.Name, string(p.Kind), p.Hardware, p.Engine, cmp.Or(p.ValidatedOn, "-")}
 		if wide {
-			row = append(row, p.Model, strconv.FormatInt(p.KVTokens, 10))
+			row = append(row, p.Model, cmp.Or(strings.Join(p.Aliases, " "), "-"), strconv.FormatInt(p.KVTokens, 10))
 		} else {
 			row[3], _, _ = strings.Cut(row[3], ",")
 			row[4], _, _ = strings.Cut(row[4], ",")

@@ -107,7 +107,7 @@ func TestFresh(t *testing.T) {
 	}
 	p := committed(t)
 	for _, name := range []string{"deepseek-logs", "cpu-engines", "vllm-steps", "sglang-batches", "epp-cases",
-		"pull-requests"} {
+		"slora-runs", "pull-requests"} {
 		t.Run(name, func(t *testing.T) {
 			for _, s := range sources {
 				if s.name != name {
@@ -166,7 +166,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// FuzzReadPage: what reads can be written, and reads the same again.
+// FuzzReadPage: a page that was read can be written and read again.
 func FuzzReadPage(f *testing.F) {
 	f.Add("## t\n\n<!-- source: a -->\nabout\n\n```sh\n# a\nrun\n```\n\n" + columns + "| a | b | c | d | e | f | a |\n")
 	f.Add("## t\n| a |\n")

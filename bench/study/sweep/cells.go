@@ -190,8 +190,11 @@ func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) strin
 	def := scenario.Default()
 	for _, f := range scenario.Fields() {
 		v := f.Get(&own)
-		if f.Key == policyKey {
+		switch f.Key {
+		case policyKey:
 			v = router.Oldest(v)
+		case profileKey:
+			v = scenario.CanonicalProfiles(v)
 		}
 		if v != f.Get(&def) || slices.Contains(hashed, f.Key) {
 			fmt.Fprintf(&b, "%s=%q\n", f.Key, v)

@@ -279,6 +279,28 @@ func TestHashOfRenamedPolicy(t *testing.T) {
 	testutil.ExpectError(t, err, `"plan-and-route" is given twice`)
 }
 
+// A profile has the same hash by each of its names, alone and in a list.
+func TestHashOfProfileAlias(t *testing.T) {
+	m := create(t, smallSpec(t, "policy=static")).Manifest
+	path := func(p string) string { return p }
+	hash := func(list string) string {
+		sc := scenario.Default()
+		sc.Cluster.Profile = list
+		return m.hash(&sc, path)
+	}
+	for was, is := range map[string]string{
+		"llama2-7b-24gb":                      "llama-2-7b-rtx-4090-sglang-0.5",
+		"llama2-7b-24gb*2,qwen-2.5-7b-h100*1": "llama-2-7b-rtx-4090-sglang-0.5*2,qwen2.5-7b-h100-64gb-vllm-0.8.5*1",
+	} {
+		if hash(was) != hash(is) {
+			t.Errorf("%s and %s have different hashes", was, is)
+		}
+	}
+	if hash("llama2-7b-24gb") == hash("qwen3-14b-h100") {
+		t.Error("two profiles have the same hash")
+	}
+}
+
 // A setting that is added gets a hash of its own only where it is not at its default.
 func TestHashesOfLaterSettings(t *testing.T) {
 	later := 0

@@ -434,6 +434,7 @@ func (s *Spec) defaultSeeds() int {
 
 // Keys that have a place of their own in a sweep.
 const (
-	policyKey = "routing.policy"
-	seedKey   = "seed"
+	policyKey  = "routing.policy"
+	profileKey = "cluster.profile"
+	seedKey    = "seed"
 )
