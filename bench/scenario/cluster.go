@@ -180,10 +180,15 @@ func (c *Cluster) override(p *profile.Profile) error {
 		case profile.SchedulerVLLM:
 			e.UseVLLM()
 			// A computed profile is of vLLM as it is today; measured ones keep the rules of their engine.
-			e.AsyncScheduling = p.Uncalibrated && c.SchedulePolicy != profile.OrderVTC
+			e.AsyncScheduling = p.Uncalibrated
+		case profile.SchedulerSGLang:
+			e.AsyncScheduling, e.VLLMVersion = false, ""
 		case profile.SchedulerSLoRA:
 			e.UseSLoRA()
 		}
+	}
+	if c.SchedulePolicy == profile.OrderVTC { // vLLM has no such order
+		e.AsyncScheduling = false
 	}
 	to := map[string]reflect.Value{
 		"kv_tokens":    reflect.ValueOf(&p.Memory.KVTokens).Elem(),
@@ -217,13 +222,7 @@ func (c *Cluster) serve(p *profile.Profile) error {
 	if c.Scheduler != "" && c.Scheduler != s.Engine {
 		return fmt.Errorf("engine %s has scheduler %s, but scheduler is %s: give one of both", s, s.Engine, c.Scheduler)
 	}
-	if err := s.Apply(p); err != nil {
-		return err
-	}
-	if c.SchedulePolicy == profile.OrderVTC { // vLLM has no such order
-		p.Engine.AsyncScheduling = false
-	}
-	return nil
+	return s.Apply(p)
 }
 
 // perProfile is what f makes of each worker's profile, once for those that share it.
