@@ -44,7 +44,7 @@ func workersOf(t *testing.T, policy string, apis ...emulate.API) *fleet.Fleet {
 	p.Name = "base"
 	p.Latency = profile.Latency{Decode: profile.Decode{BaseMs: 10}, Prefill: profile.Prefill{BaseMs: 10,
 		FirstWaveFactor: 1}, LoRA: profile.LoRA{Backend: profile.BackendNone}}
-	p.Memory.KVTokens = 1 << 24
+	p.Memory.KVTokens, p.Engine.ContextLength = 1<<24, 1<<20 // room for a stream that does not end
 	var urls []string
 	for _, api := range apis {
 		w, err := emulate.New(emulate.Config{ModelName: "base", Costs: p.Compile(), API: api, Speed: speed,
