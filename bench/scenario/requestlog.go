@@ -41,6 +41,14 @@ func measuredRun(path string) (*trace.Workload, *requestlog.Report, error) {
 		return nil, nil, err
 	}
 	report := &requestlog.Report{Format: "per-request records", Rows: int64(len(rs))}
+	return workloadOf(path, rs, nil, report, func(r *record.Request) trace.Request {
+		return trace.Request{Arrival: r.Arrival, Adapter: trace.BaseModel}
+	})
+}
+
+// workloadOf makes a workload of the records that succeeded. request gives arrival and adapter of one.
+func workloadOf(path string, rs []record.Request, adapters []trace.Adapter, report *requestlog.Report,
+	request func(*record.Request) trace.Request) (*trace.Workload, *requestlog.Report, error) {
 	var requests []trace.Request
 	for i := range rs {
 		r := &rs[i]
@@ -50,14 +58,15 @@ func measuredRun(path string) (*trace.Workload, *requestlog.Report, error) {
 		case r.Prompt < 1 || r.Output < 1:
 			report.Drop("no prompt or output tokens", i+1)
 		default:
-			requests = append(requests, trace.Request{Arrival: r.Arrival, Adapter: trace.BaseModel, Prompt: r.Prompt,
-				Output: r.Output})
+			one := request(r)
+			one.Prompt, one.Output = r.Prompt, r.Output
+			requests = append(requests, one)
 		}
 	}
 	if len(requests) == 0 {
 		return nil, nil, fmt.Errorf("%s: none of its %d requests succeeded", path, len(rs))
 	}
-	return requestlog.Workload(nil, requests, report), report, nil
+	return requestlog.Workload(adapters, requests, report), report, nil
 }
 
 // fromClient makes a workload of the requests of a benchmark client's run.
@@ -80,23 +89,9 @@ func fromClient(path string, runs []*importer.Imported, seed uint64) (*trace.Wor
 	for _, a := range run.Adapters {
 		adapters = append(adapters, trace.Adapter{Name: a.Name, Rank: a.Rank})
 	}
-	var requests []trace.Request
-	for i := range run.Records {
-		r := &run.Records[i]
-		switch {
-		case r.Status != record.OK:
-			report.Drop("the request failed", i+1)
-		case r.Prompt < 1 || r.Output < 1:
-			report.Drop("no prompt or output tokens", i+1)
-		default:
-			requests = append(requests, trace.Request{Arrival: r.Sent, Adapter: r.Adapter, Prompt: r.Prompt,
-				Output: r.Output})
-		}
-	}
-	if len(requests) == 0 {
-		return nil, nil, fmt.Errorf("%s: none of its %d requests succeeded", path, len(run.Records))
-	}
-	return requestlog.Workload(adapters, requests, report), report, nil
+	return workloadOf(path, run.Records, adapters, report, func(r *record.Request) trace.Request {
+		return trace.Request{Arrival: r.Sent, Adapter: r.Adapter}
+	})
 }
 
 // drawArrivals are the requests of a client that saves their lengths, but not when it sent them (sglang's

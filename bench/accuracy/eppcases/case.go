@@ -48,21 +48,26 @@ type step struct {
 	Expect outcome `json:"expect"`
 }
 
+// metrics are what a picker reads of an endpoint.
+type metrics struct {
+	Waiting         int      `json:"waiting_requests"`
+	Running         int      `json:"running_requests"`
+	KV              float64  `json:"kv_usage"`
+	RunningAdapters []string `json:"running_adapters"`
+	WaitingAdapters []string `json:"waiting_adapters"`
+	MaxLora         int      `json:"max_lora"`
+	BlockSize       int      `json:"block_size"`
+	NumBlocks       int      `json:"num_blocks"`
+}
+
 // server is an endpoint and what the picker last read of it.
 type server struct {
-	Name            string            `json:"name"`
-	Address         string            `json:"address"`
-	Labels          map[string]string `json:"labels"`
-	Waiting         int               `json:"waiting_requests"`
-	Running         int               `json:"running_requests"`
-	KV              float64           `json:"kv_usage"`
-	RunningAdapters []string          `json:"running_adapters"`
-	WaitingAdapters []string          `json:"waiting_adapters"`
-	MaxLora         int               `json:"max_lora"`
-	BlockSize       int               `json:"block_size"`
-	NumBlocks       int               `json:"num_blocks"`
-	Stale           bool              `json:"stale"`
-	Latency         *struct {
+	Name    string            `json:"name"`
+	Address string            `json:"address"`
+	Labels  map[string]string `json:"labels"`
+	metrics
+	Stale   bool `json:"stale"`
+	Latency *struct {
 		TTFTHeadroom float64 `json:"ttft_headroom"`
 		TPOTHeadroom float64 `json:"tpot_headroom"`
 		TTFT         float64 `json:"ttft"`

@@ -10,15 +10,8 @@ import (
 
 // read is what the picker made of a scrape.
 type read struct {
-	Waiting         int      `json:"waiting_requests"`
-	Running         int      `json:"running_requests"`
-	KV              float64  `json:"kv_usage"`
-	RunningAdapters []string `json:"running_adapters"`
-	WaitingAdapters []string `json:"waiting_adapters"`
-	MaxLora         int      `json:"max_lora"`
-	BlockSize       int      `json:"block_size"`
-	NumBlocks       int      `json:"num_blocks"`
-	Updated         bool     `json:"updated"`
+	metrics
+	Updated bool `json:"updated"`
 }
 
 // scrapeCase compares what is read of a scrape.
@@ -36,8 +29,8 @@ func scrapeCase(l *line) Case {
 	}
 	var e epp.Endpoint
 	updated, _ := scrape.Update(&e, families, scrape.Engine(*l.Engine))
-	got := read{e.Waiting, e.Running, e.KV, e.RunningAdapters, e.WaitingAdapters, e.MaxLora, e.BlockSize, e.NumBlocks,
-		updated}
+	got := read{metrics{e.Waiting, e.Running, e.KV, e.RunningAdapters, e.WaitingAdapters, e.MaxLora, e.BlockSize,
+		e.NumBlocks}, updated}
 	for _, r := range []*read{&want, &got} {
 		if len(r.RunningAdapters) == 0 {
 			r.RunningAdapters = nil
