@@ -56,22 +56,22 @@ status 404. The service grpc.health.v1.Health says whether a worker is up.`,
 	f.remote.add(cmd)
 	f.outlier.add(cmd)
 	flags(cmd, "Picker",
-		opt(&f.listen, "listen", "127.0.0.1:9002", "`address` for Envoy"),
-		opt(&f.healthListen, "health-listen", "", "further `address` for health checks, without TLS; default: none"),
-		opt(&f.secure, "secure-serving", false, "serve TLS, with a self-signed certificate unless --tls-cert is given"),
-		opt(&f.certificate, "tls-cert", "", "certificate of the server, PEM `file`"),
-		opt(&f.secretKey, "tls-key", "", "key of the certificate, PEM `file`"),
-		opt(&f.insecure, "insecure", false, "listen on addresses that other hosts reach"),
+		opt(&f.listen, "listen", "127.0.0.1:9002", "Listen on `address` for Envoy"),
+		opt(&f.healthListen, "health-listen", "", "Listen on a further `address` for health checks, without TLS"),
+		opt(&f.secure, "secure-serving", false, "Serve TLS, with a self-signed certificate unless --tls-cert is given"),
+		opt(&f.certificate, "tls-cert", "", "Certificate of the server, PEM `file`"),
+		opt(&f.secretKey, "tls-key", "", "Key of the certificate, PEM `file`"),
+		opt(&f.insecure, "insecure", false, "Listen on addresses that other hosts reach"),
 		opt(&f.objectives, "objective", nil,
-			"priority of an objective, `NAME=PRIORITY`; below 0: sheddable; repeatable"),
-		opt(&f.maxBody, "max-body", 32<<20, "longest body of a request, bytes; a longer one gets status 413", ">=1"),
+			"Priority of an objective, `NAME=PRIORITY`; below 0: sheddable; repeatable"),
+		opt(&f.maxBody, "max-body", 32<<20, "Longest body of a request, bytes; a longer one gets status 413", ">=1"),
 		opt(&f.queueTimeout, "queue-timeout", time.Minute,
-			"longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
+			"Longest wait for an adapter slot on a full worker, then 503 (0: no limit)", ">=0"),
 		opt(&f.maxPending, "max-pending-requests", 1024,
-			"requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
-		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
+			"Limit of requests per worker that wait for an adapter slot; more get 503 (0: no limit)", ">=0 <=1e6"),
+		opt(&f.grace, "grace", 30*time.Second, "Time for requests in flight after SIGTERM", ">=0"),
 		opt(&f.pickedHeader, "picked-header", "",
-			"`name` of a response header with the worker that was picked; default: none"))
+			"Report the worker that was picked in the response header `name`"))
 	cmd.RunE = sf.with(f.run)
 	return cmd
 }

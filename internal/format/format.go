@@ -61,6 +61,15 @@ func JSON(w io.Writer, v any, indent string) error {
 	return enc.Encode(v)
 }
 
+// Compact is a value as JSON in one line, for messages.
+func Compact(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(b)
+}
+
 // IsFinite says whether JSON has x.
 func IsFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 

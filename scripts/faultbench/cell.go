@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lorasim/internal/faultworker"
+	"lorasim/scripts/spawn"
 )
 
 // bench is what all cells share.
@@ -21,7 +22,7 @@ type bench struct {
 	lorasim string // the program to measure
 	help    string // of its gateway command
 	self    string // this program, for workers in processes of their own
-	spawner *spawner
+	spawner *spawn.Spawner
 	quick   bool
 	extra   []string // further flags of every gateway
 	limit   time.Duration

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"lorasim/internal/faultworker"
+	"lorasim/scripts/spawn"
 )
 
 // Result is one cell of the table.
@@ -207,7 +208,7 @@ func read(name string) (list []Result, err error) {
 
 // measure runs all cells, one after the other.
 func (o *options) measure(ctx context.Context) (results []Result, err error) {
-	b := &bench{lorasim: o.lorasim, quick: o.quick, extra: strings.Fields(o.extra), spawner: newSpawner(),
+	b := &bench{lorasim: o.lorasim, quick: o.quick, extra: strings.Fields(o.extra), spawner: spawn.New(),
 		limit: 5 * time.Second}
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err

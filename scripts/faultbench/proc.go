@@ -12,36 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"lorasim/scripts/spawn"
 )
-
-// spawner starts children that die with this process, also when it is killed: Linux ends them with the thread that
-// started them, so one thread starts all.
-type spawner struct{ orders chan func() }
-
-func newSpawner() *spawner {
-	s := &spawner{make(chan func())}
-	go func() {
-		runtime.LockOSThread()
-		for do := range s.orders {
-			do()
-		}
-	}()
-	return s
-}
-
-func (s *spawner) start(cmd *exec.Cmd) (err error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	done := make(chan struct{})
-	s.orders <- func() { err = cmd.Start(); close(done) }
-	<-done
-	return err
-}
 
 // process is a child whose memory is watched.
 type process struct {
@@ -69,8 +47,10 @@ func (p *process) Write(b []byte) (int, error) {
 
 var urlPattern = regexp.MustCompile(`http://[0-9.:]+`)
 
-// startProcess starts a child and waits for the line of its output that has a URL. rest is told what follows.
-func startProcess(s *spawner, stderr io.Writer, rest func(io.Reader), name string, args ...string) (*process, error) {
+// startProcess starts a child and waits for the line of its output that has a URL. rest reads what follows.
+func startProcess(
+	s *spawn.Spawner, stderr io.Writer, rest func(io.Reader), name string, args ...string,
+) (*process, error) {
 	p := &process{cmd: exec.Command(name, args...), over: make(chan struct{})}
 	p.cmd.Stderr = p
 	if stderr != nil {
@@ -80,7 +60,7 @@ func startProcess(s *spawner, stderr io.Writer, rest func(io.Reader), name strin
 	if err != nil {
 		return nil, err
 	}
-	if err := s.start(p.cmd); err != nil {
+	if err := s.Start(p.cmd); err != nil {
 		return nil, err
 	}
 	lines := bufio.NewReader(pipe)
@@ -249,11 +229,13 @@ func loadAverage() float64 {
 }
 
 // runToEnd runs a child and returns what it printed. Its end is the context's at the latest.
-func runToEnd(ctx context.Context, s *spawner, name string, args ...string) (stdout string, p *process, err error) {
+func runToEnd(
+	ctx context.Context, s *spawn.Spawner, name string, args ...string,
+) (stdout string, p *process, err error) {
 	p = &process{cmd: exec.CommandContext(ctx, name, args...), over: make(chan struct{})}
 	var out bytes.Buffer
 	p.cmd.Stdout, p.cmd.Stderr = &out, p
-	if err := s.start(p.cmd); err != nil {
+	if err := s.Start(p.cmd); err != nil {
 		return "", nil, err
 	}
 	go p.watch()

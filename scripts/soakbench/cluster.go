@@ -16,12 +16,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"lorasim/scripts/spawn"
 )
 
 // cluster is the emulated workers. Some join and leave by the gateway's file of workers, some by its /admin/workers.
 type cluster struct {
 	*options
-	spawn *spawner
+	spawn *spawn.Spawner
 	admin string // URL
 	file  string
 	rng   *rand.Rand
@@ -42,7 +44,7 @@ type member struct {
 	listed bool // in the file
 }
 
-func newCluster(s *spawner, o *options) *cluster {
+func newCluster(s *spawn.Spawner, o *options) *cluster {
 	return &cluster{options: o, spawn: s, file: filepath.Join(o.folder, "workers.txt"),
 		rng: rand.New(rand.NewPCG(o.seed, 0))}
 }
@@ -50,7 +52,7 @@ func newCluster(s *spawner, o *options) *cluster {
 // start starts a worker, of the interfaces in turn.
 func (c *cluster) start() (*member, error) {
 	c.api++
-	p, err := c.spawn.startProcess(c.lorasim, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4",
+	p, err := startProcess(c.spawn, c.lorasim, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4",
 		"--time-scale", "4", "--api", []string{"vllm", "sglang"}[c.api%2], "--served-model-name", "base", "--seed", "1")
 	if err != nil {
 		return nil, err

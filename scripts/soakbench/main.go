@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"lorasim/scripts/spawn"
 )
 
 // options are the flags.
@@ -48,7 +50,7 @@ func main() {
 }
 
 func (o *options) run(ctx context.Context) error {
-	s := newSpawner()
+	s := spawn.New()
 	c := newCluster(s, o)
 	defer c.stop()
 	for range 2 {
@@ -59,7 +61,7 @@ func (o *options) run(ctx context.Context) error {
 	if err := c.write(); err != nil {
 		return err
 	}
-	g, err := s.startProcess(o.lorasim, "gateway", "--workers-file", c.file, "--listen", "127.0.0.1:0",
+	g, err := startProcess(s, o.lorasim, "gateway", "--workers-file", c.file, "--listen", "127.0.0.1:0",
 		"--policy", o.policy, "--poll-interval", "500ms", "--access-log", filepath.Join(o.folder, "access.jsonl"))
 	if err != nil {
 		return err

@@ -9,28 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"lorasim/scripts/spawn"
 )
-
-// spawner starts children that end with this process, also when it is killed: Linux ends them with the thread that
-// started them, so one thread starts all.
-type spawner struct{ orders chan func() }
-
-func newSpawner() *spawner {
-	s := &spawner{make(chan func())}
-	go func() {
-		runtime.LockOSThread()
-		for do := range s.orders {
-			do()
-		}
-	}()
-	return s
-}
 
 // process is a child.
 type process struct {
@@ -45,17 +31,14 @@ type process struct {
 var urlPattern = regexp.MustCompile(`http://[0-9.:]+`)
 
 // startProcess starts a child and waits for the first line of its output that has a URL.
-func (s *spawner) startProcess(name string, args ...string) (*process, error) {
+func startProcess(s *spawn.Spawner, name string, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(name, args...), over: make(chan struct{})}
 	p.cmd.Stderr = p
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	started := make(chan error)
-	s.orders <- func() { started <- p.cmd.Start() }
-	if err := <-started; err != nil {
+	if err := s.Start(p.cmd); err != nil {
 		return nil, err
 	}
 	go func() {

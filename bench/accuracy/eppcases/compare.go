@@ -138,22 +138,13 @@ func (r *Report) WriteText(w io.Writer) error {
 			fmt.Fprintf(tw, "%s\t%d\tskipped: %s\n", c.Name, c.Steps, c.Skipped)
 		case d != nil:
 			fmt.Fprintf(tw, "%s\t%d\tstep %d, %s: expected %s, got %s\n", c.Name, c.Steps, d.Step, d.What,
-				compact(d.Expected), compact(d.Got))
+				format.Compact(d.Expected), format.Compact(d.Got))
 		}
 	}
 	s := r.Summary
 	fmt.Fprintf(tw, "\n%d cases: %d exact, %d skipped, %d differ\n", s.Cases, s.Exact, s.Skipped,
 		s.Cases-s.Exact-s.Skipped)
 	return tw.Flush()
-}
-
-// compact is a value as JSON.
-func compact(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
-	return string(b)
 }
 
 // group is a folder of cases with its configurations.

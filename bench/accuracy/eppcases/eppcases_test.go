@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"lorasim/internal/format"
 	"lorasim/internal/shareddata"
 )
 
@@ -17,8 +18,8 @@ func TestCases(t *testing.T) {
 	for _, c := range r.Cases {
 		if d := c.FirstDifference; d != nil && shown < 20 {
 			shown++
-			t.Errorf("%s: step %d, %s: expected %s, got %s", c.Name, d.Step, d.What, compact(d.Expected),
-				compact(d.Got))
+			t.Errorf("%s: step %d, %s: expected %s, got %s", c.Name, d.Step, d.What, format.Compact(d.Expected),
+				format.Compact(d.Got))
 		}
 	}
 	if r.Summary.Cases != 690 || r.Summary.Skipped != 11 {

@@ -10,7 +10,6 @@ package steps
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -119,18 +118,9 @@ func (r *Report) WriteText(w io.Writer) error {
 
 func (c *Case) result() string {
 	if d := c.FirstDifference; d != nil {
-		return fmt.Sprintf("step %d: expected %s, got %s", d.Step, compact(d.Expected), compact(d.Got))
+		return fmt.Sprintf("step %d: expected %s, got %s", d.Step, format.Compact(d.Expected), format.Compact(d.Got))
 	}
 	return "exact"
-}
-
-// compact is a value as short JSON.
-func compact(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
-	return string(b)
 }
 
 // request is a request of a case, added before step Step. vLLM's state the prompt in
