@@ -97,8 +97,8 @@ var sources = []source{
 	{
 		name: "published-steps", title: "Published times of single steps",
 		about: "Times of a decode or prefill step that benchmarks publish, without adapters, against profiles computed\n" +
-			"from data sheets. [fidelity.md](fidelity.md#against-published-figures) names the sources. The constants of\n" +
-			"the computed profiles were chosen with these figures in view.",
+			"from data sheets. [checks/computed-profiles.md](checks/computed-profiles.md#against-published-figures) names the\n" +
+			"sources. The constants of the computed profiles were chosen with these figures in view.",
 		commands: []string{"go test ./sim/profile -count=1 -run PublishedFigures -v"}, make: publishedSteps,
 	},
 	{
