@@ -72,8 +72,8 @@ func TestNumbers(t *testing.T) {
 			"kv-cache-utilization-scorer=2 prefix-cache-scorer=3 no-hit-lru-scorer=2 " +
 			"prefix-cache-scorer.matchLengthWeight=0 prefix-cache-scorer.matchLengthScaleTokens=8192 " +
 			"no-hit-lru-scorer.lruSize=1024"},
-		{"empty", "", []string{"lora-affinity-scorer", "no-hit-lru-scorer"}, "queue-scorer=2 kv-cache-utilization-scorer=2 " +
-			"prefix-cache-scorer=3 lora-affinity-scorer=0+ prefix-cache-scorer.maxPrefixBlocksToMatch=256"},
+		{"empty", "", []string{"lora-affinity-scorer", "no-hit-lru-scorer"},
+			"queue-scorer=2 kv-cache-utilization-scorer=2 prefix-cache-scorer=3 lora-affinity-scorer=0+ prefix-cache-scorer.maxPrefixBlocksToMatch=256"},
 		{"baseline", tunedBaseline, nil, "token-load-scorer=1 token-load-scorer.queueThresholdTokens=4194304 " +
 			"approx-prefix-cache-producer.maxPrefixTokensToMatch=40960 " +
 			"prefix-cache-affinity-filter.affinityThreshold=0.8 prefix-cache-affinity-filter.explorationProbability=0 " +
@@ -87,7 +87,8 @@ func TestNumbers(t *testing.T) {
 		{"scorer twice", "plugins:\n- type: queue-scorer\nschedulingProfiles:\n" +
 			"- {name: a, plugins: [{pluginRef: queue-scorer, weight: -1}, {pluginRef: queue-scorer}]}\n", nil,
 			"queue-scorer=-1"},
-		{"GIE's scorer beside its producer", "plugins:\n- type: prefix-cache-scorer\n- type: approx-prefix-cache-producer\n", nil,
+		{"GIE's scorer beside its producer",
+			"plugins:\n- type: prefix-cache-scorer\n- type: approx-prefix-cache-producer\n", nil,
 			"prefix-cache-scorer=1 approx-prefix-cache-producer.maxPrefixBlocksToMatch=256"},
 		{"name that no change can have", "plugins:\n- {type: queue-scorer, name: 'a:b'}\n", nil, ""},
 	} {
@@ -148,12 +149,14 @@ func TestWithRefuses(t *testing.T) {
 		{kserveLora, Change{"max-score-picker", 1}, "unknown number"},
 		{kserveLora, Change{"prefix-cache-scorer.blockSize", 1}, "unknown number"},
 		{kserveLora, Change{"no-hit-lru-scorer.lruSize", 1.5}, "expected a whole number"},
-		{tunedBaseline, Change{"prefix-cache-affinity-filter.affinityThreshold", 1.5}, "affinityThreshold must be at most 1"},
-		{"plugins:\n- type: concurrency-detector\n", Change{"concurrency-detector.maxConcurrency", 0}, "strictly positive"},
+		{tunedBaseline, Change{"prefix-cache-affinity-filter.affinityThreshold", 1.5}, "must be at most 1"},
+		{"plugins:\n- type: concurrency-detector\n", Change{"concurrency-detector.maxConcurrency", 0},
+			"strictly positive"},
 		{"plugins:\n- type: inflight-load-producer\n- type: queue-scorer\n", Change{"token-load-scorer", 1},
 			"token-load-scorer beside inflight-load-producer"},
 	} {
-		if _, err := mustParse(t, test.text, "").With([]Change{test.ch}); err == nil || !strings.Contains(err.Error(), test.want) {
+		_, err := mustParse(t, test.text, "").With([]Change{test.ch})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: error %v, expected %q", test.ch, err, test.want)
 		}
 	}

@@ -37,8 +37,8 @@ type tunable interface{ numbers() []Number }
 
 // Numbers lists the numbers that change where requests go: weights of the scorers and parameters of the plugins of the
 // first profile, and those of the producers that they read. add names types of scorers without parameters; those that
-// the configuration lacks are listed as Missing. A plugin whose name has one of ": / , + |" is left out: [Change] cannot
-// name it.
+// the configuration lacks are listed as Missing. A plugin whose name has one of ": / , + |" is left out: [Change]
+// cannot name it.
 func (c *Config) Numbers(add ...string) (out []Number) {
 	m, err := c.assemble()
 	if err != nil {
@@ -122,8 +122,8 @@ func (s *tokenLoadScorer) numbers() []Number {
 }
 
 func (s *latencyScorer) numbers() []Number {
-	return []Number{factor("compositeKVWeight", s.KV, 0, maxWeight), factor("compositeQueueWeight", s.Queue, 0, maxWeight),
-		factor("compositePrefixWeight", s.Prefix, 0, maxWeight)}
+	return []Number{factor("compositeKVWeight", s.KV, 0, maxWeight),
+		factor("compositeQueueWeight", s.Queue, 0, maxWeight), factor("compositePrefixWeight", s.Prefix, 0, maxWeight)}
 }
 
 func (s *prefixScorer) numbers() []Number {
