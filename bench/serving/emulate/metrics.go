@@ -139,7 +139,8 @@ var escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
 func (p *page) sample(name string, of labels, v float64) {
 	p.WriteString(name)
-	for i, l := range slices.SortedFunc(slices.Values(of), func(a, b label) int { return cmp.Compare(a.name, b.name) }) {
+	byName := slices.SortedFunc(slices.Values(of), func(a, b label) int { return cmp.Compare(a.name, b.name) })
+	for i, l := range byName {
 		p.WriteByte("{,"[min(i, 1)])
 		fmt.Fprintf(p, `%s="%s"`, l.name, escapeLabel.Replace(l.value))
 	}
@@ -171,8 +172,8 @@ func pythonBool(b bool) string {
 
 const loraInfoName = "vllm:lora_requests_info"
 
-// maxListings bounds the series of vllm:lora_requests_info. A vLLM server keeps every combination of adapters that there
-// has been, for good; the emulated worker drops the oldest ones.
+// maxListings bounds the series of vllm:lora_requests_info. vLLM keeps a series for every combination of adapters that
+// there has been; the emulated worker drops the oldest ones.
 const maxListings = 4096
 
 // loraInfo is the state of vllm:lora_requests_info as vLLM 0.32 and 0.33 keep it (LoRARequestStates in
@@ -180,7 +181,7 @@ const maxListings = 4096
 //
 //   - An adapter is listed from the first token of its first request, for events of requests come with tokens, until its
 //     last request has ended; in the order in which the adapters came.
-//   - Both labels have the same names, for LoRARequestStates.update_scheduler_stats writes every key into both.
+//   - Both labels have the same names: LoRARequestStates.update_scheduler_stats writes every key into both.
 //   - Each step sets the series of its combination to the time. Before the first step there is no series.
 type loraInfo struct {
 	names    []string       // listed adapters
