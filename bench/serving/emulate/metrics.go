@@ -179,8 +179,8 @@ const maxListings = 4096
 // loraInfo is the state of vllm:lora_requests_info as vLLM 0.32 and 0.33 keep it (LoRARequestStates in
 // vllm/v1/metrics/stats.py, PrometheusStatLogger.record in loggers.py):
 //
-//   - An adapter is listed from the first token of its first request, for events of requests come with tokens, until its
-//     last request has ended; in the order in which the adapters came.
+//   - An adapter is listed from the first token of its first request until its last request has ended, because events
+//     of requests come with tokens. Adapters stand in the order in which they came.
 //   - Both labels have the same names: LoRARequestStates.update_scheduler_stats writes every key into both.
 //   - Each step sets the series of its combination to the time. Before the first step there is no series.
 type loraInfo struct {
