@@ -70,7 +70,8 @@ func TestRecordingEnds(t *testing.T) {
 	}
 	a, s := all.StateAt(until-1), some.StateAt(until-1)
 	for w := range a.Workers {
-		if a, s := &a.Workers[w], &s.Workers[w]; !slices.Equal(a.Queue, s.Queue) || !slices.Equal(a.Running, s.Running) {
+		a, s := &a.Workers[w], &s.Workers[w]
+		if !slices.Equal(a.Queue, s.Queue) || !slices.Equal(a.Running, s.Running) {
 			t.Errorf("worker %d differs", w)
 		}
 	}
@@ -87,7 +88,8 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &f); err != nil {
 		t.Fatal(err)
 	}
-	arity := [...]int{queued: 2, running: 2, moving: 3, held: 1, gone: 1, tier: 3, loadOf: 5, power: 2, outage: 2, plan: 1}
+	arity := [...]int{queued: 2, running: 2, moving: 3, held: 1, gone: 1, tier: 3, loadOf: 5, power: 2, outage: 2,
+		plan: 1}
 	events, at := 0, int64(0)
 	frames := map[int]fileFrame{}
 	for _, k := range f.Keyframes {
@@ -101,8 +103,9 @@ func TestJSON(t *testing.T) {
 			}
 		}
 		at += f.Events[i]
-		if want := micros(r.events[events].at); at != want || kind(f.Events[i+1]) != r.events[events].kind {
-			t.Fatalf("event %d: kind %d at %d, expected %d at %d", events, f.Events[i+1], at, r.events[events].kind, want)
+		e := &r.events[events]
+		if want := micros(e.at); at != want || kind(f.Events[i+1]) != e.kind {
+			t.Fatalf("event %d: kind %d at %d, expected %d at %d", events, f.Events[i+1], at, e.kind, want)
 		}
 		events++
 	}

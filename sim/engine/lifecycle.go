@@ -15,7 +15,7 @@ import (
 func (e *Engine) toEntering(r *Request, until tick.Ticks) {
 	r.state, r.QueuedAt = Entering, until
 	e.Books.Wait(r.Adapter, r.Prompt, 1)
-	e.placed(r)
+	placed(e, r)
 }
 
 // Depart has the request be between two workers.
@@ -31,11 +31,11 @@ func (e *Engine) toWaiting(r *Request, first bool) {
 	e.Queue.add(r, first)
 	e.queueLengthChanged()
 	e.Books.Wait(r.Adapter, r.Prompt, 1)
-	e.placed(r)
+	placed(e, r)
 }
 
 // placed tells the hook where a request is now.
-func (e *Engine) placed(r *Request) {
+func placed(e *Engine, r *Request) {
 	if tell := e.cfg.Hooks.Placed; tell != nil {
 		tell(r)
 	}
@@ -71,7 +71,7 @@ func (e *Engine) Start(r *Request) bool {
 	e.Books.Run(r.Adapter, 1)
 	e.Stats.PeakRunning = max(e.Stats.PeakRunning, int64(e.Books.Running))
 	r.StartedAt = min(r.StartedAt, e.Loop.Now())
-	e.placed(r)
+	placed(e, r)
 	return true
 }
 
