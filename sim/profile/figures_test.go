@@ -76,7 +76,7 @@ var figures = []figure{
 }
 
 // Computed profiles are within a stated factor of what was published. Run with -v for the
-// table of docs/fidelity.md.
+// table of docs/checks/computed-profiles.md.
 func TestPublishedFigures(t *testing.T) {
 	pairs := map[string]bool{}
 	for _, f := range figures {
