@@ -40,7 +40,8 @@ func TestAuto(t *testing.T) {
 		}
 		_, text := get(t, srv.URL+"/metrics")
 		metricstest.Check(t, "../../../docs/metrics.md", "gateway", text)
-		for _, want := range []string{"lorasim_gateway_race_failures_total 0\n", "lorasim_gateway_race_policy_info{policy=",
+		for _, want := range []string{"lorasim_gateway_race_failures_total 0\n",
+			"lorasim_gateway_race_policy_info{policy=",
 			`lorasim_gateway_race_step_time_ratio{worker="http://host2"}`,
 			`lorasim_gateway_race_e2e_seconds{from="measured"}`,
 			`lorasim_gateway_race_ttft_seconds{from="predicted"}`} {

@@ -23,8 +23,8 @@ func newMetrics(t testing.TB, workers int, c Config) *Metrics {
 		urls = append(urls, fmt.Sprintf("http://10.0.0.%d:8000", i+1))
 	}
 	adapters := []trace.Adapter{{Name: "a", Rank: 8}}
-	rt, err := router.New("round-robin", router.Env{Workers: router.Alike(workers, router.Spec{MaxRunning: 1, Slots: 1}),
-		Adapters: adapters})
+	rt, err := router.New("round-robin", router.Env{Adapters: adapters,
+		Workers: router.Alike(workers, router.Spec{MaxRunning: 1, Slots: 1})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +53,9 @@ func TestLabelLimits(t *testing.T) {
 	for g := range 4 {
 		wg.Go(func() {
 			for i := g; i < n; i += 4 {
-				m.Ended(Request{Worker: fmt.Sprintf("http://10.0.0.%d:8000", i%workers+1), Adapter: fmt.Sprint("lora", i),
-					Code: 200, Result: Complete, Prompt: 2, Output: -1, Duration: time.Second})
+				m.Ended(Request{Worker: fmt.Sprintf("http://10.0.0.%d:8000", i%workers+1),
+					Adapter: fmt.Sprint("lora", i), Code: 200, Result: Complete, Prompt: 2, Output: -1,
+					Duration: time.Second})
 			}
 		})
 	}
@@ -104,7 +105,8 @@ func TestBuildInfo(t *testing.T) {
 	m.Routed("http://10.0.0.1:8000", "", true)
 	m.Routed("http://10.0.0.1:8000", "a", false)
 	text := scrape(m)
-	for _, want := range []string{`lorasim_build_info{component="gateway",goversion="go`, `revision="abc",version="v1.2.3"} 1`,
+	for _, want := range []string{`lorasim_build_info{component="gateway",goversion="go`,
+		`revision="abc",version="v1.2.3"} 1`,
 		`lorasim_gateway_adapter_misses_total{adapter="a",worker="http://10.0.0.1:8000"} 1`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
