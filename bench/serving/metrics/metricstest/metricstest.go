@@ -5,7 +5,6 @@ package metricstest
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"lorasim/internal/textfile"
 )
 
 // row is a metric of the table.
@@ -26,7 +27,7 @@ type row struct {
 // table reads the rows of docs/metrics.md: | `NAME` | type | labels | components | meaning |, names without prefix.
 func table(t testing.TB, file string) map[string]row {
 	t.Helper()
-	text, err := os.ReadFile(file)
+	text, err := textfile.ReadFile(file, textfile.MaxSettings)
 	if err != nil {
 		t.Fatal(err)
 	}
