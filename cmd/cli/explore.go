@@ -61,7 +61,7 @@ has a secret part: pages of other origins can neither read nor change anything.`
 		},
 	}
 	flags(cmd, "",
-		opt(&listen, "listen", "127.0.0.1:0", "Address to serve the page on, loopback `HOST:PORT`; port 0: any free port"),
+		opt(&listen, "listen", "127.0.0.1:0", "Loopback address `HOST:PORT` of the page; port 0: any free port"),
 		opt(&open, "open", false, "Open the page in the browser"))
 	return cmd
 }

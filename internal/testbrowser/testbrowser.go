@@ -115,4 +115,3 @@ func Look(t testing.TB, ctx context.Context, name string) {
 		t.Error(err)
 	}
 }
-
