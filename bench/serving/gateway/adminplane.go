@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"lorasim/internal/format"
 	"lorasim/internal/samehost"
 )
@@ -59,13 +57,4 @@ func serveRead(rw http.ResponseWriter, r *http.Request, h http.Handler) {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	h.ServeHTTP(rw, r)
-}
-
-// handler serves the metrics in Prometheus' formats.
-func (m *metrics) handler() http.Handler {
-	answer := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		m.forget()
-		answer.ServeHTTP(rw, r)
-	})
 }
