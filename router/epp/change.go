@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -144,4 +145,49 @@ func setParameter(parameters json.RawMessage, key string, value float64) (json.R
 	}
 	last[path[len(path)-1]] = json.Number(FormatNumber(value))
 	return json.Marshal(tree)
+}
+
+// Members names the filters, scorers and pickers of the first profile, in its order.
+func (c *Config) Members() (names []string) {
+	for _, u := range c.doc.Profiles[0].Plugins {
+		p, _, _ := build(&spec{*c.find(u.Ref), c.Dialect})
+		switch p.(type) {
+		case filter, scorer, picker:
+			names = append(names, u.Ref)
+		}
+	}
+	return names
+}
+
+// Same says whether two configurations have the same plugins, parameters and profiles. What has no effect in a profile
+// does not count.
+func (c *Config) Same(o *Config) bool {
+	return c.Dialect == o.Dialect && reflect.DeepEqual(c.plain(), o.plain())
+}
+
+// plain is what two configurations are compared by.
+func (c *Config) plain() (out []any) {
+	m, err := c.assemble()
+	if err != nil {
+		panic("epp: a parsed configuration does not assemble: " + err.Error())
+	}
+	for _, p := range c.doc.Plugins {
+		var parameters map[string]any
+		if len(p.Parameters) > 0 {
+			if err := json.Unmarshal(p.Parameters, &parameters); err != nil {
+				out = append(out, string(p.Parameters))
+			}
+		}
+		out = append(out, p.Name, p.Type, parameters)
+	}
+	for _, p := range m.profiles {
+		out = append(out, p.name, p.picks)
+		for _, f := range p.filters {
+			out = append(out, "filter", f.name)
+		}
+		for _, s := range p.scorers {
+			out = append(out, "scorer", s.name, s.weight)
+		}
+	}
+	return out
 }
