@@ -38,7 +38,8 @@ window.view = mountReplay(document.getElementById("replay"), await (await fetch(
 
 // read tells where the page shows adapters and requests.
 const read = `(() => {
-  const of = (box, place, key) => [...box.querySelectorAll('[data-place=' + place + '] > li')].map(e => +e.dataset[key]);
+  const of = (box, place, key) =>
+    [...box.querySelectorAll('[data-place=' + place + '] > li')].map(e => +e.dataset[key]);
   const all = document.querySelector('.replay');
   return JSON.stringify({
     workers: [...all.querySelectorAll('.worker')].map(w => ({
@@ -254,12 +255,13 @@ func TestViewControls(t *testing.T) {
 	}
 	eval(t, ctx, press(" "))
 	_, err := chromedp.Run(ctx, chromedp.Poll[bool](`view.time() > 1`, chromedp.WithPollingTimeout(time.Minute)))
-	if text := eval(t, ctx, `(view.pause(), document.querySelector('.play').textContent)`); text != "Play" || err != nil {
+	text := eval(t, ctx, `(view.pause(), document.querySelector('.play').textContent)`)
+	if text != "Play" || err != nil {
 		t.Errorf("after playing: %q, %v", text, err)
 	}
-	_, err = chromedp.Run(ctx, chromedp.Poll[bool](`document.querySelector('[aria-live]').textContent.startsWith('At ')`,
-		chromedp.WithPollingTimeout(time.Minute)))
-	if live := eval(t, ctx, `document.querySelector('[aria-live]').textContent`); !strings.Contains(live, "Worker 2") ||
+	const told = `document.querySelector('[aria-live]').textContent`
+	_, err = chromedp.Run(ctx, chromedp.Poll[bool](told+`.startsWith('At ')`, chromedp.WithPollingTimeout(time.Minute)))
+	if live := eval(t, ctx, told); !strings.Contains(live, "Worker 2") ||
 		err != nil {
 		t.Errorf("screen readers are told %q, %v", live, err)
 	}
