@@ -266,6 +266,9 @@ func TestViewControls(t *testing.T) {
 		t.Errorf("screen readers are told %q, %v", live, err)
 	}
 	pictures(t, ctx, r.replay.Plans[1].Applied)
+	if eval(t, ctx, `(view(), document.getElementById('replay').childElementCount)`) != "0" {
+		t.Error("the view does not go")
+	}
 }
 
 // pictures checks that nothing is wider than the window, in three widths and both themes. The pictures are kept where

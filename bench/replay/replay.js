@@ -688,13 +688,14 @@ class Player {
   }
 }
 
-// mountReplay shows a recording in an element. It returns what drives the view; times are in seconds.
+// mountReplay shows a recording in an element. It returns a function that takes the view away again, with what drives
+// the view; times are in seconds.
 export function mountReplay(element, data) {
   useStyle();
   const p = new Player(element, data);
-  return {
+  const unmount = () => { p.pause(); element.replaceChildren(); };
+  return Object.assign(unmount, {
     play: () => p.start(), pause: () => p.pause(), seek: s => p.seek(s * 1e6), step: by => p.step(by),
     time: () => p.t / 1e6, end: p.film.end / 1e6,
-    destroy: () => { p.pause(); element.replaceChildren(); },
-  };
+  });
 }
