@@ -9,7 +9,7 @@ import (
 
 // Systems without named pipes and devices, such as a browser.
 
-func openNow(path string) (*os.File, error) { return os.Open(path) }
+func openNow(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY, 0) }
 
 func isNull(fs.FileInfo) bool { return false }
 
