@@ -71,6 +71,7 @@ type BodyReader interface {
 type endpointPickerOptions struct {
 	File    string `path:"yes" help:"EndpointPickerConfig, YAML or JSON; default: an empty one, which scores queue 2, KV cache 2, prefix 3"`
 	Dialect string `default:"" check:"oneof gie llm-d" help:"rules of which picker: gie or llm-d; default: by apiVersion"`
+	Set     string `pairs:": /" help:"weights and parameters to change: PLUGIN:WEIGHT/PLUGIN.PARAMETER:NUMBER; a type of scorer that is missing is added"`
 	Refresh string `default:"50ms" help:"time between two looks at the workers' metrics"`
 	Metrics string `default:"vllm" check:"oneof vllm sglang" help:"what metrics of simulated workers state: vllm (with names of adapters) or sglang (without)"`
 }
@@ -80,24 +81,38 @@ func (o *endpointPickerOptions) Check(settings.Given) error {
 	if d, err := time.ParseDuration(o.Refresh); err != nil || d <= 0 {
 		return fmt.Errorf("refresh=%s: expected a time above 0, such as 50ms", o.Refresh)
 	}
+	_, err := epp.ParseChanges(o.Set)
+	if err != nil {
+		return fmt.Errorf("set: %w", err)
+	}
 	return nil
+}
+
+// config reads the configuration, without what Set changes.
+func (o *endpointPickerOptions) config() (c *epp.Config, text []byte, err error) {
+	if o.File != "" {
+		if text, err = textfile.ReadFile(o.File, textfile.MaxSettings); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c, err = epp.Parse(text, o.File, epp.Dialect(o.Dialect)); err == nil && c.Disaggregated() {
+		err = fmt.Errorf("%s: prefill and decode on different servers: not supported", o.File)
+	}
+	return c, text, err
 }
 
 // Build implements Builder.
 func (o *endpointPickerOptions) Build(env Env) (*Router, error) {
-	var data []byte
-	var err error
-	if o.File != "" {
-		if data, err = textfile.ReadFile(o.File, textfile.MaxSettings); err != nil {
-			return nil, err
-		}
-	}
-	config, err := epp.Parse(data, o.File, epp.Dialect(o.Dialect))
+	config, _, err := o.config()
 	if err != nil {
 		return nil, err
 	}
-	if config.Disaggregated() {
-		return nil, fmt.Errorf("%s: prefill and decode on different servers: not supported", o.File)
+	changes, err := epp.ParseChanges(o.Set)
+	if err != nil {
+		return nil, err
+	}
+	if config, err = config.With(changes); err != nil {
+		return nil, err
 	}
 	refresh, err := time.ParseDuration(o.Refresh)
 	if err != nil {

@@ -105,8 +105,8 @@ var sources = []source{
 		name: "dlora-figure-11a", title: "dLoRA's figure 11a",
 		about: "Queueing delay per output token over the request rate, Llama-2-7B with 32 adapters on eight A800, dLoRA.\n" +
 			"The measured values were read from the plot. The prediction is TTFT per output token on workers calibrated\n" +
-			"on sglang with LoRA kernels of 2025. [migration.md](migration.md#dloras-figure-11a) has the reasons of the\n" +
-			"differences. Overloaded rows measure the length of the run.",
+			"on sglang with LoRA kernels of 2025. [checks/migration.md](checks/migration.md#dloras-figure-11a) has the\n" +
+			"reasons of the differences. Overloaded rows measure the length of the run.",
 		needs:    []string{"measured/dlora_paper_figures.csv"},
 		commands: []string{"lorasim sweep scenarios/dlora-figure-11a.yaml -o OUT/f11a --metrics ttft_per_output_token_s"},
 		make:     dloraFigure,

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/bench/result/waits"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
 )
@@ -22,7 +23,8 @@ func tried(c Candidate, holds bool, mean, half float64, n int) Tried {
 	}
 	return Tried{Candidate: c, Decision: decision, Holds: holds, Certain: true, Mean: mean, Size: size{8000, 4000},
 		Attainment: stats.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half},
-		Causes:     Causes{compute: 3, kvCache: 1}, Worst: result.Worst{Name: "lora7", Share: 0.5, Requests: 12}}
+		Causes:     waits.Causes{waits.Compute: 3, waits.KVCache: 1},
+		Worst:      result.Worst{Name: "lora7", Share: 0.5, Requests: 12}}
 }
 
 // Answers by hand, and what is printed of them.
@@ -32,7 +34,7 @@ func TestTextByHand(t *testing.T) {
 		tried(Candidate{Workers: 4}, true, 0.995, 0.006, 3)
 	holds := Answer{
 		Options: asked, Found: four, NextCheaper: &three, Headroom: Headroom{1.25, 1.2, 1.31, 16},
-		Limit: Causes{slots: 1}, Verdict: Stable, Spent: 2.04e6,
+		Limit: waits.Causes{waits.Slots: 1}, Verdict: Stable, Spent: 2.04e6,
 	}
 	for _, c := range []struct {
 		name   string
@@ -148,24 +150,6 @@ func TestTextByHand(t *testing.T) {
 		}
 		if err := a.Failure(); (err == nil) != a.Found.Holds {
 			t.Errorf("%s: failure %v", c.name, err)
-		}
-	}
-}
-
-func TestCauses(t *testing.T) {
-	for _, c := range []struct {
-		causes           Causes
-		text, bottleneck string
-	}{
-		{Causes{}, "nothing was lost", "compute"},
-		{Causes{compute: 1, routing: 1}, "compute 50 %, routing 50 %", "compute"},
-		{Causes{frontEnd: 3, compute: 1}, "front end 75 %, compute 25 %", "front end"},
-		{Causes{slots: 2, loads: 1, kvCache: 1}, "slots 50 %, KV 25 %, loads 25 %", "slots"},
-		{Causes{hostMemory: 994, loads: 6}, "host memory 99 %, loads 1 %", "host memory"},
-		{Causes{hostMemory: 996, loads: 4}, "host memory 100 %", "host memory"},
-	} {
-		if got, b := c.causes.String(), c.causes.Bottleneck(); got != c.text || b != c.bottleneck {
-			t.Errorf("%v: %q, %s; expected %q, %s", c.causes, got, b, c.text, c.bottleneck)
 		}
 	}
 }
