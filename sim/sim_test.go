@@ -430,7 +430,9 @@ func expectedOutput(r trace.Request, p profile.Profile) int32 {
 // checked has a run hold the invariants of every engine whenever time passes. The simulation is made after its hooks.
 func checked(t *rapid.T, cfg Config) *sim {
 	var s *sim
-	cfg.Hooks = append(cfg.Hooks, Hooks{Watch: func(_, _ tick.Ticks, _ *router.View) {
+	places := newWhereabouts()
+	cfg.Hooks = append(cfg.Hooks, places.hooks(), Hooks{Watch: func(_, until tick.Ticks, _ *router.View) {
+		places.check(t, s, until)
 		for i := range s.workers {
 			if err := s.workers[i].engine.Check(); err != nil {
 				t.Fatalf("worker %d: %v", i, err)
