@@ -159,6 +159,10 @@ func genProfile(t *rapid.T) profile.Profile {
 		rapid.Bool().Draw(t, "prefix_cache")
 	e.NewTokenRatioSteps = int64(pick("ratio_steps", 5, 600))
 	genOrder(t, &p)
+	if b := p.Latency.LoRA.Backend; e.Scheduler == profile.SchedulerSGLang && e.SchedulePolicy != profile.OrderVTC &&
+		b != profile.BackendMerged && b != profile.BackendDLoRA {
+		e.OverlapSchedule = rapid.Bool().Draw(t, "overlap")
+	}
 	return p
 }
 

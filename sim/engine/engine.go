@@ -69,6 +69,7 @@ type Rules struct {
 
 	Async     bool // a step is formed while the one before it runs, see Pipeline
 	KeepsSlot bool // a request whose last token is in flight keeps its adapter's slot
+	Overlaps  bool // with Async: as sglang's overlap schedule does it, see Pipeline
 }
 
 // Observer sees tokens; record.Observer is one.
@@ -219,7 +220,7 @@ func (e *Engine) init(c Config) error {
 		e.Report = newReport()
 	}
 	if rules.Async {
-		newPipeline(e, rules.KeepsSlot)
+		newPipeline(e, &rules)
 	}
 	e.Policy = newPolicy(&q, &rules, c.Adapters, &e.Queue, &e.Batch)
 	e.LoRA.Init(lora.Options{

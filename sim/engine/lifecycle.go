@@ -43,9 +43,7 @@ func placed(e *Engine, r *Request) {
 
 // dequeue takes a request out of the queue.
 func (e *Engine) dequeue(r *Request) {
-	if e.Pipeline != nil {
-		e.Pipeline.forget(r)
-	}
+	e.Pipeline.Forget(r)
 	e.Queue.remove(r)
 	if e.Policy.kind == byService && e.Queue.n == 0 {
 		e.Policy.lastDequeued = r.Row
