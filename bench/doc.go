@@ -30,6 +30,9 @@
 //   - [lorasim/bench/serving/wire]: the HTTP client of the load generator
 //   - [lorasim/bench/serving/gateway]: a reverse proxy that routes by the same policies
 //   - [lorasim/bench/serving/extproc]: an endpoint picker for Envoy, by the same policies
+//   - [lorasim/bench/serving/metrics]: the Prometheus metrics of gateway and picker
+//   - [lorasim/bench/serving/metrics/metricstest]: holds a scrape against the table of docs/metrics.md
+//   - [lorasim/bench/serving/usage]: the numbers of tokens that a reply states
 //   - [lorasim/bench/serving/emulate]: a worker without a GPU, with the HTTP interfaces of sglang and vLLM
 //   - [lorasim/bench/serving/matrix]: all combinations of server and client commands, one after the other
 //   - [lorasim/bench/serving/bearer]: keys (bearer tokens) that a server accepts, read from files

@@ -36,9 +36,11 @@ var rooms = map[string][][]string{
 		{"bench/study/report"},
 		{"bench/study/advise"},
 
-		{"bench/serving/bearer"},
+		{"bench/serving/bearer", "bench/serving/usage"},
 		{"bench/serving/emulate", "bench/serving/matrix", "bench/serving/wire"},
 		{"bench/serving/fleet"},
+		{"bench/serving/metrics"},
+		{"bench/serving/metrics/metricstest"},
 		{"bench/serving/extproc", "bench/serving/gateway", "bench/serving/live"},
 
 		{"bench/accuracy/eppcases", "bench/accuracy/steps", "bench/accuracy/validate"},

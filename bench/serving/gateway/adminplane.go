@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"lorasim/internal/format"
 )
 
@@ -93,13 +91,4 @@ func serveRead(rw http.ResponseWriter, r *http.Request, h http.Handler) {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	h.ServeHTTP(rw, r)
-}
-
-// handler serves the metrics in Prometheus' formats.
-func (m *metrics) handler() http.Handler {
-	answer := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		m.forget()
-		answer.ServeHTTP(rw, r)
-	})
 }
