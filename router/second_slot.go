@@ -82,11 +82,11 @@ func (p *slotPool) secondSlot(k int32, w *Worker) float64 {
 	return p.price
 }
 
-// blockedBySlot is how many adapters find no free slot on average because one more slot is taken. They come as a Poisson
-// process, and would take offered slots on average if there were no limit; taken of the slots are in use.
+// blockedBySlot is how many adapters find no free slot on average because one more slot is taken. They come as a
+// Poisson process, and would take offered slots on average if there were no limit; taken of the slots are in use.
 //
-// The number is E(slots)/E(taken), with Erlang's probability of blocking E(n) for n slots (K. R. Krishnan and T. J. Ott,
-// State-Dependent Routing for Telephone Traffic: Theory and Results, CDC 1986).
+// The number is E(slots)/E(taken), with Erlang's probability of blocking E(n) for n slots (K. R. Krishnan and T. J.
+// Ott, State-Dependent Routing for Telephone Traffic: Theory and Results, CDC 1986).
 func blockedBySlot(offered float64, taken, slots int) float64 {
 	blocking, blocked := 1.0, 1.0 // E(0)
 	for n := 1; n <= slots; n++ {

@@ -47,8 +47,8 @@ func TestSecondSlot(t *testing.T) {
 	}
 }
 
-// Erlang's formula, and the equations of the Markov chain that counts the slots in use: with b blocked per unit of time,
-// a slot more in use costs d(n) later, where offered*d(n) = b + n*d(n-1).
+// Erlang's formula, and the equations of the Markov chain that counts the slots in use: with b blocked per unit of
+// time, a slot more in use costs d(n) later, where offered*d(n) = b + n*d(n-1).
 func TestBlockedBySlot(t *testing.T) {
 	for _, c := range []struct {
 		offered float64
