@@ -23,6 +23,11 @@
 //   - [lorasim/bench/study/worth]: whether moving requests and placing adapters pays
 //   - [lorasim/bench/study/report]: an HTML page with figures of runs and sweeps
 //
+// bench/explore, a page with knobs and the results that follow them:
+//
+//   - [lorasim/bench/explore]: what the page shows, without a server: settings, runs, differences, attainment over rate
+//   - [lorasim/bench/explore/web]: the page and its server
+//
 // bench/serving, real and emulated workers:
 //
 //   - [lorasim/bench/serving/live]: a load generator for workers behind HTTP, routed as in the simulator

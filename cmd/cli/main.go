@@ -112,8 +112,8 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	}
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newInit(), newSim(), newAdvise(), newCapacity(), newWorth(), newTrace(), newPolicies(),
-		newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
+	root.AddCommand(newInit(), newSim(), newExplore(), newAdvise(), newCapacity(), newWorth(), newTrace(),
+		newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
 		newBench(), newGateway(), newEPP(), newHealth(), newCheck(), newMatrix(), newWorker(), newValidate(),
 		newCalibrate(),
 		newReference(), newMan())
