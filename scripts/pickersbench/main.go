@@ -31,8 +31,8 @@ func main() {
 	flag.StringVar(&o.eppjudge, "eppjudge", "eppjudge", "`program` of tools/eppjudge")
 	flag.StringVar(&o.envoy, "envoy", "envoy", "`program` Envoy")
 	flag.StringVar(&o.folder, "folder", "", "`folder` for configurations and logs")
-	flag.StringVar(&o.config, "config", "", "EndpointPickerConfig, `file`; default: LoRA affinity 4, queue 2, KV cache 2, "+
-		"prefix cache 3")
+	flag.StringVar(&o.config, "config", "",
+		"EndpointPickerConfig, `file`; default: LoRA affinity 4, queue 2, KV cache 2, prefix cache 3")
 	flag.IntVar(&o.servers, "servers", 4, "number of model servers")
 	flag.IntVar(&o.decisions, "decisions", 300, "requests whose decisions are compared")
 	flag.IntVar(&o.ties, "ties", 100, "requests while all servers are alike")
