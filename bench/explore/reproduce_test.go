@@ -24,8 +24,8 @@ func TestYAML(t *testing.T) {
 	keys := slices.Sorted(maps.Keys(values))
 	x := New(Limits{})
 	rapid.Check(t, func(t *rapid.T) {
-		q := Query{Settings: map[string]string{}, Policies: []string{"static", "bounded-hash:c=1.5"}, SLO: "ttft:500 attain:0.9",
-			Seeds: "3"}
+		q := Query{Settings: map[string]string{}, Policies: []string{"static", "bounded-hash:c=1.5"},
+			SLO: "ttft:500 attain:0.9", Seeds: "3"}
 		for _, key := range rapid.SliceOfDistinct(rapid.SampledFrom(keys), rapid.ID[string]).Draw(t, "keys") {
 			q.Settings[key] = rapid.SampledFrom(values[key]).Draw(t, key)
 		}
@@ -54,7 +54,8 @@ func TestShell(t *testing.T) {
 	if err != nil {
 		t.Skip("no sh is installed")
 	}
-	for _, word := range []string{"", "static", "it's", "a b", `"$HOME" \ ` + "`x`", "-n", "a;b", "ttft:500 tpot:50", "*"} {
+	words := []string{"", "static", "it's", "a b", `"$HOME" \ ` + "`x`", "-n", "a;b", "ttft:500 tpot:50", "*"}
+	for _, word := range words {
 		out, err := exec.Command(sh, "-c", "printf %s "+shell(word)).Output()
 		if err != nil || strings.TrimPrefix(string(out), "--") != word && string(out) != word {
 			t.Errorf("%q became %q (%v)", word, out, err)
