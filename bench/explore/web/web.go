@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"lorasim/bench/explore"
+	"lorasim/bench/replay"
 	"lorasim/bench/result/series"
 	"lorasim/bench/scenario"
 	"lorasim/internal/charts"
@@ -70,6 +71,10 @@ func New(cfg Config) *Server {
 		panic(err) // a fault of this package
 	}
 	s.mux.Handle("GET /charts/", http.StripPrefix("/charts/", http.FileServerFS(charts.Files)))
+	s.mux.HandleFunc("GET /replay.js", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+		io.WriteString(w, replay.Script()) // what fails is the connection, which the browser sees
+	})
 	s.mux.Handle("GET /", http.FileServerFS(page))
 	s.mux.HandleFunc("GET /api/start", s.start)
 	s.mux.HandleFunc("POST /api/run", s.run)
