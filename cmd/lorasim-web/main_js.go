@@ -1,10 +1,12 @@
 // Lorasim-web is the explorer as WebAssembly: the page of lorasim explore without a server. It runs in a Web Worker
 // (worker.js), where it sets the global object lorasim:
 //
-//	lorasim.start()                            the text of explore.Start as JSON
-//	lorasim.run(query, event, done)            calls event with the JSON of each explore.Event, then done with an error or ""
-//	lorasim.replay(query, run, done)           calls done with an error or "", and the recording of a run of the query
-//	lorasim.bench(policy, n, done)             calls done with an error or "", and the least time of n default runs, ms
+//	lorasim.start()                    the text of explore.Start as JSON
+//	lorasim.run(query, event, done)    event gets the JSON of each explore.Event
+//	lorasim.replay(query, run, done)   done gets the recording of a run of the query
+//	lorasim.bench(policy, n, done)     done gets the least time of n runs of 2000 requests, ms
+//
+// done is called once, with an error or "", and what it gets.
 //
 // All calls return at once. Make the folder of static files with make web.
 package main
