@@ -212,14 +212,13 @@ func (c *sglangCase) play(e *engine) error {
 func (c *sglangCase) batchesOf(steps []*simengine.Report, p *profile.Profile) (out []sglangBatch) {
 	size := int64(p.Engine.PageSize)
 	pages := p.Memory.KVTokens / size
+	ahead := 0
+	if c.OverlapSchedule { // a step is logged when the next one is formed
+		ahead = 1
+	}
 	for i, s := range steps {
-		if c.OverlapSchedule { // it is logged when the next one is formed
-			if i++; i == len(steps) {
-				i = 0
-			}
-		}
-		if n := steps[i].Retracted; n > 0 {
-			out = append(out, sglangBatch{Retracted: n})
+		if i += ahead; i < len(steps) && steps[i].Retracted > 0 {
+			out = append(out, sglangBatch{Retracted: steps[i].Retracted})
 		}
 		b := sglangBatch{Decode: []int64{int64(s.Before), (pages - s.FreePages) * size, int64(s.Waiting)}}
 		if s.Prompts > 0 {
