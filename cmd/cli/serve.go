@@ -40,6 +40,7 @@ type gatewayFlags struct {
 	listed                      []string // by that file at the start
 	insecure                    bool
 	maxPending, maxConnections  int
+	labels                      labelFlags
 }
 
 func newGateway() *cobra.Command {
@@ -109,6 +110,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 			"Log requests and plans: append JSON lines to `file`; -: text on stderr; none"),
 		opt(&f.Retries, "retries", 2,
 			"Number of other workers that a request may be sent to before its first byte", ">=0 <=1000"))
+	f.labels.add(cmd, "Gateway")
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
@@ -148,6 +150,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		return err
 	}
 	defer ls.close()
+	f.Build, f.MaxAdapters, f.MaxWorkers = build(), f.labels.adapters, f.labels.workers
 	cfg.Plans, f.Access, f.LogDropped, cfg.MaxPending = access.Logger, access.Logger, access.dropped, f.maxPending
 	var rt *router.Router
 	if f.Fleet, rt, err = live.NewFleet(cmd.Context(), sc, cfg, 0, true); err != nil && rt == nil {
@@ -225,7 +228,7 @@ func newWorker() *cobra.Command {
 them, in real time or faster. Replies are made of tokens that depend only on the
 prompt. Several workers listen on consecutive ports.`,
 		Annotations: aliases(engineNames),
-		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama2-7b-24gb
+		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama-2-7b-rtx-4090-sglang-0.5
   lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
   lorasim worker --lora chat=adapters/chat-r16 --max-loaded-loras 8
   lorasim worker --api vllm --time-scale 10                # ten times as fast`,

@@ -6,7 +6,7 @@
 // and how well it predicts. [Profile.Compile] turns one into integer step
 // costs for the simulator.
 //
-//	p, err := profile.Load("llama2-7b-24gb")
+//	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 //	costs := p.Compile()
 package profile
 
