@@ -51,11 +51,28 @@ func SGLang(ctx context.Context, dir string) (*Report, error) {
 	return runFolder(ctx, dir, ".json", runSGLang)
 }
 
+// SGLangOverlap is SGLang for batches of servers with the overlap schedule, whether the cases say so or not.
+func SGLangOverlap(ctx context.Context, dir string) (*Report, error) {
+	return runFolder(ctx, dir, ".json", func(_ string, data []byte) (Case, error) {
+		c, err := parseSGLangCase(data)
+		if err != nil {
+			return Case{}, err
+		}
+		c.OverlapSchedule = true
+		return c.run()
+	})
+}
+
 func runSGLang(_ string, data []byte) (Case, error) {
 	c, err := parseSGLangCase(data)
 	if err != nil {
 		return Case{}, err
 	}
+	return c.run()
+}
+
+// run holds the simulated scheduler against the case.
+func (c *sglangCase) run() (Case, error) {
 	out := Case{Steps: len(c.Batches)}
 	p, err := c.profile()
 	if err != nil {
@@ -130,6 +147,8 @@ func (c *sglangCase) profile() (*profile.Profile, error) {
 			conservativeness, err = strconv.ParseFloat(text, 64)
 		case name == "--enable-mixed-chunk":
 			e.MixedChunk = true
+		case name == "--disable-overlap-schedule":
+			e.OverlapSchedule = false
 		case name == "--disable-radix-cache":
 			e.DisableRadixCache = true
 		case name == "--enable-priority-scheduling":

@@ -55,6 +55,14 @@ func TestSGLangOverlapRecorded(t *testing.T) {
 	if want := (Summary{Cases: 5, Exact: 5}); r.Summary != want {
 		t.Errorf("%+v, expected %+v: %+v", r.Summary, want, r.Cases)
 	}
+	dir := t.TempDir()
+	without := strings.Replace(overlapCase, `"overlap_schedule": true, `, "", 1)
+	if err := os.WriteFile(filepath.Join(dir, "x.json"), []byte(without), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = SGLangOverlap(context.Background(), dir); err != nil || r.Summary.Exact != 1 {
+		t.Errorf("a case that does not say so: %+v, %v", r, err)
+	}
 }
 
 // overlapCase is worked out by hand, too, with two seats. When step 1 is formed, the token of 0's prompt is in flight: 0
