@@ -61,7 +61,7 @@ func TestOverlapSchedule(t *testing.T) {
 		if c.err != "" {
 			testutil.ExpectError(t, err, c.err)
 		} else if err != nil || ps[0].Engine.OverlapSchedule != c.on {
-			t.Errorf("%s: overlap %v, %v; expected %v", c.cluster, err == nil && ps[0].Engine.OverlapSchedule, err, c.on)
+			t.Errorf("%s: %v, %+v; expected overlap_schedule %v", c.cluster, err, ps, c.on)
 		}
 	}
 }
