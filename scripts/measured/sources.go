@@ -61,8 +61,8 @@ var sources = []source{
 	{
 		name: "cpu-engines", title: "Real engines on a processor",
 		about: "sglang 0.5.23 and vLLM 0.32 serve a tiny Llama with 16 adapters on one core (4 slots). Each profile is fitted\n" +
-			"to two other runs. [live.md](live.md#predicting-a-server-from-two-runs-of-it) says how, and has the run\n" +
-			"on busy cores. The rows are those of its table on idle cores. The command needs 14 GB and 20 minutes,\n" +
+			"to two other runs. [checks/live.md](checks/live.md#predicting-a-server-from-two-runs) says how, and has\n" +
+			"the run on busy cores. The rows are those of its table on idle cores. The command needs 14 GB and 20 minutes,\n" +
 			"so this page copies the rows and does not run it.",
 		commands: []string{"scripts/real-engines --cases predict"},
 		make:     cpuEngines,
@@ -97,8 +97,8 @@ var sources = []source{
 	{
 		name: "published-steps", title: "Published times of single steps",
 		about: "Times of a decode or prefill step that benchmarks publish, without adapters, against profiles computed\n" +
-			"from data sheets. [fidelity.md](fidelity.md#against-published-figures) names the sources. The constants of\n" +
-			"the computed profiles were chosen with these figures in view.",
+			"from data sheets. [checks/computed-profiles.md](checks/computed-profiles.md#against-published-figures) names the\n" +
+			"sources. The constants of the computed profiles were chosen with these figures in view.",
 		commands: []string{"go test ./sim/profile -count=1 -run PublishedFigures -v"}, make: publishedSteps,
 	},
 	{

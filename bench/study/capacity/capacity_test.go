@@ -235,7 +235,7 @@ func TestBisect(t *testing.T) {
 
 // TestBottleneck: what runs out where there is little of it.
 func TestBottleneck(t *testing.T) {
-	p, err := profile.Load("llama2-7b-24gb")
+	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestBottleneck(t *testing.T) {
 	if err := os.WriteFile(slow, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if p, err = profile.Load("llama-3.1-8b-h100"); err != nil {
+	if p, err = profile.Load("llama-3.1-8b-h100-64gb-vllm-0.8.5"); err != nil {
 		t.Fatal(err)
 	}
 	p.Latency.FrontEnd = profile.FrontEnd{PerRequestMs: 350}
@@ -394,7 +394,7 @@ func TestKinds(t *testing.T) {
 		t.Errorf("%+v of %+v, expected affinity-spill with 8 slots", a.Found, a.Kinds)
 	}
 	sc = saved(t, describe(t, "policy=affinity-spill", "num_prompts=600", "request_rate=20", "num_adapters=32"))
-	profiles := []string{"llama2-7b-24gb", "analytic:llama-2-7b,h100"}
+	profiles := []string{"llama-2-7b-rtx-4090-sglang-0.5", "analytic:llama-2-7b,h100"}
 	o = Options{
 		SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Profiles: profiles,
 		Cost: map[string]float64{profiles[0]: 1, profiles[1]: 1},
