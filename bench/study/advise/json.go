@@ -61,7 +61,8 @@ func (a *Advice) tunedJSON() any {
 	for _, t := range a.Tuned {
 		changes := []any{}
 		for _, ch := range t.Changes {
-			changes = append(changes, format.Object{"number", ch.Name, "from", ch.From, "to", ch.Value, "added", ch.Added})
+			changes = append(changes, format.Object{"number", ch.Name, "from", ch.From, "to", ch.Value,
+				"added", ch.Added})
 		}
 		list = append(list, format.Object{"policy", t.Of.Spec, "file,omitempty", t.Config.File, "tried", t.Tried,
 			"better", t.Better(), "best,omitempty", t.Best.Spec, "changes", changes,

@@ -152,7 +152,8 @@ func TestPickers(t *testing.T) {
 	}{
 		{Options{Policies: []string{"epp:file=" + file + ".none"}}, "no such file"},
 		{Options{Policies: []string{"epp:file=" + file + ",set=queue:1"}}, `unknown number "queue"`},
-		{Options{Policies: []string{"epp"}, Add: []string{"load-aware-scorer"}}, `scorer "load-aware-scorer": gie has no`},
+		{Options{Policies: []string{"epp"}, Add: []string{"load-aware-scorer"}},
+			`scorer "load-aware-scorer": gie has no`},
 		{Options{Policies: []string{"epp"}, Add: []string{"random-picker"}}, `scorer "random-picker"`},
 	} {
 		if _, err := test.o.CheckConfigs("static"); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -183,8 +184,8 @@ func TestTunedText(t *testing.T) {
 			"configuration: queue-scorer 4 -> 0, add lora-affinity-scorer with weight 3. It changes the objective by " +
 			"-9.5 % ±1.8 (negative is better; 95 % interval, 20 fresh seeds). It is the best of 80 configurations, chosen " +
 			"with other seeds."},
-		{Tuned{Best: best, Diff: gain(-0.01, 0.02), Tried: 80}, "No better config found for the default configuration: " +
-			"the best of 80 configurations changes the objective by -1.0 % ±2.0 (negative is better; 95 % interval, 20 " +
+		{Tuned{Best: best, Diff: gain(-0.01, 0.02), Tried: 80}, "No better config found for the default " +
+			"configuration: the best of 80 configurations changes the objective by -1.0 % ±2.0 (negative is better; 95 % interval, 20 " +
 			"fresh seeds), which is no significant gain."},
 		{Tuned{Best: best, Diff: stats.Estimate{N: 1, Mean: -0.1, Low: math.NaN(), High: math.NaN()}, Tried: 2},
 			"Config the default configuration: the best of 2 configurations changes the objective by -9.5 %. One saved " +

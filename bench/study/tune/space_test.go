@@ -95,8 +95,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestEveryPointLoads: whatever the search reaches from any configuration, the loader takes it, and the changes lead back
-// to the point.
+// TestEveryPointLoads: whatever the search reaches from any configuration, the loader takes it, and the changes lead
+// back to the point.
 func TestEveryPointLoads(t *testing.T) {
 	configs := []*epp.Config{parse(t, config), parse(t, ""), parse(t, `
 plugins:
