@@ -66,7 +66,7 @@ func (a *Advice) tunedJSON() any {
 		}
 		list = append(list, format.Object{"policy", t.Of.Spec, "file,omitempty", t.Config.File, "tried", t.Tried,
 			"better", t.Better(), "best,omitempty", t.Best.Spec, "changes", changes,
-			"difference,omitempty", a.difference(t.Diff), "text", a.tunedText(t)})
+			"difference,omitempty", a.difference(t.Diff), "text", a.TunedText(t)})
 	}
 	return list
 }

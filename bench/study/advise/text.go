@@ -35,7 +35,7 @@ func (a *Advice) sure() (lines []string) {
 		}
 	}
 	for _, t := range a.Tuned {
-		lines = append(lines, a.tunedText(t))
+		lines = append(lines, a.TunedText(t))
 	}
 	if a.Sampling != stats.OneWorkload && !a.Confirmed {
 		lines = append(lines, fmt.Sprintf("Not confirmed: fresh seeds contradicted %d choices, so the last "+

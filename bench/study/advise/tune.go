@@ -327,8 +327,8 @@ func (s *study) judgeTuned() {
 	slices.SortStableFunc(s.advice.Tuned, func(a, b *Tuned) int { return cmp.Compare(a.Diff.Mean, b.Diff.Mean) })
 }
 
-// tunedText says in words what a search of a configuration found.
-func (a *Advice) tunedText(t *Tuned) string {
+// TunedText says in words what a search of a configuration found.
+func (a *Advice) TunedText(t *Tuned) string {
 	name := cmp.Or(t.Config.File, "the default configuration")
 	switch {
 	case t.Best.Spec == "":

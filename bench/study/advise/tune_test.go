@@ -193,7 +193,7 @@ func TestTunedText(t *testing.T) {
 		{Tuned{Tried: 8}, "No better config found for the default configuration: 8 configurations give the same results."},
 	} {
 		test.t.Config = config
-		if got := a.tunedText(&test.t); got != test.want {
+		if got := a.TunedText(&test.t); got != test.want {
 			t.Errorf("got  %s\nwant %s", got, test.want)
 		}
 	}
