@@ -1,5 +1,5 @@
 // Pickerstudy compares configurations of endpoint pickers with other policies on the workloads of scenarios/pickers,
-// before and after their weights are tuned (scripts/pickers).
+// before and after their weights are tuned (scripts/picker-study).
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	root := flag.String("root", ".", "folder of the project")
 	svg := flag.String("svg", "", "file of the picture")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: scripts/pickers OUT [--svg FILE]")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: scripts/picker-study OUT [--svg FILE]")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
