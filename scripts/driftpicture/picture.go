@@ -95,8 +95,9 @@ func choices(r *run) (*plot.Plot, error) {
 	var labels plotter.XYLabels
 	for _, s := range r.stays() {
 		i := slices.Index(candidates, s.policy)
-		bar, err := plotter.NewPolygon(plotter.XYs{{X: s.from, Y: row(s.policy) - 0.3}, {X: s.to, Y: row(s.policy) - 0.3},
-			{X: s.to, Y: row(s.policy) + 0.3}, {X: s.from, Y: row(s.policy) + 0.3}})
+		low, high := row(s.policy)-0.3, row(s.policy)+0.3
+		bar, err := plotter.NewPolygon(plotter.XYs{{X: s.from, Y: low}, {X: s.to, Y: low}, {X: s.to, Y: high},
+			{X: s.from, Y: high}})
 		if err != nil {
 			return nil, err
 		}
