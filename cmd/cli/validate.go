@@ -84,7 +84,8 @@ skipped.
 
 The rules of the engines' schedulers need no times: --vllm-steps holds every step
 of the simulated scheduler against the recorded steps of vLLM's own,
---sglang-batches every batch against those of sglang. --epp-cases holds the policy
+--sglang-batches every batch against those of sglang, with --overlap-schedule as of
+a server with the overlap schedule. --epp-cases holds the policy
 epp against recorded decisions of endpoint pickers of Kubernetes gateways. The
 command fails where a case differs.`,
 		Example: `  lorasim validate --runs lora_runs.csv --histograms seed_workload.json --use validation
@@ -196,6 +197,9 @@ func (f *validateFlags) steps(cmd *cobra.Command) error {
 	compare, dir := steps.VLLM, f.vllmSteps
 	if f.sglangBatches != "" {
 		compare, dir = steps.SGLang, f.sglangBatches
+		if cmd.Flags().Lookup("overlap-schedule").Value.String() == "true" {
+			compare = steps.SGLangOverlap
+		}
 	}
 	report, err := compare(cmd.Context(), dir)
 	if err != nil {
