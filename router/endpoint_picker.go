@@ -33,46 +33,48 @@ type endpointPicker struct {
 	decision   *epp.Decision
 }
 
-// Report is what a worker's own metrics said when they were last read.
+// Report is the latest reading of a worker's own metrics.
 type Report struct {
 	Waiting, Running int
 	KV               float64 // used share of the KV cache
-	// Adapters of requests there, as vLLM lists them; MaxLora is 0 where no list was written yet.
+	// RunningAdapters and WaitingAdapters are the adapters with requests, as vLLM lists them. MaxLora is 0 if the
+	// worker has not written the list yet.
 	RunningAdapters, WaitingAdapters []string
 	MaxLora                          int
-	BlockSize, NumBlocks             int     // of the KV cache; 0: unknown
-	At                               float64 // s, of View.Now
+	BlockSize, NumBlocks             int     // tokens of a KV cache block, and number of blocks; 0: unknown
+	At                               float64 // time of the reading, s, as View.Now
 }
 
 // FlightObserver is a policy that counts its own requests in flight.
 type FlightObserver interface {
 	// FirstToken notes the first token of a request.
 	FirstToken(id int64)
-	// Left notes that a request is no longer at its worker, for whatever reason.
+	// Left notes that a request is no longer on its worker, for any reason.
 	Left(id int64)
 }
 
-// Poller is a policy that looks at workers on a timer. It also works where nobody calls Poll: it looks when it routes.
+// Poller is a policy that reads workers' metrics on a timer. Without calls of Poll it reads them when it routes.
 type Poller interface {
-	Refresh() float64 // s between two looks
+	Refresh() float64 // interval between polls, s
 	Poll(v *View)
 }
 
-// Rejecter is a policy that refuses requests for reasons of its own. Rejection is why its latest Route returned None,
-// nil if it did not.
+// Rejecter is a policy that rejects requests for reasons of its own. Rejection returns the reason why its latest
+// Route returned None, or nil.
 type Rejecter interface{ Rejection() *epp.Rejection }
 
-// BodyReader is a policy that reads the bodies of real requests. ReadBody may be called at any time.
+// BodyReader is a policy that reads the bodies of real requests. ReadBody may be called concurrently with other
+// methods.
 type BodyReader interface {
-	// ReadBody returns nil for a body that it makes nothing of.
+	// ReadBody returns nil for a body that it cannot parse.
 	ReadBody(path string, body []byte) *epp.Request
 }
 
 type endpointPickerOptions struct {
 	File    string `path:"yes" help:"EndpointPickerConfig, YAML or JSON; default: an empty one, which scores queue 2, KV cache 2, prefix 3"`
-	Dialect string `default:"" check:"oneof gie llm-d" help:"rules of which picker: gie or llm-d; default: by apiVersion"`
-	Refresh string `default:"50ms" help:"time between two looks at the workers' metrics"`
-	Metrics string `default:"vllm" check:"oneof vllm sglang" help:"what metrics of simulated workers state: vllm (with names of adapters) or sglang (without)"`
+	Dialect string `default:"" check:"oneof gie llm-d" help:"rules of the picker gie or llm-d; default: by apiVersion"`
+	Refresh string `default:"50ms" help:"interval between polls of the workers' metrics"`
+	Metrics string `default:"vllm" check:"oneof vllm sglang" help:"metrics of simulated workers: vllm (with names of adapters) or sglang (without)"`
 }
 
 // Check implements settings.Checker.

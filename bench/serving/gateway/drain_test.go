@@ -246,7 +246,7 @@ func TestAccessLog(t *testing.T) {
 		for i, want := range []map[string]any{
 			{"result": "applied", "reason": "one", "load": "[b@http://host2]",
 				"unload": "[b@http://host2]", "moves": 0., "error": nil},
-			{"result": "dropped", "reason": "two", "load": "[b@9]", "error": "adapter 1 on worker 9: no such place"},
+			{"result": "dropped", "reason": "two", "load": "[b@9]", "error": "adapter 1 on worker 9: no such adapter or worker"},
 			{"result": "nothing to do", "reason": "three", "load": "[]", "unload": "[]"},
 			{"result": "applied", "reason": "four", "moves": 1.},
 		} {
