@@ -8,6 +8,8 @@
 //   - [lorasim/bench/result]: the schema of a run's result, its metrics and its text and JSON forms
 //   - [lorasim/bench/result/records]: files with one row per request
 //   - [lorasim/bench/result/series]: what happened over time: queues, placements, plans, latencies
+//   - [lorasim/bench/replay]: where requests and adapters are at any time of a simulated run
+//   - [lorasim/bench/result/waits]: what requests wait for
 //   - [lorasim/bench/result/importer]: results of other benchmarks: sglang, vLLM, AIPerf, GuideLLM, inference-perf
 //   - [lorasim/bench/steady]: whether a run reached a steady state, and the rate that it sustains
 //   - [lorasim/bench/stats]: estimates, confidence intervals, tests and verdicts

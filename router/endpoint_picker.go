@@ -33,46 +33,45 @@ type endpointPicker struct {
 	decision   *epp.Decision
 }
 
-// Report is the latest reading of a worker's own metrics.
+// Report is what a worker's own metrics said when they were last read.
 type Report struct {
 	Waiting, Running int
 	KV               float64 // used share of the KV cache
-	// RunningAdapters and WaitingAdapters are the adapters with requests, as vLLM lists them. MaxLora is 0 if the
-	// worker has not written the list yet.
+	// Adapters of requests there, as vLLM lists them; MaxLora is 0 where no list was written yet.
 	RunningAdapters, WaitingAdapters []string
 	MaxLora                          int
-	BlockSize, NumBlocks             int     // tokens of a KV cache block, and number of blocks; 0: unknown
-	At                               float64 // time of the reading, s, as View.Now
+	BlockSize, NumBlocks             int     // of the KV cache; 0: unknown
+	At                               float64 // s, of View.Now
 }
 
 // FlightObserver is a policy that counts its own requests in flight.
 type FlightObserver interface {
 	// FirstToken notes the first token of a request.
 	FirstToken(id int64)
-	// Left notes that a request is no longer on its worker, for any reason.
+	// Left notes that a request is no longer at its worker, for whatever reason.
 	Left(id int64)
 }
 
-// Poller is a policy that reads workers' metrics on a timer. Without calls of Poll it reads them when it routes.
+// Poller is a policy that looks at workers on a timer. It also works where nobody calls Poll: it looks when it routes.
 type Poller interface {
-	Refresh() float64 // interval between polls, s
+	Refresh() float64 // s between two looks
 	Poll(v *View)
 }
 
-// Rejecter is a policy that rejects requests for reasons of its own. Rejection returns the reason why its latest
-// Route returned None, or nil.
+// Rejecter is a policy that refuses requests for reasons of its own. Rejection is why its latest Route returned None,
+// nil if it did not.
 type Rejecter interface{ Rejection() *epp.Rejection }
 
-// BodyReader is a policy that reads the bodies of real requests. ReadBody may be called concurrently with other
-// methods.
+// BodyReader is a policy that reads the bodies of real requests. ReadBody may be called at any time.
 type BodyReader interface {
-	// ReadBody returns nil for a body that it cannot parse.
+	// ReadBody returns nil for a body that it makes nothing of.
 	ReadBody(path string, body []byte) *epp.Request
 }
 
 type endpointPickerOptions struct {
 	File    string `path:"yes" help:"EndpointPickerConfig, YAML or JSON; default: an empty one, which scores queue 2, KV cache 2, prefix 3"`
 	Dialect string `default:"" check:"oneof gie llm-d" help:"rules of the picker gie or llm-d; default: by apiVersion"`
+	Set     string `pairs:": /" help:"weights and parameters to change: PLUGIN:WEIGHT/PLUGIN.PARAMETER:NUMBER; a type of scorer that is missing is added"`
 	Refresh string `default:"50ms" help:"interval between polls of the workers' metrics"`
 	Metrics string `default:"vllm" check:"oneof vllm sglang" help:"metrics of simulated workers: vllm (with names of adapters) or sglang (without)"`
 }
@@ -82,24 +81,38 @@ func (o *endpointPickerOptions) Check(settings.Given) error {
 	if d, err := time.ParseDuration(o.Refresh); err != nil || d <= 0 {
 		return fmt.Errorf("refresh=%s: expected a time above 0, such as 50ms", o.Refresh)
 	}
+	_, err := epp.ParseChanges(o.Set)
+	if err != nil {
+		return fmt.Errorf("set: %w", err)
+	}
 	return nil
+}
+
+// config reads the configuration, without what Set changes.
+func (o *endpointPickerOptions) config() (c *epp.Config, text []byte, err error) {
+	if o.File != "" {
+		if text, err = textfile.ReadFile(o.File, textfile.MaxSettings); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c, err = epp.Parse(text, o.File, epp.Dialect(o.Dialect)); err == nil && c.Disaggregated() {
+		err = fmt.Errorf("%s: prefill and decode on different servers: not supported", o.File)
+	}
+	return c, text, err
 }
 
 // Build implements Builder.
 func (o *endpointPickerOptions) Build(env Env) (*Router, error) {
-	var data []byte
-	var err error
-	if o.File != "" {
-		if data, err = textfile.ReadFile(o.File, textfile.MaxSettings); err != nil {
-			return nil, err
-		}
-	}
-	config, err := epp.Parse(data, o.File, epp.Dialect(o.Dialect))
+	config, _, err := o.config()
 	if err != nil {
 		return nil, err
 	}
-	if config.Disaggregated() {
-		return nil, fmt.Errorf("%s: prefill and decode on different servers: not supported", o.File)
+	changes, err := epp.ParseChanges(o.Set)
+	if err != nil {
+		return nil, err
+	}
+	if config, err = config.With(changes); err != nil {
+		return nil, err
 	}
 	refresh, err := time.ParseDuration(o.Refresh)
 	if err != nil {

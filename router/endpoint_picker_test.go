@@ -61,6 +61,33 @@ func TestEndpointPickerAdapters(t *testing.T) {
 	}
 }
 
+// TestEndpointPickerSet: set changes weights and thresholds of the file, and adds scorers.
+func TestEndpointPickerSet(t *testing.T) {
+	env := testEnv(2, 1)
+	const text = "plugins:\n- type: queue-scorer\n- type: running-requests-size-scorer\n"
+	v := testView(env)
+	v.Workers[0].Queued, v.Workers[1].Running = 3, 3
+	for set, want := range map[string]int{
+		",set=queue-scorer:2":                                          1,
+		",set=queue-scorer:0":                                          0,
+		",set=queue-scorer:2/running-requests-size-scorer:3":           0,
+		",set=queue-scorer:2/kv-cache-utilization-scorer:1,refresh=1s": 1,
+	} {
+		if w := picker(t, env, set, text).Route(Request{ID: 1}, v); w != want {
+			t.Errorf("%s: sent to worker %d, expected %d", set, w, want)
+		}
+	}
+	for spec, want := range map[string]string{
+		"epp:set=queue":          `set: "queue": expected PLUGIN:WEIGHT`,
+		"epp:set=queue-scorer:x": "set: queue-scorer:x: expected a finite number",
+		"epp:set=queue-scorr:1":  `unknown number "queue-scorr", did you mean "queue-scorer"`,
+	} {
+		if _, err := New(spec, env); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, expected %q", spec, err, want)
+		}
+	}
+}
+
 // TestEndpointPickerFlight: requests count from Route until they leave.
 func TestEndpointPickerFlight(t *testing.T) {
 	env := testEnv(1, 1)

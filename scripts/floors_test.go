@@ -27,7 +27,7 @@ var rooms = map[string][][]string{
 		{"bench/stats"},
 		{"bench/steady"},
 		{"bench/result"},
-		{"bench/result/importer", "bench/result/records", "bench/result/series"},
+		{"bench/replay", "bench/result/importer", "bench/result/records", "bench/result/series", "bench/result/waits"},
 		{"bench/scenario"},
 		{"bench/scenario/starter"},
 

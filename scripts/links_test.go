@@ -10,14 +10,9 @@ import (
 
 // TestLinks: each relative link of the documentation leads to a file, and its anchor to a heading there.
 func TestLinks(t *testing.T) {
-	pages, err := filepath.Glob("../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages = append(pages, "../README.md", "../CONTRIBUTING.md")
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	checked := 0
-	for _, page := range pages {
+	for _, page := range docPages(t) {
 		for _, m := range link.FindAllStringSubmatch(withoutCode(t, page), -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
 			if strings.Contains(target, "://") {
@@ -38,6 +33,20 @@ func TestLinks(t *testing.T) {
 	if checked < 100 {
 		t.Errorf("%d links checked, expected hundreds", checked)
 	}
+}
+
+// docPages are the pages of the documentation: docs with its folders, README.md and CONTRIBUTING.md.
+func docPages(t *testing.T) []string {
+	t.Helper()
+	pages := []string{"../README.md", "../CONTRIBUTING.md"}
+	for _, pattern := range []string{"../docs/*.md", "../docs/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	return pages
 }
 
 // withoutCode is the text of a page without blocks of code.

@@ -1,7 +1,6 @@
 package scripts
 
 import (
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,12 +17,8 @@ const longestSentence = 35
 // TestPlainWords holds the documentation, which includes the help of flags (docs/reference.md), to short sentences
 // without such phrases. Blocks of code count as one word.
 func TestPlainWords(t *testing.T) {
-	pages, err := filepath.Glob("../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	sentences := 0
-	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md") {
+	for _, page := range docPages(t) {
 		text := withoutCode(t, page)
 		for _, phrase := range unclear.FindAllString(text, -1) {
 			t.Errorf("%s: %q: name what is meant", page, phrase)

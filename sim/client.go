@@ -219,6 +219,7 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 		}
 		s.workers[r.worker].finished++
 	}
+	s.placed(r, Gone, r.worker, 0)
 	s.cfg.Observer.Done(rec)
 	for _, tell := range s.hooks.done {
 		tell(rec)

@@ -180,6 +180,7 @@ func (s *sim) holds(r *request) bool {
 		return false
 	}
 	r.Depart()
+	s.placed(r, Held, -1, 0)
 	e.held = append(e.held, r)
 	return true
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"lorasim/router"
+	"lorasim/sim/engine"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 )
@@ -21,6 +22,41 @@ type Hooks struct {
 	Plan func(p *PlanRecord)
 	// Power tells that a worker joins or leaves. Those that are on at time 0 are not told.
 	Power func(at tick.Ticks, worker int, p Power)
+	// Outage tells that a worker is down for an outage, or that its last outage is over, whatever its power.
+	Outage func(at tick.Ticks, worker int, down bool)
+	// Place tells where a request is from now on.
+	Place func(at tick.Ticks, p Position)
+	// Load tells that a load of an adapter is booked. It ends at l.To unless its worker loses its memory before.
+	Load func(at tick.Ticks, l Load)
+}
+
+// Place is where a request is.
+type Place uint8
+
+// The places of a request that was sent.
+const (
+	Queued  Place = iota // in a worker's front end or queue
+	Running              // in a prefill step, between two of them, or in the batch
+	Moving               // between two workers, with its KV cache
+	Held                 // no worker is on
+	Gone                 // it has ended on the worker; its client may see the end a little later
+)
+
+// Position is a request and its place.
+type Position struct {
+	ID      int64
+	Adapter int32 // trace.BaseModel: none
+	Place   Place
+	Worker  int32 // Moving: that it leaves; Held: none, -1; Gone: its latest, -1: it was never sent to one
+	To      int32 // Moving: the worker that it goes to
+}
+
+// Load is a load of an adapter.
+type Load struct {
+	Worker   int
+	Adapter  int32
+	Slot     bool // into a GPU slot; else to host memory
+	From, To tick.Ticks
 }
 
 // hookList is the hooks of a run by kind: what nobody observes costs nothing.
@@ -30,6 +66,10 @@ type hookList struct {
 	tier  []func(at tick.Ticks, worker int, adapter int32, t router.Tier)
 	plan  []func(*PlanRecord)
 	power []func(at tick.Ticks, worker int, p Power)
+
+	outage []func(at tick.Ticks, worker int, down bool)
+	place  []func(at tick.Ticks, p Position)
+	load   []func(at tick.Ticks, l Load)
 }
 
 func newHookList(hooks []Hooks) (l hookList) {
@@ -49,6 +89,15 @@ func newHookList(hooks []Hooks) (l hookList) {
 		if h.Power != nil {
 			l.power = append(l.power, h.Power)
 		}
+		if h.Outage != nil {
+			l.outage = append(l.outage, h.Outage)
+		}
+		if h.Place != nil {
+			l.place = append(l.place, h.Place)
+		}
+		if h.Load != nil {
+			l.load = append(l.load, h.Load)
+		}
 	}
 	return l
 }
@@ -57,6 +106,41 @@ func newHookList(hooks []Hooks) (l hookList) {
 func (s *sim) tierChanged(worker int, adapter int32, t router.Tier) {
 	for _, tell := range s.hooks.tier {
 		tell(s.loop.Now(), worker, adapter, t)
+	}
+}
+
+// placed calls the hooks that observe places.
+func (s *sim) placed(r *request, p Place, worker, to int32) {
+	if len(s.hooks.place) == 0 {
+		return
+	}
+	pos := Position{ID: r.ID, Adapter: s.adapterOf(r), Place: p, Worker: worker, To: to}
+	for _, tell := range s.hooks.place {
+		tell(s.loop.Now(), pos)
+	}
+}
+
+// placed is told by the engine.
+func (w *worker) placed(r *engine.Request) {
+	p := Queued
+	if r.State() == engine.Filling {
+		p = Running
+	}
+	w.s.placed(w.s.request(r), p, int32(w.id), 0)
+}
+
+// outageChanged calls the hooks that observe outages.
+func (w *worker) outageChanged(down bool) {
+	for _, tell := range w.s.hooks.outage {
+		tell(w.s.loop.Now(), w.id, down)
+	}
+}
+
+// loadBooked is told by the engine.
+func (w *worker) loadBooked(adapter int32, slot bool, from, to tick.Ticks) {
+	l := Load{Worker: w.id, Adapter: adapter, Slot: slot, From: from, To: to}
+	for _, tell := range w.s.hooks.load {
+		tell(w.s.loop.Now(), l)
 	}
 }
 

@@ -84,6 +84,7 @@ func (w *worker) Ejected(er *engine.Request, n int64) {
 	w.reserve(n)
 	r.Leaving, r.TransferredKV = engine.Sent, n
 	r.Depart()
+	s.placed(r, Moving, int32(w.id), r.dest)
 	left := s.loop.Now()
 	w.copy(n-r.copied, func() {
 		if w.failedAt >= left { // the source failed, and the pages with it

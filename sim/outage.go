@@ -37,7 +37,10 @@ func (s *sim) scheduleOutages() error {
 // their clients have seen, or fail, as the configuration says.
 func (w *worker) fail() {
 	was := w.v.Up
-	if w.outages++; !was { // down already, or off
+	if w.outages++; w.outages == 1 {
+		w.outageChanged(true)
+	}
+	if !was { // down already, or off
 		return
 	}
 	s := w.s
@@ -57,7 +60,9 @@ func (w *worker) fail() {
 
 // recover ends an outage. The worker has the adapters that it started with, unless another outage lasts.
 func (w *worker) recover() {
-	w.outages--
+	if w.outages--; w.outages == 0 {
+		w.outageChanged(false)
+	}
 	if w.publish(); w.v.Up {
 		w.engine.CapacityFreed() // requests sent by a router that knew of no failure
 	}

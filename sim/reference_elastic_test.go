@@ -99,7 +99,7 @@ func (s *reference) started() {
 func (s *reference) drained() {
 	for i := range s.power {
 		w := s.ws[i]
-		if s.power[i].state == Draining && (!w.busy || w.async()) &&
+		if s.power[i].state == Draining && (!w.busy || w.ahead()) &&
 			len(w.waiting)+len(w.running)+len(w.filling)+len(w.entering)+len(w.parked) == 0 && w.chunked == nil {
 			s.off(i)
 		}

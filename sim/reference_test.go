@@ -60,6 +60,7 @@ type refWorker struct {
 	known    map[int32]bool
 	refOrder
 	refAsync
+	refOverlap
 }
 
 type refEntering struct {
@@ -146,7 +147,7 @@ func (s *reference) active(w *refWorker, row int) (n int) {
 func (s *reference) run(reqs []trace.Request) {
 	next := 0
 	for {
-		if s.ws[0].async() && s.ended(len(reqs)) {
+		if s.ws[0].ahead() && s.ended(len(reqs)) {
 			return // a step may be under way for nothing
 		}
 		t := tick.Never
@@ -194,7 +195,7 @@ func (s *reference) run(reqs []trace.Request) {
 		s.drained()
 		s.resize(len(reqs))
 		for _, w := range s.ws {
-			if !w.busy || w.async() {
+			if !w.busy || w.ahead() {
 				s.begin(w)
 			}
 		}
@@ -322,8 +323,12 @@ func (s *reference) token(w *refWorker, r *refRequest) {
 
 func (s *reference) end(w *refWorker) {
 	w.busy = false
-	if w.async() {
+	switch {
+	case w.async():
 		s.endAsync(w)
+		return
+	case w.overlaps():
+		s.endOverlap(w)
 		return
 	}
 	if w.mixed {
@@ -386,8 +391,8 @@ func (s *reference) endDecode(w *refWorker) {
 	})
 }
 
-func (w *refWorker) decodeNeed() (n int64) {
-	for _, r := range w.running {
+func (w *refWorker) decodeNeed(running []*refRequest) (n int64) {
+	for _, r := range running {
 		n += w.pages(r.kv+1) - w.pages(r.kv)
 	}
 	return n
@@ -403,8 +408,12 @@ func (w *refWorker) ratio() float64 {
 }
 
 func (s *reference) begin(w *refWorker) {
-	if w.async() {
+	switch {
+	case w.async():
 		s.beginAsync(w)
+		return
+	case w.overlaps():
+		s.beginOverlap(w)
 		return
 	}
 	if w.e.Scheduler == profile.SchedulerVLLM {
@@ -443,45 +452,8 @@ func (s *reference) begin(w *refWorker) {
 			w.ratioFrom, w.ratioSince = w.e.NewTokenRatio, w.steps
 			return
 		}
-		retracted := false
-		for w.decodeNeed() > w.capacity-w.usedPages() {
-			retracted = true
-			if n := len(w.parked); n > 0 {
-				r := w.parked[n-1]
-				w.parked = w.parked[:n-1]
-				r.kv, w.full = 0, false
-				s.wait(w, r)
-				continue
-			}
-			if len(w.running) == 1 {
-				s.finish(w, w.running[0], record.Failed)
-				w.running = nil
-				break
-			}
-			backwards := slices.Clone(w.running) // of equals the last in the batch
-			slices.Reverse(backwards)
-			worst := slices.MinFunc(backwards, func(a, b *refRequest) int {
-				if a.generated != b.generated {
-					return int(a.generated - b.generated)
-				}
-				return int(b.Prompt - a.Prompt)
-			})
-			w.running = slices.DeleteFunc(w.running, func(r *refRequest) bool { return r == worst })
-			worst.kv = 0
-			w.full = false
-			s.wait(w, worst)
-		}
-		if len(w.running) == 0 {
+		if s.retract(w); len(w.running) == 0 {
 			continue
-		}
-		if retracted {
-			var gen, maxNew int64
-			for _, r := range w.running {
-				gen += r.generated
-				maxNew += int64(r.Budget())
-			}
-			w.ratioFrom = min(1, float64(gen+20*int64(len(w.running)))/float64(maxNew+1))
-			w.ratioSince = w.steps + 1
 		}
 		load := s.place(w, w.running)
 		w.fresh, w.decided = false, false
@@ -489,6 +461,49 @@ func (s *reference) begin(w *refWorker) {
 		w.until = s.now + load + w.costs.Step(s.work(w, w.running, nil, profile.StepWork{}))
 		return
 	}
+}
+
+// retract is ScheduleBatch.retract_decode, where the next decode step finds no memory.
+func (s *reference) retract(w *refWorker) {
+	retracted := false
+	for w.decodeNeed(w.running) > w.capacity-w.usedPages() {
+		retracted = true
+		if n := len(w.parked); n > 0 {
+			r := w.parked[n-1]
+			w.parked = w.parked[:n-1]
+			r.kv, w.full = 0, false
+			s.wait(w, r)
+			continue
+		}
+		if len(w.running) == 1 {
+			s.finish(w, w.running[0], record.Failed)
+			w.running = nil
+			break
+		}
+		backwards := slices.Clone(w.running) // of equals the last in the batch
+		slices.Reverse(backwards)
+		worst := slices.MinFunc(backwards, func(a, b *refRequest) int {
+			if a.generated != b.generated {
+				return int(a.generated - b.generated)
+			}
+			return int(b.Prompt - a.Prompt)
+		})
+		w.running = slices.DeleteFunc(w.running, func(r *refRequest) bool { return r == worst })
+		worst.kv = 0
+		w.full = false
+		w.loseToken(worst)
+		s.wait(w, worst)
+	}
+	if !retracted || len(w.running) == 0 {
+		return
+	}
+	var gen, maxNew int64
+	for _, r := range w.running {
+		gen += r.generated
+		maxNew += int64(r.Budget())
+	}
+	w.ratioFrom = min(1, float64(gen+20*int64(len(w.running)))/float64(maxNew+1))
+	w.ratioSince = w.steps + 1
 }
 
 // formPrefill follows Scheduler._get_new_batch_prefill_raw and PrefillAdder of
@@ -576,6 +591,7 @@ func (s *reference) formPrefill(w *refWorker) bool {
 				reserved -= min(int64(q.Budget())-q.generated, clip)
 				w.running = slices.DeleteFunc(w.running, func(o *refRequest) bool { return o == q })
 				w.preempted = append(w.preempted, q)
+				w.loseToken(q)
 				q.kv = 0
 			}
 		}
@@ -649,21 +665,27 @@ func (s *reference) formPrefill(w *refWorker) bool {
 	}
 	w.fresh, w.decided = false, false
 	filling := slices.Clone(w.filling)
-	batch, running := filling, []*refRequest(nil)
-	if w.mixing = mixed && len(w.running) > 0 && w.decodeNeed() <= w.capacity-w.usedPages(); w.mixing {
-		running = w.running
+	batch, running := filling, w.decoding()
+	if w.mixing = mixed && len(running) > 0 && w.decodeNeed(running) <= w.capacity-w.usedPages(); w.mixing {
 		for _, r := range running {
 			r.looked = r.need()
 		}
-		batch = append(slices.Clone(filling), running...)
+		batch = append(slices.Clone(filling), w.running...)
+	} else {
+		running = nil
 	}
 	stall += s.place(w, batch)
 	if work.Extends && !w.extended {
 		work.FirstExtend, w.extended = true, true
 	}
 	w.wasEmpty = len(w.running) == 0
-	w.busy, w.prefilling = true, true
-	w.until = s.now + stall + w.costs.Step(s.work(w, running, filling, work))
+	takes := stall + w.costs.Step(s.work(w, running, filling, work))
+	if w.overlaps() {
+		w.formed = &refBatch{fills: filling, decodes: running, chunked: w.chunked, takes: takes}
+		w.formed.allocate()
+		return true
+	}
+	w.busy, w.prefilling, w.until = true, true, s.now+takes
 	return true
 }
 

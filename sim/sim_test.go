@@ -159,6 +159,10 @@ func genProfile(t *rapid.T) profile.Profile {
 		rapid.Bool().Draw(t, "prefix_cache")
 	e.NewTokenRatioSteps = int64(pick("ratio_steps", 5, 600))
 	genOrder(t, &p)
+	if b := p.Latency.LoRA.Backend; e.Scheduler == profile.SchedulerSGLang && e.SchedulePolicy != profile.OrderVTC &&
+		b != profile.BackendMerged && b != profile.BackendDLoRA {
+		e.OverlapSchedule = rapid.Bool().Draw(t, "overlap")
+	}
 	return p
 }
 
@@ -430,7 +434,9 @@ func expectedOutput(r trace.Request, p profile.Profile) int32 {
 // checked has a run hold the invariants of every engine whenever time passes. The simulation is made after its hooks.
 func checked(t *rapid.T, cfg Config) *sim {
 	var s *sim
-	cfg.Hooks = append(cfg.Hooks, Hooks{Watch: func(_, _ tick.Ticks, _ *router.View) {
+	places := newWhereabouts()
+	cfg.Hooks = append(cfg.Hooks, places.hooks(), Hooks{Watch: func(_, until tick.Ticks, _ *router.View) {
+		places.check(t, s, until)
 		for i := range s.workers {
 			if err := s.workers[i].engine.Check(); err != nil {
 				t.Fatalf("worker %d: %v", i, err)

@@ -44,6 +44,12 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 	if len(s.hooks.tier) > 0 {
 		c.Hooks.Tier = func(adapter int32, t router.Tier) { s.tierChanged(id, adapter, t) }
 	}
+	if len(s.hooks.place) > 0 {
+		c.Hooks.Placed = w.placed
+	}
+	if len(s.hooks.load) > 0 {
+		c.Hooks.LoadBooked = w.loadBooked
+	}
 	if f, ok := s.cfg.Router.Policy.(router.FlightObserver); ok {
 		c.Hooks.First = f.FirstToken
 	}

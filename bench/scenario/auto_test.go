@@ -163,7 +163,7 @@ var autoCases = []struct {
 	settings                map[string]string
 }{
 	{"round-robin", "static", "round-robin+plan-and-route+static", 0.8, map[string]string{
-		"profile": "llama-3.1-8b-h100", "lora_ranks": "16", "num_workers": "4", "num_adapters": "128",
+		"profile": "llama-3.1-8b-h100-64gb-vllm-0.8.5", "lora_ranks": "16", "num_workers": "4", "num_adapters": "128",
 		"request_rate": "40", "num_prompts": "8000"}},
 	{"static", "plan-and-route", "static+plan-and-route+least-loaded", 0.3, map[string]string{
 		"profile": "analytic:llama-3.1-8b,h100", "num_workers": "12", "num_adapters": "4", "lora_ranks": "64",

@@ -61,16 +61,16 @@ func parseProfiles(list string) ([]profileEntry, error) {
 	return entries, nil
 }
 
-// CanonicalProfiles is a list of profiles with the names of embedded profiles in place of their aliases. A list without
-// aliases, or that cannot be read, stays as it is.
-func CanonicalProfiles(list string) string {
+// OldestProfiles is a list of profiles with the oldest names of embedded profiles (profile.Oldest). A list without
+// other names, or that cannot be read, stays as it is.
+func OldestProfiles(list string) string {
 	entries, err := parseProfiles(list)
 	if err != nil {
 		return list
 	}
 	texts, renamed := make([]string, len(entries)), false
 	for i, e := range entries {
-		name := profile.Canonical(e.name)
+		name := profile.Oldest(e.name)
 		renamed = renamed || name != e.name
 		texts[i] = profileEntry{name, e.count}.String()
 	}

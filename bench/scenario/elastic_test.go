@@ -99,17 +99,18 @@ func FuzzParseElastic(f *testing.F) {
 
 // The number of workers is that at the start.
 func TestElasticWorkers(t *testing.T) {
+	const one = "llama-2-7b-rtx-4090-sglang-0.5"
 	for _, c := range []struct {
 		num           int
 		profile       string
 		most, initial int
 		err           string
 	}{
-		{0, "llama2-7b-24gb", 8, 2, ""}, {2, "llama2-7b-24gb", 8, 2, ""}, {5, "llama2-7b-24gb", 8, 5, ""},
-		{8, "llama2-7b-24gb*8", 8, 8, ""},
-		{9, "llama2-7b-24gb", 0, 0, "num_workers is 9, expected 2 to 8 (min and max of elastic)"},
-		{1, "llama2-7b-24gb", 0, 0, "num_workers is 1, expected 2 to 8 (min and max of elastic)"},
-		{3, "llama2-7b-24gb*3", 0, 0, "elastic has max=8, but profile llama2-7b-24gb*3 lists 3 workers"},
+		{0, one, 8, 2, ""}, {2, one, 8, 2, ""}, {5, one, 8, 5, ""},
+		{8, one + "*8", 8, 8, ""},
+		{9, one, 0, 0, "num_workers is 9, expected 2 to 8 (min and max of elastic)"},
+		{1, one, 0, 0, "num_workers is 1, expected 2 to 8 (min and max of elastic)"},
+		{3, one + "*3", 0, 0, "elastic has max=8, but profile " + one + "*3 lists 3 workers"},
 	} {
 		s := Default()
 		s.Cluster.NumWorkers, s.Cluster.Profile, s.Cluster.Elastic = c.num, c.profile, "min=2,max=8,target=6"
@@ -129,7 +130,7 @@ func TestElasticWorkers(t *testing.T) {
 }
 
 func TestElasticStart(t *testing.T) {
-	c := Cluster{NumWorkers: 3, Profile: "llama2-7b-24gb", Elastic: "min=2,max=8,start=5,target=6"}
+	c := Cluster{NumWorkers: 3, Profile: "llama-2-7b-rtx-4090-sglang-0.5", Elastic: "min=2,max=8,start=5,target=6"}
 	if n, err := c.initial(); n != 5 || err != nil {
 		t.Errorf("%d workers at the start, %v; expected 5", n, err)
 	}

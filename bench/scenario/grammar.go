@@ -39,7 +39,7 @@ var grammars = map[string]grammar{
 	"lora_names":     {joined: ",", example: "de,fr"},
 	"lora_ranks":     {joined: ",", example: "8,16,64"},
 	"priorities":     {joined: ",", example: "1,0,0"},
-	"profile":        {joined: ",", example: "llama2-7b-24gb,llama2-7b-24gb*2"},
+	"profile":        {joined: ",", example: "llama-2-7b-rtx-4090-sglang-0.5,llama-2-7b-rtx-4090-sglang-0.5*2"},
 	"popularity":     {given: synth.PopularityForms(), example: "explicit:5,3,1"},
 	"arrivals":       {given: synth.ArrivalsForms(), example: "gamma:4"},
 	"pattern":        {given: synth.PatternForms(), joined: "+", example: "flash:200,120,15,1"},

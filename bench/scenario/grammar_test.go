@@ -58,7 +58,7 @@ func TestNestedEqualsShort(t *testing.T) {
 		{"workload.trace_cv", "[1, 2.5]", "1,2.5"},
 		{"workload.max_new_tokens", "1024", "1024"},
 		{"workload.popularity", "{name: explicit, weights: [5, 3, 1]}", "explicit:5,3,1"},
-		{"cluster.profile", "[llama2-7b-24gb, llama2-7b-24gb*2]", "llama2-7b-24gb,llama2-7b-24gb*2"},
+		{"cluster.profile", "[h100, rtx-4090*2]", "h100,rtx-4090*2"},
 		{"cluster.elastic", "{min: 1, max: 8, rule: schedule, times: {600: 8, 1800: 2}}",
 			"min=1,max=8,rule=schedule,times=600=8+1800=2"},
 		{"routing.policy", "{name: explicit, map: {0-7: 0, 8: [0, 1], rest: all}}",

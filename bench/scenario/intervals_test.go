@@ -30,7 +30,7 @@ func intervalsOf(t *testing.T, settings ...string) (*result.Result, *result.Inte
 // The bounds are the profile's factors times the figure.
 func TestIntervals(t *testing.T) {
 	res, in := intervalsOf(t)
-	if in.Profile != "llama2-7b-24gb" || in.Without != nil || len(in.Figures) < 3 || in.Waiting > 0.05 {
+	if in.Profile != "llama-2-7b-rtx-4090-sglang-0.5" || in.Without != nil || len(in.Figures) < 3 || in.Waiting > 0.05 {
 		t.Fatalf("%+v", in)
 	}
 	f := in.Figures[0]
@@ -83,7 +83,9 @@ func TestIntervalsExtrapolated(t *testing.T) {
 
 // Every embedded profile that was validated answers the default run of its kind.
 func TestIntervalsOfDefaults(t *testing.T) {
-	for _, name := range []string{"llama2-7b-24gb", "llama-3.1-8b-h100", "qwen-2.5-7b-h100"} {
+	for _, name := range []string{
+		"llama-2-7b-rtx-4090-sglang-0.5", "llama-3.1-8b-h100-64gb-vllm-0.8.5", "qwen2.5-7b-h100-64gb-vllm-0.8.5",
+	} {
 		sc := Default()
 		sc.Cluster.Profile = name
 		res, err := sc.Simulate(t.Context(), RunOptions{Intervals: true})
@@ -99,18 +101,18 @@ func TestIntervalsOfDefaults(t *testing.T) {
 // Where the validated runs say nothing there are none, and whole sentences say why.
 func TestIntervalsRefused(t *testing.T) {
 	for settings, want := range map[string]string{
-		"scheduler=vllm":                         "The run has engine.scheduler vllm, with which the profile was not validated (sglang).",
-		"lora_backend=triton":                    "The run has latency.lora.backend triton, with which the profile was not validated (csgmv).",
-		"max_concurrency=8":                      "The run has max_concurrency 8, which no validated run had.",
-		"outages=1@1-2":                          "The run has outages 1@1-2, which",
-		"lengths=constant:5000,10":               "500 of 500 requests failed or were rejected",
-		"profile=llama2-7b-24gb,llama2-7b-dlora": "The workers have several profiles, and",
-		"profile=analytic:llama-2-7b,rtx-4090":   "is computed, and no measured run was compared with it: fit it to runs of your server with lorasim calibrate.",
-		"profile=deepseek-v3-tp8-triton":         "has no intervals, because too few held-out runs were compared with it",
-		"elastic=min=1,max=2,target=6":           "The run has elastic min=1,max=2,target=6, which",
-		"num_prompts=60":                         "The run has 60 requests, less than a quarter of the 1000 of the shortest validated run.",
-		"lengths=constant:5,120":                 "The mean prompt has 5 tokens, more than 4 times off the 343 to 344 of the validated runs.",
-		"lengths=constant:300,1":                 "The mean output has 1 tokens, more than",
+		"scheduler=vllm":                           "The run has engine.scheduler vllm, with which the profile was not validated (sglang).",
+		"lora_backend=triton":                      "The run has latency.lora.backend triton, with which the profile was not validated (csgmv).",
+		"max_concurrency=8":                        "The run has max_concurrency 8, which no validated run had.",
+		"outages=1@1-2":                            "The run has outages 1@1-2, which",
+		"lengths=constant:5000,10":                 "500 of 500 requests failed or were rejected",
+		"profile=rtx-4090,a100":                    "The workers have several profiles, and",
+		"profile=analytic:llama-2-7b,rtx-4090":     "is computed, and no measured run was compared with it: fit it to runs of your server with lorasim calibrate.",
+		"profile=deepseek-v3-8xh200-sglang-triton": "has no intervals, because too few held-out runs were compared with it",
+		"elastic=min=1,max=2,target=6":             "The run has elastic min=1,max=2,target=6, which",
+		"num_prompts=60":                           "The run has 60 requests, less than a quarter of the 1000 of the shortest validated run.",
+		"lengths=constant:5,120":                   "The mean prompt has 5 tokens, more than 4 times off the 343 to 344 of the validated runs.",
+		"lengths=constant:300,1":                   "The mean output has 1 tokens, more than",
 	} {
 		_, in := intervalsOf(t, strings.Fields(settings)...)
 		if len(in.Figures) > 0 || !strings.Contains(strings.Join(in.Without, " "), want) {

@@ -24,10 +24,10 @@ func TestMapPaths(t *testing.T) {
 		{"lengths", "copula:h.json,rho=0.3,eos=0.01", "copula:" + dir + "/h.json,rho=0.3,eos=0.01"},
 		{"lengths", "copula:sharegpt-v3,rho=0.3", "copula:sharegpt-v3,rho=0.3"}, // built in
 		{"lengths", "copula:/abs/h.json", "copula:/abs/h.json"},
-		{"profile", "llama2-7b-24gb", "llama2-7b-24gb"},
+		{"profile", "llama-2-7b-rtx-4090-sglang-0.5", "llama-2-7b-rtx-4090-sglang-0.5"},
 		{"profile", "llama2-7b-24g", "llama2-7b-24g"}, // a slip, no file
 		{"profile", "bare", dir + "/bare"},
-		{"profile", "p.yaml, llama2-7b-24gb,q/p", dir + "/p.yaml,llama2-7b-24gb," + dir + "/q/p"},
+		{"profile", "p.yaml, qwen3-14b-h100,q/p", dir + "/p.yaml,qwen3-14b-h100," + dir + "/q/p"},
 		{"policy", "static", "static"},
 		{"policy", "explicit:map=0@1", "explicit:map=0@1"},
 		{"policy", "explicit:file=f", "explicit:file=" + dir + "/f"},

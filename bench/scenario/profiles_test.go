@@ -14,11 +14,11 @@ import (
 )
 
 func TestProfileLists(t *testing.T) {
-	const a, b = "llama2-7b-24gb", "analytic:llama-2-7b,h100"
+	const a, b = "llama-2-7b-rtx-4090-sglang-0.5", "analytic:llama-2-7b,h100"
 	for _, c := range []struct {
 		profile string
 		workers int
-		want    string // L: llama2-7b-24gb, A: the analytic one, or part of the error
+		want    string // L: llama-2-7b-rtx-4090-sglang-0.5, A: the analytic one, or part of the error
 	}{
 		{a, 0, "LLLL"},
 		{a, 2, "LL"},
@@ -31,7 +31,7 @@ func TestProfileLists(t *testing.T) {
 		{a + "*2," + a, 0, "LLL"},
 		{a + "*1", 1, "L"},
 		{a + "*2," + b, 4, "num_workers is 4, but profile " + a + "*2," + b + " lists 3 workers"},
-		{a + "*0", 0, `"llama2-7b-24gb*0", expected NAME or NAME*COUNT with a count >= 1`},
+		{a + "*0", 0, `"llama-2-7b-rtx-4090-sglang-0.5*0", expected NAME or NAME*COUNT with a count >= 1`},
 		{a + "*x", 0, "with a count >= 1"},
 		{a, -1, `num_workers: "-1" is not a whole number`},
 		{"analytic:llama-2-7b", 0, "expected analytic:MODEL,GPU[,tp=N][,bits=N]"},
@@ -58,14 +58,14 @@ func TestProfileLists(t *testing.T) {
 	}
 }
 
-func TestCanonicalProfiles(t *testing.T) {
+func TestOldestProfiles(t *testing.T) {
 	for list, want := range map[string]string{
 		"llama-2-7b-rtx-4090-sglang-0.5*2, qwen3-14b-h100": "llama2-7b-24gb*2,qwen3-14b-h100-vllm-0.23",
 		"llama2-7b-24gb * 2, mine.yaml":                    "llama2-7b-24gb * 2, mine.yaml",
 		"analytic:llama-2-7b,h100,tp=2,qwen3-14b-h100":     "analytic:llama-2-7b,h100,tp=2,qwen3-14b-h100-vllm-0.23",
 		"qwen3-14b-h100*0":                                 "qwen3-14b-h100*0",
 	} {
-		if got := CanonicalProfiles(list); got != want {
+		if got := OldestProfiles(list); got != want {
 			t.Errorf("%q: %q, expected %q", list, got, want)
 		}
 	}
@@ -73,9 +73,9 @@ func TestCanonicalProfiles(t *testing.T) {
 
 func TestPathsInProfileLists(t *testing.T) {
 	sc := Default()
-	sc.Cluster.Profile = "./h100.yaml*2,analytic:llama-2-7b,h100,tp=2*3,llama2-7b-24gb"
+	sc.Cluster.Profile = "./h100.yaml*2,analytic:llama-2-7b,h100,tp=2*3,qwen3-14b-h100"
 	sc.MapPaths(In("/d"))
-	if want := "/d/h100.yaml*2,analytic:llama-2-7b,h100,tp=2*3,llama2-7b-24gb"; sc.Cluster.Profile != want {
+	if want := "/d/h100.yaml*2,analytic:llama-2-7b,h100,tp=2*3,qwen3-14b-h100"; sc.Cluster.Profile != want {
 		t.Errorf("%s, expected %s", sc.Cluster.Profile, want)
 	}
 }
@@ -116,7 +116,7 @@ func TestOrderOfProfilesDoesNotMatter(t *testing.T) {
 			}
 			return b.records
 		}
-		const fast, slow = "analytic:llama-2-7b,h100", "llama2-7b-24gb"
+		const fast, slow = "analytic:llama-2-7b,h100", "llama-2-7b-rtx-4090-sglang-0.5"
 		one, other := run(fast+","+slow, 0), run(slow+","+fast, 1)
 		share, differ, sum, otherSum := 0, []string{}, 0.0, 0.0
 		for id, r := range one {

@@ -9,7 +9,7 @@ import (
 func TestTell(t *testing.T) {
 	sc := Default()
 	for key, value := range map[string]string{"policy": "plan-and-route:interval=5,margin=0.05", "num_prompts": "30",
-		"profile":    "llama2-7b-24gb*2,analytic:llama-3.1-8b,h100*1",
+		"profile":    "llama-2-7b-rtx-4090-sglang-0.5*2,analytic:llama-3.1-8b,h100*1",
 		"lora_ranks": "8,16", "num_adapters": "5", "arrivals": "gamma:2", "seed": "4", "window": "1"} {
 		if err := sc.Set(key, value); err != nil {
 			t.Fatal(err)
@@ -24,8 +24,8 @@ func TestTell(t *testing.T) {
 		r.Moving != "recompute" || r.Workers != 3 {
 		t.Errorf("%+v", r)
 	}
-	if p := r.Profiles; len(p) != 2 || p[0].Workers != 2 || p[0].Name != "llama2-7b-24gb" || p[1].Kind != "computed" ||
-		p[1].AdapterSlots != 8 || p[1].Engine != "sglang" {
+	if p := r.Profiles; len(p) != 2 || p[0].Workers != 2 || p[0].Name != "llama-2-7b-rtx-4090-sglang-0.5" ||
+		p[1].Kind != "computed" || p[1].AdapterSlots != 8 || p[1].Engine != "sglang" {
 		t.Errorf("%+v", p)
 	}
 	if r.Adapters != 5 || len(r.Ranks) != 2 || r.Ranks[0] != (result.RankCount{Rank: 8, Adapters: 3}) || *r.Seed != 4 {

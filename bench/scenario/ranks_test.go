@@ -66,16 +66,17 @@ func TestDefaultRanksFitTheProfile(t *testing.T) {
 		settings []string
 		want     []int
 	}{
-		{[]string{"profile=llama2-7b-24gb,llama-3.1-8b-h100"}, []int{8, 16}}, // of all workers the least
+		// of all workers the least
+		{[]string{"profile=llama-2-7b-rtx-4090-sglang-0.5,llama-3.1-8b-h100-64gb-vllm-0.8.5"}, []int{8, 16}},
 		{[]string{"max_lora_rank=4"}, []int{4}},
-		{[]string{"lora_ranks=16", "profile=qwen-2.5-7b-h100"}, []int{16}},
+		{[]string{"lora_ranks=16", "profile=qwen2.5-7b-h100-64gb-vllm-0.8.5"}, []int{16}},
 		{[]string{"compat=vllm-lora", "popularity=uniform", "max_lora_rank=32"}, []int{8, 16, 32}},
 	} {
 		if got, err := ranksIn(t, c.settings...); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%v: ranks %v (%v), expected %v", c.settings, got, err, c.want)
 		}
 	}
-	if _, err := ranksIn(t, "lora_ranks=8,16,32,64", "profile=qwen-2.5-7b-h100"); err == nil ||
+	if _, err := ranksIn(t, "lora_ranks=8,16,32,64", "profile=qwen2.5-7b-h100-64gb-vllm-0.8.5"); err == nil ||
 		!strings.Contains(err.Error(), "--max-lora-rank 32") {
 		t.Errorf("stated ranks above the limit: %v", err)
 	}
@@ -83,7 +84,7 @@ func TestDefaultRanksFitTheProfile(t *testing.T) {
 
 func TestCommonRanks(t *testing.T) {
 	small, large, broken := Default(), Default(), Default()
-	small.Cluster.Profile, broken.Cluster.Profile = "qwen-2.5-7b-h100", "no-such-profile"
+	small.Cluster.Profile, broken.Cluster.Profile = "qwen2.5-7b-h100-64gb-vllm-0.8.5", "no-such-profile"
 	for _, c := range []struct {
 		variants     []Scenario
 		stated, want string

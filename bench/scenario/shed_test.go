@@ -9,7 +9,7 @@ import (
 )
 
 // In overload, --shed ttft keeps those that it admits within the limit, and keeps the
-// workers busy. Without shedding they complete 15 requests/s (llama-3.1-8b-h100: about
+// workers busy. Without shedding they complete 15 requests/s (llama-3.1-8b-h100-64gb-vllm-0.8.5: about
 // 100); shares and rates are those measured with these seeds, less a margin.
 func TestShedKeepsItsWord(t *testing.T) {
 	for _, c := range []struct {
@@ -26,7 +26,7 @@ func TestShedKeepsItsWord(t *testing.T) {
 		{"static", "", 20, 1000, 0.90, 11.5},
 		{"affinity-spill", "", 20, 1000, 0.90, 11.5},
 		{"plan-and-route", "", 10, 1000, 0.99, 8.5},
-		{"plan-and-route", "llama-3.1-8b-h100", 60, 1000, 0.88, 30},
+		{"plan-and-route", "llama-3.1-8b-h100-64gb-vllm-0.8.5", 60, 1000, 0.88, 30},
 	} {
 		sc := Default()
 		sc.Routing.Policy, sc.Workload.RequestRate, sc.Workload.NumPrompts = c.policy, c.rate, 3000

@@ -7,7 +7,7 @@ import (
 	"lorasim/bench/stats"
 )
 
-// The constants of the tests. Their error rates are measured: docs/steady.md has the
+// The constants of the tests. Their error rates are measured: docs/checks/steady.md has the
 // table, `go test ./bench/steady -run '^$' -bench ErrorRates -benchtime 1x` prints it.
 const (
 	// batches is the number of batch means.

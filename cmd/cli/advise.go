@@ -41,7 +41,7 @@ docs/advise.md says how it decides.
 --policy is the policy in use, which the recommendation is compared with. Runs of
 generated workloads are as long as it takes to reach a steady state, unless
 --num-prompts sets their length.`,
-		Example: `  lorasim advise --profile llama-3.1-8b-h100 --num-workers 6 --num-adapters 100 --request-rate 20 --lora-ranks 16
+		Example: `  lorasim advise --profile llama-3.1-8b-h100-64gb-vllm-0.8.5 --num-workers 6 --num-adapters 100 --request-rate 20 --lora-ranks 16
   lorasim advise scenario.yaml -o advice.html
   lorasim advise --objective goodput --goodput "ttft:500 tpot:50" --json
   lorasim advise --workload log.csv --resample block:60 --policies static,affinity-spill,period_mig`,

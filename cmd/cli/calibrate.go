@@ -65,7 +65,7 @@ runs of S-LoRA of use calibration.
 
 Coefficients of --fit:
 ` + strings.Join(format.Wrap(strings.Join(calibrate.Coefficients(), ", "), 80), "\n"),
-		Example: `  lorasim calibrate --records run.parquet --profile llama2-7b-24gb --output mine.yaml
+		Example: `  lorasim calibrate --records run.parquet --profile llama-2-7b-rtx-4090-sglang-0.5 --output mine.yaml
   lorasim calibrate --records low.jsonl high.jsonl --profile engine.yaml --output mine.yaml
   lorasim calibrate --logs logs/ --server flashinfer --concurrency 32 --profile analytic:deepseek-v3,h200 --output fitted.yaml
   lorasim calibrate --runs lora_runs.csv --histograms seed_workload.json --folds 4 --output fitted.yaml
@@ -94,7 +94,7 @@ Coefficients of --fit:
 		opt(&f.tables, "tables", "", "`Folder` of latency.csv, kv_capacity.csv and load_times.csv (default: that of the table)"))
 	f.slora.add(cmd)
 	flags(cmd, "Fit",
-		opt(&f.start, "profile", "llama2-7b-24gb",
+		opt(&f.start, "profile", "llama-2-7b-rtx-4090-sglang-0.5",
 			"Profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU"),
 		opt(&f.fit, "fit", nil,
 			"Coefficients to fit, from the list above (default: those that the data identify)"),

@@ -54,7 +54,7 @@ The exit code is 1 if no candidate is accepted, for example because even
   lorasim capacity --goodput "ttft:500 tpot:50" --attain 99.9% --request-rate 40 --policy affinity-spill --json
   lorasim capacity --goodput ttft:1000 --hold 95% --num-prompts 5000
   lorasim capacity --goodput e2e:10000 --workload w.parquet --slots 4,8,16 --host-places 32,128
-  lorasim capacity --goodput tpot:50 --cost llama2-7b-24gb=0.7 --cost analytic:llama-2-7b,h100=2.5 --plot attainment.svg`,
+  lorasim capacity --goodput tpot:50 --cost llama-2-7b-rtx-4090-sglang-0.5=0.7 --cost analytic:llama-2-7b,h100=2.5 --plot attainment.svg`,
 	}
 	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	flags(cmd, demandHeading,
@@ -177,7 +177,7 @@ func (f *capacityFlags) check() (err error) {
 		price, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if name = strings.TrimSpace(name); name == "" || err != nil || !(price > 0 && price < 1e12) ||
 			strings.Contains(name, "*") {
-			return fmt.Errorf("--cost: %q, expected PROFILE=PRICE with a price above 0, as in llama2-7b-24gb=0.7",
+			return fmt.Errorf("--cost: %q, expected PROFILE=PRICE with a price above 0, as in llama-2-7b-rtx-4090-sglang-0.5=0.7",
 				strings.TrimSuffix(rest, ","+more))
 		}
 		if slices.Contains(f.o.Profiles, name) {

@@ -46,7 +46,7 @@ func TestCompletion(t *testing.T) {
 		"sweep --set num_w":                        "num_workers=",
 		"sweep --set head_of_line=skip,b":          "head_of_line=skip,block",
 		"compare --metrics mean_ttft_ms,mean_tpot": "mean_ttft_ms,mean_tpot_ms",
-		"profile show deepseek-v3-tp8-t":           "deepseek-v3-tp8-triton",
+		"profile show deepseek-v3-8xh200-sglang-t": "deepseek-v3-8xh200-sglang-triton",
 		"profile analytic --gpu l4":                "l40s",
 		"calibrate --backend c":                    "csgmv",
 		"bench --backend vllm-":                    "vllm-chat",

@@ -17,8 +17,12 @@ func TestDocCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	folders, err := filepath.Glob("../../docs/*/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	checked := 0
-	for _, page := range append(pages, "../../README.md") {
+	for _, page := range append(append(pages, folders...), "../../README.md") {
 		data, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

@@ -20,8 +20,8 @@ func newProfile() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
 		Short: "List, show, compute and compare worker profiles",
-		Example: "  lorasim profile list\n  lorasim profile show llama2-7b-24gb > mine.yaml\n" +
-			"  lorasim profile compare analytic:llama-2-7b,rtx-4090 llama2-7b-24gb",
+		Example: "  lorasim profile list\n  lorasim profile show llama-2-7b-rtx-4090-sglang-0.5 > mine.yaml\n" +
+			"  lorasim profile compare analytic:llama-2-7b,rtx-4090 llama-2-7b-rtx-4090-sglang-0.5",
 	}
 	cmd.AddCommand(newProfileList(), newProfileAnalytic(), newProfileCompare(), &cobra.Command{
 		Use:   "show NAME|FILE",
@@ -151,7 +151,7 @@ policies with it; calibrate before you size a cluster: lorasim calibrate.`,
 		Example: `  lorasim profile analytic --list
   lorasim profile analytic --model llama-3.1-8b --gpu h100 > mine.yaml
   lorasim profile analytic --model deepseek-v3 --gpu h200 --tp 8
-  lorasim profile analytic --model llama-2-7b --gpu rtx-4090 | lorasim profile compare - llama2-7b-24gb`,
+  lorasim profile analytic --model llama-2-7b --gpu rtx-4090 | lorasim profile compare - llama-2-7b-rtx-4090-sglang-0.5`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if list {
 				return listHardware(cmd)
@@ -199,8 +199,8 @@ func newProfileCompare() *cobra.Command {
 		Long: `Compare prints the coefficients and capacities of two profiles and how far the
 first is off the second. A profile is a name, a file, - for one on standard
 input, or analytic:MODEL,GPU for an analytic one.`,
-		Example: `  lorasim profile compare analytic:llama-2-7b,rtx-4090 llama2-7b-24gb
-  lorasim profile compare mine.yaml llama2-7b-24gb`,
+		Example: `  lorasim profile compare analytic:llama-2-7b,rtx-4090 llama-2-7b-rtx-4090-sglang-0.5
+  lorasim profile compare mine.yaml llama-2-7b-rtx-4090-sglang-0.5`,
 		Args: cobra.ExactArgs(2),
 
 		ValidArgsFunction: completeProfiles,

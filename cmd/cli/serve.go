@@ -225,7 +225,7 @@ func newWorker() *cobra.Command {
 them, in real time or faster. Replies are made of tokens that depend only on the
 prompt. Several workers listen on consecutive ports.`,
 		Annotations: aliases(engineNames),
-		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama2-7b-24gb
+		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama-2-7b-rtx-4090-sglang-0.5
   lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
   lorasim worker --lora chat=adapters/chat-r16 --max-loaded-loras 8
   lorasim worker --api vllm --time-scale 10                # ten times as fast`,

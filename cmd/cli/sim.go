@@ -38,7 +38,7 @@ give the same bytes.`,
 		Annotations: aliases(slices.Concat(engineNames, clientNames)),
 		Example: `  lorasim sim
   lorasim sim --num-workers 8 --num-adapters 64 --request-rate 20 --policy least-loaded
-  lorasim sim --workload w.parquet --num-workers 2 --policy static --profile llama2-7b-24gb --json
+  lorasim sim --workload w.parquet --num-workers 2 --policy static --profile llama-2-7b-rtx-4090-sglang-0.5 --json
   lorasim sim --trace-name azure_llm --trace-path AzureLLMInferenceTrace_conv.csv --num-adapters 32
   lorasim sim --request-rate inf --max-concurrency 32 --num-workers 1 --lengths constant:1000,1000
   lorasim sim -f scenario.yaml --policy p2c --records run.parquet`,

@@ -122,7 +122,7 @@ func TestEveryFlagTakesOrRefuses(t *testing.T) {
 // TestEveryTextFlag gives odd values to every flag that is a text, beside
 // arguments with which the command runs.
 func TestEveryTextFlag(t *testing.T) {
-	p, err := profile.Load("llama2-7b-24gb")
+	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -364,9 +364,9 @@ func TestHostileParquetFooters(t *testing.T) {
 		}
 	}
 	for want, content := range map[string]string{
-		"too short":               "PAR1PAR1",
-		"does not end in PAR1":    "PAR1 and so on",
-		errDamaged.Error():        "PAR1\xff\xff\xff\x7fPAR1",
+		"too short":                       "PAR1PAR1",
+		"does not end in PAR1":            "PAR1 and so on",
+		errDamaged.Error():                "PAR1\xff\xff\xff\x7fPAR1",
 		"damaged file: impossible length": "PAR1\x00\x00\x00\x00PAR1",
 	} {
 		if err := checkParquetFooter(strings.NewReader(content), int64(len(content))); err == nil ||

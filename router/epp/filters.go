@@ -84,6 +84,19 @@ type affinityFilter struct {
 	dialect     Dialect
 }
 
+// check implements checked, by the rules of GIE v1.5.0.
+func (f *affinityFilter) check() error {
+	switch {
+	case f.Threshold > 1:
+		return fmt.Errorf("affinityThreshold must be at most 1, got %g", f.Threshold)
+	case f.Explore < 0 || f.Explore > 1:
+		return fmt.Errorf("explorationProbability must be in [0, 1], got %g", f.Explore)
+	case f.MaxTTFT < 0:
+		return fmt.Errorf("maxTTFTPenaltyMs must be at least 0, got %g", f.MaxTTFT)
+	}
+	return nil
+}
+
 func (f *affinityFilter) filter(c *cycle, in []int32) []int32 {
 	if f.Explore > 0 && c.rng.Float64() < f.Explore {
 		return in

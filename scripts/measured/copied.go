@@ -10,7 +10,7 @@ import (
 )
 
 // livePage has the runs of real engines on a processor.
-const livePage = "docs/live.md"
+const livePage = "docs/checks/live.md"
 
 // idleCores begins the paragraph before the table of runs on idle cores.
 const idleCores = "**On idle cores**"

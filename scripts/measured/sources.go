@@ -61,8 +61,8 @@ var sources = []source{
 	{
 		name: "cpu-engines", title: "Real engines on a processor",
 		about: "sglang 0.5.23 and vLLM 0.32 serve a tiny Llama with 16 adapters on one core (4 slots). Each profile is fitted\n" +
-			"to two other runs. [live.md](live.md#predicting-a-server-from-two-runs-of-it) says how, and has the run\n" +
-			"on busy cores. The rows are those of its table on idle cores. The command needs 14 GB and 20 minutes,\n" +
+			"to two other runs. [checks/live.md](checks/live.md#predicting-a-server-from-two-runs) says how, and has\n" +
+			"the run on busy cores. The rows are those of its table on idle cores. The command needs 14 GB and 20 minutes,\n" +
 			"so this page copies the rows and does not run it.",
 		commands: []string{"scripts/real-engines --cases predict"},
 		make:     cpuEngines,
@@ -97,16 +97,16 @@ var sources = []source{
 	{
 		name: "published-steps", title: "Published times of single steps",
 		about: "Times of a decode or prefill step that benchmarks publish, without adapters, against profiles computed\n" +
-			"from data sheets. [fidelity.md](fidelity.md#against-published-figures) names the sources. The constants of\n" +
-			"the computed profiles were chosen with these figures in view.",
+			"from data sheets. [checks/computed-profiles.md](checks/computed-profiles.md#against-published-figures) names the\n" +
+			"sources. The constants of the computed profiles were chosen with these figures in view.",
 		commands: []string{"go test ./sim/profile -count=1 -run PublishedFigures -v"}, make: publishedSteps,
 	},
 	{
 		name: "dlora-figure-11a", title: "dLoRA's figure 11a",
 		about: "Queueing delay per output token over the request rate, Llama-2-7B with 32 adapters on eight A800, dLoRA.\n" +
 			"The measured values were read from the plot. The prediction is TTFT per output token on workers calibrated\n" +
-			"on sglang with LoRA kernels of 2025. [migration.md](migration.md#dloras-figure-11a) has the reasons of the\n" +
-			"differences. Overloaded rows measure the length of the run.",
+			"on sglang with LoRA kernels of 2025. [checks/migration.md](checks/migration.md#dloras-figure-11a) has the\n" +
+			"reasons of the differences. Overloaded rows measure the length of the run.",
 		needs:    []string{"measured/dlora_paper_figures.csv"},
 		commands: []string{"lorasim sweep scenarios/dlora-figure-11a.yaml -o OUT/f11a --metrics ttft_per_output_token_s"},
 		make:     dloraFigure,

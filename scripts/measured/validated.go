@@ -166,7 +166,7 @@ func vllmHours(ctx context.Context, r *runner, s *section) error {
 	type metric struct {
 		claim, metric, unit string
 		most                float64
-		peer                string // docs/fidelity.md, "How close"
+		peer                string // docs/checks/vllm-hours.md
 	}
 	metrics := []metric{
 		{"throughput", "throughput", " tokens/s", .022, "10.6 %"},

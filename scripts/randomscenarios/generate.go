@@ -100,12 +100,20 @@ func drawScenario(rng *rand.Rand, sustains func(scenario.Scenario) (float64, err
 	return &d.sc, d.err
 }
 
-// engines are the embedded profiles of engines of today. S-LoRA's has no adapter slots, and few settings fit it.
+// engines are the embedded profiles of engines of today. S-LoRA's has no adapter slots, and few settings fit it. They
+// are in the order of their oldest names, so that a seed draws the same scenarios after a profile got a new name.
 func engines() []string {
-	return slices.DeleteFunc(profile.Names(), func(name string) bool {
+	names := slices.DeleteFunc(profile.Names(), func(name string) bool {
 		p, err := profile.Load(name)
 		return err != nil || p.Engine.Scheduler == profile.SchedulerSLoRA
 	})
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(profile.Oldest(a), profile.Oldest(b)) })
+	return names
+}
+
+// measured are the profiles of measured engines, which are drawn more often than the others.
+var measured = []string{
+	"llama-2-7b-rtx-4090-sglang-0.5", "llama-3.1-8b-h100-64gb-vllm-0.8.5", "qwen2.5-7b-h100-64gb-vllm-0.8.5",
 }
 
 // cluster draws the workers.
@@ -114,7 +122,7 @@ func (d *drawer) cluster() {
 	d.set("num_workers", workers)
 	one := func() string {
 		if d.chance(0.55) {
-			return pick(d, append(engines(), "llama2-7b-24gb", "llama-3.1-8b-h100", "qwen-2.5-7b-h100")...)
+			return pick(d, append(engines(), measured...)...)
 		}
 		return fmt.Sprintf("analytic:%s,%s", pick(d, profile.Architectures()...).Name, pick(d, profile.GPUs()...).Name)
 	}

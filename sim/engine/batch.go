@@ -58,6 +58,9 @@ func (b *Batch) Generated(r *Request) int64 { return int64(r.Generated) + b.Step
 // Left is what a running request may still generate.
 func (b *Batch) Left(r *Request) int64 { return int64(r.MaxNew) - b.Generated(r) }
 
+// Clips says whether the budget of a request may exceed what the scheduler clips it to.
+func (b *Batch) Clips() bool { return b.clipped > 0 }
+
 // Reserved is the number of tokens that the requests may still generate, each clipped.
 func (b *Batch) Reserved() int64 {
 	if b.clipped == 0 {
@@ -78,10 +81,15 @@ func (b *Batch) steps() int64 {
 	return b.heap[0].Key - b.Steps
 }
 
-// push takes a request in, behind those that are there.
-func (b *Batch) push(r *Request) {
+// number puts a request behind those that are there.
+func (b *Batch) number(r *Request) {
 	b.order++
 	r.order = b.order
+}
+
+// push takes a request in, behind those that are there.
+func (b *Batch) push(r *Request) {
+	b.number(r)
 	last := b.Steps + int64(r.Output-r.Generated)
 	if b.stops {
 		if last *= 2; r.Stops {

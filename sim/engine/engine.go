@@ -69,6 +69,7 @@ type Rules struct {
 
 	Async     bool // a step is formed while the one before it runs, see Pipeline
 	KeepsSlot bool // a request whose last token is in flight keeps its adapter's slot
+	Overlaps  bool // with Async: as sglang's overlap schedule does it, see Pipeline
 }
 
 // Observer sees tokens; record.Observer is one.
@@ -82,6 +83,11 @@ type Observer interface {
 type Hooks struct {
 	Tier       func(adapter int32, t router.Tier)
 	LoadFailed func(adapter int32)
+	// LoadBooked tells that a load of an adapter, into a GPU slot or else to host memory, is to last from one time to
+	// another, unless the engine stops.
+	LoadBooked func(adapter int32, slot bool, from, to tick.Ticks)
+	// Placed tells that a request has entered the front end or the queue, or has begun to run: its State says which.
+	Placed func(r *Request)
 	// Token tells every single token and Step every step: decode runs are of one step then.
 	Token func(id int64, at tick.Ticks)
 	Step  func(*Report)
@@ -214,7 +220,7 @@ func (e *Engine) init(c Config) error {
 		e.Report = newReport()
 	}
 	if rules.Async {
-		newPipeline(e, rules.KeepsSlot)
+		newPipeline(e, &rules)
 	}
 	e.Policy = newPolicy(&q, &rules, c.Adapters, &e.Queue, &e.Batch)
 	e.LoRA.Init(lora.Options{
@@ -423,6 +429,12 @@ func (v adapterEvents) TierChanged(a *lora.Adapter, t router.Tier) {
 		case v.e.Books.Adapters[a.Index].Tier == router.GPU:
 			v.e.KV.TakeForAdapter(-n)
 		}
+	}
+}
+
+func (v adapterEvents) LoadBooked(a *lora.Adapter, slot bool, from, to tick.Ticks) {
+	if tell := v.e.cfg.Hooks.LoadBooked; tell != nil {
+		tell(a.Index, slot, from, to)
 	}
 }
 

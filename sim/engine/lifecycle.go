@@ -15,6 +15,7 @@ import (
 func (e *Engine) toEntering(r *Request, until tick.Ticks) {
 	r.state, r.QueuedAt = Entering, until
 	e.Books.Wait(r.Adapter, r.Prompt, 1)
+	placed(e, r)
 }
 
 // Depart has the request be between two workers.
@@ -30,13 +31,19 @@ func (e *Engine) toWaiting(r *Request, first bool) {
 	e.Queue.add(r, first)
 	e.queueLengthChanged()
 	e.Books.Wait(r.Adapter, r.Prompt, 1)
+	placed(e, r)
+}
+
+// placed tells the hook where a request is now.
+func placed(e *Engine, r *Request) {
+	if tell := e.cfg.Hooks.Placed; tell != nil {
+		tell(r)
+	}
 }
 
 // dequeue takes a request out of the queue.
 func (e *Engine) dequeue(r *Request) {
-	if e.Pipeline != nil {
-		e.Pipeline.forget(r)
-	}
+	e.Pipeline.Forget(r)
 	e.Queue.remove(r)
 	if e.Policy.kind == byService && e.Queue.n == 0 {
 		e.Policy.lastDequeued = r.Row
@@ -62,6 +69,7 @@ func (e *Engine) Start(r *Request) bool {
 	e.Books.Run(r.Adapter, 1)
 	e.Stats.PeakRunning = max(e.Stats.PeakRunning, int64(e.Books.Running))
 	r.StartedAt = min(r.StartedAt, e.Loop.Now())
+	placed(e, r)
 	return true
 }
 

@@ -11,7 +11,8 @@ import (
 
 // Pipeline has an engine form a step while the one before it runs: vLLM's asynchronous scheduling
 // (EngineCore.step_with_batch_queue in v1/engine/core.py with a queue of two batches, AsyncScheduler in
-// v1/core/sched/async_scheduler.py).
+// v1/core/sched/async_scheduler.py) and sglang's overlap schedule (Scheduler.event_loop_overlap in
+// managers/scheduler.py).
 //
 // When a step ends, its tokens and ends are booked, the step that was formed meanwhile begins, and the next one is
 // formed. So a request that comes while step k runs is in step k+2. With no step under way the first one begins at
@@ -22,12 +23,15 @@ import (
 //   - A request whose length ends it with the step under way is Ending: it is in no further step, and keeps its seat
 //     and its memory until then.
 //   - One that a stop token ends is in the next step, too, for nothing.
-//   - One that is preempted loses its memory, but not its token in flight.
+//   - One that is preempted loses its memory, but not its token in flight. Under sglang it loses that, too.
+//
+// What else is different under sglang: a step need not decode; the first tokens of prompts, which have been computed,
+// enter their prompts in the prefix cache when they come; and the loads of a step's adapters begin when the step does.
 //
 // Invariant: between events the batch is that of the step formed, or to be formed, next.
 type Pipeline struct {
-	e         *Engine
-	keepsSlot bool
+	e                   *Engine
+	keepsSlot, overlaps bool
 
 	next   formed
 	first  []*Request // whose first token, or first one since they were preempted, is in flight
@@ -36,6 +40,8 @@ type Pipeline struct {
 	firsts int        // requests of first that are Ending
 
 	resumed []*Request // that have joined the batch with tokens from elsewhere since the step under way began
+
+	report *Report // sglang: of the step under way
 }
 
 // formed is a step that is formed and has not begun.
@@ -43,10 +49,11 @@ type formed struct {
 	is, empty, again bool // it exists; it has no tokens; an idle engine is to form another one at once
 	kind             kind
 	takes, ready     tick.Ticks // how long it runs, and when its adapters are loaded
+	stall            tick.Ticks // sglang: how long it loads adapters first
 }
 
-func newPipeline(e *Engine, keepsSlot bool) {
-	e.Pipeline = &Pipeline{e: e, keepsSlot: keepsSlot}
+func newPipeline(e *Engine, rules *Rules) {
+	e.Pipeline = &Pipeline{e: e, keepsSlot: rules.KeepsSlot, overlaps: rules.Overlaps}
 	e.Batch.stops = true
 	e.KV.TokensLate()
 }
@@ -84,28 +91,36 @@ func (p *Pipeline) ahead() int64 {
 	return 1
 }
 
-// Plan takes the step that the scheduler has formed.
-func (p *Pipeline) Plan() {
+// Plan takes the step that the scheduler has formed. decodes: it gives the batch tokens.
+func (p *Pipeline) Plan(decodes bool) {
 	e, s := p.e, &p.e.Step
-	n := &p.next
-	n.empty, n.ready = false, e.Loop.Now()+s.Stall
+	n, load := &p.next, s.Stall
+	n.empty, n.kind, n.takes = false, prefill, 0
 	switch {
 	case len(s.Prompts) > 0:
-		n.kind = mixed
+		if decodes {
+			n.kind = mixed
+		}
 		if s.Work.Extends && !e.warmExtend {
 			s.Work.FirstExtend, e.warmExtend = true, true
 		}
-	case e.Batch.Len() > 0:
+		n.takes = e.stepTime(decodes)
+	case decodes && e.Batch.Len() > 0:
 		n.kind = decode
 		s.clear()
-		n.ready += e.LoRA.PrepareBatch(nil, true)
+		load += e.LoRA.PrepareBatch(nil, true)
 		s.Work = profile.StepWork{}
+		n.takes = e.stepTime(true)
 	default: // a load is all there is
-		n.kind, n.takes = prefill, 0
-		return
 	}
-	n.takes = e.stepTime(true)
-	e.Report.scheduled(e, n.kind)
+	if p.overlaps {
+		n.stall = load
+	} else {
+		n.ready = e.Loop.Now() + load
+	}
+	if n.kind != prefill || len(s.Prompts) > 0 {
+		e.Report.scheduled(e, n.kind)
+	}
 }
 
 // Again has the engine form another step at once, if none is under way.
@@ -134,7 +149,9 @@ func (p *Pipeline) begin() {
 				return
 			}
 		}
-		e.Report.done(e)
+		if !p.overlaps {
+			e.Report.done(e)
+		}
 	}
 }
 
@@ -142,32 +159,48 @@ func (p *Pipeline) begin() {
 func (p *Pipeline) start() {
 	e, s, b, n := p.e, &p.e.Step, &p.e.Batch, &p.next
 	n.is = false
-	at, size := max(e.Loop.Now(), n.ready), int64(b.Len())
+	at, size := max(e.Loop.Now(), n.ready)+n.stall, int64(b.Len())
 	e.Stats.Stalled += at - e.Loop.Now()
-	if n.kind == mixed {
+	if len(s.Prompts) > 0 {
 		e.Stats.PrefillSteps++
 	}
-	s.run = record.Steps{Start: at, First: n.takes, Incr: e.Costs.PerKVToken * tick.Ticks(size), Count: 1, Batch: size}
-	if size > 0 {
+	if n.kind == prefill {
+		size = 0
+	}
+	incr := e.Costs.PerKVToken * tick.Ticks(size)
+	s.run = record.Steps{Start: at, First: n.takes, Incr: incr, Count: 1, Batch: size}
+	if size > 0 || p.overlaps && n.kind != prefill {
 		grow(e, 1)
 	}
-	e.sched.Update(true)
-	for _, c := range s.Prompts {
-		if c.Request.Computed == c.Request.Prompt+c.Request.Generated {
-			p.endPrompt(c.Request)
-		}
-	}
+	e.sched.Update(n.kind == mixed)
 	for len(b.heap) > 0 && b.heap[0].Key <= 2*b.Steps {
 		r := b.heap[0].Value
 		stopDecoding(e, r)
-		e.KV.InsertKnown(&r.Sequence)
+		if !p.overlaps {
+			e.KV.InsertKnown(&r.Sequence)
+		}
 		p.ending = append(p.ending, r)
 		p.toEnding(r)
 	}
 	s.clear()
+	if p.overlaps && e.Report != nil {
+		p.report, e.Report = e.Report, newReport()
+	}
 	e.Stats.PeakKV = max(e.Stats.PeakKV, e.KV.Stored())
 	e.Books.KVUsed = e.KV.Stored()
 	e.run(n.kind, s.run.End(1))
+}
+
+// EndPrompts takes the requests whose prompts are computed with the step that begins into the batch. Of a prompt
+// that goes on, sglang's prefix cache has what is computed when the next step is formed (stash_chunked_request).
+func (p *Pipeline) EndPrompts() {
+	for _, c := range p.e.Step.Prompts {
+		if r := c.Request; r.Computed == r.Prompt+r.Generated {
+			p.endPrompt(r)
+		} else if p.overlaps {
+			p.e.KV.Insert(&r.Sequence)
+		}
+	}
 }
 
 // endPrompt takes a request whose prompt is computed with the step that begins into the batch, unless the token that it
@@ -180,6 +213,7 @@ func (p *Pipeline) endPrompt(r *Request) {
 		return
 	}
 	p.firsts++
+	p.e.Batch.number(r)
 	p.toEnding(r)
 }
 
@@ -214,17 +248,20 @@ func (p *Pipeline) leap() {
 
 // end ends the step, or the run of decode steps, under way.
 func (p *Pipeline) end() {
-	e, s := p.e, &p.e.Step
+	e, s, report := p.e, &p.e.Step, p.report
+	p.report = nil
 	if s.run.Batch > 0 {
 		p.advance()
 	}
 	s.kind = idle // from here on what the batch has is booked
 	p.reportFirst()
-	if p.next.is && !p.next.empty {
+	if p.next.is && !p.next.empty && p.next.kind != prefill {
 		e.KV.TakeStep(e.Batch.Steps)
 	}
 	p.finish()
-	e.Books.Running = e.sched.Running()
+	if !p.overlaps {
+		e.Books.Running = e.sched.Running()
+	}
 	if len(e.leaving) > 0 {
 		e.sendLeaving()
 		s.Prompts = slices.DeleteFunc(s.Prompts, func(c Chunk) bool {
@@ -235,7 +272,11 @@ func (p *Pipeline) end() {
 		p.start()
 	}
 	p.next.is = false
-	e.Report.done(e)
+	if p.overlaps {
+		report.tell(e)
+	} else {
+		e.Report.done(e)
+	}
 	e.getReady()
 }
 
@@ -268,6 +309,9 @@ func (p *Pipeline) advance() {
 func (p *Pipeline) reportFirst() {
 	e, now, joined := p.e, p.e.Loop.Now(), int64(0)
 	for _, r := range p.first {
+		if p.overlaps {
+			e.KV.Insert(&r.Sequence)
+		}
 		e.token(r)
 		r.lastTokenAt = now
 		if r.state == Running {
@@ -327,10 +371,37 @@ func (p *Pipeline) left(r *Request) {
 		r.lastTokenAt = r.joinTime
 		return
 	}
-	if r.Joined < p.e.Batch.Steps {
+	switch {
+	case slices.Contains(p.first, r):
+	case p.ahead() == 0: // the step under way has no token for it
+		p.e.itl.leave(r, p.e.Batch.Steps)
+	case r.Joined < p.e.Batch.Steps:
 		p.gone = append(p.gone, r)
 		r.Unknown = 1
 	}
+}
+
+// InFlight is how many tokens of a request that runs are in flight: 0 or 1.
+func (p *Pipeline) InFlight(r *Request) int64 {
+	if p == nil || p.Idle() {
+		return 0
+	}
+	if r.state == Ending ||
+		r.state == Running && (p.ahead() == 1 && r.Joined < p.e.Batch.Steps || slices.Contains(p.first, r)) {
+		return 1
+	}
+	return 0
+}
+
+// TokensInFlight is how many tokens of the batch's requests are in flight.
+func (p *Pipeline) TokensInFlight() int64 {
+	if p == nil || p.Idle() {
+		return 0
+	}
+	if p.ahead() == 1 {
+		return int64(p.e.Batch.Len() - len(p.resumed))
+	}
+	return int64(len(p.first) - p.firsts)
 }
 
 // Preempt takes out a request whose last token is in flight, which comes all the same.
@@ -345,8 +416,8 @@ func (p *Pipeline) Preempt(r *Request) {
 	r.state = Filling
 }
 
-// forget notes that a waiting request leaves the queue: a token of it that is in flight is lost.
-func (p *Pipeline) forget(r *Request) {
+// Forget loses the token in flight of a request that has left the batch.
+func (p *Pipeline) Forget(r *Request) {
 	if p == nil {
 		return
 	}

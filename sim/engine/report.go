@@ -11,7 +11,7 @@ type Report struct {
 
 	Prompts      int   // requests of which it took prompt tokens
 	PromptTokens int64 // of all of these
-	Before       int   // requests that were running, whether it took them along or not
+	Before       int   // requests that were running, whether it took them along or not; of a decode step only these
 
 	CachedTokens int64 // prompt tokens of those admitted that were found in the prefix cache
 	// After the step: requests that run and wait, free KV pages, tokens stored.
@@ -65,6 +65,9 @@ func (p *Report) scheduled(e *Engine, k kind) {
 		p.PromptTokens += int64(c.Tokens)
 	}
 	p.Prompts, p.Before = len(e.Step.Prompts), e.Batch.Len()
+	if k != decode {
+		p.Before += e.Pipeline.Len()
+	}
 }
 
 // done reports the step at its end.
@@ -72,8 +75,16 @@ func (p *Report) done(e *Engine) {
 	if p == nil {
 		return
 	}
+	e.Report = newReport()
+	p.tell(e)
+}
+
+// tell reports a step with what the engine is like now.
+func (p *Report) tell(e *Engine) {
+	if p == nil {
+		return
+	}
 	p.Running, p.Waiting = e.sched.Running(), e.Queue.n
 	p.FreePages, p.KVTokens = e.KV.Free(), e.KV.Stored()
-	e.Report = newReport()
 	e.cfg.Hooks.Step(p)
 }

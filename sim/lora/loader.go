@@ -31,6 +31,7 @@ func (m *Manager) loadBlocking(a *Adapter) (total tick.Ticks, ok bool) {
 		if total += wait; !m.loadFails() {
 			m.countLoad(total)
 			a.failures = 0
+			m.events.LoadBooked(a, true, m.loop.Now(), m.loop.Now()+total)
 			return total, true
 		}
 	}
@@ -111,6 +112,7 @@ func (m *Manager) enqueueLoad(a *Adapter, slot bool, takes tick.Ticks) {
 		a.loadFrom = m.loads[n-1].ends
 	}
 	a.loadTo = a.loadFrom + takes
+	m.events.LoadBooked(a, slot, a.loadFrom, a.loadTo)
 	if m.loads = append(m.loads, load{a, slot, a.loadTo}); len(m.loads) == 1 {
 		m.loop.Set(&m.timer, a.loadTo)
 	}

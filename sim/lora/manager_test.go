@@ -20,11 +20,12 @@ type engine struct {
 	gaveUp   int
 }
 
-func (e *engine) TierChanged(a *Adapter, t router.Tier) { e.tiers[a.Index] = t }
-func (e *engine) LoadFailed(*Adapter)                   {}
-func (e *engine) GiveUp(a *Adapter, _ tick.Ticks)       { a.Waiting = 0; e.gaveUp++ }
-func (e *engine) LoadEnded()                            {}
-func (e *engine) SlotFreed()                            {}
+func (e *engine) TierChanged(a *Adapter, t router.Tier)             { e.tiers[a.Index] = t }
+func (e *engine) LoadFailed(*Adapter)                               {}
+func (e *engine) GiveUp(a *Adapter, _ tick.Ticks)                   { a.Waiting = 0; e.gaveUp++ }
+func (e *engine) LoadEnded()                                        {}
+func (e *engine) LoadBooked(*Adapter, bool, tick.Ticks, tick.Ticks) {}
+func (e *engine) SlotFreed()                                        {}
 
 // TestManager has requests of random adapters come, run and leave, and plans load and unload adapters, under all
 // rules. The invariants hold after every operation, the engine hears of every change of tier, and in the end no

@@ -50,6 +50,8 @@ type Rules struct {
 type Events interface {
 	// TierChanged: an adapter is now found in another tier.
 	TierChanged(a *Adapter, t router.Tier)
+	// LoadBooked: a load, into a GPU slot or else to host memory, is to last from one time to another.
+	LoadBooked(a *Adapter, slot bool, from, to tick.Ticks)
 	// LoadFailed: a load that routers may have asked for has failed.
 	LoadFailed(a *Adapter)
 	// GiveUp: an adapter does not load; the requests that wait for it fail at the given time.
@@ -271,6 +273,7 @@ func (m *Manager) PrepareBatch(prompts []*Adapter, decodes bool) (load tick.Tick
 		if !a.base && !a.paid {
 			d := m.loadTime(a)
 			m.countLoad(d)
+			m.events.LoadBooked(a, true, m.loop.Now()+load, m.loop.Now()+load+d)
 			load += d
 		}
 		m.place(a, batch)

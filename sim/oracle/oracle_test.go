@@ -93,7 +93,7 @@ func TestNoRunBeatsTheBound(t *testing.T) {
 
 // A single request alone has nothing to lose: the bound is its latency.
 func TestAloneIsExact(t *testing.T) {
-	p, err := profile.Load("llama2-7b-24gb")
+	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestShortestFirst(t *testing.T) {
 }
 
 func BenchmarkOf(b *testing.B) {
-	p, err := profile.Load("llama2-7b-24gb")
+	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -20,7 +20,7 @@ const (
 	inferenceX  = "https://github.com/SemiAnalysisAI/InferenceX/issues/870, SGLang 0.5.7, DeepSeek-R1, 2026-03"
 	lmsysEP     = "https://lmsys.org/blog/2025-05-05-large-scale-ep/, 8 H100 of a group of 32, 2025-05"
 	cudaGraphs  = "https://cloudai.pt/tag/cuda-graphs/, 2026"
-	embeddedV3  = "measured: sglang, 8 GPUs, tp8 (embedded deepseek-v3-tp8-flashinfer), 2025"
+	embeddedV3  = "measured: sglang, 8 GPUs, tp8 (embedded deepseek-v3-8xh200-sglang-flashinfer), 2025"
 	measured    = "measured: vLLM 0.23, 2 requests/s (../shared/design/measured-runs.md), 2026"
 )
 
@@ -76,7 +76,7 @@ var figures = []figure{
 }
 
 // Computed profiles are within a stated factor of what was published. Run with -v for the
-// table of docs/fidelity.md.
+// table of docs/checks/computed-profiles.md.
 func TestPublishedFigures(t *testing.T) {
 	pairs := map[string]bool{}
 	for _, f := range figures {

@@ -45,7 +45,7 @@ type Workload struct {
 const alike, related = 2, 4
 
 // widening is how many times as far from the prediction the bounds of a run lie that
-// leaves what was validated: see docs/fidelity.md for what it was tested with.
+// leaves what was validated: see docs/checks/intervals.md for what it was tested with.
 const widening = 2
 
 // Band is measured over predicted of one metric, in runs of one class of load:
@@ -248,7 +248,7 @@ type change struct{ key, value, valid string }
 
 // farSlots says whether the number or the rank of the slots, on which the law of
 // adapters depends, is more than alike times off the runs: widened ranges do not
-// hold runs beyond (docs/fidelity.md).
+// hold runs beyond (docs/checks/intervals.md).
 func (c *change) farSlots() bool {
 	if c.key != "engine.max_loras_per_batch" && c.key != "engine.max_lora_rank" {
 		return false

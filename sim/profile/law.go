@@ -201,6 +201,9 @@ func (p *Profile) Check() error {
 	case e.AsyncScheduling && (e.Scheduler != SchedulerVLLM || e.SchedulePolicy == OrderVTC):
 		return fmt.Errorf("engine.async_scheduling needs scheduler %s, and schedule_policy %s or %s", SchedulerVLLM,
 			OrderFCFS, OrderPriority)
+	case e.OverlapSchedule && (e.Scheduler != SchedulerSGLang || merges || e.SchedulePolicy == OrderVTC):
+		return fmt.Errorf("engine.overlap_schedule needs scheduler %s, schedule_policy %s or %s, and a backend that runs all adapters together",
+			SchedulerSGLang, OrderFCFS, OrderPriority)
 	case e.VLLMVersion != "" && (e.Scheduler != SchedulerVLLM || e.vllmMinor() < 0):
 		return fmt.Errorf("engine.vllm_version is %q, expected a version such as 0.33, with scheduler %s",
 			e.VLLMVersion, SchedulerVLLM)

@@ -8,19 +8,27 @@ import (
 // aliased is an embedded profile with further names.
 type aliased struct {
 	name    string
+	was     string // its name in the first releases; "": it always had this one
 	aliases []string
 }
 
-// aliases are the further names of embedded profiles. A name that does not say what the profile is has an alias of
-// model, card and engine version.
+// aliases are the further names of embedded profiles. A profile is named by its model, card and engine version.
 var aliases = []aliased{
-	{"deepseek-v3-tp8-flashinfer", []string{"deepseek-v3-8xh200-sglang-flashinfer"}},
-	{"deepseek-v3-tp8-triton", []string{"deepseek-v3-8xh200-sglang-triton"}},
-	{"llama-3.1-8b-h100", []string{"llama-3.1-8b-h100-64gb-vllm-0.8.5"}},
-	{"llama2-7b-24gb", []string{"llama-2-7b-rtx-4090-sglang-0.5"}},
-	{"llama2-7b-dlora", []string{"llama-2-7b-a100-80gb-dlora"}},
-	{"qwen-2.5-7b-h100", []string{"qwen2.5-7b-h100-64gb-vllm-0.8.5"}},
-	{"qwen3-14b-h100-vllm-0.23", []string{"qwen3-14b-h100"}},
+	{"deepseek-v3-8xh200-sglang-flashinfer", "deepseek-v3-tp8-flashinfer", nil},
+	{"deepseek-v3-8xh200-sglang-triton", "deepseek-v3-tp8-triton", nil},
+	{"llama-2-7b-a100-80gb-dlora", "llama2-7b-dlora", nil},
+	{"llama-2-7b-rtx-4090-sglang-0.5", "llama2-7b-24gb", nil},
+	{"llama-3.1-8b-h100-64gb-vllm-0.8.5", "llama-3.1-8b-h100", nil},
+	{"qwen2.5-7b-h100-64gb-vllm-0.8.5", "qwen-2.5-7b-h100", nil},
+	{"qwen3-14b-h100-vllm-0.23", "", []string{"qwen3-14b-h100"}},
+}
+
+// all lists the further names.
+func (a aliased) all() []string {
+	if a.was == "" {
+		return slices.Clone(a.aliases)
+	}
+	return append([]string{a.was}, a.aliases...)
 }
 
 // Names lists the embedded profiles, sorted.
@@ -40,7 +48,7 @@ func Names() []string {
 func Aliases(name string) []string {
 	for _, a := range aliases {
 		if a.name == name {
-			return slices.Clone(a.aliases)
+			return a.all()
 		}
 	}
 	return nil
@@ -48,11 +56,23 @@ func Aliases(name string) []string {
 
 // Canonical is the name of the embedded profile that has the given alias; any other text stays as it is.
 func Canonical(name string) string {
-	i := slices.IndexFunc(aliases, func(a aliased) bool { return slices.Contains(a.aliases, name) })
+	i := slices.IndexFunc(aliases, func(a aliased) bool { return slices.Contains(a.all(), name) })
 	if i < 0 {
 		return name
 	}
 	return aliases[i].name
+}
+
+// Oldest is the first name that the embedded profile of the given name or alias had; any other text stays as it is.
+// Hashes of sweeps are made of it, so that cells that were run before a profile got a new name stay valid.
+func Oldest(name string) string {
+	name = Canonical(name)
+	for _, a := range aliases {
+		if a.name == name && a.was != "" {
+			return a.was
+		}
+	}
+	return name
 }
 
 // IsEmbedded says whether a text is the name or an alias of an embedded profile.

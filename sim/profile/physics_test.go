@@ -12,10 +12,13 @@ const noFloor = "llama-7b-a10g-s-lora"
 // below hold it to them.
 func TestEveryProfileHasAFloor(t *testing.T) {
 	want := map[string][2]string{
-		"deepseek-v3-tp8-flashinfer": {"h200", "deepseek-v3"}, "deepseek-v3-tp8-triton": {"h200", "deepseek-v3"},
-		"llama-3.1-8b-h100": {"h100-64gb", "llama-3.1-8b"}, "qwen-2.5-7b-h100": {"h100-64gb", "qwen2.5-7b"},
-		"llama2-7b-24gb": {"rtx-4090", "llama-2-7b"}, "llama2-7b-dlora": {"a100-80gb", "llama-2-7b"},
-		"qwen3-14b-h100-vllm-0.23": {"h100", "qwen3-14b"},
+		"deepseek-v3-8xh200-sglang-flashinfer": {"h200", "deepseek-v3"},
+		"deepseek-v3-8xh200-sglang-triton":     {"h200", "deepseek-v3"},
+		"llama-3.1-8b-h100-64gb-vllm-0.8.5":    {"h100-64gb", "llama-3.1-8b"},
+		"qwen2.5-7b-h100-64gb-vllm-0.8.5":      {"h100-64gb", "qwen2.5-7b"},
+		"llama-2-7b-rtx-4090-sglang-0.5":       {"rtx-4090", "llama-2-7b"},
+		"llama-2-7b-a100-80gb-dlora":           {"a100-80gb", "llama-2-7b"},
+		"qwen3-14b-h100-vllm-0.23":             {"h100", "qwen3-14b"},
 	}
 	for _, name := range Names() {
 		if name == noFloor {

@@ -6,7 +6,7 @@
 // and how well it predicts. [Profile.Compile] turns one into integer step
 // costs for the simulator.
 //
-//	p, err := profile.Load("llama2-7b-24gb")
+//	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 //	costs := p.Compile()
 package profile
 
@@ -272,6 +272,9 @@ type Engine struct {
 	NoReserveFullISL bool `yaml:"no_reserve_full_isl,omitempty"`
 	// AsyncScheduling has scheduler vllm form a step while the one before it runs (--async-scheduling).
 	AsyncScheduling bool `yaml:"async_scheduling,omitempty"`
+	// OverlapSchedule has scheduler sglang form a step while the one before it runs, as sglang does without
+	// --disable-overlap-schedule.
+	OverlapSchedule bool `yaml:"overlap_schedule,omitempty"`
 	// VLLMVersion is the version whose rules scheduler vllm follows, such as 0.33; "": 0.32.
 	VLLMVersion string `yaml:"vllm_version,omitempty"`
 
@@ -387,7 +390,7 @@ func Default() Profile { return defaults() }
 func (e *Engine) UseVLLM() {
 	e.Scheduler, e.HeadOfLine, e.AdapterLoading, e.AdapterEviction = SchedulerVLLM, HeadOfLineSkip, LoadBlocking,
 		EvictLRU
-	e.PrefixEviction = EvictPages
+	e.PrefixEviction, e.OverlapSchedule = EvictPages, false
 	e.MaxRunningRequests, e.MaxNumBatchedTokens, e.PageSize, e.MaxLoadedLoras = 256, 2048, 16, 0
 }
 

@@ -61,9 +61,9 @@ func TestParseNamesTheFault(t *testing.T) {
 		}
 	}
 	_, err := Load("llama9")
-	testutil.ExpectError(t, err, "llama2-7b-24gb")
+	testutil.ExpectError(t, err, "llama-2-7b-rtx-4090-sglang-0.5")
 	if _, err := Load("llama-3.1-8b"); err == nil ||
-		!strings.HasSuffix(err.Error(), `nor analytic:MODEL,GPU, did you mean "llama-3.1-8b-h100"?`) {
+		!strings.HasSuffix(err.Error(), `nor analytic:MODEL,GPU, did you mean "llama-3.1-8b-h100-64gb-vllm-0.8.5"?`) {
 		t.Errorf("a part of a name: %v", err)
 	}
 	_, err = Load("llama-3.1-8b.yaml")

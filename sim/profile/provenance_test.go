@@ -8,9 +8,10 @@ import (
 
 func TestKindsOfEmbeddedProfiles(t *testing.T) {
 	want := map[string]Kind{
-		"deepseek-v3-tp8-flashinfer": Calibrated, "deepseek-v3-tp8-triton": Calibrated, "llama-3.1-8b-h100": Measured,
-		"llama-7b-a10g-s-lora": Calibrated, "llama2-7b-24gb": Measured,
-		"llama2-7b-dlora": Computed, "qwen-2.5-7b-h100": Measured,
+		"deepseek-v3-8xh200-sglang-flashinfer": Calibrated, "deepseek-v3-8xh200-sglang-triton": Calibrated,
+		"llama-3.1-8b-h100-64gb-vllm-0.8.5": Measured,
+		"llama-7b-a10g-s-lora":              Calibrated, "llama-2-7b-rtx-4090-sglang-0.5": Measured,
+		"llama-2-7b-a100-80gb-dlora": Computed, "qwen2.5-7b-h100-64gb-vllm-0.8.5": Measured,
 		"qwen3-14b-h100-vllm-0.23": Measured,
 	}
 	for _, name := range Names() {
@@ -42,7 +43,7 @@ func TestKindsOfEmbeddedProfiles(t *testing.T) {
 // another scheduler, it is calibrated at best. Sizes and limits leave the kind.
 func TestChangesEndAValidation(t *testing.T) {
 	load := func() *Profile {
-		p, err := Load("llama2-7b-24gb")
+		p, err := Load("llama-2-7b-rtx-4090-sglang-0.5")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +109,7 @@ func TestProvenanceOfOldFiles(t *testing.T) {
 
 // Two held-out runs validate no profile.
 func TestMeasuredNeedsHeldOutRuns(t *testing.T) {
-	p, err := Load("llama2-7b-24gb")
+	p, err := Load("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ func (e *Engine) UseSLoRA() {
 		EvictLRU
 	e.SchedulePolicy, e.PageSize, e.AdapterCellsPerRank = "", 1, 4
 	e.MaxRunningRequests, e.MaxPrefillTokens, e.ChunkedPrefillSize, e.MaxLoadedLoras = 1000, 3072, 0, 0
-	e.MixedChunk, e.PrefixCache, e.AsyncScheduling, e.VLLMVersion = false, false, false, ""
+	e.MixedChunk, e.PrefixCache, e.AsyncScheduling, e.OverlapSchedule, e.VLLMVersion = false, false, false, false, ""
 	e.LoraDrainWait = 0
 }
 

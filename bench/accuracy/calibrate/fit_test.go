@@ -175,7 +175,7 @@ func TestRunsRecover(t *testing.T) {
 			"mine": {Lengths: "measured:output_mean=" + mean + ",output_sigma=1.2,output_cap=800"}},
 			Other: validate.Group{Lengths: "measured-stride"}}
 	}
-	want, err := profile.Load("llama2-7b-24gb")
+	want, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func BenchmarkResiduals(b *testing.B) {
 // No fit passes what the card allows: bounds follow from the profile's gpu and model,
 // and a start below them begins above. A card that is not known gives none.
 func TestPhysicalBounds(t *testing.T) {
-	p, err := profile.Load("llama2-7b-24gb")
+	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

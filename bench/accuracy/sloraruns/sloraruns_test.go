@@ -103,7 +103,7 @@ func TestReportIsJSON(t *testing.T) {
 	}
 }
 
-// The embedded profile predicts the runs of use validation as docs/fidelity.md says.
+// The embedded profile predicts the runs of use validation as docs/checks/s-lora.md says.
 func TestPublishedRuns(t *testing.T) {
 	all, err := textfile.Read(shareddata.Path(t, "slora_runs/runs.csv"), Read)
 	if err != nil {

@@ -23,10 +23,14 @@ type sglangCase struct {
 	// IgnoreEOS says whether the requests were sent with ignore_eos; absent: yes.
 	// Otherwise their lengths are certain too (min_new_tokens), but not to the
 	// scheduler.
-	IgnoreEOS *bool         `json:"ignore_eos"`
-	Requests  []request     `json:"requests"`
-	Batches   []sglangBatch `json:"batches"`
-	First     [][]int64     `json:"first"` // IDs in the order of their first tokens; a list: at the same time
+	IgnoreEOS *bool `json:"ignore_eos"`
+	// OverlapSchedule: the server ran without --disable-overlap-schedule. It logs a batch when the next one is formed,
+	// and a retraction when it is made. Requests come when Step batches have been logged.
+	OverlapSchedule bool `json:"overlap_schedule,omitempty"`
+
+	Requests []request     `json:"requests"`
+	Batches  []sglangBatch `json:"batches"`
+	First    [][]int64     `json:"first"` // IDs in the order of their first tokens; a list: at the same time
 	// With --enable-priority-scheduling: by adapter; the base model's is 0.
 	Priorities []int   `json:"priorities,omitempty"`
 	Refused    []int64 `json:"refused,omitempty"` // IDs, with --max-queued-requests
@@ -102,7 +106,7 @@ func (c *sglangCase) profile() (*profile.Profile, error) {
 	p.Memory.KVTokens = 65536
 	e := &p.Engine
 	e.MaxLorasPerBatch, e.MaxLoadedLoras, e.MaxRunningRequests, e.ContextLength = 4, 0, 16, 2048
-	e.IgnoreEOS = c.IgnoreEOS == nil || *c.IgnoreEOS
+	e.IgnoreEOS, e.OverlapSchedule = c.IgnoreEOS == nil || *c.IgnoreEOS, c.OverlapSchedule
 	conservativeness := 1.0
 	numbers := map[string]*int{
 		"--max-loras-per-batch": &e.MaxLorasPerBatch, "--max-running-requests": &e.MaxRunningRequests,
@@ -156,7 +160,7 @@ func (c *sglangCase) compare(p *profile.Profile) (*Difference, error) {
 	if err := c.play(e); err != nil {
 		return nil, err
 	}
-	batches := batchesOf(e.steps)
+	batches := c.batchesOf(e.steps, p)
 	for i := range max(len(c.Batches), len(batches)) {
 		var want, got sglangBatch
 		if i < len(c.Batches) {
@@ -205,12 +209,19 @@ func (c *sglangCase) play(e *engine) error {
 }
 
 // batchesOf are steps as sglang logs them.
-func batchesOf(steps []*simengine.Report) (out []sglangBatch) {
-	for _, s := range steps {
-		if s.Retracted > 0 {
-			out = append(out, sglangBatch{Retracted: s.Retracted})
+func (c *sglangCase) batchesOf(steps []*simengine.Report, p *profile.Profile) (out []sglangBatch) {
+	size := int64(p.Engine.PageSize)
+	pages := p.Memory.KVTokens / size
+	for i, s := range steps {
+		if c.OverlapSchedule { // it is logged when the next one is formed
+			if i++; i == len(steps) {
+				i = 0
+			}
 		}
-		b := sglangBatch{Decode: []int64{int64(s.Before), s.KVTokens, int64(s.Waiting)}}
+		if n := steps[i].Retracted; n > 0 {
+			out = append(out, sglangBatch{Retracted: n})
+		}
+		b := sglangBatch{Decode: []int64{int64(s.Before), (pages - s.FreePages) * size, int64(s.Waiting)}}
 		if s.Prompts > 0 {
 			b = sglangBatch{
 				Prefill: []int64{int64(s.Prompts), s.PromptTokens, s.CachedTokens, int64(s.Before), int64(s.Waiting)},

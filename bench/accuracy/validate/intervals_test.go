@@ -244,7 +244,7 @@ func TestEmbeddedIntervals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := profile.Load("llama2-7b-24gb")
+	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

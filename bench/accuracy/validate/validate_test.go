@@ -33,7 +33,7 @@ func measuredRuns(t *testing.T) ([]Run, Histograms) {
 
 func llama(t *testing.T) *profile.Profile {
 	t.Helper()
-	p, err := profile.Load("llama2-7b-24gb")
+	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,13 +229,14 @@ func TestReportIsDeterministic(t *testing.T) {
 
 func TestText(t *testing.T) {
 	r, _ := smallReport(t)
-	r.Profile = "llama2-7b-24gb"
+	r.Profile = "llama-2-7b-rtx-4090-sglang-0.5"
 	var b bytes.Buffer
 	if err := r.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"skipped: no histogram of stride 2", "Errors of llama2-7b-24gb", "least-loaded over static", "right sign in",
+		"skipped: no histogram of stride 2", "Errors of llama-2-7b-rtx-4090-sglang-0.5",
+		"least-loaded over static", "right sign in",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

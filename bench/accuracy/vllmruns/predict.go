@@ -60,8 +60,8 @@ type Options struct {
 // models are the models that have an embedded profile, with the law of the
 // lengths in their tokens.
 var models = map[string]struct{ profile, lengths string }{
-	"llama-3.1-8b-instruct": {"llama-3.1-8b-h100", "sharegpt-llama3"},
-	"qwen-2.5-7b-instruct":  {"qwen-2.5-7b-h100", "sharegpt-qwen2"},
+	"llama-3.1-8b-instruct": {"llama-3.1-8b-h100-64gb-vllm-0.8.5", "sharegpt-llama3"},
+	"qwen-2.5-7b-instruct":  {"qwen2.5-7b-h100-64gb-vllm-0.8.5", "sharegpt-qwen2"},
 }
 
 // ProfileOf is the name of the embedded profile of a model, "" if it has none.

@@ -432,7 +432,7 @@ func TestOpenAI(t *testing.T) {
 			t.Errorf("chat: %s", rec.Body)
 		}
 		if body := get(w, "/metrics").Body.String(); !strings.Contains(body,
-			`vllm:num_requests_running{model_name="round"} 0`) {
+			`vllm:num_requests_running{engine="0",model_name="round"} 0.0`) {
 			t.Errorf("metrics: %s", body)
 		}
 	})
@@ -533,12 +533,22 @@ func TestSignals(t *testing.T) {
 			go post(vllm, "/v1/completions", map[string]any{"model": name, "prompt": "x y", "max_tokens": 20})
 			time.Sleep(10 * time.Millisecond)
 		}
-		// a bubble begins with the year 2000
-		const said = `running_lora_adapters="b",waiting_lora_adapters="a"} 946684800.05`
-		if body := get(vllm, "/metrics").Body.String(); !strings.Contains(body, said) {
-			t.Errorf("metrics, expected %s:\n%s", said, body)
-		} else if slots := fmt.Sprintf(`{max_lora="%d",`, p.Engine.MaxLorasPerBatch); !strings.Contains(body, slots) {
-			t.Errorf("metrics, expected %s, without the base model's place:\n%s", slots, body)
+		// A bubble begins with the year 2000. Adapter a waits, and is not listed before its request has had a token.
+		said := []string{fmt.Sprintf(`vllm:lora_requests_info{max_lora="%d",running_lora_adapters="b",waiting_lora_adapters="b"} 9.466848000`,
+			p.Engine.MaxLorasPerBatch), // without the base model's place
+			`vllm:cache_config_info{block_size="16",cache_dtype="auto",enable_prefix_caching="False",engine="0",num_gpu_blocks="6250"} 1.0`,
+			`vllm:num_requests_running{engine="0",model_name="round"} 1.0`,
+			`vllm:lora_adapter_loaded{adapter_name="b",engine="0",level="gpu",pinned="false"} 1.0`,
+			`vllm:lora_adapter_loaded{adapter_name="c",engine="0",level="cpu",pinned="false"} 1.0`,
+			`vllm:num_gpu_loaded_lora_adapters{engine="0"} `, `vllm:num_cpu_loaded_lora_adapters{engine="0"} 3.0`}
+		for _, want := range said {
+			if body := get(vllm, "/metrics").Body.String(); !strings.Contains(body, "\n"+want) {
+				t.Errorf("metrics, expected %s:\n%s", want, body)
+			}
+		}
+		if body := get(w, "/metrics").Body.String(); !strings.Contains(body,
+			`sglang:cache_config_info{engine_type="unified",model_name="round",num_pages="100000",page_size="1"} 1.0`) {
+			t.Errorf("metrics of sglang:\n%s", body)
 		}
 		limited := newWorker(t, emulate.Config{Costs: p.Compile()})
 		defer limited.Close()
@@ -663,13 +673,14 @@ func TestPrefixCache(t *testing.T) {
 				"sglang:cached_tokens_total"},
 				emulate.VLLM: {"vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"}}[api]
 			for i, n := range []int{total, 240} {
-				if line := fmt.Sprintf("# TYPE %s counter\n%s{model_name=\"base\"} %d\n", names[i], names[i],
-					n); !strings.Contains(text, line) {
+				rank := map[emulate.API]string{emulate.SGLang: `engine_type="unified"`, emulate.VLLM: `engine="0"`}[api]
+				if line := fmt.Sprintf("# TYPE %s counter\n%s{%s,model_name=\"base\"} %d.0\n", names[i], names[i],
+					rank, n); !strings.Contains(text, line) {
 					t.Errorf("%s: the metrics lack %q:\n%s", api, line, text)
 				}
 			}
 			if api == emulate.SGLang {
-				if rate := fmt.Sprintf("sglang:cache_hit_rate{model_name=\"base\"} %v\n",
+				if rate := fmt.Sprintf("sglang:cache_hit_rate{engine_type=\"unified\",model_name=\"base\",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"} %v\n",
 					240.0/689); !strings.Contains(text, rate) {
 					t.Errorf("the metrics lack %q:\n%s", rate, text)
 				}

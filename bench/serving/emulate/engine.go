@@ -39,6 +39,8 @@ type engine struct {
 	broken  error      // a panic that has ended run; nil: none
 
 	prompts, cached int64 // prompt tokens of requests that have begun, and those found in the prefix cache
+	generated       int64 // tokens
+	lora            loraInfo
 }
 
 // report is how far a stream is at a time.
@@ -60,6 +62,7 @@ type stream struct {
 	id     int64
 	rid    string
 	prompt int32
+	lora   string   // adapter; "": base model
 	made   progress // in the worker's time; guarded by engine.mu
 	news   chan struct{}
 
@@ -107,6 +110,7 @@ func (e *engine) Token(id int64, at tick.Ticks) {
 		e.cached += int64(s.made.cached)
 	}
 	s.made.tokens++
+	e.generated++
 	e.due = append(e.due, report{at, s, s.made})
 }
 
@@ -177,9 +181,13 @@ func (e *engine) fail(err error) {
 func (e *engine) catchUp() tick.Ticks {
 	now := e.now()
 	e.srv.Advance(now)
-	n := 0
+	n, stepped := 0, false
 	for ; n < len(e.due) && e.due[n].at <= now; n++ {
+		stepped = e.list(&e.due[n]) || stepped
 		e.due[n].deliver()
+	}
+	if stepped {
+		e.lora.step(time.Now())
 	}
 	e.due = slices.Delete(e.due, 0, n)
 	e.waiters = slices.DeleteFunc(e.waiters, func(w waiter) bool {
@@ -194,6 +202,23 @@ func (e *engine) catchUp() tick.Ticks {
 		next = min(next, e.due[0].at)
 	}
 	return next
+}
+
+// list brings the list of adapters up to a report that is due. It returns whether the report is of a step: the end of a
+// request that was given up is none.
+func (e *engine) list(r *report) (step bool) {
+	switch had := r.to.look().tokens; { // only catchUp changes it
+	case r.tokens > had && had == 0:
+		e.lora.began(r.to.lora)
+		step = true
+	case r.tokens > had:
+		step = true
+	}
+	if r.ended && r.tokens > 0 {
+		e.lora.ended(r.to.lora)
+		step = step || r.status == record.OK
+	}
+	return step
 }
 
 func (r *report) deliver() {
@@ -212,7 +237,7 @@ func poke(c chan struct{}) {
 }
 
 // submit hands a request to the worker now.
-func (e *engine) submit(r trace.Request, rid string) (*stream, error) {
+func (e *engine) submit(r trace.Request, rid, lora string) (*stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.broken != nil {
@@ -220,7 +245,7 @@ func (e *engine) submit(r trace.Request, rid string) (*stream, error) {
 	}
 	e.nextID++
 	r.ID = e.nextID
-	s := &stream{id: r.ID, rid: rid, prompt: r.Prompt, news: make(chan struct{}, 1)}
+	s := &stream{id: r.ID, rid: rid, prompt: r.Prompt, lora: lora, news: make(chan struct{}, 1)}
 	e.streams[s.id] = s
 	if err := e.srv.Submit(r); err != nil {
 		delete(e.streams, s.id)

@@ -74,7 +74,7 @@ func (w *Worker) start(o order) (*job, error) {
 		w.identify(&r, o.prompt, j)
 	}
 	var err error
-	j.stream, err = w.eng.submit(r, o.rid)
+	j.stream, err = w.eng.submit(r, o.rid, o.adapter)
 	return j, err
 }
 

@@ -18,8 +18,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"lorasim/bench/serving/bearer"
@@ -170,23 +168,29 @@ func answering(tell func() any) http.HandlerFunc {
 // signals is the load of a worker at one instant.
 type signals struct {
 	router.Worker
-	prompts, cached  int64    // prompt tokens of requests that have begun, and those found in the prefix cache
-	running, waiting []string // adapters
+	prompts, cached int64 // prompt tokens of requests that have begun, and those found in the prefix cache
+	generated       int64 // tokens
+	loaded          []loadedAdapter
+	listed          loraInfo // its series
+}
+
+// loadedAdapter is an adapter that requests may use.
+type loadedAdapter struct {
+	router.AdapterState
+	name string
 }
 
 func (w *Worker) signals() signals {
 	var s signals
 	w.eng.do(func() {
 		s.Worker = *w.eng.srv.View()
-		s.prompts, s.cached = w.eng.prompts, w.eng.cached
+		s.prompts, s.cached, s.generated = w.eng.prompts, w.eng.cached, w.eng.generated
 		for _, name := range slices.Sorted(maps.Keys(w.adapters)) {
-			if st := s.Adapters[w.adapters[name].index]; st.Running > 0 {
-				s.running = append(s.running, name)
-			}
-			if st := s.Adapters[w.adapters[name].index]; st.Queued > 0 {
-				s.waiting = append(s.waiting, name)
+			if r := w.adapters[name]; r.loaded {
+				s.loaded = append(s.loaded, loadedAdapter{s.Adapters[r.index], name})
 			}
 		}
+		s.listed.series = slices.Clone(w.eng.lora.series)
 		s.Adapters = nil // the engine changes them
 	})
 	return s
@@ -236,45 +240,4 @@ func (w *Worker) modelInfo() any {
 		"model_path": w.cfg.ModelName, "tokenizer_path": w.cfg.ModelName, "is_generation": true,
 		"preferred_sampling_params": nil, "vocab_size": Vocabulary,
 	}
-}
-
-// metrics serves Prometheus metrics by the names of the server it stands for.
-func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
-	s := w.signals()
-	rw.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	write := func(kind, labels string, named map[string]float64) {
-		for _, name := range slices.Sorted(maps.Keys(named)) {
-			fmt.Fprintf(rw, "# TYPE %s %s\n%s{%s} %s\n", name, kind, name, labels, strconv.FormatFloat(named[name], 'f',
-				-1, 64))
-		}
-	}
-	model := fmt.Sprintf("model_name=%q", w.cfg.ModelName)
-	prompts, cached := float64(s.prompts), float64(s.cached)
-	caches := w.profile.Engine.PrefixCache
-	if w.cfg.API == VLLM {
-		if caches {
-			write("counter", model, map[string]float64{"vllm:prefix_cache_queries_total": prompts,
-				"vllm:prefix_cache_hits_total": cached})
-		}
-		write("gauge", model, map[string]float64{"vllm:num_requests_running": float64(s.Running),
-			"vllm:num_requests_waiting": float64(s.Queued),
-			"vllm:kv_cache_usage_perc":  s.usage()})
-		write("gauge", fmt.Sprintf(`block_size="1",num_gpu_blocks="%d"`, s.KVCapacity),
-			map[string]float64{"vllm:cache_config_info": 1})
-		write("gauge", fmt.Sprintf(`max_lora="%d",running_lora_adapters=%q,waiting_lora_adapters=%q`, s.Slots,
-			strings.Join(s.running, ","),
-			strings.Join(s.waiting, ",")),
-			map[string]float64{"vllm:lora_requests_info": float64(time.Now().UnixMilli()) / 1000})
-		return
-	}
-	if caches {
-		write("counter", model, map[string]float64{"sglang:prompt_tokens_total": prompts,
-			"sglang:cached_tokens_total": cached})
-		// of all, not of the last batch
-		write("gauge", model, map[string]float64{"sglang:cache_hit_rate": cached / max(prompts, 1)})
-	}
-	write("gauge", model, map[string]float64{"sglang:num_running_reqs": float64(s.Running),
-		"sglang:num_queue_reqs": float64(s.Queued),
-		"sglang:token_usage":    s.usage(), "sglang:num_used_tokens": float64(s.KVUsed),
-		"sglang:lora_pool_slots_used": float64(s.SlotsUsed), "sglang:lora_pool_slots_total": float64(s.Slots)})
 }

@@ -78,7 +78,7 @@ func TestPerAdapter(t *testing.T) {
 
 // TestMixes: the cheapest cluster of up to two profiles is that of trying all.
 func TestMixes(t *testing.T) {
-	profiles := []string{"llama2-7b-24gb", "analytic:llama-2-7b,h100", "analytic:llama-2-7b,a100-80gb"}
+	profiles := []string{"llama-2-7b-rtx-4090-sglang-0.5", "analytic:llama-2-7b,h100", "analytic:llama-2-7b,a100-80gb"}
 	mixed := 0
 	for _, c := range []struct {
 		rate    string

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/bench/result/waits"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
 )
@@ -22,7 +23,8 @@ func tried(c Candidate, holds bool, mean, half float64, n int) Tried {
 	}
 	return Tried{Candidate: c, Decision: decision, Holds: holds, Certain: true, Mean: mean, Size: size{8000, 4000},
 		Attainment: stats.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half},
-		Causes:     Causes{compute: 3, kvCache: 1}, Worst: result.Worst{Name: "lora7", Share: 0.5, Requests: 12}}
+		Causes:     waits.Causes{waits.Compute: 3, waits.KVCache: 1},
+		Worst:      result.Worst{Name: "lora7", Share: 0.5, Requests: 12}}
 }
 
 // Answers by hand, and what is printed of them.
@@ -32,7 +34,7 @@ func TestTextByHand(t *testing.T) {
 		tried(Candidate{Workers: 4}, true, 0.995, 0.006, 3)
 	holds := Answer{
 		Options: asked, Found: four, NextCheaper: &three, Headroom: Headroom{1.25, 1.2, 1.31, 16},
-		Limit: Causes{slots: 1}, Verdict: Stable, Spent: 2.04e6,
+		Limit: waits.Causes{waits.Slots: 1}, Verdict: Stable, Spent: 2.04e6,
 	}
 	for _, c := range []struct {
 		name   string
@@ -76,8 +78,7 @@ func TestTextByHand(t *testing.T) {
 			func(a *Answer) { a.NextCheaper.Certain, a.NextCheaper.Decision, a.MaxSeeds = false, Undecided, 4 },
 			[]string{"3 workers: undecided with 4 seeds; increase --max-seeds"}, nil, `"decision":"undecided"`},
 		{"all requests", func(a *Answer) { a.Attain, a.Found.Certain = 1, false },
-			[]string{"not certain: no number of runs can show that all requests meet the SLO"}, nil,
-			`"certain":false,`},
+			[]string{"not certain: no number of runs can show that all requests meet the SLO"}, nil, `"certain":false,`},
 		{"rejected", func(a *Answer) { a.Found.Rejected = 0.004 }, []string{"0.40 % of the requests are rejected\n"},
 			nil, `"workers":4`},
 		{"next overloaded", func(a *Answer) { a.NextCheaper.Decision = Overloaded }, []string{
@@ -88,24 +89,21 @@ func TestTextByHand(t *testing.T) {
 			a.Found, a.NextCheaper, a.Headroom.Factor, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3),
 				nil, 0.7, Saturated
 			a.Found.Decision = Overloaded
-		},
-			[]string{"Verdict:     overloaded (requests arrive faster than the workers serve them: queues grow without end)"},
+		}, []string{"Verdict:     overloaded (requests arrive faster than the workers serve them: queues grow without end)"},
 			nil, `"decision":"overloaded"`},
 		{"nothing holds", func(a *Answer) {
 			a.Found, a.NextCheaper, a.Headroom, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3), nil,
 				Headroom{0.7, 0.68, 0.71, 16}, Saturated
-		},
-			[]string{"Answer:      none up to 16 workers; the best reached 80.00 %, required: 99.00 % of the requests within ttft:500",
-				"Headroom:    0.70 (95 % interval 0.68 to 0.71): the SLO holds up to this factor of the load\n",
-				"Verdict:     overloaded (the SLO does not hold)"}, nil,
+		}, []string{"Answer:      none up to 16 workers; the best reached 80.00 %, required: 99.00 % of the requests within ttft:500",
+			"Headroom:    0.70 (95 % interval 0.68 to 0.71): the SLO holds up to this factor of the load\n",
+			"Verdict:     overloaded (the SLO does not hold)"}, nil,
 			`{"workers":null,"attainment":0.8,"interval":{"low":0.79,"high":0.81},`},
 		{"stopped", func(a *Answer) {
 			a.Found, a.NextCheaper, a.Verdict, a.Stopped = tried(Candidate{Workers: 9}, false, 0.98, 0.01, 3), nil,
 				Unknown, true
 			a.Found.Decision = Undecided
-		},
-			[]string{"Answer:      none within the budget of 24000000 requests; 9 workers reached 98.00 %, required: 99.00 % of the requests within ttft:500",
-				"Verdict:     undecided (it is not certain that the SLO holds)"}, nil, `"workers":null`},
+		}, []string{"Answer:      none within the budget of 24000000 requests; 9 workers reached 98.00 %, required: 99.00 % of the requests within ttft:500",
+			"Verdict:     undecided (it is not certain that the SLO holds)"}, nil, `"workers":null`},
 		{"runs", func(a *Answer) { a.Hold = 0.95 },
 			[]string{"Workers  Runs that hold  95 % interval", "in 95.00 % of the runs of 4000 requests (--hold 95%)"},
 			nil, `"hold":"95%"`},
@@ -152,24 +150,6 @@ func TestTextByHand(t *testing.T) {
 		}
 		if err := a.Failure(); (err == nil) != a.Found.Holds {
 			t.Errorf("%s: failure %v", c.name, err)
-		}
-	}
-}
-
-func TestCauses(t *testing.T) {
-	for _, c := range []struct {
-		causes           Causes
-		text, bottleneck string
-	}{
-		{Causes{}, "none", "compute"},
-		{Causes{compute: 1, routing: 1}, "compute 50 %, routing 50 %", "compute"},
-		{Causes{frontEnd: 3, compute: 1}, "front end 75 %, compute 25 %", "front end"},
-		{Causes{slots: 2, loads: 1, kvCache: 1}, "slots 50 %, KV 25 %, loads 25 %", "slots"},
-		{Causes{hostMemory: 994, loads: 6}, "host memory 99 %, loads 1 %", "host memory"},
-		{Causes{hostMemory: 996, loads: 4}, "host memory 100 %", "host memory"},
-	} {
-		if got, b := c.causes.String(), c.causes.Bottleneck(); got != c.text || b != c.bottleneck {
-			t.Errorf("%v: %q, %s; expected %q, %s", c.causes, got, b, c.text, c.bottleneck)
 		}
 	}
 }

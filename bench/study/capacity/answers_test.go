@@ -23,7 +23,7 @@ var questions = []struct {
 	{"long queues", "ttft:5000", 0.99, 0, "num_adapters=32 request_rate=40"},
 	{"default", "ttft:1000", 0.99, 0, "request_rate=16"},
 	{"cold front ends", "ttft:1000 tpot:50", 0.99, 5,
-		"profile=llama-3.1-8b-h100 lora_ranks=16 num_adapters=128 request_rate=60"},
+		"profile=llama-3.1-8b-h100-64gb-vllm-0.8.5 lora_ranks=16 num_adapters=128 request_rate=60"},
 	{"bursts", "ttft:1000", 0.99, 0, "arrivals=gamma:6 num_adapters=8 request_rate=12"},
 	{"spill", "ttft:800 tpot:120", 0.99, 0, "policy=affinity-spill num_adapters=64 request_rate=25 popularity=uniform"},
 	{"weibull", "ttft:3000", 0.95, 0, "policy=least-loaded arrivals=weibull:3 request_rate=30"},

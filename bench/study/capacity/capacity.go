@@ -22,6 +22,7 @@ import (
 	"errors"
 
 	"lorasim/bench/result"
+	"lorasim/bench/result/waits"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
 )
@@ -73,7 +74,7 @@ const (
 	watchedRuns = 2
 	// confirmSeeds is the least number of seeds of the final intervals, as far as the
 	// budget allows: attainments near 100 % are so skewed that intervals from 16 seeds
-	// are too narrow (docs/capacity.md).
+	// are too narrow (docs/checks/capacity.md).
 	confirmSeeds = 64
 	// intervalSeeds is the least number of seeds of the other intervals.
 	intervalSeeds = 16
@@ -90,7 +91,7 @@ type Tried struct {
 	// the share of runs that hold is asked for.
 	Mean     float64
 	Size     size // of the runs
-	Causes   Causes
+	Causes   waits.Causes
 	Rejected float64 // share of the requests
 	// Worst is the adapter with the smallest share of its requests within the SLO,
 	// of all seeds.
@@ -112,7 +113,7 @@ type Answer struct {
 	NextCheaper *Tried // does not hold, or is undecided; nil: the answer is one worker, or nothing holds
 	Kinds       []Kind // where there are several
 	Headroom    Headroom
-	Limit       Causes // what makes it fail just beyond the headroom
+	Limit       waits.Causes // what makes it fail just beyond the headroom
 	Verdict     Verdict
 	Spent       int64 // requests simulated
 	// Stopped: the budget was spent before a candidate was accepted.

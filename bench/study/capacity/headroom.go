@@ -1,6 +1,10 @@
 package capacity
 
-import "math"
+import (
+	"math"
+
+	"lorasim/bench/result/waits"
+)
 
 // Headroom is how many times the load a candidate bears: the factor of the rate up
 // to which the mean attainment meets the target, with its 95 % interval. Beyond Low
@@ -38,7 +42,7 @@ const (
 // interval inverts a test (Fieller): it holds the factors at which the interval of
 // the mean attainment holds the target. More seeds are added until it is narrow, or
 // a quarter of the budget is spent.
-func (s *search) headroom(t *Tried) (h Headroom, limit Causes, err error) {
+func (s *search) headroom(t *Tried) (h Headroom, limit waits.Causes, err error) {
 	p := &prober{s: s, t: t, runs: map[int][]*run{}, seeds: min(intervalSeeds, s.opt.MaxSeeds)}
 	if s.opt.Hold > 0 {
 		// fewer runs say too little even if all hold
@@ -65,9 +69,9 @@ func (s *search) headroom(t *Tried) (h Headroom, limit Causes, err error) {
 		if err != nil {
 			return h, limit, err
 		}
-		limit = Causes{}
+		limit = waits.Causes{}
 		for _, r := range beyond {
-			limit.add(&r.causes)
+			limit.Add(&r.causes)
 		}
 	}
 	return h, limit, nil

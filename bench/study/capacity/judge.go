@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"lorasim/bench/result"
+	"lorasim/bench/result/waits"
 	"lorasim/bench/stats"
 )
 
@@ -230,13 +231,13 @@ func (s *search) confirm(t *Tried) error {
 // sum enters what some runs showed.
 func (t *Tried) sum(runs []*run) {
 	n := float64(len(runs))
-	t.Mean, t.Rejected, t.Causes, t.Worst = 0, 0, Causes{}, result.Worst{}
+	t.Mean, t.Rejected, t.Causes, t.Worst = 0, 0, waits.Causes{}, result.Worst{}
 	values := make([]float64, len(runs))
 	for i, r := range runs {
 		values[i] = r.value
 		t.Mean += r.attainment / n
 		t.Rejected += r.rejected / n
-		t.Causes.add(&r.causes)
+		t.Causes.Add(&r.causes)
 		if r.worst.Share < t.Worst.Share || t.Worst.Requests == 0 {
 			t.Worst = r.worst
 		}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"lorasim/bench/result"
+	"lorasim/bench/result/waits"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
@@ -143,7 +144,7 @@ type run struct {
 	backlog              float64 // share of the requests that wait when the last one arrives
 	overloaded           bool    // by the test of the run itself
 	worst                result.Worst
-	causes               Causes // where they were watched
+	causes               waits.Causes // where they were watched
 	sample
 }
 
@@ -161,7 +162,7 @@ func (s *search) measure(c Candidate, factor float64, seed uint64, z size, watch
 		ps, fault = sc.Profiles()
 		u = newUsage(&s.opt, ps, src)
 		count = &u.counter
-		return sim.Hooks{Done: u.Done, Watch: u.Watch, Tier: u.Tier}
+		return u.hooks()
 	})
 	if err = errors.Join(err, fault); err != nil {
 		return nil, err
@@ -182,7 +183,7 @@ func (s *search) measure(c Candidate, factor float64, seed uint64, z size, watch
 		r.trend = share - count.early.share(&s.opt)
 	}
 	if watched {
-		r.causes = u.causes(res)
+		r.causes = u.waits.Causes(res)
 	}
 	return r, nil
 }

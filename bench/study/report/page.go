@@ -24,6 +24,7 @@ import (
 	"lorasim/bench/steady"
 	"lorasim/bench/study/compare"
 	"lorasim/bench/study/sweep"
+	"lorasim/internal/charts"
 	"lorasim/internal/format"
 )
 
@@ -77,8 +78,6 @@ func object(enc *jsontext.Encoder, o format.Object) error {
 var (
 	//go:embed assets/page.html
 	pageHTML string
-	//go:embed assets/style.css
-	style template.CSS
 	//go:embed assets/*.js
 	scripts embed.FS
 )
@@ -95,8 +94,8 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var script []byte
-	for _, name := range []string{"base.js", "chart.js", "sections.js", "placement.js"} {
+	script := []byte(charts.Script())
+	for _, name := range []string{"page.js", "sections.js", "placement.js"} {
 		part, err := scripts.ReadFile("assets/" + name)
 		if err != nil {
 			return err
@@ -107,7 +106,7 @@ func (p *Page) WriteHTML(w io.Writer) error {
 		Title, About string
 		Style        template.CSS
 		Data, Script template.JS
-	}{p.Title, p.About, style, template.JS(data), template.JS(script)})
+	}{p.Title, p.About, template.CSS(charts.Style()), template.JS(data), template.JS(script)})
 }
 
 func (p *Page) data() (format.Object, error) {

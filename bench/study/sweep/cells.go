@@ -177,6 +177,9 @@ var hashed = strings.Fields(hashedText)
 //go:embed hashed.txt
 var hashedText string
 
+// oldestName gives the texts of settings with names that changed, as hashes of older sweeps have them.
+var oldestName = map[string]func(string) string{policyKey: router.Oldest, profileKey: scenario.OldestProfiles}
+
 // hash identifies what a cell's result depends on; byContent replaces the names
 // of files by their hashes.
 func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) string) string {
@@ -189,14 +192,11 @@ func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) strin
 	own.MapPaths(byContent)
 	def := scenario.Default()
 	for _, f := range scenario.Fields() {
-		v := f.Get(&own)
-		switch f.Key {
-		case policyKey:
-			v = router.Oldest(v)
-		case profileKey:
-			v = scenario.CanonicalProfiles(v)
+		v, usual := f.Get(&own), f.Get(&def)
+		if oldest := oldestName[f.Key]; oldest != nil {
+			v, usual = oldest(v), oldest(usual)
 		}
-		if v != f.Get(&def) || slices.Contains(hashed, f.Key) {
+		if v != usual || slices.Contains(hashed, f.Key) {
 			fmt.Fprintf(&b, "%s=%q\n", f.Key, v)
 		}
 	}

@@ -199,7 +199,7 @@ func TestChecksFirst(t *testing.T) {
 			"no request"},
 		{"trace_path=" + filepath.Join(dir, "none") + "|", "none: no such file"},
 		{"lengths=auto,table:" + filepath.Join(dir, "none.csv"), "none.csv: no such file"},
-		{"profile=llama2-7b-24gb|" + filepath.Join(dir, "none.yaml"), "none.yaml: no such file"},
+		{"profile=llama-2-7b-rtx-4090-sglang-0.5|" + filepath.Join(dir, "none.yaml"), "none.yaml: no such file"},
 		{"policy=static|explicit:file=" + filepath.Join(dir, "none.txt"), "none.txt: no such file"},
 		{"outages=0@1|7@1", "cluster.outages 7@1"},
 	} {

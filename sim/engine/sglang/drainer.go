@@ -15,6 +15,7 @@ import (
 // more requests that would hold it up. It is sglang's (lora/lora_drainer.py, class LoRADrainer) and, as there, off by
 // default.
 type drainer struct {
+	s        *Scheduler
 	e        *engine.Engine
 	on       bool
 	wait     tick.Ticks                // the threshold
@@ -28,7 +29,7 @@ type drainer struct {
 const drainTolerance = 1.2
 
 func newDrainer(s *Scheduler) drainer {
-	d := drainer{e: s.e}
+	d := drainer{s: s, e: s.e}
 	if s.headOfLineBlock || s.modes != nil { // credits take its place
 		return d
 	}
@@ -81,15 +82,13 @@ func (d *drainer) updateDrainingState() {
 // updateAdapterStats notes, for each adapter of the batch, the largest number of tokens that one of its requests may
 // still generate. It returns the adapters.
 func (d *drainer) updateAdapterStats() (running []*engine.Adapter) {
-	b := &d.e.Batch
-	for k := range b.Len() {
-		r := b.At(k)
+	for _, r := range d.s.runningReqs() {
 		a := r.Row
 		if !slices.Contains(running, a) {
 			running = append(running, a)
 			d.left[a.Index] = 0
 		}
-		d.left[a.Index] = max(d.left[a.Index], b.Left(r))
+		d.left[a.Index] = max(d.left[a.Index], d.s.left(r))
 	}
 	return running
 }

@@ -36,8 +36,8 @@ func (s *Scheduler) Refuse(r *engine.Request) string {
 	return ""
 }
 
-// Accept does nothing: Refuse has cut the budget.
-func (s *Scheduler) Accept(*engine.Request) {}
+// Accept notes whether a stop token ends a request. Refuse has cut its budget.
+func (s *Scheduler) Accept(r *engine.Request) { r.Stops = r.Output < r.MaxNew }
 
 // MayWait says whether a request may wait (_abort_on_queued_limit): one that finds max_queued_requests waiting is
 // refused, or, where its priority is better than that of one of them, the last of these. Requests that lost their KV

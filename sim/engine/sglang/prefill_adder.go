@@ -33,7 +33,7 @@ func (a *adder) open() {
 	a.spent, a.ratio, a.current = e.Gate.Full(), 1, e.KV.FreeTokens()
 	a.input, a.chunk = int64(p.MaxPrefillTokens), int64(p.ChunkedPrefillSize)
 	if p.MixedChunk {
-		b := int64(e.Batch.Len())
+		b := int64(s.Running())
 		a.current -= b
 		a.input -= b
 		a.chunk -= b
@@ -44,7 +44,7 @@ func (a *adder) open() {
 	if !p.IgnoreEOS { // what requests of known length need is no estimate
 		a.ratio = s.ratio.at(p, e.Batch.Steps)
 	}
-	a.total = float64(a.current) - float64(a.ratio*float64(e.Batch.Reserved()))
+	a.total = float64(a.current) - float64(a.ratio*float64(s.reserved()))
 }
 
 // more says whether there is room for another prompt (budget_state).
@@ -77,7 +77,7 @@ func (s *Scheduler) getNewBatchPrefill() bool {
 		e.KV.StepNeed(e.Batch.Steps) <= e.KV.Free()
 	e.PrepareAdapters(mixes)
 	if len(e.Step.Prompts) == 0 {
-		return e.Pause(e.Step.Stall) // for requests that bring their KV cache, or whose adapter failed to load
+		return s.pause() // for requests that bring their KV cache, or whose adapter failed to load
 	}
 	if s.modes != nil {
 		s.modes.fresh, s.modes.decided = false, false
@@ -86,10 +86,10 @@ func (s *Scheduler) getNewBatchPrefill() bool {
 	if mixes {
 		for k := range e.Batch.Len() {
 			r := e.Batch.At(k)
-			r.FillTokens = r.Prompt + int32(e.Batch.Generated(r))
+			r.FillTokens = r.Prompt + int32(s.generated(r))
 		}
 	}
-	e.Run(mixes)
+	s.run(mixes)
 	return true
 }
 
@@ -258,7 +258,7 @@ func (a *adder) addReqState(r *engine.Request) {
 		return
 	}
 	a.counted = true
-	running := a.s.e.Batch.Requests()
+	running := a.s.runningReqs()
 	slices.SortFunc(running, func(a, b *engine.Request) int { return cmp.Compare(a.Order(), b.Order()) })
 	add := func(r *engine.Request) {
 		if c := a.stateOf(r); c.left > 0 {
@@ -276,10 +276,7 @@ func (a *adder) addReqState(r *engine.Request) {
 }
 
 func (a *adder) stateOf(r *engine.Request) reqState {
-	done := int64(r.Generated)
-	if r.State() == engine.Running {
-		done = a.s.e.Batch.Generated(r)
-	}
+	done := a.s.generated(r)
 	return reqState{left: int64(r.MaxNew) - done, holds: int64(r.Prompt) + done}
 }
 
@@ -289,13 +286,13 @@ func (a *adder) stateOf(r *engine.Request) reqState {
 // looked at: none of a new one's, and not those that it has got since, where it made way itself.
 func (a *adder) preemptToSchedule(r *engine.Request) bool {
 	s, e := a.s, a.s.e
-	running := e.Batch.Requests()
+	running := s.runningReqs()
 	level := e.Policy.Priority
 	slices.SortFunc(running, func(a, b *engine.Request) int {
 		return cmp.Or(cmp.Compare(level(b.Row), level(a.Row)), cmp.Compare(b.Seq(), a.Seq()))
 	})
 	reserve := func(o *engine.Request) float64 {
-		return float64(a.ratio * float64(s.newTokensLeft(o, e.Batch.Generated(o))))
+		return float64(a.ratio * float64(s.newTokensLeft(o, s.generated(o))))
 	}
 	missing := float64(s.clipNewTokens(r)) - a.total + float64(r.FillTokens-r.PrefixTokens)
 	n := 0
@@ -316,7 +313,7 @@ func (a *adder) preemptToSchedule(r *engine.Request) bool {
 		before := e.KV.FreeTokens()
 		e.LoRA.Hold(&o.Row.Adapter) // it keeps its slot until the step is formed
 		o.Retracted, o.PrefixTokens = true, 0
-		e.Remove(o)
+		s.preempt(o)
 		freed := e.KV.FreeTokens() - before
 		a.total += float64(freed)
 		a.current += freed

@@ -22,29 +22,41 @@ func (s *Scheduler) retractDecode() {
 		case e.Batch.Len() > 1:
 			r := s.retractVictim()
 			r.Retracted, r.PrefixTokens = true, 0
-			e.Remove(r)
+			s.preempt(r)
 			e.Requeue(r, false)
 			e.Report.RetractedOne()
 		default:
 			r := e.Batch.At(0)
-			e.Remove(r)
+			s.preempt(r)
 			e.Finish(r, record.Failed, "out of KV cache")
 			return
 		}
 	}
-	s.ratio.afterRetract(&e.Batch)
+	s.ratio.afterRetract(s)
+}
+
+// preempt takes a running request off the batch and frees its KV cache. A token of it in flight is lost: the result
+// of the step under way passes over retracted requests (process_batch_result_decode in batch_result_processor.py).
+func (s *Scheduler) preempt(r *engine.Request) {
+	if r.State() == engine.Ending {
+		s.e.Pipeline.Preempt(r)
+	} else {
+		s.e.StopDecoding(r)
+	}
+	s.e.Free(r)
+	s.e.Pipeline.Forget(r)
 }
 
 // retractVictim is the request of the batch to retract.
 func (s *Scheduler) retractVictim() *engine.Request {
 	b := &s.e.Batch
 	best := b.At(0)
+	least := s.generated(best)
 	for k := 1; k < b.Len(); k++ {
 		r := b.At(k)
-		// all decode in lockstep, so fewest tokens = largest difference
-		d := r.Joined - int64(r.Generated) - (best.Joined - int64(best.Generated))
+		d := least - s.generated(r)
 		if d > 0 || d == 0 && (r.Prompt > best.Prompt || r.Prompt == best.Prompt && r.Order() > best.Order()) {
-			best = r
+			best, least = r, least-d
 		}
 	}
 	return best
@@ -63,11 +75,12 @@ const retractHeadroom = 20
 
 // afterRetract sets the ratio from what the running requests have used (estimate_new_token_ratio_after_retract). The
 // decode step that follows does not lower it (Scheduler.update_running_batch).
-func (n *newTokenRatio) afterRetract(b *engine.Batch) {
+func (n *newTokenRatio) afterRetract(s *Scheduler) {
+	b := &s.e.Batch
 	var generated, maxNew int64
 	for k := range b.Len() {
 		r := b.At(k)
-		generated += b.Generated(r)
+		generated += s.generated(r)
 		maxNew += int64(r.MaxNew)
 	}
 	n.value = min(1, float64(generated+retractHeadroom*int64(b.Len()))/float64(maxNew+1))

@@ -80,14 +80,14 @@ func TestRatioAfterRetract(t *testing.T) {
 	s, _ := newScheduler(t, func(*profile.Engine) {})
 	run(s, 4, 0, 3, 100)
 	run(s, 10, 1, 5, 60)
-	s.ratio.afterRetract(&s.e.Batch)
+	s.ratio.afterRetract(s)
 	if testutil.Near(t, "ratio", s.ratio.value, 54.0/161, 1e-12); s.ratio.since != 11 {
 		t.Errorf("the ratio falls from step %d on, expected step 11", s.ratio.since)
 	}
 	s, _ = newScheduler(t, func(*profile.Engine) {})
 	run(s, 4, 0, 3, 10)
 	run(s, 10, 1, 5, 10)
-	if s.ratio.afterRetract(&s.e.Batch); s.ratio.value != 1 {
+	if s.ratio.afterRetract(s); s.ratio.value != 1 {
 		t.Errorf("ratio %v, expected no more than 1", s.ratio.value)
 	}
 }

@@ -49,6 +49,7 @@ func rules(p *profile.Profile) (r engine.Rules) {
 	default:
 		r.Prefixes = kvcache.RadixPages
 	}
+	r.Async, r.Overlaps, r.KeepsSlot = q.OverlapSchedule, q.OverlapSchedule, q.OverlapSchedule
 	r.LoRA.Displaces = q.AdapterLoading == profile.LoadBlocking && !merges(p)
 	return r
 }
@@ -76,9 +77,13 @@ func New(e *engine.Engine) (engine.Scheduler, error) {
 	return s, nil
 }
 
-// Schedule starts the next step (get_next_batch_to_run).
+// Schedule starts the next step (get_next_batch_to_run), or forms it where another one is under way.
 func (s *Scheduler) Schedule() {
 	e := s.e
+	if e.Pipeline != nil {
+		s.scheduleAhead()
+		return
+	}
 	for {
 		e.LoRA.TrimHost()
 		s.updateGate()
@@ -142,27 +147,34 @@ func (s *Scheduler) leapLimit() int64 {
 	return limit
 }
 
-// LeapUntil is when the drainer has to look at the queue next.
+// LeapUntil is when the drainer has to look at the queue next, or now where each step does for the sake of priorities.
 func (s *Scheduler) LeapUntil() tick.Ticks {
+	if s.priorityPreemption && s.e.Queue.Len() > 0 {
+		return s.e.Loop.Now()
+	}
 	if !s.drainer.on {
 		return tick.Never
 	}
 	return s.drainer.starvesAt()
 }
 
-// Running is the number of running requests: those in the batch or parked.
+// Running is the number of running requests: those in the batch, parked, or whose last token is in flight.
 func (s *Scheduler) Running() int {
-	n := s.e.Batch.Len()
+	n := s.e.Batch.Len() + s.e.Pipeline.Len()
 	if s.modes != nil {
 		n += len(s.modes.parked)
 	}
 	return n
 }
 
-// Update ends a prefill step (process_batch_result_prefill).
+// Update ends a prefill step (process_batch_result_prefill). Under the overlap schedule it begins any step.
 func (s *Scheduler) Update(mixed bool) {
 	e := s.e
-	if mixed {
+	switch {
+	case e.Pipeline != nil:
+		s.beginStep(mixed)
+		return
+	case mixed:
 		s.updateMixed()
 		return
 	}

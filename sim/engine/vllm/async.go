@@ -6,10 +6,10 @@ func (s *Scheduler) scheduleAhead() {
 	e := s.e
 	switch b, p := s.form(), e.Pipeline; {
 	case len(e.Step.Prompts) > 0 || e.Batch.Len() > 0:
-		p.Plan()
+		p.Plan(true)
 	case !p.Idle(): // it is formed when the step under way has ended
 	case e.Step.Stall > 0: // the load is all there is
-		p.Plan()
+		p.Plan(true)
 	case b.preempted:
 		p.Again()
 	case e.Queue.Len() > 0 && e.LoRA.Idle() && e.KV.Reserved() == 0:

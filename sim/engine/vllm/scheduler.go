@@ -186,7 +186,7 @@ func (s *Scheduler) canAllocate(r *engine.Request, n, match, evictable int64) bo
 // their first. With asynchronous scheduling it begins the step: the engine's Pipeline gives out the tokens.
 func (s *Scheduler) Update(mixed bool) {
 	async := s.e.Pipeline != nil
-	if mixed {
+	if mixed || async {
 		if s.e.Batch.Len() > 0 && !async {
 			s.e.EndDecode()
 		}
@@ -194,7 +194,9 @@ func (s *Scheduler) Update(mixed bool) {
 			return r.Computed == r.Prompt+r.Generated
 		})
 	}
-	if !async {
+	if async {
+		s.e.Pipeline.EndPrompts()
+	} else {
 		s.e.EndPrompts(false)
 	}
 }

@@ -130,7 +130,7 @@ function workers() {
       const c = el('div');
       grid.append(el('div', {}, el('h3', {}, `Worker ${k}`), c));
       drawn.push(lineChart(c, () => ({
-        label: `Worker ${k}: ${titles[which]} over time`, height: 130,
+        label: `Worker ${k}: ${titles[which]} over time`, height: 130, table: false,
         x: { min: 0, max: s.end, text: time }, y: { label: unit(), min: 0, max: top || 1 },
         lines: [{ name: titles[which], color: workerColor(k), area: true, thin: true, points: line(s, values(w, s)) }],
       })));

@@ -1,5 +1,6 @@
+import { el, svg, fmt, cssValue, redraws, fitted } from './dom.js';
 // Line charts: axes, lines with bands, marks, and a cursor for mouse, touch and
-// keyboard.
+// keyboard. Stacked bars. Each chart can be shown as a table, and kept as SVG or PNG.
 
 // ticks returns round numbers from lo to hi.
 function ticks(lo, hi, n) {
@@ -58,13 +59,15 @@ function range(axis, values) {
 
 // lineChart draws into host what spec() returns, each time it is called:
 // {label, x: {label, log, cats, min, max}, y: {...}, lines: [{name, color, dash,
-// points: [[x, y, low, high, text, hollow, state]], dots, step}], marks: [{x, text}], height}
+// points: [[x, y, low, high, text, hollow, state]], dots, step}], marks: [{x, text, color}],
+// rules: [{y, text}], height, table: false for none}
 function lineChart(host, spec) {
   host.classList.add('chart');
   host.tabIndex = 0;
   host.setAttribute('role', 'img');
   const live = el('span', { class: 'sr', 'aria-live': 'polite' });
   const tip = el('div', { class: 'tip', hidden: true });
+  const table = tableBelow(host, lineTable);
   let state = null, cursor = null, width = 0;
 
   function draw() {
@@ -79,7 +82,11 @@ function lineChart(host, spec) {
     drawAxes(g, s, X, Y, { width, height, pad, small });
     for (const m of s.marks || []) {
       const x = X(m.x);
-      g.append(svg('path', { d: `M${x} ${height - pad.b}V${pad.t}`, stroke: 'var(--soft)', 'stroke-width': 1, 'stroke-dasharray': '2 3', opacity: 0.6 }));
+      g.append(svg('path', { d: `M${x} ${height - pad.b}V${pad.t}`, stroke: m.color || 'var(--soft)', 'stroke-width': m.color ? 1.5 : 1, 'stroke-dasharray': '2 3', opacity: m.color ? 1 : 0.6 }));
+    }
+    for (const r of s.rules || []) {
+      g.append(svg('path', { d: `M${pad.l} ${Y(r.y)}H${width - pad.r}`, stroke: 'var(--text)', 'stroke-width': 1, 'stroke-dasharray': '5 4', opacity: 0.6 }),
+        svg('text', { x: width - pad.r, y: Y(r.y) - 5, 'text-anchor': 'end', class: 'label' }, r.text));
     }
     for (const l of s.lines) drawLine(g, l, X, Y);
     const rule = svg('path', { stroke: 'var(--text)', 'stroke-width': 1, opacity: 0.5, visibility: 'hidden' });
@@ -88,6 +95,8 @@ function lineChart(host, spec) {
     host.setAttribute('aria-label', s.label + '. ' + (s.lines.length ? s.lines.map(l => l.name).join(', ') : 'Nothing to show') + '. Arrow keys move the cursor.');
     host.dataset.points = s.lines.reduce((n, l) => n + l.points.length, 0);
     state = { s, X, Y, rule, pad, height };
+    pictures.set(host, { svg: g, entries: s.lines.map(l => [l.name, l.color]), label: s.label });
+    table(s);
     if (cursor != null) point(cursor, true);
   }
 
@@ -220,3 +229,169 @@ function drawLine(g, l, X, Y) {
     else g.append(svg('circle', { cx: f(x), cy: f(y), r: l.thin ? 2 : p[5] ? 4 : 3.2, fill: p[5] ? 'var(--card)' : l.color, stroke: p[5] ? l.color : null, 'stroke-width': 2 }));
   }
 }
+
+// barChart draws into host what spec() returns, each time it is called, as horizontal bars of stacked parts:
+// {label, x: {label, text}, parts: [{name, color}], bars: [{name, color, values: [one for each part], text}]}.
+// Values are >= 0 and have the unit of x.label.
+function barChart(host, spec) {
+  host.classList.add('chart');
+  host.tabIndex = 0;
+  host.setAttribute('role', 'img');
+  const live = el('span', { class: 'sr', 'aria-live': 'polite' });
+  const tip = el('div', { class: 'tip', hidden: true });
+  const table = tableBelow(host, barTable);
+  let state = null, cursor = null, width = 0;
+
+  function draw() {
+    const s = spec(), row = 44, top = 6;
+    width = host.clientWidth || 600;
+    const height = top + row * s.bars.length + 44, pad = { l: 14, r: 14, t: top, b: 44 };
+    range(Object.assign(s.x, { zero: true }), [0, ...s.bars.map(b => b.values.reduce((a, v) => a + v, 0))]);
+    const X = scale(s.x, pad.l, width - pad.r);
+    const g = svg('svg', { viewBox: `0 0 ${width} ${height}`, height, 'aria-hidden': 'true' });
+    for (const v of ticks(s.x.lo, s.x.hi, Math.max(2, Math.floor(width / 90)))) {
+      const x = X(v), text = (s.x.text || fmt)(v);
+      g.append(svg('path', { d: `M${x} ${top}V${height - pad.b}`, stroke: 'var(--grid)' }),
+        svg('text', { x, y: height - pad.b + 17, 'text-anchor': x + text.length * 3.4 > width ? 'end' : 'middle' }, text));
+    }
+    s.bars.forEach((b, i) => {
+      const y = top + row * i;
+      g.append(svg('text', { x: pad.l, y: y + 13, class: 'label' }, b.name + (b.text ? ': ' + b.text : '')));
+      let at = 0;
+      b.values.forEach((v, k) => {
+        if (!(v > 0)) return;
+        const x = X(at), w = X(at += v) - x;
+        g.append(svg('rect', { x: x.toFixed(1), y: y + 18, width: Math.max(w - 0.5, 0.5).toFixed(1), height: 18, fill: s.parts[k].color }));
+      });
+    });
+    g.append(svg('text', { x: width / 2, y: height - 8, 'text-anchor': 'middle', class: 'label' }, s.x.label));
+    host.replaceChildren(g, tip, live);
+    host.setAttribute('aria-label', `${s.label}. ${s.bars.map(b => b.name).join(', ') || 'Nothing to show'}. Arrow keys move from bar to bar.`);
+    host.dataset.points = s.bars.length * s.parts.length;
+    state = { s, row, top };
+    pictures.set(host, { svg: g, entries: s.parts.map(p => [p.name, p.color]), label: s.label });
+    table(s);
+    if (cursor != null) show(cursor, true);
+  }
+
+  function show(i, quiet) {
+    const { s, row, top } = state;
+    if (!s.bars.length) return;
+    cursor = Math.min(Math.max(i, 0), s.bars.length - 1);
+    const b = s.bars[cursor], sum = b.values.reduce((a, v) => a + v, 0);
+    tip.replaceChildren(el('b', {}, b.name), ...s.parts.map((p, k) => [p, b.values[k]]).filter(e => e[1] > 0).map(([p, v]) => {
+      const sw = el('i');
+      sw.style.background = p.color;
+      return el('div', {}, sw, `${p.name}: ${(s.x.text || fmt)(v)} (${fmt(100 * v / sum)} %)`);
+    }));
+    tip.hidden = false;
+    tip.style.left = Math.max(0, Math.min(width - tip.offsetWidth, width / 3)) + 'px';
+    tip.style.top = top + row * (cursor + 1) - 4 + 'px';
+    if (!quiet) live.textContent = tip.innerText;
+  }
+  const hide = () => { cursor = null; tip.hidden = true; };
+  host.addEventListener('pointermove', e => {
+    const i = Math.floor((e.clientY - host.getBoundingClientRect().top - state.top) / state.row);
+    if (i < 0 || i >= state.s.bars.length) hide(); else show(i, true);
+  });
+  host.addEventListener('pointerleave', hide);
+  host.addEventListener('blur', hide);
+  host.addEventListener('keydown', e => {
+    const to = { ArrowUp: -1, ArrowLeft: -1, ArrowDown: 1, ArrowRight: 1 }[e.key];
+    if (e.key === 'Escape') return hide();
+    if (!to) return;
+    e.preventDefault();
+    show(cursor == null ? 0 : cursor + to);
+  });
+  redraws.add(draw);
+  new ResizeObserver(() => { if (host.clientWidth !== width) draw(); }).observe(host);
+  draw();
+  return draw;
+}
+
+// tableBelow puts a table of the chart's numbers under it, folded; rows(spec) makes head and body. It returns a
+// function that is told what the chart shows. The table is made when it is opened.
+function tableBelow(host, rows) {
+  let shown = null;
+  const box = el('div'), more = el('details', { class: 'as-table', ontoggle: () => fill() }, el('summary', {}, 'As a table'), box);
+  function fill() {
+    if (!more.open || !shown) return;
+    const [head, ...body] = rows(shown);
+    box.replaceChildren(fitted(shown.label, el('table', {},
+      el('thead', {}, el('tr', {}, ...head.map(h => el('th', { scope: 'col' }, h)))),
+      el('tbody', {}, ...body.map(r => el('tr', {}, ...r.map((v, i) => i ? el('td', { 'data-label': head[i] }, v) : el('th', { scope: 'row', 'data-label': head[0] }, v))))))));
+  }
+  return s => {
+    shown = s;
+    if (s.table !== false && !more.parentNode && host.parentNode) host.after(more);
+    fill();
+  };
+}
+
+const tableRows = 40; // of a table at most
+
+// lineTable has a row for each x of the lines, thinned where there are more than tableRows.
+function lineTable(s) {
+  let xs = s.snap ? snaps(s) : [];
+  if (!s.snap) {
+    const X = scale(s.x, 0, tableRows - 1);
+    xs = [...Array(tableRows).keys()].map(i => X.inverse(i));
+  }
+  const every = Math.ceil(xs.length / tableRows) || 1;
+  const cell = (l, x) => {
+    const p = at(l, x, s.snap);
+    if (!p || p[1] == null) return '–';
+    return (s.y.text || fmt)(p[1]) + (p[2] != null && p[3] != null && p[3] > p[2] ? ` (${fmt(p[2])} to ${fmt(p[3])})` : '') + (p[4] ? ' ' + p[4] : '');
+  };
+  const unit = s.y.label ? `: ${s.y.label}` : '';
+  return [[s.x.label || 'x', ...s.lines.map(l => l.name + unit)],
+    ...xs.filter((_, i) => i % every === 0).map(x => [s.x.cats ? s.x.cats[x] : (s.x.text || fmt)(x), ...s.lines.map(l => cell(l, x))])];
+}
+
+function barTable(s) {
+  return [[s.x.label, ...s.parts.map(p => p.name)],
+    ...s.bars.map(b => [b.name, ...b.values.map(v => (s.x.text || fmt)(v))])];
+}
+
+// pictures are what the charts show now, by their elements.
+const pictures = new WeakMap();
+
+// svgOf returns a chart as an SVG file that needs no style sheet: with colours, a title, and a legend below.
+function svgOf(host) {
+  const { svg: shown, entries, label } = pictures.get(host);
+  const [, , width, height] = shown.getAttribute('viewBox').split(' ').map(Number);
+  const copy = shown.cloneNode(true), title = 28, step = 20, tall = title + height + step * entries.length + 10;
+  const inner = svg('g', { transform: `translate(0 ${title})` });
+  inner.append(...copy.childNodes);
+  copy.replaceChildren(svg('title', {}, label), svg('rect', { width, height: tall, fill: 'var(--card)' }),
+    svg('text', { x: width / 2, y: 19, 'text-anchor': 'middle', 'font-size': 14, fill: 'var(--text)' }, label), inner);
+  entries.forEach(([name, col], i) => copy.append(
+    svg('rect', { x: 14, y: title + height + step * i, width: 14, height: 14, fill: col }),
+    svg('text', { x: 34, y: title + height + step * i + 12, 'font-size': 12.5, fill: 'var(--text)' }, name)));
+  for (const e of [copy, ...copy.querySelectorAll('*')]) {
+    if (e.tagName === 'text' && !e.getAttribute('fill')) {
+      e.setAttribute('fill', e.getAttribute('class') === 'label' ? 'var(--text)' : 'var(--soft)');
+      e.setAttribute('font-size', 12);
+    }
+    for (const a of [...e.attributes]) {
+      a.value = a.value.replace(/var\((--[\w-]+)\)/g, (_, name) => cssValue(name));
+    }
+  }
+  for (const [k, v] of Object.entries({ xmlns: 'http://www.w3.org/2000/svg', width, height: tall, viewBox: `0 0 ${width} ${tall}`, 'font-family': 'system-ui, sans-serif' })) copy.setAttribute(k, v);
+  copy.removeAttribute('aria-hidden');
+  return new XMLSerializer().serializeToString(copy);
+}
+
+// pngOf returns a chart as a PNG of twice the size, as a Blob.
+async function pngOf(host) {
+  const text = svgOf(host), image = new Image();
+  image.src = 'data:image/svg+xml,' + encodeURIComponent(text);
+  await image.decode();
+  const canvas = el('canvas', { width: image.width * 2, height: image.height * 2 });
+  const c = canvas.getContext('2d');
+  c.scale(2, 2);
+  c.drawImage(image, 0, 0);
+  return new Promise(done => { canvas.toBlob(done, 'image/png'); });
+}
+
+export { lineChart, barChart, ticks, svgOf, pngOf };

@@ -1,6 +1,4 @@
-'use strict';
-// Helpers: elements, numbers, colours, and what all figures share.
-const D = JSON.parse(document.getElementById('data').textContent);
+// Elements, numbers, colours, and what the charts of a page share.
 
 function el(tag, attrs, ...children) {
   const e = document.createElement(tag);
@@ -81,15 +79,6 @@ function checkbox(label, change, checked) {
   return el('label', { class: 'check' }, c, label);
 }
 
-// section adds a figure to the page and to its navigation.
-function section(id, title, hint, ...children) {
-  const s = el('section', { id, 'aria-labelledby': id + '-title' },
-    el('h2', { id: id + '-title' }, title), hint ? el('p', { class: 'hint' }, hint) : null, ...children);
-  document.getElementById('main').append(s);
-  document.getElementById('nav').append(el('a', { href: '#' + id }, title));
-  return s;
-}
-
 // legend is a row of buttons that show and hide runs in all figures.
 function legend(names, colors) {
   const box = el('div', { class: 'legend', role: 'group', 'aria-label': 'Show and hide' });
@@ -126,3 +115,5 @@ function fitted(label, table) {
   new ResizeObserver(() => { if (box.clientWidth !== width) fit(); }).observe(box);
   return box;
 }
+
+export { el, svg, fmt, time, color, dash, workerColor, cssValue, isDark, redraws, redraw, hidden, setupTheme, select, checkbox, legend, fitted };

@@ -1,0 +1,258 @@
+package emulate
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lorasim/router"
+)
+
+// metrics serves Prometheus metrics under the names of the engine that the worker stands for.
+func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
+	rw.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	var p page
+	s := w.signals()
+	if w.cfg.API == VLLM {
+		w.metricsVLLM(&p, &s)
+	} else {
+		w.metricsSGLang(&p, &s)
+	}
+	rw.Write(p.Bytes())
+}
+
+// Block sizes of the engines where the profile has pages of one token.
+const (
+	blockSizeVLLM   = 16
+	pageSizeSGLang  = 1
+	oneTokenPerPage = 1
+)
+
+// blocks is the size of a KV cache block in tokens and the number of blocks.
+func (w *Worker) blocks(s *signals, size int64) (int64, int64) {
+	if n := int64(w.profile.Engine.PageSize); n > oneTokenPerPage {
+		size = n
+	}
+	return size, s.KVCapacity / size
+}
+
+// metricsVLLM writes the metrics of vLLM 0.32 and 0.33 (vllm/v1/metrics/loggers.py), and the gauges of loaded adapters
+// of vLLM #54830.
+func (w *Worker) metricsVLLM(p *page, s *signals) {
+	of := labels{{"engine", "0"}, {"model_name", w.cfg.ModelName}}
+	engine := of[:1]
+	if w.profile.Engine.PrefixCache {
+		p.counter("vllm:prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.", of,
+			float64(s.prompts))
+		p.counter("vllm:prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.", of,
+			float64(s.cached))
+	}
+	p.counter("vllm:prompt_tokens_total", "Number of prefill tokens processed.", of, float64(s.prompts))
+	p.counter("vllm:generation_tokens_total", "Number of generation tokens processed.", of, float64(s.generated))
+	p.gauge("vllm:num_requests_running", "Number of requests in model execution batches.", of, float64(s.Running))
+	p.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", of, float64(s.Queued))
+	p.gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", of, s.usage())
+	size, n := w.blocks(s, blockSizeVLLM)
+	p.gauge("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", labels{
+		{"block_size", fmt.Sprint(size)}, {"cache_dtype", "auto"}, {"enable_prefix_caching", pythonBool(
+			w.profile.Engine.PrefixCache)}, {"engine", "0"}, {"num_gpu_blocks", fmt.Sprint(n)}}, 1)
+	s.listed.write(p, s.Slots)
+	const loaded = "vllm:lora_adapter_loaded"
+	p.head(loaded, "gauge", "Loaded LoRA adapters, by the fastest memory that holds them.")
+	gpu := 0
+	for _, a := range s.loaded {
+		level := "cpu"
+		if a.Tier == router.GPU {
+			level = "gpu"
+			gpu++
+		}
+		p.sample(loaded, append(slices.Clone(engine), labels{{"adapter_name", a.name}, {"level", level},
+			{"pinned", strconv.FormatBool(a.Pinned)}}...), 1)
+	}
+	p.gauge("vllm:num_gpu_loaded_lora_adapters", "Number of LoRA adapters in GPU slots.", engine, float64(gpu))
+	p.gauge("vllm:num_cpu_loaded_lora_adapters", "Number of LoRA adapters in host memory.", engine,
+		float64(len(s.loaded)))
+}
+
+// metricsSGLang writes the metrics of sglang 0.5.23 (sglang/srt/observability/metrics_collector.py), and
+// sglang:cache_config_info, from which endpoint pickers read what sglang 0.5.23 states as page_size and num_pages.
+func (w *Worker) metricsSGLang(p *page, s *signals) {
+	front := labels{{"engine_type", "unified"}, {"model_name", w.cfg.ModelName}}
+	of := append(slices.Clone(front), labels{{"moe_ep_rank", "0"}, {"pp_rank", "0"}, {"tp_rank", "0"}}...)
+	p.counter("sglang:prompt_tokens_total", "Number of prefill tokens processed.", front, float64(s.prompts))
+	p.counter("sglang:generation_tokens_total", "Number of generation tokens processed.", front, float64(s.generated))
+	if w.profile.Engine.PrefixCache {
+		p.counter("sglang:cached_tokens_total", "Number of cached prompt tokens.", front, float64(s.cached))
+		// of all requests, not of the last batch
+		p.gauge("sglang:cache_hit_rate", "The prefix cache hit rate.", of, float64(s.cached)/max(float64(s.prompts), 1))
+	}
+	size, n := w.blocks(s, pageSizeSGLang)
+	p.gauge("sglang:num_running_reqs", "The number of running requests.", of, float64(s.Running))
+	p.gauge("sglang:num_queue_reqs", "The number of requests in the waiting queue.", of, float64(s.Queued))
+	p.gauge("sglang:token_usage", "The token usage.", of, s.usage())
+	p.gauge("sglang:num_used_tokens", "The number of used tokens.", of, float64(s.KVUsed))
+	p.gauge("sglang:max_total_num_tokens", "Maximum total number of tokens in the KV cache pool.", of,
+		float64(s.KVCapacity))
+	p.gauge("sglang:page_size", "KV cache page size in tokens.", of, float64(size))
+	p.gauge("sglang:num_pages", "Number of KV cache pages.", of, float64(n))
+	p.gauge("sglang:cache_config_info", "Page size and number of pages of the KV cache.", append(slices.Clone(front),
+		labels{{"num_pages", fmt.Sprint(n)}, {"page_size", fmt.Sprint(size)}}...), 1)
+	p.gauge("sglang:lora_pool_slots_used", "Number of LoRA adapter slots currently occupied in GPU memory.", of,
+		float64(s.SlotsUsed))
+	p.gauge("sglang:lora_pool_slots_total", "Total number of LoRA adapter slots available (max_loras_per_batch).", of,
+		float64(s.Slots))
+	p.gauge("sglang:lora_pool_utilization", "LoRA pool utilization ratio (used/total). 1.0 means pool is full.", of,
+		float64(s.SlotsUsed)/max(float64(s.Slots), 1))
+}
+
+// label is a label with its value.
+type label struct{ name, value string }
+
+// labels are the labels of a sample.
+type labels []label
+
+// page is a page of metrics in the text format, as the engines' library prometheus_client writes it: labels in the
+// order of their names, numbers as Python prints floats.
+type page struct{ bytes.Buffer }
+
+func (p *page) head(name, kind, help string) {
+	fmt.Fprintf(p, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+func (p *page) gauge(name, help string, of labels, v float64) {
+	p.head(name, "gauge", help)
+	p.sample(name, of, v)
+}
+
+func (p *page) counter(name, help string, of labels, v float64) {
+	p.head(name, "counter", help)
+	p.sample(name, of, v)
+}
+
+var escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+
+func (p *page) sample(name string, of labels, v float64) {
+	p.WriteString(name)
+	byName := slices.SortedFunc(slices.Values(of), func(a, b label) int { return cmp.Compare(a.name, b.name) })
+	for i, l := range byName {
+		p.WriteByte("{,"[min(i, 1)])
+		fmt.Fprintf(p, `%s="%s"`, l.name, escapeLabel.Replace(l.value))
+	}
+	if len(of) > 0 {
+		p.WriteByte('}')
+	}
+	fmt.Fprintf(p, " %s\n", pythonFloat(v))
+}
+
+// pythonFloat writes a number as prometheus_client does (floatToGoString): the shortest text that Python prints, with
+// an exponent from a million on.
+func pythonFloat(v float64) string {
+	if a := math.Abs(v); v >= 1e6 || a != 0 && a < 1e-4 {
+		return strconv.FormatFloat(v, 'e', -1, 64)
+	}
+	text := strconv.FormatFloat(v, 'f', -1, 64)
+	if !strings.Contains(text, ".") {
+		text += ".0"
+	}
+	return text
+}
+
+func pythonBool(b bool) string {
+	if b {
+		return "True"
+	}
+	return "False"
+}
+
+const loraInfoName = "vllm:lora_requests_info"
+
+// maxListings bounds the series of vllm:lora_requests_info. vLLM keeps a series for every combination of adapters that
+// there has been; the emulated worker drops the oldest ones.
+const maxListings = 4096
+
+// loraInfo is the state of vllm:lora_requests_info as vLLM 0.32 and 0.33 keep it (LoRARequestStates in
+// vllm/v1/metrics/stats.py, PrometheusStatLogger.record in loggers.py):
+//
+//   - An adapter is listed from the first token of its first request until its last request has ended, because events
+//     of requests come with tokens. Adapters stand in the order in which they came.
+//   - Both labels have the same names: LoRARequestStates.update_scheduler_stats writes every key into both.
+//   - Each step sets the series of its combination to the time. Before the first step there is no series.
+type loraInfo struct {
+	names    []string       // listed adapters
+	requests map[string]int // that had a token and have not ended, by adapter
+	series   []listing      // in the order in which they came
+	at       map[string]int // where each combination is in series
+}
+
+// listing is one series of vllm:lora_requests_info.
+type listing struct {
+	names string  // with commas between them
+	at    float64 // unix time, s
+}
+
+// began notes the first token of a request; "" is the base model.
+func (l *loraInfo) began(adapter string) {
+	if adapter == "" {
+		return
+	}
+	if l.requests == nil {
+		l.requests = map[string]int{}
+	}
+	if l.requests[adapter]++; l.requests[adapter] == 1 {
+		l.names = append(l.names, adapter)
+	}
+}
+
+// ended notes the end of a request that began has been told of.
+func (l *loraInfo) ended(adapter string) {
+	if adapter == "" {
+		return
+	}
+	if l.requests[adapter]--; l.requests[adapter] == 0 {
+		delete(l.requests, adapter)
+		l.names = slices.DeleteFunc(l.names, func(n string) bool { return n == adapter })
+	}
+}
+
+// step notes the end of a step.
+func (l *loraInfo) step(at time.Time) {
+	names, when := strings.Join(l.names, ","), float64(at.UnixMicro())/1e6
+	if i, ok := l.at[names]; ok {
+		l.series[i].at = when
+		return
+	}
+	if len(l.series) == maxListings {
+		l.drop()
+	}
+	if l.at == nil {
+		l.at = map[string]int{}
+	}
+	l.at[names] = len(l.series)
+	l.series = append(l.series, listing{names, when})
+}
+
+// drop drops the older half of the series.
+func (l *loraInfo) drop() {
+	newest := slices.SortedFunc(slices.Values(l.series), func(a, b listing) int { return cmp.Compare(b.at, a.at) })
+	oldest := newest[len(newest)/2].at
+	l.series = slices.DeleteFunc(l.series, func(c listing) bool { return c.at <= oldest })
+	clear(l.at)
+	for i, c := range l.series {
+		l.at[c.names] = i
+	}
+}
+
+// write writes the series.
+func (l *loraInfo) write(p *page, slots int) {
+	p.head(loraInfoName, "gauge", "Running stats on lora requests.")
+	for _, c := range l.series {
+		p.sample(loraInfoName, labels{{"max_lora", fmt.Sprint(slots)}, {"running_lora_adapters", c.names},
+			{"waiting_lora_adapters", c.names}}, c.at)
+	}
+}
