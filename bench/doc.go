@@ -23,6 +23,11 @@
 //   - [lorasim/bench/study/worth]: whether moving requests and placing adapters pays
 //   - [lorasim/bench/study/report]: an HTML page with figures of runs and sweeps
 //
+// bench/explore, a page with knobs and the results that follow them:
+//
+//   - [lorasim/bench/explore]: what the page shows, without a server: settings, runs, differences, attainment over rate
+//   - [lorasim/bench/explore/web]: the page and its server
+//
 // bench/serving, real and emulated workers:
 //
 //   - [lorasim/bench/serving/live]: a load generator for workers behind HTTP, routed as in the simulator
@@ -30,6 +35,9 @@
 //   - [lorasim/bench/serving/wire]: the HTTP client of the load generator
 //   - [lorasim/bench/serving/gateway]: a reverse proxy that routes by the same policies
 //   - [lorasim/bench/serving/extproc]: an endpoint picker for Envoy, by the same policies
+//   - [lorasim/bench/serving/metrics]: the Prometheus metrics of gateway and picker
+//   - [lorasim/bench/serving/metrics/metricstest]: holds a scrape against the table of docs/metrics.md
+//   - [lorasim/bench/serving/usage]: the numbers of tokens that a reply states
 //   - [lorasim/bench/serving/emulate]: a worker without a GPU, with the HTTP interfaces of sglang and vLLM
 //   - [lorasim/bench/serving/matrix]: all combinations of server and client commands, one after the other
 //   - [lorasim/bench/serving/bearer]: keys (bearer tokens) that a server accepts, read from files

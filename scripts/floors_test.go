@@ -9,7 +9,7 @@ import (
 
 // floors are the top-level folders from below: one may import from itself and
 // from those before it.
-var floors = []string{"internal", "trace", "ilp", "router", "sim", "bench", "cmd", "examples"}
+var floors = []string{"internal", "scenarios", "trace", "ilp", "router", "sim", "bench", "cmd", "examples"}
 
 // rooms are the packages of sim and bench from below: one may import from rows before its own, and from no other of
 // its row.
@@ -35,10 +35,14 @@ var rooms = map[string][][]string{
 		{"bench/study/compare", "bench/study/worth"},
 		{"bench/study/report"},
 		{"bench/study/advise"},
+		{"bench/explore"},
+		{"bench/explore/web"},
 
-		{"bench/serving/bearer"},
+		{"bench/serving/bearer", "bench/serving/usage"},
 		{"bench/serving/emulate", "bench/serving/matrix", "bench/serving/wire"},
 		{"bench/serving/fleet"},
+		{"bench/serving/metrics"},
+		{"bench/serving/metrics/metricstest"},
 		{"bench/serving/extproc", "bench/serving/gateway", "bench/serving/live"},
 
 		{"bench/accuracy/eppcases", "bench/accuracy/steps", "bench/accuracy/validate"},

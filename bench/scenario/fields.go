@@ -36,6 +36,12 @@ type Field struct {
 // Leaf is the last part of the key: "num_prompts".
 func (f Field) Leaf() string { return f.leaf }
 
+// Unit is what the value counts; "": nothing.
+func (f Field) Unit() string { return strings.TrimSuffix(f.option.Unit, "-") }
+
+// Values words what the setting takes, with its unit, in Markdown.
+func (f Field) Values() string { return f.option.Values() }
+
 var (
 	fields   = fieldsOf(reflect.TypeFor[Scenario](), "", nil)
 	defaults = ofDefaults()

@@ -17,6 +17,7 @@ import (
 	"lorasim/bench/serving/extproc"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/live"
+	"lorasim/bench/serving/metrics"
 )
 
 // eppFlags are the flags of lorasim epp beside the scenario's.
@@ -31,6 +32,19 @@ type eppFlags struct {
 	pickedHeader           string
 	maxPending             int
 	certificate, secretKey string
+	metricsListen          string
+	labels                 labelFlags
+}
+
+// labelFlags bound the label values of metrics.
+type labelFlags struct{ adapters, workers int }
+
+func (f *labelFlags) add(cmd *cobra.Command, heading string) {
+	flags(cmd, heading,
+		opt(&f.adapters, "metrics-max-adapters", metrics.DefaultMax,
+			"Limit of values of the metrics label adapter; further adapters share the value other", ">=1 <=1e5"),
+		opt(&f.workers, "metrics-max-workers", metrics.DefaultMax,
+			"Limit of values of the metrics label worker; further workers share the value other", ">=1 <=1e5"))
 }
 
 func newEPP() *cobra.Command {
@@ -45,7 +59,8 @@ send bodies in the mode FULL_DUPLEX_STREAMED.
 
 It knows adapters as lorasim gateway does: those of --lora, --lora-file and
 --lora-dir, and those that the workers hold. A request for any other model gets
-status 404. The service grpc.health.v1.Health says whether a worker is up.`,
+status 404. The service grpc.health.v1.Health says whether a worker is up.
+Prometheus scrapes /metrics on a listener of its own (--metrics-listen).`,
 		Example: `  lorasim epp --worker-urls gpu0:8000,gpu1:8000 --policy epp:file=config.yaml
   lorasim epp gpu0:8000 gpu1:8000 --policy plan-and-route --listen :9002 --secure-serving --insecure
   lorasim epp gpu0:8000 gpu1:8000 --objective batch=-1 --objective chat=10`,
@@ -58,6 +73,8 @@ status 404. The service grpc.health.v1.Health says whether a worker is up.`,
 	flags(cmd, "Picker",
 		opt(&f.listen, "listen", "127.0.0.1:9002", "Listen on `address` for Envoy"),
 		opt(&f.healthListen, "health-listen", "", "Listen on a further `address` for health checks, without TLS"),
+		opt(&f.metricsListen, "metrics-listen", "",
+			"Listen on `address` for /metrics, or none (default: 127.0.0.1, port of --listen + 1000)"),
 		opt(&f.secure, "secure-serving", false, "Serve TLS, with a self-signed certificate unless --tls-cert is given"),
 		opt(&f.certificate, "tls-cert", "", "Certificate of the server, PEM `file`"),
 		opt(&f.secretKey, "tls-key", "", "Key of the certificate, PEM `file`"),
@@ -72,6 +89,7 @@ status 404. The service grpc.health.v1.Health says whether a worker is up.`,
 		opt(&f.grace, "grace", 30*time.Second, "Time for requests in flight after SIGTERM", ">=0"),
 		opt(&f.pickedHeader, "picked-header", "",
 			"Report the worker that was picked in the response header `name`"))
+	f.labels.add(cmd, "Picker")
 	cmd.RunE = sf.with(f.run)
 	return cmd
 }
@@ -130,6 +148,13 @@ func (f *eppFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string)
 		return err
 	}
 	defer l.Close()
+	scraped, err := f.openMetrics(l.Addr())
+	if err != nil {
+		return err
+	}
+	if scraped != nil {
+		defer scraped.Close()
+	}
 	fl, rt, err := live.NewFleet(cmd.Context(), sc, cfg, 0, true)
 	if err != nil && rt == nil {
 		return usage(err)
@@ -137,11 +162,39 @@ func (f *eppFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string)
 		return err
 	}
 	defer fl.Close()
+	m := metrics.New(metrics.Config{Component: "epp", Fleet: fl, Build: build(), MaxAdapters: f.labels.adapters,
+		MaxWorkers: f.labels.workers})
 	picker := extproc.NewFleetPicker(extproc.FleetConfig{Fleet: fl, Now: cfg.Now, Objectives: objectives,
-		QueueTimeout: f.queueTimeout})
+		QueueTimeout: f.queueTimeout, Metrics: m})
 	s := extproc.New(extproc.Config{Picker: picker, MaxBody: f.maxBody, PickedHeader: f.pickedHeader, Log: cfg.Log,
-		Ready: func() bool { return fl.Up() > 0 }})
-	return f.serve(cmd, fl, s, l, secure)
+		Refused: picker.CountRefused, Ready: func() bool { return fl.Up() > 0 }})
+	if scraped != nil {
+		defer serveMetrics(scraped, m)()
+	}
+	return f.serve(cmd, fl, s, eppListeners{l, scraped}, secure)
+}
+
+// eppListeners are where epp serves Envoy and Prometheus.
+type eppListeners struct{ envoy, metrics net.Listener } // metrics is nil: there is none
+
+// openMetrics listens for Prometheus; nil: nobody wants that.
+func (f *eppFlags) openMetrics(envoy net.Addr) (net.Listener, error) {
+	switch f.metricsListen {
+	case "none":
+		return nil, nil
+	case "":
+		return listenDefault("--metrics-listen", f.listen, envoy)
+	}
+	return f.open(f.metricsListen, "--metrics-listen")
+}
+
+// serveMetrics serves /metrics until it is stopped.
+func serveMetrics(l net.Listener, m *metrics.Metrics) (stop func()) {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", m.Handler())
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: maxHeader}
+	go srv.Serve(l) // ends with the listener
+	return func() { srv.Close() }
 }
 
 // open listens on an address that only this host reaches, or with --insecure on any.
@@ -152,14 +205,14 @@ func (f *eppFlags) open(address, flag string) (net.Listener, error) {
 	}
 	if exposed(l.Addr()) && !f.insecure {
 		l.Close()
-		return nil, usage(fmt.Errorf("%s %s: other hosts can reach it, and Envoy sends no key: give --insecure", flag,
+		return nil, usage(fmt.Errorf("%s %s: other hosts can reach it, and it takes no key: give --insecure", flag,
 			address))
 	}
 	return l, nil
 }
 
 // serve listens until the command is interrupted. Then health checks fail, and requests in flight may end.
-func (f *eppFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server, l net.Listener,
+func (f *eppFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server, ls eppListeners,
 	secure *tls.Config) error {
 	ctx := cmd.Context()
 	if err := fl.Start(ctx); err != nil {
@@ -183,8 +236,11 @@ func (f *eppFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server,
 		}()
 		return func() { srv.Close() }
 	}
-	defer start(l, secure)()
-	fmt.Fprintf(cmd.OutOrStdout(), "listening on %s\n", l.Addr())
+	defer start(ls.envoy, secure)()
+	fmt.Fprintf(cmd.OutOrStdout(), "listening on %s\n", ls.envoy.Addr())
+	if ls.metrics != nil {
+		fmt.Fprintf(cmd.OutOrStdout(), "metrics on http://%s/metrics\n", ls.metrics.Addr())
+	}
 	if f.healthListen != "" {
 		h, err := f.open(f.healthListen, "--health-listen")
 		if err != nil {

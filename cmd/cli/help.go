@@ -33,7 +33,7 @@ var commonFlags = map[string][]string{
 	"bench": {"worker-urls", "backend", "lora", "lora-dir", "max-concurrency", "request-timeout", "api-key-file",
 		"records", "plans", "json", "goodput"},
 	"epp": {"worker-urls", "listen", "lora", "lora-file", "lora-dir", "api-key-file", "objective", "secure-serving",
-		"health-listen", "max-body", "queue-timeout", "grace"},
+		"health-listen", "metrics-listen", "queue-timeout", "grace"},
 	"gateway": {"worker-urls", "listen", "admin-listen", "lora", "lora-file", "lora-dir", "api-key-file",
 		"gateway-key-file", "admin-key-file", "access-log", "max-requests", "first-token-timeout", "grace"},
 	"worker": {"listen", "api", "api-key-file", "time-scale", "lora", "lora-ranks", "served-model-name"},

@@ -46,7 +46,7 @@ func (f *gatewayFlags) open() (ls listeners, err error) {
 	switch f.adminListen {
 	case "none":
 	case "":
-		ls.admin, err = listenDefault(f.listen, ls.data.Addr())
+		ls.admin, err = listenDefault("--admin-listen", f.listen, ls.data.Addr())
 	default:
 		ls.admin, err = listenGuarded("--admin-listen", f.adminListen, f.AdminKeys.Required(), f.insecure, "admin-key")
 	}
@@ -72,9 +72,9 @@ func listenGuarded(flag, address string, keyed, insecure bool, keyFlag string) (
 	return l, nil
 }
 
-// listenDefault opens the listener for operators on loopback, on a port that follows
+// listenDefault opens the listener for operators (flag) on loopback, on a port that follows
 // from that for clients, else on any free one.
-func listenDefault(listen string, data net.Addr) (net.Listener, error) {
+func listenDefault(flag, listen string, data net.Addr) (net.Listener, error) {
 	port := 0
 	if tcp, ok := data.(*net.TCPAddr); ok {
 		if _, text, err := net.SplitHostPort(listen); err == nil && text != "0" && tcp.Port+adminPortOffset < 1<<16 {
@@ -86,7 +86,7 @@ func listenDefault(listen string, data net.Addr) (net.Listener, error) {
 		l, err = net.Listen("tcp", "127.0.0.1:0")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--admin-listen: %w", err)
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	return l, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"lorasim/bench/scenario"
+	"lorasim/bench/serving/metrics"
 	"lorasim/bench/study/sweep"
 	"lorasim/ilp/highs"
 	"lorasim/internal/format"
@@ -111,8 +112,8 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	}
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newInit(), newSim(), newAdvise(), newCapacity(), newWorth(), newTrace(), newPolicies(),
-		newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
+	root.AddCommand(newInit(), newSim(), newExplore(), newAdvise(), newCapacity(), newWorth(), newTrace(),
+		newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
 		newBench(), newGateway(), newEPP(), newHealth(), newCheck(), newMatrix(), newWorker(), newValidate(),
 		newCalibrate(),
 		newReference(), newMan())
@@ -153,8 +154,8 @@ func newVersion() *cobra.Command {
 // Release is set where a release is built (scripts/dist).
 var Release string
 
-// versionText is the version and what is built in.
-func versionText() string {
+// build is the version and the revision of the program; revision "": unknown.
+func build() metrics.Build {
 	version, revision := "devel", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		if info.Main.Version != "" && info.Main.Version != "(devel)" {
@@ -162,17 +163,22 @@ func versionText() string {
 		}
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
-				revision = " " + s.Value
+				revision = s.Value
 			}
 		}
 	}
-	version = cmp.Or(Release, version)
+	return metrics.Build{Version: cmp.Or(Release, version), Revision: revision}
+}
+
+// versionText is the version and what is built in.
+func versionText() string {
+	b := build()
 	solvers := "embedded (highs: run scripts/highs and build with -tags highs)"
 	if highs.Available() {
 		solvers = "embedded, highs " + highs.Version()
 	}
-	return fmt.Sprintf("lorasim %s%s (%s, %s/%s)\nsolvers: %s\n", version, revision, runtime.Version(), runtime.GOOS,
-		runtime.GOARCH, solvers)
+	return fmt.Sprintf("lorasim %s (%s, %s/%s)\nsolvers: %s\n", strings.TrimSpace(b.Version+" "+b.Revision),
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, solvers)
 }
 
 func newReference() *cobra.Command {

@@ -40,6 +40,7 @@ type gatewayFlags struct {
 	listed                      []string // by that file at the start
 	insecure                    bool
 	maxPending, maxConnections  int
+	labels                      labelFlags
 }
 
 func newGateway() *cobra.Command {
@@ -109,6 +110,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 			"Log requests and plans: append JSON lines to `file`; -: text on stderr; none"),
 		opt(&f.Retries, "retries", 2,
 			"Number of other workers that a request may be sent to before its first byte", ">=0 <=1000"))
+	f.labels.add(cmd, "Gateway")
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
@@ -148,6 +150,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		return err
 	}
 	defer ls.close()
+	f.Build, f.MaxAdapters, f.MaxWorkers = build(), f.labels.adapters, f.labels.workers
 	cfg.Plans, f.Access, f.LogDropped, cfg.MaxPending = access.Logger, access.Logger, access.dropped, f.maxPending
 	var rt *router.Router
 	if f.Fleet, rt, err = live.NewFleet(cmd.Context(), sc, cfg, 0, true); err != nil && rt == nil {

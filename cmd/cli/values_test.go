@@ -160,6 +160,7 @@ func TestEveryTextFlag(t *testing.T) {
 		"check":            srv.URL,
 		"compare":          "a.jsonl",
 		"epp":              "--worker-urls " + srv.URL + " --listen 127.0.0.1:0",
+		"explore":          "",
 		"gateway":          srv.URL + " --listen 127.0.0.1:0",
 		"import":           "a.jsonl",
 		"init":             "first.yaml --force",

@@ -56,7 +56,7 @@ func (p *fixed) Pick(_ context.Context, a *Ask) (Ticket, *Refusal) {
 
 func (t *fixedTicket) Endpoint() string          { return "10.0.0.1:8000" }
 func (t *fixedTicket) Body() ([]byte, [2]string) { return t.body, t.model }
-func (t *fixedTicket) Tokens(n int)              { t.p.tokens += n }
+func (t *fixedTicket) Piece([]byte)              { t.p.tokens++ }
 func (t *fixedTicket) Left(int, bool)            { t.p.left++ }
 
 // conn is a stream of Envoy's to a server.

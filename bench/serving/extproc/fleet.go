@@ -1,18 +1,22 @@
 package extproc
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/metrics"
+	"lorasim/bench/serving/usage"
 	"lorasim/router"
 	"lorasim/router/epp"
 	"lorasim/trace"
@@ -26,6 +30,7 @@ type FleetConfig struct {
 	Objectives map[string]int
 	// QueueTimeout is the longest wait for a place for an adapter on a full worker; 0: no limit.
 	QueueTimeout time.Duration
+	Metrics      *metrics.Metrics // of the requests; nil: none
 }
 
 // FleetPicker picks workers of a fleet by the fleet's policy, and books requests there.
@@ -35,7 +40,12 @@ type FleetPicker struct {
 }
 
 // NewFleetPicker returns a picker.
-func NewFleetPicker(c FleetConfig) *FleetPicker { return &FleetPicker{FleetConfig: c} }
+func NewFleetPicker(c FleetConfig) *FleetPicker {
+	if c.Metrics != nil {
+		c.Metrics.Retries(retryLoad)
+	}
+	return &FleetPicker{FleetConfig: c}
+}
 
 // said are the fields of a request's body that routing needs.
 type said struct {
@@ -67,7 +77,7 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	if err := json.Unmarshal(a.Body, &s); err != nil {
 		return nil, &Refusal{Status: 400, Text: fmt.Sprintf("the body is not a JSON object: %v", err)}
 	}
-	t := &ticket{p: p, name: s.Model}
+	t := &ticket{p: p, name: s.Model, begun: time.Now(), stated: usage.New()}
 	if s.Model == "" {
 		t.name, _ = s.LoraPath.(string)
 	}
@@ -148,7 +158,7 @@ type visit string
 
 func (v visit) Endpoint() string          { return string(v) }
 func (visit) Body() ([]byte, [2]string)   { return nil, [2]string{} }
-func (visit) Tokens(int)                  {}
+func (visit) Piece([]byte)                {}
 func (visit) Left(status int, whole bool) {}
 
 // ticket is a booked request.
@@ -160,8 +170,11 @@ type ticket struct {
 	model  string // for the server
 	sent   []byte // the body for the server; nil: as it came
 	prompt int32
+	begun  time.Time
 	tokens int
 	first  time.Time
+	stated usage.Counts
+	done   bool // the latest piece with an event ended the stream
 }
 
 // read reads the prompt's length. It returns the body's fields; nil: the server is to judge the body as it came.
@@ -199,18 +212,18 @@ func (t *ticket) route(ctx context.Context) *Refusal {
 	if reason, after := requests.Refuse(&t.fr); reason != "" {
 		return &Refusal{Status: 429, Text: reason, Reason: "overload", RetryAfter: int(max(1, math.Ceil(after)))}
 	}
-	begun, no := time.Now(), noWorker
-	avoid := -1
-	for range maxTries {
+	no, avoid := noWorker, -1
+	for try := range maxTries {
 		if t.w = requests.Route(&t.fr, avoid); t.w == router.None {
 			if r := t.fr.Rejection; r != nil {
 				return &Refusal{Status: r.Status, Text: r.Error(), Reason: "policy", RetryAfter: 1}
 			}
 			return no
 		}
-		wait := fleet.Wait{Since: begun}
+		t.routed(try)
+		wait := fleet.Wait{Since: t.begun}
 		if t.p.QueueTimeout > 0 {
-			wait.Until = begun.Add(t.p.QueueTimeout)
+			wait.Until = t.begun.Add(t.p.QueueTimeout)
 		}
 		err := t.p.Fleet.LoRAs.EnsureWithin(ctx, t.w, t.fr.Adapter, wait)
 		if err == nil {
@@ -231,17 +244,84 @@ func (t *ticket) Endpoint() string { return t.p.Fleet.Address(t.w) }
 // Body implements Ticket.
 func (t *ticket) Body() ([]byte, [2]string) { return t.sent, [2]string{t.model, t.name} }
 
-// Tokens implements Ticket.
-func (t *ticket) Tokens(n int) {
+// routed counts the pick of a worker.
+func (t *ticket) routed(try int) {
+	switch m := t.p.Metrics; {
+	case m == nil:
+	case try > 0:
+		m.Retried(retryLoad)
+	default:
+		m.Routed(t.p.Fleet.URL(t.w), t.adapter(), t.fr.Held)
+	}
+}
+
+// CountRefused counts a refusal, as [Config.Refused] gets it.
+func (p *FleetPicker) CountRefused(no *Refusal) {
+	if p.Metrics != nil {
+		reason := cmp.Or(no.Reason, strings.ToLower(http.StatusText(no.Status)))
+		p.Metrics.Rejected(no.Status, strings.NewReplacer(" ", "_", "-", "_").Replace(reason))
+	}
+}
+
+// retryLoad is the reason of retries: a worker could not load the adapter.
+const retryLoad = "load"
+
+// adapter is the name of the request's adapter; "": a base model.
+func (t *ticket) adapter() string {
+	if t.fr.Adapter == trace.BaseModel {
+		return ""
+	}
+	return t.p.Fleet.Adapters()[t.fr.Adapter].Name
+}
+
+var dataMark, doneMark = []byte("data:"), []byte("[DONE]")
+
+// Piece implements Ticket. An event of a stream counts as a token, and so does a piece without one.
+func (t *ticket) Piece(body []byte) {
+	n := max(bytes.Count(body, dataMark), 1)
 	if t.tokens == 0 {
 		t.first = time.Now()
+		if m := t.p.Metrics; m != nil {
+			m.FirstByte(t.adapter(), t.first.Sub(t.begun))
+		}
 	}
 	t.p.Fleet.Requests.Tokens(&t.fr, n, t.tokens == 0)
 	t.tokens += n
+	t.stated.Note(body)
+	t.done = bytes.Contains(body[max(len(body)-2*len(doneMark), 0):], doneMark)
+}
+
+// output is the number of tokens generated: as the server states it, else the events of a stream; -1: unknown.
+func (t *ticket) output() int64 {
+	switch {
+	case t.stated.Output >= 0 || !t.fr.Streams:
+		return t.stated.Output
+	case t.done:
+		return int64(t.tokens - 1)
+	}
+	return int64(t.tokens)
+}
+
+// count counts the request at its end.
+func (t *ticket) count(status int, complete bool) {
+	m := t.p.Metrics
+	if m == nil {
+		return
+	}
+	r := metrics.Request{Worker: t.p.Fleet.URL(t.w), Adapter: t.adapter(), Code: status, Result: metrics.Complete,
+		Prompt: int64(t.prompt), Output: t.output(), Duration: time.Since(t.begun)}
+	if !complete {
+		r.Result = metrics.Cut
+	}
+	if t.stated.Prompt >= 0 {
+		r.Prompt = t.stated.Prompt
+	}
+	m.Ended(r)
 }
 
 // Left implements Ticket.
 func (t *ticket) Left(status int, complete bool) {
+	t.count(status, complete)
 	requests := t.p.Fleet.Requests
 	switch {
 	case complete && status/100 == 2 && t.tokens > 0:

@@ -23,6 +23,8 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/live"
+	"lorasim/bench/serving/metrics"
+	"lorasim/bench/serving/metrics/metricstest"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -40,6 +42,16 @@ func workers(t *testing.T, policy string) *fleet.Fleet {
 // workersOf starts emulated servers of the given engines with adapters a and b, and a fleet of them.
 func workersOf(t *testing.T, policy string, apis ...emulate.API) *fleet.Fleet {
 	t.Helper()
+	return workersWith(t, policy, []string{"a", "b"}, nil, apis...)
+}
+
+// workersWith starts emulated servers that hold adapters, and a fleet that knows more of them.
+func workersWith(t *testing.T, policy string, held, more []string, apis ...emulate.API) *fleet.Fleet {
+	t.Helper()
+	var preloaded []emulate.Adapter
+	for _, name := range held {
+		preloaded = append(preloaded, emulate.Adapter{Name: name, Path: name, Rank: 8})
+	}
 	p := profile.Default()
 	p.Name = "base"
 	p.Latency = profile.Latency{Decode: profile.Decode{BaseMs: 10}, Prefill: profile.Prefill{BaseMs: 10,
@@ -48,8 +60,7 @@ func workersOf(t *testing.T, policy string, apis ...emulate.API) *fleet.Fleet {
 	var urls []string
 	for _, api := range apis {
 		w, err := emulate.New(emulate.Config{ModelName: "base", Costs: p.Compile(), API: api, Speed: speed,
-			Home: router.Disk, Adapters: []emulate.Adapter{{Name: "a", Path: "a", Rank: 8},
-				{Name: "b", Path: "b", Rank: 8}}})
+			Home: router.Disk, Adapters: preloaded})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +68,10 @@ func workersOf(t *testing.T, policy string, apis ...emulate.API) *fleet.Fleet {
 		t.Cleanup(func() { srv.CloseClientConnections(); srv.Close(); w.Close() })
 		urls = append(urls, srv.URL)
 	}
-	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 8}}
+	var adapters []trace.Adapter
+	for _, name := range slices.Concat(held, more) {
+		adapters = append(adapters, trace.Adapter{Name: name, Rank: 8})
+	}
 	rt, err := router.New(policy, router.Env{Workers: router.Alike(len(apis), router.Spec{MaxRunning: 64, Slots: 8,
 		Cost: profile.Model{Costs: p.Compile()}}), Adapters: adapters, Seed: 1})
 	if err != nil {
@@ -80,11 +94,14 @@ func workersOf(t *testing.T, policy string, apis ...emulate.API) *fleet.Fleet {
 }
 
 // pickerOf is a server over a fleet.
-func pickerOf(f *fleet.Fleet) *Server {
+func pickerOf(f *fleet.Fleet) *Server { return counted(f, nil) }
+
+// counted is a server over a fleet with metrics; nil: none.
+func counted(f *fleet.Fleet, m *metrics.Metrics) *Server {
 	begun := time.Now()
-	return New(Config{Picker: NewFleetPicker(FleetConfig{Fleet: f,
-		Now:        func() float64 { return time.Since(begun).Seconds() },
-		Objectives: map[string]int{"batch": -1}}), PickedHeader: "x-picked"})
+	p := NewFleetPicker(FleetConfig{Fleet: f, Now: func() float64 { return time.Since(begun).Seconds() },
+		Objectives: map[string]int{"batch": -1}, Metrics: m})
+	return New(Config{Picker: p, PickedHeader: "x-picked", Refused: p.CountRefused})
 }
 
 // inFlight is the number of requests that a fleet has booked.
@@ -222,6 +239,67 @@ func TestSpelling(t *testing.T) {
 	if a := parseAnswer(t, c.receive()); a.Status != 404 {
 		t.Errorf("an adapter of another base model: %+v, expected status 404", a)
 	}
+}
+
+// TestMetrics: each request counts once, with the tokens that its reply states, and the table of docs/metrics.md holds.
+func TestMetrics(t *testing.T) {
+	const tooBig = "big-r9999" // workers refuse to load it
+	f := workersWith(t, "least-loaded", []string{"a"}, []string{"b", tooBig}, emulate.VLLM)
+	m := metrics.New(metrics.Config{Component: "epp", Fleet: f})
+	if err := f.LoRAs.Unload(0, "b"); err != nil { // which the fleet has loaded at its start
+		t.Fatal(err)
+	}
+	eventually(t, "adapter b has gone", func() bool { return f.Status()[0].Loaded == 1 })
+	s := counted(f, m)
+	address, cl := serve(t, s), client(t)
+	ask := func(body string, replies ...string) {
+		c := dial(t, cl, address, processPath)
+		c.send(headersOf(requestHeaders, false, header{":path", "/v1/completions"}))
+		c.send(bodyOf(requestBody, body, true))
+		if a := parseAnswer(t, c.receive()); a.Status == 0 { // picked
+			c.receive()
+			c.send(headersOf(responseHeaders, false, header{":status", "200"}))
+			c.receive()
+			for i, r := range replies {
+				c.send(bodyOf(responseBody, r, i == len(replies)-1 && !strings.HasSuffix(r, "cut")))
+				c.receive()
+			}
+		}
+		c.in.Close()
+		eventually(t, "the request is over", func() bool { return s.Open() == 0 })
+	}
+	ask(`{"model":"a","prompt":"x"}`, `{"usage":{"prompt_tokens":7,"completion_tokens":3}}`)
+	ask(`{"model":"a","prompt":"x","stream":true}`, "data: 1\n\n", "data: 2\n\ndata: [DONE]\n\n")
+	ask(`{"model":"b","prompt":"x","stream":true}`, "data: 1\n\n", "data: 2\n\ndata: cut")
+	ask(`{"model":"base","prompt":"x"}`, `{"text":"`, `"}`)
+	ask(`{"model":"nobody","prompt":"x"}`)
+	ask(`{"model":"` + tooBig + `","prompt":"x"}`)
+	m.Ended(metrics.Request{Worker: "http://gone:1", Adapter: "a", Code: 200, Result: metrics.Complete})
+	rec := httptest.NewRecorder()
+	m.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	text := rec.Body.String()
+	for line, here := range map[string]bool{
+		`requests_total{adapter="a",code="200",result="complete",worker="W"} 2`:    true,
+		`requests_total{adapter="b",code="200",result="cut",worker="W"} 1`:         true,
+		`requests_total{adapter="base",code="200",result="complete",worker="W"} 1`: true,
+		`rejected_total{code="404",reason="unknown_model"} 1`:                      true,
+		`prompt_tokens_total{adapter="a",worker="W"} 8`:                            true,
+		`generation_tokens_total{adapter="a",worker="W"} 5`:                        true,
+		`generation_tokens_total{adapter="b",worker="W"} 3`:                        true,
+		`generation_tokens_total{adapter="base",worker="W"} 0`:                     true,
+		`adapter_hits_total{adapter="a",worker="W"} 2`:                             true,
+		`adapter_misses_total{adapter="b",worker="W"} 1`:                           true,
+		`adapter_loads_total{adapter="b",worker="W"} 1`:                            true,
+		`adapter_load_failures_total{adapter="big-r9999",worker="W"} `:             true,
+		`retries_total{reason="load"} 2`:                                           true,
+		`adapter_hits_total{adapter="base"`:                                        false,
+		`http://gone:1`:                                                            false, // it is no worker
+	} {
+		if strings.Contains(text, strings.ReplaceAll(line, "W", f.URL(0))) != here {
+			t.Errorf("in /metrics is %s: %v, expected %v:\n%s", line, !here, here, text)
+		}
+	}
+	metricstest.Check(t, "../../../docs/metrics.md", "epp", text)
 }
 
 // envoyOf starts a real Envoy before a picker and returns its address, or skips the test.

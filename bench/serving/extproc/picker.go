@@ -27,8 +27,8 @@ type Ticket interface {
 	// Body is the body for the server, nil: as it came. Model is the name that the client used where the body has
 	// another one.
 	Body() (body []byte, model [2]string)
-	// Tokens notes pieces of the response that carry tokens.
-	Tokens(n int)
+	// Piece notes a piece of the body of a response of status 2xx; it is valid during the call.
+	Piece(body []byte)
 	// Left notes the end: complete, with the server's status; or not.
 	Left(status int, complete bool)
 }

@@ -26,6 +26,8 @@ type Config struct {
 	PickedHeader string
 	// Ready says whether requests can be served, for health checks; nil: always.
 	Ready func() bool
+	// Refused gets each refusal; nil: nobody does.
+	Refused func(*Refusal)
 	// Log gets faults of the protocol; nil: nobody does.
 	Log func(format string, args ...any)
 }
@@ -44,6 +46,9 @@ func New(cfg Config) *Server {
 	}
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
+	}
+	if cfg.Refused == nil {
+		cfg.Refused = func(*Refusal) {}
 	}
 	return &Server{cfg: cfg}
 }

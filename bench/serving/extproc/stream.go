@@ -165,6 +165,7 @@ func (st *stream) pieces(k kind, body []byte, end bool) error {
 // refuse answers the client.
 func (st *stream) refuse(no *Refusal) error {
 	st.refused = true
+	st.s.cfg.Refused(no)
 	set := []header{{"content-type", "application/json"}}
 	if no.Reason != "" {
 		set = append(set, header{"x-llm-d-request-dropped-reason", no.Reason})
@@ -192,7 +193,7 @@ func (st *stream) takeResponse(m *message) error {
 // takePiece passes on a piece of the response.
 func (st *stream) takePiece(m *message) error {
 	if len(m.body) > 0 && st.ticket != nil && st.status/100 == 2 {
-		st.ticket.Tokens(max(bytes.Count(m.body, []byte("data:")), 1))
+		st.ticket.Piece(m.body)
 	}
 	st.over = st.over || m.end
 	body := m.body

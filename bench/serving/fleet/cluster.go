@@ -32,7 +32,8 @@ type cluster struct {
 	mixed   bool      // they serve different base models
 	catalog catalog
 	routing
-	stats Stats
+	stats  Stats
+	onLoad func(Load) // is told of loads; nil: nobody is
 }
 
 // tasks are loads, unloads and plans under way. They may outlive the requests that asked for them, but not the fleet.

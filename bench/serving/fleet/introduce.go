@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"lorasim/trace"
 )
@@ -44,10 +45,14 @@ func (m *LoRAManager) introduce(ctx context.Context, k *worker, name, path strin
 	load := func() error {
 		return m.guard(k.index, func() error { return k.loadAdapter(ctx, name, path) })
 	}
+	begun := time.Now()
 	err := load()
 	if err != nil && isLimit(err) && m.loader.evict(ctx, k) {
 		err = load()
 	}
+	unlock := m.lock()
+	m.noteLoad(Load{k.url, name, time.Since(begun), err})
+	unlock()
 	if err != nil {
 		return fmt.Errorf("loading adapter %s on %s: %w", name, k.name, err)
 	}
@@ -63,7 +68,6 @@ func (m *LoRAManager) know(k *worker, name, path string) error {
 		return fmt.Errorf("%s holds adapter %s, which cannot be used", k.name, name)
 	}
 	m.noteBase(k, name, k.health.info.Model)
-	m.stats.Loads++
 	k.loras.add(a)
 	k.loras.version++
 	k.loras.updateSlots()

@@ -25,12 +25,15 @@ func (l *loader) load(k *worker, a int32) error {
 	l.mu.Lock()
 	k.view.Adapters[a].Loading = true
 	l.mu.Unlock()
+	begun := time.Now()
 	err := l.guard(k.index, func() error { return l.tryLoad(ctx, k, a) })
 
 	defer l.lock()()
 	k.view.Adapters[a].Loading = false
+	if !isFull(err) {
+		l.noteLoad(Load{k.url, l.catalog.adapters[a].Name, time.Since(begun), err})
+	}
 	if err == nil {
-		l.stats.Loads++
 		k.loras.add(a)
 		k.loras.rows[a].lost = false
 	} else {
@@ -82,12 +85,11 @@ func (l *loader) canQueue(k *worker, a int32) bool {
 	return k.loras.rows[a].outside > 0
 }
 
-// loadFailed counts a failed load and tells the policy, unless the load will be tried again; called with mu held.
+// loadFailed tells the policy of a load that failed, unless the load will be tried again; called with mu held.
 func (l *loader) loadFailed(k *worker, a int32, err error) {
 	if isFull(err) {
 		return
 	}
-	l.stats.FailedLoads++
 	if o, ok := l.router.Policy.(router.LoadFailureObserver); ok {
 		o.LoadFailed(router.Placement{Worker: int32(k.index), Adapter: a})
 	}

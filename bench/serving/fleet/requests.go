@@ -25,6 +25,8 @@ type Request struct {
 	Streams bool
 	// Only, where set, says which workers may be picked, by host:port.
 	Only func(address string) bool
+	// Held: the worker of the latest Route held the adapter when it was picked. True for a base model.
+	Held bool
 	// Rejection is why the policy itself refused it in the latest Route; nil: it did not.
 	Rejection *epp.Rejection
 
@@ -81,6 +83,7 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	q.noteFault()
 	if w != router.None {
 		q.router.Admission.Sent(r.Request, w, v)
+		r.Held = r.Adapter == trace.BaseModel || q.workers[w].loras.rows[r.Adapter].held
 		if q.cfg.Extend != nil {
 			q.history.Sent(r.Request, w, v.Now)
 		}

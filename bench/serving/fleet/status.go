@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // Stats counts what a fleet did beside serving requests.
@@ -22,6 +23,31 @@ type Stats struct {
 	PlaceWaitTime  float64 // s that they have waited
 	PlaceTimeouts  int64   // of them: those whose time was over
 	PlaceOverflows int64   // requests that found the queue full
+}
+
+// Load is a load of an adapter that has ended.
+type Load struct {
+	URL, Adapter string // of the worker; name
+	Took         time.Duration
+	Err          error // why it failed; nil: the worker holds the adapter
+}
+
+// OnLoad has f called at the end of each load. f must not block or call the fleet.
+func (f *Fleet) OnLoad(call func(Load)) {
+	defer f.lock()()
+	f.onLoad = call
+}
+
+// noteLoad counts a load; called with mu held.
+func (c *cluster) noteLoad(l Load) {
+	if l.Err == nil {
+		c.stats.Loads++
+	} else {
+		c.stats.FailedLoads++
+	}
+	if c.onLoad != nil {
+		c.onLoad(l)
+	}
 }
 
 // Up says how many workers are usable; of workers that are all ejected, how many would be.

@@ -40,7 +40,7 @@ func (g *Gateway) routes() *http.ServeMux {
 	for _, path := range everyWorker {
 		mux.HandleFunc("POST /admin"+path, g.all(path))
 	}
-	mux.Handle("GET /metrics", g.metrics.handler())
+	mux.Handle("GET /metrics", g.metrics.Handler())
 	return mux
 }
 

@@ -2,20 +2,14 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
-	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"lorasim/internal/format"
+	"lorasim/internal/samehost"
 )
 
 // Admin returns the handler for operators, which belongs on a listener of its own.
@@ -26,7 +20,7 @@ func (g *Gateway) Admin() http.Handler {
 	mux, origins := g.routes(), http.NewCrossOriginProtection()
 	guarded := func(rw http.ResponseWriter, r *http.Request) {
 		switch err := origins.Check(r); {
-		case !g.trustsHost(r):
+		case !samehost.Trusts(r, g.cfg.AdminHosts):
 			g.reject(rw, http.StatusForbidden,
 				fmt.Sprintf("the Host %q is not allowed here; --admin-host NAME allows it",
 					format.Clip(r.Host, 100)), "Forbidden")
@@ -43,36 +37,6 @@ func (g *Gateway) Admin() http.Handler {
 		}
 	}
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { g.serve(rw, r, guarded) })
-}
-
-// trustsHost says whether a request names the listener by its address, as loopback,
-// or by a name that the operator has allowed. The name of a web page that DNS
-// rebinding has turned to this machine is none of them.
-func (g *Gateway) trustsHost(r *http.Request) bool {
-	host := strings.ToLower(strings.TrimSuffix(hostname(r.Host), "."))
-	if host == "" {
-		return false
-	}
-	if slices.ContainsFunc(g.cfg.AdminHosts, func(name string) bool { return strings.EqualFold(name, host) }) ||
-		host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return false
-	}
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ip.Unmap().IsLoopback() || local != nil &&
-		local.AddrPort().Addr().Unmap().WithZone("") == ip.Unmap().WithZone("")
-}
-
-// hostname is a Host header without its port.
-func hostname(host string) string {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = host
-	}
-	return strings.Trim(cmp.Or(name, host), "[]")
 }
 
 func isJSON(contentType string) bool {
@@ -93,13 +57,4 @@ func serveRead(rw http.ResponseWriter, r *http.Request, h http.Handler) {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	h.ServeHTTP(rw, r)
-}
-
-// handler serves the metrics in Prometheus' formats.
-func (m *metrics) handler() http.Handler {
-	answer := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		m.forget()
-		answer.ServeHTTP(rw, r)
-	})
 }

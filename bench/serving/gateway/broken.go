@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/usage"
 )
 
 // Why the gateway gives up on a worker's answer.
@@ -78,7 +79,7 @@ func (d *dispatch) Cut(w int, cause error) {
 
 // begin begins an attempt on a worker.
 func (d *dispatch) begin(r *http.Request, w int) *answer {
-	a := &answer{d: d, r: r, w: w, usage: newUsage()}
+	a := &answer{d: d, r: r, w: w, usage: usage.New()}
 	// not r's, whose trace would pass on replies of status 1xx without end
 	a.ctx, a.cancel = context.WithCancelCause(d.r.Context())
 	d.now.Store(a)
@@ -162,7 +163,7 @@ func (a *answer) note(part []byte) {
 			a.said = bytes.Clone(event[:min(len(event), longestError)])
 		}
 	}
-	a.usage.note(part)
+	a.usage.Note(part)
 	if n := len(a.tail); len(part) >= n {
 		copy(a.tail[:], part[len(part)-n:])
 	} else {
@@ -212,7 +213,6 @@ func (a *answer) finish(err error) {
 		err = cause
 	}
 	a.err = err
-	a.d.line.told(a)
 	if a.isStream() && !errors.Is(err, io.EOF) && a.r.Context().Err() == nil {
 		a.last = a.farewell(err)
 	}

@@ -104,7 +104,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		if _, text := get(t, srv.URL+"/metrics"); !strings.Contains(text,
-			`lorasim_gateway_running{worker="http://host1"} 0`) {
+			`lorasim_gateway_requests_running{worker="http://host1"} 0`) {
 			t.Errorf("the request still runs:\n%s", text)
 		}
 	})

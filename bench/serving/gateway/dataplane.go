@@ -90,7 +90,7 @@ func (g *Gateway) newAllowlist(allow []string) (*allowlist, error) {
 		e := &endpoint{methods: methods, serve: g.proxy}
 		switch {
 		case p == "/metrics":
-			e.serve = g.metrics.handler().ServeHTTP
+			e.serve = g.metrics.Handler().ServeHTTP
 		case p == "/abort_request":
 			e.serve = g.abort
 		case slices.Contains(everyWorker, p):

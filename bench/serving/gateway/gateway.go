@@ -27,6 +27,7 @@ import (
 
 	"lorasim/bench/serving/bearer"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/metrics"
 	"lorasim/bench/serving/wire"
 	"lorasim/internal/format"
 	"lorasim/trace"
@@ -56,6 +57,9 @@ type Config struct {
 	AdminKeys  bearer.Keys
 	AdminHosts []string     // names in the Host header of admin requests beside those of loopback
 	LogDropped func() int64 // lines of the log that were dropped; nil: there is no log
+	Build      metrics.Build
+	// MaxAdapters and MaxWorkers bound the label values of metrics; 0: [metrics.DefaultMax].
+	MaxAdapters, MaxWorkers int
 }
 
 // Gateway is an http.Handler.
@@ -63,7 +67,7 @@ type Gateway struct {
 	cfg       Config
 	workers   fleet.Config
 	allowed   *allowlist
-	metrics   *metrics
+	metrics   *metrics.Metrics
 	nextID    atomic.Int64
 	transport *wire.Client
 	silent    *log.Logger // of what the proxy says of connections that break
@@ -105,11 +109,14 @@ func New(cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: cfg, workers: cfg.Fleet.Config(), metrics: newMetrics(cfg.Fleet, cfg.LogDropped),
+	g := &Gateway{cfg: cfg, workers: cfg.Fleet.Config(), metrics: metrics.New(metrics.Config{Component: "gateway",
+		Fleet: cfg.Fleet, Build: cfg.Build, MaxAdapters: cfg.MaxAdapters, MaxWorkers: cfg.MaxWorkers,
+		LogDropped: cfg.LogDropped}),
 		bodies: bodies, seed: maphash.MakeSeed(), silent: log.New(io.Discard, "", 0)}
 	g.readsPrefixes = g.workers.Router != nil && g.workers.Router.ReadsPrefixes
 	g.transport = wire.New(g.workers.Client)
-	g.metrics.registry.MustRegister(wireCollector{g.transport})
+	g.metrics.Register(wireCollector{g.transport})
+	g.metrics.Retries(notLoaded, notSent, noReply, noAnswer, busy, notFound, badStatus)
 	if g.allowed, err = g.newAllowlist(cfg.Allow); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}

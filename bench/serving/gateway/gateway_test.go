@@ -389,10 +389,9 @@ func TestAdmin(t *testing.T) {
 		}
 		_, text := get(t, srv.URL+"/metrics")
 		for _, line := range []string{
-			`lorasim_gateway_requests_total{adapter="base",result="OK",worker="http://host2"} 4`,
-			`lorasim_gateway_adapter_loads_total 5`,
+			`lorasim_gateway_requests_total{adapter="base",code="200",result="complete",worker="http://host2"} 4`,
 			`lorasim_gateway_adapter_unloads_total 1`,
-			`lorasim_gateway_running{worker="http://host1"} 0`,
+			`lorasim_gateway_requests_running{worker="http://host1"} 0`,
 		} {
 			if !strings.Contains(text, line+"\n") {
 				t.Errorf("metrics lack %s:\n%s", line, text)

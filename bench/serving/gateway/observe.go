@@ -6,14 +6,10 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/wire"
 	"lorasim/internal/format"
 )
@@ -40,10 +36,10 @@ type line struct {
 // told takes the numbers of tokens of an answer that has come to its end. A stream that does not say them has as many
 // as events, but for [DONE].
 func (l *line) told(a *answer) {
-	if a.usage.prompt >= 0 {
-		l.prompt = int32(min(a.usage.prompt, math.MaxInt32))
+	if a.usage.Prompt >= 0 {
+		l.prompt = int32(min(a.usage.Prompt, math.MaxInt32))
 	}
-	switch l.output = a.usage.output; {
+	switch l.output = a.usage.Output; {
 	case l.output < 0 && a.form == tokenForm:
 		l.output = int64(a.events)
 		if bytes.Contains(a.tail[:], doneMark) {
@@ -117,58 +113,6 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 	whole = true
 }
 
-// metrics are the gateway's own, in a registry of their own.
-type metrics struct {
-	registry  *prometheus.Registry
-	requests  *prometheus.CounterVec
-	rejected  *prometheus.CounterVec
-	retries   *prometheus.CounterVec
-	firstByte prometheus.Histogram
-
-	fleet *fleet.Fleet
-	mu    sync.Mutex
-	known []string // URLs of the workers at the latest look
-}
-
-// forget drops the counts of workers that have left, so that they do not pile up.
-func (m *metrics) forget() {
-	var now []string
-	for _, s := range m.fleet.Status() {
-		now = append(now, s.URL)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, u := range m.known {
-		if !slices.Contains(now, u) {
-			m.requests.DeletePartialMatch(prometheus.Labels{"worker": u})
-		}
-	}
-	m.known = now
-}
-
-func newMetrics(f *fleet.Fleet, logDropped func() int64) *metrics {
-	r := prometheus.NewRegistry()
-	r.MustRegister(fleetCollector{f})
-	make := promauto.With(r)
-	if logDropped != nil {
-		make.NewCounterFunc(prometheus.CounterOpts{Name: "lorasim_gateway_log_lines_dropped_total",
-			Help: "Lines of the log that were dropped because nobody reads it."},
-			func() float64 { return float64(logDropped()) })
-	}
-	return &metrics{
-		registry: r, fleet: f,
-		requests: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_requests_total",
-			Help: "Requests that a worker answered, by how that ended."}, []string{"worker", "adapter", "result"}),
-		rejected: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_rejected_total",
-			Help: "Requests that no worker answered, by why."}, []string{"reason"}),
-		retries: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
-			Help: "Times that a request was offered to another worker, by why."}, []string{"reason"}),
-		firstByte: make.NewHistogram(prometheus.HistogramOpts{Name: "lorasim_gateway_first_byte_seconds",
-			Help:    "Time from a request's arrival to the first byte of its answer.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
-	}
-}
-
 // wireCollector reads the counts of connections to workers when it is asked.
 type wireCollector struct{ *wire.Client }
 
@@ -180,97 +124,10 @@ func (c wireCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.Stats()
 	opened := prometheus.NewDesc("lorasim_gateway_connections_opened_total", "Connections opened to workers.", nil, nil)
 	closed := prometheus.NewDesc("lorasim_gateway_connections_closed_total",
-		"Idle connections closed: by the worker (stale), for bytes that no request asked for (unasked), for age or number (expired).", []string{"reason"}, nil)
+		"Idle connections closed: by the worker (stale), for bytes that no request asked for (unasked), for age or "+
+			"number (expired).", []string{"reason"}, nil)
 	ch <- prometheus.MustNewConstMetric(opened, prometheus.CounterValue, float64(s.Opened))
 	for reason, n := range map[string]int64{"stale": s.Stale, "unasked": s.Unasked, "expired": s.Expired} {
 		ch <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(n), reason)
-	}
-}
-
-// fleetCollector reads the fleet's own counts when it is asked.
-type fleetCollector struct{ *fleet.Fleet }
-
-// Describe implements prometheus.Collector.
-func (c fleetCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect implements prometheus.Collector.
-func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
-	send := func(kind prometheus.ValueType, name, help string, value float64, names []string, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("lorasim_gateway_"+name, help, names, nil), kind, value,
-			labels...)
-	}
-	gauge, count := prometheus.GaugeValue, prometheus.CounterValue
-	worker := []string{"worker"} // its URL: an index may be another worker's later
-	for _, w := range c.Status() {
-		up, index := 0.0, w.URL
-		if w.Up {
-			up = 1
-		}
-		send(gauge, "worker_up", "Whether a worker is healthy.", up, worker, index)
-		out := 0.0
-		if w.Ejected || w.Trial {
-			out = 1
-		}
-		send(gauge, "worker_ejected", "Whether a worker is out of service because it failed requests, trials included.",
-			out, worker, index)
-		for _, why := range fleet.Reasons {
-			send(count, "ejections_total", "Times that a worker was ejected, by why.", float64(w.Ejections[why]),
-				[]string{"worker", "reason"}, index, string(why))
-		}
-		send(gauge, "running", "Requests that have begun to answer.", float64(w.Running), worker, index)
-		send(gauge, "queued", "Requests that wait for their first byte.", float64(w.Queued), worker, index)
-		send(gauge, "adapters_loaded", "Adapters that a worker holds.", float64(w.Loaded), worker, index)
-		send(gauge, "pending", "Requests that wait for a place for their adapter.", float64(w.Pending), worker, index)
-	}
-	s := c.Stats()
-	send(count, "adapter_loads_total", "Adapters loaded.", float64(s.Loads), nil)
-	send(count, "adapter_unloads_total", "Adapters unloaded.", float64(s.Unloads), nil)
-	send(count, "adapter_evictions_total", "Adapters unloaded because requests waited for a place.",
-		float64(s.Evictions), nil)
-	send(count, "pending_total", "Requests that have waited for a place for their adapter.", float64(s.PlaceWaits), nil)
-	send(count, "pending_seconds_total", "Time that requests have waited for a place.", s.PlaceWaitTime, nil)
-	send(count, "pending_timeouts_total", "Requests that got no place in time.", float64(s.PlaceTimeouts), nil)
-	send(count, "pending_overflows_total", "Requests that found the queue for places full.", float64(s.PlaceOverflows),
-		nil)
-	send(count, "adapter_load_failures_total", "Loads that failed.", float64(s.FailedLoads), nil)
-	for result, n := range map[string]int64{"applied": s.Applied, "dropped": s.Dropped,
-		"empty": max(s.Plans-s.Applied-s.Dropped, 0)} {
-		send(count, "plans_total", "Plans made, by what became of them.", float64(n), []string{"result"}, result)
-	}
-	send(count, "solver_seconds_total", "Time spent making plans.", s.SolveTime, nil)
-	c.races(&s.Races, send)
-	send(count, "panics_total", "Panics recovered while a worker's bytes were handled.", float64(s.Panics), nil)
-	send(count, "migrations_total", "Requests that plans moved.", float64(s.Moves), nil)
-}
-
-// races sends what the policy auto has chosen by simulation, and how far its predictions were right.
-func (c fleetCollector) races(r *fleet.Races, send func(kind prometheus.ValueType, name, help string, value float64,
-	names []string, labels ...string)) {
-	send(prometheus.CounterValue, "races_total", "Simulated races among policies.", float64(r.Count), nil)
-	send(prometheus.CounterValue, "race_changes_total", "Races after which another policy routes.",
-		float64(r.Changes), nil)
-	send(prometheus.CounterValue, "race_failures_total", "Races that the simulation of the cluster could not run.",
-		float64(r.Failed), nil)
-	send(prometheus.CounterValue, "race_seconds_total", "Time spent in races.", r.Time, nil)
-	if r.Chosen != "" {
-		send(prometheus.GaugeValue, "race_policy", "The policy that routes since the latest race.", 1,
-			[]string{"policy"}, r.Chosen)
-	}
-	for _, s := range c.Status() {
-		if s.Worker < len(r.Slower) {
-			send(prometheus.GaugeValue, "race_step_time_factor", "Measured step times relative to the profile.",
-				r.Slower[s.Worker], []string{"worker"}, s.URL)
-		}
-	}
-	if m := r.Compared; m != nil {
-		for _, x := range []struct {
-			name, help          string
-			predicted, measured float64
-		}{{"race_e2e_seconds", "Mean E2E latency: prediction of the race before the latest, and measurement.",
-			m.PredictedE2E, m.E2E}, {"race_ttft_seconds",
-			"Mean TTFT: prediction of the race before the latest, and measurement.", m.PredictedTTFT, m.TTFT}} {
-			send(prometheus.GaugeValue, x.name, x.help, x.predicted, []string{"from"}, "predicted")
-			send(prometheus.GaugeValue, x.name, x.help, x.measured, []string{"from"}, "measured")
-		}
 	}
 }

@@ -130,7 +130,7 @@ func TestNoPlaceInTime(t *testing.T) {
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(resp.Body)
 		for _, want := range []string{"pending_timeouts_total 1\n", "pending_overflows_total 1\n",
-			"adapter_evictions_total 1\n", `pending{worker="http://host1"} 0`} {
+			"adapter_evictions_total 1\n", `requests_pending{worker="http://host1"} 0`} {
 			if !strings.Contains(string(text), "lorasim_gateway_"+want) {
 				t.Errorf("no %q in the metrics", want)
 			}

@@ -15,11 +15,14 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/metrics"
+	"lorasim/bench/serving/usage"
 	"lorasim/router"
 )
 
@@ -89,8 +92,9 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	d.guard(func() { proxy.ServeHTTP(l, r) })
 }
 
+// reject answers a request that no worker serves. The reason is a short text of few values.
 func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string) {
-	g.metrics.rejected.WithLabelValues(reason).Inc()
+	g.metrics.Rejected(status, strings.ReplaceAll(strings.ToLower(reason), " ", "_"))
 	fail(rw, status, text)
 }
 
@@ -134,7 +138,7 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 	case body != nil:
 		no = &refusal{status: statusOf(body), text: body.Error()}
 	case r.Context().Err() != nil: // whoever still listens must not take silence for an empty answer
-		fail(rw, statusClientGone, "the client closed its connection")
+		d.g.reject(rw, statusClientGone, "the client closed its connection", metrics.ClientGone)
 		return
 	case !ok:
 		no = &refusal{status: http.StatusBadGateway, text: err.Error()}
@@ -156,9 +160,11 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 			return nil, &refusal{status: http.StatusServiceUnavailable, text: last}
 		}
 		if why != "" {
-			d.g.metrics.retries.WithLabelValues(why).Inc()
+			d.g.metrics.Retried(why)
 		}
-		d.tried = append(d.tried, w)
+		if d.tried = append(d.tried, w); len(d.tried) == 1 && d.booked && d.want.adapter >= 0 {
+			d.g.metrics.Routed(d.g.cfg.Fleet.URL(w), d.adapter, d.fr.Held)
+		}
 		d.line.worker, d.line.url, d.line.tries = w, d.g.cfg.Fleet.URL(w), len(d.tried)
 		resp, f := d.try(r, w, final || !d.booked && d.next() == router.None)
 		if resp != nil {
@@ -313,7 +319,7 @@ type answer struct {
 	last   []byte   // what the client gets beyond what the worker sent
 	err    error    // how the answer ended; nil: it has not
 	events int
-	usage  usage
+	usage  usage.Counts
 	over   bool // the answer has ended
 }
 
@@ -375,7 +381,7 @@ func (a *answer) count(part []byte) {
 	if a.events == 0 {
 		d.begun = time.Now()
 		d.line.firstByte = d.begun.Sub(d.sent)
-		d.g.metrics.firstByte.Observe(d.line.firstByte.Seconds())
+		d.g.metrics.FirstByte(d.adapter, d.line.firstByte)
 		if d.want.sent.Load() {
 			d.want.release()
 		}
@@ -391,21 +397,24 @@ func (a *answer) end(err error) {
 	}
 	a.over = true
 	d := a.d
-	result := http.StatusText(a.status)
+	d.line.told(a)
+	result := metrics.Complete
 	switch {
 	case errors.Is(err, io.EOF):
 		if fault := a.fault(); fault != nil {
+			result = metrics.Broken
 			d.g.cfg.Fleet.Requests.Failed(&d.fr, a.w, fault)
 		} else if a.events > 0 && a.said == nil && a.status == http.StatusOK && d.booked && d.computes() {
 			d.g.cfg.Fleet.Requests.Finished(&d.fr, a.w, time.Since(d.begun).Seconds())
 		}
 	case err == nil || d.r.Context().Err() != nil || d.want.failed() != nil:
-		result = "client gone"
+		result = metrics.ClientGone
 	default:
-		result = "broken"
+		result = metrics.Broken
 		d.g.cfg.Fleet.Requests.Failed(&d.fr, a.w, err)
 	}
-	d.g.metrics.requests.WithLabelValues(d.line.url, d.adapter, result).Inc()
+	d.g.metrics.Ended(metrics.Request{Worker: d.line.url, Adapter: d.adapter, Code: a.status, Result: result,
+		Prompt: int64(d.line.prompt), Output: d.line.output, Duration: time.Since(d.sent)})
 }
 
 // Close implements io.Closer. The proxy closes what it does not read to the end

@@ -250,7 +250,7 @@ func TestBrokenAnswer(t *testing.T) {
 		t.Errorf("%d %q, %v; expected the beginning and an error", code, text, err)
 	}
 	if m := s.metrics(t); !strings.Contains(m,
-		fmt.Sprintf(`lorasim_gateway_requests_total{adapter="base",result="broken",worker="%s"} 1`,
+		fmt.Sprintf(`lorasim_gateway_requests_total{adapter="base",code="200",result="broken",worker="%s"} 1`,
 			s.fleet.URL(0))) || s.fleet.Up() != 2 ||
 		s.policy.finished.Load() != 0 {
 		t.Errorf("%d up, %d finished in\n%s", s.fleet.Up(), s.policy.finished.Load(), m)

@@ -80,6 +80,22 @@ func FromResult(name string, res *result.Result) *Run {
 	return r
 }
 
+// FromResults returns a run of a comparison for results, at least one, that differ in their seed alone.
+func FromResults(name string, results []*result.Result) *Run {
+	r := FromResult(name, results[0])
+	for _, res := range results[1:] {
+		r.join(FromResult(name, res))
+	}
+	return r
+}
+
+// join adds the run of another seed.
+func (r *Run) join(o *Run) {
+	r.Results = append(r.Results, o.Results...)
+	r.Seeds = append(r.Seeds, o.Seeds...)
+	r.add(result.Values(o.Results[0]))
+}
+
 // Stationarity says whether the run reached a steady state; of several seeds, as the
 // cells of sweeps do.
 func (r *Run) Stationarity() steady.Stationarity {
@@ -164,9 +180,7 @@ func joinSeeds(runs []*Run) (out []*Run) {
 	for _, r := range runs {
 		key := seedKey(r)
 		if first := by[key]; key != "" && first != nil && !slices.Contains(first.Seeds, r.Seeds[0]) {
-			first.Results = append(first.Results, r.Results...)
-			first.Seeds = append(first.Seeds, r.Seeds...)
-			first.add(result.Values(r.Results[0]))
+			first.join(r)
 			continue
 		}
 		if by[key] == nil {

@@ -1,115 +1,23 @@
 package report_test
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"lorasim/internal/testbrowser"
 )
-
-// browser starts a headless Chromium, or skips the test where there is none.
-func browser(t *testing.T) context.Context {
-	t.Helper()
-	path := ""
-	for _, name := range []string{
-		"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell",
-	} {
-		if p, err := exec.LookPath(name); err == nil {
-			path = p
-			break
-		}
-	}
-	if path == "" {
-		t.Skip("no Chromium is installed (Debian: chromium); the page is not tested in a browser")
-	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
-		chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.WindowSize(1200, 900))
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 8*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// trouble gathers what a page should not do: errors on the console, exceptions,
-// and requests for anything but itself.
-type trouble struct {
-	mu   sync.Mutex
-	seen []string
-}
-
-func (tr *trouble) add(format string, args ...any) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.seen = append(tr.seen, fmt.Sprintf(format, args...))
-}
-
-func (tr *trouble) watch(ctx context.Context, page string) error {
-	return chromedp.Listen(ctx, func(e any) {
-		switch e := e.(type) {
-		case *runtime.EventConsoleAPICalled:
-			switch e.Type {
-			case runtime.ConsoleAPICalledTypeError, runtime.ConsoleAPICalledTypeWarning,
-				runtime.ConsoleAPICalledTypeAssert:
-				tr.add("console %s: %s", e.Type, e.Args[0].Value)
-			}
-		case *runtime.EventExceptionThrown:
-			tr.add("exception: %s %s", e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description)
-		case *log.EventEntryAdded:
-			if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
-				tr.add("log: %s", e.Entry.Text)
-			}
-		case *network.EventRequestWillBeSent:
-			if u := e.Request.URL; u != page && !strings.HasPrefix(u, "data:") {
-				tr.add("request: %s", u)
-			}
-		}
-	})
-}
-
-func (tr *trouble) report(t *testing.T) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	for _, s := range tr.seen {
-		t.Error(s)
-	}
-}
-
-// look keeps a picture of the page where LORASIM_SCREENSHOTS names a folder.
-func look(t *testing.T, ctx context.Context, name string) {
-	dir := os.Getenv("LORASIM_SCREENSHOTS")
-	if dir == "" {
-		return
-	}
-	if shot, err := chromedp.Run(ctx, chromedp.FullScreenshot(100)); err != nil {
-		t.Error(err)
-	} else if err := os.WriteFile(filepath.Join(dir, name+".png"), shot, 0o644); err != nil {
-		t.Error(err)
-	}
-}
 
 // The page in a real browser: it loads nothing, reports no error, every figure
 // has data, and what is to be touched responds.
 func TestPageInBrowser(t *testing.T) {
-	ctx := browser(t)
+	ctx := testbrowser.Start(t)
 	url := "file://" + writePage(t)
-	tr := &trouble{}
-	if err := tr.watch(ctx, url); err != nil {
+	tr := &testbrowser.Trouble{}
+	if err := tr.Watch(ctx, url); err != nil {
 		t.Fatal(err)
 	}
 	run := func(what string, actions ...chromedp.Action[chromedp.Void]) {
@@ -127,7 +35,7 @@ func TestPageInBrowser(t *testing.T) {
 		return out
 	}
 	run("open", chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS("#blocks")))
-	look(t, ctx, "light")
+	testbrowser.Look(t, ctx, "light")
 
 	for _, id := range []string{"sweep-chart", "cdf-chart", "adapters-chart", "workers-total", "placement-chart"} {
 		if n := eval(fmt.Sprintf("+document.getElementById(%q).dataset.points", id)); n == "0" || n == "<nil>" {
@@ -215,7 +123,7 @@ func TestPageInBrowser(t *testing.T) {
 	if after := eval(background); after == before {
 		t.Error("the theme does not change")
 	}
-	look(t, ctx, "dark")
+	testbrowser.Look(t, ctx, "dark")
 
 	// no column is cut, whatever the width: a table that does not fit stacks its cells
 	for _, width := range []int64{1300, 420} {
@@ -230,7 +138,7 @@ func TestPageInBrowser(t *testing.T) {
 				t.Errorf("%s at %d px: cut: %s", table, width, cut)
 			}
 		}
-		look(t, ctx, fmt.Sprintf("width-%d", width))
+		testbrowser.Look(t, ctx, fmt.Sprintf("width-%d", width))
 	}
 	if stacked := eval(`document.getElementById('plans-table').classList.contains('stacked')`); stacked != "true" {
 		t.Error("eight columns side by side on 420 px")
@@ -256,13 +164,13 @@ func TestPageInBrowser(t *testing.T) {
 	if wide := eval(outside); wide != "" {
 		t.Errorf("wider than a telephone: %s", wide)
 	}
-	look(t, ctx, "phone")
-	tr.report(t)
+	testbrowser.Look(t, ctx, "phone")
+	tr.Report(t)
 }
 
 // Everything that can be focused has a name, and pictures have a description.
 func TestPageIsAccessible(t *testing.T) {
-	ctx := browser(t)
+	ctx := testbrowser.Start(t)
 	err := chromedp.Do(ctx, chromedp.Navigate("file://"+writePage(t)), chromedp.WaitVisible(chromedp.CSS("#blocks")))
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"lorasim/bench/study/report"
+	"lorasim/internal/testbrowser"
 )
 
 // studied is a page of sections alone.
@@ -63,7 +64,7 @@ func TestSections(t *testing.T) {
 
 // TestSectionsInBrowser: the browser draws them without an error.
 func TestSectionsInBrowser(t *testing.T) {
-	ctx := browser(t)
+	ctx := testbrowser.Start(t)
 	path := filepath.Join(t.TempDir(), "page.html")
 	f, err := os.Create(path)
 	if err != nil {
@@ -72,8 +73,8 @@ func TestSectionsInBrowser(t *testing.T) {
 	if err := errors.Join(studied().WriteHTML(f), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	tr := &trouble{}
-	if err := tr.watch(ctx, "file://"+path); err != nil {
+	tr := &testbrowser.Trouble{}
+	if err := tr.Watch(ctx, "file://"+path); err != nil {
 		t.Fatal(err)
 	}
 	if err := chromedp.Do(ctx, chromedp.Navigate("file://"+path),
@@ -85,6 +86,6 @@ func TestSectionsInBrowser(t *testing.T) {
 	if err != nil || out != "2 2" {
 		t.Errorf("points and rows: %s (%v)", out, err)
 	}
-	look(t, ctx, "sections")
-	tr.report(t)
+	testbrowser.Look(t, ctx, "sections")
+	tr.Report(t)
 }

@@ -1,11 +1,16 @@
-package gateway
+// Package usage reads from a reply of an inference server how many tokens its prompt and its output have.
+//
+//	u := usage.New()
+//	u.Note(part) // for each part of the reply
+//	fmt.Println(u.Prompt, u.Output)
+package usage
 
 import "bytes"
 
-// usage is how many tokens an answer says that its prompt and output have, from the last place where it says so. The
-// engines say so in "usage" (OpenAI, Anthropic) or "meta_info" (sglang), streams of vLLM only where the client asks.
-type usage struct {
-	prompt, output int64 // -1: not said
+// Counts are the numbers of tokens that a reply states last. The engines state them in "usage" (OpenAI, Anthropic) or
+// "meta_info" (sglang), streams of vLLM only if the client asks for it.
+type Counts struct {
+	Prompt, Output int64 // -1: not stated
 	before         [longestCount]byte
 	kept           int // of before, at its end: the end of what was seen
 }
@@ -21,10 +26,11 @@ var (
 	betweenCount = []byte(": \t\r\n")
 )
 
-func newUsage() usage { return usage{prompt: -1, output: -1} }
+// New returns counts before the first part of a reply.
+func New() Counts { return Counts{Prompt: -1, Output: -1} }
 
-// note looks at a part of an answer. A count may go on in the next part.
-func (u *usage) note(part []byte) {
+// Note looks at the next part of the reply. A number may go on in the part after it.
+func (u *Counts) Note(part []byte) {
 	if u.kept > 0 {
 		var seam [2 * longestCount]byte
 		n := copy(seam[:], u.before[longestCount-u.kept:])
@@ -42,7 +48,7 @@ func (u *usage) note(part []byte) {
 }
 
 // scan takes the counts of a text.
-func (u *usage) scan(text []byte) {
+func (u *Counts) scan(text []byte) {
 	for {
 		i := bytes.Index(text, countMark)
 		if i < 0 {
@@ -60,9 +66,9 @@ func (u *usage) scan(text []byte) {
 		switch {
 		case !ok || n > maxCount:
 		case endsWith(name, promptNames):
-			u.prompt = n
+			u.Prompt = n
 		case endsWith(name, outputNames):
-			u.output = n
+			u.Output = n
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package usage
 
 import (
 	"strings"
@@ -21,9 +21,9 @@ func TestUsage(t *testing.T) {
 		{`{"completion_tokens":99999999999999999999999}`, -1, -1},
 		{`{"completion_tokens`, -1, -1}, {``, -1, -1}, {`_tokens":3 "output_tokens":`, -1, -1},
 	} {
-		u := newUsage()
-		if u.note([]byte(c.text)); u.prompt != c.prompt || u.output != c.output {
-			t.Errorf("%s: %d, %d, expected %d, %d", c.text, u.prompt, u.output, c.prompt, c.output)
+		u := New()
+		if u.Note([]byte(c.text)); u.Prompt != c.prompt || u.Output != c.output {
+			t.Errorf("%s: %d, %d, expected %d, %d", c.text, u.Prompt, u.Output, c.prompt, c.output)
 		}
 	}
 }
@@ -34,15 +34,15 @@ func TestUsageInParts(t *testing.T) {
 		pieces := rapid.SliceOf(rapid.SampledFrom([]string{`"prompt_tokens": 12`, `"completion_tokens":3456789`, `,`,
 			` `, `x`, `"output_tokens":7,`, strings.Repeat("y", 50), "\n\ndata: "})).Draw(t, "pieces")
 		text := strings.Join(append(pieces, "}"), "")
-		whole, parts := newUsage(), newUsage()
-		whole.note([]byte(text))
+		whole, parts := New(), New()
+		whole.Note([]byte(text))
 		for rest := text; rest != ""; {
 			n := min(rapid.IntRange(1, 60).Draw(t, "part"), len(rest))
-			parts.note([]byte(rest[:n]))
+			parts.Note([]byte(rest[:n]))
 			rest = rest[n:]
 		}
-		if whole.prompt != parts.prompt || whole.output != parts.output {
-			t.Fatalf("%q: %d, %d whole, %d, %d in parts", text, whole.prompt, whole.output, parts.prompt, parts.output)
+		if whole.Prompt != parts.Prompt || whole.Output != parts.Output {
+			t.Fatalf("%q: %d, %d whole, %d, %d in parts", text, whole.Prompt, whole.Output, parts.Prompt, parts.Output)
 		}
 	})
 }
@@ -52,8 +52,8 @@ func BenchmarkUsage(b *testing.B) {
 		`","meta_info":{"id":"1","prompt_tokens":400,"completion_tokens":60,"cached_tokens":0}}` + "\n\n")
 	b.ReportAllocs()
 	b.SetBytes(int64(len(part)))
-	u := newUsage()
+	u := New()
 	for b.Loop() {
-		u.note(part)
+		u.Note(part)
 	}
 }

@@ -1,0 +1,156 @@
+// Package explore is what the explorer's page shows, without a server and without files: settings as a person types
+// them, runs under up to three policies, their differences, and attainment over the rate.
+//
+//	x := explore.New(explore.Limits{})
+//	err := x.Run(ctx, explore.Query{
+//		Settings: map[string]string{"workload.request_rate": "20"}, Policies: []string{"static", "p2c"},
+//		SLO: "ttft:1000", Seeds: "5",
+//	}, func(e explore.Event) { ... })
+//
+// The answer comes in parts, the cheap ones first: faults of the settings, the first run of each policy, the
+// comparison over seeds, the points of the curve, and the state by longer runs. It ends early when ctx ends.
+package explore
+
+import (
+	"context"
+	"sync"
+
+	"lorasim/bench/scenario"
+	"lorasim/sim/profile"
+)
+
+// MaxPolicies is the number of policies that stand side by side at most.
+const MaxPolicies = 3
+
+// Limits bound what one query may cost. A zero is the default.
+type Limits struct {
+	Requests int64 // of one run; default 200,000
+	Workers  int   // default 256
+	Adapters int   // default 20,000
+	Places   int   // workers times adapters; default 1,000,000
+	Seeds    int   // default 30
+	Work     int64 // requests of all runs of a query, beyond which the curve is left out; default 4,000,000
+}
+
+func (l Limits) filled() Limits {
+	set := func(to *int, value int) {
+		if *to == 0 {
+			*to = value
+		}
+	}
+	set(&l.Workers, 256)
+	set(&l.Adapters, 20_000)
+	set(&l.Places, 1_000_000)
+	set(&l.Seeds, 30)
+	if l.Requests == 0 {
+		l.Requests = 200_000
+	}
+	if l.Work == 0 {
+		l.Work = 4_000_000
+	}
+	return l
+}
+
+// Query is what a page shows, in the texts that a person typed.
+type Query struct {
+	Settings map[string]string `json:"settings"` // by key; the other settings have their defaults
+	Policies []string          `json:"policies"` // 1 to MaxPolicies
+	SLO      string            `json:"slo"`      // as in result.ParseSLO; "": none
+	Price    string            `json:"price"`    // of a worker and hour: X, or PROFILE=X,...; "": unknown
+	Seeds    string            `json:"seeds"`    // number of seeds that the differences are taken over; "": 1
+}
+
+// Event is a part of an answer.
+type Event struct {
+	Kind string `json:"kind"`
+	Data any    `json:"data"`
+}
+
+// The kinds of events, in their order, with the types of their data.
+const (
+	KindChecked  = "checked"  // Checked
+	KindRuns     = "runs"     // []Run
+	KindCompared = "compared" // Compared; again when more seeds have run
+	KindPoints   = "points"   // []Point, of the curve
+	KindBreaks   = "breaks"   // []Break
+	KindStates   = "states"   // []State
+	KindNote     = "note"     // string
+)
+
+// Explorer answers queries. Its methods may be called at the same time.
+type Explorer struct {
+	limits Limits
+
+	mu       sync.Mutex
+	profiles map[scenario.Cluster][]*profile.Profile
+	shown    map[string]*scenario.Scenario // the scenarios of runs by their IDs
+	order    []string                      // of shown, the oldest first
+}
+
+// New returns an explorer.
+func New(l Limits) *Explorer {
+	return &Explorer{limits: l.filled(), profiles: map[scenario.Cluster][]*profile.Profile{},
+		shown: map[string]*scenario.Scenario{}}
+}
+
+// Most of what is remembered.
+const (
+	maxProfiles = 32
+	maxShown    = 64
+)
+
+// workers are the profiles of a scenario's workers. Reading a profile takes longer than a short run.
+func (x *Explorer) workers(sc *scenario.Scenario) ([]*profile.Profile, error) {
+	x.mu.Lock()
+	ps, ok := x.profiles[sc.Cluster]
+	x.mu.Unlock()
+	if ok {
+		return ps, nil
+	}
+	ps, err := sc.Profiles()
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.profiles) >= maxProfiles {
+		clear(x.profiles)
+	}
+	x.profiles[sc.Cluster] = ps
+	return ps, nil
+}
+
+// remember keeps the scenario of a run that is shown.
+func (x *Explorer) remember(id string, sc *scenario.Scenario) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.shown[id] != nil {
+		return
+	}
+	if len(x.order) == maxShown {
+		delete(x.shown, x.order[0])
+		x.order = x.order[1:]
+	}
+	x.shown[id], x.order = sc, append(x.order, id)
+}
+
+// Scenario is that of a run by its ID; false where the run was shown too long ago.
+func (x *Explorer) Scenario(id string) (scenario.Scenario, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if sc := x.shown[id]; sc != nil {
+		return *sc, true
+	}
+	return scenario.Scenario{}, false
+}
+
+// Run answers a query. emit gets the parts of the answer, one after the other. Faults of the query are a part of the
+// answer; an error is that of ctx, or one that is nobody's fault.
+func (x *Explorer) Run(ctx context.Context, q Query, emit func(Event)) error {
+	p, faults := x.resolve(q)
+	if len(faults) > 0 {
+		emit(Event{KindChecked, Checked{Faults: faults}})
+		return nil
+	}
+	return newStudy(ctx, x, p, emit).run()
+}

@@ -1,0 +1,101 @@
+package explore
+
+import (
+	"fmt"
+	"strings"
+
+	"lorasim/bench/scenario"
+	"lorasim/trace/settings"
+)
+
+// Reproduce is how to get the same runs without the page.
+type Reproduce struct {
+	// Commands has one command line for each policy; it makes the first run of the policy.
+	Commands []string `json:"commands"`
+	// YAML is a file for lorasim sweep, which compares the policies over the seeds, for lorasim sim -f, and for
+	// lorasim explore.
+	YAML string `json:"yaml"`
+}
+
+func (p *plan) reproduce() *Reproduce {
+	r := &Reproduce{YAML: p.yaml()}
+	for i := range p.policies {
+		r.Commands = append(r.Commands, p.command(i))
+	}
+	return r
+}
+
+// command is the command line of a policy's first run.
+func (p *plan) command(policy int) string {
+	parts := []string{"lorasim sim"}
+	sc, def := p.of(policy, 0), scenario.Default()
+	for _, f := range scenario.Fields() {
+		if v := f.Get(sc); f.Flag != "" && v != f.Get(&def) {
+			if f.Type() == "bool" {
+				parts = append(parts, "--"+f.Flag+"="+v)
+			} else {
+				parts = append(parts, "--"+f.Flag+" "+shell(v))
+			}
+		}
+	}
+	if !p.slo.Empty() {
+		parts = append(parts, "--goodput "+shell(p.slo.String()))
+	}
+	return strings.Join(parts, " ")
+}
+
+// shell quotes a word for a POSIX shell where it needs quotes.
+func shell(word string) string {
+	plain := func(r rune) bool {
+		return '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' ||
+			strings.ContainsRune("._/+-:,=@%", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// yaml is the query as a sweep file, with the settings that differ from their defaults.
+func (p *plan) yaml() string {
+	var b strings.Builder
+	b.WriteString("name: explore\nscenario:\n")
+	sc, def := p.base, scenario.Default()
+	section, some := "", false
+	for _, f := range scenario.Fields() {
+		v := f.Get(&sc)
+		if v == f.Get(&def) || f.Key == "routing.policy" {
+			continue
+		}
+		indent := "  "
+		if some = true; f.Section != "" {
+			if f.Section != section {
+				fmt.Fprintf(&b, "  %s:\n", f.Section)
+			}
+			indent = "    "
+		}
+		section = f.Section
+		fmt.Fprintf(&b, "%s%s: %s\n", indent, f.Leaf(), yamlValue(f, v))
+	}
+	text := b.String()
+	if !some {
+		text = strings.TrimSuffix(text, "\n") + " {}\n"
+	}
+	var policies []string
+	for _, policy := range p.policies {
+		policies = append(policies, settings.Quoted(policy))
+	}
+	text += fmt.Sprintf("policies: [%s]\nseeds: %d\n", strings.Join(policies, ", "), p.seeds)
+	if !p.slo.Empty() {
+		text += fmt.Sprintf("goodput: %q\n", p.slo.String())
+	}
+	return text
+}
+
+// yamlValue is a value as it stands in YAML.
+func yamlValue(f scenario.Field, value string) string {
+	if f.Type() == "floats" {
+		return "[" + strings.ReplaceAll(value, ",", ", ") + "]"
+	}
+	return settings.Quoted(value)
+}

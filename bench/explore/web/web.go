@@ -1,0 +1,224 @@
+// Package web serves the explorer's page on this machine.
+//
+// The page and what it asks for lie below a secret path, so that no other page can name them. Requests of pages of
+// other origins are refused, whether they read or change anything, and so are requests whose Host is not this machine
+// (DNS rebinding). The page loads nothing from anywhere else.
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+
+	"lorasim/bench/explore"
+	"lorasim/bench/result/series"
+	"lorasim/bench/scenario"
+	"lorasim/internal/charts"
+	"lorasim/internal/samehost"
+)
+
+// assets are the page.
+//
+//go:embed assets
+var assets embed.FS
+
+// Config says what a server serves.
+type Config struct {
+	Explorer *explore.Explorer
+	Presets  []explore.Preset
+	Query    explore.Query // that the page begins with
+	// Keep keeps a log that a user uploads, and returns its path; nil: none can be uploaded.
+	Keep func(name string, content io.Reader) (path string, err error)
+	// Replay returns what the page needs to replay a scenario's run; nil: there is no replay.
+	Replay func(ctx context.Context, sc *scenario.Scenario) (json.RawMessage, error)
+	// Token is the secret path; "": a new one.
+	Token string
+}
+
+// Server serves the page.
+type Server struct {
+	cfg   Config
+	token string
+	mux   *http.ServeMux
+}
+
+// Limits of what a browser may send.
+const (
+	maxQuery  = 1 << 20
+	maxUpload = 1 << 30
+)
+
+// New returns a server.
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg, token: cfg.Token, mux: http.NewServeMux()}
+	if s.token == "" {
+		s.token = rand.Text()
+	}
+	page, err := fs.Sub(assets, "assets")
+	if err != nil {
+		panic(err) // a fault of this package
+	}
+	s.mux.Handle("GET /charts/", http.StripPrefix("/charts/", http.FileServerFS(charts.Files)))
+	s.mux.Handle("GET /", http.FileServerFS(page))
+	s.mux.HandleFunc("GET /api/start", s.start)
+	s.mux.HandleFunc("POST /api/run", s.run)
+	s.mux.HandleFunc("POST /api/log", s.upload)
+	s.mux.HandleFunc("GET /api/replay", s.replay)
+	return s
+}
+
+// Path is where the page is, with a slash at both ends.
+func (s *Server) Path() string { return "/" + s.token + "/" }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	for name, value := range map[string]string{
+		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+			"img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+		"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+		"X-Frame-Options": "DENY",
+	} {
+		h.Set(name, value)
+	}
+	switch {
+	case !samehost.Trusts(r, nil):
+		refuse(w, http.StatusForbidden, fmt.Sprintf("the Host %.100q is not this machine", r.Host))
+	case !samehost.SameOrigin(r) && !opensPage(r, s.Path()):
+		refuse(w, http.StatusForbidden, "requests of web pages of another origin are refused")
+	case !s.knows(r):
+		refuse(w, http.StatusNotFound, "nothing is here; the address is the one that lorasim explore prints")
+	default:
+		http.StripPrefix("/"+s.token, s.mux).ServeHTTP(w, r)
+	}
+}
+
+// knows says whether a request has the secret path.
+func (s *Server) knows(r *http.Request) bool {
+	token, _, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	return ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
+}
+
+// opensPage says whether a user follows a link to the page, as from a chat: the page then opens in a tab of its own.
+func opensPage(r *http.Request, page string) bool {
+	return r.Method == http.MethodGet && r.URL.Path == page && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+		r.Header.Get("Sec-Fetch-Dest") == "document" && r.Header.Get("Origin") == ""
+}
+
+func refuse(w http.ResponseWriter, status int, why string) {
+	writeJSON(w, status, map[string]string{"error": why})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.Encode(v) // what fails is the connection, which the browser sees
+}
+
+// start answers with what the page needs before it shows anything.
+func (s *Server) start(w http.ResponseWriter, _ *http.Request) {
+	st := explore.Start{Knobs: explore.Knobs(), Policies: explore.Policies(), MaxPolicies: explore.MaxPolicies,
+		Parts: explore.PartNames(), Presets: s.cfg.Presets, Query: s.cfg.Query, Upload: s.cfg.Keep != nil,
+		Replay: s.cfg.Replay != nil}
+	for i := range series.Quantiles + 1 {
+		st.Probabilities = append(st.Probabilities, float64(i)/series.Quantiles)
+	}
+	writeJSON(w, http.StatusOK, st)
+}
+
+// run answers a query: one event per line, as it comes. When the browser gives the request up, the runs end.
+func (s *Server) run(w http.ResponseWriter, r *http.Request) {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		refuse(w, http.StatusUnsupportedMediaType, "expected Content-Type: application/json")
+		return
+	}
+	var q explore.Query
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuery))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&q); err != nil {
+		refuse(w, http.StatusBadRequest, "the query: "+err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := &lines{w: w, flush: http.NewResponseController(w).Flush}
+	if err := s.cfg.Explorer.Run(r.Context(), q, out.event); err != nil && r.Context().Err() == nil {
+		out.event(explore.Event{Kind: "error", Data: err.Error()})
+	}
+}
+
+// lines writes events, one per line.
+type lines struct {
+	mu    sync.Mutex
+	w     io.Writer
+	flush func() error
+}
+
+func (l *lines) event(e explore.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	enc := json.NewEncoder(l.w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(e); err != nil {
+		return // the browser has gone, which ends the context
+	}
+	l.flush() // likewise
+}
+
+// upload keeps a log that the browser sends as it is.
+func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
+	if s.cfg.Keep == nil {
+		refuse(w, http.StatusNotFound, "this explorer takes no uploads")
+		return
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil ||
+		media != "application/octet-stream" {
+		refuse(w, http.StatusUnsupportedMediaType, "expected Content-Type: application/octet-stream")
+		return
+	}
+	name := path.Base(strings.ReplaceAll(r.URL.Query().Get("name"), `\`, "/"))
+	kept, err := s.cfg.Keep(name, http.MaxBytesReader(w, r.Body, maxUpload))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("%s has more than %d bytes", name, large.Limit))
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
+	default:
+		writeJSON(w, http.StatusOK, map[string]string{"path": kept})
+	}
+}
+
+// replay answers with the data of a run's replay.
+func (s *Server) replay(w http.ResponseWriter, r *http.Request) {
+	id := r.URL.Query().Get("run")
+	sc, ok := s.cfg.Explorer.Scenario(id)
+	switch {
+	case s.cfg.Replay == nil:
+		refuse(w, http.StatusNotFound, "this explorer has no replay")
+		return
+	case !ok:
+		refuse(w, http.StatusNotFound, fmt.Sprintf("the run %.50q was shown too long ago", id))
+		return
+	}
+	data, err := s.cfg.Replay(r.Context(), &sc)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(data) // what fails is the connection, which the browser sees
+}

@@ -1,0 +1,136 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lorasim/bench/serving/fleet"
+)
+
+// fleetCollector reads what the fleet counts when it is asked.
+type fleetCollector struct {
+	prefix  string
+	fleet   *fleet.Fleet
+	workers *limited
+}
+
+// Describe implements prometheus.Collector.
+func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
+	s := sender{c.prefix, ch}
+	status, stats := c.fleet.Status(), c.fleet.Stats()
+	c.workersOf(status, s)
+	s.count("adapter_unloads_total", "Adapters unloaded from workers.", float64(stats.Unloads))
+	s.count("adapter_evictions_total", "Adapters unloaded because requests waited for a place.",
+		float64(stats.Evictions))
+	s.count("pending_total", "Requests that have waited for a place for their adapter.", float64(stats.PlaceWaits))
+	s.count("pending_seconds_total", "Time that requests have waited for a place.", stats.PlaceWaitTime)
+	s.count("pending_timeouts_total", "Requests that got no place in time.", float64(stats.PlaceTimeouts))
+	s.count("pending_overflows_total", "Requests that found the queue for places full.", float64(stats.PlaceOverflows))
+	for result, n := range map[string]int64{"applied": stats.Applied, "dropped": stats.Dropped,
+		"empty": max(stats.Plans-stats.Applied-stats.Dropped, 0)} {
+		s.send(prometheus.CounterValue, "plans_total", "Migration plans computed.", float64(n), pair{"result", result})
+	}
+	s.count("solver_seconds_total", "Time spent computing plans.", stats.SolveTime)
+	s.count("migrations_total", "Requests that plans moved.", float64(stats.Moves))
+	s.count("panics_total", "Panics recovered while a worker's bytes were handled.", float64(stats.Panics))
+	c.races(&stats.Races, status, s)
+}
+
+// workersOf sends what is known of each worker. Workers beyond the limit are added up.
+func (c *fleetCollector) workersOf(status []fleet.WorkerState, s sender) {
+	type sums struct {
+		up, ejected, running, waiting, pending, loaded float64
+		ejections                                      map[fleet.Reason]float64
+	}
+	of, order := map[string]*sums{}, []string{}
+	for _, w := range status {
+		url := c.workers.value(w.URL)
+		x := of[url]
+		if x == nil {
+			x = &sums{ejections: map[fleet.Reason]float64{}}
+			of[url], order = x, append(order, url)
+		}
+		x.up += number(w.Up)
+		x.ejected += number(w.Ejected || w.Trial)
+		x.running += float64(w.Running)
+		x.waiting += float64(w.Queued)
+		x.pending += float64(w.Pending)
+		x.loaded += float64(w.Loaded)
+		for _, why := range fleet.Reasons {
+			x.ejections[why] += float64(w.Ejections[why])
+		}
+	}
+	for _, url := range order {
+		x, worker := of[url], pair{"worker", url}
+		s.gauge("worker_up", "Whether a worker is healthy (1) or not (0).", x.up, worker)
+		s.gauge("worker_ejected", "Whether a worker is ejected or on trial (1) or not (0).", x.ejected, worker)
+		s.gauge("requests_running", "Requests whose reply has begun.", x.running, worker)
+		s.gauge("requests_waiting", "Requests that wait for the first byte of their reply.", x.waiting, worker)
+		s.gauge("requests_pending", "Requests that wait for a place for their adapter.", x.pending, worker)
+		s.gauge("adapters_loaded", "Adapters that a worker holds.", x.loaded, worker)
+		for _, why := range fleet.Reasons {
+			s.send(prometheus.CounterValue, "ejections_total", "Ejections of a worker.", x.ejections[why], worker,
+				pair{"reason", string(why)})
+		}
+	}
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// races sends what the policy auto chose by simulation, and how far its predictions were right.
+func (c *fleetCollector) races(r *fleet.Races, status []fleet.WorkerState, s sender) {
+	s.count("races_total", "Simulated races among policies.", float64(r.Count))
+	s.count("race_changes_total", "Races after which another policy routes.", float64(r.Changes))
+	s.count("race_failures_total", "Races that could not be simulated.", float64(r.Failed))
+	s.count("race_seconds_total", "Time spent in races.", r.Time)
+	if r.Chosen != "" {
+		s.gauge("race_policy_info", "Policy that routes since the latest race.", 1, pair{"policy", r.Chosen})
+	}
+	for _, w := range status {
+		if url := c.workers.value(w.URL); w.Worker < len(r.Slower) && url != other {
+			s.gauge("race_step_time_ratio", "Measured step times relative to those of the profile.",
+				r.Slower[w.Worker], pair{"worker", url})
+		}
+	}
+	if m := r.Compared; m != nil {
+		const e2e, ttft = "race_e2e_seconds", "race_ttft_seconds"
+		const e2eHelp = "Mean E2E latency as the race before the latest predicted it, and as measured."
+		const ttftHelp = "Mean TTFT as the race before the latest predicted it, and as measured."
+		s.gauge(e2e, e2eHelp, m.PredictedE2E, pair{"from", "predicted"})
+		s.gauge(e2e, e2eHelp, m.E2E, pair{"from", "measured"})
+		s.gauge(ttft, ttftHelp, m.PredictedTTFT, pair{"from", "predicted"})
+		s.gauge(ttft, ttftHelp, m.TTFT, pair{"from", "measured"})
+	}
+}
+
+// pair is a label and its value.
+type pair struct{ name, value string }
+
+// sender sends samples under a prefix.
+type sender struct {
+	prefix string
+	ch     chan<- prometheus.Metric
+}
+
+func (s sender) send(kind prometheus.ValueType, name, help string, v float64, labels ...pair) {
+	var names, values []string
+	for _, l := range labels {
+		names, values = append(names, l.name), append(values, l.value)
+	}
+	s.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(s.prefix+name, help, names, nil), kind, v, values...)
+}
+
+func (s sender) count(name, help string, v float64, labels ...pair) {
+	s.send(prometheus.CounterValue, name, help, v, labels...)
+}
+
+func (s sender) gauge(name, help string, v float64, labels ...pair) {
+	s.send(prometheus.GaugeValue, name, help, v, labels...)
+}

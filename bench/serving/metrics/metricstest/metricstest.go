@@ -1,0 +1,106 @@
+// Package metricstest holds a scrape of lorasim gateway or lorasim epp against the table of docs/metrics.md and against
+// Prometheus' naming rules.
+package metricstest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"lorasim/internal/textfile"
+)
+
+// row is a metric of the table.
+type row struct {
+	kind       string
+	labels     string // sorted, with ", " between them
+	components []string
+	auto       bool // only while the policy auto runs
+}
+
+// table reads the rows of docs/metrics.md: | `NAME` | type | labels | components | meaning |, names without prefix.
+func table(t testing.TB, file string) map[string]row {
+	t.Helper()
+	text, err := textfile.ReadFile(file, textfile.MaxSettings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]row{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 7 || !strings.HasPrefix(cells[1], " `") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.ReplaceAll(strings.TrimSpace(cells[i]), "`", "")
+		}
+		labels := strings.Split(cells[3], ", ")
+		slices.Sort(labels)
+		rows[cells[1]] = row{kind: cells[2], labels: strings.Join(labels, ", "),
+			components: strings.Split(cells[4], ", "), auto: strings.HasPrefix(cells[5], "(auto)")}
+	}
+	if len(rows) == 0 {
+		t.Fatalf("%s: no table of metrics", file)
+	}
+	return rows
+}
+
+// Check fails the test unless the scrape of a component ("gateway", "epp") has the metrics that the table in file
+// states for the component, with these types and labels, and no others. Metrics of the Go runtime and the process are
+// left out.
+func Check(t testing.TB, file, component, scrape string) {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(scrape))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, prefix, seen := table(t, file), "lorasim_"+component+"_", map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		family := families[name]
+		short := strings.TrimPrefix(name, prefix)
+		if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
+			continue
+		}
+		seen[short] = true
+		labels := map[string]bool{}
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = true
+			}
+		}
+		got := fmt.Sprintf("%s{%s}", strings.ToLower(family.GetType().String()),
+			strings.Join(slices.Sorted(maps.Keys(labels)), ", "))
+		want, ok := rows[short]
+		if !ok || !slices.Contains(want.components, component) {
+			t.Errorf("%s: /metrics of %s has %s %s, which the table does not have", file, component, name, got)
+		} else if stated := fmt.Sprintf("%s{%s}", want.kind, want.labels); got != stated {
+			t.Errorf("%s: %s is %s, the table states %s", file, name, got, stated)
+		}
+	}
+	races := families[prefix+"races_total"].GetMetric()
+	raced := len(races) > 0 && races[0].GetCounter().GetValue() > 0
+	for name, r := range rows {
+		if r.auto && !raced {
+			continue
+		}
+		if slices.Contains(r.components, component) && !seen[name] {
+			t.Errorf("%s: the table has %s, which /metrics of %s lacks", file, name, component)
+		}
+	}
+	problems, err := promlint.New(strings.NewReader(scrape)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "lorasim_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
