@@ -51,9 +51,10 @@ func TestAdmissionWorked(t *testing.T) {
 		want   string
 		after  float64
 	}{
-		"nothing to do":       {"ttft:99", 0, Worker{}, false, r, "predicted TTFT", 0.001},
-		"in time":             {"ttft:100", 0, Worker{}, false, r, "", 0},
-		"its adapter loads":   {"ttft:199", 0, Worker{}, false, Request{Adapter: 1, Prompt: 100}, "predicted TTFT", 0.001},
+		"nothing to do": {"ttft:99", 0, Worker{}, false, r, "predicted TTFT", 0.001},
+		"in time":       {"ttft:100", 0, Worker{}, false, r, "", 0},
+		"its adapter loads": {"ttft:199", 0, Worker{}, false, Request{Adapter: 1, Prompt: 100}, "predicted TTFT",
+			0.001},
 		"base model":          {"ttft:100", 0, Worker{}, false, Request{Adapter: -1, Prompt: 100}, "", 0},
 		"a step is under way": {"ttft:109", 0, Worker{Running: 1, MaxRunning: 4}, false, r, "predicted TTFT", 0.001},
 		// the prompts of 3 are being computed; a seat: 1.25 x (1 + 1.28), its prompt and a step

@@ -20,7 +20,9 @@ func checked(t *memory, paths map[string]string, ahead time.Duration) string {
 	h := t.net.Serve(fmt.Sprintf("host%d", t.workers), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/models" {
 			now := time.Now().Add(ahead).Unix()
-			fmt.Fprintf(rw, `{"data":[{"id":"m","max_model_len":2048,"created":%d},{"id":"lora0","parent":"m","created":%d}]}`, now, now)
+			fmt.Fprintf(rw,
+				`{"data":[{"id":"m","max_model_len":2048,"created":%d},{"id":"lora0","parent":"m","created":%d}]}`, now,
+				now)
 			return
 		}
 		body, ok := paths[r.Method+" "+r.URL.Path]
@@ -139,8 +141,10 @@ func TestRefuse(t *testing.T) {
 		{fixed, placed, 6, ""}, // what it is to serve it has
 		{off, &router.Router{}, 0, ""},
 		{off, &router.Router{}, 1, "worker 0 (u) lacks lora0: LoRA is disabled; start the server with --enable-lora"},
-		{fixed, &router.Router{}, 3, "worker 0 (u) lacks lora1, lora2: dynamic loading is disabled; start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"},
-		{fixed, &router.Router{Placement: [][]int32{{0, 5}}}, 6, "worker 0 (u) lacks lora5: dynamic loading is disabled"},
+		{fixed, &router.Router{}, 3,
+			"worker 0 (u) lacks lora1, lora2: dynamic loading is disabled; start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"},
+		{fixed, &router.Router{Placement: [][]int32{{0, 5}}}, 6,
+			"worker 0 (u) lacks lora5: dynamic loading is disabled"},
 		{fixed, &router.Router{Placement: placed.Placement, Planner: &outcomes{}}, 6,
 			"worker 0 (u) lacks lora1, lora2, lora3 and 2 more: dynamic loading is disabled"},
 		{fixed, &router.Router{Placement: placed.Placement, Policy: &fixedPolicy}, 6,

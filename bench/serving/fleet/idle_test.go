@@ -57,8 +57,9 @@ func newBusyWorker(t *memory, api API, script ...state) *busyWorker {
 				if s.busy == "?" { // as with --disable-log-stats
 					break
 				}
-				fmt.Fprintf(rw, "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=%q} %d\n"+
-					"vllm:num_requests_running %d\nvllm:num_requests_waiting %d\n", s.busy, s.at, s.running, s.waiting)
+				fmt.Fprintf(rw,
+					"# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=%q} %d\n"+
+						"vllm:num_requests_running %d\nvllm:num_requests_waiting %d\n", s.busy, s.at, s.running, s.waiting)
 			case strings.HasSuffix(r.URL.Path, "load_lora_adapter") && r.Method == http.MethodPost:
 				var body struct {
 					Name string `json:"lora_name"`
@@ -298,7 +299,8 @@ func TestStatedLimits(t *testing.T) {
 		if got := f.Workers()[0].Limits; got != (Limits{8, 5, 99, 4}) {
 			t.Errorf("%+v", got)
 		}
-		if len(lines) != 1 || !strings.HasSuffix(lines[0], "reports limit of running requests: 7; the given value applies: 8") {
+		if len(lines) != 1 || !strings.HasSuffix(lines[0],
+			"reports limit of running requests: 7; the given value applies: 8") {
 			t.Errorf("%q", lines)
 		}
 	})

@@ -78,7 +78,8 @@ func TestTextByHand(t *testing.T) {
 			func(a *Answer) { a.NextCheaper.Certain, a.NextCheaper.Decision, a.MaxSeeds = false, Undecided, 4 },
 			[]string{"3 workers: undecided with 4 seeds; increase --max-seeds"}, nil, `"decision":"undecided"`},
 		{"all requests", func(a *Answer) { a.Attain, a.Found.Certain = 1, false },
-			[]string{"not certain: no number of runs can show that all requests meet the SLO"}, nil, `"certain":false,`},
+			[]string{"not certain: no number of runs can show that all requests meet the SLO"}, nil,
+			`"certain":false,`},
 		{"rejected", func(a *Answer) { a.Found.Rejected = 0.004 }, []string{"0.40 % of the requests are rejected\n"},
 			nil, `"workers":4`},
 		{"next overloaded", func(a *Answer) { a.NextCheaper.Decision = Overloaded }, []string{
@@ -89,21 +90,24 @@ func TestTextByHand(t *testing.T) {
 			a.Found, a.NextCheaper, a.Headroom.Factor, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3),
 				nil, 0.7, Saturated
 			a.Found.Decision = Overloaded
-		}, []string{"Verdict:     overloaded (requests arrive faster than the workers serve them: queues grow without end)"},
+		},
+			[]string{"Verdict:     overloaded (requests arrive faster than the workers serve them: queues grow without end)"},
 			nil, `"decision":"overloaded"`},
 		{"nothing holds", func(a *Answer) {
 			a.Found, a.NextCheaper, a.Headroom, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3), nil,
 				Headroom{0.7, 0.68, 0.71, 16}, Saturated
-		}, []string{"Answer:      none up to 16 workers; the best reached 80.00 %, required: 99.00 % of the requests within ttft:500",
-			"Headroom:    0.70 (95 % interval 0.68 to 0.71): the SLO holds up to this factor of the load\n",
-			"Verdict:     overloaded (the SLO does not hold)"}, nil,
+		},
+			[]string{"Answer:      none up to 16 workers; the best reached 80.00 %, required: 99.00 % of the requests within ttft:500",
+				"Headroom:    0.70 (95 % interval 0.68 to 0.71): the SLO holds up to this factor of the load\n",
+				"Verdict:     overloaded (the SLO does not hold)"}, nil,
 			`{"workers":null,"attainment":0.8,"interval":{"low":0.79,"high":0.81},`},
 		{"stopped", func(a *Answer) {
 			a.Found, a.NextCheaper, a.Verdict, a.Stopped = tried(Candidate{Workers: 9}, false, 0.98, 0.01, 3), nil,
 				Unknown, true
 			a.Found.Decision = Undecided
-		}, []string{"Answer:      none within the budget of 24000000 requests; 9 workers reached 98.00 %, required: 99.00 % of the requests within ttft:500",
-			"Verdict:     undecided (it is not certain that the SLO holds)"}, nil, `"workers":null`},
+		},
+			[]string{"Answer:      none within the budget of 24000000 requests; 9 workers reached 98.00 %, required: 99.00 % of the requests within ttft:500",
+				"Verdict:     undecided (it is not certain that the SLO holds)"}, nil, `"workers":null`},
 		{"runs", func(a *Answer) { a.Hold = 0.95 },
 			[]string{"Workers  Runs that hold  95 % interval", "in 95.00 % of the runs of 4000 requests (--hold 95%)"},
 			nil, `"hold":"95%"`},
