@@ -1,9 +1,9 @@
+//go:build !js
+
 package table
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -13,21 +13,6 @@ import (
 
 	"lorasim/internal/textfile"
 )
-
-// IsParquet says whether a file begins as Parquet files do. It is false for what cannot be opened, and for pipes.
-func IsParquet(path string) bool {
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return false
-	}
-	f, err := textfile.OpenFile(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	var magic [4]byte
-	_, err = io.ReadFull(f, magic[:])
-	return err == nil && string(magic[:]) == "PAR1"
-}
 
 // ParquetColumns lists the columns of a Parquet file as ScanParquet names them.
 func ParquetColumns(path string) (names []string, err error) {

@@ -40,9 +40,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/apache/arrow/go/v17/arrow"
-	"github.com/parquet-go/parquet-go"
-
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/suggest"
 	"lorasim/internal/textfile"
@@ -101,11 +98,8 @@ type encoder interface {
 // newEncoder begins a file in one of the formats. Arrow files are written to f
 // itself, others through out.
 func newEncoder(ext string, f io.WriteSeeker, out *bufio.Writer, columns []Column, o Options) (encoder, error) {
-	switch ext {
-	case ".parquet":
-		return newParquetEncoder(out, columns, o.Meta)
-	case ".arrow":
-		return newArrowEncoder(f, columns, o.Meta)
+	if ext == ".parquet" || ext == ".arrow" {
+		return newBinaryEncoder(ext, f, out, columns, o)
 	}
 	return newTextEncoder(out, ext == ".jsonl", columns)
 }
@@ -214,11 +208,7 @@ func Open(path string, columns []Column, o Options) (*Reader, error) {
 func openBinary(src *source, path string, columns []Column, o Options) (*Reader, error) {
 	r := &Reader{file: src}
 	err := guard(func() (err error) {
-		if formatOf(path) == ".arrow" {
-			r.dec, err = newArrowDecoder(src, path, columns, o.Strict)
-		} else {
-			r.dec, err = newParquetDecoder(src, path, columns, o.Strict)
-		}
+		r.dec, err = newBinaryDecoder(src, path, columns, o.Strict)
 		return err
 	})
 	if err != nil {
@@ -390,34 +380,6 @@ func (c *Column) setInt(x int64) error {
 }
 
 func outOfRange(x int64) error { return fmt.Errorf("%d is out of range, expected a 32-bit number", x) }
-
-// form is what a cell is in binary files.
-type form struct {
-	wants   string // what a file's column should hold, for messages
-	kinds   []parquet.Kind
-	parquet parquet.Node
-	arrow   arrow.DataType
-}
-
-func (c *Column) form() form {
-	switch c.Value.(type) {
-	case *int64:
-		return form{"int32 or int64", []parquet.Kind{parquet.Int32, parquet.Int64}, parquet.Leaf(parquet.Int64Type),
-			arrow.PrimitiveTypes.Int64}
-	case *int32:
-		return form{"int32 or int64", []parquet.Kind{parquet.Int32, parquet.Int64},
-			parquet.Encoded(parquet.Leaf(parquet.Int32Type), &parquet.RLEDictionary), arrow.PrimitiveTypes.Int32}
-	case *string:
-		return form{"text", []parquet.Kind{parquet.ByteArray},
-			parquet.Encoded(parquet.String(), &parquet.RLEDictionary), arrow.BinaryTypes.String}
-	}
-	double := form{"float64", []parquet.Kind{parquet.Double}, parquet.Leaf(parquet.DoubleType),
-		arrow.PrimitiveTypes.Float64}
-	if _, ok := c.Value.(*float64); ok {
-		return double
-	}
-	return form{"lists of float64", double.kinds, parquet.List(double.parquet), arrow.ListOfNonNullable(double.arrow)}
-}
 
 // mayLack says whether values of the column may be absent.
 func (c *Column) mayLack() bool {

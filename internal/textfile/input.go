@@ -12,9 +12,6 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 )
 
 // Bounds on files that are read into memory as a whole.
@@ -44,8 +41,7 @@ func OpenInput(path string) (*Input, error) {
 	if err := usable(path, info); err != nil {
 		return nil, err
 	}
-	// Without O_NONBLOCK, to open a named pipe would wait in the kernel for a writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := openNow(path)
 	if err != nil {
 		return nil, err
 	}
@@ -98,45 +94,11 @@ func usable(path string, info fs.FileInfo) error {
 	return fmt.Errorf("%s: is %s, expected a regular file or a pipe", path, what)
 }
 
-// isNull says whether a device is the null device, under any name.
-func isNull(info fs.FileInfo) bool {
-	null, err := os.Stat(os.DevNull)
-	return err == nil && sameDevice(info, null)
-}
-
-func sameDevice(a, b fs.FileInfo) bool {
-	x, ok := a.Sys().(*syscall.Stat_t)
-	y, also := b.Sys().(*syscall.Stat_t)
-	return ok && also && x.Rdev == y.Rdev
-}
-
-func isTerminal(path string) bool {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return term.IsTerminal(int(f.Fd()))
-}
-
 // endOnInterrupt has an interrupt end reads that wait.
 func (in *Input) endOnInterrupt() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	unset := context.AfterFunc(ctx, func() { in.SetReadDeadline(time.Unix(1, 0)) })
 	in.stop = func() { unset(); stop() }
-}
-
-// awaitWriter returns when a pipe has something to read, or had a writer that is gone.
-func (in *Input) awaitWriter() error {
-	conn, err := in.SyscallConn()
-	if err != nil {
-		return err
-	}
-	// A read of a pipe that never had a writer would return the end of the file.
-	return in.interrupted(conn.Read(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		return n != 0 || err != nil && !errors.Is(err, unix.EINTR)
-	}))
 }
 
 func (in *Input) interrupted(err error) error {
