@@ -57,9 +57,8 @@ func newBusyWorker(t *memory, api API, script ...state) *busyWorker {
 				if s.busy == "?" { // as with --disable-log-stats
 					break
 				}
-				fmt.Fprintf(rw,
-					"# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=%q} %d\n"+
-						"vllm:num_requests_running %d\nvllm:num_requests_waiting %d\n", s.busy, s.at, s.running, s.waiting)
+				fmt.Fprintf(rw, "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=%q} %d\n"+
+					"vllm:num_requests_running %d\nvllm:num_requests_waiting %d\n", s.busy, s.at, s.running, s.waiting)
 			case strings.HasSuffix(r.URL.Path, "load_lora_adapter") && r.Method == http.MethodPost:
 				var body struct {
 					Name string `json:"lora_name"`
