@@ -172,6 +172,7 @@ func (p *planAndRoute) copyFrom(old Policy, now float64) bool {
 	}
 	p.accounts.copyFrom(&q.accounts, now)
 	p.first, p.prompt, p.gap, p.latest = q.first, q.prompt, q.gap, q.latest-now
+	p.pool.usage = q.pool.usage
 	return true
 }
 
@@ -213,6 +214,7 @@ func (p *placer) adopt(m *recall, v *View) {
 
 func (p *planAndRoute) adopt(m *recall, v *View) {
 	p.placer.adopt(m, v)
+	p.pool.adopt(v)
 	for j := range p.backlogs {
 		p.backlogs[j].entered = math.Inf(-1)
 	}

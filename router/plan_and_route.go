@@ -25,8 +25,7 @@ type planAndRoute struct {
 	spill    float64 // share of a request's time that a worker without the adapter must be better by
 	deep     int     // requests that wait on a worker, from which on more make no difference
 
-	replica float64 // share of a request's time that a second slot for its adapter costs on a full worker
-	second  float64 // the same for the request at hand; 0: no other worker has requests of its adapter
+	pool slotPool // what a second slot for an adapter costs
 
 	bounds priceBounds
 	index  *prefixIndex // nil: no worker keeps prefixes
@@ -57,7 +56,7 @@ type planAndRouteOptions struct {
 
 // spillOption is how much better a worker must be on which an adapter is not placed, or would take a second slot.
 type spillOption struct {
-	Replica float64 `default:"2" check:">=0" help:"share of a request's time that a second slot for its adapter costs on a worker whose slots are all in use; less where some are free"`
+	Replica float64 `default:"4" check:">=0" help:"share of a request's time that a second slot for its adapter costs if all slots are in use; less if some are free"`
 	Spill   float64 `default:"0.1" check:">=0" help:"share of a request's time by which a worker without the adapter must be better"`
 }
 
@@ -72,7 +71,7 @@ func (o *planAndRouteOptions) Build(env Env) (*Router, error) {
 		margin:   o.Margin,
 		maxMoves: o.MaxMoves,
 		spill:    o.Spill,
-		replica:  o.Replica,
+		pool:     newSlotPool(o.Replica, env),
 		deep:     manyWait,
 		accounts: newAccounts(env),
 	}
@@ -115,6 +114,7 @@ func (p *planAndRoute) Route(r Request, v *View) int {
 	}
 	p.gap.add(v.Now - p.latest)
 	p.latest = v.Now
+	p.pool.look(v)
 	best, first := p.cheapest(r, v)
 	if best != None {
 		p.sent(r, best, v, p.uncached(&r, best, v))
@@ -133,7 +133,7 @@ func (p *planAndRoute) Preview(r Request, v *View) int {
 // the time to first token there, s.
 func (p *planAndRoute) cheapest(r Request, v *View) (worker int, first float64) {
 	p.bounds.begin(r, v)
-	p.beginPrices(r, v)
+	p.pool.begin(r.Adapter, v)
 	best := newArgmin(nil)
 	offer := func(j int) {
 		v.read(j)
@@ -209,44 +209,12 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	if !p.holds(r, j) {
 		t += p.spill * exec
 	}
-	t += p.secondSlot(r.Adapter, w) * exec
+	t += p.pool.secondSlot(r.Adapter, w) * exec
 	weight := p.firstWeight()
 	if p.firstUse(r.Adapter, j) {
 		t += weight * p.firstUseDelay(r.Adapter, j, v.Now)
 	}
 	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
-}
-
-// secondSlot is the share of an execution that others lose if a request takes a slot for an adapter that is in use on
-// another worker. The adapter then occupies two slots: the more of a loss the fewer are left, and the more adapters
-// there are that may want one.
-func (p *planAndRoute) secondSlot(k int32, w *Worker) float64 {
-	if p.second == 0 || w.Slots == 0 {
-		return 0
-	}
-	if st := w.Adapter(k); st.Running+st.Queued > 0 {
-		return 0
-	}
-	return p.second * min(float64(w.ActiveLoras+w.WaitingLoras+1)/float64(w.Slots), 1)
-}
-
-// beginPrices prepares for the prices of a request.
-func (p *planAndRoute) beginPrices(r Request, v *View) {
-	p.second = 0
-	if !isAdapter(r.Adapter) || p.replica == 0 {
-		return
-	}
-	slots, used := 0, int32(0)
-	for j := range v.Workers {
-		if w := &v.Workers[j]; w.Usable() {
-			st := w.Adapter(r.Adapter)
-			used += st.Running + st.Queued
-			slots += w.Slots
-		}
-	}
-	if used > 0 {
-		p.second = p.replica * min(float64(len(v.Adapters))/float64(max(slots, 1)), 1)
-	}
 }
 
 // comes is how many requests come to a worker in a second.

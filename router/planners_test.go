@@ -137,7 +137,7 @@ func checkPlanner(t *rapid.T, spec string) {
 func cheapestOfAll(policy Policy, r Request, v *View) int {
 	best, least := None, math.Inf(1)
 	if p, ok := policy.(*planAndRoute); ok {
-		p.beginPrices(r, v)
+		p.pool.begin(r.Adapter, v)
 		for j := range v.Usable() {
 			if c, _ := p.price(r, j, v); c < least {
 				best, least = j, c

@@ -1,6 +1,10 @@
 package router
 
-import "testing"
+import (
+	"fmt"
+	"math"
+	"testing"
+)
 
 // A request goes to another worker than the one that serves its adapter at once if slots are plenty, and stays where
 // its adapter has a slot if they are scarce: a second slot would be one that other adapters wait for.
@@ -40,5 +44,61 @@ func TestSecondSlot(t *testing.T) {
 		if got := p.Route(r, v) == 1; got != c.moves {
 			t.Errorf("%s: takes a second slot is %v", c.name, got)
 		}
+	}
+}
+
+// Erlang's formula, and the equations of the Markov chain that counts the slots in use: with b blocked per unit of
+// time, a slot more in use costs d(n) later, where offered*d(n) = b + n*d(n-1).
+func TestBlockedBySlot(t *testing.T) {
+	for _, c := range []struct {
+		offered float64
+		slots   int
+	}{{0.5, 1}, {3, 4}, {4, 4}, {6, 8}, {8, 8}, {20, 8}, {50, 64}, {5, 64}, {300, 256}} {
+		top, sum := 1.0, 1.0
+		for n := 1; n <= c.slots; n++ {
+			top *= c.offered / float64(n)
+			sum += top
+		}
+		b, d := c.offered*top/sum, 0.0
+		for taken := range c.slots {
+			d = (b + float64(taken)*d) / c.offered
+			close2(t, fmt.Sprintf("%g offered, %d of %d taken", c.offered, taken, c.slots),
+				blockedBySlot(c.offered, taken, c.slots), d)
+		}
+		close2(t, "all taken", blockedBySlot(c.offered, c.slots, c.slots), 1)
+	}
+	if got := blockedBySlot(0, 0, 256); got != 0 {
+		t.Errorf("nothing offered: %g", got)
+	}
+	if got := blockedBySlot(1, 0, 256); math.IsNaN(got) {
+		t.Error("little offered: not a number")
+	}
+}
+
+// A preview and moves of waiting requests leave the usage as it is; a route notes it.
+func TestSlotUsage(t *testing.T) {
+	env := testEnv(2, 16)
+	for j := range env.Workers {
+		env.Workers[j].Slots = 4
+	}
+	p := mustNew(t, "route-only", env).Policy.(*planAndRoute)
+	v := testView(env)
+	for j := range v.Workers {
+		v.Workers[j].Slots = 4
+	}
+	v.Workers[0].Count(3, 1, 0)
+	before := p.pool.usage
+	if before.value != 1 {
+		t.Errorf("usage of 16 adapters in 8 slots is %g before the first request", before.value)
+	}
+	p.Preview(Request{ID: 1, Adapter: 3, Prompt: 100}, v)
+	if p.pool.usage != before {
+		t.Error("a preview changed the usage")
+	}
+	p.Route(Request{ID: 1, Adapter: 3, Prompt: 100, MaxNew: 100, Expected: 50}, v)
+	close2(t, "usage after a request", p.pool.usage.value, 1-(1-1.0/8)/300)
+	q := mustNew(t, "route-only", env).Policy.(*planAndRoute)
+	if !q.copyFrom(p, 0) || q.pool.usage != p.pool.usage {
+		t.Error("a copy has another usage")
 	}
 }

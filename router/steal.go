@@ -37,7 +37,7 @@ func (p *planAndRoute) steal(s *PlannerInput) []Move {
 	var moves []Move
 	for _, a := range waiting {
 		r := a.rest()
-		p.beginPrices(r, v)
+		p.pool.begin(r.Adapter, v)
 		here, _ := p.price(r, int(a.Worker), v)
 		best := argmin{worker: int(a.Worker), cost: (1 - p.margin) * here}
 		for j := range v.Workers {

@@ -11,11 +11,15 @@ var unclear = regexp.MustCompile(`(?i)\b(so many|as many as|so much as|not told|
 	`stands? (?:above|for|beside)|let be|gives? up|what it says|who (?:is|are|has|comes|asks|fills)|from which on|by then|` +
 	`such (?:a one|are|as do)|the former|the latter|of which there)\b`)
 
-// longestSentence is the largest number of words of a sentence.
-const longestSentence = 35
+const (
+	// longestSentence is the largest number of words of a sentence.
+	longestSentence = 35
+	// longestParagraph is the largest number of sentences of a paragraph or item of a list.
+	longestParagraph = 5
+)
 
-// TestPlainWords holds the documentation, which includes the help of flags (docs/reference.md), to short sentences
-// without such phrases. Blocks of code count as one word.
+// TestPlainWords holds the documentation, which includes the help of flags (docs/reference.md), to short sentences and
+// paragraphs without such phrases. Blocks of code count as one word.
 func TestPlainWords(t *testing.T) {
 	sentences := 0
 	for _, page := range docPages(t) {
@@ -23,10 +27,15 @@ func TestPlainWords(t *testing.T) {
 		for _, phrase := range unclear.FindAllString(text, -1) {
 			t.Errorf("%s: %q: name what is meant", page, phrase)
 		}
-		for _, s := range sentencesOf(text) {
-			sentences++
-			if n := len(strings.Fields(s)); n > longestSentence {
-				t.Errorf("%s: a sentence of %d words, at most %d are allowed: %s", page, n, longestSentence, s)
+		for _, p := range paragraphsOf(text) {
+			for _, s := range clause.Split(p, -1) {
+				sentences++
+				if n := len(strings.Fields(s)); n > longestSentence {
+					t.Errorf("%s: a sentence of %d words, at most %d are allowed: %s", page, n, longestSentence, s)
+				}
+			}
+			if n := len(sentenceEnd.FindAllString(p+" ", -1)); n > longestParagraph {
+				t.Errorf("%s: a paragraph of %d sentences, at most %d are allowed: %s", page, n, longestParagraph, p)
 			}
 		}
 	}
@@ -39,17 +48,18 @@ var (
 	inlineCode = regexp.MustCompile("`[^`]*`")
 	linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
 	paragraph  = regexp.MustCompile(`\n\s*\n|\n\s*(?:[-*]|\d+\.)\s`)
-	sentence   = regexp.MustCompile(`[.!?:;]\s+`)
+	// clause ends what a reader takes in at once.
+	clause      = regexp.MustCompile(`[.!?:;]\s+`)
+	sentenceEnd = regexp.MustCompile(`[.!?][")]?\s+`) // not that of a bold title
 )
 
-// sentencesOf splits the paragraphs and items of lists of a page; tables and headings are left out.
-func sentencesOf(text string) (list []string) {
+// paragraphsOf are the paragraphs and items of lists of a page; tables and headings are left out.
+func paragraphsOf(text string) (list []string) {
 	text = linkTarget.ReplaceAllString(inlineCode.ReplaceAllString(text, "x"), "]")
 	for _, p := range paragraph.Split(text, -1) {
-		if p = strings.TrimSpace(p); p == "" || p[0] == '|' || p[0] == '#' {
-			continue
+		if p = strings.TrimSpace(p); p != "" && p[0] != '|' && p[0] != '#' {
+			list = append(list, p)
 		}
-		list = append(list, sentence.Split(p, -1)...)
 	}
 	return list
 }

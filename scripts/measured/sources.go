@@ -45,7 +45,7 @@ var sources = []source{
 		about: "Qwen3-14B bf16 on one 80 GB H100, vLLM 0.23, at most 256 requests in flight (inference-sim/residency-vllm).\n" +
 			"The profiles are calibrated from two runs at low rates, from four runs with loaded ones, and computed from\n" +
 			"data sheets. The rows are the runs that were not fitted. The peer is BLIS (inference-sim, f90a1e3a) with its\n" +
-			"trained-physics model as published. BLIS was never fitted to this server, so it is compared with the\n" +
+			"trained-physics model as published; it was never fitted to this server, so it is compared with the\n" +
 			"computed profile. `OUT` is a folder for the fitted profiles.",
 		needs: []string{h100 + "/rate2-vanilla.csv.gz", h100 + "/w7-rate18.csv.gz"}, commands: h100Commands,
 		make: vllmH100,
