@@ -37,7 +37,7 @@ var mainKnobs = []struct {
 	low, high         float64 // of the slider; 0: none
 }{
 	{"workload.request_rate", "Request rate", "Requests", 0.5, 200},
-	{"workload.num_prompts", "Requests", "Requests", 100, 20000},
+	{"workload.num_prompts", "Length of the run", "Requests", 100, 20000},
 	{"workload.arrivals", "Burstiness: gaps between requests", "Requests", 0, 0},
 	{"workload.pattern", "Rate over time", "Requests", 0, 0},
 	{"workload.lengths", "Token lengths", "Requests", 0, 0},

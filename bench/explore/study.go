@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -288,7 +289,9 @@ func (s *study) firstRuns() (ok bool, err error) {
 			if f.Key == "" {
 				f.Key = keyPolicy + strconv.Itoa(i)
 			}
-			checked.Faults = append(checked.Faults, f)
+			if !slices.Contains(checked.Faults, f) { // that of several policies
+				checked.Faults = append(checked.Faults, f)
+			}
 		}
 	}
 	if len(checked.Faults) > 0 {

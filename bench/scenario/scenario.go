@@ -109,7 +109,7 @@ type Workload struct {
 // Cluster says what the workers are. Zero and empty values are the profile's.
 type Cluster struct {
 	NumWorkers int    `yaml:"num_workers" check:">=0 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
-	Profile    string `yaml:"profile" default:"llama-2-7b-rtx-4090-sglang-0.5" check:"any" help:"Worker profile: NAME (lorasim profile list), file or analytic:MODEL,GPU; mixed: A*2,B*6" more:"A list without counts is used by the workers in turn"`
+	Profile    string `yaml:"profile" default:"llama-2-7b-rtx-4090-sglang-0.5" check:"any" help:"Name, file or analytic:MODEL,GPU" more:"lorasim profile list prints the names. A*2,B*6: two workers of one profile and six of another. A list without counts is used by the workers in turn"`
 
 	Engine              string  `yaml:"engine" check:"parse" help:"Engine with its defaults for the GPU, as started without flags: vllm-0.33, vllm-0.32, vllm-0.23, sglang-0.5.23" more:"vllm-0.33:llm is vLLM's class LLM in place of vllm serve. Sets scheduler, version and limits; keys that are given win. Needs a profile whose GPU is known. Empty: as the profile says" group:"Engine"`
 	Scheduler           string  `yaml:"scheduler" check:"oneof sglang vllm slora" help:"Engine whose scheduler is simulated: sglang, vllm or slora" group:"Engine"`

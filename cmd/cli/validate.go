@@ -102,7 +102,7 @@ endpoint pickers of Kubernetes gateways. The command fails if a case differs.`,
 	flags(cmd, "Logs", opt(&f.logs, "logs", "", "Logs of serving benchmarks in place of a table: `folder` or file"))
 	f.recorded.add(cmd, "Records")
 	flags(cmd, outputHeading,
-		opt(&f.profile, "profile", "", "Worker profile, a name or a file; default: llama-2-7b-rtx-4090-sglang-0.5 for a table, that of the model and server for a log, of the model for --vllm-runs (else MODEL=PROFILE,...); needed with --records"),
+		opt(&f.profile, "profile", "", "Worker profile, a name or a file; default: that of the table, the log or the model; --vllm-runs also takes MODEL=PROFILE,...; needed with --records"),
 		opt(&f.plot, "plot", "", "Draw predicted against measured into an SVG `file`"))
 	flags(cmd, vllmHeading,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),

@@ -86,7 +86,7 @@ function lineChart(host, spec) {
     }
     for (const r of s.rules || []) {
       g.append(svg('path', { d: `M${pad.l} ${Y(r.y)}H${width - pad.r}`, stroke: 'var(--text)', 'stroke-width': 1, 'stroke-dasharray': '5 4', opacity: 0.6 }),
-        svg('text', { x: width - pad.r, y: Y(r.y) - 5, 'text-anchor': 'end', class: 'label' }, r.text));
+        svg('text', { x: width - pad.r, y: Y(r.y) + (Y(r.y) < pad.t + 16 ? 14 : -5), 'text-anchor': 'end', class: 'label' }, r.text));
     }
     for (const l of s.lines) drawLine(g, l, X, Y);
     const rule = svg('path', { stroke: 'var(--text)', 'stroke-width': 1, opacity: 0.5, visibility: 'hidden' });

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -71,13 +73,16 @@ func (b tab) settled() {
 	b.wait(`!document.body.dataset.busy && document.getElementById('status').textContent !== ''`)
 }
 
-// set types a value into a field.
+const answers = `Number(document.body.dataset.answers || 0)`
+
+// set types a value into a field, and waits for the whole answer.
 func (b tab) set(key, value string) {
 	b.t.Helper()
 	text, _ := json.Marshal(value)
+	before := b.eval(answers)
 	b.eval(fmt.Sprintf(`(f => { f.value = %s; f.dispatchEvent(new Event(f.tagName === 'SELECT' ? 'change' : 'input')); })(document.getElementById('f-%s'))`,
 		text, key))
-	b.wait(`document.body.dataset.busy === 'true'`)
+	b.wait(answers + ` > ` + before)
 }
 
 // open opens a page; errors in it, and requests for anything beside it, are errors of the test.
@@ -111,7 +116,6 @@ func TestPageFollowsKnobs(t *testing.T) {
 	}
 	before := b.eval(`document.getElementById('cards').textContent`)
 	b.set("workload.request_rate", "14")
-	b.settled()
 	if b.eval(`document.getElementById('cards').textContent`) == before {
 		t.Error("another rate changes nothing")
 	}
@@ -127,4 +131,169 @@ func TestPageFollowsKnobs(t *testing.T) {
 	}
 	t.Logf("first results %s ms after the knob (2000 requests, 3 policies)", b.eval(`document.body.dataset.picture`))
 	testbrowser.Look(t, ctx, "explore")
+}
+
+// TestWidths: nothing is wider than the screen, from a telephone to a wide screen, in both themes.
+func TestWidths(t *testing.T) {
+	ctx := testbrowser.Start(t)
+	b := open(t, ctx, serve(t, explore.DefaultPreset().Query))
+	b.settled()
+	for _, theme := range []string{"light", "dark"} {
+		for _, width := range []int64{390, 1280, 2560} {
+			b.run("resize", chromedp.EmulateViewport(width, 900))
+			b.eval(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, theme))
+			b.eval(`dispatchEvent(new Event('resize'))`)
+			const outside = `[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('pre') && !e.closest('.skip') && !e.closest('.sr')).map(e => e.tagName + '#' + e.id + '.' + e.className).slice(0, 5).join(' ')`
+			if wide := b.eval(outside); wide != "" {
+				t.Errorf("wider than %d px: %s", width, wide)
+			}
+			testbrowser.Look(t, ctx, fmt.Sprintf("explore-%d-%s", width, theme))
+		}
+	}
+}
+
+// wrong are values that no setting of a kind takes, by its type; others are in wrongTexts.
+var wrong = map[string]string{"int": "many", "float": "1e", "floats": "a,b"}
+
+// wrongTexts are those of settings that are texts. Settings that are not in it take any text.
+var wrongTexts = map[string]string{
+	"workload.lora_names": "a,a", "workload.file": "/nowhere.csv", "workload.trace_path": "/nowhere.csv",
+	"cluster.profile": "gpu9000", "workload.trace_histogram": "a,b", "workload.trace_name": "",
+}
+
+// TestFaultsAreBesideFields types a wrong value into each field: its message appears beside it, and goes when the
+// value is mended.
+func TestFaultsAreBesideFields(t *testing.T) {
+	ctx := testbrowser.Start(t)
+	q := explore.DefaultPreset().Query
+	q.Settings["workload.num_prompts"], q.Seeds, q.SLO = "100", "1", ""
+	b := open(t, ctx, serve(t, q))
+	b.settled()
+	type field struct{ key, value string }
+	fields := []field{{"policy.0", "fastest"}, {"policy.2", "static:x=1"}, {"slo", "soon"}, {"price", "cheap"},
+		{"seeds", "0"}}
+	for _, k := range explore.Knobs() {
+		value, ok := wrong[k.Type]
+		if text, known := wrongTexts[k.Key]; known {
+			value, ok = text, text != ""
+		} else if k.Type == "string" && k.Choices == nil {
+			value, ok = "\u00a7:?", true
+		}
+		if ok && k.Choices == nil {
+			fields = append(fields, field{k.Key, value})
+		}
+	}
+	if len(fields) < 60 {
+		t.Fatalf("%d fields", len(fields))
+	}
+	for _, f := range fields {
+		id := "f-" + f.key
+		before := b.eval(fmt.Sprintf(`document.getElementById(%q).value`, id))
+		b.set(f.key, f.value)
+		got := b.eval(fmt.Sprintf(`[document.getElementById('%s-fault').textContent, document.getElementById('%s').getAttribute('aria-invalid'), document.querySelectorAll('.knob .fault:not(:empty)').length].join('|')`, id, id))
+		if parts := strings.Split(got, "|"); len(parts) < 3 || parts[0] == "" || parts[len(parts)-2] != "true" ||
+			parts[len(parts)-1] != "1" {
+			t.Errorf("%s = %q: %q", f.key, f.value, got)
+		}
+		b.set(f.key, before)
+		if left := b.eval(`[...document.querySelectorAll('.fault:not(:empty)')].map(e => e.id + ': ' + e.textContent).join('|')`); left != "" {
+			t.Fatalf("%s is mended, but: %s", f.key, left)
+		}
+	}
+}
+
+// TestLinkReproduces: another browser window with the link shows the same, and a preset replaces everything.
+func TestLinkReproduces(t *testing.T) {
+	ctx := testbrowser.Start(t)
+	q := explore.DefaultPreset().Query
+	q.Settings["workload.num_prompts"] = "300"
+	address := serve(t, q)
+	b := open(t, ctx, address)
+	b.settled()
+	b.set("workload.popularity", "zipf:1.3")
+	b.set("slo", "ttft:300 attain:95%")
+	b.set("policy.1", "affinity-spill:threshold=3")
+	const shown = `JSON.stringify([document.getElementById('cards').textContent, document.getElementById('compare-table').textContent, document.getElementById('yaml').textContent, document.getElementById('breaks').textContent])`
+	want, link := b.eval(shown), b.eval(`location.href`)
+	b.run("leave", chromedp.Navigate("about:blank"), chromedp.Navigate(link),
+		chromedp.WaitVisible(chromedp.CSS("#cards .card")))
+	b.settled()
+	if got := b.eval(shown); got != want {
+		t.Errorf("the link shows %s\nexpected %s", got, want)
+	}
+	b.eval(`(s => { s.value = [...s.options].find(o => o.textContent === 'sessions').value; s.dispatchEvent(new Event('change')); })(document.getElementById('preset'))`)
+	b.wait(`document.getElementById('yaml').textContent.includes('sessions: "zipf:m=2"')`)
+	if got := b.eval(`document.getElementById('yaml').textContent`); strings.Contains(got, "zipf:1.3") {
+		t.Errorf("a preset keeps settings: %s", got)
+	}
+}
+
+// TestPicturesAndTables: each figure is a picture of its own and a table, and answers to the keyboard.
+func TestPicturesAndTables(t *testing.T) {
+	ctx := testbrowser.Start(t)
+	q := explore.DefaultPreset().Query
+	q.Settings["workload.num_prompts"] = "300"
+	address := serve(t, q)
+	b := open(t, ctx, address)
+	b.settled()
+	for _, id := range []string{"ttft-chart", "e2e-chart", "rate-chart", "waits-chart"} {
+		b.eval(fmt.Sprintf(`import('./charts/chart.js').then(async m => { const h = document.getElementById(%q); window.kept = [m.svgOf(h), (await m.pngOf(h)).size]; }) && ''`, id))
+		b.wait(`Boolean(window.kept)`)
+		got := b.eval(`(s => [new DOMParser().parseFromString(s, 'image/svg+xml').querySelector('parsererror') === null, s.includes('var(--'), s.includes('plan-and-route') || s.includes('own prefill step'), window.kept[1] > 5000].join())(window.kept[0])`)
+		if got != "true,false,true,true" {
+			t.Errorf("%s: well-formed, depends on the page, has a legend, PNG has a size: %s", id, got)
+		}
+		b.eval(`(delete window.kept)`)
+		b.run("table", chromedp.Click(chromedp.CSS("#"+id+" + .as-table summary")),
+			chromedp.WaitVisible(chromedp.CSS("#"+id+" + .as-table tbody tr")))
+		head := b.eval(fmt.Sprintf(`[...document.querySelectorAll('#%s + .as-table th[scope=col]')].map(e => e.textContent).join('|')`, id))
+		if !strings.Contains(head, "(ms)") && !strings.Contains(head, "(requests/s)") {
+			t.Errorf("%s: no unit in the head of the table: %s", id, head)
+		}
+		b.eval(fmt.Sprintf(`(h => { h.focus(); h.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' })); })(document.getElementById(%q))`, id))
+		if text := b.eval(fmt.Sprintf(`document.querySelector('#%s [aria-live]').textContent`, id)); text == "" {
+			t.Errorf("%s: nothing is read out", id)
+		}
+	}
+	nameless := b.eval(`[...document.querySelectorAll('input, select, button, summary, a')].filter(e => !(e.labels && e.labels.length) && !e.getAttribute('aria-label') && !e.textContent.trim()).map(e => e.outerHTML.slice(0, 80)).join(' ')`)
+	if nameless != "" {
+		t.Errorf("without a name: %s", nameless)
+	}
+}
+
+// TestPageOfAnotherOrigin: a page of another origin, which even knows the secret path, cannot read, start, frame or
+// include anything.
+func TestPageOfAnotherOrigin(t *testing.T) {
+	ctx := testbrowser.Start(t)
+	address := serve(t, explore.DefaultPreset().Query)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		io.WriteString(w, "<!doctype html><title>other</title>")
+	}))
+	defer other.Close()
+	// localhost is another origin than 127.0.0.1
+	b := tab{t, ctx}
+	for _, from := range []string{other.URL, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)} {
+		b.run("open", chromedp.Navigate(from))
+		text, _ := json.Marshal(address)
+		b.eval(`(async a => {
+			const tries = {
+				read: async () => (await fetch(a + 'api/start')).text(),
+				blind: async () => { const r = await fetch(a + 'api/start', { mode: 'no-cors' }); return r.type === 'opaque' ? Promise.reject('opaque') : r.type; },
+				run: async () => (await fetch(a + 'api/run', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{"policies":["static"]}' })).text(),
+				simple: async () => (await fetch(a + 'api/run', { method: 'POST', body: '{"policies":["static"]}' })).text(),
+				script: () => new Promise((yes, no) => { const s = document.createElement('script'); s.type = 'module'; s.src = a + 'app.js'; s.onload = () => yes('loaded'); s.onerror = no; document.head.append(s); }),
+				style: () => new Promise((yes, no) => { const s = document.createElement('link'); s.rel = 'stylesheet'; s.href = a + 'explore.css'; s.onload = () => yes('loaded'); s.onerror = no; document.head.append(s); }),
+				frame: () => new Promise((yes, no) => { const f = document.createElement('iframe'); f.src = a; f.onload = () => { try { yes(f.contentDocument.title || no()); } catch (e) { no(e); } }; document.body.append(f); }),
+			};
+			const out = {};
+			for (const [name, f] of Object.entries(tries)) out[name] = await f().then(v => 'GOT ' + String(v).slice(0, 60), () => 'refused');
+			window.out = JSON.stringify(out);
+		})(` + string(text) + `) && ''`)
+		b.wait(`Boolean(window.out)`)
+		got := b.eval(`window.out`)
+		if strings.Contains(got, "GOT") || strings.Count(got, "refused") != 7 {
+			t.Errorf("from %s: %s", from, got)
+		}
+	}
 }

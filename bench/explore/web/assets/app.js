@@ -61,6 +61,7 @@ async function main() {
       other([err.message]);
     }
     delete document.body.dataset.busy;
+    document.body.dataset.answers = Number(document.body.dataset.answers || 0) + 1;
   }
 
   // part shows a part of the answer.
@@ -83,7 +84,6 @@ async function main() {
         return requestAnimationFrame(() => requestAnimationFrame(() => {
           view.picture = Math.round(performance.now() - since);
           document.body.dataset.picture = view.picture;
-          document.body.dataset.pictures = Number(document.body.dataset.pictures || 0) + 1;
         }));
       case 'compared':
         view.compared = data;

@@ -20,7 +20,7 @@ function form(host, start, query, changed) {
     control.id = id;
     control.setAttribute('aria-describedby', `${id}-fault ${id}-help`);
     const row = el('div', { class: 'knob' + (o.class ? ' ' + o.class : ''), 'data-key': key },
-      el('div', { class: 'name' }, el('label', { for: id }, label, o.unit ? el('span', { class: 'unit' }, ` (${o.unit})`) : null), ask),
+      el('div', { class: 'name' }, el('label', { for: id }, label, o.unit && o.unit !== label.toLowerCase() ? el('span', { class: 'unit' }, ` (${o.unit})`) : null), ask),
       el('div', { class: 'control' }, control, ...(o.beside || [])), help, fault);
     fields.set(key, {
       row, show: o.show, effective: o.effective || (() => {}),

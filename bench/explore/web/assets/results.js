@@ -133,14 +133,14 @@ function results(host, start, view) {
       '↓ less is better, ↑ more is better; ★ best.',
     ].filter(Boolean).join(' ');
 
-    const half = (low, high) => low == null || high == null ? '' : ` ± ${fmt((high - low) / 2)}`;
+    const half = (low, high, by) => low == null || high == null || high - low === 0 ? '' : ` ± ${fmt(by * (high - low) / 2)}`;
     const head = el('tr', {}, el('th', { class: 'text', scope: 'col' }, 'Metric'), ...runs.map(r => el('th', { scope: 'col' }, r, r === base ? '' : el('small', {}, ` − ${base}`))));
-    const body = t.metrics.filter(m => everything || usual.includes(m.metric)).map(m => el('tr', {}, el('th', { scope: 'row' }, m.title + ({ less: ' ↓', more: ' ↑' }[m.better] || '')),
+    const body = t.metrics.filter(m => everything || usual.includes(m.metric)).map(m => [m, /share$/.test(m.metric) ? 100 : 1]).map(([m, by]) => el('tr', {}, el('th', { scope: 'row' }, m.title + (by === 100 ? ' (%)' : '') + ({ less: ' ↓', more: ' ↑' }[m.better] || '')),
       ...runs.map(r => {
         const x = m.runs[r];
-        const diff = r === base || x.diff_mean == null ? '' : el('small', {}, (x.diff_mean > 0 ? '+' : '') + fmt(x.diff_mean) + half(x.diff_ci95_low, x.diff_ci95_high));
+        const diff = r === base || x.diff_mean == null ? '' : el('small', {}, (x.diff_mean > 0 ? '+' : '') + fmt(by * x.diff_mean) + half(x.diff_ci95_low, x.diff_ci95_high, by));
         return el('td', { class: x.best ? 'best' : null, 'data-label': r },
-          el('span', {}, x.mean == null ? '–' : fmt(x.mean) + half(x.ci95_low, x.ci95_high) + (x.best ? ' ★' : '') + (x.not_comparable ? ' ≠' : '')), diff);
+          el('span', {}, x.mean == null ? '–' : fmt(by * x.mean) + half(x.ci95_low, x.ci95_high, by) + (x.best ? ' ★' : '') + (x.not_comparable ? ' ≠' : '')), diff);
       })));
     table.replaceChildren(el('thead', {}, head), el('tbody', {}, ...body));
     notes.replaceChildren(...(t.notes || []).map(n => el('li', {}, n)));
