@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -187,8 +188,14 @@ func (c *Cluster) override(p *profile.Profile) error {
 			e.UseSLoRA()
 		}
 	}
-	if c.SchedulePolicy == profile.OrderVTC { // vLLM has no such order
-		e.AsyncScheduling = false
+	if c.SchedulePolicy == profile.OrderVTC { // neither vLLM nor sglang has such an order
+		e.AsyncScheduling, e.OverlapSchedule = false, false
+	}
+	switch {
+	case c.OverlapSchedule && c.NoOverlapSchedule:
+		return errors.New("overlap_schedule and disable_overlap_schedule exclude each other")
+	case c.NoOverlapSchedule, c.LoraBackend == profile.BackendMerged, c.LoraBackend == profile.BackendDLoRA:
+		e.OverlapSchedule = false
 	}
 	to := map[string]reflect.Value{
 		"kv_tokens":    reflect.ValueOf(&p.Memory.KVTokens).Elem(),

@@ -83,9 +83,10 @@ are generated exactly; only means were measured. Runs of other systems are count
 skipped.
 
 The rules of the engines' schedulers need no times: --vllm-steps compares every step
-of the simulated scheduler with recorded steps of vLLM, --sglang-batches every batch
-with those of sglang. --epp-cases compares the policy epp with recorded decisions of
-endpoint pickers of Kubernetes gateways. The command fails if a case differs.`,
+of the simulated scheduler with recorded steps of vLLM. --sglang-batches does so for
+every batch of sglang; --overlap-schedule says that the server ran with the overlap
+schedule. --epp-cases compares the policy epp with recorded decisions of endpoint
+pickers of Kubernetes gateways. The command fails if a case differs.`,
 		Example: `  lorasim validate --runs lora_runs.csv --histograms seed_workload.json --use validation
   lorasim validate --runs lora_runs.csv --histograms seed_workload.json --json
   lorasim validate --runs mine.csv --histograms mine.json --profile mine.yaml --plot fit.svg
@@ -195,6 +196,9 @@ func (f *validateFlags) steps(cmd *cobra.Command) error {
 	compare, dir := steps.VLLM, f.vllmSteps
 	if f.sglangBatches != "" {
 		compare, dir = steps.SGLang, f.sglangBatches
+		if cmd.Flags().Lookup("overlap-schedule").Value.String() == "true" {
+			compare = steps.SGLangOverlap
+		}
 	}
 	report, err := compare(cmd.Context(), dir)
 	if err != nil {
