@@ -98,7 +98,7 @@ func (s *reference) formOverlap(w *refWorker) *refBatch {
 		}
 	}
 	k := &refBatch{decodes: w.decoding()}
-	k.takes = s.place(w, w.running) + w.costs.Step(s.work(w, k.decodes, nil, profile.StepWork{}))
+	k.takes = s.place(w, k.decodes) + w.costs.Step(s.work(w, k.decodes, nil, profile.StepWork{}))
 	k.allocate()
 	return k
 }

@@ -670,7 +670,7 @@ func (s *reference) formPrefill(w *refWorker) bool {
 		for _, r := range running {
 			r.looked = r.need()
 		}
-		batch = append(slices.Clone(filling), w.running...)
+		batch = append(slices.Clone(filling), running...)
 	} else {
 		running = nil
 	}

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -187,8 +188,14 @@ func (c *Cluster) override(p *profile.Profile) error {
 			e.UseSLoRA()
 		}
 	}
-	if c.SchedulePolicy == profile.OrderVTC { // vLLM has no such order
-		e.AsyncScheduling = false
+	if c.SchedulePolicy == profile.OrderVTC { // neither vLLM nor sglang has such an order
+		e.AsyncScheduling, e.OverlapSchedule = false, false
+	}
+	switch {
+	case c.OverlapSchedule && c.NoOverlapSchedule:
+		return errors.New("overlap_schedule and disable_overlap_schedule exclude each other")
+	case c.NoOverlapSchedule, c.LoraBackend == profile.BackendMerged, c.LoraBackend == profile.BackendDLoRA:
+		e.OverlapSchedule = false
 	}
 	to := map[string]reflect.Value{
 		"kv_tokens":    reflect.ValueOf(&p.Memory.KVTokens).Elem(),
@@ -220,7 +227,8 @@ func (c *Cluster) serve(p *profile.Profile) error {
 		return err
 	}
 	if c.Scheduler != "" && c.Scheduler != s.Engine {
-		return fmt.Errorf("engine %s has scheduler %s, but scheduler is %s: give one of both", s, s.Engine, c.Scheduler)
+		return fmt.Errorf("engine %s has scheduler %s, but scheduler is %s: give only one of them", s, s.Engine,
+			c.Scheduler)
 	}
 	return s.Apply(p)
 }
@@ -376,7 +384,7 @@ func (r *Routing) policy() (string, error) {
 	case r.InferenceArchitecture == "dlora":
 		return r.MigrationType, nil
 	case r.MigrationType != "":
-		return "", fmt.Errorf("migration_type %s goes with inference_architecture dlora", r.MigrationType)
+		return "", fmt.Errorf("migration_type %s needs inference_architecture dlora", r.MigrationType)
 	}
 	return r.Policy, nil
 }

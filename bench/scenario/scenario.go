@@ -133,6 +133,8 @@ type Cluster struct {
 	MaxNumQueuedReqs    int     `yaml:"max_num_queued_reqs" check:">=0 <=1e9" unit:"requests" help:"vllm: limit of waiting and running requests per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
 	MaxNumQueuedTokens  int64   `yaml:"max_num_queued_tokens" check:">=0 <=1e12" unit:"tokens" help:"vllm: limit of prompt tokens without first token per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
 	EnableMixedChunk    bool    `yaml:"enable_mixed_chunk" help:"sglang: run decode steps of running requests together with prefill steps" group:"Engine"`
+	OverlapSchedule     bool    `yaml:"overlap_schedule" help:"sglang: form a step while the one before it runs, as sglang does by default" more:"On with engine sglang-VERSION; the profiles in lorasim were measured without it"`
+	NoOverlapSchedule   bool    `yaml:"disable_overlap_schedule" help:"sglang: form a step when the one before it has ended"`
 	IgnoreEOS           bool    `yaml:"ignore_eos" help:"sglang: requests run to max_new_tokens, and the scheduler knows"`
 	DisableRadixCache   bool    `yaml:"disable_radix_cache" help:"With ignore_eos: reserve memory as sglang does without its radix cache"`
 	PrefixCache         bool    `yaml:"prefix_cache" help:"Workers cache prompt prefixes, per adapter" group:"Prefix cache"`

@@ -28,8 +28,40 @@ func TestEngineKey(t *testing.T) {
 	}
 	sc.Cluster.SchedulePolicy, sc.Cluster.Scheduler = "", "sglang"
 	_, err = sc.Profiles()
-	testutil.ExpectError(t, err, "engine vllm-0.33 has scheduler vllm, but scheduler is sglang: give one of both")
+	testutil.ExpectError(t, err, "engine vllm-0.33 has scheduler vllm, but scheduler is sglang: give only one of them")
 	sc.Cluster.Scheduler, sc.Cluster.Engine = "", "vllm-1"
 	_, err = sc.Profiles()
 	testutil.ExpectError(t, err, `unknown engine "vllm-1"`)
+}
+
+// sglang's overlap schedule is on with engine sglang-VERSION and where it is asked for; the profiles that were measured
+// without it keep the rules of then.
+func TestOverlapSchedule(t *testing.T) {
+	for _, c := range []struct {
+		cluster string
+		on      bool
+		err     string
+	}{
+		{"{}", false, ""},
+		{"{overlap_schedule: true}", true, ""},
+		{"{profile: 'analytic:qwen3-14b,h100', engine: sglang-0.5.23}", true, ""},
+		{"{profile: 'analytic:qwen3-14b,h100', engine: sglang-0.5.23, disable_overlap_schedule: true}", false, ""},
+		{"{profile: 'analytic:qwen3-14b,h100', engine: sglang-0.5.23, schedule_policy: vtc}", false, ""},
+		{"{overlap_schedule: true, disable_overlap_schedule: true}", false,
+			"overlap_schedule and disable_overlap_schedule exclude each other"},
+		{"{overlap_schedule: true, schedule_policy: vtc}", false,
+			"engine.overlap_schedule needs scheduler sglang, schedule_policy fcfs or priority"},
+		{"{overlap_schedule: true, lora_backend: dlora}", false, "a backend that runs all adapters together"},
+	} {
+		sc, err := Parse([]byte("cluster: "+c.cluster), "s.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ps, err := sc.Profiles()
+		if c.err != "" {
+			testutil.ExpectError(t, err, c.err)
+		} else if err != nil || ps[0].Engine.OverlapSchedule != c.on {
+			t.Errorf("%s: %v, %+v; expected overlap_schedule %v", c.cluster, err, ps, c.on)
+		}
+	}
 }

@@ -19,7 +19,8 @@ import (
 var engineSettings = []string{
 	"engine", "scheduler",
 	"max_num_batched_tokens", "max_running_requests", "chunked_prefill_size", "max_prefill_tokens",
-	"context_length", "kv_tokens", "page_size", "prefix_cache", "enable_mixed_chunk", "max_loras_per_batch",
+	"context_length", "kv_tokens", "page_size", "prefix_cache", "enable_mixed_chunk", "overlap_schedule",
+	"disable_overlap_schedule", "max_loras_per_batch",
 	"max_lora_rank", "lora_backend",
 }
 

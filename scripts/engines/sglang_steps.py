@@ -76,16 +76,17 @@ def patch():
 
 
 def draw_flags(r):
-    """Flags of a server: few slots and seats, small memories, chunks or none."""
-    flags = {"--max-loras-per-batch": str(r.choice([1, 2, 3, 4, 8])),
-             "--max-running-requests": str(r.choice([2, 4, 8, 16, 48])),
-             "--chunked-prefill-size": str(r.choice([-1, 64, 128, 256, 512])),
-             "--max-total-tokens": str(r.choice([700, 1000, 2048, 4096, 16384])),
+    """Flags of a server: few slots or seats, or little memory, which has requests retracted; chunks or none."""
+    tight = r.random() < 0.6
+    flags = {"--max-loras-per-batch": str(r.choice([3, 8] if tight else [1, 2, 4])),
+             "--max-running-requests": str(r.choice([8, 16, 48] if tight else [2, 4, 16])),
+             "--chunked-prefill-size": str(r.choice([-1, 32, 64, 128, 256])),
+             "--max-total-tokens": str(r.choice([320, 480, 800] if tight else [2048, 16384])),
              "--page-size": str(r.choice([1, 1, 1, 16])),
-             "--schedule-conservativeness": str(r.choice([0.1, 0.3, 1.0]))}
+             "--schedule-conservativeness": str(r.choice([0.1, 0.3] if tight else [0.3, 1.0]))}
     if flags["--chunked-prefill-size"] == "-1":
         flags["--max-prefill-tokens"] = str(r.choice([300, 700, 4096]))
-    elif r.random() < 0.3:
+    elif r.random() < 0.4 and int(flags["--chunked-prefill-size"]) > int(flags["--max-running-requests"]):
         flags["--enable-mixed-chunk"] = None
     if r.random() < 0.6:
         flags["--disable-radix-cache"] = None
@@ -102,8 +103,9 @@ def draw_case(r, flags):
     """Requests that come before different batches; half of the cases end some of them by a stop token."""
     ignore, room = r.random() < 0.3, int(flags["--max-total-tokens"])
     stops = not ignore and r.random() < 0.6
-    longest, budget = r.choice([(60, 30), (150, 60), (400, 60)])
-    longest = min(longest, room // 3)
+    tight = [(20, 120), (12, 80), (40, 100)]  # prompts are admitted that leave no room for their outputs
+    longest, budget = r.choice([(60, 30), (150, 60), (400, 60)] + (tight * 2 if room < 1000 else []))
+    longest, budget = min(longest, room // 3), min(budget, room // 3)
     spread = r.choice([0, 0, 20, 80])
     requests = []
     for i in range(r.choice([10, 20, 36])):
@@ -224,13 +226,15 @@ def run_set(o, k):
     with open(log, "w", encoding="utf-8") as f:
         server = subprocess.Popen(command, stdout=f, stderr=subprocess.STDOUT, env=env, start_new_session=True)
     try:
-        for _ in range(200):
+        for _ in range(600):
             time.sleep(1)
             with open(log, encoding="utf-8") as f:
                 if "fired up" in f.read():
                     break
             if server.poll() is not None:
                 raise RuntimeError(f"the server of {log} ended")
+        else:
+            raise RuntimeError(f"the server of {log} does not start")
         for c in range(o.cases):
             case, name = draw_case(r, flags), f"{o.seed}-{k}-{c}"
             try:

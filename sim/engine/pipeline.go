@@ -50,6 +50,7 @@ type formed struct {
 	kind             kind
 	takes, ready     tick.Ticks // how long it runs, and when its adapters are loaded
 	stall            tick.Ticks // sglang: how long it loads adapters first
+	used             int64      // sglang: when it was formed, by the clock of the adapters' uses
 }
 
 func newPipeline(e *Engine, rules *Rules) {
@@ -114,7 +115,7 @@ func (p *Pipeline) Plan(decodes bool) {
 	default: // a load is all there is
 	}
 	if p.overlaps {
-		n.stall = load
+		n.stall, n.used = load, e.LoRA.Clock()
 	} else {
 		n.ready = e.Loop.Now() + load
 	}
@@ -340,9 +341,11 @@ func (p *Pipeline) joinResumed() {
 func (p *Pipeline) finish() {
 	e, b := p.e, &p.e.Batch
 	ends := p.Ending()
+	var out []*Request
 	for _, r := range slices.Concat(p.first, p.gone) {
-		if r.state == Waiting && r.Generated == r.Output { // preempted with its last token in flight
+		if r.state != Running && r.state != Ending && r.Generated == r.Output {
 			ends = append(ends, r)
+			out = append(out, r) // of the batch, with its last token in flight: preempted, or to catch up
 		}
 	}
 	p.first, p.ending, p.gone, p.firsts = p.first[:0], p.ending[:0], p.gone[:0], 0
@@ -350,14 +353,21 @@ func (p *Pipeline) finish() {
 		r := b.heap[0].Value
 		e.StopDecoding(r)
 		ends = append(ends, r)
+		if p.overlaps && p.next.is && p.next.kind != prefill { // which has a token for it, too
+			e.LoRA.Use(&r.Row.Adapter, p.next.used)
+		}
 	}
 	slices.SortFunc(ends, func(a, b *Request) int { return cmp.Compare(a.seq, b.seq) })
 	for _, r := range ends {
-		if r.state == Waiting {
+		switch {
+		case r.state == Waiting:
 			e.dequeue(r)
 			r.Leaving = Staying
 			e.LoRA.UnloadIfUnused(&r.Row.Adapter)
-		} else {
+		case slices.Contains(out, r):
+			e.Step.Prompts = slices.DeleteFunc(e.Step.Prompts, func(c Chunk) bool { return c.Request == r })
+			e.sched.Drop(r)
+		default:
 			e.Free(r)
 		}
 		e.Finish(r, record.OK, "")

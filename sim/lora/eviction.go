@@ -9,6 +9,15 @@ func (m *Manager) StampDecode() {
 	m.decoded = m.clock
 }
 
+// Clock moves the clock of uses on by one.
+func (m *Manager) Clock() int64 {
+	m.clock++
+	return m.clock
+}
+
+// Use notes that a step had an adapter in its batch at a time of the clock.
+func (m *Manager) Use(a *Adapter, at int64) { a.used = max(a.used, at) }
+
 // lastUse is the clock of the latest step that had an adapter in its batch. That of running ones is not entered
 // at every decode step, but when they leave.
 func (m *Manager) lastUse(a *Adapter) int64 {

@@ -51,7 +51,7 @@ func (p *Profile) Compile() *Costs {
 		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
 		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
 	case l.Law == LawRoofline:
-		if c.longer = true; !p.Engine.AsyncScheduling { // else the GPU works meanwhile
+		if c.longer = true; !p.Engine.AsyncScheduling && !p.Engine.OverlapSchedule { // else the GPU works meanwhile
 			c.host = tick.FromMilliseconds(l.HostMs)
 		}
 		if l.adapterKernels() {

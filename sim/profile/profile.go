@@ -86,7 +86,7 @@ type Latency struct {
 	Adapters AdapterLaw `yaml:"adapters,omitempty"`
 	FrontEnd FrontEnd   `yaml:"front_end,omitempty"`
 	// HostMs is what the host does for a step: scheduling, input and output. The GPU waits
-	// meanwhile, but with engine.async_scheduling. Law roofline.
+	// meanwhile, but with engine.async_scheduling or engine.overlap_schedule. Law roofline.
 	HostMs float64 `yaml:"host_ms,omitempty" is:">=0 <1e6"`
 	// RequestOverheadMs is spent outside the engine on every request (HTTP,
 	// tokenizer, detokenizer); it delays all its tokens.

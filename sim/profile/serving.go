@@ -103,8 +103,8 @@ func (s Serving) vllm(p *Profile, card *GPU) {
 }
 
 // sglang sets the defaults of sglang 0.5.23: _handle_gpu_memory_settings in srt/arg_groups/memory_hook.py,
-// max_prefill_tokens in srt/arg_groups/fields/schedule.py, the limit of running requests in
-// srt/model_executor/pool_configurator.py. The memory share stays: the server measures it after its CUDA graphs.
+// max_prefill_tokens and disable_overlap_schedule in srt/arg_groups/fields/schedule.py, the limit of running requests
+// in srt/model_executor/pool_configurator.py. The memory share stays: the server measures it after its CUDA graphs.
 func (s Serving) sglang(p *Profile, card *GPU) {
 	e, was := &p.Engine, p.Engine
 	if was.Scheduler != SchedulerSGLang {
@@ -112,7 +112,7 @@ func (s Serving) sglang(p *Profile, card *GPU) {
 		e.ContextLength, e.MaxLorasPerBatch, e.MaxLoadedLoras, e.MaxLoraRank = was.ContextLength, was.MaxLorasPerBatch,
 			was.MaxLoadedLoras, was.MaxLoraRank
 	}
-	e.MaxPrefillTokens, e.PageSize = 16384, 1
+	e.MaxPrefillTokens, e.PageSize, e.OverlapSchedule = 16384, 1, true
 	switch gib := card.MemoryGiB; {
 	case gib < 20:
 		e.ChunkedPrefillSize = 2048

@@ -51,11 +51,28 @@ func SGLang(ctx context.Context, dir string) (*Report, error) {
 	return runFolder(ctx, dir, ".json", runSGLang)
 }
 
+// SGLangOverlap is SGLang for batches of servers with the overlap schedule, whether the cases say so or not.
+func SGLangOverlap(ctx context.Context, dir string) (*Report, error) {
+	return runFolder(ctx, dir, ".json", func(_ string, data []byte) (Case, error) {
+		c, err := parseSGLangCase(data)
+		if err != nil {
+			return Case{}, err
+		}
+		c.OverlapSchedule = true
+		return c.run()
+	})
+}
+
 func runSGLang(_ string, data []byte) (Case, error) {
 	c, err := parseSGLangCase(data)
 	if err != nil {
 		return Case{}, err
 	}
+	return c.run()
+}
+
+// run holds the simulated scheduler against the case.
+func (c *sglangCase) run() (Case, error) {
 	out := Case{Steps: len(c.Batches)}
 	p, err := c.profile()
 	if err != nil {
@@ -130,6 +147,8 @@ func (c *sglangCase) profile() (*profile.Profile, error) {
 			conservativeness, err = strconv.ParseFloat(text, 64)
 		case name == "--enable-mixed-chunk":
 			e.MixedChunk = true
+		case name == "--disable-overlap-schedule":
+			e.OverlapSchedule = false
 		case name == "--disable-radix-cache":
 			e.DisableRadixCache = true
 		case name == "--enable-priority-scheduling":
@@ -212,14 +231,13 @@ func (c *sglangCase) play(e *engine) error {
 func (c *sglangCase) batchesOf(steps []*simengine.Report, p *profile.Profile) (out []sglangBatch) {
 	size := int64(p.Engine.PageSize)
 	pages := p.Memory.KVTokens / size
+	ahead := 0
+	if c.OverlapSchedule { // a step is logged when the next one is formed
+		ahead = 1
+	}
 	for i, s := range steps {
-		if c.OverlapSchedule { // it is logged when the next one is formed
-			if i++; i == len(steps) {
-				i = 0
-			}
-		}
-		if n := steps[i].Retracted; n > 0 {
-			out = append(out, sglangBatch{Retracted: n})
+		if i += ahead; i < len(steps) && steps[i].Retracted > 0 {
+			out = append(out, sglangBatch{Retracted: steps[i].Retracted})
 		}
 		b := sglangBatch{Decode: []int64{int64(s.Before), (pages - s.FreePages) * size, int64(s.Waiting)}}
 		if s.Prompts > 0 {

@@ -45,6 +45,46 @@ func TestSGLangRecorded(t *testing.T) {
 	}
 }
 
+// With the overlap schedule: a tight radix cache with retractions, mixed chunks with and without a radix cache, one
+// slot and four seats; stop tokens end requests in most of them.
+func TestSGLangOverlapRecorded(t *testing.T) {
+	r, err := SGLang(context.Background(), filepath.Join("testdata", "sglang-overlap"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Summary{Cases: 5, Exact: 5}); r.Summary != want {
+		t.Errorf("%+v, expected %+v: %+v", r.Summary, want, r.Cases)
+	}
+	dir := t.TempDir()
+	without := strings.Replace(overlapCase, `"overlap_schedule": true, `, "", 1)
+	if err := os.WriteFile(filepath.Join(dir, "x.json"), []byte(without), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = SGLangOverlap(context.Background(), dir); err != nil || r.Summary.Exact != 1 {
+		t.Errorf("a case that does not say so: %+v, %v", r, err)
+	}
+}
+
+// overlapCase is worked out by hand, too, with two seats. When step 1 is formed, the token of 0's prompt is in flight:
+// 0 is in no decode step, but keeps its seat, so that 2 waits for step 2. Tokens are counted when the next step has its
+// own. 1 is ended by a stop token of step 4, which is not known when step 5 is formed.
+const overlapCase = `{
+"overlap_schedule": true, "ignore_eos": false,
+"flags": {"--max-running-requests": "2", "--disable-radix-cache": null},
+"requests": [{"id": 0, "adapter": 0, "prompt": 10, "output": 1},
+	{"id": 1, "adapter": 1, "prompt": 5, "output": 4, "max_tokens": 9}, {"id": 2, "adapter": 0, "prompt": 7, "output": 2}],
+"batches": [{"prefill": [2, 15, 0, 0, 1], "ids": [0, 1]}, {"decode": [1, 13, 0], "ids": [1]},
+	{"prefill": [1, 7, 0, 1, 0], "ids": [2]}, {"decode": [2, 8, 0], "ids": [1, 2]}, {"decode": [1, 0, 0], "ids": [1]},
+	{"decode": [1, 0, 0], "ids": [1]}],
+"first": [[0, 1], [2]]}`
+
+func TestSGLangOverlapCase(t *testing.T) {
+	checkSGLangCase(t, "overlap", overlapCase, "exact")
+	without := strings.Replace(overlapCase, `"overlap_schedule": true, `, "", 1)
+	const want = `step 1: expected {"decode":[1,13,0],"ids":[1]}, got {"prefill":[1,7,0,1,0],"ids":[2]}`
+	checkSGLangCase(t, "without", without, want)
+}
+
 // smallCase is worked out by hand. Two slots, chunks of 50 tokens: adapter 0
 // and 40 tokens, then 10 of adapter 1's 30; the third adapter finds no slot. The
 // rest of adapter 1's prompt goes with the request that comes last, which has
