@@ -1,6 +1,6 @@
 # The usual targets; scripts/check and scripts/highs do the work.
 
-.PHONY: build highs test check fmt bench fuzz dist man image clean
+.PHONY: build highs test check fmt bench fuzz dist man web image clean
 
 build: ## the pure-Go program, bin/lorasim
 	CGO_ENABLED=0 go build -trimpath -o bin/lorasim ./cmd/lorasim
@@ -29,6 +29,9 @@ dist: ## archives of static programs for Linux and macOS with checksums, dist/
 
 man: ## manual pages, bin/man
 	go run ./cmd/lorasim man bin/man
+
+web: ## the explorer without a server, as a folder of static files, bin/web
+	go run ./scripts/web bin/web
 
 image: ## a container image with lorasim alone
 	VERSION=$(VERSION) scripts/image

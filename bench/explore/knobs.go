@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/bench/result/series"
 	"lorasim/bench/scenario"
 	"lorasim/bench/study/sweep"
 	"lorasim/router"
@@ -233,4 +234,14 @@ type Start struct {
 	Upload        bool      `json:"upload"`
 	Replay        bool      `json:"replay"`
 	Probabilities []float64 `json:"probabilities"` // of quantiles
+}
+
+// NewStart is the start of a page with presets and a query.
+func NewStart(presets []Preset, q Query) Start {
+	st := Start{Knobs: Knobs(), Policies: Policies(), MaxPolicies: MaxPolicies, Parts: PartNames(), Presets: presets,
+		Query: q}
+	for i := range series.Quantiles + 1 {
+		st.Probabilities = append(st.Probabilities, float64(i)/series.Quantiles)
+	}
+	return st
 }

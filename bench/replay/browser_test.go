@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,12 +17,12 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/testbrowser"
 	"lorasim/router"
 	"lorasim/sim/tick"
 )
@@ -68,10 +67,7 @@ type shown struct {
 // browser opens the page of a replay in a headless Chromium, or skips the test where there is none.
 func browser(t *testing.T, r *Replay) context.Context {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("no Chromium is installed (Debian: chromium); the view is not tested in a browser")
-	}
+	ctx := testbrowser.Start(t)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -89,21 +85,9 @@ func browser(t *testing.T, r *Replay) context.Context {
 	mux.HandleFunc("GET /favicon.ico", func(http.ResponseWriter, *http.Request) {})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 900))...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 8*time.Minute)
-	t.Cleanup(cancel)
-	err = chromedp.Listen(ctx, func(e any) {
-		switch e := e.(type) {
-		case *runtime.EventConsoleAPICalled:
-			t.Errorf("console %s: %v", e.Type, e.Args)
-		case *runtime.EventExceptionThrown:
-			t.Errorf("exception: %s %s", e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description)
-		}
-	})
+	tr := &testbrowser.Trouble{}
+	err := tr.Watch(ctx, server.URL)
+	t.Cleanup(func() { tr.Report(t) })
 	if err == nil {
 		err = chromedp.Do(ctx, chromedp.Navigate(server.URL), chromedp.WaitVisible(chromedp.CSS(".replay .worker")))
 	}

@@ -2,7 +2,8 @@
 // that run and wait there, moves and loads as they happen, and a time line. mountReplay(element, data) shows what
 // Replay.JSON (json.go) wrote; it returns an object to drive the view with. Times in here are microseconds.
 //
-// The page may set --replay-bg, --replay-fg, --replay-muted, --replay-line, --replay-accent and --replay-warn.
+// Colors are those of the charts (internal/charts/style.css). A page may set --replay-bg, --replay-fg, --replay-muted,
+// --replay-line, --replay-accent and --replay-warn instead.
 
 const version = 1;
 const [queued, running, moving, held, gone, tier, load, power, outage, plan] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
@@ -243,7 +244,8 @@ export class Columns {
     this.waysBox = make("div", {className: "held"}, make("span", {className: "label", textContent: "Between workers"}),
       this.ways);
     this.parts = about.starts.map((s, i) => this.column(s, i));
-    root.append(make("div", {className: "columns"}, ...this.parts.map(p => p.box)), this.waysBox, this.heldBox);
+    const many = about.starts.length > 16 ? " many" : ""; // what is out of sight is not laid out
+    root.append(make("div", {className: `columns${many}`}, ...this.parts.map(p => p.box)), this.waysBox, this.heldBox);
   }
 
   column(start, i) {
@@ -317,7 +319,7 @@ export class Columns {
       let chip = part.shown.get(key);
       if (!chip) {
         chip = make("li", {className: "chip", title: `adapter ${this.about.name(a)}`, dataset: {adapter: a}},
-          make("span", {className: "name", textContent: this.about.name(a)}), make("span", {className: "bar"}));
+          make("span", {className: "name", textContent: this.about.name(a)}), make("span", {className: "done"}));
         chip.style.setProperty("--hue", hue(a));
         part.shown.set(key, chip);
       }
@@ -429,64 +431,68 @@ export function planWords(film, p) {
   return parts.join("; ");
 }
 
+const dark = `--r-bg: var(--replay-bg, var(--card, #15171a)); --r-fg: var(--replay-fg, var(--text, #e8eaed));
+  --r-muted: var(--replay-muted, var(--soft, #a5abb3)); --r-line: var(--replay-line, var(--line, #3a3f45));
+  --r-accent: var(--replay-accent, var(--accent, #7db7ff)); --r-warn: var(--replay-warn, #ffb084);
+  --light: 66%; --tint: 26%;`;
+
 const style = `
-.replay { --bg: var(--replay-bg, #fff); --fg: var(--replay-fg, #1c1d1f); --muted: var(--replay-muted, #5a5f66);
-  --line: var(--replay-line, #d4d7db); --accent: var(--replay-accent, #0b62c4); --warn: var(--replay-warn, #a33c00);
-  --light: 42%; --tint: 88%; color: var(--fg); background: var(--bg); font: 14px/1.4 system-ui, sans-serif;
+.replay { --r-bg: var(--replay-bg, var(--card, #fff)); --r-fg: var(--replay-fg, var(--text, #1c1d1f));
+  --r-muted: var(--replay-muted, var(--soft, #5a5f66)); --r-line: var(--replay-line, var(--line, #d4d7db));
+  --r-accent: var(--replay-accent, var(--accent, #0b62c4)); --r-warn: var(--replay-warn, #a33c00);
+  --light: 42%; --tint: 88%; color: var(--r-fg); background: var(--r-bg); font: 14px/1.4 system-ui, sans-serif;
   container-type: inline-size; }
-@media (prefers-color-scheme: dark) { :root:not([data-theme=light]) .replay { --bg: var(--replay-bg, #15171a);
-  --fg: var(--replay-fg, #e8eaed); --muted: var(--replay-muted, #a5abb3); --line: var(--replay-line, #3a3f45);
-  --accent: var(--replay-accent, #7db7ff); --warn: var(--replay-warn, #ffb084); --light: 66%; --tint: 26%; } }
-:root[data-theme=dark] .replay { --bg: var(--replay-bg, #15171a); --fg: var(--replay-fg, #e8eaed);
-  --muted: var(--replay-muted, #a5abb3); --line: var(--replay-line, #3a3f45); --accent: var(--replay-accent, #7db7ff);
-  --warn: var(--replay-warn, #ffb084); --light: 66%; --tint: 26%; }
+@media (prefers-color-scheme: dark) { :root:not([data-theme=light]) .replay { ${dark} } }
+:root[data-theme=dark] .replay { ${dark} }
 .replay .bar-row { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; }
-.replay button, .replay select { font: inherit; color: var(--fg); background: var(--bg); border: 1px solid var(--line);
+.replay button, .replay select { font: inherit; color: var(--r-fg); background: var(--r-bg);
+  border: 1px solid var(--r-line);
   border-radius: 6px; padding: 5px 10px; min-height: 34px; cursor: pointer; }
-.replay button:hover { border-color: var(--accent); }
-.replay :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
-.replay button.play { min-width: 76px; background: var(--accent); border-color: var(--accent); color: var(--bg); }
+.replay button:hover { border-color: var(--r-accent); }
+.replay :focus-visible { outline: 2px solid var(--r-accent); outline-offset: 2px; }
+.replay button.play { min-width: 76px; background: var(--r-accent); border-color: var(--r-accent); color: var(--r-bg); }
 .replay .now { font-variant-numeric: tabular-nums; margin-left: auto; }
 .replay .line { position: relative; margin: 8px 0 2px; }
 .replay .line svg { display: block; width: 100%; height: 44px; }
-.replay .line .area { fill: var(--accent); opacity: .25; }
-.replay .line .tick { stroke: var(--warn); stroke-width: 1; vector-effect: non-scaling-stroke; }
-.replay .line input { width: 100%; margin: 0; accent-color: var(--accent); display: block; min-height: 24px; }
-.replay .legend { color: var(--muted); font-size: 12px; }
-.replay .plan { border-left: 3px solid var(--warn); padding: 2px 10px; margin: 8px 0; min-height: 42px; }
+.replay .line .area { fill: var(--r-accent); opacity: .25; }
+.replay .line .tick { stroke: var(--r-warn); stroke-width: 1; vector-effect: non-scaling-stroke; }
+.replay .line input { width: 100%; margin: 0; accent-color: var(--r-accent); display: block; min-height: 24px; }
+.replay .small { color: var(--r-muted); font-size: 12px; }
+.replay .plan { border-left: 3px solid var(--r-warn); padding: 2px 10px; margin: 8px 0; min-height: 42px; }
 .replay .plan p { margin: 0; }
 .replay .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(190px, 46cqw), 1fr)); gap: 10px; }
-.replay .worker { border: 1px solid var(--line); border-radius: 8px; padding: 8px 10px; min-width: 0;
-  content-visibility: auto; contain-intrinsic-size: auto 300px; }
+.replay .worker { margin: 0; background: none; border: 1px solid var(--r-line); border-radius: 8px; padding: 8px 10px;
+  min-width: 0; }
+.replay .many .worker { content-visibility: auto; contain-intrinsic-size: auto 300px; }
 .replay .worker[data-state=down], .replay .worker[data-state=off] { border-style: dashed; opacity: .75; }
 .replay .worker h4 { margin: 0 0 4px; font-size: 14px; }
-.replay .state { color: var(--warn); font-weight: 600; }
-.replay .label { color: var(--muted); font-size: 12px; margin-top: 6px; }
-.replay .count { color: var(--fg); font-variant-numeric: tabular-nums; }
+.replay .state { color: var(--r-warn); font-weight: 600; }
+.replay .label { color: var(--r-muted); font-size: 12px; margin-top: 6px; }
+.replay .count { color: var(--r-fg); font-variant-numeric: tabular-nums; }
 .replay ol { list-style: none; margin: 2px 0 0; padding: 0; display: flex; flex-wrap: wrap; gap: 3px; }
 .replay ol.dots { min-height: 14px; } .replay ol.chips { min-height: 22px; }
 .replay .chip { position: relative; overflow: hidden; border-radius: 4px; padding: 1px 6px; font-size: 12px;
   background: hsl(var(--hue) 55% var(--tint)); border-left: 4px solid hsl(var(--hue) 65% var(--light));
   max-width: 100%; }
 .replay .chip .name { display: block; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.replay .part:last-child .chip { background: none; border: 1px solid var(--line);
+.replay .part:last-child .chip { background: none; border: 1px solid var(--r-line);
   border-left: 4px solid hsl(var(--hue) 65% var(--light)); }
-.replay .chip .bar { position: absolute; left: 0; bottom: 0; height: 3px; width: 100%; transform-origin: left;
-  transform: scaleX(var(--done, 0)); background: var(--accent); visibility: hidden; }
-.replay .chip.loading { outline: 1px dashed var(--accent); outline-offset: -1px; }
-.replay .chip.loading .bar { visibility: visible; }
+.replay .chip .done { position: absolute; left: 0; bottom: 0; height: 3px; width: 100%; transform-origin: left;
+  transform: scaleX(var(--done, 0)); background: var(--r-accent); visibility: hidden; }
+.replay .chip.loading { outline: 1px dashed var(--r-accent); outline-offset: -1px; }
+.replay .chip.loading .done { visibility: visible; }
 .replay .dot { width: 12px; height: 12px; border-radius: 3px; background: hsl(var(--hue) 65% var(--light));
   position: relative; }
-.replay .dot.base { background: var(--muted); }
-.replay .hot { outline: 2px solid var(--warn); outline-offset: 1px; }
-.replay .more { color: var(--muted); font-size: 12px; }
+.replay .dot.base { background: var(--r-muted); }
+.replay .hot { outline: 2px solid var(--r-warn); outline-offset: 1px; }
+.replay .more { color: var(--r-muted); font-size: 12px; }
 .replay .held { display: flex; gap: 8px; align-items: baseline; margin-top: 8px; }
 .replay .held.empty { visibility: hidden; }
 .replay [hidden] { display: none; }
 .replay .unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 .replay table { border-collapse: collapse; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
-.replay th, .replay td { border-bottom: 1px solid var(--line); padding: 2px 8px; text-align: left; }
-.replay summary { cursor: pointer; color: var(--muted); margin-top: 8px; }
+.replay th, .replay td { border-bottom: 1px solid var(--r-line); padding: 2px 8px; text-align: left; }
+.replay summary { cursor: pointer; color: var(--r-muted); margin-top: 8px; }
 @media (prefers-reduced-motion: no-preference) {
   .replay .chip { animation: replay-in .25s ease-out; }
   @keyframes replay-in { from { opacity: 0; transform: translateY(-4px); } } }
@@ -522,7 +528,7 @@ class Player {
     this.now = make("output", {className: "now"});
     this.range = make("input", {type: "range", min: 0, max: this.film.end, step: 1, ariaLabel: "Time of the run",
       oninput: () => this.seek(+this.range.value)});
-    this.plan = make("div", {className: "plan"});
+    this.plan = make("div", {className: "plan", hidden: this.film.plans.length === 0});
     this.live = make("p", {className: "unseen"});
     this.live.setAttribute("aria-live", "polite");
     this.table = make("table");
@@ -561,12 +567,13 @@ class Player {
   }
 
   legend() {
-    const t = this.film.data.thinned, list = [`Area: waiting requests, at most ${this.mostWaiting}. Marks: plans.`,
+    const t = this.film.data.thinned, list = [`Area: waiting requests, at most ${this.mostWaiting}.`,
+      this.film.plans.length ? "Marks: plans." : "The run has no plans.",
       "Square: a request, in the color of its adapter."];
     if (t.every > 1) list.push(`Shown: one of ${t.every} of ${t.requests} requests.`);
     if (t.plan_every > 1) list.push(`One of ${t.plan_every} of ${t.plans} plans is kept.`);
     if (t.until >= 0) list.push(`The recording ends at ${seconds(t.until)}: the run is too large.`);
-    return make("p", {className: "legend", textContent: list.join(" ")});
+    return make("p", {className: "small", textContent: list.join(" ")});
   }
 
   toggle() { if (this.playing) this.pause(); else this.start(); }
@@ -646,8 +653,7 @@ class Player {
     const p = this.film.plans[k];
     if (!p) {
       delete this.plan.dataset.plan;
-      const text = this.film.plans.length ? "No plan yet." : "The run has no plans.";
-      this.plan.replaceChildren(make("p", {className: "legend", textContent: text}));
+      this.plan.replaceChildren(make("p", {className: "small", textContent: "No plan yet."}));
       return;
     }
     this.plan.dataset.plan = k;
@@ -655,7 +661,7 @@ class Player {
       make("p", {}, make("strong", {textContent: `Plan ${k + 1} of ${this.film.plans.length}`}),
         ` at ${seconds(p.applied)}: `,
         make("span", {className: "reason", textContent: p.reason || "no reason given"})),
-      make("p", {className: "legend", textContent: planWords(this.film, p)}));
+      make("p", {className: "small", textContent: planWords(this.film, p)}));
   }
 
   // tell writes what is shown for those who do not see it.

@@ -112,8 +112,8 @@ func serveExplorer(cmd *cobra.Command, l net.Listener, begin explore.Preset, ope
 		return err
 	}
 	defer os.RemoveAll(logs)
-	page := web.New(web.Config{Explorer: explore.New(explore.Limits{}), Presets: presets, Query: begin.Query,
-		Keep: keepIn(logs)})
+	x := explore.New(explore.Limits{})
+	page := web.New(web.Config{Explorer: x, Presets: presets, Query: begin.Query, Keep: keepIn(logs), Replay: x.Replay})
 	srv := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: maxHeader,
 		ErrorLog:    log.New(cmd.ErrOrStderr(), "lorasim: ", 0),
 		BaseContext: func(net.Listener) context.Context { return cmd.Context() }}

@@ -22,7 +22,7 @@ import (
 	"sync"
 
 	"lorasim/bench/explore"
-	"lorasim/bench/result/series"
+	"lorasim/bench/replay"
 	"lorasim/bench/scenario"
 	"lorasim/internal/charts"
 	"lorasim/internal/samehost"
@@ -65,17 +65,26 @@ func New(cfg Config) *Server {
 	if s.token == "" {
 		s.token = rand.Text()
 	}
-	page, err := fs.Sub(assets, "assets")
-	if err != nil {
-		panic(err) // a fault of this package
-	}
 	s.mux.Handle("GET /charts/", http.StripPrefix("/charts/", http.FileServerFS(charts.Files)))
-	s.mux.Handle("GET /", http.FileServerFS(page))
+	s.mux.HandleFunc("GET /replay.js", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+		io.WriteString(w, replay.Script()) // what fails is the connection, which the browser sees
+	})
+	s.mux.Handle("GET /", http.FileServerFS(Page()))
 	s.mux.HandleFunc("GET /api/start", s.start)
 	s.mux.HandleFunc("POST /api/run", s.run)
 	s.mux.HandleFunc("POST /api/log", s.upload)
 	s.mux.HandleFunc("GET /api/replay", s.replay)
 	return s
+}
+
+// Page is the page without the charts and the replay: api.js is what a page without a server replaces.
+func Page() fs.FS {
+	page, err := fs.Sub(assets, "assets")
+	if err != nil {
+		panic(err) // a fault of this package
+	}
+	return page
 }
 
 // Path is where the page is, with a slash at both ends.
@@ -131,12 +140,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 // start answers with what the page needs before it shows anything.
 func (s *Server) start(w http.ResponseWriter, _ *http.Request) {
-	st := explore.Start{Knobs: explore.Knobs(), Policies: explore.Policies(), MaxPolicies: explore.MaxPolicies,
-		Parts: explore.PartNames(), Presets: s.cfg.Presets, Query: s.cfg.Query, Upload: s.cfg.Keep != nil,
-		Replay: s.cfg.Replay != nil}
-	for i := range series.Quantiles + 1 {
-		st.Probabilities = append(st.Probabilities, float64(i)/series.Quantiles)
-	}
+	st := explore.NewStart(s.cfg.Presets, s.cfg.Query)
+	st.Upload, st.Replay = s.cfg.Keep != nil, s.cfg.Replay != nil
 	writeJSON(w, http.StatusOK, st)
 }
 

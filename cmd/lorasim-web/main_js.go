@@ -1,0 +1,124 @@
+// Lorasim-web is the explorer as WebAssembly: the page of lorasim explore without a server. It runs in a Web Worker
+// (worker.js), where it sets the global object lorasim:
+//
+//	lorasim.start()                    the text of explore.Start as JSON
+//	lorasim.run(query, event, done)    event gets the JSON of each explore.Event
+//	lorasim.replay(query, run, done)   done gets the recording of a run of the query
+//	lorasim.bench(policy, n, done)     done gets the least time of n runs of 2000 requests, ms
+//
+// done is called once, with an error or "", and what it gets.
+//
+// All calls return at once. Make the folder of static files with make web.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"syscall/js"
+	"time"
+
+	"lorasim/bench/explore"
+	"lorasim/bench/scenario"
+	"lorasim/scenarios"
+)
+
+// One run at a time computes on one processor: the limits are below those of a server.
+var limits = explore.Limits{Requests: 50_000, Workers: 64, Adapters: 2000, Places: 50_000, Seeds: 10, Work: 300_000}
+
+func main() {
+	debug.SetGCPercent(400) // runs are short, and the collector shares the one processor
+	x := explore.New(limits)
+	presets, err := explore.Presets(scenarios.Files)
+	if err != nil {
+		panic(err) // a fault of the files that are built in
+	}
+	start := explore.NewStart(presets, explore.DefaultPreset().Query)
+	start.Replay = true
+	js.Global().Set("lorasim", map[string]any{
+		"start": js.FuncOf(func(js.Value, []js.Value) any { return text(start) }),
+		"run": js.FuncOf(func(_ js.Value, args []js.Value) any {
+			go run(x, args[0].String(), args[1], args[2])
+			return nil
+		}),
+		"replay": js.FuncOf(func(_ js.Value, args []js.Value) any {
+			go replay(x, args[0].String(), args[1].String(), args[2])
+			return nil
+		}),
+		"bench": js.FuncOf(func(_ js.Value, args []js.Value) any {
+			go bench(args[0].String(), args[1].Int(), args[2])
+			return nil
+		}),
+	})
+	select {}
+}
+
+// text is a value as JSON.
+func text(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // a fault of the types
+	}
+	return string(data)
+}
+
+// words is an error as a text, "" for none.
+func words(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func run(x *explore.Explorer, query string, event, done js.Value) {
+	var q explore.Query
+	err := json.Unmarshal([]byte(query), &q)
+	if err == nil {
+		err = x.Run(context.Background(), q, func(e explore.Event) { event.Invoke(text(e)) })
+	}
+	done.Invoke(words(err))
+}
+
+// replay records a run again. A worker that has just started does not know the run: it answers the query up to its
+// runs first.
+func replay(x *explore.Explorer, query, id string, done js.Value) {
+	var q explore.Query
+	if err := json.Unmarshal([]byte(query), &q); err != nil {
+		done.Invoke(words(err), "")
+		return
+	}
+	sc, ok := x.Scenario(id)
+	if !ok {
+		ctx, cancel := context.WithCancel(context.Background())
+		x.Run(ctx, q, func(e explore.Event) {
+			if e.Kind == explore.KindRuns {
+				cancel()
+			}
+		})
+		cancel()
+		if sc, ok = x.Scenario(id); !ok {
+			done.Invoke(fmt.Sprintf("the query has no run %.50q", id), "")
+			return
+		}
+	}
+	data, err := x.Replay(context.Background(), &sc)
+	done.Invoke(words(err), string(data))
+}
+
+// bench tells how fast runs are here.
+func bench(policy string, n int, done js.Value) {
+	sc := scenario.Default()
+	sc.Routing.Policy = policy
+	ps, err := sc.Profiles()
+	least := time.Duration(math.MaxInt64)
+	for range n {
+		begun := time.Now()
+		if err == nil {
+			_, err = sc.Simulate(context.Background(), scenario.RunOptions{Workers: ps})
+		}
+		least = min(least, time.Since(begun))
+	}
+	done.Invoke(words(err), least.Seconds()*1000)
+}

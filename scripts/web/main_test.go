@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"lorasim/bench/scenario"
+	"lorasim/internal/testbrowser"
+)
+
+// maxSize is what the folder may have, compressed.
+const maxSize = 6_000_000
+
+// TestPageWithoutServer: the folder is small, and its page answers in a browser as lorasim explore does, the replay
+// included. It logs how fast the simulator is there.
+func TestPageWithoutServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the program for browsers, which takes a minute")
+	}
+	dir := t.TempDir()
+	size, err := build(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes compressed", size)
+	if size > maxSize {
+		t.Errorf("%d bytes compressed, expected at most %d", size, maxSize)
+	}
+	ctx := testbrowser.StartFor(t, 5*time.Minute)
+	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	t.Cleanup(srv.Close)
+	tr := &testbrowser.Trouble{}
+	if err := tr.Watch(ctx, srv.URL); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tr.Report(t) })
+	eval := func(js string) string {
+		t.Helper()
+		out, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+js+")"))
+		if err != nil {
+			t.Fatalf("%s: %v", js, err)
+		}
+		return out
+	}
+	wait := func(js string) {
+		t.Helper()
+		for deadline := time.Now().Add(2 * time.Minute); eval(js) != "true"; {
+			if time.Now().After(deadline) {
+				t.Fatalf("after two minutes still not %s; status %q", js,
+					eval(`document.getElementById('status').textContent`))
+			}
+			time.Sleep(20 * time.Millisecond) // the browser has no clock of ours
+		}
+	}
+	if err := chromedp.Do(ctx, chromedp.Navigate(srv.URL+"/")); err != nil {
+		t.Fatal(err)
+	}
+	const settled = `!document.body.dataset.busy && document.querySelectorAll('#cards .card').length > 0`
+	wait(settled)
+	before := eval(`document.getElementById('cards').textContent`)
+	turn := func(rate int) {
+		eval(fmt.Sprintf(`(f => { f.value = '%d'; f.dispatchEvent(new Event('input')); })(
+			document.getElementById('f-workload.request_rate'))`, rate))
+		wait(`document.body.dataset.busy === 'true'`)
+	}
+	turn(14) // given up at once
+	turn(15)
+	wait(settled)
+	if eval(`document.getElementById('cards').textContent`) == before {
+		t.Error("another rate changes nothing")
+	}
+	eval(`document.querySelector('#replay .tools button').click()`)
+	wait(`!!document.querySelector('#replay .worker')`)
+	if n := eval(`document.querySelectorAll('#replay .worker').length`); n == "0" {
+		t.Error("the replay has no worker")
+	}
+	t.Logf("first results %s ms after the knob", eval(`document.body.dataset.picture`))
+	speed(t, eval, wait)
+}
+
+// speed logs the least time of many runs of 2000 requests, native and in the browser.
+func speed(t *testing.T, eval func(string) string, wait func(string)) {
+	sc := scenario.Default()
+	sc.Routing.Policy = "least-loaded"
+	ps, err := sc.Profiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	native := time.Hour
+	for range 100 {
+		begun := time.Now()
+		if _, err := sc.Simulate(t.Context(), scenario.RunOptions{Workers: ps}); err != nil {
+			t.Fatal(err)
+		}
+		native = min(native, time.Since(begun))
+	}
+	eval(`(async () => {
+		const { bench } = await import('./api.js');
+		window.least = await bench('least-loaded', 100);
+	})()`)
+	wait(`window.least > 0`)
+	least, err := strconv.ParseFloat(strings.TrimSpace(eval(`window.least`)), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("2000 requests: native %.1f ms, in the browser %.1f ms, %.0f %% of the speed",
+		1000*native.Seconds(), least, 100*1000*native.Seconds()/least)
+}
