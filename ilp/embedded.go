@@ -120,7 +120,7 @@ func (s *search) solution(bound float64) *Solution {
 	flows := s.decode()
 	out, err := Evaluate(s.p, flows)
 	if err != nil {
-		panic("ilp: embedded solver left an infeasible state: " + err.Error())
+		panic("ilp: the embedded solver returned an infeasible solution: " + err.Error())
 	}
 	return &Solution{Outcome: out, Flows: flows, Bound: math.Min(bound, out.Objective), Status: Limit, Work: s.work}
 }

@@ -63,7 +63,7 @@ func ReadInstance(r io.Reader, name string) (*Instance, error) {
 		return nil, jsonError(err, data, name)
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return nil, fmt.Errorf("%s:%d: more after the instance", name, lineAt(data, dec.InputOffset()))
+		return nil, fmt.Errorf("%s:%d: data after the end of the instance", name, lineAt(data, dec.InputOffset()))
 	}
 	if err := in.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -82,7 +82,7 @@ func jsonError(err error, data []byte, name string) error {
 		expected := "an object"
 		switch kind.Type.Kind() {
 		case reflect.Int, reflect.Int32, reflect.Int64:
-			expected = "a whole number that fits"
+			expected = "a whole number in range"
 		case reflect.Float64:
 			expected = "a number"
 		case reflect.Slice:

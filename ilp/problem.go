@@ -304,10 +304,10 @@ func Verify(p *Problem, s *Solution) error {
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(1, math.Abs(b)) }
 	switch {
 	case !near(s.Objective, out.Objective) || !near(s.T, out.T):
-		return fmt.Errorf("solution of %s: objective %v (T %v), really %v (T %v)", s.Solver, s.Objective, s.T,
+		return fmt.Errorf("solution of %s: objective %v (T %v), recomputed %v (T %v)", s.Solver, s.Objective, s.T,
 			out.Objective, out.T)
 	case s.Moves != out.Moves || s.Loads != out.Loads:
-		return fmt.Errorf("solution of %s: %d moves and %d loads, really %d and %d", s.Solver, s.Moves, s.Loads,
+		return fmt.Errorf("solution of %s: %d moves and %d loads, recomputed %d and %d", s.Solver, s.Moves, s.Loads,
 			out.Moves, out.Loads)
 	case !(s.Bound <= out.Objective*(1+1e-6)+1e-9): // nor NaN
 		return fmt.Errorf("solution of %s: objective %v below its bound %v", s.Solver, out.Objective, s.Bound)

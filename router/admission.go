@@ -9,9 +9,8 @@ import (
 	"lorasim/trace/settings"
 )
 
-// Admission refuses requests before a policy is asked where to send them: those of
-// an adapter that sends more than its rate, and those that would wait too long, or
-// in too long a queue, on every worker.
+// Admission rejects requests before a policy routes them: requests of an adapter above its rate limit, and requests
+// that would wait too long, or in too long a queue, on every worker.
 type Admission struct {
 	wait  float64 // s to the first token, as predicted; 0: no limit
 	queue int     // waiting requests; 0: no limit
@@ -28,8 +27,9 @@ type Admission struct {
 // first and at most, rate more in every second.
 type bucket struct{ spent, at float64 }
 
-// NewAdmission reads what sheds load, "ttft:MS" and "queue:N", joined by +, and the
-// rate of each adapter, "R" or "R,burst=B"; nil where both are empty.
+// NewAdmission parses what sheds load ("ttft:MS" and "queue:N", joined by +) and the rate limit of each adapter
+// ("R" or "R,burst=B", requests/s). It returns nil if both texts are empty, and an error if a text is invalid or if
+// ttft is given and env has no step times.
 func NewAdmission(shed, rate string, env Env) (*Admission, error) {
 	if shed == "" && rate == "" {
 		return nil, nil
@@ -53,9 +53,10 @@ func NewAdmission(shed, rate string, env Env) (*Admission, error) {
 	return a, nil
 }
 
-// CheckShed and CheckRate say what is wrong with the texts.
+// CheckShed returns an error if NewAdmission would not accept the text of what sheds load.
 func CheckShed(text string) error { return new(Admission).parseShed(text) }
 
+// CheckRate returns an error if NewAdmission would not accept the text of a rate limit.
 func CheckRate(text string) error { return new(Admission).parseRate(text) }
 
 // shedding is one rule that sheds load.
@@ -75,14 +76,14 @@ func (o *shedQueue) set(a *Admission) { a.queue = int(o.N) }
 
 func shedKinds() []settings.Kind[shedding] {
 	return []settings.Kind[shedding]{
-		{Name: "ttft", Summary: "the first token would come later than that on every worker, as predicted",
+		{Name: "ttft", Summary: "the predicted TTFT exceeds the limit on every worker",
 			New: func() shedding { return &shedTTFT{} }},
-		{Name: "queue", Summary: "that many requests wait on every worker",
+		{Name: "queue", Summary: "every worker has this number of waiting requests",
 			New: func() shedding { return &shedQueue{} }},
 	}
 }
 
-// ShedForms are the forms of one part of what sheds load.
+// ShedForms returns the forms of one part of what sheds load.
 func ShedForms() []settings.Form { return settings.Forms(shedKinds()) }
 
 func (a *Admission) parseShed(text string) error {
@@ -106,10 +107,10 @@ func (a *Admission) parseShed(text string) error {
 
 type rateLimit struct {
 	Rate  float64 `arg:"1" required:"yes" check:">0" unit:"req/s" help:"requests/s of each adapter"`
-	Burst float64 `check:">=1" unit:"requests" help:"size of the token bucket; by default the rate, at least 1"`
+	Burst float64 `check:">=1" unit:"requests" help:"size of the token bucket; default: the rate, at least 1"`
 }
 
-// RateForms is the form of a rate limit.
+// RateForms returns the form of a rate limit.
 func RateForms() []settings.Form { return settings.FormOf[rateLimit]() }
 
 func (a *Admission) parseRate(text string) error {
@@ -124,8 +125,8 @@ func (a *Admission) parseRate(text string) error {
 	return nil
 }
 
-// Refuse says why a request is not taken, "" if it is, and in how many seconds it
-// may be worth another try.
+// Refuse returns the reason to reject a request, "" if it is admitted, and the time after which a client may try
+// again, s.
 func (a *Admission) Refuse(r Request, v *View) (reason string, after float64) {
 	if a == nil {
 		return "", 0
@@ -145,8 +146,7 @@ func (a *Admission) Refuse(r Request, v *View) (reason string, after float64) {
 	return reason, after
 }
 
-// Admit lets an admission refuse requests before the policy is asked; nil: it takes
-// all.
+// Admit sets the admission that may reject requests before the policy routes them; nil: all are admitted.
 func (rt *Router) Admit(a *Admission) {
 	rt.Admission = a
 	if a == nil || a.wait == 0 {
@@ -158,7 +158,7 @@ func (rt *Router) Admit(a *Admission) {
 	}
 }
 
-// Sent notes that a request goes to a worker, before the view counts it there.
+// Sent notes that a request is sent to a worker. Call it before the view counts the request there.
 func (a *Admission) Sent(r Request, worker int, v *View) {
 	if a != nil && a.wait > 0 {
 		v.read(worker)
@@ -167,7 +167,7 @@ func (a *Admission) Sent(r Request, worker int, v *View) {
 	}
 }
 
-// Finished notes how a request ended.
+// Finished notes the end of a request.
 func (a *Admission) Finished(f Finished) {
 	if a != nil && a.wait > 0 {
 		a.finished(f)
@@ -216,7 +216,7 @@ func (a *Admission) shed(r Request, v *View) (reason string, after float64) {
 			a.runs[j].look(v.Now, &v.Workers[j])
 		}
 		if least := a.firstToken(r, v); least > a.wait && !math.IsInf(least, 1) {
-			return "shed: its first token would come too late", least - a.wait
+			return "shed: its predicted TTFT exceeds the limit", least - a.wait
 		}
 	}
 	return "", 0

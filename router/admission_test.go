@@ -51,25 +51,26 @@ func TestAdmissionWorked(t *testing.T) {
 		want   string
 		after  float64
 	}{
-		"nothing to do":       {"ttft:99", 0, Worker{}, false, r, "too late", 0.001},
-		"in time":             {"ttft:100", 0, Worker{}, false, r, "", 0},
-		"its adapter loads":   {"ttft:199", 0, Worker{}, false, Request{Adapter: 1, Prompt: 100}, "too late", 0.001},
+		"nothing to do": {"ttft:99", 0, Worker{}, false, r, "predicted TTFT", 0.001},
+		"in time":       {"ttft:100", 0, Worker{}, false, r, "", 0},
+		"its adapter loads": {"ttft:199", 0, Worker{}, false, Request{Adapter: 1, Prompt: 100}, "predicted TTFT",
+			0.001},
 		"base model":          {"ttft:100", 0, Worker{}, false, Request{Adapter: -1, Prompt: 100}, "", 0},
-		"a step is under way": {"ttft:109", 0, Worker{Running: 1, MaxRunning: 4}, false, r, "too late", 0.001},
+		"a step is under way": {"ttft:109", 0, Worker{Running: 1, MaxRunning: 4}, false, r, "predicted TTFT", 0.001},
 		// the prompts of 3 are being computed; a seat: 1.25 x (1 + 1.28), its prompt and a step
-		"a seat":          {"ttft:2959", 0, full, false, r, "too late", 0.001},
+		"a seat":          {"ttft:2959", 0, full, false, r, "predicted TTFT", 0.001},
 		"a seat, in time": {"ttft:2961", 0, full, false, r, "", 0},
 		// they wait before it: 4 seats, 1.25 x (4 + 2 x 1.28)
-		"seats":             {"ttft:8309", 10, full, false, r, "too late", 0.001},
+		"seats":             {"ttft:8309", 10, full, false, r, "predicted TTFT", 0.001},
 		"seats, in time":    {"ttft:8311", 10, full, false, r, "", 0},
 		"the other is free": {"ttft:100", 10, full, true, r, "", 0},
 		// 1000 + 100 + 400 of 1000 tokens: half of what runs has to end, 5 x (0.5 + sqrt(0.5) x 1.28)
 		"memory": {"ttft:7134", 0, Worker{Running: 1, MaxRunning: 9, KVUsed: 1000, KVCapacity: 1000}, false,
-			Request{Adapter: 0, Prompt: 100, Expected: 50, MaxNew: 400}, "too late", 0.0014834},
+			Request{Adapter: 0, Prompt: 100, Expected: 50, MaxNew: 400}, "predicted TTFT", 0.0014834},
 		// the other one keeps the only slot for a busy period, (e - 1) x 5 s
 		"an adapter too many": {"ttft:1000", 0, Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1, Running: 1,
 			MaxRunning: 9}, false,
-			Request{Adapter: 1, Prompt: 100}, "too late", 5*(math.E-1) + 0.21 - 1},
+			Request{Adapter: 1, Prompt: 100}, "predicted TTFT", 5*(math.E-1) + 0.21 - 1},
 		"queue":           {"queue:3", 0, full, false, r, "queues of all", 1},
 		"queue, shorter":  {"queue:4", 0, full, false, r, "", 0},
 		"queue, other":    {"queue:3", 0, full, true, r, "", 0},
@@ -209,7 +210,7 @@ func TestBadAdmission(t *testing.T) {
 		"ttft": "shed ttft: ms is missing", "ttft:0": `ms: "0" is not a number > 0`, "ttft:-1": `"-1" is not`,
 		"ttft:x": `"x" is not`, "ttft:inf": `"inf" is not`, "queue:0": `shed queue: n: "0" is not a whole number >= 1`,
 		"queue:1.5": `"1.5" is not`, "wait:5": `unknown shed "wait" (known: ttft, queue)`,
-		"ttft:5,queue:3": `"queue:3" is one value too many`,
+		"ttft:5,queue:3": `"queue:3" has no option left`,
 	} {
 		testutil.ExpectError(t, CheckShed(text), want)
 	}
@@ -220,7 +221,7 @@ func TestBadAdmission(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"0": `rate: "0" is not a number > 0`, "-1": `"-1" is not`, "x": `"x" is not`, "inf": `"inf" is not`,
-		"nan": `"nan" is not`, "1,2": `"2" is one value too many`, "1,burst=0.5": `burst: "0.5" is not a number >= 1`,
+		"nan": `"nan" is not`, "1,2": `"2" has no option left`, "1,burst=0.5": `burst: "0.5" is not a number >= 1`,
 		"1,burst=": `burst: "" is not`, "1,burst=inf": `burst: "inf" is not`,
 	} {
 		testutil.ExpectError(t, CheckRate(text), want)

@@ -41,7 +41,7 @@ type affinity struct {
 }
 
 type affinityOptions struct {
-	Variant string  `default:"score" check:"oneof score distinct active residency load-state" help:"residency table: score (lora-affinity-scorer), distinct (after llm-d-router #2625), active, residency or load-state (the same)"`
+	Variant string  `default:"score" check:"oneof score distinct active residency load-state" help:"residency table: score (lora-affinity-scorer), distinct (after llm-d-router #2625), active, residency or load-state (equal to residency)"`
 	Holders bool    `default:"false" help:"score only workers that have the adapter in a GPU slot, if any does"`
 	Lora    float64 `default:"1" check:">=0" help:"weight of the adapter's residency"`
 	Queue   float64 `default:"1" check:">=0" help:"weight of a short queue"`

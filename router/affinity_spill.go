@@ -18,7 +18,7 @@ type affinitySpill struct {
 }
 
 type affinitySpillOptions struct {
-	Threshold int `default:"5" check:">=1" help:"waiting requests from which a worker is passed over"`
+	Threshold int `default:"5" check:">=1" help:"waiting requests from which a worker is skipped"`
 	tieOption
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Canonical is the spec with the policy's own name in place of an alias.
+// Canonical returns the spec with the policy's own name in place of an alias.
 func Canonical(spec string) string {
 	return renamed(spec, func(name string) string {
 		for _, d := range policies.catalog().list {
@@ -17,8 +17,8 @@ func Canonical(spec string) string {
 	})
 }
 
-// Oldest is the spec with the oldest name that the policy has had, so that hashes of specs do not change when a policy
-// is renamed. The spec has the policy's own name.
+// Oldest returns the spec with the oldest alias of the policy, so that hashes of specs do not change when a policy
+// is renamed. The spec must have the policy's own name.
 func Oldest(spec string) string {
 	return renamed(spec, func(name string) string {
 		if d := policies.catalog().named(name); d != nil && len(d.Aliases) > 0 {

@@ -43,7 +43,7 @@ func (t *argmin) offerLowest(worker int, cost float64) {
 	}
 }
 
-// Least is the first usable worker with the least cost, or None.
+// Least returns the index of the first usable worker with the least cost, or None.
 func (v *View) Least(cost func(j int, w *Worker) float64) int {
 	t := newArgmin(nil)
 	for j, w := range v.Usable() {
@@ -64,7 +64,7 @@ func (v *View) leastLoaded(among []int32, rng *rand.Rand) int {
 	return t.worker
 }
 
-// LeastLoaded returns the first usable worker with the fewest requests, or None.
+// LeastLoaded returns the index of the first usable worker with the fewest requests, or None.
 func (v *View) LeastLoaded() int {
 	return v.Least(func(_ int, w *Worker) float64 { return float64(w.Load()) })
 }

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Live is what a policy that simulates needs to know where it routes for real workers.
+// Live is what a policy that simulates needs when the workers are real.
 type Live struct {
-	Clock func() float64 // s of wall time, to measure what races cost
-	Yield func()         // called often during races, to let requests be routed; nil: nothing
+	Clock func() float64 // wall time, s, to measure the cost of races
+	Yield func()         // called often during races, so that requests are routed meanwhile; nil: nothing is called
 }
 
 // Limits of live races.

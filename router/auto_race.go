@@ -26,37 +26,38 @@ const (
 	perRequest  = 5e-6    // s charged for one simulated request
 )
 
-// Race is one choice among policies.
+// Race is one choice among policies by simulation.
 type Race struct {
 	At         float64   `json:"at_s"`
-	Requests   int64     `json:"requests"`  // seen before
-	Future     int       `json:"future"`    // requests that counted
-	Simulated  int64     `json:"simulated"` // requests, of all candidates together
+	Requests   int64     `json:"requests"`  // requests seen before the race
+	Future     int       `json:"future"`    // requests of the simulated future whose latencies count
+	Simulated  int64     `json:"simulated"` // simulated requests of all candidates together
 	Incumbent  string    `json:"incumbent"`
 	Chosen     string    `json:"chosen"`
 	Candidates []Raced   `json:"candidates"`
-	Previous   *Measured `json:"previous,omitempty"` // what came of the choice before
+	Previous   *Measured `json:"previous,omitempty"` // prediction of the previous choice against what was measured
 	// Of live runs:
 	Seconds float64   `json:"seconds,omitempty"` // wall time of the race
-	Slower  []float64 `json:"slower,omitempty"`  // corrections of step times, by worker
+	Slower  []float64 `json:"slower,omitempty"`  // Slower are the corrections of step times, by worker.
 
 	far   []far
 	index *prefixIndex // of the chosen one; nil: it has none, or inherits it
 }
 
-// Raced is what a race predicts of one candidate. Gains are differences of the objective from the
-// incumbent's; where it is a sum of logarithms, 0.01 is about 1 %.
+// Raced is the prediction of a race for one candidate. Gains are differences of the objective from that of the
+// incumbent. Where the objective is a sum of logarithms, 0.01 is about 1 %.
 type Raced struct {
-	Policy  string  `json:"policy"`
-	Gain    float64 `json:"gain"`
-	Error   float64 `json:"standard_error"`
-	Belief  float64 `json:"believed_gain"` // by this race and those before
-	E2E     float64 `json:"e2e_s"`         // predicted mean
-	TTFT    float64 `json:"ttft_s"`
-	Dropped bool    `json:"dropped,omitempty"` // it was far behind on the first part of the future
+	Policy string  `json:"policy"`
+	Gain   float64 `json:"gain"`
+	Error  float64 `json:"standard_error"`
+	Belief float64 `json:"believed_gain"` // by this race and earlier ones
+	E2E    float64 `json:"e2e_s"`         // predicted mean, s
+	TTFT   float64 `json:"ttft_s"`
+	// far behind on the first part of the future, and not simulated further
+	Dropped bool `json:"dropped,omitempty"`
 }
 
-// Measured compares the prediction of the incumbent with what came.
+// Measured compares the predicted latencies of the incumbent with the measured ones.
 type Measured struct {
 	Requests      int64   `json:"requests"`
 	PredictedE2E  float64 `json:"predicted_e2e_s"`

@@ -2,11 +2,11 @@ package router
 
 import "math/bits"
 
-// Books keeps what routers see of a worker's requests: for the simulator, and for the fleet of real workers. All
-// counts change here.
+// Books counts the requests of one worker as routers see them. The simulator and the fleet of real workers use it;
+// all counts change here.
 type Books struct {
 	*Worker
-	// PendingPromptTokens are prompt tokens of the requests that have no token yet.
+	// PendingPromptTokens are the prompt tokens of requests that have no token yet.
 	PendingPromptTokens int64
 
 	id    int
@@ -14,10 +14,10 @@ type Books struct {
 	ranks RankCounts // of all requests on the worker
 }
 
-// NewBooks begins the books of a worker without requests. index may be nil.
+// NewBooks returns the books of a worker without requests. index may be nil.
 func NewBooks(w *Worker, id int, index *Index) Books { return Books{Worker: w, id: id, index: index} }
 
-// Assign counts a request in, 1, or out, -1; pending: it has no token yet.
+// Assign adds a request (n = 1) or removes it (n = -1). pending says that the request has no token yet.
 func (b *Books) Assign(prompt, expected, rank int32, pending bool, d int64) {
 	b.Tokens += d * (int64(prompt) + int64(expected))
 	if pending {
@@ -27,14 +27,14 @@ func (b *Books) Assign(prompt, expected, rank int32, pending bool, d int64) {
 	b.MaxRank = b.ranks.Max
 }
 
-// Wait counts a request among those that wait, 1, or no longer, -1.
+// Wait adds a request to the waiting ones (n = 1) or removes it (n = -1).
 func (b *Books) Wait(adapter, prompt, d int32) {
 	b.Queued += int(d)
 	b.QueuedToks += int64(d) * int64(prompt)
 	b.adapterRequests(adapter, 0, d)
 }
 
-// Run counts a request of an adapter among those that run, 1, or no longer, -1.
+// Run adds a request of an adapter to the running ones (n = 1) or removes it (n = -1).
 func (b *Books) Run(adapter, d int32) { b.adapterRequests(adapter, d, 0) }
 
 // adapterRequests adjusts an adapter's counts. The base model, which is trace.BaseModel or comes after all adapters,
@@ -45,7 +45,7 @@ func (b *Books) adapterRequests(a int32, running, queued int32) {
 	}
 }
 
-// Publish enters an adapter's state in the index.
+// Publish enters the state of an adapter in the index.
 func (b *Books) Publish(a int32) {
 	if b.index != nil {
 		b.index.Set(b.id, a, b.Adapters[a])
@@ -54,12 +54,12 @@ func (b *Books) Publish(a int32) {
 
 // RankCounts counts requests by the rank of their adapter.
 type RankCounts struct {
-	Max int // the largest rank that has any; 0: none has
+	Max int // largest rank of any request; 0: no request has an adapter
 	n   []int32
 	set []uint64 // a bit for each rank that has any
 }
 
-// Add counts one more request of a rank, 1, or one less, -1.
+// Add adds a request of a rank (n = 1) or removes it (n = -1).
 func (c *RankCounts) Add(rank, d int32) {
 	if k := int(rank); k >= len(c.n) {
 		c.n = append(c.n, make([]int32, k+1-len(c.n))...)

@@ -23,8 +23,8 @@ type cacheAware struct {
 
 type cacheAwareOptions struct {
 	Threshold float64 `default:"0.3" check:">=0 <=1" help:"share of the prompt that must match"`
-	Abs       int     `default:"64" check:">=0" help:"requests by which loads may differ ..."`
-	Rel       float64 `default:"1.5" check:">=1" help:"... or the factor; beyond both the least loaded worker is taken"`
+	Abs       int     `default:"64" check:">=0" help:"largest - smallest load, requests, up to which matches decide ..."`
+	Rel       float64 `default:"1.5" check:">=1" help:"... or largest / smallest load; above both the least loaded worker is chosen"`
 	Cold      string  `default:"least-loaded" check:"oneof least-loaded smallest-tree" help:"where little matches: least-loaded, or the worker with the smallest-tree"`
 	Lora      bool    `default:"false" help:"true: adapters do not share prefixes"`
 	indexOptions

@@ -29,7 +29,7 @@ const (
 )
 
 type dloraPeriodMigOptions struct {
-	Interval  float64 `default:"10" check:">=0.001" env:"interval" help:"s between looks"`
+	Interval  float64 `default:"10" check:">=0.001" env:"interval" help:"time between checks, s"`
 	Threshold float64 `default:"16" check:">=0" env:"threshold" help:"requests above the mean that trigger a plan"`
 }
 

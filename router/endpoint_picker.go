@@ -70,10 +70,10 @@ type BodyReader interface {
 
 type endpointPickerOptions struct {
 	File    string `path:"yes" help:"EndpointPickerConfig, YAML or JSON; default: an empty one, which scores queue 2, KV cache 2, prefix 3"`
-	Dialect string `default:"" check:"oneof gie llm-d" help:"rules of which picker: gie or llm-d; default: by apiVersion"`
+	Dialect string `default:"" check:"oneof gie llm-d" help:"rules of the picker gie or llm-d; default: by apiVersion"`
 	Set     string `pairs:": /" help:"weights and parameters to change: PLUGIN:WEIGHT/PLUGIN.PARAMETER:NUMBER; a type of scorer that is missing is added"`
-	Refresh string `default:"50ms" help:"time between two looks at the workers' metrics"`
-	Metrics string `default:"vllm" check:"oneof vllm sglang" help:"what metrics of simulated workers state: vllm (with names of adapters) or sglang (without)"`
+	Refresh string `default:"50ms" help:"interval between polls of the workers' metrics"`
+	Metrics string `default:"vllm" check:"oneof vllm sglang" help:"metrics of simulated workers: vllm (with names of adapters) or sglang (without)"`
 }
 
 // Check implements settings.Checker.

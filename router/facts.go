@@ -1,24 +1,23 @@
 package router
 
-// Facts say which inputs of a run a policy depends on, beyond workers, adapters
-// and seed. They are conservative: a fact that is false is a promise that the
-// input cannot change any decision.
+// Facts say which inputs of a run a policy depends on, beyond workers, adapters and seed. They are conservative:
+// false promises that the input cannot change any decision.
 type Facts struct {
-	// Plans: it moves adapters or requests ([Router.Planner], [PlacementChanger]), so that
-	// Env.Moving and Env.Solver count.
+	// Plans says that the policy moves adapters or requests ([Router.Planner], [PlacementChanger]), so that
+	// Env.Moving and Env.Solver matter.
 	Plans bool
-	// Interval and Threshold: it reads Env.Interval, Env.Threshold.
+	// Interval and Threshold say that the policy reads Env.Interval and Env.Threshold.
 	Interval, Threshold bool
-	// Signals: it looks at more of the workers than which of them are usable, or at
-	// more of a request than its adapter and number.
+	// Signals says that the policy reads more of the workers than which of them are usable, or more of a request
+	// than its adapter and number.
 	Signals bool
 }
 
 // everything: every input may change a decision.
 var everything = Facts{Plans: true, Interval: true, Threshold: true, Signals: true}
 
-// FactsOf returns the facts of the policy that a spec names. An option that the
-// spec gives takes the place of the environment's value.
+// FactsOf returns the facts of the policy that a spec names. An option of the spec overrides the value of the
+// environment.
 func FactsOf(spec string) Facts {
 	s, err := parseSpec(spec)
 	if err != nil {
@@ -33,8 +32,8 @@ func FactsOf(spec string) Facts {
 	return f
 }
 
-// Given returns the name of the policy that a spec names, and those of its options
-// that differ from their defaults, in the order of the registry.
+// Given returns the name of the policy that a spec names, and the options of the spec that differ from their
+// defaults, in the order of the registry.
 func Given(spec string) (name string, options [][2]string, err error) {
 	s, err := parseSpec(spec)
 	if err != nil {

@@ -1,6 +1,6 @@
 package router
 
-// Fixed routes each request to a worker that is known beforehand.
+// Fixed is a policy that routes request i to worker Fixed[i].
 type Fixed func(id int64) int
 
 // Route implements Policy.

@@ -40,8 +40,8 @@ type kShardOptions struct {
 	Max         int     `default:"0" check:">=0" help:"workers of an adapter at most; 0: all"`
 	High        float64 `default:"1" check:">=0" help:"k grows above this load, in requests / max running requests"`
 	Low         float64 `default:"0.5" check:">=0" help:"k shrinks below this load, < high"`
-	GrowEvery   float64 `key:"grow-every" default:"1" check:">=0" help:"s between a change of k and growing it"`
-	ShrinkEvery float64 `key:"shrink-every" default:"30" check:">=0" help:"s between a change of k and shrinking it"`
+	GrowEvery   float64 `key:"grow-every" default:"1" check:">=0" help:"time between a change of k and an increase, s"`
+	ShrinkEvery float64 `key:"shrink-every" default:"30" check:">=0" help:"time between a change of k and a decrease, s"`
 }
 
 // Build implements Builder.

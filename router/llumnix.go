@@ -13,12 +13,12 @@ type llumnix struct {
 	env      Env
 	interval float64
 	moving   map[int64]float64 // requests moved lately, and when
-	pause    float64           // s before a request moves again
+	pause    float64           // time before a request moves again, s
 }
 
 type llumnixOptions struct {
-	Interval float64 `default:"0.05" check:">=0.001" env:"interval" help:"s between looks"`
-	Pause    float64 `default:"1" check:">=0" help:"s before a request moves again"`
+	Interval float64 `default:"0.05" check:">=0.001" env:"interval" help:"time between checks, s"`
+	Pause    float64 `default:"1" check:">=0" help:"time before a request moves again, s"`
 }
 
 // Build implements Builder.

@@ -22,8 +22,8 @@ type minCost struct {
 type minCostOptions struct {
 	intervalOption
 	Move     float64 `default:"4" check:">=0" help:"cost of a new place, in ranks of the adapter's hash order"`
-	Keep     float64 `default:"4" check:">=0" help:"bonus of a place that is kept, likewise"`
-	Cooldown float64 `default:"30" check:">=0" help:"s between changes of an adapter's number of replicas"`
+	Keep     float64 `default:"4" check:">=0" help:"bonus for keeping a place, in ranks as well"`
+	Cooldown float64 `default:"30" check:">=0" help:"time between changes of an adapter's number of replicas, s"`
 }
 
 // Build implements Builder.
@@ -59,7 +59,7 @@ func (p *minCost) Begin(s *PlannerInput) *Pending {
 	}
 	p.resize(s.Now, n, float64(slots))
 	return p.towards(func() [][]int32 { return p.target(up) },
-		"replicas follow the load", "replicas and places are as they should be")
+		"replicas follow the load", "no change: replicas and places match the load")
 }
 
 // resize shares out the slots by the largest remainder of load share x slots,

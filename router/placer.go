@@ -6,7 +6,7 @@ import "slices"
 // adapter is placed, and the demand for it.
 type placer struct {
 	env      Env
-	interval float64   // s between plans
+	interval float64   // time between plans, s
 	held     [][]int32 // by worker: adapters placed there, ascending
 	placed   []bool    // the same: placed[adapter*workers+worker]
 	where    [][]int32 // the same by adapter, ascending
@@ -44,7 +44,7 @@ func (m *mean) or(def float64) float64 {
 
 // intervalOption is the time between plans.
 type intervalOption struct {
-	Interval float64 `default:"10" check:">=0.001" env:"interval" help:"s between plans"`
+	Interval float64 `default:"10" check:">=0.001" env:"interval" help:"time between plans, s"`
 }
 
 // newPlacer deals the adapters out to the workers in turn.

@@ -13,30 +13,28 @@ import (
 	"lorasim/trace"
 )
 
-// InFlight is a request in flight as a planner sees it: like a router, it does
-// not know the output length.
+// InFlight is a request in flight as a planner sees it. Like a router, a planner does not know the output length.
 type InFlight struct {
 	ID        int64
 	Adapter   int32 // trace.BaseModel: no adapter
-	Worker    int32 // where it waits or runs
-	Running   bool  // it has begun to run (its KV cache holds tokens); else it waits
+	Worker    int32 // index of the worker on which it waits or runs
+	Running   bool  // true: it has begun to run and its KV cache holds tokens; false: it waits
 	Prompt    int32
 	Generated int32   // tokens so far
-	MaxNew    int32   // max_new_tokens asked for
-	Expected  int32   // as of Request
+	MaxNew    int32   // max_new_tokens of the request
+	Expected  int32   // expected output, tokens, as in Request
 	KV        int64   // tokens in the KV cache
-	Age       float64 // s since it was sent
-	// Text is what prompt and tokens so far begin with, as far as Known tokens.
+	Age       float64 // time since it was sent, s
+	// Text identifies the first Known tokens of the prompt and of the tokens generated so far.
 	Text  *trace.Text
 	Known int32
 }
 
-// PlannerInput is what a planner decides on: the view and all requests in flight
-// that may be moved.
+// PlannerInput is the input of a planner: the view, and all requests in flight that may be moved.
 type PlannerInput struct {
 	*View
 	Requests []InFlight
-	Fixed    []InFlight // live: requests in flight that cannot move
+	Fixed    []InFlight // live runs: requests in flight that cannot move
 }
 
 // Placement is one adapter on one worker.
@@ -45,8 +43,8 @@ type Placement struct {
 	Adapter int32 `json:"adapter"`
 }
 
-// Name is an adapter and its worker, as in chat@0; of an adapter that is not there,
-// by its index.
+// Name returns the adapter's name and the worker's index, as in chat@0. An adapter that is not in the list gets its
+// index as a name.
 func (p Placement) Name(adapters []trace.Adapter) string {
 	name := strconv.Itoa(int(p.Adapter))
 	if p.Adapter >= 0 && int(p.Adapter) < len(adapters) {
@@ -62,44 +60,42 @@ type Move struct {
 	To   int32 `json:"to"`
 }
 
-// Plan is a change of the cluster that a planner wants. It is applied wholly
-// or not at all: if a part of it cannot be carried out when its time comes,
-// none is. Requests that have ended by then need no moving and do not count.
+// Plan is a change of the cluster that a planner wants. It is applied as a whole or dropped: if any part of it
+// cannot be carried out, nothing is. Requests that have ended by then are ignored.
 type Plan struct {
-	Reason string `json:"reason"` // for people: why this plan
-	// Load brings adapters to workers, Unload takes them away as soon as no
-	// request there uses them.
+	Reason string `json:"reason"` // why, for users
+	// Load brings adapters to workers. Unload removes adapters as soon as no request on the worker uses them.
 	Load   []Placement `json:"load,omitempty"`
 	Unload []Placement `json:"unload,omitempty"`
 	Move   []Move      `json:"move,omitempty"`
 
-	// SolveTime is the time that finding the plan takes, s: the plan is applied
-	// that much later than the situation it was made for.
+	// SolveTime is the time to find the plan, s. The plan is applied that much later than the state for which it
+	// was made.
 	SolveTime float64 `json:"solve_s"`
-	// What the solver says of the plan, where there was one.
+	// Solver, Objective, Stay and Bound describe the solution, where a solver was used.
 	Solver    string  `json:"solver,omitempty"`
-	Objective float64 `json:"objective_s,omitempty"` // predicted time until all is done, s
-	Stay      float64 `json:"stay_s,omitempty"`      // the same if nothing changed
-	Bound     float64 `json:"bound_s,omitempty"`     // no plan is better
-	// Race is the choice among policies that the plan reports.
+	Objective float64 `json:"objective_s,omitempty"` // predicted time until all requests have ended, s
+	Stay      float64 `json:"stay_s,omitempty"`      // the same without any change, s
+	Bound     float64 `json:"bound_s,omitempty"`     // lower bound of the objective of any plan, s
+	// Race is the choice among policies that the plan reports; nil: none.
 	Race *Race `json:"race,omitempty"`
 }
 
-// Empty says whether the plan changes nothing.
+// Empty reports whether the plan changes nothing.
 func (p *Plan) Empty() bool { return len(p.Load) == 0 && len(p.Unload) == 0 && len(p.Move) == 0 }
 
-// Check says why the plan cannot be carried out on a cluster, or nil. It does not
-// look at its requests: those that have ended do not count.
+// Check returns an error if the plan cannot be carried out on a cluster. It ignores the requests' ids: requests
+// that have ended do not matter.
 func (p *Plan) Check(v *View) error {
 	worker := func(w int32) bool { return w >= 0 && int(w) < len(v.Workers) }
 	for _, l := range slices.Concat(p.Load, p.Unload) {
 		if !worker(l.Worker) || l.Adapter < 0 || int(l.Adapter) >= len(v.Adapters) {
-			return fmt.Errorf("adapter %d on worker %d: no such place", l.Adapter, l.Worker)
+			return fmt.Errorf("adapter %d on worker %d: no such adapter or worker", l.Adapter, l.Worker)
 		}
 	}
 	for _, m := range p.Move {
 		if !worker(m.To) || m.To == m.From {
-			return fmt.Errorf("request %d to worker %d: no such move", m.ID, m.To)
+			return fmt.Errorf("request %d to worker %d: not another worker", m.ID, m.To)
 		}
 	}
 	if slices.ContainsFunc(p.Load, func(l Placement) bool { return !v.Workers[l.Worker].Usable() }) ||
@@ -111,7 +107,7 @@ func (p *Plan) Check(v *View) error {
 
 var errDown = errors.New("a worker that the plan needs is down")
 
-// Gap is the relative distance of the plan to its bound.
+// Gap returns the relative distance of the plan's objective to its bound.
 func (p *Plan) Gap() float64 {
 	if p.Objective <= p.Bound || p.Objective == 0 {
 		return 0
@@ -119,27 +115,27 @@ func (p *Plan) Gap() float64 {
 	return (p.Objective - p.Bound) / p.Objective
 }
 
-// Planner changes placement and moves requests now and then. A policy may be
-// one; like routing, planning is pure.
+// Planner is a policy, or a part of one, that periodically changes the placement of adapters and moves requests.
+// Like routing, planning is deterministic and does no I/O.
 type Planner interface {
-	// Interval is the time between plans, s.
+	// Interval returns the time between plans, s.
 	Interval() float64
-	// Begin starts on the change to make; nil: there is none. A plan may be empty:
-	// it tells that nothing is to be done, and why.
+	// Begin starts to search for a plan; nil: there is none. A plan may be empty; it then tells why nothing
+	// changes.
 	Begin(s *PlannerInput) *Pending
-	// Applied reports what became of a plan: nil, or why it was dropped.
+	// Applied reports that a plan was applied (nil) or the reason why it was dropped.
 	Applied(p *Plan, err error)
 }
 
-// Pending is a plan under way. A policy and its planner share state, so that only
-// one of them may be asked at a time; Solve, which takes the time, works on what
-// Begin took with it, and may run beside routing. Once it is done Plan is the plan.
+// Pending is a plan that is being computed. A policy and its planner share state, so that only one of them may be
+// called at a time. Solve, which takes the time, works on a copy that Begin made and may run concurrently with
+// routing. When it has returned, Plan is the plan.
 type Pending struct {
 	Solve func()
 	Plan  func() *Plan
 }
 
-// Ready is a plan that takes no time to find; nil: none.
+// Ready returns a plan that needs no Solve; nil for nil.
 func Ready(p *Plan) *Pending {
 	if p == nil {
 		return nil
@@ -147,7 +143,7 @@ func Ready(p *Plan) *Pending {
 	return &Pending{func() {}, func() *Plan { return p }}
 }
 
-// Now finds the plan at once.
+// Now computes the plan and returns it.
 func (p *Pending) Now() *Plan {
 	if p == nil {
 		return nil
@@ -156,15 +152,14 @@ func (p *Pending) Now() *Plan {
 	return p.Plan()
 }
 
-// Selection says which requests a planner wants to see.
+// Selection limits the requests that a planner needs for its next plan.
 type Selection struct {
-	Worker               func(j int) bool // those of these workers; nil: of all
+	Worker               func(j int) bool // by worker: whether its requests are needed; nil: of all workers
 	NoWaiting, NoRunning bool
-	MostWaiting          int // the first that wait on each worker; 0: all
+	MostWaiting          int // number of waiting requests per worker, first ones first; 0: all
 }
 
-// Selector is a planner that does not need all requests for its next plan. It may be
-// given more than it wants.
+// Selector is a planner that does not need all requests for its next plan. It may get more than it selects.
 type Selector interface {
 	Planner
 	Select(v *View) Selection
@@ -172,7 +167,7 @@ type Selector interface {
 
 // PlacementChanger is a policy whose routing decisions may change the placement.
 type PlacementChanger interface {
-	// Adjust returns the change that the latest Route entails, or nil.
+	// Adjust returns the change of placement that the latest Route requires, or nil.
 	Adjust() *Plan
 }
 
@@ -182,18 +177,18 @@ type Finished struct {
 	Adapter int32
 	Worker  int32
 	Output  int32   // tokens
-	Exec    float64 // s from when it began to run to its end
-	Now     float64 // s
+	Exec    float64 // time from when it began to run to its end, s
+	Now     float64 // time of its end, s
 	// E2E and TTFT are the latencies that its client saw, s.
 	E2E, TTFT float64
 }
 
-// CompletionObserver is a policy that wants to know how requests end.
+// CompletionObserver is a policy that learns from requests that ended.
 type CompletionObserver interface {
 	Finished(f Finished)
 }
 
-// LoadFailureObserver is a policy that wants to know of adapter loads that failed.
+// LoadFailureObserver is a policy that learns of failed adapter loads.
 type LoadFailureObserver interface {
 	LoadFailed(p Placement)
 }

@@ -21,7 +21,7 @@ type planAndRoute struct {
 	margin   float64                         // share of the predicted time that a plan must gain
 	horizon  float64                         // s of forecast demand that a plan provides for
 	maxMoves int
-	look     float64 // s between looks at requests that wait
+	look     float64 // time between looks at waiting requests, s
 	spill    float64 // share of a request's time that a worker without the adapter must be better by
 	deep     int     // requests that wait on a worker, from which on more make no difference
 
@@ -45,12 +45,12 @@ const (
 type planAndRouteOptions struct {
 	Move     string          `default:"all" check:"oneof all waiting running none" help:"requests that may go to another worker: all, waiting, running or none"`
 	Place    string          `default:"on" check:"oneof on off" help:"on: plans load and unload adapters; off: adapters are loaded on demand only"`
-	Interval float64         `default:"10" check:">=0.001" env:"interval" help:"s between plans, which place adapters and move requests"`
+	Interval float64         `default:"10" check:">=0.001" env:"interval" help:"time between plans, which place adapters and move requests, s"`
 	Busy     float64         `default:"0.5" check:">=0" help:"share of the horizon that the busiest worker's work must fill before anything moves"`
 	Margin   float64         `default:"0.05" check:">=0 <=1" help:"share of the predicted time that a plan must gain"`
-	Horizon  settings.Number `default:"auto" check:">=0" words:"auto" help:"s of forecast demand that a plan provides for; auto: the interval"`
+	Horizon  settings.Number `default:"auto" check:">=0" words:"auto" help:"forecast demand that a plan provides for, s; auto: the interval"`
 	MaxMoves int             `key:"max-moves" default:"64" check:">=0" help:"requests that a plan moves at most; 0: any number"`
-	Look     float64         `default:"0.25" check:">=0.001" help:"s between moves of waiting requests, at most the interval"`
+	Look     float64         `default:"0.25" check:">=0.001" help:"time between moves of waiting requests, s; at most the interval"`
 	spillOption
 }
 

@@ -110,7 +110,7 @@ func (p *planAndRoute) between(s *PlannerInput) *Pending {
 	if len(moves) == 0 {
 		return nil
 	}
-	reason := fmt.Sprintf("%d requests wait that need not", len(moves))
+	reason := fmt.Sprintf("%d waiting requests could start elsewhere", len(moves))
 	return Ready(&Plan{Reason: reason, Move: moves, SolveTime: solveBase})
 }
 
@@ -126,7 +126,8 @@ func (p *planAndRoute) solve(pr *ilp.Problem) (*ilp.Solution, *Plan) {
 	}
 	gain := plan.Stay - plan.Objective
 	if needed := p.margin * plan.Stay; gain <= needed {
-		plan.Reason = fmt.Sprintf("stay: %.3f s of %.3f s to gain, less than %.0f %%", gain, plan.Stay, 100*p.margin)
+		plan.Reason = fmt.Sprintf("stay: the gain is %.3f s of %.3f s, less than %.0f %%", gain, plan.Stay,
+			100*p.margin)
 		return nil, plan
 	}
 	return sol, plan
@@ -147,7 +148,7 @@ func (p *planAndRoute) notWorthIt(pr *ilp.Problem) *Plan {
 	}
 	plan.Bound = ilp.LowerBound(pr)
 	if gain := stay.Objective - plan.Bound; gain <= p.margin*stay.Objective {
-		plan.Reason = fmt.Sprintf("stay: at most %.3f s of %.3f s to gain, less than %.0f %%",
+		plan.Reason = fmt.Sprintf("stay: the gain is at most %.3f s of %.3f s, less than %.0f %%",
 			max(gain, 0), stay.Objective, 100*p.margin)
 		return plan
 	}

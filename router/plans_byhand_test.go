@@ -151,7 +151,7 @@ func TestPeriodicMargin(t *testing.T) {
 		gains  float64
 		reason string
 	}{
-		{"period_mig:margin=0", 0, "stay: 0.000 s"},
+		{"period_mig:margin=0", 0, "stay: the gain is 0.000 s"},
 		{"period_mig:margin=0", 0.01, "the busiest"},
 		{"period_mig:margin=0.2", 0.19, "stay: "},
 		{"period_mig:margin=0.2", 0.21, "the busiest"},

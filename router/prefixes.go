@@ -5,10 +5,10 @@ import (
 	"lorasim/trace"
 )
 
-// Prefixes tells what workers keep of prompts in their prefix caches.
+// Prefixes says which prompt prefixes workers keep in their prefix caches.
 type Prefixes interface {
-	// Match is how many of so many first tokens of a text a worker keeps for an
-	// adapter. Of a prompt that it has all of it still computes the last token.
+	// Match returns how many of the first n tokens of a text a worker keeps for an adapter. A worker that keeps a
+	// whole prompt still computes its last token.
 	Match(worker int, text *trace.Text, adapter, tokens int32) int32
 }
 
@@ -26,9 +26,9 @@ type prefixIndex struct {
 
 // indexOptions are the options of a prefix index. Its defaults differ by policy.
 type indexOptions struct {
-	Index    string `default:"sent" check:"oneof sent reported" help:"what workers keep of prompts: sent (what the router sent them) or reported (by them, where they do; else sent)"`
+	Index    string `default:"sent" check:"oneof sent reported" help:"source of the cached prefixes: sent (prompts that the router sent) or reported (by workers that do; else sent)"`
 	Block    int32  `default:"1" check:">=1 <=1048576" help:"size of a block, the unit of matches"`
-	Capacity int64  `default:"16777216" check:">=0" help:"tokens that the index holds for each worker, the latest; 0: no limit"`
+	Capacity int64  `default:"16777216" check:">=0" help:"latest tokens that the index keeps for each worker; 0: no limit"`
 }
 
 func newPrefixIndex(o indexOptions, env Env, byAdapter bool) *prefixIndex {

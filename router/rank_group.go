@@ -37,7 +37,7 @@ func (p *rankGroup) Begin(s *PlannerInput) *Pending {
 	}
 	return p.towards(func() [][]int32 { return p.target(up) },
 		"adapters of like rank and equal demand together",
-		"the groups by rank are as they should be")
+		"no change: the groups by rank are up to date")
 }
 
 // typicalBatch is the batch for which the cost of a rank is looked up.

@@ -63,7 +63,7 @@ func (r *registry) add(d Descriptor) error {
 	}
 	for _, name := range append([]string{d.Name}, d.Aliases...) {
 		if other := t.called(name); other != nil {
-			return fmt.Errorf("there is a policy %s already (%s)", name, other.Summary)
+			return fmt.Errorf("policy %s is already registered (%s)", name, other.Summary)
 		}
 	}
 	d.Aliases = slices.Clone(d.Aliases)
@@ -89,7 +89,7 @@ func (t *catalog) called(name string) *Descriptor {
 	return &t.list[i]
 }
 
-// Describe describes a policy with a name, a summary of one line, and options of the struct type T:
+// Describe returns the description of a policy with a name, a one-line summary, and options of the struct type T:
 //
 //	router.Describe[stickyOptions]("sticky", "last worker of the adapter while it has room")
 func Describe[T any, P interface {
@@ -128,7 +128,7 @@ func (d *Descriptor) check() (err error) {
 	case d.Summary == "" || strings.ContainsAny(d.Summary, "\n\t"):
 		return fmt.Errorf("summary %q, expected one line of text", d.Summary)
 	case d.New == nil:
-		return errors.New("no function New, which makes its options; use Describe")
+		return errors.New("New is nil, expected the function that returns the options; use Describe")
 	}
 	options := d.New()
 	switch v := reflect.ValueOf(options); {
@@ -143,7 +143,7 @@ func (d *Descriptor) check() (err error) {
 	return form.Verify()
 }
 
-// Forms are the forms of a spec, for YAML, JSON Schema and the reference.
+// Forms returns the forms of a spec, for YAML, JSON Schema and the reference.
 func Forms() []settings.Form { return slices.Clone(policies.catalog().forms) }
 
 // List returns every policy with its options, in the order in which to show them.

@@ -45,16 +45,16 @@ func TestRegisterErrors(t *testing.T) {
 		return func(d *Descriptor) { d.New = func() Builder { return b } }
 	}
 	for want, change := range map[string]func(*Descriptor){
-		`there is a policy static already`:           func(d *Descriptor) { d.Name = "static" },
-		`there is a policy period_mig already`:       func(d *Descriptor) { d.Name = "period_mig" },
-		`there is a policy hash already`:             func(d *Descriptor) { d.Aliases = []string{"hash"} },
+		`policy static is already registered`:        func(d *Descriptor) { d.Name = "static" },
+		`policy period_mig is already registered`:    func(d *Descriptor) { d.Name = "period_mig" },
+		`policy hash is already registered`:          func(d *Descriptor) { d.Aliases = []string{"hash"} },
 		`name "a+b", expected lower-case`:            func(d *Descriptor) { d.Name = "a+b" },
 		`name "", expected`:                          func(d *Descriptor) { d.Name = "" },
 		`name "A", expected`:                         func(d *Descriptor) { d.Aliases = []string{"A"} },
 		`the name first is given twice`:              func(d *Descriptor) { d.Aliases = []string{"first"} },
 		`summary "", expected one line`:              func(d *Descriptor) { d.Summary = "" },
 		`expected one line of text`:                  func(d *Descriptor) { d.Summary = "a\nb" },
-		`no function New`:                            func(d *Descriptor) { d.New = nil },
+		`New is nil`:                                 func(d *Descriptor) { d.New = nil },
 		`preset: unknown option "to"`:                func(d *Descriptor) { d.Preset = "to=1" },
 		`default of from: "-1" is not a whole`:       func(d *Descriptor) { d.Preset = "from=-1" },
 		`New returns nil`:                            options(nil),
@@ -72,7 +72,7 @@ func TestRegisterErrors(t *testing.T) {
 		}
 	}
 	err := Register(Describe[firstOptions]("static", "x"))
-	testutil.ExpectError(t, err, `register policy "static": there is a policy`)
+	testutil.ExpectError(t, err, `register policy "static": policy static is already`)
 }
 
 type (

@@ -8,24 +8,25 @@ import (
 	"lorasim/trace/settings"
 )
 
-// Descriptor describes a policy to users and to [New]. [Describe] makes one, [Register] adds it.
+// Descriptor describes a policy to users and to [New]. [Describe] returns one; [Register] adds it.
 type Descriptor struct {
 	Name    string   `json:"name"`              // lower-case letters, digits, - and _
 	Summary string   `json:"summary"`           // one line
 	Options []Option `json:"options,omitempty"` // read from the struct that New returns; set by [List]
-	// Aliases are other names of the policy, the oldest first. [New] takes them; output has the policy's own name
+	// Aliases are other names of the policy, the oldest first. [New] accepts them; output has the policy's own name
 	// ([Canonical]).
 	Aliases []string `json:"aliases,omitempty"`
 
-	// Preset are defaults, "option=value,...", that differ from those of the struct's tags.
+	// Preset are defaults, "option=value,...", that override those of the struct's tags.
 	Preset string `json:"-"`
 	// New returns a pointer to the policy's options: a struct with the tags of package trace/settings.
 	New func() Builder `json:"-"`
-	// Facts are the inputs that the policy uses; nil: all. Sweeps run cells once that differ in other inputs only.
+	// Facts returns the inputs that the policy uses; nil: all. A sweep runs cells that differ only in other inputs
+	// once.
 	Facts *Facts `json:"-"`
 }
 
-// Builder is a pointer to the options of a policy. Build makes the policy once they are set.
+// Builder is a pointer to the options of a policy. Build returns the policy once the options are set.
 type Builder interface {
 	Build(env Env) (*Router, error)
 }
@@ -35,7 +36,7 @@ type Option struct {
 	Name    string
 	Default string   // "": none
 	Doc     string   // one line, with the unit
-	Words   []string `json:",omitempty"` // all that it takes; nil: numbers, or any text
+	Words   []string `json:",omitempty"` // allowed values; nil: numbers, or any text
 }
 
 // Inputs that built-in policies use.
@@ -121,8 +122,8 @@ func (d Descriptor) alias(names ...string) Descriptor {
 	return d
 }
 
-// New makes a policy from a spec such as "round-robin" or
-// "affinity:variant=residency,kv=0".
+// New returns the policy that a spec names, ready for one run. A spec is a name and options, such as "round-robin"
+// or "affinity:variant=residency,kv=0". Errors name the policy and the option.
 func New(spec string, env Env) (*Router, error) {
 	if len(env.Workers) < 1 {
 		return nil, fmt.Errorf("policy %s: no workers, expected at least one", spec)
@@ -172,7 +173,7 @@ func fill(given settings.Given, to Builder, env Env) {
 	settings.Fill(given, to, map[string]float64{"interval": env.Interval, "threshold": env.Threshold})
 }
 
-// CheckSpec says what is wrong with a spec, as far as that can be told without workers.
+// CheckSpec returns an error if a spec is invalid, as far as that can be checked without workers.
 func CheckSpec(spec string) error {
 	_, err := parseSpec(spec)
 	return err
@@ -198,8 +199,8 @@ func (o *tieOption) rand(env Env) *rand.Rand {
 // newRand is [Env.Rand].
 func newRand(env Env) *rand.Rand { return env.Rand() }
 
-// Rand returns the random numbers of a policy, from the seed of the run. The second word of the generator's seed keeps
-// them apart from other uses of the same seed.
+// Rand returns the random number generator of a policy, seeded by the seed of the run. The second word of the
+// generator's seed separates it from other uses of the same seed.
 func (e Env) Rand() *rand.Rand {
 	const stream = 0x726f75746572 // "router"
 	return rand.New(rand.NewPCG(e.Seed, stream))

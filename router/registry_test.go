@@ -175,7 +175,7 @@ func TestNewErrors(t *testing.T) {
 		{"round_robin", []string{`did you mean "round-robin"?`}},
 		{"leastloaded", []string{`did you mean "least-loaded"?`}},
 		{"zzzzzzzz", []string{`unknown policy "zzzzzzzz" (known: static, static-block`}},
-		{"static:x=1", []string{"policy static", `unknown option "x"`, "it has none"}},
+		{"static:x=1", []string{"policy static", `unknown option "x"`, "expected none"}},
 		{"affinity:variatn=score", []string{"policy affinity", `did you mean "variant"?`,
 			"known: variant, holders, lora, queue, kv, ties"}},
 		{"affinity:variant=scor", []string{`variant: unknown value "scor", did you mean "score"? (known: score, distinct, active, residency, load-state)`}},

@@ -51,84 +51,82 @@ import (
 // None is the answer of a policy when no worker may take the request.
 const None = -1
 
-// Request is what a router may know of a request: never its output length.
+// Request is what a router may know of a request. The output length is never part of it.
 type Request struct {
 	ID      int64
 	Adapter int32 // index into View.Adapters; trace.BaseModel: no adapter
 	Prompt  int32 // prompt tokens
-	MaxNew  int32 // max_new_tokens asked for: a limit, not what it will generate
-	// Expected is the output expected of it, tokens: [Outputs], or, for bounds on what
-	// any estimate could gain, the output itself. 0: nobody estimated.
+	MaxNew  int32 // max_new_tokens of the request: a limit, not the length of the output
+	// Expected is the estimated output length, tokens: an estimate of [Outputs], or the true length in runs that
+	// bound the gain of better estimates. 0: no estimate.
 	Expected int32
-	// Text is what the prompt begins with, as far as its first Known tokens; nil:
-	// nobody knows.
+	// Text identifies the first Known tokens of the prompt; nil: unknown.
 	Text  *trace.Text
 	Known int32
-	// Read is what an endpoint picker reads of a real request's body and headers; nil: simulated, or nobody looked.
+	// Read is what an endpoint picker reads of a real request's body and headers; nil: the request is simulated, or
+	// no policy reads it.
 	Read *epp.Request
 }
 
-// Policy picks the worker for a request. It may keep state of its own and is
-// not safe for concurrent use.
+// Policy picks the worker for a request. It may keep state and is not safe for concurrent use.
 type Policy interface {
 	// Route returns the index of a usable worker, or None if there is none.
 	Route(r Request, v *View) int
 }
 
-// CostModel prices work on one worker; times in seconds. Policies that weigh
-// ranks or loads use it.
+// CostModel predicts times of work on one worker, s. Policies that weigh ranks or loads use it.
 type CostModel interface {
-	// DecodeStep is the length of a decode step of the given batch. A batch of
-	// 0 costs the fixed part of a step, not nothing, so that the difference of
-	// two batches is the cost of the requests between them.
+	// DecodeStep returns the length of a decode step of the given batch. A batch of 0 costs the fixed part of a
+	// step, so that the difference between two batches is the cost of the additional requests.
 	DecodeStep(running int, kvTokens int64, maxRank int) float64
-	// Prefill is the time to prefill the given prompt tokens in chunks.
+	// Prefill returns the time to prefill the given prompt tokens in chunks.
 	Prefill(tokens int64) float64
-	// AdapterLoad is the time to bring an adapter of the given rank to a GPU slot.
+	// AdapterLoad returns the time to load an adapter of the given rank into a GPU slot.
 	AdapterLoad(rank int, from Tier) float64
-	// Copy is the time to send bytes of KV cache to another worker.
+	// Copy returns the time to send the given bytes of KV cache to another worker.
 	Copy(bytes float64) float64
 }
 
 var errNeedsCosts = errors.New("needs the step times of the workers (a cost model)")
 
-// Env is what a policy may know when it is built.
+// Env is the environment in which a policy is built.
 type Env struct {
-	Workers  []Spec // at least one
+	Workers  []Spec // Workers are the cluster's workers, at least one.
 	Adapters []trace.Adapter
 	Seed     uint64
 
-	// For planners; the zero value stands for "not known".
-	Interval  float64    // s between plans where a spec does not say; 0: the policy's own
+	// Interval is the time between plans where a spec does not give it, s; 0: the policy's own.
+	Interval  float64    // time between plans where a spec does not give it, s; 0: the policy's own
 	Threshold float64    // requests above the mean that trigger dLoRA's plans; 0: its own
 	Moving    Moving     // how requests in flight are moved
-	Solver    ilp.Solver // nil: the embedded one
+	Solver    ilp.Solver // solver of plans; nil: the embedded one
 
-	Twin Twin  // simulates the cluster, for policies that choose by simulation; nil: there is none
-	Live *Live // the workers are real; nil: the run is simulated
+	Twin Twin  // Twin simulates the cluster, for policies that choose by simulation; nil: there is none.
+	Live *Live // Live is set if the workers are real; nil: the run is simulated.
 }
 
-// Spec is what a worker is all through a run. The zero value of a field stands
-// for "not known", but for HostSlots.
+// Spec describes a worker; it does not change during a run. The zero value of a field means "unknown", except for
+// HostSlots.
 type Spec struct {
-	Cost         CostModel // nil: policies that need one say so
-	MaxRunning   int       // requests it runs at a time
+	Cost         CostModel // nil: policies that need step times return an error
+	MaxRunning   int       // limit of running requests
 	Slots        int       // GPU adapter slots
-	HostSlots    int       // adapters that its host memory holds; 0: no limit
+	HostSlots    int       // limit of adapters in host memory; 0: no limit
 	AdapterBytes []float64 // size of each adapter
 	Memory       float64   // bytes of GPU memory for KV cache and adapters
 	KVBytes      float64   // bytes of one KV token
 	PageSize     int       // KV tokens per page; 0: 1
-	// FrontEnd is what a request occupies the server's front end for, s, and FirstUse what the first request of
-	// an adapter occupies it for on top. Requests pass the front end one after the other.
+	// FrontEnd is the time that a request occupies the server's front end, s. FirstUse is the additional time of
+	// the first request of an adapter, s. Requests pass the front end one at a time.
 	FrontEnd, FirstUse float64
-	// Blocks: a request whose adapter has no slot stops the requests behind it; else they pass it.
+	// Blocks says that a request whose adapter has no slot blocks the requests behind it. Otherwise they overtake
+	// it.
 	Blocks bool
-	// PrefixCache: it keeps what it computed of prompts for those that begin alike.
+	// PrefixCache says that the worker keeps computed prompts for later prompts with the same beginning.
 	PrefixCache bool
 }
 
-// Alike returns n workers of one kind.
+// Alike returns n workers with the same description.
 func Alike(n int, s Spec) []Spec {
 	return slices.Repeat([]Spec{s}, n)
 }
@@ -168,49 +166,51 @@ func (e *Env) pageSize() float64 {
 	return float64(size)
 }
 
-// Moving is how requests in flight get to another worker.
+// Moving is how requests in flight move to another worker.
 type Moving string
 
-// The ways.
+// Ways to move requests.
 const (
-	MoveNone      Moving = "none"      // they do not
-	MoveQueued    Moving = "queued"    // only those that have not begun to run
+	MoveNone      Moving = "none"      // requests are not moved
+	MoveQueued    Moving = "queued"    // only waiting requests that have never run
 	MoveRecompute Moving = "recompute" // the KV cache is dropped and prefilled again
 	MoveCopy      Moving = "copy"      // decoding stops while the KV cache is copied
-	MovePrecopy   Moving = "precopy"   // it is copied while decoding goes on, but for the rest
+	// the KV cache is copied while decoding goes on; only the rest is copied in a pause
+	MovePrecopy Moving = "precopy"
 )
 
-// Movings lists them.
+// Movings returns all ways to move requests.
 func Movings() []Moving {
 	return []Moving{MoveNone, MoveQueued, MoveRecompute, MoveCopy, MovePrecopy}
 }
 
-// Router is a policy made ready for one run.
+// Router is a policy with its planner and admission, ready for one run.
 type Router struct {
-	Name   string // the spec it was made from
+	Name   string // the spec from which it was made
 	Policy Policy
 
-	// Placement lists for each worker the adapters it starts with in host
-	// memory; nil: every adapter on every worker, as far as host memory goes.
+	// Placement lists for each worker the adapters in its host memory at the start; nil: every adapter on every
+	// worker, as far as host memory allows.
 	Placement [][]int32
-	// ReadsKV: the policy looks at KVUsed.
+	// ReadsKV says that the policy reads KVUsed.
 	ReadsKV bool
-	// ReadsFewKV: before it does so it calls View.Read where there is one.
+	// ReadsFewKV says that the policy calls View.Read, if set, before it reads KVUsed.
 	ReadsFewKV bool
-	// ReadsPrefixes: the policy looks at what prompts have in common.
+	// ReadsPrefixes says that the policy reads which prompts share prefixes.
 	ReadsPrefixes bool
-	// Admission refuses requests before the policy is asked; nil: it takes all.
+	// Admission rejects requests before the policy routes them; nil: all are admitted.
 	Admission *Admission
-	// Planner is the policy's planner, nil: it has none.
+	// Planner is the policy's planner; nil: it has none.
 	Planner Planner
-	// Prefetch: workers load adapters of waiting requests into free slots early.
+	// Prefetch says that workers load adapters of waiting requests into free slots early.
 	Prefetch bool
 }
 
-// Faulty is a policy whose Route can fail, such as a script. It then picks the least loaded worker. Callers look at
-// Fault after a request: a simulation and a benchmark end with the error, a gateway reports it and goes on.
+// Faulty is a policy whose Route can fail, such as a script. A Route that fails picks the least loaded worker.
+// Callers check Fault after a request: a simulation and a benchmark end with the error, a gateway logs it and
+// continues.
 type Faulty interface {
-	// Fault is the first error; nil: there is none.
+	// Fault returns the first error of Route; nil: none.
 	Fault() error
 }
 
@@ -220,10 +220,13 @@ type PolicyError struct {
 	Err    error
 }
 
+// Error names the policy and the error.
 func (e *PolicyError) Error() string { return fmt.Sprintf("policy %s: %v", e.Policy, e.Err) }
+
+// Unwrap returns the policy's error.
 func (e *PolicyError) Unwrap() error { return e.Err }
 
-// Fault is the first error of the router's policy; nil: there is none.
+// Fault returns the first error of the router's policy; nil: none.
 func (rt *Router) Fault() error {
 	if f, ok := rt.Policy.(Faulty); ok {
 		if err := f.Fault(); err != nil {

@@ -1,20 +1,17 @@
 package router
 
-// Stale shows policies a cluster as a router sees it that asks the workers how
-// they are only every so often, but for what they keep of prompts, of which they
-// tell without being asked. What the router knows by itself is current: the
-// requests that it sent and that came back, with their tokens and adapters, and
-// which workers it was told to drain. What only workers can report is as old as the last time they were asked: whether
-// they are well, their limits, their KV caches, and which adapters they hold.
+// Stale gives policies the view of a router that polls its workers. The router's own knowledge is current: the
+// requests that it sent and that ended, with their tokens and adapters, and which workers drain. Signals that only
+// workers report are as old as the latest poll: health, limits, KV cache use and adapters held. Cached prefixes are
+// current, because workers report them as events.
 //
-// It keeps a copy of what was reported and refreshes it in the first
-// [Stale.Update] after the period has passed; called on a timer of that period, it
-// behaves as a router that polls.
+// Stale copies what was reported. The first [Stale.Update] after the period refreshes the copy; called on a timer
+// of that period, Stale behaves as a router that polls.
 //
 //	late := router.NewStale(0.5)
 //	w := rt.Policy.Route(req, late.Update(&live))
 //
-// A policy may thus pick a worker that has gone down since.
+// A policy may thus pick a worker that has failed since the latest poll.
 type Stale struct {
 	period   float64
 	taken    float64  // s: when reported was copied
@@ -22,12 +19,12 @@ type Stale struct {
 	view     View
 }
 
-// NewStale returns a Stale whose reports are always less than period seconds
-// old; with a period of 0 or less it passes the live view through.
+// NewStale returns a Stale whose reports are less than period seconds old. With a period of 0 or less it passes the
+// live view through.
 func NewStale(period float64) *Stale { return &Stale{period: period} }
 
-// Update returns the view that policies are to see now; the workers' ages say
-// how old their reports are. It is valid until the next call.
+// Update returns the view for policies at this time; the workers' ages tell how old their reports are. The view is
+// valid until the next call.
 func (s *Stale) Update(live *View) *View {
 	if !(s.period > 0) {
 		return live
@@ -76,24 +73,22 @@ func (w *Worker) know(reported, live *Worker) {
 	}
 }
 
-// Outputs estimates how many tokens requests will generate. Their budget,
-// max_new_tokens, does not tell: clients ask for a constant and stop earlier. The
-// estimate is the mean of the adapter's latest outputs, before that of all
-// adapters', before that a guess, and never above the budget. Who drives a router
-// keeps one and fills in [Request.Expected].
+// Outputs estimates how many tokens requests will generate. The limit max_new_tokens is a poor estimate, because
+// clients send a constant and most outputs end earlier. The estimate is the mean of the adapter's latest outputs;
+// without any, the mean over all adapters; without any, a constant. It never exceeds the limit. The caller of a
+// router keeps one Outputs and sets [Request.Expected].
 type Outputs struct {
 	all mean
 	by  []mean
 }
 
-// NewOutputs knows nothing yet of so many adapters.
+// NewOutputs returns an estimator without observations for n adapters.
 func NewOutputs(adapters int) *Outputs { return &Outputs{by: make([]mean, adapters)} }
 
-// Grow makes room for so many adapters more.
+// Grow adds n adapters.
 func (o *Outputs) Grow(adapters int) { o.by = append(o.by, make([]mean, adapters)...) }
 
-// Expect returns the tokens expected of a request, at least 1; a budget of 0 is
-// not known.
+// Expect returns the expected output of a request, tokens, at least 1. A limit of 0 is unknown.
 func (o *Outputs) Expect(adapter, budget int32) int32 {
 	expected := o.all.or(guessOutput)
 	if isAdapter(adapter) {
@@ -106,7 +101,7 @@ func (o *Outputs) Expect(adapter, budget int32) int32 {
 	return n
 }
 
-// Ended notes the output of a request that ended well.
+// Ended notes the output length of a request that ended successfully.
 func (o *Outputs) Ended(adapter, output int32) {
 	o.all.add(float64(output))
 	if isAdapter(adapter) {

@@ -2,14 +2,14 @@ package router
 
 import "slices"
 
-// History remembers the latest requests, for a router that takes the place of another one while requests run: when
-// workers join, or adapters are added. Workers that join and leave have slots; see [Router.Succeed].
+// History keeps the latest requests for the router that replaces another one while requests run, for example when
+// workers join or adapters are added. See [Router.Succeed].
 type History struct{ window *window }
 
-// NewHistory remembers so many requests.
+// NewHistory returns a history that keeps the latest n requests.
 func NewHistory(requests int) *History { return &History{newWindow(requests)} }
 
-// Sent notes where a request was sent.
+// Sent notes the worker to which a request was sent.
 func (h *History) Sent(r Request, worker int, now float64) {
 	if worker != None {
 		h.window.sent(&r, worker, now)
@@ -23,18 +23,18 @@ func (h *History) Finished(f Finished) {
 	}
 }
 
-// Successor is a policy that takes over what the one before it knows, where a router takes the place of another one
+// Successor is a policy that takes over the state of its predecessor when a router replaces another one
 // ([Router.Succeed]).
 type Successor interface {
-	// Succeed is called before the first request. joined is the index of a worker that has just joined; -1: none has.
+	// Succeed is called before the first request. joined is the index of a worker that has just joined; -1: none.
 	Succeed(before Policy, joined int)
 }
 
-// Succeed lets a new router go on where the one before it was: it learns from the latest requests what it would know
-// had it routed them. v is the cluster as the new router sees it.
+// Succeed makes a new router continue from the state of its predecessor: it replays the latest requests as if the
+// new router had routed them. v is the cluster as the new router sees it.
 //
-// Policies know a worker by its index, its slot. A slot without a worker is not Up. joined is the slot of a worker that
-// has just joined, which knows nothing of the requests that were sent to the slot before; -1: none has.
+// Policies identify a worker by its index, its slot. A slot without a worker is not Up. joined is the slot of a
+// worker that has just joined and has none of the requests sent to that slot before; -1: none.
 func (rt *Router) Succeed(old *Router, h *History, v *View, joined int) {
 	h.window.vacate(joined)
 	if next, ok := rt.Policy.(*auto); ok {

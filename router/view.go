@@ -7,7 +7,7 @@ import (
 	"lorasim/trace"
 )
 
-// Tier says where a worker finds the weights of an adapter.
+// Tier is the fastest memory of a worker that holds the weights of an adapter.
 type Tier uint8
 
 // Tiers, from slow to fast.
@@ -18,16 +18,16 @@ const (
 	GPU                // in a GPU slot
 )
 
-// AdapterState is one adapter as one worker sees it.
+// AdapterState is the state of one adapter on one worker.
 type AdapterState struct {
-	Running int32 // requests of the adapter that run there
-	Queued  int32 // requests of the adapter that wait there
-	Tier    Tier  // fastest place that holds the weights
-	Loading bool  // on its way to a GPU slot
+	Running int32 // running requests of the adapter
+	Queued  int32 // waiting requests of the adapter
+	Tier    Tier  // fastest memory that holds the weights
+	Loading bool  // being loaded into a GPU slot
 	Pinned  bool  // never evicted
 }
 
-// Wanted says whether an adapter is in a GPU slot, or will be.
+// Wanted reports whether an adapter is in a GPU slot, or will be.
 func (a AdapterState) Wanted() bool {
 	return a.Tier == GPU || a.Loading || a.Running > 0 || a.Queued > 0
 }
@@ -35,11 +35,11 @@ func (a AdapterState) Wanted() bool {
 // Worker is one worker as the router sees it.
 type Worker struct {
 	Up       bool // healthy
-	Draining bool // finishes its requests, takes no new ones
-	Ejected  bool // takes no new ones for some time, as it failed requests
+	Draining bool // finishes its requests and gets no new ones
+	Ejected  bool // gets no new requests for some time, because it failed requests
 
 	Running    int   // requests in the running batch
-	Queued     int   // requests waiting, on the way included
+	Queued     int   // waiting requests, including those on the way to it
 	MaxRunning int   // limit of Running
 	Tokens     int64 // prompt tokens + expected output tokens of all its requests
 	QueuedToks int64 // prompt tokens of its waiting requests
@@ -48,12 +48,11 @@ type Worker struct {
 	KVUsed     int64 // tokens in the KV cache; kept current only for policies with ReadsKV
 	KVCapacity int64 // tokens
 
-	// Full: no waiting request can run before a running one leaves, for want of KV
-	// memory or of a place in the batch. Simulated workers alone tell, and only
-	// those who watch a run.
+	// Full says that no waiting request can run before a running one leaves, because the KV cache or the batch is
+	// full. Only simulated workers with an observer set it.
 	Full bool
-	// Entering is the number of Queued requests that are still in the server's front
-	// end. Like Full it is set for observers of simulated runs only.
+	// Entering is the number of Queued requests that are still in the server's front end. Like Full, it is set only
+	// for observers of simulated runs.
 	Entering int
 
 	Slots        int // GPU adapter slots
@@ -63,26 +62,26 @@ type Worker struct {
 
 	SlotsUsed int // slots that hold or load an adapter
 	SlotsIdle int // used slots whose adapter could be evicted now
-	HostSlots int // adapters that fit in host memory; 0: no limit
+	HostSlots int // limit of adapters in host memory; 0: no limit
 
-	Age float64 // s since the worker's own signals were read
+	Age float64 // time since the worker's own signals were read, s
 
-	// Report is what a real worker's metrics said when they were last read; nil: simulated, or not read yet.
+	// Report is the latest reading of a real worker's metrics; nil: the worker is simulated, or was not read yet.
 	Report  *Report
 	Address string            // host:port of a real worker
-	Labels  map[string]string // of a real worker, by what started it
+	Labels  map[string]string // labels of a real worker, such as those of its pod
 
 	Adapters []AdapterState // by adapter index
 }
 
-// Load is the number of requests on the worker, running and waiting.
+// Load returns the number of requests on the worker, running and waiting.
 func (w *Worker) Load() int { return w.Running + w.Queued }
 
-// Usable says whether new requests may be sent to the worker.
+// Usable reports whether new requests may be sent to the worker.
 func (w *Worker) Usable() bool { return w.Up && !w.Draining && !w.Ejected }
 
-// Count changes the number of running and of waiting requests of an adapter. It
-// says whether one of them left 0 or came back to it.
+// Count changes the numbers of running and of waiting requests of an adapter. It reports whether one of the two
+// numbers changed from or to 0.
 func (w *Worker) Count(adapter, running, queued int32) bool {
 	st := &w.Adapters[adapter]
 	r, q := began(st.Running, running), began(st.Queued, queued)
@@ -105,7 +104,7 @@ func began(n, by int32) int {
 	return 0
 }
 
-// Adapter returns what the worker knows of an adapter; of the base model nothing.
+// Adapter returns the state of an adapter; the zero value for the base model.
 func (w *Worker) Adapter(a int32) AdapterState {
 	if a < 0 || int(a) >= len(w.Adapters) {
 		return AdapterState{}
@@ -116,7 +115,7 @@ func (w *Worker) Adapter(a int32) AdapterState {
 // atHand says whether an adapter is in host memory at least.
 func (w *Worker) atHand(k int32) bool { return !isAdapter(k) || w.Adapter(k).Tier >= Host }
 
-// KVShare is the used share of the KV cache, 0 where its capacity is unknown.
+// KVShare returns the used share of the KV cache, 0 if its size is unknown.
 func (w *Worker) KVShare() float64 {
 	if w.KVCapacity <= 0 {
 		return 0
@@ -124,17 +123,16 @@ func (w *Worker) KVShare() float64 {
 	return min(float64(w.KVUsed)/float64(w.KVCapacity), 1)
 }
 
-// View is a read-only snapshot of the cluster. Policies must not keep or
-// change it.
+// View is a snapshot of the cluster. Policies must not keep or change it.
 type View struct {
-	Now      float64         // s; never goes back during a run
+	Now      float64         // time, s; never decreases during a run
 	Workers  []Worker        // Env.Workers of them, in the same order all run
 	Adapters []trace.Adapter // the same as Env.Adapters
-	Prefixes Prefixes        // nil: workers do not tell what they keep of prompts
-	// Index knows which workers have an adapter; nil: each has to be looked at.
+	Prefixes Prefixes        // Prefixes says what the workers' prefix caches hold; nil: unknown.
+	// Index lists the workers that have an adapter; nil: a policy checks each worker.
 	Index *Index
-	// Read brings the KVUsed of a worker up to now, for policies that ask for those of
-	// a few workers only ([Router.ReadsFewKV]); nil: it is.
+	// Read updates the KVUsed of one worker, for policies that need those of few workers only
+	// ([Router.ReadsFewKV]); nil: KVUsed is current.
 	Read func(worker int)
 }
 
@@ -145,7 +143,7 @@ func (v *View) read(j int) {
 	}
 }
 
-// Usable yields the workers that new requests may be sent to.
+// Usable yields the workers to which new requests may be sent.
 func (v *View) Usable() iter.Seq2[int, *Worker] {
 	return func(yield func(int, *Worker) bool) {
 		for j := range v.Workers {
@@ -167,8 +165,8 @@ func nextUsable(v *View, from int) int {
 	return None
 }
 
-// Having yields the usable workers that have an adapter, ascending: it is in a GPU slot, on its way there, or wanted by
-// requests already sent there ([AdapterState.Wanted]).
+// Having yields the usable workers that have an adapter, in ascending order: the adapter is in a GPU slot, on its
+// way there, or wanted by requests sent there ([AdapterState.Wanted]).
 func (v *View) Having(adapter int32) iter.Seq2[int, *Worker] {
 	return func(yield func(int, *Worker) bool) {
 		if v.Index == nil {
@@ -190,20 +188,20 @@ func (v *View) Having(adapter int32) iter.Seq2[int, *Worker] {
 	}
 }
 
-// Index says of every adapter which workers have it, so that a policy need not look
-// at all of them. Who fills a view may keep one and sets it at every change.
+// Index lists the workers of each adapter, so that a policy need not check all workers. The owner of a view may
+// keep an index and must call Set at every change.
 type Index struct {
 	words     int      // of each adapter
 	has, host []uint64 // a bit for each worker: AdapterState.Wanted; found in host memory or a slot
 }
 
-// NewIndex knows of no adapter anywhere.
+// NewIndex returns an index in which no worker has any adapter.
 func NewIndex(workers, adapters int) *Index {
 	n := (workers + 63) / 64
 	return &Index{words: n, has: make([]uint64, n*adapters), host: make([]uint64, n*adapters)}
 }
 
-// Set enters how a worker sees an adapter.
+// Set enters the state of an adapter on a worker.
 func (x *Index) Set(worker int, adapter int32, a AdapterState) {
 	i, bit := int(adapter)*x.words+worker/64, uint64(1)<<(worker%64)
 	x.has[i], x.host[i] = x.has[i]&^bit, x.host[i]&^bit

@@ -21,7 +21,7 @@ import (
 type Elastic struct {
 	Initial, Min int
 	ColdStart    float64 // s
-	Every        float64 // s between looks at the cluster
+	Every        float64 // time between scaling decisions, s
 	Scaler       autoscale.Scaler
 	Times        []Resize // instead of a scaler: when there are to be how many workers
 }
@@ -91,7 +91,7 @@ func (s *sim) initElastic() error {
 	case (e.Scaler == nil) == (e.Times == nil):
 		return errors.New("sim: an elastic cluster needs a scaler or times")
 	case e.Scaler != nil && (!seconds(e.Every) || tick.FromSeconds(e.Every) == 0):
-		return fmt.Errorf("sim: %v s between looks at the cluster, expected > 0", e.Every)
+		return fmt.Errorf("sim: %v s between scaling decisions, expected > 0", e.Every)
 	}
 	for i := range s.workers {
 		if i >= e.Initial {

@@ -325,15 +325,15 @@ func TestElasticWithoutChoice(t *testing.T) {
 func TestBadElastic(t *testing.T) {
 	s := &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 1}}
 	for want, e := range map[string]*Elastic{
-		"-1 workers at first":    {Initial: -1, Min: -1, Scaler: s, Every: 1},
-		"4 workers at first":     {Initial: 4, Min: 1, Scaler: s, Every: 1},
-		"1 workers at first":     {Initial: 1, Min: 2, Scaler: s, Every: 1},
-		"a cold start takes NaN": {Initial: 1, Min: 1, ColdStart: math.NaN(), Scaler: s, Every: 1},
-		"0 s between looks":      {Initial: 1, Min: 1, Scaler: s},
-		"a scaler or times":      {Initial: 1, Min: 1},
-		"4 workers from 1 s on":  {Initial: 1, Min: 1, Times: []Resize{{1, 4}}},
-		"1 workers from 1 s on":  {Initial: 2, Min: 2, Times: []Resize{{1, 1}}},
-		"2 workers from -1 s on": {Initial: 2, Min: 2, Times: []Resize{{-1, 2}}},
+		"-1 workers at first":           {Initial: -1, Min: -1, Scaler: s, Every: 1},
+		"4 workers at first":            {Initial: 4, Min: 1, Scaler: s, Every: 1},
+		"1 workers at first":            {Initial: 1, Min: 2, Scaler: s, Every: 1},
+		"a cold start takes NaN":        {Initial: 1, Min: 1, ColdStart: math.NaN(), Scaler: s, Every: 1},
+		"0 s between scaling decisions": {Initial: 1, Min: 1, Scaler: s},
+		"a scaler or times":             {Initial: 1, Min: 1},
+		"4 workers from 1 s on":         {Initial: 1, Min: 1, Times: []Resize{{1, 4}}},
+		"1 workers from 1 s on":         {Initial: 2, Min: 2, Times: []Resize{{1, 1}}},
+		"2 workers from -1 s on":        {Initial: 2, Min: 2, Times: []Resize{{-1, 2}}},
 	} {
 		c := speedProfile()
 		_, err := Run(context.Background(), Config{Source: (&trace.Workload{}).Source(),

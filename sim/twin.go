@@ -146,8 +146,8 @@ func (t *Twin) mistaken(e router.ProfileError) []*profile.Costs {
 	return costs
 }
 
-// errCountedEnded stops a simulation: all requests that count have ended.
-var errCountedEnded = errors.New("all requests that count have ended")
+// errCountedEnded stops a simulation: all counted requests have ended.
+var errCountedEnded = errors.New("all counted requests have ended")
 
 // futureSource yields the requests of a future.
 type futureSource struct {

@@ -180,7 +180,7 @@ func (r *Result) WriteBlock(w io.Writer, l Layout) error {
 		if completed, _ := r.Metrics.Get(Completed); completed == 0 {
 			b.WriteString("no request succeeded, so there are no latencies\n")
 		} else {
-			fmt.Fprintf(&b, "all latencies and throughputs are of the other %.0f requests alone\n", completed)
+			fmt.Fprintf(&b, "latencies and throughputs cover only the other %.0f requests\n", completed)
 		}
 	}
 	for _, line := range r.SteadyNotes() {

@@ -33,7 +33,7 @@ func TestShortfall(t *testing.T) {
 	}
 	_, below, _ := strings.Cut(b.String(), BlockEnd()+"\n")
 	want := "2 of 5 rejected: prompt over the context length 4096\n" +
-		"note: all latencies and throughputs are of the other 3 requests alone\n" +
+		"note: latencies and throughputs cover only the other 3 requests\n" +
 		"transient: too short: 5 requests, at least 200 are needed\n" +
 		"note: a longer run, or another seed, may give other latencies\n"
 	if below != want {

@@ -114,24 +114,24 @@ func (p *printer) goodput(g *Goodput, many bool) {
 	}
 	p.title("Goodput")
 	p.row("SLO (ms)", g.SLO)
-	p.row("Good requests", fmt.Sprint(g.Good))
+	p.row("Requests within the SLO", fmt.Sprint(g.Good))
 	p.rowf("Goodput (req/s)", "%.2f", g.PerS)
-	p.row("Good share of all requests", percent(g.Share))
+	p.row("SLO attainment", percent(g.Share))
 	for i, share := range []float64{g.TTFT, g.TPOT, g.E2E} {
 		if name := latencyNames[i]; strings.Contains(g.SLO, name) {
-			p.row("Successful within "+name, percent(share))
+			p.row("Within the limit of "+name, percent(share))
 		}
 	}
 	if g.Worst == nil || !many {
 		return
 	}
-	p.row("Adapters with "+percent(g.Attain)+" good", percent(g.Adapters))
+	p.row("Adapters with "+percent(g.Attain)+" attainment", percent(g.Adapters))
 	p.worst("Worst adapter", g.Worst)
-	p.rowf("Jain fairness of good shares", "%.4f", g.Fairness)
+	p.rowf("Jain fairness of attainment", "%.4f", g.Fairness)
 	if o := g.Others; o != nil {
-		p.row("Good share beside the noisy adapter", percent(o.Share))
-		p.rowf("P99 TTFT beside the noisy adapter (ms)", "%.2f", o.TTFT)
-		p.row("Others with "+percent(g.Attain)+" good", percent(o.Adapters))
+		p.row("Attainment of the other adapters", percent(o.Share))
+		p.rowf("P99 TTFT of the other adapters (ms)", "%.2f", o.TTFT)
+		p.row("Others with "+percent(g.Attain)+" attainment", percent(o.Adapters))
 		p.worst("Worst of the others", o.Worst)
 	}
 }

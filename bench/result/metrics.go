@@ -11,7 +11,7 @@ import (
 // titles are those that a name does not give by itself.
 var titles = map[string]string{
 	"goodput.good_per_s":      "Goodput (req/s)",
-	"goodput.share":           "Good share of all requests",
+	"goodput.share":           "SLO attainment",
 	"load_balance.mean":       "Requests per worker, mean",
 	"load_balance.std":        "Requests per worker, std",
 	"load_balance.cv":         "Requests per worker, std / mean",
@@ -26,11 +26,11 @@ var titles = map[string]string{
 	"oracle.mean_e2e_regret":  "Mean E2E above the bound (share)",
 	"oracle.duration_regret":  "Duration above the bound (share)",
 	"plans.mean_gap":          "Optimality gap of plans, mean (share)",
-	"goodput.good_requests":   "Good requests",
+	"goodput.good_requests":   "Requests within the SLO",
 
 	"goodput.adapter_share":          "Share of adapters within the SLO",
-	"goodput.fairness":               "Jain fairness of good shares",
-	"goodput.worst_adapter.share":    "Good share of the worst adapter",
+	"goodput.fairness":               "Jain fairness of attainment",
+	"goodput.worst_adapter.share":    "Attainment of the worst adapter",
 	"goodput.worst_adapter.requests": "Requests of the worst adapter",
 
 	warmupName:   "Warm-up (s)",
@@ -44,11 +44,11 @@ var titles = map[string]string{
 	"elastic.min_workers":  "Workers, min",
 	"elastic.max_workers":  "Workers, max",
 
-	"goodput.others.share":                  "Good share beside the noisy adapter",
-	"goodput.others.p99_ttft_ms":            "P99 TTFT beside the noisy adapter (ms)",
+	"goodput.others.share":                  "Attainment of the other adapters",
+	"goodput.others.p99_ttft_ms":            "P99 TTFT of the other adapters (ms)",
 	"goodput.others.adapter_share":          "Share of the other adapters within the SLO",
-	"goodput.others.fairness":               "Jain fairness of the others' good shares",
-	"goodput.others.worst_adapter.share":    "Good share of the worst of the others",
+	"goodput.others.fairness":               "Jain fairness of the others' attainment",
+	"goodput.others.worst_adapter.share":    "Attainment of the worst of the others",
 	"goodput.others.worst_adapter.requests": "Requests of the worst of the others",
 }
 

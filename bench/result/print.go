@@ -261,7 +261,7 @@ func (p *printer) intervals(in *Intervals) {
 	}
 	p.title("Prediction Intervals")
 	p.row("Profile", in.Profile)
-	p.row("Share of their time that requests wait", percent(in.Waiting))
+	p.row("Share of request time spent waiting", percent(in.Waiting))
 	for _, why := range in.Without {
 		p.line("none: " + why)
 	}
@@ -269,7 +269,7 @@ func (p *printer) intervals(in *Intervals) {
 		p.line("extrapolated: " + what)
 	}
 	if len(in.Extrapolated) > 0 {
-		p.line("Because of that the ranges are twice as wide as those of the validated runs.")
+		p.line("The ranges are therefore twice as wide as in the validated runs.")
 	}
 	if len(in.Figures) == 0 {
 		return

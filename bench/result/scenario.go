@@ -158,7 +158,7 @@ func (p *RanProfile) text() string {
 		text += " (" + p.Hardware + ")"
 	}
 	if p.Routing {
-		text += ", used by the policy alone"
+		text += ", used only by the policy"
 	}
 	return text
 }

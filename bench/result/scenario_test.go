@@ -34,7 +34,7 @@ func TestWhatRan(t *testing.T) {
 Workers   2 of 3, engine sglang, 8 adapter slots
 Profile   a, measured (RTX 4090)
 Workers   1 of 3, engine vLLM 0.8.5, 1 adapter slot
-Profile   b, computed, used by the policy alone
+Profile   b, computed, used only by the policy
 Adapters  32, ranks 8, 64 (16 each)
 Workload  generated, 2000 requests at 10/s, lengths auto
 Seed      7

@@ -227,7 +227,8 @@ func (c *Cluster) serve(p *profile.Profile) error {
 		return err
 	}
 	if c.Scheduler != "" && c.Scheduler != s.Engine {
-		return fmt.Errorf("engine %s has scheduler %s, but scheduler is %s: give one of both", s, s.Engine, c.Scheduler)
+		return fmt.Errorf("engine %s has scheduler %s, but scheduler is %s: give only one of them", s, s.Engine,
+			c.Scheduler)
 	}
 	return s.Apply(p)
 }
@@ -383,7 +384,7 @@ func (r *Routing) policy() (string, error) {
 	case r.InferenceArchitecture == "dlora":
 		return r.MigrationType, nil
 	case r.MigrationType != "":
-		return "", fmt.Errorf("migration_type %s goes with inference_architecture dlora", r.MigrationType)
+		return "", fmt.Errorf("migration_type %s needs inference_architecture dlora", r.MigrationType)
 	}
 	return r.Policy, nil
 }

@@ -132,7 +132,7 @@ func TestRoutingSpec(t *testing.T) {
 		{"", "", "p2c"}, {"sglang", "", "static"}, {"sglang", "period_mig", "static"},
 		{"dlora", "", "dlora_period_mig"}, {"dlora", "period_mig", "dlora_period_mig"},
 		{"dlora", "dispatch_only", "dispatch_only"}, {"dlora", "dispatch_mig", "dispatch_mig"},
-		{"", "period_mig", "error: migration_type period_mig goes with inference_architecture dlora"},
+		{"", "period_mig", "error: migration_type period_mig needs inference_architecture dlora"},
 	} {
 		r := Routing{Policy: "p2c", InferenceArchitecture: c.architecture, MigrationType: c.migration}
 		got, err := r.policy()

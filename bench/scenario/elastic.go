@@ -25,9 +25,9 @@ type elasticSpec struct {
 	Rule      string  `default:"reactive" check:"oneof reactive forecast known schedule" help:"what decides the number of workers: reactive (as Kubernetes does), forecast, known (the arrivals to come) or schedule"`
 	Every     float64 `default:"15" check:">=1 <=1e6" unit:"s" rules:"reactive forecast known" help:"time between decisions"`
 	Target    float64 `check:">0 <=1e9" unit:"requests" rules:"reactive forecast known" help:"requests in flight for each worker, as in target=6"`
-	Capacity  float64 `check:">0 <=1e9" unit:"req/s" rules:"forecast known" help:"requests/s that a worker serves; by default learned by target"`
-	Tolerance float64 `default:"0.1" check:">=0 <=10" rules:"reactive forecast known" help:"change of the number, as a share, that is not acted on"`
-	Stabilize float64 `default:"300" check:">=0 <=1e6" unit:"s" rules:"reactive forecast known" help:"time for which fewer workers must be enough before some leave"`
+	Capacity  float64 `check:">0 <=1e9" unit:"req/s" rules:"forecast known" help:"requests/s that a worker serves; default: learned at target"`
+	Tolerance float64 `default:"0.1" check:">=0 <=10" rules:"reactive forecast known" help:"relative change of the number of workers that is ignored"`
+	Stabilize float64 `default:"300" check:">=0 <=1e6" unit:"s" rules:"reactive forecast known" help:"time for which fewer workers must suffice before a scale-down"`
 	Alpha     float64 `default:"0.3" check:">0 <=1" rules:"forecast" help:"weight of the latest rate in the forecast's level"`
 	Beta      float64 `default:"0.1" check:">=0 <=1" rules:"forecast" help:"weight of the latest change in the forecast's trend"`
 	Gamma     float64 `default:"0.3" check:">=0 <=1" rules:"forecast" help:"weight of the latest value in the forecast's season"`
@@ -103,7 +103,8 @@ func (e *elasticSpec) Check(given settings.Given) error {
 	case e.Rule == reactive && e.Target == 0:
 		return errors.New("target is missing, the requests in flight for each worker, as in target=6")
 	case (e.Rule == forecast || e.Rule == known) && (e.Target == 0) == (e.Capacity == 0):
-		return errors.New("expected either capacity, the requests/s that a worker serves, or target, the requests in flight to learn it by")
+		return errors.New(
+			"expected capacity (requests/s that a worker serves) or target (requests in flight per worker, to learn the capacity)")
 	case e.Period != 0 && e.Period < 2*e.Every:
 		return fmt.Errorf("period is %v s, expected at least two intervals of %v s", e.Period, e.Every)
 	}
@@ -125,7 +126,8 @@ func (c *Cluster) elastic() (*elasticSpec, error) {
 		return nil, fmt.Errorf("elastic: %w", err)
 	}
 	if n := c.NumWorkers; n != 0 && (n < e.Min || n > e.Max) {
-		return nil, fmt.Errorf("num_workers is %d, expected %v to %v, as elastic says", c.NumWorkers, e.Min, e.Max)
+		return nil, fmt.Errorf("num_workers is %d, expected %v to %v (min and max of elastic)", c.NumWorkers, e.Min,
+			e.Max)
 	}
 	return e, nil
 }

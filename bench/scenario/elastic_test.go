@@ -51,8 +51,8 @@ func TestParseElastic(t *testing.T) {
 		"min=9,max=8,target=6":                   "min is 9, above max 8",
 		"min=1.5,max=8,target=6":                 `min: "1.5" is not a whole number from 0 to 100000`,
 		"max=8":                                  "target is missing, the requests in flight for each worker, as in target=6",
-		"max=8,rule=forecast":                    "expected either capacity",
-		"max=8,rule=known,target=1,capacity=1":   "expected either capacity",
+		"max=8,rule=forecast":                    "expected capacity (",
+		"max=8,rule=known,target=1,capacity=1":   "expected capacity (",
 		"max=8,rule=schedule":                    "times are missing, as in times=600=8+1800=2",
 		"max=8,rule=reactiv,target=6":            `rule: unknown value "reactiv", did you mean "reactive"?`,
 		"max=8,start=9,target=6":                 "start is 9, expected min 1 to max 8",
@@ -108,8 +108,8 @@ func TestElasticWorkers(t *testing.T) {
 	}{
 		{0, one, 8, 2, ""}, {2, one, 8, 2, ""}, {5, one, 8, 5, ""},
 		{8, one + "*8", 8, 8, ""},
-		{9, one, 0, 0, "num_workers is 9, expected 2 to 8, as elastic says"},
-		{1, one, 0, 0, "num_workers is 1, expected 2 to 8, as elastic says"},
+		{9, one, 0, 0, "num_workers is 9, expected 2 to 8 (min and max of elastic)"},
+		{1, one, 0, 0, "num_workers is 1, expected 2 to 8 (min and max of elastic)"},
 		{3, one + "*3", 0, 0, "elastic has max=8, but profile " + one + "*3 lists 3 workers"},
 	} {
 		s := Default()

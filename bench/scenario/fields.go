@@ -281,7 +281,7 @@ func errorOf[T any](parse func(string) (T, error)) func(string) error {
 var sections = []struct{ key, about string }{
 	{"", "of the scenario as a whole"},
 	{"workload", "which requests come when"},
-	{"cluster", "what the workers are; zero and empty values are the profile's"},
+	{"cluster", "what the workers are; zero and empty values mean the profile's"},
 	{"routing", "which policy sends requests where"},
 	{"client", "how requests are sent"},
 }

@@ -97,7 +97,7 @@ func TestNestedErrors(t *testing.T) {
 			"s.yaml:3: routing.policy: name is missing, expected one of static"},
 		{"routing:\n  policy:\n    name: affinity-spill\n    threshold: 0",
 			`s.yaml:4: routing.policy.threshold: "0" is not a whole number >= 1`},
-		{"routing: {policy: {name: hash, c: 2}}", `s.yaml:1: routing.policy.c: unknown key "c": it has none`},
+		{"routing: {policy: {name: hash, c: 2}}", `s.yaml:1: routing.policy.c: unknown key "c", expected none`},
 		{"routing: {policy: [static]}", "s.yaml:1: routing.policy: a list, expected one value"},
 		{"cluster:\n  elastic:\n    max: 8\n    min: 9\n    target: 6",
 			"s.yaml:3: cluster.elastic: min is 9, above max 8"},

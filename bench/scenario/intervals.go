@@ -72,7 +72,8 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapt
 			Half: times(b.Half), Most: times(b.Most), Level: b.Level})
 	}
 	if len(out.Figures) == 0 {
-		out.Without, out.Extrapolated = []string{"In no validated run did requests wait such a share of their time."},
+		out.Without, out.Extrapolated = []string{
+			"No validated run has requests that waited for this share of their time."},
 			nil
 	}
 	return out, err
@@ -83,11 +84,12 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapt
 func (s *Scenario) refuses(res *result.Result) (why []string) {
 	e := res.Extra
 	if bad := e.Failed + e.Rejected + e.Aborted; float64(bad) > unsuccessful*float64(e.Requests) {
-		why = append(why, fmt.Sprintf("%d of %d requests failed or were refused, so the figures are of the others alone.", bad, e.Requests))
+		why = append(why, fmt.Sprintf("%d of %d requests failed or were rejected; the figures cover only the others.",
+			bad, e.Requests))
 	}
 	for _, v := range s.set("client.max_concurrency", "client.no_stream", "cluster.adapter_home", "cluster.elastic",
 		"cluster.load_failure_rate", "cluster.outages") {
-		why = append(why, fmt.Sprintf("The run has %s, and no validated run had that.", v))
+		why = append(why, fmt.Sprintf("The run has %s, which no validated run had.", v))
 	}
 	return why
 }

@@ -76,7 +76,7 @@ func TestIntervalsExtrapolated(t *testing.T) {
 	res.Extra.Intervals = in
 	var b strings.Builder
 	if err := res.WriteExtra(&b); err != nil ||
-		!strings.Contains(b.String(), "extrapolated: view_staleness 1e-09 (validated without)\nBecause of that the ranges are twice as wide") {
+		!strings.Contains(b.String(), "extrapolated: view_staleness 1e-09 (validated without)\nThe ranges are therefore twice as wide") {
 		t.Errorf("%v\n%s", err, &b)
 	}
 }
@@ -103,13 +103,13 @@ func TestIntervalsRefused(t *testing.T) {
 	for settings, want := range map[string]string{
 		"scheduler=vllm":                           "The run has engine.scheduler vllm, with which the profile was not validated (sglang).",
 		"lora_backend=triton":                      "The run has latency.lora.backend triton, with which the profile was not validated (csgmv).",
-		"max_concurrency=8":                        "The run has max_concurrency 8, and no validated run had that.",
-		"outages=1@1-2":                            "The run has outages 1@1-2, and",
-		"lengths=constant:5000,10":                 "500 of 500 requests failed or were refused",
+		"max_concurrency=8":                        "The run has max_concurrency 8, which no validated run had.",
+		"outages=1@1-2":                            "The run has outages 1@1-2, which",
+		"lengths=constant:5000,10":                 "500 of 500 requests failed or were rejected",
 		"profile=rtx-4090,a100":                    "The workers have several profiles, and",
 		"profile=analytic:llama-2-7b,rtx-4090":     "is computed, and no measured run was compared with it: fit it to runs of your server with lorasim calibrate.",
 		"profile=deepseek-v3-8xh200-sglang-triton": "has no intervals, because too few held-out runs were compared with it",
-		"elastic=min=1,max=2,target=6":             "The run has elastic min=1,max=2,target=6, and",
+		"elastic=min=1,max=2,target=6":             "The run has elastic min=1,max=2,target=6, which",
 		"num_prompts=60":                           "The run has 60 requests, less than a quarter of the 1000 of the shortest validated run.",
 		"lengths=constant:5,120":                   "The mean prompt has 5 tokens, more than 4 times off the 343 to 344 of the validated runs.",
 		"lengths=constant:300,1":                   "The mean output has 1 tokens, more than",

@@ -25,13 +25,13 @@ func (w *Workload) recorded() bool {
 	return w.llmTrace()
 }
 
-// checkResample finds workloads that there is nothing to draw from.
+// checkResample finds workloads from which resample cannot draw.
 func (w *Workload) checkResample() error {
 	switch {
 	case w.Resample == "":
 		return nil
 	case !w.recorded():
-		return errors.New("resample draws from a saved workload or from a trace with its own times (LLM traces, trace_replay vanilla); these requests are generated: each seed draws others anyway")
+		return errors.New("resample needs a saved workload or a trace with its own times (LLM traces, trace_replay vanilla); generated requests differ by seed without it")
 	case w.paced():
 		return errors.New("resample draws from the trace's own times, which burstiness, ramp_up and use_trace_timestamps=false replace")
 	}

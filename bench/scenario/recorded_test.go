@@ -100,10 +100,10 @@ func TestResampleOfSavedWorkload(t *testing.T) {
 		"resample=block:0":                                 `seconds: "0" is not a number`,
 		"resample=sessions " + file:                        "give sessions:SECONDS",
 		"resample=block:300 " + file:                       "expected at most half of that",
-		"resample=block:10":                                "these requests are generated",
-		"resample=block:10 compat=slora":                   "these requests are generated",
-		"resample=adapters trace_histogram=5,6":            "these requests are generated",
-		"resample=adapters trace_histogram=5 compat=dlora": "these requests are generated",
+		"resample=block:10":                                "generated requests differ by seed",
+		"resample=block:10 compat=slora":                   "generated requests differ by seed",
+		"resample=adapters trace_histogram=5,6":            "generated requests differ by seed",
+		"resample=adapters trace_histogram=5 compat=dlora": "generated requests differ by seed",
 		"resample=block:10 trace_name=mooncake trace_path=x use_trace_timestamps=false": "replace",
 	} {
 		if _, err := requestsOf(t, strings.Fields(settings)...); err == nil || !strings.Contains(err.Error(), want) {

@@ -64,9 +64,9 @@ func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 	switch rate := s.Workload.RequestRate; {
 	case rate > a.SustainableRate*(1+probeError):
 		a.State, a.OfferedRate = steady.Overloaded, rate
-		a.Reason = fmt.Sprintf("within %d requests the queue only begins to grow", own)
+		a.Reason = fmt.Sprintf("the queue has only begun to grow after %d requests", own)
 	case rate > a.SustainableRate*(1-probeError):
-		a.Reason += fmt.Sprintf("; %g requests/s are at the limit", rate)
+		a.Reason += fmt.Sprintf("; %g requests/s are close to the sustainable rate", rate)
 	}
 	return nil
 }

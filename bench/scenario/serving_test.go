@@ -28,7 +28,7 @@ func TestEngineKey(t *testing.T) {
 	}
 	sc.Cluster.SchedulePolicy, sc.Cluster.Scheduler = "", "sglang"
 	_, err = sc.Profiles()
-	testutil.ExpectError(t, err, "engine vllm-0.33 has scheduler vllm, but scheduler is sglang: give one of both")
+	testutil.ExpectError(t, err, "engine vllm-0.33 has scheduler vllm, but scheduler is sglang: give only one of them")
 	sc.Cluster.Scheduler, sc.Cluster.Engine = "", "vllm-1"
 	_, err = sc.Profiles()
 	testutil.ExpectError(t, err, `unknown engine "vllm-1"`)

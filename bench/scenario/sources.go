@@ -75,7 +75,7 @@ func parseNames(text string) ([]string, error) {
 	names := strings.Split(text, ",")
 	for i := range names {
 		if names[i] = strings.TrimSpace(names[i]); names[i] == "" || slices.Contains(names[:i], names[i]) {
-			return nil, fmt.Errorf("name %d is %q, expected different names with commas between", i+1, names[i])
+			return nil, fmt.Errorf("name %d is %q, expected distinct names, separated by commas", i+1, names[i])
 		}
 	}
 	return names, nil

@@ -194,19 +194,19 @@ func (w *Workload) check() error {
 		return errors.New("burstiness, ramp_up, lora_request_distribution and use_trace_timestamps=false are for generated requests and for LLM traces")
 	case w.paced() && generated && (w.Arrivals != def.Arrivals || w.Pattern != def.Pattern || w.Drift != 0 ||
 		w.Sessions != ""):
-		return errors.New("burstiness and ramp_up say when all requests come: they leave no room for arrivals, pattern, drift and sessions")
+		return errors.New("burstiness and ramp_up set all arrivals: they exclude arrivals, pattern, drift and sessions")
 	case w.paced() && w.llmTrace() && w.UseTraceTimestamps:
 		return errors.New("burstiness and ramp_up replace the trace's times: give use_trace_timestamps=false")
 	case (w.Burstiness != 0 || w.RampUpStrategy != "") && w.NumPrompts == 0 && (w.Window > 0 || w.usesTrace()):
 		return errors.New("burstiness and ramp_up need num_prompts: the times depend on it")
 	case w.LoraRequestDist != "" && w.Sessions != "":
-		return errors.New("lora_request_distribution chooses the adapters: it leaves no room for sessions")
+		return errors.New("lora_request_distribution chooses the adapters: it excludes sessions")
 	case (w.LoraRequestDist == synth.DistinctAdapters || w.LoraRequestDist == synth.SkewedAdapters) &&
 		(w.NumAdapters == 1 || w.LoraNames != "" && !strings.Contains(w.LoraNames, ",")):
 		return fmt.Errorf("lora_request_distribution %s needs more than one adapter", w.LoraRequestDist)
 	case w.Conversations != "" && (!generated || w.paced() || w.Sessions != "" || w.LoraRequestDist != "" ||
 		math.IsInf(w.RequestRate, 1)):
-		return errors.New("conversations are for generated requests that come at a rate: they leave no room for traces, compat, sessions, burstiness, ramp_up and lora_request_distribution")
+		return errors.New("conversations need generated requests with a rate: they exclude traces, compat, sessions, burstiness, ramp_up and lora_request_distribution")
 	case w.Conversations != "" && w.Lengths == NoLengths:
 		return errors.New("conversations need lengths")
 	case w.LoraNames != "" && w.File != "":

@@ -28,7 +28,7 @@ func IntervalNote(of Sampling, n int, resample string) string {
 	case of == OneWorkload && n == 1:
 		return "one workload: no interval (see --resample)"
 	case of == OneWorkload:
-		return fmt.Sprintf("one workload: no interval (see --resample); means over %d seeds, which decide ties alone",
+		return fmt.Sprintf("one workload: no interval (see --resample); means over %d seeds, which only break ties",
 			n)
 	case of == Resampled && n > 1:
 		return fmt.Sprintf(

@@ -13,7 +13,7 @@ func TestIntervalNote(t *testing.T) {
 		{Resampled, 1, "one resample of a workload (block:5): no interval"},
 		{Resampled, 2, "means over 2 resamples of one workload (block:5); ± half of the 95 % interval of its mean, from their spread"},
 		{OneWorkload, 1, "one workload: no interval (see --resample)"},
-		{OneWorkload, 2, "one workload: no interval (see --resample); means over 2 seeds, which decide ties alone"},
+		{OneWorkload, 2, "one workload: no interval (see --resample); means over 2 seeds, which only break ties"},
 	} {
 		if got := IntervalNote(c.of, c.n, "block:5"); got != c.want {
 			t.Errorf("%q, %d seeds: %q, expected %q", c.of, c.n, got, c.want)

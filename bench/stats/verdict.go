@@ -128,11 +128,11 @@ func (v *Verdict) String() string {
 	text := v.Best + " is the best"
 	switch {
 	case v.Seeds < 2 && v.Of != WithinRuns:
-		text = fmt.Sprintf("%s has the %s value, but with one run each there is no statement about chance: %s",
+		text = fmt.Sprintf("%s has the %s value; one run each cannot show whether that is chance: %s",
 			v.Best, end, strings.Join(alike, ", "))
 	case v.Of == OneWorkload:
 		text = fmt.Sprintf(
-			"%s has the %s mean with this one workload, which says nothing about others (see --resample): %s", v.Best,
+			"%s has the %s mean for this workload; other workloads may differ (see --resample): %s", v.Best,
 			end, strings.Join(alike, ", "))
 	case len(alike) > 0:
 		text = fmt.Sprintf("%s has the %s mean; not significantly different: %s",

@@ -36,7 +36,7 @@ func TestJudge(t *testing.T) {
 	v = Judge("duration", Lower, Fresh, []Candidate{
 		{Name: "b", Values: []float64{2}}, {Name: "near", Values: []float64{3}},
 	})
-	if s := v.String(); s != "b has the lowest value, but with one run each there is no statement about chance: near +50.0 %" {
+	if s := v.String(); s != "b has the lowest value; one run each cannot show whether that is chance: near +50.0 %" {
 		t.Error(s)
 	}
 	if Judge("requests", Neither, Fresh, []Candidate{b, a}) != nil ||
@@ -89,7 +89,7 @@ func TestOneWorkloadHasNoInterval(t *testing.T) {
 		{Name: "a", Values: []float64{1, 1, 1}}, {Name: "b", Values: []float64{2, 2, 2}},
 	})
 	if v.Others[0].Worse ||
-		v.String() != "a has the lowest mean with this one workload, which says nothing about others (see --resample): b +100.0 %" {
+		v.String() != "a has the lowest mean for this workload; other workloads may differ (see --resample): b +100.0 %" {
 		t.Error(v)
 	}
 }

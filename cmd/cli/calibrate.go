@@ -48,19 +48,20 @@ func newCalibrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "calibrate",
 		Short: "Fit a worker profile to measurements",
-		Long: `Calibrate moves the coefficients of a profile, within bounds, until the
-simulator's predictions agree with what was measured, and says how certain each
-coefficient is. Coefficients that the data cannot determine are held where the
-profile that it starts from has them. The new profile states its errors on data
-that the fit has not seen.
+		Long: `Calibrate fits the coefficients of a profile, within bounds, so that the simulator's
+predictions match measurements. It prints the standard error of each coefficient.
+Coefficients that the data cannot determine keep the values of the profile that
+the fit starts from. The new profile states its errors on data that the fit has not
+seen.
 
-It takes one kind of data: per-request records of a live run (most telling, all
-the more with the times of the tokens), closed-loop blocks of serving-benchmark
-logs, a table of measured runs, or kernel timings of the LoRA backends. With
---vllm-runs it fits the law by distinct adapters of each model of a table of
-measured hours of vLLM to the runs of use calibration and to timings of steps, and
-writes NAME.yaml for each of them into the folder --output. With --slora-runs it fits
-the published runs of S-LoRA of use calibration.
+Calibrate takes one kind of data: per-request records of a live run (the best data,
+above all with the times of the tokens), closed-loop blocks of serving-benchmark
+logs, a table of measured runs, or kernel timings of the LoRA backends.
+
+With --vllm-runs it fits the law of distinct adapters to a table of measured hours of
+vLLM (runs of use calibration) and to timings of steps. It writes a profile NAME.yaml
+for each model into the folder --output. With --slora-runs it fits the published
+runs of S-LoRA of use calibration.
 
 Coefficients of --fit:
 ` + strings.Join(format.Wrap(strings.Join(calibrate.Coefficients(), ", "), 80), "\n"),

@@ -142,7 +142,7 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 // check reads the flags that are texts.
 func (f *capacityFlags) check() (err error) {
 	if f.goodput.slo == "" {
-		return errors.New("--goodput is missing: say what latencies are asked for, in ms, as in --goodput \"ttft:500 tpot:50\"")
+		return errors.New("--goodput is missing: give latency limits in ms, as in --goodput \"ttft:500 tpot:50\"")
 	}
 	if f.o.SLO, err = f.goodput.parse(result.SLO{}); err != nil {
 		return err

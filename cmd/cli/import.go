@@ -24,8 +24,8 @@ func newTraceImport() *cobra.Command {
 	var o importOptions
 	cmd := &cobra.Command{
 		Use:   "import LOG... -o FILE",
-		Short: "Turn a request log of another program into a workload",
-		Long: `Import reads a request log and saves it as a workload, and says which columns it
+		Short: "Convert a request log of another program to a workload",
+		Long: `Import reads a request log and saves it as a workload. It prints which columns it
 used, what it assumed, and which rows it dropped and why.
 
 It reads CSV with any separator, JSON Lines, JSON arrays and Parquet (gzip too),

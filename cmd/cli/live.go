@@ -184,11 +184,11 @@ func newCheck() *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "check URL...",
-		Short: "Look at live workers: what they are, hold and take, and what policies cannot do there",
-		Long: `Check asks each worker for its engine, model, adapters and limits, whether it
-loads adapters while it runs, whether replies tell token ids, and how its clock
-stands to this machine's. It changes nothing and takes a second; each worker gets
-one request for a token. It fails if a worker does not answer.`,
+		Short: "Show the model, adapters and limits of live workers, and what policies cannot do there",
+		Long: `Check prints the engine, model, adapters and limits of each worker. It also finds
+out whether a worker loads adapters at run time and returns token ids, and compares
+its clock with this machine's. It changes nothing and takes a second; each worker
+gets one request for a token. It fails if a worker does not answer.`,
 		Example: `  lorasim check http://gpu0:30000 http://gpu1:30000
   lorasim check localhost:8000 --json`,
 		Args: cobra.ArbitraryArgs,
@@ -236,7 +236,7 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 		if reflect.ValueOf(value).IsZero() {
 			value = "unknown"
 		}
-		fmt.Fprintf(&b, "  %-18s %s\n", what, format.Line(fmt.Sprint(value), maxSaid))
+		fmt.Fprintf(&b, "  %-20s %s\n", what, format.Line(fmt.Sprint(value), maxSaid))
 	}
 	for i := range reports {
 		r := &reports[i]
@@ -247,7 +247,7 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 		}
 		clock := ""
 		if c := r.Clock; c != nil {
-			clock = fmt.Sprintf("%+.0f ms, known to %.0f ms; round trip %.1f ms", 1e3*c.Offset, 1e3*c.Error,
+			clock = fmt.Sprintf("%+.0f ms, accurate to %.0f ms; round trip %.1f ms", 1e3*c.Offset, 1e3*c.Error,
 				1e3*c.RoundTrip)
 		}
 		for _, told := range []struct {
@@ -255,9 +255,9 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 			value any
 		}{{"engine", fmt.Sprint(r.API, " ", r.Version)}, {"model", r.Model}, {"context length", r.ContextLength},
 			{"LoRA", r.LoRA},
-			{"run-time loading", r.RunTime}, {"adapter slots", r.Slots}, {"largest rank", r.MaxRank},
-			{"adapters at most", r.MaxLoaded},
-			{"KV tokens", r.KVCapacity}, {"running at most", r.MaxRunning},
+			{"dynamic loading", r.RunTime}, {"adapter slots", r.Slots}, {"largest rank", r.MaxRank},
+			{"max loaded adapters", r.MaxLoaded},
+			{"KV tokens", r.KVCapacity}, {"max running requests", r.MaxRunning},
 			{"adapters", strings.TrimSpace(fmt.Sprint(len(r.Adapters), " ", strings.Join(r.Adapters, " ")))},
 			{"token ids", r.TokenIDs}, {"clock", clock}} {
 			row(told.what, told.value)

@@ -176,14 +176,13 @@ func newImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE...",
 		Short: "Read results of real runs: logs, and the files of sglang, vLLM, AIPerf, GuideLLM and inference-perf",
-		Long: `Import finds the result blocks in logs of the serving benchmarks, however much
-else stands between them, and reads the results that clients write: the JSON
-lines of sglang's bench_serving, the JSON of vllm bench serve and of GuideLLM,
-AIPerf's summary (..._aiperf.json) and requests (.jsonl), and inference-perf's
-summary_lifecycle_metrics.json. It lists what it found,
-or prints every run as a block, a log's in its own layout. What a file does not
-tell is said in a line. --records keeps the single requests, where a file has
-them, for report and calibrate.`,
+		Long: `Import finds the result blocks in logs of the serving benchmarks and ignores all
+other lines. It also reads the results that clients write: the JSON lines of sglang's
+bench_serving, the JSON of vllm bench serve and of GuideLLM, AIPerf's summary
+(..._aiperf.json) and requests (.jsonl), and inference-perf's
+summary_lifecycle_metrics.json. It lists the runs, or prints each as a block in the
+layout of its log. One line lists the figures that a file lacks. --records keeps the
+single requests of a file, for report and calibrate.`,
 		Example: `  lorasim import bench.log
   lorasim import --print profile_export_aiperf.json
   lorasim import benchmarks.json --records requests.parquet
@@ -248,10 +247,10 @@ func newReport() *cobra.Command {
 latency by adapter, queues and batches of each worker over time, where adapters
 lie, the plans with their reasons, curves of sweeps, and the result blocks.
 
-A PATH is the folder of a sweep, a scenario file (which is run, under each of
---policies), a file of request records, a result file or a log. Of a sweep, one
-run per policy is simulated again to show it over time: that of the first seed
-at the middle of each axis, or where --at says.`,
+A PATH is the folder of a sweep, a scenario file (which is run under each of
+--policies), a file of request records, a result file or a log. For a sweep, report
+simulates one run per policy again to show it over time: the run with the first seed
+at the middle of each axis, or at the point that --at sets.`,
 		Example: `  lorasim report out/ -o report.html
   lorasim report out/ -o report.html --at migration_interval=5
   lorasim report scenario.yaml --policies static,affinity-spill -o report.html

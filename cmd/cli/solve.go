@@ -114,7 +114,7 @@ func (f *solverFlags) build(changed func(string) bool) (ilp.Solver, error) {
 		other, foreign = "embedded", []string{"work"}
 	}
 	if i := slices.IndexFunc(foreign, changed); i >= 0 {
-		return nil, usage(fmt.Errorf("--%s: is for --solver %s", foreign[i], other))
+		return nil, usage(fmt.Errorf("--%s needs --solver %s", foreign[i], other))
 	}
 	if f.solver == "embedded" {
 		return ilp.Embedded{}, nil

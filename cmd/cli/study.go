@@ -28,20 +28,20 @@ func newWorth() *cobra.Command {
 	policies, baselines, gain := "affinity-spill,affinity:variant=residency,min-cost-flow", "static,least-loaded", 1.0
 	cmd := &cobra.Command{
 		Use:   "worth",
-		Short: "Is moving requests or adapters worth it here, and which of it?",
-		Long: `Worth tells what each part of ` + worth.Planner + ` gains in a scenario: its routing,
+		Short: "Measure the gain of each part of plan-and-route in a scenario",
+		Long: `Worth measures what each part of ` + worth.Planner + ` gains in a scenario: its routing,
 moving waiting requests, placing adapters, and moving running requests. It runs
 the policy with parts switched on and off, plain policies, and other policies,
 all on the same requests. It adds seeds until the answer is clear, prints it,
 and below it a table of effects and one of policies.
 
-A part pays if a metric of --metrics is certain to get better by --min-gain or
-more, and none is certain to get worse by as much. Each part is credited only
-with what it adds: routing to the best of --baselines, moving waiting requests
-to routing, and plans (placing adapters, moving running requests) to both.
+A part pays if a metric of --metrics improves significantly by --min-gain or more,
+and none significantly worsens by that share. Each part is credited only with what
+it adds: routing to the best of --baselines, moving waiting requests to routing,
+and plans (placing adapters, moving running requests) to both.
 
-The runs are a sweep: with -o they stay, for lorasim report and sweep merge, and
-a study that was stopped goes on where it stopped.`,
+The runs are a sweep. With -o they are kept, for lorasim report and sweep merge,
+and an interrupted study resumes.`,
 		Example: `  lorasim worth --num-workers 8 --num-adapters 64 --request-rate 20 --max-loaded-loras 16
   lorasim worth -f scenario.yaml --intervals 1,10,60 --max-seeds 40 -o out
   lorasim worth --use-trace --trace-name azure_llm --trace-path AzureLLMInferenceTrace_conv.csv --num-prompts 5000
@@ -99,7 +99,7 @@ a study that was stopped goes on where it stopped.`,
 func worthOptions(cmd *cobra.Command, o *worth.Options, policies, baselines string) error {
 	for _, name := range []string{"policy", "migration-interval"} {
 		if cmd.Flags().Changed(name) {
-			return fmt.Errorf("--%s: a study has its own, see --policies and --intervals", name)
+			return fmt.Errorf("--%s: a study sets it itself, see --policies and --intervals", name)
 		}
 	}
 	if o.Scenario.Routing.InferenceArchitecture != "" {
@@ -111,7 +111,7 @@ func worthOptions(cmd *cobra.Command, o *worth.Options, policies, baselines stri
 	}
 	for _, v := range a.Values {
 		if a.Number(v) == 0 {
-			return errors.New("--intervals: 0 is no time between plans")
+			return errors.New("--intervals: expected numbers above 0")
 		}
 	}
 	o.Intervals = a.Values

@@ -145,7 +145,7 @@ func newSweepMerge() *cobra.Command {
 func newSweepStatus() *cobra.Command {
 	cmd := ofDir(&cobra.Command{
 		Use:     "status DIR",
-		Short:   "Tell how far a sweep is, and which cells failed",
+		Short:   "Show the progress of a sweep and its failed cells",
 		Example: "  lorasim sweep status out\n  lorasim sweep status out --json",
 	}, func(cmd *cobra.Command, d *sweep.Dir) error {
 		s := d.Status()

@@ -58,36 +58,35 @@ func newValidate() *cobra.Command {
 	f := &validateFlags{}
 	cmd := &cobra.Command{
 		Use:   "validate",
-		Short: "Hold the simulator's predictions against measured runs",
-		Long: `Validate simulates measured runs and says how far off each metric is: the runs
+		Short: "Compare the simulator's predictions with measured runs",
+		Long: `Validate simulates measured runs and prints the error of each metric: the runs
 of a table (--runs, whose arrivals follow from --histograms), the closed-loop
 blocks of serving-benchmark logs (--logs), or runs of which every request was
 recorded (--records).
 
 The lengths of the requests of a table's runs were not recorded. They are drawn
 for several seeds, and the prediction is the mean over the seeds. Runs whose
-offered load is within 15 % of what the workers can do are marked: there, small
+offered load is within 15 % of the workers' capacity are marked: there, small
 differences in speed decide whether a queue builds up.
 
 With --vllm-runs the table holds measured hours of vLLM with many adapters: Poisson
-arrivals for an hour, of which only the completed requests count. What the servers
-printed of their KV caches and of adapter loads lies beside it (--tables).
+arrivals for an hour, of which only the completed requests count. Tables of the
+servers' KV caches and adapter loads are in the same folder (--tables).
 
 With --records each run is replayed with its own arrivals and lengths, behind the
 client's limit of requests in flight. The report has duration, TTFT, TPOT and E2E of
-each run, the median and the worst error over the runs, and the median error of single
-requests.
+each run, the median and the largest error over the runs, and the median error of
+single requests.
 
 With --slora-runs the table holds the published runs of S-LoRA. The requests of each
 are generated exactly; only means were measured. Runs of other systems are counted and
 skipped.
 
-The rules of the engines' schedulers need no times: --vllm-steps holds every step
-of the simulated scheduler against the recorded steps of vLLM's own,
---sglang-batches every batch against those of sglang, with --overlap-schedule as of
-a server with the overlap schedule. --epp-cases holds the policy
-epp against recorded decisions of endpoint pickers of Kubernetes gateways. The
-command fails where a case differs.`,
+The rules of the engines' schedulers need no times: --vllm-steps compares every step
+of the simulated scheduler with recorded steps of vLLM. --sglang-batches does so for
+every batch of sglang; --overlap-schedule says that the server ran with the overlap
+schedule. --epp-cases compares the policy epp with recorded decisions of endpoint
+pickers of Kubernetes gateways. The command fails if a case differs.`,
 		Example: `  lorasim validate --runs lora_runs.csv --histograms seed_workload.json --use validation
   lorasim validate --runs lora_runs.csv --histograms seed_workload.json --json
   lorasim validate --runs mine.csv --histograms mine.json --profile mine.yaml --plot fit.svg
@@ -339,7 +338,7 @@ func profilesOf(list string) (map[string]*profile.Profile, error) {
 	for pair := range strings.SplitSeq(list, ",") {
 		model, name, ok := strings.Cut(pair, "=")
 		if !ok {
-			return nil, usage(errors.New("--profile: with --vllm-runs expected MODEL=PROFILE for each model, with commas between"))
+			return nil, usage(errors.New("--profile: with --vllm-runs expected MODEL=PROFILE for each model, separated by commas"))
 		}
 		p, err := profile.Load(name)
 		if err != nil {

@@ -191,7 +191,7 @@ func (m *model) settle(x []float64) []float64 {
 // checkSize refuses a formulation with too many columns.
 func checkSize(name string, columns int64) error {
 	if columns > maxColumns {
-		return fmt.Errorf("formulation %s has %d columns, at most %d make sense", name, columns, maxColumns)
+		return fmt.Errorf("formulation %s has %d columns, expected at most %d", name, columns, maxColumns)
 	}
 	return nil
 }

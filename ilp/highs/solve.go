@@ -265,7 +265,7 @@ type native struct{ highs unsafe.Pointer }
 func nativeOf(raw *lanl.RawModel) (native, error) {
 	v := reflect.ValueOf(raw).Elem().FieldByName("obj")
 	if v.Kind() != reflect.UnsafePointer || v.UnsafePointer() == nil {
-		return native{}, errors.New("github.com/lanl/highs holds its model in another way than v1.0.0 does")
+		return native{}, errors.New("github.com/lanl/highs has another memory layout than v1.0.0")
 	}
 	return native{v.UnsafePointer()}, nil
 }
@@ -323,7 +323,7 @@ func (n native) info(name string, get func(*C.char) C.HighsInt) error {
 	s := C.CString(name)
 	defer C.free(unsafe.Pointer(s))
 	if status := get(s); status != 0 {
-		return fmt.Errorf("HiGHS does not say its %s (status %d)", name, int(status))
+		return fmt.Errorf("HiGHS does not report its %s (status %d)", name, int(status))
 	}
 	return nil
 }

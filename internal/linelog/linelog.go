@@ -82,7 +82,7 @@ func (w *Writer) Redirect(to io.Writer) {
 	w.signal()
 }
 
-var errUnread = errors.New("the log was not written to its end: nobody reads it")
+var errUnread = errors.New("the log is incomplete: its reader stopped reading")
 
 // Close writes what waits, for at most the given time. Lines passed later are dropped.
 func (w *Writer) Close(limit time.Duration) error {

@@ -20,7 +20,7 @@ func Among(kind, name string, known []string) error {
 func Unknown(kind, name string, known []string) error {
 	name = Clip(name)
 	if len(known) == 0 {
-		return fmt.Errorf("unknown %s %q: it has none", kind, name)
+		return fmt.Errorf("unknown %s %q, expected none", kind, name)
 	}
 	const most = 30 // longer lists hide the hint
 	hint := ""

@@ -31,7 +31,7 @@ func TestUnknown(t *testing.T) {
 		", name29, and 2 more)") {
 		t.Errorf("got %s, expected 30 names and how many there are beside them", got)
 	}
-	if got, want := Unknown("option", "x", nil).Error(), `unknown option "x": it has none`; got != want {
+	if got, want := Unknown("option", "x", nil).Error(), `unknown option "x", expected none`; got != want {
 		t.Errorf("got %s, expected %s", got, want)
 	}
 }

@@ -254,7 +254,7 @@ func newBudget(size int64) *budget {
 
 func (b *budget) Allocate(n int) []byte {
 	if b.taken += int64(n); n < 0 || b.taken > b.limit {
-		panic(fmt.Sprintf("a batch takes more than %d bytes, too much for a file of %d", b.limit, b.size))
+		panic(fmt.Sprintf("a batch takes more than %d bytes, the limit for a file of %d bytes", b.limit, b.size))
 	}
 	return make([]byte, n)
 }

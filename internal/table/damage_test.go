@@ -364,10 +364,10 @@ func TestHostileParquetFooters(t *testing.T) {
 		}
 	}
 	for want, content := range map[string]string{
-		"too short":               "PAR1PAR1",
-		"does not end in PAR1":    "PAR1 and so on",
-		errDamaged.Error():        "PAR1\xff\xff\xff\x7fPAR1",
-		"damaged file: a length ": "PAR1\x00\x00\x00\x00PAR1",
+		"too short":                       "PAR1PAR1",
+		"does not end in PAR1":            "PAR1 and so on",
+		errDamaged.Error():                "PAR1\xff\xff\xff\x7fPAR1",
+		"damaged file: impossible length": "PAR1\x00\x00\x00\x00PAR1",
 	} {
 		if err := checkParquetFooter(strings.NewReader(content), int64(len(content))); err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -397,7 +397,7 @@ func TestBudget(t *testing.T) {
 		t.Error(err)
 	}
 	if err := take(1); err == nil ||
-		!strings.Contains(err.Error(), "a batch takes more than 335544320 bytes, too much for a file of 1048576") {
+		!strings.Contains(err.Error(), "a batch takes more than 335544320 bytes, the limit for a file of 1048576") {
 		t.Errorf("error %v, expected that a batch takes too much", err)
 	}
 	for _, n := range []int{limit, math.MaxInt, -1} {

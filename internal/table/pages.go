@@ -116,7 +116,7 @@ func checkPages(src io.ReaderAt, size int64, m *format.ColumnMetaData, leaf parq
 		at = m.DictionaryPageOffset
 	}
 	if at < 0 || n < 0 || at > size || n > size-at {
-		return fmt.Errorf("%d bytes lie at byte %d of a file of %d", n, at, size)
+		return fmt.Errorf("%d bytes at offset %d exceed a file of %d bytes", n, at, size)
 	}
 	head := make([]byte, min(maxHeader, n))
 	var page []byte

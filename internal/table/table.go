@@ -229,7 +229,7 @@ func (r *Reader) Rows() (int64, error) {
 	if src, ok := r.file.(*source); ok {
 		src.read = 0
 		if err == nil && (n < 0 || n > src.size*1024) {
-			err = fmt.Errorf("states %d rows, which its %d bytes cannot hold", n, src.size)
+			err = fmt.Errorf("states %d rows, more than its %d bytes can hold", n, src.size)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", src.Name(), err)
@@ -325,7 +325,7 @@ var (
 	errNull  = errors.New("is null, expected a value")
 	errShort = errors.New("ends before the row group does")
 
-	errDamaged = errors.New("damaged file: a length or count is not possible")
+	errDamaged = errors.New("damaged file: impossible length or count")
 )
 
 // readFooter reads the end of a file, which begins with the magic bytes, or some

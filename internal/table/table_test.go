@@ -255,7 +255,7 @@ func TestBadText(t *testing.T) {
 		{"t.jsonl", `{"id":null}`, `t.jsonl:1: column "id": is null, expected a value`},
 		{"t.jsonl", `{"text":null}`, `t.jsonl:1: column "text": is null, expected a value`},
 		{"t.jsonl", `{"text":1}`, `t.jsonl:1: column "text": 1 is not a string`},
-		{"t.jsonl", "\n" + `{"gaps_s":1}`, `t.jsonl:2: column "gaps_s": 1 is no list, expected one of numbers`},
+		{"t.jsonl", "\n" + `{"gaps_s":1}`, `t.jsonl:2: column "gaps_s": 1 is not a list of numbers`},
 		{"t.jsonl", `{"gaps_s":[1, null]}`, `t.jsonl:1: column "gaps_s": "null" is not a decimal number`},
 		{"t.jsonl", object[:9], "t.jsonl:1: JSON object ends too early"},
 		{"t.txt", "", `t.txt: unknown file format ".txt" (known: .csv, .jsonl, .parquet, .arrow)`},

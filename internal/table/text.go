@@ -311,7 +311,7 @@ func (d *textDecoder) setJSON(c *Column, value []byte) error {
 // setList reads a JSON array of numbers.
 func setList(p *[]float64, value []byte) error {
 	if value[0] != '[' {
-		return fmt.Errorf("%s is no list, expected one of numbers", suggest.Clip(string(value)))
+		return fmt.Errorf("%s is not a list of numbers", suggest.Clip(string(value)))
 	}
 	value = bytes.TrimSpace(value[1 : len(value)-1])
 	*p = make([]float64, 0, min(len(value), bytes.Count(value, []byte(","))+1))

@@ -40,7 +40,7 @@ func TestObject(t *testing.T) {
 
 func TestObjectErrors(t *testing.T) {
 	for line, want := range map[string]string{
-		`[1]`:              `f.jsonl:1: "[1]" is no JSON object`,
+		`[1]`:              `f.jsonl:1: "[1]" is not a JSON object`,
 		`{"a":1`:           "f.jsonl:1: JSON object ends too early",
 		`{"a":1,}`:         "character 7: invalid character ','",
 		`{"a" 1}`:          "character 6: invalid character '1' after object name (expecting ':')",
@@ -53,7 +53,7 @@ func TestObjectErrors(t *testing.T) {
 		`{"a":"\u12g4"}`:   "invalid escape sequence",
 		`{"a":tru`:         "ends too early",
 		`{"a":`:            "ends too early",
-		`{"a":1}{`:         "more on the line than one JSON object",
+		`{"a":1}{`:         "data after the JSON object",
 		`{"a":1}x`:         "character 8: invalid character 'x'",
 		`{"a":[1,2}`:       "(expecting ',' or ']')",
 		`{1:2}`:            "character 2:",

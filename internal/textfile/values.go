@@ -26,7 +26,7 @@ func (f *File) Object(visit func(key, value []byte) error) error {
 	d := &f.decoder
 	d.Reset(&f.json, jsontext.AllowDuplicateNames(true))
 	if d.PeekKind() != '{' {
-		return f.Bad("", fmt.Errorf("%q is no JSON object", suggest.Clip(string(line))))
+		return f.Bad("", fmt.Errorf("%q is not a JSON object", suggest.Clip(string(line))))
 	}
 	value := func() []byte {
 		var v []byte
@@ -50,7 +50,7 @@ func (f *File) Object(visit func(key, value []byte) error) error {
 		if _, err = d.ReadToken(); errors.Is(err, io.EOF) {
 			return nil
 		}
-		err = cmp.Or(err, errors.New("there is more on the line than one JSON object"))
+		err = cmp.Or(err, errors.New("data after the JSON object on this line"))
 	}
 	var syntax *jsontext.SyntacticError
 	if errors.Is(err, io.ErrUnexpectedEOF) {

@@ -72,12 +72,12 @@ func (e *expansion) count(n ast.Node) (size int) {
 		case !known:
 			return e.fail(n, "unknown alias *%.40s", n.Value)
 		case below < 0:
-			return e.fail(n, "alias *%.40s stands within what it names", n.Value)
+			return e.fail(n, "alias *%.40s refers to a value that contains it", n.Value)
 		}
 		size += below
 	}
 	if size > maxValues {
-		return e.fail(n, "aliases stand for more than %d values, the most that are read", maxValues)
+		return e.fail(n, "aliases expand to more than %d values, the most that are read", maxValues)
 	}
 	return size
 }

@@ -77,7 +77,7 @@ type reader struct {
 func (r *reader) guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil && r.tag != nil {
-			err = fmt.Errorf("%s:%d: tag %s does not fit here", r.file, r.tag.Start.Position.Line, r.tag.Start.Value)
+			err = fmt.Errorf("%s:%d: tag %s is not allowed here", r.file, r.tag.Start.Position.Line, r.tag.Start.Value)
 		} else if p != nil {
 			err = fmt.Errorf("%s: this YAML cannot be read (%v)", r.file, p)
 		}

@@ -90,7 +90,7 @@ func parse(args []string) (o options, err error) {
 	for _, text := range split(*only) {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			return o, fmt.Errorf("--only: %q is no number of a scenario", text)
+			return o, fmt.Errorf("--only: %q is not the number of a scenario", text)
 		}
 		o.only = append(o.only, n)
 	}

@@ -147,7 +147,7 @@ func TestRefuse(t *testing.T) {
 	}{
 		{[]string{}, "expected [LORASIM] OUT, got 0 arguments"},
 		{[]string{out, "--seed", "8"}, "has scenarios of --seed 7, not 8"},
-		{[]string{out, "--seed", "7", "--only", "x"}, `"x" is no number of a scenario`},
+		{[]string{out, "--seed", "7", "--only", "x"}, `"x" is not the number of a scenario`},
 		{[]string{out, "--seed", "7", "--seeds", "0"}, "are at least 1"},
 	} {
 		var b bytes.Buffer

@@ -3,7 +3,7 @@ package engine
 import "lorasim/sim/record"
 
 // Aborted is why requests end that their clients gave up.
-const Aborted = "given up by the client"
+const Aborted = "aborted by the client"
 
 // Abort ends a request that its client gave up: at once where it waits, else at the next boundary between steps at
 // which it is in the batch.

@@ -448,7 +448,7 @@ func (v adapterEvents) GiveUp(a *lora.Adapter, at tick.Ticks) {
 	e := v.e
 	for r := e.Rows.Of(a.Index).Head(); r != nil; r = e.Rows.Of(a.Index).Head() {
 		e.dequeue(r)
-		e.end(r, record.Failed, "its adapter does not load", at)
+		e.end(r, record.Failed, "its adapter cannot be loaded", at)
 	}
 }
 

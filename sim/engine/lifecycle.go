@@ -268,7 +268,7 @@ func (e *Engine) FailHead() {
 	e.dequeue(r)
 	e.LoRA.UnloadIfUnused(&r.Row.Adapter)
 	e.Gate.RequestLeft()
-	e.Finish(r, record.Failed, "does not fit on the worker")
+	e.Finish(r, record.Failed, "does not fit in the worker's KV cache")
 }
 
 // takeAll lists the engine's requests and notes how far they are.

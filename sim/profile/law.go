@@ -429,7 +429,7 @@ func checkKVTable(table []KVCurve) error {
 	last := 0
 	for _, c := range table {
 		if c.Rank <= last || len(c.Slots) == 0 || len(c.Slots) != len(c.Tokens) {
-			return fmt.Errorf("memory.kv_table: rank %d after %d with %d slots and %d tokens, expected ranks in ascending order and as many tokens as slots",
+			return fmt.Errorf("memory.kv_table: rank %d after %d with %d slots and %d tokens, expected ranks in ascending order and one number of tokens per number of slots",
 				c.Rank, last, len(c.Slots), len(c.Tokens))
 		}
 		last = c.Rank

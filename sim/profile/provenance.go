@@ -102,10 +102,10 @@ func (v Provenance) String() string {
 func (v Provenance) Note(name string) string {
 	switch {
 	case v.Kind == Computed:
-		return fmt.Sprintf("profile %s is computed from data sheets and was compared with no measured run; "+
+		return fmt.Sprintf("profile %s is computed from data sheets and was never compared with a measured run; "+
 			"lorasim calibrate fits it to runs of your server", name)
 	case len(v.Changed) > 0:
-		return fmt.Sprintf("profile %s is no longer the one that was validated (changed: %s)", name,
+		return fmt.Sprintf("profile %s differs from the validated one (changed: %s)", name,
 			strings.Join(v.Changed, ", "))
 	}
 	return ""

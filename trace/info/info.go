@@ -179,7 +179,7 @@ func (c *collector) read(src trace.Source) error {
 		case !(r.Arrival >= 0 && r.Arrival <= maxTime):
 			return fmt.Errorf("request %d: arrival is %v s, expected 0 to %g", r.ID, r.Arrival, maxTime)
 		case r.Arrival < c.all.last:
-			return fmt.Errorf("request %d: arrival is %v s, expected the order of arrival (the one before is %v s)",
+			return fmt.Errorf("request %d: arrival is %v s, expected the order of arrival (the previous one is %v s)",
 				r.ID, r.Arrival, c.all.last)
 		}
 		c.add(r)

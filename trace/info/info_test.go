@@ -265,7 +265,7 @@ func TestBadRequests(t *testing.T) {
 		want string
 		r    trace.Request
 	}{
-		{"request 1: arrival is 1 s, expected the order of arrival (the one before is 2 s)", trace.Request{
+		{"request 1: arrival is 1 s, expected the order of arrival (the previous one is 2 s)", trace.Request{
 			ID: 1, Arrival: 1,
 		}},
 		{"arrival is NaN s", trace.Request{ID: 1, Arrival: math.NaN()}},

@@ -125,7 +125,7 @@ func TestCopulaErrors(t *testing.T) {
 		"copula:":           "file is missing",
 		"copula:/none/such": "no such file",
 		"copula:" + good +
-			",rho": `"rho" is one value too many, expected file,key=value`,
+			",rho": `"rho" has no option left, expected file,key=value`,
 		"copula:" + good + ",rho=2":       `rho: "2" is not a number from -1 to 1`,
 		"copula:" + good + ",rho=-1.5":    `rho: "-1.5" is not`,
 		"copula:" + good + ",rho=0,rho=0": "rho is given twice",

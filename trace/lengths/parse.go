@@ -32,12 +32,12 @@ func lengthsKinds() []settings.Kind[lengthsOptions] {
 			runs(preset{100.1, 2.12, 638})),
 		plain("measured-stride", "ShareGPT first turns as in the measured stride sweep: mean 360 + 158 tokens",
 			runs(measuredOutputs)),
-		{Name: "measured", Summary: "as measured-stride with other means, sigmas and caps", Preset: fmt.Sprintf(
+		{Name: "measured", Summary: "measured-stride with other means, sigmas and caps", Preset: fmt.Sprintf(
 			"prompt_mean=%v,prompt_sigma=%v,prompt_cap=%v,output_mean=%v,output_sigma=%v,output_cap=%v", p.mean,
 			p.sigma, p.cap, o.mean, o.sigma, o.cap), New: func() lengthsOptions { return &measuredOptions{} }},
 		{Name: "constant", Summary: "the same lengths for all",
 			New: func() lengthsOptions { return &constantOptions{} }},
-		{Name: "random", Summary: "even between ratio times these lengths and these lengths",
+		{Name: "random", Summary: "uniform from ratio x the lengths to the lengths",
 			New: func() lengthsOptions { return &randomOptions{} }},
 		{Name: "lognormal", Summary: "log-normal; a mean is that after capping",
 			New: func() lengthsOptions { return &logNormalOptions{} }},
@@ -166,7 +166,7 @@ type copulaOptions struct {
 	File        string  `arg:"1" required:"yes" path:"yes" words:"sharegpt-v3" help:"histograms, a CSV file with what,lo,hi,count; or sharegpt-v3"`
 	PromptScale float64 `key:"prompt_scale" default:"1" check:">0 <=1e6" help:"factor of prompt lengths"`
 	OutputScale float64 `key:"output_scale" default:"1" check:">0 <=1e6" help:"factor of output lengths"`
-	Rho         float64 `check:">=-1 <=1" help:"correlation of the normals"`
+	Rho         float64 `check:">=-1 <=1" help:"correlation of the underlying normal variables"`
 	EOS         float64 `check:">=0 <1" help:"probability with which any token ends the output"`
 	PromptMin   int32   `key:"prompt_min" default:"1" check:">=1" unit:"tokens" help:"shortest prompt"`
 	PromptMax   int32   `key:"prompt_max" default:"2147483647" check:">=1" unit:"tokens" help:"longest prompt"`

@@ -109,7 +109,7 @@ func (d DLoRA) window() (azure.Window, error) {
 	w, err := azure.ParseWindow(d.Start, day+"."+end)
 	switch {
 	case err != nil:
-		return w, fmt.Errorf("%w; the dlora replay takes the end to be on the start's day: use the default replay for windows across days", err)
+		return w, fmt.Errorf("%w; the dlora replay assumes that the window ends on the day of its start: use the default replay for windows across days", err)
 	case d.Trace == azure.V1 && strings.Trim(day, "0") != "":
 		// the error is that of the file, or else that of its columns
 		_, err = azure.OpenMinutes(d.Path, w, d.Read)

@@ -159,7 +159,8 @@ func checkHistogram(counts [][]int64, adapters int) error {
 	}
 	for k, row := range counts {
 		if len(row) == 0 || len(row) != len(counts[0]) {
-			return fmt.Errorf("row %d of the histogram has %d intervals, expected at least one and as many as row 0 has (%d)", k, len(row), len(counts[0]))
+			return fmt.Errorf("row %d of the histogram has %d intervals, expected %d as in row 0, at least 1", k,
+				len(row), len(counts[0]))
 		}
 		for i, n := range row {
 			if n < 0 {
@@ -255,7 +256,8 @@ func (s *vanillaRows) read() error {
 		return nil
 	}
 	if at < s.last {
-		return fmt.Errorf("%s: the invocation starts at %v s, but one at %v s came more than %d rows before: expected rows in order of their start",
+		return fmt.Errorf(
+			"%s: the invocation starts at %v s, more than %[4]d rows after one that starts at %[3]v s: expected rows in order of their start",
 			s.rows.Where(), at, s.last, reorderWindow)
 	}
 	for i := len(s.byIndex); i <= int(row.Function); i++ {
@@ -267,7 +269,7 @@ func (s *vanillaRows) read() error {
 	}
 	adapter := s.byIndex[row.Function]
 	if adapter < 0 {
-		return fmt.Errorf("%s: the function was not there when the trace was read before: the file has changed",
+		return fmt.Errorf("%s: the function was not in the file at the first reading: the file has changed",
 			s.rows.Where())
 	}
 	s.queue.Push(renewal.Event{At: at, Seq: s.taken, Item: adapter})

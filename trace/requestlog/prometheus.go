@@ -51,11 +51,11 @@ func parseQuery(text []byte) ([]query, error) {
 		for _, v := range r.Values {
 			at, err := strconv.ParseFloat(scalar(v[0]), 64)
 			if err != nil || math.IsNaN(at) || math.IsInf(at, 0) {
-				return nil, fmt.Errorf("%s is no time", v[0])
+				return nil, fmt.Errorf("%s is not a time", v[0])
 			}
 			x, err := strconv.ParseFloat(scalar(v[1]), 64)
 			if err != nil {
-				return nil, fmt.Errorf("%s is no value", v[1])
+				return nil, fmt.Errorf("%s is not a value", v[1])
 			}
 			if !math.IsNaN(x) && !math.IsInf(x, 0) { // as 0/0 gives
 				s.points = append(s.points, point{at, x})

@@ -231,13 +231,13 @@ func count(text string) (int32, error) {
 	plain := strings.ReplaceAll(text, "_", "")
 	if strings.Contains(plain, ",") {
 		if !thousands.MatchString(plain) {
-			return 0, fmt.Errorf("%q is no whole number", text)
+			return 0, fmt.Errorf("%q is not a whole number", text)
 		}
 		plain = strings.ReplaceAll(plain, ",", "")
 	}
 	x, err := strconv.ParseFloat(plain, 64)
 	if err != nil || x != math.Trunc(x) || x < 0 || x > math.MaxInt32 {
-		return 0, fmt.Errorf("%q is no number of tokens, expected a whole number from 0 to %d", text, math.MaxInt32)
+		return 0, fmt.Errorf("%q is not a number of tokens, expected a whole number from 0 to %d", text, math.MaxInt32)
 	}
 	return int32(x), nil
 }

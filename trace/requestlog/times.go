@@ -206,7 +206,7 @@ func (c *clock) read(text string) (int64, error) {
 	if ns := math.Round(x * c.unit.ns()); ok && math.Abs(ns) < maxNs {
 		return int64(ns), nil
 	}
-	return 0, fmt.Errorf("%q is no time in %s", text, c.unit)
+	return 0, fmt.Errorf("%q is not a time in %s", text, c.unit)
 }
 
 // date parses a date. zone: it states its zone.
@@ -226,7 +226,7 @@ func (c *clock) date(text string) (t time.Time, zone bool, err error) {
 		}
 		return t, hasZone(layout), nil
 	}
-	return t, false, fmt.Errorf("%q is no time: expected a number (s, ms, us or ns) or a date such as %s", text,
+	return t, false, fmt.Errorf("%q is not a time: expected a number (s, ms, us or ns) or a date such as %s", text,
 		"2024-05-16T09:00:00.25Z")
 }
 

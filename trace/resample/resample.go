@@ -54,7 +54,7 @@ type blockOptions struct {
 func (o *blockOptions) spec() Spec { return Spec{Block, o.Seconds} }
 
 type sessionsOptions struct {
-	Pause float64 `arg:"1" check:">=1e-6 <=1e9" unit:"s" help:"pause that ends a session; by default prompts tell which requests belong together"`
+	Pause float64 `arg:"1" check:">=1e-6 <=1e9" unit:"s" help:"pause that ends a session; default: prompts show which requests belong together"`
 }
 
 func (o *sessionsOptions) spec() Spec { return Spec{Sessions, o.Pause} }
@@ -104,7 +104,7 @@ const stream = 0x726573616d706c65 // "resample"
 func Draw(w *trace.Workload, s Spec, seed uint64) (*trace.Workload, error) {
 	n := len(w.Requests)
 	if n < 2 || w.Requests[n-1].Arrival == w.Requests[0].Arrival {
-		return nil, fmt.Errorf("%d requests at one time: there is nothing to draw from", n)
+		return nil, fmt.Errorf("%d requests at one time: no interval to draw from", n)
 	}
 	first, last := w.Requests[0].Arrival, w.Requests[n-1].Arrival
 	d := &drawer{w: w, first: first, span: (last - first) * float64(n) / float64(n-1),

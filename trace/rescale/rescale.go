@@ -174,7 +174,7 @@ func scaleCV(gaps []float64, factor float64) error {
 	}
 	most := math.Sqrt(float64(len(gaps))/float64(ties) - 1)
 	if target := factor * cv; target > 0.999*most {
-		return fmt.Errorf("their gaps have a coefficient of variation of %.3g and can reach %.3g at most, not %g times as much", cv, most, factor)
+		return fmt.Errorf("their gaps have a coefficient of variation of %.3g and can reach at most %.3g, less than %g times that value", cv, most, factor)
 	}
 	powers := make([]float64, len(gaps))
 	raise := func(power float64) float64 {

@@ -116,7 +116,7 @@ func TestCVOfSpecialGaps(t *testing.T) {
 		}
 	}
 	if _, err := trace.Collect(Times(at(0, 0, 0, 0, 9).Source(), Options{CV: 2})); err == nil ||
-		!strings.Contains(err.Error(), "can reach 1.73 at most") {
+		!strings.Contains(err.Error(), "can reach at most 1.73") {
 		t.Errorf("a burst that holds everything: %v", err)
 	}
 	got := times(t, at(0, 0, 0, 2, 4, 4, 4, 6, 9), Options{CV: 1.2}) // times in whole seconds

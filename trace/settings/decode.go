@@ -160,7 +160,7 @@ func (s *splitter) take(piece string) error {
 	case len(s.fields) == 0:
 		return fmt.Errorf("%q, expected no options", strings.TrimSpace(piece))
 	case s.arg(1) != nil && !s.named:
-		return fmt.Errorf("%q is one value too many, expected %s", strings.TrimSpace(piece), s.positions())
+		return fmt.Errorf("%q has no option left, expected %s", strings.TrimSpace(piece), s.positions())
 	}
 	return fmt.Errorf("%q is not of the form key=value", strings.TrimSpace(piece))
 }

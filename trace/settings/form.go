@@ -69,7 +69,7 @@ func (f Form) Text(given Given) string {
 func Nested(forms []Form, text string) (string, error) {
 	form, options, ok := find(forms, text)
 	if !ok {
-		return "", fmt.Errorf("%q is of no form", text)
+		return "", fmt.Errorf("%q matches no form", text)
 	}
 	fields := form.Fields()
 	given, err := split(options, fields)

@@ -342,7 +342,7 @@ func (f Form) Verify() error {
 		odd := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_' }
 		switch {
 		case field.Key == "" || strings.ContainsFunc(field.Key, odd) || seen[field.Key]:
-			return fmt.Errorf("%s: key %q is odd or not the first of its name", f.Name, field.Key)
+			return fmt.Errorf("%s: key %q is invalid or appears twice", f.Name, field.Key)
 		case field.Help == "":
 			return fmt.Errorf("%s: %s has no help", f.Name, field.Key)
 		case field.Arg != 0 && field.Arg != i+1:

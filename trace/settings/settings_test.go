@@ -47,7 +47,7 @@ type all struct {
 
 func (a *all) Check(given Given) error {
 	if a.On && given.Has("threshold") {
-		return errors.New("on leaves no room for threshold")
+		return errors.New("on excludes threshold")
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func TestVerify(t *testing.T) {
 			})
 		}},
 		"no help": {New: func() any { return new(struct{ X int }) }},
-		`key "a=b" is odd`: {New: func() any {
+		`key "a=b" is invalid`: {New: func() any {
 			return new(struct {
 				X int `key:"a=b" help:"x"`
 			})
@@ -162,7 +162,7 @@ func TestParseErrors(t *testing.T) {
 		"":                         `unknown form ""`,
 		"on-of:1,2":                `unknown form "on-of", did you mean "on-off"?`,
 		"none:":                    "form none: expected options after the colon",
-		"none:x=1":                 `form none: unknown option "x": it has none`,
+		"none:x=1":                 `form none: unknown option "x", expected none`,
 		"none:x":                   `form none: "x", expected no options`,
 		"all:":                     "form all: expected options after the colon",
 		"all:treshold=1":           `form all: unknown option "treshold", did you mean "threshold"?`,
@@ -184,10 +184,10 @@ func TestParseErrors(t *testing.T) {
 		"all:ties=":                `ties: unknown value ""`,
 		"all:times=1":              `times: "1" is not SECONDS=WORKERS`,
 		"all:on=true,on=true":      "on is given twice",
-		"all:on=true,threshold=2":  "form all: on leaves no room for threshold",
+		"all:on=true,threshold=2":  "form all: on excludes threshold",
 		"on-off:10":                "form on-off: off is missing (s of the other rate), expected a number > 0",
 		"on-off":                   "on is missing",
-		"on-off:1,2,3,4":           `"4" is one value too many, expected on,off,factor,key=value`,
+		"on-off:1,2,3,4":           `"4" has no option left, expected on,off,factor,key=value`,
 		"on-off:1,on=2":            "on is given twice",
 		"on-off:on=1,2":            `"2" is not of the form key=value`,
 		"on-off:1,x=2":             `unknown option "x"`,
@@ -195,7 +195,7 @@ func TestParseErrors(t *testing.T) {
 		"weights:5,x":              `w: "5,x" is not a list of numbers >= 0`,
 		"table":                    "form table: file is missing (a file), expected a text",
 		"table:a.csv,scal=2":       `unknown option "scal", did you mean "scale"?`,
-		"table:" + veryLong + ",x": `"x" is one value too many`,
+		"table:" + veryLong + ",x": `"x" has no option left`,
 	} {
 		_, err := Parse("form", kinds, spec)
 		testutil.ExpectError(t, err, want)
@@ -351,7 +351,7 @@ func TestFromYAMLErrors(t *testing.T) {
 		"name: all\non: {a: b}":                  "2: on: keys and values, expected one value",
 		"name: all\nthreshold: [1]":              "2: threshold: a list, expected one value",
 		"name: all\ntimes:\n  600: {x: 1}\n":     "3: times.600: keys and values, expected one value",
-		"name: all\nthreshold: 2\non: true":      "1: on leaves no room for threshold",
+		"name: all\nthreshold: 2\non: true":      "1: on excludes threshold",
 		"name: on-off\non: 1":                    "1: off is missing",
 		"name: on-off\non: *x":                   "unknown alias *x",
 		"name: on-off\non: 1\noff: 2\nnote: a,b": `4: note: "a,b" holds a comma`,

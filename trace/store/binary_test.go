@@ -335,9 +335,9 @@ func TestBinaryErrors(t *testing.T) {
 			values: []int64{1, 1<<32 + 1, 1}}),
 		`row 2: prompt_tokens is -4, expected >= 1`: with(column{name: "prompt_tokens",
 			values: []int32{1, -4, 1}}),
-		`row 3: arrival_s 0.5 comes before that of the request before (1`: with(column{name: "arrival_s",
+		`row 3: arrival_s 0.5 is before that of the previous request (1`: with(column{name: "arrival_s",
 			values: []float64{0, 1, 0.5}}),
-		`row 3: id 3 is not greater than that of the request before (4)`: with(column{name: "id",
+		`row 3: id 3 is not greater than that of the previous request (4)`: with(column{name: "id",
 			values: []int64{3, 4, 3}}),
 		`row 3: adapter is 2, expected -1 (base model) to 1`: with(column{name: "adapter",
 			values: []int64{0, 1, 2}}),
@@ -356,7 +356,7 @@ func TestBinaryErrors(t *testing.T) {
 		}
 	}
 	for adapters, want := range map[string]string{
-		"":                         `no adapters under "lorasim.adapters" in the schema's metadata; state them`,
+		"":                         `no adapters under "lorasim.adapters" in the schema's metadata; give --lora-names`,
 		"[1]":                      `adapters under "lorasim.adapters" in the schema's metadata: json`,
 		`[{"name":"a","rank":-8}]`: `adapter "a" has rank -8`,
 	} {

@@ -19,7 +19,7 @@ func TestReadPipe(t *testing.T) {
 		t.Skip(err)
 	}
 	if _, err := read(path, store.ReadOptions{}); err == nil ||
-		!strings.Contains(err.Error(), "cannot be read twice to find its adapters; state them") {
+		!strings.Contains(err.Error(), "cannot be read twice to find its adapters; give --lora-names") {
 		t.Errorf("error %v", err)
 	}
 	go os.WriteFile(path, []byte(head+"0,0,1,1,1\n"), 0)

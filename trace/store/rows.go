@@ -90,9 +90,9 @@ func newNames(adapters []trace.Adapter) *names {
 func (n *names) resolve(row *row) error {
 	switch {
 	case n.some && row.named && !n.named:
-		return fmt.Errorf("%q is no index, but the rows before hold indices", row.name)
+		return fmt.Errorf("%q is not an index, but the rows before hold indices", row.name)
 	case n.some && n.named && !row.named:
-		return fmt.Errorf("%d is no name, but the rows before hold names", row.Adapter)
+		return fmt.Errorf("%d is not a name, but the rows before hold names", row.Adapter)
 	}
 	n.some, n.named = true, row.named
 	switch {
@@ -112,7 +112,7 @@ func (n *names) resolve(row *row) error {
 		}
 		row.Adapter = i
 	case !n.fixed && row.Adapter >= maxAdapters:
-		return fmt.Errorf("%d would mean more than %d adapters", row.Adapter, maxAdapters)
+		return fmt.Errorf("%d gives more than %d adapters", row.Adapter, maxAdapters)
 	case !n.fixed:
 		for i := len(n.adapters); i <= int(row.Adapter); i++ {
 			n.adapters = append(n.adapters, trace.Adapter{Name: fmt.Sprintf("lora%d", i)})
@@ -187,7 +187,7 @@ func (t *texts) set(r *row) (err error) {
 		ids := make([]int64, len(r.ids))
 		for i, x := range r.ids {
 			if ids[i] = int64(x); float64(ids[i]) != x {
-				return fmt.Errorf("hash_ids: %v is no whole number", x)
+				return fmt.Errorf("hash_ids: %v is not a whole number", x)
 			}
 		}
 		n := cmp.Or(r.block, t.block)
@@ -212,7 +212,7 @@ func (t *texts) set(r *row) (err error) {
 		}
 		if x := r.Text; x.Parent != parent || x.Start != r.start || x.Start < 0 || parent == nil && x.Start > 0 ||
 			parent != nil && x.Start < parent.Start {
-			return fmt.Errorf("text %d follows %d tokens of text_parent %d, expected the same as in the rows before, where its own begins", r.of, r.start, r.parent)
+			return fmt.Errorf("text %d follows %d tokens of text_parent %d, unlike in earlier rows or before the start of its parent", r.of, r.start, r.parent)
 		}
 		if r.reply != 0 {
 			r.Reply = r.Text

@@ -85,7 +85,7 @@ func Open(path string, o ReadOptions) (Reader, error) {
 	n := newNames(o.Adapters)
 	if isText(path) && o.Adapters == nil {
 		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; state them", path)
+			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; give --lora-names", path)
 		}
 		first, err := newReader(path, o, n, adapterColumn, "rank")
 		if err != nil {
@@ -243,11 +243,11 @@ func (c *checker) check(r *trace.Request) error {
 		return err
 	}
 	if c.n > 0 && r.Arrival < c.last.Arrival {
-		return fmt.Errorf("arrival_s %v comes before that of the request before (%v): requests must be in the order of arrival",
+		return fmt.Errorf("arrival_s %v is before that of the previous request (%v): requests must be in the order of arrival",
 			r.Arrival, c.last.Arrival)
 	}
 	if c.n > 0 && r.ID <= c.last.ID {
-		return fmt.Errorf("id %d is not greater than that of the request before (%d)", r.ID, c.last.ID)
+		return fmt.Errorf("id %d is not greater than that of the previous request (%d)", r.ID, c.last.ID)
 	}
 	c.last = *r
 	c.n++
@@ -265,7 +265,7 @@ func formatAdapters(as []trace.Adapter) string {
 func parseAdapters(meta [][2]string) (as []trace.Adapter, err error) {
 	at := slices.IndexFunc(meta, func(m [2]string) bool { return m[0] == adaptersKey })
 	if at < 0 || meta[at][1] == "" {
-		return nil, fmt.Errorf("no adapters under %q in the schema's metadata; state them", adaptersKey)
+		return nil, fmt.Errorf("no adapters under %q in the schema's metadata; give --lora-names", adaptersKey)
 	}
 	if err := json.Unmarshal([]byte(meta[at][1]), &as); err != nil {
 		return nil, fmt.Errorf("adapters under %q in the schema's metadata: %w", adaptersKey, err)
@@ -340,7 +340,7 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 				path, c.n-1, r.MaxNew, r.Output)
 		}
 		if t := r.Text; t != nil && (first == nil || t.Block != first.Block) {
-			return 0, fmt.Errorf("%s: request %d: its prompt is told in another way than that of the first request, for which the file has no column", path, c.n-1)
+			return 0, fmt.Errorf("%s: request %d: its prompt has another encoding (text or hash_ids) than that of the first request, for which the file has no column", path, c.n-1)
 		}
 		row.Request, row.rank, name = r, 0, ""
 		if r.Adapter >= 0 {

@@ -124,7 +124,7 @@ type Flash struct {
 	At       float64 `arg:"1" required:"yes" check:">=0 <=1e12" unit:"s" help:"start of the crowd"`
 	Duration float64 `arg:"2" required:"yes" check:">=1e-3 <=1e12" unit:"s" help:"length of the crowd"` // 0: absent
 	Factor   float64 `arg:"3" required:"yes" check:">=1 <=1e6" help:"rate during the crowd, as a multiple"`
-	Adapter  int32   `arg:"4" default:"-1" check:">=-1 <10000000" help:"index of the adapter that the crowd asks for; -1: all adapters"`
+	Adapter  int32   `arg:"4" default:"-1" check:">=-1 <10000000" help:"index of the adapter with the crowd; -1: all adapters"`
 }
 
 func (f *Flash) set(p *Pattern) { p.Flash = *f }
@@ -138,10 +138,10 @@ type patternPart interface{ set(p *Pattern) }
 
 func patternKinds() []settings.Kind[patternPart] {
 	return []settings.Kind[patternPart]{
-		{Name: "constant", Summary: "the same rate all the time", New: func() patternPart { return &constant{} }},
+		{Name: "constant", Summary: "a constant rate", New: func() patternPart { return &constant{} }},
 		{Name: "on-off", Summary: "two rates in turn", New: func() patternPart { return &OnOff{} }},
 		{Name: "diurnal", Summary: "a sine wave", New: func() patternPart { return &Diurnal{} }},
-		{Name: "flash", Summary: "a crowd that comes at once", New: func() patternPart { return &Flash{} }},
+		{Name: "flash", Summary: "a sudden crowd", New: func() patternPart { return &Flash{} }},
 	}
 }
 

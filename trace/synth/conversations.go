@@ -17,8 +17,8 @@ import (
 
 // The kinds of Conversations.
 const (
-	Chat      = "chat"      // people with short questions
-	Documents = "documents" // people of whose messages some bring a document along (Mooncake)
+	Chat      = "chat"      // users with short questions
+	Documents = "documents" // users who attach documents to some messages (Mooncake)
 	Agents    = "agents"    // programs that use tools, with many short turns
 )
 
@@ -49,9 +49,9 @@ type Conversations struct {
 	Documents     float64 `check:">=0 <=1" help:"share of messages with a document"`
 	Document      float64 `default:"4000" check:">=1 <=1e6" unit:"tokens" help:"median length of a document"`
 	DocumentSigma float64 `key:"document_sigma" check:">=0 <=5" help:"sigma of document"`
-	Replies       float64 `default:"1" check:">=0 <=1" help:"1: prompts repeat the replies; 0: not, as of models that think"`
+	Replies       float64 `default:"1" check:">=0 <=1" help:"1: prompts repeat the replies; 0: they do not, as with reasoning models"`
 	Edits         float64 `check:">=0 <=1" help:"share of later turns that replace the last message"`
-	Context       float64 `check:">=16 <=1e8" unit:"tokens" help:"longest prompt and reply; what is longer loses its front"` // see turn
+	Context       float64 `check:">=16 <=1e8" unit:"tokens" help:"longest prompt + reply; longer prompts are cut at the front"` // see turn
 }
 
 func conversationKinds() []settings.Kind[*Conversations] {
@@ -60,9 +60,9 @@ func conversationKinds() []settings.Kind[*Conversations] {
 			New: func() *Conversations { return &Conversations{Kind: name} }}
 	}
 	return []settings.Kind[*Conversations]{
-		kind(Chat, "people with short questions",
+		kind(Chat, "users with short questions",
 			"turns=3.5,think=100,think_sigma=1.24,system=500,new=20,new_sigma=1.2,context=4000"),
-		kind(Documents, "people of whose messages some bring a document along",
+		kind(Documents, "users who attach documents to some messages",
 			"turns=3.5,think=100,think_sigma=1.24,system=1000,new=20,new_sigma=1.2,documents=0.23,document=4000,"+
 				"document_sigma=0.8,context=131072"),
 		kind(Agents, "programs that use tools, with many short turns",

@@ -251,8 +251,8 @@ func TestConfigErrors(t *testing.T) {
 		edit func(*Config)
 	}{
 		{"flash adapter is 32, expected 0 to 31", func(c *Config) { c.Pattern.Flash = Flash{0, 1, 2, 32} }},
-		{"no room for a rate pattern", func(c *Config) { c.Rate = inf; c.Pattern.Diurnal = Diurnal{10, 1} }},
-		{"no room for drift", func(c *Config) { c.Rate = inf; c.Drift = 1 }},
+		{"excludes a rate pattern", func(c *Config) { c.Rate = inf; c.Pattern.Diurnal = Diurnal{10, 1} }},
+		{"excludes drift", func(c *Config) { c.Rate = inf; c.Drift = 1 }},
 		{"never ends", func(c *Config) { c.Rate = inf; c.Duration = 1 }},
 	} {
 		c := Default()

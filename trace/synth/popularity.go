@@ -83,7 +83,7 @@ func (o *explicitOptions) Check(settings.Given) error {
 
 func popularityKinds() []settings.Kind[popularityOptions] {
 	return []settings.Kind[popularityOptions]{
-		{Name: Uniform, Summary: "all adapters alike", New: func() popularityOptions { return &uniformOptions{} }},
+		{Name: Uniform, Summary: "equal shares", New: func() popularityOptions { return &uniformOptions{} }},
 		{Name: Zipf, Summary: "Zipf's law", New: func() popularityOptions { return &zipfOptions{} }},
 		{Name: PowerLaw, Summary: "as S-LoRA draws adapters",
 			New: func() popularityOptions { return &powerLawOptions{} }},
@@ -316,7 +316,7 @@ func (o *zipfSessions) sessions() Sessions {
 type copySessions struct {
 	everySession
 	New   float64 `key:"p_new" default:"0.363" check:">0 <=1" help:"probability that a session takes a new adapter"`
-	Gamma float64 `default:"0.84" check:">=0 <=100" help:"how fast earlier sessions are forgotten"`
+	Gamma float64 `default:"0.84" check:">=0 <=100" help:"exponent by which earlier sessions are forgotten"`
 	J0    float64 `default:"11" check:">=0 <=1e9" unit:"sessions" help:"offset of the law by which earlier sessions are copied"`
 }
 

@@ -177,7 +177,7 @@ func TestPopularityErrors(t *testing.T) {
 		{"Zipf", `did you mean "zipf"?`},
 		{"zipf:-1", `popularity zipf: s: "-1" is not a number from 0 to 100`},
 		{"zipf:x", `s: "x" is not a number`},
-		{"zipf:1,2", `"2" is one value too many, expected s`},
+		{"zipf:1,2", `"2" has no option left, expected s`},
 		{"powerlaw:0", `alpha: "0" is not a number > 0 and <= 100`},
 		{"uniform:3", `popularity uniform: "3", expected no options`},
 		{"explicit", "weights is missing"},

@@ -77,20 +77,20 @@ func (c Config) check() error {
 	if c.Sessions.Kind != "" {
 		switch {
 		case instant:
-			return errors.New("rate inf puts all requests at time 0 and leaves no room for sessions")
+			return errors.New("rate inf puts all requests at time 0 and excludes sessions")
 		case c.Arrivals != Arrivals{Dist: Exponential, CV: 1}:
-			return fmt.Errorf("sessions have gaps of their own and leave no room for arrivals %s", c.Arrivals.Dist)
+			return fmt.Errorf("sessions have gaps of their own and exclude arrivals %s", c.Arrivals.Dist)
 		case c.Locality.P > 0:
-			return errors.New("sessions repeat adapters by themselves and leave no room for locality")
+			return errors.New("sessions repeat adapters by themselves and exclude locality")
 		case crowd:
-			return errors.New("sessions leave no room for a flash crowd on one adapter")
+			return errors.New("sessions exclude a flash crowd on one adapter")
 		}
 	}
 	switch {
 	case instant && c.Pattern != Pattern{}:
-		return errors.New("rate inf puts all requests at time 0 and leaves no room for a rate pattern")
+		return errors.New("rate inf puts all requests at time 0 and excludes a rate pattern")
 	case instant && c.Drift > 0:
-		return errors.New("rate inf puts all requests at time 0 and leaves no room for drift")
+		return errors.New("rate inf puts all requests at time 0 and excludes drift")
 	case instant && c.Duration > 0 && c.Requests == 0:
 		return errors.New("rate inf with a duration never ends, expected a number of requests")
 	}

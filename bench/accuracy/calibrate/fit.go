@@ -109,14 +109,14 @@ func (f *Fit) describe(start *profile.Profile, data string, args ...any) (*Fit, 
 		}
 	}
 	if held != nil {
-		p.Source += " Not determined by the data and left as they were: " + strings.Join(held, ", ") + "."
+		p.Source += " Not determined by the data, unchanged: " + strings.Join(held, ", ") + "."
 	}
 	return f, f.check()
 }
 
 func (f *Fit) check() error {
 	if err := f.Profile.Check(); err != nil {
-		return fmt.Errorf("the fitted profile is unsound: %w", err)
+		return fmt.Errorf("the fitted profile is invalid: %w", err)
 	}
 	return nil
 }
@@ -129,11 +129,11 @@ func (f *Fit) WriteText(w io.Writer) error {
 		value, std, note := fmt.Sprintf("%.4g", e.Value), fmt.Sprintf("%.1f %%", 100*e.RelStd), ""
 		switch {
 		case e.Held:
-			value, std, note = "-", "-", "not determined by the data, left as it was"
+			value, std, note = "-", "-", "not determined by the data, unchanged"
 		case math.IsNaN(e.RelStd):
 			std = "-"
 		case e.AtBound && e.Physical && e.Value < 1.01*e.Min:
-			note = "at the least that the GPU allows"
+			note = "at the physical minimum of the GPU"
 		case e.AtBound:
 			note = "at its bound"
 		}

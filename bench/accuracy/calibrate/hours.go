@@ -88,7 +88,7 @@ func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 			"(%.1f %%); sizes of the KV cache and load times as measured.",
 		len(in), 100*fit.runs.MedianAbsError, len(h.Timings), 100*fit.steps.MedianAbsError)
 	if len(fit.held) > 0 {
-		p.Source += " Not determined by the timings and left as it was: " + strings.Join(fit.held, ", ") + "."
+		p.Source += " Not determined by the timings, unchanged: " + strings.Join(fit.held, ", ") + "."
 	}
 	f.Errors = fit.runs
 	if len(fit.bounded) > 0 {

@@ -143,7 +143,7 @@ func fitKernels(ks []Kernel, perRequest float64) (x, std [3]float64, err error) 
 	var residual, normal, inverse mat.Dense
 	normal.Mul(a.T(), a)
 	if err := cmp.Or(solution.SolveVec(a, b), inverse.Inverse(&normal)); err != nil {
-		return x, std, fmt.Errorf("the timings do not tell batch and rank apart: %w", err)
+		return x, std, fmt.Errorf("the timings do not separate the effects of batch size and rank: %w", err)
 	}
 	residual.Mul(a, &solution)
 	residual.Sub(b, &residual)

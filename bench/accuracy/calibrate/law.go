@@ -205,7 +205,7 @@ func nonNegative(eqs []equation) (x []float64, errs stats.ErrorSummary, err erro
 		var s mat.VecDense
 		if err := s.SolveVec(a, b); err != nil {
 			if bad := mat.Condition(0); !errors.As(err, &bad) {
-				return nil, errs, fmt.Errorf("the measurements do not tell the coefficients apart: %w", err)
+				return nil, errs, fmt.Errorf("the measurements do not determine the coefficients separately: %w", err)
 			}
 		}
 		worst, least := -1, 0.0
@@ -235,7 +235,7 @@ func nonNegative(eqs []equation) (x []float64, errs stats.ErrorSummary, err erro
 		}
 		return x, stats.SummarizeErrors(off), nil
 	}
-	return nil, errs, errors.New("no coefficient takes time")
+	return nil, errs, errors.New("all coefficients are 0")
 }
 
 // sizes takes what the tables say of the KV cache and of loads into a

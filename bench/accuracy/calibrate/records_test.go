@@ -211,7 +211,7 @@ func TestRecordsFaults(t *testing.T) {
 			many(func(*record.Request) {}), RecordsOptions{Options: Options{Fit: []string{"decode.bas_ms"}}},
 			"did you mean",
 		},
-		"too long": {many(func(r *record.Request) { r.Prompt = 9000 }), RecordsOptions{}, "do not in the simulation"},
+		"too long": {many(func(r *record.Request) { r.Prompt = 9000 }), RecordsOptions{}, "fail in the simulation"},
 	} {
 		c.o.Start = truth()
 		if _, err := Records(context.Background(), [][]record.Request{c.rs}, c.o); err == nil ||

@@ -188,7 +188,7 @@ func (o *RunsOptions) crossValidate(
 	ctx context.Context, runs []validate.Run, hists validate.Histograms,
 ) (out []validate.Row, err error) {
 	if o.Folds < 2 || o.Folds > len(runs) {
-		return nil, fmt.Errorf("%d folds of %d runs, expected 2 to as many as there are runs", o.Folds, len(runs))
+		return nil, fmt.Errorf("%d folds of %d runs, expected 2 to the number of runs", o.Folds, len(runs))
 	}
 	err = folded(runs, o.Folds, func(in, left []validate.Run) error {
 		f, err := o.fitRuns(ctx, in, hists)

@@ -68,7 +68,7 @@ func slowness(run int) knob {
 func (o *Options) fitSteps(ctx context.Context, knobs []knob, runs []*replay) (*Fit, error) {
 	steps, waits := stepsOfRuns(runs, o.Start)
 	if len(steps) < 10*len(knobs) {
-		return nil, fmt.Errorf("%d steps are seen in the times of the tokens, expected at least %d",
+		return nil, fmt.Errorf("%d steps follow from the token times, expected at least %d",
 			len(steps), 10*len(knobs))
 	}
 	knobs = append(knobs, arrival)

@@ -59,7 +59,7 @@ func Compare(ctx context.Context, dir string) (*Report, error) {
 		return nil, err
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("%s: no NAME.jsonl or NAME.jsonl.gz there", dir)
+		return nil, fmt.Errorf("%s: the folder has no NAME.jsonl or NAME.jsonl.gz", dir)
 	}
 	r := &Report{}
 	for _, path := range paths {

@@ -142,7 +142,7 @@ func (run *Run) Simulate(ctx context.Context, p *profile.Profile, hooks ...sim.H
 		}),
 	})
 	if err == nil && failed > 0 {
-		err = fmt.Errorf("%d requests that succeeded live do not in the simulation (%s): the profile's engine or "+
+		err = fmt.Errorf("%d requests that succeeded live fail in the simulation (%s): the profile's engine or "+
 			"memory is not that of the workers", failed, reason)
 	}
 	return got, err

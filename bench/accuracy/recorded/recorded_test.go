@@ -163,11 +163,11 @@ func TestFaults(t *testing.T) {
 		return rs
 	}
 	for want, rs := range map[string][]record.Request{
-		"at least 10":                ok[:3],
-		"no worker is recorded":      with(func(r *record.Request) { r.WorkerLast = -1 }),
-		"0 prompt":                   with(func(r *record.Request) { r.Prompt = 0 }),
-		"expected below 10^6":        with(func(r *record.Request) { r.Adapter = 1_000_000 }),
-		"do not in the simulation (": with(func(r *record.Request) { r.Prompt = 9000 }),
+		"at least 10":              ok[:3],
+		"no worker is recorded":    with(func(r *record.Request) { r.WorkerLast = -1 }),
+		"0 prompt":                 with(func(r *record.Request) { r.Prompt = 0 }),
+		"expected below 10^6":      with(func(r *record.Request) { r.Adapter = 1_000_000 }),
+		"fail in the simulation (": with(func(r *record.Request) { r.Prompt = 9000 }),
 	} {
 		run, err := New("x", rs, 0)
 		if err == nil {

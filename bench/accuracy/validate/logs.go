@@ -105,9 +105,9 @@ func newBlock(r *importer.Imported) Block {
 	case b.Concurrency == 0 || !math.IsInf(float64(r.RequestRate), 1):
 		b.Skipped = "no closed loop: needs a request rate of inf and a limit on the concurrency"
 	case r.DatasetName != "random" || b.Input < 1 || b.Output < 1 || b.Input > maxLength || b.Output > maxLength:
-		b.Skipped = "the lengths are not known: needs dataset random with its input and output length"
+		b.Skipped = "the lengths are unknown: needs dataset random with its input and output length"
 	case b.Requests < 1 || b.Requests > maxCount:
-		b.Skipped = "the number of successful requests is not known"
+		b.Skipped = "the number of successful requests is unknown"
 	}
 	return b
 }
@@ -186,7 +186,7 @@ func CompareBlocks(ctx context.Context, blocks []Block, given *profile.Profile) 
 		switch {
 		case row.Skipped != "":
 		case p == nil:
-			row.Skipped = "no embedded profile of this model and server; give one"
+			row.Skipped = "no embedded profile of this model and server; give one with --profile"
 		default:
 			vs, err := SimulateBlock(ctx, b, p)
 			if err != nil {

@@ -175,7 +175,8 @@ func (r *Report) WriteText(w io.Writer) error {
 		rows = append(rows, append(cells, agreement(&g.Summary, 1)))
 	}
 	rows = append(rows, nil, []string{
-		"MOST ADAPTERS NOT STARVED", "GROUP", "MEASURED", "PREDICTED", "BEST SLOTS THEN", "PREDICTED", "LOSES",
+		"MAX ADAPTERS WITHOUT STARVATION", "GROUP", "MEASURED", "PREDICTED", "BEST SLOTS FOR THEM", "PREDICTED",
+		"LOSES",
 	})
 	for _, l := range r.Limits {
 		rows = append(rows,
@@ -184,7 +185,7 @@ func (r *Report) WriteText(w io.Writer) error {
 					l.MeasuredSlots, l.PredictedSlots, format.Percent(l.Lost, 1)), "\t"))
 	}
 	rows = append(rows, nil, []string{
-		"FURTHEST OFF", "RUN", "SLOTS", "ADAPTERS", "ARRIVALS", "MEASURED", "PREDICTED", "ERROR",
+		"LARGEST ERRORS", "RUN", "SLOTS", "ADAPTERS", "ARRIVALS", "MEASURED", "PREDICTED", "ERROR",
 	})
 	for _, m := range Metrics {
 		for _, row := range r.furthest(m) {

@@ -219,7 +219,7 @@ func (q *aiperfRequest) parse(text []byte) error {
 		return err
 	}
 	if q.Metadata.Start <= 0 || q.Metadata.End < q.Metadata.Start {
-		return fmt.Errorf("metadata: request_start_ns is %d and request_end_ns %d, expected times of which the second is not the earlier", q.Metadata.Start, q.Metadata.End)
+		return fmt.Errorf("metadata: request_start_ns is %d and request_end_ns %d, expected request_start_ns <= request_end_ns", q.Metadata.Start, q.Metadata.End)
 	}
 	var errs [3]error
 	ms := &q.Metrics

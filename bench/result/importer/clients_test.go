@@ -184,14 +184,14 @@ func TestClients(t *testing.T) {
 	const notTold = "note: not in the file: "
 	const aiperfNote = "note: " + aiperfLatencies
 	const guideNote = "note: " + guideTPOT
-	const others = "note: all latencies and throughputs are of the other %d requests alone"
+	const others = "note: latencies and throughputs cover only the other %d requests"
 	type run struct {
 		rows    map[string]string
 		below   []string
 		records int
 	}
 	guideMissing := notTold + "Input token throughput, Peak output token throughput, P90 TPOT, P95 TPOT, ITL"
-	guideTail := "note: also stated of TTFT (ms): P5 30.00, P99.9 61.50"
+	guideTail := "note: further percentiles of TTFT (ms): P5 30.00, P99.9 61.50"
 	for file, want := range map[string][]run{
 		"aiperf.json": {{ // units of all kinds, a concurrency limit, errors, cancelled
 			rows: map[string]string{"Backend": "chat", "Traffic request rate": "inf", "Max request concurrency": "8",
@@ -199,7 +199,7 @@ func TestClients(t *testing.T) {
 				"Mean E2E Latency (ms)":  "400.00", "P99 E2E Latency (ms)": "600.00", "Mean TPOT (ms)": "20.50",
 				"Max ITL (ms)": "33.12", "P90 TTFT (ms)": ""},
 			below: []string{"2 of 5 failed: 503 HTTPError no worker is available", fmt.Sprintf(others, 3),
-				"note: also stated of E2E (ms): P25 300.00",
+				"note: further percentiles of E2E (ms): P25 300.00",
 				notTold + "Input token throughput, Peak output token throughput, Peak concurrent requests, Concurrency, P90 TTFT, P95 TTFT, P90 TPOT, P95 TPOT, P99 TPOT, Median ITL, P90 ITL, P95 ITL",
 				aiperfNote, "note: the run was cancelled"},
 		}},
@@ -236,8 +236,8 @@ func TestClients(t *testing.T) {
 				"Mean E2E Latency (ms)":          "1000.00", "P90 E2E Latency (ms)": "1400.00",
 				"P99 E2E Latency (ms)": "1490.00", "P99 TTFT (ms)": "", "Mean TPOT (ms)": ""},
 			below: []string{"1 of 3 failed: no reason known", fmt.Sprintf(others, 2),
-				"note: also stated of E2E (ms): P25 750.00",
-				"note: also stated of TTFT (ms): P25 125.00, P99.9 199.90",
+				"note: further percentiles of E2E (ms): P25 750.00",
+				"note: further percentiles of TTFT (ms): P25 125.00, P99.9 199.90",
 				notTold + "Input token throughput, Peak output token throughput, Peak concurrent requests, Concurrency, P90 TTFT, P95 TTFT, P99 TTFT, TPOT, ITL"},
 		}, { // --save-detailed; what is stated goes before what can be computed
 			rows: map[string]string{"Mean E2E Latency (ms)": "1000.00", "Mean TTFT (ms)": "150.00",
@@ -409,7 +409,7 @@ func TestClientErrors(t *testing.T) {
 		`{"aiperf_version": "1", "request_count": {"unit": "requests", "avg": 1.5}}`:                                `f:1: field request_count: avg is 1.5, expected a whole number`,
 		"{\"completed\": 1}\n{\"benchmarks\": [{}]}":                                                                `f:2: benchmarks[0] has no metrics, expected those of GuideLLM`,
 		`{"benchmarks": [{"metrics": {"request_totals": 5}}]}`:                                                      `f:1: json: cannot unmarshal number into Go struct field`,
-		`{"metadata": {"request_start_ns": 5, "request_end_ns": 4}, "metrics": {}}`:                                 `f:1: metadata: request_start_ns is 5 and request_end_ns 4, expected times of which the second is not the earlier`,
+		`{"metadata": {"request_start_ns": 5, "request_end_ns": 4}, "metrics": {}}`:                                 `f:1: metadata: request_start_ns is 5 and request_end_ns 4, expected request_start_ns <= request_end_ns`,
 		`{"completed": 1, "latencies": [-1]}`:                                                                       `f:1: request 0 ended 1 s before it was sent`,
 		`{"completed": 1, "latencies": [1e9]}`:                                                                      `f:1: request 0 ended 1000000000 s after the first was sent, expected at most 30 days`,
 		`{"metadata": {"request_start_ns": 5, "request_end_ns": 6}, "metrics": {"request_latency": {"unit": "h"}}}`: `f:1: unit is "h", expected ns, us, ms or sec`,

@@ -244,7 +244,7 @@ func (m *Imported) percentiles() (lines []string) {
 		}
 		if parts != nil {
 			label := strings.ToUpper(strings.TrimSuffix(name, "_latency"))
-			lines = append(lines, "also stated of "+label+" (ms): "+strings.Join(parts, ", "))
+			lines = append(lines, "further percentiles of "+label+" (ms): "+strings.Join(parts, ", "))
 		}
 	}
 	return lines

@@ -283,7 +283,7 @@ func TestBadInput(t *testing.T) {
 		{"r.csv", head + "1,0,0,0,0,1,1,1,fine\n",
 			`r.csv:2: column "status": unknown status "fine": expected ok, failed, rejected, aborted or unfinished`},
 		{"r.csv", head + "1,0\n", "r.csv:2: row has 2 fields, expected 9 (id,"},
-		{"r.jsonl", object + "\n[]\n", "r.jsonl:2: \"[]\" is no JSON object"},
+		{"r.jsonl", object + "\n[]\n", "r.jsonl:2: \"[]\" is not a JSON object"},
 		{"r.jsonl", "\n{\"id\":1}\n", `r.jsonl:2: column "arrival_s": is missing`},
 		{"r.jsonl", strings.Replace(object, `"ok"`, `"fine"`, 1), `r.jsonl:1: column "status": unknown status`},
 		{"r.jsonl", strings.Replace(object, `"id":1`, `"id":null`, 1),

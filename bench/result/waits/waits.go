@@ -65,7 +65,7 @@ func (c *Causes) String() string {
 		order[i] = i
 	}
 	if sum == 0 {
-		return "nothing was lost"
+		return "none"
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c[b], c[a]) })
 	text := ""

@@ -138,7 +138,7 @@ func TestCauses(t *testing.T) {
 		causes           Causes
 		text, bottleneck string
 	}{
-		{Causes{}, "nothing was lost", "compute"},
+		{Causes{}, "none", "compute"},
 		{Causes{Compute: 1, Routing: 1}, "compute 50 %, routing 50 %", "compute"},
 		{Causes{FrontEnd: 3, Compute: 1}, "front end 75 %, compute 25 %", "front end"},
 		{Causes{Slots: 2, Loads: 1, KVCache: 1}, "slots 50 %, KV 25 %, loads 25 %", "slots"},

@@ -305,7 +305,7 @@ func TestAdapterAdmin(t *testing.T) {
 		for _, c := range []struct{ name, path, say string }{
 			{"a", "a", "already loaded"},
 			{"b", "b-r128", "incompatible"},
-			{"", "b", "no name"},
+			{"", "b", "not a valid adapter name"},
 		} {
 			if rec := load(c.name, c.path); rec.Code != 400 || !strings.Contains(rec.Body.String(), c.say) {
 				t.Errorf("load of %q: %d %s", c.name, rec.Code, rec.Body)
@@ -369,7 +369,7 @@ func TestAdapterAdmin(t *testing.T) {
 		small := newWorker(t, emulate.Config{MaxAdapters: 1, Adapters: []emulate.Adapter{{Name: "a"}}})
 		defer small.Close()
 		if rec := post(small, "/load_lora_adapter", map[string]any{"lora_name": "b"}); rec.Code != 400 ||
-			!strings.Contains(rec.Body.String(), "1 names are known") {
+			!strings.Contains(rec.Body.String(), "1 adapter names are known") {
 			t.Errorf("one name too many: %d %s", rec.Code, rec.Body)
 		}
 	})

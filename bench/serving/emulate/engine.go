@@ -156,7 +156,7 @@ func (e *engine) run() {
 // and other workers of the process go on.
 func (e *engine) fail(err error) {
 	if p, ok := errors.AsType[*guard.Panic](err); ok {
-		log.Printf("the emulated engine fails: %v\n%s", p, p.Stack)
+		log.Printf("the emulated engine failed: %v\n%s", p, p.Stack)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -343,7 +343,7 @@ func (w *Worker) beginLoad(a Adapter) (*row, error) {
 	}
 	switch most := engine.MaxLoadedLoras; {
 	case a.Name == "" || a.Name == w.cfg.ModelName:
-		return nil, fmt.Errorf("%q is no name for an adapter", a.Name)
+		return nil, fmt.Errorf("%q is not a valid adapter name", a.Name)
 	case r != nil && (r.loaded || r.busy):
 		return refuse("it is already loaded")
 	case most > 0 && taken >= most:
@@ -351,7 +351,7 @@ func (w *Worker) beginLoad(a Adapter) (*row, error) {
 	case rank > engine.MaxLoraRank:
 		return refuse("rank %d is incompatible with the memory pool of max_lora_rank %d", rank, engine.MaxLoraRank)
 	case r == nil && len(w.adapters) == w.cfg.MaxAdapters:
-		return refuse("%d names are known, and no more fit", len(w.adapters))
+		return refuse("%d adapter names are known, the limit of the worker", len(w.adapters))
 	case r == nil:
 		r = &row{index: int32(len(w.adapters)), rank: -1}
 		w.adapters[a.Name] = r

@@ -90,7 +90,7 @@ func SelfSigned(now time.Time) (tls.Certificate, error) {
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("number of the certificate: %w", err)
+		return tls.Certificate{}, fmt.Errorf("serial number of the certificate: %w", err)
 	}
 	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{Organization: []string{"lorasim epp"}},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0), DNSNames: []string{"localhost"},

@@ -107,7 +107,7 @@ func (st *stream) takeHeaders(m *message) error {
 // takeBody collects the body. Envoy waits for the answer to the headers meanwhile.
 func (st *stream) takeBody(m *message) error {
 	if st.ended {
-		return errors.New("a piece of the body after its end")
+		return errors.New("body data after the end of the body")
 	}
 	if m.subsetOf(&st.ask); len(st.body)+len(m.body) > st.s.cfg.MaxBody {
 		return st.refuse(&Refusal{Status: 413, Text: fmt.Sprintf("the body is longer than %d bytes", st.s.cfg.MaxBody)})

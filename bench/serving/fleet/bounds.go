@@ -67,7 +67,7 @@ type list[T any] []T
 // UnmarshalJSON implements json.Unmarshaler: it counts before it makes room.
 func (l *list[T]) UnmarshalJSON(data []byte) error {
 	if n := elements(data); n > maxList {
-		return fmt.Errorf("a list of %d entries, at most %d are taken", n, maxList)
+		return fmt.Errorf("a list of %d entries, expected at most %d", n, maxList)
 	}
 	return json.Unmarshal(data, (*[]T)(l))
 }

@@ -38,7 +38,7 @@ func TestBounds(t *testing.T) {
 	}
 	for _, c := range []struct{ name, path, answer, want string }{
 		{"many models", "/v1/models", `{"data":[` + strings.TrimSuffix(strings.Repeat("{},", maxList+1), ",") + `]}`,
-			"a list of 131073 entries, at most 131072 are taken"},
+			"a list of 131073 entries, expected at most 131072"},
 		{"a long answer", "/v1/models", strings.Repeat(" ", maxAnswer+1),
 			"the answer is too long: more than 16777216 bytes"},
 		{"deep JSON", "/v1/models", `{"data":` + strings.Repeat("[", 100_000), "depth"},

@@ -166,16 +166,16 @@ func (r *Report) judge() {
 			r.Cannot = append(r.Cannot, what)
 		}
 	}
-	if add(r.RunTime == Off, "load or unload adapters: it "+r.whyFixed()); r.LoRA == Off {
+	if add(r.RunTime == Off, "load or unload adapters: "+r.whyFixed()); r.LoRA == Off {
 		return
 	}
-	add(r.TokenIDs == Off, "move requests that have begun, or go on with them elsewhere after a failure: replies have no token ids")
-	add(r.TokenIDs == "", "be sure to move requests that have begun: the request for one token was not answered in time, or refused")
-	add(r.Names == Off, "unload adapters safely: it does not tell which its requests use (--disable-log-stats)")
-	add(r.Slots == 0, "know the adapter slots (not reported by the server): give --max-loras-per-batch")
-	add(r.KVCapacity == 0, "know the size of the KV cache (not reported by the server): give --kv-tokens")
-	add(r.MaxLoaded == 0 && r.API == VLLM, "know the limit of loaded adapters (--max-cpu-loras, not reported by the server): give --max-loaded-loras")
-	add(r.MaxRank == 0, "know the largest rank (not reported by the server)")
+	add(r.TokenIDs == Off, "move running requests, or resume them after a failure: replies have no token ids")
+	add(r.TokenIDs == "", "rely on moving running requests: the probe for one token failed or timed out")
+	add(r.Names == Off, "unload adapters safely: the server does not report which adapters are in use (--disable-log-stats)")
+	add(r.Slots == 0, "use the number of adapter slots: not reported by the server; give --max-loras-per-batch")
+	add(r.KVCapacity == 0, "use the size of the KV cache: not reported by the server; give --kv-tokens")
+	add(r.MaxLoaded == 0 && r.API == VLLM, "use the limit of loaded adapters (--max-cpu-loras): not reported by the server; give --max-loaded-loras")
+	add(r.MaxRank == 0, "use the largest rank: not reported by the server")
 }
 
 // Refuse says why requests for the given adapters cannot be served by a policy on
@@ -203,7 +203,7 @@ func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error
 			more, lacks = fmt.Sprintf(" and %d more", n-most), lacks[:most]
 		}
 		if len(lacks) > 0 {
-			errs = append(errs, fmt.Errorf("worker %d (%s) lacks %s%s and %s", w, r.URL, strings.Join(lacks, ", "),
+			errs = append(errs, fmt.Errorf("worker %d (%s) lacks %s%s: %s", w, r.URL, strings.Join(lacks, ", "),
 				more, r.whyFixed()))
 		}
 	}

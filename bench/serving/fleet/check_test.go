@@ -20,7 +20,9 @@ func checked(t *memory, paths map[string]string, ahead time.Duration) string {
 	h := t.net.Serve(fmt.Sprintf("host%d", t.workers), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/models" {
 			now := time.Now().Add(ahead).Unix()
-			fmt.Fprintf(rw, `{"data":[{"id":"m","max_model_len":2048,"created":%d},{"id":"lora0","parent":"m","created":%d}]}`, now, now)
+			fmt.Fprintf(rw,
+				`{"data":[{"id":"m","max_model_len":2048,"created":%d},{"id":"lora0","parent":"m","created":%d}]}`, now,
+				now)
 			return
 		}
 		body, ok := paths[r.Method+" "+r.URL.Path]
@@ -52,26 +54,26 @@ func TestCheck(t *testing.T) {
 			"POST /generate": ids},
 			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: On, Limits: Limits{7, 3, 99, 8},
 				MaxRank: 16}, On, nil},
-		{"sglang without run-time loading", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 2),
+		{"sglang without dynamic loading", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 2),
 			"GET /v1/loads": "{}", "POST /generate": noIDs},
 			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: Off, Limits: Limits{7, 3, 99, 8},
 				MaxRank: 16}, Off,
-			[]string{"load or unload adapters: it takes none while it runs", "move requests that have begun"}},
+			[]string{"load or unload adapters: dynamic loading is disabled", "move running requests"}},
 		{"vllm", map[string]string{"GET /version": `{"version":"0.32.0"}`, "GET /metrics": series,
 			"GET /v1/load_lora_adapter": "405", "POST /v1/completions": ids},
 			Info{API: VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On,
 				Limits: Limits{Slots: 4, KVCapacity: 160}, ContextLength: 2048}, On,
-			[]string{"know the limit of loaded adapters", "know the largest rank"}},
-		{"vllm without run-time loading and metrics", map[string]string{"GET /version": `{}`, "GET /metrics": "",
+			[]string{"use the limit of loaded adapters", "use the largest rank"}},
+		{"vllm without dynamic loading and metrics", map[string]string{"GET /version": `{}`, "GET /metrics": "",
 			"POST /v1/completions": noIDs},
 			Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 2048}, Off,
-			[]string{"load or unload adapters: it takes none while it runs: start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "move requests", "unload adapters safely",
-				"know the adapter slots", "know the size of the KV cache", "know the limit of loaded adapters",
-				"know the largest rank"}},
+			[]string{"load or unload adapters: dynamic loading is disabled; start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "move running requests", "unload adapters safely",
+				"use the number of adapter slots", "use the size of the KV cache", "use the limit of loaded adapters",
+				"use the largest rank"}},
 		{"no answer to a request", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 1),
 			"GET /v1/loads": "{}"},
 			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: On, Limits: Limits{7, 3, 99, 8},
-				MaxRank: 16}, "", []string{"be sure to move requests"}},
+				MaxRank: 16}, "", []string{"rely on moving running requests"}},
 	} {
 		inMemory(t, func(t *memory) {
 			const ahead = 90*time.Second + 300*time.Millisecond
@@ -138,13 +140,15 @@ func TestRefuse(t *testing.T) {
 		{fixed, &router.Router{}, 1, ""},
 		{fixed, placed, 6, ""}, // what it is to serve it has
 		{off, &router.Router{}, 0, ""},
-		{off, &router.Router{}, 1, "worker 0 (u) lacks lora0 and serves no adapters: start it with --enable-lora"},
-		{fixed, &router.Router{}, 3, "worker 0 (u) lacks lora1, lora2 and takes none while it runs: start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"},
-		{fixed, &router.Router{Placement: [][]int32{{0, 5}}}, 6, "worker 0 (u) lacks lora5 and takes none"},
+		{off, &router.Router{}, 1, "worker 0 (u) lacks lora0: LoRA is disabled; start the server with --enable-lora"},
+		{fixed, &router.Router{}, 3,
+			"worker 0 (u) lacks lora1, lora2: dynamic loading is disabled; start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"},
+		{fixed, &router.Router{Placement: [][]int32{{0, 5}}}, 6,
+			"worker 0 (u) lacks lora5: dynamic loading is disabled"},
 		{fixed, &router.Router{Placement: placed.Placement, Planner: &outcomes{}}, 6,
-			"worker 0 (u) lacks lora1, lora2, lora3 and 2 more and takes none"},
+			"worker 0 (u) lacks lora1, lora2, lora3 and 2 more: dynamic loading is disabled"},
 		{fixed, &router.Router{Placement: placed.Placement, Policy: &fixedPolicy}, 6,
-			"worker 0 (u) lacks lora1, lora2, lora3 and 2 more and takes none"},
+			"worker 0 (u) lacks lora1, lora2, lora3 and 2 more: dynamic loading is disabled"},
 	} {
 		err := Refuse([]Report{c.r}, as[:c.n], c.rt)
 		if two := Refuse([]Report{c.r, c.r}, as[:c.n], &router.Router{Policy: c.rt.Policy}); err != nil &&

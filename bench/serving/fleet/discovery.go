@@ -70,7 +70,7 @@ func (d *discovery) enter(k *worker, listed []model) {
 // with the adapters that the fleet loads itself. Called with mu held.
 func (d *discovery) unread(k *worker, err error) bool {
 	if err != nil && k.health.first("list") {
-		d.cfg.Log("%s: %v: the adapters that it holds are unknown, but for those loaded from here", k.name, err)
+		d.cfg.Log("%s: %v: its adapters are unknown, except those loaded by this process", k.name, err)
 	}
 	return err != nil
 }
@@ -94,7 +94,7 @@ func (d *discovery) takeIn(k *worker, listed []model) {
 	}
 	rt, _, err := d.cfg.Extend(d.infos(), all)
 	if err != nil {
-		d.cfg.Log("%s holds adapters that cannot be taken in: %v", k.name, err)
+		d.cfg.Log("%s holds adapters that cannot be used: %v", k.name, err)
 		return
 	}
 	d.catalog.set(all)
@@ -125,7 +125,7 @@ func (d *discovery) unknown(k *worker, listed []model) (fresh []model) {
 		if len(d.catalog.adapters)+len(fresh) < maxAdapters {
 			fresh = append(fresh, m)
 		} else if k.health.first("adapters") {
-			d.cfg.Log("%s holds more adapters than the %d that can be known; the others are left alone", k.name,
+			d.cfg.Log("%s holds more than %d adapters; the others are ignored", k.name,
 				maxAdapters)
 		}
 	}

@@ -188,7 +188,7 @@ func (d *detector) adapterFailed(k *worker, a int32, x Fault) {
 	})
 	if why != "" && k.out.state == serving {
 		h.eject(o, d.wall(), why)
-		d.cfg.Log("%s: adapter %s is ejected there for %.0f s (%s): %v", k.name, d.catalog.adapters[a].Name,
+		d.cfg.Log("%s: adapter %s is ejected for %.0f s (%s): %v", k.name, d.catalog.adapters[a].Name,
 			o.span(h.level), why, x.Err)
 	}
 }

@@ -82,11 +82,11 @@ type Info struct {
 func (in *Info) whyFixed() string {
 	switch {
 	case in.LoRA == Off:
-		return "serves no adapters: start it with --enable-lora"
+		return "LoRA is disabled; start the server with --enable-lora"
 	case in.API == VLLM:
-		return "takes none while it runs: start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"
+		return "dynamic loading is disabled; start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"
 	}
-	return "takes none while it runs: start it with --enable-lora and one data-parallel replica"
+	return "dynamic loading is disabled; start the server with --enable-lora and one data-parallel replica"
 }
 
 // statusError is an answer that is no success.
@@ -206,7 +206,7 @@ func ErrorText(body []byte) string {
 	}
 	s := strings.Join(strings.Fields(string(body[:min(len(body), 4*maxMessage)])), " ") // one line
 	if strings.HasPrefix(s, "<") {
-		return "a page of HTML: not an engine's server?"
+		return "an HTML page, expected JSON: is this the URL of an engine?"
 	}
 	return clean(s, 200)
 }
@@ -388,7 +388,7 @@ func mentions(text string, words ...string) bool {
 }
 
 // ErrNoAbort says that the interface has none; closing the connection aborts.
-var ErrNoAbort = errors.New("the worker's interface has no abort")
+var ErrNoAbort = errors.New("the worker cannot abort requests")
 
 func (e *engine) abort(ctx context.Context, rid string) error {
 	if e.kind() == VLLM {

@@ -258,7 +258,7 @@ func (f *Fleet) Drain(w int, drain bool) error {
 		return err
 	}
 	if f.workers[w].leaving {
-		return fmt.Errorf("worker %d is about to leave", w)
+		return fmt.Errorf("worker %d is leaving", w)
 	}
 	f.workers[w].view.Draining = drain
 	return nil

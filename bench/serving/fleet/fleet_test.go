@@ -48,7 +48,7 @@ func TestErrorText(t *testing.T) {
 		" plain\n":                                        "plain",
 		`{"error":{"message":""},"error_message":"last"}`: "last",
 		"": "",
-		"<!DOCTYPE html>\n<html><body>404</body></html>": "a page of HTML: not an engine's server?",
+		"<!DOCTYPE html>\n<html><body>404</body></html>": "an HTML page, expected JSON: is this the URL of an engine?",
 		"two\n\tlines": "two lines",
 	} {
 		if got := ErrorText([]byte(body)); got != want {

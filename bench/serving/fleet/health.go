@@ -113,9 +113,9 @@ func (p *prober) missing(k *worker) (list []int32) {
 // contradiction is logged once. Called with mu held.
 func (p *prober) setLimits(k *worker, l Limits) {
 	s, v := &p.cfg.Stated, k.view
-	setLimit(p, k, "running requests at most", l.MaxRunning, s.MaxRunning, &v.MaxRunning)
+	setLimit(p, k, "limit of running requests", l.MaxRunning, s.MaxRunning, &v.MaxRunning)
 	setLimit(p, k, "adapter slots", l.Slots, s.Slots, &v.Slots)
-	setLimit(p, k, "adapters at most", l.MaxLoaded, s.MaxLoaded, &v.HostSlots)
+	setLimit(p, k, "limit of loaded adapters", l.MaxLoaded, s.MaxLoaded, &v.HostSlots)
 	setLimit(p, k, "KV tokens", l.KVCapacity, s.KVCapacity, &v.KVCapacity)
 }
 
@@ -134,7 +134,7 @@ func (p *prober) learnLimit(k *worker, l load) {
 
 func setLimit[T int | int64](p *prober, k *worker, what string, reported, stated T, to *T) {
 	if reported > 0 && stated > 0 && reported != stated && k.health.first(what) {
-		p.cfg.Log("%s has %d %s; %d are stated, and count", k.name, reported, what, stated)
+		p.cfg.Log("%s reports %s: %d; the given value applies: %d", k.name, what, reported, stated)
 	}
 	if n := cmp.Or(stated, reported); n > 0 {
 		*to = n

@@ -383,7 +383,7 @@ func TestTakeIn(t *testing.T) {
 		a.held = append(a.held, "v")
 		f.prober.probe(context.Background(), f.workers[0])
 		if len(names()) != 4 || len(lines) != 1 ||
-			!strings.Contains(lines[0], "cannot be taken in: a router for no more than 4") {
+			!strings.Contains(lines[0], "cannot be used: a router for no more than 4") {
 			t.Errorf("%v: %q", names(), lines)
 		}
 

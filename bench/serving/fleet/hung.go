@@ -12,7 +12,7 @@ import (
 
 // Why requests are cut.
 var (
-	ErrHung    = errors.New("the worker hangs: neither its probes nor the request get an answer")
+	ErrHung    = errors.New("the worker hangs: it answers neither probes nor the request")
 	ErrStalled = errors.New("the worker hangs: it sends nothing on any stream")
 )
 
@@ -118,7 +118,7 @@ func (h *hangDetector) hung(k *worker, now time.Time) (cut []*Request) {
 		}
 	}
 	if len(cut) > 0 {
-		h.cfg.Log("%s hangs: %d requests are cut", k.name, len(cut))
+		h.cfg.Log("%s hangs: %d requests are cut off", k.name, len(cut))
 	}
 	return cut
 }
@@ -140,7 +140,7 @@ func (h *hangDetector) stalled(k *worker, now time.Time) (cut []*Request) {
 	}
 	if k.out.state == serving && h.outliers.mayEject(k) {
 		h.tick()
-		h.outliers.eject(k, Stalled, fmt.Errorf("nothing has come on %d or more of its streams for %v", o.Consecutive,
+		h.outliers.eject(k, Stalled, fmt.Errorf("no data on at least %d streams for %v", o.Consecutive,
 			stallAfter))
 	}
 	cut = h.waiting(k, stallCut)

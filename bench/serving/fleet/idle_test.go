@@ -147,7 +147,7 @@ func TestUnloadWaitsForTheEngine(t *testing.T) {
 // stays.
 func TestUnloadGivenUp(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		for name, script := range map[string]state{"requests of others use it, or may": {1, 0, "lora0", 1},
+		for name, script := range map[string]state{"requests of other clients use it, or may": {1, 0, "lora0", 1},
 			errUntold.Error(): {0, 0, "?", 0}} {
 			var lines []string
 			k := newBusyWorker(t, VLLM, script)
@@ -233,14 +233,14 @@ func TestLoadWaitsForTheFormer(t *testing.T) {
 	})
 }
 
-// A worker without run-time loading is asked for nothing.
+// A worker without dynamic loading is asked for nothing.
 func TestFixedAdapters(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		for in, want := range map[Info]string{
 			{API: VLLM, LoRA: On, RunTime: Off}:    "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
-			{API: VLLM, LoRA: Off, RunTime: Off}:   "serves no adapters: start it with --enable-lora",
+			{API: VLLM, LoRA: Off, RunTime: Off}:   "LoRA is disabled; start the server with --enable-lora",
 			{API: SGLang, LoRA: On, RunTime: Off}:  "one data-parallel replica",
-			{API: SGLang, LoRA: Off, RunTime: Off}: "serves no adapters: start it with --enable-lora",
+			{API: SGLang, LoRA: Off, RunTime: Off}: "LoRA is disabled; start the server with --enable-lora",
 		} {
 			k := newFakeWorker(t, "lora0")
 			f, _, _ := startFleet(t, 2, nil, k)
@@ -298,7 +298,8 @@ func TestStatedLimits(t *testing.T) {
 		if got := f.Workers()[0].Limits; got != (Limits{8, 5, 99, 4}) {
 			t.Errorf("%+v", got)
 		}
-		if len(lines) != 1 || !strings.HasSuffix(lines[0], "has 7 running requests at most; 8 are stated, and count") {
+		if len(lines) != 1 || !strings.HasSuffix(lines[0],
+			"reports limit of running requests: 7; the given value applies: 8") {
 			t.Errorf("%q", lines)
 		}
 	})

@@ -20,7 +20,7 @@ func (m *LoRAManager) Load(ctx context.Context, w int, name, path string) error 
 		return err
 	}
 	if _, known := m.loader.namePath(a); path != "" && path != known {
-		return fmt.Errorf("adapter %s is known at %s: other weights need another name", name, known)
+		return fmt.Errorf("adapter %s is known with path %s: use another name for other weights", name, known)
 	}
 	return m.keep(ctx, w, a)
 }
@@ -38,7 +38,7 @@ func (m *LoRAManager) introduce(ctx context.Context, k *worker, name, path strin
 	fixed, why := k.health.info.RunTime == Off, k.health.info.whyFixed()
 	m.mu.Unlock()
 	if fixed {
-		return fmt.Errorf("%s %s", k.name, why)
+		return fmt.Errorf("%s: %s", k.name, why)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.LoadLimit)
 	defer cancel()
@@ -65,7 +65,7 @@ func (m *LoRAManager) know(k *worker, name, path string) error {
 	m.loader.discovery.takeIn(k, []model{{ID: name, Parent: k.baseModel(), Root: path}})
 	a := m.catalog.lookup(name)
 	if a < 0 {
-		return fmt.Errorf("%s holds adapter %s, which cannot be taken in", k.name, name)
+		return fmt.Errorf("%s holds adapter %s, which cannot be used", k.name, name)
 	}
 	m.noteBase(k, name, k.health.info.Model)
 	k.loras.add(a)

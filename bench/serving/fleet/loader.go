@@ -171,7 +171,7 @@ const (
 	between = 20 * time.Millisecond // probes
 )
 
-var errUntold = errors.New("it does not tell which adapters its requests use")
+var errUntold = errors.New("it does not report which adapters its requests use")
 
 // awaitIdle probes a worker until the given number of probes in a row have found no request
 // of an adapter, or until wanted, called with mu held, is false.
@@ -204,7 +204,7 @@ func (l *loader) awaitIdle(ctx context.Context, k *worker, a int32, probes int, 
 		}
 		last = said.At
 		if pause(ctx, between); ctx.Err() != nil {
-			return fmt.Errorf("requests of others use it, or may: %w", context.Cause(ctx))
+			return fmt.Errorf("requests of other clients use it, or may: %w", context.Cause(ctx))
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (m *membership) present(host string) (w int, stays bool, err error) {
 	}
 	k.leaving, k.view.Draining = false, false
 	k.changed.notify()
-	m.cfg.Log("%s stays", k.name)
+	m.cfg.Log("%s no longer leaves", k.name)
 	return k.index, true, nil
 }
 
@@ -203,7 +203,7 @@ func (f *Fleet) Remove(w int, now bool) error {
 		return nil
 	}
 	k.leaving, k.view.Draining = true, true
-	m.cfg.Log("%s is to leave: %d requests are in flight there", k.name, len(k.books.requests))
+	m.cfg.Log("%s is leaving: %d requests in flight", k.name, len(k.books.requests))
 	m.tasks.Go(func() { m.leave(k) })
 	return nil
 }

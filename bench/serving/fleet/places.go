@@ -65,10 +65,10 @@ type NoPlace struct {
 
 func (e *NoPlace) Error() string {
 	if e.Late {
-		return fmt.Sprintf("worker %d has no place for adapter %s in time: all places are in use, %d requests wait",
+		return fmt.Sprintf("worker %d has no slot for adapter %s in time: all slots are in use, %d requests wait",
 			e.Worker, e.Adapter, e.Waiting)
 	}
-	return fmt.Sprintf("worker %d has no place for adapter %s and its queue is full: %d requests wait", e.Worker,
+	return fmt.Sprintf("worker %d has no slot for adapter %s and its queue is full: %d requests wait", e.Worker,
 		e.Adapter, e.Waiting)
 }
 

@@ -323,7 +323,7 @@ func TestNoPlace(t *testing.T) {
 		send(1, time.Second, 3*time.Second, func(waited time.Duration, err error) {
 			no, ok := errors.AsType[*NoPlace](err)
 			if !ok || !no.Late || no.After < 3*time.Second || waited != 3*time.Second ||
-				err.Error() != "worker 0 has no place for adapter lora1 in time: all places are in use, 1 requests wait" {
+				err.Error() != "worker 0 has no slot for adapter lora1 in time: all slots are in use, 1 requests wait" {
 				t.Errorf("after %v: %+v, %v", waited, no, err)
 			}
 		})

@@ -157,13 +157,16 @@ func TestCheckPlan(t *testing.T) {
 	}{
 		{load(0, 0), ""}, {load(1, 1), ""}, {unload(0, 0), ""}, {unload(2, 1), ""}, {move(0, 1), ""}, {move(1, 0), ""},
 		{move(2, 0), ""},
-		{load(-1, 0), "adapter 0 on worker -1: no such place"}, {load(3, 0), "adapter 0 on worker 3: no such place"},
-		{load(0, -1), "adapter -1 on worker 0: no such place"}, {load(0, 2), "adapter 2 on worker 0: no such place"},
-		{unload(-1, 0), "adapter 0 on worker -1: no such place"},
-		{unload(3, 0), "adapter 0 on worker 3: no such place"},
-		{unload(0, 2), "adapter 2 on worker 0: no such place"},
-		{move(0, -1), "request 5 to worker -1: no such move"}, {move(0, 3), "request 5 to worker 3: no such move"},
-		{move(1, 1), "request 5 to worker 1: no such move"},
+		{load(-1, 0), "adapter 0 on worker -1: no such adapter or worker"}, {load(3, 0),
+			"adapter 0 on worker 3: no such adapter or worker"},
+		{load(0, -1), "adapter -1 on worker 0: no such adapter or worker"}, {load(0, 2),
+			"adapter 2 on worker 0: no such adapter or worker"},
+		{unload(-1, 0), "adapter 0 on worker -1: no such adapter or worker"},
+		{unload(3, 0), "adapter 0 on worker 3: no such adapter or worker"},
+		{unload(0, 2), "adapter 2 on worker 0: no such adapter or worker"},
+		{move(0, -1), "request 5 to worker -1: not another worker"}, {move(0, 3),
+			"request 5 to worker 3: not another worker"},
+		{move(1, 1), "request 5 to worker 1: not another worker"},
 		{load(2, 0), "a worker that the plan needs is down"}, {move(0, 2), "a worker that the plan needs is down"},
 	} {
 		err := c.p.Check(&f.view)

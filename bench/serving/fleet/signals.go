@@ -135,7 +135,7 @@ func readVLLM(text []byte) (l load, err error) {
 			names := labelOf(m, "running_lora_adapters") + "," + labelOf(m, "waiting_lora_adapters")
 			for name := range strings.SplitSeq(names, ",") {
 				if l.Busy[name] = true; len(l.Busy) > maxList {
-					return l, fmt.Errorf("%s names more than %d adapters", loraInfo, maxList)
+					return l, fmt.Errorf("%s reports more than %d adapters", loraInfo, maxList)
 				}
 			}
 		}

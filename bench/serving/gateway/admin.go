@@ -30,8 +30,8 @@ import (
 //	POST /admin/flush_cache    and the others of everyWorker: sent to every worker
 func (g *Gateway) routes() *http.ServeMux {
 	f, mux := g.cfg.Fleet, http.NewServeMux()
-	order(g, mux, "load", "adapter", "the name of one", "path", f.LoRAs.Load)
-	order(g, mux, "unload", "adapter", "the name of one", "",
+	order(g, mux, "load", "adapter", "the name of an adapter", "path", f.LoRAs.Load)
+	order(g, mux, "unload", "adapter", "the name of an adapter", "",
 		func(_ context.Context, w int, name, _ string) error { return f.LoRAs.Unload(w, name) })
 	order(g, mux, "drain", "drain", "true or false", "",
 		func(_ context.Context, w int, drain bool, _ string) error { return f.Drain(w, drain) })
@@ -167,7 +167,7 @@ func (g *Gateway) abort(rw http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if failures == len(workers) {
-		fail(rw, http.StatusBadGateway, fmt.Sprintf("none of %d workers took the abort", failures))
+		fail(rw, http.StatusBadGateway, fmt.Sprintf("none of the %d workers accepted the abort", failures))
 	}
 }
 
@@ -220,7 +220,7 @@ func (g *Gateway) forward(r *http.Request, worker, path string, body []byte) (in
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, keep))
 	if err != nil {
-		return http.StatusBadGateway, nil, []byte("its answer broke off")
+		return http.StatusBadGateway, nil, []byte("its answer ended early")
 	}
 	return resp.StatusCode, resp.Header, text
 }

@@ -221,7 +221,7 @@ func (a *answer) finish(err error) {
 
 // farewell is the event with which a stream ends that broke.
 func (a *answer) farewell(err error) []byte {
-	text := "the worker broke off"
+	text := "the connection to the worker broke"
 	if errors.Is(err, errIdle) || errors.Is(err, errFirstByte) || errors.Is(err, fleet.ErrHung) ||
 		errors.Is(err, fleet.ErrStalled) {
 		text = err.Error()

@@ -25,7 +25,8 @@ import (
 func openStream(t *memory, url string, n string) (*http.Response, *bufio.Reader) {
 	t.Helper()
 	resp, err := t.client.Post(url+"/generate", "application/json",
-		strings.NewReader(`{"input_ids": [1], "stream": true, "lora_path": "a", "sampling_params": {"ignore_eos": true, "max_new_tokens": `+n+`}}`))
+		strings.NewReader(
+			`{"input_ids": [1], "stream": true, "lora_path": "a", "sampling_params": {"ignore_eos": true, "max_new_tokens": `+n+`}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +247,8 @@ func TestAccessLog(t *testing.T) {
 		for i, want := range []map[string]any{
 			{"result": "applied", "reason": "one", "load": "[b@http://host2]",
 				"unload": "[b@http://host2]", "moves": 0., "error": nil},
-			{"result": "dropped", "reason": "two", "load": "[b@9]", "error": "adapter 1 on worker 9: no such place"},
+			{"result": "dropped", "reason": "two", "load": "[b@9]",
+				"error": "adapter 1 on worker 9: no such adapter or worker"},
 			{"result": "nothing to do", "reason": "three", "load": "[]", "unload": "[]"},
 			{"result": "applied", "reason": "four", "moves": 1.},
 		} {
@@ -291,7 +293,8 @@ func TestOtherEndpoints(t *testing.T) {
 			case "/version":
 				io.WriteString(rw, "{}")
 			case "/v1/models":
-				io.WriteString(rw, `{"data":[{"id":"m","parent":null},{"id":"a","parent":"m"},{"id":"b","parent":"m"}]}`)
+				io.WriteString(rw,
+					`{"data":[{"id":"m","parent":null},{"id":"a","parent":"m"},{"id":"b","parent":"m"}]}`)
 			case "/metrics":
 			case "/tokenize", "/v1/embeddings":
 				got = append(got, r.URL.Path+" "+string(body))

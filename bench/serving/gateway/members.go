@@ -78,13 +78,13 @@ func (g *Gateway) findWorker(raw json.RawMessage) (w int, err error) {
 	case json.Unmarshal(raw, &w) == nil && w >= 0 && string(raw) != "null":
 		return w, nil
 	case json.Unmarshal(raw, &host) != nil || host == "":
-		return 0, fmt.Errorf("worker is %s, expected the index of one, from 0, or its URL", raw)
+		return 0, fmt.Errorf("worker is %s, expected the index (from 0) or the URL of a worker", raw)
 	}
 	if host, err = fleet.ParseURL(host); err != nil {
 		return 0, err
 	}
 	if w = g.cfg.Fleet.Find(host); w < 0 {
-		return 0, fmt.Errorf("no worker is at %s, expected the index of one, from 0, or its URL", host)
+		return 0, fmt.Errorf("no worker is at %s, expected the index (from 0) or the URL of a worker", host)
 	}
 	return w, nil
 }

@@ -173,7 +173,7 @@ func TestAddedAdapter(t *testing.T) {
 					{`{"worker": 0, "adapter": "fr\nesh"}`, 400, "without control characters"},
 					{`{"worker": 0, "adapter": "fresh", "path": "weights/fresh-r16"}`, 200, `"fresh"`},
 					{`{"worker": 0, "adapter": "fresh", "path": "weights/other"}`, 400,
-						"is known at weights/fresh-r16"},
+						"is known with path weights/fresh-r16"},
 					{`{"worker": 0, "adapter": "fresh"}`, 200, `"fresh"`},
 				} {
 					if status, text := post(t, srv.URL+"/admin/load", c.body); status != c.status ||

@@ -116,7 +116,7 @@ func TestNoPlaceInTime(t *testing.T) {
 					time.Since(begun), text)
 			}
 		}
-		wg.Go(func() { refused("has no place for adapter b in time") })
+		wg.Go(func() { refused("has no slot for adapter b in time") })
 		time.Sleep(time.Second)
 		refused("its queue is full: 1 requests wait")
 		wg.Wait()

@@ -17,7 +17,7 @@ import (
 // takes the last value, too, and refuses what is not JSON.
 var (
 	errNotJSON = errors.New("the body is not JSON")
-	errNamed   = errors.New("the name of the adapter or model is set again")
+	errNamed   = errors.New("the model is given twice")
 )
 
 // formPaths take a form instead of JSON.
@@ -139,7 +139,8 @@ func (k *keyWatch) inText(p []byte) (n int, err error) {
 	var name string
 	if len(k.key) <= longestKey && json.Unmarshal(fmt.Appendf(nil, `"%s"`, k.key), &name) == nil &&
 		slices.Contains(k.names, name) {
-		return n, fmt.Errorf("%w: %q stands far behind in a long body; put it first, once", errNamed, name)
+		return n, fmt.Errorf("%w: %q is far from the start of a long body; send it once, as the first field", errNamed,
+			name)
 	}
 	return n, nil
 }

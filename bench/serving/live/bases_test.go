@@ -41,9 +41,9 @@ func TestAssumedIsSaid(t *testing.T) {
 	var lines []string
 	log := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	noteAssumed(log, []*profile.Profile{&p, &p}, reports, fleet.Limits{KVCapacity: 5})
-	want := []string{"step times of profile mine (calibrated, one GPU) are assumed; --profile names another",
-		fmt.Sprintf("worker 1 (u1) does not report, and the profile stands for: running requests at most "+
-			"%d (raised when it runs more)", p.Engine.MaxRunningRequests)}
+	want := []string{"step times of profile mine (calibrated, one GPU) are assumed; --profile selects another",
+		fmt.Sprintf("worker 1 (u1) does not report its limits; values of the profile: "+
+			"limit of running requests %d (raised if it runs more)", p.Engine.MaxRunningRequests)}
 	if !slices.Equal(lines, want) {
 		t.Errorf("%q, expected %q", lines, want)
 	}

@@ -48,7 +48,8 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	defer in.Close()
 	requests := in.Source.Len()
 	if sc.Workload.Window > 0 || sc.Client.MaxInFlightFail > 0 {
-		return nil, nil, errors.New("window and max_in_flight_fail are for simulated runs: a live run ends when all is done, or is interrupted")
+		return nil, nil, errors.New(
+			"window and max_in_flight_fail are for simulated runs: a live run ends after its last request, or when interrupted")
 	}
 	cfg := o.Config
 	cfg.Clock = NewClock(o.Workers.Speed)
@@ -203,7 +204,7 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	for i := range reports {
 		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway &&
 			moving(sc, cfg.Router) == router.MoveRecompute {
-			cfg.Log("worker %d (%s) tells no token ids: requests that have begun do not move", i, r.URL)
+			cfg.Log("worker %d (%s) reports no token ids: running requests are not moved", i, r.URL)
 		}
 	}
 	if err := fleet.Refuse(reports, cfg.Adapters, cfg.Router); err != nil {
@@ -271,7 +272,7 @@ func noteTwin(log func(format string, args ...any), sc *scenario.Scenario, ps []
 		from := p.Provenance()
 		text := fmt.Sprintf("auto simulates workers with profile %s (%s, %s)", p.Name, from.Kind, from.Hardware)
 		if !slices.Contains(said, text) {
-			log("%s: --profile names another; step times are corrected by measured ones", text)
+			log("%s: --profile selects another; measured step times correct it", text)
 			said = append(said, text)
 		}
 	}
@@ -283,8 +284,8 @@ func noteAssumed(log func(format string, args ...any), ps []*profile.Profile, re
 	var said []string
 	for i, p := range ps {
 		from := p.Provenance()
-		text := fmt.Sprintf("step times of profile %s (%s, %s) are assumed; --profile names another", p.Name, from.Kind,
-			from.Hardware)
+		text := fmt.Sprintf("step times of profile %s (%s, %s) are assumed; --profile selects another", p.Name,
+			from.Kind, from.Hardware)
 		if !slices.Contains(said, text) {
 			log("%s", text)
 			said = append(said, text)
@@ -292,19 +293,20 @@ func noteAssumed(log func(format string, args ...any), ps []*profile.Profile, re
 		r := &reports[i]
 		var lacks []string
 		if stated.MaxRunning == 0 && r.MaxRunning == 0 {
-			lacks = append(lacks, fmt.Sprintf("running requests at most %d (raised when it runs more)",
+			lacks = append(lacks, fmt.Sprintf("limit of running requests %d (raised if it runs more)",
 				p.Engine.MaxRunningRequests))
 		}
 		if stated.Slots == 0 && r.Slots == 0 && r.LoRA != fleet.Off {
-			lacks = append(lacks, fmt.Sprintf("adapter slots %d (read as soon as it reports them)",
+			lacks = append(lacks, fmt.Sprintf("adapter slots %d (until it reports them)",
 				p.Engine.MaxLorasPerBatch))
 		}
 		if stated.KVCapacity == 0 && r.KVCapacity == 0 {
 			kv, _ := p.KVTokens() // LiveRouter has checked it
-			lacks = append(lacks, fmt.Sprintf("KV tokens %d (read as soon as it reports them)", kv))
+			lacks = append(lacks, fmt.Sprintf("KV tokens %d (until it reports them)", kv))
 		}
 		if len(lacks) > 0 {
-			log("worker %d (%s) does not report, and the profile stands for: %s", i, r.URL, strings.Join(lacks, ", "))
+			log("worker %d (%s) does not report its limits; values of the profile: %s", i, r.URL,
+				strings.Join(lacks, ", "))
 		}
 	}
 }
@@ -387,7 +389,8 @@ func (s *Stats) Summary() string {
 		1e3*s.LatenessP99, 1e3*s.LatenessMax)
 	for i, n := range []int64{s.Retries, s.Repeats, s.Failovers, s.Moved, s.MovesOff} {
 		if n > 0 {
-			text += fmt.Sprintf(", %d %s", n, []string{"retries", "repeats", "failovers", "moved", "moves given up"}[i])
+			text += fmt.Sprintf(", %d %s", n, []string{"retries", "repeats", "failovers", "moved",
+				"abandoned moves"}[i])
 		}
 	}
 	return text

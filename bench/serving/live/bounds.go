@@ -69,7 +69,7 @@ func (a *attempt) bound(p *chunk) error {
 	case p.total < 0 && len(p.ids) == 0:
 		p.total = have
 	default:
-		return fmt.Errorf("the worker reports %d tokens, at most %d were asked for", have+fresh, a.asked)
+		return fmt.Errorf("the worker reports %d tokens, at most %d were requested", have+fresh, a.asked)
 	}
 	return nil
 }

@@ -55,9 +55,9 @@ func TestReplyBounds(t *testing.T) {
 		want    string // error; "": none
 	}{
 		{"4e9 tokens", SGLang, "", first + fmt.Sprintf(sgl, "4000000000"),
-			"the worker reports 4000000000 tokens, at most 9 were asked for"},
+			"the worker reports 4000000000 tokens, at most 9 were requested"},
 		{"one too many", SGLang, "", first + fmt.Sprintf(sgl, "10"),
-			"the worker reports 10 tokens, at most 9 were asked for"},
+			"the worker reports 10 tokens, at most 9 were requested"},
 		{"as asked for", SGLang, "", first + fmt.Sprintf(sgl, "9"), ""},
 		{"negative", SGLang, "", fmt.Sprintf(sgl, "-1"), "not the JSON"},
 		{"2^63", SGLang, "", fmt.Sprintf(sgl, "9223372036854775808"), "not the JSON"},
@@ -67,13 +67,13 @@ func TestReplyBounds(t *testing.T) {
 			"the worker reports 4000000000 tokens"},
 		{"negative usage", VLLM, "", `data: {"choices":[],"usage":{"completion_tokens":-9}}` + "\n\n", "not the JSON"},
 		{"many ids", VLLM, "", `data: {"choices":[{"text":"a","token_ids":[` + strings.Repeat("1,", 30_000) + `1]}]}` +
-			"\n\n", "the worker reports 30001 tokens, at most 9 were asked for"},
+			"\n\n", "the worker reports 30001 tokens, at most 9 were requested"},
 		{"a huge id", VLLM, "", `data: {"choices":[{"text":"a","token_ids":[16777216]}]}` + "\n\n",
 			"a token id above 16777215"},
 		{"several replies", VLLM, `"n": 3`, `data: {"choices":[{"text":"a"}],"usage":{"completion_tokens":27}}` +
 			"\n\n", ""},
 		{"more than several replies", VLLM, `"n": 3`,
-			`data: {"choices":[{"text":"a"}],"usage":{"completion_tokens":28}}` + "\n\n", "at most 27 were asked for"},
+			`data: {"choices":[{"text":"a"}],"usage":{"completion_tokens":28}}` + "\n\n", "at most 27 were requested"},
 		{"another length", SGLang, `"sampling_params": {"max_new_tokens": 40}`, fmt.Sprintf(sgl, "40"), ""},
 		{"a long line", SGLang, "", `data: {"text":"` + long + `","meta_info":{"completion_tokens":1}}` + "\n\n",
 			"an event of the reply is longer than"},

@@ -208,7 +208,7 @@ func newClient(cfg Config) (*client, error) {
 		return nil, fmt.Errorf("live: a vocabulary of %d tokens, expected more than %d", cfg.Vocabulary, lowestToken)
 	}
 	if !slices.Contains([]router.Moving{router.MoveNone, router.MoveQueued, router.MoveRecompute}, cfg.Move) {
-		return nil, fmt.Errorf("live: requests cannot move by %q; expected none, queued or recompute", cfg.Move)
+		return nil, fmt.Errorf("live: unknown way to move requests %q; expected none, queued or recompute", cfg.Move)
 	}
 	workers := cfg.Fleet.Config()
 	c := &client{cfg: cfg, replies: map[*trace.Text][]reply{}, log: workers.Log, runID: uint32(time.Now().UnixNano()),

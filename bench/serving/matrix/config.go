@@ -126,7 +126,7 @@ func (m *Matrix) check() error {
 		case !fileName.MatchString(p.Name):
 			return fmt.Errorf("%s.name is %q, expected letters, digits, '.', '_' and '-'", where, p.Name)
 		case names[kind+p.Name]:
-			return fmt.Errorf("%s.name %q is there already", where, p.Name)
+			return fmt.Errorf("%s.name %q appears twice", where, p.Name)
 		case strings.TrimSpace(p.Command) == "":
 			return fmt.Errorf("%s (%s): command is missing", where, p.Name)
 		case slices.Min(timeouts) < 0:

@@ -106,7 +106,7 @@ func (m *Matrix) Run(ctx context.Context, o Options) ([]Row, error) {
 		was := ""
 		old, ok := c.finished()
 		if ok = ok && !o.Rerun; ok {
-			was = ": done before"
+			was = ": already done"
 		}
 		fmt.Fprintf(o.Log, "[%d/%d] SERVER=%s CLIENT=%s%s\n", i+1, len(cs), c.Server, c.Client, was)
 		if ok {
@@ -281,7 +281,7 @@ func WriteTable(w io.Writer, rows []Row) error {
 		}
 		note := strings.ReplaceAll(r.Error, "\n", " ")
 		if r.resumed {
-			note = cmp.Or(note, "done before")
+			note = cmp.Or(note, "already done")
 		}
 		table = append(table, append(fields, note))
 	}
@@ -358,7 +358,7 @@ func (p *process) stop(s syscall.Signal, timeout time.Duration) string {
 	select {
 	case <-p.done:
 		p.signal(syscall.SIGKILL) // what is left of the group
-		return "had ended by itself"
+		return "had already ended"
 	default:
 	}
 	p.signal(s)

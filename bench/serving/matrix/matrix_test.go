@@ -133,7 +133,7 @@ func TestMatrix(t *testing.T) {
 	if err := WriteTable(&table, again); err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Split(table.String(), "\n"); len(lines) != 6 || !strings.Contains(lines[1], "done before") ||
+	if lines := strings.Split(table.String(), "\n"); len(lines) != 6 || !strings.Contains(lines[1], "already done") ||
 		!strings.Contains(lines[3], "not ready within") {
 		t.Errorf("table:\n%s", table.String())
 	}
@@ -192,7 +192,7 @@ func TestParseErrors(t *testing.T) {
 		{ok + "colour: red\n", "colour"},
 		{"servers: [{name: s/t, command: x}]\nclients: [{name: c, command: x}]\n", `servers[0].name is "s/t"`},
 		{"servers: [{name: s, command: x}, {name: s, command: y}]\nclients: [{name: c, command: x}]\n",
-			"there already"},
+			"appears twice"},
 		{"servers: [{name: s}]\nclients: [{name: c, command: x}]\n", "servers[0] (s): command is missing"},
 		{"servers: [{name: s, command: x, stop: {signal: KLL}}]\nclients: [{name: c, command: x}]\n", "stop.signal"},
 		{"servers: [{name: s, command: x, ready: {log: '('}}]\nclients: [{name: c, command: x}]\n", "ready.log"},

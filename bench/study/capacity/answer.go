@@ -126,20 +126,20 @@ func (a *Answer) Failure() error {
 	case f.Holds:
 		return nil
 	case a.Stopped:
-		return fmt.Errorf("no number of workers was accepted within the budget of %d requests; give a larger --budget",
+		return fmt.Errorf("no number of workers was accepted within the budget of %d requests; increase --budget",
 			a.Budget)
 	case f.Decision == Overloaded:
-		return fmt.Errorf("not even %s: overloaded, queues grow without end; asked for %s %s",
+		return fmt.Errorf("not enough: with %s queues grow without end (overloaded); required: %s %s",
 			f.Candidate, percent(a.asked()), a.demand())
 	case f.Decision == Undecided && f.Attainment.N >= a.MaxSeeds:
-		return fmt.Errorf("undecided with %d seeds: %s, %s %s, asked for %s; give more --max-seeds",
+		return fmt.Errorf("undecided with %d seeds: %s, %s %s, required: %s; increase --max-seeds",
 			a.MaxSeeds, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	case f.Decision == Undecided:
 		return fmt.Errorf(
-			"undecided within the budget of %d requests: %s, %s %s, asked for %s; give a larger --budget, or more --max-workers",
+			"undecided within the budget of %d requests: %s, %s %s, required: %s; increase --budget or --max-workers",
 			a.Budget, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	default:
-		return fmt.Errorf("not even %s: %s %s, asked for %s",
+		return fmt.Errorf("not enough: with %s %s %s, required: %s",
 			f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	}
 }
@@ -209,10 +209,10 @@ func (a *Answer) WriteText(w io.Writer) error {
 		}
 		line("Answer:      %s%s for %s %s", f.Candidate, cost, percent(a.asked()), a.demand())
 	case a.Stopped:
-		line("Answer:      none within the budget of %d requests; %s reached %s, asked for %s %s",
+		line("Answer:      none within the budget of %d requests; %s reached %s, required: %s %s",
 			a.Budget, f.Candidate, percent(f.Mean), percent(a.asked()), a.demand())
 	default:
-		line("Answer:      none up to %d workers; the most reached %s, asked for %s %s",
+		line("Answer:      none up to %d workers; the best reached %s, required: %s %s",
 			a.MaxWorkers, percent(f.Mean), percent(a.asked()), a.demand())
 	}
 	line("             %s", a.reading())
@@ -231,7 +231,7 @@ func (a *Answer) WriteText(w io.Writer) error {
 	case h.most():
 		line("Headroom:    %.0f or more: the request rate is not the limit", h.Factor)
 	default:
-		line("Headroom:    %.2f%s: the SLO holds up to this factor of the load; beyond, requests wait for %s",
+		line("Headroom:    %.2f%s: the SLO holds up to this factor of the load; beyond it, requests wait for %s",
 			h.Factor, interval, a.Limit.String())
 	}
 	line("Verdict:     %s (%s)", a.Verdict, a.why())
@@ -243,7 +243,7 @@ func (a *Answer) WriteText(w io.Writer) error {
 func (a *Answer) reading() string {
 	switch {
 	case a.single:
-		return "in this one workload; another one may differ"
+		return "in this workload; other workloads may differ"
 	case a.Hold > 0:
 		length := "the workload's length"
 		if a.Found.Size.requests > 0 {
@@ -263,17 +263,17 @@ func (a *Answer) notes() (notes []string) {
 		switch {
 		case t == nil || t.Certain || a.single:
 		case t.Decision == Undecided && a.spread:
-			notes = append(notes, fmt.Sprintf("%s: undecided; a longer log may decide", t.Candidate))
+			notes = append(notes, fmt.Sprintf("%s: undecided; use a longer log", t.Candidate))
 		case t.Decision == Undecided && t.Attainment.N < a.MaxSeeds:
 			notes = append(notes,
-				fmt.Sprintf("%s: undecided within the budget; a larger --budget may decide", t.Candidate))
+				fmt.Sprintf("%s: undecided within the budget; increase --budget", t.Candidate))
 		case t.Decision == Undecided:
 			notes = append(notes,
-				fmt.Sprintf("%s: undecided with %d seeds; more --max-seeds may decide", t.Candidate, a.MaxSeeds))
+				fmt.Sprintf("%s: undecided with %d seeds; increase --max-seeds", t.Candidate, a.MaxSeeds))
 		case t.Attainment.N < 2:
 			notes = append(notes, fmt.Sprintf("not certain: %s ran with one seed", t.Candidate))
 		case a.target() == 1:
-			notes = append(notes, "not certain: no number of runs can show that all requests hold")
+			notes = append(notes, "not certain: no number of runs can show that all requests meet the SLO")
 		default:
 			notes = append(notes, fmt.Sprintf("not certain: the interval of %s contains the target", t.Candidate))
 		}
@@ -308,7 +308,7 @@ func (a *Answer) why() string {
 	case a.Verdict == Near:
 		return fmt.Sprintf("headroom is below %.2f", nearBelow)
 	case a.Found.Decision == Overloaded:
-		return "requests arrive faster than they are served: queues grow without end"
+		return "requests arrive faster than the workers serve them: queues grow without end"
 	case a.Verdict == Unknown:
 		return "it is not certain that the SLO holds"
 	}
@@ -384,12 +384,12 @@ func (a *Answer) Plot(ctx context.Context, base *scenario.Scenario, path string)
 		what = "adapters within the SLO, %"
 	}
 	p := figure.New("rate, as a multiple of the workload's", what)
-	p.Title.Text = fmt.Sprintf("%s, asked for %s", a.SLO, percent(a.asked()))
+	p.Title.Text = fmt.Sprintf("%s, required %s", a.SLO, percent(a.asked()))
 	p.Y.Min, p.Y.Max = 0, 100
 	p.Grid()
 	for i, c := range lines {
 		p.Line(c.workers(), i, xys[i])
 	}
-	p.Line("asked for", len(lines), plotter.XYs{{X: leastRate, Y: 100 * a.asked()}, {X: mostRate, Y: 100 * a.asked()}})
+	p.Line("required", len(lines), plotter.XYs{{X: leastRate, Y: 100 * a.asked()}, {X: mostRate, Y: 100 * a.asked()}})
 	return figure.Write(path, 18*vg.Centimeter, 10*vg.Centimeter, p.DrawBeside)
 }

@@ -48,7 +48,7 @@ func TestTextByHand(t *testing.T) {
 			"4        99.50 %     98.90 % to 100.00 %  3      yes",
 			"Answer:      4 workers for 99.00 % of the requests within ttft:500\n             in the mean over runs (--hold mean)\n",
 			"Runs:        8000 requests each, of which the first 4000 are warm-up; 2.0 million requests simulated (--budget 24 million)",
-			"Headroom:    1.25 (95 % interval 1.20 to 1.31): the SLO holds up to this factor of the load; beyond, requests wait for slots 100 %",
+			"Headroom:    1.25 (95 % interval 1.20 to 1.31): the SLO holds up to this factor of the load; beyond it, requests wait for slots 100 %",
 			"Verdict:     stable (headroom is at least 1.10)", "Bottleneck:  slots"},
 			[]string{"an hour", "certain", "rejected", "Cost"},
 			`{"workers":4,"attainment":0.995,"interval":{"low":0.989,"high":1},"hold":"mean","certain":true,"decision":"holds",` +
@@ -72,13 +72,14 @@ func TestTextByHand(t *testing.T) {
 			[]string{"not certain: the interval of 3 workers contains the target"}, []string{"of 4 workers contains"},
 			`"workers":4,"attainment":0.995,`},
 		{"undecided", func(a *Answer) { a.NextCheaper.Certain, a.NextCheaper.Decision = false, Undecided },
-			[]string{"3 workers: undecided within the budget; a larger --budget may decide",
+			[]string{"3 workers: undecided within the budget; increase --budget",
 				"4      undecided  50.00 %"}, []string{"contains"}, `"certain":false,`},
 		{"undecided, seeds",
 			func(a *Answer) { a.NextCheaper.Certain, a.NextCheaper.Decision, a.MaxSeeds = false, Undecided, 4 },
-			[]string{"3 workers: undecided with 4 seeds; more --max-seeds may decide"}, nil, `"decision":"undecided"`},
+			[]string{"3 workers: undecided with 4 seeds; increase --max-seeds"}, nil, `"decision":"undecided"`},
 		{"all requests", func(a *Answer) { a.Attain, a.Found.Certain = 1, false },
-			[]string{"not certain: no number of runs can show that all requests hold"}, nil, `"certain":false,`},
+			[]string{"not certain: no number of runs can show that all requests meet the SLO"}, nil,
+			`"certain":false,`},
 		{"rejected", func(a *Answer) { a.Found.Rejected = 0.004 }, []string{"0.40 % of the requests are rejected\n"},
 			nil, `"workers":4`},
 		{"next overloaded", func(a *Answer) { a.NextCheaper.Decision = Overloaded }, []string{
@@ -89,21 +90,24 @@ func TestTextByHand(t *testing.T) {
 			a.Found, a.NextCheaper, a.Headroom.Factor, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3),
 				nil, 0.7, Saturated
 			a.Found.Decision = Overloaded
-		}, []string{"Verdict:     overloaded (requests arrive faster than they are served: queues grow without end)"},
+		},
+			[]string{"Verdict:     overloaded (requests arrive faster than the workers serve them: queues grow without end)"},
 			nil, `"decision":"overloaded"`},
 		{"nothing holds", func(a *Answer) {
 			a.Found, a.NextCheaper, a.Headroom, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3), nil,
 				Headroom{0.7, 0.68, 0.71, 16}, Saturated
-		}, []string{"Answer:      none up to 16 workers; the most reached 80.00 %, asked for 99.00 % of the requests within ttft:500",
-			"Headroom:    0.70 (95 % interval 0.68 to 0.71): the SLO holds up to this factor of the load\n",
-			"Verdict:     overloaded (the SLO does not hold)"}, nil,
+		},
+			[]string{"Answer:      none up to 16 workers; the best reached 80.00 %, required: 99.00 % of the requests within ttft:500",
+				"Headroom:    0.70 (95 % interval 0.68 to 0.71): the SLO holds up to this factor of the load\n",
+				"Verdict:     overloaded (the SLO does not hold)"}, nil,
 			`{"workers":null,"attainment":0.8,"interval":{"low":0.79,"high":0.81},`},
 		{"stopped", func(a *Answer) {
 			a.Found, a.NextCheaper, a.Verdict, a.Stopped = tried(Candidate{Workers: 9}, false, 0.98, 0.01, 3), nil,
 				Unknown, true
 			a.Found.Decision = Undecided
-		}, []string{"Answer:      none within the budget of 24000000 requests; 9 workers reached 98.00 %, asked for 99.00 % of the requests within ttft:500",
-			"Verdict:     undecided (it is not certain that the SLO holds)"}, nil, `"workers":null`},
+		},
+			[]string{"Answer:      none within the budget of 24000000 requests; 9 workers reached 98.00 %, required: 99.00 % of the requests within ttft:500",
+				"Verdict:     undecided (it is not certain that the SLO holds)"}, nil, `"workers":null`},
 		{"runs", func(a *Answer) { a.Hold = 0.95 },
 			[]string{"Workers  Runs that hold  95 % interval", "in 95.00 % of the runs of 4000 requests (--hold 95%)"},
 			nil, `"hold":"95%"`},
@@ -111,7 +115,7 @@ func TestTextByHand(t *testing.T) {
 			a.single, a.fixed, a.Found.Size, a.Found.Certain, a.NextCheaper.Certain = true, "a saved workload", size{},
 				false, false
 		}, []string{
-			"in this one workload; another one may differ",
+			"in this workload; other workloads may differ",
 			"Runs:        as long as the workload: a saved workload is not extended; 2.0 million",
 			"Headroom:    1.25: ",
 		},
@@ -184,7 +188,7 @@ func TestCurves(t *testing.T) {
 	}
 	svg, err := os.ReadFile(path)
 	for _, word := range []string{
-		"1 worker", "4 workers", "asked for", "requests within the SLO, %", "ttft:300 e2e:9000, asked for 90.00 %",
+		"1 worker", "4 workers", "required", "requests within the SLO, %", "ttft:300 e2e:9000, required 90.00 %",
 	} {
 		if err != nil || !bytes.Contains(svg, []byte(word)) {
 			t.Errorf("%v: expected %q in the picture", err, word)

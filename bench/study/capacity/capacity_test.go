@@ -165,7 +165,7 @@ func TestOverloaded(t *testing.T) {
 		a = find(t, sc, Options{SLO: slo, Attain: 0.99, MaxWorkers: 2})
 		var b bytes.Buffer
 		if err := a.WriteText(&b); err != nil || a.Found.Holds || a.Verdict != Saturated ||
-			!strings.Contains(b.String(), "requests arrive faster than they are served") {
+			!strings.Contains(b.String(), "requests arrive faster than the workers serve them") {
 			t.Errorf("%v: %s\n%s", err, a.Verdict, b.String())
 		}
 		if err := a.Failure(); err == nil || !strings.Contains(err.Error(), "overloaded") {

@@ -191,7 +191,7 @@ func TestMeasuredRates(t *testing.T) {
 		"A  log  lora_static_azure_v2_rates.log:23   sglang, rate 2.0\n",
 		"F  log  lora_static_azure_v2_rates.log:", "G  sim  sim.json",
 		"note: A, B, C, D, E, F: the client did not stream", "≠ not comparable",
-		"note: A, C, D, E", "note: A, B, C, D, E, F: fewer tokens came", "3.99 requests/s were sent", "× ratio to A",
+		"note: A, C, D, E", "note: A, B, C, D, E, F: fewer tokens arrived", "3.99 requests/s were sent", "× ratio to A",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

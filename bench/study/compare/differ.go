@@ -52,22 +52,22 @@ func (r *Run) differsFrom(o *Run) string {
 		return r.differsWarm(o)
 	}
 	if a, b, exact := requests(r, o); !near(a, b, exact) {
-		return fmt.Sprintf("%.0f requests, not %.0f", a, b)
+		return fmt.Sprintf("%.0f requests instead of %.0f", a, b)
 	}
 	if a, b := r.value("total_input_tokens").Mean, o.value("total_input_tokens").Mean; r.whole() && o.whole() &&
 		!near(a, b, tokenTolerance) {
-		return fmt.Sprintf("%.0f input tokens, not %.0f", a, b)
+		return fmt.Sprintf("%.0f input tokens instead of %.0f", a, b)
 	}
 	if r.whole() && o.whole() && slices.Equal(r.Seeds, o.Seeds) &&
 		!slices.EqualFunc(r.completed, o.completed, result.Completion.SameSet) {
-		return "other ids of requests"
+		return "different request ids"
 	}
 	if r.dataset != "" && o.dataset != "" && r.dataset != o.dataset && !(r.fingerprinted() && o.fingerprinted()) {
-		return fmt.Sprintf("data set %s, not %s", r.dataset, o.dataset)
+		return fmt.Sprintf("data set %s instead of %s", r.dataset, o.dataset)
 	}
 	a, b, tolerance := rates(r, o)
 	if !near(a, b, tolerance) {
-		return fmt.Sprintf("%.3g requests/s, not %.3g", a, b)
+		return fmt.Sprintf("%.3g requests/s instead of %.3g", a, b)
 	}
 	return ""
 }
@@ -89,10 +89,10 @@ func (r *Run) differsWarm(o *Run) string {
 		return r.Results[0].Steady.LastArrival
 	}
 	if a, b := last(r), last(o); !near(a, b, rateTolerance) {
-		return fmt.Sprintf("the last one arrives after %.4g s, not %.4g s", a, b)
+		return fmt.Sprintf("the last request arrives after %.4g s instead of %.4g s", a, b)
 	}
 	if !near(r.measured, o.measured, rateTolerance) {
-		return fmt.Sprintf("%.3g requests/s, not %.3g", r.measured, o.measured)
+		return fmt.Sprintf("%.3g requests/s instead of %.3g", r.measured, o.measured)
 	}
 	return ""
 }
@@ -136,7 +136,8 @@ func (t *Table) noteDifferences() {
 	for i, r := range t.Runs {
 		if d := t.differs[i]; d != "" {
 			notes.add(r.Name,
-				fmt.Sprintf("other requests than %s (%s): no star and no verdict between them", t.same.Name, d))
+				fmt.Sprintf("requests differ from those of %s (%s): no star and no verdict between the two",
+					t.same.Name, d))
 		}
 	}
 	t.Notes = append(t.Notes, notes.lines()...)
@@ -213,7 +214,7 @@ func (t *Table) intervalNotes() (notes []string) {
 			"± of resamples: half of the 95 % interval of the workload's mean, from the spread of the resamples")
 	}
 	if has(stats.OneWorkload) {
-		notes = append(notes, "one workload: no interval over seeds, which decide ties alone (see --resample)")
+		notes = append(notes, "one workload: no interval over seeds, which only break ties (see --resample)")
 	}
 	if slices.ContainsFunc(t.Rows, func(r Row) bool {
 		return slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.N == 1 && c.Within.High > c.Within.Low })

@@ -118,5 +118,5 @@ func (t *Table) bestOf() string {
 	if len(t.Runs) < 2 || slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 }) {
 		return ""
 	}
-	return " (single runs: perhaps by chance)"
+	return " (single runs: may be chance)"
 }

@@ -132,7 +132,7 @@ func loadResults(path string, slo result.SLO) ([]*Run, []importer.Warning, error
 		}
 		if n > 0 && math.Abs(n/float64(m.RequestRate)-1) > 0.1 {
 			r.Notes = append(r.Notes,
-				fmt.Sprintf("not the stated rate but the trace governed: %.2f requests/s were sent", n))
+				fmt.Sprintf("the trace set the rate, not the stated rate: %.2f requests/s were sent", n))
 		}
 		runs = append(runs, r)
 	}

@@ -143,7 +143,7 @@ func (t *Table) writeNotes(b *strings.Builder) {
 		line(note)
 	}
 	if t.apart {
-		line(stats.NotComparable + " not comparable: other requests, or measured in another way (see the notes)")
+		line(stats.NotComparable + " not comparable: different requests, or measured differently (see the notes)")
 	}
 	if slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Stationarity().Judge() }) {
 		line(steady.StateNote)

@@ -68,14 +68,14 @@ func FromResult(name string, res *result.Result) *Run {
 	}
 	if r.Streamed == record.NotStreamed {
 		r.Notes = append(r.Notes,
-			"the client did not stream: its TTFT is E2E, and its TTFT, TPOT and ITL are not comparable with those of one that did")
+			"the client did not stream: its TTFT is E2E, and its TTFT, TPOT and ITL are not comparable with those of streaming clients")
 	}
 	r.Notes = append(r.Notes, res.Shortfall()...)
 	out, ok1 := res.Metrics.Get(result.TotalOutputTokens)
 	got, ok2 := res.Metrics.Get(result.TotalOutputTokensRetokenized)
 	if r.Asked = ok1 && ok2 && got < 0.8*out; r.Asked {
 		r.Notes = append(r.Notes,
-			"fewer tokens came than it counts as generated: its token throughputs count what was asked for")
+			"fewer tokens arrived than it counts as generated: its token throughputs count requested tokens")
 	}
 	return r
 }

@@ -153,17 +153,17 @@ func TestWorkloadsDiffer(t *testing.T) {
 	}{
 		{"the same", nil, same, ""},
 		{"counted otherwise", nil, numbers{100, 100, 7, 1019}, ""},
-		{"fewer", nil, numbers{40, 40, 3, 1000}, "40 requests, not 100"},
-		{"one more", nil, numbers{101, 101, 7, 1000}, "101 requests, not 100"},
-		{"longer prompts", nil, numbers{100, 100, 7, 1021}, "1021 input tokens, not 1000"},
+		{"fewer", nil, numbers{40, 40, 3, 1000}, "40 requests instead of 100"},
+		{"one more", nil, numbers{101, 101, 7, 1000}, "101 requests instead of 100"},
+		{"longer prompts", nil, numbers{100, 100, 7, 1021}, "1021 input tokens instead of 1000"},
 		{"longer prompts of those that completed", nil, numbers{100, 50, 7, 600}, ""},
-		{"others", nil, numbers{100, 100, 8, 1000}, "other ids of requests"},
+		{"others", nil, numbers{100, 100, 8, 1000}, "different request ids"},
 		{"another set", func(r *Run) { r.dataset = "random" }, numbers{100, 100, 0, 1000},
-			"data set random, not sharegpt"},
+			"data set random instead of sharegpt"},
 		{"another name of the same set", func(r *Run) { r.dataset = "random" }, same, ""},
-		{"slower", func(r *Run) { r.stated = 2 }, same, "2 requests/s, not 4"},
+		{"slower", func(r *Run) { r.stated = 2 }, same, "2 requests/s instead of 4"},
 		{"a little slower, as measured", func(r *Run) { r.measured = 3.7 }, same, ""},
-		{"slower, as measured", func(r *Run) { r.measured = 3.5 }, same, "3.5 requests/s, not 4"},
+		{"slower, as measured", func(r *Run) { r.measured = 3.5 }, same, "3.5 requests/s instead of 4"},
 	} {
 		a, b := run("a", same, 80), run("b", c.numbers, 70)
 		a.dataset, a.stated = "sharegpt", 4
@@ -173,7 +173,7 @@ func TestWorkloadsDiffer(t *testing.T) {
 		tab := compared(t, a, b)
 		want := ""
 		if c.want != "" {
-			want = "b: other requests than a (" + c.want + "): no star and no verdict between them"
+			want = "b: requests differ from those of a (" + c.want + "): no star and no verdict between the two"
 		}
 		if got := strings.Join(tab.Notes, ""); got != want &&
 			!strings.HasPrefix(got, "b: 50 % of its requests did not complete") {
@@ -210,7 +210,7 @@ func TestIntervalsWithinRuns(t *testing.T) {
 			"a has the lowest mean; not significantly different: b +10.0 % ±10.0 (one run each, by batch means)",
 			false},
 		{run("a", 100, 0, steady.Steady), run("b", 1558, 6, steady.Steady),
-			"a has the lowest value, but with one run each there is no statement about chance: b +1458.0 %", true},
+			"a has the lowest value; one run each cannot show whether that is chance: b +1458.0 %", true},
 		{run("a", 100, 3, steady.Steady), run("b", 1558, 0, steady.Overloaded),
 			"no verdict: b is overloaded; only a can be judged", false},
 		{run("a", 100, 3, steady.Transient), run("b", 1558, 6, steady.Steady),
@@ -638,8 +638,8 @@ func TestWarmupsCompare(t *testing.T) {
 	}{
 		{run("b", 900, 10, 100, 10), ""},
 		{run("b", 1000, 0, 100, 10), ""},
-		{run("b", 900, 10, 50, 10), "the last one arrives after 50 s, not 100 s"},
-		{run("b", 900, 10, 100, 9), "9 requests/s, not 10"},
+		{run("b", 900, 10, 50, 10), "the last request arrives after 50 s instead of 100 s"},
+		{run("b", 900, 10, 100, 9), "9 requests/s instead of 10"},
 	} {
 		a := run("a", 950, 5, 100, 10)
 		if got := c.b.differsFrom(a); got != c.want {

@@ -159,7 +159,7 @@ func (m *mapData) picture(name string) picture {
 		}
 	}
 	f.Add(mapPlot{m, most})
-	f.Entry("no certain gain", figure.Swatch{Color: shade(0)})
+	f.Entry("no significant gain", figure.Swatch{Color: shade(0)})
 	for _, share := range []float64{1.0 / 3, 2.0 / 3, 1} {
 		f.Entry(fmt.Sprintf("%.0f %%", 100*share*most), figure.Swatch{Color: shade(share)})
 	}

@@ -156,7 +156,7 @@ func expand(text string, whole bool) ([]string, error) {
 			}
 			return nil, fmt.Errorf("range %q ends at %s, not at %s: expected %s", text, last, parts[1], ranges)
 		case whole && !isWhole:
-			return nil, fmt.Errorf("range %q: %v is no whole number", text, x)
+			return nil, fmt.Errorf("range %q: %v is not a whole number", text, x)
 		case len(out) == maxValues:
 			return nil, fmt.Errorf("range %q: more than %d values", text, maxValues)
 		}

@@ -143,7 +143,7 @@ func TestRanges(t *testing.T) {
 		{"1:4", false, "error: expected LO:HI:STEP"}, {"4:1", true, "error: ends below its start"},
 		{"1:4:0", true, "error: a step above 0"}, {"1:4:-1", true, "error: a step above 0"},
 		{"1:4:x1", true, "error: a factor above 1"}, {"0:4:x2", true, "error: a start above 0"},
-		{"1:2:0.5", true, "error: 1.5 is no whole number"}, {"1:x4:2", true, "error: expected LO:HI:STEP"},
+		{"1:2:0.5", true, "error: 1.5 is not a whole number"}, {"1:x4:2", true, "error: expected LO:HI:STEP"},
 		{"1:inf:2", false, "error: expected LO:HI:STEP"}, {"nan:4:2", false, "error: expected LO:HI:STEP"},
 		{"1:2:3:4", true, "error: expected LO:HI:STEP"},
 	} {

@@ -59,7 +59,7 @@ func TestParseSetErrors(t *testing.T) {
 		"request_rate=1:inf:1":        "expected LO:HI:STEP",
 		"request_rate=x1:2:1":         "expected LO:HI:STEP",
 		"request_rate=0:1:0.0000001":  "more than 100000 values",
-		"num_workers=1:2:0.5":         "1.5 is no whole number",
+		"num_workers=1:2:0.5":         "1.5 is not a whole number",
 		"max_loras_per_batch=1:63:x4": `cluster.max_loras_per_batch: range "1:63:x4" ends at 16, not at 63: expected 1:16:x4 or 1:64:x4`,
 		"num_workers=a":               "not a whole number",
 	} {

@@ -44,21 +44,21 @@ func (m *Manifest) grow(old *Manifest) error {
 // sameBase makes sure that nothing differs but policies, seeds and values.
 func (m *Manifest) sameBase(old *Manifest) error {
 	if m.Goodput != old.Goodput {
-		return fmt.Errorf("goodput is %q there, %q here", old.Goodput, m.Goodput)
+		return fmt.Errorf("goodput was %q, now %q", old.Goodput, m.Goodput)
 	}
 	if m.Oracle != old.Oracle {
-		return errors.New("only one of them has the bound of perfect knowledge")
+		return errors.New("only one of the two calls has --oracle")
 	}
 	var differ []string
 	for _, f := range scenario.Fields() {
 		here, there := m.varies(f.Key), old.varies(f.Key)
 		switch was, is := f.Get(&old.base), f.Get(&m.base); {
 		case there && !here:
-			return fmt.Errorf("%s is varied there, but not here", f.Key)
+			return fmt.Errorf("%s was varied and no longer is", f.Key)
 		case here && !there:
-			return fmt.Errorf("%s is varied here, but not there", f.Key)
+			return fmt.Errorf("%s is varied and was not", f.Key)
 		case was != is && f.Key != seedKey && !here:
-			differ = append(differ, fmt.Sprintf("%s is %q there, %q here", f.Key, was, is))
+			differ = append(differ, fmt.Sprintf("%s was %q, now %q", f.Key, was, is))
 		}
 	}
 	if len(differ) > 0 {
@@ -67,7 +67,7 @@ func (m *Manifest) sameBase(old *Manifest) error {
 	for _, in := range old.Inputs {
 		for _, is := range m.Inputs {
 			if in.Path == is.Path && in.SHA256 != is.SHA256 {
-				return fmt.Errorf("%s has changed since", m.resolve(in.Path))
+				return fmt.Errorf("%s has changed since the sweep was planned", m.resolve(in.Path))
 			}
 		}
 	}

@@ -92,10 +92,10 @@ func TestGrow(t *testing.T) {
 func TestGrowRefusesOthers(t *testing.T) {
 	d := create(t, smallSpec(t))
 	for want, change := range map[string]func(*Spec){
-		`cluster.num_workers is "2" there, "3" here`: func(s *Spec) { s.Scenario.Cluster.NumWorkers = 3 },
-		`goodput is "ttft:200" there, "" here`:       func(s *Spec) { s.Goodput = "" },
-		"workload.request_rate is varied there, but": func(s *Spec) { s.Axes = nil },
-		"cluster.page_size is varied here, but": func(s *Spec) {
+		`cluster.num_workers was "2", now "3"`:              func(s *Spec) { s.Scenario.Cluster.NumWorkers = 3 },
+		`goodput was "ttft:200", now ""`:                    func(s *Spec) { s.Goodput = "" },
+		"workload.request_rate was varied and no longer is": func(s *Spec) { s.Axes = nil },
+		"cluster.page_size is varied and was not": func(s *Spec) {
 			s.Axes = append(s.Axes, Axis{"cluster.page_size", []string{"1", "16"}})
 		},
 	} {

@@ -218,7 +218,7 @@ func ReadManifest(data []byte, where string) (*Manifest, error) {
 		}
 	}
 	if m.Hash != again.Hash {
-		return nil, fmt.Errorf("%s: the hash does not fit; the file was changed, or made by another version", where)
+		return nil, fmt.Errorf("%s: the hash does not match; the file was changed, or made by another version", where)
 	}
 	m.base, m.Axes, m.Cells, m.alike = sc, again.Axes, again.Cells, again.alike
 	return m, nil

@@ -39,10 +39,10 @@ func TestTablesOfSavedWorkloads(t *testing.T) {
 		text  []string
 	}{
 		{"one workload", func(*scenario.Workload) {}, 0, 1, stats.OneWorkload, []string{
-			"\none workload: no interval (see --resample)", "one run each there is no statement",
+			"\none workload: no interval (see --resample)", "one run each cannot show",
 		}},
 		{"seeds asked for", func(*scenario.Workload) {}, 3, 3, stats.OneWorkload, []string{
-			"\none workload: no interval (see --resample); means over 3 seeds", "which says nothing about others",
+			"\none workload: no interval (see --resample); means over 3 seeds", "other workloads may differ",
 		}},
 		{"resamples", func(w *scenario.Workload) { w.Resample = "block:3" }, 0, 5, stats.Resampled, []string{
 			"\nmeans over 5 resamples of one workload (block:3); ± half", "\nworse: ",

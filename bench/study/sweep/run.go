@@ -311,7 +311,7 @@ func (j *Job) complete(system string) error {
 	case !dnsLabel.MatchString(j.Name):
 		return fmt.Errorf("job name %q: expected up to 63 letters, digits and hyphens", j.Name)
 	case strings.ContainsAny(j.Dir+j.Program, "\n\r"):
-		return fmt.Errorf("folder %q: a job file cannot name a path with a line break", j.Dir)
+		return fmt.Errorf("folder %q: a job file cannot hold a path with a line break", j.Dir)
 	case kubernetes && !dnsLabel.MatchString(j.Claim):
 		return fmt.Errorf("claim %q: expected lower-case letters, digits and hyphens", j.Claim)
 	case kubernetes && !path.IsAbs(j.Dir):

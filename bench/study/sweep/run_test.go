@@ -315,7 +315,7 @@ func TestManifest(t *testing.T) {
 		t.Error("two sweeps have the same hash")
 	}
 	if _, err := Create(d.Path, other); err == nil ||
-		!strings.Contains(err.Error(), `holds another sweep: workload.num_prompts is "150" there, "151" here;`) {
+		!strings.Contains(err.Error(), `holds another sweep: workload.num_prompts was "150", now "151";`) {
 		t.Error(err)
 	}
 	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "holds no sweep") {

@@ -164,7 +164,7 @@ func TestSharedCellsRunOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(text.String(),
-		"static, p2c: no use of migration_interval; one run is shared by all its values") {
+		"static, p2c: no effect of migration_interval; one run serves all its values") {
 		t.Errorf("%s", text.String())
 	}
 }

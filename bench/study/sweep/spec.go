@@ -106,7 +106,7 @@ func setting(key string) scenario.Field {
 }
 
 // Add adds an axis; one on the policy or the seed goes to its own place. A key
-// that is there already is replaced, so that flags win over files.
+// that is set twice keeps the latest axis, so that flags win over files.
 func (s *Spec) Add(a Axis) error {
 	switch a.Key {
 	case policyKey:

@@ -133,7 +133,7 @@ func (d *Dir) legend(t *Tables, metrics []string, seen marks, compared, complete
 		alike[key] = append(alike[key], policies[i])
 	}
 	for _, unused := range slices.Sorted(maps.Keys(alike)) {
-		line(true, "%s: no use of %s; one run is shared by all its values", strings.Join(alike[unused], ", "), unused)
+		line(true, "%s: no effect of %s; one run serves all its values", strings.Join(alike[unused], ", "), unused)
 	}
 	return lines
 }

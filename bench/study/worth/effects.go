@@ -26,7 +26,7 @@ const (
 // the mean of one of them.
 type Effect struct {
 	Factor   Factor
-	Interval string   // s between plans; "": it does not depend on that
+	Interval string   // time between plans, s; "": it does not depend on that
 	Against  string   // the policy whose mean the shares are of
 	Changes  []Change // by metric; nil: different requests completed
 

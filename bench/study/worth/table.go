@@ -83,7 +83,7 @@ func (a *Answer) WriteText(w io.Writer) error {
 	}
 	looks := plural(len(a.opt.looks()), "look", "looks")
 	note := fmt.Sprintf("paired by seed, ± half of the 95 %% confidence interval; "+
-		"* certain: t-tests with Holm's correction (%s tests),\nat 5 %% over %s, %.1f %% at this one",
+		"* significant: t-tests with Holm's correction (%s tests),\nat 5 %% over %s, %.1f %% at this one",
 		tests, looks, 100*a.opt.level(len(a.Dir.Seeds)))
 	if a.opt.sampling == stats.OneWorkload {
 		note = stats.IntervalNote(stats.OneWorkload, 1, "")

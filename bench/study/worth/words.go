@@ -15,7 +15,7 @@ func (a *Answer) String() string {
 	lines := append([]string{a.headline()}, a.caveats()...)
 	lines = append(lines, a.reasons()...)
 	if a.Fixed {
-		lines = append(lines, "Every seed gives the same run, so this is about this workload alone.")
+		lines = append(lines, "Every seed gives the same run, so the answer holds for this workload only.")
 	}
 	if left := a.mean(a.Chosen(), "oracle.mean_e2e_regret"); left > 0 {
 		lines = append(lines,
@@ -24,7 +24,8 @@ func (a *Answer) String() string {
 	for _, m := range a.opt.Metrics {
 		if o := a.ahead(m); o != nil {
 			lines = append(lines,
-				fmt.Sprintf("But by %s %s is better: %s.", short(m), o.Name, o.Diff.Versus(a.mean(a.Chosen(), m))))
+				fmt.Sprintf("By %s, however, %s is better: %s.", short(m), o.Name,
+					o.Diff.Versus(a.mean(a.Chosen(), m))))
 		}
 	}
 	return strings.Join(lines, "\n")
@@ -80,7 +81,7 @@ var verbs = map[Factor]string{Waiting: "move waiting requests", Running: "move r
 // headline says what to do.
 func (a *Answer) headline() string {
 	if a.opt.sampling == stats.OneWorkload {
-		return "No recommendation: one workload has no intervals, so no effect is certain (see --resample)."
+		return "No recommendation: one workload has no intervals, so no effect can be significant (see --resample)."
 	}
 	var yes, no []string
 	full := a.opt.full()
@@ -147,7 +148,7 @@ func (a *Answer) reasons() (lines []string) {
 	if best.better && best.Factor == Plans {
 		placing, running := a.find(Placing, a.Interval), a.find(Running, a.Interval)
 		lines = append(lines,
-			fmt.Sprintf("Of this, placing adapters: %s; moving running requests: %s.",
+			fmt.Sprintf("Parts of it: placing adapters: %s; moving running requests: %s.",
 				placing.changes(), running.changes()))
 	}
 	return lines
@@ -175,7 +176,7 @@ func (a *Answer) reason(what string, e *Effect) string {
 	case a.opt.sampling == stats.OneWorkload:
 		what += " change" + s + ": "
 	default:
-		what += fmt.Sprintf(" show%s no certain gain of %s with %d seeds: ", s, gain, len(a.Dir.Seeds))
+		what += fmt.Sprintf(" show%s no significant gain of %s with %d seeds: ", s, gain, len(a.Dir.Seeds))
 	}
 	return what + e.changes() + "."
 }

@@ -48,7 +48,7 @@ const (
 // Options says what to study.
 type Options struct {
 	Scenario  scenario.Scenario
-	Intervals []string // s between plans
+	Intervals []string // time between plans, s
 	Baselines []string // plain policies that the routing is compared with
 	Others    []string // other policies to show
 	Metrics   []string // that decide; each has a better end

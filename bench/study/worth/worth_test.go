@@ -296,7 +296,7 @@ func TestWordsOfReasons(t *testing.T) {
 	}
 	pays := answer(t, "recompute", func(p parts, _ string) float64 { return on(p.running, .1) }).String()
 	for _, want := range []string{
-		" every 2 s pay: Mean E2E -8.", "\nOf this, placing adapters: Mean E2E ",
+		" every 2 s pay: Mean E2E -8.", "\nParts of it: placing adapters: Mean E2E ",
 		"; moving running requests: Mean E2E -8.",
 	} {
 		if !strings.Contains(pays, want) {
@@ -422,7 +422,7 @@ func TestStudy(t *testing.T) {
 		t.Errorf("%d seeds: %s", len(a.Dir.Seeds), a)
 	}
 	// the adapters of a worker never change under static, which saves loads for certain
-	if !strings.Contains(a.String(), "\nBut by Cold loads static is better: ") {
+	if !strings.Contains(a.String(), "\nBy Cold loads, however, static is better: ") {
 		t.Errorf("%s", a)
 	}
 	o.Metrics = []string{"requests"}
