@@ -88,32 +88,33 @@ func (o *endpointPickerOptions) Check(settings.Given) error {
 	return nil
 }
 
-// config reads the configuration, without what Set changes.
-func (o *endpointPickerOptions) config() (c *epp.Config, text []byte, err error) {
+// read reads the configuration and changes it.
+func (o *endpointPickerOptions) read() (p *PickerConfig, err error) {
+	p = &PickerConfig{File: o.File, Dialect: epp.Dialect(o.Dialect)}
 	if o.File != "" {
-		if text, err = textfile.ReadFile(o.File, textfile.MaxSettings); err != nil {
-			return nil, nil, err
+		if p.Text, err = textfile.ReadFile(o.File, textfile.MaxSettings); err != nil {
+			return nil, err
 		}
 	}
-	if c, err = epp.Parse(text, o.File, epp.Dialect(o.Dialect)); err == nil && c.Disaggregated() {
-		err = fmt.Errorf("%s: prefill and decode on different servers: not supported", o.File)
+	if p.Config, err = epp.Parse(p.Text, o.File, p.Dialect); err != nil {
+		return nil, err
 	}
-	return c, text, err
+	if p.Config.Disaggregated() {
+		return nil, fmt.Errorf("%s: prefill and decode on different servers: not supported", o.File)
+	}
+	if p.Changes, err = epp.ParseChanges(o.Set); err == nil {
+		p.Config, err = p.Config.With(p.Changes)
+	}
+	return p, err
 }
 
 // Build implements Builder.
 func (o *endpointPickerOptions) Build(env Env) (*Router, error) {
-	config, _, err := o.config()
+	c, err := o.read()
 	if err != nil {
 		return nil, err
 	}
-	changes, err := epp.ParseChanges(o.Set)
-	if err != nil {
-		return nil, err
-	}
-	if config, err = config.With(changes); err != nil {
-		return nil, err
-	}
+	config := c.Config
 	refresh, err := time.ParseDuration(o.Refresh)
 	if err != nil {
 		return nil, err
@@ -246,4 +247,30 @@ func (p *endpointPicker) succeed(old *endpointPicker, joined int) {
 		p.s.Forget(joined)
 		p.told[joined] = false
 	}
+}
+
+// PickerConfig is the configuration that a spec of the policy epp runs.
+type PickerConfig struct {
+	File    string // "": none, the configuration is the default one
+	Dialect epp.Dialect
+	Text    []byte       // of the file
+	Changes []epp.Change // option set
+	Config  *epp.Config  // with the changes
+}
+
+// ReadPickerConfig reads the configuration of a spec; nil for a spec of another policy.
+func ReadPickerConfig(spec string) (*PickerConfig, error) {
+	s, err := parseSpec(spec)
+	if err != nil {
+		return nil, err
+	}
+	o, ok := s.Value.(*endpointPickerOptions)
+	if !ok {
+		return nil, nil
+	}
+	p, err := o.read()
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", s.Name, err)
+	}
+	return p, nil
 }

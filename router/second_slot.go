@@ -3,13 +3,14 @@ package router
 // slotPool prices the slots of the cluster. An adapter that is in use on one worker and gets a request on another one
 // occupies two slots; where slots are scarce, another adapter then waits for one.
 type slotPool struct {
-	cost  float64 // executions that others lose for each adapter that finds no slot
+	cost  float64 // executions that others lose for each adapter that waits for a slot
 	usage mean    // share of the slots that adapters with requests would take, at the latest requests
 	price float64 // executions that a second slot costs the request at hand; 0: its adapter is not in use
 }
 
 const (
 	usageMemory = 300 // requests that usage is an average over
+	mostUsed    = 0.9 // usage that a queue for slots is priced with, near saturation
 	mostPooled  = 256 // slots of a pool; a larger cluster is priced as a pool of that size with the same usage
 )
 
@@ -68,7 +69,7 @@ func (p *slotPool) begin(k int32, v *View) {
 	if slots > mostPooled {
 		taken, slots = taken*mostPooled/slots, mostPooled
 	}
-	p.price = p.cost * blockedBySlot(max(p.usage.value*float64(slots), float64(taken)), taken, slots)
+	p.price = p.cost * othersDelayed(max(p.usage.value*float64(slots), float64(taken)), taken, slots)
 }
 
 // secondSlot is the price, in executions, that others pay if the request at hand, of adapter k, goes to a worker.
@@ -80,6 +81,14 @@ func (p *slotPool) secondSlot(k int32, w *Worker) float64 {
 		return 0
 	}
 	return p.price
+}
+
+// othersDelayed is how many adapters wait for a slot on average because one more slot is taken. If adapters wait
+// already, taken counts them. One more takes its turn before all that come until the queue is empty: each that waits
+// adds 1/(slots*(1-usage)), as in the queue M/M/slots, whose relative values are quadratic in the queue.
+func othersDelayed(offered float64, taken, slots int) float64 {
+	waiting := max(taken-slots, 0)
+	return blockedBySlot(offered, taken, slots) * (1 + float64(waiting)/(float64(max(slots, 1))*(1-mostUsed)))
 }
 
 // blockedBySlot is how many adapters find no free slot on average because one more slot is taken. They come as a

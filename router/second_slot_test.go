@@ -75,6 +75,24 @@ func TestBlockedBySlot(t *testing.T) {
 	}
 }
 
+// Without a queue the price is that of blocking. In a queue M/M/slots with the load mostUsed, one more in the queue
+// costs d(n) later, where (n - slots) + offered*d(n) - slots*d(n-1) is the same for all n > slots.
+func TestOthersDelayed(t *testing.T) {
+	close2(t, "some taken", othersDelayed(5, 6, 8), blockedBySlot(5, 6, 8))
+	close2(t, "all taken", othersDelayed(8, 8, 8), 1)
+	const slots = 8
+	offered := mostUsed * slots
+	rate := func(n int) float64 {
+		return float64(n-slots) + offered*othersDelayed(9, n, slots) - slots*othersDelayed(9, n-1, slots)
+	}
+	for n := slots + 2; n < 40; n++ {
+		close2(t, fmt.Sprintf("%d wait", n-slots), rate(n), rate(slots+1))
+	}
+	if got := othersDelayed(0, 0, 0); math.IsNaN(got) {
+		t.Error("no slots: not a number")
+	}
+}
+
 // A preview and moves of waiting requests leave the usage as it is; a route notes it.
 func TestSlotUsage(t *testing.T) {
 	env := testEnv(2, 16)

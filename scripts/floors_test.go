@@ -31,7 +31,7 @@ var rooms = map[string][][]string{
 		{"bench/scenario"},
 		{"bench/scenario/starter"},
 
-		{"bench/study/capacity", "bench/study/sweep"},
+		{"bench/study/capacity", "bench/study/sweep", "bench/study/tune"},
 		{"bench/study/compare", "bench/study/worth"},
 		{"bench/study/report"},
 		{"bench/study/advise"},

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,8 @@ type adviseFlags struct {
 	objective string
 	policies  string
 	page      string
+	config    string
+	add       string
 	noSearch  bool
 	noWorst   bool
 	o         advise.Options
@@ -38,12 +41,17 @@ The answer also has the gap to a lower bound of the mean E2E latency, and the wo
 scenario that a search around the given one finds for the recommended policy.
 docs/advise.md says how it decides.
 
+An EndpointPickerConfig (epp:file=CONFIG as --policy or in --policies) has its weights
+and thresholds searched. Fresh seeds compare the best configuration with the file as it
+is. --write-config writes it, if it is significantly better.
+
 --policy is the policy in use, which the recommendation is compared with. Runs of
 generated workloads are as long as it takes to reach a steady state, unless
 --num-prompts sets their length.`,
 		Example: `  lorasim advise --profile llama-3.1-8b-h100-64gb-vllm-0.8.5 --num-workers 6 --num-adapters 100 --request-rate 20 --lora-ranks 16
   lorasim advise scenario.yaml -o advice.html
   lorasim advise --objective goodput --goodput "ttft:500 tpot:50" --json
+  lorasim advise --policies epp:file=config.yaml,plan-and-route --write-config better.yaml
   lorasim advise --workload log.csv --resample block:60 --policies static,affinity-spill,period_mig`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -56,6 +64,8 @@ generated workloads are as long as it takes to reach a steady state, unless
 		opt(&f.policies, "policies", "",
 			"Policies to choose from (default: all): `A,B,...`; with commas in options A|B"),
 		opt(&f.noSearch, "no-search", false, "Do not search options, only compare the policies as they are"),
+		opt(&f.add, "add-scorers", strings.Join(advise.DefaultAdd, ","),
+			"Types of scorers that the search of an EndpointPickerConfig may add: `A,B,...`"),
 		opt(&f.noWorst, "no-worst", false, "Do not search for the worst scenario"),
 		opt(&f.o.MinGain, "min-gain", 2.0,
 			"Smallest difference of the objective that counts, %; goodput: percentage points", ">=0 <=100"),
@@ -63,7 +73,9 @@ generated workloads are as long as it takes to reach a steady state, unless
 		opt(&f.o.Budget, "budget", int64(advise.DefaultBudget),
 			"Approximate number of simulated requests", ">=1 <=1e12"))
 	flags(cmd, outputHeading, opt(&f.page, "output,o", "",
-		"Write the answer as a page with figures into `file` (.html)"))
+		"Write the answer as a page with figures into `file` (.html)"),
+		opt(&f.config, "write-config", "",
+			"Write the better EndpointPickerConfig, if there is one, into `file` (YAML, or JSON as the original)"))
 	jsonFlag(cmd, "Print the answer as one JSON object")
 	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	cmd.RunE = f.run
@@ -85,12 +97,19 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 		return usage(err)
 	}
 	noteIgnored(cmd, &sc)
-	var page *atomicfile.File
-	if f.page != "" { // a file that cannot be written is an error before the runs
-		if page, err = atomicfile.Create(f.page); err != nil {
-			return err
-		}
+	page, err := createFile(f.page) // a file that cannot be written is an error before the runs
+	if err != nil {
+		return err
+	}
+	if page != nil {
 		defer page.Abort()
+	}
+	config, err := createFile(f.config)
+	if err != nil {
+		return err
+	}
+	if config != nil {
+		defer config.Abort()
 	}
 	p := newProgress(cmd.ErrOrStderr())
 	f.o.Progress = func(phase string, done, total int64) { p.set(phase, done, total, "") }
@@ -106,6 +125,11 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
+	if config != nil {
+		if err := writeConfig(cmd, a, f.config, config); err != nil {
+			return err
+		}
+	}
 	if err := show(cmd, a.WriteText, a.WriteJSON); err != nil {
 		return err
 	}
@@ -113,6 +137,30 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 		noteProfiles(cmd, ps)
 	}
 	return nil
+}
+
+// createFile begins a file; nil: it has no name.
+func createFile(name string) (*atomicfile.File, error) {
+	if name == "" {
+		return nil, nil
+	}
+	return atomicfile.Create(name)
+}
+
+// writeConfig writes the better configuration. Without one it leaves the file as it was, and says so.
+func writeConfig(cmd *cobra.Command, a *advise.Advice, name string, to *atomicfile.File) error {
+	if len(a.Tuned) == 0 || !a.Tuned[0].Better() {
+		say(cmd, "note: %s is not written: no configuration is significantly better", name)
+		return nil
+	}
+	text, err := a.Tuned[0].Text(a.Comment(a.Tuned[0])...)
+	if err != nil {
+		return err
+	}
+	if _, err := to.Write(text); err != nil {
+		return err
+	}
+	return to.Commit()
 }
 
 // check reads the flags that are texts.
@@ -132,5 +180,25 @@ func (f *adviseFlags) check(sc *scenario.Scenario) (err error) {
 		}
 	}
 	f.o.Search, f.o.Worst = !f.noSearch, !f.noWorst
-	return f.o.Check()
+	if f.add != "" {
+		f.o.Add = strings.Split(f.add, ",")
+	}
+	if err := f.o.Check(); err != nil {
+		return err
+	}
+	return f.checkConfigs(sc.Routing.Policy)
+}
+
+// checkConfigs reads the configurations of endpoint pickers.
+func (f *adviseFlags) checkConfigs(own string) error {
+	n, err := f.o.CheckConfigs(own)
+	switch {
+	case err != nil:
+		return err
+	case f.config != "" && f.noSearch:
+		return errors.New("--write-config needs the search that --no-search disables")
+	case f.config != "" && n != 1:
+		return fmt.Errorf("--write-config: %d configurations, expected one (--policies epp:file=CONFIG)", n)
+	}
+	return nil
 }

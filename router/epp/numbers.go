@@ -90,10 +90,12 @@ func (m *machine) heeds(p plugin, used bool) bool {
 
 // canAdd says whether the configuration lacks a type of scorer that needs no parameters.
 func (c *Config) canAdd(typ string) bool {
-	if c.has(typ) || c.find(typ) != nil {
-		return false
-	}
-	p, ok, err := build(&spec{pluginSpec{Name: typ, Type: typ}, c.Dialect})
+	return !c.has(typ) && c.find(typ) == nil && IsScorer(c.Dialect, typ)
+}
+
+// IsScorer says whether a dialect has a scorer of a type that needs no parameters.
+func IsScorer(d Dialect, typ string) bool {
+	p, ok, err := build(&spec{pluginSpec{Name: typ, Type: typ}, d})
 	_, scores := p.(scorer)
 	return ok && err == nil && scores
 }

@@ -3,6 +3,8 @@ package emulate
 import (
 	"fmt"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
@@ -12,8 +14,10 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"lorasim/router"
 	"lorasim/router/epp"
 	"lorasim/router/epp/scrape"
+	"lorasim/sim/profile"
 )
 
 // The page is that of vLLM's own code after the same steps, byte by byte.
@@ -66,6 +70,36 @@ func TestLoRAInfoIsBounded(t *testing.T) {
 			t.Fatalf("after %d combinations: %d series, the newest is of %q", i+1, len(l.series), newest.names)
 		}
 		l.ended(name)
+	}
+}
+
+// A picker reads the size and the number of the KV cache's blocks of both engines.
+func TestPickerReadsBlocks(t *testing.T) {
+	for _, c := range []struct {
+		api          API
+		engine       scrape.Engine
+		page         int // of the profile
+		size, blocks int
+	}{{VLLM, scrape.VLLM, 1, 16, 62}, {VLLM, scrape.VLLM, 8, 8, 125}, {SGLang, scrape.SGLang, 1, 1, 1000},
+		{SGLang, scrape.SGLang, 64, 64, 15}} {
+		p := profile.Default()
+		p.Memory.KVTokens, p.Engine.PageSize = 1000, c.page
+		w, err := New(Config{Costs: p.Compile(), API: c.api, Home: router.Disk})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := httptest.NewRecorder()
+		w.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		w.Close()
+		families, err := scrape.Parse(rec.Body.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e epp.Endpoint
+		if scrape.Update(&e, families, c.engine); e.BlockSize != c.size || e.NumBlocks != c.blocks {
+			t.Errorf("%s, pages of %d: a picker reads %d blocks of %d, expected %d of %d", c.api, c.page, e.NumBlocks,
+				e.BlockSize, c.blocks, c.size)
+		}
 	}
 }
 

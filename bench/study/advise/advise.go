@@ -11,6 +11,9 @@
 //   - Race: successive halving. All policies see the same two seeds, the worse half
 //     leaves, the others see twice as many seeds. Then the options of the three best are
 //     changed, one at a time, and join the race; up to three times.
+//   - Configurations of endpoint pickers (tune.go): for each one that is asked for, halving of
+//     random weights and thresholds, then of the neighbours of the best. Changes that do not
+//     help are taken back. The best joins the finalists beside the one as it is.
 //   - Choice: the finalists, the scenario's own policy and the plain policies see further
 //     seeds. The simplest of those that are neither significantly worse than the best nor
 //     worse by a margin is chosen.
@@ -44,7 +47,8 @@ type Options struct {
 	Objective Objective
 	SLO       result.SLO // the objective goodput needs one
 	Policies  []string   // specs to race; nil: all policies
-	Search    bool       // also search the options of the best
+	Search    bool       // also search the options of the best, and the configurations of endpoint pickers
+	Add       []string   // types of scorers that the search of a configuration adds
 	Worst     bool       // also search for the worst scenario
 	MinGain   float64    // smallest difference that counts, % (points with goodput)
 	Budget    int64      // requests to simulate, about; 0: DefaultBudget
@@ -106,7 +110,9 @@ type Advice struct {
 	Confirmed bool
 	Attempts  int
 	Worst     *Worst // nil: not searched
-	Spent     int64  // requests simulated
+	// Tuned are the searches of endpoint pickers' configurations, the one that gains most first.
+	Tuned []*Tuned
+	Spent int64 // requests simulated
 }
 
 // Recommended is the candidate that the advice is to use.
@@ -180,7 +186,12 @@ func (s *study) find() error {
 	if s.single {
 		first, most = 1, 1
 	}
-	r := &race{sample: s.sampler(s.sc, 0, false), first: first, most: most, left: s.left(raceShare),
+	tunes := s.opt.Search && len(s.opt.pickers(s.sc.Routing.Policy)) > 0
+	share := raceShare
+	if tunes {
+		share = raceShareTuned
+	}
+	r := &race{sample: s.sampler(s.sc, 0, false), first: first, most: most, left: s.left(share),
 		phase: func(what string) { s.phase = what }}
 	field, err := r.run(specs, s.opt.Search, func(spec string) bool { return s.can(spec) == nil })
 	if err != nil {
@@ -192,10 +203,23 @@ func (s *study) find() error {
 	if len(field) == 0 {
 		return fmt.Errorf("no policy can run here: %s: %w", r.failed[0].Spec, r.failed[0].err)
 	}
-	a.Rounds, a.Raced = r.rounds, len(r.known)
+	a.Rounds = r.rounds
+	field = s.withReferences(r, field)
+	if tunes {
+		tuned, err := s.tune(r)
+		if err != nil {
+			return err
+		}
+		field = append(field, tuned...)
+	}
+	a.Raced = len(r.known)
 	s.phase = "choice"
-	if err := s.decide(r, s.withReferences(r, field)); err != nil || !s.opt.Worst {
+	if err := s.decide(r, field); err != nil {
 		return err
+	}
+	s.judgeTuned()
+	if !s.opt.Worst {
+		return nil
 	}
 	return s.worst()
 }
@@ -294,7 +318,8 @@ func stationarity(runs []Figures) steady.Stationarity {
 // withReferences adds the policies that every recommendation is compared with, as far
 // as they are in the race.
 func (s *study) withReferences(r *race, field []*contestant) []*contestant {
-	for _, spec := range append([]string{canonical(s.sc.Routing.Policy)}, Plain...) {
+	own := canonical(s.sc.Routing.Policy)
+	for _, spec := range slices.Concat(s.opt.pickers(own), []string{own}, Plain) {
 		if c := r.known[spec]; c != nil && c.err == nil && !slices.Contains(field, c) {
 			field = append(field, c)
 		}

@@ -84,7 +84,13 @@ func simpler(a, b Candidate) int {
 	}
 	options := func(c Candidate) int {
 		_, given, _ := router.Given(c.Spec)
-		return len(given)
+		n := len(given)
+		for _, o := range given {
+			if o[0] == "set" { // each number of a configuration counts
+				n += strings.Count(o[1], "/")
+			}
+		}
+		return n
 	}
 	return cmp.Or(cmp.Compare(a.Class(), b.Class()), cmp.Compare(options(a), options(b)),
 		cmp.Compare(place(a), place(b)), cmp.Compare(a.Spec, b.Spec))
@@ -133,8 +139,12 @@ var factors = []float64{0.25, 0.5, 2, 4}
 
 // neighbours are the specs that differ from one in a single option: all words of an
 // option that takes words, and a quarter, half, twice and four times the value of a
-// number. A number that is 0 becomes 1.
+// number. A number that is 0 becomes 1. The numbers of endpoint pickers are in their
+// configuration, which has a search of its own.
 func neighbours(spec string) (out []string) {
+	if (Candidate{spec}).name() == pickerPolicy {
+		return nil
+	}
 	list := router.List()
 	i := slices.IndexFunc(list, func(d router.Descriptor) bool { return d.Name == Candidate{spec}.name() })
 	if i < 0 {

@@ -38,6 +38,9 @@ func (a *Advice) WriteJSON(w io.Writer) error {
 		"candidates", a.Raced, "choice_seeds", a.ChoiceSeeds, "held_out_seeds", a.Recommended().E2E.N,
 		"requests_simulated", a.Spent,
 		"finalists", finalists, "rounds", rounds, "cannot_run", skipped}
+	if len(a.Tuned) > 0 {
+		o = append(o, "configurations", a.tunedJSON())
+	}
 	if a.Worst != nil {
 		o = append(o, "worst_scenario", a.worstJSON())
 	}
@@ -51,6 +54,21 @@ func (a *Advice) finalistJSON(f *Finalist) any {
 		"mean_e2e_latency_ms", estimate(f.E2E), "goodput_share,omitempty", nothing(f.Good),
 		"completed_share", f.Completed.Mean, "oracle_mean_e2e_regret,omitempty", nothing(f.Regret),
 		"difference,omitempty", a.difference(f.Diff), "p_holm,omitempty", f.P, "worse", f.Worse}
+}
+
+func (a *Advice) tunedJSON() any {
+	list := []any{}
+	for _, t := range a.Tuned {
+		changes := []any{}
+		for _, ch := range t.Changes {
+			changes = append(changes, format.Object{"number", ch.Name, "from", ch.From, "to", ch.Value,
+				"added", ch.Added})
+		}
+		list = append(list, format.Object{"policy", t.Of.Spec, "file,omitempty", t.Config.File, "tried", t.Tried,
+			"better", t.Better(), "best,omitempty", t.Best.Spec, "changes", changes,
+			"difference,omitempty", a.difference(t.Diff), "text", a.TunedText(t)})
+	}
+	return list
 }
 
 func (a *Advice) worstJSON() any {

@@ -116,9 +116,7 @@ func (r *race) measure(field []*contestant, n int) ([]*contestant, error) {
 // halve runs rounds until few enough contestants are left, the best first.
 func (r *race) halve(what string, field []*contestant) ([]*contestant, error) {
 	for n := r.first; ; n = min(2*n, r.most) {
-		if r.phase != nil {
-			r.phase(fmt.Sprintf("%s, round %d: %d candidates", what, len(r.rounds)+1, len(field)))
-		}
+		r.announce(fmt.Sprintf("%s, round %d: %d candidates", what, len(r.rounds)+1, len(field)))
 		var err error
 		if field, err = r.measure(field, n); err != nil {
 			return nil, err
@@ -136,6 +134,13 @@ func (r *race) halve(what string, field []*contestant) ([]*contestant, error) {
 			return field, nil
 		}
 		field = left
+	}
+}
+
+// announce says what goes on.
+func (r *race) announce(what string) {
+	if r.phase != nil {
+		r.phase(what)
 	}
 }
 

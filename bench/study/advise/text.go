@@ -30,9 +30,12 @@ func (a *Advice) sure() (lines []string) {
 	}
 	lines = append(lines, a.verdict())
 	for _, f := range a.Finalists[1:] {
-		if len(f.Roles) > 0 {
+		if len(f.Roles) > 0 && !slices.Contains(f.Roles, tunedRole) {
 			lines = append(lines, a.against(f))
 		}
+	}
+	for _, t := range a.Tuned {
+		lines = append(lines, a.TunedText(t))
 	}
 	if a.Sampling != stats.OneWorkload && !a.Confirmed {
 		lines = append(lines, fmt.Sprintf("Not confirmed: fresh seeds contradicted %d choices, so the last "+

@@ -15,6 +15,9 @@ func (s *study) decide(r *race, field []*contestant) error {
 	a := s.advice
 	d := &decision{race: r, of: s.sampling, margin: s.opt.Objective.fromPercent(s.opt.MinGain), seeds: s.opt.Seeds,
 		held: s.sampler(s.sc, 0, true), first: choiceSeeds, most: mostChoiceSeeds, left: s.left(choiceShare)}
+	if len(a.Tuned) > 0 {
+		d.left = s.left(choiceShareTuned)
+	}
 	if s.single {
 		d.seeds, d.first, d.most = 1, 1, 1
 	}
@@ -55,9 +58,7 @@ type test struct {
 func (d *decision) run(field []*contestant) error {
 	var err error
 	for n := d.first; ; n *= 2 {
-		if d.race.phase != nil {
-			d.race.phase(fmt.Sprintf("choice among %d finalists", len(field)))
-		}
+		d.race.announce(fmt.Sprintf("choice among %d finalists", len(field)))
 		if field, err = d.race.measure(field, n); err != nil {
 			return err
 		}
@@ -80,9 +81,7 @@ func (d *decision) judge() error {
 		seen[c] = c.scores(d.seen)
 	}
 	for d.attempts = 1; ; d.attempts++ {
-		if d.race.phase != nil {
-			d.race.phase("verdict with fresh seeds")
-		}
+		d.race.announce("verdict with fresh seeds")
 		if err := d.refresh(); err != nil {
 			return err
 		}
@@ -176,6 +175,9 @@ func (s *study) finalist(c *contestant, diff stats.Estimate, p float64) *Finalis
 	}
 	if slices.Contains(Plain, c.Spec) {
 		f.Roles = append(f.Roles, "plain")
+	}
+	if slices.ContainsFunc(s.advice.Tuned, func(t *Tuned) bool { return t.best == c }) {
+		f.Roles = append(f.Roles, tunedRole)
 	}
 	return f
 }

@@ -1,0 +1,184 @@
+// Pickerstudy compares configurations of endpoint pickers with other policies on the workloads of scenarios/pickers,
+// before and after their weights are tuned (scripts/picker-study).
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"lorasim/bench/scenario"
+	"lorasim/bench/study/advise"
+	"lorasim/bench/study/sweep"
+	"lorasim/internal/atomicfile"
+)
+
+// workloads are the studies in scenarios/pickers, and tuned the configuration that is tuned on each of them.
+var workloads = []string{"skewed", "chat", "bursts", "lengths"}
+
+const tuned = "kserve-lora.yaml"
+
+// budget is the number of requests that each search simulates, about.
+const budget = 2_500_000
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("pickerstudy: ")
+	root := flag.String("root", ".", "folder of the project")
+	svg := flag.String("svg", "", "file of the picture")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: scripts/picker-study OUT [--svg FILE]")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	out := flag.Arg(0)
+	if out == "" {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if rest := flag.Args()[1:]; len(rest) == 2 && (rest[0] == "--svg" || rest[0] == "-svg") {
+		*svg = rest[1] // as in the usage
+	} else if len(rest) > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *root, out, *svg); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run tunes, sweeps, and prints the tables.
+func run(ctx context.Context, root, out, svg string) error {
+	if err := os.MkdirAll(out, 0o777); err != nil {
+		return err
+	}
+	dir := filepath.Join(root, "scenarios", "pickers")
+	for _, name := range workloads {
+		text, err := tune(ctx, dir, name, out)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		fmt.Printf("%s: %s\n", name, text)
+	}
+	var studies []*study
+	for _, name := range workloads {
+		s, err := measure(ctx, dir, name, out)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		studies = append(studies, s)
+	}
+	for _, s := range studies {
+		fmt.Print("\n", s.markdown())
+	}
+	if svg == "" {
+		return nil
+	}
+	return picture(svg, studies)
+}
+
+// tunedFile is the configuration that is tuned on a workload.
+func tunedFile(out, workload string) string { return filepath.Join(out, "tuned-"+workload+".yaml") }
+
+// tune searches the configuration on a workload at the higher rate, and says in words what it found. Where nothing is
+// better the file is the configuration as it is. The words stay beside the file.
+func tune(ctx context.Context, dir, workload, out string) (string, error) {
+	file := tunedFile(out, workload)
+	words, err := os.ReadFile(file + ".txt")
+	if err == nil {
+		return string(words), nil
+	}
+	spec, err := sweep.LoadSpec(filepath.Join(dir, workload+".yaml"))
+	if err != nil {
+		return "", err
+	}
+	sc, err := near(spec)
+	if err != nil {
+		return "", err
+	}
+	objective, err := advise.ParseObjective("balanced")
+	if err != nil {
+		return "", err
+	}
+	config := "epp:file=" + filepath.Join(dir, tuned)
+	a, err := advise.Find(ctx, &sc, advise.Options{Objective: objective, Policies: []string{config}, Search: true,
+		Add: advise.DefaultAdd, MinGain: 2, Seeds: 20, Budget: budget})
+	if err != nil {
+		return "", err
+	}
+	t := a.Tuned[0]
+	text, err := os.ReadFile(filepath.Join(dir, tuned))
+	if t.Better() {
+		text, err = t.Text(a.Comment(t)...)
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := write(file, text); err != nil {
+		return "", err
+	}
+	said := a.TunedText(t)
+	return said, write(file+".txt", []byte(said))
+}
+
+func write(path string, data []byte) error {
+	return atomicfile.Write(path, func(f *atomicfile.File) error {
+		_, err := f.Write(data)
+		return err
+	})
+}
+
+// near is the scenario of a study at the highest of its rates, with the seed 1: the seeds of the search are not those
+// of the study.
+func near(spec *sweep.Spec) (scenario.Scenario, error) {
+	sc := spec.Scenario
+	for _, a := range spec.Axes {
+		if err := sc.Set(a.Key, a.Values[len(a.Values)-1]); err != nil {
+			return sc, err
+		}
+	}
+	sc.Seed = 1
+	return sc, nil
+}
+
+// measure runs the study of a workload with the tuned configurations of all workloads.
+func measure(ctx context.Context, dir, workload, out string) (*study, error) {
+	spec, err := sweep.LoadSpec(filepath.Join(dir, workload+".yaml"))
+	if err != nil {
+		return nil, err
+	}
+	s := &study{name: workload, about: spec.About}
+	for _, p := range spec.Policies {
+		s.add(label(p), p)
+	}
+	for _, w := range workloads {
+		p := "epp:file=" + tunedFile(out, w)
+		spec.Policies = append(spec.Policies, p)
+		if w == workload {
+			s.add("KServe, tuned", p)
+		} else {
+			s.add("KServe, tuned on "+w, p)
+		}
+	}
+	m, err := spec.Plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := sweep.Create(filepath.Join(out, workload), m)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.Run(ctx, sweep.RunOptions{}); err != nil {
+		return nil, err
+	}
+	if s.tables, err = d.Merge(sweep.MergeOptions{}); err != nil {
+		return nil, err
+	}
+	return s, s.check()
+}
