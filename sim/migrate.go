@@ -81,7 +81,11 @@ func (w *worker) Ejected(er *engine.Request, n int64) {
 		return
 	}
 	// the pages stay taken until the copy is complete
-	w.reserve(n)
+	held := n
+	if e := w.engine; e.Pipeline != nil { // but not what the step that is formed takes: others share some of them
+		held = max(0, min(n, (e.KV.Free()-e.KV.StepNeed(e.Batch.Steps))*e.KV.PageSize()))
+	}
+	w.reserve(held)
 	r.Leaving, r.TransferredKV = engine.Sent, n
 	r.Depart()
 	s.placed(r, Moving, int32(w.id), r.dest)
@@ -90,7 +94,7 @@ func (w *worker) Ejected(er *engine.Request, n int64) {
 		if w.failedAt >= left { // the source failed, and the pages with it
 			r.TransferredKV = 0
 		} else {
-			w.reserve(-n)
+			w.reserve(-held)
 			w.engine.CapacityFreed()
 		}
 		s.plan.stats.Lost += s.loop.Now() - left

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records what a running sglang makes of scripted requests, batch by batch: cases for `validate --sglang-batches`.
 
-    sglang_steps.py DIR MODEL OUT --seed dev --sets 10 --cases 4 [--no-overlap] [--port 8399]
+    sglang_steps.py DIR MODEL OUT --seed dev --sets 10 --cases 4 [--tight] [--no-overlap] [--port 8399]
 
 DIR is what setup-sglang made, MODEL what make_model.py made; OUT/SEED-SET-CASE.json are the cases. Each set is a server
 with flags of its own, drawn from the seed. All requests of a case are sent first; the scheduler gets a request when
@@ -99,6 +99,12 @@ def draw_flags(r):
     return flags
 
 
+def tighten(r, flags):
+    """Has nearly all requests of a case retracted: memory for a few of the outputs that are let in."""
+    flags.update({"--max-loras-per-batch": "8", "--max-running-requests": str(r.choice([12, 24, 32])),
+                  "--max-total-tokens": str(r.choice([192, 256])), "--schedule-conservativeness": "0.1"})
+
+
 def draw_case(r, flags):
     """Requests that come before different batches; half of the cases end some of them by a stop token."""
     ignore, room = r.random() < 0.3, int(flags["--max-total-tokens"])
@@ -111,6 +117,8 @@ def draw_case(r, flags):
     for i in range(r.choice([10, 20, 36])):
         adapter = -1 if r.random() < 0.1 else min(9, int(r.paretovariate(0.9)) - 1)
         prompt, output = r.randrange(2, longest), r.randrange(1, r.choice([3, budget]))
+        if room < 300:
+            prompt, output = r.randrange(2, 16), r.randrange(10, 70)
         q = {"id": i, "adapter": adapter, "prompt": prompt, "output": output}
         if spread:
             q["step"] = r.randrange(spread)
@@ -210,6 +218,8 @@ def parse(lines):
 def run_set(o, k):
     r = random.Random(f"{o.seed}-{k}")
     flags = draw_flags(r)
+    if o.tight:
+        tighten(r, flags)
     log = f"{o.out}/{o.seed}-{k}.log"
     env = dict(os.environ, SGLANG_USE_CPU_ENGINE="1", OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1",
                LORASIM_STEPS="1", SGLANG_ENABLE_WAITING_PREFIX_REFRESH="0")
@@ -276,6 +286,7 @@ def main():
     a.add_argument("--sets", type=int, default=10)
     a.add_argument("--cases", type=int, default=4)
     a.add_argument("--port", type=int, default=8399)
+    a.add_argument("--tight", action="store_true", help="have requests retracted")
     a.add_argument("--no-overlap", action="store_true")
     o = a.parse_args()
     os.makedirs(o.out, exist_ok=True)

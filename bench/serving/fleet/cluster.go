@@ -33,6 +33,7 @@ type cluster struct {
 	catalog catalog
 	routing
 	stats  Stats
+	notes  []PlanNote // the latest plans, in order
 	onLoad func(Load) // is told of loads; nil: nobody is
 }
 

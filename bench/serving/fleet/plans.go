@@ -2,9 +2,7 @@ package fleet
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"lorasim/router"
@@ -131,6 +129,7 @@ func (p *planRunner) applied(plan *router.Plan, by *router.Router, err error) {
 	} else {
 		p.log(plan, err)
 	}
+	p.remember(plan, err)
 	if by == p.router && by.Planner != nil {
 		by.Planner.Applied(plan, err)
 	}
@@ -141,19 +140,8 @@ func (p *planRunner) log(plan *router.Plan, err error) {
 	if p.cfg.Plans == nil {
 		return
 	}
-	names := func(list []router.Placement) []string {
-		names := []string{}
-		for _, at := range list {
-			name := at.Name(p.catalog.adapters) // an unknown adapter is why a plan is dropped
-			if w := int(at.Worker); w >= 0 && w < len(p.workers) {
-				name = strings.TrimSuffix(name, fmt.Sprint("@", w)) + "@" + p.workers[w].url
-			}
-			names = append(names, name)
-		}
-		return names
-	}
 	result := "applied"
-	attrs := []any{"reason", plan.Reason, "load", names(plan.Load), "unload", names(plan.Unload),
+	attrs := []any{"reason", plan.Reason, "load", p.names(plan.Load), "unload", p.names(plan.Unload),
 		"moves", len(plan.Move), "solve_s", plan.SolveTime}
 	switch {
 	case err != nil:

@@ -18,6 +18,8 @@ import (
 // routes are what operators use: the state of the gateway and the workers, and changes.
 //
 //	GET  /metrics
+//	GET  /admin/               a page with all of this; it asks for the key
+//	GET  /admin/state          what the page shows
 //	GET  /admin/workers
 //	POST   /admin/workers      {"url": "http://gpu2:30000"}: it joins
 //	DELETE /admin/workers      {"worker": 0}: it leaves when its requests have ended; "now": true cuts them
@@ -33,6 +35,8 @@ func (g *Gateway) routes() *http.ServeMux {
 		func(_ context.Context, w int, name, _ string) error { return f.LoRAs.Unload(w, name) })
 	order(g, mux, "drain", "drain", "true or false", "",
 		func(_ context.Context, w int, drain bool, _ string) error { return f.Drain(w, drain) })
+	pageRoutes(mux)
+	mux.HandleFunc("GET /admin/state", g.answerState)
 	mux.HandleFunc("GET /admin/workers", g.answerWorkers)
 	mux.HandleFunc("POST /admin/workers", g.addWorker)
 	mux.HandleFunc("DELETE /admin/workers", g.removeWorker)

@@ -24,7 +24,7 @@ func (g *Gateway) Admin() http.Handler {
 			g.reject(rw, http.StatusForbidden,
 				fmt.Sprintf("the Host %q is not allowed here; --admin-host NAME allows it",
 					format.Clip(r.Host, 100)), "Forbidden")
-		case !g.cfg.AdminKeys.Accept(r):
+		case !isPage(r) && !g.cfg.AdminKeys.Accept(r):
 			g.refuseKey(rw)
 		case err != nil:
 			g.reject(rw, http.StatusForbidden, "requests of web pages of another origin are refused: "+err.Error(),
