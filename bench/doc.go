@@ -21,6 +21,7 @@
 //   - [lorasim/bench/study/capacity]: the cheapest cluster that serves a workload within an SLO
 //   - [lorasim/bench/study/advise]: which policy with which options a workload needs
 //   - [lorasim/bench/study/worth]: whether moving requests and placing adapters pays
+//   - [lorasim/bench/study/tune]: the weights and thresholds of endpoint pickers that advise searches
 //   - [lorasim/bench/study/report]: an HTML page with figures of runs and sweeps
 //
 // bench/explore, a page with knobs and the results that follow them:

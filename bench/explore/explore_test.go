@@ -333,3 +333,24 @@ func FuzzPreset(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkFirstResults is the time from a query to the first runs of three policies with 2000 requests.
+func BenchmarkFirstResults(b *testing.B) {
+	q := explore.DefaultPreset().Query
+	x := explore.New(explore.Limits{})
+	b.ReportAllocs()
+	for b.Loop() {
+		ctx, cancel := context.WithCancel(b.Context())
+		shown := false
+		err := x.Run(ctx, q, func(e explore.Event) {
+			if e.Kind == explore.KindRuns {
+				shown = true
+				cancel()
+			}
+		})
+		cancel()
+		if !shown || !errors.Is(err, context.Canceled) {
+			b.Fatalf("first results: %v (%v)", shown, err)
+		}
+	}
+}

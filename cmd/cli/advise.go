@@ -150,7 +150,7 @@ func createFile(name string) (*atomicfile.File, error) {
 // writeConfig writes the better configuration. Without one it leaves the file as it was, and says so.
 func writeConfig(cmd *cobra.Command, a *advise.Advice, name string, to *atomicfile.File) error {
 	if len(a.Tuned) == 0 || !a.Tuned[0].Better() {
-		say(cmd, "note: %s is not written: no configuration is significantly better", name)
+		say(cmd, "note: %s is not written: no configuration is better", name)
 		return nil
 	}
 	text, err := a.Tuned[0].Text(a.Comment(a.Tuned[0])...)

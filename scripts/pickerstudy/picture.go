@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"image/color"
 	"math"
 	"strings"
@@ -16,9 +17,9 @@ import (
 // The sizes of the picture.
 const (
 	panelWidth = 6.6 * vg.Centimeter
-	namesWidth = 3.2 * vg.Centimeter
+	namesWidth = 3.6 * vg.Centimeter
 	rowHeight  = 0.75 * vg.Centimeter
-	axesHeight = 2.6 * vg.Centimeter
+	axesHeight = 2 * vg.Centimeter
 )
 
 // picture draws the objective of each policy against KServe's default, in a panel for each workload: a dot with its
@@ -79,7 +80,7 @@ func (s *study) panel(names bool, low, high float64) (*plot.Plot, error) {
 	p := f.Plot
 	p.Title.Text = s.name + ", requests/s: "
 	rows := shown(s)
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(percentTicks)
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(ratioTicks)
 	p.X.Min, p.X.Max = low, high
 	p.Y.Min, p.Y.Max = -0.6, float64(len(rows))-0.4
 	ticks := make(plot.ConstantTicks, len(rows))
@@ -105,7 +106,7 @@ func (s *study) panel(names bool, low, high float64) (*plot.Plot, error) {
 			return nil, err
 		}
 	}
-	p.Title.TextStyle.Font.Size = vg.Points(9)
+	p.Title.TextStyle.Font.Size, p.X.Tick.Label.Font.Size = vg.Points(9), vg.Points(8)
 	return p, nil
 }
 
@@ -135,16 +136,10 @@ func (s *study) dots(p *plot.Plot, rate int, rows []int) error {
 	return nil
 }
 
-// percentTicks marks ratios as percentages.
-func percentTicks(low, high float64) (ticks []plot.Tick) {
-	for _, t := range []struct {
-		ratio float64
-		label string
-	}{{0.25, "-75 %"}, {0.5, "-50 %"}, {0.7, "-30 %"}, {1, "0"}, {1.5, "+50 %"}, {2, "+100 %"}, {4, "x4"}, {8, "x8"},
-		{16, "x16"}, {64, "x64"}} {
-		if t.ratio >= low && t.ratio <= high && !math.IsNaN(low) {
-			ticks = append(ticks, plot.Tick{Value: t.ratio, Label: t.label})
-		}
+// ratioTicks marks powers of two.
+func ratioTicks(low, high float64) (ticks []plot.Tick) {
+	for e := math.Ceil(math.Log2(low)); e <= math.Log2(high); e++ {
+		ticks = append(ticks, plot.Tick{Value: math.Exp2(e), Label: fmt.Sprintf("x%g", math.Exp2(e))})
 	}
 	return ticks
 }

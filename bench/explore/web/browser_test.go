@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -59,9 +61,10 @@ func (b tab) wait(js string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(time.Minute); b.eval(js) != "true"; {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("after a minute still not %s; status %q, faults %q", js,
+			b.t.Fatalf("after a minute still not %s; status %q, faults %q, query %s", js,
 				b.eval(`document.getElementById('status').textContent`),
-				b.eval(`[...document.querySelectorAll('.fault')].map(e => e.textContent).join('|')`))
+				b.eval(`[...document.querySelectorAll('.fault:not(:empty)')].map(e => e.textContent).join('|')`),
+				b.eval(`location.hash`))
 		}
 		time.Sleep(10 * time.Millisecond) // the browser has no clock of ours
 	}
@@ -295,5 +298,43 @@ func TestPageOfAnotherOrigin(t *testing.T) {
 		if strings.Contains(got, "GOT") || strings.Count(got, "refused") != 7 {
 			t.Errorf("from %s: %s", from, got)
 		}
+	}
+}
+
+// TestMyLog: a log that the user chooses is sent, and what it shows is its own requests.
+func TestMyLog(t *testing.T) {
+	ctx := testbrowser.StartFor(t, 2*time.Minute)
+	dir := t.TempDir()
+	page := web.New(web.Config{Explorer: explore.New(explore.Limits{}), Query: explore.DefaultPreset().Query,
+		Keep: func(name string, content io.Reader) (string, error) {
+			data, err := io.ReadAll(content)
+			if err != nil {
+				return "", err
+			}
+			path := filepath.Join(dir, name)
+			return path, os.WriteFile(path, data, 0o600)
+		}})
+	srv := httptest.NewServer(page)
+	t.Cleanup(srv.Close)
+	b := open(t, ctx, srv.URL+page.Path())
+	b.settled()
+	before := b.eval(answers)
+	b.eval(`(input => {
+		const rows = ['id,arrival_s,adapter,prompt_tokens,output_tokens'];
+		for (let i = 0; i < 250; i++) rows.push([i, i / 5, i % 3, 200, 50].join());
+		const files = new DataTransfer();
+		files.items.add(new File([rows.join('\n') + '\n'], 'mine.csv'));
+		input.files = files.files;
+		input.dispatchEvent(new Event('change'));
+	})(document.querySelector('input[type=file]'))`)
+	b.wait(answers + ` > ` + before)
+	for key, want := range map[string]string{"workload.num_prompts": "250", "workload.num_adapters": "3"} {
+		if got := b.eval(fmt.Sprintf(`document.getElementById('f-%s').placeholder`, key)); got != want {
+			t.Errorf("%s: %s, expected %s; faults %s", key, got, want,
+				b.eval(`[...document.querySelectorAll('.fault:not(:empty)')].map(e => e.textContent).join('|')`))
+		}
+	}
+	if got := b.eval(`document.getElementById('commands').textContent`); !strings.Contains(got, "--workload "+dir) {
+		t.Errorf("the command lines: %s", got)
 	}
 }

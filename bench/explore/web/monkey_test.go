@@ -12,6 +12,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/heapprofiler"
+	cdpruntime "github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
 	"lorasim/bench/explore"
@@ -34,13 +35,14 @@ type memory struct{ page, server float64 }
 func (b tab) memory() (m memory) {
 	b.t.Helper()
 	b.settled()
-	_, err := chromedp.Call(b.ctx, heapprofiler.CollectGarbage, cdp.Empty{})
+	if _, err := chromedp.Call(b.ctx, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
+		b.t.Fatal(err)
+	}
+	heap, err := chromedp.Call(b.ctx, cdpruntime.GetHeapUsage, cdp.Empty{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if m.page, err = strconv.ParseFloat(b.eval(`performance.memory.usedJSHeapSize`), 64); err != nil {
-		b.t.Fatal(err)
-	}
+	m.page = heap.UsedSize + heap.EmbedderHeapUsedSize
 	runtime.GC()
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
@@ -118,11 +120,11 @@ func TestMonkey(t *testing.T) {
 		if testing.Verbose() && turns%100 == 0 {
 			t.Logf("turn %d: %s", turns, what)
 		}
+		// 300 requests, whatever the presets say: the monkey is in a hurry
+		m.typed("workload.num_prompts", "300")
 		if m.r.IntN(4) == 0 {
 			m.settled()
 		}
-		// 300 requests, whatever the presets say: the monkey is in a hurry
-		m.typed("workload.num_prompts", "300")
 	}
 	after := m.memory()
 	t.Logf("%d turns in %v; page %.1f to %.1f MB, server %.1f to %.1f MB", turns, limit, before.page/1e6,

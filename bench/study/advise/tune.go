@@ -37,7 +37,8 @@ type Tuned struct {
 	// Changes lead from the configuration to the best.
 	Changes []NumberChange
 	// Diff is the score of the best less that of the configuration as it is, paired by held-out seed.
-	Diff stats.Estimate
+	Diff    stats.Estimate
+	MinGain float64 // score: smallest difference that counts
 
 	space      *tune.Space
 	base, best *contestant
@@ -50,8 +51,13 @@ type NumberChange struct {
 	Added bool // the scorer is new
 }
 
-// Better says whether the best configuration is significantly better: its interval lies below 0.
-func (t *Tuned) Better() bool { return t.Best.Spec != "" && t.Diff.HasInterval() && t.Diff.High < 0 }
+// Better says whether the best configuration is better: the interval lies below 0, and the gain counts.
+func (t *Tuned) Better() bool { return t.significant() && t.Diff.Mean <= -t.MinGain }
+
+// significant says whether the interval lies below 0.
+func (t *Tuned) significant() bool {
+	return t.Best.Spec != "" && t.Diff.HasInterval() && t.Diff.High < 0
+}
 
 // Text is the text of the better configuration, with lines of comment on top.
 func (t *Tuned) Text(comment ...string) ([]byte, error) {
@@ -117,7 +123,8 @@ func (s *study) newTuner(r *race, spec string) (*tuner, error) {
 		return nil, err
 	}
 	t := &tuner{Tuned: &Tuned{Of: Candidate{spec}, Config: config, space: tune.NewSpace(config.Config, s.opt.Add...),
-		base: base}, of: map[string]tune.Point{}, can: func(spec string) bool { return s.can(spec) == nil }}
+		MinGain: s.opt.Objective.fromPercent(s.opt.MinGain), base: base}, of: map[string]tune.Point{},
+		can: func(spec string) bool { return s.can(spec) == nil }}
 	t.race = &race{sample: r.sample, first: r.first, most: r.most, phase: r.phase, known: r.known}
 	t.of[spec] = t.space.Base()
 	return t, nil
@@ -336,6 +343,10 @@ func (a *Advice) TunedText(t *Tuned) string {
 	case !t.Diff.HasInterval():
 		return fmt.Sprintf("Config %s: the best of %d configurations changes the objective by %s. One saved "+
 			"workload has no intervals, so whether it is better is unknown.", name, t.Tried, a.diff(t.Diff))
+	case t.significant() && !t.Better():
+		return fmt.Sprintf("No better config found for %s: the best of %d configurations changes the objective by %s "+
+			"(negative is better; 95 %% interval, %s), which is less than --min-gain.", name, t.Tried, a.diff(t.Diff),
+			a.seedsText())
 	case !t.Better():
 		return fmt.Sprintf("No better config found for %s: the best of %d configurations changes the objective by %s "+
 			"(negative is better; 95 %% interval, %s), which is no significant gain.", name, t.Tried, a.diff(t.Diff),

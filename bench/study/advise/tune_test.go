@@ -185,8 +185,11 @@ func TestTunedText(t *testing.T) {
 			"-9.5 % ±1.8 (negative is better; 95 % interval, 20 fresh seeds). It is the best of 80 configurations, chosen " +
 			"with other seeds."},
 		{Tuned{Best: best, Diff: gain(-0.01, 0.02), Tried: 80}, "No better config found for the default " +
-			"configuration: the best of 80 configurations changes the objective by -1.0 % ±2.0 (negative is better; 95 % interval, 20 " +
-			"fresh seeds), which is no significant gain."},
+			"configuration: the best of 80 configurations changes the objective by -1.0 % ±2.0 (negative is better; " +
+			"95 % interval, 20 fresh seeds), which is no significant gain."},
+		{Tuned{Best: best, Diff: gain(-0.01, 0.005), MinGain: 0.02, Tried: 80}, "No better config found for the " +
+			"default configuration: the best of 80 configurations changes the objective by -1.0 % ±0.5 (negative is " +
+			"better; 95 % interval, 20 fresh seeds), which is less than --min-gain."},
 		{Tuned{Best: best, Diff: stats.Estimate{N: 1, Mean: -0.1, Low: math.NaN(), High: math.NaN()}, Tried: 2},
 			"Config the default configuration: the best of 2 configurations changes the objective by -9.5 %. One saved " +
 				"workload has no intervals, so whether it is better is unknown."},

@@ -169,7 +169,7 @@ function form(host, start, query, changed) {
         about.textContent = p.about || '';
         host.dispatchEvent(new CustomEvent('preset', { detail: p.query }));
       },
-    }, el('option', { value: '' }, 'choose …'), ...start.presets.map((p, i) => el('option', { value: i }, p.name)));
+    }, el('option', { value: '' }, 'choose …'), ...(start.presets || []).map((p, i) => el('option', { value: i }, p.name)));
     const about = el('p', { class: 'hint' });
     return el('div', { class: 'knob' }, el('div', { class: 'name' }, el('label', { for: 'preset' }, 'Begin with')), el('div', { class: 'control' }, list), about);
   }
