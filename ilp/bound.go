@@ -8,7 +8,7 @@ import (
 )
 
 // LowerBound returns a value that the objective of no solution undercuts. It is
-// the least T + weighted moves that passes all of these tests:
+// the least T + weighted moves that passes four tests:
 //
 //   - the average: all work, plus the moves that workers above T force, plus
 //     the overflow of pages that no worker has room for, on the slowest worker,
@@ -20,7 +20,7 @@ import (
 //   - the limit on moves: relieving the workers above T, longest requests
 //     first and splitting them, takes no more moves than are allowed.
 //
-// Each of them only gets easier as T grows, so T is found by bisection.
+// Each test only gets easier as T grows, so T is found by bisection.
 func LowerBound(p *Problem) float64 {
 	b := newBounder(p)
 	lo, hi := b.least, math.Max(b.least, b.stay)

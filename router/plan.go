@@ -61,7 +61,7 @@ type Move struct {
 }
 
 // Plan is a change of the cluster that a planner wants. It is applied as a whole or dropped: if any part of it
-// cannot be carried out, nothing is. Requests that have ended by then are ignored.
+// cannot be carried out, nothing is. Requests that have ended in the meantime are ignored.
 type Plan struct {
 	Reason string `json:"reason"` // why, for users
 	// Load brings adapters to workers. Unload removes adapters as soon as no request on the worker uses them.

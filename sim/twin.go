@@ -15,9 +15,8 @@ import (
 	"lorasim/trace"
 )
 
-// Twin implements router.Twin: it runs futures in simulations of their own. Of its
-// configuration it takes what a router is told of a cluster: not the source, the outages
-// or the elastic rule, all of which lie in the future.
+// Twin implements router.Twin: it runs each future in a simulation of its own. It uses the parts of its
+// configuration that a router knows, but not the source, the outages or the elastic rule, which lie in the future.
 type Twin struct {
 	cfg      Config
 	adapters []trace.Adapter

@@ -295,9 +295,9 @@ func (t Texts) Of(parent *Text, start int32, id int64) *Text {
 	return x
 }
 
-// Blocks are the texts of prompts that consist of blocks told by ids, all of them
-// of so many tokens but the last one of a prompt, which may be cut off. An id
-// stands for its block after those before. It keeps every block: 32 bytes each.
+// Blocks are the texts of prompts that are given as ids of blocks. All blocks have the same number of tokens,
+// except the last one of a prompt, which may be cut off. An id identifies a block together with the blocks before
+// it. Blocks keeps every block: 32 bytes each.
 type Blocks struct {
 	Tokens int32
 
@@ -306,7 +306,7 @@ type Blocks struct {
 	spare  []Text
 }
 
-// Text returns the text of a prompt of so many tokens: nil without ids.
+// Text returns the text of a prompt with the given ids and number of tokens; nil without ids.
 func (b *Blocks) Text(ids []int64, prompt int32) (*Text, error) {
 	if n := (int64(prompt) + int64(b.Tokens) - 1) / int64(b.Tokens); int64(len(ids)) > n {
 		return nil, fmt.Errorf("%d ids for %d tokens, expected at most %d of %d tokens each", len(ids), prompt, n,
@@ -373,7 +373,7 @@ type Lately struct{ now, before Texts }
 // lately is how many texts are remembered at least, and twice that at most.
 const lately = 1 << 18
 
-// Prompt returns the text of a prompt by hashes of its blocks of so many tokens.
+// Prompt returns the text of a prompt by the hashes of its blocks; block is their length, tokens.
 func (l *Lately) Prompt(hashes []uint64, block int32) (x *Text) {
 	for i, h := range hashes {
 		k := textKey{x, int32(i) * block, int64(h)}

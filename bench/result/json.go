@@ -99,11 +99,10 @@ func (r *Result) AppendJSONL(path string, details bool) error {
 	return errors.Join(err, f.Close())
 }
 
-// WriteJSONL writes the run as one line with exactly the reference's fields in
-// its order, and after them what tells runs apart (source, seed, policy,
-// scenario as its summary, streamed) and how requests ended, where they are known;
-// absent metrics have no field. The line is valid JSON: an infinite
-// request rate is the string "inf", where the reference writes a bare Infinity.
+// WriteJSONL writes the run as one line. It has exactly the reference's fields in their order. Fields that identify
+// the run follow (source, seed, policy, summary of the scenario, streamed), then how requests ended, if known.
+// Absent metrics have no field. The line is valid JSON: an infinite request rate is the string "inf", where the
+// reference writes a bare Infinity.
 func (r *Result) WriteJSONL(w io.Writer, details bool) error {
 	o, fields := &object{}, r.fields()
 	fields["scenario"] = &r.Scenario.Summary // a line has flat fields, as the reference's

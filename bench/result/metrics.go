@@ -106,7 +106,7 @@ func CountsAll(metric string) bool {
 			}, metric)
 }
 
-// Hidden says that a value is no number to show.
+// Hidden reports whether a value is not a figure to show in tables.
 func Hidden(name string) bool {
 	return name == completedSetName || name == SteadyStateName || name == "goodput.attain" ||
 		strings.HasSuffix(name, "worst_adapter.adapter")

@@ -23,7 +23,7 @@ type SLO struct {
 // DefaultAttain is the share of requests that must be within an SLO.
 const DefaultAttain = 0.99
 
-// Enough says whether an SLO is met that so many of the requests of an adapter met.
+// Enough reports whether an adapter meets the SLO if good of its requests do.
 func (s SLO) Enough(good, requests int64) bool {
 	return float64(good) >= (cmp.Or(s.Attain, DefaultAttain)-1e-9)*float64(requests)
 }

@@ -52,9 +52,8 @@ func (in *Input) Close() error {
 	return in.file.Close()
 }
 
-// OpenWorkload builds the request source; when ctx ends, so does the reading of
-// files. progress, where not nil, is told the bytes read from input files so far
-// and, where known, in all (else 0).
+// OpenWorkload opens the source of requests. When ctx ends, reading of files ends. progress, if not nil, gets the
+// bytes read from input files so far and in all (0: unknown).
 func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total int64)) (*Input, error) {
 	w := &s.Workload
 	if err := cmp.Or(s.checkValues(), w.check()); err != nil {

@@ -80,7 +80,7 @@ Coefficients of --fit:
 		opt(&f.logs, "logs", "", "Logs of serving benchmarks: `folder` or file"),
 		opt(&f.server, "server", "", "Use only the blocks of this server, by its name in the log"),
 		opt(&f.concurrency, "concurrency", nil,
-			"Fit the blocks of these concurrencies, predict the others; default: fit all", ">=1 <=1e6"))
+			"Concurrencies of the blocks to fit; the others are predicted (default: fit all)", ">=1 <=1e6"))
 	f.table.add(cmd, 8, "Table of measured runs, CSV `file`; rows of use validation are only predicted")
 	flags(cmd, tableHeading,
 		opt(&f.fitGroups, "fit-groups", false, "Fit the lengths of the groups too"),

@@ -234,7 +234,7 @@ func (l *gatewayLog) reopen() {
 	}
 	f, err := openAppending(l.name)
 	if err != nil {
-		fmt.Fprintf(l.stderr, "lorasim: --access-log: %v; the former file is used on\n", err)
+		fmt.Fprintf(l.stderr, "lorasim: --access-log: %v; the open file stays in use\n", err)
 		return
 	}
 	l.file.Redirect(f)

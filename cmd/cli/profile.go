@@ -141,9 +141,9 @@ func newProfileAnalytic() *cobra.Command {
 		Short: "Compute a profile from the data sheets of a model and a GPU",
 		Long: `Analytic computes a profile from the roofline: a decode step takes the time to
 read the weights and the KV cache, a prefill step the time to compute its tokens, at
-usual shares of the GPU's peak rates. It adds the start of every layer's kernels, the
-adapters of a step (weights and computation, by rank) and, of a mixture of experts,
-the experts that the tokens of a step are expected to use.
+usual shares of the GPU's peak rates. It adds the start of every layer's kernels
+and the adapters of a step (weights and computation, by rank). For a mixture of
+experts it adds the experts that the tokens of a step are expected to use.
 
 No part of the profile was measured: its kind is computed. Published single-stream rates,
 batched rates and prefill times are within a factor of 1.5 (docs/fidelity.md). Compare

@@ -271,7 +271,7 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 	flags(cmd, "Adapters",
 		opt(&f.loras, "lora", nil, "Adapter loaded at the start, `NAME=PATH`; PATH may end in its rank (-r16, ?rank=16); repeatable"),
 		opt(&f.numAdapters, "num-adapters", 0, "Number of adapters lora0, lora1, ... loaded at the start", ">=0 <=1e6"),
-		opt(&f.ranks, "lora-ranks", "", "Ranks of these adapters, used in turn (default: those of 8,16,32,64 that the profile allows)"))
+		opt(&f.ranks, "lora-ranks", "", "Ranks of the adapters, used in turn (default: 8,16,32,64 as far as the profile allows)"))
 }
 
 // configs are the configurations of the workers.

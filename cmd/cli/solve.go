@@ -305,10 +305,10 @@ func newSolveGenerate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate WORKERS,ADAPTERS,REQUESTS",
 		Short: "Write a random migration problem",
-		Long: `Generate draws a migration problem: execution times uniform from 1 to 7 s,
-adapters of Zipf popularity with exponent 0.9, one adapter slot per worker more
-than an even share of all needs, requests on random holders of their adapters,
-log-normal KV pages, and capacities of 0.8 to 1.2 of an even share of the pages.
+		Long: `Generate draws a migration problem. Execution times are uniform from 1 to 7 s, and
+adapters have Zipf popularity with exponent 0.9. Each worker has one adapter slot
+more than an even share of all needs. Requests are on random workers that hold their
+adapter. KV pages are log-normal, and capacities are 0.8 to 1.2 of an even share.
 The same seed gives the same bytes.`,
 		Example: `  lorasim solve generate 8,128,1000 --seed 1 -o problem.json
   lorasim solve generate 2,4,32 | lorasim solve -`,

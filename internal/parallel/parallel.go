@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Do calls f for 0 to n-1 on all processors, until ctx ends. It returns the error of the
-// lowest number, so that the same work fails with the same error. progress, where not
-// nil, is told how many calls are done, by one goroutine at a time.
+// Do calls f for 0 to n-1 on all processors, until ctx ends. It returns the error of the lowest number, so that the
+// same work fails with the same error. progress, if not nil, gets the number of finished calls, from one goroutine
+// at a time.
 func Do(ctx context.Context, n int, f func(int) error, progress func(done, total int64)) error {
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))

@@ -24,8 +24,8 @@ type CSVRow struct {
 	err    error
 }
 
-// ReadCSV calls f for every row of a table, of which there must be one, as must
-// the required columns.
+// ReadCSV calls f for every row of a table. It returns an error if the table has no rows or lacks a required
+// column.
 func ReadCSV(in io.Reader, name string, required []string, f func(*CSVRow)) error {
 	r := CSVRow{file: textfile.New(name, in)}
 	t, err := r.file.Header()

@@ -61,7 +61,7 @@ func (f *File) Object(visit func(key, value []byte) error) error {
 	return f.Bad("", err)
 }
 
-// Text returns the string that the raw JSON string of an [File.Object] stands for.
+// Text returns the value of a raw JSON string, as in an [File.Object].
 func Text(raw []byte) ([]byte, error) {
 	switch {
 	case raw[0] != '"':
@@ -133,7 +133,7 @@ func Count(b []byte) (int32, error) {
 	return int32(n), nil
 }
 
-// Tokens reads a number of tokens, of which there must be some.
+// Tokens reads a number of tokens, at least 1.
 func Tokens(b []byte) (int32, error) {
 	n, err := Count(b)
 	if err == nil && n == 0 {

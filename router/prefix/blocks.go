@@ -42,7 +42,7 @@ type segment struct {
 	lo, hi int32
 }
 
-// NewBlocks returns an empty cache with pages of so many tokens.
+// NewBlocks returns an empty cache with pages of the given number of tokens.
 func NewBlocks(page int32) *Blocks {
 	c := &Blocks{books: books{page: page}, entries: map[key]*blockEntry{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest

@@ -112,7 +112,7 @@ func (h *Hold) Pages() int32 {
 	return h.pages + int32(len(h.blocks))
 }
 
-// NewRadix returns an empty cache with pages of so many tokens.
+// NewRadix returns an empty cache with pages of the given number of tokens.
 func NewRadix(page int32) *Radix {
 	c := &Radix{books: books{page: page, epochs: map[int32]int32{}}, entries: map[*trace.Text]*entry{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest

@@ -25,7 +25,7 @@ type node struct {
 	users      int32
 }
 
-// NewTree returns an empty cache with pages of so many tokens.
+// NewTree returns an empty cache with pages of the given number of tokens.
 func NewTree(page int32) *Tree {
 	c := &Tree{books: books{page: page, epochs: map[int32]int32{}}, roots: map[root]*node{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest

@@ -79,7 +79,7 @@ func (a *Autoscaler) Want(l Look) int {
 	return l.Workers
 }
 
-// Reactive needs a worker for so many requests in flight.
+// Reactive needs one worker for each Target requests in flight.
 type Reactive struct{ Target float64 }
 
 // Need implements Need.

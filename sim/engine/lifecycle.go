@@ -81,7 +81,8 @@ func (e *Engine) LockPrefix(r *Request) {
 	}
 }
 
-// MatchPrefix is how many tokens of a waiting request are kept, and how many of these nobody holds.
+// MatchPrefix returns how many tokens of a waiting request are cached, and how many of the cached tokens no
+// request holds.
 func (e *Engine) MatchPrefix(r *Request) (match, evictable int64) {
 	if r.TransferredKV > 0 {
 		return 0, 0

@@ -98,7 +98,7 @@ func (p *Policy) Head() *Request {
 	return p.First(p.queue.adapters, (*Adapter).Head)
 }
 
-// Last is the waiting request of the worst priority, of these the last to come.
+// Last returns the waiting request with the worst priority; among equals the one that came last.
 func (p *Policy) Last() *Request {
 	last := p.queue.head
 	for _, a := range p.queue.adapters {
@@ -123,7 +123,7 @@ const (
 // service is an adapter's counter: what was counted, and since when the running requests count step by step.
 type service struct{ tokens, since int64 }
 
-// Service is an adapter's counter after so many steps of the run under way.
+// Service returns an adapter's counter after the given number of steps of the current run.
 func (p *Policy) Service(a *Adapter, done int64) int64 {
 	return a.served.tokens + OutputWeight*int64(a.Decoding)*(p.batch.Steps+done-a.served.since)
 }

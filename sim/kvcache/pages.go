@@ -37,7 +37,7 @@ type CacheStats struct {
 	EvictedPages int64 // that the prefix cache has given up
 }
 
-// New returns an empty cache of so many tokens in pages of size. It counts into stats.
+// New returns an empty cache for the given number of tokens, in pages of size tokens. It counts into stats.
 func New(tokens, size int64, kind Prefixes, stats *CacheStats) Pool {
 	return Pool{size: size, capacity: tokens / size, at: make([]int64, size), prefixes: newPrefixes(kind, size, stats)}
 }
@@ -56,7 +56,7 @@ type Sequence struct {
 	hold        prefix.Hold
 }
 
-// Tokens is how many tokens a decoding request has in the cache after so many of the engine's decode steps.
+// Tokens returns the tokens of a decoding request in the cache after the given number of the engine's decode steps.
 func (s *Sequence) Tokens(steps int64) int64 { return int64(s.Computed) + steps - s.Joined }
 
 // Forget makes a request as if it had never been in a cache, which is gone.
@@ -80,7 +80,7 @@ func (p *Pool) Stored() int64 { return p.tokens - p.shared*p.size }
 // Reserved is the number of tokens that Reserve keeps.
 func (p *Pool) Reserved() int64 { return p.reserved }
 
-// Pages is the number of pages that so many tokens take.
+// Pages returns the number of pages for a number of tokens.
 func (p *Pool) Pages(tokens int64) int64 {
 	if p.size == 1 {
 		return tokens // the usual size; a division less

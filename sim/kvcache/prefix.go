@@ -84,7 +84,7 @@ func (p *Pool) Peek(text *trace.Text, adapter, tokens int32, taken int64) int32 
 	return p.cache.Peek(text, adapter, text.Known(tokens)/size) * size
 }
 
-// MatchPrefix is how many of a waiting request's first n tokens are kept, and how many of these nobody holds
+// MatchPrefix returns how many of a waiting request's first n tokens are cached, and how many of those no request holds
 // (match_prefix in sglang, get_computed_blocks in vLLM).
 func (p *Pool) MatchPrefix(s *Sequence, n int32, steps int64) (match, evictable int64) {
 	if p.cache == nil || s.Text == nil {
@@ -138,7 +138,7 @@ func (p *Pool) insertReplies(t *trace.Text, steps int64) {
 // entered by the tokens before (cache_blocks in vLLM's Scheduler.update_from_output and allocate_slots).
 func (p *Pool) TokensLate() { p.late = true }
 
-// TakeStep has the prefix cache give up what the next decode step takes, which is formed, before anything is freed.
+// TakeStep evicts from the prefix cache what the next decode step takes, which is formed, before anything is freed.
 func (p *Pool) TakeStep(steps int64) {
 	if p.cache != nil {
 		p.evict(p.StepNeed(steps))

@@ -159,9 +159,8 @@ func newCollector(adapters []trace.Adapter, tl *timeline) *collector {
 	return c
 }
 
-// Summarize reads src to its end. Requests must be in the order of arrival; token
-// counts may be 0, as those of workloads that have only arrivals. So many adapters
-// are listed one by one; 0: 10.
+// Summarize reads src to its end. Requests must be in the order of arrival. Token counts may be 0, as in workloads
+// that have only arrivals. top is the number of adapters that are listed one by one; 0: 10.
 func Summarize(src trace.Source, top int) (*Summary, error) {
 	c := newCollector(src.Adapters(), newTimeline(1, timelineBins))
 	if err := c.read(src); err != nil {

@@ -327,10 +327,9 @@ func (tl *timeline) round(n int) {
 // seconds is the width of a bin.
 func (tl *timeline) seconds() float64 { return float64(tl.width) / 1000 }
 
-// Reuse is what prompts repeat of earlier prompts and replies of their adapter: the
-// tokens that a prefix cache without bounds finds if requests come one after the
-// other, all but the last token of a prompt at most. Where prompts are told by ids
-// of blocks these are whole blocks.
+// Reuse describes how much of prompts repeats earlier prompts and replies of the same adapter: the tokens that a
+// prefix cache without limits finds if requests come one after the other, at most all but the last token of a
+// prompt. Where ids of blocks identify prompts, only whole blocks count.
 type Reuse struct {
 	Tokens int64  `json:"tokens"`
 	Share  Number `json:"share"` // of the prompt tokens

@@ -12,10 +12,9 @@ import (
 	"lorasim/trace/settings"
 )
 
-// Budget is a law of max_new_tokens: how many tokens clients ask for at most, which
-// engines reserve memory for and routers see, while the output is known to nobody
-// before it is there. It returns the budget, >= 1, of a request that would generate
-// so many tokens.
+// Budget is a law of max_new_tokens, the limit that clients set on outputs. Engines reserve memory for it and
+// routers see it; the output length is unknown until the request ends. It returns the limit, >= 1, of a request
+// that would generate the given number of tokens.
 type Budget func(output int32, r *rand.Rand) int32
 
 // BudgetHelp says what ParseBudget takes.

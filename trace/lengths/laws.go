@@ -186,10 +186,9 @@ func (m Measured) Draw(r *rand.Rand) (prompt, output int32) {
 	return prompt, output
 }
 
-// Rescaled draws the lengths of a workload of n requests and rescales them so
-// that the mean of the prompts within the context limit and that of the outputs
-// are the stated ones, to within half a token in the sum, and that 4 in 1000
-// prompts (to the nearest whole number) lie above the limit, at random places.
+// Rescaled draws the lengths of a workload of n requests and rescales them. The mean of the prompts within the
+// context limit and the mean of the outputs are then the stated ones, to within half a token in the sum. Of the
+// prompts, 4 in 1000 (to the nearest whole number) exceed the limit, at random places.
 func (m Measured) Rescaled(n int, seed uint64) (prompts, outputs []int32) {
 	r := rand.New(rand.NewPCG(seed, rescaleStream))
 	over := int(math.Round(overLimit * float64(n)))
@@ -356,8 +355,8 @@ func (c *Copula) Scaled(prompt, output float64) *Copula {
 	return &s
 }
 
-// Marginal is the distribution that a histogram stands for: the bins with the
-// shares of their counts, even within a bin.
+// Marginal is the distribution of a histogram: bins with probabilities proportional to their counts, uniform within
+// a bin.
 type Marginal struct {
 	lo, hi []float64 // of the bins with a count
 	below  []float64 // share of all counts up to and including the bin; the last is 1
@@ -406,10 +405,9 @@ func (m *Marginal) normalize() {
 	}
 }
 
-// ReadMarginals reads the histograms of prompt and output lengths from a CSV
-// file with the columns what (prompt or output), lo, hi and count, a row for
-// each bin in ascending order. Errors name the file, line and column. The name
-// [ShareGPTV3] stands for the built-in histograms.
+// ReadMarginals reads the histograms of prompt and output lengths from a CSV file with the columns what (prompt or
+// output), lo, hi and count, a row for each bin in ascending order. Errors name the file, line and column. The name
+// [ShareGPTV3] selects the built-in histograms.
 func ReadMarginals(path string) (prompt, output Marginal, err error) {
 	f := textfile.New(path, bytes.NewReader(shareGPTV3))
 	if path != ShareGPTV3 {

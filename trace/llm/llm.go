@@ -267,17 +267,16 @@ func (r *Reader) done() error {
 	return fmt.Errorf("%s: empty trace: it holds no request%s", r.path, left)
 }
 
-// ReadUsage reads records of which adapter was asked for when, such as the references
-// to LoRA adapters in Alibaba's image generation trace (cluster-trace-v2026-GenAI,
-// GenTD26): CSV with the columns time_s and adapter; others are left alone, and rows
-// need no order. They say how adapters are used, not how many tokens a request has.
+// ReadUsage reads records of the times at which adapters were used, such as the references to LoRA adapters in
+// Alibaba's image generation trace (cluster-trace-v2026-GenAI, GenTD26). The file is CSV with the columns time_s
+// and adapter; other columns are ignored, and rows need no order. The records have no token counts.
 //
-// Options.Adapters stand for the file's adapters, in the order of their first use;
-// where there are fewer, their turn comes again. Nil: the file's own, named as the
-// file does, of the ranks that ranks gives to n of them, where it is not nil.
+// Options.Adapters replace the file's adapters in the order of their first use; if there are fewer, they are used
+// in turn. Nil: the file's own adapters and names, with the ranks that ranks returns for n adapters, if it is not
+// nil.
 //
-// It returns the references as requests without token counts, the first one at time
-// 0, and the number of rows that were skipped.
+// It returns the references as requests without token counts, the first one at time 0, and the number of rows that
+// were skipped.
 func ReadUsage(path string, o Options, ranks func(n int) []int) (w *trace.Workload, skipped int64, err error) {
 	refs, skipped, err := readReferences(path, o)
 	if err != nil {

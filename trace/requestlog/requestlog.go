@@ -205,9 +205,9 @@ func (b *builder) noteModel() {
 		b.adapters[0].Name, b.model)
 }
 
-// Workload makes a workload of the requests of a log, of which there is at least one: it sorts them by arrival, which
-// may have any origin, and numbers them. The first one arrives at 0 s. The report says how many requests were kept,
-// and whether they had to be sorted.
+// Workload returns the requests of a log as a workload; the log must hold at least one. It sorts them by arrival,
+// which may have any origin, and numbers them. The first one arrives at 0 s. The report says how many requests were
+// kept, and whether they had to be sorted.
 func Workload(adapters []trace.Adapter, requests []trace.Request, report *Report) *trace.Workload {
 	byArrival := func(a, b trace.Request) int { return cmp.Compare(a.Arrival, b.Arrival) }
 	report.Sorted = !slices.IsSortedFunc(requests, byArrival)

@@ -65,7 +65,7 @@ func (f Form) Text(given Given) string {
 	return f.Name + ":" + options
 }
 
-// Nested is the mapping, in YAML's flow style, that stands for a text: "hash:c=2" is "{name: hash, c: 2}".
+// Nested returns the mapping, in YAML's flow style, that is equal to a text: "hash:c=2" is "{name: hash, c: 2}".
 func Nested(forms []Form, text string) (string, error) {
 	form, options, ok := find(forms, text)
 	if !ok {

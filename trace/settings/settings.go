@@ -133,8 +133,8 @@ func (f *Field) Enum() []string {
 	return strings.Fields(words)
 }
 
-// Parse sets v, which has the field's type, to the value that a text stands for. The error quotes the text and says
-// what is expected; the caller says of what.
+// Parse sets v, which has the field's type, to the value of a text. The error quotes the text and says what is
+// expected; the caller adds the name of the field.
 func (f *Field) Parse(text string, v reflect.Value) error {
 	if f.hasParser() {
 		return v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text))

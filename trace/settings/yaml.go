@@ -140,8 +140,8 @@ func pairsOf(n ast.Node, anchors *Anchors) ([]*ast.MappingValueNode, error) {
 	return pairs, nil
 }
 
-// FromYAML checks a mapping that stands for a text of one of the forms, and returns that text: {name: hash, c: 2} is
-// "hash:c=2". Its options stay in their order.
+// FromYAML checks a mapping and returns the text of one of the forms that is equal to it: {name: hash, c: 2} is
+// "hash:c=2". Its options keep their order.
 func FromYAML(n ast.Node, anchors *Anchors, forms []Form) (string, error) {
 	pairs, err := pairsOf(n, anchors)
 	if err != nil {

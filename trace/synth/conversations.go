@@ -22,18 +22,17 @@ const (
 	Agents    = "agents"    // programs that use tools, with many short turns
 )
 
-// Conversations makes each request of a source the first turn of a conversation,
-// whose later turns repeat what was said before: a prompt is the adapter's system
-// prompt, the turns so far and a new message. The number of turns is geometric
-// with mean Turns or, with TurnsSigma, lognormal with median Turns; all other
-// numbers that have a sigma are lognormal with that median.
+// Conversations makes each request of a source the first turn of a conversation, whose later turns repeat the
+// previous text: a prompt is the adapter's system prompt, the turns so far and a new message. The number of turns
+// is geometric with mean Turns or, with TurnsSigma, lognormal with median Turns. All other numbers that have a
+// sigma are lognormal with that median.
 //
-// Think is the time from the end of a turn to the next one. Arrivals are stamped
-// in advance, and nobody knows yet how long a reply will take, so Pace seconds a
-// token stand for it: a turn that takes longer ends after the next one has begun.
+// Think is the time from the end of a turn to the next one, s. Arrivals are stamped in advance, when the duration
+// of a reply is still unknown; it is taken to be Pace seconds per token. A turn that takes longer ends after the
+// next one has begun.
 //
-// Medians and shares are those of published traces: Mooncake's conversations
-// (arXiv:2407.00079), ServeGen (arXiv:2505.09999) and traces of coding agents.
+// Medians and shares are those of published traces: Mooncake's conversations (arXiv:2407.00079), ServeGen
+// (arXiv:2505.09999) and traces of coding agents.
 type Conversations struct {
 	Kind string `key:"-"` // "": none
 

@@ -151,9 +151,8 @@ func (run *Run) Simulate(ctx context.Context, p *profile.Profile, hooks ...sim.H
 // Streamed says whether the client saw the first token before the last one.
 func Streamed(r *record.Request) bool { return r.Output > 1 && r.FirstToken < r.Finish }
 
-// Figures sums requests up, as bench/result does; those of TTFT and TPOT over the
-// requests whose client read the reply as it came. What that was like is told by as: rs
-// itself, or the measured requests that rs are the predictions of.
+// Figures sums up requests, as bench/result does. TTFT and TPOT cover the requests whose client read the reply as
+// it came. as says which requests these are: rs itself, or the measured requests that rs predicts.
 func Figures(rs, as []record.Request) validate.Values {
 	var ttft, tpot, e2e []float64
 	first, last := math.Inf(1), math.Inf(-1)

@@ -17,8 +17,8 @@ import (
 // seed is that of all published runs.
 const seed = 42
 
-// Predict simulates runs on all processors with a profile whose memory has the tokens of each run. The result does not
-// depend on the number of processors. progress, if not nil, is told how many runs of all are done.
+// Predict simulates runs on all processors with a profile whose memory has the tokens of each run. The result does
+// not depend on the number of processors. progress, if not nil, gets the number of finished runs and of all runs.
 func Predict(ctx context.Context, runs []Run, p *profile.Profile, progress func(done, total int64)) ([]Figures, error) {
 	out := make([]Figures, len(runs))
 	err := parallel.Do(ctx, len(runs), func(i int) (err error) {

@@ -25,8 +25,8 @@ var ofResult = map[Metric]result.Metric{
 	MaxITL: result.MaxITL,
 }
 
-// Block is a closed-loop run of a serving benchmark on one server: so many
-// requests of random lengths, at most Concurrency at a time.
+// Block is a closed-loop run of a serving benchmark on one server: a number of requests of random lengths, at most
+// Concurrency in flight.
 type Block struct {
 	File          string
 	Line          int

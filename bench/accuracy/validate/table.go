@@ -221,8 +221,8 @@ func checkCounts(counts []int64) error {
 	return nil
 }
 
-// Group is what the table does not tell of its runs: how long the requests
-// were, and, where no histogram is known, how the adapters shared them.
+// Group has what a table of runs lacks: the lengths of the requests and, without a histogram, the shares of the
+// adapters.
 type Group struct {
 	// Lengths is a spec of package lengths.
 	Lengths string `yaml:"lengths"`
@@ -236,7 +236,7 @@ type Group struct {
 	Source string `yaml:"source,omitempty"`
 }
 
-// Groups are the groups of runs by name; Other stands for those not listed.
+// Groups are the groups of runs by name. Other is the group of all runs whose group is not listed.
 type Groups struct {
 	Groups map[string]Group `yaml:"groups"`
 	Other  Group            `yaml:"other"`

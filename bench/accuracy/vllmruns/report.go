@@ -226,9 +226,9 @@ func (r *Report) Plot(w io.Writer) error {
 	)
 }
 
-// Limit is what the runs of a group say of a server's limits: the most adapters
-// that some number of slots serves without starving, and the slots with the
-// largest throughput among runs of so many adapters. 0: none is served.
+// Limit is the capacity of a server according to a group of runs: the largest number of adapters that some number
+// of slots serves without starving, and the number of slots with the largest throughput for that number of
+// adapters. 0: none is served.
 type Limit struct {
 	Model             string `json:"model"`
 	Group             string `json:"group"`

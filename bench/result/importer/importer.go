@@ -61,7 +61,7 @@ type Context struct {
 	LastArrival    float64 // s, of a trace
 }
 
-// Who is the server and the client as far as they are known.
+// Who returns the names of the server and the client, as far as they are known.
 func (c *Context) Who(separator string) string { return joinKnown(separator, c.Server, c.Client) }
 
 // Warning is something in a file that was not understood, or kept as it is.

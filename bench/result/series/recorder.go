@@ -129,8 +129,8 @@ func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
 	r.starts[worker] = p == sim.Starting
 }
 
-// Plan records a plan. Once there have been too many, plans that change
-// nothing are left out, and of the others all but every so many-th.
+// Plan records a plan. Beyond a limit, plans that change nothing are left out, and only every n-th of the others is
+// kept.
 func (r *Recorder) Plan(p *sim.PlanRecord) {
 	s, plan := &r.series, newPlan(p, r.series.Adapters)
 	if len(s.Plans) == maxPlans {

@@ -21,7 +21,7 @@ import (
 	"lorasim/sim/profile"
 )
 
-// Answers are what a user says of a cluster. Zero values stand for defaults.
+// Answers are a user's answers about a cluster. Zero values select the defaults.
 type Answers struct {
 	Workers  int     // default 4
 	Profile  string  // name or file of a profile, or a GPU ("h100"); default: that of scenarios

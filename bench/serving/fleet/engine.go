@@ -50,7 +50,7 @@ func ParseURL(s string) (string, error) {
 	return strings.TrimSuffix(u.Scheme+"://"+u.Host+u.Path, "/"), nil
 }
 
-// Switch says whether a worker has something on; "": it does not tell.
+// Switch says whether a worker has something enabled; "": unknown.
 type Switch string
 
 // The positions.

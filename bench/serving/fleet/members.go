@@ -35,8 +35,8 @@ type membership struct {
 	probes  sync.WaitGroup
 }
 
-// Add makes a worker a member and returns its index. A worker that does not answer is a member, too: it is down until
-// a probe finds it. A worker that is about to leave stays. [ParseURL] reads the URL.
+// Add makes a worker a member and returns its index. A worker that does not answer is a member, too: it is down
+// until a probe succeeds. A worker that is leaving stays. [ParseURL] reads the URL.
 func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 	m := f.members
 	host, err := ParseURL(host)

@@ -116,7 +116,7 @@ func (f *Fleet) Workers() []WorkerState {
 	return list
 }
 
-// Status is Workers without the names of the adapters, of which there may be many.
+// Status is Workers without the names of the adapters.
 func (f *Fleet) Status() []WorkerState {
 	defer f.lock()()
 	return f.status()

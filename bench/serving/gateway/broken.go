@@ -70,7 +70,7 @@ func putBack(start []byte, body io.ReadCloser) io.ReadCloser {
 	}{io.MultiReader(bytes.NewReader(start), body), body}
 }
 
-// Cut gives up the attempt on a worker; see fleet.Request.
+// Cut aborts the attempt on a worker; see fleet.Request.
 func (d *dispatch) Cut(w int, cause error) {
 	if a := d.now.Load(); a != nil && a.w == w {
 		a.cancel(cause)

@@ -138,8 +138,8 @@ func patternOf(p string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.Join(parts, segment) + "$")
 }
 
-// ParseAllow reads an item of Config.Allow, "[METHOD ]PATH". Without a method it
-// stands for GET and POST. A segment of the path may be {name}, which stands for any.
+// ParseAllow reads an item of Config.Allow, "[METHOD ]PATH". Without a method it allows GET and POST. A segment of
+// the path may be {name}, which matches any segment.
 func ParseAllow(text string) (methods []string, p string, err error) {
 	methods, p = []string{http.MethodGet, http.MethodPost}, text
 	if method, rest, ok := strings.Cut(text, " "); ok {

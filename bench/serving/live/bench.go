@@ -383,7 +383,7 @@ func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any 
 	}
 }
 
-// Summary is a line for people about what the block does not tell.
+// Summary returns a line with the figures that the result block lacks.
 func (s *Stats) Summary() string {
 	text := fmt.Sprintf("%d requests sent, lateness mean %.2f ms, P99 %.2f ms, max %.2f ms", s.Sent, 1e3*s.LatenessMean,
 		1e3*s.LatenessP99, 1e3*s.LatenessMax)

@@ -308,7 +308,7 @@ func (j *job) move(from, to int) bool {
 	return true
 }
 
-// Cut gives up the attempt on a worker; see fleet.Request.
+// Cut aborts the attempt on a worker; see fleet.Request.
 func (j *job) Cut(w int, cause error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -339,7 +339,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, b.err
 }
 
-// Close gives up what was not read.
+// Close discards the rest of the body.
 func (b *body) Close() error {
 	b.release(false)
 	return nil

@@ -40,10 +40,9 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
 	return d.WriteTable(w, t, TextOptions{Metrics: metrics})
 }
 
-// WriteTable prints one line per combination of settings and policy, with means
-// and 95 % confidence intervals, and the difference to the baseline in the first
-// of the metrics, for which verdicts stand below the table. It takes
-// [format.Width] columns, unless it is to be wide.
+// WriteTable prints one line per combination of settings and policy, with means and 95 % confidence intervals, and
+// the difference to the baseline in the first metric. Verdicts on that metric follow the table. The table takes
+// [format.Width] columns, unless o.Wide is set.
 func (d *Dir) WriteTable(w io.Writer, t *Tables, o TextOptions) error {
 	metrics, width := o.Metrics, format.Width
 	if o.Wide {

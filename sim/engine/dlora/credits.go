@@ -63,8 +63,8 @@ const (
 	aimdMul    = 1.1
 )
 
-// New returns the credits of rows adapters on an engine of so many seats; alone, together and change are the
-// times of a merged iteration, of an unmerged one and of a change between them.
+// New returns the credits of rows adapters on an engine of the given number of seats; alone, together and change are
+// the times of a merged iteration, of an unmerged one and of a change between them.
 func New(rows, seats int, scale int64, alone, together, change tick.Ticks) *Credits {
 	speed := float64(alone) / float64(together)
 	c := &Credits{
