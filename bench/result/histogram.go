@@ -7,8 +7,8 @@ import (
 )
 
 // Histogram counts durations in log-linear bins. Below 2^(bits+1) ticks every value has its own bin. Above it every
-// power of two is split into 2^bits equal bins, so that a bin is never wider than 2^-bits of its values (0.05 % for 11 bits).
-// The bin of a value follows from its bit length alone, as in HdrHistogram (G. Tene, 2012).
+// power of two is split into 2^bits equal bins, so that a bin is never wider than 2^-bits of its values (0.05 % for 11
+// bits). The bin of a value follows from its bit length alone, as in HdrHistogram (G. Tene, 2012).
 //
 // Memory follows the range of the values seen, at most (64-bits)*2^bits
 // counters. The zero Histogram is not ready for use: see NewHistogram.
