@@ -64,7 +64,7 @@ func TestChangesEndAValidation(t *testing.T) {
 	if got := v.String(); got != "calibrated (changed after its validation: engine.scheduler, latency.lora.backend)" {
 		t.Error(got)
 	}
-	if note := v.Note("x"); !strings.Contains(note, "x is no longer the one that was validated") {
+	if note := v.Note("x"); !strings.Contains(note, "profile x differs from the validated one") {
 		t.Error(note)
 	}
 

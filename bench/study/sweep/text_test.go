@@ -21,7 +21,7 @@ func TestText(t *testing.T) {
 	}
 	lines := strings.Split(b.String(), "\n")
 	if strings.Join(strings.Fields(lines[0]+" "+lines[1]),
-		" ") != "request_ vs SLO rate policy Mean TTFT (ms) least-loaded attainment" {
+		" ") != "request_ vs rate policy Mean TTFT (ms) least-loaded SLO attainment" {
 		t.Errorf("%q", lines[:2])
 	}
 	if !strings.Contains(lines[2], "%") || strings.Contains(lines[3], "%") || !strings.Contains(lines[3], " - ") ||
