@@ -84,7 +84,7 @@ var sources = []source{
 	{
 		name: "epp-cases", title: "Endpoint pickers' decisions",
 		about: "Recorded decisions of two endpoint pickers of Kubernetes gateways: the Gateway API inference extension\n" +
-			"(a) and llm-d (b). Skipped cases are messages of ext_proc, which `go test ./bench/serving/extproc` checks.",
+			"(a) and llm-d (b).",
 		needs: []string{"epp_cases", "epp_cases/llmd"},
 		commands: []string{"lorasim validate --epp-cases DATA/epp_cases --json",
 			"lorasim validate --epp-cases DATA/epp_cases/llmd --json"},

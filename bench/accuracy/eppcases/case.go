@@ -30,7 +30,7 @@ type line struct {
 	Text   string          `json:"text"`
 	Expect json.RawMessage `json:"expect"`
 
-	// Messages of Envoy's ext_proc.
+	// Messages of Envoy's ext_proc: the whole line is an extproc.Transcript.
 	Messages []json.RawMessage `json:"messages"`
 }
 

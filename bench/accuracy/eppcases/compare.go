@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/bench/serving/extproc"
 	"lorasim/internal/format"
 	"lorasim/internal/textfile"
 	"lorasim/router/epp"
@@ -66,7 +67,7 @@ func Compare(ctx context.Context, dir string) (*Report, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := r.add(path); err != nil {
+		if err := r.add(ctx, path); err != nil {
 			return nil, err
 		}
 	}
@@ -75,7 +76,7 @@ func Compare(ctx context.Context, dir string) (*Report, error) {
 }
 
 // add runs the cases of a file.
-func (r *Report) add(path string) error {
+func (r *Report) add(ctx context.Context, path string) error {
 	f, err := textfile.Open(path, nil)
 	if err != nil {
 		return err
@@ -98,7 +99,15 @@ func (r *Report) add(path string) error {
 		if err := json.Unmarshal(text, &l); err != nil {
 			return fmt.Errorf("%s: a case: %w", f.Where(), err)
 		}
-		c := g.run(&l)
+		var c Case
+		if l.Messages != nil {
+			c, err = transcript(ctx, text)
+		} else {
+			c = g.run(&l)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: a case: %w", f.Where(), err)
+		}
 		c.Name = name + "/" + l.ID + l.Name
 		r.Cases = append(r.Cases, c)
 	}
@@ -166,9 +175,6 @@ func (g *group) run(l *line) Case {
 		return g.load(l)
 	case l.Engine != nil:
 		return scrapeCase(l)
-	case l.Messages != nil:
-		return Case{Steps: len(l.Messages),
-			Skipped: "messages of ext_proc: go test ./bench/serving/extproc checks them"}
 	}
 	c := Case{Steps: len(l.Steps)}
 	config, err := g.config(l.Config)
@@ -188,6 +194,20 @@ func (g *group) run(l *line) Case {
 		}
 	}
 	return c
+}
+
+// transcript plays the messages of a case; the steps are messages.
+func transcript(ctx context.Context, text []byte) (c Case, err error) {
+	var t extproc.Transcript
+	if err := json.Unmarshal(text, &t); err != nil {
+		return c, err
+	}
+	c.Steps = len(t.Messages)
+	d, err := t.Play(ctx)
+	if d != nil {
+		c.FirstDifference = &Difference{Step: d.Message, What: d.What, Expected: d.Expected, Got: d.Got}
+	}
+	return c, err
 }
 
 // config reads a configuration once.

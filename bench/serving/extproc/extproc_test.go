@@ -1,8 +1,6 @@
 package extproc
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -20,44 +18,7 @@ import (
 
 	"lorasim/internal/shareddata"
 	"lorasim/internal/textfile"
-	"lorasim/router/epp"
 )
-
-// fixed picks one endpoint for everything, as the recordings do.
-type fixed struct {
-	rewrites map[string]string
-	nobody   bool
-	left     int
-	tokens   int
-}
-
-type fixedTicket struct {
-	p     *fixed
-	body  []byte
-	model [2]string
-}
-
-func (p *fixed) Pick(_ context.Context, a *Ask) (Ticket, *Refusal) {
-	t := &fixedTicket{p: p}
-	if !a.Get {
-		b, reason := epp.ParseBody(epp.GIE, a.Path, a.Body)
-		if reason != nil {
-			return nil, &Refusal{Status: reason.Status, Text: reason.Error()}
-		}
-		if to := cmp.Or(a.Rewrite, p.rewrites[b.Model]); to != "" {
-			t.body, t.model = b.For(to), [2]string{to, b.Model}
-		}
-	}
-	if p.nobody || a.Subset != nil && len(*a.Subset) == 0 {
-		return nil, noWorker
-	}
-	return t, nil
-}
-
-func (t *fixedTicket) Endpoint() string          { return "10.0.0.1:8000" }
-func (t *fixedTicket) Body() ([]byte, [2]string) { return t.body, t.model }
-func (t *fixedTicket) Piece([]byte)              { t.p.tokens++ }
-func (t *fixedTicket) Left(int, bool)            { t.p.left++ }
 
 // conn is a stream of Envoy's to a server.
 type conn struct {
@@ -130,230 +91,14 @@ func (c *conn) receive() []byte {
 	return m
 }
 
-// answer is a ProcessingResponse, as far as tests look.
-type answer struct {
-	Kind      kind // 0: immediate
-	Set       map[string]string
-	Removed   []string
-	Clear     bool
-	Body      []byte
-	End       bool
-	Status    uint64
-	Immediate string
-	Endpoint  string // of the dynamic metadata
-}
-
-func parseAnswer(tb testing.TB, b []byte) (a answer) {
+// parseAnswer reads an answer.
+func parseAnswer(tb testing.TB, b []byte) answer {
 	tb.Helper()
-	a.Set = map[string]string{}
-	check := func(err error) {
-		if err != nil {
-			tb.Fatalf("answer %x: %v", b, err)
-		}
+	a, err := readAnswer(b)
+	if err != nil {
+		tb.Fatalf("answer %x: %v", b, err)
 	}
-	mutated := func(b []byte) error {
-		return fields(b, func(n protowire.Number, content []byte, _ uint64) error {
-			if n == 2 {
-				a.Removed = append(a.Removed, string(content))
-				return nil
-			}
-			var m message
-			err := fields(content, func(n protowire.Number, content []byte, number uint64) error {
-				if n == 3 && number != overwrite {
-					tb.Errorf("append_action %d, expected %d", number, overwrite)
-				}
-				if n != 1 {
-					return nil
-				}
-				return m.parseHeader(content)
-			})
-			for _, h := range m.headers {
-				a.Set[h.key] = h.value
-			}
-			return err
-		})
-	}
-	common := func(b []byte) error {
-		return fields(b, func(n protowire.Number, content []byte, number uint64) error {
-			switch n {
-			case 2:
-				return mutated(content)
-			case 3:
-				return fields(content, func(_ protowire.Number, streamed []byte, _ uint64) error {
-					return fields(streamed, func(n protowire.Number, content []byte, number uint64) error {
-						if n == 1 {
-							a.Body = content
-						}
-						a.End = a.End || n == 2 && number == 1
-						return nil
-					})
-				})
-			case 5:
-				a.Clear = number == 1
-			}
-			return nil
-		})
-	}
-	check(fields(b, func(n protowire.Number, content []byte, _ uint64) error {
-		switch {
-		case n <= 4:
-			a.Kind = kind(n + 1)
-			return fields(content, func(_ protowire.Number, b []byte, _ uint64) error { return common(b) })
-		case n <= 6:
-			a.Kind = kind(n + 1)
-		case n == 7:
-			return fields(content, func(n protowire.Number, content []byte, _ uint64) error {
-				switch n {
-				case 1:
-					return fields(content, func(_ protowire.Number, _ []byte, v uint64) error {
-						a.Status = v
-						return nil
-					})
-				case 2:
-					return mutated(content)
-				case 3:
-					a.Immediate = string(content)
-				}
-				return nil
-			})
-		case n == 8:
-			_, value, err := entry(content[2:])
-			check(err)
-			return fields(value, func(_ protowire.Number, inner []byte, _ uint64) error {
-				return fields(inner, func(_ protowire.Number, b []byte, _ uint64) error {
-					_, v, err := entry(b)
-					check(err)
-					return eachString(v, func(s string) { a.Endpoint = s })
-				})
-			})
-		}
-		return nil
-	}))
 	return a
-}
-
-// headersOf are the bytes of a message with headers.
-func headersOf(k kind, end bool, hs ...header) []byte {
-	var list []byte
-	for _, h := range hs {
-		list = appendBytes(list, 1, appendBytes(appendString(nil, 1, h.key), 3, []byte(h.value)))
-	}
-	m := appendBytes(nil, 1, list)
-	if end {
-		m = appendVarint(m, 3, 1)
-	}
-	return appendBytes(nil, protowire.Number(k), m)
-}
-
-// bodyOf are the bytes of a message with a piece of a body.
-func bodyOf(k kind, piece string, end bool) []byte {
-	m := appendBytes(nil, 1, []byte(piece))
-	if end {
-		m = appendVarint(m, 2, 1)
-	}
-	return appendBytes(nil, protowire.Number(k), m)
-}
-
-// recorded is a message in the JSON form of protocol buffers.
-type recorded struct {
-	RequestHeaders, ResponseHeaders *struct {
-		Headers     struct{ Headers []recordedHeader }
-		EndOfStream bool
-	}
-	RequestBody, ResponseBody *struct {
-		Body        []byte
-		EndOfStream bool
-	}
-}
-
-type recordedHeader struct {
-	Key      string
-	RawValue string
-}
-
-func (r *recorded) bytes(tb testing.TB) []byte {
-	for k, h := range map[kind]*struct {
-		Headers     struct{ Headers []recordedHeader }
-		EndOfStream bool
-	}{requestHeaders: r.RequestHeaders, responseHeaders: r.ResponseHeaders} {
-		if h == nil {
-			continue
-		}
-		var hs []header
-		for _, x := range h.Headers.Headers {
-			v, err := base64.StdEncoding.DecodeString(x.RawValue)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			hs = append(hs, header{x.Key, string(v)})
-		}
-		return headersOf(k, h.EndOfStream, hs...)
-	}
-	if b := r.RequestBody; b != nil {
-		return bodyOf(requestBody, string(b.Body), b.EndOfStream)
-	}
-	if b := r.ResponseBody; b != nil {
-		return bodyOf(responseBody, string(b.Body), b.EndOfStream)
-	}
-	tb.Fatalf("a message of no kind: %+v", r)
-	return nil
-}
-
-// expected is a recorded answer, as far as ours must agree: ours does not echo request headers.
-type expected struct {
-	DynamicMetadata   map[string]map[string]string
-	RequestHeaders    json.RawMessage
-	ResponseHeaders   json.RawMessage
-	ImmediateResponse *struct {
-		Body   []byte
-		Status struct{ Code string }
-	}
-	RequestBody, ResponseBody *struct {
-		Response struct {
-			BodyMutation struct {
-				StreamedResponse struct {
-					Body        []byte
-					EndOfStream bool
-				}
-			}
-		}
-	}
-}
-
-// sameBody: bodies are equal, or the same JSON: the real picker sorts keys.
-func sameBody(a, b []byte) bool {
-	var x, y any
-	return bytes.Equal(a, b) || json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
-}
-
-// compare holds an answer against a recorded one.
-func compare(t *testing.T, name string, got answer, want *expected) {
-	t.Helper()
-	switch {
-	case want.ImmediateResponse != nil:
-		codes := map[string]uint64{"BadRequest": 400, "ServiceUnavailable": 503}
-		if got.Kind != 0 || got.Status != codes[want.ImmediateResponse.Status.Code] {
-			t.Errorf("%s: %+v, expected an immediate response %s", name, got, want.ImmediateResponse.Status.Code)
-		}
-	case want.RequestHeaders != nil:
-		if to := want.DynamicMetadata["envoy.lb"][destinationKey]; got.Kind != requestHeaders || !got.Clear ||
-			got.Endpoint != to || got.Set[destinationKey] != to {
-			t.Errorf("%s: %+v, expected the destination %s", name, got, to)
-		}
-	case want.ResponseHeaders != nil:
-		if got.Kind != responseHeaders {
-			t.Errorf("%s: %+v, expected an answer to response headers", name, got)
-		}
-	default:
-		b, k := want.RequestBody, requestBody
-		if want.ResponseBody != nil {
-			b, k = want.ResponseBody, responseBody
-		}
-		s := b.Response.BodyMutation.StreamedResponse
-		if got.Kind != k || got.End != s.EndOfStream || !sameBody(got.Body, s.Body) {
-			t.Errorf("%s: %+v, expected %q, end %v", name, got, s.Body, s.EndOfStream)
-		}
-	}
 }
 
 // TestTranscripts plays recorded messages of Envoy and holds the answers against those of the real picker.
@@ -369,46 +114,55 @@ func TestTranscripts(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		var c struct {
-			Name     string
-			Rewrites map[string]string
-			Messages []struct {
-				In  recorded
-				Out []expected
-			}
-		}
-		if err := errors.Join(err, json.Unmarshal(text, &c)); err != nil {
+		var r Transcript
+		if err := errors.Join(err, json.Unmarshal(text, &r)); err != nil {
 			t.Fatal(err)
 		}
 		n++
-		t.Run(c.Name, func(t *testing.T) {
-			p := &fixed{rewrites: c.Rewrites, nobody: c.Name == "nobody there"}
-			conn := dial(t, client(t), serve(t, New(Config{Picker: p})), processPath)
-			for i, m := range c.Messages {
-				conn.send(m.In.bytes(t))
-				for k := 0; k < len(m.Out); k++ {
-					name := fmt.Sprintf("message %d, answer %d", i, k)
-					want := m.Out[k]
-					got := parseAnswer(t, conn.receive())
-					if b := want.RequestBody; b != nil { // the real picker cuts at another length
-						for !want.RequestBody.Response.BodyMutation.StreamedResponse.EndOfStream {
-							k++
-							s := &want.RequestBody.Response.BodyMutation.StreamedResponse
-							next := m.Out[k].RequestBody.Response.BodyMutation.StreamedResponse
-							s.Body, s.EndOfStream = append(s.Body, next.Body...), next.EndOfStream
-						}
-						for !got.End {
-							more := parseAnswer(t, conn.receive())
-							got.Body, got.End = append(got.Body, more.Body...), more.End
-						}
-					}
-					compare(t, name, got, &want)
-				}
-			}
-		})
+		if d, err := r.Play(t.Context()); err != nil || d != nil {
+			t.Errorf("%s: %+v, %v", r.Name, d, err)
+		}
 	}
 	if n != 11 {
 		t.Errorf("%d transcripts, expected 11", n)
+	}
+}
+
+// TestTranscriptDiffers: each kind of difference is found.
+func TestTranscriptDiffers(t *testing.T) {
+	header := func(k, v string) string {
+		return fmt.Sprintf(`{"key":%q,"rawValue":%q}`, k, base64.StdEncoding.EncodeToString([]byte(v)))
+	}
+	headers := `{"in":{"requestHeaders":{"headers":{"headers":[` + header(":path", "/v1/completions") + `]}}},"out":[]}`
+	body := base64.StdEncoding.EncodeToString([]byte(`{"prompt":"p","model":"m"}`))
+	other := base64.StdEncoding.EncodeToString([]byte(`{"prompt":"q","model":"m"}`))
+	ask := `{"in":{"requestBody":{"body":"` + body + `","endOfStream":true}},"out":`
+	to := func(endpoint string) string {
+		return `{"dynamicMetadata":{"envoy.lb":{"` + destinationKey + `":"` + endpoint + `"}},"requestHeaders":{}}`
+	}
+	sent := func(body string) string {
+		return `{"requestBody":{"response":{"bodyMutation":{"streamedResponse":` +
+			`{"body":"` + body + `","endOfStream":true}}}}}`
+	}
+	response := `{"in":{"responseHeaders":{"headers":{"headers":[` + header(":status", "200") + `]}}},"out":`
+	right := ask + "[" + to("10.0.0.1:8000") + "," + sent(body) + "]}"
+	for out, want := range map[string]string{
+		right: "",
+		ask + "[" + to("10.0.0.2:8000") + "," + sent(body) + "]}":         "",
+		ask + "[" + to("10.0.0.1:8000") + "," + sent(other) + "]}":        "body",
+		ask + "[" + to("10.0.0.1:8000") + "]}":                            "answers",
+		ask + `[{"immediateResponse":{"status":{"code":"BadRequest"}}}]}`: "status",
+		right + "," + response + "[]}":                                    "answers",
+		right + "," + response + `[{"responseHeaders":{}}]}`:              "",
+	} {
+		var r Transcript
+		if err := json.Unmarshal([]byte(`{"messages":[`+headers+","+out+"]}"), &r); err != nil {
+			t.Fatal(err)
+		}
+		d, err := r.Play(t.Context())
+		if err != nil || (d == nil) != (want == "") || d != nil && d.What != want {
+			t.Errorf("%s: %+v, %v, expected %q", out, d, err, want)
+		}
 	}
 }
 
