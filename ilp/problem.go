@@ -72,7 +72,7 @@ type Group struct {
 	Work    float64 // s of the time of a worker of speed 1 for each of them
 	Move    float64 // s that each costs its new worker in addition, likewise
 	Pages   float64 // KV pages of each, on average
-	// Virtual requests stand for ones to come: sending them elsewhere is no move.
+	// Virtual requests are expected future requests: sending them elsewhere is no move.
 	Virtual bool
 }
 

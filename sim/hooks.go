@@ -20,7 +20,7 @@ type Hooks struct {
 	Tier func(at tick.Ticks, worker int, adapter int32, t router.Tier)
 	// Plan tells what became of a plan. The record is complete and not used further.
 	Plan func(p *PlanRecord)
-	// Power tells that a worker joins or leaves. Those that are on at time 0 are not told.
+	// Power tells that a worker joins or leaves. There is no call for workers that are on at time 0.
 	Power func(at tick.Ticks, worker int, p Power)
 	// Outage tells that a worker is down for an outage, or that its last outage is over, whatever its power.
 	Outage func(at tick.Ticks, worker int, down bool)

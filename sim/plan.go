@@ -19,7 +19,7 @@ type PlanRecord struct {
 	Plan    *router.Plan `json:"plan"`
 	Dropped string       `json:"dropped,omitempty"` // why it was not applied
 	Moved   int          `json:"moved"`             // requests that did move
-	Gone    int          `json:"gone"`              // requests that had ended by then
+	Gone    int          `json:"gone"`              // requests that had ended before
 }
 
 // planning is the state of planning in a run.

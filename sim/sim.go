@@ -44,11 +44,11 @@ type Config struct {
 	Hooks    []Hooks // observe beside Observer, in this order
 
 	MaxConcurrency int // limits the requests in flight (closed loop); 0: none
-	// FailAbove: a request that finds so many in flight fails at once, as where
-	// a client runs out of ports; 0: none does. Not a closed loop: nobody waits.
+	// FailAbove is a number of requests in flight: a request that finds as many fails at once, as if its client
+	// had no more ports; 0: none does. Not a closed loop: nobody waits.
 	FailAbove int
-	// Window ends the run after so many seconds: what is unfinished then is cut
-	// off (record.Unfinished), and the source is read no further; 0: no end.
+	// Window ends the run after this time, s: what is unfinished then is cut off (record.Unfinished), and the
+	// source is read no further; 0: no end.
 	Window   float64
 	NoStream bool // clients see all tokens at once, at the end
 	// WarmUp sends one request ahead of the run and leaves it out of the

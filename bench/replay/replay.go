@@ -44,9 +44,9 @@ type Request struct {
 
 // Thinned says what of the run the recording does not have.
 type Thinned struct {
-	Every     int   // one of so many requests is kept; 1: all are
+	Every     int   // one of this many requests is kept; 1: all are
 	Requests  int64 // of the run
-	PlanEvery int   // one of so many plans that change something is kept; 1: all are
+	PlanEvery int   // one of this many plans that change something is kept; 1: all are
 	Plans     int64 // of the run that change something
 	// Until is when the recording ended because of its size; tick.Never: it has the whole run.
 	Until tick.Ticks

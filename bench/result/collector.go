@@ -31,7 +31,7 @@ type Options struct {
 	Adapters     []trace.Adapter // names for the per-adapter table
 	PrefixCache  bool            // workers have prefix caches: count what they save
 	SLO          SLO             // for goodput; empty: none
-	Noisy        []int32         // adapters with flash crowds of their own: the SLO of the others is told apart
+	Noisy        []int32         // adapters with flash crowds of their own: the others' SLO is reported separately
 	KeepRecords  bool            // copy every record into Result.Records
 	// Duration of the run, s; 0: from time 0, when its first request was
 	// scheduled, to the last finish.

@@ -47,7 +47,7 @@ type Elastic struct {
 	Ups         int64   `json:"scale_ups"`   // starts of a worker
 	CalledOff   int64   `json:"called_off"`  // starts that were called off
 	Downs       int64   `json:"scale_downs"` // workers told to finish and leave
-	TakenBack   int64   `json:"taken_back"`  // of these, before they had left
+	TakenBack   int64   `json:"taken_back"`  // some of them before they had left
 }
 
 // WorkerCounters is what one worker did.

@@ -38,8 +38,8 @@ type RunOptions struct {
 	// Profiles, where set, is given the profile of each worker before the run.
 	Profiles func([]*profile.Profile)
 
-	// Reading is told the bytes of input read, Running the requests done of
-	// total (0: unknown) and the simulated time in seconds.
+	// Reading is called with the bytes of input read, Running with the requests done of total (0: unknown) and the
+	// simulated time in seconds.
 	Reading func(read, total int64)
 	Running func(done, total int64, now float64)
 	// Skipped is called after the run with the number of dropped input rows, unless that number is 0.

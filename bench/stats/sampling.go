@@ -12,9 +12,8 @@ const (
 	// Resampled: each seed draws from one recorded workload (--resample).
 	// The spread of results is the standard error of one workload's result.
 	Resampled Sampling = "resample"
-	// OneWorkload: all seeds have the same requests. They decide ties and what else
-	// is random in the cluster, so that their spread does not tell how the result
-	// would differ with other requests.
+	// OneWorkload: all seeds have the same requests. They decide ties and what else is random in the cluster. So
+	// their spread does not show how the result would differ with other requests.
 	OneWorkload Sampling = "one workload"
 	// WithinRuns marks a difference of two single runs, with an interval from the
 	// intervals within them.

@@ -1,6 +1,5 @@
-// Package atomicfile writes files that appear under their name only when they
-// are complete, so that nobody ever reads half a file and a failed run leaves
-// the file that was there before as it was.
+// Package atomicfile writes files that appear under their name only when they are complete. So nobody reads half a
+// file, and a failed run leaves the earlier file as it was.
 //
 //	err := atomicfile.Write("plot.svg", func(f *atomicfile.File) error {
 //		_, err := canvas.WriteTo(f)

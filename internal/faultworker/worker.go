@@ -45,7 +45,7 @@ type Config struct {
 	Token    time.Duration // time between two tokens, and before the first
 	LoadTime time.Duration // of an adapter
 	Idle     time.Duration // after which a connection without a request is closed; 0: never
-	// Asked is told of every request, from any goroutine; nil: nothing.
+	// Asked is called with every request, from any goroutine; it may be nil.
 	Asked func(method, path string, header http.Header) `json:"-"`
 	Book  *Book                                         `json:"-"` // nil: one of its own
 }

@@ -68,7 +68,7 @@ type Options struct {
 	Meta [][2]string
 	// Strict refuses files with other columns than those asked for.
 	Strict bool
-	// Progress is told the bytes read so far; its error ends the reading.
+	// Progress is called with the bytes read so far; its error ends the reading.
 	Progress func(bytesRead int64) error
 }
 

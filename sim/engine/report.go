@@ -10,7 +10,7 @@ type Report struct {
 	Computed  map[int64]int32 // of New and Resumed: tokens found in the KV cache
 
 	Prompts      int   // requests of which it took prompt tokens
-	PromptTokens int64 // of all of these
+	PromptTokens int64 // of all prompts
 	Before       int   // requests that were running, whether it took them along or not; of a decode step only these
 
 	CachedTokens int64 // prompt tokens of those admitted that were found in the prefix cache

@@ -20,7 +20,7 @@ type Request struct {
 	Generated      int32 // tokens generated before it joined the batch
 
 	FillTokens   int32   // sglang: its tokens when it was last looked at, see preemptToSchedule
-	PrefixTokens int32   // sglang: of these in the cache
+	PrefixTokens int32   // sglang: tokens of the prompt in the cache
 	heapIndex    int32   // in the batch
 	Leaving      Leaving // on its way to another worker, or given up
 	Stops        bool    // ends by a stop token, which its scheduler cannot foresee

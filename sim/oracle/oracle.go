@@ -6,10 +6,9 @@
 //
 // Two relaxations are combined. A request alone on the fastest worker takes its
 // prefill and one decode step per further token: no schedule is faster. And each
-// request takes at least its share of a worker's time in the fullest batch; all
-// workers together are then no better than one machine as fast as all of them
-// that may be divided at will, on which serving the shortest remaining work
-// first gives the least sum of latencies (Schrage, 1968). Adapters, their loads
+// request takes at least its share of a worker's time in the fullest batch; all workers together are then no
+// better than one machine that is as fast as all of them and may be divided at will. On it, serving the shortest
+// remaining work first gives the least sum of latencies (Schrage, 1968). Adapters, their loads
 // and the KV cache cost nothing here, so the bound is loose where they matter.
 package oracle
 

@@ -74,7 +74,7 @@ func (c *Costs) Profile() *Profile { return c.p }
 type StepWork struct {
 	Prompts     int64   // prompts worked on
 	Tokens      int64   // their tokens in the step; none: a decode step
-	LoRATokens  int64   // of these, tokens of requests with an adapter
+	LoRATokens  int64   // tokens of requests with an adapter
 	TokenCtx    float64 // sum over its prompts of tokens * context before and within the chunk
 	FirstWave   bool    // before the worker's first decode step
 	Extends     bool    // goes on with a prompt that is partly prefilled

@@ -96,7 +96,7 @@ func (in *Intervals) check() error {
 // is held against them.
 type ValidatedRun struct {
 	Workers  int
-	Policy   string   // no matter where there is one worker
+	Policy   string   // not used where there is one worker
 	Profile  *Profile // with the settings of the run
 	Requests int
 	Adapters int

@@ -43,8 +43,8 @@ const (
 //	     + S*(per_slot + per_slot_token*M) + per_waiting*W
 //
 // with B running requests, KV their tokens in the cache, P tokens of N prompts,
-// M = B + P, A distinct adapters in the step, S adapter slots
-// (engine.max_loras_per_batch) and W requests that are left waiting. Weights are
+// M = B + P, and A distinct adapters in the step. S is the number of adapter slots (engine.max_loras_per_batch),
+// and W requests are left waiting. Weights are
 // padded to engine.max_lora_rank in the slots, so the cost of an adapter follows
 // that rank and not its own. The time to bring adapters to their slots is
 // adapters.host_to_gpu; the step waits for it.

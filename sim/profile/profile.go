@@ -264,10 +264,9 @@ type Engine struct {
 	// LongPrefillTokenThreshold is the most tokens of one prompt that a step of
 	// scheduler vllm takes while there are other requests; 0: no limit.
 	LongPrefillTokenThreshold int `yaml:"long_prefill_token_threshold,omitempty" is:">=0"`
-	// NoChunkedPrefill and NoReserveFullISL turn off two of vLLM's defaults:
-	// prompts that a step takes in part, and a request being let in only where
-	// all its tokens find memory, not just those of the first step. Versions
-	// without scheduler_reserve_full_isl (0.8.5, for one) have the latter off.
+	// NoChunkedPrefill and NoReserveFullISL turn off two of vLLM's defaults. With chunked prefill a step may take
+	// part of a prompt. With scheduler_reserve_full_isl a request is admitted only if there is memory for all its
+	// tokens, not only for those of the first step. Versions without that setting (for example 0.8.5) have it off.
 	NoChunkedPrefill bool `yaml:"no_chunked_prefill,omitempty"`
 	NoReserveFullISL bool `yaml:"no_reserve_full_isl,omitempty"`
 	// AsyncScheduling has scheduler vllm form a step while the one before it runs (--async-scheduling).

@@ -77,9 +77,8 @@ type Options struct {
 	// one; the readers count them. A bad header or an unreadable file remains
 	// an error.
 	SkipBadRows bool
-	// Progress, if not nil, is told now and then the bytes read so far and the
-	// bytes to read in all, both of the files as they lie on disk; its error ends
-	// the reading.
+	// Progress, if not nil, is called now and then with the bytes read so far and the bytes to read in all, both
+	// of the files on disk. Its error ends the reading.
 	Progress func(read, total int64) error
 }
 

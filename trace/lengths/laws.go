@@ -448,10 +448,9 @@ func ReadMarginals(path string) (prompt, output Marginal, err error) {
 }
 
 // ShareGPTV3 names the built-in histograms: prompt and reply lengths of the
-// first two turns of ShareGPT V3 (prompts of 4 to 1024 tokens, replies of at
-// least 4, 2048 together), in 30 bins, counted by another tokenizer than that
-// of Llama 3.1 or Qwen 2.5. Source: GPULLMAdapterOptimization by Ferran Agullo
-// Lopez et al. (arXiv 2508.08343), Apache-2.0.
+// first two turns of ShareGPT V3 (prompts of 4 to 1024 tokens, replies of at least 4, 2048 together), in 30 bins.
+// The tokens were counted by another tokenizer than that of Llama 3.1 or Qwen 2.5. Source:
+// GPULLMAdapterOptimization by Ferran Agullo Lopez et al. (arXiv 2508.08343), Apache-2.0.
 const ShareGPTV3 = "sharegpt-v3"
 
 //go:embed sharegpt_v3.csv

@@ -48,8 +48,7 @@ const (
 	// begin alike, in blocks of 512 tokens.
 	Mooncake Format = "mooncake"
 	// QwenBailian is a JSONL trace of Qwen-Bailian (arXiv:2506.02634), which does
-	// the same in blocks of 16 tokens. What it says of conversations follows from
-	// the blocks and is not read.
+	// the same in blocks of 16 tokens. Its fields on conversations follow from the blocks and are not read.
 	QwenBailian Format = "qwen_bailian"
 )
 
@@ -70,7 +69,7 @@ type Options struct {
 	SkipBadRows bool // count malformed rows instead of failing
 	Sort        bool // order the rows by time, which holds them all in memory
 
-	// Progress is told the bytes read from the disk so far; its error ends the
+	// Progress is called with the bytes read from the disk so far; its error ends the
 	// reading.
 	Progress func(bytesRead int64) error
 }

@@ -43,9 +43,8 @@ type Config struct {
 	// the number of requests stays; TotalRate does not.
 	TimeScale float64
 
-	// Requests ends the replay after so many. A window that gives fewer is
-	// replayed again, with new random numbers, as often as it takes. 0 stands
-	// for those of one pass over the window.
+	// Requests is the number of requests of the replay. A window that gives fewer is replayed again with new
+	// random numbers. 0: the requests of one pass over the window.
 	Requests int64
 
 	// Drift, in s, makes popularity move on: after each such time every adapter

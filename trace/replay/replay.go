@@ -1,6 +1,5 @@
 // Package replay turns the Azure Functions traces into workloads for LoRA
-// adapters: each adapter stands for a group of functions, and is asked for as
-// often as they were invoked. Three ways lead there.
+// adapters: each adapter gets the invocations of a group of functions. Three ways lead there.
 //
 // [Config], the default, counts the invocations of each adapter per interval
 // and draws requests at these rates, scaled to a total rate if wanted, with

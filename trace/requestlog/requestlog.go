@@ -32,7 +32,7 @@ type Options struct {
 	TimeUnit Unit             // of numeric times; "": found
 	Seed     uint64           // of what is drawn, for range queries of Prometheus
 	MaxDrawn int              // most requests that range queries may give; 0: 20 million
-	// Progress is told the bytes read from the disk so far. Its error ends the reading.
+	// Progress is called with the bytes read from the disk so far. Its error ends the reading.
 	Progress func(bytesRead int64) error
 }
 

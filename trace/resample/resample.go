@@ -6,10 +6,9 @@
 //	spec, err := resample.Parse("block:60")
 //	w, err := resample.Draw(recorded, spec, seed)
 //
-// A drawn workload begins at 0 and is as long as the recorded one, of which the end
-// is joined to the beginning, one mean gap apart, so that every instant is as likely
-// as any other (D. Politis and J. Romano, A circular block-resampling procedure for
-// stationary data, 1992).
+// A drawn workload begins at 0 and is as long as the recorded one. The end of the recorded one is joined to its
+// beginning, one mean gap apart, so that every instant is as likely as any other (D. Politis and J. Romano, A
+// circular block-resampling procedure for stationary data, 1992).
 package resample
 
 import (

@@ -65,10 +65,10 @@ type ReadOptions struct {
 	// request, which a pipe does not allow; adapters that no request uses are
 	// unknown, and those without names are called lora0, lora1, ...
 	Adapters []trace.Adapter
-	// Progress is told the bytes read from the disk so far; where the file is
+	// Progress is called with the bytes read from the disk so far; where the file is
 	// read twice it starts again. Its error ends the reading.
 	Progress func(bytesRead int64) error
-	// PrefixBlock is the tokens that an id of hash_ids stands for; 0: 512.
+	// PrefixBlock is the number of tokens of a block, which an id of hash_ids names; 0: 512.
 	PrefixBlock int32
 }
 

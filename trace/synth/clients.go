@@ -209,7 +209,7 @@ func NewSLoRA(c SLoRA) (trace.Source, error) {
 type SharedPoisson struct {
 	Rates    []float64 // requests/s of each adapter, >= 0
 	Ranks    Ranks
-	Requests int64   // end after so many; 0: do not
+	Requests int64   // requests at most; 0: do not
 	Duration float64 // s; end before this time; 0: do not
 	Seed     uint32
 }

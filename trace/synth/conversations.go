@@ -129,7 +129,7 @@ type ConverseOptions struct {
 	Lengths  lengths.Sampler // the prompt of a first turn is its message, outputs are replies
 	Rate     float64         // conversations that begin, in 1/s
 	Going    trace.Source    // the adapters of those that are in progress at time 0
-	Requests int64           // end after so many; 0: no limit
+	Requests int64           // requests at most; 0: no limit
 	Duration float64         // end at this time, s; 0: no limit
 	Seed     uint64
 }

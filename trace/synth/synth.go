@@ -18,9 +18,8 @@
 // Arrivals are renewal processes in operational time, in which a process of
 // rate r expects r arrivals per second. A rate pattern m(t) stretches that
 // time: operational time tau happens when the integral of m from 0 to t
-// reaches tau. Each process starts in equilibrium (its first gap is a residual
-// life), so the expected number of requests up to time t is exactly rate times
-// the integral of m, from the first second on and for every CV.
+// reaches tau. Each process starts in equilibrium (its first gap is a residual life). So the expected number of
+// requests up to time t is exactly rate times the integral of m, for every t and every CV.
 package synth
 
 import (
@@ -48,7 +47,7 @@ type Config struct {
 	Drift      float64    // s between rotations of the popularity by one rank; 0: none
 	Locality   Locality   // repetition of recently used adapters
 	Sessions   Sessions   // requests in runs to one adapter, which replaces Popularity and Arrivals
-	Requests   int64      // end after so many; 0: no limit
+	Requests   int64      // requests at most; 0: no limit
 	Duration   float64    // end at this time, s; 0: no limit
 	Seed       uint64
 }

@@ -57,7 +57,7 @@ type Hours struct {
 	Runs    []vllmruns.Run // fitted to are those of use calibration
 	Tables  *vllmruns.Tables
 	Timings []StepTiming
-	// Progress, where set, is told how many runs of all are simulated.
+	// Progress, if not nil, is called with how many runs of all are simulated.
 	Progress func(done, total int64)
 }
 

@@ -35,9 +35,8 @@ type RunsOptions struct {
 	Groups    *validate.Groups // nil: validate.DefaultGroups
 	Seeds     int
 	FirstSeed uint64
-	// FitGroups fits, beside the profile, what the table does not tell: the
-	// distribution of the output lengths of each group, and the share of the
-	// first worker where there is no histogram.
+	// FitGroups fits, beside the profile, two things that the table does not contain: the distribution of the
+	// output lengths of each group, and the share of the first worker where there is no histogram.
 	FitGroups bool
 	// Folds, where not 0, cross-validates the fit.
 	Folds int

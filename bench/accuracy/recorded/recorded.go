@@ -1,6 +1,6 @@
-// Package recorded replays recorded runs: it simulates the requests of a run at their own
-// arrivals and lengths, on the workers to which they went, behind the client's limit of
-// requests in flight, and sums up what was recorded and what is predicted alike.
+// Package recorded replays recorded runs: it simulates the requests of a run at their own arrivals and lengths, on
+// the workers to which they went, behind the client's limit of requests in flight. It sums up what was recorded and
+// what is predicted in the same way.
 //
 //	run, err := recorded.New("run.csv", requests, 256)
 //	got, err := run.Simulate(ctx, profile)

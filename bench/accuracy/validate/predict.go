@@ -29,7 +29,7 @@ type Options struct {
 	FirstSeed uint64
 	// NoLoad leaves out the simulations that Row.Load needs.
 	NoLoad bool
-	// Progress, where set, is told how many simulations of all are done.
+	// Progress, if not nil, is called with how many simulations of all are done.
 	Progress func(done, total int64)
 }
 

@@ -53,7 +53,7 @@ const starvedBelow = 0.9
 type Options struct {
 	// Profiles by the name of the model; one that is missing is the embedded one.
 	Profiles map[string]*profile.Profile
-	// Progress, where set, is told how many runs of all are done.
+	// Progress, if not nil, is called with how many runs of all are done.
 	Progress func(done, total int64)
 }
 

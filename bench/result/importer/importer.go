@@ -1,6 +1,5 @@
-// Package importer reads what the reference benchmark and its relatives leave
-// behind, logs with result blocks and the JSON of sglang, vLLM, AIPerf and
-// GuideLLM, as results, so that measured runs can be compared with simulated ones.
+// Package importer reads the output of other benchmarks as results: logs with result blocks, and the JSON of
+// sglang, vLLM, AIPerf and GuideLLM. So measured runs can be compared with simulated ones.
 //
 //	runs, warnings, err := importer.Files([]string{"bench.log", "out.jsonl"})
 //	importer.WriteTable(os.Stdout, runs)

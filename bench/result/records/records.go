@@ -20,8 +20,8 @@
 // same records give the same bytes. Both directions hold only one batch of rows
 // in memory.
 //
-// Files of other clients are read, too: text may be packed by gzip; ttft_s and e2e_s, both
-// from sent_s, stand for first_token_s and finish_s; without adapter all requests are of
+// Files of other clients are read, too: text may be packed by gzip; ttft_s and e2e_s, both from sent_s, are read
+// in place of first_token_s and finish_s; without adapter all requests are of
 // the base model, without status a request with a finish is ok; and the trace of `blis
 // observe` (TraceV2: send_time_us, first_chunk_time_us, last_chunk_time_us,
 // server_input_tokens) is read by [ReadAll].

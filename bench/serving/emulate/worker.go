@@ -56,8 +56,8 @@ type Config struct {
 	// 0: 4096. How many may be loaded at a time is the profile's max_loaded_loras.
 	MaxAdapters int
 	Home        router.Tier // where adapters are loaded from: disk or remote
-	// EOSEvery makes replies that do not ignore EOS end after so many tokens on
-	// average; 0: never before their budget.
+	// EOSEvery is the mean number of tokens after which replies end that do not ignore EOS; 0: never before their
+	// budget.
 	EOSEvery int
 	// StreamInterval is the number of tokens per streamed event; 0: 1.
 	StreamInterval int

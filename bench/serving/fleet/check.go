@@ -26,7 +26,7 @@ type Report struct {
 	Adapters []string `json:"adapters"`
 	TokenIDs Switch   `json:"token_ids"` // replies tell the ids of their tokens
 	Names    Switch   `json:"tells_adapters_in_use"`
-	Clock    *Clock   `json:"clock,omitempty"` // nil: not told
+	Clock    *Clock   `json:"clock,omitempty"` // nil: not reported
 	// Cannot is what policies are not able to do there, and why.
 	Cannot []string `json:"cannot"`
 }

@@ -18,7 +18,7 @@ type Outlier struct {
 	Share       float64       // share of requests that fail [failure_percentage_threshold], 0 to 1; default 0.3
 	BaseTime    time.Duration // of a first ejection [base_ejection_time]; default 10 s
 	MaxTime     time.Duration // of an ejection, however many came before [max_ejection_time]; default 5 min
-	// MaxEjected is the share of workers that are ejected from which on no further one is
+	// MaxEjected is the largest share of workers that are ejected: no further one is
 	// [max_ejection_percent]; default 0.5. The last usable worker is never ejected.
 	MaxEjected float64
 	// SlowStart is the number of requests that a worker may have in flight before it has served the first one

@@ -17,7 +17,7 @@ type Request struct {
 	// Move, where set, asks the owner to take the request to another worker; it
 	// must not block. It returns false if the request cannot move.
 	Move func(from, to int) bool
-	// Owner, where set, gives up an attempt on a worker that is hung.
+	// Owner, if not nil, ends an attempt on a worker that is hung.
 	Owner interface{ Cut(worker int, cause error) }
 	// Base is the base model that it names, "": none; of a request for an adapter the adapter's counts.
 	Base string

@@ -61,11 +61,11 @@ type Config struct {
 	Fleet   *fleet.Fleet
 	Clock   Clock // the one that the fleet has
 	Backend Backend
-	// Done is told the record of each request, one at a time; it is only valid
-	// during the call. Times count from the start of the run.
+	// Done is called with the record of each request, one at a time. The record is only valid during the call.
+	// Times count from the start of the run.
 	Done func(r *record.Request)
-	// Output, where set, is told the token ids of each prompt and reply before the
-	// record, as far as the workers tell them; Text the text.
+	// Output, if not nil, is called before Done with the token ids of each prompt and reply, as far as the workers
+	// report them; Text with the text.
 	Output func(r *record.Request, prompt, tokens []int32)
 	Text   func(id int64, text string)
 

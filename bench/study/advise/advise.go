@@ -53,7 +53,7 @@ type Options struct {
 	MinGain   float64    // smallest difference that counts, % (points with goodput)
 	Budget    int64      // requests to simulate, about; 0: DefaultBudget
 	Seeds     int        // held-out seeds of the verdict
-	// Progress, where set, is told of the runs that are done in each phase.
+	// Progress, if not nil, is called with the runs that are done in each phase.
 	Progress func(phase string, done, total int64)
 }
 

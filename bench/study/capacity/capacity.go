@@ -45,7 +45,7 @@ type Options struct {
 	Policies, Profiles []string
 	Cost               map[string]float64 // of a worker, by profile; one that is missing: 1
 	Mix                bool               // clusters of two of the profiles, too
-	// Progress, where set, is told how many runs and requests were simulated. It is
+	// Progress, if not nil, is called with how many runs and requests were simulated. It is
 	// called from several goroutines.
 	Progress func(runs, requests int64)
 }

@@ -46,7 +46,7 @@ type Options struct {
 	// MaxRuns bounds the runs of one sweep that are run again; 0: 8.
 	MaxRuns int
 	SLO     result.SLO // for scenario files
-	// Progress, where set, is told of runs done and to do.
+	// Progress, if not nil, is called with the runs done and to do.
 	Progress func(done, total int, what string)
 }
 

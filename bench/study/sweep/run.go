@@ -54,10 +54,10 @@ type RunOptions struct {
 	Shard Shard // zero: all
 	Jobs  int   // cells at a time; 0: one for each core
 	Retry bool  // run failed cells again
-	// Progress is told of the cells of this run: those done so far, those that
-	// failed among them, and all. One call at a time.
+	// Progress is called with the numbers of cells of this run: done so far, failed among them, and all. One call
+	// at a time.
 	Progress func(done, failed, total int)
-	// Warn is told of each cell whose file is broken, before any cell runs.
+	// Warn is called with each cell whose file is broken, before any cell runs.
 	Warn func(message string)
 }
 

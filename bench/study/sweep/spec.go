@@ -7,9 +7,8 @@
 //	sum, err := dir.Run(ctx, sweep.RunOptions{})   // out/cells/*.parquet
 //	tables, err := dir.Merge(sweep.MergeOptions{}) // out/{cells,table}.{csv,jsonl,parquet}
 //
-// One run of the grid is a cell. Cells with the same seed see the same requests
-// at the same times whatever the policy (common random numbers), so that
-// differences between policies are compared seed by seed, which needs far fewer
+// One run of the grid is a cell. Cells with the same seed see the same requests at the same times whatever the
+// policy (common random numbers). So differences between policies are compared seed by seed, which needs far fewer
 // seeds than comparing means.
 //
 // A sweep lives in a folder. Its manifest lists every cell, and grows where

@@ -11,7 +11,7 @@ import (
 // Factor is what an effect is the effect of.
 type Factor string
 
-// The factors, and what else is told of the plans.
+// The factors, and what else is reported of the plans.
 const (
 	Routing     Factor = "routing"
 	Waiting     Factor = "waiting"     // moving waiting requests

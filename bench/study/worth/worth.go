@@ -53,7 +53,7 @@ type Options struct {
 	Others    []string // other policies to show
 	Metrics   []string // that decide; each has a better end
 	Goodput   string   // SLO, see result.ParseSLO; "": none
-	// MinGain is the share of a metric from which on a change counts.
+	// MinGain is the least change of a metric that counts, as a share of it.
 	MinGain         float64
 	Seeds, MaxSeeds int // at first and at most
 	// Run runs what is left of the sweep.

@@ -39,9 +39,9 @@ func (s *Scheduler) Refuse(r *engine.Request) string {
 // Accept notes whether a stop token ends a request. Refuse has cut its budget.
 func (s *Scheduler) Accept(r *engine.Request) { r.Stops = r.Output < r.MaxNew }
 
-// MayWait says whether a request may wait (_abort_on_queued_limit): one that finds max_queued_requests waiting is
-// refused, or, where its priority is better than that of one of them, the last of these. Requests that lost their KV
-// cache are no exception.
+// MayWait says whether a request may wait (_abort_on_queued_limit). If max_queued_requests wait already, it is
+// refused; but if it has a better priority than some of them, the last of those is refused in its place. Requests
+// that lost their KV cache are no exception.
 func (s *Scheduler) MayWait(r *engine.Request) bool {
 	e := s.e
 	if limit := s.profile.MaxQueuedRequests; limit == 0 || e.Queue.Len() < limit {
