@@ -82,8 +82,8 @@ func (c *Causes) String() string {
 // Name returns the name of a cause, such as "KV" for KVCache.
 func Name(cause int) string { return names[cause] }
 
-// An Observer observes the waiting requests of a run and their causes. The cause of a
-// waiting request is the first of these that applies:
+// An Observer observes the waiting requests of a run and their causes. The first condition
+// that applies determines the cause:
 //
 //   - Routing: it was sent to a worker while another had room for it, and a worker still
 //     has room.
