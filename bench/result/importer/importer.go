@@ -44,7 +44,7 @@ type Imported struct {
 	// The fields below are set for JSON files only.
 	Models   []string // models of the requests
 	Strategy string   // how requests were sent, in the client's terms
-	Notes    []string // differences of the client's definitions from the reference benchmark's
+	Notes    []string // remarks, such as definitions that differ from the reference benchmark's
 
 	seen map[string]bool // rows and titles of the block
 }
