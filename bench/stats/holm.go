@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Level is the significance level of verdicts: the probability that a verdict calls any
-// equal pair different.
+// Level is the significance level of verdicts: the largest probability that a verdict wrongly
+// calls any two candidates different.
 const Level = 0.05
 
 // Holm returns p-values corrected for their number. If those below a level are called

@@ -50,8 +50,8 @@ type Candidate struct {
 }
 
 // Judge compares candidates by a metric, for seeds with sampling of. It returns nil if
-// better is Neither, or if fewer than two candidates can be compared. If the reason is that
-// others are not steady, it returns a verdict without a Best.
+// better is Neither, or if fewer than two candidates can be compared and none is unsteady. If
+// fewer than two can be compared and some are unsteady, the verdict has no Best.
 func Judge(metric string, better Direction, of Sampling, cs []Candidate) *Verdict {
 	v := JudgeBy(metric, better, cs, func(i int) Estimate { return MeanOf(of, cs[i].Values) },
 		func(i, j int) Estimate { return PairedOf(of, cs[i].Values, cs[j].Values) })
