@@ -206,7 +206,7 @@ func latencies(r *record.Request, nonStreaming bool) (e2e, ttft, tpot tick.Ticks
 	return e2e, ttft, tpot, textless
 }
 
-// Tokens implements record.Observer. It counts n tokens at a time.
+// Tokens implements record.Observer. It counts n tokens at time at.
 func (c *Collector) Tokens(at tick.Ticks, n int64) {
 	if c.tape != nil {
 		c.tape.tokens = append(c.tape.tokens, tokenCall{kind: tokensCall, at: at, n: n})

@@ -37,7 +37,7 @@ type PlanCounters struct {
 type Elastic struct {
 	GPUHours    float64 `json:"gpu_hours"`
 	WorkerHours float64 `json:"worker_hours"`
-	Mean        float64 `json:"mean_workers"`
+	Mean        float64 `json:"mean_workers"` // mean number of workers that cost GPU time
 	Min         int     `json:"min_workers"`
 	Max         int     `json:"max_workers"`
 	Ups         int64   `json:"scale_ups"`   // workers started
@@ -156,8 +156,8 @@ type Balance struct {
 	Mean float64 `json:"mean"` // requests per worker
 	Std  float64 `json:"std"`  // population standard deviation
 	CV   float64 `json:"cv"`   // Std / Mean
-	Max  int64   `json:"max"`
-	Min  int64   `json:"min"`
+	Max  int64   `json:"max"`  // most requests of a worker
+	Min  int64   `json:"min"`  // fewest requests of a worker
 }
 
 // AdapterStats are the metrics of one adapter's requests.
@@ -248,9 +248,9 @@ type Intervals struct {
 // cases it lies within Half, in a share Level of the cases within Most. Half is nil if
 // Runs, the number of validation runs, is too small.
 type Interval struct {
-	Metric    string      `json:"metric"`
-	Predicted float64     `json:"predicted"`
-	Runs      float64     `json:"runs"`
+	Metric    string      `json:"metric"`    // JSON name
+	Predicted float64     `json:"predicted"` // value of the simulated run
+	Runs      float64     `json:"runs"`      // number of validation runs
 	Half      *[2]float64 `json:"half,omitempty"`
 	Most      *[2]float64 `json:"most,omitempty"`
 	Level     float64     `json:"level,omitempty"`
