@@ -9,7 +9,7 @@ import (
 	"lorasim/bench/stats"
 )
 
-// adapterState gathers the requests of one adapter.
+// adapterState accumulates the requests of one adapter.
 type adapterState struct {
 	AdapterStats     // counts alone
 	e2e              distribution
@@ -32,8 +32,8 @@ func (c *Collector) adapter(index int32) *adapterState {
 	return &c.adapters[index+1]
 }
 
-// adapterStats lists the adapters that had requests, the busiest first, and
-// compares them.
+// adapterStats returns the statistics of the adapters with requests, the busiest first,
+// and their fairness. Both are nil if there were no requests.
 func (c *Collector) adapterStats() ([]AdapterStats, *Fairness) {
 	var all []AdapterStats
 	var latencies, tokens []float64

@@ -9,21 +9,22 @@ import (
 	"strings"
 )
 
-// Layout is a form of the block that versions of the reference benchmark print.
+// A Layout names a form of the result block. Each version of the reference benchmark
+// (`python -m sglang.bench_serving`) prints its own form.
 type Layout string
 
 // The layouts.
 const (
 	SGLang054 Layout = "sglang-0.5.4"
 	SGLang056 Layout = "sglang-0.5.6"
-	LoRA      Layout = "lora" // the multi-worker LoRA benchmark
-	SGLang    Layout = "sglang"
+	LoRA      Layout = "lora"   // multi-worker LoRA benchmark
+	SGLang    Layout = "sglang" // current layout
 )
 
-// Layouts lists all layouts, the oldest first.
+// Layouts returns all layouts, the oldest first.
 func Layouts() []Layout { return []Layout{SGLang054, SGLang056, LoRA, SGLang} }
 
-// ParseLayout finds a layout by name.
+// ParseLayout returns the layout of the given name. An unknown name is an error.
 func ParseLayout(name string) (Layout, error) {
 	if !slices.Contains(Layouts(), Layout(name)) {
 		return "", fmt.Errorf("unknown layout %q: expected %s, %s, %s or %s", name, SGLang054, SGLang056, LoRA, SGLang)
@@ -31,26 +32,26 @@ func ParseLayout(name string) (Layout, error) {
 	return Layout(name), nil
 }
 
-// RowKind says what a row of the block shows.
+// A RowKind is the kind of content of a row.
 type RowKind int
 
 // The kinds of rows.
 const (
-	MetricRow RowKind = iota
-	TitleRow          // a section title
-	BackendRow
-	RateRow
-	ConcurrencyRow // the limit, not the metric
+	MetricRow      RowKind = iota
+	TitleRow               // a section title
+	BackendRow             // Meta.Backend
+	RateRow                // Meta.RequestRate
+	ConcurrencyRow         // Meta.MaxConcurrency, not the metric Concurrency
 )
 
-// Row is one row of a block's layout.
+// A Row is one row of a layout.
 type Row struct {
 	Kind   RowKind
-	Label  string // title of a TitleRow; otherwise with the colon
+	Label  string // title of a TitleRow; of other rows the label with its colon
 	Metric Metric // of a MetricRow
 }
 
-// statistics are those that layouts have rows for, by latency.
+// statistics lists the statistics that each layout has rows for, by latency family.
 var statistics = map[Layout][len(families)]string{
 	SGLang054: {"mean median", "mean median p99", "", "mean median p95 p99 max"},
 	SGLang056: {"mean median p90 p99", "mean median p99", "mean median p99", "mean median p95 p99 max"},
@@ -60,8 +61,8 @@ var statistics = map[Layout][len(families)]string{
 	},
 }
 
-// Rows returns the rows of the layout in order, those included that runs print
-// only where they have something to show.
+// Rows returns all rows of the layout in order. Some of them are optional: WriteBlock
+// omits rows without a value.
 func (l Layout) Rows() []Row {
 	peaks := l == SGLang056 || l == SGLang
 	var rows []Row
@@ -106,22 +107,22 @@ func (l Layout) Rows() []Row {
 // blockWidth is the width of a block.
 const blockWidth = 50
 
-// BlockStart returns the line that opens a block; the reference prints an empty
+// BlockStart returns the first line of a block. The reference benchmark prints an empty
 // line before it.
 func BlockStart() string { return centre(" Serving Benchmark Result ", "=") }
 
-// BlockEnd returns the line that closes a block.
+// BlockEnd returns the last line of a block.
 func BlockEnd() string { return strings.Repeat("=", blockWidth) }
 
-// centre pads s to the block's width as Python's ^ alignment does: the odd
-// character goes to the right.
+// centre pads s to the block's width like Python's ^ alignment: an odd padding character
+// goes to the right.
 func centre(s, fill string) string {
 	pad := max(blockWidth-len([]rune(s)), 0)
 	return strings.Repeat(fill, pad/2) + s + strings.Repeat(fill, pad-pad/2)
 }
 
-// Value returns the text of a row's value; false where the result does not have
-// it, in which case the row is not printed.
+// Value returns the text of a row's value. It returns false if the result lacks the
+// value; WriteBlock then omits the row.
 func (r *Result) Value(row Row) (string, bool) {
 	switch row.Kind {
 	case BackendRow:
@@ -140,8 +141,8 @@ func (r *Result) Value(row Row) (string, bool) {
 	return "", false
 }
 
-// FormatMetric prints a value as the block does: counts as integers, all else
-// with two decimals.
+// FormatMetric formats a value as in the block: counts as integers, other metrics with
+// two decimals.
 func FormatMetric(m Metric, v float64) string {
 	if m.Descriptor().Int {
 		return strconv.FormatFloat(v, 'f', 0, 64)
@@ -149,8 +150,8 @@ func FormatMetric(m Metric, v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// FormatRow prints one row, without the end of the line: a section title
-// centred in dashes, or label and value, padded.
+// FormatRow formats one row without the line end. A section title is centred in dashes;
+// label and value are padded.
 func FormatRow(row Row, value string) string {
 	if row.Kind == TitleRow {
 		return centre(row.Label, "-")
@@ -158,10 +159,9 @@ func FormatRow(row Row, value string) string {
 	return fmt.Sprintf("%-40s %-10s", row.Label, value)
 }
 
-// WriteBlock prints the reference's block in the given layout, byte for byte.
-// Rows whose metric is absent, and sections without rows, are left out. Below
-// it stand the requests that did not succeed, if any, and why latencies do not
-// hold, if the run was not steady.
+// WriteBlock writes the block of the reference benchmark in the given layout, byte for
+// byte. It omits rows whose metric is absent, and sections without rows. The lines of
+// Shortfall and SteadyNotes follow the block, if there are any.
 func (r *Result) WriteBlock(w io.Writer, l Layout) error {
 	var b bytes.Buffer
 	title := ""

@@ -13,7 +13,7 @@ import (
 	"lorasim/trace"
 )
 
-// defaultSampleLimit is the number of latency samples kept exactly.
+// defaultSampleLimit is the default of Options.SampleLimit.
 const defaultSampleLimit = 1 << 20
 
 // Resolutions of the histograms, see NewHistogram.
@@ -22,57 +22,57 @@ const (
 	adapterBits = 5  // 3 %: the P99 per adapter of runs beyond the sample limit
 )
 
-// Options says what a Collector is to collect.
+// Options configures a Collector.
 type Options struct {
-	// NonStreaming: the client waits for whole replies, so that TTFT is E2E,
-	// there is no ITL, and a reply's tokens arrive together.
+	// NonStreaming reports whether the client waits for whole replies. TTFT is then E2E,
+	// there is no ITL, and all tokens of a reply count at its end.
 	NonStreaming bool
-	Workers      int             // workers of the run; more are added as they appear
+	Workers      int             // number of workers; more are added as they appear
 	Adapters     []trace.Adapter // names for the per-adapter table
-	PrefixCache  bool            // workers have prefix caches: count what they save
-	SLO          SLO             // for goodput; empty: none
-	Noisy        []int32         // adapters with flash crowds of their own: the others' SLO is reported separately
+	PrefixCache  bool            // count the prompt tokens found in prefix caches
+	SLO          SLO             // for goodput; an empty SLO disables it
+	Noisy        []int32         // adapters with flash crowds; the goodput of the others is reported separately
 	KeepRecords  bool            // copy every record into Result.Records
-	// Duration of the run, s; 0: from time 0, when its first request was
-	// scheduled, to the last finish.
+	// Duration is the duration of the run, s. 0 means from time 0, when the first request
+	// was scheduled, to the last finish.
 	Duration float64
-	Warmup   Warmup // what the figures leave out
-	// SampleLimit is the number of samples of each latency kept exactly before
-	// they fold into a histogram; 0: a million. Gaps between tokens that come
-	// through Steps and Gap, too many to keep, do so at once.
+	Warmup   Warmup // start of the run that the metrics leave out
+	// SampleLimit is the number of exact samples of each latency; beyond it a histogram
+	// replaces them. 0 means 1<<20. Token gaps from Steps and Gap are too many to keep and
+	// always go to a histogram.
 	SampleLimit int
 }
 
-// Collector turns the fates of a run's requests into a Result, with the metric
-// definitions of the reference benchmark: only successful requests count,
-// percentiles are numpy's, a missing value is 0.
+// A Collector computes a Result from the records of a run's requests. It uses the metric
+// definitions of the reference benchmark: only successful requests count, percentiles are
+// numpy's, and a missing value is 0.
 //
-// Token times come in one of two ways, never both for the same request: a
-// simulator calls Tokens, Steps and Gap; a driver whose records carry their
-// gaps calls AddGaps beside Done. Done itself never reads the gaps. Tokens of
-// requests that fail later count in the peak throughput, as they were seen.
+// Token times come in one of two ways, never both for the same request. A simulator calls
+// Tokens, Steps and Gap. A driver whose records have token gaps calls AddGaps in addition
+// to Done; Done never reads the gaps. Tokens of requests that fail later count in the peak
+// throughput.
 //
-// A Collector is for one goroutine. The same calls in the same order give the
-// same Result, bit for bit. Requests come in any order; times lie between 0 and
+// A Collector is not safe for concurrent use. The same calls in the same order give the
+// same Result, bit for bit. Requests may come in any order. Times lie between 0 and
 // tick.Max.
 type Collector struct {
 	opt Options
 
-	counts                Extra // so far, without what is derived in the end
+	counts                Extra // counts so far; Result derives the other fields
 	reasons               map[Reason]int64
 	input, output         int64      // tokens of successful requests
 	end                   tick.Ticks // last finish
 	ttftPerToken          float64    // s, summed over successful requests
-	good                  Goodput    // the shares are counts
+	good                  Goodput    // its shares hold counts until Result
 	e2e, ttft, tpot, itl  distribution
 	arrivalE2E, arrivalTT distribution
-	othersTTFT            distribution // of the requests of adapters that are not noisy
+	othersTTFT            distribution // of requests to adapters not in Options.Noisy
 	seconds               perSecond
 	adapters              []adapterState // by index + 1: base model first
 	records               []record.Request
 	steady                *steady.Recorder
 	now                   tick.Ticks // latest time of a token
-	tape                  *tape      // of a run whose warm-up is found in the end; else nil
+	tape                  *tape      // nil unless Warmup.Auto: the warm-up is then known only at the end
 	gaps                  bool       // AddGaps was called
 }
 
@@ -94,7 +94,7 @@ func NewCollector(opt Options) *Collector {
 	return c
 }
 
-// Done implements record.Observer.
+// Done implements record.Observer. It counts a request that ended.
 func (c *Collector) Done(r *record.Request) {
 	c.steady.Done(r)
 	if c.tape != nil {
@@ -119,7 +119,7 @@ func (c *Collector) Done(r *record.Request) {
 	if r.Migrations > 0 {
 		e.Migrated++
 	}
-	var w WorkerStats // of no worker, where it never reached one
+	var w WorkerStats // discarded: of a request that never reached a worker
 	worker := &w
 	if i := int(r.WorkerLast); i >= 0 {
 		for i >= len(e.Workers) {
@@ -147,7 +147,7 @@ func (c *Collector) Done(r *record.Request) {
 	c.success(r, a, finish)
 }
 
-// success enters the latencies of a successful request.
+// success adds the tokens and latencies of a successful request.
 func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Ticks) {
 	c.counts.CompletedSet = completedSet(c.counts.CompletedSet, r)
 	c.input += int64(r.Prompt)
@@ -188,8 +188,8 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 	}
 }
 
-// latencies are those of a successful request. Without text it never had a first
-// token, and no TTFT.
+// latencies returns the latencies of a successful request. A streamed reply without a
+// first token is textless, and its TTFT is 0.
 func latencies(r *record.Request, nonStreaming bool) (e2e, ttft, tpot tick.Ticks, textless bool) {
 	sent := record.Ticks(r.Sent)
 	e2e = max(record.Ticks(r.Finish)-sent, 0)
@@ -206,7 +206,7 @@ func latencies(r *record.Request, nonStreaming bool) (e2e, ttft, tpot tick.Ticks
 	return e2e, ttft, tpot, textless
 }
 
-// Tokens implements record.Observer.
+// Tokens implements record.Observer. It counts n tokens at time at.
 func (c *Collector) Tokens(at tick.Ticks, n int64) {
 	if c.tape != nil {
 		c.tape.tokens = append(c.tape.tokens, tokenCall{kind: tokensCall, at: at, n: n})
@@ -218,7 +218,7 @@ func (c *Collector) Tokens(at tick.Ticks, n int64) {
 	}
 }
 
-// Steps implements record.Observer.
+// Steps implements record.Observer. It counts the tokens of a run of decode steps.
 func (c *Collector) Steps(s record.Steps) {
 	if c.tape != nil {
 		c.tape.tokens = append(c.tape.tokens, tokenCall{kind: stepsCall, steps: s})
@@ -240,7 +240,7 @@ func (c *Collector) Steps(s record.Steps) {
 	}
 }
 
-// Gap implements record.Observer.
+// Gap implements record.Observer. It counts n gaps of length d between tokens.
 func (c *Collector) Gap(d tick.Ticks, n int64) {
 	if c.tape != nil {
 		c.tape.tokens = append(c.tape.tokens, tokenCall{kind: gapCall, at: d, n: n})
@@ -251,8 +251,8 @@ func (c *Collector) Gap(d tick.Ticks, n int64) {
 	}
 }
 
-// AddGaps enters the token times of a successful request from its first token
-// and its gaps, in place of Tokens, Steps and Gap.
+// AddGaps adds the token times of a successful request, from its first token and its
+// gaps. It replaces Tokens, Steps and Gap.
 func (c *Collector) AddGaps(r *record.Request) {
 	if c.gaps = true; c.tape != nil { // they are in the record
 		return
@@ -272,7 +272,7 @@ func (c *Collector) AddGaps(r *record.Request) {
 	}
 }
 
-// Result derives the result of what was collected so far. counters may be nil.
+// Result returns the result of the requests collected so far. counters may be nil.
 func (c *Collector) Result(meta Meta, counters *Counters) *Result {
 	if c.tape != nil {
 		return c.settled(meta, counters)
@@ -338,7 +338,8 @@ func (c *Collector) Result(meta Meta, counters *Counters) *Result {
 	return r
 }
 
-// CountGood holds the records of an imported run to an SLO.
+// CountGood sets Goodput from the records of an imported run and an SLO. It does nothing
+// if the result has an Extra or lacks records.
 func (r *Result) CountGood(slo SLO) {
 	if r.Extra != nil || len(r.Records) == 0 {
 		return
@@ -351,7 +352,7 @@ func (r *Result) CountGood(slo SLO) {
 	r.Goodput = c.Result(Meta{}, nil).Extra.Goodput
 }
 
-// Limits on what is kept of the reasons, which may come from outside.
+// Limits on the reasons kept, since their texts may come from outside.
 const (
 	maxReasons   = 64
 	maxReasonLen = 120

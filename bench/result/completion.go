@@ -7,13 +7,13 @@ import (
 // completedSetName names the fingerprint of the requests that a run completed.
 const completedSetName = "completed_set"
 
-// Completion says which requests a run completed; NaN where it is not known.
+// A Completion identifies the requests that a run completed. Unknown numbers are NaN.
 type Completion struct {
-	Requests, Completed float64
-	set                 float64
+	Requests, Completed float64 // numbers of requests; Requests includes unsent ones
+	set                 float64 // fingerprint; see Endings.CompletedSet
 }
 
-// CompletionOf takes a run's completion from its values.
+// CompletionOf returns the completion of a run whose numbers value returns by name.
 func CompletionOf(value func(name string) float64) Completion {
 	all := value("requests")
 	if unsent := value("unsent"); unsent > 0 {
@@ -22,17 +22,17 @@ func CompletionOf(value func(name string) float64) Completion {
 	return Completion{all, value("completed"), value(completedSetName)}
 }
 
-// Known says whether there is a fingerprint of the completed requests.
+// Known reports whether the fingerprint of the completed requests is known.
 func (c Completion) Known() bool { return c.set > 0 }
 
-// SameSet says that the completed requests of both runs have the same ids, as far
-// as is known.
+// SameSet reports whether the completed requests of both runs have the same ids. It
+// returns true if either fingerprint is unknown.
 func (c Completion) SameSet(o Completion) bool { return !c.Known() || !o.Known() || c.set == o.set }
 
-// Whole says that every request completed.
+// Whole reports whether every request completed.
 func (c Completion) Whole() bool { return c.Requests == c.Completed }
 
-// Left is the share of requests that did not complete; NaN: not known.
+// Left returns the share of requests that did not complete; NaN if unknown.
 func (c Completion) Left() float64 {
 	if c.Requests == 0 {
 		return 0
@@ -40,9 +40,9 @@ func (c Completion) Left() float64 {
 	return (c.Requests - c.Completed) / c.Requests
 }
 
-// Same says that both runs completed the same requests, as far as is known: all
-// of them, or those with the same fingerprint. Where they do not, their
-// latencies are of different requests and cannot be compared.
+// Same reports whether both runs completed the same requests: all of them, or sets with
+// the same fingerprint. It returns true if that is unknown. Latencies of runs that
+// completed different requests cannot be compared.
 func (c Completion) Same(o Completion) bool {
 	switch {
 	case c.Whole() && o.Whole(), math.IsNaN(c.Completed) || math.IsNaN(o.Completed):

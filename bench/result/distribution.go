@@ -7,9 +7,9 @@ import (
 	"lorasim/sim/tick"
 )
 
-// distribution summarises durations: mean, std and extremes exactly, and the
-// percentiles exactly too while there are at most limit samples, from a
-// histogram afterwards. A limit of 0 makes it start with the histogram.
+// distribution summarises durations. Mean, std and extremes are exact. Percentiles are
+// exact up to limit samples and come from a histogram beyond that. With limit 0 it starts
+// with the histogram.
 type distribution struct {
 	moments
 	limit int
@@ -18,8 +18,8 @@ type distribution struct {
 	hist  *Histogram
 }
 
-// add counts one duration; a negative one, which only a clock that went back
-// can give, counts as 0.
+// add counts one duration. A negative one counts as 0; it occurs only if a clock went
+// back.
 func (d *distribution) add(v tick.Ticks) {
 	if d.hist != nil || len(d.exact) >= d.limit {
 		d.addMany(v, 1)
@@ -41,8 +41,8 @@ func (d *distribution) addMany(v tick.Ticks, n int64) {
 	d.hist.Add(v, n)
 }
 
-// addRun counts the durations first, first+step, ... (k of them, n times each),
-// none of which may be negative; step may be.
+// addRun counts k durations, first, first+step, ..., each n times. No duration may be
+// negative; step may be.
 func (d *distribution) addRun(first, step tick.Ticks, k, n int64) {
 	if step < 0 {
 		first += step * tick.Ticks(k-1)
@@ -65,12 +65,12 @@ func (d *distribution) fold() {
 	d.exact = nil
 }
 
-// approximate says whether percentiles come from the histogram.
+// approximate reports whether percentiles come from the histogram.
 func (d *distribution) approximate() bool { return d.hist != nil && d.n > 0 }
 
-// percentiles returns percentiles, given in ascending order, in ticks as numpy's
-// default does: linear interpolation between the two closest ranks, from the
-// nearer one so that both are met exactly; 0 where there is no sample.
+// percentiles returns the percentiles ps, which must ascend, in ticks. Like numpy's
+// default it interpolates linearly between the two closest ranks; it starts from the
+// nearer rank, so that both ranks are exact. Without samples they are 0.
 func (d *distribution) percentiles(ps ...float64) []float64 {
 	out := make([]float64, len(ps))
 	from := 0 // exact[:from] are in place: none of the others is smaller
@@ -98,8 +98,8 @@ func (d *distribution) percentiles(ps ...float64) []float64 {
 	return out
 }
 
-// nth returns the element of rank k of xs and puts it where sorting would, none
-// smaller behind it (C. A. R. Hoare, Algorithm 65: FIND, CACM 1961).
+// nth returns the element of rank k of xs and moves it to index k, with no smaller element
+// behind it (C. A. R. Hoare, Algorithm 65: FIND, CACM 1961).
 func nth(xs []tick.Ticks, k int) tick.Ticks {
 	lo, hi := 0, len(xs)-1
 	for lo < hi {
@@ -134,7 +134,7 @@ func nth(xs []tick.Ticks, k int) tick.Ticks {
 // ms converts ticks held in a float to milliseconds.
 func ms(ticks float64) float64 { return ticks / float64(tick.Millisecond) }
 
-// Stats summarises one latency in milliseconds.
+// Stats summarises one latency. All fields are in milliseconds.
 type Stats struct {
 	Mean   float64 `json:"mean_ms"`
 	Median float64 `json:"median_ms"`

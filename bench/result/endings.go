@@ -7,7 +7,7 @@ import (
 	"lorasim/sim/record"
 )
 
-// Endings says how the requests of a run ended.
+// Endings counts the requests of a run by how they ended.
 type Endings struct {
 	Requests int64 `json:"requests"` // all, however they ended
 	Failed   int64 `json:"failed"`
@@ -15,25 +15,26 @@ type Endings struct {
 	Aborted  int64 `json:"aborted"`
 	// Unfinished counts requests cut off at the end of the run's window.
 	Unfinished int64 `json:"unfinished,omitempty"`
-	// Unsent counts requests of the workload that a run that was stopped never
-	// sent; they are not among Requests.
+	// Unsent counts requests of the workload that were never sent because the run was
+	// stopped. Requests does not include them.
 	Unsent int64 `json:"unsent,omitempty"`
 	// Reasons lists why requests did not succeed, the most frequent first.
 	Reasons []Reason `json:"reasons,omitempty"`
-	// CompletedSet is a fingerprint of the set of requests that succeeded: two
-	// runs of one workload with the same fingerprint completed the same
-	// requests. 0: not known, or none did.
+	// CompletedSet is a fingerprint of the requests that succeeded. Two runs of one
+	// workload with the same fingerprint completed the same requests. 0 means unknown, or
+	// that no request succeeded.
 	CompletedSet int64 `json:"completed_set,omitempty"`
 }
 
-// Reason is one reason why requests did not succeed.
+// A Reason is one reason why requests did not succeed.
 type Reason struct {
-	Status string `json:"status"`
+	Status string `json:"status"` // text of a record.Status
 	Reason string `json:"reason"`
-	Count  int64  `json:"count"`
+	Count  int64  `json:"count"` // number of requests
 }
 
-// Of is the number of requests that ended in a way other than record.OK.
+// Of returns a pointer to the count of a status other than record.OK. For record.OK it
+// points to a new 0.
 func (e *Endings) Of(s record.Status) *int64 {
 	switch s {
 	case record.Failed:
@@ -48,8 +49,7 @@ func (e *Endings) Of(s record.Status) *int64 {
 	return new(int64)
 }
 
-// Endings returns how the requests of the run ended; nil where that is not
-// known.
+// Endings returns the counts of how the requests of the run ended; nil if unknown.
 func (r *Result) Endings() *Endings {
 	if r.Extra != nil {
 		return &r.Extra.Endings
@@ -57,15 +57,15 @@ func (r *Result) Endings() *Endings {
 	return r.Ended
 }
 
-// Unsuccessful is the number of requests that did not succeed.
+// Unsuccessful returns the number of requests that were sent and did not succeed.
 func (e *Endings) Unsuccessful() int64 { return e.Failed + e.Rejected + e.Aborted + e.Unfinished }
 
 // shownReasons is how many reasons the lines below a block give.
 const shownReasons = 5
 
-// Shortfall says in lines such as "1241 of 8819 rejected: prompt over the
-// context length 4096" which requests did not succeed, and why; none where all
-// did, or where that is not known.
+// Shortfall returns lines on the requests that did not succeed, with the reasons, such as
+// "1241 of 8819 rejected: prompt over the context length 4096". It returns nil if all
+// succeeded, or if that is unknown.
 func (r *Result) Shortfall() []string {
 	e := r.Endings()
 	if e == nil || e.Unsuccessful()+e.Unsent == 0 {
@@ -95,7 +95,7 @@ func (r *Result) Shortfall() []string {
 	return lines
 }
 
-// NoSuccess is an error where requests were sent and not one succeeded.
+// NoSuccess returns an error if requests were sent and none succeeded.
 func (r *Result) NoSuccess() error {
 	e := r.Endings()
 	if n, _ := r.Metrics.Get(Completed); e == nil || n > 0 || e.Requests == 0 {
@@ -108,12 +108,12 @@ func (r *Result) NoSuccess() error {
 	return fmt.Errorf("no request succeeded%s", why)
 }
 
-// setBits is the width of a fingerprint: a float64 holds it exactly, as tables
-// of numbers have it.
+// setBits is the width of a fingerprint in bits. A float64, as in tables of numbers, holds
+// it exactly.
 const setBits = 52
 
-// completedSet adds a request to a fingerprint, in any order: the sum of the
-// ids, each mixed as in SplitMix64 (G. Steele, D. Lea, C. Flood, OOPSLA 2014).
+// completedSet adds a request to a fingerprint: the sum of the ids, each mixed as in
+// SplitMix64 (G. Steele, D. Lea, C. Flood, OOPSLA 2014). The order does not matter.
 func completedSet(sum int64, r *record.Request) int64 {
 	z := uint64(r.ID) + 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -121,9 +121,9 @@ func completedSet(sum int64, r *record.Request) int64 {
 	return int64((uint64(sum) + (z ^ z>>31)) & (1<<setBits - 1))
 }
 
-// InferStreaming tells from a run's numbers whether its client streamed, where
-// nothing says so: gaps between tokens are seen by those alone that do. A run
-// that generated more tokens than replies and saw no gap did not stream.
+// InferStreaming sets Streamed, if it is unknown, from the run's configuration or metrics.
+// Only streaming clients see gaps between tokens. A run with more output tokens than
+// replies and no gap did not stream.
 func (r *Result) InferStreaming() {
 	if disabled, ok := r.Config["disable_stream"].(bool); ok && r.Streamed == record.StreamingUnknown {
 		r.Streamed = record.StreamingIf(!disabled)

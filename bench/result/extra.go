@@ -5,89 +5,85 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Counters is what a driver knows beyond the fate of its requests. Zero fields
-// are not printed. Times are in seconds.
+// Counters are the counts of a driver beyond its requests' records. Zero fields are not
+// printed. Times are in seconds.
 type Counters struct {
 	Workers       []WorkerCounters `json:"-"`
 	Migrations    []MigrationCount `json:"migrations,omitempty"`       // by kind, in the order to print
-	MigrationTime float64          `json:"migration_time_s,omitempty"` // lost to migrations, summed over workers
+	MigrationTime float64          `json:"migration_time_s,omitempty"` // time lost to migrations, summed over workers
 	SolverRuns    int64            `json:"solver_runs,omitempty"`      // plans made
-	SolverTime    float64          `json:"solver_time_s,omitempty"`    // spent making them
-	Plans         *PlanCounters    `json:"plans,omitempty"`            // nil: none were made
+	SolverTime    float64          `json:"solver_time_s,omitempty"`    // time spent making plans
+	Plans         *PlanCounters    `json:"plans,omitempty"`            // nil: no plans were made
 	FailedLoads   int64            `json:"failed_loads,omitempty"`     // adapter loads that failed
-	Elastic       *Elastic         `json:"elastic,omitempty"`          // nil: all workers were there all the time
+	Elastic       *Elastic         `json:"elastic,omitempty"`          // nil: the number of workers was fixed
 }
 
-// PlanCounters is what plans of placement and migration did.
+// PlanCounters counts the plans of placement and migration and their effects.
 type PlanCounters struct {
-	Applied int64 `json:"applied"` // not empty, and carried out
-	Dropped int64 `json:"dropped"` // could not be carried out when their time came
-	Loads   int64 `json:"loads"`   // adapters they brought to a worker
-	Unloads int64 `json:"unloads"`
+	Applied int64 `json:"applied"` // plans that were not empty and were carried out
+	Dropped int64 `json:"dropped"` // plans that could no longer be carried out when they were due
+	Loads   int64 `json:"loads"`   // adapters loaded to a worker
+	Unloads int64 `json:"unloads"` // adapters unloaded from a worker
 	// Gap is the mean relative distance of the plans' objectives to their bounds.
-	Gap float64 `json:"mean_gap"`
-	// Recomputed counts KV tokens prefilled again after a move, Copied the bytes
-	// of KV cache that were sent.
-	Recomputed int64   `json:"recomputed_tokens"`
-	Copied     float64 `json:"copied_bytes"`
-	// Changes counts changes of the placement; Undone is how many of them later
-	// changes took back: thrashing.
-	Changes int64 `json:"placement_changes"`
-	Undone  int64 `json:"placement_changes_undone"`
+	Gap        float64 `json:"mean_gap"`
+	Recomputed int64   `json:"recomputed_tokens"` // tokens prefilled again after a move
+	Copied     float64 `json:"copied_bytes"`      // bytes of KV cache sent
+	Changes    int64   `json:"placement_changes"`
+	Undone     int64   `json:"placement_changes_undone"` // changes that a later change reverted (thrashing)
 }
 
-// Elastic is what workers that joined and left cost. One costs GPU time from when
-// it begins to start until it has finished its last request.
+// Elastic is the cost of an elastic cluster. A worker costs GPU time from the beginning
+// of its start until it has finished its last request.
 type Elastic struct {
 	GPUHours    float64 `json:"gpu_hours"`
 	WorkerHours float64 `json:"worker_hours"`
-	Mean        float64 `json:"mean_workers"`
+	Mean        float64 `json:"mean_workers"` // mean number of workers that cost GPU time
 	Min         int     `json:"min_workers"`
 	Max         int     `json:"max_workers"`
-	Ups         int64   `json:"scale_ups"`   // starts of a worker
-	CalledOff   int64   `json:"called_off"`  // starts that were called off
-	Downs       int64   `json:"scale_downs"` // workers told to finish and leave
-	TakenBack   int64   `json:"taken_back"`  // some of them before they had left
+	Ups         int64   `json:"scale_ups"`   // workers started
+	CalledOff   int64   `json:"called_off"`  // starts that were cancelled
+	Downs       int64   `json:"scale_downs"` // workers set to drain
+	TakenBack   int64   `json:"taken_back"`  // draining workers that were put back into service
 }
 
-// WorkerCounters is what one worker did.
+// WorkerCounters are the counts of one worker.
 type WorkerCounters struct {
-	// Busy is the time with at least one request in the batch, s; in WorkerStats
-	// its share of the run's duration.
+	// Busy is the time with at least one request in the batch, s. In WorkerStats it is the
+	// share of the run's duration.
 	Busy float64 `json:"busy_share,omitempty"`
-	On   float64 `json:"on_s,omitempty"` // time that it cost, s, where workers join and leave
+	On   float64 `json:"on_s,omitempty"` // time that the worker cost, s; elastic clusters only
 	LoadCounters
 }
 
-// LoadCounters is what one worker, or all, did for want of memory.
+// LoadCounters are adapter loads, evictions and preemptions, of one worker or of all.
 type LoadCounters struct {
-	ColdLoads   int64   `json:"cold_loads,omitempty"`  // adapters brought to a GPU slot
-	Evictions   int64   `json:"evictions,omitempty"`   // adapters dropped from a GPU slot
-	Retractions int64   `json:"retractions,omitempty"` // requests taken out of the batch for want of KV memory
-	LoadTime    float64 `json:"load_time_s,omitempty"` // s lost to adapter loads
+	ColdLoads   int64   `json:"cold_loads,omitempty"`  // adapters loaded to a GPU slot
+	Evictions   int64   `json:"evictions,omitempty"`   // adapters evicted from a GPU slot
+	Retractions int64   `json:"retractions,omitempty"` // requests preempted because the KV cache was full
+	LoadTime    float64 `json:"load_time_s,omitempty"` // time lost to adapter loads, s
 }
 
-// MigrationCount is how often one kind of migration happened.
+// MigrationCount is the number of migrations of one kind.
 type MigrationCount struct {
 	Kind  string `json:"kind"`
 	Count int64  `json:"count"`
 }
 
-// Extra is what a result holds beyond the reference's metrics. Latencies are in
-// milliseconds, other times in seconds, shares between 0 and 1.
+// Extra holds the parts of a result beyond the reference benchmark's metrics. Latencies
+// are in milliseconds, other times in seconds; shares lie between 0 and 1.
 type Extra struct {
 	Endings
-	// TextlessReplies counts successful requests without a first token; their
-	// TTFT is 0 in the metrics, as in the reference.
+	// TextlessReplies counts successful requests without a first token. Their TTFT is 0 in
+	// the metrics, as in the reference benchmark.
 	TextlessReplies int64 `json:"textless_replies,omitempty"`
 
-	// ScheduledE2E and ScheduledTTFT run from the scheduled arrival instead of
-	// the sending, so that a slow client hides no queueing.
+	// ScheduledE2E and ScheduledTTFT start at the scheduled arrival, not when the request
+	// was sent. So a slow client does not hide queueing.
 	ScheduledE2E  Stats `json:"scheduled_e2e_latency"`
 	ScheduledTTFT Stats `json:"scheduled_ttft"`
 
-	// TTFTPerToken is the mean of TTFT / output tokens, s: the normalized
-	// queueing delay of dLoRA's figures, prefill included.
+	// TTFTPerToken is the mean of TTFT / output tokens, s. It is the normalized queueing
+	// delay in dLoRA's figures, with prefill included.
 	TTFTPerToken float64 `json:"ttft_per_output_token_s"`
 
 	Goodput  *Goodput       `json:"goodput,omitempty"`
@@ -97,27 +93,27 @@ type Extra struct {
 	Workers  []WorkerStats  `json:"workers,omitempty"`
 
 	*Reuse
-	ColdStarts    int64   `json:"cold_starts,omitempty"`       // requests that waited for adapter weights
+	ColdStarts    int64   `json:"cold_starts,omitempty"`       // requests that waited for an adapter load
 	ColdStartWait float64 `json:"cold_start_wait_s,omitempty"` // the sum of their waits
 	Migrated      int64   `json:"migrated_requests,omitempty"` // requests that moved at least once
 
 	LoadCounters
 	Counters
-	// Oracle is what no policy could have done better, where it was asked for.
+	// Oracle is the lower bound with perfect knowledge; nil unless it was requested.
 	Oracle *Oracle `json:"oracle,omitempty"`
-	// Intervals are those of the prediction, where they were asked for.
+	// Intervals are the prediction intervals; nil unless they were requested.
 	Intervals *Intervals `json:"intervals,omitempty"`
 }
 
-// Reuse is what prefix caches saved of the prompts of successful requests; nil
-// where there are none.
+// Reuse counts the prompt tokens of successful requests found in prefix caches. A nil
+// pointer means that there are no prefix caches.
 type Reuse struct {
-	Cached  int64   `json:"cached_tokens"`   // found in a cache when the request first ran
-	HitRate float64 `json:"prefix_hit_rate"` // their share of the prompts' tokens
+	Cached  int64   `json:"cached_tokens"`   // prompt tokens in a cache when the request first ran
+	HitRate float64 `json:"prefix_hit_rate"` // Cached / prompt tokens
 	prompts int64   // tokens
 }
 
-// hitRate is 0 where there are no caches.
+// hitRate returns 0 if there are no caches.
 func (r *Reuse) hitRate() float64 {
 	if r == nil {
 		return 0
@@ -132,65 +128,65 @@ func (r *Reuse) add(q *record.Request) {
 	r.HitRate = ratio(float64(r.Cached), float64(r.prompts))
 }
 
-// Oracle is a lower bound, with perfect knowledge of what is to come, and how
-// far a run is from it.
+// Oracle is a lower bound with perfect knowledge of the future, and the distance of a run
+// from the bound.
 type Oracle struct {
-	MeanE2E  float64 `json:"mean_e2e_latency_ms"` // no policy has a lower mean
-	Duration float64 `json:"duration"`            // s, likewise
-	// E2ERegret and DurationRegret are the run's excess over the bounds, as
-	// shares of the bounds.
+	MeanE2E  float64 `json:"mean_e2e_latency_ms"` // lower bound of the mean E2E latency, ms
+	Duration float64 `json:"duration"`            // lower bound of the duration, s
+	// E2ERegret and DurationRegret are the run's excess over the bounds, as shares of the
+	// bounds.
 	E2ERegret      float64 `json:"mean_e2e_regret"`
 	DurationRegret float64 `json:"duration_regret"`
 }
 
-// Fairness is Jain's index (sum x)^2 / (n sum x^2) over adapters (R. Jain,
-// D. Chiu, W. Hawe, DEC-TR-301, 1984): 1 when all fare alike, 1/n when one has
-// everything. Requests to the base model count as one adapter more.
+// Fairness is Jain's index (sum x)^2 / (n sum x^2) over adapters (R. Jain, D. Chiu,
+// W. Hawe, DEC-TR-301, 1984). It is 1 if all adapters have the same value, and 1/n if one
+// adapter has everything. The base model counts as one more adapter.
 type Fairness struct {
 	Adapters int `json:"adapters"` // adapters with at least one request
-	// NormalizedLatency compares the adapters' means of E2E latency divided by
-	// output tokens, over the adapters with a successful request.
+	// NormalizedLatency is the index of the adapters' means of E2E latency / output tokens,
+	// over the adapters with a successful request.
 	NormalizedLatency float64 `json:"normalized_latency"`
-	// Tokens compares the prompt and output tokens of successful requests.
+	// Tokens is the index of the adapters' prompt and output tokens of successful requests.
 	Tokens float64 `json:"tokens"`
 }
 
-// Balance is how evenly the requests were spread over the workers.
+// Balance describes the distribution of requests over workers.
 type Balance struct {
 	Mean float64 `json:"mean"` // requests per worker
-	Std  float64 `json:"std"`  // population
+	Std  float64 `json:"std"`  // population standard deviation
 	CV   float64 `json:"cv"`   // Std / Mean
-	Max  int64   `json:"max"`
-	Min  int64   `json:"min"`
+	Max  int64   `json:"max"`  // most requests of a worker
+	Min  int64   `json:"min"`  // fewest requests of a worker
 }
 
-// AdapterStats is how one adapter's requests fared.
+// AdapterStats are the metrics of one adapter's requests.
 type AdapterStats struct {
 	Index     int32   `json:"adapter"` // -1: base model
 	Name      string  `json:"name"`
-	Requests  int64   `json:"requests"` // all, however they ended
+	Requests  int64   `json:"requests"` // all requests, however they ended
 	Completed int64   `json:"completed"`
-	Share     float64 `json:"share"`  // of all requests
+	Share     float64 `json:"share"`  // share of all requests
 	Tokens    int64   `json:"tokens"` // prompt and output, of successful requests
 	MeanE2E   float64 `json:"mean_e2e_latency_ms"`
 	P99E2E    float64 `json:"p99_e2e_latency_ms"`
 	MeanTTFT  float64 `json:"mean_ttft_ms"`
-	Good      int64   `json:"good_requests,omitempty"` // within the SLO, where there is one
+	Good      int64   `json:"good_requests,omitempty"` // requests within the SLO; 0 without an SLO
 	// NormalizedLatency is the mean of E2E latency / output tokens, ms.
 	NormalizedLatency float64 `json:"normalized_latency_ms"`
 	*Reuse
 }
 
-// WorkerStats is what one worker served: the requests that ended there.
+// WorkerStats are the metrics of the requests that ended on one worker.
 type WorkerStats struct {
-	Requests int64   `json:"requests"` // all that ended there, however they did
-	Share    float64 `json:"share"`    // of the requests that reached a worker
+	Requests int64   `json:"requests"` // requests that ended on the worker, however they ended
+	Share    float64 `json:"share"`    // share of the requests that reached a worker
 	Tokens   int64   `json:"tokens"`   // prompt and output, of successful requests
 	WorkerCounters
 	*Reuse
 }
 
-// addCounters enters what the driver counted.
+// addCounters adds the driver's counters.
 func (e *Extra) addCounters(c *Counters, duration float64) {
 	for i, w := range c.Workers {
 		if i == len(e.Workers) {
@@ -210,7 +206,7 @@ func (e *Extra) addCounters(c *Counters, duration float64) {
 	}
 }
 
-// balance summarises the requests per worker, and enters their shares.
+// balance summarises the requests per worker, and sets the workers' shares.
 func balance(workers []WorkerStats) *Balance {
 	if len(workers) == 0 {
 		return nil
@@ -225,7 +221,7 @@ func balance(workers []WorkerStats) *Balance {
 	return &Balance{Mean: m.mean(), Std: m.std(), CV: ratio(m.std(), m.mean()), Max: int64(m.max), Min: int64(m.min)}
 }
 
-// ratio returns a/b, and 0 instead of dividing by zero.
+// ratio returns a/b, or 0 if b is 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -233,28 +229,28 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// Intervals says how far figures of a simulated run may be off a measured one, by
-// the runs that its profile was validated with.
+// Intervals are prediction intervals of a simulated run's metrics. They come from the
+// errors of the runs with which the profile was validated.
 type Intervals struct {
 	Profile string `json:"profile"`
-	// Waiting is the share of their time that requests wait: it says with which
-	// runs this one compares.
+	// Waiting is the share of the requests' time spent waiting. It selects the comparable
+	// validation runs.
 	Waiting float64 `json:"waiting_share"`
-	// Without says why there are none, in whole sentences.
+	// Without lists the reasons why there are no intervals, in whole sentences.
 	Without []string `json:"without,omitempty"`
-	// Extrapolated says in which ways the run leaves what was validated, so that
-	// the ranges are wider; none: it does not.
+	// Extrapolated lists how the run differs from the validated range; the intervals are
+	// then wider. Empty means that it lies within the range.
 	Extrapolated []string   `json:"extrapolated,omitempty"`
 	Figures      []Interval `json:"figures,omitempty"`
 }
 
-// Interval is where a figure would be measured: in half of the cases within Half,
-// which is absent where Runs, the number of runs that say so, are too few; in the
-// share Level of them within Most.
+// An Interval is the range in which a measured run would have a metric. In half of the
+// cases it lies within Half, in a share Level of the cases within Most. Half is nil if
+// Runs, the number of validation runs, is too small.
 type Interval struct {
-	Metric    string      `json:"metric"`
-	Predicted float64     `json:"predicted"`
-	Runs      float64     `json:"runs"`
+	Metric    string      `json:"metric"`    // JSON name
+	Predicted float64     `json:"predicted"` // value of the simulated run
+	Runs      float64     `json:"runs"`      // number of validation runs
 	Half      *[2]float64 `json:"half,omitempty"`
 	Most      *[2]float64 `json:"most,omitempty"`
 	Level     float64     `json:"level,omitempty"`

@@ -11,50 +11,51 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Goodput is how well a run met an SLO.
+// Goodput describes how well a run met an SLO. Shares lie between 0 and 1.
 type Goodput struct {
 	SLO   string  `json:"slo"`
-	Good  int64   `json:"good_requests"` // successful and within every limit
-	PerS  float64 `json:"good_per_s"`    // over the run's duration
-	Share float64 `json:"share"`         // of all requests, failed ones included
-	TTFT  float64 `json:"ttft_share"`    // of the successful requests, within this limit
-	TPOT  float64 `json:"tpot_share"`    // 1 where the limit is not set
-	E2E   float64 `json:"e2e_share"`
+	Good  int64   `json:"good_requests"` // successful requests within every limit
+	PerS  float64 `json:"good_per_s"`    // good requests per second of the run's duration
+	Share float64 `json:"share"`         // share of all requests that are good, failed ones included
+	TTFT  float64 `json:"ttft_share"`    // share of the successful requests within the TTFT limit
+	TPOT  float64 `json:"tpot_share"`    // likewise for TPOT; 1 if the limit is not set
+	E2E   float64 `json:"e2e_share"`     // likewise for E2E
 
-	// An adapter meets the SLO where a share Attain of its requests does, failed
-	// ones included; requests to the base model count as one adapter more.
+	// Attain is the share of its requests, failed ones included, that an adapter needs
+	// within the limits to meet the SLO. The base model counts as one more adapter.
 	Attain float64 `json:"attain"`
 	AdapterGoodput
-	// Others are those without a flash crowd of their own, where one has it.
+	// Others covers the adapters without a flash crowd; nil if no adapter has one.
 	Others *Others `json:"others,omitempty"`
 }
 
-// AdapterGoodput is how well adapters met an SLO.
+// AdapterGoodput describes how well adapters met an SLO.
 type AdapterGoodput struct {
-	Adapters float64 `json:"adapter_share"` // of the adapters with requests: those that meet it
-	// Fairness is Jain's index of the adapters' shares of good requests; see Fairness.
+	Adapters float64 `json:"adapter_share"` // share of the adapters with requests that meet the SLO
+	// Fairness is Jain's index of the adapters' shares of good requests; see the type
+	// Fairness.
 	Fairness float64 `json:"fairness"`
 	Worst    *Worst  `json:"worst_adapter"` // nil: no requests
 }
 
-// Others are the neighbours of noisy adapters.
+// Others describes the requests of the adapters without a flash crowd.
 type Others struct {
-	Share float64 `json:"share"` // of their requests
-	TTFT  float64 `json:"p99_ttft_ms"`
+	Share float64 `json:"share"`       // share of their requests that are good
+	TTFT  float64 `json:"p99_ttft_ms"` // P99 of TTFT, ms
 	AdapterGoodput
 }
 
-// Worst is the adapter with the smallest share of good requests; of several the
-// one with the most requests, then the first.
+// Worst is the adapter with the smallest share of good requests. Ties go to the adapter
+// with the most requests, then to the first.
 type Worst struct {
 	Index    int32   `json:"adapter"` // -1: base model
 	Name     string  `json:"name"`
 	Requests int64   `json:"requests"`
-	Share    float64 `json:"share"` // of them, within every limit
+	Share    float64 `json:"share"` // share of the requests within every limit
 }
 
-// count adds a successful request, and says whether it met the SLO. One without
-// text never had a first token and so misses a limit on TTFT.
+// count adds a successful request and reports whether it met the SLO. A textless reply
+// has no first token and so exceeds any limit on TTFT.
 func (g *Goodput) count(s SLO, ttft, tpot, e2e tick.Ticks, textless bool) (good bool) {
 	good = true
 	within := func(v tick.Ticks, limit float64, share *float64) {
@@ -76,7 +77,8 @@ func (g *Goodput) count(s SLO, ttft, tpot, e2e tick.Ticks, textless bool) (good 
 	return good
 }
 
-// attained is how adapters fared, the busiest first.
+// attained returns the goodput of adapters, which must be sorted by requests, the busiest
+// first.
 func (s SLO) attained(all []AdapterStats) (g AdapterGoodput) {
 	shares, met := make([]float64, len(all)), 0
 	for i := range all {
@@ -93,7 +95,7 @@ func (s SLO) attained(all []AdapterStats) (g AdapterGoodput) {
 	return g
 }
 
-// addAdapters enters how the adapters fared, and those that are not noisy.
+// addAdapters sets the goodput of all adapters, and of those that are not noisy.
 func (g *Goodput) addAdapters(s SLO, all []AdapterStats, noisy []int32) {
 	g.Attain, g.AdapterGoodput = cmp.Or(s.Attain, DefaultAttain), s.attained(all)
 	others := slices.DeleteFunc(slices.Clone(all), func(a AdapterStats) bool { return slices.Contains(noisy, a.Index) })

@@ -6,12 +6,13 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Histogram counts durations in log-linear bins. Below 2^(bits+1) ticks every value has its own bin. Above it every
-// power of two is split into 2^bits equal bins, so that a bin is never wider than 2^-bits of its values (0.05 % for 11
-// bits). The bin of a value follows from its bit length alone, as in HdrHistogram (G. Tene, 2012).
+// A Histogram counts durations in log-linear bins. Below 2^(bits+1) ticks every value has
+// its own bin. Above it every power of two is split into 2^bits equal bins. So a bin is
+// never wider than 2^-bits of its values (0.05 % for 11 bits). The bin of a value follows
+// from its bit length alone, as in HdrHistogram (G. Tene, 2012).
 //
-// Memory follows the range of the values seen, at most (64-bits)*2^bits
-// counters. The zero Histogram is not ready for use: see NewHistogram.
+// Memory grows with the range of the values seen, up to (64-bits)*2^bits counters. The
+// zero Histogram is not ready for use; see NewHistogram.
 type Histogram struct {
 	bits   uint
 	lo     int // bin of counts[0]
@@ -19,8 +20,8 @@ type Histogram struct {
 	n      int64
 }
 
-// NewHistogram returns an empty histogram whose bins are at most 2^-bits of
-// their values wide.
+// NewHistogram returns an empty histogram. Its bins are at most 2^-bits of their values
+// wide.
 func NewHistogram(bits uint) *Histogram { return &Histogram{bits: bits} }
 
 // Count returns the number of values added.
@@ -43,7 +44,7 @@ func (h *Histogram) Add(d tick.Ticks, n int64) {
 	*h.at(h.bin(d)) += n
 }
 
-// at is the count of a bin.
+// at returns a pointer to the count of a bin.
 func (h *Histogram) at(bin int) *int64 {
 	if uint(bin-h.lo) >= uint(len(h.counts)) {
 		h.grow(bin)
@@ -51,8 +52,8 @@ func (h *Histogram) at(bin int) *int64 {
 	return &h.counts[bin-h.lo]
 }
 
-// grow makes room for a bin, by at least half of what is there so that growing
-// costs nothing in the long run.
+// grow makes room for a bin. It adds at least half of the present size, so that the
+// amortized cost is constant.
 func (h *Histogram) grow(bin int) {
 	const step = 64
 	old := len(h.counts)
@@ -74,8 +75,8 @@ func (h *Histogram) grow(bin int) {
 }
 
 // AddRun counts an arithmetic progression of k durations, first, first+step,
-// first+2*step, ..., each n times; neither first nor step may be negative. It
-// costs no more than the lesser of k and the number of bins touched.
+// first+2*step, ..., each n times. Neither first nor step may be negative. Its cost is
+// proportional to k or to the number of bins touched, whichever is less.
 func (h *Histogram) AddRun(first, step tick.Ticks, k, n int64) {
 	const short = 8 // terms below which a division costs more than it saves
 	if k <= 0 {
@@ -96,8 +97,8 @@ func (h *Histogram) AddRun(first, step tick.Ticks, k, n int64) {
 	*h.at(last) += k * n
 }
 
-// At estimates the value of rank r, counted from 0, of the values in ascending
-// order, as if the values of a bin lay evenly in it. It is off by less than the
+// At returns an estimate of the value of rank r, counted from 0 in ascending order, in
+// ticks. It assumes that the values of a bin are evenly spaced. The error is less than the
 // bin's width.
 func (h *Histogram) At(r int64) float64 {
 	for i, c := range h.counts {

@@ -18,23 +18,24 @@ import (
 	"lorasim/sim/record"
 )
 
-// Details are the per-request arrays of a JSONL line written with
-// --output-details, in the order of the requests; times in seconds. A request
-// that did not succeed has 0 output tokens and a TTFT of 0.
+// Details are the per-request arrays of a JSONL line written with --output-details, in
+// the order of the requests. Times are in seconds. A request that did not succeed has 0
+// output tokens and a TTFT of 0.
 type Details struct {
-	InputLens  []int64
-	OutputLens []int64
-	TTFTs      []float64
-	ITLs       [][]float64
-	Texts      []string // not read: large and of no use here
+	InputLens  []int64     // prompt tokens
+	OutputLens []int64     // output tokens
+	TTFTs      []float64   // s
+	ITLs       [][]float64 // gaps between tokens, s
+	Texts      []string    // replies; ParseJSON skips them, as they are large
 	Errors     []string
-	// Only vLLM writes these: E2E latencies, also without the others, and when
-	// requests were sent, on a clock of its own.
-	Latencies  []float64
+	// Latencies are E2E latencies, s. Only vLLM writes them, also without the other arrays.
+	Latencies []float64
+	// StartTimes are the times at which requests were sent, s, on the client's clock. Only
+	// vLLM writes them.
 	StartTimes []float64
 }
 
-// fields are where the fields of JSON lie that are no metrics, by name.
+// fields returns pointers to the fields that are not metrics, by JSON name.
 func (r *Result) fields() map[string]any {
 	return map[string]any{
 		"source": &r.Source, "backend": &r.Backend, "dataset_name": &r.DatasetName, "request_rate": &r.RequestRate,
@@ -60,13 +61,13 @@ func (e *Endings) fields() map[string]any {
 	}
 }
 
-// The reference's fields for a run's arguments, and what tells runs apart.
+// The reference benchmark's fields for a run's arguments, and fields that identify a run.
 const (
 	argumentFields = "backend dataset_name request_rate max_concurrency random_input_len random_output_len random_range_ratio"
 	nameFields     = "policy scenario streamed"
 )
 
-// limit is a number that is null in JSON where it is 0.
+// limit is a number that is null in JSON if it is 0.
 type limit int
 
 func (l limit) MarshalJSON() ([]byte, error) {
@@ -83,9 +84,9 @@ func (l *limit) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// AppendJSONL appends the run's line to a file as the reference does with
-// --output-file, creating it if need be, in a single write. details adds the
-// per-request arrays, for which the result must have records or details.
+// AppendJSONL appends the run's JSONL line to a file, as the reference benchmark does with
+// --output-file. It creates the file if necessary, and writes the line in a single write.
+// details adds the per-request arrays; the result must then have Records or Details.
 func (r *Result) AppendJSONL(path string, details bool) error {
 	var b bytes.Buffer
 	if err := r.WriteJSONL(&b, details); err != nil {
@@ -99,10 +100,12 @@ func (r *Result) AppendJSONL(path string, details bool) error {
 	return errors.Join(err, f.Close())
 }
 
-// WriteJSONL writes the run as one line. It has exactly the reference's fields in their order. Fields that identify
-// the run follow (source, seed, policy, summary of the scenario, streamed), then how requests ended, if known.
-// Absent metrics have no field. The line is valid JSON: an infinite request rate is the string "inf", where the
-// reference writes a bare Infinity.
+// WriteJSONL writes the run as one line of JSON. The fields of the reference benchmark
+// come first, in their order. Then come fields that identify the run (source, seed,
+// policy, summary of the scenario, streamed), and the counts of how requests ended, if
+// known. details adds the per-request arrays; the result must then have Records or
+// Details. Absent metrics have no field. The line is valid JSON: an infinite request rate
+// is the string "inf", where the reference benchmark writes a bare Infinity.
 func (r *Result) WriteJSONL(w io.Writer, details bool) error {
 	o, fields := &object{}, r.fields()
 	fields["scenario"] = &r.Scenario.Summary // a line has flat fields, as the reference's
@@ -137,9 +140,9 @@ func (r *Result) WriteJSONL(w io.Writer, details bool) error {
 	return o.writeTo(w)
 }
 
-// WriteJSON writes the whole result, without its records, as one line of JSON:
-// the fields of WriteJSONL and beside them the schema, the source, the seed, the
-// other metrics, the extra section and the configuration. ParseJSON reads it.
+// WriteJSON writes the whole result, without its records, as one line of JSON. It has the
+// fields of WriteJSONL, and in addition the schema, the source, the seed, the other
+// metrics, the extra section and the configuration. ParseJSON reads it.
 func (r *Result) WriteJSON(w io.Writer) error {
 	o, fields := &object{}, r.fields()
 	o.value("schema", Schema)
@@ -187,7 +190,7 @@ func (r *Result) details() (*Details, error) {
 	return d, nil
 }
 
-// object builds a JSON object with its fields in the order they are given.
+// object builds a JSON object with its fields in the order of the calls.
 type object struct {
 	b   bytes.Buffer
 	err error
@@ -216,7 +219,7 @@ func (o *object) write(names string, fields map[string]any) {
 	}
 }
 
-// writeKnown writes those of the fields that are there and not empty.
+// writeKnown writes the fields of the given names that exist and are not empty.
 func (o *object) writeKnown(names string, fields map[string]any) {
 	for _, name := range strings.Fields(names) {
 		if at := fields[name]; at != nil && !reflect.ValueOf(at).Elem().IsZero() {
@@ -225,7 +228,7 @@ func (o *object) writeKnown(names string, fields map[string]any) {
 	}
 }
 
-// metrics writes the metrics that are there, floats as Python prints them.
+// metrics writes the metrics that are present, with floats as Python prints them.
 func (o *object) metrics(ms *Metrics) {
 	for m := range NumMetrics {
 		v, ok := ms.Get(m)
@@ -248,7 +251,7 @@ func (o *object) writeTo(w io.Writer) error {
 	return err
 }
 
-// finite returns v with the numbers that JSON cannot hold as strings ("inf",
+// finite returns v with numbers that JSON cannot represent replaced by strings ("inf",
 // "-inf", "nan").
 func finite(v any) any {
 	switch v := v.(type) {

@@ -8,7 +8,7 @@ import (
 	"lorasim/bench/steady"
 )
 
-// titles are those that a name does not give by itself.
+// titles are the titles that do not follow from a metric's name.
 var titles = map[string]string{
 	"goodput.good_per_s":      "Goodput (req/s)",
 	"goodput.share":           "SLO attainment",
@@ -52,7 +52,7 @@ var titles = map[string]string{
 	"goodput.others.worst_adapter.requests": "Requests of the worst of the others",
 }
 
-// Title words a metric's name for people, unit included.
+// Title returns the title of a metric for tables and reports, with its unit.
 func Title(name string) string {
 	if m, ok := MetricByKey(name); ok {
 		return m.Descriptor().Label
@@ -72,7 +72,8 @@ func Title(name string) string {
 	return strings.ToUpper(t[:1]) + t[1:]
 }
 
-// Better says which end of a metric is better.
+// Better returns whether higher or lower values of a metric are better; stats.Neither if
+// the metric cannot be judged.
 func Better(name string) stats.Direction {
 	switch name {
 	case "goodput.worst_adapter.requests", "goodput.others.worst_adapter.requests", "fairness.adapters":
@@ -95,8 +96,8 @@ func Better(name string) stats.Direction {
 	return stats.Neither
 }
 
-// CountsAll says that a metric is about all requests of a run, so that it can be
-// compared whichever of them completed.
+// CountsAll reports whether a metric covers all requests of a run. It can then be compared
+// even if different requests completed.
 func CountsAll(metric string) bool {
 	all := []string{"requests", "completed", "failed", "rejected", "aborted", "unfinished", "unsent"}
 	return slices.Contains(all, metric) ||
@@ -106,15 +107,15 @@ func CountsAll(metric string) bool {
 			}, metric)
 }
 
-// Hidden reports whether a value is not a figure to show in tables.
+// Hidden reports whether tables omit a value.
 func Hidden(name string) bool {
 	return name == completedSetName || name == SteadyStateName || name == "goodput.attain" ||
 		strings.HasSuffix(name, "worst_adapter.adapter")
 }
 
-// NeedsSteady says whether a metric measures the length of a run that is not in a
-// steady state: latencies, what follows from them, and requests in flight. Counts,
-// durations and throughputs are about the run as it was.
+// NeedsSteady reports whether a metric depends on the length of a run that is not in a
+// steady state. That holds for latencies, metrics derived from them, and requests in
+// flight. Counts, durations and throughputs describe the run as it was.
 func NeedsSteady(metric string) bool {
 	return strings.HasSuffix(metric, "_ms") || strings.HasPrefix(metric, "goodput.") ||
 		slices.Contains(
@@ -122,7 +123,8 @@ func NeedsSteady(metric string) bool {
 				"oracle.mean_e2e_regret"}, metric)
 }
 
-// Unsteady says why a metric of runs in a state gets no verdict; "": it gets one.
+// Unsteady returns the reason why a metric of runs in state s gets no verdict, or "" if it
+// gets one.
 func Unsteady(metric string, s steady.Stationarity) string {
 	if NeedsSteady(metric) && !s.Judge() {
 		return s.String()

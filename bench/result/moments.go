@@ -9,9 +9,9 @@ import (
 	"lorasim/sim/tick"
 )
 
-// moments keeps the count, the exact sum and sum of squares, and the extremes
-// of non-negative durations: 2^63 durations of 2^63 ticks fit, so nothing
-// overflows, and the order of the additions does not matter.
+// moments holds the count, the exact sum and sum of squares, and the extremes of
+// non-negative durations. 2^63 durations of 2^63 ticks fit, so nothing overflows. The
+// order of the additions does not matter.
 type moments struct {
 	n            int64
 	sum, squares uint192
@@ -27,9 +27,9 @@ func (m *moments) add(d tick.Ticks, n int64) {
 	m.squares.add(hi, lo, n)
 }
 
-// addRun adds the durations first, first+step, ... (k of them, n times each).
-// Together the k durations must not exceed tick.Max, which holds when they are
-// consecutive steps of a run; then each product below fits its width.
+// addRun adds k durations, first, first+step, ..., each n times. The sum of the k
+// durations must not exceed tick.Max, which holds for consecutive steps of a run. Then
+// each product below fits its width.
 func (m *moments) addRun(first, step tick.Ticks, k, n int64) {
 	if k <= 0 {
 		return
@@ -61,7 +61,7 @@ func (m *moments) extremes(low, high tick.Ticks) {
 // total returns the sum in ticks.
 func (m *moments) total() float64 { return math.Ldexp(float64(m.sum[1]), 64) + float64(m.sum[0]) }
 
-// mean returns the mean in ticks, 0 if there is nothing to average.
+// mean returns the mean in ticks; 0 without durations.
 func (m *moments) mean() float64 {
 	if m.n == 0 {
 		return 0
@@ -70,8 +70,8 @@ func (m *moments) mean() float64 {
 	return float64(q) + float64(r)/float64(m.n)
 }
 
-// std returns the population standard deviation in ticks, from
-// n^2 var = n*sum(x^2) - sum(x)^2 in exact integers, which no cancellation hurts.
+// std returns the population standard deviation in ticks. It computes
+// n^2 var = n*sum(x^2) - sum(x)^2 in exact integers, so there is no cancellation.
 func (m *moments) std() float64 {
 	if m.n == 0 {
 		return 0
@@ -83,10 +83,10 @@ func (m *moments) std() float64 {
 	return math.Sqrt(v) / float64(m.n)
 }
 
-// uint192 is a number of three words, the low one first.
+// uint192 is a number of three words, the lowest first.
 type uint192 [3]uint64
 
-// add adds n times a number of two words.
+// add adds n times the number of the words hi and lo.
 func (u *uint192) add(hi, lo uint64, n int64) {
 	carried, low := bits.Mul64(lo, uint64(n))
 	top, mid := bits.Mul64(hi, uint64(n))

@@ -17,8 +17,9 @@ import (
 	"lorasim/sim/record"
 )
 
-// Misplaced is an error in the text of a document of a file: that of a syntax
-// error tells the line, that of any other the line on which the text begins.
+// Misplaced prefixes err with the file name and the line of an error in a JSON document.
+// text is the document, line the line on which it begins. For a syntax error the line is
+// that of the error, for other errors the line on which the document begins.
 func Misplaced(name string, line int, text []byte, err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
@@ -27,10 +28,10 @@ func Misplaced(name string, line int, text []byte, err error) error {
 	return fmt.Errorf("%s:%d: %w", name, line, err)
 }
 
-// Documents cuts a file into the JSON objects that it holds, one after the
-// other, on one line or several. Python's bare Infinity and NaN, which JSON has
-// not, become the strings "inf" and "". yield is called for each with the line
-// it begins on; its error ends the reading.
+// Documents splits a file into its JSON objects, each on one or several lines. It calls
+// yield for each object, with the line on which the object begins. An error of yield ends
+// the reading and is returned. Python's bare Infinity and NaN, which are not JSON, become
+// the strings "inf" and "". name is the file's name for errors.
 func Documents(r io.Reader, name string, yield func(line int, text []byte) error) error {
 	in := bufio.NewReaderSize(r, 1<<16)
 	var doc document
@@ -74,9 +75,9 @@ type document struct {
 	text  []byte
 }
 
-// add takes one more line and says whether the object is complete. Python's
-// bare Infinity and NaN, which JSON has not, become strings of the same length,
-// so that places in errors stay right.
+// add appends a line and reports whether the object is complete. Python's bare Infinity
+// and NaN, which are not JSON, become strings of the same length, so that positions in
+// errors stay right.
 func (d *document) add(text []byte, number int) (complete bool, err error) {
 	if len(d.text) == 0 {
 		if text = bytes.TrimLeft(text, " \t\r\n"); len(text) == 0 {
@@ -127,8 +128,8 @@ func (d *document) add(text []byte, number int) (complete bool, err error) {
 	return d.depth <= 0, nil
 }
 
-// ParseJSON reads one result: a line of the reference, cut out by Documents, or
-// what WriteJSONL and WriteJSON write. Fields unknown to the schema go to
+// ParseJSON reads one result: a JSONL line of the reference benchmark, split off by
+// Documents, or the output of WriteJSONL or WriteJSON. Unknown fields go to
 // Result.Config.
 func ParseJSON(text []byte) (*Result, error) {
 	var values map[string]json.RawMessage
@@ -164,8 +165,8 @@ func ParseJSON(text []byte) (*Result, error) {
 	return r, nil
 }
 
-// setEndings enters how the requests of a line of WriteJSONL ended; or of a line
-// of another benchmark, such as vLLM's, which counts failures.
+// setEndings sets the counts of how requests ended, from a line of WriteJSONL or of
+// another benchmark with a count of failures, such as vLLM's.
 func (r *Result) setEndings(line []byte, failed json.RawMessage) error {
 	e := &Endings{}
 	if r.Source != Log {
@@ -180,8 +181,8 @@ func (r *Result) setEndings(line []byte, failed json.RawMessage) error {
 	return nil
 }
 
-// setField enters one field of a JSON line; fields are where those with a place
-// of their own lie, nil where they are of no use.
+// setField sets one field of a JSON line. fields holds pointers to the fields that are not
+// metrics, by name; nil for a field to skip.
 func (r *Result) setField(key string, text json.RawMessage, fields map[string]any) error {
 	if key == "total_token_throughput" { // these two are vLLM's names
 		key = "total_throughput"
@@ -217,7 +218,7 @@ func (r *Result) setField(key string, text json.RawMessage, fields map[string]an
 	return nil
 }
 
-// SetConfig enters a value of the configuration.
+// SetConfig sets a value of Config.
 func (r *Result) SetConfig(key string, v any) {
 	if r.Config == nil {
 		r.Config = map[string]any{}
@@ -225,8 +226,7 @@ func (r *Result) SetConfig(key string, v any) {
 	r.Config[key] = v
 }
 
-// setMetric enters a metric; null and numbers that are not finite leave it
-// absent.
+// setMetric sets a metric. null and numbers that are not finite leave it absent.
 func (r *Result) setMetric(m Metric, text json.RawMessage) error {
 	var v any
 	if err := json.Unmarshal(text, &v); err != nil {

@@ -5,16 +5,16 @@ import (
 	"lorasim/sim/tick"
 )
 
-// perSecond counts what happens in each second of a run, for the two peaks of
-// the block. It takes 16 bytes for each second of the run.
+// perSecond counts tokens and requests in each second of a run, for the two peaks of the
+// block. It takes 16 bytes per second of the run.
 type perSecond struct {
 	tokens []int64 // output tokens by second
-	change []int64 // requests that begin in the second, less those that ended in the one before
+	change []int64 // requests that begin in the second, minus requests that ended in the second before
 }
 
 func second(at tick.Ticks) int { return int(max(at, 0) / tick.Second) }
 
-// at returns the count of a second.
+// at returns a pointer to the count of a second.
 func at(counts *[]int64, sec int) *int64 {
 	if n := sec + 1 - len(*counts); n > 0 {
 		*counts = append(*counts, make([]int64, n)...)
@@ -36,14 +36,14 @@ func (p *perSecond) addSteps(s record.Steps) {
 	*at(&p.tokens, last) += (s.Count - done) * s.Batch
 }
 
-// addRequest counts a request that is in flight from sent to finish; it touches
-// both its first and its last second.
+// addRequest counts a request in flight from sent to finish, in its first and its last
+// second too.
 func (p *perSecond) addRequest(sent, finish tick.Ticks) {
 	*at(&p.change, second(finish)+1)--
 	*at(&p.change, second(sent))++
 }
 
-// peakTokens returns the most tokens in one second.
+// peakTokens returns the largest number of tokens in one second.
 func (p *perSecond) peakTokens() (peak int64) {
 	for _, n := range p.tokens {
 		peak = max(peak, n)
@@ -51,7 +51,7 @@ func (p *perSecond) peakTokens() (peak int64) {
 	return peak
 }
 
-// peakRequests returns the most requests that touch one second.
+// peakRequests returns the largest number of requests in flight in one second.
 func (p *perSecond) peakRequests() (peak int64) {
 	now := int64(0)
 	for _, c := range p.change {

@@ -11,12 +11,12 @@ import (
 	"lorasim/internal/format"
 )
 
-// topAdapters is how many adapters the table lists one by one.
+// topAdapters is the number of adapters that the table lists one by one.
 const topAdapters = 10
 
-// WriteExtra prints what lies beyond the reference's block, in its style:
-// titles centred in dashes, rows of label and value, tables of at most 80
-// columns. Unknown figures are left out; without an Extra nothing is printed.
+// WriteExtra writes the metrics beyond the block of the reference benchmark, in the
+// block's style: titles centred in dashes, rows of label and value, tables of at most 80
+// columns. It omits unknown metrics. Without an Extra it writes nothing.
 func (r *Result) WriteExtra(w io.Writer) error {
 	e := r.Extra
 	if e == nil {
@@ -56,7 +56,7 @@ func (r *Result) WriteExtra(w io.Writer) error {
 	return err
 }
 
-// printer writes sections; a title appears once its section has a row.
+// printer writes sections. A title appears only if its section has a row.
 type printer struct {
 	b       bytes.Buffer
 	pending string
@@ -82,8 +82,8 @@ func (p *printer) count(label string, n int64) {
 	}
 }
 
-// seconds prints a row unless v is 0; times below a second, such as a solver's,
-// get more decimals.
+// seconds prints a row unless v is 0. Times below a second, such as a solver's, get more
+// decimals.
 func (p *printer) seconds(label string, v float64) {
 	decimals := 2
 	if v < 1 {
@@ -109,7 +109,7 @@ func (p *printer) requests(e *Extra) {
 	p.count("Replies without text (TTFT 0)", e.TextlessReplies)
 }
 
-// goodput prints how an SLO was met; by adapters, where there are many.
+// adapters prints the fairness and the table of adapters.
 func (p *printer) adapters(e *Extra) {
 	if e.Fairness == nil {
 		return
@@ -149,7 +149,7 @@ func (p *printer) adapters(e *Extra) {
 	}
 }
 
-// others sums up adapters.
+// others combines adapters into one row.
 func others(as []AdapterStats) AdapterStats {
 	sum := AdapterStats{Name: fmt.Sprintf("(%d others)", len(as))}
 	for _, a := range as {
@@ -166,8 +166,8 @@ func others(as []AdapterStats) AdapterStats {
 	return sum
 }
 
-// workerColumns are those of the table of workers; optional ones are shown where
-// a worker has something in them.
+// workerColumns are the columns of the table of workers. An optional column appears if a
+// worker has a value other than 0 in it.
 var workerColumns = []struct {
 	head     string
 	width    int

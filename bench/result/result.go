@@ -1,10 +1,9 @@
-// Package result is the one schema of simulated, live and imported runs: a
-// [Result] holds what a run was, its metrics, and what lies beyond the reference
-// benchmark (`python -m sglang.bench_serving`) in an [Extra]. Every printer and
-// file format reads only it.
+// Package result defines the common schema of simulated, live and imported runs. A
+// [Result] holds the description of a run, the metrics of the reference benchmark
+// (`python -m sglang.bench_serving`), and further metrics in an [Extra]. Every printer and
+// file format reads only a Result.
 //
-// A driver feeds a [Collector], which keeps a bounded amount of memory however
-// long the run:
+// A driver passes its requests to a [Collector]:
 //
 //	c := result.NewCollector(result.Options{Workers: 2, Adapters: w.Adapters})
 //	... the run calls c.Tokens, c.Steps, c.Gap and c.Done ...
@@ -13,7 +12,9 @@
 //	r.WriteExtra(os.Stdout)
 //	r.AppendJSONL("out.jsonl", false)
 //
-// Per-request files are in the package records below this one.
+// The memory of a Collector does not grow with the number of requests, unless it keeps
+// their records or looks for the warm-up. Package records, in the directory below, reads
+// and writes per-request files.
 package result
 
 import (
@@ -29,10 +30,10 @@ import (
 	"lorasim/trace"
 )
 
-// Schema names the version of the result's JSON form.
+// Schema is the name and version of the JSON form of a result.
 const Schema = "lorasim.result/1"
 
-// Source says where a result comes from.
+// A Source is the origin of a result.
 type Source string
 
 // The sources of results.
@@ -42,64 +43,62 @@ const (
 	Log  Source = "log"  // read from a log or a results file
 )
 
-// Meta says what a run was.
+// Meta describes a run.
 type Meta struct {
 	Source      Source
-	Backend     string // as in "sglang"
+	Backend     string // such as "sglang"
 	DatasetName string
 	RequestRate Rate
-	// MaxConcurrency limits the requests in flight; 0: no limit.
+	// MaxConcurrency is the limit of requests in flight; 0 means no limit.
 	MaxConcurrency int
 
-	// The arguments below are nil where the run has none.
-	RandomInputLen   *int
-	RandomOutputLen  *int
-	RandomRangeRatio *float64
+	// The arguments below are nil if the run has none.
+	RandomInputLen   *int     // tokens
+	RandomOutputLen  *int     // tokens
+	RandomRangeRatio *float64 // smallest length as a share of the largest
 	Seed             *int64
 
-	// Streamed says whether the client read replies as they came.
-	Streamed record.Streaming
-	Policy   string // that routed the requests; "": not known
-	// Scenario says what ran.
+	Streamed record.Streaming // whether the client streamed replies
+	Policy   string           // routing policy; "": unknown
 	Scenario Scenario
 
-	// Config is the run's configuration in free form: values as encoding/json
-	// knows them, and int64.
+	// Config is the run's configuration in free form. Its values have the types of
+	// encoding/json, or int64.
 	Config map[string]any
 }
 
-// Result is one run.
+// A Result is the description and the metrics of one run.
 type Result struct {
 	Meta
 	Metrics Metrics
-	// Approximate names the latency families (as in "itl") whose percentiles
-	// come from a histogram and may be off by up to 0.05 %.
+	// Approximate lists the latency families, such as "itl", whose percentiles come from a
+	// histogram. They may be off by up to 0.05 %.
 	Approximate []string
-	Extra       *Extra // nil: only the reference's metrics are known
-	// Steady says whether the run reached a steady state; nil: unknown.
+	Extra       *Extra // nil: only the metrics of the reference benchmark are known
+	// Steady is the assessment of whether the run reached a steady state; nil: unknown.
 	Steady *steady.Assessment
-	// Ended says how the requests ended where Extra is nil; see Endings.
+	// Ended counts the requests by how they ended, if Extra is nil; see Endings.
 	Ended   *Endings
-	Goodput *Goodput         // of the records of an imported run, see CountGood
-	Details *Details         // per-request arrays read from a JSONL line; nil: none
-	Records []record.Request // where the collector was told to keep them
-	Texts   map[int64]string // of the replies by request id, where they were kept
-	// Adapters are those of the records of an imported run, by their index.
+	Goodput *Goodput         // of an imported run; see CountGood
+	Details *Details         // per-request arrays of a JSONL line; nil: none
+	Records []record.Request // set if Options.KeepRecords is true, or by importers
+	Texts   map[int64]string // texts of the replies by request id, if they were kept
+	// Adapters are the adapters of an imported run, by the index in its records.
 	Adapters []trace.Adapter
 }
 
-// Rate is a request rate in requests/s. The zero value means that the rate is
-// not known.
+// A Rate is a request rate in requests/s. The zero value is an unknown rate; positive
+// infinity means that all requests come at once.
 type Rate float64
 
-// TraceRate says that a trace's own timestamps govern the rate.
+// TraceRate means that requests are sent at the timestamps of a trace.
 const TraceRate Rate = -1
 
 // Unlimited returns the rate at which all requests come at once.
 func Unlimited() Rate { return Rate(math.Inf(1)) }
 
-// String prints the rate as Python prints its float: "2.0", "inf"; "trace" for
-// TraceRate, "" where it is not known.
+// String returns the rate as Python prints a float, such as "2.0" or "inf". It returns
+// "trace" for TraceRate, and "" for an unknown rate.
 func (r Rate) String() string {
 	switch r {
 	case 0:
@@ -110,7 +109,8 @@ func (r Rate) String() string {
 	return pyFloat(float64(r))
 }
 
-// ParseRate is the inverse of Rate.String.
+// ParseRate returns the rate of a text such as "2.0", "inf" or "trace". The rate must be
+// above 0.
 func ParseRate(s string) (Rate, error) {
 	if s == "trace" {
 		return TraceRate, nil
@@ -122,7 +122,8 @@ func ParseRate(s string) (Rate, error) {
 	return Rate(v), nil
 }
 
-// MarshalJSON writes a finite rate as a number, another as a string.
+// MarshalJSON writes a finite rate as a number, an infinite rate and TraceRate as a
+// string, and an unknown rate as null.
 func (r Rate) MarshalJSON() ([]byte, error) {
 	switch {
 	case r == 0:
@@ -133,7 +134,7 @@ func (r Rate) MarshalJSON() ([]byte, error) {
 	return []byte(r.String()), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (r *Rate) UnmarshalJSON(text []byte) (err error) {
 	if s := string(text); s != "null" {
 		*r, err = ParseRate(strings.Trim(s, `" `))
@@ -141,8 +142,8 @@ func (r *Rate) UnmarshalJSON(text []byte) (err error) {
 	return err
 }
 
-// pyFloat prints v as Python's repr does: the shortest digits that give v back,
-// at least one decimal, an exponent only below 1e-4 and from 1e16.
+// pyFloat formats v like Python's repr: the shortest digits that give v back, at least one
+// decimal, and an exponent only below 1e-4 and from 1e16 on.
 func pyFloat(v float64) string {
 	switch {
 	case math.IsInf(v, 1):
@@ -162,11 +163,12 @@ func pyFloat(v float64) string {
 	return s
 }
 
-// Metric names one number of a result. The latency metrics of a family lie in
-// the order of its statistics, so that MeanTTFT+Metric(P99) is P99TTFT.
+// A Metric is one of the reference benchmark's metrics. The metrics of a latency family
+// have the order of Stat, so MeanTTFT+Metric(P99) is P99TTFT.
 type Metric int
 
-// The metrics, in the order of the reference benchmark's JSONL line.
+// The metrics, in the order of the reference benchmark's JSONL line. Metric.Descriptor
+// gives their names and units.
 const (
 	Duration Metric = iota
 	Completed
@@ -208,23 +210,23 @@ const (
 	AcceptLength
 	MaxOutputTokensPerS
 	MaxConcurrentRequests
-	NumMetrics
+	NumMetrics // number of metrics
 )
 
-// Descriptor says what a metric is.
+// A Descriptor holds the names and the unit of a metric.
 type Descriptor struct {
 	Key   string // name in JSON and JSONL
-	Label string // name in the block, unit included
+	Label string // name in the block, with the unit
 	Unit  string // "" for plain counts
-	Int   bool   // a whole number; otherwise two decimals are printed
+	Int   bool   // a whole number; other metrics print two decimals
 }
 
-// families are the latencies, which have the same statistics.
+// families are the latencies. They all have the same statistics.
 var families = [...]struct {
-	first Metric // its mean
-	key   string // as in "mean_ttft_ms"
-	label string // as in "Mean TTFT (ms)"
-	title string // of its section in the block
+	first Metric // the mean
+	key   string // the middle of keys such as "mean_ttft_ms"
+	label string // the middle of labels such as "Mean TTFT (ms)"
+	title string // section title in the block
 }{
 	{MeanE2E, "e2e_latency", "E2E Latency", "End-to-End Latency"},
 	{MeanTTFT, "ttft", "TTFT", "Time to First Token"},
@@ -232,7 +234,7 @@ var families = [...]struct {
 	{MeanITL, "itl", "ITL", "Inter-Token Latency"},
 }
 
-// Stat is one statistic of a latency family.
+// A Stat is one statistic of a latency family.
 type Stat int
 
 // The statistics of a family, in order.
@@ -290,6 +292,7 @@ func describe() (ds [NumMetrics]Descriptor, index map[string]Metric) {
 // Descriptor returns the names and the unit of m.
 func (m Metric) Descriptor() Descriptor { return descriptors[m] }
 
+// String returns the name of m in JSON and JSONL.
 func (m Metric) String() string {
 	if m < 0 || m >= NumMetrics {
 		return fmt.Sprintf("metric(%d)", int(m))
@@ -297,21 +300,22 @@ func (m Metric) String() string {
 	return descriptors[m].Key
 }
 
-// MetricByKey finds a metric by its JSONL name.
+// MetricByKey returns the metric with the given name in JSON and JSONL, and whether there
+// is one.
 func MetricByKey(key string) (Metric, bool) {
 	m, ok := byKey[key]
 	return m, ok
 }
 
-// Metrics is a set of values; a metric that was not measured is absent. The
-// zero value is empty. Whole numbers are exact up to 2^53.
+// Metrics holds the values of metrics. A metric that was not measured is absent. The zero
+// value is empty. Whole numbers are exact up to 2^53.
 type Metrics struct {
 	set    uint64
 	values [NumMetrics]float64
 }
 
-// Set stores a value. A value that is no finite number leaves m absent: no file
-// format could carry it.
+// Set sets the value of m. It ignores values that are not finite, since no file format can
+// represent them.
 func (ms *Metrics) Set(m Metric, v float64) {
 	if format.IsFinite(v) {
 		ms.set |= 1 << m
@@ -319,12 +323,12 @@ func (ms *Metrics) Set(m Metric, v float64) {
 	}
 }
 
-// Get returns the value of m and whether it is there.
+// Get returns the value of m, and whether m is present.
 func (ms *Metrics) Get(m Metric) (float64, bool) {
 	return ms.values[m], ms.set&(1<<m) != 0
 }
 
-// Has says whether m is there.
+// Has reports whether m is present.
 func (ms *Metrics) Has(m Metric) bool { return ms.set&(1<<m) != 0 }
 
 // Delete makes m absent.

@@ -14,67 +14,67 @@ import (
 	"lorasim/internal/format"
 )
 
-// Scenario says what ran. The zero value: unknown. Of results of older versions,
-// and of the JSON lines of the serving benchmarks, only Summary is known.
+// A Scenario describes what ran. The zero value means unknown. Results of older versions
+// and JSONL lines have only a Summary.
 type Scenario struct {
-	// Summary is the scenario's name, or the settings in which it differs from the
-	// defaults.
+	// Summary is the scenario's name, or the settings that differ from their defaults.
 	Summary string `json:"summary,omitempty"`
 
-	Policy        string            `json:"policy,omitempty"`         // without options
-	PolicyOptions map[string]string `json:"policy_options,omitempty"` // that differ from their defaults
-	// Moving is how requests move; "": the policy moves none.
+	Policy        string            `json:"policy,omitempty"`         // name, without options
+	PolicyOptions map[string]string `json:"policy_options,omitempty"` // options that differ from their defaults
+	// Moving is how requests migrate; "" means that the policy migrates none.
 	Moving string `json:"request_migration,omitempty"`
 
-	Workers  int           `json:"workers,omitempty"` // in an elastic cluster the largest number
-	Elastic  string        `json:"elastic,omitempty"` // the setting; "": the number of workers is fixed
+	Workers  int           `json:"workers,omitempty"` // number; in an elastic cluster the largest number
+	Elastic  string        `json:"elastic,omitempty"` // autoscaling setting; "": the number of workers is fixed
 	Profiles []RanProfile  `json:"profiles,omitempty"`
 	Adapters int           `json:"adapters"`
 	Ranks    []RankCount   `json:"ranks,omitempty"` // in ascending order
 	Workload *RanWorkload  `json:"workload,omitempty"`
 	Seed     *uint64       `json:"seed,omitempty"`
-	Settings []SettingUsed `json:"settings,omitempty"` // others that differ from their defaults
+	Settings []SettingUsed `json:"settings,omitempty"` // other settings that differ from their defaults
 }
 
-// RanProfile is a kind of worker.
+// A RanProfile is a profile and the workers that use it.
 type RanProfile struct {
 	Name string `json:"name"`
-	// Kind is measured, calibrated or computed.
+	// Kind is "measured", "calibrated" or "computed".
 	Kind     string `json:"kind"`
 	Hardware string `json:"hardware,omitempty"`
 	Workers  int    `json:"workers"`
-	// Engine is the simulated scheduler (sglang, vllm); of a live run the engine with
+	// Engine is the simulated scheduler (sglang, vllm), or for a live run the engine and
 	// its version.
 	Engine string `json:"engine"`
-	// AdapterSlots is the number of adapters that a worker runs at a time.
+	// AdapterSlots is the number of adapter slots of a worker.
 	AdapterSlots int `json:"adapter_slots"`
-	// Routing: of a live run, the profile's step times are used by the policy alone.
+	// Routing reports whether only the policy uses the profile's step times, as in live
+	// runs.
 	Routing bool `json:"for_routing_alone,omitempty"`
 }
 
-// RankCount is the number of adapters of a rank.
+// A RankCount is the number of adapters of one rank.
 type RankCount struct {
 	Rank     int `json:"rank"`
 	Adapters int `json:"adapters"`
 }
 
-// RanWorkload is where the requests came from.
+// A RanWorkload describes the source of the requests.
 type RanWorkload struct {
-	Source   string `json:"source"`         // generated, the name of a trace, a file, ...
-	File     string `json:"file,omitempty"` // that was read
+	Source   string `json:"source"`         // "generated", the name of a trace, a file, ...
+	File     string `json:"file,omitempty"` // file that was read
 	Requests int64  `json:"requests"`
-	Rate     Rate   `json:"rate"`    // requests/s; trace: at the source's own times
-	Lengths  string `json:"lengths"` // the setting; source: those of the source
+	Rate     Rate   `json:"rate"`    // requests/s; TraceRate: the source's own times
+	Lengths  string `json:"lengths"` // setting; "source": the lengths of the source
 }
 
-// SettingUsed is a setting that differs from its default.
+// A SettingUsed is a setting that differs from its default.
 type SettingUsed struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// UnmarshalJSON also reads the text that older versions wrote, and that the lines of
-// WriteJSONL have: the summary.
+// UnmarshalJSON reads an object, or a string with only the summary, as in results of older
+// versions and in lines of WriteJSONL.
 func (s *Scenario) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		*s = Scenario{}
@@ -87,11 +87,11 @@ func (s *Scenario) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// known says whether more than the summary is known.
+// known reports whether more than the summary is known.
 func (s *Scenario) known() bool { return s.Policy != "" || s.Workload != nil }
 
-// WriteScenario prints what ran in a few lines, for people. It prints nothing where
-// that is unknown.
+// WriteScenario writes the scenario in a few lines of text. It writes nothing if only the
+// summary is known.
 func (r *Result) WriteScenario(w io.Writer) error {
 	s := &r.Scenario
 	if !s.known() {
@@ -166,7 +166,7 @@ func (p *RanProfile) text() string {
 // mostRanks is the number of different ranks that are listed one by one.
 const mostRanks = 8
 
-// adaptersText words the adapters: "32, ranks 8, 16, 32, 64 (8 each)".
+// adaptersText describes the adapters, as in "32, ranks 8, 16, 32, 64 (8 each)".
 func (s *Scenario) adaptersText() string {
 	text, n := fmt.Sprint(s.Adapters), len(s.Ranks)
 	even := !slices.ContainsFunc(s.Ranks, func(c RankCount) bool { return c.Adapters != s.Ranks[0].Adapters })

@@ -11,19 +11,20 @@ import (
 	"lorasim/sim/record"
 )
 
-// SLO is a service-level objective: upper limits in milliseconds on the
-// latencies of a request. A limit of 0 is not set.
+// An SLO is a service-level objective: upper limits on the latencies of a request, in
+// milliseconds. A limit of 0 is not set.
 type SLO struct {
 	TTFT, TPOT, E2E float64
-	// Attain is the share of an adapter's requests that must be within the
-	// limits; 0: DefaultAttain.
+	// Attain is the share of an adapter's requests that must be within the limits. 0 means
+	// DefaultAttain.
 	Attain float64
 }
 
-// DefaultAttain is the share of requests that must be within an SLO.
+// DefaultAttain is the default of SLO.Attain.
 const DefaultAttain = 0.99
 
-// Enough reports whether an adapter meets the SLO if good of its requests do.
+// Enough reports whether an adapter meets the SLO if good of its requests are within the
+// limits.
 func (s SLO) Enough(good, requests int64) bool {
 	return float64(good) >= (cmp.Or(s.Attain, DefaultAttain)-1e-9)*float64(requests)
 }
@@ -32,8 +33,9 @@ var latencyNames = [...]string{"ttft", "tpot", "e2e"}
 
 func (s *SLO) limits() [3]*float64 { return [...]*float64{&s.TTFT, &s.TPOT, &s.E2E} }
 
-// ParseSLO reads an SLO such as "ttft:500 tpot:50 e2e:5000" (ms), which may have
-// "attain:99%" beside it; spaces or commas separate the limits, and "" is the empty SLO.
+// ParseSLO parses an SLO such as "ttft:500 tpot:50 e2e:5000 attain:99%", with limits in
+// ms. Spaces or commas separate the parts. "" is the empty SLO. attain without a limit is
+// an error.
 func ParseSLO(spec string) (SLO, error) {
 	var s SLO
 	for _, part := range strings.FieldsFunc(spec, func(r rune) bool { return r == ' ' || r == ',' }) {
@@ -47,7 +49,7 @@ func ParseSLO(spec string) (SLO, error) {
 	return s, nil
 }
 
-// parse enters a limit, or says what is wrong with it.
+// parse sets a limit. It returns what is wrong with the text, or "".
 func (s *SLO) parse(part string) (why string) {
 	name, value, ok := strings.Cut(part, ":")
 	if !ok {
@@ -79,7 +81,7 @@ func (s *SLO) parse(part string) (why string) {
 	return ""
 }
 
-// String is the inverse of ParseSLO.
+// String returns the SLO in the form that ParseSLO reads.
 func (s SLO) String() string {
 	var parts []string
 	for i, limit := range s.limits() {
@@ -93,10 +95,11 @@ func (s SLO) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Empty says whether no limit is set.
+// Empty reports whether no limit is set.
 func (s SLO) Empty() bool { return s.TTFT == 0 && s.TPOT == 0 && s.E2E == 0 }
 
-// ParseShare reads a share such as "99%" or "0.99".
+// ParseShare parses a share such as "99%" or "0.99". The share must be above 0 and at
+// most 1.
 func ParseShare(text string) (float64, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
@@ -109,7 +112,7 @@ func ParseShare(text string) (float64, error) {
 	return x, nil
 }
 
-// Met says whether a request succeeded within all limits.
+// Met reports whether a request succeeded within all limits.
 func (s SLO) Met(r *record.Request) bool {
 	if r.Status != record.OK {
 		return false

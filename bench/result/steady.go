@@ -9,8 +9,8 @@ import (
 	"lorasim/bench/steady"
 )
 
-// SteadyNotes says in lines whether latencies of the run can be trusted; none where it
-// is steady, or where that is unknown.
+// SteadyNotes returns lines that say why the run's latencies cannot be trusted. It returns
+// nil if the run was steady, or if that is unknown.
 func (r *Result) SteadyNotes() []string {
 	a := r.Steady
 	if a == nil || a.State == steady.Steady {
@@ -33,10 +33,10 @@ func (r *Result) SteadyNotes() []string {
 	return []string{line, "note: latencies grow with the length of the run; only throughput describes the workers"}
 }
 
-// rateText prints a rate in requests/s.
+// rateText formats a rate in requests/s.
 func rateText(rate float64) string { return fmt.Sprintf("%.3g", rate) }
 
-// steady prints whether the run reached a steady state.
+// steady prints the section on the steady state.
 func (p *printer) steady(a *steady.Assessment) {
 	if a == nil {
 		return
@@ -67,19 +67,19 @@ func (p *printer) steady(a *steady.Assessment) {
 	}
 }
 
-// Names of the numbers that say whether a run reached a steady state.
+// Names of the values of a steady.Assessment; see Values.
 const (
-	SteadyStateName = "steady.state" // index in states; no number to show
+	SteadyStateName = "steady.state" // number of the state; see StateOf
 	warmupName      = "steady.warmup_s"
 	samplesName     = "steady.effective_samples"
 	offeredName     = "steady.offered_rate"
 	sustainsName    = "steady.sustainable_rate"
 )
 
-// states are the states of a run by their number in the files of cells.
+// states are the states of a run by their numbers, which are stored in the files of cells.
 var states = []steady.State{steady.Steady, steady.Transient, steady.Overloaded}
 
-// steadyValues are the numbers of an assessment; rates that are not known are absent.
+// steadyValues returns the values of an assessment. Unknown rates are absent.
 func steadyValues(a *steady.Assessment) (out []Value) {
 	if a == nil {
 		return nil
@@ -96,7 +96,8 @@ func steadyValues(a *steady.Assessment) (out []Value) {
 	return out
 }
 
-// StateOf is the state with a number; "": unknown.
+// StateOf returns the state with the given number, the value SteadyStateName; "" if the
+// number is out of range.
 func StateOf(number float64) steady.State {
 	if i := int(number); i >= 0 && i < len(states) {
 		return states[i]
@@ -104,8 +105,8 @@ func StateOf(number float64) steady.State {
 	return ""
 }
 
-// StationarityOf sums up the runs whose numbers value returns, by name, one for
-// each run.
+// StationarityOf summarises the assessments of several runs. value returns the values of
+// the given name, one per run; NaN means unknown.
 func StationarityOf(value func(name string) []float64) steady.Stationarity {
 	s := steady.Stationarity{
 		Offered: stats.Mean(value(offeredName)).Mean, Sustains: stats.Mean(value(sustainsName)).Mean,

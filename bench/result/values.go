@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Value is a number of a result with its name.
+// A Value is a number of a result with its name.
 type Value struct {
 	Name  string
 	Value float64
 }
 
-// Values lists the numbers of a result: its metrics under their JSON names, and
-// the single numbers beyond them, as in "goodput.share". A count that is zero is
-// there all the same, so that means over seeds are right. A run without one
-// success has no latencies, where the block prints them as 0.
+// Values returns the numbers of a result: its metrics under their JSON names, and further
+// single numbers under names such as "goodput.share". It includes counts of 0, so that
+// means over seeds are right. It omits the latencies of a run without a successful
+// request, which the block prints as 0.
 func Values(r *Result) []Value {
 	var out []Value
 	for m := range NumMetrics {
@@ -43,7 +43,7 @@ func Values(r *Result) []Value {
 	})
 }
 
-// KnownValues names the numbers of a result that lacks none.
+// KnownValues returns the names of all numbers that a result can have and tables show.
 func KnownValues() (names []string) {
 	for m := range NumMetrics {
 		names = append(names, m.String())
@@ -56,10 +56,10 @@ func KnownValues() (names []string) {
 	return append(names, warmupName, samplesName, offeredName, sustainsName)
 }
 
-// flatten appends the numbers of a struct; those of structs within have the
-// name of their field in front. What is behind a nil pointer is left out, or 0
-// where absent ones are asked for, too. Lists have no single numbers, but for
-// counts by kind, which are added up.
+// flatten appends the numbers of a struct. The names of numbers in an inner struct begin
+// with the inner struct's field name. Structs behind a nil pointer are omitted, or have
+// zeros if absent is true. Slices are omitted, except for counts by kind, which are
+// summed.
 func flatten(out []Value, prefix string, v reflect.Value, absent bool) []Value {
 	for i := range v.NumField() {
 		f, x := v.Type().Field(i), v.Field(i)
@@ -100,7 +100,7 @@ func flatten(out []Value, prefix string, v reflect.Value, absent bool) []Value {
 	return out
 }
 
-// ValueOf returns the number with a name; NaN if there is none.
+// ValueOf returns the value with the given name; NaN if there is none.
 func ValueOf(values []Value, name string) float64 {
 	for _, v := range values {
 		if v.Name == name {

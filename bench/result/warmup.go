@@ -7,24 +7,24 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Warmup says which part at the start of a run its figures leave out. Figures are of
-// the requests sent later, and of the time from then on; tokens count from then on,
-// whichever request they belong to. What workers, plans and elastic clusters counted
-// is of the whole run.
+// Warmup is the part at the start of a run that the metrics leave out. Metrics cover the
+// requests sent after the warm-up, and the time after it. Tokens count from its end on,
+// whichever request they belong to. The counters of workers, plans and elastic clusters
+// cover the whole run.
 type Warmup struct {
-	Seconds float64
-	// Auto: as long as it takes to reach a steady state (see steady.Assessment). The
-	// collector then holds the whole run in memory.
+	Seconds float64 // length, s; 0: no warm-up
+	// Auto replaces Seconds by the time to reach the steady state (see
+	// steady.Assessment). The collector then holds the whole run in memory.
 	Auto bool
 }
 
-// excludes says whether a request belongs to the warm-up.
+// excludes reports whether a request belongs to the warm-up.
 func (w *Warmup) excludes(r *record.Request) bool { return r.Sent < w.Seconds }
 
-// ticks is the end of the warm-up.
+// ticks returns the end of the warm-up.
 func (w *Warmup) ticks() tick.Ticks { return record.Ticks(w.Seconds) }
 
-// tape holds the calls of a run for a second collector.
+// tape records the calls of a run for a second collector.
 type tape struct {
 	done   []record.Request
 	tokens []tokenCall
@@ -48,14 +48,14 @@ const (
 
 func (t *tape) add(r *record.Request) { t.done = append(t.done, kept(r)) }
 
-// kept is a copy of a record, which itself is only valid during the call.
+// kept returns a copy of a record. Records are valid only during the call.
 func kept(r *record.Request) record.Request {
 	q := *r
 	q.Gaps = slices.Clone(r.Gaps)
 	return q
 }
 
-// play repeats the calls; gaps says whether those of the records were entered, too.
+// play repeats the calls. gaps reports whether AddGaps was called, too.
 func (t *tape) play(c *Collector, gaps bool) {
 	for i := range t.tokens {
 		switch q := &t.tokens[i]; q.kind {
@@ -75,7 +75,7 @@ func (t *tape) play(c *Collector, gaps bool) {
 	}
 }
 
-// settled is the result without the warm-up that the run turned out to have.
+// settled returns the result without the warm-up that the assessment found.
 func (c *Collector) settled(meta Meta, counters *Counters) *Result {
 	opt := c.opt
 	opt.Warmup = Warmup{Seconds: c.steady.Assess().Warmup}
@@ -84,7 +84,7 @@ func (c *Collector) settled(meta Meta, counters *Counters) *Result {
 	return again.Result(meta, counters)
 }
 
-// after cuts what lies before a time off a run of steps; false: nothing is left.
+// after returns the steps of s that end at or after from; false if there are none.
 func after(s record.Steps, from tick.Ticks) (record.Steps, bool) {
 	if s.Start >= from || s.Count <= 0 {
 		return s, s.Count > 0
@@ -98,7 +98,7 @@ func after(s record.Steps, from tick.Ticks) (record.Steps, bool) {
 	}, true
 }
 
-// Counted are the records that the figures are of: those of requests sent after the
+// Counted returns the records that the metrics cover, of requests sent after the
 // warm-up.
 func (r *Result) Counted() []record.Request {
 	if r.Steady == nil || r.Steady.Excluded == 0 {

@@ -1,7 +1,7 @@
 package stats
 
-// Direction says which end of a metric is better. As a factor it turns a comparison
-// around where higher is better: Direction x value is lower for what is better.
+// A Direction says whether higher or lower values of a metric are better. As a factor it
+// makes lower better: Direction x value is lower for the better value.
 type Direction int
 
 // The directions.

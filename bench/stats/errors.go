@@ -9,16 +9,16 @@ import (
 	"lorasim/internal/format"
 )
 
-// ErrorSummary is how large relative errors are: predicted / measured - 1.
+// An ErrorSummary summarises relative errors, predicted / measured - 1.
 type ErrorSummary struct {
-	Runs           int     `json:"runs"`
+	Runs           int     `json:"runs"` // number of errors
 	MedianAbsError float64 `json:"median_abs_error"`
 	P90AbsError    float64 `json:"p90_abs_error"`
 	MaxAbsError    float64 `json:"max_abs_error"`
-	MeanError      float64 `json:"mean_error"` // signed: what is off in the same direction everywhere
+	MeanError      float64 `json:"mean_error"` // signed; the common bias of all runs
 }
 
-// SummarizeErrors summarizes errors; of none it is the zero ErrorSummary.
+// SummarizeErrors summarises errors. Without errors it returns the zero ErrorSummary.
 func SummarizeErrors(errors []float64) ErrorSummary {
 	if len(errors) == 0 {
 		return ErrorSummary{}
@@ -34,13 +34,13 @@ func SummarizeErrors(errors []float64) ErrorSummary {
 	return s
 }
 
-// Cells words the number of runs and the errors, in percent, for a table.
+// Cells returns table cells with the number of runs and the errors in percent.
 func (s ErrorSummary) Cells() []string {
 	return []string{strconv.Itoa(s.Runs), format.Percent(s.MedianAbsError, 1), format.Percent(s.P90AbsError, 1),
 		format.Percent(s.MaxAbsError, 1), fmt.Sprintf("%+.1f %%", 100*s.MeanError)}
 }
 
-// SummarizeErrorsBy summarizes errors by key, such as the name of a metric.
+// SummarizeErrorsBy summarises errors by key, such as the name of a metric.
 func SummarizeErrorsBy[Key comparable](errors map[Key][]float64) map[Key]ErrorSummary {
 	out := map[Key]ErrorSummary{}
 	for m, es := range errors {

@@ -8,32 +8,34 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Estimate is a mean over seeds with its 95 % interval. What the interval is about
-// depends on what the seeds draw:
+// An Estimate is a mean over seeds with its 95 % confidence interval. The meaning of the
+// interval depends on the Sampling:
 //
-//   - Fresh workloads: the mean over all workloads that could be drawn, by Student's
-//     t distribution.
-//   - Resamples of one recorded workload: the mean over all workloads that the
-//     recorded one could have been. The standard deviation of the resampled values is
-//     the standard error of the recorded workload's own value (the bootstrap), and
-//     more resamples do not make it smaller. With n resamples the half width is
-//     t(n-1) x Std x sqrt(1 + 1/n), where 1/n is the error of their mean.
-//   - One workload: there is no interval.
+//   - Fresh: it covers the mean over all workloads that could be drawn, by Student's t
+//     distribution.
+//   - Resampled: it covers the mean of the population of the recorded workload. The
+//     standard deviation of the resampled values is the standard error of the recorded
+//     workload's own value (the bootstrap), and more resamples do not make it smaller. With
+//     n resamples the half width is t(n-1) x Std x sqrt(1 + 1/n), where 1/n is the error of
+//     their mean.
+//   - OneWorkload: there is no interval.
+//   - WithinRuns: it comes from the intervals within two single runs.
 //
-// Std, Low and High are NaN where they are unknown.
+// Std, Low and High are NaN if unknown.
 type Estimate struct {
-	N         int
-	Mean      float64
-	Std       float64 // of the values, with n-1
-	Low, High float64
-	Of        Sampling
+	N         int      // number of values
+	Mean      float64  // NaN if N is 0
+	Std       float64  // sample standard deviation of the values, with n-1
+	Low, High float64  // ends of the interval
+	Of        Sampling // what the seeds draw
 }
 
-// Mean estimates a mean from independent values, such as the results of several
-// seeds that draw fresh workloads. Values that are NaN do not count.
+// Mean estimates a mean from independent values, such as the results of several seeds that
+// draw fresh workloads. It ignores values that are NaN.
 func Mean(values []float64) Estimate { return MeanOf(Fresh, values) }
 
-// MeanOf estimates a mean from the results of several seeds that draw what of says.
+// MeanOf estimates a mean from the results of several seeds with sampling of. It ignores
+// values that are NaN.
 func MeanOf(of Sampling, values []float64) Estimate {
 	xs := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	e := Estimate{N: len(xs), Mean: math.NaN(), Std: math.NaN(), Low: math.NaN(), High: math.NaN(), Of: of}
@@ -48,11 +50,11 @@ func MeanOf(of Sampling, values []float64) Estimate {
 	return e
 }
 
-// Paired estimates the mean of a[i]-b[i]: of two policies that saw the same
-// random numbers, it is far narrower than the difference of their means.
+// Paired estimates the mean of a[i]-b[i]. For two policies with the same random numbers its
+// interval is far narrower than that of the difference of their means.
 func Paired(a, b []float64) Estimate { return PairedOf(Fresh, a, b) }
 
-// PairedOf is Paired for seeds that draw what of says.
+// PairedOf is like Paired, for seeds with sampling of.
 func PairedOf(of Sampling, a, b []float64) Estimate {
 	d := make([]float64, len(a))
 	for i := range a {
@@ -61,14 +63,14 @@ func PairedOf(of Sampling, a, b []float64) Estimate {
 	return MeanOf(of, d)
 }
 
-// HasInterval says whether Low and High are known.
+// HasInterval reports whether Low and High are known.
 func (e Estimate) HasInterval() bool { return (e.N > 1 || e.Of == WithinRuns) && e.High >= e.Low }
 
-// Half is half the width of the interval.
+// Half returns half the width of the interval.
 func (e Estimate) Half() float64 { return (e.High - e.Low) / 2 }
 
-// HalfAt is half the width of the interval that misses the true mean with the
-// given chance.
+// HalfAt returns half the width of the interval that misses the true mean with probability
+// miss; NaN for fewer than two values.
 func (e Estimate) HalfAt(miss float64) float64 {
 	if e.N < 2 {
 		return math.NaN()
@@ -76,7 +78,7 @@ func (e Estimate) HalfAt(miss float64) float64 {
 	return TQuantile(1-miss/2, float64(e.N-1)) * e.standardError()
 }
 
-// standardError is that of the mean; NaN where it is not known.
+// standardError returns the standard error of the mean; NaN if unknown.
 func (e Estimate) standardError() float64 {
 	n := float64(e.N)
 	switch e.Of {
@@ -88,8 +90,8 @@ func (e Estimate) standardError() float64 {
 	return e.Std / math.Sqrt(n)
 }
 
-// P is the p-value of a two-sided t-test against a true mean of 0; NaN without an
-// interval.
+// P returns the p-value of a two-sided t-test against a true mean of 0; NaN without an
+// interval. For WithinRuns the test uses the normal distribution.
 func (e Estimate) P() float64 {
 	switch {
 	case e.Of == WithinRuns:

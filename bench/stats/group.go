@@ -1,7 +1,6 @@
 package stats
 
-// GroupBy puts rows with the same key together, keys in the order in which they
-// come.
+// GroupBy groups rows by key. It returns the keys in the order of their first rows.
 func GroupBy[Row any, Key comparable](rows []Row, key func(*Row) Key) (keys []Key, groups map[Key][]Row) {
 	groups = map[Key][]Row{}
 	for i := range rows {

@@ -6,13 +6,14 @@ import (
 	"slices"
 )
 
-// Level is the chance that a verdict calls any two apart that are alike.
+// Level is the significance level of verdicts: the largest probability that a verdict wrongly
+// calls any two candidates different.
 const Level = 0.05
 
-// Holm corrects p-values for their number: where those below a level are called
-// significant, the chance of any wrong call is at most that level (S. Holm, A
-// simple sequentially rejective multiple test procedure, 1979). NaN stays, and
-// counts as a test.
+// Holm returns p-values corrected for their number. If those below a level are called
+// significant, the probability of any wrong call is at most that level (S. Holm, A simple
+// sequentially rejective multiple test procedure, 1979). NaN remains NaN and counts as a
+// test.
 func Holm(ps []float64) []float64 {
 	order := make([]int, len(ps))
 	for i := range order {

@@ -7,8 +7,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// MeanInterval is Student's t interval of the mean of independent values. Each end is
-// wrong with probability level. It is unbounded for fewer than two values.
+// MeanInterval returns Student's t interval of the mean of independent values. Each end is
+// wrong with probability level. For fewer than two values the interval is unbounded.
 func MeanInterval(values []float64, level float64) (low, high float64) {
 	n := float64(len(values))
 	if n < 2 {
@@ -19,10 +19,11 @@ func MeanInterval(values []float64, level float64) (low, high float64) {
 	return mean - half, mean + half
 }
 
-// SkewedMeanInterval is an interval of the mean of independent values from a skewed law,
-// as attainments near 100 % have: Student's t interval, transformed by the skewness
-// of the values (Hall, Journal of the Royal Statistical Society B 54, 1992). On the
-// side of the long tail it is never narrower than the t interval.
+// SkewedMeanInterval returns an interval of the mean of independent values from a skewed
+// distribution, such as attainments near 100 %. It is Student's t interval, transformed by
+// the skewness of the values (Hall, Journal of the Royal Statistical Society B 54, 1992).
+// On the side of the long tail it is never narrower than the t interval. Each end is wrong
+// with probability level.
 func SkewedMeanInterval(values []float64, level float64) (low, high float64) {
 	low, high = MeanInterval(values, level)
 	mean, std := stat.MeanStdDev(values, nil)
@@ -42,17 +43,17 @@ func SkewedMeanInterval(values []float64, level float64) (low, high float64) {
 	return from, max(high, to)
 }
 
-// ResampledMeanInterval is the interval of the mean of a workload's population, from the
-// values of n resamples of the workload: their standard deviation is the standard
-// error, and does not shrink with n.
+// ResampledMeanInterval returns the interval of the mean of a workload's population, from
+// the values of n resamples of the workload. Their standard deviation is the standard error
+// and does not shrink with n. Each end is wrong with probability level.
 func ResampledMeanInterval(values []float64, level float64) (low, high float64) {
 	low, high = MeanInterval(values, level)
 	mean, wider := stat.Mean(values, nil), math.Sqrt(float64(len(values)+1))
 	return mean - wider*(mean-low), mean + wider*(high-mean)
 }
 
-// ProportionInterval is the interval of Clopper and Pearson (Biometrika 26, 1934) of
-// a probability, from values 0 and 1.
+// ProportionInterval returns the interval of Clopper and Pearson (Biometrika 26, 1934) of a
+// probability, from values 0 and 1. Each end is wrong with probability level.
 func ProportionInterval(values []float64, level float64) (low, high float64) {
 	n, k := float64(len(values)), 0.0
 	for _, v := range values {

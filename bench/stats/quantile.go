@@ -4,14 +4,14 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// TQuantile is the quantile of Student's t distribution with the given degrees of
-// freedom, at least 1.
+// TQuantile returns the quantile p of Student's t distribution with the given degrees of
+// freedom. Fewer than 1 count as 1.
 func TQuantile(p, freedom float64) float64 {
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: max(freedom, 1)}.Quantile(p)
 }
 
-// Quantile interpolates linearly between the closest ranks of sorted values,
-// as numpy does by default.
+// Quantile returns the quantile p, from 0 to 1, of sorted values. Like numpy's default it
+// interpolates linearly between the closest ranks. There must be at least one value.
 func Quantile(sorted []float64, p float64) float64 {
 	at := p * float64(len(sorted)-1)
 	k := int(at)

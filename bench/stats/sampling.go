@@ -2,8 +2,8 @@ package stats
 
 import "fmt"
 
-// Sampling says what different seeds draw, and so what the spread of results over
-// seeds can tell.
+// A Sampling says what different seeds draw. It determines the meaning of the spread of
+// results over seeds.
 type Sampling string
 
 const (
@@ -12,16 +12,16 @@ const (
 	// Resampled: each seed draws from one recorded workload (--resample).
 	// The spread of results is the standard error of one workload's result.
 	Resampled Sampling = "resample"
-	// OneWorkload: all seeds have the same requests. They decide ties and what else is random in the cluster. So
-	// their spread does not show how the result would differ with other requests.
+	// OneWorkload: all seeds have the same requests. Seeds decide only ties and other random
+	// choices in the cluster. So the spread does not show the effect of other requests.
 	OneWorkload Sampling = "one workload"
-	// WithinRuns marks a difference of two single runs, with an interval from the
-	// intervals within them.
+	// WithinRuns: a difference of two single runs, with an interval from the intervals
+	// within the runs.
 	WithinRuns Sampling = "one run each"
 )
 
-// IntervalNote says in a few words what the means of n seeds are over, and what
-// their intervals tell; resample is the scenario's setting.
+// IntervalNote returns a short note on the means of n seeds and their intervals. resample is
+// the scenario's setting.
 func IntervalNote(of Sampling, n int, resample string) string {
 	switch {
 	case of == OneWorkload && n == 1:

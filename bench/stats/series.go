@@ -4,7 +4,8 @@ import (
 	"math"
 )
 
-// MeanVariance is the mean and the sample variance, with n-1; NaN for fewer than two values.
+// MeanVariance returns the mean of xs and their sample variance, with n-1. The variance is
+// NaN for one value.
 func MeanVariance(xs []float64) (mean, variance float64) {
 	for _, x := range xs {
 		mean += x / float64(len(xs))
@@ -15,7 +16,7 @@ func MeanVariance(xs []float64) (mean, variance float64) {
 	return mean, variance
 }
 
-// LagOne is the autocorrelation of a series at lag one; 0 for a constant series.
+// LagOne returns the autocorrelation of a series at lag one; 0 for a constant series.
 func LagOne(xs []float64) float64 {
 	mean, variance := MeanVariance(xs)
 	if variance <= 0 {
@@ -28,8 +29,8 @@ func LagOne(xs []float64) float64 {
 	return sum / (variance * float64(len(xs)-1))
 }
 
-// TrendT is the t statistic of the least-squares slope of a series; 0 for a constant
-// one.
+// TrendT returns the t statistic of the least-squares slope of a series; 0 for a constant
+// series.
 func TrendT(xs []float64) float64 {
 	mean, variance := MeanVariance(xs)
 	if variance <= 0 {
@@ -50,7 +51,8 @@ func TrendT(xs []float64) float64 {
 	return b / math.Sqrt(rest/(n-2)/xx)
 }
 
-// Jain returns Jain's index of xs; 1 if there is nothing to compare.
+// Jain returns Jain's fairness index (sum x)^2 / (n sum x^2) of xs; 1 if xs is empty or has
+// only zeros.
 func Jain(xs []float64) float64 {
 	var sum, squares float64
 	for _, x := range xs {

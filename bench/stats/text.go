@@ -6,10 +6,10 @@ import (
 	"strconv"
 )
 
-// NotComparable marks numbers of runs that did not complete the same requests.
+// NotComparable is the mark for values of runs that did not complete the same requests.
 const NotComparable = "≠"
 
-// String prints mean and half interval.
+// String returns the mean and half the interval, such as "812.4 ±10.2"; "-" without values.
 func (e Estimate) String() string {
 	switch {
 	case e.N == 0:
@@ -20,7 +20,8 @@ func (e Estimate) String() string {
 	return Number(e.Mean) + " ±" + numberLike(e.Half(), e.Mean)
 }
 
-// Versus prints a difference in percent of a base, with half its interval.
+// Versus returns the estimate of a difference in percent of base, with half its interval,
+// such as "-3.1 % ±0.8"; "-" without values or if base is 0.
 func (e Estimate) Versus(base float64) string {
 	if e.N == 0 || base == 0 {
 		return "-"
@@ -32,10 +33,11 @@ func (e Estimate) Versus(base float64) string {
 	return text
 }
 
-// Number prints a number with as many digits as a reader wants.
+// Number formats x with up to four decimals, fewer for larger numbers. Whole numbers have
+// none. NaN is "-".
 func Number(x float64) string { return numberLike(x, x) }
 
-// numberLike prints x with the decimals that a number of the size of y has.
+// numberLike formats x with the decimals of a number of the size of y.
 func numberLike(x, y float64) string {
 	a := math.Abs(y)
 	decimals := 0

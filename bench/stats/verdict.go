@@ -10,48 +10,48 @@ import (
 	"lorasim/internal/format"
 )
 
-// Verdict says which of several things that saw the same seeds is the best by a
-// metric, and what can be told of the others. As the best is picked by the same
-// numbers, all pairs are tested, by paired t-tests with Holm's correction: the
-// chance of any wrong "worse" is then at most Level.
+// A Verdict names the best of several candidates by a metric, and compares the others with
+// it. All candidates ran with the same seeds. The same values select the best, so all pairs
+// are tested, by paired t-tests with Holm's correction. The probability of any wrong "worse"
+// is then at most Level.
 type Verdict struct {
-	Metric string
-	Better Direction
-	Best   string  // that with the best mean
-	Mean   float64 // its mean
-	Seeds  int     // that all of them have
-	Of     Sampling
-	Others []Versus // the nearest first
-	Apart  []string // cannot be compared with the others
-	// Unsteady says of what did not reach a steady state why it gets no verdict:
-	// "static is overloaded (sustains 12.1 of 16 requests/s)".
+	Metric string    // name of the metric
+	Better Direction // whether higher or lower is better
+	Best   string    // candidate with the best mean; "": none
+	Mean   float64   // mean of Best
+	Seeds  int       // number of seeds that all compared candidates have
+	Of     Sampling  // what the seeds draw
+	Others []Versus  // the other candidates, the nearest first
+	Apart  []string  // candidates that cannot be compared with the others
+	// Unsteady lists the candidates without a verdict because they did not reach a steady
+	// state, such as "static is overloaded (sustains 12.1 of 16 requests/s)".
 	Unsteady []string
-	Left     string // the only one that can be compared, where there is no Best
+	Left     string // the only candidate that can be compared, if there is no Best
 }
 
-// Versus is one of the others against the best.
+// A Versus compares another candidate with the best.
 type Versus struct {
 	Name  string
-	Diff  Estimate // minus the best, paired by seed
-	P     float64  // of the paired t-test, corrected; NaN: no interval
+	Diff  Estimate // its values minus those of the best, paired by seed
+	P     float64  // corrected p-value of the paired t-test; NaN: no interval
 	Worse bool     // P is below Level
 }
 
-// Candidate is one of the things that a verdict compares, such as a routing policy.
+// A Candidate is one of the alternatives that a verdict compares, such as a routing policy.
 type Candidate struct {
 	Name   string
-	Values []float64 // of the metric, by seed; NaN: unknown
-	// Apart: it did other work than the rest, so that its values do not compare.
+	Values []float64 // values of the metric, by seed; NaN: unknown
+	// Apart reports whether the candidate did other work, such as other requests, so its values
+	// cannot be compared.
 	Apart bool
-	// Unsteady says why its values depend on the length of its runs, such as
-	// "overloaded"; "": they do not.
+	// Unsteady is the reason why its values depend on the length of its runs, such as
+	// "overloaded"; "" if they do not.
 	Unsteady string
 }
 
-// Judge compares candidates by a metric, of which better says which end is better; of
-// says what the seeds draw. It is nil where neither end is better, or fewer than two
-// candidates can be compared. If fewer than two are left because the others are not
-// steady, the verdict has no Best.
+// Judge compares candidates by a metric, for seeds with sampling of. It returns nil if
+// better is Neither, or if fewer than two candidates can be compared and none is unsteady. If
+// fewer than two can be compared and some are unsteady, the verdict has no Best.
 func Judge(metric string, better Direction, of Sampling, cs []Candidate) *Verdict {
 	v := JudgeBy(metric, better, cs, func(i int) Estimate { return MeanOf(of, cs[i].Values) },
 		func(i, j int) Estimate { return PairedOf(of, cs[i].Values, cs[j].Values) })
@@ -61,8 +61,8 @@ func Judge(metric string, better Direction, of Sampling, cs []Candidate) *Verdic
 	return v
 }
 
-// JudgeBy is Judge by means, N = 0 where there is none, and differences of two
-// candidates that are known already. It does not look at their Values.
+// JudgeBy is like Judge, with functions for the mean of candidate i and the difference of
+// candidates i and j. A mean with N = 0 is unknown. It ignores the candidates' Values.
 func JudgeBy(
 	metric string, better Direction, cs []Candidate, mean func(i int) Estimate, diff func(i, j int) Estimate,
 ) *Verdict {
@@ -107,7 +107,7 @@ func JudgeBy(
 	return v
 }
 
-// String is the verdict in one line.
+// String returns the verdict in one line.
 func (v *Verdict) String() string {
 	if v.Best == "" {
 		return v.none()
@@ -153,7 +153,7 @@ func (v *Verdict) String() string {
 	return text
 }
 
-// none words why there is no verdict.
+// none returns the text of a verdict without a Best.
 func (v *Verdict) none() string {
 	text := "no verdict: " + strings.Join(v.Unsteady, ", ")
 	if len(v.Apart) > 0 {
@@ -165,10 +165,10 @@ func (v *Verdict) none() string {
 	return text
 }
 
-// VerdictNote says how verdicts are reached.
+// VerdictNote explains verdicts, for reports.
 const VerdictNote = "worse: paired t-tests of all pairs, Holm's correction, 5 % level; ± half of the 95 % interval"
 
-// JSON is the verdict as it stands in JSON.
+// JSON returns a value that encoding/json writes as the verdict's JSON form.
 func (v *Verdict) JSON() any {
 	others := []any{}
 	for _, o := range v.Others {

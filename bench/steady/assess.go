@@ -7,33 +7,33 @@ import (
 	"lorasim/bench/stats"
 )
 
-// The constants of the tests. Their error rates are measured: docs/checks/steady.md has the
-// table, `go test ./bench/steady -run '^$' -bench ErrorRates -benchtime 1x` prints it.
+// The constants of the tests. docs/checks/steady.md has a table of the measured error rates;
+// `go test ./bench/steady -run '^$' -bench ErrorRates -benchtime 1x` prints it.
 const (
 	// batches is the number of batch means.
 	batches = 20
-	// growthLevel is the chance that a queue at exactly its capacity is called
+	// growthLevel is the probability that a queue at exactly its capacity is called
 	// overloaded.
 	growthLevel = 0.01
-	// A run is too short if the autocorrelations of successive batch means exceed both
-	// limits: with batches, and with twice that number. A short memory shows with
-	// small batches alone, and chance seldom with both.
+	// A run is too short if the autocorrelation of successive batch means exceeds its limit
+	// both with the number of batches and with twice that number. Short correlations exceed
+	// only the limit of small batches; chance rarely exceeds both.
 	correlated, correlatedHalf = 0.25, 0.45
-	// trendLevel is the chance that independent batch means show a trend.
+	// trendLevel is the probability that independent batch means show a trend.
 	trendLevel = 0.01
-	// leastRelaxations is the least length of a steady run, in relaxation times of its
+	// leastRelaxations is the smallest length of a steady run, in relaxation times of its
 	// queue.
 	leastRelaxations = 50
-	// leastRequests are too few to judge.
+	// leastRequests is the smallest number of requests of a run that can be judged.
 	leastRequests = 200
-	// A run is at least leastLatencies times as long as its first requests take, and a
-	// steady one steadyLatencies times, so that batches are longer than requests.
+	// leastLatencies and steadyLatencies are the smallest lengths of a run to judge and of a
+	// steady run, in latencies of the first requests. So batches are longer than requests.
 	leastLatencies, steadyLatencies = 4, 30
-	// minGrowth: a queue that grew by less is not overloaded.
+	// minGrowth is the smallest growth of the queue of an overloaded run, in requests.
 	minGrowth = 5
 )
 
-// Assess judges what was recorded.
+// Assess returns the assessment of the recorded run.
 func (r *Recorder) Assess() *Assessment {
 	p := r.path()
 	a := &Assessment{State: Transient, OfferedRate: p.rate, LastArrival: r.lastArrival}
@@ -91,16 +91,16 @@ func (r *Recorder) Assess() *Assessment {
 	return a
 }
 
-// depends says whether successive parts of a series depend on each other.
+// depends reports whether successive parts of a series are correlated.
 func depends(xs []float64) bool {
 	return stats.LagOne(batchMeans(xs, batches)) > correlated &&
 		stats.LagOne(batchMeans(xs, 2*batches)) > correlatedHalf
 }
 
-// relaxations is the length of the run from a step on, in relaxation times of its queue.
-// In heavy traffic a queue is a reflected Brownian motion: with drift -m and variance
-// v per second its length is exponential with mean v/2m, and its relaxation time is
-// v/m²: four times the variance of the length, over v. v is that of arrivals less
+// relaxations returns the length of the run after step from, in relaxation times of its
+// queue. In heavy traffic a queue is a reflected Brownian motion. With drift -m and variance
+// v per second its length is exponential with mean v/2m. Its relaxation time is v/m², which
+// is four times the variance of the length, divided by v. v is estimated from arrivals minus
 // departures over short times.
 //
 // Source: W. Whitt, "Planning queueing simulations", Management Science 35(11), 1989.
@@ -117,18 +117,18 @@ func (p *path) relaxations(from int) float64 {
 	return moves / (4 * variance)
 }
 
-// path is a run over the time in which requests arrived.
+// path describes a run over the time in which requests arrive.
 type path struct {
 	width  float64   // of a step, s
 	flight []float64 // requests in flight at the end of each step
-	queue  []float64 // requests that wait for their first token, likewise
-	rate   float64   // arrivals, requests/s
-	burst  bool      // all arrived at once
+	queue  []float64 // requests that wait for their first token at the end of each step
+	rate   float64   // arrival rate, requests/s
+	burst  bool      // all requests arrived at once
 	closed bool      // the client limits the requests in flight
 }
 
-// path is the run from 0 to the last arrival. In a closed loop all requests are
-// scheduled at once: what counts is then when they were sent.
+// path returns the run from time 0 to the last arrival. In a closed loop all requests are
+// scheduled at once, so a request arrives when it is sent.
 func (r *Recorder) path() *path {
 	p := &path{width: r.slots.width, closed: r.closed()}
 	end, arrived := r.lastArrival, func(s *slot) int64 { return s.arrived }
@@ -151,18 +151,18 @@ func (r *Recorder) path() *path {
 	return p
 }
 
-// atOnce is the share of a run within which all requests arrive at once.
+// atOnce is the largest share of a run in which requests count as arriving at once.
 const atOnce = 0.01
 
-// length is the time in which the requests arrive, s.
+// length returns the time in which the requests arrive, s.
 func (p *path) length() float64 { return float64(len(p.flight)) * p.width }
 
-// closed says that the client limits the requests in flight, and that nothing else
-// says when they come.
+// closed reports whether the loop is closed: only the client's limit of requests in flight
+// determines when requests are sent.
 func (r *Recorder) closed() bool { return r.lastArrival < atOnce*r.end && r.lastSent >= atOnce*r.end }
 
-// firstLatency is the mean E2E latency of the requests sent in the first twentieth of
-// the run, s: before queues can have grown much.
+// firstLatency returns the mean E2E latency of the requests sent in the first twentieth of
+// the run, s, before queues can have grown much.
 func (r *Recorder) firstLatency(p *path) float64 {
 	var first slot
 	for i := range max(len(p.flight)/20, 1) {
@@ -174,20 +174,20 @@ func (r *Recorder) firstLatency(p *path) float64 {
 	return first.e2e / float64(first.done)
 }
 
-// warmup is the number of steps at the start until the requests in flight have
-// settled, by MSER-5, but at most a quarter of the run. What is left is then tested:
-// MSER alone leaves out what does not fit, and so finds a steady part in any run.
+// warmup returns the number of steps until the requests in flight have settled, by MSER-5,
+// but at most a quarter of the run. The rest is then tested, since MSER alone drops whatever
+// does not fit and finds a steady part in any run.
 func (p *path) warmup() int {
 	const group = 5
 	groups := batchMeans(p.flight, len(p.flight)/group)
 	return min(group*mser(groups, group), len(p.flight)/4)
 }
 
-// growth says whether the queue grew more than a queue at its capacity would by
-// chance. Arrivals less departures of a queue that never empties are, at capacity, a
-// Brownian motion without drift; one that empties at times is that motion
-// reflected at 0, which ends above x with twice the chance. The motion's variance
-// comes from the increments of batches.
+// growth reports whether the queue grew significantly more than a queue at its capacity. At
+// capacity, arrivals minus departures of a queue that never empties are a Brownian motion
+// without drift. For a queue that empties at times the motion is reflected at 0, and ends
+// above x with twice the probability. The motion's variance comes from the increments of
+// batches.
 func (p *path) growth() bool {
 	size := (len(p.queue) - 1) / batches
 	start := len(p.queue) - 1 - batches*size

@@ -4,10 +4,10 @@ import (
 	"math"
 )
 
-// mser is the number of observations at the start of a series that the rule of
-// the marginal standard error leaves out: the d that minimises the squared
-// standard error of the mean of what is left, sum (x-mean)^2 / (n-d)^2. Ends of
-// fewer than least observations are not considered.
+// mser returns the number of observations at the start of a series that the rule of the
+// marginal standard error leaves out. It is the d that minimises the squared standard error
+// of the mean of the rest, sum (x-mean)^2 / (n-d)^2. The rest has at least least
+// observations.
 //
 // Source: K. P. White, "An effective truncation heuristic for bias reduction in
 // simulation output", Simulation 69(6), 1997; with batches of five (MSER-5):
@@ -29,8 +29,8 @@ func mser(xs []float64, least int) int {
 	return at
 }
 
-// batchMeans are the means of k equal batches of a series; observations at its
-// start that do not fill a batch are left out.
+// batchMeans returns the means of k equal batches of a series. It leaves out observations at
+// the start that do not fill a batch.
 func batchMeans(xs []float64, k int) []float64 {
 	size := len(xs) / k
 	xs = xs[len(xs)-k*size:]

@@ -6,22 +6,21 @@ import (
 	"lorasim/bench/stats"
 )
 
-// shortBatch is the length of a batch, in relaxation times of the queue, below which it
-// is short.
+// shortBatch is the length below which a batch is short, in relaxation times of the queue.
 const shortBatch = 10
 
-// means are the confidence intervals of the mean latencies from a step on, by batch
-// means, and the number of independent requests that would give the mean TTFT as
-// accurately. Batches of few relaxation times of the queue make an interval too narrow.
-// So none is narrower than theory says: over n relaxation times, the variance of the mean
-// length of a queue in heavy traffic is 2/n of that of the length.
+// means returns the confidence intervals of the mean latencies after step warm, by batch
+// means. samples is the number of independent requests that give the mean TTFT with the same
+// accuracy. Batches of few relaxation times of the queue make an interval too narrow. So
+// theory sets a smallest width: over n relaxation times, the variance of the mean length of
+// a queue in heavy traffic is 2/n of the variance of the length.
 func (r *Recorder) means(p *path, warm int, relaxations float64) (samples float64, intervals []Interval) {
 	slots := r.slots.slots[warm:len(p.flight)]
 	size := len(slots) / batches
 	slots = slots[len(slots)-batches*size:]
 	sums := make([]slot, batches)
 	_, variance := stats.MeanVariance(p.queue[warm:])
-	// the standard error of the mean wait, s, where batches are short
+	// the standard error of the mean wait, s, if batches are short
 	waiting := math.Sqrt(variance*2/relaxations*min(1, shortBatch*batches/relaxations)) / p.rate
 	var all slot
 	for k := range sums {
@@ -32,7 +31,7 @@ func (r *Recorder) means(p *path, warm int, relaxations float64) (samples float6
 	}
 	for _, m := range []struct {
 		metric string
-		waits  bool // the time in the queue is a part of it
+		waits  bool // the latency includes the time in the queue
 		sum    func(*slot) (total, n float64)
 	}{
 		{"mean_e2e_latency_ms", true, func(s *slot) (float64, float64) { return s.e2e, float64(s.done) }},
@@ -58,10 +57,10 @@ func (r *Recorder) means(p *path, warm int, relaxations float64) (samples float6
 	return samples, intervals
 }
 
-// ratio is a mean over batches of unequal numbers of requests, its standard error,
-// and the degrees of freedom of that: NaN where a batch has no request. Batch means that
-// follow one another alike count as fewer: by the first-order autocorrelation of
-// what they leave, where it is positive.
+// ratio returns a mean over batches of unequal numbers of requests, its standard error, and
+// the degrees of freedom of the standard error. The mean is NaN if a batch has no request.
+// A positive first-order autocorrelation of the residuals reduces the effective number of
+// batches.
 func ratio(batch []slot, of func(*slot) (total, n float64)) (mean, err, freedom float64) {
 	k := float64(len(batch))
 	var total, n float64
@@ -73,7 +72,7 @@ func ratio(batch []slot, of func(*slot) (total, n float64)) (mean, err, freedom 
 		total, n = total+t, n+m
 	}
 	mean = total / n
-	left := make([]float64, len(batch)) // over what the mean says, per request
+	left := make([]float64, len(batch)) // residuals of the batches, per request
 	for i := range batch {
 		t, m := of(&batch[i])
 		left[i] = (t - mean*m) / (n / k)

@@ -6,18 +6,18 @@ import (
 	"lorasim/sim/record"
 )
 
-// Recorder counts the requests of a run over time, in bounded memory: a run of any
-// length falls into a fixed number of time slots, and when it outgrows them, two
-// become one. Requests may come in any order.
+// A Recorder counts the requests of a run over time, in bounded memory. A run of any length
+// has a limited number of time slots. When it outgrows them, each two become one. Requests
+// may come in any order.
 //
-// A Recorder is for one goroutine.
+// A Recorder is not safe for concurrent use.
 type Recorder struct {
 	nonStreaming bool
 	slots        series[slot, *slot]
-	workers      []series[workerSlot, *workerSlot] // by index + 1: requests that never reached one first
+	workers      []series[workerSlot, *workerSlot] // by index + 1; index 0 has requests that never reached a worker
 
 	requests    int64
-	lastArrival float64 // s, of the scheduled arrivals
+	lastArrival float64 // s, last scheduled arrival
 	lastSent    float64 // s
 	end         float64 // s, last finish
 }
@@ -26,8 +26,8 @@ type Recorder struct {
 type slot struct {
 	arrived  int64 // requests scheduled
 	sent     int64
-	begun    int64 // requests that left the queue: first token, or end without one
-	finished int64 // requests that ended, however
+	begun    int64 // requests that left the queue: with a first token, or by ending without one
+	finished int64 // requests that ended, however they ended
 
 	// Of the successful requests sent in the slot:
 	done       int64
@@ -59,23 +59,23 @@ func (s *workerSlot) add(o *workerSlot) {
 	s.finished += o.finished
 }
 
-// The numbers of slots of a run, and of each worker, before two become one.
+// The largest numbers of slots of a run, and of each worker.
 const (
 	maxSlots       = 2048
 	maxWorkerSlots = 128
 )
 
-// firstWidth is the width of a slot at the start of a run, s. It is a power of two,
-// so that every width divides all larger ones.
+// firstWidth is the initial width of a slot, s. It is a power of two, so every width divides
+// all larger ones.
 const firstWidth = 1.0 / 256
 
-// NewRecorder returns a recorder for one run. nonStreaming: the client waits for
-// whole replies, so that the first token comes with the last.
+// NewRecorder returns a recorder for one run. nonStreaming says that the client waits for
+// whole replies, so that TTFT is E2E.
 func NewRecorder(nonStreaming bool) *Recorder {
 	return &Recorder{nonStreaming: nonStreaming, slots: newSeries[slot, *slot](maxSlots)}
 }
 
-// Done enters a request that ended.
+// Done adds a request that ended.
 func (r *Recorder) Done(q *record.Request) {
 	arrival, sent, finish := known(q.Arrival), known(q.Sent), known(q.Finish)
 	if q.Arrival > q.Sent {
@@ -84,7 +84,7 @@ func (r *Recorder) Done(q *record.Request) {
 	r.requests++
 	r.lastArrival = max(r.lastArrival, arrival)
 	r.lastSent = max(r.lastSent, sent)
-	never := q.Status == record.Unfinished // cut off at the end of the run's window
+	never := q.Status == record.Unfinished // cut off at the end of the run
 	begun, waits := known(q.FirstToken), false
 	if math.IsNaN(q.FirstToken) {
 		begun, waits = finish, never
@@ -122,7 +122,7 @@ func (r *Recorder) Done(q *record.Request) {
 	}
 }
 
-// known is a time, 0 where it never came.
+// known returns t, or 0 if t is unknown. It limits t to 1e15 s.
 func known(t float64) float64 {
 	if !(t > 0) {
 		return 0
@@ -130,8 +130,8 @@ func known(t float64) float64 {
 	return min(t, 1e15)
 }
 
-// worker is the series of a worker, with room for a time. Requests that never reached
-// a worker share one.
+// worker returns the series of a worker, with room for time last. Requests that never
+// reached a worker share one series.
 func (r *Recorder) worker(i int32, last float64) *series[workerSlot, *workerSlot] {
 	for int(i)+1 >= len(r.workers) {
 		r.workers = append(r.workers, newSeries[workerSlot](maxWorkerSlots))
@@ -141,13 +141,13 @@ func (r *Recorder) worker(i int32, last float64) *series[workerSlot, *workerSlot
 	return w
 }
 
-// adder is a pointer to a slot, which adds another of its kind.
+// adder is a pointer to a slot type with a method that adds another slot.
 type adder[S any] interface {
 	*S
 	add(*S)
 }
 
-// series is a bounded number of equal spans of time from 0 on.
+// series is a limited number of slots of equal width, from time 0 on.
 type series[S any, P adder[S]] struct {
 	width   float64 // s
 	inverse float64 // 1/width, exact: widths are powers of two
@@ -159,7 +159,7 @@ func newSeries[S any, P adder[S]](most int) series[S, P] {
 	return series[S, P]{width: firstWidth, inverse: 1 / firstWidth, most: most}
 }
 
-// fit makes room for a time; slots may move.
+// fit makes room for time t. It may move slots.
 func (s *series[S, P]) fit(t float64) {
 	if int(t*s.inverse) >= len(s.slots) {
 		s.grow(t)
@@ -174,13 +174,13 @@ func (s *series[S, P]) grow(t float64) {
 	if n > cap(s.slots) {
 		s.slots = append(make([]S, 0, min(2*n, s.most)), s.slots...)
 	}
-	s.slots = s.slots[:max(n, len(s.slots))] // what lies behind is empty
+	s.slots = s.slots[:max(n, len(s.slots))] // the slots added are empty
 }
 
-// at is the slot of a time that fits.
+// at returns the slot of time t, which must fit.
 func (s *series[S, P]) at(t float64) *S { return &s.slots[int(t*s.inverse)] }
 
-// halve makes one slot of every two.
+// halve merges each two slots into one.
 func (s *series[S, P]) halve() {
 	n := (len(s.slots) + 1) / 2
 	for i := range n {

@@ -4,24 +4,25 @@ import (
 	"fmt"
 )
 
-// Stationarity says whether the runs of one combination of settings and policy
-// reached a steady state. The zero value is unknown.
+// A Stationarity summarises the states of the runs of one combination of settings and
+// policy. The zero value means unknown.
 type Stationarity struct {
-	// State is overloaded where at least half of the runs are, steady where more
-	// than half are, else transient; "": unknown.
+	// State is Overloaded if at least half of the runs are, Steady if more than half are,
+	// else Transient. "" means unknown.
 	State State
 	// Runs, Steady, Transient and Overloaded count the runs of known state.
 	Runs, Steady, Transient, Overloaded int
-	// Offered and Sustains are mean rates of the runs for which they are known,
-	// requests/s; NaN: unknown.
+	// Offered and Sustains are the mean offered and sustainable rates of the runs for which
+	// they are known, requests/s. NaN means unknown.
 	Offered, Sustains float64
 }
 
-// Judge says whether metrics that need a steady state can be compared: those of
-// runs of unknown state can.
+// Judge reports whether metrics that need a steady state can be compared. They can if the
+// state is Steady or unknown.
 func (s Stationarity) Judge() bool { return s.State == "" || s.State == Steady }
 
-// Mark is the state as tables show it; overload is loud.
+// Mark returns the state as tables show it: "-" if unknown, and overload in capitals, such
+// as "OVERLOADED (12.1/s)" with the sustainable rate.
 func (s Stationarity) Mark() string {
 	switch {
 	case s.State == "":
@@ -34,7 +35,8 @@ func (s Stationarity) Mark() string {
 	return "OVERLOADED"
 }
 
-// String words the state: "overloaded (sustains 12.1 of 16 requests/s)".
+// String returns the state with its rates, such as
+// "overloaded (sustains 12.1 of 16 requests/s)". If some runs are in another state, the number of runs follows.
 func (s Stationarity) String() string {
 	text := string(s.State)
 	if s.State == Overloaded && s.Sustains > 0 {
@@ -50,7 +52,7 @@ func (s Stationarity) String() string {
 	return text
 }
 
-// Counts counts the runs by state; nil: unknown.
+// Counts returns the number of runs by state; nil if unknown.
 func (s Stationarity) Counts() map[string]int {
 	if s.Runs == 0 {
 		return nil
@@ -58,9 +60,9 @@ func (s Stationarity) Counts() map[string]int {
 	return map[string]int{string(Steady): s.Steady, string(Transient): s.Transient, string(Overloaded): s.Overloaded}
 }
 
-// rate prints requests/s with three digits.
+// rate formats a rate with three digits.
 func rate(x float64) string { return fmt.Sprintf("%.3g", x) }
 
-// StateNote explains the marks.
+// StateNote explains the texts of Stationarity.Mark, for reports.
 const StateNote = "OVERLOADED: requests arrive faster than the workers finish them (in parentheses: the rate that the workers sustain). " +
 	"Latencies grow with the length of the run and get no verdict. transient: the run is too short, or its load changes too much, to extrapolate; no verdict either"

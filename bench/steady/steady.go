@@ -1,63 +1,62 @@
-// Package steady says whether a run reached a steady state: whether its means
-// would stay where they are if the run went on.
+// Package steady tests whether a run reached a steady state, so that a longer run would have
+// the same means. A [Recorder] counts the requests of a run and returns an [Assessment]:
 //
-//	rec := steady.NewRecorder()
+//	rec := steady.NewRecorder(false)
 //	... rec.Done(&request) for each request, in any order ...
-//	a := rec.Assess(steady.Options{})
+//	a := rec.Assess()
 //
-// An open-loop benchmark sends requests whether or not the workers keep up. Where
-// they do not, queues grow until the last request was sent, and every latency
-// measures the length of the run. Where they do, but only just, a short run says
-// little about a long one.
+// An open-loop benchmark sends requests whether or not the workers keep up. If they do not,
+// queues grow until the last request is sent, and every latency measures the length of the
+// run. If they barely keep up, a short run says little about a long one.
 package steady
 
-// State says whether a run reached a steady state.
+// A State is the state of a run.
 type State string
 
 // The states of a run.
 const (
-	// Steady runs can be extrapolated: more requests would give the same means,
-	// within their confidence intervals.
+	// Steady runs can be extrapolated. More requests give the same means, within their
+	// confidence intervals.
 	Steady State = "steady"
-	// Transient runs are too short, or their load changes too much, to say so.
+	// Transient runs are too short to extrapolate, or their load changes too much.
 	Transient State = "transient"
-	// Overloaded runs receive more requests than they finish: queues grow.
+	// Overloaded runs receive requests faster than they finish them, so queues grow.
 	Overloaded State = "overloaded"
 )
 
-// Assessment says whether a run reached a steady state.
+// An Assessment says whether a run reached a steady state.
 type Assessment struct {
 	State State `json:"state"`
-	// Reason says in a few words why a run is not steady.
+	// Reason is a short reason why the run is not steady.
 	Reason string `json:"reason,omitempty"`
-	// Warmup is the time from the start of the run until the steady state, s:
-	// what --warmup auto leaves out.
+	// Warmup is the time from the start of the run until the steady state, s. The option
+	// --warmup auto leaves it out.
 	Warmup float64 `json:"warmup_s"`
-	// Excluded is the time at the start of the run whose requests were left out of
-	// all metrics, s (see --warmup).
+	// Excluded is the time at the start of the run that the metrics leave out, s (see
+	// --warmup).
 	Excluded float64 `json:"excluded_s,omitempty"`
 	// LastArrival is the time at which the last request arrives, s.
 	LastArrival float64 `json:"last_arrival_s"`
-	// OfferedRate is the mean arrival rate, requests/s; 0: all came at once.
+	// OfferedRate is the mean arrival rate, requests/s; 0 if all requests arrive at once.
 	OfferedRate float64 `json:"offered_rate,omitempty"`
-	// SustainableRate is the largest arrival rate that the workers keep up with,
-	// requests/s; 0: unknown, as in runs that were never saturated.
+	// SustainableRate is the largest arrival rate that the workers sustain, requests/s. 0
+	// means unknown, as in runs that were never saturated.
 	SustainableRate float64 `json:"sustainable_rate,omitempty"`
-	// EffectiveSamples is the number of independent requests that would give a
-	// mean TTFT of the same accuracy.
+	// EffectiveSamples is the number of independent requests that give a mean TTFT of the
+	// same accuracy.
 	EffectiveSamples float64 `json:"effective_samples"`
-	// Intervals are confidence intervals of means within this one run, by batch
-	// means; empty unless the run is steady.
+	// Intervals are confidence intervals of means within this run, by batch means. It is
+	// empty unless the run is steady.
 	Intervals []Interval `json:"intervals,omitempty"`
 }
 
-// Interval is the 95 % confidence interval of a mean.
+// An Interval is the 95 % confidence interval of a mean.
 type Interval struct {
-	Metric string  `json:"metric"` // by its JSON name, as in mean_ttft_ms
-	Low    float64 `json:"low"`
-	High   float64 `json:"high"`
+	Metric string  `json:"metric"` // JSON name, such as mean_ttft_ms
+	Low    float64 `json:"low"`    // ms
+	High   float64 `json:"high"`   // ms
 }
 
-// Judge says whether latencies of the run can be compared: a run of unknown
-// state can.
+// Judge reports whether latencies of the run can be compared. They can if the run is Steady,
+// or if a is nil (unknown).
 func (a *Assessment) Judge() bool { return a == nil || a.State == Steady }

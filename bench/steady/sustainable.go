@@ -6,17 +6,15 @@ import (
 	"slices"
 )
 
-// busyShare: requests are taken to wait while the queue has at least this share of
-// its largest length.
+// busyShare is the share of its largest length from which on a queue counts as busy.
 const busyShare = 0.1
 
-// sustainable is the largest arrival rate that the workers keep up with, from the
-// rate at which they finish requests while others wait; 0: unknown.
+// sustainable returns the largest arrival rate that the workers sustain, from the rate at
+// which they finish requests while others wait; 0 if unknown.
 //
-// A worker's rate over its share of the requests is the arrival rate at which it is
-// at its capacity. Policies that send requests where there is room have one such
-// rate for the cluster; where a policy does not, the worker with the least is the
-// limit.
+// A worker's rate, divided by its share of the requests, is the arrival rate at which the
+// worker is at its capacity. With policies that send requests to workers with room, this
+// rate is the same for all workers. With other policies the smallest rate is the limit.
 func (r *Recorder) sustainable() float64 {
 	decoding := r.decoding()
 	total := r.served(decoding)
@@ -40,17 +38,18 @@ func (r *Recorder) sustainable() float64 {
 	return limit(list)
 }
 
-// served is what a worker, or a cluster, finished while requests waited.
+// served describes the requests that a worker, or a cluster, finished while requests waited.
 type served struct {
 	rate  float64 // requests/s
-	queue float64 // largest
+	queue float64 // largest length of the queue
 	out   float64 // requests finished at that rate
-	in    int64
-	share float64 // of all requests
+	in    int64   // requests that arrived
+	share float64 // share of all requests
 }
 
-// limit is the arrival rate at which the first worker is at its capacity: that of all
-// whose queues grew, unless some have a lower one by more than chance.
+// limit returns the arrival rate at which the first worker is at its capacity. It is the
+// common rate of all workers whose queues grew, unless some have a significantly lower
+// rate.
 func limit(list []served) float64 {
 	longest := 0.0
 	for _, s := range list {
@@ -78,7 +77,7 @@ func limit(list []served) float64 {
 				highOut += s.out
 			}
 		}
-		// the numbers of requests finished vary like counts, or less
+		// the numbers of finished requests vary like Poisson counts, or less
 		noise := math.Sqrt(low*low/lowOut + high*high/highOut)
 		if gap := high - low; gap > 4*noise && gap > 0.1*low {
 			return limit(slices.Clone(list[:k]))
@@ -87,7 +86,7 @@ func limit(list []served) float64 {
 	return pooled(list)
 }
 
-// served is what all workers together finished.
+// served describes the requests that all workers finished; see servedOf.
 func (r *Recorder) served(decoding float64) *served {
 	arrived := func(s *slot) (in, begun, out int64) { return s.arrived, s.begun, s.finished }
 	if r.closed() {
@@ -96,7 +95,7 @@ func (r *Recorder) served(decoding float64) *served {
 	return servedOf(r.slots.slots, r.slots.width, decoding, arrived)
 }
 
-// decoding is the mean time from a request's first token to its last, s.
+// decoding returns the mean time from a request's first token to its last, s.
 func (r *Recorder) decoding() float64 {
 	var all slot
 	for i := range r.slots.slots {
@@ -108,10 +107,10 @@ func (r *Recorder) decoding() float64 {
 	return (all.e2e - all.ttft) / float64(all.done)
 }
 
-// servedOf counts what finished between the first and the last time that the queue had
-// busyShare of its largest length. The first to finish then began before that; so the
-// time until a request finishes, at most half of the whole, is left out. nil:
-// no request ever waited.
+// servedOf counts the requests that finished between the first and the last time at which
+// the queue was busy; see busyShare. The first of them began earlier. So it leaves out the
+// time that a request takes, at most half of the whole. It returns nil if the queue
+// was always shorter than minGrowth.
 func servedOf[S any](slots []S, width, decoding float64, of func(*S) (in, begun, out int64)) *served {
 	queues := make([]int64, len(slots))
 	var queue, longest, all int64

@@ -13,8 +13,8 @@ import (
 	"lorasim/sim/record"
 )
 
-// isAIPerf says whether an object is a summary of AIPerf, or of GenAI-Perf before
-// it: fields are metrics with a unit each.
+// isAIPerf reports whether an object is a summary of AIPerf or of its predecessor
+// GenAI-Perf. Each field is a metric with a unit.
 func isAIPerf(fields map[string]json.RawMessage) bool {
 	isMetric := func(name string) bool {
 		var f figures
@@ -24,7 +24,7 @@ func isAIPerf(fields map[string]json.RawMessage) bool {
 		fields["records"] != nil && fields["input_config"] != nil
 }
 
-// aiperfSummary is profile_export_aiperf.json, schema 1.0 to 1.4.
+// aiperfSummary is the content of profile_export_aiperf.json, schema 1.0 to 1.4.
 type aiperfSummary struct {
 	Version   string `json:"aiperf_version"`
 	Cancelled bool   `json:"was_cancelled"`
@@ -115,7 +115,7 @@ func readAIPerf(text []byte, fields map[string]json.RawMessage) ([]*Imported, er
 	return []*Imported{m}, nil
 }
 
-// setAIPerf enters what a summary states of a metric.
+// setAIPerf sets a metric from its field in a summary.
 func (m *Imported) setAIPerf(f figure, text json.RawMessage) error {
 	var a figures
 	if len(text) == 0 || bytes.Equal(text, []byte("null")) {
@@ -143,11 +143,11 @@ func (m *Imported) setAIPerf(f figure, text json.RawMessage) error {
 	return nil
 }
 
-// timeScale converts from a unit of AIPerf's.
+// timeScale returns the factor from a time unit of AIPerf to the unit to, "ms" or "s".
 func timeScale(from, to string) (float64, error) {
 	s, ok := map[string]float64{"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "sec": 1}[from]
 	switch {
-	case from == "": // the unit that is wanted
+	case from == "": // already in the unit to
 		return 1, nil
 	case !ok:
 		return 0, fmt.Errorf("unit is %q, expected ns, us, ms or sec", from)
@@ -157,7 +157,7 @@ func timeScale(from, to string) (float64, error) {
 	return s, nil
 }
 
-// describe enters what was run.
+// describe sets the configuration of the run.
 func (in *aiperfInput) describe(m *Imported) {
 	m.Backend = in.Endpoint.Type
 	m.setStreamed(in.Endpoint.Streaming)
@@ -229,14 +229,15 @@ func (q *aiperfRequest) parse(text []byte) error {
 	return cmp.Or(errs[:]...)
 }
 
-// setRequests makes one run of requests; those of the warm-up do not count.
+// setRequests sets the records and metrics of a run from its requests. Requests of the
+// warm-up do not count.
 func (m *Imported) setRequests(list []aiperfRequest) (err error) {
 	list = slices.DeleteFunc(list, func(r aiperfRequest) bool { return r.Metadata.Phase == "warmup" })
 	begin, streamed := int64(math.MaxInt64), false
 	for i := range list {
 		begin = min(begin, list[i].Metadata.Start)
 	}
-	end, first := 0.0, math.Inf(1) // of successful requests, as AIPerf counts
+	end, first := 0.0, math.Inf(1) // of successful requests, as in AIPerf
 	for i := range list {
 		r := list[i].record(i, begin)
 		m.Records = append(m.Records, r)
@@ -252,12 +253,12 @@ func (m *Imported) setRequests(list []aiperfRequest) (err error) {
 	if end > 0 {
 		m.Metrics.Set(result.Duration, end-first)
 	}
-	// Its gaps are those between chunks, of several tokens at times.
+	// AIPerf's gaps are between chunks, which may have several tokens.
 	m.Ended, err = m.derive(m.Records, func(k result.Metric) bool { return k != result.MaxOutputTokensPerS })
 	return err
 }
 
-// record is the fate of a request, with times since begin.
+// record returns the record of a request, with times since begin.
 func (q *aiperfRequest) record(id int, begin int64) record.Request {
 	ms := &q.Metrics
 	sent, finish := float64(q.Metadata.Start-begin)/1e9, float64(q.Metadata.End-begin)/1e9
@@ -278,8 +279,7 @@ func (q *aiperfRequest) record(id int, begin int64) record.Request {
 	return out
 }
 
-// toAIPerf makes a summary of schema 1.4, without what the run's configuration
-// would be in AIPerf.
+// toAIPerf returns a summary of schema 1.4, without AIPerf's configuration of the run.
 func toAIPerf(r *result.Result) any {
 	out := object{"schema_version": "1.4"}
 	for _, f := range aiperfFigures {

@@ -18,11 +18,11 @@ import (
 	"lorasim/sim/record"
 )
 
-// readJSON reads a file of JSON objects, each a run or several; the records of
-// single requests that AIPerf writes are one run together.
+// readJSON reads a file of JSON objects. An object holds one run or several. AIPerf's
+// objects of single requests form one run together.
 func readJSON(r io.Reader, name string) (runs []*Imported, err error) {
 	var requests []aiperfRequest
-	place := -1 // of their run
+	place := -1 // index of their run
 	err = result.Documents(r, name, func(line int, text []byte) error {
 		var fields map[string]json.RawMessage
 		var found []*Imported
@@ -64,7 +64,8 @@ func readJSON(r io.Reader, name string) (runs []*Imported, err error) {
 	return runs, nil
 }
 
-// newClient is a run of a client that counts something in a way of its own.
+// newClient returns a run of a client whose definitions differ from the reference
+// benchmark's; note describes how.
 func newClient(name, version, note string) *Imported {
 	if version != "" {
 		name += " " + version
@@ -75,7 +76,7 @@ func newClient(name, version, note string) *Imported {
 	}
 }
 
-// readLine reads a line of sglang, of vLLM or of this project.
+// readLine reads a line of sglang, vLLM or lorasim.
 func readLine(text []byte) ([]*Imported, error) {
 	res, err := result.ParseJSON(text)
 	if err != nil {
@@ -91,14 +92,14 @@ func readLine(text []byte) ([]*Imported, error) {
 	return []*Imported{m}, err
 }
 
-// addDetails takes what vLLM keeps of single requests: with --save-detailed all,
-// otherwise how long each took.
+// addDetails adds vLLM's arrays of single requests. With --save-detailed they are complete,
+// otherwise they have only the E2E latencies.
 func (m *Imported) addDetails(d *result.Details) error {
 	n := len(d.Latencies)
 	if completed, _ := m.Metrics.Get(result.Completed); n == 0 || completed == 0 {
 		return nil
 	}
-	whole := true // all lists are there, and as long
+	whole := true // all arrays are present and have the same length
 	for _, l := range []int{len(d.InputLens), len(d.OutputLens), len(d.TTFTs), len(d.ITLs), len(d.Errors),
 		len(d.StartTimes)} {
 		whole = whole && l == n
@@ -127,7 +128,8 @@ func (m *Imported) addDetails(d *result.Details) error {
 	return err
 }
 
-// newRecord is a request that was sent when it was due, and ended well.
+// newRecord returns the record of a request that was sent on time and succeeded. Times are
+// in seconds, input and output in tokens.
 func newRecord(id int, sent, first, finish, input, output float64) record.Request {
 	tokens := func(n float64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 	return record.Request{
@@ -137,9 +139,9 @@ func newRecord(id int, sent, first, finish, input, output float64) record.Reques
 	}
 }
 
-// derive computes what want names, and the file does not state, from the
-// requests. It returns how these ended; nil if they are not all of the run, and
-// nothing was derived.
+// derive computes metrics from the requests: those that the file lacks and for which want
+// returns true. It returns the counts of how requests ended. If recs are not all requests
+// of the run, it derives nothing and returns nil.
 func (m *Imported) derive(recs []record.Request, want func(result.Metric) bool) (*result.Endings, error) {
 	duration, _ := m.Metrics.Get(result.Duration)
 	c := result.NewCollector(result.Options{Duration: duration})
@@ -160,7 +162,7 @@ func (m *Imported) derive(recs []record.Request, want func(result.Metric) bool) 
 		return nil, nil
 	}
 	for k := range result.NumMetrics {
-		known := true // a Collector has zeros where requests do not tell
+		known := true // a Collector has zeros for what requests lack
 		switch {
 		case k == result.TotalInputTextTokens || k == result.TotalOutputTokensRetokenized:
 			known = false // the same numbers under other names
@@ -177,7 +179,8 @@ func (m *Imported) derive(recs []record.Request, want func(result.Metric) bool) 
 	return &res.Extra.Endings, nil
 }
 
-// longestRun limits the times of requests, s: a Collector counts by the second.
+// longestRun limits the times of requests, s, since a Collector has counters for each
+// second.
 const longestRun = 30 * 86400
 
 func checkTimes(r *record.Request) error {
@@ -194,17 +197,17 @@ func checkTimes(r *record.Request) error {
 	return nil
 }
 
-// figure is where a client states a metric: in a field of the figures of that
-// name. Of latencies it is the mean, beside which there are others.
+// figure is the place of a metric in a client's file: a field of the figures with the
+// given name. For a latency, the metric is its mean; other statistics are beside it.
 type figure struct {
 	metric      result.Metric
 	name, field string
 }
 
-// figures are numbers by name; percentiles have names such as p99.
+// figures are numbers by name. Percentiles have names such as p99.
 type figures map[string]any
 
-// number is NaN where nothing is stated.
+// number returns the number of the given name; NaN if there is none.
 func (f figures) number(name string) float64 {
 	if v, ok := f[name].(float64); ok {
 		return v
@@ -214,7 +217,7 @@ func (f figures) number(name string) float64 {
 
 var percentileName = regexp.MustCompile(`^p[0-9.]+$`)
 
-// percentiles are those among the figures.
+// percentiles returns the percentiles among the figures.
 func (f figures) percentiles() figures {
 	of := figures{}
 	for name, v := range f {
@@ -225,10 +228,10 @@ func (f figures) percentiles() figures {
 	return of
 }
 
-// setLatency enters a latency whose mean is the given metric, in the unit of the
-// block's rows times 1/scale: by the names of its mean, median and standard
-// deviation, and percentiles. Those without a row go to the configuration, as
-// vLLM's do.
+// setLatency sets the metrics of a latency whose mean is the given metric. scale converts
+// the figures to the unit of the block's rows. names are the names of mean, median and
+// standard deviation among the figures. Percentiles without a row in the block go to the
+// configuration, as vLLM's do.
 func (m *Imported) setLatency(mean result.Metric, scale float64, f figures, names [6]string, percentiles figures) {
 	for stat, name := range names[:3] {
 		m.Metrics.Set(mean+result.Metric(stat), f.number(name)*scale)
@@ -243,13 +246,13 @@ func (m *Imported) setLatency(mean result.Metric, scale float64, f figures, name
 	}
 }
 
-// addFailures counts requests that failed for a reason.
+// addFailures counts n failed requests with a reason.
 func (m *Imported) addFailures(reason string, n int64) {
 	m.Ended.Failed += n
 	m.Ended.Reasons = append(m.Ended.Reasons, result.Reason{Status: record.Failed.String(), Reason: reason, Count: n})
 }
 
-// or is what is stated, or else v.
+// or returns *stated, or v if stated is nil.
 func or[T any](stated *T, v T) T {
 	if stated == nil {
 		return v
@@ -257,16 +260,17 @@ func or[T any](stated *T, v T) T {
 	return *stated
 }
 
-// isLatency says whether a metric is the mean of a latency.
+// isLatency reports whether a metric is the mean of a latency.
 func isLatency(k result.Metric) bool {
 	return k == result.MeanE2E || k == result.MeanTTFT || k == result.MeanTPOT || k == result.MeanITL
 }
 
-// exports write a run as other benchmarks do.
+// exports are the functions that convert a run to other benchmarks' formats.
 var exports = map[string]func(*result.Result) any{"aiperf": toAIPerf, "guidellm": toGuideLLM,
 	"inference-perf": toInferencePerf}
 
-// ParseExport reads FORMAT:FILE.
+// ParseExport splits FORMAT:FILE. The format is aiperf, guidellm or inference-perf; any
+// other is an error.
 func ParseExport(spec string) (form, file string, err error) {
 	form, file, ok := strings.Cut(spec, ":")
 	if known := slices.Sorted(maps.Keys(exports)); !ok || file == "" {
@@ -277,10 +281,11 @@ func ParseExport(spec string) (form, file string, err error) {
 	return form, file, nil
 }
 
-// Export writes a run, whose records were kept, to a file in the format of another
-// benchmark: the summary that AIPerf writes (profile_export_aiperf.json), the
-// report of GuideLLM, or inference-perf's summary_lifecycle_metrics.json. Reading
-// the file gives the same figures, as far as that benchmark has them.
+// Export writes a run to a file in the format of another benchmark: AIPerf's summary
+// (profile_export_aiperf.json), GuideLLM's report, or inference-perf's
+// summary_lifecycle_metrics.json. spec is FORMAT:FILE, as in ParseExport. Reading the file
+// gives the same metrics, as far as that benchmark has them. It is an error if the run's
+// records were not kept.
 func Export(spec string, r *result.Result) error {
 	form, file, err := ParseExport(spec)
 	if err != nil {
@@ -298,7 +303,7 @@ func Export(spec string, r *result.Result) error {
 
 type object = map[string]any
 
-// succeeded is what f gives for each request that succeeded, where it gives any.
+// succeeded returns the values of f for the successful requests, without NaN.
 func succeeded(r *result.Result, f func(*record.Request) float64) (values []float64) {
 	for i := range r.Records {
 		if q := &r.Records[i]; q.Status == record.OK {
@@ -313,9 +318,8 @@ func succeeded(r *result.Result, f func(*record.Request) float64) (values []floa
 func promptOf(q *record.Request) float64 { return float64(q.Prompt) }
 func outputOf(q *record.Request) float64 { return float64(q.Output) }
 
-// latencyOf are the values, in s, that a latency sums up; for ITL, whose values are
-// not of requests, those of TPOT. A client that sees a reply at once, at its end,
-// has none but E2E.
+// latencyOf returns the values of a latency by request, in s. For ITL, which has no values
+// by request, it returns those of TPOT. A client that does not stream has only E2E.
 func latencyOf(r *result.Result, mean result.Metric) []float64 {
 	if mean != result.MeanE2E && r.Streamed == record.NotStreamed {
 		return nil
@@ -336,8 +340,8 @@ func latencyOf(r *result.Result, mean result.Metric) []float64 {
 	return nil
 }
 
-// stated copies the statistics of a latency that a run states to the names that a
-// benchmark has for them, times scale.
+// stated returns the run's statistics of a latency times scale, under a benchmark's names
+// for them.
 func stated(r *result.Result, mean result.Metric, scale float64, names [6]string) object {
 	out := object{}
 	for i, name := range names {
@@ -348,7 +352,7 @@ func stated(r *result.Result, mean result.Metric, scale float64, names [6]string
 	return out
 }
 
-// failures counts the requests that did not succeed, and why.
+// failures returns the number of requests that did not succeed, and the reasons.
 func failures(r *result.Result) (n int64, reasons []result.Reason) {
 	e := r.Endings()
 	if e == nil {

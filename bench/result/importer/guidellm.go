@@ -12,8 +12,8 @@ import (
 	"lorasim/trace"
 )
 
-// guideReport is the JSON that GuideLLM writes: a benchmark for each strategy, as
-// in a sweep over rates.
+// guideReport is GuideLLM's JSON report. It has a benchmark for each strategy, as in a
+// sweep over rates.
 type guideReport struct {
 	Metadata struct {
 		Version string `json:"guidellm_version"`
@@ -29,7 +29,7 @@ type guideBenchmark struct {
 			Stream      *bool
 		}
 	}
-	Args      struct{ Strategy guideStrategy } // where versions before 0.4 have it
+	Args      struct{ Strategy guideStrategy } // in versions before 0.4
 	Scheduler struct{ Strategy guideStrategy }
 	Duration  *float64
 	Start     float64 `json:"start_time"`
@@ -93,7 +93,7 @@ func readGuideLLM(text []byte) (runs []*Imported, err error) {
 	return runs, nil
 }
 
-// describe enters what was run.
+// describe sets the configuration of the run.
 func (b *guideBenchmark) describe(m *Imported) {
 	m.Backend = b.Config.Backend.Kind
 	if name := b.Config.Backend.Model; name != "" {
@@ -125,7 +125,7 @@ func (b *guideBenchmark) describe(m *Imported) {
 	m.MaxConcurrency = max(limit, 0)
 }
 
-// guideCap is the concurrency that GuideLLM states where none was asked for.
+// guideCap is the concurrency in GuideLLM's report if no limit was set.
 const guideCap = 10240
 
 var guideFigures = []figure{
@@ -140,7 +140,7 @@ var guideFigures = []figure{
 	{result.MeanTPOT, "time_per_output_token_ms", "mean"}, {result.MeanITL, "inter_token_latency_ms", "mean"},
 }
 
-// setMetrics enters the figures of the requests that succeeded.
+// setMetrics sets the metrics of the successful requests.
 func (b *guideBenchmark) setMetrics(m *Imported) error {
 	var totals struct {
 		Requests *struct {
@@ -177,7 +177,7 @@ func (b *guideBenchmark) setMetrics(m *Imported) error {
 				v = math.Round(v) // 107.00000000000001
 			}
 			m.Metrics.Set(f.metric, v)
-		case s.number("count") > 0: // GuideLLM has zeros for what it did not see
+		case s.number("count") > 0: // GuideLLM writes zeros for what it did not measure
 			scale := 1.0
 			if f.metric == result.MeanE2E { // in s
 				scale = 1000
@@ -194,13 +194,13 @@ func (b *guideBenchmark) setMetrics(m *Imported) error {
 	return nil
 }
 
-// guidePercentiles are GuideLLM's names of percentiles; the median has a field.
+// guidePercentiles are GuideLLM's names of percentiles. The median has its own field.
 var guidePercentiles = map[string]string{"p001": "p0.1", "p01": "p1", "p05": "p5", "p10": "p10", "p25": "p25",
 	"p75": "p75",
 	"p90": "p90", "p95": "p95", "p99": "p99", "p999": "p99.9"}
 
-// setRecords enters the requests, in the order in which they were sent. The file
-// may have a sample of them alone.
+// setRecords sets the records of the requests, in the order in which they were sent. The
+// file may have only a sample of the requests.
 func (b *guideBenchmark) setRecords(m *Imported) error {
 	index := map[string]int32{"": -1} // of models
 	for _, of := range []struct {
@@ -247,7 +247,7 @@ func (b *guideBenchmark) setRecords(m *Imported) error {
 	return err
 }
 
-// record is the fate of a request, in Unix time; false if it was never sent.
+// record returns the record of a request, in Unix time; false if it was never sent.
 func (q *guideRequest) record() (record.Request, bool) {
 	start, end := cmp.Or(q.Start, q.OldStart), cmp.Or(q.End, q.OldEnd)
 	if start == nil || end == nil || *end < *start {
@@ -261,7 +261,7 @@ func (q *guideRequest) record() (record.Request, bool) {
 	return r, true
 }
 
-// model is that of the request's arguments, JSON in a string.
+// model returns the model in the request's arguments, which are JSON in a string.
 func (q *guideRequest) model() string {
 	var args struct{ Body struct{ Model string } }
 	if json.Unmarshal([]byte(q.Args), &args) != nil {

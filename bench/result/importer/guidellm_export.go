@@ -12,8 +12,8 @@ import (
 	"lorasim/sim/record"
 )
 
-// summarize is GuideLLM's summary of values, by weights where there are any; its
-// percentiles are among the values.
+// summarize returns GuideLLM's summary of values, with weights if there are any. The
+// percentiles are always among the values.
 func summarize(values, weights []float64) object {
 	order := make([]int, len(values))
 	n, sum, squares := 0.0, 0.0, 0.0
@@ -51,15 +51,15 @@ func summarize(values, weights []float64) object {
 		"count": len(values), "total_sum": sum, "percentiles": percentiles}
 }
 
-// constantly is the summary of a rate of which the mean alone is known.
+// constantly returns the summary of a rate with only a known mean.
 func constantly(mean float64, count int) object {
 	s := summarize([]float64{mean}, nil)
 	s["count"] = count
 	return s
 }
 
-// toGuideLLM makes a report of version 2 with one benchmark. Latencies have the
-// run's own figures; TPOT and ITL those of GuideLLM's definitions.
+// toGuideLLM returns a report of version 2 with one benchmark. Latencies are the run's own,
+// except that TPOT and ITL follow GuideLLM's definitions.
 func toGuideLLM(r *result.Result) any {
 	begin, end := math.Inf(1), 0.0
 	status, of := map[string][]any{"successful": {}, "errored": {}, "incomplete": {}}, map[string][]*record.Request{}
@@ -112,7 +112,7 @@ func toGuideLLM(r *result.Result) any {
 		metrics[name] = counts
 	}
 	metrics["time_to_first_output_token_ms"] = metrics["time_to_first_token_ms"]
-	for _, name := range strings.Fields(guideRest) { // GuideLLM states each of every status
+	for _, name := range strings.Fields(guideRest) { // GuideLLM writes each metric for every status
 		if metrics[name] == nil {
 			metrics[name] = object{}
 		}
@@ -132,7 +132,7 @@ func toGuideLLM(r *result.Result) any {
 		"request_end_time": end, "end_time": end, "requests_made": metrics["request_totals"]}
 	for _, name := range strings.Fields("queued_time resolve_start_delay resolve_targeted_start_delay request_start_delay " +
 		"request_targeted_start_delay request_time resolve_end_delay resolve_time finalized_delay processed_delay") {
-		scheduler[name+"_avg"] = -1.0 // GuideLLM's word for not known
+		scheduler[name+"_avg"] = -1.0 // unknown, in GuideLLM
 	}
 	strategy, profile := guideStrategyOf(r)
 	backend := object{"kind": "openai_http", "target": "http://" + cmp.Or(r.Backend, "lorasim"),
@@ -152,7 +152,7 @@ func toGuideLLM(r *result.Result) any {
 	}
 }
 
-// guideStrategyOf is how the run's requests were sent, and what would send them.
+// guideStrategyOf returns GuideLLM's strategy and profile for the run's rate and concurrency.
 func guideStrategyOf(r *result.Result) (strategy, profile object) {
 	var limit any
 	if r.MaxConcurrency > 0 {
@@ -170,12 +170,12 @@ func guideStrategyOf(r *result.Result) (strategy, profile object) {
 	return object{"type_": "throughput", "max_concurrency": nil}, object{"kind": "throughput", "max_concurrency": nil}
 }
 
-// guideRest are metrics that a report must have, if only zeros.
+// guideRest are metrics that a report must have, even if they are zeros.
 const guideRest = "prompt_token_count output_token_count requests_per_second request_concurrency request_latency request_streaming_iterations_count total_token_count time_to_first_token_ms " +
 	"time_to_first_output_token_ms time_per_output_token_ms inter_token_latency_ms time_to_last_round_trip_ms avg_round_trip_time_ms prompt_tokens_per_second " +
 	"output_tokens_per_second tokens_per_second output_tokens_per_iteration iter_tokens_per_iteration"
 
-// guideKinds are what GuideLLM counts by kind of content, all of it not known.
+// guideKinds returns GuideLLM's counts by kind of content, all unknown.
 func guideKinds() object {
 	out := object{}
 	for kind, counts := range map[string]string{"text": "tokens words characters",
@@ -194,7 +194,7 @@ func guideKinds() object {
 	return out
 }
 
-// guideLatency is a latency as GuideLLM defines it.
+// guideLatency returns a latency as GuideLLM defines it.
 func guideLatency(r *result.Result, mean result.Metric) object {
 	values := latencyOf(r, mean)
 	if len(values) == 0 && mean != result.MeanTPOT {
@@ -224,7 +224,7 @@ func guideLatency(r *result.Result, mean result.Metric) object {
 		})
 		return summarize(values, weights)
 	}
-	scale := 1.0 // to ms, but for request_latency
+	scale := 1.0 // to ms, except for request_latency
 	if mean == result.MeanE2E {
 		scale = 1e-3
 	}
@@ -244,7 +244,8 @@ func guideLatency(r *result.Result, mean result.Metric) object {
 	return s
 }
 
-// guideRequestOf is a request with times since the beginning of the run.
+// guideRequestOf returns GuideLLM's form of a request, with times since the start of the
+// run.
 func guideRequestOf(q *record.Request, streamed record.Streaming) object {
 	timings := object{"targeted_start": q.Arrival, "request_start": q.Sent, "request_end": q.Finish,
 		"resolve_end": q.Finish, "last_token_iteration": q.Finish}

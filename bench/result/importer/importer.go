@@ -1,14 +1,14 @@
-// Package importer reads the output of other benchmarks as results: logs with result blocks, and the JSON of
-// sglang, vLLM, AIPerf and GuideLLM. So measured runs can be compared with simulated ones.
+// Package importer reads the output of benchmarks as results, to compare measured runs with
+// simulated ones. It reads logs with result blocks, and the JSON of sglang, vLLM, AIPerf,
+// GuideLLM, inference-perf and lorasim.
 //
 //	runs, warnings, err := importer.Files([]string{"bench.log", "out.jsonl"})
 //	importer.WriteTable(os.Stdout, runs)
 //	runs[0].Print(os.Stdout) // the block again, byte for byte
 //
-// A log may hold several blocks among progress bars, server output and the
-// headers of whoever ran it. Metrics without a row are absent from the result.
-// What a log tells of a run beside the block, such as the Namespace(...) line
-// with its arguments, is kept in the result's metadata and in Context.
+// A log may hold several blocks among progress bars, server output and headers of scripts.
+// Metrics without a row are absent from the result. Other information on a run, such as
+// the Namespace(...) line with its arguments, goes to the result's metadata and to Context.
 package importer
 
 import (
@@ -28,54 +28,56 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// Imported is one run found in a file.
+// An Imported is one run found in a file.
 type Imported struct {
 	*result.Result
 	Context
-	File string
-	Line int // of the block's title, or of the JSON object
+	File string // name of the file
+	Line int    // line of the block's title, or of the JSON object
 	// Layout is the layout of the block; "" for JSON.
 	Layout result.Layout
-	// Block are the rows of the block as found.
+	// Block holds the rows of the block, unchanged.
 	Block string
-	// Truncated: the block has no end.
+	// Truncated reports whether the block has no end.
 	Truncated bool
 
-	// These are of JSON files.
-	Models   []string // that requests named
-	Strategy string   // by which they were sent, in the client's words
-	Notes    []string // on what the client counts in a way of its own
+	// The fields below are set for JSON files only.
+	Models   []string // models of the requests
+	Strategy string   // how requests were sent, in the client's terms
+	Notes    []string // remarks, such as definitions that differ from the reference benchmark's
 
 	seen map[string]bool // rows and titles of the block
 }
 
-// Context is what a log says of a run beside its block. Zero values are not
-// known.
+// Context is information on a run beside its block. Zero values mean unknown.
 type Context struct {
-	Server, Client string  // of the combination of server and client that ran, or the client and its version
-	SectionRate    string  // as in the header "# request rate = 2"
-	InputTokens    int64   // planned, from "#Input tokens:"
-	OutputTokens   int64   // planned, from "#Output tokens:"
-	ModelCounts    []int64 // requests for each adapter of a trace
-	LastArrival    float64 // s, of a trace
+	Server, Client string  // names; for JSON, Client is the client with its version
+	SectionRate    string  // from the header "# request rate = 2"
+	InputTokens    int64   // planned prompt tokens, from "#Input tokens:"
+	OutputTokens   int64   // planned output tokens, from "#Output tokens:"
+	ModelCounts    []int64 // number of requests by adapter of a trace
+	LastArrival    float64 // time of the last arrival of a trace, s
 }
 
-// Who returns the names of the server and the client, as far as they are known.
+// Who returns the names of the server and the client, if known, with separator between
+// them.
 func (c *Context) Who(separator string) string { return joinKnown(separator, c.Server, c.Client) }
 
-// Warning is something in a file that was not understood, or kept as it is.
+// A Warning describes text in a file that was not understood, or was kept unchanged.
 type Warning struct {
 	File string
 	Line int
 	Text string
 }
 
+// String returns the warning as FILE:LINE: TEXT.
 func (w Warning) String() string { return fmt.Sprintf("%s:%d: %s", w.File, w.Line, w.Text) }
 
-// maxFile bounds a file, in bytes, and with it what one without end can take.
+// maxFile is the largest size of a file, in bytes. It also limits endless files, such as
+// pipes.
 const maxFile = 1 << 30
 
-// Files reads files one after the other. A file without a result is an error.
+// Files reads the files at paths with Read, in order. A file without a result is an error.
 func Files(paths []string) ([]*Imported, []Warning, error) {
 	var runs []*Imported
 	var warnings []Warning
@@ -93,12 +95,12 @@ func Files(paths []string) ([]*Imported, []Warning, error) {
 	return runs, warnings, nil
 }
 
-// Read reads a log, or JSON if the first character is {. name is the name of the
-// file for messages. Lines that are not understood give warnings; an error is a
-// failure to read, JSON of another kind, or a file without any result.
+// Read reads the runs of a log, or of JSON if the first character is {. name is the file's
+// name for messages. A line that is not understood gives a warning. A read failure,
+// unknown JSON, or a file without a result is an error.
 func Read(r io.Reader, name string) (runs []*Imported, warnings []Warning, err error) {
 	in := bufio.NewReaderSize(r, 1<<16)
-	head, _ := in.Peek(1 << 10) // an error comes again when reading
+	head, _ := in.Peek(1 << 10) // an error is returned again by the next read
 	if head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")); bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"),
 		[]byte("{")) {
 		runs, err = readJSON(in, name)
@@ -115,8 +117,8 @@ func Read(r io.Reader, name string) (runs []*Imported, warnings []Warning, err e
 	return runs, warnings, nil
 }
 
-// Print prints the block again as it was found; a run from JSON prints in the
-// current layout, and below it what else is to be said.
+// Print writes the block as it was found in the file. A run from JSON is written in the
+// current layout, followed by notes.
 func (m *Imported) Print(w io.Writer) error {
 	var b bytes.Buffer
 	switch {
@@ -136,8 +138,8 @@ func (m *Imported) Print(w io.Writer) error {
 	return err
 }
 
-// WriteTable lists runs, one per line, in aligned columns, those alone that some
-// run has a value in; below it stands what JSON files do not tell.
+// WriteTable writes a table of runs, one per line. It omits columns without a value. For
+// runs from JSON files, lines below the table list the missing metrics and the notes.
 func WriteTable(w io.Writer, runs []*Imported) error {
 	head := []string{"FILE", "LINE", "LAYOUT", "BACKEND", "RATE", "CONC"}
 	metrics := []result.Metric{result.Completed, result.Duration, result.MeanE2E, result.MedianE2E, result.MeanTTFT}
@@ -190,7 +192,7 @@ func WriteTable(w io.Writer, runs []*Imported) error {
 	return nil
 }
 
-// note tells runs of one log apart.
+// note returns a text that identifies a run within its file.
 func (m *Imported) note() string {
 	rate, cut := "", ""
 	if m.SectionRate != "" {
@@ -202,16 +204,15 @@ func (m *Imported) note() string {
 	return joinKnown(", ", m.Who("/"), m.Strategy, strings.Join(m.Models, " "), rate, cut)
 }
 
-// clip shortens text of a file for a line.
+// clip shortens text from a file to 60 characters.
 func clip(s string) string { return format.Clip(s, 60) }
 
-// joinKnown joins the texts that are not empty.
+// joinKnown joins the non-empty texts.
 func joinKnown(separator string, texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), separator)
 }
 
-// remarks are what the file does not tell, in one line, and what its client
-// counts in another way.
+// remarks returns a line with the metrics missing from the file, if any, and the notes.
 func (m *Imported) remarks() []string {
 	if miss := m.missing(); miss != "" {
 		return append([]string{"not in the file: " + miss}, m.Notes...)
@@ -221,7 +222,7 @@ func (m *Imported) remarks() []string {
 
 var percentileKey = regexp.MustCompile(`^p([0-9.]+)_(e2e_latency|ttft|tpot|itl)_ms$`)
 
-// percentiles lists those that the block has no row for, a line per latency.
+// percentiles returns the percentiles without a row in the block, a line per latency.
 func (m *Imported) percentiles() (lines []string) {
 	type percentile struct{ p, v float64 }
 	by := map[string][]percentile{}
@@ -249,13 +250,13 @@ func (m *Imported) percentiles() (lines []string) {
 	return lines
 }
 
-// missing names the rows of the block that the file does not tell: a latency of
-// which it tells nothing by its name alone.
+// missing lists the rows of the block that the file lacks. A latency without any value is
+// listed only by its name.
 func (m *Imported) missing() string {
 	optional := []result.Metric{result.TotalInputTextTokens, result.TotalInputVisionTokens,
 		result.TotalOutputTokensRetokenized, result.AcceptLength}
 	var list []string
-	none := false // of the latency whose rows these are
+	none := false // the latency of the current rows has no value
 	for _, row := range result.SGLang.Rows() {
 		if row.Kind != result.MetricRow {
 			none = false

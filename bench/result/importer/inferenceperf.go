@@ -9,8 +9,8 @@ import (
 	"lorasim/sim/record"
 )
 
-// inferencePerf is the summary of inference-perf, summary_lifecycle_metrics.json;
-// its times are in s.
+// inferencePerf is the summary of inference-perf, summary_lifecycle_metrics.json. Its times
+// are in s.
 type inferencePerf struct {
 	Duration  float64 `json:"benchmark_time_seconds"`
 	Successes struct {
@@ -31,7 +31,7 @@ var inferencePerfLatencies = []figure{
 	{result.MeanTPOT, "time_per_output_token", "mean"}, {result.MeanITL, "inter_token_latency", "mean"},
 }
 
-// inferencePerfStats are its names of statistics.
+// inferencePerfStats are inference-perf's names of statistics.
 var inferencePerfStats = [6]string{"mean", "median", "", "p90", "p95", "p99"}
 
 var inferencePerfRates = []figure{
@@ -68,7 +68,7 @@ func readInferencePerf(text []byte) ([]*Imported, error) {
 	return []*Imported{m}, nil
 }
 
-// toInferencePerf makes a summary as of inference-perf 0.7.
+// toInferencePerf returns a summary as in inference-perf 0.7.
 func toInferencePerf(r *result.Result) any {
 	n, reasons := failures(r)
 	latencies, rates, labels := object{}, object{}, object{}

@@ -18,8 +18,8 @@ import (
 	"lorasim/sim/record"
 )
 
-// logReader walks through a log. Headers of a section (server, client, rate)
-// hold until the next header; what belongs to one run ends with its block.
+// logReader reads a log line by line. Headers of a section (server, client, rate) apply
+// until the next header. Other context applies to one run and ends with its block.
 type logReader struct {
 	name     string
 	line     int
@@ -27,15 +27,15 @@ type logReader struct {
 	warnings []Warning
 	context  Context
 	args     map[string]any
-	block    *Imported // being read; nil: none
-	noise    int       // lines in a row of the block that are no rows
+	block    *Imported // block being read; nil: none
+	noise    int       // number of successive lines in the block that are not rows
 }
 
-// maxLine bounds a line of a log; the longest known are argument lists of a few
-// kilobytes.
+// maxLine is the largest length of a line, in bytes. The longest known lines are argument
+// lists of a few kilobytes.
 const maxLine = 1 << 20
 
-// maxLines bounds the lines without a result, as those of a pipe without end.
+// maxLines is the largest number of lines without a result. It limits endless pipes.
 const maxLines = 2_000_000
 
 func readLog(r io.Reader, name string) ([]*Imported, []Warning, error) {
@@ -81,7 +81,7 @@ func (l *logReader) warn(line int, format string, a ...any) {
 	l.warnings = append(l.warnings, Warning{l.name, line, fmt.Sprintf(format, a...)})
 }
 
-// here is where a block seems to be over.
+// here describes the line at which a block seems to end.
 func (l *logReader) here() string { return fmt.Sprintf("before line %d", l.line) }
 
 // take reads one line.
@@ -104,11 +104,11 @@ func (l *logReader) take(text string) {
 	}
 }
 
-// endingLine matches what stands below a block of lorasim; see result.Shortfall.
+// endingLine matches the lines below a block of lorasim; see result.Result.Shortfall.
 var endingLine = regexp.MustCompile(`^(\d+) of (\d+) (failed|rejected|aborted|unfinished|not completed|not sent): (.+)$`)
 
-// takeEnding reads a line below a block on requests that did not succeed; false
-// if it is none.
+// takeEnding reads a line below a block on requests that did not succeed. It returns false
+// for other lines.
 func (l *logReader) takeEnding(text string) bool {
 	m := endingLine.FindStringSubmatch(text)
 	if m == nil || l.block != nil || len(l.runs) == 0 {
@@ -129,7 +129,7 @@ func (l *logReader) takeEnding(text string) bool {
 		return true
 	}
 	status, err := record.ParseStatus(m[3])
-	if err != nil { // not completed, for reasons that are not told
+	if err != nil { // "not completed": the status is unknown
 		status = record.Failed
 	}
 	*e.Of(status) += n
@@ -137,7 +137,8 @@ func (l *logReader) takeEnding(text string) bool {
 	return true
 }
 
-// contextLines are those that tell something of a run, and where it goes.
+// contextLines are the patterns of lines with information on a run, and the variables for
+// their groups.
 var contextLines = []struct {
 	pattern *regexp.Regexp
 	to      func(l *logReader) []any
@@ -154,13 +155,13 @@ var contextLines = []struct {
 		func(l *logReader) []any { return []any{&l.context.OutputTokens} }},
 	{regexp.MustCompile(`^last arrival:\s*([-+.\deE]+)$`),
 		func(l *logReader) []any { return []any{&l.context.LastArrival} }},
-	// The counts may share their line with a progress bar that has no end yet.
+	// The counts may follow an unfinished progress bar on the same line.
 	{regexp.MustCompile(`^(?:.*(?:it/s|s/it)\])?\[(\d+(?:, \d+)*)\]$`),
 		func(l *logReader) []any { return []any{&l.context.ModelCounts} }},
 }
 
-// takeContext reads a line that tells something of a run; false if it does not.
-// Such a line never stands inside a block, and so ends one.
+// takeContext reads a line with information on a run. It returns false for other lines.
+// Such a line never occurs inside a block, so it ends a block.
 func (l *logReader) takeContext(text string) bool {
 	for _, c := range contextLines {
 		if m := c.pattern.FindStringSubmatch(text); m != nil {
@@ -176,7 +177,7 @@ func (l *logReader) takeContext(text string) bool {
 	return false
 }
 
-// enter reads a value by its type.
+// enter parses text into to, by the type of to.
 func enter(to any, text string) (err error) {
 	switch to := to.(type) {
 	case *string:
@@ -202,14 +203,14 @@ func enter(to any, text string) (err error) {
 	return err
 }
 
-// isProgress says whether a line is a progress bar, which may be printed into
-// the middle of a block.
+// isProgress reports whether a line is a progress bar. Progress bars may be printed in the
+// middle of a block.
 func isProgress(text string) bool {
 	return strings.Contains(text, "it/s") || strings.Contains(text, "s/it") || strings.Contains(text, "%|")
 }
 
-// endBlock turns the block being read, if any, into a run; cut says what ended
-// it, where it was not its last line.
+// endBlock adds the block being read, if any, to the runs. cut says where the block was cut
+// short; "" means that its last line was found.
 func (l *logReader) endBlock(cut string) {
 	b := l.block
 	if b == nil {
@@ -227,7 +228,7 @@ func (l *logReader) endBlock(cut string) {
 	l.context = Context{Server: l.context.Server, Client: l.context.Client, SectionRate: l.context.SectionRate}
 }
 
-// setArguments enters the arguments of a run; rows of the block go before them.
+// setArguments sets the arguments of a run. Rows of the block take precedence.
 func (m *Imported) setArguments(args map[string]any) {
 	m.Config = maps.Clone(args)
 	if s, ok := args["dataset_name"].(string); ok {
@@ -256,7 +257,8 @@ func (m *Imported) setArguments(args map[string]any) {
 	case int64:
 		m.RandomRangeRatio = new(float64(v))
 	}
-	// Fewer requests succeeded than were asked for; but a trace may have fewer.
+	// Requests that did not complete count as failed, except for traces, which may have fewer
+	// requests than num_prompts.
 	asked, ok := args["num_prompts"].(int64)
 	completed, has := m.Metrics.Get(result.Completed)
 	if ok && has && args["use_trace"] != true && completed <= float64(asked) && len(m.ModelCounts) == 0 {
@@ -264,12 +266,11 @@ func (m *Imported) setArguments(args map[string]any) {
 	}
 }
 
-// maxNoise is how many lines that are no rows a block may have between two
-// rows, from programs that print to the same terminal; after more the block is
-// taken to have ended.
+// maxNoise is the largest number of other lines between two rows of a block, from programs
+// that print to the same terminal. After more lines the block ends.
 const maxNoise = 8
 
-// known lists the rows of all layouts by label; titles by their text.
+// known holds the rows of all layouts by label, and titles by their text.
 var known = func() map[string]result.Row {
 	rows := map[string]result.Row{}
 	for _, l := range result.Layouts() {
@@ -280,7 +281,7 @@ var known = func() map[string]result.Row {
 	return rows
 }()
 
-// addRow takes a line of the block; false if the block seems to be over.
+// addRow reads a line of the block. It returns false if the block seems to have ended.
 func (l *logReader) addRow(text string) bool {
 	b, trimmed := l.block, strings.TrimRight(text, " \t")
 	label, value, _ := strings.Cut(trimmed, ":")
@@ -302,7 +303,7 @@ func (l *logReader) addRow(text string) bool {
 	case ok:
 		value, _ := b.Value(row)
 		printed := result.FormatRow(row, value)
-		if text != printed && text != strings.TrimRight(printed, " ") { // whose end a log may have lost
+		if text != printed && text != strings.TrimRight(printed, " ") { // logs may lose trailing spaces
 			l.warn(l.line, "row %q is not in the form the benchmark prints, kept as it is", clip(row.Label))
 		}
 	case value != "" && trimmed == strings.TrimRight(result.FormatRow(result.Row{Label: label}, value), " "):
@@ -320,8 +321,8 @@ func (l *logReader) addRow(text string) bool {
 	return true
 }
 
-// repeats says whether the block already has the row, or its value under
-// another label. The limit on concurrency always has a value, "not set".
+// repeats reports whether the block already has the row, or its value under another label.
+// The limit on concurrency always has a value, "not set".
 func (m *Imported) repeats(row result.Row) bool {
 	if row.Kind == result.ConcurrencyRow {
 		return m.seen[row.Label]
@@ -330,7 +331,7 @@ func (m *Imported) repeats(row result.Row) bool {
 	return there
 }
 
-// set enters the value of a row into the result; false if it is none.
+// set sets the value of a row in the result. It returns false if the value is not valid.
 func (m *Imported) set(row result.Row, value string) bool {
 	switch row.Kind {
 	case result.BackendRow:
@@ -356,7 +357,7 @@ func (m *Imported) set(row result.Row, value string) bool {
 	return true
 }
 
-// layout tells the layout from the rows that only one has.
+// layout infers the layout from rows that only one layout has.
 func (m *Imported) layout() result.Layout {
 	for _, only := range []struct {
 		layout result.Layout
@@ -375,10 +376,10 @@ func (m *Imported) layout() result.Layout {
 
 var argument = regexp.MustCompile(`^[\pL\d_.]+=`)
 
-// namespace reads what stands between the brackets of the argument list of a
-// Python program, Namespace(a=1, b='x'), up to the closing one. Strings, numbers,
-// None, True and False become string, int64, float64, nil and bool; a list, a
-// dictionary or an object stays the text that Python prints for it.
+// namespace parses a Python program's argument list, Namespace(a=1, b='x'), from behind the
+// opening bracket to the closing one. Strings, numbers, None, True and False become
+// string, int64, float64, nil and bool. A list, a dictionary or an object remains the text
+// that Python prints for it.
 func namespace(s string) (map[string]any, error) {
 	args := map[string]any{}
 	for rest := s; ; {
@@ -402,8 +403,8 @@ func namespace(s string) (map[string]any, error) {
 	}
 }
 
-// valueEnd is where the next comma or bracket stands that is not part of the
-// value; -1 if there is none.
+// valueEnd returns the index of the next comma or bracket that is not part of the value; -1
+// if there is none.
 func valueEnd(s string) int {
 	depth, quote := 0, byte(0)
 	for i := 0; i < len(s); i++ {
@@ -427,11 +428,11 @@ func valueEnd(s string) int {
 	return -1
 }
 
-// literals are the words that Python prints for values.
+// literals are Python's words for values.
 var literals = map[string]any{"None": nil, "True": true, "False": false, "nan": math.NaN(), "inf": math.Inf(1),
 	"-inf": math.Inf(-1)}
 
-// literal is the value of a Python literal, or its text.
+// literal returns the value of a Python literal, or its text if it is another expression.
 func literal(s string) any {
 	if v, ok := literals[s]; ok {
 		return v
@@ -448,8 +449,8 @@ func literal(s string) any {
 	return s
 }
 
-// unquote undoes the escapes of Python's repr, which are among Go's; text with
-// others stays as it is.
+// unquote replaces the escapes of Python's repr, which are a subset of Go's. It returns text
+// with other escapes unchanged.
 func unquote(s string, quote byte) string {
 	var b strings.Builder
 	for rest := s; rest != ""; {

@@ -15,8 +15,8 @@ import (
 	"lorasim/sim/record"
 )
 
-// observed is a row of trace.csv of `blis observe` (inference-sim, TraceV2): times in us,
-// arrivals from the start of the run, the others on the clock of the client.
+// observed is a row of trace.csv of `blis observe` (inference-sim, TraceV2). Times are in
+// us. Arrivals count from the start of the run; the other times are on the client's clock.
 type observed struct {
 	id                                   int64
 	arrival, sent, firstChunk, lastChunk float64
@@ -42,7 +42,7 @@ func newObserved() *observed {
 	return o
 }
 
-// isObserved says whether a file is such a trace, by its header.
+// isObserved reports whether a file is a trace of `blis observe`, by its header.
 func isObserved(path string) bool {
 	if !strings.HasSuffix(strings.TrimSuffix(strings.ToLower(path), ".gz"), ".csv") {
 		return false
@@ -61,7 +61,7 @@ func isObserved(path string) bool {
 }
 
 // readObserved reads a whole trace. Time 0 of the records is the start of the run: the
-// latest instant at which no request was sent before its arrival.
+// latest instant for which no request was sent before its arrival.
 func readObserved(path string) (rs []record.Request, err error) {
 	o := newObserved()
 	f, err := table.Open(path, o.columns, table.Options{})

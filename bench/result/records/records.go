@@ -1,8 +1,8 @@
-// Package records reads and writes files of per-request records, one row per
-// request, in the format that the file's extension names: .parquet, .arrow
-// (Arrow IPC file), .csv or .jsonl.
+// Package records reads and writes files of per-request records, with one row per request.
+// The file's extension selects the format: .parquet, .arrow (Arrow IPC file), .csv or
+// .jsonl.
 //
-//	w, err := records.Create("run.parquet", workload.Adapters)
+//	w, err := records.Create("run.parquet", workload.Adapters, false)
 //	defer w.Abort()         // leaves nothing behind unless Close succeeded
 //	err = w.Write(&request) // for each request
 //	err = w.Close()
@@ -11,20 +11,20 @@
 //	defer r.Close()
 //	for err = r.Read(&request); err == nil; err = r.Read(&request) { ... }
 //
-// The columns are id, adapter (index, -1: base model), adapter_name, rank,
-// arrival_s, sent_s, first_token_s, finish_s, prompt_tokens, output_tokens,
-// requested_output_tokens, worker_first, worker_last (-1: none), migrations,
-// cold_load_s, client_queue_s (sent - arrival), status, error, streamed (whether
-// the client read replies as they came: yes, no, or nothing where that is not
-// known) and, except in CSV, token_gaps_s. A time that never came is null, in CSV an empty field. The
-// same records give the same bytes. Both directions hold only one batch of rows
-// in memory.
+// The columns are id, adapter (index, -1: base model), adapter_name, rank, arrival_s,
+// sent_s, first_token_s, finish_s, prompt_tokens, output_tokens, requested_output_tokens,
+// worker_first, worker_last (-1: none), migrations, cold_load_s, client_queue_s
+// (sent - arrival), status, error, streamed and, except in CSV, token_gaps_s. A time that
+// never came is null, or an empty field in CSV. Column streamed says whether the client
+// streamed replies: yes, no, or empty if unknown. The same records give the same bytes. A
+// Reader and a Writer hold only one batch of rows in memory.
 //
-// Files of other clients are read, too: text may be packed by gzip; ttft_s and e2e_s, both from sent_s, are read
-// in place of first_token_s and finish_s; without adapter all requests are of
-// the base model, without status a request with a finish is ok; and the trace of `blis
+// A Reader also reads files of other clients. Text may be compressed with gzip. Columns
+// ttft_s and e2e_s, both from sent_s, may replace first_token_s and finish_s. Without column
+// adapter, all requests are for the base model. Without column status, a request with a
+// finish and at least one output token is ok. [ReadAll] also reads the trace of `blis
 // observe` (TraceV2: send_time_us, first_chunk_time_us, last_chunk_time_us,
-// server_input_tokens) is read by [ReadAll].
+// server_input_tokens).
 package records
 
 import (
@@ -41,19 +41,19 @@ import (
 	"lorasim/trace"
 )
 
-// row is a record as a file holds it.
+// row is a record in the form of a file's row.
 type row struct {
 	record.Request
 	adapterName, status, streamed string
 	queue                         float64
-	ttft, e2e                     float64 // of files that state latencies instead of times
+	ttft, e2e                     float64 // s, in files with latencies instead of times
 }
 
-// absent marks a cell that a file has no value for: no file may hold it.
+// absent marks a cell without a value. No file may contain it.
 var absent = math.Inf(1)
 
-// foreign are the columns of a file to read: those of a file to write, of which more may
-// be missing, and those that stand for them.
+// foreign returns the columns of a file to read: those of a file to write, with more of
+// them optional, and the columns that may replace them.
 func (r *row) foreign() []table.Column {
 	columns := r.columns(true)
 	for i := range columns {
@@ -72,8 +72,8 @@ func (r *row) clear() {
 		ttft: absent, e2e: absent}
 }
 
-// complete derives the times and the status that a file does not state; it names the
-// column of a fault.
+// complete derives the times and the status that a file lacks. With an error it returns the
+// column at fault.
 func (r *row) complete() (column string, err error) {
 	for _, t := range []struct {
 		name, latency string
@@ -125,7 +125,7 @@ func (r *row) columns(cached bool) []table.Column {
 	return columns
 }
 
-// check refuses what a file could not give back, and names its column.
+// check returns an error, and its column, for a value that a file cannot represent.
 func check(columns []table.Column) (column string, err error) {
 	for _, c := range columns {
 		switch p := c.Value.(type) {
@@ -144,8 +144,7 @@ func check(columns []table.Column) (column string, err error) {
 	return "", nil
 }
 
-// clean makes text that every format gives back unchanged: valid UTF-8, lines
-// that end in \n.
+// clean returns text that every format preserves: valid UTF-8, with \n as the line end.
 func clean(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if strings.Contains(s, "\r") {
@@ -154,7 +153,7 @@ func clean(s string) string {
 	return s
 }
 
-// Writer writes a file of records. It is not safe for concurrent use.
+// A Writer writes a file of records. It is not safe for concurrent use.
 type Writer struct {
 	file    *table.Writer
 	path    string
@@ -163,8 +162,8 @@ type Writer struct {
 	columns []table.Column
 }
 
-// Create begins a file of records; adapters give the names of column
-// adapter_name, and cached adds the column cached_tokens. The file appears under its name only when Close succeeds.
+// Create creates a file of records. adapters are the names for column adapter_name. cached
+// adds column cached_tokens. The file appears under its name only when Close succeeds.
 func Create(path string, adapters []trace.Adapter, cached bool) (w *Writer, err error) {
 	w = &Writer{path: path}
 	for _, a := range adapters {
@@ -177,8 +176,8 @@ func Create(path string, adapters []trace.Adapter, cached bool) (w *Writer, err 
 	return w, nil
 }
 
-// Write adds a record. Text is stored as valid UTF-8 with \n as the end of a
-// line; a time or gap that is infinite, or a gap that is NaN, is an error.
+// Write writes a record. Text is stored as valid UTF-8 with \n as the line end. An infinite
+// time or gap, or a gap that is NaN, is an error.
 func (w *Writer) Write(q *record.Request) error {
 	r := &w.row
 	*r = row{Request: *q, queue: q.ClientQueue(), streamed: string(q.Streamed)}
@@ -197,13 +196,13 @@ func (w *Writer) Write(q *record.Request) error {
 	return w.file.Write()
 }
 
-// Close ends the file. Call it once.
+// Close finishes the file. Call it only once.
 func (w *Writer) Close() error { return w.file.Close() }
 
-// Abort gives the file up: nothing appears under its name. After Close it does nothing.
+// Abort discards the file; nothing appears under its name. After Close it does nothing.
 func (w *Writer) Abort() { w.file.Abort() }
 
-// Reader reads a file of records. It is not safe for concurrent use.
+// A Reader reads a file of records. It is not safe for concurrent use.
 type Reader struct {
 	file    *table.Reader
 	row     row
@@ -211,7 +210,7 @@ type Reader struct {
 	names   map[int32]string
 }
 
-// Open begins to read a file of records.
+// Open opens a file of records.
 func Open(path string) (r *Reader, err error) {
 	r = &Reader{names: map[int32]string{}}
 	r.columns = r.row.foreign()
@@ -221,8 +220,8 @@ func Open(path string) (r *Reader, err error) {
 	return r, nil
 }
 
-// Read fills in the next record, or returns io.EOF after the last one. Its Gaps
-// are new for each record. Errors name the file, the row and the column.
+// Read reads the next record into q. It returns io.EOF after the last one. The slice Gaps
+// is new for each record. Errors contain the file, the row and the column.
 func (r *Reader) Read(q *record.Request) (err error) {
 	r.row.clear()
 	if err := r.file.Read(); err != nil {
@@ -244,10 +243,10 @@ func (r *Reader) Read(q *record.Request) (err error) {
 	return nil
 }
 
-// Close ends the reading.
+// Close closes the file.
 func (r *Reader) Close() error { return r.file.Close() }
 
-// ReadAll reads a whole file: its records and the names of their adapters, by
+// ReadAll reads a whole file. It returns the records and the names of their adapters, by
 // index.
 func ReadAll(path string) ([]record.Request, map[int32]string, error) {
 	if isObserved(path) {
@@ -270,8 +269,8 @@ func ReadAll(path string) ([]record.Request, map[int32]string, error) {
 	return rs, r.names, nil
 }
 
-// WriteAll writes a whole file, in the order of the ids; with column cached_tokens
-// where there is something in it.
+// WriteAll writes a whole file, in the order of the ids. It has column cached_tokens if any
+// request has cached tokens.
 func WriteAll(path string, list []record.Request, adapters []trace.Adapter) error {
 	list = slices.SortedFunc(slices.Values(list), func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
 	w, err := Create(path, adapters, slices.ContainsFunc(list, func(r record.Request) bool { return r.Cached > 0 }))

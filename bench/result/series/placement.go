@@ -5,24 +5,23 @@ import (
 	"lorasim/sim/tick"
 )
 
-// placer follows the tiers of all adapters. Stays cost memory; when there are
-// too many, those that lie close together become one.
+// placer tracks the tiers of all adapters. To bound memory it merges stays that lie close
+// together when there are more than limit.
 type placer struct {
 	adapters  int
 	host, gpu []lane // by worker*adapters + adapter
-	stays     int    // closed stays held
+	stays     int    // number of closed stays
 	limit     int
-	grain     tick.Ticks
+	grain     tick.Ticks // largest gap between stays that are merged
 }
 
-// maxStays bounds the stays of a placement, but for one for each adapter on each
-// worker.
+// maxStays is the limit of stays of a placement, besides one per adapter and worker.
 const maxStays = 200_000
 
-// lane is where an adapter lay on a worker.
+// lane holds the stays of one adapter on one worker in one tier.
 type lane struct {
 	stays [][2]tick.Ticks
-	open  tick.Ticks // since when, + 1; 0: not there
+	open  tick.Ticks // start of the current stay, + 1; 0: none
 }
 
 func newPlacer(v *router.View) *placer {
@@ -42,7 +41,7 @@ func (p *placer) tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
 	p.set(&p.gpu[i], at, t == router.GPU)
 }
 
-// set opens or closes a stay.
+// set begins or ends a stay.
 func (p *placer) set(l *lane, at tick.Ticks, there bool) {
 	switch {
 	case there && l.open == 0:
@@ -58,7 +57,7 @@ func (p *placer) set(l *lane, at tick.Ticks, there bool) {
 	}
 }
 
-// coarsen doubles the grain until the stays fit, or there is one for each lane.
+// coarsen doubles the grain until the stays fit, or until there is about one per lane.
 func (p *placer) coarsen() {
 	for p.stays > p.limit/2 && p.grain < tick.Max/4 {
 		p.grain = max(2*p.grain, tick.Second/8)
@@ -76,8 +75,8 @@ func (p *placer) coarsen() {
 	p.limit = max(p.limit, 2*p.stays)
 }
 
-// join makes one stay of those from a place on with at most a gap of grain
-// between them; one shorter than the grain is kept as long as it stands alone.
+// join merges stays from index from on with gaps of at most grain between them. It keeps a
+// stay shorter than grain if no other stay is near.
 func join(s [][2]tick.Ticks, from int, grain tick.Ticks) [][2]tick.Ticks {
 	out := s[:from]
 	for _, x := range s[from:] {
@@ -90,7 +89,7 @@ func join(s [][2]tick.Ticks, from int, grain tick.Ticks) [][2]tick.Ticks {
 	return out
 }
 
-// finish closes what is open and returns all.
+// finish ends all stays at end and returns the placement.
 func (p *placer) finish(end tick.Ticks) *Placement {
 	seconds := func(lanes []lane) []Stays {
 		out := make([]Stays, len(lanes))

@@ -11,15 +11,16 @@ import (
 	"lorasim/trace"
 )
 
-// Buckets is the number of time buckets of a series.
+// Buckets is the largest number of time buckets of a series.
 const Buckets = 512
 
-// firstWidth is the width of a bucket before a run outgrows the buckets.
+// firstWidth is the initial width of a bucket.
 const firstWidth = tick.Second / 64
 
-// Recorder records a simulated run: give [Recorder.Watching] to the scenario.
+// A Recorder records a simulated run as a Series. Pass [Recorder.Watching] as the Watch
+// field of scenario.RunOptions.
 type Recorder struct {
-	width   tick.Ticks // of a bucket; doubled when time outgrows them
+	width   tick.Ticks // of a bucket; doubled when the run outgrows the buckets
 	workers []workerSums
 	starts  map[int]bool // workers that are starting
 	shrinks bool         // some worker was off
@@ -27,12 +28,12 @@ type Recorder struct {
 	series  Series
 	end     tick.Ticks
 
-	changes int // plans so far that changed something
-	every   int // of these every so many-th is kept; 0: all plans are
+	changes int // number of plans that changed something
+	every   int // interval at which such plans are kept; 0: all plans are kept
 }
 
-// workerSums are sums over the buckets: of requests x ticks, but for max and
-// loads; off in ticks.
+// workerSums holds sums by bucket: queued and running in requests x ticks, max in requests,
+// loads as a count, off in ticks.
 type workerSums struct{ queued, running, max, loads, off []float64 }
 
 // NewRecorder returns a recorder for a run on the given number of workers.
@@ -49,14 +50,16 @@ func (r *Recorder) addWorkers(n int) {
 	}
 }
 
-// Watching is the Watch function of scenario.RunOptions.
+// Watching returns the hooks of the recorder. It has the type of the Watch field of
+// scenario.RunOptions.
 func (r *Recorder) Watching(adapters []trace.Adapter) sim.Hooks {
 	r.series.Adapters = adapters
 	r.series.Requests = make([]int64, len(adapters)+1)
 	return sim.Hooks{Done: r.Done, Watch: r.Watch, Tier: r.Tier, Plan: r.Plan, Power: r.Power}
 }
 
-// Watch is a hook of sim.Hooks, as are Tier, Power, Plan and Done.
+// Watch implements a hook of sim.Hooks. It adds the queues and running requests of the
+// workers between two instants.
 func (r *Recorder) Watch(from, to tick.Ticks, v *router.View) {
 	if r.place == nil {
 		r.place = newPlacer(v)
@@ -80,7 +83,7 @@ func (r *Recorder) Watch(from, to tick.Ticks, v *router.View) {
 	r.end = max(r.end, to)
 }
 
-// reach widens the buckets until they hold time t: two become one.
+// reach doubles the width of the buckets until they hold time t. Each two become one.
 func (r *Recorder) reach(t tick.Ticks) {
 	for t > r.width*Buckets {
 		r.width *= 2
@@ -98,8 +101,8 @@ func (r *Recorder) reach(t tick.Ticks) {
 	}
 }
 
-// each calls f for every bucket that the time from..to touches, with the part
-// of it in ticks.
+// each calls f for every bucket that overlaps from..to, with the length of the overlap in
+// ticks.
 func (r *Recorder) each(from, to tick.Ticks, f func(bucket int, d float64)) {
 	for from < to {
 		i := from / r.width
@@ -109,7 +112,7 @@ func (r *Recorder) each(from, to tick.Ticks, f func(bucket int, d float64)) {
 	}
 }
 
-// Tier counts loads and notes where adapters are.
+// Tier implements a hook of sim.Hooks. It counts adapter loads and records the placement.
 func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
 	if r.place == nil {
 		return
@@ -121,7 +124,7 @@ func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
 	r.place.tier(at, worker, adapter, t)
 }
 
-// Power notes the workers that are starting.
+// Power implements a hook of sim.Hooks. It records which workers are starting.
 func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
 	if r.starts == nil {
 		r.starts = map[int]bool{}
@@ -129,8 +132,8 @@ func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
 	r.starts[worker] = p == sim.Starting
 }
 
-// Plan records a plan. Beyond a limit, plans that change nothing are left out, and only every n-th of the others is
-// kept.
+// Plan implements a hook of sim.Hooks. It records a plan. Beyond a limit it drops plans
+// that change nothing, and keeps only every n-th of the others.
 func (r *Recorder) Plan(p *sim.PlanRecord) {
 	s, plan := &r.series, newPlan(p, r.series.Adapters)
 	if len(s.Plans) == maxPlans {
@@ -146,8 +149,8 @@ func (r *Recorder) Plan(p *sim.PlanRecord) {
 	s.Plans = append(s.Plans, plan)
 }
 
-// thin makes room: it drops plans that changed nothing, and if that is not enough
-// every second one of the others.
+// thin makes room for plans. It drops those that changed nothing and, if that is not
+// enough, every second one of the others.
 func (r *Recorder) thin() {
 	s, before := &r.series, len(r.series.Plans)
 	s.Plans, r.every = slices.DeleteFunc(s.Plans, func(p Plan) bool { return p.Empty() }), max(r.every, 1)
@@ -160,7 +163,7 @@ func (r *Recorder) thin() {
 	s.PlansLeft += before - len(s.Plans)
 }
 
-// Done records the end of a request.
+// Done implements a hook of sim.Hooks. It records the end of a request.
 func (r *Recorder) Done(q *record.Request) {
 	s := &r.series
 	s.Latencies.Done(q)
@@ -172,7 +175,7 @@ func (r *Recorder) Done(q *record.Request) {
 	s.Requests[i]++
 }
 
-// Series returns what was recorded, once the run is over.
+// Series returns the recorded series. Call it after the run.
 func (r *Recorder) Series() *Series {
 	s := &r.series
 	r.reach(r.end)
@@ -203,14 +206,14 @@ func (r *Recorder) Series() *Series {
 	return s
 }
 
-// maxWorkers guards against nonsense in record files.
+// maxWorkers is the limit of worker numbers, against wrong record files.
 const maxWorkers = 1 << 12
 
-// FromRecords returns what records tell of a run over time. A request counts as
-// queued from when it was sent to its first token, and as running from there to
-// its end, on the worker that it ended on; without a first token (clients that
-// did not stream) it counts as running all the while. Where adapters lay is not
-// in records.
+// FromRecords returns the series of a run from its records. A request counts as queued from
+// the time it was sent to its first token, and as running from there to its end, on the
+// worker where it ended. Without a first token, as from clients that do not stream, it
+// counts as running all the time. The series has no placement, plans, adapter loads or
+// QueuedMax, since records do not contain them.
 func FromRecords(rs []record.Request, adapters []trace.Adapter) *Series {
 	r := NewRecorder(0)
 	r.Watching(adapters)

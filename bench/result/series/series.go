@@ -1,15 +1,15 @@
-// Package series records how a run went over time in bounded memory: queue
-// length and running requests of each worker, which adapters lie where, the
-// plans that were made, and the latencies. Reports draw their pictures from it.
+// Package series records a run over time in bounded memory: the queue length and running
+// requests of each worker, the placement of adapters, the plans, and the latencies.
+// Reports draw their charts from it.
 //
 //	rec := series.NewRecorder(workers)
 //	res, err := sc.Simulate(ctx, scenario.RunOptions{Watch: rec.Watching})
 //	run := rec.Series()
 //
-// A run of any length falls into a fixed number of time buckets: when it
-// outgrows them, two become one of twice the width. So long runs are drawn
-// coarser, never cut off. Runs of which only records are known (live runs,
-// record files) give the same series, as far as records tell: see FromRecords.
+// A run of any length has at most Buckets time buckets. When the run outgrows them, each
+// two become one of twice the width. So the series of a long run is coarser, but complete.
+// For live runs and record files, which have only records, FromRecords returns a series
+// without placement and plans.
 package series
 
 import (
@@ -22,63 +22,63 @@ import (
 	"lorasim/trace"
 )
 
-// Series is a run over time. In JSON it is the workers'.
+// A Series describes a run over time. Its JSON form has only the workers.
 type Series struct {
 	Bucket   float64         `json:"bucket"` // width of a time bucket, s
 	End      float64         `json:"end"`    // end of the run, s
 	Workers  []Worker        `json:"workers"`
 	Adapters []trace.Adapter `json:"-"`
-	// Placement tells for each adapter and worker when its weights were there;
-	// nil: not known.
+	// Placement holds the times that adapters spent on workers; nil if unknown.
 	Placement *Placement `json:"-"`
 	Plans     []Plan     `json:"-"`
-	// PlansLeft counts plans that were left out of Plans, to bound them: empty
-	// ones first, then every second one.
+	// PlansLeft is the number of plans dropped from Plans to limit its length: empty plans
+	// first, then every second one.
 	PlansLeft int        `json:"-"`
 	Latencies *Latencies `json:"-"`
-	// Requests are counted by adapter, base model last.
+	// Requests are the numbers of requests by adapter; the base model is last.
 	Requests []int64 `json:"-"`
 }
 
-// Placement tells when the weights of adapters lay on workers.
+// A Placement holds the times at which the weights of adapters were on workers.
 type Placement struct {
-	// Host and GPU hold the stays by worker*adapters + adapter: in host memory
-	// or a GPU slot, and in a GPU slot.
+	// Host holds the stays in host memory or a GPU slot, GPU those in a GPU slot. The index
+	// is worker*adapters + adapter.
 	Host, GPU []Stays
-	// Resolution is the shortest stay and the shortest absence that were kept
-	// apart, s; 0: all were.
+	// Resolution is the longest absence between two stays that may be merged into one, s.
+	// 0 means that no stays were merged.
 	Resolution float64
 }
 
-// Stays are times [from, to) in s, in order.
+// Stays are time intervals [from, to), s, in order.
 type Stays [][2]float64
 
-// Worker is one worker over time, one value for each bucket.
+// A Worker describes one worker over time. Each slice has one value per bucket.
 type Worker struct {
-	Queued    []float64 `json:"queued"`  // mean over the bucket
-	Running   []float64 `json:"running"` // likewise
-	QueuedMax []float64 `json:"queued_max,omitempty"`
-	Loads     []float64 `json:"loads,omitempty"` // adapters that came to a GPU slot in the bucket
-	// share of the bucket in which it cost GPU time; nil: none ever was off
+	Queued    []float64 `json:"queued"`               // mean number of waiting requests
+	Running   []float64 `json:"running"`              // mean number of running requests
+	QueuedMax []float64 `json:"queued_max,omitempty"` // largest number of waiting requests
+	Loads     []float64 `json:"loads,omitempty"`      // number of adapters loaded to a GPU slot
+	// On is the share of the bucket in which the worker cost GPU time. It is nil if no worker
+	// was ever off.
 	On []float64 `json:"on,omitempty"`
 }
 
-// Plan is one plan of the run.
+// A Plan is one plan of a run.
 type Plan struct {
-	Made    float64  `json:"made"` // s
-	Applied float64  `json:"applied"`
+	Made    float64  `json:"made"`    // time at which it was made, s
+	Applied float64  `json:"applied"` // time at which it was applied, s
 	Reason  string   `json:"reason"`
-	Dropped string   `json:"dropped,omitempty"`
-	Loads   []string `json:"loads"` // as adapter@worker
-	Unloads []string `json:"unloads"`
-	Moves   int      `json:"moves"` // requests that did move
+	Dropped string   `json:"dropped,omitempty"` // why it was dropped; "": it was not
+	Loads   []string `json:"loads"`             // adapters loaded, as adapter@worker
+	Unloads []string `json:"unloads"`           // adapters unloaded, likewise
+	Moves   int      `json:"moves"`             // number of requests that moved
 	Solver  string   `json:"solver,omitempty"`
-	Solve   float64  `json:"solve"`          // s
-	Gain    *float64 `json:"gain,omitempty"` // predicted, s
-	Gap     *float64 `json:"gap,omitempty"`  // share; nil: the bound is not known
+	Solve   float64  `json:"solve"`          // time to make it, s
+	Gain    *float64 `json:"gain,omitempty"` // predicted gain over no change, s; nil: unknown
+	Gap     *float64 `json:"gap,omitempty"`  // optimality gap, a share; nil: the bound is unknown
 }
 
-// maxPlans bounds the plans kept.
+// maxPlans is the largest number of plans kept.
 const maxPlans = 1000
 
 func newPlan(p *sim.PlanRecord, adapters []trace.Adapter) Plan {
@@ -103,16 +103,16 @@ func newPlan(p *sim.PlanRecord, adapters []trace.Adapter) Plan {
 	return out
 }
 
-// Empty says whether the plan changed nothing.
+// Empty reports whether the plan changed nothing.
 func (p *Plan) Empty() bool { return len(p.Loads) == 0 && len(p.Unloads) == 0 && p.Moves == 0 }
 
-// Quantiles is the number of steps of a latency's quantiles: those for the
+// Quantiles is the number of steps between the quantiles of a latency, which are for the
 // probabilities 0, 1/Quantiles, ..., 1.
 const Quantiles = 200
 
 const latencyBits = 8 // bins of the histograms are at most 0.4 % wide
 
-// Latencies gathers the latencies of successful requests in bounded memory.
+// Latencies holds the latencies of successful requests in bounded memory.
 type Latencies struct {
 	E2E, TTFT, TPOT *result.Histogram
 }
@@ -123,8 +123,8 @@ func NewLatencies() *Latencies {
 	return &Latencies{E2E: h(), TTFT: h(), TPOT: h()}
 }
 
-// Done enters a request. One that failed, and what a request does not have, do
-// not count.
+// Done adds the latencies of a request. It ignores requests that did not succeed, and
+// latencies that are unknown.
 func (l *Latencies) Done(r *record.Request) {
 	if r.Status != record.OK {
 		return
@@ -142,8 +142,8 @@ func (l *Latencies) Done(r *record.Request) {
 	}
 }
 
-// QuantilesOf returns the Quantiles+1 quantiles of a histogram in ms, to 0.4 %;
-// nil where it is empty.
+// QuantilesOf returns the Quantiles+1 quantiles of a histogram, in ms, accurate to 0.4 %.
+// It returns nil if the histogram is empty.
 func QuantilesOf(h *result.Histogram) []float64 {
 	if h.Count() == 0 {
 		return nil

@@ -1,5 +1,6 @@
-// Package waits says what the requests of a simulated run wait for: the time that they lose to the steps of others,
-// to a full KV cache, to adapters without a slot, and so on.
+// Package waits attributes the waiting time of requests in a simulated run to causes, such
+// as the steps of other requests, a full KV cache, or adapters without a slot. An
+// [Observer] follows the run and returns its [Causes]:
 //
 //	o := waits.New(slo, profiles, adapters)
 //	... the run calls o.Done, o.Tier and o.Watch, the hooks of sim.Hooks ...
@@ -20,32 +21,32 @@ import (
 	"lorasim/trace"
 )
 
-// The things that requests wait for.
+// The causes of waiting.
 const (
-	Compute    = iota // the worker's steps: those of others before their turn, or their own where they are too slow
-	KVCache           // KV memory
-	Slots             // a GPU slot for their adapter
-	HostMemory        // their adapter, on its way to host memory
-	Loads             // adapters that are brought from host memory to a GPU slot
-	Routing           // a worker, while another one had room
-	FrontEnd          // the engine's front end, which hands requests to the scheduler one by one
-	NumCauses
+	Compute    = iota // steps of the worker: of earlier requests, or the request's own if they are too slow
+	KVCache           // a full KV cache
+	Slots             // no free GPU slot for the adapter
+	HostMemory        // load of the adapter to host memory
+	Loads             // load of an adapter from host memory to a GPU slot
+	Routing           // waiting on a worker while another one had room
+	FrontEnd          // the engine's front end, which passes requests to the scheduler one by one
+	NumCauses         // number of causes
 )
 
-// names are the causes in words.
+// names are the names of the causes.
 var names = [NumCauses]string{"compute", "KV", "slots", "host memory", "loads", "routing", "front end"}
 
-// Causes is the time that requests have lost to each of them, request-seconds.
+// Causes holds the time that requests lost to each cause, in request-seconds.
 type Causes [NumCauses]float64
 
-// Add adds what requests lost in another run.
+// Add adds the causes of another run.
 func (c *Causes) Add(o *Causes) {
 	for i := range c {
 		c[i] += o[i]
 	}
 }
 
-// Bottleneck names the largest; Compute where nothing was lost.
+// Bottleneck returns the name of the largest cause; that of Compute if no time was lost.
 func (c *Causes) Bottleneck() string {
 	top := Compute
 	for i, x := range c {
@@ -56,7 +57,8 @@ func (c *Causes) Bottleneck() string {
 	return names[top]
 }
 
-// String lists the causes by their shares, "Compute 71 %, KV 29 %".
+// String lists the causes with their shares, the largest first: "compute 71 %, KV 29 %".
+// It omits shares below 0.5 %.
 func (c *Causes) String() string {
 	sum := 0.0
 	order := make([]int, NumCauses)
@@ -77,37 +79,42 @@ func (c *Causes) String() string {
 	return text[2:]
 }
 
-// Name is a cause in words.
+// Name returns the name of a cause, such as "KV" for KVCache.
 func Name(cause int) string { return names[cause] }
 
-// Observer observes what requests wait for, after the warm-up. A request that was sent
-// to a worker while another had room for it waits for the router as long as one has.
-// Else, while it is in the worker's front end, it waits for that. Else, on a worker
-// whose batch is full, it waits for KV memory (or for compute, if the batch has its
-// largest number of requests). Else its adapter decides: it waits for the adapter's
-// load, for its way to host memory, for a slot, or for the end of the step under way.
+// An Observer observes the waiting requests of a run and their causes. The first condition
+// that applies determines the cause:
+//
+//   - Routing: it was sent to a worker while another had room for it, and a worker still
+//     has room.
+//   - FrontEnd: it is in the worker's front end.
+//   - KVCache or Compute: the worker's batch is full. It is Compute if the batch has its
+//     largest number of requests.
+//   - Loads, HostMemory or Slots: its adapter is being loaded, is not in host memory, or
+//     has no slot.
+//   - Compute: it waits for the end of the current step.
 type Observer struct {
 	observed
 	slo     result.SLO
-	all     bool // without an SLO: the first tokens of all requests count
+	all     bool // there is no SLO, so the TTFT of all requests counts
 	workers []worker
-	ranks   []int    // of the adapters
+	ranks   []int    // by adapter
 	warm    observed // at the end of the warm-up
 }
 
 // observed are the sums of an observer.
 type observed struct {
 	waits  Causes
-	astray float64 // requests
-	first  float64 // s, TTFT of those that missed it
-	cold   float64 // s, the part of it in which they waited for their adapters
-	decode float64 // s, generation in requests that were too slow in it
-	loads  float64 // of adapters to slots
-	load   float64 // s, of them
-	fetch  float64 // s, the part of it from beyond host memory
+	astray float64 // requests sent to a worker while another had room
+	first  float64 // s, TTFT of requests that missed the limit on it
+	cold   float64 // s, the part of first spent waiting for adapters
+	decode float64 // s, generation of requests that missed the limit on TPOT or E2E
+	loads  float64 // number of adapter loads to slots
+	load   float64 // s, time of these loads
+	fetch  float64 // s, the part of load before host memory
 }
 
-// less is what was observed since an earlier time.
+// less returns the sums since an earlier time.
 func (o observed) less(then *observed) observed {
 	for i, x := range then.waits {
 		o.waits[i] -= x
@@ -122,17 +129,18 @@ func (o observed) less(then *observed) observed {
 	return o
 }
 
-// worker is how a worker was when it was last looked at.
+// worker is the state of a worker at the last Watch.
 type worker struct {
 	engine       *profile.Engine
 	costs        *profile.Costs
-	tiers        []router.Tier // of the adapters
+	tiers        []router.Tier // by adapter
 	load, queued int
-	astray       float64 // of those that wait: sent there while another worker had room
+	astray       float64 // waiting requests that were sent here while another worker had room
 }
 
-// New returns an observer for a run on workers of the given profiles. Requests that miss a limit of the SLO have lost
-// time, too, where they missed it; without limits, the time to the first token of every request counts.
+// New returns an observer for a run on workers with the given profiles, one per worker. The
+// TTFT or generation time of requests that miss a limit of the SLO counts as lost time, too.
+// Without limits the TTFT of every request counts.
 func New(slo result.SLO, ps []*profile.Profile, adapters []trace.Adapter) *Observer {
 	o := &Observer{slo: slo, all: slo.Empty(), workers: make([]worker, len(ps))}
 	for i, p := range ps {
@@ -149,13 +157,13 @@ func New(slo result.SLO, ps []*profile.Profile, adapters []trace.Adapter) *Obser
 	return o
 }
 
-// EndWarmup ends the warm-up: what was observed so far does not count. Without it, a run has none.
+// EndWarmup ends the warm-up. Waits before the call do not count. Without the call, the run has no warm-up.
 func (o *Observer) EndWarmup() {
 	o.warm = o.observed
 	o.warm.first, o.warm.cold, o.warm.decode = 0, 0, 0 // of requests after the warm-up alone
 }
 
-// Done is a hook of sim.Hooks, as are Tier and Watch. Requests of the warm-up are not to be told.
+// Done implements a hook of sim.Hooks. Do not call it for requests of the warm-up.
 func (o *Observer) Done(r *record.Request) {
 	if r.Status != record.OK {
 		return
@@ -171,11 +179,11 @@ func (o *Observer) Done(r *record.Request) {
 	}
 }
 
-// Tier counts loads into GPU slots.
+// Tier implements a hook of sim.Hooks. It counts adapter loads to GPU slots.
 func (o *Observer) Tier(_ tick.Ticks, i int, a int32, t router.Tier) {
 	w := &o.workers[i]
 	if w.tiers == nil {
-		return // the first Watch tells
+		return // the first Watch sets the tiers
 	}
 	if t == router.GPU {
 		all := w.costs.Load(o.ranks[a], w.tiers[a])
@@ -186,9 +194,9 @@ func (o *Observer) Tier(_ tick.Ticks, i int, a int32, t router.Tier) {
 	w.tiers[a] = t
 }
 
-// Watch counts what requests wait for.
+// Watch implements a hook of sim.Hooks. It adds the waits between two instants.
 func (o *Observer) Watch(from, to tick.Ticks, v *router.View) {
-	d, least, room := (to - from).Seconds(), 0, 0 // so many workers with the least load have room
+	d, least, room := (to - from).Seconds(), 0, 0 // room: number of workers with room among those with the least load
 	for i := range v.Workers {
 		w := &v.Workers[i]
 		if w.Usable() && w.Queued == 0 && w.Running < w.MaxRunning && w.ActiveLoras < w.Slots {
@@ -211,7 +219,7 @@ func (o *Observer) Watch(from, to tick.Ticks, v *router.View) {
 			s.astray *= float64(w.Queued) / float64(s.queued)
 		}
 		more := w.Load() - s.load
-		better := max(w.Load()-least, 0) * room / (room + 1) // so many would wait elsewhere no longer
+		better := max(w.Load()-least, 0) * room / (room + 1) // requests that would wait less on another worker
 		astray := float64(max(min(more, better), 0))
 		o.astray += astray
 		s.astray = min(s.astray+astray, float64(w.Queued))
@@ -230,7 +238,7 @@ func (o *Observer) Watch(from, to tick.Ticks, v *router.View) {
 	}
 }
 
-// on is what the requests that wait on a worker wait for, as shares.
+// on returns the causes of the requests that wait on a worker, as shares.
 func on(w *router.Worker, e *profile.Engine) (shares Causes) {
 	if w.Full && (w.Running >= w.MaxRunning || e.HeadOfLine != profile.HeadOfLineBlock) {
 		if w.Running >= w.MaxRunning {
@@ -265,24 +273,26 @@ func on(w *router.Worker, e *profile.Engine) (shares Causes) {
 		shares[cause] += float64(st.Queued) / n
 		shares[Compute] -= float64(st.Queued) / n
 	}
-	if w.Full && shares[Slots] == 0 { // head_of_line block: memory, or one without a slot
+	if w.Full && shares[Slots] == 0 { // head_of_line block: the first request waits for memory or a slot
 		return Causes{KVCache: 1}
 	}
 	return shares
 }
 
-// Causes sums up what was observed, with what the workers counted. Who was sent to
-// a worker that is not the least loaded may have been spared a load, which is then
-// what it waits for; who waits for others to go on or to leave, waits for their
-// adapters' loads for the part of the steps' time that these take.
+// Causes returns the causes of a run from the observed waits and the workers' counters in
+// res. Two corrections apply. A request sent to a worker that is not the least loaded may
+// have saved an adapter load; the time of that load counts as Loads or HostMemory, not as
+// Routing. If adapter loads take a share of the workers' busy time, the same share of the
+// waits for Compute, KVCache and Slots counts as Loads or HostMemory.
 func (o *Observer) Causes(res *result.Result) Causes {
 	c, own := o.Parts(res)
 	c[Compute] += own
 	return c
 }
 
-// Parts is Causes with the requests' own steps apart, request-seconds: the prefill of those whose first token counts,
-// and the generation of those that were too slow in it.
+// Parts returns Causes without the requests' own steps, and the own steps in
+// request-seconds. These are the prefill of requests whose TTFT counts, and the generation
+// of requests that missed a limit on TPOT or E2E.
 func (o *Observer) Parts(res *result.Result) (c Causes, own float64) {
 	seen := o.observed.less(&o.warm)
 	waited := 0.0
