@@ -15,8 +15,9 @@ import (
 	"lorasim/trace"
 )
 
-// Twin implements router.Twin: it runs each future in a simulation of its own. It uses the parts of its
-// configuration that a router knows, but not the source, the outages or the elastic rule, which lie in the future.
+// Twin implements router.Twin: it simulates each future in a run of its own. It uses only the parts of its
+// configuration that a router can see. It ignores the source, the outages and the elastic rule, which lie in the
+// future.
 type Twin struct {
 	cfg      Config
 	adapters []trace.Adapter
@@ -24,7 +25,7 @@ type Twin struct {
 	slower   map[correction]*profile.Costs
 }
 
-// NewTwin returns a twin of a cluster.
+// NewTwin returns a twin of the cluster that cfg describes.
 func NewTwin(cfg Config, adapters []trace.Adapter) *Twin {
 	return &Twin{adapters: adapters, wrong: map[router.ProfileError][]*profile.Costs{},
 		slower: map[correction]*profile.Costs{}, cfg: Config{
@@ -34,7 +35,7 @@ func NewTwin(cfg Config, adapters []trace.Adapter) *Twin {
 		}}
 }
 
-// Simulate implements router.Twin. The requests' places in the future are their IDs.
+// Simulate implements router.Twin. The IDs of the simulated requests are their positions in the future.
 func (t *Twin) Simulate(rt *router.Router, f *router.Future) (*router.Outcome, error) {
 	cfg, o := t.cfg, newTwinObserver(f)
 	src := &futureSource{adapters: t.adapters, requests: f.Requests, observer: o, yield: f.Yield}
@@ -98,7 +99,7 @@ func (s *sim) row(adapter int32) int32 {
 	return adapter
 }
 
-// resumeRequest puts a request in flight where it was; false: the worker would not take it.
+// resumeRequest puts a request in flight on its worker. It returns false if the worker does not accept it.
 func (s *sim) resumeRequest(h *router.Held, id int64) bool {
 	w := &s.workers[h.Worker]
 	r := s.alloc()
