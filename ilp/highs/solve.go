@@ -58,10 +58,11 @@ import (
 	"lorasim/ilp"
 )
 
+// Available reports whether the program was built with HiGHS.
 func Available() bool { return true }
 
-// SolveFrom solves like Solve, beginning with a solution, where there is one. The
-// result is at least as good. It is an error if start is not a solution of p.
+// SolveFrom is Solve with a start solution, which may be nil. The result is at least as good as start. It returns an
+// error if start is not a solution of p.
 func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solution, b ilp.Budget) (*ilp.Solution,
 	error) {
 	if err := p.Check(); err != nil {
@@ -255,6 +256,7 @@ func setOptions(raw *lanl.RawModel, b ilp.Budget, until time.Time) error {
 	return errors.Join(errs...)
 }
 
+// Version returns the version of HiGHS in the program.
 func Version() string { return C.GoString(C.Highs_version()) }
 
 // native is a HiGHS model, for what github.com/lanl/highs does not offer. Who

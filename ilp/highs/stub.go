@@ -8,11 +8,10 @@ import (
 	"lorasim/ilp"
 )
 
-// Available says whether the program was built with HiGHS.
+// Available reports whether the program was built with HiGHS.
 func Available() bool { return false }
 
-// Version is the version of HiGHS that the program was built with; empty where
-// [Available] is false.
+// Version returns the version of HiGHS in the program; "" if [Available] is false.
 func Version() string { return "" }
 
 // SolveFrom returns [ErrUnavailable].
