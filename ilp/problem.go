@@ -45,7 +45,7 @@ type Problem struct {
 	// PageRate converts pages beyond a worker's capacity into time, pages/s; 0: pages are ignored.
 	PageRate float64
 
-	MaxMoves   int     // limit of requests that change their worker; 0: none
+	MaxMoves   int     // limit of requests that change their worker; 0: no limit
 	MoveWeight float64 // weight of a moved request in the objective, s
 	LoadWeight float64 // weight of a loaded adapter in the objective, s
 }
@@ -54,7 +54,7 @@ type Problem struct {
 type Worker struct {
 	Speed    float64 // speed relative to the times of Work and Move; 0: 1
 	Slots    int     // limit of different adapters with requests on the worker
-	Pages    float64 // KV capacity
+	Pages    float64 // capacity of the KV cache, pages
 	Base     float64 // time of the worker that no decision changes, s
 	Resident []int32 // adapters on the worker, ascending
 	Closed   bool    // accepts no requests from other workers
@@ -63,9 +63,9 @@ type Worker struct {
 // Group is a number of equal requests.
 type Group struct {
 	Adapter int32
-	Worker  int32 // current worker of the requests
-	Count   int64
-	Work    float64 // s of the time of a worker of speed 1 for each of them
+	Worker  int32   // current worker of the requests
+	Count   int64   // number of requests, >= 1
+	Work    float64 // time of each request on a worker of speed 1, s
 	Move    float64 // additional time of each moved request, on a worker of speed 1, s
 	Pages   float64 // mean KV pages of a request
 	// Virtual requests are expected future requests. Sending them elsewhere does not count as a move.
@@ -95,8 +95,8 @@ type Solution struct {
 	Flows  []Flow  // sorted by group, then worker; counts > 0
 	Bound  float64 // lower bound on the objective of every solution
 	Status Status
-	Solver string
-	Work   int64 // units of work spent, for deterministic budgets
+	Solver string // name of the solver
+	Work   int64  // units of work spent, see [Budget]
 }
 
 // Gap returns (objective - bound) / objective, at least 0.
