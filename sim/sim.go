@@ -43,7 +43,7 @@ type Config struct {
 	Observer record.Observer
 	Hooks    []Hooks // called beside Observer, in this order
 
-	MaxConcurrency int // limit of requests in flight (closed loop); 0: none
+	MaxConcurrency int // limit of requests in flight (closed loop); 0: no limit
 	// FailAbove limits the requests in flight, like a client that runs out of ports: a request above the limit fails at
 	// once. 0: no limit. It is not a closed loop: no request waits.
 	FailAbove int
