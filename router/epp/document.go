@@ -14,7 +14,7 @@ import (
 // Dialect is the picker whose rules a configuration follows.
 type Dialect string
 
-// The dialects.
+// The dialects: Gateway API Inference Extension, and llm-d.
 const (
 	GIE  Dialect = "gie"
 	LLMD Dialect = "llm-d"
