@@ -66,7 +66,7 @@ type elastic struct {
 	response tick.Ticks // of those that ended, summed
 }
 
-// Done counts a request that ended, where a scaler wants to know.
+// Done counts a request that ended, for the scaler.
 func (e *elastic) Done(r *record.Request) {
 	if r.Status == record.OK {
 		e.ended++

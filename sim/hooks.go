@@ -159,9 +159,9 @@ func (s *sim) watch(until tick.Ticks) {
 }
 
 // Waiting measures the load of the workers in a run. Its method Watch is a hook.
-type Waiting struct{ queued, running float64 } // requests x s
+type Waiting struct{ queued, running float64 }
 
-// Watch adds a period; see [Hooks].
+// Watch adds a period to the sums of requests x s; see [Hooks].
 func (w *Waiting) Watch(from, to tick.Ticks, v *router.View) {
 	for i := range v.Workers {
 		w.queued += float64(v.Workers[i].Queued) * (to - from).Seconds()

@@ -148,7 +148,8 @@ func (v *Server) Advance(to tick.Ticks) {
 	v.instant(true)
 }
 
-// instant does what is due now. arrivals: the submitted requests arrive, those too that hooks submit at this instant.
+// instant processes what is due now. With arrivals, the submitted requests arrive, including those that hooks submit at
+// this instant.
 func (v *Server) instant(arrivals bool) {
 	v.loop.RunBefore(event.Arrivals)
 	if arrivals {

@@ -214,7 +214,7 @@ func (s *sim) run(ctx context.Context) error {
 	return nil
 }
 
-// instant does what is due now, in the order that the package comment explains.
+// instant processes what is due now, in the order of the package comment.
 func (s *sim) instant(arrivals func() error) error {
 	s.loop.RunBefore(event.Arrivals)
 	if err := arrivals(); err != nil {
