@@ -65,7 +65,7 @@ type Events interface {
 // LoadStats counts the loads of a manager.
 type LoadStats struct {
 	Loads     int64      // loads into a GPU slot
-	LoadTime  tick.Ticks // total time of these loads
+	LoadTime  tick.Ticks // total time of loads into a GPU slot
 	Evictions int64      // adapters that lost their GPU slot
 	Failures  int64      // failed loads
 }
