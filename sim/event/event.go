@@ -21,7 +21,7 @@ import (
 // the new capacity. Planning comes after arrivals.
 type Kind int64
 
-// The kinds, in their order.
+// The kinds of events, in the order in which they run at one instant.
 const (
 	StepEnd  Kind = iota // an engine's step ends
 	LoadEnd              // an adapter load beside the steps ends
