@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Scaler decides the number of workers.
+// Scaler decides the number of workers of a cluster.
 type Scaler interface {
 	// Want returns the number of workers at every look. The cluster clamps it to its limits.
 	Want(l Look) int
@@ -24,7 +24,7 @@ type Look struct {
 	// Since the last look:
 	Arrived  int64   // requests that arrived
 	Ended    int64   // requests that ended successfully
-	Response float64 // mean time of these requests from sending to end, s
+	Response float64 // mean time of the ended requests from sending to end, s
 }
 
 // Autoscaler changes the number of workers by the default rule of Kubernetes' HorizontalPodAutoscaler
@@ -33,8 +33,8 @@ type Look struct {
 // workers, whichever is more. It falls only to the largest target of the last Stabilize seconds.
 type Autoscaler struct {
 	Need      Need    // needed workers
-	Tolerance float64 // relative deviation that changes nothing
-	Stabilize float64 // s
+	Tolerance float64 // relative deviation without effect
+	Stabilize float64 // delay of scaling down, s
 	latest    []wish
 }
 
@@ -48,6 +48,7 @@ type wish struct {
 
 // Need computes how many workers a cluster needs. The result may be fractional; NaN means unknown.
 type Need interface {
+	// Need returns the number of workers for the cluster's state at a look. It is called once per look.
 	Need(l Look) float64
 }
 
