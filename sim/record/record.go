@@ -45,7 +45,7 @@ func ParseStatus(s string) (Status, error) {
 // end of the reply, so its TTFT equals its E2E.
 type Streaming string
 
-// The kinds of clients.
+// The values of Streaming.
 const (
 	StreamingUnknown Streaming = ""
 	Streamed         Streaming = "yes"
