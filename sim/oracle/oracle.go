@@ -96,7 +96,7 @@ func aloneTime(c *profile.Costs, r Request) float64 {
 	return t + float64(steps)*c.Step(&profile.StepWork{Batch: 1}).Seconds() + c.PerKVToken.Seconds()*kvReads(r)
 }
 
-// promptStep is the time of a step with so many prompt tokens and nothing else.
+// promptStep returns the time of a step with the given number of prompt tokens and nothing else.
 func promptStep(c *profile.Costs, tokens int64) float64 {
 	return c.Step(&profile.StepWork{Tokens: tokens}).Seconds()
 }
@@ -152,8 +152,8 @@ func besideDecode(c *profile.Costs, tokens, batch int64) float64 {
 	return max(both, 0).Seconds()
 }
 
-// drained is the earliest time at which all work can be done: what is released
-// from some time on cannot have been done before it.
+// drained returns the earliest time at which all work can be done. Work that is released from some time on cannot be
+// done before it.
 func drained(rs []Request, work []float64) float64 {
 	end, rest := 0.0, 0.0
 	for i := len(rs) - 1; i >= 0; i-- {
