@@ -73,8 +73,8 @@ func newSearch(p *Problem, fine bool, target float64, seed uint64) *search {
 	}
 }
 
-// fineCells is the number of groups times workers up to which a search that
-// knows the pages of each group follows the one that knows averages.
+// fineCells is the largest product of groups and workers for which a search with the pages of each group follows the
+// search with mean pages.
 const fineCells = 2000
 
 // refine goes on from a solution knowing the pages of each group.
@@ -204,8 +204,7 @@ func (s *search) spread(flows []Flow, c int, left []float64) []Flow {
 type Budget struct {
 	// Time is the limit of wall-clock time; 0: none. The result then depends on the machine, so simulations use Work.
 	Time time.Duration
-	// Work is the limit in units of the embedded solver (candidate moves), which are the same on every machine; 0:
-	// none.
+	// Work is the limit in units of the embedded solver (candidate moves); 0: none. They are the same on every machine.
 	Work int64
 	// Gap is the relative gap to the bound at which the solver stops.
 	Gap float64
@@ -253,7 +252,7 @@ func (l *limits) stopper(s *search, share float64) func() bool {
 	}
 }
 
-// exact is the work that proving optimality may take: half of what is left.
+// exact returns the work that a proof of optimality may take: half of the work that is left.
 func (l *limits) exact(s *search) int64 {
 	if l.Work > 0 {
 		return (l.Work - s.work) / 2

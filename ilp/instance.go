@@ -194,11 +194,11 @@ func (in *Instance) Assignment(flows []Flow, members [][]int) []int32 {
 	return at
 }
 
-// Generate draws a random instance of dLoRA's problem. Execution times are uniform from 1 to 7 s (in ms), and the
-// popularity of adapters is Zipf 0.9 in random order. Each worker has ceil((J+K-1)/J) slots. Every adapter is
-// placed once, round-robin over a random order; the remaining slots are filled at random. Each request is on a
-// random holder of its adapter. Pages are log-normal (ln 24, 0.9) from 1 to 512; KV pages are an even share times a
-// number from 0.8 to 1.2.
+// Generate returns a random instance of dLoRA's problem with J workers and K adapters. Execution times are uniform from
+// 1 to 7 s, in whole ms. The popularity of adapters is Zipf 0.9 in random order. Each worker has ceil((J+K-1)/J) slots.
+// Every adapter is placed once, round-robin over a random order; the remaining slots are filled at random. Each request
+// is on a random worker with its adapter. Pages are log-normal (ln 24, 0.9) from 1 to 512; KV pages are an even share
+// times a number from 0.8 to 1.2.
 func Generate(workers, adapters, requests int, seed uint64) *Instance {
 	rng := rand.New(rand.NewPCG(seed, 0x6d696772617465))
 	in := &Instance{Format: Format, Alpha: 0.05, Bandwidth: 4096}
