@@ -31,7 +31,7 @@ const (
 	Request = "request" // dLoRA's formulation: a binary variable for each request and worker
 	Relaxed = "relaxed" // dLoRA's relaxation: continuous variables; a request goes where its largest part is
 	Flow    = "flow"    // counts equal requests instead of single ones
-	Totals  = "d0"      // counts requests that leave and enter each worker; ignores pages; the largest requests stay
+	Totals  = "d0"      // counts requests that enter and leave each worker, without pages: those with most pages stay
 )
 
 // Formulations returns the names of all formulations.

@@ -14,7 +14,7 @@ func Available() bool { return false }
 // Version returns the version of HiGHS in the program; "" if [Available] is false.
 func Version() string { return "" }
 
-// SolveFrom returns [ErrUnavailable].
+// SolveFrom is Solve with a start solution. Without HiGHS, it returns [ErrUnavailable].
 func (s *Solver) SolveFrom(context.Context, *ilp.Problem, *ilp.Solution, ilp.Budget) (*ilp.Solution, error) {
 	return nil, ErrUnavailable
 }
