@@ -7,7 +7,7 @@ import (
 )
 
 // Blocks is vLLM's cache (BlockPool in v1/core/block_pool.py). Requests that compute the same page at the same time
-// keep a block each. A later request for the page finds the oldest of these blocks that is left.
+// keep a block each. A later request for the page finds the oldest block that is left.
 type Blocks struct {
 	books
 	entries map[key]*blockEntry
@@ -19,7 +19,7 @@ type Blocks struct {
 
 // block is a page in the cache, or a number of pages that never match.
 type block struct {
-	prev, next *block // by the time of release, where nobody holds it
+	prev, next *block // by the time of release, if no request holds it
 	of         *blockEntry
 	same       *block // entered later with the same tokens
 	at         int32  // page of the prompt
@@ -64,7 +64,7 @@ func (c *Blocks) split(t *trace.Text, pages int32) []segment {
 	return c.path
 }
 
-// find calls f with the blocks of the first pages of a text, as many as are kept.
+// find calls f with the cached blocks of the first pages of a text.
 func (c *Blocks) find(text *trace.Text, adapter, pages int32, f func(*block)) (match int32) {
 	for _, s := range c.split(text, pages) {
 		e := c.entries[key{text: s.text, adapter: adapter}]
@@ -176,7 +176,7 @@ func (c *Blocks) Evict(pages int64) int64 {
 	return pages
 }
 
-// drop removes a block that nobody holds.
+// drop removes a block that no request holds.
 func (c *Blocks) drop(b *block) {
 	b.prev.next, b.next.prev = b.next, b.prev
 	if e := b.of; e != nil {

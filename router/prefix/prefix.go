@@ -54,7 +54,7 @@ type Radix struct {
 // books holds the state that all caches share.
 type books struct {
 	page   int32           // tokens
-	cached int64           // pages nobody holds
+	cached int64           // pages that no request holds
 	held   int64           // pages that requests hold, shared ones once
 	epochs map[int32]int32 // adapters that were unloaded: how often
 }
@@ -82,7 +82,7 @@ type entry struct {
 	parent     *entry // nil: there are no pages before first
 	first, end int32
 	holders    []holders // by page, descending: pages before holders[0].end are held
-	deepest    *run      // the last pages that nobody holds, then by run.up
+	deepest    *run      // the last pages that no request holds, then by run.up
 	usual      [1]holders
 }
 
@@ -189,8 +189,7 @@ func (c *Radix) Add(h *Hold, text *trace.Text, adapter, pages int32) {
 	}
 }
 
-// grow returns the entry with the last of so many pages of a text; all are kept
-// then.
+// grow caches the first pages of a text and returns the entry with the last one.
 func (c *Radix) grow(t *trace.Text, k key, pages int32) *entry {
 	lo := t.Start / c.page
 	for ; pages <= lo; lo = t.Start / c.page {
@@ -323,8 +322,7 @@ func (c *Radix) release(e *entry, held, end int32) {
 	c.cached += int64(end - held)
 }
 
-// take makes the pages of an entry from held to end, which nobody held, held
-// ones: they are the first of its runs.
+// take makes the pages of an entry from held to end held ones. No request held them: they are the first of its runs.
 func (c *Radix) take(e *entry, held, end int32) {
 	c.cached -= int64(end - held)
 	c.held += int64(end - held)

@@ -164,7 +164,7 @@ func (c *Tree) Keep(pages int32) {
 	}
 }
 
-// Evict implements Cache.
+// Evict implements Cache. It drops whole nodes, so the result may be larger than pages.
 func (c *Tree) Evict(pages int64) (evicted int64) {
 	for n := c.oldest.next; evicted < pages && n != &c.oldest; {
 		next := n.next
