@@ -92,7 +92,7 @@ func (p *program) function(globals starlark.StringDict, name, parameters string)
 	return f, nil
 }
 
-// call calls a function of the program, at most so many steps.
+// call calls a function of the program, within the limit of steps.
 func (p *program) call(f *starlark.Function, args []starlark.Value) (starlark.Value, error) {
 	return p.bounded(func() (starlark.Value, error) { return starlark.Call(p.thread, f, args, nil) })
 }
@@ -144,7 +144,7 @@ func syntaxError(err error) error {
 // maxRange bounds range, so that list(range(10**12)) is an error.
 const maxRange = 1_000_000
 
-// predeclared are the names that a program knows besides Starlark's own.
+// predeclared returns the names that are predefined in addition to Starlark's own.
 func predeclared(args [][2]string, rng *rand.Rand) starlark.StringDict {
 	values := starlark.NewDict(len(args))
 	for _, a := range args {
