@@ -312,7 +312,8 @@ func (b *Body) sorted(model string) []byte {
 	return []byte(marshal(fields))
 }
 
-// PassedOn returns the body that the picker of a dialect sends to the server for a model.
+// PassedOn returns the body that the picker of a dialect sends to the server for a model. GIE sorts the keys; llm-d
+// sends the result of [Body.For].
 func (b *Body) PassedOn(d Dialect, model string) []byte {
 	if d == LLMD {
 		return b.For(model)

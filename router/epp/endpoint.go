@@ -4,8 +4,8 @@ import "slices"
 
 // Endpoint is the state of a model server at the picker's last read of its metrics.
 type Endpoint struct {
-	// ID identifies the server in the scheduler's own state (prefix index, requests in flight). It is a small number >=
-	// 0, and constant for the server.
+	// ID identifies the server in the scheduler's own state (prefix index, requests in flight). It is a small number,
+	// at least 0, and constant for the server.
 	ID      int
 	Address string            // IP:port
 	Labels  map[string]string // labels of the pod
@@ -31,7 +31,7 @@ type Latency struct {
 	Dispatched                 int     // number of the server's requests that the predictor counts
 }
 
-// meets says whether both objectives would be met.
+// meets reports whether the prediction meets both objectives.
 func (l *Latency) meets() bool { return l.TTFTHeadroom >= 0 && l.TPOTHeadroom >= 0 }
 
 // Request is a request as a scheduler reads it.

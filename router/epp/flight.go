@@ -8,7 +8,7 @@ type Flight struct {
 	sent    map[int64]parts
 }
 
-// load is what is in flight on a server.
+// load counts what is in flight on a server.
 type load struct{ requests, tokens int64 }
 
 // parts are those of a request: one on each server that profiles picked.

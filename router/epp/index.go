@@ -115,7 +115,7 @@ func (x *prefixIndex) read(r *Request, eps []Endpoint) {
 	}
 }
 
-// readPrompt appends the blocks of one prompt, at most as many as are left.
+// readPrompt appends the blocks of one prompt, up to the number left.
 func (x *prefixIndex) readPrompt(p Content, before uint64, left *int) {
 	block := x.size * bytesPerToken
 	if block <= 0 {
@@ -237,7 +237,7 @@ func (x *prefixIndex) capacity(e *Endpoint) int {
 	return x.params.Capacity
 }
 
-// forget drops what is known of a server.
+// forget drops the entries of a server.
 func (x *prefixIndex) forget(id int) {
 	if id < len(x.servers) {
 		x.servers[id] = nil

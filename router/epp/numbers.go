@@ -15,7 +15,7 @@ type Number struct {
 	// Low and High are the bounds of a search. The real loaders accept all values between them.
 	Low, High float64
 	Whole     bool // the number is an integer
-	Share     bool // a search changes the number by sums; other numbers by factors
+	Share     bool // a share, which a search changes by sums; other numbers by factors
 	// Missing: the configuration lacks the scorer. [Config.With] adds it. Value is 0.
 	Missing bool
 }

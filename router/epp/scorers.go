@@ -131,8 +131,8 @@ func (s *loadAwareScorer) score(c *cycle, in []int32, out []float64) {
 	}
 }
 
-// noHitScorer spreads requests of which no endpoint has cached anything: the endpoint that got such a request longest
-// ago is best.
+// noHitScorer spreads requests whose prompt no endpoint has cached. The endpoint that got such a request longest ago is
+// best.
 type noHitScorer struct {
 	Producer string `json:"prefixMatchInfoProducerName"`
 	Size     int    `json:"lruSize"`
