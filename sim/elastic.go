@@ -52,18 +52,18 @@ type ElasticStats struct {
 // elastic is the state of a cluster that grows and shrinks.
 type elastic struct {
 	count       int // workers that are on or starting
-	paid        int // and those that drain
+	paid        int // workers that are on, starting or draining
 	least, most int // of paid, until since
 	since       tick.Ticks
 	stats       ElasticStats
 
-	on    int        // workers
-	sizes int        // changes to come at given times
-	held  []*request // wait for a worker that is on
+	on    int        // workers that are on
+	sizes int        // scheduled changes to come
+	held  []*request // requests that wait for a worker that is on
 
 	arrived  int64      // requests until the latest look
-	ended    int64      // since then
-	response tick.Ticks // of those that ended, summed
+	ended    int64      // requests that ended since then
+	response tick.Ticks // sum of their response times
 }
 
 // Done counts a request that ended, for the scaler.
@@ -193,8 +193,7 @@ func (s *sim) release() {
 	}
 }
 
-// first and last are the workers of a state that come back and leave first; nil:
-// there is none.
+// first and last return the worker in a state that comes back or leaves first; nil: none.
 func (s *sim) first(p Power) *worker { return s.extreme(p, -1) }
 func (s *sim) last(p Power) *worker  { return s.extreme(p, 1) }
 
@@ -268,7 +267,7 @@ func is(p, q Power) int {
 func counts(p Power) int { return is(p, On) + is(p, Starting) }
 func paid(p Power) int   { return 1 - is(p, Off) }
 
-// change counts workers that have come or gone; what lasts no time does not count.
+// change counts workers that have joined or left. States without duration do not count.
 func (e *elastic) change(now tick.Ticks, count, paid int) {
 	if now > e.since {
 		e.least, e.most, e.since = min(e.least, e.paid), max(e.most, e.paid), now
@@ -277,7 +276,7 @@ func (e *elastic) change(now tick.Ticks, count, paid int) {
 	e.paid += paid
 }
 
-// timeOn is how long a worker has cost GPU time, at the end of a run.
+// timeOn returns the time during which a worker used a GPU, at the end of a run.
 func (w *worker) timeOn(end tick.Ticks) tick.Ticks {
 	if w.power == Off {
 		return w.onTime
@@ -285,7 +284,7 @@ func (w *worker) timeOn(end tick.Ticks) tick.Ticks {
 	return w.onTime + max(end-w.startedAt, 0)
 }
 
-// elasticStats are the counts at the end of a run; nil where the cluster does not change.
+// elasticStats returns the counts at the end of a run; nil if the cluster is not elastic.
 func (s *sim) elasticStats(workers []WorkerStats, end tick.Ticks) *ElasticStats {
 	if s.cfg.Elastic == nil {
 		return nil

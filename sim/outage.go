@@ -58,7 +58,8 @@ func (w *worker) fail() {
 	}
 }
 
-// recover ends an outage. The worker has the adapters that it started with, unless another outage lasts.
+// recover ends an outage. Unless another outage lasts or its power is off, the worker is up again, with the adapters of
+// its start.
 func (w *worker) recover() {
 	if w.outages--; w.outages == 0 {
 		w.outageChanged(false)

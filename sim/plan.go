@@ -140,7 +140,7 @@ func (s *sim) plannerInput() *router.PlannerInput {
 	return p
 }
 
-// inFlight appends the requests of a worker that may be moved, as far as they are wanted.
+// inFlight appends the movable requests of a worker that a selection includes.
 func (w *worker) inFlight(as []router.InFlight, selection router.Selection) []router.InFlight {
 	add := func(er *engine.Request, more int64) *router.InFlight {
 		r := w.s.request(er)
@@ -174,7 +174,7 @@ func (w *worker) inFlight(as []router.InFlight, selection router.Selection) []ro
 	return as
 }
 
-// apply carries a plan out, wholly or not at all.
+// apply carries out a plan completely or, if it is impossible, not at all.
 func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	p := &s.plan
 	rec := &PlanRecord{Made: made.Seconds(), Applied: s.loop.Now().Seconds(), Plan: plan}
@@ -265,7 +265,7 @@ func (s *sim) planStats() PlanStats {
 	return st
 }
 
-// adjust carries out what the latest routing decision entails.
+// adjust carries out the changes of placement that the latest routing decision requires.
 func (s *sim) adjust() {
 	if s.plan.changer != nil {
 		if p := s.plan.changer.Adjust(); p != nil {

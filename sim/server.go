@@ -86,7 +86,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return v, nil
 }
 
-// unobserved is an observer of the tokens of a server, which tells each by itself.
+// unobserved is the observer of a server's tokens. It ignores them, since the server reports each token itself.
 type unobserved struct{}
 
 func (unobserved) Tokens(tick.Ticks, int64) {}
@@ -123,7 +123,7 @@ func (v *Server) SubmitNow(r trace.Request) error {
 	return nil
 }
 
-// checkRequest checks a request that is submitted.
+// checkRequest checks a submitted request.
 func (v *Server) checkRequest(r *trace.Request) error {
 	r.Arrival = 0
 	if err := r.Check(len(v.adapters)); err != nil {
@@ -162,7 +162,7 @@ func (v *Server) instant(arrivals bool) {
 	v.loop.RunYielded()
 }
 
-// arrive hands a request to the engine.
+// arrive adds a request to the engine.
 func (v *Server) arrive(q *trace.Request) {
 	r := &engine.Request{ID: q.ID, Output: q.Output, MaxNew: q.Budget(), FirstTokenAt: tick.Never,
 		StartedAt: tick.Never}

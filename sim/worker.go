@@ -13,7 +13,7 @@ import (
 	"lorasim/trace"
 )
 
-// worker is an engine in a cluster: it is on or off, up or down, and has a link to the others.
+// worker is an engine in a cluster. It has a power state, may be down, and has a link to the other workers.
 type worker struct {
 	s      *sim
 	id     int
@@ -58,7 +58,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 	return err
 }
 
-// kindOf is the kind of engine that a profile says.
+// kindOf returns the kind of engine of a profile.
 func kindOf(c *profile.Costs) engine.Kind {
 	switch c.Profile().Engine.Scheduler {
 	case profile.SchedulerVLLM:
@@ -69,7 +69,7 @@ func kindOf(c *profile.Costs) engine.Kind {
 	return sglang.Kind()
 }
 
-// start lists the adapters that are in host memory at the start: those of the placement, else all.
+// start returns the adapters that are in host memory at the start: those of the placement if there is one, else all.
 func (w *worker) start() []int32 {
 	switch p := w.s.cfg.Router.Placement; {
 	case w.bare:
@@ -90,7 +90,7 @@ func (w *worker) loadFailed(adapter int32) {
 	}
 }
 
-// send hands a request to the engine.
+// send adds a request to the engine.
 func (w *worker) send(r *request) {
 	r.worker = int32(w.id)
 	w.requests++
@@ -120,7 +120,7 @@ func (w *worker) offWhenEmpty() {
 	}
 }
 
-// empty says whether a worker drains and has neither requests nor KV caches that are being copied elsewhere.
+// empty reports whether a worker drains and has neither requests nor KV caches that are being copied elsewhere.
 func (w *worker) empty() bool {
 	return w.power == Draining && w.requests == 0 && w.engine.KV.Reserved() == 0
 }
