@@ -82,18 +82,18 @@ type Manager struct {
 	events Events
 	stats  *LoadStats
 
-	slots []*Adapter // that hold a GPU slot or are being loaded into one
+	slots []*Adapter // adapters that hold a GPU slot or are being loaded into one
 	hosts int        // adapters in host memory
-	// Those that are there already, in no order; only where there is a limit.
+	// Adapters in host memory, excluding those on their way there, in no order; only kept if there is a limit.
 	hosted []*Adapter
-	loads  []load // that wait for their turn; the first one is under way
+	loads  []load // queue of loads; the first one is in progress
 	timer  event.Timer
 
-	active   []*Adapter // that are active or being loaded, in no order
-	unplaced int        // of these, those that hold no slot
+	active   []*Adapter // adapters that are active or being loaded, in no order
+	unplaced int        // number of active adapters without a slot
 	decoded  int64      // clock of the latest decode step
 	pins     bool       // an adapter may be pinned
-	batch    []*Adapter // of the step whose adapters are being placed
+	batch    []*Adapter // adapters of the step whose adapters are being placed
 	clock    int64      // order of uses and loads, for eviction
 }
 
