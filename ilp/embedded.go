@@ -77,7 +77,7 @@ func newSearch(p *Problem, fine bool, target float64, seed uint64) *search {
 // search with mean pages.
 const fineCells = 2000
 
-// refine goes on from a solution knowing the pages of each group.
+// refine continues from a solution, with the pages of each group.
 func (l *limits) refine(sol *Solution, bound float64, b Budget) *Solution {
 	s := newSearch(l.p, true, bound, b.Seed)
 	s.work = sol.Work
@@ -93,8 +93,7 @@ func (l *limits) refine(sol *Solution, bound float64, b Budget) *Solution {
 	return sol
 }
 
-// trim takes back what the busiest worker does not need: requests go home
-// where that leaves T as it is and adds nothing to the weights.
+// trim undoes moves that the busiest worker does not need: requests go home if T and the weights do not grow.
 func (s *search) trim() {
 	_, limit := s.top()
 	for c := range s.classes {
@@ -233,8 +232,8 @@ func newLimits(ctx context.Context, p *Problem, b Budget) *limits {
 	return &limits{b, ctx, p, time.Now()}
 }
 
-// stopper says when a share of the budget is used up. The clock is only asked
-// now and then, and not at all where no time limit is set.
+// stopper returns a function that reports whether a share of the budget is used up. It reads the clock only at
+// intervals, and not at all without a time limit.
 func (l *limits) stopper(s *search, share float64) func() bool {
 	work := int64(float64(l.Work) * share)
 	end := l.start.Add(time.Duration(float64(l.Time) * share))

@@ -50,7 +50,7 @@ func (s *search) descend() {
 // the least busy ones, so that its cost hardly grows with their number.
 const wide = 64
 
-// leastBusy lists workers, ascending: all, or where they are many the least busy.
+// leastBusy returns workers in ascending order: all, or the least busy ones if there are more than wide.
 func (s *search) leastBusy() []int32 {
 	n := min(s.j, wide)
 	if s.j > wide {
