@@ -224,7 +224,7 @@ func (p *policy) usableWorker(j int) (int, error) {
 	return j, nil
 }
 
-// best is the worker with the highest score; where there is no score, the least loaded.
+// best returns the worker with the highest score. Without scores, it returns the least loaded one.
 func (p *policy) best(scores starlark.Indexable) (int, error) {
 	if scores.Len() != len(p.usable) {
 		return router.None, fmt.Errorf("%d scores, expected one for each of %d workers", scores.Len(), len(p.usable))
