@@ -7,20 +7,19 @@ import (
 	"sort"
 )
 
-// LowerBound returns a value that the objective of no solution undercuts. It is
-// the least T + weighted moves that passes four tests:
+// LowerBound returns a lower bound on the objective of every solution. It is the least T + weighted moves that passes
+// four tests:
 //
-//   - the average: all work, plus the moves that workers above T force, plus
-//     the overflow of pages that no worker has room for, on the slowest worker,
-//     is no more than all workers do in T, each at its speed. A worker is
-//     relieved of its surplus at the lowest cost per second of work, splitting
-//     requests, which relaxes slots and integrality;
-//   - the work of a worker that cannot be avoided: its Base;
-//   - the longest single request, where it is or on the fastest worker;
-//   - the limit on moves: relieving the workers above T, longest requests
-//     first and splitting them, takes no more moves than are allowed.
+//   - Average: all work, the moves that workers above T force, and the page overflow must fit into what all workers
+//     do in T, each at its speed. The overflow is the pages for which no worker has room, at the speed of the slowest
+//     worker. A worker sheds its surplus at the lowest cost per second of work. Requests may be split, which relaxes
+//     slots and integrality.
+//   - Base: the work of a worker that no decision changes.
+//   - The longest single request, on its worker or on the fastest one.
+//   - The limit on moves: the workers above T shed their longest requests first, split if necessary. That must not take
+//     more moves than allowed.
 //
-// Each test only gets easier as T grows, so T is found by bisection.
+// A larger T passes each test more easily, so T is found by bisection.
 func LowerBound(p *Problem) float64 {
 	b := newBounder(p)
 	lo, hi := b.least, math.Max(b.least, b.stay)

@@ -10,27 +10,26 @@ import (
 	"time"
 )
 
-// Embedded is the solver that is always there: pure Go, no dependencies. It
-// starts from "nothing moves", lowers the busiest worker by shifts of requests and
-// swaps of whole adapters until none helps, and goes on with iterated local search
-// within its budget. Two workers with few adapters it solves exactly. With a budget
-// of work its result is the same on every machine.
+// Embedded is the default solver, in pure Go without dependencies. It starts with the assignment in which nothing
+// moves. It shifts requests and swaps whole adapters to lower the time of the busiest worker, until no step helps. Then
+// it continues with iterated local search within its budget. Problems with two workers and few adapters are solved
+// exactly. With a budget of work, the result is the same on every machine.
 type Embedded struct{}
 
 var _ Solver = Embedded{}
 
+// Name implements Solver. It returns "embedded".
 func (Embedded) Name() string { return "embedded" }
 
-// DefaultWork is the budget of a problem where none is given: about a
-// millisecond for 2 workers and 200 requests, tens for 32 and 5000, and some hundred
-// at most.
+// DefaultWork returns the budget of work for a problem without a given budget. It takes about a millisecond for 2
+// workers and 200 requests, tens of milliseconds for 32 and 5000, and at most some hundred.
 func DefaultWork(p *Problem) int64 {
 	cells := int64(len(p.Workers)) * int64(p.Adapters)
 	return min(8_000+110*cells, 4_000_000)
 }
 
-// Solve implements Solver. It ends early at the gap asked for, when ctx ends,
-// or when the bound is reached.
+// Solve implements Solver. Without a limit of time or work in b, the limit is [DefaultWork]. Solve stops early at the
+// gap in b, when ctx ends, or when it reaches the bound. It returns an error if the problem is invalid.
 func (e Embedded) Solve(ctx context.Context, p *Problem, b Budget) (*Solution, error) {
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("migration problem: %w", err)
@@ -74,11 +73,11 @@ func newSearch(p *Problem, fine bool, target float64, seed uint64) *search {
 	}
 }
 
-// fineCells is the number of groups times workers up to which a search that
-// knows the pages of each group follows the one that knows averages.
+// fineCells is the largest product of groups and workers for which a search with the pages of each group follows the
+// search with mean pages.
 const fineCells = 2000
 
-// refine goes on from a solution knowing the pages of each group.
+// refine continues from a solution, with the pages of each group.
 func (l *limits) refine(sol *Solution, bound float64, b Budget) *Solution {
 	s := newSearch(l.p, true, bound, b.Seed)
 	s.work = sol.Work
@@ -94,8 +93,7 @@ func (l *limits) refine(sol *Solution, bound float64, b Budget) *Solution {
 	return sol
 }
 
-// trim takes back what the busiest worker does not need: requests go home
-// where that leaves T as it is and adds nothing to the weights.
+// trim undoes moves that the busiest worker does not need: requests go home if T and the weights do not grow.
 func (s *search) trim() {
 	_, limit := s.top()
 	for c := range s.classes {
@@ -203,19 +201,17 @@ func (s *search) spread(flows []Flow, c int, left []float64) []Flow {
 
 // Budget limits a solver.
 type Budget struct {
-	// Time is the wall-clock limit; 0: none. Results within it depend on the
-	// machine, so simulations use Work instead.
+	// Time is the limit of wall-clock time; 0: none. The result then depends on the machine, so simulations use Work.
 	Time time.Duration
-	// Work is the limit in units of the embedded solver (candidate moves
-	// looked at), the same on every machine; 0: none.
+	// Work is the limit in units of the embedded solver (candidate moves); 0: none. They are the same on every machine.
 	Work int64
-	// Gap is the relative gap to the bound at which to stop.
-	Gap  float64
+	// Gap is the relative gap to the bound at which the solver stops.
+	Gap float64
+	// Seed is the seed of random decisions.
 	Seed uint64
 }
 
-// Solver solves migration problems. It never returns an infeasible solution:
-// at worst every request stays where it is.
+// Solver solves migration problems. A returned solution is always feasible: at worst, every request stays where it is.
 type Solver interface {
 	Name() string
 	Solve(ctx context.Context, p *Problem, b Budget) (*Solution, error)
@@ -236,8 +232,8 @@ func newLimits(ctx context.Context, p *Problem, b Budget) *limits {
 	return &limits{b, ctx, p, time.Now()}
 }
 
-// stopper says when a share of the budget is used up. The clock is only asked
-// now and then, and not at all where no time limit is set.
+// stopper returns a function that reports whether a share of the budget is used up. It reads the clock only at
+// intervals, and not at all without a time limit.
 func (l *limits) stopper(s *search, share float64) func() bool {
 	work := int64(float64(l.Work) * share)
 	end := l.start.Add(time.Duration(float64(l.Time) * share))
@@ -255,7 +251,7 @@ func (l *limits) stopper(s *search, share float64) func() bool {
 	}
 }
 
-// exact is the work that proving optimality may take: half of what is left.
+// exact returns the work that a proof of optimality may take: half of the work that is left.
 func (l *limits) exact(s *search) int64 {
 	if l.Work > 0 {
 		return (l.Work - s.work) / 2

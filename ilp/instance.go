@@ -16,15 +16,15 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// Format is the name of the JSON form of an instance.
+// Format is the value of the field format in the JSON form of an instance.
 const Format = "lorasim.migration/1"
 
-// Instance is a migration problem as dLoRA states it: single requests, one
-// execution time for each adapter, a constant cost of moving.
+// Instance is a migration problem in dLoRA's form: single requests, one execution time per adapter, and a constant cost
+// of moving.
 type Instance struct {
-	Format    string            `json:"format"`
-	Alpha     float64           `json:"alpha_s"`               // s that a moved request costs its new worker
-	Bandwidth float64           `json:"bandwidth_pages_per_s"` // of pages beyond a worker's capacity
+	Format    string            `json:"format"`                // [Format]
+	Alpha     float64           `json:"alpha_s"`               // cost of a moved request on its new worker, s
+	Bandwidth float64           `json:"bandwidth_pages_per_s"` // rate for pages beyond a worker's capacity
 	Workers   []InstanceWorker  `json:"workers"`
 	Adapters  []InstanceAdapter `json:"adapters"`
 	Requests  []InstanceRequest `json:"requests"`
@@ -32,25 +32,25 @@ type Instance struct {
 
 // InstanceWorker is a worker of an instance.
 type InstanceWorker struct {
-	Speed    float64 `json:"speed,omitempty"` // against the execution times; 0: 1
-	Slots    int     `json:"slots"`
-	KVPages  int64   `json:"kv_pages"`
-	Resident []int32 `json:"resident"`
+	Speed    float64 `json:"speed,omitempty"` // speed relative to the execution times; 0: 1
+	Slots    int     `json:"slots"`           // limit of different adapters with requests on the worker
+	KVPages  int64   `json:"kv_pages"`        // capacity of the KV cache
+	Resident []int32 `json:"resident"`        // indices of adapters on the worker
 }
 
 // InstanceAdapter is an adapter of an instance.
 type InstanceAdapter struct {
-	ExecTime float64 `json:"exec_time_s"` // mean execution time of a request
+	ExecTime float64 `json:"exec_time_s"` // mean execution time of a request, s
 }
 
 // InstanceRequest is a request of an instance.
 type InstanceRequest struct {
-	Adapter int32 `json:"adapter"`
-	Worker  int32 `json:"worker"`
-	Pages   int64 `json:"pages"`
+	Adapter int32 `json:"adapter"` // index of the adapter
+	Worker  int32 `json:"worker"`  // index of the current worker
+	Pages   int64 `json:"pages"`   // KV pages
 }
 
-// ReadInstance reads an instance from JSON; name is the file's, for errors.
+// ReadInstance reads an instance from JSON and checks it. name is the file name for errors.
 func ReadInstance(r io.Reader, name string) (*Instance, error) {
 	data, err := textfile.ReadAll(r, name, textfile.MaxData)
 	if err != nil {
@@ -105,7 +105,7 @@ func lineAt(data []byte, offset int64) int {
 // Write writes an instance as JSON, on one line.
 func (in *Instance) Write(w io.Writer) error { return json.NewEncoder(w).Encode(in) }
 
-// Check says what is wrong with an instance, or nil.
+// Check returns an error if the instance is invalid.
 func (in *Instance) Check() error {
 	if in.Format != Format {
 		return fmt.Errorf("format is %q, expected %q", in.Format, Format)
@@ -147,8 +147,8 @@ func (in *Instance) Check() error {
 	return p.Check()
 }
 
-// Problem states the instance as a problem whose groups are requests alike in
-// adapter, worker and pages. The second result lists the requests of each group.
+// Problem converts the instance into a problem. A group holds the requests with the same adapter, worker and pages. The
+// second result lists the requests of each group.
 func (in *Instance) Problem() (*Problem, [][]int) {
 	p := &Problem{Adapters: len(in.Adapters), PageRate: in.Bandwidth}
 	for _, w := range in.Workers {
@@ -180,7 +180,8 @@ func (in *Instance) Problem() (*Problem, [][]int) {
 	return p, members
 }
 
-// Assignment turns flows of the instance's problem into a worker for each request.
+// Assignment converts flows of the instance's problem into the worker of each request. members is the second result of
+// [Instance.Problem].
 func (in *Instance) Assignment(flows []Flow, members [][]int) []int32 {
 	at := make([]int32, len(in.Requests))
 	next := make([]int64, len(members))
@@ -193,11 +194,11 @@ func (in *Instance) Assignment(flows []Flow, members [][]int) []int32 {
 	return at
 }
 
-// Generate draws a random instance of dLoRA's problem. Execution times are uniform from 1 to 7 s (in ms), and the
-// popularity of adapters is Zipf 0.9 in random order. Each worker has ceil((J+K-1)/J) slots. Every adapter is
-// placed once, round-robin over a random order; the remaining slots are filled at random. Each request is on a
-// random holder of its adapter. Pages are log-normal (ln 24, 0.9) from 1 to 512; KV pages are an even share times a
-// number from 0.8 to 1.2.
+// Generate returns a random instance of dLoRA's problem with J workers and K adapters. Execution times are uniform from
+// 1 to 7 s, in whole ms. The popularity of adapters is Zipf 0.9 in random order. Each worker has ceil((J+K-1)/J) slots.
+// Every adapter is placed once, round-robin over a random order; the remaining slots are filled at random. Each request
+// is on a random worker with its adapter. Pages are log-normal (ln 24, 0.9) from 1 to 512; KV pages are an even share
+// times a number from 0.8 to 1.2.
 func Generate(workers, adapters, requests int, seed uint64) *Instance {
 	rng := rand.New(rand.NewPCG(seed, 0x6d696772617465))
 	in := &Instance{Format: Format, Alpha: 0.05, Bandwidth: 4096}

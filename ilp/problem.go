@@ -1,19 +1,18 @@
-// Package ilp decides, at one instant, which adapters should lie on which
-// workers and which requests should move: the migration problem of dLoRA
-// (OSDI'24), generalised to real costs, and solvers for it.
+// Package ilp decides, for one instant, which adapters are placed on which workers and which requests move. This is the
+// migration problem of dLoRA (OSDI'24), generalised to real costs. The package states the problem and solves it.
 //
-// A [Problem] holds requests in groups that are alike (same adapter, same
-// worker, same cost), because only their numbers matter. A [Solver] returns a
-// [Solution] with a proven lower bound:
+// A [Problem] holds requests in groups with the same adapter, worker and cost, because only their numbers matter. A
+// [Solver] returns a [Solution] with a proven lower bound:
 //
 //	sol, err := ilp.Embedded{}.Solve(ctx, p, ilp.Budget{})
 //	err = ilp.Verify(p, sol) // recomputes objective and feasibility
 //
+// An [Instance] is a problem in dLoRA's own form, which can be read from a file.
+//
 // # The model
 //
-// Worker j, adapter k, group g of n_g requests with adapter m(g) on worker
-// s(g); integer flows f_gj >= 0 with sum_j f_gj = n_g; y_kj = 1 where some
-// request of adapter k is on worker j. Minimise
+// Worker j, adapter k, group g of n_g requests with adapter m(g) on worker s(g); integer flows f_gj >= 0 with sum_j
+// f_gj = n_g; y_kj = 1 if a request of adapter k is on worker j. Minimise
 //
 //	T + MoveWeight * moves + LoadWeight * loads
 //
@@ -24,9 +23,8 @@
 //	z_j >= (sum_g f_gj * Pages_g - Pages_j) / PageRate,  z_j >= 0
 //	sum_k y_kj <= Slots_j
 //
-// and moves (requests that change their worker) <= MaxMoves. dLoRA's own
-// formulation is the case Work = mean execution time of the adapter, Move =
-// alpha, no loading times, no weights, one speed.
+// and moves (requests that change their worker) <= MaxMoves. In dLoRA's own formulation, Work is the mean execution
+// time of the adapter and Move is alpha; there are no loading times and no weights, and all speeds are equal.
 package ilp
 
 import (
@@ -37,73 +35,71 @@ import (
 	"slices"
 )
 
-// Problem is one instance. All times are in seconds.
+// Problem is one instance of the migration problem. All times are in seconds.
 type Problem struct {
 	Workers  []Worker
 	Adapters int // number of adapters
 	Groups   []Group
-	// Load is the time to bring adapter k to worker j where it is not resident,
-	// at index k*len(Workers)+j; nil: none.
+	// Load holds the time to load adapter k on worker j, where it is not resident, at index k*len(Workers)+j; nil: 0.
 	Load []float64
-	// PageRate turns pages beyond a worker's capacity into time, pages/s; 0:
-	// pages do not matter.
+	// PageRate converts pages beyond a worker's capacity into time, pages/s; 0: pages are ignored.
 	PageRate float64
 
-	MaxMoves   int     // requests that may change their worker; 0: any number
-	MoveWeight float64 // s of the objective for each request that moves
-	LoadWeight float64 // s of the objective for each adapter brought to a worker
+	MaxMoves   int     // limit of requests that change their worker; 0: no limit
+	MoveWeight float64 // weight of a moved request in the objective, s
+	LoadWeight float64 // weight of a loaded adapter in the objective, s
 }
 
-// Worker is one worker.
+// Worker is one worker of a problem.
 type Worker struct {
-	Speed    float64 // s of Work and Move done per s; 0: 1
-	Slots    int     // adapters that may have requests there at a time
-	Pages    float64 // KV capacity
-	Base     float64 // s of its own time that no decision changes
-	Resident []int32 // adapters whose weights are there, ascending
-	Closed   bool    // takes no requests that are not there already
+	Speed    float64 // speed relative to the times of Work and Move; 0: 1
+	Slots    int     // limit of different adapters with requests on the worker
+	Pages    float64 // capacity of the KV cache, pages
+	Base     float64 // time of the worker that no decision changes, s
+	Resident []int32 // adapters on the worker, ascending
+	Closed   bool    // accepts no requests from other workers
 }
 
-// Group is a number of requests that are alike.
+// Group is a number of equal requests.
 type Group struct {
 	Adapter int32
-	Worker  int32 // where they are
-	Count   int64
-	Work    float64 // s of the time of a worker of speed 1 for each of them
-	Move    float64 // s that each costs its new worker in addition, likewise
-	Pages   float64 // KV pages of each, on average
-	// Virtual requests are expected future requests: sending them elsewhere is no move.
+	Worker  int32   // current worker of the requests
+	Count   int64   // number of requests, >= 1
+	Work    float64 // time of each request on a worker of speed 1, s
+	Move    float64 // additional time of each moved request, on a worker of speed 1, s
+	Pages   float64 // mean KV pages of a request
+	// Virtual requests are expected future requests. Sending them elsewhere does not count as a move.
 	Virtual bool
 }
 
-// Flow sends Count requests of a group to a worker.
+// Flow assigns Count requests of a group to a worker.
 type Flow struct {
 	Group, Worker int32
 	Count         int64
 }
 
-// Status says how good a solution is known to be.
+// Status is the known quality of a solution.
 type Status string
 
-// The statuses.
+// The statuses of a solution.
 const (
 	Optimal   Status = "optimal"    // no solution is better
-	WithinGap Status = "within-gap" // within the gap that was asked for
-	Limit     Status = "limit"      // the best found within the budget
-	Stay      Status = "stay"       // nothing moves: nothing better was found
+	WithinGap Status = "within-gap" // within Budget.Gap of the bound
+	Limit     Status = "limit"      // best solution found within the budget
+	Stay      Status = "stay"       // nothing moves: no better solution was found
 )
 
-// Solution is a feasible assignment of all requests, and what it amounts to.
+// Solution is a feasible assignment of all requests, with its outcome.
 type Solution struct {
 	Outcome
-	Flows  []Flow  // by group, then worker; counts > 0
-	Bound  float64 // no solution has a lower objective
+	Flows  []Flow  // sorted by group, then worker; counts > 0
+	Bound  float64 // lower bound on the objective of every solution
 	Status Status
-	Solver string
-	Work   int64 // units of work spent, for deterministic budgets
+	Solver string // name of the solver
+	Work   int64  // units of work spent, see [Budget]
 }
 
-// Gap is the relative distance of the objective to the bound.
+// Gap returns (objective - bound) / objective, at least 0.
 func (s *Solution) Gap() float64 {
 	if s.Objective <= s.Bound {
 		return 0
@@ -111,7 +107,7 @@ func (s *Solution) Gap() float64 {
 	return (s.Objective - s.Bound) / s.Objective
 }
 
-// load is the time to bring adapter k to worker j, 0 where it is resident.
+// load returns the time to load adapter k on worker j.
 func (p *Problem) load(k, j int) float64 {
 	if p.Load == nil {
 		return 0
@@ -119,7 +115,7 @@ func (p *Problem) load(k, j int) float64 {
 	return p.Load[k*len(p.Workers)+j]
 }
 
-// speed is what a worker does per s.
+// speed returns the speed of a worker, 1 by default.
 func (w *Worker) speed() float64 {
 	if w.Speed == 0 {
 		return 1
@@ -133,7 +129,7 @@ func (w *Worker) resident(k int32) bool {
 	return ok
 }
 
-// Check says what is wrong with an instance, or nil.
+// Check returns an error if the problem is invalid.
 func (p *Problem) Check() error {
 	if len(p.Workers) == 0 {
 		return errors.New("no workers")
@@ -198,8 +194,7 @@ func (p *Problem) checkGroup(g *Group) error {
 	return nil
 }
 
-// checkStart makes sure that leaving every request where it is is feasible,
-// which every solver starts from.
+// checkStart checks that every request can stay where it is. Every solver starts from that assignment.
 func (p *Problem) checkStart() error {
 	used := make([]map[int32]bool, len(p.Workers))
 	for i := range p.Groups {
@@ -219,17 +214,17 @@ func (p *Problem) checkStart() error {
 
 func finite(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }
 
-// Outcome is what an assignment amounts to, computed from the problem alone.
+// Outcome is the cost of an assignment, computed from the problem alone.
 type Outcome struct {
-	T         float64
-	Objective float64   // T + weighted moves and loads
-	Moves     int64     // requests on another worker than before
-	Loads     int64     // adapters with requests on a worker where they are not resident
-	Busy      []float64 // by worker, overflow included
+	T         float64   // largest time of a worker, s
+	Objective float64   // T plus weighted moves and loads, s
+	Moves     int64     // number of requests on another worker than before
+	Loads     int64     // number of adapters with requests on a worker where they are not resident
+	Busy      []float64 // time of each worker, including overflow of pages, s
 }
 
-// Evaluate computes the outcome of an assignment and checks that it is
-// feasible. It shares no code with the solvers.
+// Evaluate returns the outcome of an assignment. It returns an error if the assignment is infeasible. It shares no code
+// with the solvers.
 func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 	out := Outcome{Busy: make([]float64, len(p.Workers))}
 	left := make([]int64, len(p.Groups))
@@ -294,8 +289,7 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 	return out, nil
 }
 
-// Verify checks a solution against its problem: that it is feasible, that its
-// numbers are right, and that it does not undercut its own bound.
+// Verify returns an error if a solution is infeasible, has wrong numbers, or has an objective below its own bound.
 func Verify(p *Problem, s *Solution) error {
 	out, err := Evaluate(p, s.Flows)
 	if err != nil {
@@ -315,7 +309,7 @@ func Verify(p *Problem, s *Solution) error {
 	return nil
 }
 
-// StayFlows leaves every request where it is.
+// StayFlows returns the assignment in which every request stays where it is.
 func StayFlows(p *Problem) []Flow {
 	fs := make([]Flow, len(p.Groups))
 	for i := range p.Groups {

@@ -25,9 +25,8 @@ type shiftMove struct {
 	gain            float64 // fall of the sum of squared times
 }
 
-// descend moves requests away from the busiest worker until nothing it knows
-// helps or the target is reached. Where moves and loads have weights, it then
-// goes back to the best it has been through.
+// descend moves requests away from the busiest worker until no move helps or the target is reached. If moves or loads
+// have weights, it then returns to the best assignment on its way.
 func (s *search) descend() {
 	best, mark := s.objective(), s.mark()
 	for !s.stop() {
@@ -47,12 +46,11 @@ func (s *search) descend() {
 	}
 }
 
-// wide is the number of workers up to which each step of the search looks at all of
-// them, and beyond which it looks at so many of the least busy: what a step costs
-// then hardly grows with their number.
+// wide limits the number of workers that each step of the search considers. With more workers, a step considers only
+// the least busy ones, so that its cost hardly grows with their number.
 const wide = 64
 
-// leastBusy lists workers, ascending: all, or where they are many the least busy.
+// leastBusy returns workers in ascending order: all, or the least busy ones if there are more than wide.
 func (s *search) leastBusy() []int32 {
 	n := min(s.j, wide)
 	if s.j > wide {
@@ -142,7 +140,7 @@ func (s *search) try(ci, a, b int32, n int64, ta float64) shiftMove {
 	return shiftMove{ci, a, b, n, ta*ta + tb*tb - na*na - nb*nb - s.weights(ci, a, b, n)*ta}
 }
 
-// after is how busy a worker would be with n more requests of a class.
+// after returns the time of a worker with n more requests of a class.
 func (s *search) after(ci, w int32, n int64) float64 {
 	c := &s.classes[ci]
 	load := s.load[w] + float64(n)*s.each(c, w)
@@ -158,7 +156,7 @@ func (s *search) after(ci, w int32, n int64) float64 {
 	return load + s.over(int(w), s.pages[w]+float64(n)*c.pages)
 }
 
-// allowed says whether the limit on moves allows so many more.
+// allowed reports whether the limit on moves allows the given number of further moves.
 func (s *search) allowed(more int64) bool {
 	return s.p.MaxMoves == 0 || s.moves+more <= int64(s.p.MaxMoves)
 }

@@ -14,7 +14,7 @@ import (
 	"lorasim/trace"
 )
 
-// request is one request in flight. Its ID is -1 where the place is free.
+// request is one request in flight. Its ID is -1 if the entry is free.
 type request struct {
 	engine.Request
 	arrival float64    // as the workload states it, s
@@ -28,7 +28,7 @@ type request struct {
 	copied int64 // KV tokens that a precopy has sent ahead
 }
 
-// request finds an engine's request again.
+// request returns the request of an engine's request.
 func (s *sim) request(r *engine.Request) *request { return s.reqs[r.Slot] }
 
 // alloc returns an unused request.
@@ -74,8 +74,7 @@ func (s *sim) fetch() error {
 	return nil
 }
 
-// send hands the requests that are due, and for which the closed loop has
-// room, to the router.
+// send gives the router the due requests, as far as the closed loop has room for them.
 func (s *sim) send() error {
 	for len(s.releases) > 0 && s.releases[0].Key <= int64(s.loop.Now()) {
 		s.releases.Remove(0)
@@ -116,8 +115,8 @@ func (s *sim) sendHead() {
 	s.route(r)
 }
 
-// route sends a request on, with the tokens that it has generated, unless the router
-// refuses it. While no worker is on it may wait until one is.
+// route sends a request, with the tokens that it has generated, unless the router rejects it. While no worker is on,
+// the request may wait for one.
 func (s *sim) route(r *request) {
 	if a := s.cfg.Router.Admission; a != nil && r.workerFirst < 0 {
 		if why, _ := a.Refuse(s.question(r), s.routerView()); why != "" {
@@ -130,7 +129,7 @@ func (s *sim) route(r *request) {
 	}
 }
 
-// question is what a router is asked about a request.
+// question returns a request in the form in which the router sees it.
 func (s *sim) question(r *request) router.Request {
 	q := router.Request{ID: r.ID, Adapter: s.adapterOf(r), Prompt: r.Prompt + r.Generated,
 		MaxNew: r.MaxNew - r.Generated, Expected: max(r.Expected-r.Generated, 1)}
@@ -138,8 +137,8 @@ func (s *sim) question(r *request) router.Request {
 	return q
 }
 
-// dispatch sends a request to the worker that the router picks. Where none takes it,
-// a new one is rejected, and another one failed.
+// dispatch sends a request to the worker that the router picks. If no worker accepts it, a new request is rejected and
+// an earlier one fails.
 func (s *sim) dispatch(r *request) {
 	at, isNew := s.loop.Now(), r.workerFirst < 0
 	status, reason := record.Failed, noFailover
@@ -166,7 +165,7 @@ func (s *sim) dispatch(r *request) {
 	s.finish(r, status, reason, at)
 }
 
-// adapterOf is a request's adapter as the workload counts them.
+// adapterOf returns a request's adapter by its index in the workload.
 func (s *sim) adapterOf(r *request) int32 {
 	if int(r.Adapter) == len(s.adapters) {
 		return trace.BaseModel
@@ -174,7 +173,7 @@ func (s *sim) adapterOf(r *request) int32 {
 	return r.Adapter
 }
 
-// routerView brings the view up to now.
+// routerView returns the router's view, updated to the current time.
 func (s *sim) routerView() *router.View {
 	s.view.Now = s.loop.Now().Seconds()
 	if rt := s.cfg.Router; rt.ReadsKV && !(rt.ReadsFewKV && s.stale == nil) {
@@ -188,11 +187,10 @@ func (s *sim) routerView() *router.View {
 	return &s.view
 }
 
-// unfinishedReason is why requests end as record.Unfinished.
+// unfinishedReason is the reason of requests that end as record.Unfinished.
 const unfinishedReason = "cut off at the end of the window"
 
-// finish reports a request's end, which its client sees at time at, and
-// forgets the request.
+// finish reports a request's end, which its client sees at time at, and frees the request.
 func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ticks) {
 	if at > s.window { // the client is gone before it sees this
 		status, reason, at = record.Unfinished, unfinishedReason, s.window
@@ -257,8 +255,7 @@ func (r *request) seconds(t tick.Ticks) float64 {
 	return t.Seconds()
 }
 
-// warmUp leaves the adapter of the first request in a GPU slot of the first
-// worker that holds it.
+// warmUp puts the adapter of the first request into a GPU slot of the first worker that holds it.
 func (s *sim) warmUp(adapter int32) {
 	for i := range s.workers {
 		if w := &s.workers[i]; adapter != trace.BaseModel && w.v.Adapters[adapter].Tier >= router.Host {
@@ -268,9 +265,8 @@ func (s *sim) warmUp(adapter int32) {
 	}
 }
 
-// cutOff ends the run at the end of its window: steps that are over by then
-// count, and what is in flight ends unfinished. Requests that were not sent by
-// then, in a closed loop say, have no part in the run.
+// cutOff ends the run at the end of its window. Steps that have ended count, and requests in flight end as Unfinished.
+// Requests that were not sent, for example in a closed loop, are not part of the run.
 func (s *sim) cutOff() {
 	s.watch(s.window)
 	s.loop.MoveTo(s.window)

@@ -11,63 +11,62 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Elastic is a cluster whose workers join and leave. Config.Workers are all that
-// there may be; the first Initial of them are on at the start.
+// Elastic describes a cluster whose workers join and leave. Config.Workers lists all possible workers; the first
+// Initial ones are on at the start.
 //
-// A worker that joins needs ColdStart seconds until it takes requests, and comes up
-// without adapters. One that leaves takes no new requests, finishes those that it
-// has, and is then off; until then it may be taken back at once. A start may be
-// called off. While no worker is on, requests wait for one, as far as one may come.
+// A worker that joins takes requests after ColdStart, and starts without adapters. A worker that leaves takes no new
+// requests, ends the requests that it has, and is then off. Scaling up takes draining workers back at once; scaling
+// down cancels starts. While no worker is on, requests wait for one, unless none can start any more.
 type Elastic struct {
-	Initial, Min int
-	ColdStart    float64 // s
-	Every        float64 // time between scaling decisions, s
-	Scaler       autoscale.Scaler
-	Times        []Resize // instead of a scaler: when there are to be how many workers
+	Initial, Min int              // workers at the start, minimum of workers
+	ColdStart    float64          // time from a worker's start until it takes requests, s
+	Every        float64          // interval between scaling decisions, s
+	Scaler       autoscale.Scaler // decides the number of workers; nil: Times does
+	Times        []Resize         // scheduled numbers of workers, instead of a Scaler
 }
 
-// Resize says how many workers there are to be from a time on.
+// Resize sets the number of workers from a time on.
 type Resize struct {
 	At      float64 // s
 	Workers int
 }
 
-// Power says whether a worker is on.
+// Power is the state of a worker in an elastic cluster.
 type Power uint8
 
-// The states of a worker. All but Off cost GPU time.
+// The states of a worker. A worker uses a GPU in all of them except Off.
 const (
-	On       Power = iota
-	Draining       // finishes its requests
-	Off
-	Starting
+	On       Power = iota // takes requests
+	Draining              // finishes its requests and takes no new ones
+	Off                   // uses no GPU
+	Starting              // takes requests after its cold start
 )
 
 // ElasticStats counts how a cluster grew and shrank.
 type ElasticStats struct {
-	Mean                                float64 // workers that cost GPU time
-	Least, Most                         int
-	Started, CalledOff, Left, TakenBack int64
+	Mean                                float64 // mean number of workers that used a GPU
+	Least, Most                         int     // minimum and maximum number of such workers
+	Started, CalledOff, Left, TakenBack int64   // starts, cancelled starts, drains, cancelled drains
 }
 
 // elastic is the state of a cluster that grows and shrinks.
 type elastic struct {
 	count       int // workers that are on or starting
-	paid        int // and those that drain
+	paid        int // workers that are on, starting or draining
 	least, most int // of paid, until since
 	since       tick.Ticks
 	stats       ElasticStats
 
-	on    int        // workers
-	sizes int        // changes to come at given times
-	held  []*request // wait for a worker that is on
+	on    int        // workers that are on
+	sizes int        // scheduled changes to come
+	held  []*request // requests that wait for a worker that is on
 
 	arrived  int64      // requests until the latest look
-	ended    int64      // since then
-	response tick.Ticks // of those that ended, summed
+	ended    int64      // requests that ended since then
+	response tick.Ticks // sum of their response times
 }
 
-// Done counts a request that ended, where a scaler wants to know.
+// Done counts a request that ended, for the scaler.
 func (e *elastic) Done(r *record.Request) {
 	if r.Status == record.OK {
 		e.ended++
@@ -118,7 +117,7 @@ func (s *sim) initElastic() error {
 	return nil
 }
 
-// look asks the scaler.
+// look calls the scaler.
 func (s *sim) look() {
 	cfg, e := s.cfg.Elastic, &s.elastic
 	sent := s.requests
@@ -142,11 +141,9 @@ func (s *sim) look() {
 	}
 }
 
-// scaleTo makes so many workers be on or on their way, as far as the limits allow.
-// Those that leave first are, as in a Kubernetes ReplicaSet, those that do not
-// serve yet, then those that failed, then the youngest; those that drain come back
-// in the opposite order, before any other starts. Of those that are off the one with
-// the lowest number starts.
+// scaleTo sets the number of workers that are on or starting, clamped to the limits. As in a Kubernetes ReplicaSet,
+// workers leave in this order: starting ones, failed ones, then the youngest. Draining workers come back in the
+// opposite order, before any other starts. Of the workers that are off, the one with the lowest number starts.
 func (s *sim) scaleTo(n int) {
 	if !s.unfinished() {
 		return // the run is over, but for what goes on by itself
@@ -185,7 +182,7 @@ func (s *sim) holds(r *request) bool {
 	return true
 }
 
-// release sends on what was held, once a worker is on or none will be.
+// release dispatches the held requests, once a worker is on or no worker can start any more.
 func (s *sim) release() {
 	held := s.elastic.held
 	s.elastic.held = nil
@@ -196,8 +193,7 @@ func (s *sim) release() {
 	}
 }
 
-// first and last are the workers of a state that come back and leave first; nil:
-// there is none.
+// first and last return the worker in a state that comes back or leaves first; nil: none.
 func (s *sim) first(p Power) *worker { return s.extreme(p, -1) }
 func (s *sim) last(p Power) *worker  { return s.extreme(p, 1) }
 
@@ -215,7 +211,7 @@ func (s *sim) extreme(p Power, sign int) (best *worker) {
 	return best
 }
 
-// startUp starts a worker, which takes its time.
+// startUp begins a worker's cold start.
 func (w *worker) startUp() {
 	s := w.s
 	w.incarnation++
@@ -230,15 +226,14 @@ func (w *worker) startUp() {
 	})
 }
 
-// drain lets a worker finish what it has, and leave.
+// drain makes a worker leave after it has finished its requests.
 func (w *worker) drain() {
 	w.s.elastic.stats.Left++
 	w.setPower(Draining)
 	w.offWhenEmpty()
 }
 
-// setPower brings a worker into another state. One that goes off loses what it has
-// in memory.
+// setPower changes the state of a worker. A worker that goes off loses everything in its memory.
 func (w *worker) setPower(p Power) {
 	s, was := w.s, w.power
 	w.power = p
@@ -272,7 +267,7 @@ func is(p, q Power) int {
 func counts(p Power) int { return is(p, On) + is(p, Starting) }
 func paid(p Power) int   { return 1 - is(p, Off) }
 
-// change counts workers that have come or gone; what lasts no time does not count.
+// change counts workers that have joined or left. States without duration do not count.
 func (e *elastic) change(now tick.Ticks, count, paid int) {
 	if now > e.since {
 		e.least, e.most, e.since = min(e.least, e.paid), max(e.most, e.paid), now
@@ -281,7 +276,7 @@ func (e *elastic) change(now tick.Ticks, count, paid int) {
 	e.paid += paid
 }
 
-// timeOn is how long a worker has cost GPU time, at the end of a run.
+// timeOn returns the time during which a worker used a GPU, at the end of a run.
 func (w *worker) timeOn(end tick.Ticks) tick.Ticks {
 	if w.power == Off {
 		return w.onTime
@@ -289,7 +284,7 @@ func (w *worker) timeOn(end tick.Ticks) tick.Ticks {
 	return w.onTime + max(end-w.startedAt, 0)
 }
 
-// elasticStats are the counts at the end of a run; nil where the cluster does not change.
+// elasticStats returns the counts at the end of a run; nil if the cluster is not elastic.
 func (s *sim) elasticStats(workers []WorkerStats, end tick.Ticks) *ElasticStats {
 	if s.cfg.Elastic == nil {
 		return nil

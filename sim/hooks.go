@@ -10,23 +10,23 @@ import (
 // Hooks observe a run beside Config.Observer, as net/http/httptrace.ClientTrace observes a request.
 // A nil function is not called.
 type Hooks struct {
-	// Done tells the end of a request. The record is only valid during the call.
+	// Done reports the end of a request. The record is valid only during the call.
 	Done func(r *record.Request)
-	// Watch tells how the workers were from one instant to another, between which nothing changed but KV
-	// caches growing. The view is only valid during the call; the calls leave no gap.
+	// Watch reports the state of the workers in a period in which only KV caches grew. The view is valid only during
+	// the call. The periods leave no gap.
 	Watch func(from, to tick.Ticks, v *router.View)
-	// Tier tells that an adapter is now found in another tier of a worker. What changes before the first
-	// Watch is in the view of that Watch.
+	// Tier reports that an adapter moved to another memory tier of a worker. The view of the first Watch includes all
+	// changes before it.
 	Tier func(at tick.Ticks, worker int, adapter int32, t router.Tier)
-	// Plan tells what became of a plan. The record is complete and not used further.
+	// Plan reports the outcome of a plan. The record is complete, and the simulator does not reuse it.
 	Plan func(p *PlanRecord)
-	// Power tells that a worker joins or leaves. There is no call for workers that are on at time 0.
+	// Power reports that a worker changes its state. There is no call for workers that are on at time 0.
 	Power func(at tick.Ticks, worker int, p Power)
-	// Outage tells that a worker is down for an outage, or that its last outage is over, whatever its power.
+	// Outage reports that an outage of a worker begins, or that its last outage has ended, whatever its power state.
 	Outage func(at tick.Ticks, worker int, down bool)
-	// Place tells where a request is from now on.
+	// Place reports that a request is now at another place.
 	Place func(at tick.Ticks, p Position)
-	// Load tells that a load of an adapter is booked. It ends at l.To unless its worker loses its memory before.
+	// Load reports that an adapter load is booked. The load ends at l.To unless the worker loses its memory before.
 	Load func(at tick.Ticks, l Load)
 }
 
@@ -38,28 +38,29 @@ const (
 	Queued  Place = iota // in a worker's front end or queue
 	Running              // in a prefill step, between two of them, or in the batch
 	Moving               // between two workers, with its KV cache
-	Held                 // no worker is on
-	Gone                 // it has ended on the worker; its client may see the end a little later
+	Held                 // waiting for a worker to be on
+	Gone                 // ended on the worker; the client may see the end a little later
 )
 
-// Position is a request and its place.
+// Position is a request and its place. Worker is the worker that the request is on; for Moving, the one it leaves; for
+// Held, -1; for Gone, its last worker, or -1 if the request was never sent to one.
 type Position struct {
 	ID      int64
-	Adapter int32 // trace.BaseModel: none
+	Adapter int32 // trace.BaseModel: base model
 	Place   Place
-	Worker  int32 // Moving: that it leaves; Held: none, -1; Gone: its latest, -1: it was never sent to one
-	To      int32 // Moving: the worker that it goes to
+	Worker  int32 // -1: none
+	To      int32 // destination of a Moving request
 }
 
-// Load is a load of an adapter.
+// Load is a booked load of an adapter.
 type Load struct {
 	Worker   int
 	Adapter  int32
-	Slot     bool // into a GPU slot; else to host memory
+	Slot     bool // into a GPU slot; false: into host memory
 	From, To tick.Ticks
 }
 
-// hookList is the hooks of a run by kind: what nobody observes costs nothing.
+// hookList holds the hooks of a run by kind, so that events without a hook cost nothing.
 type hookList struct {
 	done  []func(*record.Request)
 	watch []func(from, to tick.Ticks, v *router.View)
@@ -120,7 +121,7 @@ func (s *sim) placed(r *request, p Place, worker, to int32) {
 	}
 }
 
-// placed is told by the engine.
+// placed is the engine's hook for a request's place.
 func (w *worker) placed(r *engine.Request) {
 	p := Queued
 	if r.State() == engine.Filling {
@@ -136,7 +137,7 @@ func (w *worker) outageChanged(down bool) {
 	}
 }
 
-// loadBooked is told by the engine.
+// loadBooked is the engine's hook for a booked load.
 func (w *worker) loadBooked(adapter int32, slot bool, from, to tick.Ticks) {
 	l := Load{Worker: w.id, Adapter: adapter, Slot: slot, From: from, To: to}
 	for _, tell := range w.s.hooks.load {
@@ -144,7 +145,7 @@ func (w *worker) loadBooked(adapter int32, slot bool, from, to tick.Ticks) {
 	}
 }
 
-// watch tells the time from now to the next event.
+// watch calls the Watch hooks for the time from now to the next event.
 func (s *sim) watch(until tick.Ticks) {
 	if until > s.loop.Now() && len(s.hooks.watch) > 0 {
 		for i := range s.workers {
@@ -157,10 +158,10 @@ func (s *sim) watch(until tick.Ticks) {
 	}
 }
 
-// Waiting measures, by its Watch, how loaded the workers of a run were.
-type Waiting struct{ queued, running float64 } // requests x s
+// Waiting measures the load of the workers in a run. Its method Watch is a hook.
+type Waiting struct{ queued, running float64 }
 
-// Watch is a hook.
+// Watch adds a period to the sums of requests x s; see [Hooks].
 func (w *Waiting) Watch(from, to tick.Ticks, v *router.View) {
 	for i := range v.Workers {
 		w.queued += float64(v.Workers[i].Queued) * (to - from).Seconds()
@@ -168,6 +169,6 @@ func (w *Waiting) Watch(from, to tick.Ticks, v *router.View) {
 	}
 }
 
-// Share is the share of their time at workers that requests wait, in the mean over the run: next to nothing
-// as long as the workers keep up, next to all where a queue only grows.
+// Share returns the share of requests' time at workers that they spend waiting, 0 to 1, as a mean over the run. It is
+// near 0 while the workers keep up, and near 1 if a queue only grows.
 func (w *Waiting) Share() float64 { return w.queued / max(w.queued+w.running, 1e-9) }

@@ -7,15 +7,14 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Precopy ends when what is left takes less time than precopyStop to copy, or after precopyRounds (C. Clark et al.,
-// NSDI'05, as Llumnix uses it).
+// Precopy ends when the rest takes less than precopyStop to copy, or after precopyRounds (C. Clark et al., NSDI'05, as
+// Llumnix uses it).
 const (
 	precopyRounds = 5
 	precopyStop   = 10 * tick.Millisecond
 )
 
-// move starts to move a request. It returns false where the request is not, or no longer, in a state that the mode can
-// move.
+// move starts to move a request. It returns false if the mode cannot move the request in its current state.
 func (s *sim) move(r *request, m router.Move) bool {
 	mode := s.cfg.MoveMode
 	if r.worker != m.From || r.Leaving != engine.Staying || mode == router.MoveNone || mode == "" {
@@ -52,8 +51,8 @@ func (w *worker) copy(n int64, then func()) {
 	w.s.loop.At(w.linkFree, event.Transfer, then)
 }
 
-// preCopy begins a round that copies what a running request has beyond its first sent tokens. What it generates
-// meanwhile goes in another round, or, if that is little, with the request.
+// preCopy starts a round that copies the KV cache of a running request beyond its first sent tokens. Tokens generated
+// meanwhile are copied in another round or, if they are few, with the request.
 func (w *worker) preCopy(r *request, sent int64, round int) {
 	id, n := r.ID, w.engine.KVTokensOf(&r.Request)
 	w.copy(n-sent, func() {
@@ -104,14 +103,15 @@ func (w *worker) Ejected(er *engine.Request, n int64) {
 	r.copied = 0
 }
 
-// reserve keeps n tokens for a request whose copy is under way, or, where n < 0, frees them.
+// reserve reserves n tokens of KV cache for a request whose copy is in progress. If n < 0, it frees them.
 func (w *worker) reserve(n int64) {
 	w.engine.KV.Reserve(n)
 	w.v.KVUsed = w.engine.KV.Stored()
 	w.offWhenEmpty()
 }
 
-// arrive puts a request that has moved into the queue of its new worker, or of another if that is down or leaves.
+// arrive puts a moved request into the queue of its new worker. If that worker is down or leaves, the router picks
+// another.
 func (s *sim) arrive(r *request, to int32) {
 	r.migrations++
 	if w := &s.workers[to]; w.v.Usable() {

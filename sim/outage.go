@@ -8,11 +8,11 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Outage is a time during which a worker is down. It loses its requests and
-// all it has in memory.
+// Outage is a period in which a worker is down. At its start the worker loses its requests and everything in its
+// memory.
 type Outage struct {
 	Worker   int
-	From, To float64 // s; To 0: for good
+	From, To float64 // s; To 0: until the end of the run
 }
 
 func (s *sim) scheduleOutages() error {
@@ -33,8 +33,8 @@ func (s *sim) scheduleOutages() error {
 	return nil
 }
 
-// fail takes the worker down. Its requests go to others with the tokens that
-// their clients have seen, or fail, as the configuration says.
+// fail takes the worker down. Its requests go to other workers, with the tokens that their clients have seen. With
+// Config.NoFailover they fail.
 func (w *worker) fail() {
 	was := w.v.Up
 	if w.outages++; w.outages == 1 {
@@ -58,7 +58,8 @@ func (w *worker) fail() {
 	}
 }
 
-// recover ends an outage. The worker has the adapters that it started with, unless another outage lasts.
+// recover ends an outage. Unless another outage lasts or its power is off, the worker is up again, with the adapters of
+// its start.
 func (w *worker) recover() {
 	if w.outages--; w.outages == 0 {
 		w.outageChanged(false)

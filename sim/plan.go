@@ -12,14 +12,14 @@ import (
 	"lorasim/sim/tick"
 )
 
-// PlanRecord is what became of one plan.
+// PlanRecord is a plan and its outcome. Times are simulated, s.
 type PlanRecord struct {
-	Made    float64      `json:"made_s"`    // when it was made
-	Applied float64      `json:"applied_s"` // when it was applied, or dropped
+	Made    float64      `json:"made_s"`    // when the plan was made
+	Applied float64      `json:"applied_s"` // when the plan was applied or dropped
 	Plan    *router.Plan `json:"plan"`
-	Dropped string       `json:"dropped,omitempty"` // why it was not applied
-	Moved   int          `json:"moved"`             // requests that did move
-	Gone    int          `json:"gone"`              // requests that had ended before
+	Dropped string       `json:"dropped,omitempty"` // reason why the plan was not applied; "": it was
+	Moved   int          `json:"moved"`             // number of requests that moved
+	Gone    int          `json:"gone"`              // number of requests that had ended before
 }
 
 // planning is the state of planning in a run.
@@ -39,18 +39,20 @@ type planning struct {
 	first        []bool // the same before the first plan
 }
 
-// PlanStats counts what plans did.
+// PlanStats counts the plans of a run and their effects.
 type PlanStats struct {
-	Plans, Applied, Dropped int64 // made, empty ones included; applied, and not empty; not possible to apply
-	SolveTime               float64
-	GapSum                  float64 // of the plans that tell a bound, Gaps of them
-	Gaps                    int64
-	Moves                   map[string]int64 // requests by what moved: "queued", or the mode
-	Loads, Unloads          int64            // adapters that plans brought to a worker, or took away
+	// Plans counts all plans, Applied the plans that were applied and not empty, Dropped the plans that were impossible
+	// to apply.
+	Plans, Applied, Dropped int64
+	SolveTime               float64          // sum over all plans, s
+	GapSum                  float64          // sum of the relative gaps of plans with a bound
+	Gaps                    int64            // number of plans with a bound
+	Moves                   map[string]int64 // moved requests by kind: "queued", or the mode
+	Loads, Unloads          int64            // adapters that plans loaded and unloaded
 	Recomputed              int64            // KV tokens that were prefilled again after a move
 	Copied                  float64          // bytes of KV cache sent
-	Lost                    tick.Ticks       // time that moved requests neither ran nor waited in a queue
-	Changes, Net            int64            // of the placement, and those not undone: the rest is thrashing
+	Lost                    tick.Ticks       // time in which moved requests neither ran nor waited in a queue
+	Changes, Net            int64            // changes of the placement; those not undone. The rest is thrashing
 }
 
 func (s *sim) initPlanning() error {
@@ -83,7 +85,7 @@ func (s *sim) initPlanning() error {
 	return nil
 }
 
-// poll lets a policy look at the workers on its timer.
+// poll calls a policy's Poll on its timer.
 func (s *sim) poll(l router.Poller, every tick.Ticks) {
 	l.Poll(s.routerView())
 	if s.unfinished() {
@@ -91,7 +93,7 @@ func (s *sim) poll(l router.Poller, every tick.Ticks) {
 	}
 }
 
-// planNow asks the planner, unless its last plan is still being solved.
+// planNow calls the planner, unless its last plan is still being solved.
 func (s *sim) planNow() {
 	p := &s.plan
 	if s.unfinished() {
@@ -118,7 +120,7 @@ func (s *sim) planNow() {
 	})
 }
 
-// plannerInput is what a planner sees now.
+// plannerInput returns the planner's current input.
 func (s *sim) plannerInput() *router.PlannerInput {
 	p := &s.plan.input
 	for i := range s.workers {
@@ -138,7 +140,7 @@ func (s *sim) plannerInput() *router.PlannerInput {
 	return p
 }
 
-// inFlight appends the requests of a worker that may be moved, as far as they are wanted.
+// inFlight appends the movable requests of a worker that a selection includes.
 func (w *worker) inFlight(as []router.InFlight, selection router.Selection) []router.InFlight {
 	add := func(er *engine.Request, more int64) *router.InFlight {
 		r := w.s.request(er)
@@ -172,7 +174,7 @@ func (w *worker) inFlight(as []router.InFlight, selection router.Selection) []ro
 	return as
 }
 
-// apply carries a plan out, wholly or not at all.
+// apply carries out a plan completely or, if it is impossible, not at all.
 func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	p := &s.plan
 	rec := &PlanRecord{Made: made.Seconds(), Applied: s.loop.Now().Seconds(), Plan: plan}
@@ -199,8 +201,8 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	}
 }
 
-// checkPlan says why a plan cannot be carried out, or nil: the workers are up,
-// would not refuse the requests, and have host memory for the adapters.
+// checkPlan returns an error if a plan cannot be carried out. The workers must be up, accept the requests, and have
+// host memory for the adapters.
 func (s *sim) checkPlan(plan *router.Plan) error {
 	if err := plan.Check(&s.view); err != nil {
 		return err
@@ -263,7 +265,7 @@ func (s *sim) planStats() PlanStats {
 	return st
 }
 
-// adjust carries out what the latest routing decision entails.
+// adjust carries out the changes of placement that the latest routing decision requires.
 func (s *sim) adjust() {
 	if s.plan.changer != nil {
 		if p := s.plan.changer.Adjust(); p != nil {

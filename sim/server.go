@@ -15,33 +15,30 @@ import (
 	"lorasim/trace"
 )
 
-// ServerHooks observe the requests of a [Server]. A nil function is not called. Times are those at which a
-// client sees it, so they may lie a request overhead after the instant the server has advanced to; for one
-// request they never go back.
+// ServerHooks observe the requests of a [Server]. A nil function is not called. Times are those at which the client
+// sees an event; they may be later than the server's clock by one request overhead. For one request they never
+// decrease.
 type ServerHooks struct {
-	// Token tells the next token of a request.
+	// Token reports the next token of a request.
 	Token func(id int64, at tick.Ticks)
-	// Ended tells a request's end, once for each, after its last token.
+	// Ended reports the end of a request. It is called once for each request, after its last token.
 	Ended func(id int64, status record.Status, reason string, at tick.Ticks)
-	// Step tells every step at its end, after the ends of the requests that ended with it.
+	// Step reports every step at its end, after the ends of the requests that ended with it.
 	Step func(*engine.Report)
 }
 
-// ServerConfig describes one simulated worker that a program drives.
+// ServerConfig describes the simulated worker of a [Server].
 type ServerConfig struct {
 	Costs *profile.Costs
 	Hooks ServerHooks
-	// MaxAdapters is the number of adapters that may be defined, GPU slots and
-	// host memory aside.
+	// MaxAdapters is the number of adapters that may be defined. It is independent of GPU slots and host memory.
 	MaxAdapters int
-	Home        router.Tier // where adapters lie that were not loaded: disk or remote
+	Home        router.Tier // where adapters lie that are not loaded: disk or remote
 }
 
-// Server is one simulated worker without a workload of its own: a program hands
-// it requests when they come and moves its clock. It is the same worker as in
-// [Run], and gives the same times; only the leaps over decode steps are of one
-// step each, so that every token is reported. It knows no wall clock and is for
-// one goroutine.
+// Server is one simulated worker without a workload of its own. A program submits requests and moves the worker's
+// clock. It is the worker of [Run] and gives the same times. Every decode step is one event, so that every token is
+// reported. A Server does not use the wall clock, and is not safe for concurrent use.
 //
 //	srv, err := sim.NewServer(sim.ServerConfig{Costs: costs, Hooks: hooks, MaxAdapters: 8})
 //	srv.Define(0, trace.Adapter{Name: "chat", Rank: 16})
@@ -89,17 +86,17 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return v, nil
 }
 
-// unobserved is an observer of the tokens of a server, which tells each by itself.
+// unobserved is the observer of a server's tokens. It ignores them, since the server reports each token itself.
 type unobserved struct{}
 
 func (unobserved) Tokens(tick.Ticks, int64) {}
 func (unobserved) Steps(record.Steps)       {}
 func (unobserved) Gap(tick.Ticks, int64)    {}
 
-// Now is the time the server has advanced to.
+// Now returns the time of the server's clock.
 func (v *Server) Now() tick.Ticks { return v.loop.Now() }
 
-// Next is the time of the next event, tick.Never if nothing is under way.
+// Next returns the time of the next event, or tick.Never if there is none.
 func (v *Server) Next() tick.Ticks {
 	if len(v.inbox) > 0 {
 		return v.loop.Now()
@@ -107,8 +104,8 @@ func (v *Server) Next() tick.Ticks {
 	return v.loop.Next()
 }
 
-// Submit hands in a request that arrives at the time of the next Advance; its
-// arrival time is ignored. IDs of requests in flight must differ.
+// Submit adds a request that arrives at the time of the next Advance; its arrival time is ignored. Requests in flight
+// must have different IDs.
 func (v *Server) Submit(r trace.Request) error {
 	if err := v.checkRequest(&r); err != nil {
 		return err
@@ -117,7 +114,7 @@ func (v *Server) Submit(r trace.Request) error {
 	return nil
 }
 
-// SubmitNow is Submit for hooks: the request arrives before the hook returns.
+// SubmitNow is Submit for use in hooks: the request arrives before the hook returns.
 func (v *Server) SubmitNow(r trace.Request) error {
 	if err := v.checkRequest(&r); err != nil {
 		return err
@@ -126,7 +123,7 @@ func (v *Server) SubmitNow(r trace.Request) error {
 	return nil
 }
 
-// checkRequest checks a request that is submitted.
+// checkRequest checks a submitted request.
 func (v *Server) checkRequest(r *trace.Request) error {
 	r.Arrival = 0
 	if err := r.Check(len(v.adapters)); err != nil {
@@ -139,8 +136,8 @@ func (v *Server) checkRequest(r *trace.Request) error {
 	return nil
 }
 
-// Advance moves the clock to the given time, deals with every event up to it,
-// and lets the submitted requests arrive. A time in the past counts as now.
+// Advance moves the clock to the given time, processes every event up to it, and lets the submitted requests arrive. A
+// time in the past counts as now.
 func (v *Server) Advance(to tick.Ticks) {
 	to = max(min(to, tick.Max), v.loop.Now())
 	for t := v.loop.Next(); t < to; t = v.loop.Next() {
@@ -151,7 +148,8 @@ func (v *Server) Advance(to tick.Ticks) {
 	v.instant(true)
 }
 
-// instant does what is due now. arrivals: the submitted requests arrive, those too that hooks submit at this instant.
+// instant processes what is due now. With arrivals, the submitted requests arrive, including those that hooks submit at
+// this instant.
 func (v *Server) instant(arrivals bool) {
 	v.loop.RunBefore(event.Arrivals)
 	if arrivals {
@@ -164,7 +162,7 @@ func (v *Server) instant(arrivals bool) {
 	v.loop.RunYielded()
 }
 
-// arrive hands a request to the engine.
+// arrive adds a request to the engine.
 func (v *Server) arrive(q *trace.Request) {
 	r := &engine.Request{ID: q.ID, Output: q.Output, MaxNew: q.Budget(), FirstTokenAt: tick.Never,
 		StartedAt: tick.Never}
@@ -205,10 +203,9 @@ func (v *Server) ended(id int64, status record.Status, reason string, at tick.Ti
 // Ejected implements engine.Host. No request of a server moves.
 func (v *Server) Ejected(*engine.Request, int64) {}
 
-// Cancel gives a request up. One that waits ends at once; one that runs ends
-// with the step under way, one whose prompt is being prefilled when that is
-// done; tokens that come until then are reported. It returns false if there is
-// no such request, or no longer.
+// Cancel cancels a request. A waiting request ends at once, a running request with the current step, and a request in
+// prefill when its prompt is done. Tokens that come until then are reported. Cancel returns false if no request in
+// flight has the ID.
 func (v *Server) Cancel(id int64) bool {
 	if k := slices.IndexFunc(v.inbox, func(r trace.Request) bool { return r.ID == id }); k >= 0 {
 		v.inbox = slices.Delete(v.inbox, k, k+1)
@@ -225,7 +222,7 @@ func (v *Server) Cancel(id int64) bool {
 
 func (v *Server) adapter(i int32) *lora.Adapter { return &v.engine.Rows.Of(i).Adapter }
 
-// Define says what adapter i is. No request may use it meanwhile.
+// Define sets the name and rank of adapter i. No request in flight may use that adapter.
 func (v *Server) Define(i int32, a trace.Adapter) {
 	v.adapters[i] = a
 	v.engine.Redefine(i)
@@ -238,42 +235,40 @@ func (v *Server) Preload(i int32) {
 	}
 }
 
-// Load begins to bring an adapter to host memory; see Loaded.
+// Load starts loading an adapter into host memory. [Server.Loaded] reports when it is there.
 func (v *Server) Load(i int32) {
 	v.adapter(i).Keep()
 	v.engine.LoRA.StartFetch(v.adapter(i))
 }
 
-// Unload drops an adapter as soon as no request uses it; see Gone.
+// Unload removes an adapter as soon as no request uses it. [Server.Gone] reports when it is gone.
 func (v *Server) Unload(i int32) {
 	v.engine.LoRA.Unload(v.adapter(i))
 	v.loop.RunYielded()
 }
 
-// Pin keeps an adapter from being evicted, or allows it again.
+// Pin protects an adapter from eviction, or ends that protection.
 func (v *Server) Pin(i int32, pinned bool) {
 	v.engine.LoRA.Pin(i, pinned)
 }
 
-// Loaded says whether an adapter's weights are in host memory or a GPU slot.
+// Loaded reports whether an adapter's weights are in host memory or a GPU slot.
 func (v *Server) Loaded(i int32) bool {
 	return v.engine.LoRA.Loaded(v.adapter(i))
 }
 
-// Gone says whether an adapter has left the worker, and is not on its way to it.
+// Gone reports whether an adapter is neither on the worker nor being loaded.
 func (v *Server) Gone(i int32) bool {
 	return v.engine.LoRA.Gone(v.adapter(i))
 }
 
-// View is the worker as a router sees it; valid until the next call of the
-// server.
+// View returns the worker as a router sees it. It is valid until the next call of the server.
 func (v *Server) View() *router.Worker {
 	v.view.KVUsed = v.engine.KVTokens()
 	return &v.view
 }
 
-// Cached is how many tokens of the prompt of a request in flight were in the prefix
-// cache when it first ran.
+// Cached returns the number of prompt tokens of a request in flight that were in the prefix cache when it first ran.
 func (v *Server) Cached(id int64) int32 {
 	r := v.requests[id]
 	if r == nil {
@@ -282,10 +277,10 @@ func (v *Server) Cached(id int64) int32 {
 	return r.Found
 }
 
-// FlushCache empties the prefix cache, but for what running requests hold.
+// FlushCache empties the prefix cache, except for the pages that running requests hold.
 func (v *Server) FlushCache() {
 	v.engine.KV.Flush()
 }
 
-// Stats counts what the worker did so far.
+// Stats returns the worker's counts so far.
 func (v *Server) Stats() WorkerStats { return WorkerStats{Requests: v.finished, Stats: v.engine.Stats} }

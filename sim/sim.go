@@ -1,21 +1,21 @@
-// Package sim simulates LLM workers that serve LoRA adapters, as discrete
-// events.
+// Package sim simulates LLM workers that serve LoRA adapters, as discrete events.
 //
-// A request travels: [Run] takes it from the source and asks the router for a worker (client.go); the worker's engine
-// (package engine) queues it, forms steps from the queue, runs it in its batch and gives it back when its last token is
-// out; its record goes to the observer. Plans move requests (migrate.go), workers fail (outage.go), join and leave
+// [Run] reads requests from a source and asks the router for a worker for each one (client.go). The worker's engine
+// (package engine) queues the request, forms steps and runs the request in its batch until its last token. The observer
+// gets a record of every request. Plans move requests (migrate.go); workers fail (outage.go), join and leave
 // (elastic.go).
 //
-// Events are ordered by (time, kind, worker): at one instant, steps and adapter
-// loads that end come first, so that their capacity is free; then the requests
-// that arrive, so that a step that begins at that instant can take them; then
-// workers that are between steps begin the next one. Workers share nothing but
-// the router's view, so the order among them does not matter within a kind.
+//	stats, err := sim.Run(ctx, sim.Config{Source: source, Workers: costs, Router: rt, Observer: observer})
 //
-// Decode steps are not simulated one by one: between two changes of the batch
-// their lengths form an arithmetic progression, which is crossed in one event.
-// Time is an integer (internal/tick), so that this gives exactly the result of
-// stepping; the tests hold it against an engine that does step.
+// [Server] is a single worker that a program drives. [Twin] simulates futures for a router.
+//
+// Events are ordered by (time, kind, worker). At one instant, steps and adapter loads end first, so that their capacity
+// is free. Then requests arrive, so that a step that begins at that instant can take them. Then workers between two
+// steps begin the next one. Workers share only the router's view, so their order within a kind does not matter.
+//
+// Decode steps are not simulated one by one. Between two changes of the batch, their lengths form an arithmetic
+// progression, which takes one event. Time is an integer (package tick), so the result is exactly that of single steps.
+// The tests compare it with an engine that simulates every step.
 package sim
 
 import (
@@ -35,61 +35,59 @@ import (
 	"lorasim/trace"
 )
 
-// Config is one simulated run.
+// Config describes one simulated run.
 type Config struct {
 	Source   trace.Source
-	Workers  []*profile.Costs // one for each worker; may be the same value
+	Workers  []*profile.Costs // costs of each worker; several may share a value
 	Router   *router.Router
 	Observer record.Observer
-	Hooks    []Hooks // observe beside Observer, in this order
+	Hooks    []Hooks // called beside Observer, in this order
 
-	MaxConcurrency int // limits the requests in flight (closed loop); 0: none
-	// FailAbove is a number of requests in flight: a request that finds as many fails at once, as if its client
-	// had no more ports; 0: none does. Not a closed loop: nobody waits.
+	MaxConcurrency int // limit of requests in flight (closed loop); 0: no limit
+	// FailAbove limits the requests in flight, like a client that runs out of ports: a request above the limit fails at
+	// once. 0: no limit. It is not a closed loop: no request waits.
 	FailAbove int
-	// Window ends the run after this time, s: what is unfinished then is cut off (record.Unfinished), and the
-	// source is read no further; 0: no end.
+	// Window ends the run after this time, s; 0: no end. Requests that are unfinished then are cut off
+	// (record.Unfinished), and the source is read no further.
 	Window   float64
-	NoStream bool // clients see all tokens at once, at the end
-	// WarmUp sends one request ahead of the run and leaves it out of the
-	// result; what remains of it is its adapter in a GPU slot.
+	NoStream bool // clients see all tokens of a reply at its end
+	// WarmUp begins the run as after one warm-up request: the adapter of the first request holds a GPU slot. The result
+	// excludes the warm-up request.
 	WarmUp       bool
-	Staleness    float64     // age up to which workers' reports to the router may lag, s
-	KnownOutputs bool        // tells routers every request's output in advance, for bounds
-	Home         router.Tier // where adapters lie that a worker does not start with
-	TokenTimes   bool        // fills in the gaps of the records, at a cost for every token
+	Staleness    float64     // maximum age of worker metrics seen by the router, s
+	KnownOutputs bool        // the router sees every request's output length, for bounds
+	Home         router.Tier // where adapters lie that a worker does not hold: disk or remote
+	TokenTimes   bool        // records the gaps between tokens, at a cost for every token
 
-	MoveMode     router.Moving // how requests move that plans send elsewhere
-	LoadFailures float64       // probability that an adapter load fails, once its time is spent
+	MoveMode     router.Moving // how plans move requests
+	LoadFailures float64       // probability that an adapter load fails, after its full time
 	Outages      []Outage
-	Elastic      *Elastic // nil: all workers are there all the time
-	NoFailover   bool     // requests fail with their worker instead of going to another
-	Seed         uint64   // of what is random in the simulator itself: failures
+	Elastic      *Elastic // nil: all workers are on during the whole run
+	NoFailover   bool     // requests of a failed worker fail instead of going to another worker
+	Seed         uint64   // seed of random events in the simulator: failed loads
 
-	// Progress, where set, is called now and then with the requests done and
-	// the simulated time in seconds.
+	// Progress, if not nil, is called every 256 instants with the number of ended requests and the simulated time, s.
 	Progress func(done int64, now float64)
 }
 
 // WorkerStats counts what one worker did.
 type WorkerStats struct {
-	Requests int64 // finished there
+	Requests int64 // requests that ended successfully on the worker
 	engine.Stats
-	On tick.Ticks // time that it cost GPU time
+	On tick.Ticks // time during which the worker used a GPU
 }
 
-// Stats counts what a run did beside its requests' records.
+// Stats counts what happened in a run, in addition to the records of its requests.
 type Stats struct {
 	Workers          []WorkerStats
-	Requests, Events int64
+	Requests, Events int64      // ended requests; simulated instants
 	End              tick.Ticks // when the client saw the last token
 	Plans            PlanStats
-	Elastic          *ElasticStats // nil: all workers were there all the time
+	Elastic          *ElasticStats // nil: Config.Elastic is nil
 }
 
-// Run simulates the whole source. It returns an error if the configuration is
-// unsound, the source fails or ctx ends; the observer has then seen only part
-// of the run.
+// Run simulates all requests of the source. It returns an error if the configuration is invalid, the source fails or
+// ctx ends. The observer has then seen only a part of the run.
 func Run(ctx context.Context, cfg Config) (*Stats, error) {
 	s, err := newSim(cfg)
 	if err != nil {
@@ -216,7 +214,7 @@ func (s *sim) run(ctx context.Context) error {
 	return nil
 }
 
-// instant does what is due now, in the order that the package comment explains.
+// instant processes what is due now, in the order of the package comment.
 func (s *sim) instant(arrivals func() error) error {
 	s.loop.RunBefore(event.Arrivals)
 	if err := arrivals(); err != nil {

@@ -15,8 +15,9 @@ import (
 	"lorasim/trace"
 )
 
-// Twin implements router.Twin: it runs each future in a simulation of its own. It uses the parts of its
-// configuration that a router knows, but not the source, the outages or the elastic rule, which lie in the future.
+// Twin implements router.Twin: it simulates each future in a run of its own. It uses only the parts of its
+// configuration that a router can see. It ignores the source, the outages and the elastic rule, which lie in the
+// future.
 type Twin struct {
 	cfg      Config
 	adapters []trace.Adapter
@@ -24,7 +25,7 @@ type Twin struct {
 	slower   map[correction]*profile.Costs
 }
 
-// NewTwin returns a twin of a cluster.
+// NewTwin returns a twin of the cluster that cfg describes.
 func NewTwin(cfg Config, adapters []trace.Adapter) *Twin {
 	return &Twin{adapters: adapters, wrong: map[router.ProfileError][]*profile.Costs{},
 		slower: map[correction]*profile.Costs{}, cfg: Config{
@@ -34,7 +35,7 @@ func NewTwin(cfg Config, adapters []trace.Adapter) *Twin {
 		}}
 }
 
-// Simulate implements router.Twin. The requests' places in the future are their IDs.
+// Simulate implements router.Twin. The IDs of the simulated requests are their positions in the future.
 func (t *Twin) Simulate(rt *router.Router, f *router.Future) (*router.Outcome, error) {
 	cfg, o := t.cfg, newTwinObserver(f)
 	src := &futureSource{adapters: t.adapters, requests: f.Requests, observer: o, yield: f.Yield}
@@ -59,8 +60,8 @@ func (t *Twin) Simulate(rt *router.Router, f *router.Future) (*router.Outcome, e
 	return &o.Outcome, nil
 }
 
-// resume brings a cluster that has just begun into the state in which a future begins. Requests in flight are numbered
-// after those of the future.
+// resume brings a new cluster into the state at the start of a future. The IDs of requests in flight follow those of
+// the future's requests.
 func (s *sim) resume(f *router.Future, o *twinObserver) {
 	st := &f.State
 	for j := range s.workers {
@@ -82,7 +83,7 @@ func (s *sim) resume(f *router.Future, o *twinObserver) {
 	}
 }
 
-// of is list j, if there is one.
+// of returns list j, or nil if there are fewer lists.
 func of(lists [][]int32, j int) []int32 {
 	if j < len(lists) {
 		return lists[j]
@@ -90,7 +91,7 @@ func of(lists [][]int32, j int) []int32 {
 	return nil
 }
 
-// row is an adapter's place in the tables of workers.
+// row returns an adapter's index in the tables of workers.
 func (s *sim) row(adapter int32) int32 {
 	if adapter == trace.BaseModel {
 		return int32(len(s.adapters))
@@ -98,7 +99,7 @@ func (s *sim) row(adapter int32) int32 {
 	return adapter
 }
 
-// resumeRequest puts a request in flight where it was; false: the worker would not take it.
+// resumeRequest puts a request in flight on its worker. It returns false if the worker does not accept it.
 func (s *sim) resumeRequest(h *router.Held, id int64) bool {
 	w := &s.workers[h.Worker]
 	r := s.alloc()
@@ -126,7 +127,7 @@ func (s *sim) resumeRequest(h *router.Held, id int64) bool {
 	return true
 }
 
-// mistaken returns the workers with profiles that are wrong on purpose.
+// mistaken returns the workers with deliberately wrong profiles.
 func (t *Twin) mistaken(e router.ProfileError) []*profile.Costs {
 	if costs := t.wrong[e]; costs != nil {
 		return costs
@@ -157,7 +158,7 @@ type futureSource struct {
 	yield    func() // nil: nothing
 }
 
-// yieldEvery is the number of requests after which a simulation yields, some 50 us.
+// yieldEvery is the number of requests after which a simulation yields; they take about 50 us.
 const yieldEvery = 16
 
 func (s *futureSource) Adapters() []trace.Adapter { return s.adapters }
@@ -179,7 +180,7 @@ func (s *futureSource) Next() (trace.Request, error) {
 	return r, nil
 }
 
-// twinObserver notes how the requests that count end.
+// twinObserver records how the counted requests end.
 type twinObserver struct {
 	unobserved
 	router.Outcome

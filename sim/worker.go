@@ -13,7 +13,7 @@ import (
 	"lorasim/trace"
 )
 
-// worker is an engine in a cluster: it is on or off, up or down, and has a link to the others.
+// worker is an engine in a cluster. It has a power state, may be down, and has a link to the other workers.
 type worker struct {
 	s      *sim
 	id     int
@@ -22,7 +22,7 @@ type worker struct {
 	v      *router.Worker // what routers see
 
 	power       Power
-	outages     int   // that last; it is down, whatever its power
+	outages     int   // outages in progress; with one, the worker is down, whatever its power
 	bare        bool  // begins without adapters
 	requests    int   // there
 	incarnation int64 // number of the latest start
@@ -58,7 +58,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 	return err
 }
 
-// kindOf is the kind of engine that a profile says.
+// kindOf returns the kind of engine of a profile.
 func kindOf(c *profile.Costs) engine.Kind {
 	switch c.Profile().Engine.Scheduler {
 	case profile.SchedulerVLLM:
@@ -69,7 +69,7 @@ func kindOf(c *profile.Costs) engine.Kind {
 	return sglang.Kind()
 }
 
-// start lists the adapters that are in host memory at the start: those of the placement, else all.
+// start returns the adapters that are in host memory at the start: those of the placement if there is one, else all.
 func (w *worker) start() []int32 {
 	switch p := w.s.cfg.Router.Placement; {
 	case w.bare:
@@ -80,24 +80,24 @@ func (w *worker) start() []int32 {
 	return w.s.all
 }
 
-// adapter is what the engine knows of an adapter.
+// adapter returns the engine's entry of an adapter.
 func (w *worker) adapter(a int32) *engine.Adapter { return w.engine.Rows.Of(a) }
 
-// loadFailed tells the router of a load that failed.
+// loadFailed reports a failed load to the router.
 func (w *worker) loadFailed(adapter int32) {
 	if w.s.plan.loadFailures != nil {
 		w.s.plan.loadFailures.LoadFailed(router.Placement{Worker: int32(w.id), Adapter: adapter})
 	}
 }
 
-// send hands a request to the engine.
+// send adds a request to the engine.
 func (w *worker) send(r *request) {
 	r.worker = int32(w.id)
 	w.requests++
 	w.engine.Add(&r.Request)
 }
 
-// left notes that a request is no longer there.
+// left notes that a request has left the worker.
 func (w *worker) left() {
 	w.requests--
 	w.offWhenEmpty()
@@ -109,7 +109,7 @@ func (w *worker) Finished(r *engine.Request, status record.Status, reason string
 	w.s.finish(w.s.request(r), status, reason, at)
 }
 
-// offWhenEmpty has a worker that drains leave once nothing is left there; it is called when something has gone.
+// offWhenEmpty turns a draining worker off once it is empty. It is called when a request or a copy has left.
 func (w *worker) offWhenEmpty() {
 	if w.empty() {
 		w.s.loop.At(w.s.loop.Now(), event.Off, func() {
@@ -120,20 +120,19 @@ func (w *worker) offWhenEmpty() {
 	}
 }
 
-// empty says whether a worker drains and has neither requests nor KV caches that are being copied elsewhere.
+// empty reports whether a worker drains and has neither requests nor KV caches that are being copied elsewhere.
 func (w *worker) empty() bool {
 	return w.power == Draining && w.requests == 0 && w.engine.KV.Reserved() == 0
 }
 
-// publish tells routers whether the worker takes requests. That it does not they know at once, however late the reports
-// of the workers are.
+// publish updates the worker's state in the router's view. Routers see it at once, even if worker metrics are stale.
 func (w *worker) publish() {
 	w.v.Up = w.outages == 0 && (w.power == On || w.power == Draining)
 	w.v.Draining = w.power != On
 }
 
-// reset makes the worker as it was at its start, but for its counts and for what its outages and its power say. It
-// returns the requests that it had. restart: it is another process.
+// reset brings the worker into its state at the start, except for its counts, outages and power. It returns the
+// requests that it had. restart: the worker is a new process.
 func (w *worker) reset(restart bool) (orphans []*engine.Request) {
 	orphans = w.engine.Reset(restart, w.start())
 	w.requests, w.linkFree, w.failedAt = 0, 0, -1
@@ -146,7 +145,7 @@ func (w *worker) stats(end tick.Ticks) WorkerStats {
 	return WorkerStats{Requests: w.finished, Stats: w.engine.Stats, On: w.timeOn(end)}
 }
 
-// prefixes tells the router what workers keep of prompts at this instant.
+// prefixes gives the router the prompt prefixes that workers cache at this instant.
 type prefixes struct{ *sim }
 
 // Match implements router.Prefixes.

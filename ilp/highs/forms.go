@@ -25,12 +25,12 @@ type totalsForm struct {
 	kinds []kind
 }
 
-// kind is requests that are alike but for their pages and their worker.
+// kind is a class of requests that differ only in their pages and their worker.
 type kind struct {
 	like    ilp.Group // its Count is the number of all of them
 	members []int32   // groups
 	have    []int64   // by worker
-	out, in []int32   // columns by worker, none where nobody can leave or enter
+	out, in []int32   // columns by worker, none if no request can leave or enter
 }
 
 // newTotalsForm returns the formulation.

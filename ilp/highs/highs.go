@@ -1,19 +1,16 @@
-// Package highs solves migration problems with HiGHS, a general solver of
-// mixed-integer programs: exact on small instances, a polisher of good plans on
-// middling ones, and a check on the embedded solver that shares no code with it.
+// Package highs solves migration problems with HiGHS, a general solver of mixed-integer programs. It solves small
+// instances exactly and improves good plans on medium ones. It also checks the embedded solver of package ilp, with
+// which it shares no code.
 //
 //	s, err := highs.New(highs.Auto)
 //	sol, err := s.Solve(ctx, p, ilp.Budget{Time: 10 * time.Second})
 //	sol, err = s.SolveFrom(ctx, p, sol, ilp.Budget{Gap: 0.01}) // warm start
 //
-// HiGHS is a C++ library. It is there only in programs built with -tags highs,
-// with cgo, where `pkg-config highs` finds version 1.5 up to, not including,
-// 1.12; scripts/highs provides it. Elsewhere [Available] is false and [New]
-// returns an error.
+// HiGHS is a C++ library. Programs contain it if they are built with -tags highs and cgo, and `pkg-config highs` finds
+// a version >= 1.5 and < 1.12; scripts/highs provides one. Otherwise [Available] is false and [New] returns an error.
 //
-// Solvers may be used by several goroutines at a time. Each solve runs on one
-// thread: HiGHS fixes the number of its threads for the whole process with the
-// first solve.
+// Solvers are safe for concurrent use. Each solve runs on one thread, because the first solve fixes the number of
+// HiGHS's threads for the whole process.
 package highs
 
 import (
@@ -27,37 +24,36 @@ import (
 	"lorasim/ilp"
 )
 
-// The formulations: ways to state the problem as a mixed-integer program. Request
-// and Flow state it exactly. The bounds of all of them hold, apart from rounding
-// errors of about 1e-6.
+// The formulations of the problem as a mixed-integer program. Request and Flow are exact. The bounds of all
+// formulations hold, apart from rounding errors of about 1e-6.
 const (
 	Auto    = "auto"    // Flow for small problems and Totals for large ones
-	Request = "request" // dLoRA's: a binary for each request and worker
-	Relaxed = "relaxed" // continuous variables, each request going where the most of it went, as dLoRA solves it
-	Flow    = "flow"    // counts requests that are alike instead of looking at each
-	Totals  = "d0"      // counts those that leave and enter each worker, leaves pages out; those with the most stay
+	Request = "request" // dLoRA's formulation: a binary variable for each request and worker
+	Relaxed = "relaxed" // dLoRA's relaxation: continuous variables; a request goes where its largest part is
+	Flow    = "flow"    // counts equal requests instead of single ones
+	Totals  = "d0"      // counts requests that enter and leave each worker, without pages: those with most pages stay
 )
 
-// Formulations lists them.
+// Formulations returns the names of all formulations.
 func Formulations() []string { return []string{Auto, Request, Relaxed, Flow, Totals} }
 
-// FlowColumns is the number of groups times workers up to which Auto takes
-// Flow. Beyond about this, Totals finds better solutions in the same time.
+// FlowColumns is the largest product of groups and workers for which Auto uses Flow. Above about this size, Totals
+// finds better solutions in the same time.
 const FlowColumns = 1000
 
-// NodeWork is how many units of ilp.Budget.Work a branch-and-bound node counts
-// as. HiGHS always finishes the first node.
+// NodeWork is the number of units of ilp.Budget.Work per branch-and-bound node. HiGHS always finishes the first node.
 const NodeWork = 100_000
 
-// ErrUnavailable says that the program was built without HiGHS.
+// ErrUnavailable is the error of a program that was built without HiGHS.
 var ErrUnavailable = errors.New("built without HiGHS: run scripts/highs and build with -tags highs (needs cgo)")
 
-// Solver solves with HiGHS.
+// Solver is an [ilp.Solver] that uses HiGHS.
 type Solver struct{ formulation string }
 
 var _ ilp.Solver = (*Solver)(nil)
 
-// New returns a solver, or ErrUnavailable.
+// New returns a solver with the given formulation. It returns ErrUnavailable if the program was built without HiGHS,
+// and an error if the formulation is unknown.
 func New(f string) (*Solver, error) {
 	if !Available() {
 		return nil, ErrUnavailable
@@ -68,6 +64,7 @@ func New(f string) (*Solver, error) {
 	return &Solver{f}, nil
 }
 
+// Name implements ilp.Solver. It returns "highs" for Auto, else "highs-" and the formulation.
 func (s *Solver) Name() string {
 	if s.formulation == Auto {
 		return "highs"
@@ -75,32 +72,27 @@ func (s *Solver) Name() string {
 	return "highs-" + s.formulation
 }
 
-// Solve implements [ilp.Solver]. It stops at the gap asked for, or at a limit
-// with the best solution found and the bound so far; a budget without a gap or
-// a limit means optimality, which may take forever. NodeWork says how Work is
-// counted.
+// Solve implements [ilp.Solver]. It stops at the gap in b, or at a limit, with the best solution found and the bound so
+// far. Without a gap and a limit, it runs until the solution is optimal, which may take very long. NodeWork is the unit
+// of Work.
 //
-// Cancelling ctx makes HiGHS stop at its next look, which is between nodes and
-// between the steps of the first node; on problems with many thousand columns a
-// step can take seconds. A deadline is looked at more often. Either way Solve
-// returns the best solution found so far, without an error. With neither a
-// deadline nor a time limit in the budget the result is the same on every run.
+// Cancelling ctx stops HiGHS at its next check: between nodes, or between the steps of the first node. With many
+// thousand columns a step can take seconds. A deadline is checked more often. In both cases Solve returns the best
+// solution found so far, without an error. Without a deadline and a time limit, the result is the same on every run.
 func (s *Solver) Solve(ctx context.Context, p *ilp.Problem, b ilp.Budget) (*ilp.Solution, error) {
 	return s.SolveFrom(ctx, p, nil, b)
 }
 
-// maxColumns is the size from which a formulation is refused: no solver does
-// anything useful with more.
+// maxColumns is the number of columns above which a formulation is refused: no solver finds anything useful.
 const maxColumns = 4 << 20
 
 // form is a migration problem in the form of a mixed-integer program.
 type form interface {
 	program() *model
-	// Encode gives the columns' values for a feasible assignment.
+	// Encode returns the columns' values for a feasible assignment.
 	Encode(flows []ilp.Flow) []float64
-	// Decode turns values that a solver found into an assignment. It rounds and
-	// repairs what tolerances leave open, but only ilp.Evaluate knows whether
-	// the result is feasible.
+	// Decode converts values that a solver found into an assignment. It rounds and repairs within the tolerances. Only
+	// ilp.Evaluate checks that the result is feasible.
 	Decode(x []float64) []ilp.Flow
 }
 

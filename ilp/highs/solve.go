@@ -58,10 +58,11 @@ import (
 	"lorasim/ilp"
 )
 
+// Available reports whether the program was built with HiGHS.
 func Available() bool { return true }
 
-// SolveFrom solves like Solve, beginning with a solution, where there is one. The
-// result is at least as good. It is an error if start is not a solution of p.
+// SolveFrom is Solve with a start solution, which may be nil. The result is at least as good as start. It returns an
+// error if start is not a solution of p.
 func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solution, b ilp.Budget) (*ilp.Solution,
 	error) {
 	if err := p.Check(); err != nil {
@@ -116,7 +117,7 @@ func (s *Solver) form(p *ilp.Problem) (form, error) {
 	}
 }
 
-// attempt collects what is known of a problem.
+// attempt holds the best solution and bound found so far.
 type attempt struct {
 	p     *ilp.Problem
 	best  ilp.Solution
@@ -135,8 +136,7 @@ func (a *attempt) offer(flows []ilp.Flow, status ilp.Status) error {
 	return nil
 }
 
-// tolerance is the relative gap below which numbers say nothing more: HiGHS is
-// exact to about 1e-6.
+// tolerance is the smallest meaningful relative gap: HiGHS is exact to about 1e-6.
 const tolerance = 1e-6
 
 func (a *attempt) within(gap float64) bool {
@@ -159,7 +159,7 @@ func (a *attempt) result(gap float64) (*ilp.Solution, error) {
 	return s, nil
 }
 
-// deadline is when to stop; zero: never.
+// deadline returns the time at which to stop; zero: never.
 func deadline(ctx context.Context, b ilp.Budget) time.Time {
 	until, ok := ctx.Deadline()
 	if t := time.Now().Add(b.Time); b.Time > 0 && (!ok || t.Before(until)) {
@@ -255,10 +255,11 @@ func setOptions(raw *lanl.RawModel, b ilp.Budget, until time.Time) error {
 	return errors.Join(errs...)
 }
 
+// Version returns the version of HiGHS in the program.
 func Version() string { return C.GoString(C.Highs_version()) }
 
-// native is a HiGHS model, for what github.com/lanl/highs does not offer. Who
-// uses it keeps the lanl.RawModel alive, whose finalizer frees it.
+// native is a HiGHS model, for functions that github.com/lanl/highs lacks. Its user must keep the lanl.RawModel alive,
+// because the RawModel's finalizer frees it.
 type native struct{ highs unsafe.Pointer }
 
 // nativeOf takes HiGHS's own pointer out of a model.
@@ -302,7 +303,7 @@ func (n native) solution() ([]float64, error) {
 	return x, nil
 }
 
-// float is a number that HiGHS knows about the last solve.
+// float returns a number of the last solve.
 func (n native) float(name string) (float64, error) {
 	var v C.double
 	err := n.info(name, func(name *C.char) C.HighsInt { return C.Highs_getDoubleInfoValue(n.highs, name, &v) })

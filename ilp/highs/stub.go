@@ -8,14 +8,13 @@ import (
 	"lorasim/ilp"
 )
 
-// Available says whether the program was built with HiGHS.
+// Available reports whether the program was built with HiGHS.
 func Available() bool { return false }
 
-// Version is the version of HiGHS that the program was built with; empty where
-// [Available] is false.
+// Version returns the version of HiGHS in the program; "" if [Available] is false.
 func Version() string { return "" }
 
-// SolveFrom returns [ErrUnavailable].
+// SolveFrom is Solve with a start solution. Without HiGHS, it returns [ErrUnavailable].
 func (s *Solver) SolveFrom(context.Context, *ilp.Problem, *ilp.Solution, ilp.Budget) (*ilp.Solution, error) {
 	return nil, ErrUnavailable
 }

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Body is the JSON body of a request as a picker reads it.
+// Body is the JSON body of a request, as a picker reads it.
 type Body struct {
-	Model   string
-	Salt    string
-	Prompts []Content
-	Stream  bool
+	Model   string    // requested model or adapter; "": not read
+	Salt    string    // cache_salt: requests with different salts share no prefix
+	Prompts []Content // prompts as the prefix index reads them
+	Stream  bool      // stream: the client reads tokens as they come
 
 	fields map[string]any
 	raw    []byte
@@ -25,8 +25,9 @@ func badRequest(format string, a ...any) *Rejection {
 	return &Rejection{400, "BadRequest - " + fmt.Sprintf(format, a...)}
 }
 
-// ParseBody reads the body of a request by the end of its path: /chat/completions, /completions, /responses,
-// /conversations, /embeddings. GIE reads other paths as completions; llm-d passes them on.
+// ParseBody parses the body of a request by the end of its path: /chat/completions, /completions, /responses,
+// /conversations, /embeddings. GIE treats other paths as completions; llm-d passes their bodies on unread. ParseBody
+// returns a rejection if the picker rejects the body.
 func ParseBody(d Dialect, path string, raw []byte) (*Body, *Rejection) {
 	b := &Body{raw: raw}
 	if err := json.Unmarshal(raw, &b.fields); err != nil || b.fields == nil {
@@ -296,7 +297,7 @@ func marshal(v any) string {
 	return string(b)
 }
 
-// For is the body that a server gets for a model: unchanged where it asks for that model already.
+// For returns the body that a server gets for a model. It is unchanged if it has that model already.
 func (b *Body) For(model string) []byte {
 	if model == b.Model {
 		return b.raw
@@ -311,7 +312,8 @@ func (b *Body) sorted(model string) []byte {
 	return []byte(marshal(fields))
 }
 
-// PassedOn is the body that the picker of a dialect passes on.
+// PassedOn returns the body that the picker of a dialect sends to the server for a model. GIE sorts the keys; llm-d
+// sends the result of [Body.For].
 func (b *Body) PassedOn(d Dialect, model string) []byte {
 	if d == LLMD {
 		return b.For(model)
@@ -319,7 +321,7 @@ func (b *Body) PassedOn(d Dialect, model string) []byte {
 	return b.sorted(model)
 }
 
-// Compact is a body without spaces between values.
+// Compact returns a JSON body without spaces between values.
 func Compact(raw []byte) []byte {
 	var out bytes.Buffer
 	if json.Compact(&out, raw) != nil {

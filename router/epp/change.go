@@ -14,13 +14,14 @@ import (
 )
 
 // Change sets one number of a configuration. Name is PLUGIN for the weight of a scorer and PLUGIN.PARAMETER for a
-// parameter, as [Number.Name] writes it. The name of a type of scorer that the configuration lacks adds it.
+// parameter, as in [Number.Name]. If Name is a type of scorer that the configuration lacks, the change adds the scorer.
 type Change struct {
 	Name  string
 	Value float64
 }
 
-// ParseChanges reads "NAME:VALUE/NAME:VALUE". Names are checked by [Config.With].
+// ParseChanges parses "NAME:VALUE/NAME:VALUE"; "" has no changes. It does not check that the names exist; [Config.With]
+// does.
 func ParseChanges(text string) (out []Change, err error) {
 	if text == "" {
 		return nil, nil
@@ -51,10 +52,11 @@ func FormatChanges(changes []Change) string {
 	return strings.Join(parts, "/")
 }
 
-// FormatNumber writes a number without an exponent, as a YAML number that integer parameters take, too.
+// FormatNumber formats a number without an exponent, in a form that is also valid for integer parameters in YAML.
 func FormatNumber(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// With is the configuration with some numbers changed. It is checked like one that is read.
+// With returns a copy of the configuration with some numbers changed. It returns an error if [Parse] refuses the
+// result.
 func (c *Config) With(changes []Change) (*Config, error) {
 	out := &Config{Dialect: c.Dialect, recorded: c.recorded, doc: c.doc.clone()}
 	for _, ch := range changes {
@@ -147,7 +149,7 @@ func setParameter(parameters json.RawMessage, key string, value float64) (json.R
 	return json.Marshal(tree)
 }
 
-// Members names the filters, scorers and pickers of the first profile, in its order.
+// Members returns the names of the filters, scorers and pickers of the first profile, in the order of the profile.
 func (c *Config) Members() (names []string) {
 	for _, u := range c.doc.Profiles[0].Plugins {
 		p, _, _ := build(&spec{*c.find(u.Ref), c.Dialect})
@@ -159,8 +161,8 @@ func (c *Config) Members() (names []string) {
 	return names
 }
 
-// Same says whether two configurations have the same plugins, parameters and profiles. What has no effect in a profile
-// does not count.
+// Same reports whether two configurations have the same plugins, parameters and profiles. Entries of a profile without
+// effect do not count.
 func (c *Config) Same(o *Config) bool {
 	return c.Dialect == o.Dialect && reflect.DeepEqual(c.plain(), o.plain())
 }

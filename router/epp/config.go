@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Config is a configuration that a [Scheduler] can run. It does not change.
+// Config is a configuration that a [Scheduler] can run. It is immutable.
 type Config struct {
 	Dialect  Dialect
 	doc      *document
 	recorded bool
 }
 
-// Unsupported is the error for a configuration that the real picker takes and this package does not run.
+// Unsupported is the error for a configuration that the real picker accepts and this package cannot run.
 type Unsupported struct {
-	Plugin string // name of the plugin or of the feature gate
-	What   string // more about it; "": nothing
+	Plugin string // name of the plugin or feature gate
+	What   string // details; "": none
 }
 
 // Error implements error.
@@ -28,12 +28,13 @@ func (u *Unsupported) Error() string {
 	return fmt.Sprintf("plugin %s: not supported", u.Plugin)
 }
 
-// Parse reads a configuration, in YAML or JSON. The dialect "" follows apiVersion. What the real loader refuses is an
-// error; what it takes and this package does not run is an [*Unsupported].
+// Parse parses a configuration in YAML or JSON. file is the file name for errors. With dialect "", apiVersion
+// determines the dialect. Parse returns an error if the real loader refuses the configuration, and an [*Unsupported] if
+// the loader accepts it but this package cannot run it.
 func Parse(data []byte, file string, d Dialect) (*Config, error) { return parse(data, file, d, false) }
 
-// ParseRecorded is Parse, and takes token-load-scorer beside its producer, which GIE v1.5.0 refuses for declaring two
-// types of the same data. Decisions were recorded past that check.
+// ParseRecorded is Parse, but accepts token-load-scorer beside its producer. GIE v1.5.0 refuses this, because both
+// declare a type of the same data. Decisions were recorded without that check.
 func ParseRecorded(data []byte, file string, d Dialect) (*Config, error) {
 	return parse(data, file, d, true)
 }
@@ -57,15 +58,15 @@ func parse(data []byte, file string, d Dialect, recorded bool) (*Config, error) 
 	return c, nil
 }
 
-// Disaggregated says whether requests are prefilled and decoded on different servers.
+// Disaggregated reports whether prefill and decode of a request may run on different servers.
 func (c *Config) Disaggregated() bool { return len(c.doc.Profiles) > 1 }
 
-// WantsHeader says whether a plugin reads the header of conformance tests.
+// WantsHeader reports whether a plugin reads the header of conformance tests, [Request].Selected.
 func (c *Config) WantsHeader() bool {
 	return c.has("header-based-testing-filter")
 }
 
-// Weights lists the scorers of the first profile with their weights, in the order of the profile.
+// Weights returns the scorers of the first profile and their weights, in the order of the profile.
 func (c *Config) Weights() (names []string, weights []float64) {
 	types := map[string]string{}
 	for _, p := range c.doc.Plugins {

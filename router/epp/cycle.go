@@ -8,12 +8,12 @@ type cycle struct {
 	eps     []Endpoint // the candidates
 	matches []Match    // of each candidate; empty without a prefix index
 	index   *prefixIndex
-	flight  *Flight // nil: nobody counts
+	flight  *Flight // nil: not counted
 	costs   *flightParams
 	rng     *rand.Rand
 }
 
-// match is what the prefix index found for an endpoint.
+// match returns the prefix index's result for an endpoint.
 func (c *cycle) match(i int32) Match {
 	if len(c.matches) == 0 {
 		return Match{}
@@ -21,7 +21,7 @@ func (c *cycle) match(i int32) Match {
 	return c.matches[i]
 }
 
-// uncached is what the request would add to an endpoint, tokens.
+// uncached returns the tokens that the request adds to an endpoint.
 func (c *cycle) uncached(i int32) int64 {
 	m := c.match(i)
 	return c.costs.tokens(c.r, &m, c.index != nil)
@@ -42,12 +42,12 @@ type picker interface {
 	pick(c *cycle, in []int32, totals []float64) int
 }
 
-// detector says how full the endpoints are; 1: full.
+// detector measures how full the endpoints are; 1: full.
 type detector interface {
 	saturation(c *cycle) float64
 }
 
-// committer learns where a request goes.
+// committer is notified where a request goes.
 type committer interface {
 	commit(c *cycle, d *Decision)
 }

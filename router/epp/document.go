@@ -14,7 +14,7 @@ import (
 // Dialect is the picker whose rules a configuration follows.
 type Dialect string
 
-// The dialects.
+// The dialects: Gateway API Inference Extension, and llm-d.
 const (
 	GIE  Dialect = "gie"
 	LLMD Dialect = "llm-d"
@@ -93,8 +93,8 @@ type requestHandler struct {
 	Parsers []reference `json:"parsers"`
 }
 
-// readDocument reads a YAML or JSON document, of which it refuses unknown fields. It returns the dialect: the given
-// one, or for "" that of apiVersion.
+// readDocument reads a YAML or JSON document. Unknown fields are errors. It returns the dialect: the given one, or for
+// "" the dialect of apiVersion.
 func readDocument(data []byte, file string, d Dialect) (*document, Dialect, error) {
 	var tree any
 	if err := yamlfile.UnmarshalPart(data, file, &tree); err != nil {

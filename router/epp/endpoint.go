@@ -2,47 +2,47 @@ package epp
 
 import "slices"
 
-// Endpoint is a model server as the picker last read its metrics.
+// Endpoint is the state of a model server at the picker's last read of its metrics.
 type Endpoint struct {
-	// ID identifies the server for the scheduler's own state (prefix index, requests in flight): a small number, >= 0,
-	// that stays with the server.
+	// ID identifies the server in the scheduler's own state (prefix index, requests in flight). It is a small number,
+	// at least 0, and constant for the server.
 	ID      int
 	Address string            // IP:port
-	Labels  map[string]string // of the pod
+	Labels  map[string]string // labels of the pod
 
-	Waiting, Running int     // requests
-	KV               float64 // used share of the KV cache
+	Waiting, Running int     // number of requests
+	KV               float64 // used share of the KV cache, 0 to 1
 
-	// RunningAdapters and WaitingAdapters are the names that the metric of adapters lists, without duplicates. MaxLora
-	// is the limit that it states; 0: the server has not written the metric.
+	// RunningAdapters and WaitingAdapters are the names in the server's adapter metric, without duplicates. MaxLora is
+	// the limit in the metric; 0: the server does not report it.
 	RunningAdapters, WaitingAdapters []string
 	MaxLora                          int
 
-	BlockSize, NumBlocks int // KV cache blocks: tokens of one, and their number; 0: unknown
+	BlockSize, NumBlocks int // size of a KV cache block, tokens; number of blocks; 0: unknown
 
-	Age     float64  // s since the metrics were read
+	Age     float64  // age of the metrics, s
 	Latency *Latency // nil: no prediction
 }
 
-// Latency is a prediction for one request on one server, ms.
+// Latency is a predicted latency of one request on one server. Times are in ms.
 type Latency struct {
-	TTFTHeadroom, TPOTHeadroom float64 // objective minus prediction; below 0: the objective would be missed
-	TTFT, TPOT                 float64
-	Dispatched                 int // requests that the predictor knows to be there
+	TTFTHeadroom, TPOTHeadroom float64 // objective minus prediction; < 0: the objective is missed
+	TTFT, TPOT                 float64 // predictions
+	Dispatched                 int     // number of the server's requests that the predictor counts
 }
 
-// meets says whether both objectives would be met.
+// meets reports whether the prediction meets both objectives.
 func (l *Latency) meets() bool { return l.TTFTHeadroom >= 0 && l.TPOTHeadroom >= 0 }
 
-// Request is what a scheduler reads of a request.
+// Request is a request as a scheduler reads it.
 type Request struct {
 	ID       int64     // unique among requests in flight
-	Model    string    // the model or adapter that the server is asked for
+	Model    string    // requested model or adapter
 	Salt     string    // cache_salt: requests with different ones share no prefix
-	Prompts  []Content // what the prefix index reads
-	Bytes    int       // of the body, before any change
-	Priority int       // of its objective; below 0: sheddable
-	Selected string    // header test-epp-endpoint-selection, of conformance tests
+	Prompts  []Content // prompts for the prefix index
+	Bytes    int       // size of the unchanged body, bytes
+	Priority int       // priority of the request's objective; < 0: sheddable
+	Selected string    // header test-epp-endpoint-selection of conformance tests
 }
 
 // tokens is the number of tokens of all prompts, 4 bytes each.
@@ -57,10 +57,10 @@ func (r *Request) tokens() int {
 // bytesPerToken is how both pickers estimate tokens.
 const bytesPerToken = 4
 
-// Match is what the prefix index found for one endpoint.
+// Match is the prefix index's result for one endpoint.
 type Match struct {
-	Blocks, Total int // matched blocks, blocks of the prompt
-	Size          int // tokens of a block
+	Blocks, Total int // number of matched blocks, of all blocks of the prompt
+	Size          int // size of a block, tokens
 }
 
 // share is the matched share of the prompt.
@@ -71,10 +71,10 @@ func (m Match) share() float64 {
 	return float64(m.Blocks) / float64(m.Total)
 }
 
-// Rejection is why a request is not routed.
+// Rejection is the reason why a request is not routed.
 type Rejection struct {
-	Status int    // of HTTP
-	Reason string // what the pickers write into the body
+	Status int    // HTTP status
+	Reason string // text that the pickers write into the body
 }
 
 // Error implements error.

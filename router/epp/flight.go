@@ -2,13 +2,13 @@ package epp
 
 import "math"
 
-// Flight counts the requests and estimated tokens that the picker itself has sent and that have not ended.
+// Flight counts requests and estimated tokens in flight: those that the picker itself has sent and that have not ended.
 type Flight struct {
 	servers []load // by Endpoint.ID
 	sent    map[int64]parts
 }
 
-// load is what is in flight on a server.
+// load counts what is in flight on a server.
 type load struct{ requests, tokens int64 }
 
 // parts are those of a request: one on each server that profiles picked.
@@ -34,13 +34,13 @@ func (f *Flight) at(id int) load {
 	return f.servers[id]
 }
 
-// Requests is the number of requests in flight on a server.
+// Requests returns the number of requests in flight on a server. id is its Endpoint.ID.
 func (f *Flight) Requests(id int) int64 { return f.at(id).requests }
 
-// Tokens is the number of estimated tokens in flight on a server.
+// Tokens returns the estimated number of tokens in flight on a server. id is its Endpoint.ID.
 func (f *Flight) Tokens(id int) int64 { return f.at(id).tokens }
 
-// Open is the number of requests in flight.
+// Open returns the number of requests in flight on all servers.
 func (f *Flight) Open() int { return len(f.sent) }
 
 // add notes that a request goes to a server.

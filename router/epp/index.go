@@ -8,10 +8,11 @@ import (
 	"lorasim/trace"
 )
 
-// Content is a prompt as the prefix index reads it, in bytes. A simulated prompt has 4 bytes for each token.
+// Content is a prompt as the prefix index reads it, in bytes. A simulated prompt has 4 bytes per token.
 type Content interface {
+	// Len returns the length in bytes.
 	Len() int
-	// Sum is the hash of the bytes from one offset to another, chained to that of the bytes before them.
+	// Sum returns the hash of the bytes [from, to), chained to the hash of the bytes before them.
 	Sum(from, to int, before uint64) uint64
 }
 
@@ -32,13 +33,13 @@ func (t Text) Sum(from, to int, before uint64) uint64 {
 	return d.Sum64()
 }
 
-// Simulated is the content of a simulated prompt: the first Known of its Tokens are those of Text, the others are
-// found in no other request.
+// Simulated is the content of a simulated prompt. The first Known of its Tokens are those of Text. The others occur in
+// no other request.
 type Simulated struct {
-	Text   *trace.Text // nil: nothing is known
-	Known  int32
-	Tokens int32
-	ID     int64 // of the request
+	Text   *trace.Text // nil: all tokens are unknown
+	Known  int32       // number of tokens from Text
+	Tokens int32       // number of tokens of the prompt
+	ID     int64       // ID of the request
 }
 
 // Len implements Content.
@@ -114,7 +115,7 @@ func (x *prefixIndex) read(r *Request, eps []Endpoint) {
 	}
 }
 
-// readPrompt appends the blocks of one prompt, at most as many as are left.
+// readPrompt appends the blocks of one prompt, up to the number left.
 func (x *prefixIndex) readPrompt(p Content, before uint64, left *int) {
 	block := x.size * bytesPerToken
 	if block <= 0 {
@@ -236,7 +237,7 @@ func (x *prefixIndex) capacity(e *Endpoint) int {
 	return x.params.Capacity
 }
 
-// forget drops what is known of a server.
+// forget drops the entries of a server.
 func (x *prefixIndex) forget(id int) {
 	if id < len(x.servers) {
 		x.servers[id] = nil

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// machine is a configuration with its plugins made: what a scheduler runs.
+// machine is a configuration with its plugins built, ready for a scheduler.
 type machine struct {
 	profiles  []profile
 	decider   *decider // nil: one profile decides
 	index     *indexParams
-	flight    *flightParams // nil: nobody counts
+	flight    *flightParams // nil: not counted
 	detector  detector
 	admitters []admitter
 	all       []plugin // in the order of the document

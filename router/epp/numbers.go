@@ -8,19 +8,19 @@ import (
 
 // Number is a number of a configuration that a study may change: the weight of a scorer, or a parameter of a plugin.
 type Number struct {
-	Plugin string // name of the instance
-	// Key is the parameter; "": the weight. An entry of a list is "conditions.0.maxValue".
+	Plugin string // name of the plugin instance
+	// Key is the name of the parameter; "": the weight. In a list, it is like "conditions.0.maxValue".
 	Key   string
-	Value float64 // today
-	// Low and High are the bounds of a search. They lie within what the real loaders take.
+	Value float64 // current value
+	// Low and High are the bounds of a search. The real loaders accept all values between them.
 	Low, High float64
-	Whole     bool // an integer
-	Share     bool // a share: its steps are sums. The steps of other numbers are factors
-	// Missing: the configuration lacks the scorer, and [Config.With] adds it. Its Value is 0.
+	Whole     bool // the number is an integer
+	Share     bool // a share, which a search changes by sums; other numbers by factors
+	// Missing: the configuration lacks the scorer. [Config.With] adds it. Value is 0.
 	Missing bool
 }
 
-// Name is how [Change] names the number: PLUGIN or PLUGIN.PARAMETER.
+// Name returns the number's name in a [Change]: PLUGIN or PLUGIN.PARAMETER.
 func (n Number) Name() string {
 	if n.Key == "" {
 		return n.Plugin
@@ -35,10 +35,10 @@ const maxWeight = 16
 // tunable is a plugin whose parameters change decisions about requests of equal priority.
 type tunable interface{ numbers() []Number }
 
-// Numbers lists the numbers that change where requests go: weights of the scorers and parameters of the plugins of the
-// first profile, and those of the producers that they read. add names types of scorers without parameters; those that
-// the configuration lacks are listed as Missing. A plugin whose name has one of ": / , + |" is left out: [Change]
-// cannot name it.
+// Numbers returns the numbers that affect decisions: the weights of the scorers of the first profile, the parameters of
+// its plugins, and those of the producers that the plugins read. add lists types of scorers without parameters; those
+// that the configuration lacks are returned as Missing. Plugins with one of ": / , + |" in their name are left out,
+// because a [Change] cannot name them.
 func (c *Config) Numbers(add ...string) (out []Number) {
 	m, err := c.assemble()
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *Config) canAdd(typ string) bool {
 	return !c.has(typ) && c.find(typ) == nil && IsScorer(c.Dialect, typ)
 }
 
-// IsScorer says whether a dialect has a scorer of a type that needs no parameters.
+// IsScorer reports whether a dialect has a scorer of type typ that needs no parameters.
 func IsScorer(d Dialect, typ string) bool {
 	p, ok, err := build(&spec{pluginSpec{Name: typ, Type: typ}, d})
 	_, scores := p.(scorer)

@@ -24,7 +24,7 @@ type disagg struct {
 	Profiles map[string]string `json:"profiles"`
 }
 
-// decider says whether a prompt is prefilled on another server than the one that decodes.
+// decider decides whether a prompt is prefilled on another server than the one that decodes.
 type decider struct {
 	NonCached int `json:"nonCachedTokens"`
 	Prompt    int `json:"promptTokens"`
@@ -60,7 +60,7 @@ func (s *spec) into(v any) error {
 	return decode(s.Parameters, v, s.dialect == LLMD)
 }
 
-// checked is what knows whether its parameters are good.
+// checked is implemented by parameters with a check of their values.
 type checked interface{ check() error }
 
 // read decodes parameters and checks them.
@@ -80,7 +80,7 @@ func plain(p plugin) func(*spec) (plugin, error) {
 	}
 }
 
-// kept is a plugin whose parameters are not looked at.
+// kept is a plugin whose parameters are ignored.
 func kept(p plugin) func(*spec) (plugin, error) {
 	return func(*spec) (plugin, error) { return p, nil }
 }

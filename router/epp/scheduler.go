@@ -5,26 +5,30 @@ import (
 	"slices"
 )
 
-// Options of a scheduler.
+// Options configure a scheduler.
 type Options struct {
-	Seed uint64 // of picks among equals
+	Seed uint64 // seed of random picks among equal endpoints
 
-	// Observer sees what plugins answer; nil: nobody does.
+	// Observer observes the results of plugins; nil: none.
 	Observer Observer
-	// Choose picks in place of a picker, from the endpoints that the filters left; nil: pickers do. It gives the
-	// endpoints by their index, the best first.
+	// Choose replaces the picker of each profile; nil: the pickers pick. It gets the endpoints that the filters left,
+	// and returns the indexes of its picks, best first.
 	Choose func(profile string, left []int32) []int
 }
 
-// Observer sees what plugins answer. Slices are valid during the call; endpoints are indexes.
+// Observer observes the results of plugins. Endpoints are indexes. Slices are valid only during the call.
 type Observer interface {
+	// Profile reports that a profile with the given picker starts.
 	Profile(name, picker string)
+	// Filtered reports the endpoints that a filter left.
 	Filtered(plugin string, left []int32)
+	// Scored reports the scores that a scorer gave to the endpoints in of.
 	Scored(plugin string, of []int32, scores []float64)
+	// Totals reports the weighted sums of scores of the endpoints in of.
 	Totals(of []int32, totals []float64)
 }
 
-// Scheduler decides where requests go. It is not safe for concurrent use.
+// Scheduler picks endpoints for requests. It is not safe for concurrent use.
 type Scheduler struct {
 	config *Config
 	m      *machine
@@ -39,24 +43,24 @@ type Scheduler struct {
 	decision Decision
 }
 
-// Decision is where a request goes.
+// Decision is the result of [Scheduler.Schedule].
 type Decision struct {
 	profiles []Result
 }
 
-// Result is what a profile picked.
+// Result holds the picks of one profile.
 type Result struct {
-	Profile string
-	Picked  []int // indexes of endpoints, the best first
+	Profile string // name of the profile
+	Picked  []int  // indexes of endpoints, best first
 }
 
-// Primary is the endpoint that the request is sent to, an index.
+// Primary returns the index of the endpoint that the request is sent to.
 func (d *Decision) Primary() int { return d.profiles[0].Picked[0] }
 
-// Results are the picks of all profiles that ran, the primary one first.
+// Results returns the picks of all profiles that ran, the primary profile first.
 func (d *Decision) Results() []Result { return d.profiles }
 
-// NewScheduler returns a scheduler that has not seen a request.
+// NewScheduler returns a scheduler with an empty prefix index and no requests in flight.
 func NewScheduler(c *Config, o Options) *Scheduler {
 	m, err := c.assemble()
 	if err != nil {
@@ -76,8 +80,8 @@ func NewScheduler(c *Config, o Options) *Scheduler {
 	return s
 }
 
-// Schedule picks an endpoint among the candidates. The decision is valid until the next call, and only
-// [Scheduler.Commit] makes it known to later ones.
+// Schedule picks an endpoint among the candidates, or returns a rejection. The decision is valid until the next call.
+// It affects later decisions only through [Scheduler.Commit].
 func (s *Scheduler) Schedule(r *Request, candidates []Endpoint) (*Decision, *Rejection) {
 	c := &s.cycle
 	c.r, c.eps = r, candidates
@@ -186,13 +190,13 @@ func (s *Scheduler) pick(p *profile, left []int32) []int32 {
 	return left[:p.picker.pick(&s.cycle, left, s.totals)]
 }
 
-// Matches are what the prefix index found for each candidate of the last Schedule; empty without an index.
+// Matches returns the prefix index's match of each candidate of the last Schedule; empty without an index.
 func (s *Scheduler) Matches() []Match { return s.cycle.matches }
 
-// Flight is what the scheduler has in flight, nil where no plugin counts it.
+// Flight returns the counts of requests in flight, or nil if no plugin counts them.
 func (s *Scheduler) Flight() *Flight { return s.flight }
 
-// Commit notes that the request of the last Schedule goes where the decision says.
+// Commit notes that the request of the last Schedule is sent as decided.
 func (s *Scheduler) Commit(r *Request, d *Decision) {
 	c := &s.cycle
 	for _, p := range s.m.all {
@@ -212,21 +216,21 @@ func (s *Scheduler) Commit(r *Request, d *Decision) {
 	}
 }
 
-// FirstToken notes that the response of a request has begun: llm-d gives its tokens back.
+// FirstToken notes that the response of a request has begun. llm-d then no longer counts its tokens as in flight.
 func (s *Scheduler) FirstToken(request int64) {
 	if s.flight != nil && s.config.Dialect == LLMD {
 		s.flight.firstToken(request)
 	}
 }
 
-// Ended notes that the response of a request has ended, or its client has left.
+// Ended notes that the response of a request has ended, or that its client has disconnected.
 func (s *Scheduler) Ended(request int64) {
 	if s.flight != nil {
 		s.flight.ended(request)
 	}
 }
 
-// Forget drops the prefix index of a server that is gone.
+// Forget drops the prefix index of a server that has left. endpoint is its Endpoint.ID.
 func (s *Scheduler) Forget(endpoint int) {
 	if s.index != nil {
 		s.index.forget(endpoint)

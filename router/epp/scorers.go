@@ -34,9 +34,9 @@ func (kvScorer) score(c *cycle, in []int32, out []float64) {
 	}
 }
 
-// LoraAffinity is the score of lora-affinity-scorer. The adapter has requests that run: 1. Fewer adapters than
-// max_lora are listed: 0.8. It has requests that wait: 0.6. Else 0. Before llm-d-router #2625 an adapter listed as
-// running and as waiting counts twice; distinct counts it once.
+// LoraAffinity returns the score of lora-affinity-scorer: 1 if the adapter has running requests; else 0.8 if the server
+// lists fewer adapters than max_lora; else 0.6 if the adapter has waiting requests; else 0. Before llm-d-router #2625,
+// an adapter with running and waiting requests counts twice; with distinct, it counts once.
 func LoraAffinity(e *Endpoint, model string, distinct bool) float64 {
 	listed := len(e.RunningAdapters) + len(e.WaitingAdapters)
 	if distinct {
@@ -131,8 +131,8 @@ func (s *loadAwareScorer) score(c *cycle, in []int32, out []float64) {
 	}
 }
 
-// noHitScorer spreads requests of which no endpoint has cached anything: the endpoint that got such a request longest
-// ago is best.
+// noHitScorer spreads requests whose prompt no endpoint has cached. The endpoint that got such a request longest ago is
+// best.
 type noHitScorer struct {
 	Producer string `json:"prefixMatchInfoProducerName"`
 	Size     int    `json:"lruSize"`

@@ -6,9 +6,8 @@ import (
 	"lorasim/trace"
 )
 
-// Blocks is vLLM's cache (BlockPool in v1/core/block_pool.py). Requests that
-// compute the same page at the same time keep a block each: one that looks for
-// the page finds the block that was entered first, of those that are left.
+// Blocks is vLLM's cache (BlockPool in v1/core/block_pool.py). Requests that compute the same page at the same time
+// keep a block each. A later request for the page finds the oldest block that is left.
 type Blocks struct {
 	books
 	entries map[key]*blockEntry
@@ -20,7 +19,7 @@ type Blocks struct {
 
 // block is a page in the cache, or a number of pages that never match.
 type block struct {
-	prev, next *block // by the time of release, where nobody holds it
+	prev, next *block // by the time of release, if no request holds it
 	of         *blockEntry
 	same       *block // entered later with the same tokens
 	at         int32  // page of the prompt
@@ -28,7 +27,7 @@ type block struct {
 	pages      int32
 }
 
-// blockEntry is what the cache has of a text: blocks[i] is page first+i.
+// blockEntry holds the cached blocks of a text: blocks[i] is page first+i.
 type blockEntry struct {
 	key
 	first  int32
@@ -42,14 +41,14 @@ type segment struct {
 	lo, hi int32
 }
 
-// NewBlocks returns an empty cache with pages of the given number of tokens.
+// NewBlocks returns an empty cache. A page has the given number of tokens.
 func NewBlocks(page int32) *Blocks {
 	c := &Blocks{books: books{page: page}, entries: map[key]*blockEntry{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest
 	return c
 }
 
-// Unload changes nothing: vLLM knows adapters by their names.
+// Unload implements Cache. It changes nothing: vLLM identifies adapters by their names.
 func (c *Blocks) Unload(int32) {}
 
 // split finds the texts of the first pages of a text.
@@ -65,7 +64,7 @@ func (c *Blocks) split(t *trace.Text, pages int32) []segment {
 	return c.path
 }
 
-// find calls f with the blocks of the first pages of a text, as many as are kept.
+// find calls f with the cached blocks of the first pages of a text.
 func (c *Blocks) find(text *trace.Text, adapter, pages int32, f func(*block)) (match int32) {
 	for _, s := range c.split(text, pages) {
 		e := c.entries[key{text: s.text, adapter: adapter}]
@@ -79,6 +78,7 @@ func (c *Blocks) find(text *trace.Text, adapter, pages int32, f func(*block)) (m
 	return pages
 }
 
+// Match implements Cache.
 func (c *Blocks) Match(text *trace.Text, adapter, pages int32) (match, idle int32) {
 	match = c.find(text, adapter, pages, func(b *block) {
 		if b.users == 0 {
@@ -88,10 +88,12 @@ func (c *Blocks) Match(text *trace.Text, adapter, pages int32) (match, idle int3
 	return match, idle
 }
 
+// Peek implements Cache.
 func (c *Blocks) Peek(text *trace.Text, adapter, pages int32) int32 {
 	return c.find(text, adapter, pages, func(*block) {})
 }
 
+// Take implements Cache.
 func (c *Blocks) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	return c.find(text, adapter, pages, func(b *block) {
 		if b.users++; b.users == 1 {
@@ -104,7 +106,7 @@ func (c *Blocks) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	})
 }
 
-// Add is as [Radix.Add], but that pages which are kept already are kept twice.
+// Add implements Cache. Pages that are cached already are cached twice.
 func (c *Blocks) Add(h *Hold, text *trace.Text, adapter, pages int32) {
 	for _, s := range c.split(text, pages) {
 		lo := max(s.lo, int32(len(h.blocks)))
@@ -130,6 +132,7 @@ func (c *Blocks) Add(h *Hold, text *trace.Text, adapter, pages int32) {
 	}
 }
 
+// Release implements Cache.
 func (c *Blocks) Release(h *Hold) {
 	for i := len(h.blocks) - 1; i >= 0; i-- {
 		b := h.blocks[i]
@@ -141,6 +144,7 @@ func (c *Blocks) Release(h *Hold) {
 	h.blocks = h.blocks[:0]
 }
 
+// Keep implements Cache.
 func (c *Blocks) Keep(pages int32) {
 	if pages > 0 {
 		b := c.newBlock()
@@ -157,6 +161,7 @@ func (c *Blocks) push(b *block) {
 	c.cached += int64(b.pages)
 }
 
+// Evict implements Cache.
 func (c *Blocks) Evict(pages int64) int64 {
 	pages = min(pages, c.cached)
 	for left := pages; left > 0; {
@@ -171,7 +176,7 @@ func (c *Blocks) Evict(pages int64) int64 {
 	return pages
 }
 
-// drop removes a block that nobody holds.
+// drop removes a block that no request holds.
 func (c *Blocks) drop(b *block) {
 	b.prev.next, b.next.prev = b.next, b.prev
 	if e := b.of; e != nil {

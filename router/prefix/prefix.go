@@ -1,49 +1,48 @@
-// Package prefix holds what a worker keeps of prompts it has computed, so that
-// later requests of the same adapter need not compute it again: the prefix
-// caches of sglang (RadixCache) and vLLM (BlockPool). The simulator's workers have
-// one, and routers one for each worker where they guess what that keeps.
+// Package prefix implements the prefix caches of sglang (RadixCache) and vLLM (BlockPool). A prefix cache keeps
+// computed prompts, so that later requests of the same adapter need not compute them again. Each simulated worker has a
+// [Cache]. A router has one per worker if it estimates what the worker caches.
 //
-// The unit is the page. What is kept of a text is always its first pages, and
-// those of the texts before it: the page that was released longest ago goes
-// first, and of those released together the one deepest in the prompt. Time and
-// memory are those of texts, not of pages.
+//	var hold prefix.Hold
+//	cache := prefix.NewRadix(16)
+//	cached := cache.Take(&hold, text, adapter, pages) // pages that need not be computed
+//	cache.Add(&hold, text, adapter, pages)            // the request has computed the others
+//	cache.Release(&hold)                              // they may be evicted
+//
+// The unit is the page. A cache always holds the first pages of a text, and those of the texts before it. It evicts the
+// page that was released longest ago; of pages released together, the one deepest in the prompt. Run time and memory
+// grow with the number of texts, not of pages.
 package prefix
 
 import "lorasim/trace"
 
 // Cache is the prefix cache of one worker: [Blocks], a [Radix] or a [Tree].
 type Cache interface {
-	// Match returns how many of the first pages of a text are kept for an
-	// adapter, and how many of these nobody holds.
+	// Match returns how many of the first pages of a text are cached for an adapter, and how many of these pages no
+	// request holds.
 	Match(text *trace.Text, adapter, pages int32) (match, idle int32)
-	// Peek is the first result of Match, without being counted as a use.
+	// Peek returns the first result of Match, but does not count as a use of the pages.
 	Peek(text *trace.Text, adapter, pages int32) int32
-	// Take holds the first pages of a text, as many as are kept, and returns how
-	// many these are. The hold must be empty.
+	// Take holds the cached ones of the first pages of a text, and returns their number. The hold must be empty.
 	Take(h *Hold, text *trace.Text, adapter, pages int32) int32
-	// Add keeps the pages of a text up to a number for a hold, which has the
-	// first of them.
+	// Add caches the first pages of a text and adds them to a hold, which already has the first ones of them.
 	Add(h *Hold, text *trace.Text, adapter, pages int32)
-	// Release gives up a hold: what nobody else holds may be evicted from now
-	// on, after all that was released before.
+	// Release empties a hold. Pages that no other request holds may now be evicted, after all pages released before.
 	Release(h *Hold)
-	// Keep takes pages in that may be evicted but never match.
+	// Keep adds pages that may be evicted but never match.
 	Keep(pages int32)
-	// Evict drops as many pages as it is told to, or all that nobody holds, and
-	// returns how many these were.
+	// Evict drops the given number of pages, or all that no request holds, and returns the number of dropped pages.
 	Evict(pages int64) int64
-	// Unload makes what is kept of an adapter useless where an adapter that is
-	// loaded again is another one. It stays until it is evicted.
+	// Unload makes the cached pages of an adapter useless, if the engine treats an adapter that is loaded again as a
+	// new one. The pages stay until they are evicted.
 	Unload(adapter int32)
-	// Cached is the number of pages that may be evicted.
+	// Cached returns the number of pages that may be evicted.
 	Cached() int64
-	// Held is the number of pages that requests hold, shared ones counted once.
+	// Held returns the number of pages that requests hold. Shared pages count once.
 	Held() int64
 }
 
-// Radix is sglang's cache (mem_cache/radix_cache.py), but that it evicts no more
-// than it has to. Of pages that two requests compute at the same time one copy
-// is kept.
+// Radix is sglang's cache (mem_cache/radix_cache.py), except that it evicts page by page. If two requests compute the
+// same pages at the same time, one copy is cached.
 type Radix struct {
 	books
 	entries map[*trace.Text]*entry // by entry.other those of other adapters
@@ -52,18 +51,21 @@ type Radix struct {
 	unused  *run                   // to be used again, by next
 }
 
-// books is what all caches keep.
+// books holds the state that all caches share.
 type books struct {
 	page   int32           // tokens
-	cached int64           // pages nobody holds
+	cached int64           // pages that no request holds
 	held   int64           // pages that requests hold, shared ones once
 	epochs map[int32]int32 // adapters that were unloaded: how often
 }
 
+// Cached implements Cache.
 func (b *books) Cached() int64 { return b.cached }
 
+// Held implements Cache.
 func (b *books) Held() int64 { return b.held }
 
+// Unload implements Cache.
 func (b *books) Unload(adapter int32) { b.epochs[adapter]++ }
 
 type key struct {
@@ -72,15 +74,15 @@ type key struct {
 	epoch   int32
 }
 
-// entry is what the cache has of a text: the pages from first to end, counted
-// from the beginning of the prompt. Its parent has the pages before first.
+// entry holds the cached pages of a text, from first to end, counted from the beginning of the prompt. Its parent has
+// the pages before first.
 type entry struct {
 	key
 	other      *entry // of the same text
 	parent     *entry // nil: there are no pages before first
 	first, end int32
 	holders    []holders // by page, descending: pages before holders[0].end are held
-	deepest    *run      // the last pages that nobody holds, then by run.up
+	deepest    *run      // the last pages that no request holds, then by run.up
 	usual      [1]holders
 }
 
@@ -95,8 +97,7 @@ type run struct {
 	pages      int32
 }
 
-// Hold is what a request holds of the cache: the first pages of a text. The
-// zero value holds nothing.
+// Hold is the pages that a request holds in a cache: the first pages of a text. The zero value is empty.
 type Hold struct {
 	at     *entry
 	pages  int32
@@ -104,7 +105,7 @@ type Hold struct {
 	node   *node    // of a [Tree]
 }
 
-// Pages is the number of pages that are held.
+// Pages returns the number of held pages.
 func (h *Hold) Pages() int32 {
 	if h.node != nil {
 		return h.node.hi
@@ -112,13 +113,14 @@ func (h *Hold) Pages() int32 {
 	return h.pages + int32(len(h.blocks))
 }
 
-// NewRadix returns an empty cache with pages of the given number of tokens.
+// NewRadix returns an empty cache. A page has the given number of tokens.
 func NewRadix(page int32) *Radix {
 	c := &Radix{books: books{page: page, epochs: map[int32]int32{}}, entries: map[*trace.Text]*entry{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest
 	return c
 }
 
+// Match implements Cache.
 func (c *Radix) Match(text *trace.Text, adapter, pages int32) (match, idle int32) {
 	_, match, idle = c.match(text, adapter, pages)
 	return match, idle
@@ -133,6 +135,7 @@ func (c *Radix) entry(k key) *entry {
 	return e
 }
 
+// Peek implements Cache.
 func (c *Radix) Peek(text *trace.Text, adapter, pages int32) int32 {
 	_, match, _ := c.match(text, adapter, pages)
 	return match
@@ -163,6 +166,7 @@ func (c *Radix) match(text *trace.Text, adapter, pages int32) (at *entry, match,
 	return at, match, idle
 }
 
+// Take implements Cache.
 func (c *Radix) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	h.at, h.pages, _ = c.match(text, adapter, pages)
 	if h.at != nil {
@@ -171,6 +175,7 @@ func (c *Radix) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	return h.pages
 }
 
+// Add implements Cache.
 func (c *Radix) Add(h *Hold, text *trace.Text, adapter, pages int32) {
 	if pages <= h.pages {
 		return
@@ -184,8 +189,7 @@ func (c *Radix) Add(h *Hold, text *trace.Text, adapter, pages int32) {
 	}
 }
 
-// grow returns the entry with the last of so many pages of a text; all are kept
-// then.
+// grow caches the first pages of a text and returns the entry with the last one.
 func (c *Radix) grow(t *trace.Text, k key, pages int32) *entry {
 	lo := t.Start / c.page
 	for ; pages <= lo; lo = t.Start / c.page {
@@ -210,6 +214,7 @@ func (c *Radix) grow(t *trace.Text, k key, pages int32) *entry {
 	return e
 }
 
+// Release implements Cache.
 func (c *Radix) Release(h *Hold) {
 	if h.at != nil {
 		c.drop(h.at, h.pages)
@@ -217,6 +222,7 @@ func (c *Radix) Release(h *Hold) {
 	*h = Hold{}
 }
 
+// Keep implements Cache.
 func (c *Radix) Keep(pages int32) {
 	if pages <= 0 {
 		return
@@ -229,6 +235,7 @@ func (c *Radix) Keep(pages int32) {
 	c.cached += int64(pages)
 }
 
+// Evict implements Cache.
 func (c *Radix) Evict(pages int64) int64 {
 	pages = min(pages, c.cached)
 	for left := pages; left > 0; {
@@ -315,8 +322,7 @@ func (c *Radix) release(e *entry, held, end int32) {
 	c.cached += int64(end - held)
 }
 
-// take makes the pages of an entry from held to end, which nobody held, held
-// ones: they are the first of its runs.
+// take makes the pages of an entry from held to end held ones. No request held them: they are the first of its runs.
 func (c *Radix) take(e *entry, held, end int32) {
 	c.cached -= int64(end - held)
 	c.held += int64(end - held)

@@ -2,11 +2,10 @@ package prefix
 
 import "lorasim/trace"
 
-// Tree is sglang's cache as it is (RadixCache in mem_cache/radix_cache.py): a tree
-// of nodes, each with the pages that one insertion brought, split where prompts
-// part or a match ends. What is evicted are whole nodes, so that it may be more
-// than was asked for, and a look at a prompt counts as use of it. A [Radix] evicts
-// page by page and takes no time per node.
+// Tree is sglang's cache with its eviction (RadixCache in mem_cache/radix_cache.py). It is a tree of nodes. A node has
+// the pages of one insertion, and is split where prompts differ or a match ends. Eviction drops whole nodes, so it may
+// drop more pages than necessary. Each look at a prompt counts as a use of it. A [Radix] evicts page by page and takes
+// no time per node.
 type Tree struct {
 	books
 	roots  map[root]*node
@@ -25,7 +24,7 @@ type node struct {
 	users      int32
 }
 
-// NewTree returns an empty cache with pages of the given number of tokens.
+// NewTree returns an empty cache. A page has the given number of tokens.
 func NewTree(page int32) *Tree {
 	c := &Tree{books: books{page: page, epochs: map[int32]int32{}}, roots: map[root]*node{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest
@@ -83,6 +82,7 @@ func (c *Tree) split(n *node, at int32) *node {
 	return first
 }
 
+// Match implements Cache.
 func (c *Tree) Match(text *trace.Text, adapter, pages int32) (match, idle int32) {
 	n := c.walk(text, adapter, pages)
 	for x := n; x.parent != nil && x.users == 0; x = x.parent {
@@ -91,6 +91,7 @@ func (c *Tree) Match(text *trace.Text, adapter, pages int32) (match, idle int32)
 	return n.hi, idle
 }
 
+// Peek implements Cache.
 func (c *Tree) Peek(text *trace.Text, adapter, pages int32) (match int32) {
 	for n := c.roots[root{adapter, c.epochs[adapter]}]; n != nil && match == n.hi && match < pages; {
 		if n = n.children[c.owner(text, match)]; n != nil {
@@ -100,12 +101,14 @@ func (c *Tree) Peek(text *trace.Text, adapter, pages int32) (match int32) {
 	return match
 }
 
+// Take implements Cache.
 func (c *Tree) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	h.node = c.walk(text, adapter, pages)
 	c.lock(h.node)
 	return h.node.hi
 }
 
+// Add implements Cache.
 func (c *Tree) Add(h *Hold, text *trace.Text, adapter, pages int32) {
 	n := c.walk(text, adapter, pages)
 	if n.hi < pages {
@@ -146,13 +149,14 @@ func (c *Tree) unlock(n *node) {
 	}
 }
 
-// Release implements [Cache]. It marks nothing as used (RadixCache.dec_lock_ref in
-// sglang's mem_cache/radix_cache.py): who keeps something does.
+// Release implements Cache. It does not count as a use (RadixCache.dec_lock_ref in sglang's mem_cache/radix_cache.py);
+// Add does.
 func (c *Tree) Release(h *Hold) {
 	c.unlock(h.node)
 	*h = Hold{}
 }
 
+// Keep implements Cache.
 func (c *Tree) Keep(pages int32) {
 	if pages > 0 {
 		c.append(&node{hi: pages})
@@ -160,6 +164,7 @@ func (c *Tree) Keep(pages int32) {
 	}
 }
 
+// Evict implements Cache. It drops whole nodes, so the result may be larger than pages.
 func (c *Tree) Evict(pages int64) (evicted int64) {
 	for n := c.oldest.next; evicted < pages && n != &c.oldest; {
 		next := n.next

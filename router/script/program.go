@@ -23,7 +23,7 @@ type program struct {
 	steps    uint64 // limit of a call
 	thread   *starlark.Thread
 	route    *starlark.Function
-	finished *starlark.Function // nil: it does not want to know how requests end
+	finished *starlark.Function // nil: the program does not observe how requests end
 }
 
 // Limit of the steps of a call. A step is one instruction of the interpreter; 100,000 take a few milliseconds. A script
@@ -66,7 +66,8 @@ func load(file, source string, predeclared starlark.StringDict) (*program, error
 	return p, err
 }
 
-// function is a function of the program that is called with the given parameters; nil: the program has none.
+// function returns a function of the program, which must have the given parameters; nil: the program does not define
+// it.
 func (p *program) function(globals starlark.StringDict, name, parameters string) (*starlark.Function, error) {
 	v, ok := globals[name]
 	if !ok {
@@ -92,13 +93,13 @@ func (p *program) function(globals starlark.StringDict, name, parameters string)
 	return f, nil
 }
 
-// call calls a function of the program, at most so many steps.
+// call calls a function of the program, within the limit of steps.
 func (p *program) call(f *starlark.Function, args []starlark.Value) (starlark.Value, error) {
 	return p.bounded(func() (starlark.Value, error) { return starlark.Call(p.thread, f, args, nil) })
 }
 
-// bounded runs a part of the program. What the interpreter does not survive, such as a list that is longer than any
-// memory, is an error, too.
+// bounded runs a part of the program. A panic of the interpreter, for example for a list beyond any memory, is an
+// error.
 func (p *program) bounded(run func() (starlark.Value, error)) (v starlark.Value, err error) {
 	p.thread.SetMaxExecutionSteps(p.thread.ExecutionSteps() + p.steps)
 	defer func() {
@@ -127,12 +128,12 @@ func (p *program) positioned(err error) error {
 	return fmt.Errorf("%s: %s", p.file, e.Msg)
 }
 
-// wrong is an error about what a function of the program returns.
+// wrong returns an error about the result of a function of the program.
 func (p *program) wrong(f *starlark.Function, err error) error {
 	return fmt.Errorf("%s: %s returns %w", f.Position(), f.Name(), err)
 }
 
-// syntaxError has the first error of a program that cannot be compiled.
+// syntaxError returns the first error of a program that cannot be compiled.
 func syntaxError(err error) error {
 	var list resolve.ErrorList
 	if errors.As(err, &list) {
@@ -141,10 +142,10 @@ func syntaxError(err error) error {
 	return err // a syntax.Error, which begins with its position
 }
 
-// maxRange bounds range, so that list(range(10**12)) is an error.
+// maxRange is the limit of range, so that list(range(10**12)) is an error.
 const maxRange = 1_000_000
 
-// predeclared are the names that a program knows besides Starlark's own.
+// predeclared returns the names that are predefined in addition to Starlark's own.
 func predeclared(args [][2]string, rng *rand.Rand) starlark.StringDict {
 	values := starlark.NewDict(len(args))
 	for _, a := range args {
@@ -169,7 +170,7 @@ func predeclared(args [][2]string, rng *rand.Rand) starlark.StringDict {
 	}
 }
 
-// value is what a text of an argument stands for: a number, True, False, or the text.
+// value converts the text of an argument: a number, True, False, or the text itself.
 func value(text string) starlark.Value {
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return starlark.MakeInt64(i)

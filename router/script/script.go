@@ -1,5 +1,5 @@
-// Package script is the routing policy script: a Starlark program routes requests. Programs that import this package
-// know the policy:
+// Package script implements the routing policy "script": a program in Starlark routes requests. To register the policy,
+// import the package:
 //
 //	import _ "lorasim/router/script"
 //
@@ -10,9 +10,9 @@
 //	def route(request, workers):
 //	    return [-w.requests for w in workers]
 //
-// Starlark (go.starlark.net) is deterministic: no clock, no files, no random numbers but those of the run's seed. A
-// call may execute a limited number of steps. Values of requests and workers are made once and read the router's view
-// when a script asks for an attribute, so that a call costs what the script looks at.
+// Starlark (go.starlark.net) is deterministic. A program has no clock, no files, and no random numbers except those of
+// the run's seed. The number of steps of a call is limited. The values of requests and workers are created once. They
+// read the router's view when a program reads an attribute, so that a call costs no more than the attributes it reads.
 package script
 
 import (
@@ -37,7 +37,7 @@ func init() {
 	}
 }
 
-// options are those of the policy script.
+// options are the options of the policy.
 type options struct {
 	File string `required:"yes" path:"yes" help:"Starlark program with a function route(request, workers)"`
 	Args string `commas:"yes" pairs:"= ;" help:"values for the program, NAME=VALUE;NAME=VALUE: its args"`
@@ -50,7 +50,7 @@ func (o *options) Check(settings.Given) error {
 	return err
 }
 
-// args are the values that the program gets, as texts.
+// args returns the names and values in Args.
 func (o *options) args() (list [][2]string, err error) {
 	if o.Args == "" {
 		return nil, nil
@@ -69,7 +69,7 @@ func (o *options) args() (list [][2]string, err error) {
 // maxScript bounds a program, bytes.
 const maxScript = 1 << 20
 
-// Build implements router.Builder: it reads and runs the program, which defines its functions.
+// Build implements router.Builder. It reads the program and runs it once, which defines its functions.
 func (o *options) Build(env router.Env) (*router.Router, error) {
 	source, err := textfile.ReadFile(o.File, maxScript)
 	if err != nil {
@@ -122,7 +122,7 @@ func newPolicy(o *options, source string, env router.Env) (*policy, error) {
 	return p, err
 }
 
-// Route implements router.Policy. A request for which the program fails goes to the least loaded worker.
+// Route implements router.Policy. If the program fails, the request goes to the least loaded worker.
 func (p *policy) Route(r router.Request, v *router.View) int {
 	p.show(v)
 	if len(p.usable) == 0 {
@@ -156,7 +156,7 @@ func (p *policy) Succeed(before router.Policy, _ int) {
 	}
 }
 
-// show has the values of workers read a view.
+// show makes the values of workers read a view.
 func (p *policy) show(v *router.View) {
 	p.program.limit(len(v.Workers))
 	p.view, p.usable, p.list.values = v, p.usable[:0], p.list.values[:0]
@@ -178,7 +178,7 @@ func (p *policy) show(v *router.View) {
 // gone is what a script sees of a worker that has left.
 var gone router.Worker
 
-// ask calls the program.
+// ask calls the program's function route.
 func (p *policy) ask(r *router.Request) (int, error) {
 	q := &request{Request: *r, policy: p}
 	p.args = [2]starlark.Value{q, p.list}
@@ -196,7 +196,7 @@ func (p *policy) ask(r *router.Request) (int, error) {
 	return w, nil
 }
 
-// chosen is the worker that an answer of route names.
+// chosen returns the worker that an answer of route names.
 func (p *policy) chosen(answer starlark.Value) (int, error) {
 	switch x := answer.(type) {
 	case starlark.NoneType:
@@ -224,7 +224,7 @@ func (p *policy) usableWorker(j int) (int, error) {
 	return j, nil
 }
 
-// best is the worker with the highest score; where there is no score, the least loaded.
+// best returns the worker with the highest score. Without scores, it returns the least loaded one.
 func (p *policy) best(scores starlark.Indexable) (int, error) {
 	if scores.Len() != len(p.usable) {
 		return router.None, fmt.Errorf("%d scores, expected one for each of %d workers", scores.Len(), len(p.usable))
@@ -275,7 +275,7 @@ func number(v starlark.Value) (float64, error) {
 	return 0, fmt.Errorf("%s, %w", v.Type(), errNoScore)
 }
 
-// observer is a policy whose program wants to know how requests end.
+// observer is a policy with a program that observes how requests end.
 type observer struct{ *policy }
 
 // Finished implements router.CompletionObserver.

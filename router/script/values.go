@@ -146,7 +146,7 @@ func adapterAttr(a router.AdapterState, name string) (starlark.Value, error) {
 var tiers = [...]starlark.Value{router.Remote: starlark.String("remote"), router.Disk: starlark.String("disk"),
 	router.Host: starlark.String("host"), router.GPU: starlark.String("gpu")}
 
-// readKV has the view bring the KV cache of the worker up to now.
+// readKV updates the KV cache use of the worker in the view.
 func (w *worker) readKV() *router.Worker {
 	if v := w.policy.view; v.Read != nil && w.index < len(v.Workers) {
 		v.Read(w.index)
@@ -154,7 +154,7 @@ func (w *worker) readKV() *router.Worker {
 	return w.state
 }
 
-// cachedTokens is the number of first tokens of the request's prompt that the worker says to keep.
+// cachedTokens returns the number of first tokens of the request's prompt that the worker reports as cached.
 func (w *worker) cachedTokens() int32 {
 	r, v := w.request, w.policy.view
 	if v.Prefixes == nil || r.Text == nil || w.index >= len(v.Workers) {
@@ -241,7 +241,7 @@ func loadTime(w *worker, a arguments) (starlark.Value, error) {
 	return nil, fmt.Errorf("tier %q, expected remote, disk, host or gpu", from)
 }
 
-// seconds is a time that the worker's cost model tells.
+// seconds returns a time from the worker's cost model.
 func seconds(w *worker, sound bool, of func(router.CostModel) float64) (starlark.Value, error) {
 	c, err := w.costs()
 	if err != nil {

@@ -1,5 +1,8 @@
-// Package autoscale decides how many workers a cluster is to have: by Kubernetes' rule, from the requests in
-// flight, a forecast, or the arrivals to come.
+// Package autoscale decides how many workers a cluster has. [Autoscaler] follows the rule of Kubernetes'
+// HorizontalPodAutoscaler. Its [Need] is the demand: [Reactive] uses the requests in flight, [Forecast] a forecast, and
+// [Known] the future arrivals.
+//
+//	scaler := &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 16}, Tolerance: 0.1, Stabilize: 300}
 package autoscale
 
 import (
@@ -7,32 +10,31 @@ import (
 	"slices"
 )
 
-// Scaler decides how many workers there are to be.
+// Scaler decides the number of workers of a cluster.
 type Scaler interface {
-	// Want is asked at every look. The cluster cuts what is out of its limits.
+	// Want returns the number of workers at every look. The cluster clamps it to its limits.
 	Want(l Look) int
 }
 
-// Look is what a scaler sees.
+// Look is the state of a cluster at a scaling decision. Arrived, Ended and Response count since the last look.
 type Look struct {
-	Now      float64 // s
-	Workers  int     // on or starting
-	InFlight int     // requests on those that are on, or waiting for one that is
+	Now      float64 // simulated time, s
+	Workers  int     // workers that are on or starting
+	InFlight int     // requests on workers that are on, or waiting for such a worker
 	// Since the last look:
-	Arrived  int64   // requests
-	Ended    int64   // that ended well
-	Response float64 // their mean time from sending to end, s
+	Arrived  int64   // requests that arrived
+	Ended    int64   // requests that ended successfully
+	Response float64 // mean time of the ended requests from sending to end, s
 }
 
-// Autoscaler changes the number of workers as Kubernetes' HorizontalPodAutoscaler
-// does by default (pkg/controller/podautoscaler/horizontal.go and
-// replica_calculator.go): to the workers that are needed, rounded up, unless that is
-// within a tolerance of those there are; at most to the double, or 4 more, within
-// 15 s; and to fewer only if no look of the latest Stabilize seconds asked for more.
+// Autoscaler changes the number of workers by the default rule of Kubernetes' HorizontalPodAutoscaler
+// (pkg/controller/podautoscaler/horizontal.go and replica_calculator.go). The target is the need, rounded up. The
+// number stays if need / workers is within 1 +- Tolerance. Within 15 s it grows at most to twice the number or by 4
+// workers, whichever is more. It falls only to the largest target of the last Stabilize seconds.
 type Autoscaler struct {
-	Need      Need
-	Tolerance float64
-	Stabilize float64 // s
+	Need      Need    // needed workers
+	Tolerance float64 // relative deviation without effect
+	Stabilize float64 // delay of scaling down, s
 	latest    []wish
 }
 
@@ -44,8 +46,9 @@ type wish struct {
 	n, had int
 }
 
-// Need is how many workers a cluster needs; NaN: not known.
+// Need computes how many workers a cluster needs. The result may be fractional; NaN means unknown.
 type Need interface {
+	// Need returns the number of workers for the cluster's state at a look. It is called once per look.
 	Need(l Look) float64
 }
 
@@ -79,7 +82,7 @@ func (a *Autoscaler) Want(l Look) int {
 	return l.Workers
 }
 
-// Reactive needs one worker for each Target requests in flight.
+// Reactive needs one worker per Target requests in flight.
 type Reactive struct{ Target float64 }
 
 // Need implements Need.

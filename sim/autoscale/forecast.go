@@ -7,11 +7,10 @@ import (
 	"lorasim/trace"
 )
 
-// Capacity is how many requests/s a worker serves: as given or, by Little's law,
-// what it serves with Target requests in flight if each takes as long as those
-// that ended of late.
+// Capacity is the request rate that a worker serves. It is PerWorker if that is set. Otherwise, it follows from
+// Little's law: Target requests in flight, divided by the recent mean time of a request.
 type Capacity struct {
-	PerWorker float64 // requests/s; 0: learnt
+	PerWorker float64 // requests/s; 0: from Target and the response times
 	Target    float64 // requests in flight
 	response  float64 // s; 0: none has ended
 }
@@ -29,7 +28,7 @@ func (c *Capacity) learn(l Look) {
 	}
 }
 
-// workers is how many it takes for a rate; NaN: not known yet.
+// workers returns the number of workers for a rate in requests/s; NaN: unknown.
 func (c *Capacity) workers(rate float64) float64 {
 	switch {
 	case c.PerWorker > 0:
@@ -40,13 +39,12 @@ func (c *Capacity) workers(rate float64) float64 {
 	return rate * c.response / c.Target
 }
 
-// Forecast needs workers for the largest rate that is expected from now until a
-// worker that starts now has served for as long as it takes to the next look: who
-// leaves now is missed at once, who joins helps only then.
+// Forecast needs workers for the largest rate that [Holt] predicts between now and ColdStart plus one interval. A
+// worker that leaves now is missing at once, and a worker that starts now helps only after its cold start.
 type Forecast struct {
 	Capacity
 	Holt
-	Every, ColdStart float64 // s
+	Every, ColdStart float64 // interval between looks, cold start of a worker, s
 }
 
 // Need implements Need.
@@ -63,13 +61,12 @@ func (f *Forecast) Need(l Look) float64 {
 // lead is how many intervals to plan for.
 func lead(every, coldStart float64) int { return int(math.Ceil(coldStart/every)) + 1 }
 
-// Holt forecasts a series by its level and its linear trend (C. Holt, 1957), and
-// with Period by a seasonal term that is added to them (P. Winters, 1960), as in
-// Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 8.2 and 8.3. The
-// first period, with no trend, is where level and season begin.
+// Holt forecasts a series by its level and linear trend (C. Holt, 1957). With a Period it adds a seasonal term (P.
+// Winters, 1960), as in Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 8.2 and 8.3. The first period
+// sets the initial level and season, with trend 0.
 type Holt struct {
-	Alpha, Beta, Gamma float64 // weights of the latest value for level, trend and season
-	Period             int     // values; 0: no season
+	Alpha, Beta, Gamma float64 // weights of the latest value for level, trend and season, 0 to 1
+	Period             int     // length of a season, in values; 0 or 1: no season
 
 	n            int
 	level, trend float64
@@ -77,7 +74,7 @@ type Holt struct {
 	first        []float64 // the first period
 }
 
-// Add gives the next value.
+// Add adds the next value of the series.
 func (h *Holt) Add(x float64) {
 	season := 0.0
 	if h.season != nil {
@@ -100,7 +97,7 @@ func (h *Holt) Add(x float64) {
 	h.n++
 }
 
-// begin sets level and season by the first period.
+// begin sets level and season from the first period.
 func (h *Holt) begin() {
 	h.level, h.trend, h.season = 0, 0, h.first
 	for _, x := range h.season {
@@ -111,7 +108,7 @@ func (h *Holt) begin() {
 	}
 }
 
-// Predict is what the k-th value from now will be, at least 0; k >= 1.
+// Predict returns the forecast of the k-th value from now, at least 0; k >= 1.
 func (h *Holt) Predict(k int) float64 {
 	x := h.level + float64(k)*h.trend
 	if h.season != nil {
@@ -120,13 +117,12 @@ func (h *Holt) Predict(k int) float64 {
 	return max(x, 0)
 }
 
-// Known is [Forecast] with the arrivals to come in place of expected ones: a bound
-// on what any forecast of them could gain. A rate is the mean of knownWindow
-// intervals around.
+// Known is [Forecast] with the actual future arrivals in place of a forecast. It bounds the gain of any forecast. A
+// rate is the mean over knownWindow intervals around a time.
 type Known struct {
 	Capacity
-	Arrivals         *Ahead
-	Every, ColdStart float64 // s
+	Arrivals         *Ahead  // source of the run
+	Every, ColdStart float64 // interval between looks, cold start of a worker, s
 	looks            int
 }
 
@@ -150,11 +146,10 @@ func (k *Known) Need(l Look) float64 {
 	return k.workers(most / k.Every)
 }
 
-// Ahead is a source that can be asked for arrivals that it has not yet given. It
-// holds the requests that it has read so far ahead.
+// Ahead is a source that counts arrivals before it returns them. It keeps the requests that it has read ahead.
 type Ahead struct {
 	trace.Source
-	Every  tick.Ticks
+	Every  tick.Ticks // length of an interval
 	read   []trace.Request
 	counts []int64 // arrivals by interval
 	err    error   // of the source, once read is empty
@@ -194,7 +189,7 @@ func (a *Ahead) fetch() {
 	a.counts[i]++
 }
 
-// Count is the number of arrivals in an interval, the first of which is 0.
+// Count returns the number of arrivals in an interval. Interval 0 begins at time 0.
 func (a *Ahead) Count(interval int) int64 {
 	for len(a.counts) <= interval+1 && a.err == nil { // what follows shows that it is complete
 		a.fetch()

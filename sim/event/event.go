@@ -1,8 +1,13 @@
-// Package event is the clock of a simulation and the events to come. Events of one instant run by kind,
-// and those of one kind in the order in which they were scheduled.
+// Package event implements the clock and the event queue of a simulation. Events of one instant run by kind; events of
+// one kind run in the order in which they were scheduled.
 //
-// Invariants ([Loop.Check]): no event lies in the past; the first is the least by time, kind and number; the loop is
-// idle only if no event keeps the simulation running.
+//	var loop event.Loop
+//	loop.At(tick.Second, event.StepEnd, func() { ... })
+//	loop.MoveTo(loop.Next())
+//	loop.Run()
+//
+// Invariants ([Loop.Check]): no event lies in the past; the first event is the least by time, kind and number; the loop
+// is idle only if no event keeps the simulation running.
 package event
 
 import (
@@ -12,11 +17,11 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Kind orders the events of an instant: what frees or takes away capacity comes before arrivals, so that
-// requests find it; planning comes after them.
+// Kind orders the events of an instant. Events that free or remove capacity come before arrivals, so that requests see
+// the new capacity. Planning comes after arrivals.
 type Kind int64
 
-// The kinds, in their order.
+// The kinds of events, in the order in which they run at one instant.
 const (
 	StepEnd  Kind = iota // an engine's step ends
 	LoadEnd              // an adapter load beside the steps ends
@@ -28,7 +33,7 @@ const (
 	Enter                // a request has passed a server's front end
 	Arrivals             // marks the place of arrivals in the order; never scheduled
 	Apply                // a plan is solved
-	Scale                // the autoscaler looks, or the size changes as scheduled
+	Scale                // the autoscaler decides, or a scheduled size takes effect
 	Plan                 // the planner's interval is over
 	end
 )
@@ -36,7 +41,7 @@ const (
 // order ranks events of the same instant: by kind, then by number.
 func (k Kind) order(n int64) int64 { return int64(k)<<48 | n }
 
-// Loop is the clock and the events to come. The zero value is a loop at time 0 without events.
+// Loop is a clock and its queue of events. The zero value is a loop at time 0 without events.
 type Loop struct {
 	now        tick.Ticks
 	events     heap.Heap[func()] // by time, then kind and number
@@ -45,19 +50,19 @@ type Loop struct {
 	yielded    []func()
 }
 
-// Now is the present instant.
+// Now returns the current time.
 func (l *Loop) Now() tick.Ticks { return l.now }
 
-// MoveTo sets the clock; no event before that may be left.
+// MoveTo sets the clock to t. No event before t may be left.
 func (l *Loop) MoveTo(t tick.Ticks) { l.now = t }
 
-// At schedules an event.
+// At schedules the function do at time t.
 func (l *Loop) At(t tick.Ticks, k Kind, do func()) {
 	l.seq++
 	l.events.Push(heap.Entry[func()]{Key: int64(t), Tie: k.order(l.seq), Value: do})
 }
 
-// Background schedules an event that does not keep the simulation running.
+// Background is At for an event that does not keep the simulation running.
 func (l *Loop) Background(t tick.Ticks, k Kind, do func()) {
 	l.background++
 	l.At(t, k, func() {
@@ -66,7 +71,7 @@ func (l *Loop) Background(t tick.Ticks, k Kind, do func()) {
 	})
 }
 
-// Next is the time of the next event, tick.Never if there is none.
+// Next returns the time of the next event, or tick.Never if there is none.
 func (l *Loop) Next() tick.Ticks {
 	if len(l.events) == 0 {
 		return tick.Never
@@ -74,10 +79,10 @@ func (l *Loop) Next() tick.Ticks {
 	return tick.Ticks(l.events[0].Key)
 }
 
-// Idle says whether there are background events alone.
+// Idle reports whether all events are background events.
 func (l *Loop) Idle() bool { return len(l.events) == l.background }
 
-// RunBefore runs the events that are due and of a kind before the given one.
+// RunBefore runs the due events of all kinds before k.
 func (l *Loop) RunBefore(k Kind) {
 	for len(l.events) > 0 && l.events[0].Key <= int64(l.now) && l.events[0].Tie < k.order(0) {
 		l.events.Remove(0)()
@@ -90,7 +95,7 @@ func (l *Loop) Run() { l.RunBefore(end) }
 // Yield runs a function at the end of this instant, after all its events.
 func (l *Loop) Yield(do func()) { l.yielded = append(l.yielded, do) }
 
-// RunYielded runs what was yielded, and what that yields.
+// RunYielded runs the yielded functions, including those that they yield.
 func (l *Loop) RunYielded() {
 	for k := 0; k < len(l.yielded); k++ {
 		l.yielded[k]()
@@ -112,7 +117,7 @@ func (l *Loop) Check() error {
 	return nil
 }
 
-// Timer is an event that can be moved and called off. At one instant timers of a kind run by their number.
+// Timer is an event that can be moved and cancelled. At one instant, timers of a kind run by their number.
 type Timer struct {
 	order int64
 	place int32 // in Loop.events, -1: not set
@@ -124,7 +129,7 @@ func NewTimer(k Kind, number int, do func()) Timer {
 	return Timer{order: k.order(int64(number)), place: -1, do: do}
 }
 
-// Set sets or moves a timer, which must stay where it is in memory as long as it is set.
+// Set sets or moves a timer. A timer that is set must keep its address in memory.
 func (l *Loop) Set(t *Timer, at tick.Ticks) {
 	if t.place < 0 {
 		l.events.Push(heap.Entry[func()]{Key: int64(at), Tie: t.order, Value: t.do, Place: &t.place})
@@ -134,7 +139,7 @@ func (l *Loop) Set(t *Timer, at tick.Ticks) {
 	l.events.Fix(int(t.place))
 }
 
-// Stop calls a timer off, if it is set.
+// Stop cancels a timer, if it is set.
 func (l *Loop) Stop(t *Timer) {
 	if t.place >= 0 {
 		l.events.Remove(int(t.place))

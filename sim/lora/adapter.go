@@ -1,13 +1,15 @@
-// Package lora is how an engine keeps adapters: in GPU slots, in host memory, and on their way there. It is
-// LoRAManager, LoRAMemoryPool and the overlap loader of sglang, and LRUCacheLoRAModelManager of vLLM.
+// Package lora manages the adapters of one engine: those in GPU slots, in host memory, and on their way there. It
+// models LoRAManager, LoRAMemoryPool and the overlap loader of sglang, and LRUCacheLoRAModelManager of vLLM.
+//
+// The engine owns a [Manager], which reports changes through [Events]. [Rules] states how engines differ.
 package lora
 
 import "lorasim/sim/tick"
 
-// Adapter is an adapter as a manager knows it, or the base model. That needs no loading; under sglang it takes a slot
-// like an adapter, under vLLM none. The engine keeps Waiting and Decoding.
+// Adapter is a manager's state of an adapter or of the base model. The base model is never loaded. It takes a slot
+// under sglang, and none under vLLM. The engine maintains Waiting and Decoding.
 type Adapter struct {
-	Index    int32 // in the workload; the base model comes after the last adapter
+	Index    int32 // index in the workload; the base model comes after the last adapter
 	Waiting  int32 // requests in the engine's queue
 	Decoding int32 // requests in the batch
 
@@ -30,17 +32,17 @@ type Adapter struct {
 // NewAdapter returns an adapter of the given index, or the base model.
 func NewAdapter(index int32, base bool) Adapter { return Adapter{Index: index, base: base} }
 
-// Active says whether the batch, or a prefill step, has requests of it.
+// Active reports whether the batch or a prefill step has requests of the adapter.
 func (a *Adapter) Active() bool { return a.active > 0 }
 
-// Users is the number of its requests in the batch or in a prefill step.
+// Users returns the number of the adapter's requests in the batch or in a prefill step.
 func (a *Adapter) Users() int32 { return a.active }
 
-// Loading says whether it is being loaded into its GPU slot.
+// Loading reports whether the adapter is being loaded into its GPU slot.
 func (a *Adapter) Loading() bool { return a.loading }
 
-// fetching says whether it is on its way to the worker.
+// fetching reports whether the adapter is being loaded, into host memory or a slot.
 func (a *Adapter) fetching() bool { return a.fetch || a.loading }
 
-// Keep calls an Unload off that is to come.
+// Keep cancels a pending Unload.
 func (a *Adapter) Keep() { a.unloading = false }

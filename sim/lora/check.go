@@ -10,7 +10,7 @@ import (
 // Check returns an error if an invariant does not hold.
 func (m *Manager) Check() error { return errors.Join(m.checkSlots(), m.checkActive(), m.checkHost()) }
 
-// checkSlots: there are no more adapters in slots than slots, and these are in host memory too.
+// checkSlots: at most Options.Slots adapters hold slots, and they are in host memory too.
 func (m *Manager) checkSlots() error {
 	if len(m.slots) > m.opt.Slots {
 		return fmt.Errorf("lora: %d adapters hold slots, expected at most %d", len(m.slots), m.opt.Slots)

@@ -2,24 +2,24 @@ package lora
 
 import "math"
 
-// StampDecode notes that a decode step had the running requests in its batch (LRUEvictionPolicy.mark_used in
-// lora/eviction_policy.py). See lastUse.
+// StampDecode notes a decode step with the running requests (LRUEvictionPolicy.mark_used in lora/eviction_policy.py).
+// It counts as a use of all their adapters.
 func (m *Manager) StampDecode() {
 	m.clock++
 	m.decoded = m.clock
 }
 
-// Clock moves the clock of uses on by one.
+// Clock advances the clock of uses by one and returns it.
 func (m *Manager) Clock() int64 {
 	m.clock++
 	return m.clock
 }
 
-// Use notes that a step had an adapter in its batch at a time of the clock.
+// Use notes that a step with the adapter in its batch ran at a time of the clock.
 func (m *Manager) Use(a *Adapter, at int64) { a.used = max(a.used, at) }
 
-// lastUse is the clock of the latest step that had an adapter in its batch. That of running ones is not entered
-// at every decode step, but when they leave.
+// lastUse returns the clock of the latest step with the adapter in its batch. Adapters of running requests are not
+// updated at every decode step, but when they leave.
 func (m *Manager) lastUse(a *Adapter) int64 {
 	if a.active > 0 && a.slot {
 		return max(a.used, m.decoded)
@@ -27,11 +27,11 @@ func (m *Manager) lastUse(a *Adapter) int64 {
 	return a.used
 }
 
-// selectVictim is the index of the slot to evict for a step, -1 if there is none (LoRAMemoryPool.prepare_lora_batch
-// in lora/mem_pool.py): the least recently used adapter, or the one loaded first, that is not in the step's batch,
-// which is marked by the given clock; the base model's place only if there is no other. That may be the adapter of
-// running requests where the step is a prefill: it comes back for the next decode step. With a clock below 0 only
-// adapters that nobody uses are evicted.
+// selectVictim returns the index of the slot to evict for a step, or -1 (LoRAMemoryPool.prepare_lora_batch in
+// lora/mem_pool.py). It chooses the least recently used adapter, or the one loaded first, outside the step's batch,
+// which the given clock marks. The base model loses its slot only if there is no other. A prefill step may evict the
+// adapter of running requests, which comes back for the next decode step. If batch < 0, only adapters without requests
+// are evicted.
 func (m *Manager) selectVictim(batch int64) int {
 	best := -1
 	var least int64

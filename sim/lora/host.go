@@ -2,28 +2,28 @@ package lora
 
 import "lorasim/router"
 
-// InHost says whether the weights of an adapter are in host memory or a slot, or are not needed. sglang's
-// scheduler does not see a request before they are: they are fetched beside its steps. vLLM fetches within them.
+// InHost reports whether an adapter's weights are in host memory or a slot, or are not needed there. sglang fetches
+// weights beside its steps, and its scheduler does not see a request before they are there. vLLM fetches within a step.
 func (m *Manager) InHost(a *Adapter) bool {
 	return m.opt.FetchesInSteps || a.base || m.state(a).Tier >= router.Host
 }
 
-// Loaded says whether the weights of an adapter are in host memory or a slot.
+// Loaded reports whether the weights of an adapter are in host memory or a slot.
 func (m *Manager) Loaded(a *Adapter) bool { return m.state(a).Tier >= router.Host && !a.fetch }
 
-// Gone says whether an adapter is neither in host memory nor on its way to it.
+// Gone reports whether an adapter is neither in host memory nor being loaded.
 func (m *Manager) Gone(a *Adapter) bool { return m.state(a).Tier < router.Host && !a.fetching() }
 
-// Hosts is the number of adapters in host memory, those on their way included.
+// Hosts returns the number of adapters in host memory, including those on their way there.
 func (m *Manager) Hosts() int { return m.hosts }
 
-// Preload puts an adapter that is gone into host memory at once, as at a server's start.
+// Preload puts an adapter for which Gone holds into host memory at once, as at a server's start.
 func (m *Manager) Preload(a *Adapter) {
 	m.reserveHost(a)
 	m.setTier(a, router.Host)
 }
 
-// WarmUp puts an adapter of host memory into a GPU slot at once.
+// WarmUp puts an adapter from host memory into a GPU slot at once.
 func (m *Manager) WarmUp(a *Adapter) {
 	if m.opt.Unified {
 		return
@@ -40,13 +40,13 @@ func (m *Manager) reserveHost(a *Adapter) {
 	}
 }
 
-// TrimHost drops the least recently used adapters while there are more than host memory holds.
+// TrimHost evicts the least recently used adapters while host memory holds more than Options.HostLimit.
 func (m *Manager) TrimHost() { m.trimHost(nil) }
 
-// trimHost keeps the adapter that is coming. Under sglang so do those stay that requests wait for: unloading waits
-// for them (TokenizerControlMixin.load_lora_adapter in managers/tokenizer_control_mixin.py), and the limit is
-// exceeded meanwhile, there by the one adapter that was just loaded, here by all that requests have asked for,
-// since loads do not wait for the unloading before them.
+// trimHost is TrimHost, but keeps the adapter that is coming. Under sglang, adapters with waiting requests stay too:
+// unloading waits for the requests (TokenizerControlMixin.load_lora_adapter in managers/tokenizer_control_mixin.py).
+// Meanwhile the limit is exceeded. sglang exceeds it by the one adapter that was just loaded. The simulator exceeds it
+// by all adapters with requests, since loads do not wait for the unloading before them.
 func (m *Manager) trimHost(coming *Adapter) {
 	for m.opt.HostLimit > 0 && m.hosts > m.opt.HostLimit {
 		out := m.hostVictim(coming)
@@ -62,8 +62,8 @@ func (m *Manager) trimHost(coming *Adapter) {
 	}
 }
 
-// hostVictim is the adapter that leaves host memory, and its GPU slot, next; nil if all are needed. vLLM looks at
-// those without a slot first (LRUCacheLoRAModelManager.remove_oldest_adapter in lora/model_manager.py).
+// hostVictim returns the adapter that leaves host memory and its GPU slot next; nil if all are needed. vLLM prefers
+// adapters without a slot (LRUCacheLoRAModelManager.remove_oldest_adapter in lora/model_manager.py).
 func (m *Manager) hostVictim(coming *Adapter) (out *Adapter) {
 	for _, a := range m.hosted {
 		if m.state(a).Pinned || a.active > 0 || a.fetching() || a == coming ||
@@ -83,7 +83,7 @@ func (m *Manager) hostVictim(coming *Adapter) (out *Adapter) {
 	return out
 }
 
-// Unload makes an adapter leave as soon as nobody needs it.
+// Unload removes an adapter as soon as no request uses it.
 func (m *Manager) Unload(a *Adapter) {
 	if m.opt.Unified {
 		return
@@ -92,7 +92,7 @@ func (m *Manager) Unload(a *Adapter) {
 	m.UnloadIfUnused(a)
 }
 
-// UnloadIfUnused drops an adapter that is to leave once no request uses it.
+// UnloadIfUnused carries out a pending Unload if no request uses the adapter.
 func (m *Manager) UnloadIfUnused(a *Adapter) {
 	if !a.unloading || a.active > 0 || a.fetching() || a.Waiting > 0 || a.base {
 		return

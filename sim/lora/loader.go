@@ -17,11 +17,11 @@ type load struct {
 // maxFailures is how often a load is tried before the requests that wait for the adapter fail.
 const maxFailures = 10
 
-// Idle says whether no load is under way beside the steps.
+// Idle reports whether no load is in progress beside the steps.
 func (m *Manager) Idle() bool { return len(m.loads) == 0 }
 
-// loadBlocking is the time to load an adapter into a slot while no step runs; a load that fails is tried again,
-// until it has failed too often.
+// loadBlocking returns the time to load an adapter into a slot while no step runs. A failed load is repeated, up to
+// maxFailures times.
 func (m *Manager) loadBlocking(a *Adapter) (total tick.Ticks, ok bool) {
 	wait := m.loadTime(a)
 	if a.fetch { // what is under way counts
@@ -39,7 +39,7 @@ func (m *Manager) loadBlocking(a *Adapter) (total tick.Ticks, ok bool) {
 	return total, false
 }
 
-// giveUp has the requests fail that wait for an adapter that does not load.
+// giveUp makes the requests fail that wait for an adapter that does not load.
 func (m *Manager) giveUp(a *Adapter, at tick.Ticks) {
 	m.events.GiveUp(a, at)
 	a.failures = 0
@@ -70,8 +70,8 @@ func (m *Manager) countLoad(t tick.Ticks) {
 	m.stats.LoadTime += t
 }
 
-// StartLoad starts or queues the load of an adapter into a GPU slot beside the steps (try_overlap_load_lora in
-// sglang); the caller has made sure that it can get one.
+// StartLoad starts or queues the load of an adapter into a GPU slot beside the steps (try_overlap_load_lora in sglang).
+// The caller must ensure that a slot is available.
 func (m *Manager) StartLoad(a *Adapter) {
 	m.clock++
 	a.used = m.clock
@@ -86,7 +86,7 @@ func (m *Manager) StartLoad(a *Adapter) {
 	m.enqueueLoad(a, true, takes)
 }
 
-// StartFetch starts or queues bringing an adapter to host memory, unless it is there or on its way.
+// StartFetch starts or queues the load of an adapter into host memory, unless it is there or on its way.
 func (m *Manager) StartFetch(a *Adapter) {
 	if !m.Gone(a) {
 		return
@@ -98,7 +98,7 @@ func (m *Manager) StartFetch(a *Adapter) {
 	m.enqueueLoad(a, false, takes)
 }
 
-// FetchMissing is StartFetch for an adapter that requests wait for.
+// FetchMissing is StartFetch for an adapter with waiting requests. It does nothing if [Manager.InHost] holds.
 func (m *Manager) FetchMissing(a *Adapter) {
 	if !m.InHost(a) {
 		m.StartFetch(a)
@@ -149,7 +149,7 @@ func (m *Manager) endLoad() {
 	m.events.LoadEnded()
 }
 
-// loadFailed undoes a load that failed. Requests that wait for the adapter try again; the router is told.
+// loadFailed undoes a failed load. Requests that wait for the adapter try again, and the router gets a report.
 func (m *Manager) loadFailed(k load) {
 	a := k.adapter
 	if a.active > 0 || !k.slot && a.slot {
@@ -172,8 +172,7 @@ func (m *Manager) loadFailed(k load) {
 	m.events.LoadFailed(a)
 }
 
-// Load makes an adapter come to the worker because a plan says so: to host memory, and to a GPU slot if one is
-// free.
+// Load loads an adapter because of a plan: into host memory, and into a GPU slot if one is free.
 func (m *Manager) Load(a *Adapter) {
 	a.Keep()
 	switch {
@@ -187,8 +186,8 @@ func (m *Manager) Load(a *Adapter) {
 	}
 }
 
-// Prefetch starts loading the adapter of a request that has just come, if that costs no other waiting request its
-// adapter.
+// Prefetch starts loading the adapter of a request that has just arrived, unless that evicts the adapter of another
+// waiting request.
 func (m *Manager) Prefetch(a *Adapter) {
 	if a.base || a.slot || a.active > 0 || a.fetch || m.opt.Unified {
 		return

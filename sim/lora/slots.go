@@ -11,70 +11,70 @@ import (
 	"lorasim/trace"
 )
 
-// Options are the rules that a manager follows.
+// Options configure a manager.
 type Options struct {
-	Worker   int             // its number, which orders the ends of loads at one instant
-	Adapters []trace.Adapter // of the workload
+	Worker   int             // index of the worker; orders the ends of loads at one instant
+	Adapters []trace.Adapter // adapters of the workload
 	Costs    *profile.Costs
 	Home     router.Tier // where adapters lie that are not in host memory
 
 	Slots     int // GPU slots
 	HostLimit int // adapters in host memory; 0: no limit
-	MaxRank   int // that the slots are allocated for
-	// Blocking: no step runs while an adapter is copied to the GPU. Else its requests wait while others run.
+	MaxRank   int // largest rank; slots are allocated for it
+	// Blocking: no step runs while an adapter is copied to the GPU. Otherwise, its requests wait while others run.
 	Blocking bool
-	FIFO     bool // the adapter that was loaded first is evicted first, not the least recently used
+	FIFO     bool // evict the adapter that was loaded first, not the least recently used one
 	Rules
 	Fails func() bool // draws whether a load fails
 }
 
-// Rules are what an engine's kind decides. The zero value is sglang's overlapped loading.
+// Rules state how engines manage adapters. The zero value is sglang with overlapped loading.
 type Rules struct {
-	// Displaces: a prefill step may take the slots of running requests. Where loads wait for the step, sglang
-	// looks at the step's batch alone.
+	// Displaces: a prefill step may take the slots of running requests. If loads wait for the step, sglang considers
+	// only the adapters of the step's batch.
 	Displaces bool
 	// SlotlessBase: the base model needs no slot, as under vLLM.
 	SlotlessBase bool
-	// FetchesInSteps: adapters are brought to host memory within the steps, as under vLLM, not beside them.
+	// FetchesInSteps: adapters are loaded into host memory within the steps, as under vLLM, not beside them.
 	FetchesInSteps bool
-	// SlotsLast: host memory drops adapters without a slot first, whether requests wait for them or not, then those in
-	// slots (LRUCacheLoRAModelManager of vLLM). Else it keeps those that requests wait for.
+	// SlotsLast: host memory evicts adapters without a slot first, even if requests wait for them, then those in slots
+	// (LRUCacheLoRAModelManager of vLLM). Otherwise, adapters with waiting requests stay.
 	SlotsLast bool
-	// Unified: adapters share the memory of the KV cache. There are no slots: all adapters are in host memory, one is
-	// on the GPU while requests of it run, and is loaded for the step that admits the first of them. What plans and
-	// warm-ups load is not kept.
+	// Unified: adapters share the memory of the KV cache, without slots. All adapters are in host memory. An adapter is
+	// loaded for the step that admits its first request, and stays on the GPU while its requests run. Loads by plans
+	// and warm-ups have no effect.
 	Unified bool
 }
 
-// Events are what a manager tells the engine.
+// Events receives the reports of a manager. The engine implements it.
 type Events interface {
-	// TierChanged: an adapter is now found in another tier.
+	// TierChanged reports that an adapter is now in another memory tier.
 	TierChanged(a *Adapter, t router.Tier)
-	// LoadBooked: a load, into a GPU slot or else to host memory, is to last from one time to another.
+	// LoadBooked reports the times of a load, into a GPU slot (slot) or into host memory.
 	LoadBooked(a *Adapter, slot bool, from, to tick.Ticks)
-	// LoadFailed: a load that routers may have asked for has failed.
+	// LoadFailed reports a failed load that a router may have requested.
 	LoadFailed(a *Adapter)
-	// GiveUp: an adapter does not load; the requests that wait for it fail at the given time.
+	// GiveUp reports that an adapter does not load. The requests that wait for it fail at the given time.
 	GiveUp(a *Adapter, at tick.Ticks)
-	// LoadEnded: a load beside the steps has ended, well or not.
+	// LoadEnded reports that a load beside the steps has ended, successfully or not.
 	LoadEnded()
-	// SlotFreed: a slot is free that waiting requests may want.
+	// SlotFreed reports a free slot, which waiting requests may use.
 	SlotFreed()
 }
 
-// LoadStats counts loads.
+// LoadStats counts the loads of a manager.
 type LoadStats struct {
-	Loads     int64      // into a GPU slot
-	LoadTime  tick.Ticks // that those took
+	Loads     int64      // loads into a GPU slot
+	LoadTime  tick.Ticks // total time of loads into a GPU slot
 	Evictions int64      // adapters that lost their GPU slot
-	Failures  int64      // loads that failed
+	Failures  int64      // failed loads
 }
 
-// Manager keeps the adapters of one engine.
+// Manager manages the adapters of one engine.
 //
-// Invariants: at most Options.Slots adapters hold a slot; an adapter that is loading holds one; an adapter in a
-// slot is in host memory too; adapters in host memory, and on their way there, are counted; routers see slots used and
-// idle as they are. See Check.
+// Invariants: at most Options.Slots adapters hold a slot. An adapter that is being loaded into a slot holds it. An
+// adapter in a slot is in host memory too. Hosts counts the adapters in host memory and on their way there. The
+// router's numbers of used and idle slots are current. [Manager.Check] checks them.
 type Manager struct {
 	opt    Options
 	loop   *event.Loop
@@ -82,23 +82,23 @@ type Manager struct {
 	events Events
 	stats  *LoadStats
 
-	slots []*Adapter // that hold a GPU slot or are being loaded into one
+	slots []*Adapter // adapters that hold a GPU slot or are being loaded into one
 	hosts int        // adapters in host memory
-	// Those that are there already, in no order; only where there is a limit.
+	// Adapters in host memory, excluding those on their way there, in no order; only kept if there is a limit.
 	hosted []*Adapter
-	loads  []load // that wait for their turn; the first one is under way
+	loads  []load // queue of loads; the first one is in progress
 	timer  event.Timer
 
-	active   []*Adapter // that are active or being loaded, in no order
-	unplaced int        // of these, those that hold no slot
+	active   []*Adapter // adapters that are active or being loaded, in no order
+	unplaced int        // number of active adapters without a slot
 	decoded  int64      // clock of the latest decode step
 	pins     bool       // an adapter may be pinned
-	batch    []*Adapter // of the step whose adapters are being placed
+	batch    []*Adapter // adapters of the step whose adapters are being placed
 	clock    int64      // order of uses and loads, for eviction
 }
 
-// Init makes a manager as at a server's start: the given adapters, as far as they fit, are in host memory. of
-// gives adapters by index.
+// Init initializes a manager as at a server's start: as many of the adapters in start as fit are in host memory. The
+// function of returns an adapter by its index.
 func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *LoadStats,
 	start []int32, of func(int32) *Adapter) {
 	*m = Manager{opt: o, loop: l, books: b, events: e, stats: st}
@@ -120,19 +120,19 @@ func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *
 	}
 }
 
-// Stop calls off the load under way.
+// Stop cancels the load in progress.
 func (m *Manager) Stop() { m.loop.Stop(&m.timer) }
 
-// Supports says whether an adapter fits into a GPU slot. sglang refuses to load one of a larger rank than
+// Supports reports whether an adapter fits into a GPU slot. sglang refuses to load an adapter with a rank above
 // max_lora_rank (LoRAMemoryPool.can_support in lora/mem_pool.py).
 func (m *Manager) Supports(a int32) bool {
 	return m.opt.Costs.Rank(m.opt.Adapters[a].Rank) <= m.opt.MaxRank
 }
 
-// state is what routers see of an adapter, which is not the base model.
+// state returns the router's view of an adapter, which is not the base model.
 func (m *Manager) state(a *Adapter) *router.AdapterState { return &m.books.Adapters[a.Index] }
 
-// setTier enters where the worker finds the weights of an adapter.
+// setTier sets the memory tier of an adapter.
 func (m *Manager) setTier(a *Adapter, t router.Tier) {
 	st := m.state(a)
 	was := st.Tier
@@ -157,7 +157,7 @@ func without(list []*Adapter, a *Adapter) []*Adapter {
 	return list[:last]
 }
 
-// publish tells routers the number of used slots and of idle ones.
+// publish updates the router's numbers of used and idle slots.
 func (m *Manager) publish() {
 	used := len(m.slots)
 	m.books.SlotsUsed, m.books.SlotsIdle = used, used-len(m.active)+m.unplaced
@@ -166,10 +166,10 @@ func (m *Manager) publish() {
 // slotless says whether an adapter is the base model of an engine where that needs no slot.
 func (m *Manager) slotless(a *Adapter) bool { return a.base && m.opt.SlotlessBase }
 
-// Acquire makes the adapter of a request active that enters a prefill step; the request has waited since queued.
-// It adds to cold what the request waited for the adapter and returns the time that the step has to wait for its
-// load, and false if the load failed for good. The adapter gets its slot once the step is formed
-// ([Manager.PrepareBatch]), or at once where loads do not wait for steps.
+// Acquire adds a request to an adapter when the request enters a prefill step; queued is the time since which it waits.
+// Acquire adds the request's wait for the adapter to cold. It returns how long the step waits for the load, and false
+// if the load failed for good. The adapter gets its slot in [Manager.PrepareBatch] once the step is formed, or at once
+// if loads do not wait for steps.
 func (m *Manager) Acquire(a *Adapter, queued tick.Ticks, cold *tick.Ticks) (wait tick.Ticks, ok bool) {
 	if m.slotless(a) {
 		a.active++
@@ -199,7 +199,7 @@ func (m *Manager) Acquire(a *Adapter, queued tick.Ticks, cold *tick.Ticks) (wait
 	return wait, true
 }
 
-// activate counts one more request of an adapter.
+// activate adds a request to an adapter.
 func (m *Manager) activate(a *Adapter) {
 	if a.active++; a.active == 1 {
 		if !a.loading {
@@ -212,10 +212,10 @@ func (m *Manager) activate(a *Adapter) {
 	}
 }
 
-// Hold counts one more request of an adapter that is active, so that it stays so.
+// Hold adds a request to an active adapter, so that it stays active.
 func (m *Manager) Hold(a *Adapter) { a.active++ }
 
-// Release counts one request of an adapter less.
+// Release removes a request from an adapter.
 func (m *Manager) Release(a *Adapter) {
 	if a.active > 1 || m.slotless(a) {
 		a.active--
@@ -236,10 +236,10 @@ func (m *Manager) Release(a *Adapter) {
 	}
 }
 
-// PrepareBatch gives the adapters of the step that was just formed, its prompts' and if it decodes those of the
-// running requests, their slots: the base model first, then by index, where sglang goes by the adapters' random
-// ids (prepare_lora_batch in lora/mem_pool.py). It returns the time of loads that no request has been told to
-// wait for: of adapters whose slot was taken while they ran.
+// PrepareBatch gives slots to the adapters of a step that was just formed: those of its prompts and, if decodes, those
+// of the running requests. The base model comes first, then adapters by index; sglang's order is that of the adapters'
+// random ids (prepare_lora_batch in lora/mem_pool.py). PrepareBatch returns the time of loads that Acquire did not
+// report: those of adapters that lost their slot while they ran.
 func (m *Manager) PrepareBatch(prompts []*Adapter, decodes bool) (load tick.Ticks) {
 	m.clock++
 	for _, a := range prompts {
@@ -290,7 +290,8 @@ func (m *Manager) place(a *Adapter, batch int64) {
 	}
 }
 
-// takeSlot gives an adapter a GPU slot, evicting another if need be; the caller has made sure that there is one.
+// takeSlot gives an adapter a GPU slot, and evicts another adapter if necessary. The caller must ensure that a slot is
+// available.
 func (m *Manager) takeSlot(a *Adapter, batch int64) {
 	var out *Adapter
 	if len(m.slots) >= m.opt.Slots {
@@ -326,8 +327,8 @@ func (m *Manager) dropSlot(a *Adapter) {
 	m.publish()
 }
 
-// SlotAvailable says whether an idle adapter can run beside those that are running, chosen or being loaded
-// (LoRAManager.validate_lora_batch in lora/lora_manager.py): idle ones make way unless they are pinned.
+// SlotAvailable reports whether an idle adapter can run beside the adapters that are running, chosen or being loaded
+// (LoRAManager.validate_lora_batch in lora/lora_manager.py). Idle adapters lose their slots unless they are pinned.
 func (m *Manager) SlotAvailable(a *Adapter) bool {
 	n := len(m.active)
 	if m.pins {
@@ -340,8 +341,8 @@ func (m *Manager) SlotAvailable(a *Adapter) bool {
 	return n < m.opt.Slots
 }
 
-// CanRun says whether requests of an adapter may be admitted, a load permitting. An idle adapter's slot may be
-// promised to another one of the step that is being formed.
+// CanRun reports whether requests of an adapter may be admitted, if its load succeeds. The slot of an idle adapter may
+// be promised to another adapter of the step that is being formed.
 func (m *Manager) CanRun(a *Adapter) bool {
 	switch {
 	case a.active > 0 && !a.loading, m.slotless(a):
@@ -354,27 +355,28 @@ func (m *Manager) CanRun(a *Adapter) bool {
 	return a.slot && !m.opt.Displaces || m.SlotAvailable(a)
 }
 
-// MustLoad says whether the requests of an adapter that can run wait for its load while others run
-// (lora/lora_overlap_loader.py in sglang).
+// MustLoad reports whether the requests of an adapter wait for its load while others run (lora/lora_overlap_loader.py
+// in sglang).
 func (m *Manager) MustLoad(a *Adapter) bool { return !m.opt.Blocking && !a.base && !a.slot }
 
-// ActiveAdapters lists those that are active or being loaded, in no order. The list is valid until the next call.
+// ActiveAdapters returns the adapters that are active or being loaded, in no order. The slice is valid until the next
+// call.
 func (m *Manager) ActiveAdapters() []*Adapter { return m.active }
 
-// SlotAdapters lists those that hold a slot, in no order. The list is valid until the next call.
+// SlotAdapters returns the adapters that hold a slot, in no order. The slice is valid until the next call.
 func (m *Manager) SlotAdapters() []*Adapter { return m.slots }
 
-// Full says whether as many adapters as there are slots are active or being loaded.
+// Full reports whether the number of adapters that are active or being loaded has reached the number of slots.
 func (m *Manager) Full() bool { return len(m.active) >= m.opt.Slots }
 
-// Pin keeps an adapter from being evicted, or allows it again.
+// Pin protects an adapter from eviction, or ends that protection.
 func (m *Manager) Pin(a int32, pinned bool) {
 	m.books.Adapters[a].Pinned = pinned
 	m.pins = true
 }
 
-// Pins says whether an adapter may be pinned.
+// Pins reports whether Pin was ever called: adapters may be pinned.
 func (m *Manager) Pins() bool { return m.pins }
 
-// Blocking says whether no step runs while an adapter is copied to the GPU.
+// Blocking reports whether no step runs while an adapter is copied to the GPU.
 func (m *Manager) Blocking() bool { return m.opt.Blocking }

@@ -1,15 +1,15 @@
-// Package oracle bounds from below what any policy could reach on a workload,
-// with perfect knowledge of what is to come: the yardstick for regret.
+// Package oracle computes lower bounds on the latencies of a workload. No policy can reach less, even with perfect
+// knowledge of the future. The bounds are the reference for regret:
 //
 //	b := oracle.Of(requests, costs)
 //	regret := (meanE2E - b.MeanE2E) / b.MeanE2E
 //
-// Two relaxations are combined. A request alone on the fastest worker takes its
-// prefill and one decode step per further token: no schedule is faster. And each
-// request takes at least its share of a worker's time in the fullest batch; all workers together are then no
-// better than one machine that is as fast as all of them and may be divided at will. On it, serving the shortest
-// remaining work first gives the least sum of latencies (Schrage, 1968). Adapters, their loads
-// and the KV cache cost nothing here, so the bound is loose where they matter.
+// A bound is the larger result of two relaxations. In the first, each request runs alone on the fastest worker: its
+// prefill, then one decode step per further token. No schedule is faster. In the second, each request takes its share
+// of a worker's time in the fullest batch, which is the least it can cost. All workers together are at most as good as
+// one divisible machine of their total speed. There, serving the shortest remaining work first minimizes the sum of
+// latencies (Schrage, 1968). Adapters, their loads and the KV cache cost nothing here, so the bound is loose where they
+// matter.
 package oracle
 
 import (
@@ -21,20 +21,20 @@ import (
 	"lorasim/sim/profile"
 )
 
-// Request is what the bound needs to know of a request.
+// Request is a request of the workload.
 type Request struct {
-	Release float64 // s, when it was sent
+	Release float64 // time of sending, s
 	Prompt  int32   // tokens
 	Output  int32   // tokens, >= 1
 }
 
-// Bound holds the lower bounds, s.
+// Bound holds the lower bounds, in seconds.
 type Bound struct {
-	MeanE2E  float64 // of the mean latency from sending to the last token
-	Duration float64 // of the time from the start of the run to the last token
+	MeanE2E  float64 // on the mean latency from sending to the last token
+	Duration float64 // on the time from the start of the run to the last token
 }
 
-// Of bounds the latencies of requests on workers with the given costs.
+// Of returns lower bounds for requests on workers with the given costs. Without requests or workers they are 0.
 func Of(requests []Request, workers []*profile.Costs) Bound {
 	if len(requests) == 0 || len(workers) == 0 {
 		return Bound{}
@@ -96,7 +96,7 @@ func aloneTime(c *profile.Costs, r Request) float64 {
 	return t + float64(steps)*c.Step(&profile.StepWork{Batch: 1}).Seconds() + c.PerKVToken.Seconds()*kvReads(r)
 }
 
-// promptStep is the time of a step with so many prompt tokens and nothing else.
+// promptStep returns the time of a step with the given number of prompt tokens and nothing else.
 func promptStep(c *profile.Costs, tokens int64) float64 {
 	return c.Step(&profile.StepWork{Tokens: tokens}).Seconds()
 }
@@ -152,8 +152,8 @@ func besideDecode(c *profile.Costs, tokens, batch int64) float64 {
 	return max(both, 0).Seconds()
 }
 
-// drained is the earliest time at which all work can be done: what is released
-// from some time on cannot have been done before it.
+// drained returns the earliest time at which all work can be done. Work that is released from some time on cannot be
+// done before it.
 func drained(rs []Request, work []float64) float64 {
 	end, rest := 0.0, 0.0
 	for i := len(rs) - 1; i >= 0; i-- {

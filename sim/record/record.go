@@ -1,6 +1,6 @@
-// Package record holds what became of one request. The simulator, the live
-// client and the importer all speak it; bench/result derives every metric from
-// it.
+// Package record describes the outcome of single requests. The simulator, the live client and the importer write a
+// [Request] for each request; package bench/result computes every metric from them. An [Observer] also sees the tokens
+// of a simulated run.
 package record
 
 import (
@@ -10,21 +10,22 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Status is how a request ended. Every request ends in exactly one.
+// Status is how a request ended. Every request has exactly one status.
 type Status uint8
 
-// The ways a request can end.
+// The statuses of an ended request.
 const (
-	OK         Status = iota // all its tokens arrived
-	Failed                   // accepted, then broke
+	OK         Status = iota // all tokens arrived
+	Failed                   // accepted, then an error
 	Rejected                 // refused by the worker or the router
-	Aborted                  // given up by the client
-	Unfinished               // still under way when the run's window ended
-	NumStatus
+	Aborted                  // cancelled by the client
+	Unfinished               // in flight at the end of the run's window
+	NumStatus                // number of statuses
 )
 
 var statusNames = [NumStatus]string{"ok", "failed", "rejected", "aborted", "unfinished"}
 
+// String returns the name of a status: ok, failed, rejected, aborted or unfinished.
 func (s Status) String() string {
 	if s < NumStatus {
 		return statusNames[s]
@@ -40,18 +41,18 @@ func ParseStatus(s string) (Status, error) {
 	return 0, fmt.Errorf("unknown status %q: expected ok, failed, rejected, aborted or unfinished", s)
 }
 
-// Streaming says whether a client read replies as they came. One that did not
-// saw all tokens of a reply at its end, so that TTFT is E2E.
+// Streaming says whether a client received tokens as they came. A client without streaming receives all tokens at the
+// end of the reply, so its TTFT equals its E2E.
 type Streaming string
 
-// The kinds of clients.
+// The values of Streaming.
 const (
 	StreamingUnknown Streaming = ""
 	Streamed         Streaming = "yes"
 	NotStreamed      Streaming = "no"
 )
 
-// StreamingIf is Streamed if streamed holds, else NotStreamed.
+// StreamingIf returns Streamed or NotStreamed.
 func StreamingIf(streamed bool) Streaming {
 	if streamed {
 		return Streamed
@@ -59,8 +60,7 @@ func StreamingIf(streamed bool) Streaming {
 	return NotStreamed
 }
 
-// ParseStreaming reads what a file says; all but yes and no is
-// StreamingUnknown.
+// ParseStreaming parses "yes" and "no". Any other text is StreamingUnknown.
 func ParseStreaming(s string) Streaming {
 	if k := Streaming(s); k == Streamed || k == NotStreamed {
 		return k
@@ -68,45 +68,45 @@ func ParseStreaming(s string) Streaming {
 	return StreamingUnknown
 }
 
-// Request is the fate of one request. Times are seconds since the start of the
-// run and obey Arrival <= Sent <= FirstToken <= Finish where Status is OK; a
-// time that never came is NaN.
+// Request is the record of one request. Times are seconds since the start of the run. If Status is OK, then Arrival <=
+// Sent <= FirstToken <= Finish. The time of an event that did not happen is NaN.
 type Request struct {
 	ID         int64
 	Adapter    int32   // index into the workload's adapters; -1: base model
 	Rank       int32   // LoRA rank of the adapter; 0: base model or unknown
-	Arrival    float64 // scheduled by the workload
-	Sent       float64 // left the client
-	FirstToken float64 // first token seen by the client; simulated: of successful and unfinished requests alone
+	Arrival    float64 // arrival in the workload
+	Sent       float64 // sent by the client
+	FirstToken float64 // first token seen by the client; if simulated, NaN unless the request is OK or Unfinished
 	Finish     float64 // last token, or failure, seen by the client
 
 	Prompt    int32 // tokens
 	Output    int32 // tokens received
-	Requested int32 // max_new_tokens asked for
-	Cached    int32 // of the prompt, found in a prefix cache
+	Requested int32 // requested max_new_tokens
+	Cached    int32 // prompt tokens found in a prefix cache
 
-	WorkerFirst int32 // -1: never reached a worker
-	WorkerLast  int32
-	Migrations  int32
-	ColdLoad    float64 // s spent waiting for adapter weights
+	WorkerFirst int32   // first worker; -1: none
+	WorkerLast  int32   // last worker
+	Migrations  int32   // moves to another worker
+	ColdLoad    float64 // time spent waiting for adapter weights, s
 	Status      Status
-	Error       string // why Status is not OK
-	Streamed    Streaming
+	Error       string    // reason, if Status is not OK
+	Streamed    Streaming // whether the client received tokens as they came
 
-	// Gaps are the times between consecutive tokens (s), where recorded.
+	// Gaps are the times between consecutive tokens, s; nil: not recorded.
 	Gaps []float64
 }
 
-// ClientQueue is the time a request waited in the client before it was sent, s.
+// ClientQueue returns the time that a request waited in the client before it was sent, s.
 func (r *Request) ClientQueue() float64 { return r.Sent - r.Arrival }
 
-// E2E is the latency from sending to the last token, s.
+// E2E returns the latency from sending to the last token, s.
 func (r *Request) E2E() float64 { return r.Finish - r.Sent }
 
-// TTFT is the latency from sending to the first token, s.
+// TTFT returns the latency from sending to the first token, s.
 func (r *Request) TTFT() float64 { return r.FirstToken - r.Sent }
 
-// Ticks converts a time of a request in seconds; one that never came counts as 0.
+// Ticks converts a time of a [Request] from seconds to ticks. NaN and negative times become 0; times above tick.Max
+// become tick.Max.
 func Ticks(s float64) tick.Ticks {
 	if !(s > 0) {
 		return 0
@@ -118,7 +118,7 @@ func Ticks(s float64) tick.Ticks {
 // token to every request of a batch. Step i of Count (from 0) lasts
 // First + i*Incr and its tokens appear at its end.
 type Steps struct {
-	Start tick.Ticks // when step 0 begins
+	Start tick.Ticks // start of step 0
 	First tick.Ticks // length of step 0
 	Incr  tick.Ticks // growth of the length from one step to the next
 	Count int64      // number of steps
@@ -130,8 +130,7 @@ func (s Steps) End(n int64) tick.Ticks {
 	return s.Start + s.First*tick.Ticks(n) + s.Incr*tick.Ticks(n*(n-1)/2)
 }
 
-// Until is the smallest number of steps, at least 1 and at most all, that end at t
-// or later.
+// Until returns the smallest number of steps that end at t or later, between 1 and Count.
 func (s Steps) Until(t tick.Ticks) int64 {
 	d, last := t-s.Start, s.First+s.Incr*tick.Ticks(s.Count-1)
 	if s.Count == 1 || d <= s.First {
@@ -151,23 +150,21 @@ func (s Steps) Until(t tick.Ticks) int64 {
 	return least
 }
 
-// Observer watches a run. The simulator calls it from one goroutine, in the
-// order of simulated time for token events.
+// Observer receives the events of a run. The simulator calls it from one goroutine. Token events come in the order of
+// simulated time.
 type Observer interface {
-	// Done reports a request's end, once for each. The record is only valid
-	// during the call.
+	// Done reports the end of a request, once for each request. The record is valid only during the call.
 	Done(r *Request)
-	// Tokens reports n first (or first after a re-prefill) tokens seen at time at.
+	// Tokens reports n first tokens, seen at time at. The first token after a repeated prefill counts, too.
 	Tokens(at tick.Ticks, n int64)
-	// Steps reports a run of decode steps. All their tokens count; the gap
-	// before each token is the length of its step, except for step 0, whose
-	// gaps are reported through Gap because they may span other work.
+	// Steps reports a run of decode steps. All their tokens count. The gap before a token is the length of its step,
+	// except for step 0: its gaps are reported through Gap, because they may include other work.
 	Steps(s Steps)
 	// Gap reports n inter-token gaps of length d.
 	Gap(d tick.Ticks, n int64)
 }
 
-// Ends is an observer that wants to know how requests end, and nothing else.
+// Ends is an [Observer] that observes only the ends of requests.
 type Ends func(*Request)
 
 // Done implements Observer.

@@ -1,5 +1,5 @@
-// Package edit writes changed numbers into the text of an EndpointPickerConfig. It replaces and inserts those numbers
-// alone: comments, order, style and all other values stay as they are, in YAML and in JSON.
+// Package edit writes changed numbers into the text of an EndpointPickerConfig, in YAML or JSON. It replaces and
+// inserts only those numbers. Comments, order, style and all other values stay as they are.
 //
 //	out, err := edit.Apply(text, "config.yaml", "", []epp.Change{{"queue-scorer", 1}})
 package edit
@@ -39,12 +39,12 @@ schedulingProfiles:
     weight: 3
 `
 
-// ErrPlace is the error for a number whose place is written in a way that cannot be changed in place, such as by an
-// alias.
+// ErrPlace is the error for a number that cannot be changed in place, for example because it is a YAML alias.
 var ErrPlace = errors.New("the changes cannot be written in place")
 
-// Apply returns the text of a configuration with some numbers changed. The result parses to what [epp.Config.With]
-// makes, which Apply checks. An empty document becomes the one that the loaders run for it.
+// Apply returns the text of a configuration with some numbers changed. file is the file name for errors; dialect "" is
+// that of apiVersion. Apply checks that the result parses to the configuration that [epp.Config.With] returns. An empty
+// document becomes the loaders' default configuration, written out.
 func Apply(text []byte, file string, d epp.Dialect, changes []epp.Change) ([]byte, error) {
 	old, err := epp.Parse(text, file, d)
 	if err != nil {
@@ -460,7 +460,7 @@ func endOf(n ast.Node) *token.Position {
 	return end.Position
 }
 
-// Comment puts lines of comment above a configuration. JSON has no comments and stays as it is.
+// Comment inserts comment lines above a configuration. JSON has no comments, and is returned unchanged.
 func Comment(text []byte, lines ...string) []byte {
 	if trimmed := bytes.TrimSpace(text); len(trimmed) > 0 && trimmed[0] == '{' {
 		return text

@@ -1,5 +1,8 @@
-// Package scrape reads a model server's metrics as an endpoint picker does: the series, labels and types that the
-// metrics extractor of the Gateway API Inference Extension v1.5.0 asks for.
+// Package scrape reads a model server's metrics like an endpoint picker. It uses the series, labels and types that the
+// metrics extractor of the Gateway API Inference Extension v1.5.0 reads.
+//
+//	families, err := scrape.Parse(text)
+//	updated, err := scrape.Update(&endpoint, families, scrape.VLLM)
 package scrape
 
 import (
@@ -16,10 +19,10 @@ import (
 	"lorasim/router/epp"
 )
 
-// Engine is the kind of server, in the words of the picker's label engine-type.
+// Engine is the kind of a server, as in the picker's label engine-type.
 type Engine string
 
-// The engines whose metrics the picker reads. The default is vLLM's.
+// The engines whose metrics the picker reads. The picker's default is VLLM.
 const (
 	VLLM   Engine = "vllm"
 	SGLang Engine = "sglang"
@@ -50,17 +53,17 @@ func namesOf(e Engine) names {
 		size: "block_size", blocks: "num_gpu_blocks"}
 }
 
-// Families are the metrics of one scrape.
+// Families holds the metrics of one scrape by name.
 type Families map[string]*dto.MetricFamily
 
-// Parse reads the text format of Prometheus.
+// Parse parses metrics in the text format of Prometheus.
 func Parse(text string) (Families, error) {
 	p := expfmt.NewTextParser(model.UTF8Validation)
 	return p.TextToMetricFamilies(strings.NewReader(text))
 }
 
-// Update sets the fields of an endpoint that the metrics state; the others keep their values. It says whether a load
-// or cache metric was there, and what is missing or unreadable.
+// Update sets the fields of an endpoint from metrics. Fields without a metric keep their values. updated reports
+// whether a load or cache metric was present; the error lists the metrics that are missing or unreadable.
 func Update(e *epp.Endpoint, f Families, engine Engine) (updated bool, err error) {
 	n, problems := namesOf(engine), []error{}
 	value := func(name string, set func(float64)) {
