@@ -63,10 +63,11 @@ const (
 	schedule = "schedule"
 )
 
-// ElasticRules lists the rules, after clusters whose limits leave no choice.
+// ElasticRules lists the rules of autoscaling. The first, "fixed", stands for clusters with min = max.
 func ElasticRules() []string { return []string{"fixed", reactive, forecast, known, schedule} }
 
-// ElasticRule is the rule of a setting of Cluster.Elastic.
+// ElasticRule returns the rule that a value of Cluster.Elastic selects: one of [ElasticRules], or "" if the value is
+// invalid.
 func ElasticRule(text string) string {
 	switch e, err := parseElastic(text); {
 	case err != nil:

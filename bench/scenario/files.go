@@ -104,9 +104,9 @@ func isSaved(path string) (bool, error) {
 	return has("arrival_s") && has("id") && has("prompt_tokens") && has("output_tokens") && !has("sent_s"), nil
 }
 
-// DescribeFile makes the scenario read a file of any kind that OpenWorkload
-// knows, as it is: at its own times and rates, without token counts that are
-// not its own. given tells which flags the user gave; those stay.
+// DescribeFile makes the scenario read a file of any kind that OpenWorkload reads. The workload keeps the times and
+// rates of the file, and gets no token counts that the file does not state. given reports whether the user gave a
+// flag; DescribeFile keeps the values of those flags.
 func (s *Scenario) DescribeFile(path string, given func(flag string) bool) (err error) {
 	w := &s.Workload
 	kind := w.TraceName

@@ -55,7 +55,7 @@ func (s *Scenario) drawnFrom(src trace.Source) (trace.Source, error) {
 	return w.limited(rescale.Times(src, rescale.Options{Rate: w.RateScale, Time: w.TimeScale, CV: w.CVScale})), nil
 }
 
-// Sampling says what different seeds of the scenario draw.
+// Sampling reports what changes with the seed of the scenario: a fresh workload, a resampled one, or nothing.
 func (s *Scenario) Sampling() stats.Sampling {
 	w := &s.Workload
 	if w.Resample != "" {
@@ -112,8 +112,8 @@ func (s *Scenario) probe() (*trace.Workload, error) {
 	return trace.Collect(in)
 }
 
-// Ignored says which of the given settings have no effect on the workload;
-// given tells whether a flag was given.
+// Ignored returns notes on the given settings that have no effect on the workload. given reports whether a flag was
+// given.
 func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
 	w := &s.Workload
 	note := func(applies bool, why, flags string) {

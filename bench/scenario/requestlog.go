@@ -13,8 +13,8 @@ import (
 	"lorasim/trace/requestlog"
 )
 
-// ReadLog reads request logs as one workload: what [requestlog.Read] takes, and the files in which benchmark clients
-// save their requests (sglang's bench_serving, vLLM, AIPerf, GuideLLM, inference-perf).
+// ReadLog reads request logs as one workload. It accepts the formats of [requestlog.Read] and the request files of
+// benchmark clients (sglang's bench_serving, vLLM, AIPerf, GuideLLM, inference-perf).
 func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog.Report, error) {
 	w, report, err := requestlog.Read(paths, o)
 	if err == nil || len(paths) != 1 {

@@ -81,7 +81,7 @@ func parseNames(text string) ([]string, error) {
 	return names, nil
 }
 
-// Noisy are the adapters with a flash crowd of their own.
+// Noisy returns the adapters that have their own flash crowd.
 func (w *Workload) Noisy() []int32 {
 	f := must(synth.ParsePattern(cmp.Or(w.Pattern, "constant"))).Flash
 	if w.dataset() != "synthetic" || f.Duration == 0 || f.Adapter == synth.AllAdapters {

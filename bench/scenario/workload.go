@@ -31,14 +31,14 @@ const (
 	budgetOfTrace = "trace" // of max_new_tokens
 )
 
-// Input is the request source of a scenario with what is known of it.
+// Input is the request source of a scenario.
 type Input struct {
 	trace.Source
 	// Dataset names the source for results: "synthetic", "azure_v2", ...
 	Dataset string
-	// Replayed is set for compat=dlora: what the reference generator prints.
+	// Replayed is the summary that the reference generator prints; set for compat=dlora only.
 	Replayed *replay.Summary
-	// Skipped tells how many malformed or failed rows were left out so far.
+	// Skipped returns the number of malformed or failed rows that were left out so far.
 	Skipped func() int64
 
 	file io.Closer // nil: none
@@ -52,8 +52,8 @@ func (in *Input) Close() error {
 	return in.file.Close()
 }
 
-// OpenWorkload opens the source of requests. When ctx ends, reading of files ends. progress, if not nil, gets the
-// bytes read from input files so far and in all (0: unknown).
+// OpenWorkload opens the source of requests. Reading of files ends when ctx ends. progress, if not nil, is called with
+// the bytes read from input files so far and in all (0: unknown).
 func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total int64)) (*Input, error) {
 	w := &s.Workload
 	if err := cmp.Or(s.checkValues(), w.check()); err != nil {
@@ -92,9 +92,8 @@ func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total i
 	return in, nil
 }
 
-// First returns the workload of the scenario with its first request alone, for
-// Check. An error says that a file is missing, is unreadable or does not begin
-// as it should.
+// First returns the workload of the scenario with only its first request, for [Scenario.Check]. An error says that a
+// file is missing, unreadable or malformed at its beginning.
 func (s *Scenario) First(ctx context.Context) (*trace.Workload, error) {
 	in, err := s.OpenWorkload(ctx, nil)
 	if err != nil {
@@ -112,16 +111,16 @@ func (s *Scenario) First(ctx context.Context) (*trace.Workload, error) {
 // for several runs; beyond, each run reads its own.
 const maxCollected = 4 << 20
 
-// Collected is a workload in memory.
+// Collected is a workload in memory, for several runs.
 type Collected struct {
 	Workload *trace.Workload
 	dataset  string
 }
 
-// Input is the workload for one more run.
+// Input returns the workload as the input of one more run.
 func (c *Collected) Input() *Input { return &Input{Source: c.Workload.Source(), Dataset: c.dataset} }
 
-// Collect reads the scenario's workload into memory; nil: it is too large.
+// Collect reads the scenario's workload into memory. It returns nil if the workload has too many requests.
 func (s *Scenario) Collect(ctx context.Context) (*Collected, error) {
 	in, err := s.OpenWorkload(ctx, nil)
 	if err != nil {
@@ -327,8 +326,8 @@ func (w *Workload) budgetLaw() (law string, keep bool) {
 	return defaultBudget, true
 }
 
-// StatesBudgets says whether max_new_tokens may differ from the outputs, apart from
-// what a saved workload states.
+// StatesBudgets reports whether max_new_tokens may differ from the output lengths. It does not consider the limits in
+// a saved workload.
 func (w *Workload) StatesBudgets() bool {
 	law, _ := w.budgetLaw()
 	return law != "exact" && law != budgetOfTrace
