@@ -11,7 +11,7 @@ import (
 	"lorasim/router"
 )
 
-// Candidate is a way to route requests: a policy spec such as "affinity-spill:threshold=10".
+// A Candidate is a policy with its options, in the form "affinity-spill:threshold=10".
 type Candidate struct {
 	Spec string
 }
@@ -31,7 +31,7 @@ func (c Candidate) name() string {
 	return name
 }
 
-// Policies are the names of all policies, in the order of the registry.
+// Policies returns the names of all policies, in the order of the registry.
 func Policies() (names []string) {
 	for _, d := range router.List() {
 		names = append(names, d.Name)
@@ -39,8 +39,8 @@ func Policies() (names []string) {
 	return names
 }
 
-// Class says what a policy needs in operation. Of candidates that are not
-// significantly different the one of the lowest class is recommended.
+// A Class states what a policy needs in operation. Among candidates without significant differences, the one of the
+// lowest class is recommended.
 type Class int
 
 // The classes, from simple to complex.
@@ -61,8 +61,7 @@ var byLoads = []string{"bounded-hash", "least-loaded", "p2c", "least-tokens", "w
 // withoutPlans are policies of which the registry does not say that they make no plans.
 var withoutPlans = []string{"route-only"}
 
-// Class is the class of the candidate's policy. A policy that nothing is known of
-// counts as complex.
+// Class returns the class of the candidate's policy. An unknown policy counts as complex.
 func (c Candidate) Class() Class {
 	facts := router.FactsOf(c.Spec)
 	switch {

@@ -44,18 +44,18 @@ func mean(xs []float64) (sum float64) {
 	return sum
 }
 
-// Round is one round of the race.
+// A Round is one round of the race.
 type Round struct {
 	What  string // "policies", or "options"
 	Seeds int    // per candidate
-	// Entries are the candidates, the best first.
+	// Entries are the candidates, best first.
 	Entries []Entry
 }
 
-// Entry is a candidate in a round.
+// An Entry is a candidate in a round.
 type Entry struct {
 	Spec  string
-	Worse float64 // its mean score less that of the best of the round
+	Worse float64 // mean score minus the best mean score of the round
 	Kept  bool
 }
 

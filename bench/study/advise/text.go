@@ -12,7 +12,7 @@ import (
 	"lorasim/internal/format"
 )
 
-// String is the answer in plain words: the recommendation first, then how sure it is.
+// String returns the answer in words: the recommendation, then its certainty.
 func (a *Advice) String() string {
 	lines := []string{"Recommendation: --policy " + quoted(a.Recommended().Spec), ""}
 	for _, line := range a.sure() {
@@ -134,8 +134,7 @@ func (a *Advice) stateLine() string {
 	return ""
 }
 
-// WriteText prints the answer, the finalists, the gap to the bound and the worst
-// scenario.
+// WriteText writes the answer, the finalists, the gap to the lower bound and the worst scenario.
 func (a *Advice) WriteText(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "%s\n\n%s\n", a, paragraph(a.raced())); err != nil {
 		return err

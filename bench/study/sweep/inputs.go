@@ -13,7 +13,7 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// Fingerprint identifies a file that a sweep reads.
+// A Fingerprint identifies an input file of a sweep.
 type Fingerprint struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`
