@@ -56,9 +56,8 @@ type jsonRuns struct {
 	Fixed    string `json:"fixed,omitempty"`    // why runs are not extended
 }
 
-// MarshalJSON writes the answer for programs: workers is null where nothing
-// holds, and what was reached with the most of them is next_cheaper, which else
-// is the candidate with one worker less, null where there is none.
+// MarshalJSON encodes the answer. workers is null if no candidate holds; next_cheaper is then the result with the most
+// workers. Otherwise next_cheaper is the candidate with one worker less, or null if there is none.
 func (a *Answer) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Workers *int `json:"workers"`
@@ -120,7 +119,7 @@ func (o *Options) holdText() string {
 	return strconv.FormatFloat(100*o.Hold, 'g', 6, 64) + "%"
 }
 
-// Failure is an error where nothing holds.
+// Failure returns an error if no candidate holds.
 func (a *Answer) Failure() error {
 	switch f := &a.Found; {
 	case f.Holds:
@@ -182,7 +181,7 @@ func (a *Answer) row(t *Tried) []string {
 	return []string{workers, percent(e.Mean), interval, strconv.Itoa(e.N), holds, worst, t.Causes.String()}
 }
 
-// WriteText prints the answer.
+// WriteText writes the answer.
 func (a *Answer) WriteText(w io.Writer) error {
 	if err := a.writeKinds(w); err != nil {
 		return err
@@ -373,7 +372,7 @@ func (a *Answer) curves(ctx context.Context, base *scenario.Scenario) ([]Candida
 	return lines, xys, err
 }
 
-// Plot draws the attainment over the rate.
+// Plot draws the attainment over the rate to a file.
 func (a *Answer) Plot(ctx context.Context, base *scenario.Scenario, path string) error {
 	lines, xys, err := a.curves(ctx, base)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"lorasim/bench/scenario"
 )
 
-// Candidate is a cluster. Zero and empty fields are as the scenario says.
+// A Candidate is a cluster. Zero and empty fields have the scenario's value.
 type Candidate struct {
-	Workers    int    `json:"workers"` // of Profile
+	Workers    int    `json:"workers"` // workers of Profile
 	Profile    string `json:"profile,omitempty"`
-	More       int    `json:"more_workers,omitempty"` // of a mixed cluster: those of With
+	More       int    `json:"more_workers,omitempty"` // workers of With, in a mixed cluster
 	With       string `json:"with,omitempty"`
 	Slots      int    `json:"slots,omitempty"`
 	HostPlaces int    `json:"host_places,omitempty"`
@@ -28,7 +28,7 @@ func (c Candidate) with(workers int) Candidate {
 	return c
 }
 
-// String is the candidate in words.
+// String describes the candidate in words.
 func (c Candidate) String() string {
 	s := c.workers()
 	if kind := c.kind(); kind != "" {

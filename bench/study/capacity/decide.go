@@ -37,14 +37,14 @@ type sample struct {
 	growth float64 // of the queues, requests per arrival
 }
 
-// Decision is what the runs of a candidate say.
+// A Decision is the outcome of a candidate's runs.
 type Decision string
 
-// The decisions.
+// The values of Decision.
 const (
 	Holds      Decision = "holds"
 	Fails      Decision = "fails"
-	Overloaded Decision = "overloaded" // fails, because queues grow without end
+	Overloaded Decision = "overloaded" // fails, because queues grow without bound
 	Undecided  Decision = "undecided"  // too close to the target for the budget
 )
 

@@ -6,9 +6,9 @@ import (
 	"lorasim/bench/result/waits"
 )
 
-// Headroom is how many times the load a candidate bears: the factor of the rate up
-// to which the mean attainment meets the target, with its 95 % interval. Beyond Low
-// the mean may miss the target, beyond High it certainly does.
+// Headroom is the factor by which the load of a candidate can grow. Up to this factor of the rate, the mean attainment
+// meets the target. Low and High are the 95 % confidence interval: beyond Low the mean may miss the target, beyond
+// High it certainly does.
 type Headroom struct {
 	Factor, Low, High float64
 	Seeds             int
