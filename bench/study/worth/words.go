@@ -10,7 +10,7 @@ import (
 	"lorasim/bench/steady"
 )
 
-// String is the answer in plain words, a line for each part of it.
+// String returns the answer in words, one line per part.
 func (a *Answer) String() string {
 	lines := append([]string{a.headline()}, a.caveats()...)
 	lines = append(lines, a.reasons()...)
