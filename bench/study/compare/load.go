@@ -23,11 +23,10 @@ import (
 	"lorasim/sim/record"
 )
 
-// Load reads runs from files of any kind: result files and JSON lines, logs of
-// serving benchmarks (each block is a run), files of request records, and
-// folders of sweeps (each combination of settings and policy is a run). Requests
-// are held to an SLO. Results that differ in their seed alone become one run.
-// Warnings say what in a log was not understood.
+// Load reads runs from files of any kind: result files and JSON lines, logs of serving benchmarks (one run per block),
+// request records, and folders of sweeps (one run per combination of settings and policy). Results that differ only in
+// their seed become one run. slo applies to requests in the files. The warnings state what Load could not read in a
+// log.
 func Load(paths []string, slo result.SLO) (runs []*Run, warnings []string, err error) {
 	for _, p := range paths {
 		var rs []*Run
