@@ -13,7 +13,7 @@ import (
 	"lorasim/internal/parallel"
 )
 
-// Point is one run of a policy at a multiple of the rate.
+// A Point is one run of a policy at a multiple of the rate.
 type Point struct {
 	Policy   string       `json:"policy"`
 	Factor   float64      `json:"factor"`
@@ -24,11 +24,11 @@ type Point struct {
 	State    steady.State `json:"state"`
 }
 
-// Break is the rate at which the attainment of a policy falls below its target, by single runs.
+// A Break is the rate at which the attainment of a policy falls below the target, by single runs.
 type Break struct {
 	Policy string  `json:"policy"`
-	Holds  float64 `json:"holds"` // the largest rate below the break, requests/s; 0: none was tried
-	Fails  float64 `json:"fails"` // the smallest rate that misses the target, requests/s; 0: none was tried
+	Holds  float64 `json:"holds"` // largest rate below the break, requests/s; 0: none was tried
+	Fails  float64 `json:"fails"` // smallest rate that misses the target, requests/s; 0: none was tried
 	Words  string  `json:"words"`
 }
 

@@ -23,16 +23,16 @@ const (
 	keySeeds  = "seeds"
 )
 
-// Fault says what is wrong with a field of the page.
+// A Fault is an error in a field of the page.
 type Fault struct {
-	Key     string `json:"key"` // of a setting, or one of the keys above; "": of no single field
+	Key     string `json:"key"` // key of a setting, or policy.INDEX, slo, price or seeds; "": no single field
 	Message string `json:"message"`
 }
 
-// Checked is what is known of a query before it runs.
+// Checked is the result of checking a query before it runs.
 type Checked struct {
-	Faults []Fault `json:"faults"` // with any of them nothing runs
-	// Effective are the values of settings that were left to the profile and the workload, by key.
+	Faults []Fault `json:"faults"` // if there are any, nothing runs
+	// Effective holds the values that the profile and the workload supply for unset settings, by key.
 	Effective map[string]string `json:"effective,omitempty"`
 	Notes     []string          `json:"notes,omitempty"`  // on settings without effect
 	Target    float64           `json:"target,omitempty"` // share of requests that must be within the SLO; 0: no SLO
