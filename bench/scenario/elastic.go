@@ -63,7 +63,7 @@ const (
 	schedule = "schedule"
 )
 
-// ElasticRules lists the rules of autoscaling. The first, "fixed", stands for clusters with min = max.
+// ElasticRules lists the rules of autoscaling. The first, "fixed", is the rule of clusters with min = max.
 func ElasticRules() []string { return []string{"fixed", reactive, forecast, known, schedule} }
 
 // ElasticRule returns the rule that a value of Cluster.Elastic selects: one of [ElasticRules], or "" if the value is

@@ -77,7 +77,7 @@ type Finalist struct {
 	Candidate
 	Roles                               []string // such as "default"
 	TTFT, P99TTFT, E2E, Good, Completed stats.Estimate
-	Regret                              stats.Estimate // excess of the mean E2E over the lower bound, as a share of the bound
+	Regret                              stats.Estimate // excess of mean E2E over the lower bound, as a share of it
 	// Diff is the score minus the score of the recommended candidate, paired by seed. P is the p-value of the paired
 	// t-test, with Holm's correction.
 	Diff  stats.Estimate

@@ -45,7 +45,7 @@ type Class int
 
 // The classes, from simple to complex.
 const (
-	Fixed Class = iota // neither counts nor reports: the adapter or the order alone decides
+	Fixed Class = iota // no counts, no reports: only the adapter or the order decides
 	Loads              // the router's own counts of requests or tokens
 	State              // reports of the workers, prefixes, or predicted times
 	Plans              // loads adapters or moves requests
