@@ -25,7 +25,7 @@
 //
 // bench/explore, an interactive page of settings and results:
 //
-//   - [lorasim/bench/explore]: the content of the page, without a server: settings, runs, differences, attainment over rate
+//   - [lorasim/bench/explore]: content of the page, without a server: settings, runs, differences, attainment over rate
 //   - [lorasim/bench/explore/web]: the page and its server
 //
 // bench/serving, real and emulated workers:

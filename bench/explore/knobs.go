@@ -159,7 +159,7 @@ func (p *Preset) MapPaths(f func(path string) string) {
 // sweepKey is a key that a sweep has and a scenario has not, at the start of a line.
 var sweepKey = regexp.MustCompile(`(?m)^(scenario|set|policies|seeds|baseline|goodput)\s*:`)
 
-// isSweep says whether a file, which is a valid scenario or has one, is a sweep.
+// isSweep reports whether a file, which is a valid scenario or has one, is a sweep.
 func isSweep(data []byte) bool { return sweepKey.Match(data) }
 
 // ofSweep is the preset of a sweep with its first scenario.

@@ -78,7 +78,7 @@ type withAdapters struct {
 
 func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
 
-// isSaved says whether a file is a workload that lorasim saved, rather than a log of another program.
+// isSaved reports whether a file is a workload that lorasim saved, rather than a log of another program.
 func isSaved(path string) (bool, error) {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return true, nil // let the reader say what is wrong; a pipe cannot be read twice

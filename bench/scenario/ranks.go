@@ -41,7 +41,7 @@ func leastMaxRank(ps []*profile.Profile) int {
 	return least
 }
 
-// ranksByDefault says whether neither the settings nor a saved workload state the
+// ranksByDefault reports whether neither the settings nor a saved workload state the
 // ranks.
 func (w *Workload) ranksByDefault() bool {
 	return w.LoraRanks == "" && (w.File == "" || w.NumAdapters > 0)

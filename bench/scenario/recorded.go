@@ -13,7 +13,7 @@ import (
 	"lorasim/trace/synth"
 )
 
-// recorded says whether the requests have times that were recorded: those of a saved
+// recorded reports whether the requests have times that were recorded: those of a saved
 // workload, of an LLM trace, or of the invocations of a function trace.
 func (w *Workload) recorded() bool {
 	switch w.dataset() {

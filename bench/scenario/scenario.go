@@ -316,7 +316,7 @@ func pathWith(suffix string) func(value string, f func(string) string) string {
 	}
 }
 
-// isProfileFile says whether a profile is a file and not a built-in one, nor a
+// isProfileFile reports whether a profile is a file and not a built-in one, nor a
 // name that is neither, which is left for the error message to show.
 func isProfileFile(name string, f func(string) string) bool {
 	if name == "" || profile.IsEmbedded(name) || strings.HasPrefix(name, profile.AnalyticPrefix) {

@@ -156,18 +156,18 @@ func (w *Workload) dataset() string {
 	return "synthetic"
 }
 
-// llmTrace says whether the source is an LLM trace.
+// llmTrace reports whether the source is an LLM trace.
 func (w *Workload) llmTrace() bool {
 	return slices.Contains([]string{"azure_llm", "burstgpt", "mooncake", "qwen_bailian"}, w.dataset())
 }
 
-// paced says whether requests come as the serving benchmarks' clients send them:
+// paced reports whether requests come as the serving benchmarks' clients send them:
 // they know these settings by the same names, with the same meaning.
 func (w *Workload) paced() bool {
 	return w.Burstiness != 0 || w.RampUpStrategy != "" || w.usesTrace() && !w.UseTraceTimestamps
 }
 
-// randomLengths says whether lengths are random, by that name or by their range.
+// randomLengths reports whether lengths are random, by that name or by their range.
 func (w *Workload) randomLengths() bool {
 	return w.Lengths == "random" || w.Lengths == "auto" && (w.RandomInputLen > 0 || w.RandomOutputLen > 0)
 }

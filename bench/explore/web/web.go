@@ -114,13 +114,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// knows says whether a request has the secret path.
+// knows reports whether a request has the secret path.
 func (s *Server) knows(r *http.Request) bool {
 	token, _, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	return ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
-// opensPage says whether a user follows a link to the page, as from a chat: the page then opens in a tab of its own.
+// opensPage reports whether a user follows a link to the page, as from a chat: the page then opens in a tab of its own.
 func opensPage(r *http.Request, page string) bool {
 	return r.Method == http.MethodGet && r.URL.Path == page && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
 		r.Header.Get("Sec-Fetch-Dest") == "document" && r.Header.Get("Origin") == ""

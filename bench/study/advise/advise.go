@@ -294,7 +294,7 @@ func (s *study) length(specs []string) error {
 	}
 }
 
-// settledLength says whether the best of some candidates is not transient.
+// settledLength reports whether the best of some candidates is not transient.
 func settledLength(figures [][]Figures) bool {
 	best := slices.MinFunc(figures, func(a, b []Figures) int {
 		return cmp.Compare(mean(scoresOf(a)), mean(scoresOf(b)))

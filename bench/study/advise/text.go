@@ -44,7 +44,7 @@ func (a *Advice) sure() (lines []string) {
 	return lines
 }
 
-// verdict says whether the recommended candidate is the best for certain.
+// verdict reports whether the recommended candidate is the best for certain.
 func (a *Advice) verdict() string {
 	pick := a.Recommended()
 	var alike []string
@@ -121,7 +121,7 @@ func (a *Advice) diff(d stats.Estimate) string {
 	return text
 }
 
-// stateLine says that the answer holds for runs of this length only.
+// stateLine reports whether the answer holds for runs of this length only.
 func (a *Advice) stateLine() string {
 	switch pick := a.Recommended(); pick.State {
 	case steady.Overloaded:
@@ -215,7 +215,7 @@ func (a *Advice) note() string {
 		"Holm's correction (tests: %d), 5 %% level; ± half of the 95 %% interval", len(a.Finalists)-1)
 }
 
-// states says whether the runs of the finalists reached a steady state.
+// states reports whether the runs of the finalists reached a steady state.
 func (a *Advice) states() string {
 	var other []string
 	for _, f := range a.Finalists {

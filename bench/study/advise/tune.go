@@ -55,7 +55,7 @@ type NumberChange struct {
 // is at least MinGain.
 func (t *Tuned) Better() bool { return t.significant() && t.Diff.Mean <= -t.MinGain }
 
-// significant says whether the interval lies below 0.
+// significant reports whether the interval lies below 0.
 func (t *Tuned) significant() bool {
 	return t.Best.Spec != "" && t.Diff.HasInterval() && t.Diff.High < 0
 }

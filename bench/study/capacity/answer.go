@@ -33,7 +33,7 @@ func spanOf(t *Tried) *span {
 	return &span{exact(max(e.Low, 0)), exact(min(e.High, 1))}
 }
 
-// hasInterval says whether there is an interval: an overloaded cluster has no mean
+// hasInterval reports whether there is an interval: an overloaded cluster has no mean
 // that it could be about.
 func (t *Tried) hasInterval() bool {
 	return t.Attainment.N > 1 && t.Decision != Overloaded && t.Attainment.High > 0

@@ -116,7 +116,7 @@ func (r *rule) growth(growths []float64, level float64) (growing, grows bool) {
 	return high > growthMargin, low > growthLimit
 }
 
-// trend says whether the attainment is getting worse, or better.
+// trend reports whether the attainment is getting worse, or better.
 func trend(trends []float64) (worse, better bool) {
 	low, high := stats.MeanInterval(trends, trendLevel)
 	return high < 0, low > 0

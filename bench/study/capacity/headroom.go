@@ -14,7 +14,7 @@ type Headroom struct {
 	Seeds             int
 }
 
-// most says whether the candidate held at the largest factor that is tried.
+// most reports whether the candidate held at the largest factor that is tried.
 func (h *Headroom) most() bool { return h.Factor >= mostHeadroom/100 }
 
 // reach says what holds at a rate factor: the mean does, the lower end of its
@@ -177,7 +177,7 @@ func (p *prober) at(f int) (reach, error) {
 // quickSeeds is the number of runs that may show that a rate is far too high.
 const quickSeeds = 4
 
-// hopeless says whether so many requests missed the SLO in some runs that the mean
+// hopeless reports whether so many requests missed the SLO in some runs that the mean
 // meets the target with a probability below errorLevel/10: where it does, the misses
 // of independent runs, as multiples of the share that may miss, have a product of
 // at most 1 in the mean (an e-value), and Markov's inequality bounds it.

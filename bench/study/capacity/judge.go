@@ -6,7 +6,7 @@ import (
 	"lorasim/bench/stats"
 )
 
-// exhausted says whether so much of the budget is spent that no further candidate
+// exhausted reports whether so much of the budget is spent that no further candidate
 // is looked at. The rest is for intervals and headroom.
 func (s *search) exhausted() bool { return s.spent.Load() >= s.opt.Budget*5/8 }
 
@@ -68,7 +68,7 @@ func (s *search) byMean(t *Tried) error {
 	return nil
 }
 
-// overloaded says whether queues grow in most of some runs, as far as each run says
+// overloaded reports whether queues grow in most of some runs, as far as each run says
 // so itself.
 func (s *search) overloaded(runs []*run) bool {
 	if s.plan.closed {

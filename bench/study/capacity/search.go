@@ -57,7 +57,7 @@ func (s *search) settle() ([]Kind, error) {
 	}
 }
 
-// rising says whether the attainment of the cheapest candidate that fails with the
+// rising reports whether the attainment of the cheapest candidate that fails with the
 // first seed rises within a run.
 func (s *search) rising(kinds []Kind) (bool, error) {
 	c, least := Candidate{}, -1.0

@@ -72,7 +72,7 @@ func (r *Run) differsFrom(o *Run) string {
 	return ""
 }
 
-// excludes says whether a warm-up is left out of the figures, its requests included.
+// excludes reports whether a warm-up is left out of the figures, its requests included.
 func (r *Run) excludes() bool {
 	return r.warmup || slices.ContainsFunc(r.Results, func(res *result.Result) bool {
 		return res.Steady != nil && res.Steady.Excluded > 0
@@ -116,7 +116,7 @@ func requests(r, o *Run) (a, b, tolerance float64) {
 	return mean(r, done), mean(o, done), tokenTolerance
 }
 
-// near says whether two numbers differ by no more than a share; unknown numbers (0
+// near reports whether two numbers differ by no more than a share; unknown numbers (0
 // or NaN) differ from none.
 func near(a, b, tolerance float64) bool {
 	if !(a > 0 && b > 0) || a == b {

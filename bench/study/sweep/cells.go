@@ -76,7 +76,7 @@ func (m *Manifest) addCells() error {
 	return nil
 }
 
-// variesUnused says whether an axis is a setting that a cell's policy does not use.
+// variesUnused reports whether an axis is a setting that a cell's policy does not use.
 func (m *Manifest) variesUnused(sc *scenario.Scenario) bool {
 	return slices.ContainsFunc(sc.Unused(), func(key string) bool {
 		return slices.ContainsFunc(m.Axes, func(a Axis) bool { return a.Key == key })

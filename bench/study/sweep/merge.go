@@ -368,7 +368,7 @@ func differing(results []*CellResult, seeds int) []bool {
 	return out
 }
 
-// samePairs says that in each pair of runs both completed the same requests.
+// samePairs reports whether in each pair of runs both completed the same requests.
 func samePairs(as, bs []*CellResult) bool {
 	for i := range as {
 		if as[i] != nil && bs[i] != nil && !result.CompletionOf(as[i].Value).Same(result.CompletionOf(bs[i].Value)) {

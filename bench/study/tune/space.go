@@ -54,7 +54,7 @@ func (s *Space) Changes(p Point) (out []epp.Change) {
 	return out
 }
 
-// valid says whether the loader takes a point and a scorer is left that counts, if the configuration has any.
+// valid reports whether the loader takes a point and a scorer is left that counts, if the configuration has any.
 func (s *Space) valid(p Point) bool {
 	scorers, counts := false, false
 	for i, n := range s.Numbers {

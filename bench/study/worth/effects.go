@@ -164,16 +164,16 @@ func (e *Effect) withdraw() {
 	}
 }
 
-// trades says that an effect gains in one metric and loses in another, both for certain.
+// trades reports whether an effect gains in one metric and loses in another, both for certain.
 func (e *Effect) trades(minGain float64) bool {
 	return e.worse && slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Sure && c.better >= minGain })
 }
 
-// idle says that a factor changed nothing.
+// idle reports whether a factor changed nothing.
 func (e *Effect) idle() bool {
 	return len(e.Changes) > 0 &&
 		!slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Diff.Mean != 0 || c.Diff.Std != 0 })
 }
 
-// settled says that more seeds would hardly change what is said of an effect.
+// settled reports whether more seeds would hardly change what is said of an effect.
 func (e *Effect) settled() bool { return len(e.Changes) == 0 || e.better || e.worse || e.nothing }
