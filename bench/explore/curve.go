@@ -85,7 +85,7 @@ func (s *study) curve() error {
 	return s.tell(KindBreaks, breaks)
 }
 
-// noCurve says why there is no attainment over the rate; "": there is.
+// noCurve returns the reason why there is no curve of attainment over the rate; "": there is one.
 func (s *study) noCurve() string {
 	w := &s.plan.base.Workload
 	runs := int64((gridPoints + refinements) * len(s.plan.policies))

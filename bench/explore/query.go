@@ -64,7 +64,7 @@ func (p *plan) of(policy, seed int) *scenario.Scenario {
 	return &sc
 }
 
-// resolve reads a query, or says what is wrong with each field.
+// resolve reads a query. It returns a fault for each invalid field.
 func (x *Explorer) resolve(q Query) (*plan, []Fault) {
 	p := &plan{base: scenario.Default(), seeds: 1}
 	var faults []Fault
@@ -138,7 +138,7 @@ func parseSeeds(text string, limit int) (int, error) {
 	return n, nil
 }
 
-// prices are what a worker costs an hour, by the name of its profile; "" is any profile. nil: unknown.
+// prices are the prices of a worker per hour, by the name of its profile; the key "" is any profile. nil: unknown.
 type prices map[string]float64
 
 func parsePrices(text string) (prices, error) {

@@ -128,7 +128,7 @@ func (s *study) run() error {
 	return nil
 }
 
-// tell emits a part of the answer unless the query was given up.
+// tell emits a part of the answer, unless the query was cancelled.
 func (s *study) tell(kind string, data any) error {
 	if err := s.ctx.Err(); err != nil {
 		return err

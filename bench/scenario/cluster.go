@@ -18,7 +18,7 @@ import (
 	"lorasim/trace"
 )
 
-// defaultWorkers is their number where neither num_workers nor profile says.
+// defaultWorkers is the number of workers if neither num_workers nor profile states it.
 const defaultWorkers = 4
 
 // profileEntry is one entry of a list of profiles: NAME or NAME*COUNT.
@@ -231,7 +231,7 @@ func (c *Cluster) serve(p *profile.Profile) error {
 	return s.Apply(p)
 }
 
-// perProfile is what f makes of each worker's profile, once for those that share it.
+// perProfile returns f of each worker's profile. It calls f once per distinct profile.
 func perProfile[T any](ps []*profile.Profile, f func(*profile.Profile) (T, error)) ([]T, error) {
 	known := map[*profile.Profile]T{}
 	list := make([]T, len(ps))
@@ -343,7 +343,7 @@ func (c *Cluster) home() router.Tier {
 	return map[string]router.Tier{"disk": router.Disk, "remote": router.Remote}[c.AdapterHome]
 }
 
-// workerSpec is what a router knows of a worker of a profile.
+// workerSpec returns the router's description of a worker with the given profile.
 func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, error) {
 	costs := p.Compile()
 	kv, err := p.KVTokens()
@@ -372,7 +372,7 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 	return s, nil
 }
 
-// policy is the policy that the routing asks for.
+// policy returns the spec of the routing's policy.
 func (r *Routing) policy() (string, error) {
 	switch {
 	case r.InferenceArchitecture == "sglang":

@@ -16,7 +16,7 @@ import (
 )
 
 // elasticSpec is a parsed Cluster.Elastic: "min=2,max=8,cold_start=60,rule=reactive,target=6", or
-// "max=8,rule=schedule,times=600=8+1800=2". The tag rules names the rules that know an option.
+// "max=8,rule=schedule,times=600=8+1800=2". The tag rules names the rules that accept an option.
 type elasticSpec struct {
 	Min       int     `default:"1" check:">=0 <=100000" unit:"workers" help:"fewest workers"`
 	Max       int     `required:"yes" check:">=1 <=100000" unit:"workers" help:"most workers, as in max=8"`

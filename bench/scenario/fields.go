@@ -139,7 +139,7 @@ func (f Field) Get(s *Scenario) string {
 	}
 }
 
-// value returns a setting as JSON knows it; an infinite number is its text.
+// value returns a setting in its JSON type; an infinite number is a text.
 func (f Field) value(s *Scenario) any {
 	v := f.of(s)
 	switch {
@@ -180,8 +180,8 @@ func (f Field) Check(text string) error {
 	return err
 }
 
-// checkValues finds a setting that cannot have its value: those that were set by
-// flags and files have been checked, others not.
+// checkValues returns an error for a setting with an invalid value. Values from flags and files have been checked
+// before; values set by Go code have not.
 func (s *Scenario) checkValues() error {
 	for _, f := range fields {
 		if err := f.Check(f.Get(s)); err != nil {
@@ -211,7 +211,7 @@ var types = map[reflect.Kind]string{reflect.Bool: "bool", reflect.Int: "int", re
 	reflect.Uint64:  "int",
 	reflect.Float64: "float", reflect.Slice: "floats", reflect.String: "string"}
 
-// parse turns a text into a value of the setting. Errors tell what was expected.
+// parse converts a text to a value of the setting. Errors state the expected form.
 func (f Field) parse(text string) (reflect.Value, error) {
 	if f.leaf == "policy" {
 		text = router.Canonical(text)
@@ -224,8 +224,7 @@ func (f Field) parse(text string) (reflect.Value, error) {
 	return v, err
 }
 
-// parsers check the settings whose tag says so. Empty texts never get there
-// where they are the default.
+// parsers check the settings with the tag check:"parse". An empty text is not parsed if it is the default.
 var parsers = map[string]func(string) error{
 	"engine":           errorOf(profile.ParseServing),
 	"lora_names":       errorOf(parseNames),
@@ -274,7 +273,7 @@ func errorOf[T any](parse func(string) (T, error)) func(string) error {
 	return func(s string) error { _, err := parse(s); return err }
 }
 
-// sections are what the parts of a scenario are about, in order.
+// sections are the sections of a scenario and their subjects, in order.
 var sections = []struct{ key, about string }{
 	{"", "of the scenario as a whole"},
 	{"workload", "which requests come when"},
@@ -324,8 +323,7 @@ func WriteReference(w io.Writer) error {
 	return err
 }
 
-// forms are what the values of settings with a parser begin with; a : or = at the
-// end calls for more.
+// forms are the beginnings of values of settings with a parser. After a : or = at the end, more text must follow.
 var forms = map[string]string{
 	"lora_ranks":     "8,16,32,64 drawn:",
 	"priorities":     "0 1,0,0,0",

@@ -56,7 +56,7 @@ func (s *Scenario) openLog(in *Input, progress reading) error {
 	return s.finishFile(in)
 }
 
-// finishFile gives the adapters of a file the ranks that were asked for.
+// finishFile gives the adapters of a file the ranks that the scenario sets.
 func (s *Scenario) finishFile(in *Input) (err error) {
 	w, r := &s.Workload, in.Source
 	if w.LoraRanks != "" && w.NumAdapters == 0 {

@@ -9,7 +9,7 @@ import (
 	"lorasim/sim/profile"
 )
 
-// shownSettings are those that result.Scenario has a field for.
+// shownSettings are the settings with a field in result.Scenario.
 var shownSettings = []string{"name", "seed", "routing.policy", "routing.inference_architecture",
 	"routing.migration_type", "cluster.num_workers",
 	"cluster.profile", "cluster.scheduler", "cluster.max_loras_per_batch", "cluster.elastic", "workload.num_adapters",
@@ -68,7 +68,7 @@ func (s *Scenario) tell(res *result.Result, in *Input, requests int64, workers [
 	s.Tell(res, in, requests, ps)
 }
 
-// sourceName words a dataset for people.
+// sourceName returns a readable name of a dataset.
 func sourceName(dataset string) string {
 	switch dataset {
 	case "synthetic":

@@ -41,14 +41,13 @@ func leastMaxRank(ps []*profile.Profile) int {
 	return least
 }
 
-// ranksByDefault reports whether neither the settings nor a saved workload state the
-// ranks.
+// ranksByDefault reports whether neither the settings nor a saved workload state the ranks.
 func (w *Workload) ranksByDefault() bool {
 	return w.LoraRanks == "" && (w.File == "" || w.NumAdapters > 0)
 }
 
-// fitRanks gives the adapters of a source the default ranks that the workers can
-// load, where nothing states their ranks.
+// fitRanks gives the adapters of a source the default ranks that all workers can load, if no setting or file states
+// their ranks.
 func (s *Scenario) fitRanks(src trace.Source, ps []*profile.Profile) trace.Source {
 	most := leastMaxRank(ps)
 	if !s.Workload.ranksByDefault() || most >= slices.Max(defaultRanks) {

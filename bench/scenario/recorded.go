@@ -13,8 +13,8 @@ import (
 	"lorasim/trace/synth"
 )
 
-// recorded reports whether the requests have times that were recorded: those of a saved
-// workload, of an LLM trace, or of the invocations of a function trace.
+// recorded reports whether the requests have recorded times: those in a saved workload, an LLM trace, or the
+// invocations of a function trace.
 func (w *Workload) recorded() bool {
 	switch w.dataset() {
 	case "workload", "alibaba_genai":
@@ -86,8 +86,8 @@ func (s *Scenario) adaptersOfTrace() int {
 
 const probes = 200 // requests
 
-// probe gives some made-up requests what the scenario draws for requests that were
-// recorded: times, lengths, budgets, ranks.
+// probe draws for a few made-up requests everything that the scenario draws for recorded requests: times, lengths,
+// budgets, ranks.
 func (s *Scenario) probe() (*trace.Workload, error) {
 	adapters := trace.Names(16, nil)
 	if w := &s.Workload; w.File == "" || w.LoraRanks != "" {

@@ -116,7 +116,7 @@ func drawArrivals(run *importer.Imported, seed uint64) (recs []record.Request) {
 
 func tokenCount(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
-// whereRequestsAre says how a client saves its requests.
+// whereRequestsAre describes how a client saves its requests.
 func whereRequestsAre(run *importer.Imported) string {
 	switch name, _, _ := strings.Cut(run.Client, " "); name {
 	case "AIPerf":

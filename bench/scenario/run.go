@@ -353,8 +353,7 @@ func (p *plansFile) close() error {
 	return p.file.Commit()
 }
 
-// oracleObserver notes what the oracle has to know of the requests that ended
-// well.
+// oracleObserver records the input of the oracle: the requests that succeeded.
 type oracleObserver struct {
 	requests []oracle.Request
 	latency  float64 // s, summed

@@ -216,7 +216,7 @@ func ParseNode(node ast.Node, file string) (Scenario, error) {
 // YAML returns the whole scenario as a file that [Parse] accepts.
 func (s *Scenario) YAML() ([]byte, error) { return yaml.MarshalWithOptions(s, yaml.Indent(2)) }
 
-// nodeReader sets what the nodes of a file say. Its errors begin with the line.
+// nodeReader sets settings from the nodes of a file. Its errors begin with the line.
 type nodeReader struct {
 	scenario Scenario
 	anchors  settings.Anchors
@@ -316,8 +316,8 @@ func pathWith(suffix string) func(value string, f func(string) string) string {
 	}
 }
 
-// isProfileFile reports whether a profile is a file and not a built-in one, nor a
-// name that is neither, which is left for the error message to show.
+// isProfileFile reports whether a profile is a file. Built-in names are not, nor are unknown names, which stay as they
+// are for the error message.
 func isProfileFile(name string, f func(string) string) bool {
 	if name == "" || profile.IsEmbedded(name) || strings.HasPrefix(name, profile.AnalyticPrefix) {
 		return false

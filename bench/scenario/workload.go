@@ -161,8 +161,8 @@ func (w *Workload) llmTrace() bool {
 	return slices.Contains([]string{"azure_llm", "burstgpt", "mooncake", "qwen_bailian"}, w.dataset())
 }
 
-// paced reports whether requests come as the serving benchmarks' clients send them:
-// they know these settings by the same names, with the same meaning.
+// paced reports whether requests arrive as from the benchmark clients of vLLM and sglang, whose settings have the same
+// names and meaning here.
 func (w *Workload) paced() bool {
 	return w.Burstiness != 0 || w.RampUpStrategy != "" || w.usesTrace() && !w.UseTraceTimestamps
 }
@@ -226,8 +226,7 @@ func (w *Workload) check() error {
 	return w.checkResample()
 }
 
-// asClients gives the requests the times and adapters that a benchmark's client
-// would give them, where that is asked for.
+// asClients gives the requests the times and adapters of a benchmark client, if the scenario selects one.
 func (s *Scenario) asClients(in *Input) (err error) {
 	w := &s.Workload
 	if w.LoraRequestDist != "" {
@@ -249,8 +248,7 @@ func (s *Scenario) asClients(in *Input) (err error) {
 	return err
 }
 
-// fillLengths gives requests their token counts where the source has none, or
-// where others are asked for.
+// fillLengths gives requests their token counts if the source has none, or if the scenario sets others.
 func (s *Scenario) fillLengths(in *Input) error {
 	w := &s.Workload
 	spec := w.Lengths
@@ -291,7 +289,7 @@ func (s *Scenario) converse(in *Input, sampler lengths.Sampler) error {
 	return err
 }
 
-// startRate is the rate of the generator: that of requests, or of conversations.
+// startRate is the rate of the generator, in requests/s or, with conversations, in conversations/s.
 func (w *Workload) startRate() float64 {
 	if w.Conversations == "" {
 		return w.RequestRate

@@ -138,7 +138,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	enc.Encode(v) // what fails is the connection, which the browser sees
 }
 
-// start answers with what the page needs before it shows anything.
+// start returns the initial data of the page.
 func (s *Server) start(w http.ResponseWriter, _ *http.Request) {
 	st := explore.NewStart(s.cfg.Presets, s.cfg.Query)
 	st.Upload, st.Replay = s.cfg.Keep != nil, s.cfg.Replay != nil
@@ -183,7 +183,7 @@ func (l *lines) event(e explore.Event) {
 	l.flush() // likewise
 }
 
-// upload keeps a log that the browser sends as it is.
+// upload stores a log from the browser, unchanged.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Keep == nil {
 		refuse(w, http.StatusNotFound, "this explorer takes no uploads")

@@ -247,9 +247,8 @@ func (s *study) left(share float64) func() int64 {
 	}
 }
 
-// length chooses the length of the runs, where the scenario leaves it open: that from
-// which on the best of the plain policies and the scenario's own is steady, or
-// overloaded. Other runs are as long as the scenario says.
+// length chooses the length of the runs, unless the scenario sets it. It doubles the length until the best of the
+// plain policies and the scenario's own policy is steady or overloaded, or the budget allows no more.
 func (s *study) length(specs []string) error {
 	w := &s.sc.Workload
 	generated := w.File == "" && !w.UseTrace && w.TracePath == "" && w.TraceHistogram == ""

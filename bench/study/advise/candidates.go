@@ -58,7 +58,7 @@ func (c Class) String() string {
 // byLoads are the policies that need no more than the router's own counts.
 var byLoads = []string{"bounded-hash", "least-loaded", "p2c", "least-tokens", "weighted-queue"}
 
-// withoutPlans are policies of which the registry does not say that they make no plans.
+// withoutPlans are the policies without plans that the registry does not mark as such.
 var withoutPlans = []string{"route-only"}
 
 // Class returns the class of the candidate's policy. An unknown policy counts as complex.

@@ -26,7 +26,7 @@ const lossWeight = 5
 // noLatency is the latency of runs without one success, ms.
 const noLatency = 1e9
 
-// objectives are those that can be asked for, the default first.
+// objectives are the available objectives; the default is first.
 var objectives = []Objective{
 	{Name: "balanced", E2E: 1, TTFT: 0.35, P99TTFT: 0.15},
 	{Name: "e2e", E2E: 1},
@@ -95,7 +95,7 @@ func (o Objective) fromPercent(percent float64) float64 {
 	return math.Log1p(percent / 100)
 }
 
-// unit is that of differences.
+// unit is the unit of differences of scores.
 func (o Objective) unit() string {
 	if o.Goodput {
 		return "points"

@@ -137,7 +137,7 @@ func (r *race) halve(what string, field []*contestant) ([]*contestant, error) {
 	}
 }
 
-// announce says what goes on.
+// announce reports the current phase.
 func (r *race) announce(what string) {
 	if r.phase != nil {
 		r.phase(what)
@@ -167,9 +167,9 @@ func distinct(field []*contestant, n int) (out []*contestant) {
 	return out
 }
 
-// run races candidates, and then the options of the best. can says of a spec whether it
-// can run at all. The finalists are the best of the race, and the best policies as they
-// are: variants of one policy would leave no room for others.
+// run races the candidates, then the options of the best. can reports whether a spec can run at all. The finalists are
+// the best of the race, and the best policies with unchanged options: variants of one policy would leave no room for
+// others.
 func (r *race) run(specs []string, search bool, can func(spec string) bool) ([]*contestant, error) {
 	field, err := r.halve("policies", r.enter(specs))
 	policies := field

@@ -73,7 +73,7 @@ func (t *Tuned) Text(comment ...string) ([]byte, error) {
 	return edit.Comment(text, comment...), nil
 }
 
-// pickers are the candidates that run a configuration which somebody asked for.
+// pickers returns the candidates whose configurations the search covers.
 func (o *Options) pickers(own string) (specs []string) {
 	for _, spec := range append([]string{own}, o.Policies...) {
 		spec = canonical(spec)
@@ -143,7 +143,7 @@ func (t *tuner) specs(points []tune.Point) (out []string) {
 	return out
 }
 
-// spec is the spec of a point: that of the configuration, with the changes on top of those that it has already.
+// spec returns the spec of a point: the spec of the configuration, with the point's changes on top of its own.
 func (t *tuner) spec(p tune.Point) string {
 	set := slices.Clone(t.Config.Changes)
 	for _, ch := range t.space.Changes(p) {
@@ -161,8 +161,8 @@ func (t *tuner) spec(p tune.Point) string {
 	return canonical(with(&list[i], t.Of.Spec, "set", epp.FormatChanges(set)))
 }
 
-// tune searches the configurations that somebody asked for, each with its share of the budget, and returns the best of
-// each as a contestant.
+// tune searches the given configurations, each with its share of the budget. It returns the best of each as a
+// contestant.
 func (s *study) tune(r *race) (field []*contestant, err error) {
 	specs := s.opt.pickers(s.sc.Routing.Policy)
 	for i, spec := range specs {

@@ -238,7 +238,7 @@ func (a *Answer) WriteText(w io.Writer) error {
 	return err
 }
 
-// reading says what it means that a cluster holds.
+// reading explains the meaning of "holds".
 func (a *Answer) reading() string {
 	switch {
 	case a.single:
@@ -283,7 +283,7 @@ func (a *Answer) notes() (notes []string) {
 	return notes
 }
 
-// lengths says how long the runs are, and what they took.
+// lengths states the length of the runs and the requests simulated.
 func (a *Answer) lengths() string {
 	z, simulated := a.Found.Size,
 		fmt.Sprintf("%.1f million requests simulated (--budget %.0f million)",
@@ -297,7 +297,7 @@ func (a *Answer) lengths() string {
 	return fmt.Sprintf("%d requests each, of which the first %d are warm-up; %s", z.requests, z.warm, simulated)
 }
 
-// why gives the reason of the verdict.
+// why returns the reason of the verdict.
 func (a *Answer) why() string {
 	switch {
 	case a.Verdict == Stable:

@@ -87,8 +87,7 @@ func (c *counter) missed(a *tally, i int) {
 	}
 }
 
-// enough reports whether an adapter reaches the attainment asked for: good of its requests
-// are within the SLO.
+// enough reports whether an adapter reaches the required attainment: good of its requests are within the SLO.
 func (o *Options) enough(good, requests int64) bool {
 	return result.SLO{Attain: o.Attain}.Enough(good, requests)
 }

@@ -50,7 +50,7 @@ func (c Candidate) workers() string {
 	return strconv.Itoa(c.Workers) + " workers"
 }
 
-// kind is what the candidate says beside the number of workers.
+// kind describes the candidate without the number of workers.
 func (c Candidate) kind() string {
 	var parts []string
 	add := func(name, value string) {
@@ -136,14 +136,14 @@ func (o *Options) cost(c Candidate) float64 {
 	return price(c.Profile)*float64(c.Workers) + price(c.With)*float64(c.More)
 }
 
-// asked is the share that is asked for: of the requests, or of the adapters.
+// asked is the required share: of the requests, or of the adapters.
 func (o *Options) asked() float64 { return cmp.Or(o.PerAdapter, o.Attain) }
 
 // target is the mean that runs must reach: of what is asked for, or the share of
 // runs that reach it.
 func (o *Options) target() float64 { return cmp.Or(o.Hold, o.asked()) }
 
-// demand is what is asked for in words, behind the share.
+// demand is the requirement in words, without the share.
 func (o *Options) demand() string {
 	if o.PerAdapter > 0 {
 		return fmt.Sprintf("of the adapters with %s of their requests within %s", percent(o.Attain), o.SLO)

@@ -30,7 +30,7 @@ const (
 // DeMets, Biometrika 70, 1983): early looks decide only what is clear.
 func lookLevel(look int) float64 { return errorLevel * float64(int(1)<<look) / (1<<maxLooks - 1) }
 
-// sample is what one run says.
+// sample is the outcome of one run.
 type sample struct {
 	value  float64 // attainment, or 1 and 0 for a run that holds and one that fails
 	trend  float64 // attainment after the warm-up less that in its second half

@@ -6,8 +6,7 @@ import (
 	"lorasim/bench/stats"
 )
 
-// exhausted reports whether so much of the budget is spent that no further candidate
-// is looked at. The rest is for intervals and headroom.
+// exhausted reports whether the budget for deciding candidates is spent. The rest is for intervals and headroom.
 func (s *search) exhausted() bool { return s.spent.Load() >= s.opt.Budget*5/8 }
 
 // allowance is the number of requests that the decision on one candidate may take.
@@ -50,7 +49,7 @@ func (s *search) judge(c Candidate) (*Tried, error) {
 // tieSeeds is the number of runs of a workload of which seeds only break ties.
 const tieSeeds = 3
 
-// byMean decides by the mean of a few runs, where no interval can be told.
+// byMean decides by the mean of a few runs, if there is no confidence interval.
 func (s *search) byMean(t *Tried) error {
 	runs, err := s.measureAll(t.Candidate, 1, forDecision, 0, min(tieSeeds, s.opt.MaxSeeds), t.Size, 0)
 	if err != nil {
@@ -189,7 +188,7 @@ func (s *search) byRuns(t *Tried) error {
 	return nil
 }
 
-// confirm gives a candidate an interval from seeds that no decision has seen.
+// confirm gives a candidate a confidence interval from held-out seeds.
 func (s *search) confirm(t *Tried) error {
 	if s.plan.single || s.opt.MaxSeeds == 1 || t.Attainment.N == 0 {
 		runs, err := s.measureAll(t.Candidate, 1, forDecision, 0, min(tieSeeds, s.opt.MaxSeeds), t.Size, watchedRuns)

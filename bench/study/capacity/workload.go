@@ -79,8 +79,7 @@ func (s *search) open(sc *scenario.Scenario, z size) (in *scenario.Input, src *s
 	return in, src, nil
 }
 
-// scaled is a source whose requests come so many times as fast. It follows how many
-// of them are in flight.
+// scaled is a source whose requests arrive faster by a factor. It counts the requests in flight.
 type scaled struct {
 	trace.Source
 	size     size

@@ -130,7 +130,7 @@ func (r *Run) fingerprinted() bool {
 		!slices.ContainsFunc(r.completed, func(c result.Completion) bool { return !c.Known() })
 }
 
-// noteDifferences says in one sentence for each reason which runs are not judged.
+// noteDifferences adds notes on the runs with different requests, one per reason. The verdict leaves these runs out.
 func (t *Table) noteDifferences() {
 	notes := grouped{}
 	for i, r := range t.Runs {

@@ -142,7 +142,7 @@ func (r *Run) add(values []result.Value) {
 	}
 }
 
-// describe tells what a run was.
+// describe describes a run in a few words.
 func describe(res *result.Result) string {
 	config := func(key string) string {
 		if v := res.Config[key]; v != nil {

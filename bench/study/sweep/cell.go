@@ -208,8 +208,8 @@ func (d *Dir) writeFailure(c *Cell, failed error) error {
 	return writeFile(d.failurePath(c), append(data, '\n'))
 }
 
-// look reads the file of a cell that is done, or says why it failed or, with
-// broken, cannot be read. A cell of which there is neither is missing.
+// look reads the file of a finished cell, or the reason of a failure. broken means that a file cannot be read. A cell
+// with neither file is missing.
 func (d *Dir) look(c *Cell) (r *CellResult, failed *FailedCell, broken bool) {
 	r, err := d.ReadCell(c)
 	if err == nil {
@@ -224,8 +224,8 @@ func (d *Dir) look(c *Cell) (r *CellResult, failed *FailedCell, broken bool) {
 	return nil, &FailedCell{c.Index, d.Describe(c), reason}, broken
 }
 
-// readFailure says why a cell failed, or one that must have the same result; "":
-// neither did, or what the file says is nonsense, and the cell runs again.
+// readFailure returns the reason why a cell failed, or a cell with the same result. It returns "" if neither failed or
+// the file is invalid; the cell then runs again.
 func (d *Dir) readFailure(c *Cell) string {
 	for _, i := range append([]int{c.Index}, d.sharing(c)...) {
 		var f failure

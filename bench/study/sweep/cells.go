@@ -23,8 +23,7 @@ type Cell struct {
 	Hash   string   `json:"hash"`   // hash of the cell's scenario
 }
 
-// addCells makes the cells: of each combination of values, of which the last axis
-// varies fastest, one for each policy and seed.
+// addCells adds one cell per combination of values, policy and seed. The last axis varies fastest.
 func (m *Manifest) addCells() error {
 	content := map[string]string{} // instead of paths, which differ by folder
 	for _, in := range m.Inputs {
@@ -180,8 +179,7 @@ var hashedText string
 // oldestName gives the texts of settings with names that changed, as hashes of older sweeps have them.
 var oldestName = map[string]func(string) string{policyKey: router.Oldest, profileKey: scenario.OldestProfiles}
 
-// hash identifies what a cell's result depends on; byContent replaces the names
-// of files by their hashes.
+// hash identifies the inputs of a cell's result. byContent replaces the names of files by their hashes.
 func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) string) string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\n%s\n", schema, m.Goodput)

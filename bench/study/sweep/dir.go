@@ -87,7 +87,7 @@ func IsDir(path string) bool {
 	return err == nil
 }
 
-// writable makes sure, before anything is run, that results can be written.
+// writable returns an error if results cannot be written. It is called before any run.
 func (d *Dir) writable() error {
 	for _, dir := range []string{d.Path, filepath.Join(d.Path, cellsDir)} {
 		f, err := os.CreateTemp(dir, ".writable.*.tmp")

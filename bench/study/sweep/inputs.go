@@ -74,8 +74,7 @@ func sumPath(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// checkInputs makes sure that the files are those that the sweep was planned
-// with.
+// checkInputs returns an error if input files have changed since the sweep was planned.
 func (m *Manifest) checkInputs() error {
 	for _, in := range m.Inputs {
 		path := m.resolve(in.Path)
@@ -93,9 +92,8 @@ func (m *Manifest) checkInputs() error {
 // resolve turns a path of the manifest into one from the working directory.
 func (m *Manifest) resolve(path string) string { return scenario.In(m.dir)(path) }
 
-// moveTo makes relative paths those from the folder of the sweep instead of the
-// working directory, so that the sweep can be gone on with from anywhere, and on
-// machines that see folder and files elsewhere.
+// moveTo makes relative paths relative to the folder of the sweep instead of the working directory. The sweep can then
+// continue from any directory, and on machines with other mount points.
 func (m *Manifest) moveTo(dir string) error {
 	abs, failed := filepath.Abs(dir)
 	to := func(path string) string {

@@ -294,7 +294,7 @@ var (
 	shellPlain = regexp.MustCompile(`^[-A-Za-z0-9_./:=,+@%]+$`)
 )
 
-// complete fills in what the job leaves open and checks it.
+// complete sets the defaults of the job and checks it.
 func (j *Job) complete(system string) error {
 	j.Program, j.Image, j.Claim = cmp.Or(j.Program, "lorasim"), cmp.Or(j.Image, "lorasim:latest"),
 		cmp.Or(j.Claim, "sweeps")

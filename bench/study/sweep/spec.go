@@ -385,7 +385,7 @@ func text(n ast.Node) (string, error) {
 	return "", errors.New("expected a single value")
 }
 
-// complete fills in what the spec leaves open and checks it as a whole.
+// complete sets the defaults of the spec and checks it as a whole.
 func (s *Spec) complete() error {
 	if s.Axes == nil {
 		s.Axes = []Axis{}
@@ -412,8 +412,7 @@ func (s *Spec) complete() error {
 	return err
 }
 
-// defaultSeeds is the number of seeds where nobody asks for one: with one workload
-// alone more seeds tell nothing but how ties are decided.
+// defaultSeeds is the default number of seeds. With a single workload, more seeds only break ties differently.
 func (s *Spec) defaultSeeds() int {
 	sc := s.Scenario
 	for _, a := range s.Axes {

@@ -24,7 +24,7 @@ type FailedCell struct {
 // Status returns the progress of the sweep, from its files.
 func (d *Dir) Status() *Status { return d.survey(nil) }
 
-// survey is Status; results, where not nil, gets what the cells hold that are done.
+// survey returns the Status. It also stores the results of finished cells in results, unless results is nil.
 func (d *Dir) survey(results []*CellResult) *Status {
 	s := &Status{
 		Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Shared: d.Shared(), Failed: []FailedCell{},

@@ -175,5 +175,5 @@ func (e *Effect) idle() bool {
 		!slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Diff.Mean != 0 || c.Diff.Std != 0 })
 }
 
-// settled reports whether more seeds would hardly change what is said of an effect.
+// settled reports whether more seeds are unlikely to change the statement on an effect.
 func (e *Effect) settled() bool { return len(e.Changes) == 0 || e.better || e.worse || e.nothing }
