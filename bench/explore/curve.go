@@ -161,7 +161,8 @@ func (c *curve) scale(sc *scenario.Scenario, factor float64) {
 	w.RateScale *= factor
 }
 
-// next is the multiple of the rate that says most about where policy i breaks; 0: it is known well enough.
+// next returns the multiple of the rate to run next, to narrow the break of policy i; 0: the break is known well
+// enough.
 func (c *curve) next(i int) float64 {
 	holds, fails := c.around(i)
 	switch {

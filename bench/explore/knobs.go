@@ -110,7 +110,7 @@ type Preset struct {
 	Query Query  `json:"query"`
 }
 
-// defaultSLO is that of a page whose scenario has none.
+// defaultSLO is the SLO of a page whose scenario has none.
 const defaultSLO = "ttft:1000 tpot:50"
 
 // DefaultPreset returns the initial query of a page without a file: the default scenario with three policies.

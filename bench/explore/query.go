@@ -211,7 +211,7 @@ func (p *plan) faultOf(err error) Fault {
 	return Fault{best, text}
 }
 
-// policyIn is the policy that a text names, the first where it names none.
+// policyIn returns the index of the policy that a text names, or 0 if it names none.
 func (p *plan) policyIn(text string) int {
 	for i, policy := range p.policies {
 		if name, _, _ := strings.Cut(policy, ":"); wordIn(text, name) >= 0 {

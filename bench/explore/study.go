@@ -193,7 +193,7 @@ func (s *study) ignored() []string {
 	return notes
 }
 
-// effective are the values of the settings that people leave to the profile and to the workload.
+// effective returns the values of the settings that the query leaves to the profile and the workload.
 func (s *study) effective(w *workload) map[string]string {
 	e := &s.workers[0].Engine
 	return map[string]string{

@@ -118,8 +118,8 @@ type keyframe struct {
 	state *State
 }
 
-// minSpacing is the least number of events between keyframes. As a keyframe comes only after as many events as it has
-// entries, keyframes together are no larger than the list of events.
+// minSpacing is the minimum number of events between keyframes. At least one event per entry of a keyframe precedes
+// it, so keyframes together are no larger than the list of events.
 const minSpacing = 1024
 
 // makeKeyframes walks through the events once.

@@ -55,7 +55,7 @@ func (s *Scenario) drawnFrom(src trace.Source) (trace.Source, error) {
 	return w.limited(rescale.Times(src, rescale.Options{Rate: w.RateScale, Time: w.TimeScale, CV: w.CVScale})), nil
 }
 
-// Sampling reports what changes with the seed of the scenario: a fresh workload, a resampled one, or nothing.
+// Sampling reports what changes with the seed of the scenario: the workload is fresh, resampled, or the same.
 func (s *Scenario) Sampling() stats.Sampling {
 	w := &s.Workload
 	if w.Resample != "" {

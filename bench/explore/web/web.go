@@ -145,7 +145,7 @@ func (s *Server) start(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, st)
 }
 
-// run answers a query: one event per line, as it comes. When the browser gives the request up, the runs end.
+// run answers a query: one event per line, as soon as it is ready. If the browser cancels the request, the runs end.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		refuse(w, http.StatusUnsupportedMediaType, "expected Content-Type: application/json")

@@ -166,7 +166,7 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Advice, err
 	return s.advice, nil
 }
 
-// find goes through the phases.
+// find runs the phases of the search.
 func (s *study) find() error {
 	a := s.advice
 	specs := s.specs()

@@ -249,8 +249,8 @@ type choice struct {
 	settled bool
 }
 
-// choose picks the simplest of those that are neither significantly worse than the best
-// nor worse by more than margin.
+// choose returns the simplest candidate that is neither significantly worse than the best nor worse by more than
+// margin.
 func choose(of stats.Sampling, margin float64, field []*contestant, scores func(*contestant) []float64) choice {
 	top := slices.MinFunc(field, func(a, b *contestant) int { return cmp.Compare(mean(scores(a)), mean(scores(b))) })
 	if len(field) == 1 {

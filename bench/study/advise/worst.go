@@ -173,8 +173,8 @@ func (s *study) changed(cs ...Change) (scenario.Scenario, error) {
 	return sc, nil
 }
 
-// rivals are those that the recommended candidate is held against in other scenarios:
-// the runner-up, the best of the other policies, the plain ones and the scenario's own.
+// rivals returns the candidates to compare the recommended one with in other scenarios: the runner-up, the best of the
+// other policies, the plain policies and the scenario's own.
 func (s *study) rivals() (out []Candidate) {
 	other := false
 	for i, f := range s.advice.Finalists[1:] {
@@ -265,7 +265,7 @@ func (s *study) lookAt(variant int, pick Candidate, rivals []Candidate, cs []Cha
 	return w, nil
 }
 
-// measureWorst gives a scenario figures from fresh seeds.
+// measureWorst measures a scenario on held-out seeds.
 func (s *study) measureWorst(w *Worst, pick Candidate) error {
 	n := worstSeeds
 	if s.single {

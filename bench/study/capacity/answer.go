@@ -48,7 +48,7 @@ type jsonTried struct {
 	Bottleneck string   `json:"bottleneck"` // why it fails
 }
 
-// jsonRuns says what the interval of the answer rests on.
+// jsonRuns describes the runs behind the interval of the answer.
 type jsonRuns struct {
 	Seeds    int    `json:"seeds"`
 	Requests int64  `json:"requests,omitempty"` // of each run; absent: all of the workload

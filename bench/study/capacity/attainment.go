@@ -92,7 +92,8 @@ func (o *Options) enough(good, requests int64) bool {
 	return result.SLO{Attain: o.Attain}.Enough(good, requests)
 }
 
-// share is that which is asked for: of the requests, or of the adapters.
+// share returns the attained share: of the requests within the SLO or, with PerAdapter, of the adapters that reach
+// Attain.
 func (p *part) share(o *Options) float64 {
 	if o.PerAdapter == 0 {
 		return float64(p.good) / float64(max(p.total, 1))

@@ -125,7 +125,7 @@ func (o *Options) all() []Candidate {
 	return all
 }
 
-// cost is what a candidate costs an hour, in workers where nothing costs anything.
+// cost is the cost of a candidate per hour, or its number of workers if no costs are given.
 func (o *Options) cost(c Candidate) float64 {
 	price := func(profile string) float64 {
 		if x, ok := o.Cost[profile]; ok {
@@ -139,8 +139,7 @@ func (o *Options) cost(c Candidate) float64 {
 // asked is the required share: of the requests, or of the adapters.
 func (o *Options) asked() float64 { return cmp.Or(o.PerAdapter, o.Attain) }
 
-// target is the mean that runs must reach: of what is asked for, or the share of
-// runs that reach it.
+// target is the mean that runs must reach: of the required share, or of the share of runs that reach it.
 func (o *Options) target() float64 { return cmp.Or(o.Hold, o.asked()) }
 
 // demand is the requirement in words, without the share.

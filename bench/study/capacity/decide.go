@@ -71,8 +71,8 @@ func badTime(target float64, requests int64) float64 {
 	return miss
 }
 
-// look decides, or returns Undecided. transient says that the runs are too short
-// for their means to stay where they are.
+// look returns a decision, or Undecided. transient means that the runs are too short: their means still change with
+// the length.
 func (r *rule) look(samples []sample) (d Decision, transient bool) {
 	values, trends, growths := columns(samples)
 	worse, better := trend(trends)

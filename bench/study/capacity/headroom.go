@@ -17,8 +17,8 @@ type Headroom struct {
 // most reports whether the candidate held at the largest factor that is tried.
 func (h *Headroom) most() bool { return h.Factor >= mostHeadroom/100 }
 
-// reach says what holds at a rate factor: the mean does, the lower end of its
-// interval does, and the upper end does.
+// reach states which of three values meet the target at a rate factor: the mean, and the lower and the upper end of
+// its interval.
 type reach struct{ mean, low, high bool }
 
 // prober looks for the headroom of a candidate.

@@ -46,7 +46,7 @@ func (s *search) judge(c Candidate) (*Tried, error) {
 	return t, nil
 }
 
-// tieSeeds is the number of runs of a workload of which seeds only break ties.
+// tieSeeds is the number of runs of a workload if seeds only break ties.
 const tieSeeds = 3
 
 // byMean decides by the mean of a few runs, if there is no confidence interval.
@@ -67,8 +67,7 @@ func (s *search) byMean(t *Tried) error {
 	return nil
 }
 
-// overloaded reports whether queues grow in most of some runs, as far as each run says
-// so itself.
+// overloaded reports whether queues grow in most of the given runs, by each run's own assessment.
 func (s *search) overloaded(runs []*run) bool {
 	if s.plan.closed {
 		return false
@@ -86,8 +85,7 @@ func (s *search) overloaded(runs []*run) bool {
 // tell no more about other workloads.
 const resamples = 20
 
-// level is the error level of a look at n runs. The last look that max_seeds allows
-// takes what is left.
+// level is the error level of a look at n runs. The last look that max_seeds allows uses the remaining level.
 func (s *search) level(look, n int) float64 {
 	if s.plan.spread { // the only look
 		return errorLevel
@@ -102,9 +100,8 @@ func (s *search) level(look, n int) float64 {
 	return left
 }
 
-// bySeeds looks at more and more runs of a candidate until the rule decides: at
-// twice as many at each look, or, where the runs are too short, at runs of twice
-// the length.
+// bySeeds runs a candidate with more and more seeds until the rule decides. Each look has twice the runs of the one
+// before; if the runs are too short, it has runs of twice the length.
 func (s *search) bySeeds(t *Tried, allowance int64) error {
 	rule := s.rule()
 	rule.binary, rule.target = false, s.opt.asked()

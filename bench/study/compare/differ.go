@@ -19,9 +19,8 @@ const (
 	statedTolerance = 0.1 // between a stated rate and a measured one
 )
 
-// findDifferences finds which runs had the same requests, and of the others how
-// theirs differ: most runs, the baseline among them where there are several such
-// groups, had those of the run t.same.
+// findDifferences finds the runs with the same requests, and how the requests of the others differ. t.same is a run of
+// the largest group with the same requests; among equal groups, of the one with the baseline.
 func (t *Table) findDifferences() {
 	most := 0
 	for k := range t.Runs {
@@ -45,8 +44,7 @@ func (t *Table) findDifferences() {
 	}
 }
 
-// differsFrom says in a few words how the requests of two runs differ; "": they are
-// the same as far as is known. The first difference counts.
+// differsFrom describes in a few words the first difference between the requests of two runs; "": no known difference.
 func (r *Run) differsFrom(o *Run) string {
 	if r.excludes() || o.excludes() {
 		return r.differsWarm(o)

@@ -64,8 +64,8 @@ const (
 	sweepFolder
 )
 
-// kindOf looks at a path: records have their own endings, but that JSON lines
-// may be records or results.
+// kindOf returns the kind of a file by its path. Request records have their own endings, except that JSON lines may be
+// records or results.
 func kindOf(path string) (kind, error) {
 	st, err := os.Stat(path)
 	switch {
@@ -142,8 +142,7 @@ func joinKnown(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), ", ")
 }
 
-// sentRate is the rate at which the log says that requests were sent, where it
-// also states another; 0: it does not tell.
+// sentRate is the request rate that the log states as sent, if it also states another rate; 0: not stated.
 func sentRate(m *importer.Imported) float64 {
 	n := int64(0)
 	for _, c := range m.ModelCounts {

@@ -86,8 +86,8 @@ func NewAxis(key string, values []string) (Axis, error) {
 	return a, nil
 }
 
-// joinOptions puts the options of a policy that commas parted together again:
-// a piece with = but without : goes on with the policy before it.
+// joinOptions rejoins the options of a policy that were split at commas: a piece with = but without : belongs to the
+// policy before it.
 func joinOptions(values []string) (out []string) {
 	for _, v := range values {
 		last := len(out) - 1

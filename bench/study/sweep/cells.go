@@ -176,7 +176,7 @@ var hashed = strings.Fields(hashedText)
 //go:embed hashed.txt
 var hashedText string
 
-// oldestName gives the texts of settings with names that changed, as hashes of older sweeps have them.
+// oldestName maps settings whose names changed to functions that return the oldest name, as in hashes of older sweeps.
 var oldestName = map[string]func(string) string{policyKey: router.Oldest, profileKey: scenario.OldestProfiles}
 
 // hash identifies the inputs of a cell's result. byContent replaces the names of files by their hashes.

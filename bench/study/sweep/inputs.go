@@ -44,8 +44,8 @@ func (m *Manifest) takeFingerprints() error {
 	return failed
 }
 
-// sumPath is the hash of a file; of a folder, that of the names and sizes of its
-// files, as traces in folders are too large to be read more often than needed.
+// sumPath returns the hash of a file. For a folder, it is the hash of the names and sizes of its files, because traces
+// in folders are too large to read more often than needed.
 func sumPath(path string) (string, error) {
 	h := sha256.New()
 	st, err := os.Stat(path)

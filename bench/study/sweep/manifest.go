@@ -65,8 +65,7 @@ func (s *Spec) Plan(ctx context.Context) (*Manifest, error) {
 	return m, m.write()
 }
 
-// commonRanks gives all cells the same default ranks where an axis decides which
-// ranks the workers load.
+// commonRanks gives all cells the same default ranks if an axis affects the ranks that the workers load.
 func (s *Spec) commonRanks() error {
 	var variants []scenario.Scenario
 	for _, a := range s.Axes {

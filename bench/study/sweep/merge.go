@@ -300,7 +300,7 @@ func (d *Dir) points(t *Tables) (points []Point) {
 	return points
 }
 
-// samplings says what the seeds of a cell draw, and its setting of resample.
+// samplings returns a function that returns what changes with the seed in a cell, and the cell's setting of resample.
 func (m *Manifest) samplings() func(c *Cell) (stats.Sampling, string) {
 	known := map[string]stats.Sampling{}
 	return func(c *Cell) (stats.Sampling, string) {

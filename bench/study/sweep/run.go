@@ -194,8 +194,8 @@ func (d *Dir) share(ctx context.Context, todo []job) {
 	}
 }
 
-// runCell runs one cell and writes its file, or that of its failure, which it
-// returns. Its error is one that stops the sweep.
+// runCell runs one cell and writes its file, or the file of its failure. It returns the failure as failed. err stops
+// the sweep.
 func (d *Dir) runCell(ctx context.Context, j *job) (failed, err error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

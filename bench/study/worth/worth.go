@@ -101,7 +101,7 @@ func (o *Options) level(seeds int) float64 {
 // parts are those of the planner that a variant has switched on.
 type parts struct{ waiting, running, places bool }
 
-// movable says which requests can move at all in the scenario.
+// movable reports which requests can move in the scenario.
 func (o *Options) movable() (waiting, running bool) {
 	switch router.Moving(o.Scenario.Routing.RequestMigration) {
 	case router.MoveNone:
@@ -223,7 +223,7 @@ func (t tableRuns) values(policy, metric string) []float64 { return t.point(poli
 
 func (t tableRuns) comparable(a, b string) bool { return t.point(a).SameRequests(t.point(b)) }
 
-// mean of a metric of a policy, 0 where there is none.
+// mean returns the mean of a metric of a policy; 0 if there is none.
 func (a *Answer) mean(policy, metric string) float64 {
 	if m := stats.Mean(a.runs.values(policy, metric)).Mean; !math.IsNaN(m) {
 		return m
