@@ -1,32 +1,31 @@
-// Package bench holds no code. Its folders run workloads, simulated or on real workers,
-// and say what came out.
+// Package bench has no code. Its folders run workloads, in the simulator or on real workers, and report the results.
 //
 // One run:
 //
-//   - [lorasim/bench/scenario]: the settings of a run, from YAML and flags, and running it in the simulator
+//   - [lorasim/bench/scenario]: the settings of a run, from YAML and flags, and the run in the simulator
 //   - [lorasim/bench/scenario/starter]: a first scenario for a cluster, with comments
 //   - [lorasim/bench/result]: the schema of a run's result, its metrics and its text and JSON forms
 //   - [lorasim/bench/result/records]: files with one row per request
-//   - [lorasim/bench/result/series]: what happened over time: queues, placements, plans, latencies
-//   - [lorasim/bench/replay]: where requests and adapters are at any time of a simulated run
-//   - [lorasim/bench/result/waits]: what requests wait for
+//   - [lorasim/bench/result/series]: a run over time: queues, placements, plans, latencies
+//   - [lorasim/bench/replay]: the places of requests and adapters at any time of a simulated run
+//   - [lorasim/bench/result/waits]: the causes of waiting
 //   - [lorasim/bench/result/importer]: results of other benchmarks: sglang, vLLM, AIPerf, GuideLLM, inference-perf
 //   - [lorasim/bench/steady]: whether a run reached a steady state, and the rate that it sustains
 //   - [lorasim/bench/stats]: estimates, confidence intervals, tests and verdicts
 //
 // bench/study, many runs:
 //
-//   - [lorasim/bench/study/sweep]: a grid of settings, policies and seeds, kept in a folder
+//   - [lorasim/bench/study/sweep]: a grid of settings, policies and seeds, stored in a folder
 //   - [lorasim/bench/study/compare]: runs side by side, with a verdict
 //   - [lorasim/bench/study/capacity]: the cheapest cluster that serves a workload within an SLO
-//   - [lorasim/bench/study/advise]: which policy with which options a workload needs
-//   - [lorasim/bench/study/worth]: whether moving requests and placing adapters pays
+//   - [lorasim/bench/study/advise]: the policy and options for a workload
+//   - [lorasim/bench/study/worth]: the gain from moving requests and placing adapters
 //   - [lorasim/bench/study/tune]: the weights and thresholds of endpoint pickers that advise searches
 //   - [lorasim/bench/study/report]: an HTML page with figures of runs and sweeps
 //
-// bench/explore, a page with knobs and the results that follow them:
+// bench/explore, an interactive page of settings and results:
 //
-//   - [lorasim/bench/explore]: what the page shows, without a server: settings, runs, differences, attainment over rate
+//   - [lorasim/bench/explore]: content of the page, without a server: settings, runs, differences, attainment over rate
 //   - [lorasim/bench/explore/web]: the page and its server
 //
 // bench/serving, real and emulated workers:
@@ -34,13 +33,13 @@
 //   - [lorasim/bench/serving/live]: a load generator for workers behind HTTP, routed as in the simulator
 //   - [lorasim/bench/serving/fleet]: the workers' state: health, adapters, requests in flight
 //   - [lorasim/bench/serving/wire]: the HTTP client of the load generator
-//   - [lorasim/bench/serving/gateway]: a reverse proxy that routes by the same policies
+//   - [lorasim/bench/serving/gateway]: a reverse proxy with the same routing policies
 //   - [lorasim/bench/serving/extproc]: an endpoint picker for Envoy, by the same policies
 //   - [lorasim/bench/serving/metrics]: the Prometheus metrics of gateway and picker
-//   - [lorasim/bench/serving/metrics/metricstest]: holds a scrape against the table of docs/metrics.md
-//   - [lorasim/bench/serving/usage]: the numbers of tokens that a reply states
+//   - [lorasim/bench/serving/metrics/metricstest]: compares a scrape with the table of docs/metrics.md
+//   - [lorasim/bench/serving/usage]: token counts stated in replies
 //   - [lorasim/bench/serving/emulate]: a worker without a GPU, with the HTTP interfaces of sglang and vLLM
-//   - [lorasim/bench/serving/matrix]: all combinations of server and client commands, one after the other
+//   - [lorasim/bench/serving/matrix]: runs all combinations of server and client commands, one after the other
 //   - [lorasim/bench/serving/bearer]: keys (bearer tokens) that a server accepts, read from files
 //
 // bench/accuracy, how close simulation comes to measurement:

@@ -4,11 +4,11 @@ import (
 	"lorasim/bench/result"
 )
 
-// Cost is what a run costs, in the unit of the price.
+// Cost is the cost of a run, in the unit of the price.
 type Cost struct {
-	Hour     float64  `json:"hour"`               // of all workers, in the mean over the run
-	Thousand *float64 `json:"thousand,omitempty"` // of 1000 successful requests, at the run's throughput
-	Million  *float64 `json:"million,omitempty"`  // of a million generated tokens
+	Hour     float64  `json:"hour"`               // cost per hour of all workers, the mean over the run
+	Thousand *float64 `json:"thousand,omitempty"` // cost of 1000 successful requests, at the run's throughput
+	Million  *float64 `json:"million,omitempty"`  // cost of a million generated tokens
 }
 
 // cost is what a run costs; nil without a price. Workers that join and leave cost for the time that they are on.

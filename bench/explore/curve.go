@@ -13,7 +13,7 @@ import (
 	"lorasim/internal/parallel"
 )
 
-// Point is one run of a policy at a multiple of the rate.
+// A Point is one run of a policy at a multiple of the rate.
 type Point struct {
 	Policy   string       `json:"policy"`
 	Factor   float64      `json:"factor"`
@@ -24,11 +24,11 @@ type Point struct {
 	State    steady.State `json:"state"`
 }
 
-// Break is the rate at which the attainment of a policy falls below its target, by single runs.
+// A Break is the rate at which the attainment of a policy falls below the target, by single runs.
 type Break struct {
 	Policy string  `json:"policy"`
-	Holds  float64 `json:"holds"` // the largest rate below the break, requests/s; 0: none was tried
-	Fails  float64 `json:"fails"` // the smallest rate that misses the target, requests/s; 0: none was tried
+	Holds  float64 `json:"holds"` // largest rate below the break, requests/s; 0: none was tried
+	Fails  float64 `json:"fails"` // smallest rate that misses the target, requests/s; 0: none was tried
 	Words  string  `json:"words"`
 }
 
@@ -85,7 +85,7 @@ func (s *study) curve() error {
 	return s.tell(KindBreaks, breaks)
 }
 
-// noCurve says why there is no attainment over the rate; "": there is.
+// noCurve returns the reason why there is no curve of attainment over the rate; "": there is one.
 func (s *study) noCurve() string {
 	w := &s.plan.base.Workload
 	runs := int64((gridPoints + refinements) * len(s.plan.policies))
@@ -161,7 +161,8 @@ func (c *curve) scale(sc *scenario.Scenario, factor float64) {
 	w.RateScale *= factor
 }
 
-// next is the multiple of the rate that says most about where policy i breaks; 0: it is known well enough.
+// next returns the multiple of the rate to run next, to narrow the break of policy i; 0: the break is known well
+// enough.
 func (c *curve) next(i int) float64 {
 	holds, fails := c.around(i)
 	switch {

@@ -1,5 +1,5 @@
-// Package explore is what the explorer's page shows, without a server and without files: settings as a person types
-// them, runs under up to three policies, their differences, and attainment over the rate.
+// Package explore computes the content of the explorer's page, without a server and without files. It reads settings
+// as the user typed them, runs up to three policies, and computes their differences and the attainment over the rate.
 //
 //	x := explore.New(explore.Limits{})
 //	err := x.Run(ctx, explore.Query{
@@ -7,8 +7,8 @@
 //		SLO: "ttft:1000", Seeds: "5",
 //	}, func(e explore.Event) { ... })
 //
-// The answer comes in parts, the cheap ones first: faults of the settings, the first run of each policy, the
-// comparison over seeds, the points of the curve, and the state by longer runs. It ends early when ctx ends.
+// The answer comes in parts, cheap ones first: errors in the settings, the first run of each policy, the comparison
+// over seeds, the points of the curve, and the state from longer runs. It ends early when ctx ends.
 package explore
 
 import (
@@ -19,17 +19,17 @@ import (
 	"lorasim/sim/profile"
 )
 
-// MaxPolicies is the number of policies that stand side by side at most.
+// MaxPolicies is the maximum number of policies that the page shows side by side.
 const MaxPolicies = 3
 
-// Limits bound what one query may cost. A zero is the default.
+// Limits bound the cost of one query. A zero selects the default.
 type Limits struct {
-	Requests int64 // of one run; default 200,000
-	Workers  int   // default 256
-	Adapters int   // default 20,000
+	Requests int64 // requests of one run; default 200,000
+	Workers  int   // workers; default 256
+	Adapters int   // adapters; default 20,000
 	Places   int   // workers times adapters; default 1,000,000
-	Seeds    int   // default 30
-	Work     int64 // requests of all runs of a query, beyond which the curve is left out; default 4,000,000
+	Seeds    int   // seeds; default 30
+	Work     int64 // requests of all runs of a query; beyond, the curve is left out; default 4,000,000
 }
 
 func (l Limits) filled() Limits {
@@ -51,16 +51,16 @@ func (l Limits) filled() Limits {
 	return l
 }
 
-// Query is what a page shows, in the texts that a person typed.
+// A Query is the input of a page, as text that the user typed.
 type Query struct {
 	Settings map[string]string `json:"settings"` // by key; the other settings have their defaults
 	Policies []string          `json:"policies"` // 1 to MaxPolicies
 	SLO      string            `json:"slo"`      // as in result.ParseSLO; "": none
-	Price    string            `json:"price"`    // of a worker and hour: X, or PROFILE=X,...; "": unknown
-	Seeds    string            `json:"seeds"`    // number of seeds that the differences are taken over; "": 1
+	Price    string            `json:"price"`    // price of a worker per hour: X, or PROFILE=X,...; "": unknown
+	Seeds    string            `json:"seeds"`    // number of seeds for the differences; "": 1
 }
 
-// Event is a part of an answer.
+// An Event is a part of an answer.
 type Event struct {
 	Kind string `json:"kind"`
 	Data any    `json:"data"`
@@ -77,7 +77,7 @@ const (
 	KindNote     = "note"     // string
 )
 
-// Explorer answers queries. Its methods may be called at the same time.
+// An Explorer answers queries. Its methods are safe for concurrent use.
 type Explorer struct {
 	limits Limits
 
@@ -87,7 +87,7 @@ type Explorer struct {
 	order    []string                      // of shown, the oldest first
 }
 
-// New returns an explorer.
+// New returns an explorer with the given limits.
 func New(l Limits) *Explorer {
 	return &Explorer{limits: l.filled(), profiles: map[scenario.Cluster][]*profile.Profile{},
 		shown: map[string]*scenario.Scenario{}}
@@ -134,7 +134,7 @@ func (x *Explorer) remember(id string, sc *scenario.Scenario) {
 	x.shown[id], x.order = sc, append(x.order, id)
 }
 
-// Scenario is that of a run by its ID; false where the run was shown too long ago.
+// Scenario returns the scenario of the run with the given ID. It returns false if the run is too old.
 func (x *Explorer) Scenario(id string) (scenario.Scenario, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -144,8 +144,8 @@ func (x *Explorer) Scenario(id string) (scenario.Scenario, bool) {
 	return scenario.Scenario{}, false
 }
 
-// Run answers a query. emit gets the parts of the answer, one after the other. Faults of the query are a part of the
-// answer; an error is that of ctx, or one that is nobody's fault.
+// Run answers a query. It calls emit with the parts of the answer, one at a time. Faults of the query are a part of
+// the answer. An error is ctx's error or an internal one.
 func (x *Explorer) Run(ctx context.Context, q Query, emit func(Event)) error {
 	p, faults := x.resolve(q)
 	if len(faults) > 0 {

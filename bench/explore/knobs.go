@@ -15,7 +15,7 @@ import (
 	"lorasim/router"
 )
 
-// Knob is a setting on the page.
+// A Knob is a setting on the page.
 type Knob struct {
 	Key     string   `json:"key"`
 	Label   string   `json:"label"`
@@ -25,10 +25,10 @@ type Knob struct {
 	More    string   `json:"more,omitempty"`
 	Unit    string   `json:"unit,omitempty"`
 	Type    string   `json:"type"`              // int, float, floats, bool or string
-	Choices []string `json:"choices,omitempty"` // all values that there are
-	Suggest []string `json:"suggest,omitempty"` // some of them, or what they begin with
+	Choices []string `json:"choices,omitempty"` // all allowed values
+	Suggest []string `json:"suggest,omitempty"` // some allowed values, or beginnings of values
 	Default string   `json:"default"`
-	// Slide are the ends of a slider, on a logarithmic scale; nil: none.
+	// Slide holds the ends of a slider, which has a logarithmic scale; nil: no slider.
 	Slide *[2]float64 `json:"slide,omitempty"`
 }
 
@@ -89,13 +89,13 @@ func Knobs() []Knob {
 	return append(main, others...)
 }
 
-// Policy is a policy to choose from.
+// A Policy is a policy that the user can choose.
 type Policy struct {
 	Name    string `json:"name"`
 	Summary string `json:"summary"`
 }
 
-// Policies lists the policies.
+// Policies lists the policies that the user can choose.
 func Policies() (list []Policy) {
 	for _, d := range router.List() {
 		list = append(list, Policy{d.Name, d.Summary})
@@ -103,25 +103,25 @@ func Policies() (list []Policy) {
 	return list
 }
 
-// Preset is a query to begin with.
+// A Preset is a predefined query.
 type Preset struct {
 	Name  string `json:"name"`
 	About string `json:"about,omitempty"`
 	Query Query  `json:"query"`
 }
 
-// defaultSLO is that of a page whose scenario has none.
+// defaultSLO is the SLO of a page whose scenario has none.
 const defaultSLO = "ttft:1000 tpot:50"
 
-// DefaultPreset is the query of a page that nobody told anything: the default scenario under three policies.
+// DefaultPreset returns the initial query of a page without a file: the default scenario with three policies.
 func DefaultPreset() Preset {
 	return Preset{Name: "defaults", About: "A skewed, bursty load on four workers.",
 		Query: Query{Settings: map[string]string{}, Policies: []string{"plan-and-route", "least-loaded", "static"},
 			SLO: defaultSLO, Seeds: "5"}}
 }
 
-// ParsePreset reads a scenario or a sweep from YAML; where names the file in errors. Of a sweep it takes the first
-// policies, its baseline among them, the first value of each setting that it varies, and its SLO.
+// ParsePreset reads a scenario or a sweep from YAML; where names the file in errors. From a sweep, it takes the SLO,
+// the first value of each varied setting, and the first policies with the baseline among them.
 func ParsePreset(data []byte, where string) (Preset, error) {
 	sc, err := scenario.Parse(data, where)
 	if err != nil {
@@ -142,7 +142,7 @@ func ParsePreset(data []byte, where string) (Preset, error) {
 	return p, nil
 }
 
-// MapPaths replaces the names of files in the settings and policies by f of them.
+// MapPaths replaces each file name in the settings and policies by f(name).
 func (p *Preset) MapPaths(f func(path string) string) {
 	for key, value := range p.Query.Settings {
 		if field, err := scenario.Find(key); err == nil {
@@ -159,7 +159,7 @@ func (p *Preset) MapPaths(f func(path string) string) {
 // sweepKey is a key that a sweep has and a scenario has not, at the start of a line.
 var sweepKey = regexp.MustCompile(`(?m)^(scenario|set|policies|seeds|baseline|goodput)\s*:`)
 
-// isSweep says whether a file, which is a valid scenario or has one, is a sweep.
+// isSweep reports whether a file, which is a valid scenario or has one, is a sweep.
 func isSweep(data []byte) bool { return sweepKey.Match(data) }
 
 // ofSweep is the preset of a sweep with its first scenario.
@@ -199,8 +199,8 @@ func differences(sc *scenario.Scenario) map[string]string {
 	return out
 }
 
-// Presets reads the presets of a folder, in the order of their names. Those whose workload is a file are left out: the
-// files do not come with the program.
+// Presets reads the presets of a folder, in the order of their names. It skips presets whose workload is a file,
+// because those files are not part of the program.
 func Presets(files fs.FS) ([]Preset, error) {
 	names, err := fs.Glob(files, "*.yaml")
 	if err != nil {
@@ -223,20 +223,20 @@ func Presets(files fs.FS) ([]Preset, error) {
 	return list, nil
 }
 
-// Start is what a page needs to know before it shows anything.
+// Start is the initial data of a page.
 type Start struct {
 	Knobs         []Knob    `json:"knobs"`
 	Policies      []Policy  `json:"policies"`
 	MaxPolicies   int       `json:"max_policies"`
 	Parts         []string  `json:"parts"`
 	Presets       []Preset  `json:"presets"`
-	Query         Query     `json:"query"` // to begin with
+	Query         Query     `json:"query"` // initial query
 	Upload        bool      `json:"upload"`
 	Replay        bool      `json:"replay"`
-	Probabilities []float64 `json:"probabilities"` // of quantiles
+	Probabilities []float64 `json:"probabilities"` // probabilities of the quantiles in Run
 }
 
-// NewStart is the start of a page with presets and a query.
+// NewStart returns the initial data of a page with presets and a query.
 func NewStart(presets []Preset, q Query) Start {
 	st := Start{Knobs: Knobs(), Policies: Policies(), MaxPolicies: MaxPolicies, Parts: PartNames(), Presets: presets,
 		Query: q}

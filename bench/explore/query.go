@@ -23,16 +23,16 @@ const (
 	keySeeds  = "seeds"
 )
 
-// Fault says what is wrong with a field of the page.
+// A Fault is an error in a field of the page.
 type Fault struct {
-	Key     string `json:"key"` // of a setting, or one of the keys above; "": of no single field
+	Key     string `json:"key"` // key of a setting, or policy.INDEX, slo, price or seeds; "": no single field
 	Message string `json:"message"`
 }
 
-// Checked is what is known of a query before it runs.
+// Checked is the result of checking a query before it runs.
 type Checked struct {
-	Faults []Fault `json:"faults"` // with any of them nothing runs
-	// Effective are the values of settings that were left to the profile and the workload, by key.
+	Faults []Fault `json:"faults"` // if there are any, nothing runs
+	// Effective holds the values that the profile and the workload supply for unset settings, by key.
 	Effective map[string]string `json:"effective,omitempty"`
 	Notes     []string          `json:"notes,omitempty"`  // on settings without effect
 	Target    float64           `json:"target,omitempty"` // share of requests that must be within the SLO; 0: no SLO
@@ -64,7 +64,7 @@ func (p *plan) of(policy, seed int) *scenario.Scenario {
 	return &sc
 }
 
-// resolve reads a query, or says what is wrong with each field.
+// resolve reads a query. It returns a fault for each invalid field.
 func (x *Explorer) resolve(q Query) (*plan, []Fault) {
 	p := &plan{base: scenario.Default(), seeds: 1}
 	var faults []Fault
@@ -138,7 +138,7 @@ func parseSeeds(text string, limit int) (int, error) {
 	return n, nil
 }
 
-// prices are what a worker costs an hour, by the name of its profile; "" is any profile. nil: unknown.
+// prices are the prices of a worker per hour, by the name of its profile; the key "" is any profile. nil: unknown.
 type prices map[string]float64
 
 func parsePrices(text string) (prices, error) {
@@ -211,7 +211,7 @@ func (p *plan) faultOf(err error) Fault {
 	return Fault{best, text}
 }
 
-// policyIn is the policy that a text names, the first where it names none.
+// policyIn returns the index of the policy that a text names, or 0 if it names none.
 func (p *plan) policyIn(text string) int {
 	for i, policy := range p.policies {
 		if name, _, _ := strings.Cut(policy, ":"); wordIn(text, name) >= 0 {

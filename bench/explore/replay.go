@@ -9,7 +9,7 @@ import (
 	"lorasim/bench/scenario"
 )
 
-// Replay runs a scenario once more, and returns the recording of the run that the page replays.
+// Replay runs a scenario again and returns its recording, which the page replays.
 func (x *Explorer) Replay(ctx context.Context, sc *scenario.Scenario) (json.RawMessage, error) {
 	workers, err := x.workers(sc)
 	if err != nil {

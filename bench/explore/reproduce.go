@@ -8,12 +8,12 @@ import (
 	"lorasim/trace/settings"
 )
 
-// Reproduce is how to get the same runs without the page.
+// Reproduce states how to repeat the runs without the page.
 type Reproduce struct {
-	// Commands has one command line for each policy; it makes the first run of the policy.
+	// Commands has one command line per policy, which repeats the first run of the policy.
 	Commands []string `json:"commands"`
-	// YAML is a file for lorasim sweep, which compares the policies over the seeds, for lorasim sim -f, and for
-	// lorasim explore.
+	// YAML is a file for lorasim sweep, lorasim sim -f and lorasim explore. lorasim sweep compares the policies over
+	// the seeds.
 	YAML string `json:"yaml"`
 }
 

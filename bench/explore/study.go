@@ -25,32 +25,34 @@ import (
 	"lorasim/trace"
 )
 
-// Run is what the first run of a policy shows.
+// A Run is the result of a policy's first run.
 type Run struct {
-	ID     string `json:"id"` // the same for the same scenario
+	ID     string `json:"id"` // equal scenarios have equal IDs
 	Policy string `json:"policy"`
-	// Quantiles of the latencies of successful requests, ms: those for the probabilities 0, 1/series.Quantiles, ..., 1.
+	// TTFT, E2E and TPOT are quantiles of the latencies of successful requests, ms, for the probabilities 0,
+	// 1/series.Quantiles, ..., 1.
 	TTFT []float64 `json:"ttft"`
 	E2E  []float64 `json:"e2e"`
 	TPOT []float64 `json:"tpot"`
-	// Parts of the mean time to the first token, ms per request, as PartNames lists them.
+	// Parts are the parts of the mean time to first token, ms per request, in the order of [PartNames].
 	Parts    []float64 `json:"parts"`
 	State    State     `json:"state"`
-	Attained *float64  `json:"attained,omitempty"` // share of requests within the SLO, where there is one
+	Attained *float64  `json:"attained,omitempty"` // share of requests within the SLO; nil: no SLO
 	Cost     *Cost     `json:"cost,omitempty"`
 	Notes    []string  `json:"notes,omitempty"`
-	// Result is the whole, as lorasim sim --json prints it.
+	// Result is the complete result, in the JSON form of lorasim sim --json.
 	Result json.RawMessage `json:"result"`
 }
 
-// State is a run's state in words.
+// A State describes the state of a policy's run.
 type State struct {
 	Policy string       `json:"policy"`
 	State  steady.State `json:"state"`
 	Words  []string     `json:"words"`
 }
 
-// PartNames are the parts of a time to the first token: what requests wait for, and their own steps.
+// PartNames returns the names of the parts of the time to first token: the causes of waiting, and the request's own
+// steps.
 func PartNames() []string {
 	names := make([]string, 0, waits.NumCauses+1)
 	for c := range waits.NumCauses {
@@ -66,10 +68,10 @@ var partWords = map[string]string{
 	"routing": "routing: another worker had room", "front end": "front end",
 }
 
-// Compared is the comparison of the policies, as lorasim compare --json prints it.
+// Compared is the comparison of the policies, in the JSON form of lorasim compare --json.
 type Compared struct {
 	Seeds int             `json:"seeds"`
-	Of    int             `json:"of"` // seeds that are to run
+	Of    int             `json:"of"` // number of seeds when complete
 	Table json.RawMessage `json:"table"`
 }
 
@@ -126,7 +128,7 @@ func (s *study) run() error {
 	return nil
 }
 
-// tell emits a part of the answer unless the query was given up.
+// tell emits a part of the answer, unless the query was cancelled.
 func (s *study) tell(kind string, data any) error {
 	if err := s.ctx.Err(); err != nil {
 		return err
@@ -191,7 +193,7 @@ func (s *study) ignored() []string {
 	return notes
 }
 
-// effective are the values of the settings that people leave to the profile and to the workload.
+// effective returns the values of the settings that the query leaves to the profile and the workload.
 func (s *study) effective(w *workload) map[string]string {
 	e := &s.workers[0].Engine
 	return map[string]string{

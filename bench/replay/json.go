@@ -109,7 +109,7 @@ type fileWorker struct {
 // micros is a time in the JSON form.
 func micros(t tick.Ticks) int64 { return int64(t / tick.Microsecond) }
 
-// JSON writes the form that replay.js reads.
+// JSON writes the recording in the form that replay.js reads.
 func (r *Replay) JSON(w io.Writer) error {
 	f := file{Version: version, End: micros(r.End), Requests: r.fileRequests(), Plans: r.filePlans(),
 		Thinned: fileThinned{Every: r.Thinned.Every, Requests: r.Thinned.Requests, PlanEvery: r.Thinned.PlanEvery,

@@ -12,16 +12,16 @@ import (
 
 // Limits bound the size of a recording.
 type Limits struct {
-	Requests int // kept; beyond, every second of them is dropped, again and again
-	Plans    int // likewise
-	Events   int // at which the recording ends
+	Requests int // maximum number of requests kept; beyond, every second one is dropped, repeatedly
+	Plans    int // maximum number of plans kept; beyond, every second one is dropped, repeatedly
+	Events   int // number of changes at which the recording ends
 }
 
-// DefaultLimits keep all of a run of up to 100,000 requests.
+// DefaultLimits returns limits that keep a run of up to 100,000 requests complete.
 func DefaultLimits() Limits { return Limits{Requests: 100_000, Plans: 10_000, Events: 3_000_000} }
 
-// Recorder records one run: give [Recorder.Watching] to scenario.RunOptions. The methods that are hooks are for the
-// simulator.
+// A Recorder records one run. Pass [Recorder.Watching] as Watch of scenario.RunOptions. The simulator calls the other
+// exported methods, except [Recorder.Replay], as hooks.
 type Recorder struct {
 	limits  Limits
 	replay  Replay
@@ -33,21 +33,21 @@ type Recorder struct {
 	full    bool
 }
 
-// NewRecorder returns a recorder with the limits.
+// NewRecorder returns a recorder with the given limits.
 func NewRecorder(l Limits) *Recorder {
 	r := &Recorder{limits: l, powers: map[int]bool{}, open: map[int64]int32{}}
 	r.replay.Thinned = Thinned{Every: 1, PlanEvery: 1, Until: tick.Never}
 	return r
 }
 
-// Watching is the Watch function of scenario.RunOptions.
+// Watching returns the hooks of the recorder. It is a value for Watch of scenario.RunOptions.
 func (r *Recorder) Watching(adapters []trace.Adapter) sim.Hooks {
 	r.replay.Adapters = slices.Clone(adapters)
 	return sim.Hooks{Done: r.Done, Watch: r.Watch, Tier: r.Tier, Plan: r.Plan, Power: r.Power, Outage: r.Outage,
 		Place: r.Place, Load: r.Load}
 }
 
-// Watch takes what the run begins with from its first view.
+// Watch records the initial state from the first view of the run. It is a hook of sim.Hooks.
 func (r *Recorder) Watch(_, to tick.Ticks, v *router.View) {
 	r.replay.End = max(r.replay.End, to)
 	if r.seen {
@@ -104,7 +104,7 @@ func (r *Recorder) add(e event) {
 	r.replay.End = max(r.replay.End, e.at)
 }
 
-// Place is a hook of sim.Hooks, as are those below.
+// Place records the place of a request. It is a hook of sim.Hooks.
 func (r *Recorder) Place(at tick.Ticks, p sim.Position) {
 	n, ok := r.open[p.ID]
 	if !ok {
@@ -168,7 +168,7 @@ func (r *Recorder) thin() {
 	}
 }
 
-// Done completes what is known of a request.
+// Done records the end of a request. It is a hook of sim.Hooks.
 func (r *Recorder) Done(q *record.Request) {
 	if n, ok := r.open[q.ID]; ok && n >= 0 && !r.full {
 		r.replay.Requests[n] = Request{*q, true}
@@ -178,20 +178,21 @@ func (r *Recorder) Done(q *record.Request) {
 	delete(r.open, q.ID)
 }
 
-// Tier notes where an adapter is. What comes before the first view is in the view.
+// Tier records the storage tier of an adapter. Changes before the first view are part of that view. It is a hook of
+// sim.Hooks.
 func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
 	if r.seen {
 		r.add(event{at: at, kind: tier, n: adapter, worker: int32(worker), x: int32(t)})
 	}
 }
 
-// Load notes a load.
+// Load records an adapter load. It is a hook of sim.Hooks.
 func (r *Recorder) Load(at tick.Ticks, l sim.Load) {
 	r.add(event{at: at, kind: loadOf, n: l.Adapter, worker: int32(l.Worker),
 		load: &Loading{Adapter: l.Adapter, Slot: l.Slot, From: l.From, To: l.To}})
 }
 
-// Power notes that a worker joins or leaves.
+// Power records that a worker joins or leaves. It is a hook of sim.Hooks.
 func (r *Recorder) Power(at tick.Ticks, worker int, p sim.Power) {
 	if !r.seen && !r.powers[worker] {
 		r.powers[worker] = true
@@ -202,7 +203,7 @@ func (r *Recorder) Power(at tick.Ticks, worker int, p sim.Power) {
 	r.add(event{at: at, kind: power, worker: int32(worker), x: int32(p)})
 }
 
-// Outage notes that a worker is down, or no longer.
+// Outage records that a worker fails or recovers. It is a hook of sim.Hooks.
 func (r *Recorder) Outage(at tick.Ticks, worker int, down bool) {
 	e := event{at: at, kind: outage, worker: int32(worker)}
 	if down {
@@ -211,7 +212,7 @@ func (r *Recorder) Outage(at tick.Ticks, worker int, down bool) {
 	r.add(e)
 }
 
-// Plan notes a plan that changes something, or was dropped.
+// Plan records a plan that changes something or was dropped. It is a hook of sim.Hooks.
 func (r *Recorder) Plan(p *sim.PlanRecord) {
 	if p.Plan.Empty() && p.Dropped == "" || r.full {
 		return
@@ -253,7 +254,7 @@ func (r *Recorder) thinPlans() {
 	}
 }
 
-// Replay is the recording once the run has ended.
+// Replay returns the recording. Call it after the run has ended.
 func (r *Recorder) Replay() *Replay {
 	r.replay.Thinned.Requests, r.replay.Thinned.Plans = r.sent, r.changed
 	r.replay.makeKeyframes()

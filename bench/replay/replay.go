@@ -1,6 +1,7 @@
-// Package replay records a simulated run as a list of changes: where requests are, which adapters are in GPU slots and
-// in host memory, loads, moves, plans with their reasons, workers that join, leave and fail. [Replay.StateAt] tells the
-// state of the cluster at any time of the run. [Replay.JSON] is the form that the view in replay.js reads.
+// Package replay records a simulated run as a list of changes: the places of requests, the adapters in GPU slots and
+// host memory, adapter loads, moves, plans with their reasons, and workers that join, leave or fail. A [Recorder]
+// records a run as a [Replay]. [Replay.StateAt] returns the state of the cluster at any time of the run. [Replay.JSON]
+// writes the form that the view in replay.js reads.
 package replay
 
 import (
@@ -14,12 +15,12 @@ import (
 	"lorasim/trace"
 )
 
-// Replay is a recorded run.
+// A Replay is a recorded run.
 type Replay struct {
-	End      tick.Ticks // of the last change, and of the last request at its client
+	End      tick.Ticks // time of the last change, or of the last end of a request at its client, whichever is later
 	Workers  []Start
 	Adapters []trace.Adapter
-	Requests []Request // kept, in the order in which they were sent
+	Requests []Request // kept requests, in the order in which they were sent
 	Plans    []*sim.PlanRecord
 	Thinned  Thinned
 
@@ -27,28 +28,28 @@ type Replay struct {
 	keyframes []keyframe
 }
 
-// Start is a worker before the run's first change.
+// A Start is the state of a worker before the run's first change.
 type Start struct {
 	Slots     int // GPU slots for adapters
-	HostSlots int // adapters that host memory holds; 0: no limit
+	HostSlots int // adapters that fit in host memory; 0: no limit
 	Power     sim.Power
-	Tier      router.Tier           // of most adapters
-	Tiers     map[int32]router.Tier // of the others
+	Tier      router.Tier           // tier of most adapters: all that Tiers omits
+	Tiers     map[int32]router.Tier // tiers of the other adapters
 }
 
-// Request is what is known of a kept request beside its places.
+// A Request is the record of a kept request, without its places.
 type Request struct {
 	record.Request
-	Ended bool // else the recording ended before it did; times after Sent are unknown
+	Ended bool // false: the recording ended first, and times after Sent are unknown
 }
 
-// Thinned says what of the run the recording does not have.
+// Thinned states what a recording omits because of its limits.
 type Thinned struct {
-	Every     int   // one of this many requests is kept; 1: all are
-	Requests  int64 // of the run
-	PlanEvery int   // one of this many plans that change something is kept; 1: all are
-	Plans     int64 // of the run that change something
-	// Until is when the recording ended because of its size; tick.Never: it has the whole run.
+	Every     int   // one of this many requests is kept; 1: all are kept
+	Requests  int64 // requests of the run
+	PlanEvery int   // one of this many plans that change something is kept; 1: all are kept
+	Plans     int64 // plans of the run that change something
+	// Until is the time at which the recording reached its size limit; tick.Never: the recording is complete.
 	Until tick.Ticks
 }
 
@@ -79,36 +80,36 @@ type event struct {
 	load   *Loading // of a load
 }
 
-// Loading is a load of an adapter.
+// A Loading is an adapter load in progress.
 type Loading struct {
 	Adapter  int32
-	Slot     bool // into a GPU slot; else to host memory
+	Slot     bool // the target is a GPU slot; otherwise host memory
 	From, To tick.Ticks
 }
 
-// Transfer is a request between two workers.
+// A Transfer is a request that moves between two workers.
 type Transfer struct {
-	Request  int32 // index into Requests
+	Request  int32 // index into Replay.Requests
 	From, To int32
 }
 
-// Worker is the state of a worker at an instant.
+// A Worker is the state of a worker at an instant.
 type Worker struct {
 	Power   sim.Power
-	Down    bool                  // for an outage
-	Tiers   map[int32]router.Tier // of the adapters whose tier is not Start.Tier
-	Loading []Loading             // not over yet
-	Queue   []int32               // indices into Requests, in the order in which they came
+	Down    bool                  // the worker has failed
+	Tiers   map[int32]router.Tier // adapters whose tier is not Start.Tier
+	Loading []Loading             // loads in progress
+	Queue   []int32               // waiting requests: indices into Replay.Requests, in the order in which they joined
 	Running []int32
 }
 
-// State is the cluster at an instant.
+// A State is the state of the cluster at an instant.
 type State struct {
 	At      tick.Ticks
 	Workers []Worker
 	Moving  []Transfer
-	Held    []int32 // requests that wait for a worker to be on
-	Plans   int     // of Plans so far
+	Held    []int32 // requests that wait until a worker is on
+	Plans   int     // number of Replay.Plans made so far
 }
 
 // keyframe is the state before the event of index next.
@@ -117,8 +118,8 @@ type keyframe struct {
 	state *State
 }
 
-// minSpacing is the least number of events between keyframes. As a keyframe comes only after as many events as it has
-// entries, keyframes together are no larger than the list of events.
+// minSpacing is the minimum number of events between keyframes. At least one event per entry of a keyframe precedes
+// it, so keyframes together are no larger than the list of events.
 const minSpacing = 1024
 
 // makeKeyframes walks through the events once.
@@ -134,7 +135,7 @@ func (r *Replay) makeKeyframes() {
 	}
 }
 
-// StateAt is the state at time t, changes at that very instant included.
+// StateAt returns the state at time t, after all changes at t.
 func (r *Replay) StateAt(t tick.Ticks) *State {
 	last := sort.Search(len(r.events), func(i int) bool { return r.events[i].at > t })
 	k := sort.Search(len(r.keyframes), func(i int) bool { return r.keyframes[i].next > last }) - 1
@@ -152,7 +153,7 @@ func (r *Replay) StateAt(t tick.Ticks) *State {
 	return w.state
 }
 
-// Holds lists the adapters in a tier of a worker, in order.
+// Holds returns the adapters in a tier of a worker, in ascending order.
 func (r *Replay) Holds(s *State, worker int, t router.Tier) (adapters []int32) {
 	for a := range int32(len(r.Adapters)) {
 		got, ok := s.Workers[worker].Tiers[a]

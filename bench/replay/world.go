@@ -32,7 +32,7 @@ func (r *Replay) begin() *world {
 	return &world{s, map[int32]spot{}}
 }
 
-// resume goes on from a state.
+// resume returns a world that continues from a state.
 func resume(s *State) *world {
 	w := &world{s, map[int32]spot{}}
 	for i := range s.Workers {
@@ -82,7 +82,7 @@ func (w *world) apply(r *Replay, e *event) {
 	}
 }
 
-// place moves a request from where it was.
+// place moves a request to its new place.
 func (w *world) place(e *event) {
 	s := w.state
 	if was, ok := w.spots[e.n]; ok {

@@ -18,7 +18,7 @@ import (
 	"lorasim/trace"
 )
 
-// defaultWorkers is their number where neither num_workers nor profile says.
+// defaultWorkers is the number of workers if neither num_workers nor profile states it.
 const defaultWorkers = 4
 
 // profileEntry is one entry of a list of profiles: NAME or NAME*COUNT.
@@ -62,8 +62,8 @@ func parseProfiles(list string) ([]profileEntry, error) {
 	return entries, nil
 }
 
-// OldestProfiles is a list of profiles with the oldest names of embedded profiles (profile.Oldest). A list without
-// other names, or that cannot be read, stays as it is.
+// OldestProfiles returns a list of profiles in which each embedded profile has its oldest name (profile.Oldest). It
+// returns the list unchanged if no name changes, or if the list is invalid.
 func OldestProfiles(list string) string {
 	entries, err := parseProfiles(list)
 	if err != nil {
@@ -81,10 +81,9 @@ func OldestProfiles(list string) string {
 	return strings.Join(texts, ",")
 }
 
-// workers returns the profiles and says which of them each worker has. Without
-// counts they go to the workers in turn; with any, each comes so many times (once
-// where it has none), one after the other, and num_workers is their sum. In an
-// elastic cluster these are all that there may be.
+// workers returns the profiles, and for each worker the index of its profile. Without counts, workers use the profiles
+// in turn. With counts, the workers of one profile come before those of the next, a profile without a count has one
+// worker, and num_workers is the sum. In an elastic cluster, these are all workers that can exist.
 func (c *Cluster) workers() (entries []profileEntry, kinds []int, err error) {
 	if entries, err = parseProfiles(c.Profile); err != nil {
 		return nil, nil, err
@@ -115,14 +114,13 @@ func (c *Cluster) workers() (entries []profileEntry, kinds []int, err error) {
 	return entries, kinds, nil
 }
 
-// Workers is the number of workers, in an elastic cluster the most.
+// Workers returns the number of workers; in an elastic cluster, the maximum.
 func (s *Scenario) Workers() (int, error) {
 	_, kinds, err := s.Cluster.workers()
 	return len(kinds), err
 }
 
-// Profiles returns the profile of each worker, with the scenario's changes.
-// Workers with the same profile share it.
+// Profiles returns the profile of each worker, with the scenario's overrides. Workers with the same profile share it.
 func (s *Scenario) Profiles() ([]*profile.Profile, error) {
 	if err := s.checkValues(); err != nil {
 		return nil, err
@@ -155,7 +153,7 @@ func (s *Scenario) Profiles() ([]*profile.Profile, error) {
 	return ps, nil
 }
 
-// Override applies the scenario's settings of workers to a profile and checks it.
+// Override applies the scenario's worker settings to a profile, and checks the profile.
 func (s *Scenario) Override(p *profile.Profile) error {
 	if err := s.checkValues(); err != nil {
 		return err
@@ -233,7 +231,7 @@ func (c *Cluster) serve(p *profile.Profile) error {
 	return s.Apply(p)
 }
 
-// perProfile is what f makes of each worker's profile, once for those that share it.
+// perProfile returns f of each worker's profile. It calls f once per distinct profile.
 func perProfile[T any](ps []*profile.Profile, f func(*profile.Profile) (T, error)) ([]T, error) {
 	known := map[*profile.Profile]T{}
 	list := make([]T, len(ps))
@@ -289,7 +287,7 @@ func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*rou
 	return s.router(ps, adapters, nil)
 }
 
-// LiveRouter makes the scenario's policy for real workers that the given profiles describe.
+// LiveRouter makes the scenario's policy for real workers, which the given profiles describe.
 func (s *Scenario) LiveRouter(ps []*profile.Profile, adapters []trace.Adapter, l *router.Live) (*router.Router, error) {
 	return s.router(ps, adapters, l)
 }
@@ -345,7 +343,7 @@ func (c *Cluster) home() router.Tier {
 	return map[string]router.Tier{"disk": router.Disk, "remote": router.Remote}[c.AdapterHome]
 }
 
-// workerSpec is what a router knows of a worker of a profile.
+// workerSpec returns the router's description of a worker with the given profile.
 func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, error) {
 	costs := p.Compile()
 	kv, err := p.KVTokens()
@@ -374,7 +372,7 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 	return s, nil
 }
 
-// policy is the policy that the routing asks for.
+// policy returns the spec of the routing's policy.
 func (r *Routing) policy() (string, error) {
 	switch {
 	case r.InferenceArchitecture == "sglang":

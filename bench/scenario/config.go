@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// FromConfig returns the scenario that a result's configuration describes, as
-// [Scenario.Meta] writes it; false where it is not one.
+// FromConfig returns the scenario that a result's configuration describes, as [Scenario.Meta] writes it. It returns
+// false if the configuration is not a scenario.
 func FromConfig(config map[string]any) (Scenario, bool) {
 	s := Default()
 	if config["workload.num_prompts"] == nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // elasticSpec is a parsed Cluster.Elastic: "min=2,max=8,cold_start=60,rule=reactive,target=6", or
-// "max=8,rule=schedule,times=600=8+1800=2". The tag rules names the rules that know an option.
+// "max=8,rule=schedule,times=600=8+1800=2". The tag rules names the rules that accept an option.
 type elasticSpec struct {
 	Min       int     `default:"1" check:">=0 <=100000" unit:"workers" help:"fewest workers"`
 	Max       int     `required:"yes" check:">=1 <=100000" unit:"workers" help:"most workers, as in max=8"`
@@ -63,10 +63,11 @@ const (
 	schedule = "schedule"
 )
 
-// ElasticRules lists the rules, after clusters whose limits leave no choice.
+// ElasticRules lists the rules of autoscaling. The first, "fixed", is the rule of clusters with min = max.
 func ElasticRules() []string { return []string{"fixed", reactive, forecast, known, schedule} }
 
-// ElasticRule is the rule of a setting of Cluster.Elastic.
+// ElasticRule returns the rule that a value of Cluster.Elastic selects: one of [ElasticRules], or "" if the value is
+// invalid.
 func ElasticRule(text string) string {
 	switch e, err := parseElastic(text); {
 	case err != nil:

@@ -18,14 +18,14 @@ import (
 	"lorasim/trace/synth"
 )
 
-// Field is one setting of a scenario.
+// A Field is one setting of a scenario.
 type Field struct {
 	Key     string // path in the YAML file: "workload.num_prompts"
 	Flag    string // name on the command line: "num-prompts"; "": none
 	Section string // "workload", ...; "": top level
-	Help    string // at most two lines of a command's help
-	More    string // what the reference adds to it; "": nothing
-	Group   string // heading in a command's help; "": that of the scenario as a whole
+	Help    string // help text of a command, at most two lines
+	More    string // text that the reference adds to Help; "": nothing
+	Group   string // heading in a command's help; "": the heading for the whole scenario
 
 	// option has the other tags (package settings). Its check may also be "parse": what the setting's parser takes.
 	option settings.Field
@@ -33,13 +33,13 @@ type Field struct {
 	index  []int
 }
 
-// Leaf is the last part of the key: "num_prompts".
+// Leaf returns the last part of the key: "num_prompts".
 func (f Field) Leaf() string { return f.leaf }
 
-// Unit is what the value counts; "": nothing.
+// Unit returns the unit of the value; "": none.
 func (f Field) Unit() string { return strings.TrimSuffix(f.option.Unit, "-") }
 
-// Values words what the setting takes, with its unit, in Markdown.
+// Values describes the allowed values with their unit, in Markdown.
 func (f Field) Values() string { return f.option.Values() }
 
 var (
@@ -47,8 +47,8 @@ var (
 	defaults = ofDefaults()
 )
 
-// Default is the run without arguments: a skewed, bursty load on four workers
-// that hold a quarter of the adapters each in their GPU slots.
+// Default returns the scenario of a run without arguments: a skewed, bursty load on four workers. The GPU slots of
+// each worker hold a quarter of the adapters.
 func Default() Scenario {
 	s := defaults
 	s.Workload.TraceCV = slices.Clone(s.Workload.TraceCV)
@@ -64,7 +64,7 @@ func ofDefaults() (s Scenario) {
 	return s
 }
 
-// Fields lists every setting in the order of the struct. It is not to be changed.
+// Fields lists every setting in the order of the struct. Callers must not change the slice.
 func Fields() []Field { return fields }
 
 // fieldsOf lists the settings of a struct. The tag group begins a group, which goes on until the next such tag.
@@ -95,8 +95,7 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 	return fs
 }
 
-// Find returns the setting with the given key: its path, its last part, or its
-// flag name.
+// Find returns the setting with the given key. The key is the full path, the last part of the path, or the flag name.
 func Find(key string) (Field, error) {
 	for i := range fields {
 		if f := &fields[i]; key == f.Key || key == f.leaf || key == f.Flag && key != "" {
@@ -113,8 +112,7 @@ func Find(key string) (Field, error) {
 	return Field{}, suggest.Unknown("key", key, known)
 }
 
-// Label is the last part of a setting's key with its unit, for axes and heads of
-// tables: "migration_interval (s)".
+// Label returns the last part of a setting's key with its unit, for axes and table headings: "migration_interval (s)".
 func Label(key string) string {
 	f, err := Find(key)
 	if err != nil || f.option.Unit == "" || f.option.Unit == "-" {
@@ -125,7 +123,7 @@ func Label(key string) string {
 
 func (f Field) of(s *Scenario) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(f.index) }
 
-// Get returns a setting in the form that Set takes.
+// Get returns the value of the setting in the form that Set accepts.
 func (f Field) Get(s *Scenario) string {
 	switch x := f.of(s).Interface().(type) {
 	case float64:
@@ -141,7 +139,7 @@ func (f Field) Get(s *Scenario) string {
 	}
 }
 
-// value returns a setting as JSON knows it; an infinite number is its text.
+// value returns a setting in its JSON type; an infinite number is a text.
 func (f Field) value(s *Scenario) any {
 	v := f.of(s)
 	switch {
@@ -157,8 +155,7 @@ func (f Field) value(s *Scenario) any {
 	return f.Get(s)
 }
 
-// Set changes one setting, given by any name that Find knows, to a value in
-// the form of a flag.
+// Set sets one setting to a value in the form of a flag. The key is any that [Find] accepts.
 func (s *Scenario) Set(key, value string) error {
 	f, err := Find(key)
 	if err != nil {
@@ -167,7 +164,7 @@ func (s *Scenario) Set(key, value string) error {
 	return f.Set(s, value)
 }
 
-// Set changes the setting in a scenario to a value in the form of a flag.
+// Set sets the setting of a scenario to a value in the form of a flag.
 func (f Field) Set(s *Scenario, value string) error {
 	v, err := f.parse(value)
 	if err != nil {
@@ -177,14 +174,14 @@ func (f Field) Set(s *Scenario, value string) error {
 	return nil
 }
 
-// Check says what is wrong with a value in the form of a flag, or nil.
+// Check returns an error if a value, in the form of a flag, is not allowed.
 func (f Field) Check(text string) error {
 	_, err := f.parse(text)
 	return err
 }
 
-// checkValues finds a setting that cannot have its value: those that were set by
-// flags and files have been checked, others not.
+// checkValues returns an error for a setting with an invalid value. Values from flags and files have been checked
+// before; values set by Go code have not.
 func (s *Scenario) checkValues() error {
 	for _, f := range fields {
 		if err := f.Check(f.Get(s)); err != nil {
@@ -194,7 +191,7 @@ func (s *Scenario) checkValues() error {
 	return nil
 }
 
-// Fault is an error of the scenario itself, not of its files or its run.
+// A Fault is an error in the scenario itself, not in its files or its run.
 type Fault struct{ err error }
 
 func (f *Fault) Error() string { return f.err.Error() }
@@ -207,14 +204,14 @@ func fault(err error) error {
 	return &Fault{err}
 }
 
-// Type is the kind of value, as flags name it.
+// Type returns the type of the value as flags name it: bool, int, float, floats or string.
 func (f Field) Type() string { return types[f.option.Type.Kind()] }
 
 var types = map[reflect.Kind]string{reflect.Bool: "bool", reflect.Int: "int", reflect.Int64: "int",
 	reflect.Uint64:  "int",
 	reflect.Float64: "float", reflect.Slice: "floats", reflect.String: "string"}
 
-// parse turns a text into a value of the setting. Errors tell what was expected.
+// parse converts a text to a value of the setting. Errors state the expected form.
 func (f Field) parse(text string) (reflect.Value, error) {
 	if f.leaf == "policy" {
 		text = router.Canonical(text)
@@ -227,8 +224,7 @@ func (f Field) parse(text string) (reflect.Value, error) {
 	return v, err
 }
 
-// parsers check the settings whose tag says so. Empty texts never get there
-// where they are the default.
+// parsers check the settings with the tag check:"parse". An empty text is not parsed if it is the default.
 var parsers = map[string]func(string) error{
 	"engine":           errorOf(profile.ParseServing),
 	"lora_names":       errorOf(parseNames),
@@ -277,7 +273,7 @@ func errorOf[T any](parse func(string) (T, error)) func(string) error {
 	return func(s string) error { _, err := parse(s); return err }
 }
 
-// sections are what the parts of a scenario are about, in order.
+// sections are the sections of a scenario and their subjects, in order.
 var sections = []struct{ key, about string }{
 	{"", "of the scenario as a whole"},
 	{"workload", "which requests come when"},
@@ -294,7 +290,7 @@ func (f Field) what() string {
 	return f.Help + ". " + f.More
 }
 
-// WriteReference writes a page of every setting, in Markdown.
+// WriteReference writes a reference page of every setting, in Markdown.
 func WriteReference(w io.Writer) error {
 	var b strings.Builder
 	for _, s := range sections {
@@ -327,8 +323,7 @@ func WriteReference(w io.Writer) error {
 	return err
 }
 
-// forms are what the values of settings with a parser begin with; a : or = at the
-// end calls for more.
+// forms are the beginnings of values of settings with a parser. After a : or = at the end, more text must follow.
 var forms = map[string]string{
 	"lora_ranks":     "8,16,32,64 drawn:",
 	"priorities":     "0 1,0,0,0",
@@ -342,8 +337,8 @@ var forms = map[string]string{
 	"max_new_tokens": "auto trace exact uniform: lognormal:mean= mix: 1024 x1.5",
 }
 
-// Suggest lists values of the setting to choose from, or what they begin with,
-// each with a tab and a word on it where there is one. typed is what is there.
+// Suggest lists values of the setting, or the beginnings of values, for completion. An entry may end with a tab and a
+// short description. typed is the text typed so far.
 func (f Field) Suggest(typed string) (list []string) {
 	switch {
 	case f.option.Enum() != nil:
@@ -387,9 +382,9 @@ func (f Field) Suggest(typed string) (list []string) {
 	return append(list, aliases...)
 }
 
-// Schema is a JSON Schema of a scenario, for editors. It is as strict as the
-// reader where that is about types, words and bounds; what a parser takes is any
-// text there. Numbers may also be written as texts in a file, not in the schema.
+// Schema returns a JSON Schema of a scenario, for editors. It is as strict as the reader about types, words and
+// bounds. It allows any text for settings that a parser checks. A file may also write numbers as texts, which the
+// schema does not allow.
 func Schema() map[string]any {
 	object := func(about string) map[string]any {
 		return map[string]any{"type": "object", "description": about, "additionalProperties": false,
@@ -416,5 +411,5 @@ func (f Field) schema() map[string]any {
 	return s
 }
 
-// Parsed says whether a parser decides which texts the setting takes.
+// Parsed reports whether a parser checks the values of the setting.
 func (f Field) Parsed() bool { return f.option.Check == "parse" }

@@ -56,7 +56,7 @@ func (s *Scenario) openLog(in *Input, progress reading) error {
 	return s.finishFile(in)
 }
 
-// finishFile gives the adapters of a file the ranks that were asked for.
+// finishFile gives the adapters of a file the ranks that the scenario sets.
 func (s *Scenario) finishFile(in *Input) (err error) {
 	w, r := &s.Workload, in.Source
 	if w.LoraRanks != "" && w.NumAdapters == 0 {
@@ -78,7 +78,7 @@ type withAdapters struct {
 
 func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
 
-// isSaved says whether a file is a workload that lorasim saved, rather than a log of another program.
+// isSaved reports whether a file is a workload that lorasim saved, rather than a log of another program.
 func isSaved(path string) (bool, error) {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return true, nil // let the reader say what is wrong; a pipe cannot be read twice
@@ -104,9 +104,9 @@ func isSaved(path string) (bool, error) {
 	return has("arrival_s") && has("id") && has("prompt_tokens") && has("output_tokens") && !has("sent_s"), nil
 }
 
-// DescribeFile makes the scenario read a file of any kind that OpenWorkload
-// knows, as it is: at its own times and rates, without token counts that are
-// not its own. given tells which flags the user gave; those stay.
+// DescribeFile makes the scenario read a file of any kind that OpenWorkload reads. The workload keeps the times and
+// rates of the file, and gets no token counts that the file does not state. given reports whether the user gave a
+// flag; DescribeFile keeps the values of those flags.
 func (s *Scenario) DescribeFile(path string, given func(flag string) bool) (err error) {
 	w := &s.Workload
 	kind := w.TraceName

@@ -94,7 +94,8 @@ func (g grammar) list(list *ast.SequenceNode, anchors *settings.Anchors) (text s
 	return strings.Join(parts, g.joined), true, nil
 }
 
-// Text is a node's value in the form of a flag; ok: there is one. Errors about a line are a [settings.LineError].
+// Text returns a YAML node's value in the form of a flag. ok is false if the node has no such form. Errors about a
+// line are a [settings.LineError].
 func (f Field) Text(node ast.Node, anchors *settings.Anchors) (text string, ok bool, err error) {
 	if g, is := grammars[f.leaf]; is {
 		return g.text(node, anchors)
@@ -168,7 +169,7 @@ func writeForms(b *strings.Builder, forms []settings.Form) {
 	b.WriteString(rows.String())
 }
 
-// Nested says whether a file may have keys and values for the setting, in place of one text.
+// Nested reports whether a YAML file may set the setting by a mapping, in place of one text.
 func (f Field) Nested() bool { return grammars[f.leaf].forms() != nil }
 
 // schema is the JSON Schema of the values that are no single text.

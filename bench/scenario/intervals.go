@@ -8,11 +8,11 @@ import (
 	"lorasim/sim/profile"
 )
 
-// unsuccessful is the share of requests that fail or are refused from which on a
-// run is none of those that were validated: its figures are of the others alone.
+// unsuccessful is the share of failed or rejected requests beyond which a run is unlike the validated runs: its
+// metrics cover only the other requests.
 const unsuccessful = 0.01
 
-// intervals says how far the figures of a run may be off, or why that is unknown.
+// intervals adds prediction intervals for the metrics of a run, or the reason why they are unknown.
 func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapters int,
 	waiting float64) (*result.Intervals, error) {
 	ran := workers[0].Profile()
@@ -79,8 +79,8 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapt
 	return out, err
 }
 
-// refuses says, in whole sentences, what was going on that was in no validated run
-// of any profile and that ranges cannot allow for.
+// refuses returns, in whole sentences, the conditions of the run that no validated run of any profile had and that
+// prediction intervals cannot cover.
 func (s *Scenario) refuses(res *result.Result) (why []string) {
 	e := res.Extra
 	if bad := e.Failed + e.Rejected + e.Aborted; float64(bad) > unsuccessful*float64(e.Requests) {
@@ -94,8 +94,8 @@ func (s *Scenario) refuses(res *result.Result) (why []string) {
 	return why
 }
 
-// extrapolates says what was going on that was in no validated run of any profile,
-// and that the simulator decides by the rules of the router.
+// extrapolates returns the conditions of the run that no validated run of any profile had and that the simulator
+// decides by the rules of the router.
 func (s *Scenario) extrapolates(res *result.Result) (what []string) {
 	if n := res.Extra.Migrated; n > 0 {
 		what = append(what, fmt.Sprintf("%d requests moved (validated without moves)", n))
@@ -106,7 +106,7 @@ func (s *Scenario) extrapolates(res *result.Result) (what []string) {
 	return what
 }
 
-// set lists those of the settings that are not as by default, each with its value.
+// set lists the given settings that differ from their defaults, each with its value.
 func (s *Scenario) set(keys ...string) (list []string) {
 	for _, key := range keys {
 		i := slices.IndexFunc(fields, func(f Field) bool { return f.Key == key })

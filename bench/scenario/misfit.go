@@ -17,9 +17,8 @@ var remedies = []struct{ reason, flags string }{
 	{engine.RankTooLarge, "give smaller ranks with --lora-ranks, or allow larger ones with --max-lora-rank"},
 }
 
-// Misfit returns an error if more than half of the requests of a simulated run were
-// rejected because no worker could ever serve them: the figures of the few others
-// answer no question. It names the flags that help.
+// Misfit returns an error if more than half of the requests of a simulated run were rejected because no worker could
+// ever serve them. The metrics of the remaining requests would mislead. The error names the flags that help.
 func Misfit(res *result.Result) error {
 	e := res.Endings()
 	if e == nil {

@@ -9,7 +9,7 @@ import (
 	"lorasim/sim/profile"
 )
 
-// shownSettings are those that result.Scenario has a field for.
+// shownSettings are the settings with a field in result.Scenario.
 var shownSettings = []string{"name", "seed", "routing.policy", "routing.inference_architecture",
 	"routing.migration_type", "cluster.num_workers",
 	"cluster.profile", "cluster.scheduler", "cluster.max_loras_per_batch", "cluster.elastic", "workload.num_adapters",
@@ -17,9 +17,8 @@ var shownSettings = []string{"name", "seed", "routing.policy", "routing.inferenc
 	"workload.file", "workload.use_trace", "workload.trace_name", "workload.trace_path", "workload.num_prompts",
 	"workload.request_rate", "workload.lengths"}
 
-// Tell enters into a result what ran: the scenario's settings, and the workers of
-// the given profiles, one for each worker. requests is the number of requests that
-// the source had before the run; -1: unknown.
+// Tell adds to a result the scenario's settings and its workers; ps has one profile per worker. requests is the number
+// of requests in the source before the run; -1: unknown.
 func (s *Scenario) Tell(res *result.Result, in *Input, requests int64, ps []*profile.Profile) {
 	r := &res.Scenario
 	policy, err := s.Routing.policy()
@@ -69,7 +68,7 @@ func (s *Scenario) tell(res *result.Result, in *Input, requests int64, workers [
 	s.Tell(res, in, requests, ps)
 }
 
-// sourceName words a dataset for people.
+// sourceName returns a readable name of a dataset.
 func sourceName(dataset string) string {
 	switch dataset {
 	case "synthetic":

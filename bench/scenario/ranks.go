@@ -14,8 +14,8 @@ import (
 // defaultRanks are the ranks of adapters where nothing states any.
 var defaultRanks = []int{8, 16, 32, 64}
 
-// DefaultRanks returns the default ranks of adapters, as lora_ranks has them, for
-// workers that load ranks up to most: those of 8,16,32,64 that fit, else most.
+// DefaultRanks returns the default ranks of adapters for workers that load ranks up to most, in the form of
+// lora_ranks: those of 8, 16, 32 and 64 that fit, else most itself.
 func DefaultRanks(most int) string {
 	var fit []string
 	for _, r := range defaultRanks {
@@ -41,14 +41,13 @@ func leastMaxRank(ps []*profile.Profile) int {
 	return least
 }
 
-// ranksByDefault says whether neither the settings nor a saved workload state the
-// ranks.
+// ranksByDefault reports whether neither the settings nor a saved workload state the ranks.
 func (w *Workload) ranksByDefault() bool {
 	return w.LoraRanks == "" && (w.File == "" || w.NumAdapters > 0)
 }
 
-// fitRanks gives the adapters of a source the default ranks that the workers can
-// load, where nothing states their ranks.
+// fitRanks gives the adapters of a source the default ranks that all workers can load, if no setting or file states
+// their ranks.
 func (s *Scenario) fitRanks(src trace.Source, ps []*profile.Profile) trace.Source {
 	most := leastMaxRank(ps)
 	if !s.Workload.ranksByDefault() || most >= slices.Max(defaultRanks) {
@@ -61,10 +60,9 @@ func (s *Scenario) fitRanks(src trace.Source, ps []*profile.Profile) trace.Sourc
 	return withAdapters{src, adapters}
 }
 
-// CommonRanks sets lora_ranks where nothing states it and workers of some of the
-// variants of the scenario load fewer ranks than the default has: all of them then
-// have the same adapters, and can be compared. Variants with errors do not count;
-// running them tells what is wrong.
+// CommonRanks sets lora_ranks if no setting or file states it and the workers of some variants load fewer ranks than
+// the default has. All variants then have the same adapters and are comparable. CommonRanks skips variants with
+// errors; running them reports the errors.
 func (s *Scenario) CommonRanks(variants ...Scenario) {
 	if !s.Workload.ranksByDefault() {
 		return
@@ -81,9 +79,8 @@ func (s *Scenario) CommonRanks(variants ...Scenario) {
 	}
 }
 
-// CheckRanks refuses adapters that the engines would not load: sglang's
-// LoRAMemoryPool.can_support (srt/lora/mem_pool.py) and vLLM's PEFTHelper
-// (lora/peft_helper.py) take ranks up to max_lora_rank.
+// CheckRanks returns an error if the engines would not load one of the adapters. sglang's LoRAMemoryPool.can_support
+// (srt/lora/mem_pool.py) and vLLM's PEFTHelper (lora/peft_helper.py) accept ranks up to max_lora_rank.
 func CheckRanks(p *profile.Profile, adapters []trace.Adapter) error {
 	for _, a := range adapters {
 		if a.Rank > p.Engine.MaxLoraRank {

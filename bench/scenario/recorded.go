@@ -13,8 +13,8 @@ import (
 	"lorasim/trace/synth"
 )
 
-// recorded says whether the requests have times that were recorded: those of a saved
-// workload, of an LLM trace, or of the invocations of a function trace.
+// recorded reports whether the requests have recorded times: those in a saved workload, an LLM trace, or the
+// invocations of a function trace.
 func (w *Workload) recorded() bool {
 	switch w.dataset() {
 	case "workload", "alibaba_genai":
@@ -55,7 +55,7 @@ func (s *Scenario) drawnFrom(src trace.Source) (trace.Source, error) {
 	return w.limited(rescale.Times(src, rescale.Options{Rate: w.RateScale, Time: w.TimeScale, CV: w.CVScale})), nil
 }
 
-// Sampling says what different seeds of the scenario draw.
+// Sampling reports what changes with the seed of the scenario: the workload is fresh, resampled, or the same.
 func (s *Scenario) Sampling() stats.Sampling {
 	w := &s.Workload
 	if w.Resample != "" {
@@ -86,8 +86,8 @@ func (s *Scenario) adaptersOfTrace() int {
 
 const probes = 200 // requests
 
-// probe gives some made-up requests what the scenario draws for requests that were
-// recorded: times, lengths, budgets, ranks.
+// probe draws for a few made-up requests everything that the scenario draws for recorded requests: times, lengths,
+// budgets, ranks.
 func (s *Scenario) probe() (*trace.Workload, error) {
 	adapters := trace.Names(16, nil)
 	if w := &s.Workload; w.File == "" || w.LoraRanks != "" {
@@ -112,8 +112,8 @@ func (s *Scenario) probe() (*trace.Workload, error) {
 	return trace.Collect(in)
 }
 
-// Ignored says which of the given settings have no effect on the workload;
-// given tells whether a flag was given.
+// Ignored returns notes on the given settings that have no effect on the workload. given reports whether a flag was
+// given.
 func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
 	w := &s.Workload
 	note := func(applies bool, why, flags string) {

@@ -13,8 +13,8 @@ import (
 	"lorasim/trace/requestlog"
 )
 
-// ReadLog reads request logs as one workload: what [requestlog.Read] takes, and the files in which benchmark clients
-// save their requests (sglang's bench_serving, vLLM, AIPerf, GuideLLM, inference-perf).
+// ReadLog reads request logs as one workload. It accepts the formats of [requestlog.Read] and the request files of
+// benchmark clients (sglang's bench_serving, vLLM, AIPerf, GuideLLM, inference-perf).
 func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog.Report, error) {
 	w, report, err := requestlog.Read(paths, o)
 	if err == nil || len(paths) != 1 {
@@ -116,7 +116,7 @@ func drawArrivals(run *importer.Imported, seed uint64) (recs []record.Request) {
 
 func tokenCount(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
-// whereRequestsAre says how a client saves its requests.
+// whereRequestsAre describes how a client saves its requests.
 func whereRequestsAre(run *importer.Imported) string {
 	switch name, _, _ := strings.Cut(run.Client, " "); name {
 	case "AIPerf":

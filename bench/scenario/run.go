@@ -22,36 +22,35 @@ import (
 	"lorasim/trace"
 )
 
-// RunOptions is what a caller may ask of a run beside the scenario; none of it
-// changes what happens in the run.
+// RunOptions are the options of a run beside the scenario. None of them changes what happens in the run.
 type RunOptions struct {
 	SLO         result.SLO
-	RecordsFile string // write one row per request there; "": do not
-	TokenTimes  bool   // with the time of every token
-	Oracle      bool   // tell how far the run is from what perfect knowledge could reach
-	Intervals   bool   // tell how far figures may be off, by the profile's validation
-	PlansFile   string // write one plan per line there, as JSON; "": do not
-	KeepRecords bool   // in the result
-	// Saturate has a second, saturated run tell the sustainable rate where this one is
-	// too short to tell whether it is overloaded.
+	RecordsFile string // file to write with one row per request; "": none
+	TokenTimes  bool   // record the time of every token
+	Oracle      bool   // compare the run with a bound that assumes perfect knowledge
+	Intervals   bool   // add prediction intervals, derived from the profile's validation
+	PlansFile   string // file to write with one plan per line, as JSON; "": none
+	KeepRecords bool   // keep the records of requests in the result
+	// Saturate adds a second, saturated run if this run is too short to detect overload. The second run measures the
+	// sustainable rate.
 	Saturate bool
-	// Profiles, where set, is given the profile of each worker before the run.
+	// Profiles, if not nil, is called with the profile of each worker before the run.
 	Profiles func([]*profile.Profile)
 
-	// Reading is called with the bytes of input read, Running with the requests done of total (0: unknown) and the
-	// simulated time in seconds.
+	// Reading, if not nil, is called with the bytes of input read so far and in all (0: unknown). Running, if not nil,
+	// is called with the requests done so far and in all (0: unknown), and the simulated time, s.
 	Reading func(read, total int64)
 	Running func(done, total int64, now float64)
-	// Skipped is called after the run with the number of dropped input rows, unless that number is 0.
+	// Skipped is called after the run with the number of dropped input rows, unless it is 0.
 	Skipped func(rows int64)
 
-	// Workers are the profiles of the scenario's workers (see Scenario.Profiles) where the
-	// caller has them already; nil: load them. Runs may share them.
+	// Workers are the profiles of the scenario's workers (see [Scenario.Profiles]), if the caller has loaded them
+	// already; nil: load them. Runs may share them.
 	Workers []*profile.Profile
-	// Input is the scenario's workload where the caller has it already, as in a
-	// sweep that runs it several times; nil: open it.
+	// Input is the scenario's workload, if the caller has opened it already, as a sweep does for several runs; nil:
+	// open it.
 	Input *Input
-	// Watch, where set, is given the adapters and returns hooks for the run.
+	// Watch, if not nil, is called with the adapters and returns hooks for the run.
 	Watch func(adapters []trace.Adapter) sim.Hooks
 }
 
@@ -139,8 +138,8 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	return res, err
 }
 
-// Check finds what would stop the scenario from running, by running it with the
-// one request that First returns.
+// Check returns the error that would stop the scenario from running. It simulates the scenario with one request; first
+// is the result of [Scenario.First].
 func (s *Scenario) Check(ctx context.Context, first *trace.Workload) error {
 	_, err := s.Simulate(ctx, RunOptions{Input: &Input{Source: first.Source()}})
 	return err
@@ -190,7 +189,7 @@ func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
 	return cfg, nil
 }
 
-// Meta describes the scenario as the head of a result.
+// Meta returns the head of a result for the scenario.
 func (s *Scenario) Meta(dataset string) result.Meta {
 	w := &s.Workload
 	m := result.Meta{
@@ -225,9 +224,8 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 	return m
 }
 
-// Summary is the scenario's name, or, where it has none, the settings in which
-// it differs from the defaults, beside policy and seed: "num_workers=8
-// request_rate=25"; "defaults" where it does not.
+// Summary returns the scenario's name. Without a name, it returns the settings that differ from the defaults, except
+// policy and seed: "num_workers=8 request_rate=25", or "defaults" if there are none.
 func (s *Scenario) Summary() string {
 	if s.Name != "" {
 		return s.Name
@@ -355,8 +353,7 @@ func (p *plansFile) close() error {
 	return p.file.Commit()
 }
 
-// oracleObserver notes what the oracle has to know of the requests that ended
-// well.
+// oracleObserver records the input of the oracle: the requests that succeeded.
 type oracleObserver struct {
 	requests []oracle.Request
 	latency  float64 // s, summed

@@ -71,7 +71,7 @@ func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 	return nil
 }
 
-// prolongs says whether the workload can have more requests, at another rate, and is
+// prolongs reports whether the workload can have more requests, at another rate, and is
 // otherwise the same.
 func (s *Scenario) prolongs() bool {
 	w := &s.Workload

@@ -1,11 +1,10 @@
-// Package scenario is the configuration of a run: a YAML file, flags, or both,
-// and what they amount to, namely a request source, workers and a router.
+// Package scenario reads the configuration of a run from a YAML file, flags, or both. From it, the package builds the
+// request source, the workers and the router, and runs them in the simulator.
 //
-// Every setting is a field of [Scenario] with its key, flag, default and help
-// text in one place; the YAML reader, the flags of the commands, and parameter
-// sweeps are all derived from the struct by reflection (fields.go). The tag check
-// says which values a setting takes, unit what they are counted in ("-": nothing).
-// Without a default it is zero, which is empty or off.
+// Every setting is a field of [Scenario] with its key, flag, default and help text in one place. The YAML reader, the
+// flags of the commands and parameter sweeps are derived from the struct by reflection (fields.go). The tag check
+// states the allowed values of a setting. The tag unit states its unit; "-" means none. A setting without a default is
+// zero, which means empty or off.
 //
 //	sc := scenario.Default()
 //	err := sc.Set("policy", "affinity-spill")
@@ -31,7 +30,7 @@ import (
 	"lorasim/trace/settings"
 )
 
-// Scenario describes a run completely: the same scenario gives the same result.
+// A Scenario describes a run completely. The same scenario gives the same result.
 type Scenario struct {
 	Name     string   `yaml:"name,omitempty" check:"any" flag:"-"`
 	Seed     uint64   `yaml:"seed" default:"1" check:">=0" unit:"-" help:"Seed of all random numbers"`
@@ -41,9 +40,8 @@ type Scenario struct {
 	Client   Client   `yaml:"client"`
 }
 
-// Workload says which requests come when. One of four sources applies: a saved
-// workload (File), a trace (UseTrace or any trace key that names one), a
-// histogram, or the built-in generator.
+// Workload describes the requests. Exactly one source applies: a saved workload (File), a trace (UseTrace or any trace
+// key that names one), a histogram, or the built-in generator.
 type Workload struct {
 	File string `yaml:"file" check:"any" flag:"workload" help:"Saved workload to run (.csv, .jsonl, .parquet, .arrow)" group:"Workload"`
 
@@ -106,7 +104,7 @@ type Workload struct {
 	SkipBadRows              bool      `yaml:"skip_bad_rows" help:"Count malformed rows instead of stopping at the first"`
 }
 
-// Cluster says what the workers are. Zero and empty values are the profile's.
+// Cluster describes the workers. A zero or empty value selects the profile's value.
 type Cluster struct {
 	NumWorkers int    `yaml:"num_workers" check:">=0 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
 	Profile    string `yaml:"profile" default:"llama-2-7b-rtx-4090-sglang-0.5" check:"any" help:"Name, file or analytic:MODEL,GPU" more:"lorasim profile list prints the names. A*2,B*6: two workers of one profile and six of another. A list without counts is used by the workers in turn"`
@@ -150,7 +148,7 @@ type Cluster struct {
 	NoFailover      bool    `yaml:"no_failover" help:"Requests on a failed worker are lost, not sent to another worker"`
 }
 
-// Routing says which policy sends requests where.
+// Routing describes the router: its policy and its options.
 type Routing struct {
 	Policy        string  `yaml:"policy" default:"plan-and-route" check:"parse" help:"Routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)" group:"Routing"`
 	ViewStaleness float64 `yaml:"view_staleness" check:">=0 <=1e7" unit:"s" help:"Maximum age of worker metrics seen by the router, s" more:"Metrics are health, KV cache use and adapters held. The router always knows its own requests in flight"`
@@ -168,7 +166,7 @@ type Routing struct {
 	Solver                string  `yaml:"solver" default:"embedded" check:"oneof embedded highs" help:"Solver of plans: embedded, or highs where it is built in"`
 }
 
-// Client says how requests are sent.
+// Client describes how clients send requests.
 type Client struct {
 	MaxConcurrency  int  `yaml:"max_concurrency" check:">=0 <=1e9" unit:"requests" help:"Limit of requests in flight (closed loop; 0: no limit)" group:"Client"`
 	MaxInFlightFail int  `yaml:"max_in_flight_fail" check:">=0 <=1e9" unit:"requests" help:"Requests in flight beyond which a request fails at once, as when a client has no port (0: no limit)"`
@@ -178,8 +176,7 @@ type Client struct {
 	Warmup string `yaml:"warmup" default:"0" check:"parse" help:"Warm-up that all figures leave out, s; auto: until the steady state" more:"0: none"`
 }
 
-// Load reads a scenario file on top of the defaults. Relative paths in it are
-// those from the file's folder.
+// Load reads a scenario file on top of the defaults. Relative paths in the file are resolved against its folder.
 func Load(file string) (Scenario, error) {
 	data, err := textfile.ReadFile(file, textfile.MaxSettings)
 	if err != nil {
@@ -190,9 +187,9 @@ func Load(file string) (Scenario, error) {
 	return sc, err
 }
 
-// Parse reads a scenario from YAML on top of the defaults; file names it in
-// errors, which say line and key. Unknown keys are errors that name the nearest
-// known one. Of a sweep it takes the scenario that the sweep varies.
+// Parse reads a scenario from YAML on top of the defaults. Errors state the name file, the line and the key. For an
+// unknown key, the error suggests the nearest known one. From a sweep file, Parse reads the scenario that the sweep
+// varies.
 func Parse(data []byte, file string) (Scenario, error) {
 	root, err := yamlfile.Parse(data, file)
 	if err != nil || root == nil {
@@ -216,10 +213,10 @@ func ParseNode(node ast.Node, file string) (Scenario, error) {
 	return r.scenario, nil
 }
 
-// YAML returns the whole scenario as a file that Parse reads back.
+// YAML returns the whole scenario as a file that [Parse] accepts.
 func (s *Scenario) YAML() ([]byte, error) { return yaml.MarshalWithOptions(s, yaml.Indent(2)) }
 
-// nodeReader sets what the nodes of a file say. Its errors begin with the line.
+// nodeReader sets settings from the nodes of a file. Its errors begin with the line.
 type nodeReader struct {
 	scenario Scenario
 	anchors  settings.Anchors
@@ -319,8 +316,8 @@ func pathWith(suffix string) func(value string, f func(string) string) string {
 	}
 }
 
-// isProfileFile says whether a profile is a file and not a built-in one, nor a
-// name that is neither, which is left for the error message to show.
+// isProfileFile reports whether a profile is a file. Built-in names are not, nor are unknown names, which stay as they
+// are for the error message.
 func isProfileFile(name string, f func(string) string) bool {
 	if name == "" || profile.IsEmbedded(name) || strings.HasPrefix(name, profile.AnalyticPrefix) {
 		return false
@@ -332,7 +329,7 @@ func isProfileFile(name string, f func(string) string) bool {
 	return err == nil
 }
 
-// MapPaths replaces the name of every file that the scenario reads by f of it.
+// MapPaths replaces the name of every file that the scenario reads by f(name).
 func (s *Scenario) MapPaths(f func(path string) string) {
 	for _, field := range fields {
 		if v := field.of(s); v.Kind() == reflect.String {
@@ -341,8 +338,8 @@ func (s *Scenario) MapPaths(f func(path string) string) {
 	}
 }
 
-// MapPaths replaces the names of files within a value of the setting by those
-// that path gives; values of settings that name none stay as they are.
+// MapPaths replaces each file name within a value of the setting by path(name). It returns the value unchanged if the
+// setting names no files.
 func (f Field) MapPaths(value string, path func(string) string) string {
 	if replace, ok := pathsIn[f.Key]; ok {
 		return replace(value, path)
@@ -361,7 +358,7 @@ func In(folder string) func(string) string {
 	}
 }
 
-// AbsolutePaths makes the scenario independent of the working directory.
+// AbsolutePaths makes all paths absolute, so that the scenario does not depend on the working directory.
 func (s *Scenario) AbsolutePaths() (failed error) {
 	s.MapPaths(func(path string) string {
 		abs, err := filepath.Abs(path)

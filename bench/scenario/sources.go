@@ -28,8 +28,7 @@ const (
 // streamAssign are the random numbers of adapters for LLM traces.
 const streamAssign = 0x61737369676e
 
-// reading is told the bytes of input read, so far and, where known, in all; its
-// error ends the reading.
+// reading is called with the bytes of input read so far and in all, if known. Its error ends the reading.
 type reading func(read, total int64) error
 
 // must is the value of a setting that checkValues let pass.
@@ -62,7 +61,8 @@ func (s *Scenario) open(in *Input, progress reading) error {
 	return s.openLLM(in, progress)
 }
 
-// adapters are n adapters, of any source but a saved workload that says itself.
+// adapters returns n adapters with the scenario's ranks, for all sources except saved workloads with their own
+// adapters.
 func (s *Scenario) adapters(n int) []trace.Adapter {
 	return trace.Names(n, s.Workload.ranks().For(n, s.Seed))
 }
@@ -81,7 +81,7 @@ func parseNames(text string) ([]string, error) {
 	return names, nil
 }
 
-// Noisy are the adapters with a flash crowd of their own.
+// Noisy returns the adapters that have their own flash crowd.
 func (w *Workload) Noisy() []int32 {
 	f := must(synth.ParsePattern(cmp.Or(w.Pattern, "constant"))).Flash
 	if w.dataset() != "synthetic" || f.Duration == 0 || f.Adapter == synth.AllAdapters {
@@ -90,7 +90,7 @@ func (w *Workload) Noisy() []int32 {
 	return []int32{f.Adapter}
 }
 
-// numAdapters is their number where nothing but the settings says.
+// numAdapters is the number of adapters if only the settings state it.
 func (w *Workload) numAdapters() int { return cmp.Or(w.NumAdapters, defaultAdapters) }
 
 // ranks is the law of the adapters' ranks; where it is the default, a run fits it
@@ -116,8 +116,7 @@ func (w *Workload) limited(src trace.Source) trace.Source {
 	return src
 }
 
-// generated is the number of requests that a generator makes; 0: as many as the
-// window takes.
+// generated is the number of requests that a generator makes; 0: all that arrive within the window.
 func (w *Workload) generated() int64 {
 	if w.NumPrompts == 0 && w.Window == 0 {
 		return defaultPrompts
@@ -368,8 +367,7 @@ func (s *Scenario) openLLM(in *Input, progress reading) error {
 	return err
 }
 
-// openUsage opens a record of adapters in use: its own adapters, or as many as
-// the scenario asks for.
+// openUsage opens a record of adapters in use, with its own adapters or the number that the scenario sets.
 func (s *Scenario) openUsage(in *Input, progress reading) error {
 	w := &s.Workload
 	start, end, err := w.llmWindow()

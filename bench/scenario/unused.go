@@ -2,9 +2,8 @@ package scenario
 
 import "lorasim/router"
 
-// Unused lists the settings that cannot change what happens in a run, as its
-// policy uses none of them. It is conservative: other settings may have no effect
-// either.
+// Unused lists the settings without effect on the run, because the policy does not use them. It is conservative: other
+// settings may have no effect either.
 func (s *Scenario) Unused() (keys []string) {
 	policy, err := s.Routing.policy()
 	if err != nil {
@@ -28,8 +27,8 @@ func (s *Scenario) Unused() (keys []string) {
 	return keys
 }
 
-// Effective is the scenario with its unused settings at their defaults: two
-// scenarios that are the same by Effective give the same run.
+// Effective returns the scenario with its unused settings at their defaults. Two scenarios with equal Effective give
+// the same run.
 func (s *Scenario) Effective() *Scenario {
 	e := *s
 	for _, key := range s.Unused() {

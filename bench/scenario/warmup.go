@@ -22,10 +22,10 @@ func parseWarmup(text string) (result.Warmup, error) {
 	return result.Warmup{Seconds: v}, nil
 }
 
-// Warmup is the time at the start of a run that its figures leave out.
+// Warmup returns the time at the start of a run that its metrics leave out.
 func (s *Scenario) Warmup() result.Warmup { return must(parseWarmup(s.Client.Warmup)) }
 
-// CheckWarmup is an error where the warm-up takes the whole run.
+// CheckWarmup returns an error if the warm-up covers the whole run.
 func (s *Scenario) CheckWarmup(res *result.Result) error {
 	if a := res.Steady; a.Excluded > 0 && res.Extra.Requests == 0 {
 		return fault(fmt.Errorf("warmup: %g s leave no request: the last one arrives after %.1f s", a.Excluded,

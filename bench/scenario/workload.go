@@ -31,14 +31,14 @@ const (
 	budgetOfTrace = "trace" // of max_new_tokens
 )
 
-// Input is the request source of a scenario with what is known of it.
+// Input is the request source of a scenario.
 type Input struct {
 	trace.Source
 	// Dataset names the source for results: "synthetic", "azure_v2", ...
 	Dataset string
-	// Replayed is set for compat=dlora: what the reference generator prints.
+	// Replayed is the summary that the reference generator prints; set for compat=dlora only.
 	Replayed *replay.Summary
-	// Skipped tells how many malformed or failed rows were left out so far.
+	// Skipped returns the number of malformed or failed rows that were left out so far.
 	Skipped func() int64
 
 	file io.Closer // nil: none
@@ -52,8 +52,8 @@ func (in *Input) Close() error {
 	return in.file.Close()
 }
 
-// OpenWorkload opens the source of requests. When ctx ends, reading of files ends. progress, if not nil, gets the
-// bytes read from input files so far and in all (0: unknown).
+// OpenWorkload opens the source of requests. Reading of files ends when ctx ends. progress, if not nil, is called with
+// the bytes read from input files so far and in all (0: unknown).
 func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total int64)) (*Input, error) {
 	w := &s.Workload
 	if err := cmp.Or(s.checkValues(), w.check()); err != nil {
@@ -92,9 +92,8 @@ func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total i
 	return in, nil
 }
 
-// First returns the workload of the scenario with its first request alone, for
-// Check. An error says that a file is missing, is unreadable or does not begin
-// as it should.
+// First returns the workload of the scenario with only its first request, for [Scenario.Check]. An error says that a
+// file is missing, unreadable or malformed at its beginning.
 func (s *Scenario) First(ctx context.Context) (*trace.Workload, error) {
 	in, err := s.OpenWorkload(ctx, nil)
 	if err != nil {
@@ -112,16 +111,16 @@ func (s *Scenario) First(ctx context.Context) (*trace.Workload, error) {
 // for several runs; beyond, each run reads its own.
 const maxCollected = 4 << 20
 
-// Collected is a workload in memory.
+// Collected is a workload in memory, for several runs.
 type Collected struct {
 	Workload *trace.Workload
 	dataset  string
 }
 
-// Input is the workload for one more run.
+// Input returns the workload as the input of one more run.
 func (c *Collected) Input() *Input { return &Input{Source: c.Workload.Source(), Dataset: c.dataset} }
 
-// Collect reads the scenario's workload into memory; nil: it is too large.
+// Collect reads the scenario's workload into memory. It returns nil if the workload has too many requests.
 func (s *Scenario) Collect(ctx context.Context) (*Collected, error) {
 	in, err := s.OpenWorkload(ctx, nil)
 	if err != nil {
@@ -157,18 +156,18 @@ func (w *Workload) dataset() string {
 	return "synthetic"
 }
 
-// llmTrace says whether the source is an LLM trace.
+// llmTrace reports whether the source is an LLM trace.
 func (w *Workload) llmTrace() bool {
 	return slices.Contains([]string{"azure_llm", "burstgpt", "mooncake", "qwen_bailian"}, w.dataset())
 }
 
-// paced says whether requests come as the serving benchmarks' clients send them:
-// they know these settings by the same names, with the same meaning.
+// paced reports whether requests arrive as from the benchmark clients of vLLM and sglang, whose settings have the same
+// names and meaning here.
 func (w *Workload) paced() bool {
 	return w.Burstiness != 0 || w.RampUpStrategy != "" || w.usesTrace() && !w.UseTraceTimestamps
 }
 
-// randomLengths says whether lengths are random, by that name or by their range.
+// randomLengths reports whether lengths are random, by that name or by their range.
 func (w *Workload) randomLengths() bool {
 	return w.Lengths == "random" || w.Lengths == "auto" && (w.RandomInputLen > 0 || w.RandomOutputLen > 0)
 }
@@ -227,8 +226,7 @@ func (w *Workload) check() error {
 	return w.checkResample()
 }
 
-// asClients gives the requests the times and adapters that a benchmark's client
-// would give them, where that is asked for.
+// asClients gives the requests the times and adapters of a benchmark client, if the scenario selects one.
 func (s *Scenario) asClients(in *Input) (err error) {
 	w := &s.Workload
 	if w.LoraRequestDist != "" {
@@ -250,8 +248,7 @@ func (s *Scenario) asClients(in *Input) (err error) {
 	return err
 }
 
-// fillLengths gives requests their token counts where the source has none, or
-// where others are asked for.
+// fillLengths gives requests their token counts if the source has none, or if the scenario sets others.
 func (s *Scenario) fillLengths(in *Input) error {
 	w := &s.Workload
 	spec := w.Lengths
@@ -292,7 +289,7 @@ func (s *Scenario) converse(in *Input, sampler lengths.Sampler) error {
 	return err
 }
 
-// startRate is the rate of the generator: that of requests, or of conversations.
+// startRate is the rate of the generator, in requests/s or, with conversations, in conversations/s.
 func (w *Workload) startRate() float64 {
 	if w.Conversations == "" {
 		return w.RequestRate
@@ -327,8 +324,8 @@ func (w *Workload) budgetLaw() (law string, keep bool) {
 	return defaultBudget, true
 }
 
-// StatesBudgets says whether max_new_tokens may differ from the outputs, apart from
-// what a saved workload states.
+// StatesBudgets reports whether max_new_tokens may differ from the output lengths. It does not consider the limits in
+// a saved workload.
 func (w *Workload) StatesBudgets() bool {
 	law, _ := w.budgetLaw()
 	return law != "exact" && law != budgetOfTrace

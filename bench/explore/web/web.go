@@ -1,8 +1,8 @@
 // Package web serves the explorer's page on this machine.
 //
-// The page and what it asks for lie below a secret path, so that no other page can name them. Requests of pages of
-// other origins are refused, whether they read or change anything, and so are requests whose Host is not this machine
-// (DNS rebinding). The page loads nothing from anywhere else.
+// The page and its API lie below a secret path, so that no other page can name them. The server refuses requests from
+// pages of other origins, both reads and writes. It also refuses requests whose Host is not this machine (DNS
+// rebinding). The page loads nothing from other servers.
 package web
 
 import (
@@ -33,20 +33,20 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Config says what a server serves.
+// A Config is the configuration of a server.
 type Config struct {
 	Explorer *explore.Explorer
 	Presets  []explore.Preset
-	Query    explore.Query // that the page begins with
-	// Keep keeps a log that a user uploads, and returns its path; nil: none can be uploaded.
+	Query    explore.Query // initial query of the page
+	// Keep stores a log that a user uploads, and returns its path; nil: uploads are disabled.
 	Keep func(name string, content io.Reader) (path string, err error)
-	// Replay returns what the page needs to replay a scenario's run; nil: there is no replay.
+	// Replay returns the recording of a scenario's run, in the form that the page reads; nil: replays are disabled.
 	Replay func(ctx context.Context, sc *scenario.Scenario) (json.RawMessage, error)
-	// Token is the secret path; "": a new one.
+	// Token is the secret path; "": a new random one.
 	Token string
 }
 
-// Server serves the page.
+// A Server serves the page.
 type Server struct {
 	cfg   Config
 	token string
@@ -59,7 +59,7 @@ const (
 	maxUpload = 1 << 30
 )
 
-// New returns a server.
+// New returns a server with the given configuration.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, token: cfg.Token, mux: http.NewServeMux()}
 	if s.token == "" {
@@ -78,7 +78,7 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Page is the page without the charts and the replay: api.js is what a page without a server replaces.
+// Page returns the files of the page, without the charts and the replay. A page without a server replaces api.js.
 func Page() fs.FS {
 	page, err := fs.Sub(assets, "assets")
 	if err != nil {
@@ -87,7 +87,7 @@ func Page() fs.FS {
 	return page
 }
 
-// Path is where the page is, with a slash at both ends.
+// Path returns the path of the page, with a slash at both ends.
 func (s *Server) Path() string { return "/" + s.token + "/" }
 
 // ServeHTTP implements http.Handler.
@@ -114,13 +114,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// knows says whether a request has the secret path.
+// knows reports whether a request has the secret path.
 func (s *Server) knows(r *http.Request) bool {
 	token, _, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	return ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
-// opensPage says whether a user follows a link to the page, as from a chat: the page then opens in a tab of its own.
+// opensPage reports whether a user follows a link to the page, as from a chat: the page then opens in a tab of its own.
 func opensPage(r *http.Request, page string) bool {
 	return r.Method == http.MethodGet && r.URL.Path == page && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
 		r.Header.Get("Sec-Fetch-Dest") == "document" && r.Header.Get("Origin") == ""
@@ -138,14 +138,14 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	enc.Encode(v) // what fails is the connection, which the browser sees
 }
 
-// start answers with what the page needs before it shows anything.
+// start returns the initial data of the page.
 func (s *Server) start(w http.ResponseWriter, _ *http.Request) {
 	st := explore.NewStart(s.cfg.Presets, s.cfg.Query)
 	st.Upload, st.Replay = s.cfg.Keep != nil, s.cfg.Replay != nil
 	writeJSON(w, http.StatusOK, st)
 }
 
-// run answers a query: one event per line, as it comes. When the browser gives the request up, the runs end.
+// run answers a query: one event per line, as soon as it is ready. If the browser cancels the request, the runs end.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		refuse(w, http.StatusUnsupportedMediaType, "expected Content-Type: application/json")
@@ -183,7 +183,7 @@ func (l *lines) event(e explore.Event) {
 	l.flush() // likewise
 }
 
-// upload keeps a log that the browser sends as it is.
+// upload stores a log from the browser, unchanged.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Keep == nil {
 		refuse(w, http.StatusNotFound, "this explorer takes no uploads")

@@ -1,5 +1,5 @@
-// Package starter writes the first scenario of a user: a short YAML file whose comments say what each key means, what
-// the profile sets where the file leaves a value to it, and what to run next.
+// Package starter writes a user's first scenario: a short YAML file with comments. The comments explain each key,
+// state the profile's value where the file sets none, and show the commands to run next.
 //
 //	s, err := starter.New(ctx, starter.Answers{Workers: 6, Profile: "h100", Adapters: 100, Rate: 20})
 //	err = s.Write(w, "scenario.yaml")
@@ -21,23 +21,23 @@ import (
 	"lorasim/sim/profile"
 )
 
-// Answers are a user's answers about a cluster. Zero values select the defaults.
+// Answers describe a user's cluster and load. Zero values select the defaults.
 type Answers struct {
-	Workers  int     // default 4
-	Profile  string  // name or file of a profile, or a GPU ("h100"); default: that of scenarios
-	Adapters int     // default 32; of a log: those that it names
-	Rate     float64 // requests/s of all adapters; default: RatePerWorker for each worker
-	Log      string  // file of a log of requests or a saved workload, instead of Rate
+	Workers  int     // number of workers; default 4
+	Profile  string  // name or file of a profile, or a GPU ("h100"); default: the scenarios' default
+	Adapters int     // number of adapters; default 32, or the adapters in Log
+	Rate     float64 // requests/s of all adapters; default: RatePerWorker times Workers
+	Log      string  // file of a request log or a saved workload, used instead of Rate
 }
 
-// Defaults of Answers.
+// Default values of [Answers].
 const (
 	Workers       = 4
 	Adapters      = 32
 	RatePerWorker = 2.5 // requests/s
 )
 
-// Scenario is a scenario with what its comments say.
+// A Scenario is a scenario with the facts for its comments.
 type Scenario struct {
 	scenario.Scenario
 	profile  *profile.Profile // of the workers
@@ -47,7 +47,7 @@ type Scenario struct {
 	span     float64          // s, of the log
 }
 
-// New makes a scenario of answers. It reads the log, to find out its adapters and rate.
+// New makes a scenario from the answers. It reads the log, if there is one, for its adapters and rate.
 func New(ctx context.Context, a Answers) (*Scenario, error) {
 	s := &Scenario{Scenario: scenario.Default()}
 	s.Cluster.NumWorkers = cmp.Or(a.Workers, Workers)
@@ -101,7 +101,7 @@ func (s *Scenario) readLog(ctx context.Context) error {
 	}
 }
 
-// Summary is the scenario in one line.
+// Summary describes the scenario in one line.
 func (s *Scenario) Summary() string {
 	workers := fmt.Sprintf("%d workers (%s)", s.Cluster.NumWorkers, s.Cluster.Profile)
 	if s.Workload.File == "" {
@@ -118,8 +118,8 @@ func (s *Scenario) rate() string {
 	return strconv.FormatFloat(float64(s.requests-1)/s.span, 'g', 3, 64)
 }
 
-// Write writes the scenario as YAML with comments. file is its name: for the commands in the comments, and because a
-// scenario names files from its own folder.
+// Write writes the scenario as YAML with comments. file is the name of the YAML file: the commands in the comments use
+// it, and paths in the scenario are relative to its folder.
 func (s *Scenario) Write(w io.Writer, file string) error {
 	workload := s.Workload
 	if file == "-" {

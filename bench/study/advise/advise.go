@@ -1,28 +1,25 @@
-// Package advise answers which policy with which options a workload needs: it simulates
-// all of them on the same requests and recommends one, with a verdict.
+// Package advise recommends a policy and its options for a workload. It simulates all candidates on the same requests
+// and states a verdict.
 //
 //	a, err := advise.Find(ctx, &sc, advise.Options{Objective: objective, Seeds: 20})
 //	err = a.WriteText(os.Stdout)
 //
-// # How it decides
+// # Method
 //
-//   - Length: runs of generated workloads are made longer until the best of some plain
-//     policies is steady or overloaded.
-//   - Race: successive halving. All policies see the same two seeds, the worse half
-//     leaves, the others see twice as many seeds. Then the options of the three best are
-//     changed, one at a time, and join the race; up to three times.
-//   - Configurations of endpoint pickers (tune.go): for each one that is asked for, halving of
-//     random weights and thresholds, then of the neighbours of the best. Changes that do not
-//     help are taken back. The best joins the finalists beside the one as it is.
-//   - Choice: the finalists, the scenario's own policy and the plain policies see further
-//     seeds. The simplest of those that are neither significantly worse than the best nor
-//     worse by a margin is chosen.
-//   - Verdict: fresh seeds, which took no part in the choice, give the figures and the
-//     paired tests. If another finalist is significantly better there, these seeds count
-//     as seen, and the choice and its verdict are repeated.
-//   - Worst scenario: single settings of the scenario are changed, then pairs of the
-//     worst changes. The one where the recommendation loses most is measured on fresh
-//     seeds.
+//   - Length: runs of generated workloads are lengthened until the best of some plain policies is steady or
+//     overloaded.
+//   - Race: successive halving. All policies run with the same two seeds. The worse half drops out, and the rest run
+//     with twice as many seeds. Then the options of the three best are changed, one at a time, and these candidates
+//     join the race, up to three times.
+//   - Configurations of endpoint pickers (tune.go): for each given configuration, successive halving of random weights
+//     and thresholds, then of the neighbours of the best. Changes that do not help are undone. The best result joins
+//     the finalists beside the unchanged configuration.
+//   - Choice: the finalists, the scenario's own policy and the plain policies run with further seeds. The choice is the
+//     simplest candidate that is neither significantly worse than the best nor worse by a margin.
+//   - Verdict: held-out seeds, not used in the choice, give the metrics and the paired tests. If another finalist is
+//     significantly better there, these seeds are no longer held out, and the choice and its verdict are repeated.
+//   - Worst scenario: single settings of the scenario are changed, then pairs of the worst changes. The scenario where
+//     the recommendation loses most is measured on held-out seeds.
 package advise
 
 import (
@@ -39,25 +36,25 @@ import (
 	"lorasim/router"
 )
 
-// Plain are the policies that every recommendation is compared with.
+// Plain lists the plain policies. Every recommendation is compared with them.
 var Plain = []string{"static", "least-loaded"}
 
-// Options says what is asked for.
+// Options are the options of [Find].
 type Options struct {
 	Objective Objective
-	SLO       result.SLO // the objective goodput needs one
+	SLO       result.SLO // required by the objective goodput
 	Policies  []string   // specs to race; nil: all policies
 	Search    bool       // also search the options of the best, and the configurations of endpoint pickers
-	Add       []string   // types of scorers that the search of a configuration adds
+	Add       []string   // types of scorers to add in the search of a configuration
 	Worst     bool       // also search for the worst scenario
 	MinGain   float64    // smallest difference that counts, % (points with goodput)
-	Budget    int64      // requests to simulate, about; 0: DefaultBudget
+	Budget    int64      // approximate number of requests to simulate; 0: DefaultBudget
 	Seeds     int        // held-out seeds of the verdict
-	// Progress, if not nil, is called with the runs that are done in each phase.
+	// Progress, if not nil, is called with the number of finished runs of each phase.
 	Progress func(phase string, done, total int64)
 }
 
-// DefaultBudget is the number of requests that a study simulates, unless told.
+// DefaultBudget is the default number of requests that a study simulates.
 const DefaultBudget = 10_000_000
 
 const (
@@ -75,50 +72,50 @@ const (
 	pilotSeeds = 2
 )
 
-// Finalist is a candidate with its figures on held-out seeds.
+// A Finalist is a candidate with its metrics on held-out seeds.
 type Finalist struct {
 	Candidate
 	Roles                               []string // such as "default"
 	TTFT, P99TTFT, E2E, Good, Completed stats.Estimate
-	Regret                              stats.Estimate // mean E2E above the bound, as a share of it
-	// Diff is the score less that of the recommended one, paired by seed, and P the
-	// p-value of their t-test, by Holm's correction.
+	Regret                              stats.Estimate // excess of mean E2E over the lower bound, as a share of it
+	// Diff is the score minus the score of the recommended candidate, paired by seed. P is the p-value of the paired
+	// t-test, with Holm's correction.
 	Diff  stats.Estimate
 	P     float64
 	Worse bool // P is below stats.Level
 	steady.Stationarity
 }
 
-// Skipped is a candidate that could not run.
+// A Skipped is a candidate that could not run, with the reason.
 type Skipped struct{ Spec, Why string }
 
-// Advice is what was found.
+// Advice is the result of [Find].
 type Advice struct {
 	Options
 	Scenario    scenario.Scenario // with the length of the runs
 	Sampling    stats.Sampling
-	Requests    int64 // of a run; 0: unknown
-	Chosen      bool  // the length was chosen here
-	Raced       int   // candidates, options included
+	Requests    int64 // requests of one run; 0: unknown
+	Chosen      bool  // Find chose the length of the runs
+	Raced       int   // candidates, including those with changed options
 	Skipped     []Skipped
 	Rounds      []Round
 	ChoiceSeeds int
-	// Finalists are the recommended one, and the others, the best first.
+	// Finalists are the recommended candidate, then the others, best first.
 	Finalists []*Finalist
-	// Confirmed: the figures come from seeds that took no part in the choice. Attempts
-	// is the number of choices until then.
+	// Confirmed: the figures come from held-out seeds, not used in the choice. Attempts is the number of choices until
+	// then.
 	Confirmed bool
 	Attempts  int
 	Worst     *Worst // nil: not searched
-	// Tuned are the searches of endpoint pickers' configurations, the one that gains most first.
+	// Tuned are the searches of endpoint pickers' configurations, largest gain first.
 	Tuned []*Tuned
 	Spent int64 // requests simulated
 }
 
-// Recommended is the candidate that the advice is to use.
+// Recommended returns the recommended candidate.
 func (a *Advice) Recommended() *Finalist { return a.Finalists[0] }
 
-// Check finds what cannot be asked for.
+// Check returns an error if an option is invalid.
 func (o *Options) Check() error {
 	if o.Objective.Goodput && o.SLO.Empty() {
 		return errors.New("--objective goodput needs an SLO, as in --goodput \"ttft:500 tpot:50\"")
@@ -142,7 +139,7 @@ type study struct {
 	phase    string
 }
 
-// Find races candidates in a scenario.
+// Find runs the candidates in the base scenario and recommends one.
 func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Advice, error) {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	sc := *base
@@ -169,7 +166,7 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Advice, err
 	return s.advice, nil
 }
 
-// find goes through the phases.
+// find runs the phases of the search.
 func (s *study) find() error {
 	a := s.advice
 	specs := s.specs()
@@ -250,9 +247,8 @@ func (s *study) left(share float64) func() int64 {
 	}
 }
 
-// length chooses the length of the runs, where the scenario leaves it open: that from
-// which on the best of the plain policies and the scenario's own is steady, or
-// overloaded. Other runs are as long as the scenario says.
+// length chooses the length of the runs, unless the scenario sets it. It doubles the length until the best of the
+// plain policies and the scenario's own policy is steady or overloaded, or the budget allows no more.
 func (s *study) length(specs []string) error {
 	w := &s.sc.Workload
 	generated := w.File == "" && !w.UseTrace && w.TracePath == "" && w.TraceHistogram == ""
@@ -297,7 +293,7 @@ func (s *study) length(specs []string) error {
 	}
 }
 
-// settledLength says whether the best of some candidates is not transient.
+// settledLength reports whether the best of some candidates is not transient.
 func settledLength(figures [][]Figures) bool {
 	best := slices.MinFunc(figures, func(a, b []Figures) int {
 		return cmp.Compare(mean(scoresOf(a)), mean(scoresOf(b)))

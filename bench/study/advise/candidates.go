@@ -11,7 +11,7 @@ import (
 	"lorasim/router"
 )
 
-// Candidate is a way to route requests: a policy spec such as "affinity-spill:threshold=10".
+// A Candidate is a policy with its options, in the form "affinity-spill:threshold=10".
 type Candidate struct {
 	Spec string
 }
@@ -31,7 +31,7 @@ func (c Candidate) name() string {
 	return name
 }
 
-// Policies are the names of all policies, in the order of the registry.
+// Policies returns the names of all policies, in the order of the registry.
 func Policies() (names []string) {
 	for _, d := range router.List() {
 		names = append(names, d.Name)
@@ -39,13 +39,13 @@ func Policies() (names []string) {
 	return names
 }
 
-// Class says what a policy needs in operation. Of candidates that are not
-// significantly different the one of the lowest class is recommended.
+// A Class states what a policy needs in operation. Among candidates without significant differences, the one of the
+// lowest class is recommended.
 type Class int
 
 // The classes, from simple to complex.
 const (
-	Fixed Class = iota // neither counts nor reports: the adapter or the order alone decides
+	Fixed Class = iota // no counts, no reports: only the adapter or the order decides
 	Loads              // the router's own counts of requests or tokens
 	State              // reports of the workers, prefixes, or predicted times
 	Plans              // loads adapters or moves requests
@@ -58,11 +58,10 @@ func (c Class) String() string {
 // byLoads are the policies that need no more than the router's own counts.
 var byLoads = []string{"bounded-hash", "least-loaded", "p2c", "least-tokens", "weighted-queue"}
 
-// withoutPlans are policies of which the registry does not say that they make no plans.
+// withoutPlans are the policies without plans that the registry does not mark as such.
 var withoutPlans = []string{"route-only"}
 
-// Class is the class of the candidate's policy. A policy that nothing is known of
-// counts as complex.
+// Class returns the class of the candidate's policy. An unknown policy counts as complex.
 func (c Candidate) Class() Class {
 	facts := router.FactsOf(c.Spec)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"lorasim/internal/format"
 )
 
-// WriteJSON prints the answer as one JSON object.
+// WriteJSON writes the answer as one JSON object.
 func (a *Advice) WriteJSON(w io.Writer) error {
 	finalists, rounds, skipped := []any{}, []any{}, []any{}
 	for _, f := range a.Finalists {

@@ -8,7 +8,7 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// Objective is what candidates are compared by. The score of a run is
+// An Objective is the score by which candidates are compared. The score of a run is
 //
 //	E2E ln(mean E2E) + TTFT ln(mean TTFT) + P99TTFT ln(P99 TTFT) + lossWeight x (share of requests without success)
 //
@@ -26,7 +26,7 @@ const lossWeight = 5
 // noLatency is the latency of runs without one success, ms.
 const noLatency = 1e9
 
-// objectives are those that can be asked for, the default first.
+// objectives are the available objectives; the default is first.
 var objectives = []Objective{
 	{Name: "balanced", E2E: 1, TTFT: 0.35, P99TTFT: 0.15},
 	{Name: "e2e", E2E: 1},
@@ -35,7 +35,7 @@ var objectives = []Objective{
 	{Name: "goodput", Goodput: true},
 }
 
-// Objectives are the names of the objectives, the default first.
+// Objectives returns the names of the objectives; the default is first.
 func Objectives() (names []string) {
 	for _, o := range objectives {
 		names = append(names, o.Name)
@@ -43,7 +43,7 @@ func Objectives() (names []string) {
 	return names
 }
 
-// ParseObjective finds an objective by its name.
+// ParseObjective returns the objective with the given name.
 func ParseObjective(name string) (Objective, error) {
 	for _, o := range objectives {
 		if o.Name == name {
@@ -53,7 +53,7 @@ func ParseObjective(name string) (Objective, error) {
 	return Objective{}, suggest.Unknown("objective", name, Objectives())
 }
 
-// String says what the objective is made of.
+// String describes the objective.
 func (o Objective) String() string {
 	switch o.Name {
 	case "balanced":
@@ -79,8 +79,7 @@ func (o Objective) score(f *Figures) float64 {
 	return ln(o.E2E, f.E2E) + ln(o.TTFT, f.TTFT) + ln(o.P99TTFT, f.P99TTFT) + lossWeight*(1-f.Completed)
 }
 
-// Percent is a difference of two scores in percent, or, with Goodput, in percentage
-// points: positive is worse.
+// Percent converts a difference of two scores to percent or, with Goodput, percentage points. Positive is worse.
 func (o Objective) Percent(diff float64) float64 {
 	if o.Goodput {
 		return 100 * diff
@@ -96,7 +95,7 @@ func (o Objective) fromPercent(percent float64) float64 {
 	return math.Log1p(percent / 100)
 }
 
-// unit is that of differences.
+// unit is the unit of differences of scores.
 func (o Objective) unit() string {
 	if o.Goodput {
 		return "points"
@@ -109,15 +108,15 @@ func (o Objective) signed(diff float64) string {
 	return fmt.Sprintf("%+.1f %s", o.Percent(diff), o.unit())
 }
 
-// Figures are what one run of a candidate showed.
+// Figures are the metrics of one run of a candidate.
 type Figures struct {
 	Score              float64
 	TTFT, P99TTFT, E2E float64 // ms
-	Good               float64 // share of the requests within the SLO; NaN: there is none
+	Good               float64 // share of the requests within the SLO; NaN: no SLO
 	Completed          float64 // share of the requests
-	Regret             float64 // mean E2E above the lower bound, as a share of it; NaN: unknown
+	Regret             float64 // excess of the mean E2E over the lower bound, as a share of the bound; NaN: unknown
 	Steady             []result.Value
-	// Err says why the candidate did not run; nil: it did.
+	// Err is the reason why the candidate did not run; nil: it ran.
 	Err error
 }
 

@@ -10,8 +10,8 @@ import (
 	"lorasim/bench/study/report"
 )
 
-// WriteHTML writes the answer as a page: its text, the finalists with their intervals, and
-// the race round by round.
+// WriteHTML writes the answer as a page: its text, the finalists with confidence intervals, and the rounds of the
+// race.
 func (a *Advice) WriteHTML(w io.Writer) error {
 	page := report.Page{Title: "Which policy: " + a.Scenario.Summary(), About: "Recommended: " + a.Recommended().Spec,
 		Sections: []report.Section{a.answerSection(), a.finalistsSection(), a.roundsSection()}}

@@ -44,18 +44,18 @@ func mean(xs []float64) (sum float64) {
 	return sum
 }
 
-// Round is one round of the race.
+// A Round is one round of the race.
 type Round struct {
 	What  string // "policies", or "options"
 	Seeds int    // per candidate
-	// Entries are the candidates, the best first.
+	// Entries are the candidates, best first.
 	Entries []Entry
 }
 
-// Entry is a candidate in a round.
+// An Entry is a candidate in a round.
 type Entry struct {
 	Spec  string
-	Worse float64 // its mean score less that of the best of the round
+	Worse float64 // mean score minus the best mean score of the round
 	Kept  bool
 }
 
@@ -137,7 +137,7 @@ func (r *race) halve(what string, field []*contestant) ([]*contestant, error) {
 	}
 }
 
-// announce says what goes on.
+// announce reports the current phase.
 func (r *race) announce(what string) {
 	if r.phase != nil {
 		r.phase(what)
@@ -167,9 +167,9 @@ func distinct(field []*contestant, n int) (out []*contestant) {
 	return out
 }
 
-// run races candidates, and then the options of the best. can says of a spec whether it
-// can run at all. The finalists are the best of the race, and the best policies as they
-// are: variants of one policy would leave no room for others.
+// run races the candidates, then the options of the best. can reports whether a spec can run at all. The finalists are
+// the best of the race, and the best policies with unchanged options: variants of one policy would leave no room for
+// others.
 func (r *race) run(specs []string, search bool, can func(spec string) bool) ([]*contestant, error) {
 	field, err := r.halve("policies", r.enter(specs))
 	policies := field
@@ -249,8 +249,8 @@ type choice struct {
 	settled bool
 }
 
-// choose picks the simplest of those that are neither significantly worse than the best
-// nor worse by more than margin.
+// choose returns the simplest candidate that is neither significantly worse than the best nor worse by more than
+// margin.
 func choose(of stats.Sampling, margin float64, field []*contestant, scores func(*contestant) []float64) choice {
 	top := slices.MinFunc(field, func(a, b *contestant) int { return cmp.Compare(mean(scores(a)), mean(scores(b))) })
 	if len(field) == 1 {

@@ -12,7 +12,7 @@ import (
 	"lorasim/internal/format"
 )
 
-// String is the answer in plain words: the recommendation first, then how sure it is.
+// String returns the answer in words: the recommendation, then its certainty.
 func (a *Advice) String() string {
 	lines := []string{"Recommendation: --policy " + quoted(a.Recommended().Spec), ""}
 	for _, line := range a.sure() {
@@ -23,7 +23,7 @@ func (a *Advice) String() string {
 
 func paragraph(text string) string { return format.Paragraph(text, format.Width) }
 
-// sure says how sure the recommendation is.
+// sure describes the certainty of the recommendation.
 func (a *Advice) sure() (lines []string) {
 	if state := a.stateLine(); state != "" {
 		lines = append(lines, state)
@@ -44,7 +44,7 @@ func (a *Advice) sure() (lines []string) {
 	return lines
 }
 
-// verdict says whether the recommended candidate is the best for certain.
+// verdict states whether the recommended candidate is certainly the best.
 func (a *Advice) verdict() string {
 	pick := a.Recommended()
 	var alike []string
@@ -121,7 +121,7 @@ func (a *Advice) diff(d stats.Estimate) string {
 	return text
 }
 
-// stateLine says that the answer holds for runs of this length only.
+// stateLine states whether the answer holds only for runs of this length.
 func (a *Advice) stateLine() string {
 	switch pick := a.Recommended(); pick.State {
 	case steady.Overloaded:
@@ -134,8 +134,7 @@ func (a *Advice) stateLine() string {
 	return ""
 }
 
-// WriteText prints the answer, the finalists, the gap to the bound and the worst
-// scenario.
+// WriteText writes the answer, the finalists, the gap to the lower bound and the worst scenario.
 func (a *Advice) WriteText(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "%s\n\n%s\n", a, paragraph(a.raced())); err != nil {
 		return err
@@ -164,7 +163,7 @@ func (a *Advice) WriteText(w io.Writer) error {
 	return err
 }
 
-// raced says what was compared.
+// raced describes the candidates that were compared.
 func (a *Advice) raced() string {
 	requests := fmt.Sprintf("%d requests each", a.Requests)
 	if a.Chosen {
@@ -216,7 +215,7 @@ func (a *Advice) note() string {
 		"Holm's correction (tests: %d), 5 %% level; ± half of the 95 %% interval", len(a.Finalists)-1)
 }
 
-// states says whether the runs of the finalists reached a steady state.
+// states describes whether the runs of the finalists reached a steady state.
 func (a *Advice) states() string {
 	var other []string
 	for _, f := range a.Finalists {
@@ -247,7 +246,7 @@ func (a *Advice) bound() string {
 		"Of TTFT there is no bound."
 }
 
-// worstText says in which scenario the recommendation loses most.
+// worstText describes the scenario in which the recommendation loses most.
 func (a *Advice) worstText() string {
 	w := a.Worst
 	if w == nil {

@@ -25,18 +25,18 @@ const (
 	tuneMargin, dropMargin = 0.5, 0.25
 )
 
-// DefaultAdd are the types of scorers that the search of a configuration adds where they are missing.
+// DefaultAdd lists the types of scorers that the search of a configuration adds if they are missing.
 var DefaultAdd = []string{"lora-affinity-scorer"}
 
-// Tuned is what the search of an endpoint picker's configuration found.
+// Tuned is the result of the search of an endpoint picker's configuration.
 type Tuned struct {
-	Of     Candidate // the configuration as it is
+	Of     Candidate // unchanged configuration
 	Config *router.PickerConfig
-	Tried  int       // configurations, the one as it is included
-	Best   Candidate // of the others; Spec "": none gives other results
+	Tried  int       // number of configurations, including the unchanged one
+	Best   Candidate // best changed configuration; Spec "": none gives other results
 	// Changes lead from the configuration to the best.
 	Changes []NumberChange
-	// Diff is the score of the best less that of the configuration as it is, paired by held-out seed.
+	// Diff is the score of the best minus the score of the unchanged configuration, paired by held-out seed.
 	Diff    stats.Estimate
 	MinGain float64 // score: smallest difference that counts
 
@@ -44,22 +44,23 @@ type Tuned struct {
 	base, best *contestant
 }
 
-// NumberChange is a change of one number of a configuration.
+// A NumberChange is a change of one number of a configuration.
 type NumberChange struct {
 	epp.Change
 	From  float64
-	Added bool // the scorer is new
+	Added bool // the change adds the scorer
 }
 
-// Better says whether the best configuration is better: the interval lies below 0, and the gain counts.
+// Better reports whether the best configuration is better: the confidence interval of Diff lies below 0, and the gain
+// is at least MinGain.
 func (t *Tuned) Better() bool { return t.significant() && t.Diff.Mean <= -t.MinGain }
 
-// significant says whether the interval lies below 0.
+// significant reports whether the interval lies below 0.
 func (t *Tuned) significant() bool {
 	return t.Best.Spec != "" && t.Diff.HasInterval() && t.Diff.High < 0
 }
 
-// Text is the text of the better configuration, with lines of comment on top.
+// Text returns the text of the better configuration, with the comment lines on top.
 func (t *Tuned) Text(comment ...string) ([]byte, error) {
 	p, err := router.ReadPickerConfig(t.Best.Spec)
 	if err != nil {
@@ -72,7 +73,7 @@ func (t *Tuned) Text(comment ...string) ([]byte, error) {
 	return edit.Comment(text, comment...), nil
 }
 
-// pickers are the candidates that run a configuration which somebody asked for.
+// pickers returns the candidates whose configurations the search covers.
 func (o *Options) pickers(own string) (specs []string) {
 	for _, spec := range append([]string{own}, o.Policies...) {
 		spec = canonical(spec)
@@ -86,7 +87,7 @@ func (o *Options) pickers(own string) (specs []string) {
 // pickerPolicy is the policy that runs configurations, and tunedRole the role of the best one that a search found.
 const pickerPolicy, tunedRole = "epp", "tuned"
 
-// CheckConfigs reads the configurations that are to be searched, and returns their number. own is the policy in use.
+// CheckConfigs reads the configurations to search, and returns their number. own is the policy in use.
 func (o *Options) CheckConfigs(own string) (n int, err error) {
 	specs := o.pickers(own)
 	for _, spec := range specs {
@@ -142,7 +143,7 @@ func (t *tuner) specs(points []tune.Point) (out []string) {
 	return out
 }
 
-// spec is the spec of a point: that of the configuration, with the changes on top of those that it has already.
+// spec returns the spec of a point: the spec of the configuration, with the point's changes on top of its own.
 func (t *tuner) spec(p tune.Point) string {
 	set := slices.Clone(t.Config.Changes)
 	for _, ch := range t.space.Changes(p) {
@@ -160,8 +161,8 @@ func (t *tuner) spec(p tune.Point) string {
 	return canonical(with(&list[i], t.Of.Spec, "set", epp.FormatChanges(set)))
 }
 
-// tune searches the configurations that somebody asked for, each with its share of the budget, and returns the best of
-// each as a contestant.
+// tune searches the given configurations, each with its share of the budget. It returns the best of each as a
+// contestant.
 func (s *study) tune(r *race) (field []*contestant, err error) {
 	specs := s.opt.pickers(s.sc.Routing.Policy)
 	for i, spec := range specs {
@@ -334,7 +335,7 @@ func (s *study) judgeTuned() {
 	slices.SortStableFunc(s.advice.Tuned, func(a, b *Tuned) int { return cmp.Compare(a.Diff.Mean, b.Diff.Mean) })
 }
 
-// TunedText says in words what a search of a configuration found.
+// TunedText describes the result of a search of a configuration.
 func (a *Advice) TunedText(t *Tuned) string {
 	name := cmp.Or(t.Config.File, "the default configuration")
 	switch {
@@ -372,7 +373,7 @@ func (t *Tuned) changesText() (text string) {
 	return text
 }
 
-// Comment are the lines that the better configuration has on top.
+// Comment returns the comment lines for the top of the better configuration.
 func (a *Advice) Comment(t *Tuned) []string {
 	return []string{
 		"lorasim advise: " + t.changesText(),

@@ -141,7 +141,7 @@ func (d *decision) test() (tests []test) {
 	return tests
 }
 
-// better says that the finalist is significantly better than the pick.
+// better reports whether the finalist is significantly better than the pick.
 func (t test) better() bool { return t.p < stats.Level && t.diff.Mean < 0 }
 
 // finalists are the figures of the pick, and of the others, the best first.

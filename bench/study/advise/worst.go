@@ -21,21 +21,20 @@ const (
 	combined = 4
 )
 
-// Change is a change of a scenario in one respect.
+// A Change is one change of a scenario.
 type Change struct {
 	What     string // such as "rate x1.5"
 	Settings [][2]string
 	kind     string // changes of the same kind do not combine
 }
 
-// Worst is the scenario, of those that were tried, in which the recommended candidate
-// loses most against a rival.
+// Worst is the worst scenario for the recommended candidate among those tried: there it loses most against a rival.
 type Worst struct {
 	Tried   int
 	Changes []Change
 	Rival   Candidate
-	// Loss is the score of the recommended candidate less that of the rival, on fresh
-	// seeds, and P the p-value of the paired t-test.
+	// Loss is the score of the recommended candidate minus the score of the rival, on held-out seeds. P is the p-value
+	// of the paired t-test.
 	Loss        stats.Estimate
 	P           float64
 	Pick, Other Figures // means
@@ -45,10 +44,10 @@ type Worst struct {
 	found    float64 // the loss with the seeds of the search
 }
 
-// Lost says that the recommended candidate is significantly worse than the rival.
+// Lost reports whether the recommended candidate is significantly worse than the rival.
 func (w *Worst) Lost() bool { return w.P < stats.Level && w.Loss.Mean > 0 }
 
-// Command runs the scenario with a candidate.
+// Command returns the command line that runs the scenario with a candidate.
 func (w *Worst) Command(c Candidate) string {
 	return command(&w.scenario, c)
 }
@@ -174,8 +173,8 @@ func (s *study) changed(cs ...Change) (scenario.Scenario, error) {
 	return sc, nil
 }
 
-// rivals are those that the recommended candidate is held against in other scenarios:
-// the runner-up, the best of the other policies, the plain ones and the scenario's own.
+// rivals returns the candidates to compare the recommended one with in other scenarios: the runner-up, the best of the
+// other policies, the plain policies and the scenario's own.
 func (s *study) rivals() (out []Candidate) {
 	other := false
 	for i, f := range s.advice.Finalists[1:] {
@@ -266,7 +265,7 @@ func (s *study) lookAt(variant int, pick Candidate, rivals []Candidate, cs []Cha
 	return w, nil
 }
 
-// measureWorst gives a scenario figures from fresh seeds.
+// measureWorst measures a scenario on held-out seeds.
 func (s *study) measureWorst(w *Worst, pick Candidate) error {
 	n := worstSeeds
 	if s.single {

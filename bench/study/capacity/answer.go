@@ -33,7 +33,7 @@ func spanOf(t *Tried) *span {
 	return &span{exact(max(e.Low, 0)), exact(min(e.High, 1))}
 }
 
-// hasInterval says whether there is an interval: an overloaded cluster has no mean
+// hasInterval reports whether there is an interval: an overloaded cluster has no mean
 // that it could be about.
 func (t *Tried) hasInterval() bool {
 	return t.Attainment.N > 1 && t.Decision != Overloaded && t.Attainment.High > 0
@@ -48,7 +48,7 @@ type jsonTried struct {
 	Bottleneck string   `json:"bottleneck"` // why it fails
 }
 
-// jsonRuns says what the interval of the answer rests on.
+// jsonRuns describes the runs behind the interval of the answer.
 type jsonRuns struct {
 	Seeds    int    `json:"seeds"`
 	Requests int64  `json:"requests,omitempty"` // of each run; absent: all of the workload
@@ -56,9 +56,8 @@ type jsonRuns struct {
 	Fixed    string `json:"fixed,omitempty"`    // why runs are not extended
 }
 
-// MarshalJSON writes the answer for programs: workers is null where nothing
-// holds, and what was reached with the most of them is next_cheaper, which else
-// is the candidate with one worker less, null where there is none.
+// MarshalJSON encodes the answer. workers is null if no candidate holds; next_cheaper is then the result with the most
+// workers. Otherwise next_cheaper is the candidate with one worker less, or null if there is none.
 func (a *Answer) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Workers *int `json:"workers"`
@@ -120,7 +119,7 @@ func (o *Options) holdText() string {
 	return strconv.FormatFloat(100*o.Hold, 'g', 6, 64) + "%"
 }
 
-// Failure is an error where nothing holds.
+// Failure returns an error if no candidate holds.
 func (a *Answer) Failure() error {
 	switch f := &a.Found; {
 	case f.Holds:
@@ -182,7 +181,7 @@ func (a *Answer) row(t *Tried) []string {
 	return []string{workers, percent(e.Mean), interval, strconv.Itoa(e.N), holds, worst, t.Causes.String()}
 }
 
-// WriteText prints the answer.
+// WriteText writes the answer.
 func (a *Answer) WriteText(w io.Writer) error {
 	if err := a.writeKinds(w); err != nil {
 		return err
@@ -239,7 +238,7 @@ func (a *Answer) WriteText(w io.Writer) error {
 	return err
 }
 
-// reading says what it means that a cluster holds.
+// reading explains the meaning of "holds".
 func (a *Answer) reading() string {
 	switch {
 	case a.single:
@@ -284,7 +283,7 @@ func (a *Answer) notes() (notes []string) {
 	return notes
 }
 
-// lengths says how long the runs are, and what they took.
+// lengths states the length of the runs and the requests simulated.
 func (a *Answer) lengths() string {
 	z, simulated := a.Found.Size,
 		fmt.Sprintf("%.1f million requests simulated (--budget %.0f million)",
@@ -298,7 +297,7 @@ func (a *Answer) lengths() string {
 	return fmt.Sprintf("%d requests each, of which the first %d are warm-up; %s", z.requests, z.warm, simulated)
 }
 
-// why gives the reason of the verdict.
+// why returns the reason of the verdict.
 func (a *Answer) why() string {
 	switch {
 	case a.Verdict == Stable:
@@ -373,7 +372,7 @@ func (a *Answer) curves(ctx context.Context, base *scenario.Scenario) ([]Candida
 	return lines, xys, err
 }
 
-// Plot draws the attainment over the rate.
+// Plot draws the attainment over the rate to a file.
 func (a *Answer) Plot(ctx context.Context, base *scenario.Scenario, path string) error {
 	lines, xys, err := a.curves(ctx, base)
 	if err != nil {

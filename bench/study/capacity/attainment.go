@@ -87,13 +87,13 @@ func (c *counter) missed(a *tally, i int) {
 	}
 }
 
-// enough says whether an adapter reaches the attainment asked for: good of its requests
-// are within the SLO.
+// enough reports whether an adapter reaches the required attainment: good of its requests are within the SLO.
 func (o *Options) enough(good, requests int64) bool {
 	return result.SLO{Attain: o.Attain}.Enough(good, requests)
 }
 
-// share is that which is asked for: of the requests, or of the adapters.
+// share returns the attained share: of the requests within the SLO or, with PerAdapter, of the adapters that reach
+// Attain.
 func (p *part) share(o *Options) float64 {
 	if o.PerAdapter == 0 {
 		return float64(p.good) / float64(max(p.total, 1))

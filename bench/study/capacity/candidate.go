@@ -11,11 +11,11 @@ import (
 	"lorasim/bench/scenario"
 )
 
-// Candidate is a cluster. Zero and empty fields are as the scenario says.
+// A Candidate is a cluster. Zero and empty fields have the scenario's value.
 type Candidate struct {
-	Workers    int    `json:"workers"` // of Profile
+	Workers    int    `json:"workers"` // workers of Profile
 	Profile    string `json:"profile,omitempty"`
-	More       int    `json:"more_workers,omitempty"` // of a mixed cluster: those of With
+	More       int    `json:"more_workers,omitempty"` // workers of With, in a mixed cluster
 	With       string `json:"with,omitempty"`
 	Slots      int    `json:"slots,omitempty"`
 	HostPlaces int    `json:"host_places,omitempty"`
@@ -28,7 +28,7 @@ func (c Candidate) with(workers int) Candidate {
 	return c
 }
 
-// String is the candidate in words.
+// String describes the candidate in words.
 func (c Candidate) String() string {
 	s := c.workers()
 	if kind := c.kind(); kind != "" {
@@ -50,7 +50,7 @@ func (c Candidate) workers() string {
 	return strconv.Itoa(c.Workers) + " workers"
 }
 
-// kind is what the candidate says beside the number of workers.
+// kind describes the candidate without the number of workers.
 func (c Candidate) kind() string {
 	var parts []string
 	add := func(name, value string) {
@@ -125,7 +125,7 @@ func (o *Options) all() []Candidate {
 	return all
 }
 
-// cost is what a candidate costs an hour, in workers where nothing costs anything.
+// cost is the cost of a candidate per hour, or its number of workers if no costs are given.
 func (o *Options) cost(c Candidate) float64 {
 	price := func(profile string) float64 {
 		if x, ok := o.Cost[profile]; ok {
@@ -136,14 +136,13 @@ func (o *Options) cost(c Candidate) float64 {
 	return price(c.Profile)*float64(c.Workers) + price(c.With)*float64(c.More)
 }
 
-// asked is the share that is asked for: of the requests, or of the adapters.
+// asked is the required share: of the requests, or of the adapters.
 func (o *Options) asked() float64 { return cmp.Or(o.PerAdapter, o.Attain) }
 
-// target is the mean that runs must reach: of what is asked for, or the share of
-// runs that reach it.
+// target is the mean that runs must reach: of the required share, or of the share of runs that reach it.
 func (o *Options) target() float64 { return cmp.Or(o.Hold, o.asked()) }
 
-// demand is what is asked for in words, behind the share.
+// demand is the requirement in words, without the share.
 func (o *Options) demand() string {
 	if o.PerAdapter > 0 {
 		return fmt.Sprintf("of the adapters with %s of their requests within %s", percent(o.Attain), o.SLO)

@@ -1,19 +1,17 @@
-// Package capacity finds the fewest workers, or the cheapest mix of workers,
-// slots, host places, policies and profiles, that serve a workload within an SLO.
+// Package capacity finds the fewest workers that serve a workload within an SLO, or the cheapest mix of workers,
+// slots, host places, policies and profiles.
 //
 //	answer, err := capacity.Find(ctx, &sc, capacity.Options{SLO: slo, Attain: 0.99, MaxWorkers: 64})
 //	err = answer.WriteText(os.Stdout)
 //
-// The answer is about the steady state: runs of generated workloads are as long as
-// it takes, and their first half is warm-up that does not count.
+// The answer holds for the steady state. Runs of generated workloads are as long as needed, and their first half is
+// warm-up, which does not count.
 //
-// More workers serve more. Their number is found by doubling and bisection, with
-// one run each, which stops as soon as too many requests have missed the SLO. That
-// is a guess: chance may mislead it, and some policies serve less with more
-// workers. The candidates around it are decided by further seeds: a candidate is
-// accepted, or rejected, once a sequential test (see rule) is certain. Where the
-// budget does not suffice, the candidate is undecided and the next one is tried.
-// The intervals in the answer come from seeds that no decision has seen.
+// The search doubles and bisects the number of workers, with one run each. A run stops as soon as too many requests
+// have missed the SLO. The result of this search is a guess: single runs are noisy, and some policies serve less with
+// more workers. Further seeds then decide the candidates around the guess. A sequential test (see rule) accepts or
+// rejects a candidate once the evidence suffices. If the budget runs out first, the candidate is undecided and the
+// next one is tried. The confidence intervals in the answer come from held-out seeds, not used in any decision.
 package capacity
 
 import (
@@ -27,41 +25,41 @@ import (
 	"lorasim/bench/stats"
 )
 
-// Options says what is asked for, and of what the cluster may be.
+// Options are the options of [Find]: the target and the clusters to consider.
 type Options struct {
 	SLO    result.SLO
-	Attain float64 // share of all requests that must meet it
-	// PerAdapter, where above 0, is the share of the adapters of each of which the
-	// share Attain of the requests must meet the SLO, instead of all requests.
+	Attain float64 // share of all requests that must meet the SLO
+	// PerAdapter, if above 0, is a share of the adapters, and replaces the target over all requests. For this share of
+	// the adapters, the share Attain of the adapter's requests must meet the SLO.
 	PerAdapter float64
-	// Hold, where above 0, is the share of the runs of the workload's length that
-	// must reach Attain (or PerAdapter), instead of the mean over the runs.
+	// Hold, if above 0, is a share of the runs of the workload's length, and replaces the target for the mean over the
+	// runs. This share of the runs must reach Attain (or PerAdapter).
 	Hold       float64
 	MaxWorkers int
-	MaxSeeds   int   // most seeds for one decision or interval
+	MaxSeeds   int   // maximum number of seeds for one decision or interval
 	Budget     int64 // requests to simulate; 0: DefaultBudget
-	// What else may vary; empty: as the scenario says.
+	// Values to try for the other settings of the cluster; empty: the scenario's value.
 	Slots, HostPlaces  []int
 	Policies, Profiles []string
-	Cost               map[string]float64 // of a worker, by profile; one that is missing: 1
-	Mix                bool               // clusters of two of the profiles, too
-	// Progress, if not nil, is called with how many runs and requests were simulated. It is
-	// called from several goroutines.
+	Cost               map[string]float64 // cost of a worker, by profile; default 1
+	Mix                bool               // also try clusters of two of the profiles
+	// Progress, if not nil, is called with the numbers of runs and requests simulated so far. Several goroutines call
+	// it.
 	Progress func(runs, requests int64)
 }
 
-// DefaultBudget is the number of requests that a search may simulate, unless told.
+// DefaultBudget is the default number of requests that a search may simulate.
 const DefaultBudget = 24_000_000
 
-// Verdict says how near to its limit a cluster is.
+// A Verdict states how close a cluster is to its limit.
 type Verdict string
 
-// The verdicts.
+// The values of Verdict.
 const (
 	Stable    Verdict = "stable"
 	Near      Verdict = "near"
 	Saturated Verdict = "overloaded"
-	Unknown   Verdict = "undecided" // the budget was spent before anything was accepted
+	Unknown   Verdict = "undecided" // the budget ran out before a candidate was accepted
 )
 
 const (
@@ -80,40 +78,38 @@ const (
 	intervalSeeds = 16
 )
 
-// Tried is a candidate that was decided.
+// Tried is a candidate with its decision.
 type Tried struct {
 	Candidate
 	Decision   Decision
 	Holds      bool           // Decision is Holds
-	Certain    bool           // the decision is, and the interval says the same
-	Attainment stats.Estimate // over seeds that the decision has not seen
-	// Mean is the mean attainment of the runs, which differs from Attainment where
-	// the share of runs that hold is asked for.
+	Certain    bool           // the decision is certain, and agrees with the interval
+	Attainment stats.Estimate // over held-out seeds, not used in the decision
+	// Mean is the mean attainment of the runs. It differs from Attainment if Options.Hold is set.
 	Mean     float64
-	Size     size // of the runs
+	Size     size // size of the runs
 	Causes   waits.Causes
 	Rejected float64 // share of the requests
-	// Worst is the adapter with the smallest share of its requests within the SLO,
-	// of all seeds.
+	// Worst is the adapter with the smallest share of its requests within the SLO, over all seeds.
 	Worst result.Worst
 }
 
-// Kind is the fewest workers of one kind that hold, by the first seed; of two
-// profiles the cheapest mix, where it is cheaper than either alone.
+// A Kind is the fewest workers of one kind that hold, by the first seed. For two profiles, it is the cheapest mix, if
+// that is cheaper than either profile alone.
 type Kind struct {
-	Candidate // Workers is 0: not even the most hold, or no mix is cheaper
+	Candidate // Workers is 0 if even the maximum does not hold, or no mix is cheaper
 	Cost      float64
-	Err       string // why it was not tried
+	Err       string // reason why the kind was not tried
 }
 
-// Answer is what was found.
+// An Answer is the result of [Find].
 type Answer struct {
 	Options
-	Found       Tried  // the answer; where nothing holds, the best that was reached
-	NextCheaper *Tried // does not hold, or is undecided; nil: the answer is one worker, or nothing holds
-	Kinds       []Kind // where there are several
+	Found       Tried  // the cheapest candidate that holds; if none holds, the best one tried
+	NextCheaper *Tried // fails, or is undecided; nil: the answer is one worker, or nothing holds
+	Kinds       []Kind // one entry per kind, if there are several
 	Headroom    Headroom
-	Limit       waits.Causes // what makes it fail just beyond the headroom
+	Limit       waits.Causes // causes of failure just beyond the headroom
 	Verdict     Verdict
 	Spent       int64 // requests simulated
 	// Stopped: the budget was spent before a candidate was accepted.

@@ -30,21 +30,21 @@ const (
 // DeMets, Biometrika 70, 1983): early looks decide only what is clear.
 func lookLevel(look int) float64 { return errorLevel * float64(int(1)<<look) / (1<<maxLooks - 1) }
 
-// sample is what one run says.
+// sample is the outcome of one run.
 type sample struct {
 	value  float64 // attainment, or 1 and 0 for a run that holds and one that fails
 	trend  float64 // attainment after the warm-up less that in its second half
 	growth float64 // of the queues, requests per arrival
 }
 
-// Decision is what the runs of a candidate say.
+// A Decision is the outcome of a candidate's runs.
 type Decision string
 
-// The decisions.
+// The values of Decision.
 const (
 	Holds      Decision = "holds"
 	Fails      Decision = "fails"
-	Overloaded Decision = "overloaded" // fails, because queues grow without end
+	Overloaded Decision = "overloaded" // fails, because queues grow without bound
 	Undecided  Decision = "undecided"  // too close to the target for the budget
 )
 
@@ -71,8 +71,8 @@ func badTime(target float64, requests int64) float64 {
 	return miss
 }
 
-// look decides, or returns Undecided. transient says that the runs are too short
-// for their means to stay where they are.
+// look returns a decision, or Undecided. transient means that the runs are too short: their means still change with
+// the length.
 func (r *rule) look(samples []sample) (d Decision, transient bool) {
 	values, trends, growths := columns(samples)
 	worse, better := trend(trends)
@@ -116,7 +116,7 @@ func (r *rule) growth(growths []float64, level float64) (growing, grows bool) {
 	return high > growthMargin, low > growthLimit
 }
 
-// trend says whether the attainment is getting worse, or better.
+// trend reports whether the attainment is getting worse, or better.
 func trend(trends []float64) (worse, better bool) {
 	low, high := stats.MeanInterval(trends, trendLevel)
 	return high < 0, low > 0

@@ -6,19 +6,19 @@ import (
 	"lorasim/bench/result/waits"
 )
 
-// Headroom is how many times the load a candidate bears: the factor of the rate up
-// to which the mean attainment meets the target, with its 95 % interval. Beyond Low
-// the mean may miss the target, beyond High it certainly does.
+// Headroom is the factor by which the load of a candidate can grow. Up to this factor of the rate, the mean attainment
+// meets the target. Low and High are the 95 % confidence interval: beyond Low the mean may miss the target, beyond
+// High it certainly does.
 type Headroom struct {
 	Factor, Low, High float64
 	Seeds             int
 }
 
-// most says whether the candidate held at the largest factor that is tried.
+// most reports whether the candidate held at the largest factor that is tried.
 func (h *Headroom) most() bool { return h.Factor >= mostHeadroom/100 }
 
-// reach says what holds at a rate factor: the mean does, the lower end of its
-// interval does, and the upper end does.
+// reach states which of three values meet the target at a rate factor: the mean, and the lower and the upper end of
+// its interval.
 type reach struct{ mean, low, high bool }
 
 // prober looks for the headroom of a candidate.
@@ -177,7 +177,7 @@ func (p *prober) at(f int) (reach, error) {
 // quickSeeds is the number of runs that may show that a rate is far too high.
 const quickSeeds = 4
 
-// hopeless says whether so many requests missed the SLO in some runs that the mean
+// hopeless reports whether so many requests missed the SLO in some runs that the mean
 // meets the target with a probability below errorLevel/10: where it does, the misses
 // of independent runs, as multiples of the share that may miss, have a product of
 // at most 1 in the mean (an e-value), and Markov's inequality bounds it.

@@ -6,8 +6,7 @@ import (
 	"lorasim/bench/stats"
 )
 
-// exhausted says whether so much of the budget is spent that no further candidate
-// is looked at. The rest is for intervals and headroom.
+// exhausted reports whether the budget for deciding candidates is spent. The rest is for intervals and headroom.
 func (s *search) exhausted() bool { return s.spent.Load() >= s.opt.Budget*5/8 }
 
 // allowance is the number of requests that the decision on one candidate may take.
@@ -47,10 +46,10 @@ func (s *search) judge(c Candidate) (*Tried, error) {
 	return t, nil
 }
 
-// tieSeeds is the number of runs of a workload of which seeds only break ties.
+// tieSeeds is the number of runs of a workload if seeds only break ties.
 const tieSeeds = 3
 
-// byMean decides by the mean of a few runs, where no interval can be told.
+// byMean decides by the mean of a few runs, if there is no confidence interval.
 func (s *search) byMean(t *Tried) error {
 	runs, err := s.measureAll(t.Candidate, 1, forDecision, 0, min(tieSeeds, s.opt.MaxSeeds), t.Size, 0)
 	if err != nil {
@@ -68,8 +67,7 @@ func (s *search) byMean(t *Tried) error {
 	return nil
 }
 
-// overloaded says whether queues grow in most of some runs, as far as each run says
-// so itself.
+// overloaded reports whether queues grow in most of the given runs, by each run's own assessment.
 func (s *search) overloaded(runs []*run) bool {
 	if s.plan.closed {
 		return false
@@ -87,8 +85,7 @@ func (s *search) overloaded(runs []*run) bool {
 // tell no more about other workloads.
 const resamples = 20
 
-// level is the error level of a look at n runs. The last look that max_seeds allows
-// takes what is left.
+// level is the error level of a look at n runs. The last look that max_seeds allows uses the remaining level.
 func (s *search) level(look, n int) float64 {
 	if s.plan.spread { // the only look
 		return errorLevel
@@ -103,9 +100,8 @@ func (s *search) level(look, n int) float64 {
 	return left
 }
 
-// bySeeds looks at more and more runs of a candidate until the rule decides: at
-// twice as many at each look, or, where the runs are too short, at runs of twice
-// the length.
+// bySeeds runs a candidate with more and more seeds until the rule decides. Each look has twice the runs of the one
+// before; if the runs are too short, it has runs of twice the length.
 func (s *search) bySeeds(t *Tried, allowance int64) error {
 	rule := s.rule()
 	rule.binary, rule.target = false, s.opt.asked()
@@ -189,7 +185,7 @@ func (s *search) byRuns(t *Tried) error {
 	return nil
 }
 
-// confirm gives a candidate an interval from seeds that no decision has seen.
+// confirm gives a candidate a confidence interval from held-out seeds.
 func (s *search) confirm(t *Tried) error {
 	if s.plan.single || s.opt.MaxSeeds == 1 || t.Attainment.N == 0 {
 		runs, err := s.measureAll(t.Candidate, 1, forDecision, 0, min(tieSeeds, s.opt.MaxSeeds), t.Size, watchedRuns)

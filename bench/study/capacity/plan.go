@@ -28,7 +28,7 @@ type size struct {
 // half is the size of a run whose first half is warm-up.
 func half(requests int64) size { return size{requests, requests / 2} }
 
-// plan says how the runs of a scenario may be chosen.
+// plan holds the rules for choosing the runs of a scenario.
 type plan struct {
 	fixed  string // why runs have the workload's own length; "": they are extended
 	single bool   // there is one workload: seeds only break ties

@@ -85,8 +85,7 @@ func (s *search) simulate(
 	return res, err
 }
 
-// holds says whether a candidate meets the SLO with one seed. It gives up as soon
-// as too many requests have missed it.
+// holds reports whether a candidate meets the SLO with one seed. It stops as soon as too many requests have missed it.
 func (s *search) holds(c Candidate, factor float64, seed uint64, z size) (bool, error) {
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()
@@ -107,8 +106,7 @@ func (s *search) holds(c Candidate, factor float64, seed uint64, z size) (bool, 
 	return count.late.share(&s.opt) >= s.opt.asked()-rounding, nil
 }
 
-// known says whether a candidate holds: by the seeds that judged it, else by the
-// first.
+// known reports whether a candidate holds: by the seeds of its decision if there is one, else by the first seed.
 func (s *search) known(c Candidate) (bool, error) {
 	if t := s.judged[c]; t != nil {
 		return t.Holds, nil
@@ -131,14 +129,14 @@ func (s *search) known(c Candidate) (bool, error) {
 	return ok, err
 }
 
-// cannotBe says whether a candidate is too few workers to be simulated, as where
+// cannotBe reports whether a candidate is too few workers to be simulated, as where
 // the last of them has an outage or a place in a table of a policy. With the most
 // workers an error is one.
 func (s *search) cannotBe(c Candidate, err error) bool {
 	return err != nil && s.ctx.Err() == nil && c.total() < s.opt.MaxWorkers
 }
 
-// run is what a whole run showed.
+// run is the outcome of a whole run.
 type run struct {
 	attainment, rejected float64
 	backlog              float64 // share of the requests that wait when the last one arrives

@@ -57,7 +57,7 @@ func (s *search) settle() ([]Kind, error) {
 	}
 }
 
-// rising says whether the attainment of the cheapest candidate that fails with the
+// rising reports whether the attainment of the cheapest candidate that fails with the
 // first seed rises within a run.
 func (s *search) rising(kinds []Kind) (bool, error) {
 	c, least := Candidate{}, -1.0
@@ -158,9 +158,9 @@ func bisect(lo, try, most int, holds func(int) (bool, error)) (int, error) {
 	return hi, nil
 }
 
-// cheapest is the cheapest candidate that holds, and whose next cheaper fail;
-// nil: none holds. It begins with what the first seed says. Where the budget is
-// spent before one was accepted, it is the one that was tried last.
+// cheapest returns the cheapest candidate that holds, such that the next cheaper ones fail; nil: none holds. It begins
+// with the result of the first seed. If the budget runs out before a candidate is accepted, it returns the last one
+// tried.
 func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 	next := slices.Clone(kinds)
 	var tried *Tried
@@ -231,8 +231,8 @@ func (s *search) descend(t *Tried) (*Tried, error) {
 	}
 }
 
-// best is what comes nearest where nothing holds: of the kinds with the most
-// workers, the one that serves most within the SLO with the first seed.
+// best returns the best candidate if none holds: among the kinds with the most workers, the one with the highest
+// attainment with the first seed.
 func (s *search) best(kinds []Kind) (*Tried, error) {
 	var of []Candidate
 	for _, k := range kinds {

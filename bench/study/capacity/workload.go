@@ -18,8 +18,8 @@ type drawn struct {
 // maxHeld is the number of requests of generated workloads that are held in memory.
 const maxHeld = 1 << 20
 
-// load is a workload, and how many requests that count each adapter has in it, the
-// base model in front; nil where it is too large to be held in memory.
+// load is a workload with the number of counted requests of each adapter, the base model first; nil if the workload is
+// too large for memory.
 type load struct {
 	*scenario.Collected
 	requests []int64
@@ -79,8 +79,7 @@ func (s *search) open(sc *scenario.Scenario, z size) (in *scenario.Input, src *s
 	return in, src, nil
 }
 
-// scaled is a source whose requests come so many times as fast. It follows how many
-// of them are in flight.
+// scaled is a source whose requests arrive faster by a factor. It counts the requests in flight.
 type scaled struct {
 	trace.Source
 	size     size

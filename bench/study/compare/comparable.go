@@ -57,7 +57,7 @@ func (r *Run) left() float64 {
 	return sum / float64(len(r.completed))
 }
 
-// sameRequests says whether both runs completed the same requests, seed by seed.
+// sameRequests reports whether both runs completed the same requests, seed by seed.
 func (r *Run) sameRequests(o *Run) bool {
 	if r == o || r.whole() && o.whole() {
 		return true

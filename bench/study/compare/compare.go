@@ -1,6 +1,5 @@
-// Package compare puts runs side by side, simulated, live, or read from logs:
-// one table, metric by metric, with ratios and, where there are several seeds,
-// 95 % confidence intervals.
+// Package compare compares runs: simulated, live, or read from logs. The result is one [Table] with a row per metric.
+// It has ratios and, for several seeds, 95 % confidence intervals.
 //
 //	runs, warnings, err := compare.Load([]string{"bench.log", "sim.json"}, result.SLO{})
 //	t, err := compare.New(runs, compare.Options{Baseline: "A"})
@@ -21,12 +20,12 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// Options says what to compare.
+// Options are the options of a comparison.
 type Options struct {
-	Baseline string   // name of the run that ratios refer to; "": the first
-	Metrics  []string // rows; none: the usual ones, as far as a run has them
-	All      bool     // every metric that a run has
-	Wide     bool     // the text has all runs side by side, however wide
+	Baseline string   // name of the run that ratios refer to; "": the first run
+	Metrics  []string // rows; none: the default metrics that a run has
+	All      bool     // include every metric that a run has
+	Wide     bool     // show all runs side by side in the text, whatever the width
 }
 
 // defaultMetrics are the rows of a table that does not say otherwise.
@@ -42,14 +41,13 @@ var defaultMetrics = []string{
 	"cold_loads", "evictions", "migrated_requests",
 }
 
-// Table is a comparison.
+// A Table is a comparison of runs.
 type Table struct {
 	Runs     []*Run
-	Baseline int // index
+	Baseline int // index of the baseline in Runs
 	Rows     []Row
 	Notes    []string // about single runs and about the comparison
-	// Verdict is by the first metric that was asked for, else the mean latency;
-	// nil: none can be told.
+	// Verdict is by the first requested metric, else by the mean latency; nil: no verdict is possible.
 	Verdict *stats.Verdict
 
 	apart   bool     // some cell is
@@ -58,7 +56,7 @@ type Table struct {
 	width   int      // of the text, columns; 0: no limit
 }
 
-// Row is one metric of all runs.
+// A Row is one metric of all runs.
 type Row struct {
 	Metric string
 	Title  string
@@ -66,22 +64,19 @@ type Row struct {
 	Cells  []Cell
 }
 
-// Cell is one metric of one run; an Estimate with N = 0 is absent.
+// A Cell is one metric of one run. An Estimate with N = 0 is absent.
 type Cell struct {
 	stats.Estimate
-	Ratio float64 // to the baseline; NaN: none
-	// Diff is the difference to the baseline, paired by seed where both have
-	// the same seeds; N = 0: none.
+	Ratio float64 // ratio to the baseline; NaN: none
+	// Diff is the difference to the baseline, paired by seed if both have the same seeds; N = 0: none.
 	Diff stats.Estimate
-	// Best: no other comparable run is better; with several seeds, by the
-	// intervals of the differences.
+	// Best: no other comparable run is better. With several seeds, the intervals of the differences decide.
 	Best bool
-	// Clear: Best, and the interval of the difference to every other comparable
-	// run excludes 0.
+	// Clear: the run is Best, and the interval of the difference to every other comparable run excludes 0.
 	Clear bool
-	// Apart: not comparable with the other runs; see apartIn.
+	// Apart: the metric is not comparable with the other runs; see apartIn.
 	Apart bool
-	// Within is the 95 % interval of the mean within a single run; High < Low: none.
+	// Within is the 95 % confidence interval of the mean from a single run; High < Low: none.
 	Within steady.Interval
 }
 

@@ -19,9 +19,8 @@ const (
 	statedTolerance = 0.1 // between a stated rate and a measured one
 )
 
-// findDifferences finds which runs had the same requests, and of the others how
-// theirs differ: most runs, the baseline among them where there are several such
-// groups, had those of the run t.same.
+// findDifferences finds the runs with the same requests, and how the requests of the others differ. t.same is a run of
+// the largest group with the same requests; among equal groups, of the one with the baseline.
 func (t *Table) findDifferences() {
 	most := 0
 	for k := range t.Runs {
@@ -45,8 +44,7 @@ func (t *Table) findDifferences() {
 	}
 }
 
-// differsFrom says in a few words how the requests of two runs differ; "": they are
-// the same as far as is known. The first difference counts.
+// differsFrom describes in a few words the first difference between the requests of two runs; "": no known difference.
 func (r *Run) differsFrom(o *Run) string {
 	if r.excludes() || o.excludes() {
 		return r.differsWarm(o)
@@ -72,7 +70,7 @@ func (r *Run) differsFrom(o *Run) string {
 	return ""
 }
 
-// excludes says whether a warm-up is left out of the figures, its requests included.
+// excludes reports whether a warm-up is left out of the figures, its requests included.
 func (r *Run) excludes() bool {
 	return r.warmup || slices.ContainsFunc(r.Results, func(res *result.Result) bool {
 		return res.Steady != nil && res.Steady.Excluded > 0
@@ -116,7 +114,7 @@ func requests(r, o *Run) (a, b, tolerance float64) {
 	return mean(r, done), mean(o, done), tokenTolerance
 }
 
-// near says whether two numbers differ by no more than a share; unknown numbers (0
+// near reports whether two numbers differ by no more than a share; unknown numbers (0
 // or NaN) differ from none.
 func near(a, b, tolerance float64) bool {
 	if !(a > 0 && b > 0) || a == b {
@@ -130,7 +128,7 @@ func (r *Run) fingerprinted() bool {
 		!slices.ContainsFunc(r.completed, func(c result.Completion) bool { return !c.Known() })
 }
 
-// noteDifferences says in one sentence for each reason which runs are not judged.
+// noteDifferences adds notes on the runs with different requests, one per reason. The verdict leaves these runs out.
 func (t *Table) noteDifferences() {
 	notes := grouped{}
 	for i, r := range t.Runs {

@@ -113,7 +113,7 @@ func (t *Table) judgeWithin(metric string, candidates []stats.Candidate) *stats.
 		func(i, j int) stats.Estimate { return differenceWithin(t.Runs[i], t.Runs[j], metric) })
 }
 
-// bestOf says what a star of single runs without intervals is worth.
+// bestOf explains the meaning of a star for single runs without intervals.
 func (t *Table) bestOf() string {
 	if len(t.Runs) < 2 || slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 }) {
 		return ""

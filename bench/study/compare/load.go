@@ -23,11 +23,10 @@ import (
 	"lorasim/sim/record"
 )
 
-// Load reads runs from files of any kind: result files and JSON lines, logs of
-// serving benchmarks (each block is a run), files of request records, and
-// folders of sweeps (each combination of settings and policy is a run). Requests
-// are held to an SLO. Results that differ in their seed alone become one run.
-// Warnings say what in a log was not understood.
+// Load reads runs from files of any kind: result files and JSON lines, logs of serving benchmarks (one run per block),
+// request records, and folders of sweeps (one run per combination of settings and policy). Results that differ only in
+// their seed become one run. slo applies to requests in the files. The warnings state what Load could not read in a
+// log.
 func Load(paths []string, slo result.SLO) (runs []*Run, warnings []string, err error) {
 	for _, p := range paths {
 		var rs []*Run
@@ -65,8 +64,8 @@ const (
 	sweepFolder
 )
 
-// kindOf looks at a path: records have their own endings, but that JSON lines
-// may be records or results.
+// kindOf returns the kind of a file by its path. Request records have their own endings, except that JSON lines may be
+// records or results.
 func kindOf(path string) (kind, error) {
 	st, err := os.Stat(path)
 	switch {
@@ -143,8 +142,7 @@ func joinKnown(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), ", ")
 }
 
-// sentRate is the rate at which the log says that requests were sent, where it
-// also states another; 0: it does not tell.
+// sentRate is the request rate that the log states as sent, if it also states another rate; 0: not stated.
 func sentRate(m *importer.Imported) float64 {
 	n := int64(0)
 	for _, c := range m.ModelCounts {

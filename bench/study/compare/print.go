@@ -15,7 +15,7 @@ import (
 	"lorasim/internal/format"
 )
 
-// WriteText prints the runs and the table of their metrics.
+// WriteText writes the runs and the table of their metrics.
 func (t *Table) WriteText(w io.Writer) error {
 	var b strings.Builder
 	t.writeRuns(&b)
@@ -159,10 +159,10 @@ func (t *Table) writeNotes(b *strings.Builder) {
 	}
 }
 
-// Schema names the version of the JSON form.
+// Schema is the version of the JSON form.
 const Schema = "lorasim.compare/1"
 
-// WriteJSON prints the comparison as one JSON object.
+// WriteJSON writes the comparison as one JSON object.
 func (t *Table) WriteJSON(w io.Writer) error {
 	var metrics []any
 	for _, r := range t.Rows {

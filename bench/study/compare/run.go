@@ -18,20 +18,19 @@ import (
 	"lorasim/sim/record"
 )
 
-// Run is one column of a comparison: a run, or several of them that differ in
-// their seed alone.
+// A Run is one column of a comparison: a run, or several runs that differ only in their seed.
 type Run struct {
 	Name   string   `json:"name"`   // short, unique within a comparison: "A", "B", ...
 	Source string   `json:"source"` // sim, live, log, records or sweep
 	File   string   `json:"file"`
-	Line   int      `json:"line,omitempty"` // in a log; 0: none
-	What   string   `json:"what"`           // what the run was, in a few words
+	Line   int      `json:"line,omitempty"` // line in a log; 0: none
+	What   string   `json:"what"`           // short description of the run
 	Seeds  []string `json:"seeds"`
 	Notes  []string `json:"notes,omitempty"`
-	// Streamed says whether replies were read as they came; if not, TTFT is E2E.
+	// Streamed reports whether the client read replies as a stream; if not, TTFT is E2E.
 	Streamed record.Streaming `json:"-"`
-	Asked    bool             `json:"-"` // output tokens are those asked for, not those that came
-	// Results is one result for each seed; nil for a sweep.
+	Asked    bool             `json:"-"` // output tokens are the requested number, not the received number
+	// Results has one result per seed; nil for a sweep.
 	Results []*result.Result `json:"-"`
 
 	sampling  stats.Sampling       // what the seeds draw
@@ -45,7 +44,7 @@ type Run struct {
 	order     []string             // names of values, as first seen
 }
 
-// FromValues returns a run of a comparison for the numbers of several seeds.
+// FromValues returns a run of metrics, one list per seed.
 func FromValues(name string, seeds []string, numbers [][]result.Value) *Run {
 	r := &Run{Name: name, Source: "sweep", Seeds: seeds, values: map[string][]float64{}}
 	for _, values := range numbers {
@@ -54,7 +53,7 @@ func FromValues(name string, seeds []string, numbers [][]result.Value) *Run {
 	return r
 }
 
-// FromResult returns a run of a comparison for a result.
+// FromResult returns the run of a result.
 func FromResult(name string, res *result.Result) *Run {
 	r := FromValues(name, []string{""}, [][]result.Value{result.Values(res)})
 	r.Source, r.Results, r.What, r.Streamed = string(cmp.Or(res.Source, result.Log)), []*result.Result{res},
@@ -80,7 +79,7 @@ func FromResult(name string, res *result.Result) *Run {
 	return r
 }
 
-// FromResults returns a run of a comparison for results, at least one, that differ in their seed alone.
+// FromResults returns one run of several results that differ only in their seed. There must be at least one result.
 func FromResults(name string, results []*result.Result) *Run {
 	r := FromResult(name, results[0])
 	for _, res := range results[1:] {
@@ -96,8 +95,7 @@ func (r *Run) join(o *Run) {
 	r.add(result.Values(o.Results[0]))
 }
 
-// Stationarity says whether the run reached a steady state; of several seeds, as the
-// cells of sweeps do.
+// Stationarity reports whether the run reached a steady state. For several seeds, the rule is that of sweeps.
 func (r *Run) Stationarity() steady.Stationarity {
 	return result.StationarityOf(func(name string) []float64 {
 		var out []float64
@@ -108,7 +106,7 @@ func (r *Run) Stationarity() steady.Stationarity {
 	})
 }
 
-// MarshalJSON adds the state to the fields.
+// MarshalJSON encodes the fields and the steady-state assessment.
 func (r *Run) MarshalJSON() ([]byte, error) {
 	type plain Run // without this method
 	reached := r.Stationarity()
@@ -144,7 +142,7 @@ func (r *Run) add(values []result.Value) {
 	}
 }
 
-// describe tells what a run was.
+// describe describes a run in a few words.
 func describe(res *result.Result) string {
 	config := func(key string) string {
 		if v := res.Config[key]; v != nil {

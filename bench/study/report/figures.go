@@ -28,8 +28,7 @@ const (
 	figureHeight = 3.6 * vg.Inch
 )
 
-// WriteFigures writes every figure of the page into a folder, in the given
-// format (png or svg), and returns the names of the files.
+// WriteFigures writes every figure of the page to a folder and returns the names of the files. format is png or svg.
 func (p *Page) WriteFigures(dir, format string) (files []string, err error) {
 	if format != "png" && format != "svg" {
 		return nil, fmt.Errorf("figure format %q: expected png or svg", format)

@@ -42,7 +42,7 @@ type mapCell struct {
 	mark   string
 }
 
-// mapMetrics are those that have a map.
+// mapMetrics are the metrics with a map.
 var mapMetrics = []string{"mean_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms"}
 
 // maps are empty where a sweep has too few settings or policies, or too many.
@@ -110,7 +110,7 @@ func bestOf(points []sweep.Point, metric string) (best mapCell) {
 	return best
 }
 
-// mark names a policy in a cell: by its interval, where its spec has one.
+// mark names a policy in a cell: by its interval, if its spec has one.
 func mark(policy string) string {
 	name, options, _ := strings.Cut(policy, ":")
 	for o := range strings.SplitSeq(options, ",") {

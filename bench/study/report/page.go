@@ -82,7 +82,7 @@ var (
 	scripts embed.FS
 )
 
-// WriteHTML writes the page as one file that needs no other.
+// WriteHTML writes the page as a single, self-contained file.
 func (p *Page) WriteHTML(w io.Writer) error {
 	d, err := p.data()
 	if err != nil {

@@ -1,13 +1,12 @@
-// Package report makes one page of everything known about runs and sweeps: a
-// single HTML file that a person can explore and that needs no network, and the
-// same figures as PNG or SVG for papers.
+// Package report makes a page about runs and sweeps: a single HTML file that works without a network. It also writes
+// the figures as PNG or SVG, for papers.
 //
-//	p, err := report.Load(ctx, report.Options{}, "out/", "bench.log", "live.parquet")
+//	p, warnings, err := report.Load(ctx, report.Options{}, "out/", "bench.log", "live.parquet")
 //	err = p.WriteHTML(w)
 //	files, err := p.WriteFigures("figures", "svg")
 //
-// Sweeps keep only the numbers of their runs. How a run went over time is found
-// by running it again: the same scenario and seed give the same run.
+// Sweeps keep only the metrics of their runs. To show a run over time, the package runs it again: the same scenario
+// and seed give the same run.
 package report
 
 import (
@@ -30,58 +29,55 @@ import (
 	"lorasim/trace"
 )
 
-// Options says what a page is to hold.
+// Options select the content of a page.
 type Options struct {
-	Title string // "": from what is shown
-	// Policies are run one after the other for each scenario file; none: the
-	// scenario's own.
+	Title string // title; "": derived from the content
+	// Policies are the policies to run for each scenario file; none: the scenario's policy.
 	Policies []string
-	// At picks the point of a sweep whose runs are shown over time: values by
-	// key, in any of the names that a key has. Axes that are not there take
+	// At selects the point of a sweep whose runs are shown over time: values by any name of a setting. Other axes have
 	// their middle value.
 	At map[string]string
-	// NoRuns: do not run anything of a sweep again; of the runs at the point, what
-	// the sweep kept of them is shown, means over the seeds.
+	// NoRuns: run nothing of a sweep again. The page then shows the metrics that the sweep keeps for the runs at the
+	// point, as means over the seeds.
 	NoRuns bool
-	// MaxRuns bounds the runs of one sweep that are run again; 0: 8.
+	// MaxRuns is the maximum number of runs of one sweep to repeat; 0: 8.
 	MaxRuns int
-	SLO     result.SLO // for scenario files
-	// Progress, if not nil, is called with the runs done and to do.
+	SLO     result.SLO // SLO for scenario files
+	// Progress, if not nil, is called with the number of finished runs, the total and the current run.
 	Progress func(done, total int, what string)
 }
 
-// Page is what a report shows.
+// A Page is the content of a report.
 type Page struct {
 	Title  string
 	About  string
 	Runs   []*Run
 	Sweeps []*Sweep
 	Notes  []string
-	// Sections come before everything else.
+	// Sections come first on the page.
 	Sections []Section
-	// Compared is the table of all runs, nil: none.
+	// Compared is the table of all runs; nil: none.
 	Compared *compare.Table
-	// At says of each sweep at which values of its settings its runs are.
+	// At states, for each sweep, the values of its settings for the runs shown.
 	At []string
 }
 
-// Run is one run of a page, of a name that no other has. Its numbers in the table are
-// those that a sweep kept of it, else those of the result.
+// A Run is one run of a page, with a unique name. Its metrics are those that a sweep kept, else those of the result.
 type Run struct {
 	*compare.Run
-	Result *result.Result      // nil: not known
-	Series *series.Series      // nil: not known
-	Kept   []*sweep.CellResult // what a sweep kept of the run, by seed
+	Result *result.Result      // result of the run; nil: unknown
+	Series *series.Series      // the run over time; nil: unknown
+	Kept   []*sweep.CellResult // the sweep's results of the run, by seed
 }
 
-// Sweep is one sweep of a page.
+// A Sweep is one sweep of a page.
 type Sweep struct {
 	*sweep.Dir
 	*sweep.Tables
 }
 
-// Load gathers a page from folders of sweeps, scenario files (which are run),
-// records, results and logs.
+// Load makes a page from folders of sweeps, scenario files, request records, results and logs. It runs the scenario
+// files. The second result lists warnings about the files.
 func Load(ctx context.Context, o Options, paths ...string) (*Page, []string, error) {
 	l := &loader{opt: o, page: &Page{Title: o.Title}}
 	l.opt.MaxRuns = cmp.Or(o.MaxRuns, 8)

@@ -2,26 +2,26 @@ package report
 
 import "lorasim/internal/format"
 
-// Section is a part of a page that a study makes of its own figures.
+// A Section is a part of a page that a study adds.
 type Section struct {
 	ID, Title, Note string
-	Text            string     // lines, as on a terminal
+	Text            string     // lines, as in a terminal
 	Table           [][]string // the first row is the head
 	Chart           *Chart     // nil: none
 }
 
-// Chart draws lines, or single points with intervals.
+// A Chart shows lines, or single points with intervals.
 type Chart struct {
 	Label, X, Y string
-	Names       []string // of the points 0, 1, ... on the x axis; nil: they are numbers
+	Names       []string // names of the points 0, 1, ... on the x axis; nil: x is a number
 	Lines       []Line
 }
 
-// Line is a line of a chart; Dots: its points are not joined.
+// A Line is a line of a chart, or single points if Dots is set.
 type Line struct {
 	Name   string
 	Dots   bool
-	Points [][4]float64 // x, y, and the ends of the interval of y; NaN: there is none
+	Points [][4]float64 // x, y, and the ends of the interval of y; NaN: no interval
 }
 
 func (s *Section) data() format.Object {

@@ -10,21 +10,21 @@ import (
 	"lorasim/bench/scenario"
 )
 
-// Axis is one setting and the values it takes.
+// An Axis is one setting with its values.
 type Axis struct {
 	Key    string   `json:"key"` // full key of the scenario: "workload.request_rate"
 	Values []string `json:"values"`
 }
 
-// Leaf is the last part of the key: "request_rate".
+// Leaf returns the last part of the key: "request_rate".
 func (a Axis) Leaf() string { return a.Key[strings.LastIndexByte(a.Key, '.')+1:] }
 
-// Numeric says whether all values of the axis are finite numbers.
+// Numeric reports whether all values of the axis are finite numbers.
 func (a Axis) Numeric() bool {
 	return !slices.ContainsFunc(a.Values, func(v string) bool { return math.IsNaN(a.Number(v)) })
 }
 
-// Number is a value of the axis as a finite number; NaN if it is none.
+// Number returns a value of the axis as a number; NaN if it is not a finite number.
 func (a Axis) Number(v string) float64 {
 	x, err := strconv.ParseFloat(v, 64)
 	if err != nil || math.IsInf(x, 0) {
@@ -35,10 +35,9 @@ func (a Axis) Number(v string) float64 {
 
 const maxValues = 100_000 // of one axis
 
-// ParseSet reads an axis such as "request_rate=4,8,16", "num_workers=1:8",
-// "request_rate=1:4:0.5" (both ends included) or "max_loras_per_batch=1:64:x2".
-// Values that hold commas themselves are separated by |: "lora_ranks=8|8,16,32";
-// a trailing | makes one such value.
+// ParseSet reads an axis such as "request_rate=4,8,16", "num_workers=1:8", "request_rate=1:4:0.5" (both ends included)
+// or "max_loras_per_batch=1:64:x2". The separator is | for values that contain commas: "lora_ranks=8|8,16,32". A
+// trailing | makes the text a single value.
 func ParseSet(text string) (Axis, error) {
 	key, list, ok := strings.Cut(text, "=")
 	if !ok {
@@ -51,8 +50,8 @@ func ParseSet(text string) (Axis, error) {
 	return NewAxis(strings.TrimSpace(key), strings.Split(list, separator))
 }
 
-// NewAxis checks the values of a setting, given by any name it has, and brings
-// them into the form in which the scenario shows them.
+// NewAxis checks the values of a setting and converts them to the form that the scenario shows. The key is any name of
+// the setting.
 func NewAxis(key string, values []string) (Axis, error) {
 	f, err := scenario.Find(key)
 	if err != nil {
@@ -87,8 +86,8 @@ func NewAxis(key string, values []string) (Axis, error) {
 	return a, nil
 }
 
-// joinOptions puts the options of a policy that commas parted together again:
-// a piece with = but without : goes on with the policy before it.
+// joinOptions rejoins the options of a policy that were split at commas: a piece with = but without : belongs to the
+// policy before it.
 func joinOptions(values []string) (out []string) {
 	for _, v := range values {
 		last := len(out) - 1

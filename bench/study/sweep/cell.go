@@ -17,14 +17,14 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// CellResult is what the file of a cell holds.
+// CellResult is the content of a cell's file.
 type CellResult struct {
 	Values          []result.Value
 	E2E, TTFT, TPOT []float64 // quantiles, ms
 	Adapters        []CellAdapter
 }
 
-// CellAdapter is how an adapter fared in a cell.
+// CellAdapter holds the metrics of one adapter in a cell.
 type CellAdapter struct {
 	Index           int // -1: base model
 	Requests        float64
@@ -105,7 +105,7 @@ func (d *Dir) writeCell(c *Cell, res *result.Result, lat *series.Latencies) erro
 	})
 }
 
-// State is the state of the run; "": unknown, as in sweeps of older versions.
+// State returns the state of the run; "": unknown, as in sweeps of older versions.
 func (r *CellResult) State() steady.State {
 	if x := r.Value(result.SteadyStateName); !math.IsNaN(x) {
 		return result.StateOf(x)
@@ -139,12 +139,12 @@ func (d *Dir) failurePath(c *Cell) string {
 	return filepath.Join(d.Path, cellsDir, c.Hash+".failed.json")
 }
 
-// ErrBroken is an error of [Dir.ReadCell]: the file is there, but not what it
-// should be. Running the sweep again replaces it.
+// ErrBroken is the error of [Dir.ReadCell] for a file that exists but is invalid. The next run of the sweep replaces
+// the file.
 var ErrBroken = errors.New("broken file of a cell")
 
-// ReadCell reads the file of a cell, or of one that must have the same result;
-// fs.ErrNotExist if none of them has run.
+// ReadCell reads the file of a cell, or of a cell with the same result by [Manifest.Runs]. The error is fs.ErrNotExist
+// if none of them has run.
 func (d *Dir) ReadCell(c *Cell) (*CellResult, error) {
 	r, err := d.readOwn(c)
 	for _, i := range d.sharing(c) {
@@ -208,8 +208,8 @@ func (d *Dir) writeFailure(c *Cell, failed error) error {
 	return writeFile(d.failurePath(c), append(data, '\n'))
 }
 
-// look reads the file of a cell that is done, or says why it failed or, with
-// broken, cannot be read. A cell of which there is neither is missing.
+// look reads the file of a finished cell, or the reason of a failure. broken means that a file cannot be read. A cell
+// with neither file is missing.
 func (d *Dir) look(c *Cell) (r *CellResult, failed *FailedCell, broken bool) {
 	r, err := d.ReadCell(c)
 	if err == nil {
@@ -224,8 +224,8 @@ func (d *Dir) look(c *Cell) (r *CellResult, failed *FailedCell, broken bool) {
 	return nil, &FailedCell{c.Index, d.Describe(c), reason}, broken
 }
 
-// readFailure says why a cell failed, or one that must have the same result; "":
-// neither did, or what the file says is nonsense, and the cell runs again.
+// readFailure returns the reason why a cell failed, or a cell with the same result. It returns "" if neither failed or
+// the file is invalid; the cell then runs again.
 func (d *Dir) readFailure(c *Cell) string {
 	for _, i := range append([]int{c.Index}, d.sharing(c)...) {
 		var f failure

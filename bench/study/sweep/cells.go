@@ -14,17 +14,16 @@ import (
 	"lorasim/router"
 )
 
-// Cell is one run of a sweep.
+// A Cell is one run of a sweep.
 type Cell struct {
 	Index  int      `json:"index"`
 	Seed   uint64   `json:"seed"`
 	Policy string   `json:"policy"`
-	Values []string `json:"values"` // of the axes, in order
-	Hash   string   `json:"hash"`   // of its scenario
+	Values []string `json:"values"` // values of the axes, in order
+	Hash   string   `json:"hash"`   // hash of the cell's scenario
 }
 
-// addCells makes the cells: of each combination of values, of which the last axis
-// varies fastest, one for each policy and seed.
+// addCells adds one cell per combination of values, policy and seed. The last axis varies fastest.
 func (m *Manifest) addCells() error {
 	content := map[string]string{} // instead of paths, which differ by folder
 	for _, in := range m.Inputs {
@@ -76,15 +75,15 @@ func (m *Manifest) addCells() error {
 	return nil
 }
 
-// variesUnused says whether an axis is a setting that a cell's policy does not use.
+// variesUnused reports whether an axis is a setting that a cell's policy does not use.
 func (m *Manifest) variesUnused(sc *scenario.Scenario) bool {
 	return slices.ContainsFunc(sc.Unused(), func(key string) bool {
 		return slices.ContainsFunc(m.Axes, func(a Axis) bool { return a.Key == key })
 	})
 }
 
-// Runs is the index of the cell that runs for this one: its own, or that of the
-// first cell that differs from it only in settings that their policy does not use.
+// Runs returns the index of the cell whose run gives the result of c. It is the first cell that differs from c only in
+// settings that their policy does not use; often c itself.
 func (m *Manifest) Runs(c *Cell) int {
 	if all := m.sharing(c); all != nil {
 		return all[0]
@@ -101,7 +100,7 @@ func (m *Manifest) sharing(c *Cell) []int {
 	return m.alike[c.Index]
 }
 
-// Shared is the number of cells that take the result of another one.
+// Shared returns the number of cells that take their result from another cell.
 func (m *Manifest) Shared() (n int) {
 	for i := range m.Cells {
 		if m.Runs(&m.Cells[i]) != i {
@@ -111,7 +110,7 @@ func (m *Manifest) Shared() (n int) {
 	return n
 }
 
-// Shares says, for each policy that shares runs, which of the axes it does not use.
+// Shares lists the policies whose cells share runs, and for each policy the axes that it does not use.
 func (m *Manifest) Shares() (policies []string, axes [][]string) {
 	for i, p := range m.Policies {
 		sc, err := m.stored(&m.Cells[i*len(m.Seeds)])
@@ -177,11 +176,10 @@ var hashed = strings.Fields(hashedText)
 //go:embed hashed.txt
 var hashedText string
 
-// oldestName gives the texts of settings with names that changed, as hashes of older sweeps have them.
+// oldestName maps settings whose names changed to functions that return the oldest name, as in hashes of older sweeps.
 var oldestName = map[string]func(string) string{policyKey: router.Oldest, profileKey: scenario.OldestProfiles}
 
-// hash identifies what a cell's result depends on; byContent replaces the names
-// of files by their hashes.
+// hash identifies the inputs of a cell's result. byContent replaces the names of files by their hashes.
 func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) string) string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\n%s\n", schema, m.Goodput)
@@ -204,7 +202,7 @@ func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) strin
 	return hex.EncodeToString(sum[:16])
 }
 
-// Describe names a cell by its settings.
+// Describe returns a cell's settings as text.
 func (m *Manifest) Describe(c *Cell) string {
 	return fmt.Sprintf("%spolicy=%s seed=%d", m.settingsText(c.Values), c.Policy, c.Seed)
 }

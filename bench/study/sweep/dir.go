@@ -14,8 +14,7 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// Dir is a folder with a sweep: its manifest, one file for each cell in cells/,
-// and the merged tables.
+// A Dir is a folder with a sweep: its manifest, the merged tables, and one file per cell in cells/.
 type Dir struct {
 	Path string
 	*Manifest
@@ -27,10 +26,9 @@ const (
 	hashKey      = "lorasim.cell" // what the file of a cell says of itself
 )
 
-// Create puts a planned sweep into a folder. If the folder holds a sweep already
-// that differs in policies, seeds and values alone, that is gone on with: the
-// manifest then has those of both, and cells that are done stay so. If it holds
-// another one, that is an error that tells what differs.
+// Create stores a planned sweep in a folder. If the folder holds a sweep that differs only in policies, seeds or
+// values, Create extends that sweep: the manifest then has the policies, seeds and values of both, and finished cells
+// stay finished. If the folder holds any other sweep, Create returns an error that states the differences.
 func Create(path string, m *Manifest) (*Dir, error) {
 	if err := m.moveTo(path); err != nil {
 		return nil, err
@@ -83,13 +81,13 @@ func Open(path string) (*Dir, error) {
 	return &Dir{path, m}, nil
 }
 
-// IsDir says whether path is a folder with a sweep.
+// IsDir reports whether path is a folder with a sweep.
 func IsDir(path string) bool {
 	_, err := os.Stat(filepath.Join(path, manifestFile))
 	return err == nil
 }
 
-// writable makes sure, before anything is run, that results can be written.
+// writable returns an error if results cannot be written. It is called before any run.
 func (d *Dir) writable() error {
 	for _, dir := range []string{d.Path, filepath.Join(d.Path, cellsDir)} {
 		f, err := os.CreateTemp(dir, ".writable.*.tmp")

@@ -10,9 +10,8 @@ import (
 	"lorasim/bench/scenario"
 )
 
-// grow takes everything of an earlier manifest of the same folder into m: its
-// policies, seeds and values of axes. The cells of both stay what they are. An
-// error tells what else differs.
+// grow adds the policies, seeds and values of an earlier manifest of the same folder to m. The cells of both stay the
+// same. An error states all other differences.
 func (m *Manifest) grow(old *Manifest) error {
 	if err := m.sameBase(old); err != nil {
 		return err
@@ -41,7 +40,7 @@ func (m *Manifest) grow(old *Manifest) error {
 	return m.write()
 }
 
-// sameBase makes sure that nothing differs but policies, seeds and values.
+// sameBase returns an error if anything but policies, seeds and values differs.
 func (m *Manifest) sameBase(old *Manifest) error {
 	if m.Goodput != old.Goodput {
 		return fmt.Errorf("goodput was %q, now %q", old.Goodput, m.Goodput)

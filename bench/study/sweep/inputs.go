@@ -13,7 +13,7 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// Fingerprint identifies a file that a sweep reads.
+// A Fingerprint identifies an input file of a sweep.
 type Fingerprint struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`
@@ -44,8 +44,8 @@ func (m *Manifest) takeFingerprints() error {
 	return failed
 }
 
-// sumPath is the hash of a file; of a folder, that of the names and sizes of its
-// files, as traces in folders are too large to be read more often than needed.
+// sumPath returns the hash of a file. For a folder, it is the hash of the names and sizes of its files, because traces
+// in folders are too large to read more often than needed.
 func sumPath(path string) (string, error) {
 	h := sha256.New()
 	st, err := os.Stat(path)
@@ -74,8 +74,7 @@ func sumPath(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// checkInputs makes sure that the files are those that the sweep was planned
-// with.
+// checkInputs returns an error if input files have changed since the sweep was planned.
 func (m *Manifest) checkInputs() error {
 	for _, in := range m.Inputs {
 		path := m.resolve(in.Path)
@@ -93,9 +92,8 @@ func (m *Manifest) checkInputs() error {
 // resolve turns a path of the manifest into one from the working directory.
 func (m *Manifest) resolve(path string) string { return scenario.In(m.dir)(path) }
 
-// moveTo makes relative paths those from the folder of the sweep instead of the
-// working directory, so that the sweep can be gone on with from anywhere, and on
-// machines that see folder and files elsewhere.
+// moveTo makes relative paths relative to the folder of the sweep instead of the working directory. The sweep can then
+// continue from any directory, and on machines with other mount points.
 func (m *Manifest) moveTo(dir string) error {
 	abs, failed := filepath.Abs(dir)
 	to := func(path string) string {

@@ -19,13 +19,13 @@ import (
 // schema names the version of the manifest and of the files of cells.
 const schema = "lorasim.sweep/2"
 
-// Manifest is a sweep written out. Once it is in a folder it may grow, see
-// [Create], but what a cell is never changes.
+// A Manifest is a planned sweep with all its cells. A manifest in a folder may grow (see [Create]), but its cells
+// never change.
 type Manifest struct {
 	Schema   string `json:"schema"`
 	Name     string `json:"name"`
 	About    string `json:"about,omitempty"`
-	Hash     string `json:"hash"` // of everything below that matters to results
+	Hash     string `json:"hash"` // hash of all fields below that affect results
 	Scenario string `json:"scenario"`
 	Grid
 	Inputs []Fingerprint `json:"inputs,omitempty"`
@@ -42,9 +42,8 @@ type Manifest struct {
 	alike [][]int
 }
 
-// Plan writes a spec out: its cells in the order of the axes (the first varies
-// slowest), then the policies, then the seeds. It checks what can be checked
-// without running anything.
+// Plan lists the cells of a sweep: by axes (the first varies slowest), then policies, then seeds. It returns the
+// errors that can be found without a run.
 func (s *Spec) Plan(ctx context.Context) (*Manifest, error) {
 	spec := *s
 	if err := spec.complete(); err != nil {
@@ -66,8 +65,7 @@ func (s *Spec) Plan(ctx context.Context) (*Manifest, error) {
 	return m, m.write()
 }
 
-// commonRanks gives all cells the same default ranks where an axis decides which
-// ranks the workers load.
+// commonRanks gives all cells the same default ranks if an axis affects the ranks that the workers load.
 func (s *Spec) commonRanks() error {
 	var variants []scenario.Scenario
 	for _, a := range s.Axes {
@@ -142,14 +140,13 @@ func (m *Manifest) write() error {
 	return m.addCells()
 }
 
-// SLO returns the limits of goodput.
+// SLO returns the latency limits of goodput.
 func (m *Manifest) SLO() result.SLO {
 	slo, _ := result.ParseSLO(m.Goodput) // was checked when the sweep was planned
 	return slo
 }
 
-// CheckMetrics finds names that no cell of a sweep can have a number of, before
-// any cell has run.
+// CheckMetrics returns an error for names that no cell of the sweep can have a value of. It needs no results.
 func (m *Manifest) CheckMetrics(names []string) error {
 	known := result.KnownValues()
 	for _, n := range names {
@@ -163,7 +160,7 @@ func (m *Manifest) CheckMetrics(names []string) error {
 	return nil
 }
 
-// CheckBaseline finds a baseline that is none of the policies.
+// CheckBaseline returns an error if the baseline is none of the policies. "" is valid.
 func (m *Manifest) CheckBaseline(policy string) error {
 	if policy == "" {
 		return nil
@@ -171,8 +168,8 @@ func (m *Manifest) CheckBaseline(policy string) error {
 	return suggest.Among("baseline", router.Canonical(policy), m.Policies)
 }
 
-// ReadManifest reads a manifest and checks that it is what [Spec.Plan] makes of
-// its settings.
+// ReadManifest reads a manifest. It returns an error if [Spec.Plan] would not make the same manifest from the
+// settings.
 func ReadManifest(data []byte, where string) (*Manifest, error) {
 	m := &Manifest{}
 	dec := json.NewDecoder(bytes.NewReader(data))

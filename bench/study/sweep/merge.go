@@ -16,56 +16,55 @@ import (
 	"lorasim/router"
 )
 
-// MergeOptions says how to merge.
+// MergeOptions are the options of a merge.
 type MergeOptions struct {
 	Partial  bool   // leave out cells that are missing or failed
-	Baseline string // policy to compare with; "": the sweep's own
+	Baseline string // policy to compare with; "": the sweep's baseline
 }
 
-// Tables is a merged sweep.
+// Tables are the results of a merged sweep.
 type Tables struct {
 	Points  []Point
-	Metrics []string     // names of all numbers
+	Metrics []string     // names of all metrics
 	Left    int          // cells left out
-	Broken  []FailedCell // those of them whose files are broken
+	Broken  []FailedCell // the cells left out because their files are broken
 
 	baseline string
 	results  []*CellResult // of all cells; nil: left out
 }
 
-// Point is one combination of settings and policy.
+// A Point is one combination of settings and policy.
 type Point struct {
-	Values  []string // of the axes
+	Values  []string // values of the axes
 	Policy  string
 	Metrics []Metric
-	Left    float64 // share of the requests that did not complete; NaN: not known
-	// Sampling says what the seeds draw, Resample is the setting of that name.
+	Left    float64 // share of the requests that did not complete; NaN: unknown
+	// Sampling reports what changes with the seed. Resample is the setting of the same name.
 	Sampling stats.Sampling
 	Resample string
-	// Apart: not all requests completed, and not the same ones as elsewhere in
-	// the sweep, so that latencies are not comparable.
+	// Apart: some requests did not complete, and the completed ones differ from other points, so latencies are not
+	// comparable.
 	Apart bool
-	// Stationarity says whether its runs reached a steady state.
+	// Stationarity reports whether the runs reached a steady state.
 	steady.Stationarity
 
 	results []*CellResult // by seed
 }
 
-// Metric is one number over the seeds of a point.
+// A Metric is one number of a point, over the seeds.
 type Metric struct {
 	Name string
 	stats.Estimate
 	Diff stats.Estimate // this policy minus the baseline, paired by seed; NaN for the baseline
 	Base float64        // mean of the baseline
-	// Apart: the baseline completed other requests, so that Diff compares
-	// latencies of different requests.
+	// Apart: the baseline completed other requests, so Diff compares latencies of different requests.
 	Apart bool
-	// Unsteady: the metric depends on the length of the run, as this policy or the
-	// baseline did not reach a steady state.
+	// Unsteady: the metric depends on the length of the run, because this policy or the baseline did not reach a
+	// steady state.
 	Unsteady bool
 }
 
-// Metric finds a metric of a point by name; false if it has none.
+// Metric returns the metric of the point with the given name; false if there is none.
 func (p *Point) Metric(name string) (Metric, bool) {
 	i := slices.IndexFunc(p.Metrics, func(m Metric) bool { return m.Name == name })
 	if i < 0 {
@@ -74,9 +73,8 @@ func (p *Point) Metric(name string) (Metric, bool) {
 	return p.Metrics[i], true
 }
 
-// Merge reads all cells and writes the tables cells and table, each as .csv,
-// .jsonl and .parquet. Cells that are missing, failed or broken are an error
-// unless o.Partial is set.
+// Merge reads all cells and writes the tables cells and table, each as .csv, .jsonl and .parquet. It returns an
+// [IncompleteError] if cells are missing, failed or broken, unless o.Partial is set.
 func (d *Dir) Merge(o MergeOptions) (*Tables, error) {
 	t, err := d.Tables(o)
 	if err == nil {
@@ -91,7 +89,7 @@ func (d *Dir) Merge(o MergeOptions) (*Tables, error) {
 	return t, nil
 }
 
-// Tables is Merge without writing anything.
+// Tables returns the tables of [Dir.Merge] without writing them.
 func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
 	t := &Tables{baseline: router.Canonical(cmp.Or(o.Baseline, d.Baseline)), results: make([]*CellResult, len(d.Cells))}
 	if err := suggest.Among("baseline", t.baseline, d.Policies); err != nil {
@@ -110,7 +108,7 @@ func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
 	return t, nil
 }
 
-// IncompleteError says which cells a merge lacks.
+// IncompleteError lists the cells that are missing from a merge.
 type IncompleteError struct{ *Status }
 
 func (e *IncompleteError) Error() string {
@@ -302,7 +300,7 @@ func (d *Dir) points(t *Tables) (points []Point) {
 	return points
 }
 
-// samplings says what the seeds of a cell draw, and its setting of resample.
+// samplings returns a function that returns what changes with the seed in a cell, and the cell's setting of resample.
 func (m *Manifest) samplings() func(c *Cell) (stats.Sampling, string) {
 	known := map[string]stats.Sampling{}
 	return func(c *Cell) (stats.Sampling, string) {
@@ -320,7 +318,7 @@ func (m *Manifest) samplings() func(c *Cell) (stats.Sampling, string) {
 	}
 }
 
-// Sampling says what the seeds of all cells draw; false where cells differ.
+// Sampling reports what changes with the seed in the cells. all is false if cells differ in that.
 func (m *Manifest) Sampling() (of stats.Sampling, all bool) {
 	sampling := m.samplings()
 	for i := 0; i < len(m.Cells); i += len(m.Seeds) {
@@ -370,7 +368,7 @@ func differing(results []*CellResult, seeds int) []bool {
 	return out
 }
 
-// samePairs says that in each pair of runs both completed the same requests.
+// samePairs reports whether in each pair of runs both completed the same requests.
 func samePairs(as, bs []*CellResult) bool {
 	for i := range as {
 		if as[i] != nil && bs[i] != nil && !result.CompletionOf(as[i].Value).Same(result.CompletionOf(bs[i].Value)) {
@@ -380,9 +378,9 @@ func samePairs(as, bs []*CellResult) bool {
 	return true
 }
 
-// BySeed returns a metric of each run of a point, in the order of the seeds; NaN where a run has none.
+// BySeed returns a metric of each run of the point, in the order of the seeds; NaN if a run has no value.
 func (p *Point) BySeed(metric string) []float64 { return column(p.results, metric) }
 
-// SameRequests says whether, seed by seed, the runs of two points completed the same requests, so that
-// their latencies compare.
+// SameRequests reports whether the runs of two points completed the same requests for every seed. Only then are their
+// latencies comparable.
 func (p *Point) SameRequests(o *Point) bool { return samePairs(p.results, o.results) }

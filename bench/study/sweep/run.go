@@ -27,11 +27,11 @@ import (
 	"lorasim/trace"
 )
 
-// Shard is a part of a sweep: part Index of Count, from 0.
+// A Shard is part Index of Count parts of a sweep; Index begins at 0.
 type Shard struct{ Index, Count int }
 
-// ParseShard reads "I/N" with 0 <= I < N. "auto/N" takes the index of a job in
-// its array from the environment, as Slurm and Kubernetes' Indexed Jobs give it.
+// ParseShard reads "I/N" with 0 <= I < N. For "auto/N", the index is that of the array job, from the environment
+// variables of Slurm or of Kubernetes' Indexed Jobs.
 func ParseShard(text string, getenv func(string) string) (Shard, error) {
 	index, count, _ := strings.Cut(text, "/")
 	if index == "auto" {
@@ -49,31 +49,29 @@ func ParseShard(text string, getenv func(string) string) (Shard, error) {
 	return Shard{i, n}, nil
 }
 
-// RunOptions says how to run a sweep, or a part of it.
+// RunOptions are the options of running a sweep or a shard of it.
 type RunOptions struct {
-	Shard Shard // zero: all
-	Jobs  int   // cells at a time; 0: one for each core
+	Shard Shard // shard to run; zero: all cells
+	Jobs  int   // concurrent cells; 0: one per core
 	Retry bool  // run failed cells again
-	// Progress is called with the numbers of cells of this run: done so far, failed among them, and all. One call
-	// at a time.
+	// Progress is called with the numbers of cells of this run: done so far, failed among them, and all. Calls do not
+	// overlap.
 	Progress func(done, failed, total int)
-	// Warn is called with each cell whose file is broken, before any cell runs.
+	// Warn is called for each cell with a broken file, before any cell runs.
 	Warn func(message string)
 }
 
-// Summary is what a run did.
+// A Summary counts the cells of one call of [Dir.Run].
 type Summary struct {
-	Ran    int // cells that ran now
-	Kept   int // cells that were there already
-	Shared int // cells that take the result of another one
+	Ran    int // cells that ran in this call
+	Kept   int // cells that had finished before
+	Shared int // cells that take their result from another cell
 	Failed []FailedCell
 }
 
-// Run runs the cells of the shard that are not done yet. A cell that fails does
-// not stop the others: its reason is kept in a file, and it fails again without
-// running until Retry is set. Any number of processes may run different shards
-// of one folder at a time. An error means that the sweep cannot go on; what is
-// done stays done.
+// Run runs the unfinished cells of the shard. A failed cell does not stop the others. Its error is kept in a file, and
+// the cell does not run again unless o.Retry is set. Several processes may run different shards of one folder at the
+// same time. An error means that the sweep cannot continue; finished cells stay finished.
 func (d *Dir) Run(ctx context.Context, o RunOptions) (*Summary, error) {
 	if err := errors.Join(d.checkInputs(), d.writable()); err != nil {
 		return nil, err
@@ -196,8 +194,8 @@ func (d *Dir) share(ctx context.Context, todo []job) {
 	}
 }
 
-// runCell runs one cell and writes its file, or that of its failure, which it
-// returns. Its error is one that stops the sweep.
+// runCell runs one cell and writes its file, or the file of its failure. It returns the failure as failed. err stops
+// the sweep.
 func (d *Dir) runCell(ctx context.Context, j *job) (failed, err error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -246,19 +244,19 @@ func (m *Manifest) simulate(ctx context.Context, j *job) (res *result.Result, la
 	return res, lat, err
 }
 
-// Job says how the shards of a sweep are to run.
+// A Job describes how a batch system runs the shards of a sweep.
 type Job struct {
-	Name    string // of the job; "": from the sweep's
-	Dir     string // folder of the sweep, as the workers of the batch system see it
-	Program string // how lorasim is called there; "": lorasim
+	Name    string // name of the job; "": derived from the sweep's name
+	Dir     string // folder of the sweep, as mounted on the nodes of the batch system
+	Program string // command of lorasim on the nodes; "": lorasim
 	Shards  int
-	Jobs    int    // cells at a time in one shard; 0: 1
+	Jobs    int    // cells that one shard runs concurrently; 0: 1
 	Time    string // Slurm: limit for one shard, as in 1:00:00
 	Memory  string // limit for one shard, as in 2G or 2Gi
 	Queue   string // Slurm: partition
 
-	Image string // Kubernetes: image that has lorasim
-	Claim string // Kubernetes: persistent volume claim that is mounted at Mount
+	Image string // Kubernetes: image that contains lorasim
+	Claim string // Kubernetes: persistent volume claim, mounted at Mount
 	Mount string
 }
 
@@ -268,8 +266,7 @@ type Job struct {
 //go:embed jobs
 var jobFiles embed.FS
 
-// Emit writes a job file that runs the shards of a sweep, for slurm, kubernetes
-// or parallel.
+// Emit writes a job file that runs the shards of a sweep. system is slurm, kubernetes or parallel.
 func (j Job) Emit(w io.Writer, system string) error {
 	if err := suggest.Among("batch system", system, []string{"slurm", "kubernetes", "parallel"}); err != nil {
 		return err
@@ -297,7 +294,7 @@ var (
 	shellPlain = regexp.MustCompile(`^[-A-Za-z0-9_./:=,+@%]+$`)
 )
 
-// complete fills in what the job leaves open and checks it.
+// complete sets the defaults of the job and checks it.
 func (j *Job) complete(system string) error {
 	j.Program, j.Image, j.Claim = cmp.Or(j.Program, "lorasim"), cmp.Or(j.Image, "lorasim:latest"),
 		cmp.Or(j.Claim, "sweeps")

@@ -1,5 +1,5 @@
-// Package sweep runs a scenario many times, over a grid of settings, policies
-// and seeds, and sums up what came out, with confidence intervals.
+// Package sweep runs a scenario many times, over a grid of settings, policies and seeds. It summarizes the results
+// with confidence intervals.
 //
 //	spec, err := sweep.LoadSpec("migration-interval.yaml")
 //	m, err := spec.Plan(ctx)
@@ -7,16 +7,14 @@
 //	sum, err := dir.Run(ctx, sweep.RunOptions{})   // out/cells/*.parquet
 //	tables, err := dir.Merge(sweep.MergeOptions{}) // out/{cells,table}.{csv,jsonl,parquet}
 //
-// One run of the grid is a cell. Cells with the same seed see the same requests at the same times whatever the
-// policy (common random numbers). So differences between policies are compared seed by seed, which needs far fewer
-// seeds than comparing means.
+// A [Cell] is one run of the grid. Cells with the same seed have the same requests at the same times, whatever the
+// policy (common random numbers). Policies are compared seed by seed, which needs far fewer seeds than a comparison of
+// means.
 //
-// A sweep lives in a folder. Its manifest lists every cell, and grows where
-// policies, seeds or values are added; each cell becomes one file, named by the
-// hash of what it depends on, written whole or not at all; so a sweep that was
-// stopped in any way goes on where it stopped, and its parts may run on many
-// machines that share the folder (see Shard and Job). What is in the files
-// depends only on the manifest: neither on the machine nor on the order.
+// A sweep is stored in a folder ([Dir]). Its [Manifest] lists every cell, and grows when policies, seeds or values are
+// added. Each cell has one file, named by the hash of its inputs and written atomically. So an interrupted sweep can
+// continue, and many machines that share the folder can run parts of it (see [Shard] and [Job]). The content of the
+// files depends only on the manifest, not on the machine or the order of the runs.
 package sweep
 
 import (
@@ -43,27 +41,27 @@ import (
 	"lorasim/trace/settings"
 )
 
-// Spec is what a sweep is to be: a scenario, and what to vary in it. Without
-// policies it has the scenario's, without a baseline the first policy.
+// A Spec describes a sweep: a scenario, and what to vary in it. Without policies, the sweep runs the scenario's
+// policy. Without a baseline, the first policy is the baseline.
 type Spec struct {
 	Name  string
 	About string // one sentence for people
-	// Scenario is the base; what is varied does not matter in it.
+	// Scenario is the base. Its values of varied settings have no effect.
 	Scenario scenario.Scenario
 	Grid
-	// SeedCount is the number of seeds, from the scenario's on, where Seeds is
-	// empty; 0: 5, or 1 where all seeds have the same workload.
+	// SeedCount is the number of seeds if Seeds is empty, counted up from the scenario's seed. 0: 5, or 1 if all seeds
+	// have the same workload.
 	SeedCount int
 }
 
-// Grid is what a sweep varies, and how it is looked at.
+// Grid states what a sweep varies, and how its results are compared.
 type Grid struct {
-	Axes     []Axis   `json:"axes"` // not the policy, not the seed
+	Axes     []Axis   `json:"axes"` // settings other than policy and seed
 	Policies []string `json:"policies"`
 	Seeds    []uint64 `json:"seeds"`
 	Baseline string   `json:"baseline"`          // policy that the others are compared with
 	Goodput  string   `json:"goodput,omitempty"` // SLO, see result.ParseSLO; "": none
-	Oracle   bool     `json:"oracle,omitempty"`  // with the bound of perfect knowledge
+	Oracle   bool     `json:"oracle,omitempty"`  // compute the bound that assumes perfect knowledge
 }
 
 const maxCells = 1_000_000
@@ -104,8 +102,8 @@ func setting(key string) scenario.Field {
 	return f
 }
 
-// Add adds an axis; one on the policy or the seed goes to its own place. A key
-// that is set twice keeps the latest axis, so that flags win over files.
+// Add adds an axis. An axis on the policy or the seed sets Policies or Seeds. If a key is added twice, the later axis
+// wins, so flags override files.
 func (s *Spec) Add(a Axis) error {
 	switch a.Key {
 	case policyKey:
@@ -130,8 +128,7 @@ func (s *Spec) Add(a Axis) error {
 	return nil
 }
 
-// LoadSpec reads a sweep file. Relative paths in it are those from the file's
-// folder.
+// LoadSpec reads a sweep file. Relative paths in the file are resolved against its folder.
 func LoadSpec(file string) (*Spec, error) {
 	data, err := textfile.ReadFile(file, textfile.MaxSettings)
 	if err != nil {
@@ -224,8 +221,7 @@ func (s *Spec) take(key string, v ast.Node, anchors *settings.Anchors) (err erro
 //go:embed schema.json
 var specSchema []byte
 
-// Schema is a JSON Schema of the files that commands take: a scenario, or a sweep
-// of one.
+// Schema returns a JSON Schema of the files that commands read: a scenario, or a sweep of a scenario.
 func Schema() map[string]any {
 	type object = map[string]any
 	var keys []string
@@ -389,7 +385,7 @@ func text(n ast.Node) (string, error) {
 	return "", errors.New("expected a single value")
 }
 
-// complete fills in what the spec leaves open and checks it as a whole.
+// complete sets the defaults of the spec and checks it as a whole.
 func (s *Spec) complete() error {
 	if s.Axes == nil {
 		s.Axes = []Axis{}
@@ -416,8 +412,7 @@ func (s *Spec) complete() error {
 	return err
 }
 
-// defaultSeeds is the number of seeds where nobody asks for one: with one workload
-// alone more seeds tell nothing but how ties are decided.
+// defaultSeeds is the default number of seeds. With a single workload, more seeds only break ties differently.
 func (s *Spec) defaultSeeds() int {
 	sc := s.Scenario
 	for _, a := range s.Axes {

@@ -1,30 +1,30 @@
 package sweep
 
-// Status is how far a sweep is.
+// Status is the progress of a sweep.
 type Status struct {
 	Name    string       `json:"name"`
 	Hash    string       `json:"hash"`
 	Cells   int          `json:"cells"`
 	Done    int          `json:"done"`
 	Missing int          `json:"missing"`
-	Shared  int          `json:"shared"` // cells that take the result of another one, see Manifest.Runs
+	Shared  int          `json:"shared"` // cells that take their result from another cell, see Manifest.Runs
 	Failed  []FailedCell `json:"failed"`
-	Broken  []FailedCell `json:"broken"` // their files cannot be read; they run again
+	Broken  []FailedCell `json:"broken"` // cells with unreadable files; they run again
 
 	firstMissing int
 }
 
-// FailedCell names a cell that failed, or whose file is broken, and why.
+// A FailedCell is a cell that failed, or whose file is broken, with the reason.
 type FailedCell struct {
 	Index int    `json:"index"`
 	What  string `json:"cell"`
 	Error string `json:"error"`
 }
 
-// Status looks at the files of the sweep.
+// Status returns the progress of the sweep, from its files.
 func (d *Dir) Status() *Status { return d.survey(nil) }
 
-// survey is Status; results, where not nil, gets what the cells hold that are done.
+// survey returns the Status. It also stores the results of finished cells in results, unless results is nil.
 func (d *Dir) survey(results []*CellResult) *Status {
 	s := &Status{
 		Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Shared: d.Shared(), Failed: []FailedCell{},

@@ -16,12 +16,12 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// DefaultMetrics are those of the table that people read.
+// DefaultMetrics are the default metrics of the text table.
 var DefaultMetrics = []string{
 	"mean_e2e_latency_ms", "p99_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms", "output_throughput",
 }
 
-// CheckMetrics makes sure that a merged sweep has the given metrics.
+// CheckMetrics returns an error if the merged sweep lacks one of the given metrics.
 func (t *Tables) CheckMetrics(names []string) (err error) {
 	for _, n := range names {
 		err = cmp.Or(err, suggest.Among("metric", n, t.Metrics))
@@ -29,20 +29,20 @@ func (t *Tables) CheckMetrics(names []string) (err error) {
 	return err
 }
 
-// TextOptions say what the table for people shows.
+// TextOptions are the options of the text table.
 type TextOptions struct {
-	Metrics []string // columns; the first one is compared and judged
+	Metrics []string // columns; the comparison and the verdict use the first
 	Wide    bool     // all columns side by side, however wide
 }
 
-// WriteText is WriteTable with the given metrics.
+// WriteText calls [Dir.WriteTable] with the given metrics.
 func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
 	return d.WriteTable(w, t, TextOptions{Metrics: metrics})
 }
 
-// WriteTable prints one line per combination of settings and policy, with means and 95 % confidence intervals, and
-// the difference to the baseline in the first metric. Verdicts on that metric follow the table. The table takes
-// [format.Width] columns, unless o.Wide is set.
+// WriteTable writes one line per combination of settings and policy: means, 95 % confidence intervals, and the
+// difference to the baseline in the first metric. Verdicts on that metric follow the table. The table is at most
+// format.Width columns wide, unless o.Wide is set.
 func (d *Dir) WriteTable(w io.Writer, t *Tables, o TextOptions) error {
 	metrics, width := o.Metrics, format.Width
 	if o.Wide {
@@ -161,8 +161,7 @@ func (m Metric) versus() string {
 	return text
 }
 
-// WriteJSON prints the tables as one JSON object, with verdicts by the given
-// metrics for each combination of settings.
+// WriteJSON writes the tables as one JSON object, with verdicts by the given metrics for each combination of settings.
 func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 	var sets []map[string]string
 	points, verdicts := []any{}, []any{}
@@ -199,8 +198,8 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 			"seeds", d.Seeds, "baseline", t.baseline, "points", points, "verdicts", verdicts}, " ")
 }
 
-// Verdicts judges the policies at each combination of settings, in the order of
-// the points; nil where there is nothing to judge.
+// Verdicts compares the policies by a metric, one verdict per combination of settings, in the order of the points. A
+// verdict is nil if there is nothing to compare.
 func (d *Dir) Verdicts(t *Tables, metric string) (out []*stats.Verdict) {
 	for points := range slices.Chunk(t.Points, len(d.Policies)) {
 		most, least := points[0].results, math.Inf(1) // of the policy that completed most, and what that left
@@ -243,7 +242,7 @@ func (d *Dir) verdictLines(t *Tables, metric string, width int) string {
 	return "\nby " + result.Title(metric) + ":\n" + text + note
 }
 
-// Intervals says what the intervals of the tables tell.
+// Intervals explains in words what the confidence intervals of the tables cover.
 func (t *Tables) Intervals(seeds int) string {
 	var notes []string
 	for _, p := range t.Points {

@@ -1,6 +1,6 @@
-// Package tune is the space in which advise searches for a better configuration of an endpoint picker: the weights of
-// the scorers, 0 included, the thresholds and other numbers of the plugins within bounds that the loaders take, and
-// scorers that are missing.
+// Package tune defines the configurations in which advise searches for a better endpoint picker. It varies the weights
+// of the scorers (0 included), the thresholds and other numbers of the plugins within the bounds of the loaders, and
+// adds missing scorers.
 //
 //	space := tune.NewSpace(config, "lora-affinity-scorer")
 //	for _, p := range space.Designs(64, rng) {
@@ -22,20 +22,20 @@ import (
 // numbers.
 var weights = []float64{0, 1, 2, 3, 4, 6, 8, 12, 16}
 
-// Space is the configurations around one.
+// A Space is the set of configurations around a given one.
 type Space struct {
 	Numbers []epp.Number
 	config  *epp.Config
 }
 
-// Point is a configuration: the value of each number of the space.
+// A Point is a configuration: the value of each number of the space.
 type Point []float64
 
-// NewSpace is the space around a configuration. add names types of scorers that join where the configuration lacks
+// NewSpace returns the space around a configuration. add lists types of scorers to add if the configuration lacks
 // them.
 func NewSpace(c *epp.Config, add ...string) *Space { return &Space{c.Numbers(add...), c} }
 
-// Base is the configuration as it is.
+// Base returns the unchanged configuration.
 func (s *Space) Base() Point {
 	p := make(Point, len(s.Numbers))
 	for i, n := range s.Numbers {
@@ -44,7 +44,7 @@ func (s *Space) Base() Point {
 	return p
 }
 
-// Changes is how a point differs from the configuration.
+// Changes returns the differences between a point and the unchanged configuration.
 func (s *Space) Changes(p Point) (out []epp.Change) {
 	for i, n := range s.Numbers {
 		if p[i] != n.Value {
@@ -54,7 +54,7 @@ func (s *Space) Changes(p Point) (out []epp.Change) {
 	return out
 }
 
-// valid says whether the loader takes a point and a scorer is left that counts, if the configuration has any.
+// valid reports whether the loader takes a point and a scorer is left that counts, if the configuration has any.
 func (s *Space) valid(p Point) bool {
 	scorers, counts := false, false
 	for i, n := range s.Numbers {
@@ -69,8 +69,8 @@ func (s *Space) valid(p Point) bool {
 	return err == nil
 }
 
-// Designs are n points to begin with, less where the space has fewer: the configuration as it is, each scorer left out,
-// each missing one added, and random points.
+// Designs returns n points to start a search from, or fewer if the space has fewer. They are the unchanged
+// configuration, each scorer left out, each missing scorer added, and random points.
 func (s *Space) Designs(n int, rng *rand.Rand) []Point {
 	var out []Point
 	s.add(&out, s.Base())
@@ -173,7 +173,7 @@ func rounded(n epp.Number, x float64) float64 {
 	return min(max(x, n.Low), n.High)
 }
 
-// Neighbours are the points that differ from one in a single number.
+// Neighbours returns the points that differ from p in a single number.
 func (s *Space) Neighbours(p Point) (out []Point) {
 	for i, n := range s.Numbers {
 		for _, v := range steps(n, p[i]) {
@@ -212,7 +212,7 @@ func steps(n epp.Number, x float64) (out []float64) {
 	return append(out, n.Value)
 }
 
-// Reverted are the points in which one change is taken back, one for each of [Space.Changes].
+// Reverted returns one point for each change in [Space.Changes], with that change undone.
 func (s *Space) Reverted(p Point) (out []Point) {
 	for i, n := range s.Numbers {
 		if p[i] != n.Value {

@@ -6,20 +6,20 @@ import (
 	"lorasim/bench/study/sweep"
 )
 
-// Answer is what came out of a study.
+// An Answer is the result of a study.
 type Answer struct {
 	Dir    *sweep.Dir
 	Tables *sweep.Tables
-	// Effects are the tested ones (routing, waiting requests, plans and their parts)
-	// and those that are only shown.
+	// Effects are the tested effects (routing, waiting requests, plans and their parts), and effects that are only
+	// reported.
 	Effects []Effect
-	// Pays are the factors whose effect is a certain gain; of the plans those parts
-	// that have one, or Plans where that is certain of neither part.
+	// Pays lists the factors with a certain gain. For plans, it lists the parts with a certain gain, or Plans if only
+	// the gain of both together is certain.
 	Pays []Factor
-	// Interval is that of the plans that pay, s, else of those that come closest; "":
-	// none can be compared.
+	// Interval is the interval of the plans that pay, s. If none pay, it is the interval of those that come closest;
+	// "": no plans are comparable.
 	Interval string
-	// Clear: more seeds would hardly change the answer.
+	// Clear: more seeds are unlikely to change the answer.
 	Clear bool
 	Fixed bool // every seed gives the same run
 
@@ -28,14 +28,13 @@ type Answer struct {
 	runs  runs
 }
 
-// Move says whether moving requests or placing adapters pays.
+// Move reports whether moving requests or placing adapters pays.
 func (a *Answer) Move() bool {
 	return slices.ContainsFunc(a.Pays, func(f Factor) bool { return f != Routing })
 }
 
-// Chosen is the policy that the answer recommends among those with this routing:
-// with the parts that pay. Plans are recommended as they were measured, on top of
-// moving waiting requests.
+// Chosen returns the recommended policy among those with the planner's routing: the one with the parts that pay. Plans
+// are recommended as measured, together with moving waiting requests.
 func (a *Answer) Chosen() string { return a.chosen().policy(a.Interval) }
 
 func (a *Answer) chosen() parts {

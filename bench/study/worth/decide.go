@@ -86,7 +86,7 @@ func (a *Answer) bestPlans() (best *Effect) {
 	return best
 }
 
-// whole says whether an effect is that of plans as a whole.
+// whole reports whether an effect is that of plans as a whole.
 func (a *Answer) whole(e *Effect) bool {
 	return e.Factor == Plans || e.Factor == Placing && !a.opt.full().running
 }
@@ -121,7 +121,7 @@ func (a *Answer) routing() *Effect {
 	return &a.Effects[i]
 }
 
-// fixed says whether the planner's runs are the same with every seed.
+// fixed reports whether the planner's runs are the same with every seed.
 func (a *Answer) fixed() bool {
 	any := false
 	for _, e := range a.Effects {

@@ -8,27 +8,27 @@ import (
 	"lorasim/bench/stats"
 )
 
-// Factor is what an effect is the effect of.
+// A Factor is the cause of an effect.
 type Factor string
 
-// The factors, and what else is reported of the plans.
+// The factors, and two further effects of the plans.
 const (
 	Routing     Factor = "routing"
 	Waiting     Factor = "waiting"     // moving waiting requests
 	Plans       Factor = "plans"       // placing adapters and moving running requests
-	Placing     Factor = "placing"     // its part in the plans
+	Placing     Factor = "placing"     // placing adapters: its part in the plans
 	Running     Factor = "running"     // moving running requests: its part in the plans
-	Interaction Factor = "interaction" // by how much the plans' effect exceeds that of their parts, each by itself
-	PlansOnly   Factor = "plans-only"  // plans where waiting requests do not move, against routing alone
+	Interaction Factor = "interaction" // effect of the plans minus the sum of the effects of their parts alone
+	PlansOnly   Factor = "plans-only"  // plans without moving waiting requests, against routing alone
 )
 
-// Effect is what a factor changes: a contrast of the means of policies, in shares of
-// the mean of one of them.
+// An Effect is the change that a factor causes: a contrast of the means of policies, as a share of the mean of one
+// policy.
 type Effect struct {
 	Factor   Factor
-	Interval string   // time between plans, s; "": it does not depend on that
-	Against  string   // the policy whose mean the shares are of
-	Changes  []Change // by metric; nil: different requests completed
+	Interval string   // time between plans, s; "": the effect does not depend on it
+	Against  string   // policy of the reference mean
+	Changes  []Change // one per metric; nil: the policies completed different requests
 
 	terms    []term
 	tested   bool
@@ -44,13 +44,13 @@ type term struct {
 	policy string
 }
 
-// Change is that of one metric.
+// A Change is the effect of a factor on one metric.
 type Change struct {
 	Metric string
 	Diff   stats.Estimate // paired by seed
-	Base   float64        // mean of the policy that it is a share of
-	P      float64        // of the paired t-test, corrected by Holm; NaN: not tested
-	Sure   bool           // that it is not 0
+	Base   float64        // mean of the reference policy (Effect.Against)
+	P      float64        // p-value of the paired t-test, with Holm's correction; NaN: not tested
+	Sure   bool           // the difference is certainly not 0
 	better float64        // as a share, > 0: better
 }
 
@@ -164,16 +164,16 @@ func (e *Effect) withdraw() {
 	}
 }
 
-// trades says that an effect gains in one metric and loses in another, both for certain.
+// trades reports whether an effect gains in one metric and loses in another, both for certain.
 func (e *Effect) trades(minGain float64) bool {
 	return e.worse && slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Sure && c.better >= minGain })
 }
 
-// idle says that a factor changed nothing.
+// idle reports whether a factor changed nothing.
 func (e *Effect) idle() bool {
 	return len(e.Changes) > 0 &&
 		!slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Diff.Mean != 0 || c.Diff.Std != 0 })
 }
 
-// settled says that more seeds would hardly change what is said of an effect.
+// settled reports whether more seeds are unlikely to change the statement on an effect.
 func (e *Effect) settled() bool { return len(e.Changes) == 0 || e.better || e.worse || e.nothing }

@@ -69,7 +69,7 @@ func (a *Answer) columns() []string {
 	return out
 }
 
-// WriteText prints the answer and, below it, the tables of effects and of policies.
+// WriteText writes the answer, then the tables of effects and policies.
 func (a *Answer) WriteText(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "%s\n\n", a); err != nil {
 		return err
@@ -101,7 +101,7 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// WriteJSON prints the answer and the tables as one JSON object.
+// WriteJSON writes the answer and the tables as one JSON object.
 func (a *Answer) WriteJSON(w io.Writer) error {
 	effects := []any{}
 	for _, e := range a.Effects {

@@ -10,7 +10,7 @@ import (
 	"lorasim/bench/steady"
 )
 
-// String is the answer in plain words, a line for each part of it.
+// String returns the answer in words, one line per part.
 func (a *Answer) String() string {
 	lines := append([]string{a.headline()}, a.caveats()...)
 	lines = append(lines, a.reasons()...)
@@ -78,7 +78,7 @@ var verbs = map[Factor]string{Waiting: "move waiting requests", Running: "move r
 	Placing: "place adapters",
 	Plans:   "make plans, which place adapters and move running requests"}
 
-// headline says what to do.
+// headline states the recommendation.
 func (a *Answer) headline() string {
 	if a.opt.sampling == stats.OneWorkload {
 		return "No recommendation: one workload has no intervals, so no effect can be significant (see --resample)."
@@ -118,7 +118,7 @@ func list(words []string, last string) string {
 	return strings.Join(words, "")
 }
 
-// reasons says of each factor what it changes.
+// reasons describes the effect of each factor.
 func (a *Answer) reasons() (lines []string) {
 	if e := a.routing(); e != nil {
 		if why := a.unsteady(e.Against); why != "" {

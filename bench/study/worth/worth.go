@@ -1,27 +1,25 @@
-// Package worth answers whether moving requests and placing adapters pays in a
-// scenario, and which of them does. It runs variants of the planner with its parts
-// switched on and off, plain policies and other policies, as a sweep with the same
-// seeds for all, and adds seeds until the answer is clear.
+// Package worth finds out whether moving requests and placing adapters pays in a scenario. It runs variants of the
+// planner with its parts on and off, plain policies, and other policies. The runs form a sweep with the same seeds for
+// all variants. The package adds seeds until the answer is clear.
 //
 //	a, err := worth.Study(ctx, "out", worth.Options{Scenario: sc, Intervals: []string{"2", "10"}, ...})
 //	err = a.WriteText(os.Stdout)
 //
-// # The design
+// # Design
 //
-// Four factors: routing, moving waiting requests (W), moving running requests (R)
-// and placing adapters (P). Plans of an interval do R and P.
+// The study has four factors: routing, moving waiting requests (W), moving running requests (R) and placing adapters
+// (P). Periodic plans do R and P.
 //
-//   - Routing: the planner's routing alone against plain policies, nothing moves.
-//   - W, with the planner's routing: on against off, R and P off.
+//   - Routing: the planner's routing alone against plain policies; nothing moves.
+//   - W, with the planner's routing: on against off, with R and P off.
 //   - Plans, with W on: R and P both on against both off, at each interval.
 //   - R and P within the plans, with W on: the main effects of the 2 x 2 factorial,
-//     R = ((R-0) + (RP-P)) / 2 and P = ((P-0) + (RP-R)) / 2, in shares of the mean
-//     with W alone. They add up to the effect of the plans, so no gain counts twice.
-//     The interaction RP - R - P + 0 says by how much the whole exceeds the sum.
+//     R = ((R-0) + (RP-P)) / 2 and P = ((P-0) + (RP-R)) / 2, as shares of the mean with W alone. They add up to the
+//     effect of the plans, so no gain counts twice. The interaction RP - R - P + 0 is the difference between the effect
+//     of both and the sum of the effects of each.
 //
-// W comes before the plans because it is the cheapest of the three: it moves no KV
-// cache and loads no adapter. Plans without W are run as well and shown, so that a
-// gain that plans would bring without W is seen.
+// W comes before the plans because it is the cheapest of the three: it moves no KV cache and loads no adapter. The
+// study also runs and reports plans without W, to show a gain that plans would have without W.
 package worth
 
 import (
@@ -38,31 +36,30 @@ import (
 	"lorasim/router"
 )
 
-// Planner is the policy whose parts are judged; Alone is its routing, with all
-// other parts off.
+// Planner is the policy under study. Alone is its routing, with all other parts off.
 const (
 	Planner = "plan-and-route"
 	Alone   = "route-only"
 )
 
-// Options says what to study.
+// Options are the options of a study.
 type Options struct {
 	Scenario  scenario.Scenario
 	Intervals []string // time between plans, s
-	Baselines []string // plain policies that the routing is compared with
+	Baselines []string // plain policies to compare the routing with
 	Others    []string // other policies to show
-	Metrics   []string // that decide; each has a better end
+	Metrics   []string // metrics that decide; each has a better direction
 	Goodput   string   // SLO, see result.ParseSLO; "": none
-	// MinGain is the least change of a metric that counts, as a share of it.
+	// MinGain is the smallest relative change of a metric that counts.
 	MinGain         float64
 	Seeds, MaxSeeds int // at first and at most
-	// Run runs what is left of the sweep.
+	// Run runs the unfinished cells of the sweep.
 	Run func(d *sweep.Dir) error
 
 	sampling stats.Sampling // what seeds draw
 }
 
-// Check finds what cannot be studied.
+// Check returns an error if an option is invalid.
 func (o *Options) Check() error {
 	m := sweep.Manifest{Grid: sweep.Grid{Goodput: o.Goodput}}
 	if err := m.CheckMetrics(o.Metrics); err != nil {
@@ -104,7 +101,7 @@ func (o *Options) level(seeds int) float64 {
 // parts are those of the planner that a variant has switched on.
 type parts struct{ waiting, running, places bool }
 
-// movable says which requests can move at all in the scenario.
+// movable reports which requests can move in the scenario.
 func (o *Options) movable() (waiting, running bool) {
 	switch router.Moving(o.Scenario.Routing.RequestMigration) {
 	case router.MoveNone:
@@ -174,7 +171,7 @@ func (o *Options) policies() (out []string) {
 	return out
 }
 
-// Study runs a study in a folder. One that was stopped goes on where it stopped.
+// Study runs a study in a folder. It continues a study that was interrupted.
 func Study(ctx context.Context, folder string, o Options) (*Answer, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -226,7 +223,7 @@ func (t tableRuns) values(policy, metric string) []float64 { return t.point(poli
 
 func (t tableRuns) comparable(a, b string) bool { return t.point(a).SameRequests(t.point(b)) }
 
-// mean of a metric of a policy, 0 where there is none.
+// mean returns the mean of a metric of a policy; 0 if there is none.
 func (a *Answer) mean(policy, metric string) float64 {
 	if m := stats.Mean(a.runs.values(policy, metric)).Mean; !math.IsNaN(m) {
 		return m
