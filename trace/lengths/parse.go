@@ -51,13 +51,12 @@ func lengthsKinds() []settings.Kind[lengthsOptions] {
 	}
 }
 
-// Forms are the forms that Parse reads.
+// Forms returns the forms that Parse reads.
 func Forms() []settings.Form { return settings.Forms(lengthsKinds()) }
 
-// The lengths of the pools behind the measured vLLM runs: scales and rho give
-// their means (223.0 and 196.4 tokens for Llama, 222.9 and 200.0 for Qwen) and
-// the KV tokens per running request, eos the served outputs, whose mean is 0.990
-// and 0.957 of the pool's.
+// The lengths of the request pools of the measured vLLM runs. Scales and rho are fitted to their means (223.0 and
+// 196.4 tokens for Llama, 222.9 and 200.0 for Qwen) and to the KV tokens per running request. eos is fitted to the
+// served outputs, whose mean is 0.990 and 0.957 of the pool's.
 const (
 	poolLimits   = ",prompt_min=4,prompt_max=1024,output_min=4,sum_max=2048"
 	llamaLengths = ShareGPTV3 + ",prompt_scale=0.867,output_scale=0.828,rho=-0.377,eos=5.2e-5" + poolLimits
@@ -101,7 +100,7 @@ func parse(text string) (settings.Spec[lengthsOptions], error) {
 	return settings.Parse("lengths", lengthsKinds(), text)
 }
 
-// Check says what is wrong with a spec. It does not look for the file that the spec names.
+// Check returns an error if a spec is not valid. It does not read the file that a spec names.
 func Check(text string) error {
 	spec, err := parse(text)
 	if err != nil {
@@ -115,7 +114,7 @@ func Check(text string) error {
 	return err
 }
 
-// plainOptions are none.
+// plainOptions is the empty set of options.
 type plainOptions struct {
 	Of func() (Sampler, error) `key:"-"`
 }
