@@ -34,9 +34,9 @@ func plotColor(i int) color.Color {
 	return figure.Color(i)
 }
 
-// Plot reads src to its end and draws arrivals per second over time, stacked by
-// adapter, and below the lengths of prompts and outputs, if there are any. The
-// file is PNG or SVG by the ending of path, and appears only when complete.
+// Plot reads src to its end and draws a picture. It shows arrivals per second over time, stacked by adapter, and
+// below the lengths of prompts and outputs, if there are any. The extension of path selects PNG or SVG. The file
+// appears only when it is complete.
 func Plot(src trace.Source, path string) error {
 	if _, err := figure.Format(path); err != nil {
 		return err
@@ -190,8 +190,7 @@ func (h *histogram) outline() plotter.XYs {
 // WriteJSON writes the summary as an indented JSON object.
 func (s *Summary) WriteJSON(w io.Writer) error { return format.JSON(w, s, "  ") }
 
-// WriteText writes the summary for people; with ascii its chart has ASCII characters
-// only.
+// WriteText writes the summary as text for people; with ascii its chart has ASCII characters only.
 func (s *Summary) WriteText(w io.Writer, ascii bool) error {
 	var b bytes.Buffer
 	s.writeHead(&b)

@@ -132,11 +132,10 @@ func (h *histogram) tokens() Tokens {
 	}
 }
 
-// HitRate is what a cache of adapters would hold of the workload: the part of
-// the requests with an adapter that find it among the Slots adapters used last.
-// Shuffled is the same for the same requests in random order, as if each were
-// drawn on its own; where it is far lower, adapters are used in sessions. It is
-// measured on the first 2^20 such requests.
+// HitRate is the hit rate of a cache with Slots adapters: the share of the requests with an adapter that find it
+// among the Slots adapters used last. Shuffled is the hit rate of the same requests in random order, as if each were
+// drawn independently. If it is far lower, adapters are used in sessions. Shuffled is measured on the first 2^20
+// such requests.
 type HitRate struct {
 	Slots    int    `json:"slots"`
 	Hits     Number `json:"hit_rate"`
@@ -327,14 +326,14 @@ func (tl *timeline) round(n int) {
 // seconds is the width of a bin.
 func (tl *timeline) seconds() float64 { return float64(tl.width) / 1000 }
 
-// Reuse describes how much of prompts repeats earlier prompts and replies of the same adapter: the tokens that a
-// prefix cache without limits finds if requests come one after the other, at most all but the last token of a
-// prompt. Where ids of blocks identify prompts, only whole blocks count.
+// Reuse describes how much of the prompts repeats earlier prompts and replies of the same adapter. It counts the
+// tokens that an unlimited prefix cache finds if requests come one after the other, at most all but the last token
+// of a prompt. Where ids of blocks identify prompts, only whole blocks count.
 type Reuse struct {
 	Tokens int64  `json:"tokens"`
 	Share  Number `json:"share"` // of the prompt tokens
-	// Conversations are prompts that go on with each other, where the workload
-	// tells them, and Turns how many there are in each.
+	// Conversations is the number of sequences of prompts that continue each other, where the workload
+	// identifies them. Turns is the number of turns of each.
 	Conversations int64  `json:"conversations,omitempty"`
 	Turns         Number `json:"turns,omitempty"`
 }
