@@ -46,7 +46,7 @@ type DLoRA struct {
 type Summary struct {
 	Traffic
 	Counts      []int   // number of requests, by adapter
-	LastArrival float64 // s
+	LastArrival float64 // arrival of the last request, s
 }
 
 // Replay returns the replay of the trace for the adapters. The summary comes from a first run of the generator, so
