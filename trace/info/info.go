@@ -80,7 +80,7 @@ type Usage struct {
 	Index    int32  `json:"index"` // trace.BaseModel for the base model; -2 for several
 	Rank     int    `json:"rank,omitempty"`
 	Requests int64  `json:"requests"`
-	Share    Number `json:"share"` // of all requests
+	Share    Number `json:"share"` // share of all requests
 	Rate     Number `json:"rate_req_s"`
 	CV       Number `json:"cv"` // coefficient of variation of the gaps between its arrivals; NaN for several
 	Reuse    *Reuse `json:"reuse,omitempty"`
