@@ -71,7 +71,7 @@ type Options struct {
 	Progress func(bytesRead int64) error
 }
 
-// Stats counts what became of the rows read so far.
+// Stats counts the rows read so far, by outcome.
 type Stats struct {
 	Requests int64 // requests that Next returned
 	Failed   int64 // skipped: failed requests of BurstGPT
