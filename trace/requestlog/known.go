@@ -19,8 +19,8 @@ const inferencePerf = "requests of inference-perf"
 // gatewayLog is the format of the gateway's access log.
 const gatewayLog = "access log of lorasim gateway"
 
-// known gives the rows of programs whose logs hold more than plain columns the usual ones. keep: the row is one of a
-// request.
+// known renames the values of a row of programs whose logs hold more than plain columns. keep is true if the row is
+// a request.
 func (b *builder) known(r row, text []byte) (_ row, keep bool) {
 	switch {
 	case r.get("msg") != "" && r.get("level") != "" &&
@@ -130,8 +130,8 @@ func pair(text string) (name, value, rest string) {
 	return name, value, rest
 }
 
-// perfRow makes a row of a request of inference-perf (per_request_lifecycle_metrics.json, 0.1 to 0.7). The tokens that
-// the server counted come first.
+// perfRow makes a row of a request of inference-perf (per_request_lifecycle_metrics.json, 0.1 to 0.7). Token counts
+// of the server take precedence.
 func perfRow(r row) row {
 	var body struct {
 		Model     string `json:"model"`
