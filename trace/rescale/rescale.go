@@ -28,8 +28,7 @@ type Options struct {
 	CV float64
 }
 
-// Times returns a source of the requests of src at other times. Memory does not
-// grow with the workload.
+// Times returns a source of the requests of src with other arrival times. Memory does not grow with the workload.
 func Times(src trace.Source, o Options) trace.Source {
 	if factor := or1(o.Time) / or1(o.Rate); factor != 1 {
 		src = &stretched{src, factor}
