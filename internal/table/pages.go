@@ -20,10 +20,9 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// The Parquet library trusts the counts in a file: a list of 2 billion row groups,
-// a run of as many equal numbers, each stated in a few bytes, would take all
-// memory. So each such count is held against what follows it before the library
-// sees it. The values themselves are left to the library.
+// The Parquet library trusts the counts in a file. A list of 2 billion row groups, or a run of as many equal
+// numbers, takes a few bytes in a file but would take all memory. So each such count is compared with the data that
+// follows it before the library reads it. The library checks the values themselves.
 
 const (
 	maxPage   = 64 << 20 // bytes of a page, unpacked
@@ -31,7 +30,7 @@ const (
 	maxHeader = 64 << 10 // bytes of a page's header
 )
 
-// checkParquetFooter checks the description of a file at its end.
+// checkParquetFooter checks the footer of a Parquet file.
 func checkParquetFooter(src io.ReaderAt, size int64) error {
 	footer, err := readFooter(src, size, "a Parquet", "PAR1", 4)
 	if err == nil {
@@ -47,8 +46,8 @@ const (
 	thriftList, thriftSet, thriftStruct              = 9, 10, 12
 )
 
-// skim goes over a value of Thrift's compact protocol and returns what follows it.
-// A list must not have more items than bytes follow.
+// skim skips a value of Thrift's compact protocol and returns what follows it. It returns an error if a list has
+// more items than bytes follow.
 func skim(b []byte, kind byte, depth int) ([]byte, error) {
 	const deepest = 32
 	if len(b) == 0 || depth > deepest {
@@ -109,7 +108,7 @@ func skimStruct(b []byte, depth int) (_ []byte, err error) {
 	return nil, errDamaged
 }
 
-// checkPages goes over the pages of a column chunk.
+// checkPages checks the pages of a column chunk.
 func checkPages(src io.ReaderAt, size int64, m *format.ColumnMetaData, leaf parquet.LeafColumn) error {
 	at, n := m.DataPageOffset, m.TotalCompressedSize
 	if m.DictionaryPageOffset != 0 {
