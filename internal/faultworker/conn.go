@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// request is one request as far as the worker understands it.
+// request is the part of a request that the worker uses.
 type request struct {
 	kind    Kind
 	path    string
@@ -80,7 +80,7 @@ func readRequest(r *http.Request) (*request, error) {
 	return q, nil
 }
 
-// conn is one connection, which a goroutine of its own serves.
+// conn is one connection, served by its own goroutine.
 type conn struct {
 	net.Conn
 	w       *Worker
@@ -194,7 +194,7 @@ func (c *conn) await() bool {
 	}
 }
 
-// watch looks out for the client's hang-up until its next request.
+// watch waits until the client hangs up or sends its next request.
 func (c *conn) watch() {
 	c.watched = make(chan struct{})
 	go func() {
