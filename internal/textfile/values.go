@@ -83,7 +83,7 @@ func no(kind string, b []byte) error {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// Digits reports whether a text consists of decimal digits.
+// Digits reports whether every character of a text is a decimal digit.
 func Digits(b []byte) bool {
 	for _, c := range b {
 		if !isDigit(c) {
