@@ -48,7 +48,7 @@ type Kind string
 // The kinds of requests.
 const (
 	Any      Kind = ""
-	Generate Kind = "generate" // generate, completions, chat completions
+	Generate Kind = "generate" // generate, completions, chat completions: requests that execute
 	Health   Kind = "health"
 	Info     Kind = "info"    // server_info, version
 	Models   Kind = "models"  // v1/models
