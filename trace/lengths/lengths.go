@@ -28,7 +28,7 @@ type Sampler interface {
 const stream = 0x6c656e67746873 // "lengths"
 
 // Fill returns the requests of a source with lengths drawn from the sampler, in order; the same seed gives the same
-// lengths. It clears MaxNew, Text and Reply, which belong to the former lengths.
+// lengths. It clears MaxNew, Text and Reply, which depend on the replaced lengths.
 func Fill(src trace.Source, s Sampler, seed uint64) trace.Source {
 	return &filled{Source: src, sampler: s, rng: rand.New(rand.NewPCG(seed, stream))}
 }

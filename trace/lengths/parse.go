@@ -63,7 +63,7 @@ const (
 	qwenLengths  = ShareGPTV3 + ",prompt_scale=0.867,output_scale=0.846,rho=-0.355,eos=2.3e-4" + poolLimits
 )
 
-// Parse turns a spec into a sampler and reads the file that it names:
+// Parse parses a spec and returns its sampler. It reads the file that the spec names. The forms are:
 //
 //	azure-conv        log-normal fitted to the Azure conversation trace 2023: mean 1155 + 211 tokens
 //	azure-code        log-normal fitted to the Azure code trace 2023: mean 2048 + 28 tokens
@@ -76,7 +76,7 @@ const (
 //	random:PROMPT,OUTPUT[,RATIO]
 //	                  even between RATIO (default 0) times these lengths and these lengths
 //	lognormal:prompt_mean=M,prompt_sigma=S,output_mean=M,output_sigma=S[,prompt_cap=C][,output_cap=C]
-//	                  the mean is that after capping; prompt_median and output_median may stand instead
+//	                  the means are after capping; or prompt_median, output_median
 //	sharegpt-llama3   ShareGPT V3 first turns, prompt and output correlated, in tokens of Llama 3: mean 223 + 196 tokens
 //	sharegpt-qwen2    the same in tokens of Qwen 2: mean 223 + 200 tokens
 //	copula:FILE[,KEY=VALUE...]

@@ -19,12 +19,12 @@ import (
 //   - The day of End is ignored: the window ends on the day of Start.
 //   - azure_v2 counts invocations by the time they end.
 //   - azure_v1 works for day 0 only: for later days it reads the minute columns after 1440, which do not exist.
-//   - Functions go to adapters in lexicographic order. azure_v1 leaves out those without traffic in the window, azure_v2
-//     does not. With NeedSort they go by descending traffic, without the idle ones. The order of equal ones is that of
-//     numpy's unstable sort: for azure_v2 of the negated counts in lexicographic order; for azure_v1 of the counts in the
-//     reversed order of the file, with the result reversed again.
-//   - The requests are divided among the intervals beforehand, equally up to one. Each interval lasts until its share is
-//     used up, and the next one begins at that time, with new processes.
+//   - Functions go to adapters in lexicographic order. azure_v1 leaves out those without traffic in the window,
+//     azure_v2 does not. With NeedSort they go by descending traffic, without the idle ones. The order of equal ones
+//     is that of numpy's unstable sort: for azure_v2 of the negated counts in lexicographic order; for azure_v1 of the
+//     counts in the reversed order of the file, with the result reversed again.
+//   - The requests are divided among the intervals beforehand, equally up to one. Each interval lasts until its share
+//     is used up, and the next one begins at that time, with new processes.
 //   - Gaps are drawn in batches. The first batch of every process reseeds the common generator with 0, so all adapters
 //     repeat the same gaps, in units of their mean, in all intervals. Later batches continue in the generator.
 //   - The exponential distribution is the gamma distribution with CV 1.

@@ -104,15 +104,14 @@ func (d *paced) rate() float64 {
 	return d.pace.Rate
 }
 
-// The ways in which sglang's client spreads requests over adapters
-// (lora_request_distribution in sglang/benchmark/serving.py, 0.5.23).
+// Adapter distributions of sglang's client (lora_request_distribution in sglang/benchmark/serving.py, 0.5.23).
 const (
 	UniformAdapters  = "uniform"  // each request draws one
-	DistinctAdapters = "distinct" // one after the other, in turn
-	SkewedAdapters   = "skewed"   // drawn; adapter i has a share proportional to alpha^-i
+	DistinctAdapters = "distinct" // each adapter in turn
+	SkewedAdapters   = "skewed"   // each request draws one; the share of adapter i is proportional to alpha^-i
 )
 
-// The ways of vLLM's client (lora_assignment in vllm/benchmarks/serve.py, 0.32.0).
+// Adapter distributions of vLLM's client (lora_assignment in vllm/benchmarks/serve.py, 0.32.0).
 const (
 	RandomAdapters     = "random"      // each request draws one
 	RoundRobinAdapters = "round-robin" // request i has adapter i modulo their number

@@ -258,7 +258,7 @@ func ParseLocality(s string) (l Locality, err error) {
 // The kinds of Sessions.
 const (
 	ZipfSessions = "zipf" // a fixed catalogue: adapter i (from 1) with probability proportional to i^-s
-	CopySessions = "copy" // a growing catalogue: a new adapter, or that of an earlier session
+	CopySessions = "copy" // a growing catalogue: a new adapter, or the adapter of an earlier session
 )
 
 // Sessions makes requests come in sessions: runs of requests to one adapter. Sessions begin in a Poisson process.
