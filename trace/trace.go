@@ -3,7 +3,7 @@
 //
 // A [Source] yields the requests of a workload one at a time, so a trace of 10^8 requests needs no more memory than
 // one of 10. [Collect] reads a source into a [Workload] in memory; [Workload.Source] returns a source over it. The
-// [Text] of a request says which prompts share a prefix.
+// [Text] of a request identifies the prefix that its prompt shares with other prompts.
 //
 //	src, err := synth.New(synth.Default())
 //	w, err := trace.Collect(trace.Limit(src, 1000))

@@ -30,7 +30,7 @@ const (
 	defaultTokens = 16
 )
 
-// The fields are found without parsing the body, of which only the beginning is kept.
+// The fields are found without parsing the body: only the beginning of the body is kept.
 var (
 	ridField    = regexp.MustCompile(`"rid"\s*:\s*"([^"]*)"`)
 	tokensField = regexp.MustCompile(`"max_(?:new_|completion_)?tokens"\s*:\s*(\d{1,9})`)
@@ -91,7 +91,8 @@ type conn struct {
 	every   time.Duration   // between the bytes of what is written; 0: at once
 }
 
-// begin serves a connection in a goroutine of its own. in and first are nil, or what a server has read of it.
+// begin serves a connection in its own goroutine. in and first hold what a server has already read of it, or are
+// nil.
 func (w *Worker) begin(nc net.Conn, in *bufio.Reader, first *request) {
 	c := &conn{Conn: nc, w: w, in: in, gone: make(chan struct{})}
 	if c.in == nil {

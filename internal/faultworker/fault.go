@@ -33,7 +33,7 @@ const (
 	TooShort    Fault = "too-short"    // executed; closes the connection before Content-Length bytes are sent
 	TooLong     Fault = "too-long"     // executed; sends more than Content-Length bytes
 	Redirect    Fault = "redirect"     // 307 to the URL Rule.Text; not executed
-	Crash       Fault = "crash"        // executed; then the worker stops
+	Crash       Fault = "crash"        // executed; then the worker stops, as by Stop
 	Slow        Fault = "slow"         // delays the reply by Rule.After
 )
 
@@ -53,8 +53,8 @@ const (
 	Info     Kind = "info"    // server_info, version
 	Models   Kind = "models"  // v1/models
 	Metrics  Kind = "metrics" // the load signal: vLLM's /metrics, sglang's /v1/loads
-	Load     Kind = "load"    // of an adapter
-	Unload   Kind = "unload"  // of an adapter
+	Load     Kind = "load"    // load an adapter
+	Unload   Kind = "unload"  // unload an adapter
 	Other    Kind = "other"
 )
 

@@ -249,8 +249,8 @@ func checkDelta(data []byte, n int32) error {
 	return nil
 }
 
-// checkPrefixes checks texts of which each states how much of the one before it begins with: together they may take
-// maxPage bytes.
+// checkPrefixes checks prefix-compressed texts, each of which begins with a prefix of the text before it. Together
+// they may take maxPage bytes.
 func checkPrefixes(data []byte, n int32) error {
 	if err := checkDelta(data, n); err != nil {
 		return err
@@ -269,10 +269,9 @@ func checkPrefixes(data []byte, n int32) error {
 	return nil
 }
 
-// checkRuns checks numbers of the given width in bits in Parquet's hybrid of
-// run-length encoding and bit packing (Parquet format, "Encodings"): a varint
-// header whose lowest bit tells header>>1 groups of 8 packed numbers from a run of
-// header>>1 equal ones. There may be some more than n, to fill up the last group.
+// checkRuns checks numbers of the given width in bits in Parquet's hybrid of run-length encoding and bit packing
+// (Parquet format, "Encodings"). The lowest bit of a varint header distinguishes header>>1 groups of 8 packed
+// numbers from a run of header>>1 equal ones. There may be more than n numbers, to fill up the last group.
 func checkRuns(data []byte, width int, n int32) error {
 	const spare = 1 << 10
 	left := int64(n) + spare

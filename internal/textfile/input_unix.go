@@ -18,7 +18,7 @@ func openNow(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// isNull says whether a device is the null device, under any name.
+// isNull reports whether a device is the null device, under any name.
 func isNull(info fs.FileInfo) bool {
 	null, err := os.Stat(os.DevNull)
 	return err == nil && sameDevice(info, null)

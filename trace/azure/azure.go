@@ -169,7 +169,7 @@ func ReadHistogram(path string, q Query, opt Options) (*Histogram, error) {
 	return h, nil
 }
 
-// add counts n invocations of a function in one of so many intervals; n may be 0.
+// add counts n invocations of a function in one of the given number of intervals; n may be 0.
 func (h *Histogram) add(function int32, interval, intervals int, n int64) {
 	for int(function) >= len(h.Counts) {
 		h.Counts = append(h.Counts, nil)

@@ -14,7 +14,7 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// reader is what the readers of both formats have in common.
+// reader is the common part of the readers of both formats.
 type reader struct {
 	opt     Options
 	in      *textfile.File // nil: none open
@@ -68,8 +68,8 @@ func (r *reader) open(name string) (err error) {
 	return err
 }
 
-// header reads the header of the open file, which must begin with these columns,
-// and returns what follows them; more says what that should be, for messages.
+// header reads the header of the open file, which must begin with these columns, and returns the columns after them.
+// more describes the expected further columns, for messages.
 func (r *reader) header(columns []string, more string) ([][]byte, error) {
 	line, err := r.in.Line()
 	if errors.Is(err, io.EOF) {

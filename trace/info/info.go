@@ -114,7 +114,7 @@ const (
 // dispersionWindows are the windows of Summary.Dispersion, in s.
 var dispersionWindows = [...]float64{1, 10, 60}
 
-// collector gathers what a Summary or a plot needs.
+// collector collects the data of a Summary or a plot.
 type collector struct {
 	adapters   []trace.Adapter
 	first      float64
@@ -129,7 +129,7 @@ type collector struct {
 	reuse      reuse
 }
 
-// usage is what is known of the requests of one adapter.
+// usage holds the statistics of the requests of one adapter.
 type usage struct {
 	requests int64
 	last     float64
@@ -205,7 +205,7 @@ func (c *collector) add(r trace.Request) {
 	c.timeline.add(min(row, len(c.timeline.rows)-1), r.Arrival)
 }
 
-// summary computes what the collector has gathered.
+// summary returns the Summary of the collected data.
 func (c *collector) summary(top int) *Summary {
 	s := &Summary{
 		Requests:     c.all.requests,

@@ -56,7 +56,7 @@ func Plot(src trace.Source, path string) error {
 	return nil
 }
 
-// binsFor is the number of bins of so many rows: many adapters get wider ones.
+// binsFor returns the number of bins for a number of rows. More rows get fewer, wider bins.
 func binsFor(rows int) int {
 	const cells = 1 << 23 // that memory may hold
 	return min(max(cells/rows, plotCols/2), plotBins)
@@ -265,7 +265,7 @@ func (s *Summary) adapterRows() [][]string {
 	return rows
 }
 
-// lruRows says what caches of the adapters used last would hold.
+// lruRows returns table rows with the hit rates of caches of the adapters used last.
 func (s *Summary) lruRows() [][]string {
 	if len(s.LRU) == 0 {
 		return nil

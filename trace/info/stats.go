@@ -148,9 +148,8 @@ const lruSizes = 10
 // maxShuffled bounds the references that are kept to be shuffled.
 const maxShuffled = 1 << 20
 
-// lru counts the hits of caches of 1, 2, 4, ... slots at once, since what the
-// smaller one holds is a head of the larger one's list (Mattson et al.,
-// "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2),
+// lru counts the hits of caches of 1, 2, 4, ... slots at once: the content of a smaller cache is the head of the
+// larger one's list (Mattson et al., "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2),
 // 1970). A reference costs a step per size, whatever the number of adapters.
 type lru struct {
 	next, prev []int32         // ring of the adapters, the one used last first
@@ -161,8 +160,8 @@ type lru struct {
 	hits       [lruSizes]int64 // by level
 }
 
-// newLRU begins with caches full of items that nobody refers to, which follow the
-// adapters; those are out of the ring until they are used.
+// newLRU returns caches full of items that are never referenced, with indices after those of the adapters. Adapters
+// are out of the ring until they are used.
 func newLRU(adapters int) *lru {
 	const most = 1 << (lruSizes - 1)
 	n := adapters + most
@@ -353,8 +352,7 @@ type textOf struct {
 	adapter int32
 }
 
-// add counts what is known of the prompt of a request, of the usage at an index,
-// and learns prompt and reply.
+// add counts the known tokens of a request's prompt, for the usage at an index, and learns prompt and reply.
 func (u *reuse) add(r *trace.Request, usage int) {
 	of := &u.by[usage]
 	of.prompt += int64(r.Prompt)
@@ -380,7 +378,7 @@ func (u *reuse) add(r *trace.Request, usage int) {
 	}
 }
 
-// whole is n less what is no whole block.
+// whole returns n rounded down to whole blocks.
 func whole(t *trace.Text, n int32) int32 {
 	if t.Block > 0 {
 		return n / t.Block * t.Block

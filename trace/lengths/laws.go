@@ -319,7 +319,7 @@ func (c *Copula) Draw(r *rand.Rand) (prompt, output int32) {
 	return c.Limits.PromptMin, c.Limits.OutputMin // never, to all intents: see Check
 }
 
-// pair draws one pair and tells whether it lies within the limits.
+// pair draws one pair and reports whether it lies within the limits.
 func (c *Copula) pair(r *rand.Rand) (prompt, output float64, ok bool) {
 	x, z := r.NormFloat64(), r.NormFloat64()
 	y := float64(c.Rho*x) + float64(math.Sqrt(1-c.Rho*c.Rho)*z)

@@ -197,7 +197,7 @@ func (r *Reader) wellFormed() (row, error) {
 	}
 }
 
-// skip says whether an error is that of a bad row to be left out, and counts it.
+// skip reports whether an error is that of a bad row to be left out, and counts it.
 func (o *Options) skip(err error, bad *int64) bool {
 	var fault *textfile.RowError
 	if !o.SkipBadRows || !errors.As(err, &fault) {

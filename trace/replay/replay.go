@@ -56,7 +56,7 @@ const (
 type Mapping struct {
 	Strategy Strategy
 	Stride   int  // functions per block; Stride only
-	Sort     bool // by descending traffic; ties and the rest in lexicographic order
+	Sort     bool // sort functions by descending traffic, ties in lexicographic order; false: lexicographic order
 }
 
 // adapter returns the adapter of function i of n.

@@ -382,7 +382,7 @@ func tokens(get func(Field) string) (prompt, output int32, err error) {
 	return n[0], n[1], nil
 }
 
-// failed says whether a status is that of a failed request: a number from 400 on, alone or before its text, or a word.
+// failed reports whether a status means a failed request: a number from 400 on, alone or before its text, or a word.
 func failed(status string) bool {
 	digits, _, _ := strings.Cut(status, " ")
 	if n, err := count(digits); err == nil && digits != "" {

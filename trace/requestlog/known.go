@@ -40,12 +40,12 @@ func (b *builder) known(r row, text []byte) (_ row, keep bool) {
 	return r, true
 }
 
-// isAccess says whether a row is a request in the access log of lorasim gateway.
+// isAccess reports whether a row is a request in the access log of lorasim gateway.
 func isAccess(r row) bool {
 	return r.get("msg") == "request" && r.get("path") != "" && r.get("duration_s") != ""
 }
 
-// isGateways says whether a message is another one of the gateway's log.
+// isGateways reports whether a message of the gateway's log is not about a request.
 func isGateways(msg string) bool { return msg == "plan" || msg == "race" }
 
 // access makes a row of a line of the gateway's access log, which is written when a request ends. Lines without an
@@ -77,7 +77,7 @@ func (b *builder) access(r row) (row, bool) {
 	return out, true
 }
 
-// isAccessLog says whether a text is what the gateway logs without --access-log.
+// isAccessLog reports whether a text is a log of the gateway without --access-log.
 func isAccessLog(head []byte) bool {
 	for line := range bytes.Lines(head) {
 		if bytes.HasPrefix(line, []byte("time=")) && bytes.Contains(line, []byte(" msg=request ")) {

@@ -166,7 +166,7 @@ func (b *builder) adapter(name string) int32 {
 
 func (b *builder) add(r request) { b.requests = append(b.requests, r) }
 
-// workload sorts what was read and numbers it.
+// workload sorts and numbers the requests read.
 func (b *builder) workload() (*trace.Workload, *Report, error) {
 	if len(b.requests) == 0 {
 		why := ""

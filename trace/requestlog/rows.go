@@ -91,7 +91,7 @@ func headOf(in *bufio.Reader) []byte {
 	return head
 }
 
-// jsonAmongText says whether most lines of a text are JSON objects, as where a program logs both.
+// jsonAmongText reports whether most lines of a text are JSON objects, as where a program logs both.
 func jsonAmongText(head []byte) bool {
 	objects, lines := 0, 0
 	for line := range bytes.Lines(head) {
@@ -238,7 +238,7 @@ func (s *jsonScan) document(text []byte, line int) error {
 	return s.visit(r)
 }
 
-// isUsualTime says whether a column has a usual name of a time.
+// isUsualTime reports whether a column has a usual name of a time.
 func isUsualTime(column string) bool {
 	return slices.ContainsFunc(keys(column), func(k string) bool {
 		return slices.Contains(strings.Fields(usual[0].names), k)

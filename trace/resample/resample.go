@@ -28,7 +28,7 @@ import (
 const (
 	// Block draws blocks of time and concatenates them.
 	Block = "block"
-	// Sessions draws sessions, each with the time since the session before it began.
+	// Sessions draws sessions and keeps the time between the starts of consecutive sessions.
 	Sessions = "sessions"
 	// Adapters draws adapters, each with all of its requests.
 	Adapters = "adapters"
@@ -209,9 +209,9 @@ func (d *drawer) sessions(of []int32) {
 	}
 }
 
-// streams draws adapters, as many as there are. The first copy of an adapter keeps
-// its times; others begin at a random instant, as users of different adapters do
-// not send at the same instants. Requests of the base model stay.
+// streams draws adapters, in the number of the recorded ones. The first copy of an adapter keeps its times. Other
+// copies begin at a random instant, as users of different adapters do not send at the same instants. Requests of the
+// base model stay.
 func (d *drawer) streams() {
 	n := len(d.w.Adapters)
 	requests := make([][]int, n)

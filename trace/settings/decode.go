@@ -166,7 +166,7 @@ func (s *splitter) take(piece string) error {
 	return fmt.Errorf("%q is not of the form key=value", strings.TrimSpace(piece))
 }
 
-// goesOn says whether a piece belongs to the value before it.
+// goesOn reports whether a piece belongs to the value before it.
 func (s *splitter) goesOn(isOption bool) bool {
 	switch {
 	case s.last == nil:
@@ -194,7 +194,8 @@ func (s *splitter) field(key string) *Field {
 	return nil
 }
 
-// positions names the values by position, and says if there are others: "file,key=value".
+// positions returns the names of the values by position, and shows whether there are other options:
+// "file,key=value".
 func (s *splitter) positions() string {
 	var names []string
 	for i := range s.fields {

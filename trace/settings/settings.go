@@ -215,7 +215,7 @@ func Within[N int | float64](key string, x N, check string) error {
 	return fmt.Errorf("%s: %v is not %s", key, x, describe(reflect.TypeFor[N]().Kind(), b))
 }
 
-// expected is what the field takes, for people: "a number >= 0, or auto".
+// expected describes the allowed values for people: "a number >= 0, or auto".
 func (f *Field) expected() string {
 	switch k := f.Type.Kind(); {
 	case f.Enum() != nil:
@@ -367,7 +367,7 @@ func (f Form) Verify() error {
 	return nil
 }
 
-// verifyType says what is wrong with a field's type or check.
+// verifyType returns an error if a field's type or check is not valid.
 func (f *Field) verifyType() error {
 	if f.hasParser() || f.Enum() != nil {
 		return nil

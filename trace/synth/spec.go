@@ -12,7 +12,7 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// parsed is what a parser returns; its errors name the spec.
+// parsed returns the results of a parser; its errors name the spec.
 func parsed[T any](what, spec string, v T, err error) (T, error) {
 	if err != nil {
 		var none T
@@ -21,7 +21,7 @@ func parsed[T any](what, spec string, v T, err error) (T, error) {
 	return v, nil
 }
 
-// checkWeights refuses weights that are no shares; name says which one of them is i.
+// checkWeights returns an error if weights are not valid shares. name returns the name of weight i.
 func checkWeights(weights []float64, name func(i int) string) error {
 	sum := 0.0
 	for i, w := range weights {
