@@ -65,8 +65,9 @@ func (f Form) Text(given Given) string {
 	return f.Name + ":" + options
 }
 
-// Nested returns a text of one of the forms as a mapping in YAML's flow style: "hash:c=2" becomes "{name: hash, c:
-// 2}".
+// Nested returns a text of one of the forms as a mapping in YAML's flow style. For example, "hash:c=2" becomes
+//
+//	"{name: hash, c: 2}".
 func Nested(forms []Form, text string) (string, error) {
 	form, options, ok := find(forms, text)
 	if !ok {

@@ -18,7 +18,7 @@
 //	rank           LoRA rank of the adapter; optional, csv and jsonl only
 //	hash_ids       list of whole numbers, not in csv: ids of the blocks of the prompt
 //	               (see [ReadOptions]); equal ids after equal ones are equal tokens
-//	hash_block     tokens of a block; absent: 512
+//	hash_block     tokens of a block; absent: the number in [ReadOptions], 512 by default
 //	text           number of the text that begins with the prompt, see [trace.Text]
 //	text_start     tokens before the text
 //	text_parent    number of the text before it; -1: none
