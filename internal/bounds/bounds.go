@@ -20,9 +20,9 @@ type Bounds struct {
 	extra             []float64 // single numbers beside the range
 }
 
-// Parse parses bounds: any of >=X, >X, <=X, <X, and single numbers that are also allowed, separated by spaces ("0
-// >=0.001", ">0 inf"). Without an upper limit every finite number above the lower limit is allowed. The empty text
-// allows every finite number.
+// Parse parses bounds: any of >=X, >X, <=X, <X, and single numbers that are also allowed, separated by spaces.
+// Examples are "0 >=0.001" and ">0 inf". Without an upper limit every finite number above the lower limit is allowed.
+// The empty text allows every finite number.
 func Parse(text string) (Bounds, error) {
 	b := Bounds{low: math.Inf(-1), high: math.Inf(1), openLow: true, openHigh: true}
 	for _, part := range strings.Fields(text) {
