@@ -1,10 +1,9 @@
-// Package trace makes workloads: lists of requests with arrival time, adapter
-// and token counts. Everything in and below it (file formats, replay,
-// generators, length sources) exists to produce one.
+// Package trace defines workloads: lists of requests with arrival time, adapter and token counts. The packages below
+// it read, write, generate, replay and change workloads.
 //
-// A workload flows as a [Source], one request at a time, so that a trace of
-// 10^8 requests costs no more memory than one of 10; [Collect] turns a source
-// into a [Workload] in memory, and [Workload.Source] turns it back.
+// A [Source] yields the requests of a workload one at a time, so a trace of 10^8 requests needs no more memory than
+// one of 10. [Collect] reads a source into a [Workload] in memory; [Workload.Source] returns a source over it. The
+// [Text] of a request identifies the prefix that its prompt shares with other prompts.
 //
 //	src, err := synth.New(synth.Default())
 //	w, err := trace.Collect(trace.Limit(src, 1000))
@@ -19,23 +18,23 @@ import (
 	"slices"
 )
 
-// BaseModel is the adapter index of a request that uses no adapter.
+// BaseModel is the adapter index of a request to the base model, without an adapter.
 const BaseModel int32 = -1
 
-// Request is one arrival of a workload.
+// A Request is one request of a workload.
 type Request struct {
-	ID      int64   // ascending in the order of arrival
-	Arrival float64 // s since the start of the workload
-	Adapter int32   // index into the workload's adapters, or BaseModel
+	ID      int64   // ascending with the arrival time
+	Arrival float64 // s from the start of the workload, >= 0
+	Adapter int32   // index into the adapters of the workload, or BaseModel
 	Prompt  int32   // prompt tokens, >= 1
-	Output  int32   // tokens the request generates, >= 1
-	MaxNew  int32   // max_new_tokens the client asks for; 0: the same as Output
+	Output  int32   // output tokens, >= 1
+	MaxNew  int32   // max_new_tokens of the request; 0: the same as Output
 
-	Text  *Text // what the prompt is the beginning of; nil: it is like no other
-	Reply *Text // what prompt and reply are the beginning of; nil: no prompt repeats the reply
+	Text  *Text // text that begins with the prompt; nil: the prompt shares no prefix
+	Reply *Text // text that begins with the prompt and the reply; nil: no prompt repeats the reply
 }
 
-// Budget is the max_new_tokens the client asks for.
+// Budget returns the max_new_tokens of the request: MaxNew, or Output where MaxNew is 0.
 func (r Request) Budget() int32 {
 	if r.MaxNew > 0 {
 		return r.MaxNew
@@ -43,8 +42,7 @@ func (r Request) Budget() int32 {
 	return r.Output
 }
 
-// Check says what is wrong with a request of a workload that has the given
-// number of adapters, or nil.
+// Check returns an error if r is not a valid request of a workload with the given number of adapters.
 func (r Request) Check(adapters int) error {
 	switch {
 	case math.IsNaN(r.Arrival) || math.IsInf(r.Arrival, 0) || r.Arrival < 0:
@@ -61,26 +59,26 @@ func (r Request) Check(adapters int) error {
 	return nil
 }
 
-// Adapter is one LoRA adapter.
+// An Adapter is one LoRA adapter.
 type Adapter struct {
 	Name string `json:"name"`
-	Rank int    `json:"rank,omitempty"` // LoRA rank; 0: not stated
-	// Priority of its requests, for engines that look at it. Of files, Parquet and
-	// Arrow state it.
+	Rank int    `json:"rank,omitempty"` // LoRA rank; 0: unknown
+	// Priority is the priority of the adapter's requests, for engines that schedule by priority. Of the file
+	// formats, only Parquet and Arrow hold it.
 	Priority int `json:"priority,omitempty"`
 }
 
-// Source yields the requests of a workload in the order of arrival.
+// A Source yields the requests of a workload in the order of arrival.
 type Source interface {
-	// Adapters returns the workload's adapters; known before the first Next.
+	// Adapters returns the adapters of the workload. It is valid before the first Next.
 	Adapters() []Adapter
-	// Len returns the number of requests still to come, -1 if it is not known.
+	// Len returns the number of requests that remain, -1 if it is unknown.
 	Len() int64
 	// Next returns the next request, or io.EOF after the last one.
 	Next() (Request, error)
 }
 
-// All yields the requests of a source; an error comes last.
+// All yields the requests of a source. If the source fails, the last pair holds the error.
 func All(s Source) iter.Seq2[Request, error] {
 	return func(yield func(Request, error) bool) {
 		for {
@@ -92,8 +90,8 @@ func All(s Source) iter.Seq2[Request, error] {
 	}
 }
 
-// Generate returns a source of the requests that next makes, numbered from 0: n of
-// them or, where n is -1, until next returns io.EOF.
+// Generate returns a source of the requests that next returns, numbered from 0. It ends after n requests or, where n
+// is -1, when next returns io.EOF.
 func Generate(adapters []Adapter, n int64, next func() (Request, error)) Source {
 	return &generated{adapters, n, 0, next}
 }
@@ -117,7 +115,7 @@ func (g *generated) Next() (r Request, err error) {
 	return r, err
 }
 
-// Workload is a workload in memory.
+// A Workload is a workload in memory.
 type Workload struct {
 	Adapters []Adapter
 	Requests []Request
@@ -141,7 +139,7 @@ func (m *memory) Next() (Request, error) {
 	return m.w.Requests[m.next-1], nil
 }
 
-// Collect reads a source to its end.
+// Collect reads a source to its end and returns its requests.
 func Collect(s Source) (*Workload, error) {
 	w := &Workload{Adapters: s.Adapters(), Requests: make([]Request, 0, max(s.Len(), 0))}
 	for r, err := range All(s) {
@@ -153,7 +151,7 @@ func Collect(s Source) (*Workload, error) {
 	return w, nil
 }
 
-// Limit ends a source after n requests.
+// Limit returns a source of the first n requests of s.
 func Limit(s Source, n int64) Source { return &limited{Source: s, left: max(n, 0)} }
 
 type limited struct {
@@ -171,7 +169,8 @@ func (l *limited) Next() (Request, error) {
 	return l.Source.Next()
 }
 
-// Named gives the adapters of a source names of their own.
+// Named returns a source with the requests of s and other adapter names. The number of names must be the number of
+// adapters.
 func Named(s Source, names []string) (Source, error) {
 	as := slices.Clone(s.Adapters())
 	if len(as) != len(names) {
@@ -190,8 +189,8 @@ type named struct {
 
 func (n *named) Adapters() []Adapter { return n.adapters }
 
-// Watch calls f now and then with the number of requests that a source has
-// yielded; an error of f ends the source.
+// Watch returns a source with the requests of s. Every 256 requests it calls f with the number of requests so far.
+// An error of f ends the source.
 func Watch(s Source, f func(n int64) error) Source { return &watched{Source: s, f: f} }
 
 type watched struct {
@@ -210,8 +209,8 @@ func (w *watched) Next() (Request, error) {
 	return w.Source.Next()
 }
 
-// Names returns n adapters named lora0, lora1, ... whose ranks are taken from
-// ranks in turn (none: not stated).
+// Names returns n adapters named lora0, lora1, ... with the given ranks in turn. Without ranks, the ranks are
+// unknown.
 func Names(n int, ranks []int) []Adapter {
 	as := make([]Adapter, n)
 	for i := range as {
@@ -223,21 +222,19 @@ func Names(n int, ranks []int) []Adapter {
 	return as
 }
 
-// Text is a part of prompts that other requests may repeat: a conversation that
-// grows, a system prompt, a block of a trace that tells equal blocks by equal
-// ids. Texts form trees: what comes before a text is the beginning of its
-// parent. A prompt is the first tokens of a text, those of its parents before.
+// A Text is a sequence of tokens that several prompts may share: a conversation that grows, a system prompt, or a
+// block of a trace that identifies equal blocks by equal ids. Texts form trees: a text follows the first Start
+// tokens of its parent. A prompt is a prefix of a text and its ancestors.
 //
-// Two prompts are equal as far as they are of the same texts, and differ from
-// where their texts part.
+// Two prompts are equal up to the point where their texts diverge, and different from there on.
 type Text struct {
-	Parent *Text // nil: the prompt begins with this text
-	Start  int32 // tokens of the parent, and of its parents, before it
-	Block  int32 // tokens of the text; 0: it goes on as long as a prompt does
-	ID     int64 // what files call it
+	Parent *Text // text before this one; nil: the prompt begins with this text
+	Start  int32 // tokens before this text, those of all ancestors together
+	Block  int32 // length of the text, tokens; 0: unlimited
+	ID     int64 // id in files
 }
 
-// Known is how many of the first n tokens of a prompt its text tells.
+// Known returns how many of the first n tokens of a prompt its text determines.
 func (t *Text) Known(n int32) int32 {
 	if t.Block > 0 {
 		return min(n, t.Start+t.Block)
@@ -245,8 +242,7 @@ func (t *Text) Known(n int32) int32 {
 	return n
 }
 
-// Common is the number of tokens that prompts of two texts have in common,
-// when they are long enough.
+// Common returns the number of tokens that sufficiently long prompts of the two texts have in common.
 func (t *Text) Common(u *Text) int32 {
 	const all = 1<<31 - 1
 	for seen, end := t, int32(all); seen != nil; seen, end = seen.Parent, min(end, seen.Start) {
@@ -259,8 +255,8 @@ func (t *Text) Common(u *Text) int32 {
 	return 0
 }
 
-// Hash tells the first n tokens of a text from others by what files call them: it
-// is the same in every run.
+// Hash returns a hash of the first n tokens of the text. It depends on ids and positions only, so it is the same in
+// every run.
 func (t *Text) Hash(n int32) uint64 {
 	for t.Start >= n && t.Parent != nil {
 		t = t.Parent
@@ -273,18 +269,18 @@ func (t *Text) Hash(n int32) uint64 {
 	return h
 }
 
-// Texts are the texts of a workload by what they are called.
+// Texts holds the texts of a workload, by parent, start and id.
 type Texts map[textKey]*Text
 
-// textKey is what a text is called, after the first start tokens of another.
+// textKey identifies a text: an id after the first start tokens of its parent.
 type textKey struct {
 	parent *Text
 	start  int32
 	id     int64
 }
 
-// Of returns the text of a name that follows the first start tokens of another,
-// nil for the beginning of a prompt: the same for the same arguments.
+// Of returns the text with the given id that follows the first start tokens of parent. A nil parent means the
+// beginning of a prompt. The same arguments always give the same text.
 func (t Texts) Of(parent *Text, start int32, id int64) *Text {
 	k := textKey{parent, start, id}
 	x := t[k]
@@ -295,9 +291,9 @@ func (t Texts) Of(parent *Text, start int32, id int64) *Text {
 	return x
 }
 
-// Blocks are the texts of prompts that are given as ids of blocks. All blocks have the same number of tokens,
-// except the last one of a prompt, which may be cut off. An id identifies a block together with the blocks before
-// it. Blocks keeps every block: 32 bytes each.
+// Blocks holds the texts of prompts that are given as ids of blocks. All blocks have the same number of tokens; the
+// last block of a prompt may be cut off. An id identifies a block together with the blocks before it. Blocks keeps
+// every block, at 32 bytes each.
 type Blocks struct {
 	Tokens int32
 
@@ -306,7 +302,8 @@ type Blocks struct {
 	spare  []Text
 }
 
-// Text returns the text of a prompt with the given ids and number of tokens; nil without ids.
+// Text returns the text of a prompt of the given ids and number of tokens, nil if there are no ids. It returns an
+// error if there are more ids than the tokens need.
 func (b *Blocks) Text(ids []int64, prompt int32) (*Text, error) {
 	if n := (int64(prompt) + int64(b.Tokens) - 1) / int64(b.Tokens); int64(len(ids)) > n {
 		return nil, fmt.Errorf("%d ids for %d tokens, expected at most %d of %d tokens each", len(ids), prompt, n,
@@ -319,10 +316,10 @@ func (b *Blocks) Text(ids []int64, prompt int32) (*Text, error) {
 	return x, nil
 }
 
-// maxFirst bounds what one large id makes of Blocks.first.
+// maxFirst bounds the length of Blocks.first, so that one large id does not take much memory.
 const maxFirst = 1 << 20
 
-// next is the block of an id after another one.
+// next returns the block of an id after the block parent.
 func (b *Blocks) next(parent *Text, start int32, id int64) *Text {
 	if id < 0 || id >= maxFirst {
 		return b.other(parent, start, id)
@@ -354,7 +351,7 @@ func (b *Blocks) other(parent *Text, start int32, id int64) *Text {
 	return x
 }
 
-// IDs are the ids of a text that consists of blocks.
+// IDs returns the block ids of a text, nil if the text does not consist of blocks.
 func (t *Text) IDs() []int64 {
 	if t == nil || t.Block == 0 {
 		return nil
@@ -366,14 +363,13 @@ func (t *Text) IDs() []int64 {
 	return ids
 }
 
-// Lately finds out which prompts begin alike, of those that it has seen lately. The
-// zero value has seen none.
+// Lately finds common prefixes among recent prompts. The zero value is ready to use.
 type Lately struct{ now, before Texts }
 
-// lately is how many texts are remembered at least, and twice that at most.
+// lately is the least number of texts that Lately remembers; it remembers at most twice as many.
 const lately = 1 << 18
 
-// Prompt returns the text of a prompt by the hashes of its blocks; block is their length, tokens.
+// Prompt returns the text of a prompt given the hashes of its blocks. block is the length of a block, tokens.
 func (l *Lately) Prompt(hashes []uint64, block int32) (x *Text) {
 	for i, h := range hashes {
 		k := textKey{x, int32(i) * block, int64(h)}

@@ -1,20 +1,20 @@
-// Package atomicfile writes files that appear under their name only when they are complete. So nobody reads half a
-// file, and a failed run leaves the earlier file as it was.
+// Package atomicfile writes files that appear under their name only when they are complete. So no program reads half
+// a file, and a failed run leaves the earlier file as it was. [Write] writes a file in one call:
 //
 //	err := atomicfile.Write("plot.svg", func(f *atomicfile.File) error {
 //		_, err := canvas.WriteTo(f)
 //		return err
 //	})
 //
-// What is not written in one go goes into a [File]:
+// A [File] can be written in several steps:
 //
 //	f, err := atomicfile.Create("run.parquet")
 //	defer f.Abort() // does nothing after Commit
 //	_, err = f.Write(data)
 //	err = f.Commit()
 //
-// Links stay links: the file that they lead to is replaced. Devices, pipes and the
-// program's own output (/dev/stdout) are written to as they are.
+// Symbolic links stay: the file that they point to is replaced. Devices, pipes and the program's own output
+// (/dev/stdout) are written directly.
 package atomicfile
 
 import (
@@ -26,16 +26,16 @@ import (
 	"syscall"
 )
 
-// File is a file being written under a temporary name, in the folder of its
-// final one, so that giving it that name is one step.
+// A File is a file being written under a temporary name, in the folder of its final name, so that the final rename
+// is atomic.
 type File struct {
 	temp   *os.File
 	path   string
-	direct bool // no file to replace: temp is what was asked for
+	direct bool // temp is the target itself: there is no file to replace
 	done   bool
 }
 
-// Create begins the file path.
+// Create creates a temporary file that Commit renames to path.
 func Create(path string) (*File, error) {
 	if info, err := os.Stat(path); err == nil {
 		switch {
@@ -57,7 +57,7 @@ func Create(path string) (*File, error) {
 	return &File{temp: temp, path: path}, nil
 }
 
-// named names the file that the user knows in an error about the temporary one.
+// named replaces the temporary name in an error by the name that the user gave.
 func named(err error, path string) error {
 	var e *fs.PathError
 	if errors.As(err, &e) {
@@ -66,7 +66,7 @@ func named(err error, path string) error {
 	return err
 }
 
-// Write writes b to the file, without a buffer.
+// Write writes b to the file, unbuffered.
 func (f *File) Write(b []byte) (int, error) {
 	n, err := f.temp.Write(b)
 	if err != nil {
@@ -75,11 +75,10 @@ func (f *File) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Seek is that of an [os.File].
+// Seek sets the position of the next Write, as [os.File.Seek] does.
 func (f *File) Seek(offset int64, whence int) (int64, error) { return f.temp.Seek(offset, whence) }
 
-// Commit completes the file and gives it its name; everybody may read it. After
-// an error the file is gone.
+// Commit completes the file and gives it its name, with mode 0644. After an error the temporary file is removed.
 func (f *File) Commit() error {
 	if f.done {
 		return fs.ErrClosed
@@ -102,7 +101,7 @@ func (f *File) Commit() error {
 	return nil
 }
 
-// Abort removes the file, unless it is complete or removed already.
+// Abort removes the temporary file. After Commit or Abort it does nothing.
 func (f *File) Abort() {
 	if f.done {
 		return
@@ -114,8 +113,8 @@ func (f *File) Abort() {
 	}
 }
 
-// Write writes the file path through fill; if fill returns an error or panics,
-// nothing is left of it.
+// Write creates the file path with the content that fill writes. If fill returns an error or panics, nothing is left
+// behind.
 func Write(path string, fill func(*File) error) error {
 	f, err := Create(path)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package bounds says which numbers a setting takes, in a short text that can
-// stand in a struct tag or beside a flag:
+// Package bounds describes the numbers that a setting allows, in a short text for struct tags and flags:
 //
 //	b := bounds.MustParse(">=0 <1")
 //	b.Has(1)     // false
@@ -14,17 +13,16 @@ import (
 	"strings"
 )
 
-// Bounds is a range of numbers. NaN is in none.
+// Bounds is a range of numbers. It never contains NaN.
 type Bounds struct {
 	low, high         float64
 	openLow, openHigh bool      // the limit itself is outside
 	extra             []float64 // single numbers beside the range
 }
 
-// Parse reads bounds: any of >=X, >X, <=X, <X, separated by spaces, and single
-// numbers that are in, too ("0 >=0.001", ">0 inf"). Without an upper limit every
-// finite number from the lower one on is in. The empty text lets in every finite
-// number.
+// Parse parses bounds: any of >=X, >X, <=X, <X, and single numbers that are also allowed, separated by spaces.
+// Examples are "0 >=0.001" and ">0 inf". Without an upper limit every finite number above the lower limit is allowed.
+// The empty text allows every finite number.
 func Parse(text string) (Bounds, error) {
 	b := Bounds{low: math.Inf(-1), high: math.Inf(1), openLow: true, openHigh: true}
 	for _, part := range strings.Fields(text) {
@@ -51,7 +49,7 @@ func Parse(text string) (Bounds, error) {
 	return b, nil
 }
 
-// MustParse is Parse for texts in the program itself.
+// MustParse is Parse for texts in the source code. It panics on an error.
 func MustParse(text string) Bounds {
 	b, err := Parse(text)
 	if err != nil {
@@ -60,13 +58,13 @@ func MustParse(text string) Bounds {
 	return b
 }
 
-// Has says whether x is in the range.
+// Has reports whether x is allowed.
 func (b Bounds) Has(x float64) bool {
 	return (x > b.low || x == b.low && !b.openLow) && (x < b.high || x == b.high && !b.openHigh) ||
 		slices.Contains(b.extra, x)
 }
 
-// String words the range for people; "" is every finite number.
+// String describes the bounds for people; "" means every finite number.
 func (b Bounds) String() string {
 	low, high, closed := ">= "+number(b.low), "<= "+number(b.high), !b.openLow && !b.openHigh
 	if b.openLow {
@@ -100,8 +98,8 @@ func number(x float64) string {
 	return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, format, -1, 64)), "+") // "inf", not "+Inf"
 }
 
-// Schema is the JSON Schema of a number of a type ("integer", "number") within
-// the bounds; infinity is the text "inf", or what YAML reads of ".inf".
+// Schema returns the JSON Schema of a number of a type ("integer", "number") within the bounds. Infinity is the text
+// "inf", or the value of ".inf" in YAML.
 func (b Bounds) Schema(typ string) map[string]any {
 	in := map[string]any{"type": typ}
 	limit := func(x float64, open bool, name, exclusive string) {

@@ -14,19 +14,19 @@ import (
 	"strings"
 )
 
-// Files are the modules and the style sheet, without a folder.
+// Files holds the modules and the style sheet, without a folder.
 //
 //go:embed *.js style.css
 var Files embed.FS
 
-// modules are in the order of their imports.
+// modules lists the modules in the order of their imports.
 var modules = []string{"dom.js", "chart.js"}
 
-// Style is the style sheet.
+// Style returns the style sheet.
 func Style() string { return read("style.css") }
 
-// Script is the modules as one script, without imports and exports: what they declare is then global. Each import
-// and each export must be one line.
+// Script returns the modules as one script, without imports and exports; their declarations are then global. Each
+// import and each export must be one line.
 func Script() string {
 	var b strings.Builder
 	for _, name := range modules {

@@ -58,7 +58,7 @@ func garbage(r *Rule) string {
 	return "\x00\x01<<<this is not JSON>>>\xff\xfe"
 }
 
-// instead does what a fault puts in place of a reply, without an execution.
+// instead sends the reply of a fault that replaces the execution of a request.
 func (c *conn) instead(q *request, r *Rule) (done bool, err error) {
 	endless := func(head, part string) error {
 		const size = 16 << 10 // bytes a millisecond: enough to flood a client, not this machine
@@ -209,7 +209,7 @@ func (w *Worker) loraReply(status int, text string) (int, string) {
 	return status, fmt.Sprintf(`{"success":%t,"error_message":%q}`, status == http.StatusOK, text)
 }
 
-// enter books a request that begins; it says why the worker cannot serve the request, or "".
+// enter records the start of a request. It returns the reason if the worker cannot serve the request, else "".
 func (w *Worker) enter(q *request) (refusal string) {
 	switch model := field(modelField, q.body); {
 	case q.path == "/generate":

@@ -7,22 +7,22 @@ import (
 	"sync"
 )
 
-// Book counts, for each request id, how often workers began to execute the request, aborted it because the client hung
-// up, and completed it. Several workers may share a Book. The zero value is ready for use.
+// A Book counts for each request id how often workers began to execute the request, aborted it because the client
+// hung up, and completed it. Several workers may share a Book. The zero value is ready to use.
 type Book struct {
 	mu       sync.Mutex
 	requests map[string]Count
 	echo     io.Writer // gets a line of JSON for each event; nil: nothing
 }
 
-// Count is what became of one request, over all workers that share a Book.
+// A Count holds the events of one request, over all workers that share a Book.
 type Count struct {
-	Executed  int // times that a worker began to generate
-	Aborted   int // times that the client hung up before the end
-	Completed int // times that the reply was written whole
+	Executed  int // number of times a worker began to generate
+	Aborted   int // number of times the client hung up before the end
+	Completed int // number of times the whole reply was written
 }
 
-// event is a line that a worker in another process prints.
+// event is a line printed by a worker in another process.
 type event struct {
 	ID   string `json:"id"`
 	What string `json:"what"`
@@ -34,8 +34,8 @@ const (
 	completed = "completed"
 )
 
-// NewEcho returns a Book that also writes each event to out, for a worker in a process of its own; Book.Read reads
-// these.
+// NewEcho returns a Book that also writes each event to out, for a worker in its own process. Book.Read reads these
+// events.
 func NewEcho(out io.Writer) *Book { return &Book{echo: out} }
 
 // note enters an event. Requests without an id share the id "".
@@ -61,7 +61,7 @@ func (b *Book) note(id, what string) {
 	}
 }
 
-// Read enters the events that a worker in another process writes, until r ends.
+// Read adds the events that a worker in another process writes, until r ends.
 func (b *Book) Read(r io.Reader) error {
 	d := json.NewDecoder(r)
 	for {
@@ -82,11 +82,11 @@ func (b *Book) Of(id string) Count {
 	return b.requests[id]
 }
 
-// Totals are sums over all requests of a Book that have an id.
+// Totals are sums over all requests of a Book with an id.
 type Totals struct {
-	Requests int // that were executed at least once
-	Twice    int // that were executed more than once
-	Most     int // executions of the request that was executed most often
+	Requests int // requests executed at least once
+	Twice    int // requests executed more than once
+	Most     int // highest number of executions of one request
 	Count
 }
 

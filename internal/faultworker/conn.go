@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// request is one request as far as the worker understands it.
+// request is the part of a request that the worker uses.
 type request struct {
 	kind    Kind
 	path    string
@@ -30,7 +30,7 @@ const (
 	defaultTokens = 16
 )
 
-// The fields are found without parsing the body, of which only the beginning is kept.
+// The fields are found without parsing the body: only the beginning of the body is kept.
 var (
 	ridField    = regexp.MustCompile(`"rid"\s*:\s*"([^"]*)"`)
 	tokensField = regexp.MustCompile(`"max_(?:new_|completion_)?tokens"\s*:\s*(\d{1,9})`)
@@ -80,7 +80,7 @@ func readRequest(r *http.Request) (*request, error) {
 	return q, nil
 }
 
-// conn is one connection, which a goroutine of its own serves.
+// conn is one connection, served by its own goroutine.
 type conn struct {
 	net.Conn
 	w       *Worker
@@ -91,7 +91,8 @@ type conn struct {
 	every   time.Duration   // between the bytes of what is written; 0: at once
 }
 
-// begin serves a connection in a goroutine of its own. in and first are nil, or what a server has read of it.
+// begin serves a connection in its own goroutine. in and first hold what a server has already read of it, or are
+// nil.
 func (w *Worker) begin(nc net.Conn, in *bufio.Reader, first *request) {
 	c := &conn{Conn: nc, w: w, in: in, gone: make(chan struct{})}
 	if c.in == nil {
@@ -194,7 +195,7 @@ func (c *conn) await() bool {
 	}
 }
 
-// watch looks out for the client's hang-up until its next request.
+// watch waits until the client hangs up or sends its next request.
 func (c *conn) watch() {
 	c.watched = make(chan struct{})
 	go func() {

@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// Fault is something that a worker does wrong.
+// A Fault is a way in which a worker misbehaves.
 type Fault string
 
-// The faults. Those that say "executed" count the request as executed; "tokens" are Rule.Tokens.
+// The faults. Those marked "executed" count the request as executed. "Tokens" means Rule.Tokens.
 const (
 	None        Fault = ""
-	Cut         Fault = "cut"          // executed; closes the connection (FIN) after so many tokens
-	Reset       Fault = "reset"        // executed; resets the connection (RST) after so many tokens
+	Cut         Fault = "cut"          // executed; closes the connection (FIN) after Tokens
+	Reset       Fault = "reset"        // executed; resets the connection (RST) after Tokens
 	ResetFirst  Fault = "reset-first"  // resets the connection before a reply; not executed
 	Drop        Fault = "drop"         // executed; closes the connection without a reply
 	Hang        Fault = "hang"         // reads the request, never answers; not executed
-	Stall       Fault = "stall"        // executed; sends the head and so many tokens, then nothing more
+	Stall       Fault = "stall"        // executed; sends the head and Tokens, then nothing more
 	Trickle     Fault = "trickle"      // executed; sends one byte of the reply every Rule.After
 	Garbage     Fault = "garbage"      // executed; a reply of status 200 whose body is not JSON
-	NotHTTP     Fault = "not-http"     // executed; bytes that are no HTTP
-	Counts      Fault = "counts"       // executed; each event after so many tokens states that there are Rule.Number
-	Second      Fault = "second"       // executed; a second reply, to nobody, Rule.After the first
+	NotHTTP     Fault = "not-http"     // executed; bytes that are not HTTP
+	Counts      Fault = "counts"       // executed; each event after Tokens states a count of Rule.Number tokens
+	Second      Fault = "second"       // executed; sends a second, unrequested reply Rule.After the first
 	Answer      Fault = "answer"       // Rule.Status, Rule.Header and Rule.Text instead of a reply; not executed
-	Endless     Fault = "endless"      // a body of Rule.Text that is repeated for ever; not executed
+	Endless     Fault = "endless"      // a body that repeats Rule.Text without end; not executed
 	EndlessHead Fault = "endless-head" // a head without end; not executed
 	Endless1xx  Fault = "endless-1xx"  // provisional replies without end; not executed
-	TooShort    Fault = "too-short"    // executed; Content-Length promises more than comes before the connection closes
-	TooLong     Fault = "too-long"     // executed; more comes than Content-Length says
+	TooShort    Fault = "too-short"    // executed; closes the connection before Content-Length bytes are sent
+	TooLong     Fault = "too-long"     // executed; sends more than Content-Length bytes
 	Redirect    Fault = "redirect"     // 307 to the URL Rule.Text; not executed
-	Crash       Fault = "crash"        // executed; then the worker dies
-	Slow        Fault = "slow"         // answers Rule.After later
+	Crash       Fault = "crash"        // executed; then the worker stops, as by Stop
+	Slow        Fault = "slow"         // delays the reply by Rule.After
 )
 
 // Faults lists all faults.
@@ -48,34 +48,34 @@ type Kind string
 // The kinds of requests.
 const (
 	Any      Kind = ""
-	Generate Kind = "generate" // generate, completions, chat completions
+	Generate Kind = "generate" // generate, completions, chat completions: requests that execute
 	Health   Kind = "health"
 	Info     Kind = "info"    // server_info, version
 	Models   Kind = "models"  // v1/models
 	Metrics  Kind = "metrics" // the load signal: vLLM's /metrics, sglang's /v1/loads
-	Load     Kind = "load"    // of an adapter
-	Unload   Kind = "unload"  // of an adapter
+	Load     Kind = "load"    // load an adapter
+	Unload   Kind = "unload"  // unload an adapter
 	Other    Kind = "other"
 )
 
-// Rule says which requests a worker gets wrong, and how. The first rule of a worker that applies counts.
+// A Rule selects requests and the fault of their replies. A worker applies its first rule that matches.
 type Rule struct {
 	On    Kind    `json:"on"`
-	Share float64 `json:"share"` // of the requests of that kind, spread evenly; 0: all
-	Mark  string  `json:"mark"`  // only requests whose body has it; "": all
+	Share float64 `json:"share"` // share of the matching requests that fail, spread evenly; 0: all
+	Mark  string  `json:"mark"`  // only requests whose body contains Mark; "": all
 
 	Do     Fault         `json:"do"`
-	Tokens int           `json:"tokens"` // that are sent first
+	Tokens int           `json:"tokens"` // tokens that are sent before the fault
 	After  time.Duration `json:"after"`
-	Number int64         `json:"number"` // of Counts
-	Status int           `json:"status"` // of Answer; 0: 200
-	Header string        `json:"header"` // of Answer: lines that end with \r\n
-	Text   string        `json:"text"`   // of Answer, Endless, Redirect and Garbage
+	Number int64         `json:"number"` // token count that Counts reports
+	Status int           `json:"status"` // HTTP status of Answer; 0: 200
+	Header string        `json:"header"` // header lines of Answer, each ending with \r\n
+	Text   string        `json:"text"`   // body of Answer, Endless and Garbage; URL of Redirect
 
 	seen int // requests of its kind and mark
 }
 
-// applies says whether a rule applies to the next request of a kind; called with Worker.mu held.
+// applies reports whether a rule applies to the next request of a kind. The caller holds Worker.mu.
 func (r *Rule) applies(q *request) bool {
 	if r.On != Any && r.On != q.kind || !bytes.Contains(q.body, []byte(r.Mark)) {
 		return false
@@ -98,7 +98,7 @@ func (r *Rule) check() error {
 	return nil
 }
 
-// GzipBomb returns zeros that gzip has compressed, size bytes of them.
+// GzipBomb returns size zero bytes, compressed by gzip.
 func GzipBomb(size int64) string {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)

@@ -34,7 +34,7 @@ func (c *conn) generate(q *request, r *Rule) error {
 	return err
 }
 
-// errGone says that the client hung up.
+// errGone is the error after the client hung up.
 var errGone = errors.New("the client hung up")
 
 // reply writes the reply of a request that is executed.

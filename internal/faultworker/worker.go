@@ -1,6 +1,7 @@
-// Package faultworker is a worker that misbehaves on request: the HTTP interfaces of sglang or vLLM, as far as clients
-// of LoRA workers use them, with tokens at a set rate and any of the faults in [Faults], on raw connections. Package
-// lorasim/bench/serving/emulate is the worker that behaves.
+// Package faultworker is a worker that misbehaves on request, for tests of clients. A [Worker] implements the HTTP
+// interfaces of sglang or vLLM, as far as clients of LoRA workers use them, on raw connections. It generates tokens
+// at a set rate and shows any of the faults in [Faults]. Package lorasim/bench/serving/emulate is the worker without
+// faults.
 //
 //	w, err := faultworker.New(faultworker.Config{API: faultworker.SGLang, Adapters: []string{"a"}})
 //	defer w.Close()
@@ -9,8 +10,8 @@
 //	... requests to w.URL() ...
 //	w.Book().Totals()
 //
-// Every reply carries the id of its request: the header X-Request-Id, else "rid" in its body. [Book] counts executions
-// and aborts by that id.
+// Every reply carries the id of its request: the header X-Request-Id, else "rid" in its body. [Book] counts
+// executions and aborts by that id.
 package faultworker
 
 import (
@@ -25,7 +26,7 @@ import (
 	"time"
 )
 
-// API is the interface that a worker has.
+// API is the HTTP interface of a worker.
 type API string
 
 // The interfaces.
@@ -37,20 +38,20 @@ const (
 // Config describes a worker.
 type Config struct {
 	API      API           // "": SGLang
-	Name     string        // in replies
-	Model    string        // "": base
-	Adapters []string      // that are loaded from the start
-	Places   int           // adapters that may be loaded at a time; further loads are refused. 0: any number
-	Slots    int           // adapters in a batch, as the worker reports; 0: 8
+	Name     string        // name of the worker in replies
+	Model    string        // name of the base model; "": base
+	Adapters []string      // adapters loaded at the start
+	Places   int           // most adapters loaded at a time; further loads are refused; 0: no limit
+	Slots    int           // adapter slots that the worker reports; 0: 8
 	Token    time.Duration // time between two tokens, and before the first
-	LoadTime time.Duration // of an adapter
-	Idle     time.Duration // after which a connection without a request is closed; 0: never
-	// Asked is called with every request, from any goroutine; it may be nil.
+	LoadTime time.Duration // time to load an adapter
+	Idle     time.Duration // time after which an idle connection is closed; 0: never
+	// Asked is called with every request, from any goroutine; nil: no calls.
 	Asked func(method, path string, header http.Header) `json:"-"`
-	Book  *Book                                         `json:"-"` // nil: one of its own
+	Book  *Book                                         `json:"-"` // counts of requests; nil: a new Book
 }
 
-// Worker is one worker. Its methods may be called from several goroutines.
+// A Worker is one worker. Its methods may be called from several goroutines.
 type Worker struct {
 	cfg Config
 
@@ -68,7 +69,7 @@ type Worker struct {
 	served sync.WaitGroup // goroutines
 }
 
-// New returns a worker that does nothing wrong and listens nowhere.
+// New returns a worker without faults that does not listen yet.
 func New(cfg Config) (*Worker, error) {
 	cfg.API, cfg.Model, cfg.Slots = cmp.Or(cfg.API, SGLang), cmp.Or(cfg.Model, "base"), cmp.Or(cfg.Slots, 8)
 	if cfg.API != SGLang && cfg.API != VLLM {
@@ -82,7 +83,7 @@ func New(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// reset makes the worker hold what it holds after a start; called with mu held, or by New.
+// reset restores the adapters that the worker was configured with. The caller is New or holds mu.
 func (w *Worker) reset() {
 	w.adapters, w.running = map[string]int{}, 0
 	for _, name := range w.cfg.Adapters {
@@ -90,10 +91,10 @@ func (w *Worker) reset() {
 	}
 }
 
-// Book returns the counts of requests.
+// Book returns the Book of the worker.
 func (w *Worker) Book() *Book { return w.cfg.Book }
 
-// Break replaces the rules by which the worker misbehaves; without rules it behaves.
+// Break replaces the rules of the worker; without rules it has no faults.
 func (w *Worker) Break(rules ...Rule) error {
 	list := make([]*Rule, len(rules))
 	for i := range rules {
@@ -121,7 +122,7 @@ func (w *Worker) rule(q *request) *Rule {
 	return nil
 }
 
-// Listen starts the worker on an address, also again after Stop.
+// Listen starts the worker on an address. It may be called again after Stop.
 func (w *Worker) Listen(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -144,14 +145,14 @@ func (w *Worker) Listen(addr string) error {
 	return nil
 }
 
-// URL is where the worker listens, or listened last.
+// URL returns the URL at which the worker listens or last listened.
 func (w *Worker) URL() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return "http://" + w.addr
 }
 
-// Restart starts a stopped worker again at its address; it holds the adapters that it was configured with.
+// Restart starts a stopped worker again at its address, with the adapters that it was configured with.
 func (w *Worker) Restart() error {
 	w.mu.Lock()
 	addr := w.addr
@@ -159,7 +160,7 @@ func (w *Worker) Restart() error {
 	return w.Listen(addr)
 }
 
-// Stop ends the worker as kill -9 ends a process: connections are reset, new ones refused. It returns at once.
+// Stop ends the worker as kill -9 ends a process: connections are reset and new ones refused. It returns at once.
 func (w *Worker) Stop() {
 	w.Thaw()
 	w.mu.Lock()
@@ -184,8 +185,8 @@ func (w *Worker) Close() {
 	w.served.Wait()
 }
 
-// Freeze makes the worker hang as SIGSTOP makes a process hang: connections open, and nothing is read or written,
-// probes included, until Thaw.
+// Freeze stops the worker as SIGSTOP stops a process. Until Thaw, connections stay open and nothing is read or
+// written, not even replies to probes.
 func (w *Worker) Freeze() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -225,7 +226,7 @@ func (w *Worker) accept(l net.Listener) {
 	}
 }
 
-// ServeHTTP implements http.Handler, for servers that others run: it takes the connection over with its first request.
+// ServeHTTP implements http.Handler, for use in another server. It takes over the connection with its first request.
 func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	q, err := readRequest(r)
 	if err != nil {
@@ -239,21 +240,21 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.begin(nc, buffered.Reader, q)
 }
 
-// Held lists the adapters that the worker holds.
+// Held returns the adapters that the worker holds.
 func (w *Worker) Held() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.adapters))
 }
 
-// Connections is the number of open connections.
+// Connections returns the number of open connections.
 func (w *Worker) Connections() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.conns)
 }
 
-// Accepted says how many connections it has had so far.
+// Accepted returns the number of connections so far.
 func (w *Worker) Accepted() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

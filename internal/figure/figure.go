@@ -1,5 +1,5 @@
-// Package figure holds what all pictures have in common: colours, letters,
-// legends and files.
+// Package figure draws pictures with common colours, fonts, legends and file formats. A [Plot] is a plot with a
+// legend beside it; [Write] writes a picture to a file.
 package figure
 
 import (
@@ -20,18 +20,17 @@ import (
 	"lorasim/internal/atomicfile"
 )
 
-// colors are those of a report's page in its light theme, safe for the
-// colour-blind (after Okabe and Ito).
+// colors are the colours of the report page in its light theme, safe for the colour-blind (after Okabe and Ito).
 var colors = []color.NRGBA{
 	{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 128, 93, 255}, {181, 73, 140, 255},
 	{138, 109, 0, 255}, {43, 159, 216, 255}, {106, 81, 163, 255}, {95, 102, 112, 255},
 }
 
-// Color is that of the i-th thing of a picture.
+// Color returns the colour of the i-th series of a picture.
 func Color(i int) color.NRGBA { return colors[i%len(colors)] }
 
-// Plot is a plot with a legend of its own beside it, as within it would hide
-// lines. What cannot be drawn is an error of [Plot.DrawBeside].
+// A Plot is a plot with a legend beside it, where it hides no lines. Errors of its methods are returned by
+// [Plot.DrawBeside].
 type Plot struct {
 	*plot.Plot
 	Legend plot.Legend
@@ -39,7 +38,7 @@ type Plot struct {
 	err    error
 }
 
-// New returns an empty plot without serifs.
+// New returns an empty plot with the labels x and y of its axes, in a sans-serif font.
 func New(x, y string) *Plot {
 	p := &Plot{Plot: plot.New(), Legend: plot.NewLegend()}
 	p.X.Label.Text, p.Y.Label.Text = x, y
@@ -55,7 +54,7 @@ func New(x, y string) *Plot {
 	return p
 }
 
-// Grid draws grey lines behind what is added after it.
+// Grid draws grey lines behind everything that is added later.
 func (p *Plot) Grid() {
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{225}, color.Gray{225}
@@ -71,11 +70,10 @@ func (p *Plot) Entry(name string, icon plot.Thumbnailer) {
 	p.width = max(p.width, p.Legend.TextStyle.Width(name))
 }
 
-// Empty says whether the legend is.
+// Empty reports whether the legend is empty.
 func (p *Plot) Empty() bool { return p.width == 0 }
 
-// Line adds points joined by lines in the colour of i, and the line to the
-// legend unless its name is "".
+// Line adds points joined by lines in colour i. It adds an entry to the legend unless the name is "".
 func (p *Plot) Line(name string, i int, xys plotter.XYs) {
 	if len(xys) == 0 {
 		return
@@ -88,7 +86,7 @@ func (p *Plot) Line(name string, i int, xys plotter.XYs) {
 	p.Named(name, l, err)
 }
 
-// Dots adds points in the colour of i, and to the legend unless the name is "".
+// Dots adds points in colour i. It adds an entry to the legend unless the name is "".
 func (p *Plot) Dots(name string, i int, xys plotter.XYs) {
 	if len(xys) > 0 {
 		s, err := dots(i, xys)
@@ -96,7 +94,7 @@ func (p *Plot) Dots(name string, i int, xys plotter.XYs) {
 	}
 }
 
-// Marks adds black marks on points, and to the legend.
+// Marks adds black marks on points, and an entry to the legend.
 func (p *Plot) Marks(name string, shape draw.GlyphDrawer, xys plotter.XYs) {
 	if len(xys) == 0 {
 		return
@@ -108,7 +106,7 @@ func (p *Plot) Marks(name string, shape draw.GlyphDrawer, xys plotter.XYs) {
 	p.Named(name, s, err)
 }
 
-// Named adds what was made without an error, and to the legend unless the name is "".
+// Named adds a plotter unless err is not nil. It adds an entry to the legend unless the name is "".
 func (p *Plot) Named(name string, x interface {
 	plot.Plotter
 	plot.Thumbnailer
@@ -130,7 +128,7 @@ func dots(i int, xys plotter.XYs) (*plotter.Scatter, error) {
 	return s, err
 }
 
-// DrawBeside draws the plot and, on its right, the legend.
+// DrawBeside draws the plot with the legend on its right.
 func (p *Plot) DrawBeside(c draw.Canvas) error {
 	if !p.Empty() {
 		width := p.width + p.Legend.ThumbnailWidth + vg.Points(12)
@@ -143,12 +141,12 @@ func (p *Plot) DrawBeside(c draw.Canvas) error {
 	return p.err
 }
 
-// Fill draws a rectangle between two corners.
+// Fill fills the rectangle between two opposite corners.
 func Fill(c *draw.Canvas, of color.Color, a, b vg.Point) {
 	c.FillPolygon(of, []vg.Point{a, {X: b.X, Y: a.Y}, b, {X: a.X, Y: b.Y}})
 }
 
-// Swatch is a legend's patch of colour.
+// A Swatch is a patch of colour in a legend.
 type Swatch struct{ color.Color }
 
 // Thumbnail implements plot.Thumbnailer.
@@ -156,7 +154,7 @@ func (s Swatch) Thumbnail(c *draw.Canvas) {
 	c.FillPolygon(s.Color, []vg.Point{c.Min, {X: c.Min.X, Y: c.Max.Y}, c.Max, {X: c.Max.X, Y: c.Min.Y}})
 }
 
-// Format is png or svg, as the name of a file ends.
+// Format returns png or svg, by the extension of path.
 func Format(path string) (string, error) {
 	format := strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), ".")
 	if format != "png" && format != "svg" {
@@ -165,7 +163,7 @@ func Format(path string) (string, error) {
 	return format, nil
 }
 
-// Write draws a picture into a file, which appears only when it is complete.
+// Write writes a picture to a file, in the format of its extension. The file appears only when it is complete.
 func Write(path string, width, height vg.Length, picture func(draw.Canvas) error) error {
 	format, err := Format(path)
 	if err != nil {
@@ -184,20 +182,19 @@ func Write(path string, width, height vg.Length, picture func(draw.Canvas) error
 	})
 }
 
-// Panel shows a figure of merit of several runs, predicted against measured.
+// A Panel compares predicted with measured values of a metric over several runs.
 type Panel struct {
 	Title, Unit string
 	Points      []Point
 }
 
-// Point is one run. Points of one group have a colour in common.
+// A Point is one run. Points of a group have the same colour.
 type Point struct {
 	Group               string
 	Measured, Predicted float64 // > 0
 }
 
-// WritePanels draws panels side by side as an SVG, on logarithmic axes with the
-// diagonal and lines 10 % beside it.
+// WritePanels draws panels side by side as an SVG. Axes are logarithmic, with the diagonal and lines 10 % beside it.
 func WritePanels(w io.Writer, panels []Panel) error {
 	const width, height = 9 * vg.Centimeter, 9 * vg.Centimeter
 	canvas := vgsvg.New(width*vg.Length(len(panels)), height)

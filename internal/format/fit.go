@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Width is the number of columns that tables for people fit into.
+// Width is the width of tables for people, in columns of text.
 const Width = 100
 
 const (
@@ -15,11 +15,9 @@ const (
 	widestKey = 34 // columns of a cell that names a row, unless it is the only one
 )
 
-// Fit prints rows in aligned columns that take at most the given number of
-// columns of text; 0: no limit. The first row is the head, the first keys cells of
-// a row name it. Heads and long names wrap. Columns that do not fit beside each
-// other continue in a further table below, which begins with the names again.
-// Values are aligned at their " ±".
+// Fit writes rows in aligned columns that take at most width columns of text; 0: no limit. The first row is the
+// head; the first keys cells of a row are its names. Heads and long names wrap. Columns that do not fit side by side
+// continue in another table below, which repeats the names. Values are aligned at their " ±".
 func Fit(w io.Writer, rows [][]string, keys, width int) error {
 	columns := make([][]string, len(rows[0]))
 	for i := range columns {
@@ -43,7 +41,7 @@ func Fit(w io.Writer, rows [][]string, keys, width int) error {
 	return err
 }
 
-// writeBlocks prints as many value columns side by side as fit, then the others.
+// writeBlocks writes as many value columns side by side as fit, and the others below them.
 func writeBlocks(b *strings.Builder, names []column, values [][]string, width int) {
 	for first := true; first || len(values) > 0; first = false {
 		block := slices.Clone(names)
@@ -67,8 +65,7 @@ type column struct {
 	cells [][]string
 }
 
-// newColumn wraps the head to the width of the cells, and cells that are wider than
-// limit; 0: none.
+// newColumn wraps the head to the width of the cells, and cells that are wider than limit; 0: no limit.
 func newColumn(cells []string, limit int) column {
 	c := column{}
 	for _, s := range cells[1:] {
@@ -98,7 +95,7 @@ func total(columns []column) (n int) {
 	return n
 }
 
-// writeColumns prints columns side by side; the lines of a head stand at its bottom.
+// writeColumns writes columns side by side. The lines of a head are aligned at the bottom.
 func writeColumns(b *strings.Builder, columns []column) {
 	if len(columns) == 0 {
 		return
@@ -126,8 +123,7 @@ func writeColumns(b *strings.Builder, columns []column) {
 	}
 }
 
-// aligned moves the cells below the head to the right, so that what stands before
-// their " ±" or their first space ends in the same column.
+// aligned pads the cells below the head on the left, so that their " ±", or else their first spaces, are aligned.
 func aligned(cells []string) []string {
 	before := func(s string) int {
 		number, _, _ := strings.Cut(s, " ")
@@ -168,8 +164,7 @@ func words(s string) (out []string) {
 	return out
 }
 
-// Wrap breaks a text into lines of at most the given number of columns, between
-// words or after punctuation where it can.
+// Wrap breaks a text into lines of at most width columns, between words or after punctuation if possible.
 func Wrap(s string, width int) (lines []string) {
 	line := ""
 	for _, word := range words(s) {
@@ -186,7 +181,7 @@ func Wrap(s string, width int) (lines []string) {
 	return append(lines, strings.TrimRight(line, " "))
 }
 
-// Paragraph wraps a text to the width of tables; further lines are indented.
+// Paragraph wraps a text to width columns and indents all lines but the first.
 func Paragraph(s string, width int) string {
 	if width <= 0 {
 		return s

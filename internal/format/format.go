@@ -1,5 +1,5 @@
-// Package format words numbers, texts and tables for people, and numbers that
-// are not finite for JSON.
+// Package format formats numbers, texts and tables for people, and JSON with numbers that may not be finite. [Line]
+// and [Safe] protect terminals from control characters in foreign texts.
 package format
 
 import (
@@ -15,7 +15,7 @@ import (
 	"text/tabwriter"
 )
 
-// Clip makes s one printable line of at most n characters.
+// Clip returns s as one printable line of at most n characters.
 func Clip(s string, n int) string {
 	runes := []rune(strings.Map(func(r rune) rune {
 		if obeyed(r) {
@@ -29,7 +29,7 @@ func Clip(s string, n int) string {
 	return string(runes)
 }
 
-// Percent writes a share as "12.3 %"; NaN as "-".
+// Percent formats a share (0 to 1) as "12.3 %", and NaN as "-".
 func Percent(share float64, decimals int) string {
 	if math.IsNaN(share) {
 		return "-"
@@ -37,7 +37,7 @@ func Percent(share float64, decimals int) string {
 	return fmt.Sprintf("%.*f %%", decimals, 100*share)
 }
 
-// Columns aligns cells that end in tabs, two spaces apart; Flush writes them.
+// Columns returns a writer that aligns cells that end in tabs, two spaces apart. Flush writes them.
 func Columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 // Table writes rows of cells in aligned columns, two spaces apart. Empty cells
@@ -54,14 +54,14 @@ func Table(w io.Writer, rows [][]string) error {
 	return t.Flush()
 }
 
-// JSON writes v and a newline, indented by the given text for each level.
+// JSON writes v as JSON and a newline, with the given indentation for each level.
 func JSON(w io.Writer, v any, indent string) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", indent)
 	return enc.Encode(v)
 }
 
-// Compact is a value as JSON in one line, for messages.
+// Compact returns v as JSON in one line, for messages.
 func Compact(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -70,10 +70,10 @@ func Compact(v any) string {
 	return string(b)
 }
 
-// IsFinite says whether JSON has x.
+// IsFinite reports whether x is finite, so that JSON can hold it.
 func IsFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// Finite is nil where JSON has no x.
+// Finite returns a pointer to x, nil if x is not finite.
 func Finite(x float64) *float64 {
 	if !IsFinite(x) {
 		return nil
@@ -81,18 +81,18 @@ func Finite(x float64) *float64 {
 	return &x
 }
 
-// Number is a float64 that JSON writes as null when it is not finite.
+// A Number is a float64 that JSON encodes as null if it is not finite.
 type Number float64
 
 // MarshalJSON implements json.Marshaler.
 func (n Number) MarshalJSON() ([]byte, error) { return json.Marshal(Finite(float64(n))) }
 
-// Object is a JSON object whose fields keep their order: names and values by turns.
-// Numbers that are not finite are null; a field with ",omitempty" behind its name is
-// left out where it is false, 0, "", nil, an empty list, or a float that is not finite.
+// An Object is a JSON object whose fields keep their order: names and values alternate. Numbers that are not finite
+// become null. A field with ",omitempty" after its name is left out if its value is false, 0, "", nil, an empty
+// list, or a float that is not finite.
 type Object []any
 
-// All yields the names and values that there are.
+// All yields the names and values of the fields that are not left out.
 func (o Object) All() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for i := 0; i < len(o); i += 2 {

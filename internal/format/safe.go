@@ -9,13 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// Texts of workers, files and clients can hold characters that a terminal obeys instead of
-// showing: escape sequences that change its title or its clipboard, a carriage return that
-// overwrites the line, marks that reverse the direction of writing. Before such a text is
-// printed they are replaced by what Go and JSON write for them, \u001b for the escape.
+// Texts of workers, files and clients can hold characters that a terminal interprets instead of showing: escape
+// sequences that change its title or its clipboard, a carriage return that overwrites the line, marks that reverse
+// the direction of writing. Before such a text is printed, they are replaced by their escapes in Go and JSON, such
+// as \u001b for the escape character.
 
-// obeyed says whether a terminal may do something for a character: control characters (C0,
-// DEL, C1), marks of direction, separators of lines, and the invisible "tags".
+// obeyed reports whether a terminal may interpret a character: control characters (C0, DEL, C1), direction marks,
+// line separators, and the invisible "tags".
 func obeyed(r rune) bool {
 	switch {
 	case r < ' ', 0x7f <= r && r <= 0x9f,
@@ -26,8 +26,7 @@ func obeyed(r rune) bool {
 	return false
 }
 
-// Line makes s one line of at most the given number of characters that a terminal only
-// shows; 0: of any length.
+// Line returns s as one line of at most the given number of characters that are safe to print; 0: no limit.
 func Line(s string, most int) string {
 	if strings.ContainsFunc(s, obeyed) || !utf8.ValidString(s) {
 		s = string(appendSafe(nil, []byte(s), false))
@@ -38,8 +37,7 @@ func Line(s string, most int) string {
 	return s
 }
 
-// appendSafe appends a text with what a terminal obeys replaced, in a text of several lines
-// but for line ends and tabs.
+// appendSafe appends a text with unsafe characters replaced. With lines, line ends and tabs stay.
 func appendSafe(b, text []byte, lines bool) []byte {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
@@ -58,20 +56,20 @@ func appendSafe(b, text []byte, lines bool) []byte {
 	return b
 }
 
-// SafeWriter writes to a terminal, or what may be one. It may be used by several goroutines.
+// A SafeWriter writes to a terminal, or to what may be one. Several goroutines may use it.
 type SafeWriter struct {
 	w    io.Writer
 	mu   sync.Mutex
-	rest []byte // beginning of a character that the next Write completes
+	rest []byte // incomplete character at the end of the last Write
 }
 
-// Safe returns a writer that replaces what a terminal would obey instead of showing.
+// Safe returns a writer that replaces the characters that a terminal would interpret instead of showing.
 func Safe(w io.Writer) *SafeWriter { return &SafeWriter{w: w} }
 
-// Unwrap returns the writer beneath, for a program's own control of the terminal.
+// Unwrap returns the underlying writer, for programs that control the terminal themselves.
 func (s *SafeWriter) Unwrap() io.Writer { return s.w }
 
-// Write writes p with one call of the writer beneath.
+// Write writes p with one call of the underlying writer.
 func (s *SafeWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +94,7 @@ func (s *SafeWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// harmless says whether a text is of ASCII alone, with nothing to replace.
+// harmless reports whether a text is ASCII with nothing to replace.
 func harmless(text []byte) bool {
 	for _, c := range text {
 		if c < ' ' && c != '\n' && c != '\t' || c >= 0x7f {
@@ -106,7 +104,7 @@ func harmless(text []byte) bool {
 	return true
 }
 
-// incomplete is where a text's last character begins if it is cut short, else its length.
+// incomplete returns the index of an incomplete character at the end of a text, else the length of the text.
 func incomplete(text []byte) int {
 	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax+1); i-- {
 		if utf8.RuneStart(text[i]) {

@@ -1,12 +1,12 @@
-// Package guard keeps a panic inside the goroutine's piece of work that caused it.
+// Package guard turns a panic into an error of the work that caused it.
 //
 //	err := guard.Do(func() error { return read(worker) })
 //	if p, ok := errors.AsType[*guard.Panic](err); ok {
 //		log.Print(p, string(p.Stack))
 //	}
 //
-// A program that reads bytes of several servers uses it at the border of each
-// goroutine: one server's bytes must not end the work for the others.
+// A program that reads bytes of several servers calls [Do] in each goroutine, so that the bytes of one server cannot
+// end the work for the others.
 package guard
 
 import (
@@ -16,22 +16,22 @@ import (
 	"strings"
 )
 
-// maxStack and maxValue bound what a panic leaves in a log, in bytes.
+// Limits of a Panic, bytes.
 const (
 	maxStack = 4 << 10
 	maxValue = 300
 )
 
-// Panic is a panic that was recovered.
+// A Panic is a recovered panic.
 type Panic struct {
-	Text  string // of its value, at most 300 bytes, on one line
-	Stack []byte // of its goroutine, the innermost 4 KiB
+	Text  string // value of the panic, at most 300 bytes, on one line
+	Stack []byte // stack of its goroutine, the innermost 4 KiB
 }
 
 func (p *Panic) Error() string { return "panic: " + p.Text }
 
-// Do returns what do returns, or a *Panic if do panics. The panic with which
-// net/http handlers end a connection, http.ErrAbortHandler, goes on.
+// Do calls do and returns its error, or a *Panic if do panics. It does not recover http.ErrAbortHandler, with which
+// net/http handlers end a connection.
 func Do(do func() error) (err error) {
 	done := false
 	defer func() {

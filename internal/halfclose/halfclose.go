@@ -1,15 +1,14 @@
-// Package halfclose lets clients of an http.Server close their side of the
-// connection after the request (shutdown(SHUT_WR)) and still get the answer.
+// Package halfclose lets clients of an http.Server close their side of the connection after the request
+// (shutdown(SHUT_WR)) and still get the response.
 //
 //	srv := &http.Server{Handler: halfclose.Handler(h), ConnContext: halfclose.ConnContext}
 //	srv.Serve(halfclose.Listener(l))
 //
-// TCP sends the same FIN for a client that closes its side and for one that has
-// gone, and net/http takes both for gone. Here the end of the input is kept from
-// net/http while a request is served, until the connection turns out to be dead: a
-// client that has gone answers what is sent to it with a reset. Each part of the
-// answer is such a probe. Where none has been sent for a moment, the interim response
-// "100 Continue" is one (RFC 9110, 15.2: a client must be able to skip it).
+// TCP sends the same FIN for a client that closes its side and for a client that is gone, and net/http treats both
+// as gone. This package hides the end of the input from net/http while a request is served, until the connection
+// turns out to be dead. A client that is gone answers data with a reset, so each part of the response is a probe. If
+// none was sent for a moment, the interim response "100 Continue" is the probe (RFC 9110, 15.2: a client must be
+// able to skip it).
 package halfclose
 
 import (
@@ -25,7 +24,7 @@ import (
 	"time"
 )
 
-// Listener returns a listener whose TCP connections outlive the end of their input.
+// Listener returns a listener whose TCP connections survive the end of their input.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 
 type listener struct{ net.Listener }
@@ -40,7 +39,7 @@ func (l listener) Accept() (net.Conn, error) {
 
 type contextKey struct{}
 
-// ConnContext is for http.Server.ConnContext.
+// ConnContext is the ConnContext function of the http.Server.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if c, ok := c.(*conn); ok {
 		return context.WithValue(ctx, contextKey{}, c)
@@ -48,7 +47,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// Handler notes which requests of a connection may get an interim response.
+// Handler returns a handler that calls h and records which requests may get an interim response.
 func Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(contextKey{}).(*conn); ok {
@@ -58,12 +57,12 @@ func Handler(h http.Handler) http.Handler {
 	})
 }
 
-// What a connection knows of the request that is served.
+// States of the request that a connection serves.
 const (
-	unknown  = iota // its handler has not begun
-	silent          // nothing of its answer was sent
-	answered        // part of its answer was sent
-	tooOld          // HTTP/1.0 knows no interim responses: such a client counts as gone
+	unknown  = iota // the handler has not begun
+	silent          // no part of the response was sent
+	answered        // part of the response was sent
+	tooOld          // HTTP/1.0 has no interim responses: a client that closes its side counts as gone
 )
 
 type conn struct {
@@ -84,9 +83,9 @@ func (c *conn) begin(r *http.Request) {
 	}
 }
 
-// Read reads. net/http reads a single byte while it serves a request whose body was
-// read, to notice that the client goes: that is where the end of the input is kept
-// back. (Should a later net/http do otherwise, such clients count as gone again.)
+// Read reads from the connection. While net/http serves a request whose body was read, it reads a single byte to
+// notice that the client is gone. Read hides the end of the input in this case only. (If a later net/http changes
+// this, such clients count as gone again.)
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.TCPConn.Read(p)
 	if len(p) == 1 && errors.Is(err, io.EOF) {
@@ -105,7 +104,7 @@ func (c *conn) ReadFrom(r io.Reader) (int64, error) {
 	return c.TCPConn.ReadFrom(r)
 }
 
-// answer notes that part of an answer follows. It waits for a probe to be sent whole.
+// answer records that part of the response follows. It waits until a probe in progress is sent.
 func (c *conn) answer() {
 	if c.state.Load() == silent {
 		c.mu.Lock()
@@ -114,8 +113,8 @@ func (c *conn) answer() {
 	}
 }
 
-// How soon after the end of the input a silent connection is probed, how often
-// again, and how long the state of the connection is trusted.
+// Delay of the first probe of a silent connection after the end of the input, interval of further probes, and time
+// for which the state of the connection is trusted.
 const (
 	firstProbe = 500 * time.Millisecond
 	nextProbe  = 15 * time.Second
@@ -123,7 +122,7 @@ const (
 	maxLook    = 100 * time.Millisecond
 )
 
-// outlive waits after the end of the input, and returns why that is over.
+// outlive waits after the end of the input. It returns the error that ends the wait.
 func (c *conn) outlive() error {
 	look, probe := firstLook, time.Now().Add(firstProbe)
 	timer := time.NewTimer(look)
@@ -154,7 +153,7 @@ func (c *conn) outlive() error {
 	}
 }
 
-// probe sends an interim response, unless the answer has begun.
+// probe sends an interim response, unless the response has begun.
 func (c *conn) probe() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +162,7 @@ func (c *conn) probe() {
 	}
 }
 
-// dead says whether the other end has answered with a reset.
+// dead reports whether the other end has sent a reset.
 func (c *conn) dead() bool {
 	raw, err := c.SyscallConn()
 	if err != nil {

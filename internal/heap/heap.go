@@ -1,28 +1,28 @@
-// Package heap is a binary min-heap by (key, tie) whose entries can know their index, so that they can
-// be moved and removed.
+// Package heap implements a binary min-heap by (key, tie). Entries can record their index, so that they can be moved
+// and removed.
 package heap
 
-// Entry is a value in a heap.
+// An Entry is a value in a heap.
 type Entry[T any] struct {
 	Key, Tie int64
 	Value    T
-	Place    *int32 // where set, the heap keeps the entry's index here; -1 once the entry is out
+	Place    *int32 // if not nil, holds the entry's index in the heap, -1 after its removal
 }
 
-// Heap is a binary min-heap. The first entry is the least.
+// A Heap is a binary min-heap. The first entry is the least.
 type Heap[T any] []Entry[T]
 
 func (e *Entry[T]) before(o *Entry[T]) bool {
 	return e.Key < o.Key || e.Key == o.Key && e.Tie < o.Tie
 }
 
-// Push adds an entry.
+// Push adds an entry to the heap.
 func (h *Heap[T]) Push(e Entry[T]) {
 	*h = append(*h, e)
 	h.Fix(len(*h) - 1)
 }
 
-// Remove takes out the entry at index k.
+// Remove removes the entry at index k and returns its value.
 func (h *Heap[T]) Remove(k int) T {
 	a := *h
 	out, last := a[k], len(a)-1
@@ -38,7 +38,7 @@ func (h *Heap[T]) Remove(k int) T {
 	return out.Value
 }
 
-// Fix moves the entry at index k, whose key has changed, to where it belongs.
+// Fix restores the order after a change of the key of the entry at index k.
 func (h *Heap[T]) Fix(k int) {
 	a := *h
 	e := a[k]

@@ -1,6 +1,5 @@
-// Package linelog writes the lines of a log without making their authors wait:
-// when nobody reads the log (a full pipe, a slow disk), lines are dropped and
-// counted.
+// Package linelog writes log lines without blocking their authors. If the log is not read (a full pipe, a slow
+// disk), lines are dropped and counted.
 //
 //	w := linelog.New(os.Stderr)
 //	defer w.Close(time.Second)
@@ -16,15 +15,15 @@ import (
 )
 
 const (
-	maxPending = 4 << 20 // bytes that wait to be written; further lines are dropped
+	maxPending = 4 << 20 // limit of pending bytes; further lines are dropped
 	// maxPiece is PIPE_BUF of Linux: a pipe takes a piece of at most this size whole
 	// or not at all, so that no line is left half-written when the program ends.
 	maxPiece = 4096
 	gather   = 10 * time.Millisecond // how long a line waits for others to be written with it
 )
 
-// Writer is an io.Writer for a log. Each call of Write passes one or more whole lines.
-// Its methods may be called from several goroutines.
+// A Writer is an io.Writer for a log. Each call of Write passes one or more whole lines. Several goroutines may call
+// its methods.
 type Writer struct {
 	wake chan struct{} // cap 1: there is something to do
 	end  chan struct{} // closed by Close
@@ -37,15 +36,14 @@ type Writer struct {
 	closed  bool
 }
 
-// New returns a writer to a destination. Its goroutine ends with Close.
+// New returns a Writer to a destination. Close ends its goroutine.
 func New(to io.Writer) *Writer {
 	w := &Writer{wake: make(chan struct{}, 1), end: make(chan struct{}), done: make(chan struct{})}
 	go w.run(to)
 	return w
 }
 
-// Write implements io.Writer. It never waits and never fails: a line for which
-// there is no room is dropped.
+// Write implements io.Writer. It never waits and never fails: it drops lines for which there is no room.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	if w.closed || w.pending.Len()+len(p) > maxPending {
@@ -66,15 +64,14 @@ func (w *Writer) signal() {
 	}
 }
 
-// Dropped is the number of lines that were not written.
+// Dropped returns the number of lines that were not written.
 func (w *Writer) Dropped() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.dropped
 }
 
-// Redirect makes lines that are passed later go to another destination. Lines
-// that wait go there, too.
+// Redirect changes the destination of later lines and of lines that are not yet written.
 func (w *Writer) Redirect(to io.Writer) {
 	w.mu.Lock()
 	w.next = to
@@ -84,7 +81,7 @@ func (w *Writer) Redirect(to io.Writer) {
 
 var errUnread = errors.New("the log is incomplete: its reader stopped reading")
 
-// Close writes what waits, for at most the given time. Lines passed later are dropped.
+// Close writes the pending lines, for at most the given time. Later lines are dropped.
 func (w *Writer) Close(limit time.Duration) error {
 	w.mu.Lock()
 	if !w.closed {

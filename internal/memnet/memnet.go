@@ -1,6 +1,5 @@
-// Package memnet is a network in memory, for tests of HTTP clients and servers.
-// Its connections are pipes, so in a bubble of testing/synctest nothing but the
-// fake clock is ever waited for: what a test sees is the same on any machine.
+// Package memnet is a network in memory, for tests of HTTP clients and servers. Its connections are pipes, so in a
+// bubble of testing/synctest all waits use the fake clock. Tests therefore behave the same on any machine.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		n := memnet.New()
@@ -22,7 +21,7 @@ import (
 	"syscall"
 )
 
-// Network has hosts by name. Those it does not know refuse connections.
+// A Network is a set of hosts by name. Connections to unknown hosts are refused.
 type Network struct {
 	mu    sync.Mutex
 	hosts map[string]*Host
@@ -31,7 +30,7 @@ type Network struct {
 // New returns a network without hosts.
 func New() *Network { return &Network{hosts: map[string]*Host{}} }
 
-// Host is one HTTP server.
+// A Host is one HTTP server.
 type Host struct {
 	URL string
 
@@ -43,7 +42,7 @@ type Host struct {
 	frozen  atomic.Bool
 }
 
-// Serve starts a host, in place of one of the same name that was killed.
+// Serve starts a host. The name may be the name of a killed host, which the new one replaces.
 func (n *Network) Serve(name string, handler http.Handler) *Host {
 	h := &Host{URL: "http://" + name, name: name, srv: &http.Server{Handler: handler}, backlog: make(chan net.Conn),
 		ended: make(chan struct{})}
@@ -54,18 +53,16 @@ func (n *Network) Serve(name string, handler http.Handler) *Host {
 	return h
 }
 
-// Kill ends a host as the death of its process would: its connections break, and
-// new ones are refused.
+// Kill ends a host as the end of its process would: its connections break, and new ones are refused.
 func (h *Host) Kill() {
 	listener{h}.Close()
 	h.srv.Close()
 }
 
-// Freeze makes a host hang as a stopped process does: it takes connections, and
-// nothing comes from it any more until it is killed.
+// Freeze makes a host hang as a stopped process does: it accepts connections, but sends nothing until it is killed.
 func (h *Host) Freeze() { h.frozen.Store(true) }
 
-// Transport connects to the hosts of the network alone.
+// Transport returns an HTTP transport that connects to the hosts of the network only.
 func (n *Network) Transport() *http.Transport { return &http.Transport{DialContext: n.dial} }
 
 func (n *Network) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -91,7 +88,7 @@ func (n *Network) dial(ctx context.Context, network, addr string) (net.Conn, err
 	}
 }
 
-// listener is a host as its server sees it.
+// listener is the net.Listener of a host.
 type listener struct{ *Host }
 
 func (l listener) Accept() (net.Conn, error) {
@@ -133,7 +130,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// hang returns false at once, or, of a frozen host, true when it is killed.
+// hang returns false at once if the host is not frozen. Otherwise it waits until the host is killed and returns
+// true.
 func (h *Host) hang() bool {
 	if h.frozen.Load() {
 		<-h.ended

@@ -1,4 +1,4 @@
-// Package parallel does independent pieces of work on all processors.
+// Package parallel runs independent pieces of work on all processors.
 package parallel
 
 import (
@@ -11,8 +11,8 @@ import (
 )
 
 // Do calls f for 0 to n-1 on all processors, until ctx ends. It returns the error of the lowest number, so that the
-// same work fails with the same error. progress, if not nil, gets the number of finished calls, from one goroutine
-// at a time.
+// same work fails with the same error. If progress is not nil, Do calls it with the number of finished calls, one
+// call at a time.
 func Do(ctx context.Context, n int, f func(int) error, progress func(done, total int64)) error {
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))

@@ -1,4 +1,5 @@
-// Package samehost protects a server on this machine from web pages of other origins in the user's browser.
+// Package samehost protects a server on this machine from web pages of other origins in the user's browser. A server
+// checks each request with [Trusts] and [SameOrigin].
 package samehost
 
 import (
@@ -10,8 +11,8 @@ import (
 	"strings"
 )
 
-// Trusts says whether a request names the listener by its address, as loopback, or by one of the names. The name of a
-// web page that DNS rebinding has turned to this machine is none of them.
+// Trusts reports whether the Host of a request is the listener's address, a loopback address, localhost or one of
+// the names. This excludes the name of a web page that DNS rebinding points to this machine.
 func Trusts(r *http.Request, names []string) bool {
 	host := strings.ToLower(strings.TrimSuffix(hostname(r.Host), "."))
 	if host == "" {
@@ -30,7 +31,7 @@ func Trusts(r *http.Request, names []string) bool {
 		local.AddrPort().Addr().Unmap().WithZone("") == ip.Unmap().WithZone("")
 }
 
-// hostname is a Host header without its port.
+// hostname returns a Host header without its port.
 func hostname(host string) string {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -39,8 +40,8 @@ func hostname(host string) string {
 	return strings.Trim(cmp.Or(name, host), "[]")
 }
 
-// SameOrigin says whether a request comes from a page of this server, from the user (an address that was typed), or
-// from a program that is no browser. Unlike net/http.CrossOriginProtection it looks at requests that only read, too.
+// SameOrigin reports whether a request comes from a page of this server, from the user (a typed address), or from a
+// program that is not a browser. Unlike net/http.CrossOriginProtection it also checks requests that only read.
 func SameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false

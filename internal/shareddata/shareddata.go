@@ -1,6 +1,5 @@
-// Package shareddata finds the traces, logs and measurements that lie beside
-// the project and are not part of it. Tests that need them skip when they are
-// absent.
+// Package shareddata finds traces, logs and measurements that lie beside the repository and are not part of it.
+// Tests that need them skip if they are absent.
 package shareddata
 
 import (
@@ -10,8 +9,7 @@ import (
 	"testing"
 )
 
-// Dir returns the folder of shared data: $LORASIM_DATA, or ../shared/data from
-// the root of the repository.
+// Dir returns the folder of shared data: $LORASIM_DATA, or ../shared/data from the root of the repository.
 func Dir() string {
 	if d := os.Getenv("LORASIM_DATA"); d != "" {
 		return d
@@ -20,7 +18,7 @@ func Dir() string {
 	return filepath.Join(filepath.Dir(file), "..", "..", "..", "shared", "data")
 }
 
-// Path returns the path of a shared file and skips the test when it is absent.
+// Path returns the path of a shared file. It skips the test if the file is absent.
 func Path(tb testing.TB, name string) string {
 	tb.Helper()
 	p := filepath.Join(Dir(), filepath.FromSlash(name))

@@ -1,4 +1,4 @@
-// Package suggest words errors about unknown names.
+// Package suggest words errors about unknown names, with the name that the user probably meant.
 package suggest
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Among is nil if a name is among the known ones, else Unknown.
+// Among returns nil if name is among the known names, else the error of Unknown.
 func Among(kind, name string, known []string) error {
 	if slices.Contains(known, name) {
 		return nil
@@ -15,8 +15,8 @@ func Among(kind, name string, known []string) error {
 	return Unknown(kind, name, known)
 }
 
-// Unknown says that a name is not among the known ones, and which it may be
-// meant to be.
+// Unknown returns the error that a name is not among the known names. kind is the kind of name. The error suggests
+// the likely name, if there is one.
 func Unknown(kind, name string, known []string) error {
 	name = Clip(name)
 	if len(known) == 0 {
@@ -37,12 +37,12 @@ func Unknown(kind, name string, known []string) error {
 	return fmt.Errorf("unknown %s %q%s (known: %s)", kind, name, hint, list)
 }
 
-// minPart is the least length of a name that may be part of a longer one.
+// minPart is the minimum length of a name that is taken as a part of a longer name.
 const minPart = 3
 
-// Likely returns the known name that a name may be meant to be, "" if there is
-// none: the first that begins with the name, else the first that contains it (a100
-// means a100-80gb, though h100 differs in one letter only), else the nearest one.
+// Likely returns the known name that a name probably means, "" if there is none. It is the first one that begins
+// with the name, else the first one that contains it, else the nearest one by edit distance. (a100 means a100-80gb,
+// although h100 differs in only one letter.)
 func Likely(name string, known []string) string {
 	part := strings.ToLower(name)
 	for _, extends := range []func(s, part string) bool{strings.HasPrefix, strings.Contains} {
@@ -61,7 +61,7 @@ func Likely(name string, known []string) string {
 	return nearest
 }
 
-// Clip shortens a text of a file for an error message.
+// Clip shortens a text for an error message to 120 bytes.
 func Clip(s string) string {
 	const most = 120
 	if len(s) > most {

@@ -145,7 +145,7 @@ func (d *arrowDecoder) batch(i int) (arrow.Record, error) {
 	return d.r.Record(i)
 }
 
-// rows reads all batches, for the format keeps the number of rows in each alone.
+// rows reads all batches, because the format holds the number of rows only in each batch.
 func (d *arrowDecoder) rows() (n int64, err error) {
 	for i := range d.n {
 		batch, err := d.batch(i)
@@ -238,15 +238,14 @@ func setArrowList(p *[]float64, lists *array.List, elements *array.Float64, i in
 	return nil
 }
 
-// budget is an allocator that panics, for guard, rather than give out more
-// memory than an intact file could need at a time.
+// budget is an allocator that panics, for guard, when an intact file could not need as much memory at a time.
 type budget struct {
 	size, limit int64
 	taken       int64 // since the last batch began
 }
 
-// newBudget returns the budget of a file of the given size. Compression may make
-// a file smaller than what it holds, by a factor of a few hundred at most.
+// newBudget returns the budget of a file of the given size, bytes. Compression reduces the size of a file by a
+// factor of a few hundred at most.
 func newBudget(size int64) *budget {
 	const floor, factor, most = 64 << 20, 256, 4 << 30
 	return &budget{size: size, limit: max(size, min(floor+factor*size, most))}
@@ -296,9 +295,8 @@ const (
 var plainTypes = map[byte]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 10: true, 12: true, 13: true,
 	20: true}
 
-// checkFooter checks what the footer of an Arrow IPC file states, for the
-// library takes memory for as many items and goes through as many as that. It
-// panics where the footer points beyond its end.
+// checkFooter checks the counts in the footer of an Arrow IPC file, for which the library would allocate memory and
+// loop. It panics if the footer points beyond its end.
 func checkFooter(src io.ReaderAt, size int64) error {
 	data, err := readFooter(src, size, "an Arrow", "ARROW1", 10)
 	if err != nil {
@@ -321,7 +319,7 @@ func checkFooter(src io.ReaderAt, size int64) error {
 	return footer.at(footer.Pos+flatbuffers.UOffsetT(o)).checkFields(schemaFields, schemaMetadata, &left)
 }
 
-// table is a FlatBuffers table, whose vectors may be longer than they can be.
+// table is a FlatBuffers table with vectors of unchecked length.
 type table struct{ flatbuffers.Table }
 
 // at returns the table that the offset at pos points to.

@@ -26,7 +26,7 @@ func newBinaryDecoder(src *source, path string, columns []Column, strict bool) (
 	return newParquetDecoder(src, path, columns, strict)
 }
 
-// form is what a cell is in binary files.
+// form describes a cell in binary files.
 type form struct {
 	wants   string // what a file's column should hold, for messages
 	kinds   []parquet.Kind

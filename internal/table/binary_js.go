@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// In a browser there are text files alone: the libraries for Parquet and Arrow would be most of the program.
+// In a browser only text formats are available: the libraries for Parquet and Arrow would be most of the program.
 var errNoBinary = errors.New("Parquet and Arrow files cannot be used in a browser, expected .csv or .jsonl")
 
 func newBinaryEncoder(string, io.WriteSeeker, *bufio.Writer, []Column, Options) (encoder, error) {
@@ -15,8 +15,8 @@ func newBinaryEncoder(string, io.WriteSeeker, *bufio.Writer, []Column, Options) 
 
 func newBinaryDecoder(*source, string, []Column, bool) (decoder, error) { return nil, errNoBinary }
 
-// ParquetColumns lists no columns in a browser.
+// ParquetColumns returns an error in a browser.
 func ParquetColumns(string) (names []string, err error) { return nil, errNoBinary }
 
-// ScanParquet visits no rows in a browser.
+// ScanParquet returns an error in a browser.
 func ScanParquet(string, func(i int64, names, values []string) error) error { return errNoBinary }

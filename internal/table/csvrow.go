@@ -13,9 +13,8 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// CSVRow is a row of a CSV file with a header, whose fields go by the names of
-// their columns: those of columns that are not there are empty. The first fault
-// stays, and ends the reading with an error that names file, line and column.
+// A CSVRow is a row of a CSV file with a header. Fields are identified by the names of their columns; the fields of
+// missing columns are empty. The first error of a row ends the reading; it names file, line and column.
 type CSVRow struct {
 	Line   int
 	file   *textfile.File
@@ -24,8 +23,7 @@ type CSVRow struct {
 	err    error
 }
 
-// ReadCSV calls f for every row of a table. It returns an error if the table has no rows or lacks a required
-// column.
+// ReadCSV calls f for every row of a table. It returns an error if the table has no rows or lacks a required column.
 func ReadCSV(in io.Reader, name string, required []string, f func(*CSVRow)) error {
 	r := CSVRow{file: textfile.New(name, in)}
 	t, err := r.file.Header()
@@ -56,14 +54,14 @@ func ReadCSV(in io.Reader, name string, required []string, f func(*CSVRow)) erro
 	}
 }
 
-// Fail says what is wrong with a field.
+// Fail reports an error in a field.
 func (r *CSVRow) Fail(column, format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%s: %s: %w", r.file.Where(), column, fmt.Errorf(format, args...))
 	}
 }
 
-// Text is a field without the space around it.
+// Text returns a field without the space around it.
 func (r *CSVRow) Text(column string) string {
 	if i := slices.Index(r.header, column); i >= 0 {
 		return strings.TrimSpace(string(r.fields[i]))
@@ -71,10 +69,10 @@ func (r *CSVRow) Text(column string) string {
 	return ""
 }
 
-// Has says whether a field is not empty.
+// Has reports whether a field is not empty.
 func (r *CSVRow) Has(column string) bool { return r.Text(column) != "" }
 
-// Number is a field as a number; NaN where it is empty.
+// Number returns a field as a number, NaN if it is empty.
 func (r *CSVRow) Number(column string) float64 {
 	if !r.Has(column) {
 		return math.NaN()
@@ -82,12 +80,12 @@ func (r *CSVRow) Number(column string) float64 {
 	return r.number(column, "a number", func(float64) bool { return true })
 }
 
-// Positive is a field that must be a number > 0.
+// Positive returns a field that must be a number > 0.
 func (r *CSVRow) Positive(column string) float64 {
 	return r.number(column, "a number > 0", func(x float64) bool { return x > 0 })
 }
 
-// Count is a field that must be a whole number from low to high.
+// Count returns a field that must be a whole number from low to high.
 func (r *CSVRow) Count(column string, low, high int) int {
 	// 8.0 is one, too
 	x := r.number(column, fmt.Sprintf("a whole number from %d to %d", low, high), func(x float64) bool {
@@ -99,7 +97,7 @@ func (r *CSVRow) Count(column string, low, high int) int {
 	return int(x)
 }
 
-// number is a field that must be a finite number that is ok; NaN with a fault.
+// number returns a field that must be a finite number for which ok is true; NaN after an error.
 func (r *CSVRow) number(column, expected string, ok func(float64) bool) float64 {
 	x, err := strconv.ParseFloat(r.Text(column), 64)
 	if err != nil || !format.IsFinite(x) || !ok(x) {

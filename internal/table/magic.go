@@ -7,7 +7,8 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// IsParquet says whether a file begins as Parquet files do. It is false for what cannot be opened, and for pipes.
+// IsParquet reports whether a file begins as Parquet files do. It returns false for pipes and for files that cannot
+// be opened.
 func IsParquet(path string) bool {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return false

@@ -20,10 +20,9 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// The Parquet library trusts the counts in a file: a list of 2 billion row groups,
-// a run of as many equal numbers, each stated in a few bytes, would take all
-// memory. So each such count is held against what follows it before the library
-// sees it. The values themselves are left to the library.
+// The Parquet library trusts the counts in a file. A list of 2 billion row groups, or a run of as many equal
+// numbers, takes a few bytes in a file but would take all memory. So each such count is compared with the data that
+// follows it before the library reads it. The library checks the values themselves.
 
 const (
 	maxPage   = 64 << 20 // bytes of a page, unpacked
@@ -31,7 +30,7 @@ const (
 	maxHeader = 64 << 10 // bytes of a page's header
 )
 
-// checkParquetFooter checks the description of a file at its end.
+// checkParquetFooter checks the footer of a Parquet file.
 func checkParquetFooter(src io.ReaderAt, size int64) error {
 	footer, err := readFooter(src, size, "a Parquet", "PAR1", 4)
 	if err == nil {
@@ -47,8 +46,8 @@ const (
 	thriftList, thriftSet, thriftStruct              = 9, 10, 12
 )
 
-// skim goes over a value of Thrift's compact protocol and returns what follows it.
-// A list must not have more items than bytes follow.
+// skim skips a value of Thrift's compact protocol and returns what follows it. It returns an error if a list has
+// more items than bytes follow.
 func skim(b []byte, kind byte, depth int) ([]byte, error) {
 	const deepest = 32
 	if len(b) == 0 || depth > deepest {
@@ -109,7 +108,7 @@ func skimStruct(b []byte, depth int) (_ []byte, err error) {
 	return nil, errDamaged
 }
 
-// checkPages goes over the pages of a column chunk.
+// checkPages checks the pages of a column chunk.
 func checkPages(src io.ReaderAt, size int64, m *format.ColumnMetaData, leaf parquet.LeafColumn) error {
 	at, n := m.DataPageOffset, m.TotalCompressedSize
 	if m.DictionaryPageOffset != 0 {
@@ -250,8 +249,8 @@ func checkDelta(data []byte, n int32) error {
 	return nil
 }
 
-// checkPrefixes checks texts of which each states how much of the one before it begins with: together they may take
-// maxPage bytes.
+// checkPrefixes checks prefix-compressed texts, each of which begins with a prefix of the text before it. Together
+// they may take maxPage bytes.
 func checkPrefixes(data []byte, n int32) error {
 	if err := checkDelta(data, n); err != nil {
 		return err
@@ -270,10 +269,9 @@ func checkPrefixes(data []byte, n int32) error {
 	return nil
 }
 
-// checkRuns checks numbers of the given width in bits in Parquet's hybrid of
-// run-length encoding and bit packing (Parquet format, "Encodings"): a varint
-// header whose lowest bit tells header>>1 groups of 8 packed numbers from a run of
-// header>>1 equal ones. There may be some more than n, to fill up the last group.
+// checkRuns checks numbers of the given width in bits in Parquet's hybrid of run-length encoding and bit packing
+// (Parquet format, "Encodings"). The lowest bit of a varint header distinguishes header>>1 groups of 8 packed
+// numbers from a run of header>>1 equal ones. There may be more than n numbers, to fill up the last group.
 func checkRuns(data []byte, width int, n int32) error {
 	const spare = 1 << 10
 	left := int64(n) + spare

@@ -177,7 +177,7 @@ func newParquetDecoder(src *source, path string, columns []Column, strict bool) 
 	return d, nil
 }
 
-// fits says whether the cell can hold the values of a leaf of the schema.
+// fits reports whether the cell can hold the values of a leaf of the schema.
 func (c *Column) fits(leaf parquet.LeafColumn) bool {
 	levels := 0
 	if _, list := c.Value.(*[]float64); list {
@@ -252,8 +252,8 @@ func (c *Column) parquetSetter(from *chunk, leaf parquet.LeafColumn, t texts) fu
 	}
 }
 
-// parquetNumbers puts numbers of which none is absent into the cell, straight from
-// the pages: that takes half the time of values of any kind.
+// parquetNumbers copies numbers without null values into the cell, straight from the pages: that takes half the time
+// of values of any kind.
 func (c *Column) parquetNumbers(from *chunk) func(int) error {
 	var doubles []float64
 	var wide []int64

@@ -14,7 +14,7 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// ParquetColumns lists the columns of a Parquet file as ScanParquet names them.
+// ParquetColumns returns the columns of a Parquet file under the names that ScanParquet uses.
 func ParquetColumns(path string) (names []string, err error) {
 	s, err := openScan(path, nil)
 	if err != nil {
@@ -25,8 +25,8 @@ func ParquetColumns(path string) (names []string, err error) {
 	return s.names, err
 }
 
-// ScanParquet visits the rows of a Parquet file of any schema, its values as text: null is "", a timestamp is
-// RFC 3339 in UTC. Columns inside of lists are left out, those of groups are called "outer.inner".
+// ScanParquet calls visit for each row of a Parquet file of any schema, with the values as text. null is "", a
+// timestamp is RFC 3339 in UTC. It leaves out columns inside lists; columns inside groups are named "outer.inner".
 func ScanParquet(path string, visit func(i int64, names, values []string) error) error {
 	s, err := openScan(path, visit)
 	if err != nil {
@@ -44,7 +44,7 @@ func openScan(path string, visit func(i int64, names, values []string) error) (*
 	return &scan{src: &source{File: file.File, size: file.Size}, visit: visit}, nil
 }
 
-// scan walks the columns of a file side by side.
+// scan reads the columns of a file side by side.
 type scan struct {
 	src    *source
 	f      *parquet.File

@@ -1,8 +1,7 @@
-// Package table writes and reads files of rows with typed columns, in the format
-// that a file's extension names: .csv, .jsonl (one JSON object per line),
-// .parquet or .arrow (Arrow IPC file); text to read may be packed by gzip
-// (.csv.gz, .jsonl.gz). A caller states its columns, each with a pointer to the
-// cell of the row at hand:
+// Package table writes and reads files of rows with typed columns. The extension of the file name selects the
+// format: .csv, .jsonl (one JSON object per line), .parquet or .arrow (Arrow IPC file). Text files to read may be
+// compressed by gzip (.csv.gz, .jsonl.gz). A caller lists its [Column] values, each with a pointer to the cell of
+// the current row. A [Writer] writes rows and a [Reader] reads them:
 //
 //	var row struct {
 //		id   int64
@@ -20,10 +19,9 @@
 //	defer r.Close()
 //	for err = r.Read(); err == nil; err = r.Read() { ... } // io.EOF at the end
 //
-// The same rows give the same bytes. Both directions stream. Files may be damaged
-// or made by anybody: a length, a count or a place that a file states is checked
-// before it decides over memory or time. Errors name the file, the line (in
-// Parquet and Arrow files the row, from 1), the column and what was expected.
+// The same rows give the same bytes. Both directions stream. Files may be damaged or malicious: every length, count
+// or position in a file is checked before it determines memory or time. Errors name the file, the line (in Parquet
+// and Arrow files the row, from 1), the column and the expected value.
 package table
 
 import (
@@ -45,38 +43,37 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// Column is one column of a file.
+// A Column is one column of a file.
 type Column struct {
 	Name string
-	// Value points to the cell of the row at hand, which gives the column its
-	// type: an *int64, *int32, *float64, *string or *[]float64 (nil: absent; not
-	// in CSV), or a *Raw to read text.
+	// Value points to the cell of the current row and gives the column its type: *int64, *int32, *float64,
+	// *string, *[]float64 (nil: absent; not in CSV), or *Raw to read text.
 	Value    any
-	Nullable bool // numbers of a *float64 may be absent, which is NaN
-	Optional bool // a file may lack the column, a CSV field be empty: the cell stays as it is
-	Decimal  bool // in text, numbers of usual size have no exponent
+	Nullable bool // numbers of a *float64 may be absent, as NaN
+	Optional bool // the column may be missing or a CSV field empty; the cell is then unchanged
+	Decimal  bool // text formats write numbers of usual size without exponent
 }
 
-// Raw is a field of a text file as it stands there, valid until the next row: that
-// of a CSV file without quotes (see [Unquoted]), the value of a JSON member with them.
+// Raw is a field of a text file as written, valid until the next row. A CSV field is without its quotes (see
+// [Unquoted]); the value of a JSON string keeps them.
 type Raw []byte
 
-// Options of Create and Open.
+// Options are the options of Create and Open.
 type Options struct {
-	// Meta is what a Parquet or Arrow file to write says of itself: pairs of key
-	// and value. The keys must be different.
+	// Meta is the metadata of a Parquet or Arrow file to write: pairs of key and value. The keys must be
+	// different.
 	Meta [][2]string
-	// Strict refuses files with other columns than those asked for.
+	// Strict rejects files with columns that are not listed.
 	Strict bool
-	// Progress is called with the bytes read so far; its error ends the reading.
+	// Progress, if not nil, is called with the number of bytes read so far. If it returns an error, reading ends
+	// with this error.
 	Progress func(bytesRead int64) error
 }
 
-// batchRows is the number of rows of an Arrow record batch or a Parquet row group
-// that is written.
+// batchRows is the number of rows of a written Arrow record batch or Parquet row group.
 const batchRows = 1 << 16
 
-// Extensions lists the formats.
+// Extensions returns the file name extensions of all formats.
 func Extensions() []string { return []string{".csv", ".jsonl", ".parquet", ".arrow"} }
 
 func unknownFormat(path string) error {
@@ -104,7 +101,7 @@ func newEncoder(ext string, f io.WriteSeeker, out *bufio.Writer, columns []Colum
 	return newTextEncoder(out, ext == ".jsonl", columns)
 }
 
-// Writer writes a file. It is not safe for concurrent use.
+// A Writer writes a file. It is not safe for concurrent use.
 type Writer struct {
 	path string
 	file *atomicfile.File
@@ -113,7 +110,7 @@ type Writer struct {
 	done bool
 }
 
-// Create begins a file. It appears under its name only when Close succeeds.
+// Create creates a file. It appears under its name only when Close succeeds.
 func Create(path string, columns []Column, o Options) (*Writer, error) {
 	ext := formatOf(path)
 	if !slices.Contains(Extensions(), ext) {
@@ -131,7 +128,7 @@ func Create(path string, columns []Column, o Options) (*Writer, error) {
 	return w, nil
 }
 
-// Write adds the row that the columns point to.
+// Write adds a row with the values that the columns point to.
 func (w *Writer) Write() error {
 	if w.done {
 		return fs.ErrClosed
@@ -142,8 +139,7 @@ func (w *Writer) Write() error {
 	return nil
 }
 
-// Close completes the file and gives it its name. After an error nothing is left
-// behind.
+// Close completes the file and gives it its name. After an error nothing is left behind.
 func (w *Writer) Close() error {
 	if w.done {
 		return fs.ErrClosed
@@ -162,7 +158,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// Abort drops an unfinished file; after Close it does nothing.
+// Abort removes an unfinished file; after Close it does nothing.
 func (w *Writer) Abort() {
 	w.done = true
 	w.file.Abort()
@@ -176,14 +172,14 @@ type decoder interface {
 	bad(column string, err error) error // names the place of the row at hand
 }
 
-// Reader reads a file. It is not safe for concurrent use.
+// A Reader reads a file. It is not safe for concurrent use.
 type Reader struct {
 	dec  decoder
 	text *textDecoder // dec, if it is one
 	file io.Closer
 }
 
-// Open begins to read a file.
+// Open opens a file for reading.
 func Open(path string, columns []Column, o Options) (*Reader, error) {
 	switch ext := formatOf(strings.TrimSuffix(path, ".gz")); ext {
 	case ".csv", ".jsonl":
@@ -218,11 +214,11 @@ func openBinary(src *source, path string, columns []Column, o Options) (*Reader,
 	return r, nil
 }
 
-// Meta returns what the file says of itself, by key; nothing in text.
+// Meta returns the metadata of a Parquet or Arrow file as pairs of key and value; none for text formats.
 func (r *Reader) Meta() [][2]string { return r.dec.meta() }
 
-// Rows returns the number of rows that the file states, -1 in text. It may be a
-// lie, but not one that the size of the file rules out.
+// Rows returns the number of rows according to the file, -1 in text formats. A damaged file may hold a wrong number,
+// but not one that the file size rules out.
 func (r *Reader) Rows() (int64, error) {
 	var n int64
 	err := guard(func() (err error) { n, err = r.dec.rows(); return err })
@@ -254,11 +250,10 @@ func (r *Reader) Read() (err error) {
 // Bad returns the error of a fault in the row last read; column may be empty.
 func (r *Reader) Bad(column string, err error) error { return r.dec.bad(column, err) }
 
-// Close ends the reading.
+// Close closes the file.
 func (r *Reader) Close() error { return r.file.Close() }
 
-// guard calls f and returns its error. A panic, by which libraries answer a
-// damaged file, becomes one.
+// guard calls f and returns its error. It turns a panic of a library, caused by a damaged file, into an error.
 func guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -270,7 +265,7 @@ func guard(f func() error) (err error) {
 
 func damaged(p any) error { return fmt.Errorf("damaged file: %v", p) }
 
-// source is a file that tells how much of it was read.
+// source is a file that counts the bytes read.
 type source struct {
 	*os.File
 	size, read int64
@@ -288,7 +283,7 @@ func (s *source) ReadAt(p []byte, at int64) (int, error) {
 	return n, err
 }
 
-// bind finds the columns by the names that a file has: the index of each, or -1.
+// bind returns the index of each column among the names in a file, or -1.
 func bind(columns []Column, names []string, strict bool) ([]int, error) {
 	var missing []string
 	index := make([]int, len(columns))
@@ -328,9 +323,8 @@ var (
 	errDamaged = errors.New("damaged file: impossible length or count")
 )
 
-// readFooter reads the end of a file, which begins with the magic bytes, or some
-// more, and ends with a footer, its length and the magic bytes. what names the
-// format with its article.
+// readFooter reads the footer of a file. The file begins with the magic bytes, possibly followed by more, and ends
+// with the footer, its length and the magic bytes. what is the name of the format with its article.
 func readFooter(src io.ReaderAt, size int64, what, magic string, begin int64) ([]byte, error) {
 	tail := make([]byte, 4+len(magic))
 	room := size - begin - int64(len(tail))
@@ -352,7 +346,7 @@ func readFooter(src io.ReaderAt, size int64, what, magic string, begin int64) ([
 	return footer, err
 }
 
-// null empties the cell.
+// null sets the cell to absent.
 func (c *Column) null() error {
 	if !c.mayLack() {
 		return errNull
@@ -381,7 +375,7 @@ func (c *Column) setInt(x int64) error {
 
 func outOfRange(x int64) error { return fmt.Errorf("%d is out of range, expected a 32-bit number", x) }
 
-// mayLack says whether values of the column may be absent.
+// mayLack reports whether values of the column may be absent.
 func (c *Column) mayLack() bool {
 	switch c.Value.(type) {
 	case *float64:
@@ -392,8 +386,7 @@ func (c *Column) mayLack() bool {
 	return false
 }
 
-// texts keeps the short texts that come again and again, so that reading them
-// takes no memory.
+// texts interns short repeated texts, so that reading them takes no memory.
 type texts map[string]string
 
 func (t texts) of(b []byte) string {

@@ -91,8 +91,7 @@ func (t *textEncoder) append(b []byte, c *Column) []byte {
 	panic(fmt.Sprintf("table: column %s: cannot write a %T", c.Name, c.Value))
 }
 
-// appendFloat writes the shortest decimal that reads back as x. What JSON cannot
-// hold is null.
+// appendFloat appends the shortest decimal that reads back as x, or null for what JSON cannot hold.
 func (t *textEncoder) appendFloat(b []byte, x float64, decimal bool) []byte {
 	switch {
 	case t.json && (math.IsNaN(x) || math.IsInf(x, 0)):
@@ -157,8 +156,8 @@ func openText(path string, asJSON bool, columns []Column, o Options) (*Reader, e
 	return r, err
 }
 
-// OpenText reads JSON lines or CSV from a file that is open already and that the
-// Reader closes, whatever its name. In CSV no field spans lines.
+// OpenText returns a Reader of JSON lines or CSV from an open file of any name. The Reader closes the file. CSV
+// fields may not span lines.
 func OpenText(f *textfile.File, asJSON bool, columns []Column, strict bool) (*Reader, error) {
 	d, err := newTextDecoder(f, asJSON, columns, strict)
 	if err != nil {

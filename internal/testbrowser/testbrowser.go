@@ -1,4 +1,5 @@
-// Package testbrowser runs pages in a real Chromium for tests.
+// Package testbrowser runs pages in a real Chromium for tests. [Start] starts the browser; [Trouble] collects the
+// errors of a page.
 package testbrowser
 
 import (
@@ -19,13 +20,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Start starts a headless Chromium for at most 8 minutes, or skips the test where there is none.
+// Start starts a headless Chromium for at most 8 minutes. It skips the test if Chromium is not installed.
 func Start(t testing.TB) context.Context {
 	t.Helper()
 	return StartFor(t, 8*time.Minute)
 }
 
-// StartFor is Start with another limit.
+// StartFor is Start with another time limit.
 func StartFor(t testing.TB, limit time.Duration) context.Context {
 	t.Helper()
 	path := ""
@@ -52,8 +53,7 @@ func StartFor(t testing.TB, limit time.Duration) context.Context {
 	return ctx
 }
 
-// Trouble gathers what a page should not do: errors on the console, exceptions,
-// and requests for anything but itself.
+// Trouble collects the errors of a page: messages on the console, exceptions, and requests to other addresses.
 type Trouble struct {
 	mu   sync.Mutex
 	seen []string
@@ -65,7 +65,7 @@ func (tr *Trouble) add(format string, args ...any) {
 	tr.seen = append(tr.seen, fmt.Sprintf(format, args...))
 }
 
-// Watch gathers the trouble of a page: the address, or what the addresses begin with that it may load.
+// Watch collects the errors of the page in ctx. Requests to addresses that begin with page are allowed.
 func (tr *Trouble) Watch(ctx context.Context, page string) error {
 	return chromedp.Listen(ctx, func(e any) {
 		switch e := e.(type) {
@@ -94,7 +94,7 @@ func (tr *Trouble) Watch(ctx context.Context, page string) error {
 	})
 }
 
-// Report makes what was gathered errors of the test.
+// Report reports what was collected as errors of the test.
 func (tr *Trouble) Report(t testing.TB) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -103,7 +103,7 @@ func (tr *Trouble) Report(t testing.TB) {
 	}
 }
 
-// Look keeps a picture of the page where LORASIM_SCREENSHOTS names a folder.
+// Look saves a screenshot of the page in the folder $LORASIM_SCREENSHOTS, if set.
 func Look(t testing.TB, ctx context.Context, name string) {
 	dir := os.Getenv("LORASIM_SCREENSHOTS")
 	if dir == "" {

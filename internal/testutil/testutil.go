@@ -1,5 +1,5 @@
-// Package testutil holds what the tests of several packages share: files to read, golden
-// files, comparisons of errors and numbers, and HTTP transports.
+// Package testutil holds helpers for the tests of several packages: input files, golden files, comparisons of errors
+// and numbers, and HTTP transports.
 package testutil
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Update is set by -update: the test writes its golden files anew.
+// Update is the flag -update: tests write their golden files anew.
 var Update = flag.Bool("update", false, "write golden files anew")
 
-// File writes a file into a temporary folder of its own and returns its path.
+// File writes a file in a new temporary folder and returns its path.
 func File[Text string | []byte](tb testing.TB, name string, content Text) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), name)
@@ -27,7 +27,7 @@ func File[Text string | []byte](tb testing.TB, name string, content Text) string
 	return path
 }
 
-// Write writes a file, and the folders that it lies in.
+// Write writes a file and creates its folders.
 func Write[Text string | []byte](tb testing.TB, path string, content Text) {
 	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -38,7 +38,7 @@ func Write[Text string | []byte](tb testing.TB, path string, content Text) {
 	}
 }
 
-// RoundTrip is a transport of HTTP requests that is a function.
+// RoundTrip is a function that serves as an HTTP transport.
 type RoundTrip func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
@@ -58,7 +58,7 @@ func Gzip[Text string | []byte](tb testing.TB, content Text) []byte {
 	return b.Bytes()
 }
 
-// Golden compares a text with a file, which -update writes anew.
+// Golden compares a text with a golden file. With -update it writes the file instead.
 func Golden[Text string | []byte](tb testing.TB, path string, got Text) {
 	tb.Helper()
 	if *Update {
@@ -75,7 +75,7 @@ func Golden[Text string | []byte](tb testing.TB, path string, got Text) {
 	}
 }
 
-// ExpectError makes sure that there is an error whose text has all the parts.
+// ExpectError fails the test unless err is an error whose text contains all the parts.
 func ExpectError(tb testing.TB, err error, parts ...string) {
 	tb.Helper()
 	if err == nil {
@@ -89,7 +89,7 @@ func ExpectError(tb testing.TB, err error, parts ...string) {
 	}
 }
 
-// Near compares two numbers. NaN is near nothing.
+// Near fails the test if got and want differ by more than tolerance, or if either is NaN.
 func Near(tb testing.TB, what string, got, want, tolerance float64) {
 	tb.Helper()
 	if !(math.Abs(got-want) <= tolerance) {

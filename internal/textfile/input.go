@@ -14,25 +14,24 @@ import (
 	"time"
 )
 
-// Bounds on files that are read into memory as a whole.
+// Limits of files that are read into memory as a whole.
 const (
-	MaxSettings = 1 << 20   // bytes of a file that people write: settings, certificates, keys
-	MaxData     = 256 << 20 // bytes of a file that programs write: results, tables, recordings
+	MaxSettings = 1 << 20   // size limit of files that people write, bytes: settings, certificates, keys
+	MaxData     = 256 << 20 // size limit of files that programs write, bytes: results, tables, recordings
 )
 
-// Input is a file or a pipe that a user named, open for reading.
+// An Input is an open file or pipe that a user named.
 type Input struct {
 	*os.File
-	Size int64 // bytes of a regular file; -1: a pipe, which does not say
+	Size int64 // size of a regular file, bytes; -1: a pipe of unknown size
 	stop func()
 }
 
-// OpenInput opens what a user named as an input: a regular file, a pipe (also /dev/stdin
-// and the /dev/fd/63 of a shell's <(...)), a terminal, or the null device. Other devices
-// have no end (/dev/zero) or are disks; they are refused, and so are folders and sockets.
+// OpenInput opens an input that a user named: a regular file, a pipe (also /dev/stdin and the /dev/fd/63 of a
+// shell's <(...)), a terminal, or the null device. It returns an error for other devices, which have no end
+// (/dev/zero) or are disks, and for folders and sockets.
 //
-// An interrupt (SIGINT, SIGTERM) ends the wait for a pipe that nobody writes to; the error
-// is context.Canceled then.
+// An interrupt (SIGINT, SIGTERM) ends the wait for a pipe without a writer; the error is then context.Canceled.
 func OpenInput(path string) (*Input, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -66,7 +65,7 @@ func OpenInput(path string) (*Input, error) {
 	return in, nil
 }
 
-// OpenFile opens a regular file, and refuses what else a path may name.
+// OpenFile opens a regular file. It returns an error for anything else.
 func OpenFile(path string) (*Input, error) {
 	f, err := OpenInput(path)
 	if err == nil && f.Size < 0 {
@@ -76,7 +75,7 @@ func OpenFile(path string) (*Input, error) {
 	return f, err
 }
 
-// usable says why a path is no input.
+// usable returns an error if a path cannot be an input.
 func usable(path string, info fs.FileInfo) error {
 	mode, what := info.Mode(), "a special file"
 	switch {
@@ -94,7 +93,7 @@ func usable(path string, info fs.FileInfo) error {
 	return fmt.Errorf("%s: is %s, expected a regular file or a pipe", path, what)
 }
 
-// endOnInterrupt has an interrupt end reads that wait.
+// endOnInterrupt makes an interrupt end reads that wait.
 func (in *Input) endOnInterrupt() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	unset := context.AfterFunc(ctx, func() { in.SetReadDeadline(time.Unix(1, 0)) })
@@ -108,20 +107,20 @@ func (in *Input) interrupted(err error) error {
 	return err
 }
 
-// Read reads as an [os.File] does.
+// Read reads as [os.File.Read] does.
 func (in *Input) Read(p []byte) (int, error) {
 	n, err := in.File.Read(p)
 	return n, in.interrupted(err)
 }
 
-// Close closes the file.
+// Close closes the input.
 func (in *Input) Close() error {
 	in.stop()
 	return in.File.Close()
 }
 
-// ReadFile reads an input as [OpenInput] takes it into memory. More than most bytes are an
-// error, which names the path.
+// ReadFile reads an input, opened as by [OpenInput], into memory. If it holds more than most bytes, ReadFile returns
+// an error, which names the path.
 func ReadFile(path string, most int64) ([]byte, error) {
 	f, err := OpenInput(path)
 	if err != nil {
@@ -134,15 +133,14 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	return ReadAll(f, path, most)
 }
 
-// ReadAll reads r to its end. More than most bytes are an error, which begins with the name.
+// ReadAll reads r to its end. If r holds more than most bytes, ReadAll returns an error, which begins with the name.
 func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
 	var b bytes.Buffer // grows by what came
 	_, err := b.ReadFrom(Limit(r, name, most))
 	return b.Bytes(), err
 }
 
-// Limit reads from r, and fails where more than most bytes come; the error begins with the
-// name.
+// Limit returns a reader of r that fails after most bytes. The error begins with the name.
 func Limit(r io.Reader, name string, most int64) io.Reader { return &limited{r, name, most, most} }
 
 type limited struct {

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/term"
 )
 
-// openNow opens a file without waiting: without O_NONBLOCK, to open a named pipe would wait in the kernel for a
+// openNow opens a file without waiting. Without O_NONBLOCK, opening a named pipe would wait in the kernel for a
 // writer.
 func openNow(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// isNull says whether a device is the null device, under any name.
+// isNull reports whether a device is the null device, under any name.
 func isNull(info fs.FileInfo) bool {
 	null, err := os.Stat(os.DevNull)
 	return err == nil && sameDevice(info, null)

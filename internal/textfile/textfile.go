@@ -1,5 +1,6 @@
-// Package textfile reads text formats line by line: plain or compressed files, CSV rows by column name, flat JSON
-// objects, and numbers without allocating. Its errors name the file, line and column.
+// Package textfile reads text formats line by line: CSV rows by column name, flat JSON objects, and numbers without
+// allocation. A [File] may be plain or compressed. [OpenInput] opens files and pipes that a user named. Errors name
+// the file, line and column.
 //
 //	f, err := textfile.Open("trace.csv.gz", nil)
 //	defer f.Close()
@@ -35,16 +36,13 @@ import (
 
 const bufferSize = 256 << 10
 
-// MaxLine is the length of the longest line accepted, in bytes. It bounds the
-// memory that a file without line ends can take.
+// MaxLine is the length limit of a line, bytes. It bounds the memory that a file without line ends can take.
 const MaxLine = 64 << 20
 
-// maxBlank bounds the empty lines in a row, which a reader passes over: a pipe may give
-// nothing else.
+// maxBlank is the limit of consecutive empty lines, which a reader skips. A pipe may send nothing else.
 const maxBlank = 1 << 20
 
-// RowError is a fault of one row. Other errors, such as a truncated file, end
-// the reading.
+// A RowError is an error in one row. Other errors, such as a truncated file, end the reading.
 type RowError struct {
 	File   string
 	Line   int    // from 1
@@ -61,7 +59,7 @@ func (e *RowError) Error() string {
 
 func (e *RowError) Unwrap() error { return e.Err }
 
-// File is a text file open for reading.
+// A File is a text file open for reading.
 type File struct {
 	path   string
 	file   io.Closer // nil: none to close
@@ -74,14 +72,14 @@ type File struct {
 	decoder jsontext.Decoder
 }
 
-// New returns a file that reads r, whatever lies at path.
+// New returns a File that reads r. Errors name the path; the file system is not used.
 func New(path string, r io.Reader) *File {
 	return &File{path: path, reader: bufio.NewReaderSize(r, bufferSize)}
 }
 
-// Open opens a file that is plain or packed by gzip or rar, told apart by its
-// first bytes or the ending .rar. progress, unless nil, is called now and then
-// with the number of bytes read from the disk so far; its error ends the reading.
+// Open opens a file that is plain or compressed by gzip or rar, detected by its first bytes or the extension .rar.
+// progress, if not nil, is called from time to time with the number of bytes read from the disk so far. If it
+// returns an error, reading ends with this error.
 func Open(path string, progress func(bytesRead int64) error) (*File, error) {
 	file, err := OpenInput(path)
 	if err != nil {
@@ -101,7 +99,7 @@ func Open(path string, progress func(bytesRead int64) error) (*File, error) {
 	return f, nil
 }
 
-// unpack returns the text of r and the format that it is packed in.
+// unpack returns the text of r and its compression format.
 func unpack(path string, r *bufio.Reader) (text io.Reader, format string, err error) {
 	magic, _ := r.Peek(6)
 	switch {
@@ -135,8 +133,8 @@ func unpackRar(r io.Reader) (io.Reader, error) {
 	return nil, fmt.Errorf("not a readable rar archive: %w", err)
 }
 
-// Read reads an input (see [OpenInput]) of at most [MaxData] bytes with one of the
-// functions that read; these take the name for their errors.
+// Read opens an input as by [OpenInput] and returns the result of read. The input is limited to [MaxData] bytes.
+// read gets the path as the name for its errors.
 func Read[T any](path string, read func(in io.Reader, name string) (T, error)) (out T, err error) {
 	f, err := OpenInput(path)
 	if err != nil {
@@ -149,13 +147,13 @@ func Read[T any](path string, read func(in io.Reader, name string) (T, error)) (
 // Path returns the path the file was opened with.
 func (f *File) Path() string { return f.path }
 
-// Where returns the path and the number of the line last read, for messages.
+// Where returns the path and the number of the last line read, for messages.
 func (f *File) Where() string { return fmt.Sprintf("%s:%d", f.path, f.line) }
 
-// Number returns the number of the line last read, from 1.
+// Number returns the number of the last line read, from 1.
 func (f *File) Number() int { return f.line }
 
-// Close closes the file. To close it again does nothing.
+// Close closes the file. Further calls do nothing.
 func (f *File) Close() error {
 	if f.file == nil {
 		return nil
@@ -165,8 +163,8 @@ func (f *File) Close() error {
 	return err
 }
 
-// Line returns the next line that is not empty, without its line end; it is
-// valid until the next call. The error at the end of the file is io.EOF.
+// Line returns the next line that is not empty, without its line end. The slice is valid until the next call. At the
+// end of the file the error is io.EOF.
 func (f *File) Line() ([]byte, error) {
 	for blank := 0; ; blank++ {
 		if blank > maxBlank {
@@ -216,7 +214,7 @@ func (f *File) next() ([]byte, error) {
 	return nil, fmt.Errorf("%s:%d: %w", f.path, f.line+1, err)
 }
 
-// Bad returns the error of a fault in the current line.
+// Bad returns a RowError for the current line. column may be "".
 func (f *File) Bad(column string, err error) error {
 	return &RowError{File: f.path, Line: f.line, Column: column, Err: err}
 }
@@ -238,8 +236,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpacked is the text of a packed file. Of gzip's 1032 times the size at most, traces and
-// logs reach less than 100; more than maxRatio, from some size on, is a file made to cost time.
+// unpacked is the text of a compressed file. gzip compresses by a factor of up to 1032; traces and logs reach less
+// than 100. From some size on, a factor above maxRatio means that the file was made to cost time.
 type unpacked struct {
 	r      io.Reader
 	n      int64
@@ -259,8 +257,8 @@ func (u *unpacked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Find returns path itself unless it is a folder, and then the one file in it
-// that matches one of the patterns of [filepath.Match], with or without ".gz".
+// Find returns path itself unless it is a folder. For a folder it returns the one file in it that matches one of the
+// patterns of [filepath.Match], with or without ".gz". No match, or more than one, is an error.
 func Find(path string, patterns ...string) (string, error) {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return path, err
@@ -287,8 +285,7 @@ func Find(path string, patterns ...string) (string, error) {
 	return "", fmt.Errorf("%s: %d files match, name one of them: %s", path, len(found), strings.Join(found, ", "))
 }
 
-// Table reads the rows of a CSV file by the names of its columns. Fields may be
-// quoted as in RFC 4180, but not span lines unless Multiline says so.
+// A Table reads the rows of a CSV file. Fields may be quoted as in RFC 4180, but span lines only with Multiline.
 type Table struct {
 	// Multiline lets quoted fields span lines; empty lines in them stay.
 	Multiline bool
@@ -326,8 +323,7 @@ func (f *File) Header() (*Table, error) {
 // Names returns the names of the columns.
 func (t *Table) Names() []string { return t.names }
 
-// Row returns the fields of the next row, valid until the next call, or io.EOF
-// after the last one.
+// Row returns the fields of the next row, or io.EOF after the last one. The fields are valid until the next call.
 func (t *Table) Row() ([][]byte, error) {
 	line, err := t.file.Line()
 	if err != nil {
@@ -343,7 +339,7 @@ func (t *Table) Row() ([][]byte, error) {
 	return t.fields, nil
 }
 
-// join appends lines to one with an open quote until it is closed, if it ever is.
+// join appends further lines to a line with an open quote until the quote is closed.
 func (t *Table) join(line []byte) ([]byte, error) {
 	t.joined = append(t.joined[:0], line...)
 	for {
@@ -429,7 +425,7 @@ type stream struct {
 	io.Closer
 }
 
-// OpenText opens a file as Open does, for readers that do not go line by line.
+// OpenText opens a file as Open does, for readers that do not read line by line.
 func OpenText(path string, progress func(bytesRead int64) error) (io.ReadCloser, error) {
 	f, err := Open(path, progress)
 	if err != nil {

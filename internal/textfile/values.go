@@ -14,9 +14,8 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// Object reads the next line, which holds one JSON object (RFC 8259), and calls visit
-// for each of its members, with the raw texts of key and value. visit's errors are
-// returned as they are. The error at the end of the file is io.EOF.
+// Object reads the next line, which holds one JSON object (RFC 8259). It calls visit for each member with the raw
+// texts of key and value, and returns visit's errors unchanged. At the end of the file the error is io.EOF.
 func (f *File) Object(visit func(key, value []byte) error) error {
 	line, err := f.Line()
 	if err != nil {
@@ -61,7 +60,7 @@ func (f *File) Object(visit func(key, value []byte) error) error {
 	return f.Bad("", err)
 }
 
-// Text returns the value of a raw JSON string, as in an [File.Object].
+// Text returns the value of a raw JSON string, such as [File.Object] passes to visit.
 func Text(raw []byte) ([]byte, error) {
 	switch {
 	case raw[0] != '"':
@@ -84,7 +83,7 @@ func no(kind string, b []byte) error {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// Digits says whether a text has no other characters.
+// Digits reports whether every character of a text is a decimal digit.
 func Digits(b []byte) bool {
 	for _, c := range b {
 		if !isDigit(c) {
@@ -94,7 +93,7 @@ func Digits(b []byte) bool {
 	return true
 }
 
-// Int reads a whole number.
+// Int parses a whole number.
 func Int(b []byte) (int64, error) {
 	digits := bytes.TrimPrefix(b, []byte{'-'})
 	var n int64
@@ -119,7 +118,7 @@ func Int(b []byte) (int64, error) {
 	return n, nil
 }
 
-// Count reads a whole number >= 0 that an int32 can hold.
+// Count parses a whole number from 0 to the largest int32.
 func Count(b []byte) (int32, error) {
 	n, err := Int(b)
 	switch {
@@ -133,7 +132,7 @@ func Count(b []byte) (int32, error) {
 	return int32(n), nil
 }
 
-// Tokens reads a number of tokens, at least 1.
+// Tokens parses a number of tokens, from 1 to the largest int32.
 func Tokens(b []byte) (int32, error) {
 	n, err := Count(b)
 	if err == nil && n == 0 {
@@ -142,7 +141,7 @@ func Tokens(b []byte) (int32, error) {
 	return n, err
 }
 
-// Float reads a decimal number, to the nearest float64.
+// Float parses a decimal number and returns the nearest float64.
 func Float(b []byte) (float64, error) {
 	for _, c := range b {
 		// strconv also takes hexadecimals, underscores, inf and nan.
@@ -160,8 +159,7 @@ func Float(b []byte) (float64, error) {
 	return x, nil
 }
 
-// Fixed reads a decimal number >= 0 without exponent, exactly, as a whole
-// number of 10^-places: Fixed("1.5", 3) is 1500.
+// Fixed parses a decimal number >= 0 without exponent, exactly, in units of 10^-places: Fixed("1.5", 3) is 1500.
 func Fixed(b []byte, places int) (int64, error) {
 	whole, fraction, point := bytes.Cut(b, []byte{'.'})
 	kept := fraction[:min(places, len(fraction))]

@@ -1,5 +1,4 @@
-// Package yamlerr words the errors of YAML files in one line, in terms of the
-// file instead of the program.
+// Package yamlerr words the errors of YAML files in one line, in terms of the file instead of the program's types.
 package yamlerr
 
 import (
@@ -15,9 +14,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// In returns an error that names file, line and key: "a.yaml:3: rate: "fast" is
-// not a number". Errors that are not of the YAML library are named by the file
-// alone.
+// In returns an error that names file, line and key: "a.yaml:3: rate: "fast" is not a number". For errors of other
+// sources than the YAML library it adds only the file.
 func In(file string, err error) error {
 	if err == nil {
 		return nil
@@ -58,7 +56,7 @@ var nodeKinds = map[ast.NodeType]string{ast.MappingType: "a block of keys and va
 	ast.StringType: "a text", ast.IntegerType: "a whole number", ast.FloatType: "a number",
 	ast.BoolType: "true or false"}
 
-// goTypes are places in the library's messages that speak of the program.
+// goTypes matches Go types in the messages of the library.
 var goTypes = regexp.MustCompile(`(of type |into Go struct field |Go value of type )\S+ ?`)
 
 // Pairs returns the keys and values of a mapping; false for other nodes.
@@ -72,7 +70,7 @@ func Pairs(n ast.Node) ([]*ast.MappingValueNode, bool) {
 	return nil, false
 }
 
-// keyOf is the key that a value belongs to, with ": ", as far as it is told.
+// keyOf returns the key of a value, with ": ", or "" if it is unknown.
 func keyOf(value *token.Token) string {
 	colon := value.Prev
 	if colon != nil && colon.Type == token.MappingValueType && colon.Prev != nil {
@@ -81,7 +79,7 @@ func keyOf(value *token.Token) string {
 	return ""
 }
 
-// kind is what a value of a type is for people.
+// kind describes the values of a type for people.
 func kind(t reflect.Type) string {
 	if t == nil {
 		return "what is expected here"

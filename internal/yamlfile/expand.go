@@ -7,8 +7,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// expansion counts the values of a document with every alias replaced by what it stands
-// for. A few hundred bytes of aliases of aliases can stand for more than fits in memory.
+// expansion counts the values of a document with every alias replaced by its anchor's value. A few hundred bytes of
+// aliases of aliases can expand to more than fits in memory.
 type expansion struct {
 	sizes map[string]int // values below each anchor; -1: of one that is not complete
 	at    ast.Node
@@ -20,7 +20,7 @@ type expansion struct {
 var tags = []string{"!!map", "!!seq", "!!str", "!!int", "!!float", "!!bool", "!!null", "!!binary", "!!timestamp",
 	"!!merge", "!!omap", "!!set"}
 
-// expand bounds what a document expands to, and refuses an alias within its own anchor.
+// expand computes the size of a document after expansion. It rejects an alias within its own anchor.
 func expand(root ast.Node) *expansion {
 	e := &expansion{sizes: map[string]int{}}
 	e.count(root)

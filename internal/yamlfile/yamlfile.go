@@ -1,6 +1,6 @@
-// Package yamlfile reads YAML. It is the only place where the YAML library sees bytes from
-// outside: it bounds the size, the nesting and what aliases expand to before the library
-// spends memory or time on them, and turns a panic of the library into an error.
+// Package yamlfile reads YAML from untrusted sources. It is the only package that passes such bytes to the YAML
+// library. First it limits the size, the nesting and the expansion of aliases, so that the library cannot take much
+// memory or time. It turns a panic of the library into an error.
 //
 //	root, err := yamlfile.Parse(data, "sweep.yaml")
 //	err := yamlfile.Unmarshal(data, "profile.yaml", &p) // unknown keys are errors
@@ -21,34 +21,32 @@ import (
 	"lorasim/internal/yamlerr"
 )
 
-// Bounds of a file. The library (goccy/go-yaml 1.19) takes memory that grows with the
-// square of the depth, stack that grows with the keys of a mapping, and time that grows
-// with the square of the entries. It copies a block of text (| or >) once for each empty
-// line below it. At these bounds it takes seconds at most (TestCost). Scenarios, sweeps,
-// profiles and matrices have less than a tenth of each.
+// Limits of a file. The library (goccy/go-yaml 1.19) takes memory that grows with the square of the depth, stack
+// that grows with the keys of a mapping, and time that grows with the square of the entries. It copies a block of
+// text (| or >) once for each empty line below it. At these limits it takes seconds at most (TestCost). Scenarios,
+// sweeps, profiles and matrices have less than a tenth of each.
 const (
 	MaxBytes  = 512 << 10
 	maxBlank  = 100 // empty lines in a row
 	maxLines  = 10_000
 	maxTokens = 50_000  // an entry of a list is 2, a key with its value 3
 	maxDepth  = 64      // lists and mappings within each other
-	maxValues = 100_000 // with every alias replaced by what it stands for
+	maxValues = 100_000 // with every alias expanded
 )
 
-// Parse returns the content of the one document of a file, nil for an empty one.
+// Parse returns the root node of the single document in data, nil for an empty one. file is the name in errors.
 func Parse(data []byte, file string) (ast.Node, error) {
 	r := reader{file: file}
 	err := r.guard(func() error { return r.parse(unmarked(data)) })
 	return r.root, err
 }
 
-// Unmarshal reads the one document of a file into a value; keys that the value does not
-// have are errors.
+// Unmarshal decodes the single document in data into a value. Keys without a field in the value are errors.
 func Unmarshal(data []byte, file string, into any) error {
 	return unmarshal(data, file, into, yaml.Strict())
 }
 
-// UnmarshalPart is Unmarshal that ignores keys that the value does not have.
+// UnmarshalPart is Unmarshal, except that it ignores keys without a field in the value.
 func UnmarshalPart(data []byte, file string, into any) error { return unmarshal(data, file, into) }
 
 func unmarshal(data []byte, file string, into any, options ...yaml.DecodeOption) error {
@@ -62,7 +60,7 @@ func unmarshal(data []byte, file string, into any, options ...yaml.DecodeOption)
 	})
 }
 
-// unmarked is a file without the byte order mark that editors put first, which YAML allows.
+// unmarked returns a file without the byte order mark that editors may put first and YAML allows.
 func unmarked(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
 
 // reader reads one document.
@@ -72,8 +70,8 @@ type reader struct {
 	tag  *ast.TagNode // the first one; nil: none
 }
 
-// guard turns a panic of the library into an error. Known ones come from tags: the library
-// takes a value with one for a list and for a mapping, whatever it is ("servers: !!str x").
+// guard turns a panic of the library into an error. Known panics come from tags: the library takes a tagged value
+// for a list or a mapping without a check ("servers: !!str x").
 func (r *reader) guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil && r.tag != nil {
@@ -116,8 +114,8 @@ func (r *reader) parse(data []byte) error {
 	return nil
 }
 
-// checkLines bounds the number of lines, which end in \n, \r or \r\n, and of empty ones in
-// a row; at is the first line beyond a bound.
+// checkLines limits the number of lines, which end in \n, \r or \r\n, and of consecutive empty lines. at is the
+// first line beyond a limit.
 func checkLines(data []byte) (at int, err error) {
 	line, blank := 1, 0
 	for i, c := range data {
@@ -139,7 +137,7 @@ func checkLines(data []byte) (at int, err error) {
 	return line, nil
 }
 
-// checkTokens bounds number and nesting of the tokens; at is the first beyond a bound.
+// checkTokens limits the number and the nesting of tokens. at is the first token beyond a limit.
 func checkTokens(tokens token.Tokens) (at *token.Token, err error) {
 	var n nesting
 	documents := 0
@@ -162,9 +160,9 @@ func checkTokens(tokens token.Tokens) (at *token.Token, err error) {
 	return nil, nil
 }
 
-// nesting is a bound from above on the depth at which the parser works, found without
-// recursion. Lists, mappings, tags and anchors are open: in flow style ([], {}) until
-// their bracket or a comma closes them, in block style until a line begins to the left.
+// nesting is an upper bound of the depth at which the parser works, computed without recursion. It tracks open
+// lists, mappings, tags and anchors. In flow style ([], {}) their bracket or a comma closes them; in block style a
+// line that begins to the left does.
 type nesting struct {
 	open    []level
 	flow    int          // open brackets

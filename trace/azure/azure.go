@@ -1,15 +1,13 @@
-// Package azure reads and writes the two public Azure Functions traces.
+// Package azure reads and writes the two public Azure Functions traces. [ReadHistogram] counts the invocations of
+// either trace per function and interval, which is enough for most replays.
 //
-// The 2019 trace (format [V1], "Serverless in the Wild", USENIX ATC'20) holds
-// one file a day, invocations_per_function_md.anon.dNN.csv, with the number of
-// invocations of each function in each of the day's 1440 minutes. [Minutes]
-// reads it.
+// The 2019 trace (format [V1], "Serverless in the Wild", USENIX ATC'20) has one file a day,
+// invocations_per_function_md.anon.dNN.csv. It holds the number of invocations of each function in each of the day's
+// 1440 minutes. [Minutes] reads it.
 //
-// The 2021 trace (format [V2], "Faster and Cheaper Serverless Computing on
-// Harvested Resources", SOSP'21) holds one file,
-// AzureFunctionsInvocationTraceForTwoWeeksJan2021.txt, with one row per
-// invocation. [Invocations] reads it. The trace is published as a .rar, which
-// is read directly; so are files compressed with gzip.
+// The 2021 trace (format [V2], "Faster and Cheaper Serverless Computing on Harvested Resources", SOSP'21) has one
+// file, AzureFunctionsInvocationTraceForTwoWeeksJan2021.txt, with one row per invocation. [Invocations] reads it.
+// The trace is published as a .rar file; the package reads .rar files and files compressed with gzip directly.
 //
 //	r, err := azure.OpenInvocations("traces/", azure.Options{})
 //	if err != nil {
@@ -28,9 +26,7 @@
 //		fmt.Println(f.App, f.Func, v.Start())
 //	}
 //
-// [ReadHistogram] reduces either to invocations per function and interval,
-// which is all that most replays need. Both traces are published by the
-// AzurePublicDataset under CC-BY 4.0.
+// Both traces are published by the AzurePublicDataset under CC-BY 4.0.
 package azure
 
 import (
@@ -49,7 +45,7 @@ import (
 	"lorasim/trace"
 )
 
-// Format names one of the two schemas.
+// Format is the name of one of the two trace formats.
 type Format string
 
 // The formats.
@@ -58,35 +54,33 @@ const (
 	V2 Format = "azure_v2" // one row per invocation, 2021
 )
 
-// Function identifies a function of a trace by its hashed names. Functions of
-// different applications may share a name.
+// A Function identifies a function of a trace by its hashed names. Functions of different applications may share a
+// name.
 type Function struct {
 	Owner string // empty in V2
 	App   string
 	Func  string
 }
 
-// Compare orders functions by owner, application and name.
+// Compare compares functions by owner, application and name. It returns a negative number, 0 or a positive number.
 func (f Function) Compare(g Function) int {
 	return cmp.Or(strings.Compare(f.Owner, g.Owner), strings.Compare(f.App, g.App), strings.Compare(f.Func, g.Func))
 }
 
-// Options say how to read.
+// Options are the options of the readers.
 type Options struct {
-	// SkipBadRows passes over malformed rows instead of failing at the first
-	// one; the readers count them. A bad header or an unreadable file remains
-	// an error.
+	// SkipBadRows skips malformed rows and counts them, instead of failing at the first one. A bad header or an
+	// unreadable file is still an error.
 	SkipBadRows bool
-	// Progress, if not nil, is called now and then with the bytes read so far and the bytes to read in all, both
-	// of the files on disk. Its error ends the reading.
+	// Progress, if not nil, is called from time to time with the number of bytes read so far and in total, both
+	// of the files on disk. If it returns an error, reading ends with this error.
 	Progress func(read, total int64) error
 }
 
 const minutesPerDay = 24 * 60
 
-// ParseInstant reads a minute of a trace, "d.h.m" with days counted from 0, and
-// returns its distance from the start of day 0. Hour 24 and minute 60 are legal, so
-// that "0.0.60" can end the first hour.
+// ParseInstant parses a minute of a trace, "d.h.m" with days from 0, and returns the minutes since the start of day
+// 0. Hour 24 and minute 60 are legal, so that "0.0.60" can end the first hour.
 func ParseInstant(s string) (minute int, err error) {
 	parts := strings.Split(s, ".")
 	if len(parts) != 3 {
@@ -106,11 +100,11 @@ func ParseInstant(s string) (minute int, err error) {
 	return minute, nil
 }
 
-// Window is a span of minutes of a trace, counted from the start of day 0:
-// from the start of minute Start to the start of minute End.
+// A Window is a time span of a trace, from the start of minute Start to the start of minute End. Minutes count from
+// the start of day 0.
 type Window struct{ Start, End int }
 
-// ParseWindow reads the start and the end of a window as ParseInstant does.
+// ParseWindow parses the start and the end of a window, as ParseInstant does.
 func ParseWindow(start, end string) (w Window, err error) {
 	if w.Start, err = ParseInstant(start); err != nil {
 		return w, fmt.Errorf("start %w", err)
@@ -124,18 +118,17 @@ func ParseWindow(start, end string) (w Window, err error) {
 	return w, nil
 }
 
-// Minutes returns the length of the window.
+// Minutes returns the length of the window, minutes.
 func (w Window) Minutes() int { return w.End - w.Start }
 
-// Intervals returns how many intervals of the given minutes the window has;
-// the last one may be shorter.
+// Intervals returns the number of intervals of the given length (minutes) in the window. The last one may be
+// shorter.
 func (w Window) Intervals(minutes int) int { return (w.Minutes() + minutes - 1) / minutes }
 
-// Seconds returns the start and the end of the window in s since the start of
-// day 0.
+// Seconds returns the start and the end of the window, s since the start of day 0.
 func (w Window) Seconds() (start, end float64) { return 60 * float64(w.Start), 60 * float64(w.End) }
 
-// String returns the window as two instants.
+// String returns the window as two instants, as ParseWindow reads them.
 func (w Window) String() string {
 	instant := func(m int) string {
 		return fmt.Sprintf("%d.%d.%d", m/minutesPerDay, m%minutesPerDay/60, m%60)
@@ -143,29 +136,28 @@ func (w Window) String() string {
 	return instant(w.Start) + " to " + instant(w.End)
 }
 
-// Query says what to count.
+// Query describes what ReadHistogram counts.
 type Query struct {
 	Format   Format
 	Window   Window
-	Interval int // minutes, >= 1
-	// ByEnd counts an invocation of V2 when it ends rather than when it starts.
-	// V1 does not say which of the two its minutes mean.
+	Interval int // length of an interval, minutes, >= 1
+	// ByEnd counts an invocation of V2 in the interval in which it ends, rather than starts. V1 does not say
+	// whether its minutes are those of starts or ends.
 	ByEnd bool
 }
 
-// Histogram holds the invocations per function and interval of a window.
+// A Histogram holds the invocations per function and interval of a window.
 type Histogram struct {
-	// Functions holds every function of the files, also those without traffic
-	// in the window, in the order of first appearance.
+	// Functions holds every function of the files in the order of first appearance, including those without
+	// traffic in the window.
 	Functions []Function
-	// Counts holds for each function the invocations per interval; nil stands
-	// for none at all.
+	// Counts holds the invocations per interval of each function; nil means no invocations.
 	Counts  [][]int64
-	Skipped int64 // malformed rows passed over
+	Skipped int64 // malformed rows that were skipped
 }
 
-// ReadHistogram counts the invocations of a window. Its memory is that of the
-// functions and their counts, whatever the size of the files.
+// ReadHistogram counts the invocations of a window. Memory grows with the functions and their counts, not with the
+// size of the files.
 func ReadHistogram(path string, q Query, opt Options) (*Histogram, error) {
 	h, read := &Histogram{}, (*Histogram).readInvocations
 	if q.Format == V1 {
@@ -177,7 +169,7 @@ func ReadHistogram(path string, q Query, opt Options) (*Histogram, error) {
 	return h, nil
 }
 
-// add counts n invocations of a function in one of so many intervals; n may be 0.
+// add counts n invocations of a function in one of the given number of intervals; n may be 0.
 func (h *Histogram) add(function int32, interval, intervals int, n int64) {
 	for int(function) >= len(h.Counts) {
 		h.Counts = append(h.Counts, nil)
@@ -224,7 +216,7 @@ func (h *Histogram) readInvocations(path string, q Query, opt Options) error {
 	})
 }
 
-// readAll counts the rows of a reader, and takes over what it knows of functions.
+// readAll counts the rows of a reader, and copies its functions.
 func readAll[T any](h *Histogram, r *reader, next func() (T, error), count func(T)) error {
 	defer r.Close()
 	row, err := next()
@@ -237,12 +229,12 @@ func readAll[T any](h *Histogram, r *reader, next func() (T, error), count func(
 	return err
 }
 
-// functionOf is the name, owner and application of the function that stands for an
-// adapter. Names sort as adapter indices do, so that a replay which maps functions in
-// that order to as many adapters gives each adapter its own requests back.
+// functionOf returns the name, owner and application of the function of an adapter. Names sort as adapter indices
+// do. So a replay with as many adapters, which assigns functions in that order, gives each adapter its own requests
+// back.
 func functionOf(adapter int32) string { return fmt.Sprintf("%016x", adapter) }
 
-// exported calls do with each request of a source.
+// exported calls do for each request of a source.
 func exported(src trace.Source, do func(r trace.Request) error) error {
 	for r, err := range trace.All(src) {
 		if err == nil && r.Adapter < 0 {
@@ -258,11 +250,10 @@ func exported(src trace.Source, do func(r trace.Request) error) error {
 	return nil
 }
 
-// WriteInvocations writes the requests of src as a file of the 2021 trace, compressed
-// if the name ends in .gz: one function per adapter, one row per request in the order
-// of arrival. Rows state the end of an execution, of the given length (s), and so are
-// not in the order of ends. Numbers read back as they were. It returns the number of
-// rows.
+// WriteInvocations writes the requests of src as a file of the 2021 trace, compressed if the name ends in .gz. It
+// writes one function per adapter and one row per request in the order of arrival. A row holds the end of an
+// execution of duration() seconds, so rows are not in the order of ends. Numbers read back exactly. WriteInvocations
+// returns the number of rows.
 func WriteInvocations(src trace.Source, name string, duration func() float64) (rows int64, err error) {
 	err = writeFile(name, func(w *bufio.Writer) error {
 		line := []byte(v2Header + "\n")
@@ -281,9 +272,9 @@ func WriteInvocations(src trace.Source, name string, duration func() float64) (r
 	return rows, err
 }
 
-// WriteMinutes writes the requests of src as files of the 2019 trace in a folder: one
-// file per day from day 0 to that of the last request, with one row per adapter. It
-// returns the number of files. Memory is that of one day: 5.6 KiB per adapter in use.
+// WriteMinutes writes the requests of src as files of the 2019 trace in a folder: one file per day, from day 0 to
+// the day of the last request, with one row per adapter. It returns the number of files. Memory is that of one day:
+// 5.6 KiB per adapter in use.
 func WriteMinutes(src trace.Source, folder string) (files int, err error) {
 	const secondsPerDay, maxDays = 86400, 99 // file names have two digits
 	if err := os.MkdirAll(folder, 0o755); err != nil {

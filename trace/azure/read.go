@@ -14,7 +14,7 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// reader is what the readers of both formats have in common.
+// reader is the common part of the readers of both formats.
 type reader struct {
 	opt     Options
 	in      *textfile.File // nil: none open
@@ -27,13 +27,13 @@ type reader struct {
 	index     map[string]int32 // by the names as the rows begin with them
 }
 
-// Functions returns the functions met so far, in the order of first appearance.
+// Functions returns the functions read so far, in the order of first appearance.
 func (r *reader) Functions() []Function { return r.functions }
 
-// Skipped returns the number of malformed rows passed over so far.
+// Skipped returns the number of malformed rows that were skipped so far.
 func (r *reader) Skipped() int64 { return r.skipped }
 
-// Where returns the file and line of the row last read, for messages.
+// Where returns the file and line of the last row read, for messages.
 func (r *reader) Where() string { return r.in.Where() }
 
 // Close closes the open file.
@@ -68,8 +68,8 @@ func (r *reader) open(name string) (err error) {
 	return err
 }
 
-// header reads the header of the open file, which must begin with these columns,
-// and returns what follows them; more says what that should be, for messages.
+// header reads the header of the open file, which must begin with these columns, and returns the columns after them.
+// more describes the expected further columns, for messages.
 func (r *reader) header(columns []string, more string) ([][]byte, error) {
 	line, err := r.in.Line()
 	if errors.Is(err, io.EOF) {
@@ -167,14 +167,14 @@ type Invocation struct {
 	Duration float64
 }
 
-// Start returns when the invocation began.
+// Start returns the start of the invocation, s since the start of the trace.
 func (v Invocation) Start() float64 { return v.End - v.Duration }
 
-// Invocations reads the 2021 trace, row by row.
+// Invocations is a reader of the 2021 trace, row by row.
 type Invocations struct{ reader }
 
-// OpenInvocations opens the trace. Path is the file, or a folder that holds it
-// under its published name with the ending .txt, .csv, .txt.gz, .csv.gz or .rar.
+// OpenInvocations opens the 2021 trace. Path is the file, or a folder that holds it under its published name with
+// the extension .txt, .csv, .txt.gz, .csv.gz or .rar.
 func OpenInvocations(path string, opt Options) (*Invocations, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
@@ -238,14 +238,14 @@ func (r *Invocations) seconds(column string, field []byte) (float64, error) {
 // v1Names are the columns before the minutes; the first three identify a function.
 var v1Names = []string{"HashOwner", "HashApp", "HashFunction", "Trigger"}
 
-// MinuteRow is the row of one function in one day's file.
+// A MinuteRow is the row of one function in the file of one day.
 type MinuteRow struct {
 	Function int32   // index in Minutes.Functions
-	First    int     // the minute of Counts[0], from the start of day 0
+	First    int     // minute of Counts[0], counted from the start of day 0
 	Counts   []int32 // invocations per minute of the window; valid until the next Next
 }
 
-// Minutes reads the files of the 2019 trace that hold a window, row by row.
+// Minutes is a reader of the files of the 2019 trace that cover a window, row by row.
 type Minutes struct {
 	reader
 	window  Window
@@ -263,12 +263,10 @@ type minuteColumns struct {
 	minute       int // of the first one to read, from the start of day 0
 }
 
-// OpenMinutes opens the files of a window. Path is a folder, in which day N
-// (from 0) is invocations_per_function_md.anon.dNN.csv or .csv.gz with NN = N+1
-// from 01, or one file, which is taken for the day of the window whatever its
-// name. A file may hold fewer minutes than a whole day: minute columns go by
-// their names, 1 to 1440, where column k holds the minute that starts k-1
-// minutes into the day.
+// OpenMinutes opens the files of the 2019 trace for a window. Path is a folder or one file. In a folder, day N (from
+// 0) is invocations_per_function_md.anon.dNN.csv or .csv.gz with NN = N+1 from 01. A single file is taken as the day
+// of the window, whatever its name. A file may hold fewer minutes than a whole day. Minute columns are identified by
+// their names, 1 to 1440: column k is the minute that starts k-1 minutes into the day.
 func OpenMinutes(path string, w Window, opt Options) (*Minutes, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -1,17 +1,14 @@
-// Package info describes a workload: its rate, burstiness, spread over
-// adapters, locality and token lengths, read from a trace.Source in one pass.
+// Package info describes a workload: its rate, burstiness, distribution over adapters, locality and token lengths.
+// [Summarize] reads a trace.Source in one pass and returns a [Summary]; [Plot] draws a workload as PNG or SVG.
 //
 //	s, err := info.Summarize(src, 10)
 //	err = s.WriteText(os.Stdout, false)
 //	err = s.WriteJSON(os.Stdout)
 //
-// [Plot] draws a workload as PNG or SVG.
-//
-// Memory grows with the number of adapters, of different token counts and of texts
-// that prompts repeat and, from 2^20 requests on, not with that of the requests.
-// Standard deviations and variances are those of the population (ddof 0), and
-// percentiles interpolate linearly between order statistics, as numpy does by
-// default. What a workload is too short to define is NaN, in JSON null.
+// Memory grows with the number of adapters, of distinct token counts and of texts that prompts repeat. It does not
+// grow with the number of requests beyond 2^20. Standard deviations and variances are those of the population (ddof
+// 0). Percentiles interpolate linearly between order statistics, as numpy does by default. A value that a workload
+// is too short to define is NaN, in JSON null.
 package info
 
 import (
@@ -32,29 +29,29 @@ func (n Number) MarshalJSON() ([]byte, error) { return format.Number(n).MarshalJ
 
 var undefined = Number(math.NaN())
 
-// Summary describes a workload.
+// A Summary describes a workload.
 type Summary struct {
 	Requests     int64   `json:"requests"`
 	FirstArrival float64 `json:"first_arrival_s"`
 	LastArrival  float64 `json:"last_arrival_s"`
-	Rate         Number  `json:"rate_req_s"` // gaps per s between first and last arrival
+	Rate         Number  `json:"rate_req_s"` // number of gaps / time between the first and the last arrival
 
-	CV         Number       `json:"cv"` // of the gaps between arrivals
+	CV         Number       `json:"cv"` // coefficient of variation of the gaps between arrivals
 	Dispersion []Dispersion `json:"dispersion"`
-	// Locality is the part of the requests whose adapter is among the
-	// LocalityWindow distinct adapters used last before them.
+	// Locality is the share of the requests whose adapter is among the LocalityWindow distinct adapters used
+	// last before them.
 	Locality Number `json:"locality"`
 
 	Adapters     int       `json:"adapters"`
 	AdaptersUsed int       `json:"adapters_used"`
 	Skew         Skew      `json:"skew"`
 	LRU          []HitRate `json:"lru"`
-	Top          []Usage   `json:"top"`  // most used first; the base model is one of them
-	Rest         Usage     `json:"rest"` // all others together
+	Top          []Usage   `json:"top"`  // most used adapters first, including the base model
+	Rest         Usage     `json:"rest"` // all other adapters together
 
 	Prompt Tokens `json:"prompt_tokens"`
 	Output Tokens `json:"output_tokens"`
-	Reuse  *Reuse `json:"reuse,omitempty"` // nil: not known
+	Reuse  *Reuse `json:"reuse,omitempty"` // nil: unknown
 
 	Timeline Timeline `json:"timeline"`
 }
@@ -62,31 +59,30 @@ type Summary struct {
 // LocalityWindow is the number of distinct adapters that count as recent.
 const LocalityWindow = 4
 
-// Dispersion is the index of dispersion of counts: the variance of the number
-// of arrivals per window over its mean. Poisson arrivals have 1. Windows lie
-// end to end from time 0; one that the last arrival cuts short is left out.
+// Dispersion is the index of dispersion of counts: the variance of the number of arrivals per window, divided by the
+// mean. For Poisson arrivals it is 1. Windows lie end to end from time 0; an incomplete last window is left out.
 type Dispersion struct {
 	Window float64 `json:"window_s"`
 	Index  Number  `json:"index"`
 }
 
-// Skew says how unevenly the requests with an adapter use the adapters.
+// Skew describes how unequally requests are distributed over adapters. It ignores requests to the base model.
 type Skew struct {
 	Top1  Number `json:"top_1_percent_share"` // share of the most used 1 % of the adapters, rounded up
 	Top5  Number `json:"top_5_percent_share"`
 	Top10 Number `json:"top_10_percent_share"`
-	Gini  Number `json:"gini"` // 0: all alike; near 1: one adapter has all
+	Gini  Number `json:"gini"` // Gini coefficient; 0: equal shares, near 1: one adapter has all requests
 }
 
-// Usage is the traffic of an adapter, of the base model, or of several together.
+// Usage is the traffic of an adapter, of the base model, or of several adapters together.
 type Usage struct {
 	Name     string `json:"name"`
 	Index    int32  `json:"index"` // trace.BaseModel for the base model; -2 for several
 	Rank     int    `json:"rank,omitempty"`
 	Requests int64  `json:"requests"`
-	Share    Number `json:"share"` // of all requests
+	Share    Number `json:"share"` // share of all requests
 	Rate     Number `json:"rate_req_s"`
-	CV       Number `json:"cv"` // of the gaps between its arrivals; NaN for several
+	CV       Number `json:"cv"` // coefficient of variation of the gaps between its arrivals; NaN for several
 	Reuse    *Reuse `json:"reuse,omitempty"`
 }
 
@@ -104,8 +100,7 @@ type Tokens struct {
 	Max   int64  `json:"max"`
 }
 
-// Timeline counts arrivals in bins of equal width from time 0 on, at most
-// timelineColumns of them.
+// A Timeline counts arrivals in bins of equal width from time 0, at most timelineColumns bins.
 type Timeline struct {
 	BinWidth float64 `json:"bin_width_s"`
 	Counts   []int64 `json:"counts"`
@@ -119,7 +114,7 @@ const (
 // dispersionWindows are the windows of Summary.Dispersion, in s.
 var dispersionWindows = [...]float64{1, 10, 60}
 
-// collector gathers what a Summary or a plot needs.
+// collector collects the data of a Summary or a plot.
 type collector struct {
 	adapters   []trace.Adapter
 	first      float64
@@ -134,7 +129,7 @@ type collector struct {
 	reuse      reuse
 }
 
-// usage is what is known of the requests of one adapter.
+// usage holds the statistics of the requests of one adapter.
 type usage struct {
 	requests int64
 	last     float64
@@ -159,8 +154,8 @@ func newCollector(adapters []trace.Adapter, tl *timeline) *collector {
 	return c
 }
 
-// Summarize reads src to its end. Requests must be in the order of arrival. Token counts may be 0, as in workloads
-// that have only arrivals. top is the number of adapters that are listed one by one; 0: 10.
+// Summarize reads src to its end and describes it. Requests must be in the order of arrival. Token counts may be 0,
+// as in workloads that have only arrivals. top is the number of adapters that are listed one by one; 0 means 10.
 func Summarize(src trace.Source, top int) (*Summary, error) {
 	c := newCollector(src.Adapters(), newTimeline(1, timelineBins))
 	if err := c.read(src); err != nil {
@@ -210,7 +205,7 @@ func (c *collector) add(r trace.Request) {
 	c.timeline.add(min(row, len(c.timeline.rows)-1), r.Arrival)
 }
 
-// summary computes what the collector has gathered.
+// summary returns the Summary of the collected data.
 func (c *collector) summary(top int) *Summary {
 	s := &Summary{
 		Requests:     c.all.requests,

@@ -34,9 +34,9 @@ func plotColor(i int) color.Color {
 	return figure.Color(i)
 }
 
-// Plot reads src to its end and draws arrivals per second over time, stacked by
-// adapter, and below the lengths of prompts and outputs, if there are any. The
-// file is PNG or SVG by the ending of path, and appears only when complete.
+// Plot reads src to its end and draws a picture. It shows arrivals per second over time, stacked by adapter, and
+// below the lengths of prompts and outputs, if there are any. The extension of path selects PNG or SVG. The file
+// appears only when it is complete.
 func Plot(src trace.Source, path string) error {
 	if _, err := figure.Format(path); err != nil {
 		return err
@@ -56,7 +56,7 @@ func Plot(src trace.Source, path string) error {
 	return nil
 }
 
-// binsFor is the number of bins of so many rows: many adapters get wider ones.
+// binsFor returns the number of bins for a number of rows. More rows get fewer, wider bins.
 func binsFor(rows int) int {
 	const cells = 1 << 23 // that memory may hold
 	return min(max(cells/rows, plotCols/2), plotBins)
@@ -190,8 +190,7 @@ func (h *histogram) outline() plotter.XYs {
 // WriteJSON writes the summary as an indented JSON object.
 func (s *Summary) WriteJSON(w io.Writer) error { return format.JSON(w, s, "  ") }
 
-// WriteText writes the summary for people; with ascii its chart has ASCII characters
-// only.
+// WriteText writes the summary as text for people; with ascii its chart has ASCII characters only.
 func (s *Summary) WriteText(w io.Writer, ascii bool) error {
 	var b bytes.Buffer
 	s.writeHead(&b)
@@ -266,7 +265,7 @@ func (s *Summary) adapterRows() [][]string {
 	return rows
 }
 
-// lruRows says what caches of the adapters used last would hold.
+// lruRows returns table rows with the hit rates of caches of the adapters used last.
 func (s *Summary) lruRows() [][]string {
 	if len(s.LRU) == 0 {
 		return nil

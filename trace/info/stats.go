@@ -132,11 +132,10 @@ func (h *histogram) tokens() Tokens {
 	}
 }
 
-// HitRate is what a cache of adapters would hold of the workload: the part of
-// the requests with an adapter that find it among the Slots adapters used last.
-// Shuffled is the same for the same requests in random order, as if each were
-// drawn on its own; where it is far lower, adapters are used in sessions. It is
-// measured on the first 2^20 such requests.
+// HitRate is the hit rate of a cache with Slots adapters: the share of the requests with an adapter that find it
+// among the Slots adapters used last. Shuffled is the hit rate of the same requests in random order, as if each were
+// drawn independently. If it is far lower, adapters are used in sessions. Shuffled is measured on the first 2^20
+// such requests.
 type HitRate struct {
 	Slots    int    `json:"slots"`
 	Hits     Number `json:"hit_rate"`
@@ -149,9 +148,8 @@ const lruSizes = 10
 // maxShuffled bounds the references that are kept to be shuffled.
 const maxShuffled = 1 << 20
 
-// lru counts the hits of caches of 1, 2, 4, ... slots at once, since what the
-// smaller one holds is a head of the larger one's list (Mattson et al.,
-// "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2),
+// lru counts the hits of caches of 1, 2, 4, ... slots at once: the content of a smaller cache is the head of the
+// larger one's list (Mattson et al., "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2),
 // 1970). A reference costs a step per size, whatever the number of adapters.
 type lru struct {
 	next, prev []int32         // ring of the adapters, the one used last first
@@ -162,8 +160,8 @@ type lru struct {
 	hits       [lruSizes]int64 // by level
 }
 
-// newLRU begins with caches full of items that nobody refers to, which follow the
-// adapters; those are out of the ring until they are used.
+// newLRU returns caches full of items that are never referenced, with indices after those of the adapters. Adapters
+// are out of the ring until they are used.
 func newLRU(adapters int) *lru {
 	const most = 1 << (lruSizes - 1)
 	n := adapters + most
@@ -327,14 +325,14 @@ func (tl *timeline) round(n int) {
 // seconds is the width of a bin.
 func (tl *timeline) seconds() float64 { return float64(tl.width) / 1000 }
 
-// Reuse describes how much of prompts repeats earlier prompts and replies of the same adapter: the tokens that a
-// prefix cache without limits finds if requests come one after the other, at most all but the last token of a
-// prompt. Where ids of blocks identify prompts, only whole blocks count.
+// Reuse describes how much of the prompts repeats earlier prompts and replies of the same adapter. It counts the
+// tokens that an unlimited prefix cache finds if requests come one after the other, at most all but the last token
+// of a prompt. Where ids of blocks identify prompts, only whole blocks count.
 type Reuse struct {
 	Tokens int64  `json:"tokens"`
 	Share  Number `json:"share"` // of the prompt tokens
-	// Conversations are prompts that go on with each other, where the workload
-	// tells them, and Turns how many there are in each.
+	// Conversations is the number of sequences of prompts that continue each other, where the workload
+	// identifies them. Turns is the number of turns of each.
 	Conversations int64  `json:"conversations,omitempty"`
 	Turns         Number `json:"turns,omitempty"`
 }
@@ -354,8 +352,7 @@ type textOf struct {
 	adapter int32
 }
 
-// add counts what is known of the prompt of a request, of the usage at an index,
-// and learns prompt and reply.
+// add counts the known tokens of a request's prompt, for the usage at an index, and learns prompt and reply.
 func (u *reuse) add(r *trace.Request, usage int) {
 	of := &u.by[usage]
 	of.prompt += int64(r.Prompt)
@@ -381,7 +378,7 @@ func (u *reuse) add(r *trace.Request, usage int) {
 	}
 }
 
-// whole is n less what is no whole block.
+// whole returns n rounded down to whole blocks.
 func whole(t *trace.Text, n int32) int32 {
 	if t.Block > 0 {
 		return n / t.Block * t.Block

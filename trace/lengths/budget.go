@@ -12,20 +12,20 @@ import (
 	"lorasim/trace/settings"
 )
 
-// Budget is a law of max_new_tokens, the limit that clients set on outputs. Engines reserve memory for it and
-// routers see it; the output length is unknown until the request ends. It returns the limit, >= 1, of a request
-// that would generate the given number of tokens.
+// A Budget is a distribution of max_new_tokens, the limit that clients set on outputs. Engines reserve memory for it
+// and routers see it; the output length is unknown until the request ends. A Budget returns the limit, >= 1, of a
+// request with the given number of output tokens.
 type Budget func(output int32, r *rand.Rand) int32
 
-// BudgetHelp says what ParseBudget takes.
+// BudgetHelp describes the specs that ParseBudget reads.
 const BudgetHelp = "exact, constant:N or N, factor:F or xF, uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT[,N=WEIGHT]"
 
-// ParseBudget turns a spec into a law:
+// ParseBudget parses a spec of a Budget:
 //
-//	exact                  the output itself, as of benchmarks that ignore the end of text
-//	constant:2048, 2048    a constant, as of most clients
+//	exact                  the output itself, as in benchmarks that ignore the end of text
+//	constant:2048, 2048    a constant, as in most clients
 //	factor:1.5, x1.5       a multiple of the output, rounded up
-//	uniform:256,2048       evenly between two limits, both included
+//	uniform:256,2048       uniform between two limits, both included
 //	lognormal:mean=600,sigma=0.8,cap=4096
 //	mix:256=1,1024=3,2048=1  constants of several kinds of client, by weight
 func ParseBudget(spec string) (Budget, error) {
@@ -52,7 +52,7 @@ func longBudget(spec string) string {
 	return spec
 }
 
-// BudgetForms are the forms that ParseBudget reads.
+// BudgetForms returns the forms that ParseBudget reads.
 func BudgetForms() []settings.Form { return settings.Forms(budgetKinds()) }
 
 // budgetOptions are the options of one kind of budgets.
@@ -134,7 +134,7 @@ type mixBudget struct {
 	Weights weights `arg:"1" required:"yes" commas:"yes" pairs:"= ," help:"N=WEIGHT,N=WEIGHT: budgets and how often they occur"`
 }
 
-// weights are budgets, tokens, and their weights added up.
+// weights are budgets, tokens, and their cumulative weights.
 type weights struct {
 	tokens []int32
 	upTo   []float64
@@ -175,9 +175,9 @@ func (o *mixBudget) budget() (Budget, error) {
 
 const budgetStream = 0x627564676574 // "budget"
 
-// WithBudget sets the budgets of the requests of a source: the same seed gives the
-// same budgets. Where a budget is below the output, the output ends there, as it
-// would at a server; with keep the budget is raised instead.
+// WithBudget returns the requests of a source with budgets (MaxNew) drawn from b; the same seed gives the same
+// budgets. If a budget is below the output, the output ends at the budget, as on a server; with keep the budget is
+// raised to the output instead.
 func WithBudget(src trace.Source, b Budget, keep bool, seed uint64) trace.Source {
 	f := filled{Source: src}
 	if inner, ok := src.(*filled); ok && inner.law == nil {

@@ -16,21 +16,20 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// NoCap is the cap of a distribution of tokens that has none.
+// NoCap is the cap of an uncapped distribution of tokens.
 const NoCap int32 = math.MaxInt32
 
 // Tokens is a capped log-normal distribution of a number of tokens:
 //
 //	X = round(min(max(exp(Mu + Sigma*Z), 1), Cap)),  Z standard normal
 //
-// All mass beyond the cap lies on it, as where a server cuts prompts off.
+// All mass beyond the cap lies on the cap, as on a server that truncates prompts.
 type Tokens struct {
 	Mu, Sigma float64
 	Cap       int32
 }
 
-// FromMedian returns the distribution of a given median (tokens, before
-// capping) and sigma.
+// FromMedian returns the distribution with the given median (tokens, before capping), sigma and cap (tokens).
 func FromMedian(median, sigma float64, limit int32) (Tokens, error) {
 	if err := checkTokens("median", median, sigma, limit); err != nil {
 		return Tokens{}, err
@@ -38,8 +37,8 @@ func FromMedian(median, sigma float64, limit int32) (Tokens, error) {
 	return Tokens{Mu: math.Log(median), Sigma: sigma, Cap: limit}, nil
 }
 
-// FromMean returns the distribution whose mean AFTER capping is the given one
-// (tokens), solving for Mu by bisection.
+// FromMean returns the distribution with the given mean after capping (tokens), sigma and cap (tokens). It solves
+// for Mu by bisection.
 func FromMean(mean, sigma float64, limit int32) (Tokens, error) {
 	if err := checkTokens("mean", mean, sigma, limit); err != nil {
 		return Tokens{}, err
@@ -71,8 +70,8 @@ func checkTokens(what string, center, sigma float64, limit int32) error {
 	return nil
 }
 
-// Mean is the mean after capping and before rounding, tokens. With
-// a = (ln 1 - Mu)/Sigma and b = (ln Cap - Mu)/Sigma it is
+// Mean returns the mean after capping and before rounding, tokens. With a = (ln 1 - Mu)/Sigma and b = (ln Cap -
+// Mu)/Sigma it is
 //
 //	Phi(a) + exp(Mu + Sigma^2/2) (Phi(b-Sigma) - Phi(a-Sigma)) + Cap (1 - Phi(b))
 func (t Tokens) Mean() float64 {
@@ -86,12 +85,12 @@ func (t Tokens) Mean() float64 {
 	return phi(a) + between + limit*phi(-b)
 }
 
-// Quantile returns the value below which a share p of the lengths lies, tokens.
+// Quantile returns the p-quantile of the lengths, tokens; 0 <= p <= 1.
 func (t Tokens) Quantile(p float64) float64 {
 	return t.clip(math.Exp(t.Mu + t.Sigma*distuv.UnitNormal.Quantile(p)))
 }
 
-// Draw returns one length.
+// Draw draws one length.
 func (t Tokens) Draw(r *rand.Rand) int32 {
 	return int32(math.Round(t.clip(math.Exp(t.Mu + float64(t.Sigma*r.NormFloat64())))))
 }
@@ -142,18 +141,16 @@ func (p preset) tokens() Tokens {
 // conversations with their history, tokenised for Llama 2, at most 8k tokens.
 func fitted(prompt, output preset) LogNormal { return LogNormal{prompt.tokens(), output.tokens()} }
 
-// Measured draws lengths as in measured runs of first turns of ShareGPT on
-// servers with a context limit of 4096 tokens, whose single lengths were not
-// recorded:
+// Measured draws lengths as in measured runs of first turns of ShareGPT on servers with a context limit of 4096
+// tokens. The runs did not record single lengths.
 //
-//   - prompts are log-normal with sigma 1.8, mean 343.8 after capping at 4090;
-//     but 4 in 1000 lie above the context limit, even between 4097 and 4840
-//     (mean 4468), and are rejected by the server,
-//   - outputs, as generated: preset measured-rate4 log-normal with sigma 2.12 and
-//     mean 100.1 after capping at 638, measured-stride 1.41, 157.9 and 1236.
+//   - Prompts are log-normal with sigma 1.8 and mean 343.8 after capping at 4090. But 4 in 1000 lie above the context
+//     limit, uniform between 4097 and 4840 (mean 4468), and are rejected by the server.
+//   - Outputs, as generated, are log-normal: for preset measured-rate4 with sigma 2.12 and mean 100.1 after capping at
+//     638; for measured-stride with 1.41, 157.9 and 1236.
 //
-// Draw draws from these distributions. Rescaled draws a whole workload that
-// has these means and this number of long prompts exactly.
+// Draw draws from these distributions. Rescaled draws a whole workload with exactly these means and this number of
+// long prompts.
 type Measured struct {
 	prompt, output preset
 	lengths        LogNormal
@@ -186,9 +183,9 @@ func (m Measured) Draw(r *rand.Rand) (prompt, output int32) {
 	return prompt, output
 }
 
-// Rescaled draws the lengths of a workload of n requests and rescales them. The mean of the prompts within the
-// context limit and the mean of the outputs are then the stated ones, to within half a token in the sum. Of the
-// prompts, 4 in 1000 (to the nearest whole number) exceed the limit, at random places.
+// Rescaled draws the lengths of a workload of n requests and rescales them to the stated means. The mean of the
+// prompts within the context limit and the mean of the outputs are exact to half a token in the sum. Of the prompts,
+// 4 in 1000 (rounded) exceed the limit, at random places.
 func (m Measured) Rescaled(n int, seed uint64) (prompts, outputs []int32) {
 	r := rand.New(rand.NewPCG(seed, rescaleStream))
 	over := int(math.Round(overLimit * float64(n)))
@@ -204,8 +201,8 @@ func (m Measured) Rescaled(n int, seed uint64) (prompts, outputs []int32) {
 	return prompts, outputs
 }
 
-// rescaled draws n lengths and multiplies them by the one factor that gives
-// them, capped and rounded, the preset's mean.
+// rescaled draws n lengths and multiplies them by a common factor, so that after capping and rounding they have the
+// mean of the preset.
 func (p preset) rescaled(n int, r *rand.Rand) []int32 {
 	x := make([]float64, n)
 	for i := range x {
@@ -236,9 +233,8 @@ func (p preset) rescaled(n int, r *rand.Rand) []int32 {
 	return lengths
 }
 
-// Rescale returns a sampler for a workload of n requests: of a [Measured] one
-// that gives its Rescaled lengths in order, and after n of them the same again;
-// any other sampler is returned as it is.
+// Rescale returns a sampler for a workload of n requests. For a [Measured] sampler it yields the Rescaled lengths in
+// order, and repeats them after n requests. It returns any other sampler unchanged.
 func Rescale(s Sampler, n int, seed uint64) Sampler {
 	m, ok := s.(Measured)
 	if !ok || n < 1 {
@@ -252,30 +248,27 @@ func Rescale(s Sampler, n int, seed uint64) Sampler {
 	})
 }
 
-// Copula draws correlated lengths: the two histograms are the marginals of
-// prompt and output, joined by a Gaussian copula. With standard normal x and
-// y = Rho x + sqrt(1-Rho^2) z, the lengths are
+// Copula draws correlated lengths. The marginals of prompt and output are two histograms, joined by a Gaussian
+// copula. With standard normal x and y = Rho x + sqrt(1-Rho^2) z, the lengths are
 //
 //	prompt = round(PromptScale * Q_prompt(Phi(x)))
 //	output = round(OutputScale * Q_output(Phi(y)))
 //
-// where Q is the quantile function of a histogram, even within each bin. The
-// scales turn tokens of another tokenizer into those of the model. A pair
-// outside the limits is drawn again, as a benchmark drops such conversations;
-// so the means and the correlation that result depend on the limits too.
+// where Q is the quantile function of a histogram, uniform within each bin. The scales convert tokens of another
+// tokenizer into those of the model. A pair outside the limits is drawn again, as benchmarks drop such
+// conversations. So the resulting means and correlation depend on the limits, too.
 //
 // (R. B. Nelsen, An Introduction to Copulas, 2006, section 3.1.)
 type Copula struct {
 	Prompt, Output           Marginal
 	PromptScale, OutputScale float64
-	Rho                      float64 // of the normals, -1 to 1
+	Rho                      float64 // correlation of the normals x and y, -1 to 1
 	Limits                   Limits
-	// EOS is the probability with which any token ends the reply before its
-	// length is reached.
+	// EOS is the probability that a token ends the reply before its drawn length.
 	EOS float64
 }
 
-// Limits bound the lengths of a request, >= 1 token, both ends included.
+// Limits bounds the lengths of a request, tokens. All bounds are >= 1 and inclusive.
 type Limits struct {
 	PromptMin, PromptMax int32
 	OutputMin, OutputMax int32
@@ -288,12 +281,10 @@ func (l Limits) hold(prompt, output float64) bool {
 		prompt+output <= float64(l.SumMax)
 }
 
-// mostTries is how often a pair may be drawn before it is taken for the rule
-// that none lies within the limits.
+// mostTries is the number of draws after which Draw assumes that no pair lies within the limits.
 const mostTries = 10_000
 
-// Check says what is wrong with the law, or nil: settings out of their range,
-// or limits that all but never hold.
+// Check returns an error if a setting is out of range, or if almost no pair is within the limits.
 func (c *Copula) Check() error {
 	for _, s := range []struct {
 		what string
@@ -318,7 +309,7 @@ func (c *Copula) Check() error {
 	return errors.New("not one of 1000 drawn pairs of lengths lies within the limits")
 }
 
-// Draw returns two lengths. The law must have passed Check.
+// Draw draws the lengths of a request. The copula must have passed Check.
 func (c *Copula) Draw(r *rand.Rand) (prompt, output int32) {
 	for range mostTries {
 		if p, o, ok := c.pair(r); ok {
@@ -328,7 +319,7 @@ func (c *Copula) Draw(r *rand.Rand) (prompt, output int32) {
 	return c.Limits.PromptMin, c.Limits.OutputMin // never, to all intents: see Check
 }
 
-// pair draws one pair and tells whether it lies within the limits.
+// pair draws one pair and reports whether it lies within the limits.
 func (c *Copula) pair(r *rand.Rand) (prompt, output float64, ok bool) {
 	x, z := r.NormFloat64(), r.NormFloat64()
 	y := float64(c.Rho*x) + float64(math.Sqrt(1-c.Rho*c.Rho)*z)
@@ -347,7 +338,7 @@ func (c *Copula) cut(output int32, r *rand.Rand) int32 {
 	return int32(min(float64(output), n))
 }
 
-// Scaled returns the law with both scales multiplied.
+// Scaled returns a copy of the copula with both scales multiplied by the given factors.
 func (c *Copula) Scaled(prompt, output float64) *Copula {
 	s := *c
 	s.PromptScale *= prompt
@@ -355,14 +346,14 @@ func (c *Copula) Scaled(prompt, output float64) *Copula {
 	return &s
 }
 
-// Marginal is the distribution of a histogram: bins with probabilities proportional to their counts, uniform within
-// a bin.
+// A Marginal is the distribution of a histogram: the probability of a bin is proportional to its count, and the
+// distribution is uniform within a bin.
 type Marginal struct {
 	lo, hi []float64 // of the bins with a count
 	below  []float64 // share of all counts up to and including the bin; the last is 1
 }
 
-// Quantile returns the value below which a share p of the distribution lies.
+// Quantile returns the p-quantile of the distribution; 0 <= p <= 1.
 func (m *Marginal) Quantile(p float64) float64 {
 	k := sort.SearchFloat64s(m.below, p)
 	k = min(k, len(m.below)-1)
@@ -405,9 +396,9 @@ func (m *Marginal) normalize() {
 	}
 }
 
-// ReadMarginals reads the histograms of prompt and output lengths from a CSV file with the columns what (prompt or
-// output), lo, hi and count, a row for each bin in ascending order. Errors name the file, line and column. The name
-// [ShareGPTV3] selects the built-in histograms.
+// ReadMarginals reads the histograms of prompt and output lengths from a CSV file. Its columns are what (prompt or
+// output), lo, hi and count, with one row per bin in ascending order. Errors name the file, line and column. The
+// path [ShareGPTV3] selects the built-in histograms.
 func ReadMarginals(path string) (prompt, output Marginal, err error) {
 	f := textfile.New(path, bytes.NewReader(shareGPTV3))
 	if path != ShareGPTV3 {
@@ -447,10 +438,10 @@ func ReadMarginals(path string) (prompt, output Marginal, err error) {
 	return prompt, output, nil
 }
 
-// ShareGPTV3 names the built-in histograms: prompt and reply lengths of the
-// first two turns of ShareGPT V3 (prompts of 4 to 1024 tokens, replies of at least 4, 2048 together), in 30 bins.
-// The tokens were counted by another tokenizer than that of Llama 3.1 or Qwen 2.5. Source:
-// GPULLMAdapterOptimization by Ferran Agullo Lopez et al. (arXiv 2508.08343), Apache-2.0.
+// ShareGPTV3 is the name of the built-in histograms: prompt and reply lengths of the first two turns of ShareGPT V3,
+// in 30 bins. Prompts have 4 to 1024 tokens, replies at least 4, both together at most 2048. The tokens were counted
+// by another tokenizer than that of Llama 3.1 or Qwen 2.5. Source: GPULLMAdapterOptimization by Ferran Agullo Lopez
+// et al. (arXiv 2508.08343), Apache-2.0.
 const ShareGPTV3 = "sharegpt-v3"
 
 //go:embed sharegpt_v3.csv

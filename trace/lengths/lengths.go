@@ -1,11 +1,10 @@
-// Package lengths draws the token lengths of requests: prompt tokens and
-// output tokens, independent of each other unless they come from a table.
+// Package lengths draws the token lengths of requests: prompt tokens and output tokens. A [Sampler] draws lengths,
+// independent or correlated; a [Budget] draws max_new_tokens.
 //
 //	s, err := lengths.Parse("azure-conv")
 //	src = lengths.Fill(src, s, seed)
 //
-// Traces that state their own lengths (package llm) need none of this; function
-// traces and synthetic arrivals do.
+// Function traces and synthetic arrivals need it; traces that hold lengths (package llm) do not.
 package lengths
 
 import (
@@ -19,7 +18,7 @@ import (
 	"lorasim/trace"
 )
 
-// Sampler draws the lengths of one request. Both are at least 1 token.
+// A Sampler draws the lengths of one request. Both are at least 1 token.
 type Sampler interface {
 	Draw(r *rand.Rand) (prompt, output int32)
 }
@@ -28,9 +27,8 @@ type Sampler interface {
 // adapters, which may come from the same seed.
 const stream = 0x6c656e67746873 // "lengths"
 
-// Fill sets the lengths of the requests of a source, in their order, from the
-// sampler's first draw on: the same seed gives the same lengths. It clears
-// MaxNew, Text and Reply, which belonged to the lengths before.
+// Fill returns the requests of a source with lengths drawn from the sampler, in order; the same seed gives the same
+// lengths. It clears MaxNew, Text and Reply, which depend on the replaced lengths.
 func Fill(src trace.Source, s Sampler, seed uint64) trace.Source {
 	return &filled{Source: src, sampler: s, rng: rand.New(rand.NewPCG(seed, stream))}
 }
@@ -66,7 +64,7 @@ func (f *filled) Next() (trace.Request, error) {
 	return r, nil
 }
 
-// Constant gives every request the same lengths.
+// Constant is a Sampler that gives every request the same lengths, tokens.
 type Constant struct{ Prompt, Output int32 }
 
 // Draw returns the lengths.
@@ -82,10 +80,9 @@ type span struct{ low, high int32 }
 
 func (s span) draw(r *rand.Rand) int32 { return s.low + r.Int32N(s.high-s.low+1) }
 
-// NewRandom draws both lengths evenly from the whole numbers between
-// max(1, int(ratio*len)) and len, both included, as the serving benchmarks do
-// for --random-input-len, --random-output-len and --random-range-ratio. Both
-// lengths must be >= 1.
+// NewRandom returns a Sampler that draws both lengths uniformly from max(1, int(ratio*len)) to len, both included,
+// as the serving benchmarks do for --random-input-len, --random-output-len and --random-range-ratio. Both lengths
+// must be >= 1.
 func NewRandom(prompt, output int32, ratio float64) (Sampler, error) {
 	if !(ratio >= 0 && ratio <= 1) {
 		return nil, fmt.Errorf("range ratio is %v, expected 0 to 1", ratio)
@@ -98,11 +95,10 @@ func NewRandom(prompt, output int32, ratio float64) (Sampler, error) {
 // maxRows bounds the rows of a table of lengths, 8 bytes each.
 const maxRows = 1 << 24
 
-// ReadTable draws the lengths of rows of a table, with replacement: prompt and output
-// of one row together, so that their correlation stays. It reads a CSV file, plain or
-// gzip-compressed, with the columns num_prefill_tokens and num_decode_tokens; others
-// are ignored. Errors name the file, line and column. It takes 8 bytes of memory per
-// row.
+// ReadTable returns a Sampler that draws rows of a table, with replacement. Prompt and output come from the same
+// row, so their correlation stays. The table is a CSV file, plain or gzip-compressed, with the columns
+// num_prefill_tokens and num_decode_tokens; other columns are ignored. Errors name the file, line and column. Memory
+// is 8 bytes per row.
 func ReadTable(path string) (Sampler, error) {
 	f, err := textfile.Open(path, nil)
 	if err != nil {

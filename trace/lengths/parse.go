@@ -51,20 +51,19 @@ func lengthsKinds() []settings.Kind[lengthsOptions] {
 	}
 }
 
-// Forms are the forms that Parse reads.
+// Forms returns the forms that Parse reads.
 func Forms() []settings.Form { return settings.Forms(lengthsKinds()) }
 
-// The lengths of the pools behind the measured vLLM runs: scales and rho give
-// their means (223.0 and 196.4 tokens for Llama, 222.9 and 200.0 for Qwen) and
-// the KV tokens per running request, eos the served outputs, whose mean is 0.990
-// and 0.957 of the pool's.
+// The lengths of the request pools of the measured vLLM runs. Scales and rho are fitted to their means (223.0 and
+// 196.4 tokens for Llama, 222.9 and 200.0 for Qwen) and to the KV tokens per running request. eos is fitted to the
+// served outputs, whose mean is 0.990 and 0.957 of the pool's.
 const (
 	poolLimits   = ",prompt_min=4,prompt_max=1024,output_min=4,sum_max=2048"
 	llamaLengths = ShareGPTV3 + ",prompt_scale=0.867,output_scale=0.828,rho=-0.377,eos=5.2e-5" + poolLimits
 	qwenLengths  = ShareGPTV3 + ",prompt_scale=0.867,output_scale=0.846,rho=-0.355,eos=2.3e-4" + poolLimits
 )
 
-// Parse turns a spec into a sampler and reads the file that it names:
+// Parse parses a spec and returns its sampler. It reads the file that the spec names. The forms are:
 //
 //	azure-conv        log-normal fitted to the Azure conversation trace 2023: mean 1155 + 211 tokens
 //	azure-code        log-normal fitted to the Azure code trace 2023: mean 2048 + 28 tokens
@@ -77,7 +76,7 @@ const (
 //	random:PROMPT,OUTPUT[,RATIO]
 //	                  even between RATIO (default 0) times these lengths and these lengths
 //	lognormal:prompt_mean=M,prompt_sigma=S,output_mean=M,output_sigma=S[,prompt_cap=C][,output_cap=C]
-//	                  the mean is that after capping; prompt_median and output_median may stand instead
+//	                  the means are after capping; or prompt_median, output_median
 //	sharegpt-llama3   ShareGPT V3 first turns, prompt and output correlated, in tokens of Llama 3: mean 223 + 196 tokens
 //	sharegpt-qwen2    the same in tokens of Qwen 2: mean 223 + 200 tokens
 //	copula:FILE[,KEY=VALUE...]
@@ -101,7 +100,7 @@ func parse(text string) (settings.Spec[lengthsOptions], error) {
 	return settings.Parse("lengths", lengthsKinds(), text)
 }
 
-// Check says what is wrong with a spec. It does not look for the file that the spec names.
+// Check returns an error if a spec is not valid. It does not read the file that a spec names.
 func Check(text string) error {
 	spec, err := parse(text)
 	if err != nil {
@@ -115,7 +114,7 @@ func Check(text string) error {
 	return err
 }
 
-// plainOptions are none.
+// plainOptions is the empty set of options.
 type plainOptions struct {
 	Of func() (Sampler, error) `key:"-"`
 }

@@ -1,6 +1,6 @@
-// Package llm reads public traces of requests as workloads: the Azure LLM inference
-// traces, BurstGPT, Mooncake and Qwen-Bailian. They state arrival times and token
-// counts but no adapters, so the caller says which adapter each request gets.
+// Package llm reads public traces of LLM requests as workloads: the Azure LLM inference traces, BurstGPT, Mooncake
+// and Qwen-Bailian. These hold arrival times and token counts but no adapters, so the caller assigns an adapter to
+// each request.
 //
 //	r, err := llm.Open(llm.AzureLLM, "AzureLLMInferenceTrace_conv.csv", llm.Options{
 //		Adapters: trace.Names(4, nil),
@@ -9,10 +9,9 @@
 //	defer r.Close()
 //	w, err := trace.Collect(r)
 //
-// [ReadUsage] reads which adapter was asked for when. Files may be gzip-compressed,
-// and a folder that holds one matching file may be named instead of it. Open streams:
-// memory does not grow with the file, except to sort it and with the different
-// blocks of prompts, where it tells them.
+// [ReadUsage] reads records of adapter use, which hold no token counts. Files may be gzip-compressed. A path may be
+// a folder that holds one matching file. A [Reader] streams: memory does not grow with the file, except for sorting
+// and for the distinct blocks of prompts, where the trace holds them.
 package llm
 
 import (
@@ -32,57 +31,54 @@ import (
 	"lorasim/trace"
 )
 
-// Format is a trace format.
+// Format is the name of a trace format.
 type Format string
 
 // The formats.
 const (
-	// AzureLLM is the Azure LLM inference trace of 2023 or 2024, or the
-	// multimodal one of 2025 (AzurePublicDataset). A request with zero context
-	// or generated tokens cannot be replayed: it is a bad row.
+	// AzureLLM is the Azure LLM inference trace of 2023 or 2024, or the multimodal one of 2025
+	// (AzurePublicDataset). A request with zero context or generated tokens cannot be replayed and counts as a
+	// bad row.
 	AzureLLM Format = "azure_llm"
-	// BurstGPT is BurstGPT_1, _2 or _3 (arXiv:2401.17644). A request with zero
-	// response tokens failed there: it is left out and counted.
+	// BurstGPT is BurstGPT_1, _2 or _3 (arXiv:2401.17644). A request with zero response tokens failed: the
+	// reader skips it and counts it in Stats.Failed.
 	BurstGPT Format = "burstgpt"
-	// Mooncake is the JSONL trace of Mooncake (FAST'25). It tells prompts that
-	// begin alike, in blocks of 512 tokens.
+	// Mooncake is the JSONL trace of Mooncake (FAST'25). It identifies common prefixes of prompts in blocks of
+	// 512 tokens.
 	Mooncake Format = "mooncake"
-	// QwenBailian is a JSONL trace of Qwen-Bailian (arXiv:2506.02634), which does
-	// the same in blocks of 16 tokens. Its fields on conversations follow from the blocks and are not read.
+	// QwenBailian is a JSONL trace of Qwen-Bailian (arXiv:2506.02634). It identifies common prefixes of prompts
+	// in blocks of 16 tokens. Its fields on conversations follow from the blocks and are not read.
 	QwenBailian Format = "qwen_bailian"
 )
 
-// Options of Open and ReadUsage.
+// Options are the options of Open and ReadUsage.
 type Options struct {
 	Adapters []trace.Adapter
-	// Assign gives the adapter of the next request that is yielded; nil: the
-	// base model.
+	// Assign returns the adapter index of the next request; nil: all requests are to the base model.
 	Assign func() int32
 
-	// Start and End bound the part of the trace to read, in seconds after its
-	// first row: Start <= time < End. End 0: to the end of the trace. Arrivals
-	// count from Start.
+	// Start and End bound the part of the trace to read, s after its first row: Start <= time < End. End 0 means
+	// the end of the trace. Arrivals count from Start.
 	Start, End float64
 	// TimeScale multiplies the arrival times: 0.5 replays twice as fast; 0: 1.
 	TimeScale float64
 
 	SkipBadRows bool // count malformed rows instead of failing
-	Sort        bool // order the rows by time, which holds them all in memory
+	Sort        bool // sort the rows by time, in memory
 
-	// Progress is called with the bytes read from the disk so far; its error ends the
-	// reading.
+	// Progress, if not nil, is called with the number of bytes read from the disk so far. If it returns an
+	// error, reading ends with this error.
 	Progress func(bytesRead int64) error
 }
 
-// Stats counts what became of the rows read so far.
+// Stats counts the rows read so far, by outcome.
 type Stats struct {
-	Requests int64 // yielded
-	Failed   int64 // left out: failed requests of BurstGPT
-	Bad      int64 // left out: malformed rows, with SkipBadRows
+	Requests int64 // requests that Next returned
+	Failed   int64 // skipped: failed requests of BurstGPT
+	Bad      int64 // skipped: malformed rows, with SkipBadRows
 }
 
-// Reader is a trace being read. It is a trace.Source whose requests are
-// numbered from 0.
+// A Reader reads a trace. It is a trace.Source whose requests are numbered from 0.
 type Reader struct {
 	path    string
 	table   *table.Reader
@@ -106,9 +102,8 @@ type row struct {
 
 var _ trace.Source = (*Reader)(nil)
 
-// Open opens a trace, which must be closed after use. A missing column, an
-// unknown format or a contradiction in the options is an error here; errors of
-// a row come from Next and name file, line and column.
+// Open opens a trace. The caller must close the reader. Open returns an error for a missing column, an unknown
+// format or contradictory options. Errors of a row come from Next and name file, line and column.
 func Open(format Format, path string, o Options) (*Reader, error) {
 	f, ok := formats[format]
 	if !ok {
@@ -142,17 +137,16 @@ func Open(format Format, path string, o Options) (*Reader, error) {
 // Adapters returns the adapters given to Open.
 func (r *Reader) Adapters() []trace.Adapter { return r.options.Adapters }
 
-// Len is not known.
+// Len returns -1: the number of requests is unknown.
 func (r *Reader) Len() int64 { return -1 }
 
-// Stats counts the rows read so far.
+// Stats returns the numbers of rows read so far.
 func (r *Reader) Stats() Stats { return r.stats }
 
 // Close closes the file.
 func (r *Reader) Close() error { return r.table.Close() }
 
-// Next returns the next request. A trace or window without any request is an
-// error.
+// Next returns the next request, or io.EOF after the last one. A trace or window without any request is an error.
 func (r *Reader) Next() (trace.Request, error) {
 	for {
 		w, err := r.next()
@@ -203,7 +197,7 @@ func (r *Reader) wellFormed() (row, error) {
 	}
 }
 
-// skip says whether an error is that of a bad row to be left out, and counts it.
+// skip reports whether an error is that of a bad row to be left out, and counts it.
 func (o *Options) skip(err error, bad *int64) bool {
 	var fault *textfile.RowError
 	if !o.SkipBadRows || !errors.As(err, &fault) {
@@ -266,16 +260,16 @@ func (r *Reader) done() error {
 	return fmt.Errorf("%s: empty trace: it holds no request%s", r.path, left)
 }
 
-// ReadUsage reads records of the times at which adapters were used, such as the references to LoRA adapters in
-// Alibaba's image generation trace (cluster-trace-v2026-GenAI, GenTD26). The file is CSV with the columns time_s
-// and adapter; other columns are ignored, and rows need no order. The records have no token counts.
+// ReadUsage reads records of adapter use, such as the references to LoRA adapters in Alibaba's image generation
+// trace (cluster-trace-v2026-GenAI, GenTD26). The file is CSV with the columns time_s and adapter; other columns are
+// ignored, and rows may have any order.
 //
-// Options.Adapters replace the file's adapters in the order of their first use; if there are fewer, they are used
-// in turn. Nil: the file's own adapters and names, with the ranks that ranks returns for n adapters, if it is not
-// nil.
+// Options.Adapters replace the adapters of the file in the order of first use; if there are fewer, they are used in
+// turn. If Options.Adapters is nil, the adapters have the names in the file and, if ranks is not nil, the ranks that
+// ranks returns for n adapters.
 //
-// It returns the references as requests without token counts, the first one at time 0, and the number of rows that
-// were skipped.
+// ReadUsage returns the references as requests without token counts, with the first one at time 0, and the number of
+// rows that were skipped.
 func ReadUsage(path string, o Options, ranks func(n int) []int) (w *trace.Workload, skipped int64, err error) {
 	refs, skipped, err := readReferences(path, o)
 	if err != nil {

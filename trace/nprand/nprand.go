@@ -1,27 +1,22 @@
-// Package nprand reproduces numpy's legacy random generator, the one behind
-// numpy.random.seed and numpy.random.RandomState, so that workloads made by
-// generators written for it can be made again from their seeds.
+// Package nprand reproduces numpy's legacy random generator, the generator behind numpy.random.seed and
+// numpy.random.RandomState. With it, workloads of generators written in numpy can be reproduced from their seeds.
 //
 //	r := nprand.New(0)
 //	gap := r.Gamma(1, 0.25) // numpy.random.seed(0); numpy.random.gamma(1, 0.25)
 //
-// Raw words, uniform doubles and integers are equal to numpy's bit for bit. So
-// are nearly all draws that take a logarithm, which is computed here as closely
-// as in the C library (see [ln]): among 200,000 draws of seed 0 each, 172
-// exponentials, 65 normals and 9 gammas of shape 4 differ in the last bit, and
-// none by more. Draws that take a power ([Rand.Power], and [Rand.Gamma] with a
-// shape below 1) differ by up to a few 1e-15, relative. All consume the same
-// words as numpy's, so that the stream stays in step, unless such a difference
-// decides a rejection test that is a tie to the last bit.
+// Raw words, uniform doubles and integers are equal to numpy's bit for bit. So are nearly all draws that take a
+// logarithm, which is computed as closely as in the C library (see ln). Among 200,000 draws of seed 0 each, 172
+// exponentials, 65 normals and 9 gammas of shape 4 differ in the last bit, and none by more. Draws that take a power
+// ([Rand.Power], and [Rand.Gamma] with a shape below 1) differ by up to a few 1e-15, relative. All draws consume the
+// same words as numpy's, so the streams stay in step. The exception is a rejection test that is a tie to the last
+// bit and that such a difference decides.
 //
-// Products are written float64(x*y) where the Go compiler could fuse them with
-// an addition, which would change the rounding from machine to machine.
+// Products are written float64(x*y) where the Go compiler could fuse them with an addition, which would change the
+// rounding from machine to machine.
 //
-// Sources: M. Matsumoto, T. Nishimura, "Mersenne Twister", ACM TOMACS 8(1),
-// 1998; G. Marsaglia, W. W. Tsang, "A simple method for generating gamma
-// variables", ACM TOMS 26(3), 2000; J. H. Ahrens, U. Dieter, "Computer methods
-// for sampling from gamma, beta, Poisson and binomial distributions",
-// Computing 12, 1974 (gamma with shape < 1).
+// Sources: M. Matsumoto, T. Nishimura, "Mersenne Twister", ACM TOMACS 8(1), 1998; G. Marsaglia, W. W. Tsang, "A
+// simple method for generating gamma variables", ACM TOMS 26(3), 2000; J. H. Ahrens, U. Dieter, "Computer methods
+// for sampling from gamma, beta, Poisson and binomial distributions", Computing 12, 1974 (gamma with shape < 1).
 package nprand
 
 import (
@@ -32,8 +27,7 @@ import (
 	"gonum.org/v1/gonum/mathext/prng"
 )
 
-// Rand is a generator in the state that numpy.random.seed(seed) leaves behind.
-// It must not be used by several goroutines at once.
+// A Rand is a generator of random numbers. It must not be used by several goroutines at once.
 type Rand struct {
 	*prng.MT19937
 
@@ -41,30 +35,28 @@ type Rand struct {
 	gauss    float64
 }
 
-// New returns a generator seeded with seed.
+// New returns a generator in the state after numpy.random.seed(seed).
 func New(seed uint32) *Rand {
 	r := &Rand{MT19937: prng.NewMT19937()}
 	r.Seed(seed)
 	return r
 }
 
-// Seed puts the generator into the state it has after numpy.random.seed(seed)
-// and forgets a kept normal.
+// Seed sets the generator to the state after numpy.random.seed(seed). It discards a kept normal.
 func (r *Rand) Seed(seed uint32) {
 	r.MT19937.Seed(uint64(seed))
 	r.hasGauss, r.gauss = false, 0
 }
 
-// Float64 returns a uniform double in [0, 1) with 53 random bits
-// (random_sample).
+// Float64 draws a uniform double in [0, 1) with 53 random bits (numpy: random_sample).
 func (r *Rand) Float64() float64 {
 	high := r.Uint32() >> 5
 	low := r.Uint32() >> 6
 	return float64(uint64(high)<<26|uint64(low)) / (1 << 53)
 }
 
-// RandInt returns an integer in [low, high) (randint): words are masked to the
-// width of the range and drawn again while too large. It panics if high <= low.
+// RandInt draws a uniform integer in [low, high) (numpy: randint). It masks words to the width of the range and
+// draws again while they are too large. It panics if high <= low.
 func (r *Rand) RandInt(low, high int32) int32 {
 	if high <= low {
 		panic(fmt.Sprintf("nprand: RandInt(%d, %d): empty range", low, high))
@@ -81,12 +73,10 @@ func (r *Rand) RandInt(low, high int32) int32 {
 	}
 }
 
-// StandardExponential returns a draw of the exponential distribution with mean
-// 1, by inversion.
+// StandardExponential draws from the exponential distribution with mean 1, by inversion.
 func (r *Rand) StandardExponential() float64 { return -ln(1 - r.Float64()) }
 
-// Normal returns a draw of the standard normal distribution (standard_normal),
-// by Marsaglia's polar method.
+// Normal draws from the standard normal distribution (numpy: standard_normal), by Marsaglia's polar method.
 func (r *Rand) Normal() float64 {
 	if r.hasGauss {
 		r.hasGauss = false
@@ -105,8 +95,8 @@ func (r *Rand) Normal() float64 {
 	}
 }
 
-// Gamma returns a draw of the gamma distribution with the given shape > 0 and
-// scale; its mean is shape*scale, its coefficient of variation 1/sqrt(shape).
+// Gamma draws from the gamma distribution with the given shape > 0 and scale. Its mean is shape*scale, its
+// coefficient of variation 1/sqrt(shape).
 func (r *Rand) Gamma(shape, scale float64) float64 { return scale * r.standardGamma(shape) }
 
 func (r *Rand) standardGamma(shape float64) float64 {
@@ -159,22 +149,19 @@ func (r *Rand) gammaAboveOne(shape float64) float64 {
 	}
 }
 
-// Power returns a draw of the power distribution on [0, 1], whose density is
-// a*x^(a-1), for a > 0.
+// Power draws from the power distribution on [0, 1], whose density is a*x^(a-1), for a > 0.
 func (r *Rand) Power(a float64) float64 {
 	return math.Pow(1-math.Exp(-r.StandardExponential()), 1/a)
 }
 
-// ln returns the natural logarithm of a finite x > 0 within 0.51 units in the
-// last place, and the same on every machine. The C library's is as close, so
-// that the two agree but for one draw in a thousand, where [math.Log] is off
-// in one of fifteen and depends on the machine.
+// ln returns the natural logarithm of a finite x > 0 within 0.51 units in the last place, and the same on every
+// machine. The C library is as accurate, so the two differ in one draw in a thousand. [math.Log] differs in one of
+// fifteen and depends on the machine.
 //
-// With x = m * 2^e and s = (m-1)/(m+1), ln x = e ln 2 + 2(s + s^3/3 + s^5/5 +
-// ...). The sum is carried as a high and a low double; T. J. Dekker, "A
-// floating-point technique for extending the available precision", Numerische
-// Mathematik 18, 1971. Products that are added are fused explicitly, for the
-// compiler does so on some machines only.
+// With x = m * 2^e and s = (m-1)/(m+1), ln x = e ln 2 + 2(s + s^3/3 + s^5/5 + ...). The sum is carried as a high and
+// a low double (T. J. Dekker, "A floating-point technique for extending the available precision", Numerische
+// Mathematik 18, 1971). Products that are added are fused explicitly, because the compiler fuses them on some
+// machines only.
 func ln(x float64) float64 {
 	const (
 		ln2High = 0x1.62e42fefap-1 // times an exponent: exact

@@ -13,51 +13,44 @@ import (
 	"lorasim/trace/nprand"
 )
 
-// DLoRA replays a window of a trace with the algorithm of the workload
-// generator of dLoRA (B. Wu et al., OSDI'24), whose results depend on numpy's
-// legacy generator (see package nprand) and on these peculiarities, kept here:
+// DLoRA replays a window of a trace with the algorithm of dLoRA's workload generator (B. Wu et al., OSDI'24).
+// Results depend on numpy's legacy generator (see package nprand) and on these peculiarities, which it reproduces:
 //
 //   - The day of End is ignored: the window ends on the day of Start.
 //   - azure_v2 counts invocations by the time they end.
-//   - azure_v1 works for day 0 only: for later days it asks for the minute
-//     columns after 1440.
-//   - Functions go to adapters in lexicographic order. azure_v1 leaves out
-//     those without traffic in the window, azure_v2 does not. With NeedSort
-//     they go by descending traffic, without the idle ones, and the order of
-//     equal ones is that of numpy's unstable sort, of the negated counts in
-//     lexicographic order for azure_v2, and for azure_v1 of the counts in the
-//     reversed order of the file, the result being reversed again.
-//   - The requests are divided among the intervals beforehand, equally up to
-//     one; each interval lasts until its share is out, and the next one begins
-//     at that time, with new processes.
-//   - Gaps are drawn in batches. The first batch of every process starts the
-//     common generator again from seed 0, so that all adapters repeat the same
-//     gaps, in units of their mean, in all intervals. Later batches go on in
-//     the generator.
+//   - azure_v1 works for day 0 only: for later days it reads the minute columns after 1440, which do not exist.
+//   - Functions go to adapters in lexicographic order. azure_v1 leaves out those without traffic in the window,
+//     azure_v2 does not. With NeedSort they go by descending traffic, without the idle ones. The order of equal ones
+//     is that of numpy's unstable sort: for azure_v2 of the negated counts in lexicographic order; for azure_v1 of the
+//     counts in the reversed order of the file, with the result reversed again.
+//   - The requests are divided among the intervals beforehand, equally up to one. Each interval lasts until its share
+//     is used up, and the next one begins at that time, with new processes.
+//   - Gaps are drawn in batches. The first batch of every process reseeds the common generator with 0, so all adapters
+//     repeat the same gaps, in units of their mean, in all intervals. Later batches continue in the generator.
 //   - The exponential distribution is the gamma distribution with CV 1.
 type DLoRA struct {
 	Trace        azure.Format
 	Path         string // file or folder
 	Start, End   string // "d.h.m"
 	NeedSort     bool
-	Requests     int     // in all, >= 1
-	Distribution string  // exponential or gamma
-	Interval     int     // minutes, >= 1
+	Requests     int     // number of requests, >= 1
+	Distribution string  // distribution of the gaps: exponential or gamma
+	Interval     int     // length of an interval, minutes, >= 1
 	TotalRate    float64 // requests/s of all adapters together
-	CV           float64 // of the gaps of one adapter; gamma only
+	CV           float64 // coefficient of variation of the gaps of one adapter; gamma only
 	MapStride    int     // functions per block, >= 1
 	Read         azure.Options
 }
 
-// Summary is what a DLoRA replay will yield.
+// A Summary describes the requests that a DLoRA replay yields.
 type Summary struct {
 	Traffic
-	Counts      []int   // requests per adapter
-	LastArrival float64 // s
+	Counts      []int   // number of requests, by adapter
+	LastArrival float64 // arrival of the last request, s
 }
 
-// Replay prepares the replay of the trace for the adapters. The summary comes
-// from a first run of the generator, so that the source need not be read.
+// Replay returns the replay of the trace for the adapters. The summary comes from a first run of the generator, so
+// the source need not be read for it.
 func (d DLoRA) Replay(adapters []trace.Adapter) (trace.Source, *Summary, error) {
 	if err := d.check(); err != nil {
 		return nil, nil, err
@@ -74,9 +67,8 @@ func (d DLoRA) Replay(adapters []trace.Adapter) (trace.Source, *Summary, error) 
 	return d.start(adapters, t)
 }
 
-// ReplayHistogram does the same for known invocations by adapter and interval,
-// without a trace: Trace, Path, Start, End, NeedSort and MapStride do not
-// matter.
+// ReplayHistogram is Replay for given invocations by adapter and interval. It ignores Trace, Path, Start, End,
+// NeedSort and MapStride.
 func (d DLoRA) ReplayHistogram(adapters []trace.Adapter, counts [][]int64) (trace.Source, *Summary, error) {
 	if err := cmp.Or(d.check(), checkHistogram(counts, len(adapters))); err != nil {
 		return nil, nil, err
@@ -84,7 +76,7 @@ func (d DLoRA) ReplayHistogram(adapters []trace.Adapter, counts [][]int64) (trac
 	return d.start(adapters, &Traffic{Histogram: counts})
 }
 
-// maxBatch bounds the memory for the gaps drawn in one go.
+// maxBatch bounds the memory for the gaps of one batch.
 const maxBatch = 1e8
 
 func (d DLoRA) check() error {
@@ -102,7 +94,7 @@ func (d DLoRA) check() error {
 	return nil
 }
 
-// window is that of the trace, whose end is taken to be on the day of the start.
+// window returns the window of the trace. Its end is on the day of the start.
 func (d DLoRA) window() (azure.Window, error) {
 	day, _, _ := strings.Cut(d.Start, ".")
 	_, end, _ := strings.Cut(d.End, ".")

@@ -14,51 +14,47 @@ import (
 	"lorasim/trace/internal/renewal"
 )
 
-// Config describes the default replay. The window is cut into intervals; in
-// each of them the requests of an adapter are a stationary renewal process of
-// their own, whose rate is the adapter's in that interval. The random numbers
-// of a process depend on the seed, the adapter and the interval alone, so that
-// a change to one adapter leaves the others as they were.
+// Config describes the default replay. It divides the window into intervals. In each interval the requests of an
+// adapter form a stationary renewal process with the adapter's rate in that interval. The random numbers of a
+// process depend only on the seed, the adapter and the interval, so a change to one adapter does not affect the
+// others.
 type Config struct {
 	Trace    azure.Format
 	Path     string // file or folder
 	Window   azure.Window
-	Interval int // minutes, >= 1; the last interval of the window may be shorter
+	Interval int // length of an interval, minutes, >= 1; the last one of the window may be shorter
 	Mapping  Mapping
 	Read     azure.Options
 
 	Seed         uint64
-	Distribution string    // of the gaps between the requests of an adapter, one of package renewal's
-	CV           []float64 // of the gaps, by adapter, cycled; empty: 1
+	Distribution string    // distribution of the gaps of an adapter, a constant of package renewal
+	CV           []float64 // coefficients of variation of the gaps, by adapter, cycled; empty: 1
 	CVScale      float64   // multiplies CV
 
-	// TotalRate is the rate of all adapters together, in requests/s, in every
-	// interval; the trace then gives the shares of the adapters. Intervals
-	// without traffic give none and are left out: the next one follows at once.
-	// 0 keeps the trace's own rates, and its silent intervals.
+	// TotalRate is the rate of all adapters together, requests/s, in every interval; the trace then gives only
+	// the shares of the adapters. Intervals without traffic are left out: the next interval follows at once. 0
+	// keeps the rates of the trace and its intervals without traffic.
 	TotalRate float64
 	RateScale float64 // multiplies all rates
-	// TimeScale multiplies the length of the intervals: 0.1 runs through the
-	// window ten times as fast. The trace's own rates grow accordingly, so that
-	// the number of requests stays; TotalRate does not.
+	// TimeScale multiplies the length of the intervals: 0.1 replays the window ten times as fast. The rates of
+	// the trace are divided by it, so the number of requests stays the same; TotalRate is not changed.
 	TimeScale float64
 
 	// Requests is the number of requests of the replay. A window that gives fewer is replayed again with new
 	// random numbers. 0: the requests of one pass over the window.
 	Requests int64
 
-	// Drift, in s, makes popularity move on: after each such time every adapter
-	// takes over the traffic of the one that ranked before it, and the first
-	// one that of the last. 0: never.
+	// Drift is the time, s, after which popularity moves on: every adapter takes over the traffic of the adapter
+	// ranked before it, and the first one the traffic of the last. 0: never.
 	Drift float64
 	// Locality is the probability that a request uses one of the last Recent
 	// distinct adapters, each equally likely, instead of its own.
 	Locality float64
-	Recent   int // adapters; Locality > 0 only
+	Recent   int // number of adapters; used only if Locality > 0
 }
 
-// Default returns the first hour of azure_v2 in one interval, at the trace's
-// own rates, with gamma gaps of CV 1.
+// Default returns the replay of the first hour of azure_v2 in one interval, at the rates of the trace, with gamma
+// gaps of CV 1.
 func Default() Config {
 	return Config{
 		Trace:        azure.V2,
@@ -81,7 +77,7 @@ func (c Config) cv(adapter int) float64 {
 	return c.CV[adapter%len(c.CV)] * c.CVScale
 }
 
-// Replay prepares the replay of the trace for the adapters.
+// Replay returns the replay of the trace for the adapters, and the traffic of the window.
 func (c Config) Replay(adapters []trace.Adapter) (trace.Source, *Traffic, error) {
 	q := azure.Query{Format: c.Trace, Window: c.Window, Interval: c.Interval}
 	t, err := c.Mapping.read(c.Path, q, c.Read, len(adapters), c.Mapping.order)
@@ -92,8 +88,8 @@ func (c Config) Replay(adapters []trace.Adapter) (trace.Source, *Traffic, error)
 	return src, t, err
 }
 
-// ReplayHistogram prepares the replay of known invocations by adapter and
-// interval, without a trace: Trace, Path, Window and Mapping do not matter.
+// ReplayHistogram is Replay for given invocations by adapter and interval. It ignores Trace, Path, Window and
+// Mapping.
 func (c Config) ReplayHistogram(adapters []trace.Adapter, counts [][]int64) (trace.Source, error) {
 	if err := checkHistogram(counts, len(adapters)); err != nil {
 		return nil, err

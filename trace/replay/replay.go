@@ -1,22 +1,19 @@
-// Package replay turns the Azure Functions traces into workloads for LoRA
-// adapters: each adapter gets the invocations of a group of functions. Three ways lead there.
+// Package replay turns the Azure Functions traces into workloads for LoRA adapters. Each adapter gets the
+// invocations of a group of functions. Requests have an arrival time and an adapter; package lengths adds token
+// counts. There are three kinds of replay:
 //
-// [Config], the default, counts the invocations of each adapter per interval
-// and draws requests at these rates, scaled to a total rate if wanted, with
-// gaps of a chosen distribution.
+// [Config], the default, counts the invocations of each adapter per interval. It draws requests at these rates,
+// optionally scaled to a total rate, with gaps of a chosen distribution.
 //
 //	c := replay.Default()
 //	c.Path = "traces/"
 //	c.TotalRate = 4
 //	src, traffic, err := c.Replay(trace.Names(32, nil))
 //
-// [DLoRA] does the same the way the workload generator of dLoRA (OSDI'24)
-// does, with the same sequence of requests for the same parameters, so that
-// published runs can be repeated.
+// [DLoRA] uses the algorithm of dLoRA's workload generator (OSDI'24). It yields the same requests for the same
+// parameters, so published runs can be repeated.
 //
-// [Vanilla] keeps the times of the invocations as they were.
-//
-// Requests have a time and an adapter; their lengths come from elsewhere.
+// [Vanilla] keeps the times of the invocations.
 package replay
 
 import (
@@ -31,35 +28,35 @@ import (
 	"lorasim/trace/internal/renewal"
 )
 
-// Traffic is what a window of a trace asks of the adapters.
+// Traffic is the traffic of a window of a trace, by adapter.
 type Traffic struct {
-	// Functions are the functions in the order in which they were given to the
-	// adapters; nil if the histogram did not come from a trace.
+	// Functions holds the functions in the order in which they were assigned to adapters; nil if the histogram
+	// did not come from a trace.
 	Functions []azure.Function
 	// AdapterOf holds the adapter of each of the Functions.
 	AdapterOf []int32
 	// Histogram holds the invocations by adapter and interval.
 	Histogram [][]int64
-	// SkippedRows counts the malformed rows that were passed over.
+	// SkippedRows is the number of malformed rows that were skipped.
 	SkippedRows int64
 }
 
-// Strategy says how functions are given to adapters.
+// A Strategy is a rule that assigns functions to adapters.
 type Strategy string
 
-// The strategies. All of them go through the functions in their order, which is
-// lexicographic, or by descending traffic if that is asked for.
+// The strategies. All of them take the functions in lexicographic order or, with Mapping.Sort, by descending
+// traffic.
 const (
-	Stride     Strategy = "stride"      // blocks of so many functions to the adapters in turn, again and again
+	Stride     Strategy = "stride"      // blocks of Mapping.Stride functions to the adapters in turn
 	RoundRobin Strategy = "round-robin" // one function to each adapter in turn
 	Stripe     Strategy = "stripe"      // one block of consecutive functions to each adapter
 )
 
-// Mapping gives functions to adapters.
+// A Mapping assigns functions to adapters.
 type Mapping struct {
 	Strategy Strategy
 	Stride   int  // functions per block; Stride only
-	Sort     bool // by descending traffic; ties and the rest in lexicographic order
+	Sort     bool // sort functions by descending traffic, ties in lexicographic order; false: lexicographic order
 }
 
 // adapter returns the adapter of function i of n.
@@ -170,10 +167,9 @@ func checkHistogram(counts [][]int64, adapters int) error {
 	return nil
 }
 
-// Vanilla replays the invocations of azure_v2 that start within a window, at
-// the times they started. It reads the trace twice: once to give its functions
-// to the adapters as Config does, then row by row as the requests are asked
-// for; Read.Progress sees both.
+// Vanilla replays the invocations of azure_v2 that start within a window, at their start times. It reads the trace
+// twice: once to assign its functions to the adapters, as Config does, then row by row as requests are read.
+// Read.Progress is called in both passes.
 type Vanilla struct {
 	Path      string // file or folder
 	Window    azure.Window
@@ -186,14 +182,14 @@ type Vanilla struct {
 // times. The published trace is in start order already.
 const reorderWindow = 1 << 16
 
-// VanillaSource yields the requests of a Vanilla replay. Close closes the trace.
+// A VanillaSource yields the requests of a Vanilla replay. Close closes the trace.
 type VanillaSource struct {
 	trace.Source
 	io.Closer
 }
 
-// Replay prepares the replay for the adapters. The caller should close the
-// source if it does not read it to its end.
+// Replay returns the replay of the trace for the adapters, and the traffic of the window. The caller should close
+// the source if it does not read it to its end.
 func (v Vanilla) Replay(adapters []trace.Adapter) (*VanillaSource, *Traffic, error) {
 	q := azure.Query{Format: azure.V2, Window: v.Window, Interval: v.Window.Minutes()}
 	t, err := v.Mapping.read(v.Path, q, v.Read, len(adapters), v.Mapping.order)

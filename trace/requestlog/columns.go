@@ -11,24 +11,24 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// Field is what a column of a log may state of a request.
+// A Field is a property of a request that a column of a log may hold.
 type Field string
 
-// The fields. Time and two of Prompt, Output and Total must be there.
+// The fields. A log must hold Time, and two of Prompt, Output and Total.
 const (
-	Time    Field = "time"    // arrival
-	Adapter Field = "adapter" // its name; empty, "-" or "none": the base model
-	Base    Field = "base"    // the base model: where the adapter has that name, the request uses none
+	Time    Field = "time"    // arrival time
+	Adapter Field = "adapter" // name of the adapter; empty, "-" or "none": the base model
+	Base    Field = "base"    // name of the base model; an adapter of that name means the base model
 	Prompt  Field = "prompt"  // prompt tokens
 	Output  Field = "output"  // output tokens
-	Total   Field = "total"   // both together
-	MaxNew  Field = "max_new" // max_tokens that the client asked for
+	Total   Field = "total"   // prompt and output tokens together
+	MaxNew  Field = "max_new" // max_tokens of the request
 	Rank    Field = "rank"    // LoRA rank of the adapter
 	Status  Field = "status"  // HTTP status or a word; failed requests are dropped
-	Error   Field = "error"   // a request that states an error is dropped
+	Error   Field = "error"   // error message; a request with one is dropped
 )
 
-// usual are the usual names of the columns, the more telling ones first, as normalize leaves them.
+// usual holds the usual names of the columns, the more specific ones first, as normalize returns them.
 var usual = []struct {
 	field Field
 	names string
@@ -53,7 +53,7 @@ var usual = []struct {
 	{Error, "error errortype errorcode errormessage errormsg"},
 }
 
-// normalize leaves the letters and digits of a name, in lower case.
+// normalize returns the letters and digits of a name, in lower case.
 func normalize(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -66,8 +66,8 @@ func normalize(name string) string {
 	}, name)
 }
 
-// keys are the forms in which a column is looked up: its name, the name without a unit, and, of a nested JSON
-// object, its last part.
+// keys returns the names under which a column is looked up: its name, the name without a unit, and, for a nested
+// JSON object, its last part.
 func keys(column string) []string {
 	out := []string{normalize(column)}
 	_, bare := stated(column)
@@ -78,7 +78,7 @@ func keys(column string) []string {
 	return out
 }
 
-// ParseColumns reads "time=NAME,adapter=NAME,...".
+// ParseColumns parses "time=NAME,adapter=NAME,...".
 func ParseColumns(text string) (map[Field]string, error) {
 	out := map[Field]string{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -168,8 +168,8 @@ func newLayout(o *Options, first []row, report *Report) (*layout, error) {
 	return l, nil
 }
 
-// findColumn returns the first column, by the order of the usual names, whose values suit the field. Columns of zeros
-// count last: a program that does not know a number may write 0.
+// findColumn finds the first column, in the order of the usual names, whose values suit the field. Columns of zeros
+// come last: a program that cannot count may write 0.
 func findColumn(f Field, names, columns []string, used map[string]bool, first []row) (zeros string) {
 	for _, want := range names {
 		for _, c := range columns {
@@ -191,8 +191,8 @@ func findColumn(f Field, names, columns []string, used map[string]bool, first []
 	return zeros
 }
 
-// suits says whether the values of a column can be those of a field: most of them, as a log may have a bad row.
-// Names such as "prompt" or "model" are common, and stand for texts as well.
+// suits reports whether most values of a column can be values of a field. Not all need to, as a log may have a bad
+// row. Names such as "prompt" or "model" are common, and are used for texts as well.
 func suits(f Field, values []string) bool {
 	if len(values) == 0 { // in the first rows
 		return f != Time && f != Prompt && f != Output && f != Total
@@ -244,7 +244,7 @@ func (l *layout) time(r row) string {
 	return strings.TrimSpace(day + " " + r.get(l.hour))
 }
 
-// unreadTime says why a column with the name of a time is not taken.
+// unreadTime returns an error that explains why a column with the name of a time is not used.
 func unreadTime(l *layout, columns []string, first []row) error {
 	for _, c := range columns {
 		values := valuesOf(c, first)
@@ -258,7 +258,7 @@ func unreadTime(l *layout, columns []string, first []row) error {
 	return nil
 }
 
-// complete says which columns are missing.
+// complete returns an error that names the missing columns.
 func (l *layout) complete(columns []string) error {
 	has := func(f Field) bool { return l.column[f] != "" }
 	tokens := 0
@@ -353,7 +353,7 @@ func (b *builder) request(l *layout, r row) (q request, err error) {
 	return q, nil
 }
 
-// tokens reads the tokens of prompt and output; one of them may be what is left of the total.
+// tokens reads the prompt and output tokens. One of them may be the difference to the total.
 func tokens(get func(Field) string) (prompt, output int32, err error) {
 	var n [3]int32
 	var known [3]bool
@@ -382,7 +382,7 @@ func tokens(get func(Field) string) (prompt, output int32, err error) {
 	return n[0], n[1], nil
 }
 
-// failed says whether a status is that of a failed request: a number from 400 on, alone or before its text, or a word.
+// failed reports whether a status means a failed request: a number from 400 on, alone or before its text, or a word.
 func failed(status string) bool {
 	digits, _, _ := strings.Cut(status, " ")
 	if n, err := count(digits); err == nil && digits != "" {
@@ -396,7 +396,7 @@ func failed(status string) bool {
 	return false
 }
 
-// isError says whether a column of errors states one.
+// isError reports whether a value of the column Error is an error.
 func isError(text string) bool {
 	switch strings.ToLower(text) {
 	case "", "-", "0", "ok", "no", "none", "null", "nil", "false", "nan":

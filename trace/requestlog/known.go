@@ -19,8 +19,8 @@ const inferencePerf = "requests of inference-perf"
 // gatewayLog is the format of the gateway's access log.
 const gatewayLog = "access log of lorasim gateway"
 
-// known gives the rows of programs whose logs hold more than plain columns the usual ones. keep: the row is one of a
-// request.
+// known renames the values of a row of programs whose logs hold more than plain columns. keep is true if the row is
+// a request.
 func (b *builder) known(r row, text []byte) (_ row, keep bool) {
 	switch {
 	case r.get("msg") != "" && r.get("level") != "" &&
@@ -40,12 +40,12 @@ func (b *builder) known(r row, text []byte) (_ row, keep bool) {
 	return r, true
 }
 
-// isAccess says whether a row is a request in the access log of lorasim gateway.
+// isAccess reports whether a row is a request in the access log of lorasim gateway.
 func isAccess(r row) bool {
 	return r.get("msg") == "request" && r.get("path") != "" && r.get("duration_s") != ""
 }
 
-// isGateways says whether a message is another one of the gateway's log.
+// isGateways reports whether a message of the gateway's log is not about a request.
 func isGateways(msg string) bool { return msg == "plan" || msg == "race" }
 
 // access makes a row of a line of the gateway's access log, which is written when a request ends. Lines without an
@@ -77,7 +77,7 @@ func (b *builder) access(r row) (row, bool) {
 	return out, true
 }
 
-// isAccessLog says whether a text is what the gateway logs without --access-log.
+// isAccessLog reports whether a text is a log of the gateway without --access-log.
 func isAccessLog(head []byte) bool {
 	for line := range bytes.Lines(head) {
 		if bytes.HasPrefix(line, []byte("time=")) && bytes.Contains(line, []byte(" msg=request ")) {
@@ -130,8 +130,8 @@ func pair(text string) (name, value, rest string) {
 	return name, value, rest
 }
 
-// perfRow makes a row of a request of inference-perf (per_request_lifecycle_metrics.json, 0.1 to 0.7). The tokens that
-// the server counted come first.
+// perfRow makes a row of a request of inference-perf (per_request_lifecycle_metrics.json, 0.1 to 0.7). Token counts
+// of the server take precedence.
 func perfRow(r row) row {
 	var body struct {
 		Model     string `json:"model"`

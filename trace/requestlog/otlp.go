@@ -26,8 +26,8 @@ type span struct {
 	} `json:"status"`
 }
 
-// scanSpans visits the spans that state tokens (gen_ai.usage.*, by the semantic conventions of OpenTelemetry for
-// generative AI, of today and of before) as rows.
+// scanSpans visits as rows the spans that hold token counts (gen_ai.usage.*). It reads current and former versions
+// of OpenTelemetry's semantic conventions for generative AI.
 func scanSpans(text []byte, line int, visit func(row) error) (rows int, err error) {
 	var e export
 	if err := json.Unmarshal(text, &e); err != nil {

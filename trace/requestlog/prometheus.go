@@ -67,7 +67,7 @@ func parseQuery(text []byte) ([]query, error) {
 	return []query{q}, nil
 }
 
-// adapterLabels name the adapter of a series, the more telling ones first.
+// adapterLabels are labels with the adapter of a series, the more specific ones first.
 var adapterLabels = []string{"adapter", "lora", "lora_name", "adapter_name", "lora_adapter", "model_name", "model",
 	"deployment", "tenant"}
 
@@ -82,8 +82,8 @@ func (s *series) adapter() string {
 
 func (s *series) name() string { return s.labels["__name__"] }
 
-// increases are the requests (or observations) from each point to the next. The value of a counter only grows, but
-// for restarts of its server; any other value is a rate per second.
+// increases returns the number of requests (or observations) from each point to the next. A counter only grows,
+// except when its server restarts; any other value is a rate per second.
 func (s *series) increases() []float64 {
 	counter := s.isCounter()
 	out := make([]float64, max(len(s.points)-1, 0))
@@ -101,7 +101,7 @@ func (s *series) increases() []float64 {
 	return out
 }
 
-// isCounter goes by the name where the query kept it; rate() takes it off.
+// isCounter reports whether the series is a counter, by its name where the query kept it; rate() removes the name.
 func (s *series) isCounter() bool {
 	n := s.name()
 	return strings.HasSuffix(n, "_total") || strings.HasSuffix(n, "_bucket") || strings.HasSuffix(n, "_count")
@@ -162,7 +162,7 @@ func missingHistogram(what, example string) error {
 		"sum by (le, model_name) (increase(%s[1h]))", what, example)
 }
 
-// lengthsOf says what a histogram counts, by the names of its series.
+// lengthsOf returns the field that a histogram counts, by the names of its series.
 func lengthsOf(q query) (Field, error) {
 	for _, s := range q.series {
 		switch n := s.name() + " " + s.labels["type"] + " " + s.labels["gen_ai_token_type"]; {

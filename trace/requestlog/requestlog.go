@@ -1,15 +1,13 @@
-// Package requestlog reads the request logs of other programs as workloads: tables
-// (CSV with any separator, JSON Lines, JSON arrays, Parquet; gzip too) whose columns
-// it finds by their usual names, spans of OpenTelemetry, and range queries of
-// Prometheus, from which a workload is drawn.
+// Package requestlog reads request logs of other programs as workloads. [Read] reads tables (CSV with any separator,
+// JSON Lines, JSON arrays, Parquet; also compressed with gzip), whose columns it finds by their usual names, and
+// spans of OpenTelemetry. From range queries of Prometheus it draws a workload.
 //
 //	w, report, err := requestlog.Read([]string{"log.csv"}, requestlog.Options{})
 //	fmt.Println(report)
 //
-// A log may be unsorted and its times may be epoch seconds, milliseconds,
-// microseconds or nanoseconds, or ISO 8601. The workload starts with its first
-// request, at 0 s. A row that cannot be a request is dropped; the report counts the
-// dropped rows by reason and names the first line of each.
+// A log may be unsorted. Its times may be epoch seconds, milliseconds, microseconds or nanoseconds, or ISO 8601. The
+// workload starts with its first request, at 0 s. Read drops rows that cannot be requests; the [Report] counts them
+// by reason and names the first line of each.
 package requestlog
 
 import (
@@ -26,44 +24,45 @@ import (
 	"lorasim/trace"
 )
 
-// Options of Read. The zero value finds everything by itself.
+// Options are the options of Read. With the zero value, Read detects everything.
 type Options struct {
-	Columns  map[Field]string // names of columns; a field that is not stated is found by the usual names
-	TimeUnit Unit             // of numeric times; "": found
-	Seed     uint64           // of what is drawn, for range queries of Prometheus
-	MaxDrawn int              // most requests that range queries may give; 0: 20 million
-	// Progress is called with the bytes read from the disk so far. Its error ends the reading.
+	Columns  map[Field]string // columns of fields; Read finds other fields by their usual names
+	TimeUnit Unit             // unit of numeric times; "": detected
+	Seed     uint64           // seed of the workload drawn from range queries of Prometheus
+	MaxDrawn int              // most requests drawn from range queries; 0: 20 million
+	// Progress, if not nil, is called with the number of bytes read from the disk so far. If it returns an
+	// error, reading ends with this error.
 	Progress func(bytesRead int64) error
 }
 
-// Report says what Read made of a log.
+// A Report describes how Read read a log.
 type Report struct {
-	Format  string    // such as "CSV, separator ;"
-	Mapped  []Mapping // in the order of the fields
+	Format  string    // format of the log, such as "CSV, separator ;"
+	Mapped  []Mapping // columns that were read, in the order of the fields
 	Unused  []string  // columns that were not read
-	Rows    int64     // of the log
-	Kept    int64     // of the workload
-	Dropped []Dropped // by reason, in the order of their first rows
-	Sorted  bool      // the rows were not in the order of arrival
-	Begin   time.Time // of the first request; zero: the log states no date
-	Notes   []string  // what was assumed
+	Rows    int64     // rows of the log
+	Kept    int64     // requests of the workload
+	Dropped []Dropped // dropped rows by reason, in the order of their first rows
+	Sorted  bool      // Read sorted the rows: they were not in the order of arrival
+	Begin   time.Time // time of the first request; zero: the log has no dates
+	Notes   []string  // assumptions that Read made
 }
 
-// Mapping is one field and the column that it was read from.
+// A Mapping is a field and the column that it was read from.
 type Mapping struct {
 	Field  Field
 	Column string
-	Detail string // such as the unit; may be empty
+	Detail string // details such as the unit; may be empty
 }
 
-// Dropped counts rows that are no requests.
+// Dropped counts the dropped rows of one reason.
 type Dropped struct {
 	Reason string
 	Rows   int64
-	First  int // line of the first of them
+	First  int // line of the first one
 }
 
-// Drop counts a row that is no request.
+// Drop counts a dropped row at a line.
 func (r *Report) Drop(reason string, line int) {
 	i := slices.IndexFunc(r.Dropped, func(d Dropped) bool { return d.Reason == reason })
 	if i < 0 {
@@ -79,7 +78,7 @@ func (r *Report) note(format string, args ...any) {
 	}
 }
 
-// String is the report as text: several lines, without a newline at the end.
+// String returns the report as text: several lines, without a newline at the end.
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "format     %s\n", r.Format)
@@ -109,8 +108,8 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Read reads the files of one log, in any order, as a workload. All must have the same
-// format. Errors name the file, the line where there is one, and what was expected.
+// Read reads the files of one log, in any order, as a workload. All files must have the same format. Errors name the
+// file, the line if there is one, and the expected value.
 func Read(paths []string, o Options) (*trace.Workload, *Report, error) {
 	if len(paths) == 0 {
 		return nil, nil, errors.New("no log to read")
@@ -149,7 +148,7 @@ type builder struct {
 	model    string // the column that names adapters, where that may be the base model
 }
 
-// adapter is the index of the adapter of that name; names for no adapter are the base model.
+// adapter returns the index of the adapter of a name; some names mean the base model.
 func (b *builder) adapter(name string) int32 {
 	switch strings.ToLower(name) {
 	case "", "-", "none", "null", "nil", "nan", "base", "-1":
@@ -167,7 +166,7 @@ func (b *builder) adapter(name string) int32 {
 
 func (b *builder) add(r request) { b.requests = append(b.requests, r) }
 
-// workload sorts what was read and numbers it.
+// workload sorts and numbers the requests read.
 func (b *builder) workload() (*trace.Workload, *Report, error) {
 	if len(b.requests) == 0 {
 		why := ""
@@ -195,7 +194,7 @@ func (b *builder) workload() (*trace.Workload, *Report, error) {
 	return w, b.report, nil
 }
 
-// noteModel says what to do where all requests name one model: it may be the base model.
+// noteModel adds a note if all requests name one model, which may be the base model.
 func (b *builder) noteModel() {
 	if b.model == "" || len(b.adapters) != 1 ||
 		slices.ContainsFunc(b.requests, func(r request) bool { return r.Adapter == trace.BaseModel }) {
@@ -205,9 +204,9 @@ func (b *builder) noteModel() {
 		b.adapters[0].Name, b.model)
 }
 
-// Workload returns the requests of a log as a workload; the log must hold at least one. It sorts them by arrival,
-// which may have any origin, and numbers them. The first one arrives at 0 s. The report says how many requests were
-// kept, and whether they had to be sorted.
+// Workload returns the requests of a log, at least one, as a workload. It sorts and numbers them. Arrivals may have
+// any origin; in the workload the first request arrives at 0 s. Workload sets the number of kept requests and Sorted
+// in the report.
 func Workload(adapters []trace.Adapter, requests []trace.Request, report *Report) *trace.Workload {
 	byArrival := func(a, b trace.Request) int { return cmp.Compare(a.Arrival, b.Arrival) }
 	report.Sorted = !slices.IsSortedFunc(requests, byArrival)

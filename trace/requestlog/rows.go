@@ -91,7 +91,7 @@ func headOf(in *bufio.Reader) []byte {
 	return head
 }
 
-// jsonAmongText says whether most lines of a text are JSON objects, as where a program logs both.
+// jsonAmongText reports whether most lines of a text are JSON objects, as where a program logs both.
 func jsonAmongText(head []byte) bool {
 	objects, lines := 0, 0
 	for line := range bytes.Lines(head) {
@@ -115,7 +115,7 @@ func firstByte(in *bufio.Reader) (byte, error) {
 	}
 }
 
-// readTable reads rows, of which the first ones say what the columns are.
+// readTable reads rows. It finds the columns by the first rows.
 func (b *builder) readTable(path string, scan func(visit func(row) error) error) error {
 	var first []row
 	var l *layout
@@ -238,7 +238,7 @@ func (s *jsonScan) document(text []byte, line int) error {
 	return s.visit(r)
 }
 
-// isUsualTime says whether a column has a usual name of a time.
+// isUsualTime reports whether a column has a usual name of a time.
 func isUsualTime(column string) bool {
 	return slices.ContainsFunc(keys(column), func(k string) bool {
 		return slices.Contains(strings.Fields(usual[0].names), k)
@@ -266,7 +266,8 @@ type documents interface {
 	next() (text json.RawMessage, line int, err error)
 }
 
-// newDocuments finds out how a file separates its documents: by lines (JSON Lines), else as JSON alone tells.
+// newDocuments detects whether the JSON documents of a file are lines (JSON Lines), and otherwise separates them by
+// their syntax.
 func newDocuments(in *bufio.Reader, report *Report) (documents, error) {
 	head := headOf(in)
 	line, _, whole := bytes.Cut(bytes.TrimLeft(head, "\r\n\t "), []byte("\n"))

@@ -15,7 +15,7 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// separators of tables, as far as they are told apart.
+// separators are the separators of tables that are detected.
 var separators = []rune{',', ';', '\t', '|'}
 
 // scanCSV reads a table of text with a header. Comments begin with #. Without any separator in the header, columns are
@@ -93,12 +93,12 @@ func trim(values []string) {
 	}
 }
 
-// isRule says whether a row holds nothing, or the line that psql and Markdown draw below a header.
+// isRule reports whether a row holds nothing, or the line that psql and Markdown draw below a header.
 func isRule(values []string) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return strings.Trim(v, "-+:|") != "" })
 }
 
-// checkHeader says that a log has no names of columns: its first line holds a number or a date.
+// checkHeader returns an error if a log has no names of columns: its first line holds a number or a date.
 func checkHeader(names []string, line []byte, at int) error {
 	for _, n := range names {
 		_, isNumber := number(n)
@@ -117,8 +117,8 @@ type header struct {
 	separator rune
 }
 
-// findHeader finds the header in the beginning of a text: the first line that is no comment, or the last comment before
-// it if that one names a time. Excel's first line "sep=;" tells the separator.
+// findHeader finds the header in the beginning of a text: the first line that is not a comment, or the last comment
+// before it if that comment names a time. Excel's first line "sep=;" sets the separator.
 func findHeader(head []byte) header {
 	var h, comment header
 	var told rune
@@ -152,7 +152,7 @@ func findHeader(head []byte) header {
 	return h
 }
 
-// namesTime says whether a column of a header has a usual name of a time.
+// namesTime reports whether a column of a header has a usual name of a time.
 func namesTime(h header) bool {
 	return slices.ContainsFunc(strings.Split(string(h.line), string(h.separator)), func(name string) bool {
 		return isUsualTime(strings.Trim(name, " \"'\r"))

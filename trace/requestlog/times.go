@@ -20,10 +20,10 @@ const (
 	Nanos   Unit = "ns"
 )
 
-// Units lists them.
+// Units returns all units.
 func Units() []Unit { return []Unit{Seconds, Millis, Micros, Nanos} }
 
-// ns is the length of the unit.
+// ns returns the length of the unit, ns.
 func (u Unit) ns() float64 {
 	switch u {
 	case Millis:
@@ -47,7 +47,7 @@ var suffixes = []struct {
 	{"seconds", Seconds}, {"_sec", Seconds}, {"_s", Seconds}, {"(s)", Seconds},
 }
 
-// stated is the unit that the name of a column states, and the name without it.
+// stated returns the unit in the name of a column, and the name without it.
 func stated(column string) (Unit, string) {
 	lower := strings.ToLower(column)
 	for _, s := range suffixes {

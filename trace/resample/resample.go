@@ -1,14 +1,13 @@
-// Package resample draws workloads from one recorded workload, with replacement:
-// each seed gives another workload that could have come from the same source. The
-// spread of a result over such draws tells how much it depends on what happened to
-// be recorded (the bootstrap: B. Efron, Bootstrap methods, 1979).
+// Package resample draws workloads from one recorded workload, with replacement. Each seed gives another workload
+// that could have come from the same source. The spread of a result over such draws shows how much the result
+// depends on the recorded sample (the bootstrap: B. Efron, Bootstrap methods, 1979).
 //
 //	spec, err := resample.Parse("block:60")
 //	w, err := resample.Draw(recorded, spec, seed)
 //
-// A drawn workload begins at 0 and is as long as the recorded one. The end of the recorded one is joined to its
-// beginning, one mean gap apart, so that every instant is as likely as any other (D. Politis and J. Romano, A
-// circular block-resampling procedure for stationary data, 1992).
+// A drawn workload begins at 0 and is as long as the recorded one. The end of the recorded workload is joined to its
+// beginning, one mean gap apart, so that every instant is equally likely (D. Politis and J. Romano, A circular
+// block-resampling procedure for stationary data, 1992).
 package resample
 
 import (
@@ -27,19 +26,19 @@ import (
 
 // The kinds of draws.
 const (
-	// Block draws blocks of time and lays them end to end.
+	// Block draws blocks of time and concatenates them.
 	Block = "block"
-	// Sessions draws sessions, each with the time since the session before it began.
+	// Sessions draws sessions and keeps the time between the starts of consecutive sessions.
 	Sessions = "sessions"
 	// Adapters draws adapters, each with all of its requests.
 	Adapters = "adapters"
 )
 
-// Spec says what to draw.
+// A Spec describes what Draw draws.
 type Spec struct {
 	Kind string
-	// Seconds is the length of a block; of Sessions the pause that ends a session,
-	// 0: prompts tell which requests belong together. s
+	// Seconds is a time, s. For Block it is the length of a block. For Sessions it is the pause that ends a
+	// session; 0: texts of prompts determine the sessions.
 	Seconds float64
 }
 
@@ -72,10 +71,10 @@ func drawings() []settings.Kind[drawing] {
 	}
 }
 
-// Forms are the forms that Parse reads.
+// Forms returns the forms that Parse reads.
 func Forms() []settings.Form { return settings.Forms(drawings()) }
 
-// Parse reads a spec: "block:60", "sessions", "sessions:300" or "adapters".
+// Parse parses a spec: "block:60", "sessions", "sessions:300" or "adapters".
 func Parse(text string) (Spec, error) {
 	s, err := settings.Parse("resample", drawings(), text)
 	if err != nil {
@@ -84,7 +83,7 @@ func Parse(text string) (Spec, error) {
 	return s.Value.spec(), nil
 }
 
-// String is the spec as Parse reads it.
+// String returns the spec in the form that Parse reads.
 func (s Spec) String() string {
 	if s.Seconds == 0 {
 		return s.Kind
@@ -95,11 +94,10 @@ func (s Spec) String() string {
 // stream keeps these random numbers apart from others of the same seed.
 const stream = 0x726573616d706c65 // "resample"
 
-// Draw draws a workload from a recorded one; the same seed gives the same. It needs
-// memory for both. Requests are numbered anew. What prompts of several sessions have
-// in common, as a system prompt, stays so; what only one session's prompts have in
-// common is new text in every copy, so that copies do not find each other in a
-// prefix cache.
+// Draw draws a workload from a recorded one; the same seed gives the same workload. It holds both in memory.
+// Requests are numbered anew. A prefix that prompts of several sessions share, such as a system prompt, stays
+// shared. A prefix within one session becomes a new text in every copy, so that copies do not hit each other's
+// entries in a prefix cache.
 func Draw(w *trace.Workload, s Spec, seed uint64) (*trace.Workload, error) {
 	n := len(w.Requests)
 	if n < 2 || w.Requests[n-1].Arrival == w.Requests[0].Arrival {
@@ -156,8 +154,8 @@ func (d *drawer) draw(s Spec, of []int32) error {
 	return nil
 }
 
-// add adds a copy of a recorded request. What would come after the end comes at the
-// beginning, where a session that is cut goes on as another one.
+// add adds a copy of a recorded request. Times beyond the end wrap around to the beginning, where the rest of a cut
+// session is a new session.
 func (d *drawer) add(i int, at float64, copied int64) *trace.Request {
 	r := d.w.Requests[i]
 	lap := int64(0)
@@ -211,9 +209,9 @@ func (d *drawer) sessions(of []int32) {
 	}
 }
 
-// streams draws adapters, as many as there are. The first copy of an adapter keeps
-// its times; others begin at a random instant, as users of different adapters do
-// not send at the same instants. Requests of the base model stay.
+// streams draws adapters, in the number of the recorded ones. The first copy of an adapter keeps its times. Other
+// copies begin at a random instant, as users of different adapters do not send at the same instants. Requests of the
+// base model stay.
 func (d *drawer) streams() {
 	n := len(d.w.Adapters)
 	requests := make([][]int, n)
@@ -253,8 +251,7 @@ func unused(names map[string]bool, name string, n int) string {
 	}
 }
 
-// grouped lists the requests of each session, sessions in the order in which they
-// begin.
+// grouped returns the requests of each session, in the order in which the sessions begin.
 func grouped(of []int32) [][]int32 {
 	var members [][]int32
 	for i, s := range of {
@@ -266,8 +263,8 @@ func grouped(of []int32) [][]int32 {
 	return members
 }
 
-// sessionsByPause numbers the sessions of requests: those to one adapter belong
-// together as long as no pause between them is longer.
+// sessionsByPause numbers the sessions of requests. Requests to one adapter belong to the same session until a pause
+// between two of them is longer than pause, s.
 func sessionsByPause(requests []trace.Request, pause float64) []int32 {
 	of := make([]int32, len(requests))
 	last := map[int32]int{} // request of an adapter
@@ -291,10 +288,9 @@ type follow struct {
 	adapter int32
 }
 
-// sessionsByPrompt numbers the sessions of requests in the order in which they
-// begin: a request belongs to that of an earlier one to the same adapter whose
-// prompt it repeats and goes on with. A request without text is a session of its
-// own.
+// sessionsByPrompt numbers the sessions of requests in the order in which they begin. A request belongs to the
+// session of an earlier request to the same adapter if its prompt extends the earlier prompt. A request without text
+// is a session of its own.
 func sessionsByPrompt(requests []trace.Request) []int32 {
 	of := make([]int32, len(requests))
 	branches := branching(requests)
@@ -322,8 +318,8 @@ func sessionsByPrompt(requests []trace.Request) []int32 {
 	return of
 }
 
-// whole is the text of a prompt; of one that consists of blocks the last block that
-// is full: the next turn has another one instead of a block that is not.
+// whole returns the text of a prompt. For a prompt of blocks it is the last full block: the next turn has another
+// block in place of a partial one.
 func whole(r *trace.Request) *trace.Text {
 	t := r.Text
 	if t != nil && t.Block > 0 && t.Start+t.Block > r.Prompt {
@@ -332,9 +328,8 @@ func whole(r *trace.Request) *trace.Text {
 	return t
 }
 
-// maxBranches is the number of different blocks that may follow a prompt of a
-// conversation: the rest of its last turn, and the next turn. What more blocks
-// follow is a system prompt, which many conversations begin with.
+// maxBranches is the number of different blocks that may follow a prompt of a conversation: the rest of its last
+// turn, and the next turn. A prefix with more successors is a system prompt, with which many conversations begin.
 const maxBranches = 2
 
 // branching counts the different blocks that follow each block.

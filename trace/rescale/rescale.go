@@ -1,5 +1,5 @@
-// Package rescale changes the arrival times of a workload and nothing else: what
-// if the same requests came twice as fast, or in larger bursts?
+// Package rescale changes the arrival times of a workload and nothing else. It answers questions such as: what if
+// the same requests arrived twice as fast, or in larger bursts?
 //
 //	src, err := rescale.Times(src, rescale.Options{Rate: 2, CV: 1.5})
 //
@@ -15,22 +15,20 @@ import (
 	"lorasim/trace"
 )
 
-// Options are factors; 0 and 1 change nothing.
+// Options are the factors of Times; 0 and 1 change nothing.
 type Options struct {
-	// Rate multiplies the arrival rate: the same requests arrive in 1/Rate of the
-	// time. Users' pauses between turns of a conversation shrink with it.
+	// Rate multiplies the arrival rate: the same requests arrive in 1/Rate of the time. It also divides the
+	// pauses between the turns of a conversation.
 	Rate float64
 	// Time multiplies all times.
 	Time float64
-	// CV multiplies the coefficient of variation of the gaps between requests,
-	// within each block of [Block] requests, whose first and last request keep
-	// their times. So the mean rate, its changes over longer times, and the length
-	// of the workload stay.
+	// CV multiplies the coefficient of variation of the gaps between requests within each block of [Block]
+	// requests. The first and last request of a block keep their times. So the mean rate, its changes over
+	// longer times, and the length of the workload stay the same.
 	CV float64
 }
 
-// Times returns a source of the requests of src at other times. Memory does not
-// grow with the workload.
+// Times returns a source of the requests of src with other arrival times. Memory does not grow with the workload.
 func Times(src trace.Source, o Options) trace.Source {
 	if factor := or1(o.Time) / or1(o.Rate); factor != 1 {
 		src = &stretched{src, factor}
@@ -59,9 +57,8 @@ func (s *stretched) Next() (trace.Request, error) {
 	return r, err
 }
 
-// Block is the number of requests within which gaps are changed. A larger one
-// would flatten or exaggerate rates that change over the day; a smaller one could
-// not hold large bursts.
+// Block is the number of requests within which gaps are changed. A larger block would flatten or exaggerate rates
+// that change over the day; a smaller one could not hold large bursts.
 const Block = 1024
 
 // bursty changes the gaps between requests block by block.
@@ -70,7 +67,7 @@ type bursty struct {
 	factor float64
 
 	ahead []trace.Request // read, not yet changed; up to two blocks
-	ready int             // of them, those that have their new time, from the first on
+	ready int             // number of leading requests in ahead that have their new time
 	ended bool
 	last  float64 // arrival before the first of ahead, s
 	begun bool
@@ -97,8 +94,8 @@ func (b *bursty) Next() (trace.Request, error) {
 	return r, nil
 }
 
-// block gives the requests of one block their new times. The last block has up to
-// two blocks' requests, so that none is small.
+// block changes the times of the requests of one block. The last block has up to twice as many requests, so that no
+// block is small.
 func (b *bursty) block() error {
 	b.ahead = append(make([]trace.Request, 0, 2*Block), b.ahead...)
 	for len(b.ahead) < 2*Block && !b.ended {

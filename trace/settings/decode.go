@@ -9,19 +9,19 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// Given lists the options that a text or a mapping states, in its order.
+// Given lists the options that a text or a mapping states, in order.
 type Given []Option
 
-// Option is one of them, as it is written.
+// An Option is a key and its value as written.
 type Option struct{ Key, Text string }
 
-// Has says whether an option is given.
+// Has reports whether an option is given.
 func (g Given) Has(key string) bool {
 	_, ok := g.Text(key)
 	return ok
 }
 
-// Text is what is given for an option.
+// Text returns the value given for an option; ok is false if there is none.
 func (g Given) Text(key string) (text string, ok bool) {
 	for _, o := range g {
 		if o.Key == key {
@@ -31,17 +31,18 @@ func (g Given) Text(key string) (text string, ok bool) {
 	return "", false
 }
 
-// Checker is a struct whose fields depend on each other. Check says what is wrong with them once all are set, each
-// being within its own bounds.
+// A Checker is a struct whose fields depend on each other. Decode calls Check once all fields are set and within
+// their own bounds. Check returns an error if the fields do not fit together.
 type Checker interface{ Check(given Given) error }
 
-// Decode sets a struct, which to points to, to its defaults and then to what a text says: "key=value,key=value", or,
-// where fields have positions, "value,value,key=value". It returns what the text gives. An empty text gives nothing.
+// Decode sets the struct that to points to: first to its defaults, then to the options of a text. The text is
+// "key=value,key=value" or, where fields have positions, "value,value,key=value". Decode returns the given options.
+// An empty text gives no options.
 func Decode(text string, to any) (Given, error) {
 	return decode(text, "", to)
 }
 
-// decode is Decode on top of defaults that differ from those of the tags.
+// decode is Decode with a preset of other defaults than those of the tags.
 func decode(text, preset string, to any) (Given, error) {
 	if err := SetDefaults(preset, to); err != nil {
 		return nil, err
@@ -56,7 +57,7 @@ func decode(text, preset string, to any) (Given, error) {
 	return given, complete(given, preset, to)
 }
 
-// SetDefaults sets a struct to its defaults, and those that a preset, "key=value,...", gives to their values there.
+// SetDefaults sets a struct to the defaults of its tags, and then to the values of a preset, "key=value,...".
 func SetDefaults(preset string, to any) error {
 	fields := FieldsOf(reflect.TypeOf(to))
 	v := reflect.ValueOf(to).Elem()
@@ -165,7 +166,7 @@ func (s *splitter) take(piece string) error {
 	return fmt.Errorf("%q is not of the form key=value", strings.TrimSpace(piece))
 }
 
-// goesOn says whether a piece belongs to the value before it.
+// goesOn reports whether a piece belongs to the value before it.
 func (s *splitter) goesOn(isOption bool) bool {
 	switch {
 	case s.last == nil:
@@ -193,7 +194,8 @@ func (s *splitter) field(key string) *Field {
 	return nil
 }
 
-// positions names the values by position, and says if there are others: "file,key=value".
+// positions returns the names of the values by position, and shows whether there are other options:
+// "file,key=value".
 func (s *splitter) positions() string {
 	var names []string
 	for i := range s.fields {
@@ -217,8 +219,8 @@ func (s *splitter) arg(n int) *Field {
 	return nil
 }
 
-// Fill sets the fields with the tag env that were not given to what the caller knows, by the name in the tag. A value
-// of 0 is not known.
+// Fill sets those fields with the tag env that are not given, to the value in env under the name in the tag. Fill
+// skips a value of 0, which means unknown.
 func Fill(given Given, to any, env map[string]float64) {
 	v := reflect.ValueOf(to).Elem()
 	for _, f := range FieldsOf(v.Type()) {
@@ -228,7 +230,8 @@ func Fill(given Given, to any, env map[string]float64) {
 	}
 }
 
-// Kind is one of several forms of a setting, told apart by the name before the colon: "affinity-spill:threshold=4".
+// A Kind is one of several forms of a setting, identified by the name before the colon:
+// "affinity-spill:threshold=4".
 type Kind[T any] struct {
 	Name    string
 	Summary string // one line
@@ -236,14 +239,14 @@ type Kind[T any] struct {
 	New     func() T
 }
 
-// Spec is a text of the form "name:options".
+// A Spec is a parsed text of the form "name:options".
 type Spec[T any] struct {
 	Name  string
-	Value T // points to the struct
+	Value T // pointer to the decoded struct
 	Given Given
 }
 
-// Parse reads "name" or "name:options" as one of several kinds. T points to a struct, or is an interface of such
+// Parse parses "name" or "name:options" as one of several kinds. T is a pointer to a struct, or an interface of such
 // pointers. Errors begin with what and the name: "policy hash: ".
 func Parse[T any](what string, kinds []Kind[T], spec string) (Spec[T], error) {
 	name, options, some := strings.Cut(spec, ":")

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Form is a [Kind] without its type, for those who describe a setting or change its texts: YAML, JSON Schema, the
-// reference, completion, names of files.
+// A Form is a [Kind] without its type. YAML, JSON Schema, the reference, completion and file names in settings use
+// it.
 type Form struct {
-	Name    string // "": the setting's only form, which has no name
+	Name    string // "": the only form of the setting, without a name
 	Summary string
 	Preset  string
-	New     func() any // a pointer to a struct
+	New     func() any // returns a pointer to a new struct
 }
 
-// Forms are the forms of some kinds.
+// Forms returns the forms of some kinds.
 func Forms[T any](kinds []Kind[T]) []Form {
 	forms := make([]Form, len(kinds))
 	for i, k := range kinds {
@@ -26,10 +26,10 @@ func Forms[T any](kinds []Kind[T]) []Form {
 	return forms
 }
 
-// FormOf is the only form of a setting that has options alone, "min=1,max=8".
+// FormOf returns the only form of a setting that consists of options alone, such as "min=1,max=8".
 func FormOf[T any]() []Form { return []Form{{New: func() any { return new(T) }}} }
 
-// Fields lists the options, each with the default that it has in this form.
+// Fields returns the options of the form, each with its default in this form.
 func (f Form) Fields() []Field {
 	fields := FieldsOf(reflect.TypeOf(f.New()))
 	usual, _ := split(f.Preset, fields)
@@ -41,7 +41,7 @@ func (f Form) Fields() []Field {
 	return fields
 }
 
-// Text is the short form: "name:value,key=value". Values with a position come first.
+// Text returns the short form of given options, "name:value,key=value". Values with a position come first.
 func (f Form) Text(given Given) string {
 	var parts []string
 	byPosition := map[string]bool{}
@@ -65,7 +65,9 @@ func (f Form) Text(given Given) string {
 	return f.Name + ":" + options
 }
 
-// Nested returns the mapping, in YAML's flow style, that is equal to a text: "hash:c=2" is "{name: hash, c: 2}".
+// Nested returns a text of one of the forms as a mapping in YAML's flow style. For example, "hash:c=2" becomes
+//
+//	"{name: hash, c: 2}".
 func Nested(forms []Form, text string) (string, error) {
 	form, options, ok := find(forms, text)
 	if !ok {
@@ -103,7 +105,7 @@ func (f *Field) nested(text string) string {
 	return Quoted(text)
 }
 
-// Quoted puts a text between quotes if YAML might take it for something else than itself.
+// Quoted returns a text, in quotes if YAML would not read it as the same string.
 func Quoted(text string) string {
 	plain := func(r rune) bool {
 		return '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || strings.ContainsRune("._/+-", r)
@@ -127,8 +129,8 @@ func find(forms []Form, text string) (form Form, options string, ok bool) {
 	return forms[i], options, true
 }
 
-// MapPaths replaces the names of files within a text of one of the forms. A text without any, and one that is of no
-// form, stays as it is.
+// MapPaths replaces the file names within a text of one of the forms. It returns a text unchanged if it holds no
+// file name or matches no form.
 func MapPaths(forms []Form, text string, to func(path string) string) string {
 	form, options, ok := find(forms, text)
 	if !ok {

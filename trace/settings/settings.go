@@ -1,6 +1,6 @@
-// Package settings reads options into structs whose tags say everything about them: key, default, values, unit and
-// help. Flags, YAML, JSON Schema, reference pages and completion come from the same tags, and a wrong value has the
-// same message everywhere.
+// Package settings reads options into structs whose tags describe them: key, default, allowed values, unit and help.
+// Flags, YAML, JSON Schema, reference pages and completion use the same tags, and a wrong value gives the same
+// message everywhere. [Decode] reads one set of options; [Parse] reads one of several [Kind] values.
 //
 //	type spill struct {
 //		Threshold int    `default:"5" check:">=1" unit:"requests" help:"waiting requests that fill a worker"`
@@ -12,23 +12,23 @@
 //
 // Tags of a field:
 //
-//	key       its name; by default that of the Go field in lower case; "-": no option
-//	default   its value where none is given; without it, the zero value
+//	key       name of the option; default: name of the Go field in lower case; "-": not an option
+//	default   value if none is given; without this tag, the zero value
 //	check     ">=0 <1": a number within bounds (package bounds); "oneof a b": one of these words; "any" or none: all
-//	unit      what the value counts ("-": nothing)
-//	help      what it is, for people
-//	arg       "1", "2", ...: the short form gives it by position, "on-off:10,5,0"; a list takes all that follow
+//	unit      unit of the value; "-": none
+//	help      description for users
+//	arg       "1", "2", ...: position in the short form, "on-off:10,5,0"; a list takes all values that follow
 //	required  "yes": there is no default
-//	words     words that a [Number], or the name of a file, may be instead
-//	path      "yes": the name of a file or folder
-//	commas    "yes": the value may hold commas, and goes on up to the next key
+//	words     words allowed in place of a [Number] or a file name
+//	path      "yes": the value is the name of a file or folder
+//	commas    "yes": the value may hold commas, and ends before the next key
 //	pairs     "@ ,": in YAML the value may be a mapping, which is written as KEY@VALUE,KEY@VALUE; a list in it as A+B
-//	specs     "+": the value is texts of the same forms as the one that it is in, joined by +
-//	env       name of a value that the caller knows ([Fill]), in place of the default
+//	specs     "+": the value consists of texts of the forms of the enclosing setting, joined by +
+//	env       name of a value that the caller provides ([Fill]), in place of the default
 //
-// Fields are strings, booleans, numbers, [Number], []float64, and types with an UnmarshalText method. Those of an
-// embedded struct count as the struct's own. A struct whose fields depend on each other has a method Check, see
-// [Checker].
+// Fields are strings, booleans, numbers, [Number], []float64, and types with an UnmarshalText method. The fields of
+// an embedded struct count as fields of the struct. A struct whose fields depend on each other has a method Check,
+// see [Checker].
 package settings
 
 import (
@@ -44,31 +44,31 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// Field is one option, as its tags describe it.
+// A Field is one option, as described by the tags of a struct field.
 type Field struct {
 	Key      string
 	Default  string // "": the zero value
-	Check    string // as in the tag
+	Check    string // as in the tag check
 	Unit     string
 	Help     string
 	Arg      int // position in the short form, from 1; 0: by key alone
 	Required bool
-	Words    []string // what a number or a path may be instead
+	Words    []string // words allowed in place of a number or a path
 	Path     bool
 	Commas   bool
-	Pairs    []string // what joins key and value, and what joins pairs; nil: no mapping
-	Specs    string   // what joins texts of the same forms in it; "": it has none
+	Pairs    []string // separators of key and value, and of pairs; nil: no mapping
+	Specs    string   // separator of texts of the same forms within the value; "": none
 	Env      string
 	Type     reflect.Type
-	Tag      reflect.StructTag // for what only the package of the struct knows
+	Tag      reflect.StructTag // all tags, for tags of the struct's own package
 
 	index []int
 }
 
-// Fields lists the options of a struct, in its order.
+// Fields returns the options of a struct, in order.
 func Fields[T any]() []Field { return FieldsOf(reflect.TypeFor[T]()) }
 
-// FieldsOf is Fields of a struct's type, or of a pointer to one.
+// FieldsOf returns the options of a struct type, or of a pointer to a struct type.
 func FieldsOf(t reflect.Type) []Field {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -91,7 +91,7 @@ func appendFields(fs []Field, t reflect.Type, index []int) []Field {
 	return fs
 }
 
-// NewField reads the tags of one field of a struct.
+// NewField returns the option that the tags of a struct field describe.
 func NewField(sf reflect.StructField) Field {
 	tag := sf.Tag
 	f := Field{Key: tag.Get("key"), Default: tag.Get("default"), Check: tag.Get("check"), Unit: tag.Get("unit"),
@@ -108,7 +108,7 @@ func NewField(sf reflect.StructField) Field {
 	return f
 }
 
-// Number is a number, or one of the words of its field.
+// A Number is a number, or one of the words that its field allows.
 type Number struct {
 	Value float64
 	Word  string // "": it is a number
@@ -121,10 +121,10 @@ var (
 
 func (f *Field) hasParser() bool { return reflect.PointerTo(f.Type).Implements(textType) }
 
-// isList says whether a field takes any number of values.
+// isList reports whether a field takes any number of values.
 func (f *Field) isList() bool { return f.Type.Kind() == reflect.Slice && !f.hasParser() }
 
-// Enum lists the words that the field takes, nil if it takes other values, too.
+// Enum returns the words that the field takes, nil if it takes other values, too.
 func (f *Field) Enum() []string {
 	words, ok := strings.CutPrefix(f.Check, "oneof ")
 	if !ok {
@@ -133,8 +133,8 @@ func (f *Field) Enum() []string {
 	return strings.Fields(words)
 }
 
-// Parse sets v, which has the field's type, to the value of a text. The error quotes the text and says what is
-// expected; the caller adds the name of the field.
+// Parse sets v, which has the field's type, to the value of a text. The error quotes the text and names the expected
+// values; the caller adds the name of the field.
 func (f *Field) Parse(text string, v reflect.Value) error {
 	if f.hasParser() {
 		return v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text))
@@ -200,13 +200,13 @@ func (f *Field) numbers() string {
 	return f.Check
 }
 
-// wrong words what is wrong with a value. It is the one place that does.
+// wrong returns the error of a wrong value. All messages about wrong values come from it.
 func wrong(text, expected string) error {
 	return fmt.Errorf("%q is not %s", suggest.Clip(text), expected)
 }
 
-// Within says what is wrong with a number that a check, such as ">=1 <=8", does not allow. It is for bounds that are
-// not known before the program runs.
+// Within returns an error if a number violates a check such as ">=1 <=8". It is for bounds that are known only when
+// the program runs.
 func Within[N int | float64](key string, x N, check string) error {
 	b := bounds.MustParse(check)
 	if b.Has(float64(x)) {
@@ -215,7 +215,7 @@ func Within[N int | float64](key string, x N, check string) error {
 	return fmt.Errorf("%s: %v is not %s", key, x, describe(reflect.TypeFor[N]().Kind(), b))
 }
 
-// expected is what the field takes, for people: "a number >= 0, or auto".
+// expected describes the allowed values for people: "a number >= 0, or auto".
 func (f *Field) expected() string {
 	switch k := f.Type.Kind(); {
 	case f.Enum() != nil:
@@ -249,7 +249,7 @@ func describe(k reflect.Kind, b bounds.Bounds) string {
 	return strings.TrimSpace(what + " " + b.String())
 }
 
-// Values is what the field takes, for a table of settings: "number >= 0; s".
+// Values describes the values of the field for a table of settings: "number >= 0; s".
 func (f *Field) Values() string {
 	if words := f.Enum(); words != nil {
 		return "`" + strings.Join(words, "`, `") + "`"
@@ -273,7 +273,7 @@ func (f *Field) Values() string {
 	return strings.TrimSpace(text)
 }
 
-// Schema is the JSON Schema of the field's value.
+// Schema returns the JSON Schema of the field's value.
 func (f *Field) Schema() map[string]any {
 	s := map[string]any{}
 	number := func(typ string) map[string]any { return bounds.MustParse(f.numbers()).Schema(typ) }
@@ -312,7 +312,7 @@ func (f *Field) Schema() map[string]any {
 	return s
 }
 
-// jsonDefault is the default as JSON knows it; an infinite number is a text there.
+// jsonDefault returns the default as a JSON value; an infinite number is a string.
 func (f *Field) jsonDefault() any {
 	v := reflect.New(f.Type).Elem()
 	if err := f.Parse(f.Default, v); err != nil || f.hasParser() {
@@ -333,8 +333,8 @@ func (f *Field) jsonDefault() any {
 	return f.Default
 }
 
-// Verify says what is wrong with the tags of a struct or its preset: a default that its own check refuses, a key that
-// the short form cannot hold, a field without help. Tests call it.
+// Verify returns an error if the tags of the struct or the preset are faulty: a default that violates its own check,
+// a key that the short form cannot hold, a field without help. Tests call it.
 func (f Form) Verify() error {
 	seen := map[string]bool{}
 	for i, field := range f.Fields() {
@@ -367,7 +367,7 @@ func (f Form) Verify() error {
 	return nil
 }
 
-// verifyType says what is wrong with a field's type or check.
+// verifyType returns an error if a field's type or check is not valid.
 func (f *Field) verifyType() error {
 	if f.hasParser() || f.Enum() != nil {
 		return nil

@@ -14,10 +14,10 @@ import (
 	"lorasim/internal/yamlerr"
 )
 
-// Anchors are the anchors of a YAML document that were met so far. The zero value has none.
+// Anchors holds the anchors met so far in a YAML document. The zero value is empty.
 type Anchors struct{ nodes map[string]ast.Node }
 
-// Resolve looks through anchors, aliases and tags.
+// Resolve returns the node behind anchors, aliases and tags.
 func (a *Anchors) Resolve(node ast.Node) (ast.Node, error) {
 	for range 10 {
 		switch n := node.(type) {
@@ -42,10 +42,10 @@ func (a *Anchors) Resolve(node ast.Node) (ast.Node, error) {
 	return nil, errors.New("aliases within aliases")
 }
 
-// LineError is an error at a line of a YAML file.
+// A LineError is an error at a line of a YAML file.
 type LineError struct {
 	Line int
-	Key  string // within the node, "" if the error is about the node itself: "elastic.max"
+	Key  string // key within the node, such as "elastic.max"; "": the error is about the node itself
 	Err  error
 }
 
@@ -58,11 +58,11 @@ func (e *LineError) Error() string {
 
 func (e *LineError) Unwrap() error { return e.Err }
 
-// nameKey is the key of a mapping that names its form.
+// nameKey is the key of a mapping that holds the name of its form.
 const nameKey = "name"
 
-// DecodeYAML sets a struct, as [Decode] does, to what a mapping gives: keys and values, or nothing. An error that is
-// about a key is a [LineError].
+// DecodeYAML sets a struct, as [Decode] does, to the keys and values of a mapping; a null node gives no options. An
+// error about a key is a [LineError].
 func DecodeYAML(n ast.Node, anchors *Anchors, to any) (Given, error) {
 	return decodeYAML(n, anchors, Form{New: func() any { return to }}, to)
 }
@@ -125,7 +125,7 @@ func at(line int, key string, err error) error {
 	return &LineError{e.Line, strings.Trim(key+"."+e.Key, "."), e.Err}
 }
 
-// At is err, which lies within the value of a key at a line, with both.
+// At returns err with a line and a key, for an error within the value of that key.
 func At(line int, key string, err error) error { return at(line, key, err) }
 
 func pairsOf(n ast.Node, anchors *Anchors) ([]*ast.MappingValueNode, error) {
@@ -140,8 +140,8 @@ func pairsOf(n ast.Node, anchors *Anchors) ([]*ast.MappingValueNode, error) {
 	return pairs, nil
 }
 
-// FromYAML checks a mapping and returns the text of one of the forms that is equal to it: {name: hash, c: 2} is
-// "hash:c=2". Its options keep their order.
+// FromYAML checks a mapping and returns the equal text of one of the forms: {name: hash, c: 2} becomes "hash:c=2".
+// Its options keep their order.
 func FromYAML(n ast.Node, anchors *Anchors, forms []Form) (string, error) {
 	pairs, err := pairsOf(n, anchors)
 	if err != nil {
@@ -183,8 +183,8 @@ func named(n ast.Node, pairs []*ast.MappingValueNode, anchors *Anchors, forms []
 		strings.Join(names, ", ")))
 }
 
-// YAML is the text of a field's value: of one value, of a list where the field takes one, of keys and values where the
-// field writes them as pairs. ok: there is one.
+// YAML returns the text of a field's value: a scalar, a list if the field takes one, or a mapping if the field
+// writes it as pairs. ok is false if there is no value.
 func (f *Field) YAML(node ast.Node, anchors *Anchors) (text string, ok bool, err error) {
 	if node, err = anchors.Resolve(node); err != nil {
 		return "", false, err
@@ -229,7 +229,7 @@ func joined(list *ast.SequenceNode, by string, anchors *Anchors) (text string, o
 	return strings.Join(parts, by), true, nil
 }
 
-// Scalar is a node's single value as a flag takes it: numbers as they are written, but 0x10 and 1_000 as 16 and 1000.
+// Scalar returns a scalar node as a flag takes it. Numbers stay as written, but 0x10 and 1_000 become 16 and 1000.
 // ok is false for null.
 func Scalar(node ast.Node, anchors *Anchors) (text string, ok bool, err error) {
 	if node, err = anchors.Resolve(node); err != nil {
@@ -252,12 +252,12 @@ func Scalar(node ast.Node, anchors *Anchors) (text string, ok bool, err error) {
 	return "", false, errors.New("keys and values, expected one value")
 }
 
-// Format writes a number in the form in which settings take it: "inf", not "+Inf".
+// Format formats a number as settings read it: "inf", not "+Inf".
 func Format(x float64) string {
 	return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, 'g', -1, 64)), "+")
 }
 
-// Schema is the JSON Schema of a setting with some forms: a text, or a mapping.
+// Schema returns the JSON Schema of a setting with some forms: a text, or a mapping.
 func Schema(forms []Form) []any {
 	ways := []any{map[string]any{"type": []string{"string", "number"}}}
 	for _, f := range forms {
@@ -266,7 +266,7 @@ func Schema(forms []Form) []any {
 	return ways
 }
 
-// ObjectSchema is the JSON Schema of the mapping of one form.
+// ObjectSchema returns the JSON Schema of the mapping of one form.
 func ObjectSchema(f Form) map[string]any {
 	properties := map[string]any{}
 	var required []string

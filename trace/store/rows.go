@@ -20,8 +20,7 @@ const (
 	adapterColumn = "adapter"
 )
 
-// maxAdapters bounds the number of adapters that a file may imply by its
-// largest index or state, which would otherwise decide how much memory to take.
+// maxAdapters bounds the number of adapters in a file, and so the memory that a file can make the reader take.
 const maxAdapters = 1 << 20
 
 // row is one row of a file.
@@ -67,7 +66,7 @@ func (r *row) columns(adapter any, o WriteOptions) (columns []table.Column) {
 	return columns
 }
 
-// names knows the adapters of a CSV or JSONL file and turns names into indices.
+// names maps the adapter names of a CSV or JSONL file to indices.
 type names struct {
 	adapters []trace.Adapter
 	index    map[string]int32
@@ -163,24 +162,24 @@ func (r *row) setAdapter(isJSON bool) (err error) {
 	return nil
 }
 
-// isIndex tells a whole number from the name of an adapter.
+// isIndex reports whether an adapter is a whole number rather than a name.
 func isIndex(b []byte) bool {
 	digits := bytes.TrimPrefix(b, []byte("-"))
 	return len(digits) > 0 && textfile.Digits(digits)
 }
 
-// defaultBlock is how many tokens an id of Mooncake's traces stands for. Files
-// whose ids stand for other numbers say so.
+// defaultBlock is the number of tokens of a block in Mooncake's traces. Files with another number hold it in
+// hash_block.
 const defaultBlock = 512
 
-// texts are those of the prompts of a file.
+// texts holds the texts of the prompts of a file.
 type texts struct {
 	blocks map[int32]*trace.Blocks // by the tokens of an id
 	named  map[int64]*trace.Text
 	block  int32 // tokens of an id where the row does not say
 }
 
-// set makes the text of a request's prompt of what its row says of it.
+// set sets the text of a request's prompt from the columns of its row.
 func (t *texts) set(r *row) (err error) {
 	switch {
 	case r.ids != nil:
@@ -221,7 +220,7 @@ func (t *texts) set(r *row) (err error) {
 	return nil
 }
 
-// putText notes what a request's prompt is the beginning of for its row.
+// putText sets the columns of a row from the text of its request's prompt.
 func (r *row) putText() {
 	r.ids, r.block, r.of, r.parent, r.start, r.reply = nil, 0, -1, -1, 0, 0
 	t := r.Text

@@ -1,13 +1,12 @@
-// Package store saves workloads and reads them back, so that a simulated and a
-// live run replay exactly the same requests. The extension of a file's name
-// says its format:
+// Package store saves workloads and reads them back, so that a simulation and a live run replay exactly the same
+// requests. [Write] saves a workload; [Open] reads one. The extension of the file name selects the format:
 //
 //	.csv      for people and spreadsheets; may be gzip-compressed (.csv.gz) to read
 //	.jsonl    one JSON object per request; .jsonl.gz too
 //	.parquet  Apache Parquet, small and typed
 //	.arrow    Apache Arrow IPC file, fastest
 //
-// All hold the same columns:
+// All formats hold the same columns:
 //
 //	id             ascending whole number
 //	arrival_s      s since the start of the workload, never falling
@@ -15,23 +14,23 @@
 //	               instead, and leave the name empty for the base model
 //	prompt_tokens  >= 1
 //	output_tokens  >= 1
-//	max_new_tokens what the client asks for, 0: output_tokens; optional in csv and jsonl
+//	max_new_tokens max_new_tokens of the request, 0: output_tokens; optional in csv and jsonl
 //	rank           LoRA rank of the adapter; optional, csv and jsonl only
 //	hash_ids       list of whole numbers, not in csv: ids of the blocks of the prompt
 //	               (see [ReadOptions]); equal ids after equal ones are equal tokens
-//	hash_block     tokens of an id, where it is not the 512 of most
-//	text           number of what the prompt is the beginning of, as [trace.Text];
-//	text_start     it follows so many tokens of text_parent (-1: of none); reply is 1
-//	text_parent    where prompts with a later text_start repeat the reply
-//	reply
+//	hash_block     tokens of a block; absent: the number in [ReadOptions], 512 by default
+//	text           number of the text that begins with the prompt, see [trace.Text]
+//	text_start     tokens before the text
+//	text_parent    number of the text before it; -1: none
+//	reply          1: the text also begins with prompt and reply, so later prompts may
+//	               repeat the reply
 //
-// The last six are optional, a value of a text or hash_ids may be absent (-1; null).
+// The last six are optional; a value of a text or hash_ids may be absent (-1; null).
 //
-// Parquet and Arrow files carry the adapters, with names and ranks, as JSON under
-// the key "lorasim.adapters" of the schema's metadata. CSV and JSONL files are read
-// twice to find them, unless [ReadOptions] states them. Parquet and Arrow files of
-// other programs are read if they hold these columns as plain numbers (int32 or
-// int64, arrival_s as double) without empty values.
+// Parquet and Arrow files hold the adapters, with names and ranks, as JSON under the key "lorasim.adapters" of the
+// schema's metadata. CSV and JSONL files are read twice to find the adapters, unless [ReadOptions] lists them.
+// Parquet and Arrow files of other programs are read if they hold these columns as plain numbers (int32 or int64,
+// arrival_s as double) without null values.
 //
 //	n, err := store.Write("w.parquet", src, store.WriteOptions{})
 //
@@ -39,8 +38,8 @@
 //	defer r.Close()
 //	w, err := trace.Collect(r)
 //
-// Reading and writing stream: memory does not grow with the file, but with the
-// texts of prompts that are read.
+// Reading and writing stream. Memory does not grow with the file, except with the texts of the prompts that are
+// read.
 package store
 
 import (
@@ -58,29 +57,27 @@ import (
 	"lorasim/trace"
 )
 
-// ReadOptions of Open.
+// ReadOptions are the options of Open.
 type ReadOptions struct {
-	// Adapters of the workload; they replace those of the file. nil: as the
-	// file says. A CSV or JSONL file is then read once more before the first
-	// request, which a pipe does not allow; adapters that no request uses are
-	// unknown, and those without names are called lora0, lora1, ...
+	// Adapters replaces the adapters of the file; nil: the adapters of the file. With nil, a CSV or JSONL file
+	// is read once more before the first request, which is impossible for a pipe. Such a file does not hold
+	// adapters without requests, and adapters without names are called lora0, lora1, ...
 	Adapters []trace.Adapter
-	// Progress is called with the bytes read from the disk so far; where the file is
-	// read twice it starts again. Its error ends the reading.
+	// Progress, if not nil, is called with the number of bytes read from the disk so far. If the file is read
+	// twice, the number starts again. If Progress returns an error, reading ends with this error.
 	Progress func(bytesRead int64) error
-	// PrefixBlock is the number of tokens of a block, which an id of hash_ids names; 0: 512.
+	// PrefixBlock is the number of tokens of a block, which an id of hash_ids identifies; 0: 512.
 	PrefixBlock int32
 }
 
-// Reader is a saved workload being read.
+// A Reader reads a saved workload.
 type Reader interface {
 	trace.Source
 	io.Closer
 }
 
-// Open opens a saved workload, which must be closed after use. Errors name the
-// file, the line (in Parquet and Arrow files the row, from 1) and the column.
-// A file without requests is an error.
+// Open opens a saved workload. The caller must close the reader. Errors name the file, the line (in Parquet and
+// Arrow files the row, from 1) and the column. A file without requests is an error.
 func Open(path string, o ReadOptions) (Reader, error) {
 	n := newNames(o.Adapters)
 	if isText(path) && o.Adapters == nil {
@@ -110,7 +107,7 @@ func Open(path string, o ReadOptions) (Reader, error) {
 	return r, nil
 }
 
-// extension tells the formats.
+// extension returns the extension that selects the format.
 func extension(path string) string {
 	return strings.ToLower(filepath.Ext(strings.TrimSuffix(path, ".gz")))
 }
@@ -161,7 +158,7 @@ func newReader(path string, o ReadOptions, n *names, only ...string) (*reader, e
 	return r, err
 }
 
-// openBinary looks at what a Parquet or Arrow file says of itself.
+// openBinary reads the metadata of a Parquet or Arrow file.
 func (r *reader) openBinary(adapters []trace.Adapter) (err error) {
 	if r.rows, err = r.file.Rows(); err != nil {
 		return err
@@ -281,23 +278,21 @@ func parseAdapters(meta [][2]string) (as []trace.Adapter, err error) {
 	return slices.Clip(as), nil
 }
 
-// WriteOptions of Write. They concern CSV and JSONL; Parquet and Arrow files
-// always hold everything.
+// WriteOptions are the options of Write. They apply to CSV and JSONL; Parquet and Arrow files always hold
+// everything.
 type WriteOptions struct {
 	MaxNew bool // write the column max_new_tokens
 	Ranks  bool // write the column rank
-	Names  bool // name adapters in CSV and JSONL, where no name is a whole number; else they are indices
+	Names  bool // write adapter names, unless a name is a whole number; else indices
 
-	Blocks, Texts bool // write what prompts have in common; set by [Write] where the first request has any
+	Blocks, Texts bool // write common prefixes of prompts; set by [Write] if the first request has any
 	blockTokens   bool // and the tokens of an id
 }
 
-// Write saves a workload and returns the number of requests. The file appears
-// under its name only when it is complete: on an error nothing is left behind
-// and a file that was there before is kept. Requests are checked as in reading,
-// and so is that there is at least one. Without WriteOptions.MaxNew a request
-// whose max_new_tokens differs from its output tokens is an error in CSV and
-// JSONL.
+// Write saves a workload and returns the number of requests. The file appears under its name only when it is
+// complete. On an error nothing is left behind, and an earlier file of that name is kept. Write checks requests as
+// Open does, and returns an error for a workload without requests. Without WriteOptions.MaxNew, a request whose
+// max_new_tokens differs from its output tokens is an error in CSV and JSONL.
 //
 // The same requests give the same bytes.
 func Write(path string, src trace.Source, o WriteOptions) (int64, error) {

@@ -17,12 +17,11 @@ const (
 	Deterministic = renewal.Deterministic // equal gaps; CV 0
 )
 
-// Arrivals describes the renewal process of the requests.
+// Arrivals describes the renewal processes of the requests.
 //
-// By default each adapter has a process of its own, whose rate is its share of
-// the total, and the processes are merged. CV is then that of one adapter; the
-// merged gaps of many adapters come closer to a Poisson process. With Total a
-// single process gives the times and each request draws its adapter.
+// By default each adapter has its own process, whose rate is the adapter's share of the total rate. CV is then the
+// coefficient of variation of one adapter's gaps; the merged gaps of many adapters are closer to a Poisson process.
+// With Total, a single process gives the times and each request draws its adapter.
 type Arrivals struct {
 	Dist  string
 	CV    float64 // coefficient of variation of the gaps; Gamma and Weibull only
@@ -49,7 +48,7 @@ type plainArrivals struct {
 
 func (o *plainArrivals) arrivals() Arrivals { return o.Of }
 
-// totalPrefix begins the names of kinds that are one process for all adapters.
+// totalPrefix is the prefix of kinds with a single process for all adapters.
 const totalPrefix = "total-"
 
 func arrivalsKinds() []settings.Kind[arrivalsOptions] {
@@ -71,12 +70,11 @@ func arrivalsKinds() []settings.Kind[arrivalsOptions] {
 	return kinds
 }
 
-// ArrivalsForms are the forms that ParseArrivals reads.
+// ArrivalsForms returns the forms that ParseArrivals reads.
 func ArrivalsForms() []settings.Form { return settings.Forms(arrivalsKinds()) }
 
-// ParseArrivals reads "gamma:4" (with the CV; without: 1), "weibull:2",
-// "exponential", "deterministic", "bursty" (gamma:4) or "smooth" (gamma:0.5).
-// The prefix "total-", as in "total-gamma:4", sets Total.
+// ParseArrivals parses "gamma:4" (CV 4; default 1), "weibull:2", "exponential", "deterministic", "bursty" (gamma:4)
+// or "smooth" (gamma:0.5). The prefix "total-", as in "total-gamma:4", sets Total.
 func ParseArrivals(s string) (Arrivals, error) {
 	spec, err := settings.Parse("arrivals", arrivalsKinds(), s)
 	if err != nil {
@@ -90,16 +88,15 @@ func ParseArrivals(s string) (Arrivals, error) {
 // AllAdapters is the Adapter of a flash crowd that multiplies the whole rate.
 const AllAdapters int32 = -1
 
-// Pattern is how the rate varies with time: the product of its parts. The zero
-// Pattern is constant.
+// A Pattern is the rate over time, as a factor: the product of its parts. The zero Pattern is constant.
 type Pattern struct {
 	OnOff   OnOff
 	Diurnal Diurnal
 	Flash   Flash
 }
 
-// OnOff alternates between the full rate for On seconds, starting at time 0,
-// and Factor times it for Off seconds.
+// OnOff alternates between the full rate for On seconds and Factor times the full rate for Off seconds. It starts
+// with the full rate at time 0.
 type OnOff struct {
 	On     float64 `arg:"1" required:"yes" check:">=1e-3 <=1e12" unit:"s" help:"time at the full rate"`
 	Off    float64 `arg:"2" required:"yes" check:">=1e-3 <=1e12" unit:"s" help:"time at the other rate"` // 0: absent
@@ -108,8 +105,7 @@ type OnOff struct {
 
 func (o *OnOff) set(p *Pattern) { p.OnOff = *o }
 
-// Diurnal multiplies the rate by 1 + Amplitude sin(2 pi t / Period): it starts
-// at the mean and rises.
+// Diurnal multiplies the rate by 1 + Amplitude sin(2 pi t / Period). At time 0 the rate is the mean and rises.
 type Diurnal struct {
 	Period    float64 `arg:"1" required:"yes" check:">=1e-3 <=1e12" unit:"s" help:"length of a day"` // 0: absent
 	Amplitude float64 `arg:"2" required:"yes" check:">=0 <=1" help:"largest change of the rate, as a share of the mean"`
@@ -117,9 +113,9 @@ type Diurnal struct {
 
 func (d *Diurnal) set(p *Pattern) { p.Diurnal = *d }
 
-// Flash multiplies the rate by Factor from At for Duration seconds. With one
-// Adapter the crowd comes on top: extra requests, (Factor-1) times those the
-// adapter has otherwise when the crowd sets in, from a process of their own.
+// Flash is a flash crowd: it multiplies the rate by Factor from At for Duration seconds. For a single Adapter the
+// crowd adds requests from a process of its own. Their rate is Factor-1 times the adapter's rate when the crowd
+// begins.
 type Flash struct {
 	At       float64 `arg:"1" required:"yes" check:">=0 <=1e12" unit:"s" help:"start of the crowd"`
 	Duration float64 `arg:"2" required:"yes" check:">=1e-3 <=1e12" unit:"s" help:"length of the crowd"` // 0: absent
@@ -145,12 +141,11 @@ func patternKinds() []settings.Kind[patternPart] {
 	}
 }
 
-// PatternForms are the forms of a part of a pattern.
+// PatternForms returns the forms of a part of a pattern.
 func PatternForms() []settings.Form { return settings.Forms(patternKinds()) }
 
-// ParsePattern reads "constant", "on-off:ON,OFF,FACTOR", "diurnal:PERIOD,AMPLITUDE",
-// "flash:AT,DURATION,FACTOR" or "flash:AT,DURATION,FACTOR,ADAPTER" (times in
-// seconds), or several different ones joined by "+".
+// ParsePattern parses "constant", "on-off:ON,OFF,FACTOR", "diurnal:PERIOD,AMPLITUDE", "flash:AT,DURATION,FACTOR" or
+// "flash:AT,DURATION,FACTOR,ADAPTER", or several different parts joined by "+". Times are in seconds.
 func ParsePattern(s string) (p Pattern, err error) {
 	seen := map[string]bool{}
 	for text := range strings.SplitSeq(s, "+") {
@@ -167,10 +162,9 @@ func ParsePattern(s string) (p Pattern, err error) {
 	return p, nil
 }
 
-// clock converts between time and operational time, the integral of the rate
-// pattern over time. It walks forward through the segments in which the factor
-// of on-off and flash crowd is constant, so calls must not go back in time.
-// A flash crowd on one adapter is no part of it.
+// clock converts between time and operational time, the integral of the rate pattern over time. It walks forward
+// through the segments with a constant factor of on-off and flash crowd, so calls must not go back in time. It
+// ignores a flash crowd on one adapter.
 type clock struct {
 	p     Pattern
 	plain bool // the pattern is constant
@@ -192,7 +186,7 @@ func newClock(p Pattern) *clock {
 	return c
 }
 
-// enter fills in what the segment that begins at from has.
+// enter sets the fields of the segment that begins at from.
 func (c *clock) enter() {
 	c.factor, c.toggle = 1, math.Inf(1)
 	if o := c.p.OnOff; o.Off > 0 && c.off {

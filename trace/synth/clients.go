@@ -12,39 +12,35 @@ import (
 	"lorasim/trace/nprand"
 )
 
-// What follows is how the serving benchmarks' own clients time their requests
-// and choose their adapters.
+// This file reproduces how the clients of serving benchmarks time their requests and choose adapters.
 
-// Pace is the arrivals of one client that sends all requests: vLLM's (get_request
-// in vllm/benchmarks/serve.py, 0.32), or, with FromZero, sglang's (get_request in
-// sglang/benchmark/serving.py, 0.5.23).
+// Pace describes the arrivals of one client that sends all requests: vLLM's (get_request in
+// vllm/benchmarks/serve.py, 0.32) or, with FromZero, sglang's (get_request in sglang/benchmark/serving.py, 0.5.23).
 //
-// The gap before request i has the mean 1/r_i, r_i being the rate. Without a ramp
-// vLLM's client scales all gaps so that the last request comes at n/rate exactly;
-// sglang's does not, and sends the first one at once.
+// The gap before request i has the mean 1/r_i, where r_i is the rate at request i. Without a ramp vLLM's client
+// scales all gaps so that the last request arrives at exactly n/rate. sglang's client does not scale, and sends the
+// first request at once.
 type Pace struct {
 	Rate       float64 // requests/s; +Inf: all at time 0
-	Burstiness float64 // shape of the gamma distribution of the gaps: 1 exponential, less: in bursts; +Inf: equal gaps
+	Burstiness float64 // shape of the gamma distribution of the gaps; 1: exponential, < 1: burstier, +Inf: equal gaps
 	Ramp       Ramp
 	FromZero   bool
 }
 
-// Ramp raises the rate from request to request, from Start to End. The zero Ramp
-// leaves it as it is.
+// A Ramp changes the rate from request to request, from Start to End. The zero Ramp keeps the rate of the Pace.
 type Ramp struct {
 	Strategy   string  // LinearRamp, ExponentialRamp, "": none
 	Start, End float64 // requests/s
 }
 
-// The strategies of Ramp: the rate grows by the same amount, or by the same
-// factor, with each request.
+// The strategies of a Ramp. With each request the rate changes by the same amount, or by the same factor.
 const (
 	LinearRamp      = "linear"
 	ExponentialRamp = "exponential"
 )
 
-// Paced gives the requests of a source, which are n, the arrival times of a pace.
-// n does not matter to sglang's without a ramp.
+// Paced returns the n requests of a source with the arrival times of a pace. sglang's client without a ramp ignores
+// n.
 func Paced(src trace.Source, p Pace, n int64, seed uint64) (trace.Source, error) {
 	d := paced{Source: src, pace: p, n: n, scale: 1, rng: stream(seed, forPace, 0), gaps: renewal.New(Deterministic, 0)}
 	if !math.IsInf(p.Burstiness, 1) {
@@ -108,22 +104,21 @@ func (d *paced) rate() float64 {
 	return d.pace.Rate
 }
 
-// The ways in which sglang's client spreads requests over adapters
-// (lora_request_distribution in sglang/benchmark/serving.py, 0.5.23).
+// Adapter distributions of sglang's client (lora_request_distribution in sglang/benchmark/serving.py, 0.5.23).
 const (
 	UniformAdapters  = "uniform"  // each request draws one
-	DistinctAdapters = "distinct" // one after the other, in turn
-	SkewedAdapters   = "skewed"   // drawn; adapter i has a share proportional to alpha^-i
+	DistinctAdapters = "distinct" // each adapter in turn
+	SkewedAdapters   = "skewed"   // each request draws one; the share of adapter i is proportional to alpha^-i
 )
 
-// The ways of vLLM's client (lora_assignment in vllm/benchmarks/serve.py, 0.32.0).
+// Adapter distributions of vLLM's client (lora_assignment in vllm/benchmarks/serve.py, 0.32.0).
 const (
 	RandomAdapters     = "random"      // each request draws one
 	RoundRobinAdapters = "round-robin" // request i has adapter i modulo their number
 )
 
-// Assigned gives the requests of a source the adapters that sglang's or vLLM's client
-// would give them. Alpha, above 1, is of SkewedAdapters.
+// Assigned returns the requests of a source with the adapters that sglang's or vLLM's client assigns. alpha, > 1,
+// applies to SkewedAdapters only.
 func Assigned(src trace.Source, distribution string, alpha float64, seed uint64) trace.Source {
 	k, rng := len(src.Adapters()), stream(seed, forPick, 0)
 	draw := func() int32 { return rng.Int32N(int32(k)) }
@@ -156,24 +151,22 @@ func (a *assigned) Next() (trace.Request, error) {
 	return r, err
 }
 
-// SLoRA describes a workload of the generator in S-LoRA's benchmarks
-// (benchmarks/trace.py, generate_requests), which NewSLoRA reproduces draw by
-// draw from the same seed, token counts included.
+// SLoRA describes a workload of the generator in S-LoRA's benchmarks (benchmarks/trace.py, generate_requests).
+// NewSLoRA reproduces it draw by draw from the same seed, token counts included.
 type SLoRA struct {
 	Adapters int
 	Ranks    Ranks
-	Alpha    float64  // adapter popularity, as PowerLaw: 1 is uniform
+	Alpha    float64  // exponent of adapter popularity, as for PowerLaw; 1: uniform
 	Rate     float64  // requests/s
-	CV       float64  // of the gamma gaps, whose first one precedes the first request
+	CV       float64  // coefficient of variation of the gamma gaps; a gap precedes the first request
 	Duration float64  // s; the number of requests is int(Rate * Duration)
 	Input    [2]int32 // prompt tokens, uniform in [low, high)
 	Output   [2]int32 // output tokens, uniform in [low, high)
 	Seed     uint32
 }
 
-// NewSLoRA returns the requests of the S-LoRA generator.
-// The generator draws all adapters first, then all lengths, then the gaps, from
-// one stream; so 12 bytes are kept per request, and the gaps are streamed.
+// NewSLoRA returns the requests of the S-LoRA generator. The generator draws all adapters first, then all lengths,
+// then the gaps, from one stream. So the source keeps 12 bytes per request and draws the gaps as it goes.
 func NewSLoRA(c SLoRA) (trace.Source, error) {
 	const most = 1e9
 	if n := c.Rate * c.Duration; !(n >= 1 && n <= most) {
@@ -200,21 +193,20 @@ func NewSLoRA(c SLoRA) (trace.Source, error) {
 	}), nil
 }
 
-// SharedPoisson describes the arrivals of the client behind the measured vLLM
-// runs with many adapters (GPULLMAdapterOptimization, arXiv 2508.08343), which
-// NewSharedPoisson reproduces draw by draw: one Poisson process per adapter, all
-// of them fed by one generator of numpy, np.random.exponential(1/rate). First
-// each adapter in order draws one gap; then whoever is due, by time and then by
-// adapter, arrives and draws its next gap.
+// SharedPoisson describes the arrivals of the client behind the measured vLLM runs with many adapters
+// (GPULLMAdapterOptimization, arXiv 2508.08343). NewSharedPoisson reproduces it draw by draw. Each adapter has a
+// Poisson process, and all processes draw from one numpy generator, np.random.exponential(1/rate). First each
+// adapter in order draws one gap. Then the adapter with the earliest time (ties: the lowest index) arrives and draws
+// its next gap.
 type SharedPoisson struct {
 	Rates    []float64 // requests/s of each adapter, >= 0
 	Ranks    Ranks
-	Requests int64   // requests at most; 0: do not
-	Duration float64 // s; end before this time; 0: do not
+	Requests int64   // most requests; 0: no limit
+	Duration float64 // length of the workload, s; 0: no limit
 	Seed     uint32
 }
 
-// NewSharedPoisson returns the requests, without lengths.
+// NewSharedPoisson returns the requests, with Prompt and Output 0.
 func NewSharedPoisson(c SharedPoisson) (trace.Source, error) {
 	rng := nprand.New(c.Seed)
 	gap := func(adapter int32) float64 { // one that never comes draws, too
@@ -242,8 +234,8 @@ func NewSharedPoisson(c SharedPoisson) (trace.Source, error) {
 	}), nil
 }
 
-// Durations draws execution times for traces of functions: exponential ones with a
-// mean, s.
+// Durations returns a function that draws exponential execution times with the given mean, s, for traces of
+// functions.
 func Durations(mean float64, seed uint64) func() float64 {
 	rng := stream(seed, forExport, 0)
 	return func() float64 { return rng.ExpFloat64() * mean }

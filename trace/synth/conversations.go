@@ -22,14 +22,14 @@ const (
 	Agents    = "agents"    // programs that use tools, with many short turns
 )
 
-// Conversations makes each request of a source the first turn of a conversation, whose later turns repeat the
-// previous text: a prompt is the adapter's system prompt, the turns so far and a new message. The number of turns
-// is geometric with mean Turns or, with TurnsSigma, lognormal with median Turns. All other numbers that have a
-// sigma are lognormal with that median.
+// Conversations makes each request of a source the first turn of a conversation. Later turns repeat the previous
+// text: a prompt is the adapter's system prompt, the turns so far and a new message. The number of turns is
+// geometric with mean Turns or, with TurnsSigma, lognormal with median Turns. All other numbers with a sigma are
+// lognormal with the given median.
 //
-// Think is the time from the end of a turn to the next one, s. Arrivals are stamped in advance, when the duration
-// of a reply is still unknown; it is taken to be Pace seconds per token. A turn that takes longer ends after the
-// next one has begun.
+// Think is the time from the end of a turn to the next turn, s. Arrivals are drawn in advance, when the duration of
+// a reply is unknown; Pace, in seconds per output token, estimates it. A turn that takes longer ends after the next
+// turn has begun.
 //
 // Medians and shares are those of published traces: Mooncake's conversations (arXiv:2407.00079), ServeGen
 // (arXiv:2505.09999) and traces of coding agents.
@@ -69,14 +69,14 @@ func conversationKinds() []settings.Kind[*Conversations] {
 	}
 }
 
-// ConversationForms are the forms that ParseConversations reads.
+// ConversationForms returns the forms that ParseConversations reads.
 func ConversationForms() []settings.Form { return settings.Forms(conversationKinds()) }
 
-// maxTurns bounds what a heavy tail of turns can make of one conversation.
+// maxTurns bounds the number of turns of a conversation, which may have a heavy tail.
 const maxTurns = 10_000
 
-// ParseConversations reads "chat", "documents:think=60" or
-// "agents:turns=20,turns_sigma=0,system=8000"; an empty spec is none.
+// ParseConversations parses "chat", "documents:think=60" or "agents:turns=20,turns_sigma=0,system=8000". An empty
+// spec means no conversations.
 func ParseConversations(spec string) (Conversations, error) {
 	if strings.TrimSpace(spec) == "" {
 		return Conversations{}, nil
@@ -99,7 +99,7 @@ func (c *Conversations) Check(settings.Given) error {
 	return nil
 }
 
-// survival are the probabilities of more than 0, 1, 2, ... turns.
+// survival returns the probabilities of more than 0, 1, 2, ... turns.
 func (c Conversations) survival() (s []float64) {
 	for n := range maxTurns {
 		p := math.Pow(1-1/c.Turns, float64(n))
@@ -114,7 +114,7 @@ func (c Conversations) survival() (s []float64) {
 	return s
 }
 
-// MeanTurns is the mean number of turns.
+// MeanTurns returns the mean number of turns of a conversation.
 func (c Conversations) MeanTurns() float64 { return sum(c.survival()) }
 
 func sum(xs []float64) (total float64) {
@@ -124,19 +124,18 @@ func sum(xs []float64) (total float64) {
 	return total
 }
 
-// ConverseOptions of Converse.
+// ConverseOptions are the options of Converse.
 type ConverseOptions struct {
-	Lengths  lengths.Sampler // the prompt of a first turn is its message, outputs are replies
-	Rate     float64         // conversations that begin, in 1/s
-	Going    trace.Source    // the adapters of those that are in progress at time 0
-	Requests int64           // requests at most; 0: no limit
-	Duration float64         // end at this time, s; 0: no limit
+	Lengths  lengths.Sampler // lengths: prompts are the messages of first turns, outputs the replies
+	Rate     float64         // conversations that begin per second
+	Going    trace.Source    // adapters of the conversations in progress at time 0
+	Requests int64           // most requests; 0: no limit
+	Duration float64         // length of the workload, s; 0: no limit
 	Seed     uint64
 }
 
-// Converse makes conversations begin where a source has requests. It begins in the
-// steady state, with as many in progress as there are on average. Memory follows
-// those in progress.
+// Converse returns a source in which each request of starts begins a conversation. It begins in the steady state,
+// with the mean number of conversations in progress. Memory grows with the conversations in progress.
 func Converse(starts trace.Source, law Conversations, o ConverseOptions) (trace.Source, error) {
 	c := &conversations{Source: starts, law: law, ConverseOptions: o, rng: stream(o.Seed, forTurns, 0),
 		survival: law.survival(), system: make([]*trace.Text,
@@ -147,7 +146,7 @@ func Converse(starts trace.Source, law Conversations, o ConverseOptions) (trace.
 	return ending(starts.Adapters(), o.Requests, o.Duration, c.next), c.fetch()
 }
 
-// conversations merges beginnings with the later turns of those in progress.
+// conversations merges the beginnings of conversations with the later turns of those in progress.
 type conversations struct {
 	trace.Source // of beginnings
 	ConverseOptions
@@ -170,7 +169,7 @@ type conversation struct {
 	message       int32 // its new tokens
 }
 
-// fetch reads the next beginning.
+// fetch reads the next request that begins a conversation.
 func (c *conversations) fetch() (err error) {
 	if c.head, err = c.Source.Next(); errors.Is(err, io.EOF) {
 		c.head.Arrival, err = math.Inf(1), nil
@@ -181,9 +180,8 @@ func (c *conversations) fetch() (err error) {
 // maxOpen bounds the conversations in progress, and with them the memory: some 100 bytes each.
 const maxOpen = 4 << 20
 
-// begin opens the conversations in progress at time 0. The gap that lies around
-// that time follows turn n with a probability proportional to that of more than n
-// turns, is longer than most, and ends evenly within its length.
+// begin opens the conversations in progress at time 0. The gap around time 0 follows turn n with a probability
+// proportional to the probability of more than n turns. It is length-biased, and time 0 is uniform within it.
 func (c *conversations) begin() error {
 	later, sigma := c.survival[1:], c.law.ThinkSigma
 	mean := c.Rate * sum(later) * c.law.Think * math.Exp(sigma*sigma/2)
@@ -212,8 +210,8 @@ func (c *conversations) begin() error {
 	return nil
 }
 
-// turns draws the number of turns of a conversation, of those that only so many
-// have more than.
+// turns draws a number of turns among the share most of the conversations that have the most turns; most 1: among
+// all.
 func (c *conversations) turns(most float64) int32 {
 	u := most * (1 - c.rng.Float64())
 	return int32(sort.Search(len(c.survival), func(n int) bool { return c.survival[n] < u }))
@@ -258,10 +256,9 @@ func (c *conversations) next() (trace.Request, error) {
 	return r, nil
 }
 
-// turn is the next turn of a conversation. One that does not fit the context goes
-// on with the system prompt and the last half of what there is room for beyond it,
-// the whole message in any case: these have other tokens before them now, so all
-// but the system prompt is new.
+// turn returns the next turn of a conversation. If the prompt does not fit the context, it is cut. The system prompt
+// stays, and of the rest the last half of the room beyond the system prompt, but at least the whole message. The
+// tokens after the system prompt then have another prefix, so the prefix cache holds only the system prompt.
 func (c *conversations) turn(v *conversation) trace.Request {
 	message, reply := c.Lengths.Draw(c.rng)
 	system := c.systemOf(v.adapter)

@@ -15,27 +15,23 @@ import (
 
 // The kinds of Popularity.
 const (
-	Uniform  = "uniform"  // all alike
+	Uniform  = "uniform"  // equal shares
 	Zipf     = "zipf"     // share of rank i (from 1) proportional to i^-s; Param is s >= 0
 	PowerLaw = "powerlaw" // adapter int(U^(1/alpha) * K), as S-LoRA draws it; Param is alpha > 0
 	MAF2     = "maf2"     // the apps of the Azure Functions trace of 2021
-	Explicit = "explicit" // Weights
+	Explicit = "explicit" // shares proportional to Weights
 )
 
-// Popularity is how requests spread over adapters. Adapter 0 is the most popular,
-// unless PowerLaw has alpha > 1, which favours the last adapter, or Explicit
-// weights say otherwise.
+// Popularity describes how requests are distributed over adapters. Adapter 0 is the most popular, with two
+// exceptions: PowerLaw with alpha > 1 favours the last adapter, and Explicit weights may have any order.
 //
-// PowerLaw: alpha 1 is uniform, 0.3 gives the first 20 % of the adapters 62 %
-// of the requests.
+// PowerLaw: alpha 1 is uniform; alpha 0.3 gives the first 20 % of the adapters 62 % of the requests.
 //
-// MAF2 follows the shares measured over the whole two weeks: the top
-// 1/2/5/10/20/50 of 119 apps have 27/43.6/72.3/83.9/92.5/99.4 % of the
-// invocations. Between these points the cumulative share is interpolated
-// linearly in the logarithm of the rank, which keeps shares falling with rank.
-// Fewer adapters than apps: app i goes to adapter i mod K, as a trace mapped
-// with stride 1 does. More adapters than apps: each app is split evenly, so that
-// the top x % of adapters keep the share of the top x % of apps.
+// MAF2 follows the shares measured over the whole two weeks of the trace: the top 1/2/5/10/20/50 of 119 apps have
+// 27/43.6/72.3/83.9/92.5/99.4 % of the invocations. Between these points the cumulative share is interpolated
+// linearly in the logarithm of the rank, so that shares fall with rank. With fewer adapters than apps, app i goes to
+// adapter i mod K, as in a trace mapped with stride 1. With more adapters than apps, each app is split evenly, so
+// that the top x % of adapters keep the share of the top x % of apps.
 type Popularity struct {
 	Kind    string
 	Param   float64   // Zipf: s; PowerLaw: alpha
@@ -93,11 +89,11 @@ func popularityKinds() []settings.Kind[popularityOptions] {
 	}
 }
 
-// PopularityForms are the forms that ParsePopularity reads.
+// PopularityForms returns the forms that ParsePopularity reads.
 func PopularityForms() []settings.Form { return settings.Forms(popularityKinds()) }
 
-// ParsePopularity reads "uniform", "zipf:0.9", "powerlaw:0.3", "maf2" or
-// "explicit:5,3,1". The number of zipf and powerlaw may be left out.
+// ParsePopularity parses "uniform", "zipf:0.9", "powerlaw:0.3", "maf2" or "explicit:5,3,1". The number of zipf and
+// powerlaw is optional.
 func ParsePopularity(s string) (Popularity, error) {
 	spec, err := settings.Parse("popularity", popularityKinds(), s)
 	if err != nil {
@@ -106,7 +102,7 @@ func ParsePopularity(s string) (Popularity, error) {
 	return spec.Value.popularity(), nil
 }
 
-// Shares returns the share of the requests of each of k adapters. They add up to 1.
+// Shares returns the share of the requests of each of k adapters. The shares add up to 1.
 func (p Popularity) Shares(k int) ([]float64, error) {
 	if p.Kind == Explicit && len(p.Weights) != k {
 		return nil, fmt.Errorf("popularity: %d weights for %d adapters, expected one for each", len(p.Weights), k)
@@ -169,7 +165,7 @@ func maf2Top(rank float64) float64 {
 	return 1
 }
 
-// Assigner returns a function that draws adapters of k with r.
+// Assigner returns a function that draws one of k adapters with r.
 func (p Popularity) Assigner(k int, r *rand.Rand) (func() int32, error) {
 	shares, err := p.Shares(k)
 	if err != nil {
@@ -232,14 +228,13 @@ func (a alias) draw(r *rand.Rand) int32 {
 	return a[cell].other
 }
 
-// Locality makes requests repeat adapters: with probability P a request uses
-// one of the last Window distinct adapters, all equally likely, instead of its
-// own. The own choice may be a recent one too, so repetitions are more frequent
-// than P; and since recent adapters are equally likely, a Window > 1 evens out
-// their shares somewhat.
+// Locality makes requests repeat recent adapters. With probability P a request uses one of the last Window distinct
+// adapters, all equally likely, instead of its own adapter. Its own adapter may be a recent one too, so repetitions
+// are more frequent than P. Recent adapters are equally likely, so a Window > 1 makes their shares somewhat more
+// equal.
 type Locality struct {
-	P      float64 // 0 to 1; 0: none
-	Window int     // distinct adapters, 1 to 1024, for it is searched for each request
+	P      float64 // probability, 0 to 1; 0: no locality
+	Window int     // distinct adapters, 1 to 1024 (each request searches the window)
 }
 
 // localityOptions are what ParseLocality reads.
@@ -248,10 +243,10 @@ type localityOptions struct {
 	Recent int     `arg:"2" default:"4" check:">=1 <=1024" unit:"adapters" help:"recent adapters to choose from"`
 }
 
-// LocalityForms is the form that ParseLocality reads.
+// LocalityForms returns the form that ParseLocality reads.
 func LocalityForms() []settings.Form { return settings.FormOf[localityOptions]() }
 
-// ParseLocality reads "0.5" (window 4), "0.5,8" (with the window) or "0".
+// ParseLocality parses "0.5" (window 4), "0.5,8" (with the window) or "0" (no locality).
 func ParseLocality(s string) (l Locality, err error) {
 	var o localityOptions
 	if _, err = settings.Decode(s, &o); err == nil && o.P > 0 {
@@ -263,33 +258,29 @@ func ParseLocality(s string) (l Locality, err error) {
 // The kinds of Sessions.
 const (
 	ZipfSessions = "zipf" // a fixed catalogue: adapter i (from 1) with probability proportional to i^-s
-	CopySessions = "copy" // a growing catalogue: a new adapter, or that of an earlier session
+	CopySessions = "copy" // a growing catalogue: a new adapter, or the adapter of an earlier session
 )
 
-// Sessions makes requests come in sessions: runs of requests to one adapter.
-// Sessions begin in a Poisson process; each makes n requests, n geometric with
-// mean Length, with exponential gaps between them. How many are in progress on
-// average decides how well few adapter slots work, far more than how popular
-// each adapter is; requests drawn one by one overstate misses several times
-// over. The mean gap follows from the rate r of requests: Active sessions in
+// Sessions makes requests come in sessions: runs of requests to one adapter. Sessions begin in a Poisson process.
+// Each makes n requests, n geometric with mean Length, with exponential gaps. The number of sessions in progress
+// decides how well few adapter slots work, far more than the popularity of the adapters; independent requests
+// overstate cache misses several times over. The mean gap follows from the rate r of requests: Active sessions in
 // progress make r = Active Length / ((Length-1) gap).
 //
-// Under CopySessions a session takes a new adapter with probability New, else
-// that of the session J before it, P(J = j) proportional to (j + Offset)^-Gamma
-// (as in preferential copying with an aging kernel). Where the catalogue is
-// used up, "new" goes on with its first adapter. J is at most 2^20.
+// Under CopySessions a session takes a new adapter with probability New, else the adapter of the session J before
+// it. P(J = j) is proportional to (j + Offset)^-Gamma (preferential copying with an aging kernel). Once all adapters
+// are used, "new" continues with the first adapter. J is at most 2^20.
 //
-// Defaults are those fitted to 23 days of a production image service (GenTD26
-// of github.com/alibaba/clusterdata), except for Active, which depends on how
-// many users there are and has none.
+// Defaults are those fitted to 23 days of a production image service (GenTD26 of github.com/alibaba/clusterdata).
+// Active has no default: it depends on the number of users.
 type Sessions struct {
 	Kind   string  // "": none
-	Active float64 // sessions in progress on average, > 0
-	Length float64 // mean requests of a session, > 1
-	Skew   float64 // ZipfSessions: s >= 0
-	New    float64 // CopySessions: in (0, 1]
-	Gamma  float64 // CopySessions: >= 0
-	Offset float64 // CopySessions: j0 >= 0
+	Active float64 // mean number of sessions in progress, > 0
+	Length float64 // mean number of requests of a session, > 1
+	Skew   float64 // ZipfSessions: exponent s >= 0
+	New    float64 // CopySessions: probability of a new adapter, in (0, 1]
+	Gamma  float64 // CopySessions: exponent of aging, >= 0
+	Offset float64 // CopySessions: offset j0 >= 0
 }
 
 // maxCopied is how far back a session looks for an adapter to copy.
@@ -333,11 +324,11 @@ func sessionsKinds() []settings.Kind[sessionsOptions] {
 	}
 }
 
-// SessionsForms are the forms that ParseSessions reads.
+// SessionsForms returns the forms that ParseSessions reads.
 func SessionsForms() []settings.Form { return settings.Forms(sessionsKinds()) }
 
-// ParseSessions reads "zipf:m=32", "zipf:m=2,nbar=4.53,s=0.9" or
-// "copy:m=2.1,nbar=4.53,p_new=0.363,gamma=0.84,j0=11"; an empty spec is none.
+// ParseSessions parses "zipf:m=32", "zipf:m=2,nbar=4.53,s=0.9" or
+// "copy:m=2.1,nbar=4.53,p_new=0.363,gamma=0.84,j0=11". An empty spec means no sessions.
 func ParseSessions(spec string) (Sessions, error) {
 	if strings.TrimSpace(spec) == "" {
 		return Sessions{}, nil
@@ -394,8 +385,7 @@ func newSessions(law Sessions, adapters int, rate float64, rng *rand.Rand, queue
 	return s, nil
 }
 
-// next returns the popularity rank of the request at the head of the queue and
-// puts what follows it into the queue.
+// next returns the popularity rank of the request at the head of the queue and queues the next event of its session.
 func (s *sessions) next(queue *renewal.Queue) int32 {
 	e := (*queue)[0]
 	if e.Item == startItem {

@@ -12,7 +12,7 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// parsed is what a parser returns; its errors name the spec.
+// parsed returns the results of a parser; its errors name the spec.
 func parsed[T any](what, spec string, v T, err error) (T, error) {
 	if err != nil {
 		var none T
@@ -21,7 +21,7 @@ func parsed[T any](what, spec string, v T, err error) (T, error) {
 	return v, nil
 }
 
-// checkWeights refuses weights that are no shares; name says which one of them is i.
+// checkWeights returns an error if weights are not valid shares. name returns the name of weight i.
 func checkWeights(weights []float64, name func(i int) string) error {
 	sum := 0.0
 	for i, w := range weights {
@@ -48,9 +48,8 @@ func normalize(weights []float64) []float64 {
 	return weights
 }
 
-// Ranks says which LoRA rank each adapter has: the values in turn or, if Drawn,
-// drawn at random with the weights (none: all alike). Without values no rank is
-// stated.
+// Ranks describes the LoRA ranks of the adapters: the values in turn or, if Drawn, drawn at random with the weights
+// (nil: equal weights). Without values the ranks are unknown.
 type Ranks struct {
 	Values  []int
 	Weights []float64
@@ -59,8 +58,8 @@ type Ranks struct {
 
 const maxRank = 1 << 16
 
-// ParseRanks reads "16" (all alike), "8,16,32,64" (in turn), "drawn:8,16,64" or
-// "drawn:8=3,64=1" (with weights). An empty spec states no rank.
+// ParseRanks parses "16" (all equal), "8,16,32,64" (in turn), "drawn:8,16,64" or "drawn:8=3,64=1" (with weights). An
+// empty spec means unknown ranks.
 func ParseRanks(s string) (Ranks, error) {
 	if strings.TrimSpace(s) == "" {
 		return Ranks{}, nil
@@ -113,7 +112,7 @@ func (r Ranks) check() error {
 	return checkWeights(r.Weights, func(i int) string { return fmt.Sprintf("weight of rank %d", r.Values[i]) })
 }
 
-// For returns the ranks of k adapters, nil when none is stated.
+// For returns the ranks of k adapters, nil if they are unknown.
 func (r Ranks) For(k int, seed uint64) []int {
 	if len(r.Values) == 0 {
 		return nil

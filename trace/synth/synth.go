@@ -1,6 +1,5 @@
-// Package synth generates workloads without any file: adapter popularity,
-// arrival processes, rate patterns, drift and locality. It is the program's
-// default source of requests.
+// Package synth generates workloads from parameters: adapter popularity, arrival processes, rate patterns, drift,
+// locality, sessions and conversations. It is the default source of requests of the program.
 //
 //	cfg := synth.Default()
 //	cfg.Adapters = 64
@@ -8,17 +7,15 @@
 //	cfg.Pattern, err = synth.ParsePattern("diurnal:86400,0.5+flash:600,60,10")
 //	src, err := synth.New(cfg)
 //
-// The requests carry arrival times and adapters; token counts are another
-// package's business. Same Config, same requests: every adapter draws from its
-// own stream, derived from the seed, so adapters are independent of each other
-// and of how many there are.
+// The requests of [New] have arrival times and adapters; package lengths adds token counts. The same Config gives
+// the same requests. Every adapter draws from its own stream, derived from the seed, so adapters are independent of
+// each other and of their number.
 //
 // # Time
 //
-// Arrivals are renewal processes in operational time, in which a process of
-// rate r expects r arrivals per second. A rate pattern m(t) stretches that
-// time: operational time tau happens when the integral of m from 0 to t
-// reaches tau. Each process starts in equilibrium (its first gap is a residual life). So the expected number of
+// Arrivals are renewal processes in operational time, in which a process of rate r expects r arrivals per second. A
+// rate pattern m(t) stretches operational time: operational time tau is the time t at which the integral of m from 0
+// to t reaches tau. Each process starts in equilibrium (its first gap is a residual life). So the expected number of
 // requests up to time t is exactly rate times the integral of m, for every t and every CV.
 package synth
 
@@ -33,7 +30,7 @@ import (
 	"lorasim/trace/internal/renewal"
 )
 
-// MaxAdapters keeps indices in an int32.
+// MaxAdapters is the largest number of adapters. It keeps indices in an int32.
 const MaxAdapters = 10_000_000
 
 // Config describes a synthetic workload.
@@ -42,18 +39,18 @@ type Config struct {
 	Ranks      Ranks      // LoRA ranks of the adapters
 	Popularity Popularity // how requests spread over the adapters
 	Arrivals   Arrivals   // distribution of the gaps between requests
-	Rate       float64    // requests/s of all adapters where Pattern is 1; +Inf: all at time 0
+	Rate       float64    // requests/s of all adapters together where Pattern is 1; +Inf: all at time 0
 	Pattern    Pattern    // how the rate varies with time
 	Drift      float64    // s between rotations of the popularity by one rank; 0: none
 	Locality   Locality   // repetition of recently used adapters
-	Sessions   Sessions   // requests in runs to one adapter, which replaces Popularity and Arrivals
-	Requests   int64      // requests at most; 0: no limit
-	Duration   float64    // end at this time, s; 0: no limit
+	Sessions   Sessions   // runs of requests to one adapter; replaces Popularity and Arrivals
+	Requests   int64      // most requests; 0: no limit
+	Duration   float64    // length of the workload, s; 0: no limit
 	Seed       uint64
 }
 
-// Default is the workload of a run without arguments: 32 adapters of rank 16,
-// Zipf 0.9, 8 requests/s, exponential gaps, without end.
+// Default returns the workload of a run without arguments: 32 adapters of rank 16, Zipf 0.9, 8 requests/s,
+// exponential gaps, no end.
 func Default() Config {
 	return Config{
 		Adapters:   32,
@@ -65,7 +62,7 @@ func Default() Config {
 	}
 }
 
-// check refuses what contradicts itself, and adapters that are not there.
+// check returns an error if the config contradicts itself or names adapters that do not exist.
 func (c Config) check() error {
 	instant, f := math.IsInf(c.Rate, 1), c.Pattern.Flash
 	crowd := f.Duration > 0 && f.Adapter != AllAdapters
@@ -96,7 +93,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// New returns the workload's requests, with Prompt and Output 0.
+// New returns a source of the requests of the workload, with Prompt and Output 0.
 func New(c Config) (trace.Source, error) {
 	err := c.check()
 	var g *generator
@@ -109,8 +106,8 @@ func New(c Config) (trace.Source, error) {
 	return ending(trace.Names(c.Adapters, c.Ranks.For(c.Adapters, c.Seed)), c.Requests, c.Duration, g.next), nil
 }
 
-// ending makes a source of the requests of next, which ends after so many, or at a
-// time, where they are not 0.
+// ending returns a source of the requests of next. It ends after the given number of requests or at a time, s; 0: no
+// limit.
 func ending(adapters []trace.Adapter, requests int64, duration float64,
 	next func() (trace.Request, error)) trace.Source {
 	switch {
@@ -132,8 +129,7 @@ func ending(adapters []trace.Adapter, requests int64, duration float64,
 	return src
 }
 
-// items holds what events of a queue are about, by their Item. Numbers that have
-// become free are given again.
+// items holds the subjects of a queue's events, by their Item. It reuses numbers that have become free.
 type items[T any] struct {
 	of     []T
 	unused []int32
@@ -220,7 +216,7 @@ func newGenerator(c Config) (*generator, error) {
 	return g, nil
 }
 
-// addCrowd adds the extra requests of a flash crowd on one adapter.
+// addCrowd adds the process of a flash crowd on one adapter.
 func (g *generator) addCrowd(c Config, shares []float64) {
 	f := c.Pattern.Flash
 	if f.Duration == 0 || f.Adapter == AllAdapters {
@@ -237,8 +233,8 @@ func (g *generator) addCrowd(c Config, shares []float64) {
 	g.add(p, c.Rate*shares[rank]*(f.Factor-1), start)
 }
 
-// add starts a process of the given rate at operational time start. Rates too
-// small to matter in any run are left out: they would overflow the gaps.
+// add starts a process of the given rate at operational time start. It leaves out rates so small that they cannot
+// matter in any run: they would overflow the gaps.
 func (g *generator) add(p process, rate, start float64) {
 	const never = 1e-18 // requests/s: one in 3e10 years
 	if rate < never {

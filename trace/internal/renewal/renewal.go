@@ -1,5 +1,5 @@
-// Package renewal draws the arrivals of many renewal processes, one for each
-// adapter: [Gaps] draws the gaps of a process, and a [Queue] merges processes.
+// Package renewal draws the arrivals of many renewal processes, one for each adapter. [Gaps] draws the gaps between
+// the arrivals of a process, and a [Queue] merges several processes.
 //
 //	g, r := renewal.New(renewal.Gamma, 4), rand.New(rand.NewPCG(seed, adapter))
 //	var q renewal.Queue
@@ -9,8 +9,7 @@
 //		q.Replace(renewal.Event{At: e.At + meanGap*g.Next(r), Item: e.Item})
 //	}
 //
-// [Drift] and [Recent] make the adapter of a request depend on time and on the
-// requests before it.
+// [Drift] and [Recent] make the adapter of a request depend on time and on the requests before it.
 package renewal
 
 import (
@@ -20,8 +19,8 @@ import (
 	"slices"
 )
 
-// The distributions of gaps. All are scaled to a mean of 1 and, where a CV can
-// be chosen, to that coefficient of variation.
+// The distributions of gaps. All have mean 1. New sets the coefficient of variation (CV) of Gamma, Pareto and
+// Weibull.
 const (
 	Exponential   = "exponential"   // Poisson arrivals; CV 1
 	Gamma         = "gamma"         //
@@ -30,7 +29,7 @@ const (
 	Deterministic = "deterministic" // equal gaps; CV 0
 )
 
-// Range of the coefficient of variation, where it can be chosen.
+// The range of coefficients of variation that New accepts.
 const (
 	MinCV = 1e-3
 	MaxCV = 1e3
@@ -47,9 +46,8 @@ type Gaps struct {
 	biased gammaSampler // Gamma, Weibull: for the length-biased gap
 }
 
-// New returns the gaps of a distribution, one of the constants, with a
-// coefficient of variation from MinCV to MaxCV; Exponential and Deterministic
-// have one of their own. It panics if there is no such distribution.
+// New returns the gaps of a distribution, one of the constants, with a coefficient of variation from MinCV to MaxCV.
+// Exponential and Deterministic ignore cv: theirs is 1 and 0. New panics if dist is unknown.
 func New(dist string, cv float64) Gaps {
 	g := Gaps{dist: dist}
 	switch dist {
@@ -73,7 +71,7 @@ func New(dist string, cv float64) Gaps {
 	return g
 }
 
-// Next returns a gap.
+// Next draws a gap.
 func (g *Gaps) Next(r *rand.Rand) float64 {
 	switch g.dist {
 	case Gamma:
@@ -88,16 +86,13 @@ func (g *Gaps) Next(r *rand.Rand) float64 {
 	return r.ExpFloat64()
 }
 
-// First returns the time from an arbitrary moment to the next arrival. An
-// arbitrary moment falls into a gap with a probability proportional to its
-// length, anywhere in it: so this is a uniform part of a length-biased gap (D.
-// R. Cox, Renewal Theory, 1962, section 5). Starting so, the expected number of
-// arrivals in any time t is t, for every distribution; starting with an
-// ordinary gap it is too small for CV < 1 and too large for CV > 1.
+// First draws the time from an arbitrary moment to the next arrival. An arbitrary moment falls into a gap with a
+// probability proportional to its length, anywhere in it. So the time is a uniform part of a length-biased gap (D.
+// R. Cox, Renewal Theory, 1962, section 5). With it, the expected number of arrivals in any time t is t, for every
+// distribution. With an ordinary first gap, it would be too small for CV < 1 and too large for CV > 1.
 //
-// The length-biased density x*f(x) is that of a gamma with shape+1 for the
-// gamma; of a Pareto with shape-1; and for the Weibull, x = y^power with y
-// exponential, that of y^power with y from a gamma with shape 1+power.
+// The length-biased density x*f(x) is that of a gamma with shape+1 for the gamma; of a Pareto with shape-1; and for
+// the Weibull, x = y^power with y exponential, that of y^power with y from a gamma with shape 1+power.
 func (g *Gaps) First(r *rand.Rand) float64 {
 	switch g.dist {
 	case Gamma:
@@ -112,8 +107,7 @@ func (g *Gaps) First(r *rand.Rand) float64 {
 	return r.ExpFloat64()
 }
 
-// weibull returns y^power, scaled. (The power function of the library takes
-// twice as long.)
+// weibull returns y^power, scaled. (math.Pow takes twice as long.)
 func (g *Gaps) weibull(y float64) float64 { return math.Exp(g.power*math.Log(y) - g.log) }
 
 // weibullPower returns 1/shape of the Weibull distribution with the given
@@ -175,8 +169,8 @@ func (g *gammaSampler) draw(r *rand.Rand) float64 {
 	}
 }
 
-// Event is something that happens to an item, such as the next arrival of a
-// process. Events are ordered by At, then by Seq, then by Item.
+// An Event is an event of an item, such as the next arrival of a process. Events are ordered by At, then by Seq,
+// then by Item.
 type Event struct {
 	At   float64 // time
 	Seq  int64   // 0 where items have one event at a time
@@ -187,12 +181,11 @@ func (e Event) before(f Event) bool {
 	return e.At < f.At || e.At == f.At && (e.Seq < f.Seq || e.Seq == f.Seq && e.Item < f.Item)
 }
 
-// Queue is a binary heap of events, the first of which is at index 0. Written
-// out because container/heap goes through interfaces, which costs several times
-// as much.
+// A Queue is a binary heap of events with the first event at index 0. It does not use container/heap, whose
+// interface calls cost several times as much.
 type Queue []Event
 
-// Push adds an event.
+// Push adds an event to the queue.
 func (q *Queue) Push(e Event) {
 	*q = append(*q, e)
 	h := *q
@@ -208,7 +201,7 @@ func (q *Queue) Push(e Event) {
 	h[i] = e
 }
 
-// Pop removes the first event.
+// Pop removes the first event. The queue must not be empty.
 func (q *Queue) Pop() {
 	last := len(*q) - 1
 	e := (*q)[last]
@@ -218,7 +211,7 @@ func (q *Queue) Pop() {
 	}
 }
 
-// Replace puts e in the place of the first event.
+// Replace replaces the first event by e. The queue must not be empty.
 func (q Queue) Replace(e Event) {
 	i := 0
 	for {
@@ -238,30 +231,27 @@ func (q Queue) Replace(e Event) {
 	q[i] = e
 }
 
-// Drift returns what has become of a rank at time t (s), when the ranks 0 to
-// n-1 move on by one each period (s): each takes the place of the next, and the
-// last that of the first.
+// Drift returns the rank at time t (s) of what had the given rank at time 0. Every period (s) all ranks from 0 to
+// n-1 move to the next rank, and the last rank moves to the first.
 func Drift(rank, n int, t, period float64) int {
 	steps := int(math.Mod(math.Floor(t/period), float64(n)))
 	return (rank + steps) % n
 }
 
-// Recent repeats recently used adapters.
+// Recent draws adapters that repeat recent ones.
 type Recent struct {
 	p    float64
 	rng  *rand.Rand
 	last []int32 // distinct adapters, the latest first; its capacity is the window
 }
 
-// NewRecent returns a Recent that repeats, with probability p, one of the last
-// window distinct adapters, all equally likely. They are searched for each
-// request.
+// NewRecent returns a Recent that repeats, with probability p, one of the last window distinct adapters, all equally
+// likely. Each call of Choose takes time proportional to window.
 func NewRecent(p float64, window int, rng *rand.Rand) *Recent {
 	return &Recent{p: p, rng: rng, last: make([]int32, 0, window)}
 }
 
-// Choose returns the adapter to use, which is own or a recent one, and
-// remembers it.
+// Choose returns own or a recent adapter and remembers the adapter that it returns.
 func (r *Recent) Choose(own int32) int32 {
 	if len(r.last) > 0 && r.rng.Float64() < r.p {
 		own = r.last[r.rng.IntN(len(r.last))]
@@ -283,10 +273,9 @@ func (r *Recent) touch(adapter int32) {
 	r.last[0] = adapter
 }
 
-// Mix scrambles a number that random streams are seeded with, so that the
-// streams of neighbouring seeds and items have nothing in common. It is the
-// output function of SplitMix64 (G. L. Steele et al., "Fast splittable
-// pseudorandom number generators", OOPSLA 2014), a bijection.
+// Mix returns a hash of x to seed random streams with, so that the streams of neighbouring seeds and items are
+// unrelated. It is the output function of SplitMix64 (G. L. Steele et al., "Fast splittable pseudorandom number
+// generators", OOPSLA 2014), a bijection.
 func Mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
