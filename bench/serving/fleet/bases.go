@@ -53,7 +53,8 @@ func (c *cluster) models() (list []string) {
 	return list
 }
 
-// OneBase says why a router works with one base model only; nil: it works with several.
+// OneBase returns an error that explains why a router works with one base model only. It returns nil if the router
+// works with several.
 func OneBase(rt *router.Router) error {
 	_, changes := rt.Policy.(router.PlacementChanger)
 	if rt.Planner == nil && !changes {
@@ -107,7 +108,8 @@ func (c *cluster) fits(k *worker, a int32) error {
 	return nil
 }
 
-// BaseOf returns the base model of an adapter, "" if it is unknown, and whether the workers serve several ones.
+// BaseOf returns the base model of adapter a, or "" if it is unknown. It also reports whether the workers serve
+// several base models.
 func (f *Fleet) BaseOf(a int32) (base string, several bool) {
 	defer f.lock()()
 	if a != trace.BaseModel {

@@ -12,10 +12,10 @@ import (
 	"lorasim/trace"
 )
 
-// cluster is what the parts of a fleet share: the workers, the adapters, what the router knows, and counts.
+// cluster is the state that the parts of a fleet share: the workers, the adapters, the router's view, and counts.
 //
 // One lock, mu, guards everything that changes, in the cluster and in its workers. The exceptions are atomics and
-// engine, which has no state but atomics. Who locks:
+// engine, whose only state is atomics. Who locks:
 //
 //   - catalog, routing, worker and the types inside worker never lock. Their callers hold mu.
 //   - The parts (Requests, LoRAManager, prober, discovery, loader, placeServer, planRunner, detector, hangDetector)

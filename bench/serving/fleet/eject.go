@@ -98,7 +98,7 @@ func (o *outliers) afterDown() {
 	}
 }
 
-// Fault is a worker on which a request failed, and how.
+// A Fault is the failure of a request on a worker.
 type Fault struct {
 	Worker              int
 	on                  *worker // the worker with that index then; nil: not known
@@ -106,7 +106,7 @@ type Fault struct {
 	trial, adapterTrial uint32
 }
 
-// Fault describes a failure of the request on the worker where it was booked last.
+// Fault returns the failure of the request on worker w, where it was booked last.
 func (r *Request) Fault(w int, err error) Fault {
 	x := Fault{w, nil, err, r.trial, r.adapterTrial}
 	if r.on != nil && r.on.index == w {
@@ -115,9 +115,9 @@ func (r *Request) Fault(w int, err error) Fault {
 	return x
 }
 
-// IsFailure says whether an answer with an error speaks against the worker: all of status 5xx do, except
-// 501 (a sound worker lacks the feature) and 503 of a worker that has no room now (with Retry-After, or a
-// text about a limit).
+// IsFailure reports whether an error response counts as a failure of the worker. All 5xx statuses do, with two
+// exceptions: 501, because a sound worker may lack the feature, and 503 of a worker that has no room at present. The
+// latter has a Retry-After header or a text about a limit.
 func IsFailure(status int, header http.Header, text string) bool {
 	text = strings.ToLower(text)
 	full := mentions(text, "queue is full", "full queue", "overload", "too many")
@@ -322,14 +322,14 @@ func usable(v *router.View) (n int) {
 	return n
 }
 
-// OutlierState is what outlier detection knows of a worker.
+// An OutlierState is the state of outlier detection for one worker.
 type OutlierState struct {
-	Ejected         bool             `json:"ejected"`  // takes no new requests
-	Trial           bool             `json:"on_trial"` // takes a few
-	Reason          Reason           `json:"ejection_reason"`
-	EjectedFor      float64          `json:"ejected_for_s"` // from now
+	Ejected         bool             `json:"ejected"`         // the worker takes no new requests
+	Trial           bool             `json:"on_trial"`        // the worker takes a few requests
+	Reason          Reason           `json:"ejection_reason"` // of the latest ejection
+	EjectedFor      float64          `json:"ejected_for_s"`   // time until the ejection ends, s
 	Failures        int              `json:"consecutive_failures"`
-	Ejections       map[Reason]int64 `json:"ejections"` // so far, by reason
+	Ejections       map[Reason]int64 `json:"ejections"` // number so far, by reason
 	EjectedAdapters []string         `json:"ejected_adapters"`
 }
 

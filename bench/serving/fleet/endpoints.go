@@ -16,8 +16,8 @@ import (
 // maxEndpoints bounds the workers of a file.
 const maxEndpoints = 4096
 
-// ReadEndpoints reads a list of workers, a base URL in each line; what follows a # is left out, and so are empty lines
-// and repetitions. where names the file in errors. A file without a worker is an error.
+// ReadEndpoints reads a list of workers, one base URL per line. It skips empty lines, repetitions, and comments, which
+// begin with #. Errors name the file as where. A file without a worker is an error.
 func ReadEndpoints(r io.Reader, where string) (list []string, err error) {
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
@@ -45,9 +45,12 @@ func ReadEndpoints(r io.Reader, where string) (list []string, err error) {
 	return list, nil
 }
 
-// Follow keeps the workers of a file members until ctx ends: it looks at the file every so often. Workers that the file
-// does not list any more are removed, others are left alone. listed are those that it listed at the start. What cannot
-// be read changes nothing, and neither does a list that the next look does not confirm: it may have been half written.
+// Follow keeps the fleet in step with a file of workers until ctx ends. It reads the file at the given interval. It
+// adds the workers that the file lists and removes those that it lists no longer; it leaves other workers alone. The
+// argument listed has the workers that the file listed at the start.
+//
+// A file that cannot be read changes nothing. A new list takes effect only when the next read confirms it, because the
+// file may have been half written.
 func (f *Fleet) Follow(ctx context.Context, file string, every time.Duration, listed []string) {
 	w := &fileWatch{fleet: f, file: file, listed: listed, seen: listed}
 	for range Ticks(ctx, every) {

@@ -18,22 +18,22 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// API is the administrative interface of a worker.
+// API is the name of a worker's administrative interface.
 type API string
 
-// The interfaces.
+// Administrative interfaces of workers.
 const (
-	Auto   API = "auto" // find out
+	Auto   API = "auto" // detect the interface
 	SGLang API = "sglang"
 	VLLM   API = "vllm"
 )
 
-// ParseAPI reads the name of an interface.
+// ParseAPI returns the interface with the given name.
 func ParseAPI(s string) (API, error) {
 	return API(s), suggest.Among("worker interface", s, []string{string(Auto), string(SGLang), string(VLLM)})
 }
 
-// ParseURL checks the base URL of a worker; a scheme may be left out.
+// ParseURL returns the base URL of a worker in its canonical form. The scheme may be omitted.
 func ParseURL(s string) (string, error) {
 	text := s
 	if !strings.Contains(text, "://") {
@@ -50,10 +50,10 @@ func ParseURL(s string) (string, error) {
 	return strings.TrimSuffix(u.Scheme+"://"+u.Host+u.Path, "/"), nil
 }
 
-// Switch says whether a worker has something enabled; "": unknown.
+// A Switch states whether a worker has a feature enabled. "": unknown.
 type Switch string
 
-// The positions.
+// Values of a Switch.
 const (
 	On  Switch = "on"
 	Off Switch = "off"
@@ -66,13 +66,13 @@ func switchOf(on bool) Switch {
 	return Off
 }
 
-// Info is what a worker tells of itself; zero where it does not.
+// Info is the information that a worker reports about itself. Values that it does not report are zero.
 type Info struct {
-	API     API    `json:"api"`
+	API     API    `json:"api"` // administrative interface
 	Version string `json:"version"`
-	Model   string `json:"model"`
+	Model   string `json:"model"` // name of the base model
 	LoRA    Switch `json:"lora"`
-	RunTime Switch `json:"run_time_loading"` // loads and unloads adapters while it runs
+	RunTime Switch `json:"run_time_loading"` // loads and unloads adapters at run time
 	Limits
 	MaxRank       int `json:"max_lora_rank"`
 	ContextLength int `json:"context_length"`
@@ -190,8 +190,8 @@ func plainJSON(err error) error {
 	return err
 }
 
-// ErrorText is the message in the body of an error, in any of the forms that
-// the engines use; a body of another form is shortened.
+// ErrorText returns the message in the body of an error response. It reads all forms that the engines use, and returns
+// other bodies shortened.
 func ErrorText(body []byte) string {
 	var b struct {
 		Error        json.RawMessage `json:"error"`
@@ -211,7 +211,8 @@ func ErrorText(body []byte) string {
 	return clean(s, 200)
 }
 
-// MessageOf is the message in the "error" of an answer, an object or a text; else "".
+// MessageOf returns the message in the "error" field of a response, which is an object or a string. It returns "" if
+// there is none.
 func MessageOf(raw []byte) (text string) {
 	var inner struct {
 		Message string `json:"message"`
@@ -377,8 +378,7 @@ func (e *engine) change(ctx context.Context, verb, name string, body any) error 
 	return err
 }
 
-// IsNotLoaded says whether an engine's message is that it does not hold an
-// adapter, in the words of the engines.
+// IsNotLoaded reports whether an engine's error message says that the adapter is not loaded.
 func IsNotLoaded(text string) bool {
 	return mentions(text, "not loaded", "never been loaded", "does not exist", "cannot be found")
 }
@@ -387,7 +387,8 @@ func mentions(text string, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 }
 
-// ErrNoAbort says that the interface has none; closing the connection aborts.
+// ErrNoAbort is the error of [Fleet.Abort] for an interface without an abort call. Closing the connection aborts the
+// request.
 var ErrNoAbort = errors.New("the worker cannot abort requests")
 
 func (e *engine) abort(ctx context.Context, rid string) error {

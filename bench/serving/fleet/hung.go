@@ -10,9 +10,11 @@ import (
 	"time"
 )
 
-// Why requests are cut.
+// Causes with which requests are cut.
 var (
-	ErrHung    = errors.New("the worker hangs: it answers neither probes nor the request")
+	// ErrHung: the worker answers neither probes nor the request.
+	ErrHung = errors.New("the worker hangs: it answers neither probes nor the request")
+	// ErrStalled: the worker sends nothing on any stream.
 	ErrStalled = errors.New("the worker hangs: it sends nothing on any stream")
 )
 

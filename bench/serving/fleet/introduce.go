@@ -9,8 +9,9 @@ import (
 	"lorasim/trace"
 )
 
-// Load loads an adapter on an operator's behalf, and returns when it is done. An adapter that the fleet does not know
-// is known once the worker has loaded it. path is where workers find its weights, "": where Config.Path says.
+// Load loads an adapter on worker w for an operator, and returns when the load has ended. An unknown adapter becomes
+// known to the fleet once the worker has loaded it. The path is where workers find the weights; "": as Config.Path
+// says.
 func (m *LoRAManager) Load(ctx context.Context, w int, name, path string) error {
 	a, err := m.find(w, name)
 	if errors.Is(err, errUnknownAdapter) && m.cfg.Extend != nil {

@@ -11,11 +11,13 @@ import (
 	"lorasim/router"
 )
 
-// Errors of changes of the set of workers.
+// Errors of [Fleet.Add] and [Fleet.Remove].
 var (
-	ErrFixed  = errors.New("the set of workers is fixed")
+	// ErrFixed: workers cannot join or leave, because Config.Extend is nil.
+	ErrFixed = errors.New("the set of workers is fixed")
+	// ErrMember: the worker is in the fleet already.
 	ErrMember = errors.New("is a worker already")
-	// ErrLeft is why requests are cut on a worker that is to leave at once.
+	// ErrLeft: the worker was removed. It is also the cause with which [Fleet.Remove] cuts requests.
 	ErrLeft = errors.New("the worker was removed")
 )
 
@@ -35,8 +37,9 @@ type membership struct {
 	probes  sync.WaitGroup
 }
 
-// Add makes a worker a member and returns its index. A worker that does not answer is a member, too: it is down
-// until a probe succeeds. A worker that is leaving stays. [ParseURL] reads the URL.
+// Add adds a worker to the fleet and returns its index. The host is a URL as [ParseURL] accepts it. A worker that does
+// not answer becomes a member, too; it is down until a probe succeeds. If the worker is leaving, Add cancels its
+// removal.
 func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 	m := f.members
 	host, err := ParseURL(host)
@@ -176,8 +179,8 @@ func (m *membership) probe(k *worker) {
 	})
 }
 
-// Remove takes a worker out of the fleet. It takes no new requests from now on, and leaves when its last request has
-// ended; with now set, its requests are cut: those without a byte of an answer go to other workers.
+// Remove removes a worker from the fleet. The worker gets no new requests and leaves when its last request has ended.
+// If now is true, its requests are cut; those without a byte of a reply go to other workers.
 func (f *Fleet) Remove(w int, now bool) error {
 	m := f.members
 	if f.cfg.Extend == nil {
@@ -239,7 +242,7 @@ func (m *membership) drop(k *worker) {
 	m.tasks.Go(func() { m.leave(k) })
 }
 
-// Find returns the index of the worker with a URL, as [ParseURL] returns it; -1: there is none.
+// Find returns the index of the worker with a URL in the form that [ParseURL] returns, or -1 if there is none.
 func (f *Fleet) Find(host string) int {
 	defer f.lock()()
 	if k := f.byURL(host); k != nil {
@@ -248,16 +251,16 @@ func (f *Fleet) Find(host string) int {
 	return -1
 }
 
-// URL is the base URL of a worker. It is that of the same worker as long as a request is booked there.
+// URL returns the base URL of worker w. The index w stays with the same worker as long as a request is booked there.
 func (f *Fleet) URL(w int) string { return f.at(w).url }
 
-// Address is host and port of a worker.
+// Address returns the address of worker w, HOST:PORT.
 func (f *Fleet) Address(w int) string { return addressOf(f.URL(w)) }
 
-// Base is URL in its parts, which are not to be changed.
+// Base returns the base URL of worker w in parsed form. The caller must not modify it.
 func (f *Fleet) Base(w int) *url.URL { return f.at(w).base }
 
-// Changes counts how often the set of workers has changed.
+// Changes returns the number of changes of the set of workers so far.
 func (f *Fleet) Changes() int64 {
 	defer f.lock()()
 	return f.changes

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// Outlier says when a worker that fails requests is ejected, which means that it gets no new requests for some
-// time. The rules are those of Envoy's outlier detection, whose names stand in brackets. A field that is 0 has
-// its default; one below 0 disables its rule.
+// An Outlier has the rules by which workers that fail requests are ejected. An ejected worker gets no new requests for
+// some time. The rules are those of Envoy's outlier detection; their Envoy names stand in brackets. A field of 0 has
+// its default; a field below 0 disables its rule.
 //
-// An ejection ends with a trial: one request at a time first, then more with each that succeeds, and after
-// Consecutive successes the worker takes its full share again. A failure within the trial ejects the worker
-// again, for twice the time. Health probes neither end an ejection nor reset a count.
+// An ejection ends with a trial. The worker takes one request at a time at first, and more with each success. After
+// Consecutive successes it takes its full share again. A failure within the trial ejects the worker again, for twice
+// the time. Health probes neither end an ejection nor reset a count.
 type Outlier struct {
 	Consecutive int           // failures in a row [consecutive_5xx]; default 5
 	Share       float64       // share of requests that fail [failure_percentage_threshold], 0 to 1; default 0.3
-	BaseTime    time.Duration // of a first ejection [base_ejection_time]; default 10 s
-	MaxTime     time.Duration // of an ejection, however many came before [max_ejection_time]; default 5 min
-	// MaxEjected is the largest share of workers that are ejected: no further one is
-	// [max_ejection_percent]; default 0.5. The last usable worker is never ejected.
+	BaseTime    time.Duration // length of a first ejection [base_ejection_time]; default 10 s
+	MaxTime     time.Duration // longest ejection [max_ejection_time]; default 5 min
+	// MaxEjected is the largest share of workers that may be ejected [max_ejection_percent]; default 0.5. The last
+	// usable worker is never ejected.
 	MaxEjected float64
-	// SlowStart is the number of requests that a worker may have in flight before it has served the first one
-	// since it came up, as long as another worker takes more [slow start]; below 1: no limit. It bounds what a
-	// worker can cost that fails all.
+	// SlowStart is the number of requests in flight on a worker that has not served one since it came up [slow start].
+	// The limit holds as long as another worker takes more requests; below 1: no limit. It bounds the number of
+	// requests that a worker can fail before it is ejected.
 	SlowStart int
-	// Hung is for how long the probes of a worker must get no answer before requests that it is silent on are
-	// cut; default 10 s.
+	// Hung is the time without an answer to probes after which requests on the worker are cut, if they received
+	// nothing in that time either; default 10 s.
 	Hung time.Duration
 }
 
@@ -51,7 +51,7 @@ func (o Outlier) withDefaults() Outlier {
 	return o
 }
 
-// enabled says whether workers are ejected at all.
+// enabled reports whether workers are ejected at all.
 func (o *Outlier) enabled() bool { return o.BaseTime > 0 && o.MaxEjected > 0 }
 
 // span is how long an ejection lasts, s, the level-th in a row.
@@ -59,10 +59,10 @@ func (o *Outlier) span(level int) float64 {
 	return min(o.BaseTime.Seconds()*math.Exp2(float64(level-1)), o.MaxTime.Seconds())
 }
 
-// Reason says why a worker was ejected.
+// A Reason is the reason of an ejection.
 type Reason string
 
-// The reasons.
+// Reasons of ejections.
 const (
 	ConsecutiveFailures Reason = "consecutive_failures" // requests in a row failed
 	FailurePercentage   Reason = "failure_percentage"   // too large a share of its requests failed
@@ -70,7 +70,7 @@ const (
 	Stalled             Reason = "stalled"              // it answers probes, but sends nothing on any stream
 )
 
-// Reasons lists the reasons.
+// Reasons lists all reasons.
 var Reasons = []Reason{ConsecutiveFailures, FailurePercentage, FailedTrial, Stalled}
 
 type hostState uint8

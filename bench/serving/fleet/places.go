@@ -48,21 +48,22 @@ const (
 	vllmPatience = 500 * time.Millisecond
 )
 
-// Wait limits the wait of a request for a place.
+// A Wait limits the wait of a request for a place.
 type Wait struct {
-	Since time.Time // its arrival, which decides its turn; zero: now
-	Until time.Time // zero: for ever
+	Since time.Time // arrival of the request; earlier ones come first; zero: now
+	Until time.Time // end of the wait; zero: no limit
 }
 
-// NoPlace says that a request did not get a place for its adapter. It has not been sent.
+// A NoPlace is the error of a request that got no place for its adapter. The request has not been sent.
 type NoPlace struct {
 	Adapter string
 	Worker  int
-	Waiting int           // requests in the queue
-	Late    bool          // its time is over; false: the queue is full
-	After   time.Duration // estimated wait of a new request
+	Waiting int           // number of requests in the queue
+	Late    bool          // true: the wait exceeded its limit; false: the queue is full
+	After   time.Duration // estimated wait of a new request in the queue
 }
 
+// Error implements error.
 func (e *NoPlace) Error() string {
 	if e.Late {
 		return fmt.Sprintf("worker %d has no slot for adapter %s in time: all slots are in use, %d requests wait",
