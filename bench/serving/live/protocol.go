@@ -20,11 +20,10 @@ import (
 	"lorasim/trace"
 )
 
-// Backend says which interface requests are sent to; the names are those of the
-// serving benchmarks.
+// A Backend is the interface to which requests are sent. The names are those of the engines' serving benchmarks.
 type Backend string
 
-// The backends.
+// The backends, with their paths.
 const (
 	SGLang        Backend = "sglang"          // /generate
 	SGLangOAI     Backend = "sglang-oai"      // /v1/completions
@@ -35,7 +34,7 @@ const (
 
 var backends = []string{string(SGLang), string(SGLangOAI), string(SGLangOAIChat), string(VLLM), string(VLLMChat)}
 
-// ParseBackend reads the name of a backend.
+// ParseBackend returns the backend with the given name.
 func ParseBackend(s string) (Backend, error) {
 	return Backend(s), suggest.Among("backend", s, backends)
 }
@@ -53,7 +52,7 @@ func (b Backend) path() string {
 	return "/v1/completions"
 }
 
-// payload is what one attempt asks a worker for.
+// payload has the contents of the request body of one attempt.
 type payload struct {
 	rid       string
 	model     string // base model, for the OpenAI endpoints
@@ -101,8 +100,7 @@ func (b Backend) body(d []byte, p *payload) []byte {
 	return append(d, '}')
 }
 
-// model names base model and adapter: "base:adapter" for sglang, the adapter
-// alone for vLLM.
+// model returns the name of the model in a request: "base:adapter" for sglang, the adapter alone for vLLM.
 func (b Backend) model(p *payload) string {
 	switch {
 	case p.adapter == "":
@@ -129,7 +127,7 @@ func appendInts(d []byte, xs []int32) []byte {
 	return append(d, ']')
 }
 
-// chunk is what one event of a stream, or a whole reply, says.
+// chunk has the contents of one event of a stream, or of a whole reply.
 type chunk struct {
 	text   bool    // it has some new text, or token ids
 	said   []byte  // the text, where the parser was told to keep it: all so far, or what is new
@@ -141,10 +139,9 @@ type chunk struct {
 	done   bool    // the end marker
 }
 
-// fresh is the number of tokens of a chunk that are new where the attempt has so
-// many, and their ids where the worker tells them. Workers repeat all ids of the
-// reply in each event, or send only the new ones; where they tell neither ids nor
-// a count, a chunk with text is one token.
+// fresh returns the number of new tokens in a chunk, and their ids if the worker reports them. The attempt has had the
+// given number of tokens before. Some workers repeat all ids of the reply in each event, others send only the new
+// ones. Without ids and a count, a chunk with text is one token.
 func (p *chunk) fresh(have int) (ids []int32, n int) {
 	switch {
 	case p.total < 0 && len(p.ids) > 0:

@@ -53,8 +53,7 @@ func (a *attempt) unsent(err error) outcome {
 	return retry(shorten(err))
 }
 
-// interrupted judges an attempt that the client itself has given up before
-// anything came.
+// interrupted judges an attempt that the client itself ended before any byte came.
 func (a *attempt) interrupted(cause error) outcome {
 	switch {
 	case errors.Is(cause, errMoved):
@@ -88,8 +87,7 @@ func (a *attempt) refused(reply *http.Response) outcome {
 	return failed(record.Rejected, reason)
 }
 
-// shorten drops addresses and URLs from an error, so that equal failures count as
-// one reason.
+// shorten removes addresses and URLs from an error, so that equal failures count as one reason.
 func shorten(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op + ": " + op.Err.Error()
