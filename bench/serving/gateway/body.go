@@ -194,8 +194,7 @@ func (g *Gateway) paced(rw http.ResponseWriter, body io.ReadCloser) io.ReadClose
 	return p
 }
 
-// Limit sets the limits of a server for clients: the time that it waits for a request.
-// To be called before the server serves.
+// Limit sets the time for which a server for clients waits for a request. It must be called before the server serves.
 func (g *Gateway) Limit(srv *http.Server) {
 	srv.ReadTimeout = g.cfg.ClientTimeout
 	g.limited = true
