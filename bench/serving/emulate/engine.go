@@ -300,7 +300,7 @@ func (e *engine) close() {
 type Adapter struct {
 	Name string
 	Path string
-	Rank int // 0: the rank in the path, else the former rank of that name, else the profile's default
+	Rank int // 0: the rank in the path, else the earlier rank of that name, else the profile's default
 }
 
 // row is an adapter that the worker knows. It keeps its row of the simulated

@@ -20,7 +20,7 @@ type Stats struct {
 
 	Evictions      int64   // adapters unloaded to make room for others
 	PlaceWaits     int64   // requests that waited for a place
-	PlaceWaitTime  float64 // total wait of these requests, s
+	PlaceWaitTime  float64 // total wait for places, s
 	PlaceTimeouts  int64   // waits that exceeded their limit
 	PlaceOverflows int64   // requests that found the queue for places full
 }

@@ -32,7 +32,7 @@ type Stats struct {
 	Opened  int64
 	Stale   int64 // connections that the server closed while they were idle
 	Unasked int64 // connections closed because of bytes that belong to no request
-	Expired int64 // connections closed because they, or too many others, were idle for too long
+	Expired int64 // connections closed after a long idle time, or because too many were idle
 }
 
 // Stats returns the counts so far.
