@@ -109,7 +109,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// tellsIDs asks for one token, and says whether its id came back.
+// tellsIDs requests one token and reports whether the reply contains its id.
 func (e *engine) tellsIDs(ctx context.Context, base string) (bool, error) {
 	prompt := []int{10, 11, 12} // any ids that every vocabulary has
 	path, body := "/generate", map[string]any{"input_ids": prompt,
@@ -159,7 +159,7 @@ func (e *engine) clock(ctx context.Context) *Clock {
 	return &c
 }
 
-// judge fills in what policies are not able to do.
+// judge fills in Cannot.
 func (r *Report) judge() {
 	add := func(when bool, what string) {
 		if when {

@@ -58,12 +58,12 @@ func (f *Fleet) Follow(ctx context.Context, file string, every time.Duration, li
 	}
 }
 
-// fileWatch is what is known of a file of workers.
+// fileWatch is the state of [Fleet.Follow].
 type fileWatch struct {
 	fleet  *Fleet
 	file   string
-	listed []string // by the list that counts
-	seen   []string // at the latest look
+	listed []string // by the latest confirmed list
+	seen   []string // by the latest read of the file
 	said   string   // the latest error
 }
 
@@ -79,7 +79,7 @@ func (w *fileWatch) look(ctx context.Context) {
 	}
 }
 
-// say logs an error, unless it is the latest one again.
+// say logs an error, unless the latest logged error was the same.
 func (w *fileWatch) say(err error) {
 	if text := err.Error(); text != w.said {
 		w.said = text
@@ -95,7 +95,7 @@ func (w *fileWatch) change(ctx context.Context, list []string) {
 			fresh = append(fresh, u)
 		}
 	}
-	var failed []string // are tried again at the next look
+	var failed []string // retried after the next read
 	for i, err := range each(len(fresh), func(i int) error { _, err := w.fleet.Add(ctx, fresh[i]); return err }) {
 		if err != nil && !errors.Is(err, ErrMember) {
 			failed = append(failed, fresh[i])

@@ -78,7 +78,7 @@ type Info struct {
 	ContextLength int `json:"context_length"`
 }
 
-// whyFixed says why a worker takes no adapters while it runs, and what helps.
+// whyFixed returns the reason for which a worker loads no adapters at run time, and the remedy.
 func (in *Info) whyFixed() string {
 	switch {
 	case in.LoRA == Off:
@@ -89,7 +89,7 @@ func (in *Info) whyFixed() string {
 	return "dynamic loading is disabled; start the server with --enable-lora and one data-parallel replica"
 }
 
-// statusError is an answer that is no success.
+// statusError is the error of a response without success.
 type statusError struct {
 	code int
 	text string
@@ -99,7 +99,7 @@ func (e *statusError) Error() string {
 	return strings.TrimSuffix(fmt.Sprintf("status %d: %s", e.code, e.text), ": ")
 }
 
-// isStatus says whether an error is an answer with that status.
+// isStatus reports whether an error is a response with the given status.
 func isStatus(err error, code int) bool {
 	s, ok := errors.AsType[*statusError](err)
 	return ok && s.code == code
@@ -182,7 +182,7 @@ func (e *engine) get(ctx context.Context, path string, v any) error {
 	return err
 }
 
-// plainJSON is an error of package json that names no types of this program.
+// plainJSON returns an error of package json without the names of Go types.
 func plainJSON(err error) error {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: unexpected %s", cmp.Or(t.Field, "the answer"), t.Value)
@@ -222,7 +222,7 @@ func MessageOf(raw []byte) (text string) {
 	return clean(cmp.Or(inner.Message, text), maxMessage)
 }
 
-// discover finds out which interface the worker has and what it tells.
+// discover determines the worker's interface and reads its information.
 func (e *engine) discover(ctx context.Context) (in Info, err error) {
 	k := e.kind()
 	if k != VLLM {
@@ -285,8 +285,8 @@ func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 	return in, nil
 }
 
-// discoverVLLM asks what there is to ask of vLLM: of its limits, metrics tell
-// some (the adapter slots from the first request on).
+// discoverVLLM reads the information that vLLM offers. Metrics contain some of its limits (the adapter slots from the
+// first request on).
 func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
 	in := Info{API: VLLM}
 	var v struct {
@@ -325,7 +325,7 @@ func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
 	return in, nil
 }
 
-// model is an entry of /v1/models; adapters have a parent.
+// model is an entry of /v1/models. Adapters have a parent.
 type model struct {
 	ID          string `json:"id"`
 	Parent      string `json:"parent"`
@@ -334,7 +334,7 @@ type model struct {
 	Created     int64  `json:"created"` // when the list was made, s
 }
 
-// models lists what a worker serves, but for what has no name that could be sent.
+// models returns the models and adapters that a worker lists, except those with invalid names.
 func (e *engine) models(ctx context.Context) ([]model, error) {
 	var all struct {
 		Data list[model] `json:"data"`
@@ -345,9 +345,9 @@ func (e *engine) models(ctx context.Context) ([]model, error) {
 	}), err
 }
 
-// loadAdapter and unloadAdapter change what a worker holds. An adapter that is
-// there, or gone, already is no failure; the worker is asked first, as others
-// change it too, and sglang itself, which drops and reloads adapters.
+// loadAdapter loads an adapter on the worker. An adapter that is loaded already is no error; the same holds for
+// unloadAdapter and an adapter that is not there. Both read the worker's list first, because other clients change it,
+// too, and so does sglang itself, which drops and reloads adapters.
 func (e *engine) loadAdapter(ctx context.Context, name, path string) error {
 	err := e.change(ctx, "load", name, map[string]any{"lora_name": name, "lora_path": path})
 	if err != nil && mentions(err.Error(), "already") {

@@ -33,7 +33,7 @@ func ParseLoRA(s string) (LoRA, error) {
 	return a, nil
 }
 
-// maxLoRAs bounds the adapters of a list.
+// maxLoRAs is the largest number of adapters in a list.
 const maxLoRAs = 1 << 20
 
 // ReadLoRAs reads a list of adapters, one NAME=PATH per line. It skips empty lines and lines that begin with #. Errors
@@ -67,7 +67,7 @@ func ReadLoRAs(r io.Reader, where string) ([]LoRA, error) {
 	return list, nil
 }
 
-// peftConfig is the file that makes a folder an adapter of PEFT.
+// peftConfig is the name of the file that marks a folder as a PEFT adapter.
 const peftConfig = "adapter_config.json"
 
 // FindLoRAs returns the adapters in a folder: its subfolders in the format of PEFT. An adapter's name is that of its
@@ -104,8 +104,7 @@ func FindLoRAs(folder string) ([]LoRA, error) {
 	return list, nil
 }
 
-// parsePEFT reads the rank of an adapter from its configuration: the highest of
-// its layers, which are given where they differ.
+// parsePEFT reads the rank of an adapter from its configuration: the highest rank of its layers, if the ranks differ.
 func parsePEFT(data []byte, file string) (int, error) {
 	var c struct {
 		R       int            `json:"r"`
