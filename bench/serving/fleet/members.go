@@ -21,15 +21,15 @@ var (
 	ErrLeft = errors.New("the worker was removed")
 )
 
-// maxJoins is the number of workers by which a fleet may grow beyond those it starts with.
+// maxJoins is the largest number of slots that a fleet adds to those it starts with.
 const maxJoins = 1024
 
 // membership lets workers join and leave while requests run.
 //
-// A worker has a slot, its index, which policies know it by. A worker that leaves drains first: it keeps its slot until
-// the last of its requests has ended. A slot without a worker looks to policies like a worker that is down. The next
-// worker that joins takes the first such slot, else a new one. At each join the router is made anew for the workers of
-// now, and learns from the latest requests what its predecessor knew.
+// A worker has a slot, which is its index for policies. A worker that leaves drains first: it keeps its slot until the
+// last of its requests has ended. For policies, a slot without a worker is a worker that is down. The next worker that
+// joins takes the first such slot, or else a new one. At each join a new router is made for the present workers. It
+// learns from the latest requests.
 type membership struct {
 	*cluster
 	prober  *prober
@@ -69,7 +69,7 @@ func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 	return k.index, nil
 }
 
-// present looks for a worker by its URL; if it is about to leave, it stays.
+// present returns the worker with a URL. If the worker is about to leave, it stays.
 func (m *membership) present(host string) (w int, stays bool, err error) {
 	defer m.lock()()
 	k := m.byURL(host)
@@ -85,7 +85,7 @@ func (m *membership) present(host string) (w int, stays bool, err error) {
 	return k.index, true, nil
 }
 
-// byURL is the worker with a URL, nil: there is none; called with mu held.
+// byURL returns the worker with a URL, or nil. Called with mu held.
 func (c *cluster) byURL(host string) *worker {
 	i := slices.IndexFunc(c.workers, func(k *worker) bool { return !k.gone && k.url == host })
 	if i < 0 {
@@ -94,7 +94,7 @@ func (c *cluster) byURL(host string) *worker {
 	return c.workers[i]
 }
 
-// ask asks a worker that is about to join what it is.
+// ask reads the information of a worker that is about to join.
 func (m *membership) ask(ctx context.Context, host string) (in Info, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
@@ -105,7 +105,7 @@ func (m *membership) ask(ctx context.Context, host string) (in Info, err error) 
 	return in, err
 }
 
-// enter gives a worker a slot, and makes the router anew.
+// enter gives a worker a slot and makes a new router.
 func (m *membership) enter(host string, in Info) (*worker, error) {
 	defer m.lock()()
 	if k := m.byURL(host); k != nil { // it has joined meanwhile
@@ -140,7 +140,7 @@ func (m *membership) enter(host string, in Info) (*worker, error) {
 	return k, nil
 }
 
-// infos are what the workers have told of themselves, by slot; called with mu held.
+// infos returns the information that the workers have reported, by slot. Called with mu held.
 func (c *cluster) infos() []Info {
 	list := make([]Info, len(c.workers))
 	for i, k := range c.workers {
@@ -149,7 +149,7 @@ func (c *cluster) infos() []Info {
 	return list
 }
 
-// run probes the workers until ctx ends, those that join included.
+// run probes the workers, including those that join, until ctx ends.
 func (m *membership) run(ctx context.Context) {
 	m.mu.Lock()
 	m.running = ctx
@@ -165,7 +165,7 @@ func (m *membership) run(ctx context.Context) {
 	m.probes.Wait()
 }
 
-// probe begins to probe a worker, unless the fleet does not run.
+// probe starts the probes of a worker, if the fleet runs.
 func (m *membership) probe(k *worker) {
 	defer m.lock()()
 	if m.running == nil || k.gone || k.unprobe != nil {
@@ -235,7 +235,7 @@ func (m *membership) leave(k *worker) {
 	m.cfg.Log("%s has left", k.name)
 }
 
-// drop takes a worker out again that cannot join; it has had no request.
+// drop removes a worker that cannot join. It has had no request.
 func (m *membership) drop(k *worker) {
 	defer m.lock()()
 	k.leaving = true

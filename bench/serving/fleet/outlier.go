@@ -54,7 +54,7 @@ func (o Outlier) withDefaults() Outlier {
 // enabled reports whether workers are ejected at all.
 func (o *Outlier) enabled() bool { return o.BaseTime > 0 && o.MaxEjected > 0 }
 
-// span is how long an ejection lasts, s, the level-th in a row.
+// span returns the length of the level-th ejection in a row, s.
 func (o *Outlier) span(level int) float64 {
 	return min(o.BaseTime.Seconds()*math.Exp2(float64(level-1)), o.MaxTime.Seconds())
 }
@@ -81,7 +81,7 @@ const (
 	onTrial           // takes 1 + host.passed requests at a time
 )
 
-// host is a worker, or an adapter on a worker, as outlier detection sees it. It is guarded by Fleet.mu. Times
+// host is the state of a worker, or of an adapter on a worker, in outlier detection. It is guarded by Fleet.mu. Times
 // are seconds of wall time.
 type host struct {
 	state   hostState
@@ -101,7 +101,7 @@ type host struct {
 // tally counts requests that ended.
 type tally struct{ ok, failed int }
 
-// roll begins a new window when one is over.
+// roll starts a new window when the present one is over.
 func (h *host) roll(now float64) {
 	switch age := now - h.began; {
 	case age >= 2*shareWindow:
@@ -111,17 +111,17 @@ func (h *host) roll(now float64) {
 	}
 }
 
-// recent counts the requests of the windows.
+// recent returns the counts of the two windows together.
 func (h *host) recent() (ok, failed int) {
 	return h.now.ok + h.before.ok, h.now.failed + h.before.failed
 }
 
-// closed says whether the worker takes no further request.
+// closed reports whether the worker takes no further request.
 func (h *host) closed() bool {
 	return h.state == ejected || h.state == onTrial && h.running > h.passed
 }
 
-// tick begins the trial when the ejection is over.
+// tick starts the trial when the ejection is over.
 func (h *host) tick(now float64) {
 	if h.state == ejected && now >= h.until {
 		h.try()
@@ -130,8 +130,8 @@ func (h *host) tick(now float64) {
 
 func (h *host) try() { h.state, h.trial, h.running, h.passed = onTrial, h.trial+1, 0, 0 }
 
-// enter books a request, and returns the number of the trial that it is a part of, 0: none. It is the one to
-// leave with.
+// enter books a request. It returns the number of the trial to which the request belongs, or 0. The caller passes this
+// number to leave.
 func (h *host) enter() uint32 {
 	if h.state != onTrial {
 		return 0
@@ -146,10 +146,11 @@ func (h *host) leave(trial uint32) {
 	}
 }
 
-// trying says whether a trial is the one under way.
+// trying reports whether a trial is the present one.
 func (h *host) trying(trial uint32) bool { return trial != 0 && trial == h.trial && h.state == onTrial }
 
-// succeed notes a success of a request of a trial, 0: of none. It says whether the worker is back in service.
+// succeed notes a success of a request that belongs to a trial; 0: to none. It reports whether the worker returns to
+// full service.
 func (h *host) succeed(o *Outlier, now float64, trial uint32) (back bool) {
 	h.roll(now)
 	h.now.ok++
@@ -164,7 +165,7 @@ func (h *host) succeed(o *Outlier, now float64, trial uint32) (back bool) {
 	return true
 }
 
-// eject begins an ejection. Healthy time takes back earlier ones: each as much as it lasted itself.
+// eject starts an ejection. Healthy time cancels earlier ejections: each takes as much time as it lasted itself.
 func (h *host) eject(o *Outlier, now float64, why Reason) {
 	if h.state == serving {
 		for healthy := now - h.back; h.level > 0 && healthy >= o.span(h.level); h.level-- {
@@ -175,8 +176,8 @@ func (h *host) eject(o *Outlier, now float64, why Reason) {
 	h.state, h.reason, h.until, h.streak = ejected, why, now+o.span(h.level), 0
 }
 
-// fail notes a failure and says why the worker is to be ejected, "" if it is not. peers are the same of other
-// usable workers; nil: nothing is known of one.
+// fail notes a failure and returns the reason for an ejection, or "". The iterator peers yields the hosts of other
+// usable workers; nil: nothing is known of a worker.
 func (h *host) fail(o *Outlier, now float64, trial uint32, peers func(yield func(*host) bool)) Reason {
 	h.roll(now)
 	h.now.failed++

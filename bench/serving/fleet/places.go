@@ -76,13 +76,13 @@ func (e *NoPlace) Error() string {
 // errFull says that a worker refused a load for want of a place.
 type errFull struct{ error }
 
-// isFull says whether an error is, or wraps, an errFull.
+// isFull reports whether an error is, or wraps, an errFull.
 func isFull(err error) bool {
 	_, ok := errors.AsType[errFull](err)
 	return ok
 }
 
-// placeServer gives places to the adapters that requests wait for.
+// placeServer gives places to the adapters of waiting requests.
 type placeServer struct {
 	*cluster
 	loader *loader
@@ -118,13 +118,13 @@ func (p *placeServer) wait(ctx context.Context, k *worker, a int32, booked int, 
 	return t.err
 }
 
-// noPlace is the error of a request that leaves the queue, or cannot join it; called with mu held.
+// noPlace returns the error of a request that leaves the queue, or cannot join it. Called with mu held.
 func (p *placeServer) noPlace(k *worker, a int32, late bool) error {
 	return &NoPlace{Adapter: p.catalog.adapters[a].Name, Worker: k.index, Waiting: len(k.places.tickets), Late: late,
 		After: k.places.expectedWait()}
 }
 
-// serve gives places to the adapters that requests wait for, until none waits.
+// serve gives places to the adapters of waiting requests, until no request waits.
 func (p *placeServer) serve(k *worker) {
 	defer p.lock()()
 	q := &k.places
@@ -166,8 +166,8 @@ func (p *placeServer) fill(k *worker, a int32) {
 	}
 }
 
-// vacate unloads an adapter that no request of the fleet uses, or asks one to yield. It
-// returns whether there may be a place now. Called with mu held.
+// vacate unloads an adapter that no request of the fleet uses, or makes one yield. It reports whether there may be a
+// place now. Called with mu held.
 func (p *placeServer) vacate(k *worker) bool {
 	busy := map[string]bool{}
 	if k.kind() == VLLM { // it tells which adapters others use
@@ -194,7 +194,7 @@ func (p *placeServer) vacate(k *worker) bool {
 	return gone
 }
 
-// evict unloads an adapter that no request of the fleet uses, for one that waits.
+// evict unloads an adapter that no request of the fleet uses, to make room for one that waits.
 func (p *placeServer) evict(k *worker, a int32) bool {
 	ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.LoadLimit)
 	defer cancel()
@@ -214,8 +214,8 @@ func (p *placeServer) evict(k *worker, a int32) bool {
 	return gone
 }
 
-// awaitChange waits until something happens at a full worker, or it is time to ask it
-// again what it holds. Called with mu held.
+// awaitChange waits until something happens at a full worker, or until it is time to read its list of adapters again.
+// Called with mu held.
 func (p *placeServer) awaitChange(k *worker) {
 	full := &k.places.full
 	if !time.Now().Before(full.lookAt) {

@@ -48,7 +48,7 @@ func (p *planRunner) remember(plan *router.Plan, err error) {
 	}
 }
 
-// names writes placements for people; called with mu held.
+// names returns placements as text for operators. Called with mu held.
 func (p *planRunner) names(list []router.Placement) []string {
 	names := []string{}
 	for _, at := range list {

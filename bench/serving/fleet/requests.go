@@ -94,7 +94,7 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	return w
 }
 
-// hideOthers hides the workers that a request may not go to, and returns them. Called with mu held.
+// hideOthers hides the workers that a request's Only excludes, and returns them. Called with mu held.
 func (q *Requests) hideOthers(r *Request, v *router.View) (hidden []int) {
 	if r.Only == nil {
 		return nil
@@ -108,7 +108,7 @@ func (q *Requests) hideOthers(r *Request, v *router.View) (hidden []int) {
 	return hidden
 }
 
-// noteFault reports the first failure of the policy. Called with mu held.
+// noteFault logs the first failure of the policy. Called with mu held.
 func (q *Requests) noteFault() {
 	if q.fault != nil {
 		return
@@ -164,7 +164,7 @@ func (q *Requests) BookOr(r *Request, w int) int {
 	return w
 }
 
-// book puts a request on a worker; called with mu held.
+// book books a request on a worker. Called with mu held.
 func (q *Requests) book(r *Request, w int) {
 	q.expect(r)
 	k := q.workers[w]
