@@ -229,8 +229,7 @@ func (ids *tokenIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// parser reads events. What it returns is valid until its next call: it uses its
-// memory again.
+// parser reads events. Its results are valid until its next call, which reuses the memory.
 type parser struct {
 	event
 	keepText bool
@@ -306,7 +305,7 @@ func hasText(raw jsontext.Value) bool {
 	return len(raw) > 0 && !bytes.Equal(raw, nullText) && !bytes.Equal(raw, emptyText)
 }
 
-// failureOf is the message of an error in a reply, "" if there is none.
+// failureOf returns the message of an error in a reply, or "" if there is none.
 func failureOf(raw jsontext.Value) string {
 	if len(raw) == 0 || bytes.Equal(raw, nullText) {
 		return ""
@@ -314,12 +313,11 @@ func failureOf(raw jsontext.Value) string {
 	return cmp.Or(fleet.MessageOf(raw), fleet.ErrorText(raw))
 }
 
-// lowestToken leaves out the special tokens at the beginning of vocabularies.
+// lowestToken is the lowest token id of prompts. It excludes the special tokens at the start of vocabularies.
 const lowestToken = 10
 
-// prompt returns the token ids of a request's prompt: drawn from the vocabulary
-// with the seed and the request's id, so that they are the same whenever they
-// are asked for.
+// prompt returns the token ids of a request's prompt. They are drawn from the vocabulary with the seed and the
+// request's id, so that every call returns the same ones.
 func prompt(seed uint64, id int64, n int32, vocabulary int) []int32 {
 	rng := rand.New(rand.NewPCG(seed, uint64(id)))
 	ids := make([]int32, n)
@@ -355,20 +353,20 @@ func (c *client) prompt(r *trace.Request) []int32 {
 	return ids
 }
 
-// reply is tokens that follow the first ones of a text.
+// reply has the tokens that follow the first ones of a text.
 type reply struct {
 	from   int32
 	tokens []int32
 }
 
-// promptText is a prompt for chat endpoints, which take no token ids: a word
-// for each. How many tokens that is depends on the worker's tokenizer.
+// promptText returns a prompt for chat endpoints, which take no token ids: one word for each token. The resulting
+// number of tokens depends on the worker's tokenizer.
 func promptText(ids []int32) string {
 	return "t" + strings.ReplaceAll(strings.Trim(string(appendInts(nil, ids)), "[]"), ",", " t")
 }
 
-// eventReader splits a stream of server-sent events into the data of its
-// events, and knows when the bytes of each arrived.
+// eventReader splits a stream of server-sent events into the data of its events, and records when the bytes of each
+// arrived.
 type eventReader struct {
 	r     io.Reader
 	lines *bufio.Scanner
@@ -388,7 +386,7 @@ func (e *eventReader) tooLong() error {
 	return fmt.Errorf("an event of the reply is longer than %d bytes", e.most)
 }
 
-// reset makes the reader read another stream; nil: let go of the one it has.
+// reset makes the reader read another stream; nil: release the present one.
 func (e *eventReader) reset(r io.Reader, seen func()) {
 	if e.buf == nil {
 		e.buf = make([]byte, 4096)
@@ -422,10 +420,9 @@ func (e *eventReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next returns the data of the next event, without "data:" and the space after
-// it, valid until the next call; io.EOF at the end of the stream. Other fields
-// of events (event:, id:, comments) are skipped. The engines send one line of
-// data per event. Of a reply that is no stream it returns the whole.
+// next returns the data of the next event, without "data:" and the space after it. The data is valid until the next
+// call. At the end of the stream the error is io.EOF. Other fields of events (event:, id:, comments) are skipped. The
+// engines send one line of data per event. If whole is true, the reply is no stream, and next returns all of it.
 func (e *eventReader) next(whole bool) ([]byte, error) {
 	if whole {
 		data, err := io.ReadAll(io.LimitReader(e, int64(e.most)+1))
