@@ -10,9 +10,9 @@
 // The client speaks plain HTTP/1.1. It leaves all other requests (https, proxies, passwords in URLs) to the
 // http.Client. The end of the context cuts a request off, at any time.
 //
-// The client sends a request at most once. It sends it again, on another connection, only if no byte of it was written
-// ([Unsent]); the caller decides on other retries. A connection is used again only if its reply was read to the end,
-// no byte came after it, and it has been idle for at least 10 ms and less than 3 s.
+// The client never sends a request twice. It retries, on another connection, only if no byte of the request was written
+// ([Unsent]); the caller decides on other retries. A connection is used again only if its reply was read to the end, no
+// byte came after it, and it has been idle for at least 10 ms and less than 3 s.
 package wire
 
 import (
