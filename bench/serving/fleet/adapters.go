@@ -18,9 +18,9 @@ type LoRAManager struct {
 	places *placeServer
 }
 
-// Ensure loads adapter a on worker w unless the worker holds it already. A request for a must be booked on w. If the
-// worker has no place for the adapter, the request waits until ctx ends (see places.go). A worker that refuses
-// connections is down.
+// Ensure loads adapter a on worker w unless the worker holds it already. A request with the adapter must be booked on
+// w. If the worker has no place for the adapter, the request waits until ctx ends (see places.go). A worker that
+// refuses connections is down.
 func (m *LoRAManager) Ensure(ctx context.Context, w int, a int32) error {
 	return m.EnsureWithin(ctx, w, a, Wait{})
 }

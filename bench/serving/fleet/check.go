@@ -26,16 +26,16 @@ type Report struct {
 	Adapters []string `json:"adapters"`              // names of the adapters that the worker holds
 	TokenIDs Switch   `json:"token_ids"`             // replies contain the ids of their tokens
 	Names    Switch   `json:"tells_adapters_in_use"` // metrics name the adapters in use
-	Clock    *Clock   `json:"clock,omitempty"`       // nil: not reported
+	Clock    *Clock   `json:"clock,omitempty"`       // nil: not compared, or no usable time reported
 	// Cannot lists what policies cannot do with this worker, each with the reason.
 	Cannot []string `json:"cannot"`
 }
 
 // A Clock compares a worker's clock with this machine's. All values are in seconds.
 type Clock struct {
-	Offset    float64 `json:"offset_s"` // by how much the worker's clock is ahead
-	Error     float64 `json:"error_s"`  // largest error of Offset
-	RoundTrip float64 `json:"round_trip_s"`
+	Offset    float64 `json:"offset_s"`     // by how much the worker's clock is ahead
+	Error     float64 `json:"error_s"`      // largest error of Offset
+	RoundTrip float64 `json:"round_trip_s"` // shortest time of a call
 }
 
 // Check examines all workers concurrently. It waits up to the given time for workers that do not answer yet. It

@@ -324,13 +324,13 @@ func usable(v *router.View) (n int) {
 
 // An OutlierState is the state of outlier detection for one worker.
 type OutlierState struct {
-	Ejected         bool             `json:"ejected"`         // the worker takes no new requests
-	Trial           bool             `json:"on_trial"`        // the worker takes a few requests
-	Reason          Reason           `json:"ejection_reason"` // of the latest ejection
-	EjectedFor      float64          `json:"ejected_for_s"`   // time until the ejection ends, s
-	Failures        int              `json:"consecutive_failures"`
-	Ejections       map[Reason]int64 `json:"ejections"` // number so far, by reason
-	EjectedAdapters []string         `json:"ejected_adapters"`
+	Ejected         bool             `json:"ejected"`              // the worker takes no new requests
+	Trial           bool             `json:"on_trial"`             // the worker takes a few requests
+	Reason          Reason           `json:"ejection_reason"`      // of the latest ejection
+	EjectedFor      float64          `json:"ejected_for_s"`        // time until the ejection ends, s
+	Failures        int              `json:"consecutive_failures"` // failures in a row
+	Ejections       map[Reason]int64 `json:"ejections"`            // number so far, by reason
+	EjectedAdapters []string         `json:"ejected_adapters"`     // adapters that are ejected on the worker
 }
 
 // state returns the state of a worker.

@@ -68,14 +68,14 @@ func switchOf(on bool) Switch {
 
 // Info is the information that a worker reports about itself. Values that it does not report are zero.
 type Info struct {
-	API     API    `json:"api"` // administrative interface
-	Version string `json:"version"`
-	Model   string `json:"model"` // name of the base model
-	LoRA    Switch `json:"lora"`
+	API     API    `json:"api"`              // administrative interface
+	Version string `json:"version"`          // version of the engine
+	Model   string `json:"model"`            // name of the base model
+	LoRA    Switch `json:"lora"`             // LoRA is enabled
 	RunTime Switch `json:"run_time_loading"` // loads and unloads adapters at run time
 	Limits
-	MaxRank       int `json:"max_lora_rank"`
-	ContextLength int `json:"context_length"`
+	MaxRank       int `json:"max_lora_rank"`  // largest rank of an adapter
+	ContextLength int `json:"context_length"` // most tokens of prompt and output
 }
 
 // whyFixed returns the reason for which a worker loads no adapters at run time, and the remedy.

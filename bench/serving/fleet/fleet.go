@@ -1,5 +1,5 @@
-// Package fleet manages a set of live workers for the live client and the gateway. Its clients send the requests. A
-// [Fleet] does everything else:
+// Package fleet manages a set of live workers for programs that send requests, such as the live client and the gateway.
+// A [Fleet] does everything but the sending:
 //
 //   - it routes requests by a policy and books them on workers;
 //   - it probes the health and load of the workers, and ejects workers that fail;
@@ -46,7 +46,7 @@ import (
 	"lorasim/trace"
 )
 
-// A Connection tells how to reach the workers.
+// A Connection has the parameters of calls to workers.
 type Connection struct {
 	URLs   []string     // base URLs of the workers at the start, as ParseURL returns them
 	API    API          // administrative interface; "": Auto

@@ -12,9 +12,9 @@ import (
 
 // Causes with which requests are cut.
 var (
-	// ErrHung: the worker answers neither probes nor the request.
+	// ErrHung means that the worker answers neither probes nor the request.
 	ErrHung = errors.New("the worker hangs: it answers neither probes nor the request")
-	// ErrStalled: the worker sends nothing on any stream.
+	// ErrStalled means that the worker sends nothing on any stream.
 	ErrStalled = errors.New("the worker hangs: it sends nothing on any stream")
 )
 

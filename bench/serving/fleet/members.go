@@ -13,11 +13,11 @@ import (
 
 // Errors of [Fleet.Add] and [Fleet.Remove].
 var (
-	// ErrFixed: workers cannot join or leave, because Config.Extend is nil.
+	// ErrFixed means that workers cannot join or leave, because Config.Extend is nil.
 	ErrFixed = errors.New("the set of workers is fixed")
-	// ErrMember: the worker is in the fleet already.
+	// ErrMember means that the worker is in the fleet already.
 	ErrMember = errors.New("is a worker already")
-	// ErrLeft: the worker was removed. It is also the cause with which [Fleet.Remove] cuts requests.
+	// ErrLeft means that the worker was removed. It is also the cause with which [Fleet.Remove] cuts requests.
 	ErrLeft = errors.New("the worker was removed")
 )
 

@@ -27,9 +27,9 @@ type Stats struct {
 
 // A Load is the load of an adapter, after its end.
 type Load struct {
-	URL, Adapter string // URL of the worker; name of the adapter
-	Took         time.Duration
-	Err          error // cause of a failure; nil: the worker holds the adapter
+	URL, Adapter string        // URL of the worker; name of the adapter
+	Took         time.Duration // time of the load
+	Err          error         // cause of a failure; nil: the worker holds the adapter
 }
 
 // OnLoad registers a function to be called at the end of each load. The function must not block or call the fleet.
@@ -91,9 +91,9 @@ type WorkerState struct {
 	Leaving bool   `json:"leaving"` // the worker leaves when its last request has ended
 	Info
 	Up       bool     `json:"up"`
-	Draining bool     `json:"draining"`
-	Running  int      `json:"running"`
-	Queued   int      `json:"queued"`
+	Draining bool     `json:"draining"`        // the worker gets no new requests
+	Running  int      `json:"running"`         // running requests
+	Queued   int      `json:"queued"`          // waiting requests
 	Deferred int      `json:"deferred"`        // queued requests that lack an adapter slot, as the worker reports
 	Pending  int      `json:"pending"`         // queued requests that wait for a place for their adapter
 	KVUsed   int64    `json:"kv_used"`         // tokens of the fleet's own running requests
