@@ -69,7 +69,7 @@ type stream struct {
 	state progress
 }
 
-// progress is how far a stream is.
+// progress is the progress of a stream.
 type progress struct {
 	tokens int
 	cached int32 // of the prompt, found in the prefix cache
@@ -96,7 +96,7 @@ func newEngine(cfg sim.ServerConfig, speed float64) (*engine, error) {
 	return e, nil
 }
 
-// now is the worker's time.
+// now returns the worker's time.
 func (e *engine) now() tick.Ticks {
 	return tick.FromSeconds(time.Since(e.start).Seconds() * e.speed)
 }
@@ -203,8 +203,8 @@ func (e *engine) catchUp() tick.Ticks {
 	return next
 }
 
-// list brings the list of adapters up to a report that is due. It returns whether the report is of a step: the end of a
-// request that was given up is none.
+// list updates the list of adapters by a report that is due. It reports whether the report is of a step. The end of an
+// aborted request is not.
 func (e *engine) list(r *report) (step bool) {
 	switch had := r.to.look().tokens; { // only catchUp changes it
 	case r.tokens > had && had == 0:
@@ -303,8 +303,8 @@ type Adapter struct {
 	Rank int // 0: the rank in the path, else the earlier rank of that name, else the profile's default
 }
 
-// row is an adapter that the worker knows. It keeps its row of the simulated
-// worker for good, so that one that comes back is the same.
+// row is an adapter that the worker knows. An adapter keeps its row of the simulated worker forever, so that one that
+// is loaded again is the same.
 type row struct {
 	index  int32
 	rank   int

@@ -28,7 +28,7 @@ import (
 //
 // Other clients of the worker, such as a second gateway, take places too, and are not
 // heard when they wait. sglang's unload refuses new requests for the adapter and waits
-// for the running ones, whoever sent them, as its own eviction does. So an adapter
+// for all running ones, of any client, as its own eviction does. So an adapter
 // without own requests is unloaded there after its hold, even if others use it: two
 // gateways take turns. vLLM's unload waits for nothing, and the engine dies if the name
 // is loaded again too early (see certain). There an adapter that others use stays.

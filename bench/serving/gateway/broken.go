@@ -118,7 +118,7 @@ func (a *answer) cause() error {
 	return context.Cause(a.ctx)
 }
 
-// form is what the body of an answer is, as far as that says whether it is whole.
+// form is the form of an answer's body, which determines when the body is complete.
 type form uint8
 
 const (

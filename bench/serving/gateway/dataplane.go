@@ -217,7 +217,7 @@ func (g *Gateway) refuseKey(rw http.ResponseWriter) {
 	g.reject(rw, http.StatusUnauthorized, "the API key is missing or wrong", http.StatusText(http.StatusUnauthorized))
 }
 
-// identity says whether a body is sent as it is.
+// identity reports whether a body is sent without a content coding.
 func identity(codings []string) bool {
 	return !slices.ContainsFunc(codings, func(coding string) bool {
 		return coding != "" &&

@@ -189,11 +189,11 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// expire ends what waits for the connection.
+// expire ends all waits for the connection.
 func (c *conn) expire() { c.SetDeadline(time.Unix(1, 0)) }
 
-// Write looks at a connection that has served before right before each write: bytes
-// that have come before the whole request was written are no reply to it.
+// Write implements io.Writer. On a connection that has served before, it checks right before each write for bytes that
+// have come: bytes that come before the whole request was written are no reply to it.
 func (c *conn) Write(p []byte) (int, error) {
 	if c.kept {
 		if c.unfit = c.check(); c.unfit != nil {
@@ -205,8 +205,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// exchange sends a request and reads the head of its reply, even if the request
-// could not be sent: a server may refuse it, and close, before it has read it.
+// exchange sends a request and reads the head of its reply. It reads the head even if the request could not be sent: a
+// server may refuse a request, and close the connection, before it has read it.
 func (c *conn) exchange(r *http.Request) (resp *http.Response, err error) {
 	b := &body{c: c, ctx: r.Context(), stop: context.AfterFunc(r.Context(), c.expire)}
 	defer func() {
@@ -273,9 +273,8 @@ func (c *conn) noteUnfit() {
 
 var lengthField = []byte("content-length")
 
-// twoLengths says whether the head that comes next has a Content-Length, or may have
-// one because not all of it is there. Beside chunks the two contradict each other
-// (RFC 9112, 6.3): where the reply ends is not certain.
+// twoLengths reports whether the next head has a Content-Length, or may have one because not all of it has come.
+// Beside chunks the two contradict each other (RFC 9112, 6.3), so that the end of the reply is not certain.
 func (c *conn) twoLengths() bool {
 	head, _ := c.in.Peek(c.in.Buffered())
 	for len(head) > 0 {
@@ -341,8 +340,8 @@ func (b *body) Close() error {
 	return nil
 }
 
-// release ends the use of the connection. It serves again if the reply was read to
-// its end, without trailers, and nothing came after it.
+// release ends the use of the connection. The connection can serve again if the reply was read to its end, without
+// trailers, and no byte came after it.
 func (b *body) release(whole bool) {
 	b.released.Do(func() {
 		c := b.c
