@@ -1,5 +1,4 @@
-// Package bearer holds the keys (bearer tokens) that a server accepts and reads
-// keys from files.
+// Package bearer checks the keys (bearer tokens) of requests, and reads keys from files.
 //
 //	keys := bearer.New("secret")
 //	if !keys.Accept(request) { ... 401 }
@@ -18,10 +17,10 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// Keys are the keys that a server accepts. The zero value accepts every request.
+// Keys is a set of keys that a server accepts. The zero value accepts every request.
 type Keys struct{ digests [][sha256.Size]byte }
 
-// New returns the set of the given keys; without keys every request is accepted.
+// New returns the set of the given keys. Without keys the set accepts every request.
 func New(keys ...string) Keys {
 	var k Keys
 	for _, key := range keys {
@@ -30,14 +29,13 @@ func New(keys ...string) Keys {
 	return k
 }
 
-// Required says whether requests need a key.
+// Required reports whether requests need a key.
 func (k Keys) Required() bool { return len(k.digests) > 0 }
 
 const scheme = "Bearer "
 
-// Accept says whether a request carries one of the keys as
-// "Authorization: Bearer KEY". Its time does not depend on where keys differ:
-// it compares SHA-256 digests, all of them, in constant time.
+// Accept reports whether a request carries one of the keys as "Authorization: Bearer KEY". Its time does not depend on
+// the position where keys differ: it compares the SHA-256 digests of all keys in constant time.
 func (k Keys) Accept(r *http.Request) bool {
 	if !k.Required() {
 		return true
@@ -54,7 +52,7 @@ func (k Keys) Accept(r *http.Request) bool {
 	return equal == 1
 }
 
-// Check says what is wrong with a key. The error does not contain the key.
+// Check returns an error if a key is malformed. The error does not contain the key.
 func Check(key string) error {
 	if key == "" {
 		return errors.New("the key is empty")
@@ -67,12 +65,11 @@ func Check(key string) error {
 	return nil
 }
 
-// maxFile bounds a file of keys, bytes.
+// maxFile is the largest size of a file of keys, bytes.
 const maxFile = 64 << 10
 
-// ReadFile reads a file of keys, one per line. Empty lines and lines that begin
-// with # are skipped. A file without a key is an error. Errors name the file and
-// line and contain no key.
+// ReadFile reads a file of keys, one per line. It skips empty lines and lines that begin with #. A file without a key
+// is an error. Errors name the file and line and contain no key.
 func ReadFile(name string) ([]string, error) {
 	text, err := textfile.ReadFile(name, maxFile)
 	if err != nil {

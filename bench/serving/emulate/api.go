@@ -30,8 +30,8 @@ type generateRequest struct {
 
 const defaultMaxNewTokens = 128 // sglang's
 
-// generate serves /generate. As in sglang, what is wrong with a request is told
-// in the stream, with status 200, where the client asked for one.
+// generate serves /generate. Like sglang, it reports an invalid request in the stream, with status 200, if the client
+// requested a stream.
 func (w *Worker) generate(rw http.ResponseWriter, r *http.Request, g *generateRequest) {
 	o := order{rid: g.RID, prompt: g.InputIDs, adapter: g.LoraPath,
 		budget: *cmp.Or(g.SamplingParams.MaxNewTokens, new(defaultMaxNewTokens)), ignoreEOS: g.SamplingParams.IgnoreEOS}
@@ -110,8 +110,8 @@ type loraRequest struct {
 	Pinned bool   `json:"pinned"`
 }
 
-// lora serves loads or unloads of adapters. sglang's unload returns when the adapter
-// has gone, vLLM's at once.
+// lora serves loads or unloads of adapters. sglang's unload returns when the adapter has been unloaded, vLLM's at
+// once.
 func (w *Worker) lora(load bool) http.HandlerFunc {
 	return reading(func(rw http.ResponseWriter, _ *http.Request, q *loraRequest) {
 		var err error
@@ -208,8 +208,7 @@ func (w *Worker) completionOrder(q *completionRequest, chat bool) (order, error)
 	return o, nil
 }
 
-// adapterOf is the adapter that a request names: sglang's "base:adapter" or
-// lora_path, vLLM's model.
+// adapterOf returns the adapter that a request names: with sglang in "base:adapter" or lora_path, with vLLM in model.
 func (w *Worker) adapterOf(q *completionRequest) string {
 	_, adapter, ok := strings.Cut(q.Model, ":")
 	switch {
@@ -223,7 +222,7 @@ func (w *Worker) adapterOf(q *completionRequest) string {
 	return adapter
 }
 
-// refuseOpenAI answers a request that never came to run.
+// refuseOpenAI answers a request that did not begin to run.
 func (w *Worker) refuseOpenAI(rw http.ResponseWriter, err error) {
 	status, kind, text := http.StatusBadRequest, "BadRequestError", err.Error()
 	if unknown, ok := errors.AsType[errUnknownAdapter](err); ok && w.cfg.API == VLLM {

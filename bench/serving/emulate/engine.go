@@ -20,8 +20,7 @@ import (
 	"lorasim/trace"
 )
 
-// engine runs a simulated worker on the wall clock, speeded up by a factor.
-// What the worker reports for a later time waits in due until then.
+// engine runs a simulated worker in wall-clock time, multiplied by a factor. Reports for a later time wait in due.
 type engine struct {
 	speed float64
 	start time.Time
@@ -43,7 +42,7 @@ type engine struct {
 	lora            loraInfo
 }
 
-// report is how far a stream is at a time.
+// report is the progress of a stream at a time.
 type report struct {
 	at tick.Ticks
 	to *stream
@@ -56,8 +55,8 @@ type waiter struct {
 	done    chan struct{}
 }
 
-// stream is one request as its HTTP handler sees it. The handler is told that
-// there is something new, and takes all there is: a slow client costs no memory.
+// stream is one request as its HTTP handler sees it. The handler is woken when there are new tokens, and takes all of
+// them: a slow client costs no memory.
 type stream struct {
 	id     int64
 	rid    string
@@ -70,7 +69,7 @@ type stream struct {
 	state progress
 }
 
-// progress is how far a stream is.
+// progress is the progress of a stream.
 type progress struct {
 	tokens int
 	cached int32 // of the prompt, found in the prefix cache
@@ -97,7 +96,7 @@ func newEngine(cfg sim.ServerConfig, speed float64) (*engine, error) {
 	return e, nil
 }
 
-// now is the worker's time.
+// now returns the worker's time.
 func (e *engine) now() tick.Ticks {
 	return tick.FromSeconds(time.Since(e.start).Seconds() * e.speed)
 }
@@ -152,8 +151,8 @@ func (e *engine) run() {
 	}
 }
 
-// fail ends all requests after a panic of the simulated worker; it takes no others,
-// and other workers of the process go on.
+// fail ends all requests after a panic of the simulated worker. The worker takes no others; other workers of the
+// process go on.
 func (e *engine) fail(err error) {
 	if p, ok := errors.AsType[*guard.Panic](err); ok {
 		log.Printf("the emulated engine failed: %v\n%s", p, p.Stack)
@@ -176,8 +175,8 @@ func (e *engine) fail(err error) {
 	e.due = nil
 }
 
-// catchUp brings the worker to the present and hands out what is due. It
-// returns when there is something to do next.
+// catchUp advances the worker to the present and delivers the reports that are due. It returns the time of the next
+// work.
 func (e *engine) catchUp() tick.Ticks {
 	now := e.now()
 	e.srv.Advance(now)
@@ -204,8 +203,8 @@ func (e *engine) catchUp() tick.Ticks {
 	return next
 }
 
-// list brings the list of adapters up to a report that is due. It returns whether the report is of a step: the end of a
-// request that was given up is none.
+// list updates the list of adapters by a report that is due. It reports whether the report is of a step. The end of an
+// aborted request is not.
 func (e *engine) list(r *report) (step bool) {
 	switch had := r.to.look().tokens; { // only catchUp changes it
 	case r.tokens > had && had == 0:
@@ -228,7 +227,7 @@ func (r *report) deliver() {
 	poke(r.to.news)
 }
 
-// poke makes whoever waits look again.
+// poke wakes the goroutine that waits on a channel.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -236,7 +235,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// submit hands a request to the worker now.
+// submit passes a request to the worker at the present time.
 func (e *engine) submit(r trace.Request, rid, lora string) (*stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -257,7 +256,7 @@ func (e *engine) submit(r trace.Request, rid, lora string) (*stream, error) {
 	return s, nil
 }
 
-// do calls f with the worker brought to the present.
+// do advances the worker to the present and calls f.
 func (e *engine) do(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -266,7 +265,7 @@ func (e *engine) do(f func()) {
 	poke(e.wake)
 }
 
-// cancel gives up the requests that match.
+// cancel aborts the requests that match.
 func (e *engine) cancel(match func(*stream) bool) {
 	e.do(func() {
 		for _, s := range slices.Collect(maps.Values(e.streams)) { // Cancel takes them out
@@ -297,15 +296,15 @@ func (e *engine) close() {
 	<-e.done
 }
 
-// Adapter is an adapter as its loader names it.
+// An Adapter is an adapter as a load request describes it.
 type Adapter struct {
 	Name string
 	Path string
-	Rank int // 0: as the path says, else what was known of that name, else the profile's default
+	Rank int // 0: the rank in the path, else the earlier rank of that name, else the profile's default
 }
 
-// row is an adapter that the worker knows. It keeps its row of the simulated
-// worker for good, so that one that comes back is the same.
+// row is an adapter that the worker knows. An adapter keeps its row of the simulated worker forever, so that one that
+// is loaded again is the same.
 type row struct {
 	index  int32
 	rank   int
@@ -316,7 +315,7 @@ type row struct {
 
 var rankInPath = regexp.MustCompile(`(?:[?&]rank=|[-_/]r)([0-9]+)$`)
 
-// rankOf is the rank that a path states at its end (?rank=16, -r16), 0 if none.
+// rankOf returns the rank at the end of a path (?rank=16, -r16), or 0.
 func rankOf(path string) (n int) {
 	if m := rankInPath.FindStringSubmatch(path); m != nil {
 		n, _ = strconv.Atoi(m[1]) // 0 where it is too large
@@ -324,7 +323,7 @@ func rankOf(path string) (n int) {
 	return n
 }
 
-// refusal is why an adapter is not loaded or unloaded, as the engines word it.
+// refusal is the reason for which an adapter is not loaded or unloaded, in the words of the engines.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -376,7 +375,7 @@ func (w *Worker) preload(a Adapter) error {
 	return err
 }
 
-// load brings an adapter to the worker and returns when it is there.
+// load loads an adapter and returns when it is loaded.
 func (w *Worker) load(a Adapter, pinned bool) (err error) {
 	var r *row
 	w.eng.do(func() {
@@ -392,8 +391,8 @@ func (w *Worker) load(a Adapter, pinned bool) (err error) {
 	return err
 }
 
-// unload stops new requests from using an adapter and drops it once those in
-// flight have ended; wait: not before it has returned.
+// unload stops new requests from using an adapter, and drops the adapter once its requests in flight have ended. If
+// wait is true, it returns after that.
 func (w *Worker) unload(name string, wait bool) error {
 	var r *row
 	w.eng.do(func() {
@@ -418,7 +417,7 @@ func (w *Worker) unload(name string, wait bool) error {
 	return nil
 }
 
-// lookup is the index of an adapter that requests may use.
+// lookup returns the index of an adapter that requests may use.
 func (w *Worker) lookup(name string) (int32, bool) {
 	w.eng.mu.Lock()
 	defer w.eng.mu.Unlock()
@@ -428,7 +427,7 @@ func (w *Worker) lookup(name string) (int32, bool) {
 	return trace.BaseModel, false
 }
 
-// loadedAdapters maps the names of the loaded adapters to their paths.
+// loadedAdapters returns the paths of the loaded adapters by name.
 func (w *Worker) loadedAdapters() map[string]string {
 	m := map[string]string{}
 	w.eng.do(func() {

@@ -32,7 +32,7 @@ type job struct {
 	end    progress // once ended
 }
 
-// order is what a client asks for, whatever the interface.
+// order is a client's request, independent of the interface.
 type order struct {
 	rid       string
 	adapter   string // "": base model
@@ -41,14 +41,14 @@ type order struct {
 	ignoreEOS bool
 }
 
-// errUnknownAdapter is the adapter that a request names and nobody has loaded.
+// errUnknownAdapter is the error of a request for an adapter that is not loaded.
 type errUnknownAdapter struct{ name string }
 
 func (e errUnknownAdapter) Error() string {
 	return fmt.Sprintf("LoRA adapter '%s' is not loaded", e.name)
 }
 
-// start hands an order to the engine.
+// start submits an order to the engine.
 func (w *Worker) start(o order) (*job, error) {
 	if len(o.prompt) == 0 {
 		return nil, errors.New("the prompt is empty")
@@ -78,8 +78,8 @@ func (w *Worker) start(o order) (*job, error) {
 	return j, err
 }
 
-// identify tells the engine what a prompt and its reply have in common with others,
-// in blocks of at least 16 tokens.
+// identify gives the engine the identities of the blocks of a prompt and its reply, of at least 16 tokens each, so
+// that the engine finds prefixes shared with other requests.
 func (w *Worker) identify(r *trace.Request, prompt []int32, j *job) {
 	size := w.profile.Engine.PageSize
 	block := (16 + size - 1) / size * size
@@ -115,8 +115,7 @@ func untilEOS(c chain, eosEvery, budget int) int {
 	return budget
 }
 
-// await waits for at least n more tokens, or the end, and generates them. It
-// returns false when the client has gone.
+// await waits for at least n more tokens, or the end, and generates them. It returns false if the client has gone.
 func (j *job) await(ctx context.Context, n int) bool {
 	from := len(j.out)
 	for {
@@ -144,7 +143,7 @@ func (j *job) await(ctx context.Context, n int) bool {
 func (j *job) cancel()     { j.w.eng.do(func() { j.w.eng.srv.Cancel(j.stream.id) }) }
 func (j *job) ended() bool { return j.end.ended }
 
-// failure is why a job cannot be answered at all, nil if it can.
+// failure returns the reason for which a job has no reply at all, or nil.
 func (j *job) failure() error {
 	if j.ended() && (j.end.status == record.Rejected || j.end.status == record.Failed) {
 		return errors.New(j.end.reason)
@@ -152,7 +151,7 @@ func (j *job) failure() error {
 	return nil
 }
 
-// finish is the type of the finish reason of a job that has ended.
+// finish returns the type of the finish reason of a job that has ended.
 func (j *job) finish() string {
 	switch {
 	case j.end.status == record.Aborted:
@@ -163,15 +162,14 @@ func (j *job) finish() string {
 	return "length"
 }
 
-// wording is what an interface answers. Replies are appended to b.
+// wording has the functions that write the replies of one interface. They append replies to b.
 type wording struct {
 	refuse func(err error)                              // before anything was sent
 	event  func(b []byte, j *job, fresh []int32) []byte // of new tokens
 	whole  func(b []byte, j *job) []byte
 }
 
-// serve has an order carried out and answers it: by events as tokens come, or as a
-// whole.
+// serve runs an order and answers it, either by events as tokens come, or as a whole.
 func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, o order, stream bool, say wording) {
 	j, err := w.start(o)
 	if err != nil {
@@ -282,17 +280,16 @@ func send(rw http.ResponseWriter, data []byte, last bool) bool {
 
 const done = "data: [DONE]\n\n"
 
-// The emulated vocabulary: ids below firstToken are special.
+// The emulated vocabulary. Ids below firstToken are special.
 const (
 	Vocabulary = 32000
 	EOS        = 2
 	firstToken = 3
 )
 
-// chain yields the tokens that follow a context. Each token is a function of
-// the adapter and of all tokens before it, as in greedy decoding: a request
-// that is sent again elsewhere with what it generated so far as part of its
-// prompt goes on with the very tokens it would have had.
+// chain generates the tokens that follow a context. Each token is a function of the adapter and of all tokens before
+// it, as in greedy decoding. So a request that continues elsewhere, with its generated tokens as part of its prompt,
+// generates the same tokens as without the move.
 type chain uint64
 
 func newChain(adapter string) chain {
@@ -312,8 +309,7 @@ func (c *chain) feed(token int32) {
 	*c = chain(mix(uint64(*c) + 0x9e3779b97f4a7c15*uint64(token+1)))
 }
 
-// next is the token that follows, and becomes part of the context. It is EOS
-// once in eosEvery tokens; 0: never.
+// next returns the next token and adds it to the context. On average, one in eosEvery tokens is EOS; 0: none.
 func (c *chain) next(eosEvery int) int32 {
 	t := int32(uint64(*c)%(Vocabulary-firstToken)) + firstToken
 	if eosEvery > 0 && uint64(*c)>>33%uint64(eosEvery) == 0 {
@@ -323,8 +319,8 @@ func (c *chain) next(eosEvery int) int32 {
 	return t
 }
 
-// Tokens returns the n tokens that an emulated worker generates after a prompt
-// when it ignores EOS; adapter "" is the base model.
+// Tokens returns the first n tokens that an emulated worker generates for a prompt if the request ignores EOS. The
+// adapter "" is the base model.
 func Tokens(adapter string, prompt []int32, n int) []int32 {
 	c := newChain(adapter)
 	for _, t := range prompt {
@@ -337,7 +333,7 @@ func Tokens(adapter string, prompt []int32, n int) []int32 {
 	return out
 }
 
-// Text is what tokens read as: " t17 t4". Tokenize turns it back.
+// Text returns the text of tokens, such as " t17 t4". [Tokenize] is its inverse.
 func Text(tokens []int32) string {
 	var b []byte
 	for _, t := range tokens {
@@ -346,7 +342,7 @@ func Text(tokens []int32) string {
 	return string(b)
 }
 
-// Tokenize makes one token of each word of a text.
+// Tokenize returns one token for each word of a text.
 func Tokenize(text string) []int32 {
 	var ts []int32
 	for word := range strings.FieldsSeq(text) {

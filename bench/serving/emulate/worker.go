@@ -1,15 +1,15 @@
-// Package emulate is a worker without a GPU: the simulator's engine in real (or
-// scaled) time behind the HTTP interfaces of sglang and vLLM, with streaming,
-// adapters that take time to load, limits, metrics, aborts, and errors of the
-// same form. It makes live runs testable on a laptop, and closes the loop: the
-// same workload, simulated and sent to emulated workers, takes the same time.
+// Package emulate implements a worker without a GPU. A [Worker] runs the simulator's engine in real or scaled time
+// behind the HTTP interfaces of sglang and vLLM. It supports streaming, adapters that take time to load, limits,
+// metrics, aborts, and errors in the form of the engines.
+//
+// It makes live runs testable without a GPU. It also checks the simulator: a workload takes the same time in the
+// simulator and on emulated workers.
 //
 //	w, err := emulate.New(emulate.Config{Costs: costs, API: emulate.SGLang})
 //	defer w.Close()
 //	err = http.Serve(listener, w)
 //
-// The tokens it generates are a function of the prompt ([Tokens]), so that a
-// client can tell whether one was lost or repeated.
+// The generated tokens are a function of the prompt ([Tokens]), so that a client can detect lost and repeated tokens.
 package emulate
 
 import (
@@ -28,46 +28,46 @@ import (
 	"lorasim/trace"
 )
 
-// API says which server's interface a worker has.
+// API is the name of the engine whose interface a worker has.
 type API string
 
-// The interfaces.
+// Interfaces of emulated workers.
 const (
 	SGLang API = "sglang"
 	VLLM   API = "vllm"
 )
 
-// ParseAPI reads the name of an interface.
+// ParseAPI returns the interface with the given name.
 func ParseAPI(s string) (API, error) {
 	return API(s), suggest.Among("worker interface", s, []string{string(SGLang), string(VLLM)})
 }
 
-// Config describes a worker.
+// A Config configures a [Worker].
 type Config struct {
-	Costs *profile.Costs
+	Costs *profile.Costs // costs of steps and loads, with their profile
 	API   API
-	// Speed is how much faster than the wall clock the worker's time passes; 0: 1.
+	// Speed is the worker's time divided by wall-clock time, above 0 and at most 1e6; 0: 1.
 	Speed float64
 	// ModelName is the name of the base model; "": the profile's.
 	ModelName string
 	// Adapters are loaded from the start.
 	Adapters []Adapter
-	// MaxAdapters limits the names of adapters that the worker can remember;
-	// 0: 4096. How many may be loaded at a time is the profile's max_loaded_loras.
+	// MaxAdapters is the largest number of adapter names that the worker remembers; 0: 4096. The number of adapters
+	// loaded at the same time is limited by the profile's max_loaded_loras.
 	MaxAdapters int
-	Home        router.Tier // where adapters are loaded from: disk or remote
-	// EOSEvery is the mean number of tokens after which replies end that do not ignore EOS; 0: never before their
-	// budget.
+	Home        router.Tier // tier from which adapters are loaded: disk or remote
+	// EOSEvery is the mean number of tokens after which a reply ends, unless its request ignores EOS. 0: replies
+	// always have the requested number of tokens.
 	EOSEvery int
 	// StreamInterval is the number of tokens per streamed event; 0: 1.
 	StreamInterval int
-	// StreamOutput streams only what is new, as sglang's --stream-output does,
-	// instead of the whole reply so far in each event.
+	// StreamOutput makes each event contain only the new tokens, as sglang's --stream-output does. If it is false,
+	// each event contains the whole reply so far.
 	StreamOutput bool
-	APIKey       string // that clients must send as a bearer token; "": none
+	APIKey       string // key that clients must send as a bearer token; "": none
 }
 
-// Worker is an emulated worker. It is an http.Handler.
+// A Worker is an emulated worker. It is an http.Handler.
 type Worker struct {
 	cfg      Config
 	profile  *profile.Profile
@@ -83,7 +83,7 @@ const (
 	maxBody            = 64 << 20 // bytes of a request
 )
 
-// New starts a worker.
+// New returns a running worker. The caller must close it.
 func New(cfg Config) (*Worker, error) {
 	if cfg.Speed = cmp.Or(cfg.Speed, 1); !(cfg.Speed > 0 && cfg.Speed <= 1e6) {
 		return nil, fmt.Errorf("emulate: speed is %v, expected a number above 0, at most 1e6", cfg.Speed)
@@ -116,10 +116,10 @@ func New(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// Close stops the worker; requests in flight end with their connections.
+// Close stops the worker. Requests in flight end when their connections do.
 func (w *Worker) Close() { w.eng.close() }
 
-// Running is the number of requests that the worker has not ended yet.
+// Running returns the number of requests that have not ended yet.
 func (w *Worker) Running() int {
 	w.eng.mu.Lock()
 	defer w.eng.mu.Unlock()
@@ -160,7 +160,7 @@ func (w *Worker) routes() map[string]http.HandlerFunc {
 	return own
 }
 
-// answering serves what is told as JSON.
+// answering returns a handler that serves the result of tell as JSON.
 func answering(tell func() any) http.HandlerFunc {
 	return func(rw http.ResponseWriter, _ *http.Request) { writeJSON(rw, http.StatusOK, tell()) }
 }
@@ -198,14 +198,14 @@ func (w *Worker) signals() signals {
 
 func (s *signals) usage() float64 { return float64(s.KVUsed) / float64(s.KVCapacity) }
 
-// olderLoads is sglang's older load signal.
+// olderLoads returns sglang's older load signal.
 func (w *Worker) olderLoads() any {
 	s := w.signals()
 	return []any{object{"dp_rank": 0, "num_reqs": s.Running + s.Queued, "num_waiting_reqs": s.Queued,
 		"num_tokens": s.KVUsed}}
 }
 
-// loads is sglang's newer load signal.
+// loads returns sglang's newer load signal.
 func (w *Worker) loads() any {
 	s := w.signals()
 	return object{

@@ -22,24 +22,25 @@ import (
 	"lorasim/trace"
 )
 
-// FleetConfig is what a [FleetPicker] needs.
+// A FleetConfig configures a [FleetPicker].
 type FleetConfig struct {
-	Fleet *fleet.Fleet   // started; its Run is the caller's business
-	Now   func() float64 // s, the fleet's clock
-	// Objectives are the priorities of InferenceObjectives, by name; others have 0. Below 0: sheddable.
+	Fleet *fleet.Fleet   // started; the caller also calls its Run
+	Now   func() float64 // time on the fleet's clock, s
+	// Objectives has the priorities of InferenceObjectives by name. The priority of others is 0. Requests below 0 may
+	// be shed.
 	Objectives map[string]int
-	// QueueTimeout is the longest wait for a place for an adapter on a full worker; 0: no limit.
+	// QueueTimeout is the longest wait for a place for an adapter on a full worker. 0: no limit.
 	QueueTimeout time.Duration
-	Metrics      *metrics.Metrics // of the requests; nil: none
+	Metrics      *metrics.Metrics // receives the requests; nil: no metrics
 }
 
-// FleetPicker picks workers of a fleet by the fleet's policy, and books requests there.
+// A FleetPicker is a [Picker] that picks workers of a fleet by the fleet's policy, and books requests there.
 type FleetPicker struct {
 	FleetConfig
 	nextID atomic.Int64
 }
 
-// NewFleetPicker returns a picker.
+// NewFleetPicker returns a picker for a fleet.
 func NewFleetPicker(c FleetConfig) *FleetPicker {
 	if c.Metrics != nil {
 		c.Metrics.Retries(retryLoad)
@@ -47,7 +48,7 @@ func NewFleetPicker(c FleetConfig) *FleetPicker {
 	return &FleetPicker{FleetConfig: c}
 }
 
-// said are the fields of a request's body that routing needs.
+// said has the fields of a request's body that routing needs.
 type said struct {
 	Model    string `json:"model"`
 	LoraPath any    `json:"lora_path"` // sglang's own interface
@@ -110,7 +111,7 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	return t, nil
 }
 
-// find is the adapter of a model's name: an adapter, a base model, or BASE:ADAPTER as sglang spells it.
+// find returns the adapter for the name of a model: an adapter, a base model, or BASE:ADAPTER as sglang spells it.
 func (p *FleetPicker) find(name string) (int32, bool) {
 	if a := p.Fleet.Lookup(name); a >= 0 {
 		return a, true
@@ -127,7 +128,7 @@ func (p *FleetPicker) find(name string) (int32, bool) {
 	return trace.BaseModel, len(known) == 0
 }
 
-// any is a usable worker for a request without a body, in turn. It is not booked.
+// any returns a usable worker for a request without a body. It takes the workers in turn and books nothing.
 func (p *FleetPicker) any(a *Ask) (Ticket, *Refusal) {
 	var found []string
 	for _, s := range p.Fleet.Status() {
@@ -153,7 +154,7 @@ func host(address string) string {
 	return address
 }
 
-// visit is a request that asks for no work.
+// visit is the ticket of a request without a body. It is not booked.
 type visit string
 
 func (v visit) Endpoint() string          { return string(v) }
@@ -177,7 +178,8 @@ type ticket struct {
 	done   bool // the latest piece with an event ended the stream
 }
 
-// read reads the prompt's length. It returns the body's fields; nil: the server is to judge the body as it came.
+// read determines the prompt's length and returns the body's fields. It returns nil if the server is to judge the body
+// unchanged.
 func (t *ticket) read(a *Ask) *epp.Body {
 	t.prompt = int32(min(len(a.Body)/4+1, math.MaxInt32))
 	b, reason := epp.ParseBody(epp.LLMD, a.Path, a.Body)
@@ -255,7 +257,7 @@ func (t *ticket) routed(try int) {
 	}
 }
 
-// CountRefused counts a refusal, as [Config.Refused] gets it.
+// CountRefused counts a refusal in the metrics. It is meant for Config.Refused.
 func (p *FleetPicker) CountRefused(no *Refusal) {
 	if p.Metrics != nil {
 		reason := cmp.Or(no.Reason, strings.ToLower(http.StatusText(no.Status)))
@@ -291,7 +293,8 @@ func (t *ticket) Piece(body []byte) {
 	t.done = bytes.Contains(body[max(len(body)-2*len(doneMark), 0):], doneMark)
 }
 
-// output is the number of tokens generated: as the server states it, else the events of a stream; -1: unknown.
+// output returns the number of tokens generated: the server's count, else the number of events of the stream; -1:
+// unknown.
 func (t *ticket) output() int64 {
 	switch {
 	case t.stated.Output >= 0 || !t.fr.Streams:

@@ -82,7 +82,8 @@ func (c *call) end(code int, text string) {
 	}
 }
 
-// SelfSigned makes a certificate for a server whose clients do not verify it, as gateways do with endpoint pickers.
+// SelfSigned returns a self-signed certificate, valid for 10 years from now. It is meant for clients that do not
+// verify it, as gateways do not with endpoint pickers.
 func SelfSigned(now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -102,7 +103,8 @@ func SelfSigned(now time.Time) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// Configure makes a server speak HTTP/2, without TLS too, for as many streams as Envoy opens on one connection.
+// Configure makes a server speak HTTP/2, with and without TLS. It permits as many streams as Envoy opens on one
+// connection.
 func Configure(s *http.Server) {
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP2(true)

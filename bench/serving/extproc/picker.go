@@ -2,41 +2,41 @@ package extproc
 
 import "context"
 
-// Picker decides where requests go.
+// A Picker decides where requests go.
 type Picker interface {
-	// Pick returns the ticket of a request that is routed, or why it is not.
+	// Pick picks an endpoint for a request. It returns either a ticket or a refusal.
 	Pick(ctx context.Context, a *Ask) (Ticket, *Refusal)
 }
 
-// Ask is what is known of a request.
+// An Ask describes a request to a [Picker].
 type Ask struct {
 	Path string
-	Get  bool   // a request without a body
-	Body []byte // valid during the call
+	Get  bool   // the request has no body
+	Body []byte // valid only during the call of Pick
 
-	Objective string    // name of its InferenceObjective
-	Rewrite   string    // the model to ask the server for in place of the body's
-	Selected  string    // header test-epp-endpoint-selection
+	Objective string    // name of the InferenceObjective; "": none
+	Rewrite   string    // model that replaces the one in the body; "": none
+	Selected  string    // value of the header test-epp-endpoint-selection
 	Subset    *[]string // addresses that may be picked; nil: all
 }
 
-// Ticket is a request on its way.
+// A Ticket is a request that has been routed.
 type Ticket interface {
-	// Endpoint is where it goes: host:port, or several with commas, the best first.
+	// Endpoint returns the picked server, HOST:PORT. Several servers are separated by commas, the best first.
 	Endpoint() string
-	// Body is the body for the server, nil: as it came. Model is the name that the client used where the body has
-	// another one.
+	// Body returns the body for the server; nil: the client's body, unchanged. It also returns the name of the model
+	// in the server's response, and the name that the client used.
 	Body() (body []byte, model [2]string)
-	// Piece notes a piece of the body of a response of status 2xx; it is valid during the call.
+	// Piece notes a piece of the body of a response with status 2xx. The piece is valid only during the call.
 	Piece(body []byte)
-	// Left notes the end: complete, with the server's status; or not.
+	// Left notes the end of the request. If complete is true, the server's response with the given status is complete.
 	Left(status int, complete bool)
 }
 
-// Refusal is an answer to the client in place of a server.
+// A Refusal is an answer to the client without a server.
 type Refusal struct {
 	Status     int
 	Text       string
-	Reason     string // short, for a header; "": none
-	RetryAfter int    // s; 0: none
+	Reason     string // short text for a header; "": none
+	RetryAfter int    // value of the header Retry-After, s; 0: no header
 }

@@ -1,13 +1,14 @@
-// Package extproc is an endpoint picker for Envoy: the filter ext_proc of an Envoy-based gateway (Envoy Gateway,
-// Istio, GKE, KServe's gateways) asks it for the server of each request.
+// Package extproc implements an endpoint picker for Envoy. The filter ext_proc of an Envoy-based gateway (Envoy
+// Gateway, Istio, GKE, KServe's gateways) sends each request to the picker, which answers with the server for it.
 //
 //	s := extproc.New(extproc.Config{Picker: picker})
 //	srv := &http.Server{Handler: s}
 //	extproc.Configure(srv)
 //	srv.Serve(listener)
 //
-// The protocol is gRPC over HTTP/2, spoken with net/http and protowire. Request and response bodies must be in the mode
-// FULL_DUPLEX_STREAMED: the server holds back the answer to the headers until it has read the whole body.
+// A [Server] speaks the protocol, gRPC over HTTP/2, with net/http and protowire. A [Picker] decides where requests go;
+// a [FleetPicker] uses the policy of a fleet. Request and response bodies must be in the mode FULL_DUPLEX_STREAMED:
+// the server holds back the answer to the headers until it has read the whole body.
 package extproc
 
 import (
@@ -17,29 +18,29 @@ import (
 	"sync/atomic"
 )
 
-// Config of a server.
+// A Config configures a [Server].
 type Config struct {
-	Picker Picker
-	// MaxBody bounds a request's body, bytes; 0: 32 MiB. A longer one gets status 413.
+	Picker Picker // picks the endpoint of each request
+	// MaxBody is the largest size of a request's body, bytes; 0: 32 MiB. A longer body is answered with status 413.
 	MaxBody int
-	// PickedHeader is a header of responses that names the endpoint picked; "": none.
+	// PickedHeader is the name of a response header that contains the picked endpoint. "": no header.
 	PickedHeader string
-	// Ready says whether requests can be served, for health checks; nil: always.
+	// Ready reports whether requests can be served, for health checks. nil: always.
 	Ready func() bool
-	// Refused gets each refusal; nil: nobody does.
+	// Refused is called with each refusal. nil: no calls.
 	Refused func(*Refusal)
-	// Log gets faults of the protocol; nil: nobody does.
+	// Log receives faults of the protocol. nil: no log.
 	Log func(format string, args ...any)
 }
 
-// Server is an http.Handler for ext_proc and for gRPC health checks.
+// A Server is an http.Handler for ext_proc and for gRPC health checks.
 type Server struct {
 	cfg    Config
 	open   atomic.Int64
 	closed atomic.Bool
 }
 
-// New returns a server.
+// New returns a server with the given configuration.
 func New(cfg Config) *Server {
 	if cfg.MaxBody == 0 {
 		cfg.MaxBody = 32 << 20
@@ -53,10 +54,10 @@ func New(cfg Config) *Server {
 	return &Server{cfg: cfg}
 }
 
-// Open is the number of requests that Envoy has streams for.
+// Open returns the number of open streams. Envoy opens one stream per request.
 func (s *Server) Open() int64 { return s.open.Load() }
 
-// Drain makes health checks fail; requests are served on.
+// Drain makes health checks fail from now on. The server still serves requests.
 func (s *Server) Drain() { s.closed.Store(true) }
 
 // Paths of the services.

@@ -151,7 +151,7 @@ func (st *stream) route(end bool) error {
 	return st.pieces(requestBody, body, end)
 }
 
-// pieces sends a body on, also where nothing changed: what is not sent back is lost.
+// pieces sends a body to the server, even an unchanged one: Envoy drops what the picker does not send back.
 func (st *stream) pieces(k kind, body []byte, end bool) error {
 	for len(body) > maxPiece {
 		if err := st.c.send(answerBody(k, body[:maxPiece], false)); err != nil {
@@ -212,7 +212,7 @@ func rename(body []byte, model [2]string) []byte {
 	return body
 }
 
-// leave gives the request back, however the stream ended.
+// leave reports the end of the request to its ticket, however the stream ended.
 func (st *stream) leave() {
 	if st.ticket != nil {
 		st.ticket.Left(st.status, st.over)

@@ -17,11 +17,11 @@ import (
 	"lorasim/router/epp"
 )
 
-// Transcript is a recorded exchange between Envoy and an endpoint picker: messages in the JSON form of protocol
-// buffers, each with the picker's answers to it.
+// A Transcript is a recorded exchange between Envoy and an endpoint picker. It has messages in the JSON form of
+// protocol buffers, each with the picker's answers.
 type Transcript struct {
-	Name     string            `json:"name"`
-	Rewrites map[string]string `json:"rewrites"` // of models
+	Name     string            `json:"name"`     // name of the recording
+	Rewrites map[string]string `json:"rewrites"` // names of models and their replacements
 	Messages []exchange        `json:"messages"`
 }
 
@@ -30,10 +30,10 @@ type exchange struct {
 	Out []expected `json:"out"`
 }
 
-// TranscriptDifference is the first message whose answers differ from the recorded ones.
+// A TranscriptDifference is the first message whose answers differ from the recorded ones.
 type TranscriptDifference struct {
 	Message       int
-	What          string // "answers" (their number or kinds), "status", "destination", "body"
+	What          string // "answers" (number or kinds), "status", "destination" or "body"
 	Expected, Got any
 }
 
@@ -80,9 +80,10 @@ var statuses = map[string]uint64{
 	"ServiceUnavailable": 503,
 }
 
-// Play gives the messages to a picker with one endpoint and compares its answers; nil: all agree. The recording does
-// not say which endpoints there were: the one is the recorded destination, and there is none where the recorded picker
-// answered that no server is available. Bodies agree if they are the same JSON, and if they are cut at other lengths.
+// Play sends the recorded messages to a picker with one endpoint and compares the answers. It returns nil if all
+// agree. The endpoint is the recorded destination, because the recording does not contain the set of endpoints. There
+// is no endpoint if the recorded picker answered that no server is available. Bodies agree if they are the same JSON,
+// however they are cut into pieces.
 func (r *Transcript) Play(ctx context.Context) (*TranscriptDifference, error) {
 	out := &answers{}
 	s := New(Config{Picker: r.picker()})
@@ -116,7 +117,7 @@ func (r *Transcript) Play(ctx context.Context) (*TranscriptDifference, error) {
 	return nil, nil
 }
 
-// picker is one that knows the recorded destination alone.
+// picker returns a picker with the recorded destination as its only endpoint.
 func (r *Transcript) picker() *fixed {
 	p := &fixed{rewrites: r.Rewrites, endpoint: "10.0.0.1:8000"}
 	for _, m := range r.Messages {
@@ -304,7 +305,7 @@ func differ(got, want []answer) *TranscriptDifference {
 	return nil
 }
 
-// sameBody: bodies are equal, or the same JSON: the real picker sorts keys.
+// sameBody reports whether two bodies are equal, or the same JSON: the recorded picker sorts keys.
 func sameBody(a, b []byte) bool {
 	var x, y any
 	return bytes.Equal(a, b) || json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)

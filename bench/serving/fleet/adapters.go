@@ -11,22 +11,21 @@ import (
 	"lorasim/trace"
 )
 
-// LoRAManager loads adapters for requests, for people and for plans, and unloads them.
+// A LoRAManager loads and unloads adapters for requests, operators and plans.
 type LoRAManager struct {
 	*cluster
 	loader *loader
 	places *placeServer
 }
 
-// Ensure makes sure that a worker holds the adapter of a request that is booked
-// there, and loads it if need be. If the worker has no place for it, the request
-// waits (see places.go) until ctx ends. A worker that refuses connections is down.
+// Ensure loads adapter a on worker w unless the worker holds it already. A request with the adapter must be booked on
+// w. If the worker has no place for the adapter, the request waits until ctx ends (see places.go). A worker that
+// refuses connections is down.
 func (m *LoRAManager) Ensure(ctx context.Context, w int, a int32) error {
 	return m.EnsureWithin(ctx, w, a, Wait{})
 }
 
-// EnsureWithin is Ensure with a limit of the wait for a place; beyond it the error is a
-// *NoPlace.
+// EnsureWithin is Ensure with a limit on the wait for a place. When the wait exceeds it, the error is a [*NoPlace].
 func (m *LoRAManager) EnsureWithin(ctx context.Context, w int, a int32, wait Wait) error {
 	err := m.ensure(ctx, m.at(w), a, 1, wait)
 	if errors.Is(err, syscall.ECONNREFUSED) {
@@ -36,8 +35,8 @@ func (m *LoRAManager) EnsureWithin(ctx context.Context, w int, a int32, wait Wai
 	return err
 }
 
-// ensure is Ensure on behalf of booked requests (their number), which have not reached the worker meanwhile.
-// With booked 0 it does not wait for a place.
+// ensure is Ensure for a number of booked requests, which have not been sent to the worker yet. With booked 0 it does
+// not wait for a place.
 func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int, wait Wait) error {
 	if a == trace.BaseModel {
 		return nil
@@ -78,7 +77,7 @@ func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int
 	return nil
 }
 
-// keep loads an adapter that is to stay, though it may have been about to go.
+// keep loads an adapter that is to stay. It cancels a pending unload of the adapter.
 func (m *LoRAManager) keep(ctx context.Context, w int, a int32) error {
 	k := m.at(w)
 	m.mu.Lock()
@@ -103,8 +102,8 @@ func (m *LoRAManager) keepAll(ctx context.Context, loads []router.Placement) err
 	return err
 }
 
-// Release unloads an adapter as soon as no request of the fleet uses it there,
-// unless one is booked there from now on.
+// Release unloads adapter a from worker w as soon as no request of the fleet uses it there. A request booked on w
+// meanwhile cancels the unload.
 func (m *LoRAManager) Release(w int, a int32) {
 	k := m.at(w)
 	defer m.lock()()
@@ -131,7 +130,7 @@ func (m *LoRAManager) release(k *worker, a int32) {
 	}
 }
 
-// Unload unloads an adapter once its requests have ended; it returns at once.
+// Unload unloads an adapter from worker w once the adapter's requests have ended. It returns at once.
 func (m *LoRAManager) Unload(w int, name string) error {
 	a, err := m.find(w, name)
 	if err == nil {
@@ -153,7 +152,7 @@ func (m *LoRAManager) find(w int, name string) (a int32, err error) {
 	return a, nil
 }
 
-// Forget notes that a worker turned out not to hold an adapter.
+// Forget notes that worker w does not hold adapter a, contrary to what the fleet assumed.
 func (m *LoRAManager) Forget(w int, a int32) {
 	defer m.lock()()
 	h := &m.workers[w].loras
@@ -161,6 +160,6 @@ func (m *LoRAManager) Forget(w int, a int32) {
 	h.gone(a)
 }
 
-// Contested says whether adapters may leave a worker without the fleet's doing: it is
-// full, and other clients may load adapters there.
+// Contested reports whether adapters may leave worker w without an action of the fleet: the worker is full, and other
+// clients may load adapters there.
 func (m *LoRAManager) Contested(w int) bool { return m.at(w).loras.contested.Load() }

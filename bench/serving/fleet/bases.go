@@ -18,11 +18,11 @@ import (
 // that move adapters, would place adapters on workers of another base model. With them the fleet serves one base model,
 // and a worker of another one stays down.
 
-// errOtherBase says that a worker serves another base model than the others, and the policy cannot tell them apart.
+// errOtherBase: a worker serves another base model than the others, and the policy does not distinguish base models.
 var errOtherBase = errors.New("serves another base model")
 
-// wanted is the base model that a request for an adapter needs, else the one that it names; "": any. Called with mu
-// held.
+// wanted returns the base model that a request needs: that of its adapter, else the one that it names; "": any. Called
+// with mu held.
 func (c *cluster) wanted(a int32, named string) string {
 	if a != trace.BaseModel {
 		return c.catalog.bases[c.catalog.adapters[a].Name]
@@ -30,8 +30,8 @@ func (c *cluster) wanted(a int32, named string) string {
 	return named
 }
 
-// serves says whether a worker may get requests for a base model, "": any; called with mu held. Where all workers tell
-// the same one, it need not be the one that was told before.
+// serves reports whether a worker may get requests for a base model, "": any. Called with mu held. If all workers
+// report the same base model, every worker may, even if it reported another name earlier.
 func (c *cluster) serves(k *worker, base string) bool {
 	return !c.mixed || base == "" || base == k.health.info.Model
 }
@@ -41,7 +41,7 @@ func (c *cluster) mix() {
 	c.mixed = len(c.models()) > 1
 }
 
-// models are the names of the base models that the workers serve, as far as they have said; called with mu held.
+// models returns the names of the base models that the workers have reported. Called with mu held.
 func (c *cluster) models() (list []string) {
 	seen := map[string]bool{}
 	for _, k := range c.workers {
@@ -53,7 +53,8 @@ func (c *cluster) models() (list []string) {
 	return list
 }
 
-// OneBase says why a router works with one base model only; nil: it works with several.
+// OneBase returns an error that explains why a router works with one base model only. It returns nil if the router
+// works with several.
 func OneBase(rt *router.Router) error {
 	_, changes := rt.Policy.(router.PlacementChanger)
 	if rt.Planner == nil && !changes {
@@ -63,7 +64,7 @@ func OneBase(rt *router.Router) error {
 		"least-loaded or affinity, or a gateway for each base model", rt.Name)
 }
 
-// otherBase is an error if a worker with the given base model cannot work beside the others; called with mu held.
+// otherBase returns an error if a worker with the given base model cannot work beside the others. Called with mu held.
 func (c *cluster) otherBase(k *worker, model string) error {
 	if model == "" {
 		return nil
@@ -92,7 +93,7 @@ func (c *cluster) noteBase(k *worker, name, base string) {
 	}
 }
 
-// fits is an error if an adapter does not belong on a worker; called with mu held.
+// fits returns an error if a worker serves another base model than the adapter's. Called with mu held.
 func (c *cluster) fits(k *worker, a int32) error {
 	name := c.catalog.adapters[a].Name
 	base := c.catalog.bases[name]
@@ -107,7 +108,8 @@ func (c *cluster) fits(k *worker, a int32) error {
 	return nil
 }
 
-// BaseOf returns the base model of an adapter, "" if it is unknown, and whether the workers serve several ones.
+// BaseOf returns the base model of adapter a, or "" if it is unknown. It also reports whether the workers serve
+// several base models.
 func (f *Fleet) BaseOf(a int32) (base string, several bool) {
 	defer f.lock()()
 	if a != trace.BaseModel {

@@ -8,7 +8,7 @@ import (
 	"lorasim/router"
 )
 
-// books are the requests on a worker: the fleet's own, and the number of those of other clients.
+// books has the requests on a worker: the fleet's own, and the number of other clients' requests.
 type books struct {
 	router.Books
 	requests map[int64]*Request // by ID
@@ -27,7 +27,8 @@ func (b *books) add(r *Request, rank int32) {
 	b.Wait(r.Adapter, r.Prompt, 1)
 }
 
-// start notes the first token of a request: it runs. It returns false if the request runs already or is not here.
+// start notes the first token of a request, which runs from now on. It returns false if the request runs already or is
+// not booked here.
 func (b *books) start(r *Request) bool {
 	if b.requests[r.ID] != r || r.running {
 		return false
@@ -38,7 +39,7 @@ func (b *books) start(r *Request) bool {
 	return true
 }
 
-// remove takes a request off the books.
+// remove removes a request from the books.
 func (b *books) remove(r *Request) {
 	delete(b.requests, r.ID)
 	b.Assign(r.Prompt, r.Expected, r.rank, false, -1)
@@ -49,14 +50,14 @@ func (b *books) remove(r *Request) {
 	}
 }
 
-// run counts a request among the running ones, 1, or no longer, -1.
+// run adds d, 1 or -1, to the running requests for the request's adapter.
 func (b *books) run(r *Request, d int32) {
 	b.Running += int(d)
 	b.Run(r.Adapter, d)
 	b.kv.Add(int64(d) * (int64(r.Prompt) + int64(r.generated.Load())))
 }
 
-// uses is the number of the fleet's requests for an adapter.
+// uses returns the number of the fleet's requests for an adapter.
 func (b *books) uses(a int32) int { return int(b.Adapters[a].Running + b.Adapters[a].Queued) }
 
 // setOthers derives the requests of other clients from the load that the worker reported at time now. own is the
@@ -69,10 +70,10 @@ func (b *books) setOthers(l load, own int, now float64) {
 	b.othersQueued, b.othersRunning, b.polled = queued, others-queued, now
 }
 
-// shared says whether other clients have requests on the worker.
+// shared reports whether other clients have requests on the worker.
 func (b *books) shared() bool { return b.othersRunning+b.othersQueued > 0 }
 
-// inFlight lists the requests by ID: those that can move, and those that cannot.
+// inFlight returns the requests by ID: those that can move, and those that cannot.
 func (b *books) inFlight(w int, now float64) (movable, fixed []router.InFlight) {
 	for _, r := range b.requests {
 		a := router.InFlight{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Running: r.running, Prompt: r.Prompt,

@@ -35,8 +35,7 @@ const (
 	maxVersion   = 64      // characters
 )
 
-// within is a limit that a worker states; 0, not known, where it is none that makes
-// sense.
+// within returns a limit that a worker reports, or 0 (unknown) if the limit makes no sense.
 func within[T int | int64](n, most T) T {
 	if n < 1 || n > most {
 		return 0
@@ -44,19 +43,19 @@ func within[T int | int64](n, most T) T {
 	return n
 }
 
-// requests is a number of requests that a worker states.
+// requests limits a number of requests that a worker reports to the valid range.
 func requests(n int) int { return min(max(n, 0), maxRequests) }
 
-// sum adds up numbers of requests of which there may be any.
+// sum adds two numbers of requests, which may be out of range.
 func sum(a, b int) int { return requests(requests(a) + requests(b)) }
 
-// clean is a text for people, on one line and without control characters.
+// clean returns a text for operators: on one line, without control characters, of at most the given length.
 func clean(s string, most int) string {
 	return format.Line(s[:min(len(s), 4*most)], most) // cut before it is taken apart into characters
 }
 
-// isName says whether a text can be the name of an adapter or model, or a path. It
-// is printed, sent to other workers, and compared with what clients ask for.
+// isName reports whether a text can be the name of an adapter or model, or a path. Such a text is printed, sent to
+// other workers, and compared with the names in requests.
 func isName(s string, most int) bool {
 	return s != "" && len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
@@ -64,7 +63,7 @@ func isName(s string, most int) bool {
 // list is a JSON array of at most maxList values.
 type list[T any] []T
 
-// UnmarshalJSON implements json.Unmarshaler: it counts before it makes room.
+// UnmarshalJSON implements json.Unmarshaler. It counts the elements before it allocates memory.
 func (l *list[T]) UnmarshalJSON(data []byte) error {
 	if n := elements(data); n > maxList {
 		return fmt.Errorf("a list of %d entries, expected at most %d", n, maxList)
@@ -72,7 +71,7 @@ func (l *list[T]) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]T)(l))
 }
 
-// elements counts the values of a JSON array up to the first that is not JSON; 0 of what is not an array.
+// elements counts the values of a JSON array up to the first invalid one. It returns 0 if data is not an array.
 func elements(data []byte) (n int) {
 	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '[' {

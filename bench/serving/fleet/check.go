@@ -18,29 +18,29 @@ import (
 	"lorasim/trace"
 )
 
-// Report is what is found of a worker.
+// A Report is the result of [Check] for one worker.
 type Report struct {
 	URL   string `json:"url"`
-	Error string `json:"error,omitempty"` // why it cannot be used; the rest is not known then
+	Error string `json:"error,omitempty"` // why the worker cannot be used; other fields are unknown then
 	Info
-	Adapters []string `json:"adapters"`
-	TokenIDs Switch   `json:"token_ids"` // replies tell the ids of their tokens
-	Names    Switch   `json:"tells_adapters_in_use"`
-	Clock    *Clock   `json:"clock,omitempty"` // nil: not reported
-	// Cannot is what policies are not able to do there, and why.
+	Adapters []string `json:"adapters"`              // names of the adapters that the worker holds
+	TokenIDs Switch   `json:"token_ids"`             // replies contain the ids of their tokens
+	Names    Switch   `json:"tells_adapters_in_use"` // metrics name the adapters in use
+	Clock    *Clock   `json:"clock,omitempty"`       // nil: not compared, or no usable time reported
+	// Cannot lists what policies cannot do with this worker, each with the reason.
 	Cannot []string `json:"cannot"`
 }
 
-// Clock is a worker's clock against that of this machine, s.
+// A Clock compares a worker's clock with this machine's. All values are in seconds.
 type Clock struct {
-	Offset    float64 `json:"offset_s"` // ahead of this machine's
-	Error     float64 `json:"error_s"`  // of it, at most
-	RoundTrip float64 `json:"round_trip_s"`
+	Offset    float64 `json:"offset_s"`     // by how much the worker's clock is ahead
+	Error     float64 `json:"error_s"`      // largest error of Offset
+	RoundTrip float64 `json:"round_trip_s"` // shortest time of a call
 }
 
-// Check looks at workers, all at once, waiting so long for those that do not answer
-// yet. Nothing there is changed; each is sent one request for a token. To compare
-// the clocks takes a second.
+// Check examines all workers concurrently. It waits up to the given time for workers that do not answer yet. It
+// changes nothing on the workers, but sends each a request for one token. With clocks it also compares the clocks,
+// which takes a second.
 func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) []Report {
 	reports := make([]Report, len(c.URLs))
 	each(len(reports), func(i int) error {
@@ -54,7 +54,7 @@ func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) [
 	return reports
 }
 
-// checkLimit is the longest time of a look at a worker that answers.
+// checkLimit is the longest time that Check spends on a worker that answers.
 const checkLimit = 5 * time.Second
 
 func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, clocks bool) error {
@@ -109,7 +109,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// tellsIDs asks for one token, and says whether its id came back.
+// tellsIDs requests one token and reports whether the reply contains its id.
 func (e *engine) tellsIDs(ctx context.Context, base string) (bool, error) {
 	prompt := []int{10, 11, 12} // any ids that every vocabulary has
 	path, body := "/generate", map[string]any{"input_ids": prompt,
@@ -159,7 +159,7 @@ func (e *engine) clock(ctx context.Context) *Clock {
 	return &c
 }
 
-// judge fills in what policies are not able to do.
+// judge fills in Cannot.
 func (r *Report) judge() {
 	add := func(when bool, what string) {
 		if when {
@@ -178,9 +178,8 @@ func (r *Report) judge() {
 	add(r.MaxRank == 0, "use the largest rank: not reported by the server")
 }
 
-// Refuse says why requests for the given adapters cannot be served by a policy on
-// workers that are as reported, or nil. Of those that did not answer nothing is
-// known.
+// Refuse returns an error if the reported workers cannot serve requests for the given adapters under the router's
+// policy. It ignores workers that did not answer.
 func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error {
 	_, adjusts := rt.Policy.(router.PlacementChanger)
 	var errs []error

@@ -12,10 +12,10 @@ import (
 	"lorasim/trace"
 )
 
-// cluster is what the parts of a fleet share: the workers, the adapters, what the router knows, and counts.
+// cluster is the state that the parts of a fleet share: the workers, the adapters, the router's view, and counts.
 //
 // One lock, mu, guards everything that changes, in the cluster and in its workers. The exceptions are atomics and
-// engine, which has no state but atomics. Who locks:
+// engine, whose only state is atomics. Who locks:
 //
 //   - catalog, routing, worker and the types inside worker never lock. Their callers hold mu.
 //   - The parts (Requests, LoRAManager, prober, discovery, loader, placeServer, planRunner, detector, hangDetector)
@@ -34,10 +34,10 @@ type cluster struct {
 	routing
 	stats  Stats
 	notes  []PlanNote // the latest plans, in order
-	onLoad func(Load) // is told of loads; nil: nobody is
+	onLoad func(Load) // called at the end of each load; may be nil
 }
 
-// tasks are loads, unloads and plans under way. They may outlive the requests that asked for them, but not the fleet.
+// tasks are the loads, unloads and plans under way. They may outlive the requests that caused them, but not the fleet.
 type tasks struct {
 	sync.WaitGroup
 	ctx    context.Context
@@ -92,10 +92,10 @@ func (c *cluster) await(ctx context.Context, done <-chan struct{}) error {
 // tick sets the view's clock to the present; called with mu held.
 func (c *cluster) tick() { c.view.Now = max(c.view.Now, c.cfg.Now()) }
 
-// wall is the time of the latest tick in seconds of wall time; called with mu held.
+// wall returns the time of the latest tick in seconds of wall time. Called with mu held.
 func (c *cluster) wall() float64 { return c.view.Now / c.cfg.Speed }
 
-// fresh brings the view up to date and returns what the router sees of it; called with mu held.
+// fresh updates the view and returns the part of it that the router sees. Called with mu held.
 func (c *cluster) fresh() *router.View {
 	c.tick()
 	for _, k := range c.workers {
@@ -109,7 +109,7 @@ func (c *cluster) fresh() *router.View {
 	return &c.view
 }
 
-// at is the worker in a slot.
+// at returns the worker in a slot.
 func (c *cluster) at(w int) *worker {
 	defer c.lock()()
 	return c.workers[w]
@@ -173,12 +173,12 @@ func (c *cluster) down(k *worker, err error) {
 	c.cfg.Log("%s is down: %v", k.name, err)
 }
 
-// catalog is the adapters that the fleet knows. It only grows; an adapter's index is its place in the list.
+// catalog has the adapters that the fleet knows. It never shrinks. An adapter's index is its place in the list.
 type catalog struct {
 	adapters []trace.Adapter
 	index    map[string]int32  // by name; of two adapters with one name, the first
 	roots    map[string]string // by name: paths of adapters that were found on workers
-	bases    map[string]string // by name: base models, as far as workers have told
+	bases    map[string]string // by name: base models that workers have reported
 	pathOf   func(trace.Adapter) string
 }
 
@@ -206,7 +206,7 @@ func (c *catalog) lookup(name string) int32 {
 	return -1
 }
 
-// rank is the rank of a request's adapter, 0 for the base model.
+// rank returns the rank of a request's adapter, or 0 for the base model.
 func (c *catalog) rank(a int32) int32 {
 	if a == trace.BaseModel {
 		return 0
@@ -214,7 +214,7 @@ func (c *catalog) rank(a int32) int32 {
 	return int32(c.adapters[a].Rank)
 }
 
-// path is where workers find the weights of an adapter.
+// path returns the path of an adapter's weights, as workers see it.
 func (c *catalog) path(a int32) string {
 	adapter := c.adapters[a]
 	if root := c.roots[adapter.Name]; root != "" {
@@ -223,10 +223,10 @@ func (c *catalog) path(a int32) string {
 	return c.pathOf(adapter)
 }
 
-// remembered is the number of the latest requests from which a router learns that takes the place of another one.
+// remembered is the number of latest requests from which a new router learns when it replaces another one.
 const remembered = 2048
 
-// routing is the router and what it knows.
+// routing has the router and its view of the workers.
 type routing struct {
 	router  *router.Router // replaced when a worker joins, and when adapters are added
 	view    router.View
@@ -235,7 +235,7 @@ type routing struct {
 	history *router.History
 }
 
-// expect fills in the output that routers expect of a request, once.
+// expect fills in the expected output of a request, unless it is set.
 func (r *routing) expect(q *Request) {
 	if q.Expected == 0 {
 		q.Expected = q.Output
@@ -245,8 +245,8 @@ func (r *routing) expect(q *Request) {
 	}
 }
 
-// replace replaces the router by one for more adapters or other workers, which goes on where the old one was. joined is
-// the slot of a worker that has joined, -1: none has.
+// replace replaces the router by one for more adapters or other workers. The new router continues from the state of
+// the old one. The argument joined is the slot of a worker that has joined, or -1.
 func (r *routing) replace(rt *router.Router, all []trace.Adapter, joined int, staleness float64) {
 	r.outputs.Grow(len(all) - len(r.view.Adapters))
 	r.view.Adapters = all

@@ -8,10 +8,10 @@ import (
 	"lorasim/trace"
 )
 
-// discovery finds out which adapters the workers hold, and takes in those that the fleet does not know.
+// discovery finds out which adapters the workers hold, and adds unknown ones to the fleet.
 type discovery struct{ *cluster }
 
-// all takes in what the workers hold at the start, in their order.
+// all adds the adapters that the workers hold at the start, in the order of the workers.
 func (d *discovery) all(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
@@ -31,8 +31,8 @@ func (d *discovery) all(ctx context.Context) {
 	}
 }
 
-// relist asks a worker again what it holds, which others may have changed.
-// The answer is not used if the fleet changed something meanwhile.
+// relist fetches the list of a worker's adapters again, which other clients may have changed. It ignores the answer if
+// the fleet changed the worker's adapters meanwhile.
 func (d *discovery) relist(ctx context.Context, k *worker) {
 	d.mu.Lock()
 	before := k.loras.version
@@ -50,7 +50,7 @@ func (d *discovery) relist(ctx context.Context, k *worker) {
 	}
 }
 
-// enter notes what a worker lists; called with mu held.
+// enter notes the adapters in a worker's list. Called with mu held.
 func (d *discovery) enter(k *worker, listed []model) {
 	d.takeIn(k, listed)
 	there := make([]bool, len(d.catalog.adapters))
@@ -66,8 +66,8 @@ func (d *discovery) enter(k *worker, listed []model) {
 	k.places.settle()
 }
 
-// unread logs once that a worker's list of adapters is too long to read, and says whether it is. Such a worker is used
-// with the adapters that the fleet loads itself. Called with mu held.
+// unread reports whether a worker's list of adapters could not be read, and logs it once. Such a worker is used with
+// the adapters that the fleet loads itself. Called with mu held.
 func (d *discovery) unread(k *worker, err error) bool {
 	if err != nil && k.health.first("list") {
 		d.cfg.Log("%s: %v: its adapters are unknown, except those loaded by this process", k.name, err)
@@ -77,9 +77,8 @@ func (d *discovery) unread(k *worker, err error) bool {
 
 const mostLogged = 10 // names of adapters, at a time
 
-// takeIn makes the fleet know the adapters that a worker lists and nobody has
-// named so far, if Config.Extend allows it; called with mu held. The router is
-// made anew, as policies and planners know a fixed set of adapters.
+// takeIn adds the unknown adapters in a worker's list to the fleet, if Config.Extend is set. It replaces the router,
+// because policies and planners have a fixed set of adapters. Called with mu held.
 func (d *discovery) takeIn(k *worker, listed []model) {
 	if d.cfg.Extend == nil {
 		return
@@ -113,7 +112,7 @@ func (d *discovery) takeIn(k *worker, listed []model) {
 	d.replace(rt, all, -1, d.cfg.Staleness)
 }
 
-// unknown lists the adapters that a worker lists and the fleet does not know, as far as there is room for them; called
+// unknown returns the adapters in a worker's list that the fleet does not know, up to the limit of the fleet. Called
 // with mu held.
 func (d *discovery) unknown(k *worker, listed []model) (fresh []model) {
 	added := map[string]bool{}

@@ -13,7 +13,7 @@ import (
 	"lorasim/trace"
 )
 
-// outliers is a worker's part of outlier detection: the worker itself as a host, and adapters on it as hosts.
+// outliers is the state of outlier detection for one worker: the worker itself as a host, and adapters on it as hosts.
 type outliers struct {
 	host
 	view      *router.Worker
@@ -27,7 +27,7 @@ type outliers struct {
 	heardThen uint64 // activity.heard when the worker was ejected
 }
 
-// publish tells routers whether the worker takes requests.
+// publish shows routers whether the worker takes requests.
 func (o *outliers) publish() { o.view.Ejected = o.closed() }
 
 // endEjection begins the trial of the worker when its ejection is over.
@@ -38,7 +38,7 @@ func (o *outliers) endEjection(now float64) {
 	}
 }
 
-// enter books a request as a part of the trials of its worker and of its adapter there, if there are any.
+// enter books a request as part of the trials of its worker and of its adapter there, if there are such trials.
 func (o *outliers) enter(r *Request) {
 	r.trial, r.adapterTrial = o.host.enter(), 0
 	if h := o.adapters[r.Adapter]; h != nil {
@@ -47,7 +47,7 @@ func (o *outliers) enter(r *Request) {
 	o.publish()
 }
 
-// leave takes a request out of the trials that it is a part of.
+// leave removes a request from its trials.
 func (o *outliers) leave(r *Request) {
 	o.host.leave(r.trial)
 	if h := o.adapters[r.Adapter]; h != nil {
@@ -56,7 +56,7 @@ func (o *outliers) leave(r *Request) {
 	o.publish()
 }
 
-// adapter is an adapter that fails on the worker.
+// adapter returns the state of an adapter that fails on the worker.
 func (o *outliers) adapter(a int32) *host {
 	if o.adapters == nil {
 		o.adapters = map[int32]*host{}
@@ -67,7 +67,7 @@ func (o *outliers) adapter(a int32) *host {
 	return o.adapters[a]
 }
 
-// noteAdapter notes the adapter of a failure: a row of failures may be of one adapter or of several.
+// noteAdapter notes the adapter of a failure. Failures in a row may concern one adapter or several.
 func (o *outliers) noteAdapter(a int32) {
 	o.mixed = o.streak > 0 && (o.mixed || a != o.first)
 	if o.streak == 0 {
@@ -75,7 +75,7 @@ func (o *outliers) noteAdapter(a int32) {
 	}
 }
 
-// forget lets go of adapters that have failed, and not lately.
+// forget drops the adapters whose latest failure is long ago.
 func (o *outliers) forget(c *Outlier, now float64) {
 	maps.DeleteFunc(o.adapters, func(_ int32, h *host) bool {
 		h.roll(now)
@@ -84,7 +84,7 @@ func (o *outliers) forget(c *Outlier, now float64) {
 	})
 }
 
-// down notes that the worker is down; refused: it refuses connections.
+// down notes that the worker is down. If refused is true, the worker refuses connections.
 func (o *outliers) down(refused bool) {
 	o.proven, o.restarted = false, o.state == ejected && refused
 }
@@ -98,7 +98,7 @@ func (o *outliers) afterDown() {
 	}
 }
 
-// Fault is a worker on which a request failed, and how.
+// A Fault is the failure of a request on a worker.
 type Fault struct {
 	Worker              int
 	on                  *worker // the worker with that index then; nil: not known
@@ -106,7 +106,7 @@ type Fault struct {
 	trial, adapterTrial uint32
 }
 
-// Fault describes a failure of the request on the worker where it was booked last.
+// Fault returns the failure of the request on worker w, where it was booked last.
 func (r *Request) Fault(w int, err error) Fault {
 	x := Fault{w, nil, err, r.trial, r.adapterTrial}
 	if r.on != nil && r.on.index == w {
@@ -115,9 +115,9 @@ func (r *Request) Fault(w int, err error) Fault {
 	return x
 }
 
-// IsFailure says whether an answer with an error speaks against the worker: all of status 5xx do, except
-// 501 (a sound worker lacks the feature) and 503 of a worker that has no room now (with Retry-After, or a
-// text about a limit).
+// IsFailure reports whether an error response counts as a failure of the worker. All 5xx statuses do, with two
+// exceptions: 501, because a sound worker may lack the feature, and 503 of a worker that has no room at present. The
+// latter has a Retry-After header or a text about a limit.
 func IsFailure(status int, header http.Header, text string) bool {
 	text = strings.ToLower(text)
 	full := mentions(text, "queue is full", "full queue", "overload", "too many")
@@ -164,7 +164,7 @@ func (d *detector) failed(r *Request, x Fault) {
 	k.out.publish()
 }
 
-// others yields the other workers that serve requests.
+// others returns an iterator over the other workers that serve requests.
 func (d *detector) others(w int) iter.Seq[*worker] {
 	return func(yield func(*worker) bool) {
 		for i, k := range d.workers {
@@ -175,8 +175,8 @@ func (d *detector) others(w int) iter.Seq[*worker] {
 	}
 }
 
-// adapterFailed notes a failure of an adapter on a worker that may be good for others: then requests for the
-// adapter alone pass it over.
+// adapterFailed notes a failure of an adapter on a worker that may serve other adapters well. From then on only
+// requests for this adapter pass the worker over.
 func (d *detector) adapterFailed(k *worker, a int32, x Fault) {
 	o, h := &d.cfg.Outlier, k.out.adapter(a)
 	why := h.fail(o, d.wall(), x.adapterTrial, func(yield func(*host) bool) {
@@ -209,7 +209,8 @@ func (d *detector) tried(r *Request, faults []Fault, served bool) {
 	}
 }
 
-// mayEject says whether one more worker may be ejected: few enough are, and another one remains.
+// mayEject reports whether one more worker may be ejected: the share of ejected workers permits it, and another worker
+// remains usable.
 func (d *detector) mayEject(candidate *worker) bool {
 	out, left, all := 0, 0, 0
 	for _, k := range d.workers {
@@ -254,18 +255,17 @@ func (d *detector) succeeded(r *Request, w int) {
 	}
 }
 
-// any says whether a worker, or an adapter on one, is not in full service.
+// any reports whether a worker, or an adapter on a worker, is not in full service.
 func (d *detector) any() bool {
 	return slices.ContainsFunc(d.workers, func(k *worker) bool {
 		return !k.gone && (k.out.state != serving || len(k.out.adapters) > 0 || k.starting(&d.cfg.Outlier))
 	})
 }
 
-// mask hides workers from a view for one routing decision: those that serve another base model, and, as long as others
-// remain, one to avoid, those where
-// the request's adapter is ejected, and those that have as many requests as they may have before they have
-// served one. Where no worker is usable, those on trial take requests without limit, and else those that are
-// ejected: better than to serve nobody.
+// mask hides workers from a view for one routing decision. It hides workers with another base model. As long as others
+// remain, it also hides the worker to avoid, workers where the request's adapter is ejected, and workers with as many
+// requests as they may have before they have served one. If no worker is usable, those on trial take requests without
+// limit, or else those that are ejected: that is better than to serve no request.
 func (d *detector) mask(v *router.View, a int32, avoid int, base string) {
 	d.masked = d.masked[:0]
 	for i := range v.Workers {
@@ -298,7 +298,7 @@ func (d *detector) unmask(v *router.View) {
 	}
 }
 
-// hide hides the workers for which a condition holds, unless it holds for all that are usable.
+// hide hides the usable workers that satisfy a condition, unless all do.
 func hide(v *router.View, which func(i int) bool) {
 	for i := range v.Workers {
 		if !v.Workers[i].Usable() || which(i) {
@@ -322,18 +322,18 @@ func usable(v *router.View) (n int) {
 	return n
 }
 
-// OutlierState is what outlier detection knows of a worker.
+// An OutlierState is the state of outlier detection for one worker.
 type OutlierState struct {
-	Ejected         bool             `json:"ejected"`  // takes no new requests
-	Trial           bool             `json:"on_trial"` // takes a few
-	Reason          Reason           `json:"ejection_reason"`
-	EjectedFor      float64          `json:"ejected_for_s"` // from now
-	Failures        int              `json:"consecutive_failures"`
-	Ejections       map[Reason]int64 `json:"ejections"` // so far, by reason
-	EjectedAdapters []string         `json:"ejected_adapters"`
+	Ejected         bool             `json:"ejected"`              // the worker takes no new requests
+	Trial           bool             `json:"on_trial"`             // the worker takes a few requests
+	Reason          Reason           `json:"ejection_reason"`      // of the latest ejection
+	EjectedFor      float64          `json:"ejected_for_s"`        // time until the ejection ends, s
+	Failures        int              `json:"consecutive_failures"` // failures in a row
+	Ejections       map[Reason]int64 `json:"ejections"`            // number so far, by reason
+	EjectedAdapters []string         `json:"ejected_adapters"`     // adapters that are ejected on the worker
 }
 
-// state describes a worker.
+// state returns the state of a worker.
 func (d *detector) state(k *worker) OutlierState {
 	d.tick()
 	h, now := &k.out.host, d.wall()

@@ -16,8 +16,8 @@ import (
 // maxEndpoints bounds the workers of a file.
 const maxEndpoints = 4096
 
-// ReadEndpoints reads a list of workers, a base URL in each line; what follows a # is left out, and so are empty lines
-// and repetitions. where names the file in errors. A file without a worker is an error.
+// ReadEndpoints reads a list of workers, one base URL per line. It skips empty lines, repetitions, and comments, which
+// begin with #. Errors name the file as where. A file without a worker is an error.
 func ReadEndpoints(r io.Reader, where string) (list []string, err error) {
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
@@ -45,9 +45,12 @@ func ReadEndpoints(r io.Reader, where string) (list []string, err error) {
 	return list, nil
 }
 
-// Follow keeps the workers of a file members until ctx ends: it looks at the file every so often. Workers that the file
-// does not list any more are removed, others are left alone. listed are those that it listed at the start. What cannot
-// be read changes nothing, and neither does a list that the next look does not confirm: it may have been half written.
+// Follow keeps the fleet in step with a file of workers until ctx ends. It reads the file at the given interval. It
+// adds the workers that the file lists and removes those that it lists no longer; it leaves other workers alone. The
+// argument listed has the workers that the file listed at the start.
+//
+// A file that cannot be read changes nothing. A new list takes effect only when the next read confirms it, because the
+// file may have been half written.
 func (f *Fleet) Follow(ctx context.Context, file string, every time.Duration, listed []string) {
 	w := &fileWatch{fleet: f, file: file, listed: listed, seen: listed}
 	for range Ticks(ctx, every) {
@@ -55,12 +58,12 @@ func (f *Fleet) Follow(ctx context.Context, file string, every time.Duration, li
 	}
 }
 
-// fileWatch is what is known of a file of workers.
+// fileWatch is the state of [Fleet.Follow].
 type fileWatch struct {
 	fleet  *Fleet
 	file   string
-	listed []string // by the list that counts
-	seen   []string // at the latest look
+	listed []string // by the latest confirmed list
+	seen   []string // by the latest read of the file
 	said   string   // the latest error
 }
 
@@ -76,7 +79,7 @@ func (w *fileWatch) look(ctx context.Context) {
 	}
 }
 
-// say logs an error, unless it is the latest one again.
+// say logs an error, unless the latest logged error was the same.
 func (w *fileWatch) say(err error) {
 	if text := err.Error(); text != w.said {
 		w.said = text
@@ -92,7 +95,7 @@ func (w *fileWatch) change(ctx context.Context, list []string) {
 			fresh = append(fresh, u)
 		}
 	}
-	var failed []string // are tried again at the next look
+	var failed []string // retried after the next read
 	for i, err := range each(len(fresh), func(i int) error { _, err := w.fleet.Add(ctx, fresh[i]); return err }) {
 		if err != nil && !errors.Is(err, ErrMember) {
 			failed = append(failed, fresh[i])

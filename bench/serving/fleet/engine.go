@@ -18,22 +18,22 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// API is the administrative interface of a worker.
+// API is the name of a worker's administrative interface.
 type API string
 
-// The interfaces.
+// Administrative interfaces of workers.
 const (
-	Auto   API = "auto" // find out
+	Auto   API = "auto" // detect the interface
 	SGLang API = "sglang"
 	VLLM   API = "vllm"
 )
 
-// ParseAPI reads the name of an interface.
+// ParseAPI returns the interface with the given name.
 func ParseAPI(s string) (API, error) {
 	return API(s), suggest.Among("worker interface", s, []string{string(Auto), string(SGLang), string(VLLM)})
 }
 
-// ParseURL checks the base URL of a worker; a scheme may be left out.
+// ParseURL returns the base URL of a worker in its canonical form. The scheme may be omitted.
 func ParseURL(s string) (string, error) {
 	text := s
 	if !strings.Contains(text, "://") {
@@ -50,10 +50,10 @@ func ParseURL(s string) (string, error) {
 	return strings.TrimSuffix(u.Scheme+"://"+u.Host+u.Path, "/"), nil
 }
 
-// Switch says whether a worker has something enabled; "": unknown.
+// A Switch states whether a worker has a feature enabled. "": unknown.
 type Switch string
 
-// The positions.
+// Values of a Switch.
 const (
 	On  Switch = "on"
 	Off Switch = "off"
@@ -66,19 +66,19 @@ func switchOf(on bool) Switch {
 	return Off
 }
 
-// Info is what a worker tells of itself; zero where it does not.
+// Info is the information that a worker reports about itself. Values that it does not report are zero.
 type Info struct {
-	API     API    `json:"api"`
-	Version string `json:"version"`
-	Model   string `json:"model"`
-	LoRA    Switch `json:"lora"`
-	RunTime Switch `json:"run_time_loading"` // loads and unloads adapters while it runs
+	API     API    `json:"api"`              // administrative interface
+	Version string `json:"version"`          // version of the engine
+	Model   string `json:"model"`            // name of the base model
+	LoRA    Switch `json:"lora"`             // LoRA is enabled
+	RunTime Switch `json:"run_time_loading"` // loads and unloads adapters at run time
 	Limits
-	MaxRank       int `json:"max_lora_rank"`
-	ContextLength int `json:"context_length"`
+	MaxRank       int `json:"max_lora_rank"`  // largest rank of an adapter
+	ContextLength int `json:"context_length"` // most tokens of prompt and output
 }
 
-// whyFixed says why a worker takes no adapters while it runs, and what helps.
+// whyFixed returns the reason for which a worker loads no adapters at run time, and the remedy.
 func (in *Info) whyFixed() string {
 	switch {
 	case in.LoRA == Off:
@@ -89,7 +89,7 @@ func (in *Info) whyFixed() string {
 	return "dynamic loading is disabled; start the server with --enable-lora and one data-parallel replica"
 }
 
-// statusError is an answer that is no success.
+// statusError is the error of a response without success.
 type statusError struct {
 	code int
 	text string
@@ -99,7 +99,7 @@ func (e *statusError) Error() string {
 	return strings.TrimSuffix(fmt.Sprintf("status %d: %s", e.code, e.text), ": ")
 }
 
-// isStatus says whether an error is an answer with that status.
+// isStatus reports whether an error is a response with the given status.
 func isStatus(err error, code int) bool {
 	s, ok := errors.AsType[*statusError](err)
 	return ok && s.code == code
@@ -182,7 +182,7 @@ func (e *engine) get(ctx context.Context, path string, v any) error {
 	return err
 }
 
-// plainJSON is an error of package json that names no types of this program.
+// plainJSON returns an error of package json without the names of Go types.
 func plainJSON(err error) error {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: unexpected %s", cmp.Or(t.Field, "the answer"), t.Value)
@@ -190,8 +190,8 @@ func plainJSON(err error) error {
 	return err
 }
 
-// ErrorText is the message in the body of an error, in any of the forms that
-// the engines use; a body of another form is shortened.
+// ErrorText returns the message in the body of an error response. It reads all forms that the engines use, and returns
+// other bodies shortened.
 func ErrorText(body []byte) string {
 	var b struct {
 		Error        json.RawMessage `json:"error"`
@@ -211,7 +211,8 @@ func ErrorText(body []byte) string {
 	return clean(s, 200)
 }
 
-// MessageOf is the message in the "error" of an answer, an object or a text; else "".
+// MessageOf returns the message in the "error" field of a response, which is an object or a string. It returns "" if
+// there is none.
 func MessageOf(raw []byte) (text string) {
 	var inner struct {
 		Message string `json:"message"`
@@ -221,7 +222,7 @@ func MessageOf(raw []byte) (text string) {
 	return clean(cmp.Or(inner.Message, text), maxMessage)
 }
 
-// discover finds out which interface the worker has and what it tells.
+// discover determines the worker's interface and reads its information.
 func (e *engine) discover(ctx context.Context) (in Info, err error) {
 	k := e.kind()
 	if k != VLLM {
@@ -284,8 +285,8 @@ func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 	return in, nil
 }
 
-// discoverVLLM asks what there is to ask of vLLM: of its limits, metrics tell
-// some (the adapter slots from the first request on).
+// discoverVLLM reads the information that vLLM offers. Metrics contain some of its limits (the adapter slots from the
+// first request on).
 func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
 	in := Info{API: VLLM}
 	var v struct {
@@ -324,7 +325,7 @@ func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
 	return in, nil
 }
 
-// model is an entry of /v1/models; adapters have a parent.
+// model is an entry of /v1/models. Adapters have a parent.
 type model struct {
 	ID          string `json:"id"`
 	Parent      string `json:"parent"`
@@ -333,7 +334,7 @@ type model struct {
 	Created     int64  `json:"created"` // when the list was made, s
 }
 
-// models lists what a worker serves, but for what has no name that could be sent.
+// models returns the models and adapters that a worker lists, except those with invalid names.
 func (e *engine) models(ctx context.Context) ([]model, error) {
 	var all struct {
 		Data list[model] `json:"data"`
@@ -344,9 +345,9 @@ func (e *engine) models(ctx context.Context) ([]model, error) {
 	}), err
 }
 
-// loadAdapter and unloadAdapter change what a worker holds. An adapter that is
-// there, or gone, already is no failure; the worker is asked first, as others
-// change it too, and sglang itself, which drops and reloads adapters.
+// loadAdapter loads an adapter on the worker. An adapter that is loaded already is no error; the same holds for
+// unloadAdapter and an adapter that is not there. Both read the worker's list first, because other clients change it,
+// too, and so does sglang itself, which drops and reloads adapters.
 func (e *engine) loadAdapter(ctx context.Context, name, path string) error {
 	err := e.change(ctx, "load", name, map[string]any{"lora_name": name, "lora_path": path})
 	if err != nil && mentions(err.Error(), "already") {
@@ -377,8 +378,7 @@ func (e *engine) change(ctx context.Context, verb, name string, body any) error 
 	return err
 }
 
-// IsNotLoaded says whether an engine's message is that it does not hold an
-// adapter, in the words of the engines.
+// IsNotLoaded reports whether an engine's error message says that the adapter is not loaded.
 func IsNotLoaded(text string) bool {
 	return mentions(text, "not loaded", "never been loaded", "does not exist", "cannot be found")
 }
@@ -387,7 +387,8 @@ func mentions(text string, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 }
 
-// ErrNoAbort says that the interface has none; closing the connection aborts.
+// ErrNoAbort is the error of [Fleet.Abort] for an interface without an abort call. Closing the connection aborts the
+// request.
 var ErrNoAbort = errors.New("the worker cannot abort requests")
 
 func (e *engine) abort(ctx context.Context, rid string) error {

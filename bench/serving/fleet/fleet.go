@@ -1,27 +1,31 @@
-// Package fleet is a set of live workers as routers and planners know them: which of them
-// are healthy, what runs where, which adapters are loaded. The live client and
-// the gateway send the requests; the fleet picks the worker, keeps the books,
-// polls the workers' own load signals, loads and unloads adapters through their
-// administrative interfaces, and carries out plans.
+// Package fleet manages a set of live workers for programs that send requests, such as the live client and the gateway.
+// A [Fleet] does everything but the sending:
+//
+//   - it routes requests by a policy and books them on workers;
+//   - it probes the health and load of the workers, and ejects workers that fail;
+//   - it loads and unloads adapters through the workers' administrative interfaces;
+//   - it carries out plans.
+//
+// A typical use:
 //
 //	f, err := fleet.New(cfg)
-//	err = f.Start(ctx)                    // reach the workers, load what they start with
+//	err = f.Start(ctx)                    // reach the workers, load their first adapters
 //	go f.Run(ctx)                         // probes and planning
 //	w := f.Requests.Route(&req, -1)       // booked
 //	err = f.LoRAs.Ensure(ctx, w, req.Adapter)
 //	... send it; f.Requests.Tokens(&req, n, first) as tokens come ...
 //	f.Requests.Left(&req)
 //
-// What is where:
+// Files:
 //
-//   - cluster.go: what all parts share, and the lock; worker.go: one worker
+//   - cluster.go: state that all parts share, and the lock; worker.go: one worker
 //   - requests.go, books.go: routing, and the requests on each worker
-//   - adapters.go, loader.go, holdings.go: which adapters a worker holds, loads and unloads
+//   - adapters.go, loader.go, holdings.go: the adapters of each worker, loads and unloads
 //   - places.go, place_queue.go: requests that wait until a full worker has room for their adapter
 //   - members.go: workers that join and leave
-//   - health.go, discovery.go: probes, and what workers say of themselves
+//   - health.go, discovery.go: probes, and the information that workers report
 //   - outlier.go, eject.go, hung.go: ejection of workers that fail requests or hang
-//   - plans.go: plans; status.go: the state of the workers for people and metrics
+//   - plans.go: plans; status.go: the state of the workers for operators and metrics
 //   - engine.go, signals.go, check.go, bounds.go: the administrative interfaces of sglang and vLLM
 package fleet
 
@@ -42,49 +46,52 @@ import (
 	"lorasim/trace"
 )
 
-// Connection is how workers are reached.
+// A Connection has the parameters of calls to workers.
 type Connection struct {
 	URLs   []string     // base URLs of the workers at the start, as ParseURL returns them
-	API    API          // "": Auto
-	Client *http.Client // for administration; streams of requests are the owner's business
+	API    API          // administrative interface; "": Auto
+	Client *http.Client // for administrative calls; the caller sends the requests
 	Header http.Header  // sent with every call
 }
 
-// Config describes a fleet.
+// A Config configures a [Fleet].
 type Config struct {
 	Connection
-	Router   *router.Router
+	// Router routes requests to the workers.
+	Router *router.Router
+	// Adapters are the adapters known at the start. An index into it is a Request's Adapter.
 	Adapters []trace.Adapter
-	// Path is where a worker finds the weights of an adapter; nil: its name.
+	// Path returns the path of an adapter's weights, as workers see it. nil: the adapter's name.
 	Path func(a trace.Adapter) string
-	// Now is the time in seconds since the start; it may run faster than the
-	// wall clock. nil: since New, by Speed.
+	// Now returns the time since the start, s. It may run faster than the wall clock. nil: the time since [New],
+	// multiplied by Speed.
 	Now       func() float64
-	Speed     float64       // of Now against the wall clock; 0: 1
-	Poll      time.Duration // between two probes of a worker; 0: 1 s
-	Timeout   time.Duration // of a probe, 0: 2 s
-	LoadLimit time.Duration // of loading or unloading an adapter, 0: 60 s
-	// MaxPending is the number of requests that may wait for a place on a worker; 0: no
-	// limit.
+	Speed     float64       // seconds of Now per second of wall time; 0: 1
+	Poll      time.Duration // interval between two probes of a worker; 0: 1 s
+	Timeout   time.Duration // time limit of a probe; 0: 2 s
+	LoadLimit time.Duration // time limit of a load or unload; 0: 60 s
+	// MaxPending is the largest number of requests that wait for a place on one worker. 0: no limit.
 	MaxPending int
-	Staleness  float64 // age up to which workers' reports may lag, s: router.Stale
-	// Limits of each worker, used where the worker reports none; nil: unknown. Values of Stated that are not 0
-	// override what workers report.
-	Limits  []Limits
+	Staleness  float64 // largest age of the workers' reports, s; see router.Stale
+	// Limits has the limits of each worker. A limit takes effect where the worker reports none. nil: unknown.
+	Limits []Limits
+	// Stated has limits for all workers. Values other than 0 override those that workers report.
 	Stated  Limits
-	Outlier Outlier // when workers that fail are ejected
-	// Extend makes a router for other workers or more adapters than Router knows, and returns the limits of the
-	// workers (nil: unknown). workers are what they have told of themselves, by slot; zero where they have not. Where
-	// Extend is set, workers can join and leave, and the fleet takes in adapters that workers hold and nobody has
-	// named; nil: the set of workers is fixed, and such adapters are left alone.
+	Outlier Outlier // rules for the ejection of workers that fail
+	// Extend makes a router for other workers or more adapters than those of Router. It also returns the limits of the
+	// workers; nil: unknown. The argument workers has the information that the workers reported, by slot; it is zero
+	// for those that have not reported yet.
+	//
+	// With Extend, workers can join and leave, and the fleet takes in unknown adapters that workers hold. With nil the
+	// set of workers is fixed, and the fleet ignores such adapters.
 	Extend func(workers []Info, adapters []trace.Adapter) (*router.Router, []Limits, error)
-	// Plans gets a line for each plan that was made; nil: nothing.
+	// Plans receives one line for each plan. nil: no log.
 	Plans *slog.Logger
-	// Log receives faults and changes of state; nil: no log.
+	// Log receives faults and changes of state. nil: no log.
 	Log func(format string, args ...any)
 }
 
-// withDefaults fills in what is 0 or nil.
+// withDefaults replaces values that are 0 or nil by their defaults.
 func (c Config) withDefaults() Config {
 	c.Speed = cmp.Or(c.Speed, 1)
 	c.Poll = cmp.Or(c.Poll, time.Second)
@@ -104,7 +111,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// poller is the policy, if it looks at workers on a timer.
+// poller returns the policy if it polls the workers on a timer.
 func (c *Config) poller() (p router.Poller, ok bool) {
 	if c.Router != nil {
 		p, ok = c.Router.Policy.(router.Poller)
@@ -112,25 +119,25 @@ func (c *Config) poller() (p router.Poller, ok bool) {
 	return p, ok
 }
 
-// Limits are those of one worker.
+// Limits are the limits of one worker. 0: unknown, except for MaxLoaded.
 type Limits struct {
-	MaxRunning int   `json:"max_running_requests"`
-	Slots      int   `json:"adapter_slots"`
-	KVCapacity int64 `json:"kv_tokens"`
-	MaxLoaded  int   `json:"max_loaded_loras"` // adapters that it holds; 0: no limit
+	MaxRunning int   `json:"max_running_requests"` // most running requests
+	Slots      int   `json:"adapter_slots"`        // adapter slots in GPU memory
+	KVCapacity int64 `json:"kv_tokens"`            // size of the KV cache, tokens
+	MaxLoaded  int   `json:"max_loaded_loras"`     // most adapters in host memory; 0: no limit
 }
 
-// bounded leaves out what cannot be.
+// bounded returns the limits with impossible values replaced by 0.
 func (l Limits) bounded() Limits {
 	return Limits{within(l.MaxRunning, maxRequests), within(l.Slots, maxSlots), within(l.KVCapacity, maxKV),
 		within(l.MaxLoaded, maxHeld)}
 }
 
-// Fleet is a set of workers. Its methods, and those of its parts, may be called from many goroutines.
+// A Fleet is a set of workers. Its methods, and those of Requests and LoRAs, are safe for concurrent use.
 type Fleet struct {
 	*cluster
-	Requests *Requests    // routing and books
-	LoRAs    *LoRAManager // adapters
+	Requests *Requests    // routes and books requests
+	LoRAs    *LoRAManager // loads and unloads adapters
 
 	discovery *discovery
 	prober    *prober
@@ -139,7 +146,7 @@ type Fleet struct {
 	members   *membership
 }
 
-// New prepares a fleet; nothing is sent yet.
+// New returns a fleet for a configuration. It contacts no worker; [Fleet.Start] does.
 func New(cfg Config) (*Fleet, error) {
 	if len(cfg.URLs) == 0 {
 		return nil, errors.New("fleet: no workers")
@@ -160,9 +167,8 @@ func New(cfg Config) (*Fleet, error) {
 		members: &membership{cluster: c, prober: probes}}, nil
 }
 
-// Start reaches the workers and gives them the adapters they start with. A
-// worker that cannot be reached is down until a later probe finds it. It returns
-// an error only if ctx ends.
+// Start contacts the workers and loads their first adapters. A worker that cannot be reached is down until a later
+// probe succeeds. Start returns an error only if ctx ends.
 func (f *Fleet) Start(ctx context.Context) error {
 	if f.cfg.Extend != nil {
 		f.discovery.all(ctx)
@@ -188,7 +194,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// each does n things at once. A panic is an error of its own thing alone.
+// each runs do for 0 to n-1 concurrently and returns the errors by index. A panic becomes the error of its own call.
 func each(n int, do func(i int) error) []error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -210,15 +216,14 @@ func (f *Fleet) Run(ctx context.Context) {
 	f.members.run(ctx)
 }
 
-// Close cancels the fleet's calls to workers and waits until they have ended. No other
-// method may run during it or be called afterwards.
+// Close cancels the fleet's calls to workers and waits until they have ended. No other method may run at the same time
+// or later.
 func (f *Fleet) Close() {
 	f.tasks.cancel()
 	f.tasks.Wait()
 }
 
-// Config is the configuration with its defaults, and the adapters and the router of
-// now.
+// Config returns the configuration with its defaults filled in. Its Adapters and Router are the current ones.
 func (f *Fleet) Config() Config {
 	defer f.lock()()
 	cfg := f.cfg
@@ -226,32 +231,33 @@ func (f *Fleet) Config() Config {
 	return cfg
 }
 
-// Guard runs a piece of work that reads a worker's bytes. If it panics, the worker
-// is marked down, as [Fleet.Panicked] does, and the panic is returned as an error.
+// Guard calls do, which handles data received from worker w. If do panics, Guard marks the worker down, as
+// [Fleet.Panicked] does, and returns the panic as an error.
 func (f *Fleet) Guard(w int, do func() error) error { return f.guard(w, do) }
 
-// Panicked logs and counts a panic while a worker's bytes were handled, which an error holds, and marks the worker down
-// until it registers again; w < 0: no worker in particular. Other errors are none of its business.
+// Panicked handles a panic that err holds: it logs and counts the panic, and marks worker w down until it registers
+// again. The data of worker w caused the panic; w < 0: no particular worker. Panicked ignores errors without a panic.
 func (f *Fleet) Panicked(w int, err error) {
 	if p, ok := errors.AsType[*guard.Panic](err); ok {
 		f.panicked(w, p)
 	}
 }
 
-// Refused notes an error on the way to a worker. A worker that refuses connections is down at once.
+// Refused notes an error of a connection to worker w. A worker that refuses connections is down at once.
 func (f *Fleet) Refused(w int, err error) {
 	defer f.lock()()
 	f.refused(w, err)
 }
 
-// Abort asks a worker to abort the request with the given id.
+// Abort sends worker w an abort of the request with the id rid. The error is [ErrNoAbort] if the worker's interface
+// has no such call.
 func (f *Fleet) Abort(ctx context.Context, w int, rid string) error {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
 	return f.at(w).abort(ctx, rid)
 }
 
-// Drain makes a worker take no new requests, or take them again.
+// Drain stops new requests to worker w if drain is true, and permits them again if it is false.
 func (f *Fleet) Drain(w int, drain bool) error {
 	defer f.lock()()
 	if err := f.checkIndex(w); err != nil {
@@ -264,20 +270,20 @@ func (f *Fleet) Drain(w int, drain bool) error {
 	return nil
 }
 
-// Adapters lists the adapters that the fleet knows; their places are those in
-// Request.Adapter. It only ever grows.
+// Adapters returns the adapters that the fleet knows. An adapter's index is its Request.Adapter. The list never
+// shrinks or changes its order.
 func (f *Fleet) Adapters() []trace.Adapter {
 	defer f.lock()()
 	return f.catalog.adapters
 }
 
-// Lookup finds an adapter by name; -1: there is none.
+// Lookup returns the index of the adapter with the given name, or -1 if there is none.
 func (f *Fleet) Lookup(name string) int32 {
 	defer f.lock()()
 	return f.catalog.lookup(name)
 }
 
-// Ticks yields the time every so often until ctx ends.
+// Ticks returns an iterator that yields the time at the given interval until ctx ends.
 func Ticks(ctx context.Context, every time.Duration) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		t := time.NewTicker(every)

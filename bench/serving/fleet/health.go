@@ -11,7 +11,7 @@ import (
 // that does not refuse connections counts as down.
 const failureThreshold = 2
 
-// prober registers workers and probes them.
+// prober registers and probes workers.
 type prober struct {
 	*cluster
 	discovery *discovery
@@ -26,7 +26,8 @@ func (p *prober) run(ctx context.Context, k *worker) {
 	}
 }
 
-// register asks a worker what it is and holds, and loads the adapters that it lacks. It is up then.
+// register reads a worker's information and adapters, and loads the adapters that the worker lacks. The worker is up
+// then.
 func (p *prober) register(ctx context.Context, k *worker) error {
 	if err := p.identify(ctx, k); err != nil {
 		return err
@@ -34,7 +35,7 @@ func (p *prober) register(ctx context.Context, k *worker) error {
 	return p.equip(ctx, k)
 }
 
-// identify asks a worker what it is and holds.
+// identify reads a worker's information and adapters.
 func (p *prober) identify(ctx context.Context, k *worker) error {
 	ask, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
@@ -65,7 +66,7 @@ func (p *prober) identified(k *worker, in Info, listed []model, unlisted error) 
 	return nil
 }
 
-// equip loads the adapters that a worker lacks. It is up then.
+// equip loads the adapters that a worker lacks. The worker is up then.
 func (p *prober) equip(ctx context.Context, k *worker) error {
 	p.mu.Lock()
 	missing, placed := p.missing(k), p.router.Placement != nil // placed: the router wants them there
@@ -87,7 +88,7 @@ func (p *prober) equip(ctx context.Context, k *worker) error {
 	return nil
 }
 
-// missing lists the adapters that a worker is to start with and does not hold; called with mu held.
+// missing returns the adapters that a worker must hold at the start and does not hold. Called with mu held.
 func (p *prober) missing(k *worker) (list []int32) {
 	if k.health.info.RunTime == Off {
 		return nil
@@ -109,8 +110,8 @@ func (p *prober) missing(k *worker) (list []int32) {
 	return list
 }
 
-// setLimits enters the limits that a worker reports, except where the user has stated others; a
-// contradiction is logged once. Called with mu held.
+// setLimits sets the limits that a worker reports, except where the user has stated other ones. It logs a
+// contradiction once. Called with mu held.
 func (p *prober) setLimits(k *worker, l Limits) {
 	s, v := &p.cfg.Stated, k.view
 	setLimit(p, k, "limit of running requests", l.MaxRunning, s.MaxRunning, &v.MaxRunning)
@@ -141,7 +142,7 @@ func setLimit[T int | int64](p *prober, k *worker, what string, reported, stated
 	}
 }
 
-// probe asks a worker for its load, and what it holds. One that was down is registered again.
+// probe reads a worker's load and the list of its adapters. It registers a worker again that was down.
 func (p *prober) probe(ctx context.Context, k *worker) {
 	p.mu.Lock()
 	known, own := k.health.known, len(k.books.requests)
@@ -169,7 +170,7 @@ func (p *prober) probe(ctx context.Context, k *worker) {
 	}
 }
 
-// logOnce logs an error that a worker will have again at the next probe.
+// logOnce logs an error that is likely to recur at the next probe.
 func (p *prober) logOnce(k *worker, err error) {
 	defer p.lock()()
 	if k.health.first(err.Error()) {

@@ -51,7 +51,7 @@ type holdings struct {
 	contested atomic.Bool // see LoRAManager.Contested
 }
 
-// grow makes room for n more adapters, which the worker does not hold.
+// grow adds rows for n more adapters, which the worker does not hold.
 func (h *holdings) grow(n int) {
 	for range n {
 		h.rows = append(h.rows, new(adapter))
@@ -74,7 +74,7 @@ func (h *holdings) add(a int32) {
 	}
 }
 
-// remove notes that the worker does not hold an adapter; updateSlots is to follow.
+// remove notes that the worker does not hold an adapter. The caller must call updateSlots afterwards.
 func (h *holdings) remove(a int32) {
 	s := h.rows[a]
 	if !s.held {
@@ -95,7 +95,7 @@ func (h *holdings) gone(a int32) {
 	h.updateSlots()
 }
 
-// listed notes which adapters the worker lists.
+// listed updates the held adapters by the worker's list.
 func (h *holdings) listed(there func(a int32) bool) {
 	for a, s := range h.rows {
 		if there(int32(a)) {
@@ -119,7 +119,7 @@ func (h *holdings) clear() {
 	h.updateSlots()
 }
 
-// begin notes the begin of a load or unload.
+// begin notes the start of a load or unload.
 func (h *holdings) begin(a int32, unload bool) *call {
 	c := &call{unload: unload, done: make(chan struct{})}
 	h.rows[a].call = c
@@ -128,7 +128,7 @@ func (h *holdings) begin(a int32, unload bool) *call {
 	return c
 }
 
-// end notes its end.
+// end notes the end of a load or unload.
 func (h *holdings) end(a int32, err error) {
 	s := h.rows[a]
 	s.call.err = err
@@ -138,22 +138,22 @@ func (h *holdings) end(a int32, err error) {
 	h.version++
 }
 
-// ready says whether requests for an adapter can be sent, as far as the worker is concerned.
+// ready reports whether the worker's state permits requests for an adapter to be sent.
 func (h *holdings) ready(a int32) bool { return h.rows[a].held && h.rows[a].call == nil }
 
-// idle says whether the worker holds an adapter that no request of the fleet uses and no call is about.
+// idle reports whether the worker holds an adapter that has no request of the fleet and no call under way.
 func (h *holdings) idle(a int32) bool {
 	st := &h.view.Adapters[a]
 	return h.ready(a) && int(st.Running+st.Queued) == h.rows[a].waiting
 }
 
-// posted is how many of the fleet's requests for an adapter the worker may have.
+// posted returns the number of the fleet's requests for an adapter that may have reached the worker.
 func (h *holdings) posted(a int32) int {
 	st := &h.view.Adapters[a]
 	return int(st.Running+st.Queued) - h.rows[a].outside
 }
 
-// outside is the number of booked requests that wait for their adapter.
+// outside returns the number of booked requests that wait for their adapter.
 func (h *holdings) outside() (n int) {
 	for _, s := range h.rows {
 		n += s.outside
@@ -161,7 +161,7 @@ func (h *holdings) outside() (n int) {
 	return n
 }
 
-// exhausted says whether adapters in use, or on their way, fill all places that the worker has said it has.
+// exhausted reports whether adapters in use, or being loaded, fill all places that the worker has reported.
 func (h *holdings) exhausted() bool {
 	if h.most <= 0 || len(h.held) < h.most {
 		return false
@@ -187,8 +187,8 @@ func (h *holdings) setYielding(a int32, yields bool) {
 	}
 }
 
-// leastRecent is the adapter to evict: the least recently used one that is neither pinned nor in use, and for which
-// keep is false; -1: none.
+// leastRecent returns the adapter to evict: the least recently used one that is neither pinned nor in use, and for
+// which keep returns false; -1: none.
 func (h *holdings) leastRecent(keep func(a int32) bool) int32 {
 	victim := int32(-1)
 	for _, a := range h.held {
@@ -202,8 +202,8 @@ func (h *holdings) leastRecent(keep func(a int32) bool) int32 {
 	return victim
 }
 
-// longestHeld is the adapter that is to yield its place next: the one that has held it for longest, and at least for
-// the time hold; -1: none.
+// longestHeld returns the adapter that yields its place next: the one that has held it longest, and at least for the
+// time hold; -1: none.
 func (h *holdings) longestHeld() int32 {
 	oldest := int32(-1)
 	for _, a := range h.held {
@@ -222,8 +222,8 @@ func (h *holdings) touch(a int32) {
 	h.rows[a].touched = h.uses
 }
 
-// used notes that a request with the adapter runs: its weights are in a GPU slot now,
-// and the least recently used ones have left theirs.
+// used notes that a request with the adapter runs. Its weights are in a GPU slot now, and the least recently used
+// adapters have left their slots.
 func (h *holdings) used(a int32) {
 	h.touch(a)
 	i := slices.Index(h.recent, a)

@@ -10,19 +10,21 @@ import (
 	"time"
 )
 
-// Why requests are cut.
+// Causes with which requests are cut.
 var (
-	ErrHung    = errors.New("the worker hangs: it answers neither probes nor the request")
+	// ErrHung means that the worker answers neither probes nor the request.
+	ErrHung = errors.New("the worker hangs: it answers neither probes nor the request")
+	// ErrStalled means that the worker sends nothing on any stream.
 	ErrStalled = errors.New("the worker hangs: it sends nothing on any stream")
 )
 
-// silence is since when nothing of a request's reply has come, as far as probes of its worker have seen.
+// silence is the time since which no part of a request's reply has come, as observed by probes of its worker.
 type silence struct {
 	since  time.Time // zero: there was no probe
 	tokens int32
 }
 
-// activity is what comes from a worker: pieces of replies, and answers to probes.
+// activity records the bytes that come from a worker: pieces of replies, and answers to probes.
 type activity struct {
 	heard    atomic.Uint64 // pieces of replies; changes without the lock
 	said     uint64        // heard at the latest probe
@@ -30,14 +32,14 @@ type activity struct {
 	hungFrom time.Time     // since when its probes get no answer; zero: they get one
 }
 
-// observe notes what has come until now.
+// observe notes the bytes that have come until now.
 func (a *activity) observe(now time.Time) {
 	if n := a.heard.Load(); n != a.said || a.saidAt.IsZero() {
 		a.said, a.saidAt = n, now
 	}
 }
 
-// observe brings the silence of the requests up to now.
+// observe updates the silence of the requests.
 func (b *books) observe(now time.Time) {
 	for _, r := range b.requests {
 		if n := r.generated.Load(); n != r.quiet.tokens || r.quiet.since.IsZero() {
@@ -46,7 +48,7 @@ func (b *books) observe(now time.Time) {
 	}
 }
 
-// silent counts the streams that have begun, and those of them from which nothing has come for some time.
+// silent counts the streams that have begun, and those among them that have received nothing for the time age.
 func (b *books) silent(now time.Time, age time.Duration) (begun, silent int) {
 	for _, r := range b.requests {
 		if r.running && r.Streams {
@@ -59,9 +61,8 @@ func (b *books) silent(now time.Time, age time.Duration) (begun, silent int) {
 	return begun, silent
 }
 
-// unanswered says whether a probe failed in the way in which those of a process fail that is stopped, or of a machine
-// that cannot be reached. A worker that refuses connections, or answers anything, is not hung: its connections break by
-// themselves.
+// unanswered reports whether a probe failed as it does if the worker's process is stopped or its machine cannot be
+// reached. A worker that refuses connections, or answers anything, does not hang: its connections break by themselves.
 func unanswered(err error) bool {
 	ne, ok := errors.AsType[net.Error](err)
 	return errors.Is(err, context.DeadlineExceeded) || ok && ne.Timeout() || errors.Is(err, syscall.EHOSTUNREACH) ||
@@ -100,8 +101,8 @@ func (h *hangDetector) answered(k *worker) {
 	k.replies.hungFrom = time.Time{}
 }
 
-// hung lists the requests to cut on a worker whose probes have got no answer for [Outlier.Hung]: those from which
-// nothing has come in that time either.
+// hung returns the requests to cut on a worker whose probes have got no answer for [Outlier.Hung]: those that have
+// received nothing in that time either.
 func (h *hangDetector) hung(k *worker, now time.Time) (cut []*Request) {
 	limit := h.cfg.Outlier.Hung
 	if limit < 0 {
@@ -150,7 +151,7 @@ func (h *hangDetector) stalled(k *worker, now time.Time) (cut []*Request) {
 	return cut
 }
 
-// endStall ends an ejection for want of bytes; called with mu held.
+// endStall ends an ejection with the reason Stalled. Called with mu held.
 func (h *hangDetector) endStall(k *worker) {
 	if k.out.state == ejected && k.out.reason == Stalled && k.replies.heard.Load() != k.out.heardThen {
 		k.out.state, k.out.level, k.out.back = serving, k.out.level-1, h.wall()
@@ -159,7 +160,7 @@ func (h *hangDetector) endStall(k *worker) {
 	}
 }
 
-// sends says whether the worker sends what it should; called with mu held.
+// sends reports whether the worker sends as expected. Called with mu held.
 func (h *hangDetector) sends(k *worker, now time.Time) bool {
 	o := &h.cfg.Outlier
 	k.out.forget(o, h.wall())

@@ -9,8 +9,9 @@ import (
 	"lorasim/trace"
 )
 
-// Load loads an adapter on an operator's behalf, and returns when it is done. An adapter that the fleet does not know
-// is known once the worker has loaded it. path is where workers find its weights, "": where Config.Path says.
+// Load loads an adapter on worker w for an operator, and returns when the load has ended. An unknown adapter becomes
+// known to the fleet once the worker has loaded it. The path is where workers find the weights; "": as Config.Path
+// says.
 func (m *LoRAManager) Load(ctx context.Context, w int, name, path string) error {
 	a, err := m.find(w, name)
 	if errors.Is(err, errUnknownAdapter) && m.cfg.Extend != nil {
@@ -25,7 +26,7 @@ func (m *LoRAManager) Load(ctx context.Context, w int, name, path string) error 
 	return m.keep(ctx, w, a)
 }
 
-// introduce loads an adapter that the fleet does not know, and makes it known.
+// introduce loads an unknown adapter and adds it to the fleet.
 func (m *LoRAManager) introduce(ctx context.Context, k *worker, name, path string) error {
 	if path == "" {
 		path = m.cfg.Path(trace.Adapter{Name: name})
@@ -59,7 +60,7 @@ func (m *LoRAManager) introduce(ctx context.Context, k *worker, name, path strin
 	return m.know(k, name, path)
 }
 
-// know makes an adapter known that a worker has just loaded.
+// know adds an adapter to the fleet that a worker has just loaded.
 func (m *LoRAManager) know(k *worker, name, path string) error {
 	defer m.lock()()
 	m.loader.discovery.takeIn(k, []model{{ID: name, Parent: k.baseModel(), Root: path}})

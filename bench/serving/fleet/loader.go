@@ -16,9 +16,9 @@ type loader struct {
 	discovery *discovery
 }
 
-// load carries out a load that has begun (holdings.begin). It outlives the request that wanted it, and takes at
-// most Config.LoadLimit. If the worker is full it evicts an adapter, or, if
-// requests wait that can queue for a place, returns errFull.
+// load runs a load that has begun (holdings.begin). It outlives the request that caused it, and takes at most
+// Config.LoadLimit. If the worker is full, it evicts an adapter. If requests that can queue for a place wait for the
+// adapter, it returns errFull instead.
 func (l *loader) load(k *worker, a int32) error {
 	ctx, cancel := context.WithTimeout(l.tasks.ctx, l.cfg.LoadLimit)
 	defer cancel()
@@ -66,7 +66,7 @@ func (l *loader) tryLoad(ctx context.Context, k *worker, a int32) error {
 	return err
 }
 
-// isLimit says whether a worker refused a load for want of room.
+// isLimit reports whether a worker refused a load because it had no room.
 func isLimit(err error) bool {
 	return mentions(strings.ToLower(err.Error()), "max_loaded", "at most", "limit", "exceed")
 }
@@ -76,8 +76,8 @@ func (l *loader) namePath(a int32) (name, path string) {
 	return l.catalog.adapters[a].Name, l.catalog.path(a)
 }
 
-// canQueue notes that a worker refused an adapter for want of a place, and says whether
-// requests wait for the adapter, which can queue for a place.
+// canQueue notes that a worker refused an adapter because it had no place. It reports whether requests wait for the
+// adapter, which can queue for a place.
 func (l *loader) canQueue(k *worker, a int32) bool {
 	defer l.lock()()
 	k.places.full.refuses = true
@@ -85,7 +85,7 @@ func (l *loader) canQueue(k *worker, a int32) bool {
 	return k.loras.rows[a].outside > 0
 }
 
-// loadFailed tells the policy of a load that failed, unless the load will be tried again; called with mu held.
+// loadFailed reports a failed load to the policy, unless the load will be tried again. Called with mu held.
 func (l *loader) loadFailed(k *worker, a int32, err error) {
 	if isFull(err) {
 		return
@@ -95,24 +95,23 @@ func (l *loader) loadFailed(k *worker, a int32, err error) {
 	}
 }
 
-// relist asks a worker what it holds.
+// relist updates the list of the worker's adapters.
 func (l *loader) relist(k *worker) {
 	ctx, cancel := context.WithTimeout(l.tasks.ctx, l.cfg.Timeout)
 	defer cancel()
 	l.guard(k.index, func() error { l.discovery.relist(ctx, k); return nil })
 }
 
-// leastRecent is the adapter to evict: the least recently used one that is neither pinned nor in use, by the fleet's
-// requests or by busy; -1: none. Where others send requests, too, it
-// must have had its place for a while: they are not seen to use it. Called with mu held.
+// leastRecent returns the adapter to evict: the least recently used one that is neither pinned nor in use, by the
+// fleet's requests or by busy; -1: none. If other clients send requests, too, the adapter must have had its place for
+// a while, because the fleet does not see their use. Called with mu held.
 func (l *loader) leastRecent(k *worker, busy map[string]bool) int32 {
 	return k.loras.leastRecent(func(a int32) bool {
 		return busy[l.catalog.adapters[a].Name] || k.books.shared() && time.Since(k.loras.rows[a].since) < hold
 	})
 }
 
-// evict unloads the adapter that a worker has not used for longest and that no
-// request uses; false if there is none or it stays.
+// evict unloads the least recently used adapter that no request uses. It returns false if there is none or it stays.
 func (l *loader) evict(ctx context.Context, k *worker) bool {
 	l.mu.Lock()
 	victim := l.leastRecent(k, nil)
@@ -120,9 +119,9 @@ func (l *loader) evict(ctx context.Context, k *worker) bool {
 	return victim >= 0 && l.unloadIdle(ctx, k, victim, func() bool { return true })
 }
 
-// unloadIdle unloads an adapter that no request of the fleet uses, once the
-// worker says that no other does either; not if it is used or wanted, called with mu held, is false
-// by then. It returns whether the adapter has gone.
+// unloadIdle unloads an adapter that no request of the fleet uses, once the worker reports no other request for it. It
+// does not if the adapter is used by then, or if wanted, called with mu held, returns false. It reports whether the
+// adapter is gone.
 func (l *loader) unloadIdle(ctx context.Context, k *worker, a int32, wanted func() bool) bool {
 	still := func() bool { return k.loras.idle(a) && wanted() }
 	if err := l.awaitIdle(ctx, k, a, certain, still); err != nil {
@@ -133,7 +132,7 @@ func (l *loader) unloadIdle(ctx context.Context, k *worker, a int32, wanted func
 	return l.unload(ctx, k, a, still)
 }
 
-// unload unloads an adapter, unless still, called with mu held, is false.
+// unload unloads an adapter, unless still, called with mu held, returns false.
 func (l *loader) unload(ctx context.Context, k *worker, a int32, still func() bool) bool {
 	defer l.lock()()
 	if !still() {
@@ -209,8 +208,8 @@ func (l *loader) awaitIdle(ctx context.Context, k *worker, a int32, probes int, 
 	}
 }
 
-// beforeLoad waits until a load can do no harm: until the requests of a former
-// load of the same name have ended, the fleet's own and others'.
+// beforeLoad waits until a load is safe: until the requests of an earlier load of the same name have ended, the
+// fleet's own and others'.
 func (l *loader) beforeLoad(ctx context.Context, k *worker, a int32) error {
 	if k.kind() != VLLM {
 		return nil
@@ -225,8 +224,8 @@ func (l *loader) beforeLoad(ctx context.Context, k *worker, a int32) error {
 	return nil
 }
 
-// awaitOwn waits until the worker has none of the fleet's requests for an adapter, and returns how many probes are to
-// find none of others.
+// awaitOwn waits until the worker has none of the fleet's requests for an adapter. It returns the number of probes
+// that must find no request of others.
 func (l *loader) awaitOwn(ctx context.Context, k *worker, a int32) (probes int, err error) {
 	defer l.lock()()
 	for k.loras.posted(a) > 0 {

@@ -15,13 +15,15 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// LoRA is an adapter by name, where workers find it, and its rank, 0: not known.
+// A LoRA is an adapter with the place of its weights.
 type LoRA struct {
+	// Name is the adapter's name. Path is the path of its weights, as workers see it.
 	Name, Path string
-	Rank       int
+	// Rank is the adapter's rank. 0: unknown.
+	Rank int
 }
 
-// ParseLoRA reads NAME=PATH.
+// ParseLoRA parses NAME=PATH.
 func ParseLoRA(s string) (LoRA, error) {
 	name, path, ok := strings.Cut(s, "=")
 	a := LoRA{Name: strings.TrimSpace(name), Path: strings.TrimSpace(path)}
@@ -31,11 +33,11 @@ func ParseLoRA(s string) (LoRA, error) {
 	return a, nil
 }
 
-// maxLoRAs bounds the adapters of a list.
+// maxLoRAs is the largest number of adapters in a list.
 const maxLoRAs = 1 << 20
 
-// ReadLoRAs reads a list of adapters, NAME=PATH in each line; lines that are
-// empty or begin with # are left out. where names the file in errors.
+// ReadLoRAs reads a list of adapters, one NAME=PATH per line. It skips empty lines and lines that begin with #. Errors
+// name the file as where.
 func ReadLoRAs(r io.Reader, where string) ([]LoRA, error) {
 	var list []LoRA
 	lines := bufio.NewScanner(r)
@@ -65,11 +67,11 @@ func ReadLoRAs(r io.Reader, where string) ([]LoRA, error) {
 	return list, nil
 }
 
-// peftConfig is the file that makes a folder an adapter of PEFT.
+// peftConfig is the name of the file that marks a folder as a PEFT adapter.
 const peftConfig = "adapter_config.json"
 
-// FindLoRAs lists the adapters in a folder: its subfolders that PEFT wrote, by
-// their names, with their absolute paths.
+// FindLoRAs returns the adapters in a folder: its subfolders in the format of PEFT. An adapter's name is that of its
+// subfolder; its path is absolute.
 func FindLoRAs(folder string) ([]LoRA, error) {
 	abs, err := filepath.Abs(folder)
 	if err != nil {
@@ -102,8 +104,7 @@ func FindLoRAs(folder string) ([]LoRA, error) {
 	return list, nil
 }
 
-// parsePEFT reads the rank of an adapter from its configuration: the highest of
-// its layers, which are given where they differ.
+// parsePEFT reads the rank of an adapter from its configuration: the highest rank of its layers, if the ranks differ.
 func parsePEFT(data []byte, file string) (int, error) {
 	var c struct {
 		R       int            `json:"r"`

@@ -11,23 +11,25 @@ import (
 	"lorasim/router"
 )
 
-// Errors of changes of the set of workers.
+// Errors of [Fleet.Add] and [Fleet.Remove].
 var (
-	ErrFixed  = errors.New("the set of workers is fixed")
+	// ErrFixed means that workers cannot join or leave, because Config.Extend is nil.
+	ErrFixed = errors.New("the set of workers is fixed")
+	// ErrMember means that the worker is in the fleet already.
 	ErrMember = errors.New("is a worker already")
-	// ErrLeft is why requests are cut on a worker that is to leave at once.
+	// ErrLeft means that the worker was removed. It is also the cause with which [Fleet.Remove] cuts requests.
 	ErrLeft = errors.New("the worker was removed")
 )
 
-// maxJoins is the number of workers by which a fleet may grow beyond those it starts with.
+// maxJoins is the largest number of slots that a fleet adds to those it starts with.
 const maxJoins = 1024
 
 // membership lets workers join and leave while requests run.
 //
-// A worker has a slot, its index, which policies know it by. A worker that leaves drains first: it keeps its slot until
-// the last of its requests has ended. A slot without a worker looks to policies like a worker that is down. The next
-// worker that joins takes the first such slot, else a new one. At each join the router is made anew for the workers of
-// now, and learns from the latest requests what its predecessor knew.
+// A worker has a slot, which is its index for policies. A worker that leaves drains first: it keeps its slot until the
+// last of its requests has ended. For policies, a slot without a worker is a worker that is down. The next worker that
+// joins takes the first such slot, or else a new one. At each join a new router is made for the present workers. It
+// learns from the latest requests.
 type membership struct {
 	*cluster
 	prober  *prober
@@ -35,8 +37,9 @@ type membership struct {
 	probes  sync.WaitGroup
 }
 
-// Add makes a worker a member and returns its index. A worker that does not answer is a member, too: it is down
-// until a probe succeeds. A worker that is leaving stays. [ParseURL] reads the URL.
+// Add adds a worker to the fleet and returns its index. The host is a URL as [ParseURL] accepts it. A worker that does
+// not answer becomes a member, too; it is down until a probe succeeds. If the worker is leaving, Add cancels its
+// removal.
 func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 	m := f.members
 	host, err := ParseURL(host)
@@ -66,7 +69,7 @@ func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 	return k.index, nil
 }
 
-// present looks for a worker by its URL; if it is about to leave, it stays.
+// present returns the worker with a URL. If the worker is about to leave, it stays.
 func (m *membership) present(host string) (w int, stays bool, err error) {
 	defer m.lock()()
 	k := m.byURL(host)
@@ -82,7 +85,7 @@ func (m *membership) present(host string) (w int, stays bool, err error) {
 	return k.index, true, nil
 }
 
-// byURL is the worker with a URL, nil: there is none; called with mu held.
+// byURL returns the worker with a URL, or nil. Called with mu held.
 func (c *cluster) byURL(host string) *worker {
 	i := slices.IndexFunc(c.workers, func(k *worker) bool { return !k.gone && k.url == host })
 	if i < 0 {
@@ -91,7 +94,7 @@ func (c *cluster) byURL(host string) *worker {
 	return c.workers[i]
 }
 
-// ask asks a worker that is about to join what it is.
+// ask reads the information of a worker that is about to join.
 func (m *membership) ask(ctx context.Context, host string) (in Info, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
@@ -102,7 +105,7 @@ func (m *membership) ask(ctx context.Context, host string) (in Info, err error) 
 	return in, err
 }
 
-// enter gives a worker a slot, and makes the router anew.
+// enter gives a worker a slot and makes a new router.
 func (m *membership) enter(host string, in Info) (*worker, error) {
 	defer m.lock()()
 	if k := m.byURL(host); k != nil { // it has joined meanwhile
@@ -137,7 +140,7 @@ func (m *membership) enter(host string, in Info) (*worker, error) {
 	return k, nil
 }
 
-// infos are what the workers have told of themselves, by slot; called with mu held.
+// infos returns the information that the workers have reported, by slot. Called with mu held.
 func (c *cluster) infos() []Info {
 	list := make([]Info, len(c.workers))
 	for i, k := range c.workers {
@@ -146,7 +149,7 @@ func (c *cluster) infos() []Info {
 	return list
 }
 
-// run probes the workers until ctx ends, those that join included.
+// run probes the workers, including those that join, until ctx ends.
 func (m *membership) run(ctx context.Context) {
 	m.mu.Lock()
 	m.running = ctx
@@ -162,7 +165,7 @@ func (m *membership) run(ctx context.Context) {
 	m.probes.Wait()
 }
 
-// probe begins to probe a worker, unless the fleet does not run.
+// probe starts the probes of a worker, if the fleet runs.
 func (m *membership) probe(k *worker) {
 	defer m.lock()()
 	if m.running == nil || k.gone || k.unprobe != nil {
@@ -176,8 +179,8 @@ func (m *membership) probe(k *worker) {
 	})
 }
 
-// Remove takes a worker out of the fleet. It takes no new requests from now on, and leaves when its last request has
-// ended; with now set, its requests are cut: those without a byte of an answer go to other workers.
+// Remove removes a worker from the fleet. The worker gets no new requests and leaves when its last request has ended.
+// If now is true, its requests are cut; those without a byte of a reply go to other workers.
 func (f *Fleet) Remove(w int, now bool) error {
 	m := f.members
 	if f.cfg.Extend == nil {
@@ -232,14 +235,14 @@ func (m *membership) leave(k *worker) {
 	m.cfg.Log("%s has left", k.name)
 }
 
-// drop takes a worker out again that cannot join; it has had no request.
+// drop removes a worker that cannot join. It has had no request.
 func (m *membership) drop(k *worker) {
 	defer m.lock()()
 	k.leaving = true
 	m.tasks.Go(func() { m.leave(k) })
 }
 
-// Find returns the index of the worker with a URL, as [ParseURL] returns it; -1: there is none.
+// Find returns the index of the worker with a URL in the form that [ParseURL] returns, or -1 if there is none.
 func (f *Fleet) Find(host string) int {
 	defer f.lock()()
 	if k := f.byURL(host); k != nil {
@@ -248,16 +251,16 @@ func (f *Fleet) Find(host string) int {
 	return -1
 }
 
-// URL is the base URL of a worker. It is that of the same worker as long as a request is booked there.
+// URL returns the base URL of worker w. The index w stays with the same worker as long as a request is booked there.
 func (f *Fleet) URL(w int) string { return f.at(w).url }
 
-// Address is host and port of a worker.
+// Address returns the address of worker w, HOST:PORT.
 func (f *Fleet) Address(w int) string { return addressOf(f.URL(w)) }
 
-// Base is URL in its parts, which are not to be changed.
+// Base returns the base URL of worker w in parsed form. The caller must not modify it.
 func (f *Fleet) Base(w int) *url.URL { return f.at(w).base }
 
-// Changes counts how often the set of workers has changed.
+// Changes returns the number of changes of the set of workers so far.
 func (f *Fleet) Changes() int64 {
 	defer f.lock()()
 	return f.changes

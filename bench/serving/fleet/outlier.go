@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// Outlier says when a worker that fails requests is ejected, which means that it gets no new requests for some
-// time. The rules are those of Envoy's outlier detection, whose names stand in brackets. A field that is 0 has
-// its default; one below 0 disables its rule.
+// An Outlier has the rules by which workers that fail requests are ejected. An ejected worker gets no new requests for
+// some time. The rules are those of Envoy's outlier detection; their Envoy names stand in brackets. A field of 0 has
+// its default; a field below 0 disables its rule.
 //
-// An ejection ends with a trial: one request at a time first, then more with each that succeeds, and after
-// Consecutive successes the worker takes its full share again. A failure within the trial ejects the worker
-// again, for twice the time. Health probes neither end an ejection nor reset a count.
+// An ejection ends with a trial. The worker takes one request at a time at first, and more with each success. After
+// Consecutive successes it takes its full share again. A failure within the trial ejects the worker again, for twice
+// the time. Health probes neither end an ejection nor reset a count.
 type Outlier struct {
 	Consecutive int           // failures in a row [consecutive_5xx]; default 5
 	Share       float64       // share of requests that fail [failure_percentage_threshold], 0 to 1; default 0.3
-	BaseTime    time.Duration // of a first ejection [base_ejection_time]; default 10 s
-	MaxTime     time.Duration // of an ejection, however many came before [max_ejection_time]; default 5 min
-	// MaxEjected is the largest share of workers that are ejected: no further one is
-	// [max_ejection_percent]; default 0.5. The last usable worker is never ejected.
+	BaseTime    time.Duration // length of a first ejection [base_ejection_time]; default 10 s
+	MaxTime     time.Duration // longest ejection [max_ejection_time]; default 5 min
+	// MaxEjected is the largest share of workers that may be ejected [max_ejection_percent]; default 0.5. The last
+	// usable worker is never ejected.
 	MaxEjected float64
-	// SlowStart is the number of requests that a worker may have in flight before it has served the first one
-	// since it came up, as long as another worker takes more [slow start]; below 1: no limit. It bounds what a
-	// worker can cost that fails all.
+	// SlowStart is the number of requests in flight on a worker that has not served one since it came up [slow start].
+	// The limit holds as long as another worker takes more requests; below 1: no limit. It bounds the number of
+	// requests that a worker can fail before it is ejected.
 	SlowStart int
-	// Hung is for how long the probes of a worker must get no answer before requests that it is silent on are
-	// cut; default 10 s.
+	// Hung is the time without an answer to probes after which requests on the worker are cut, if they received
+	// nothing in that time either; default 10 s.
 	Hung time.Duration
 }
 
@@ -51,18 +51,18 @@ func (o Outlier) withDefaults() Outlier {
 	return o
 }
 
-// enabled says whether workers are ejected at all.
+// enabled reports whether workers are ejected at all.
 func (o *Outlier) enabled() bool { return o.BaseTime > 0 && o.MaxEjected > 0 }
 
-// span is how long an ejection lasts, s, the level-th in a row.
+// span returns the length of the level-th ejection in a row, s.
 func (o *Outlier) span(level int) float64 {
 	return min(o.BaseTime.Seconds()*math.Exp2(float64(level-1)), o.MaxTime.Seconds())
 }
 
-// Reason says why a worker was ejected.
+// A Reason is the reason of an ejection.
 type Reason string
 
-// The reasons.
+// Reasons of ejections.
 const (
 	ConsecutiveFailures Reason = "consecutive_failures" // requests in a row failed
 	FailurePercentage   Reason = "failure_percentage"   // too large a share of its requests failed
@@ -70,7 +70,7 @@ const (
 	Stalled             Reason = "stalled"              // it answers probes, but sends nothing on any stream
 )
 
-// Reasons lists the reasons.
+// Reasons lists all reasons.
 var Reasons = []Reason{ConsecutiveFailures, FailurePercentage, FailedTrial, Stalled}
 
 type hostState uint8
@@ -81,7 +81,7 @@ const (
 	onTrial           // takes 1 + host.passed requests at a time
 )
 
-// host is a worker, or an adapter on a worker, as outlier detection sees it. It is guarded by Fleet.mu. Times
+// host is the state of a worker, or of an adapter on a worker, in outlier detection. It is guarded by Fleet.mu. Times
 // are seconds of wall time.
 type host struct {
 	state   hostState
@@ -101,7 +101,7 @@ type host struct {
 // tally counts requests that ended.
 type tally struct{ ok, failed int }
 
-// roll begins a new window when one is over.
+// roll starts a new window when the present one is over.
 func (h *host) roll(now float64) {
 	switch age := now - h.began; {
 	case age >= 2*shareWindow:
@@ -111,17 +111,17 @@ func (h *host) roll(now float64) {
 	}
 }
 
-// recent counts the requests of the windows.
+// recent returns the counts of the two windows together.
 func (h *host) recent() (ok, failed int) {
 	return h.now.ok + h.before.ok, h.now.failed + h.before.failed
 }
 
-// closed says whether the worker takes no further request.
+// closed reports whether the worker takes no further request.
 func (h *host) closed() bool {
 	return h.state == ejected || h.state == onTrial && h.running > h.passed
 }
 
-// tick begins the trial when the ejection is over.
+// tick starts the trial when the ejection is over.
 func (h *host) tick(now float64) {
 	if h.state == ejected && now >= h.until {
 		h.try()
@@ -130,8 +130,8 @@ func (h *host) tick(now float64) {
 
 func (h *host) try() { h.state, h.trial, h.running, h.passed = onTrial, h.trial+1, 0, 0 }
 
-// enter books a request, and returns the number of the trial that it is a part of, 0: none. It is the one to
-// leave with.
+// enter books a request. It returns the number of the trial to which the request belongs, or 0. The caller passes this
+// number to leave.
 func (h *host) enter() uint32 {
 	if h.state != onTrial {
 		return 0
@@ -146,10 +146,11 @@ func (h *host) leave(trial uint32) {
 	}
 }
 
-// trying says whether a trial is the one under way.
+// trying reports whether a trial is the present one.
 func (h *host) trying(trial uint32) bool { return trial != 0 && trial == h.trial && h.state == onTrial }
 
-// succeed notes a success of a request of a trial, 0: of none. It says whether the worker is back in service.
+// succeed notes a success of a request that belongs to a trial; 0: to none. It reports whether the worker returns to
+// full service.
 func (h *host) succeed(o *Outlier, now float64, trial uint32) (back bool) {
 	h.roll(now)
 	h.now.ok++
@@ -164,7 +165,7 @@ func (h *host) succeed(o *Outlier, now float64, trial uint32) (back bool) {
 	return true
 }
 
-// eject begins an ejection. Healthy time takes back earlier ones: each as much as it lasted itself.
+// eject starts an ejection. Healthy time cancels earlier ejections: each takes as much time as it lasted itself.
 func (h *host) eject(o *Outlier, now float64, why Reason) {
 	if h.state == serving {
 		for healthy := now - h.back; h.level > 0 && healthy >= o.span(h.level); h.level-- {
@@ -175,8 +176,8 @@ func (h *host) eject(o *Outlier, now float64, why Reason) {
 	h.state, h.reason, h.until, h.streak = ejected, why, now+o.span(h.level), 0
 }
 
-// fail notes a failure and says why the worker is to be ejected, "" if it is not. peers are the same of other
-// usable workers; nil: nothing is known of one.
+// fail notes a failure and returns the reason for an ejection, or "". The iterator peers yields the hosts of other
+// usable workers; nil: nothing is known of a worker.
 func (h *host) fail(o *Outlier, now float64, trial uint32, peers func(yield func(*host) bool)) Reason {
 	h.roll(now)
 	h.now.failed++

@@ -33,7 +33,7 @@ func (t *ticket) await(ctx context.Context, until time.Time) {
 	}
 }
 
-// placeQueue is the queue of a worker's requests for places.
+// placeQueue is the queue of requests that wait for a place on one worker.
 type placeQueue struct {
 	loras   *holdings
 	tickets []*ticket     // by arrival
@@ -43,7 +43,7 @@ type placeQueue struct {
 	full    fullness
 }
 
-// fullness is what is known of a worker without a free place.
+// fullness is the state of a worker without a free place.
 type fullness struct {
 	refuses bool      // it refused a load when it was full; else it evicts by itself
 	until   time.Time // a load is not worth a try before, unless a place became free
@@ -71,11 +71,11 @@ func (q *placeQueue) refused() {
 	q.full.lookLater()
 }
 
-// crowded says whether requests must queue for an adapter that is not held: others
-// queue already, or adapters in use fill all places.
+// crowded reports whether requests must queue for an adapter that is not held: other requests queue already, or
+// adapters in use fill all places.
 func (q *placeQueue) crowded() bool { return len(q.tickets) > 0 || q.loras.exhausted() }
 
-// join puts a request into the queue, behind those that arrived before it or at the same time.
+// join adds a request to the queue, behind those that arrived earlier or at the same time.
 func (q *placeQueue) join(a int32, booked int, since time.Time) *ticket {
 	now := time.Now()
 	if since.IsZero() {
@@ -95,8 +95,7 @@ func (q *placeQueue) join(a int32, booked int, since time.Time) *ticket {
 	return t
 }
 
-// expectedWait estimates how long a new request would wait for a place: a turn for each
-// adapter that waits, and one more.
+// expectedWait estimates the wait of a new request for a place: one turn for each waiting adapter, and one more.
 func (q *placeQueue) expectedWait() time.Duration {
 	waiting := map[int32]bool{}
 	for _, t := range q.tickets {
@@ -109,7 +108,7 @@ func (q *placeQueue) expectedWait() time.Duration {
 	return min(turn*time.Duration(len(waiting)+1), time.Hour)
 }
 
-// dismiss takes the requests that match out of the queue.
+// dismiss removes the requests that match from the queue.
 func (q *placeQueue) dismiss(which func(t *ticket) bool, err error) {
 	q.tickets = slices.DeleteFunc(q.tickets, func(t *ticket) bool {
 		if !which(t) {
@@ -124,15 +123,15 @@ func (q *placeQueue) dismiss(which func(t *ticket) bool, err error) {
 	})
 }
 
-// clear dismisses all requests: the worker is down. What is known of its fullness ends with it.
+// clear dismisses all requests because the worker is down. It also resets the fullness.
 func (q *placeQueue) clear(err error) {
 	q.dismiss(func(*ticket) bool { return true }, err)
 	q.settle()
 	q.full.refuses = false
 }
 
-// settle admits the requests whose adapters are ready. An adapter
-// that yields takes requests again when it is the first in the queue, or nobody waits.
+// settle admits the requests whose adapters are ready. An adapter that yields takes requests again when it is first in
+// the queue, or when the queue is empty.
 func (q *placeQueue) settle() {
 	for before := -1; before != len(q.tickets); {
 		before = len(q.tickets)
@@ -148,8 +147,8 @@ func (q *placeQueue) settle() {
 	}
 }
 
-// makeWay asks adapters to yield, those that have held their places for longest: one for
-// each adapter that waits for a place.
+// makeWay makes adapters yield, one for each adapter that waits for a place. It chooses those that have held their
+// places longest.
 func (q *placeQueue) makeWay() {
 	waiting := map[int32]bool{}
 	for _, t := range q.tickets {

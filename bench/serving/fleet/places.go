@@ -28,7 +28,7 @@ import (
 //
 // Other clients of the worker, such as a second gateway, take places too, and are not
 // heard when they wait. sglang's unload refuses new requests for the adapter and waits
-// for the running ones, whoever sent them, as its own eviction does. So an adapter
+// for all running ones, of any client, as its own eviction does. So an adapter
 // without own requests is unloaded there after its hold, even if others use it: two
 // gateways take turns. vLLM's unload waits for nothing, and the engine dies if the name
 // is loaded again too early (see certain). There an adapter that others use stays.
@@ -48,21 +48,22 @@ const (
 	vllmPatience = 500 * time.Millisecond
 )
 
-// Wait limits the wait of a request for a place.
+// A Wait limits the wait of a request for a place.
 type Wait struct {
-	Since time.Time // its arrival, which decides its turn; zero: now
-	Until time.Time // zero: for ever
+	Since time.Time // arrival of the request; earlier ones come first; zero: now
+	Until time.Time // end of the wait; zero: no limit
 }
 
-// NoPlace says that a request did not get a place for its adapter. It has not been sent.
+// A NoPlace is the error of a request that got no place for its adapter. The request has not been sent.
 type NoPlace struct {
 	Adapter string
 	Worker  int
-	Waiting int           // requests in the queue
-	Late    bool          // its time is over; false: the queue is full
-	After   time.Duration // estimated wait of a new request
+	Waiting int           // number of requests in the queue
+	Late    bool          // true: the wait exceeded its limit; false: the queue is full
+	After   time.Duration // estimated wait of a new request in the queue
 }
 
+// Error implements error.
 func (e *NoPlace) Error() string {
 	if e.Late {
 		return fmt.Sprintf("worker %d has no slot for adapter %s in time: all slots are in use, %d requests wait",
@@ -75,13 +76,13 @@ func (e *NoPlace) Error() string {
 // errFull says that a worker refused a load for want of a place.
 type errFull struct{ error }
 
-// isFull says whether an error is, or wraps, an errFull.
+// isFull reports whether an error is, or wraps, an errFull.
 func isFull(err error) bool {
 	_, ok := errors.AsType[errFull](err)
 	return ok
 }
 
-// placeServer gives places to the adapters that requests wait for.
+// placeServer gives places to the adapters of waiting requests.
 type placeServer struct {
 	*cluster
 	loader *loader
@@ -117,13 +118,13 @@ func (p *placeServer) wait(ctx context.Context, k *worker, a int32, booked int, 
 	return t.err
 }
 
-// noPlace is the error of a request that leaves the queue, or cannot join it; called with mu held.
+// noPlace returns the error of a request that leaves the queue, or cannot join it. Called with mu held.
 func (p *placeServer) noPlace(k *worker, a int32, late bool) error {
 	return &NoPlace{Adapter: p.catalog.adapters[a].Name, Worker: k.index, Waiting: len(k.places.tickets), Late: late,
 		After: k.places.expectedWait()}
 }
 
-// serve gives places to the adapters that requests wait for, until none waits.
+// serve gives places to the adapters of waiting requests, until no request waits.
 func (p *placeServer) serve(k *worker) {
 	defer p.lock()()
 	q := &k.places
@@ -165,8 +166,8 @@ func (p *placeServer) fill(k *worker, a int32) {
 	}
 }
 
-// vacate unloads an adapter that no request of the fleet uses, or asks one to yield. It
-// returns whether there may be a place now. Called with mu held.
+// vacate unloads an adapter that no request of the fleet uses, or makes one yield. It reports whether there may be a
+// place now. Called with mu held.
 func (p *placeServer) vacate(k *worker) bool {
 	busy := map[string]bool{}
 	if k.kind() == VLLM { // it tells which adapters others use
@@ -193,7 +194,7 @@ func (p *placeServer) vacate(k *worker) bool {
 	return gone
 }
 
-// evict unloads an adapter that no request of the fleet uses, for one that waits.
+// evict unloads an adapter that no request of the fleet uses, to make room for one that waits.
 func (p *placeServer) evict(k *worker, a int32) bool {
 	ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.LoadLimit)
 	defer cancel()
@@ -213,8 +214,8 @@ func (p *placeServer) evict(k *worker, a int32) bool {
 	return gone
 }
 
-// awaitChange waits until something happens at a full worker, or it is time to ask it
-// again what it holds. Called with mu held.
+// awaitChange waits until something happens at a full worker, or until it is time to read its list of adapters again.
+// Called with mu held.
 func (p *placeServer) awaitChange(k *worker) {
 	full := &k.places.full
 	if !time.Now().Before(full.lookAt) {

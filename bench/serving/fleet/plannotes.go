@@ -12,18 +12,18 @@ import (
 // keptPlans is the number of the latest plans that a fleet remembers.
 const keptPlans = 50
 
-// PlanNote is what became of a plan that changes something, for people.
+// A PlanNote is a record of one plan that changes something, for operators.
 type PlanNote struct {
 	At     time.Time `json:"at"`
-	Result string    `json:"result"` // applied, dropped, or race: the choice of a policy
+	Result string    `json:"result"` // "applied", "dropped", or "race" (a race chose a policy)
 	Reason string    `json:"reason"`
-	Error  string    `json:"error,omitempty"` // why it was dropped
-	Load   []string  `json:"load"`            // ADAPTER@URL
-	Unload []string  `json:"unload"`
-	Moves  int       `json:"moves"`
+	Error  string    `json:"error,omitempty"` // why the plan was dropped
+	Load   []string  `json:"load"`            // loads, each ADAPTER@URL
+	Unload []string  `json:"unload"`          // unloads, each ADAPTER@URL
+	Moves  int       `json:"moves"`           // number of requests to move
 }
 
-// Plans are the latest plans that change something, the latest first.
+// Plans returns the latest plans that change something, the latest first.
 func (f *Fleet) Plans() []PlanNote {
 	defer f.lock()()
 	list := append([]PlanNote{}, f.notes...) // not nil: a page reads it
@@ -48,7 +48,7 @@ func (p *planRunner) remember(plan *router.Plan, err error) {
 	}
 }
 
-// names writes placements for people; called with mu held.
+// names returns placements as text for operators. Called with mu held.
 func (p *planRunner) names(list []router.Placement) []string {
 	names := []string{}
 	for _, at := range list {

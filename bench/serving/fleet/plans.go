@@ -8,13 +8,13 @@ import (
 	"lorasim/router"
 )
 
-// planRunner asks the router for plans and carries them out.
+// planRunner gets plans from the router and carries them out.
 type planRunner struct {
 	*cluster
 	loras *LoRAManager
 }
 
-// run asks the planner at every interval of the fleet's clock.
+// run plans at every interval of the fleet's clock.
 func (p *planRunner) run(ctx context.Context, interval float64) {
 	every := time.Duration(interval / p.cfg.Speed * float64(time.Second))
 	for range Ticks(ctx, max(every, time.Millisecond)) {
@@ -27,8 +27,8 @@ func (p *planRunner) run(ctx context.Context, interval float64) {
 	}
 }
 
-// plan asks the planner. Requests are routed while it solves; policies and planners share state, so not during the
-// rest. A plan whose router was replaced meanwhile is discarded. The time that planning takes is counted.
+// plan calls the planner. Requests are routed while it solves, but not during its other work, because policies and
+// planners share state. A plan is discarded if its router was replaced meanwhile. The time of planning is counted.
 func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 	begun := time.Now()
 	defer p.lock()()
@@ -51,8 +51,8 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 	return plan, by
 }
 
-// input lists the requests in flight that the planner wants to see, in the order of the workers and then of
-// the requests' IDs; called with mu held.
+// input returns the requests in flight that the planner reads, in the order of the workers and then of the requests'
+// IDs. Called with mu held.
 func (p *planRunner) input() *router.PlannerInput {
 	in := &router.PlannerInput{View: p.fresh()}
 	var wanted router.Selection
@@ -69,7 +69,7 @@ func (p *planRunner) input() *router.PlannerInput {
 	return in
 }
 
-// adjust starts what the latest routing decision entails; called with mu held.
+// adjust starts the loads and unloads that the latest routing decision entails. Called with mu held.
 func (p *planRunner) adjust() {
 	changer, ok := p.router.Policy.(router.PlacementChanger)
 	if !ok {
@@ -85,9 +85,9 @@ func (p *planRunner) adjust() {
 	}
 }
 
-// apply carries out a plan by a router that may have been replaced since: adapters are loaded first; if a load
-// fails, those that were loaded are unloaded again and the plan is dropped. Then the planner is told, so that new
-// requests go where the plan wants them, requests move, and adapters are unloaded once no request uses them.
+// apply carries out a plan of a router that may have been replaced since. It loads adapters first. If a load fails, it
+// unloads those that were loaded and drops the plan. Then the planner is notified, so that new requests go to the
+// workers in the plan. Finally requests move, and adapters are unloaded once no request uses them.
 func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Router) {
 	if plan.Empty() {
 		p.applied(plan, by, nil)
@@ -114,7 +114,7 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 	}
 }
 
-// applied tells the planner what became of its plan.
+// applied notifies the planner of the outcome of its plan.
 func (p *planRunner) applied(plan *router.Plan, by *router.Router, err error) {
 	defer p.lock()()
 	switch {
@@ -152,8 +152,8 @@ func (p *planRunner) log(plan *router.Plan, err error) {
 	p.cfg.Plans.Info("plan", append([]any{"result", result}, attrs...)...)
 }
 
-// move asks the owner of a request to take it elsewhere. A request that has ended, or
-// is not where the plan thinks, stays.
+// move starts a move of a request through its owner. A request stays if it has ended, or is not on the worker that the
+// plan assumes.
 func (p *planRunner) move(m router.Move) {
 	var r *Request
 	p.mu.Lock()

@@ -6,15 +6,15 @@ import (
 	"lorasim/router"
 )
 
-// Races counts the simulated races in which the policy auto chooses among policies.
+// Races has the counts of the simulated races. In a race, the policy auto simulates several policies and chooses one.
 type Races struct {
 	Count, Changes int64
-	Failed         int64   // the twin could not simulate the cluster
-	Time           float64 // s of wall time
-	Chosen         string  // the policy that routes now; "": no race yet
-	// Compared is the prediction of the latest choice that has been measured, and the measurement; nil: none yet.
+	Failed         int64   // races that could not simulate the cluster
+	Time           float64 // wall time of all races, s
+	Chosen         string  // policy that routes at present; "": no race yet
+	// Compared has the prediction for the latest measured choice, and the measurement. nil: none yet.
 	Compared *router.Measured
-	// Slower is by worker the factor by which steps take longer than the profile says; nil: not measured yet.
+	// Slower has for each worker its step time divided by that of the profile. nil: not measured yet.
 	Slower []float64
 }
 

@@ -8,26 +8,28 @@ import (
 	"lorasim/trace"
 )
 
-// Request is a request in flight, as routers and planners know it. Its owner sets the exported fields and does not
-// change them while the fleet has the request.
+// A Request is a request in flight. Its owner sets the exported fields, except Held and Rejection, and does not change
+// them while the fleet has the request.
 type Request struct {
-	router.Request         // the fleet fills in Expected
-	Output         int32   // tokens that it will generate, for routers that may know; 0: the fleet estimates
-	Sent           float64 // s on the fleet's clock
-	// Move, where set, asks the owner to take the request to another worker; it
-	// must not block. It returns false if the request cannot move.
+	router.Request         // the fleet sets Expected
+	Output         int32   // output tokens, if known in advance; 0: the fleet estimates
+	Sent           float64 // time of sending on the fleet's clock, s
+	// Move starts a move of the request to another worker. It must not block. It returns false if the request cannot
+	// move. nil: the request never moves.
 	Move func(from, to int) bool
-	// Owner, if not nil, ends an attempt on a worker that is hung.
+	// Owner ends the attempt on a worker that hangs. nil: the attempt goes on.
 	Owner interface{ Cut(worker int, cause error) }
-	// Base is the base model that it names, "": none; of a request for an adapter the adapter's counts.
+	// Base is the base model that the request names; "": none. For a request with an adapter, the adapter's base model
+	// is used instead.
 	Base string
-	// Streams: the first token comes as soon as it is there, not with the whole reply.
+	// Streams states that tokens arrive one by one. If it is false, they arrive together with the whole reply.
 	Streams bool
-	// Only, where set, says which workers may be picked, by host:port.
+	// Only reports whether the worker with an address, HOST:PORT, may be picked. nil: every worker may.
 	Only func(address string) bool
-	// Held: the worker of the latest Route held the adapter when it was picked. True for a base model.
+	// Held states whether the worker of the latest Route held the adapter when it was picked. It is true for a base
+	// model.
 	Held bool
-	// Rejection is why the policy itself refused it in the latest Route; nil: it did not.
+	// Rejection is the reason for which the policy rejected the request in the latest Route. nil: not rejected.
 	Rejection *epp.Rejection
 
 	generated atomic.Int32 // tokens so far
@@ -41,17 +43,16 @@ type Request struct {
 	quiet               silence
 }
 
-// Generated is the number of tokens so far.
+// Generated returns the number of tokens generated so far.
 func (r *Request) Generated() int { return int(r.generated.Load()) }
 
-// MaxLost is how many workers may fail one request after it was sent to them: by
-// closing or resetting the connection, by not answering in time, or with a status of
-// 500 or more other than 503. A request that brings workers down is not offered to a
-// third one, whatever number of retries is allowed.
+// MaxLost is the largest number of workers that may fail one request after it was sent to them. A worker fails a
+// request if it closes or resets the connection, does not answer in time, or answers with a status of 500 or more
+// other than 503. A request that makes workers fail is not sent to a third one, whatever the number of retries.
 const MaxLost = 2
 
-// Requests routes requests, books them on workers, and follows them to their end. The owner of a request calls Route
-// (or Book), then Tokens as tokens come, then Finished or Failed, and Left at last.
+// Requests routes requests, books them on workers, and tracks them to their end. The owner of a request calls Route
+// (or Book) first, and Tokens as tokens come. At the end it calls Finished or Failed, and then Left.
 type Requests struct {
 	*cluster
 	outliers *detector
@@ -59,8 +60,8 @@ type Requests struct {
 	fault    error // of the policy, as reported; guarded by the cluster's mutex
 }
 
-// Route picks a worker for a request and books it there; router.None: no worker
-// is usable. avoid is a worker to pass over if there is another, -1: none.
+// Route picks a worker for a request, books the request there, and returns the worker's index. It returns router.None
+// if no worker is usable. It passes over the worker avoid if another one is usable; -1: none to avoid.
 func (q *Requests) Route(r *Request, avoid int) int {
 	defer q.lock()()
 	v := q.fresh()
@@ -93,7 +94,7 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	return w
 }
 
-// hideOthers hides the workers that a request may not go to, and returns them. Called with mu held.
+// hideOthers hides the workers that a request's Only excludes, and returns them. Called with mu held.
 func (q *Requests) hideOthers(r *Request, v *router.View) (hidden []int) {
 	if r.Only == nil {
 		return nil
@@ -107,7 +108,7 @@ func (q *Requests) hideOthers(r *Request, v *router.View) (hidden []int) {
 	return hidden
 }
 
-// noteFault reports the first failure of the policy. Called with mu held.
+// noteFault logs the first failure of the policy. Called with mu held.
 func (q *Requests) noteFault() {
 	if q.fault != nil {
 		return
@@ -117,13 +118,13 @@ func (q *Requests) noteFault() {
 	}
 }
 
-// Fault is the first failure of the policy; nil: there is none.
+// Fault returns the first failure of the policy, or nil.
 func (q *Requests) Fault() error {
 	defer q.lock()()
 	return q.fault
 }
 
-// ReadBody is what the policy reads of a request's body; nil: nothing.
+// ReadBody returns what the policy reads from a request's body. It returns nil if the policy reads no bodies.
 func (q *Requests) ReadBody(path string, body []byte) *epp.Request {
 	if p, ok := q.cfg.Router.Policy.(router.BodyReader); ok {
 		return p.ReadBody(path, body)
@@ -131,8 +132,8 @@ func (q *Requests) ReadBody(path string, body []byte) *epp.Request {
 	return nil
 }
 
-// Refuse returns why the router rejects a request, "" if it does not, and after how many
-// seconds another try may succeed.
+// Refuse returns the reason for which the router rejects a request, and the seconds after which another try may
+// succeed. The reason is "" if the request is not rejected.
 func (q *Requests) Refuse(r *Request) (reason string, after float64) {
 	defer q.lock()()
 	if q.router.Admission == nil {
@@ -142,14 +143,14 @@ func (q *Requests) Refuse(r *Request) (reason string, after float64) {
 	return q.router.Admission.Refuse(r.Request, q.fresh())
 }
 
-// Book puts a request on a worker that its owner picked.
+// Book books a request on a worker that its owner picked.
 func (q *Requests) Book(r *Request, w int) {
 	defer q.lock()()
 	q.book(r, w)
 }
 
-// BookOr puts a request on the worker that a plan wants, or, if that is not
-// usable any more, on one that the policy picks.
+// BookOr books a request on worker w, the target of a plan. If w is not usable any more, it routes the request as
+// [Requests.Route] does. It returns the index of the worker.
 func (q *Requests) BookOr(r *Request, w int) int {
 	q.mu.Lock()
 	usable := q.view.Workers[w].Usable()
@@ -163,7 +164,7 @@ func (q *Requests) BookOr(r *Request, w int) int {
 	return w
 }
 
-// book puts a request on a worker; called with mu held.
+// book books a request on a worker. Called with mu held.
 func (q *Requests) book(r *Request, w int) {
 	q.expect(r)
 	k := q.workers[w]
@@ -175,8 +176,8 @@ func (q *Requests) book(r *Request, w int) {
 	}
 }
 
-// First is the first usable worker that holds an adapter, or serves a base model ("": any), else the first usable one
-// that may; router.None: there is none.
+// First returns the first usable worker that holds adapter a or, for a request without an adapter, serves the base
+// model; "": any base model. Otherwise it returns the first usable worker that may get the request, or router.None.
 func (q *Requests) First(a int32, base string) int {
 	defer q.lock()()
 	base = q.wanted(a, base)
@@ -193,8 +194,8 @@ func (q *Requests) First(a int32, base string) int {
 	return first
 }
 
-// Tokens notes n new tokens of a request. first: they are the first on its worker; the request counts as running
-// from then on. Other tokens take no lock.
+// Tokens notes n new tokens of a request. If first is true, they are the first ones on the worker, and the request
+// counts as running from then on. Otherwise the call takes no lock.
 func (q *Requests) Tokens(r *Request, n int, first bool) {
 	n = min(n, maxGenerated-r.Generated())
 	r.generated.Add(int32(n))
@@ -213,7 +214,7 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 	}
 }
 
-// Left takes a request off its worker.
+// Left removes a request from its worker.
 func (q *Requests) Left(r *Request) {
 	defer q.lock()()
 	if r.worker < 0 {
@@ -240,8 +241,8 @@ func (q *Requests) Left(r *Request) {
 	}
 }
 
-// Finished notes that a request ended well, and tells the policy if it learns from outputs; exec is the time from
-// the first token to the end.
+// Finished notes that worker w served a request to its end, and updates the policies that learn from finished
+// requests. The argument exec is the time from the first token to the end, s.
 func (q *Requests) Finished(r *Request, w int, exec float64) {
 	defer q.lock()()
 	q.outliers.succeeded(r, w)
@@ -257,8 +258,8 @@ func (q *Requests) Finished(r *Request, w int, exec float64) {
 	}
 }
 
-// Failed notes that a request failed through its worker's fault: the connection was refused or broke, nothing came in
-// time, or the reply was an error of the server (status 5xx). A worker that refuses connections is down.
+// Failed notes that a request failed through a fault of worker w. The connection was refused or broke, nothing came in
+// time, or the reply had a status of 5xx. A worker that refuses connections is down.
 func (q *Requests) Failed(r *Request, w int, err error) {
 	x := r.Fault(w, err)
 	defer q.lock()()
@@ -266,9 +267,9 @@ func (q *Requests) Failed(r *Request, w int, err error) {
 	q.outliers.failed(r, x)
 }
 
-// Tried is [Requests.Failed] for the workers that failed a request one after the other; served: another one served
-// it. If none did, the cause may be the request itself: then one failure counts, against the first worker, and none
-// if another of the workers serves other requests well.
+// Tried is [Requests.Failed] for several workers that failed a request in succession. If served is true, another
+// worker served it. If not, the request itself may be the cause: one failure counts, against the first worker. None
+// counts if another worker in faults serves other requests well.
 func (q *Requests) Tried(r *Request, faults []Fault, served bool) {
 	defer q.lock()()
 	q.outliers.tried(r, faults, served)

@@ -17,19 +17,19 @@ import (
 	"lorasim/router/epp/scrape"
 )
 
-// load is a worker's own account of its load.
+// load is a worker's report of its load.
 type load struct {
 	Running, Queued int
 	Deferred        int             // of Queued: held back, as for want of an adapter slot (vLLM)
-	Busy            map[string]bool // adapters of its requests, once these have had a token; nil: not told
+	Busy            map[string]bool // adapters of requests that have had a token; nil: not reported
 	At              float64         // when Busy was taken, by the worker's clock, s
-	VLLM            bool            // they are vLLM's metrics
-	report          *router.Report  // what an endpoint picker reads of it; nil: nothing
-	Limits                          // as far as they are told with the load
+	VLLM            bool            // the report consists of vLLM's metrics
+	report          *router.Report  // the part that endpoint pickers read; nil: none
+	Limits                          // limits that are reported with the load
 }
 
-// load reads the load signal by the first of its names that the worker has, which
-// is remembered. A server without any is only asked for its health.
+// load reads the load signal. It uses the first signal that the worker has, and remembers its name. For a server
+// without such a signal it reads only the health.
 func (e *engine) load(ctx context.Context) (l load, err error) {
 	names := []func(context.Context) (load, error){e.loadsSGLang, e.olderLoads, e.health}
 	if e.kind() == VLLM {
@@ -100,9 +100,8 @@ func (e *engine) loadsVLLM(ctx context.Context) (l load, err error) {
 	return l, err
 }
 
-// loraInfo is the metric with which vLLM tells the adapters of its requests: a
-// series for each combination that there has been, whose value is the time when
-// it last held.
+// loraInfo is the metric in which vLLM names the adapters of its requests. It has a series for each combination of
+// adapters so far. The value of a series is the latest time at which the combination held.
 const loraInfo = "vllm:lora_requests_info"
 
 // readVLLM reads vLLM's metrics.
@@ -156,7 +155,7 @@ func readVLLM(text []byte) (l load, err error) {
 	return l, nil
 }
 
-// gauge is the value of a metric whose type is a gauge, or not told.
+// gauge returns the value of a metric whose type is gauge or unknown.
 func gauge(m *dto.Metric) float64 {
 	if m.Gauge != nil {
 		return m.Gauge.GetValue()

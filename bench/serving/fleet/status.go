@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// Stats counts what a fleet did beside serving requests.
+// Stats has counts of a fleet's actions other than serving requests.
 type Stats struct {
 	Loads, Unloads, FailedLoads int64
 	Plans, Applied, Dropped     int64
-	SolveTime                   float64 // s of wall time
-	Moves                       int64   // requests that plans asked to move
-	Downs                       int64   // times that a worker was found to be down
-	Joins, Leaves               int64   // of workers
-	Ejections                   int64   // times that a worker was ejected
-	Panics                      int64   // recovered while a worker's bytes were handled
+	SolveTime                   float64 // wall time of planning, s
+	Moves                       int64   // moves of requests in plans
+	Downs                       int64   // changes of a worker to down
+	Joins, Leaves               int64   // workers that joined and left
+	Ejections                   int64   // ejections of workers
+	Panics                      int64   // recovered panics in handling data of workers
 	Races                       Races
 
-	Evictions      int64   // adapters unloaded because others waited for a place
-	PlaceWaits     int64   // requests that have waited for a place
-	PlaceWaitTime  float64 // s that they have waited
-	PlaceTimeouts  int64   // of them: those whose time was over
-	PlaceOverflows int64   // requests that found the queue full
+	Evictions      int64   // adapters unloaded to make room for others
+	PlaceWaits     int64   // requests that waited for a place
+	PlaceWaitTime  float64 // total wait for places, s
+	PlaceTimeouts  int64   // waits that exceeded their limit
+	PlaceOverflows int64   // requests that found the queue for places full
 }
 
-// Load is a load of an adapter that has ended.
+// A Load is the load of an adapter, after its end.
 type Load struct {
-	URL, Adapter string // of the worker; name
-	Took         time.Duration
-	Err          error // why it failed; nil: the worker holds the adapter
+	URL, Adapter string        // URL of the worker; name of the adapter
+	Took         time.Duration // time of the load
+	Err          error         // cause of a failure; nil: the worker holds the adapter
 }
 
-// OnLoad has f called at the end of each load. f must not block or call the fleet.
+// OnLoad registers a function to be called at the end of each load. The function must not block or call the fleet.
 func (f *Fleet) OnLoad(call func(Load)) {
 	defer f.lock()()
 	f.onLoad = call
@@ -50,7 +50,7 @@ func (c *cluster) noteLoad(l Load) {
 	}
 }
 
-// Up says how many workers are usable; of workers that are all ejected, how many would be.
+// Up returns the number of usable workers. If all workers that are up are ejected, it returns the number of those.
 func (f *Fleet) Up() (n int) {
 	defer f.lock()()
 	up := 0
@@ -62,19 +62,19 @@ func (f *Fleet) Up() (n int) {
 	return cmp.Or(usable(&f.view), up)
 }
 
-// Model is the name of the base model that a worker serves, "" if it has not said.
+// Model returns the name of the base model of worker w, or "" if the worker has not reported it.
 func (f *Fleet) Model(w int) string {
 	defer f.lock()()
 	return f.workers[w].health.info.Model
 }
 
-// Models are the names of the base models that the workers serve, as far as they have said.
+// Models returns the names of the base models that the workers have reported.
 func (f *Fleet) Models() []string {
 	defer f.lock()()
 	return f.models()
 }
 
-// API is the interface that a worker has; Auto as long as it is unknown.
+// API returns the interface of worker w, or Auto as long as it is unknown.
 func (f *Fleet) API(w int) API { return f.at(w).kind() }
 
 // Stats returns the counts so far.
@@ -83,26 +83,26 @@ func (f *Fleet) Stats() Stats {
 	return f.stats
 }
 
-// WorkerState is one worker for people and metrics: what it told of itself, with
-// the limits that count for the fleet, and how it is.
+// A WorkerState is the state of one worker, for operators and metrics. Its Limits are those that take effect, which
+// may differ from the reported ones.
 type WorkerState struct {
-	Worker  int    `json:"worker"` // its index
+	Worker  int    `json:"worker"` // index of the worker
 	URL     string `json:"url"`
-	Leaving bool   `json:"leaving"` // it leaves when its last request has ended
+	Leaving bool   `json:"leaving"` // the worker leaves when its last request has ended
 	Info
 	Up       bool     `json:"up"`
-	Draining bool     `json:"draining"`
-	Running  int      `json:"running"`
-	Queued   int      `json:"queued"`
-	Deferred int      `json:"deferred"` // of those queued, by the worker's account, for want of an adapter slot
-	Pending  int      `json:"pending"`  // of those queued: wait for a place for their adapter
-	KVUsed   int64    `json:"kv_used"`  // tokens of the fleet's own requests
-	Loaded   int      `json:"adapters_loaded"`
-	Adapters []string `json:"adapters"` // those that are loaded; only of Workers
+	Draining bool     `json:"draining"`        // the worker gets no new requests
+	Running  int      `json:"running"`         // running requests
+	Queued   int      `json:"queued"`          // waiting requests
+	Deferred int      `json:"deferred"`        // queued requests that lack an adapter slot, as the worker reports
+	Pending  int      `json:"pending"`         // queued requests that wait for a place for their adapter
+	KVUsed   int64    `json:"kv_used"`         // tokens of the fleet's own running requests
+	Loaded   int      `json:"adapters_loaded"` // number of loaded adapters
+	Adapters []string `json:"adapters"`        // names of the loaded adapters; set by [Fleet.Workers] only
 	OutlierState
 }
 
-// Workers tells how the workers are and which adapters they hold.
+// Workers returns the state of all workers, with the names of their adapters.
 func (f *Fleet) Workers() []WorkerState {
 	defer f.lock()()
 	list := f.status()
@@ -116,7 +116,7 @@ func (f *Fleet) Workers() []WorkerState {
 	return list
 }
 
-// Status is Workers without the names of the adapters.
+// Status is [Fleet.Workers] without the names of the adapters.
 func (f *Fleet) Status() []WorkerState {
 	defer f.lock()()
 	return f.status()

@@ -12,7 +12,7 @@ import (
 	"lorasim/router"
 )
 
-// worker is one worker and what the fleet knows of it. Its view is the one with the same index in routing.view.
+// worker is the state of one worker. Its view is the one with the same index in routing.view.
 type worker struct {
 	*engine
 	index int
@@ -29,7 +29,7 @@ type worker struct {
 	places  placeQueue // requests that wait for their adapter
 	out     outliers   // ejections
 	replies activity
-	changed signal // calls, requests or the queue for places have changed
+	changed signal // signals changes of calls, requests or the queue for places
 }
 
 func newWorker(c *Config, base string, i int, view *router.Worker) *worker {
@@ -43,7 +43,7 @@ func newWorker(c *Config, base string, i int, view *router.Worker) *worker {
 	return k
 }
 
-// addressOf is host and port of a worker's URL.
+// addressOf returns the address in a worker's URL, HOST:PORT.
 func addressOf(base string) string {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -55,14 +55,14 @@ func addressOf(base string) string {
 	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))
 }
 
-// setLimits sets the limits that count until the worker tells its own.
+// setLimits sets the limits that hold until the worker reports its own.
 func (k *worker) setLimits(l Limits) {
 	v := k.view
 	v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity, l.MaxLoaded
 }
 
-// detach gives the slot in the routers' view free: what still goes on with the worker changes a view of its own. The
-// slot looks like a worker that is down, whose adapters are nowhere.
+// detach frees the slot in the routers' view: later changes of the worker go to a view of its own. The slot looks like
+// a worker that is down and holds no adapters.
 func (k *worker) detach() {
 	slot, own := k.view, *k.view
 	*slot = router.Worker{Draining: true, Adapters: slices.Clone(own.Adapters)}
@@ -73,7 +73,7 @@ func (k *worker) detach() {
 	k.view, k.loras.view, k.out.view, k.books.Worker = &own, &own, &own, &own
 }
 
-// health is what probes and the worker's own information say.
+// health has the results of probes and the worker's own information.
 type health struct {
 	info   Info
 	said   load            // at the latest probe
@@ -83,7 +83,7 @@ type health struct {
 	warned map[string]bool // messages that have been logged
 }
 
-// first says whether a message has not been logged yet, and notes that it has.
+// first reports whether a message has not been logged yet, and marks it as logged.
 func (h *health) first(message string) bool {
 	first := !h.warned[message]
 	h.warned[message] = true
@@ -98,7 +98,7 @@ func (s *signal) notify() {
 	s.ch = make(chan struct{})
 }
 
-// down resets what ends with the worker's process. The fleet's requests leave by themselves.
+// down resets the state that ends with the worker's process. The fleet's requests leave by themselves.
 func (k *worker) down(err error, now float64) {
 	k.view.Up, k.health.known, k.health.said = false, false, load{}
 	k.out.down(errors.Is(err, syscall.ECONNREFUSED))
@@ -115,13 +115,14 @@ func (k *worker) end(a int32, err error) {
 	k.changed.notify()
 }
 
-// posted is how many of the fleet's requests the worker may have: those that do not wait for their adapter.
+// posted returns the number of the fleet's requests that may have reached the worker: those that do not wait for their
+// adapter.
 func (k *worker) posted() int { return len(k.books.requests) - k.loras.outside() }
 
-// baseModel is the base model that the worker serves; "base": it has not said.
+// baseModel returns the base model that the worker serves, or "base" if it has not reported one.
 func (k *worker) baseModel() string { return cmp.Or(k.health.info.Model, "base") }
 
-// starting says whether the worker has the most requests that a worker may have that has not served any yet.
+// starting reports whether the worker has as many requests as SlowStart permits and has served none since it came up.
 func (k *worker) starting(o *Outlier) bool {
 	return !k.out.proven && o.SlowStart > 0 && len(k.books.requests) >= o.SlowStart
 }

@@ -23,7 +23,7 @@ import (
 //	GET  /admin/workers
 //	POST   /admin/workers      {"url": "http://gpu2:30000"}: it joins
 //	DELETE /admin/workers      {"worker": 0}: it leaves when its requests have ended; "now": true cuts them
-//	POST /admin/load           {"worker": 0, "adapter": "chat"}; with "path", if nobody has named the adapter before
+//	POST /admin/load           {"worker": 0, "adapter": "chat"}; with "path", if the adapter is unknown
 //	POST /admin/unload         {"worker": 0, "adapter": "chat"}
 //	POST /admin/drain          {"worker": 0, "drain": true}
 //	POST /admin/abort_request  {"rid": "r1"}
@@ -102,7 +102,7 @@ func (g *Gateway) answerWorkers(rw http.ResponseWriter, _ *http.Request) {
 	writeJSON(rw, http.StatusOK, map[string]any{"workers": g.cfg.Fleet.Workers()})
 }
 
-// health says whether requests can be served.
+// health answers whether requests can be served.
 func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
 	switch {
 	case g.isClosed():

@@ -12,10 +12,9 @@ import (
 	"lorasim/internal/samehost"
 )
 
-// Admin returns the handler for operators, which belongs on a listener of its own.
-// Web pages cannot use it through an operator's browser: a Host that DNS rebinding
-// could have brought, requests of other origins, and POSTs that a form can send are
-// refused.
+// Admin returns the handler for operators, which should have a listener of its own. Web pages cannot use it through an
+// operator's browser. It refuses three kinds of requests: with a Host that DNS rebinding could have produced, from
+// other origins, and POSTs that an HTML form can send.
 func (g *Gateway) Admin() http.Handler {
 	mux, origins := g.routes(), http.NewCrossOriginProtection()
 	guarded := func(rw http.ResponseWriter, r *http.Request) {
@@ -44,8 +43,8 @@ func isJSON(contentType string) bool {
 	return err == nil && media == "application/json"
 }
 
-// serveRead reads the body, which must come within adminTimeout, and then serves the
-// request, which may take longer, as a load does.
+// serveRead reads the body, which must arrive within adminTimeout. Then it serves the request, which may take longer,
+// as a load does.
 func serveRead(rw http.ResponseWriter, r *http.Request, h http.Handler) {
 	control := http.NewResponseController(rw.(*line).ResponseWriter)
 	control.SetReadDeadline(time.Now().Add(adminTimeout)) // a connection without deadlines has none

@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// keep is the longest body that is read whole, so that another worker can be
-// offered it.
+// keep is the largest size of a body that is read whole, so that it can be sent to another worker.
 const keep = 1 << 20
 
 const (
@@ -32,7 +31,7 @@ var (
 	errSlowBody = errors.New("the request body arrives too slowly")
 )
 
-// statusOf is the status that answers an error of a request's body.
+// statusOf returns the status for an error of a request's body.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errNoModel):
@@ -67,8 +66,8 @@ func newBodyMemory(limit, longest int64) (*bodyMemory, error) {
 	return &bodyMemory{semaphore.NewWeighted(small), semaphore.NewWeighted(limit - small)}, nil
 }
 
-// claim is what a long body may need of which most bytes are read: a body of
-// unknown length is copied as its buffer grows.
+// claim returns the memory that a long body may need if most bytes of it are read. A body of unknown length is copied
+// as its buffer grows.
 func claim(most, length int64) int64 {
 	if length >= 0 {
 		return min(most, length)
@@ -76,7 +75,7 @@ func claim(most, length int64) int64 {
 	return 2 * most
 }
 
-// requestBody is what the gateway has read of a client's body.
+// requestBody is the part of a client's body that the gateway has read.
 type requestBody struct {
 	from   io.Reader
 	length int64 // of the whole body; -1: unknown
@@ -88,7 +87,7 @@ type requestBody struct {
 	sent         atomic.Bool // a reader has given all of it
 }
 
-// fill reads until data has n bytes, or all there are.
+// fill reads until data has n bytes, or the body ends.
 func (b *requestBody) fill(n int64) error {
 	for int64(len(b.data)) < n && !b.whole {
 		if len(b.data) == cap(b.data) {
@@ -145,7 +144,7 @@ func (b *requestBody) reserve(ctx context.Context, most int64) error {
 	return nil
 }
 
-// release gives the memory back. The data must not be used any more.
+// release frees the memory of the body. The data must not be used afterwards.
 func (b *requestBody) release() {
 	if b.memory == nil {
 		return
@@ -155,8 +154,8 @@ func (b *requestBody) release() {
 	b.small, b.large, b.data = 0, 0, nil
 }
 
-// segments is a long body to send. It forgets what it has given, so that the body
-// need not stay in memory for as long as its reply takes.
+// segments reads a long body to send. It drops the parts that have been sent, so that the body does not stay in memory
+// until its reply ends.
 type segments struct {
 	of   *requestBody
 	left net.Buffers
@@ -194,8 +193,7 @@ func (g *Gateway) paced(rw http.ResponseWriter, body io.ReadCloser) io.ReadClose
 	return p
 }
 
-// Limit sets the limits of a server for clients: the time that it waits for a request.
-// To be called before the server serves.
+// Limit sets the time for which a server for clients waits for a request. It must be called before the server serves.
 func (g *Gateway) Limit(srv *http.Server) {
 	srv.ReadTimeout = g.cfg.ClientTimeout
 	g.limited = true

@@ -21,7 +21,8 @@ var (
 	errIdle      = errors.New("the worker sent nothing for too long (--idle-timeout)")
 )
 
-// RoundTrip implements http.RoundTripper. It has the request served, and tells the fleet which workers failed it.
+// RoundTrip implements http.RoundTripper. It sends the request to workers, and notifies the fleet of those that failed
+// it.
 func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := d.offer(r)
 	bad := resp != nil && (resp.StatusCode >= http.StatusInternalServerError || d.foreign(resp.StatusCode))
@@ -49,13 +50,13 @@ func (d *dispatch) answered(a *answer, resp *http.Response, text string) {
 	}
 }
 
-// foreign says whether a status is one that no engine answers to a request for a model:
-// a redirect, or success without a reply.
+// foreign reports whether no engine answers a request for a model with this status: a redirect, or success without a
+// reply.
 func (d *dispatch) foreign(status int) bool {
 	return d.want.json && (status == http.StatusNoContent || status == http.StatusResetContent || status/100 == 3)
 }
 
-// peek reads what an error says, which the client gets all the same.
+// peek returns the text of an error response. The client still gets the whole response.
 func (a *answer) peek() string {
 	body, _ := io.ReadAll(io.LimitReader(a.ReadCloser, 1<<16)) // what is there of it is good enough for a message
 	a.ReadCloser = putBack(body, a.ReadCloser)
@@ -117,7 +118,7 @@ func (a *answer) cause() error {
 	return context.Cause(a.ctx)
 }
 
-// form is what the body of an answer is, as far as that says whether it is whole.
+// form is the form of an answer's body, which determines when the body is complete.
 type form uint8
 
 const (
@@ -128,12 +129,12 @@ const (
 
 var doneMark = []byte("[DONE]")
 
-// generates says whether a path is one whose streams end with [DONE].
+// generates reports whether the streams of a path end with [DONE].
 func generates(path string) bool {
 	return path == "/generate" || strings.HasSuffix(path, "/completions")
 }
 
-// computes says whether the request asks a model for something; the others do not show that a worker is well.
+// computes reports whether the request makes a model compute. Other requests do not show that a worker is well.
 func (d *dispatch) computes() bool { return !strings.HasSuffix(d.r.URL.Path, "tokenize") }
 
 // take makes the answer the body of a response.
@@ -192,7 +193,7 @@ func (a *answer) saidError() (status int, text string) {
 	return int(code), fleet.ErrorText(event)
 }
 
-// fault is what is wrong with an answer that the worker has ended; nil: nothing that can be seen.
+// fault returns the defect of an answer that the worker has ended, or nil if none is visible.
 func (a *answer) fault() error {
 	if a.form == tokenForm && !bytes.Contains(a.tail[:], doneMark) {
 		return errors.New("the stream ended early")
@@ -235,7 +236,7 @@ func (a *answer) farewell(err error) []byte {
 	return fmt.Appendf(nil, "%sdata: %s\n\n", gap, said)
 }
 
-// drain reads what comes beyond the worker's answer.
+// drain reads the bytes that follow the worker's answer.
 func (a *answer) drain(p []byte) (int, error) {
 	if len(a.last) == 0 {
 		return 0, a.err

@@ -12,20 +12,19 @@ import (
 	"lorasim/internal/format"
 )
 
-// dataPlane lists what clients may ask of workers: what runs the model for the
-// client that asks, and facts about the model. It is an allowlist: whatever is not
-// listed here or in Config.Allow never reaches a worker. Left out on purpose:
+// dataPlane lists the endpoints of workers that clients may use: those that run the model for the client, and facts
+// about the model. It is an allowlist: a path that is neither listed here nor in Config.Allow never reaches a worker.
+// Left out on purpose:
 //
-//   - what changes a worker or other clients' requests: weights, adapters, caches,
+//   - endpoints that change a worker or other clients' requests: weights, adapters, caches,
 //     profiles, logging, sleep, pause, abort, sessions;
-//   - what reveals keys, others' load or others' answers: /server_info, /metrics,
+//   - endpoints that reveal keys, others' load or others' answers: /server_info, /metrics,
 //     /v1/loads, stored responses (GET /v1/responses/{id}, POST .../cancel);
 //   - /invocations (SageMaker) and /vertex_generate: they take the adapter from a
 //     header or a nested field, which the gateway does not read, and sessions;
 //   - WebSockets (/v1/realtime).
 //
-// testdata/routes-*.txt has the routes of the engines; a test holds this list
-// against them.
+// The files testdata/routes-*.txt have the routes of the engines; a test compares this list with them.
 var dataPlane = map[string][]string{
 	http.MethodPost: {
 		// generate
@@ -47,12 +46,12 @@ var dataPlane = map[string][]string{
 	http.MethodGet: {"/model_info", "/get_model_info", "/tokenizer_info", "/version", "/api/tags"},
 }
 
-// everyWorker are calls that benchmarks make of a server between runs. They go to
-// every worker, below /admin, and for clients only where Config.Allow has them.
+// everyWorker lists calls that benchmarks make to a server between runs. The gateway sends them to every worker. They
+// are below /admin; clients may use those in Config.Allow only.
 var everyWorker = []string{"/flush_cache", "/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache",
 	"/start_profile", "/stop_profile"}
 
-// endpoint is what a path stands for on the data listener.
+// endpoint is the meaning of a path on the data listener.
 type endpoint struct {
 	methods []string
 	serve   http.HandlerFunc
@@ -63,14 +62,13 @@ func (e *endpoint) takes(method string) bool {
 	return slices.Contains(e.methods, method) || method == http.MethodHead && slices.Contains(e.methods, http.MethodGet)
 }
 
-// allowlist is all that the data listener serves.
+// allowlist has all endpoints of the data listener.
 type allowlist struct {
 	exact    map[string]*endpoint
 	patterns []*endpoint
 }
 
-// newAllowlist returns what the gateway serves itself, the data plane of the
-// engines, and what Config.Allow adds.
+// newAllowlist returns the allowlist: the gateway's own endpoints, the data plane of the engines, and Config.Allow.
 func (g *Gateway) newAllowlist(allow []string) (*allowlist, error) {
 	a := &allowlist{exact: map[string]*endpoint{}}
 	a.add(&endpoint{methods: []string{http.MethodGet}, serve: g.health}, "/health", "/health_generate")
@@ -138,8 +136,8 @@ func patternOf(p string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.Join(parts, segment) + "$")
 }
 
-// ParseAllow reads an item of Config.Allow, "[METHOD ]PATH". Without a method it allows GET and POST. A segment of
-// the path may be {name}, which matches any segment.
+// ParseAllow parses an item of Config.Allow, "[METHOD ]PATH". Without a method, GET and POST are allowed. A segment of
+// the path may be {name}, which matches any segment. An invalid item is an error.
 func ParseAllow(text string) (methods []string, p string, err error) {
 	methods, p = []string{http.MethodGet, http.MethodPost}, text
 	if method, rest, ok := strings.Cut(text, " "); ok {
@@ -219,7 +217,7 @@ func (g *Gateway) refuseKey(rw http.ResponseWriter) {
 	g.reject(rw, http.StatusUnauthorized, "the API key is missing or wrong", http.StatusText(http.StatusUnauthorized))
 }
 
-// identity says whether a body is sent as it is.
+// identity reports whether a body is sent without a content coding.
 func identity(codings []string) bool {
 	return !slices.ContainsFunc(codings, func(coding string) bool {
 		return coding != "" &&
@@ -232,7 +230,7 @@ func identity(codings []string) bool {
 // adapters. Clients have no say in that.
 var instructions = regexp.MustCompile(`^(X-Http-Method(-Override)?|X-Method-Override|X-Original-(Url|Method|Uri)|X-Rewrite-Url|X-Override-.*|X-Amzn-Sagemaker-.*)$`)
 
-// dropInstructions removes them. Header names are in their canonical form.
+// dropInstructions removes the headers that match instructions. Header names must be in their canonical form.
 func dropInstructions(h http.Header) {
 	for name := range h {
 		if strings.HasPrefix(name, "X-") && instructions.MatchString(name) {
@@ -241,7 +239,7 @@ func dropInstructions(h http.Header) {
 	}
 }
 
-// unknown is the error for a name that stands for no adapter and no model.
+// unknown returns the error for a name that is neither an adapter nor a model.
 func (g *Gateway) unknown(name string) error {
 	const most, longest = 20, 100
 	known, more := g.names(), ""

@@ -18,10 +18,9 @@ const (
 	longestPause = 500 * time.Millisecond
 )
 
-// evicted says whether a worker refused the request because another client had its
-// adapter evicted, as a second gateway does that is short of places. The worker has not
-// begun the request then: it is to be sent again, once the adapter is back. The answer is
-// left as it came otherwise.
+// evicted reports whether a worker refused the request because another client had its adapter evicted. A second
+// gateway does so if it lacks places. The worker has not begun the request then, so the request is sent again once the
+// adapter is loaded again. Otherwise the answer stays unchanged.
 func (d *dispatch) evicted(resp *http.Response, w int) bool {
 	workers := d.g.cfg.Fleet
 	if d.want.adapter < 0 || d.evictions >= mostEvicted || !workers.LoRAs.Contested(w) || d.want.spent.Load() {
@@ -53,8 +52,8 @@ func (d *dispatch) evicted(resp *http.Response, w int) bool {
 	return true
 }
 
-// firstEvent reads the beginning of a stream: an event that is an error whole, of another
-// what comes first. An error of the stream comes again with the next read.
+// firstEvent reads the beginning of a stream: the whole event if it is an error, else the first bytes. An error of the
+// stream occurs again at the next read.
 func firstEvent(body io.Reader) []byte {
 	start := make([]byte, 0, 1<<10)
 	for len(start) < cap(start) {
@@ -68,17 +67,16 @@ func firstEvent(body io.Reader) []byte {
 	return start
 }
 
-// errorEvent is how the event of an error begins.
+// errorEvent is the beginning of an event with an error.
 const errorEvent = `data: {"error"`
 
-// eventData is what an event of one line says, at the beginning of a stream.
+// eventData returns the data of an event of one line at the beginning of a stream.
 func eventData(stream []byte) []byte {
 	data, _, _ := bytes.Cut(bytes.TrimPrefix(stream, []byte("data: ")), []byte("\n"))
 	return data
 }
 
-// refusedAdapter says whether an answer begins with the refusal of an adapter that is
-// not loaded.
+// refusedAdapter reports whether an answer begins with the refusal of an adapter that is not loaded.
 func refusedAdapter(status int, start []byte) bool {
 	text := start
 	if status == http.StatusOK {

@@ -12,12 +12,12 @@ import (
 	"lorasim/router"
 )
 
-// fleetPage is the page for operators. It has no secrets: what it shows it asks for with the operator's key.
+// fleetPage is the page for operators. It contains no secrets: it fetches its data with the operator's key.
 //
 //go:embed page
 var fleetPage embed.FS
 
-// fleetState is what the page shows.
+// fleetState is the data of the page.
 type fleetState struct {
 	Workers  []fleet.WorkerState `json:"workers"`
 	Adapters []string            `json:"adapters"`
@@ -38,7 +38,7 @@ func (g *Gateway) answerState(rw http.ResponseWriter, _ *http.Request) {
 	writeJSON(rw, http.StatusOK, s)
 }
 
-// isPage says whether a request is for a file of the page, which needs no key.
+// isPage reports whether a request is for a file of the page, which needs no key.
 func isPage(r *http.Request) bool {
 	name, ok := strings.CutPrefix(r.URL.Path, "/admin/")
 	return ok && (r.Method == http.MethodGet || r.Method == http.MethodHead) &&

@@ -1,14 +1,14 @@
-// Package gateway is a reverse proxy that spreads the requests of any client of
-// sglang or vLLM over several workers, by the policies of package router. Clients
-// reach what runs the model for them, and nothing that changes a worker. Streams are passed through byte by byte as
-// they come; what a request is for is read from its body, and nothing else of it is changed than the
-// name of the model, where worker and client spell an adapter differently.
+// Package gateway implements a reverse proxy for clients of sglang and vLLM. It distributes requests over several
+// workers by the policies of package router.
+//
+// Clients reach the endpoints that run the model for them, but none that changes a worker. The gateway connects only
+// to the configured workers. It passes streams through byte by byte as they come. It reads the model and the adapter
+// from the request's body. It changes the body only to rename the model, if worker and client spell an adapter
+// differently.
 //
 //	g, err := gateway.New(gateway.Config{Fleet: f})
 //	err = http.Serve(listener, g)          // for clients
 //	err = http.Serve(private, g.Admin())   // for operators
-//
-// It talks to the configured workers and to nobody else.
 package gateway
 
 import (
@@ -33,36 +33,36 @@ import (
 	"lorasim/trace"
 )
 
-// Config describes a gateway.
+// A Config configures a [Gateway].
 type Config struct {
-	Fleet *fleet.Fleet // started; its Run is the caller's business
+	Fleet *fleet.Fleet // started; the caller also calls its Run
 
-	MaxBody int64 // bytes of a request's body in which its model is looked for; 0: 32 MiB
-	// BodyMemory bounds the memory of all request bodies together, in bytes; 0: 256
-	// MiB, or 8 times MaxBody if that is more.
+	MaxBody int64 // most bytes of a body in which the gateway searches for the model; 0: 32 MiB
+	// BodyMemory is the limit of the memory of all request bodies together, bytes; 0: 256 MiB, or 8 times MaxBody if
+	// that is more.
 	BodyMemory    int64
-	MaxRequests   int           // requests in flight at most; 0: 10,000
-	ClientTimeout time.Duration // longest time without progress of a client; 0: 30 s
+	MaxRequests   int           // most requests in flight; 0: 10,000
+	ClientTimeout time.Duration // longest time in which a client may send or take nothing; 0: 30 s
 
-	Retries   int           // other workers that a request is sent to before its first byte
-	Keys      bearer.Keys   // of clients
-	Allow     []string      // paths that clients may use beside the data plane; see ParseAllow
+	Retries   int           // most other workers to which a request is sent before its first byte
+	Keys      bearer.Keys   // keys of clients
+	Allow     []string      // further paths that clients may use; see ParseAllow
 	FirstByte time.Duration // longest wait of a stream for its first byte; 0: no limit
 	Idle      time.Duration // longest time between two reads of a reply; 0: no limit
-	// QueueTimeout is the longest wait of a request for a place for its adapter on a
-	// worker; 0: no limit.
+	// QueueTimeout is the longest wait of a request for a place for its adapter on a worker. 0: no limit.
 	QueueTimeout time.Duration
-	Access       *slog.Logger // gets a line for each request; nil: nothing
+	Access       *slog.Logger // receives one line per request; nil: no access log
 
+	// AdminKeys are the keys of operators.
 	AdminKeys  bearer.Keys
-	AdminHosts []string     // names in the Host header of admin requests beside those of loopback
-	LogDropped func() int64 // lines of the log that were dropped; nil: there is no log
+	AdminHosts []string     // further names allowed in the Host header of admin requests, besides loopback
+	LogDropped func() int64 // returns the number of dropped log lines; nil: no such log
 	Build      metrics.Build
-	// MaxAdapters and MaxWorkers bound the label values of metrics; 0: [metrics.DefaultMax].
+	// MaxAdapters and MaxWorkers limit the values of the metrics' labels adapter and worker. 0: [metrics.DefaultMax].
 	MaxAdapters, MaxWorkers int
 }
 
-// Gateway is an http.Handler.
+// A Gateway is an http.Handler for clients. [Gateway.Admin] is the handler for operators.
 type Gateway struct {
 	cfg       Config
 	workers   fleet.Config
@@ -70,16 +70,16 @@ type Gateway struct {
 	metrics   *metrics.Metrics
 	nextID    atomic.Int64
 	transport *wire.Client
-	silent    *log.Logger // of what the proxy says of connections that break
+	silent    *log.Logger // receives the proxy's messages on broken connections
 
 	mu       sync.Mutex
-	closed   bool           // it takes no new requests
+	closed   bool           // no new requests are let in
 	inFlight int            // requests
 	inside   sync.WaitGroup // the same
 	bodies   *bodyMemory
 	limited  bool // the server sets the first deadline of a body
 
-	readsPrefixes bool // the policy looks at what prompts have in common
+	readsPrefixes bool // the policy compares the prefixes of prompts
 	seed          maphash.Seed
 	seenMu        sync.Mutex
 	seen          trace.Lately // guarded by seenMu
@@ -93,10 +93,10 @@ const (
 	defaultClientTimeout = 30 * time.Second
 )
 
-// Close closes the connections to workers that no request uses, and keeps none.
+// Close closes the idle connections to workers. It also makes other connections close after their requests.
 func (g *Gateway) Close() { g.transport.Close() }
 
-// New returns a gateway.
+// New returns a gateway with the given configuration.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Fleet == nil || cfg.Fleet.Config().Client == nil {
 		return nil, errors.New("gateway: a fleet with an HTTP client is needed")
@@ -123,9 +123,8 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Drain makes the gateway take no new requests: they, and /health, are answered
-// with status 503, while those in flight go on. The channel is closed once the
-// last of them has ended and is in the access log.
+// Drain makes the gateway reject new requests. It answers them, and /health, with status 503; requests in flight go
+// on. The returned channel is closed once the last request has ended and is in the access log.
 func (g *Gateway) Drain() <-chan struct{} {
 	g.mu.Lock()
 	g.closed = true
@@ -141,7 +140,7 @@ func (g *Gateway) isClosed() bool {
 	return g.closed
 }
 
-// Why a request is not let in.
+// Errors of requests that are not let in.
 var (
 	errClosing = &refusal{http.StatusServiceUnavailable, "shutting down", 1}
 	errFull    = &refusal{http.StatusServiceUnavailable, "too many requests are in flight", 1}
@@ -162,7 +161,7 @@ func (g *Gateway) enter() *refusal {
 	return nil
 }
 
-// leave is the end of a request that was let in.
+// leave notes the end of a request that was let in.
 func (g *Gateway) leave() {
 	g.mu.Lock()
 	g.inFlight--
@@ -170,8 +169,7 @@ func (g *Gateway) leave() {
 	g.inside.Done()
 }
 
-// ServeHTTP implements http.Handler: it serves clients. What operators do is
-// served by [Gateway.Admin].
+// ServeHTTP serves clients. It implements http.Handler.
 func (g *Gateway) ServeHTTP(rw http.ResponseWriter, r *http.Request) { g.serve(rw, r, g.data) }
 
 // maxErrorText bounds the text of an error, characters.

@@ -7,10 +7,9 @@ import (
 	"lorasim/internal/guard"
 )
 
-// guard passes a request on with do. If the bytes of a worker make that panic, the
-// worker is marked down, the request leaves it, and the client is answered with
-// status 502, or cut off where its answer has begun. net/http recovers panics of
-// handlers by itself, but knows no worker and releases nothing.
+// guard passes a request on with do. If do panics while it handles data of a worker, guard marks the worker down and
+// removes the request from it. The client gets status 502, or its connection is cut if the answer has begun. The
+// recovery of net/http marks no worker down and releases nothing.
 func (d *dispatch) guard(do func()) {
 	err := guard.Do(func() error { do(); return nil })
 	if _, ok := errors.AsType[*guard.Panic](err); !ok {

@@ -69,7 +69,7 @@ func (g *Gateway) removeWorker(rw http.ResponseWriter, r *http.Request) {
 	g.answerChange(rw, r, err)
 }
 
-// findWorker reads a worker's index or URL.
+// findWorker returns the worker with the index or URL in raw.
 func (g *Gateway) findWorker(raw json.RawMessage) (w int, err error) {
 	var host string
 	switch {
@@ -89,7 +89,7 @@ func (g *Gateway) findWorker(raw json.RawMessage) (w int, err error) {
 	return w, nil
 }
 
-// answerChange answers how the workers are after a change, or why there was none.
+// answerChange answers with the state of the workers after a change, or with the error of the change.
 func (g *Gateway) answerChange(rw http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case err == nil:

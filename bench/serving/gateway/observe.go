@@ -14,7 +14,7 @@ import (
 	"lorasim/internal/format"
 )
 
-// line is what the access log says of a request; the handlers fill it in.
+// line is the line of the access log for one request. The handlers fill it in.
 type line struct {
 	http.ResponseWriter
 	status    int
@@ -33,8 +33,8 @@ type line struct {
 	extended  time.Time // when the client was last given patience to take more of the answer
 }
 
-// told takes the numbers of tokens of an answer that has come to its end. A stream that does not say them has as many
-// as events, but for [DONE].
+// told notes the numbers of tokens of an answer that has ended. For a stream that does not state them, the number of
+// output tokens is that of its events, except [DONE].
 func (l *line) told(a *answer) {
 	if a.usage.Prompt >= 0 {
 		l.prompt = int32(min(a.usage.Prompt, math.MaxInt32))
@@ -54,8 +54,8 @@ func (l *line) WriteHeader(status int) {
 	l.ResponseWriter.WriteHeader(status)
 }
 
-// extend gives the client time to take what is written next. A client that takes
-// nothing would keep its request running on the worker.
+// extend sets the time in which the client must take the next bytes. Without a limit, a client that takes nothing
+// would keep its request running on the worker.
 func (l *line) extend() {
 	if now := time.Now(); now.Sub(l.extended) > l.patience/4 {
 		l.extended = now
@@ -77,7 +77,7 @@ func (l *line) Write(p []byte) (int, error) {
 // flush is not for the proxy, which would send the header first, alone.
 func (l *line) flush() error { return http.NewResponseController(l.ResponseWriter).Flush() }
 
-// serve serves a request and writes its line, also if it breaks off.
+// serve serves a request and writes its line to the access log, even if the request breaks off.
 func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
 	l := &line{ResponseWriter: rw, worker: -1, output: -1, patience: g.cfg.ClientTimeout}
 	begun := time.Now()
@@ -113,7 +113,7 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 	whole = true
 }
 
-// wireCollector reads the counts of connections to workers when it is asked.
+// wireCollector exports the counts of connections to workers.
 type wireCollector struct{ *wire.Client }
 
 // Describe implements prometheus.Collector.

@@ -26,8 +26,8 @@ import (
 	"lorasim/router"
 )
 
-// dispatch is one request on its way: the transport of a reverse proxy of its own,
-// which picks the worker, and another one when that does not take it.
+// dispatch is one request in flight. It is the transport of the request's own reverse proxy. It picks a worker, and
+// another one if the first does not take the request.
 type dispatch struct {
 	g         *Gateway
 	r         *http.Request // the client's
@@ -52,8 +52,7 @@ type dispatch struct {
 // proxy routes a request and passes it on.
 func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) { g.pass(rw, r, false) }
 
-// proxySearching passes a request on to one worker after the other until one does
-// not answer with 404.
+// proxySearching passes a request on to one worker after another until a worker answers with a status other than 404.
 func (g *Gateway) proxySearching(rw http.ResponseWriter, r *http.Request) { g.pass(rw, r, true) }
 
 func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
@@ -92,13 +91,13 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	d.guard(func() { proxy.ServeHTTP(l, r) })
 }
 
-// reject answers a request that no worker serves. The reason is a short text of few values.
+// reject answers a request that no worker serves. The reason is one of few short texts.
 func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string) {
 	g.metrics.Rejected(status, strings.ReplaceAll(strings.ToLower(reason), " ", "_"))
 	fail(rw, status, text)
 }
 
-// refuse rejects a request, with the time after which another try may be worth it.
+// refuse rejects a request and states the time after which another try may succeed.
 func (g *Gateway) refuse(rw http.ResponseWriter, no *refusal, reason string) {
 	if no.status == http.StatusServiceUnavailable || no.after > 0 {
 		rw.Header().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(no.after)))))
@@ -106,7 +105,7 @@ func (g *Gateway) refuse(rw http.ResponseWriter, no *refusal, reason string) {
 	g.reject(rw, no.status, no.text, reason)
 }
 
-// rewrite sets what all workers get alike.
+// rewrite sets the parts of the outgoing request that are the same for all workers.
 func (d *dispatch) rewrite(p *httputil.ProxyRequest) {
 	dropInstructions(p.Out.Header)
 	p.SetXForwarded()
@@ -128,7 +127,7 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.text }
 
-// statusClientGone is for requests whose clients have gone, as in nginx.
+// statusClientGone is the status of requests whose clients have gone, as in nginx.
 const statusClientGone = 499
 
 // failed answers a request that no worker took.
@@ -146,7 +145,7 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 	d.g.refuse(rw, no, http.StatusText(no.status))
 }
 
-// offer tries one worker after the other until one answers.
+// offer tries one worker after another until one answers.
 func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 	if d.booked {
 		if reason, after := d.g.cfg.Fleet.Requests.Refuse(&d.fr); reason != "" {
@@ -186,8 +185,8 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// pick is the next worker: by the policy, and booked there; or, of a request that
-// asks for no work, the first that has not been asked.
+// pick returns the next worker to try. The policy picks it and books the request there. A request without work for the
+// model goes to the first worker that has not been tried.
 func (d *dispatch) pick() int {
 	if d.booked {
 		avoid := -1
@@ -202,7 +201,7 @@ func (d *dispatch) pick() int {
 	return d.next()
 }
 
-// next is the first worker that has not been asked.
+// next returns the first usable worker that has not been tried.
 func (d *dispatch) next() int {
 	for _, s := range d.g.cfg.Fleet.Status() {
 		if s.Up && !s.Draining && !s.Ejected && !slices.Contains(d.tried, s.Worker) {
@@ -212,9 +211,8 @@ func (d *dispatch) next() int {
 	return router.None
 }
 
-// try sends the request to a worker. It returns no answer, and why, if the
-// worker did not take it and another one may; with final it returns whatever the
-// worker answers.
+// try sends the request to a worker. If the worker did not take it and another one may, try returns no response but
+// the fault. If final is true, it returns any response of the worker.
 func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, f *fault) {
 	workers := d.g.cfg.Fleet
 	a := d.begin(r, w)
@@ -266,8 +264,8 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 // 404 speaks of the adapter.
 var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
 
-// again says whether another worker, or a load of the adapter, may help. What
-// clients left on a worker, such as a response to look up, is not on the others.
+// again reports whether another worker, or a load of the adapter, may help. Objects that clients left on one worker,
+// such as a response to look up, are not on the others.
 func (d *dispatch) again(status int) bool {
 	return status >= 500 && status != http.StatusNotImplemented || d.foreign(status) ||
 		status == http.StatusTooManyRequests ||
@@ -301,7 +299,7 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	return resp, err
 }
 
-// answer is the body of a worker's answer, which is counted as it passes.
+// answer is the body of a worker's answer. It is counted as it passes.
 type answer struct {
 	io.ReadCloser
 	d      *dispatch
@@ -352,10 +350,10 @@ func (a *answer) Read(p []byte) (int, error) {
 	return a.drain(p)
 }
 
-// headerDelay is how long the header of a stream waits for what comes first.
+// headerDelay is the longest time for which the header of a stream waits for the first bytes of its body.
 const headerDelay = 5 * time.Millisecond
 
-// sendHeader sends the header if nothing follows soon, until it is stopped.
+// sendHeader sends the header after headerDelay, unless it is stopped before.
 func (d *dispatch) sendHeader() (stop func()) {
 	sent := make(chan struct{})
 	t := time.AfterFunc(headerDelay, func() {
@@ -371,7 +369,7 @@ func (d *dispatch) sendHeader() (stop func()) {
 
 var dataMark = []byte("data:")
 
-// count takes events for tokens, and a part without one for one.
+// count counts each event as a token, and also each part without an event.
 func (a *answer) count(part []byte) {
 	d := a.d
 	events := max(bytes.Count(part, dataMark), 1)
@@ -390,7 +388,7 @@ func (a *answer) count(part []byte) {
 	d.line.events = a.events
 }
 
-// end notes how the answer ended; the first time counts.
+// end notes how the answer ended. Only the first call has an effect.
 func (a *answer) end(err error) {
 	if a.over {
 		return
@@ -425,7 +423,7 @@ func (a *answer) Close() error {
 	return a.ReadCloser.Close()
 }
 
-// leave takes the request off the worker.
+// leave removes the request from its worker.
 func (a *answer) leave() {
 	if a.timer != nil {
 		a.timer.Stop()
@@ -436,7 +434,7 @@ func (a *answer) leave() {
 	}
 }
 
-// bufferPool keeps the buffers through which answers are copied.
+// bufferPool has the buffers through which answers are copied.
 type bufferPool struct{ sync.Pool }
 
 const bufferSize = 16 << 10

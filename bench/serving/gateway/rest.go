@@ -23,8 +23,7 @@ var (
 // formPaths take a form instead of JSON.
 var formPaths = []string{"/v1/audio/transcriptions", "/v1/audio/translations"}
 
-// readsJSON says whether the engines read the body of a request for a path as JSON,
-// whatever its Content-Type is.
+// readsJSON reports whether the engines read the body of a request for a path as JSON, regardless of its Content-Type.
 func readsJSON(path string) bool {
 	return slices.Contains(dataPlane[http.MethodPost], path) && !slices.Contains(formPaths, path)
 }
@@ -51,8 +50,8 @@ func (s *spending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failed is why the rest of the body could not be read, which is no fault of the
-// worker that waits for it; nil: it could.
+// failed returns the reason for which the rest of the body could not be read, or nil. It is no fault of the worker
+// that waits for the body.
 func (q *want) failed() error {
 	if err := q.broken.Load(); err != nil {
 		return *err
@@ -60,8 +59,8 @@ func (q *want) failed() error {
 	return nil
 }
 
-// keyWatch looks at what follows of a JSON object for the keys that name the adapter.
-// It knows texts and brackets; whether the rest is JSON is for the worker to judge.
+// keyWatch searches the rest of a JSON object for keys that name the adapter. It parses only texts and brackets; the
+// worker judges whether the rest is valid JSON.
 type keyWatch struct {
 	names  []string
 	depth  int    // of brackets
@@ -71,11 +70,10 @@ type keyWatch struct {
 	key    []byte // of it what has come, at most longestKey
 }
 
-// longestKey is longer than any spelling of a name that is looked for: 6 bytes for each
-// character.
+// longestKey is the largest length of any spelling of a searched name: 6 bytes per character.
 const longestKey = 6 * len("lora_path")
 
-// watchKeys returns a watch for an object, from the end of one of its values on.
+// watchKeys returns a watch for an object, starting at the end of one of its values.
 func watchKeys(openAI bool) *keyWatch {
 	k := &keyWatch{names: []string{"lora_path"}, depth: 1, isKey: true}
 	if openAI {
@@ -84,7 +82,7 @@ func watchKeys(openAI bool) *keyWatch {
 	return k
 }
 
-// look takes the next bytes. It returns an error if one of the keys is among them.
+// look reads the next bytes. It returns an error if they contain one of the keys.
 func (k *keyWatch) look(p []byte) error {
 	for len(p) > 0 {
 		if k.text {
@@ -112,7 +110,7 @@ func (k *keyWatch) look(p []byte) error {
 	return nil
 }
 
-// inText takes bytes of a text, at least one, up to its end.
+// inText reads bytes of a text, at least one, up to its end.
 func (k *keyWatch) inText(p []byte) (n int, err error) {
 	end := false
 	switch {

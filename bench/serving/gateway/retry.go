@@ -28,7 +28,7 @@ const (
 	noAnswerIs = "the worker did not answer"
 )
 
-// unanswered is the fault of a request whose sending ended with an error.
+// unanswered returns the fault of a request whose sending ended with an error.
 func unanswered(err error) *fault {
 	switch {
 	case wire.Unsent(err):
@@ -39,7 +39,7 @@ func unanswered(err error) *fault {
 	return &fault{noReply, noAnswerIs, true}
 }
 
-// answered is the fault of an answer with a status that another worker may mend.
+// answered returns the fault of an answer with a status for which another worker may help.
 func answered(status int, text string) *fault {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -50,5 +50,5 @@ func answered(status int, text string) *fault {
 	return &fault{badStatus, text, true}
 }
 
-// mayLose says whether one more worker may have the request and fail.
+// mayLose reports whether one more worker may get the request and fail.
 func (d *dispatch) mayLose() bool { return d.lost+1 < fleet.MaxLost }

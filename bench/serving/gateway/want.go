@@ -25,14 +25,14 @@ import (
 	"lorasim/trace"
 )
 
-// want is what the gateway understands of a request.
+// want is the content of a request, as far as the gateway reads it.
 type want struct {
 	openAI bool // adapters are models
 	requestBody
-	rest    io.Reader   // what follows what was read of the body; nil: that was all
-	spent   atomic.Bool // the rest has been read: there is no second try
+	rest    io.Reader   // the part of the body that has not been read; nil: none
+	spent   atomic.Bool // the rest has been read, so that no second try is possible
 	broken  atomic.Pointer[error]
-	keys    *keyWatch // looks at the rest; nil: nobody does
+	keys    *keyWatch // checks the rest; nil: no check
 	json    bool      // engines read the body as JSON
 	scanned int       // in data: where the last field that was found ends
 	adapter int32     // trace.BaseModel: none
@@ -57,9 +57,9 @@ const (
 	bytesPerToken = 4 // of text, to estimate its tokens
 )
 
-// understand reads of a request's body what routing needs: all of a short one,
-// of a longer one up to the name of its model. What it makes no sense of is for
-// the worker to judge. Errors come with the status to answer.
+// understand reads the parts of a request's body that routing needs: the whole of a short body, and a longer one up to
+// the name of its model. The worker judges content that the gateway cannot read. Errors come with the status to
+// answer.
 func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, int, error) {
 	q := &want{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew,
 		json: readsJSON(r.URL.Path)}
@@ -96,8 +96,8 @@ func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, in
 	return q, 0, nil
 }
 
-// find is the adapter that a request names; of OpenAI interfaces the name may be
-// that of a base model, and of an adapter behind that and a colon.
+// find returns the adapter that a request names. With OpenAI interfaces the name may be that of a base model, or an
+// adapter after a base model and a colon.
 func (g *Gateway) find(name string, openAI bool) (a int32, ok bool) {
 	if a = g.cfg.Fleet.Lookup(name); a >= 0 || !openAI {
 		return a, a >= 0
@@ -110,8 +110,7 @@ func (g *Gateway) find(name string, openAI bool) (a int32, ok bool) {
 	return a, ok && a >= 0 && g.belongs(a, base)
 }
 
-// read reads the body: all of it up to keep bytes, then until the model is found,
-// up to most bytes.
+// read reads the body: up to keep bytes in any case, then until the model is found, up to most bytes.
 func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
 	q.from = r.Body
 	err := q.fill(min(keep, most))
@@ -168,7 +167,7 @@ func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
 	return nil
 }
 
-// named says whether the body has named what it is for.
+// named reports whether the part of the body read so far names the model or adapter.
 func (q *want) named() bool { return q.fields.model != nil && q.openAI || q.fields.lora != nil }
 
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
@@ -178,10 +177,9 @@ type nothing struct{}
 
 func (nothing) Read([]byte) (int, error) { return 0, io.EOF }
 
-// scanJSON takes the fields of a JSON object, of one that goes on beyond what was
-// read those that are there. It returns an error for what is not JSON. Values are only
-// looked at from outside: to read every number of a prompt takes longer than all
-// else that the gateway does.
+// scanJSON reads the fields of a JSON object. If the object continues beyond the bytes read, it reads the fields in
+// these bytes. Invalid JSON is an error. It does not parse the values: to read every number of a prompt would take
+// longer than all other work of the gateway.
 func (q *want) scanJSON() error {
 	d := decoders.Get().(*jsontext.Decoder)
 	defer func() {
@@ -226,7 +224,7 @@ func (q *want) scanJSON() error {
 	}
 }
 
-// unsound is an error of a body, unless it may come from the end of what was read.
+// unsound returns the error of a body, unless the end of the bytes read may have caused it.
 func (q *want) unsound(err error) error {
 	if !q.whole && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
 		return nil
@@ -234,7 +232,7 @@ func (q *want) unsound(err error) error {
 	return err
 }
 
-// take notes a field whose value ends at the given place of the body.
+// take notes a field whose value ends at the given offset of the body.
 func (q *want) take(key string, raw []byte, end int) {
 	switch key {
 	case "model":
@@ -261,12 +259,11 @@ func (q *want) take(key string, raw []byte, end int) {
 	}
 }
 
-// promptBlock is how many tokens of prompts are told apart, for routers that look at
-// what prompts have in common.
+// promptBlock is the length in tokens of the blocks of a prompt, for routers that compare prefixes.
 const promptBlock = 64
 
-// identify notes what a prompt begins with. A block of a text is its bytes as they
-// were sent, 4 for each token.
+// identify sets the hashes of the blocks at the start of a prompt. A block of a text is its bytes as sent, 4 per
+// token.
 func (g *Gateway) identify(q *want, r *fleet.Request) {
 	if !g.readsPrefixes {
 		return
@@ -279,7 +276,7 @@ func (g *Gateway) identify(q *want, r *fleet.Request) {
 	}
 }
 
-// blocksOf hashes the whole blocks of a prompt.
+// blocksOf returns the hashes of the whole blocks of a prompt.
 func blocksOf(seed maphash.Seed, prompt []byte) (hashes []uint64) {
 	ids := len(prompt) > 0 && prompt[0] == '[' && bytes.IndexByte(prompt, '"') < 0
 	for {
@@ -302,7 +299,7 @@ func blocksOf(seed maphash.Seed, prompt []byte) (hashes []uint64) {
 	}
 }
 
-// scanForm takes the model of a form, as of audio to transcribe.
+// scanForm reads the model in a form, such as one with audio to transcribe.
 func (q *want) scanForm(boundary string) {
 	const longest = 4096 // of a name, bytes
 	form := multipart.NewReader(bytes.NewReader(q.data), boundary)
@@ -320,7 +317,7 @@ func (q *want) scanForm(boundary string) {
 	}
 }
 
-// name settles which adapters or model the request names, and its budget.
+// name determines the adapters or the model that the request names, and its budget.
 func (q *want) name() {
 	var model, lora string
 	var batch []*string
@@ -345,7 +342,7 @@ func (q *want) name() {
 	q.maxNew = cmp.Or(tokens(p.MaxNewTokens), q.fields.tokens[0], q.fields.tokens[1], q.fields.tokens[2], q.maxNew)
 }
 
-// tokens is a number of tokens; 0: it is none.
+// tokens returns a number of tokens, or 0 if n is not one.
 func tokens(n float64) int32 {
 	if !(n > 0) {
 		return 0
@@ -363,24 +360,26 @@ func positive(raw []byte) int32 {
 
 func clamp(n int64) int32 { return int32(min(max(n, 1), math.MaxInt32/4)) }
 
-// bases are the names of the base models, as far as workers tell them.
+// bases returns the names of the base models that workers report.
 func (g *Gateway) bases() []string {
 	return g.cfg.Fleet.Models()
 }
 
-// isBase says whether a name is that of the base model; any is where none is told.
+// isBase reports whether a name is that of a base model. The name "default" always is; every name is if workers report
+// none.
 func (g *Gateway) isBase(name string) bool {
 	known := g.bases()
 	return len(known) == 0 || name == "default" || slices.Contains(known, name)
 }
 
-// belongs says whether a name that stands before an adapter's is not that of another base model.
+// belongs reports whether the name before an adapter's is compatible with the adapter, that is, not another base
+// model.
 func (g *Gateway) belongs(a int32, base string) bool {
 	own, several := g.cfg.Fleet.BaseOf(a)
 	return !several || own == "" || own == base || !slices.Contains(g.bases(), base)
 }
 
-// oneBase returns an error if the workers serve several base models and a request does not say which one it is for.
+// oneBase returns an error if the workers serve several base models and a request does not state which one it is for.
 func (g *Gateway) oneBase(q *want) error {
 	base, several := g.cfg.Fleet.BaseOf(q.adapter)
 	switch {
@@ -394,7 +393,7 @@ func (g *Gateway) oneBase(q *want) error {
 		strings.Join(g.bases(), ", "))
 }
 
-// names lists the base models and the adapters.
+// names returns the names of the base models and the adapters.
 func (g *Gateway) names() []string {
 	list := g.bases()
 	for _, a := range g.cfg.Fleet.Adapters() {
@@ -403,15 +402,14 @@ func (g *Gateway) names() []string {
 	return list
 }
 
-// edit is a change of a body: name takes the place of what stands from one place
-// to another.
+// edit is a change of a body: name replaces the bytes between two offsets.
 type edit struct {
 	from, to int
 	name     []byte
 }
 
-// respell is how to change the body for a worker: not at all, but for the name of
-// the model, where the worker's interface spells adapters in another way.
+// respell returns the change of the body for a worker: a new name of the model, if the worker's interface spells
+// adapters in another way, else none.
 func (q *want) respell(api fleet.API, base, adapter string) (e edit) {
 	if !q.openAI || q.adapter == trace.BaseModel || q.object == 0 {
 		return e
@@ -434,12 +432,12 @@ func (q *want) respell(api fleet.API, base, adapter string) (e edit) {
 	return edit{q.model[0], q.model[1], name}
 }
 
-// edited is what was read of the body, in the parts that a change leaves.
+// edited returns the bytes read of the body after a change, in parts.
 func (q *want) edited(e edit) net.Buffers {
 	return net.Buffers{q.data[:e.from], e.name, q.data[e.to:]}
 }
 
-// send gives one attempt its body.
+// send sets the body of one attempt.
 func (q *want) send(r *http.Request, e edit) {
 	r.ContentLength = q.length
 	if q.length >= 0 {

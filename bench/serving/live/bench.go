@@ -24,21 +24,21 @@ import (
 	"lorasim/trace"
 )
 
-// Options is how a scenario is run against live workers.
+// Options has the settings of [Bench] that a scenario does not contain.
 type Options struct {
-	Config               // what the scenario does not say; Bench sets the rest
-	Workers fleet.Config // the same
+	Config               // Bench sets the fields that the scenario determines
+	Workers fleet.Config // likewise
 
-	SLO         result.SLO
-	RecordsFile string        // "": none
-	KeepRecords bool          // in the result
-	Replies     string        // file for the token ids of the replies; "": none
-	Ready       time.Duration // how long to wait for workers that do not answer yet
-	Reading     func(read, total int64)
+	SLO         result.SLO              // of the result
+	RecordsFile string                  // file for the records; "": none
+	KeepRecords bool                    // keep the records in the result
+	Replies     string                  // file for the token ids of the replies; "": none
+	Ready       time.Duration           // longest wait for workers that do not answer yet
+	Reading     func(read, total int64) // called while the workload is read; nil: no calls
 }
 
-// Bench runs a scenario's workload against live workers under its policy. The
-// result is complete even if ctx ended the run early (Stats.Stopped).
+// Bench runs a scenario's workload against live workers under its policy. If ctx ends the run early (Stats.Stopped),
+// the result contains all requests up to then.
 func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Result, *Stats, error) {
 	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(o.Workers.URLs), ""
 	in, err := sc.OpenWorkload(ctx, o.Reading)
@@ -130,11 +130,10 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	return res, st, runErr
 }
 
-// NewFleet looks at the workers of a configuration, waiting so long for those that
-// do not answer yet, and makes a fleet of them under the scenario's policy. What
-// they tell of themselves and nobody has stated takes the place of what the
-// scenario's profiles assume; what cannot work there is refused, with the router.
-// For a gateway it takes in adapters that the workers hold, and no requests move.
+// NewFleet returns a fleet of the workers in cfg under the scenario's policy, and the router. It examines the workers
+// first and waits up to the time ready for those that do not answer yet. Limits that the workers report replace the
+// assumptions of the scenario's profiles, unless a user stated other ones. A configuration that cannot work with these
+// workers is an error. For a gateway, the fleet takes in adapters that the workers hold, and requests do not move.
 func NewFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration,
 	gateway bool) (*fleet.Fleet, *router.Router, error) {
 	f, rt, _, err := newFleet(ctx, sc, cfg, ready, gateway)
@@ -383,7 +382,7 @@ func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any 
 	}
 }
 
-// Summary returns a line with the figures that the result block lacks.
+// Summary returns one line with the figures that the result block lacks.
 func (s *Stats) Summary() string {
 	text := fmt.Sprintf("%d requests sent, lateness mean %.2f ms, P99 %.2f ms, max %.2f ms", s.Sent, 1e3*s.LatenessMean,
 		1e3*s.LatenessP99, 1e3*s.LatenessMax)

@@ -18,7 +18,7 @@ const (
 // for each token or fewer, and some more.
 func maxEvents(asked int) int { return 1024 + 16*asked }
 
-// extraLimits is what further fields of a body ask for beside the request's length.
+// extraLimits has the limits that the extra fields of a body set, besides the request's length.
 type extraLimits struct {
 	any     bool
 	tokens  int // longest reply; 0: as the request says

@@ -1,11 +1,11 @@
-// Package live drives real workers: the same workload, router and result as in
-// the simulator, but the clock is the wall's and the workers answer by HTTP.
+// Package live runs workloads against real workers. Workload, router and result are those of the simulator, but time
+// is wall-clock time and the workers answer over HTTP.
 //
-// [Run] takes requests from the source at their times, counted from the start
-// and not from gap to gap, so that no delay adds up. For each, the fleet picks a
-// worker (package fleet); a goroutine sends it, reads the stream and follows it
-// to its end: a retry before the first byte, another worker when its own breaks,
-// a move that a plan wants (request.go). Its record goes to Config.Done.
+// [Run] sends each request of the source at its time. Times count from the start of the run, not from the request
+// before, so that delays do not add up. For each request the fleet picks a worker (package fleet). A goroutine sends
+// the request and reads the reply to its end. Before the first byte it retries; later it continues on another worker
+// if the first one fails, or if a plan moves the request (request.go). Config.Done receives the record of each
+// request.
 //
 //	f, err := fleet.New(...)
 //	err = f.Start(ctx)
@@ -35,17 +35,16 @@ import (
 	"lorasim/trace"
 )
 
-// Clock counts seconds from its making, faster than the wall clock where the
-// workers' own time passes faster.
+// A Clock counts seconds from its creation. It runs faster than the wall clock if the workers' own time does.
 type Clock struct {
 	start time.Time
 	speed float64
 }
 
-// NewClock starts a clock; speed 0 counts as 1.
+// NewClock returns a clock that starts now and runs speed times as fast as the wall clock. A speed of 0 counts as 1.
 func NewClock(speed float64) Clock { return Clock{time.Now(), cmp.Or(speed, 1)} }
 
-// Now is the time in seconds.
+// Now returns the seconds since the clock's creation.
 func (c Clock) Now() float64 { return c.at(time.Now()) }
 
 func (c Clock) at(t time.Time) float64 { return t.Sub(c.start).Seconds() * c.speed }
@@ -55,60 +54,61 @@ func (c Clock) wall(s float64) time.Time {
 	return c.start.Add(time.Duration(s / c.speed * float64(time.Second)))
 }
 
-// Config is one run against live workers.
+// A Config configures one run against live workers.
 type Config struct {
+	// Source yields the requests.
 	Source  trace.Source
-	Fleet   *fleet.Fleet
-	Clock   Clock // the one that the fleet has
-	Backend Backend
-	// Done is called with the record of each request, one at a time. The record is only valid during the call.
-	// Times count from the start of the run.
+	Fleet   *fleet.Fleet // started
+	Clock   Clock        // clock of the fleet
+	Backend Backend      // interface of the workers
+	// Done receives the record of each request. It is called for one request at a time. The record is valid only
+	// during the call. Its times count from the start of the run.
 	Done func(r *record.Request)
-	// Output, if not nil, is called before Done with the token ids of each prompt and reply, as far as the workers
-	// report them; Text with the text.
+	// Output, if not nil, is called before Done with the token ids of the prompt and of the reply, as far as the
+	// workers report them.
 	Output func(r *record.Request, prompt, tokens []int32)
-	Text   func(id int64, text string)
+	// Text, if not nil, is called with the text of the reply to the request with the given id.
+	Text func(id int64, text string)
 
-	MaxConcurrency int  // requests in flight at most; 0: no limit
-	NoStream       bool // ask for whole replies
-	WarmUp         bool // send one request ahead of the run
-	// HonourEOS lets replies end at EOS, within the workload's budgets; else they
-	// have exactly the workload's output tokens.
+	MaxConcurrency int  // most requests in flight; 0: no limit
+	NoStream       bool // request whole replies instead of streams
+	WarmUp         bool // send one request before the run, without a record
+	// HonourEOS lets replies end at EOS, within the output tokens that the workload states. If it is false, replies
+	// have exactly these output tokens.
 	HonourEOS bool
-	// KnownOutputs tells the policy every output in advance, for bounds.
+	// KnownOutputs gives the policy the output tokens of every request in advance. It serves to determine bounds.
 	KnownOutputs bool
-	Seed         uint64 // of the prompts
-	Vocabulary   int    // prompts are drawn from token ids below it; 0: 32000
-	Extra        []byte // fields for the body of every request: `"top_p": 1`
+	Seed         uint64 // seed of the random prompts
+	Vocabulary   int    // prompts consist of token ids below it; 0: 32000
+	Extra        []byte // further JSON fields for the body of every request, such as `"top_p": 1`
 
-	FirstToken time.Duration // from sending to the first byte; 0: no limit
-	Idle       time.Duration // between two reads of a stream; 0: no limit
-	Total      time.Duration // of a request; 0: no limit
-	Retries    int           // of a request, before its first byte
-	NoFailover bool          // requests fail with their worker
-	Move       router.Moving // how requests move that plans send elsewhere: none, queued, recompute
-	Grace      time.Duration // for requests in flight when the run is stopped
-	Patience   time.Duration // the run is given up when no worker has been up for so long; 0: 10 s
+	FirstToken time.Duration // longest time from sending to the first byte; 0: no limit
+	Idle       time.Duration // longest time between two reads of a stream; 0: no limit
+	Total      time.Duration // longest time of a request; 0: no limit
+	Retries    int           // most retries of a request before its first byte
+	NoFailover bool          // a request fails if its worker does
+	Move       router.Moving // which requests plans may move, and how: none, queued, recompute
+	Grace      time.Duration // time for requests in flight when the run is stopped
+	Patience   time.Duration // time without a worker that is up, after which the run ends; 0: 10 s
 
-	Progress func(p Progress) // called now and then; nil: not
+	Progress func(p Progress) // called periodically; may be nil
 }
 
-// Progress is how far a run is.
+// A Progress states how far a run has come.
 type Progress struct {
-	Done, Failed, InFlight int64
+	Done, Failed, InFlight int64   // requests
 	Requests               int64   // in the source; 0: not known
-	Now                    float64 // s since its start
+	Now                    float64 // time since the start, s
 }
 
-// Stats is what a run tells beside the records.
+// Stats has the results of a run that its records do not contain.
 type Stats struct {
 	Requests                                  int64 // in the source; 0: not known
-	Sent, Retries, Failovers, Moved, MovesOff int64
-	Repeats                                   int64 // of the retries: the worker before may have executed the request
-	// Lateness is how much later than scheduled requests were sent, s, in an open
-	// loop.
+	Sent, Retries, Failovers, Moved, MovesOff int64 // MovesOff: moves that were given up
+	Repeats                                   int64 // retries after a worker that may have executed the request
+	// Lateness is the time by which requests were sent later than scheduled, s. It is measured in an open loop only.
 	LatenessMean, LatenessP50, LatenessP99, LatenessMax float64
-	Stopped                                             bool // before the source was at its end
+	Stopped                                             bool // the run ended before its source did
 }
 
 // client is a run under way.
@@ -148,8 +148,8 @@ const (
 	maxHead   = 64 << 10        // bytes of a reply before its body
 )
 
-// NewHTTPClient returns a client for thousands of streams at a time over
-// connections that are kept; base is cloned, nil: the default.
+// NewHTTPClient returns a client for thousands of concurrent streams over kept connections. It uses a clone of base;
+// nil: of the default transport.
 func NewHTTPClient(base *http.Transport) *http.Client {
 	if base == nil {
 		base = http.DefaultTransport.(*http.Transport)
@@ -164,10 +164,9 @@ func NewHTTPClient(base *http.Transport) *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// Run sends the whole source. When ctx ends, it stops sending, gives requests in
-// flight Config.Grace to end, aborts the others, and returns what it has, with
-// Stats.Stopped. It returns an error only if the configuration is unsound or the
-// source fails; even then every request that was sent has a record.
+// Run sends all requests of the source. When ctx ends, Run stops sending, waits up to Config.Grace for requests in
+// flight, aborts the others, and returns the results so far, with Stats.Stopped. It returns an error only if the
+// configuration is invalid or the source fails; even then every request that was sent has a record.
 func Run(ctx context.Context, cfg Config) (*Stats, error) {
 	c, err := newClient(cfg)
 	if err != nil {
@@ -231,9 +230,8 @@ func newClient(cfg Config) (*client, error) {
 	return c, nil
 }
 
-// attend starts what goes on beside the requests: the fleet, the progress, and the
-// end of sending once all workers have been down for Config.Patience. What it
-// returns ends that, and waits.
+// attend starts the work besides the requests: the fleet, the progress reports, and the check for a time of
+// Config.Patience without a worker that is up. The function that it returns ends this work and waits for its end.
 func (c *client) attend(ctx context.Context, end context.CancelCauseFunc) (leave func()) {
 	ctx, quit := context.WithCancel(context.WithoutCancel(ctx))
 	var others sync.WaitGroup
@@ -304,8 +302,8 @@ type booked struct {
 	w int
 }
 
-// launch routes a request, in the order of arrival, and lets a goroutine see to
-// it, which serves one after the other, so that its stack need not grow anew.
+// launch routes a request, in the order of arrival, and hands it to a goroutine. A goroutine serves one request after
+// the other, so that its stack need not grow again.
 func (c *client) launch(r trace.Request) {
 	c.sent.Add(1)
 	j := c.newJob(r)
@@ -327,8 +325,7 @@ func (c *client) launch(r trace.Request) {
 	}
 }
 
-// drain waits for the requests in flight: as long as they take, or, once ctx
-// has ended, for the grace.
+// drain waits for the requests in flight. Once ctx has ended, it waits for the grace at most.
 func (c *client) drain(ctx context.Context, giveUp context.CancelCauseFunc) {
 	all := make(chan struct{})
 	go func() {
@@ -345,8 +342,8 @@ func (c *client) drain(ctx context.Context, giveUp context.CancelCauseFunc) {
 	<-all
 }
 
-// warmUp sends the first request of the source ahead of the run, to a worker
-// that holds its adapter; what becomes of it is only logged.
+// warmUp sends the first request of the source before the run, to a worker that holds its adapter. Its result is only
+// logged.
 func (c *client) warmUp() error {
 	if !c.cfg.WarmUp {
 		return nil
@@ -378,7 +375,7 @@ func (c *client) warmUp() error {
 	return nil
 }
 
-// finish completes the record of a request and hands it on.
+// finish completes the record of a request and passes it to Config.Done.
 func (c *client) finish(j *job, status record.Status, reason string) {
 	r := &j.rec
 	r.Status, r.Error = status, reason
@@ -425,8 +422,7 @@ func (c *client) stats() *Stats {
 
 var errAllDown = errors.New("no worker has been up")
 
-// awaitAllDown waits until there has been nobody to send to for some time; false:
-// ctx ended before.
+// awaitAllDown waits until no worker has been up for the time patience. It returns false if ctx ends before.
 func awaitAllDown(ctx context.Context, up func() int, patience time.Duration) bool {
 	last := time.Now() // when a worker was up
 	for now := range fleet.Ticks(ctx, patience/50) {

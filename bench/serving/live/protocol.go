@@ -20,11 +20,10 @@ import (
 	"lorasim/trace"
 )
 
-// Backend says which interface requests are sent to; the names are those of the
-// serving benchmarks.
+// A Backend is the interface to which requests are sent. The names are those of the engines' serving benchmarks.
 type Backend string
 
-// The backends.
+// The backends, with their paths.
 const (
 	SGLang        Backend = "sglang"          // /generate
 	SGLangOAI     Backend = "sglang-oai"      // /v1/completions
@@ -35,7 +34,7 @@ const (
 
 var backends = []string{string(SGLang), string(SGLangOAI), string(SGLangOAIChat), string(VLLM), string(VLLMChat)}
 
-// ParseBackend reads the name of a backend.
+// ParseBackend returns the backend with the given name.
 func ParseBackend(s string) (Backend, error) {
 	return Backend(s), suggest.Among("backend", s, backends)
 }
@@ -53,7 +52,7 @@ func (b Backend) path() string {
 	return "/v1/completions"
 }
 
-// payload is what one attempt asks a worker for.
+// payload has the contents of the request body of one attempt.
 type payload struct {
 	rid       string
 	model     string // base model, for the OpenAI endpoints
@@ -101,8 +100,7 @@ func (b Backend) body(d []byte, p *payload) []byte {
 	return append(d, '}')
 }
 
-// model names base model and adapter: "base:adapter" for sglang, the adapter
-// alone for vLLM.
+// model returns the name of the model in a request: "base:adapter" for sglang, the adapter alone for vLLM.
 func (b Backend) model(p *payload) string {
 	switch {
 	case p.adapter == "":
@@ -129,7 +127,7 @@ func appendInts(d []byte, xs []int32) []byte {
 	return append(d, ']')
 }
 
-// chunk is what one event of a stream, or a whole reply, says.
+// chunk has the contents of one event of a stream, or of a whole reply.
 type chunk struct {
 	text   bool    // it has some new text, or token ids
 	said   []byte  // the text, where the parser was told to keep it: all so far, or what is new
@@ -141,10 +139,9 @@ type chunk struct {
 	done   bool    // the end marker
 }
 
-// fresh is the number of tokens of a chunk that are new where the attempt has so
-// many, and their ids where the worker tells them. Workers repeat all ids of the
-// reply in each event, or send only the new ones; where they tell neither ids nor
-// a count, a chunk with text is one token.
+// fresh returns the number of new tokens in a chunk, and their ids if the worker reports them. The attempt has had the
+// given number of tokens before. Some workers repeat all ids of the reply in each event, others send only the new
+// ones. Without ids and a count, a chunk with text is one token.
 func (p *chunk) fresh(have int) (ids []int32, n int) {
 	switch {
 	case p.total < 0 && len(p.ids) > 0:
@@ -232,8 +229,7 @@ func (ids *tokenIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// parser reads events. What it returns is valid until its next call: it uses its
-// memory again.
+// parser reads events. Its results are valid until its next call, which reuses the memory.
 type parser struct {
 	event
 	keepText bool
@@ -309,7 +305,7 @@ func hasText(raw jsontext.Value) bool {
 	return len(raw) > 0 && !bytes.Equal(raw, nullText) && !bytes.Equal(raw, emptyText)
 }
 
-// failureOf is the message of an error in a reply, "" if there is none.
+// failureOf returns the message of an error in a reply, or "" if there is none.
 func failureOf(raw jsontext.Value) string {
 	if len(raw) == 0 || bytes.Equal(raw, nullText) {
 		return ""
@@ -317,12 +313,11 @@ func failureOf(raw jsontext.Value) string {
 	return cmp.Or(fleet.MessageOf(raw), fleet.ErrorText(raw))
 }
 
-// lowestToken leaves out the special tokens at the beginning of vocabularies.
+// lowestToken is the lowest token id of prompts. It excludes the special tokens at the start of vocabularies.
 const lowestToken = 10
 
-// prompt returns the token ids of a request's prompt: drawn from the vocabulary
-// with the seed and the request's id, so that they are the same whenever they
-// are asked for.
+// prompt returns the token ids of a request's prompt. They are drawn from the vocabulary with the seed and the
+// request's id, so that every call returns the same ones.
 func prompt(seed uint64, id int64, n int32, vocabulary int) []int32 {
 	rng := rand.New(rand.NewPCG(seed, uint64(id)))
 	ids := make([]int32, n)
@@ -358,20 +353,20 @@ func (c *client) prompt(r *trace.Request) []int32 {
 	return ids
 }
 
-// reply is tokens that follow the first ones of a text.
+// reply has the tokens that follow the first ones of a text.
 type reply struct {
 	from   int32
 	tokens []int32
 }
 
-// promptText is a prompt for chat endpoints, which take no token ids: a word
-// for each. How many tokens that is depends on the worker's tokenizer.
+// promptText returns a prompt for chat endpoints, which take no token ids: one word for each token. The resulting
+// number of tokens depends on the worker's tokenizer.
 func promptText(ids []int32) string {
 	return "t" + strings.ReplaceAll(strings.Trim(string(appendInts(nil, ids)), "[]"), ",", " t")
 }
 
-// eventReader splits a stream of server-sent events into the data of its
-// events, and knows when the bytes of each arrived.
+// eventReader splits a stream of server-sent events into the data of its events, and records when the bytes of each
+// arrived.
 type eventReader struct {
 	r     io.Reader
 	lines *bufio.Scanner
@@ -391,7 +386,7 @@ func (e *eventReader) tooLong() error {
 	return fmt.Errorf("an event of the reply is longer than %d bytes", e.most)
 }
 
-// reset makes the reader read another stream; nil: let go of the one it has.
+// reset makes the reader read another stream; nil: release the present one.
 func (e *eventReader) reset(r io.Reader, seen func()) {
 	if e.buf == nil {
 		e.buf = make([]byte, 4096)
@@ -425,10 +420,9 @@ func (e *eventReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next returns the data of the next event, without "data:" and the space after
-// it, valid until the next call; io.EOF at the end of the stream. Other fields
-// of events (event:, id:, comments) are skipped. The engines send one line of
-// data per event. Of a reply that is no stream it returns the whole.
+// next returns the data of the next event, without "data:" and the space after it. The data is valid until the next
+// call. At the end of the stream the error is io.EOF. Other fields of events (event:, id:, comments) are skipped. The
+// engines send one line of data per event. If whole is true, the reply is no stream, and next returns all of it.
 func (e *eventReader) next(whole bool) ([]byte, error) {
 	if whole {
 		data, err := io.ReadAll(io.LimitReader(e, int64(e.most)+1))

@@ -44,7 +44,7 @@ func retry(reason string) outcome { return outcome{kind: again, reason: reason} 
 
 var errEarly = errors.New("the stream ended early")
 
-// unsent judges an attempt that has brought no reply.
+// unsent judges an attempt without a reply.
 func (a *attempt) unsent(err error) outcome {
 	a.j.last = time.Now()
 	if cause := a.cause(); cause != nil {
@@ -53,8 +53,7 @@ func (a *attempt) unsent(err error) outcome {
 	return retry(shorten(err))
 }
 
-// interrupted judges an attempt that the client itself has given up before
-// anything came.
+// interrupted judges an attempt that the client itself ended before any byte came.
 func (a *attempt) interrupted(cause error) outcome {
 	switch {
 	case errors.Is(cause, errMoved):
@@ -69,7 +68,7 @@ func (a *attempt) interrupted(cause error) outcome {
 	return failed(record.Aborted, errStopped.Error())
 }
 
-// refused judges an answer that is no success.
+// refused judges a response that is no success.
 func (a *attempt) refused(reply *http.Response) outcome {
 	body, _ := io.ReadAll(io.LimitReader(reply.Body, 1<<16)) // what is there of it is good enough for a message
 	a.j.last = time.Now()
@@ -88,8 +87,7 @@ func (a *attempt) refused(reply *http.Response) outcome {
 	return failed(record.Rejected, reason)
 }
 
-// shorten drops addresses and URLs from an error, so that equal failures count as
-// one reason.
+// shorten removes addresses and URLs from an error, so that equal failures count as one reason.
 func shorten(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op + ": " + op.Err.Error()
@@ -100,7 +98,7 @@ func shorten(err error) string {
 	return err.Error()
 }
 
-// receiver is what reading a reply needs; replies use it in turn.
+// receiver has the buffers for reading a reply. Replies use it in turn.
 type receiver struct {
 	eventReader
 	parser
@@ -108,7 +106,7 @@ type receiver struct {
 
 var receivers = sync.Pool{New: func() any { return new(receiver) }}
 
-// read follows the reply to its end. A whole one is as the only event of a stream.
+// read reads the reply to its end. A whole reply is treated as the only event of a stream.
 func (a *attempt) read(body io.Reader) outcome {
 	c, j := a.c, a.j
 	e := receivers.Get().(*receiver)
@@ -158,7 +156,7 @@ func (a *attempt) read(body io.Reader) outcome {
 	}
 }
 
-// ended judges a reply that has come to its end, and tells the fleet where it is short.
+// ended judges a reply that has ended, and notifies the fleet if it is incomplete.
 func (a *attempt) ended() outcome {
 	out := a.complete()
 	if out.reason == errEarly.Error() {
@@ -218,8 +216,8 @@ func (a *attempt) take(p chunk, at time.Time) {
 	j.token = at
 }
 
-// errorEvent judges an error within a reply of status 200: the request has
-// failed, unless all it says is that the adapter has gone, which a load mends.
+// errorEvent judges an error in a reply of status 200. The request has failed, unless the error is only that the
+// adapter is not loaded, which a load repairs.
 func (a *attempt) errorEvent(reason string) outcome {
 	if a.j.req.Adapter >= 0 && a.j.n == a.before && fleet.IsNotLoaded(reason) {
 		a.c.cfg.Fleet.LoRAs.Forget(a.w, a.j.req.Adapter)
@@ -253,8 +251,7 @@ func (a *attempt) cutOff(err error) outcome {
 	return out
 }
 
-// resume says that a request goes on elsewhere with its tokens, if their ids are
-// known.
+// resume lets a request continue on another worker with its tokens, if their ids are known.
 func (a *attempt) resume(reason string) outcome {
 	switch {
 	case !a.j.known:

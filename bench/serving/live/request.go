@@ -30,8 +30,7 @@ var (
 	errTotal      = errors.New("timeout: the request takes too long")
 )
 
-// job is one request on its way. One goroutine serves it; others may only ask
-// it to move.
+// job is one request in flight. One goroutine serves it; other goroutines may only request a move.
 type job struct {
 	c      *client
 	req    trace.Request
@@ -59,7 +58,7 @@ type job struct {
 	known  bool       // the ids of all tokens so far
 }
 
-// attempt is a request at a worker, and what came of it so far.
+// attempt is one attempt of a request on a worker, with its results so far.
 type attempt struct {
 	c      *client
 	j      *job
@@ -102,8 +101,7 @@ func (c *client) newJob(r trace.Request) *job {
 	return j
 }
 
-// serve follows a request to its end, beginning on worker w, where it is booked
-// already.
+// serve follows a request to its end. It starts on worker w, where the request is already booked.
 func (c *client) serve(j *job, w int) {
 	j.last = time.Now()
 	j.begin = j.last
@@ -156,7 +154,7 @@ func (c *client) serve(j *job, w int) {
 	}
 }
 
-// pause waits a little before another attempt; false if the run was stopped.
+// pause waits briefly before another attempt. It returns false if the run was stopped.
 func (c *client) pause(retries int) bool {
 	wait := min(10*time.Millisecond<<min(retries-1, 10), time.Second)
 	t := time.NewTimer(time.Duration(float64(wait) / c.cfg.Clock.speed))
@@ -169,7 +167,7 @@ func (c *client) pause(retries int) bool {
 	}
 }
 
-// attempt sends what is left of a request to a worker and follows it there.
+// attempt sends the rest of a request to a worker and follows it there.
 func (c *client) attempt(j *job, w int) outcome {
 	a := &attempt{c: c, j: j, w: w, before: j.n, textBefore: len(j.text)}
 	a.ctx, a.cancel = context.WithCancelCause(c.stop)
@@ -259,7 +257,7 @@ func (a *attempt) post() (*http.Response, error) {
 	return c.wire.RoundTrip(r)
 }
 
-// limit puts a time limit on the next bytes, in place of the one that runs; 0: none.
+// limit replaces the time limit on the next bytes; 0: no limit.
 func (a *attempt) limit(d time.Duration) {
 	switch {
 	case a.timer == nil && d > 0:
@@ -277,7 +275,7 @@ func (a *attempt) seen() {
 	a.limit(a.c.cfg.Idle)
 }
 
-// cause is why the client itself has given up the attempt; nil: it has not.
+// cause returns the reason for which the client itself ended the attempt, or nil.
 func (a *attempt) cause() error {
 	switch cause := context.Cause(a.ctx); {
 	case !errors.Is(cause, errLate):
@@ -288,9 +286,8 @@ func (a *attempt) cause() error {
 	return errFirstToken
 }
 
-// move asks the request to go to another worker; see fleet.Request. If it is at
-// a worker, that is asked to abort it, and the request goes on elsewhere when its
-// stream has ended, never before.
+// move starts a move of the request to another worker; see fleet.Request. If the request is at a worker, move makes
+// the worker abort it. The request continues elsewhere only after its stream has ended.
 func (j *job) move(from, to int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -317,12 +314,10 @@ func (j *job) Cut(w int, cause error) {
 	}
 }
 
-// abortPatience is how long a stream may go on after its worker has agreed to
-// abort it.
+// abortPatience is the longest time for which a stream may go on after its worker has accepted an abort.
 const abortPatience = 5 * time.Second
 
-// abort asks the worker to abort the attempt. If it will not, the request stays
-// where it is.
+// abort makes the worker abort the attempt. If the worker refuses, the request stays where it is.
 func (a *attempt) abort() {
 	j := a.j
 	err := a.c.cfg.Fleet.Abort(a.c.stop, a.w, a.rid)

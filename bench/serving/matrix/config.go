@@ -23,10 +23,10 @@ import (
 	"lorasim/internal/yamlfile"
 )
 
-// Matrix is a file of server and client commands.
+// A Matrix has the contents of a file of server and client commands.
 type Matrix struct {
 	Name   string `yaml:"name"`
-	Output string `yaml:"output"` // folder of logs and results; from the file's own folder
+	Output string `yaml:"output"` // folder of logs and results, relative to the file's folder
 	Repeat int    `yaml:"repeat"` // runs of each combination; 0: 1
 	// Env is set for all commands.
 	Env     map[string]string `yaml:"env"`
@@ -36,37 +36,37 @@ type Matrix struct {
 	dir string // where relative paths begin and commands run
 }
 
-// Program is a command.
+// A Program is a command with its name and environment.
 type Program struct {
 	Name    string            `yaml:"name"`
-	Command string            `yaml:"command"` // for the shell
+	Command string            `yaml:"command"` // shell command
 	Env     map[string]string `yaml:"env"`
 }
 
-// Server is a command that serves until it is stopped.
+// A Server is a command that serves until it is stopped.
 type Server struct {
 	Program `yaml:",inline"`
 	Ready   Ready `yaml:"ready"`
 	Stop    Stop  `yaml:"stop"`
 }
 
-// Ready says when a server can be used: when all that is given holds.
+// Ready states when a server can be used: when all given conditions hold.
 type Ready struct {
-	URLs    []string      `yaml:"urls"` // answer with a status of 2xx; $NAME is replaced from the environment
-	Log     string        `yaml:"log"`  // regular expression, in its output
-	Timeout time.Duration `yaml:"timeout"`
+	URLs    []string      `yaml:"urls"`    // must answer with status 2xx; $NAME is expanded from the environment
+	Log     string        `yaml:"log"`     // regular expression that must match in the server's output
+	Timeout time.Duration `yaml:"timeout"` // longest wait; 0: 10 min
 }
 
-// Stop says how a server is stopped: a signal, and after the timeout a kill.
+// Stop states how a server is stopped: by a signal, and by SIGKILL after the timeout.
 type Stop struct {
-	Signal  string        `yaml:"signal"`
-	Timeout time.Duration `yaml:"timeout"`
+	Signal  string        `yaml:"signal"`  // TERM, INT, HUP or QUIT; "": TERM
+	Timeout time.Duration `yaml:"timeout"` // time from the signal to SIGKILL; 0: 30 s
 }
 
-// Client is a command that runs against a server and prints a result block.
+// A Client is a command that runs against a server and prints a result block.
 type Client struct {
 	Program `yaml:",inline"`
-	Timeout time.Duration `yaml:"timeout"` // 0: none
+	Timeout time.Duration `yaml:"timeout"` // longest time of the command; 0: no limit
 }
 
 // Defaults of times that a file leaves out.
@@ -78,7 +78,7 @@ const (
 var signals = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
 	"QUIT": syscall.SIGQUIT}
 
-// Load reads a file.
+// Load reads a matrix from a file.
 func Load(path string) (*Matrix, error) {
 	data, err := textfile.ReadFile(path, textfile.MaxSettings)
 	if err != nil {
@@ -87,8 +87,7 @@ func Load(path string) (*Matrix, error) {
 	return Parse(data, path)
 }
 
-// Parse reads a file's text; path names it in errors, and relative paths in it
-// begin in its folder.
+// Parse parses the text of a file. The path names the file in errors; relative paths in the text start at its folder.
 func Parse(data []byte, path string) (*Matrix, error) {
 	m := &Matrix{}
 	if err := yamlfile.Unmarshal(data, path, m); err != nil {

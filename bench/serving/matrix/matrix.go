@@ -1,3 +1,10 @@
+// Package matrix runs every combination of server commands and client commands from a YAML file. For each combination
+// it starts the server, waits until it is ready, runs the client, and stops the server. Logs and results go to one
+// folder. If one combination fails, the others still run. Combinations that are done do not run again.
+//
+//	m, err := matrix.Load("matrix.yaml")
+//	rows, err := m.Run(ctx, matrix.Options{Log: os.Stderr})
+//	err = matrix.WriteTable(os.Stdout, rows)
 package matrix
 
 import (
@@ -25,24 +32,24 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// Options is how a matrix is run.
+// Options are the settings of [Matrix.Run].
 type Options struct {
-	Log   io.Writer // progress for people; nil: none
-	Rerun bool      // run combinations again that are done
+	Log   io.Writer // receives progress messages; nil: none
+	Rerun bool      // run finished combinations again
 }
 
-// Row is what became of one combination.
+// A Row is the outcome of one combination.
 type Row struct {
-	Server string  `json:"server"`
-	Client string  `json:"client"`
-	Repeat int     `json:"repeat"`
-	Status string  `json:"status"` // ok or failed
-	Error  string  `json:"error,omitempty"`
-	Dir    string  `json:"dir"`
-	Ready  float64 `json:"ready_s"` // until the server was ready
-	Took   float64 `json:"client_s"`
-	Hash   string  `json:"hash"`
-	// Metrics are those of the last block or JSON line that the client printed.
+	Server string  `json:"server"`          // name of the server
+	Client string  `json:"client"`          // name of the client
+	Repeat int     `json:"repeat"`          // number of the run, from 1
+	Status string  `json:"status"`          // "ok" or "failed"
+	Error  string  `json:"error,omitempty"` // cause of a failure
+	Dir    string  `json:"dir"`             // folder of the logs and the result
+	Ready  float64 `json:"ready_s"`         // time until the server was ready, s
+	Took   float64 `json:"client_s"`        // time of the client, s
+	Hash   string  `json:"hash"`            // of the commands; a change makes the combination run again
+	// Metrics has the values of the last block or JSON line that the client printed.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 
 	resumed bool
@@ -90,9 +97,8 @@ func (m *Matrix) combinations() ([]combination, error) {
 	return cs, nil
 }
 
-// Run runs the combinations that are not done yet and returns a row for each of
-// all. An error means that the work could not go on; failures of combinations
-// stand in their rows.
+// Run runs the combinations that are not done yet. It returns one row for each combination, done or not. The failure
+// of a combination is in its row; an error means that Run itself could not continue.
 func (m *Matrix) Run(ctx context.Context, o Options) ([]Row, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -263,7 +269,7 @@ var columns = []struct {
 	{"P99 TTFT ms", result.P99TTFT}, {"MEDIAN ITL ms", result.MedianITL},
 }
 
-// WriteTable lists the rows in aligned columns.
+// WriteTable writes the rows as a table with aligned columns.
 func WriteTable(w io.Writer, rows []Row) error {
 	head := []string{"SERVER", "CLIENT", "STATUS"}
 	for _, c := range columns {
@@ -288,7 +294,7 @@ func WriteTable(w io.Writer, rows []Row) error {
 	return format.Table(w, table)
 }
 
-// Failed counts the rows that failed.
+// Failed returns the number of rows that failed.
 func Failed(rows []Row) (n int) {
 	for _, r := range rows {
 		if r.Status != statusOK {

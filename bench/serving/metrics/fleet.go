@@ -6,7 +6,7 @@ import (
 	"lorasim/bench/serving/fleet"
 )
 
-// fleetCollector reads what the fleet counts when it is asked.
+// fleetCollector exports the counts of the fleet.
 type fleetCollector struct {
 	prefix  string
 	fleet   *fleet.Fleet
@@ -38,7 +38,7 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	c.races(&stats.Races, status, s)
 }
 
-// workersOf sends what is known of each worker. Workers beyond the limit are added up.
+// workersOf sends the metrics of each worker. It adds up the workers beyond the limit.
 func (c *fleetCollector) workersOf(status []fleet.WorkerState, s sender) {
 	type sums struct {
 		up, ejected, running, waiting, pending, loaded float64
@@ -84,7 +84,7 @@ func number(b bool) float64 {
 	return 0
 }
 
-// races sends what the policy auto chose by simulation, and how far its predictions were right.
+// races sends the policy that auto chose by simulation, and the errors of its predictions.
 func (c *fleetCollector) races(r *fleet.Races, status []fleet.WorkerState, s sender) {
 	s.count("races_total", "Simulated races among policies.", float64(r.Count))
 	s.count("race_changes_total", "Races after which another policy routes.", float64(r.Changes))

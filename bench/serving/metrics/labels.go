@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// other is the label value of what is beyond a limit.
+// other is the label value of adapters, workers and statuses beyond a limit.
 const other = "other"
 
 // limited bounds the values of a label: the first values get a series of their own, further ones share [other].
@@ -20,7 +20,7 @@ type limited struct {
 
 func newLimited(most int) *limited { return &limited{most: most, known: map[string]bool{}} }
 
-// value is the label value that stands for v.
+// value returns the label value for v.
 func (l *limited) value(v string) string {
 	v = strings.ToValidUTF8(v, "\uFFFD") // client_golang panics at other bytes
 	l.mu.RLock()
@@ -38,7 +38,7 @@ func (l *limited) value(v string) string {
 	return v
 }
 
-// keep gives back the values that do not satisfy keep, and returns them.
+// keep removes the values for which keep returns false, and returns them.
 func (l *limited) keep(keep func(v string) bool) (gone []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,8 @@ func (l *limited) keep(keep func(v string) bool) (gone []string) {
 // statusClientGone is the code of requests whose clients left, as in nginx.
 const statusClientGone = 499
 
-// codeLabel is the label value of an HTTP status: the number, "none" for 0, [other] for statuses that no RFC names.
+// codeLabel returns the label value of an HTTP status: the number, "none" for 0, [other] for statuses that no RFC
+// names.
 func codeLabel(status int) string {
 	switch {
 	case status == 0:

@@ -1,5 +1,5 @@
-// Package metrics are the Prometheus metrics of lorasim gateway and lorasim epp. Both have the same metrics under
-// their own prefix; docs/metrics.md lists them.
+// Package metrics exports the Prometheus metrics of lorasim gateway and lorasim epp. Both have the same metrics, each
+// under its own prefix; docs/metrics.md lists them.
 //
 //	m := metrics.New(metrics.Config{Component: "gateway", Fleet: f})
 //	m.Routed(url, adapter, held)
@@ -21,43 +21,43 @@ import (
 	"lorasim/bench/serving/fleet"
 )
 
-// DefaultMax is the default limit of the values of the labels adapter and worker.
+// DefaultMax is the default limit on the number of values of the labels adapter and worker.
 const DefaultMax = 100
 
-// Build names a program's version.
+// Build identifies the version of a program.
 type Build struct{ Version, Revision string }
 
-// Config describes metrics.
+// A Config configures [Metrics].
 type Config struct {
-	// Component is "gateway" or "epp": names begin with lorasim_ and the component.
+	// Component is "gateway" or "epp". The names of the metrics begin with lorasim_ and the component.
 	Component string
 	Fleet     *fleet.Fleet
 	Build     Build
-	// MaxAdapters and MaxWorkers bound the values of the labels adapter and worker; further adapters and workers
-	// share the value "other". 0: [DefaultMax].
+	// MaxAdapters and MaxWorkers limit the number of values of the labels adapter and worker. Further adapters and
+	// workers share the value "other". 0: [DefaultMax].
 	MaxAdapters, MaxWorkers int
-	// LogDropped is the number of log lines dropped; nil: there is no such log.
+	// LogDropped returns the number of dropped log lines. nil: no such log.
 	LogDropped func() int64
 }
 
-// Results of requests.
+// Values of Request.Result.
 const (
 	Complete   = "complete"    // the whole reply was passed on
 	Broken     = "broken"      // the worker or its connection ended the reply early
 	ClientGone = "client_gone" // the client left
-	Cut        = "cut"         // one of the two; Envoy does not say which
+	Cut        = "cut"         // Broken or ClientGone; Envoy does not say which
 )
 
-// Request is a request that a worker answered, at its end.
+// A Request is a request that a worker answered, after its end.
 type Request struct {
-	Worker, Adapter string // URL; name, "" for the base model
-	Code            int    // HTTP status of the worker's reply, 0: none came
+	Worker, Adapter string // URL of the worker; name of the adapter, "" for the base model
+	Code            int    // HTTP status of the worker's reply; 0: no reply
 	Result          string
 	Prompt, Output  int64 // tokens; below 0: unknown
 	Duration        time.Duration
 }
 
-// Metrics are the metrics of one program.
+// Metrics has the metrics of one program.
 type Metrics struct {
 	registry          *prometheus.Registry
 	fleet             *fleet.Fleet
@@ -70,7 +70,7 @@ type Metrics struct {
 	perWorker                                   []*prometheus.CounterVec // with the label worker
 }
 
-// New returns metrics with a registry of their own.
+// New returns metrics with their own registry.
 func New(c Config) *Metrics {
 	prefix := "lorasim_" + c.Component + "_"
 	r := prometheus.NewRegistry()
@@ -109,7 +109,7 @@ func New(c Config) *Metrics {
 	return m
 }
 
-// buildInfo is the gauge that names the version.
+// buildInfo returns the gauge with the version.
 func buildInfo(c Config) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "lorasim_build_info", Help: "Version of lorasim.",
 		ConstLabels: prometheus.Labels{"component": c.Component, "version": cmp.Or(c.Build.Version, "devel"),
@@ -118,10 +118,10 @@ func buildInfo(c Config) prometheus.Collector {
 	return g
 }
 
-// Register adds further metrics.
+// Register adds further metrics. It panics if the registry rejects them.
 func (m *Metrics) Register(c prometheus.Collector) { m.registry.MustRegister(c) }
 
-// Retries sets the reasons of retries, so that their counters start at 0.
+// Retries declares the reasons of retries, so that their counters start at 0.
 func (m *Metrics) Retries(reasons ...string) {
 	for _, r := range reasons {
 		m.retries.WithLabelValues(r)
@@ -131,8 +131,8 @@ func (m *Metrics) Retries(reasons ...string) {
 // adapter is the label value of an adapter.
 func (m *Metrics) adapter(name string) string { return m.adapters.value(cmp.Or(name, "base")) }
 
-// Routed counts a request that was routed to a worker for the first time; held: the worker held the adapter. Requests
-// for base models need no adapter and do not count.
+// Routed counts a request that was routed to a worker for the first time. The argument held states whether the worker
+// held the adapter. Requests for base models do not count.
 func (m *Metrics) Routed(worker, adapter string, held bool) {
 	if adapter == "" {
 		return
@@ -144,15 +144,15 @@ func (m *Metrics) Routed(worker, adapter string, held bool) {
 	c.WithLabelValues(m.workers.value(worker), m.adapter(adapter)).Inc()
 }
 
-// Retried counts an attempt on a further worker.
+// Retried counts a retry of a request on another worker.
 func (m *Metrics) Retried(reason string) { m.retries.WithLabelValues(reason).Inc() }
 
-// Rejected counts a request that no worker answered. The reasons must be few.
+// Rejected counts a request that no worker answered. The number of different reasons must be small.
 func (m *Metrics) Rejected(code int, reason string) {
 	m.rejected.WithLabelValues(codeLabel(code), reason).Inc()
 }
 
-// FirstByte notes the time to the first byte of a reply.
+// FirstByte records the time to the first byte of a reply.
 func (m *Metrics) FirstByte(adapter string, took time.Duration) {
 	m.firstByte.WithLabelValues(m.adapter(adapter)).Observe(took.Seconds())
 }
@@ -177,7 +177,7 @@ func (m *Metrics) loaded(l fleet.Load) {
 	c.WithLabelValues(m.workers.value(l.URL), m.adapter(l.Adapter)).Inc()
 }
 
-// forget drops the counts of workers that have left, so that they do not pile up.
+// forget drops the counts of workers that have left, so that the memory does not grow.
 func (m *Metrics) forget() {
 	here := map[string]bool{}
 	for _, s := range m.fleet.Status() {
@@ -190,7 +190,7 @@ func (m *Metrics) forget() {
 	}
 }
 
-// Handler serves the metrics in Prometheus' formats.
+// Handler returns the handler that serves the metrics in Prometheus' formats.
 func (m *Metrics) Handler() http.Handler {
 	serve := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

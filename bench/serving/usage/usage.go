@@ -1,4 +1,4 @@
-// Package usage reads from a reply of an inference server how many tokens its prompt and its output have.
+// Package usage reads the numbers of prompt tokens and output tokens from the reply of an inference server.
 //
 //	u := usage.New()
 //	u.Note(part) // for each part of the reply
@@ -7,12 +7,12 @@ package usage
 
 import "bytes"
 
-// Counts are the numbers of tokens that a reply states last. The engines state them in "usage" (OpenAI, Anthropic) or
-// "meta_info" (sglang), streams of vLLM only if the client asks for it.
+// Counts has the latest numbers of tokens in a reply. The engines state them in "usage" (OpenAI, Anthropic) or
+// "meta_info" (sglang). Streams of vLLM contain them only if the client requests it.
 type Counts struct {
-	Prompt, Output int64 // -1: not stated
+	Prompt, Output int64 // tokens; -1: not stated
 	before         [longestCount]byte
-	kept           int // of before, at its end: the end of what was seen
+	kept           int // bytes at the end of before: the end of the latest part
 }
 
 // longestCount is the longest name of a count with its value, bytes.
@@ -26,10 +26,10 @@ var (
 	betweenCount = []byte(": \t\r\n")
 )
 
-// New returns counts before the first part of a reply.
+// New returns counts for a reply of which no part has been read.
 func New() Counts { return Counts{Prompt: -1, Output: -1} }
 
-// Note looks at the next part of the reply. A number may go on in the part after it.
+// Note reads the next part of the reply. A number may be split between two parts.
 func (u *Counts) Note(part []byte) {
 	if u.kept > 0 {
 		var seam [2 * longestCount]byte
@@ -47,7 +47,7 @@ func (u *Counts) Note(part []byte) {
 	u.kept = min(u.kept+len(part), longestCount)
 }
 
-// scan takes the counts of a text.
+// scan reads the counts in a text.
 func (u *Counts) scan(text []byte) {
 	for {
 		i := bytes.Index(text, countMark)

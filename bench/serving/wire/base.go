@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// leave leaves a request to the http.Client, and has it sent at most once there, too.
+// leave passes a request to the http.Client, which sends it at most once, too.
 func (c *Client) leave(r *http.Request) (*http.Response, error) {
 	upgrades := r.Header["Upgrade"] != nil
 	if _, ok := c.base.(*http.Transport); !ok {
@@ -25,8 +25,8 @@ func (c *Client) leave(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// final lets no reply pass but final ones: a change of protocols that nobody asked
-// for is an error.
+// final returns a filter that turns a reply that is not final into an error, such as a change of protocols without a
+// request for it.
 func final(upgrades bool) func(*http.Response, error) (*http.Response, error) {
 	return func(resp *http.Response, err error) (*http.Response, error) {
 		if err != nil || resp.StatusCode >= 200 || upgrades && resp.StatusCode == http.StatusSwitchingProtocols {
@@ -43,11 +43,10 @@ type empty struct{}
 func (empty) Read([]byte) (int, error) { return 0, io.EOF }
 func (empty) Close() error             { return nil }
 
-// once returns a request, a copy of the caller's, such that http.Transport does not
-// send it a second time once some of it was written. By isReplayable of net/http that
-// takes a body that can be read once only, of methods that change nothing, and no
-// header that calls a request idempotent: these keep their values under a name in
-// lower case, which is the same to servers.
+// once changes a request, a copy of the caller's, so that http.Transport does not send it a second time once some of
+// it was written. It returns the request. By isReplayable of net/http this needs a body that can be read only once,
+// for methods that change nothing, and no header that marks a request as idempotent. Such headers keep their values
+// under a name in lower case, which is the same to servers.
 func once(r *http.Request) *http.Request {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if v, ok := r.Header[name]; ok {

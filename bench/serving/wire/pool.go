@@ -27,12 +27,12 @@ const (
 	suspicion = time.Minute
 )
 
-// Stats counts connections.
+// Stats has counts of connections.
 type Stats struct {
 	Opened  int64
-	Stale   int64 // closed by the server while they were idle
-	Unasked int64 // closed because bytes came that no request had asked for
-	Expired int64 // closed because they were idle for too long, or too many were
+	Stale   int64 // connections that the server closed while they were idle
+	Unasked int64 // connections closed because of bytes that belong to no request
+	Expired int64 // connections closed after a long idle time, or because too many were idle
 }
 
 // Stats returns the counts so far.
@@ -42,19 +42,19 @@ func (c *Client) Stats() Stats {
 	return c.stats
 }
 
-// pool has the idle connections to one address, that which was used last at the end.
+// pool has the idle connections to one address, the latest used one at the end.
 type pool struct {
 	idle      []*conn
 	suspected time.Time // the server has sent what nobody asked for; zero: it has not
 }
 
-// rested is how many of a pool's connections were released before a time.
+// rested returns the number of connections of a pool that were released before a time.
 func (p *pool) rested(before time.Time) int {
 	return sort.Search(len(p.idle), func(i int) bool { return p.idle[i].since.After(before) })
 }
 
-// take returns the connection that was used last of those that have rested, or, of
-// too many that rest, the one that has rested longest; nil: there is none.
+// take returns the latest used connection that has rested. If too many connections rest, it returns the one that has
+// rested longest. It returns nil if there is none.
 func (c *Client) take(addr string) *conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,8 +108,7 @@ func (c *Client) keep(k *conn) bool {
 	return true
 }
 
-// reap closes the connections that have been idle for too long, again and again as
-// long as there are idle ones.
+// reap closes the connections that have been idle for too long. It runs as long as there are idle ones.
 func (c *Client) reap() {
 	c.mu.Lock()
 	var old []*conn
@@ -136,8 +135,8 @@ func closeAll(list []*conn) {
 	}
 }
 
-// suspect notes that a server has sent bytes that no request asked for: what else
-// comes from it on a kept connection may be a reply to another request.
+// suspect notes that a server has sent bytes that belong to no request. Further bytes on a kept connection to it may
+// be a reply to another request.
 func (c *Client) suspect(addr string) {
 	c.mu.Lock()
 	c.stats.Unasked++
@@ -152,7 +151,7 @@ func (c *Client) suspect(addr string) {
 	closeAll(list)
 }
 
-// CloseIdle closes the connections that no request uses.
+// CloseIdle closes the idle connections.
 func (c *Client) CloseIdle() {
 	c.mu.Lock()
 	var list []*conn
@@ -168,7 +167,7 @@ func (c *Client) CloseIdle() {
 	closeAll(list)
 }
 
-// Close closes the idle connections, and keeps no other from now on.
+// Close closes the idle connections. From now on the client keeps no connection after its request.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -181,8 +180,8 @@ var (
 	errUnasked = errors.New("the server has sent bytes that no request asked for")
 )
 
-// check looks, without waiting, whether a connection is open and nothing has come on
-// it. A connection that is no socket cannot be looked at.
+// check returns an error if a connection is closed or has received bytes. It does not wait. It cannot check a
+// connection that is no socket.
 func (k *conn) check() error {
 	if k.raw == nil {
 		return nil

@@ -1,21 +1,18 @@
-// Package wire is the HTTP client of a load generator: it sends many requests to
-// few servers. A request is written, and its reply read, by the goroutine that
-// asks for it, on a connection that it has to itself, so that a streamed token
-// wakes one goroutine; [http.Transport] wakes two.
+// Package wire implements the HTTP client of a load generator, which sends many requests to few servers. The goroutine
+// that calls RoundTrip writes the request and reads the reply itself, on a connection of its own. So a streamed token
+// wakes one goroutine; with [http.Transport] it wakes two.
 //
 //	c := wire.New(httpClient)
 //	defer c.CloseIdle()
 //	resp, err := c.RoundTrip(request)
 //	defer resp.Body.Close()
 //
-// It speaks plain HTTP/1.1. What else there is (https, proxies, passwords in
-// URLs) it leaves to the http.Client. The end of the context cuts a request off, at
-// any time.
+// The client speaks plain HTTP/1.1. It leaves all other requests (https, proxies, passwords in URLs) to the
+// http.Client. The end of the context cuts a request off, at any time.
 //
-// A request is sent at most once: it is sent again, on another connection, only if
-// nothing of it was written ([Unsent]); all else is for the caller to decide.
-// A connection serves again only if its reply was read to the end, nothing has come
-// after it, and it has been idle for at least 10 ms and less than 3 s.
+// The client never sends a request twice. It retries, on another connection, only if no byte of the request was written
+// ([Unsent]); the caller decides on other retries. A connection is used again only if its reply was read to the end, no
+// byte came after it, and it has been idle for at least 10 ms and less than 3 s.
 package wire
 
 import (
@@ -35,7 +32,7 @@ import (
 	"time"
 )
 
-// Client is an http.RoundTripper.
+// A Client is an http.RoundTripper.
 type Client struct {
 	base http.RoundTripper
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -49,8 +46,8 @@ type Client struct {
 	stats   Stats
 }
 
-// New returns a client that connects as base's http.Transport does. With another
-// kind of transport all is left to that.
+// New returns a client that connects as base's http.Transport does. If base has another kind of transport, the client
+// leaves all requests to base.
 func New(base *http.Client) *Client {
 	c := &Client{base: cmp.Or(base.Transport, http.DefaultTransport), rest: rest, pools: map[string]*pool{}}
 	if t, ok := base.Transport.(*http.Transport); ok {
@@ -63,8 +60,8 @@ func New(base *http.Client) *Client {
 
 func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")) }
 
-// plain says whether the client can do a request itself. Its host must be fit to
-// be sent as it stands in the URL: a name in ASCII, or an address without a zone.
+// plain reports whether the client can do a request itself. The host must be valid as it stands in the URL: a name in
+// ASCII, or an address without a zone.
 func (c *Client) plain(req *http.Request) bool {
 	unfit := func(r rune) bool { return r <= ' ' || r > '~' || r == '%' }
 	if u := req.URL; c.dial == nil || u.Scheme != "http" || u.User != nil || u.Host == "" ||
@@ -93,16 +90,15 @@ type unsent struct{ error }
 
 func (e *unsent) Unwrap() error { return e.error }
 
-// Unsent says whether a request failed before any of it was written: no server can
-// have executed it.
+// Unsent reports whether err is the error of a request that failed before any byte of it was written. No server can
+// have executed such a request.
 func Unsent(err error) bool {
 	_, ok := errors.AsType[*unsent](err)
 	return ok
 }
 
-// RoundTrip implements http.RoundTripper. A body that is long, or can be read only
-// once, it leaves to the http.Client, and so a change of protocols. Errors are the
-// context's cause if that has ended.
+// RoundTrip implements http.RoundTripper. It leaves requests to the http.Client if their body is long or can be read
+// only once, or if they change the protocol. If the context has ended, the error is the context's cause.
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	none := r.Body == nil || r.Body == http.NoBody
 	if !c.plain(r) || !none && (r.GetBody == nil || r.ContentLength > maxWhole) || r.Header["Upgrade"] != nil {
@@ -193,11 +189,11 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// expire ends what waits for the connection.
+// expire ends all waits for the connection.
 func (c *conn) expire() { c.SetDeadline(time.Unix(1, 0)) }
 
-// Write looks at a connection that has served before right before each write: bytes
-// that have come before the whole request was written are no reply to it.
+// Write implements io.Writer. On a connection that has served before, it checks right before each write for bytes that
+// have come: bytes that come before the whole request was written are no reply to it.
 func (c *conn) Write(p []byte) (int, error) {
 	if c.kept {
 		if c.unfit = c.check(); c.unfit != nil {
@@ -209,8 +205,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// exchange sends a request and reads the head of its reply, even if the request
-// could not be sent: a server may refuse it, and close, before it has read it.
+// exchange sends a request and reads the head of its reply. It reads the head even if the request could not be sent: a
+// server may refuse a request, and close the connection, before it has read it.
 func (c *conn) exchange(r *http.Request) (resp *http.Response, err error) {
 	b := &body{c: c, ctx: r.Context(), stop: context.AfterFunc(r.Context(), c.expire)}
 	defer func() {
@@ -277,9 +273,8 @@ func (c *conn) noteUnfit() {
 
 var lengthField = []byte("content-length")
 
-// twoLengths says whether the head that comes next has a Content-Length, or may have
-// one because not all of it is there. Beside chunks the two contradict each other
-// (RFC 9112, 6.3): where the reply ends is not certain.
+// twoLengths reports whether the next head has a Content-Length, or may have one because not all of it has come.
+// Beside chunks the two contradict each other (RFC 9112, 6.3), so that the end of the reply is not certain.
 func (c *conn) twoLengths() bool {
 	head, _ := c.in.Peek(c.in.Buffered())
 	for len(head) > 0 {
@@ -345,8 +340,8 @@ func (b *body) Close() error {
 	return nil
 }
 
-// release ends the use of the connection. It serves again if the reply was read to
-// its end, without trailers, and nothing came after it.
+// release ends the use of the connection. The connection can serve again if the reply was read to its end, without
+// trailers, and no byte came after it.
 func (b *body) release(whole bool) {
 	b.released.Do(func() {
 		c := b.c
