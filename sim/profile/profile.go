@@ -132,7 +132,7 @@ type Prefill struct {
 //	Count * (1 - (1 - TopK/Count)^n)
 //
 // experts on average, and reads their weights. Real routing is skewed and uses fewer. The step computes while
-// it reads. What it adds is the longer of the two: the time of the running requests or prompt tokens, or the
+// it reads. It adds the longer of the two: the time of the running requests or prompt tokens, or the
 // time to read the experts.
 type Experts struct {
 	Count int `yaml:"count,omitempty" is:">=0 <=100000"`
