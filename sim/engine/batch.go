@@ -197,7 +197,7 @@ const (
 	decode              // in a run of decode steps
 )
 
-// Open begins to form a step.
+// Open begins to form a step. firstWave: it comes before the worker's first decode step.
 func (s *Step) Open(firstWave bool) {
 	s.clear()
 	s.Work, s.Stall = profile.StepWork{FirstWave: firstWave}, 0

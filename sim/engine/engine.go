@@ -76,9 +76,9 @@ type Rules struct {
 
 // An Observer receives the tokens of an engine. record.Observer implements it.
 type Observer interface {
-	Tokens(at tick.Ticks, n int64)
-	Steps(s record.Steps)
-	Gap(d tick.Ticks, n int64)
+	Tokens(at tick.Ticks, n int64) // n requests got a token at time at
+	Steps(s record.Steps)          // a run of decode steps
+	Gap(d tick.Ticks, n int64)     // n requests got a token, d after the one before it
 }
 
 // Hooks are functions that observe an engine. A nil function is not called.

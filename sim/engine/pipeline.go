@@ -19,8 +19,8 @@ import (
 // under way, the first one begins at once and the second is formed right after it.
 //
 // The scheduler sees the engine in the state after the step under way. The batch, the KV cache and
-// [Request.Generated] already have its tokens, which are in flight. The scheduler cannot see the ends of
-// requests:
+// [Request.Generated] already have its tokens, which are in flight. Requests with a token in flight may end or
+// be preempted:
 //   - A request whose length ends it with the step under way is [Ending]. It is in no further step, and keeps its
 //     seat and its memory until the step ends.
 //   - A request that a stop token ends is also in the next step, which wastes a token.

@@ -79,7 +79,7 @@ func (q *Queue) Oldest() *Request { return q.head }
 // Adapters lists the adapters with waiting requests, in no order. The list is valid until the queue changes.
 func (q *Queue) Adapters() []*Adapter { return q.adapters }
 
-// Number moves a request to the end of the order of arrival.
+// Number gives a request the largest [Request.Seq] of all.
 func (q *Queue) Number(r *Request) {
 	q.seq++
 	r.seq = q.seq
@@ -142,8 +142,8 @@ func (q *Queue) All() iter.Seq[*Request] {
 	}
 }
 
-// OldestOf calls first for the given adapters that have waiting requests. It returns the returned request
-// that came first; nil: none.
+// OldestOf calls first for the given adapters that have waiting requests. Of the requests that first returns,
+// it returns the one that came first; nil: none.
 func (q *Queue) OldestOf(among []*Adapter, first func(a *Adapter) *Request) (best *Request) {
 	least := int64(math.MaxInt64)
 	for _, k := range among {

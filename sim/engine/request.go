@@ -16,7 +16,7 @@ type Request struct {
 
 	ID             int64
 	Slot           int32 // key of the caller to find the request again
-	Output, MaxNew int32
+	Output, MaxNew int32 // tokens of output, and the limit of them (max_new_tokens)
 	Expected       int32 // output that routers expect, tokens
 	Generated      int32 // tokens generated before the request joined the batch
 
