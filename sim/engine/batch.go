@@ -17,7 +17,7 @@ type Batch struct {
 
 	heap       heap.Heap[*Request] // by the step of the last token, then as they came
 	kvTokens   int64               // of its requests
-	maxNewLeft int64               // sum of what they may still generate
+	maxNewLeft int64               // sum of the tokens that they may still generate
 	clip       int                 // tokens to which the scheduler clips that
 	clipped    int64               // requests whose budget may exceed it
 	loras      loraCounts

@@ -11,7 +11,9 @@ type Report struct {
 
 	Prompts      int   // requests with prompt tokens in the step
 	PromptTokens int64 // prompt tokens in the step
-	Before       int   // running requests before the step; in a decode step, without those whose last token is in flight
+	// Before is the number of running requests before the step. A decode step does not count requests whose last
+	// token is in flight.
+	Before int
 
 	CachedTokens int64 // prompt tokens of admitted requests found in the prefix cache
 	// State after the step: running and waiting requests, free KV pages, stored tokens.
@@ -19,8 +21,6 @@ type Report struct {
 	FreePages        int64
 	KVTokens         int64
 }
-
-// The engine writes a report of the step that is being formed, where somebody wants it; a nil report writes nothing.
 
 // newReport returns the report of the step being formed. The methods of a nil report do nothing.
 func newReport() *Report { return &Report{Tokens: map[int64]int32{}, Computed: map[int64]int32{}} }

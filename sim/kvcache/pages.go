@@ -52,7 +52,7 @@ type Sequence struct {
 	Adapter     int32       // row of the adapter; only requests of the same adapter share prefixes
 	Text, Reply *trace.Text // texts that begin with the prompt, and with prompt and output; nil: unknown
 	Found       int32       // prompt tokens found in the prefix cache when the request first ran
-	Retracted   bool        // sglang: Release keeps no pages of the request
+	Retracted   bool        // sglang: Release adds no pages of the request to the prefix cache
 	Unknown     int32       // tokens in flight at the end, which Release does not insert
 	ran         bool
 	hold        prefix.Hold

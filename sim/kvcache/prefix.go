@@ -52,7 +52,7 @@ func newPrefixes(kind Prefixes, size int64, stats *CacheStats) prefixes {
 	return p
 }
 
-// Known returns the text that begins with a request's first n tokens, and how many of these tokens it
+// Known returns the text that begins with a request's first n tokens, and how many of the n tokens it
 // specifies. nil, 0: unknown.
 func (s *Sequence) Known(n int32) (*trace.Text, int32) {
 	t := s.Text
@@ -211,8 +211,8 @@ func (p *Pool) Seed(text *trace.Text, adapter, tokens int32) {
 	p.evict(0)
 }
 
-// Release frees the pages of a request that does not decode (cache_finished_req in sglang, free in vLLM). The
-// prefix cache keeps them, except for a request that sglang retracts.
+// Release frees the pages of a request that does not decode (cache_finished_req in sglang, free in vLLM). The prefix
+// cache keeps the computed pages. The exception is the reply of a request that sglang retracts.
 func (p *Pool) Release(s *Sequence) {
 	if p.cache != nil {
 		p.evict(0)

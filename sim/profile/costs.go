@@ -18,8 +18,7 @@ type Costs struct {
 
 	decodeBase, perRequest, unmerged tick.Ticks
 	csgmv, perToken, perTokenCtx     float64 // ms
-	// chunk is the longest chunk of a prompt, chunkTime what a step with one
-	// takes, s.
+	// chunk is the longest chunk of a prompt, tokens, and chunkTime the time of a step with one, s.
 	chunk     int64
 	chunkTime float64
 
@@ -116,7 +115,7 @@ func (c *Costs) Step(w *StepWork) tick.Ticks {
 		return c.prefill(w) + c.adapterTime(w)
 	}
 	// The weights are read once for the prompts and for the running requests,
-	// which add what they add to a decode step.
+	// which add the same time as to a decode step.
 	t := c.prefill(w) + c.decodeFixed(w) - c.decodeBase + c.adapterTime(w) + c.PerKVToken*tick.Ticks(w.KV)
 	return max(t, 1)
 }

@@ -141,18 +141,19 @@ type Experts struct {
 	ReadMs float64 `yaml:"read_ms,omitempty" is:">=0 <1e6"`
 }
 
-// LoRA backends.
+// LoRA backends: how an engine computes adapters. Coefficients in comments are those of decode steps; B is the number
+// of requests with an adapter, r_max their largest rank.
 const (
-	BackendNone   = "none"         // adapters cost nothing
+	BackendNone   = "none"         // adapters take no time
 	BackendCSGMV  = "csgmv"        // decode: coefficient * r_max
 	BackendTriton = "triton"       // decode: coefficient * B * r_max
 	BackendMerged = "merged"       // one adapter at a time, merged into the weights
-	BackendDLoRA  = "dlora"        // merged, or all together at a cost for each step, by credits
+	BackendDLoRA  = "dlora"        // merged, or all adapters together in longer steps; credits decide
 	BackendPunica = "punica"       // vLLM's kernels: law adapters
-	BackendNative = "torch_native" // sglang without kernels, a loop: law adapters
-	// BackendRoofline is that of computed profiles: bytes, operations and kernels.
+	BackendNative = "torch_native" // sglang's loop over adapters, without LoRA kernels: law adapters
+	// BackendRoofline is the backend of computed profiles: bytes, operations and kernels.
 	BackendRoofline = "roofline"
-	// BackendMBGMV is that of S-LoRA's kernels, which gather adapters of different ranks without padding.
+	// BackendMBGMV is the backend of S-LoRA's kernels, which gather adapters of different ranks without padding.
 	BackendMBGMV = "mbgmv"
 )
 

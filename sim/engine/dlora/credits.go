@@ -54,7 +54,7 @@ type Credits struct {
 	repeats            bool // the next iteration does the same, unless credits pass a threshold
 }
 
-// Unmerged is the row that stands for unmerged execution.
+// Unmerged is the value of a row for unmerged execution.
 const Unmerged int32 = -1
 
 const (
@@ -107,7 +107,7 @@ func (c *Credits) Iterate(queue []int32) int32 {
 	c.countedM, c.countedU, c.repeats = 0, 0, true
 	if scheduled := c.runPaid(fcfs, n); scheduled != nil {
 		c.settleUp(fcfs, scheduled, c.pay)
-		// who runs first among them depends on the credits
+		// the order among them depends on the credits
 		c.repeats = !slices.ContainsFunc(c.moved, func(d int64) bool { return d != 0 })
 		c.enter(Unmerged)
 	} else {
@@ -221,7 +221,7 @@ func (c *Credits) settleUp(fcfs, scheduled []int32, price int64) {
 		}
 		return
 	}
-	var late []int32 // those not owed it, who pay the last of those who are
+	var late []int32 // rows of requests that run without being entitled; they pay the last entitled ones
 	for _, row := range scheduled {
 		if owed[row] > 0 {
 			owed[row]--
@@ -276,7 +276,7 @@ func (c *Credits) Quiet() int64 {
 	}
 	k := int64(math.MaxInt64)
 	for row, d := range c.moved {
-		before := c.have[row] - d // what the latest decided on
+		before := c.have[row] - d // credits at the latest decision
 		for _, limit := range []int64{c.enough, c.still, 0} {
 			switch {
 			case d > 0 && before < limit:

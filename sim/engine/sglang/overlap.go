@@ -2,9 +2,9 @@ package sglang
 
 import "lorasim/sim/engine"
 
-// sglang's overlap schedule (Scheduler.event_loop_overlap in managers/scheduler.py): while a step runs the next one is
-// formed, from what is known: results up to the step before. A request knows its tokens in flight by their memory
-// alone (kv_committed_len), so that what it may still generate is one token more than the engine's batch says.
+// sglang's overlap schedule (Scheduler.event_loop_overlap in managers/scheduler.py): while a step runs, the next one is
+// formed from the results up to the step before. Tokens in flight count only in the memory of a request
+// (kv_committed_len), so it may still generate one token more than by the engine's batch.
 
 // scheduleAhead forms the step after the one under way (get_next_batch_to_run). If the engine is idle, the
 // step begins at once. It forms no step if all running requests have their last token in flight, or if these

@@ -116,7 +116,7 @@ func (a *adder) addOneReq(r *engine.Request) bool {
 	r.FillTokens, r.PrefixTokens = r.Prompt+r.Generated, int32(match)
 	n, known := int64(r.Prompt+r.Generated)-match, s.profile.IgnoreEOS && s.profile.DisableRadixCache
 	unit := e.KV.PageSize()
-	// what is kept and nobody holds counts as free until the request takes it
+	// cached pages without a holder count as free until the request takes them
 	fits := float64(n+s.newTokensLeft(r, int64(r.Generated))+unit) < a.total-float64(evictable)
 	if known {
 		fits = a.addOneReqIgnoreEOS(r, n)
@@ -217,9 +217,9 @@ func (a *adder) updatePrefillBudget(r *engine.Request, n, reserve int64) {
 	}
 }
 
-// Requests sent with ignore_eos run to their budget, so that their lengths are known in advance. Without a radix cache
-// sglang then asks, instead of reserving a share of every budget, whether memory lasts if all requests run to their
-// ends (add_one_req_ignore_eos).
+// Requests with ignore_eos run to their budgets, so their lengths are known in advance. Without a radix cache sglang
+// then does not reserve a share of every budget. It checks whether memory lasts if all requests run to their ends
+// (add_one_req_ignore_eos).
 
 // reqState is a request in the rule of addOneReqIgnoreEOS: the tokens that it will still take, and those that
 // it holds without them.
@@ -323,7 +323,7 @@ func (a *adder) preemptToSchedule(r *engine.Request) bool {
 		a.current += freed
 		s.preemptList = append(s.preemptList, o)
 	}
-	e.Gate.NoRoom() // batch_is_full: a second one would have to make way again
+	e.Gate.NoRoom() // batch_is_full: a second one would have to preempt again
 	return true
 }
 

@@ -124,7 +124,7 @@ func (s *Scheduler) Schedule() {
 func (s *Scheduler) updateGate() {
 	g := &s.e.Gate
 	if s.Running() == 0 {
-		g.SetFull(false) // nobody is left who could make room
+		g.SetFull(false) // no running request is left to free memory
 	}
 	if s.drainer.on && s.drainer.starvesAt() <= s.e.Loop.Now() {
 		g.Look()

@@ -41,7 +41,7 @@ func (s *Scheduler) preemptNewest(b *budget) {
 	kv, batch := &s.e.KV, &s.e.Batch
 	order := slices.Concat(batch.Requests(), s.prefilling, s.e.Pipeline.Ending())
 	slices.SortFunc(order, func(a, b *engine.Request) int { return cmp.Compare(a.Seq(), b.Seq()) })
-	free := kv.Free() // less what the batch gets in this step, which is booked at its end
+	free := kv.Free() // does not include the batch's pages of this step, which are booked at its end
 	for k := 0; k < len(order); k++ {
 		r, n := order[k], int64(1)
 		switch r.State() {

@@ -81,7 +81,7 @@ func (s *Scheduler) form() budget {
 	e := s.e
 	e.LoRA.TrimHost()
 	b := budget{tokens: int64(s.profile.MaxNumBatchedTokens), chunk: int64(s.profile.LongPrefillTokenThreshold)}
-	// a long prompt holds up nobody where it is the only request
+	// a long prompt delays no other request if it is the only one
 	if b.chunk == 0 || s.Running()+e.Queue.Len() <= 1 {
 		b.chunk = math.MaxInt64
 	}
@@ -111,7 +111,7 @@ func (s *Scheduler) Schedule() {
 		case e.Batch.Len() > 0:
 			e.RunDecode(math.MaxInt64)
 			return
-		case b.preempted && s.Running() > 0: // nobody after a request that preempted itself has any tokens
+		case b.preempted && s.Running() > 0: // no request after one that preempted itself has tokens
 			e.RunEmpty()
 			return
 		case e.Queue.Len() == 0 || !e.LoRA.Idle() || e.KV.Reserved() > 0:
