@@ -83,8 +83,8 @@ type Observer interface {
 
 // Hooks are functions that observe an engine. A nil function is not called.
 type Hooks struct {
-	Tier       func(adapter int32, t router.Tier)
-	LoadFailed func(adapter int32)
+	Tier       func(adapter int32, t router.Tier) // reports the new tier of an adapter
+	LoadFailed func(adapter int32)                // reports a failed load of an adapter
 	// LoadBooked reports a load of an adapter, into a GPU slot or into host memory. It lasts from one time to
 	// the other, unless the engine stops.
 	LoadBooked func(adapter int32, slot bool, from, to tick.Ticks)

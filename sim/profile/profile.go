@@ -99,14 +99,14 @@ type FrontEnd struct {
 	FirstUseMs   float64 `yaml:"first_use_ms,omitempty" is:">=0"`
 }
 
-// Decode holds the coefficients of a decode step.
+// Decode holds the coefficients of a decode step; see [Latency].
 type Decode struct {
 	BaseMs       float64 `yaml:"base_ms" is:">=0"`
 	PerRequestMs float64 `yaml:"per_request_ms" is:">=0"`
 	PerKVTokenUs float64 `yaml:"per_kv_token_us" is:">=0"`
 }
 
-// Prefill holds the coefficients of a prefill step.
+// Prefill holds the coefficients of a prefill step; see [Latency].
 type Prefill struct {
 	BaseMs     float64 `yaml:"base_ms" is:">=0"`
 	PerTokenUs float64 `yaml:"per_token_us" is:">=0"`
@@ -250,9 +250,9 @@ const (
 // Engine holds the settings of a worker's scheduler. Flag names are the engines' own where they exist.
 type Engine struct {
 	Scheduler          string `yaml:"scheduler" is:"sglang|vllm|slora"`
-	MaxRunningRequests int    `yaml:"max_running_requests" is:">0"`
+	MaxRunningRequests int    `yaml:"max_running_requests" is:">0"`  // requests in the batch
 	ChunkedPrefillSize int    `yaml:"chunked_prefill_size" is:">=0"` // tokens of a prefill step; 0: unlimited
-	MaxPrefillTokens   int    `yaml:"max_prefill_tokens" is:">0"`
+	MaxPrefillTokens   int    `yaml:"max_prefill_tokens" is:">0"`    // prompt tokens of a prefill step
 	// MaxNumBatchedTokens is the token budget of a step of scheduler vllm. Running requests take one token
 	// each, prompts take the rest.
 	MaxNumBatchedTokens int `yaml:"max_num_batched_tokens" is:">0"`
@@ -277,7 +277,7 @@ type Engine struct {
 	// adapters have the projections q, k, v and o.
 	AdapterCellsPerRank int `yaml:"adapter_cells_per_rank,omitempty" is:">=0 <=1000"`
 
-	ContextLength   int    `yaml:"context_length" is:">0"`
+	ContextLength   int    `yaml:"context_length" is:">0"` // maximum tokens of prompt and output
 	ContextOverflow string `yaml:"context_overflow" is:"reject|prompt|ignore"`
 	PageSize        int    `yaml:"page_size" is:">0"` // KV tokens per page
 

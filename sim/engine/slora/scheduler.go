@@ -172,7 +172,7 @@ func (s *Scheduler) canAddNewReq(r *engine.Request) bool {
 }
 
 // makeRoom preempts the newest requests until there is memory for the next decode step. S-LoRA has no such
-// case: it occurs only if memory was reserved since for a request that comes from another worker with its KV
+// case: it occurs only if memory has been reserved meanwhile for a request that comes from another worker with its KV
 // cache.
 func (s *Scheduler) makeRoom() {
 	e := s.e
