@@ -2,11 +2,11 @@ package engine
 
 import "lorasim/sim/record"
 
-// Aborted is why requests end that their clients gave up.
+// Aborted is the reason for the end of a request that its client has aborted.
 const Aborted = "aborted by the client"
 
-// Abort ends a request that its client gave up: at once where it waits, else at the next boundary between steps at
-// which it is in the batch.
+// Abort ends a request that its client has aborted: at once if it waits, else at the next boundary between
+// steps at which it is in the batch.
 func (e *Engine) Abort(r *Request) {
 	switch {
 	case r.Leaving == Aborting:
@@ -29,8 +29,8 @@ func (e *Engine) Abort(r *Request) {
 	}
 }
 
-// abortRunning ends an aborted request that is in the batch, or was put back into the queue since, and keeps one for
-// later that is still being prefilled, or waits for its turn with its memory.
+// abortRunning ends an aborted request that is in the batch, or that was returned to the queue since. It
+// postpones the end of a request that is still prefilling or parked.
 func (e *Engine) abortRunning(r *Request) {
 	switch {
 	case r.state == Waiting:
@@ -43,7 +43,7 @@ func (e *Engine) abortRunning(r *Request) {
 	}
 }
 
-// Withdraw takes a waiting request out of the engine: it goes to another.
+// Withdraw removes a waiting request that moves to another engine.
 func (e *Engine) Withdraw(r *Request) {
 	e.dequeue(r)
 	e.assign(r, -1)
@@ -52,14 +52,14 @@ func (e *Engine) Withdraw(r *Request) {
 	e.CapacityFreed()   // it may have been the one that held up the queue
 }
 
-// Eject makes a running request leave at the next boundary between steps; see Host.Ejected.
+// Eject makes a running request leave at the next boundary between steps; see [Host].
 func (e *Engine) Eject(r *Request) {
 	r.Leaving = Ejecting
 	e.leaving = append(e.leaving, r)
 	e.Interrupt()
 }
 
-// sendLeaving takes the requests that are to leave out of the batch; called between steps.
+// sendLeaving removes leaving requests from the batch. It is called between steps.
 func (e *Engine) sendLeaving() {
 	leaving := e.leaving
 	e.leaving = nil

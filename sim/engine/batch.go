@@ -9,30 +9,30 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Batch is the running batch: the requests that decode. All of them get a token at each step, so that what grows is
-// counted for the batch as a whole: a request's own tokens are as of the step in which it joined, see
-// Sequence.Tokens. Steps moves in Engine.advance alone.
+// A Batch is the running batch: the requests that decode. Each step generates a token for all of them, so
+// quantities that grow are counted for the whole batch. A request's own tokens are as of the step in which it
+// joined; see [kvcache.Sequence.Tokens]. Steps changes only in grow, and when the engine loses its memory.
 type Batch struct {
 	Steps int64 // decode steps so far
 
 	heap       heap.Heap[*Request] // by the step of the last token, then as they came
 	kvTokens   int64               // of its requests
-	maxNewLeft int64               // sum of what they may still generate
+	maxNewLeft int64               // sum of the tokens that they may still generate
 	clip       int                 // tokens to which the scheduler clips that
 	clipped    int64               // requests whose budget may exceed it
 	loras      loraCounts
 	order      int64 // of the latest request to join
 	front      int64 // of the latest request to join it before all others
 
-	// stops: the heap goes by twice the step of the last token, plus 1 where a stop token ends the request, which is
-	// in a step more. See Pipeline.
+	// stops: the key of the heap is twice the step of the last token, plus 1 if a stop token ends the
+	// request, which is then in one step more. See Pipeline.
 	stops bool
 }
 
-// Len is the number of requests.
+// Len returns the number of requests.
 func (b *Batch) Len() int { return len(b.heap) }
 
-// At is request k, in no order.
+// At returns request k, in no order.
 func (b *Batch) At(k int) *Request { return b.heap[k].Value }
 
 // Requests lists the requests, in no order.
@@ -44,7 +44,8 @@ func (b *Batch) Requests() []*Request {
 	return rs
 }
 
-// KVTokens is the number of tokens that a request had in the KV cache at the latest boundary between runs of steps.
+// KVTokens returns the number of tokens of a request in the KV cache, as of the latest boundary between runs
+// of steps.
 func (b *Batch) KVTokens(r *Request) int64 {
 	if r.state == Running {
 		return r.Tokens(b.Steps)
@@ -52,16 +53,18 @@ func (b *Batch) KVTokens(r *Request) int64 {
 	return int64(r.Computed)
 }
 
-// Generated is how many tokens a running request has generated at the latest boundary between runs of steps.
+// Generated returns the number of tokens that a running request has generated, as of the latest boundary
+// between runs of steps.
 func (b *Batch) Generated(r *Request) int64 { return int64(r.Generated) + b.Steps - r.Joined }
 
-// Left is what a running request may still generate.
+// Left returns the number of tokens that a running request may still generate.
 func (b *Batch) Left(r *Request) int64 { return int64(r.MaxNew) - b.Generated(r) }
 
-// Clips says whether the budget of a request may exceed what the scheduler clips it to.
+// Clips reports whether the budget of a request may exceed the scheduler's limit (clip_new_tokens).
 func (b *Batch) Clips() bool { return b.clipped > 0 }
 
-// Reserved is the number of tokens that the requests may still generate, each clipped.
+// Reserved returns the number of tokens that the requests may still generate, each limited by
+// clip_new_tokens.
 func (b *Batch) Reserved() int64 {
 	if b.clipped == 0 {
 		return b.maxNewLeft
@@ -73,7 +76,7 @@ func (b *Batch) Reserved() int64 {
 	return sum
 }
 
-// steps is the number of steps until the first request ends, or is not in the step formed.
+// steps returns the number of steps until the first request ends, or leaves the batch for its last token.
 func (b *Batch) steps() int64 {
 	if b.stops {
 		return (b.heap[0].Key+1)/2 - b.Steps
@@ -81,13 +84,13 @@ func (b *Batch) steps() int64 {
 	return b.heap[0].Key - b.Steps
 }
 
-// number puts a request behind those that are there.
+// number puts a request last in the order of the batch.
 func (b *Batch) number(r *Request) {
 	b.order++
 	r.order = b.order
 }
 
-// push takes a request in, behind those that are there.
+// push adds a request, last in the order of the batch.
 func (b *Batch) push(r *Request) {
 	b.number(r)
 	last := b.Steps + int64(r.Output-r.Generated)
@@ -99,7 +102,8 @@ func (b *Batch) push(r *Request) {
 	b.heap.Push(heap.Entry[*Request]{Key: last, Tie: r.seq, Value: r, Place: &r.heapIndex})
 }
 
-// Front has the next n requests to join be before all others; it returns what ends that.
+// Front makes the next n requests join before all others in the order of the batch. The returned function
+// ends this.
 func (b *Batch) Front(n int) (end func()) {
 	last := b.order
 	b.front -= int64(n)
@@ -107,7 +111,7 @@ func (b *Batch) Front(n int) (end func()) {
 	return func() { b.order = last }
 }
 
-// count counts a request in, 1, or out, -1.
+// count adds a request to the sums (d = 1), or removes it (d = -1).
 func (b *Batch) count(r *Request, d int64) {
 	b.kvTokens += d * int64(r.Computed)
 	b.maxNewLeft += d * int64(r.MaxNew-r.Generated)
@@ -129,7 +133,7 @@ type loraCounts struct {
 	squares  int64 // sum of the squares of the numbers of an adapter's requests
 }
 
-// add counts d more requests of an adapter, 1 or -1.
+// add adds d requests of an adapter, 1 or -1.
 func (c *loraCounts) add(a *Adapter, d int32) {
 	a.Decoding += d
 	if a.Rank > 0 {
@@ -144,7 +148,7 @@ func (c *loraCounts) add(a *Adapter, d int32) {
 	c.ranks.Add(a.Rank, d)
 }
 
-// work enters the batch, and the prompts' adapters, in the work of a step.
+// work enters the adapters of the batch and of the prompts in the work of a step.
 func (c *loraCounts) work(k *profile.StepWork, prompts []Chunk, decodes, byAdapter bool) {
 	if decodes {
 		k.LoRAs, k.MaxRank, k.Adapters, k.Squares = c.loras, c.ranks.Max, c.distinct, c.squares
@@ -165,17 +169,17 @@ func (c *loraCounts) work(k *profile.StepWork, prompts []Chunk, decodes, byAdapt
 	}
 }
 
-// Chunk is the part of a request's prompt that one step computes.
+// A Chunk is the part of a request's prompt that one step computes.
 type Chunk struct {
 	Request *Request
 	Tokens  int32
 }
 
-// Step is the step under way, or being formed.
+// A Step is the step under way or being formed.
 type Step struct {
 	Prompts []Chunk
 	Work    profile.StepWork
-	Stall   tick.Ticks // that it waits for adapters
+	Stall   tick.Ticks // time that the step waits for adapters
 
 	kind     kind
 	run      record.Steps
@@ -183,23 +187,23 @@ type Step struct {
 	began    tick.Ticks
 }
 
-// kind is what an engine is doing.
+// kind is the present activity of an engine.
 type kind uint8
 
 const (
 	idle    kind = iota // between steps
 	prefill             // in a prefill step, or paused
-	mixed               // in a step that takes prompt tokens and decodes
+	mixed               // in a step that computes prompt tokens and decodes
 	decode              // in a run of decode steps
 )
 
-// Open begins to form a step.
+// Open begins to form a step. firstWave: it comes before the worker's first decode step.
 func (s *Step) Open(firstWave bool) {
 	s.clear()
 	s.Work, s.Stall = profile.StepWork{FirstWave: firstWave}, 0
 }
 
-// done is the number of steps of the run that are over at an instant.
+// done returns the number of steps of the run that have ended at an instant.
 func (s *Step) done(now tick.Ticks) int64 {
 	if s.kind != decode || now <= s.run.Start {
 		return 0
@@ -211,7 +215,7 @@ func (s *Step) done(now tick.Ticks) int64 {
 	return k
 }
 
-// Decodes says whether the step under way decodes.
+// Decodes reports whether the step under way decodes.
 func (s *Step) Decodes() bool { return s.kind == decode || s.kind == mixed }
 
 func (s *Step) clear() { s.Prompts, s.adapters = s.Prompts[:0], s.adapters[:0] }

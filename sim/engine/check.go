@@ -23,7 +23,8 @@ func (e *Engine) Check() error {
 		e.KV.Check(int64(e.Batch.Len()), tokens), e.LoRA.Check(), e.sched.Check())
 }
 
-// checkPlaces: a request is in one place, and its state says which. filling are those that prefill or are parked.
+// checkPlaces checks that each request is in one place, as its state says. filling are the requests that
+// prefill or are parked.
 func checkPlaces(e *Engine, filling []*Request) error {
 	seen := map[*Request]bool{}
 	in := func(rs []*Request, where string, state State) error {
@@ -56,7 +57,7 @@ func checkPlaces(e *Engine, filling []*Request) error {
 		in(e.Batch.Requests(), "in the batch", Running))
 }
 
-// check: the sums of the batch are those of its requests.
+// check checks that the sums of the batch are those of its requests.
 func (b *Batch) check(timed int64) error {
 	tokens, left, clipped := int64(0), int64(0), int64(0)
 	decoding := map[*Adapter]int32{}
@@ -94,7 +95,7 @@ func (b *Batch) check(timed int64) error {
 	return nil
 }
 
-// check: a run of decode steps is of the whole batch, and ends no later than its first request.
+// check checks that a run of decode steps is of the whole batch, and ends no later than its first request.
 func (s *Step) check(b *Batch) error {
 	if s.kind == decode && !b.stops && (s.run.Batch != int64(b.Len()) || s.run.Count < 1 || s.run.Count > b.steps()) {
 		return fmt.Errorf("%d decode steps of %d requests are under way, the batch has %d, the first of which ends in %d",
@@ -103,7 +104,7 @@ func (s *Step) check(b *Batch) error {
 	return nil
 }
 
-// checkBooks: routers see the requests that there are.
+// checkBooks checks that the counters for routers agree with the engine's requests.
 func checkBooks(e *Engine, filling []*Request) error {
 	type requests struct{ running, queued, unslotted int32 }
 	of := map[int32]*requests{}
@@ -164,7 +165,7 @@ func checkBooks(e *Engine, filling []*Request) error {
 	return nil
 }
 
-// CheckEmpty returns an error if anything is left of requests.
+// CheckEmpty returns an error if requests are left on the engine.
 func (e *Engine) CheckEmpty() error {
 	b, v := &e.Batch, &e.Books
 	if len(b.heap) != 0 || b.kvTokens != 0 || b.maxNewLeft != 0 || b.clipped != 0 ||

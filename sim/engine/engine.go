@@ -1,23 +1,25 @@
-// Package engine is one inference engine, whatever its scheduler: requests and their ways, the waiting queue and its
-// order, the running batch, steps and leaps over them. What is sglang's or vLLM's alone is in their schedulers.
+// Package engine simulates one inference engine with a scheduler of sglang, vLLM or S-LoRA (see packages
+// sglang, vllm and slora). It has the parts that schedulers share: requests and their states, the waiting
+// queue and its order, the running batch, and steps. Runs of decode steps are one event each.
 //
-// An engine steps as vLLM's EngineCore and sglang's event loop do: schedule, execute, process the result. Beside the
-// loop it has three parts: requests (Queue, Policy, Batch), the KV cache (KV) and the adapters (LoRA).
+// An [Engine] steps as vLLM's EngineCore and sglang's event loop do: schedule, execute, process the result.
+// Its parts are requests ([Queue], [Policy], [Batch]), the KV cache ([kvcache.Pool]) and the adapters
+// ([lora.Manager]).
 //
 // Invariants, between events ([Engine.Check]; property tests call it whenever simulated time passes):
-//   - A request is in one place: in the front end, waiting, prefilling or parked, running, in transit, or it has ended.
-//     Only lifecycle.go changes its state (checkPlaces).
-//   - The batch's sums are those of its requests, and the engine knows of each when it saw its latest token
+//   - A request is in one place: in the front end, waiting, prefilling or parked, running, in transit, or it has
+//     ended. Only lifecycle.go and pipeline.go change its state (checkPlaces).
+//   - The batch's sums are those of its requests, and the engine has the time of each request's latest token
 //     (Batch.check).
-//   - From start to end of a decode run only tokens grow: its steps are of the whole batch (Step.check). Who changes
-//     the batch, the slots in use or, where steps scan the queue, VTC counts or the drainer waits, the queue calls
-//     Interrupt first.
-//   - Routers see the requests that there are: tokens, prompts without output, waiting and running requests of each
-//     adapter, the largest rank (checkBooks).
-//   - KV cache: no fewer than 0 pages are free; the tokens stored are those of the requests ([kvcache.Pool.Check]).
-//   - Adapters: at most max_loras_per_batch hold a slot; who loads or runs is in host memory; an adapter is in use as
-//     long as it has requests that run ([lora.Manager.Check]).
-//   - Gate: a step looks at the queue when it is open, changed && !full. [Gate] says what that means.
+//   - From start to end of a decode run only tokens grow: its steps are of the whole batch (Step.check). Code that
+//     changes the batch or the slots in use calls Interrupt first. It also does before it changes the queue, if
+//     steps scan the queue, VTC counts or the drainer waits.
+//   - Counters for routers agree with the requests: tokens, prompts without output, waiting and running requests of
+//     each adapter, the largest rank (checkBooks).
+//   - KV cache: free pages >= 0; the tokens stored are those of the requests ([kvcache.Pool.Check]).
+//   - Adapters: at most max_loras_per_batch hold a slot; an adapter that loads or runs is in host memory; an adapter
+//     is in use as long as it has running requests ([lora.Manager.Check]).
+//   - Gate: a step looks at the queue if the gate is open: changed && !full; see [Gate].
 package engine
 
 import (
@@ -35,103 +37,108 @@ import (
 	"lorasim/trace"
 )
 
-// Config is what an engine is made of.
+// A Config holds the parameters of an engine.
 type Config struct {
-	ID       int // its number, which orders the ends of steps at one instant
+	ID       int // number of the engine; orders the ends of steps at one instant
 	Costs    *profile.Costs
 	Adapters []trace.Adapter
-	View     *router.Worker // what routers see of it; the engine keeps its counters
+	View     *router.Worker // the engine's state as routers see it; the engine updates its counters
 	Index    *router.Index
 	Observer Observer
 	Hooks    Hooks
 
 	Start      []int32     // adapters in host memory at the start
-	Home       router.Tier // where the others lie
+	Home       router.Tier // tier of the other adapters at the start
 	Prefetch   bool        // load the adapters of waiting requests early
-	TokenTimes bool        // fill in Request.Gaps
-	Fails      func() bool // draws whether an adapter load fails
+	TokenTimes bool        // record Request.Gaps
+	Fails      func() bool // decides at random whether an adapter load fails
 	Kind       Kind
 }
 
-// Kind is a kind of engine: sglang.Kind, vllm.Kind, slora.Kind.
+// A Kind is a kind of engine. See sglang.Kind, vllm.Kind and slora.Kind.
 type Kind struct {
 	Scheduler func(e *Engine) (Scheduler, error)
 	Rules     func(p *profile.Profile) Rules
 }
 
-// Rules are what the kind of an engine decides outside its scheduler.
+// Rules are the rules of a kind of engine outside its scheduler.
 type Rules struct {
 	LoRA     lora.Rules
-	Prefixes kvcache.Prefixes // how prefixes are kept
-	// Under priority order:
-	LowFirst   bool // the lowest value is the first, whatever the profile says
-	KeepsPlace bool // a request that comes back takes the place that it had when it came
+	Prefixes kvcache.Prefixes // kind of prefix cache
+	// Rules of priority order.
+	LowFirst   bool // the lowest value comes first, whatever the profile's setting
+	KeepsPlace bool // a preempted request returns to its original place in the queue
 
-	Async     bool // a step is formed while the one before it runs, see Pipeline
+	Async     bool // a step is formed while the one before it runs; see Pipeline
 	KeepsSlot bool // a request whose last token is in flight keeps its adapter's slot
-	Overlaps  bool // with Async: as sglang's overlap schedule does it, see Pipeline
+	Overlaps  bool // with Async: follow sglang's overlap schedule; see Pipeline
 }
 
-// Observer sees tokens; record.Observer is one.
+// An Observer receives the tokens of an engine. record.Observer implements it.
 type Observer interface {
-	Tokens(at tick.Ticks, n int64)
-	Steps(s record.Steps)
-	Gap(d tick.Ticks, n int64)
+	Tokens(at tick.Ticks, n int64) // n requests got a token at time at
+	Steps(s record.Steps)          // a run of decode steps
+	Gap(d tick.Ticks, n int64)     // n requests got a token, d after the one before it
 }
 
-// Hooks observe an engine. A nil function is not called.
+// Hooks are functions that observe an engine. A nil function is not called.
 type Hooks struct {
-	Tier       func(adapter int32, t router.Tier)
-	LoadFailed func(adapter int32)
-	// LoadBooked tells that a load of an adapter, into a GPU slot or else to host memory, is to last from one time to
-	// another, unless the engine stops.
+	Tier       func(adapter int32, t router.Tier) // reports the new tier of an adapter
+	LoadFailed func(adapter int32)                // reports a failed load of an adapter
+	// LoadBooked reports a load of an adapter, into a GPU slot or into host memory. It lasts from one time to
+	// the other, unless the engine stops.
 	LoadBooked func(adapter int32, slot bool, from, to tick.Ticks)
-	// Placed tells that a request has entered the front end or the queue, or has begun to run: its State says which.
+	// Placed reports a request that has entered the front end or the queue, or has begun to run; see its
+	// State.
 	Placed func(r *Request)
-	// Token tells every single token and Step every step: decode runs are of one step then.
+	// Token reports every single token, and Step every step. Runs of decode steps then have one step each.
 	Token func(id int64, at tick.Ticks)
 	Step  func(*Report)
-	First func(id int64) // the first token of a request
+	First func(id int64) // reports the first token of a request
 }
 
-// Host is what an engine runs in.
+// A Host owns an engine and receives the requests that leave it.
 type Host interface {
-	// Finished: a request has ended, which its client sees at the given time. It may be used for another one.
+	// Finished reports that a request has ended. Its client sees that at the given time. The host may reuse
+	// r.
 	Finished(r *Request, status record.Status, reason string, at tick.Ticks)
-	// Ejected: a request has left that was to leave; it had so many KV tokens, which are freed.
+	// Ejected reports that a request has left after [Engine.Eject]. kv is the number of its KV tokens, which
+	// are freed.
 	Ejected(r *Request, kv int64)
 }
 
-// Scheduler forms the steps of an engine: sglang.Scheduler, vllm.Scheduler, slora.Scheduler.
+// A Scheduler forms the steps of an engine. See sglang.Scheduler, vllm.Scheduler and slora.Scheduler.
 type Scheduler interface {
-	// Schedule starts the next step, if there is anything to do (get_next_batch_to_run; schedule).
+	// Schedule starts the next step, if there is work (get_next_batch_to_run in sglang, schedule in vLLM).
 	Schedule()
-	// Update ends a step that took prompts; mixed: and decoded (process_batch_result; update_from_output).
+	// Update ends a step with prompts. mixed: the step decoded too (process_batch_result in sglang,
+	// update_from_output in vLLM).
 	Update(mixed bool)
-	// Refuse says why a request can never be served, "" if it can. It cuts the request's budget to what it can get.
+	// Refuse returns the reason why a request can never be served, or "". It limits the request's budget to
+	// what the engine can serve.
 	Refuse(r *Request) string
-	// Accept prepares a request that is sent here.
+	// Accept prepares a request that is sent to this engine.
 	Accept(r *Request)
-	// MayWait says whether a request, new or preempted, may wait; false: it was rejected.
+	// MayWait reports whether a new or preempted request may wait. If not, MayWait has rejected it.
 	MayWait(r *Request) bool
-	// Drop takes out a request that runs or prefills; false: not yet.
+	// Drop removes a running or prefilling request. It returns false if the request cannot be removed yet.
 	Drop(r *Request) bool
-	// Running is the number of running, prefilling and parked requests; a request whose prompt sglang has split
-	// counts apart.
+	// Running returns the number of running, prefilling and parked requests. A request whose prompt sglang
+	// has split is not included.
 	Running() int
-	// LeapUntil is until when it would decide nothing, whatever decodes meanwhile.
+	// LeapUntil returns the time until which the scheduler makes no decision while requests only decode.
 	LeapUntil() tick.Ticks
-	// Orphans lists, when the engine loses its memory, all requests that neither wait nor decode; entering are those
-	// in the front end.
+	// Orphans lists the requests that neither wait nor decode, when the engine loses its memory. entering are
+	// the requests in the front end.
 	Orphans(entering []*Request) []*Request
 	// Check returns an error if an invariant does not hold.
 	Check() error
 }
 
-// Stats counts what an engine did.
+// Stats counts the work of an engine.
 type Stats struct {
 	PrefillSteps, DecodeSteps int64
-	Busy                      tick.Ticks // time in steps, adapter loads within them included
+	Busy                      tick.Ticks // time in steps, including adapter loads within them
 	Stalled                   tick.Ticks // part of Busy spent waiting for adapter loads
 	Retractions               int64      // requests that lost their KV cache
 	PeakRunning               int64
@@ -140,20 +147,21 @@ type Stats struct {
 	kvcache.CacheStats
 }
 
-// Engine is one engine. The parts are for its scheduler. Make one with [New] and do not copy it.
+// An Engine simulates one inference engine. Its exported fields are for its scheduler. Make one with [New]
+// and do not copy it.
 type Engine struct {
 	Loop   *event.Loop    // the clock
 	Costs  *profile.Costs // of steps and loads
 	host   Host
 	sched  Scheduler
-	Books  router.Books // what routers see
-	Report *Report      // of the step, where somebody wants it
-	ready  bool         // is to begin a step at this instant
-	// Merged: an adapter is merged into the weights, so that steps cost what they cost without adapters.
+	Books  router.Books // the engine's state as routers see it
+	Report *Report      // report of the step; nil without Hooks.Step
+	ready  bool         // a step begins at this instant
+	// Merged: an adapter is merged into the weights, so steps take as long as without adapters.
 	Merged     bool
-	warmExtend bool        // a prefill step has gone on with a partly prefilled prompt
+	warmExtend bool        // a prefill step has continued a partly prefilled prompt
 	beginStep  func()      // begin, bound once
-	leaving    []*Request  // to be taken out of the batch at the end of the step
+	leaving    []*Request  // leave the batch at the end of the step
 	timer      event.Timer // of the end of the step
 
 	Gate   Gate
@@ -174,7 +182,8 @@ type Engine struct {
 	Profile profile.Engine
 }
 
-// New returns an engine as a server has it at its start.
+// New returns an engine in the state of a server at its start. It returns an error if the profile's limits
+// exclude each other.
 func New(c Config, host Host, l *event.Loop) (*Engine, error) {
 	e := &Engine{host: host, Loop: l}
 	e.beginStep = e.begin
@@ -184,7 +193,7 @@ func New(c Config, host Host, l *event.Loop) (*Engine, error) {
 	return e, nil
 }
 
-// init makes the engine as it is at its start, but for its counts and its number of decode steps.
+// init sets the engine to its state at the start. It keeps its counts and its number of decode steps.
 func (e *Engine) init(c Config) error {
 	p := c.Costs.Profile()
 	kvTokens, err := p.KVTokens()
@@ -243,11 +252,11 @@ func allAdapters(n int) []int32 {
 	return list
 }
 
-// Redefine takes note that Config.Adapters says something else of an adapter that no request uses.
+// Redefine updates an adapter after a change of its entry in Config.Adapters. No request may use the adapter.
 func (e *Engine) Redefine(index int32) { e.Rows.Of(index).Rank = e.Rows.rank(index) }
 
-// Refuse says why the engine can never serve a request, "" if it can. It cuts the request's budget to what the engine
-// can give it.
+// Refuse returns the reason why the engine can never serve a request, or "". It limits the request's budget
+// to what the engine can serve.
 func (e *Engine) Refuse(r *Request) string {
 	if e.Rows.isLoRA(r.Adapter) && !e.LoRA.Supports(r.Adapter) {
 		return fmt.Sprintf(RankTooLarge, e.Rows.rank(r.Adapter), e.Profile.MaxLoraRank)
@@ -255,8 +264,9 @@ func (e *Engine) Refuse(r *Request) string {
 	return e.sched.Refuse(r)
 }
 
-// Next is the waiting request that is admitted next, of those that first gives for the candidates; nil: none. The
-// adapter of one that has to wait for its load is loaded, and another request is looked for.
+// Next returns the waiting request to admit next, or nil. It chooses among the requests that first returns
+// for the candidates. If a request must wait for the load of its adapter, Next starts the load and chooses
+// another request.
 func (e *Engine) Next(candidates func() []*Adapter, first func(a *Adapter) *Request) *Request {
 	for {
 		r := e.Queue.head
@@ -270,7 +280,7 @@ func (e *Engine) Next(candidates func() []*Adapter, first func(a *Adapter) *Requ
 	}
 }
 
-// Interrupt has the engine choose anew what to do, now or after the decode step under way.
+// Interrupt makes the engine decide anew, now or after the decode step under way.
 func (e *Engine) Interrupt() {
 	switch e.Step.kind {
 	case idle:
@@ -280,15 +290,16 @@ func (e *Engine) Interrupt() {
 	}
 }
 
-// queueLengthChanged ends the run of decode steps after the step under way if the steps after that take another time,
-// the waiting requests being others.
+// queueLengthChanged ends the run of decode steps after the step under way if the length of steps depends on
+// the number of waiting requests.
 func (e *Engine) queueLengthChanged() {
 	if e.Step.kind == decode && e.Costs.ScansQueue() {
 		e.cut()
 	}
 }
 
-// queueChanged tells the engine that the queue may now yield a step with prompts: it takes a look before its next step.
+// queueChanged notes that a look at the queue may now find prompts for a step. The engine looks before its
+// next step.
 func (e *Engine) queueChanged() {
 	e.Gate.changed = true
 	if !e.Gate.full || e.Gate.Always {
@@ -296,7 +307,7 @@ func (e *Engine) queueChanged() {
 	}
 }
 
-// CapacityFreed tells the engine that something beside a finished request may let waiting requests in.
+// CapacityFreed notes that waiting requests may be admitted for another reason than the end of a request.
 func (e *Engine) CapacityFreed() {
 	e.Gate.full = false
 	if e.Queue.n > 0 {
@@ -328,18 +339,19 @@ func (e *Engine) begin() {
 	e.sched.Schedule()
 }
 
-// run makes the step under way end at a time.
+// run makes the step under way end at the given time.
 func (e *Engine) run(k kind, end tick.Ticks) {
 	e.Step.kind, e.Step.began = k, e.Loop.Now()
 	e.Loop.Set(&e.timer, end)
 }
 
-// PrepareAdapters gives the adapters of the step's prompts, and of the running requests if it decodes, their slots.
+// PrepareAdapters assigns slots to the adapters of the step's prompts and, if the step decodes, of the
+// running requests.
 func (e *Engine) PrepareAdapters(decodes bool) {
 	e.Step.Stall += e.LoRA.PrepareBatch(e.Step.adapters, decodes)
 }
 
-// Run starts the step with the prompts of Step, which waits for loads first. mixed: it decodes too.
+// Run starts the step with the prompts of Step, after its adapters are loaded. mixes: the step decodes too.
 func (e *Engine) Run(mixes bool) {
 	s, k := &e.Step, prefill
 	if mixes {
@@ -366,7 +378,7 @@ func (e *Engine) RunEmpty() {
 	e.run(prefill, e.Loop.Now())
 }
 
-// Pause lets time pass in which the engine runs no step; false if it is none.
+// Pause lets time t pass without a step. It returns false if t is 0.
 func (e *Engine) Pause(t tick.Ticks) bool {
 	if t > 0 {
 		e.Step.clear()
@@ -376,7 +388,7 @@ func (e *Engine) Pause(t tick.Ticks) bool {
 	return t > 0
 }
 
-// stepTime is the length of the step under formation; decodes: it computes the next tokens of the batch.
+// stepTime returns the length of the step being formed. decodes: it computes the next tokens of the batch.
 func (e *Engine) stepTime(decodes bool) tick.Ticks {
 	k := &e.Step.Work
 	k.Waiting = int64(e.Queue.n)
@@ -412,7 +424,7 @@ func (e *Engine) endStep() {
 	e.getReady()
 }
 
-// adapterEvents are what the adapters' manager tells the engine.
+// adapterEvents handles the events of the adapters' manager.
 type adapterEvents struct{ e *Engine }
 
 func (v adapterEvents) TierChanged(a *lora.Adapter, t router.Tier) {
@@ -468,8 +480,8 @@ func (v adapterEvents) LoadEnded() {
 
 func (v adapterEvents) SlotFreed() { v.e.CapacityFreed() }
 
-// Decoding yields the running requests in no order, with the tokens that they have generated, at this instant, since
-// they joined the batch.
+// Decoding yields the running requests in no order. With each it yields the number of tokens that the request
+// has generated since it joined the batch, at this instant.
 func (e *Engine) Decoding() iter.Seq2[*Request, int64] {
 	return func(yield func(*Request, int64) bool) {
 		done := e.Step.done(e.Loop.Now()) - e.Pipeline.ahead()
@@ -481,14 +493,15 @@ func (e *Engine) Decoding() iter.Seq2[*Request, int64] {
 	}
 }
 
-// CachedPrefix is how many of a text's first tokens the prefix cache has, for routers.
+// CachedPrefix returns how many of a text's first tokens are in the prefix cache, for routers.
 func (e *Engine) CachedPrefix(text *trace.Text, adapter, tokens int32) int32 {
 	return e.KV.Peek(text, adapter, tokens, e.KV.DecodePages(e.Batch.Steps, e.Step.run.Batch,
 		e.Step.done(e.Loop.Now())))
 }
 
-// Reset makes the engine as it was at its start, but for its counts: it loses its memory. restart: it is another
-// process, which counts its steps anew. It returns the requests that it had.
+// Reset simulates the loss of the engine's memory. It sets the engine to its state at the start, with the
+// adapters of start in host memory, and returns the requests that were on it. Counts are kept. restart: the
+// engine is a new process, which counts its steps from 0.
 func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 	e.BookPartial()
 	e.Loop.Stop(&e.timer)

@@ -7,16 +7,16 @@ import (
 	"lorasim/sim/tick"
 )
 
-// FrontEnd is a server's front end: it hands requests to the engine one after the other, in the order in which they
-// came.
+// A FrontEnd is a server's front end. It hands requests to the engine one after the other, in the order of
+// their arrival.
 type FrontEnd struct {
 	e     *Engine
 	queue []*Request
-	free  tick.Ticks // when it has no more work
+	free  tick.Ticks // end of its present work
 	enter func()
 }
 
-// Add takes a request that a router has sent, through the front end into the queue.
+// Add accepts a request from a router. The request enters the queue after its time in the front end.
 func (e *Engine) Add(r *Request) {
 	r.engine, r.Row, r.FillTokens, r.PrefixTokens = e, e.Rows.Of(r.Adapter), 0, 0
 	e.sched.Accept(r)
@@ -36,7 +36,7 @@ func (e *Engine) Add(r *Request) {
 	e.Loop.At(f.free, event.Enter, f.enter)
 }
 
-// Meet notes that the front end has seen requests of the adapter.
+// Meet notes that the front end has seen a request of the adapter, so that the next one is not its first use.
 func (a *Adapter) Meet() { a.known = true }
 
 // Resume puts a request that was in flight before the simulation began into the queue.
@@ -48,7 +48,7 @@ func (e *Engine) Resume(r *Request) {
 	e.enqueue(r)
 }
 
-// pass hands the engine the request whose time in the front end is over.
+// pass puts the request whose time in the front end has ended into the queue.
 func (f *FrontEnd) pass() {
 	e := f.e
 	if len(f.queue) > 0 && f.queue[0].QueuedAt <= e.Loop.Now() { // else it has failed, or its client gave it up
@@ -59,12 +59,12 @@ func (f *FrontEnd) pass() {
 	}
 }
 
-// leave takes a request out of the front end.
+// leave removes a request from the front end.
 func (f *FrontEnd) leave(r *Request) {
 	f.queue = slices.DeleteFunc(f.queue, func(o *Request) bool { return o == r })
 }
 
-// Of is the number of requests of an adapter in the front end.
+// Of returns the number of requests of an adapter in the front end.
 func (f *FrontEnd) Of(a *Adapter) (n int) {
 	for _, r := range f.queue {
 		if r.Row == a {
@@ -74,7 +74,7 @@ func (f *FrontEnd) Of(a *Adapter) (n int) {
 	return n
 }
 
-// Len is the number of requests in the front end.
+// Len returns the number of requests in the front end.
 func (f *FrontEnd) Len() int { return len(f.queue) }
 
 // enqueue puts a request that has passed the front end into the queue.

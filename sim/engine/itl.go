@@ -5,25 +5,26 @@ import (
 	"lorasim/sim/tick"
 )
 
-// itl knows when the batch's requests saw their latest token: older of them at lastDecode, the others when the
-// prefill step of their group ended. Invariant: older and the groups' sizes sum to the batch.
+// itl tracks when the requests of the batch got their latest token: older of them at lastDecode, the others
+// when the prefill step of their group ended. Invariant: older and the groups' sizes sum to the batch.
 type itl struct {
 	lastDecode tick.Ticks
 	older      int64
 	groups     []group
 }
 
-// group is requests whose latest token came at the same time before they joined the batch.
+// group is a number of requests that joined the batch and whose latest token before that came at the same
+// time.
 type group struct {
 	at tick.Ticks
 	n  int64
 }
 
-// joined notes that n requests have joined, whose latest token came at a time.
+// joined adds n requests that have joined the batch, with their latest token at the given time.
 func (l *itl) joined(at tick.Ticks, n int64) { l.groups = append(l.groups, group{at, n}) }
 
-// report reports the gap before the first token of a run, which comes at time t: how long each request of the batch
-// has waited depends on when its latest token came.
+// report reports the gaps before the first token of a run, which comes at time t. The gap of a request
+// depends on the time of its latest token.
 func (l *itl) report(t tick.Ticks, o Observer) {
 	if l.older > 0 {
 		o.Gap(t-l.lastDecode, l.older)
@@ -36,8 +37,8 @@ func (l *itl) report(t tick.Ticks, o Observer) {
 	l.groups = l.groups[:0]
 }
 
-// record notes the gaps of a run for each request of the batch. It is called when the run's steps are counted, but
-// its requests are all still there.
+// record appends the gaps of a run to each request of the batch. It is called after the run's steps are
+// counted, and before its requests leave.
 func (l *itl) record(b *Batch, run *record.Steps) {
 	before := b.Steps - run.Count
 	for i := range b.heap {
@@ -47,7 +48,7 @@ func (l *itl) record(b *Batch, run *record.Steps) {
 	}
 }
 
-// recordOne notes the gaps of a run for a request; before: the batch's steps before the run.
+// recordOne appends the gaps of a run to a request. before is the number of the batch's steps before the run.
 func (l *itl) recordOne(r *Request, before int64, run *record.Steps) {
 	last := l.lastDecode
 	if r.Joined == before {
@@ -60,8 +61,8 @@ func (l *itl) recordOne(r *Request, before int64, run *record.Steps) {
 	}
 }
 
-// leave takes a request that is leaving the batch, after so many steps, out of the counts and notes when its latest
-// token came.
+// leave removes a request that leaves the batch after the given number of steps, and stores the time of its
+// latest token.
 func (l *itl) leave(r *Request, steps int64) {
 	if r.Joined < steps {
 		l.older--

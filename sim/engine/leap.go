@@ -6,11 +6,11 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Decode steps are not simulated one by one: from the start of a run to its end only tokens grow, so that it is
-// crossed in one event. Who changes the batch, the slots in use or, where steps scan the queue, VTC counts or the
-// drainer waits, the queue calls Engine.Interrupt first.
+// Decode steps are not simulated one by one. From start to end of a run only tokens grow, so a run is one event. Code
+// that changes the batch or the slots in use calls Engine.Interrupt first. It also does before it changes the queue, if
+// steps scan the queue, VTC counts or the drainer waits.
 
-// RunDecode starts as many decode steps, at most limit, as pass without a change of the batch.
+// RunDecode starts a run of decode steps: at most limit, and only steps without a change of the batch.
 func (e *Engine) RunDecode(limit int64) {
 	b, s := int64(e.Batch.Len()), &e.Step
 	k := min(e.KV.StepsThatFit(e.Batch.Steps, b, e.Batch.steps()), limit)
@@ -44,17 +44,17 @@ func (e *Engine) cut() {
 	}
 }
 
-// KVTokens is the number of KV tokens at this instant, within a run of steps.
+// KVTokens returns the number of KV tokens at this instant, including those of the run of steps under way.
 func (e *Engine) KVTokens() int64 {
 	return e.KV.Stored() + (e.Step.done(e.Loop.Now())-e.Pipeline.ahead())*e.Step.run.Batch
 }
 
-// KVTokensOf is the number of KV tokens of a running request at this instant.
+// KVTokensOf returns the number of KV tokens of a running request at this instant.
 func (e *Engine) KVTokensOf(r *Request) int64 {
 	return e.Batch.KVTokens(r) + e.Step.done(e.Loop.Now()) - e.Pipeline.ahead()
 }
 
-// EndDecode books the run of decode steps and reports the requests that it finished.
+// EndDecode books the run of decode steps and ends the requests that have their last token.
 func (e *Engine) EndDecode() {
 	e.advance()
 	for b := &e.Batch; len(b.heap) > 0 && b.heap[0].Key == b.Steps; {
@@ -70,7 +70,7 @@ func (e *Engine) advance() {
 	observe(e, e.Step.run)
 }
 
-// grow takes k decode steps of the batch.
+// grow books the growth of the batch by k decode steps.
 func grow(e *Engine, k int64) {
 	b, n := &e.Batch, int64(e.Batch.Len())
 	e.LoRA.StampDecode()
@@ -80,7 +80,7 @@ func grow(e *Engine, k int64) {
 	b.maxNewLeft -= k * n
 }
 
-// observe reports the tokens of a run of decode steps, the last of which is the batch's latest.
+// observe reports the tokens of a run of decode steps. Its last step is the batch's latest.
 func observe(e *Engine, run record.Steps) {
 	b := &e.Batch
 	e.Stats.DecodeSteps += run.Count
@@ -103,7 +103,7 @@ func observe(e *Engine, run record.Steps) {
 	e.itl.lastDecode, e.itl.older = last, run.Batch
 }
 
-// BookPartial books what was done of the step under way, which is not to end.
+// BookPartial books the completed part of the step under way, which does not end.
 func (e *Engine) BookPartial() {
 	if k := e.Step.done(e.Loop.Now()); k > 0 { // their tokens are out
 		e.Step.run.Count = k

@@ -8,20 +8,20 @@ import (
 )
 
 // A request is in one place: in the front end, waiting, prefilling (or parked), running, in transit, or it has ended.
-// The methods here are the ways from one place to another. Each keeps the queue, the batch, the KV cache, the adapters
-// and the books of routers together.
+// The methods here move it from one place to another. Each keeps the queue, the batch, the KV cache, the adapters and
+// the counters for routers consistent.
 
-// toEntering has a request be in the front end until a time.
+// toEntering puts a request into the front end until the given time.
 func (e *Engine) toEntering(r *Request, until tick.Ticks) {
 	r.state, r.QueuedAt = Entering, until
 	e.Books.Wait(r.Adapter, r.Prompt, 1)
 	placed(e, r)
 }
 
-// Depart has the request be between two workers.
+// Depart marks a request as in transit between two workers.
 func (r *Request) Depart() { r.state = Transit }
 
-// toWaiting puts a request into the queue, last or first; new and retracted ones alike.
+// toWaiting puts a new or preempted request into the queue: first, or else last.
 func (e *Engine) toWaiting(r *Request, first bool) {
 	r.QueuedAt = e.Loop.Now()
 	r.state = Waiting
@@ -34,14 +34,14 @@ func (e *Engine) toWaiting(r *Request, first bool) {
 	placed(e, r)
 }
 
-// placed tells the hook where a request is now.
+// placed calls the hook for a request's new place.
 func placed(e *Engine, r *Request) {
 	if tell := e.cfg.Hooks.Placed; tell != nil {
 		tell(r)
 	}
 }
 
-// dequeue takes a request out of the queue.
+// dequeue removes a request from the queue.
 func (e *Engine) dequeue(r *Request) {
 	e.Pipeline.Forget(r)
 	e.Queue.remove(r)
@@ -52,8 +52,8 @@ func (e *Engine) dequeue(r *Request) {
 	e.Books.Wait(r.Adapter, r.Prompt, -1)
 }
 
-// Start takes a request from the queue to run it. The step under formation waits for its adapter, as long as it says
-// in Stall. False: the adapter could not be loaded, and the request has failed.
+// Start takes a request from the queue to run it. The load of its adapter is added to the Stall of the step
+// being formed. Start returns false if the load failed, and with it the request.
 func (e *Engine) Start(r *Request) bool {
 	load, ok := e.LoRA.Acquire(&r.Row.Adapter, r.QueuedAt, &r.ColdLoad)
 	e.Step.Stall += load
@@ -73,7 +73,8 @@ func (e *Engine) Start(r *Request) bool {
 	return true
 }
 
-// LockPrefix has a request that is admitted hold what is kept of its prompt; one token is always left to compute.
+// LockPrefix makes an admitted request hold the cached pages of its prompt. At least one token is left to
+// compute.
 func (e *Engine) LockPrefix(r *Request) {
 	found := e.KV.LockPrefix(&r.Sequence, r.Prompt+r.Generated-1)
 	if e.Report != nil {
@@ -90,7 +91,7 @@ func (e *Engine) MatchPrefix(r *Request) (match, evictable int64) {
 	return e.KV.MatchPrefix(&r.Sequence, r.Prompt+r.Generated-1, e.Batch.Steps)
 }
 
-// AddPrompt counts n prompt tokens of a request into the step.
+// AddPrompt adds n prompt tokens of a request to the step being formed.
 func (e *Engine) AddPrompt(r *Request, n int64) {
 	s := &e.Step
 	s.Work.Add(n, int64(r.Computed), e.Rows.isLoRA(r.Adapter))
@@ -99,7 +100,7 @@ func (e *Engine) AddPrompt(r *Request, n int64) {
 	s.adapters = append(s.adapters, &r.Row.Adapter)
 }
 
-// startDecoding takes a request whose prompt is computed into the batch. Its latest token came at time at.
+// startDecoding adds a request whose prompt is computed to the batch. Its latest token came at time at.
 func (e *Engine) startDecoding(r *Request, at tick.Ticks) {
 	r.state = Running
 	r.joinTime = at
@@ -109,7 +110,8 @@ func (e *Engine) startDecoding(r *Request, at tick.Ticks) {
 	e.Batch.count(r, 1)
 }
 
-// ResumeDecoding takes a request that saw its latest token elsewhere, or long ago, into the batch.
+// ResumeDecoding adds a request to the batch whose latest token came from another worker, or before it was
+// parked.
 func (e *Engine) ResumeDecoding(r *Request) {
 	e.startDecoding(r, r.lastTokenAt)
 	if p := e.Pipeline; p != nil && !p.Idle() {
@@ -119,15 +121,14 @@ func (e *Engine) ResumeDecoding(r *Request) {
 	e.itl.joined(r.lastTokenAt, 1)
 }
 
-// StartTransferred takes a request that brings its KV cache into the batch.
+// StartTransferred adds a request that arrives with its KV cache to the batch.
 func (e *Engine) StartTransferred(r *Request) {
 	e.KV.Grow(&r.Sequence, r.TransferredKV)
 	r.TransferredKV = 0
 	e.ResumeDecoding(r)
 }
 
-// StopDecoding takes a request that has not ended, or just did, out of the batch and notes how far it is; it keeps its
-// KV cache.
+// StopDecoding removes a request from the batch and stores its progress. The request keeps its KV cache.
 func (e *Engine) StopDecoding(r *Request) {
 	if e.Pipeline == nil || e.Step.kind == idle {
 		e.itl.leave(r, e.Batch.Steps)
@@ -137,7 +138,7 @@ func (e *Engine) StopDecoding(r *Request) {
 	stopDecoding(e, r)
 }
 
-// stopDecoding is StopDecoding without what is known of the time of its latest token.
+// stopDecoding is StopDecoding without the time of the request's latest token.
 func stopDecoding(e *Engine, r *Request) {
 	e.Batch.heap.Remove(int(r.heapIndex))
 	r.state = Filling
@@ -147,7 +148,7 @@ func stopDecoding(e *Engine, r *Request) {
 	e.Batch.count(r, -1)
 }
 
-// Free frees the KV cache of a request that was running and is not in the batch.
+// Free frees the KV cache of a running request that is not in the batch.
 func (e *Engine) Free(r *Request) {
 	e.KV.Release(&r.Sequence)
 	e.Books.KVUsed = e.KV.Stored()
@@ -161,13 +162,13 @@ func (e *Engine) Free(r *Request) {
 	e.Gate.RequestLeft()
 }
 
-// Remove takes a request out of the batch and frees its KV cache.
+// Remove removes a request from the batch and frees its KV cache.
 func (e *Engine) Remove(r *Request) {
 	e.StopDecoding(r)
 	e.Free(r)
 }
 
-// Requeue returns a request that has lost its KV cache to the queue, last or first.
+// Requeue returns a preempted request to the queue: first, or else last. The request has lost its KV cache.
 func (e *Engine) Requeue(r *Request, first bool) {
 	r.Leaving = Staying // a migration that was under way is off
 	e.Report.preempted(r)
@@ -177,8 +178,8 @@ func (e *Engine) Requeue(r *Request, first bool) {
 	}
 }
 
-// EndPrompts gives every request of the step whose prompt is complete its next token. One whose only (or last) token
-// that is never joins the batch. insert: prompts are entered in the prefix cache.
+// EndPrompts gives every request of the step whose prompt is complete its next token. A request that ends
+// with this token never joins the batch. insert: prompts are inserted in the prefix cache.
 func (e *Engine) EndPrompts(insert bool) {
 	var first, joined int64
 	now := e.Loop.Now()
@@ -232,7 +233,7 @@ func (e *Engine) token(r *Request) {
 	}
 }
 
-// Finish ends a request that is neither in the queue nor in the batch any more.
+// Finish ends a request that is neither in the queue nor in the batch.
 func (e *Engine) Finish(r *Request, status record.Status, reason string) {
 	e.end(r, status, reason, e.Loop.Now())
 }
@@ -242,12 +243,12 @@ func (e *Engine) end(r *Request, status record.Status, reason string, at tick.Ti
 	e.host.Finished(r, status, reason, at+e.Costs.Overhead)
 }
 
-// assign counts a request into what routers see, 1, or out of it, -1.
+// assign adds a request to the counters for routers (d = 1), or removes it (d = -1).
 func (e *Engine) assign(r *Request, d int64) {
 	e.Books.Assign(r.Prompt, r.Expected, r.Row.Rank, r.FirstTokenAt == tick.Never, d)
 }
 
-// Reject ends a request that may not wait: rejected, or failed where its client has seen tokens of it.
+// Reject ends a request that may not wait. It is failed if its client has seen tokens of it, else rejected.
 func (e *Engine) Reject(r *Request, reason string) {
 	status := record.Rejected
 	if r.FirstTokenAt != tick.Never {
@@ -257,13 +258,13 @@ func (e *Engine) Reject(r *Request, reason string) {
 	e.Finish(r, status, reason)
 }
 
-// RejectWaiting is Reject for a request of the queue.
+// RejectWaiting is [Engine.Reject] for a request in the queue.
 func (e *Engine) RejectWaiting(r *Request, reason string) {
 	e.dequeue(r)
 	e.Reject(r, reason)
 }
 
-// FailHead fails the first waiting request, which cannot even run alone.
+// FailHead fails the first waiting request, which does not fit in the KV cache even alone.
 func (e *Engine) FailHead() {
 	r := e.Policy.Head()
 	e.dequeue(r)
@@ -272,7 +273,7 @@ func (e *Engine) FailHead() {
 	e.Finish(r, record.Failed, "does not fit in the worker's KV cache")
 }
 
-// takeAll lists the engine's requests and notes how far they are.
+// takeAll lists the engine's requests and stores their progress.
 func (e *Engine) takeAll() []*Request {
 	rs := slices.Collect(e.Queue.All())
 	rs = append(rs, e.sched.Orphans(e.FrontEnd.queue)...)

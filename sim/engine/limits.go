@@ -1,6 +1,6 @@
 package engine
 
-// Reasons why an engine can never serve a request, with a limit of the engine.
+// Reasons why an engine can never serve a request, as formats with a limit of the engine.
 const (
 	RankTooLarge   = "its adapter cannot be loaded: rank %d over max_lora_rank %d"
 	BudgetTooLarge = "prompt + max_new_tokens over the context length %d"

@@ -9,24 +9,26 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Pipeline has an engine form a step while the one before it runs: vLLM's asynchronous scheduling
+// A Pipeline makes an engine form a step while the one before it runs: vLLM's asynchronous scheduling
 // (EngineCore.step_with_batch_queue in v1/engine/core.py with a queue of two batches, AsyncScheduler in
 // v1/core/sched/async_scheduler.py) and sglang's overlap schedule (Scheduler.event_loop_overlap in
 // managers/scheduler.py).
 //
-// When a step ends, its tokens and ends are booked, the step that was formed meanwhile begins, and the next one is
-// formed. So a request that comes while step k runs is in step k+2. With no step under way the first one begins at
-// once and the second is formed right after it.
+// When a step ends, its tokens and the ends of requests are booked, the step that was formed meanwhile
+// begins, and the next one is formed. So a request that comes while step k runs is in step k+2. If no step is
+// under way, the first one begins at once and the second is formed right after it.
 //
-// The scheduler sees the engine as it will be when the step under way has ended: the batch, the KV cache and
-// [Request.Generated] have its tokens already, which are in flight. What it cannot know yet:
-//   - A request whose length ends it with the step under way is Ending: it is in no further step, and keeps its seat
-//     and its memory until then.
-//   - One that a stop token ends is in the next step, too, for nothing.
-//   - One that is preempted loses its memory, but not its token in flight. Under sglang it loses that, too.
+// The scheduler sees the engine in the state after the step under way. The batch, the KV cache and
+// [Request.Generated] already have its tokens, which are in flight. Requests with a token in flight may end or
+// be preempted:
+//   - A request whose length ends it with the step under way is [Ending]. It is in no further step, and keeps its
+//     seat and its memory until the step ends.
+//   - A request that a stop token ends is also in the next step, which wastes a token.
+//   - A preempted request loses its memory, but not its token in flight. Under sglang it loses that too.
 //
-// What else is different under sglang: a step need not decode; the first tokens of prompts, which have been computed,
-// enter their prompts in the prefix cache when they come; and the loads of a step's adapters begin when the step does.
+// Under sglang there are three more differences. A step need not decode. The first tokens of prompts, which
+// have been computed, enter the prefix cache with their prompts when they come. The loads of a step's
+// adapters begin when the step begins.
 //
 // Invariant: between events the batch is that of the step formed, or to be formed, next.
 type Pipeline struct {
@@ -59,10 +61,10 @@ func newPipeline(e *Engine, rules *Rules) {
 	e.KV.TokensLate()
 }
 
-// Idle says whether no step is under way.
+// Idle reports whether no step is under way.
 func (p *Pipeline) Idle() bool { return p.e.Step.kind == idle }
 
-// Len is the number of requests whose last token is in flight.
+// Len returns the number of requests whose last token is in flight.
 func (p *Pipeline) Len() int {
 	if p == nil {
 		return 0
@@ -84,7 +86,7 @@ func (p *Pipeline) Ending() []*Request {
 	return rs
 }
 
-// ahead is the number of decode steps that the batch is ahead of what is booked.
+// ahead returns the number of decode steps, 0 or 1, in the batch that are not booked.
 func (p *Pipeline) ahead() int64 {
 	if p == nil || p.Idle() || p.e.Step.run.Batch == 0 {
 		return 0
@@ -92,7 +94,7 @@ func (p *Pipeline) ahead() int64 {
 	return 1
 }
 
-// Plan takes the step that the scheduler has formed. decodes: it gives the batch tokens.
+// Plan stores the step that the scheduler has formed. decodes: the step generates tokens for the batch.
 func (p *Pipeline) Plan(decodes bool) {
 	e, s := p.e, &p.e.Step
 	n, load := &p.next, s.Stall
@@ -124,10 +126,10 @@ func (p *Pipeline) Plan(decodes bool) {
 	}
 }
 
-// Again has the engine form another step at once, if none is under way.
+// Again makes the engine form another step at once if none is under way.
 func (p *Pipeline) Again() { p.next.again = true }
 
-// begin begins what there is to begin, and forms the next step.
+// begin begins the formed step, if any, and forms the next one.
 func (p *Pipeline) begin() {
 	e := p.e
 	for {
@@ -156,7 +158,7 @@ func (p *Pipeline) begin() {
 	}
 }
 
-// start begins the step that is formed.
+// start begins the formed step.
 func (p *Pipeline) start() {
 	e, s, b, n := p.e, &p.e.Step, &p.e.Batch, &p.next
 	n.is = false
@@ -192,8 +194,9 @@ func (p *Pipeline) start() {
 	e.run(n.kind, s.run.End(1))
 }
 
-// EndPrompts takes the requests whose prompts are computed with the step that begins into the batch. Of a prompt
-// that goes on, sglang's prefix cache has what is computed when the next step is formed (stash_chunked_request).
+// EndPrompts adds the requests whose prompts the beginning step completes to the batch. Under sglang, the
+// computed part of an incomplete prompt is in the prefix cache when the next step is formed
+// (stash_chunked_request).
 func (p *Pipeline) EndPrompts() {
 	for _, c := range p.e.Step.Prompts {
 		if r := c.Request; r.Computed == r.Prompt+r.Generated {
@@ -204,8 +207,8 @@ func (p *Pipeline) EndPrompts() {
 	}
 }
 
-// endPrompt takes a request whose prompt is computed with the step that begins into the batch, unless the token that it
-// gets for it is its last.
+// endPrompt adds a request whose prompt the beginning step completes to the batch, unless the token of this
+// step is its last.
 func (p *Pipeline) endPrompt(r *Request) {
 	r.Generated++
 	p.first = append(p.first, r)
@@ -228,8 +231,8 @@ func (p *Pipeline) toEnding(r *Request) {
 	p.e.Gate.RequestLeft()
 }
 
-// leap has the decode step under way be the first of as many as pass without a change of the batch. The step formed is
-// then the one after them.
+// leap extends the decode step under way to a run of steps, as long as the batch does not change. The formed
+// step is then the one after the run.
 func (p *Pipeline) leap() {
 	e, s, b := p.e, &p.e.Step, &p.e.Batch
 	switch {
@@ -281,7 +284,8 @@ func (p *Pipeline) end() {
 	e.getReady()
 }
 
-// advance books the decode steps of the run: tokens of the batch, and of those that have left it since.
+// advance books the decode steps of the run: the tokens of the batch, and of requests that have left it
+// since.
 func (p *Pipeline) advance() {
 	e, run := p.e, p.e.Step.run
 	if run.Count > 1 {
@@ -306,7 +310,7 @@ func (p *Pipeline) advance() {
 	}
 }
 
-// reportFirst reports the tokens that requests get for their prompts.
+// reportFirst reports the tokens that requests get when their prompts are complete.
 func (p *Pipeline) reportFirst() {
 	e, now, joined := p.e, p.e.Loop.Now(), int64(0)
 	for _, r := range p.first {
@@ -329,7 +333,7 @@ func (p *Pipeline) reportFirst() {
 	p.joinResumed()
 }
 
-// joinResumed has the requests that joined the batch during the step under way wait for their next token.
+// joinResumed makes the requests that joined the batch during the step under way wait for their next token.
 func (p *Pipeline) joinResumed() {
 	for _, r := range p.resumed {
 		p.e.itl.joined(r.joinTime, 1)
@@ -391,7 +395,7 @@ func (p *Pipeline) left(r *Request) {
 	}
 }
 
-// InFlight is how many tokens of a request that runs are in flight: 0 or 1.
+// InFlight returns the number of tokens of a running request that are in flight: 0 or 1.
 func (p *Pipeline) InFlight(r *Request) int64 {
 	if p == nil || p.Idle() {
 		return 0
@@ -403,7 +407,7 @@ func (p *Pipeline) InFlight(r *Request) int64 {
 	return 0
 }
 
-// TokensInFlight is how many tokens of the batch's requests are in flight.
+// TokensInFlight returns the number of tokens of the batch's requests that are in flight.
 func (p *Pipeline) TokensInFlight() int64 {
 	if p == nil || p.Idle() {
 		return 0
@@ -414,7 +418,7 @@ func (p *Pipeline) TokensInFlight() int64 {
 	return int64(len(p.first) - p.firsts)
 }
 
-// Preempt takes out a request whose last token is in flight, which comes all the same.
+// Preempt removes a request whose last token is in flight. The token still comes.
 func (p *Pipeline) Preempt(r *Request) {
 	if k := slices.Index(p.ending, r); k >= 0 {
 		p.ending = slices.Delete(p.ending, k, k+1)
@@ -426,7 +430,7 @@ func (p *Pipeline) Preempt(r *Request) {
 	r.state = Filling
 }
 
-// Forget loses the token in flight of a request that has left the batch.
+// Forget drops the token in flight of a request that has left the batch.
 func (p *Pipeline) Forget(r *Request) {
 	if p == nil {
 		return
@@ -442,7 +446,8 @@ func (p *Pipeline) Forget(r *Request) {
 	}
 }
 
-// lose gives up the tokens in flight of an engine that loses its memory. It returns the requests that end with them.
+// lose drops the tokens in flight of an engine that loses its memory. It returns the requests that end with
+// them.
 func (p *Pipeline) lose() []*Request {
 	if p == nil || p.Idle() {
 		return nil
@@ -468,7 +473,8 @@ func (p *Pipeline) lose() []*Request {
 	return rs
 }
 
-// check: the requests between steps see their latest token where the batch does not.
+// check returns the number of requests that the batch has and itl does not count, less those that only itl
+// counts.
 func (p *Pipeline) check() (untimed int64) {
 	if p == nil {
 		return 0

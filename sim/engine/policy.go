@@ -8,14 +8,14 @@ import (
 	"lorasim/trace"
 )
 
-// Policy decides which waiting request is next, before the order in which they came.
+// A Policy orders the waiting requests. Among equals, the order of arrival decides.
 type Policy struct {
 	kind     ordering
-	lowFirst bool // the lowest value of a priority is the first
+	lowFirst bool // the lowest priority value comes first
 	adapters []trace.Adapter
 	queue    *Queue
 	batch    *Batch
-	// lastDequeued is the adapter of the request whose leaving emptied the queue, nil: none.
+	// lastDequeued is the adapter of the request that left the queue empty; nil: none.
 	lastDequeued *Adapter
 }
 
@@ -24,7 +24,7 @@ type ordering uint8
 const (
 	fcfs       ordering = iota
 	byPriority          // the adapter's priority
-	byService           // what the adapter has been served, least first
+	byService           // the adapter's served tokens, least first
 )
 
 func newPolicy(e *profile.Engine, r *Rules, adapters []trace.Adapter, q *Queue, b *Batch) Policy {
@@ -39,13 +39,13 @@ func newPolicy(e *profile.Engine, r *Rules, adapters []trace.Adapter, q *Queue, 
 	return p
 }
 
-// FCFS says whether requests go in the order in which they came.
+// FCFS reports whether the order is first come, first served.
 func (p *Policy) FCFS() bool { return p.kind == fcfs }
 
-// ByPriority says whether priorities decide.
+// ByPriority reports whether priorities order the requests.
 func (p *Policy) ByPriority() bool { return p.kind == byPriority }
 
-// key is an adapter's place in the order, the least first.
+// key returns an adapter's key in the order. The least key comes first.
 func (p *Policy) key(a *Adapter) int64 {
 	switch p.kind {
 	case byPriority:
@@ -56,8 +56,8 @@ func (p *Policy) key(a *Adapter) int64 {
 	return 0
 }
 
-// Priority is an adapter's priority, the least first: as it is where low values are first, else turned round. The base
-// model's is 0.
+// Priority returns an adapter's priority such that the least comes first: the value itself if low values come
+// first, else its negative. It is 0 for the base model.
 func (p *Policy) Priority(a *Adapter) int64 {
 	switch {
 	case int(a.Index) >= len(p.adapters):
@@ -68,8 +68,8 @@ func (p *Policy) Priority(a *Adapter) int64 {
 	return -int64(p.adapters[a.Index].Priority)
 }
 
-// First is the first, in this order, of the requests that first gives for adapters with waiting requests; nil:
-// none.
+// First returns the first request, in this order, of those that the function first returns for adapters with
+// waiting requests; nil: none.
 func (p *Policy) First(among []*Adapter, first func(a *Adapter) *Request) (best *Request) {
 	if p.kind == fcfs {
 		return p.queue.OldestOf(among, first)
@@ -90,7 +90,7 @@ func (p *Policy) First(among []*Adapter, first func(a *Adapter) *Request) (best 
 	return best
 }
 
-// Head is the first waiting request, whether it may be admitted or not.
+// Head returns the first waiting request, regardless of whether it can be admitted; nil: none.
 func (p *Policy) Head() *Request {
 	if p.kind == fcfs {
 		return p.queue.head
@@ -98,7 +98,7 @@ func (p *Policy) Head() *Request {
 	return p.First(p.queue.adapters, (*Adapter).Head)
 }
 
-// Last returns the waiting request with the worst priority; among equals the one that came last.
+// Last returns the waiting request with the worst priority, and among equals the one that came last.
 func (p *Policy) Last() *Request {
 	last := p.queue.head
 	for _, a := range p.queue.adapters {
@@ -110,17 +110,18 @@ func (p *Policy) Last() *Request {
 	return last
 }
 
-// Virtual token counters (Y. Sheng et al., "Fairness in Serving Large Language Models", OSDI'24, Algorithm 2): an
-// adapter's counter is what it was served in prompt and output tokens, by weight, and of those with waiting
-// requests the one with the least counter is next. One that had none is lifted to the least of the others when it
-// comes (back), so that it has no claim on what it did not ask for. A prompt counts when its request runs for the
-// first time, not again after a retraction or move.
+// Weights of prompt and output tokens in virtual token counters (Y. Sheng et al., "Fairness in Serving Large Language
+// Models", OSDI'24, Algorithm 2). An adapter's counter is the weighted number of tokens it was served. Among adapters
+// with waiting requests, the one with the least counter is next. When an adapter without waiting requests gets one, its
+// counter is raised to the least of the others, so idle time gives no credit. A prompt counts when its request runs for
+// the first time, not again after a retraction or move.
 const (
 	PromptWeight = 1
 	OutputWeight = 2
 )
 
-// service is an adapter's counter: what was counted, and since when the running requests count step by step.
+// service is an adapter's counter: the tokens counted up to decode step since. Running requests count per
+// step from then on.
 type service struct{ tokens, since int64 }
 
 // Service returns an adapter's counter after the given number of steps of the current run.
@@ -139,8 +140,8 @@ func (p *Policy) add(a *Adapter, tokens int64) {
 	a.served = service{p.Service(a, 0) + tokens, p.batch.Steps}
 }
 
-// lift raises the counter of an adapter without waiting requests, of which one comes after so many steps of the run
-// under way.
+// lift raises the counter of an adapter without waiting requests when a request of it comes, after done steps
+// of the run under way.
 func (p *Policy) lift(a *Adapter, done int64) {
 	if a.Waiting > 0 {
 		return

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// list is a doubly linked list of requests, whose links lie in the requests.
+// list is a doubly linked list of requests. Its links are in the requests.
 type list struct {
 	head, tail *Request
 	of         int // which of a request's links
@@ -15,12 +15,12 @@ type link struct{ next, prev *Request }
 
 // The lists that a waiting request is in.
 const (
-	inQueue   = iota // all that wait
-	ofAdapter        // those of its adapter
+	inQueue   = iota // all waiting requests
+	ofAdapter        // the waiting requests of its adapter
 	numLists
 )
 
-// add puts a request before another one, or, if that is nil, at the end.
+// add inserts a request before next, or at the end if next is nil.
 func (l *list) add(r, next *Request) {
 	k := &r.links[l.of]
 	k.prev, k.next = l.tail, next
@@ -53,8 +53,8 @@ func (l *list) remove(r *Request) {
 	}
 }
 
-// Queue is the waiting queue: requests in the order in which they came, and for each adapter its own requests in
-// that order. All operations but oldest take constant time.
+// A Queue is the waiting queue: all waiting requests, and those of each adapter, in the order of their
+// arrival. All operations but [Queue.OldestOf] take constant time.
 type Queue struct {
 	list
 	n        int
@@ -70,22 +70,22 @@ type adapterQueue struct {
 	at  int32 // index in Queue.adapters, -1: no requests
 }
 
-// Len is the number of waiting requests.
+// Len returns the number of waiting requests.
 func (q *Queue) Len() int { return q.n }
 
-// Oldest is the request that is first in the order in which they came, nil: none.
+// Oldest returns the first request in the order of arrival; nil: none.
 func (q *Queue) Oldest() *Request { return q.head }
 
-// Adapters lists the adapters with waiting requests, in no order. The list is valid until the next call.
+// Adapters lists the adapters with waiting requests, in no order. The list is valid until the queue changes.
 func (q *Queue) Adapters() []*Adapter { return q.adapters }
 
-// Number makes a request the newest of all.
+// Number gives a request the largest [Request.Seq] of all.
 func (q *Queue) Number(r *Request) {
 	q.seq++
 	r.seq = q.seq
 }
 
-// add appends a request, or puts it before all others.
+// add appends a request, or puts it first.
 func (q *Queue) add(r *Request, front bool) {
 	q.n++
 	r.Row.Waiting++
@@ -131,7 +131,7 @@ func (q *Queue) remove(r *Request) {
 	a.at = -1
 }
 
-// All yields the requests in the order in which they came.
+// All yields the waiting requests in the order of arrival.
 func (q *Queue) All() iter.Seq[*Request] {
 	return func(yield func(*Request) bool) {
 		for r := q.head; r != nil; r = r.links[inQueue].next {
@@ -142,8 +142,8 @@ func (q *Queue) All() iter.Seq[*Request] {
 	}
 }
 
-// OldestOf is the request that came first of those that first gives for the given adapters, as far as they have
-// waiting requests; nil: none.
+// OldestOf calls first for the given adapters that have waiting requests. Of the requests that first returns,
+// it returns the one that came first; nil: none.
 func (q *Queue) OldestOf(among []*Adapter, first func(a *Adapter) *Request) (best *Request) {
 	least := int64(math.MaxInt64)
 	for _, k := range among {
@@ -157,25 +157,26 @@ func (q *Queue) OldestOf(among []*Adapter, first func(a *Adapter) *Request) (bes
 	return best
 }
 
-// Gate decides whether a step looks at the waiting requests.
+// A Gate decides whether a step looks at the waiting requests.
 //
-// changed: since the last look something may admit a waiting request; it saves looks and never decides. full: no
-// look helps until a request leaves the batch. Under sglang that is the scheduler's batch_is_full, and decides
-// results; under vLLM it is a shortcut. A step looks when the gate is open: changed && !full.
+// changed: something has happened since the last look that may admit a waiting request. It only saves looks
+// and never changes results. full: no look helps until a request leaves the batch. Under sglang that is the
+// scheduler's batch_is_full, and changes results; under vLLM it is a shortcut. A step looks if the gate is
+// open: changed && !full.
 type Gate struct {
 	changed, full bool
 
-	// What opens a full gate besides a request that leaves the batch.
-	ArrivalOpens  bool // a request that comes: it may be the first now
-	PrefetchOpens bool // the load of its adapter: it may have taken the slot of the request that found no memory
-	LoadOpens     bool // the end of any load
-	Always        bool // a change ends the decode run even where the gate is full
+	// Events that open a full gate, besides a request that leaves the batch.
+	ArrivalOpens  bool // arrival of a request, which may be the first in the order
+	PrefetchOpens bool // load of its adapter, which may have taken the slot of the request that found no memory
+	LoadOpens     bool // end of any load
+	Always        bool // a change ends the decode run even if the gate is full
 }
 
-// Open says whether a step is to look at the queue.
+// Open reports whether a step looks at the queue.
 func (g *Gate) Open() bool { return g.changed && !g.full }
 
-// Full says whether no look helps until a request leaves the batch.
+// Full reports whether no look helps until a request leaves the batch.
 func (g *Gate) Full() bool { return g.full }
 
 // RequestLeft notes, between steps, that a request has left the batch.
@@ -184,11 +185,11 @@ func (g *Gate) RequestLeft() { g.full, g.changed = false, true }
 // NoRoom closes the gate until a request leaves the batch.
 func (g *Gate) NoRoom() { g.full = true }
 
-// SetFull closes the gate until a request leaves the batch, or opens it.
+// SetFull closes the gate until a request leaves the batch (full), or opens it (!full).
 func (g *Gate) SetFull(full bool) { g.full = full }
 
 // Exhausted notes that a look has found no more requests to admit.
 func (g *Gate) Exhausted() { g.changed = false }
 
-// Look has the next step look at the queue, if it is not full.
+// Look makes the next step look at the queue, unless the gate is full.
 func (g *Gate) Look() { g.changed = true }

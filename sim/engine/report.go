@@ -1,30 +1,31 @@
 package engine
 
-// Report is what one step of an engine did, with requests by ID.
+// A Report describes one step of an engine, with requests by ID.
 type Report struct {
-	Tokens    map[int64]int32 // scheduled
-	New       []int64         // running for the first time, in the order of their admission
-	Resumed   []int64         // running again after a preemption
-	Preempted []int64         // or retracted, before the step
-	Retracted int             // of Preempted, under sglang: for lack of memory
-	Computed  map[int64]int32 // of New and Resumed: tokens found in the KV cache
+	Tokens    map[int64]int32 // scheduled tokens
+	New       []int64         // requests that run for the first time, in the order of their admission
+	Resumed   []int64         // requests that run again after a preemption
+	Preempted []int64         // requests preempted or retracted before the step
+	Retracted int             // under sglang, number of requests in Preempted that were retracted for lack of memory
+	Computed  map[int64]int32 // for New and Resumed, tokens found in the KV cache
 
-	Prompts      int   // requests of which it took prompt tokens
-	PromptTokens int64 // of all prompts
-	Before       int   // requests that were running, whether it took them along or not; of a decode step only these
+	Prompts      int   // requests with prompt tokens in the step
+	PromptTokens int64 // prompt tokens in the step
+	// Before is the number of running requests before the step. A decode step does not count requests whose last
+	// token is in flight.
+	Before int
 
-	CachedTokens int64 // prompt tokens of those admitted that were found in the prefix cache
-	// After the step: requests that run and wait, free KV pages, tokens stored.
+	CachedTokens int64 // prompt tokens of admitted requests found in the prefix cache
+	// State after the step: running and waiting requests, free KV pages, stored tokens.
 	Running, Waiting int
 	FreePages        int64
 	KVTokens         int64
 }
 
-// The engine writes a report of the step that is being formed, where somebody wants it; a nil report writes nothing.
-
+// newReport returns the report of the step being formed. The methods of a nil report do nothing.
 func newReport() *Report { return &Report{Tokens: map[int64]int32{}, Computed: map[int64]int32{}} }
 
-// Admitted notes a request that the step admits, for the first time or again.
+// Admitted adds a request that the step admits. resumed: it runs again after a preemption.
 func (p *Report) Admitted(r *Request, resumed bool) {
 	if p == nil {
 		return
@@ -37,7 +38,7 @@ func (p *Report) Admitted(r *Request, resumed bool) {
 	p.Computed[r.ID] = r.Computed
 }
 
-// RetractedOne notes that a request of Preempted was retracted.
+// RetractedOne notes that a request of Preempted was retracted for lack of memory.
 func (p *Report) RetractedOne() {
 	if p != nil {
 		p.Retracted++
@@ -50,7 +51,7 @@ func (p *Report) preempted(r *Request) {
 	}
 }
 
-// scheduled notes what the step takes.
+// scheduled notes the tokens of the step.
 func (p *Report) scheduled(e *Engine, k kind) {
 	if p == nil {
 		return
@@ -79,7 +80,7 @@ func (p *Report) done(e *Engine) {
 	p.tell(e)
 }
 
-// tell reports a step with what the engine is like now.
+// tell adds the engine's present state to the report and passes it to the hook.
 func (p *Report) tell(e *Engine) {
 	if p == nil {
 		return

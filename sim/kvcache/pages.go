@@ -1,5 +1,7 @@
-// Package kvcache is the KV cache of an engine: pages of requests, of the running batch as a whole, and of
-// the prefixes that are kept for requests to come.
+// Package kvcache simulates the KV cache of an engine. A [Pool] counts the pages of requests, of the running
+// batch, and of the prefixes that are kept for later requests. A [Sequence] is the cache's part of a request.
+//
+// It follows sglang's radix cache and vLLM's block pool; see [Prefixes].
 package kvcache
 
 import (
@@ -9,12 +11,12 @@ import (
 	"lorasim/trace"
 )
 
-// Pool is the KV cache, counted in pages. A request has whole pages. Requests of the running batch are known
-// only by how many of them sit at which place within a page, so that a run of decode steps costs no time per
-// request: what depends on them takes the engine's number of decode steps so far.
+// A Pool is a KV cache, counted in pages. A request has whole pages. For the requests of the running batch,
+// the pool only counts how many are at each position within a page, so that a run of decode steps costs no
+// time per request. Methods that depend on these requests take the engine's number of decode steps so far.
 //
-// Invariants: no fewer than 0 pages are free; the tokens are those of the requests and the reserved ones; shared pages
-// are those that requests hold of the prefix cache beyond the first holder. See Check.
+// Invariants: free pages >= 0; the tokens are those of the requests and the reserved ones; shared pages are
+// the pages of the prefix cache that requests hold beyond the first holder. See [Pool.Check].
 type Pool struct {
 	size     int64 // tokens of a page
 	capacity int64 // pages
@@ -24,17 +26,17 @@ type Pool struct {
 	reserved int64 // tokens of requests that are being copied to another worker
 	adapters int64 // pages of adapters, where they share the memory
 
-	// at[(n-steps) mod size] counts the decoding requests with n tokens: a request keeps its place while it
-	// decodes.
+	// at[(n-steps) mod size] counts the decoding requests with n tokens. A request stays in its element while
+	// it decodes.
 	at []int64
 
 	prefixes
 }
 
-// CacheStats counts what the prefix cache did.
+// CacheStats counts the events of a prefix cache.
 type CacheStats struct {
-	CachedTokens int64 // of prompts, found in the prefix cache
-	EvictedPages int64 // that the prefix cache has given up
+	CachedTokens int64 // prompt tokens found in the prefix cache
+	EvictedPages int64 // pages evicted from the prefix cache
 }
 
 // New returns an empty cache for the given number of tokens, in pages of size tokens. It counts into stats.
@@ -42,42 +44,44 @@ func New(tokens, size int64, kind Prefixes, stats *CacheStats) Pool {
 	return Pool{size: size, capacity: tokens / size, at: make([]int64, size), prefixes: newPrefixes(kind, size, stats)}
 }
 
-// Sequence is a request as the cache knows it.
+// A Sequence is the cache's part of a request.
 type Sequence struct {
-	Prompt      int32       // tokens
-	Computed    int32       // tokens in the cache; of one that decodes, as of Joined
-	Joined      int64       // the engine's decode steps when it began to decode
-	Adapter     int32       // row of the adapter: prefixes are shared among requests of the same one
-	Text, Reply *trace.Text // what the prompt, and prompt and output, are the beginning of; nil: unknown
-	Found       int32       // tokens of the prompt found in the prefix cache when it first ran
-	Retracted   bool        // nothing of it is kept when it is released
-	Unknown     int32       // tokens at its end that are in flight: not entered when it is released
+	Prompt      int32       // length of the prompt, tokens
+	Computed    int32       // tokens in the cache; while the request decodes, as of Joined
+	Joined      int64       // number of decode steps of the engine when the request began to decode
+	Adapter     int32       // row of the adapter; only requests of the same adapter share prefixes
+	Text, Reply *trace.Text // texts that begin with the prompt, and with prompt and output; nil: unknown
+	Found       int32       // prompt tokens found in the prefix cache when the request first ran
+	Retracted   bool        // sglang: Release adds no pages of the request to the prefix cache
+	Unknown     int32       // tokens in flight at the end, which Release does not insert
 	ran         bool
 	hold        prefix.Hold
 }
 
-// Tokens returns the tokens of a decoding request in the cache after the given number of the engine's decode steps.
+// Tokens returns the tokens of a decoding request in the cache after the given number of decode steps of the
+// engine.
 func (s *Sequence) Tokens(steps int64) int64 { return int64(s.Computed) + steps - s.Joined }
 
-// Forget makes a request as if it had never been in a cache, which is gone.
+// Forget resets a request after the loss of its cache, as if it had never been in one.
 func (s *Sequence) Forget() { s.Computed, s.hold, s.Retracted, s.Unknown = 0, prefix.Hold{}, false, 0 }
 
-// PageSize is the number of tokens of a page.
+// PageSize returns the number of tokens of a page.
 func (p *Pool) PageSize() int64 { return p.size }
 
-// CapacityTokens is the number of tokens that there is room for.
+// CapacityTokens returns the capacity of the cache in tokens.
 func (p *Pool) CapacityTokens() int64 { return p.capacity * p.size }
 
-// Free is the number of pages that no request holds; those of the prefix cache that nobody holds are free.
+// Free returns the number of pages that no request holds. It includes pages of the prefix cache without a
+// holder.
 func (p *Pool) Free() int64 { return p.capacity - p.used + p.shared }
 
-// FreeTokens is the number of tokens that the free pages have room for.
+// FreeTokens returns the number of tokens that fit in the free pages.
 func (p *Pool) FreeTokens() int64 { return p.Free() * p.size }
 
-// Stored is the number of tokens stored for requests.
+// Stored returns the number of tokens stored for requests. Shared pages count once.
 func (p *Pool) Stored() int64 { return p.tokens - p.shared*p.size }
 
-// Reserved is the number of tokens that Reserve keeps.
+// Reserved returns the number of tokens that [Pool.Reserve] holds.
 func (p *Pool) Reserved() int64 { return p.reserved }
 
 // Pages returns the number of pages for a number of tokens.
@@ -88,10 +92,10 @@ func (p *Pool) Pages(tokens int64) int64 {
 	return (tokens + p.size - 1) / p.size
 }
 
-// PagesFor is the number of pages that a request of n tokens takes to grow by d.
+// PagesFor returns the number of additional pages if a request of n tokens grows by d tokens.
 func (p *Pool) PagesFor(n, d int64) int64 { return p.Pages(n+d) - p.Pages(n) }
 
-// RoundUp rounds tokens up to whole pages.
+// RoundUp rounds a number of tokens up to whole pages.
 func (p *Pool) RoundUp(tokens int64) int64 { return p.Pages(tokens) * p.size }
 
 func (p *Pool) grow(n, d int64) {
@@ -99,14 +103,15 @@ func (p *Pool) grow(n, d int64) {
 	p.tokens += d
 }
 
-// Grow gives a request that does not decode n more tokens (allocate_slots in vLLM). The caller has made sure
-// that there is room.
+// Grow adds n tokens to a request that does not decode (allocate_slots in vLLM). The caller ensures that
+// there is room.
 func (p *Pool) Grow(s *Sequence, n int64) {
 	p.grow(int64(s.Computed), n)
 	s.Computed += int32(n)
 }
 
-// Reserve keeps n tokens for a request whose copy to another worker is under way, or, where n < 0, frees them.
+// Reserve takes memory for n tokens of a request whose KV cache is being copied to another worker. If n < 0,
+// it frees the memory of -n tokens.
 func (p *Pool) Reserve(n int64) {
 	if p.reserved += n; n > 0 {
 		p.grow(0, n)
@@ -116,17 +121,17 @@ func (p *Pool) Reserve(n int64) {
 	p.tokens += n
 }
 
-// Adapters is the number of pages that adapters take.
+// Adapters returns the number of pages that adapters take.
 func (p *Pool) Adapters() int64 { return p.adapters }
 
-// TakeForAdapter takes n pages for an adapter, or, where n < 0, frees them. The caller has made sure that there is
+// TakeForAdapter takes n pages for an adapter. If n < 0, it frees -n pages. The caller ensures that there is
 // room.
 func (p *Pool) TakeForAdapter(n int64) {
 	p.adapters += n
 	p.used += n
 }
 
-// place is where a request of n tokens sits within a page.
+// place returns the index in at of a request with n tokens.
 func (p *Pool) place(n, steps int64) int64 {
 	if p.size == 1 {
 		return 0
@@ -134,7 +139,7 @@ func (p *Pool) place(n, steps int64) int64 {
 	return ((n-steps)%p.size + p.size) % p.size
 }
 
-// StartDecoding counts a request into the running batch.
+// StartDecoding adds a request to the running batch after the given number of decode steps.
 func (p *Pool) StartDecoding(s *Sequence, steps int64) {
 	s.Joined = steps
 	if s.Reply != nil {
@@ -143,7 +148,8 @@ func (p *Pool) StartDecoding(s *Sequence, steps int64) {
 	p.at[p.place(int64(s.Computed), steps)]++
 }
 
-// StopDecoding counts a request out of the running batch; it keeps its pages.
+// StopDecoding removes a request from the running batch after the given number of decode steps. The request
+// keeps its pages.
 func (p *Pool) StopDecoding(s *Sequence, steps int64) {
 	if s.Reply != nil {
 		p.untrackReply(s)
@@ -152,12 +158,12 @@ func (p *Pool) StopDecoding(s *Sequence, steps int64) {
 	p.at[p.place(int64(s.Computed), steps)]--
 }
 
-// StepNeed is the number of pages that the next decode step takes: one for each request of the batch whose
-// pages are full.
+// StepNeed returns the number of pages that the next decode step takes: one for each request of the batch
+// whose last page is full.
 func (p *Pool) StepNeed(steps int64) int64 { return p.at[p.place(0, steps)] }
 
-// StepsThatFit is the largest number of decode steps, at most limit, that the free pages allow for a batch of
-// the given size.
+// StepsThatFit returns the largest number of decode steps, at most limit, for which the free pages suffice.
+// batch is the number of running requests.
 func (p *Pool) StepsThatFit(steps, batch, limit int64) int64 {
 	if batch == 0 {
 		return limit
@@ -174,7 +180,7 @@ func (p *Pool) StepsThatFit(steps, batch, limit int64) int64 {
 	return k
 }
 
-// DecodePages is the number of pages that k decode steps take.
+// DecodePages returns the number of pages that the next k decode steps take.
 func (p *Pool) DecodePages(steps, batch, k int64) int64 {
 	n := k / p.size * batch
 	for i := k - k%p.size; i < k; i++ {
@@ -183,15 +189,15 @@ func (p *Pool) DecodePages(steps, batch, k int64) int64 {
 	return n
 }
 
-// Decode makes every request of the batch longer by k tokens.
+// Decode adds k tokens to every request of the batch.
 func (p *Pool) Decode(steps, batch, k int64) {
 	p.steps = steps + k
 	p.used += p.DecodePages(steps, batch, k)
 	p.tokens += k * batch
 }
 
-// Check returns an error if an invariant does not hold; batch is the number of requests that decode, tokens what all
-// requests have in the cache.
+// Check returns an error if an invariant does not hold. batch is the number of decoding requests, and tokens
+// the number of tokens of all requests in the cache.
 func (p *Pool) Check(batch, tokens int64) error {
 	sum := int64(0)
 	for _, n := range p.at {
@@ -215,7 +221,7 @@ func (p *Pool) Check(batch, tokens int64) error {
 	return nil
 }
 
-// CheckEmpty returns an error if anything is left of requests.
+// CheckEmpty returns an error if requests still hold pages or tokens.
 func (p *Pool) CheckEmpty() error {
 	if p.used != 0 || p.tokens != 0 || p.shared != 0 || p.reserved != 0 || p.holds != 0 || len(p.replies) > 0 ||
 		p.cache != nil && p.cache.Held() != 0 {

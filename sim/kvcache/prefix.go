@@ -7,34 +7,34 @@ import (
 	"lorasim/trace"
 )
 
-// With engine.prefix_cache an engine keeps what it has computed of prompts: sglang's radix cache
-// (managers/schedule_policy.py, mem_cache/radix_cache.py) and vLLM's block pool (v1/core/kv_cache_manager.py,
-// v1/core/block_pool.py). A request is admitted with the pages that are kept of its prompt and computes the
-// rest, at least one token. What nobody holds counts as free, and is evicted when it is needed: nothing looks
-// at the cache in between, so that happens before the next look at it.
-//
-// sglang enters the pages of a prompt when the step ends that computed them, and those of the reply when the
-// request ends; of pages that another request has entered meanwhile the copy is freed. vLLM enters pages when
-// they are scheduled, and keeps both copies.
-
 // Prefixes is a kind of prefix cache.
+//
+// With engine.prefix_cache an engine keeps computed prompts: in sglang's radix cache
+// (managers/schedule_policy.py, mem_cache/radix_cache.py) or vLLM's block pool (v1/core/kv_cache_manager.py,
+// v1/core/block_pool.py). A request is admitted with the cached pages of its prompt and computes the rest, at
+// least one token. Pages without a holder count as free and are evicted when their memory is needed.
+//
+// sglang inserts the pages of a prompt when the step that computed them ends, and the pages of the reply when
+// the request ends. If another request has inserted the same pages meanwhile, the copy is freed. vLLM inserts
+// pages when they are scheduled, and keeps both copies.
 type Prefixes uint8
 
 // The kinds of prefix caches.
 const (
-	NoPrefixes Prefixes = iota
-	RadixPages          // sglang's, evicting page by page
-	RadixNodes          // sglang's, evicting whole nodes
-	BlockPool           // vLLM's
+	NoPrefixes Prefixes = iota // no prefix cache
+	RadixPages                 // sglang's radix cache, evicting page by page
+	RadixNodes                 // sglang's radix cache, evicting whole nodes
+	BlockPool                  // vLLM's block pool
 )
 
-// prefixes is the part of a Pool that keeps prefixes.
+// prefixes is the prefix cache of a [Pool]. Eviction is lazy: it happens before the next look at the cache,
+// since nothing depends on it before.
 type prefixes struct {
-	cache   prefix.Cache // nil: none
-	blocks  bool         // it is vLLM's
+	cache   prefix.Cache // nil: no prefix cache
+	blocks  bool         // the cache is vLLM's block pool
 	late    bool         // the latest token of a running request is in flight
 	steps   int64        // decode steps so far
-	holds   int64        // pages that requests hold, each counted for each of them
+	holds   int64        // pages that requests hold, counted once per holder
 	replies map[*trace.Text][]*Sequence
 	stats   *CacheStats
 }
@@ -52,7 +52,8 @@ func newPrefixes(kind Prefixes, size int64, stats *CacheStats) prefixes {
 	return p
 }
 
-// Known is the text that a request's first n tokens are the beginning of, as far as it tells them.
+// Known returns the text that begins with a request's first n tokens, and how many of the n tokens it
+// specifies. nil, 0: unknown.
 func (s *Sequence) Known(n int32) (*trace.Text, int32) {
 	t := s.Text
 	if n > s.Prompt && s.Reply != nil {
@@ -66,15 +67,15 @@ func (s *Sequence) Known(n int32) (*trace.Text, int32) {
 	return t, t.Known(n)
 }
 
-// pagesKnown is the number of pages that may be kept of a request's first n tokens, and the text that they are
-// the beginning of.
+// pagesKnown returns the text that begins with a request's first n tokens, and the number of these tokens'
+// pages that can be cached.
 func (p *Pool) pagesKnown(s *Sequence, n int32) (*trace.Text, int32) {
 	t, n := s.Known(n)
 	return t, n / int32(p.size)
 }
 
-// Peek is how many of a text's first tokens are kept, for routers. The decode steps under way have taken so
-// many pages.
+// Peek returns how many of a text's first tokens are cached, for routers. taken is the number of pages that
+// the decode steps under way have taken and that are not booked.
 func (p *Pool) Peek(text *trace.Text, adapter, tokens int32, taken int64) int32 {
 	if p.cache == nil || text == nil {
 		return 0
@@ -84,8 +85,8 @@ func (p *Pool) Peek(text *trace.Text, adapter, tokens int32, taken int64) int32 
 	return p.cache.Peek(text, adapter, text.Known(tokens)/size) * size
 }
 
-// MatchPrefix returns how many of a waiting request's first n tokens are cached, and how many of those no request holds
-// (match_prefix in sglang, get_computed_blocks in vLLM).
+// MatchPrefix returns how many of a waiting request's first n tokens are cached, and how many of the cached
+// tokens no request holds (match_prefix in sglang, get_computed_blocks in vLLM).
 func (p *Pool) MatchPrefix(s *Sequence, n int32, steps int64) (match, evictable int64) {
 	if p.cache == nil || s.Text == nil {
 		return 0, 0
@@ -101,8 +102,8 @@ func (p *Pool) MatchPrefix(s *Sequence, n int32, steps int64) (match, evictable 
 	return int64(m) * p.size, int64(i) * p.size
 }
 
-// LockPrefix has a request that is admitted hold what is kept of its first n tokens (inc_lock_ref in sglang,
-// touch in vLLM). It returns how many tokens that are.
+// LockPrefix makes an admitted request hold the cached pages of its first n tokens (inc_lock_ref in sglang,
+// touch in vLLM). It returns the number of tokens in these pages.
 func (p *Pool) LockPrefix(s *Sequence, n int32) int32 {
 	if p.cache == nil || s.Text == nil {
 		return 0
@@ -120,8 +121,8 @@ func (p *Pool) LockPrefix(s *Sequence, n int32) int32 {
 	return found
 }
 
-// insertReplies enters what running requests have replied of the texts that a prompt consists of, the token of
-// the step that is being formed included.
+// insertReplies inserts the replies of running requests that a prompt's text consists of, including the token
+// of the step that is being formed.
 func (p *Pool) insertReplies(t *trace.Text, steps int64) {
 	next := int32(1)
 	if p.late {
@@ -134,26 +135,28 @@ func (p *Pool) insertReplies(t *trace.Text, steps int64) {
 	}
 }
 
-// TokensLate says that steps are formed while the latest tokens of running requests are in flight: their pages are
-// entered by the tokens before (cache_blocks in vLLM's Scheduler.update_from_output and allocate_slots).
+// TokensLate tells the pool that steps are formed while the latest tokens of running requests are in flight.
+// Pages are then inserted without these tokens (cache_blocks in vLLM's Scheduler.update_from_output and
+// allocate_slots).
 func (p *Pool) TokensLate() { p.late = true }
 
-// TakeStep evicts from the prefix cache what the next decode step takes, which is formed, before anything is freed.
+// TakeStep evicts from the prefix cache the pages that the next decode step takes. The step is already
+// formed, and its pages are taken before any request frees memory.
 func (p *Pool) TakeStep(steps int64) {
 	if p.cache != nil {
 		p.evict(p.StepNeed(steps))
 	}
 }
 
-// InsertKnown is Insert for a request whose latest token is in flight.
+// InsertKnown is [Pool.Insert] for a request whose latest token is in flight.
 func (p *Pool) InsertKnown(s *Sequence) {
 	if p.cache != nil {
 		p.insert(s, s.Computed-1)
 	}
 }
 
-// trackReply notes that a running request goes on with a text that others may know; untrackReply that it does
-// no longer.
+// trackReply notes that a running request continues a text that other prompts may contain. untrackReply ends
+// that.
 func (p *Pool) trackReply(s *Sequence) {
 	if !p.blocks {
 		return
@@ -174,8 +177,8 @@ func (p *Pool) untrackReply(s *Sequence) {
 	}
 }
 
-// Insert enters the pages of a request that are computed (cache_unfinished_req in sglang, cache_full_blocks in
-// vLLM).
+// Insert adds the computed pages of a request to the prefix cache (cache_unfinished_req in sglang,
+// cache_full_blocks in vLLM).
 func (p *Pool) Insert(s *Sequence) {
 	if p.cache != nil {
 		p.insert(s, s.Computed)
@@ -194,7 +197,7 @@ func (p *Pool) insert(s *Sequence, n int32) {
 	p.recount()
 }
 
-// Seed keeps the first tokens of a text, as if a request had computed them.
+// Seed adds the first tokens of a text to the prefix cache, as if a request had computed them.
 func (p *Pool) Seed(text *trace.Text, adapter, tokens int32) {
 	if p.cache == nil || text == nil {
 		return
@@ -208,8 +211,8 @@ func (p *Pool) Seed(text *trace.Text, adapter, tokens int32) {
 	p.evict(0)
 }
 
-// Release frees a request that does not decode (cache_finished_req in sglang, free in vLLM). The prefix cache
-// takes its pages over; sglang keeps nothing of the reply of a request that it retracts.
+// Release frees the pages of a request that does not decode (cache_finished_req in sglang, free in vLLM). The prefix
+// cache keeps the computed pages. The exception is the reply of a request that sglang retracts.
 func (p *Pool) Release(s *Sequence) {
 	if p.cache != nil {
 		p.evict(0)
@@ -230,32 +233,33 @@ func (p *Pool) Release(s *Sequence) {
 	s.Computed = 0
 }
 
-// recount notes how many pages are counted too often.
+// recount updates the number of pages that are counted more than once.
 func (p *Pool) recount() { p.shared = p.holds - p.cache.Held() }
 
-// evict makes room in the prefix cache for what requests have taken since, and for further pages.
+// evict frees pages of the prefix cache for the memory that requests have taken since the last eviction, and
+// for taken further pages.
 func (p *Pool) evict(taken int64) {
 	if over := p.cache.Cached() - p.Free() + taken; over > 0 {
 		p.stats.EvictedPages += p.cache.Evict(over)
 	}
 }
 
-// UnloadAdapter makes the prefixes of an adapter unknown: loaded again it is another one to sglang. vLLM knows
-// it by its name.
+// UnloadAdapter makes the prefixes of an adapter unusable under sglang, which treats an adapter as a new one
+// after it is loaded again. vLLM identifies adapters by name and keeps their prefixes.
 func (p *Pool) UnloadAdapter(adapter int32) {
 	if p.cache != nil && !p.blocks {
 		p.cache.Unload(adapter)
 	}
 }
 
-// Flush empties the prefix cache, but for what running requests hold.
+// Flush empties the prefix cache, except for pages that running requests hold.
 func (p *Pool) Flush() {
 	if p.cache != nil {
 		p.stats.EvictedPages += p.cache.Evict(p.cache.Cached())
 	}
 }
 
-// Kept is the number of pages in the prefix cache.
+// Kept returns the number of pages in the prefix cache.
 func (p *Pool) Kept() int64 {
 	if p.cache == nil {
 		return 0

@@ -11,36 +11,34 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// Analytic describes an analytic profile.
+// Analytic describes a worker from which [Analytic.Profile] computes a profile.
 type Analytic struct {
 	Model string // name of an Architecture
 	GPU   string // name of a GPU
-	TP    int    // GPUs that share the model; 0: as few powers of 2 as hold it
-	Bits  int    // of a weight; 0: as published
+	TP    int    // GPUs that share the model; 0: the least power of 2 that holds it
+	Bits  int    // bits per weight: 16, 8 or 4; 0: as published
 
-	// How close engines come to the GPU's peak rates.
+	// Shares of the GPU's peak rates and memory that engines reach, from 0 to 1.
 	Bandwidth   float64 // share of the memory bandwidth in decode
 	Compute     float64 // share of the peak FLOP/s in prefill
-	MemoryShare float64 // what an engine uses of the GPU's memory
+	MemoryShare float64 // share of the GPU's memory that the engine uses
 }
 
-// NewAnalytic has usual shares: most of the bandwidth, and of the peak FLOP/s what
-// large 16-bit matrix products of dense models reach.
+// NewAnalytic returns an Analytic with usual shares: 0.85 of the bandwidth, 0.6 of the peak FLOP/s (as large
+// 16-bit matrix products of dense models reach), and 0.88 of the memory.
 func NewAnalytic(model, gpu string) Analytic {
 	return Analytic{Model: model, GPU: gpu, Bandwidth: 0.85, Compute: 0.6, MemoryShare: 0.88}
 }
 
-// What a step takes beside reading and computing. Kernels run one after the other, and
-// each has a start and an end in which the GPU does nothing useful, CUDA graphs or not:
-// about 1.3 us for the launch alone on an H100, with some seven to ten kernels a layer (B.
-// Spector and others, "Look Ma, No Bubbles", 2025,
-// https://hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles). The sizes are those with
-// which published single-stream rates come out: see figures_test.go.
+// Time of a step besides reading and computing. Kernels run one after the other. Each has a start and an end in
+// which the GPU does nothing useful, with or without CUDA graphs: about 1.3 us for the launch alone on an H100, with
+// seven to ten kernels a layer (B. Spector and others, "Look Ma, No Bubbles", 2025,
+// https://hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles). The constants reproduce published single-stream
+// rates: see figures_test.go.
 //
-// A running request takes its row of the inputs, its sampling and its part of the attention
-// kernels: 0.02 ms under LMDeploy (Llama-2-7B on an A100, 16 to 64 requests; figures_test.go)
-// to 0.064 ms under vLLM 0.8.5 (the embedded profiles of the H100 of 64 GB); requestMs is
-// their geometric mean.
+// A running request adds its row of the inputs, its sampling and its part of the attention kernels: 0.02 ms under
+// LMDeploy (Llama-2-7B on an A100, 16 to 64 requests; figures_test.go) to 0.064 ms under vLLM 0.8.5 (the embedded
+// profiles of the H100 of 64 GB). requestMs is their geometric mean.
 const (
 	stepMs      = 0.7 // a step: scheduling, sampling, input and output
 	requestMs   = 0.035
@@ -55,24 +53,24 @@ const (
 	moeCompute = 0.45    // experts: many small products, uneven loads, exchanges between GPUs
 )
 
-// What LoRA kernels take over the roofline (reading the adapters' weights at the peak
-// bandwidth, computing at the peak rate), LoRAFactorLow to LoRAFactorHigh as measured:
-// 1.4 for csgmv of sglang (RTX 4090, Llama-2-7B: 6.87 us per rank against 4.96), 5.6 to
-// 10.3 for vLLM 0.8.5 (64 GB H100, Llama-3.1-8B and Qwen2.5-7B, ranks 32 and 16: 0.41 ms
-// and 0.012 ms per slot for an adapter of rank 16 against 0.042). LoRAFactor is near their
-// geometric mean.
+// Times of LoRA kernels.
 const (
+	// LoRAFactor is the assumed time of LoRA kernels over the roofline: reading the adapters' weights at the
+	// peak bandwidth, computing at the peak rate. It is near the geometric mean of LoRAFactorLow and
+	// LoRAFactorHigh, the least and the largest measured factor: 1.4 for csgmv of sglang (RTX 4090,
+	// Llama-2-7B: 6.87 us per rank against 4.96), 5.6 to 10.3 for vLLM 0.8.5 (64 GB H100, Llama-3.1-8B and
+	// Qwen2.5-7B, ranks 32 and 16: 0.41 ms and 0.012 ms per slot for an adapter of rank 16 against 0.042).
 	LoRAFactor, LoRAFactorLow, LoRAFactorHigh = 4.0, 1.4, 10.3
-	// Kernels of a layer and what each takes at least: a shrink and an expand for the
-	// projections of queries, keys and values, of the attention's output, and for both
-	// of the feed-forward network.
+	// loraKernels is the number of LoRA kernels of a layer, loraKernelMs the least time of each. They are a
+	// shrink and an expand for the projections of queries, keys and values, for the attention's output, and
+	// for both parts of the feed-forward network.
 	loraKernels, loraKernelMs = 8, 0.002
 )
 
 // AnalyticPrefix begins the name of an analytic profile.
 const AnalyticPrefix = "analytic:"
 
-// parseAnalytic reads MODEL,GPU[,tp=N][,bits=N].
+// parseAnalytic parses MODEL,GPU[,tp=N][,bits=N].
 func parseAnalytic(spec string) (Analytic, error) {
 	pieces := strings.Split(spec, ",")
 	if len(pieces) < 2 {
@@ -96,8 +94,8 @@ func parseAnalytic(spec string) (Analytic, error) {
 	return a, nil
 }
 
-// Profile computes a profile of [LawRoofline] from the data sheets of the hardware: a step
-// takes the longer of reading the weights and computing its tokens.
+// Profile computes a profile of [LawRoofline] from the data sheets of the hardware. A step takes the longer
+// of reading the weights and computing its tokens.
 //
 //	decode.base_ms       = fixed weights / bandwidth + overhead of the layers
 //	host_ms              = overhead of a step on the host
@@ -109,8 +107,9 @@ func parseAnalytic(spec string) (Analytic, error) {
 //	experts.read_ms      = weights of all experts / bandwidth; see Experts
 //	lora                 = bytes of the adapters in a step, FLOPs of their tokens, kernels; see LoRA
 //
-// Nothing of it was measured. Skewed routing to experts, the engine's version and
-// its kernels are not in it.
+// No measured run was used. The model leaves out skewed routing to experts, the engine's version and its
+// kernels. An error says that the model or the GPU is unknown, that Bits or TP is out of range, or that the
+// model does not fit.
 func (a Analytic) Profile() (*Profile, error) {
 	m, err := named("model", a.Model, Architectures(), (*Architecture).name)
 	if err != nil {
@@ -159,7 +158,7 @@ func names[T any](all []T, nameOf func(*T) string) []string {
 	return list
 }
 
-// named is the one of a list that has a name.
+// named returns the element of a list with the given name.
 func named[T any](what, name string, all []T, nameOf func(*T) string) (*T, error) {
 	known := names(all, nameOf)
 	if i := slices.Index(known, name); i >= 0 {
@@ -168,7 +167,7 @@ func named[T any](what, name string, all []T, nameOf func(*T) string) (*T, error
 	return nil, suggest.Unknown(what, name, known)
 }
 
-// weights is the size of all weights, bytes.
+// weights returns the size of all weights, bytes.
 func (a *Analytic) weights(m *Architecture) float64 { return m.Parameters() * float64(a.Bits) / 8 }
 
 const gib = 1 << 30
@@ -176,19 +175,18 @@ const gib = 1 << 30
 // kvShare is the least share of the GPUs' memory that is left for the KV cache.
 const kvShare = 0.02
 
-// pool is the memory of n GPUs that the weights leave, bytes.
+// pool returns the memory of n GPUs that the weights leave, bytes.
 func (a *Analytic) pool(m *Architecture, g *GPU, n int) float64 {
 	return float64(n)*g.MemoryGiB*gib*a.MemoryShare - a.weights(m)
 }
 
-// fits says whether n GPUs hold the model, and beside it adapter slots whose ranks add up
-// to ranks.
+// fits reports whether n GPUs hold the model together with adapter slots whose ranks add up to ranks.
 func (a *Analytic) fits(m *Architecture, g *GPU, n, ranks int) bool {
 	return a.pool(m, g, n)-float64(ranks)*m.LoRABytesPerRank() >= kvShare*float64(n)*g.MemoryGiB*gib
 }
 
-// gpus is the number of GPUs: as asked for, or the fewest that leave a tenth of
-// their memory beside the weights, and room for adapter slots whose ranks add up to ranks.
+// gpus returns the number of GPUs: TP, else the least power of 2 that leaves a tenth of the memory beside the
+// weights, and room for adapter slots whose ranks add up to ranks.
 func (a *Analytic) gpus(m *Architecture, g *GPU, ranks int) (int, error) {
 	if a.TP < 0 || a.TP > 64 {
 		return 0, fmt.Errorf("tp is %d, expected 1 to 64", a.TP)
@@ -211,8 +209,8 @@ func (a *Analytic) gpus(m *Architecture, g *GPU, ranks int) (int, error) {
 	return a.TP, nil
 }
 
-// flops is the peak rate at a width of weights, 1/s; 4-bit weights are computed
-// with in 16 bits.
+// flops returns the peak rate for weights of the given number of bits, 1/s. 4-bit weights are computed in 16
+// bits.
 func flops(g *GPU, bits int) float64 {
 	if g.in8(bits) {
 		return g.TFLOPS8 * 1e12
@@ -220,10 +218,10 @@ func flops(g *GPU, bits int) float64 {
 	return g.TFLOPS16 * 1e12
 }
 
-// in8 says whether weights of a width are computed with in 8 bits.
+// in8 reports whether weights of the given number of bits are computed in 8 bits.
 func (g *GPU) in8(bits int) bool { return bits == 8 && g.TFLOPS8 > 0 }
 
-// computeShare is the share of the peak FLOP/s that prefill reaches.
+// computeShare returns the share of the peak FLOP/s that prefill reaches.
 func (a *Analytic) computeShare(m *Architecture, g *GPU) float64 {
 	share := a.Compute
 	if g.in8(a.Bits) {
@@ -273,8 +271,8 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 	l.LoRA.LaunchMs = Round4(loraKernels * loraKernelMs * m.Layers)
 }
 
-// memory sets the sizes. Where the adapter slots do not fit beside the weights, their
-// rank is the largest power of 2 that does; the text says so.
+// memory sets the sizes. If the adapter slots do not fit beside the weights, their rank is the largest power
+// of 2 that fits; the returned text says so.
 func (a *Analytic) memory(p *Profile, m *Architecture, g *GPU) (ranks string) {
 	n := float64(a.TP)
 	p.Memory.KVBytesPerToken = int64(m.KVBytes())
@@ -300,8 +298,7 @@ func (a *Analytic) memory(p *Profile, m *Architecture, g *GPU) (ranks string) {
 	return ""
 }
 
-// Round4 rounds to 4 significant digits: more would pretend a precision that
-// is not there.
+// Round4 rounds x to 4 significant digits, the precision of computed coefficients.
 func Round4(x float64) float64 {
 	if x == 0 {
 		return 0
@@ -310,17 +307,17 @@ func Round4(x float64) float64 {
 	return math.Round(x*scale) / scale
 }
 
-// GPU is what an analytic profile needs to know of a GPU: peak rates from its
-// maker's data sheet, dense (without sparsity).
+// A GPU holds the data of one GPU, by its maker's data sheet. Peak rates are dense (without sparsity).
 type GPU struct {
 	Name      string
 	TFLOPS16  float64 // fp16/bf16 tensor cores with fp32 accumulation, 10^12/s
-	TFLOPS8   float64 // fp8; 0: computes in 16 bits
+	TFLOPS8   float64 // fp8, 10^12/s; 0: computes in 16 bits
 	GBPerS    float64 // memory bandwidth, 10^9 bytes/s
 	MemoryGiB float64
 }
 
-// Architecture is a decoder-only transformer, as its config.json describes it.
+// An Architecture is a decoder-only transformer, as its config.json describes it. Numbers without a comment
+// are those of config.json.
 type Architecture struct {
 	Name                  string
 	Layers, Hidden, Vocab float64
@@ -328,20 +325,20 @@ type Architecture struct {
 	Heads, KVHeads        float64
 	HeadDim               float64
 	TiedEmbed             bool
-	WeightBits            int // of the published weights
+	WeightBits            int // bits per weight, as published
 	Context               int
 
-	// Mixture of experts; Experts 0: dense.
+	// Mixture of experts, per layer; Experts 0: dense.
 	Experts     float64
-	TopK        float64 // experts of one token
+	TopK        float64 // routed experts that a token uses
 	ExpertFFN   float64
-	Shared      float64 // experts that every token uses
+	Shared      float64 // shared experts, which every token uses
 	DenseLayers float64 // first layers without experts
 
-	// Multi-head latent attention caches one vector of this many values per
-	// token and layer instead of keys and values; 0: ordinary attention.
+	// Latent is the number of values that multi-head latent attention caches per token and layer, instead of
+	// keys and values. 0: ordinary attention.
 	Latent float64
-	// AttentionWeights of a layer, where it is not that of ordinary attention.
+	// AttentionWeights is the number of attention weights of a layer. 0: that of ordinary attention.
 	AttentionWeights float64
 }
 
@@ -352,11 +349,13 @@ type hardwareFile struct {
 	Architectures []Architecture
 }
 
-// GPUs lists the known GPUs, Architectures the known models.
-func GPUs() []GPU                   { return hardware().GPUs }
+// GPUs lists the known GPUs.
+func GPUs() []GPU { return hardware().GPUs }
+
+// Architectures lists the known models.
 func Architectures() []Architecture { return hardware().Architectures }
 
-// attention is the number of attention weights of a layer.
+// attention returns the number of attention weights of a layer.
 func (a *Architecture) attention() float64 {
 	if a.AttentionWeights > 0 {
 		return a.AttentionWeights
@@ -364,10 +363,10 @@ func (a *Architecture) attention() float64 {
 	return a.Hidden * a.HeadDim * 2 * (a.Heads + a.KVHeads)
 }
 
-// expert is the number of weights of one expert: gate, up and down.
+// expert returns the number of weights of one expert: gate, up and down.
 func (a *Architecture) expert() float64 { return 3 * a.Hidden * a.ExpertFFN }
 
-// moeLayers is the number of layers with experts.
+// moeLayers returns the number of layers with experts.
 func (a *Architecture) moeLayers() float64 {
 	if a.Experts == 0 {
 		return 0
@@ -375,15 +374,15 @@ func (a *Architecture) moeLayers() float64 {
 	return a.Layers - a.DenseLayers
 }
 
-// fixed is the number of weights that every decode step reads: all but the
-// experts and the input embedding.
+// fixed returns the number of weights that every decode step reads: all without the routed experts and the
+// input embedding.
 func (a *Architecture) fixed() float64 {
 	dense := a.Layers - a.moeLayers()
 	return a.Layers*a.attention() + dense*3*a.Hidden*a.FFN +
 		a.moeLayers()*a.Shared*a.expert() + a.Vocab*a.Hidden
 }
 
-// Parameters is the number of all weights (norms and biases left out).
+// Parameters returns the number of all weights, without norms and biases.
 func (a *Architecture) Parameters() float64 {
 	n := a.fixed() + a.moeLayers()*a.Experts*a.expert()
 	if !a.TiedEmbed {
@@ -392,16 +391,16 @@ func (a *Architecture) Parameters() float64 {
 	return n
 }
 
-// Active is the number of weights that one token is multiplied with.
+// Active returns the number of weights that one token is multiplied with.
 func (a *Architecture) Active() float64 {
 	return a.fixed() + a.moeLayers()*a.TopK*a.expert()
 }
 
-// body is the number of weights that one token of a prompt is multiplied with: all but
-// the output layer, which engines compute for the last token of a prompt alone.
+// body returns the number of weights that one token of a prompt is multiplied with: [Architecture.Active]
+// without the output layer, which engines compute for the last token of a prompt only.
 func (a *Architecture) body() float64 { return a.Active() - a.Vocab*a.Hidden }
 
-// KVBytes is the size of one token's cache in 16 bits.
+// KVBytes returns the size of one token in the KV cache, bytes, with values of 16 bits.
 func (a *Architecture) KVBytes() float64 {
 	if a.Latent > 0 {
 		return a.Layers * a.Latent * 2
@@ -409,9 +408,8 @@ func (a *Architecture) KVBytes() float64 {
 	return a.Layers * 2 * a.KVHeads * a.HeadDim * 2
 }
 
-// LoRABytesPerRank is the size of an adapter on all linear layers, in 16 bits
-// and per rank: 2 bytes x (in + out) of every target. Of experts only the
-// shared part can be a target.
+// LoRABytesPerRank returns the size of an adapter on all linear layers per rank, bytes, with weights of 16
+// bits: 2 bytes x (in + out) for every target. In layers with experts, the feed-forward network is no target.
 func (a *Architecture) LoRABytesPerRank() float64 {
 	h, q, kv := a.Hidden, a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
 	attention := (h + q) + 2*(h+kv) + (q + h)
@@ -422,7 +420,7 @@ func (a *Architecture) LoRABytesPerRank() float64 {
 	return 2 * (a.Layers*attention + (a.Layers-a.moeLayers())*ffn)
 }
 
-// Difference is one coefficient of two profiles.
+// A Difference is one quantity of two profiles.
 type Difference struct {
 	Name string  `json:"name"`
 	Unit string  `json:"unit"`
@@ -432,7 +430,7 @@ type Difference struct {
 	Relative float64 `json:"-"`
 }
 
-// Compare lists the coefficients and capacities of two profiles side by side.
+// Compare lists the main coefficients, capacities and step times of two profiles side by side.
 func Compare(a, b *Profile) []Difference {
 	kv := func(p *Profile) float64 {
 		n, _ := p.KVTokens() // 0 with an error

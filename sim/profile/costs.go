@@ -7,7 +7,7 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Costs is a profile compiled to integer step costs. All methods are pure.
+// Costs is a profile compiled to integer step costs. Its methods do not change it.
 type Costs struct {
 	p        *Profile
 	adapters *adapterCosts // nil: no term of AdapterLaw
@@ -18,20 +18,19 @@ type Costs struct {
 
 	decodeBase, perRequest, unmerged tick.Ticks
 	csgmv, perToken, perTokenCtx     float64 // ms
-	// chunk is the longest chunk of a prompt, chunkTime what a step with one
-	// takes, s.
+	// chunk is the longest chunk of a prompt, tokens, and chunkTime the time of a step with one, s.
 	chunk     int64
 	chunkTime float64
 
-	PerKVToken tick.Ticks // of one KV token in one decode step
-	Switch     tick.Ticks // to merge another adapter into the weights, or to take the merged one out
-	Overhead   tick.Ticks // outside the engine, on every token of a request
-	// FrontEnd is what a request occupies the front end for, FirstUse what the
-	// first one of each adapter does on top.
+	PerKVToken tick.Ticks // time of one KV token in one decode step
+	Switch     tick.Ticks // time to merge an adapter into the weights, or to unmerge it
+	Overhead   tick.Ticks // time outside the engine, added to every token of a request
+	// FrontEnd is the time that a request occupies the front end. FirstUse is the additional time of the
+	// first request of each adapter.
 	FrontEnd, FirstUse tick.Ticks
 }
 
-// Compile converts a checked profile.
+// Compile converts the profile to integer step costs. The profile must have passed [Profile.Check].
 func (p *Profile) Compile() *Costs {
 	l := &p.Latency
 	c := &Costs{
@@ -67,37 +66,36 @@ func (p *Profile) Compile() *Costs {
 	return c
 }
 
-// Profile returns the profile the costs were compiled from.
+// Profile returns the profile that the costs were compiled from.
 func (c *Costs) Profile() *Profile { return c.p }
 
-// StepWork is what one step of an engine computes.
+// StepWork is the work of one step of an engine.
 type StepWork struct {
-	Prompts     int64   // prompts worked on
-	Tokens      int64   // their tokens in the step; none: a decode step
+	Prompts     int64   // prompts of which the step computes a chunk
+	Tokens      int64   // their tokens in the step; 0: a decode step
 	LoRATokens  int64   // tokens of requests with an adapter
-	TokenCtx    float64 // sum over its prompts of tokens * context before and within the chunk
-	FirstWave   bool    // before the worker's first decode step
-	Extends     bool    // goes on with a prompt that is partly prefilled
-	FirstExtend bool    // the worker's first step that does
+	TokenCtx    float64 // sum over the chunks of tokens * (context before + half the chunk)
+	FirstWave   bool    // the step comes before the worker's first decode step
+	Extends     bool    // it continues a partly prefilled prompt
+	FirstExtend bool    // it is the worker's first such step
 
-	Batch   int64 // running requests that get their next token
+	Batch   int64 // running requests that get their next token in the step
 	KV      int64 // their tokens in the KV cache
-	LoRAs   int64 // of them, requests with an adapter
-	MaxRank int   // largest rank among those
+	LoRAs   int64 // those with an adapter
+	MaxRank int   // largest rank of their adapters
 
-	Adapters int64 // distinct adapters in the step, of prompts too
+	Adapters int64 // distinct adapters in the step, including those of prompts
 	Ranks    int64 // sum of their ranks
 	// RankTokens is the sum, over the tokens of the step, of the rank of their adapter.
 	RankTokens int64
-	// RequestRanks is the part of RankTokens that is of running requests.
+	// RequestRanks is the part of RankTokens that belongs to running requests.
 	RequestRanks int64
-	Squares      int64 // sum of the squares of the adapters' running requests
+	Squares      int64 // sum over the adapters of the square of their running requests
 	Waiting      int64 // requests left in the queue
 }
 
-// Step is the length of a step, at least one tick. Steps that differ in KV
-// alone differ by PerKVToken for each token: what leaps over decode steps rest
-// on.
+// Step returns the length of a step, at least one tick. Invariant: steps that differ only in KV differ by
+// PerKVToken for each token. Engines rely on it to simulate runs of decode steps as one event.
 func (c *Costs) Step(w *StepWork) tick.Ticks {
 	switch {
 	case c.longer:
@@ -117,12 +115,12 @@ func (c *Costs) Step(w *StepWork) tick.Ticks {
 		return c.prefill(w) + c.adapterTime(w)
 	}
 	// The weights are read once for the prompts and for the running requests,
-	// which add what they add to a decode step.
+	// which add the same time as to a decode step.
 	t := c.prefill(w) + c.decodeFixed(w) - c.decodeBase + c.adapterTime(w) + c.PerKVToken*tick.Ticks(w.KV)
 	return max(t, 1)
 }
 
-// longerStep is the length of a step under [LawRoofline] but for its KV tokens.
+// longerStep returns the length of a step under [LawRoofline], without the term of its KV tokens.
 func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 	l := &c.p.Latency
 	read := c.decodeBase + c.perRequest*tick.Ticks(w.Batch)
@@ -144,7 +142,7 @@ func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 	return t + c.adapterTime(w)
 }
 
-// adapterTime is what adapters add to a step with backend roofline or mbgmv.
+// adapterTime returns the time that adapters add to a step with backend roofline or mbgmv.
 func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
 	if !c.roofline || w.Ranks == 0 {
 		return 0
@@ -162,7 +160,7 @@ func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
 	return tick.FromMilliseconds(l.LaunchMs + float64(read) + float64(compute))
 }
 
-// MsOf is the time to read the experts that a step of n tokens is expected to use.
+// MsOf returns the time in ms to read the experts that a step of n tokens uses on average.
 func (x *Experts) MsOf(n float64) float64 {
 	if x.ReadMs == 0 {
 		return 0
@@ -170,8 +168,8 @@ func (x *Experts) MsOf(n float64) float64 {
 	return x.ReadMs * (1 - math.Pow(1-float64(x.TopK)/float64(x.Count), n))
 }
 
-// reads tabulates by the tokens of a step the time to read the experts that they
-// use, until more tokens make no difference of a thousandth.
+// reads tabulates, by the tokens of a step, the time to read the experts that they use. The table ends when
+// fewer than a thousandth of the experts is unused.
 func (x *Experts) reads() (table []tick.Ticks) {
 	if x.ReadMs == 0 {
 		return nil
@@ -184,28 +182,27 @@ func (x *Experts) reads() (table []tick.Ticks) {
 	return append(table, tick.FromMilliseconds(x.ReadMs))
 }
 
-// expertRead is the time to read the experts that n tokens use.
+// expertRead returns the time to read the experts that n tokens use.
 func (c *Costs) expertRead(n int64) tick.Ticks {
 	return c.experts[min(n, int64(len(c.experts)-1))]
 }
 
-// ScansQueue says whether steps take longer the more requests wait.
+// ScansQueue reports whether the length of a step depends on the number of waiting requests.
 func (c *Costs) ScansQueue() bool { return c.adapters != nil && c.adapters.perWaiting > 0 }
 
-// CountsAdapters says whether the length of a step depends on
-// StepWork.Adapters, Ranks and RankTokens.
+// CountsAdapters reports whether the length of a step depends on Adapters, Ranks and RankTokens of its
+// [StepWork].
 func (c *Costs) CountsAdapters() bool {
 	return c.adapters != nil || c.roofline
 }
 
-// decodeFixed is the part of a decode step that does not depend on the KV
-// tokens.
+// decodeFixed returns the part of a decode step that does not depend on the KV tokens.
 func (c *Costs) decodeFixed(w *StepWork) tick.Ticks {
 	return max(c.decodeBase+c.perRequest*tick.Ticks(w.Batch)+c.loraDecode(w), 1)
 }
 
-// loraDecode is what the running requests' adapters add to a step with a backend
-// whose kernels are timed in decode steps alone.
+// loraDecode returns the time that adapters of running requests add to a step, for backends with a cost only
+// in decode steps.
 func (c *Costs) loraDecode(w *StepWork) tick.Ticks {
 	if w.LoRAs == 0 {
 		return 0
@@ -222,8 +219,8 @@ func (c *Costs) loraDecode(w *StepWork) tick.Ticks {
 	return 0
 }
 
-// Add counts a chunk of n tokens after ctx tokens of the same request. Within
-// the chunk a token sees on average half of the chunk.
+// Add adds a chunk of n prompt tokens after ctx tokens of the same request. adapter says whether the request
+// uses one. Within the chunk a token attends on average to half of the chunk.
 func (w *StepWork) Add(n, ctx int64, adapter bool) {
 	w.Prompts++
 	w.Tokens += n
@@ -234,7 +231,7 @@ func (w *StepWork) Add(n, ctx int64, adapter bool) {
 	w.TokenCtx += float64(n) * (float64(ctx) + float64(n)/2)
 }
 
-// prefill is the length of a prefill step.
+// prefill returns the length of a prefill step.
 func (c *Costs) prefill(w *StepWork) tick.Ticks {
 	l := &c.p.Latency
 	compute := c.perToken * float64(w.Tokens)
@@ -255,7 +252,7 @@ func (c *Costs) prefill(w *StepWork) tick.Ticks {
 	return max(tick.FromMilliseconds(ms), 1)
 }
 
-// Rank resolves a rank that the workload may not have stated.
+// Rank returns rank, or the profile's default rank if rank is 0.
 func (c *Costs) Rank(rank int) int {
 	if rank > 0 {
 		return rank
@@ -263,13 +260,12 @@ func (c *Costs) Rank(rank int) int {
 	return c.p.Adapters.DefaultRank
 }
 
-// Bytes is the size of an adapter.
+// Bytes returns the size of an adapter of the given rank in bytes. 0: the default rank.
 func (c *Costs) Bytes(rank int) float64 {
 	return c.p.Adapters.BytesPerRank * float64(c.Rank(rank))
 }
 
-// Load is the time to bring an adapter of the given rank from a tier to a GPU
-// slot.
+// Load returns the time to load an adapter of the given rank from a tier into a GPU slot.
 func (c *Costs) Load(rank int, from router.Tier) tick.Ticks {
 	a, bytes := &c.p.Adapters, c.Bytes(rank)
 	ms := 0.0
@@ -284,7 +280,7 @@ func (c *Costs) Load(rank int, from router.Tier) tick.Ticks {
 	return tick.FromMilliseconds(ms + a.HostToGPU.ms(bytes))
 }
 
-// Copy is the time to send bytes of KV cache to another worker.
+// Copy returns the time to send the given number of bytes of KV cache to another worker.
 func (c *Costs) Copy(bytes float64) tick.Ticks {
 	return tick.FromMilliseconds(c.p.Adapters.Network.ms(bytes))
 }
@@ -293,13 +289,13 @@ func (s Stage) ms(bytes float64) float64 {
 	return s.LatencyMs + float64(bytes/(s.GBPerS*1e9)*1000)
 }
 
-// Model answers a router's questions about costs in seconds.
+// A Model predicts costs for routers, in seconds. It implements [router.CostModel].
 type Model struct{ Costs *Costs }
 
 var _ router.CostModel = Model{}
 
-// DecodeStep implements router.CostModel; every request is taken to use an
-// adapter of its own, as far as there are slots.
+// DecodeStep returns the time of a decode step, s. It assumes that every request uses an adapter of its own,
+// up to the number of slots. maxRank 0: no request uses an adapter.
 func (m Model) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
 	loras := int64(running)
 	if maxRank <= 0 {
@@ -313,7 +309,7 @@ func (m Model) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
 	}).Seconds()
 }
 
-// Prefill implements router.CostModel: full chunks, then the rest.
+// Prefill returns the time to compute a prompt of the given number of tokens, s, in full chunks and the rest.
 func (m Model) Prefill(tokens int64) float64 {
 	c := m.Costs
 	if tokens < c.chunk {
@@ -322,7 +318,7 @@ func (m Model) Prefill(tokens int64) float64 {
 	return float64(tokens/c.chunk)*c.chunkTime + c.prompt(tokens%c.chunk)
 }
 
-// prompt is the time, s, of a step that computes n tokens of one prompt.
+// prompt returns the time of a step that computes n tokens of one prompt, s.
 func (c *Costs) prompt(n int64) float64 {
 	if n == 0 {
 		return 0
@@ -333,8 +329,10 @@ func (c *Costs) prompt(n int64) float64 {
 	return c.Step(&w).Seconds()
 }
 
+// Copy returns the time to send the given number of bytes of KV cache to another worker, s.
 func (m Model) Copy(bytes float64) float64 { return m.Costs.Copy(bytes).Seconds() }
 
+// AdapterLoad returns the time to load an adapter of the given rank from a tier into a GPU slot, s.
 func (m Model) AdapterLoad(rank int, from router.Tier) float64 {
 	return m.Costs.Load(rank, from).Seconds()
 }

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// defaultModel is the model of a worker of which only the GPU is known.
+// defaultModel is the model of a worker if only its GPU is given.
 const defaultModel = "llama-3.1-8b"
 
-// ForGPU returns the name of a profile of workers with one GPU, by the GPU's name in any spelling ("H100", "rtx 4090",
-// "a100"): the first measured profile that is embedded, else an analytic one of the model llama-3.1-8b. false: no such
-// GPU is known.
+// ForGPU returns the name of a profile for workers with one GPU. It accepts the GPU's name in any spelling
+// ("H100", "rtx 4090", "a100"). The profile is the first measured embedded one, else the analytic one of
+// model llama-3.1-8b. ok is false if the GPU is unknown.
 func ForGPU(gpu string) (name string, ok bool) {
 	want := bare(gpu)
 	if want == "" {
@@ -29,8 +29,8 @@ func ForGPU(gpu string) (name string, ok bool) {
 	return AnalyticPrefix + defaultModel + "," + GPUs()[i].Name, true
 }
 
-// isGPU says whether the first words of a name are a GPU, which is bare and has a number: "H100 64 GB" is h100, but not
-// h1.
+// isGPU reports whether the first words of name are the GPU, a bare name with a digit. "H100 64 GB" is h100,
+// but not h1.
 func isGPU(name, gpu string) bool {
 	begin := ""
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == '-' }) {
@@ -41,7 +41,7 @@ func isGPU(name, gpu string) bool {
 	return false
 }
 
-// bare leaves the letters and digits of a name, in lower case.
+// bare returns the letters and digits of a name, in lower case.
 func bare(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {

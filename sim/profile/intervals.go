@@ -14,55 +14,54 @@ import (
 	"lorasim/router"
 )
 
-// Intervals says how far measured runs that nothing was fitted to lay off their
-// predictions, and what these runs were like: it tells nothing of others.
+// Intervals holds the ranges of measured over predicted values in a profile's held-out runs, and describes
+// these runs. It says nothing about runs that differ from them; see [Intervals.Compare].
 type Intervals struct {
-	// Of is the fingerprint of the profile that was validated: of one that was
-	// changed since, they tell nothing.
+	// Of is the fingerprint of the validated profile. Intervals do not apply to a profile that was changed
+	// since.
 	Of       string   `yaml:"of" json:"of"`
-	Workers  int      `yaml:"workers" json:"workers"`                            // the most
-	Policies []string `yaml:"policies,flow,omitempty" json:"policies,omitempty"` // none: of one worker
+	Workers  int      `yaml:"workers" json:"workers"`                            // the largest number of a run
+	Policies []string `yaml:"policies,flow,omitempty" json:"policies,omitempty"` // none: runs with one worker
 	Workload Workload `yaml:"workload,flow" json:"workload"`
-	// Settings are those of the profile that some of the runs had otherwise, as
-	// "engine.max_loras_per_batch"; of numbers the least and the largest.
+	// Settings lists the values of settings that differ in some of the runs from the profile, by keys such as
+	// "engine.max_loras_per_batch". Of numbers it holds the least and the largest.
 	Settings map[string][]string `yaml:"settings,omitempty" json:"settings,omitempty"`
 	Bands    []Band              `yaml:"bands" json:"bands"`
 }
 
-// Workload is what the requests of the runs were like: of numbers of a run the
-// extremes.
+// A Workload describes the requests of the runs: for each quantity its extremes over the runs.
 type Workload struct {
-	Requests int        `yaml:"requests" json:"requests"`                // the fewest
-	Adapters int        `yaml:"adapters" json:"adapters"`                // the most
+	Requests int        `yaml:"requests" json:"requests"`                // the least number of a run
+	Adapters int        `yaml:"adapters" json:"adapters"`                // the largest number of a run
 	Prompt   [2]float64 `yaml:"prompt_tokens,flow" json:"prompt_tokens"` // in the mean
 	Output   [2]float64 `yaml:"output_tokens,flow" json:"output_tokens"`
-	// Window: the runs ended after a time, and what was unfinished counts nowhere.
+	// Window says that the runs ended after a fixed time, and that unfinished requests were not counted.
 	Window bool `yaml:"window,omitempty" json:"window,omitempty"`
 }
 
-// alike is how many times more, or less, a workload may be and count as one of the
-// runs; beyond, bands are widened, and from related on there are none.
+// alike and related are limits of factors between a run's workload and the validated runs. Up to alike bands
+// apply unchanged, up to related they are widened, beyond there are none.
 const alike, related = 2, 4
 
-// widening is how many times as far from the prediction the bounds of a run lie that
-// leaves what was validated: see docs/checks/intervals.md for what it was tested with.
+// widening is the factor by which bands of extrapolated runs grow on a logarithmic scale; see
+// docs/checks/intervals.md for its test.
 const widening = 2
 
-// Band is measured over predicted of one metric, in runs of one class of load:
-// the range of half of them, absent where they are too few, and that of most, with
-// what so few runs leave open.
+// A Band is the range of measured over predicted values of one metric, in runs of one class of load.
 type Band struct {
-	Metric string `yaml:"metric" json:"metric"` // its key in a result
-	// Waiting is the class: the share of their time that the requests of the
-	// prediction wait, from and below.
-	Waiting [2]float64  `yaml:"waiting,flow" json:"waiting"`
-	Runs    float64     `yaml:"runs" json:"runs"` // one with draws in several classes counts in part
-	Half    *[2]float64 `yaml:"half,flow,omitempty" json:"half,omitempty"`
-	Most    *[2]float64 `yaml:"most,flow,omitempty" json:"most,omitempty"`
-	Level   float64     `yaml:"level,omitempty" json:"level,omitempty"` // of Most: 0.9, or what so few runs support
+	Metric string `yaml:"metric" json:"metric"` // key of the metric in a result
+	// Waiting is the class of load: the share of their time that the requests of the prediction wait, from
+	// Waiting[0] to below Waiting[1].
+	Waiting [2]float64 `yaml:"waiting,flow" json:"waiting"`
+	Runs    float64    `yaml:"runs" json:"runs"` // number of runs; a run with draws in several classes counts in part
+	// Half is the range of half of the runs, and Most of the share Level of them, with an allowance for the small
+	// number of runs. nil: too few runs.
+	Half  *[2]float64 `yaml:"half,flow,omitempty" json:"half,omitempty"`
+	Most  *[2]float64 `yaml:"most,flow,omitempty" json:"most,omitempty"`
+	Level float64     `yaml:"level,omitempty" json:"level,omitempty"` // 0.9, or less with few runs
 }
 
-// At returns the bands of a share of waiting.
+// At returns the bands for the given share of waiting, from 0 to 1.
 func (in *Intervals) At(waiting float64) []Band {
 	return slices.DeleteFunc(slices.Clone(in.Bands), func(b Band) bool {
 		return waiting < b.Waiting[0] ||
@@ -92,20 +91,19 @@ func (in *Intervals) check() error {
 	return nil
 }
 
-// ValidatedRun is what a run was like, of those that were measured or of one that
-// is held against them.
+// A ValidatedRun describes a measured run, or a run to compare with the measured ones.
 type ValidatedRun struct {
 	Workers  int
-	Policy   string   // not used where there is one worker
-	Profile  *Profile // with the settings of the run
+	Policy   string   // router policy; not used with one worker
+	Profile  *Profile // profile with the settings of the run
 	Requests int
 	Adapters int
-	Prompt   float64 // tokens, in the mean over requests
-	Output   float64
-	Window   bool // as of a Workload
+	Prompt   float64 // mean over requests, tokens
+	Output   float64 // mean over requests, tokens
+	Window   bool    // see [Workload]
 }
 
-// NewIntervals are the intervals of a profile, still without bands.
+// NewIntervals returns the intervals of a profile validated with the given runs, still without bands.
 func NewIntervals(base *Profile, runs []ValidatedRun) *Intervals {
 	in := &Intervals{Of: fingerprint(base), Settings: map[string][]string{}}
 	had := map[string][]string{}
@@ -144,19 +142,19 @@ func NewIntervals(base *Profile, runs []ValidatedRun) *Intervals {
 	return in
 }
 
-// policyName is the name of the policy of a spec, without options. Files of older
-// versions have aliases.
+// policyName returns the name of the policy in a spec, without options. Files of older versions contain
+// aliases.
 func policyName(spec string) string {
 	name, _, _ := strings.Cut(router.Canonical(spec), ":")
 	return name
 }
 
-// within is a range that holds x, too, in whole tokens.
+// within extends a range to contain x, in whole tokens.
 func within(r [2]float64, x float64) [2]float64 {
 	return [2]float64{math.Floor(min(r[0], x)), math.Ceil(max(r[1], x))}
 }
 
-// number is a value of a setting as a number; NaN: it is none.
+// number returns the value of a setting as a number; NaN: it is not a number.
 func number(v string) float64 {
 	x, err := strconv.ParseFloat(v, 64)
 	if err != nil {
@@ -165,10 +163,9 @@ func number(v string) float64 {
 	return x
 }
 
-// Widened is the band of a run that leaves what was validated in a way that ranges
-// can allow for: on a logarithmic scale each bound lies widening times as far from
-// the prediction, which is always within. So it is never narrower, and a profile
-// that was off to one side only may be off to the other there.
+// Widened returns the band for an extrapolated run; see [Intervals.Compare]. On a logarithmic scale, each
+// bound is widening times as far from the prediction, and the prediction is always within. So the result is
+// never narrower.
 func (b Band) Widened() Band {
 	wider := func(r *[2]float64) *[2]float64 {
 		if r == nil {
@@ -180,11 +177,10 @@ func (b Band) Widened() Band {
 	return b
 }
 
-// Compare says in which ways a run, with a profile made from the base, leaves what
-// the runs were like. Extrapolated are those for which bands are [Band.Widened]: what
-// routers and schedulers decide, which the simulator decides by the same rules, and
-// workloads not too far off. Refused are those of which the runs say nothing, each a
-// whole sentence.
+// Compare lists the differences between a run, with a profile made from base, and the validated runs.
+// extrapolated lists differences for which widened bands apply (see [Band.Widened]): choices of routers and
+// schedulers, which the simulator makes by the same rules, and similar workloads. refused lists differences
+// for which there are no bands, each as a whole sentence.
 func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refused []string) {
 	if in.Of != fingerprint(base) {
 		return nil, []string{"Profile " + base.Name + " was changed after its validation: compare it with measured runs again (lorasim validate, lorasim calibrate)."}
@@ -243,12 +239,12 @@ func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refus
 	return extrapolated, refused
 }
 
-// change is a setting that is not as in the validated runs, with the values there.
+// change is a setting that differs from the validated runs, with the values there.
 type change struct{ key, value, valid string }
 
-// farSlots says whether the number or the rank of the slots, on which the law of
-// adapters depends, is more than alike times off the runs: widened ranges do not
-// hold runs beyond (docs/checks/intervals.md).
+// farSlots reports whether the number or the rank of the slots differs from the runs by more than a factor of
+// alike. Law adapters depends on both, and widened bands do not hold for such runs
+// (docs/checks/intervals.md).
 func (c *change) farSlots() bool {
 	if c.key != "engine.max_loras_per_batch" && c.key != "engine.max_lora_rank" {
 		return false
@@ -261,7 +257,7 @@ func (c *change) farSlots() bool {
 	return x*alike < number(low) || x > alike*number(high)
 }
 
-// changes lists the settings of a profile that are not as in the runs, by key.
+// changes lists the settings of a profile that differ from the runs, by key.
 func (in *Intervals) changes(p, base *Profile) (out []change) {
 	changed, was := changes(base, p), settings(base)
 	if v, ok := changed[schedulerKey]; ok && in.Settings[schedulerKey] == nil {
@@ -283,15 +279,14 @@ func (in *Intervals) changes(p, base *Profile) (out []change) {
 	return out
 }
 
-// retimes says whether step times, or times of loads, depend on a setting beyond
-// what the scheduler's rules say.
+// retimes reports whether step times or load times depend on a setting, beyond the scheduler's rules.
 func retimes(key string) bool {
 	return key == schedulerKey || strings.HasPrefix(key, "latency.") || strings.HasPrefix(key, "adapters.")
 }
 
 const schedulerKey = "engine.scheduler"
 
-// changes are the settings of a profile that are not those of its base.
+// changes returns the settings of a profile that differ from those of its base.
 func changes(base, p *Profile) map[string]string {
 	old, now := settings(base), settings(p)
 	for key, v := range now {
@@ -302,7 +297,7 @@ func changes(base, p *Profile) map[string]string {
 	return now
 }
 
-// settings are the values of a profile that a simulation depends on.
+// settings returns the values of a profile that a simulation depends on.
 func settings(p *Profile) map[string]string {
 	all := map[string]string{}
 	walk(reflect.ValueOf(*p), "", func(name, _ string, x reflect.Value) error {
@@ -314,8 +309,8 @@ func settings(p *Profile) map[string]string {
 	return all
 }
 
-// fingerprint tells the coefficients, sizes and engines of profiles apart. What is 0
-// does not count: a coefficient that comes up later changes no fingerprint.
+// fingerprint returns a hash of the coefficients, sizes and engine settings of a profile. It ignores zero
+// values, so that a new coefficient changes no fingerprint.
 func fingerprint(p *Profile) string {
 	sum := fnv.New64a()
 	all := settings(p)

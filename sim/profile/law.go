@@ -13,50 +13,45 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Laws: how the length of a step follows from what it computes.
+// Laws of step times: how the length of a step depends on its work.
 const (
-	LawPhases   = "phases"   // Decode, Prefill and the kernels of LoRA.Backend
-	LawAdapters = "adapters" // AdapterLaw
-	// LawRoofline has the coefficients of law phases, but a step takes the longer of
-	// reading and computing (S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009):
+	LawPhases   = "phases"   // decode and prefill steps apart, see Latency
+	LawAdapters = "adapters" // cost by distinct adapters, see AdapterLaw
+	// LawRoofline uses the coefficients of law phases, but a step takes the longer of reading and computing
+	// (S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009):
 	//
 	//	host + max(decode.base + decode.per_request*B + experts, prefill.per_token*(P + B))
 	//	  + decode.per_kv_token*KV + prefill.per_token_ctx*C + lora
 	//	  + [P > 0] (prefill.mixed + prefill.mixed_per_request*B)
 	//
-	// with host only without asynchronous scheduling,
-	// B running requests, KV their tokens in the cache, P prompt tokens, and C the
-	// sum over their chunks of tokens * (context before + half the chunk). What the
-	// experts add is the reading of those that P + B tokens use. The term of the KV
-	// tokens is outside the maximum, so that decode steps grow by the same time with
-	// each token. lora is that of law phases, or, for backends punica and torch_native,
-	// the terms of AdapterLaw by adapters and slots; lora.prefill_factor lengthens the
-	// computing of prompt tokens.
+	// with B running requests, KV their tokens in the cache, P prompt tokens, and C the sum over their chunks
+	// of tokens * (context before + half the chunk). The term host applies only without asynchronous
+	// scheduling. The term experts is the time to read the experts that P + B tokens use. The term of the KV
+	// tokens is outside the maximum, so that each token lengthens decode steps by the same time. The term
+	// lora is that of law phases; for backends punica and torch_native it is the terms of [AdapterLaw] by
+	// adapters and slots. lora.prefill_factor lengthens the computing of prompt tokens.
 	LawRoofline = "roofline"
 )
 
-// AdapterLaw is the step time of an engine that decodes and prefills in the same
-// step and whose LoRA kernels work through adapters, not requests:
+// AdapterLaw holds the coefficients of law adapters: the step time of an engine that decodes and prefills in
+// the same step, and whose LoRA kernels iterate over adapters, not requests:
 //
 //	base + per_request*B + per_prompt*N + per_token*P + per_kv_token*KV
 //	     + A*(per_adapter + per_adapter_token*M)
 //	     + S*(per_slot + per_slot_token*M) + per_waiting*W
 //
-// with B running requests, KV their tokens in the cache, P tokens of N prompts,
-// M = B + P, and A distinct adapters in the step. S is the number of adapter slots (engine.max_loras_per_batch),
-// and W requests are left waiting. Weights are
-// padded to engine.max_lora_rank in the slots, so the cost of an adapter follows
-// that rank and not its own. The time to bring adapters to their slots is
-// adapters.host_to_gpu; the step waits for it.
+// with B running requests, KV their tokens in the cache, P tokens of N prompts, M = B + P, A distinct
+// adapters in the step, S adapter slots (engine.max_loras_per_batch), and W requests left waiting. Weights
+// are padded to engine.max_lora_rank in the slots, so the cost of an adapter depends on that rank and not on
+// its own. The step also waits while adapters are brought to their slots (adapters.host_to_gpu).
 //
-// Backend torch_native works through runs of requests of the same adapter, in the
-// order in which they joined the batch. Of n_a requests of each adapter and L in
-// all, in an order that is left to chance, there are
+// Backend torch_native iterates over runs of requests with the same adapter, in the order in which the
+// requests joined the batch. With n_a requests of each adapter, L in total, in random order, the mean number
+// of runs is
 //
 //	L + 1 - sum(n_a^2) / L
 //
-// such runs on average: 1 for one adapter, L where all differ. In its decode steps
-// A is that number.
+// It is 1 for one adapter, and L if all adapters differ. A is this number in decode steps of the backend.
 type AdapterLaw struct {
 	BaseMs       float64 `yaml:"base_ms" is:">=0 <1e6"`
 	PerRequestMs float64 `yaml:"per_request_ms" is:">=0 <1e6"`
@@ -65,12 +60,12 @@ type AdapterLaw struct {
 	PerKVTokenUs float64 `yaml:"per_kv_token_us" is:">=0 <1e6"`
 	PerSlotUs    float64 `yaml:"per_slot_us" is:">=0 <1e6"`
 	PerWaitingUs float64 `yaml:"per_waiting_us,omitempty" is:">=0 <1e6"`
-	// ByRank lists what depends on engine.max_lora_rank, ranks ascending; other
-	// ranks follow in straight lines.
+	// ByRank lists the coefficients that depend on engine.max_lora_rank, ranks ascending. Other ranks are
+	// interpolated or extrapolated linearly.
 	ByRank []RankCost `yaml:"by_rank,omitempty"`
 }
 
-// RankCost is the part of AdapterLaw that depends on the rank of the slots.
+// RankCost holds the coefficients of [AdapterLaw] that depend on the rank of the slots.
 type RankCost struct {
 	Rank              int     `yaml:"rank"`
 	PerAdapterMs      float64 `yaml:"per_adapter_ms"`
@@ -78,9 +73,8 @@ type RankCost struct {
 	PerSlotTokenUs    float64 `yaml:"per_slot_token_us"`
 }
 
-// at is the cost at a rank: on the straight line through the two listed ones
-// around it, or next to it, since padded weights grow with the rank; never
-// below 0.
+// at returns the cost at a rank. Between two listed ranks it interpolates linearly, beyond them it
+// extrapolates, since padded weights grow with the rank. Costs are never below 0.
 func (l *AdapterLaw) at(rank int) (RankCost, error) {
 	n := len(l.ByRank)
 	if n == 0 {
@@ -117,7 +111,7 @@ func (l *AdapterLaw) check(e *Engine, backend string) error {
 	return nil
 }
 
-// checkRanks checks what depends on ranks.
+// checkRanks checks the coefficients that depend on ranks.
 func (l *AdapterLaw) checkRanks(e *Engine, backend string) error {
 	last := 0
 	for _, c := range l.ByRank {
@@ -139,12 +133,12 @@ func (l *AdapterLaw) checkRanks(e *Engine, backend string) error {
 	return err
 }
 
-// adapterCosts is an AdapterLaw in ticks for the slots of a profile.
+// adapterCosts is an [AdapterLaw] in ticks, for the slots of a profile.
 type adapterCosts struct {
 	base, perRequest, perPrompt, perToken, perWaiting tick.Ticks
 	perAdapter, perAdapterToken                       tick.Ticks
 	slots, slotToken                                  tick.Ticks // of all slots
-	runs                                              bool       // of requests count, not adapters
+	runs                                              bool       // count runs of requests, not distinct adapters
 }
 
 func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
@@ -160,13 +154,13 @@ func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
 	return c
 }
 
-// step is the length of a step but for its KV tokens.
+// step returns the length of a step without the term of its KV tokens.
 func (c *adapterCosts) step(w *StepWork) tick.Ticks {
 	return c.base + c.perRequest*tick.Ticks(w.Batch) + c.perPrompt*tick.Ticks(w.Prompts) +
 		c.perToken*tick.Ticks(w.Tokens) + c.lora(w) + c.perWaiting*tick.Ticks(w.Waiting)
 }
 
-// lora is what adapters and their slots add to a step.
+// lora returns the time that adapters and their slots add to a step.
 func (c *adapterCosts) lora(w *StepWork) tick.Ticks {
 	m := tick.Ticks(w.Batch + w.Tokens)
 	perAdapter := c.perAdapter + c.perAdapterToken*m
@@ -177,8 +171,8 @@ func (c *adapterCosts) lora(w *StepWork) tick.Ticks {
 	return adapters + c.slots + c.slotToken*m
 }
 
-// Check says what is wrong with a profile, or nil: of a single field what its
-// tag does not allow, then of fields together.
+// Check returns an error if the profile is invalid. It checks single fields against their "is" tags first,
+// then combinations of fields.
 func (p *Profile) Check() error {
 	if err := walk(reflect.ValueOf(*p), "", checkField); err != nil {
 		return err
@@ -237,13 +231,12 @@ func (p *Profile) Check() error {
 	return nil
 }
 
-// orders says whether waiting requests are taken in another order than they came.
+// orders reports whether the queue has another order than first come, first served.
 func (e *Engine) orders() bool {
 	return e.SchedulePolicy == OrderPriority || e.SchedulePolicy == OrderVTC
 }
 
-// checkField holds a number or a text against its tag: bounds (internal/bounds),
-// or choices.
+// checkField checks a number or a text against its tag: bounds (internal/bounds), or choices.
 func checkField(name, is string, x reflect.Value) error {
 	switch {
 	case is == "":
@@ -260,8 +253,8 @@ func checkField(name, is string, x reflect.Value) error {
 	return nil
 }
 
-// walk calls f for every field of a struct and those within it, with its name in
-// files and its tag "is", until there is an error.
+// walk calls f for every field of a struct and of the structs within it, with the field's name in files and
+// its "is" tag. It stops at the first error.
 func walk(v reflect.Value, path string, f func(name, is string, x reflect.Value) error) error {
 	for field, x := range v.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
@@ -276,7 +269,7 @@ func walk(v reflect.Value, path string, f func(name, is string, x reflect.Value)
 	return nil
 }
 
-// knows says whether there are coefficients of a backend.
+// knows reports whether there are coefficients for a backend.
 func (l *Latency) knows(backend string) bool {
 	phases := l.Law != LawAdapters
 	switch backend {
@@ -300,7 +293,7 @@ func (l *Latency) knows(backend string) bool {
 	return false
 }
 
-// checkLaw says what is wrong with the law of the step times, or nil.
+// checkLaw returns an error if the law of step times and its coefficients are invalid.
 func (l *Latency) checkLaw(e *Engine) error {
 	if !l.knows(l.LoRA.Backend) {
 		known := slices.DeleteFunc(slices.Clone(allBackends), func(b string) bool { return !l.knows(b) })
@@ -329,7 +322,7 @@ func (l *Latency) checkLaw(e *Engine) error {
 	return nil
 }
 
-// checkRoofline says what is wrong with the coefficients of law roofline, or nil.
+// checkRoofline returns an error if the coefficients of law roofline are invalid.
 func (l *Latency) checkRoofline(e *Engine) error {
 	p := &l.Prefill
 	switch {
@@ -344,13 +337,14 @@ func (l *Latency) checkRoofline(e *Engine) error {
 	return nil
 }
 
-// adapterKernels says whether the cost of adapters is that of AdapterLaw.
+// adapterKernels reports whether [AdapterLaw] gives the cost of adapters.
 func (l *Latency) adapterKernels() bool {
 	return l.LoRA.Backend == BackendPunica || l.LoRA.Backend == BackendNative
 }
 
-// KVTokens is the capacity of the KV cache in tokens: stated, from the table, or
-// what the adapter slots leave of the pool.
+// KVTokens returns the capacity of the KV cache in tokens: memory.kv_tokens, else a value interpolated from
+// memory.kv_table, else the part of the pool that adapter slots leave. It returns an error if the profile has none of
+// them, if the table does not cover the slots, or if the slots leave no memory.
 func (p *Profile) KVTokens() (int64, error) {
 	m, e, lora := &p.Memory, &p.Engine, p.Latency.LoRA.Backend != BackendNone
 	switch {
@@ -376,7 +370,7 @@ func (p *Profile) KVTokens() (int64, error) {
 	return n, nil
 }
 
-// KVCurve is the size of the KV cache with slots of one rank.
+// A KVCurve is the size of the KV cache by the number of slots, for slots of one rank.
 type KVCurve struct {
 	Rank   int     `yaml:"rank"`
 	Slots  []int   `yaml:"slots,flow"`
@@ -400,8 +394,8 @@ func (c *KVCurve) at(slots float64) (float64, bool) {
 	return between(float64(c.Tokens[k-1]), float64(c.Tokens[k]), f), true
 }
 
-// kvFromTable interpolates a table: along the slots of a rank, and between two
-// ranks at the same slots x rank, on which the size of the slots depends.
+// kvFromTable interpolates a table: along the slots of a rank, and between two ranks at the same slots x
+// rank, which determines the size of the slots.
 func kvFromTable(table []KVCurve, slots, rank int) (int64, error) {
 	k, found := slices.BinarySearchFunc(table, rank, func(c KVCurve, rank int) int { return c.Rank - rank })
 	if found {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Mistaken returns a copy of the profile that is wrong: all step times are longer or
-// shorter by a share, each coefficient by up to another 10 % at random, and adapters load
-// in 1.5 or in 1/1.5 times the time.
+// Mistaken returns a copy of the profile with deliberate errors, to test policies that predict with a wrong
+// profile. All step times are longer or shorter by share, each coefficient by up to another 10 % at random.
+// Adapter loads take 1.5 or 1/1.5 times the time.
 func (p *Profile) Mistaken(share float64, rng *rand.Rand) *Profile {
 	either := func(factor float64) float64 {
 		if rng.IntN(2) == 0 {
@@ -30,7 +30,7 @@ func (p *Profile) Mistaken(share float64, rng *rand.Rand) *Profile {
 	return &c
 }
 
-// mistake multiplies the times below a value: its fields whose names end in a unit of time.
+// mistake multiplies the times in a value: its fields whose names end in a unit of time.
 func mistake(v reflect.Value, factor func() float64) {
 	switch v.Kind() {
 	case reflect.Struct:

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// aliased is an embedded profile with further names.
+// aliased is an embedded profile with aliases.
 type aliased struct {
 	name    string
 	was     string // its name in the first releases; "": it always had this one
 	aliases []string
 }
 
-// aliases are the further names of embedded profiles. A profile is named by its model, card and engine version.
+// aliases are the aliases of embedded profiles. A profile is named by its model, GPU and engine version.
 var aliases = []aliased{
 	{"deepseek-v3-8xh200-sglang-flashinfer", "deepseek-v3-tp8-flashinfer", nil},
 	{"deepseek-v3-8xh200-sglang-triton", "deepseek-v3-tp8-triton", nil},
@@ -23,7 +23,7 @@ var aliases = []aliased{
 	{"qwen3-14b-h100-vllm-0.23", "", []string{"qwen3-14b-h100"}},
 }
 
-// all lists the further names.
+// all lists the aliases.
 func (a aliased) all() []string {
 	if a.was == "" {
 		return slices.Clone(a.aliases)
@@ -31,7 +31,7 @@ func (a aliased) all() []string {
 	return append([]string{a.was}, a.aliases...)
 }
 
-// Names lists the embedded profiles, sorted.
+// Names lists the names of the embedded profiles, sorted.
 func Names() []string {
 	entries, err := embedded.ReadDir("profiles")
 	if err != nil {
@@ -44,7 +44,7 @@ func Names() []string {
 	return names
 }
 
-// Aliases lists the further names of an embedded profile.
+// Aliases lists the aliases of an embedded profile.
 func Aliases(name string) []string {
 	for _, a := range aliases {
 		if a.name == name {
@@ -54,7 +54,8 @@ func Aliases(name string) []string {
 	return nil
 }
 
-// Canonical is the name of the embedded profile that has the given alias; any other text stays as it is.
+// Canonical returns the name of the embedded profile with the given alias. It returns any other text
+// unchanged.
 func Canonical(name string) string {
 	i := slices.IndexFunc(aliases, func(a aliased) bool { return slices.Contains(a.all(), name) })
 	if i < 0 {
@@ -63,8 +64,8 @@ func Canonical(name string) string {
 	return aliases[i].name
 }
 
-// Oldest is the first name that the embedded profile of the given name or alias had; any other text stays as it is.
-// Hashes of sweeps are made of it, so that cells that were run before a profile got a new name stay valid.
+// Oldest returns the first name of the embedded profile with the given name or alias. It returns any other
+// text unchanged. Hashes of sweeps contain it, so that results from before a profile was renamed stay valid.
 func Oldest(name string) string {
 	name = Canonical(name)
 	for _, a := range aliases {
@@ -75,5 +76,5 @@ func Oldest(name string) string {
 	return name
 }
 
-// IsEmbedded says whether a text is the name or an alias of an embedded profile.
+// IsEmbedded reports whether name is the name or an alias of an embedded profile.
 func IsEmbedded(name string) bool { return slices.Contains(Names(), Canonical(name)) }

@@ -2,35 +2,33 @@ package profile
 
 import "strings"
 
-// Floor is the least time that the hardware of a worker allows, whatever the engine
-// and its kernels do: bytes read over the peak bandwidth of the cards, and floating
-// point operations over their peak rate.
+// A Floor gives the least times that the hardware of a worker allows, for any engine and any kernels. They
+// are bytes read over the peak bandwidth of the GPUs, and floating-point operations over their peak rate.
 type Floor struct {
 	GPU   *GPU
-	Count int           // cards of the worker, each with an equal part of the work
-	Model *Architecture // nil: unknown; then only the KV cache has a floor
-	Bits  int           // of a weight
+	Count int           // GPUs of the worker, each with an equal part of the work
+	Model *Architecture // nil: unknown; then only reading the KV cache has a floor
+	Bits  int           // bits per weight
 
-	kvBytes float64 // of a token
+	kvBytes float64 // per token
 }
 
-// Floor returns the floor of a profile. It is false where the profile's gpu names no
-// card of hardware.yaml. Of a name without the size of the memory, as "H100", it takes
-// the card that hardware.yaml has by that name.
+// Floor returns the floor of a profile. It returns false if the profile's gpu names no GPU of hardware.yaml.
+// For a name without the size of the memory, such as "H100", it uses the GPU of hardware.yaml with that name.
 func (p *Profile) Floor() (Floor, bool) {
 	f := Floor{GPU: gpuOf(p.GPU), Count: p.GPUs(), Model: architectureOf(p.Model), Bits: bitsOf(p.Model)}
 	f.kvBytes = float64(p.Memory.KVBytesPerToken)
 	return f, f.GPU != nil
 }
 
-// bandwidth is the peak of all cards, bytes/s.
+// bandwidth returns the peak bandwidth of all GPUs, bytes/s.
 func (f *Floor) bandwidth() float64 { return float64(f.Count) * f.GPU.GBPerS * 1e9 }
 
-// PerKVTokenUs is the time to read one token of the KV cache, us.
+// PerKVTokenUs returns the time to read one token of the KV cache, us.
 func (f *Floor) PerKVTokenUs() float64 { return f.kvBytes / f.bandwidth() * 1e6 }
 
-// WeightsMs is the time to read, once, the weights that a step of any size reads: all
-// but the input embedding, and of experts those of one token. 0: unknown.
+// WeightsMs returns the time in ms to read once the weights that a step of any size reads: all without the
+// input embedding, and only the experts of one token. 0: the model is unknown.
 func (f *Floor) WeightsMs() float64 {
 	if f.Model == nil {
 		return 0
@@ -38,9 +36,8 @@ func (f *Floor) WeightsMs() float64 {
 	return f.Model.Active() * float64(f.Bits) / 8 / f.bandwidth() * 1000
 }
 
-// PerTokenUs is the time to compute one token of a prompt, us: two operations for each
-// weight, but for the output layer, which only the last token of a prompt passes. 0:
-// unknown.
+// PerTokenUs returns the time to compute one token of a prompt, us: two operations for each weight, without
+// the output layer, which only the last token of a prompt passes. 0: the model is unknown.
 func (f *Floor) PerTokenUs() float64 {
 	if f.Model == nil {
 		return 0
@@ -48,15 +45,14 @@ func (f *Floor) PerTokenUs() float64 {
 	return 2 * f.Model.body() / (float64(f.Count) * flops(f.GPU, f.Bits)) * 1e6
 }
 
-// AdapterMs is the time to read the weights of adapters whose ranks add up to ranks.
+// AdapterMs returns the time to read the weights of adapters whose ranks add up to ranks, ms.
 func (f *Floor) AdapterMs(bytesPerRank float64, ranks int) float64 {
 	return bytesPerRank * float64(ranks) / f.bandwidth() * 1000
 }
 
-// Least is the least value that the hardware allows a coefficient, by its name in
-// profiles, in the unit of the coefficient; 0 where it knows none. It holds each
-// coefficient of an additive law by itself, which is more than physics ask of the sum:
-// a step takes at least the longer of reading and computing.
+// Least returns the least value that the hardware allows for a coefficient, by its name in profiles and in
+// its unit; 0 for other names. It bounds each coefficient of an additive law separately. That is stricter
+// than physics: only the whole step must take at least the longer of reading and computing.
 func (f *Floor) Least(name string) float64 {
 	switch name {
 	case "decode.per_kv_token_us", "adapters.per_kv_token_us":
@@ -69,14 +65,14 @@ func (f *Floor) Least(name string) float64 {
 	return 0
 }
 
-// words are the words of a name in lower case, with a space before and after each and
-// sizes of memory in one word: " h100 64gb ".
+// words returns the words of a name in lower case, with a space before and after each, and sizes of memory as
+// one word: " h100 64gb ".
 func words(name string) string {
 	name = strings.ReplaceAll(strings.NewReplacer("-", " ", ",", " ").Replace(strings.ToLower(name)), " gb", "gb")
 	return " " + strings.Join(strings.Fields(name), " ") + " "
 }
 
-// gpuOf is the card that a profile's text names, of several the longest name; nil: none.
+// gpuOf returns the GPU that a profile's text names, the longest name if several match; nil: none.
 func gpuOf(text string) (best *GPU) {
 	text = words(text)
 	all := GPUs()
@@ -88,8 +84,8 @@ func gpuOf(text string) (best *GPU) {
 	return best
 }
 
-// architectureOf is the model that a profile's text begins with, of several the longest
-// name; nil: none. An owner before a slash does not count.
+// architectureOf returns the model that a profile's text begins with, the longest name if several match; nil:
+// none. It ignores an owner before a slash.
 func architectureOf(text string) (best *Architecture) {
 	name, _, _ := strings.Cut(strings.ToLower(text), " ")
 	name = name[strings.LastIndex(name, "/")+1:]
@@ -104,7 +100,7 @@ func architectureOf(text string) (best *Architecture) {
 	return best
 }
 
-// bitsOf is the width of a weight that a profile's text tells, else 16.
+// bitsOf returns the bits per weight that a profile's text names, else 16.
 func bitsOf(text string) int {
 	text = strings.ToLower(text)
 	for _, c := range []struct {

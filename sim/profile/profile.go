@@ -1,10 +1,9 @@
-// Package profile describes one kind of worker: how long its steps take, how
-// much memory it has, and how its scheduler is set up.
+// Package profile describes workers: how long their steps take, how much memory they have, and how their
+// schedulers are set up.
 //
-// A profile is a YAML file; several are embedded (see [Names]). It is the only
-// place where a prediction's numbers come from, so each says where it got them
-// and how well it predicts. [Profile.Compile] turns one into integer step
-// costs for the simulator.
+// A [Profile] is a YAML file; several are embedded (see [Names]). It is the only source of a prediction's
+// numbers. Each profile states where its numbers come from and how well it predicts. [Profile.Compile]
+// converts a profile to integer step costs for the simulator.
 //
 //	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
 //	costs := p.Compile()
@@ -26,15 +25,15 @@ import (
 	"lorasim/internal/yamlfile"
 )
 
-// Profile is one kind of worker.
+// A Profile describes one kind of worker.
 type Profile struct {
 	Name   string `yaml:"name"`
 	Model  string `yaml:"model"`
 	GPU    string `yaml:"gpu"`
 	Source string `yaml:"source"` // where the numbers come from
-	// Hardware, EngineVersion and ValidatedOn say in short phrases what the
-	// coefficients were measured on and validated with: see [Profile.Provenance].
-	// Hardware defaults to GPU, ValidatedOn to the first line of Validation.
+	// Hardware, EngineVersion and ValidatedOn are short phrases on what the coefficients were measured on and
+	// validated with; see [Profile.Provenance]. Hardware defaults to GPU, and ValidatedOn to the first line
+	// of Validation.
 	Hardware      string `yaml:"hardware,omitempty"`
 	EngineVersion string `yaml:"engine_version,omitempty"`
 	ValidatedOn   string `yaml:"validated_on,omitempty"`
@@ -46,17 +45,16 @@ type Profile struct {
 	Engine   Engine   `yaml:"engine"`
 	Adapters Adapters `yaml:"adapters"`
 
-	// Validation lists how well the profile predicted runs it was not fitted on.
+	// Validation lists the errors of predictions for runs that the profile was not fitted to.
 	Validation []Validation `yaml:"validation,omitempty"`
 	Intervals  *Intervals   `yaml:"intervals,omitempty"`
 
-	// origin is the profile as it was read, before a scenario's changes; nil: it
-	// was made otherwise.
+	// origin is the profile as Parse read it, before a scenario's changes; nil for a profile made otherwise.
 	origin *Profile
 }
 
-// GPUs is how many a worker has, as GPU begins with their number: "8 GPUs of one
-// server", "2 x h100"; else 1.
+// GPUs returns the number of GPUs of a worker: the number that the field GPU begins with, as in "8 GPUs of
+// one server" or "2 x h100", else 1.
 func (p *Profile) GPUs() int {
 	n := 0
 	if _, rest, _ := strings.Cut(p.GPU, " "); strings.HasPrefix(rest, "x ") || strings.HasPrefix(rest, "GPUs ") {
@@ -65,7 +63,7 @@ func (p *Profile) GPUs() int {
 	return max(n, 1)
 }
 
-// Latency holds the coefficients of the step-time model:
+// Latency holds the coefficients of the step-time model. Law phases is
 //
 //	decode step  = base + per_request*B + per_kv_token*sum(ctx) + lora
 //	prefill step = (base + per_token*tokens + per_token_ctx*sum(tokens*ctx))
@@ -73,9 +71,9 @@ func (p *Profile) GPUs() int {
 //	               * (1 + lora.prefill_factor * share of adapter tokens)
 //	               + first_extend (once, where a chunked prompt goes on)
 //
-// with B running requests and ctx the KV tokens of each: law phases. Law roofline
-// has the longer of reading and computing instead of their sum, see [LawRoofline];
-// AdapterLaw is law adapters. Experts and LoRA add what they say.
+// with B running requests and ctx the KV tokens of each. Law roofline takes the longer of reading and
+// computing instead of their sum; see [LawRoofline]. Law adapters is [AdapterLaw]. [Experts] and [LoRA]
+// describe the terms that they add.
 type Latency struct {
 	Law     string  `yaml:"law,omitempty" is:"phases|roofline|adapters|"` // "": phases
 	Decode  Decode  `yaml:"decode"`
@@ -85,59 +83,57 @@ type Latency struct {
 	// Adapters holds the coefficients of law adapters.
 	Adapters AdapterLaw `yaml:"adapters,omitempty"`
 	FrontEnd FrontEnd   `yaml:"front_end,omitempty"`
-	// HostMs is what the host does for a step: scheduling, input and output. The GPU waits
-	// meanwhile, but with engine.async_scheduling or engine.overlap_schedule. Law roofline.
+	// HostMs is the host's time for a step: scheduling, input and output. The GPU waits meanwhile, unless
+	// engine.async_scheduling or engine.overlap_schedule is set. Law roofline only.
 	HostMs float64 `yaml:"host_ms,omitempty" is:">=0 <1e6"`
-	// RequestOverheadMs is spent outside the engine on every request (HTTP,
-	// tokenizer, detokenizer); it delays all its tokens.
+	// RequestOverheadMs is the time spent outside the engine on every request (HTTP, tokenizer, detokenizer).
+	// It delays all tokens of the request.
 	RequestOverheadMs float64 `yaml:"request_overhead_ms" is:">=0"`
 }
 
-// FrontEnd is a server's front end that hands requests to the engine one after
-// the other: tokenizer and HTTP in one process. A request occupies it for
-// PerRequestMs; the first request of each adapter for FirstUseMs more, while
-// the adapter is read and registered.
+// FrontEnd is a server's front end: tokenizer and HTTP in one process. It hands requests to the engine one
+// after the other. A request occupies the front end for PerRequestMs. The first request of each adapter
+// occupies it for FirstUseMs more, while the adapter is read and registered.
 type FrontEnd struct {
 	PerRequestMs float64 `yaml:"per_request_ms,omitempty" is:">=0"`
 	FirstUseMs   float64 `yaml:"first_use_ms,omitempty" is:">=0"`
 }
 
-// Decode holds the coefficients of a decode step.
+// Decode holds the coefficients of a decode step; see [Latency].
 type Decode struct {
 	BaseMs       float64 `yaml:"base_ms" is:">=0"`
 	PerRequestMs float64 `yaml:"per_request_ms" is:">=0"`
 	PerKVTokenUs float64 `yaml:"per_kv_token_us" is:">=0"`
 }
 
-// Prefill holds the coefficients of a prefill step.
+// Prefill holds the coefficients of a prefill step; see [Latency].
 type Prefill struct {
 	BaseMs     float64 `yaml:"base_ms" is:">=0"`
 	PerTokenUs float64 `yaml:"per_token_us" is:">=0"`
-	// PerTokenCtxNs is the attention term: ns per prompt token and token of
-	// context before it.
+	// PerTokenCtxNs is the attention term: ns per prompt token and token of context before it.
 	PerTokenCtxNs float64 `yaml:"per_token_ctx_ns,omitempty" is:">=0"`
-	// FirstWaveFactor multiplies prefill steps before the first decode step of
-	// a worker (kernel compilation and autotuning); 0 or 1: no effect.
+	// FirstWaveFactor multiplies the prefill steps before a worker's first decode step (kernel compilation
+	// and autotuning). 0 or 1: no effect.
 	FirstWaveFactor float64 `yaml:"first_wave_factor,omitempty" is:">=0"`
-	// FirstExtendMs is spent once, in a worker's first prefill step that goes on
-	// with a partly prefilled prompt: the kernels that attend to cached context
-	// are compiled then.
+	// FirstExtendMs is added once, to a worker's first prefill step that continues a partly prefilled prompt.
+	// The kernels for attention to cached context are compiled then.
 	FirstExtendMs float64 `yaml:"first_extend_ms,omitempty" is:">=0"`
-	// MixedMs is what a step with prompt tokens takes beyond its work, and
-	// MixedPerRequestMs what each running request in it adds: law roofline.
+	// MixedMs is the additional time of a step with prompt tokens, and MixedPerRequestMs the additional time
+	// per running request in it. Law roofline only.
 	MixedMs           float64 `yaml:"mixed_ms,omitempty" is:">=0"`
 	MixedPerRequestMs float64 `yaml:"mixed_per_request_ms,omitempty" is:">=0"`
 }
 
-// Experts are the routed experts of a mixture-of-experts model, in laws phases and roofline. A step of
-// n tokens (running requests and prompt tokens) that each choose TopK of Count experts,
-// all alike and independently of each other, uses
+// Experts describes the routed experts of a mixture-of-experts model, for laws phases and roofline.
+//
+// Each of the n tokens of a step (running requests and prompt tokens) uses TopK of Count experts. If all
+// experts are equally likely and tokens are independent, a step uses
 //
 //	Count * (1 - (1 - TopK/Count)^n)
 //
-// of them on average, and reads the weights of those. Real routing is skewed and
-// uses fewer. The step computes while it reads and takes the longer of both: what the
-// running requests, or the prompt tokens, add to a step, or that read.
+// experts on average, and reads their weights. Real routing is skewed and uses fewer. The step computes while
+// it reads. It adds the longer of the two: the time of the running requests or prompt tokens, or the
+// time to read the experts.
 type Experts struct {
 	Count int `yaml:"count,omitempty" is:">=0 <=100000"`
 	TopK  int `yaml:"top_k,omitempty" is:">=0"` // experts of one token
@@ -145,42 +141,42 @@ type Experts struct {
 	ReadMs float64 `yaml:"read_ms,omitempty" is:">=0 <1e6"`
 }
 
-// LoRA backends.
+// LoRA backends: how an engine computes adapters. Coefficients in comments are those of decode steps; B is the number
+// of requests with an adapter, r_max their largest rank.
 const (
-	BackendNone   = "none"         // adapters cost nothing
+	BackendNone   = "none"         // adapters take no time
 	BackendCSGMV  = "csgmv"        // decode: coefficient * r_max
 	BackendTriton = "triton"       // decode: coefficient * B * r_max
 	BackendMerged = "merged"       // one adapter at a time, merged into the weights
-	BackendDLoRA  = "dlora"        // merged, or all together at a cost for each step, by credits
+	BackendDLoRA  = "dlora"        // merged, or all adapters together in longer steps; credits decide
 	BackendPunica = "punica"       // vLLM's kernels: law adapters
-	BackendNative = "torch_native" // sglang without kernels, a loop: law adapters
-	// BackendRoofline is that of computed profiles: bytes, operations and kernels.
+	BackendNative = "torch_native" // sglang's loop over adapters, without LoRA kernels: law adapters
+	// BackendRoofline is the backend of computed profiles: bytes, operations and kernels.
 	BackendRoofline = "roofline"
-	// BackendMBGMV is that of S-LoRA's kernels, which gather adapters of different ranks without padding.
+	// BackendMBGMV is the backend of S-LoRA's kernels, which gather adapters of different ranks without padding.
 	BackendMBGMV = "mbgmv"
 )
 
 var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica,
 	BackendNative, BackendRoofline, BackendMBGMV}
 
-// LoRA holds what adapters add to a step; B counts the running requests that
-// use an adapter, r_max is the largest rank among them.
+// LoRA holds the time that adapters add to a step. B is the number of running requests with an adapter, and
+// r_max the largest rank among their adapters.
 type LoRA struct {
 	Backend string `yaml:"backend" is:"none|csgmv|triton|merged|dlora|punica|torch_native|roofline|mbgmv"`
-	// What the kernels of a backend add to a decode step; 0: not known, so that
-	// the backend cannot be used. csgmv works through all segments of the batch
-	// side by side, each loading the weights of its own rank, and takes as long as
-	// the largest: us per rank. triton's grid covers every request up to the
-	// largest rank: us per request and rank.
+	// Cost of a backend's kernels in a decode step; 0: unknown, and the backend cannot be used. csgmv
+	// processes all segments of the batch in parallel, each with the weights of its own rank. It takes as
+	// long as the largest: us per rank. The grid of triton covers every request up to the largest rank: us
+	// per request and rank.
 	CSGMVUs  float64 `yaml:"csgmv_us,omitempty" is:">=0"`
 	TritonUs float64 `yaml:"triton_us,omitempty" is:">=0"`
 
-	// Backend roofline adds to each step with an adapter, prefill steps too:
+	// Backend roofline adds to each step with an adapter, including prefill steps,
 	//
 	//	launch + rank*R + token_rank*T
 	//
-	// with R the sum of the ranks of the distinct adapters in the step, and T the sum
-	// over its tokens of the rank of their adapter.
+	// with R the sum of the ranks of the distinct adapters in the step, and T the sum over its tokens of the
+	// rank of their adapter.
 	LaunchMs    float64 `yaml:"launch_ms,omitempty" is:">=0"`
 	RankUs      float64 `yaml:"rank_us,omitempty" is:">=0"`
 	TokenRankNs float64 `yaml:"token_rank_ns,omitempty" is:">=0"`
@@ -188,117 +184,117 @@ type LoRA struct {
 	//
 	//	launch + rank*R + request_rank*Q + token_rank*T
 	//
-	// with R of steps that decode alone, Q the sum over the running requests of the rank of
-	// their adapter, and T of prompt tokens alone.
+	// with R only in steps that decode, Q the sum over the running requests of the rank of their adapter, and
+	// T only over prompt tokens.
 	RequestRankUs float64 `yaml:"request_rank_us,omitempty" is:">=0"`
 
+	// PrefillFactor is the relative increase of a prefill step's time if all its tokens use adapters. Law
+	// roofline applies it to the computing of prompt tokens.
 	PrefillFactor float64 `yaml:"prefill_factor,omitempty" is:">=0"`
 
-	// Backends merged and dlora: what a change of the mode takes, and what an
-	// unmerged decode step takes more than a merged one.
+	// Backends merged and dlora: SwitchMs is the time of a mode change, UnmergedMs the additional time of an
+	// unmerged decode step over a merged one.
 	SwitchMs   float64 `yaml:"switch_ms,omitempty" is:">=0"`
 	UnmergedMs float64 `yaml:"unmerged_ms,omitempty" is:">=0"`
-	// SwitchCredit, backend merged, are the credits that end a merged mode (a
-	// decode step gives an adapter one for each of its requests that it passes
-	// over); CreditScale, backend dlora, those that an adapter has to gain
-	// before it runs first.
+	// SwitchCredit (backend merged) is the number of credits that ends a merged mode. A decode step gives an
+	// adapter one credit for each of its requests that the step passes over. CreditScale (backend dlora) is
+	// the number of credits that an adapter must gain before it runs first.
 	SwitchCredit int64 `yaml:"switch_credit,omitempty"`
 	CreditScale  int64 `yaml:"credit_scale,omitempty"`
 }
 
-// Memory is the KV cache of a worker. Adapter slots are allocated beside it at
-// the largest rank, whatever the rank of the adapters in them.
+// Memory describes the KV cache of a worker. Adapter slots are allocated beside it at the largest rank,
+// whatever the ranks of the adapters in them.
 type Memory struct {
-	// KVTokens is the capacity in tokens; 0: from KVTable, or derived from PoolGiB.
+	// KVTokens is the capacity in tokens. 0: taken from KVTable, or derived from PoolGiB.
 	KVTokens int64 `yaml:"kv_tokens,omitempty" is:">=0"`
-	// KVTable is the capacity as measured, by slots and their rank.
+	// KVTable is the measured capacity, by the number and the rank of the slots.
 	KVTable []KVCurve `yaml:"kv_table,omitempty"`
-	// PoolGiB is what weights, activations and graphs leave for KV cache and
-	// adapter slots.
+	// PoolGiB is the memory for KV cache and adapter slots: what weights, activations and CUDA graphs leave.
 	PoolGiB float64 `yaml:"pool_gib,omitempty" is:">=0"`
 	// KVBytesPerToken is the size of one token's keys and values.
 	KVBytesPerToken int64 `yaml:"kv_bytes_per_token,omitempty"`
 }
 
-// Schedulers and choices of the engine.
+// Values of the settings of [Engine].
 const (
 	SchedulerSGLang = "sglang" // prefill steps first, else decode steps
-	SchedulerVLLM   = "vllm"   // every step decodes and takes prompt chunks
-	SchedulerSLoRA  = "slora"  // S-LoRA: prefill steps now and then, adapters in the memory of the KV cache
+	SchedulerVLLM   = "vllm"   // every step decodes and computes prompt chunks
+	SchedulerSLoRA  = "slora"  // S-LoRA: a prefill step every few decode steps; adapters share the KV cache's memory
 
-	HeadOfLineSkip  = "skip"  // requests whose adapter finds no slot are passed over
-	HeadOfLineBlock = "block" // the first of them stops the queue, as in old versions of sglang
+	HeadOfLineSkip  = "skip"  // skip requests whose adapter finds no slot
+	HeadOfLineBlock = "block" // the first such request blocks the queue, as in old versions of sglang
 
 	LoadBlocking   = "blocking"   // no step runs while an adapter loads
-	LoadOverlapped = "overlapped" // steps go on; requests of the adapter wait
+	LoadOverlapped = "overlapped" // steps continue; only requests of the adapter wait
 
-	EvictLRU  = "lru"
-	EvictFIFO = "fifo"
+	EvictLRU  = "lru"  // least recently used adapter
+	EvictFIFO = "fifo" // adapter that was loaded first
 
-	EvictPages = "pages"
-	EvictNodes = "nodes"
+	EvictPages = "pages" // prefix cache: only the pages that are needed
+	EvictNodes = "nodes" // prefix cache: whole nodes of the radix tree, as sglang does
 
 	OrderFCFS     = "fcfs"     // first come, first served
 	OrderPriority = "priority" // by the priority of the adapter
-	OrderVTC      = "vtc"      // the adapter that was served least
+	OrderVTC      = "vtc"      // virtual token counter: the least served adapter first
 
-	// OverflowReject refuses prompt + max_new_tokens > context_length.
+	// OverflowReject rejects requests with prompt + max_new_tokens > context_length.
 	OverflowReject = "reject"
-	// OverflowPrompt refuses only prompts; max_new_tokens is cut to what is left.
+	// OverflowPrompt rejects only too long prompts. It cuts max_new_tokens to the remaining context.
 	OverflowPrompt = "prompt"
-	// OverflowIgnore refuses only prompts, and outputs may run past the context.
-	// No engine does that: the lengths fitted to measured runs were fitted so.
+	// OverflowIgnore rejects only too long prompts, and outputs may exceed the context. No engine does this;
+	// lengths fitted to measured runs were fitted with it.
 	OverflowIgnore = "ignore"
 )
 
-// Engine is the set-up of a worker's scheduler. Flag names follow the engines'
-// own where they have one.
+// Engine holds the settings of a worker's scheduler. Flag names are the engines' own where they exist.
 type Engine struct {
 	Scheduler          string `yaml:"scheduler" is:"sglang|vllm|slora"`
-	MaxRunningRequests int    `yaml:"max_running_requests" is:">0"`
+	MaxRunningRequests int    `yaml:"max_running_requests" is:">0"`  // requests in the batch
 	ChunkedPrefillSize int    `yaml:"chunked_prefill_size" is:">=0"` // tokens of a prefill step; 0: unlimited
-	MaxPrefillTokens   int    `yaml:"max_prefill_tokens" is:">0"`
-	// MaxNumBatchedTokens is the token budget of a step of scheduler vllm, whose
-	// running requests take one each and prompts the rest.
+	MaxPrefillTokens   int    `yaml:"max_prefill_tokens" is:">0"`    // prompt tokens of a prefill step
+	// MaxNumBatchedTokens is the token budget of a step of scheduler vllm. Running requests take one token
+	// each, prompts take the rest.
 	MaxNumBatchedTokens int `yaml:"max_num_batched_tokens" is:">0"`
-	// LongPrefillTokenThreshold is the most tokens of one prompt that a step of
-	// scheduler vllm takes while there are other requests; 0: no limit.
+	// LongPrefillTokenThreshold is the maximum number of tokens of one prompt in a step of scheduler vllm
+	// while there are other requests. 0: no limit.
 	LongPrefillTokenThreshold int `yaml:"long_prefill_token_threshold,omitempty" is:">=0"`
-	// NoChunkedPrefill and NoReserveFullISL turn off two of vLLM's defaults. With chunked prefill a step may take
-	// part of a prompt. With scheduler_reserve_full_isl a request is admitted only if there is memory for all its
-	// tokens, not only for those of the first step. Versions without that setting (for example 0.8.5) have it off.
+	// NoChunkedPrefill and NoReserveFullISL disable two defaults of vLLM. With chunked prefill a step may
+	// compute part of a prompt. With scheduler_reserve_full_isl a request is admitted only if there is memory
+	// for all its tokens, not only for those of the first step. Versions without that setting (for example
+	// 0.8.5) do not reserve.
 	NoChunkedPrefill bool `yaml:"no_chunked_prefill,omitempty"`
 	NoReserveFullISL bool `yaml:"no_reserve_full_isl,omitempty"`
-	// AsyncScheduling has scheduler vllm form a step while the one before it runs (--async-scheduling).
+	// AsyncScheduling makes scheduler vllm form a step while the one before it runs (--async-scheduling).
 	AsyncScheduling bool `yaml:"async_scheduling,omitempty"`
-	// OverlapSchedule has scheduler sglang form a step while the one before it runs, as sglang does without
+	// OverlapSchedule makes scheduler sglang form a step while the one before it runs, as sglang does without
 	// --disable-overlap-schedule.
 	OverlapSchedule bool `yaml:"overlap_schedule,omitempty"`
-	// VLLMVersion is the version whose rules scheduler vllm follows, such as 0.33; "": 0.32.
+	// VLLMVersion is the version whose rules scheduler vllm follows, such as 0.33. "": 0.32.
 	VLLMVersion string `yaml:"vllm_version,omitempty"`
 
-	// AdapterCellsPerRank is the number of KV tokens whose memory a rank of an adapter takes, with scheduler slora: 4
-	// where adapters have the projections q, k, v and o.
+	// AdapterCellsPerRank is the memory of one rank of an adapter in KV tokens, with scheduler slora: 4 where
+	// adapters have the projections q, k, v and o.
 	AdapterCellsPerRank int `yaml:"adapter_cells_per_rank,omitempty" is:">=0 <=1000"`
 
-	ContextLength   int    `yaml:"context_length" is:">0"`
+	ContextLength   int    `yaml:"context_length" is:">0"` // maximum tokens of prompt and output
 	ContextOverflow string `yaml:"context_overflow" is:"reject|prompt|ignore"`
 	PageSize        int    `yaml:"page_size" is:">0"` // KV tokens per page
 
 	MaxLorasPerBatch int `yaml:"max_loras_per_batch" is:">0"` // GPU adapter slots; the base model takes one
-	// adapters in host memory; 0: no limit, scheduler vllm: max_loras_per_batch
+	// MaxLoadedLoras is the number of adapters in host memory. 0: no limit; scheduler vllm: max_loras_per_batch.
 	MaxLoadedLoras int    `yaml:"max_loaded_loras" is:">=0"`
 	MaxLoraRank    int    `yaml:"max_lora_rank" is:">0"` // rank the slots are allocated for
 	HeadOfLine     string `yaml:"head_of_line" is:"skip|block"`
-	// LoraDrainWait is the age in s at which a request that finds no slot has a
-	// running adapter make way (lora_drain_wait_threshold); 0: never.
+	// LoraDrainWait is the waiting time in s after which a request without a slot makes the scheduler drain a
+	// running adapter (lora_drain_wait_threshold). 0: disabled.
 	LoraDrainWait   float64 `yaml:"lora_drain_wait_threshold" is:">=0"`
 	AdapterLoading  string  `yaml:"adapter_loading" is:"blocking|overlapped"`
 	AdapterEviction string  `yaml:"adapter_eviction" is:"lru|fifo"`
 
-	// NewTokenRatio is the share of its remaining budget a running request is
-	// expected to still use; it falls to NewTokenRatioMin * itself over
-	// NewTokenRatioSteps decode steps and is re-estimated after a retraction.
+	// NewTokenRatio is the share of its remaining budget that a running request is expected to use. It falls
+	// to NewTokenRatio * NewTokenRatioMin over NewTokenRatioSteps decode steps, and is re-estimated after a
+	// retraction.
 	NewTokenRatio      float64 `yaml:"new_token_ratio" is:">0 <=1"`
 	NewTokenRatioMin   float64 `yaml:"new_token_ratio_min" is:">=0 <=1"`
 	NewTokenRatioSteps int64   `yaml:"new_token_ratio_steps" is:">0"`
@@ -307,53 +303,52 @@ type Engine struct {
 
 	// SchedulePolicy is the order of the waiting queue: fcfs (or ""), priority, vtc.
 	SchedulePolicy string `yaml:"schedule_policy,omitempty" is:"fcfs|priority|vtc|"`
-	// What priorities do under scheduler sglang: large values come first unless
-	// LowPriorityFirst; where all seats are taken, a request whose priority is better
-	// by more than PreemptionThreshold has running ones make way.
+	// Priorities under scheduler sglang. Large values come first, unless LowPriorityFirst is set. If the
+	// batch is full, a request preempts running requests whose priority is worse by more than
+	// PreemptionThreshold, unless NoPriorityPreemption is set.
 	LowPriorityFirst     bool `yaml:"schedule_low_priority_values_first,omitempty"`
 	NoPriorityPreemption bool `yaml:"disable_priority_preemption,omitempty"`
 	PreemptionThreshold  int  `yaml:"priority_scheduling_preemption_threshold" is:">=0"`
-	// Limits above which requests are refused, 0: none. sglang counts requests in
-	// the queue, vLLM all on the worker, or prompt tokens of those without a token.
+	// Limits above which requests are rejected; 0: none. MaxQueuedRequests (sglang) counts requests in the
+	// queue. MaxNumQueuedReqs (vLLM) counts all requests on the worker, and MaxNumQueuedTokens (vLLM) the
+	// prompt tokens of requests without a first token.
 	MaxQueuedRequests  int   `yaml:"max_queued_requests,omitempty" is:">=0"`
 	MaxNumQueuedReqs   int   `yaml:"max_num_queued_reqs,omitempty" is:">=0"`
 	MaxNumQueuedTokens int64 `yaml:"max_num_queued_tokens,omitempty" is:">=0"`
 
-	// MixedChunk has prefill steps take the running requests along
-	// (enable_mixed_chunk).
+	// MixedChunk makes prefill steps also decode the running requests (enable_mixed_chunk).
 	MixedChunk bool `yaml:"enable_mixed_chunk"`
-	// IgnoreEOS: requests run to their budget, and the scheduler knows it.
+	// IgnoreEOS makes requests run to their budget, and the scheduler reserves memory accordingly.
 	IgnoreEOS bool `yaml:"ignore_eos"`
-	// DisableRadixCache matters with IgnoreEOS, where sglang then reserves
-	// memory by another rule. Off, without PrefixCache, no prompt is like another.
+	// DisableRadixCache disables sglang's radix cache. It matters with IgnoreEOS, where sglang then reserves
+	// memory by another rule. If it is false and PrefixCache is false too, no two prompts share a prefix.
 	DisableRadixCache bool `yaml:"disable_radix_cache"`
-	// PrefixCache: what was computed of a prompt is kept, and not computed again
-	// for a prompt of the same adapter that begins alike.
+	// PrefixCache keeps computed prompts. A prompt with the same adapter and the same beginning reuses them.
 	PrefixCache bool `yaml:"prefix_cache"`
-	// PrefixEviction: pages, no more than are needed, or whole nodes of the tree,
-	// as sglang does. Under vLLM pages.
+	// PrefixEviction is the eviction unit of the prefix cache: pages (only the pages that are needed), or
+	// nodes (whole nodes of the tree, as in sglang). vLLM evicts pages.
 	PrefixEviction string `yaml:"prefix_eviction" is:"pages|nodes"`
 }
 
-// Adapters says how big adapters are and how long moving them takes.
+// Adapters holds the sizes of adapters and the times to move them.
 type Adapters struct {
 	BytesPerRank float64 `yaml:"bytes_per_rank" is:">=0"`
-	DefaultRank  int     `yaml:"default_rank" is:">0"` // for adapters whose rank the workload does not state
-	// A load passes every stage from where the weights lie to the GPU.
+	DefaultRank  int     `yaml:"default_rank" is:">0"` // rank of adapters without one in the workload
+	// Stages of a load. An adapter passes every stage from the place of its weights to the GPU.
 	HostToGPU    Stage `yaml:"host_to_gpu"`
 	DiskToHost   Stage `yaml:"disk_to_host"`
 	RemoteToHost Stage `yaml:"remote_to_host"`
-	// Network carries KV caches from worker to worker.
+	// Network carries KV caches between workers.
 	Network Stage `yaml:"network"`
 }
 
-// Stage is one hop of an adapter's way: latency + bytes/bandwidth.
+// A Stage is one hop of a transfer. It takes LatencyMs + bytes/GBPerS.
 type Stage struct {
 	LatencyMs float64 `yaml:"latency_ms" is:">=0"`
 	GBPerS    float64 `yaml:"gb_per_s" is:">0"`
 }
 
-// Validation is one line of a profile's validation table.
+// A Validation is one line of a profile's validation table.
 type Validation struct {
 	Runs           string  `yaml:"runs" json:"runs"`
 	Metric         string  `yaml:"metric" json:"metric"`
@@ -364,7 +359,7 @@ type Validation struct {
 //go:embed *.yaml profiles/*.yaml
 var embedded embed.FS
 
-// part reads a file that is part of the binary.
+// part decodes a file that is embedded in the binary.
 func part[T any](name string) (x T) {
 	data, err := embedded.ReadFile(name)
 	if err == nil {
@@ -378,14 +373,13 @@ func part[T any](name string) (x T) {
 
 var defaults = sync.OnceValue(func() Profile { return part[Profile]("defaults.yaml") })
 
-// Default returns the settings a profile file starts from.
+// Default returns the settings that [Parse] starts from: those of scheduler sglang.
 func Default() Profile { return defaults() }
 
-// UseVLLM sets the scheduler to vLLM's with the defaults of vLLM 0.32, those of
-// the API server on a GPU of less than 70 GiB (engine/arg_utils.py,
-// get_batch_defaults; larger ones but the A100 take max_num_seqs 1024 and
-// max_num_batched_tokens 8192). What the hardware or the deployment decides
-// stays: slots, ranks, context length.
+// UseVLLM sets scheduler vllm with the defaults of vLLM 0.32. They are those of the API server on a GPU with
+// less than 70 GiB (engine/arg_utils.py, get_batch_defaults). Larger GPUs except the A100 use max_num_seqs
+// 1024 and max_num_batched_tokens 8192. Settings of the hardware or the deployment stay: slots, ranks,
+// context length.
 func (e *Engine) UseVLLM() {
 	e.Scheduler, e.HeadOfLine, e.AdapterLoading, e.AdapterEviction = SchedulerVLLM, HeadOfLineSkip, LoadBlocking,
 		EvictLRU
@@ -393,8 +387,8 @@ func (e *Engine) UseVLLM() {
 	e.MaxRunningRequests, e.MaxNumBatchedTokens, e.PageSize, e.MaxLoadedLoras = 256, 2048, 16, 0
 }
 
-// defaultVLLM is Default for a profile of scheduler vllm. LoRA slots and rank
-// are those of vLLM's config/lora.py.
+// defaultVLLM is [Default] for scheduler vllm. The number and the rank of slots are the defaults of vLLM's
+// config/lora.py.
 func defaultVLLM() Profile {
 	p := Default()
 	p.Engine.UseVLLM()
@@ -402,8 +396,8 @@ func defaultVLLM() Profile {
 	return p
 }
 
-// HostLoras is the number of adapters in host memory, 0: no limit. vLLM's
-// max_cpu_loras is max_loras unless set (config/lora.py, _validate_lora_config).
+// HostLoras returns the number of adapters that fit in host memory; 0: no limit. vLLM's max_cpu_loras is
+// max_loras unless set (config/lora.py, _validate_lora_config).
 func (e *Engine) HostLoras() int {
 	switch {
 	case e.Scheduler == SchedulerSLoRA:
@@ -414,8 +408,9 @@ func (e *Engine) HostLoras() int {
 	return e.MaxLoadedLoras
 }
 
-// Load returns the embedded profile of that name or alias, makes the analytic one that
-// "analytic:MODEL,GPU" asks for ([parseAnalytic]), reads a profile file, or returns the profile for a GPU ([ForGPU]).
+// Load returns a profile by name or file. nameOrFile is, in this order, "analytic:MODEL,GPU[,tp=N][,bits=N]"
+// (see [Analytic]), the name or an alias of an embedded profile, a YAML file, or the name of a GPU (see
+// [ForGPU]).
 func Load(nameOrFile string) (*Profile, error) {
 	if spec, ok := strings.CutPrefix(nameOrFile, AnalyticPrefix); ok {
 		a, err := parseAnalytic(spec)
@@ -450,8 +445,7 @@ func Load(nameOrFile string) (*Profile, error) {
 	return Parse(data, nameOrFile)
 }
 
-// Parse reads a profile from YAML on top of the defaults of its scheduler,
-// where names it in errors.
+// Parse reads a profile from YAML, on top of the defaults of its scheduler. Errors name the source as where.
 func Parse(data []byte, where string) (*Profile, error) {
 	var of struct {
 		Engine struct {
@@ -482,7 +476,7 @@ func Parse(data []byte, where string) (*Profile, error) {
 	return &p, nil
 }
 
-// YAML returns the whole profile as a file that Parse reads back.
+// YAML returns the whole profile as YAML, which [Parse] reads back.
 func (p *Profile) YAML() ([]byte, error) {
 	return yaml.MarshalWithOptions(p, yaml.Indent(2))
 }

@@ -8,43 +8,40 @@ import (
 	"strings"
 )
 
-// Kind says where the coefficients of a profile come from.
+// A Kind is the origin of a profile's coefficients.
 type Kind string
 
 const (
-	// Measured: the coefficients were fitted to runs of this hardware and engine,
-	// and at least minHeldOut runs that nothing was fitted to validated them: the
-	// profile has intervals from these runs, and its settings are those that were
-	// validated.
+	// Measured: the coefficients were fitted to runs of this hardware and engine. At least minHeldOut
+	// held-out runs validated them, and the profile has intervals from these runs. Its settings are the
+	// validated ones.
 	Measured Kind = "measured"
-	// Calibrated: the coefficients were fitted to runs, or changed after their
-	// validation, and fewer than minHeldOut held-out runs validated them as they are.
+	// Calibrated: the coefficients were fitted to runs, or changed after their validation. Fewer than
+	// minHeldOut held-out runs validated them in this form.
 	Calibrated Kind = "calibrated"
 	// Computed: the coefficients come from data sheets or publications. No run of
 	// this hardware and engine was compared with them.
 	Computed Kind = "computed"
 )
 
-// minHeldOut is the least number of held-out runs of a measured profile: from
-// three runs on there are intervals of half of the runs.
+// minHeldOut is the least number of held-out runs of a measured profile. Three runs are enough for the range
+// of half of the runs (see [Band]).
 const minHeldOut = 3
 
-// Provenance says what a prediction with a profile rests on.
+// Provenance describes the evidence behind a profile.
 type Provenance struct {
 	Kind     Kind   `json:"kind"`
 	Hardware string `json:"hardware"` // "H100 64 GB, about 2 TB/s"
 	Engine   string `json:"engine"`   // with its version: "vLLM 0.8.5"
 	// ValidatedOn is a phrase on the held-out runs; "": no held-out run.
 	ValidatedOn string `json:"validated_on"`
-	// Changed lists the settings because of which a validated profile is no longer
-	// the one that was validated.
+	// Changed lists the settings that differ from the validated profile.
 	Changed []string `json:"changed,omitempty"`
 }
 
-// Provenance derives the kind of the profile from what it contains. A scenario's
-// settings of sizes and limits (slots, KV tokens, batch) leave the kind as it is,
-// because the scheduler is simulated by its own rules; another scheduler or other
-// coefficients of step times do not.
+// Provenance derives the kind of the profile from its contents. A scenario may change sizes and limits
+// (slots, KV tokens, batch) without a change of kind, because the scheduler is simulated by its own rules.
+// Another scheduler or other coefficients of step times change the kind.
 func (p *Profile) Provenance() Provenance {
 	v := Provenance{Kind: Calibrated, Hardware: cmp.Or(p.Hardware, p.GPU, "unknown"), ValidatedOn: p.ValidatedOn,
 		Engine: cmp.Or(p.EngineVersion, p.Engine.Scheduler+", version unknown")}
@@ -71,15 +68,15 @@ func (p *Profile) Provenance() Provenance {
 	return v
 }
 
-// retimed lists the changed settings on which step times depend.
+// retimed lists the changed settings that affect step times.
 func retimed(base, p *Profile) []string {
 	changed := changes(base, p)
 	maps.DeleteFunc(changed, func(key, _ string) bool { return !retimes(key) })
 	return slices.Sorted(maps.Keys(changed))
 }
 
-// heldOut is the number of runs that the intervals come from: each run is in one
-// class of load of each of its metrics.
+// heldOut returns the number of runs that the intervals come from. Each run is in one class of load of each
+// of its metrics.
 func (in *Intervals) heldOut() float64 {
 	most, of := 0.0, map[string]float64{}
 	for _, b := range in.Bands {
@@ -89,7 +86,7 @@ func (in *Intervals) heldOut() float64 {
 	return most
 }
 
-// String is the kind, and what was changed.
+// String returns the kind, followed by the changed settings, if any.
 func (v Provenance) String() string {
 	if len(v.Changed) > 0 {
 		return fmt.Sprintf("%s (changed after its validation: %s)", v.Kind, strings.Join(v.Changed, ", "))
@@ -97,8 +94,8 @@ func (v Provenance) String() string {
 	return string(v.Kind)
 }
 
-// Note is a sentence on what a user should know before trusting a prediction of
-// the named profile; "": nothing beyond its kind.
+// Note returns a warning for users of the named profile; "": no warning. Computed and changed profiles have
+// one.
 func (v Provenance) Note(name string) string {
 	switch {
 	case v.Kind == Computed:

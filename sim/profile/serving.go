@@ -7,21 +7,22 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// Serving is an engine as its command starts it on a GPU without further flags: "vllm serve", or the class LLM.
+// A Serving is an engine with the defaults of its command on a GPU: "vllm serve" without further flags, or
+// vLLM's class LLM.
 type Serving struct {
 	Engine  string // SchedulerVLLM or SchedulerSGLang
 	Version string // "0.33"
-	LLM     bool   // vLLM's class LLM in place of its server
+	LLM     bool   // vLLM's class LLM instead of its server
 }
 
-// servings are the engines that [ParseServing] knows.
+// servings are the engines that [ParseServing] accepts.
 var servings = []Serving{
 	{SchedulerVLLM, "0.33", false}, {SchedulerVLLM, "0.33", true}, {SchedulerVLLM, "0.32", false},
 	{SchedulerVLLM, "0.32", true}, {SchedulerVLLM, "0.23", false}, {SchedulerVLLM, "0.23", true},
 	{SchedulerSGLang, "0.5.23", false},
 }
 
-// String is the text that ParseServing reads: vllm-0.33, vllm-0.33:llm.
+// String returns the text that [ParseServing] accepts, such as vllm-0.33 or vllm-0.33:llm.
 func (s Serving) String() string {
 	if s.LLM {
 		return s.Engine + "-" + s.Version + ":llm"
@@ -29,7 +30,7 @@ func (s Serving) String() string {
 	return s.Engine + "-" + s.Version
 }
 
-// Servings lists what ParseServing reads.
+// Servings lists the texts that [ParseServing] accepts.
 func Servings() []string {
 	list := make([]string, len(servings))
 	for i, s := range servings {
@@ -38,7 +39,7 @@ func Servings() []string {
 	return list
 }
 
-// ParseServing reads ENGINE-VERSION, or for vLLM's class LLM ENGINE-VERSION:llm.
+// ParseServing parses ENGINE-VERSION, or ENGINE-VERSION:llm for vLLM's class LLM.
 func ParseServing(text string) (Serving, error) {
 	for _, s := range servings {
 		if s.String() == text {
@@ -52,9 +53,10 @@ func ParseServing(text string) (Serving, error) {
 	return Serving{}, fmt.Errorf("unknown engine %q, expected one of %s%s", text, strings.Join(Servings(), ", "), hint)
 }
 
-// Apply sets what the engine chooses by itself: the scheduler and its rules, and limits by the memory and the name of
-// the GPU. Slots, ranks and context length stay, and so does the KV cache of a measured profile; that of a computed
-// profile gets the engine's share of the memory. It fails if the GPU of the profile is unknown.
+// Apply sets what the engine chooses by itself: the scheduler and its rules, and limits that depend on the
+// memory and the name of the GPU. Slots, ranks and context length stay. The KV cache of a measured profile
+// stays too; a computed profile gets the engine's share of the memory. Apply fails if the GPU of the profile
+// is unknown.
 func (s Serving) Apply(p *Profile) error {
 	card := gpuOf(p.GPU)
 	if card == nil {
@@ -69,9 +71,10 @@ func (s Serving) Apply(p *Profile) error {
 	return nil
 }
 
-// Shares of a GPU's memory. vLLM takes gpu_memory_utilization (config/cache.py), of which the peak of activations, CUDA
-// graphs and the CUDA context are no KV cache: 0.026 of the memory on the server with Qwen3-14B on an H100 of 80 GB
-// (288,608 KV tokens beside 27.5 GiB of weights), 0.027 on that with Llama-3.1-8B on 64 GB (334,944 tokens, share 0.9).
+// Shares of a GPU's memory. vLLM uses the share gpu_memory_utilization (config/cache.py). The peak of
+// activations, CUDA graphs and the CUDA context take vllmOverhead from it: 0.026 of the memory on a server
+// with Qwen3-14B on an H100 of 80 GB (288,608 KV tokens beside 27.5 GiB of weights), 0.027 on a server with
+// Llama-3.1-8B on 64 GB (334,944 tokens, share 0.9).
 const vllmShare, vllmOverhead = 0.92, 0.026
 
 // vllm sets the defaults of vLLM. Sources, versions 0.32 and 0.33: EngineArgs.get_batch_defaults and
@@ -128,7 +131,8 @@ func (s Serving) sglang(p *Profile, card *GPU) {
 	}
 }
 
-// share gives the KV cache and the adapter slots of a computed profile a share of the GPUs' memory, less the weights.
+// share sets the pool of a computed profile, which KV cache and adapter slots share: the given share of the
+// GPUs' memory less the weights.
 func (p *Profile) share(card *GPU, share float64) {
 	m := architectureOf(p.Model)
 	if !p.Uncalibrated || p.Memory.PoolGiB == 0 || p.Memory.KVTokens > 0 || m == nil {

@@ -2,9 +2,8 @@ package profile
 
 import "fmt"
 
-// UseSLoRA sets the scheduler to S-LoRA's with the defaults of its server
-// (slora/server/api_server.py, commit c1ddf488781e). What the deployment decides
-// stays: the size of the memory, the context length.
+// UseSLoRA sets scheduler slora with the defaults of S-LoRA's server (slora/server/api_server.py, commit
+// c1ddf488781e). Settings of the deployment stay: the size of the memory, the context length.
 func (e *Engine) UseSLoRA() {
 	e.Scheduler, e.HeadOfLine, e.AdapterLoading, e.AdapterEviction = SchedulerSLoRA, HeadOfLineBlock, LoadBlocking,
 		EvictLRU
@@ -14,7 +13,7 @@ func (e *Engine) UseSLoRA() {
 	e.LoraDrainWait = 0
 }
 
-// checkSLoRA says which setting scheduler slora does not have, or nil.
+// checkSLoRA returns an error if a setting and scheduler slora exclude each other.
 func (e *Engine) checkSLoRA() error {
 	if e.Scheduler != SchedulerSLoRA {
 		if e.AdapterCellsPerRank > 0 {
@@ -44,10 +43,10 @@ func (e *Engine) checkSLoRA() error {
 	return nil
 }
 
-// Unified says whether adapters and KV cache share their memory.
+// Unified reports whether adapters and KV cache share their memory.
 func (e *Engine) Unified() bool { return e.Scheduler == SchedulerSLoRA }
 
-// Slots is the number of adapters that can be in GPU memory at a time, of n in all.
+// Slots returns the number of adapters, of n in total, that fit in GPU memory at the same time.
 func (e *Engine) Slots(n int) int {
 	if e.Unified() {
 		return max(n, 1)
@@ -55,8 +54,9 @@ func (e *Engine) Slots(n int) int {
 	return e.MaxLorasPerBatch
 }
 
-// PrefillTokens is the most prompt tokens of a prefill step, but for a single longer prompt, with a KV cache of kv
-// tokens. S-LoRA takes a sixth of the memory if that is more (slora/server/api_server.py, batch_max_tokens).
+// PrefillTokens returns the maximum number of prompt tokens of a prefill step with a KV cache of kv tokens. A
+// single longer prompt may exceed it. S-LoRA uses a sixth of the memory if that is more
+// (slora/server/api_server.py, batch_max_tokens).
 func (e *Engine) PrefillTokens(kv int64) int64 {
 	if e.Unified() {
 		return max(kv/6, int64(e.MaxPrefillTokens))

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// vllmDefault is the minor version of vLLM whose rules hold where a profile names none.
+// vllmDefault is the minor version of vLLM for profiles without engine.vllm_version.
 const vllmDefault = 32
 
-// vllmMinor is the minor version of vLLM whose rules hold, -1 if vllm_version is none.
+// vllmMinor returns the minor version of vLLM whose rules apply, or -1 if vllm_version is invalid.
 func (e *Engine) vllmMinor() int {
 	if e.VLLMVersion == "" {
 		return vllmDefault
@@ -22,5 +22,5 @@ func (e *Engine) vllmMinor() int {
 	return int(n)
 }
 
-// VLLMAtLeast says whether the rules are those of version 0.minor of vLLM, or of a later one.
+// VLLMAtLeast reports whether the rules of vLLM 0.minor or a later version apply.
 func (e *Engine) VLLMAtLeast(minor int) bool { return e.vllmMinor() >= minor }

@@ -1,8 +1,8 @@
-// Package dlora chooses between merged and unmerged execution as dLoRA does. It is arithmetic alone and
-// knows no engine: adapters are rows 0, 1, ...
+// Package dlora chooses between merged and unmerged execution of adapters as dLoRA does; see [Credits]. It
+// does not depend on an engine: adapters are rows 0, 1, ...
 //
-// Invariants ([Credits.Check]): credits only change hands, so that their sum stays; the threshold that keeps an adapter
-// merged is not above the one that merges it.
+// Invariants ([Credits.Check]): credits are only transferred, so their sum is constant; the threshold that
+// keeps an adapter merged is not above the one that merges it.
 package dlora
 
 import (
@@ -14,47 +14,47 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Credits is dLoRA's choice between merged and unmerged execution (B. Wu et al.,
-// OSDI'24, Algorithm 1; Scheduler._credit_schedule, _adjust_credit and
-// _adjust_merge_threshold in vllm/core/scheduler.py of its artifact). In every
-// iteration the requests that would run first come first served are those that
-// are owed it. An adapter is merged while it has at least left times as many
-// requests as these, and another is merged once it has right times as many. A
-// merged adapter pays, in credits, those whose requests it keeps from running;
-// without credits it may not be merged, and one that was paid enough runs
-// first, unmerged. The two thresholds are adjusted where the mode changes, by
-// what it gave and what the other would have given: in steps towards each
-// other, and apart by a factor.
+// Credits chooses between merged and unmerged execution for each iteration, as dLoRA does (B. Wu et al.,
+// OSDI'24, Algorithm 1; Scheduler._credit_schedule, _adjust_credit and _adjust_merge_threshold in
+// vllm/core/scheduler.py of its artifact).
 //
-// Credits are whole numbers of creditUnit parts, so that a run of iterations
-// can be booked at once.
+// The entitled requests of an iteration are those that would run first come, first served. An adapter stays
+// merged while it has at least left times as many requests as there are entitled ones. Another adapter is
+// merged once it has right times as many. A merged adapter pays credits to the adapters whose entitled
+// requests do not run. Without credits an adapter may not be merged. An adapter that has received enough
+// credits runs first, unmerged.
+//
+// The two thresholds are adjusted when the mode changes, by the requests that the mode served and those that
+// the other mode would have served. They approach each other in steps, and separate by a factor.
+//
+// Credits are whole numbers of creditUnit parts, so that a run of iterations can be booked at once.
 type Credits struct {
-	seats       int     // requests of an iteration
-	alone       float64 // time of a merged iteration
-	together    float64 // of an unmerged one
-	change      float64 // of a change between them
+	seats       int     // maximum number of requests of an iteration
+	alone       float64 // time of a merged iteration, s
+	together    float64 // time of an unmerged iteration, s
+	change      float64 // time of a change between them, s
 	have        []int64 // credits by row
-	enough      int64   // an adapter that has these runs first
-	still       int64   // and goes on to as long as it has these
-	pay         int64   // for a request kept from running by one that was paid
-	payMerged   int64   // by the merged adapter
+	enough      int64   // credits with which an adapter runs first
+	still       int64   // credits down to which it continues to run first
+	pay         int64   // price of an entitled request, if an adapter runs first for its credits
+	payMerged   int64   // price of an entitled request for a merged adapter
 	left, right float64
 
-	Row      int32   // merged, or Unmerged
+	Row      int32   // row of the merged adapter, or Unmerged
 	paid     []int32 // rows that ran first for their credits in the latest iteration
 	most     int32   // row with the most requests in the latest unmerged iteration, -1: none
 	iters    int64   // iterations since the mode changed
-	merged   int64   // requests that merged execution served in these, or would have
-	unmerged int64   // that unmerged execution served, or would have
-	virtual  int64   // changes that merged execution would have made
+	merged   int64   // requests that merged execution served in these iterations, or would have served
+	unmerged int64   // requests that unmerged execution served, or would have served
+	virtual  int64   // changes of the merged adapter that merged execution would have made
 
-	// What the latest iteration did, for repeat.
+	// Effects of the latest iteration, for Repeat.
 	moved              []int64 // credits by row
 	countedM, countedU int64
-	repeats            bool // the next one does the same, unless credits pass a threshold
+	repeats            bool // the next iteration does the same, unless credits pass a threshold
 }
 
-// Unmerged is the row of unmerged execution.
+// Unmerged is the value of a row for unmerged execution.
 const Unmerged int32 = -1
 
 const (
@@ -63,8 +63,9 @@ const (
 	aimdMul    = 1.1
 )
 
-// New returns the credits of rows adapters on an engine of the given number of seats; alone, together and change are
-// the times of a merged iteration, of an unmerged one and of a change between them.
+// New returns credits for the given number of adapter rows on an engine with the given number of seats. Each
+// row begins with (rows-1)*scale credits, and runs first with rows*scale credits. alone, together and change
+// are the times of a merged iteration, of an unmerged one and of a change between them.
 func New(rows, seats int, scale int64, alone, together, change tick.Ticks) *Credits {
 	speed := float64(alone) / float64(together)
 	c := &Credits{
@@ -94,8 +95,8 @@ func (c *Credits) Check() error {
 	return nil
 }
 
-// Iterate chooses the mode of the next iteration, for requests of the given
-// rows in the order in which they came. It returns the row to merge.
+// Iterate chooses the mode of the next iteration and returns the row to merge, or [Unmerged]. queue holds the
+// rows of all requests in the order of their arrival.
 func (c *Credits) Iterate(queue []int32) int32 {
 	clear(c.moved)
 	fcfs := queue[:min(len(queue), c.seats)]
@@ -106,7 +107,7 @@ func (c *Credits) Iterate(queue []int32) int32 {
 	c.countedM, c.countedU, c.repeats = 0, 0, true
 	if scheduled := c.runPaid(fcfs, n); scheduled != nil {
 		c.settleUp(fcfs, scheduled, c.pay)
-		// who runs first among them depends on the credits
+		// the order among them depends on the credits
 		c.repeats = !slices.ContainsFunc(c.moved, func(d int64) bool { return d != 0 })
 		c.enter(Unmerged)
 	} else {
@@ -116,8 +117,7 @@ func (c *Credits) Iterate(queue []int32) int32 {
 	return c.Row
 }
 
-// runPaid returns the iteration's requests if some adapter has credits to run
-// first, by rows; nil if none has.
+// runPaid returns the rows of the iteration's requests if an adapter has the credits to run first; else nil.
 func (c *Credits) runPaid(fcfs []int32, n []int) (scheduled []int32) {
 	order := make([]int32, len(c.have))
 	for row := range order {
@@ -156,8 +156,8 @@ func (c *Credits) runPaid(fcfs []int32, n []int) (scheduled []int32) {
 	return scheduled
 }
 
-// runMost runs the merged adapter, merges the one with most requests, or runs
-// all, whatever the thresholds say.
+// runMost keeps the merged adapter, merges the one with the most requests, or runs all adapters unmerged, by
+// the thresholds.
 func (c *Credits) runMost(fcfs []int32, n []int) {
 	most := int32(-1)
 	for row := range c.have {
@@ -189,7 +189,7 @@ func (c *Credits) runMost(fcfs []int32, n []int) {
 	c.settleUp(fcfs, slices.Repeat([]int32{to}, batch), c.payMerged)
 }
 
-// count notes the requests that k iterations served, or would have.
+// count adds the requests that k iterations served, or would have served in the other mode.
 func (c *Credits) count(k int64) {
 	c.merged += k * c.countedM
 	c.unmerged += k * c.countedU
@@ -204,8 +204,8 @@ func (c *Credits) enter(row int32) {
 	c.iters++
 }
 
-// settleUp has the rows of the requests that run in place of those that are
-// owed it pay for that.
+// settleUp transfers credits from the rows of requests that run without being entitled to the rows of
+// entitled requests that do not run.
 func (c *Credits) settleUp(fcfs, scheduled []int32, price int64) {
 	owed := make([]int, len(c.have))
 	for _, row := range fcfs {
@@ -221,7 +221,7 @@ func (c *Credits) settleUp(fcfs, scheduled []int32, price int64) {
 		}
 		return
 	}
-	var late []int32 // those not owed it, who pay the last of those who are
+	var late []int32 // rows of requests that run without being entitled; they pay the last entitled ones
 	for _, row := range scheduled {
 		if owed[row] > 0 {
 			owed[row]--
@@ -235,8 +235,8 @@ func (c *Credits) settleUp(fcfs, scheduled []int32, price int64) {
 	}
 }
 
-// adjust moves the threshold that ends the present mode or keeps it, by how
-// many requests the two modes served, or would have, since it began.
+// adjust moves the threshold that ends or keeps the present mode, by the requests that the two modes have
+// served, or would have served, since it began.
 func (c *Credits) adjust() {
 	if c.iters == 0 {
 		return
@@ -262,22 +262,21 @@ func (c *Credits) adjust() {
 	c.merged, c.unmerged, c.virtual, c.most = 0, 0, 0, -1
 }
 
-// apply books the credits of k iterations.
+// apply transfers the credits of k iterations.
 func (c *Credits) apply(k int64) {
 	for row, d := range c.moved {
 		c.have[row] += k * d
 	}
 }
 
-// Quiet is the number of iterations like the latest, itself included, until one
-// may choose differently.
+// Quiet returns the number of iterations like the latest, including itself, until one may choose differently.
 func (c *Credits) Quiet() int64 {
 	if !c.repeats {
 		return 1
 	}
 	k := int64(math.MaxInt64)
 	for row, d := range c.moved {
-		before := c.have[row] - d // what the latest decided on
+		before := c.have[row] - d // credits at the latest decision
 		for _, limit := range []int64{c.enough, c.still, 0} {
 			switch {
 			case d > 0 && before < limit:
@@ -290,7 +289,7 @@ func (c *Credits) Quiet() int64 {
 	return k
 }
 
-// repeat books k more iterations like the latest.
+// Repeat books k more iterations like the latest.
 func (c *Credits) Repeat(k int64) {
 	c.iters += k
 	c.count(k)

@@ -10,22 +10,23 @@ import (
 	"lorasim/sim/tick"
 )
 
-// drainer keeps requests that are passed over for want of a slot from waiting for ever: an adapter whose oldest request
-// has waited for longer than lora_drain_wait_threshold is promised the slot of a running adapter, which then takes no
-// more requests that would hold it up. It is sglang's (lora/lora_drainer.py, class LoRADrainer) and, as there, off by
-// default.
+// drainer prevents that requests without a slot wait for ever. When the oldest request of an adapter has
+// waited longer than lora_drain_wait_threshold, the adapter is promised the slot of a running adapter. The
+// running adapter drains: it starts no more requests that would keep it running longer. It follows sglang
+// (lora/lora_drainer.py, class LoRADrainer), and is off by default as there.
 type drainer struct {
 	s        *Scheduler
 	e        *engine.Engine
 	on       bool
 	wait     tick.Ticks                // the threshold
-	draining map[int32]*engine.Adapter // by the index of an adapter that makes way: for whom
-	order    []*engine.Adapter         // the adapters that make way
-	promised map[int32]bool            // adapters for which another makes way
+	draining map[int32]*engine.Adapter // by index of a draining adapter: the starving adapter
+	order    []*engine.Adapter         // the draining adapters
+	promised map[int32]bool            // starving adapters for which another drains
 	left     map[int32]int64           // tokens that an adapter's longest running request may still generate
 }
 
-// drainTolerance is by how much a request may outlast a draining adapter's longest one (DRAIN_SCHEDULE_TOLERANCE).
+// drainTolerance is the factor by which a request may be longer than the remaining tokens of a draining
+// adapter's longest one (DRAIN_SCHEDULE_TOLERANCE).
 const drainTolerance = 1.2
 
 func newDrainer(s *Scheduler) drainer {
@@ -40,8 +41,8 @@ func newDrainer(s *Scheduler) drainer {
 	return d
 }
 
-// starvesAt is when the drainer has to look at the queue next: when the oldest request of an adapter without promise
-// has waited for longer than the threshold, if there is a running adapter that could make way.
+// starvesAt returns when the drainer must look at the queue next: when the oldest request of an adapter
+// without promise exceeds the threshold, if a running adapter could drain; else never.
 func (d *drainer) starvesAt() tick.Ticks {
 	at := tick.Never
 	canLeave := func(a *lora.Adapter) bool { return a.Active() && d.draining[a.Index] == nil }
@@ -57,10 +58,10 @@ func (d *drainer) starvesAt() tick.Ticks {
 	return at
 }
 
-// due is the first instant at which an adapter with waiting requests starves.
+// due returns the first instant at which an adapter with waiting requests starves.
 func (d *drainer) due(a *engine.Adapter) tick.Ticks { return a.Head().QueuedAt + d.wait + 1 }
 
-// updateDrainingState brings the drainer up to date before requests are picked (update_draining_state).
+// updateDrainingState updates the drainer before requests are chosen (update_draining_state).
 func (d *drainer) updateDrainingState() {
 	if !d.on || len(d.order) == 0 && d.starvesAt() > d.e.Loop.Now() {
 		return
@@ -79,8 +80,8 @@ func (d *drainer) updateDrainingState() {
 	})
 }
 
-// updateAdapterStats notes, for each adapter of the batch, the largest number of tokens that one of its requests may
-// still generate. It returns the adapters.
+// updateAdapterStats stores, for each adapter of the batch, the largest number of tokens that one of its
+// requests may still generate. It returns the adapters.
 func (d *drainer) updateAdapterStats() (running []*engine.Adapter) {
 	for _, r := range d.s.runningReqs() {
 		a := r.Row
@@ -93,9 +94,9 @@ func (d *drainer) updateAdapterStats() (running []*engine.Adapter) {
 	return running
 }
 
-// updateDrainingLoras has running adapters drain for starving ones (_update_draining_loras): the longest wait first,
-// each the running adapter that is done first and drains for no other. Of equals the first by index, where sglang
-// leaves it to the order of a set.
+// updateDrainingLoras makes running adapters drain for starving ones (_update_draining_loras). The longest
+// wait comes first. It gets the running adapter that ends first and does not drain yet. Ties are broken by
+// index; sglang leaves them to the order of a set.
 func (d *drainer) updateDrainingLoras(running []*engine.Adapter) {
 	starving := slices.DeleteFunc(slices.Clone(d.e.Queue.Adapters()), func(a *engine.Adapter) bool {
 		return d.promised[a.Index] || d.due(a) > d.e.Loop.Now()
@@ -115,7 +116,7 @@ func (d *drainer) updateDrainingLoras(running []*engine.Adapter) {
 	}
 }
 
-// canSchedule is the first waiting request of an adapter that the drainer lets pass, nil if there is none
+// canSchedule returns the first waiting request of an adapter that the drainer admits; nil: none
 // (can_schedule).
 func (d *drainer) canSchedule(a *engine.Adapter) *engine.Request {
 	r := a.Head()
@@ -127,7 +128,7 @@ func (d *drainer) canSchedule(a *engine.Adapter) *engine.Request {
 	return r
 }
 
-// check: an adapter drains for one other, which no other drains for.
+// check checks that an adapter drains for one other, and no other adapter drains for that one.
 func (d *drainer) check() error {
 	promised := map[int32]bool{}
 	for _, a := range d.order {

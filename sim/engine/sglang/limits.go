@@ -7,12 +7,13 @@ import (
 	"lorasim/sim/profile"
 )
 
-// inputMargin is how many tokens a prompt stays below the longest request (max_req_input_len in
-// managers/tp_worker.py).
+// inputMargin is the least difference in tokens between a prompt and the longest request (max_req_input_len
+// in managers/tp_worker.py).
 const inputMargin = 5
 
-// Refuse says why the engine can never serve a request (TpModelWorker.get_worker_info in managers/tp_worker.py,
-// validate_input_length in managers/utils.py, Scheduler.init_req_max_new_tokens in managers/scheduler.py).
+// Refuse returns the reason why the engine can never serve a request, or "" (TpModelWorker.get_worker_info in
+// managers/tp_worker.py, validate_input_length in managers/utils.py, Scheduler.init_req_max_new_tokens in
+// managers/scheduler.py). It limits the request's budget to what the engine can serve.
 func (s *Scheduler) Refuse(r *engine.Request) string {
 	limit, kv, prompt := int64(s.profile.ContextLength), s.e.KV.CapacityTokens(), int64(r.Prompt)
 	longest, ignores := min(limit, kv)-1, s.profile.ContextOverflow == profile.OverflowIgnore
@@ -36,12 +37,12 @@ func (s *Scheduler) Refuse(r *engine.Request) string {
 	return ""
 }
 
-// Accept notes whether a stop token ends a request. Refuse has cut its budget.
+// Accept notes whether a stop token ends the request. Refuse has already limited its budget.
 func (s *Scheduler) Accept(r *engine.Request) { r.Stops = r.Output < r.MaxNew }
 
-// MayWait says whether a request may wait (_abort_on_queued_limit). If max_queued_requests wait already, it is
-// refused; but if it has a better priority than some of them, the last of those is refused in its place. Requests
-// that lost their KV cache are no exception.
+// MayWait reports whether a request may wait (_abort_on_queued_limit). If max_queued_requests already wait,
+// it rejects the request. If the request has a better priority than the last waiting one, it rejects that one
+// instead. The limit also applies to requests that lost their KV cache.
 func (s *Scheduler) MayWait(r *engine.Request) bool {
 	e := s.e
 	if limit := s.profile.MaxQueuedRequests; limit == 0 || e.Queue.Len() < limit {

@@ -12,22 +12,24 @@ import (
 	"lorasim/sim/tick"
 )
 
-// modes is merged execution: an adapter is added into the model's weights, so that its requests run at the speed of
-// the base model, and no others can. Backend dlora changes between this and unmerged execution, where all adapters run
-// together and every step pays for it, see [dlora.Credits]. Backend merged never runs unmerged: each decode step gives
-// an adapter one credit for each of its requests that it passes over, and once an adapter has enough of them the
-// engine changes to the one that has most.
+// modes implements merged execution. An adapter is merged into the model's weights, so that its requests run
+// at the speed of the base model and no others can run.
 //
-// Requests that are passed over after their prompt keep their memory and their seat in the batch: they are parked.
-// Modes change between steps only.
+// Backend dlora changes between merged and unmerged execution; see [dlora.Credits]. In unmerged execution all
+// adapters run together, and every step takes longer. Backend merged never runs unmerged. Each decode step
+// gives an adapter one credit for each of its requests that the step passes over. Once an adapter has limit
+// credits, the engine changes to the adapter with the most credits.
+//
+// Requests that are passed over after their prompt are parked: they keep their memory and their seat in the
+// batch. Modes change only between steps.
 type modes struct {
 	s       *Scheduler
 	row     int32             // merged into the weights; unmerged: -1
 	credit  []int64           // by index of the adapter
-	passed  []int64           // by index: its requests that the steps now pass over
+	passed  []int64           // by index: requests that the steps now pass over
 	since   int64             // decode steps when passed was counted
 	fresh   bool              // no step has begun since the mode changed
-	decided bool              // nor since credits were last asked
+	decided bool              // backend dlora: nor since the credits last decided
 	only    bool              // backend merged
 	credits *dlora.Credits    // backend dlora
 	limit   int64             // credits that end a merged mode
@@ -51,7 +53,7 @@ func newModes(s *Scheduler) *modes {
 	return m
 }
 
-// pending is the number of requests of an adapter in the engine.
+// pending returns the number of requests of an adapter in the engine.
 func (m *modes) pending(row int32) int64 {
 	e := m.s.e
 	v := &e.Books
@@ -69,7 +71,7 @@ func (m *modes) pending(row int32) int64 {
 	return int64(n)
 }
 
-// choose changes the mode before a step if it is time to, and returns how long that takes.
+// choose changes the mode before a step if it is due. It returns the time of the change.
 func (m *modes) choose() (takes tick.Ticks) {
 	if m.credits != nil {
 		return m.chooseByCredits()
@@ -85,7 +87,7 @@ func (m *modes) choose() (takes tick.Ticks) {
 	return takes
 }
 
-// chooseByCredits is choose under backend dlora. A step is an iteration.
+// chooseByCredits is choose for backend dlora. A step is an iteration.
 func (m *modes) chooseByCredits() (takes tick.Ticks) {
 	e := m.s.e
 	m.credits.Repeat(max(e.Batch.Steps-m.since-1, 0))
@@ -105,7 +107,7 @@ func (m *modes) chooseByCredits() (takes tick.Ticks) {
 	return 0
 }
 
-// arrivalOrder gives the adapters of all requests on the engine in the order in which they came to it.
+// arrivalOrder returns the adapters of all requests on the engine, in the order of their arrival.
 func (m *modes) arrivalOrder() (rows []int32) {
 	all := slices.AppendSeq(slices.Concat(m.s.e.Batch.Requests(), m.parked), m.s.e.Queue.All())
 	slices.SortFunc(all, func(a, b *engine.Request) int { return cmp.Compare(a.Seq(), b.Seq()) })
@@ -115,7 +117,7 @@ func (m *modes) arrivalOrder() (rows []int32) {
 	return rows
 }
 
-// countPassedOver notes which requests the steps from now on pass over.
+// countPassedOver counts the requests that steps pass over from now on.
 func (m *modes) countPassedOver() {
 	m.since = m.s.e.Batch.Steps
 	for row := range m.passed {
@@ -126,8 +128,8 @@ func (m *modes) countPassedOver() {
 	}
 }
 
-// nextMode is the mode for the next step under backend merged: the present one until it has no requests or another
-// adapter has credits enough.
+// nextMode returns the mode for the next step under backend merged. The present one stays until it has no
+// requests, or another adapter has limit credits.
 func (m *modes) nextMode() int32 {
 	v := &m.s.e.Books
 	switch {
@@ -146,7 +148,7 @@ func (m *modes) nextMode() int32 {
 	return m.row
 }
 
-// mostCredits is the adapter with most credits, of equals the one with most requests.
+// mostCredits returns the adapter with the most credits, and among equals the one with the most requests.
 func (m *modes) mostCredits() int32 {
 	best, most, credit := unmerged, int64(0), int64(-1)
 	for row, c := range m.credit {
@@ -158,8 +160,8 @@ func (m *modes) mostCredits() int32 {
 	return best
 }
 
-// change changes the mode: requests that it does not run are parked, those parked that it runs go on. It returns how
-// long the change takes: nothing where the weights stay as they are.
+// change changes the mode. It parks running requests that the new mode does not run, and resumes parked ones
+// that it runs. It returns the time of the change: 0 if the weights stay as they are.
 func (m *modes) change(to int32) tick.Ticks {
 	e := m.s.e
 	base := int32(len(e.Books.Adapters))
@@ -190,7 +192,7 @@ func (m *modes) change(to int32) tick.Ticks {
 	return e.Costs.Switch
 }
 
-// park takes a request out of the batch with its memory.
+// park removes a request from the batch. The request keeps its memory.
 func (m *modes) park(r *engine.Request) {
 	m.s.e.StopDecoding(r)
 	at, _ := slices.BinarySearchFunc(m.parked, r.Seq(), func(o *engine.Request, seq int64) int {
@@ -199,7 +201,7 @@ func (m *modes) park(r *engine.Request) {
 	m.parked = slices.Insert(m.parked, at, r)
 }
 
-// retract returns the latest of the parked requests to the queue, so that others find memory.
+// retract returns the latest parked request to the queue, to free memory.
 func (m *modes) retract() {
 	r := m.parked[len(m.parked)-1]
 	m.parked = m.parked[:len(m.parked)-1]
@@ -207,8 +209,8 @@ func (m *modes) retract() {
 	m.s.e.Requeue(r, false)
 }
 
-// resume changes to a mode that runs parked requests, when the present one finds nothing that it could run. It returns
-// how long that takes.
+// resume changes to a mode that runs parked requests, when the present one has no request to run. It returns
+// the time of the change.
 func (m *modes) resume() tick.Ticks {
 	to := unmerged
 	if m.only {
@@ -233,8 +235,8 @@ func (m *modes) next() *engine.Request {
 	return r
 }
 
-// stepLimit is the number of decode steps, at least 1, until the mode may change: an adapter has the credits that end
-// it, or it has just begun.
+// stepLimit returns the number of decode steps until the mode may change: until an adapter has limit credits,
+// at least 1, and 1 directly after a change.
 func (m *modes) stepLimit() int64 {
 	if m.fresh {
 		return 1
@@ -251,7 +253,8 @@ func (m *modes) stepLimit() int64 {
 	return max(least, 1)
 }
 
-// check: the requests are parked that the mode does not run, and no others, in the order in which they came.
+// check checks that exactly the requests that the mode does not run are parked, in the order of their
+// arrival.
 func (m *modes) check() error {
 	for k, r := range m.parked {
 		if r.State() != engine.Filling || m.row == unmerged || r.Adapter == m.row ||

@@ -2,8 +2,8 @@ package sglang
 
 import "lorasim/sim/engine"
 
-// nextWaiting is the waiting request that may be prefilled next, nil: none. Those whose adapter finds no slot are
-// passed over, and the queue goes on (can_schedule_lora_req).
+// nextWaiting returns the waiting request that may be prefilled next; nil: none. It skips requests whose
+// adapter finds no slot (can_schedule_lora_req).
 func (s *Scheduler) nextWaiting() *engine.Request {
 	if s.modes != nil && s.modes.row != unmerged {
 		return s.modes.next()
@@ -14,8 +14,8 @@ func (s *Scheduler) nextWaiting() *engine.Request {
 	return s.e.Next(s.among, s.fcfsFirst)
 }
 
-// nextBlocking is nextWaiting under head_of_line block: the queue's first request whose weights are there decides, and
-// where it has to wait everybody waits.
+// nextBlocking is nextWaiting under head_of_line block. The first request in the queue whose weights are in
+// host memory decides: if it must wait, all requests wait.
 func (s *Scheduler) nextBlocking() *engine.Request {
 	e := s.e
 	head := e.Queue.Oldest()
@@ -43,7 +43,7 @@ func (s *Scheduler) nextBlocking() *engine.Request {
 	return head
 }
 
-// canScheduleLoRA is the first waiting request of an adapter that may be prefilled, nil if there is none.
+// canScheduleLoRA returns the first waiting request of an adapter that may be prefilled; nil: none.
 func (s *Scheduler) canScheduleLoRA(a *engine.Adapter) *engine.Request {
 	if !s.e.LoRA.CanRun(&a.Adapter) {
 		return nil
@@ -51,8 +51,8 @@ func (s *Scheduler) canScheduleLoRA(a *engine.Adapter) *engine.Request {
 	return s.drainer.canSchedule(a)
 }
 
-// candidates lists the adapters among which those are found that can run and have requests waiting. Where no slot can
-// be obtained, these are few: the adapters that are in use.
+// candidates lists adapters that include all those that can run and have waiting requests. If no slot can be
+// obtained, these are only the adapters in use.
 func (s *Scheduler) candidates() []*engine.Adapter {
 	l, waiting := &s.e.LoRA, s.e.Queue.Adapters()
 	active := l.ActiveAdapters()

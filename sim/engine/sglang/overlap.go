@@ -2,13 +2,14 @@ package sglang
 
 import "lorasim/sim/engine"
 
-// sglang's overlap schedule (Scheduler.event_loop_overlap in managers/scheduler.py): while a step runs the next one is
-// formed, from what is known: results up to the step before. A request knows its tokens in flight by their memory
-// alone (kv_committed_len), so that what it may still generate is one token more than the engine's batch says.
+// sglang's overlap schedule (Scheduler.event_loop_overlap in managers/scheduler.py): while a step runs, the next one is
+// formed from the results up to the step before. Tokens in flight count only in the memory of a request
+// (kv_committed_len), so it may still generate one token more than by the engine's batch.
 
-// scheduleAhead forms the step after the one under way (get_next_batch_to_run). Of an idle engine the step begins at
-// once. It forms none where only requests run whose last token is in flight, and where these will leave the memory that
-// the others lack (update_running_batch): sglang then ends the step under way first.
+// scheduleAhead forms the step after the one under way (get_next_batch_to_run). If the engine is idle, the
+// step begins at once. It forms no step if all running requests have their last token in flight, or if these
+// requests will free the memory that the others lack (update_running_batch): sglang then ends the step under
+// way first.
 func (s *Scheduler) scheduleAhead() {
 	e, p := s.e, s.e.Pipeline
 	for {
@@ -44,7 +45,7 @@ func (s *Scheduler) scheduleAhead() {
 	}
 }
 
-// beginStep has the step begin that was formed: the requests whose prompts it computes run from here on
+// beginStep begins the formed step: the requests whose prompts it computes run from here on
 // (get_next_batch_to_run merges last_batch before it forms the next step).
 func (s *Scheduler) beginStep(mixed bool) {
 	e := s.e
@@ -65,7 +66,7 @@ func (s *Scheduler) beginStep(mixed bool) {
 	}
 }
 
-// run starts the step that is formed, or has it begin after the one under way.
+// run starts the formed step, or schedules it after the one under way.
 func (s *Scheduler) run(mixes bool) {
 	if p := s.e.Pipeline; p != nil {
 		p.Plan(mixes)
@@ -74,7 +75,7 @@ func (s *Scheduler) run(mixes bool) {
 	}
 }
 
-// pause lets the loads of a step without prompts pass; false: there are none.
+// pause waits for the loads of a step without prompts. It returns false if there are none.
 func (s *Scheduler) pause() bool {
 	p := s.e.Pipeline
 	if p == nil {
@@ -86,12 +87,12 @@ func (s *Scheduler) pause() bool {
 	return s.e.Step.Stall > 0
 }
 
-// runningReqs lists the running requests, those whose last token is in flight included, in no order.
+// runningReqs lists the running requests in no order, including those whose last token is in flight.
 func (s *Scheduler) runningReqs() []*engine.Request {
 	return append(s.e.Batch.Requests(), s.e.Pipeline.Ending()...)
 }
 
-// generated is how many tokens of a running request are known.
+// generated returns the number of known tokens of a running request, without tokens in flight.
 func (s *Scheduler) generated(r *engine.Request) int64 {
 	n := int64(r.Generated)
 	if r.State() == engine.Running {
@@ -100,10 +101,11 @@ func (s *Scheduler) generated(r *engine.Request) int64 {
 	return n - s.e.Pipeline.InFlight(r)
 }
 
-// left is what a running request may still generate, as far as is known.
+// left returns the number of tokens that a running request may still generate, including tokens in flight.
 func (s *Scheduler) left(r *engine.Request) int64 { return int64(r.MaxNew) - s.generated(r) }
 
-// reserved is the number of tokens that the running requests may still generate, each clipped.
+// reserved returns the number of tokens that the running requests may still generate, each limited by
+// clip_new_tokens.
 func (s *Scheduler) reserved() int64 {
 	b, p := &s.e.Batch, s.e.Pipeline
 	if p == nil {

@@ -12,20 +12,20 @@ import (
 // (managers/schedule_policy.py, mem_cache/prefill_budget.py).
 type adder struct {
 	s       *Scheduler
-	ratio   float64    // share of what running requests may generate that they are expected to
-	total   float64    // tokens left after what running and chosen requests are expected to need
-	current int64      // tokens left after what is allocated
+	ratio   float64    // expected share of the tokens that running requests may still generate
+	total   float64    // tokens left after the expected need of running and chosen requests
+	current int64      // tokens left after allocated ones
 	input   int64      // prompt tokens left of max_prefill_tokens
 	chunk   int64      // prompt tokens left of chunked_prefill_size, or noChunks
-	states  []reqState // what running and chosen requests of known length will free
+	states  []reqState // running and chosen requests of known length, by their ends
 	counted bool       // states is filled
-	spent   bool       // nobody else is let in
+	spent   bool       // no other request is admitted
 }
 
-// noChunks: prompts are never split.
+// noChunks is the value of adder.chunk if prompts are never split.
 const noChunks = math.MaxInt64
 
-// open gives the room at the beginning of a prefill step. In a mixed one the running requests take a token each.
+// open sets the room at the beginning of a prefill step. In a mixed step each running request takes a token.
 func (a *adder) open() {
 	s := a.s
 	e, p := s.e, s.profile
@@ -47,7 +47,7 @@ func (a *adder) open() {
 	a.total = float64(a.current) - float64(a.ratio*float64(s.reserved()))
 }
 
-// more says whether there is room for another prompt (budget_state).
+// more reports whether there is room for another prompt (budget_state).
 func (a *adder) more() bool { return !a.spent && a.input > 0 && a.chunk > 0 }
 
 // getNewBatchPrefill forms a prefill step from the waiting queue and starts it. It reports whether there was one. The
@@ -93,18 +93,20 @@ func (s *Scheduler) getNewBatchPrefill() bool {
 	return true
 }
 
-// newTokensLeft is what a request may still generate after it has generated done tokens, clipped.
+// newTokensLeft returns the number of tokens that a request may still generate after done tokens, limited by
+// clip_new_tokens.
 func (s *Scheduler) newTokensLeft(r *engine.Request, done int64) int64 {
 	return min(int64(r.MaxNew)-done, int64(s.profile.ClipNewTokens))
 }
 
-// clipNewTokens is what a request is charged for its output once its whole prompt is chosen: what it may generate in
-// all, clipped, even where it has generated some of it before it was retracted.
+// clipNewTokens returns the output tokens that a request is charged once its whole prompt is chosen: its full
+// budget, limited by clip_new_tokens, even if it generated some of it before a retraction.
 func (s *Scheduler) clipNewTokens(r *engine.Request) int64 {
 	return int64(min(int(r.MaxNew), s.profile.ClipNewTokens))
 }
 
-// addOneReq adds a waiting request, or its first chunk, to the step; false if the request did not fit (add_one_req).
+// addOneReq adds a waiting request, or its first chunk, to the step. It returns false if the request does not
+// fit (add_one_req).
 func (a *adder) addOneReq(r *engine.Request) bool {
 	if r.TransferredKV > 0 {
 		return a.addTransferred(r)
@@ -114,7 +116,7 @@ func (a *adder) addOneReq(r *engine.Request) bool {
 	r.FillTokens, r.PrefixTokens = r.Prompt+r.Generated, int32(match)
 	n, known := int64(r.Prompt+r.Generated)-match, s.profile.IgnoreEOS && s.profile.DisableRadixCache
 	unit := e.KV.PageSize()
-	// what is kept and nobody holds counts as free until the request takes it
+	// cached pages without a holder count as free until the request takes them
 	fits := float64(n+s.newTokensLeft(r, int64(r.Generated))+unit) < a.total-float64(evictable)
 	if known {
 		fits = a.addOneReqIgnoreEOS(r, n)
@@ -153,14 +155,14 @@ func (a *adder) addOneReq(r *engine.Request) bool {
 	return true
 }
 
-// noToken notes that the next request of the queue finds no memory. Only a request that leaves the batch makes some, so
-// the queue is not looked at before, unless there is none that could leave.
+// noToken notes that the next request of the queue finds no memory. Memory becomes free only when a request
+// leaves the batch, so the gate is closed until then, unless there is no request that could leave.
 func (a *adder) noToken() {
 	a.spent = true
 	a.s.e.Gate.SetFull(len(a.s.e.Step.Prompts) > 0 || a.s.Running() > 0)
 }
 
-// addTransferred is addOneReq for a request that brings its KV cache, so that there is nothing to prefill.
+// addTransferred is addOneReq for a request that arrives with its KV cache and needs no prefill.
 func (a *adder) addTransferred(r *engine.Request) bool {
 	e := a.s.e
 	reserve := a.s.newTokensLeft(r, int64(r.Generated))
@@ -201,8 +203,8 @@ func (a *adder) addChunkedReq() {
 	a.updatePrefillBudget(r, n, reserve)
 }
 
-// updatePrefillBudget counts n prompt tokens of a request into the step (_update_prefill_budget): every request is
-// charged whole pages, and one more.
+// updatePrefillBudget adds n prompt tokens of a request to the step (_update_prefill_budget). Every request
+// is charged whole pages, and one more.
 func (a *adder) updatePrefillBudget(r *engine.Request, n, reserve int64) {
 	kv := &a.s.e.KV
 	a.s.e.AddPrompt(r, n)
@@ -215,14 +217,15 @@ func (a *adder) updatePrefillBudget(r *engine.Request, n, reserve int64) {
 	}
 }
 
-// Requests sent with ignore_eos run to their budget, so that their lengths are known in advance. Without a radix cache
-// sglang then asks, instead of reserving a share of every budget, whether memory lasts if all requests run to their
-// ends (add_one_req_ignore_eos).
+// Requests with ignore_eos run to their budgets, so their lengths are known in advance. Without a radix cache sglang
+// then does not reserve a share of every budget. It checks whether memory lasts if all requests run to their ends
+// (add_one_req_ignore_eos).
 
-// reqState is a request's part in that: the tokens it will still take, and those it holds without them.
+// reqState is a request in the rule of addOneReqIgnoreEOS: the tokens that it will still take, and those that
+// it holds without them.
 type reqState struct{ left, holds int64 }
 
-// addOneReqIgnoreEOS says whether a waiting request, n tokens of which are to be prefilled, fits beside the running and
+// addOneReqIgnoreEOS reports whether a waiting request with n tokens to prefill fits beside the running and
 // chosen requests.
 func (a *adder) addOneReqIgnoreEOS(r *engine.Request, n int64) bool {
 	kv := &a.s.e.KV
@@ -242,7 +245,7 @@ func (a *adder) addOneReqIgnoreEOS(r *engine.Request, n int64) bool {
 	return true
 }
 
-// addReqState enters a request among the states, in the order of their ends.
+// addReqState inserts a request into the states, in the order of their ends.
 func (a *adder) addReqState(r *engine.Request) {
 	if a.counted {
 		c := a.stateOf(r)
@@ -280,10 +283,11 @@ func (a *adder) stateOf(r *engine.Request) reqState {
 	return reqState{left: int64(r.MaxNew) - done, holds: int64(r.Prompt) + done}
 }
 
-// preemptToSchedule has running requests make way for a waiting one that finds no seat: those of the worst priority,
-// the latest first, as many as leave it memory. It returns false if there are not enough of them whose priority is
-// worse by more than the threshold (preempt_to_schedule). As there its tokens count as they were when it was last
-// looked at: none of a new one's, and not those that it has got since, where it made way itself.
+// preemptToSchedule preempts running requests for a waiting one that finds no seat (preempt_to_schedule). It
+// preempts those of the worst priority first, the latest first, until the waiting one has memory. It returns
+// false if too few have a priority that is worse by more than the threshold. As in sglang, the waiting
+// request's tokens count as of the last look at it: none for a new request, and without its latest tokens if
+// it was preempted itself.
 func (a *adder) preemptToSchedule(r *engine.Request) bool {
 	s, e := a.s, a.s.e
 	running := s.runningReqs()
@@ -319,11 +323,11 @@ func (a *adder) preemptToSchedule(r *engine.Request) bool {
 		a.current += freed
 		s.preemptList = append(s.preemptList, o)
 	}
-	e.Gate.NoRoom() // batch_is_full: a second one would have to make way again
+	e.Gate.NoRoom() // batch_is_full: a second one would have to preempt again
 	return true
 }
 
-// requeuePreempted puts those who made way into the queue, once the step is formed.
+// requeuePreempted puts the preempted requests into the queue once the step is formed.
 func (s *Scheduler) requeuePreempted() {
 	for _, o := range s.preemptList {
 		s.e.LoRA.Release(&o.Row.Adapter)

@@ -6,9 +6,10 @@ import (
 	"lorasim/sim/record"
 )
 
-// retractDecode returns requests to the queue until the next decode step has memory: those with the fewest tokens
-// first, of these the longest prompt, of these the last in the batch. A request that is left alone and still finds none
-// fails (ScheduleBatch.retract_decode in managers/schedule_batch.py).
+// retractDecode returns requests to the queue until there is memory for the next decode step. It takes those
+// with the fewest generated tokens first, then those with the longest prompt, then the last in the batch. A
+// request that is alone and still finds no memory fails (ScheduleBatch.retract_decode in
+// managers/schedule_batch.py).
 func (s *Scheduler) retractDecode() {
 	e := s.e
 	if e.KV.StepNeed(e.Batch.Steps) <= e.KV.Free() {
@@ -35,8 +36,9 @@ func (s *Scheduler) retractDecode() {
 	s.ratio.afterRetract(s)
 }
 
-// preempt takes a running request off the batch and frees its KV cache. A token of it in flight is lost: the result
-// of the step under way passes over retracted requests (process_batch_result_decode in batch_result_processor.py).
+// preempt removes a running request from the batch and frees its KV cache. Its token in flight is lost: the
+// result of the step under way skips retracted requests (process_batch_result_decode in
+// batch_result_processor.py).
 func (s *Scheduler) preempt(r *engine.Request) {
 	if r.State() == engine.Ending {
 		s.e.Pipeline.Preempt(r)
@@ -47,7 +49,7 @@ func (s *Scheduler) preempt(r *engine.Request) {
 	s.e.Pipeline.Forget(r)
 }
 
-// retractVictim is the request of the batch to retract.
+// retractVictim returns the request of the batch to retract.
 func (s *Scheduler) retractVictim() *engine.Request {
 	b := &s.e.Batch
 	best := b.At(0)
@@ -63,18 +65,19 @@ func (s *Scheduler) retractVictim() *engine.Request {
 }
 
 // newTokenRatio is the share of their remaining budgets that running requests are expected to use
-// (NewTokenRatioTracker): value in decode step since, less from then on.
+// (NewTokenRatioTracker). It is value in decode step since, and decreases from then on.
 type newTokenRatio struct {
 	value float64
 	since int64
 }
 
-// retractHeadroom is the number of decode steps that the estimate after a retraction provides for (sglang's
+// retractHeadroom is the number of decode steps that the estimate after a retraction allows for (sglang's
 // RETRACT_DECODE_STEPS).
 const retractHeadroom = 20
 
-// afterRetract sets the ratio from what the running requests have used (estimate_new_token_ratio_after_retract). The
-// decode step that follows does not lower it (Scheduler.update_running_batch).
+// afterRetract sets the ratio from the tokens that the running requests have used
+// (estimate_new_token_ratio_after_retract). The decode step that follows does not lower it
+// (Scheduler.update_running_batch).
 func (n *newTokenRatio) afterRetract(s *Scheduler) {
 	b := &s.e.Batch
 	var generated, maxNew int64
@@ -87,7 +90,7 @@ func (n *newTokenRatio) afterRetract(s *Scheduler) {
 	n.since = b.Steps + 1
 }
 
-// at is the ratio after so many decode steps.
+// at returns the ratio after the given number of decode steps.
 func (n *newTokenRatio) at(p *profile.Engine, steps int64) float64 {
 	if steps < n.since {
 		return n.value

@@ -1,9 +1,9 @@
-// Package sglang is the scheduler of sglang (managers/scheduler.py): prefill steps if one can be formed, else decode
-// steps. File and method names are sglang's where it has the same part.
+// Package sglang simulates the scheduler of sglang (managers/scheduler.py). Each step is a prefill step if
+// one can be formed, else a decode step. Files and methods have the names of their counterparts in sglang.
 //
-// Invariants, between events ([Scheduler.Check]): requests that made way are in the queue; at most one request has part
-// of its prompt computed; the requests that a merged mode does not run are parked, and no others; an adapter drains for
-// one other, which no other drains for.
+// Invariants, between events ([Scheduler.Check]): preempted requests are in the queue; at most one request
+// has part of its prompt computed; exactly the requests that a merged mode does not run are parked; an
+// adapter drains for one other, and no other adapter drains for that one.
 package sglang
 
 import (
@@ -16,18 +16,18 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Scheduler is the scheduler of one engine.
+// A Scheduler is the sglang scheduler of one engine. It implements [engine.Scheduler].
 type Scheduler struct {
 	e       *engine.Engine
 	profile *profile.Engine
-	modes   *modes // merged or unmerged; nil: the backend knows no such modes
+	modes   *modes // merged and unmerged execution; nil: the backend has no modes
 	drainer drainer
 	ratio   newTokenRatio
 
 	headOfLineBlock    bool
-	priorityPreemption bool              // running requests make way for those of better priority
-	preemptList        []*engine.Request // in the step that is being formed
-	chunkedReq         *engine.Request   // whose prompt is only partly prefilled
+	priorityPreemption bool              // requests of better priority preempt running ones
+	preemptList        []*engine.Request // preempted for the step being formed
+	chunkedReq         *engine.Request   // request with a partly prefilled prompt; nil: none
 	runningWasEmpty    bool              // the batch was empty when the prefill step began
 
 	adder     adder
@@ -36,10 +36,10 @@ type Scheduler struct {
 	among     func() []*engine.Adapter
 }
 
-// Kind is sglang's kind of engine.
+// Kind returns the kind of engine with sglang's scheduler and rules.
 func Kind() engine.Kind { return engine.Kind{Scheduler: New, Rules: rules} }
 
-// rules are those of sglang outside the scheduler.
+// rules returns the rules of sglang outside the scheduler.
 func rules(p *profile.Profile) (r engine.Rules) {
 	q := &p.Engine
 	switch {
@@ -54,13 +54,13 @@ func rules(p *profile.Profile) (r engine.Rules) {
 	return r
 }
 
-// merges says whether adapters are merged into the weights.
+// merges reports whether adapters are merged into the weights.
 func merges(p *profile.Profile) bool {
 	b := p.Latency.LoRA.Backend
 	return b == profile.BackendMerged || b == profile.BackendDLoRA
 }
 
-// New returns the scheduler of an engine that is made.
+// New returns a new scheduler for an engine. The error is always nil.
 func New(e *engine.Engine) (engine.Scheduler, error) {
 	p := &e.Profile
 	s := &Scheduler{e: e, profile: p, headOfLineBlock: p.HeadOfLine == profile.HeadOfLineBlock}
@@ -77,7 +77,7 @@ func New(e *engine.Engine) (engine.Scheduler, error) {
 	return s, nil
 }
 
-// Schedule starts the next step (get_next_batch_to_run), or forms it where another one is under way.
+// Schedule starts the next step (get_next_batch_to_run), or forms it while another one is under way.
 func (s *Scheduler) Schedule() {
 	e := s.e
 	if e.Pipeline != nil {
@@ -120,11 +120,11 @@ func (s *Scheduler) Schedule() {
 	}
 }
 
-// updateGate opens the gate where a look at the queue may help.
+// updateGate opens the gate if a look at the queue may help.
 func (s *Scheduler) updateGate() {
 	g := &s.e.Gate
 	if s.Running() == 0 {
-		g.SetFull(false) // nobody is left who could make room
+		g.SetFull(false) // no running request is left to free memory
 	}
 	if s.drainer.on && s.drainer.starvesAt() <= s.e.Loop.Now() {
 		g.Look()
@@ -134,7 +134,7 @@ func (s *Scheduler) updateGate() {
 	}
 }
 
-// leapLimit is the number of decode steps in which it would decide nothing.
+// leapLimit returns the number of decode steps for which the scheduler makes no decision.
 func (s *Scheduler) leapLimit() int64 {
 	limit := int64(1 << 62)
 	if s.priorityPreemption && s.e.Queue.Len() > 0 {
@@ -147,7 +147,8 @@ func (s *Scheduler) leapLimit() int64 {
 	return limit
 }
 
-// LeapUntil is when the drainer has to look at the queue next, or now where each step does for the sake of priorities.
+// LeapUntil returns the time of the drainer's next look at the queue. It returns the present time if
+// priorities require a decision after each step.
 func (s *Scheduler) LeapUntil() tick.Ticks {
 	if s.priorityPreemption && s.e.Queue.Len() > 0 {
 		return s.e.Loop.Now()
@@ -158,7 +159,8 @@ func (s *Scheduler) LeapUntil() tick.Ticks {
 	return s.drainer.starvesAt()
 }
 
-// Running is the number of running requests: those in the batch, parked, or whose last token is in flight.
+// Running returns the number of running requests: those in the batch, parked, or with their last token in
+// flight.
 func (s *Scheduler) Running() int {
 	n := s.e.Batch.Len() + s.e.Pipeline.Len()
 	if s.modes != nil {
@@ -167,7 +169,8 @@ func (s *Scheduler) Running() int {
 	return n
 }
 
-// Update ends a prefill step (process_batch_result_prefill). Under the overlap schedule it begins any step.
+// Update ends a prefill step (process_batch_result_prefill). Under the overlap schedule it begins a step of
+// any kind.
 func (s *Scheduler) Update(mixed bool) {
 	e := s.e
 	switch {
@@ -187,8 +190,8 @@ func (s *Scheduler) Update(mixed bool) {
 	}
 }
 
-// updateMixed ends a prefill step that took the running requests along (_get_new_batch_prefill_raw, last part): its
-// batch replaces the running one, with the new requests in front. Such steps leave the new-token ratio as it is.
+// updateMixed ends a prefill step that also decoded (_get_new_batch_prefill_raw, last part). Its batch
+// replaces the running one, with the new requests in front. Such steps do not change the new-token ratio.
 func (s *Scheduler) updateMixed() {
 	e := s.e
 	e.EndDecode()
@@ -206,7 +209,7 @@ func (s *Scheduler) endPrompts() {
 	}
 }
 
-// Drop takes a request out of the batch; one that is being prefilled, or parked, has to go on.
+// Drop removes a request from the batch. It returns false for a request that is prefilling or parked.
 func (s *Scheduler) Drop(r *engine.Request) bool {
 	if r.State() == engine.Filling {
 		return false

@@ -1,10 +1,14 @@
-// Package slora is the scheduler of S-LoRA (github.com/S-LoRA/S-LoRA, commit c1ddf488781e: slora/server/router), which
-// is LightLLM's. Prefill and decode steps are separate. Requests are admitted first come, first served, and the first
-// that does not fit stops the queue. It fits where memory lasts if all requests run to the ends of their budgets.
-// Adapters and KV cache share the memory: an adapter takes a part of it while requests of it run.
+// Package slora simulates the scheduler of S-LoRA (github.com/S-LoRA/S-LoRA, commit c1ddf488781e:
+// slora/server/router), which is LightLLM's.
 //
-// Invariant: what the admitted requests and their adapters will ever take is less than the memory, so that none is
-// preempted, but for memory that is reserved for the KV cache of requests from other workers.
+// Prefill and decode steps are separate. Requests are admitted first come, first served, and the first
+// request that does not fit blocks the queue. A request fits if memory lasts even if all requests use their
+// full budgets. Adapters and KV cache share the memory: an adapter takes a part of it while it has running
+// requests.
+//
+// Invariant: the memory that the admitted requests and their adapters will ever take is less than the
+// capacity, so no request is preempted. The exception is memory reserved for the KV cache of requests from
+// other workers.
 package slora
 
 import (
@@ -20,30 +24,30 @@ import (
 	"lorasim/sim/tick"
 )
 
-// maxWaitTokens is the number of decode steps after a prefill step before the queue is looked at again, unless nothing
-// runs (RouterManager.max_wait_tokens in slora/server/router/manager.py).
+// maxWaitTokens is the number of decode steps between a prefill step and the next look at the queue, unless
+// no request runs (RouterManager.max_wait_tokens in slora/server/router/manager.py).
 const maxWaitTokens = 10
 
-// Scheduler is the scheduler of one engine.
+// A Scheduler is the S-LoRA scheduler of one engine. It implements [engine.Scheduler].
 type Scheduler struct {
 	e       *engine.Engine
 	profile *profile.Engine
 	since   int64  // the engine's decode steps at the latest prefill step, see Update
-	ends    []need // of running and chosen requests, by left, the largest first; while a step is formed
+	ends    []need // needs of running and chosen requests while a step is formed, the largest left first
 }
 
-// need is what a request has of the KV cache, and what it may still take (cache_len_list in
-// slora/server/router/req_queue.py), tokens.
+// need is the number of a request's tokens in the KV cache, and the number of tokens that it may still take
+// (cache_len_list in slora/server/router/req_queue.py).
 type need struct{ has, left int64 }
 
-// Kind is S-LoRA's kind of engine.
+// Kind returns the kind of engine with S-LoRA's scheduler and rules.
 func Kind() engine.Kind { return engine.Kind{Scheduler: New, Rules: rules} }
 
 func rules(*profile.Profile) engine.Rules {
 	return engine.Rules{LoRA: lora.Rules{Unified: true, SlotlessBase: true}}
 }
 
-// New returns the scheduler of an engine that is made.
+// New returns a new scheduler for an engine. The error is always nil.
 func New(e *engine.Engine) (engine.Scheduler, error) {
 	return &Scheduler{e: e, profile: &e.Profile, since: e.Batch.Steps}, nil
 }
@@ -70,13 +74,14 @@ func (s *Scheduler) Schedule() {
 	}
 }
 
-// looks says whether the next step may be one with prompts.
+// looks reports whether the next step may be a prefill step.
 func (s *Scheduler) looks() bool {
 	return s.e.Batch.Len() == 0 || s.e.Batch.Steps-s.since >= maxWaitTokens
 }
 
-// stepsToLook is the number of decode steps until the queue is looked at. A look may succeed after any step, even if no
-// request ends: while requests ahead of it run towards their ends, the peak that a waiting request would add to moves.
+// stepsToLook returns the number of decode steps until the next look at the queue. A look may succeed after
+// any step, even if no request has ended: the peak of the memory that a waiting request adds to moves while
+// running requests approach their ends.
 func (s *Scheduler) stepsToLook() int64 {
 	if s.e.Queue.Len() == 0 {
 		return math.MaxInt64 // a request that comes ends the run
@@ -84,8 +89,8 @@ func (s *Scheduler) stepsToLook() int64 {
 	return max(maxWaitTokens-(s.e.Batch.Steps-s.since), 1)
 }
 
-// generateNewBatch forms a prefill step from the waiting queue and starts it, adapters first (ReqQueue
-// .generate_new_batch). It reports whether there was one.
+// generateNewBatch forms a prefill step from the waiting queue and starts it after its adapters are loaded
+// (ReqQueue.generate_new_batch). It reports whether there was one.
 func (s *Scheduler) generateNewBatch() bool {
 	e := s.e
 	e.Step.Open(e.Batch.Steps == 0)
@@ -120,7 +125,7 @@ func (s *Scheduler) generateNewBatch() bool {
 	return true
 }
 
-// initCacheList lists what the running and the chosen requests need (_init_cache_list).
+// initCacheList lists the needs of the running and the chosen requests (_init_cache_list).
 func (s *Scheduler) initCacheList() {
 	e := s.e
 	s.ends = s.ends[:0]
@@ -135,7 +140,7 @@ func (s *Scheduler) initCacheList() {
 	slices.SortFunc(s.ends, later)
 }
 
-// newNeed is the need of a request that is about to run: its prompt gives it its next token.
+// newNeed returns the need of a request that is about to run. Its prompt gives it its next token.
 func newNeed(r *engine.Request) need {
 	n := need{int64(r.Prompt + r.Generated), int64(r.MaxNew-r.Generated) - 1}
 	if r.TransferredKV == 0 {
@@ -144,11 +149,12 @@ func newNeed(r *engine.Request) need {
 	return n
 }
 
-// later orders needs by their ends, the last first.
+// later orders needs by the ends of their requests, the last first.
 func later(a, b need) int { return cmp.Compare(b.left, a.left) }
 
-// canAddNewReq says whether memory lasts with one more request (_can_add_new_req), and lists it. Memory is fullest when
-// a request ends: those that end later have then taken as many tokens more as it.
+// canAddNewReq reports whether memory lasts with one more request (_can_add_new_req), and adds its need to
+// the list. Memory is fullest when a request ends: the requests that end later have then taken as many more
+// tokens as it has.
 func (s *Scheduler) canAddNewReq(r *engine.Request) bool {
 	e, n := s.e, newNeed(r)
 	at, _ := slices.BinarySearchFunc(s.ends, n, later)
@@ -165,8 +171,9 @@ func (s *Scheduler) canAddNewReq(r *engine.Request) bool {
 	return peak < e.KV.CapacityTokens()-e.KV.Reserved()-adapters && len(s.ends) <= s.profile.MaxRunningRequests
 }
 
-// makeRoom preempts the newest requests while the next decode step finds no memory. S-LoRA knows no such case: memory
-// was reserved since for a request that comes from another worker with its KV cache.
+// makeRoom preempts the newest requests until there is memory for the next decode step. S-LoRA has no such
+// case: it occurs only if memory has been reserved meanwhile for a request that comes from another worker with its KV
+// cache.
 func (s *Scheduler) makeRoom() {
 	e := s.e
 	for e.Batch.Len() > 0 && e.KV.StepNeed(e.Batch.Steps) > e.KV.Free() {
@@ -181,8 +188,8 @@ func (s *Scheduler) makeRoom() {
 	}
 }
 
-// Update ends a prefill step. The steps to the next look count from here if a request goes on, or if nothing ran
-// before.
+// Update ends a prefill step. The decode steps until the next look at the queue count from here if a request
+// of the step continues, or if no request ran before.
 func (s *Scheduler) Update(bool) {
 	e := s.e
 	before := e.Batch.Len()
@@ -192,8 +199,8 @@ func (s *Scheduler) Update(bool) {
 	}
 }
 
-// Refuse says why the engine can never serve a request, "" if it can. S-LoRA waits for ever for memory that a request
-// does not find even alone; here it is refused.
+// Refuse returns the reason why the engine can never serve a request, or "". A request that does not fit in
+// memory even alone is refused here; S-LoRA lets it wait for ever.
 func (s *Scheduler) Refuse(r *engine.Request) string {
 	context, kv := int64(s.profile.ContextLength), s.e.KV.CapacityTokens()
 	prompt := int64(r.Prompt)
@@ -221,13 +228,13 @@ func (s *Scheduler) Refuse(r *engine.Request) string {
 	return ""
 }
 
-// Accept does nothing: Refuse has cut the budget.
+// Accept does nothing: Refuse has already limited the budget.
 func (s *Scheduler) Accept(*engine.Request) {}
 
-// MayWait says that every request may wait.
+// MayWait returns true: every request may wait.
 func (s *Scheduler) MayWait(*engine.Request) bool { return true }
 
-// Drop takes a request out of the batch; one that is being prefilled has to go on.
+// Drop removes a request from the batch. It returns false for a request that is prefilling.
 func (s *Scheduler) Drop(r *engine.Request) bool {
 	if r.State() == engine.Filling {
 		return false
@@ -236,10 +243,10 @@ func (s *Scheduler) Drop(r *engine.Request) bool {
 	return true
 }
 
-// Running is the number of running requests.
+// Running returns the number of running requests.
 func (s *Scheduler) Running() int { return s.e.Batch.Len() }
 
-// LeapUntil is never: decode steps alone change nothing.
+// LeapUntil returns [tick.Never]: decode steps alone require no decision.
 func (s *Scheduler) LeapUntil() tick.Ticks { return tick.Never }
 
 // Orphans lists the requests in the front end and in a prefill step.

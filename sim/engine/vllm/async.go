@@ -1,7 +1,7 @@
 package vllm
 
-// scheduleAhead forms the step after the one under way (AsyncScheduler in v1/core/sched/async_scheduler.py). Of an idle
-// engine the step begins at once.
+// scheduleAhead forms the step after the one under way (AsyncScheduler in v1/core/sched/async_scheduler.py).
+// If the engine is idle, the step begins at once.
 func (s *Scheduler) scheduleAhead() {
 	e := s.e
 	switch b, p := s.form(), e.Pipeline; {

@@ -7,13 +7,14 @@ import (
 	"lorasim/sim/profile"
 )
 
-// longest is the most tokens that a request may have, prompt and output. vLLM ends a request there
+// longest returns the maximum number of tokens of a request, prompt and output. vLLM ends a request there
 // (v1/core/sched/utils.py, check_stop), and does not start with a KV cache that holds less.
 func (s *Scheduler) longest() int64 {
 	return min(int64(s.profile.ContextLength), s.e.KV.CapacityTokens()+1) // the last token is not stored
 }
 
-// Refuse says why the engine can never serve a request, "" if it can.
+// Refuse returns the reason why the engine can never serve a request, or why the server's limits reject it
+// now, or "".
 func (s *Scheduler) Refuse(r *engine.Request) string {
 	limit, prompt := s.longest(), int64(r.Prompt)
 	over := s.profile.ContextOverflow == profile.OverflowReject && prompt+int64(r.MaxNew) > limit
@@ -28,7 +29,7 @@ func (s *Scheduler) Refuse(r *engine.Request) string {
 	return s.checkAdmission()
 }
 
-// checkAdmission says why vLLM's server refuses a request, "" if it does not (AsyncLLM.check_admission in
+// checkAdmission returns the reason why vLLM's server rejects a request, or "" (AsyncLLM.check_admission in
 // v1/engine/async_llm.py).
 func (s *Scheduler) checkAdmission() string {
 	switch p, v := s.profile, &s.e.Books; {
@@ -40,13 +41,13 @@ func (s *Scheduler) checkAdmission() string {
 	return ""
 }
 
-// Accept ends a request that would be too long at the longest that it may be. One that ends before, and before its
-// budget, is ended by a stop token.
+// Accept limits a request's output to the longest possible request. A request that ends before this limit and
+// before its budget is ended by a stop token.
 func (s *Scheduler) Accept(r *engine.Request) {
 	longest := int32(s.longest()) - r.Prompt
 	r.Output = min(r.Output, longest)
 	r.Stops = r.Output < min(r.MaxNew, longest)
 }
 
-// MayWait says that every request may wait that the server has let in.
+// MayWait returns true: Refuse has already applied the limits of the server.
 func (s *Scheduler) MayWait(*engine.Request) bool { return true }

@@ -7,9 +7,10 @@ import (
 	"lorasim/sim/engine"
 )
 
-// scheduleRunning gives the running requests their tokens. The budget suffices for all but the newest of them, which
-// gets what is left: nobody wants more than in the step before, except who was then cut short, after whom nobody was
-// let in. Where there is memory for all, too, their order does not matter.
+// scheduleRunning gives the running requests their tokens. The budget suffices for all but the newest
+// request, which gets the rest: no request needs more tokens than in the step before, except one that was cut
+// short then, and after that one no request was admitted. If there is memory for all, the order of the
+// requests does not matter.
 func (s *Scheduler) scheduleRunning(b *budget) {
 	e := s.e
 	b.tokens -= int64(e.Batch.Len())
@@ -34,13 +35,13 @@ func (s *Scheduler) scheduleRunning(b *budget) {
 	}
 }
 
-// preemptNewest is scheduleRunning request by request, in the order of their admission. One that finds no memory
-// preempts the newest, if need be itself.
+// preemptNewest is scheduleRunning request by request, in the order of their admission. A request that finds
+// no memory preempts the newest one, if necessary itself.
 func (s *Scheduler) preemptNewest(b *budget) {
 	kv, batch := &s.e.KV, &s.e.Batch
 	order := slices.Concat(batch.Requests(), s.prefilling, s.e.Pipeline.Ending())
 	slices.SortFunc(order, func(a, b *engine.Request) int { return cmp.Compare(a.Seq(), b.Seq()) })
-	free := kv.Free() // less what the batch gets in this step, which is booked at its end
+	free := kv.Free() // does not include the batch's pages of this step, which are booked at its end
 	for k := 0; k < len(order); k++ {
 		r, n := order[k], int64(1)
 		switch r.State() {
@@ -68,16 +69,17 @@ func (s *Scheduler) preemptNewest(b *budget) {
 	}
 }
 
-// share is what a running request gets of a step.
+// share is the part of a step that a running request gets.
 type share struct {
 	r           *engine.Request
 	n, need     int64 // tokens and pages
 	level, came int64
 }
 
-// preemptByPriority is preemptNewest where the request of the worst priority is preempted, of these the last to come,
-// wherever it is in the order: what it was given in this step goes back. Where a request preempts itself those after it
-// get nothing in this step, since version 0.33 they do.
+// preemptByPriority is preemptNewest under priority order. It preempts the request of the worst priority, and
+// among equals the last to come, wherever it is in the order. The tokens and pages that it got in this step
+// are returned. If a request preempts itself, the requests after it get nothing in this step; since version
+// 0.33 they do.
 func (s *Scheduler) preemptByPriority(b *budget) {
 	kv, batch := &s.e.KV, &s.e.Batch
 	var order []share
@@ -127,7 +129,7 @@ func (s *Scheduler) preemptByPriority(b *budget) {
 	}
 }
 
-// worst is the index of the request of the worst priority, of these the last to come.
+// worst returns the index of the request of the worst priority, and among equals the last to come.
 func worst(order []share) (v int) {
 	for i, q := range order {
 		if cmp.Or(cmp.Compare(q.level, order[v].level), cmp.Compare(q.came, order[v].came)) > 0 {
@@ -137,7 +139,8 @@ func worst(order []share) (v int) {
 	return v
 }
 
-// catchUp takes a request out of the batch that gets no token in a step: it catches up like a prompt.
+// catchUp removes a request from the batch that gets no token in a step. It computes its missing tokens
+// later, like a prompt.
 func (s *Scheduler) catchUp(r *engine.Request) {
 	s.e.StopDecoding(r)
 	at, _ := slices.BinarySearchFunc(s.prefilling, r.Seq(), func(p *engine.Request, seq int64) int {

@@ -1,9 +1,13 @@
-// Package vllm is the scheduler of vLLM (V1 engine, version 0.32: v1/core/sched/scheduler.py, Scheduler.schedule).
-// There are no prefill and decode steps: each step has a budget of max_num_batched_tokens. The running requests take
-// from it first, in the order of their admission: one token where they decode, else a chunk of their prompt. What is
-// left goes to waiting requests, first come first served. One whose adapter finds none of the max_loras slots is passed
-// over; the base model needs none. Memory is taken as tokens come, not reserved; where it runs out, the newest running
-// request is preempted: it loses its KV cache and goes to the head of the queue, and the step takes no waiting request.
+// Package vllm simulates the scheduler of vLLM (V1 engine, version 0.32: v1/core/sched/scheduler.py,
+// Scheduler.schedule).
+//
+// There are no separate prefill and decode steps: each step has a budget of max_num_batched_tokens. The
+// running requests use it first, in the order of their admission. A decoding request takes one token, another
+// one a chunk of its prompt. The rest of the budget goes to waiting requests, first come, first served. A
+// request whose adapter finds none of the max_loras slots is skipped; the base model needs no slot.
+//
+// Memory is allocated as tokens come, not reserved. If it runs out, the newest running request is preempted:
+// it loses its KV cache and goes to the head of the queue, and the step admits no waiting request.
 package vllm
 
 import (
@@ -19,8 +23,8 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Scheduler is the scheduler of one engine. Requests that decode form the engine's batch, and steps in which nothing
-// else happens are crossed in leaps.
+// A Scheduler is the vLLM scheduler of one engine. It implements [engine.Scheduler]. Decoding requests form
+// the engine's batch. Steps in which all requests only decode are simulated as runs.
 type Scheduler struct {
 	e       *engine.Engine
 	profile *profile.Engine
@@ -31,10 +35,10 @@ type Scheduler struct {
 	among      func() []*engine.Adapter
 }
 
-// Kind is vLLM's kind of engine.
+// Kind returns the kind of engine with vLLM's scheduler and rules.
 func Kind() engine.Kind { return engine.Kind{Scheduler: New, Rules: rules} }
 
-// rules are those of vLLM outside the scheduler. Priorities count upwards.
+// rules returns the rules of vLLM outside the scheduler. The lowest priority value comes first.
 func rules(p *profile.Profile) engine.Rules {
 	r := engine.Rules{LowFirst: true, KeepsPlace: true,
 		Async: p.Engine.AsyncScheduling, KeepsSlot: p.Engine.VLLMAtLeast(33),
@@ -45,7 +49,7 @@ func rules(p *profile.Profile) engine.Rules {
 	return r
 }
 
-// New returns the scheduler of an engine that is made.
+// New returns a new scheduler for an engine. The error is always nil.
 func New(e *engine.Engine) (engine.Scheduler, error) {
 	s := &Scheduler{e: e, profile: &e.Profile, goesOn: e.Profile.VLLMAtLeast(33)}
 	s.canRun = func(a *engine.Adapter) *engine.Request {
@@ -60,14 +64,14 @@ func New(e *engine.Engine) (engine.Scheduler, error) {
 	return s, nil
 }
 
-// budget is what is left for a step while it is formed.
+// budget is the room left in a step while it is formed.
 type budget struct {
-	tokens    int64 // of max_num_batched_tokens
+	tokens    int64 // tokens left of max_num_batched_tokens
 	chunk     int64 // most tokens of one prompt
 	preempted bool
 }
 
-// wants is how many tokens of its prompt a request gets that has so many of it computed, where nobody else wants any.
+// wants returns how many tokens of its prompt a request with the given computed tokens can use in a step.
 func (b *budget) wants(r *engine.Request, computed int32) int64 {
 	return min(int64(r.Prompt+r.Generated-computed), b.chunk)
 }
@@ -77,7 +81,7 @@ func (s *Scheduler) form() budget {
 	e := s.e
 	e.LoRA.TrimHost()
 	b := budget{tokens: int64(s.profile.MaxNumBatchedTokens), chunk: int64(s.profile.LongPrefillTokenThreshold)}
-	// a long prompt holds up nobody where it is the only request
+	// a long prompt delays no other request if it is the only one
 	if b.chunk == 0 || s.Running()+e.Queue.Len() <= 1 {
 		b.chunk = math.MaxInt64
 	}
@@ -89,7 +93,7 @@ func (s *Scheduler) form() budget {
 	return b
 }
 
-// Schedule starts the next step, or forms it where another one is under way.
+// Schedule starts the next step, or forms it while another one is under way.
 func (s *Scheduler) Schedule() {
 	if s.e.Pipeline != nil {
 		s.scheduleAhead()
@@ -107,7 +111,7 @@ func (s *Scheduler) Schedule() {
 		case e.Batch.Len() > 0:
 			e.RunDecode(math.MaxInt64)
 			return
-		case b.preempted && s.Running() > 0: // nobody after a request that preempted itself has any tokens
+		case b.preempted && s.Running() > 0: // no request after one that preempted itself has tokens
 			e.RunEmpty()
 			return
 		case e.Queue.Len() == 0 || !e.LoRA.Idle() || e.KV.Reserved() > 0:
@@ -118,7 +122,7 @@ func (s *Scheduler) Schedule() {
 	}
 }
 
-// scheduleWaiting takes waiting requests into the step.
+// scheduleWaiting admits waiting requests to the step.
 func (s *Scheduler) scheduleWaiting(b *budget) {
 	e := s.e
 	for e.Queue.Len() > 0 {
@@ -162,15 +166,16 @@ func (s *Scheduler) scheduleWaiting(b *budget) {
 	}
 }
 
-// addPrompt counts n tokens of a request's prompt into the step.
+// addPrompt adds n tokens of a request's prompt to the step.
 func (s *Scheduler) addPrompt(r *engine.Request, n int64) {
 	s.e.AddPrompt(r, n)
 	s.e.KV.Insert(&r.Sequence)
 }
 
-// canAllocate says whether a waiting request that would get n tokens finds memory, beside what the running requests get
-// in this step: for all the tokens it has (scheduler_reserve_full_isl), or, as versions before that flag, for the n. Of
-// match tokens that are kept evictable ones are held by nobody so far.
+// canAllocate reports whether there is memory for a waiting request that would get n tokens, besides the
+// memory that the running requests take in this step. It counts all tokens of the request
+// (scheduler_reserve_full_isl), or only the n, as versions before that flag. match of its tokens are cached,
+// and no request holds evictable of these.
 func (s *Scheduler) canAllocate(r *engine.Request, n, match, evictable int64) bool {
 	kv := &s.e.KV
 	switch {
@@ -182,8 +187,9 @@ func (s *Scheduler) canAllocate(r *engine.Request, n, match, evictable int64) bo
 	return kv.Pages(n+evictable) <= kv.Free()-kv.StepNeed(s.e.Batch.Steps)
 }
 
-// Update ends a step with prompt tokens: the running requests have their next token, those whose prompt is complete
-// their first. With asynchronous scheduling it begins the step: the engine's Pipeline gives out the tokens.
+// Update ends a step with prompt tokens. The running requests get their next token, and requests whose prompt
+// is complete their first. With asynchronous scheduling it begins the step, and the engine's Pipeline reports
+// the tokens.
 func (s *Scheduler) Update(mixed bool) {
 	async := s.e.Pipeline != nil
 	if mixed || async {
@@ -201,8 +207,8 @@ func (s *Scheduler) Update(mixed bool) {
 	}
 }
 
-// preemptRequest puts a running request back to the head of the queue without its KV cache (_preempt_request). The only
-// request that runs fails: there is no more memory than it has.
+// preemptRequest returns a running request to the head of the queue without its KV cache (_preempt_request).
+// If it is the only running request, it fails, because there is no more memory.
 func (s *Scheduler) preemptRequest(r *engine.Request, b *budget) {
 	s.Drop(r)
 	if s.Running() == 0 && s.e.KV.Reserved() == 0 {
@@ -214,7 +220,7 @@ func (s *Scheduler) preemptRequest(r *engine.Request, b *budget) {
 	s.e.Requeue(r, true)
 }
 
-// Drop takes a running request and its KV cache off the engine, between steps.
+// Drop removes a running request and its KV cache from the engine, between steps. It returns true.
 func (s *Scheduler) Drop(r *engine.Request) bool {
 	switch r.State() {
 	case engine.Running:
@@ -228,13 +234,13 @@ func (s *Scheduler) Drop(r *engine.Request) bool {
 	return true
 }
 
-// Running is the number of running requests.
+// Running returns the number of running requests, including those whose prompt is partly computed.
 func (s *Scheduler) Running() int { return s.e.Batch.Len() + len(s.prefilling) + s.e.Pipeline.Len() }
 
-// LeapUntil is never: decode steps alone change nothing.
+// LeapUntil returns [tick.Never]: decode steps alone require no decision.
 func (s *Scheduler) LeapUntil() tick.Ticks { return tick.Never }
 
-// Orphans lists the requests whose prompt is partly computed, and those in the front end.
+// Orphans lists the requests in the front end and those whose prompt is partly computed.
 func (s *Scheduler) Orphans(entering []*engine.Request) []*engine.Request {
 	return slices.Concat(s.prefilling, entering)
 }
