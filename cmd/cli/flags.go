@@ -210,7 +210,7 @@ func withUsageErrors(cmd *cobra.Command) {
 	}
 	cmd.Args = func(c *cobra.Command, args []string) error {
 		switch err := check(c, args); {
-		case err != nil && strings.Contains(err.Error(), " arg(s), "): // cobra prints the number of arguments without their names
+		case err != nil && strings.Contains(err.Error(), " arg(s), "): // cobra counts arguments, without names
 			return usage(fmt.Errorf("wrong number of arguments, %d: expected %s", len(args),
 				strings.TrimSuffix(c.UseLine(), " [flags]")))
 		case err != nil:
