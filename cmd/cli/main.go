@@ -60,7 +60,7 @@ func shorten(text string) string {
 
 // run is the whole program, with its input and output as parameters.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	stdout, stderr = format.Safe(stdout), format.Safe(stderr) // workers' replies and files may contain control characters
+	stdout, stderr = format.Safe(stdout), format.Safe(stderr) // input may contain control characters
 	root := newRoot()
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		completeValues(root) // takes a quarter of the start time of any other command

@@ -49,14 +49,14 @@ func (q *Param) coordinate(x float64) float64 {
 
 // Fit is the result of a fit: a profile, its coefficients, and its errors on held-out data.
 type Fit struct {
-	Profile *profile.Profile
+	Profile *profile.Profile // fitted profile
 	Groups  *validate.Groups // groups of the runs, if they were fitted too; else nil
-	Params  []Estimate
+	Params  []Estimate       // fitted and held coefficients
 	// Loss is the root mean square of the residuals: 1 where the error of the model equals the
 	// uncertainty of the measurement. StartLoss is the loss at the start. If Evaluations is 0, both
 	// are unset, and Errors has the errors on the fitted data.
 	Loss, StartLoss float64
-	Evaluations     int
+	Evaluations     int // number of simulated or computed predictions; 0: least squares
 	Errors          stats.ErrorSummary
 
 	x []float64 // NaN: held
@@ -78,7 +78,7 @@ type Estimate struct {
 	RelStd float64
 	// Held says that the data cannot determine the coefficient, so that it kept its start value.
 	Held    bool
-	AtBound bool
+	AtBound bool // the value is within 1 % of Min or Max
 	// Physical says that Min is the least value that the hardware allows.
 	Physical bool
 }

@@ -18,7 +18,7 @@ import (
 
 // Kernel is one timing of a decode step with adapters, without attention.
 type Kernel struct {
-	Backend string
+	Backend string  // LoRA backend: csgmv or triton
 	Batch   int     // number of requests
 	MaxRank int     // largest rank in the batch
 	Ms      float64 // median, ms
@@ -55,7 +55,7 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) 
 	}
 	perRequest := math.NaN() // to be fitted
 	if b := l.LoRA.Backend; b != backend && b != profile.BackendNone && b != profile.BackendRoofline {
-		perRequest = l.Decode.PerRequestMs // a second backend of the same server: the cost of a request is already fitted
+		perRequest = l.Decode.PerRequestMs // fitted already with the server's first backend
 	}
 	x, std, err := fitKernels(ks, perRequest)
 	if err != nil {

@@ -15,12 +15,13 @@ import (
 
 // Options configures a fit.
 type Options struct {
-	Start *profile.Profile
+	Start *profile.Profile // profile to start from; required
 	// Fit names the coefficients to fit (see [Coefficients]). Default: those that the kind of data
 	// determines.
 	Fit         []string
-	Evaluations int // limit of evaluations; 0: 60 per coefficient
-	Progress    func(done, total int, loss float64)
+	Evaluations int // limit of evaluations; 0: 60 per coefficient, or 100 in fits to figures
+	// Progress, if not nil, is called with the evaluations done, their limit, and the loss so far.
+	Progress func(done, total int, loss float64)
 
 	coarse bool // see problem
 }

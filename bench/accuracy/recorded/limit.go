@@ -17,7 +17,7 @@ const (
 )
 
 // Limit returns the client's limit of requests in flight, derived from the records. There is a
-// limit if requests waited in the client, and nearly all of these were sent at the same number in
+// limit if requests waited in the client, and nearly all waiting requests were sent at the same number in
 // flight, the largest one. Limit returns 0 if the records show no limit.
 func Limit(rs []record.Request) int {
 	type change struct {

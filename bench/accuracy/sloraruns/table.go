@@ -22,10 +22,10 @@ const Held = "held"
 
 // Figures are the compared figures: times in s, the attainment as a share.
 type Figures struct {
-	TotalTime  float64 `json:"total_time"`  // from sending the first request to the last answer
-	Latency    float64 `json:"avg_latency"` // mean over the requests
-	FirstToken float64 `json:"avg_first_token"`
-	Attainment float64 `json:"attainment"` // share of requests with a first token within Objective
+	TotalTime  float64 `json:"total_time"`      // from sending the first request to the last answer
+	Latency    float64 `json:"avg_latency"`     // mean over the requests
+	FirstToken float64 `json:"avg_first_token"` // mean TTFT
+	Attainment float64 `json:"attainment"`      // share of requests with a first token within Objective
 }
 
 // Objective is the TTFT below which a request is within the SLO, s.

@@ -32,7 +32,7 @@ type Block struct {
 	Line          int
 	Model, Server string // names in the log; "": unknown
 	Requests      int
-	Concurrency   int
+	Concurrency   int     // limit of requests in flight
 	Input, Output int     // largest lengths, tokens
 	Ratio         float64 // shortest length as a share of the longest
 	Seed          uint64

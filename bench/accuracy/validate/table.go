@@ -26,8 +26,8 @@ type Setup struct {
 	Group  string  `json:"group"`          // name of the campaign
 	Use    string  `json:"use,omitempty"`  // calibration: may be fitted; validation: only compared
 	ID     string  `json:"run_id,omitempty"`
-	Policy string  `json:"policy,omitempty"` // policy spec of the router
-	Trace  string  `json:"trace,omitempty"`
+	Policy string  `json:"policy,omitempty"`     // policy spec of the router
+	Trace  string  `json:"trace,omitempty"`      // name of the trace
 	Rate   float64 `json:"total_rate,omitempty"` // requests/s of all adapters
 	Stride int     `json:"map_stride,omitempty"` // functions per block of the trace's mapping to adapters
 }
@@ -40,8 +40,8 @@ type Run struct {
 	Workers    int
 	Adapters   int
 	Ranks      []int // ranks of the adapters; 0: unknown
-	MaxLoras   int
-	MaxRunning int
+	MaxLoras   int   // adapter slots per worker; 0: those of the profile
+	MaxRunning int   // limit of running requests per worker; 0: that of the profile
 
 	Measured Values
 	// Sent is the numbers of requests sent to the first two workers; 0: unknown.
