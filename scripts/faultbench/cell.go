@@ -241,7 +241,7 @@ type workerSettings struct {
 	Rules  []faultworker.Rule
 }
 
-// workerMain is the main function of such a process. Its first line of output is its URL, the
+// workerMain is the main function of a worker in a process of its own. Its first line of output is its URL, the
 // others are the events of its book. It returns only on errors.
 func workerMain(text string) error {
 	var s workerSettings

@@ -59,7 +59,7 @@ type Case struct {
 	failed   map[string]bool // policies that did not complete requests that others completed
 }
 
-// all is the set of all seeds.
+// all returns the set of all seeds, as bits.
 func (c *Case) all() uint { return 1<<c.seeds - 1 }
 
 // splits returns the halves of the seeds: a policy is chosen on one half and measured on the other.

@@ -40,7 +40,7 @@ func (q *Param) value(u float64) float64 {
 	return math.Exp(lo + (hi-lo)/(1+math.Exp(-u)))
 }
 
-// coordinate is the inverse of value.
+// coordinate returns the coordinate of a value: the inverse of value.
 func (q *Param) coordinate(x float64) float64 {
 	lo, hi := math.Log(q.Min), math.Log(q.Max)
 	t := (math.Log(x) - lo) / (hi - lo)

@@ -97,7 +97,7 @@ var coefficients = []coefficient{
 	{"memory.pool_gib", 0.5, 2000, 8, func(p *profile.Profile) *float64 { return &p.Memory.PoolGiB }},
 }
 
-// perAdapter is the cost of an adapter at the rank of the slots.
+// perAdapter returns a pointer to the cost of an adapter at the rank of the slots.
 func perAdapter(p *profile.Profile) *float64 {
 	l := &p.Latency.Adapters
 	i := slices.IndexFunc(l.ByRank, func(c profile.RankCost) bool { return c.Rank == p.Engine.MaxLoraRank })

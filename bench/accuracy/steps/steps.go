@@ -153,7 +153,7 @@ func check(requests []request) error {
 	return nil
 }
 
-// engine is a simulated worker that serves the requests of a case, and its recorded results.
+// engine is a simulated worker that serves the requests of a case, and its results.
 type engine struct {
 	*sim.Server
 	todo    []request              // not submitted yet
