@@ -133,8 +133,8 @@ func completeValues(cmd *cobra.Command) {
 }
 
 // completeInBash replaces the command that prints the script for bash. Cobra's script has two
-// faults. It quotes commas outside of braces, so that it completes nothing after the first comma of
-// a list. It also repeats the text between a colon and an equals sign.
+// faults. It quotes commas outside of braces, where they need no quotes, so that it completes
+// nothing after the first comma of a list. It also repeats the text between a colon and an equals sign.
 func completeInBash(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	bash, _, err := root.Find([]string{"completion", "bash"})

@@ -212,7 +212,7 @@ func (f *eppFlags) open(address, flag string) (net.Listener, error) {
 }
 
 // serve listens until the command is interrupted. Then health checks fail, and requests in flight
-// finish.
+// may finish.
 func (f *eppFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server, ls eppListeners,
 	secure *tls.Config) error {
 	ctx := cmd.Context()

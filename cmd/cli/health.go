@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// listenEnv is the default of the gateway's --listen, for container images: no other host can reach
-// loopback there.
+// listenEnv is the environment variable with the default of the gateway's --listen. It is for
+// container images, whose loopback no other host can reach.
 const listenEnv = "LORASIM_LISTEN"
 
 func defaultListen() string { return cmp.Or(os.Getenv(listenEnv), "127.0.0.1:8000") }
