@@ -97,7 +97,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 		return usage(err)
 	}
 	noteIgnored(cmd, &sc)
-	page, err := createFile(f.page) // a file that cannot be written is an error before the runs
+	page, err := createFile(f.page) // an unwritable file is an error before the runs
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// createFile begins a file; nil: it has no name.
+// createFile creates a file; nil if the name is empty.
 func createFile(name string) (*atomicfile.File, error) {
 	if name == "" {
 		return nil, nil
@@ -147,7 +147,8 @@ func createFile(name string) (*atomicfile.File, error) {
 	return atomicfile.Create(name)
 }
 
-// writeConfig writes the better configuration. Without one it leaves the file as it was, and says so.
+// writeConfig writes the better configuration. Without one it leaves the file unchanged and prints
+// a message.
 func writeConfig(cmd *cobra.Command, a *advise.Advice, name string, to *atomicfile.File) error {
 	if len(a.Tuned) == 0 || !a.Tuned[0].Better() {
 		say(cmd, "note: %s is not written: no configuration is better", name)
@@ -163,7 +164,7 @@ func writeConfig(cmd *cobra.Command, a *advise.Advice, name string, to *atomicfi
 	return to.Commit()
 }
 
-// check reads the flags that are texts.
+// check parses the flags with text values.
 func (f *adviseFlags) check(sc *scenario.Scenario) (err error) {
 	if sc.Routing.InferenceArchitecture != "" {
 		return errors.New("inference_architecture chooses the policy, which advise does itself")

@@ -179,7 +179,7 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 	return show(cmd, fit.WriteText, inJSON(fit, "  "))
 }
 
-// of names the file of a fault in what was read.
+// of adds the name of the file to an error.
 func of(file string, fit *calibrate.Fit, err error) (*calibrate.Fit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)

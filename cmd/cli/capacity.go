@@ -139,7 +139,7 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 	return a.Failure()
 }
 
-// check reads the flags that are texts.
+// check parses the flags with text values.
 func (f *capacityFlags) check() (err error) {
 	if f.goodput.slo == "" {
 		return errors.New("--goodput is missing: give latency limits in ms, as in --goodput \"ttft:500 tpot:50\"")
@@ -171,7 +171,7 @@ func (f *capacityFlags) check() (err error) {
 		f.o.Policies = axis.Values
 	}
 	f.o.Cost = map[string]float64{}
-	for rest := strings.Join(f.cost, ","); rest != ""; { // a profile's name may hold commas, no price does
+	for rest := strings.Join(f.cost, ","); rest != ""; { // a profile's name may contain commas, a price may not
 		name, after, _ := strings.Cut(rest, "=")
 		text, more, _ := strings.Cut(after, ",")
 		price, err := strconv.ParseFloat(strings.TrimSpace(text), 64)

@@ -14,9 +14,8 @@ import (
 	"lorasim/sim/profile"
 )
 
-// suggestions are what the values of flags begin with, by the name of the flag or
-// of command and flag, for flags that are no settings. A = or : at the end calls
-// for more.
+// suggestions are the beginnings of the values of flags that are not settings. The key is the
+// flag's name, or the command and the flag. A value continues after a final = or :.
 var suggestions = map[string]func(typed string) []string{
 	"access-log":        words("- none"),
 	"api":               words("sglang vllm"),
@@ -59,7 +58,7 @@ func words(list string) func(string) []string {
 	return func(string) []string { return strings.Fields(list) }
 }
 
-// valuesOf is what a setting of the scenario takes.
+// valuesOf returns the function that completes the values of a setting of the scenario.
 func valuesOf(key string) func(string) []string {
 	return func(typed string) []string {
 		f, err := scenario.Find(key)
@@ -96,8 +95,8 @@ func suggestAxis(typed string) (list []string) {
 	return list
 }
 
-// completeValues lets a command and those below it complete the values of their
-// flags; files are left to the shell, numbers to people.
+// completeValues makes a command and its subcommands complete the values of their flags. The shell
+// completes files; numbers have no completion.
 func completeValues(cmd *cobra.Command) {
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		values := suggestions[cmd.Name()+" "+f.Name]
@@ -106,7 +105,7 @@ func completeValues(cmd *cobra.Command) {
 		}
 		if _, setting := f.Value.(*settingValue); setting {
 			if values = valuesOf(f.Name); f.Value.Type() == "string" && values("") == nil {
-				return // a path, as like as not
+				return // probably a path
 			}
 		} else if kind := f.Value.Type(); values == nil && kind == "string" || kind == "bool" {
 			return
@@ -125,7 +124,7 @@ func completeValues(cmd *cobra.Command) {
 			return list, directive
 		})
 		if err != nil {
-			panic(err) // a fault of this program
+			panic(err) // a programming error
 		}
 	})
 	for _, c := range cmd.Commands() {
@@ -133,15 +132,14 @@ func completeValues(cmd *cobra.Command) {
 	}
 }
 
-// completeInBash replaces the command that prints the script for bash. Cobra's
-// script quotes the comma, which needs no quoting outside of braces, so that nothing
-// after the first comma of a list is completed; and it repeats what stands between
-// a colon and an equals sign.
+// completeInBash replaces the command that prints the script for bash. Cobra's script has two
+// faults. It quotes commas outside of braces, where they need no quotes, so that it completes
+// nothing after the first comma of a list. It also repeats the text between a colon and an equals sign.
 func completeInBash(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	bash, _, err := root.Find([]string{"completion", "bash"})
 	if err != nil {
-		panic(err) // a fault of this program
+		panic(err) // a programming error
 	}
 	bash.Parent().Args = nil
 	withUsageErrors(bash.Parent())
@@ -160,7 +158,7 @@ func completeInBash(root *cobra.Command) {
 	}
 }
 
-// beginning are those of a list that begin with what was typed.
+// beginning returns the items of a list that begin with typed.
 func beginning(list []string, typed string) []string {
 	return slices.DeleteFunc(list, func(v string) bool { return !strings.HasPrefix(v, typed) })
 }

@@ -94,7 +94,7 @@ Prometheus scrapes /metrics on a listener of its own (--metrics-listen).`,
 	return cmd
 }
 
-// priorities are the objectives.
+// priorities returns the priorities of the objectives, by name.
 func (f *eppFlags) priorities() (map[string]int, error) {
 	of := map[string]int{}
 	for _, o := range f.objectives {
@@ -108,7 +108,7 @@ func (f *eppFlags) priorities() (map[string]int, error) {
 	return of, nil
 }
 
-// certificates is the server's TLS, nil without it.
+// certificates returns the server's TLS configuration, or nil for plain text.
 func (f *eppFlags) certificates() (*tls.Config, error) {
 	if !f.secure {
 		return nil, nil
@@ -175,9 +175,9 @@ func (f *eppFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string)
 }
 
 // eppListeners are where epp serves Envoy and Prometheus.
-type eppListeners struct{ envoy, metrics net.Listener } // metrics is nil: there is none
+type eppListeners struct{ envoy, metrics net.Listener } // metrics is nil if disabled
 
-// openMetrics listens for Prometheus; nil: nobody wants that.
+// openMetrics opens the listener for Prometheus; nil if it is disabled.
 func (f *eppFlags) openMetrics(envoy net.Addr) (net.Listener, error) {
 	switch f.metricsListen {
 	case "none":
@@ -188,7 +188,7 @@ func (f *eppFlags) openMetrics(envoy net.Addr) (net.Listener, error) {
 	return f.open(f.metricsListen, "--metrics-listen")
 }
 
-// serveMetrics serves /metrics until it is stopped.
+// serveMetrics serves /metrics until stop is called.
 func serveMetrics(l net.Listener, m *metrics.Metrics) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler())
@@ -197,7 +197,7 @@ func serveMetrics(l net.Listener, m *metrics.Metrics) (stop func()) {
 	return func() { srv.Close() }
 }
 
-// open listens on an address that only this host reaches, or with --insecure on any.
+// open listens on an address that only this host can reach or, with --insecure, on any address.
 func (f *eppFlags) open(address, flag string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -211,7 +211,8 @@ func (f *eppFlags) open(address, flag string) (net.Listener, error) {
 	return l, nil
 }
 
-// serve listens until the command is interrupted. Then health checks fail, and requests in flight may end.
+// serve listens until the command is interrupted. Then health checks fail, and requests in flight
+// may finish.
 func (f *eppFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server, ls eppListeners,
 	secure *tls.Config) error {
 	ctx := cmd.Context()

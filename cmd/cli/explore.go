@@ -66,7 +66,8 @@ has a secret part: pages of other origins can neither read nor change anything.`
 	return cmd
 }
 
-// loadPreset reads what the page begins with. Relative paths in the file are those from its folder.
+// loadPreset reads the initial query of the page. Relative paths in the file are relative to its
+// folder.
 func loadPreset(file string) (explore.Preset, error) {
 	data, err := textfile.ReadFile(file, textfile.MaxSettings)
 	if err != nil {
@@ -101,7 +102,7 @@ func listenLocal(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// serveExplorer serves the page until the command is interrupted, which is how it ends.
+// serveExplorer serves the page until the command is interrupted, which is its normal end.
 func serveExplorer(cmd *cobra.Command, l net.Listener, begin explore.Preset, open bool) error {
 	presets, err := explore.Presets(scenarios.Files)
 	if err != nil {
@@ -132,7 +133,8 @@ func serveExplorer(cmd *cobra.Command, l net.Listener, begin explore.Preset, ope
 	return nil
 }
 
-// keepIn keeps logs that users upload in a folder. Each has a folder of its own, so that it keeps its name.
+// keepIn stores uploaded logs in a folder. Each log has a subfolder of its own, so that it keeps
+// its name.
 func keepIn(folder string) func(name string, content io.Reader) (string, error) {
 	var n atomic.Int64
 	return func(name string, content io.Reader) (string, error) {
@@ -169,6 +171,6 @@ func openBrowser(ctx context.Context, address string) error {
 	if err := c.Start(); err != nil {
 		return err
 	}
-	go c.Wait() // it ends when it has told the browser
+	go c.Wait() // the child ends after it has notified the browser
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// Annotations of a flag: the heading it is listed under in the help, and the
-// numbers it takes (package bounds; of a duration: s).
+// Annotations of a flag: its heading in the help, and its bounds (package bounds; for a duration in
+// s).
 const (
 	groupKey  = "group"
 	boundsKey = "bounds"
@@ -41,20 +41,19 @@ type option struct {
 	bounds      []string
 }
 
-// opt describes a flag: where its value goes, its name ("output,o" with a short
-// one), default and help, and of a number its bounds.
+// opt describes a flag: the variable of its value, its name ("output,o" with a short name),
+// default, help text and, for a number, bounds.
 func opt[T any](to *T, name string, def T, help string, within ...string) option {
 	*to = def
 	return option{to: to, names: name, help: help, bounds: within}
 }
 
-// repeated is a list of which every flag gives one item, commas and all; the
-// items of a []string may also stand in one flag with commas between.
+// repeated is the value of a flag that can be repeated. Each use adds one item, which may contain
+// commas. A flag with a []string value also accepts several items, separated by commas.
 type repeated []string
 
-// flags gives a command flags, listed under a heading. Every flag that is a
-// number needs bounds, but for settings of the scenario, which have checks of
-// their own.
+// flags adds flags to a command under a heading. Every flag with a number must have bounds, except
+// settings of the scenario, which have checks of their own.
 func flags(cmd *cobra.Command, heading string, options ...option) {
 	fs := cmd.Flags()
 	for _, o := range options {
@@ -92,7 +91,7 @@ func flags(cmd *cobra.Command, heading string, options ...option) {
 	}
 }
 
-// jsonFlag adds --json, without a heading, which show looks at.
+// jsonFlag adds --json, without a heading. See show.
 func jsonFlag(cmd *cobra.Command, help string) { flags(cmd, "", opt(new(bool), "json", false, help)) }
 
 func annotate(f *pflag.Flag, key, value string) {
@@ -104,16 +103,14 @@ func annotate(f *pflag.Flag, key, value string) {
 	}
 }
 
-// scenarioFlags are the flags that stand for settings of a scenario. The
-// scenario file comes first, flags that are given win over it.
+// scenarioFlags are the flags for settings of a scenario. Given flags override the scenario file.
 type scenarioFlags struct {
 	file  string
 	print bool
 }
 
-// addScenarioFlags gives a command the flags of some sections of a scenario.
-// Their values are read from the command line only where they were given, so
-// they all share one variable type that knows the default's text.
+// addScenarioFlags adds the flags of some sections of a scenario to a command. Only given flags
+// change a setting, so that all share one variable type with the text of the default.
 func addScenarioFlags(cmd *cobra.Command, sections ...string) *scenarioFlags {
 	sf := &scenarioFlags{}
 	flags(cmd, scenarioHeading, opt(&sf.file, "scenario,f", "", "Scenario `file` (YAML); flags override it"))
@@ -135,19 +132,19 @@ func addSetting(cmd *cobra.Command, heading string, field scenario.Field) {
 	annotate(f, groupKey, heading)
 }
 
-// addWorkerSettings adds flags for what policies assume of workers that do not
-// tell it themselves.
+// addWorkerSettings adds flags for settings of workers that policies use if workers do not report
+// them.
 func addWorkerSettings(cmd *cobra.Command, keys ...string) {
 	for _, key := range keys {
 		f, err := scenario.Find(key)
 		if err != nil {
-			panic(err) // a fault of the caller
+			panic(err) // a programming error
 		}
 		addSetting(cmd, "Workers, as policies assume them", f)
 	}
 }
 
-// scenario returns the scenario that file and flags amount to.
+// scenario returns the scenario of the file and the flags.
 func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err error) {
 	if sc = scenario.Default(); sf.file != "" {
 		if sc, err = scenario.Load(sf.file); err != nil {
@@ -157,7 +154,7 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err
 	return sc, sf.apply(cmd, &sc)
 }
 
-// with makes a command do its work with the scenario that file and flags amount to.
+// with makes a command call work with the scenario of the file and the flags.
 func (sf *scenarioFlags) with(work func(cmd *cobra.Command, sc *scenario.Scenario,
 	args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
@@ -169,7 +166,7 @@ func (sf *scenarioFlags) with(work func(cmd *cobra.Command, sc *scenario.Scenari
 	}
 }
 
-// apply changes a scenario by the flags that were given.
+// apply changes a scenario by the given flags.
 func (sf *scenarioFlags) apply(cmd *cobra.Command, sc *scenario.Scenario) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if v, ok := f.Value.(*settingValue); ok && err == nil {
@@ -181,7 +178,7 @@ func (sf *scenarioFlags) apply(cmd *cobra.Command, sc *scenario.Scenario) (err e
 	return err
 }
 
-// settingValue is the value of a flag that stands for a setting.
+// settingValue is the value of a flag for a setting.
 type settingValue struct {
 	field scenario.Field
 	text  string
@@ -198,8 +195,8 @@ func (v *settingValue) Set(s string) error {
 	return nil
 }
 
-// withUsageErrors makes wrong arguments of a command and those below it usage
-// errors, and groups the flags in its help.
+// withUsageErrors turns wrong arguments of a command and its subcommands into usage errors, and
+// groups the flags in the help.
 func withUsageErrors(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false
 	cmd.SetUsageFunc(usageOf)
@@ -213,7 +210,7 @@ func withUsageErrors(cmd *cobra.Command) {
 	}
 	cmd.Args = func(c *cobra.Command, args []string) error {
 		switch err := check(c, args); {
-		case err != nil && strings.Contains(err.Error(), " arg(s), "): // cobra counts and does not name them
+		case err != nil && strings.Contains(err.Error(), " arg(s), "): // cobra counts arguments, without names
 			return usage(fmt.Errorf("wrong number of arguments, %d: expected %s", len(args),
 				strings.TrimSuffix(c.UseLine(), " [flags]")))
 		case err != nil:
@@ -251,7 +248,7 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return suggest.Unknown("command", name, known)
 }
 
-// checkBounds checks the flags that were given.
+// checkBounds checks the given flags.
 func checkBounds(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		text := f.Annotations[boundsKey]
@@ -272,7 +269,7 @@ func checkBounds(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// wanted is what a flag takes, for people.
+// wanted returns the allowed values of a flag, for error messages.
 func wanted(f *pflag.Flag) string {
 	text := kindOf(f)
 	if b := f.Annotations[boundsKey]; len(b) > 0 {
@@ -295,14 +292,14 @@ func kindOf(f *pflag.Flag) string {
 	return "a " + f.Value.Type()
 }
 
-// flagError words an error of the flag library for people.
+// flagError returns a readable form of an error of the flag library.
 func flagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
 	var missing *pflag.ValueRequiredError
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		return pflag.ErrHelp // of --help-all
+		return pflag.ErrHelp // for --help-all
 	case errors.As(err, &value):
 		f := value.GetFlag()
 		if _, ok := f.Value.(*settingValue); ok {
@@ -333,11 +330,11 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage(err)
 }
 
-// hardwareFlags are flags that engines, or lorasim profile analytic, have for what
-// a profile states here.
+// hardwareFlags are flags of engines, or of lorasim profile analytic, whose values are part of a
+// profile in other commands.
 var hardwareFlags = []string{"model", "model-path", "gpu", "gpus", "tp", "tp-size", "tensor-parallel-size"}
 
-// oneOf refuses a text that is none of the known ones.
+// oneOf returns an error if a value is not one of the known ones.
 func oneOf(flag, what, value string, known []string) error {
 	if err := suggest.Among(what, value, known); err != nil {
 		return usage(fmt.Errorf("--%s: %w", flag, err))
@@ -345,7 +342,7 @@ func oneOf(flag, what, value string, known []string) error {
 	return nil
 }
 
-// onlyOne makes sure that exactly one of the texts is not empty.
+// onlyOne returns an error unless exactly one of the texts is not empty.
 func onlyOne(expected string, texts ...string) error {
 	if given := slices.DeleteFunc(texts, func(s string) bool { return s == "" }); len(given) != 1 {
 		return usage(errors.New(expected))
@@ -353,8 +350,8 @@ func onlyOne(expected string, texts ...string) error {
 	return nil
 }
 
-// engineNames are flags under which the engines know a setting that has another
-// name here, so that the command line of a server can be taken over.
+// engineNames are the engines' names of flags that have another name here. They let users copy the
+// command line of a server.
 var engineNames = []engineName{
 	// vllm/engine/arg_utils.py, EngineArgs.add_cli_args
 	{"vLLM", "max-loras", "max-loras-per-batch"},
@@ -370,7 +367,7 @@ var engineNames = []engineName{
 
 type engineName struct{ engine, theirs, ours string }
 
-// clientNames are those of the engines' benchmark clients.
+// clientNames are the flag names of the engines' benchmark clients.
 var clientNames = []engineName{
 	// vllm/benchmarks/serve.py, add_cli_args
 	{"vLLM", "lora-assignment", "lora-request-distribution"},
@@ -379,7 +376,7 @@ var clientNames = []engineName{
 	{"sglang", "lora-name", "lora-names"},
 }
 
-// ownName is the name here of a flag.
+// ownName returns the name of a flag in lorasim.
 func ownName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	for _, n := range slices.Concat(engineNames, clientNames) {
 		if n.theirs == name {

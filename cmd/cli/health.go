@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// listenEnv is the default of the gateway's --listen, for images in which no other host could reach loopback.
+// listenEnv is the environment variable with the default of the gateway's --listen. It is for
+// container images, whose loopback no other host can reach.
 const listenEnv = "LORASIM_LISTEN"
 
 func defaultListen() string { return cmp.Or(os.Getenv(listenEnv), "127.0.0.1:8000") }
@@ -48,7 +49,8 @@ The default is this host with the port of $` + listenEnv + `, else 127.0.0.1:800
 	return cmd
 }
 
-// local is the address at which this host reaches a listener: one on all addresses is on loopback, too.
+// local returns the address at which this host reaches a listener. A listener on all addresses is
+// reached on loopback.
 func local(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -63,7 +65,7 @@ func local(address string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// healthOf asks for /health, straight and not by a proxy. Any status but 200 is an error.
+// healthOf requests /health directly, without a proxy. Any status but 200 is an error.
 func healthOf(cmd *cobra.Command, address string, timeout time.Duration) (string, error) {
 	r, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, "http://"+address+"/health", nil)
 	if err != nil {

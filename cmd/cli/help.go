@@ -12,7 +12,7 @@ import (
 	"lorasim/internal/format"
 )
 
-// helpWidth is the width of help texts, columns.
+// helpWidth is the width of help texts, in columns.
 const helpWidth = 100
 
 // commonSettings are the settings of a scenario that --help describes where a command has many flags. --help-all
@@ -21,8 +21,8 @@ var commonSettings = []string{"scenario", "seed", "workload", "num-prompts", "nu
 	"popularity", "lengths", "num-workers", "profile", "max-loras-per-batch", "prefix-cache", "policy",
 	"migration-interval"}
 
-// commonFlags are further flags that --help describes, by the command's path. "*" stands for all flags of the command
-// that are no settings of a scenario.
+// commonFlags are further flags that --help describes, by the command's path. "*" stands for all
+// flags of the command that are not settings of a scenario.
 var commonFlags = map[string][]string{
 	"sim":        {"records", "plans", "json", "goodput", "intervals", "print-config"},
 	"sweep":      {"*"},
@@ -39,13 +39,13 @@ var commonFlags = map[string][]string{
 	"worker": {"listen", "api", "api-key-file", "time-scale", "lora", "lora-ranks", "served-model-name"},
 }
 
-// pathOf is a command's path without the program's name, such as "trace info".
+// pathOf returns a command's path without the program's name, such as "trace info".
 func pathOf(cmd *cobra.Command) string {
 	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
 	return path
 }
 
-// isCommon says whether --help describes a flag.
+// isCommon reports whether --help describes a flag.
 func isCommon(cmd *cobra.Command, f *pflag.Flag) bool {
 	more := commonFlags[pathOf(cmd)]
 	_, setting := f.Value.(*settingValue)
@@ -55,10 +55,10 @@ func isCommon(cmd *cobra.Command, f *pflag.Flag) bool {
 
 const (
 	helpAll    = "help-all"
-	aliasesKey = "aliases" // annotation of a command: a paragraph at the end of its help
+	aliasesKey = "aliases" // annotation of a command: the last paragraph of its help
 )
 
-// addHelpAll gives a command --help-all if --help leaves flags out.
+// addHelpAll adds --help-all to a command whose --help omits flags.
 func addHelpAll(cmd *cobra.Command) {
 	if commonFlags[pathOf(cmd)] == nil {
 		return
@@ -78,7 +78,8 @@ func (v *helpAllValue) Set(string) error {
 	return pflag.ErrHelp
 }
 
-// usageOf prints how a command is used: with its common flags, or with all of them under their headings.
+// usageOf prints the usage of a command: with its common flags, or with all flags under their
+// headings.
 func usageOf(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
 	fmt.Fprintf(w, "Usage:\n  %s\n", cmd.UseLine())
@@ -115,13 +116,13 @@ func usageOf(cmd *cobra.Command) error {
 	return nil
 }
 
-// flagGroup are flags under one heading.
+// flagGroup is the flags under one heading.
 type flagGroup struct {
 	heading string
 	flags   *pflag.FlagSet
 }
 
-// headingOf is the heading of a flag.
+// headingOf returns the heading of a flag.
 func headingOf(f *pflag.Flag) string {
 	if g := f.Annotations[groupKey]; len(g) > 0 {
 		return g[0]
@@ -129,8 +130,8 @@ func headingOf(f *pflag.Flag) string {
 	return "Options"
 }
 
-// groupsOf returns a command's flags that keep accepts, grouped by heading, in the order of the first flag of each
-// heading.
+// groupsOf returns the flags of a command that keep accepts, grouped by heading. Groups are in the
+// order of their first flags.
 func groupsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool, headingOf func(*pflag.Flag) string) (
 	groups []*flagGroup) {
 	cmd.LocalFlags().SortFlags = false
@@ -155,10 +156,10 @@ func (g *flagGroup) describe(w io.Writer) {
 	fmt.Fprintf(w, "\n%s:\n%s", g.heading, g.flags.FlagUsagesWrapped(helpWidth))
 }
 
-// headingWidth is the width of the headings beside names of flags, columns.
+// headingWidth is the width of headings beside flag names, in columns.
 const headingWidth = 26
 
-// writeNames writes the heading and, beside it, the names of the flags alone.
+// writeNames writes the heading and, beside it, only the names of the flags.
 func (g *flagGroup) writeNames(w io.Writer) {
 	var names []string
 	g.flags.VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
@@ -171,7 +172,7 @@ func (g *flagGroup) writeNames(w io.Writer) {
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-// aliases are annotations of a command with other names of its flags.
+// aliases returns annotations of a command with other names of its flags.
 func aliases(names []engineName) map[string]string {
 	text := "\nNames of the engines for the same flags:\n"
 	for _, n := range names {

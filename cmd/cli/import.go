@@ -78,7 +78,7 @@ func (o *importOptions) run(cmd *cobra.Command, logs []string) error {
 	return nil
 }
 
-// columnsOf says which optional columns a workload needs.
+// columnsOf returns the optional columns that a workload needs.
 func columnsOf(w *trace.Workload) store.WriteOptions {
 	return store.WriteOptions{
 		Names:  true,

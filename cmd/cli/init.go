@@ -20,7 +20,7 @@ import (
 	"lorasim/internal/atomicfile"
 )
 
-// tryThis is what lorasim prints without arguments.
+// tryThis is the output of lorasim without arguments.
 const tryThis = `lorasim: where should each LoRA adapter and each request go? Try:
 
   lorasim sim                       simulate 4 workers with 32 adapters; takes a second
@@ -112,7 +112,7 @@ type questions struct {
 	out   io.Writer
 }
 
-// linesOf reads lines in the background, since reading from a terminal cannot be interrupted.
+// linesOf reads lines in the background, since a read from a terminal cannot be interrupted.
 func linesOf(in io.Reader) <-chan string {
 	lines := make(chan string)
 	go func() {
@@ -124,7 +124,7 @@ func linesOf(in io.Reader) <-chan string {
 	return lines
 }
 
-// ask asks for the answers that no flag gave.
+// ask asks for the answers without a flag.
 func (q *questions) ask(a *starter.Answers, given func(flag string) bool) error {
 	var err error
 	question := func(flags []string, text string, take func(answer string) error) {
@@ -149,7 +149,7 @@ func (q *questions) ask(a *starter.Answers, given func(flag string) bool) error 
 
 var errNoAnswer = errors.New("no answer: nothing was written")
 
-// one asks until it can take the answer. An empty one stands for the default.
+// one repeats a question until take accepts the answer. An empty answer stands for the default.
 func (q *questions) one(text string, take func(answer string) error) error {
 	for {
 		fmt.Fprint(q.out, text)

@@ -23,18 +23,18 @@ const (
 	workerKeyEnv = "LORASIM_WORKER_KEY"
 )
 
-// keyFlags are the ways to give a key: a flag, a file, an environment variable.
+// keyFlags are the sources of a key: a flag, a file, an environment variable.
 type keyFlags struct {
-	name, env   string // of the flag, of the variable
+	name, env   string // names of the flag and of the variable
 	value, file string
 	set         *pflag.FlagSet
 
-	once sync.Once // a file may be a pipe, which is read once
+	once sync.Once // a file may be a pipe, which can be read only once
 	keys []string
 	err  error
 }
 
-// add gives a command --NAME and --NAME-file.
+// add adds --NAME and --NAME-file to a command.
 func (k *keyFlags) add(cmd *cobra.Command, heading, name, env, what, file string) {
 	k.name, k.env, k.set = name, env, cmd.Flags()
 	flags(cmd, heading,
@@ -42,7 +42,7 @@ func (k *keyFlags) add(cmd *cobra.Command, heading, name, env, what, file string
 		opt(&k.file, name+"-file", "", file))
 }
 
-// read returns the keys, or none.
+// read returns the keys; none is not an error.
 func (k *keyFlags) read() ([]string, error) {
 	k.once.Do(func() { k.keys, k.err = k.find() })
 	return k.keys, k.err
@@ -78,7 +78,7 @@ func (k *keyFlags) find() ([]string, error) {
 	return []string{key}, nil
 }
 
-// readOne returns the key, or "".
+// readOne returns the key, or "" without one.
 func (k *keyFlags) readOne() (string, error) {
 	keys, err := k.read()
 	if err != nil || len(keys) == 0 {
@@ -90,8 +90,8 @@ func (k *keyFlags) readOne() (string, error) {
 	return keys[0], nil
 }
 
-// clearKeyWarning says where a key for workers goes unencrypted over a network;
-// "": nowhere.
+// clearKeyWarning returns a warning with the workers that get a key unencrypted over a network, or
+// "".
 func clearKeyWarning(urls []string) string {
 	first, more := "", 0
 	for _, text := range urls {
@@ -114,21 +114,21 @@ func clearKeyWarning(urls []string) string {
 	return "the workers' key goes unencrypted to " + first + ": use https:// unless you trust the network"
 }
 
-// isLoopback says whether a host is this one by its address or as localhost. Other
-// names are not looked up: they may stand for another host by the time they are used.
+// isLoopback reports whether a host is this one, by its address or as localhost. Other names are
+// not looked up: they may resolve to another host later.
 func isLoopback(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// exposed says whether other hosts may reach a listener.
+// exposed reports whether other hosts can reach a listener.
 func exposed(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return !ok || !tcp.AddrPort().Addr().Unmap().IsLoopback()
 }
 
-// checkExposed refuses a listener that other hosts reach without a key.
+// checkExposed returns an error if other hosts can reach a listener without a key.
 func checkExposed(flag string, a net.Addr, keyed, insecure bool, keyFlag string) error {
 	if keyed || insecure || !exposed(a) {
 		return nil

@@ -24,13 +24,13 @@ import (
 	"lorasim/internal/linelog"
 )
 
-// listeners are where a gateway serves clients and operators.
+// listeners are the listeners of a gateway for clients and operators.
 type listeners struct {
-	data, admin net.Listener // admin is nil: there is none
+	data, admin net.Listener // admin is nil if disabled
 }
 
-// adminPortOffset is how far the default port for operators is above that for
-// clients. Several gateways on consecutive ports do not collide.
+// adminPortOffset is the difference between the default ports for operators and for clients. It
+// avoids collisions between gateways on consecutive ports.
 const adminPortOffset = 1000
 
 // open opens the listeners, unless other hosts could reach one without a key.
@@ -53,10 +53,10 @@ func (f *gatewayFlags) open() (ls listeners, err error) {
 	return ls, err
 }
 
-// listenGuarded listens on an address that only this host reaches, or that needs a key.
+// listenGuarded listens on an address that only this host can reach, or that requires a key.
 func listenGuarded(flag, address string, keyed, insecure bool, keyFlag string) (net.Listener, error) {
 	flag += " " + address
-	if at, err := netip.ParseAddrPort(address); err == nil { // before it is opened
+	if at, err := netip.ParseAddrPort(address); err == nil { // check before opening
 		if err := checkExposed(flag, net.TCPAddrFromAddrPort(at), keyed, insecure, keyFlag); err != nil {
 			return nil, err
 		}
@@ -65,15 +65,15 @@ func listenGuarded(flag, address string, keyed, insecure bool, keyFlag string) (
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	if err := checkExposed(flag, l.Addr(), keyed, insecure, keyFlag); err != nil { // names are known only now
+	if err := checkExposed(flag, l.Addr(), keyed, insecure, keyFlag); err != nil { // host names are resolved only now
 		l.Close()
 		return nil, err
 	}
 	return l, nil
 }
 
-// listenDefault opens the listener for operators (flag) on loopback, on a port that follows
-// from that for clients, else on any free one.
+// listenDefault opens the listener for operators (flag) on loopback. Its port follows from the port
+// for clients, or is any free one.
 func listenDefault(flag, listen string, data net.Addr) (net.Listener, error) {
 	port := 0
 	if tcp, ok := data.(*net.TCPAddr); ok {
@@ -99,7 +99,7 @@ func (ls listeners) close() {
 	}
 }
 
-// serveOn starts serving, and prints where.
+// serveOn starts serving, and prints the addresses.
 func (ls listeners) serveOn(out io.Writer, maxConnections int, data *http.Server, admin http.Handler,
 	failed chan<- error) (stop func()) {
 	data.Handler, data.ConnContext, data.MaxHeaderBytes = halfclose.Handler(data.Handler), halfclose.ConnContext,
@@ -118,12 +118,12 @@ func (ls listeners) serveOn(out io.Writer, maxConnections int, data *http.Server
 	return func() { srv.Close() }
 }
 
-// ownFiles are file descriptors that the program needs for itself.
+// ownFiles is the number of file descriptors that the program itself needs.
 const ownFiles = 32
 
-// defaultConnections is how many connections of clients leave enough file descriptors
-// for as many connections to workers: clients that hold connections open must not keep
-// the gateway from its workers.
+// defaultConnections returns the number of client connections that leaves enough file descriptors
+// for an equal number of connections to workers. Clients that hold connections open must not cut
+// the gateway off from its workers.
 func defaultConnections() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
@@ -132,12 +132,12 @@ func defaultConnections() int {
 	return int(max(min(files.Cur, math.MaxInt32), ownFiles+4)-ownFiles) / 2
 }
 
-// limited is a listener that accepts a limited number of connections at a time; others
-// wait to be accepted. The connections are not wrapped, as package halfclose looks for
-// its own: the server tells of their end.
+// limited is a listener that accepts a limited number of connections at a time; further ones wait.
+// It does not wrap the connections, as package halfclose needs the original ones:
+// http.Server.ConnState reports their end.
 type limited struct {
 	net.Listener
-	open   chan struct{} // a place for each connection
+	open   chan struct{} // one element per open connection
 	closed chan struct{}
 	once   sync.Once
 }
@@ -166,28 +166,28 @@ func (l *limited) Close() error {
 	return l.Listener.Close()
 }
 
-// connState is for http.Server.ConnState: a connection that has ended leaves its place.
+// connState implements http.Server.ConnState: a connection that has ended frees its place.
 func (l *limited) connState(_ net.Conn, s http.ConnState) {
 	if s == http.StateClosed || s == http.StateHijacked {
 		<-l.open
 	}
 }
 
-// maxHeader bounds the header of a request, bytes.
+// maxHeader is the largest header of a request, bytes.
 const maxHeader = 64 << 10
 
-// gatewayLog is the log of requests and plans. A log that nobody reads delays no
-// request: lines that do not fit are dropped and counted.
+// gatewayLog is the log of requests and plans. A slow reader of the log delays no request: lines
+// that do not fit are dropped and counted.
 type gatewayLog struct {
-	*slog.Logger // nil: none
+	*slog.Logger // nil if disabled
 	stderr       *linelog.Writer
-	file         *linelog.Writer // nil: not to a file
+	file         *linelog.Writer // nil if not logging to a file
 	opened       *os.File
 	name         string
 }
 
-// openLog opens the log: lines of text on stderr, of JSON in a file, or none.
-// Whatever else the gateway says goes to stderr as well.
+// openLog opens the log: text lines on stderr, JSON lines in a file, or none. All other messages of
+// the gateway go to stderr, too.
 func openLog(access string, stderr io.Writer) (*gatewayLog, error) {
 	l := &gatewayLog{name: access}
 	switch access {
@@ -207,8 +207,8 @@ func openLog(access string, stderr io.Writer) (*gatewayLog, error) {
 	return l, nil
 }
 
-// openAppending opens a log. A named pipe without a reader would make the opening wait if
-// it were only for writing.
+// openAppending opens a log for appending. It opens a named pipe for reading and writing: without a
+// reader, a write-only open would block.
 func openAppending(name string) (*os.File, error) {
 	if of, err := os.Stat(name); err == nil && of.Mode()&os.ModeNamedPipe != 0 {
 		return os.OpenFile(name, os.O_RDWR, 0)
@@ -216,7 +216,7 @@ func openAppending(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 }
 
-// errorLog is for what net/http says.
+// errorLog returns the logger for messages of net/http.
 func (l *gatewayLog) errorLog() *log.Logger { return log.New(l.stderr, "lorasim: ", 0) }
 
 func (l *gatewayLog) dropped() int64 {
@@ -227,7 +227,7 @@ func (l *gatewayLog) dropped() int64 {
 	return n
 }
 
-// reopen opens the file anew, which logrotate has moved away.
+// reopen reopens the file after logrotate has moved it.
 func (l *gatewayLog) reopen() {
 	if l.file == nil {
 		return
@@ -240,10 +240,10 @@ func (l *gatewayLog) reopen() {
 	l.file.Redirect(f)
 	former := l.opened
 	l.opened = f
-	time.AfterFunc(time.Second, func() { former.Close() }) // a piece may be on its way
+	time.AfterFunc(time.Second, func() { former.Close() }) // a write may be in progress
 }
 
-// flushTime bounds how long the end of the log may take.
+// flushTime limits the time to flush the log.
 const flushTime = time.Second
 
 func (l *gatewayLog) close() error {
@@ -254,8 +254,8 @@ func (l *gatewayLog) close() error {
 	return err
 }
 
-// watchSignals makes SIGHUP reopen the log, and a closed terminal or pipe no reason
-// to end: requests are in flight.
+// watchSignals reopens the log on SIGHUP. A closed terminal or pipe does not end the gateway:
+// requests are in flight.
 func (l *gatewayLog) watchSignals(ctx context.Context) (stop func()) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -276,7 +276,7 @@ func (l *gatewayLog) watchSignals(ctx context.Context) (stop func()) {
 	return func() { signal.Stop(hup); cancel(); <-done }
 }
 
-// guard reads and checks who may use the gateway for what.
+// guard reads the keys and checks the access rules of the gateway.
 func (f *gatewayFlags) guard() error {
 	clients, err := f.clientKey.read()
 	if err != nil {

@@ -117,7 +117,7 @@ func (f *benchFlags) check(args []string) (err error) {
 	return nil
 }
 
-// extraFields is the inside of a JSON object.
+// extraFields returns the content of a JSON object without its braces.
 func extraFields(text string) ([]byte, error) {
 	if text == "" {
 		return nil, nil
@@ -227,7 +227,7 @@ gets one request for a token. It fails if a worker does not answer.`,
 	return cmd
 }
 
-// maxSaid bounds what is shown of one answer of a worker, in characters.
+// maxSaid is the largest part of a worker's answer that is printed, in characters.
 const maxSaid = 2000
 
 func printReports(w io.Writer, reports []fleet.Report) error {
@@ -286,7 +286,7 @@ const (
 	readyHelp     = "Maximum wait for workers that do not answer yet"
 )
 
-// addConnection adds the flags with which workers are reached.
+// addConnection adds the flags for connections to workers.
 func (f *remoteFlags) addConnection(cmd *cobra.Command) {
 	flags(cmd, remoteHeading,
 		opt(&f.workers, "worker-urls", nil, "Base `URLs` of the workers, separated by commas or spaces"),
@@ -301,17 +301,17 @@ func (f *remoteFlags) addConnection(cmd *cobra.Command) {
 
 const skipVerify = "insecure-skip-tls-verify"
 
-// addOldNames adds former names of flags, for commands where they have no other meaning.
+// addOldNames adds former flag names, for commands in which they have no other meaning.
 func (f *remoteFlags) addOldNames(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "Former name of --"+skipVerify)
 	cmd.Flags().MarkHidden("insecure")
 }
 
-// warn says what the user should know of the key for the workers.
+// warn prints warnings about the workers' key.
 func (f *remoteFlags) warn(tell func(format string, args ...any), urls []string) {
 	key, err := f.key.readOne()
 	switch text := clearKeyWarning(urls); {
-	case err != nil: // parse has said it
+	case err != nil: // parse has reported it
 	case key != "" && text != "":
 		tell("%s", text)
 	case key == "" && os.Getenv("OPENAI_API_KEY") != "":
@@ -319,7 +319,7 @@ func (f *remoteFlags) warn(tell func(format string, args ...any), urls []string)
 	}
 }
 
-// add adds these and how workers and their adapters are looked after.
+// add adds the connection flags and those for the supervision of workers and adapters.
 func (f *remoteFlags) add(cmd *cobra.Command) {
 	f.addConnection(cmd)
 	flags(cmd, remoteHeading,
@@ -331,7 +331,7 @@ func (f *remoteFlags) add(cmd *cobra.Command) {
 			"Path of all other adapters; {name} and {rank} are replaced"))
 }
 
-// urls are the workers of --worker-urls and the arguments.
+// urls returns the workers of --worker-urls and of the arguments.
 func (f *remoteFlags) urls(args []string) ([]string, error) {
 	var urls []string
 	for _, s := range slices.Concat(f.workers, strings.Split(strings.Join(args, ","), ",")) {
@@ -352,8 +352,8 @@ func (f *remoteFlags) urls(args []string) ([]string, error) {
 	return urls, nil
 }
 
-// parse enters what the flags amount to: how the workers are reached, the adapters
-// that they name, and where workers find those and others.
+// parse sets the configuration from the flags: connections to workers, named adapters, and the
+// sources from which workers load adapters.
 func (f *remoteFlags) parse(args []string, c *fleet.Config) (err error) {
 	if c.URLs, err = f.urls(args); err != nil {
 		return err
@@ -393,7 +393,7 @@ func (f *remoteFlags) parse(args []string, c *fleet.Config) (err error) {
 	return err
 }
 
-// adapters are those that flags name, in the order of --lora, --lora-file and
+// adapters returns the adapters that flags name, in the order of --lora, --lora-file and
 // --lora-dir.
 func (f *remoteFlags) adapters() (all []fleet.LoRA, err error) {
 	from := map[string]string{}
@@ -437,7 +437,7 @@ func (f *remoteFlags) adapters() (all []fleet.LoRA, err error) {
 
 func (f *remoteFlags) transport() (*http.Transport, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.Proxy = nil // only hosts that are configured
+	t.Proxy = nil // configured hosts only
 	t.DialContext = (&net.Dialer{Timeout: f.connect, KeepAlive: 30 * time.Second}).DialContext
 	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: f.insecure}
 	if f.caCert != "" {
@@ -454,7 +454,7 @@ func (f *remoteFlags) transport() (*http.Transport, error) {
 	return t, nil
 }
 
-// cpuTime is the processor time that the program has used so far.
+// cpuTime returns the processor time of the program so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

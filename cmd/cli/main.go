@@ -1,9 +1,8 @@
-// Package cli is the command line of lorasim. A program of one's own that
-// registers routing policies calls [Main], and has all commands with them.
+// Package cli is the command line of lorasim. [Main] runs it. A program with routing policies of
+// its own registers them and calls Main, and so has all commands of lorasim.
 //
-// A file of this package is one command, or some that have flags in common: it
-// turns flags into a scenario, calls the package that does the work, and prints
-// the result.
+// Each file of this package has one command, or several with common flags. A command turns flags
+// into a scenario, calls the package that does the work, and prints the result.
 package cli
 
 import (
@@ -47,10 +46,10 @@ func Main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// longestError bounds an error, bytes. Errors quote what they are about.
+// longestError is the largest length of an error message, bytes. Errors quote user input.
 const longestError = 16 << 10
 
-// shorten leaves the middle of a long error out.
+// shorten replaces the middle of a long error message.
 func shorten(text string) string {
 	if len(text) <= longestError {
 		return text
@@ -59,12 +58,12 @@ func shorten(text string) string {
 		strings.ToValidUTF8(text[len(text)-longestError/2:], "")
 }
 
-// run is the whole program with everything it touches passed in.
+// run is the whole program, with its input and output as parameters.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	stdout, stderr = format.Safe(stdout), format.Safe(stderr) // whatever workers and files say
+	stdout, stderr = format.Safe(stdout), format.Safe(stderr) // input may contain control characters
 	root := newRoot()
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
-		completeValues(root) // a quarter of the start of any other command
+		completeValues(root) // takes a quarter of the start time of any other command
 	}
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -128,7 +127,7 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	return root
 }
 
-// usageError is a fault in the command line or the scenario.
+// usageError is an error in the command line or the scenario.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -151,10 +150,10 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// Release is set where a release is built (scripts/dist).
+// Release is the version of a release build, set by scripts/dist; else it is "".
 var Release string
 
-// build is the version and the revision of the program; revision "": unknown.
+// build returns the version and the revision of the program; revision "": unknown.
 func build() metrics.Build {
 	version, revision := "devel", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -170,7 +169,7 @@ func build() metrics.Build {
 	return metrics.Build{Version: cmp.Or(Release, version), Revision: revision}
 }
 
-// versionText is the version and what is built in.
+// versionText returns the version and the built-in parts.
 func versionText() string {
 	b := build()
 	solvers := "embedded (highs: run scripts/highs and build with -tags highs)"
@@ -223,7 +222,7 @@ scenario, ` + "`lorasim policies --options`" + ` the policies with their options
 ` + "`lorasim profile list`" + ` the profiles.
 `
 
-// newMan is hidden: it is for those who package the program.
+// newMan returns the command for manual pages. It is hidden, as only packagers need it.
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
@@ -236,7 +235,7 @@ func newMan() *cobra.Command {
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
-			// a page has the date of $SOURCE_DATE_EPOCH, else that of the day
+			// The date of a page is $SOURCE_DATE_EPOCH, else the current day.
 			head := &doc.GenManHeader{Section: "1", Source: "lorasim", Manual: "lorasim"}
 			if err := doc.GenManTree(root, head, args[0]); err != nil {
 				return fmt.Errorf("manual pages: %w", err)

@@ -8,7 +8,7 @@ import (
 	"lorasim/bench/serving/fleet"
 )
 
-// outlierFlags say when workers that fail requests are ejected.
+// outlierFlags configure the ejection of failing workers.
 type outlierFlags struct {
 	after             int
 	share, maxEjected float64
@@ -29,11 +29,11 @@ func (f *outlierFlags) add(cmd *cobra.Command) {
 			"Time without answer to probes after which a worker's silent requests are cut (0 disables)", ">=0"))
 }
 
-// slowStart is how many requests a worker may have in flight before it has served one, where a request that breaks is
-// lost.
+// slowStart is the largest number of requests in flight on a worker that has not served one yet, if
+// a request that breaks is lost.
 const slowStart = 32
 
-// config is what the flags say, where 0 disables.
+// config returns the values of the flags; 0 disables.
 func (f *outlierFlags) config() fleet.Outlier {
 	return fleet.Outlier{Consecutive: orOff(f.after), Share: orOff(f.share), BaseTime: orOff(f.time),
 		MaxEjected: orOff(f.maxEjected), Hung: orOff(f.hung)}

@@ -14,7 +14,7 @@ import (
 	"lorasim/internal/format"
 )
 
-// outputFlags say how a result is printed and saved.
+// outputFlags configure how a result is printed and saved.
 type outputFlags struct {
 	json, classic, details bool
 	layout, file           string
@@ -30,8 +30,7 @@ const (
 	recordsHelp = "Write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)"
 )
 
-// goodputFlags are an SLO, and the share of an adapter's requests that must be
-// within it.
+// goodputFlags are an SLO, and the minimum share of an adapter's requests within it.
 type goodputFlags struct{ slo, attain string }
 
 func (g *goodputFlags) add(cmd *cobra.Command, heading, help string) {
@@ -40,7 +39,7 @@ func (g *goodputFlags) add(cmd *cobra.Command, heading, help string) {
 		opt(&g.attain, "attain", "", "Share of an adapter's requests that must be within the SLO (default: 99%)"))
 }
 
-// parse is the SLO that the flags make of another one.
+// parse returns the given SLO, changed by the flags.
 func (g *goodputFlags) parse(slo result.SLO) (_ result.SLO, err error) {
 	if g.slo != "" {
 		if slo, err = result.ParseSLO(g.slo); err != nil {
@@ -71,7 +70,7 @@ func (o *outputFlags) add(cmd *cobra.Command) {
 		opt(&o.exports, "export", nil, "Write the result as another benchmark does, `FORMAT:FILE`: aiperf, guidellm, inference-perf; may be repeated"))
 }
 
-// check finds faults before the run instead of after it.
+// check returns errors before the run instead of after it.
 func (o *outputFlags) check() (err error) {
 	if o.slo, err = o.goodput.parse(result.SLO{}); err != nil {
 		return usage(err)
@@ -87,11 +86,11 @@ func (o *outputFlags) check() (err error) {
 	return nil
 }
 
-// keep says whether the records of the run are needed.
+// keep reports whether the records of the run are needed.
 func (o *outputFlags) keep() bool { return o.details || len(o.exports) > 0 }
 
-// write saves the result where asked to, and prints it, which a file that cannot
-// be written does not prevent.
+// write saves the result to the given files, and prints it. It prints even if a file cannot be
+// written.
 func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) (err error) {
 	if o.file != "" {
 		err = r.AppendJSONL(o.file, o.details)
@@ -115,7 +114,7 @@ func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) (err error) {
 	return err
 }
 
-// writeYAML prints what has a YAML form.
+// writeYAML prints a value in its YAML form.
 func writeYAML(cmd *cobra.Command, v interface{ YAML() ([]byte, error) }) error {
 	text, err := v.YAML()
 	if err != nil {
@@ -125,13 +124,13 @@ func writeYAML(cmd *cobra.Command, v interface{ YAML() ([]byte, error) }) error 
 	return err
 }
 
-// wantsJSON says whether --json was given.
+// wantsJSON reports whether --json was given.
 func wantsJSON(cmd *cobra.Command) bool {
 	json, err := cmd.Flags().GetBool("json")
 	return err == nil && json
 }
 
-// show prints for people, or, with --json, for programs.
+// show prints text or, with --json, JSON.
 func show(cmd *cobra.Command, text, json func(io.Writer) error) error {
 	if wantsJSON(cmd) {
 		return json(cmd.OutOrStdout())
@@ -139,12 +138,12 @@ func show(cmd *cobra.Command, text, json func(io.Writer) error) error {
 	return text(cmd.OutOrStdout())
 }
 
-// inJSON prints v as JSON, on one line without an indent.
+// inJSON returns a function that prints v as JSON, on one line if indent is "".
 func inJSON(v any, indent string) func(io.Writer) error {
 	return func(w io.Writer) error { return format.JSON(w, v, indent) }
 }
 
-// inTable prints rows of cells in aligned columns.
+// inTable returns a function that prints rows of cells in aligned columns.
 func inTable(rows [][]string) func(io.Writer) error {
 	return func(w io.Writer) error { return format.Table(w, rows) }
 }
@@ -157,7 +156,7 @@ func saveYAML(path string, v interface{ YAML() ([]byte, error) }) error {
 	return atomicfile.Write(path, func(w *atomicfile.File) error { _, err := w.Write(text); return err })
 }
 
-// say prints a message on stderr: a note, or what goes on.
+// say prints a message on stderr: a note or progress.
 func say(cmd *cobra.Command, format string, args ...any) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "lorasim: "+format+"\n", args...)
 }

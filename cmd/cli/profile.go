@@ -90,8 +90,8 @@ func listedProfiles() (list []listedProfile, err error) {
 	return list, nil
 }
 
-// profileRows are the rows of profile list: of engine and validation up to the
-// first comma, unless wide.
+// profileRows returns the rows of profile list. Unless wide, engine and validation end at the first
+// comma.
 func profileRows(list []listedProfile, wide bool) [][]string {
 	head := []string{"NAME", "KIND", "HARDWARE", "ENGINE", "VALIDATED ON"}
 	if wide {
@@ -111,15 +111,15 @@ func profileRows(list []listedProfile, wide bool) [][]string {
 	return rows
 }
 
-// describe prints what a profile rests on, as a comment above its settings.
+// describe prints the sources of a profile, as a comment above its settings.
 func describe(w io.Writer, p *profile.Profile) {
 	v := p.Provenance()
 	fmt.Fprintf(w, "# %s; hardware: %s; engine: %s\n", v, v.Hardware, v.Engine)
 	fmt.Fprintf(w, "# validated on: %s\n", cmp.Or(v.ValidatedOn, "no run"))
 }
 
-// noteProfiles prints a note for each profile that was compared with no measured
-// run, or that is no longer the one that was validated.
+// noteProfiles prints a note for each profile that was not compared with a measured run, or that
+// has changed since its validation.
 func noteProfiles(cmd *cobra.Command, ps []*profile.Profile) {
 	var said []string
 	for i, p := range ps {
@@ -230,7 +230,7 @@ input, or analytic:MODEL,GPU for an analytic one.`,
 	return cmd
 }
 
-// loadAny loads a profile by any of the names that compare takes.
+// loadAny loads a profile by any name that compare accepts.
 func loadAny(cmd *cobra.Command, name string) (*profile.Profile, error) {
 	if name == "-" {
 		data, err := textfile.ReadAll(cmd.InOrStdin(), "stdin", textfile.MaxSettings)

@@ -19,18 +19,18 @@ const (
 	clearLine = "\r\x1b[K"
 )
 
-// progress shows how far a run is in one line of the terminal, if stderr is
-// one. It has no goroutine: the line is drawn by those who report, now and then.
-// Its methods may be called from several goroutines.
+// progress shows the progress of a run in one line of the terminal, if stderr is a terminal. It has
+// no goroutine: calls that report progress draw the line now and then. Its methods are safe for
+// concurrent use.
 type progress struct {
 	mu      sync.Mutex
-	out     io.Writer  // nil: no terminal, nothing is shown
-	columns func() int // of the terminal at this moment
+	out     io.Writer  // nil without a terminal: nothing is shown
+	columns func() int // current width of the terminal
 	now     func() time.Time
 
-	what  string    // the phase shown
-	begun time.Time // when it began
-	next  time.Time // when the line may be drawn again
+	what  string    // current phase
+	begun time.Time // start of the phase
+	next  time.Time // earliest time to draw the line again
 	shown bool
 
 	read, size int64 // bytes of input
@@ -39,7 +39,7 @@ type progress struct {
 func newProgress(w io.Writer) *progress {
 	p := &progress{now: time.Now}
 	if s, ok := w.(*format.SafeWriter); ok {
-		w = s.Unwrap() // the line is the program's own
+		w = s.Unwrap() // the line belongs to the program itself
 	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		p.out = f
@@ -53,7 +53,7 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// set says how far a phase is; a total of 0 is unknown.
+// set reports the progress of a phase; a total of 0 is unknown.
 func (p *progress) set(what string, done, total int64, detail string) {
 	p.draw(what, done, total, func() string { return detail })
 }
@@ -61,26 +61,25 @@ func (p *progress) set(what string, done, total int64, detail string) {
 func (p *progress) reading(read, total int64) {
 	p.mu.Lock()
 	p.read, p.size = read, total
-	alone := p.what == "" || p.what == "reading" // else the input is read as it is used
+	alone := p.what == "" || p.what == "reading" // else the input is read while it is used
 	p.mu.Unlock()
 	if alone {
 		p.draw("reading", read, total, func() string { return fmt.Sprintf("%.0f MB", float64(read)/1e6) })
 	}
 }
 
-// running shows a simulation; where the number of its requests is unknown, the
-// share of its input that was read stands for the share of the run.
+// running shows the progress of a simulation. If the number of its requests is unknown, it shows
+// the share of the input that was read.
 func (p *progress) running(done, total int64, now float64) {
 	p.draw("simulating", done, total, func() string { return fmt.Sprintf("%d requests, %.0f s", done, now) })
 }
 
-// runs says how many runs of a table are simulated.
+// runs shows the number of simulated runs of a table.
 func (p *progress) runs(done, total int64) {
 	p.set("simulating", done, total, fmt.Sprintf("%d of %d runs", done, total))
 }
 
-// until shows the share of a time that has passed, where there is a limit, until
-// stop is called.
+// until shows the elapsed share of a time limit, if there is one, until stop is called.
 func (p *progress) until(limit time.Duration, what, detail string) (stop func()) {
 	begin, ticker, done := time.Now(), time.NewTicker(2*drawEvery), make(chan struct{})
 	go func() {
@@ -102,7 +101,7 @@ func (p *progress) until(limit time.Duration, what, detail string) (stop func())
 	}
 }
 
-// watch shows how much of a source has been taken, which ends with ctx.
+// watch shows the share of a source that was read. It ends with ctx.
 func (p *progress) watch(ctx context.Context, what string, src trace.Source) trace.Source {
 	total := max(src.Len(), 0)
 	return trace.Watch(src, func(n int64) error {
@@ -111,7 +110,7 @@ func (p *progress) watch(ctx context.Context, what string, src trace.Source) tra
 	})
 }
 
-// draw shows the line, where there is a terminal, unless it was drawn just now.
+// draw draws the line if there is a terminal, unless it was drawn just now.
 func (p *progress) draw(what string, done, total int64, detail func() string) {
 	if p.out == nil {
 		return
@@ -141,15 +140,15 @@ func (p *progress) draw(what string, done, total int64, detail func() string) {
 	if d := detail(); d != "" {
 		text += " " + d
 	}
-	// in the last column some terminals wrap, and the ^C that they echo must not:
-	// what it leaves on the line above would stay
+	// In the last column some terminals wrap. Their echo of ^C must not wrap: the line above would
+	// stay.
 	if r, most := []rune(text), max(p.columns()-1-len("^C"), 0); len(r) > most {
 		text = string(r[:most])
 	}
 	io.WriteString(p.out, clearLine+text)
 }
 
-// clear takes the line off the screen.
+// clear removes the line from the screen.
 func (p *progress) clear() {
 	if p.shown {
 		io.WriteString(p.out, clearLine)
@@ -157,7 +156,7 @@ func (p *progress) clear() {
 	}
 }
 
-// done takes the line off the screen; a later set shows it again.
+// done removes the line from the screen; a later set shows it again.
 func (p *progress) done() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,8 +164,8 @@ func (p *progress) done() {
 	p.what = ""
 }
 
-// log returns a printer of messages beside the progress; of messages of a kind
-// it prints a few.
+// log returns a function that prints messages beside the progress. It prints only a few messages of
+// a kind.
 func (p *progress) log(w io.Writer) func(format string, args ...any) {
 	seen := map[string]int{}
 	return func(format string, args ...any) {

@@ -14,8 +14,8 @@ import (
 	"lorasim/sim/record"
 )
 
-// engineSettings are the settings of a server under which runs were recorded: keys of a
-// scenario's section cluster.
+// engineSettings are the settings of a server that recorded runs depend on: keys of a scenario's
+// section cluster.
 var engineSettings = []string{
 	"engine", "scheduler",
 	"max_num_batched_tokens", "max_running_requests", "chunked_prefill_size", "max_prefill_tokens",
@@ -26,18 +26,18 @@ var engineSettings = []string{
 
 const engineHeading = "Engine of the records (default: as the profile says)"
 
-// recordsHelpText is the help of --records where records are read.
+// recordsHelpText is the help of --records for commands that read records.
 const recordsHelpText = "Per-request records, `file` of each run " +
 	"(.csv, .csv.gz, .jsonl, .parquet, .arrow, trace.csv of blis observe)"
 
-// recordedFlags name recorded runs, and say how server and client were set up.
+// recordedFlags name recorded runs, and configure server and client.
 type recordedFlags struct {
 	files          []string
 	maxConcurrency int
 	scenario       scenarioFlags
 }
 
-// add gives a command the flags; heading is that of the records themselves.
+// add adds the flags to a command; heading is the heading of --records.
 func (f *recordedFlags) add(cmd *cobra.Command, heading string) {
 	flags(cmd, heading,
 		opt(&f.files, "records", nil, recordsHelpText),
@@ -46,14 +46,14 @@ func (f *recordedFlags) add(cmd *cobra.Command, heading string) {
 	for _, key := range engineSettings {
 		field, err := scenario.Find("cluster." + key)
 		if err != nil {
-			panic(err) // a fault of the list
+			panic(err) // a programming error
 		}
 		addSetting(cmd, engineHeading, field)
 	}
 }
 
-// take adds the arguments of a command to the files of --records; without that flag there
-// may be none.
+// take adds the arguments of a command to the files of --records. Without that flag, arguments are
+// an error.
 func (f *recordedFlags) take(args []string) error {
 	if len(f.files) == 0 && len(args) > 0 {
 		return usage(fmt.Errorf("unexpected argument %q: expected files after --records alone", args[0]))
@@ -62,7 +62,7 @@ func (f *recordedFlags) take(args []string) error {
 	return nil
 }
 
-// given names the files as one text, "" where there are none.
+// given returns the names of the files as one text, "" without files.
 func (f *recordedFlags) given() string { return strings.Join(f.files, ", ") }
 
 // requests reads the requests of each run.
@@ -93,13 +93,13 @@ func (f *recordedFlags) read() (runs []*recorded.Run, err error) {
 	return runs, nil
 }
 
-// runName is the name of a file without its extensions.
+// runName returns the name of a file without its extensions.
 func runName(file string) string {
 	name := strings.TrimSuffix(filepath.Base(file), ".gz")
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
-// override gives a profile the settings of the engine that the flags state.
+// override sets the engine settings of a profile that flags state.
 func (f *recordedFlags) override(cmd *cobra.Command, p *profile.Profile) error {
 	sc := scenario.Default()
 	if err := f.scenario.apply(cmd, &sc); err != nil {

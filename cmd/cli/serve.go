@@ -167,8 +167,8 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	return f.serve(cmd, g, ls, access)
 }
 
-// serve listens until the command is interrupted; then it answers new requests
-// and /health with status 503 until those in flight have ended, and closes.
+// serve listens until the command is interrupted. Then it answers new requests and /health with
+// status 503 until those in flight have ended, and closes.
 func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listeners, access *gatewayLog) error {
 	ctx := cmd.Context()
 	if err := f.Fleet.Start(ctx); err != nil {
@@ -196,7 +196,7 @@ func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listener
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.grace)
 	defer cancel()
 	select {
-	case <-idle: // until then, who asks is told that the gateway is going
+	case <-idle: // until then, requests and probes get status 503
 	case <-grace.Done():
 	}
 	if err := srv.Shutdown(grace); err != nil {
@@ -274,7 +274,7 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 		opt(&f.ranks, "lora-ranks", "", "Ranks of the adapters, used in turn (default: 8,16,32,64 as far as the profile allows)"))
 }
 
-// configs are the configurations of the workers.
+// configs returns the configurations of the workers.
 func (f *workerFlags) configs(sc *scenario.Scenario) ([]emulate.Config, error) {
 	ps, err := sc.Profiles()
 	if err != nil {
@@ -326,8 +326,7 @@ func (f *workerFlags) adapters(seed uint64, ps []*profile.Profile) ([]emulate.Ad
 	return as, nil
 }
 
-// serve listens until the command is interrupted, then lets requests in flight
-// end for a moment.
+// serve listens until the command is interrupted, then gives requests in flight a moment to end.
 func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 	ctx := cmd.Context()
 	servers := make([]*http.Server, 0, len(cfgs))
@@ -371,8 +370,8 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 	}
 }
 
-// address is where the worker of an index listens: --listen, in which --host and
-// --port replace a part, or so many ports after it; port 0 stays.
+// address returns the address of worker n: --listen, with parts replaced by --host and --port, and
+// the port increased by n. Port 0 stays 0.
 func (f *workerFlags) address(n int) (string, error) {
 	host, port, err := net.SplitHostPort(f.listen)
 	if err != nil {

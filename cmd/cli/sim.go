@@ -90,8 +90,7 @@ give the same bytes.`,
 	return cmd
 }
 
-// noteIgnored says which given settings have no effect, where a user may well
-// think that they have.
+// noteIgnored prints a note about given settings without effect, if users may expect one.
 func noteIgnored(cmd *cobra.Command, sc *scenario.Scenario) {
 	for _, text := range sc.Ignored(cmd.Flags().Changed) {
 		say(cmd, "note: %s", text)
@@ -223,7 +222,7 @@ single requests of a file, for report and calibrate.`,
 	return cmd
 }
 
-// writeImported writes the requests of the one run that has some.
+// writeImported writes the requests of the only run that has some.
 func writeImported(path string, runs []*importer.Imported) error {
 	runs = slices.DeleteFunc(slices.Clone(runs), func(m *importer.Imported) bool { return len(m.Records) == 0 })
 	if len(runs) != 1 {

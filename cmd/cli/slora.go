@@ -17,7 +17,7 @@ import (
 // sloraProfile is the embedded profile of S-LoRA's published runs.
 const sloraProfile = "llama-7b-a10g-s-lora"
 
-// sloraFlags name the table of S-LoRA's published runs.
+// sloraFlags select the table of S-LoRA's published runs.
 type sloraFlags struct{ runs, gpu string }
 
 func (f *sloraFlags) add(cmd *cobra.Command) {
@@ -26,7 +26,7 @@ func (f *sloraFlags) add(cmd *cobra.Command) {
 		opt(&f.gpu, "slora-gpu", "a10g", "Only the runs on this GPU: a10g, a100-40 or a100-80"))
 }
 
-// choose reads the table, and takes the runs of a use that a profile can predict.
+// choose reads the table, and returns the runs of a use that a profile can predict.
 func (f *sloraFlags) choose(p *profile.Profile, use string) ([]sloraruns.Run, sloraruns.Skipped, error) {
 	if use != "" {
 		if err := oneOf("use", "use", use, sloraruns.Uses()); err != nil {
@@ -49,7 +49,7 @@ func (f *sloraFlags) choose(p *profile.Profile, use string) ([]sloraruns.Run, sl
 	return runs, skipped, nil
 }
 
-// validate holds a profile against the runs.
+// validate compares a profile with the runs.
 func (f *sloraFlags) validate(cmd *cobra.Command, name, use, plot string) error {
 	if plot != "" {
 		return usage(errors.New("--plot does not draw --slora-runs"))

@@ -22,17 +22,16 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// highsTime limits HiGHS where no limit is given; the embedded solver ends by
-// itself.
+// highsTime is the default time limit of HiGHS. The embedded solver stops by itself.
 const highsTime = 20 * time.Second
 
-// solverNames are what --solver takes, formulations what --formulation does.
+// solverNames are the values of --solver, formulations those of --formulation.
 var (
 	solverNames  = []string{"embedded", "highs"}
 	formulations = highs.Formulations()
 )
 
-// solverFlags say how to solve.
+// solverFlags configure the solver.
 type solverFlags struct {
 	solver, formulation string
 	budget              ilp.Budget
@@ -88,7 +87,7 @@ the best possible. The objective is recomputed independently of the solver.`,
 			return err
 		}
 		err = show(cmd, func(w io.Writer) error { return s.writeTable(w, plan) }, s.writeJSON)
-		// stopped by a signal: what was found by then is printed all the same
+		// stopped by a signal: print the best solution so far
 		return errors.Join(err, cmd.Context().Err())
 	}
 	cmd.AddCommand(newSolveGenerate(), newSolveBench())
@@ -102,8 +101,7 @@ func readInstance(cmd *cobra.Command, name string) (*ilp.Instance, error) {
 	return textfile.Read(name, ilp.ReadInstance)
 }
 
-// build checks the flags and returns the solver; changed says whether a flag
-// was given.
+// build checks the flags and returns the solver. changed reports whether a flag was given.
 func (f *solverFlags) build(changed func(string) bool) (ilp.Solver, error) {
 	if err := cmp.Or(oneOf("solver", "solver", f.solver, solverNames), oneOf("formulation", "formulation",
 		f.formulation, formulations)); err != nil {
@@ -167,7 +165,7 @@ func timed(ctx context.Context, s ilp.Solver, p *ilp.Problem, b ilp.Budget) (*il
 	return sol, took, err
 }
 
-// solveInstance solves an instance, with a bar where it may take long.
+// solveInstance solves an instance, with a progress bar if it may take long.
 func solveInstance(cmd *cobra.Command, in *ilp.Instance, solver ilp.Solver, b ilp.Budget) (*solved, error) {
 	p, members := in.Problem()
 	stop := newProgress(cmd.ErrOrStderr()).until(b.Time, "solving", solver.Name())
@@ -190,7 +188,7 @@ func solveInstance(cmd *cobra.Command, in *ilp.Instance, solver ilp.Solver, b il
 	return s, err
 }
 
-// solved is a solution with all that is printed of it.
+// solved is a solution with all printed values.
 type solved struct {
 	in            *ilp.Instance
 	solution      *ilp.Solution
@@ -200,16 +198,16 @@ type solved struct {
 	adapters      [][]int32 // with requests, by worker
 }
 
-// writeJSON prints one object; gap is relative, times are in seconds.
+// writeJSON prints one object; gap is relative, times are in s.
 func (s *solved) writeJSON(w io.Writer) error {
 	return format.JSON(w, format.Object{"objective", s.after.Objective, "bound", s.solution.Bound, "gap",
 		s.solution.Gap(), "seconds", s.took.Seconds(),
 		"status", s.solution.Status, "solver", s.solution.Solver,
-		// the worker of each request; by worker, adapters with requests
+		// worker of each request; adapters with requests of each worker
 		"assignment", format.Object{"requests", s.at, "workers", s.adapters}}, "")
 }
 
-// writeTable prints the result for people, with every request if whole.
+// writeTable prints the result as a table, with every request if whole.
 func (s *solved) writeTable(w io.Writer, whole bool) error {
 	in := s.in
 	tw := format.Columns(w)
@@ -254,14 +252,14 @@ func (s *solved) writeTable(w io.Writer, whole bool) error {
 	return right.Flush()
 }
 
-// rightColumns aligns cells that end in tabs to the right, below a head.
+// rightColumns right-aligns cells that end in tabs, below a head.
 func rightColumns(w io.Writer, head string) *tabwriter.Writer {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, head)
 	return tw
 }
 
-// duration is a time with three digits and its unit.
+// duration formats a time with three digits and its unit.
 func duration(d time.Duration) string {
 	switch s := d.Seconds(); {
 	case s >= 1:
@@ -280,7 +278,7 @@ func (z problemSize) String() string {
 	return fmt.Sprintf("%d, %d, %d", z.workers, z.adapters, z.requests)
 }
 
-// maxCells keeps a mistyped size from using up the memory.
+// maxCells limits the memory that a mistyped size can take.
 const maxCells = 100_000_000
 
 func parseSize(s string) (z problemSize, err error) {
@@ -331,7 +329,7 @@ The same seed gives the same bytes.`,
 	return cmd
 }
 
-// benchSizes are what solve bench runs if not told otherwise.
+// benchSizes are the default sizes of solve bench.
 var benchSizes = repeated{"2,4,32", "2,4,200", "2,32,200", "8,32,200", "8,128,1000", "16,128,5000", "32,512,5000",
 	"64,512,5000"}
 
@@ -442,11 +440,11 @@ type benchRow struct {
 	Objective float64 `json:"objective"`
 	Bound     float64 `json:"bound"`
 	Gap       float64 `json:"gap"`
-	Optimal   int     `json:"optimal"` // problems proven optimal
+	Optimal   int     `json:"optimal"` // number of problems proven optimal
 	Problems  int     `json:"problems"`
 }
 
-// compareSolvers solves problems of several sizes, as many as there are seeds.
+// compareSolvers solves problems of several sizes, one per seed.
 func compareSolvers(ctx context.Context, bar *progress, sizes []problemSize, solvers []benchSolver,
 	seeds int) (rows []benchRow, err error) {
 	cell, cells := int64(0), int64(len(sizes)*len(solvers)*seeds)

@@ -95,7 +95,7 @@ and an interrupted study resumes.`,
 	return cmd
 }
 
-// worthOptions checks what the flags of a study say.
+// worthOptions checks the flags of a study.
 func worthOptions(cmd *cobra.Command, o *worth.Options, policies, baselines string) error {
 	for _, name := range []string{"policy", "migration-interval"} {
 		if cmd.Flags().Changed(name) {

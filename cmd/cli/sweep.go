@@ -92,7 +92,7 @@ func newSweepPlan() *cobra.Command {
 	return cmd
 }
 
-// ofDir makes a subcommand do its work with the folder of a sweep.
+// ofDir makes a subcommand call work with the folder of a sweep.
 func ofDir(cmd *cobra.Command, work func(cmd *cobra.Command, d *sweep.Dir) error) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -164,7 +164,7 @@ func newSweepStatus() *cobra.Command {
 	return cmd
 }
 
-// sharedText says how many cells take the result of another one.
+// sharedText returns a text with the number of cells that share the result of another one.
 func sharedText(n int) string {
 	if n == 0 {
 		return ""
@@ -209,7 +209,7 @@ parallel. DIR is the folder as the machines that run the shards see it.`,
 	return cmd
 }
 
-// failed names the cells that failed; the work as a whole is then not done.
+// failed returns an error that names the failed cells.
 func failed(cmd *cobra.Command, d *sweep.Dir, sum *sweep.Summary) error {
 	if len(sum.Failed) == 0 {
 		return nil
@@ -225,7 +225,7 @@ func failed(cmd *cobra.Command, d *sweep.Dir, sum *sweep.Summary) error {
 	return fmt.Errorf("%d cells failed; --retry runs them again", len(sum.Failed))
 }
 
-// sweepRunFlags say how the cells are run.
+// sweepRunFlags configure the runs of the cells.
 type sweepRunFlags struct {
 	sweep.RunOptions
 	shard string
@@ -241,7 +241,7 @@ func (r *sweepRunFlags) add(cmd *cobra.Command, shards bool) {
 	}
 }
 
-// run runs the cells; kept says whether their folder outlives the command.
+// run runs the cells. kept says that their folder outlives the command.
 func (r *sweepRunFlags) run(cmd *cobra.Command, d *sweep.Dir, kept bool) (*sweep.Summary, error) {
 	o := r.RunOptions
 	if r.shard != "" {
@@ -264,7 +264,7 @@ func (r *sweepRunFlags) run(cmd *cobra.Command, d *sweep.Dir, kept bool) (*sweep
 	return sum, err
 }
 
-// sweepTableFlags say how the tables are printed.
+// sweepTableFlags configure the printed tables.
 type sweepTableFlags struct {
 	baseline string
 	metrics  []string
@@ -279,7 +279,7 @@ func (o *sweepTableFlags) add(cmd *cobra.Command) {
 		opt(new(bool), "json", false, "Print all metrics, and verdicts by those of --metrics, as one JSON object"))
 }
 
-// check finds what cannot be printed: before anything has run, and of what did.
+// check returns an error for values that cannot be printed, before the runs or after them.
 func (o *sweepTableFlags) check(of interface{ CheckMetrics([]string) error }) error {
 	if err := of.CheckMetrics(o.metrics); err != nil {
 		return usage(fmt.Errorf("--metrics: %w", err))
@@ -303,7 +303,7 @@ func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) 
 	}, func(w io.Writer) error { return d.WriteJSON(w, t, o.metrics) })
 }
 
-// gridFlags say what a sweep is to be, beside or instead of a sweep file.
+// gridFlags define a sweep, in addition to or instead of a sweep file.
 type gridFlags struct {
 	scenario *scenarioFlags
 	set      repeated
@@ -323,12 +323,12 @@ func (g *gridFlags) add(cmd *cobra.Command) {
 	g.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 }
 
-// given says whether a flag says what to sweep.
+// given reports whether a flag defines a sweep.
 func (g *gridFlags) given(cmd *cobra.Command) bool {
 	return len(g.set) > 0 || g.policies != "" || cmd.Flags().Changed("seeds") || g.scenario.file != ""
 }
 
-// spec is what file and flags amount to.
+// spec returns the sweep of file and flags.
 func (g *gridFlags) spec(cmd *cobra.Command, args []string) (spec *sweep.Spec, err error) {
 	switch spec = (&sweep.Spec{}); {
 	case len(args) > 0 && g.scenario.file != "":
@@ -377,7 +377,7 @@ func (g *gridFlags) spec(cmd *cobra.Command, args []string) (spec *sweep.Spec, e
 	return spec, err
 }
 
-// create plans the sweep in a folder, if check, where set, has nothing against it.
+// create plans the sweep in a folder, unless check, if not nil, returns an error.
 func (g *gridFlags) create(cmd *cobra.Command, args []string, dir string,
 	check func(*sweep.Manifest) error) (*sweep.Dir, error) {
 	spec, err := g.spec(cmd, args)
@@ -414,8 +414,8 @@ func (g *gridFlags) create(cmd *cobra.Command, args []string, dir string,
 	return d, err
 }
 
-// unknownSubcommand says so where what stands for a file is no file but looks
-// like a subcommand.
+// unknownSubcommand returns an error about an unknown subcommand, if name is no file but looks like
+// a subcommand.
 func unknownSubcommand(cmd *cobra.Command, name string, err error) error {
 	if _, e := os.Stat(name); e != nil && !strings.ContainsAny(name, "./") && cmd.HasSubCommands() {
 		return unknownCommand(cmd, name)

@@ -76,7 +76,7 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 		return err
 	}
 	stderr := cmd.ErrOrStderr()
-	if s := in.Replayed; s != nil { // as the reference generator prints them, in Python
+	if s := in.Replayed; s != nil { // printed by the reference generator, in Python
 		last := fmt.Sprint(s.LastArrival)
 		if !strings.ContainsAny(last, ".e") {
 			last += ".0"
@@ -88,8 +88,8 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 	return nil
 }
 
-// columns says which optional columns the workload needs: ranks where they were
-// stated, budgets where a law or a saved workload states some.
+// columns returns the optional columns that the workload needs: ranks if they were stated, budgets
+// if a law or a saved workload states some.
 func columns(ctx context.Context, sc *scenario.Scenario, in *scenario.Input) (store.WriteOptions, error) {
 	opt := store.WriteOptions{Ranks: sc.Workload.LoraRanks != ""}
 	opt.MaxNew = sc.Workload.StatesBudgets()
@@ -103,7 +103,7 @@ func columns(ctx context.Context, sc *scenario.Scenario, in *scenario.Input) (st
 	if opt.MaxNew || sc.Workload.MaxNewTokens == "exact" {
 		return opt, nil
 	}
-	r, err := sc.OpenWorkload(ctx, nil) // once more
+	r, err := sc.OpenWorkload(ctx, nil) // read again from the beginning
 	if err != nil {
 		return opt, err
 	}
@@ -162,7 +162,7 @@ own times and rates, their functions given to --num-adapters adapters.`,
 	return cmd
 }
 
-// openDescribed opens what info and plot are to look at.
+// openDescribed opens the workload for info and plot.
 func openDescribed(cmd *cobra.Command, sf *scenarioFlags, args []string) (in *scenario.Input, p *progress, err error) {
 	sc, err := sf.scenario(cmd)
 	if err != nil {

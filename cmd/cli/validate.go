@@ -21,14 +21,14 @@ import (
 	"lorasim/sim/profile"
 )
 
-// tableFlags name a table of measured runs and what belongs to it.
+// tableFlags name a table of measured runs and its further files.
 type tableFlags struct {
 	runs, histograms, groups string
 	seeds                    int
 	seed                     uint64
 }
 
-// add adds the flags; further ones are listed after the histograms.
+// add adds the flags. further flags are listed after the histograms.
 func (f *tableFlags) add(cmd *cobra.Command, seeds int, runsHelp string, further ...option) {
 	flags(cmd, tableHeading,
 		opt(&f.runs, "runs", "", runsHelp),
@@ -170,7 +170,7 @@ pickers of Kubernetes gateways. The command fails if a case differs.`,
 	return cmd
 }
 
-// recordedReport holds a profile against recorded runs.
+// recordedReport compares a profile with recorded runs.
 func (f *validateFlags) recordedReport(cmd *cobra.Command) (*recorded.Report, error) {
 	if f.profile == "" {
 		return nil, usage(errors.New("--records needs --profile"))
@@ -191,7 +191,7 @@ func (f *validateFlags) recordedReport(cmd *cobra.Command) (*recorded.Report, er
 	return recorded.Compare(cmd.Context(), runs, p, bar.runs)
 }
 
-// steps holds the simulated schedulers against the steps of an engine.
+// steps compares the simulated schedulers with the steps of an engine.
 func (f *validateFlags) steps(cmd *cobra.Command) error {
 	compare, dir := steps.VLLM, f.vllmSteps
 	if f.sglangBatches != "" {
@@ -210,7 +210,7 @@ func (f *validateFlags) steps(cmd *cobra.Command) error {
 	return report.Err()
 }
 
-// decisions holds endpoint picker configurations against recorded decisions.
+// decisions compares endpoint picker configurations with recorded decisions.
 func (f *validateFlags) decisions(cmd *cobra.Command) error {
 	report, err := eppcases.Compare(cmd.Context(), f.eppCases)
 	if err != nil {
@@ -262,7 +262,7 @@ func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {
 	return report, nil
 }
 
-// read reads the files, of the table the runs of a use alone, where one is given.
+// read reads the files. If a use is given, it returns only the table's runs of that use.
 func (f *tableFlags) read(use string) (runs []validate.Run, hists validate.Histograms, groups *validate.Groups,
 	err error) {
 	if f.histograms == "" {
@@ -285,7 +285,7 @@ func (f *tableFlags) read(use string) (runs []validate.Run, hists validate.Histo
 	return runs, hists, groups, err
 }
 
-// ofUse are the runs of a table that have one of its uses; "": all.
+// ofUse returns the runs of a table with the given use; "": all. uses are the allowed uses.
 func ofUse[Run any](runs []Run, table, use string, of func(Run) string, uses ...string) ([]Run, error) {
 	if use == "" {
 		return runs, nil
@@ -300,7 +300,7 @@ func ofUse[Run any](runs []Run, table, use string, of func(Run) string, uses ...
 	return runs, nil
 }
 
-// vllmReport holds the simulator against a table of measured hours of vLLM.
+// vllmReport compares the simulator with a table of measured hours of vLLM.
 func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error) {
 	profiles, err := profilesOf(f.profile)
 	if err != nil {
@@ -329,7 +329,7 @@ func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error)
 	return vllmruns.NewReport(rows, f.use), nil
 }
 
-// profilesOf reads MODEL=PROFILE,... of --profile with --vllm-runs.
+// profilesOf parses MODEL=PROFILE,... of --profile with --vllm-runs.
 func profilesOf(list string) (map[string]*profile.Profile, error) {
 	if list == "" {
 		return nil, nil

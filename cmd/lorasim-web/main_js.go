@@ -1,14 +1,13 @@
-// Lorasim-web is the explorer as WebAssembly: the page of lorasim explore without a server. It runs in a Web Worker
-// (worker.js), where it sets the global object lorasim:
+// Lorasim-web is the explorer as WebAssembly: the page of lorasim explore without a server. It runs
+// in a Web Worker (worker.js), and sets the global object lorasim there:
 //
-//	lorasim.start()                    the text of explore.Start as JSON
-//	lorasim.run(query, event, done)    event gets the JSON of each explore.Event
-//	lorasim.replay(query, run, done)   done gets the recording of a run of the query
-//	lorasim.bench(policy, n, done)     done gets the least time of n runs of 2000 requests, ms
+//	lorasim.start()                    returns explore.Start as JSON
+//	lorasim.run(query, event, done)    calls event with the JSON of each explore.Event
+//	lorasim.replay(query, run, done)   calls done with the recording of a run of the query
+//	lorasim.bench(policy, n, done)     calls done with the least time of n runs of 2000 requests, ms
 //
-// done is called once, with an error or "", and what it gets.
-//
-// All calls return at once. Make the folder of static files with make web.
+// All calls return at once. done is called once, with an error text or "", and the result if there
+// is one. make web creates the folder of static files.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 	"lorasim/scenarios"
 )
 
-// One run at a time computes on one processor: the limits are below those of a server.
+// limits are below those of a server: a browser computes one run at a time on one processor.
 var limits = explore.Limits{Requests: 50_000, Workers: 64, Adapters: 2000, Places: 50_000, Seeds: 10, Work: 300_000}
 
 func main() {
@@ -33,7 +32,7 @@ func main() {
 	x := explore.New(limits)
 	presets, err := explore.Presets(scenarios.Files)
 	if err != nil {
-		panic(err) // a fault of the files that are built in
+		panic(err) // a fault of the embedded files
 	}
 	start := explore.NewStart(presets, explore.DefaultPreset().Query)
 	start.Replay = true
@@ -55,16 +54,16 @@ func main() {
 	select {}
 }
 
-// text is a value as JSON.
+// text returns a value as JSON.
 func text(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // a fault of the types
+		panic(err) // a programming error
 	}
 	return string(data)
 }
 
-// words is an error as a text, "" for none.
+// words returns the text of an error, "" for nil.
 func words(err error) string {
 	if err == nil {
 		return ""
@@ -81,8 +80,8 @@ func run(x *explore.Explorer, query string, event, done js.Value) {
 	done.Invoke(words(err))
 }
 
-// replay records a run again. A worker that has just started does not know the run: it answers the query up to its
-// runs first.
+// replay records a run again. A Web Worker that has just started does not have the run, so that
+// replay first answers the query up to the list of its runs.
 func replay(x *explore.Explorer, query, id string, done js.Value) {
 	var q explore.Query
 	if err := json.Unmarshal([]byte(query), &q); err != nil {
@@ -107,7 +106,7 @@ func replay(x *explore.Explorer, query, id string, done js.Value) {
 	done.Invoke(words(err), string(data))
 }
 
-// bench tells how fast runs are here.
+// bench measures the speed of runs in this browser.
 func bench(policy string, n int, done js.Value) {
 	sc := scenario.Default()
 	sc.Routing.Policy = policy

@@ -1,4 +1,4 @@
-// Command ownpolicy is lorasim with one more routing policy, sticky.
+// Command ownpolicy is lorasim with a further routing policy, sticky.
 package main
 
 import (
@@ -16,10 +16,11 @@ func (o *options) Build(router.Env) (*router.Router, error) {
 	return &router.Router{Policy: &sticky{o.Queue, map[int32]int{}}}, nil
 }
 
-// sticky sends the requests of an adapter to one worker until its queue is long, then to the least loaded.
+// sticky sends the requests of an adapter to one worker until its queue is long, then to the least
+// loaded worker.
 type sticky struct {
 	queue int
-	home  map[int32]int // by adapter
+	home  map[int32]int // worker by adapter
 }
 
 func (p *sticky) Route(r router.Request, v *router.View) int {

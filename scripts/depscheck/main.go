@@ -1,5 +1,4 @@
-// Command depscheck prints which modules are behind their newest version; see
-// scripts/deps.
+// Command depscheck prints the modules that are behind their newest version. scripts/deps runs it.
 package main
 
 import (
@@ -18,7 +17,7 @@ import (
 	"time"
 )
 
-// module is one of `go list -m -u -json`.
+// module is an element of the output of `go list -m -u -json`.
 type module struct {
 	Path, Version string
 	Main          bool
@@ -33,7 +32,7 @@ type module struct {
 	Error      *struct{ Err string }
 }
 
-// held are modules that stay at their version, with the reason.
+// held are modules that keep their version, with the reason.
 var held = map[string]string{
 	"github.com/apache/arrow/go/v17": "fixed at v17",
 }
@@ -79,7 +78,7 @@ func list() (modules []module, err error) {
 	}
 }
 
-// report prints the table, those that are behind first, the longest first.
+// report prints the table: modules behind their newest version first, by descending lag.
 func report(out io.Writer, modules []module, now time.Time) (behind, unknown int) {
 	slices.SortStableFunc(modules, func(a, b module) int {
 		return cmp.Or(cmp.Compare(lag(b), lag(a)), cmp.Compare(a.Path, b.Path))
@@ -117,7 +116,7 @@ func report(out io.Writer, modules []module, now time.Time) (behind, unknown int
 	return behind, unknown
 }
 
-// lag is the time between the version used and the newest one.
+// lag returns the time between the used version and the newest one.
 func lag(m module) time.Duration {
 	if m.Update == nil || m.Update.Time == nil || m.Time == nil {
 		return 0
@@ -125,7 +124,7 @@ func lag(m module) time.Duration {
 	return max(m.Update.Time.Sub(*m.Time), 1)
 }
 
-// vulnerabilities runs govulncheck, which has a database of its own.
+// vulnerabilities runs govulncheck, which uses its own database.
 func vulnerabilities(out io.Writer) (found bool) {
 	path, err := exec.LookPath("govulncheck")
 	if err != nil {
@@ -138,7 +137,7 @@ func vulnerabilities(out io.Writer) (found bool) {
 	switch {
 	case err == nil:
 		fmt.Fprintln(out, "known vulnerabilities: none that the program calls (govulncheck)")
-	case errors.As(err, &exit) && exit.ExitCode() == 3: // its code for "found"
+	case errors.As(err, &exit) && exit.ExitCode() == 3: // govulncheck's exit code for "found"
 		fmt.Fprintf(out, "known vulnerabilities (govulncheck):\n%s", text)
 		return true
 	default:

@@ -1,4 +1,5 @@
-// Command driftpicture draws when auto changed its mind in the run of scripts/drifting-run, and what it gained.
+// Command driftpicture plots the policy changes of auto in the run of scripts/drifting-run, and the
+// gain of each change.
 //
 //	go run ./scripts/driftpicture drift.csv docs/img/auto-drift.svg
 package main
@@ -20,7 +21,7 @@ import (
 	"lorasim/trace"
 )
 
-// candidates are the policies that auto chooses from; each runs alone, too.
+// candidates are the policies that auto chooses from. Each also runs alone.
 var candidates = []string{"static", "least-tokens", "bounded-hash"}
 
 // settings of the run, as in docs/auto.md.
@@ -58,16 +59,16 @@ func command(ctx context.Context, args []string) error {
 // run is a run of the workload with one policy.
 type run struct {
 	policy  string
-	mean    float64   // E2E latency, s, of all requests
-	latency []average // E2E latency, s, of the requests that arrived in each interval
+	mean    float64   // mean E2E latency of all requests, s
+	latency []average // mean E2E latency of the requests that arrived in each interval, s
 	races   []*router.Race
 	until   float64 // arrival of the last request, s
 }
 
-// interval is the time over which latencies are averaged, s.
+// interval is the averaging time of latencies, s.
 const interval = 2.5
 
-// average is a mean in the making.
+// average is a sum and a count.
 type average struct{ sum, n float64 }
 
 func (a *average) add(x float64) { a.sum, a.n = a.sum+x, a.n+1 }
@@ -113,14 +114,14 @@ func (r *run) add(records []record.Request) {
 	}
 }
 
-// stay is a time during which a policy routes.
+// stay is a time in which one policy routes.
 type stay struct {
 	policy   string
 	from, to float64 // s
-	gain     float64 // that the race predicted which chose it; 0: it began
+	gain     float64 // predicted gain of the race that chose the policy; 0: the first policy
 }
 
-// stays lists the policies that routed, one after the other.
+// stays returns the routing policies in order of time.
 func (r *run) stays() []stay {
 	list := []stay{{policy: candidates[0], to: r.until}}
 	for _, race := range r.races {

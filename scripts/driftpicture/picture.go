@@ -19,10 +19,10 @@ const (
 	topHeight   = 7.5 * vg.Centimeter
 	stripHeight = 3.6 * vg.Centimeter
 	legendWidth = 4.4 * vg.Centimeter
-	leftWidth   = 2.6 * vg.Centimeter // of both y axes
+	leftWidth   = 2.6 * vg.Centimeter // width of both y axes
 )
 
-// write draws the latencies of all runs, and below them which policy routed in the first one, auto's.
+// write plots the latencies of all runs and, below, the routing policy of the first run, auto's.
 func write(path string, runs []run) error {
 	return figure.Write(path, width, topHeight+stripHeight, func(c draw.Canvas) error {
 		legend := plot.NewLegend()
@@ -50,13 +50,13 @@ func write(path string, runs []run) error {
 	})
 }
 
-// alignLeft moves a plot to the right until its data begins where that of others does.
+// alignLeft moves a plot to the right until its data begins at leftWidth.
 func alignLeft(p *plot.Plot, c *draw.Canvas) {
 	data := p.DataCanvas(*c)
 	c.Min.X += max(0, leftWidth-(data.Min.X-c.Min.X))
 }
 
-// latencies draws the mean latency over the arrival of the requests.
+// latencies plots the mean latency over the arrival time of the requests.
 func latencies(runs []run, legend *plot.Legend) (*plot.Plot, error) {
 	f := figure.New("", "mean E2E latency, s")
 	f.Grid()
@@ -83,7 +83,8 @@ func latencies(runs []run, legend *plot.Legend) (*plot.Plot, error) {
 	return f.Plot, nil
 }
 
-// choices draws which candidate routed when, and the gain that the twin predicted at each change.
+// choices plots the routing candidate over time, and the gain that the twin predicted at each
+// change.
 func choices(r *run) (*plot.Plot, error) {
 	f := figure.New("time, s", "")
 	f.Title.Text = "Policy that auto uses; dots: races; numbers: predicted gains"
@@ -127,7 +128,7 @@ func choices(r *run) (*plot.Plot, error) {
 	return p, nil
 }
 
-// row is where a candidate's row is, the first one on top.
+// row returns the y coordinate of a candidate's row; the first candidate is on top.
 func row(policy string) float64 { return -float64(slices.Index(candidates, policy)) }
 
 // races marks the times of all races below the rows.

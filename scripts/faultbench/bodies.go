@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// slowBodies opens connections whose bodies never come.
+// slowBodies opens connections that never send their bodies.
 func slowBodies(c *cell) error {
 	if err := c.work(1, nil); err != nil {
 		return err
@@ -61,7 +61,7 @@ func slowBodies(c *cell) error {
 	return nil
 }
 
-// zeros are bytes of a JSON string.
+// zeros is an endless reader of bytes of a JSON string.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -96,7 +96,7 @@ func largeBodies(c *cell) error {
 				if err != nil {
 					continue
 				}
-				io.Copy(io.Discard, resp.Body) // what counts is the status
+				io.Copy(io.Discard, resp.Body) // only the status counts
 				resp.Body.Close()
 				switch resp.StatusCode {
 				case 200:

@@ -7,11 +7,11 @@ import (
 	"io"
 )
 
-// bound is what a figure of a row must keep to under every policy.
+// bound is the limit of a figure of a row, under every policy.
 type bound struct {
 	row, figure string
 	low, high   float64
-	text        string // that a figure must say; "": a number from low to high
+	text        string // required text; "": a number from low to high
 }
 
 func most(row, figure string, n float64) bound      { return bound{row, figure, 0, n, ""} }
@@ -19,10 +19,10 @@ func all(row, figure string, n float64) bound       { return bound{row, figure, 
 func says(row, figure, text string) bound           { return bound{row, figure, 0, 0, text} }
 func within(row, figure string, l, h float64) bound { return bound{row, figure, l, h, ""} }
 
-// bounds are checked by --check. Those of a fault of one worker hold for "lost" of 2000 requests, or of what the row
-// sends.
+// bounds returns the limits that --check uses. Those for faults of one worker are limits of "lost",
+// out of 2000 requests or the number that the row sends.
 func bounds() []bound {
-	const ejected = 40 // requests that it may take until a worker is out of use
+	const ejected = 40 // most requests until a worker is ejected
 	list := []bound{
 		all("none", "lost", 0), all("none", "executed twice", 0),
 		most("kill", "lost", clientsAtOnce), all("kill-whole", "lost", 0), most("sigstop", "lost", clientsAtOnce),
@@ -52,7 +52,7 @@ func bounds() []bound {
 		all("bench-metrics", "completed", 600), all("bench-drop", "executed twice or more", 0),
 		all("bench-places", "completed", 2000),
 	}
-	// 600 of 2000 are cut where no worker is better than the others; the rest must be served
+	// 600 of 2000 are cut if no worker is better than the others; the others must be served.
 	list = append(list, most("cut-all", "lost", 700), most("cut-adapter", "lost", ejected))
 	for _, row := range []string{"cut", "reset", "cut-whole", "cut-some"} {
 		list = append(list, most(row, "lost", ejected))
@@ -67,8 +67,8 @@ func bounds() []bound {
 	return list
 }
 
-// inFlight is what is lost beside the bound where a policy has all requests in flight on the worker that begins to cut
-// them.
+// inFlight returns the requests that may be lost beyond the bound, if a policy has all requests in
+// flight on the worker that begins to cut them.
 func inFlight(r *Result, b bound) float64 {
 	if r.Policy == "rank-aware" && b.figure == "lost" && b.high > 0 {
 		return clientsAtOnce
@@ -76,7 +76,7 @@ func inFlight(r *Result, b bound) float64 {
 	return 0
 }
 
-// check prints the figures that are beyond their bounds, and returns how many there are. A quick run does not wait for
+// check prints the figures beyond their bounds, and returns their number. A quick run skips
 // recovery.
 func check(w io.Writer, results []Result, quick bool) (missed int) {
 	miss := func(r *Result, format string, args ...any) {

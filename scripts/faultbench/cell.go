@@ -17,18 +17,18 @@ import (
 	"lorasim/scripts/spawn"
 )
 
-// bench is what all cells share.
+// bench is the data that all cells share.
 type bench struct {
-	lorasim string // the program to measure
-	help    string // of its gateway command
-	self    string // this program, for workers in processes of their own
+	lorasim string // path of the program to measure
+	help    string // help text of its gateway command
+	self    string // path of this program, for workers in processes of their own
 	spawner *spawn.Spawner
 	quick   bool
 	extra   []string // further flags of every gateway
 	limit   time.Duration
 }
 
-// pick is a number of a full run, or of a quick one.
+// pick returns a number of a full or a quick run.
 func pick[T any](b *bench, full, quick T) T {
 	if b.quick {
 		return quick
@@ -36,14 +36,14 @@ func pick[T any](b *bench, full, quick T) T {
 	return full
 }
 
-// cell is one measurement: workers, gateways and what came of it.
+// cell is one measurement: workers, gateways and results.
 type cell struct {
 	*bench
 	ctx     context.Context
 	policy  string
 	book    *faultworker.Book
 	workers []*faultworker.Worker
-	gateway *process // the first
+	gateway *process // the first gateway
 	all     []*process
 	clients []*client
 	figures []Figure
@@ -53,7 +53,7 @@ type cell struct {
 type Figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
-	Text  string  `json:"text,omitempty"` // what is said instead of a number
+	Text  string  `json:"text,omitempty"` // replaces the number
 }
 
 func (f Figure) String() string {
@@ -64,7 +64,7 @@ func (f Figure) String() string {
 }
 
 func (c *cell) figure(name string, value float64) {
-	unit := 1.0 // of what is worth telling
+	unit := 1.0 // reciprocal of the precision
 	if math.Abs(value) < 10 {
 		unit = 100
 	}
@@ -75,7 +75,7 @@ func (c *cell) say(name, text string) {
 	c.figures = append(c.figures, Figure{Name: name, Text: text})
 }
 
-// close ends all that the cell started.
+// close ends all processes and workers of the cell.
 func (c *cell) close() {
 	for _, cl := range c.clients {
 		cl.close()
@@ -90,7 +90,7 @@ func (c *cell) close() {
 
 const tokenTime = 20 * time.Millisecond
 
-// adapterNames are a0, a1, ...
+// adapterNames returns a0, a1, ...
 func adapterNames(n int) (list []string) {
 	for i := range n {
 		list = append(list, fmt.Sprintf("a%d", i))
@@ -98,7 +98,7 @@ func adapterNames(n int) (list []string) {
 	return list
 }
 
-// work starts n workers that share a book, named w0, w1, ...; set changes their configurations.
+// work starts n workers w0, w1, ... that share a book. set changes their configurations.
 func (c *cell) work(n int, set func(i int, cfg *faultworker.Config)) error {
 	for i := range n {
 		cfg := faultworker.Config{Name: fmt.Sprintf("w%d", i), Adapters: adapterNames(6), Token: tokenTime,
@@ -125,7 +125,7 @@ func (c *cell) urls() (list []string) {
 	return list
 }
 
-// gatewayArgs is the command line of a gateway before the workers.
+// gatewayArgs returns the command line of a gateway for the workers.
 func (b *bench) gatewayArgs(policy string, urls []string, adapters []string, more ...string) []string {
 	args := []string{"gateway", "--worker-urls", strings.Join(urls, ","), "--listen", "127.0.0.1:0", "--policy", policy}
 	for _, a := range adapters {
@@ -143,7 +143,7 @@ func (b *bench) gatewayArgs(policy string, urls []string, adapters []string, mor
 	return append(args, "--access-log", "none")
 }
 
-// serve starts a gateway before the cell's workers.
+// serve starts a gateway for the cell's workers.
 func (c *cell) serve(more ...string) error { return c.serveFor(c.urls(), adapterNames(6), more...) }
 
 func (c *cell) serveFor(urls, adapters []string, more ...string) error {
@@ -166,7 +166,7 @@ func (c *cell) startGateway(args []string) (*process, error) {
 	return p, err
 }
 
-// ready waits until the gateway says that it is healthy.
+// ready waits until the gateway reports that it is healthy.
 func (c *cell) ready(p *process) error {
 	cl := newClient(p.url, "", time.Second, "")
 	defer cl.close()
@@ -189,14 +189,14 @@ func (c *cell) ready(p *process) error {
 	return fmt.Errorf("the gateway is not healthy after 10 s: %s", p.firstWords())
 }
 
-// client returns a client of a gateway; ids begin with prefix.
+// client returns a client of a gateway. prefix is the beginning of its request ids.
 func (c *cell) client(p *process, path, prefix string) *client {
 	cl := newClient(p.url, path, c.limit, prefix)
 	c.clients = append(c.clients, cl)
 	return cl
 }
 
-// sleep waits, or ends with the cell.
+// sleep waits for d, or until the cell ends.
 func (c *cell) sleep(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -204,7 +204,8 @@ func (c *cell) sleep(d time.Duration) {
 	}
 }
 
-// until waits for a condition, at most so long, and says how long it took; false: it did not come.
+// until waits for a condition, at most limit. It returns the waiting time, and false if the
+// condition did not hold in time.
 func (c *cell) until(limit time.Duration, is func() bool) (time.Duration, bool) {
 	begun := time.Now()
 	for !is() {
@@ -216,14 +217,14 @@ func (c *cell) until(limit time.Duration, is func() bool) (time.Duration, bool) 
 	return time.Since(begun), true
 }
 
-// memoryFigures are the gateway's memory at its highest and now.
+// memoryFigures adds the gateway's peak and current memory.
 func (c *cell) memoryFigures() {
 	rss, peak := c.gateway.memory()
 	c.figure("peak RSS, MB", peak)
 	c.figure("RSS afterwards, MB", rss)
 }
 
-// aliveFigure says whether the gateway still runs, else how it ended.
+// aliveFigure adds whether the gateway still runs, or how it ended.
 func (c *cell) aliveFigure() {
 	if c.gateway.alive() {
 		c.say("gateway", "alive")
@@ -233,15 +234,15 @@ func (c *cell) aliveFigure() {
 	c.say("its last words", fmt.Sprintf("%.80s", c.gateway.firstWords()))
 }
 
-// workerSettings are those of a worker in a process of its own.
+// workerSettings are the settings of a worker in a process of its own.
 type workerSettings struct {
 	Config faultworker.Config
 	Listen string
 	Rules  []faultworker.Rule
 }
 
-// workerMain is such a process: its first line is its URL, the others are the events of its book. It returns only
-// errors.
+// workerMain is the main function of a worker in a process of its own. Its first line of output is its URL, the
+// others are the events of its book. It returns only on errors.
 func workerMain(text string) error {
 	var s workerSettings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -259,7 +260,7 @@ func workerMain(text string) error {
 		return err
 	}
 	fmt.Println(w.URL())
-	select {} // until it is killed, at the latest with the process that started it
+	select {} // until the process is killed, at the latest with its parent
 }
 
 // startWorker starts a worker in a process of its own, whose events go to the cell's book.

@@ -18,13 +18,14 @@ import (
 	"time"
 )
 
-// client is a plain client of a gateway: it checks that each reply is whole, in order, and that of its own request.
+// client is a plain client of a gateway. It checks that each reply is complete, in order, and
+// belongs to its request.
 type client struct {
 	url    string
 	path   string // "/generate" or "/v1/completions"
 	limit  time.Duration
 	http   *http.Client
-	prefix string // of ids
+	prefix string // beginning of request ids
 	next   atomic.Int64
 }
 
@@ -42,15 +43,15 @@ type order struct {
 	adapter string
 	tokens  int
 	whole   bool   // not streamed
-	mark    string // in the prompt
+	mark    string // text in the prompt, to recognize the request
 }
 
-// outcome is what became of a request.
+// outcome is the result of a request.
 type outcome struct {
 	ok      bool
 	refused bool // with status 429 or 503 and Retry-After
 	hung    bool // the client gave up
-	wrong   bool // something of the reply belongs to another request
+	wrong   bool // part of the reply belongs to another request
 	worker  string
 	tokens  int
 	status  int
@@ -78,7 +79,7 @@ func (c *client) ask(ctx context.Context, o order) (out outcome) {
 	if err != nil {
 		return outcome{err: err}
 	}
-	req.GetBody = nil // the client itself repeats nothing
+	req.GetBody = nil // the client itself does not retry
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Request-Id", id)
 	resp, err := c.http.Do(req)
@@ -101,7 +102,7 @@ func (c *client) ask(ctx context.Context, o order) (out outcome) {
 	return out
 }
 
-// reply is an event or a whole reply, of either interface.
+// reply is an event or a complete reply, of either interface.
 type reply struct {
 	ID   string `json:"id"`
 	IDs  []int  `json:"output_ids"`
@@ -114,7 +115,7 @@ type reply struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// read checks a reply: all tokens 1, 2, ... once each, with the id of the request.
+// read checks a reply: each of the tokens 1, 2, ... once, with the id of the request.
 func (out *outcome) read(r io.Reader, id string, o order) {
 	done := false
 	take := func(text []byte) bool {
@@ -173,16 +174,16 @@ func (out *outcome) read(r io.Reader, id string, o order) {
 	}
 }
 
-// tally sums up outcomes.
+// tally counts outcomes.
 type tally struct {
 	mu       sync.Mutex
 	requests int
-	lost     int // replies that did not come whole
-	refused  int // of these, with Retry-After
-	hung     int // of these
-	wrong    int // of these
+	lost     int // incomplete replies
+	refused  int // lost ones with Retry-After
+	hung     int // lost ones without an end
+	wrong    int // lost ones with data of another request
 	reasons  map[string]int
-	workers  map[string]int // replies by worker
+	workers  map[string]int // number of replies by worker
 }
 
 func newTally() *tally { return &tally{reasons: map[string]int{}, workers: map[string]int{}} }
@@ -207,14 +208,14 @@ func (t *tally) add(o outcome) {
 	t.reasons[fmt.Sprintf("%.120v", o.err)]++
 }
 
-// of is the number of replies from a worker.
+// of returns the number of replies from a worker.
 func (t *tally) of(worker string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.workers[worker]
 }
 
-// drive keeps so many requests under way until more is false.
+// drive keeps clients requests in flight until more returns false.
 func (c *client) drive(ctx context.Context, clients int, t *tally, more func(i int) (order, bool)) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -234,7 +235,7 @@ func (c *client) drive(ctx context.Context, clients int, t *tally, more func(i i
 					return // cut off by the end of the cell, not lost
 				}
 				t.add(out)
-				if !out.ok && out.tokens == 0 { // as a client does that is refused at once
+				if !out.ok && out.tokens == 0 { // a client that is refused at once pauses
 					select {
 					case <-time.After(5 * time.Millisecond):
 					case <-ctx.Done():

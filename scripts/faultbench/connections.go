@@ -65,7 +65,7 @@ func request(method, path, body string, headers ...string) string {
 		strings.Join(headers, ""), len(body), body)
 }
 
-// raw sends bytes to a gateway and returns what comes back in time.
+// raw sends bytes to a gateway and returns the bytes that arrive within the limit.
 func raw(url, text string, halfClose bool, limit time.Duration) (string, error) {
 	nc, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
@@ -83,7 +83,7 @@ func raw(url, text string, halfClose bool, limit time.Duration) (string, error) 
 	return string(answer), err
 }
 
-// unreadLog leaves the gateway's standard error unread, and counts the requests that are served.
+// unreadLog leaves the gateway's stderr unread, and counts the served requests.
 func unreadLog(c *cell) error {
 	if err := c.work(1, func(_ int, cfg *faultworker.Config) { cfg.Token = 0 }); err != nil {
 		return err
@@ -113,7 +113,7 @@ func unreadLog(c *cell) error {
 	return nil
 }
 
-// descriptors lets strangers' connections use up the gateway's file descriptors.
+// descriptors makes other connections use up the gateway's file descriptors.
 func descriptors(c *cell) error {
 	if err := c.work(3, nil); err != nil {
 		return err
@@ -134,7 +134,7 @@ func descriptors(c *cell) error {
 	warm.Add(clients)
 	t, strangers := newTally(), []net.Conn{}
 	var ends sync.WaitGroup
-	for range clients { // each has a connection before the others come
+	for range clients { // each client has a connection before the other connections are opened
 		own := newClient(cl.url, cl.path, c.limit, fmt.Sprintf("c%d-", len(c.clients)))
 		c.clients = append(c.clients, own)
 		ends.Go(func() {

@@ -16,7 +16,7 @@ import (
 
 const memoryLimit = 3 << 20 // kB of address space: a bench that needs more ends itself instead of the machine
 
-// block is what is read of the result of lorasim bench.
+// block is the part of the result of lorasim bench that is read.
 type block struct {
 	Completed int `json:"completed"`
 }
@@ -41,7 +41,7 @@ func (c *cell) runBench(n int, more ...string) error {
 	_, peak := p.memory()
 	c.figure("requests", float64(n))
 	c.figure("completed", float64(b.Completed))
-	if peak > 10 { // else it ended before the first look
+	if peak > 10 { // else it ended before the first sample
 		c.figure("peak RSS, MB", peak)
 	}
 	switch {

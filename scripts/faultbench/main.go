@@ -1,12 +1,13 @@
 //go:build linux
 
-// Faultbench measures what faults of workers and clients cost a gateway: requests lost, executed twice, answered with
-// another's reply, hung; memory; and the time until all workers serve again. It starts fake workers
-// (lorasim/internal/faultworker) and the program lorasim, and talks to them over loopback.
+// Faultbench measures the cost of faults of workers and clients for a gateway: requests that are
+// lost, executed twice, answered with another request's reply, or hung; memory; and the time until
+// all workers serve again. It starts fake workers (lorasim/internal/faultworker) and the program
+// lorasim, and talks to them over loopback.
 //
 //	scripts/faults                                      # builds lorasim, runs all rows
 //	scripts/faults --lorasim OLD --json old.json        # another program
-//	scripts/faults --before old.json --markdown         # both beside each other
+//	scripts/faults --before old.json --markdown         # compares both
 //	scripts/faults --only cut,kill --policies all
 //	scripts/faults --quick
 package main
@@ -38,7 +39,7 @@ type Result struct {
 	Policy  string   `json:"policy"`
 	Special bool     `json:"special,omitempty"` // a row with figures of its own
 	Figures []Figure `json:"figures"`
-	Error   string   `json:"error,omitempty"` // why there are no figures
+	Error   string   `json:"error,omitempty"` // reason for missing figures
 	Seconds float64  `json:"seconds"`
 	Load    float64  `json:"load_average"`
 }
@@ -73,7 +74,7 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the rows")
 	flag.Parse()
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if signal.Ignored(syscall.SIGHUP) { // as under nohup: children are to begin with the default all the same
+	if signal.Ignored(syscall.SIGHUP) { // as under nohup: children must begin with the default
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	} else {
 		ends = append(ends, syscall.SIGHUP)
@@ -87,7 +88,7 @@ func main() {
 	}
 }
 
-// quickRows are those of --quick.
+// quickRows are the rows of --quick.
 var quickRows = []string{"none", "cut", "drop", "second", "metrics-{}", "kill", "sigterm", "slow-bodies", "places"}
 
 // job is one cell to measure.
@@ -97,7 +98,7 @@ type job struct {
 	run               func(c *cell) error
 }
 
-// jobs are the cells to measure; rows that are measured once take the first policy.
+// jobs returns the cells to measure. Rows that are measured once use the first policy.
 func (o *options) jobs(policies []string) (list []job, err error) {
 	names := map[string]bool{}
 	wanted := func(name string) bool {
@@ -136,16 +137,16 @@ func (o *options) jobs(policies []string) (list []job, err error) {
 	return list, nil
 }
 
-// inFolder runs with a folder that is there until the end.
+// inFolder runs in the folder of the options, or in a temporary one.
 func (o *options) inFolder(ctx context.Context) (err error) {
 	if o.folder == "" {
 		if o.folder, err = os.MkdirTemp("", "lorasim-faults-"); err != nil {
 			return err
 		}
 	}
-	defer func() { // a folder with anything else in it stays
+	defer func() { // a folder with other files stays
 		for _, name := range []string{"lorasim", "faultbench", ""} {
-			os.Remove(filepath.Join(o.folder, name)) // one that was not built is not there
+			os.Remove(filepath.Join(o.folder, name)) // a program that was not built is missing
 		}
 	}()
 	return o.run(ctx)
@@ -271,7 +272,7 @@ func (o *options) policyList(ctx context.Context, lorasim string) (list []string
 		words := strings.Fields(line)
 		switch {
 		case len(words) == 0:
-		case words[0] == "explicit": // which needs a table
+		case words[0] == "explicit": // requires a table
 			list = append(list, "explicit:map=rest@all")
 		default:
 			list = append(list, words[0])
@@ -280,7 +281,8 @@ func (o *options) policyList(ctx context.Context, lorasim string) (list []string
 	return list, nil
 }
 
-// merge is a list of results in which newer ones replace those of the same row and policy, in the order of the rows.
+// merge returns a list in which newer results replace older ones of the same row and policy, in the
+// order of the rows.
 func merge(old, now []Result) (all []Result) {
 	for _, r := range old {
 		if find(now, r.Row, r.Policy) == nil {
@@ -310,7 +312,7 @@ func (o *options) save(results []Result) error {
 	return os.WriteFile(o.jsonFile, append(data, '\n'), 0o644)
 }
 
-// cellLimit ends a cell that hangs.
+// cellLimit is the time limit of a cell.
 const cellLimit = 4 * time.Minute
 
 func (b *bench) measure(ctx context.Context, j job) (r Result) {

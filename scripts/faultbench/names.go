@@ -14,7 +14,8 @@ import (
 	"lorasim/internal/faultworker"
 )
 
-// manyAdapters gives one worker very many adapters and measures how long the gateway takes for its own health.
+// manyAdapters gives one worker very many adapters, and measures the time of the gateway's health
+// check.
 func manyAdapters(c *cell) error {
 	n := pick(c.bench, 20000, 4000)
 	if err := c.work(1, func(_ int, cfg *faultworker.Config) { cfg.Adapters = adapterNames(n) }); err != nil {
@@ -73,7 +74,7 @@ func bogusModels(c *cell) error {
 	return nil
 }
 
-// metricsText is the gateway's /metrics; "" if it has none.
+// metricsText returns the gateway's /metrics, or "" if it has none.
 func (c *cell) metricsText() string {
 	resp, err := http.Get(c.gateway.operators() + "/metrics")
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 const (
 	placesEach   = 3
 	manyAdapter  = 8
-	placesAnswer = 30 * time.Second // that clients wait
+	placesAnswer = 30 * time.Second // waiting time of clients
 )
 
 func scarce(_ int, cfg *faultworker.Config) {
 	cfg.Adapters, cfg.Places, cfg.LoadTime = nil, placesEach, 20*time.Millisecond
 }
 
-// places has more adapters in use than there are places, with few and many clients.
+// places uses more adapters than the workers can hold, with few and many clients.
 func places(c *cell) error {
 	if err := c.work(2, scarce); err != nil {
 		return err
@@ -43,7 +43,7 @@ func places(c *cell) error {
 	return nil
 }
 
-// twoGateways has two gateways compete for the places of the same workers.
+// twoGateways makes two gateways compete for the adapter places of the same workers.
 func twoGateways(c *cell) error {
 	if err := c.work(2, scarce); err != nil {
 		return err

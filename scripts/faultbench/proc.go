@@ -21,20 +21,20 @@ import (
 	"lorasim/scripts/spawn"
 )
 
-// process is a child whose memory is watched.
+// process is a child process whose memory is sampled.
 type process struct {
 	cmd  *exec.Cmd
-	url  string        // that its first line named
+	url  string        // in its first line
 	over chan struct{} // closed when it has ended
 
 	mu         sync.Mutex
 	peak, last float64 // resident memory, MB
-	second     string  // URL in a later line: a gateway's listener for operators; "": none so far
+	second     string  // URL in a later line: the listener for operators; "": none so far
 	said       bytes.Buffer
-	status     error // when it has ended
+	status     error // set when it has ended
 }
 
-// Write keeps the beginning of what the process writes to stderr, where a crash tells its reason.
+// Write keeps the beginning of stderr, which has the reason of a crash.
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func startProcess(
 	return p, nil
 }
 
-// operators is the URL of the listener for operators; that for clients if there is one for both.
+// operators returns the URL of the listener for operators, or of the only listener.
 func (p *process) operators() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *process) watch() {
 	}
 }
 
-// memoryOf is the resident memory of a process, now and at its highest, MB; 0 if it has ended.
+// memoryOf returns the current and the peak resident memory of a process, MB; 0 if it has ended.
 func memoryOf(pid int) (rss, peak float64) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -144,7 +144,7 @@ func memoryOf(pid int) (rss, peak float64) {
 	return rss, peak
 }
 
-// memory is the resident memory in MB: the latest sample, and the highest.
+// memory returns the resident memory, MB: the latest sample and the peak.
 func (p *process) memory() (rss, peak float64) {
 	if rss, peak := memoryOf(p.cmd.Process.Pid); rss > 0 {
 		return rss, peak
@@ -163,7 +163,8 @@ func (p *process) alive() bool {
 	}
 }
 
-// ends waits for the end of the process and returns its exit status, -1 if it does not end in time.
+// ends waits for the end of the process and returns its exit status, or -1 if it does not end in
+// time.
 func (p *process) ends(limit time.Duration) int {
 	select {
 	case <-p.over:
@@ -181,7 +182,7 @@ func (p *process) kill() {
 	<-p.over
 }
 
-// firstWords is the line of stderr that says why the process ended.
+// firstWords returns the line of stderr with the reason of the end.
 func (p *process) firstWords() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,8 +200,8 @@ func (p *process) firstWords() string {
 	return first
 }
 
-// closeWaits counts the connections of this machine to a port whose other end has closed them, and which wait for this
-// end.
+// closeWaits returns the number of this machine's connections to a port in state CLOSE_WAIT: the
+// other end has closed them, and this end has not.
 func closeWaits(port int) (n int) {
 	data, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
@@ -217,7 +218,7 @@ func closeWaits(port int) (n int) {
 	return n
 }
 
-// loadAverage is the machine's, of the latest minute.
+// loadAverage returns the machine's load average over one minute.
 func loadAverage() float64 {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -228,7 +229,7 @@ func loadAverage() float64 {
 	return v
 }
 
-// runToEnd runs a child and returns what it printed. Its end is the context's at the latest.
+// runToEnd runs a child and returns its output. The child ends with the context.
 func runToEnd(
 	ctx context.Context, s *spawn.Spawner, name string, args ...string,
 ) (stdout string, p *process, err error) {

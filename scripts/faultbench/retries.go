@@ -99,7 +99,7 @@ func redirected(c *cell) error {
 	t := newTally()
 	c.client(c.gateway, "/generate", "r").drive(c.ctx, 4, t,
 		func(i int) (order, bool) { return order{adapter: "a0", tokens: 2}, i < 20 })
-	c.sleep(2500 * time.Millisecond) // of probes
+	c.sleep(2500 * time.Millisecond) // time for probes
 	c.figure("requests that reached the other host", float64(other.Load()))
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// hold opens n streams of so many tokens and reports each one's end.
+// hold opens n streams with the given number of tokens, and records the end of each.
 func (c *cell) hold(cl *client, n, tokens int) (t *tally, ends *sync.WaitGroup) {
 	t, ends = newTally(), new(sync.WaitGroup)
 	for i := range n {

@@ -2,11 +2,11 @@
 
 package main
 
-// special is a row with figures of its own, measured under one policy, or under all that are asked for.
+// special is a row with figures of its own, measured under one policy or under all requested ones.
 type special struct {
 	name     string
 	what     string
-	policies bool // under all
+	policies bool // measured under all policies
 	run      func(c *cell) error
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// printLine prints one cell as it is done.
+// printLine prints one finished cell.
 func printLine(w io.Writer, r Result) {
 	fmt.Fprintf(w, "%-17s %-14s %5.1f s, load %4.1f ", r.Row, r.Policy, r.Seconds, r.Load)
 	for _, f := range r.Figures {
@@ -21,7 +21,7 @@ func printLine(w io.Writer, r Result) {
 	fmt.Fprintln(w)
 }
 
-// of is a figure of a result.
+// of returns a figure of a result.
 func (r *Result) of(name string) (Figure, bool) {
 	if r != nil {
 		for _, f := range r.Figures {
@@ -42,7 +42,7 @@ func find(list []Result, row, policy string) *Result {
 	return nil
 }
 
-// printDifferences prints the figures that differ from those before.
+// printDifferences prints the figures that differ from earlier ones.
 func printDifferences(w io.Writer, results, before []Result) {
 	fmt.Fprintln(w, "\nbefore -> now, where they differ:")
 	for _, r := range results {
@@ -55,7 +55,7 @@ func printDifferences(w io.Writer, results, before []Result) {
 	}
 }
 
-// rows lists the rows of results in their order.
+// rows returns the rows of results in their order.
 func rows(results []Result, special bool) (list []string) {
 	for _, r := range results {
 		if r.Special == special && !slices.Contains(list, r.Row) {
@@ -74,10 +74,11 @@ func policiesOf(results []Result) (list []string) {
 	return list
 }
 
-// printMarkdown prints the tables of docs/faults.md; of figures that differ from before, both.
+// printMarkdown prints the tables of docs/faults.md. A figure that differs from the earlier one is
+// printed with the earlier one.
 func printMarkdown(w io.Writer, results, before []Result) {
 	policies := policiesOf(results)
-	const most = 6 // columns for policies
+	const most = 6 // most columns for policies
 	if len(policies) > most {
 		printByPolicy(w, policies, results, before)
 	} else if len(policies) > 0 {
@@ -102,7 +103,7 @@ func printMarkdown(w io.Writer, results, before []Result) {
 	}
 }
 
-// printByPolicy prints the requests lost with a row for each policy.
+// printByPolicy prints the lost requests with a row for each policy.
 func printByPolicy(w io.Writer, policies []string, results, before []Result) {
 	list := rows(results, false)
 	fmt.Fprintf(w, "| policy |")
@@ -120,7 +121,8 @@ func printByPolicy(w io.Writer, policies []string, results, before []Result) {
 	}
 }
 
-// lostOf is the requests lost, after those before; "-" where the policy could not be measured.
+// lostOf returns the lost requests, after the earlier ones; "-" if the policy could not be
+// measured.
 func lostOf(row, policy string, results, before []Result) string {
 	text := func(r *Result) (string, bool) {
 		f, ok := r.of("lost")
@@ -134,7 +136,7 @@ func lostOf(row, policy string, results, before []Result) string {
 	return both(old, had, value)
 }
 
-// both is a figure, after the one before if there is one.
+// both returns a figure, after the earlier one if there is one.
 func both(was string, had bool, now string) string {
 	if had && was != now {
 		return was + " → " + now
@@ -166,7 +168,8 @@ func printFault(w io.Writer, row string, policies []string, results, before []Re
 	fmt.Fprintln(w)
 }
 
-// worst is the largest of a figure over policies; of texts, the first that is not "alive".
+// worst returns the largest value of a figure over policies; for texts, the first one that is not
+// "alive".
 func worst(list []*Result, name string) string {
 	most, text := -1.0, ""
 	for _, r := range list {

@@ -14,23 +14,24 @@ import (
 	"lorasim/internal/faultworker"
 )
 
-// fault is a row of the table faults x policies: traffic over three workers, of which the first does something wrong.
+// fault is a row of the table of faults and policies: traffic over three workers, the first one
+// faulty.
 type fault struct {
 	name  string
 	what  string
 	vllm  bool                                  // the workers are vLLM's
-	rules []faultworker.Rule                    // of the first worker
-	begin func(c *cell) (end func(), err error) // instead of rules, when traffic is on
+	rules []faultworker.Rule                    // for the first worker
+	begin func(c *cell) (end func(), err error) // instead of rules, called during traffic
 	set   func(i int, cfg *faultworker.Config)
-	own   bool // the first worker is a process of its own, which begin may signal
-	early bool // the rules hold before the gateway starts
-	every bool // the rules are those of all workers
+	own   bool // the first worker is a process of its own, for signals
+	early bool // the rules apply before the gateway starts
+	every bool // the rules apply to all workers
 
-	requests int           // 0: 600
-	quick    int           // in a quick run; 0: 90
-	atLeast  time.Duration // the fault lasts
+	requests int           // number of requests; 0: 600
+	quick    int           // number in a quick run; 0: 90
+	atLeast  time.Duration // least duration of the fault
 	whole    bool          // replies are not streamed
-	patience bool          // requests hang: the gateway is given timeouts below those of the clients
+	patience bool          // requests hang: the gateway's timeouts are below those of the clients
 }
 
 const (
@@ -44,7 +45,7 @@ func generate(r faultworker.Rule) []faultworker.Rule {
 	return []faultworker.Rule{r}
 }
 
-// probes are a rule for each way in which a worker is asked how it is.
+// probes returns a rule for each way to probe a worker.
 func probes(r faultworker.Rule) (list []faultworker.Rule) {
 	for _, k := range []faultworker.Kind{faultworker.Health, faultworker.Metrics, faultworker.Models} {
 		r.On = k
@@ -58,9 +59,9 @@ func metrics(text, header string) []faultworker.Rule {
 		Header: "Content-Type: text/plain\r\n" + header}}
 }
 
-// faults lists the rows.
+// faults returns the rows.
 func faults() []fault {
-	const few, some = 300, 90 // requests where each failure takes the client's whole patience
+	const few, some = 300, 90 // numbers of requests if each failure lasts until the client's timeout
 	load := func(r faultworker.Rule) []faultworker.Rule {
 		r.On = faultworker.Load
 		return []faultworker.Rule{r}
@@ -70,7 +71,7 @@ func faults() []fault {
 			cfg.Adapters = nil
 		}
 	}
-	polls := 4 * time.Second // some looks at the workers
+	polls := 4 * time.Second // several polls of the workers
 	return []fault{
 		{name: "none", what: "no fault"},
 		{name: "cut", what: "closes each stream after 1 token (FIN)", requests: 2000,
@@ -152,7 +153,7 @@ func bomb(c *cell) (end func(), err error) {
 	return func() { w.Break() }, err
 }
 
-// flap stops and restarts the first worker until the end of the fault.
+// flap stops and restarts the first worker until the fault ends.
 func flap(c *cell) (end func(), err error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan struct{})
@@ -161,7 +162,7 @@ func flap(c *cell) (end func(), err error) {
 		for ctx.Err() == nil {
 			c.workers[0].Stop()
 			wait(ctx, time.Second)
-			c.workers[0].Restart() // fails only if another process took the port: the worker stays down then
+			c.workers[0].Restart() // fails only if another process has the port: the worker then stays down
 			wait(ctx, time.Second)
 		}
 	}()
@@ -184,7 +185,7 @@ func killed(c *cell) (end func(), err error) {
 	}, nil
 }
 
-// stopped stops the first worker's process, and lets it go on at the end.
+// stopped stops the first worker's process, and continues it at the end.
 func stopped(c *cell) (end func(), err error) {
 	c.all[0].signal(syscall.SIGSTOP)
 	return func() { c.all[0].signal(syscall.SIGCONT) }, nil
@@ -270,7 +271,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-// start begins the fault, and returns what ends it.
+// start begins the fault. end ends it.
 func (f *fault) start(c *cell) (end func(), err error) {
 	if f.begin == nil {
 		broken := c.workers[:1]
@@ -284,14 +285,14 @@ func (f *fault) start(c *cell) (end func(), err error) {
 		}
 		return func() {
 			for _, w := range broken {
-				w.Break() // no rules: nothing to be wrong
+				w.Break() // no rules
 			}
 		}, nil
 	}
 	end, begun := func() {}, make(chan struct{})
 	go func() {
 		defer close(begun)
-		c.sleep(100 * time.Millisecond) // into the traffic
+		c.sleep(100 * time.Millisecond) // during traffic
 		if stop, err := f.begin(c); err != nil {
 			c.say("fault", err.Error())
 		} else {
@@ -301,7 +302,8 @@ func (f *fault) start(c *cell) (end func(), err error) {
 	return func() { <-begun; end() }, nil
 }
 
-// recovery keeps traffic up until the first worker has answered again, and says how long that took.
+// recovery keeps up traffic until the first worker has answered again, and returns the time until
+// then.
 func (f *fault) recovery(c *cell, cl *client, next func(i int) order) (time.Duration, bool) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
@@ -322,7 +324,7 @@ func (f *fault) recovery(c *cell, cl *client, next func(i int) order) (time.Dura
 	return took, ok && c.gateway.alive()
 }
 
-// summary are the figures of traffic.
+// summary adds the figures of traffic.
 func (c *cell) summary(t *tally) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"lorasim/internal/faultworker"
 )
 
-// asked notes what workers are asked for, probes left out.
+// asked records the requests that workers get, without probes.
 type asked struct {
 	mu    sync.Mutex
 	paths []string
-	evil  int // requests with a header that no client meant to send
+	evil  int // requests with a header that no client intended
 }
 
 func (a *asked) note(_, path string, h http.Header) {
@@ -40,7 +40,7 @@ func (a *asked) take() (paths []string, evil int) {
 	return paths, evil
 }
 
-// smugglingForms are requests about whose end two servers may disagree, or that are not HTTP.
+// smugglingForms returns requests that are not HTTP, or whose end two servers may see differently.
 func smugglingForms() map[string]string {
 	const body = `{"text":"x","lora_path":"a0","sampling_params":{"max_new_tokens":2}}`
 	const second = "GET /health_generate HTTP/1.1\r\nHost: x\r\nX-Smuggled: 1\r\n\r\n"
@@ -99,8 +99,8 @@ func smugglingForms() map[string]string {
 	}
 }
 
-// smuggling sends each form on a connection of its own. A form does harm if workers are asked for more than the client
-// was answered, or get a header that was not meant for them.
+// smuggling sends each form on its own connection. A form does harm if workers get more requests
+// than the client got answers, or a header that was not meant for them.
 func smuggling(c *cell) error {
 	var seen asked
 	if err := c.work(1, func(_ int, cfg *faultworker.Config) { cfg.Asked, cfg.Token = seen.note, 0 }); err != nil {
@@ -112,7 +112,7 @@ func smuggling(c *cell) error {
 	forms := smugglingForms()
 	refused, harm := 0, []string{}
 	for name, text := range forms {
-		answer, _ := raw(c.gateway.url, text, false, 400*time.Millisecond) // no answer is a refusal, too
+		answer, _ := raw(c.gateway.url, text, false, 400*time.Millisecond) // no answer is also a refusal
 		paths, evil := seen.take()
 		answers := strings.Count(answer, "HTTP/1.1 2") + strings.Count(answer, "HTTP/1.0 2")
 		if len(paths) == 0 {
@@ -135,7 +135,8 @@ func smuggling(c *cell) error {
 	return nil
 }
 
-// workerPaths change a worker, or read what clients must not read (routes of sglang 0.5.23 and vLLM 0.32.0).
+// workerPaths are paths that change a worker, or that clients must not read (routes of sglang
+// 0.5.23 and vLLM 0.32.0).
 var workerPaths = strings.Fields(`/weights_checker /get_weights_by_name /open_session /close_session /add_external_corpus
 	/remove_external_corpus /start_expert_distribution_record /stop_expert_distribution_record /dump_expert_distribution_record
 	/register_transfer_engine_info /start_profile /stop_profile /update_weights_from_disk /update_weights_from_tensor
@@ -144,7 +145,7 @@ var workerPaths = strings.Fields(`/weights_checker /get_weights_by_name /open_se
 	/continue_generation /sleep /wake_up /collective_rpc /reset_prefix_cache /flush_cache /scale_elastic_ep /freeze_gc
 	/server_info /get_server_info /get_internal_state /get_load /vertex_generate /hicache/clear /dumper /future_endpoint`)
 
-// dataPlane asks for paths that are no client's business.
+// dataPlane requests paths that clients must not use.
 func dataPlane(c *cell) error {
 	var seen asked
 	if err := c.work(3, func(_ int, cfg *faultworker.Config) { cfg.Asked = seen.note }); err != nil {
@@ -154,12 +155,12 @@ func dataPlane(c *cell) error {
 		return err
 	}
 	reach := func(url, method, path string) bool {
-		// what counts is what arrives
+		// only the requests that arrive count
 		raw(url, request(method, path, `{"text":"x","lora_name":"a0"}`), false, time.Second)
 		paths, _ := seen.take()
 		return len(paths) > 0
 	}
-	seen.take() // what the gateway asked at its start
+	seen.take() // requests of the gateway at its start
 	through, spelt := []string{}, 0
 	for _, p := range workerPaths {
 		if reach(c.gateway.url, "POST", p) {
@@ -185,7 +186,7 @@ func dataPlane(c *cell) error {
 	c.figure("odd spellings that reached a worker", float64(spelt))
 	c.say("status of /admin/drain from a web page", status)
 
-	raw(c.gateway.url, request("GET", "/no/such/path", ""), false, time.Second) // the same
+	raw(c.gateway.url, request("GET", "/no/such/path", ""), false, time.Second) // see above
 	paths, _ := seen.take()
 	c.figure("workers asked for an unknown GET path", float64(len(paths)))
 

@@ -1,5 +1,4 @@
-// Command fuzzers runs fuzz targets and prints a table of what became of each; see
-// scripts/fuzz.
+// Command fuzzers runs fuzz targets and prints a table of their results. scripts/fuzz runs it.
 package main
 
 import (
@@ -26,14 +25,14 @@ import (
 // target is a fuzz test.
 type target struct{ pkg, dir, name string }
 
-// outcome is what became of a target.
+// outcome is the result of a target.
 type outcome struct {
 	target
 	status string // ok, failed, not run
 	took   time.Duration
-	execs  string // executions, "" if the fuzzer did not say
-	input  string // path of the failing input, "" if there is none
-	output string // of a failed one
+	execs  string // number of executions; "": not reported
+	input  string // path of the failing input; "": none
+	output string // output of a failed target
 }
 
 type options struct {
@@ -101,7 +100,7 @@ func run(ctx context.Context, args []string, out io.Writer) (failed bool, err er
 		}
 		return false, nil
 	}
-	if o.each == 0 && o.total > 0 { // shares of the time, less that for building
+	if o.each == 0 && o.total > 0 { // shares of the time, minus the time to build
 		o.each = max(time.Second, o.total*time.Duration(o.jobs)/time.Duration(len(all))*3/4)
 	}
 	o.each = cmp.Or(o.each, time.Minute)
@@ -146,7 +145,7 @@ func fuzzAll(ctx context.Context, all []target, o options, out io.Writer) []outc
 	}
 	results := make([]outcome, len(all))
 	programs := make([]func() (string, error), len(all))
-	for i, t := range all { // one program for all targets of a package
+	for i, t := range all { // one test program for all targets of a package
 		if i > 0 && all[i-1].pkg == t.pkg {
 			programs[i] = programs[i-1]
 			continue
@@ -196,8 +195,8 @@ var (
 	written    = regexp.MustCompile(`Failing input written to (\S+)`)
 )
 
-// slack is the time that a target may take beyond its own: the baseline, minimizing, and
-// the one input that takes long.
+// slack is the time that a target may take beyond its own time: for the baseline, for minimizing,
+// and for one slow input.
 const slack = 2 * time.Minute
 
 func fuzz(ctx context.Context, t target, program func() (string, error), each time.Duration) outcome {
@@ -219,7 +218,7 @@ func fuzz(ctx context.Context, t target, program func() (string, error), each ti
 		"-test.fuzzminimizetime", "20x", "-test.parallel", "1", "-test.fuzzcachedir",
 		filepath.Join(strings.TrimSpace(string(cache)), "fuzz", t.pkg))
 	c.Dir = t.dir
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its workers end with it
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the target's workers end with it
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	var text bytes.Buffer
 	c.Stdout, c.Stderr = &text, &text
@@ -229,7 +228,7 @@ func fuzz(ctx context.Context, t target, program func() (string, error), each ti
 	if m := executions.FindAllStringSubmatch(text.String(), -1); m != nil {
 		r.execs = m[len(m)-1][1]
 	} else if strings.Contains(text.String(), "gathering baseline coverage") {
-		r.execs = "known inputs" // the time was over before it had tried all that it knows
+		r.execs = "known inputs" // the time ended before all known inputs were tried
 	}
 	if m := written.FindStringSubmatch(text.String()); m != nil {
 		r.input = filepath.Join(t.dir, m[1])
@@ -248,13 +247,13 @@ func fuzz(ctx context.Context, t target, program func() (string, error), each ti
 	return r
 }
 
-// tail is the last lines of a text.
+// tail returns the last lines of a text.
 func tail(text string, lines int) string {
 	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// report prints what failed targets said, and the table of all.
+// report prints the output of failed targets, and the table of all targets.
 func report(out io.Writer, results []outcome) (failed bool) {
 	for _, r := range results {
 		if r.status == "failed" {

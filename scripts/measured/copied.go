@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// livePage has the runs of real engines on a processor.
+// livePage is the page with the runs of real engines on a processor.
 const livePage = "docs/checks/live.md"
 
 // idleCores begins the paragraph before the table of runs on idle cores.
 const idleCores = "**On idle cores**"
 
-// cpuEngines has the runs of real engines, as scripts/real-engines printed them into livePage.
+// cpuEngines adds the runs of real engines, which scripts/real-engines printed into livePage.
 func cpuEngines(_ context.Context, r *runner, s *section) error {
 	text, err := os.ReadFile(filepath.Join(r.root, filepath.FromSlash(livePage)))
 	if err != nil {
@@ -40,8 +40,9 @@ func cpuEngines(_ context.Context, r *runner, s *section) error {
 	return nil
 }
 
-// engineRow appends the rows of a line: run, then measured, predicted and error of sglang, and the same of vLLM.
-// A cell has mean E2E / mean TTFT, ms. Runs in parentheses were fitted and are left out.
+// engineRow appends the rows of a line: run, then measured, predicted and error of sglang, and the
+// same of vLLM. A cell has mean E2E / mean TTFT, ms. Runs in parentheses were fitted and are
+// skipped.
 func (s *section) engineRow(line string) error {
 	cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 	for i := range cells {
@@ -69,7 +70,7 @@ func (s *section) engineRow(line string) error {
 	return nil
 }
 
-// twoTimes reads "782 / 79.5".
+// twoTimes parses "782 / 79.5".
 func twoTimes(text string) (out [2]float64, err error) {
 	a, b, _ := strings.Cut(text, " / ")
 	if out[0], err = strconv.ParseFloat(a, 64); err == nil {

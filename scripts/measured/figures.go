@@ -8,16 +8,16 @@ import (
 	"strconv"
 )
 
-// A comparison is one figure of one run: what was measured and what is predicted, in the same unit.
+// A comparison is one figure of one run: the measured and the predicted value, in the same unit.
 type comparison struct{ measured, predicted float64 }
 
-// err is the relative error.
+// err returns the relative error.
 func (c comparison) err() float64 { return c.predicted/c.measured - 1 }
 
 // A target bounds errors: the median over runs and the worst run, as shares; 0 is no bound.
 type target struct{ median, worst float64 }
 
-// text says what the target is and whether it holds for errors of those sizes.
+// text returns the target, and whether it holds for the given errors.
 func (t target) text(median, worst float64) string {
 	if t == (target{}) {
 		return "-"
@@ -37,13 +37,13 @@ func (t target) text(median, worst float64) string {
 	return what + ": " + missed
 }
 
-// one is the row of a figure of one run; the target is its largest error.
+// one returns the row of a figure of one run. most is the target for its error.
 func one(claim, unit string, c comparison, most float64) row {
 	return row{claim: claim, measured: number(c.measured) + unit, predicted: number(c.predicted) + unit,
 		err: signed(c.err()), target: target{worst: most}.one(c.err()), peers: "-", command: "a"}
 }
 
-// one says whether the target holds for one run.
+// one returns the target, and whether it holds for one run.
 func (t target) one(err float64) string {
 	if t.worst == 0 {
 		return "-"
@@ -54,7 +54,7 @@ func (t target) one(err float64) string {
 	return percent(t.worst) + ": " + missed
 }
 
-// several is the row of a figure of several runs.
+// several returns the row of a figure of several runs.
 func several(claim, unit string, cs []comparison, t target) row {
 	var measured, predicted, errors []float64
 	for _, c := range cs {
@@ -68,14 +68,14 @@ func several(claim, unit string, cs []comparison, t target) row {
 		target: t.text(middle, worst), peers: "-", command: "a"}
 }
 
-// median is the mean of the middle two of an even number of values.
+// median returns the median; for an even number of values the mean of the middle two.
 func median(values []float64) float64 {
 	v := slices.Sorted(slices.Values(values))
 	n := len(v)
 	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
-// number has three significant digits, and all digits before the point.
+// number formats a number with three significant digits, and all digits before the point.
 func number(x float64) string {
 	if math.Abs(x) >= 100 {
 		return strconv.FormatFloat(x, 'f', 0, 64)
@@ -83,7 +83,7 @@ func number(x float64) string {
 	return strconv.FormatFloat(x, 'g', 3, 64)
 }
 
-// percent is a share with one decimal below 10 %, without its trailing zero.
+// percent formats a share as a percentage, with one decimal below 10 % and no trailing zero.
 func percent(share float64) string {
 	x := 100 * share
 	if x < 10 {
@@ -101,7 +101,7 @@ func signed(share float64) string {
 	return "-" + percent(-share)
 }
 
-// sortedBy sorts rows by a key of theirs, ascending; equal ones keep their order.
+// sortedBy sorts rows by a key, ascending. Rows with equal keys keep their order.
 func sortedBy[T any, K cmp.Ordered](rows []T, key func(*T) K) []T {
 	slices.SortStableFunc(rows, func(a, b T) int { return cmp.Compare(key(&a), key(&b)) })
 	return rows

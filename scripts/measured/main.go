@@ -1,10 +1,10 @@
-// Command measured writes docs/measured.md: the measured runs that the project holds, with their predictions.
+// Command measured writes docs/measured.md: the project's measured runs with their predictions.
 //
 //	go run ./scripts/measured [--data DATA] [--slow] [--only NAME,...] [--page FILE] [--kept DIR]
 //
-// It builds lorasim, runs its validate, calibrate, sim and sweep commands over the folder of measured runs, and
-// writes the page. It takes about one CPU minute. A source without data, and a slow one without --slow, is skipped
-// with a message; the page keeps the rows that an earlier call wrote for it.
+// It builds lorasim, runs its validate, calibrate, sim and sweep commands over the folder of
+// measured runs, and writes the page. It takes about one CPU minute. A source without data, and a
+// slow one without --slow, is skipped with a message. The page keeps the rows of a skipped source.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 	"lorasim/internal/shareddata"
 )
 
-// again is the command that the page names.
+// again is the command that the page prints.
 const again = "go run ./scripts/measured --slow      # 7 CPU minutes; without --slow one, and rows of slow sources stay"
 
 type options struct {
@@ -71,7 +71,7 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// command is the program; it reports on log.
+// command is the program; log gets its messages.
 func command(ctx context.Context, args []string, log io.Writer) error {
 	o, err := parse(args)
 	if err != nil {
@@ -107,7 +107,7 @@ func command(ctx context.Context, args []string, log io.Writer) error {
 	return atomicfile.Write(o.page, func(w *atomicfile.File) error { return p.write(w, again) })
 }
 
-// load reads the page of an earlier call; there may be none.
+// load reads the page of an earlier call. A missing page is not an error.
 func load(path string) (*page, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -124,7 +124,8 @@ func load(path string) (*page, error) {
 	return p, nil
 }
 
-// update makes the sections of all sources: fresh ones, or those of the old page where a source is skipped.
+// update returns the sections of all sources: fresh ones, or those of the old page for skipped
+// sources.
 func update(ctx context.Context, r *runner, old *page, o options, log io.Writer) (*page, error) {
 	p := &page{}
 	for _, s := range sources {
@@ -147,7 +148,7 @@ func update(ctx context.Context, r *runner, old *page, o options, log io.Writer)
 	return p, nil
 }
 
-// errSkipped is why a source that has data is not run.
+// errSkipped is the reason to skip a source that has data.
 var errSkipped = errors.New("not asked for")
 
 func keptText(kept *section) string {
@@ -157,7 +158,7 @@ func keptText(kept *section) string {
 	return fmt.Sprintf("the page keeps its %d rows", len(kept.rows))
 }
 
-// freshSection makes the section of a source.
+// freshSection returns the section of a source.
 func freshSection(ctx context.Context, r *runner, s source, o options) (*section, error) {
 	if len(o.only) > 0 && !slices.Contains(o.only, s.name) {
 		return nil, errSkipped

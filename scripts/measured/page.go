@@ -12,29 +12,29 @@ import (
 // A page is docs/measured.md: one section for each source of measured runs.
 type page struct{ sections []section }
 
-// A section has the claims of one source, and the commands that write them.
+// A section has the claims of one source, and the commands that predict them.
 type section struct {
-	// name is the name of the source, as --only takes it.
+	// name is the name of the source for --only.
 	name  string
 	title string
-	// about says what was measured: model, hardware, engine, where the figures come from.
+	// about describes the measurement: model, hardware, engine, and the source of the figures.
 	about    string
-	commands []string // the letter of the first is a
+	commands []string // lettered a, b, ...
 	rows     []row
 }
 
 // A row is one claim. The fields are texts of the page.
 type row struct {
 	claim, measured, predicted, err string
-	// target is the limit of the error and whether it holds; "-" where none was set.
+	// target is the limit of the error and whether it holds; "-" without a target.
 	target string
-	// peers is the error of other predictions; "-" where none is known.
+	// peers is the error of other predictions; "-" if unknown.
 	peers string
 	// command is the letter of the command that predicts.
 	command string
 }
 
-// missed marks a target that does not hold.
+// missed marks a target that is missed.
 const missed = "**missed**"
 
 const head = `# Measured claims
@@ -57,7 +57,7 @@ below writes this page, so that no prediction is typed by hand:
 
 const columns = "| claim | measured | predicted | error | target | peers | command |\n|---|---|---|---|---|---|---|\n"
 
-// write writes the page; command is the line that makes it.
+// write writes the page. command is the command line that creates the page.
 func (p *page) write(w io.Writer, command string) error {
 	targets, misses := p.targets()
 	var b bytes.Buffer
@@ -84,10 +84,10 @@ func (r *row) cells() []string {
 	return []string{r.claim, r.measured, r.predicted, r.err, r.target, r.peers, r.command}
 }
 
-// letter is the name of a section's i-th command: a, b, ...
+// letter returns the name of a section's i-th command: a, b, ...
 func letter(i int) string { return string(rune('a' + i)) }
 
-// targets counts the rows with a target, and those of them that miss it.
+// targets returns the number of rows with a target, and the number of missed targets.
 func (p *page) targets() (all, misses int) {
 	for _, s := range p.sections {
 		for _, r := range s.rows {
@@ -102,7 +102,7 @@ func (p *page) targets() (all, misses int) {
 	return all, misses
 }
 
-// find is the section of a source, nil where the page has none.
+// find returns the section of a source, or nil.
 func (p *page) find(name string) *section {
 	for i := range p.sections {
 		if p.sections[i].name == name {
@@ -114,7 +114,7 @@ func (p *page) find(name string) *section {
 
 var sourceComment = regexp.MustCompile(`^<!-- source: ([\w-]+) -->$`)
 
-// readPage reads what write wrote. Errors name the line.
+// readPage reads a page written by write. Errors have the line.
 func readPage(r io.Reader) (*page, error) {
 	p, lines := &page{}, bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)

@@ -22,12 +22,13 @@ const pullRequestsAbout = "Figures in the descriptions of pull requests that sta
 	"- [sglang 27181](https://github.com/sgl-project/sglang/pull/27181), June 2026: Qwen3-32B, one slot for 4 adapters, one request at a time, the mean lengths of its run. It names no GPU. An A100 is taken, because at most 26 tokens/s were seen.\n" +
 	"- [sglang 14190](https://github.com/sgl-project/sglang/pull/14190) and [15512](https://github.com/sgl-project/sglang/pull/15512) state commands. The project does not hold their figures, so no row has them."
 
-// factor is the largest ratio of a computed and a published figure, up or down.
+// factor is the largest accepted ratio between a computed and a published figure, in both
+// directions.
 const factor = 1.5
 
-// A published run is a simulation and what a pull request says of the real one.
+// A published run is a simulation and a pull request's figures of the real run.
 type published struct {
-	command string // of lorasim sim, without --json
+	command string // arguments of lorasim sim, without --json
 	figures []publishedFigure
 }
 
@@ -77,7 +78,7 @@ func pullRequestCommands() (list []string) {
 	return list
 }
 
-// pullRequests has the figures of pull requests.
+// pullRequests adds the figures of pull requests.
 func pullRequests(ctx context.Context, r *runner, s *section) error {
 	for i, p := range pullRequestRuns {
 		got := map[string]any{}
@@ -97,7 +98,7 @@ func pullRequests(ctx context.Context, r *runner, s *section) error {
 	return nil
 }
 
-// withinFactor says whether a ratio is within the factor of computed profiles.
+// withinFactor returns whether a ratio is within the factor of computed profiles.
 func withinFactor(ratio float64) string {
 	if ratio <= factor && ratio >= 1/factor {
 		return fmt.Sprintf("factor %g: met", factor)
@@ -108,7 +109,7 @@ func withinFactor(ratio float64) string {
 // stepRow is a line of the test's log: model, GPU, bits, step, published ms, computed ms, ratio, source.
 var stepRow = regexp.MustCompile(`\| ([^|]+) \| ([^|]+) \| (\d+) \| ([^|]+) \| ([\d.e+]+) \| ([\d.e+]+) \| [\d.]+ \| (.+) \|`)
 
-// publishedSteps has the published times of steps.
+// publishedSteps adds the published times of steps.
 func publishedSteps(ctx context.Context, r *runner, s *section) error {
 	out, err := r.run(ctx, s.name, s.commands[0])
 	if err != nil {
@@ -131,7 +132,7 @@ func publishedSteps(ctx context.Context, r *runner, s *section) error {
 	return nil
 }
 
-// dloraFigure has the points of figure 11a at the rates that the scenario has.
+// dloraFigure adds the points of figure 11a at the rates of the scenario.
 func dloraFigure(ctx context.Context, r *runner, s *section) error {
 	if _, err := r.run(ctx, "", s.commands[0]); err != nil {
 		return err
@@ -145,7 +146,7 @@ func dloraFigure(ctx context.Context, r *runner, s *section) error {
 		return err
 	}
 	for _, p := range paper {
-		// "dLoRA (period_mig)"; the policy period_mig of lorasim is another one
+		// "dLoRA (period_mig)"; lorasim's policy period_mig is another policy
 		_, policy, _ := strings.Cut(strings.TrimSuffix(p.series, ")"), "(")
 		if policy == "period_mig" {
 			policy = "dlora_period_mig"
@@ -200,7 +201,7 @@ type point struct {
 	x, y   float64
 }
 
-// figurePoints reads the points of a figure from the table of values that were read from plots.
+// figurePoints reads the points of a figure from the table of values read from plots.
 func figurePoints(file, figure string) (points []point, err error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 
 const (
 	h100 = "vllm_h100_qwen3_14b" // folder of the recorded runs
-	// server is the engine of the recorded runs, from its log.
+	// server is the configuration of the recorded runs' engine, from its log.
 	server = "--max-concurrency 256 --scheduler vllm --max-num-batched-tokens 8192 --kv-tokens 288608 --page-size 16 " +
 		"--context-length 40960 --max-running-requests 256"
 )
 
-// The runs by their use: fitted by both calibrations, fitted by the one from four runs, and compared by all. Repeats of
-// other runs are in none: tenants2 has the requests of rate4.
+// The runs by use: fitted by both calibrations, fitted by the calibration from four runs, and
+// compared by all. Repeats of other runs are in none: tenants2 has the requests of rate4.
 var (
 	fitted   = []string{"rate2-vanilla", "rate4-vanilla"}
 	loaded   = []string{"w5-rate24", "w7-rate6"}
@@ -28,7 +28,7 @@ var blis = map[string][3]float64{
 	"w7-rate18": {-.99, -.83, -.92},
 }
 
-// files are the paths of runs below DATA.
+// files returns the paths of runs below DATA.
 func files(runs ...string) string {
 	for i, r := range runs {
 		runs[i] = fmt.Sprintf("DATA/%s/%s.csv.gz", h100, r)
@@ -59,13 +59,13 @@ var h100Commands = []string{
 // goals are the largest errors by metric, in the order of means; zero: none.
 type goals struct{ ttft, tpot, e2e, duration target }
 
-// vllmH100 has the recorded runs, predicted by three profiles.
+// vllmH100 adds the recorded runs, predicted with three profiles.
 func vllmH100(ctx context.Context, r *runner, s *section) error {
 	parts := []struct {
-		fit, check int // commands; fit -1: none
+		fit, check int // indices of commands; fit -1: none
 		name       string
 		goals      goals
-		each, peer bool // rows of each run; errors of the peer
+		each, peer bool // print a row for each run; print the peer's errors
 	}{
 		{0, 1, "calibrated with two runs",
 			goals{target{.03, .15}, target{.03, .08}, target{.03, .08}, target{worst: .04}}, true, false},
@@ -133,7 +133,7 @@ func (s *section) recorded(got *report, name string, g goals, each, peer bool) e
 	return nil
 }
 
-// peerOver is the peer's error over the runs that it has: the median and the worst one of figure k of blis.
+// peerOver returns the peer's error over its runs: the median and the worst of figure k of blis.
 func peerOver(runs []run, k int) string {
 	var cs []comparison
 	for _, r := range runs {

@@ -16,14 +16,15 @@ import (
 // A runner runs lorasim over the measured runs.
 type runner struct {
 	lorasim string // the program
-	root    string // of the repository; commands run there
+	root    string // root of the repository, in which commands run
 	data    string // folder of measured runs
-	scratch string // folder for what commands write
-	// kept is a folder for what commands print: a later call with the same folder reads it there. "" keeps nothing.
+	scratch string // folder for the files that commands write
+	// kept is a folder for the output of commands. A later call with the same folder reads the
+	// output there. "" disables it.
 	kept string
 }
 
-// need says which of some files or folders of the data is missing; nil if none is.
+// need returns an error that names the first missing file or folder of the data, or nil.
 func (r *runner) need(names ...string) error {
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(r.data, filepath.FromSlash(name))); err != nil {
@@ -36,13 +37,14 @@ func (r *runner) need(names ...string) error {
 // errNoData is the reason to skip a source.
 var errNoData = errors.New("no data")
 
-// fill replaces the placeholders of a command by paths.
+// fill replaces the placeholders of a command with paths.
 func (r *runner) fill(arg string) string {
 	return strings.NewReplacer("DATA/", r.data+"/", "OUT/", r.scratch+"/").Replace(arg)
 }
 
-// run runs a command of the page, lorasim and its arguments separated by spaces, and returns what it prints.
-// Cases that differ let the command fail, but are a result: an error is returned if nothing is printed.
+// run runs a command of the page, lorasim and its arguments separated by spaces, and returns its
+// output. Cases that differ make the command fail but are a result: run returns an error only
+// without output.
 func (r *runner) run(ctx context.Context, name, command string) ([]byte, error) {
 	keep := filepath.Join(r.kept, name+".json")
 	if r.kept != "" {

@@ -2,16 +2,16 @@ package main
 
 import "context"
 
-// A source is a set of measured runs, and how to predict them.
+// A source is a set of measured runs, and the way to predict them.
 type source struct {
 	name, title, about string
 	needs              []string // files and folders of the data
-	slow               bool     // more than a CPU minute
-	commands           []string // on the page; the first is a
+	slow               bool     // takes more than a CPU minute
+	commands           []string // commands on the page, lettered a, b, ...
 	make               func(context.Context, *runner, *section) error
 }
 
-// sources are all measured runs that the project holds, in the order of the page.
+// sources are all measured runs of the project, in the order of the page.
 var sources = []source{
 	{
 		name: "sglang-runs", title: "sglang, two workers with four adapters",

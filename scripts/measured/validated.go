@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A report is what validate prints of measured runs, as far as this page needs it.
+// A report is the part of the output of validate that this page needs.
 type report struct {
 	Runs        []run                  `json:"runs"`
 	PolicyRatio struct{ Rows []ratio } `json:"policy_ratio"`
@@ -28,14 +28,14 @@ type run struct {
 	Predicted      map[string]float64 `json:"predicted"`
 }
 
-// A ratio is the quotient of two runs' mean E2E.
+// A ratio is the ratio of two runs' mean E2E latencies.
 type ratio struct {
 	Concurrency         int `json:"max_concurrency"`
 	Measured, Predicted float64
 	NearSaturation      bool `json:"near_saturation"`
 }
 
-// compared are the comparisons of a metric over the runs that have it and pass a filter.
+// compared returns the comparisons of a metric over the runs that have it and pass a filter.
 func (r *report) compared(metric string, pass func(*run) bool) (cs []comparison) {
 	for i := range r.Runs {
 		if c, ok := r.Runs[i].compared(metric); ok && pass(&r.Runs[i]) {
@@ -54,7 +54,7 @@ func (r *run) compared(metric string) (comparison, bool) {
 func all(*run) bool     { return true }
 func clear(r *run) bool { return !r.NearSaturation }
 
-// sglangRuns has the runs of two sglang workers.
+// sglangRuns adds the runs of two sglang workers.
 func sglangRuns(ctx context.Context, r *runner, s *section) error {
 	var got report
 	if err := r.decode(ctx, s.name, s.commands[0], &got); err != nil {
@@ -113,7 +113,7 @@ func (s *section) summaries(got *report, rows []summary) error {
 	return nil
 }
 
-// deepseekLogs has the blocks of logs that embedded profiles predict.
+// deepseekLogs adds the blocks of logs that embedded profiles predict.
 func deepseekLogs(ctx context.Context, r *runner, s *section) error {
 	var got report
 	if err := r.decode(ctx, s.name, s.commands[0], &got); err != nil {
@@ -157,7 +157,7 @@ func deepseekLogs(ctx context.Context, r *runner, s *section) error {
 	return nil
 }
 
-// vllmHours has the hours of vLLM: all, and by model and whether the server was starved.
+// vllmHours adds the hours of vLLM: all, by model, and by whether the server was starved.
 func vllmHours(ctx context.Context, r *runner, s *section) error {
 	var got report
 	if err := r.decode(ctx, s.name, s.commands[0], &got); err != nil {
@@ -203,7 +203,7 @@ func vllmHours(ctx context.Context, r *runner, s *section) error {
 	return nil
 }
 
-// models are the names of the models in the order of the runs.
+// models returns the names of the models in the order of the runs.
 func models(runs []run) (list []string) {
 	seen := map[string]bool{}
 	for _, r := range runs {
@@ -214,7 +214,7 @@ func models(runs []run) (list []string) {
 	return list
 }
 
-// starved is the row that says how often the prediction is right about starvation.
+// starved returns the row with the share of correct predictions of starvation.
 func starved(runs []run) row {
 	measured, predicted, right, n := 0, 0, 0, 0
 	for _, r := range runs {
@@ -236,7 +236,7 @@ func starved(runs []run) row {
 		fmt.Sprintf("%d starved", predicted), "right in " + percent(float64(right)/float64(n)), "-", "-", "a"}
 }
 
-// sloraRuns has the runs that S-LoRA's authors published.
+// sloraRuns adds the published runs of S-LoRA's authors.
 func sloraRuns(ctx context.Context, r *runner, s *section) error {
 	help, err := r.run(ctx, s.name+"-help", "lorasim validate --help")
 	if err != nil {
@@ -265,7 +265,7 @@ func sloraRuns(ctx context.Context, r *runner, s *section) error {
 	})
 }
 
-// floats are the numbers of a JSON object.
+// floats returns the numbers of a JSON object.
 func floats(object map[string]any) map[string]float64 {
 	out := map[string]float64{}
 	for k, v := range object {
@@ -276,7 +276,8 @@ func floats(object map[string]any) map[string]float64 {
 	return out
 }
 
-// cases makes the rows of recorded decisions, one for each command: all must be exact.
+// cases returns a function that adds the rows of recorded decisions, one per command. All must be
+// exact.
 func cases(steps, what string) func(context.Context, *runner, *section) error {
 	return func(ctx context.Context, r *runner, s *section) error {
 		for i, command := range s.commands {

@@ -1,22 +1,21 @@
-// Mutants measures how much the tests notice. It samples places of a package
-// where an operator can be exchanged for its neighbour (< for <=, && for ||,
-// + for -, min for max, a condition for its opposite), runs tests with one
-// exchange at a time, and lists the mutants that they let pass.
+// Mutants measures the share of code changes that the tests detect. It samples places of a package
+// where an operator can be exchanged for its neighbour (< for <=, && for ||, + for -, min for max,
+// a condition for its opposite). It runs the tests with one exchange at a time, and lists the
+// mutants that pass them.
 //
 //	go run ./scripts/mutants -n 30 ./router ./ilp
 //	go run ./scripts/mutants -n 40 -seed 7 -tests ./sim,./sim/engine/sglang ./sim/engine ./router/books.go
 //
-// An argument is a package pattern or a single Go file. The tests are those of
-// the package itself. -tests names further packages, whose tests run where the
-// package's own tests pass: many rules of sim/engine are tested by ./sim.
+// An argument is a package pattern or a single Go file. The tests are those of the package itself.
+// -tests names further packages, whose tests run if the package's own tests pass: many rules of
+// sim/engine are tested by ./sim.
 //
-// Nothing is written into the tree: the compiler is given the changed file as
-// an overlay. Each test binary is compiled once per mutant. The tests that have
-// found most mutants run first, then all with -short, then all in full; the
-// first failure ends the run. The same seed samples the same places of the same
-// source and seeds property tests (pgregory.net/rapid) alike. A mutant that does
-// not compile is drawn again. One that survives is either a missing test or
-// equivalent to the original, which a person has to tell.
+// Nothing is written into the tree: the compiler gets the changed file as an overlay. Each test
+// binary is compiled once per mutant. The tests that have found most mutants run first, then all
+// with -short, then all in full; the first failure ends the run. The same seed samples the same
+// places of the same source, and seeds property tests (pgregory.net/rapid) alike. A mutant that
+// does not compile is replaced by another one. A mutant that survives is either a missing test or
+// equivalent to the original, which a person has to decide.
 package main
 
 import (
@@ -95,7 +94,7 @@ func run(ctx context.Context, o options, patterns []string, w io.Writer) error {
 			return fmt.Errorf("%s: %w", p.ImportPath, err)
 		}
 		if r.Killed+r.Survived == 0 {
-			continue // no code to exchange anything in
+			continue // no operator to exchange
 		}
 		if o.json {
 			if err := json.NewEncoder(w).Encode(r); err != nil {
@@ -157,7 +156,7 @@ func (p *pkg) try(ctx context.Context, o options, further []*pkg, tmp string) (*
 	return r, nil
 }
 
-// mutants lists the exchanges that the package's files allow.
+// mutants returns the exchanges that the package's files allow.
 func (p *pkg) mutants() (all []mutant, err error) {
 	for _, f := range p.GoFiles {
 		path := filepath.Join(p.Dir, f)
@@ -186,15 +185,15 @@ func (m mutant) String() string {
 	return fmt.Sprintf("%s:%d: %s for %s", filepath.Base(m.path), m.line, m.to, m.from)
 }
 
-// MarshalJSON writes a mutant as people read it.
+// MarshalJSON writes a mutant in its text form.
 func (m mutant) MarshalJSON() ([]byte, error) { return json.Marshal(m.String()) }
 
-// apply is the file's text with the exchange made.
+// apply returns the file's text with the exchange.
 func (m mutant) apply(src []byte) []byte {
 	return slices.Concat(src[:m.at], []byte(m.to), src[m.at+len(m.from):])
 }
 
-// overlay writes the changed file and returns the path of what tells the compiler to use it.
+// overlay writes the changed file, and returns the path of the overlay file for the compiler.
 func (m mutant) overlay(tmp string) (string, error) {
 	src, err := os.ReadFile(m.path)
 	if err != nil {
@@ -205,14 +204,14 @@ func (m mutant) overlay(tmp string) (string, error) {
 	return overlay, errors.Join(err, os.WriteFile(changed, m.apply(src), 0o600), os.WriteFile(overlay, text, 0o600))
 }
 
-// neighbours are the operators that are most easily written one for another.
+// neighbours are pairs of operators that are easily confused.
 var neighbours = map[token.Token]string{
 	token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">",
 	token.EQL: "!=", token.NEQ: "==", token.LAND: "||", token.LOR: "&&",
 	token.ADD: "-", token.SUB: "+", token.MUL: "/", token.QUO: "*",
 }
 
-// mutants lists the exchanges that a file allows, in the order of its text.
+// mutants returns the exchanges that a file allows, in the order of its text.
 func mutants(path string, src []byte) (ms []mutant, err error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, path, src, 0)

@@ -20,11 +20,11 @@ type pkg struct {
 	Dir        string
 	ImportPath string
 	GoFiles    []string
-	tests      bool // it has any
-	rapid      bool // some of them are property tests
+	tests      bool // whether the package has tests
+	rapid      bool // whether some of them are property tests
 }
 
-// list describes the packages of the patterns. Of the package of a file it has that file alone.
+// list describes the packages of the patterns. For a file, the package has only that file.
 func list(ctx context.Context, patterns []string) (pkgs []*pkg, err error) {
 	for _, pattern := range patterns {
 		file := ""
@@ -62,20 +62,20 @@ type suite struct {
 	pkg     *pkg
 	binary  string
 	args    []string
-	timeout time.Duration  // by the clock
-	cpu     time.Duration  // processor time
-	killers map[string]int // mutants found, by the test that failed first
+	timeout time.Duration  // limit of wall-clock time
+	cpu     time.Duration  // limit of processor time
+	killers map[string]int // number of mutants found, by the test that failed first
 }
 
 type suites []*suite
 
-// verdict says who has killed a mutant.
+// verdict is the test that killed a mutant.
 type verdict struct {
 	pkg    string
 	broken bool // the mutant does not compile
 }
 
-// newSuites takes the processor time of the unchanged tests, which have to pass.
+// newSuites measures the processor time of the unchanged tests. These must pass.
 func newSuites(ctx context.Context, o options, p *pkg, further []*pkg, tmp string) (all suites, err error) {
 	for k, q := range append([]*pkg{p}, further...) {
 		if !q.tests || k > 0 && q.ImportPath == p.ImportPath {
@@ -83,7 +83,7 @@ func newSuites(ctx context.Context, o options, p *pkg, further []*pkg, tmp strin
 		}
 		s := &suite{pkg: q, binary: filepath.Join(tmp, strconv.Itoa(k)+".test"), timeout: o.timeout, cpu: o.timeout,
 			args: []string{"-test.failfast"}, killers: map[string]int{}}
-		if q.rapid { // no time for small examples, no files of failures
+		if q.rapid { // no minimizing of examples, no files of failures
 			s.args = append(s.args, "-rapid.seed="+strconv.FormatUint(o.seed+1, 10), "-rapid.nofailfile",
 				"-rapid.shrinktime=1ms")
 		}
@@ -95,7 +95,7 @@ func newSuites(ctx context.Context, o options, p *pkg, further []*pkg, tmp strin
 		if failed {
 			return nil, fmt.Errorf("the tests of %s fail without a mutant:\n%s", q.ImportPath, out)
 		}
-		s.cpu = max(10*used, 3*time.Second) // how busy the machine is does not matter
+		s.cpu = max(10*used, 3*time.Second) // independent of the load of the machine
 		all = append(all, s)
 	}
 	if len(all) == 0 {
@@ -104,8 +104,8 @@ func newSuites(ctx context.Context, o options, p *pkg, further []*pkg, tmp strin
 	return all, nil
 }
 
-// kill runs the suites until a test fails; nil: none does. Each runs the likeliest tests first, then all in their short
-// form; where all of that passes they run in full.
+// kill runs the suites until a test fails; nil: none fails. Each suite runs the likeliest tests
+// first, then all in short mode. If all pass, all run in full.
 func (all suites) kill(ctx context.Context, overlay string) (*verdict, error) {
 	for _, s := range all {
 		if _, err := s.compile(ctx, overlay); err != nil {
@@ -123,7 +123,7 @@ func (all suites) kill(ctx context.Context, overlay string) (*verdict, error) {
 	return nil, ctx.Err()
 }
 
-// fails says whether a test fails, and counts the mutant for it.
+// fails reports whether a test fails, and counts the mutant for that test.
 func (s *suite) fails(ctx context.Context, args ...string) bool {
 	failed, out, _ := s.test(ctx, args...)
 	if failed {
@@ -141,10 +141,10 @@ func (s *suite) compile(ctx context.Context, overlay string) ([]byte, error) {
 	return exec.CommandContext(ctx, "go", append(args, s.pkg.ImportPath)...).CombinedOutput()
 }
 
-// memory is the most virtual memory of a test binary, KiB: a mutant may allocate without end.
+// memory is the limit of a test binary's virtual memory, KiB: a mutant may allocate without end.
 const memory = 16 << 20
 
-// test runs the test binary with further arguments. A mutant may also hang.
+// test runs the test binary with further arguments. It has a time limit, as a mutant may not end.
 func (s *suite) test(ctx context.Context, args ...string) (failed bool, out []byte, used time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -169,7 +169,7 @@ func (s *suite) note(out []byte) {
 	}
 }
 
-// likely are the three tests that have found most mutants, as a pattern for -test.run.
+// likely returns a pattern for -test.run of the three tests that have found most mutants.
 func (s *suite) likely() string {
 	var names []string
 	for name := range s.killers {

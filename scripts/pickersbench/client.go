@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// clientOf is a client with connections of its own.
+// clientOf is a client with its own connections.
 type clientOf struct{ http.Transport }
 
-// result is what came of a request.
+// result is the result of a request.
 type result struct {
 	upstream string // the server that served it
 	took     time.Duration
-	err      error // also a status other than 200
+	err      error // also set for a status other than 200
 }
 
 // post sends a completion and reads the whole reply.

@@ -39,7 +39,7 @@ type cluster struct {
 	children            []*exec.Cmd
 }
 
-// freePorts are ports of loopback that nobody uses now.
+// freePorts returns n ports of loopback that are free now.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
@@ -53,7 +53,7 @@ func freePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
-// startCluster starts servers, both pickers and Envoy, and waits until all answer.
+// startCluster starts servers, both pickers and Envoy, and waits until all are ready.
 func startCluster(o *options) (c *cluster, err error) {
 	c = &cluster{}
 	defer func() {

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Pickersbench runs `lorasim epp` and the real endpoint picker of the Gateway API Inference Extension behind the same
-// Envoy on the same configuration. It compares their decisions, and the latency that they add to Envoy alone.
+// Pickersbench runs `lorasim epp` and the real endpoint picker of the Gateway API Inference
+// Extension behind the same Envoy, with the same configuration. It compares their decisions, and
+// the latency that they add to Envoy alone.
 package main
 
 import (
@@ -64,7 +65,7 @@ func (o *options) run(out io.Writer) error {
 	return c.measure(o, out)
 }
 
-// compare sends each request through both pickers, while the servers' states stand still.
+// compare sends each request through both pickers, with constant states of the servers.
 func (c *cluster) compare(o *options, out io.Writer) error {
 	const pickers, limit = 2, 30 * time.Second
 	var client clientOf
@@ -111,7 +112,7 @@ func (c *cluster) compare(o *options, out io.Writer) error {
 	return nil
 }
 
-// counts are the values of a map, largest first.
+// counts returns the values of a map, largest first.
 func counts(m map[string]int) []int {
 	var list []int
 	for _, n := range m {
@@ -122,7 +123,7 @@ func counts(m map[string]int) []int {
 	return list
 }
 
-// measure prints the latencies of the three ways, which alternate.
+// measure prints the latencies of the three ways, in alternation.
 func (c *cluster) measure(o *options, out io.Writer) error {
 	fmt.Fprintf(out, "\nlatency, ms: medians of %d rounds of %d requests of one token; load average %s before\n\n", o.rounds,
 		o.requests, loadAverage())
@@ -156,13 +157,13 @@ func (c *cluster) measure(o *options, out io.Writer) error {
 	return nil
 }
 
-// loadAverage is the machine's load of the latest minute.
+// loadAverage returns the machine's load average over one minute.
 func loadAverage() string {
-	text, _ := os.ReadFile("/proc/loadavg") // none: unknown
+	text, _ := os.ReadFile("/proc/loadavg") // no file: unknown
 	return cmp.Or(strings.SplitN(string(text), " ", 2)[0], "unknown")
 }
 
-// latencies are the times of n requests from clients that each send one at a time, ms.
+// latencies returns the times of n requests, ms. Each client sends one request at a time.
 func latencies(w *way, n, clients int, stream bool) ([]float64, error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -185,7 +186,7 @@ func latencies(w *way, n, clients int, stream bool) ([]float64, error) {
 	return times, failed
 }
 
-// quantile is the value below which a share of the values lies.
+// quantile returns the value below which a share of the values lies.
 func quantile(values []float64, share float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[int(share*float64(len(sorted)-1))]

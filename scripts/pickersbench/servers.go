@@ -14,27 +14,27 @@ import (
 	"time"
 )
 
-// state is what a model server states in its metrics.
+// state is the state that a model server reports in its metrics.
 type state struct {
 	waiting, running int
 	kv               float64
-	adapters         []string // with requests
+	adapters         []string // adapters with requests
 }
 
-// server is a model server that answers at once, with metrics that a test sets.
+// server is a model server that answers at once. Its metrics are set by set.
 type server struct {
 	address string
 	http    *http.Server
 
 	mu    sync.Mutex
 	state state
-	seen  map[string]int // reads of the metrics since the state was set, by reader
+	seen  map[string]int // metrics reads since the state was set, by reader
 }
 
 const (
 	baseModel   = "base"
 	numAdapters = 6
-	// readerHeader names lorasim in its reads of metrics; the real picker sends none.
+	// readerHeader identifies lorasim's reads of metrics; the real picker does not send it.
 	readerHeader = "X-Reader"
 	maxLora      = 4
 )
@@ -66,7 +66,7 @@ func (s *server) set(to state) {
 	clear(s.seen)
 }
 
-// isKnown says whether each of n readers has begun to read the state a second time, and so knows it.
+// isKnown reports whether each of n readers has begun a second read of the state, and so has it.
 func (s *server) isKnown(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *server) isKnown(n int) bool {
 	return known == n
 }
 
-// awaitKnown waits until n readers know the states of all servers.
+// awaitKnown waits until n readers have the states of all servers.
 func awaitKnown(servers []*server, n int, limit time.Duration) error {
 	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
 		known := 0
@@ -152,8 +152,8 @@ func complete(rw http.ResponseWriter, r *http.Request) {
 	io.WriteString(rw, reply)
 }
 
-// draw draws the states of n servers and a request for them. KV usages have so many digits that no two totals are the
-// same: the best server is one.
+// draw returns random states of n servers and a request. KV usages have enough digits that all
+// totals differ: there is one best server.
 func draw(r *rand.Rand, n int) (states []state, body []byte) {
 	for range n {
 		s := state{waiting: r.IntN(6), running: r.IntN(20), kv: r.Float64()}

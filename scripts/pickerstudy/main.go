@@ -1,5 +1,5 @@
-// Pickerstudy compares configurations of endpoint pickers with other policies on the workloads of scenarios/pickers,
-// before and after their weights are tuned (scripts/picker-study).
+// Pickerstudy compares configurations of endpoint pickers with other policies on the workloads of
+// scenarios/pickers, before and after the weights are tuned. scripts/picker-study runs it.
 package main
 
 import (
@@ -17,12 +17,12 @@ import (
 	"lorasim/internal/atomicfile"
 )
 
-// workloads are the studies in scenarios/pickers, and tuned the configuration that is tuned on each of them.
+// workloads are the studies in scenarios/pickers; tuned is the configuration to tune on each.
 var workloads = []string{"skewed", "chat", "bursts", "lengths"}
 
 const tuned = "kserve-lora.yaml"
 
-// budget is the number of requests that each search simulates, about.
+// budget is the approximate number of requests that each search simulates.
 const budget = 2_500_000
 
 func main() {
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// run tunes, sweeps, and prints the tables.
+// run tunes the configurations, runs the sweeps, and prints the tables.
 func run(ctx context.Context, root, out, svg string) error {
 	if err := os.MkdirAll(out, 0o777); err != nil {
 		return err
@@ -83,11 +83,12 @@ func run(ctx context.Context, root, out, svg string) error {
 	return picture(svg, studies)
 }
 
-// tunedFile is the configuration that is tuned on a workload.
+// tunedFile returns the name of the configuration tuned on a workload.
 func tunedFile(out, workload string) string { return filepath.Join(out, "tuned-"+workload+".yaml") }
 
-// tune searches the configuration on a workload at the higher rate, and says in words what it found. Where nothing is
-// better the file is the configuration as it is. The words stay beside the file.
+// tune searches the configuration on a workload at the higher rate, and returns a summary in words.
+// If nothing is better, the file has the original configuration. The summary is saved beside the
+// file.
 func tune(ctx context.Context, dir, workload, out string) (string, error) {
 	file := tunedFile(out, workload)
 	words, err := os.ReadFile(file + ".txt")
@@ -134,8 +135,8 @@ func write(path string, data []byte) error {
 	})
 }
 
-// near is the scenario of a study at the highest of its rates, with the seed 1: the seeds of the search are not those
-// of the study.
+// near returns the scenario of a study at its highest rate, with seed 1. The seeds of the search
+// differ from those of the study.
 func near(spec *sweep.Spec) (scenario.Scenario, error) {
 	sc := spec.Scenario
 	for _, a := range spec.Axes {

@@ -22,8 +22,9 @@ const (
 	axesHeight = 2 * vg.Centimeter
 )
 
-// picture draws the objective of each policy against KServe's default, in a panel for each workload: a dot with its
-// interval for each rate. Configurations that were tuned on other workloads are left out.
+// picture plots the objective of each policy relative to KServe's default, in a panel for each
+// workload. Each rate has a dot with its interval. Configurations tuned on other workloads are
+// omitted.
 func picture(path string, studies []*study) error {
 	rows := shown(studies[0])
 	height := rowHeight*vg.Length(len(rows)) + axesHeight
@@ -49,7 +50,7 @@ func picture(path string, studies []*study) error {
 	})
 }
 
-// shown are the policies in the picture, the first one last: rows count from below.
+// shown returns the policies in the picture, the first one last: rows are counted from below.
 func shown(s *study) (rows []int) {
 	for i := len(s.labels) - 1; i > 0; i-- {
 		if !strings.Contains(s.labels[i], " on ") {
@@ -59,7 +60,7 @@ func shown(s *study) (rows []int) {
 	return rows
 }
 
-// ends are those of the axis, which panels share.
+// ends returns the ends of the axis that all panels share.
 func ends(studies []*study) (low, high float64) {
 	low, high = 1, 1
 	for _, s := range studies {
@@ -73,7 +74,7 @@ func ends(studies []*study) (low, high float64) {
 	return low / 1.1, high * 1.1
 }
 
-// panel draws a workload.
+// panel plots a workload.
 func (s *study) panel(names bool, low, high float64) (*plot.Plot, error) {
 	f := figure.New("", "")
 	f.Grid()
@@ -110,7 +111,7 @@ func (s *study) panel(names bool, low, high float64) (*plot.Plot, error) {
 	return p, nil
 }
 
-// dots draws the policies at a rate, with their intervals.
+// dots plots the policies at a rate, with their intervals.
 func (s *study) dots(p *plot.Plot, rate int, rows []int) error {
 	var at plotter.XYs
 	var errors plotter.XErrors

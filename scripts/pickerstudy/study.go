@@ -15,7 +15,7 @@ import (
 // Metrics of the tables.
 const e2e, ttft, p99 = "mean_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms"
 
-// study is the result of a workload.
+// study is the result for a workload.
 type study struct {
 	name, about string
 	labels      []string // of the policies, in the order of the sweep
@@ -27,7 +27,7 @@ func (s *study) add(label, spec string) {
 	s.labels, s.specs = append(s.labels, label), append(s.specs, spec)
 }
 
-// label is the name of a policy in tables.
+// label returns the name of a policy in tables.
 func label(spec string) string {
 	c, err := router.ReadPickerConfig(spec)
 	if err != nil || c == nil {
@@ -44,7 +44,7 @@ func label(spec string) string {
 	return filepath.Base(c.File)
 }
 
-// check says whether the tables have all points, by rate and then by policy.
+// check returns an error unless the tables have all points, by rate and then by policy.
 func (s *study) check() error {
 	if len(s.tables.Points)%len(s.labels) != 0 || len(s.tables.Points) == 0 {
 		return fmt.Errorf("%d points of %d policies", len(s.tables.Points), len(s.labels))
@@ -61,15 +61,15 @@ func (s *study) check() error {
 	return nil
 }
 
-// rates is the number of rates.
+// rates returns the number of rates.
 func (s *study) rates() int { return len(s.tables.Points) / len(s.labels) }
 
-// point is that of a policy at a rate, both by index.
+// point returns the point of a policy at a rate, both by index.
 func (s *study) point(rate, policy int) *sweep.Point {
 	return &s.tables.Points[rate*len(s.labels)+policy]
 }
 
-// scores are the objective balanced of advise, by seed: all requests completed.
+// scores returns the objective balanced of advise, by seed. All requests must be completed.
 func scores(p *sweep.Point) []float64 {
 	out := make([]float64, len(p.BySeed(e2e)))
 	for metric, weight := range map[string]float64{e2e: 1, ttft: 0.35, p99: 0.15} {
@@ -80,15 +80,15 @@ func scores(p *sweep.Point) []float64 {
 	return out
 }
 
-// versus is the objective of a policy against that of the first one, as a ratio: mean, and 95 % interval of the
-// differences paired by seed.
+// versus returns the ratio of a policy's objective to the first policy's: the mean, and the 95 %
+// interval of the differences paired by seed.
 func (s *study) versus(rate, policy int) (mean, low, high float64) {
 	p := s.point(rate, policy)
 	d := stats.PairedOf(p.Sampling, scores(p), scores(s.point(rate, 0)))
 	return math.Exp(d.Mean), math.Exp(d.Low), math.Exp(d.High)
 }
 
-// markdown is the table of a study.
+// markdown returns the table of a study.
 func (s *study) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n%s\n\n", s.name, s.about)

@@ -12,12 +12,12 @@ import (
 	"lorasim/sim/profile"
 )
 
-// generatorAttempts bounds how often a scenario that cannot run is drawn again.
+// generatorAttempts is the largest number of draws of one scenario, if draws cannot run.
 const generatorAttempts = 50
 
-// Generate draws scenario number index of a seed. It does not depend on how many
-// scenarios are drawn. A draw that cannot run (the adapters do not fit, or workers can
-// never serve more than 1 % of the requests) is replaced by the next one.
+// Generate draws scenario number index of a seed. The scenario does not depend on the number of
+// drawn scenarios. A draw that cannot run is replaced by the next one: the adapters do not fit, or
+// workers can never serve more than 1 % of the requests.
 func Generate(ctx context.Context, seed uint64, index int) (*scenario.Scenario, error) {
 	var last error
 	for attempt := range generatorAttempts {
@@ -38,39 +38,39 @@ func Generate(ctx context.Context, seed uint64, index int) (*scenario.Scenario, 
 		index, seed, generatorAttempts, last)
 }
 
-// drawer sets random values of a scenario. The first error stays.
+// drawer sets random values of a scenario. It keeps the first error.
 type drawer struct {
 	*rand.Rand
 	sc  scenario.Scenario
 	err error
 }
 
-// set gives a setting a value, %v.
+// set sets a setting to a value, formatted with %v.
 func (d *drawer) set(key string, value any) {
 	if err := d.sc.Set(key, fmt.Sprint(value)); err != nil && d.err == nil {
 		d.err = err
 	}
 }
 
-// chance is true with a probability.
+// chance returns true with probability p.
 func (d *drawer) chance(p float64) bool { return d.Float64() < p }
 
-// between is uniform in [low, high).
+// between returns a uniform value in [low, high).
 func (d *drawer) between(low, high float64) float64 { return low + (high-low)*d.Float64() }
 
 // pick returns one of the choices; repeat one to make it more likely.
 func pick[T any](d *drawer, choices ...T) T { return choices[d.IntN(len(choices))] }
 
-// number writes a number with three digits.
+// number formats a number with three digits.
 func number(x float64) string { return strconv.FormatFloat(rounded(x, 3), 'f', -1, 64) }
 
-// rounded is x with so many digits.
+// rounded rounds x to the given number of digits.
 func rounded(x float64, digits int) float64 {
 	y, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'g', digits, 64), 64)
 	return y
 }
 
-// drawScenario draws one scenario, whose rate is a share of what the cluster sustains.
+// drawScenario draws one scenario. Its rate is a share of the rate that the cluster sustains.
 func drawScenario(rng *rand.Rand, sustains func(scenario.Scenario) (float64, error)) (*scenario.Scenario, error) {
 	d := &drawer{Rand: rng, sc: scenario.Default()}
 	d.set("seed", 1)
@@ -100,8 +100,9 @@ func drawScenario(rng *rand.Rand, sustains func(scenario.Scenario) (float64, err
 	return &d.sc, d.err
 }
 
-// engines are the embedded profiles of engines of today. S-LoRA's has no adapter slots, and few settings fit it. They
-// are in the order of their oldest names, so that a seed draws the same scenarios after a profile got a new name.
+// engines returns the embedded profiles of current engines. S-LoRA's is left out: it has no adapter
+// slots, and few settings fit it. The order is that of their oldest names, so that a seed draws the
+// same scenarios after a profile is renamed.
 func engines() []string {
 	names := slices.DeleteFunc(profile.Names(), func(name string) bool {
 		p, err := profile.Load(name)
@@ -142,7 +143,7 @@ func (d *drawer) cluster() {
 	}
 }
 
-// adapters draws the adapters and who asks for them.
+// adapters draws the adapters and their popularity.
 func (d *drawer) adapters(ps []*profile.Profile) {
 	d.set("num_adapters", pick(d, 4, 8, 16, 32, 64, 128, 256, 500))
 	if slots := pick(d, 0, 0, 2, 4, 8, 16, 32, 64); slots > 0 {
@@ -173,7 +174,7 @@ func (d *drawer) adapters(ps []*profile.Profile) {
 	}
 }
 
-// requests draws what requests ask for and in which order they come.
+// requests draws the lengths and the arrivals of requests.
 func (d *drawer) requests(ps []*profile.Profile) {
 	context := ps[0].Engine.ContextLength
 	for _, p := range ps {
@@ -229,7 +230,7 @@ func (d *drawer) memory() {
 	}
 }
 
-// overTime draws what changes in a run of so many seconds.
+// overTime draws the changes within a run of the given length, s.
 func (d *drawer) overTime(seconds float64) {
 	part := func(low, high float64) string { return number(d.between(low, high) * seconds) }
 	if d.chance(0.25) {
@@ -260,7 +261,7 @@ func (d *drawer) overTime(seconds float64) {
 		fmt.Sprintf("schedule,times=%s=%d+%s=%d", part(0.2, 0.4), (workers+1)/2, part(0.5, 0.8), workers)))
 }
 
-// Command is the scenario as arguments of lorasim sim, without policy and seed.
+// Command returns the scenario as arguments of lorasim sim, without policy and seed.
 func Command(sc *scenario.Scenario) string {
 	base := scenario.Default()
 	var parts []string
@@ -279,7 +280,7 @@ func Command(sc *scenario.Scenario) string {
 	return strings.Join(parts, " ")
 }
 
-// ParseCommand reads what Command writes.
+// ParseCommand parses the output of [Command].
 func ParseCommand(text string) (*scenario.Scenario, error) {
 	sc := scenario.Default()
 	words := strings.Fields(text)
@@ -302,7 +303,7 @@ func ParseCommand(text string) (*scenario.Scenario, error) {
 	return &sc, nil
 }
 
-// byFlag finds a setting.
+// byFlag returns the setting of a flag.
 func byFlag(flag string) (scenario.Field, error) {
 	all := scenario.Fields()
 	if i := slices.IndexFunc(all, func(f scenario.Field) bool { return f.Flag == flag }); i >= 0 {

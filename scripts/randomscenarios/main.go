@@ -1,4 +1,5 @@
-// Command randomscenarios compares policies over random scenarios: see scripts/random-scenarios.
+// Command randomscenarios compares policies over random scenarios. scripts/random-scenarios runs
+// it.
 package main
 
 import (
@@ -20,12 +21,12 @@ import (
 	"lorasim/internal/atomicfile"
 )
 
-// baselines are the policies that others are compared with. plan-and-route:margin=1 is not among
-// them: it never moves anything, so its runs are those of route-only.
+// baselines are the policies to compare others with. plan-and-route:margin=1 is left out: it never
+// moves anything, so its runs equal those of route-only.
 const baselines = "static|round-robin|least-loaded|least-tokens|p2c|bounded-hash|any-worker|affinity-spill|" +
 	"affinity:variant=residency|cache-aware|prefix-scorer|kv-router|min-cost-flow|route-only|plan-and-route"
 
-// options are those of the command line.
+// options are the flags.
 type options struct {
 	out       string
 	scenarios int
@@ -56,7 +57,7 @@ func main() {
 	}
 }
 
-// parse reads the command line.
+// parse parses the command line.
 func parse(args []string) (o options, err error) {
 	f := pflag.NewFlagSet("random-scenarios", pflag.ContinueOnError)
 	f.SortFlags = false
@@ -145,7 +146,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return o.write(s, stdout)
 }
 
-// draw returns the scenarios asked for, and draws those that the folder lacks.
+// draw returns the requested scenarios, and draws those that are missing in the folder.
 func (o *options) draw(ctx context.Context, s *Store, stderr io.Writer) (list []Numbered, err error) {
 	for i := range o.scenarios {
 		if len(o.only) > 0 && !slices.Contains(o.only, i) {
@@ -168,7 +169,7 @@ func (o *options) draw(ctx context.Context, s *Store, stderr io.Writer) (list []
 	return list, nil
 }
 
-// missing lists all runs that were asked for.
+// missing returns all requested runs.
 func (o *options) missing(list []Numbered) (jobs []job) {
 	for _, n := range list {
 		for _, policy := range o.policies {

@@ -14,7 +14,7 @@ import (
 	"lorasim/internal/figure"
 )
 
-// leastDrawn is the regret that smaller ones are drawn as: the axis is logarithmic.
+// leastDrawn is the least regret on the logarithmic axis. Smaller regrets are drawn there.
 const leastDrawn = 0.001
 
 // The sizes of the picture.
@@ -26,10 +26,10 @@ const (
 	halfBox    = 0.19 * vg.Centimeter
 )
 
-// Plot draws the regrets of a policy in a row, in a panel for each metric.
+// Plot plots the regrets of each policy in a row, with a panel for each metric.
 func (t *Table) Plot(path string) error {
 	policies := slices.Clone(t.Policies)
-	slices.Reverse(policies) // the best on top
+	slices.Reverse(policies) // the best policy on top
 	policies = slices.DeleteFunc(policies, func(p string) bool { return len(t.of(p)) == 0 })
 	height := rowHeight*vg.Length(len(policies)) + axesHeight
 	return figure.Write(path, namesWidth+panelWidth*vg.Length(numMetrics), height, func(c draw.Canvas) error {
@@ -48,7 +48,7 @@ func (t *Table) Plot(path string) error {
 	})
 }
 
-// panel draws the boxes of a metric; the first one has the names of the policies.
+// panel plots the boxes of a metric. The first panel has the names of the policies.
 func (t *Table) panel(policies []string, m metric) *plot.Plot {
 	f := figure.New("", "") // a label of the axis would take room on the right, as the axis is logarithmic
 	f.Grid()
@@ -70,7 +70,7 @@ func (t *Table) panel(policies []string, m metric) *plot.Plot {
 	return p
 }
 
-// most is the largest regret.
+// most returns the largest regret.
 func (t *Table) most() float64 {
 	most := 1.0
 	for _, r := range t.Regrets {
@@ -119,7 +119,7 @@ func (b *box) Plot(c draw.Canvas, p *plot.Plot) {
 	c.DrawGlyph(mark, vg.Point{X: x(b.worst), Y: at})
 }
 
-// percentTicks marks powers of ten, as percentages.
+// percentTicks returns powers of ten, as percentages.
 func percentTicks(low, high float64) (ticks []plot.Tick) {
 	labels := []string{"<= 0.1", "1", "10", "100", "1k", "10k", "100k", "1000k"}
 	x := leastDrawn
@@ -134,7 +134,8 @@ func percentTicks(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// colorOf tells this project's planners, and choices on other seeds, from the rest.
+// colorOf returns a colour that distinguishes planners of this project, and choices on other seeds,
+// from other policies.
 func colorOf(policy string) color.Color {
 	switch {
 	case strings.HasPrefix(policy, "auto"):

@@ -11,17 +11,16 @@ import (
 	"lorasim/bench/steady"
 )
 
-// The runs that measure what a cluster sustains.
+// Parameters of the runs that measure the sustained rate of a cluster.
 const (
 	probeRequests = 1500
-	probeFirst    = 0.25 // requests/s of a worker, of the first run with conversations
-	probeStep     = 3    // from one such run to the next
+	probeFirst    = 0.25 // rate of the first run with conversations, requests/s per worker
+	probeStep     = 3    // factor between the rates of such runs
 	probeRuns     = 9
 )
 
-// sustainable is the rate that a cluster keeps up with, under the best of a few simple
-// policies. Requests come all at once; conversations, which need a rate, at rates that
-// grow until queues do.
+// sustainable returns the rate that a cluster sustains, under the best of a few simple policies, in
+// requests/s. Requests all arrive at once. Conversations need a rate: it grows until queues grow.
 func sustainable(ctx context.Context, sc scenario.Scenario) (float64, error) {
 	policies := []string{"least-loaded", "affinity:variant=residency"}
 	if sc.Cluster.PrefixCache {
@@ -43,7 +42,7 @@ func sustainable(ctx context.Context, sc scenario.Scenario) (float64, error) {
 	return best, nil
 }
 
-// saturated is the rate at which the scenario's policy serves requests that wait.
+// saturated returns the rate at which the scenario's policy serves waiting requests, in requests/s.
 func saturated(ctx context.Context, sc scenario.Scenario) (float64, error) {
 	if sc.Workload.Conversations == "" && sc.Workload.Sessions == "" {
 		sc.Workload.RequestRate = math.Inf(1)
@@ -75,14 +74,15 @@ func saturated(ctx context.Context, sc scenario.Scenario) (float64, error) {
 	return 0, nil
 }
 
-// runs says why a scenario cannot be judged, or nil.
+// runs returns the reason why a scenario cannot be judged, or nil.
 func runs(ctx context.Context, sc scenario.Scenario) error {
 	sc.Routing.Policy = "least-loaded"
 	_, err := simulate(ctx, &sc)
 	return err
 }
 
-// simulate runs a scenario and fails if workers cannot serve more than 1 % of the requests.
+// simulate runs a scenario. It returns an error if workers cannot serve more than 1 % of the
+// requests.
 func simulate(ctx context.Context, sc *scenario.Scenario) (*result.Result, error) {
 	res, err := sc.Simulate(ctx, scenario.RunOptions{})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"lorasim/bench/stats"
 )
 
-// metric is one of the figures that policies are compared by.
+// metric is one of the figures for the comparison of policies.
 type metric int
 
 const (
@@ -18,20 +18,20 @@ const (
 	numMetrics
 )
 
-// weights are those of the logarithms of the metrics in the objective.
+// weights are the weights of the metrics' logarithms in the objective.
 var weights = [numMetrics]float64{1, 0.35, 0.15}
 
-// fewest is the share of requests that a policy must complete, of those that another one
-// completes, for its latencies to count.
+// fewest is the least number of completed requests for a policy's latencies to count, as a share of
+// the requests that another policy completes.
 const fewest = 0.95
 
-// lossAbove is the regret of E2E from which a loss counts as a serious one.
+// lossAbove is the regret of E2E above which a loss is serious.
 const lossAbove = 0.15
 
 // figures are the metrics of a policy in a scenario, by seed.
 type figures [numMetrics][]float64
 
-// mean is that of a metric over the seeds of a set, given as bits.
+// mean returns the mean of a metric over a set of seeds, given as bits.
 func (f *figures) mean(m metric, seeds uint) float64 {
 	sum := 0.0
 	for i, x := range f[m] {
@@ -42,7 +42,7 @@ func (f *figures) mean(m metric, seeds uint) float64 {
 	return sum / float64(bits.OnesCount(seeds))
 }
 
-// objective is what a policy is to minimise, over the seeds of a set.
+// objective returns the value to minimize, over a set of seeds.
 func (f *figures) objective(seeds uint) float64 {
 	sum := 0.0
 	for m := range numMetrics {
@@ -56,13 +56,13 @@ type Case struct {
 	Numbered
 	seeds    int
 	policies map[string]*figures
-	failed   map[string]bool // policies that did not complete what others did
+	failed   map[string]bool // policies that did not complete requests that others completed
 }
 
-// all is the set of all seeds.
+// all returns the set of all seeds, as bits.
 func (c *Case) all() uint { return 1<<c.seeds - 1 }
 
-// splits are the halves of the seeds: each is chosen on while the others are measured.
+// splits returns the halves of the seeds: a policy is chosen on one half and measured on the other.
 func (c *Case) splits() (halves []uint) {
 	for set := uint(1); set < c.all(); set++ {
 		if bits.OnesCount(set) == c.seeds/2 {
@@ -72,7 +72,7 @@ func (c *Case) splits() (halves []uint) {
 	return halves
 }
 
-// best is the policy with the least value among those of a list, but one; "": none.
+// best returns the policy with the least value in a list, except but; "": none.
 func (c *Case) best(among []string, but string, value func(*figures) float64) (policy string) {
 	least := math.Inf(1)
 	for _, p := range among {
@@ -83,25 +83,28 @@ func (c *Case) best(among []string, but string, value func(*figures) float64) (p
 	return policy
 }
 
-// Regret is how much worse a policy is than the best other one: 0.1 is 10 %. Negative
-// values, of a policy that is better than all others, are 0.
+// Regret is the loss of a policy relative to the best other policy: 0.1 is 10 %. It is 0 for a
+// policy that is better than all others.
 type Regret struct {
 	Scenario int                 `json:"scenario"`
 	Policy   string              `json:"policy"`
 	Mean     [numMetrics]float64 `json:"mean_ms"` // over the seeds
 	Best     [numMetrics]string  `json:"best_other"`
-	// Hindsight is against the policy that is best on the same seeds, of each metric.
+	// Hindsight is relative to the best policy on the same seeds, for each metric.
 	Hindsight [numMetrics]float64 `json:"hindsight"`
-	// CrossFitted is against the policy that is best on half of the seeds, on the other half, mean over all halves.
+	// CrossFitted is relative to the policy that is best on one half of the seeds, measured on the
+	// other half. It is the mean over all halves.
 	CrossFitted [numMetrics]float64 `json:"cross_fitted"`
-	// Objective is the difference to the best other policy's, hindsight and cross-fitted.
+	// Objective is the difference to the best other policy's objective in hindsight.
+	// ObjectiveCrossFitted is the cross-fitted one.
 	Objective            float64 `json:"objective"`
 	ObjectiveCrossFitted float64 `json:"objective_cross_fitted"`
-	// Serious: E2E is more than 15 % worse, and the 95 % interval of the difference, paired by seed, excludes 0.
+	// Serious says that E2E is more than 15 % worse, and that the 95 % interval of the difference,
+	// paired by seed, excludes 0.
 	Serious bool `json:"serious"`
 }
 
-// regret judges a policy of a case; false where its figures do not count.
+// regret returns the regret of a policy in a case. ok is false if its figures do not count.
 func (c *Case) regret(policy string, baselines []string) (r Regret, ok bool) {
 	own := c.policies[policy]
 	if own == nil || c.failed[policy] {
@@ -136,8 +139,8 @@ func (c *Case) regret(policy string, baselines []string) (r Regret, ok bool) {
 	return r, true
 }
 
-// chosen judges the choice of the policy with the best objective on half of the seeds, by
-// the other half.
+// chosen returns the regret of choosing the policy with the best objective on one half of the
+// seeds, measured on the other half.
 func (c *Case) chosen(name string, baselines []string, value func(f *figures, seeds uint) float64) Regret {
 	r := Regret{Scenario: c.Index, Policy: name}
 	pick := func(on uint) *figures {
@@ -169,7 +172,7 @@ func (c *Case) chosen(name string, baselines []string, value func(f *figures, se
 	return r
 }
 
-// overHalves is the mean over all halves of the seeds; with one seed it is that seed's.
+// overHalves returns the mean over all halves of the seeds, or the value of the only seed.
 func (c *Case) overHalves(f func(chosenOn, measuredOn uint) float64) float64 {
 	if c.seeds < 2 {
 		return f(c.all(), c.all())
@@ -184,26 +187,26 @@ func (c *Case) overHalves(f func(chosenOn, measuredOn uint) float64) float64 {
 // Table is the regrets of all policies over all scenarios.
 type Table struct {
 	Baselines []string `json:"baselines"`
-	Policies  []string `json:"policies"` // by mean objective, the best first
+	Policies  []string `json:"policies"` // by mean objective, best first
 	LeftOut   []Left   `json:"left_out,omitempty"`
 	Regrets   []Regret `json:"regrets"`
 	cases     []*Case
 }
 
-// Left is a scenario that does not count.
+// Left is a scenario that is left out.
 type Left struct {
 	Scenario int    `json:"scenario"`
 	Why      string `json:"why"`
 }
 
-// The names of rows that are choices among the baselines.
+// Names of the rows for choices among the baselines.
 const (
 	chosenByObjective = "best on other seeds"
 	chosenByE2E       = "best E2E on other seeds"
 )
 
-// Judge judges the policies of a folder. Scenarios count in which all baselines have
-// runs of the same seeds.
+// Judge judges the policies of a folder. Scenarios count if all baselines have runs with the same
+// seeds.
 func Judge(s *Store, baselines []string, only []int) *Table {
 	t := &Table{}
 	in := map[string]bool{}
@@ -242,7 +245,7 @@ func Judge(s *Store, baselines []string, only []int) *Table {
 
 func objectiveOf(r Regret) float64 { return r.Objective }
 
-// compareFloats sorts numbers, those that are none last.
+// compareFloats compares numbers for sorting. NaN comes last.
 func compareFloats(a, b float64) int {
 	switch {
 	case a < b || math.IsNaN(b) && !math.IsNaN(a):
@@ -253,7 +256,7 @@ func compareFloats(a, b float64) int {
 	return 0
 }
 
-// of are the regrets of a policy.
+// of returns the regrets of a policy.
 func (t *Table) of(policy string) (rs []Regret) {
 	for _, r := range t.Regrets {
 		if r.Policy == policy {
@@ -271,7 +274,7 @@ func meanOf(rs []Regret, value func(Regret) float64) float64 {
 	return sum / float64(len(rs))
 }
 
-// newCase collects the runs of a scenario; why says what is missing.
+// newCase collects the runs of a scenario. why is the reason if runs are missing.
 func newCase(n Numbered, runs []Run, baselines []string) (c *Case, why string) {
 	by := map[string]map[uint64]Run{}
 	for _, r := range runs {

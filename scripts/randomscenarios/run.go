@@ -18,21 +18,21 @@ import (
 	"lorasim/bench/scenario"
 )
 
-// Runner runs scenarios in this process, or by another build of lorasim.
+// Runner runs scenarios in this process, or with another build of lorasim.
 type Runner struct {
-	Program string        // lorasim; "": this process
-	Limit   time.Duration // of one run
+	Program string        // path of lorasim; "": this process
+	Limit   time.Duration // time limit of a run
 }
 
 // job is one run that is missing.
 type job struct {
 	scenario Numbered
-	policy   string // as the folder names it
-	spec     string // as lorasim names it
+	policy   string // name in the folder
+	spec     string // name for lorasim
 	seed     uint64
 }
 
-// Run runs one job. What goes wrong with it is in the Run, unless ctx ended.
+// Run runs one job. Errors of the job are in the Run, unless ctx ended.
 func (r *Runner) Run(ctx context.Context, j job, now func() time.Time) (Run, error) {
 	out := Run{Index: j.scenario.Index, Policy: j.policy, Seed: j.seed}
 	limited, cancel := context.WithTimeout(ctx, r.Limit)
@@ -76,10 +76,10 @@ func (r *Runner) result(ctx context.Context, j job) (*result.Result, error) {
 	return result.ParseJSON(stdout.Bytes())
 }
 
-// noSuccess is the error of a run that left no latencies.
+// noSuccess is the error of a run without latencies.
 const noSuccess = "no request succeeded"
 
-// take takes the figures of a result.
+// take copies the figures of a result.
 func (r *Run) take(res *result.Result) {
 	r.E2E, _ = res.Metrics.Get(result.MeanE2E)
 	r.TTFT, _ = res.Metrics.Get(result.MeanTTFT)
@@ -96,8 +96,8 @@ func (r *Run) take(res *result.Result) {
 	}
 }
 
-// RunAll runs what is missing in the folder, with some workers at a time. Of a scenario
-// that exceeds the time limit under one policy no further runs begin.
+// RunAll runs the jobs that are missing in the folder, in parallel on some workers. After a
+// scenario has exceeded the time limit under one policy, no further runs of that scenario begin.
 func RunAll(ctx context.Context, s *Store, jobs []job, r *Runner, workers int, stderr io.Writer) error {
 	dropped := map[int]bool{}
 	have := map[runKey]bool{}
@@ -143,7 +143,7 @@ func RunAll(ctx context.Context, s *Store, jobs []job, r *Runner, workers int, s
 	return group.Wait()
 }
 
-// progress writes how far the runs are, at most every 10 s.
+// progress prints the progress of the runs, at most every 10 s.
 type progress struct {
 	out         io.Writer
 	now         func() time.Time

@@ -29,11 +29,11 @@ type Run struct {
 	Requests  int64   `json:"requests"`
 	Completed float64 `json:"completed"`
 	State     string  `json:"state"`
-	Seconds   float64 `json:"seconds"`         // that the run took
-	Error     string  `json:"error,omitempty"` // why there are no figures
+	Seconds   float64 `json:"seconds"`         // duration of the run
+	Error     string  `json:"error,omitempty"` // reason for missing figures
 }
 
-// key says which run it is.
+// key identifies the run.
 func (r *Run) key() runKey { return runKey{r.Index, r.Policy, r.Seed} }
 
 type runKey struct {
@@ -42,17 +42,18 @@ type runKey struct {
 	seed   uint64
 }
 
-// Store is a folder with the scenarios and their finished runs, one JSON object a line.
+// Store is a folder with scenarios and their finished runs, one JSON object per line.
 type Store struct {
 	folder    string
 	Scenarios []Numbered
 	Runs      []Run
-	file      *os.File // of the runs
+	file      *os.File // file of the runs
 }
 
 const scenariosFile, runsFile = "scenarios.jsonl", "runs.jsonl"
 
-// OpenStore opens a folder, or makes it. It refuses one of another generator seed.
+// OpenStore opens a folder, and creates it if necessary. A folder of another generator seed is an
+// error.
 func OpenStore(folder string, generator uint64) (*Store, error) {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func (s *Store) Scenario(index int) (Numbered, bool) {
 	return s.Scenarios[i], true
 }
 
-// AddScenario keeps a scenario.
+// AddScenario saves a scenario.
 func (s *Store) AddScenario(n Numbered) error {
 	s.Scenarios = append(s.Scenarios, n)
 	f, err := os.OpenFile(filepath.Join(s.folder, scenariosFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
@@ -97,7 +98,7 @@ func (s *Store) AddScenario(n Numbered) error {
 	return errors.Join(writeLine(f, n), f.Close())
 }
 
-// AddRun keeps a finished run.
+// AddRun saves a finished run.
 func (s *Store) AddRun(r Run) error {
 	s.Runs = append(s.Runs, r)
 	return writeLine(s.file, r)
@@ -113,8 +114,8 @@ func writeLine(f *os.File, v any) error {
 	return err
 }
 
-// readLines reads a JSON object per line. A file that is not there has none; a last
-// line that was cut off does not count, and is removed from the file.
+// readLines reads a JSON object per line. A missing file has none. A last line that was cut off is
+// ignored, and removed from the file.
 func readLines[T any](path string, list *[]T) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,7 +14,8 @@ import (
 // notable is the regret from which a scenario counts as lost.
 const notable = 0.03
 
-// Markdown writes the tables.
+// Markdown returns the tables. worst is the number of scenarios in the lists of the largest
+// regrets.
 func (t *Table) Markdown(worst int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d scenarios", len(t.cases))
@@ -63,7 +64,7 @@ func (t *Table) regrets(b *strings.Builder, of func(Regret) [numMetrics]float64,
 					}
 				}
 				if p == chosenByObjective || p == chosenByE2E {
-					b.WriteString(" |") // no policy of which one run could be compared
+					b.WriteString(" |") // no policy whose single run could be compared
 				} else {
 					fmt.Fprintf(b, " %d |", serious)
 				}
@@ -76,7 +77,7 @@ func (t *Table) regrets(b *strings.Builder, of func(Regret) [numMetrics]float64,
 // summary of the regrets of a policy.
 type summary struct {
 	mean, median, p90, worst float64
-	notable                  float64 // share of scenarios
+	notable                  float64 // share of scenarios with a notable regret
 }
 
 func summarize(rs []Regret, of func(Regret) float64) (s summary) {
@@ -93,7 +94,7 @@ func summarize(rs []Regret, of func(Regret) float64) (s summary) {
 	return s
 }
 
-// percent writes a share with one digit behind the point where it is small.
+// percent formats a share as a percentage, with one decimal if it is small.
 func percent(x float64) string {
 	if 100*x < 9.95 {
 		return fmt.Sprintf("%.1f", 100*x)
@@ -101,7 +102,7 @@ func percent(x float64) string {
 	return fmt.Sprintf("%.0f", 100*x)
 }
 
-// wins counts the scenarios in which each policy is the best.
+// wins prints the number of scenarios in which each policy is the best.
 func (t *Table) wins(b *strings.Builder) {
 	b.WriteString("| policy | objective | E2E | TTFT | P99 TTFT |\n|---|---:|---:|---:|---:|\n")
 	counts := map[string]*[numMetrics + 1]int{}
@@ -125,7 +126,7 @@ func (t *Table) wins(b *strings.Builder) {
 	}
 }
 
-// worst lists the scenarios in which a policy has the largest regret of the objective.
+// worst prints the n scenarios in which a policy has the largest regret of the objective.
 func (t *Table) worst(b *strings.Builder, policy string, n int) {
 	rs := t.of(policy)
 	slices.SortStableFunc(rs, func(x, y Regret) int { return compareFloats(-x.Objective, -y.Objective) })
@@ -142,7 +143,7 @@ func (t *Table) worst(b *strings.Builder, policy string, n int) {
 	}
 }
 
-// command is that of a scenario.
+// command returns the command of a scenario.
 func (t *Table) command(index int) string {
 	i := slices.IndexFunc(t.cases, func(c *Case) bool { return c.Index == index })
 	return t.cases[i].Command

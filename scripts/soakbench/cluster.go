@@ -20,7 +20,8 @@ import (
 	"lorasim/scripts/spawn"
 )
 
-// cluster is the emulated workers. Some join and leave by the gateway's file of workers, some by its /admin/workers.
+// cluster is the emulated workers. Some join and leave through the gateway's file of workers,
+// others through its /admin/workers.
 type cluster struct {
 	*options
 	spawn *spawn.Spawner
@@ -41,7 +42,7 @@ type cluster struct {
 type member struct {
 	*process
 	url    string
-	listed bool // in the file
+	listed bool // whether it is in the file
 }
 
 func newCluster(s *spawn.Spawner, o *options) *cluster {
@@ -49,7 +50,7 @@ func newCluster(s *spawn.Spawner, o *options) *cluster {
 		rng: rand.New(rand.NewPCG(o.seed, 0))}
 }
 
-// start starts a worker, of the interfaces in turn.
+// start starts a worker. The interfaces of the workers alternate.
 func (c *cluster) start() (*member, error) {
 	c.api++
 	p, err := startProcess(c.spawn, c.lorasim, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4",
@@ -77,7 +78,7 @@ func (c *cluster) write() error {
 	return os.WriteFile(c.file, text.Bytes(), 0o644)
 }
 
-// begin changes the workers every so often until ctx ends; what it returns waits for the latest change.
+// begin changes the workers at the given interval until ctx ends. wait waits for the latest change.
 func (c *cluster) begin(ctx context.Context, every time.Duration) (wait func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -97,7 +98,7 @@ func (c *cluster) begin(ctx context.Context, every time.Duration) (wait func()) 
 	return wg.Wait
 }
 
-// change lets a worker join, leave or die.
+// change makes a worker join, leave or die.
 func (c *cluster) change() error {
 	n := c.alive()
 	switch kind := c.rng.IntN(4); {
@@ -128,7 +129,7 @@ func (c *cluster) join() error {
 	return c.ask(http.MethodPost, map[string]any{"url": w.url})
 }
 
-// leave removes a worker, and ends it once the gateway has let go of it.
+// leave removes a worker, and ends it once the gateway has released it.
 func (c *cluster) leave() error {
 	w := c.take()
 	c.left.Add(1)
@@ -148,7 +149,7 @@ func (c *cluster) leave() error {
 	return err
 }
 
-// die kills a worker, and removes it after some seconds, as an operator would.
+// die kills a worker, and removes it after some seconds, like an operator.
 func (c *cluster) die() error {
 	w := c.take()
 	c.killed.Add(1)
@@ -163,7 +164,7 @@ func (c *cluster) die() error {
 	return c.ask(http.MethodDelete, map[string]any{"url": w.url})
 }
 
-// take takes a worker out of the list.
+// take removes a worker from the list and returns it.
 func (c *cluster) take() *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +174,8 @@ func (c *cluster) take() *member {
 	return w
 }
 
-// died says whether a worker died while a request was in flight, or just before: the news takes a moment.
+// died reports whether a worker died while a request was in flight, or shortly before: the gateway
+// needs a moment to notice.
 func (c *cluster) died(from, to time.Time) bool {
 	const moment = 2 * time.Second
 	c.mu.Lock()
@@ -186,7 +188,7 @@ func (c *cluster) died(from, to time.Time) bool {
 	return false
 }
 
-// ask asks the gateway for a change.
+// ask sends a change to the gateway.
 func (c *cluster) ask(method string, body map[string]any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -209,7 +211,7 @@ func (c *cluster) ask(method string, body map[string]any) error {
 	return err
 }
 
-// members is what the gateway says of its workers.
+// members returns the gateway's list of its workers.
 func (c *cluster) members() (string, error) {
 	resp, err := http.Get(c.admin + "/admin/workers")
 	if err != nil {

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Soakbench runs `lorasim gateway` for minutes before emulated workers that join, leave and die, with clients of which
-// some leave, and says whether a request was lost that had to be served and whether the gateway's memory grew.
+// Soakbench runs `lorasim gateway` for minutes. Its emulated workers join, leave and die, and some
+// clients disconnect early. It checks that no request was lost without need, and that the gateway's
+// memory did not grow.
 package main
 
 import (
@@ -102,7 +103,7 @@ func (o *options) run(ctx context.Context) error {
 	return o.verdict(t, c, &m, code)
 }
 
-// verdict prints what came of the run, and returns an error if it is not as it should be.
+// verdict prints the results of the run, and returns an error if a check failed.
 func (o *options) verdict(t *traffic, c *cluster, m *memory, code int) error {
 	early, late := m.growth()
 	fmt.Printf("\n%s\nworkers: %d joined, %d left, %d killed\nmemory: %.1f MB early, %.1f MB late, %.1f MB at most\n"+
@@ -129,13 +130,13 @@ func (o *options) verdict(t *traffic, c *cluster, m *memory, code int) error {
 	return nil
 }
 
-// memory is the course of a process's resident memory, MB.
+// memory is the samples of a process's resident memory, MB.
 type memory struct {
 	early, late []float64
 	peak        float64
 }
 
-// add notes a sample at a share of the run: the second tenth is early, the last tenth late.
+// add adds a sample at a share of the run: the second tenth is early, the last tenth late.
 func (m *memory) add(share, rss float64) {
 	m.peak = max(m.peak, rss)
 	switch {
@@ -146,7 +147,7 @@ func (m *memory) add(share, rss float64) {
 	}
 }
 
-// growth is the mean memory early and late in the run.
+// growth returns the mean memory early and late in the run.
 func (m *memory) growth() (early, late float64) { return mean(m.early), mean(m.late) }
 
 func mean(x []float64) float64 {

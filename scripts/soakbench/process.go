@@ -18,12 +18,12 @@ import (
 	"lorasim/scripts/spawn"
 )
 
-// process is a child.
+// process is a child process.
 type process struct {
 	cmd   *exec.Cmd
 	over  chan struct{} // closed when it has ended
 	mu    sync.Mutex
-	urls  []string // that its output names, in order
+	urls  []string // URLs in its output, in order
 	ended error
 	text  bytes.Buffer // the beginning of stderr
 }
@@ -59,7 +59,7 @@ func startProcess(s *spawn.Spawner, name string, args ...string) (*process, erro
 	return p, nil
 }
 
-// Write keeps the beginning of stderr, where a crash tells its reason.
+// Write keeps the beginning of stderr, which has the reason of a crash.
 func (p *process) Write(b []byte) (int, error) {
 	const most = 16 << 10
 	p.mu.Lock()
@@ -76,7 +76,7 @@ func (p *process) said() string {
 	return p.text.String()
 }
 
-// line is the URL of a line of the output, for which it waits.
+// line waits for the n-th URL in the output and returns it.
 func (p *process) line(n int) string {
 	for range 3000 {
 		p.mu.Lock()
@@ -102,7 +102,7 @@ func (p *process) kill() {
 	<-p.over
 }
 
-// ends waits for the end and returns the exit status, -1 if it does not end in time.
+// ends waits for the end and returns the exit status, or -1 if the process does not end in time.
 func (p *process) ends(limit time.Duration) int {
 	select {
 	case <-p.over:
@@ -112,7 +112,7 @@ func (p *process) ends(limit time.Duration) int {
 	}
 }
 
-// rss is the resident memory, MB; 0 if the process has ended.
+// rss returns the resident memory, MB; 0 if the process has ended.
 func (p *process) rss() float64 {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)) // ended: empty
 	for line := range strings.Lines(string(data)) {

@@ -17,10 +17,11 @@ import (
 	"time"
 )
 
-// traffic is the clients, and what became of their requests.
+// traffic is the clients, and the results of their requests.
 //
-// A reply is whole if it has all its tokens. A stream that has begun is cut when its worker dies: the gateway does not
-// know the ids of its tokens. Whatever else is not whole is lost, also a reply in one piece whose worker died.
+// A reply is whole if it has all its tokens. A stream is cut when its worker dies after the first
+// token: the gateway does not have the token IDs to continue it. Any other reply that is not whole
+// is lost, including an unstreamed reply whose worker died.
 type traffic struct {
 	url     string
 	cluster *cluster
@@ -29,7 +30,7 @@ type traffic struct {
 	whole, gone, cut, lost atomic.Int64
 
 	mu    sync.Mutex
-	first string // request that was lost
+	first string // first lost request
 }
 
 func newTraffic(url string, c *cluster) *traffic {
@@ -37,7 +38,8 @@ func newTraffic(url string, c *cluster) *traffic {
 		Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}}
 }
 
-// begin starts clients that send one request after the other until ctx ends; what it returns waits for the last ones.
+// begin starts clients that each send one request after the other until ctx ends. wait waits for
+// the last ones.
 func (t *traffic) begin(ctx context.Context, clients int) (wait func()) {
 	var wg sync.WaitGroup
 	for c := range clients {
@@ -57,7 +59,7 @@ type request struct {
 	adapter string
 	tokens  int
 	stream  bool
-	leaves  bool // the client leaves in the middle
+	leaves  bool // whether the client disconnects in the middle
 }
 
 func (t *traffic) one(rng *rand.Rand) {
@@ -84,7 +86,8 @@ func (t *traffic) one(rng *rand.Rand) {
 
 var errLeft = errors.New("the client left")
 
-// ask sends a request and returns how many events of its reply came, and why it is not whole.
+// ask sends a request. It returns the number of events of the reply, and an error if the reply is
+// not whole.
 func (t *traffic) ask(r request) (events int, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -133,7 +136,7 @@ func leftOr(ctx context.Context, err error) error {
 // tokenPattern is a token of an emulated worker.
 var tokenPattern = regexp.MustCompile(` t\d+`)
 
-// complete returns what a reply lacks.
+// complete returns an error if a reply is not complete.
 func complete(r request, status int, text []byte) error {
 	short := text[max(0, len(text)-300):]
 	switch {

@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// Spawner starts children that end with this process, also when it is killed: Linux ends them with the thread that
-// started them, so one thread starts all.
+// Spawner starts children that end with this process, even if it is killed. Linux ends them with
+// the thread that started them, so that one thread starts all.
 type Spawner struct{ orders chan func() }
 
-// New makes a spawner, which lasts as long as the process.
+// New returns a spawner. It lasts until the process ends.
 func New() *Spawner {
 	s := &Spawner{make(chan func())}
 	go func() {
@@ -25,7 +25,7 @@ func New() *Spawner {
 	return s
 }
 
-// Start starts a command that has not been started. It sets the command's SysProcAttr.
+// Start starts cmd, which must not have been started. It sets cmd.SysProcAttr.
 func (s *Spawner) Start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

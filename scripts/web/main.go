@@ -1,5 +1,5 @@
-// Web makes the folder of static files that is the explorer without a server: the page of lorasim explore, with the
-// simulator as WebAssembly in a Web Worker. Any web server can serve it.
+// Web creates the explorer without a server, as a folder of static files. It has the page of
+// lorasim explore, with the simulator as WebAssembly in a Web Worker. Any web server can serve it.
 //
 //	go run ./scripts/web bin/web
 package main
@@ -32,10 +32,10 @@ func main() {
 	fmt.Printf("%s: %.1f MB, compressed\n", os.Args[1], float64(size)/1e6)
 }
 
-// program is where the parts that replace the server are, from the root of the module.
+// program is the folder of the parts that replace the server, relative to the root of the module.
 const program = "cmd/lorasim-web"
 
-// build writes the folder and returns the size of its files, compressed.
+// build writes the folder and returns the compressed size of its files, bytes.
 func build(out string) (size int64, err error) {
 	root, err := output(exec.Command("go", "list", "-m", "-f", "{{.Dir}}"))
 	if err != nil {
@@ -54,7 +54,7 @@ func build(out string) (size int64, err error) {
 		return 0, err
 	}
 	for from, to := range map[string]string{
-		filepath.Join(root, program, "api.js"):               "api.js", // in place of the one for a server
+		filepath.Join(root, program, "api.js"):               "api.js", // replaces the file for a server
 		filepath.Join(root, program, "worker.js"):            "worker.js",
 		filepath.Join(goroot, "lib", "wasm", "wasm_exec.js"): "wasm_exec.js",
 	} {
@@ -101,7 +101,7 @@ func cp(from, to string) error {
 	return os.WriteFile(to, data, 0o644)
 }
 
-// compile builds the program for browsers, packed: not every web server packs what it sends.
+// compile builds the program for browsers, compressed: not every web server compresses files.
 func compile(root, out string) error {
 	dir, err := os.MkdirTemp("", "lorasim-web-")
 	if err != nil {
@@ -138,7 +138,7 @@ func pack(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// compressed is the size of a folder's files, each compressed.
+// compressed returns the size of a folder's files, each compressed, bytes.
 func compressed(folder string) (size int64, err error) {
 	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -1,7 +1,7 @@
-// Package main drives the endpoint picker of the Gateway API Inference Extension
-// v1.5.0 in process: its config loader, plugins, scheduler, director and ext_proc
-// handler, with endpoints and metrics that a case states instead of Kubernetes and
-// model servers. lorasim does not import it.
+// Command eppjudge runs the endpoint picker of the Gateway API Inference Extension v1.5.0 in
+// process: its config loader, plugins, scheduler, director and ext_proc handler. Endpoints and
+// metrics come from a case instead of Kubernetes and model servers. lorasim does not import this
+// module.
 package main
 
 import (
@@ -70,7 +70,7 @@ import (
 
 // --- recording ---
 
-// A recorder keeps what the plugins of one engine answered for the request at hand.
+// A recorder keeps the plugins' answers for the current request of one engine.
 type recorder struct {
 	mu       sync.Mutex
 	rng      *rand.Rand // nil: the real picker decides
@@ -101,9 +101,9 @@ type recScorer struct {
 }
 
 func (s recScorer) Consumes() map[string]any {
-	// v1.5.0 refuses token-load-scorer beside the producer it needs ("data type mismatch
-	// ... InFlightLoadKey": both declare a pointer, and pointers are compared). To record
-	// what the scorer makes of its data all the same, it declares nothing here.
+	// v1.5.0 refuses token-load-scorer beside the producer that it needs ("data type mismatch ...
+	// InFlightLoadKey": both declare a pointer, and pointers are compared). The scorer declares
+	// nothing here, so that its scores can be recorded.
 	if s.TypedName().Type == tokenload.TokenLoadScorerType {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (s recScorer) Score(
 		s.rec.scores = map[string]map[string]float64{}
 	}
 	s.rec.scores[s.TypedName().Name] = m
-	// what the data producers had to say, for whoever looks why
+	// Output of the data producers, for debugging.
 	for _, e := range eps {
 		if v, ok := e.Get(attrprefix.PrefixCacheMatchInfoKey); ok {
 			if s.rec.prefixes == nil {
@@ -174,7 +174,7 @@ func (f recFilter) Filter_(
 	return out
 }
 
-// plainFilter and detector give recFilter the method's right name; embedding hides it.
+// plainFilter and detector give recFilter the method's right name, as embedding hides it.
 type plainFilter struct{ r recFilter }
 
 func (f plainFilter) TypedName() fwkplugin.TypedName { return f.r.TypedName() }
@@ -229,8 +229,8 @@ func (p recPicker) Pick(ctx context.Context, cs *fwk.CycleState, in []*fwk.Score
 	if p.rec.rng == nil {
 		return real
 	}
-	// The picker's own generator is seeded by the clock. A recording must come out the
-	// same again: one of what the picker may pick, drawn by the case's generator.
+	// The picker's own generator is seeded by the clock. A recording must be reproducible: the
+	// case's generator draws one of the allowed picks.
 	n := len(real.TargetEndpoints)
 	from := slices.Clone(in)
 	switch p.Picker.TypedName().Type {
@@ -253,8 +253,8 @@ func (p recPicker) Pick(ctx context.Context, cs *fwk.CycleState, in []*fwk.Score
 	return res
 }
 
-// latencyGiven stands for the predicted-latency producer, whose models run elsewhere:
-// it states the predictions of the case.
+// latencyGiven replaces the predicted-latency producer, whose models run elsewhere. It returns the
+// predictions of the case.
 type latencyGiven struct{ e *Engine }
 
 func (latencyGiven) TypedName() fwkplugin.TypedName {
@@ -353,7 +353,7 @@ type Engine struct {
 	objs    map[string]int
 	rewr    map[string]string
 
-	Effective string // the config after the loader's defaults
+	Effective string // configuration after the loader's defaults
 	Config    *config.Config
 	handle    fwkplugin.Handle
 	server    *handlers.StreamingServer
@@ -365,7 +365,7 @@ func NewEngine(yaml []byte, seed uint64, givenLatency bool) (*Engine, error) {
 	return newEngine(yaml, seed, givenLatency, true)
 }
 
-// newEngine makes an engine; without recording all plugins are the real ones.
+// newEngine returns an engine. Without recording, all plugins are the real ones.
 func newEngine(yaml []byte, seed uint64, givenLatency, recording bool) (*Engine, error) {
 	registerOnce()
 	e := &Engine{rec: &recorder{}, open: map[string]*stream{}}
@@ -441,7 +441,7 @@ func (e *Engine) ModelRewriteGet(model string) (*v1alpha2.InferenceModelRewriteR
 	return &v1alpha2.InferenceModelRewriteRule{Targets: targets}, "rewrite"
 }
 
-// SetEndpoints makes the engine see these endpoints; those it knows keep their attributes.
+// SetEndpoints sets the endpoints of the engine. Endpoints that stay keep their attributes.
 func (e *Engine) SetEndpoints(eps []Endpoint) {
 	known := map[string]fwkdl.Endpoint{}
 	for _, p := range e.eps {
@@ -458,7 +458,7 @@ func (e *Engine) SetEndpoints(eps []Endpoint) {
 		}
 		m.MaxActiveModels, m.RunningRequestsSize, m.WaitingQueueSize = s.MaxActive, s.Running, s.Queue
 		m.KVCacheUsagePercent, m.CacheBlockSize, m.CacheNumBlocks = s.KV, s.BlockSize, s.NumBlocks
-		m.UpdateTime = time.Now().Add(time.Hour) // fresh, however long a step takes
+		m.UpdateTime = time.Now().Add(time.Hour) // fresh, whatever the length of a step
 		if s.Stale {
 			m.UpdateTime = time.Now().Add(-time.Hour)
 		}
@@ -500,7 +500,7 @@ func (s *stream) Recv() (*extproc.ProcessingRequest, error) {
 	return r, nil
 }
 
-// Request sends a request through the engine and says what became of it.
+// Request sends a request through the engine and returns the outcome.
 func (e *Engine) Request(q Request) (Outcome, error) {
 	e.rec.reset()
 	ctx := log.IntoContext(context.Background(), logr.Discard())
@@ -581,7 +581,7 @@ func (e *Engine) Request(q Request) (Outcome, error) {
 	return o, nil
 }
 
-// Finish ends the response of a request that was routed.
+// Finish ends the response of a routed request. id is the ID of the request.
 func (e *Engine) Finish(id string) {
 	s := e.open[id]
 	if s == nil {
@@ -597,7 +597,7 @@ func (e *Engine) Finish(id string) {
 	<-s.done
 }
 
-// settle waits until the prefix index, which is filled on the side, has what it gets.
+// settle waits until the prefix index, which is filled asynchronously, has its entries.
 func (e *Engine) settle() {
 	for _, p := range e.handle.GetAllPlugins() {
 		if p.TypedName().Type != approximateprefix.ApproxPrefixCachePluginType {
@@ -618,7 +618,8 @@ func canonical(b []byte) json.RawMessage {
 	return b
 }
 
-// RunCase runs a case on fresh state and fills in what came out.
+// RunCase runs a case with fresh state and sets its outcomes. configs reads a configuration by its
+// file name.
 func RunCase(configs func(string) ([]byte, error), c *Case) error {
 	y, err := configs(c.Config)
 	if err != nil {

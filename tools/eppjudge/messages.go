@@ -7,7 +7,7 @@ import (
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 )
 
-// newStream opens Envoy's side of a stream; up to queued messages wait to be received.
+// newStream opens Envoy's side of a stream, with room for queued messages.
 func newStream(ctx context.Context, queued int) *stream {
 	return &stream{
 		ctx:  ctx,
@@ -35,7 +35,7 @@ func responseBody(text []byte, end bool) *extproc.ProcessingRequest {
 	return &extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseBody{ResponseBody: b}}
 }
 
-// headers has the pairs kv, name then value.
+// headers returns the headers of the pairs kv: name, value, name, value, ...
 func headers(kv ...string) *corev3.HeaderMap {
 	h := &corev3.HeaderMap{}
 	for i := 0; i < len(kv); i += 2 {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// A gen makes cases from one generator, so that a seed says all.
+// A gen generates cases from one random generator, so that a seed determines all.
 type gen struct {
 	r   *rand.Rand
 	n   int
@@ -38,11 +38,11 @@ func (g *gen) text(n int) string {
 	return b.String()
 }
 
-// view is what n endpoints look like.
+// view is the properties of n random endpoints.
 type view struct {
 	maxLora          int
-	vllm             bool // running and waiting adapters are the same names, as vLLM V1 tells them
-	blocks           bool // block size and number of blocks are told
+	vllm             bool // running and waiting adapters have the same names, as in vLLM V1's metrics
+	blocks           bool // block size and number of blocks are reported
 	extreme, latency bool
 }
 
@@ -59,7 +59,7 @@ func (g *gen) endpoints(n int, v view) []Endpoint {
 		if v.maxLora > 0 {
 			e.MaxActive = v.maxLora
 			if g.chance(0.1) {
-				e.MaxActive = 0 // no request with an adapter yet: vLLM does not tell
+				e.MaxActive = 0 // no request with an adapter yet: vLLM does not report it
 			} else {
 				p := g.r.Perm(len(adapters))
 				for _, k := range p[:g.r.IntN(v.maxLora+1)%len(adapters)] {
@@ -81,7 +81,7 @@ func (g *gen) endpoints(n int, v view) []Endpoint {
 		if v.extreme {
 			switch g.r.IntN(5) {
 			case 0:
-				e.KV = 1.25 // tells more than all
+				e.KV = 1.25 // a KV usage above 1
 			case 1:
 				e.KV = -0.5
 			case 2:
@@ -125,7 +125,7 @@ func (g *gen) raw(path string, b any) Request {
 	return Request{ID: fmt.Sprintf("r%d", g.seq), Path: path, Body: j}
 }
 
-// talk is a conversation that grows, in one of the forms that the parser knows.
+// talk is a growing conversation, in one of the forms that the parser accepts.
 type talk struct {
 	model, salt string
 	form        int
@@ -180,7 +180,7 @@ func (g *gen) newCase(config string) *Case {
 	}
 }
 
-// single is a case of one request, or a few, over a random view each.
+// single returns a case of one or a few requests, each with a random view.
 func (g *gen) single(config string, v view, steps int) *Case {
 	c := g.newCase(config)
 	n := g.between(1, 6)
@@ -195,7 +195,7 @@ func (g *gen) single(config string, v view, steps int) *Case {
 	return c
 }
 
-// sequence is a case of several conversations, where prefixes recur.
+// sequence returns a case of several conversations with recurring prefixes.
 func (g *gen) sequence(config string, v view, steps int) *Case {
 	c := g.newCase(config)
 	n := g.between(2, 4)
@@ -219,7 +219,7 @@ func (g *gen) sequence(config string, v view, steps int) *Case {
 		}
 		s := Step{Request: t.request(g)}
 		if i == 0 || g.chance(0.3) {
-			for k := range eps { // load changes, what the servers are does not
+			for k := range eps { // the load changes, the servers' properties do not
 				f := g.endpoints(1, view{})[0]
 				eps[k].Queue, eps[k].Running, eps[k].KV = f.Queue, f.Running, f.KV
 			}
@@ -267,7 +267,7 @@ func record(read func(string) ([]byte, error), out string, seed uint64) error {
 		}
 		add("saturation", c)
 	}
-	// what is asked for in other ways
+	// Other forms of requests.
 	for range 10 {
 		c := g.single("lora.yaml", view{maxLora: 3}, 1)
 		c.Rewrites = map[string]string{"sql-lora": "sql-lora-v3", "chat": "code"}
@@ -311,7 +311,8 @@ func record(read func(string) ([]byte, error), out string, seed uint64) error {
 	c.Steps[0].Request.Subset = &[]string{}
 	add("requests", c)
 
-	// sizes that servers tell and a config does not ask for; prompts longer than the most that is matched
+	// Block sizes that servers report and a config does not set; prompts longer than the longest
+	// match.
 	for range 10 {
 		add("prefix-more", g.sequence("prefix-small.yaml", view{blocks: true}, 10))
 	}
@@ -358,7 +359,7 @@ func record(read func(string) ([]byte, error), out string, seed uint64) error {
 	return recordLoads(out)
 }
 
-// recordLoads writes what the loader says to configs that are wrong, or bare.
+// recordLoads writes the loader's answers to configs that are invalid or minimal.
 func recordLoads(out string) error {
 	const head = "apiVersion: inference.networking.x-k8s.io/v1alpha1\nkind: EndpointPickerConfig\n"
 	prof := func(refs ...string) string {

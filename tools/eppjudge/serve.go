@@ -25,8 +25,8 @@ import (
 	sourcemetrics "sigs.k8s.io/gateway-api-inference-extension/pkg/epp/framework/plugins/datalayer/source/metrics"
 )
 
-// serve answers Envoy as the endpoint picker would, for fixed endpoints whose metrics
-// it reads every 50 ms with the real data layer: the same without Kubernetes.
+// serve answers Envoy as the endpoint picker does, without Kubernetes. The endpoints are fixed, and
+// the real data layer reads their metrics every 50 ms.
 func serve(config, listen, endpoints string) error {
 	y, err := os.ReadFile(config)
 	if err != nil {
@@ -62,7 +62,7 @@ func serve(config, listen, endpoints string) error {
 	return s.Serve(l)
 }
 
-// metricsCmd prints what the metrics extractor makes of a scrape.
+// metricsCmd prints the values that the metrics extractor reads from a scrape.
 func metricsCmd(engine string) error {
 	p := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := p.TextToMetricFamilies(os.Stdin)

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// transcripts records what the ext_proc server answers to sequences of messages.
+// transcripts records the answers of the ext_proc server to sequences of messages.
 func transcripts(read func(string) ([]byte, error), out string) error {
 	if err := os.Remove(filepath.Join(out, "extproc.jsonl")); err != nil && !os.IsNotExist(err) {
 		return err
@@ -132,7 +132,7 @@ func transcripts(read func(string) ([]byte, error), out string) error {
 	return nil
 }
 
-// sorted puts headers, which come from a map, in order.
+// sorted sorts headers, which come from a map.
 func sorted(r *extproc.ProcessingResponse) {
 	for _, h := range []*extproc.HeadersResponse{r.GetRequestHeaders(), r.GetResponseHeaders()} {
 		if l := h.GetResponse().GetHeaderMutation().GetSetHeaders(); l != nil {

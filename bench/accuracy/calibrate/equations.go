@@ -17,14 +17,14 @@ func (o *Options) fitEquations(ctx context.Context, knobs []knob, runs []*replay
 	for _, run := range runs {
 		eqs = append(eqs, equations(run, o.Start)...)
 	}
-	// The equations are reason enough to leave the start: hence the wide prior.
+	// The equations justify a large distance from the start: hence the wide prior.
 	_, fit, err := o.fit(ctx, model{profile: o.Start}, knobs, 3, func(_ context.Context, m *model) ([]float64, error) {
 		return equationResiduals(eqs, m.profile), nil
 	})
 	return fit, err
 }
 
-// equationResiduals are the relative errors of the equations over the noise.
+// equationResiduals returns the relative errors of the equations divided by the noise.
 func equationResiduals(eqs []span, p *profile.Profile) []float64 {
 	r := make([]float64, len(eqs))
 	for i := range eqs {
@@ -34,53 +34,51 @@ func equationResiduals(eqs []span, p *profile.Profile) []float64 {
 	return r
 }
 
-// robust has large errors count less than their square (pseudo-Huber loss):
-// where steps were matched wrongly, one is off by much, whatever the coefficients.
+// robust makes large errors count less than their square (pseudo-Huber loss): where steps were
+// matched wrongly, an error is large for any coefficients.
 func robust(e float64) float64 {
 	return math.Copysign(math.Sqrt(2*(math.Sqrt(1+e*e)-1)), e)
 }
 
-// span is an equation of a recorded run, linear in the coefficients of the latency
-// model: seconds = sum of the amounts times the coefficients. It follows from who
-// ran together with whom, which the records tell, so that no simulation is needed.
+// span is an equation of a recorded run, linear in the coefficients of the latency model: seconds =
+// sum of amounts x coefficients. It follows from the requests that ran together, which the records
+// show, so that no simulation is needed.
 //
-// The time from the first to the last token of a request is the length of its
-// decode steps and of the prefill steps between them. Requests of a worker
-// decode in lockstep, so two of them share as many steps as the one produced
-// tokens while the other ran. And a request that found its worker idle waited
-// for nothing but its own prefill.
+// The time from the first to the last token of a request is the length of its decode steps and of
+// the prefill steps between them. Requests of a worker decode in lockstep: two requests share as
+// many steps as one produced tokens while the other ran. A request that found its worker idle
+// waited for its own prefill only.
 type span struct {
 	seconds float64
 	steps   float64 // decode steps
-	batch   float64 // sum over them of the requests in the batch
-	context float64 // sum over them of the KV tokens
-	lora    float64 // sum over them of the backend's factor
-	// Backend roofline: how many of them had an adapter, and the sum over their requests of
-	// the rank of the adapter.
+	batch   float64 // sum of the requests in the batch, over the decode steps
+	context float64 // sum of the KV tokens, over the decode steps
+	lora    float64 // sum of the backend's factor, over the decode steps
+	// Backend roofline: the number of decode steps with an adapter, and the sum of the ranks of
+	// their requests' adapters.
 	adapted, rankTokens float64
 	prefill             prefills
-	mixed               bool    // decode steps take prompts along
+	mixed               bool    // decode steps include prompt tokens
 	waits               float64 // request overheads
 }
 
 // prefills is one or several prefill steps.
 type prefills struct {
-	at       float64 // when its requests got their first token, s
+	at       float64 // time of the first tokens of the requests, s
 	requests int
 	steps    float64
 	tokens   float64 // prompt tokens
 	squares  float64 // sum of tokens * context
 	adapter  float64 // prompt tokens of requests with an adapter
-	// Backend roofline: the ranks of their adapters, each request by itself, and the sum over
-	// their tokens of the rank.
+	// Backend roofline: the sum of the adapters' ranks over the requests, and over their tokens.
 	ranks, rankTokens float64
 }
 
-// predict is the length of a span under a profile, s.
+// predict returns the length of a span under a profile, s.
 func (s *span) predict(p *profile.Profile) float64 {
 	l, f := &p.Latency, &s.prefill
 	steps := s.steps
-	if s.mixed { // a step with a prompt gives a token, too: it has the base of a prefill step
+	if s.mixed { // a step with a prompt also gives a token: its base is that of a prefill step
 		steps = max(steps-f.steps, 0)
 	}
 	decode := steps*l.Decode.BaseMs + s.batch*l.Decode.PerRequestMs + s.context*l.Decode.PerKVTokenUs/1000
@@ -96,7 +94,7 @@ func (s *span) predict(p *profile.Profile) float64 {
 			fill += f.steps*l.LoRA.LaunchMs + f.ranks*l.LoRA.RankUs/1000 + f.rankTokens*l.LoRA.TokenRankNs/1e6
 		}
 	}
-	// Experts: what a mean step reads beyond what it computes meanwhile.
+	// Experts: the time that a mean step reads longer than it computes.
 	if s.steps > 0 {
 		decode += max(s.steps*l.Experts.MsOf(s.batch/s.steps)-s.batch*l.Decode.PerRequestMs, 0)
 	}
@@ -109,8 +107,8 @@ func (s *span) predict(p *profile.Profile) float64 {
 	return (decode + fill + s.waits*l.RequestOverheadMs) / 1000
 }
 
-// equations derives spans from the fitted requests of a run, for each worker by
-// itself. Ranks, backend and chunk size are those of the profile.
+// equations derives spans from the fitted requests of a run, for each worker separately. Ranks,
+// backend and chunk size are those of the profile.
 func equations(run *replay, p *profile.Profile) (out []span) {
 	byWorker := make([][]*record.Request, run.Workers)
 	for i := range run.Measured[:run.fitted] {
@@ -127,21 +125,21 @@ func equations(run *replay, p *profile.Profile) (out []span) {
 	return out
 }
 
-// history is what one worker did.
+// history is the recorded requests and prefill steps of one worker.
 type history struct {
 	requests []*record.Request // by first token
-	prefills []prefills        // in the order of time
+	prefills []prefills        // by time
 	costs    *profile.Costs
 	backend  string
 	mixed    bool // see span
 }
 
-// together is how far apart, in s, the first tokens of one prefill step may be
-// seen: less than the shortest step.
+// together is the largest time between the observed first tokens of one prefill step, s. It is less
+// than the shortest step.
 const together = 0.004
 
-// prefillsOf finds the prefill steps: requests that got their first token
-// together. A prompt longer than a chunk took several.
+// prefillsOf finds the prefill steps: groups of requests that got their first tokens together. A
+// prompt longer than a chunk took several steps.
 func prefillsOf(rs []*record.Request, p *profile.Profile) (out []prefills) {
 	chunk, costs := float64(p.Engine.ChunkedPrefillSize), p.Compile()
 	if p.Engine.Scheduler == profile.SchedulerVLLM {
@@ -168,10 +166,10 @@ func prefillsOf(rs []*record.Request, p *profile.Profile) (out []prefills) {
 	return out
 }
 
-// spans are the equations of the worker's requests.
+// spans returns the equations of the worker's requests.
 func (h *history) spans() (out []span) {
 	busyUntil := math.Inf(-1)
-	var earlier []*record.Request // those that may still run
+	var earlier []*record.Request // requests that may still run
 	for i, r := range h.requests {
 		own := h.prefills[sort.Search(len(h.prefills), func(k int) bool {
 			return h.prefills[k].at+together >= r.FirstToken
@@ -189,13 +187,13 @@ func (h *history) spans() (out []span) {
 	return out
 }
 
-// span is the equation of a request's decode steps: it ran beside those of
-// earlier, and of later as far as they began before its end.
+// span returns the equation of a request's decode steps. The request ran beside earlier ones, and
+// beside later ones that began before its end.
 func (h *history) span(r *record.Request, earlier, later []*record.Request) span {
 	s := span{seconds: r.Finish - r.FirstToken, steps: float64(r.Output - 1), mixed: h.mixed}
 	loras := 0.0
 	rank := 0
-	shares := map[int32]float64{} // by adapter, of the steps
+	shares := map[int32]float64{} // share of the steps, by adapter
 	add := func(q *record.Request) {
 		n, context := shared(r, q)
 		s.batch += n
@@ -243,10 +241,9 @@ func (h *history) span(r *record.Request, earlier, later []*record.Request) span
 	return s
 }
 
-// shared is the number of decode steps that r and q had in common, and the mean
-// of q's KV tokens in them. It is exact where one ran within the other's time
-// or the gaps between the tokens are recorded; else both are taken to have
-// produced tokens evenly, and the mean of the two estimates counts.
+// shared returns the number of decode steps that r and q had in common, and the mean of q's KV
+// tokens in them. It is exact if one ran within the other's time or the gaps between the tokens are
+// recorded. Else it is the mean of two estimates that assume an even token rate.
 func shared(r, q *record.Request) (steps, context float64) {
 	from, to := max(r.FirstToken, q.FirstToken), min(r.Finish, q.Finish)
 	if to <= from || r.Output < 2 || q.Output < 2 {
@@ -262,7 +259,7 @@ func shared(r, q *record.Request) (steps, context float64) {
 	default:
 		steps = (ofR + last - first) / 2
 	}
-	// step k of a request sees its prompt and k tokens
+	// Step k of a request reads its prompt and k tokens.
 	if q.FirstToken >= r.FirstToken {
 		last = first + steps
 	} else if q.Finish <= r.Finish {
@@ -271,8 +268,7 @@ func shared(r, q *record.Request) (steps, context float64) {
 	return steps, float64(q.Prompt) + (first+last-1)/2
 }
 
-// progress is the number of tokens after the first one that a request had got
-// by time t.
+// progress returns the number of tokens after the first one that a request had at time t.
 func progress(r *record.Request, t float64) float64 {
 	if len(r.Gaps) != int(r.Output)-1 {
 		return float64(r.Output-1) * min(max((t-r.FirstToken)/(r.Finish-r.FirstToken), 0), 1)

@@ -10,17 +10,15 @@ import (
 	"lorasim/sim/record"
 )
 
-// figureCoefficients are the coefficients of law roofline that the figures of runs say
-// something about.
+// figureCoefficients are the coefficients of law roofline that affect the figures of runs.
 var figureCoefficients = []string{
 	"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
 	"prefill.per_token_us", "prefill.per_token_ctx_ns", "prefill.mixed_ms", "prefill.mixed_per_request_ms",
 	"request_overhead_ms",
 }
 
-// figureNoise is how far apart two measurements of the same run lie, as a fraction: the
-// medians of eleven repeated runs of vLLM with Qwen3-14B on an H100. Of the duration that
-// of a saturated run is meant.
+// figureNoise is the relative difference between two measurements of the same run: medians of
+// eleven repeated runs of vLLM with Qwen3-14B on an H100. For the duration the run is saturated.
 var figureNoise = map[validate.Metric]float64{
 	recorded.Duration: 0.005,
 	recorded.TTFTMean: 0.014, recorded.TTFTMedian: 0.011, recorded.TTFTP90: 0.016, recorded.TTFTP99: 0.024,
@@ -29,19 +27,19 @@ var figureNoise = map[validate.Metric]float64{
 }
 
 const (
-	// figurePrior is the standard deviation of the logarithm of a coefficient about its
-	// start: that of computed over published step times (figures_test.go of sim/profile).
+	// figurePrior is the standard deviation of the logarithm of a coefficient about its start. It
+	// equals the spread of computed over published step times (figures_test.go of sim/profile).
 	figurePrior = 0.2
-	// figureScale is how many times figureNoise a figure counts as uncertain: ten figures
-	// of a run tell no more than a few independent ones, and the simulator is not exact.
+	// figureScale multiplies figureNoise: ten figures of a run are worth only a few independent
+	// ones, and the simulator is not exact.
 	figureScale = 3
-	// figureEvaluations are the simulations of all runs for each coefficient.
+	// figureEvaluations is the number of simulations of all runs, per coefficient.
 	figureEvaluations = 100
 )
 
-// fitFigures fits the knobs to the figures of runs ([recorded.Figures]) in whole
-// simulations: of the fitted requests of each run, whose requests are given to the client
-// when they were. It needs no times of tokens, and saturated runs are runs as any.
+// fitFigures fits the knobs to the figures of runs ([recorded.Figures]) by whole simulations of the
+// fitted requests of each run. The simulated client gets each request when the real one did. The
+// fit needs no token times, and handles saturated runs like others.
 func (o *Options) fitFigures(ctx context.Context, knobs []knob, runs []*replay) (*Fit, error) {
 	measured := make([]validate.Values, len(runs))
 	for i, run := range runs {
@@ -74,7 +72,7 @@ func (o *Options) fitFigures(ctx context.Context, knobs []knob, runs []*replay) 
 	return fit, err
 }
 
-// figures are those of the fitted requests of a run.
+// figures returns the figures of the fitted requests of a run.
 func (run *replay) figures(rs []record.Request) validate.Values {
 	return recorded.Figures(rs[:run.fitted], run.Measured[:run.fitted])
 }

@@ -1,11 +1,10 @@
-// Package calibrate fits the coefficients of a latency profile to what was
-// measured: per-request records of live runs, result blocks of serving
-// benchmarks, tables of measured runs, and kernel timings.
+// Package calibrate fits the coefficients of a latency profile to measurements: per-request records
+// of live runs, result blocks of serving benchmarks, tables of measured runs, and kernel timings.
 //
-// A fit simulates what was measured and moves the coefficients within bounds
-// until the simulated metrics agree. It says how certain each coefficient is,
-// and which ones the data cannot determine: those stay where the profile that
-// it started from has them.
+// A fit simulates the measured runs and moves the coefficients within bounds until the simulated
+// metrics agree. A [Fit] has the new profile, the standard error of each coefficient, and the
+// errors on held-out data. A coefficient that the data cannot determine keeps its value in the
+// profile at the start.
 package calibrate
 
 import (
@@ -22,14 +21,14 @@ import (
 )
 
 const (
-	// undetermined is the relative standard error from which the data do not
-	// determine a coefficient: with it, twice the error is a factor of 2.7.
+	// undetermined is the relative standard error from which a coefficient counts as undetermined:
+	// twice the error is then a factor of 2.7.
 	undetermined = 0.5
 	// derivativeStep is the step in the logarithm of a coefficient for its
 	// derivative: large enough to average over the jumps of a simulator.
 	derivativeStep = 0.02
 	simplexSize    = 0.05 // of the first simplex
-	// coarseStep and coarseSimplex are those of a problem whose residuals jump.
+	// coarseStep and coarseSimplex are the two steps for a problem whose residuals jump.
 	coarseStep, coarseSimplex = 0.06, 0.2
 	maxIterations             = 12
 )
@@ -41,24 +40,23 @@ func (q *Param) value(u float64) float64 {
 	return math.Exp(lo + (hi-lo)/(1+math.Exp(-u)))
 }
 
-// coordinate is the inverse of value.
+// coordinate returns the coordinate of a value: the inverse of value.
 func (q *Param) coordinate(x float64) float64 {
 	lo, hi := math.Log(q.Min), math.Log(q.Max)
 	t := (math.Log(x) - lo) / (hi - lo)
 	return math.Log(t / (1 - t))
 }
 
-// Fit is the outcome of a fit: a profile with its source, and with its errors on
-// data that the fit has not seen.
+// Fit is the result of a fit: a profile, its coefficients, and its errors on held-out data.
 type Fit struct {
-	Profile *profile.Profile
-	Groups  *validate.Groups // of runs, where they were fitted too
-	Params  []Estimate
-	// Loss is the root mean square of the residuals: 1 where the model is as
-	// far off as the measurement is uncertain. Of a fit without an evaluation
-	// Errors are those on what was fitted.
+	Profile *profile.Profile // fitted profile
+	Groups  *validate.Groups // groups of the runs, if they were fitted too; else nil
+	Params  []Estimate       // fitted and held coefficients
+	// Loss is the root mean square of the residuals: 1 where the error of the model equals the
+	// uncertainty of the measurement. StartLoss is the loss at the start. If Evaluations is 0, both
+	// are unset, and Errors has the errors on the fitted data.
 	Loss, StartLoss float64
-	Evaluations     int
+	Evaluations     int // number of simulated or computed predictions; 0: least squares
 	Errors          stats.ErrorSummary
 
 	x []float64 // NaN: held
@@ -75,29 +73,28 @@ type Param struct {
 type Estimate struct {
 	Param
 	Value float64 // NaN: held
-	// RelStd is the relative standard error that the data alone give, as a
-	// fraction (of the logarithm of the value); +Inf where they say nothing, NaN
-	// where it is not known.
+	// RelStd is the relative standard error from the data alone, as a fraction (of the logarithm of
+	// the value). It is +Inf where the data do not constrain the value, NaN where it is unknown.
 	RelStd float64
-	// Held: the data cannot determine it, so that it was left as it was.
+	// Held says that the data cannot determine the coefficient, so that it kept its start value.
 	Held    bool
-	AtBound bool
-	// Physical: Min is the least that the hardware allows.
+	AtBound bool // the value is within 1 % of Min or Max
+	// Physical says that Min is the least value that the hardware allows.
 	Physical bool
 }
 
-// MarshalJSON writes what is not finite as null.
+// MarshalJSON writes numbers that are not finite as null.
 func (e Estimate) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"name": e.Name, "start": e.Start, "value": format.Number(e.Value),
 		"relative_error": format.Number(e.RelStd), "held": e.Held, "at_bound": e.AtBound})
 }
 
-// describe says in the profile what it was fitted to, and checks it.
+// describe names the data of the fit in the profile, and checks the profile.
 func (f *Fit) describe(start *profile.Profile, data string, args ...any) (*Fit, error) {
 	p := f.Profile
 	p.Name, p.Uncalibrated = start.Name+"-fitted", false
-	// The data do not tell what they were measured on; an analytic profile is taken
-	// for the GPU that was measured.
+	// The data do not name their hardware and engine version. An analytic profile is taken for the
+	// GPU that was measured.
 	if p.Hardware, p.EngineVersion = "", ""; !start.Uncalibrated {
 		p.Hardware = "not stated"
 	}
@@ -121,7 +118,7 @@ func (f *Fit) check() error {
 	return nil
 }
 
-// WriteText prints the coefficients and the errors on unseen data.
+// WriteText prints the coefficients and the errors on held-out data.
 func (f *Fit) WriteText(w io.Writer) error {
 	tw := format.Columns(w)
 	fmt.Fprintln(tw, "COEFFICIENT\tSTART\tVALUE\tSTANDARD ERROR\tNOTE")
@@ -156,7 +153,7 @@ func (f *Fit) WriteText(w io.Writer) error {
 	return tw.Flush()
 }
 
-// MarshalJSON writes the same.
+// MarshalJSON writes the numbers of WriteText as a JSON object.
 func (f *Fit) MarshalJSON() ([]byte, error) {
 	object := map[string]any{
 		"profile": f.Profile.Name, "coefficients": f.Params,

@@ -17,16 +17,16 @@ import (
 	"lorasim/sim/profile"
 )
 
-// StepTiming is one timing of steps of vLLM that are all alike, without adapters.
+// StepTiming is one timing of vLLM steps that are all alike, without adapters.
 type StepTiming struct {
-	Batch, KV, Prompt float64 // running requests, their KV tokens; prompt tokens
-	Ms                float64 // median length
+	Batch, KV, Prompt float64 // running requests, their KV tokens, prompt tokens
+	Ms                float64 // median length, ms
 }
 
-// ReadStepTimings reads a table of step timings, by model: closed loops of equal
-// requests. Only rows without adapters tell what a plain step costs: those with
-// one output token are full of prompt tokens, the others decode as many requests
-// as the server takes, whose KV caches are half grown on average.
+// ReadStepTimings reads a table of step timings, measured in closed loops of equal requests. It
+// returns them by model. Rows with adapters are ignored: they do not show the cost of a plain step.
+// Steps of rows with one output token are full of prompt tokens. The other rows decode as many
+// requests as the server takes, with half-grown KV caches on average.
 func ReadStepTimings(in io.Reader, name string) (map[string][]StepTiming, error) {
 	const (
 		manyRequests = 1000 // fewer do not fill the steps
@@ -36,7 +36,7 @@ func ReadStepTimings(in io.Reader, name string) (map[string][]StepTiming, error)
 	out := map[string][]StepTiming{}
 	err := table.ReadCSV(in, name, append([]string{"model", "max_loras"}, numbers...), func(r *table.CSVRow) {
 		if r.Has("max_loras") || slices.ContainsFunc(numbers, func(c string) bool { return !r.Has(c) }) {
-			return // with adapters, or of a server whose steps were not timed
+			return // with adapters, or from a server whose steps were not timed
 		}
 		batch, requests, output := r.Positive("max_num_seqs"), r.Positive("requests"), r.Positive("output_len")
 		input, steps, ms := r.Positive("in_tokens"), r.Positive("steps"), r.Positive("step_median_ms")
@@ -51,18 +51,18 @@ func ReadStepTimings(in io.Reader, name string) (map[string][]StepTiming, error)
 	return out, err
 }
 
-// Hours are measured hours of vLLM with one model, and what belongs to them.
+// Hours is measured hours of vLLM with one model, with the tables and step timings of the model.
 type Hours struct {
 	Model   string
-	Runs    []vllmruns.Run // fitted to are those of use calibration
+	Runs    []vllmruns.Run // those of use calibration are fitted
 	Tables  *vllmruns.Tables
 	Timings []StepTiming
-	// Progress, if not nil, is called with how many runs of all are simulated.
+	// Progress, if not nil, is called with the number of simulated runs and of all runs.
 	Progress func(done, total int64)
 }
 
-// Fit fits the law by distinct adapters to the runs for calibration, and holds the
-// profile against the others.
+// Fit fits the law by distinct adapters to the runs for calibration, and compares the profile with
+// the other runs.
 func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 	use := func(calibration bool) []vllmruns.Run {
 		return slices.DeleteFunc(slices.Clone(h.Runs), func(r vllmruns.Run) bool {
@@ -97,7 +97,7 @@ func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 	law, old := p.Latency.Adapters, start.Latency.Adapters
 	f.list("", old, law)
 	for _, c := range law.ByRank {
-		var was profile.RankCost // of a rank that is new
+		var was profile.RankCost // for a rank without an earlier value
 		for _, o := range old.ByRank {
 			if o.Rank == c.Rank {
 				was = o
@@ -118,8 +118,8 @@ func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 	return f, f.check()
 }
 
-// list enters the coefficients of a law that are not 0, from the one it started
-// from; start and law are structs of numbers.
+// list adds the coefficients of a law that are not 0. start is the law at the start; start and law
+// are structs of numbers.
 func (f *Fit) list(prefix string, start, law any) {
 	was := reflect.ValueOf(start)
 	for field, v := range reflect.ValueOf(law).Fields() {
@@ -140,9 +140,9 @@ func (h *Hours) simulate(ctx context.Context, p *profile.Profile, runs []vllmrun
 	})
 }
 
-// fitLaw sets the profile's law to the one that fits the runs. How often a step
-// loads an adapter is what the runs as simulated with that law say: the law that
-// counts none is where it begins, whatever the profile had.
+// fitLaw sets the profile's law to the one that fits the runs. The number of adapter loads per step
+// comes from a simulation of the runs with that law. The first law counts no loads, whatever law
+// the profile had.
 func (h *Hours) fitLaw(ctx context.Context, p *profile.Profile, runs []vllmruns.Run) (*lawFit, error) {
 	loads, leastKVUs := make([]float64, len(runs)), 0.0
 	if hardware, known := p.Floor(); known {
@@ -168,14 +168,13 @@ func (h *Hours) fitLaw(ctx context.Context, p *profile.Profile, runs []vllmruns.
 	}
 }
 
-// manyWaiting is the mean queue from which on a run tells what a waiting request
-// costs: a step then scans it for a millisecond or more.
+// manyWaiting is the mean queue from which a run shows the cost of a waiting request: a step then
+// scans the queue for a millisecond or more.
 const manyWaiting = 3000
 
-// refineWaiting sets the cost of a waiting request so that the simulated time per
-// output token is right in the median over the runs with many. Mean figures do
-// not tell it well: the queue grows all the time, and adapters that wait for a
-// slot come and go with it.
+// refineWaiting sets the cost of a waiting request so that the median error of the simulated time
+// per output token is 0 over the runs with many waiting requests. Mean figures determine this cost
+// badly: the queue grows all the time, and adapters that wait for a slot come and go with it.
 func (h *Hours) refineWaiting(ctx context.Context, p *profile.Profile, runs []vllmruns.Run) error {
 	runs = slices.DeleteFunc(slices.Clone(runs), func(r vllmruns.Run) bool { return !(r.Waiting > manyWaiting) })
 	w := &p.Latency.Adapters.PerWaitingUs
@@ -203,8 +202,8 @@ func (h *Hours) refineWaiting(ctx context.Context, p *profile.Profile, runs []vl
 	return failed
 }
 
-// rootNear is where the line through f at x and at x/2 is 0, between 0 and 2x and to
-// three decimals; x where f does not rise, as what x stands for does not matter then.
+// rootNear returns the zero of the line through f(x) and f(x/2), between 0 and 2x, to three
+// decimals. It returns x if f does not rise, as the quantity has then no effect.
 func rootNear(x float64, f func(float64) float64) float64 {
 	a, b := f(x), f(x/2)
 	if a <= b {

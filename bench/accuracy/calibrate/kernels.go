@@ -18,14 +18,14 @@ import (
 
 // Kernel is one timing of a decode step with adapters, without attention.
 type Kernel struct {
-	Backend string
-	Batch   int     // requests
-	MaxRank int     // largest rank among them
-	Ms      float64 // median
+	Backend string  // LoRA backend: csgmv or triton
+	Batch   int     // number of requests
+	MaxRank int     // largest rank in the batch
+	Ms      float64 // median, ms
 }
 
-// ReadKernels reads a table of kernel timings: CSV with the columns backend,
-// batch_size, max_rank and median_ms.
+// ReadKernels reads a table of kernel timings: CSV with the columns backend, batch_size, max_rank
+// and median_ms. name is the name of the file in errors.
 func ReadKernels(in io.Reader, name string) (ks []Kernel, err error) {
 	err = table.ReadCSV(in, name, []string{"backend", "batch_size", "max_rank", "median_ms"}, func(r *table.CSVRow) {
 		ks = append(ks, Kernel{
@@ -35,11 +35,10 @@ func ReadKernels(in io.Reader, name string) (ks []Kernel, err error) {
 	return ks, err
 }
 
-// Kernels fits the LoRA term of a profile to the timings of one backend by least
-// squares: a step takes fixed + per_request*B + lora*f(B, r), f = r for csgmv, B*r
-// for triton. Only the LoRA term and the cost of a request go into the profile: the
-// fixed part of a kernel benchmark is not that of a server. Its errors are those of
-// timings left out of the fit, a fifth at a time.
+// Kernels fits the LoRA term of a profile to the timings of one backend by least squares. A step
+// takes fixed + per_request*B + lora*f(B, r), with f = r for csgmv and f = B*r for triton. Only the
+// LoRA term and the cost of a request go into the profile: the fixed part of a kernel benchmark is
+// not that of a server. The errors are on held-out timings, a fifth at a time.
 func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) {
 	if backend != profile.BackendCSGMV && backend != profile.BackendTriton {
 		return nil, suggest.Unknown("backend", backend, []string{profile.BackendCSGMV, profile.BackendTriton})
@@ -56,7 +55,7 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) 
 	}
 	perRequest := math.NaN() // to be fitted
 	if b := l.LoRA.Backend; b != backend && b != profile.BackendNone && b != profile.BackendRoofline {
-		perRequest = l.Decode.PerRequestMs // a second backend of the same server: requests cost what they cost already
+		perRequest = l.Decode.PerRequestMs // fitted already with the server's first backend
 	}
 	x, std, err := fitKernels(ks, perRequest)
 	if err != nil {
@@ -98,7 +97,7 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) 
 	return f.describe(start, "%d kernel timings of %s", len(ks), backend)
 }
 
-// terms are the factors of the three coefficients.
+// terms returns the factors of the three coefficients.
 func (k Kernel) terms() [3]float64 {
 	x := float64(k.MaxRank)
 	if k.Backend == profile.BackendTriton {
@@ -107,8 +106,8 @@ func (k Kernel) terms() [3]float64 {
 	return [3]float64{1, float64(k.Batch), x}
 }
 
-// medians puts one timing in the place of all of the same batch and rank: some
-// are disturbed by as much as the adapters cost.
+// medians replaces all timings of the same batch and rank by their median: the disturbance of
+// single timings can be as large as the cost of the adapters.
 func medians(ks []Kernel) (out []Kernel) {
 	slices.SortStableFunc(ks, func(a, b Kernel) int {
 		return cmp.Or(cmp.Compare(a.Batch, b.Batch), cmp.Compare(a.MaxRank, b.MaxRank), cmp.Compare(a.Ms, b.Ms))
@@ -123,8 +122,8 @@ func medians(ks []Kernel) (out []Kernel) {
 	return out
 }
 
-// fitKernels solves for the coefficients by least squares; that of a request is
-// held unless perRequest is NaN.
+// fitKernels solves for the coefficients by least squares. It holds the cost of a request unless
+// perRequest is NaN.
 func fitKernels(ks []Kernel, perRequest float64) (x, std [3]float64, err error) {
 	free := []int{0, 1, 2}
 	if !math.IsNaN(perRequest) {

@@ -22,23 +22,22 @@ type lawFit struct {
 	// steps and runs are the relative errors of the fit on the step timings and
 	// on the mean time per output token of the runs.
 	steps, runs stats.ErrorSummary
-	// held names coefficients that the step timings do not tell.
+	// held names the coefficients that the step timings do not determine.
 	held []string
-	// bounded names those that are at the least that the card allows.
+	// bounded names the coefficients at the least value that the GPU allows.
 	bounded []string
 }
 
-// fitLaw fits the law of one model. loads are loads of adapters per step, by run;
-// loadMs is what one of them takes.
+// fitLaw fits the law of one model. loads is the number of adapter loads per step, by run. loadMs
+// is the time of one load, ms. leastKVUs is the least time per KV token that the GPU allows, us; 0:
+// unknown.
 //
-// A run's mean time per output token is the mean length of its steps, and what a
-// mean step computes follows from what was measured of the run: requests running
-// and waiting, tokens/s, the share of the KV cache in use. So the law, linear in
-// its coefficients, is fitted by least squares without simulating; only how often
-// adapters are loaded is a simulation's answer. In a steady state requests,
-// prompt tokens and KV tokens go up and down together: what one of each costs is
-// taken from the step timings. leastKVUs is the least that the card allows for a KV
-// token, us; 0: unknown.
+// A run's mean time per output token is the mean length of its steps. The work of a mean step
+// follows from measurements of the run: running and waiting requests, tokens/s, and the share of
+// the KV cache in use. The law is linear in its coefficients, so that least squares fit it without
+// a simulation. Only the number of adapter loads comes from a simulation. In a steady state
+// requests, prompt tokens and KV tokens rise and fall together: their separate costs come from the
+// step timings.
 func fitLaw(
 	runs []vllmruns.Run, loads []float64, loadMs float64, t *vllmruns.Tables, timings []StepTiming,
 	start profile.AdapterLaw, leastKVUs float64,
@@ -53,7 +52,7 @@ func fitLaw(
 		if err != nil {
 			return nil, err
 		}
-		if p.ms > 0 && p.running > 0 && p.waiting >= 0 && p.kv >= 0 && p.prompt >= 0 { // else not all was measured
+		if p.ms > 0 && p.running > 0 && p.waiting >= 0 && p.kv >= 0 && p.prompt >= 0 { // else a measurement is missing
 			p.loads = loads[i] * loadMs
 			points = append(points, p)
 		}
@@ -69,7 +68,7 @@ type point struct {
 	rank                           int
 }
 
-// newPoint works out the mean step of a run.
+// newPoint returns the mean step of a run.
 func newPoint(r *vllmruns.Run, t *vllmruns.Tables) (point, error) {
 	p := point{ms: r.Measured[vllmruns.TPOT], running: r.Measured[vllmruns.Running],
 		waiting: r.Waiting, slots: float64(r.Slots), rank: r.MaxRank}
@@ -84,8 +83,8 @@ func newPoint(r *vllmruns.Run, t *vllmruns.Tables) (point, error) {
 	return p, nil
 }
 
-// distinct is the mean number of adapters among running requests that are drawn
-// by the adapters' rates: each is there with probability 1 - exp(-its share).
+// distinct returns the mean number of distinct adapters among running requests. Adapters are drawn
+// by their rates: each is present with probability 1 - exp(-its share of the requests).
 func distinct(rates []float64, running float64, slots int) float64 {
 	total, sum := 0.0, 0.0
 	for _, r := range rates {
@@ -97,7 +96,7 @@ func distinct(rates []float64, running float64, slots int) float64 {
 	return min(sum, float64(slots))
 }
 
-// fitTimings fits the cost of prompt tokens and KV tokens, the latter no lower than
+// fitTimings fits the cost of prompt tokens and of KV tokens; the cost of KV tokens is at least
 // leastKVUs.
 func (f *lawFit) fitTimings(timings []StepTiming, leastKVUs float64) error {
 	if len(timings) < 6 {
@@ -137,8 +136,8 @@ func (f *lawFit) fitTimings(timings []StepTiming, leastKVUs float64) error {
 	return nil
 }
 
-// fitRuns fits what is left: the fixed part, requests, adapters, slots and the
-// scan of the queue.
+// fitRuns fits the other coefficients: the fixed part, requests, adapters, slots and the scan of
+// the queue.
 func (f *lawFit) fitRuns(points []point) error {
 	l := &f.law
 	ranks := map[int]bool{}
@@ -176,20 +175,19 @@ func (f *lawFit) fitRuns(points []point) error {
 	return nil
 }
 
-// equation says that the amounts times the coefficients, and what is known, take
-// so long.
+// equation is a duration: the sum of amounts x coefficients, plus a known part.
 type equation struct {
 	amounts   []float64
 	known, ms float64
 }
 
-// nonNegative solves equations for coefficients >= 0 by least squares of relative
-// errors, leaving out, one after the other, the coefficient that would take most
-// time away. It returns the errors, too.
+// nonNegative solves equations for coefficients >= 0 by least squares of relative errors. It
+// removes coefficients one at a time, the one with the most negative contribution first. It also
+// returns the errors.
 func nonNegative(eqs []equation) (x []float64, errs stats.ErrorSummary, err error) {
 	x = make([]float64, len(eqs[0].amounts))
 	var active []int
-	for j := range x { // what no equation has, such as a queue, cannot be told and stays 0
+	for j := range x { // a coefficient that no equation has, such as the queue's, stays 0
 		if slices.ContainsFunc(eqs, func(e equation) bool { return e.amounts[j] != 0 }) {
 			active = append(active, j)
 		}
@@ -238,8 +236,7 @@ func nonNegative(eqs []equation) (x []float64, errs stats.ErrorSummary, err erro
 	return nil, errs, errors.New("all coefficients are 0")
 }
 
-// sizes takes what the tables say of the KV cache and of loads into a
-// profile.
+// sizes copies the size of the KV cache and the load times from the tables into a profile.
 func sizes(p *profile.Profile, model string, t *vllmruns.Tables) error {
 	curves := t.KVCurves(model)
 	if len(curves) == 0 {
@@ -248,7 +245,7 @@ func sizes(p *profile.Profile, model string, t *vllmruns.Tables) error {
 	p.Memory.KVTokens, p.Memory.KVTable = 0, curves
 	host, ranks, disk := t.Loads(model)
 	if len(ranks) < 2 {
-		return nil // those of the start
+		return nil // keep the sizes of the start
 	}
 	p.Adapters.HostToGPU = profile.Stage{LatencyMs: profile.Round4(host), GBPerS: 1000} // hardly depends on the rank
 	bytes := make([]float64, len(ranks))                                                // over GB/s, in ms

@@ -13,23 +13,24 @@ import (
 	"lorasim/sim/profile"
 )
 
-// Options say how to fit.
+// Options configures a fit.
 type Options struct {
-	Start *profile.Profile
-	// Fit names the coefficients to fit; empty: those that the kind of data
-	// says something about.
+	Start *profile.Profile // profile to start from; required
+	// Fit names the coefficients to fit (see [Coefficients]). Default: those that the kind of data
+	// determines.
 	Fit         []string
-	Evaluations int // 0: as problem has it
-	Progress    func(done, total int, loss float64)
+	Evaluations int // limit of evaluations; 0: 60 per coefficient, or 100 in fits to figures
+	// Progress, if not nil, is called with the evaluations done, their limit, and the loss so far.
+	Progress func(done, total int, loss float64)
 
 	coarse bool // see problem
 }
 
-// model is what a fit changes: a profile, and what else predictions rest on.
+// model is the quantities that a fit changes: a profile, and further inputs of predictions.
 type model struct {
 	profile *profile.Profile
 	groups  *validate.Groups // of runs
-	// arrivalMs and slow are of fits to steps: see arrival and slowness.
+	// arrivalMs and slow apply to fits to steps: see arrival and slowness.
 	arrivalMs float64
 	slow      []float64
 }
@@ -44,12 +45,12 @@ type knob struct {
 type coefficient struct {
 	name     string
 	min, max float64
-	usual    float64 // where the fit starts if the profile has 0
+	usual    float64 // start of the fit if the profile has 0
 	of       func(p *profile.Profile) *float64
 }
 
-// coefficients are the ones of the latency model with bounds that no engine
-// leaves, and the size of the memory.
+// coefficients are the coefficients of the latency model, within bounds that hold for every engine,
+// and the size of the memory.
 var coefficients = []coefficient{
 	{"decode.base_ms", 0.1, 1000, 5, func(p *profile.Profile) *float64 { return &p.Latency.Decode.BaseMs }},
 	{"decode.per_request_ms", 1e-4, 50, 0.02,
@@ -96,7 +97,7 @@ var coefficients = []coefficient{
 	{"memory.pool_gib", 0.5, 2000, 8, func(p *profile.Profile) *float64 { return &p.Memory.PoolGiB }},
 }
 
-// perAdapter is the cost of an adapter at the rank of the slots.
+// perAdapter returns a pointer to the cost of an adapter at the rank of the slots.
 func perAdapter(p *profile.Profile) *float64 {
 	l := &p.Latency.Adapters
 	i := slices.IndexFunc(l.ByRank, func(c profile.RankCost) bool { return c.Rank == p.Engine.MaxLoraRank })
@@ -107,7 +108,7 @@ func perAdapter(p *profile.Profile) *float64 {
 	return &l.ByRank[i].PerAdapterMs
 }
 
-// Coefficients lists the names of the coefficients that a fit can move.
+// Coefficients returns the names of the coefficients that a fit can move.
 func Coefficients() (names []string) {
 	for _, c := range coefficients {
 		names = append(names, c.name)
@@ -115,7 +116,7 @@ func Coefficients() (names []string) {
 	return names
 }
 
-// inLaw says whether a law has a coefficient.
+// inLaw reports whether a law has a coefficient.
 func inLaw(law, name string) bool {
 	switch part, _, _ := strings.Cut(name, "."); {
 	case part == "adapters":
@@ -130,7 +131,8 @@ func inLaw(law, name string) bool {
 	return true
 }
 
-// choose returns the coefficients of the given names, which a law has to know.
+// choose returns the coefficients of the given names. A name that the law does not have is an
+// error.
 func choose(names []string, law string) (out []coefficient, err error) {
 	for _, n := range names {
 		named := func(c coefficient) bool { return c.name == n }
@@ -149,9 +151,8 @@ func choose(names []string, law string) (out []coefficient, err error) {
 	return out, nil
 }
 
-// knobs are the coefficients to fit, starting from the profile. Where floor is
-// set, they start no lower than at the coefficient's usual size: a fit of
-// logarithms sees no slope in a coefficient that is all but zero.
+// knobs returns the coefficients to fit, with the values of the profile as their start. With floor,
+// each starts at its usual size or higher: a fit of logarithms sees no slope near 0.
 func (o *Options) knobs(defaults []string, floor bool) (out []knob, err error) {
 	if o.Start == nil {
 		return nil, errors.New("calibrate: no profile to start from")
@@ -170,7 +171,7 @@ func (o *Options) knobs(defaults []string, floor bool) (out []knob, err error) {
 			c.min = max(c.min, roundUp4(hardware.Least(c.name)))
 		}
 		if start <= c.min || floor && start < c.usual {
-			start = max(c.usual, 1.02*c.min) // the bounds themselves lie at infinity
+			start = max(c.usual, 1.02*c.min) // in the transformed coordinate the bounds lie at infinity
 		}
 		out = append(out, knob{
 			Param{c.name, min(start, c.max*0.99), c.min, c.max}, func(m *model, x float64) { *c.of(m.profile) = x },
@@ -179,8 +180,8 @@ func (o *Options) knobs(defaults []string, floor bool) (out []knob, err error) {
 	return out, err
 }
 
-// physical returns the profile with no coefficient below what its hardware allows:
-// those that the data do not determine stay where the fit starts.
+// physical returns the profile with each coefficient raised to the least value that its hardware
+// allows: coefficients that the data do not determine stay where the fit starts.
 func physical(p *profile.Profile) *profile.Profile {
 	hardware, known := p.Floor()
 	if !known {
@@ -200,8 +201,8 @@ func physical(p *profile.Profile) *profile.Profile {
 	return m.profile
 }
 
-// roundUp4 rounds a bound up to 4 significant digits, so that rounding a coefficient at
-// it does not pass it.
+// roundUp4 rounds a bound up to 4 significant digits, so that a coefficient at the bound stays
+// within it when it is rounded.
 func roundUp4(x float64) float64 {
 	if r := profile.Round4(x); r >= x {
 		return r
@@ -209,8 +210,8 @@ func roundUp4(x float64) float64 {
 	return profile.Round4(x * 1.0005)
 }
 
-// fit moves the knobs of a model until the residuals are small. Knobs that the
-// data do not determine leave the model as it was.
+// fit moves the knobs of a model until the residuals are small. Knobs that the data do not
+// determine keep their values.
 func (o *Options) fit(
 	ctx context.Context, start model, knobs []knob, prior float64,
 	residuals func(context.Context, *model) ([]float64, error),
@@ -246,7 +247,7 @@ func (o *Options) fit(
 
 func (m model) clone() *model {
 	p := *m.profile
-	p.Validation, p.Intervals, p.ValidatedOn = nil, nil, "" // those of other coefficients
+	p.Validation, p.Intervals, p.ValidatedOn = nil, nil, "" // these belong to the old coefficients
 	p.Latency.Adapters.ByRank = slices.Clone(p.Latency.Adapters.ByRank)
 	m.profile, m.slow = &p, slices.Clone(m.slow)
 	if m.groups != nil {
@@ -255,20 +256,20 @@ func (m model) clone() *model {
 	return &m
 }
 
-// logError is the logarithm of predicted over measured: a relative error that
-// is the same in both directions.
+// logError returns the logarithm of predicted over measured: a relative error that is symmetric in
+// both directions.
 func logError(measured, predicted float64) float64 {
 	return math.Log(max(predicted, 1e-9) / max(measured, 1e-9))
 }
 
-// blockCoefficients are the coefficients that blocks say something about.
+// blockCoefficients are the coefficients that affect blocks.
 var blockCoefficients = []string{
 	"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
 	"prefill.base_ms", "prefill.per_token_us", "prefill.first_extend_ms", "request_overhead_ms",
 }
 
-// blockNoise is how far apart repeated runs of a benchmark lie, as a fraction;
-// tails and the waits of the first wave scatter more than means.
+// blockNoise is the relative difference between repeated runs of a benchmark. Tails, and the TTFT
+// of the first wave, scatter more than means.
 var blockNoise = map[validate.Metric]float64{
 	validate.Duration: 0.01, validate.MeanE2E: 0.01, validate.MedianE2E: 0.01,
 	validate.MeanTTFT: 0.02, validate.MedianTTFT: 0.02, validate.P99TTFT: 0.03,
@@ -276,7 +277,7 @@ var blockNoise = map[validate.Metric]float64{
 	validate.MaxITL: 0.03,
 }
 
-// Blocks fits a profile to closed-loop blocks, and holds it against those left out.
+// Blocks fits a profile to closed-loop blocks. Its errors are on the blocks left.
 func Blocks(ctx context.Context, blocks, left []validate.Block, o Options) (*Fit, error) {
 	knobs, err := o.knobs(blockCoefficients, true)
 	if err != nil {

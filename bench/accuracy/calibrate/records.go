@@ -10,31 +10,31 @@ import (
 	"lorasim/sim/record"
 )
 
-// recordCoefficients are the coefficients that records say something about.
+// recordCoefficients are the coefficients that affect records.
 var recordCoefficients = []string{
 	"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
 	"prefill.base_ms", "prefill.per_token_us", "prefill.per_token_ctx_ns",
 	"lora.csgmv_us", "lora.triton_us", "lora.prefill_factor", "request_overhead_ms",
 }
 
-// RecordsOptions say how to fit to records.
+// RecordsOptions configures a fit to records.
 type RecordsOptions struct {
 	Options
-	// Holdout is the share of the requests, the last ones, that the fit does
-	// not look at, to measure its errors on.
+	// Holdout is the share of the requests, the last ones, that are held out of the fit to measure
+	// its errors.
 	Holdout float64
-	// MaxConcurrency is the client's limit of requests in flight; 0: as the records show it.
+	// MaxConcurrency is the client's limit of requests in flight; 0: derived from the records.
 	MaxConcurrency int
 }
 
 // fitter fits knobs to runs.
 type fitter func(ctx context.Context, knobs []knob, runs []*replay) (*Fit, error)
 
-// method is how to fit, and what, unless the user says it; far: from a start that may be
-// all but zero, see [Options.knobs].
+// method chooses the fitter and the default coefficients by the law of the profile. far says that
+// coefficients may start near 0, see [Options.knobs].
 func (o *RecordsOptions) method(runs []*replay) (fitTo fitter, defaults []string, far bool) {
 	switch {
-	case o.Start == nil: // knobs says so
+	case o.Start == nil: // knobs returns the error
 	case o.Start.Latency.Law == profile.LawAdapters && timed(runs):
 		return o.fitSteps, stepCoefficients, true
 	case o.Start.Latency.Law == profile.LawAdapters:
@@ -45,16 +45,16 @@ func (o *RecordsOptions) method(runs []*replay) (fitTo fitter, defaults []string
 	return o.fitEquations, recordCoefficients, true
 }
 
-// Records fits a profile to the records of live runs. How follows from its law:
+// Records fits a profile to the records of live runs. The law of the profile selects the method:
 //
-//   - phases: the coefficients to the equations of the runs (see [span]), which are exact
-//     but for the scatter of the clock;
-//   - adapters, with the times of all tokens: to the steps of the runs (see [step]);
-//   - roofline, and adapters without those times: to the figures of the runs in whole
-//     simulations (see [Options.fitFigures]).
+//   - phases: the coefficients are fitted to the equations of the runs (see [span]), which are exact
+//     except for the scatter of the clock;
+//   - adapters, with the times of all tokens: they are fitted to the steps of the runs (see [step]);
+//   - roofline, and adapters without those times: they are fitted to the figures of the runs in
+//     whole simulations (see [Options.fitFigures]).
 //
-// The validation has the errors of E2E latency and TTFT, in a simulation of the requests
-// on the workers to which they went, on the requests held out of each run.
+// The validation has the errors of E2E latency and TTFT on the held-out requests of each run. They
+// are simulated on the workers that served them.
 func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) (*Fit, error) {
 	if !(o.Holdout >= 0 && o.Holdout < 1) {
 		return nil, fmt.Errorf("holdout is %v, expected 0 to below 1", o.Holdout)
@@ -102,8 +102,8 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	return fit.describe(o.Start, "%d per-request records", succeeded)
 }
 
-// How far an equation may be off: by the client's clock, in s, and by steps
-// whose sharing had to be estimated, as a fraction.
+// Uncertainty of an equation: the client's clock, s, and steps whose sharing is estimated, as a
+// fraction.
 const (
 	clockNoise  = 0.003
 	recordNoise = 0.01

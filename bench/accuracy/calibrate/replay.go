@@ -15,7 +15,8 @@ type replay struct {
 	fitted int // number of requests that the fit uses: the first ones
 }
 
-// newReplays prepares runs of which the fit does not look at a share, the last requests.
+// newReplays prepares runs. holdout is the share of each run's requests, the last ones, to hold
+// out.
 func newReplays(records [][]record.Request, maxConcurrency int, holdout float64) (runs []*replay, err error) {
 	for i, rs := range records {
 		run, err := recorded.New(fmt.Sprintf("run %d", i+1), rs, maxConcurrency)
@@ -36,10 +37,10 @@ func (run *replay) simulate(ctx context.Context, p *profile.Profile) ([]record.R
 	return got, err
 }
 
-// streamed says whether the client saw the first token before the last one.
+// streamed reports whether the client saw the first token before the last one.
 func streamed(r *record.Request) bool { return recorded.Streamed(r) }
 
-// timed says whether the times of all tokens of all runs are recorded.
+// timed reports whether the times of all tokens of all runs are recorded.
 func timed(runs []*replay) bool {
 	for _, run := range runs {
 		for i := range run.Measured {

@@ -16,29 +16,29 @@ import (
 	"lorasim/sim/profile"
 )
 
-// runCoefficients are the coefficients that a table of runs says something
-// about. What one more running request and an adapter cost is better known from
-// kernel timings.
+// runCoefficients are the coefficients that affect a table of runs. Kernel timings determine the
+// cost of a running request and of an adapter better.
 var runCoefficients = []string{
 	"decode.base_ms", "decode.per_kv_token_us", "prefill.base_ms", "prefill.per_token_us", "request_overhead_ms",
 }
 
-// runNoise is how far apart repeated runs of one workload lie, as a fraction:
-// the variation of six repeats that were measured.
+// runNoise is the relative difference between repeated runs of one workload: the variation of six
+// measured repeats.
 var runNoise = map[validate.Metric]float64{
 	validate.Duration: 0.009, validate.MeanE2E: 0.037, validate.MedianE2E: 0.064, validate.P99E2E: 0.056,
 }
 
-// RunsOptions say how to fit to a table of runs.
+// RunsOptions configures a fit to a table of runs.
 type RunsOptions struct {
 	Options
 	Groups    *validate.Groups // nil: validate.DefaultGroups
 	Seeds     int
 	FirstSeed uint64
-	// FitGroups fits, beside the profile, two things that the table does not contain: the distribution of the
-	// output lengths of each group, and the share of the first worker where there is no histogram.
+	// FitGroups fits two quantities that the table does not contain, beside the profile: the
+	// distribution of output lengths of each group, and the share of the first worker if there is
+	// no histogram.
 	FitGroups bool
-	// Folds, where not 0, cross-validates the fit.
+	// Folds is the number of parts of a cross-validation; 0 disables it.
 	Folds int
 }
 
@@ -51,13 +51,13 @@ func (o *RunsOptions) predict(
 	})
 }
 
-// forCalibration are the runs that may be fitted.
+// forCalibration returns the runs that may be fitted.
 func forCalibration(runs []validate.Run) []validate.Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r validate.Run) bool { return r.Use == validate.Validation })
 }
 
-// Runs fits a profile to the runs of a table that are for calibration, and holds it
-// against those for validation.
+// Runs fits a profile to those runs of a table that are for calibration. Its errors are on the runs
+// for validation. hists are the invocations per adapter.
 func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o RunsOptions) (*Fit, error) {
 	if o.Groups == nil {
 		o.Groups = validate.DefaultGroups()
@@ -106,11 +106,10 @@ func (o *RunsOptions) fitRuns(ctx context.Context, runs []validate.Run, hists va
 	if err != nil {
 		return nil, err
 	}
-	// The weights are the noise of the measurement and how much the metric depends
-	// on the draw of the lengths, which is what makes runs near saturation hard to
-	// predict. The latter is taken from the first prediction, so that the fit cannot
-	// buy itself noise. Runs with lengths that are not known are no reason to leave a
-	// profile far behind: hence the narrow prior.
+	// The weights combine the measurement noise and the sensitivity of the metric to the draw of
+	// the lengths, which makes runs near saturation hard to predict. The sensitivity is taken from
+	// the first prediction, so that the fit cannot increase its own noise. The lengths of the runs
+	// are unknown, so that a profile should stay close to its start: hence the narrow prior.
 	_, fit, err := o.fit(ctx, model{profile: o.Start, groups: o.Groups}, knobs, 0.3,
 		func(ctx context.Context, m *model) (r []float64, err error) {
 			rows, err := o.predict(ctx, runs, hists, m.profile, m.groups)
@@ -128,7 +127,7 @@ func (o *RunsOptions) fitRuns(ctx context.Context, runs []validate.Run, hists va
 	return fit, err
 }
 
-// groupKnobs are the numbers of the groups that the runs belong to.
+// groupKnobs returns the numbers of the groups that the runs belong to.
 func groupKnobs(g *validate.Groups, runs []validate.Run) (out []knob) {
 	for _, name := range slices.Sorted(maps.Keys(g.Groups)) {
 		group := g.Groups[name]
@@ -162,8 +161,8 @@ func groupKnobs(g *validate.Groups, runs []validate.Run) (out []knob) {
 	return out
 }
 
-// folded calls f for each part of a cross-validation with what is in the fit and
-// what is left out: element i is in part i modulo folds.
+// folded calls f for each part of a cross-validation with the elements in the fit and those left
+// out. Element i is in part i modulo folds.
 func folded[T any](xs []T, folds int, f func(in, left []T) error) error {
 	for fold := range folds {
 		var parts [2][]T

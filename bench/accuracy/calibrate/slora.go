@@ -9,12 +9,12 @@ import (
 	"lorasim/bench/stats"
 )
 
-// sloraCoefficients are those that S-LoRA's published runs say something about.
+// sloraCoefficients are the coefficients that affect S-LoRA's published runs.
 var sloraCoefficients = []string{"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
 	"prefill.base_ms", "prefill.per_token_us", "lora.launch_ms", "lora.rank_us", "lora.request_rank_us",
 	"lora.token_rank_ns", "load.host_to_gpu_ms", "load.host_to_gpu_gb_per_s", "request_overhead_ms"}
 
-// What counts as one unit of deviation: relative, of the attainment absolute. They stand in the ratio of the spreads
+// Units of deviation: relative, for the attainment absolute. Their ratios are those of the spreads
 // between repetitions of a run.
 const (
 	sloraTime, sloraLatency, sloraFirst, sloraAttainment = 0.005, 0.015, 0.04, 0.01
@@ -52,7 +52,7 @@ func SLoRA(ctx context.Context, runs []sloraruns.Run, o Options) (*Fit, error) {
 	return fit.describe(o.Start, "%d published runs of S-LoRA on %s", len(runs), runs[0].GPU)
 }
 
-// sloraResiduals are the deviations of a run in units.
+// sloraResiduals returns the deviations of a run in units.
 func sloraResiduals(p, m sloraruns.Figures) []float64 {
 	attainment := 0.0
 	if !math.IsNaN(m.Attainment) {

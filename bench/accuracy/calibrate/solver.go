@@ -15,29 +15,27 @@ import (
 // problem is a least-squares problem in a few positive coefficients.
 type problem struct {
 	Params []Param
-	// Residuals returns the deviations of what the coefficients x predict, each
-	// divided by its measured standard deviation. Their number never changes.
-	// Coefficients that are NaN are to stay as they were before the fit.
+	// Residuals returns the deviations between predictions with the coefficients x and the data,
+	// each divided by its measured standard deviation. Their number never changes. Coefficients
+	// that are NaN keep their values from before the fit.
 	Residuals func(ctx context.Context, x []float64) ([]float64, error)
-	// Prior is the standard deviation of the logarithm of every coefficient
-	// about its start: how far one moves for which the data say nothing. 0: 1,
-	// a factor of e.
+	// Prior is the standard deviation of the logarithm of every coefficient about its start. It
+	// limits coefficients that the data do not determine. 0: 1, a factor of e.
 	Prior float64
-	// Evaluations limits the calls of Residuals in one attempt; there is one more
-	// for each coefficient held. 0: 60 for each coefficient.
+	// Evaluations limits the calls of Residuals in one attempt. Each held coefficient adds one
+	// attempt. 0: 60 for each coefficient.
 	Evaluations int
-	// Coarse takes wider steps, for residuals that jump: whole simulations.
+	// Coarse takes wider steps, for residuals that jump, as in whole simulations.
 	Coarse bool
-	// Progress, where set, gets the evaluations done and the loss so far.
+	// Progress, if not nil, is called with the evaluations done and the loss so far.
 	Progress func(done, total int, loss float64)
 }
 
-// solve fits the coefficients. It works on the logarithms, mapped so that the
-// bounds lie at infinity: first damped Gauss-Newton steps (K. Levenberg, 1944;
-// D. Marquardt, 1963), which use that the loss is a sum of squares, then the
-// simplex of J. Nelder and R. Mead (1965), which does not mind that a simulator
-// answers a small change by a jump. It returns an error if a bound is unsound,
-// a simulation fails or ctx ends.
+// solve fits the coefficients. It works on the logarithms, mapped so that the bounds lie at
+// infinity. First it makes damped Gauss-Newton steps (K. Levenberg, 1944; D. Marquardt, 1963),
+// which use that the loss is a sum of squares. Then it uses the simplex of J. Nelder and R. Mead
+// (1965), which tolerates a simulator that jumps after a small change. It returns an error if a
+// bound is invalid, a simulation fails or ctx ends.
 func solve(ctx context.Context, p problem) (*Fit, error) {
 	if len(p.Params) == 0 {
 		return nil, errors.New("calibrate: no coefficient to fit")
@@ -77,8 +75,8 @@ func solve(ctx context.Context, p problem) (*Fit, error) {
 			}
 		}
 		if std[worst] >= undetermined {
-			// Hold it and begin again. One at a time: what is left may be
-			// determined once it no longer trades off against the one held.
+			// Hold it and begin again. Hold one at a time: the others may be determined once they
+			// no longer trade off against the held one.
 			if len(s.active) == 1 {
 				return nil, fmt.Errorf("calibrate: the data determine none of the %d coefficients", len(p.Params))
 			}
@@ -89,8 +87,8 @@ func solve(ctx context.Context, p problem) (*Fit, error) {
 		}
 		u = s.simplex(u)
 		fit.Loss, fit.x = s.loss(s.residuals(u)), s.all(u)
-		// where the model fits worse than the measurement is uncertain, the
-		// deviations themselves say how uncertain the coefficients are
+		// Where the model fits worse than the measurement is uncertain, the residuals themselves
+		// measure the uncertainty of the coefficients.
 		std = s.standardErrors(s.jacobian(u), max(1, fit.Loss))
 		for i, k := range s.active {
 			q, x := p.Params[k], fit.x[k]
@@ -101,21 +99,21 @@ func solve(ctx context.Context, p problem) (*Fit, error) {
 	}
 }
 
-// solver evaluates a problem. Its first error stays; residuals are zeros then.
+// solver evaluates a problem. It keeps its first error; residuals are then zeros.
 type solver struct {
 	ctx         context.Context
 	p           problem
-	active      []int // the coefficients that are not held
-	data        int   // residuals of the data
+	active      []int // indices of the coefficients that are not held
+	data        int   // number of residuals of the data
 	evaluations int   // of this attempt
 	best        float64
 	err         error
 }
 
-// param is an active coefficient.
+// param returns an active coefficient.
 func (s *solver) param(i int) *Param { return &s.p.Params[s.active[i]] }
 
-// all are the values of all coefficients, NaN for those held.
+// all returns the values of all coefficients, NaN for those held.
 func (s *solver) all(u []float64) []float64 {
 	all := slices.Repeat([]float64{math.NaN()}, len(s.p.Params))
 	for i, k := range s.active {
@@ -124,7 +122,7 @@ func (s *solver) all(u []float64) []float64 {
 	return all
 }
 
-// residuals are those of the data, then those of the prior.
+// residuals returns the residuals of the data, then those of the prior.
 func (s *solver) residuals(u []float64) []float64 {
 	x := s.all(u)
 	var r []float64
@@ -147,13 +145,13 @@ func (s *solver) residuals(u []float64) []float64 {
 	return r
 }
 
-// loss is the root mean square of the data's residuals.
+// loss returns the root mean square of the data's residuals.
 func (s *solver) loss(r []float64) float64 {
 	return math.Sqrt(sumSquares(r[:s.data]) / float64(s.data))
 }
 
-// jacobian holds the derivatives of the residuals by the logarithm of each
-// coefficient, from central differences.
+// jacobian returns the derivatives of the residuals by the logarithm of each coefficient, from
+// central differences.
 func (s *solver) jacobian(u []float64) *mat.Dense {
 	j, step := mat.NewDense(s.data+len(u), len(u), nil), derivativeStep
 	if s.p.Coarse {
@@ -231,7 +229,7 @@ func (s *solver) step(u, r []float64, j *mat.Dense, damping float64) ([]float64,
 	return next, true
 }
 
-// simplex polishes u with what is left of the evaluations.
+// simplex refines u with the remaining evaluations.
 func (s *solver) simplex(u []float64) []float64 {
 	left := s.p.Evaluations - s.evaluations - 2*len(u) // kept for the report
 	if left < 2*len(u) {
@@ -266,9 +264,9 @@ func (s *solver) simplex(u []float64) []float64 {
 	return best
 }
 
-// standardErrors are the square roots of the diagonal of the inverse of the
-// Fisher information of the data, J'J, times scale; +Inf for a coefficient with
-// a part in a direction about which the data say nothing.
+// standardErrors returns the square roots of the diagonal of the inverse of the Fisher information
+// of the data, J'J, times scale. It returns +Inf for a coefficient with a part in a direction that
+// the data do not determine.
 func (s *solver) standardErrors(j *mat.Dense, scale float64) []float64 {
 	n := len(s.active)
 	data := j.Slice(0, s.data, 0, n)

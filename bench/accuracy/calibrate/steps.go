@@ -17,41 +17,36 @@ import (
 	"lorasim/sim/record"
 )
 
-// stepCoefficients are those that the times of tokens say something about where
-// the law of the profile is that by distinct adapters.
+// stepCoefficients are the coefficients of the law by distinct adapters that affect token times.
 var stepCoefficients = []string{
 	"adapters.base_ms", "adapters.per_request_ms", "adapters.per_prompt_ms", "adapters.per_token_us",
 	"adapters.per_kv_token_us", "adapters.per_adapter_ms",
 	"load.host_to_gpu_ms", diskToHost, "request_overhead_ms",
 }
 
-// diskToHost is fitted to steps where these wait for it, else to what requests
-// waited.
+// diskToHost is fitted to steps if they wait for it, else to the waiting times of requests.
 const diskToHost = "load.disk_to_host_ms"
 
 const (
-	// stepNoise is how far one step differs from the next of the same work, as a
-	// fraction.
+	// stepNoise is the relative difference between two steps of the same work.
 	stepNoise = 0.1
-	// farOff is the factor by which a step may be off what the law says: beyond, it
-	// was held up by what is no work of the worker.
+	// farOff is the factor beyond which a step is an outlier of the law: its delay was not work of
+	// the worker.
 	farOff = 3
-	// heldUp is the least time between two bursts, in s: those that come sooner
-	// were held up on their way.
+	// heldUp is the least time between two bursts, s. Bursts closer together were delayed on their
+	// way.
 	heldUp = 0.001
 )
 
-// arrival is what a request that comes in the middle of a step adds to it,
-// where the server's front end shares the engine's processor. The simulator
-// knows no such steps: in the profile it is part of what a prompt takes, which
-// soon follows.
+// arrival is the time that a request adds to a step if it arrives during the step and the server's
+// front end shares the engine's processor. The simulator has no such cost: the profile adds it to
+// the cost of the request's prompt, which follows soon.
 var arrival = knob{Param{Name: "arrival_ms (part of per_prompt_ms)", Start: 0.5, Min: 1e-4, Max: 1000},
 	func(m *model, x float64) { m.arrivalMs = x }}
 
-// slowness is what all times of a run but the first are multiplied by, 1 in the
-// (geometric) mean over the runs: a machine that others use is not equally fast in
-// all of them, and what is compared across runs must not be taken for the cost of
-// what differs in them.
+// slowness is a factor on all times of a run except the first run, with a geometric mean of 1 over
+// the runs. A shared machine is not equally fast in all runs. Without the factor, the fit would
+// take the difference for a cost of the work that differs between runs.
 func slowness(run int) knob {
 	return knob{Param{fmt.Sprintf("run %d is slower than the mean by a factor of", run+1), 1, 0.25, 4},
 		func(m *model, x float64) {
@@ -60,11 +55,10 @@ func slowness(run int) knob {
 		}}
 }
 
-// fitSteps fits the law by distinct adapters to steps. What the law says of a
-// step is linear in its coefficients, so that the mean of the steps is met if
-// squares of deviations are summed: which is done second, over the steps that a
-// first, robust fit does not find far off. What those take too long, the law is
-// then made longer by as a whole.
+// fitSteps fits the law by distinct adapters to steps. The length of a step is linear in the
+// coefficients of the law, so that least squares meet the mean of the steps. A first, robust fit
+// finds the outliers, and a second fit uses least squares over the other steps. Then the whole law
+// is stretched by the extra time of the outliers.
 func (o *Options) fitSteps(ctx context.Context, knobs []knob, runs []*replay) (*Fit, error) {
 	steps, waits := stepsOfRuns(runs, o.Start)
 	if len(steps) < 10*len(knobs) {
@@ -121,8 +115,8 @@ func (o *Options) fitSteps(ctx context.Context, knobs []knob, runs []*replay) (*
 	return out, nil
 }
 
-// stretch is the factor by which the steps, those far off too, take longer in all
-// than expected: what holds up a worker does so the oftener the longer it works.
+// stretch returns the ratio of the total time of the steps, with outliers, to the expected time.
+// Delays of a worker grow in number with its working time.
 func stretch(steps []step, expected []float64) float64 {
 	var seconds, sum float64
 	for i, s := range steps {
@@ -134,7 +128,7 @@ func stretch(steps []step, expected []float64) float64 {
 	return seconds / sum
 }
 
-// lengths are those of steps, s.
+// lengths returns the lengths of steps, s.
 func (m *model) lengths(steps []step) []float64 {
 	costs := m.profile.Compile()
 	out := make([]float64, len(steps))
@@ -150,9 +144,9 @@ func (m *model) lengths(steps []step) []float64 {
 	return out
 }
 
-// fitLoads sets what bringing an adapter to host memory takes, where no step
-// waits for it, to the mean of what requests waited. Some wait long, for their
-// turn or for room: that is no error of the measurement, so none is left out.
+// fitLoads sets the time to bring an adapter to host memory, if no step waits for it, to the mean
+// waiting time of requests. Some requests wait long for their turn or for memory. These waits are
+// real, so that none is left out.
 func fitLoads(p *profile.Profile, waits []float64, e *Estimate) {
 	mean, std := stat.MeanStdDev(waits, nil)
 	l := &p.Adapters.DiskToHost
@@ -162,22 +156,21 @@ func fitLoads(p *profile.Profile, waits []float64, e *Estimate) {
 	e.Value, e.RelStd, e.Held = l.LatencyMs, std/mean/math.Sqrt(float64(len(waits))), false
 }
 
-// step is one step of a worker, as the times of its tokens tell. The tokens of a
-// step reach the client together, so that the tokens of all requests of a worker
-// fall into bursts, one for each step. From burst to burst the worker did one step,
-// if some request went on; and the requests of the burst were in it. Nothing has
-// to be assumed of the scheduler: whether prompts have steps of their own or
-// share those of the running requests is seen.
+// step is one step of a worker, as the times of its tokens show it. The tokens of a step reach the
+// client together, so that the tokens of all requests of a worker fall into bursts, one for each
+// step. From burst to burst the worker did one step if some request continued, and the requests of
+// the burst were in the step. This assumes nothing about the scheduler: the bursts show whether
+// prompts have steps of their own or share the steps of running requests.
 type step struct {
 	seconds  float64
 	work     profile.StepWork
-	loads    []load  // that it waited for
-	arrivals float64 // requests that came meanwhile
-	run      int     // index
-	waits    float64 // 1: seconds go from the sending of its only request
+	loads    []load  // loads that the step waited for
+	arrivals float64 // requests that arrived during the step
+	run      int     // index of the run
+	waits    float64 // 1 if seconds begins when its only request was sent, else 0
 }
 
-// load is one of an adapter of a rank from a tier to a slot.
+// load is the load of an adapter of a rank from a tier to a slot.
 type load struct {
 	rank int
 	from router.Tier
@@ -190,8 +183,8 @@ type token struct {
 	n  int // 0: the first one
 }
 
-// stepsOfRuns are the steps of the fitted requests of each run, and how long these
-// waited for loads.
+// stepsOfRuns returns the steps of the fitted requests of each run, and the times that these
+// requests waited for loads, s.
 func stepsOfRuns(runs []*replay, p *profile.Profile) (steps []step, waits []float64) {
 	for i, run := range runs {
 		for k := range run.Measured {
@@ -208,8 +201,7 @@ func stepsOfRuns(runs []*replay, p *profile.Profile) (steps []step, waits []floa
 	return steps, waits
 }
 
-// stepsOf finds the steps of a run until the time at which the first request that
-// is not fitted was sent.
+// stepsOf returns the steps of a run until the first request that is not fitted was sent.
 func stepsOf(run *replay, p *profile.Profile) (out []step) {
 	until := math.Inf(1)
 	if run.fitted < len(run.Measured) {
@@ -237,7 +229,7 @@ func stepsOf(run *replay, p *profile.Profile) (out []step) {
 	return out
 }
 
-// burstsOf sorts tokens into bursts. No request has two tokens in one.
+// burstsOf groups tokens into bursts. Invariant: a request has at most one token in a burst.
 func burstsOf(tokens []token) [][]token {
 	slices.SortFunc(tokens, func(a, b token) int { return cmp.Compare(a.at, b.at) })
 	var out [][]token
@@ -257,9 +249,9 @@ func burstsOf(tokens []token) [][]token {
 	return out
 }
 
-// stepsBetween are the steps between the bursts of one worker; sent is when its
-// requests were sent, ascending. A burst that lacks a token of a running request
-// is none: a step was torn apart, or two were seen as one.
+// stepsBetween returns the steps between the bursts of one worker. sent is the times at which its
+// requests were sent, ascending. A burst without a token of some running request does not count: it
+// is part of a step, or two steps.
 func stepsBetween(bursts [][]token, sent []float64, e *profile.Engine) []step {
 	var out []step
 	running := map[*record.Request]bool{}
@@ -267,10 +259,10 @@ func stepsBetween(bursts [][]token, sent []float64, e *profile.Engine) []step {
 		slots: recent{size: e.MaxLorasPerBatch}, host: recent{size: e.HostLoras()},
 		fetches: e.Scheduler == profile.SchedulerVLLM,
 	}
-	next := 0             // request to be sent
-	last := math.Inf(-1)  // when the burst before came
-	ended := math.Inf(-1) // when the latest step of out did
-	known := false        // that was one step's, and some request went on
+	next := 0             // next request to be sent
+	last := math.Inf(-1)  // time of the previous burst
+	ended := math.Inf(-1) // time of the latest step of out
+	known := false        // whether the previous burst was one step's, and some request continued
 	for _, b := range bursts {
 		at, first := b[0].at, b[0].r
 		s, whole := compose(b, running, e)
@@ -301,9 +293,8 @@ func stepsBetween(bursts [][]token, sent []float64, e *profile.Engine) []step {
 	return out
 }
 
-// compose says what a step computed that ended with a burst, and whether the
-// burst is whole: all running requests have a token, or, where prompts have
-// steps of their own, none has.
+// compose returns the work of the step that ended with a burst, and whether the burst is whole: all
+// running requests have a token, or, where prompts have steps of their own, none has.
 func compose(b []token, running map[*record.Request]bool, e *profile.Engine) (s step, whole bool) {
 	adapters := map[int32]int64{} // running requests
 	for _, t := range b {
@@ -338,16 +329,15 @@ func compose(b []token, running map[*record.Request]bool, e *profile.Engine) (s 
 	return s, int(w.Batch) == len(running)
 }
 
-// holding are the adapters that a worker has in its slots and in host memory: of
-// those of the run the latest used.
+// holding is the adapters in the slots and the host memory of a worker: the most recently used ones
+// of the run.
 type holding struct {
 	slots, host recent
 	fetches     bool // steps wait for loads into host memory, too
 }
 
-// use takes in the adapters of a burst. It returns the loads that its step waited
-// for, and whether they are known: not where the run is too young to tell what
-// the worker held before it.
+// use adds the adapters of a burst. It returns the loads that its step waited for, and whether they
+// are known. They are unknown at the beginning of a run, as the adapters held before are unknown.
 func (h *holding) use(b []token) (loads []load, known bool) {
 	known = true
 	for _, t := range b {
@@ -369,15 +359,15 @@ func (h *holding) use(b []token) (loads []load, known bool) {
 	return loads, known
 }
 
-// recent are the latest used adapters, as many as fit, the latest one last; size
-// 0: there is no limit.
+// recent is the most recently used adapters, up to size, the latest one last. A size of 0 is no
+// limit.
 type recent struct {
 	size int
 	list []int32
 }
 
-// use says whether an adapter was among them, and whether that is known, and
-// makes it the latest.
+// use makes an adapter the latest. It returns whether the adapter was in the list, and whether that
+// is known.
 func (s *recent) use(a int32) (found, known bool) {
 	i := slices.Index(s.list, a)
 	full := s.size > 0 && len(s.list) >= s.size

@@ -1,16 +1,17 @@
-// Package eppcases holds package router/epp against recorded decisions of real endpoint pickers.
+// Package eppcases compares package router/epp with recorded decisions of real endpoint pickers.
 //
 //	report, err := eppcases.Compare(ctx, "epp_cases")
 //	report.WriteText(os.Stdout)
-//	err = report.Err() // not nil where a case differs
+//	err = report.Err() // not nil if a case differs
 //
-// A folder has NAME.jsonl or NAME.jsonl.gz, a case a line, and the configurations of its cases in configs/. Folders
-// below it are read, too; one named llmd has decisions of llm-d's picker, the others those of GIE.
+// A folder has files NAME.jsonl or NAME.jsonl.gz with a case per line, and the configurations of
+// its cases in configs/. Subfolders are read, too. One named llmd has decisions of llm-d's picker,
+// the others have decisions of GIE's.
 package eppcases
 
 import "encoding/json"
 
-// line is a case of any kind. The fields that are set tell which.
+// line is a case of any kind. The fields that are set determine the kind.
 type line struct {
 	// Decisions on requests.
 	ID         string            `json:"id"`
@@ -19,13 +20,13 @@ type line struct {
 	Rewrites   map[string]string `json:"rewrites"`
 	Steps      []step            `json:"steps"`
 
-	Name string `json:"name"` // of all other kinds
+	Name string `json:"name"` // name of a case of any other kind
 
-	// A configuration and whether the loader takes it.
+	// A configuration, and whether the loader accepts it.
 	YAML *string `json:"yaml"`
 	OK   bool    `json:"ok"`
 
-	// A scrape and what the picker reads of it.
+	// A scrape, and the metrics that the picker reads from it.
 	Engine *string         `json:"engine"`
 	Text   string          `json:"text"`
 	Expect json.RawMessage `json:"expect"`
@@ -36,7 +37,7 @@ type line struct {
 
 // step is one request.
 type step struct {
-	Endpoints []server `json:"endpoints"` // nil: as before
+	Endpoints []server `json:"endpoints"` // nil: unchanged
 	Finished  []string `json:"finished"`
 	Request   struct {
 		ID      string            `json:"id"`
@@ -48,7 +49,7 @@ type step struct {
 	Expect outcome `json:"expect"`
 }
 
-// metrics are what a picker reads of an endpoint.
+// metrics are the metrics of an endpoint that a picker reads.
 type metrics struct {
 	Waiting         int      `json:"waiting_requests"`
 	Running         int      `json:"running_requests"`
@@ -60,7 +61,7 @@ type metrics struct {
 	NumBlocks       int      `json:"num_blocks"`
 }
 
-// server is an endpoint and what the picker last read of it.
+// server is an endpoint with the metrics of the picker's latest scrape.
 type server struct {
 	Name    string            `json:"name"`
 	Address string            `json:"address"`
@@ -76,7 +77,7 @@ type server struct {
 	} `json:"latency"`
 }
 
-// ran is what a profile did.
+// ran is the result of a profile.
 type ran struct {
 	Filters  []filtered                    `json:"filters,omitempty"`
 	Scores   map[string]map[string]float64 `json:"scores,omitempty"`
@@ -93,7 +94,7 @@ type filtered struct {
 	Kept   []string `json:"kept"`
 }
 
-// outcome is what the picker answered.
+// outcome is the picker's answer.
 type outcome struct {
 	Status int    `json:"status"`
 	Error  string `json:"error,omitempty"`

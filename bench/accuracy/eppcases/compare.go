@@ -17,7 +17,7 @@ import (
 	"lorasim/router/epp"
 )
 
-// Report is the outcome of a folder of cases.
+// Report is the result of the cases in a folder.
 type Report struct {
 	Summary Summary `json:"summary"`
 	Cases   []Case  `json:"cases"`
@@ -30,24 +30,24 @@ type Summary struct {
 	Skipped int `json:"skipped"`
 }
 
-// Case is one case held against its recording.
+// Case is one case compared with its recording.
 type Case struct {
 	Name            string      `json:"name"`
 	Exact           bool        `json:"exact"`
-	Skipped         string      `json:"skipped,omitempty"` // why; "": it is not
+	Skipped         string      `json:"skipped,omitempty"` // reason; "": not skipped
 	Steps           int         `json:"steps"`
 	FirstDifference *Difference `json:"first_difference,omitempty"`
 }
 
-// Difference is the first step at which the pickers part.
+// Difference is the first step at which the pickers differ.
 type Difference struct {
 	Step     int    `json:"step"`
-	What     string `json:"what"` // the field
+	What     string `json:"what"` // name of the field
 	Expected any    `json:"expected"`
 	Got      any    `json:"got"`
 }
 
-// Compare runs the cases of a folder and of those below it.
+// Compare runs the cases of a folder and its subfolders.
 func Compare(ctx context.Context, dir string) (*Report, error) {
 	var paths []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -113,7 +113,7 @@ func (r *Report) add(ctx context.Context, path string) error {
 	}
 }
 
-// sum counts the cases, by name.
+// sum sorts the cases by name and counts them.
 func (r *Report) sum() {
 	slices.SortStableFunc(r.Cases, func(a, b Case) int { return strings.Compare(a.Name, b.Name) })
 	for i := range r.Cases {
@@ -129,7 +129,7 @@ func (r *Report) sum() {
 	}
 }
 
-// Err tells how many cases differ, nil if none does.
+// Err returns an error with the number of cases that differ, or nil if all are exact.
 func (r *Report) Err() error {
 	if n := r.Summary.Cases - r.Summary.Exact - r.Summary.Skipped; n > 0 {
 		return fmt.Errorf("%d of %d cases differ from the real picker", n, r.Summary.Cases)
@@ -196,7 +196,7 @@ func (g *group) run(l *line) Case {
 	return c
 }
 
-// transcript plays the messages of a case; the steps are messages.
+// transcript plays the messages of a case. Each message is a step.
 func transcript(ctx context.Context, text []byte) (c Case, err error) {
 	var t extproc.Transcript
 	if err := json.Unmarshal(text, &t); err != nil {
@@ -210,7 +210,7 @@ func transcript(ctx context.Context, text []byte) (c Case, err error) {
 	return c, err
 }
 
-// config reads a configuration once.
+// config reads a configuration, and caches it.
 func (g *group) config(name string) (*epp.Config, error) {
 	p, ok := g.configs[name]
 	if !ok {
@@ -225,7 +225,8 @@ func (g *group) config(name string) (*epp.Config, error) {
 	return p.config, p.err
 }
 
-// load compares whether a configuration is taken. One that is taken and not supported here counts as taken.
+// load compares whether a configuration is accepted. An accepted one that is not supported here
+// counts as accepted.
 func (g *group) load(l *line) Case {
 	_, err := epp.Parse([]byte(*l.YAML), l.Name, g.dialect)
 	var unsupported *epp.Unsupported

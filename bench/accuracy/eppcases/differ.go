@@ -8,7 +8,7 @@ import (
 	"reflect"
 )
 
-// differ names the first field in which outcomes differ; "" if none does.
+// differ returns the name of the first field in which outcomes differ, or "".
 func differ(want, got *outcome) (what string, w, g any) {
 	if want.Status != got.Status {
 		return "status", fmt.Sprint(want.Status, " ", want.Error), fmt.Sprint(got.Status, " ", got.Error)
@@ -39,7 +39,7 @@ func differ(want, got *outcome) (what string, w, g any) {
 	return "", nil, nil
 }
 
-// differRan compares what a profile did. A recording may leave out prefix and inflight.
+// differRan compares the results of a profile. A recording may leave out prefix and inflight.
 func differRan(want, got *ran) (what string, w, g any) {
 	switch {
 	case len(want.Filters)+len(got.Filters) > 0 && !reflect.DeepEqual(want.Filters, got.Filters):
@@ -62,7 +62,7 @@ func differRan(want, got *ran) (what string, w, g any) {
 	return "", nil, nil
 }
 
-// near says whether numbers agree to 1e-12.
+// near reports whether numbers agree to 1e-12.
 func near(a, b map[string]float64) bool {
 	return maps.EqualFunc(a, b, func(x, y float64) bool { return math.Abs(x-y) <= 1e-12 })
 }

@@ -16,11 +16,11 @@ type replayer struct {
 	config  *epp.Config
 	s       *epp.Scheduler
 	servers []server
-	ids     map[string]int   // of servers, by name
-	numbers map[string]int64 // of requests, by id
+	ids     map[string]int   // indices of servers, by name
+	numbers map[string]int64 // numbers of requests, by id
 
-	eps  []epp.Endpoint // candidates of the request under way
-	of   []server       // the same
+	eps  []epp.Endpoint // candidates of the current request
+	of   []server       // the servers of eps
 	got  []ran          // profiles that ran
 	want []ran
 }
@@ -31,7 +31,7 @@ func newReplayer(c *line, config *epp.Config) *replayer {
 	return p
 }
 
-// step replays a request and says how its outcome differs; "" where it does not.
+// step replays a request and returns the difference of its outcome, or nil.
 func (p *replayer) step(n int, s *step) *Difference {
 	if s.Endpoints != nil {
 		p.servers = s.Endpoints
@@ -86,7 +86,7 @@ func (p *replayer) answer(id int64, s *step) (outcome, *epp.Rejection) {
 	return p.outcome(d, body.PassedOn(p.config.Dialect, model)), nil
 }
 
-// outcome is the picker's answer in the form of the recording.
+// outcome returns the picker's answer in the form of the recording.
 func (p *replayer) outcome(d *epp.Decision, body []byte) outcome {
 	o := outcome{Status: 200, Body: body}
 	for k := range d.Results() {
@@ -108,7 +108,8 @@ func (p *replayer) outcome(d *epp.Decision, body []byte) outcome {
 	return o
 }
 
-// candidates are the servers of the subset hint, all without one. Ports do not count.
+// candidates sets the candidates to the servers of the subset hint, or to all servers without one.
+// Ports are ignored.
 func (p *replayer) candidates(subset *[]string) {
 	p.eps, p.of = nil, nil
 	for _, s := range p.servers {
@@ -149,7 +150,7 @@ func distinct(names []string) []string {
 	return slices.Compact(names)
 }
 
-// choose takes the recorded pick as the choice made, so that the state stays that of the recording.
+// choose returns the recorded pick, so that the state stays that of the recording.
 func (p *replayer) choose(_ string, left []int32) (picked []int) {
 	if k := len(p.got) - 1; k < len(p.want) {
 		for _, name := range p.want[k].Picked {

@@ -8,13 +8,13 @@ import (
 	"lorasim/router/epp/scrape"
 )
 
-// read is what the picker made of a scrape.
+// read is the metrics that the picker read from a scrape.
 type read struct {
 	metrics
 	Updated bool `json:"updated"`
 }
 
-// scrapeCase compares what is read of a scrape.
+// scrapeCase compares the metrics read from a scrape.
 func scrapeCase(l *line) Case {
 	c := Case{Steps: 1}
 	var want read

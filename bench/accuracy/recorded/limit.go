@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// held is the time between arrival and sending, s, from which a request waited in the
-	// client: more than a busy client's own delay.
+	// held is the time between arrival and sending, s, from which a request waited in the client.
+	// It exceeds the delay of a busy client.
 	held = 0.05
-	// leastHeld is the share of such requests from which the client has a limit, and
-	// fullWhenHeld the share of them that it sent when it was full again.
+	// leastHeld is the share of waiting requests from which the client has a limit. fullWhenHeld is
+	// the share of waiting requests that the client sent at its limit.
 	leastHeld, fullWhenHeld = 0.01, 0.9
 )
 
-// Limit is the client's limit of requests in flight as the records show it: where
-// requests waited in the client, and it had nearly always the same number in flight when
-// it sent them, the largest number. 0: none shows.
+// Limit returns the client's limit of requests in flight, derived from the records. There is a
+// limit if requests waited in the client, and nearly all waiting requests were sent at the same number in
+// flight, the largest one. Limit returns 0 if the records show no limit.
 func Limit(rs []record.Request) int {
 	type change struct {
 		at   float64
@@ -41,19 +41,19 @@ func Limit(rs []record.Request) int {
 	if float64(waited) < max(leastHeld*float64(len(rs)), 1) {
 		return 0
 	}
-	// at one instant requests end before others are sent
+	// At equal times, requests end before others are sent.
 	slices.SortStableFunc(changes, func(a, b change) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by))
 	})
 	n, most, sent := 0, 0, 0
-	counts := map[int]int{} // of requests that waited, by what was in flight once they were sent
+	counts := map[int]int{} // number of requests that waited, by requests in flight after sending
 	for i, c := range changes {
 		n += c.by
 		most = max(most, n)
 		if c.held {
 			sent++
 		}
-		if i+1 == len(changes) || changes[i+1].at > c.at { // all at this instant are counted
+		if i+1 == len(changes) || changes[i+1].at > c.at { // counts all changes at this time
 			counts[n] += sent
 			sent = 0
 		}

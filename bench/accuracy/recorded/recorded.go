@@ -1,6 +1,6 @@
-// Package recorded replays recorded runs: it simulates the requests of a run at their own arrivals and lengths, on
-// the workers to which they went, behind the client's limit of requests in flight. It sums up what was recorded and
-// what is predicted in the same way.
+// Package recorded replays recorded runs. It simulates the requests of a run with their own
+// arrivals and lengths, on the workers that served them, behind the client's limit of requests in
+// flight. It summarizes recorded and predicted requests in the same way.
 //
 //	run, err := recorded.New("run.csv", requests, 256)
 //	got, err := run.Simulate(ctx, profile)
@@ -26,7 +26,7 @@ import (
 	"lorasim/trace"
 )
 
-// The figures of a run. Duration, s, is from the first arrival to the last token; the
+// The figures of a run. Duration is the time from the first arrival to the last token, s; the
 // others are in ms. TPOT is a request's mean gap between tokens.
 const (
 	Duration   validate.Metric = "duration"
@@ -41,7 +41,7 @@ const (
 	E2EP99     validate.Metric = "e2e_p99"
 )
 
-// Metrics lists the figures in the order in which they are printed.
+// Metrics lists the figures in printing order.
 var Metrics = []validate.Metric{
 	Duration, TTFTMean, TTFTMedian, TTFTP90, TTFTP99, TPOTMean, TPOTP99, E2EMean, E2EP90, E2EP99,
 }
@@ -49,22 +49,23 @@ var Metrics = []validate.Metric{
 // Run is a recorded run ready to be simulated.
 type Run struct {
 	Name     string
-	Measured []record.Request // that succeeded and did not move, by arrival
+	Measured []record.Request // requests that succeeded and did not migrate, by arrival
 	Workload trace.Workload   // the same requests
 	Workers  int
-	// Cap is the client's limit of requests in flight; 0: none. With a limit the requests
-	// are replayed at their arrivals, else at the times at which they were sent.
+	// Cap is the client's limit of requests in flight; 0: none. With a limit the requests are
+	// replayed at their arrivals, else at the times at which they were sent.
 	Cap int
 }
 
 const (
 	leastRequests = 10
-	// Bounds of what a record may imply, which would otherwise decide how much memory to take.
+	// Bounds of a record. They limit the memory that a wrong record can take.
 	maxAdapters, maxWorkers = 1_000_000, 100_000
 )
 
-// New prepares a run. limit is the client's limit of requests in flight: 0 as the records
-// show it ([Limit]). Requests without a worker are of one server if all are.
+// New prepares a run. limit is the client's limit of requests in flight; 0: derived from the
+// records by [Limit]. If no request has a worker, all belong to one server; it is an error if only
+// some have one.
 func New(name string, rs []record.Request, limit int) (*Run, error) {
 	run := &Run{Name: name, Cap: limit}
 	if limit == 0 {
@@ -93,7 +94,7 @@ func New(name string, rs []record.Request, limit int) (*Run, error) {
 	return run, run.describe()
 }
 
-// start is when a request is given to the client of the replay, s.
+// start returns the time at which the replay gives a request to its client, s.
 func (run *Run) start(r *record.Request) float64 {
 	if run.Cap > 0 && !math.IsNaN(r.Arrival) {
 		return r.Arrival
@@ -101,7 +102,7 @@ func (run *Run) start(r *record.Request) float64 {
 	return r.Sent
 }
 
-// describe makes the workload of the measured requests.
+// describe creates the workload of the measured requests.
 func (run *Run) describe() error {
 	adapters := 0
 	for _, r := range run.Measured {
@@ -125,8 +126,8 @@ func (run *Run) describe() error {
 	return nil
 }
 
-// Simulate returns the simulated requests, in the order of Measured; every request goes
-// where it went.
+// Simulate returns the simulated requests, in the order of Measured. Every request goes to the
+// worker that served it.
 func (run *Run) Simulate(ctx context.Context, p *profile.Profile, hooks ...sim.Hooks) ([]record.Request, error) {
 	got := make([]record.Request, len(run.Measured))
 	failed, reason := 0, ""
@@ -148,11 +149,11 @@ func (run *Run) Simulate(ctx context.Context, p *profile.Profile, hooks ...sim.H
 	return got, err
 }
 
-// Streamed says whether the client saw the first token before the last one.
+// Streamed reports whether the client saw the first token before the last one.
 func Streamed(r *record.Request) bool { return r.Output > 1 && r.FirstToken < r.Finish }
 
-// Figures sums up requests, as bench/result does. TTFT and TPOT cover the requests whose client read the reply as
-// it came. as says which requests these are: rs itself, or the measured requests that rs predicts.
+// Figures summarizes requests, as bench/result does. TTFT and TPOT cover the requests with a
+// streamed reply. as selects these requests: rs itself, or the measured requests that rs predicts.
 func Figures(rs, as []record.Request) validate.Values {
 	var ttft, tpot, e2e []float64
 	first, last := math.Inf(1), math.Inf(-1)

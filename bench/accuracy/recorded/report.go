@@ -21,38 +21,38 @@ import (
 // Row is a run and its prediction. Errors are predicted / measured - 1.
 type Row struct {
 	Run string `json:"run"`
-	// Cap is the client's limit of requests in flight that the replay had; 0: none.
+	// Cap is the client's limit of requests in flight in the replay; 0: none.
 	Cap int `json:"max_concurrency"`
 	validate.Comparison
 	Requests Requests `json:"requests"`
 }
 
-// Requests is how far single requests are off: medians of |predicted / measured - 1|.
+// Requests is the errors of single requests: medians of |predicted / measured - 1|.
 type Requests struct {
 	Requests           int     `json:"requests"`
 	TTFTMedianAbsError float64 `json:"ttft_median_abs_error"`
 	E2EMedianAbsError  float64 `json:"e2e_median_abs_error"`
 }
 
-// Summary is how far a figure is off over the runs.
+// Summary is the errors of a figure over the runs.
 type Summary struct {
 	Runs           int     `json:"runs"`
 	MedianAbsError float64 `json:"median_abs_error"`
 	WorstAbsError  float64 `json:"worst_abs_error"`
 }
 
-// Report holds a profile against recorded runs.
+// Report compares a profile with recorded runs.
 type Report struct {
 	Schema  string                      `json:"schema"`
 	Profile string                      `json:"profile"`
 	Runs    []Row                       `json:"runs"`
 	Summary map[validate.Metric]Summary `json:"summary"`
-	// Requests are medians over the runs.
+	// Requests is the medians over the runs.
 	Requests Requests `json:"requests"`
 }
 
-// Compare predicts runs with a profile, on all processors. progress, where not nil, is
-// told how many runs are done.
+// Compare predicts runs with a profile, on all processors. progress, if not nil, is called with the
+// number of finished runs and of all runs.
 func Compare(ctx context.Context, runs []*Run, p *profile.Profile, progress func(done, total int64)) (*Report, error) {
 	rows := make([]Row, len(runs))
 	err := parallel.Do(ctx, len(runs), func(i int) (err error) {
@@ -111,7 +111,7 @@ func requestErrors(measured, predicted []record.Request) Requests {
 	return Requests{len(measured), median(ttft), median(e2e)}
 }
 
-// median of values, which it sorts; 0 of none.
+// median returns the median of values, which it sorts; 0 if there are none.
 func median(xs []float64) float64 {
 	if slices.Sort(xs); len(xs) == 0 {
 		return 0
@@ -133,7 +133,7 @@ func newReport(rows []Row, name string) *Report {
 	return r
 }
 
-// Intervals derives the intervals of the runs, none of which may have been fitted.
+// Intervals derives the intervals of the runs. None of the runs may have been fitted.
 func (r *Report) Intervals() *validate.IntervalReport {
 	return validate.Intervals(r.Runs, map[validate.Metric]result.Metric{
 		Duration: result.Duration, TTFTMean: result.MeanTTFT, TTFTMedian: result.MedianTTFT, TTFTP99: result.P99TTFT,
@@ -141,13 +141,13 @@ func (r *Report) Intervals() *validate.IntervalReport {
 	})
 }
 
-// Validation is the summary as lines of a profile's validation table.
+// Validation returns the summary as lines of a profile's validation table. what names the data.
 func (r *Report) Validation(what string) []profile.Validation {
 	return validate.ValidationOf(validate.Summaries(r.Runs), Metrics, what)
 }
 
-// Plot draws predicted against measured as an SVG: duration and the means of TTFT, TPOT
-// and E2E, a colour for each run.
+// Plot draws predicted against measured values as an SVG: duration and the means of TTFT, TPOT and
+// E2E, with a colour for each run.
 func (r *Report) Plot(w io.Writer) error {
 	run := func(row *Row) string { return row.Run }
 	return validate.Plot(w,

@@ -14,11 +14,12 @@ import (
 	"lorasim/trace/synth"
 )
 
-// seed is that of all published runs.
+// seed is the seed of all published runs.
 const seed = 42
 
-// Predict simulates runs on all processors with a profile whose memory has the tokens of each run. The result does
-// not depend on the number of processors. progress, if not nil, gets the number of finished runs and of all runs.
+// Predict simulates runs on all processors with a profile whose memory has the tokens of each run.
+// The result does not depend on the number of processors. progress, if not nil, is called with the
+// number of finished runs and of all runs.
 func Predict(ctx context.Context, runs []Run, p *profile.Profile, progress func(done, total int64)) ([]Figures, error) {
 	out := make([]Figures, len(runs))
 	err := parallel.Do(ctx, len(runs), func(i int) (err error) {
@@ -51,7 +52,7 @@ func (r *Run) predict(ctx context.Context, p *profile.Profile) (Figures, error) 
 	return s.figures()
 }
 
-// Workload is the requests of a run, as S-LoRA's benchmark draws them.
+// Workload returns the requests of a run, drawn like in S-LoRA's benchmark.
 func (r *Run) Workload() (*trace.Workload, error) {
 	src, err := synth.NewSLoRA(synth.SLoRA{Adapters: max(r.Adapters, 1), Ranks: synth.Ranks{Values: r.Ranks},
 		Alpha: r.Alpha, Rate: r.Rate, CV: r.CV, Duration: r.Duration, Input: r.Input, Output: r.Output, Seed: seed})
@@ -71,7 +72,7 @@ func (r *Run) Workload() (*trace.Workload, error) {
 
 // sums adds up the requests of a run.
 type sums struct {
-	first, last         float64 // sending, answer
+	first, last         float64 // time of the first sending, of the last answer
 	n, failed, attained int
 	latency, firstToken float64
 }
@@ -101,7 +102,8 @@ func (*sums) Steps(record.Steps) {}
 // Gap implements record.Observer.
 func (*sums) Gap(tick.Ticks, int64) {}
 
-// figures are the means. S-LoRA completed all requests of the runs that are simulated, so that a failure is an error.
+// figures returns the means. S-LoRA completed all requests of the simulated runs, so that a failed
+// request is an error.
 func (s *sums) figures() (Figures, error) {
 	if s.failed > 0 {
 		return Figures{}, fmt.Errorf("%d of %d requests failed, expected none", s.failed, s.n)

@@ -10,17 +10,18 @@ import (
 	"lorasim/internal/format"
 )
 
-// Report is how far predictions of runs are off.
+// Report is the errors of predicted runs.
 type Report struct {
 	Profile string
 	Use     string // "": all
 	Runs    []Run
-	// Predicted has the figures of each run.
+	// Predicted is the predicted figures of each run.
 	Predicted []Figures
 	Skipped   Skipped
 }
 
-// metrics are the figures that are compared; the attainment by its difference, the others relative to the measured.
+// metrics are the compared figures. The error of the attainment is a difference; other errors are
+// relative.
 var metrics = []struct {
 	name     string
 	of       func(f Figures) float64
@@ -32,8 +33,8 @@ var metrics = []struct {
 	{"attainment", func(f Figures) float64 { return f.Attainment }, true},
 }
 
-// errorsOf are the errors of a prediction, in the order of metrics: predicted / measured - 1, of the attainment
-// predicted - measured; NaN where nothing was measured.
+// errorsOf returns the errors of a prediction, in the order of metrics. It is predicted / measured
+// - 1, and predicted - measured for the attainment; NaN if nothing was measured.
 func errorsOf(predicted, measured Figures) (out [4]float64) {
 	for i, m := range metrics {
 		p, q := m.of(predicted), m.of(measured)
@@ -44,7 +45,7 @@ func errorsOf(predicted, measured Figures) (out [4]float64) {
 	return out
 }
 
-// summary is the errors of all runs by metric, in the order of metrics.
+// summary returns the errors of all runs by metric, in the order of metrics.
 func (r *Report) summary() (out [4]stats.ErrorSummary) {
 	for i := range metrics {
 		var es []float64
@@ -58,7 +59,7 @@ func (r *Report) summary() (out [4]stats.ErrorSummary) {
 	return out
 }
 
-// Summary is the errors of a metric over the runs; the zero summary for an unknown name.
+// Summary returns the errors of a metric over the runs, or the zero summary for an unknown name.
 func (r *Report) Summary(metric string) stats.ErrorSummary {
 	for i, s := range r.summary() {
 		if metrics[i].name == metric {
@@ -99,7 +100,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return tw.Flush()
 }
 
-// MarshalJSON writes the same.
+// MarshalJSON writes the content of WriteText as a JSON object.
 func (r *Report) MarshalJSON() ([]byte, error) {
 	rows := []map[string]any{}
 	for k, run := range r.Runs {
@@ -121,7 +122,7 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 		"skipped": r.Skipped})
 }
 
-// measured are figures with null for what is unknown.
+// measured returns figures with null for unknown values.
 func measured(f Figures) map[string]any {
 	out := map[string]any{}
 	for _, m := range metrics {

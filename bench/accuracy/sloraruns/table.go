@@ -1,7 +1,7 @@
-// Package sloraruns holds the simulator against the runs that the authors of S-LoRA published
-// (github.com/S-LoRA/S-LoRA, benchmarks/paper; Y. Sheng et al., "S-LoRA: Serving Thousands of Concurrent LoRA
-// Adapters", MLSys 2024). A table has a row for each run: its requests follow exactly from the columns, and the means
-// were measured.
+// Package sloraruns compares the simulator with the runs that the authors of S-LoRA published
+// (github.com/S-LoRA/S-LoRA, benchmarks/paper; Y. Sheng et al., "S-LoRA: Serving Thousands of
+// Concurrent LoRA Adapters", MLSys 2024). A table has a row for each run: the columns determine its
+// requests exactly, and hold the measured means.
 package sloraruns
 
 import (
@@ -17,18 +17,18 @@ import (
 	"lorasim/internal/table"
 )
 
-// Held is a use of runs beside those of package validate: of a table kept aside.
+// Held is the use of runs of a table kept aside, in addition to the uses of package validate.
 const Held = "held"
 
-// Figures are what is compared: times in s, the attainment as a share.
+// Figures are the compared figures: times in s, the attainment as a share.
 type Figures struct {
-	TotalTime  float64 `json:"total_time"`  // from the first request's sending to the last answer
-	Latency    float64 `json:"avg_latency"` // mean over the requests
-	FirstToken float64 `json:"avg_first_token"`
-	Attainment float64 `json:"attainment"` // share of requests with a first token within Objective
+	TotalTime  float64 `json:"total_time"`      // from sending the first request to the last answer
+	Latency    float64 `json:"avg_latency"`     // mean over the requests
+	FirstToken float64 `json:"avg_first_token"` // mean TTFT
+	Attainment float64 `json:"attainment"`      // share of requests with a first token within Objective
 }
 
-// Objective is the time to the first token below which a request attains, s.
+// Objective is the TTFT below which a request is within the SLO, s.
 const Objective = 6
 
 // Run is one published run.
@@ -36,15 +36,15 @@ type Run struct {
 	Line                                    int
 	Use, Status, System, GPU, Setting, Mode string
 	Model                                   string
-	Ranks                                   []int // over the adapters in turn
+	Ranks                                   []int // assigned to the adapters in turn
 	KVTokens                                int64 // 0: unknown
-	Adapters                                int   // 0: base model alone
+	Adapters                                int   // 0: base model only
 	Alpha, Rate, CV, Duration               float64
-	Input, Output                           [2]int32 // tokens, [low, high)
+	Input, Output                           [2]int32 // range of tokens, [low, high)
 	Measured                                Figures
 }
 
-// Read reads a table of runs. It returns an error that names the line and the column at fault.
+// Read reads a table of runs. An error has the name, the line and the column.
 func Read(in io.Reader, name string) (runs []Run, err error) {
 	required := []string{"use", "status", "system", "gpu", "setting", "model", "ranks", "kv_tokens", "mode", "adapters",
 		"alpha", "rate", "cv", "duration", "input", "output", "total_time", "avg_latency", "avg_first_token",
@@ -60,7 +60,7 @@ func Read(in io.Reader, name string) (runs []Run, err error) {
 	return runs, err
 }
 
-// read reads what a row has of which the system can be simulated.
+// read reads the columns of a row with a system that can be simulated.
 func (r *Run) read(t *table.CSVRow) {
 	for s := range strings.FieldsSeq(t.Text("ranks")) {
 		rank, err := strconv.Atoi(s)
@@ -98,7 +98,7 @@ func span(t *table.CSVRow, column string) (out [2]int32) {
 	return [2]int32{int32(a), int32(b)}
 }
 
-// skipped says why a run cannot be simulated whatever the profile, "" if it can.
+// skipped returns the reason why no profile can simulate a run, or "".
 func (r *Run) skipped() string {
 	switch {
 	case r.System != "slora":
@@ -113,14 +113,15 @@ func (r *Run) skipped() string {
 	return ""
 }
 
-// Choice is what runs are taken from a table.
+// Choice selects runs of a table.
 type Choice struct {
 	Use   string // "": all
 	GPU   string
-	Model string // of the profile: the beginning of it is that of the run
+	Model string // model of the profile; begins with the model of the run
 }
 
-// Of are the runs that a choice takes, and how many are left out for which reason. Runs of another use do not count.
+// Of returns the selected runs, and the number of skipped runs by reason. Runs of another use do
+// not count.
 func (c Choice) Of(runs []Run) (taken []Run, skipped Skipped) {
 	skipped = Skipped{}
 	for _, r := range runs {
@@ -146,10 +147,10 @@ func (c Choice) Of(runs []Run) (taken []Run, skipped Skipped) {
 	return taken, skipped
 }
 
-// Skipped counts runs by the reason why they are left out.
+// Skipped counts skipped runs by reason.
 type Skipped map[string]int
 
-// Text words the counts, one a line.
+// Text returns the counts, one per line.
 func (s Skipped) Text() string {
 	var b strings.Builder
 	for _, why := range slices.Sorted(maps.Keys(s)) {
@@ -158,5 +159,5 @@ func (s Skipped) Text() string {
 	return b.String()
 }
 
-// Uses lists the uses of runs.
+// Uses returns the names of the uses of runs.
 func Uses() []string { return []string{validate.Calibration, validate.Validation, Held} }

@@ -15,43 +15,43 @@ import (
 	"lorasim/sim/tick"
 )
 
-// sglangCase is a case of sglang's scheduler, NAME.json: requests that were all
-// waiting when the server began, or came before batch Step, in the order of the
-// case, and what it logged of its batches.
+// sglangCase is a case of sglang's scheduler, NAME.json. It has requests, in arrival order, and the
+// logged batches. The requests were waiting when the server began, or arrived before batch Step.
 type sglangCase struct {
-	Flags map[string]*string `json:"flags"` // of the server; null: without a value
-	// IgnoreEOS says whether the requests were sent with ignore_eos; absent: yes.
-	// Otherwise their lengths are certain too (min_new_tokens), but not to the
-	// scheduler.
+	Flags map[string]*string `json:"flags"` // flags of the server; null: a flag without a value
+	// IgnoreEOS reports whether the requests were sent with ignore_eos; absent: true. If it is
+	// false, min_new_tokens fixes their lengths, but the scheduler cannot rely on them.
 	IgnoreEOS *bool `json:"ignore_eos"`
-	// OverlapSchedule: the server ran without --disable-overlap-schedule. It logs a batch when the next one is formed,
-	// and a retraction when it is made. Requests come when Step batches have been logged.
+	// OverlapSchedule says that the server ran without --disable-overlap-schedule. It logs a batch
+	// when it forms the next one, and a retraction when it makes it. Requests arrive when Step
+	// batches have been logged.
 	OverlapSchedule bool `json:"overlap_schedule,omitempty"`
 
 	Requests []request     `json:"requests"`
 	Batches  []sglangBatch `json:"batches"`
-	First    [][]int64     `json:"first"` // IDs in the order of their first tokens; a list: at the same time
-	// With --enable-priority-scheduling: by adapter; the base model's is 0.
+	First    [][]int64     `json:"first"` // IDs in the order of their first tokens; a list has equal times
+	// Priorities is by adapter, with --enable-priority-scheduling. The base model has priority 0.
 	Priorities []int   `json:"priorities,omitempty"`
 	Refused    []int64 `json:"refused,omitempty"` // IDs, with --max-queued-requests
 }
 
-// sglangBatch is a batch, or a line about retracted requests.
+// sglangBatch is a batch, or a log line about retracted requests.
 type sglangBatch struct {
 	Prefill   []int64 `json:"prefill,omitempty"` // new requests, new tokens, cached tokens, running, queued
 	Decode    []int64 `json:"decode,omitempty"`  // running, tokens in the KV cache, queued
-	IDs       []int64 `json:"ids,omitempty"`     // of its requests, ascending; none: not recorded
+	IDs       []int64 `json:"ids,omitempty"`     // of the batch's requests, ascending; none: not recorded
 	Log       string  `json:"log,omitempty"`
-	Retracted int     `json:"retracted,omitempty"` // what Log says
+	Retracted int     `json:"retracted,omitempty"` // number of retracted requests in the log
 }
 
-// SGLang holds the simulated scheduler against the batches of sglang's in a
-// folder of cases, NAME.json.
+// SGLang compares the simulated scheduler with the recorded batches of sglang's. The cases are the
+// files NAME.json of a folder.
 func SGLang(ctx context.Context, dir string) (*Report, error) {
 	return runFolder(ctx, dir, ".json", runSGLang)
 }
 
-// SGLangOverlap is SGLang for batches of servers with the overlap schedule, whether the cases say so or not.
+// SGLangOverlap is like [SGLang] for servers with the overlap schedule, even if the cases do not
+// state it.
 func SGLangOverlap(ctx context.Context, dir string) (*Report, error) {
 	return runFolder(ctx, dir, ".json", func(_ string, data []byte) (Case, error) {
 		c, err := parseSGLangCase(data)
@@ -71,7 +71,7 @@ func runSGLang(_ string, data []byte) (Case, error) {
 	return c.run()
 }
 
-// run holds the simulated scheduler against the case.
+// run compares the simulated scheduler with the case.
 func (c *sglangCase) run() (Case, error) {
 	out := Case{Steps: len(c.Batches)}
 	p, err := c.profile()
@@ -109,13 +109,13 @@ func parseSGLangCase(data []byte) (*sglangCase, error) {
 		if r.Shared != nil {
 			r.Parts = append(r.Parts, *r.Shared)
 		}
-		r.Parts = append(r.Parts, [2]int64{own(r)}) // to its end
+		r.Parts = append(r.Parts, [2]int64{own(r)}) // from the shared beginning to the end of the prompt
 	}
 	return &c, check(c.Requests)
 }
 
-// profile is the engine of the case: that of the recordings, with its flags.
-// Steps take any time: no rule that they show looks at a clock.
+// profile returns the engine of the case: the engine of the recordings, with the case's flags. The
+// length of steps is arbitrary: no recorded rule depends on time.
 func (c *sglangCase) profile() (*profile.Profile, error) {
 	p := profile.Default()
 	p.Name = "batches"
@@ -204,10 +204,10 @@ func (c *sglangCase) compare(p *profile.Profile) (*Difference, error) {
 	return c.compareFirst(e.first), nil
 }
 
-// own is the seed of the tokens that no other request has.
+// own returns the seed of the tokens that no other request has.
 func own(r *request) int64 { return ^r.ID }
 
-// play has the engine serve the requests of the case.
+// play makes the engine serve the requests of the case.
 func (c *sglangCase) play(e *engine) error {
 	e.next = e.add
 	for e.add(0); e.err == nil; {
@@ -227,7 +227,7 @@ func (c *sglangCase) play(e *engine) error {
 	return e.err
 }
 
-// batchesOf are steps as sglang logs them.
+// batchesOf returns steps in the form of sglang's log.
 func (c *sglangCase) batchesOf(steps []*simengine.Report, p *profile.Profile) (out []sglangBatch) {
 	size := int64(p.Engine.PageSize)
 	pages := p.Memory.KVTokens / size
@@ -251,9 +251,9 @@ func (c *sglangCase) batchesOf(steps []*simengine.Report, p *profile.Profile) (o
 	return out
 }
 
-// compareFirst holds the order of the first tokens against the recorded one.
-// The recording puts what came within a few ms together, and may tear apart
-// what one batch gave, so that only two requests in the opposite order differ.
+// compareFirst compares the order of the first tokens with the recorded one. The recording groups
+// first tokens within a few ms, and may split those of one batch. Only two requests in the opposite
+// order therefore differ.
 func (c *sglangCase) compareFirst(first map[int64]tick.Ticks) *Difference {
 	latest, last := tick.Ticks(-1), int64(0) // of the groups before
 	for _, group := range c.First {

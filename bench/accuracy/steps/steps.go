@@ -1,11 +1,10 @@
-// Package steps holds the simulated engines against what the engines
-// themselves did, step by step. Where time plays no part, the order in which an
-// engine admits, batches and preempts follows from its rules alone, so that a
-// case is either exact or shows a rule that the simulator lacks.
+// Package steps compares the simulated engines with recorded steps of real engines. If time plays
+// no part, an engine's rules alone determine the order in which it admits, batches and preempts
+// requests. A case is therefore exact, or it shows a rule that the simulator lacks.
 //
 //	report, err := steps.VLLM(ctx, "vllm_steps")
 //	report.WriteText(os.Stdout)
-//	err = report.Err() // not nil where a case differs
+//	err = report.Err() // not nil if a case differs
 package steps
 
 import (
@@ -28,7 +27,7 @@ import (
 	"lorasim/trace"
 )
 
-// Report is the outcome of a folder of cases.
+// Report is the result of the cases in a folder.
 type Report struct {
 	Summary Summary `json:"summary"`
 	Cases   []Case  `json:"cases"`
@@ -42,23 +41,23 @@ type Summary struct {
 
 func (s Summary) differ() int { return s.Cases - s.Exact }
 
-// Case is one case held against its recording.
+// Case is one case compared with its recording.
 type Case struct {
 	Name            string      `json:"name"`
 	Exact           bool        `json:"exact"`
-	Steps           int         `json:"steps"` // recorded
+	Steps           int         `json:"steps"` // number of recorded steps
 	FirstDifference *Difference `json:"first_difference,omitempty"`
 }
 
-// Difference is the first step at which the engines part: what the recording
-// has and what the simulator did, only the fields that differ.
+// Difference is the first step at which the engines differ. Expected is the recorded step and Got
+// the simulated one; both hold only the fields that differ.
 type Difference struct {
 	Step     int `json:"step"`
 	Expected any `json:"expected"`
 	Got      any `json:"got"`
 }
 
-// runFolder runs each case of a folder, whose file is named NAME and the ending.
+// runFolder runs each case of a folder. A case's file name is NAME and the ending.
 func runFolder(
 	ctx context.Context, dir, ending string, run func(path string, data []byte) (Case, error),
 ) (*Report, error) {
@@ -85,7 +84,7 @@ func runFolder(
 	return newReport(cases), nil
 }
 
-// newReport sums up cases. One without a difference is exact.
+// newReport summarizes cases. A case without a difference is exact.
 func newReport(cases []Case) *Report {
 	r := &Report{Cases: cases, Summary: Summary{Cases: len(cases)}}
 	for i := range cases {
@@ -96,7 +95,7 @@ func newReport(cases []Case) *Report {
 	return r
 }
 
-// Err tells how many cases differ, nil if none does.
+// Err returns an error with the number of cases that differ, or nil if all are exact.
 func (r *Report) Err() error {
 	if n := r.Summary.differ(); n > 0 {
 		return fmt.Errorf("%d of %d cases differ from the engine", n, r.Summary.Cases)
@@ -123,8 +122,8 @@ func (c *Case) result() string {
 	return "exact"
 }
 
-// request is a request of a case, added before step Step. vLLM's state the prompt in
-// parts; of sglang's they follow from what is shared.
+// request is a request of a case, added before step Step. vLLM's cases state the prompt in parts;
+// for sglang's cases the parts follow from the shared beginning.
 type request struct {
 	ID      int64      `json:"id"`
 	Step    int        `json:"step"`
@@ -133,7 +132,8 @@ type request struct {
 	Shared  *[2]int64  `json:"shared"`  // sglang: seed and tokens of the beginning of the prompt
 	Prompt  int32      `json:"prompt"`
 	Output  int32      `json:"output"`
-	// MaxTokens is the budget, 0: Output. A stop token ends a request that has a larger one.
+	// MaxTokens is the limit of output tokens; 0: Output. A stop token ends a request with a larger
+	// limit.
 	MaxTokens int32 `json:"max_tokens"`
 }
 
@@ -153,23 +153,23 @@ func check(requests []request) error {
 	return nil
 }
 
-// engine is a simulated worker that serves the requests of a case, and what it did.
+// engine is a simulated worker that serves the requests of a case, and its results.
 type engine struct {
 	*sim.Server
 	todo    []request              // not submitted yet
-	sampled func(r *request) int64 // seed of a reply
+	sampled func(r *request) int64 // returns the seed of a reply
 	texts   trace.Texts            // equal seeds give equal tokens
-	err     error                  // of submitting
+	err     error                  // error of submitting
 	steps   []*simengine.Report
-	first   map[int64]tick.Ticks // when requests got their first token
+	first   map[int64]tick.Ticks // times of first tokens, by request ID
 	ended   []int64
 	turned  []int64        // IDs of requests that did not complete
-	failed  error          // why the first of them did not
-	next    func(done int) // hears of the end of each step
-	now     bool           // requests submitted then arrive at once
+	failed  error          // reason of the first one
+	next    func(done int) // called at the end of each step
+	now     bool           // submitted requests arrive at once
 }
 
-// newEngine returns a worker of a profile for requests; priorities are by adapter.
+// newEngine returns a worker of a profile for requests. priorities are by adapter.
 func newEngine(
 	p *profile.Profile, requests []request, priorities []int, sampled func(r *request) int64,
 ) (e *engine, err error) {

@@ -32,17 +32,17 @@ type vllmCase struct {
 	MaxNumBatchedTokens       int       `json:"max_num_batched_tokens"`
 	MaxModelLen               int       `json:"max_model_len"`
 	BlockSize                 int       `json:"block_size"`
-	NumBlocks                 int64     `json:"num_blocks"` // one of them, the null block, holds nothing
+	NumBlocks                 int64     `json:"num_blocks"` // includes the null block, which holds no tokens
 	PrefixCaching             bool      `json:"prefix_caching"`
 	LongPrefillTokenThreshold int       `json:"long_prefill_token_threshold"`
 	Policy                    string    `json:"policy"`       // fcfs (or "") or priority
-	Priorities                []int     `json:"priorities"`   // by adapter; the base model's is 0
-	VLLMVersion               string    `json:"vllm_version"` // whose rules; "": 0.32
+	Priorities                []int     `json:"priorities"`   // by adapter; 0 for the base model
+	VLLMVersion               string    `json:"vllm_version"` // version whose rules apply; "": 0.32
 	AsyncScheduling           bool      `json:"async_scheduling"`
 	Requests                  []request `json:"requests"`
 }
 
-// vllmStep is a line of NAME.steps.jsonl; requests go by their ID.
+// vllmStep is a line of NAME.steps.jsonl. Requests are identified by their ID.
 type vllmStep struct {
 	Step      int             `json:"step"`
 	Tokens    map[int64]int32 `json:"tokens"`
@@ -57,8 +57,8 @@ type vllmStep struct {
 	Computed  map[int64]int32 `json:"computed"`
 }
 
-// VLLM holds the simulated scheduler against the steps of vLLM's in a folder of
-// cases, NAME.case.json with NAME.steps.jsonl.
+// VLLM compares the simulated scheduler with the recorded steps of vLLM's. The cases are the files
+// NAME.case.json with NAME.steps.jsonl of a folder.
 func VLLM(ctx context.Context, dir string) (*Report, error) {
 	return runFolder(ctx, dir, vllmEnding, runVLLM)
 }
@@ -113,7 +113,7 @@ func parseVLLMCase(data []byte) (*vllmCase, error) {
 	return &c, check(c.Requests)
 }
 
-// readVLLMSteps reads the steps of a case, packed by gzip where its name says so.
+// readVLLMSteps reads the steps of a case, and unpacks them with gzip if the file name requires it.
 func readVLLMSteps(path string) ([]vllmStep, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		path += ".gz"
@@ -143,15 +143,15 @@ func readVLLMSteps(path string) ([]vllmStep, error) {
 	return steps, nil
 }
 
-// profile is the engine of the case. Steps take any constant time: no rule of
-// the scheduler looks at a clock.
+// profile returns the engine of the case. Steps take an arbitrary constant time: no rule of the
+// scheduler depends on time.
 func (c *vllmCase) profile() *profile.Profile {
 	p := profile.Default()
 	p.Name = "steps"
 	p.Latency.Decode.BaseMs, p.Latency.Prefill.BaseMs = 1000, 1000
 	p.Memory.KVTokens = (c.NumBlocks - 1) * int64(c.BlockSize)
 	e := &p.Engine
-	if c.AsyncScheduling { // two steps may be formed at one instant
+	if c.AsyncScheduling { // two steps may be formed at one time
 		p.Latency.FrontEnd, e.AdapterLoading = profile.FrontEnd{}, profile.LoadBlocking
 	}
 	e.Scheduler, e.ContextOverflow = profile.SchedulerVLLM, profile.OverflowPrompt
@@ -200,14 +200,14 @@ func (c *vllmCase) compare(want []vllmStep) (*Difference, error) {
 // step carries out step i. A step with nothing to do counts too.
 func (c *vllmCase) step(e *engine, i int) (*vllmStep, error) {
 	e.steps, e.ended = nil, nil
-	v := e.View() // stands if there is nothing to do
+	v := e.View() // the view if there is nothing to do
 	got := &vllmStep{Running: v.Running, Waiting: v.Queued, Free: (v.KVCapacity - v.KVUsed) / int64(c.BlockSize),
 		Tokens: map[int64]int32{}, Computed: map[int64]int32{}}
 	end := e.Next()
 	if end == tick.Never {
 		end = e.Now()
 	}
-	if e.add(i + 1); e.err != nil { // they come between the end of this step and the next
+	if e.add(i + 1); e.err != nil { // requests that arrive between the end of this step and the next one
 		return nil, e.err
 	}
 	if e.Advance(end); e.failed != nil {
@@ -227,8 +227,8 @@ func vllmStepOf(s *simengine.Report) *vllmStep {
 		Running: s.Running, Waiting: s.Waiting, Free: s.FreePages, Tokens: s.Tokens, Computed: s.Computed}
 }
 
-// compareAsync is compare with asynchronous scheduling: a step forms a batch, and ends the one before it. Where nothing
-// is there to do the engine takes no steps.
+// compareAsync is compare with asynchronous scheduling: a step forms a batch, and ends the previous
+// one. The engine takes no steps if it has nothing to do.
 func (c *vllmCase) compareAsync(e *engine, want []vllmStep) (*Difference, error) {
 	var got []*vllmStep
 	v := e.View()
@@ -277,7 +277,7 @@ func (c *vllmCase) compareAsync(e *engine, want []vllmStep) (*Difference, error)
 	return nil, nil
 }
 
-// sampled is the seed of what every step samples.
+// sampled is the seed of the sampled tokens of every step.
 const sampled = -1
 
 func names(ids []int64) (s []string) {

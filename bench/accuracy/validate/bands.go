@@ -11,10 +11,9 @@ import (
 	"lorasim/sim/profile"
 )
 
-// residual is the logarithm of measured over predicted of a metric of a run: over
-// what one simulation predicts, since that is what has an interval. Where there
-// were several, the residual of each has its share of the run's weight, which is 1,
-// or of a run that was repeated its share of that.
+// residual is the logarithm of measured over predicted of a metric of a run. The prediction is that
+// of one simulation, since intervals are for single simulations. The weight of a run is 1; repeats
+// of a run share it, and so do several simulations of a run.
 type residual struct {
 	metric      result.Metric
 	load        int // index into loads
@@ -23,7 +22,7 @@ type residual struct {
 	ran         *Ran
 }
 
-// class is what a band is of.
+// class is the kind of runs that a band is for.
 type class struct {
 	metric result.Metric
 	load   int
@@ -49,9 +48,9 @@ func (c *Comparison) residuals(keys map[Metric]result.Metric, share float64) (rs
 
 func (r *residual) class() class { return class{r.metric, r.load} }
 
-// bands are the bands of all classes that about a run or more is in, by metric and
-// load. At the edge of saturation a range that would be narrower than where workers
-// keep up takes in that one.
+// bands returns the bands by metric and load of all classes with a total weight of about 1 or more.
+// A range at the edge of saturation that is narrower than the range below it is widened to include
+// that range.
 func bands(rs []residual) (out []profile.Band) {
 	classes, of := stats.GroupBy(rs, (*residual).class)
 	slices.SortFunc(classes, func(a, b class) int {
@@ -70,7 +69,7 @@ func bands(rs []residual) (out []profile.Band) {
 	return out
 }
 
-// noNarrower is a range, or where it is narrower than another, one that holds both.
+// noNarrower returns a range, or, if it is narrower than another one, a range that includes both.
 func noNarrower(r, other *[2]float64) *[2]float64 {
 	if r == nil || other == nil || r[1]/r[0] >= other[1]/other[0] {
 		return r
@@ -78,8 +77,8 @@ func noNarrower(r, other *[2]float64) *[2]float64 {
 	return &[2]float64{min(r[0], other[0]), max(r[1], other[1])}
 }
 
-// band is the band of a class. So many runs support a range of a level n / (n+1) at
-// most; half of them need not lie to both sides of the prediction from 3 on.
+// band returns the band of a class. n runs support a range of level n / (n+1) at most. From 3 runs
+// on, half of them need not lie on both sides of the prediction.
 func band(c class, rs []residual) profile.Band {
 	n := weight(rs)
 	level := min(0.9, math.Floor(100*n/(n+1))/100)
@@ -93,9 +92,9 @@ func band(c class, rs []residual) profile.Band {
 	return b
 }
 
-// wide is the conformal range of a probability. Runs of one kind err in a direction
-// of their own: where ranges from all other kinds hold fewer of a kind, it is that
-// of a higher probability, of which they do.
+// wide returns the conformal range of a probability. Runs of one kind have correlated errors. If
+// ranges from all other kinds cover a kind too rarely, the range is that of a higher probability
+// with sufficient coverage.
 func wide(rs []residual, probability float64) (in *[2]float64) {
 	kinds, alike := stats.GroupBy(rs, func(r *residual) string { return r.alike })
 	for p := probability; p < 0.995; p += 0.02 {
@@ -115,7 +114,7 @@ func wide(rs []residual, probability float64) (in *[2]float64) {
 	return in
 }
 
-// without are the residuals of all other kinds of runs.
+// without returns the residuals of all other kinds of runs.
 func without(rs []residual, kind string) []residual {
 	return slices.DeleteFunc(slices.Clone(rs), func(r residual) bool { return r.alike == kind })
 }
@@ -127,13 +126,12 @@ func weight(rs []residual) (sum float64) {
 	return sum
 }
 
-// conformal is the range, as factors, in which one more residual like the given
-// ones lies with at least the given probability: a split-conformal interval (V. Vovk
-// et al., Algorithmic Learning in a Random World, 2005), with a run of several
-// draws counting once (R. Dunn et al., JASA 118, 2023). The one to come counts as
-// beyond all of these. Where that leaves no room for its half at either end, the
-// range is as wide to both sides of the prediction, for which about half as many
-// runs do; nil: there are too few for that, too, or the range says nothing.
+// conformal returns the range, as factors, that covers one more residual with at least the given
+// probability: a split-conformal interval (V. Vovk et al., Algorithmic Learning in a Random World,
+// 2005). A run with several draws counts once (R. Dunn et al., JASA 118, 2023), and the further
+// residual counts as infinite. If that leaves too few runs at either end, the range is symmetric
+// about the prediction, which takes about half as many runs. The result is nil if the runs are too
+// few for that, too, or the range is unbounded.
 func conformal(rs []residual, probability float64) *[2]float64 {
 	high, ok := quantile(rs, (1+probability)/2, func(x float64) float64 { return x })
 	low, _ := quantile(rs, (1+probability)/2, func(x float64) float64 { return -x })
@@ -151,8 +149,8 @@ func conformal(rs []residual, probability float64) *[2]float64 {
 	return &r
 }
 
-// quantile is the least value of f up to which lies a share of the weight of the
-// residuals and one more, infinite; false: it is that one.
+// quantile returns the least value of f below which a share of the weight lies, counting one more
+// residual that is infinite. It returns false if the quantile is that residual.
 func quantile(rs []residual, share float64, f func(float64) float64) (float64, bool) {
 	rs = slices.Clone(rs)
 	slices.SortFunc(rs, func(a, b residual) int { return cmp.Compare(f(a.log), f(b.log)) })

@@ -10,7 +10,7 @@ import (
 	"lorasim/sim/profile"
 )
 
-// add holds residuals against an interval, where there is one.
+// add counts the residuals that lie within an interval; nil: there is none.
 func (c *Covered) add(rs []residual, in *[2]float64) {
 	for _, r := range rs {
 		if in == nil {
@@ -31,7 +31,7 @@ func (c *Covered) done() {
 	}
 }
 
-// coverage holds every kind of runs against the bands of all others.
+// coverage compares every kind of runs with the bands of all other kinds.
 func coverage(rs []residual, of []profile.Band) (out []Coverage) {
 	for _, b := range of {
 		out = append(out, Coverage{Metric: b.Metric, Waiting: b.Waiting})
@@ -54,9 +54,9 @@ func coverage(rs []residual, of []profile.Band) (out []Coverage) {
 	return out
 }
 
-// extrapolations hold out what a run may leave the validated ones by: each policy,
-// where there are several; the runs with more than twice the adapters of the others;
-// and those with up to twice the slots of the others (profile.Intervals.Compare).
+// extrapolations holds out runs that differ from the validated ones: each policy, if there are
+// several; the runs with more than twice the adapters of the others; and those with up to twice the
+// slots of the others (profile.Intervals.Compare).
 func extrapolations(rs []residual) (out []Extrapolated) {
 	policy := func(r *residual) string { name, _, _ := strings.Cut(r.ran.Policy, ":"); return name }
 	policies, _ := stats.GroupBy(rs, policy)
@@ -68,7 +68,7 @@ func extrapolations(rs []residual) (out []Extrapolated) {
 	}
 	for _, size := range []struct {
 		name string
-		few  int // the others have at most one such part of the most
+		few  int // the others have at most 1/few of the largest value
 		of   func(*Ran) int
 	}{
 		{"adapters", 4, func(r *Ran) int { return r.Adapters }},
@@ -89,8 +89,8 @@ func extrapolations(rs []residual) (out []Extrapolated) {
 	return out
 }
 
-// extrapolated holds the runs that test selects against the intervals of those that
-// are not to be left out.
+// extrapolated compares the runs selected by test with the intervals of the runs not selected by
+// leave.
 func extrapolated(what string, rs []residual, test, leave func(residual) bool) Extrapolated {
 	in := profile.Intervals{Bands: bands(slices.DeleteFunc(slices.Clone(rs), leave))}
 	var half, most [2]Covered

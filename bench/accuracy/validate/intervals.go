@@ -12,28 +12,28 @@ import (
 	"lorasim/sim/profile"
 )
 
-// Ran is how a run was simulated, as far as intervals have to know it.
+// Ran is the inputs of a simulated run that intervals depend on.
 type Ran struct {
 	profile.ValidatedRun
-	Base    *profile.Profile // without the settings of the run
-	Alike   string           // the runs that are of one kind, and may err together
-	Repeat  string           // the runs that are one, repeated; "": there is no other
-	Waiting float64          // sim.Waiting
-	// draws are the simulations that the prediction is the mean of, each with its
-	// own share of waiting; nil: it is of one.
+	Base    *profile.Profile // profile without the settings of the run
+	Alike   string           // kind of the run; errors within a kind are correlated
+	Repeat  string           // name shared by repeats of a run; "": not repeated
+	Waiting float64          // share of their time that requests wait (sim.Waiting)
+	// draws are the simulations behind a mean prediction, each with its own share of waiting; nil:
+	// the prediction is one simulation.
 	draws []Values
 }
 
-// loads are the classes of load that intervals tell apart, by Ran.Waiting: workers
-// keep up, are near saturation, are saturated.
+// loads are the classes of load that have separate intervals, by Ran.Waiting: workers keep up, are
+// near saturation, are saturated.
 var loads = [][2]float64{{0, 0.05}, {0.05, 0.9}, {0.9, 1}}
 
-// LoadNames are the names of the classes of load: workers keep up below 5 % of
-// waiting, are at the edge of saturation, and are saturated from 90 %.
+// LoadNames are the names of the classes of load. Workers keep up below 5 % of waiting and are
+// saturated from 90 %; the edge of saturation lies between.
 var LoadNames = [...]string{"keeps up", "edge", "saturated"}
 
-// LoadOf is the class of load of a run, an index into LoadNames, by the share of
-// its requests' time at the workers that they wait (sim.Waiting).
+// LoadOf returns the class of load of a run as an index into LoadNames. waiting is the share of
+// their time at the workers that requests wait (sim.Waiting).
 func LoadOf(waiting float64) (class int) {
 	for class < len(loads)-1 && waiting >= loads[class][1] {
 		class++
@@ -49,8 +49,8 @@ var resultMetrics = map[Metric]result.Metric{
 	Duration: result.Duration, MeanE2E: result.MeanE2E, MedianE2E: result.MedianE2E, P99E2E: result.P99E2E,
 }
 
-// IntervalReport is what runs that nothing was fitted to say of the predictions of
-// profiles, and how far that holds for runs of other kinds.
+// IntervalReport holds prediction intervals of profiles, derived from runs that were not fitted,
+// and their coverage of other kinds of runs.
 type IntervalReport struct {
 	Schema   string             `json:"schema"`
 	Profiles []ProfileIntervals `json:"profiles"`
@@ -61,29 +61,28 @@ type ProfileIntervals struct {
 	Profile   string             `json:"profile"`
 	Intervals *profile.Intervals `json:"intervals"`
 	Coverage  []Coverage         `json:"coverage"`
-	// Extrapolated says how often widened intervals of some runs hold others that
-	// leave what these were like.
+	// Extrapolated is the coverage of widened intervals for runs unlike those that the intervals
+	// come from.
 	Extrapolated []Extrapolated `json:"extrapolated,omitempty"`
 }
 
-// Extrapolated is how often the intervals of all other runs hold the runs of a
-// policy, or with many adapters or slots: as they are, and widened. It is over the
-// figures of all metrics and classes of load for which there are intervals.
+// Extrapolated is the coverage of held-out runs by the intervals of all other runs: the runs of a
+// policy, or those with many adapters or slots. It counts the figures of all metrics and classes of
+// load that have intervals.
 type Extrapolated struct {
 	HeldOut string  `json:"held_out"`
 	Figures float64 `json:"figures"`
-	Half    [2]Held `json:"half"` // as they are, widened
+	Half    [2]Held `json:"half"` // original range, widened range
 	Most    [2]Held `json:"most"`
 }
 
-// Held is the share of figures that a range holds, and its median width.
+// Held is the share of figures within a range, and the range's median width.
 type Held struct {
 	Share float64 `json:"share"`
 	Width float64 `json:"width"`
 }
 
-// Coverage is how often intervals from all other kinds of runs hold what was
-// measured.
+// Coverage is the share of measured values within the intervals from all other kinds of runs.
 type Coverage struct {
 	Metric  string     `json:"metric"`
 	Waiting [2]float64 `json:"waiting"`
@@ -91,8 +90,8 @@ type Coverage struct {
 	Most    Covered    `json:"most"`
 }
 
-// Covered is the share of the runs with an interval that it holds. Width is the
-// median of high minus low, over the prediction.
+// Covered is the share of the runs within their interval; Runs is the number of runs with an
+// interval. Width is the median of high minus low, relative to the prediction.
 type Covered struct {
 	Runs   float64 `json:"runs"`
 	Share  float64 `json:"share"`
@@ -100,7 +99,7 @@ type Covered struct {
 	widths []float64
 }
 
-// cells are the share, of how many runs, and the width.
+// cells returns the share with the number of runs, and the width.
 func (c *Covered) cells() []string {
 	if c.Runs == 0 {
 		return []string{"-", "-"}
@@ -108,8 +107,8 @@ func (c *Covered) cells() []string {
 	return []string{fmt.Sprintf("%s of %.0f", format.Percent(c.Share, 0), c.Runs), format.Percent(c.Width, 1)}
 }
 
-// Intervals derives intervals from runs; keys are the metrics that have them, by
-// their names in results.
+// Intervals derives intervals from runs that were not fitted. keys maps the metrics with intervals
+// to their names in results.
 func Intervals[Row any, P compared[Row]](rows []Row, keys map[Metric]result.Metric) *IntervalReport {
 	var known []*Comparison
 	for i := range rows {
@@ -145,7 +144,7 @@ func (r *Report) Intervals() *IntervalReport {
 	return Intervals(Unfitted(r.Runs, func(r *Row) string { return r.Use }), resultMetrics)
 }
 
-// One are the intervals of a report on one profile; nil: no run was predicted.
+// One returns the intervals of a report on one profile, or nil if no run was predicted.
 func (r *IntervalReport) One() *profile.Intervals {
 	if len(r.Profiles) == 0 {
 		return nil
@@ -153,13 +152,12 @@ func (r *IntervalReport) One() *profile.Intervals {
 	return r.Profiles[0].Intervals
 }
 
-// Unfitted are the runs that are not of use calibration.
+// Unfitted returns the runs whose use is not calibration.
 func Unfitted[Row any](rows []Row, use func(*Row) string) []Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return use(&r) == Calibration })
 }
 
-// WriteText prints, for every profile, the intervals and how often those of other
-// kinds of runs hold.
+// WriteText prints the intervals of every profile, and their coverage of other kinds of runs.
 func (r *IntervalReport) WriteText(w io.Writer) error {
 	var rows [][]string
 	for _, p := range r.Profiles {

@@ -17,7 +17,7 @@ import (
 	"lorasim/trace/lengths"
 )
 
-// ofResult are the metrics of a block in a result.
+// ofResult maps the metrics of a block to those of a result.
 var ofResult = map[Metric]result.Metric{
 	Duration: result.Duration, MeanE2E: result.MeanE2E, MedianE2E: result.MedianE2E,
 	MeanTTFT: result.MeanTTFT, MedianTTFT: result.MedianTTFT, P99TTFT: result.P99TTFT,
@@ -25,29 +25,28 @@ var ofResult = map[Metric]result.Metric{
 	MaxITL: result.MaxITL,
 }
 
-// Block is a closed-loop run of a serving benchmark on one server: a number of requests of random lengths, at most
-// Concurrency in flight.
+// Block is a closed-loop run of a serving benchmark on one server: Requests requests of random
+// lengths, at most Concurrency in flight.
 type Block struct {
 	File          string
 	Line          int
-	Model, Server string // as the log names them; "": not said
+	Model, Server string // names in the log; "": unknown
 	Requests      int
-	Concurrency   int
-	Input, Output int     // longest, tokens
-	Ratio         float64 // shortest as a share of the longest
+	Concurrency   int     // limit of requests in flight
+	Input, Output int     // largest lengths, tokens
+	Ratio         float64 // shortest length as a share of the longest
 	Seed          uint64
 	Measured      Values
-	// Skipped says why the block cannot be simulated.
+	// Skipped is the reason why the block cannot be simulated; "": none.
 	Skipped string
 }
 
-// Name tells blocks of one folder apart.
+// Name returns a name that is unique among the blocks of a folder.
 func (b *Block) Name() string {
 	return strings.TrimPrefix(fmt.Sprintf("%s %dx%d", b.Server, b.Requests, b.Concurrency), " ")
 }
 
-// ReadLogs reads the blocks of every *.log and *.jsonl file of a folder, or of
-// one file.
+// ReadLogs reads the blocks of every *.log and *.jsonl file of a folder, or of one file.
 func ReadLogs(path string) ([]Block, error) {
 	files := []string{path}
 	if st, err := os.Stat(path); err != nil {
@@ -112,8 +111,8 @@ func newBlock(r *importer.Imported) Block {
 	return b
 }
 
-// profileOf finds the embedded profile of a block: that of its model and, where
-// there are several, of its server's attention backend; nil: there is none.
+// profileOf returns the embedded profile of a block's model and, if the model has several, of its
+// server's attention backend. It returns nil if there is none.
 func profileOf(b *Block) (*profile.Profile, error) {
 	model := strings.ToLower(filepath.Base(strings.TrimRight(b.Model, "/")))
 	var found []*profile.Profile
@@ -135,7 +134,7 @@ func profileOf(b *Block) (*profile.Profile, error) {
 	return nil, nil
 }
 
-// SimulateBlock predicts a block.
+// SimulateBlock predicts the metrics of a block.
 func SimulateBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, error) {
 	sampler, err := lengths.NewRandom(int32(b.Input), int32(b.Output), b.Ratio)
 	if err != nil {
@@ -168,8 +167,8 @@ func SimulateBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, e
 	return vs, nil
 }
 
-// CompareBlocks predicts blocks and reports on them. given is the profile for
-// all of them; nil: the embedded one of each.
+// CompareBlocks predicts blocks and reports on them. given is the profile for all blocks; nil: each
+// block's embedded profile.
 func CompareBlocks(ctx context.Context, blocks []Block, given *profile.Profile) (*Report, error) {
 	var rows []Row
 	for i := range blocks {
@@ -206,11 +205,10 @@ func CompareBlocks(ctx context.Context, blocks []Block, given *profile.Profile) 
 	return r, nil
 }
 
-// ServerRatio compares the mean E2E latency of one server with that of another
-// for the same requests.
+// ServerRatio is the ratio of the mean E2E latencies of two servers for the same requests.
 type ServerRatio struct {
 	File        string  `json:"file"`
-	Servers     string  `json:"servers"` // "A/B"
+	Servers     string  `json:"servers"` // "A/B", for A over B
 	Requests    int     `json:"num_prompts"`
 	Concurrency int     `json:"max_concurrency"`
 	Measured    float64 `json:"measured"`
@@ -218,8 +216,7 @@ type ServerRatio struct {
 	Error       float64 `json:"error"`
 }
 
-// serverRatios compares each block with the later ones of its file that differ
-// in the server alone.
+// serverRatios compares each block with later blocks of its file that differ only in the server.
 func serverRatios(blocks []Block, rows []Row) []ServerRatio {
 	var out []ServerRatio
 	for i := range blocks {

@@ -19,22 +19,23 @@ import (
 	"lorasim/trace/replay"
 )
 
-// Options say how runs are predicted.
+// Options configures the prediction of runs.
 type Options struct {
 	Profile *profile.Profile
 	Groups  *Groups // nil: DefaultGroups
-	// Seeds is the number of draws of the lengths that a prediction is the
-	// mean of, from FirstSeed on.
+	// Seeds is the number of draws of the lengths, with the seeds from FirstSeed on. A prediction
+	// is the mean over the draws.
 	Seeds     int
 	FirstSeed uint64
-	// NoLoad leaves out the simulations that Row.Load needs.
+	// NoLoad skips the simulations for Row.Load.
 	NoLoad bool
-	// Progress, if not nil, is called with how many simulations of all are done.
+	// Progress, if not nil, is called with the number of finished simulations and of all
+	// simulations.
 	Progress func(done, total int64)
 }
 
-// Simulate predicts runs on all processors. The result does not depend on their
-// number.
+// Simulate predicts runs on all processors. The result does not depend on the number of processors.
+// hists are the invocations per adapter. A run that cannot be predicted has a Row with the reason.
 func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]Row, error) {
 	if o.Groups == nil {
 		o.Groups = DefaultGroups()
@@ -42,8 +43,8 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 	if o.Seeds < 1 {
 		return nil, fmt.Errorf("seeds is %d, expected >= 1", o.Seeds)
 	}
-	// A job is a simulation of a run: of a draw of its lengths, or, with seed -1,
-	// of the first one with all requests at once.
+	// job is one simulation of a run: with one draw of its lengths or, with seed -1, with the first
+	// draw and all requests at once.
 	type job struct{ run, seed int }
 	var jobs []job
 	rows, plans := make([]Row, len(runs)), make([]*plan, len(runs))
@@ -97,14 +98,13 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 	return rows, nil
 }
 
-// setLoad enters the offered load. Within 15 % of what the workers can do, small
-// differences in speed decide whether a queue builds up, and no prediction of
-// latencies is worth much.
+// setLoad sets the offered load. Within 15 % of the workers' capacity, small differences in speed
+// decide whether a queue grows, and predictions of latencies are unreliable.
 func (r *Row) setLoad(load float64) {
 	r.Load, r.NearSaturation = load, load > 0.85 && load < 1.15
 }
 
-// average enters the mean of the predictions with several seeds.
+// average sets the mean of the predictions with several seeds.
 func (r *Row) average(draws []Values) {
 	mean, spread := Values{}, Values{}
 	for _, m := range Metrics {
@@ -124,9 +124,9 @@ func (r *Row) average(draws []Values) {
 }
 
 const (
-	begun Metric = "begun" // when the last request has its first token, s
+	begun Metric = "begun" // time of the first token of the last request, s
 	waits Metric = "waits" // share of their time that requests wait
-	// tokens of the requests that succeed, in the mean
+	// Mean tokens of the successful requests.
 	prompt Metric = "prompt"
 	output Metric = "output"
 )
@@ -136,12 +136,12 @@ type plan struct {
 	run      *Run
 	workload *trace.Workload // arrivals and adapters
 	costs    *profile.Costs
-	spec     router.Spec // of a worker
+	spec     router.Spec // spec of a worker
 	lengths  lengths.Sampler
 	seed     uint64
 }
 
-// newPlan returns a plan, or says why the run cannot be predicted.
+// newPlan returns a plan, or the reason why the run cannot be predicted.
 func newPlan(r *Run, hists Histograms, o Options) (_ *plan, skipped string, err error) {
 	g := o.Groups.of(r)
 	counts, skipped := invocations(r, g, hists)
@@ -162,7 +162,7 @@ func newPlan(r *Run, hists Histograms, o Options) (_ *plan, skipped string, err 
 	}
 	p := *o.Profile
 	e := &p.Engine
-	e.ContextOverflow = profile.OverflowIgnore // the fitted lengths go with it
+	e.ContextOverflow = profile.OverflowIgnore // the fitted lengths assume it
 	e.HeadOfLine = profile.HeadOfLineBlock     // the measured servers ran sglang 0.5.4 to 0.5.6
 	if r.MaxLoras > 0 {
 		e.MaxLorasPerBatch = r.MaxLoras
@@ -182,11 +182,11 @@ func newPlan(r *Run, hists Histograms, o Options) (_ *plan, skipped string, err 
 	return &plan{run: r, workload: w, costs: costs, spec: spec, lengths: sampler, seed: o.FirstSeed}, "", nil
 }
 
-// span is the time of the last arrival, s.
+// span returns the time of the last arrival, s.
 func (p *plan) span() float64 { return p.workload.Requests[len(p.workload.Requests)-1].Arrival }
 
-// invocations returns the histogram of a run: that of its stride, or one that
-// gives the group's share to the first worker; or why there is none.
+// invocations returns the histogram of a run: the one of its stride, or one that gives the group's
+// share to the first worker. If there is none, it returns the reason.
 func invocations(r *Run, g Group, hists Histograms) (counts [][]int64, skipped string) {
 	flat := hists[r.Stride]
 	if share, ok := g.FirstWorker[r.Trace]; ok && r.Workers == 2 && len(flat) != r.Adapters {
@@ -213,8 +213,7 @@ func invocations(r *Run, g Group, hists Histograms) (counts [][]int64, skipped s
 	return counts, ""
 }
 
-// simulate runs one draw of the lengths; seed -1 is the first draw with all
-// requests at time 0.
+// simulate runs one draw of the lengths. Seed -1 is the first draw with all requests at time 0.
 func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	w := *p.workload
 	if seed < 0 {
@@ -230,7 +229,7 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	var e2e []float64 // of successful requests, ms
+	var e2e []float64 // E2E of successful requests, ms
 	last, prompts, outputs := 0.0, 0.0, 0.0
 	var waiting sim.Waiting
 	st, err := sim.Run(ctx, sim.Config{

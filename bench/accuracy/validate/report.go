@@ -16,13 +16,13 @@ import (
 	"lorasim/sim/profile"
 )
 
-// Report says how well runs were predicted.
+// Report is the errors of predicted runs.
 type Report struct {
 	Schema  string `json:"schema"`
 	Profile string `json:"profile"`
-	Use     string `json:"use"` // of the runs; "all"
+	Use     string `json:"use"` // use of the runs, or "all"
 	Seeds   int    `json:"seeds"`
-	// Summary is over all runs, Clear over those away from saturation.
+	// Summary covers all runs, Clear only runs away from saturation.
 	Summary map[Metric]stats.ErrorSummary `json:"summary"`
 	Clear   map[Metric]stats.ErrorSummary `json:"away_from_saturation"`
 	Groups  []GroupSummary                `json:"groups"`
@@ -38,31 +38,31 @@ type GroupSummary struct {
 	Summary map[Metric]stats.ErrorSummary `json:"summary"`
 }
 
-// Row is one run.
+// Row is one run with its prediction.
 type Row struct {
 	Setup
-	// Load is the offered load: the time until the last request has begun when
-	// all of them come at once, as a multiple of the time over which they came.
+	// Load is the offered load. It is the time until the last request begins if all arrive at once,
+	// divided by the time over which they arrived.
 	Load           float64 `json:"load,omitempty"`
 	NearSaturation bool    `json:"near_saturation,omitempty"`
-	Profile        string  `json:"profile,omitempty"` // where runs have different ones
+	Profile        string  `json:"profile,omitempty"` // profile of the run, if runs have different ones
 	Comparison
-	Skipped string `json:"skipped,omitempty"` // why the run was not predicted
+	Skipped string `json:"skipped,omitempty"` // reason why the run was not predicted
 
-	run *Run // nil: a block
+	run *Run // nil for a block
 }
 
-// Ratios compares the mean E2E latency under least-loaded with that under
-// static, measured and predicted.
+// Ratios compares the mean E2E latencies under least-loaded and under static: their measured and
+// their predicted ratios.
 type Ratios struct {
 	Pairs int `json:"pairs"`
-	// SignRight is the share of the pairs in which the prediction tells
-	// correctly which policy is faster.
+	// SignRight is the share of the pairs for which the prediction names the faster policy
+	// correctly.
 	SignRight      float64 `json:"sign_right"`
 	MedianAbsError float64 `json:"median_abs_error"`
 	P90AbsError    float64 `json:"p90_abs_error"`
 	MaxAbsError    float64 `json:"max_abs_error"`
-	// ClearMaxAbsError leaves out pairs near saturation.
+	// ClearMaxAbsError excludes pairs near saturation.
 	ClearMaxAbsError float64 `json:"away_from_saturation_max_abs_error"`
 	Rows             []Ratio `json:"rows"`
 }
@@ -79,7 +79,7 @@ type Ratio struct {
 	NearSaturation bool    `json:"near_saturation,omitempty"`
 }
 
-// NewReport summarizes predictions.
+// NewReport summarizes predicted runs.
 func NewReport(rows []Row) *Report {
 	r := &Report{Schema: "lorasim.validate/1", Use: "all", Runs: rows, Summary: Summaries(rows)}
 	r.Clear = Summaries(slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return row.NearSaturation }))
@@ -93,7 +93,7 @@ func NewReport(rows []Row) *Report {
 	return r
 }
 
-// newRatios pairs runs that differ in their policy alone; nil: there are none.
+// newRatios pairs runs that differ only in their policy; nil: there are no pairs.
 func newRatios(rows []Row) *Ratios {
 	type key struct {
 		group, trace               string
@@ -148,7 +148,7 @@ func newRatios(rows []Row) *Ratios {
 	return &out
 }
 
-// Validation is the summary as lines of a profile's validation table.
+// Validation returns the summary as lines of a profile's validation table. what names the data.
 func (r *Report) Validation(what string) []profile.Validation {
 	metrics := Metrics
 	if r.blocks() {
@@ -157,7 +157,7 @@ func (r *Report) Validation(what string) []profile.Validation {
 	return ValidationOf(r.Summary, metrics, what)
 }
 
-// ValidationOf is a summary as lines of a profile's validation table.
+// ValidationOf returns a summary as lines of a profile's validation table. what names the data.
 func ValidationOf(summary map[Metric]stats.ErrorSummary, metrics []Metric, what string) (out []profile.Validation) {
 	round := func(x float64) float64 { return math.Round(x*1e4) / 1e4 } // a hundredth of a percent
 	for _, m := range metrics {
@@ -169,14 +169,13 @@ func ValidationOf(summary map[Metric]stats.ErrorSummary, metrics []Metric, what 
 	return out
 }
 
-// blocks says whether the report is on blocks of logs.
+// blocks reports whether the rows are blocks of logs.
 func (r *Report) blocks() bool {
 	return slices.ContainsFunc(r.Runs, func(row Row) bool { return row.run == nil })
 }
 
-// Plot draws predicted against measured as an SVG: a panel for each of the
-// metrics duration, mean and median E2E latency, or for logs the mean E2E
-// latency, TTFT and ITL.
+// Plot draws predicted against measured values as an SVG. It has panels for duration, mean and
+// median E2E latency, or, for logs, for mean E2E latency, TTFT and ITL.
 func (r *Report) Plot(w io.Writer) error {
 	metrics := []Metric{Duration, MeanE2E, MedianE2E}
 	if r.blocks() {
@@ -199,8 +198,7 @@ func (r *Report) Plot(w io.Writer) error {
 	return Plot(w, panels...)
 }
 
-// WriteText prints the report as tables: the runs, the summaries, the ratio of
-// the policies.
+// WriteText prints tables of the runs, the summaries, and the ratios of the policies.
 func (r *Report) WriteText(w io.Writer) error {
 	if !r.blocks() {
 		metrics := slices.DeleteFunc(slices.Clone(Metrics), func(m Metric) bool { return r.Summary[m].Runs == 0 })
@@ -224,7 +222,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return format.Table(w, rows)
 }
 
-// block is the table of a block, a metric on each line.
+// block returns the table of a block, a metric on each line.
 func (r *Row) block() [][]string {
 	title := fmt.Sprintf("%s:%d %s", r.Group, r.Line, r.ID)
 	if r.Skipped != "" {
@@ -239,7 +237,7 @@ func (r *Row) block() [][]string {
 	return rows
 }
 
-// runs is the table of the runs.
+// runs returns the table of the runs.
 func (r *Report) runs(metrics []Metric) [][]string {
 	head := []string{"GROUP", "USE", "POLICY", "TRACE", "RATE", "STRIDE", "LOAD"}
 	for _, m := range metrics {
@@ -267,7 +265,7 @@ func (r *Report) runs(metrics []Metric) [][]string {
 	return rows
 }
 
-// cells are a metric as measured and predicted, and the error.
+// cells returns a metric as measured and predicted, and the error.
 func (c *Comparison) cells(m Metric) []string {
 	e, ok := c.Error[m]
 	if !ok {
@@ -276,7 +274,7 @@ func (c *Comparison) cells(m Metric) []string {
 	return []string{m.format(c.Measured[m]), m.format(c.Predicted[m]), percent(e)}
 }
 
-// summaries is the table of the errors.
+// summaries returns the table of the errors.
 func (r *Report) summaries(metrics []Metric) [][]string {
 	rows := [][]string{
 		nil, {"Errors of " + r.Profile}, {"RUNS", "METRIC", "N", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"},
@@ -298,7 +296,7 @@ func (r *Report) summaries(metrics []Metric) [][]string {
 	return rows
 }
 
-// table is that of the ratios; none of no pairs.
+// table returns the table of the ratios; it is empty without pairs.
 func (r *Ratios) table() [][]string {
 	if r == nil {
 		return nil
@@ -336,7 +334,7 @@ func number(x float64) string {
 	return strconv.FormatFloat(x, 'g', 6, 64)
 }
 
-// label is the metric's name with its unit, as a heading.
+// label returns the metric's name with its unit, as a heading.
 func (m Metric) label() string {
 	if m == Duration {
 		return "DURATION s"

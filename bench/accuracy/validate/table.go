@@ -20,31 +20,31 @@ import (
 	"lorasim/trace/lengths"
 )
 
-// Setup is what a run was, as far as reports say.
+// Setup is the set-up of a run, as far as reports show it.
 type Setup struct {
-	Line   int     `json:"line,omitempty"` // in the table or log
-	Group  string  `json:"group"`          // runs of one campaign
+	Line   int     `json:"line,omitempty"` // line of the table or log
+	Group  string  `json:"group"`          // name of the campaign
 	Use    string  `json:"use,omitempty"`  // calibration: may be fitted; validation: only compared
 	ID     string  `json:"run_id,omitempty"`
-	Policy string  `json:"policy,omitempty"` // policy spec of the router
-	Trace  string  `json:"trace,omitempty"`
+	Policy string  `json:"policy,omitempty"`     // policy spec of the router
+	Trace  string  `json:"trace,omitempty"`      // name of the trace
 	Rate   float64 `json:"total_rate,omitempty"` // requests/s of all adapters
 	Stride int     `json:"map_stride,omitempty"` // functions per block of the trace's mapping to adapters
 }
 
-// Run is one measured run: its set-up, and what was measured.
+// Run is one measured run.
 type Run struct {
 	Setup
-	CV         float64 // variation of the gaps between requests
+	CV         float64 // coefficient of variation of the gaps between requests
 	Requests   int
 	Workers    int
 	Adapters   int
-	Ranks      []int // of the adapters; 0: not stated
-	MaxLoras   int
-	MaxRunning int
+	Ranks      []int // ranks of the adapters; 0: unknown
+	MaxLoras   int   // adapter slots per worker; 0: those of the profile
+	MaxRunning int   // limit of running requests per worker; 0: that of the profile
 
 	Measured Values
-	// Sent counts the requests that went to the first two workers; 0: unknown.
+	// Sent is the numbers of requests sent to the first two workers; 0: unknown.
 	Sent [2]int
 }
 
@@ -54,14 +54,13 @@ const (
 	Validation  = "validation"
 )
 
-// Bounds of a run, so that a mistyped field does not fill the memory.
+// Bounds of a run. They limit the memory that a mistyped field can take.
 const (
 	maxAdapters = 100_000
 	maxCount    = 100_000_000
 )
 
-// measuredColumns are the columns with what was measured, the later ones more
-// telling.
+// measuredColumns are the columns with measured values. A later column overrides an earlier one.
 var measuredColumns = []struct {
 	name   string
 	metric Metric
@@ -71,8 +70,8 @@ var measuredColumns = []struct {
 	{"p99_e2e_ms", P99E2E},
 }
 
-// ReadRuns reads a table of measured runs: CSV with a header; columns that are
-// not known are ignored, empty fields are unknown values.
+// ReadRuns reads a table of measured runs: CSV with a header. It ignores unknown columns; empty
+// fields are unknown values. name is the name of the file in errors.
 func ReadRuns(in io.Reader, name string) (runs []Run, err error) {
 	required := []string{
 		"group", "policy_file", "total_rate", "map_stride", "num_prompts", "num_instances", "num_loras",
@@ -118,9 +117,8 @@ func ReadRuns(in io.Reader, name string) (runs []Run, err error) {
 	return runs, err
 }
 
-// policyOf is the router's spec of a policy of the table: of its name, or of
-// words that describe what was found to happen, which win where they are
-// understood.
+// policyOf returns the router spec of a policy of the table. It is derived from the policy's name,
+// or from words that describe the observed behaviour, which take precedence if they are recognized.
 func policyOf(name, words string) string {
 	for _, p := range []struct{ word, policy string }{
 		{"static block", "static-block"}, {"static modulo", "static"},
@@ -139,8 +137,7 @@ func policyOf(name, words string) string {
 	return name
 }
 
-// readRanks reads ranks such as 64|16|64|8 or 8x4|16x4; what is not a number is
-// a rank that is not stated.
+// readRanks reads ranks such as 64|16|64|8 or 8x4|16x4. Anything but a number is an unknown rank.
 func readRanks(s string) []int {
 	var ranks []int
 	s, _, _ = strings.Cut(strings.TrimPrefix(s, "likely "), " ")
@@ -161,8 +158,8 @@ func readRanks(s string) []int {
 	return ranks
 }
 
-// Histograms holds, by stride of the mapping, how often the functions of each
-// adapter were invoked.
+// Histograms holds the number of invocations of each adapter's functions, by stride of the mapping
+// from functions to adapters.
 type Histograms map[int][]int64
 
 // ReadHistograms reads invocations per adapter from JSON:
@@ -170,7 +167,7 @@ type Histograms map[int][]int64
 //	{"histograms_by_stride": {"4": [23, 162, 206, 228], ...},
 //	 "runs": {"any name": {"map_stride": 1, "histogram": [111, 159, 58, 291]}}}
 //
-// Either part may be absent, other keys are ignored.
+// Either part may be absent. Other keys are ignored. name is the name of the file in errors.
 func ReadHistograms(in io.Reader, name string) (Histograms, error) {
 	var file struct {
 		ByStride map[string][]int64 `json:"histograms_by_stride"`
@@ -221,22 +218,21 @@ func checkCounts(counts []int64) error {
 	return nil
 }
 
-// Group has what a table of runs lacks: the lengths of the requests and, without a histogram, the shares of the
-// adapters.
+// Group is the data that a table of runs lacks: the lengths of the requests and, without a
+// histogram, the shares of the adapters.
 type Group struct {
 	// Lengths is a spec of package lengths.
 	Lengths string `yaml:"lengths"`
-	// MeanKnown: the mean output length was measured and is not to be fitted.
+	// MeanKnown says that the mean output length was measured and must not be fitted.
 	MeanKnown bool `yaml:"mean_known,omitempty"`
-	// FirstWorker is the share of the requests whose adapters are on worker 0
-	// of two under static-block, by trace; it stands in where there is no
-	// histogram for as many adapters as the run has.
+	// FirstWorker is the share of the requests whose adapters are on worker 0 of two under
+	// static-block, by trace. It applies if there is no histogram for the run's number of adapters.
 	FirstWorker map[string]float64 `yaml:"first_worker,omitempty"`
-	// Source says where the numbers come from.
+	// Source is the origin of the numbers.
 	Source string `yaml:"source,omitempty"`
 }
 
-// Groups are the groups of runs by name. Other is the group of all runs whose group is not listed.
+// Groups holds the groups of runs by name. Other applies to all runs whose group is not listed.
 type Groups struct {
 	Groups map[string]Group `yaml:"groups"`
 	Other  Group            `yaml:"other"`
@@ -245,17 +241,16 @@ type Groups struct {
 //go:embed groups.yaml
 var embeddedGroups string
 
-// DefaultGroups returns the groups of the runs that the embedded profiles were
-// fitted on.
+// DefaultGroups returns the groups of the runs that the embedded profiles were fitted to.
 func DefaultGroups() *Groups {
 	g, err := ReadGroups(strings.NewReader(embeddedGroups), "groups.yaml")
 	if err != nil {
-		panic(err) // part of the binary
+		panic(err) // embedded in the program
 	}
 	return g
 }
 
-// ReadGroups reads a YAML file of groups.
+// ReadGroups reads a YAML file of groups. name is the name of the file in errors.
 func ReadGroups(in io.Reader, name string) (*Groups, error) {
 	data, err := textfile.ReadAll(in, name, textfile.MaxSettings)
 	if err != nil {
@@ -284,7 +279,7 @@ func ReadGroups(in io.Reader, name string) (*Groups, error) {
 	return g, check("other", g.Other)
 }
 
-// YAML returns the groups as a file that ReadGroups reads back.
+// YAML returns the groups as a file for [ReadGroups].
 func (g *Groups) YAML() ([]byte, error) { return yaml.Marshal(g) }
 
 // of returns the group of a run.

@@ -1,15 +1,14 @@
-// Package validate holds predictions of the simulator against measured runs:
-// it simulates every run of a table of measurements, or of a folder of
-// serving-benchmark logs, and says how far off each metric is.
+// Package validate compares predictions of the simulator with measured runs. It simulates every run
+// of a table of measurements, or of a folder of serving-benchmark logs, and reports the error of
+// each metric.
 //
 //	runs, err := textfile.Read("runs.csv", validate.ReadRuns)
 //	hist, err := textfile.Read("histograms.json", validate.ReadHistograms)
 //	rows, err := validate.Simulate(ctx, runs, hist, validate.Options{Profile: p, Seeds: 8})
 //	validate.NewReport(rows).WriteText(os.Stdout)
 //
-// The single lengths of the requests of those runs were not recorded. They are
-// drawn, over several seeds, and what is predicted is the mean of the metric
-// over the seeds.
+// The lengths of single requests were not recorded in those runs. They are drawn with several
+// seeds, and the prediction is the mean of the metric over the seeds.
 package validate
 
 import (
@@ -19,11 +18,11 @@ import (
 	"lorasim/internal/figure"
 )
 
-// Metric is one measured number of a run.
+// Metric is the name of a measured number of a run.
 type Metric string
 
-// The metrics that are compared; P99E2E not of blocks, those from MeanTTFT on of
-// blocks alone. All but the duration are in ms.
+// The compared metrics. Runs have Duration, MeanE2E, MedianE2E and P99E2E; blocks have all but
+// P99E2E. Duration is in s, the others are in ms.
 const (
 	Duration   Metric = "duration" // s
 	MeanE2E    Metric = "mean_e2e"
@@ -39,8 +38,7 @@ const (
 	MaxITL     Metric = "max_itl"
 )
 
-// Metrics lists the metrics of runs and BlockMetrics those of blocks, in the
-// order in which they are printed.
+// Metrics lists the metrics of runs, and BlockMetrics those of blocks, in printing order.
 var (
 	Metrics      = []Metric{Duration, MeanE2E, MedianE2E, P99E2E}
 	BlockMetrics = []Metric{
@@ -48,11 +46,11 @@ var (
 	}
 )
 
-// Values holds metrics; one that is not known is absent.
+// Values holds the values of metrics. An unknown metric is absent.
 type Values map[Metric]float64
 
-// Comparison is what was measured of a run and what is predicted. Spread is the
-// standard deviation of the prediction over the seeds; it and Error are relative.
+// Comparison is the measured and the predicted values of a run. Spread is the relative standard
+// deviation of the prediction over the seeds. Error is predicted / measured - 1.
 type Comparison struct {
 	Measured  Values `json:"measured"`
 	Predicted Values `json:"predicted,omitempty"`
@@ -61,7 +59,7 @@ type Comparison struct {
 	Ran       Ran    `json:"-"`
 }
 
-// Predict enters a prediction and its errors.
+// Predict sets the prediction and its errors.
 func (c *Comparison) Predict(predicted Values) {
 	c.Predicted, c.Error = predicted, Values{}
 	for m, b := range predicted {
@@ -90,7 +88,7 @@ func Summaries[Row any, P compared[Row]](rows []Row) map[Metric]stats.ErrorSumma
 	return stats.SummarizeErrorsBy(errors)
 }
 
-// Panel is a picture of predicted against measured values of one metric.
+// Panel is a plot of predicted against measured values of one metric.
 type Panel struct{ panel figure.Panel }
 
 // Plot draws panels as one SVG.
@@ -102,7 +100,8 @@ func Plot(w io.Writer, panels ...Panel) error {
 	return figure.WritePanels(w, list)
 }
 
-// NewPanel draws predicted against measured; group names the group of a row.
+// NewPanel plots predicted against measured values of a metric. unit is the unit of the metric, and
+// group returns the group of a row.
 func NewPanel[Row any, P compared[Row]](rows []Row, m Metric, unit string, group func(*Row) string) Panel {
 	p := figure.Panel{Title: string(m), Unit: unit}
 	for i := range rows {

@@ -11,13 +11,13 @@ import (
 
 // observer collects the figures of a run.
 type observer struct {
-	ttft    []float64 // s, of completed requests
-	tpot    float64   // s, summed over those with two tokens or more
-	several int64     // number of those
-	gaps    float64   // between the pieces of completed requests
-	decode  float64   // s that these took
-	tokens  int64     // of completed requests
-	prompts float64   // tokens of these in prompts
+	ttft    []float64 // TTFT of completed requests, s
+	tpot    float64   // sum over requests with two tokens or more, s
+	several int64     // number of those requests
+	gaps    float64   // between pieces of the replies of completed requests
+	decode  float64   // duration of these gaps, s
+	tokens  int64     // tokens of completed requests
+	prompts float64   // prompt tokens of completed requests
 	arrived int64
 	running float64 // requests x s
 	scrapes scrapes
@@ -28,7 +28,7 @@ func (o *observer) done(r *record.Request) {
 	if r.Status != record.OK {
 		return
 	}
-	// What the front end takes in late, the engine begins late.
+	// A request that the front end receives late begins late in the engine.
 	late := o.scrapes.after(r.Sent) - r.Sent
 	first, last := o.scrapes.after(r.FirstToken+late), o.scrapes.after(r.Finish+late)
 	o.ttft = append(o.ttft, first-r.Sent)
@@ -43,13 +43,13 @@ func (o *observer) done(r *record.Request) {
 	}
 }
 
-// Watch is a hook of sim.Hooks.
+// Watch is a hook for sim.Hooks.
 func (o *observer) Watch(from, to tick.Ticks, v *router.View) {
 	o.scrapes.watch(to.Seconds(), &v.Workers[0])
 	o.running += float64(v.Workers[0].Running) * (to - from).Seconds()
 }
 
-// values are the figures of a run of so many seconds; those of no requests are absent.
+// values returns the figures of a run of the given length, s. Figures without requests are absent.
 func (o *observer) values(window float64) validate.Values {
 	v := validate.Values{Throughput: float64(o.tokens) / window, Running: o.running / window}
 	if n := len(o.ttft); n > 0 {

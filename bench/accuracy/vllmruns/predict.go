@@ -1,15 +1,15 @@
-// Package vllmruns holds the simulator against measured hours of vLLM with many
-// LoRA adapters: a table with a row for each run, and beside it what the server
-// printed of its KV cache and of adapter loads.
+// Package vllmruns compares the simulator with measured hours of vLLM with many LoRA adapters. A
+// table has a row for each run. Further tables have the server's KV cache sizes and adapter load
+// times.
 //
 //	runs, err := textfile.Read("vllm_lora/runs.csv", vllmruns.Read)
 //	tables, err := vllmruns.ReadTables("vllm_lora")
 //	rows, err := vllmruns.Simulate(ctx, runs, tables, vllmruns.Options{})
 //	vllmruns.NewReport(rows, "").WriteText(os.Stdout)
 //
-// A run is an hour of one worker: a Poisson process per adapter, lengths drawn
-// from a pool of ShareGPT prompts, and an end at which what is unfinished is
-// cancelled. All figures count completed requests only.
+// A run is an hour of one worker with a Poisson process per adapter. Lengths are drawn from a pool
+// of ShareGPT prompts, and unfinished requests are cancelled at the end. All figures count
+// completed requests only.
 package vllmruns
 
 import (
@@ -28,8 +28,8 @@ import (
 	"lorasim/trace/synth"
 )
 
-// The metrics. TPOT is the mean over requests of their mean gap between tokens,
-// ITL the mean over all gaps, Running the mean number of running requests.
+// The metrics. TPOT is the mean over requests of their mean gap between tokens, ITL the mean over
+// all gaps, and Running the mean number of running requests.
 const (
 	Throughput validate.Metric = "throughput" // prompt + output tokens/s of completed requests
 	TPOT       validate.Metric = "tpot"       // ms
@@ -42,44 +42,42 @@ const (
 // Metrics lists the metrics in the order in which they are printed.
 var Metrics = []validate.Metric{Throughput, TPOT, ITL, TTFTMean, TTFTMedian, Running}
 
-// Held is a use of runs beside those of package validate: of a table kept aside.
+// Held is the use of runs of a table kept aside, in addition to the uses of package validate.
 const Held = "held"
 
-// starvedBelow: a run that completed less than this share of its arrivals was
-// starved.
+// starvedBelow is the share of completed arrivals below which a run was starved.
 const starvedBelow = 0.9
 
-// Options say how runs are predicted.
+// Options configures the prediction of runs.
 type Options struct {
-	// Profiles by the name of the model; one that is missing is the embedded one.
+	// Profiles maps names of models to profiles. Default: the embedded profile of the model.
 	Profiles map[string]*profile.Profile
-	// Progress, if not nil, is called with how many runs of all are done.
+	// Progress, if not nil, is called with the number of finished runs and of all runs.
 	Progress func(done, total int64)
 }
 
-// models are the models that have an embedded profile, with the law of the
-// lengths in their tokens.
+// models are the models with an embedded profile, with the law of the lengths in their tokens.
 var models = map[string]struct{ profile, lengths string }{
 	"llama-3.1-8b-instruct": {"llama-3.1-8b-h100-64gb-vllm-0.8.5", "sharegpt-llama3"},
 	"qwen-2.5-7b-instruct":  {"qwen2.5-7b-h100-64gb-vllm-0.8.5", "sharegpt-qwen2"},
 }
 
-// ProfileOf is the name of the embedded profile of a model, "" if it has none.
+// ProfileOf returns the name of the embedded profile of a model, or "" if it has none.
 func ProfileOf(model string) string { return models[model].profile }
 
-// clientLimit is the number of requests that the client could have in flight:
-// the local ports of its machine.
+// clientLimit is the largest number of requests that the client could have in flight: the number of
+// local ports of its machine.
 const clientLimit = 26_500
 
-// model is what the runs of a model have in common.
+// model is the data that all runs of a model share.
 type model struct {
 	profile *profile.Profile
 	lengths *lengths.Copula
-	// means of prompt and output before any reply ends early, tokens
+	// mean tokens of prompt and output, before any reply ends early
 	prompt, output float64
 }
 
-// newModel gathers what is known of a model.
+// newModel collects the data of a model.
 func newModel(name string, t *Tables, o Options) (*model, error) {
 	known, ok := models[name]
 	m := &model{profile: o.Profiles[name]}
@@ -116,8 +114,8 @@ func newModel(name string, t *Tables, o Options) (*model, error) {
 	return m, nil
 }
 
-// Simulate predicts runs on all processors. The result does not depend on their
-// number.
+// Simulate predicts runs on all processors. The result does not depend on the number of processors.
+// A run that cannot be predicted has a Row with the reason.
 func Simulate(ctx context.Context, runs []Run, t *Tables, o Options) ([]Row, error) {
 	byName := map[string]*model{}
 	for i := range runs {
@@ -179,13 +177,13 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	return row, nil
 }
 
-// server is the worker of a run: the profile of its model with the run's slots,
-// ranks and limits, and the KV cache and load times of the tables.
+// server returns the costs of a run's worker. They come from the profile of the model, the run's
+// slots, ranks and limits, and the KV cache sizes and load times of the tables.
 func server(r *Run, p *profile.Profile, t *Tables) (*profile.Costs, error) {
 	q := *p
 	e := &q.Engine
 	e.MaxLorasPerBatch, e.MaxLoraRank, e.MaxRunningRequests = r.Slots, r.MaxRank, r.MaxSeqs
-	e.MaxLoadedLoras = max(len(r.Rates), r.Slots+1) // all adapters lie in host memory
+	e.MaxLoadedLoras = max(len(r.Rates), r.Slots+1) // host memory holds all adapters
 	e.MaxNumBatchedTokens = max(e.MaxNumBatchedTokens, r.MaxSeqs)
 	var err error
 	if q.Memory.KVTokens, err = t.KVTokens(r.Model, r.Slots, r.MaxRank); err != nil {
@@ -202,8 +200,8 @@ func server(r *Run, p *profile.Profile, t *Tables) (*profile.Costs, error) {
 	return q.Compile(), nil
 }
 
-// workload is the requests of a run. The pool's means scale the lengths; they
-// differ from run to run by a percent or two.
+// workload returns the requests of a run. The pool's means scale the lengths; they differ between
+// runs by one or two percent.
 func workload(r *Run, m *model) (trace.Source, error) {
 	ranks := r.Ranks
 	if len(ranks) == 0 {

@@ -21,24 +21,23 @@ import (
 type Row struct {
 	Setup
 	Adapters int `json:"adapters"`
-	// Arrivals is the number of requests that came: as recorded, or else as the
-	// generator makes them.
+	// Arrivals is the number of requests that arrived, as recorded, else as generated.
 	Arrivals int64 `json:"arrivals"`
 	validate.Comparison
 
-	// LoadsPerStep is how many adapters a predicted step brings to their slots.
+	// LoadsPerStep is the mean number of adapters that a predicted step loads into slots.
 	LoadsPerStep float64 `json:"-"`
 
 	StarvedMeasured  bool `json:"starved_measured"`
 	StarvedPredicted bool `json:"starved_predicted"`
-	// Skipped says why the run was not predicted.
+	// Skipped is the reason why the run was not predicted; "": it was.
 	Skipped string `json:"skipped,omitempty"`
 }
 
-// Report says how well runs were predicted.
+// Report is the errors of predicted runs.
 type Report struct {
 	Schema  string  `json:"schema"`
-	Use     string  `json:"use"` // of the runs; "all"
+	Use     string  `json:"use"` // use of the runs, or "all"
 	Summary Summary `json:"summary"`
 	Groups  []Group `json:"groups"`
 	ByLoad  []Load  `json:"by_load"`
@@ -46,14 +45,14 @@ type Report struct {
 	Runs    []Row   `json:"runs"`
 }
 
-// Load is the summary of the runs in one class of load, as predicted: those in
-// which workers keep up, those at the edge of saturation, the saturated ones.
+// Load is the summary of the runs in one class of predicted load: workers keep up, at the edge of
+// saturation, or saturated.
 type Load struct {
 	Load    string  `json:"load"`
 	Summary Summary `json:"summary"`
 }
 
-// byLoad summarizes the runs of each class of load that there is.
+// byLoad returns the summaries of the classes of load that have runs.
 func byLoad(rows []Row) (out []Load) {
 	_, classes := stats.GroupBy(rows, func(r *Row) int { return validate.LoadOf(r.Ran.Waiting) })
 	for class, name := range validate.LoadNames {
@@ -72,18 +71,18 @@ type Group struct {
 	Summary Summary `json:"summary"`
 }
 
-// Summary is over all runs with a prediction.
+// Summary summarizes all runs with a prediction.
 type Summary struct {
 	metrics map[validate.Metric]stats.ErrorSummary
-	// Starved says how often the prediction tells correctly whether a run was
-	// starved.
+	// Starved is the number of runs, and the share of them for which the prediction says correctly
+	// whether the run was starved.
 	Starved struct {
 		Runs      int     `json:"runs"`
 		Agreement float64 `json:"agreement"`
 	}
 }
 
-// NewReport summarizes predictions.
+// NewReport summarizes predicted runs. use is the use of the runs; "": all.
 func NewReport(rows []Row, use string) *Report {
 	r := &Report{
 		Schema: "lorasim.validate-vllm-runs/1", Use: cmp.Or(use, "all"), Runs: rows, Summary: summarize(rows),
@@ -115,7 +114,7 @@ func summarize(rows []Row) Summary {
 	return s
 }
 
-// Validation is the summary as lines of a profile's validation table.
+// Validation returns the summary as lines of a profile's validation table. what names the data.
 func (r *Report) Validation(what string) []profile.Validation {
 	return validate.ValidationOf(r.Summary.metrics, Metrics, what)
 }
@@ -128,7 +127,7 @@ func (r *Report) Intervals() *validate.IntervalReport {
 			TTFTMedian: result.MedianTTFT})
 }
 
-// MarshalJSON writes the metrics by name, and starved beside them.
+// MarshalJSON writes the metrics by name, and starved as a further key.
 func (s Summary) MarshalJSON() ([]byte, error) {
 	all := map[string]any{"starved": s.Starved}
 	for _, m := range Metrics {
@@ -137,8 +136,7 @@ func (s Summary) MarshalJSON() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// WriteText prints the summary, that of each group, and the runs that are
-// furthest off.
+// WriteText prints the summary of all runs and of each group, and the runs with the largest errors.
 func (r *Report) WriteText(w io.Writer) error {
 	agreement := func(s *Summary, decimals int) string { return format.Percent(s.Starved.Agreement, decimals) }
 	rows := [][]string{{"METRIC", "RUNS", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"}}
@@ -203,15 +201,15 @@ func (r *Report) WriteText(w io.Writer) error {
 	return format.Table(w, rows)
 }
 
-// furthest are the five runs with the largest errors.
+// furthest returns the five runs with the largest errors.
 func (r *Report) furthest(m validate.Metric) []Row {
 	rows := slices.DeleteFunc(slices.Clone(r.Runs), func(row Row) bool { _, ok := row.Error[m]; return !ok })
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(math.Abs(b.Error[m]), math.Abs(a.Error[m])) })
 	return rows[:min(5, len(rows))]
 }
 
-// Plot draws predicted against measured as an SVG: throughput, time per output
-// token and mean TTFT, coloured by model and by whether the run was starved.
+// Plot draws predicted against measured values as an SVG: throughput, time per output token and
+// mean TTFT. Colours show the model and whether the run was starved.
 func (r *Report) Plot(w io.Writer) error {
 	group := func(row *Row) string {
 		model, _, _ := strings.Cut(row.Model, "-")
@@ -226,9 +224,9 @@ func (r *Report) Plot(w io.Writer) error {
 	)
 }
 
-// Limit is the capacity of a server according to a group of runs: the largest number of adapters that some number
-// of slots serves without starving, and the number of slots with the largest throughput for that number of
-// adapters. 0: none is served.
+// Limit is the capacity of a server in a group of runs. Its adapters are the largest number that
+// some number of slots serves without starvation. Its slots are the number of slots with the
+// largest throughput for that number of adapters. 0: none is served.
 type Limit struct {
 	Model             string `json:"model"`
 	Group             string `json:"group"`
@@ -236,15 +234,14 @@ type Limit struct {
 	PredictedAdapters int    `json:"predicted_adapters"`
 	MeasuredSlots     int    `json:"measured_slots"`
 	PredictedSlots    int    `json:"predicted_slots"`
-	// Steps is how many steps of the measured numbers of slots the two are apart,
-	// Lost the throughput that the predicted slots lose, as measured.
+	// Steps is the distance between measured and predicted slots, in steps of the measured numbers
+	// of slots. Lost is the measured throughput that the predicted slots lose, as a share.
 	Steps int     `json:"slot_steps"`
 	Lost  float64 `json:"lost_throughput"`
 }
 
-// Limits compares the groups' limits as measured and as predicted. The best slots
-// are compared at the number of adapters that was measured as the most. Runs that
-// were not predicted do not count.
+// Limits compares the measured and the predicted limits of the groups. The best slots are compared
+// at the largest measured number of adapters. Runs without a prediction do not count.
 func Limits(rows []Row) (limits []Limit) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Skipped != "" })
 	type key struct{ model, group string }

@@ -7,41 +7,39 @@ import (
 	"lorasim/router"
 )
 
-// scrapes is what reading the server's metrics does to its front end.
+// scrapes is the effect of metrics scrapes on the server's front end.
 //
-// vLLM exports which adapters have requests as the labels of a gauge,
-// vllm:lora_requests_info (PrometheusStatLogger.record in v1/metrics/loggers.py):
-// each list of adapters that it has ever seen, in the order in which they came to
-// have requests, stays as a time series of its own. So the page of metrics grows
-// with every such list, and whenever it is read, every two seconds in these runs,
-// the front end renders all of it and does nothing else. The engine goes on, in
-// a process of its own; but requests wait to be taken in, and what it generated
-// meanwhile reaches its client in one piece. With 8 adapters there are few lists,
-// with 128 of them the page takes most of a second at the end of an hour; where
-// every adapter always has requests, the list never changes.
+// vLLM exports the adapters with requests as labels of a gauge, vllm:lora_requests_info
+// (PrometheusStatLogger.record in v1/metrics/loggers.py). Each distinct list of adapters, in the
+// order in which they came to have requests, stays as a time series of its own. The metrics page
+// therefore grows with every new list. A scrape every two seconds makes the front end render the
+// whole page and do nothing else. The engine goes on in a process of its own, but new requests
+// wait, and the tokens generated meanwhile reach their client in one piece. With 8 adapters there
+// are few lists. With 128 adapters the page takes most of a second at the end of an hour. If every
+// adapter always has requests, the list never changes.
 type scrapes struct {
-	seen   [2]int64            // counts of the worker's requests and their tokens at the latest look
+	seen   [2]int64            // the worker's counts of requests and of their tokens at the latest look
 	listed []bool              // whether an adapter is in active
-	active []int32             // adapters with requests, in the order in which they came to have them
-	known  map[uint64]struct{} // lists seen
-	names  int64               // adapters in all of them
-	next   float64             // s
+	active []int32             // adapters with requests, in the order in which they got them
+	known  map[uint64]struct{} // hashes of lists seen
+	names  int64               // number of adapters in all lists
+	next   float64             // time of the next scrape, s
 	stalls []stall
 }
 
-// stall is a time, s, in which the front end renders metrics. before is the sum
-// of all stalls before it.
+// stall is a time, s, in which the front end renders metrics. before is the total length of all
+// earlier stalls.
 type stall struct{ from, to, before float64 }
 
 const (
 	scrapeEvery = 2.0 // s: the interval of the series in the table of runs
-	// Times to render a list, s: one of it and one of each name in it, both
-	// labels together. From ITL / TPOT of the calibration runs without a queue.
+	// Times to render a list, s: a fixed part and a part for each name in it, for both labels
+	// together. They come from ITL / TPOT of the calibration runs without a queue.
 	scrapeList = 18.5e-6
 	scrapeName = 0.1e-6
 )
 
-// watch takes note of the adapters with requests up to a time, s.
+// watch records the adapters with requests up to a time, s.
 func (s *scrapes) watch(to float64, w *router.Worker) {
 	for s.next <= to {
 		d := scrapeList*float64(len(s.known)) + scrapeName*float64(s.names)
@@ -60,7 +58,7 @@ func (s *scrapes) watch(to float64, w *router.Worker) {
 	}
 }
 
-// look takes note of the list of adapters with requests, if it is a new one.
+// look records the list of adapters with requests if it is new.
 func (s *scrapes) look(w *router.Worker) {
 	if s.listed == nil {
 		s.listed = make([]bool, len(w.Adapters))
@@ -95,7 +93,7 @@ func (s *scrapes) look(w *router.Worker) {
 	}
 }
 
-// after is the time at which the front end deals with what comes at time t.
+// after returns the time at which the front end handles an event of time t.
 func (s *scrapes) after(t float64) float64 {
 	if k := s.index(t); k >= 0 && t < s.stalls[k].to {
 		return s.stalls[k].to
@@ -103,13 +101,13 @@ func (s *scrapes) after(t float64) float64 {
 	return t
 }
 
-// index is the latest stall that began by time t, -1 if there is none.
+// index returns the index of the latest stall that began by time t, or -1.
 func (s *scrapes) index(t float64) int {
 	return sort.Search(len(s.stalls), func(k int) bool { return s.stalls[k].from > t }) - 1
 }
 
-// pieces is in how many pieces n tokens reach the client that are generated
-// evenly between two times: those of a stall come in one.
+// pieces returns the number of pieces in which n tokens reach the client if they are generated
+// evenly between two times. The tokens of a stall arrive in one piece.
 func (s *scrapes) pieces(n, from, to float64) float64 {
 	a, b := s.index(from), s.index(to)
 	if b < 0 || !(to > from) {

@@ -20,9 +20,9 @@ import (
 	"lorasim/trace/lengths"
 )
 
-// Setup is what a run was, as far as reports say.
+// Setup is the set-up of a run, as far as reports show it.
 type Setup struct {
-	Line    int    `json:"line"` // in the table
+	Line    int    `json:"line"` // line of the table
 	Use     string `json:"use"`
 	Name    string `json:"run"`
 	Model   string `json:"model"`
@@ -31,29 +31,29 @@ type Setup struct {
 	MaxRank int    `json:"max_lora_rank"`
 }
 
-// Run is one measured hour: its set-up, and what was measured.
+// Run is one measured hour.
 type Run struct {
 	Setup
 	MaxSeqs int       // max_num_seqs
-	Ranks   []int     // ranks that the adapters have in some order
+	Ranks   []int     // ranks of the adapters, in some order
 	Rates   []float64 // requests/s of each adapter
-	Window  float64   // s
+	Window  float64   // length of the run, s
 
 	PoolPrompt, PoolOutput float64 // mean tokens of the prompts drawn beforehand; 0: unknown
 
 	InRate  float64 // prompt tokens/s
-	Waiting float64 // mean requests that waited; NaN: unknown
+	Waiting float64 // mean number of waiting requests; NaN: unknown
 	KVShare float64 // mean share of the KV cache in use; NaN: unknown
 
 	Measured  validate.Values
-	Completed float64 // requests; NaN: unknown
-	Arrivals  float64 // as the authors recorded them; NaN: unknown
+	Completed float64 // number of completed requests; NaN: unknown
+	Arrivals  float64 // number of requests as recorded by the authors; NaN: unknown
 }
 
-// most bounds counts of a run, far beyond any server.
+// most bounds the counts of a run. It is far beyond any server.
 const most = 100_000
 
-// Read reads a table of runs.
+// Read reads a table of runs. name is the name of the file in errors.
 func Read(in io.Reader, name string) (runs []Run, err error) {
 	required := []string{
 		"use", "run", "model", "max_loras", "max_lora_rank", "rates", "adapter_rate_index", "window_s",
@@ -95,7 +95,8 @@ func Read(in io.Reader, name string) (runs []Run, err error) {
 	return runs, err
 }
 
-// rates are the rates of the adapters: one digit for each, an index into rates.
+// rates returns the rates of the adapters. The column has one digit per adapter, an index into a
+// list of rates.
 func rates(t *table.CSVRow) []float64 {
 	var levels []float64
 	for _, s := range strings.Fields(t.Text("rates")) {
@@ -121,11 +122,12 @@ func rates(t *table.CSVRow) []float64 {
 	return out
 }
 
-// Tables is what was measured of the servers beside the runs.
+// Tables is the measured KV cache sizes and load times of the servers, and the lengths of the
+// prompts.
 type Tables struct {
 	kv    map[string][]kvPoint   // by model; sorted by rank and slots
 	loads map[string][]loadPoint // by model
-	// prompt and output are the histograms of the pool's lengths.
+	// prompt and output are the histograms of the lengths in the pool.
 	prompt, output lengths.Marginal
 }
 
@@ -141,16 +143,16 @@ type loadPoint struct {
 	hostMs, diskMs       float64
 }
 
-// Files of a folder of tables.
+// Names of the files in a folder of tables.
 const (
 	kvFile      = "kv_capacity.csv"
 	loadsFile   = "load_times.csv"
 	lengthsFile = "sharegpt_hist.csv"
 )
 
-// ReadTables reads kv_capacity.csv, load_times.csv and sharegpt_hist.csv of a
-// folder. Without the last one the built-in histograms apply, without the load
-// times those of the profiles.
+// ReadTables reads kv_capacity.csv, load_times.csv and sharegpt_hist.csv of a folder. Without
+// sharegpt_hist.csv the built-in histograms apply. Without load_times.csv the load times of the
+// profiles apply.
 func ReadTables(dir string) (*Tables, error) {
 	t := &Tables{kv: map[string][]kvPoint{}, loads: map[string][]loadPoint{}}
 	read := func(file string, columns []string, f func(*table.CSVRow)) error {
@@ -161,7 +163,7 @@ func ReadTables(dir string) (*Tables, error) {
 	}
 	err := read(kvFile, []string{"model", "slots", "rank", "kv_tokens"}, func(r *table.CSVRow) {
 		model := r.Text("model")
-		if tokens := r.Number("kv_tokens"); tokens > 0 { // else the server did not start
+		if tokens := r.Number("kv_tokens"); tokens > 0 { // 0: the server did not start
 			t.kv[model] = append(t.kv[model], kvPoint{r.Count("slots", 0, most), r.Count("rank", 0, most), tokens})
 		}
 	})
@@ -189,10 +191,10 @@ func ReadTables(dir string) (*Tables, error) {
 	return t, err
 }
 
-// mergeKV sorts points by rank and slots. Of several with the same it keeps the
-// largest: the others are of servers that failed because something else was in
-// the GPU's memory, far off the line on which all other sizes lie. Without slots
-// they differ by the limit on running requests; no run with adapters needs those.
+// mergeKV sorts points by rank and slots, and keeps the largest of those with the same rank and
+// slots. The smaller ones come from servers with other data in the GPU's memory, far off the line
+// of all other sizes. Without slots, sizes also differ by the limit on running requests; no run
+// with adapters needs those.
 func mergeKV(points []kvPoint) []kvPoint {
 	slices.SortStableFunc(points, func(a, b kvPoint) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.slots, b.slots), cmp.Compare(b.tokens, a.tokens))
@@ -200,15 +202,15 @@ func mergeKV(points []kvPoint) []kvPoint {
 	return slices.CompactFunc(points, func(a, b kvPoint) bool { return a.rank == b.rank && a.slots == b.slots })
 }
 
-// KVTokens is the size of the KV cache of a model with slots of a rank: along the
-// slots of that rank, or between the neighbouring ranks at the same slots x rank,
-// which is what the weights take. Beyond the table it goes on in a straight line.
+// KVTokens returns the size of the KV cache of a model with slots of a rank, in tokens. It
+// interpolates over the slots of that rank, or between the neighbouring ranks at the same slots x
+// rank, as the weights grow with that product. It extrapolates linearly beyond the table.
 func (t *Tables) KVTokens(model string, slots, rank int) (int64, error) {
 	points := t.kv[model]
 	if len(points) == 0 {
 		return 0, fmt.Errorf("%s has no KV capacity of %s", kvFile, model)
 	}
-	var ranks []int // of the table, with at least two sizes
+	var ranks []int // ranks of the table with at least two sizes
 	for i := 1; i < len(points); i++ {
 		if r := points[i].rank; r > 0 && r == points[i-1].rank && !slices.Contains(ranks, r) {
 			ranks = append(ranks, r)
@@ -246,8 +248,8 @@ func along(points []kvPoint, rank int, slots float64) float64 {
 	return a.tokens + (slots-float64(a.slots))/float64(b.slots-a.slots)*(b.tokens-a.tokens)
 }
 
-// KVCurves is the table of a model as a profile has it, without the sizes that
-// exceed those with fewer slots: servers with other limits.
+// KVCurves returns the table of a model in the form of a profile. It leaves out sizes that exceed
+// the size with fewer slots: those servers had other limits.
 func (t *Tables) KVCurves(model string) []profile.KVCurve {
 	var out []profile.KVCurve
 	for _, p := range t.kv[model] {
@@ -264,8 +266,8 @@ func (t *Tables) KVCurves(model string) []profile.KVCurve {
 	return out
 }
 
-// Loads is the time to bring an adapter to a slot of its own rank from host
-// memory, mean over the ranks, and for each rank that from disk, ms.
+// Loads returns the times to load an adapter into a slot of its own rank, ms. host is the time from
+// host memory, the mean over the ranks. disk is the time from disk, for each of ranks.
 func (t *Tables) Loads(model string) (host float64, ranks, disk []float64) {
 	for _, p := range t.loads[model] {
 		if p.adapterRank == p.maxRank {
@@ -276,9 +278,9 @@ func (t *Tables) Loads(model string) (host float64, ranks, disk []float64) {
 	return host / float64(max(len(ranks), 1)), ranks, disk
 }
 
-// load is the mean time to bring adapters of some ranks to slots of a rank from
-// host memory, and from disk to host memory, ms; false where nothing was
-// measured. A rank that was not measured counts as the nearest one.
+// load returns the mean times to load adapters of some ranks, ms: from host memory to slots of
+// maxRank, and from disk to host memory. ok is false if nothing was measured. A rank that was not
+// measured counts as the nearest measured one.
 func (t *Tables) load(model string, ranks []int, maxRank int) (host, disk float64, ok bool) {
 	points := t.loads[model]
 	if len(points) == 0 {
