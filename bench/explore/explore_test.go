@@ -218,8 +218,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestCurve: the attainment that is told on both sides of the break is that of runs at these rates, and without an SLO
-// or a rate there is no curve.
+// TestCurve: the attainment on both sides of the break is that of runs at these rates. Without an SLO or a rate there
+// is no curve.
 func TestCurve(t *testing.T) {
 	a := ask(t, explore.New(explore.Limits{}), small(set("workload.num_prompts", "800")))
 	var points []explore.Point

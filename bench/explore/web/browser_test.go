@@ -49,11 +49,7 @@ func (b tab) run(what string, actions ...chromedp.Action[chromedp.Void]) {
 
 func (b tab) eval(js string) string {
 	b.t.Helper()
-	out, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+js+")"))
-	if err != nil {
-		b.t.Fatalf("%s: %v", js, err)
-	}
-	return out
+	return testbrowser.Eval(b.t, b.ctx, js)
 }
 
 // wait waits until an expression holds.
@@ -146,6 +142,10 @@ func TestWidths(t *testing.T) {
 			b.run("resize", chromedp.EmulateViewport(width, 900))
 			b.eval(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, theme))
 			b.eval(`dispatchEvent(new Event('resize'))`)
+			// tables take the form that fits in the frames after the event
+			b.eval(`(delete document.body.dataset.drawn,
+				requestAnimationFrame(() => requestAnimationFrame(() => document.body.dataset.drawn = 1)))`)
+			b.wait(`document.body.dataset.drawn === '1'`)
 			const outside = `[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('pre') && !e.closest('.skip') && !e.closest('.sr')).map(e => e.tagName + '#' + e.id + '.' + e.className).slice(0, 5).join(' ')`
 			if wide := b.eval(outside); wide != "" {
 				t.Errorf("wider than %d px: %s", width, wide)
