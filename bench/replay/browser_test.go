@@ -97,19 +97,10 @@ func browser(t *testing.T, r *Replay) context.Context {
 	return ctx
 }
 
-func eval(t *testing.T, ctx context.Context, js string) string {
-	t.Helper()
-	out, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+js+")"))
-	if err != nil {
-		t.Fatalf("%s: %v", js, err)
-	}
-	return out
-}
-
 // look reads the page.
 func look(t *testing.T, ctx context.Context) (s shown) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(eval(t, ctx, read)), &s); err != nil {
+	if err := json.Unmarshal([]byte(testbrowser.Eval(t, ctx, read)), &s); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -170,7 +161,7 @@ func TestViewEqualsRun(t *testing.T) {
 		for range 100 {
 			at := r.quiet(rng)
 			s := r.replay.StateAt(at)
-			eval(t, ctx, fmt.Sprintf("view.seek(%s)", strconv.FormatFloat(at.Seconds(), 'f', 6, 64)))
+			testbrowser.Eval(t, ctx, fmt.Sprintf("view.seek(%s)", strconv.FormatFloat(at.Seconds(), 'f', 6, 64)))
 			got := look(t, ctx)
 			got.Wide = 0
 			if d := cmp.Diff(r.expected(s), got, cmpopts.EquateEmpty()); d != "" {
@@ -211,7 +202,7 @@ func TestViewControls(t *testing.T) {
 			new KeyboardEvent('keydown', {key: %q, bubbles: true})), view.time())`, key)
 	}
 	number := func(js string) float64 {
-		x, err := strconv.ParseFloat(eval(t, ctx, js), 64)
+		x, err := strconv.ParseFloat(testbrowser.Eval(t, ctx, js), 64)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,20 +228,20 @@ func TestViewControls(t *testing.T) {
 	if right := number(press("Home") + "+" + press("ArrowRight")); right <= 0 {
 		t.Errorf("an arrow leads to %v s", right)
 	}
-	eval(t, ctx, press(" "))
+	testbrowser.Eval(t, ctx, press(" "))
 	_, err := chromedp.Run(ctx, chromedp.Poll[bool](`view.time() > 1`, chromedp.WithPollingTimeout(time.Minute)))
-	text := eval(t, ctx, `(view.pause(), document.querySelector('.play').textContent)`)
+	text := testbrowser.Eval(t, ctx, `(view.pause(), document.querySelector('.play').textContent)`)
 	if text != "Play" || err != nil {
 		t.Errorf("after playing: %q, %v", text, err)
 	}
 	const told = `document.querySelector('[aria-live]').textContent`
 	_, err = chromedp.Run(ctx, chromedp.Poll[bool](told+`.startsWith('At ')`, chromedp.WithPollingTimeout(time.Minute)))
-	if live := eval(t, ctx, told); !strings.Contains(live, "Worker 2") ||
+	if live := testbrowser.Eval(t, ctx, told); !strings.Contains(live, "Worker 2") ||
 		err != nil {
 		t.Errorf("screen readers are told %q, %v", live, err)
 	}
 	pictures(t, ctx, r.replay.Plans[1].Applied)
-	if eval(t, ctx, `(view(), document.getElementById('replay').childElementCount)`) != "0" {
+	if testbrowser.Eval(t, ctx, `(view(), document.getElementById('replay').childElementCount)`) != "0" {
 		t.Error("the view does not go")
 	}
 }
@@ -268,7 +259,7 @@ func pictures(t *testing.T, ctx context.Context, at float64) {
 			if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, 900), media); err != nil {
 				t.Fatal(err)
 			}
-			eval(t, ctx, fmt.Sprintf("view.seek(%v)", at))
+			testbrowser.Eval(t, ctx, fmt.Sprintf("view.seek(%v)", at))
 			if s := look(t, ctx); int64(s.Wide) > width {
 				t.Errorf("%d px: the page is %d px wide", width, s.Wide)
 			}

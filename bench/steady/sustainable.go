@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// busyShare is the share of its largest length from which on a queue counts as busy.
+// busyShare is the least share of its largest length at which a queue counts as busy.
 const busyShare = 0.1
 
 // sustainable returns the largest arrival rate that the workers sustain, from the rate at

@@ -53,6 +53,16 @@ func StartFor(t testing.TB, limit time.Duration) context.Context {
 	return ctx
 }
 
+// Eval returns the value of a JavaScript expression on the page, as text.
+func Eval(t testing.TB, ctx context.Context, js string) string {
+	t.Helper()
+	out, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+js+")"))
+	if err != nil {
+		t.Fatalf("%s: %v", js, err)
+	}
+	return out
+}
+
 // Trouble collects the errors of a page: messages on the console, exceptions, and requests to other addresses.
 type Trouble struct {
 	mu   sync.Mutex

@@ -43,11 +43,7 @@ func TestPageWithoutServer(t *testing.T) {
 	t.Cleanup(func() { tr.Report(t) })
 	eval := func(js string) string {
 		t.Helper()
-		out, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+js+")"))
-		if err != nil {
-			t.Fatalf("%s: %v", js, err)
-		}
-		return out
+		return testbrowser.Eval(t, ctx, js)
 	}
 	wait := func(js string) {
 		t.Helper()

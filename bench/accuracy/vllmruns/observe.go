@@ -15,7 +15,7 @@ type observer struct {
 	tpot    float64   // sum over requests with two tokens or more, s
 	several int64     // number of those requests
 	gaps    float64   // between pieces of the replies of completed requests
-	decode  float64   // duration of these gaps, s
+	decode  float64   // sum of the gaps between pieces, s
 	tokens  int64     // tokens of completed requests
 	prompts float64   // prompt tokens of completed requests
 	arrived int64

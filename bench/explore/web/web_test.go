@@ -189,7 +189,7 @@ func TestRunEndsWithRequest(t *testing.T) {
 	}
 }
 
-// TestUpload: a log is kept under its own name, and too long or refused ones are told.
+// TestUpload: a log is kept under its own name. A log that is too long or refused gets an error.
 func TestUpload(t *testing.T) {
 	var name, content string
 	srv := newServer(t, web.Config{Keep: func(n string, r io.Reader) (string, error) {

@@ -110,7 +110,7 @@ type observed struct {
 	cold   float64 // s, the part of first spent waiting for adapters
 	decode float64 // s, generation of requests that missed the limit on TPOT or E2E
 	loads  float64 // number of adapter loads to slots
-	load   float64 // s, time of these loads
+	load   float64 // s, time of the adapter loads to slots
 	fetch  float64 // s, the part of load before host memory
 }
 

@@ -14,7 +14,7 @@ import (
 	"lorasim/router"
 )
 
-// metrics serves Prometheus metrics under the names of the engine that the worker stands for.
+// metrics serves Prometheus metrics under the names of the emulated engine.
 func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
 	rw.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	var p page

@@ -120,8 +120,8 @@ func (l *loader) evict(ctx context.Context, k *worker) bool {
 }
 
 // unloadIdle unloads an adapter that no request of the fleet uses, once the worker reports no other request for it. It
-// does not if the adapter is used by then, or if wanted, called with mu held, returns false. It reports whether the
-// adapter is gone.
+// unloads nothing if a request uses the adapter meanwhile, or if wanted returns false; wanted is called with mu held.
+// The result is whether the adapter is gone.
 func (l *loader) unloadIdle(ctx context.Context, k *worker, a int32, wanted func() bool) bool {
 	still := func() bool { return k.loras.idle(a) && wanted() }
 	if err := l.awaitIdle(ctx, k, a, certain, still); err != nil {

@@ -31,11 +31,7 @@ func TestFleetPage(t *testing.T) {
 	ctx := testbrowser.StartFor(t, 3*time.Minute)
 	eval := func(js string) string {
 		t.Helper()
-		out, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+js+")"))
-		if err != nil {
-			t.Fatalf("%s: %v", js, err)
-		}
-		return out
+		return testbrowser.Eval(t, ctx, js)
 	}
 	wait := func(js string) {
 		t.Helper()

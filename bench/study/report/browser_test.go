@@ -28,11 +28,7 @@ func TestPageInBrowser(t *testing.T) {
 	}
 	eval := func(js string) string {
 		t.Helper()
-		out, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+js+")"))
-		if err != nil {
-			t.Fatalf("%s: %v", js, err)
-		}
-		return out
+		return testbrowser.Eval(t, ctx, js)
 	}
 	run("open", chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS("#blocks")))
 	testbrowser.Look(t, ctx, "light")
