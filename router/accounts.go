@@ -120,7 +120,7 @@ func (p *accounts) restarted(v *View) {
 
 // adapterWait is what a request waits for its adapter.
 type adapterWait struct {
-	fetch, load float64 // s, until it is in host memory; from there to a slot
+	fetch, load float64 // s, until it is in host memory, beside the steps; in them, usually from there to a slot
 	evicts      float64 // s, to load the adapter again that makes way
 	turns       float64 // executions until it gets a slot
 	slotless    int     // requests that wait for a slot, and let others pass
@@ -158,7 +158,11 @@ func (p *accounts) adapterWait(k int32, j int, v *View) (a adapterWait) {
 	if w.SlotsUsed >= w.Slots {
 		a.evicts = a.load
 	}
-	if st.Tier < Host {
+	switch {
+	case st.Tier == Host:
+	case p.workers[j].FetchesInSteps:
+		a.load = cost.AdapterLoad(rank, st.Tier)
+	default:
 		a.fetch = coming + cost.AdapterLoad(rank, st.Tier) - a.load
 	}
 	return a

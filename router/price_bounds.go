@@ -76,6 +76,9 @@ func (b *priceBounds) price(p *planAndRoute, r Request, j int, v *View) float64 
 			fetch = b.fetch[kind]
 		}
 	}
+	if p.workers[j].FetchesInSteps {
+		load, fetch = load+fetch, 0
+	}
 	n, prefill := l.next(w, v.Now), b.prefill[kind]
 	if p.index != nil && r.Text != nil {
 		prefill = b.costs[kind].Prefill(int64(p.uncached(&r, j, v)))
