@@ -87,8 +87,11 @@ func (b *priceBounds) price(p *planAndRoute, r Request, j int, v *View) float64 
 	if n.tokens > 0 {
 		prefill = 0 // in a step with others it may add little
 	}
-	first := max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, fetch) + n.loads + load +
-		max(n.compute, alone)
+	enters := p.enters(r.Adapter, j, v.Now) - v.Now
+	if p.firstUse(r.Adapter, j) { // some of it, at most, is shared
+		enters -= p.workers[j].FirstUse * (1 - 1/p.sharers(r.Adapter))
+	}
+	first := max(n.starts-v.Now, enters, fetch) + n.loads + load + max(n.compute, alone)
 	if running > 0 {
 		first += step
 	}
