@@ -15,8 +15,8 @@ import (
 // least one token. Pages without a holder count as free and are evicted when their memory is needed.
 //
 // sglang inserts the pages of a prompt when the step that computed them ends, and the pages of the reply when
-// the request ends (checkpoint_into_tree in mem_cache/unified_radix_cache.py). If another request has inserted the same pages meanwhile, the copy is freed. vLLM inserts
-// pages when they are scheduled, and keeps both copies.
+// the request ends (checkpoint_into_tree). If another request has inserted the same pages meanwhile, the copy
+// is freed. vLLM inserts pages when they are scheduled, and keeps both copies.
 type Prefixes uint8
 
 // The kinds of prefix caches.

@@ -45,8 +45,8 @@ func TestSGLangRecorded(t *testing.T) {
 	}
 }
 
-// With the overlap schedule: two tight radix caches with retractions, priorities with retractions, mixed chunks with and
-// without a radix cache, one slot and four seats; stop tokens end requests in most of them.
+// With the overlap schedule: two tight radix caches with retractions, priorities with retractions, mixed chunks with
+// and without a radix cache, one slot and four seats; stop tokens end requests in most of them.
 func TestSGLangOverlapRecorded(t *testing.T) {
 	r, err := SGLang(context.Background(), filepath.Join("testdata", "sglang-overlap"))
 	if err != nil {

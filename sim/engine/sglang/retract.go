@@ -36,8 +36,8 @@ func (s *Scheduler) retractDecode() {
 	s.ratio.afterRetract(s)
 }
 
-// checkDecodeMem reports whether there is memory for the next decode step. If not, nothing stays in the prefix cache but
-// what requests hold: sglang evicts before it finds that this is not enough (ScheduleBatch.check_decode_mem).
+// checkDecodeMem reports whether there is memory for the next decode step. If not, only what requests hold stays in
+// the prefix cache: sglang evicts before it finds that this is not enough (ScheduleBatch.check_decode_mem).
 func (s *Scheduler) checkDecodeMem() bool {
 	kv := &s.e.KV
 	need := kv.StepNeed(s.e.Batch.Steps)
