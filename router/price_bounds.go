@@ -89,7 +89,7 @@ func (b *priceBounds) price(p *planAndRoute, r Request, j int, v *View) float64 
 	}
 	enters := p.enters(r.Adapter, j, v.Now) - v.Now
 	if p.firstUse(r.Adapter, j) { // some of it, at most, is shared
-		enters -= p.workers[j].FirstUse * (1 - 1/p.sharers(r.Adapter))
+		enters -= p.workers[j].FirstUse * p.share(r.Adapter)
 	}
 	first := max(n.starts-v.Now, enters, fetch) + n.loads + load + max(n.compute, alone)
 	if running > 0 {
