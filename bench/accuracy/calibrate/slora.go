@@ -9,9 +9,9 @@ import (
 	"lorasim/bench/stats"
 )
 
-// sloraCoefficients are the coefficients that S-LoRA's published runs determine. lora.rank_us keeps the profile's value,
-// the time to read an adapter's weights from the GPU's memory: with many adapters of mixed ranks, its effect cannot be
-// told from that of lora.request_rank_us.
+// sloraCoefficients are the coefficients that S-LoRA's published runs determine. lora.rank_us keeps the
+// profile's value, the time to read an adapter's weights from the GPU's memory: with many adapters of mixed
+// ranks, its effect cannot be told from that of lora.request_rank_us.
 var sloraCoefficients = []string{"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
 	"prefill.base_ms", "prefill.per_token_us", "lora.launch_ms", "lora.request_rank_us",
 	"lora.token_rank_ns", "load.host_to_gpu_ms", "load.host_to_gpu_gb_per_s", "request_overhead_ms"}
