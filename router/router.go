@@ -122,6 +122,9 @@ type Spec struct {
 	// Blocks says that a request whose adapter has no slot blocks the requests behind it. Otherwise they overtake
 	// it.
 	Blocks bool
+	// FetchesInSteps says that the worker also loads adapters into host memory within its steps, as vLLM does: no
+	// request runs meanwhile.
+	FetchesInSteps bool
 	// PrefixCache says that the worker keeps computed prompts for later prompts with the same beginning.
 	PrefixCache bool
 }

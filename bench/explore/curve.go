@@ -24,14 +24,6 @@ type Point struct {
 	State    steady.State `json:"state"`
 }
 
-// A Break is the rate at which the attainment of a policy falls below the target, by single runs.
-type Break struct {
-	Policy string  `json:"policy"`
-	Holds  float64 `json:"holds"` // largest rate below the break, requests/s; 0: none was tried
-	Fails  float64 `json:"fails"` // smallest rate that misses the target, requests/s; 0: none was tried
-	Words  string  `json:"words"`
-}
-
 // factors are the multiples of the rate that are tried first, those closest to 1 first.
 var factors = [][]float64{{1, 0.75, 1.33}, {0.5, 1.75}, {0.25, 2.5, 4}}
 
@@ -49,17 +41,17 @@ const (
 type curve struct {
 	*study
 	points [][]Point // by policy, by rate
+	breaks []Break   // by policy; nil: there is no curve
 }
 
-func (s *study) curve() error {
-	if why := s.noCurve(); why != "" {
-		return s.tell(KindNote, "No attainment over the rate: "+why+".")
+func (c *curve) run() error {
+	if why := c.noCurve(); why != "" {
+		return c.tell(KindNote, "No attainment over the rate: "+why+".")
 	}
-	c := &curve{study: s, points: make([][]Point, len(s.plan.policies))}
 	for _, some := range factors {
 		var grid []at
 		for _, f := range some {
-			for i := range s.plan.policies {
+			for i := range c.plan.policies {
 				grid = append(grid, at{i, f})
 			}
 		}
@@ -69,7 +61,7 @@ func (s *study) curve() error {
 	}
 	for range refinements {
 		var next []at
-		for i := range s.plan.policies {
+		for i := range c.plan.policies {
 			if f := c.next(i); f > 0 {
 				next = append(next, at{i, f})
 			}
@@ -78,11 +70,10 @@ func (s *study) curve() error {
 			return err
 		}
 	}
-	var breaks []Break
-	for i := range s.plan.policies {
-		breaks = append(breaks, c.breakOf(i))
+	for i := range c.plan.policies {
+		c.breaks = append(c.breaks, c.breakOf(i))
 	}
-	return s.tell(KindBreaks, breaks)
+	return c.tell(KindBreaks, slices.Clone(c.breaks))
 }
 
 // noCurve returns the reason why there is no curve of attainment over the rate; "": there is one.

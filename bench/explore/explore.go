@@ -8,7 +8,8 @@
 //	}, func(e explore.Event) { ... })
 //
 // The answer comes in parts, cheap ones first: errors in the settings, the first run of each policy, the comparison
-// over seeds, the points of the curve, and the state from longer runs. It ends early when ctx ends.
+// over seeds, the points of the curve, the state from longer runs, and intervals of the breaks. It ends early when ctx
+// ends.
 package explore
 
 import (
@@ -72,7 +73,7 @@ const (
 	KindRuns     = "runs"     // []Run
 	KindCompared = "compared" // Compared; again when more seeds have run
 	KindPoints   = "points"   // []Point, of the curve
-	KindBreaks   = "breaks"   // []Break
+	KindBreaks   = "breaks"   // []Break; again with intervals over the seeds, after the states
 	KindStates   = "states"   // []State
 	KindNote     = "note"     // string
 )

@@ -67,7 +67,7 @@ func TestParts(t *testing.T) {
 	a := ask(t, explore.New(explore.Limits{}), small(func(q *explore.Query) { q.Price = "0.5" }))
 	order := slices.Compact(slices.Clone(a.kinds))
 	want := []string{explore.KindChecked, explore.KindRuns, explore.KindCompared, explore.KindPoints,
-		explore.KindBreaks, explore.KindStates}
+		explore.KindBreaks, explore.KindStates, explore.KindBreaks}
 	if !slices.Equal(order, want) {
 		t.Fatalf("%v, expected %v", order, want)
 	}

@@ -86,6 +86,7 @@ type study struct {
 	offered float64            // requests/s of the first run; 0: unknown
 	results [][]*result.Result // by policy and seed
 	spent   atomic.Int64       // requests simulated
+	runs    atomic.Int64       // runs that simulated them
 
 	mu        sync.Mutex
 	workloads map[workloadKey]func() (*workload, error)
@@ -120,7 +121,8 @@ func (s *study) run() error {
 	if ok, err := s.firstRuns(); err != nil || !ok {
 		return err
 	}
-	for _, part := range []func() error{s.compare, s.moreSeeds, s.curve, s.states} {
+	c := &curve{study: s, points: make([][]Point, len(s.plan.policies))}
+	for _, part := range []func() error{s.compare, s.moreSeeds, c.run, s.states, c.intervals} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -270,6 +272,7 @@ func (s *study) simulate(sc *scenario.Scenario, key workloadKey, saturate bool, 
 		o.Watch = func([]trace.Adapter) sim.Hooks { return watch() }
 	}
 	s.spent.Add(int64(len(w.Requests)))
+	s.runs.Add(1)
 	return sc.Simulate(s.ctx, o)
 }
 

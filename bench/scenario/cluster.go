@@ -364,6 +364,8 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 		FirstUse:     costs.FirstUse.Seconds(),
 		Blocks:       p.Engine.Scheduler == profile.SchedulerSGLang && p.Engine.HeadOfLine == profile.HeadOfLineBlock,
 		PrefixCache:  p.Engine.PrefixCache,
+
+		FetchesInSteps: p.Engine.Scheduler == profile.SchedulerVLLM,
 	}
 	largest := 0.0
 	for k, a := range adapters {

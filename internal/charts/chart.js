@@ -59,7 +59,7 @@ function range(axis, values) {
 
 // lineChart draws into host what spec() returns, each time it is called:
 // {label, x: {label, log, cats, min, max, text}, y: {..., tip: text at the cursor}, lines: [{name, color, dash,
-// points: [[x, y, low, high, text, hollow, state]], dots, step}], marks: [{x, text, color}],
+// points: [[x, y, low, high, text, hollow, state]], dots, step}], marks: [{x, low, high, text, color}],
 // rules: [{y, text}], height, table: false for none}
 function lineChart(host, spec) {
   host.classList.add('chart');
@@ -81,7 +81,8 @@ function lineChart(host, spec) {
     const g = svg('svg', { viewBox: `0 0 ${width} ${height}`, height, 'aria-hidden': 'true' });
     drawAxes(g, s, X, Y, { width, height, pad, small });
     for (const m of s.marks || []) {
-      const x = X(m.x);
+      const x = X(m.x), inside = v => Math.min(Math.max(X(v), pad.l), width - pad.r);
+      if (m.high > m.low) g.append(svg('rect', { class: 'band', x: inside(m.low), y: pad.t, width: Math.max(inside(m.high) - inside(m.low), 1), height: height - pad.b - pad.t, fill: m.color || 'var(--soft)', opacity: 0.14 }));
       g.append(svg('path', { d: `M${x} ${height - pad.b}V${pad.t}`, stroke: m.color || 'var(--soft)', 'stroke-width': m.color ? 1.5 : 1, 'stroke-dasharray': '2 3', opacity: m.color ? 1 : 0.6 }));
     }
     for (const r of s.rules || []) {

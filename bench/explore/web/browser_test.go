@@ -113,6 +113,11 @@ func TestPageFollowsKnobs(t *testing.T) {
 	if text := b.eval(`document.getElementById('breaks').textContent`); strings.Count(text, "within the SLO") != 3 {
 		t.Errorf("the break of each policy: %q", text)
 	}
+	rows := b.eval(`[...document.querySelectorAll('#breaks-table tbody tr')].map(r => r.textContent).join('|')`)
+	if bands := b.eval(`document.querySelectorAll('#rate-chart .band').length`); bands != "3" ||
+		strings.Count(rows, " to ") != 5 || !strings.Contains(rows, "baseline") {
+		t.Errorf("intervals of the breaks: %s bands, table %q", bands, rows)
+	}
 	before := b.eval(`document.getElementById('cards').textContent`)
 	b.set("workload.request_rate", "14")
 	if b.eval(`document.getElementById('cards').textContent`) == before {

@@ -53,6 +53,7 @@ function results(host, start, view) {
           r.attained == null ? '' : figure('Requests within the SLO', fmt(100 * r.attained) + ' %'),
           figure('TTFT, median / P99', `${median(r.ttft)} / ${p99(r.ttft)}`),
           figure('E2E latency, median / P99', `${median(r.e2e)} / ${p99(r.e2e)}`),
+          b?.mean ? figure(`SLO holds up to, mean of ${b.mean.seeds} seeds`, `${fmt(b.mean.mean)} ± ${fmt((b.mean.ci95_high - b.mean.ci95_low) / 2)} requests/s`) : '',
           r.cost ? figure('Cost, unit of the price', `${fmt(r.cost.hour)} per hour` + (r.cost.million == null ? '' : `, ${fmt(r.cost.million)} per million output tokens`)) : ''),
         b ? el('p', { class: 'hint' }, b.words) : '',
         ...(r.notes || []).map(n => el('p', { class: 'fault' }, n)));
@@ -82,25 +83,35 @@ function results(host, start, view) {
     attained: ['Requests within the SLO (%)', v => fmt(100 * v) + ' %'], p99_ttft: ['P99 TTFT (ms)', fmt], mean_e2e: ['Mean E2E latency (ms)', fmt],
   };
   let metric = 'attained';
-  const rate = el('div', { id: 'rate-chart' }), words = el('ul', { class: 'note', id: 'breaks' });
-  section('rate', 'Attainment over the rate', 'The same workload at other rates; one run per point. ✕ overloaded, ◇ transient. Dashed: the share that the SLO asks for, and the break of each policy.',
+  const rate = el('div', { id: 'rate-chart' }), words = el('ul', { class: 'note', id: 'breaks' }), breakTable = el('table', { id: 'breaks-table' });
+  section('rate', 'Attainment over the rate', 'The same workload at other rates; one run per point. ✕ overloaded, ◇ transient. Dashed: the share that the SLO asks for, and the break of each policy with its 95 % interval.',
     el('div', { class: 'tools' }, select('Show', Object.entries(metrics).map(([k, m]) => [k, m[0]]), v => { metric = v; drawRate(); }, metric)),
-    key(), rate, words);
+    key(), rate, words, fitted('Rate at which the attainment breaks', breakTable));
   const drawRate = lineChart(rate, () => ({
     label: metrics[metric][0] + ' over the request rate', height: 300, snap: true,
     x: { label: 'request rate (requests/s)', log: true },
     y: { label: metrics[metric][0], text: metrics[metric][1], log: metric !== 'attained', min: metric === 'attained' ? 0 : null, max: metric === 'attained' ? 1 : null },
     rules: metric === 'attained' && view.target ? [{ y: view.target, text: `SLO: ${fmt(100 * view.target)} %` }] : [],
-    marks: (view.breaks || []).filter(b => b.holds && b.fails && !hidden.has(b.policy)).map(b => ({ x: Math.sqrt(b.holds * b.fails), color: color(names().indexOf(b.policy)) })),
+    marks: (view.breaks || []).filter(b => b.holds && b.fails && !hidden.has(b.policy)).map(b => ({
+      x: b.mean ? b.mean.mean : Math.sqrt(b.holds * b.fails), low: b.mean?.ci95_low, high: b.mean?.ci95_high, color: color(names().indexOf(b.policy)),
+    })),
     lines: shown().map(r => ({
       name: r.policy, color: color(r.i), dash: dash(r.i),
       points: view.points.filter(p => p.policy === r.policy && (metric === 'attained' || p[metric] > 0)).sort((a, b) => a.rate - b.rate)
         .map(p => [p.rate, p[metric], null, null, p.state === 'steady' ? '' : `(${p.state || 'unknown state'})`, false, p.state]),
     })),
   }));
+  const range = i => i ? `${fmt(i.mean)} (${fmt(i.ci95_low)} to ${fmt(i.ci95_high)})` : '–';
   function drawBreaks() {
+    const breaks = view.breaks || [], notes = [...new Set(breaks.map(b => b.note).filter(Boolean))];
     words.replaceChildren(...(view.note ? [el('li', {}, view.note)] : []),
-      ...(view.breaks || []).map(b => el('li', {}, `${b.policy}: ${b.words}.`)));
+      ...breaks.map(b => el('li', {}, `${b.policy}: ${b.words}.`)), ...notes.map(n => el('li', {}, `The break: ${n}.`)));
+    const head = ['Policy', 'Break, mean over the seeds (requests/s, 95 % interval)', `Difference to ${names()[0]} (requests/s, 95 % interval)`];
+    breakTable.replaceChildren(...(breaks.some(b => b.mean) ? [
+      el('thead', {}, el('tr', {}, ...head.map((h, i) => el('th', { scope: 'col', class: i ? null : 'text' }, h)))),
+      el('tbody', {}, ...breaks.map((b, i) => el('tr', {}, el('th', { scope: 'row' }, b.policy),
+        el('td', { 'data-label': head[1] }, range(b.mean)), el('td', { 'data-label': head[2] }, i ? range(b.versus) : 'baseline'))))] : []));
+    breakTable.dispatchEvent(new Event('filled'));
   }
 
   // what requests wait for
