@@ -36,7 +36,8 @@ func TestSnapshot(t *testing.T) {
 	}
 	s := h.Snapshot(v)
 	h.Finished(Finished{ID: 39, Worker: 1, Output: 5, E2E: 3, TTFT: 1})
-	if list := s.Ended(); len(list) != 24 || list[0].Sent != 8 || list[23].Sent != 38 || !math.IsNaN(list[0].PredictedE2E) {
+	if list := s.Ended(); len(list) != 24 || list[0].Sent != 8 || list[23].Sent != 38 ||
+		!math.IsNaN(list[0].PredictedE2E) {
 		t.Errorf("%d requests have ended, expected 24: %+v", len(list), list)
 	}
 	twin := &fixedTwin{}
@@ -46,7 +47,8 @@ func TestSnapshot(t *testing.T) {
 	}
 	for i, r := range list {
 		if want := (Replayed{Worker: int32(int(r.Sent) % 2), Adapter: trace.BaseModel, Output: 5, Sent: r.Sent, TTFT: 1,
-			E2E: 3, PredictedTTFT: 0.5, PredictedE2E: 2}); r != want || r.Sent < 16 || i > 0 && r.Sent <= list[i-1].Sent {
+			E2E: 3, PredictedTTFT: 0.5, PredictedE2E: 2}); r != want ||
+			r.Sent < 16 || i > 0 && r.Sent <= list[i-1].Sent {
 			t.Errorf("request %d is %+v, expected %+v", i, r, want)
 		}
 	}

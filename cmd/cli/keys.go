@@ -129,13 +129,19 @@ func exposed(a net.Addr) bool {
 	return !ok || !tcp.AddrPort().Addr().Unmap().IsLoopback()
 }
 
+// access states how a listener is protected, and the names of the flags for that.
+type access struct {
+	keyed, insecure       bool // a key is required; none is, on purpose
+	keyFlag, insecureFlag string
+}
+
 // checkExposed returns an error if other hosts can reach a listener without a key.
-func checkExposed(flag string, a net.Addr, keyed, insecure bool, keyFlag, insecureFlag string) error {
-	if keyed || insecure || !exposed(a) {
+func checkExposed(flag string, at net.Addr, a access) error {
+	if a.keyed || a.insecure || !exposed(at) {
 		return nil
 	}
 	return usage(fmt.Errorf("%s: other hosts can reach %s, and no key is required: give --%s-file FILE, or --%s to serve them without a key",
-		flag, a, keyFlag, insecureFlag))
+		flag, at, a.keyFlag, a.insecureFlag))
 }
 
 // checkHostName checks the value of a flag that allows a name in the Host header.

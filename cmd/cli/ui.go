@@ -33,7 +33,8 @@ func (f *uiFlags) add(cmd *cobra.Command) {
 		opt(&f.show, "ui", false, "Serve a page that shows the workers during the run, and its result"),
 		opt(&f.listen, "ui-listen", "127.0.0.1:0",
 			"Address `HOST:PORT` of the page, port 0: any free port; implies --ui"))
-	f.key.add(cmd, uiHeading, "ui-key", uiKeyEnv, "Key for the page", "Read keys for the page from `file`, one per line")
+	f.key.add(cmd, uiHeading, "ui-key", uiKeyEnv, "Key for the page",
+		"Read keys for the page from `file`, one per line")
 	flags(cmd, uiHeading,
 		opt(&f.hosts, "ui-host", nil, "Further `name` allowed in Host of requests for the page; repeatable"),
 		opt(&f.insecure, "ui-insecure", false, "Serve the page to other hosts even without a key"))
@@ -59,7 +60,7 @@ func (f *uiFlags) open(cmd *cobra.Command) (*ui, error) {
 			return nil, usage(err)
 		}
 	}
-	l, err := listenGuarded("--ui-listen", f.listen, len(keys) > 0, f.insecure, "ui-key", "ui-insecure")
+	l, err := listenGuarded("--ui-listen", f.listen, access{len(keys) > 0, f.insecure, "ui-key", "ui-insecure"})
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ type Percentiles struct {
 type WorkerLatency struct {
 	Worker   int      `json:"worker"`
 	Requests int      `json:"requests"`
-	Since    float64  `json:"since_s"` // age of the oldest of these requests, s of wall time
+	Since    float64  `json:"since_s"` // age of the oldest request that counts, s of wall time
 	TTFT     *Latency `json:"ttft,omitempty"`
 	TPOT     *Latency `json:"tpot,omitempty"` // requests with two output tokens or more
 	E2E      *Latency `json:"e2e,omitempty"`

@@ -46,7 +46,8 @@ func (b tab) wait(js string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(time.Minute); b.eval(js) != "true"; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("after a minute still not %s; status %q, run %q", js, b.eval(`document.getElementById('status').textContent`),
+			b.t.Fatalf("after a minute still not %s; status %q, run %q", js,
+				b.eval(`document.getElementById('status').textContent`),
 				b.eval(`document.getElementById('run-words').textContent`))
 		}
 	}
@@ -86,15 +87,16 @@ func scenes(t *testing.T, state *atomic.Pointer[fleetpage.State]) string {
 func scene(workers, adapters, events int) *fleetpage.State {
 	rng := rand.New(rand.NewPCG(1, uint64(workers)))
 	now := time.Date(2026, 11, 23, 14, 30, 0, 0, time.UTC)
-	s := &fleetpage.State{Started: true, At: now, Changes: true, Speed: 1, Events: []fleet.Event{}, Snapshot: fleet.Snapshot{
-		Policy: "plan-and-route:interval=30,margin=0.05", Adapters: []string{}, Workers: []fleet.WorkerHolds{},
-		Requests: []fleet.Drawn{}}}
+	s := &fleetpage.State{Started: true, At: now, Changes: true, Speed: 1, Events: []fleet.Event{}}
+	s.Snapshot = fleet.Snapshot{Policy: "plan-and-route:interval=30,margin=0.05", Adapters: []string{},
+		Workers: []fleet.WorkerHolds{}, Requests: []fleet.Drawn{}}
 	for a := range adapters {
 		s.Adapters = append(s.Adapters, fmt.Sprintf("customer-%03d-r%d", a, 8<<(a%4)))
 	}
 	for w := range workers {
-		h := fleet.WorkerHolds{Slot: []int32{}, Host: []int32{}, Loading: []int32{}, WorkerState: fleet.WorkerState{Worker: w,
-			URL: fmt.Sprintf("http://gpu%d.inference.example.com:30000", w), Up: true, KVUsed: rng.Int64N(90000)}}
+		h := fleet.WorkerHolds{Slot: []int32{}, Host: []int32{}, Loading: []int32{}}
+		h.WorkerState = fleet.WorkerState{Worker: w, URL: fmt.Sprintf("http://gpu%d.inference.example.com:30000", w),
+			Up: true, KVUsed: rng.Int64N(90000)}
 		h.Limits = fleet.Limits{MaxRunning: 64, Slots: 8, KVCapacity: 131072}
 		h.Running, h.Queued = rng.IntN(70), rng.IntN(20)*rng.IntN(5)
 		for i, a := range rng.Perm(adapters)[:min(adapters, 9+rng.IntN(90))] {
@@ -119,7 +121,8 @@ func scene(workers, adapters, events int) *fleetpage.State {
 	kinds := []fleet.EventKind{fleet.EventPlan, fleet.EventLoad, fleet.EventUnload, fleet.EventMove, fleet.EventDrain,
 		fleet.EventEjected, fleet.EventReturned, fleet.EventRace, fleet.EventDropped}
 	for i := range events {
-		e := fleet.Event{ID: int64(i + 1), At: now.Add(time.Duration(i-events) * time.Second), Kind: kinds[i%len(kinds)]}
+		at := now.Add(time.Duration(i-events) * time.Second)
+		e := fleet.Event{ID: int64(i + 1), At: at, Kind: kinds[i%len(kinds)]}
 		e.Text = "customer-017-r16 loaded in 12.3 ms"
 		if e.Kind == fleet.EventPlan {
 			e.Text = "customer-017-r16 is popular on worker 1; loads customer-017-r16 on worker 0; 3 requests to move"
@@ -288,8 +291,8 @@ func TestKeyboard(t *testing.T) {
 	}
 	b.eval(`document.getElementById('latency-chart').focus()`)
 	b.eval(`document.getElementById('latency-chart').dispatchEvent(new KeyboardEvent('keydown', { key: 'End' }))`)
-	if tip := b.eval(`document.querySelector('#latency-chart .tip').textContent`); !strings.Contains(tip, "Measured P50") ||
-		strings.Count(tip, " ms") < 4 {
+	tip := b.eval(`document.querySelector('#latency-chart .tip').textContent`)
+	if !strings.Contains(tip, "Measured P50") || strings.Count(tip, " ms") < 4 {
 		t.Errorf("the cursor on the latencies says %q", tip)
 	}
 }

@@ -52,7 +52,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, known := s.below(r.URL.Path)
 	switch {
 	case !samehost.Trusts(r, s.names):
-		refuse(w, http.StatusForbidden, fmt.Sprintf("the Host %.100q is not allowed here; --ui-host NAME allows it", r.Host))
+		refuse(w, http.StatusForbidden,
+			fmt.Sprintf("the Host %.100q is not allowed here; --ui-host NAME allows it", r.Host))
 	case !samehost.SameOrigin(r) && !samehost.OpensPage(r, s.Path()):
 		refuse(w, http.StatusForbidden, "requests of web pages of another origin are refused")
 	case !known:

@@ -103,8 +103,8 @@ func TestKeys(t *testing.T) {
 	if s.Path() != "/" {
 		t.Errorf("the path is %s", s.Path())
 	}
-	for path, want := range map[string]int{"": 200, "fleet.js": 200, "charts/style.css": 200, "state": 401, "result": 401,
-		"nothing": 401} {
+	for path, want := range map[string]int{"": 200, "fleet.js": 200, "charts/style.css": 200, "state": 401,
+		"result": 401, "nothing": 401} {
 		if status, text := ask(t, http.MethodGet, page+path); status != want || want == 401 &&
 			!strings.Contains(text, "--ui-key-file") {
 			t.Errorf("%q without a key: %d %.100q, expected %d", path, status, text, want)

@@ -19,7 +19,8 @@ func TestLatencies(t *testing.T) {
 		workers[2].Slower = 1.3
 		wl := workload(900, 4, 0.2) // small batches: larger ones grow with the step times
 		rt := newRouter(t, "round-robin", 3, wl.Adapters)
-		rt.Twin = sim.NewTwin(sim.Config{Workers: slices.Repeat([]*profile.Costs{testProfile().Compile()}, 3)}, wl.Adapters)
+		costs := slices.Repeat([]*profile.Costs{testProfile().Compile()}, 3)
+		rt.Twin = sim.NewTwin(sim.Config{Workers: costs}, wl.Adapters)
 		ended, left := make(chan struct{}), len(wl.Requests)
 		var f *fleet.Fleet
 		var list []fleet.WorkerLatency
