@@ -120,7 +120,8 @@ func (p *accounts) restarted(v *View) {
 
 // adapterWait is what a request waits for its adapter.
 type adapterWait struct {
-	fetch, load float64 // s, until it is in host memory; from there to a slot
+	fetch, load float64 // s, until it is in host memory, beside the steps; from there to a slot
+	stall       float64 // s, that the steps stop until it is in host memory, on workers that fetch within them
 	evicts      float64 // s, to load the adapter again that makes way
 	turns       float64 // executions until it gets a slot
 	slotless    int     // requests that wait for a slot, and let others pass
@@ -158,7 +159,11 @@ func (p *accounts) adapterWait(k int32, j int, v *View) (a adapterWait) {
 	if w.SlotsUsed >= w.Slots {
 		a.evicts = a.load
 	}
-	if st.Tier < Host {
+	switch {
+	case st.Tier == Host:
+	case p.workers[j].FetchesInSteps:
+		a.stall = cost.AdapterLoad(rank, st.Tier) - a.load
+	default:
 		a.fetch = coming + cost.AdapterLoad(rank, st.Tier) - a.load
 	}
 	return a
@@ -248,7 +253,7 @@ func (p *accounts) sent(r Request, j int, v *View, prompt int32) {
 	}
 	n := l.next(w, v.Now)
 	n.tokens += int64(prompt)
-	n.loads += a.load
+	n.loads += a.load + a.stall
 	n.compute = p.workers[j].Cost.Prefill(n.tokens)
 	l.prefilled = max(n.starts, l.entered) + n.loads + n.compute
 	if n.starts <= v.Now { // it begins at once

@@ -152,6 +152,36 @@ func TestPeriodicFetches(t *testing.T) {
 	close2(t, "one that is on its way", first, 15+1)
 }
 
+// A worker that fetches within its steps stops the requests that run, for the fetch as for the load.
+func TestFetchesInSteps(t *testing.T) {
+	env := handEnv(1, 3)
+	env.Workers[0].Cost, env.Workers[0].FetchesInSteps = twoTiers{}, true
+	p := mustNew(t, "period_mig:spill=0", env).Policy.(*planAndRoute)
+	v := testView(env)
+	w := &v.Workers[0]
+	w.Running = 2
+	r := Request{Adapter: 0, Prompt: 100, Expected: 50}
+	price := func(tier Tier) (total, first float64) {
+		w.Adapters[0].Tier = tier
+		v.Index = NewIndex(1, 3)
+		v.Index.Set(0, 0, w.Adapters[0])
+		total, first = p.price(r, 0, v)
+		p.bounds.begin(r, v)
+		if low := p.bounds.price(p, r, 0, v); low > total {
+			t.Errorf("from tier %d: the bound %v is above the price %v", tier, low, total)
+		}
+		return total, first
+	}
+	host, hostFirst := price(Host)
+	for _, tier := range []Tier{Disk, Remote} {
+		total, first := price(tier)
+		close2(t, "the first token", first, hostFirst+20)
+		close2(t, "the price", total, host+30*20+2*20)
+	}
+	p.Route(r, v)
+	close2(t, "when its prompt will have been computed", p.backlogs[0].prefilled, 21+1)
+}
+
 // twoTiers loads in 1 s from host memory, in 21 s from elsewhere.
 type twoTiers struct{ handCost }
 

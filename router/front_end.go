@@ -17,10 +17,23 @@ func (p *accounts) enters(k int32, j int, now float64) float64 {
 
 // firstUseDelay is a request's share of the time, s, by which the first use of its adapter on a worker delays others.
 // The front end is busy until b from now, and with the first use x longer. Who comes until b waits x longer, who comes
-// later x/2 on average. That happens once, so the requests of the adapter share it: this one and those that came
-// within the horizon.
+// later x/2 on average. That happens once, so the requests of the adapter share it.
 func (p *planAndRoute) firstUseDelay(k int32, j int, now float64) float64 {
 	x, b := p.env.Workers[j].FirstUse, max(p.backlogs[j].entered-now, 0)
+	return p.comes() * x * (b + x/2) / p.sharers(k)
+}
+
+// firstUseShared is the part of the delay, s, of a request by its adapter's first use on a worker that other requests
+// of the adapter share: those that come later could go there without it, and none would be the first otherwise. Without
+// the front end the request could start in ready s; it passes the front end in enters s.
+func (p *planAndRoute) firstUseShared(k int32, j int, ready, enters float64) float64 {
+	once := max(ready, enters) - max(ready, enters-p.env.Workers[j].FirstUse)
+	return once * (1 - 1/p.sharers(k))
+}
+
+// sharers is how many requests of an adapter share what happens once because of it: this one and those that came
+// within the horizon.
+func (p *planAndRoute) sharers(k int32) float64 {
 	d := &p.demand[k]
-	return p.comes() * x * (b + x/2) / (1 + d.rate*p.horizon + d.arrived)
+	return 1 + d.rate*p.horizon + d.arrived
 }

@@ -43,3 +43,40 @@ func TestFrontEndByHand(t *testing.T) {
 	v.Now = 200
 	first("after a restart", 0, 0, 31+1)
 }
+
+// An adapter whose requests come often is worth a first use on an idle worker: they share its delay. With a request now
+// and then it stays where it is.
+func TestFirstUseIsShared(t *testing.T) {
+	env := handEnv(2, 3)
+	for j := range env.Workers {
+		env.Workers[j].FrontEnd, env.Workers[j].FirstUse = 1, 30
+	}
+	p := mustNew(t, "period_mig:spill=0,replica=0", env).Policy.(*planAndRoute)
+	v := testView(env)
+	for j := range v.Workers {
+		v.Workers[j].Adapters[0].Tier = GPU
+	}
+	r := Request{Adapter: 0, Prompt: 100, Expected: 50}
+	if w := p.Route(r, v); w != 0 {
+		t.Fatalf("worker %d, expected 0", w)
+	}
+	v.Now, p.first = 100, mean{} // a second until the first token is worth 30
+	v.Workers[0].Running, v.Workers[0].Adapters[0].Running = 1, 1
+	for _, c := range []struct {
+		arrived, shared float64 // requests within the horizon; s of 30
+		want            int
+	}{{0, 0, 0}, {9, 27, 1}} {
+		p.demand[0] = demand{arrived: c.arrived}
+		p.bounds.begin(r, v)
+		for j := range v.Workers {
+			if price, _ := p.price(r, j, v); p.bounds.price(p, r, j, v) > price {
+				t.Errorf("%g requests: the bound of worker %d is above its price", c.arrived, j)
+			}
+		}
+		close2(t, "what is shared", p.firstUseShared(0, 1, 0, 31), c.shared)
+		close2(t, "what is shared of a delay of 5 s", p.firstUseShared(0, 1, 26, 31), c.shared/6)
+		if w := p.Preview(r, v); w != c.want {
+			t.Errorf("%g requests: worker %d, expected %d", c.arrived, w, c.want)
+		}
+	}
+}

@@ -186,8 +186,8 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
-	first = max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, a.fetch) + n.loads + a.load + prompts +
-		exec*a.turns
+	ready, enters := max(n.starts-v.Now, a.fetch), p.enters(r.Adapter, j, v.Now)-v.Now
+	first = max(ready, enters) + n.loads + a.load + a.stall + prompts + exec*a.turns
 	if running > 0 {
 		first += step
 	}
@@ -202,7 +202,7 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	}
 
 	// its decoding; what others lose to its load, its prefill and its decoding
-	t := output*step + (a.load+prefill)*float64(running)
+	t := output*step + (a.load+a.stall+prefill)*float64(running)
 	if batch > running {
 		t += output * float64(running) * max(0, step-cost.DecodeStep(running, kv, w.MaxRank))
 	}
@@ -212,7 +212,7 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	t += p.pool.secondSlot(r.Adapter, w) * exec
 	weight := p.firstWeight()
 	if p.firstUse(r.Adapter, j) {
-		t += weight * p.firstUseDelay(r.Adapter, j, v.Now)
+		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}
 	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
 }

@@ -76,6 +76,9 @@ func (b *priceBounds) price(p *planAndRoute, r Request, j int, v *View) float64 
 			fetch = b.fetch[kind]
 		}
 	}
+	if p.workers[j].FetchesInSteps {
+		load, fetch = load+fetch, 0
+	}
 	n, prefill := l.next(w, v.Now), b.prefill[kind]
 	if p.index != nil && r.Text != nil {
 		prefill = b.costs[kind].Prefill(int64(p.uncached(&r, j, v)))
@@ -84,8 +87,11 @@ func (b *priceBounds) price(p *planAndRoute, r Request, j int, v *View) float64 
 	if n.tokens > 0 {
 		prefill = 0 // in a step with others it may add little
 	}
-	first := max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, fetch) + n.loads + load +
-		max(n.compute, alone)
+	enters := p.enters(r.Adapter, j, v.Now) - v.Now
+	if p.firstUse(r.Adapter, j) { // some of it, at most, is shared
+		enters -= p.workers[j].FirstUse * (1 - 1/p.sharers(r.Adapter))
+	}
+	first := max(n.starts-v.Now, enters, fetch) + n.loads + load + max(n.compute, alone)
 	if running > 0 {
 		first += step
 	}

@@ -122,6 +122,9 @@ type Spec struct {
 	// Blocks says that a request whose adapter has no slot blocks the requests behind it. Otherwise they overtake
 	// it.
 	Blocks bool
+	// FetchesInSteps says that the worker also loads adapters into host memory within its steps, as vLLM does: no
+	// request runs meanwhile.
+	FetchesInSteps bool
 	// PrefixCache says that the worker keeps computed prompts for later prompts with the same beginning.
 	PrefixCache bool
 }
@@ -204,6 +207,9 @@ type Router struct {
 	Planner Planner
 	// Prefetch says that workers load adapters of waiting requests into free slots early.
 	Prefetch bool
+	// Twin predicts the latencies that operators see beside the measured ones; the policy does not use it. nil: there
+	// is none. It serves one simulation at a time.
+	Twin Twin
 }
 
 // Faulty is a policy whose Route can fail, such as a script. A Route that fails picks the least loaded worker.

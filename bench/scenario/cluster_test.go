@@ -191,6 +191,10 @@ func TestWorkerSpec(t *testing.T) {
 	if b, err := workerSpec(p, nil); err != nil || s.Blocks || !b.Blocks {
 		t.Errorf("blocks: %v, with head_of_line block %v (%v)", s.Blocks, b.Blocks, err)
 	}
+	p.Engine.Scheduler = profile.SchedulerVLLM
+	if b, err := workerSpec(p, nil); err != nil || s.FetchesInSteps || !b.FetchesInSteps {
+		t.Errorf("fetches in steps: %v, under vLLM %v (%v)", s.FetchesInSteps, b.FetchesInSteps, err)
+	}
 	if s.FrontEnd != 0.002 || s.FirstUse != 0.3 {
 		t.Errorf("front end %v s, first use %v s, expected 0.002 and 0.3", s.FrontEnd, s.FirstUse)
 	}

@@ -169,10 +169,15 @@ policies with it; calibrate before you size a cluster: lorasim calibrate.`,
 		opt(&a.TP, "tp", 0, "Number of GPUs that share the model; 0: the smallest power of 2 that holds it",
 			">=0 <=1024"),
 		opt(&a.Bits, "bits", 0, "Bits of a weight: 16, 8 or 4; 0: as the model is published", ">=0 <=32"),
-		opt(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth, "Share of the memory bandwidth that decoding reaches",
-			">0 <=1"),
+		opt(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth,
+			"Share of the memory bandwidth at which the weights are read", ">0 <=1"),
+		opt(&a.KVBandwidth, "kv-bandwidth-efficiency", a.KVBandwidth,
+			"Share of the memory bandwidth at which the KV cache is read", ">0 <=1"),
 		opt(&a.Compute, "compute-efficiency", a.Compute,
-			"Share of the peak FLOP/s that a 16-bit dense prefill reaches; FP8 and experts reach less", ">0 <=1"),
+			"Share of the peak FLOP/s of 16-bit linear layers in prefill; FP8 and experts reach less; "+
+				"0: by GPU (0.62 on an H100)", ">=0 <=1"),
+		opt(&a.Attention, "attention-efficiency", a.Attention,
+			"Share of the peak FLOP/s of the attention of prompts", ">0 <=1"),
 		opt(&a.MemoryShare, "memory-share", a.MemoryShare, "Share of the GPU memory that the engine uses", ">0 <=1"),
 		opt(&list, "list", false, "List the known models and GPUs"))
 	return cmd

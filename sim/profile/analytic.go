@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -19,16 +20,37 @@ type Analytic struct {
 	Bits  int    // bits per weight: 16, 8 or 4; 0: as published
 
 	// Shares of the GPU's peak rates and memory that engines reach, from 0 to 1.
-	Bandwidth   float64 // share of the memory bandwidth in decode
-	Compute     float64 // share of the peak FLOP/s in prefill
+	Bandwidth   float64 // share of the memory bandwidth at which the weights are read
+	KVBandwidth float64 // share of the memory bandwidth at which the KV cache is read
+	Compute     float64 // share of the peak FLOP/s of 16-bit linear layers in prefill; 0: by GPU, see linearShare
+	Attention   float64 // share of the peak FLOP/s of the attention of prompts
 	MemoryShare float64 // share of the GPU's memory that the engine uses
 }
 
-// NewAnalytic returns an Analytic with usual shares: 0.85 of the bandwidth, 0.6 of the peak FLOP/s (as large
-// 16-bit matrix products of dense models reach), and 0.88 of the memory.
+// NewAnalytic returns an Analytic with usual shares, each from measurements of other servers than those that computed
+// profiles are compared with (docs/checks/computed-profiles.md):
+//
+//   - Weights, 0.85 of the bandwidth: with layerMs it reproduces single-stream rates (figures_test.go).
+//   - KV cache, 0.9 of the bandwidth: the median of FlashMLA (3000 of 3350 GB/s, H800), vLLM 0.8.5 with Llama-3.1-8B
+//     (0.907, embedded profile), and S-LoRA on an A10G (0.895, embedded profile).
+//   - Attention of prompts, 0.6 of the FLOP/s: FlashAttention-3 on an H100 with causal mask and heads of 128 reaches
+//     0.53 at 2k tokens, 0.59 at 4k and 0.62 at 16k (J. Shah and others, arXiv 2407.08608, figure 5d);
+//     FlashAttention-2 on an A100 0.5 to 0.73.
+//   - Memory, 0.88.
 func NewAnalytic(model, gpu string) Analytic {
-	return Analytic{Model: model, GPU: gpu, Bandwidth: 0.85, Compute: 0.6, MemoryShare: 0.88}
+	return Analytic{Model: model, GPU: gpu, Bandwidth: 0.85, KVBandwidth: 0.9, Attention: 0.6, MemoryShare: 0.88}
 }
+
+// Shares of the rate of matrix products.
+const (
+	// linearShare is the rate of the linear layers of a dense 16-bit model in prefill, over the largest rate of a
+	// matrix product on the same GPU ([GPU.matmul]). It is the geometric mean of three servers: TensorRT-LLM
+	// (Llama-2-7B, A100) 0.79, LMDeploy (Llama-2-13B, A100) 0.84, vLLM 0.8.5 (Llama-3.1-8B, 64 GB H100) 0.68.
+	linearShare = 0.77
+	// matmulShare is the largest rate of a matrix product over the peak rate of the data sheet, for GPUs without a
+	// measurement: the least measured share, that of the H100.
+	matmulShare = 0.8
+)
 
 // Time of a step besides reading and computing. Kernels run one after the other. Each has a start and an end in
 // which the GPU does nothing useful, with or without CUDA graphs: about 1.3 us for the launch alone on an H100, with
@@ -36,12 +58,15 @@ func NewAnalytic(model, gpu string) Analytic {
 // https://hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles). The constants reproduce published single-stream
 // rates: see figures_test.go.
 //
-// A running request adds its row of the inputs, its sampling and its part of the attention kernels: 0.02 ms under
-// LMDeploy (Llama-2-7B on an A100, 16 to 64 requests; figures_test.go) to 0.064 ms under vLLM 0.8.5 (the embedded
-// profiles of the H100 of 64 GB). requestMs is their geometric mean.
+// A running request moves its hidden state and the inner states of every layer through the memory. requestTraffic is
+// this traffic over the size of the hidden states of all layers, by the time that one more request adds to a decode
+// step, at peak bandwidth. It is the median of four measurements without the KV cache: 0.0332 ms on an RTX 4090
+// (kernels of 32 layers of Llama-2-7B) are 128, 0.02 ms on an A100 (LMDeploy, Llama-2-7B, 16 to 64 requests) 156, and
+// vLLM 0.8.5 on a 64 GB H100 with 1 to 250 requests 154 (Llama-3.1-8B, 0.02 ms) and 308 (Qwen2.5-7B, 0.031 ms).
 const (
-	stepMs      = 0.7 // a step: scheduling, sampling, input and output
-	requestMs   = 0.035
+	requestTraffic = 155
+
+	stepMs      = 0.7  // a step: scheduling, sampling, input and output
 	layerMs     = 0.04 // a layer
 	moeLayerMs  = 0.08 // a layer with experts: gating and the sorting of tokens besides
 	allReduceMs = 0.02 // an exchange between GPUs, two a layer, where TP > 1
@@ -99,7 +124,7 @@ func parseAnalytic(spec string) (Analytic, error) {
 //
 //	decode.base_ms       = fixed weights / bandwidth + overhead of the layers
 //	host_ms              = overhead of a step on the host
-//	per_request_ms       = overhead of a running request
+//	per_request_ms       = states of a request in all layers / peak bandwidth; see requestTraffic
 //	per_kv_token_us      = KV bytes per token / bandwidth
 //	mixed_ms             = overhead of the layers once more: steps with prompts have no full CUDA graph
 //	per_token_us         = 2 x active weights without the output layer / FLOP/s
@@ -136,10 +161,11 @@ func (a Analytic) Profile() (*Profile, error) {
 	a.latency(&p, m, g)
 	ranks := a.memory(&p, m, g)
 	p.Source = fmt.Sprintf("Computed, never compared with a measured run: roofline of %s "+
-		"(%.0f TFLOP/s, %.0f GB/s, %.0f GiB each) at %.0f %% of its bandwidth and %.0f %% of its FLOP/s. "+
+		"(%.0f TFLOP/s, %.0f GB/s, %.0f GiB each) at %.0f %% of its bandwidth for weights and %.0f %% for the KV "+
+		"cache, and %.0f %% of its FLOP/s. "+
 		"LoRA kernels: %g times the roofline at peak rates (measured: %g to %g times).%s",
-		g.Name, flops(g, a.Bits)/1e12, g.GBPerS, g.MemoryGiB, 100*a.Bandwidth, 100*a.computeShare(m, g),
-		LoRAFactor, LoRAFactorLow, LoRAFactorHigh, ranks)
+		g.Name, flops(g, a.Bits)/1e12, g.GBPerS, g.MemoryGiB, 100*a.Bandwidth, 100*a.KVBandwidth,
+		100*a.computeShare(m, g), LoRAFactor, LoRAFactorLow, LoRAFactorHigh, ranks)
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("analytic profile of %s on %s: %w", m.Name, g.Name, err)
 	}
@@ -221,9 +247,17 @@ func flops(g *GPU, bits int) float64 {
 // in8 reports whether weights of the given number of bits are computed in 8 bits.
 func (g *GPU) in8(bits int) bool { return bits == 8 && g.TFLOPS8 > 0 }
 
-// computeShare returns the share of the peak FLOP/s that prefill reaches.
+// matmul returns the largest rate of a 16-bit matrix product on a GPU over its peak rate.
+func (g *GPU) matmul() float64 {
+	if g.Matmul16 == 0 {
+		return matmulShare
+	}
+	return g.Matmul16 / g.TFLOPS16
+}
+
+// computeShare returns the share of the peak FLOP/s that the linear layers reach in prefill.
 func (a *Analytic) computeShare(m *Architecture, g *GPU) float64 {
-	share := a.Compute
+	share := cmp.Or(a.Compute, linearShare*g.matmul())
 	if g.in8(a.Bits) {
 		share *= fp8Compute
 	}
@@ -237,7 +271,7 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 	n := float64(a.TP)
 	bandwidth := n * g.GBPerS * 1e9 * a.Bandwidth          // bytes/s
 	compute := n * flops(g, a.Bits) * a.computeShare(m, g) // FLOP/s
-	attention := n * g.TFLOPS16 * 1e12 * a.Compute         // FLOP/s
+	attention := n * g.TFLOPS16 * 1e12 * a.Attention       // FLOP/s
 	bytes := float64(a.Bits) / 8
 	layers := layerMs*(m.Layers-m.moeLayers()) + moeLayerMs*m.moeLayers()
 	base := m.fixed()*bytes/bandwidth*1000 + layers
@@ -249,13 +283,14 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 		l.Experts = Experts{Count: int(m.Experts), TopK: int(m.TopK)}
 		l.Experts.ReadMs = Round4(m.moeLayers() * m.Experts * m.expert() * bytes / bandwidth * 1000)
 	}
-	kv := bandwidth
+	kv := n * g.GBPerS * 1e9 * a.KVBandwidth
 	if m.Latent > 0 {
 		kv /= n // every GPU holds and reads the whole latent cache
 	}
 	l.Law, l.HostMs = LawRoofline, stepMs
 	l.Decode.BaseMs = Round4(base)
-	l.Decode.PerRequestMs = requestMs
+	// The hidden state is on every GPU.
+	l.Decode.PerRequestMs = Round4(requestTraffic * m.Layers * m.Hidden * 2 / (g.GBPerS * 1e9) * 1000)
 	l.Decode.PerKVTokenUs = Round4(m.KVBytes() / kv * 1e6)
 	l.Prefill.MixedMs = Round4(layers) // without a CUDA graph, kernels are started one by one
 	l.Prefill.PerTokenUs = Round4(2 * m.body() / compute * 1e6)
@@ -312,6 +347,7 @@ type GPU struct {
 	Name      string
 	TFLOPS16  float64 // fp16/bf16 tensor cores with fp32 accumulation, 10^12/s
 	TFLOPS8   float64 // fp8, 10^12/s; 0: computes in 16 bits
+	Matmul16  float64 // largest measured rate of a 16-bit matrix product, 10^12/s; 0: unknown
 	GBPerS    float64 // memory bandwidth, 10^9 bytes/s
 	MemoryGiB float64
 }
