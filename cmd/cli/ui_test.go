@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,35 @@ func (r *uiRun) get(t *testing.T, path string) (st fleetpage.State) {
 	return st
 }
 
+// await asks for the result, as a page does, and returns once the request is on its way.
+func (r *uiRun) await(t *testing.T) <-chan fleetpage.State {
+	t.Helper()
+	result, sent := make(chan fleetpage.State, 1), make(chan struct{})
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		WroteRequest: func(httptrace.WroteRequestInfo) { close(sent) }})
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, r.page+"result", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(result)
+		own := &http.Transport{DisableKeepAlives: true} // a connection of its own
+		resp, err := own.RoundTrip(q)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		var st fleetpage.State
+		if err := json.NewDecoder(resp.Body).Decode(&st); err != nil {
+			t.Error(err)
+		}
+		result <- st
+	}()
+	<-sent
+	return result
+}
+
 // TestBenchUI: during a run the page shows the workers. A page that waits for the result gets what the terminal gets,
 // and the command ends although the page is connected.
 func TestBenchUI(t *testing.T) {
@@ -71,11 +101,7 @@ func TestBenchUI(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond) // the run has a clock of its own
 	}
-	result := make(chan fleetpage.State, 1)
-	go func() {
-		defer close(result)
-		result <- r.get(t, "result")
-	}()
+	result := r.await(t)
 	close(worker.release)
 	st := <-result
 	if code := <-r.code; code != exitOK {
@@ -98,11 +124,7 @@ func TestBenchUIInterrupted(t *testing.T) {
 	for st := r.get(t, "state"); !st.Started || st.Workers[0].Running < 1; st = r.get(t, "state") {
 		time.Sleep(time.Millisecond) // the run has a clock of its own
 	}
-	result := make(chan fleetpage.State, 1)
-	go func() {
-		defer close(result)
-		result <- r.get(t, "result")
-	}()
+	result := r.await(t)
 	r.stop()
 	if st := <-result; st.Run == nil || st.Run.Outcome != "The run was interrupted" || st.Run.Result == "" {
 		t.Errorf("%+v", st.Run)
@@ -114,15 +136,17 @@ func TestBenchUIInterrupted(t *testing.T) {
 
 // TestBenchUIRefuses: other hosts reach the page with a key only, and wrong flags are errors before the run.
 func TestBenchUIRefuses(t *testing.T) {
+	keys := testutil.File(t, "k", "b\n")
 	for says, args := range map[string][]string{
 		"give --ui-key-file FILE, or --ui-insecure": {"--ui-listen", "0.0.0.0:0"},
 		"--ui-key-file FILE":                        {"--ui", "--ui-listen", "[::]:0"},
 		"--ui-host":                                 {"--ui", "--ui-host", "http://x"},
-		"--ui-key and --ui-key-file":                {"--ui", "--ui-key", "a", "--ui-key-file", testutil.File(t, "k", "b\n")},
+		"--ui-key and --ui-key-file":                {"--ui", "--ui-key", "a", "--ui-key-file", keys},
 		"missing port":                              {"--ui-listen", "localhost"},
 	} {
 		var stderr strings.Builder
-		code := run(t.Context(), append([]string{"bench", "localhost:1"}, args...), strings.NewReader(""), io.Discard, &stderr)
+		args = append([]string{"bench", "localhost:1"}, args...)
+		code := run(t.Context(), args, strings.NewReader(""), io.Discard, &stderr)
 		if code == exitOK || !strings.Contains(stderr.String(), says) || strings.Contains(stderr.String(), "page at") {
 			t.Errorf("%v: %d %s, expected %q", args, code, stderr.String(), says)
 		}

@@ -79,7 +79,8 @@ func TestBenchPage(t *testing.T) {
 	b.wait(`document.querySelectorAll('[data-place="slots"] .chip').length > 0`)
 	b.wait(`Number(document.getElementById('run-bar').value) > 0`)
 	b.wait(`document.querySelectorAll('#latency-table tbody tr').length === 3`)
-	if text := b.eval(`document.getElementById('run-words').textContent`); !strings.Contains(text, "of 800 requests done") {
+	text := b.eval(`document.getElementById('run-words').textContent`)
+	if !strings.Contains(text, "of 800 requests done") {
 		t.Errorf("during the run: %q", text)
 	}
 	if n := b.eval(`document.querySelectorAll('#columns button').length`); n != "0" {
@@ -95,7 +96,7 @@ func TestBenchPage(t *testing.T) {
 	if text := b.eval(`document.getElementById('result').textContent`); !strings.Contains(text, "Adapters loaded") {
 		t.Errorf("the result is %q", text)
 	}
-	_, text := ask(t, http.MethodGet, address+"state")
+	_, text = ask(t, http.MethodGet, address+"state")
 	var last fleetpage.State
 	if err := json.Unmarshal([]byte(text), &last); err != nil {
 		t.Fatal(err)
