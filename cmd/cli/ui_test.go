@@ -49,7 +49,8 @@ func startUI(t *testing.T, args ...string) *uiRun {
 // get fetches data of the page.
 func (r *uiRun) get(t *testing.T, path string) (st fleetpage.State) {
 	t.Helper()
-	resp, err := http.Get(r.page + path)
+	fresh := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // a connection of its own
+	resp, err := fresh.Get(r.page + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func (r *uiRun) get(t *testing.T, path string) (st fleetpage.State) {
 	return st
 }
 
-// await asks for the result, as a page does, and returns once the request is on its way.
+// await asks for the result, as a page does, and returns once the server has accepted the connection.
 func (r *uiRun) await(t *testing.T) <-chan fleetpage.State {
 	t.Helper()
 	result, sent := make(chan fleetpage.State, 1), make(chan struct{})
@@ -86,6 +87,7 @@ func (r *uiRun) await(t *testing.T) <-chan fleetpage.State {
 		result <- st
 	}()
 	<-sent
+	r.get(t, "state") // accepted after the connection for the result
 	return result
 }
 
