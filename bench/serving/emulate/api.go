@@ -251,7 +251,8 @@ func (w *Worker) refuseOpenAI(rw http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
 	if unknown, ok := errors.AsType[errUnknownAdapter](err); ok {
 		status = http.StatusNotFound
-		said["message"] = fmt.Sprintf("The model `%s` does not exist. Valid aliases: %s.", unknown.name, w.cfg.ModelName)
+		said["message"] = fmt.Sprintf("The model `%s` does not exist. Valid aliases: %s.", unknown.name,
+			w.cfg.ModelName)
 		said["type"], said["param"], said["code"] = "NotFoundError", "model", status
 	}
 	writeJSON(rw, status, object{"error": said})

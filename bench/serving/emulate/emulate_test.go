@@ -363,7 +363,8 @@ func TestAdapterAdmin(t *testing.T) {
 				t.Errorf("unload: %d %s", rec.Code, rec.Body)
 			}
 		}
-		if rec := unload("a"); rec.Code != 400 || !strings.Contains(rec.Body.String(), "LoRA with name a does not exist") {
+		if rec := unload("a"); rec.Code != 400 ||
+			!strings.Contains(rec.Body.String(), "LoRA with name a does not exist") {
 			t.Errorf("a second unload: %d %s", rec.Code, rec.Body)
 		}
 		small := newWorker(t, emulate.Config{MaxAdapters: 1, Adapters: []emulate.Adapter{{Name: "a"}}})
@@ -383,7 +384,8 @@ func TestUnknownRank(t *testing.T) {
 		w := newWorker(t, emulate.Config{Costs: p.Compile(), API: emulate.VLLM})
 		defer w.Close()
 		post(w, "/v1/load_lora_adapter", map[string]any{"lora_name": "a", "lora_path": "a"})
-		if rec := post(w, "/v1/completions", map[string]any{"model": "a", "prompt": "x", "max_tokens": 2}); rec.Code != 200 {
+		rec := post(w, "/v1/completions", map[string]any{"model": "a", "prompt": "x", "max_tokens": 2})
+		if rec.Code != 200 {
 			t.Errorf("%d %s", rec.Code, rec.Body)
 		}
 	})

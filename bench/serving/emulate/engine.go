@@ -245,8 +245,8 @@ func (e *engine) submit(r trace.Request, rid, lora string, flow int) (*stream, e
 	}
 	e.nextID++
 	r.ID = e.nextID
-	s := &stream{id: r.ID, rid: rid, prompt: r.Prompt, lora: lora, flow: flow, stops: r.Output < r.MaxNew, came: e.now(),
-		news: make(chan struct{}, 1)}
+	s := &stream{id: r.ID, rid: rid, prompt: r.Prompt, lora: lora, flow: flow, stops: r.Output < r.MaxNew,
+		came: e.now(), news: make(chan struct{}, 1)}
 	e.streams[s.id] = s
 	if err := e.srv.Submit(r); err != nil {
 		delete(e.streams, s.id)

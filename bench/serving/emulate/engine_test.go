@@ -36,7 +36,8 @@ func TestEnginePanics(t *testing.T) {
 		!strings.Contains(got.reason, "panic: of the engine") {
 		t.Errorf("%+v", got)
 	}
-	if _, err := w.eng.submit(trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}, "r", "", whole); err == nil {
+	r := trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}
+	if _, err := w.eng.submit(r, "r", "", whole); err == nil {
 		t.Error("a broken engine takes requests")
 	}
 }

@@ -64,7 +64,8 @@ func boundsSGLang() bounds {
 		firstToken: []float64{0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400},
 		interToken: []float64{0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.06, 0.08, 0.1,
 			0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8},
-		e2e: []float64{0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 600, 1200, 1800, 2400},
+		e2e: []float64{0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 600, 1200,
+			1800, 2400},
 		tokens: []float64{100, 300, 500, 700, 1000, 1500, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 9000, 10000, 12500,
 			15000, 17500, 20000, 22500, 25000, 27500, 30000, 35000, 40000, 60000, 80000, 100000, 200000, 300000, 400000,
 			600000, 800000, 1000000, 1100000},
@@ -98,7 +99,8 @@ type flow struct {
 type ends struct{ stop, length, aborted, failed int64 }
 
 func newMeasures(b bounds) measures {
-	m := measures{interToken: newHistogram(b.interToken), prompt: newHistogram(b.tokens), output: newHistogram(b.tokens)}
+	m := measures{interToken: newHistogram(b.interToken), prompt: newHistogram(b.tokens),
+		output: newHistogram(b.tokens)}
 	for i := range m.flows {
 		m.flows[i].firstToken, m.flows[i].e2e = newHistogram(b.firstToken), newHistogram(b.e2e)
 	}

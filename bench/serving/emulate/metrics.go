@@ -54,13 +54,15 @@ func (w *Worker) metricsVLLM(p *page, s *signals) {
 			float64(s.cached))
 	}
 	f := &s.flows[whole]
-	p.counter("vllm:num_preemptions_total", "Cumulative number of preemption from the engine.", of, float64(s.retractions))
+	p.counter("vllm:num_preemptions_total", "Cumulative number of preemption from the engine.", of,
+		float64(s.retractions))
 	p.counter("vllm:prompt_tokens_total", "Number of prefill tokens processed.", of, float64(f.prompts))
 	p.counter("vllm:generation_tokens_total", "Number of generation tokens processed.", of, float64(f.generated))
 	p.head("vllm:request_success_total", "counter", "Count of successfully processed requests.")
 	for _, e := range []ending{{"stop", s.ended.stop}, {"length", s.ended.length}, {"abort", s.ended.aborted},
 		{"error", s.ended.failed}, {"repetition", 0}} {
-		p.sample("vllm:request_success_total", append(slices.Clone(of), label{"finished_reason", e.reason}), float64(e.n))
+		reason := append(slices.Clone(of), label{"finished_reason", e.reason})
+		p.sample("vllm:request_success_total", reason, float64(e.n))
 	}
 	p.histogram("vllm:request_prompt_tokens", "Number of prefill tokens processed.", of, &s.prompt)
 	p.histogram("vllm:request_generation_tokens", "Number of generation tokens processed.", of, &s.output)
@@ -108,7 +110,8 @@ func (w *Worker) metricsSGLang(p *page, s *signals) {
 		p.counter("sglang:cached_tokens_total", "Number of cached prompt tokens by source (device/host/storage).",
 			append(slices.Clone(front), label{"cache_source", "device"}), float64(s.cached))
 		// of all requests, not of the last batch
-		p.gauge("sglang:cache_hit_rate", "The prefix cache hit rate.", of, float64(s.cached)/max(float64(s.prompts()), 1))
+		p.gauge("sglang:cache_hit_rate", "The prefix cache hit rate.", of,
+			float64(s.cached)/max(float64(s.prompts()), 1))
 	}
 	size, n := w.blocks(s, pageSizeSGLang)
 	p.gauge("sglang:num_running_reqs", "The number of running requests.", of, float64(s.Running))
@@ -149,7 +152,8 @@ func (w *Worker) flowsSGLang(p *page, s *signals, front labels) {
 		p.head(name, "counter", help)
 		each(func(f *flow, of labels) { p.sample(name, of, float64(n(f))) })
 	}
-	counter("sglang:prompt_tokens_total", "Number of prefill tokens processed.", func(f *flow) int64 { return f.prompts })
+	counter("sglang:prompt_tokens_total", "Number of prefill tokens processed.",
+		func(f *flow) int64 { return f.prompts })
 	counter("sglang:generation_tokens_total", "Number of generation tokens processed.",
 		func(f *flow) int64 { return f.generated })
 	counter("sglang:num_requests_total", "Number of requests processed.", func(f *flow) int64 { return f.requests })

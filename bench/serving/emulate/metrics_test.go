@@ -145,10 +145,11 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-// TestPageLikeEngines compares the pages with recorded ones of running engines, whose values are set to 0: each recorded
-// family is there, with the same help, type and series, buckets included.
+// TestPageLikeEngines compares the pages with recorded ones of running engines, whose values are set to 0: each
+// recorded family is there, with the same help, type and series, buckets included.
 func TestPageLikeEngines(t *testing.T) {
-	for api, file := range map[API]string{VLLM: "testdata/vllm-0.32.metrics", SGLang: "testdata/sglang-0.5.23.metrics"} {
+	for api, name := range map[API]string{VLLM: "vllm-0.32", SGLang: "sglang-0.5.23"} {
+		file := "testdata/" + name + ".metrics"
 		synctest.Test(t, func(t *testing.T) {
 			p := profile.Default()
 			p.Engine.PrefixCache, p.Engine.ContextLength, p.Memory.KVTokens = true, 2048, 10000
