@@ -165,6 +165,19 @@ func (s *seen) tell(ran *result.Scenario) {
 	ran.Profiles = out
 }
 
+// silent returns an error if no worker answers.
+func silent(reports []fleet.Report) error {
+	if slices.ContainsFunc(reports, func(r fleet.Report) bool { return r.Error == "" }) {
+		return nil
+	}
+	which := "the worker does not answer"
+	if n := len(reports); n > 1 {
+		which = fmt.Sprintf("none of %d workers answers", n)
+	}
+	return fmt.Errorf("%s: %s: %s (--ready-timeout waits for workers that start)", which, reports[0].URL,
+		reports[0].Error)
+}
+
 func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration,
 	gateway bool) (*fleet.Fleet, *router.Router, *seen, error) {
 	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(cfg.URLs), ""
@@ -176,6 +189,11 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	reports := fleet.Check(ctx, cfg.Connection, ready, false)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, nil, err
+	}
+	if !gateway {
+		if err := silent(reports); err != nil {
+			return nil, nil, nil, err
+		}
 	}
 	assumed := ps
 	infos := make([]fleet.Info, len(reports))
