@@ -78,9 +78,9 @@ func (x *prefixIndex) add(r *Request, v *View, worker int) {
 		return
 	}
 	c, known := x.sent[worker], int32(0)
+	var h prefix.Hold
 	if r.Text != nil {
 		known = r.Known / x.block
-		var h prefix.Hold
 		c.Take(&h, r.Text, x.adapter(r), known)
 		c.Add(&h, r.Text, x.adapter(r), known)
 		c.Release(&h)
@@ -89,7 +89,7 @@ func (x *prefixIndex) add(r *Request, v *View, worker int) {
 		x.others[worker] += int64(r.Prompt/x.block - known)
 		return
 	}
-	c.Keep(r.Prompt/x.block - known)
+	c.Keep(&h, r.Prompt/x.block-known)
 	if over := c.Cached() - x.capacity; over > 0 {
 		c.Evict(over)
 	}

@@ -145,7 +145,7 @@ func (c *Blocks) Release(h *Hold) {
 }
 
 // Keep implements Cache.
-func (c *Blocks) Keep(pages int32) {
+func (c *Blocks) Keep(_ *Hold, pages int32) {
 	if pages > 0 {
 		b := c.newBlock()
 		*b = block{pages: pages}

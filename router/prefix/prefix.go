@@ -28,8 +28,8 @@ type Cache interface {
 	Add(h *Hold, text *trace.Text, adapter, pages int32)
 	// Release empties a hold. Pages that no other request holds may now be evicted, after all pages released before.
 	Release(h *Hold)
-	// Keep adds pages that may be evicted but never match.
-	Keep(pages int32)
+	// Keep adds pages that may be evicted but never match. They come after those of the hold, which may be empty.
+	Keep(h *Hold, pages int32)
 	// Evict drops the given number of pages, or all that no request holds, and returns the number of dropped pages.
 	Evict(pages int64) int64
 	// Unload makes the cached pages of an adapter useless, if the engine treats an adapter that is loaded again as a
@@ -223,7 +223,7 @@ func (c *Radix) Release(h *Hold) {
 }
 
 // Keep implements Cache.
-func (c *Radix) Keep(pages int32) {
+func (c *Radix) Keep(_ *Hold, pages int32) {
 	if pages <= 0 {
 		return
 	}

@@ -188,7 +188,7 @@ func check(t *testing.T, r *rand.Rand, ops int) {
 			}
 		case k == 10:
 			n := r.Int32N(3)
-			c.Keep(n)
+			c.Keep(&Hold{}, n)
 			for range n {
 				garbage++
 				s.clock++
@@ -286,7 +286,7 @@ func replay(c Cache, rows []row, capacity int64, served bool, adapter func(i int
 			c.Evict(-room)
 		}
 		c.Add(&h, r.text, a, r.Input/512)
-		c.Keep(tokens/512 - r.Input/512)
+		c.Keep(&h, tokens/512-r.Input/512)
 		c.Release(&h)
 	}
 	return hits
@@ -345,6 +345,9 @@ func TestReference(t *testing.T) {
 				// The last page of a prompt that ends with it is computed again, to have
 				// a token to compute, and vLLM then has it twice.
 				off = x.Hits / 500
+			}
+			if _, ok := c.(*Tree); ok {
+				off = x.Hits / 100 // what the reference splits off keeps its time of use, unlike sglang's
 			}
 			if d := got - x.Hits; d > off || d < -off {
 				t.Errorf("%T, %+v: %d tokens found", c, x, got)

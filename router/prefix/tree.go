@@ -2,10 +2,10 @@ package prefix
 
 import "lorasim/trace"
 
-// Tree is sglang's cache with its eviction (RadixCache in mem_cache/radix_cache.py). It is a tree of nodes. A node has
-// the pages of one insertion, and is split where prompts differ or a match ends. Eviction drops whole nodes, so it may
-// drop more pages than necessary. Each look at a prompt counts as a use of it. A [Radix] evicts page by page and takes
-// no time per node.
+// Tree is sglang's cache with its eviction (UnifiedTreeCore in mem_cache/unified_cache/unified_tree_core.py). It is a
+// tree of nodes. A node has the pages of one insertion, and is split where prompts differ or a match ends. Eviction
+// drops whole nodes, so it may drop more pages than necessary. Each look at a prompt counts as a use of it, and of what
+// it splits off. A [Radix] evicts page by page and takes no time per node.
 type Tree struct {
 	books
 	roots  map[root]*node
@@ -71,14 +71,15 @@ func (c *Tree) touch(n *node) {
 	}
 }
 
-// split cuts a node in two and returns the first part.
+// split cuts a node in two and returns the first part. The second part counts as used (_split_node).
 func (c *Tree) split(n *node, at int32) *node {
 	first := &node{parent: n.parent, text: n.text, lo: n.lo, hi: at, users: n.users}
 	first.parent.children[c.owner(n.text, n.lo)] = first
 	n.parent, n.lo = first, at
 	first.children = map[*trace.Text]*node{c.owner(n.text, at): n}
-	first.prev, first.next = n, n.next
-	n.next.prev, n.next = first, first
+	n.unlink()
+	c.append(n)
+	c.append(first)
 	return first
 }
 
@@ -117,12 +118,7 @@ func (c *Tree) Add(h *Hold, text *trace.Text, adapter, pages int32) {
 			n.children = map[*trace.Text]*node{}
 		}
 		n.children[c.owner(text, n.hi)] = child
-		if n.parent == nil {
-			c.append(child)
-		} else {
-			child.prev, child.next = n.prev, n
-			n.prev.next, n.prev = child, child
-		}
+		c.appendTo(n, child)
 		c.cached += int64(child.hi - child.lo)
 		n = child
 	}
@@ -149,17 +145,16 @@ func (c *Tree) unlock(n *node) {
 	}
 }
 
-// Release implements Cache. It does not count as a use (RadixCache.dec_lock_ref in sglang's mem_cache/radix_cache.py);
-// Add does.
+// Release implements Cache. It does not count as a use (UnifiedTreeCore.dec_lock_ref); Add does.
 func (c *Tree) Release(h *Hold) {
 	c.unlock(h.node)
 	*h = Hold{}
 }
 
-// Keep implements Cache.
-func (c *Tree) Keep(pages int32) {
+// Keep implements Cache. The pages are a node below those of the hold.
+func (c *Tree) Keep(h *Hold, pages int32) {
 	if pages > 0 {
-		c.append(&node{hi: pages})
+		c.appendTo(h.node, &node{hi: pages})
 		c.cached += int64(pages)
 	}
 }
@@ -182,6 +177,16 @@ func (c *Tree) Evict(pages int64) (evicted int64) {
 }
 
 func (n *node) unlink() { n.prev.next, n.next.prev = n.next, n.prev }
+
+// appendTo makes a new node the one used last but for its parent, which has just been used, and those before it.
+func (c *Tree) appendTo(parent, n *node) {
+	if parent == nil || parent.parent == nil {
+		c.append(n)
+		return
+	}
+	n.prev, n.next = parent.prev, parent
+	parent.prev.next, parent.prev = n, n
+}
 
 // append makes a node the one used last.
 func (c *Tree) append(n *node) {

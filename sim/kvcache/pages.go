@@ -106,7 +106,10 @@ func (p *Pool) grow(n, d int64) {
 // Grow adds n tokens to a request that does not decode (allocate_slots in vLLM). The caller ensures that
 // there is room.
 func (p *Pool) Grow(s *Sequence, n int64) {
-	p.grow(int64(s.Computed), n)
+	before := p.used
+	if p.grow(int64(s.Computed), n); p.forming {
+		p.taken += p.used - before
+	}
 	s.Computed += int32(n)
 }
 

@@ -10,13 +10,13 @@ import (
 // Prefixes is a kind of prefix cache.
 //
 // With engine.prefix_cache an engine keeps computed prompts: in sglang's radix cache
-// (managers/schedule_policy.py, mem_cache/radix_cache.py) or vLLM's block pool (v1/core/kv_cache_manager.py,
+// (managers/schedule_policy.py, mem_cache/unified_radix_cache.py) or vLLM's block pool (v1/core/kv_cache_manager.py,
 // v1/core/block_pool.py). A request is admitted with the cached pages of its prompt and computes the rest, at
 // least one token. Pages without a holder count as free and are evicted when their memory is needed.
 //
 // sglang inserts the pages of a prompt when the step that computed them ends, and the pages of the reply when
-// the request ends. If another request has inserted the same pages meanwhile, the copy is freed. vLLM inserts
-// pages when they are scheduled, and keeps both copies.
+// the request ends (checkpoint_into_tree). If another request has inserted the same pages meanwhile, the copy
+// is freed. vLLM inserts pages when they are scheduled, and keeps both copies.
 type Prefixes uint8
 
 // The kinds of prefix caches.
@@ -32,6 +32,9 @@ const (
 type prefixes struct {
 	cache   prefix.Cache // nil: no prefix cache
 	blocks  bool         // the cache is vLLM's block pool
+	nodes   bool         // the cache is sglang's radix cache, evicting whole nodes
+	forming bool         // between BeginStep and EndStep
+	taken   int64        // pages that requests have taken since BeginStep
 	late    bool         // the latest token of a running request is in flight
 	steps   int64        // decode steps so far
 	holds   int64        // pages that requests hold, counted once per holder
@@ -40,7 +43,7 @@ type prefixes struct {
 }
 
 func newPrefixes(kind Prefixes, size int64, stats *CacheStats) prefixes {
-	p := prefixes{blocks: kind == BlockPool, stats: stats}
+	p := prefixes{blocks: kind == BlockPool, nodes: kind == RadixNodes, stats: stats}
 	switch kind {
 	case RadixPages:
 		p.cache = prefix.NewRadix(int32(size))
@@ -148,6 +151,22 @@ func (p *Pool) TakeStep(steps int64) {
 	}
 }
 
+// BeginStep and EndStep enclose the forming of a prefill step. sglang allocates the memory of all its requests at the
+// end (alloc_for_extend in mem_cache/allocation.py): until then it evicts nothing for them, and looks at the prompts of
+// waiting requests count as uses.
+func (p *Pool) BeginStep() { p.forming = p.cache != nil }
+
+// EndStep ends the forming of a step.
+func (p *Pool) EndStep() { p.forming, p.taken = false, 0 }
+
+// MakeFree evicts from the prefix cache until n tokens are free, or until all that no request holds is evicted
+// (evict_from_tree_cache in sglang's mem_cache/common.py).
+func (p *Pool) MakeFree(n int64) {
+	if p.cache != nil {
+		p.evict(p.Pages(n))
+	}
+}
+
 // InsertKnown is [Pool.Insert] for a request whose latest token is in flight.
 func (p *Pool) InsertKnown(s *Sequence) {
 	if p.cache != nil {
@@ -187,13 +206,16 @@ func (p *Pool) Insert(s *Sequence) {
 
 func (p *Pool) insert(s *Sequence, n int32) {
 	text, pages := p.pagesKnown(s, n)
-	if pages <= s.hold.Pages() {
+	if more := pages - s.hold.Pages(); more < 0 || more == 0 && !(p.nodes && pages > 0) {
 		return
 	}
 	p.evict(0)
 	p.holds -= int64(s.hold.Pages())
 	p.cache.Add(&s.hold, text, s.Adapter, pages)
 	p.holds += int64(s.hold.Pages())
+	if prompt := s.Prompt / int32(p.size); p.nodes && 0 < prompt && prompt < pages {
+		p.cache.Match(text, s.Adapter, prompt) // splits, so that the reply can be evicted without the prompt
+	}
 	p.recount()
 }
 
@@ -221,7 +243,7 @@ func (p *Pool) Release(s *Sequence) {
 		}
 		if p.blocks || !s.Retracted {
 			p.insert(s, s.Computed-s.Unknown)
-			p.cache.Keep(s.Computed/int32(p.size) - s.hold.Pages())
+			p.cache.Keep(&s.hold, s.Computed/int32(p.size)-s.hold.Pages())
 		}
 		p.holds -= int64(s.hold.Pages())
 		p.cache.Release(&s.hold)
@@ -236,10 +258,10 @@ func (p *Pool) Release(s *Sequence) {
 // recount updates the number of pages that are counted more than once.
 func (p *Pool) recount() { p.shared = p.holds - p.cache.Held() }
 
-// evict frees pages of the prefix cache for the memory that requests have taken since the last eviction, and
-// for taken further pages.
+// evict frees pages of the prefix cache for the memory that requests have taken since the last eviction, but for the
+// step being formed, and for taken further pages.
 func (p *Pool) evict(taken int64) {
-	if over := p.cache.Cached() - p.Free() + taken; over > 0 {
+	if over := p.cache.Cached() - p.Free() + taken - p.taken; over > 0 {
 		p.stats.EvictedPages += p.cache.Evict(over)
 	}
 }

@@ -146,6 +146,47 @@ func TestPrefixIsEvicted(t *testing.T) {
 	}
 }
 
+// The memory of a step is allocated when the whole step is formed: a look at a waiting request's prompt until then
+// counts as a use of it, although the requests of the step need the memory of the pages that were used longest ago.
+func TestStepIsAllocatedAtItsEnd(t *testing.T) {
+	p, stats := newPool(RadixNodes)
+	old, recent := &trace.Text{}, &trace.Text{}
+	p.Release(admit(p, old, 0, 40)) // 10 of 25 pages each
+	p.Release(admit(p, recent, 0, 40))
+	p.BeginStep()
+	big := &Sequence{Prompt: 40}
+	p.Grow(big, 40)
+	expectMatch(t, p, &Sequence{Prompt: 41, Text: old}, 0, 40, 40)
+	p.EndStep()
+	if got := p.Peek(recent, 0, 40, 0); got != 0 || stats.EvictedPages != 10 {
+		t.Errorf("%d tokens of the other prompt kept, %d pages evicted, expected 0 and 10", got, stats.EvictedPages)
+	}
+	if got := p.Peek(old, 0, 40, 0); got != 40 {
+		t.Errorf("%d tokens kept of the prompt that was looked at, expected 40", got)
+	}
+	p.Release(big)
+	if p.MakeFree(60); p.Kept() != 10 { // 15 pages are free
+		t.Errorf("%d pages kept, expected 10", p.Kept())
+	}
+	if p.MakeFree(61); p.Kept() != 0 {
+		t.Errorf("%d pages kept for a sixteenth free one, expected 0", p.Kept())
+	}
+}
+
+// sglang evicts a reply without the prompt before it, also one that was inserted in one piece with it.
+func TestReplyIsEvictedFirst(t *testing.T) {
+	p, _ := newPool(RadixNodes)
+	text := &trace.Text{}
+	s := &Sequence{Prompt: 20, Text: text, Reply: text}
+	p.LockPrefix(s, 39)
+	p.Grow(s, 40) // its prompt and what it generated before it was retracted
+	p.Release(s)
+	p.MakeFree(64)
+	if got := p.Peek(text, 0, 40, 0); got != 20 {
+		t.Errorf("%d tokens kept, expected the 20 of the prompt", got)
+	}
+}
+
 // An adapter that is loaded again is another one to sglang; vLLM knows it by its name.
 func TestUnloadedPrefix(t *testing.T) {
 	for kind, want := range map[Prefixes]int64{RadixPages: 0, RadixNodes: 0, BlockPool: 8} {

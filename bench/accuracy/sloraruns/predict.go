@@ -42,7 +42,7 @@ func (r *Run) predict(ctx context.Context, p *profile.Profile) (Figures, error) 
 	if err != nil {
 		return Figures{}, err
 	}
-	s := &sums{first: w.Requests[0].Arrival}
+	s := &sums{}
 	if _, err := sim.Run(ctx, sim.Config{
 		Source: w.Source(), Workers: []*profile.Costs{q.Compile()}, Home: router.Disk, Observer: s,
 		Router: &router.Router{Policy: router.Fixed(func(int64) int { return 0 })},
@@ -52,7 +52,12 @@ func (r *Run) predict(ctx context.Context, p *profile.Profile) (Figures, error) 
 	return s.figures()
 }
 
-// Workload returns the requests of a run, drawn like in S-LoRA's benchmark.
+// promptTokens is the number of tokens of a prompt beyond the drawn number. The benchmark's prompt is the text "Hello "
+// N times (dummy_prompt in benchmarks/trace.py). Llama's tokenizer makes a token of each word, of the beginning and of
+// the last space.
+const promptTokens = 2
+
+// Workload returns the requests of a run, drawn and tokenized like in S-LoRA's benchmark.
 func (r *Run) Workload() (*trace.Workload, error) {
 	src, err := synth.NewSLoRA(synth.SLoRA{Adapters: max(r.Adapters, 1), Ranks: synth.Ranks{Values: r.Ranks},
 		Alpha: r.Alpha, Rate: r.Rate, CV: r.CV, Duration: r.Duration, Input: r.Input, Output: r.Output, Seed: seed})
@@ -60,19 +65,24 @@ func (r *Run) Workload() (*trace.Workload, error) {
 		return nil, err
 	}
 	w, err := trace.Collect(src)
-	if err != nil || r.Adapters > 0 {
-		return w, err
+	if err != nil {
+		return nil, err
 	}
-	w.Adapters = nil
 	for i := range w.Requests {
-		w.Requests[i].Adapter = trace.BaseModel
+		w.Requests[i].Prompt += promptTokens
+	}
+	if r.Adapters == 0 {
+		w.Adapters = nil
+		for i := range w.Requests {
+			w.Requests[i].Adapter = trace.BaseModel
+		}
 	}
 	return w, nil
 }
 
 // sums adds up the requests of a run.
 type sums struct {
-	first, last         float64 // time of the first sending, of the last answer
+	last                float64 // time of the last answer
 	n, failed, attained int
 	latency, firstToken float64
 }
@@ -109,5 +119,5 @@ func (s *sums) figures() (Figures, error) {
 		return Figures{}, fmt.Errorf("%d of %d requests failed, expected none", s.failed, s.n)
 	}
 	n := float64(s.n)
-	return Figures{s.last - s.first, s.latency / n, s.firstToken / n, float64(s.attained) / n}, nil
+	return Figures{s.last, s.latency / n, s.firstToken / n, float64(s.attained) / n}, nil
 }

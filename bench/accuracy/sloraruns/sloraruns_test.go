@@ -80,6 +80,31 @@ func TestWorkloadWithoutAdapters(t *testing.T) {
 	}
 }
 
+// A prompt has two tokens more than the drawn number of words, and the total time begins before the gap to the first
+// request: with one request, its latency and the gap make the total time.
+func TestTotalTimeBeginsWithTheBenchmark(t *testing.T) {
+	r := read(t, strings.Replace(row, "1,2,1,20,8-512,8-512", "1,1,1,1,8-9,8-9", 1))[0]
+	w, err := r.Workload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := w.Requests[0]
+	if len(w.Requests) != 1 || first.Prompt != 8+2 || first.Output != 8 || first.Arrival < 0.01 {
+		t.Fatalf("requests %+v, expected one of 10 + 8 tokens after a gap", w.Requests)
+	}
+	p, err := profile.Load("llama-7b-a10g-s-lora")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Predict(context.Background(), []Run{r}, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := got[0]; math.Abs(f.TotalTime-f.Latency-first.Arrival) > 1e-9 {
+		t.Errorf("total time %v and latency %v, expected a difference of %v", f.TotalTime, f.Latency, first.Arrival)
+	}
+}
+
 func TestReportIsJSON(t *testing.T) {
 	runs := read(t, strings.Replace(row, "0.4,0.9", "0.4,", 1))
 	r := &Report{Profile: "p", Runs: runs, Predicted: []Figures{{33, 5, 0.2, 1}}}
@@ -119,10 +144,11 @@ func TestPublishedRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &Report{Profile: p.Name, Runs: runs, Predicted: predicted}
-	for metric, most := range map[string]float64{"total_time": 0.01, "avg_latency": 0.035, "avg_first_token": 0.05,
-		"attainment": 0.02} {
-		if s := r.Summary(metric); s.Runs != 9 || s.MedianAbsError > most {
-			t.Errorf("%s: median error %v of %d runs, expected at most %v of 9", metric, s.MedianAbsError, s.Runs, most)
+	for metric, most := range map[string]struct{ median, worst float64 }{"total_time": {0.01, 0.04},
+		"avg_latency": {0.03, 0.12}, "avg_first_token": {0.05, 0.25}, "attainment": {0.02, 0.06}} {
+		if s := r.Summary(metric); s.Runs != 9 || s.MedianAbsError > most.median || s.MaxAbsError > most.worst {
+			t.Errorf("%s: errors %v in the median, %v at worst of %d runs, expected at most %v of 9", metric,
+				s.MedianAbsError, s.MaxAbsError, s.Runs, most)
 		}
 	}
 	var text bytes.Buffer

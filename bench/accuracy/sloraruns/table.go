@@ -20,9 +20,10 @@ import (
 // Held is the use of runs of a table kept aside, in addition to the uses of package validate.
 const Held = "held"
 
-// Figures are the compared figures: times in s, the attainment as a share.
+// Figures are the compared figures: times in s, the attainment as a share. TotalTime begins with the benchmark, a gap
+// before the first request (run_exp in benchmarks/run_exp.py), and ends with the last answer.
 type Figures struct {
-	TotalTime  float64 `json:"total_time"`      // from sending the first request to the last answer
+	TotalTime  float64 `json:"total_time"`
 	Latency    float64 `json:"avg_latency"`     // mean over the requests
 	FirstToken float64 `json:"avg_first_token"` // mean TTFT
 	Attainment float64 `json:"attainment"`      // share of requests with a first token within Objective

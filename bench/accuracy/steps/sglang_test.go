@@ -45,14 +45,14 @@ func TestSGLangRecorded(t *testing.T) {
 	}
 }
 
-// With the overlap schedule: a tight radix cache with retractions, priorities with retractions, mixed chunks with and
-// without a radix cache, one slot and four seats; stop tokens end requests in most of them.
+// With the overlap schedule: two tight radix caches with retractions, priorities with retractions, mixed chunks with
+// and without a radix cache, one slot and four seats; stop tokens end requests in most of them.
 func TestSGLangOverlapRecorded(t *testing.T) {
 	r, err := SGLang(context.Background(), filepath.Join("testdata", "sglang-overlap"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Summary{Cases: 6, Exact: 6}); r.Summary != want {
+	if want := (Summary{Cases: 7, Exact: 7}); r.Summary != want {
 		t.Errorf("%+v, expected %+v: %+v", r.Summary, want, r.Cases)
 	}
 	dir := t.TempDir()

@@ -22,7 +22,7 @@ func (s *Scheduler) scheduleAhead() {
 			e.Gate.Exhausted()
 		}
 		if e.Batch.Len() > 0 {
-			if p.Len() > 0 && e.KV.StepNeed(e.Batch.Steps) > e.KV.Free() {
+			if p.Len() > 0 && !s.checkDecodeMem() {
 				return
 			}
 			if s.retractDecode(); e.Batch.Len() == 0 && p.Idle() {

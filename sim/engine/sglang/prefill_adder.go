@@ -55,6 +55,7 @@ func (a *adder) more() bool { return !a.spent && a.input > 0 && a.chunk > 0 }
 func (s *Scheduler) getNewBatchPrefill() bool {
 	e, a := s.e, &s.adder
 	e.Step.Open(e.Batch.Steps == 0)
+	e.KV.BeginStep()
 	a.open()
 	if s.chunkedReq != nil {
 		a.addChunkedReq()
@@ -71,6 +72,7 @@ func (s *Scheduler) getNewBatchPrefill() bool {
 			break
 		}
 	}
+	e.KV.EndStep()
 	s.requeuePreempted()
 	// a mixed step takes the running requests along, unless they find no memory for a token each
 	mixes := s.profile.MixedChunk && e.Batch.Len() > 0 && len(e.Step.Prompts) > 0 &&
@@ -312,7 +314,7 @@ func (a *adder) preemptToSchedule(r *engine.Request) bool {
 	if n == 0 || missing > 0 {
 		return false
 	}
-	for _, o := range running[:n] {
+	for i, o := range running[:n] {
 		a.total += reserve(o)
 		before := e.KV.FreeTokens()
 		e.LoRA.Hold(&o.Row.Adapter) // it keeps its slot until the step is formed
@@ -321,6 +323,7 @@ func (a *adder) preemptToSchedule(r *engine.Request) bool {
 		freed := e.KV.FreeTokens() - before
 		a.total += float64(freed)
 		a.current += freed
+		s.makeFree(len(running) - i - 1)
 		s.preemptList = append(s.preemptList, o)
 	}
 	e.Gate.NoRoom() // batch_is_full: a second one would have to preempt again

@@ -12,11 +12,10 @@ import (
 // managers/schedule_batch.py).
 func (s *Scheduler) retractDecode() {
 	e := s.e
-	if e.KV.StepNeed(e.Batch.Steps) <= e.KV.Free() {
+	if s.checkDecodeMem() {
 		return
 	}
-	lacks := func() bool { return e.KV.StepNeed(e.Batch.Steps) > e.KV.Free() }
-	for lacks() {
+	for ok := false; !ok; ok = s.checkDecodeMem() {
 		switch {
 		case s.modes != nil && len(s.modes.parked) > 0:
 			s.modes.retract()
@@ -24,6 +23,7 @@ func (s *Scheduler) retractDecode() {
 			r := s.retractVictim()
 			r.Retracted, r.PrefixTokens = true, 0
 			s.preempt(r)
+			s.makeFree(e.Batch.Len())
 			e.Requeue(r, false)
 			e.Report.RetractedOne()
 		default:
@@ -35,6 +35,22 @@ func (s *Scheduler) retractDecode() {
 	}
 	s.ratio.afterRetract(s)
 }
+
+// checkDecodeMem reports whether there is memory for the next decode step. If not, only what requests hold stays in
+// the prefix cache: sglang evicts before it finds that this is not enough (ScheduleBatch.check_decode_mem).
+func (s *Scheduler) checkDecodeMem() bool {
+	kv := &s.e.KV
+	need := kv.StepNeed(s.e.Batch.Steps)
+	if need <= kv.Free() {
+		return true
+	}
+	kv.MakeFree(need * kv.PageSize())
+	return false
+}
+
+// makeFree evicts from the prefix cache, after a retraction, what the next steps of the n other requests may need
+// (release_req in managers/schedule_batch.py).
+func (s *Scheduler) makeFree(n int) { s.e.KV.MakeFree(retractHeadroom * int64(n)) }
 
 // preempt removes a running request from the batch and frees its KV cache. Its token in flight is lost: the
 // result of the step under way skips retracted requests (process_batch_result_decode in
