@@ -32,8 +32,8 @@ func TestParseURL(t *testing.T) {
 			t.Errorf("%q: %q, %v; expected %q", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "ftp://x", "http://", "http://u:p@x", "http://x?q=1", "a:1,b:2", "http://x:port", "x:0",
-		"x:99999"} {
+	for _, in := range []string{"", "ftp://x", "http://", "http://u:p@x", "http://x?q=1", "a:1,b:2", "http://x:port",
+		"x:0", "x:99999"} {
 		if got, err := ParseURL(in); err == nil {
 			t.Errorf("%q: %q, expected an error", in, got)
 		}
