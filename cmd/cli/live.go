@@ -94,7 +94,7 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 		opt(&f.Retries, "retries", 3,
 			"Retries of a request before its first byte, or when its worker breaks off", ">=0 <=1000"),
 		opt(&f.Grace, "grace", 5*time.Second, "Time for requests in flight after Ctrl-C", ">=0"),
-		opt(&f.Ready, "ready-timeout", 0, readyHelp, ">=0"),
+		opt(&f.Ready, "ready-timeout", 10*time.Second, readyHelp, ">=0"),
 		opt(&f.Workers.Speed, "worker-time-scale", 1,
 			"--time-scale of emulated workers: requests are sent that much faster", ">0 <=1e6"))
 	flags(cmd, outputHeading,

@@ -116,7 +116,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	if o.RecordsFile != "" {
-		if err := records.WriteAll(o.RecordsFile, res.Records, in.Adapters()); err != nil {
+		if err := records.WriteAll(sc.Files, o.RecordsFile, res.Records, in.Adapters()); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -171,8 +171,8 @@ func (s *seen) tell(ran *result.Scenario) {
 	ran.Profiles = out
 }
 
-// silent returns an error if no worker answers.
-func silent(reports []fleet.Report) error {
+// silent returns an error if no worker answers. ready is how long they had.
+func silent(reports []fleet.Report, ready time.Duration) error {
 	if slices.ContainsFunc(reports, func(r fleet.Report) bool { return r.Error == "" }) {
 		return nil
 	}
@@ -180,8 +180,7 @@ func silent(reports []fleet.Report) error {
 	if n := len(reports); n > 1 {
 		which = fmt.Sprintf("none of %d workers answers", n)
 	}
-	return fmt.Errorf("%s: %s: %s (--ready-timeout waits for workers that start)", which, reports[0].URL,
-		reports[0].Error)
+	return fmt.Errorf("%s within %v (--ready-timeout): %s: %s", which, ready, reports[0].URL, reports[0].Error)
 }
 
 func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration,
@@ -197,7 +196,7 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 		return nil, nil, nil, err
 	}
 	if !gateway {
-		if err := silent(reports); err != nil {
+		if err := silent(reports, ready); err != nil {
 			return nil, nil, nil, err
 		}
 	}
