@@ -24,6 +24,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/textfile"
 	"lorasim/scenarios"
+	"lorasim/trace/columnar"
 )
 
 func newExplore() *cobra.Command {
@@ -113,7 +114,7 @@ func serveExplorer(cmd *cobra.Command, l net.Listener, begin explore.Preset, ope
 		return err
 	}
 	defer os.RemoveAll(logs)
-	x := explore.New(explore.Limits{})
+	x := explore.New(explore.Limits{}, columnar.Files())
 	page := web.New(web.Config{Explorer: x, Presets: presets, Query: begin.Query, Keep: keepIn(logs), Replay: x.Replay})
 	srv := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: maxHeader,
 		ErrorLog:    log.New(cmd.ErrOrStderr(), "lorasim: ", 0),

@@ -20,6 +20,7 @@ import (
 	"lorasim/internal/atomicfile"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/trace/columnar"
 )
 
 func newSim() *cobra.Command {
@@ -148,7 +149,7 @@ their seed alone are one run, with 95 % confidence intervals.`,
 			if err != nil {
 				return usage(err)
 			}
-			runs, warnings, err := compare.Load(args, slo)
+			runs, warnings, err := compare.Load(columnar.Files(), args, slo)
 			if warn(cmd, warnings...); err != nil {
 				return err
 			}
@@ -191,7 +192,7 @@ single requests of a file, for report and calibrate.`,
 			if print && wantsJSON(cmd) {
 				return usage(errors.New("--print and --json exclude each other"))
 			}
-			runs, warnings, err := importer.Files(args)
+			runs, warnings, err := importer.Files(nil, args)
 			if warn(cmd, warnings...); err != nil {
 				return err
 			}
@@ -228,7 +229,7 @@ func writeImported(path string, runs []*importer.Imported) error {
 	if len(runs) != 1 {
 		return fmt.Errorf("--records: %d runs have requests, expected one", len(runs))
 	}
-	return records.WriteAll(path, runs[0].Records, runs[0].Adapters)
+	return records.WriteAll(columnar.Files(), path, runs[0].Records, runs[0].Adapters)
 }
 
 func newReport() *cobra.Command {
@@ -263,6 +264,7 @@ at the middle of each axis, or at the point that --at sets.`,
 			if err := reportOptions(&o, policies, at, &slo); err != nil {
 				return usage(err)
 			}
+			o.Files = columnar.Files()
 			p := newProgress(cmd.ErrOrStderr())
 			o.Progress = func(done, total int, what string) { p.set("running", int64(done), int64(total), what) }
 			page, warnings, err := report.Load(cmd.Context(), o, args...)

@@ -15,6 +15,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"lorasim/trace"
+	"lorasim/trace/columnar"
 )
 
 // logged is the request of a log that the tests write in many layouts. Its times are dates of 2024.
@@ -216,7 +217,7 @@ func TestParquet(t *testing.T) {
 	if err := parquet.WriteFile(path, list); err != nil {
 		t.Fatal(err)
 	}
-	w, report, err := Read([]string{path}, Options{})
+	w, report, err := Read([]string{path}, Options{Files: columnar.Files()})
 	if err != nil {
 		t.Fatal(err)
 	}

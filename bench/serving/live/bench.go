@@ -116,7 +116,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	if o.RecordsFile != "" {
-		if err := records.WriteAll(o.RecordsFile, res.Records, in.Adapters()); err != nil {
+		if err := records.WriteAll(sc.Files, o.RecordsFile, res.Records, in.Adapters()); err != nil {
 			return nil, nil, err
 		}
 	}
