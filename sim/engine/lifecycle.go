@@ -265,8 +265,10 @@ func (e *Engine) RejectWaiting(r *Request, reason string) {
 }
 
 // FailHead fails the first waiting request, which does not fit in the KV cache even alone.
-func (e *Engine) FailHead() {
-	r := e.Policy.Head()
+func (e *Engine) FailHead() { e.FailWaiting(e.Policy.Head()) }
+
+// FailWaiting fails a waiting request, which does not fit in the KV cache even alone.
+func (e *Engine) FailWaiting(r *Request) {
 	e.dequeue(r)
 	e.LoRA.UnloadIfUnused(&r.Row.Adapter)
 	e.Gate.RequestLeft()
