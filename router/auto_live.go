@@ -99,7 +99,7 @@ func (p *auto) correct(race *Race, f *Future, past *window) error {
 		return nil
 	}
 	f.Slower, race.Slower, f.Yield = p.live.slower, p.live.slower, p.live.yield
-	r := newReplay(past, f, rand.New(rand.NewPCG(p.env.Seed, uint64(past.n))))
+	r := newReplay(past, f, rand.New(rand.NewPCG(p.env.Seed, uint64(past.n))), replayed)
 	if len(r.future.Requests) < 2*fewReplayed {
 		return nil
 	}
@@ -128,8 +128,9 @@ type replay struct {
 	seen   []*seen
 }
 
-func newReplay(past *window, f *Future, rng *rand.Rand) *replay {
-	first := max(past.first(), past.n-replayed)
+// newReplay returns a replay of at most the latest n requests.
+func newReplay(past *window, f *Future, rng *rand.Rand, n int) *replay {
+	first := max(past.first(), past.n-int64(n))
 	outs := past.outputs(first, rng)
 	r := &replay{future: &Future{Error: f.Error, Slower: f.Slower, Yield: f.Yield,
 		State: State{Down: f.State.Down, Host: f.State.Host, Slots: f.State.Slots, Used: f.State.Used}}}

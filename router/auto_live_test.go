@@ -62,7 +62,7 @@ func TestReplayRatios(t *testing.T) {
 		s.output, s.ttft, s.e2e = 10, 0.5, 0.5+float64(1+i%2) // 1 s on worker 0, 2 s on worker 1
 	}
 	w.get(38).e2e = 100 // an outlier
-	r := newReplay(w, &Future{State: State{Down: []int{2}}}, nil)
+	r := newReplay(w, &Future{State: State{Down: []int{2}}}, nil, replayed)
 	o := &Outcome{}
 	for range r.future.Requests {
 		o.E2E, o.TTFT = append(o.E2E, 2), append(o.TTFT, 1) // 1 s

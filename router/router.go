@@ -207,6 +207,9 @@ type Router struct {
 	Planner Planner
 	// Prefetch says that workers load adapters of waiting requests into free slots early.
 	Prefetch bool
+	// Twin predicts the latencies that operators see beside the measured ones; the policy does not use it. nil: there
+	// is none. It serves one simulation at a time.
+	Twin Twin
 }
 
 // Faulty is a policy whose Route can fail, such as a script. A Route that fails picks the least loaded worker.

@@ -41,7 +41,7 @@ var rooms = map[string][][]string{
 		{"bench/serving/bearer", "bench/serving/usage"},
 		{"bench/serving/emulate", "bench/serving/matrix", "bench/serving/wire"},
 		{"bench/serving/fleet"},
-		{"bench/serving/metrics"},
+		{"bench/serving/fleetpage", "bench/serving/metrics"},
 		{"bench/serving/metrics/metricstest"},
 		{"bench/serving/extproc", "bench/serving/gateway", "bench/serving/live"},
 

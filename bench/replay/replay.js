@@ -235,6 +235,7 @@ export class Columns {
   constructor(root, about, options = {}) {
     this.about = about;
     this.most = options.most || 60;
+    this.mostHost = options.mostHost || this.most;
     this.still = options.still || (() => false);
     this.dots = new Map();
     this.seats = new Map();
@@ -314,7 +315,8 @@ export class Columns {
   }
 
   chips(part, place, worker, adapters, text) {
-    fill(part[place].ol, adapters.slice(0, this.most), a => {
+    const most = place === "host" ? this.mostHost : this.most;
+    fill(part[place].ol, adapters.slice(0, most), a => {
       const key = `${place} ${a}`;
       let chip = part.shown.get(key);
       if (!chip) {
@@ -325,7 +327,7 @@ export class Columns {
       }
       return chip;
     });
-    this.counts(part[place], adapters.length, this.most, text);
+    this.counts(part[place], adapters.length, most, text);
   }
 
   fillDots(list, requests) { fill(list, requests, n => this.dot(n)); }

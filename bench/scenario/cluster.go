@@ -312,11 +312,16 @@ func (s *Scenario) router(ps []*profile.Profile, adapters []trace.Adapter, l *ro
 		Workers: workers, Adapters: adapters, Seed: s.Seed, Moving: router.Moving(r.RequestMigration),
 		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver, Live: l,
 	}
-	if env.Twin, err = s.twin(ps, adapters); err != nil {
+	cfg, err := s.twin(ps, adapters)
+	if err != nil {
 		return nil, err
 	}
+	env.Twin = sim.NewTwin(cfg, adapters)
 	rt, err := router.New(policy, env)
 	if err == nil {
+		if l != nil {
+			rt.Twin = sim.NewTwin(cfg, adapters)
+		}
 		var a *router.Admission
 		if a, err = router.NewAdmission(r.Shed, r.RateLimit, env); err == nil {
 			rt.Admit(a)
@@ -326,16 +331,13 @@ func (s *Scenario) router(ps []*profile.Profile, adapters []trace.Adapter, l *ro
 }
 
 // twin is the simulation by which a router may look ahead: of the cluster as the scenario describes it.
-func (s *Scenario) twin(ps []*profile.Profile, adapters []trace.Adapter) (router.Twin, error) {
+func (s *Scenario) twin(ps []*profile.Profile, adapters []trace.Adapter) (sim.Config, error) {
 	costs, err := compile(ps, adapters)
-	if err != nil {
-		return nil, err
-	}
-	return sim.NewTwin(sim.Config{
+	return sim.Config{
 		Workers: costs, NoStream: s.Client.NoStream, Staleness: s.Routing.ViewStaleness, Seed: s.Seed,
 		Home:     s.Cluster.home(),
 		MoveMode: router.Moving(s.Routing.RequestMigration), NoFailover: s.Cluster.NoFailover,
-	}, adapters), nil
+	}, err
 }
 
 // home is where adapters lie that a worker does not start with.

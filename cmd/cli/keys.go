@@ -21,6 +21,7 @@ const (
 	clientKeyEnv = "LORASIM_GATEWAY_KEY"
 	adminKeyEnv  = "LORASIM_ADMIN_KEY"
 	workerKeyEnv = "LORASIM_WORKER_KEY"
+	uiKeyEnv     = "LORASIM_UI_KEY"
 )
 
 // keyFlags are the sources of a key: a flag, a file, an environment variable.
@@ -128,17 +129,23 @@ func exposed(a net.Addr) bool {
 	return !ok || !tcp.AddrPort().Addr().Unmap().IsLoopback()
 }
 
-// checkExposed returns an error if other hosts can reach a listener without a key.
-func checkExposed(flag string, a net.Addr, keyed, insecure bool, keyFlag string) error {
-	if keyed || insecure || !exposed(a) {
-		return nil
-	}
-	return usage(fmt.Errorf("%s: other hosts can reach %s, and no key is required: give --%s-file FILE, or --insecure to serve them without a key",
-		flag, a, keyFlag))
+// access states how a listener is protected, and the names of the flags for that.
+type access struct {
+	keyed, insecure       bool // a key is required; none is, on purpose
+	keyFlag, insecureFlag string
 }
 
-// checkHostName checks the value of --admin-host.
-func checkHostName(name string) error {
+// checkExposed returns an error if other hosts can reach a listener without a key.
+func checkExposed(flag string, at net.Addr, a access) error {
+	if a.keyed || a.insecure || !exposed(at) {
+		return nil
+	}
+	return usage(fmt.Errorf("%s: other hosts can reach %s, and no key is required: give --%s-file FILE, or --%s to serve them without a key",
+		flag, at, a.keyFlag, a.insecureFlag))
+}
+
+// checkHostName checks the value of a flag that allows a name in the Host header.
+func checkHostName(flag, name string) error {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return nil
 	}
@@ -146,7 +153,7 @@ func checkHostName(name string) error {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' ||
 			r == '_')
 	}) {
-		return fmt.Errorf("--admin-host %q: %w", name,
+		return fmt.Errorf("%s %q: %w", flag, name,
 			errors.New("expected a host name or address, without scheme and port"))
 	}
 	return nil

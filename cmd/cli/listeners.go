@@ -40,7 +40,8 @@ func (f *gatewayFlags) open() (ls listeners, err error) {
 			ls.close()
 		}
 	}()
-	if ls.data, err = listenGuarded("--listen", f.listen, f.Keys.Required(), f.insecure, "gateway-key"); err != nil {
+	if ls.data, err = listenGuarded("--listen", f.listen,
+		access{f.Keys.Required(), f.insecure, "gateway-key", "insecure"}); err != nil {
 		return ls, err
 	}
 	switch f.adminListen {
@@ -48,16 +49,17 @@ func (f *gatewayFlags) open() (ls listeners, err error) {
 	case "":
 		ls.admin, err = listenDefault("--admin-listen", f.listen, ls.data.Addr())
 	default:
-		ls.admin, err = listenGuarded("--admin-listen", f.adminListen, f.AdminKeys.Required(), f.insecure, "admin-key")
+		ls.admin, err = listenGuarded("--admin-listen", f.adminListen,
+			access{f.AdminKeys.Required(), f.insecure, "admin-key", "insecure"})
 	}
 	return ls, err
 }
 
 // listenGuarded listens on an address that only this host can reach, or that requires a key.
-func listenGuarded(flag, address string, keyed, insecure bool, keyFlag string) (net.Listener, error) {
+func listenGuarded(flag, address string, a access) (net.Listener, error) {
 	flag += " " + address
 	if at, err := netip.ParseAddrPort(address); err == nil { // check before opening
-		if err := checkExposed(flag, net.TCPAddrFromAddrPort(at), keyed, insecure, keyFlag); err != nil {
+		if err := checkExposed(flag, net.TCPAddrFromAddrPort(at), a); err != nil {
 			return nil, err
 		}
 	}
@@ -65,7 +67,7 @@ func listenGuarded(flag, address string, keyed, insecure bool, keyFlag string) (
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	if err := checkExposed(flag, l.Addr(), keyed, insecure, keyFlag); err != nil { // host names are resolved only now
+	if err := checkExposed(flag, l.Addr(), a); err != nil { // host names are resolved only now
 		l.Close()
 		return nil, err
 	}
@@ -293,7 +295,7 @@ func (f *gatewayFlags) guard() error {
 		}
 	}
 	for _, name := range f.adminHosts {
-		if err := checkHostName(name); err != nil {
+		if err := checkHostName("--admin-host", name); err != nil {
 			return usage(err)
 		}
 	}

@@ -37,6 +37,7 @@ type benchFlags struct {
 	out            outputFlags
 	remote         remoteFlags
 	outlier        outlierFlags
+	ui             uiFlags
 	backend, extra string
 	plans          string
 }
@@ -53,7 +54,8 @@ prints the block of what finished.`,
 		Example: `  lorasim bench --worker-urls http://gpu0:30000,http://gpu1:30000 --num-adapters 4 --request-rate 8
   lorasim bench --worker-urls localhost:30001 localhost:30002 --workload w.parquet --policy plan-and-route --json
   lorasim bench localhost:8000 --backend vllm --max-concurrency 32 --request-rate inf
-  lorasim bench localhost:30001 --lora-path '/adapters/{name}' --records run.parquet`,
+  lorasim bench localhost:30001 --lora-path '/adapters/{name}' --records run.parquet
+  lorasim bench localhost:30001 localhost:30002 --num-adapters 4 --request-rate 8 --ui`,
 		Args: cobra.ArbitraryArgs,
 	}
 	sf := addScenarioFlags(cmd, "workload", "routing", "client")
@@ -64,6 +66,7 @@ prints the block of what finished.`,
 	f.remote.addOldNames(cmd)
 	f.add(cmd)
 	f.out.add(cmd)
+	f.ui.add(cmd)
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
 		if err := f.check(args); err != nil {
 			return err
@@ -145,9 +148,15 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 		return usage(err)
 	}
 	defer closePlans()
+	ui, err := f.ui.open(cmd)
+	if err != nil {
+		return err
+	}
+	ui.attach(&f.Options)
 	before := cpuTime()
 	res, st, err := live.Bench(cmd.Context(), sc, f.Options)
 	p.done()
+	defer ui.close(&f.out, res, st, err)
 	if res == nil {
 		return err
 	}

@@ -104,8 +104,13 @@ func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) (err error) {
 	if o.json {
 		return cmp.Or(err, r.WriteJSON(w))
 	}
+	return cmp.Or(err, o.writeText(w, r))
+}
+
+// writeText prints a result as text.
+func (o *outputFlags) writeText(w io.Writer, r *result.Result) (err error) {
 	if !o.classic {
-		err = cmp.Or(err, r.WriteScenario(w))
+		err = r.WriteScenario(w)
 	}
 	err = cmp.Or(err, r.WriteBlock(w, o.parsed))
 	if !o.classic {

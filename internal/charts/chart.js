@@ -58,7 +58,7 @@ function range(axis, values) {
 }
 
 // lineChart draws into host what spec() returns, each time it is called:
-// {label, x: {label, log, cats, min, max}, y: {...}, lines: [{name, color, dash,
+// {label, x: {label, log, cats, min, max, text}, y: {..., tip: text at the cursor}, lines: [{name, color, dash,
 // points: [[x, y, low, high, text, hollow, state]], dots, step}], marks: [{x, low, high, text, color}],
 // rules: [{y, text}], height, table: false for none}
 function lineChart(host, spec) {
@@ -116,8 +116,8 @@ function lineChart(host, spec) {
     for (const [l, p] of rows) {
       const sw = el('i');
       sw.style.background = l.color;
-      const interval = p[2] != null && p[3] != null && p[3] > p[2] ? ` (${fmt(p[2])} to ${fmt(p[3])})` : '';
-      tip.append(el('div', {}, sw, `${l.name}: ${(s.y.text || fmt)(p[1])}${interval}${p[4] ? ' ' + p[4] : ''}`));
+      const interval = p[2] != null && p[3] != null && p[3] > p[2] ? ` (${(s.y.text || fmt)(p[2])} to ${(s.y.text || fmt)(p[3])})` : '';
+      tip.append(el('div', {}, sw, `${l.name}: ${(s.y.tip || s.y.text || fmt)(p[1])}${interval}${p[4] ? ' ' + p[4] : ''}`));
     }
     tip.hidden = false;
     const w = tip.offsetWidth;
@@ -342,7 +342,7 @@ function lineTable(s) {
   const cell = (l, x) => {
     const p = at(l, x, s.snap);
     if (!p || p[1] == null) return '–';
-    return (s.y.text || fmt)(p[1]) + (p[2] != null && p[3] != null && p[3] > p[2] ? ` (${fmt(p[2])} to ${fmt(p[3])})` : '') + (p[4] ? ' ' + p[4] : '');
+    return (s.y.text || fmt)(p[1]) + (p[2] != null && p[3] != null && p[3] > p[2] ? ` (${(s.y.text || fmt)(p[2])} to ${(s.y.text || fmt)(p[3])})` : '') + (p[4] ? ' ' + p[4] : '');
   };
   const unit = s.y.label ? `: ${s.y.label}` : '';
   return [[s.x.label || 'x', ...s.lines.map(l => l.name + unit)],

@@ -49,3 +49,10 @@ func SameOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	return origin == "" || origin == "http://"+r.Host || origin == "https://"+r.Host
 }
+
+// OpensPage reports whether a user follows a link to the page with the given path, as from a chat. The page then opens
+// in a tab of its own, and the page with the link cannot read it.
+func OpensPage(r *http.Request, path string) bool {
+	return r.Method == http.MethodGet && r.URL.Path == path && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+		r.Header.Get("Sec-Fetch-Dest") == "document" && r.Header.Get("Origin") == ""
+}

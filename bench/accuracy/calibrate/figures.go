@@ -7,6 +7,7 @@ import (
 	"lorasim/bench/accuracy/recorded"
 	"lorasim/bench/accuracy/validate"
 	"lorasim/internal/parallel"
+	"lorasim/sim/profile"
 	"lorasim/sim/record"
 )
 
@@ -27,8 +28,9 @@ var figureNoise = map[validate.Metric]float64{
 }
 
 const (
-	// figurePrior is the standard deviation of the logarithm of a coefficient about its start. It
-	// equals the spread of computed over published step times (figures_test.go of sim/profile).
+	// figurePrior is the standard deviation of the logarithm of a coefficient about its start, where
+	// [figurePriors] has none. It equals the spread of computed over published step times
+	// (figures_test.go of sim/profile).
 	figurePrior = 0.2
 	// figureScale multiplies figureNoise: ten figures of a run are worth only a few independent
 	// ones, and the simulator is not exact.
@@ -47,8 +49,11 @@ func (o *Options) fitFigures(ctx context.Context, knobs []knob, runs []*replay) 
 	}
 	with := *o
 	with.Evaluations, with.coarse = cmp.Or(o.Evaluations, figureEvaluations*len(knobs)), true
-	start := model{profile: o.Start}
-	_, fit, err := with.fit(ctx, start, knobs, figurePrior, func(ctx context.Context, m *model) ([]float64, error) {
+	start, priors := model{profile: o.Start}, knobs
+	if o.Start.Latency.Law == profile.LawRoofline {
+		priors = withPriors(knobs)
+	}
+	_, fit, err := with.fit(ctx, start, priors, figurePrior, func(ctx context.Context, m *model) ([]float64, error) {
 		parts := make([][]float64, len(runs))
 		err := parallel.Do(ctx, len(runs), func(i int) error {
 			got, err := runs[i].simulate(ctx, m.profile)

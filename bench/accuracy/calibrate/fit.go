@@ -67,15 +67,21 @@ type Param struct {
 	Name     string
 	Start    float64
 	Min, Max float64 // 0 < Min < Start < Max
+	// Prior is the standard deviation of the logarithm of the value about Start, where it is known. A
+	// coefficient with a prior is never held. 0: that of the problem.
+	Prior float64
 }
 
 // Estimate is one fitted coefficient.
 type Estimate struct {
 	Param
 	Value float64 // NaN: held
-	// RelStd is the relative standard error from the data alone, as a fraction (of the logarithm of
-	// the value). It is +Inf where the data do not constrain the value, NaN where it is unknown.
+	// RelStd is the relative standard error, as a fraction (of the logarithm of the value): from the
+	// data, and from Prior if it is set. It is +Inf where nothing constrains the value, NaN where it is
+	// unknown.
 	RelStd float64
+	// Assumed says that the prior counts more than the data.
+	Assumed bool
 	// Held says that the data cannot determine the coefficient, so that it kept its start value.
 	Held    bool
 	AtBound bool // the value is within 1 % of Min or Max
@@ -86,7 +92,8 @@ type Estimate struct {
 // MarshalJSON writes numbers that are not finite as null.
 func (e Estimate) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"name": e.Name, "start": e.Start, "value": format.Number(e.Value),
-		"relative_error": format.Number(e.RelStd), "held": e.Held, "at_bound": e.AtBound})
+		"relative_error": format.Number(e.RelStd), "held": e.Held, "assumed": e.Assumed,
+		"at_bound": e.AtBound})
 }
 
 // describe names the data of the fit in the profile, and checks the profile.
@@ -99,14 +106,20 @@ func (f *Fit) describe(start *profile.Profile, data string, args ...any) (*Fit, 
 		p.Hardware = "not stated"
 	}
 	p.Source = fmt.Sprintf("Fitted to "+data+", starting from "+start.Name+".", args...)
-	var held []string
+	var held, assumed []string
 	for _, e := range f.Params {
-		if e.Held {
+		switch {
+		case e.Held:
 			held = append(held, e.Name)
+		case e.Assumed:
+			assumed = append(assumed, e.Name)
 		}
 	}
 	if held != nil {
 		p.Source += " Not determined by the data, unchanged: " + strings.Join(held, ", ") + "."
+	}
+	if assumed != nil {
+		p.Source += " Less by the data than by " + start.Name + ": " + strings.Join(assumed, ", ") + "."
 	}
 	return f, f.check()
 }
@@ -133,6 +146,8 @@ func (f *Fit) WriteText(w io.Writer) error {
 			note = "at the physical minimum of the GPU"
 		case e.AtBound:
 			note = "at its bound"
+		case e.Assumed:
+			note = "less by the data than by the start"
 		}
 		fmt.Fprintln(tw,
 			strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s", e.Name, e.Start, value, std, note), "\t"))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lorasim/bench/accuracy/validate"
+	"lorasim/internal/testutil"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 )
@@ -73,6 +74,27 @@ func TestSolveHoldsWhatIsNotDetermined(t *testing.T) {
 	}
 	if b.Held && math.Abs(a.Value-2) > 0.02 {
 		t.Errorf("a is %v, expected 2", a.Value)
+	}
+}
+
+// Two coefficients of which the data know only the sum, both with priors: neither is held, and the sum is divided so
+// that both deviate equally from their starts, in units of their priors. The error of each is that of its prior, less
+// the little that the sum tells: by hand, with sum = a + b known, 1/sqrt(1/pa^2 + (a/b)^2/pb^2) for ln a.
+func TestSolveWeighsPriors(t *testing.T) {
+	const pa, pb = 0.1, 0.4
+	f, err := solve(context.Background(), line(func(a, b, x float64) float64 { return a + b - 0.5 + 0.5*x },
+		Param{Name: "a", Start: 1.2, Min: 0.01, Max: 100, Prior: pa},
+		Param{Name: "b", Start: 0.9, Min: 0.01, Max: 100, Prior: pb}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := f.Params[0], f.Params[1]
+	testutil.Near(t, "sum", a.Value+b.Value, 2.5, 0.01)
+	// least (ln a/1.2)^2/pa^2 + (ln b/0.9)^2/pb^2 on a + b = 2.5
+	testutil.Near(t, "slopes", math.Log(a.Value/1.2)/(pa*pa*a.Value), math.Log(b.Value/0.9)/(pb*pb*b.Value), 0.3)
+	testutil.Near(t, "error of a", a.RelStd, 1/math.Sqrt(1/(pa*pa)+math.Pow(a.Value/b.Value/pb, 2)), 0.005)
+	if a.Held || b.Held || !a.Assumed || b.Assumed {
+		t.Errorf("%+v, %+v: expected that a follows its prior, b the sum", a, b)
 	}
 }
 

@@ -174,7 +174,8 @@ func (o *Options) knobs(defaults []string, floor bool) (out []knob, err error) {
 			start = max(c.usual, 1.02*c.min) // in the transformed coordinate the bounds lie at infinity
 		}
 		out = append(out, knob{
-			Param{c.name, min(start, c.max*0.99), c.min, c.max}, func(m *model, x float64) { *c.of(m.profile) = x },
+			Param{Name: c.name, Start: min(start, c.max*0.99), Min: c.min, Max: c.max},
+			func(m *model, x float64) { *c.of(m.profile) = x },
 		})
 	}
 	return out, err

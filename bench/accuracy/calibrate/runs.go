@@ -145,15 +145,17 @@ func groupKnobs(g *validate.Groups, runs []validate.Run) (out []knob) {
 				continue
 			}
 			out = append(out,
-				knob{Param{"groups." + name + "." + key, start, start / 2, start * 2}, func(m *model, x float64) {
-					gr := m.groups.Groups[name]
-					gr.Lengths = pattern.ReplaceAllString(gr.Lengths, fmt.Sprintf("%s=%.5g", key, x))
-					m.groups.Groups[name] = gr
-				}})
+				knob{Param{Name: "groups." + name + "." + key, Start: start, Min: start / 2, Max: start * 2},
+					func(m *model, x float64) {
+						gr := m.groups.Groups[name]
+						gr.Lengths = pattern.ReplaceAllString(gr.Lengths, fmt.Sprintf("%s=%.5g", key, x))
+						m.groups.Groups[name] = gr
+					}})
 		}
 		for _, trace := range traces {
 			if share, ok := group.FirstWorker[trace]; ok {
-				out = append(out, knob{Param{"groups." + name + ".first_worker." + trace, share, 0.02, 0.98},
+				out = append(out, knob{
+					Param{Name: "groups." + name + ".first_worker." + trace, Start: share, Min: 0.02, Max: 0.98},
 					func(m *model, x float64) { m.groups.Groups[name].FirstWorker[trace] = x }})
 			}
 		}

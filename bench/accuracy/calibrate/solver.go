@@ -20,7 +20,7 @@ type problem struct {
 	// that are NaN keep their values from before the fit.
 	Residuals func(ctx context.Context, x []float64) ([]float64, error)
 	// Prior is the standard deviation of the logarithm of every coefficient about its start. It
-	// limits coefficients that the data do not determine. 0: 1, a factor of e.
+	// limits coefficients that the data do not determine. 0: 1, a factor of e. [Param.Prior] overrides it.
 	Prior float64
 	// Evaluations limits the calls of Residuals in one attempt. Each held coefficient adds one
 	// attempt. 0: 60 for each coefficient.
@@ -66,15 +66,7 @@ func solve(ctx context.Context, p problem) (*Fit, error) {
 		if s.err != nil {
 			return nil, s.err
 		}
-		std := s.standardErrors(j, 1)
-		norm := func(i int) float64 { return mat.Norm(j.Slice(0, s.data, i, i+1), 2) }
-		worst := 0
-		for i := range std {
-			if std[i] > std[worst] || std[i] == std[worst] && norm(i) < norm(worst) {
-				worst = i
-			}
-		}
-		if std[worst] >= undetermined {
+		if std, worst := s.leastDetermined(j); std[worst] >= undetermined {
 			// Hold it and begin again. Hold one at a time: the others may be determined once they
 			// no longer trade off against the held one.
 			if len(s.active) == 1 {
@@ -89,14 +81,31 @@ func solve(ctx context.Context, p problem) (*Fit, error) {
 		fit.Loss, fit.x = s.loss(s.residuals(u)), s.all(u)
 		// Where the model fits worse than the measurement is uncertain, the residuals themselves
 		// measure the uncertainty of the coefficients.
-		std = s.standardErrors(s.jacobian(u), max(1, fit.Loss))
+		std := s.standardErrors(s.jacobian(u), max(1, fit.Loss))
 		for i, k := range s.active {
 			q, x := p.Params[k], fit.x[k]
-			fit.Params[k] = Estimate{Param: q, Value: x, RelStd: std[i], AtBound: x < q.Min*1.01 || x > q.Max/1.01}
+			fit.Params[k] = Estimate{Param: q, Value: x, RelStd: std[i], AtBound: x < q.Min*1.01 || x > q.Max/1.01,
+				Assumed: std[i]*std[i] > q.Prior*q.Prior/2 && q.Prior > 0}
 		}
 		fit.Evaluations += s.evaluations
 		return fit, s.err
 	}
+}
+
+// leastDetermined returns the standard errors of the active coefficients, and the index of the
+// largest among those that may be held: coefficients with a prior of their own are never held.
+func (s *solver) leastDetermined(j *mat.Dense) (std []float64, worst int) {
+	std = s.standardErrors(j, 1)
+	norm := func(i int) float64 { return mat.Norm(j.Slice(0, s.data, i, i+1), 2) }
+	for i := range std {
+		if s.param(i).Prior > 0 {
+			std[i] = 0
+		}
+		if std[i] > std[worst] || std[i] == std[worst] && norm(i) < norm(worst) {
+			worst = i
+		}
+	}
+	return std, worst
 }
 
 // solver evaluates a problem. It keeps its first error; residuals are then zeros.
@@ -136,7 +145,7 @@ func (s *solver) residuals(u []float64) []float64 {
 	s.evaluations++
 	r = slices.Clone(r)
 	for i, k := range s.active {
-		r = append(r, math.Log(x[k]/s.param(i).Start)/s.p.Prior)
+		r = append(r, math.Log(x[k]/s.param(i).Start)/cmp.Or(s.param(i).Prior, s.p.Prior))
 	}
 	s.best = min(s.best, s.loss(r))
 	if s.p.Progress != nil {
@@ -264,14 +273,19 @@ func (s *solver) simplex(u []float64) []float64 {
 	return best
 }
 
-// standardErrors returns the square roots of the diagonal of the inverse of the Fisher information
-// of the data, J'J, times scale. It returns +Inf for a coefficient with a part in a direction that
-// the data do not determine.
+// standardErrors returns the square roots of the diagonal of the inverse of the Fisher information:
+// that of the data, J'J / scale^2, plus 1 / Prior^2 for each coefficient with a prior of its own. It
+// returns +Inf for a coefficient with a part in a direction that neither determines.
 func (s *solver) standardErrors(j *mat.Dense, scale float64) []float64 {
 	n := len(s.active)
 	data := j.Slice(0, s.data, 0, n)
 	var info mat.SymDense
-	info.SymOuterK(1, data.T())
+	info.SymOuterK(1/(scale*scale), data.T())
+	for i := range n {
+		if prior := s.param(i).Prior; prior > 0 {
+			info.SetSym(i, i, info.At(i, i)+1/(prior*prior))
+		}
+	}
 	var eig mat.EigenSym
 	if !eig.Factorize(&info, true) {
 		return slices.Repeat([]float64{math.Inf(1)}, n)
@@ -291,7 +305,7 @@ func (s *solver) standardErrors(j *mat.Dense, scale float64) []float64 {
 				sum = math.Inf(1)
 			}
 		}
-		std[i] = scale * math.Sqrt(sum)
+		std[i] = math.Sqrt(sum)
 	}
 	return std
 }

@@ -48,7 +48,8 @@ var arrival = knob{Param{Name: "arrival_ms (part of per_prompt_ms)", Start: 0.5,
 // the runs. A shared machine is not equally fast in all runs. Without the factor, the fit would
 // take the difference for a cost of the work that differs between runs.
 func slowness(run int) knob {
-	return knob{Param{fmt.Sprintf("run %d is slower than the mean by a factor of", run+1), 1, 0.25, 4},
+	name := fmt.Sprintf("run %d is slower than the mean by a factor of", run+1)
+	return knob{Param{Name: name, Start: 1, Min: 0.25, Max: 4},
 		func(m *model, x float64) {
 			m.slow[run] = x
 			m.slow[0] /= x

@@ -105,7 +105,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !samehost.Trusts(r, nil):
 		refuse(w, http.StatusForbidden, fmt.Sprintf("the Host %.100q is not this machine", r.Host))
-	case !samehost.SameOrigin(r) && !opensPage(r, s.Path()):
+	case !samehost.SameOrigin(r) && !samehost.OpensPage(r, s.Path()):
 		refuse(w, http.StatusForbidden, "requests of web pages of another origin are refused")
 	case !s.knows(r):
 		refuse(w, http.StatusNotFound, "nothing is here; the address is the one that lorasim explore prints")
@@ -118,12 +118,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) knows(r *http.Request) bool {
 	token, _, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	return ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
-}
-
-// opensPage reports whether a user follows a link to the page, as from a chat: the page then opens in a tab of its own.
-func opensPage(r *http.Request, page string) bool {
-	return r.Method == http.MethodGet && r.URL.Path == page && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
-		r.Header.Get("Sec-Fetch-Dest") == "document" && r.Header.Get("Origin") == ""
 }
 
 func refuse(w http.ResponseWriter, status int, why string) {

@@ -33,7 +33,7 @@ type cluster struct {
 	catalog catalog
 	routing
 	stats  Stats
-	notes  []PlanNote // the latest plans, in order
+	events events
 	onLoad func(Load) // called at the end of each load; may be nil
 }
 
@@ -101,12 +101,19 @@ func (c *cluster) fresh() *router.View {
 	for _, k := range c.workers {
 		k.view.KVUsed = k.books.kv.Load()
 		k.view.Age = c.view.Now - k.books.polled
-		k.out.endEjection(c.wall())
+		c.endEjection(k)
 	}
 	if c.stale != nil {
 		return c.stale.Update(&c.view)
 	}
 	return &c.view
+}
+
+// endEjection begins the trial of a worker when its ejection is over. Called with mu held.
+func (c *cluster) endEjection(k *worker) {
+	if k.out.endEjection(c.wall()) {
+		c.events.add(EventTrial, "", "on trial: takes a few requests", k.index)
+	}
 }
 
 // at returns the worker in a slot.
@@ -170,6 +177,7 @@ func (c *cluster) down(k *worker, err error) {
 	}
 	c.stats.Downs++
 	k.down(err, c.cfg.Now())
+	c.events.add(EventDown, "", fmt.Sprint("does not answer: ", err), k.index)
 	c.cfg.Log("%s is down: %v", k.name, err)
 }
 

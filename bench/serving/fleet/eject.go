@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"net/http"
@@ -30,12 +31,14 @@ type outliers struct {
 // publish shows routers whether the worker takes requests.
 func (o *outliers) publish() { o.view.Ejected = o.closed() }
 
-// endEjection begins the trial of the worker when its ejection is over.
-func (o *outliers) endEjection(now float64) {
-	if o.state == ejected {
-		o.tick(now)
-		o.publish()
+// endEjection begins the trial of the worker when its ejection is over, and reports whether it did.
+func (o *outliers) endEjection(now float64) bool {
+	if o.state != ejected {
+		return false
 	}
+	o.tick(now)
+	o.publish()
+	return o.state == onTrial
 }
 
 // enter books a request as part of the trials of its worker and of its adapter there, if there are such trials.
@@ -188,7 +191,10 @@ func (d *detector) adapterFailed(k *worker, a int32, x Fault) {
 	})
 	if why != "" && k.out.state == serving {
 		h.eject(o, d.wall(), why)
-		d.cfg.Log("%s: adapter %s is ejected for %.0f s (%s): %v", k.name, d.catalog.adapters[a].Name,
+		name := d.catalog.adapters[a].Name
+		d.events.add(EventEjected, name, fmt.Sprintf("%s ejected for %.0f s (%s): %v", name, o.span(h.level),
+			words(why), x.Err), k.index)
+		d.cfg.Log("%s: adapter %s is ejected for %.0f s (%s): %v", k.name, name,
 			o.span(h.level), why, x.Err)
 	}
 }
@@ -239,6 +245,8 @@ func (d *detector) eject(k *worker, why Reason, err error) {
 	k.out.ejections[why]++
 	d.stats.Ejections++
 	k.out.publish()
+	d.events.add(EventEjected, "", fmt.Sprintf("ejected for %.0f s (%s): %v", d.cfg.Outlier.span(k.out.level),
+		words(why), err), k.index)
 	d.cfg.Log("%s is ejected for %.0f s (%s): %v", k.name, d.cfg.Outlier.span(k.out.level), why, err)
 }
 
@@ -247,11 +255,14 @@ func (d *detector) succeeded(r *Request, w int) {
 	k := d.workers[w]
 	k.out.proven = true
 	if k.out.succeed(&d.cfg.Outlier, d.wall(), r.trial) {
+		d.events.add(EventReturned, "", "back in service", k.index)
 		d.cfg.Log("%s is back in service", k.name)
 	}
 	k.out.publish()
 	if h := k.out.adapters[r.Adapter]; h != nil && h.succeed(&d.cfg.Outlier, d.wall(), r.adapterTrial) {
-		d.cfg.Log("%s: adapter %s is back in service", k.name, d.catalog.adapters[r.Adapter].Name)
+		name := d.catalog.adapters[r.Adapter].Name
+		d.events.add(EventReturned, name, name+" back in service", k.index)
+		d.cfg.Log("%s: adapter %s is back in service", k.name, name)
 	}
 }
 
@@ -337,7 +348,7 @@ type OutlierState struct {
 func (d *detector) state(k *worker) OutlierState {
 	d.tick()
 	h, now := &k.out.host, d.wall()
-	k.out.endEjection(now)
+	d.endEjection(k)
 	s := OutlierState{Ejected: h.state == ejected, Trial: h.state == onTrial, Failures: h.streak,
 		Ejections: maps.Clone(k.out.ejections), EjectedAdapters: []string{}}
 	if s.Ejections == nil {

@@ -266,7 +266,11 @@ func (f *Fleet) Drain(w int, drain bool) error {
 	if f.workers[w].leaving {
 		return fmt.Errorf("worker %d is leaving", w)
 	}
-	f.workers[w].view.Draining = drain
+	if k := f.workers[w]; k.view.Draining != drain {
+		k.view.Draining = drain
+		f.events.add(EventDrain, "", map[bool]string{true: "drains: no new requests",
+			false: "takes new requests again"}[drain], w)
+	}
 	return nil
 }
 

@@ -83,6 +83,9 @@ func (p *prober) equip(ctx context.Context, k *worker) error {
 	if k.gone {
 		return ErrLeft
 	}
+	if !k.view.Up {
+		p.events.add(EventUp, "", "answers, and takes requests", k.index)
+	}
 	k.view.Up = true
 	k.out.afterDown()
 	return nil

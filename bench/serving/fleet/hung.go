@@ -156,6 +156,7 @@ func (h *hangDetector) endStall(k *worker) {
 	if k.out.state == ejected && k.out.reason == Stalled && k.replies.heard.Load() != k.out.heardThen {
 		k.out.state, k.out.level, k.out.back = serving, k.out.level-1, h.wall()
 		k.out.publish()
+		h.events.add(EventReturned, "", "back in service: it sends again", k.index)
 		h.cfg.Log("%s is back in service: it sends again", k.name)
 	}
 }

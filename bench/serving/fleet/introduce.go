@@ -52,7 +52,7 @@ func (m *LoRAManager) introduce(ctx context.Context, k *worker, name, path strin
 		err = load()
 	}
 	unlock := m.lock()
-	m.noteLoad(Load{k.url, name, time.Since(begun), err})
+	m.noteLoad(k, Load{k.url, name, time.Since(begun), err})
 	unlock()
 	if err != nil {
 		return fmt.Errorf("loading adapter %s on %s: %w", name, k.name, err)

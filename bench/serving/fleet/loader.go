@@ -31,7 +31,7 @@ func (l *loader) load(k *worker, a int32) error {
 	defer l.lock()()
 	k.view.Adapters[a].Loading = false
 	if !isFull(err) {
-		l.noteLoad(Load{k.url, l.catalog.adapters[a].Name, time.Since(begun), err})
+		l.noteLoad(k, Load{k.url, l.catalog.adapters[a].Name, time.Since(begun), err})
 	}
 	if err == nil {
 		k.loras.add(a)
@@ -144,6 +144,7 @@ func (l *loader) unload(ctx context.Context, k *worker, a int32, still func() bo
 	l.unlocked(func() { err = l.guard(k.index, func() error { return k.unloadAdapter(ctx, name) }) })
 	if err == nil {
 		l.stats.Unloads++
+		l.events.add(EventUnload, name, name+" unloaded", k.index)
 		k.loras.gone(a)
 	} else {
 		l.cfg.Log("unloading adapter %s on %s: %v", name, k.name, err)

@@ -81,6 +81,7 @@ func (m *membership) present(host string) (w int, stays bool, err error) {
 	}
 	k.leaving, k.view.Draining = false, false
 	k.changed.notify()
+	m.events.add(EventMember, "", "no longer leaves", k.index)
 	m.cfg.Log("%s no longer leaves", k.name)
 	return k.index, true, nil
 }
@@ -136,6 +137,7 @@ func (m *membership) enter(host string, in Info) (*worker, error) {
 	m.workers[slot] = k
 	m.stats.Joins++
 	m.replace(rt, m.catalog.adapters, slot, m.cfg.Staleness)
+	m.events.add(EventMember, "", host+" joins", slot)
 	m.cfg.Log("%s joins", k.name)
 	return k, nil
 }
@@ -206,6 +208,7 @@ func (f *Fleet) Remove(w int, now bool) error {
 		return nil
 	}
 	k.leaving, k.view.Draining = true, true
+	m.events.add(EventMember, "", k.url+" is leaving; in flight: "+count(len(k.books.requests), "request"), k.index)
 	m.cfg.Log("%s is leaving: %d requests in flight", k.name, len(k.books.requests))
 	m.tasks.Go(func() { m.leave(k) })
 	return nil
@@ -232,6 +235,7 @@ func (m *membership) leave(k *worker) {
 	k.detach()
 	m.stats.Leaves++
 	m.changes++
+	m.events.add(EventMember, "", k.url+" has left", k.index)
 	m.cfg.Log("%s has left", k.name)
 }
 

@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -72,6 +73,9 @@ const (
 
 // Reasons lists all reasons.
 var Reasons = []Reason{ConsecutiveFailures, FailurePercentage, FailedTrial, Stalled}
+
+// words returns a reason for people.
+func words(r Reason) string { return strings.ReplaceAll(string(r), "_", " ") }
 
 type hostState uint8
 

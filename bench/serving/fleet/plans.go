@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"lorasim/router"
@@ -104,9 +106,13 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 		p.cfg.Log("plan dropped: %v", err)
 		return
 	}
+	var moved []router.Move
 	for _, m := range plan.Move {
-		p.move(m)
+		if p.move(m) {
+			moved = append(moved, m)
+		}
 	}
+	p.noteMoves(moved)
 	for _, u := range plan.Unload {
 		if !slices.Contains(plan.Load, u) {
 			p.loras.Release(int(u.Worker), u.Adapter)
@@ -129,7 +135,7 @@ func (p *planRunner) applied(plan *router.Plan, by *router.Router, err error) {
 	} else {
 		p.log(plan, err)
 	}
-	p.remember(plan, err)
+	p.notePlan(plan, err)
 	if by == p.router && by.Planner != nil {
 		by.Planner.Applied(plan, err)
 	}
@@ -152,17 +158,32 @@ func (p *planRunner) log(plan *router.Plan, err error) {
 	p.cfg.Plans.Info("plan", append([]any{"result", result}, attrs...)...)
 }
 
-// move starts a move of a request through its owner. A request stays if it has ended, or is not on the worker that the
-// plan assumes.
-func (p *planRunner) move(m router.Move) {
+// move starts a move of a request through its owner, and reports whether it did. A request stays if it has ended, or is
+// not on the worker that the plan assumes.
+func (p *planRunner) move(m router.Move) bool {
 	var r *Request
 	p.mu.Lock()
 	if m.From >= 0 && int(m.From) < len(p.workers) {
 		r = p.workers[m.From].books.requests[m.ID]
 	}
 	p.mu.Unlock()
-	if r != nil && r.Move != nil && r.Move(int(m.From), int(m.To)) {
-		defer p.lock()()
-		p.stats.Moves++
+	if r == nil || r.Move == nil || !r.Move(int(m.From), int(m.To)) {
+		return false
 	}
+	defer p.lock()()
+	p.stats.Moves++
+	return true
+}
+
+// names returns placements as text for the log, each ADAPTER@URL. Called with mu held.
+func (p *planRunner) names(list []router.Placement) []string {
+	names := []string{}
+	for _, at := range list {
+		name := at.Name(p.catalog.adapters) // an unknown adapter is why a plan is dropped
+		if w := int(at.Worker); w >= 0 && w < len(p.workers) {
+			name = strings.TrimSuffix(name, fmt.Sprint("@", w)) + "@" + p.workers[w].url
+		}
+		names = append(names, name)
+	}
+	return names
 }

@@ -85,9 +85,7 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	if w != router.None {
 		q.router.Admission.Sent(r.Request, w, v)
 		r.Held = r.Adapter == trace.BaseModel || q.workers[w].loras.rows[r.Adapter].held
-		if q.cfg.Extend != nil {
-			q.history.Sent(r.Request, w, v.Now)
-		}
+		q.history.Sent(r.Request, w, v.Now)
 		q.book(r, w)
 		q.plans.adjust()
 	}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -38,16 +39,26 @@ func (f *Fleet) OnLoad(call func(Load)) {
 	f.onLoad = call
 }
 
-// noteLoad counts a load; called with mu held.
-func (c *cluster) noteLoad(l Load) {
+// noteLoad counts the load of an adapter on a worker; called with mu held.
+func (c *cluster) noteLoad(k *worker, l Load) {
 	if l.Err == nil {
 		c.stats.Loads++
+		c.events.add(EventLoad, l.Adapter, fmt.Sprintf("%s loaded in %s", l.Adapter, seconds(l.Took)), k.index)
 	} else {
 		c.stats.FailedLoads++
+		c.events.add(EventNotLoad, l.Adapter, fmt.Sprintf("%s not loaded: %v", l.Adapter, l.Err), k.index)
 	}
 	if c.onLoad != nil {
 		c.onLoad(l)
 	}
+}
+
+// seconds returns a time with its unit.
+func seconds(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%.1f ms", 1e3*d.Seconds())
+	}
+	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
 // Up returns the number of usable workers. If all workers that are up are ejected, it returns the number of those.

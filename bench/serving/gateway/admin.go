@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/fleetpage"
 	"lorasim/internal/suggest"
 )
 
@@ -35,8 +36,7 @@ func (g *Gateway) routes() *http.ServeMux {
 		func(_ context.Context, w int, name, _ string) error { return f.LoRAs.Unload(w, name) })
 	order(g, mux, "drain", "drain", "true or false", "",
 		func(_ context.Context, w int, drain bool, _ string) error { return f.Drain(w, drain) })
-	pageRoutes(mux)
-	mux.HandleFunc("GET /admin/state", g.answerState)
+	fleetpage.New(f, true).Handle(mux, "/admin/")
 	mux.HandleFunc("GET /admin/workers", g.answerWorkers)
 	mux.HandleFunc("POST /admin/workers", g.addWorker)
 	mux.HandleFunc("DELETE /admin/workers", g.removeWorker)

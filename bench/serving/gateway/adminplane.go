@@ -16,18 +16,17 @@ import (
 // operator's browser. It refuses three kinds of requests: with a Host that DNS rebinding could have produced, from
 // other origins, and POSTs that an HTML form can send.
 func (g *Gateway) Admin() http.Handler {
-	mux, origins := g.routes(), http.NewCrossOriginProtection()
+	mux := g.routes()
 	guarded := func(rw http.ResponseWriter, r *http.Request) {
-		switch err := origins.Check(r); {
+		switch {
 		case !samehost.Trusts(r, g.cfg.AdminHosts):
 			g.reject(rw, http.StatusForbidden,
 				fmt.Sprintf("the Host %q is not allowed here; --admin-host NAME allows it",
 					format.Clip(r.Host, 100)), "Forbidden")
 		case !isPage(r) && !g.cfg.AdminKeys.Accept(r):
 			g.refuseKey(rw)
-		case err != nil:
-			g.reject(rw, http.StatusForbidden, "requests of web pages of another origin are refused: "+err.Error(),
-				"Forbidden")
+		case !samehost.SameOrigin(r) && !samehost.OpensPage(r, "/admin/"):
+			g.reject(rw, http.StatusForbidden, "requests of web pages of another origin are refused", "Forbidden")
 		case r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")):
 			g.reject(rw, http.StatusUnsupportedMediaType, "expected Content-Type: application/json",
 				"Unsupported Media Type")

@@ -35,6 +35,9 @@ type Options struct {
 	Replies     string                  // file for the token ids of the replies; "": none
 	Ready       time.Duration           // longest wait for workers that do not answer yet
 	Reading     func(read, total int64) // called while the workload is read; nil: no calls
+	// Watch is called with the fleet before it starts, and the function that it returns once the run has ended, before
+	// the fleet is closed. nil: no calls.
+	Watch func(f *fleet.Fleet) (stop func())
 }
 
 // Bench runs a scenario's workload against live workers under its policy. If ctx ends the run early (Stats.Stopped),
@@ -60,6 +63,9 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	defer f.Close()
+	if o.Watch != nil {
+		defer o.Watch(f)()
+	}
 	if err := f.Start(ctx); err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,212 @@
+// Package fleetpage serves the page of a fleet: the workers, what they hold, requests, latencies beside their
+// predictions, and events. The gateway serves a [Page] beside its calls for operators. A benchmark serves a [Server],
+// which needs no other part.
+//
+// The page draws workers as the replay of a run does (package bench/replay), and the charts of all pages
+// (package internal/charts). It loads nothing from other servers.
+package fleetpage
+
+import (
+	"embed"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"lorasim/bench/replay"
+	"lorasim/bench/serving/fleet"
+	"lorasim/internal/charts"
+	"lorasim/internal/guard"
+	"lorasim/router"
+)
+
+// assets are the page. They contain no secrets: the page asks for its data with the operator's key.
+//
+//go:embed page
+var assets embed.FS
+
+// A Page shows a fleet. Its methods are safe for concurrent use.
+type Page struct {
+	changes bool
+
+	mu    sync.RWMutex // read-locked while the fleet is used
+	fleet *fleet.Fleet // nil: none yet, or state is final
+	state State        // without fleet: what the page shows
+
+	forecast forecast
+}
+
+// forecast caches the latencies with their predictions.
+type forecast struct {
+	mu        sync.Mutex
+	latencies []fleet.WorkerLatency
+	fault     string
+	at        time.Time
+}
+
+// every is the shortest time between two predictions.
+const every = 4 * time.Second
+
+// New returns a page of a fleet; nil: [Page.Watch] is to come. If changes is true, the page offers drains, loads and
+// unloads, whose calls its server must serve.
+func New(f *fleet.Fleet, changes bool) *Page { return &Page{fleet: f, changes: changes} }
+
+// State is the data of the page. Times that end in _s are on the workers' clock, which runs Speed times as fast as the
+// wall clock.
+type State struct {
+	fleet.Snapshot
+	Started   bool                  `json:"started"` // false: there is no fleet yet
+	At        time.Time             `json:"at"`
+	Changes   bool                  `json:"changes"` // operators may drain, load and unload
+	Speed     float64               `json:"speed"`
+	Events    []fleet.Event         `json:"events"`    // those after the one that the request names
+	Latencies []fleet.WorkerLatency `json:"latencies"` // measured and predicted
+	Fault     string                `json:"fault,omitempty"`
+	// Compared holds the latest prediction of the policy auto against the measurement.
+	Compared *router.Measured `json:"compared,omitempty"`
+	Run      *Run             `json:"run,omitempty"` // of a benchmark
+}
+
+// Run is the progress of a benchmark, and its result.
+type Run struct {
+	Done     int64   `json:"done"`
+	Failed   int64   `json:"failed"`
+	InFlight int64   `json:"in_flight"`
+	Requests int64   `json:"requests"` // 0: unknown
+	Now      float64 `json:"now_s"`    // time since the start
+	Ended    bool    `json:"ended"`
+	Outcome  string  `json:"outcome,omitempty"` // how the run ended
+	Result   string  `json:"result,omitempty"`  // as on the terminal
+}
+
+// Watch makes the page show a fleet. The function that it returns keeps the present state on the page; the fleet is not
+// used after it.
+func (p *Page) Watch(f *fleet.Fleet) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fleet = f
+	return func() {
+		p.forecast.expire()
+		last := p.State(0)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		last.Run = p.state.Run
+		p.state, p.fleet = last, nil
+	}
+}
+
+// setRun changes the progress of a benchmark.
+func (p *Page) setRun(change func(r *Run)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var r Run
+	if p.state.Run != nil {
+		r = *p.state.Run
+	}
+	change(&r)
+	p.state.Run = &r
+}
+
+// State returns the data of the page, with the events after the one with the given ID.
+func (p *Page) State(after int64) State {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	s, f := p.state, p.fleet
+	if f == nil {
+		s.Events = []fleet.Event{}
+		for _, e := range p.state.Events {
+			if e.ID > after {
+				s.Events = append(s.Events, e)
+			}
+		}
+		return s
+	}
+	s.Snapshot, s.Started, s.At, s.Changes, s.Speed = f.Snapshot(), true, time.Now(), p.changes, f.Config().Speed
+	s.Events, s.Compared = f.Events(after), f.Stats().Races.Compared
+	s.Latencies, s.Fault = p.forecast.get(f)
+	return s
+}
+
+// expire makes the next call of get predict anew.
+func (c *forecast) expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = time.Time{}
+}
+
+func (c *forecast) get(f *fleet.Fleet) (list []fleet.WorkerLatency, fault string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.at) < every {
+		return c.latencies, c.fault
+	}
+	c.fault = ""
+	if err := guard.Do(func() (err error) { c.latencies, err = f.Latencies(); return err }); err != nil {
+		c.fault = "no predictions: " + err.Error()
+	}
+	c.at = time.Now()
+	return c.latencies, c.fault
+}
+
+// IsFile reports whether a path, relative to the page, names a file of the page. Files need no key.
+func IsFile(path string) bool {
+	_, err := fs.Stat(assets, "page/"+path)
+	return path == "" || path == "replay.js" || strings.HasPrefix(path, "charts/") ||
+		err == nil && !strings.HasSuffix(path, "/")
+}
+
+// Handle serves the page and its data below a path, which ends in a slash.
+func (p *Page) Handle(mux *http.ServeMux, path string) {
+	page, err := fs.Sub(assets, "page")
+	if err != nil {
+		panic(err) // a fault of this package
+	}
+	files, err := fs.Glob(page, "*")
+	if err != nil {
+		panic(err)
+	}
+	below := strings.TrimSuffix(path, "/")
+	for _, name := range append(files, "{$}") {
+		mux.Handle("GET "+path+name, safe(http.StripPrefix(below, http.FileServerFS(page))))
+	}
+	mux.Handle("GET "+path+"charts/", safe(http.StripPrefix(below+"/charts", http.FileServerFS(charts.Files))))
+	mux.Handle("GET "+path+"replay.js", safe(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+		io.WriteString(w, replay.Script()) // what fails is the connection, which the browser sees
+	})))
+	mux.Handle("GET "+path+"state", safe(http.HandlerFunc(p.answer)))
+}
+
+// answer answers with the state: ?after=ID leaves out the events up to that one.
+func (p *Page) answer(w http.ResponseWriter, r *http.Request) {
+	after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+	if err != nil {
+		after = 0
+	}
+	writeJSON(w, p.State(after))
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(v) // what fails is the connection, which the browser sees
+}
+
+// safe adds headers with which browsers keep other pages away, and load nothing from other servers.
+func safe(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+				"img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"X-Frame-Options": "DENY",
+		} {
+			w.Header().Set(name, value)
+		}
+		h.ServeHTTP(w, r)
+	})
+}
