@@ -35,6 +35,7 @@
 //   - [lorasim/bench/serving/wire]: the HTTP client of the load generator
 //   - [lorasim/bench/serving/gateway]: a reverse proxy with the same routing policies
 //   - [lorasim/bench/serving/extproc]: an endpoint picker for Envoy, by the same policies
+//   - [lorasim/bench/serving/fleetpage]: the page of a fleet, of gateway and bench
 //   - [lorasim/bench/serving/metrics]: the Prometheus metrics of gateway and picker
 //   - [lorasim/bench/serving/metrics/metricstest]: compares a scrape with the table of docs/metrics.md
 //   - [lorasim/bench/serving/usage]: token counts stated in replies

@@ -10,6 +10,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
 	"lorasim/internal/testutil"
+	"lorasim/trace"
 )
 
 // breakBySearch is the rate at which the attainment of a policy breaks with a seed, by a bisection of its own.
@@ -36,7 +37,7 @@ func breakBySearch(t *testing.T, policy string, seed uint64, target float64) flo
 // TestBreakIntervals: the intervals of the breaks are those of searches by seed, and the difference is paired.
 func TestBreakIntervals(t *testing.T) {
 	q := small(func(q *explore.Query) { q.SLO, q.Seeds = "ttft:1000 tpot:50 attain:90%", "4" })
-	a := ask(t, explore.New(explore.Limits{}), q)
+	a := ask(t, explore.New(explore.Limits{}, trace.Files{}), q)
 	if n := len(a.data[explore.KindBreaks]); n != 2 {
 		t.Fatalf("breaks %d times, expected once without and once with intervals", n)
 	}
@@ -82,7 +83,7 @@ func TestNoBreakIntervals(t *testing.T) {
 		if q.Settings["workload.file"] != "" {
 			q.Settings = map[string]string{"workload.file": file}
 		}
-		a := ask(t, explore.New(c.limits), q)
+		a := ask(t, explore.New(c.limits, trace.Files{}), q)
 		for _, b := range last[[]explore.Break](t, a, explore.KindBreaks) {
 			if b.Mean != nil || b.Versus != nil || !strings.Contains(b.Note, says) {
 				t.Errorf("%s: %+v, note %q", says, b.Mean, b.Note)

@@ -1,7 +1,7 @@
 // Package explore computes the content of the explorer's page, without a server and without files. It reads settings
 // as the user typed them, runs up to three policies, and computes their differences and the attainment over the rate.
 //
-//	x := explore.New(explore.Limits{})
+//	x := explore.New(explore.Limits{}, columnar.Files())
 //	err := x.Run(ctx, explore.Query{
 //		Settings: map[string]string{"workload.request_rate": "20"}, Policies: []string{"static", "p2c"},
 //		SLO: "ttft:1000", Seeds: "5",
@@ -18,6 +18,7 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/sim/profile"
+	"lorasim/trace"
 )
 
 // MaxPolicies is the maximum number of policies that the page shows side by side.
@@ -81,6 +82,7 @@ const (
 // An Explorer answers queries. Its methods are safe for concurrent use.
 type Explorer struct {
 	limits Limits
+	files  trace.Files
 
 	mu       sync.Mutex
 	profiles map[scenario.Cluster][]*profile.Profile
@@ -88,9 +90,9 @@ type Explorer struct {
 	order    []string                      // of shown, the oldest first
 }
 
-// New returns an explorer with the given limits.
-func New(l Limits) *Explorer {
-	return &Explorer{limits: l.filled(), profiles: map[scenario.Cluster][]*profile.Profile{},
+// New returns an explorer with the given limits, whose logs are in files.
+func New(l Limits, files trace.Files) *Explorer {
+	return &Explorer{limits: l.filled(), files: files, profiles: map[scenario.Cluster][]*profile.Profile{},
 		shown: map[string]*scenario.Scenario{}}
 }
 

@@ -17,6 +17,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/testutil"
 	"lorasim/scenarios"
+	"lorasim/trace"
 )
 
 // small is a query that takes a moment.
@@ -64,7 +65,7 @@ func last[T any](t *testing.T, a answer, kind string) T {
 
 // TestParts: the parts of the answer come in their order, and agree with each other.
 func TestParts(t *testing.T) {
-	a := ask(t, explore.New(explore.Limits{}), small(func(q *explore.Query) { q.Price = "0.5" }))
+	a := ask(t, explore.New(explore.Limits{}, trace.Files{}), small(func(q *explore.Query) { q.Price = "0.5" }))
 	order := slices.Compact(slices.Clone(a.kinds))
 	want := []string{explore.KindChecked, explore.KindRuns, explore.KindCompared, explore.KindPoints,
 		explore.KindBreaks, explore.KindStates, explore.KindBreaks}
@@ -117,7 +118,7 @@ func parse(t *testing.T, data []byte) *result.Result {
 
 // TestSameAsSim: the first run of a policy is the run of lorasim sim with the settings of the YAML.
 func TestSameAsSim(t *testing.T) {
-	x := explore.New(explore.Limits{})
+	x := explore.New(explore.Limits{}, trace.Files{})
 	a := ask(t, x, small(set("workload.request_rate", "7"), set("cluster.num_workers", "2")))
 	checked := last[explore.Checked](t, a, explore.KindChecked)
 	for i, r := range last[[]explore.Run](t, a, explore.KindRuns) {
@@ -188,7 +189,7 @@ func TestFaults(t *testing.T) {
 		"price of another":      {func(q *explore.Query) { q.Price = "h100=2" }, "price", "has no price"},
 		"seeds":                 {func(q *explore.Query) { q.Seeds = "many" }, "seeds", "1 to 30"},
 	} {
-		a := ask(t, explore.New(explore.Limits{}), small(c.change))
+		a := ask(t, explore.New(explore.Limits{}, trace.Files{}), small(c.change))
 		faults := last[explore.Checked](t, a, explore.KindChecked).Faults
 		if len(faults) != 1 || faults[0].Key != c.key || !strings.Contains(faults[0].Message, c.says) {
 			t.Errorf("%s: %+v, expected %s: ... %s ...", name, faults, c.key, c.says)
@@ -205,7 +206,7 @@ func TestCancel(t *testing.T) {
 	q := small(set("workload.num_prompts", "20000"))
 	after := 0
 	start := time.Now()
-	err := explore.New(explore.Limits{}).Run(ctx, q, func(e explore.Event) {
+	err := explore.New(explore.Limits{}, trace.Files{}).Run(ctx, q, func(e explore.Event) {
 		if ctx.Err() != nil {
 			after++
 		}
@@ -221,7 +222,7 @@ func TestCancel(t *testing.T) {
 // TestCurve: the attainment on both sides of the break is that of runs at these rates. Without an SLO or a rate there
 // is no curve.
 func TestCurve(t *testing.T) {
-	a := ask(t, explore.New(explore.Limits{}), small(set("workload.num_prompts", "800")))
+	a := ask(t, explore.New(explore.Limits{}, trace.Files{}), small(set("workload.num_prompts", "800")))
 	var points []explore.Point
 	for _, part := range a.data[explore.KindPoints] {
 		points = append(points, part.([]explore.Point)...)
@@ -255,7 +256,7 @@ func TestCurve(t *testing.T) {
 		"at once":         set("workload.request_rate", "inf"),
 		"max_concurrency": set("client.max_concurrency", "4"),
 	} {
-		a := ask(t, explore.New(explore.Limits{}), small(change))
+		a := ask(t, explore.New(explore.Limits{}, trace.Files{}), small(change))
 		note := last[string](t, a, explore.KindNote)
 		if !strings.Contains(note, why) || a.data[explore.KindPoints] != nil {
 			t.Errorf("%s: %q, %v", why, note, a.kinds)
@@ -283,7 +284,7 @@ func TestPresets(t *testing.T) {
 		t.Errorf("%d presets of %d files", len(list), files)
 	}
 	for _, p := range list {
-		x := explore.New(explore.Limits{})
+		x := explore.New(explore.Limits{}, trace.Files{})
 		ctx, cancel := context.WithCancel(t.Context())
 		err := x.Run(ctx, p.Query, func(e explore.Event) {
 			if c, ok := e.Data.(explore.Checked); ok && len(c.Faults) > 0 {
@@ -337,7 +338,7 @@ func FuzzPreset(f *testing.F) {
 // BenchmarkFirstResults is the time from a query to the first runs of three policies with 2000 requests.
 func BenchmarkFirstResults(b *testing.B) {
 	q := explore.DefaultPreset().Query
-	x := explore.New(explore.Limits{})
+	x := explore.New(explore.Limits{}, trace.Files{})
 	b.ReportAllocs()
 	for b.Loop() {
 		ctx, cancel := context.WithCancel(b.Context())

@@ -67,6 +67,7 @@ func (p *plan) of(policy, seed int) *scenario.Scenario {
 // resolve reads a query. It returns a fault for each invalid field.
 func (x *Explorer) resolve(q Query) (*plan, []Fault) {
 	p := &plan{base: scenario.Default(), seeds: 1}
+	p.base.Files = x.files
 	var faults []Fault
 	fault := func(key string, err error) {
 		if err != nil {

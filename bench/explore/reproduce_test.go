@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lorasim/bench/study/sweep"
+	"lorasim/trace"
 )
 
 // TestYAML: the file and a query read from it are the query, whatever its settings.
@@ -22,7 +23,7 @@ func TestYAML(t *testing.T) {
 		"client.warmup": {"auto"}, "routing.shed": {"ttft:500+queue:9"},
 	}
 	keys := slices.Sorted(maps.Keys(values))
-	x := New(Limits{})
+	x := New(Limits{}, trace.Files{})
 	rapid.Check(t, func(t *rapid.T) {
 		q := Query{Settings: map[string]string{}, Policies: []string{"static", "bounded-hash:c=1.5"},
 			SLO: "ttft:500 attain:0.9", Seeds: "3"}

@@ -21,6 +21,7 @@ import (
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
+	"lorasim/trace/columnar"
 )
 
 // snapshot is the routers' view from one time to another: the slow reference of a replay.
@@ -93,7 +94,7 @@ func run(t *testing.T, sc *scenario.Scenario, l Limits) *recorded {
 		out.retracted += w.Retractions
 	}
 	out.replay = rec.Replay()
-	if out.records, _, err = records.ReadAll(o.RecordsFile); err != nil {
+	if out.records, _, err = records.ReadAll(columnar.Files(), o.RecordsFile); err != nil {
 		t.Fatal(err)
 	}
 	out.plans = readPlans(t, o.PlansFile)

@@ -8,6 +8,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/trace"
+	"lorasim/trace/columnar"
 	"lorasim/trace/store"
 )
 
@@ -74,7 +75,7 @@ func TestBudgetsOfFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.csv")
 	w := &trace.Workload{Adapters: trace.Names(1, nil),
 		Requests: []trace.Request{{ID: 0, Prompt: 5, Output: 40, MaxNew: 77}, {ID: 1, Prompt: 5, Output: 60}}}
-	if _, err := store.Write(path, w.Source(), store.WriteOptions{MaxNew: true}); err != nil {
+	if _, err := store.Write(path, w.Source(), store.WriteOptions{Files: columnar.Files(), MaxNew: true}); err != nil {
 		t.Fatal(err)
 	}
 	for law, want := range map[string][2]int32{"auto": {77, 60}, "trace": {77, 60}, "exact": {40, 60}, "50": {50, 50},

@@ -72,6 +72,9 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 	group := ""
 	for i := range t.NumField() {
 		sf := t.Field(i)
+		if sf.Tag.Get("yaml") == "-" {
+			continue
+		}
 		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
 		at := append(slices.Clip(index), i)
 		if sf.Type.Kind() == reflect.Struct {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,14 +18,14 @@ import (
 
 func (s *Scenario) openFile(in *Input, progress reading) error {
 	w := &s.Workload
-	saved, err := isSaved(w.File)
+	saved, err := s.isSaved(w.File)
 	switch {
 	case err != nil:
 		return err
 	case !saved:
 		return s.openLog(in, progress)
 	}
-	o := store.ReadOptions{Progress: progress.of(w.File), PrefixBlock: int32(w.PrefixBlock)}
+	o := store.ReadOptions{Progress: progress.of(s.Files.FS, w.File), PrefixBlock: int32(w.PrefixBlock), Files: s.Files}
 	if w.NumAdapters > 0 {
 		o.Adapters = s.adapters(w.NumAdapters)
 	}
@@ -40,10 +40,10 @@ func (s *Scenario) openFile(in *Input, progress reading) error {
 // openLog opens a log of another program as the workload.
 func (s *Scenario) openLog(in *Input, progress reading) error {
 	w := &s.Workload
-	workload, report, err := measuredRun(w.File)
+	workload, report, err := measuredRun(s.Files, w.File)
 	if workload == nil && err == nil {
 		workload, report, err = ReadLog([]string{w.File},
-			requestlog.Options{Seed: s.Seed, Progress: progress.of(w.File)})
+			requestlog.Options{Seed: s.Seed, Progress: progress.of(s.Files.FS, w.File), Files: s.Files})
 	}
 	if err != nil {
 		return err
@@ -79,21 +79,22 @@ type withAdapters struct {
 func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
 
 // isSaved reports whether a file is a workload that lorasim saved, rather than a log of another program.
-func isSaved(path string) (bool, error) {
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+func (s *Scenario) isSaved(path string) (bool, error) {
+	files := table.Files(s.Files)
+	if info, err := textfile.Stat(files.FS, path); err != nil || !info.Mode().IsRegular() {
 		return true, nil // let the reader say what is wrong; a pipe cannot be read twice
 	}
 	var header []string
 	switch {
 	case strings.HasSuffix(strings.ToLower(path), ".arrow"):
 		return true, nil
-	case table.IsParquet(path):
+	case table.IsParquet(files, path):
 		var err error
-		if header, err = table.ParquetColumns(path); err != nil {
+		if header, err = table.ParquetColumns(files, path); err != nil {
 			return false, fmt.Errorf("%s: %w", path, err)
 		}
 	default:
-		line, err := firstLine(path)
+		line, err := firstLine(files.FS, path)
 		if err != nil {
 			return false, err
 		}
@@ -111,7 +112,7 @@ func (s *Scenario) DescribeFile(path string, given func(flag string) bool) (err 
 	w := &s.Workload
 	kind := w.TraceName
 	if !given("trace-name") {
-		if kind, err = detect(path); err != nil {
+		if kind, err = detect(s.Files.FS, path); err != nil {
 			return err
 		}
 	}
@@ -137,7 +138,7 @@ func (s *Scenario) DescribeFile(path string, given func(flag string) bool) (err 
 
 // detect finds out what kind of trace a file is: by its name where that is
 // telling, else by its first line.
-func detect(path string) (string, error) {
+func detect(fsys fs.FS, path string) (string, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".parquet", ".arrow":
 		return "workload", nil
@@ -145,10 +146,10 @@ func detect(path string) (string, error) {
 		return "azure_v2", nil
 	}
 	const names = "azure_v1, azure_v2, azure_llm, burstgpt, mooncake, qwen_bailian, alibaba_genai"
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
+	if st, err := textfile.Stat(fsys, path); err == nil && st.IsDir() {
 		return "", fmt.Errorf("%s is a folder; say which trace it holds with --trace-name (%s)", path, names)
 	}
-	line, err := firstLine(path)
+	line, err := firstLine(fsys, path)
 	if err != nil {
 		return "", err
 	}
@@ -166,8 +167,8 @@ func detect(path string) (string, error) {
 }
 
 // firstLine is the first line of a text file, or what an empty file has: nothing. No header is longer than a MiB.
-func firstLine(path string) (string, error) {
-	f, err := textfile.Open(path, nil)
+func firstLine(fsys fs.FS, path string) (string, error) {
+	f, err := textfile.OpenIn(fsys, path, nil)
 	if err != nil {
 		return "", err
 	}

@@ -33,13 +33,13 @@ func TestDetect(t *testing.T) {
 		{"a.csv", strings.Repeat(" ", 1<<20) + "arrival_s", "workload"},
 	} {
 		path := testutil.File(t, c.name, c.text)
-		got, err := detect(path)
+		got, err := detect(nil, path)
 		if got != c.want || err != nil {
 			t.Errorf("%s %.60q: %q, %v; expected %q", c.name, c.text, got, err, c.want)
 		}
 	}
 	zipped := testutil.Gzip(t, "HashOwner,HashApp\n")
-	if got, err := detect(testutil.File(t, "a.csv.gz", zipped)); err != nil || got != "azure_v1" {
+	if got, err := detect(nil, testutil.File(t, "a.csv.gz", zipped)); err != nil || got != "azure_v1" {
 		t.Errorf("compressed: %q, %v", got, err)
 	}
 	for want, path := range map[string]string{
@@ -48,7 +48,7 @@ func TestDetect(t *testing.T) {
 		"cut.gz:1: ": testutil.File(t, "cut.gz", zipped[:20]),
 		"no such":    filepath.Join(t.TempDir(), "none.csv"),
 	} {
-		if _, err := detect(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := detect(nil, path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, expected %s", err, want)
 		}
 	}
@@ -261,7 +261,7 @@ func TestSavedWorkload(t *testing.T) {
 			}
 			return io.EOF
 		})
-		if progress.of(path)(1) == nil {
+		if progress.of(nil, path)(1) == nil {
 			t.Error("the error is gone")
 		}
 	}

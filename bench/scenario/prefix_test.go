@@ -9,6 +9,7 @@ import (
 
 	"lorasim/internal/shareddata"
 	"lorasim/trace"
+	"lorasim/trace/columnar"
 	"lorasim/trace/store"
 )
 
@@ -48,7 +49,7 @@ func (c talks) workload() *trace.Workload {
 func (c talks) hits(t *testing.T) int64 {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "w.jsonl")
-	if _, err := store.Write(path, c.workload().Source(), store.WriteOptions{}); err != nil {
+	if _, err := store.Write(path, c.workload().Source(), store.WriteOptions{Files: columnar.Files()}); err != nil {
 		t.Fatal(err)
 	}
 	if c.Capacity == 0 {

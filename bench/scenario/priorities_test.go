@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/trace/columnar"
 	"lorasim/trace/store"
 )
 
 func prioritiesOf(t *testing.T, settings ...string) (list []int) {
 	t.Helper()
 	s := Default()
+	s.Files = columnar.Files()
 	for _, kv := range settings {
 		key, value, _ := strings.Cut(kv, "=")
 		if err := s.Set(key, value); err != nil {
@@ -39,7 +41,7 @@ func TestPriorities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Write(file, in.Source, store.WriteOptions{}); err != nil {
+	if _, err := store.Write(file, in.Source, store.WriteOptions{Files: columnar.Files()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

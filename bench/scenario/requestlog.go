@@ -20,7 +20,7 @@ func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog
 	if err == nil || len(paths) != 1 {
 		return w, report, err
 	}
-	runs, _, clientErr := importer.Files(paths)
+	runs, _, clientErr := importer.Files(o.Files.FS, paths)
 	if clientErr != nil {
 		return nil, nil, err // the one that tells of columns
 	}
@@ -30,13 +30,13 @@ func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog
 // measuredRun reads per-request records that state latencies ([records]), whose tenants are
 // no adapters: the arrivals and lengths of the requests that succeeded. nil: the file holds
 // something else.
-func measuredRun(path string) (*trace.Workload, *requestlog.Report, error) {
-	line, err := firstLine(path)
+func measuredRun(files trace.Files, path string) (*trace.Workload, *requestlog.Report, error) {
+	line, err := firstLine(files.FS, path)
 	if err != nil || !strings.Contains(line, "sent_s") || !strings.Contains(line, "ttft_s") ||
 		strings.Contains(line, "adapter") {
 		return nil, nil, nil // let the reader of logs say what is wrong
 	}
-	rs, _, err := records.ReadAll(path)
+	rs, _, err := records.ReadAll(files, path)
 	if err != nil {
 		return nil, nil, err
 	}

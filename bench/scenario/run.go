@@ -79,7 +79,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	cfg.Observer = collector
 	var written []func() error // what completes the files
 	if o.RecordsFile != "" {
-		w, err := records.Create(o.RecordsFile, in.Adapters(), reuses)
+		w, err := records.Create(s.Files, o.RecordsFile, in.Adapters(), reuses)
 		if err != nil {
 			return nil, err
 		}

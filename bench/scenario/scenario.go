@@ -27,11 +27,16 @@ import (
 	"lorasim/internal/yamlerr"
 	"lorasim/internal/yamlfile"
 	"lorasim/sim/profile"
+	"lorasim/trace"
 	"lorasim/trace/settings"
 )
 
-// A Scenario describes a run completely. The same scenario gives the same result.
+// A Scenario describes a run completely. The same scenario and the same files give the same result.
 type Scenario struct {
+	// Files are the files that the settings may name. This is not a setting. The zero value has text formats only;
+	// package lorasim/trace/columnar adds Parquet and Arrow.
+	Files trace.Files `yaml:"-"`
+
 	Name     string   `yaml:"name,omitempty" check:"any" flag:"-"`
 	Seed     uint64   `yaml:"seed" default:"1" check:">=0" unit:"-" help:"Seed of all random numbers"`
 	Workload Workload `yaml:"workload"`
@@ -185,7 +190,7 @@ func Load(file string) (Scenario, error) {
 	}
 	sc, err := Parse(data, file)
 	sc.MapPaths(In(filepath.Dir(file)))
-	return sc, err
+	return sc, fault(err)
 }
 
 // Parse reads a scenario from YAML on top of the defaults. Errors state the name file, the line and the key. For an

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,9 +125,9 @@ func (w *Workload) generated() int64 {
 }
 
 // of is the progress of reading one file.
-func (r reading) of(path string) func(n int64) error {
+func (r reading) of(fsys fs.FS, path string) func(n int64) error {
 	size := int64(0)
-	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+	if st, err := textfile.Stat(fsys, path); err == nil && st.Mode().IsRegular() {
 		size = st.Size()
 	}
 	return func(n int64) error { return r(n, size) }
@@ -160,7 +160,7 @@ func (s *Scenario) openSynthetic(in *Input) (err error) {
 		cfg.Requests = 0 // it is turns that end them
 	}
 	in.Source, err = synth.New(cfg)
-	return err
+	return fault(err)
 }
 
 // synthetic is the generator of the scenario.
@@ -357,7 +357,7 @@ func (s *Scenario) openLLM(in *Input, progress reading) error {
 	}
 	r, err := llm.Open(llm.Format(in.Dataset), w.TracePath, llm.Options{
 		Adapters: adapters, Assign: assign, Start: start, End: end,
-		SkipBadRows: w.SkipBadRows, Sort: w.TraceSort, Progress: progress.of(w.TracePath),
+		SkipBadRows: w.SkipBadRows, Sort: w.TraceSort, Progress: progress.of(nil, w.TracePath),
 	})
 	if err != nil {
 		return err
@@ -374,7 +374,7 @@ func (s *Scenario) openUsage(in *Input, progress reading) error {
 	if err != nil {
 		return err
 	}
-	o := llm.Options{Start: start, End: end, SkipBadRows: w.SkipBadRows, Progress: progress.of(w.TracePath)}
+	o := llm.Options{Start: start, End: end, SkipBadRows: w.SkipBadRows, Progress: progress.of(nil, w.TracePath)}
 	if w.NumAdapters > 0 {
 		o.Adapters = s.adapters(w.NumAdapters)
 	}

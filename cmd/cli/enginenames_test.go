@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lorasim/trace"
+	"lorasim/trace/columnar"
 	"lorasim/trace/store"
 )
 
@@ -68,7 +69,7 @@ func TestClientNames(t *testing.T) {
 		if code := run(t.Context(), args, strings.NewReader(""), &out, &out); code != exitOK {
 			t.Fatalf("%v: exit code %d, %s", args, code, out.String())
 		}
-		r, err := store.Open(path, store.ReadOptions{})
+		r, err := store.Open(path, store.ReadOptions{Files: columnar.Files()})
 		if err != nil {
 			t.Fatal(err)
 		}

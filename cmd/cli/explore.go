@@ -24,6 +24,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/textfile"
 	"lorasim/scenarios"
+	"lorasim/trace/columnar"
 )
 
 func newExplore() *cobra.Command {
@@ -54,7 +55,7 @@ has a secret part: pages of other origins can neither read nor change anything.`
 			}
 			l, err := listenLocal(listen)
 			if err != nil {
-				return usage(err)
+				return err
 			}
 			defer l.Close()
 			return serveExplorer(cmd, l, begin, open)
@@ -92,14 +93,10 @@ func listenLocal(address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	ip, ipErr := netip.ParseAddr(host)
 	if err != nil || host != "localhost" && (ipErr != nil || !ip.Unmap().IsLoopback()) {
-		return nil, fmt.Errorf("--listen: %q, expected a loopback address with a port, such as 127.0.0.1:8080; "+
-			"to reach it from elsewhere, forward the port: ssh -L 8080:127.0.0.1:8080 HOST", address)
+		return nil, usage(fmt.Errorf("--listen: %q, expected a loopback address with a port, such as 127.0.0.1:8080; "+
+			"to reach it from elsewhere, forward the port: ssh -L 8080:127.0.0.1:8080 HOST", address))
 	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("--listen %s: %w", address, err)
-	}
-	return l, nil
+	return listenTCP("--listen", address)
 }
 
 // serveExplorer serves the page until the command is interrupted, which is its normal end.
@@ -113,7 +110,7 @@ func serveExplorer(cmd *cobra.Command, l net.Listener, begin explore.Preset, ope
 		return err
 	}
 	defer os.RemoveAll(logs)
-	x := explore.New(explore.Limits{})
+	x := explore.New(explore.Limits{}, columnar.Files())
 	page := web.New(web.Config{Explorer: x, Presets: presets, Query: begin.Query, Keep: keepIn(logs), Replay: x.Replay})
 	srv := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: maxHeader,
 		ErrorLog:    log.New(cmd.ErrOrStderr(), "lorasim: ", 0),

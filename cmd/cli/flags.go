@@ -15,6 +15,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/bounds"
 	"lorasim/internal/suggest"
+	"lorasim/trace/columnar"
 )
 
 // Annotations of a flag: its heading in the help, and its bounds (package bounds; for a duration in
@@ -151,6 +152,7 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err
 			return sc, usage(err)
 		}
 	}
+	sc.Files = columnar.Files()
 	return sc, sf.apply(cmd, &sc)
 }
 
@@ -216,7 +218,7 @@ func withUsageErrors(cmd *cobra.Command) {
 		case err != nil:
 			return usage(err)
 		}
-		return usage(checkBounds(c))
+		return cmp.Or(usage(checkBounds(c)), checkWrites(c))
 	}
 	for _, c := range cmd.Commands() {
 		withUsageErrors(c)

@@ -10,6 +10,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/suggest"
 	"lorasim/trace"
+	"lorasim/trace/columnar"
 	"lorasim/trace/requestlog"
 	"lorasim/trace/store"
 )
@@ -53,7 +54,11 @@ func (o *importOptions) run(cmd *cobra.Command, logs []string) error {
 	if o.out == "" {
 		return usage(errNoFile)
 	}
-	options := requestlog.Options{TimeUnit: requestlog.Unit(o.unit), Seed: uint64(o.seed)}
+	if err := checkWorkloadName(o.out, logs...); err != nil {
+		return err
+	}
+	options := requestlog.Options{TimeUnit: requestlog.Unit(o.unit), Seed: uint64(o.seed),
+		Files: columnar.Files()}
 	if o.unit != "" && !slices.Contains(requestlog.Units(), options.TimeUnit) {
 		return usage(fmt.Errorf("--time-unit: %w", suggest.Unknown("unit", o.unit, []string{"s", "ms", "us", "ns"})))
 	}
@@ -81,6 +86,7 @@ func (o *importOptions) run(cmd *cobra.Command, logs []string) error {
 // columnsOf returns the optional columns that a workload needs.
 func columnsOf(w *trace.Workload) store.WriteOptions {
 	return store.WriteOptions{
+		Files:  columnar.Files(),
 		Names:  true,
 		Ranks:  slices.ContainsFunc(w.Adapters, func(a trace.Adapter) bool { return a.Rank > 0 }),
 		MaxNew: slices.ContainsFunc(w.Requests, func(r trace.Request) bool { return r.Budget() != r.Output }),

@@ -18,6 +18,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/scenario/starter"
 	"lorasim/internal/atomicfile"
+	"lorasim/trace/columnar"
 )
 
 // tryThis is the output of lorasim without arguments.
@@ -81,6 +82,7 @@ func (f *initFlags) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
+	f.a.Files = columnar.Files()
 	s, err := starter.New(cmd.Context(), f.a)
 	if err != nil {
 		return usage(err)

@@ -12,6 +12,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
+	"lorasim/trace/columnar"
 )
 
 // engineSettings are the settings of a server that recorded runs depend on: keys of a scenario's
@@ -68,7 +69,7 @@ func (f *recordedFlags) given() string { return strings.Join(f.files, ", ") }
 // requests reads the requests of each run.
 func (f *recordedFlags) requests() (runs [][]record.Request, err error) {
 	for _, file := range f.files {
-		rs, _, err := records.ReadAll(file)
+		rs, _, err := records.ReadAll(columnar.Files(), file)
 		if err != nil {
 			return nil, fmt.Errorf("--records: %w", err)
 		}

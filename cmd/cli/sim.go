@@ -18,8 +18,10 @@ import (
 	"lorasim/bench/study/compare"
 	"lorasim/bench/study/report"
 	"lorasim/internal/atomicfile"
+	"lorasim/internal/table"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/trace/columnar"
 )
 
 func newSim() *cobra.Command {
@@ -53,6 +55,8 @@ give the same bytes.`,
 		opt(&plans, "plans", "", "Write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
 		opt(&oracle, "oracle", false, "Compare with a lower bound that assumes perfect knowledge"),
 		opt(&intervals, "intervals", false, "Print prediction intervals from the profile's held-out runs"))
+	writes(cmd, table.Extensions(), "records")
+	writes(cmd, nil, "plans")
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		if sf.print { // relative paths in a scenario are those from its own folder
 			if err := sc.AbsolutePaths(); err != nil {
@@ -148,7 +152,7 @@ their seed alone are one run, with 95 % confidence intervals.`,
 			if err != nil {
 				return usage(err)
 			}
-			runs, warnings, err := compare.Load(args, slo)
+			runs, warnings, err := compare.Load(columnar.Files(), args, slo)
 			if warn(cmd, warnings...); err != nil {
 				return err
 			}
@@ -191,7 +195,7 @@ single requests of a file, for report and calibrate.`,
 			if print && wantsJSON(cmd) {
 				return usage(errors.New("--print and --json exclude each other"))
 			}
-			runs, warnings, err := importer.Files(args)
+			runs, warnings, err := importer.Files(nil, args)
 			if warn(cmd, warnings...); err != nil {
 				return err
 			}
@@ -219,6 +223,7 @@ single requests of a file, for report and calibrate.`,
 	flags(cmd, "", opt(&print, "print", false, "Print every block again in its own layout"))
 	jsonFlag(cmd, "Print every result as one line of JSON")
 	flags(cmd, "", opt(&keep, "records", "", "Write the requests of the one run that has them to `file` (.parquet, .arrow, .csv or .jsonl)"))
+	writes(cmd, table.Extensions(), "records")
 	return cmd
 }
 
@@ -228,7 +233,7 @@ func writeImported(path string, runs []*importer.Imported) error {
 	if len(runs) != 1 {
 		return fmt.Errorf("--records: %d runs have requests, expected one", len(runs))
 	}
-	return records.WriteAll(path, runs[0].Records, runs[0].Adapters)
+	return records.WriteAll(columnar.Files(), path, runs[0].Records, runs[0].Adapters)
 }
 
 func newReport() *cobra.Command {
@@ -263,6 +268,7 @@ at the middle of each axis, or at the point that --at sets.`,
 			if err := reportOptions(&o, policies, at, &slo); err != nil {
 				return usage(err)
 			}
+			o.Files = columnar.Files()
 			p := newProgress(cmd.ErrOrStderr())
 			o.Progress = func(done, total int, what string) { p.set("running", int64(done), int64(total), what) }
 			page, warnings, err := report.Load(cmd.Context(), o, args...)
@@ -278,6 +284,7 @@ at the middle of each axis, or at the point that --at sets.`,
 		opt(&png, "png", "", "Write each figure as PNG into `folder`"),
 		opt(&svg, "svg", "", "Write each figure as SVG into `folder`"),
 		opt(&o.Title, "title", "", "Title of the page"))
+	writes(cmd, nil, "output")
 	flags(cmd, runHeading,
 		opt(&policies, "policies", "", "Policies to run each scenario file under: `A,B,...`"),
 		opt(&at, "at", nil, "Point of a sweep whose runs are shown: `KEY=VALUE`; may be repeated"),

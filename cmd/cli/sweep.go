@@ -14,6 +14,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/study/sweep"
+	"lorasim/trace/columnar"
 )
 
 func newSweep() *cobra.Command {
@@ -96,7 +97,7 @@ func newSweepPlan() *cobra.Command {
 func ofDir(cmd *cobra.Command, work func(cmd *cobra.Command, d *sweep.Dir) error) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		d, err := sweep.Open(args[0])
+		d, err := sweep.Open(columnar.Files(), args[0])
 		if err != nil {
 			return err
 		}
@@ -186,7 +187,7 @@ parallel. DIR is the folder as the machines that run the shards see it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			job.Dir = args[1]
 			if job.Name == "" && sweep.IsDir(job.Dir) {
-				d, err := sweep.Open(job.Dir)
+				d, err := sweep.Open(columnar.Files(), job.Dir)
 				if err != nil {
 					return err
 				}
@@ -337,6 +338,7 @@ func (g *gridFlags) spec(cmd *cobra.Command, args []string) (spec *sweep.Spec, e
 		if spec, err = sweep.LoadSpec(args[0]); err != nil {
 			return nil, unknownSubcommand(cmd, args[0], err)
 		}
+		spec.Scenario.Files = columnar.Files()
 		err = g.scenario.apply(cmd, &spec.Scenario)
 	default:
 		spec.Scenario, err = g.scenario.scenario(cmd)

@@ -12,6 +12,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/trace"
 	"lorasim/trace/azure"
+	"lorasim/trace/columnar"
 	"lorasim/trace/info"
 	"lorasim/trace/store"
 	"lorasim/trace/synth"
@@ -59,6 +60,9 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 	if out == "" {
 		return usage(errNoFile)
 	}
+	if err := checkWorkloadName(out, sc.Workload.File); err != nil {
+		return err
+	}
 	p := newProgress(cmd.ErrOrStderr())
 	defer p.done()
 	in, err := sc.OpenWorkload(cmd.Context(), p.reading)
@@ -91,7 +95,7 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 // columns returns the optional columns that the workload needs: ranks if they were stated, budgets
 // if a law or a saved workload states some.
 func columns(ctx context.Context, sc *scenario.Scenario, in *scenario.Input) (store.WriteOptions, error) {
-	opt := store.WriteOptions{Ranks: sc.Workload.LoraRanks != ""}
+	opt := store.WriteOptions{Ranks: sc.Workload.LoraRanks != "", Files: sc.Files}
 	opt.MaxNew = sc.Workload.StatesBudgets()
 	if sc.Workload.File == "" {
 		return opt, nil
@@ -190,6 +194,7 @@ func newTracePlot() *cobra.Command {
 	}
 	sf := addScenarioFlags(cmd, "workload")
 	flags(cmd, "", opt(&out, "output,o", "", "Picture to write, .png or .svg"))
+	writes(cmd, pictures(), "output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if out == "" {
 			return usage(errors.New("-o PICTURE is missing"))
@@ -265,7 +270,7 @@ func newTraceConvert() *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sc := scenario.Default()
-			sc.Workload.File = args[0]
+			sc.Files, sc.Workload.File = columnar.Files(), args[0]
 			return saveWorkload(cmd, &sc, args[1])
 		},
 	}

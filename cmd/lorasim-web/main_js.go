@@ -22,6 +22,7 @@ import (
 	"lorasim/bench/explore"
 	"lorasim/bench/scenario"
 	"lorasim/scenarios"
+	"lorasim/trace"
 )
 
 // limits are below those of a server: a browser computes one run at a time on one processor.
@@ -29,7 +30,7 @@ var limits = explore.Limits{Requests: 50_000, Workers: 64, Adapters: 2000, Place
 
 func main() {
 	debug.SetGCPercent(400) // runs are short, and the collector shares the one processor
-	x := explore.New(limits)
+	x := explore.New(limits, trace.Files{})
 	presets, err := explore.Presets(scenarios.Files)
 	if err != nil {
 		panic(err) // a fault of the embedded files

@@ -1,6 +1,7 @@
 // Package table writes and reads files of rows with typed columns. The extension of the file name selects the
 // format: .csv, .jsonl (one JSON object per line), .parquet or .arrow (Arrow IPC file). Text files to read may be
-// compressed by gzip (.csv.gz, .jsonl.gz). A caller lists its [Column] values, each with a pointer to the cell of
+// compressed by gzip (.csv.gz, .jsonl.gz). The caller hands in what reads and writes Parquet and Arrow files ([Files]),
+// because their libraries are most of a program. A caller lists its [Column] values, each with a pointer to the cell of
 // the current row. A [Writer] writes rows and a [Reader] reads them:
 //
 //	var row struct {
@@ -26,13 +27,11 @@ package table
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -68,10 +67,36 @@ type Options struct {
 	// Progress, if not nil, is called with the number of bytes read so far. If it returns an error, reading ends
 	// with this error.
 	Progress func(bytesRead int64) error
+	Files    Files
 }
 
-// batchRows is the number of rows of a written Arrow record batch or Parquet row group.
-const batchRows = 1 << 16
+// Files are the files that a program can read and write, as in trace.Files. New files are always the operating
+// system's.
+type Files struct {
+	FS     fs.FS                              // the files to read; nil: those of the operating system
+	Binary interface{ Extensions() []string } // a [Binary]; nil: text formats only
+}
+
+// Binary reads and writes binary formats. Its functions may panic where a file is damaged.
+type Binary interface {
+	Extensions() []string
+	// NewEncoder begins a file of the format with the given extension. Arrow files are written to f, others to out.
+	NewEncoder(ext string, f io.WriteSeeker, out *bufio.Writer, columns []Column, meta [][2]string) (Encoder, error)
+	NewDecoder(ext string, src *Source, path string, columns []Column, strict bool) (Decoder, error)
+	// Columns and Scan implement [ParquetColumns] and [ScanParquet].
+	Columns(src *Source) (names []string, err error)
+	Scan(src *Source, visit func(i int64, names, values []string) error) error
+}
+
+var errNoBinary = errors.New("this program does not read or write Parquet and Arrow files (package lorasim/trace/columnar does), expected .csv or .jsonl")
+
+// binary returns the binary formats.
+func (f Files) binary() (Binary, error) {
+	if b, ok := f.Binary.(Binary); ok {
+		return b, nil
+	}
+	return nil, errNoBinary
+}
 
 // Extensions returns the file name extensions of all formats.
 func Extensions() []string { return []string{".csv", ".jsonl", ".parquet", ".arrow"} }
@@ -86,27 +111,33 @@ func unknownFormat(path string) error {
 
 func formatOf(path string) string { return strings.ToLower(filepath.Ext(path)) }
 
-// encoder writes rows in one format.
-type encoder interface {
-	write() error // the row that the columns point to
-	close() error // what is held back, and the end of the file
+// An Encoder writes rows in one format.
+type Encoder interface {
+	Write() error // the row that the columns point to
+	Close() error // what is held back, and the end of the file
 }
 
-// newEncoder begins a file in one of the formats. Arrow files are written to f
+// NewEncoder begins a file in one of the formats. Arrow files are written to f
 // itself, others through out.
-func newEncoder(ext string, f io.WriteSeeker, out *bufio.Writer, columns []Column, o Options) (encoder, error) {
-	if ext == ".parquet" || ext == ".arrow" {
-		return newBinaryEncoder(ext, f, out, columns, o)
+func NewEncoder(ext string, f io.WriteSeeker, out *bufio.Writer, columns []Column, o Options) (Encoder, error) {
+	if isText(ext) {
+		return newTextEncoder(out, ext == ".jsonl", columns)
 	}
-	return newTextEncoder(out, ext == ".jsonl", columns)
+	b, err := o.Files.binary()
+	if err != nil {
+		return nil, err
+	}
+	return b.NewEncoder(ext, f, out, columns, o.Meta)
 }
+
+func isText(ext string) bool { return ext == ".csv" || ext == ".jsonl" }
 
 // A Writer writes a file. It is not safe for concurrent use.
 type Writer struct {
 	path string
 	file *atomicfile.File
 	out  *bufio.Writer
-	enc  encoder
+	enc  Encoder
 	done bool
 }
 
@@ -121,7 +152,7 @@ func Create(path string, columns []Column, o Options) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{path: path, file: f, out: bufio.NewWriterSize(f, 1<<18)}
-	if w.enc, err = newEncoder(ext, f, w.out, columns, o); err != nil {
+	if w.enc, err = NewEncoder(ext, f, w.out, columns, o); err != nil {
 		w.Abort()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -133,7 +164,7 @@ func (w *Writer) Write() error {
 	if w.done {
 		return fs.ErrClosed
 	}
-	if err := w.enc.write(); err != nil {
+	if err := w.enc.Write(); err != nil {
 		return fmt.Errorf("%s: %w", w.path, err)
 	}
 	return nil
@@ -145,7 +176,7 @@ func (w *Writer) Close() error {
 		return fs.ErrClosed
 	}
 	defer w.Abort()
-	err := w.enc.close()
+	err := w.enc.Close()
 	if err == nil {
 		err = w.out.Flush()
 	}
@@ -164,71 +195,78 @@ func (w *Writer) Abort() {
 	w.file.Abort()
 }
 
-// decoder reads rows in one format. Its methods may panic where a file is damaged.
-type decoder interface {
-	read() error          // fills the cells; io.EOF after the last row
-	rows() (int64, error) // of the whole file; -1: not known
-	meta() [][2]string
-	bad(column string, err error) error // names the place of the row at hand
+// A Decoder reads rows in one format. Its methods may panic where a file is damaged.
+type Decoder interface {
+	Read() error          // fills the cells; io.EOF after the last row
+	Rows() (int64, error) // of the whole file; -1: not known
+	Meta() [][2]string
+	Bad(column string, err error) error // names the place of the row at hand
 }
 
 // A Reader reads a file. It is not safe for concurrent use.
 type Reader struct {
-	dec  decoder
+	dec  Decoder
 	text *textDecoder // dec, if it is one
 	file io.Closer
 }
 
 // Open opens a file for reading.
 func Open(path string, columns []Column, o Options) (*Reader, error) {
-	switch ext := formatOf(strings.TrimSuffix(path, ".gz")); ext {
-	case ".csv", ".jsonl":
+	if ext := formatOf(strings.TrimSuffix(path, ".gz")); isText(ext) {
 		return openText(path, ext == ".jsonl", columns, o)
 	}
 	if !slices.Contains(Extensions(), formatOf(path)) {
 		return nil, unknownFormat(path)
 	}
-	f, err := textfile.OpenFile(path)
+	b, src, err := o.Files.open(path)
+	if errors.Is(err, errNoBinary) {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	r, err := openBinary(&source{File: f.File, size: f.Size, progress: o.Progress}, path, columns, o)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return r, nil
-}
-
-// openBinary opens a Parquet or Arrow file.
-func openBinary(src *source, path string, columns []Column, o Options) (*Reader, error) {
+	src.progress = o.Progress
 	r := &Reader{file: src}
-	err := guard(func() (err error) {
-		r.dec, err = newBinaryDecoder(src, path, columns, o.Strict)
+	err = Guard(func() (err error) {
+		r.dec, err = b.NewDecoder(formatOf(path), src, path, columns, o.Strict)
 		return err
 	})
 	if err != nil {
+		src.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	src.read = 0 // opening reads the end of the file first
 	return r, nil
 }
 
+// open opens a file of a binary format.
+func (f Files) open(path string) (Binary, *Source, error) {
+	b, err := f.binary()
+	if err != nil {
+		return nil, nil, err
+	}
+	file, size, err := textfile.OpenFileIn(f.FS, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b, &Source{SectionReader: io.NewSectionReader(file, 0, size), path: path, file: file}, nil
+}
+
 // Meta returns the metadata of a Parquet or Arrow file as pairs of key and value; none for text formats.
-func (r *Reader) Meta() [][2]string { return r.dec.meta() }
+func (r *Reader) Meta() [][2]string { return r.dec.Meta() }
 
 // Rows returns the number of rows according to the file, -1 in text formats. A damaged file may hold a wrong number,
 // but not one that the file size rules out.
 func (r *Reader) Rows() (int64, error) {
 	var n int64
-	err := guard(func() (err error) { n, err = r.dec.rows(); return err })
-	if src, ok := r.file.(*source); ok {
+	err := Guard(func() (err error) { n, err = r.dec.Rows(); return err })
+	if src, ok := r.file.(*Source); ok {
 		src.read = 0
-		if err == nil && (n < 0 || n > src.size*1024) {
-			err = fmt.Errorf("states %d rows, more than its %d bytes can hold", n, src.size)
+		if err == nil && (n < 0 || n > src.Size()*1024) {
+			err = fmt.Errorf("states %d rows, more than its %d bytes can hold", n, src.Size())
 		}
 		if err != nil {
-			err = fmt.Errorf("%s: %w", src.Name(), err)
+			err = fmt.Errorf("%s: %w", src.path, err)
 		}
 	}
 	return n, err
@@ -237,24 +275,24 @@ func (r *Reader) Rows() (int64, error) {
 // Read fills the cells with the next row, or returns io.EOF after the last one.
 func (r *Reader) Read() (err error) {
 	if r.text != nil { // what follows would take a tenth of the time
-		return r.text.read()
+		return r.text.Read()
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = r.dec.bad("", damaged(p))
+			err = r.dec.Bad("", damaged(p))
 		}
 	}()
-	return r.dec.read()
+	return r.dec.Read()
 }
 
 // Bad returns the error of a fault in the row last read; column may be empty.
-func (r *Reader) Bad(column string, err error) error { return r.dec.bad(column, err) }
+func (r *Reader) Bad(column string, err error) error { return r.dec.Bad(column, err) }
 
 // Close closes the file.
 func (r *Reader) Close() error { return r.file.Close() }
 
-// guard calls f and returns its error. It turns a panic of a library, caused by a damaged file, into an error.
-func guard(f func() error) (err error) {
+// Guard calls f and returns its error. It turns a panic of a library, caused by a damaged file, into an error.
+func Guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = damaged(p)
@@ -265,15 +303,18 @@ func guard(f func() error) (err error) {
 
 func damaged(p any) error { return fmt.Errorf("damaged file: %v", p) }
 
-// source is a file that counts the bytes read.
-type source struct {
-	*os.File
-	size, read int64
-	progress   func(int64) error
+// A Source is an open file of a binary format. ReadAt counts the bytes read; the embedded reader does not.
+type Source struct {
+	*io.SectionReader
+	path     string
+	file     io.Closer
+	read     int64
+	progress func(int64) error
 }
 
-func (s *source) ReadAt(p []byte, at int64) (int, error) {
-	n, err := s.File.ReadAt(p, at)
+// ReadAt implements io.ReaderAt.
+func (s *Source) ReadAt(p []byte, at int64) (int, error) {
+	n, err := s.SectionReader.ReadAt(p, at)
 	if s.progress != nil {
 		s.read += int64(n)
 		if stop := s.progress(s.read); stop != nil {
@@ -283,8 +324,11 @@ func (s *source) ReadAt(p []byte, at int64) (int, error) {
 	return n, err
 }
 
-// bind returns the index of each column among the names in a file, or -1.
-func bind(columns []Column, names []string, strict bool) ([]int, error) {
+// Close closes the file.
+func (s *Source) Close() error { return s.file.Close() }
+
+// Bind returns the index of each column among the names in a file, or -1.
+func Bind(columns []Column, names []string, strict bool) ([]int, error) {
 	var missing []string
 	index := make([]int, len(columns))
 	for i, c := range columns {
@@ -316,39 +360,11 @@ func unknown(what, name string, columns []Column) error {
 	return suggest.Unknown(what, name, known)
 }
 
-var (
-	errNull  = errors.New("is null, expected a value")
-	errShort = errors.New("ends before the row group does")
+var errNull = errors.New("is null, expected a value")
 
-	errDamaged = errors.New("damaged file: impossible length or count")
-)
-
-// readFooter reads the footer of a file. The file begins with the magic bytes, possibly followed by more, and ends
-// with the footer, its length and the magic bytes. what is the name of the format with its article.
-func readFooter(src io.ReaderAt, size int64, what, magic string, begin int64) ([]byte, error) {
-	tail := make([]byte, 4+len(magic))
-	room := size - begin - int64(len(tail))
-	if room < 0 {
-		return nil, fmt.Errorf("not %s file: too short", what)
-	}
-	if _, err := src.ReadAt(tail, size-int64(len(tail))); err != nil {
-		return nil, err
-	}
-	if string(tail[4:]) != magic {
-		return nil, fmt.Errorf("not %s file, or cut short: it does not end in %s", what, magic)
-	}
-	n := int64(binary.LittleEndian.Uint32(tail))
-	if n > room {
-		return nil, errDamaged
-	}
-	footer := make([]byte, n)
-	_, err := src.ReadAt(footer, size-int64(len(tail))-n)
-	return footer, err
-}
-
-// null sets the cell to absent.
-func (c *Column) null() error {
-	if !c.mayLack() {
+// Null sets the cell to absent.
+func (c *Column) Null() error {
+	if !c.MayLack() {
 		return errNull
 	}
 	switch p := c.Value.(type) {
@@ -360,8 +376,8 @@ func (c *Column) null() error {
 	return nil
 }
 
-// setInt puts a whole number into the cell.
-func (c *Column) setInt(x int64) error {
+// SetInt puts a whole number into the cell.
+func (c *Column) SetInt(x int64) error {
 	switch p := c.Value.(type) {
 	case *int64:
 		*p = x
@@ -375,8 +391,8 @@ func (c *Column) setInt(x int64) error {
 
 func outOfRange(x int64) error { return fmt.Errorf("%d is out of range, expected a 32-bit number", x) }
 
-// mayLack reports whether values of the column may be absent.
-func (c *Column) mayLack() bool {
+// MayLack reports whether values of the column may be absent.
+func (c *Column) MayLack() bool {
 	switch c.Value.(type) {
 	case *float64:
 		return c.Nullable
@@ -386,10 +402,11 @@ func (c *Column) mayLack() bool {
 	return false
 }
 
-// texts interns short repeated texts, so that reading them takes no memory.
-type texts map[string]string
+// Texts interns short repeated texts, so that reading them takes no memory.
+type Texts map[string]string
 
-func (t texts) of(b []byte) string {
+// Of returns a text as a string.
+func (t Texts) Of(b []byte) string {
 	if s, ok := t[string(b)]; ok {
 		return s
 	}

@@ -47,7 +47,8 @@ func newTextEncoder(w *bufio.Writer, asJSON bool, columns []Column) (*textEncode
 	return t, err
 }
 
-func (t *textEncoder) write() error {
+// Write implements Encoder.
+func (t *textEncoder) Write() error {
 	b := t.line[:0]
 	for i := range t.columns {
 		b = t.append(append(b, t.before[i]...), &t.columns[i])
@@ -60,7 +61,8 @@ func (t *textEncoder) write() error {
 	return err
 }
 
-func (t *textEncoder) close() error { return nil }
+// Close implements Encoder.
+func (t *textEncoder) Close() error { return nil }
 
 func (t *textEncoder) append(b []byte, c *Column) []byte {
 	switch p := c.Value.(type) {
@@ -132,7 +134,7 @@ func appendJSON(b []byte, s string) []byte {
 type textDecoder struct {
 	file    *textfile.File
 	columns []Column
-	texts   texts
+	texts   Texts
 
 	table *textfile.Table // CSV
 	index []int           // of each column in it; -1: not there
@@ -145,7 +147,7 @@ type textDecoder struct {
 }
 
 func openText(path string, asJSON bool, columns []Column, o Options) (*Reader, error) {
-	f, err := textfile.Open(path, o.Progress)
+	f, err := textfile.OpenIn(o.Files.FS, path, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +170,7 @@ func OpenText(f *textfile.File, asJSON bool, columns []Column, strict bool) (*Re
 }
 
 func newTextDecoder(f *textfile.File, asJSON bool, columns []Column, strict bool) (*textDecoder, error) {
-	d := &textDecoder{file: f, columns: columns, texts: texts{}, strict: strict, seen: make([]bool, len(columns))}
+	d := &textDecoder{file: f, columns: columns, texts: Texts{}, strict: strict, seen: make([]bool, len(columns))}
 	if d.visit = d.member; asJSON {
 		for _, c := range columns {
 			d.quoted = append(d.quoted, strconv.Quote(c.Name))
@@ -179,17 +181,23 @@ func newTextDecoder(f *textfile.File, asJSON bool, columns []Column, strict bool
 	if d.table, err = f.Header(); err != nil {
 		return nil, err
 	}
-	if d.index, err = bind(columns, d.table.Names(), strict); err != nil {
+	if d.index, err = Bind(columns, d.table.Names(), strict); err != nil {
 		return nil, f.Bad("", err)
 	}
 	return d, nil
 }
 
-func (d *textDecoder) rows() (int64, error)               { return -1, nil }
-func (d *textDecoder) meta() [][2]string                  { return nil }
-func (d *textDecoder) bad(column string, err error) error { return d.file.Bad(column, err) }
+// Rows implements Decoder.
+func (d *textDecoder) Rows() (int64, error) { return -1, nil }
 
-func (d *textDecoder) read() error {
+// Meta implements Decoder.
+func (d *textDecoder) Meta() [][2]string { return nil }
+
+// Bad implements Decoder.
+func (d *textDecoder) Bad(column string, err error) error { return d.file.Bad(column, err) }
+
+// Read implements Decoder.
+func (d *textDecoder) Read() error {
 	if d.table == nil {
 		return d.readJSON()
 	}
@@ -213,13 +221,13 @@ func (d *textDecoder) read() error {
 func (d *textDecoder) set(c *Column, field []byte) error {
 	if len(field) == 0 && (c.Nullable || c.Optional) {
 		if c.Nullable {
-			return c.null()
+			return c.Null()
 		}
 		return nil
 	}
 	switch p := c.Value.(type) {
 	case *string:
-		*p = d.texts.of(Unquoted(field))
+		*p = d.texts.Of(Unquoted(field))
 	case *Raw:
 		*p = field
 	case *[]float64:
@@ -294,12 +302,12 @@ func (d *textDecoder) setJSON(c *Column, value []byte) error {
 		return nil
 	}
 	if string(value) == "null" {
-		return c.null()
+		return c.Null()
 	}
 	switch p := c.Value.(type) {
 	case *string:
 		text, err := textfile.Text(value)
-		*p = d.texts.of(text)
+		*p = d.texts.Of(text)
 		return err
 	case *[]float64:
 		return setList(p, value)

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -81,10 +82,11 @@ func New(path string, r io.Reader) *File {
 // progress, if not nil, is called from time to time with the number of bytes read from the disk so far. If it
 // returns an error, reading ends with this error.
 func Open(path string, progress func(bytesRead int64) error) (*File, error) {
-	file, err := OpenInput(path)
-	if err != nil {
-		return nil, err
-	}
+	return OpenIn(nil, path, progress)
+}
+
+// open reads a file that is plain or compressed.
+func open(path string, file io.ReadCloser, progress func(bytesRead int64) error) (*File, error) {
 	src := &counter{r: file, hook: progress}
 	text, format, err := unpack(path, bufio.NewReaderSize(src, bufferSize))
 	if err != nil {
@@ -425,9 +427,9 @@ type stream struct {
 	io.Closer
 }
 
-// OpenText opens a file as Open does, for readers that do not read line by line.
-func OpenText(path string, progress func(bytesRead int64) error) (io.ReadCloser, error) {
-	f, err := Open(path, progress)
+// OpenText opens a file of fsys as OpenIn does, for readers that do not read line by line.
+func OpenText(fsys fs.FS, path string, progress func(bytesRead int64) error) (io.ReadCloser, error) {
+	f, err := OpenIn(fsys, path, progress)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ type Options struct {
 	// Progress, if not nil, is called with the number of bytes read from the disk so far. If it returns an
 	// error, reading ends with this error.
 	Progress func(bytesRead int64) error
+	Files    trace.Files
 }
 
 // A Report describes how Read read a log.

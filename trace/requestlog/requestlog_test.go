@@ -15,6 +15,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"lorasim/trace"
+	"lorasim/trace/columnar"
 )
 
 // logged is the request of a log that the tests write in many layouts. Its times are dates of 2024.
@@ -216,7 +217,7 @@ func TestParquet(t *testing.T) {
 	if err := parquet.WriteFile(path, list); err != nil {
 		t.Fatal(err)
 	}
-	w, report, err := Read([]string{path}, Options{})
+	w, report, err := Read([]string{path}, Options{Files: columnar.Files()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +277,7 @@ func TestDropped(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                          "the file is empty",
-		"time,prompt_tokens\n1,2\n": "no column holds the numbers of output tokens: expected one such as output_tokens, found time, prompt_tokens; name it with --columns output=NAME",
+		"time,prompt_tokens\n1,2\n": "no column holds the numbers of output tokens: expected one such as output_tokens, found time, prompt_tokens; name it with lorasim trace import --columns output=NAME",
 		"when,prompt_tokens,output_tokens\n1,2,3\n": "no column holds the times of arrival",
 		"time,output_tokens\n1,2\n":                 "no column holds the numbers of prompt tokens",
 		"time,prompt_tokens,output_tokens\n":        "the log has no rows",

@@ -38,15 +38,16 @@ const sniffed = 1000
 
 // readFile reads one file. What is a range query of Prometheus is returned, all else is added to the builder.
 func (b *builder) readFile(path string) ([]query, error) {
-	if table.IsParquet(path) {
+	files := table.Files(b.options.Files)
+	if table.IsParquet(files, path) {
 		b.report.Format = "Parquet"
 		return nil, b.readTable(path, func(visit func(row) error) error {
-			return table.ScanParquet(path, func(i int64, names, values []string) error {
+			return table.ScanParquet(files, path, func(i int64, names, values []string) error {
 				return visit(row{int(min(i+1, 1<<30)), names, values})
 			})
 		})
 	}
-	f, err := textfile.OpenText(path, b.options.Progress)
+	f, err := textfile.OpenText(files.FS, path, b.options.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -48,15 +48,15 @@ func BenchmarkRead(b *testing.B) {
 	w := bursty(500_000)
 	for _, ext := range extensions {
 		path := filepath.Join(b.TempDir(), "w"+ext)
-		if _, err := store.Write(path, w.Source(), store.WriteOptions{}); err != nil {
+		if _, err := store.Write(path, w.Source(), store.WriteOptions{Files: files}); err != nil {
 			b.Fatal(err)
 		}
 		for _, bench := range []struct {
 			name string
 			o    store.ReadOptions
 		}{
-			{"adapters-stated", store.ReadOptions{Adapters: w.Adapters}},
-			{"adapters-found", store.ReadOptions{}},
+			{"adapters-stated", store.ReadOptions{Files: files, Adapters: w.Adapters}},
+			{"adapters-found", store.ReadOptions{Files: files}},
 		} {
 			b.Run(ext[1:]+"/"+bench.name, func(b *testing.B) {
 				b.ReportAllocs()
@@ -88,7 +88,7 @@ func BenchmarkWrite(b *testing.B) {
 			b.ReportAllocs()
 			var rows int64
 			for b.Loop() {
-				n, err := store.Write(path, w.Source(), store.WriteOptions{})
+				n, err := store.Write(path, w.Source(), store.WriteOptions{Files: files})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -223,12 +223,12 @@ func TestForeignBinary(t *testing.T) {
 	for _, ext := range binaryExtensions {
 		path := filepath.Join(t.TempDir(), "w"+ext)
 		writeBinary(t, path, foreign(), twoAdapters)
-		got, err := read(path, store.ReadOptions{})
+		got, err := read(path, store.ReadOptions{Files: files})
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", ext, err, diff)
 		}
 		writeBinary(t, path, foreign(), "")
-		got, err = read(path, store.ReadOptions{Adapters: want.Adapters})
+		got, err = read(path, store.ReadOptions{Files: files, Adapters: want.Adapters})
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s without adapters: %v\n%s", ext, err, diff)
 		}
@@ -236,7 +236,7 @@ func TestForeignBinary(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.arrow")
 	for _, compression := range []ipc.Option{ipc.WithZstd(), ipc.WithLZ4()} {
 		writeArrow(t, path, foreign(), twoAdapters, compression)
-		got, err := read(path, store.ReadOptions{})
+		got, err := read(path, store.ReadOptions{Files: files})
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("compressed: %v\n%s", err, diff)
 		}
@@ -260,7 +260,7 @@ func TestLargeRowGroup(t *testing.T) {
 	for _, ext := range binaryExtensions {
 		path := filepath.Join(t.TempDir(), "w"+ext)
 		writeBinary(t, path, columns, twoAdapters)
-		got, err := read(path, store.ReadOptions{})
+		got, err := read(path, store.ReadOptions{Files: files})
 		if err != nil || len(got.Requests) != n {
 			t.Fatalf("%s: %v", ext, err)
 		}
@@ -304,7 +304,7 @@ func TestParquetVariants(t *testing.T) {
 				writeParquet(t, path, columns, twoAdapters, parquet.WithDataPageVersion(page),
 					parquet.WithCompression(codec),
 					parquet.WithDictionaryDefault(dictionary), parquet.WithDataPageSize(5000))
-				got, err := read(path, store.ReadOptions{})
+				got, err := read(path, store.ReadOptions{Files: files})
 				if err != nil || !slices.Equal(got.Requests, want) {
 					t.Errorf("page version %v, codec %v, dictionary %v: %v", page, codec, dictionary, err)
 				}
@@ -313,7 +313,7 @@ func TestParquetVariants(t *testing.T) {
 	}
 	writeParquet(t, path, columns, twoAdapters, parquet.WithDictionaryDefault(false),
 		parquet.WithEncodingFor("prompt_tokens", parquet.Encodings.DeltaBinaryPacked))
-	if got, err := read(path, store.ReadOptions{}); err != nil || !slices.Equal(got.Requests, want) {
+	if got, err := read(path, store.ReadOptions{Files: files}); err != nil || !slices.Equal(got.Requests, want) {
 		t.Errorf("delta encoding: %v", err)
 	}
 }
@@ -349,7 +349,7 @@ func TestBinaryErrors(t *testing.T) {
 		for _, ext := range binaryExtensions {
 			path := filepath.Join(t.TempDir(), "w"+ext)
 			writeBinary(t, path, columns, twoAdapters)
-			_, err := read(path, store.ReadOptions{})
+			_, err := read(path, store.ReadOptions{Files: files})
 			if err == nil || !strings.HasPrefix(err.Error(), path+":") || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: error %v, expected %q in it", ext, err, want)
 			}
@@ -363,7 +363,7 @@ func TestBinaryErrors(t *testing.T) {
 		for _, ext := range binaryExtensions {
 			path := filepath.Join(t.TempDir(), "w"+ext)
 			writeBinary(t, path, foreign(), adapters)
-			if _, err := read(path, store.ReadOptions{}); err == nil ||
+			if _, err := read(path, store.ReadOptions{Files: files}); err == nil ||
 				!strings.HasPrefix(err.Error(), path+": "+want) {
 				t.Errorf("%s %s: error %v, expected %s", ext, adapters, err, want)
 			}
@@ -377,7 +377,7 @@ func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	for _, ext := range binaryExtensions {
-		if _, err := store.Write(path("ours"+ext), bursty(50).Source(), store.WriteOptions{}); err != nil {
+		if _, err := store.Write(path("ours"+ext), bursty(50).Source(), store.WriteOptions{Files: files}); err != nil {
 			t.Fatal(err)
 		}
 		writeBinary(t, path("foreign"+ext), foreign(), twoAdapters)
@@ -408,7 +408,7 @@ func checkDamaged(t *testing.T, path string, content []byte, mustFail bool) {
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	got, err := read(path, store.ReadOptions{})
+	got, err := read(path, store.ReadOptions{Files: files})
 	if err != nil && !strings.HasPrefix(err.Error(), path+":") {
 		t.Errorf("error does not name the file: %v", err)
 	}

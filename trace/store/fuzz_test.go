@@ -21,17 +21,18 @@ func fuzzFormat(f *testing.F, ext string) {
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		w, err := read(path, store.ReadOptions{})
+		w, err := read(path, store.ReadOptions{Files: files})
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), path+":") {
 				t.Errorf("error does not name the file: %v", err)
 			}
 			return
 		}
-		if _, err := store.Write(again, w.Source(), store.WriteOptions{MaxNew: true, Ranks: true}); err != nil {
+		if _, err := store.Write(again, w.Source(), store.WriteOptions{Files: files, MaxNew: true,
+			Ranks: true}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := read(again, store.ReadOptions{Adapters: w.Adapters})
+		got, err := read(again, store.ReadOptions{Files: files, Adapters: w.Adapters})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,7 @@ func addBinary(f *testing.F, ext string) {
 		}
 		f.Add(content)
 	}
-	if _, err := store.Write(path, bursty(5).Source(), store.WriteOptions{}); err != nil {
+	if _, err := store.Write(path, bursty(5).Source(), store.WriteOptions{Files: files}); err != nil {
 		f.Fatal(err)
 	}
 	add()

@@ -25,7 +25,7 @@ func TestReadText(t *testing.T) {
 		{
 			"columns in any order, optional ones empty", "w.csv",
 			"output_tokens,rank,prompt_tokens,max_new_tokens,adapter,arrival_s,id\r\n2,,1,,1,0.5,3\r\n5,8,4,9,1,0.5,4",
-			store.ReadOptions{},
+			store.ReadOptions{Files: files},
 			trace.Workload{Adapters: []trace.Adapter{{Name: "lora0"}, {Name: "lora1", Rank: 8}},
 				Requests: []trace.Request{
 					{ID: 3, Arrival: 0.5, Adapter: 1, Prompt: 1, Output: 2},
@@ -33,7 +33,7 @@ func TestReadText(t *testing.T) {
 				}},
 		}, {
 			"names, by first appearance", "w.csv",
-			"id,arrival_s,adapter,prompt_tokens,output_tokens,rank\n0,0,,1,1,\n1,1,sql,1,1,16\n2,2,\"chat, fr\",1,1,0\n3,3,sql,1,1,\n", store.ReadOptions{},
+			"id,arrival_s,adapter,prompt_tokens,output_tokens,rank\n0,0,,1,1,\n1,1,sql,1,1,16\n2,2,\"chat, fr\",1,1,0\n3,3,sql,1,1,\n", store.ReadOptions{Files: files},
 			trace.Workload{Adapters: named, Requests: []trace.Request{
 				{Adapter: base, Prompt: 1, Output: 1}, {ID: 1, Arrival: 1, Prompt: 1, Output: 1},
 				{ID: 2, Arrival: 2, Adapter: 1, Prompt: 1, Output: 1}, {ID: 3, Arrival: 3, Prompt: 1, Output: 1},
@@ -42,13 +42,13 @@ func TestReadText(t *testing.T) {
 			"names, of stated adapters", "w.jsonl",
 			`{"id":0,"arrival_s":0,"adapter":"chat, fr","prompt_tokens":1,"output_tokens":1}` + "\n" +
 				` { "adapter" : "" , "arrival_s" : 1e0, "id":1, "prompt_tokens":1,"output_tokens":1,"max_new_tokens":3, "rank": 4} `,
-			store.ReadOptions{Adapters: named},
+			store.ReadOptions{Files: files, Adapters: named},
 			trace.Workload{Adapters: named, Requests: []trace.Request{
 				{Adapter: 1, Prompt: 1, Output: 1}, {ID: 1, Arrival: 1, Adapter: base, Prompt: 1, Output: 1, MaxNew: 3},
 			}},
 		}, {
 			"base model only", "w.csv", "id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,-1,1,1\n",
-			store.ReadOptions{},
+			store.ReadOptions{Files: files},
 			trace.Workload{Requests: []trace.Request{{Adapter: base, Prompt: 1, Output: 1}}},
 		},
 	} {
@@ -66,12 +66,12 @@ func TestReadText(t *testing.T) {
 
 func TestReadGzip(t *testing.T) {
 	packed := testutil.Gzip(t, strings.Repeat("\n", 100)+head+"0,0,1,1,1\n")
-	got, err := read(testutil.File(t, "w.csv.gz", packed), store.ReadOptions{})
+	got, err := read(testutil.File(t, "w.csv.gz", packed), store.ReadOptions{Files: files})
 	if err != nil || len(got.Requests) != 1 || len(got.Adapters) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	path := testutil.File(t, "w.csv.gz", packed[:len(packed)-10])
-	if _, err := read(path, store.ReadOptions{}); err == nil || !strings.HasPrefix(err.Error(), path+":") ||
+	if _, err := read(path, store.ReadOptions{Files: files}); err == nil || !strings.HasPrefix(err.Error(), path+":") ||
 		!strings.Contains(err.Error(), "truncated") {
 		t.Errorf("error %v", err)
 	}
@@ -129,7 +129,7 @@ func TestTextErrors(t *testing.T) {
 			`:2: column "adapter": "a" is not an index`},
 	} {
 		path := testutil.File(t, c.file, c.content)
-		_, err := read(path, store.ReadOptions{})
+		_, err := read(path, store.ReadOptions{Files: files})
 		if err == nil || !strings.HasPrefix(err.Error(), path+c.want) {
 			t.Errorf("%s %q:\nerror    %v\nexpected %s%s", c.file, c.content, err, path, c.want)
 		}
@@ -138,13 +138,13 @@ func TestTextErrors(t *testing.T) {
 
 func TestStatedAdapters(t *testing.T) {
 	path := testutil.File(t, "w.csv", head+"0,1,2,1,1\n")
-	if _, err := read(path, store.ReadOptions{Adapters: trace.Names(2, nil)}); err == nil ||
+	if _, err := read(path, store.ReadOptions{Files: files, Adapters: trace.Names(2, nil)}); err == nil ||
 		!strings.Contains(err.Error(), "w.csv:2: adapter is 2, expected -1 (base model) to 1") {
 		t.Errorf("error %v", err)
 	}
 	path = testutil.File(t, "w.csv", head+"0,1,sqll,1,1\n")
 	known := []trace.Adapter{{Name: "sql"}, {Name: "chat"}}
-	if _, err := read(path, store.ReadOptions{Adapters: known}); err == nil ||
+	if _, err := read(path, store.ReadOptions{Files: files, Adapters: known}); err == nil ||
 		!strings.Contains(err.Error(), `unknown adapter "sqll", did you mean "sql"?`) {
 		t.Errorf("error %v", err)
 	}
@@ -152,14 +152,15 @@ func TestStatedAdapters(t *testing.T) {
 	w := bursty(10)
 	for _, ext := range []string{".parquet", ".arrow"} {
 		path := filepath.Join(t.TempDir(), "w"+ext)
-		if _, err := store.Write(path, w.Source(), store.WriteOptions{}); err != nil {
+		if _, err := store.Write(path, w.Source(), store.WriteOptions{Files: files}); err != nil {
 			t.Fatal(err)
 		}
 		want := trace.Names(40, []int{1})
-		if got, err := read(path, store.ReadOptions{Adapters: want}); err != nil || !cmp.Equal(got.Adapters, want) {
+		if got, err := read(path, store.ReadOptions{Files: files, Adapters: want}); err != nil ||
+			!cmp.Equal(got.Adapters, want) {
 			t.Errorf("%s: %v", ext, err)
 		}
-		if _, err := read(path, store.ReadOptions{Adapters: want[:1]}); err == nil ||
+		if _, err := read(path, store.ReadOptions{Files: files, Adapters: want[:1]}); err == nil ||
 			!strings.Contains(err.Error(), "adapter is ") {
 			t.Errorf("%s: error %v", ext, err)
 		}
@@ -171,16 +172,18 @@ func TestUnknownFormat(t *testing.T) {
 		"w.parket": `w.parket: unknown file format ".parket", did you mean ".parquet"?`,
 		"workload": "workload: no extension to tell the format, expected .csv, .jsonl, .parquet or .arrow",
 	} {
-		if _, err := store.Open(path, store.ReadOptions{}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := store.Open(path, store.ReadOptions{Files: files}); err == nil ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Open: error %v, expected %s", err, want)
 		}
-		if _, err := store.Write(path, bursty(1).Source(), store.WriteOptions{}); err == nil ||
+		if _, err := store.Write(path, bursty(1).Source(), store.WriteOptions{Files: files}); err == nil ||
 			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Write: error %v, expected %s", err, want)
 		}
 	}
 	for _, ext := range extensions {
-		if _, err := store.Open(filepath.Join(t.TempDir(), "none"+ext), store.ReadOptions{}); !os.IsNotExist(err) {
+		if _, err := store.Open(filepath.Join(t.TempDir(), "none"+ext),
+			store.ReadOptions{Files: files}); !os.IsNotExist(err) {
 			t.Errorf("%s: error %v, expected that the file does not exist", ext, err)
 		}
 	}
@@ -190,7 +193,7 @@ func TestReadProgress(t *testing.T) {
 	w := bursty(100_000)
 	for _, ext := range extensions {
 		path := filepath.Join(t.TempDir(), "w"+ext)
-		if _, err := store.Write(path, w.Source(), store.WriteOptions{}); err != nil {
+		if _, err := store.Write(path, w.Source(), store.WriteOptions{Files: files}); err != nil {
 			t.Fatal(err)
 		}
 		info, err := os.Stat(path)
@@ -199,7 +202,8 @@ func TestReadProgress(t *testing.T) {
 		}
 		calls, last := 0, int64(0)
 		if _, err := read(path,
-			store.ReadOptions{Progress: func(n int64) error { calls++; last = n; return nil }}); err != nil {
+			store.ReadOptions{Files: files,
+				Progress: func(n int64) error { calls++; last = n; return nil }}); err != nil {
 			t.Fatal(err)
 		}
 		// Parquet and Arrow readers touch their footers more than once.

@@ -14,8 +14,12 @@ import (
 
 	"lorasim/internal/testutil"
 	"lorasim/trace"
+	"lorasim/trace/columnar"
 	"lorasim/trace/store"
 )
+
+// files has all formats.
+var files = columnar.Files()
 
 // read reads a whole file.
 func read(path string, o store.ReadOptions) (*trace.Workload, error) {
@@ -66,7 +70,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Run(ext, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				w := workloads().Draw(t, "workload")
-				o := store.WriteOptions{MaxNew: true, Ranks: rapid.Bool().Draw(t, "ranks")}
+				o := store.WriteOptions{Files: files, MaxNew: true, Ranks: rapid.Bool().Draw(t, "ranks")}
 				path, again := filepath.Join(dir, "w"+ext), filepath.Join(dir, "again"+ext)
 				for _, p := range []string{path, again} {
 					if n, err := store.Write(p, w.Source(), o); err != nil || n != int64(len(w.Requests)) {
@@ -78,7 +82,7 @@ func TestRoundTrip(t *testing.T) {
 				if len(a) == 0 || !bytes.Equal(a, b) {
 					t.Fatal("the same workload gives different bytes")
 				}
-				var stated store.ReadOptions
+				stated := store.ReadOptions{Files: files}
 				if ext == ".csv" || ext == ".jsonl" {
 					stated.Adapters = w.Adapters // not in the file
 				}
@@ -101,7 +105,8 @@ func TestAdaptersFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := workloads().Draw(t, "workload")
 		path := filepath.Join(dir, "w"+rapid.SampledFrom([]string{".csv", ".jsonl"}).Draw(t, "format"))
-		if _, err := store.Write(path, w.Source(), store.WriteOptions{MaxNew: true, Ranks: true}); err != nil {
+		if _, err := store.Write(path, w.Source(), store.WriteOptions{Files: files, MaxNew: true,
+			Ranks: true}); err != nil {
 			t.Fatal(err)
 		}
 		want := &trace.Workload{Adapters: []trace.Adapter{}, Requests: w.Requests}
@@ -113,7 +118,7 @@ func TestAdaptersFound(t *testing.T) {
 				want.Adapters[r.Adapter].Rank = w.Adapters[r.Adapter].Rank
 			}
 		}
-		got, err := read(path, store.ReadOptions{})
+		got, err := read(path, store.ReadOptions{Files: files})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,10 +137,10 @@ func TestManyBatches(t *testing.T) {
 		w := bursty(n)
 		for _, ext := range []string{".parquet", ".arrow"} {
 			path := filepath.Join(t.TempDir(), "w"+ext)
-			if _, err := store.Write(path, w.Source(), store.WriteOptions{}); err != nil {
+			if _, err := store.Write(path, w.Source(), store.WriteOptions{Files: files}); err != nil {
 				t.Fatal(err)
 			}
-			r, err := store.Open(path, store.ReadOptions{})
+			r, err := store.Open(path, store.ReadOptions{Files: files})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,19 +170,20 @@ func TestExactText(t *testing.T) {
 			{ID: 7, Arrival: 250.5046187369351, Adapter: 1, Prompt: 5, Output: 6},
 		},
 	}
-	all := store.WriteOptions{MaxNew: true, Ranks: true}
+	all := store.WriteOptions{Files: files, MaxNew: true, Ranks: true}
 	for _, c := range []struct {
 		ext  string
 		o    store.WriteOptions
 		want string
 	}{
-		{".csv", store.WriteOptions{}, "id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,-1,1,2\n1,1e-09,0,3,4\n7,250.5046187369351,1,5,6\n"},
+		{".csv", store.WriteOptions{Files: files}, "id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,-1,1,2\n1,1e-09,0,3,4\n7,250.5046187369351,1,5,6\n"},
 		{".csv", all, "id,arrival_s,adapter,prompt_tokens,output_tokens,max_new_tokens,rank\n" +
 			"0,0,-1,1,2,0,0\n1,1e-09,0,3,4,4,8\n7,250.5046187369351,1,5,6,0,0\n"},
-		{".jsonl", store.WriteOptions{}, `{"id":0,"arrival_s":0,"adapter":-1,"prompt_tokens":1,"output_tokens":2}` +
-			"\n" +
-			`{"id":1,"arrival_s":1e-09,"adapter":0,"prompt_tokens":3,"output_tokens":4}` + "\n" +
-			`{"id":7,"arrival_s":250.5046187369351,"adapter":1,"prompt_tokens":5,"output_tokens":6}` + "\n"},
+		{".jsonl", store.WriteOptions{Files: files},
+			`{"id":0,"arrival_s":0,"adapter":-1,"prompt_tokens":1,"output_tokens":2}` +
+				"\n" +
+				`{"id":1,"arrival_s":1e-09,"adapter":0,"prompt_tokens":3,"output_tokens":4}` + "\n" +
+				`{"id":7,"arrival_s":250.5046187369351,"adapter":1,"prompt_tokens":5,"output_tokens":6}` + "\n"},
 	} {
 		path := filepath.Join(t.TempDir(), "w"+c.ext)
 		if _, err := store.Write(path, w.Source(), c.o); err != nil {
@@ -212,7 +218,7 @@ func TestTexts(t *testing.T) {
 		}
 		for _, ext := range []string{".jsonl", ".parquet", ".arrow", ".csv"} {
 			path := filepath.Join(t.TempDir(), "w"+ext)
-			_, err := store.Write(path, w.Source(), store.WriteOptions{})
+			_, err := store.Write(path, w.Source(), store.WriteOptions{Files: files})
 			if ext == ".csv" && name != "conversation" {
 				if err == nil {
 					t.Error("no error for ids in CSV")
@@ -222,7 +228,7 @@ func TestTexts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := read(path, store.ReadOptions{Adapters: w.Adapters})
+			got, err := read(path, store.ReadOptions{Files: files, Adapters: w.Adapters})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -234,7 +240,8 @@ func TestTexts(t *testing.T) {
 			}
 		}
 		w.Requests[0].Text = nil
-		if _, err := store.Write(filepath.Join(t.TempDir(), "w.jsonl"), w.Source(), store.WriteOptions{}); err == nil {
+		if _, err := store.Write(filepath.Join(t.TempDir(), "w.jsonl"), w.Source(),
+			store.WriteOptions{Files: files}); err == nil {
 			t.Error("no error for texts that the file has no column for")
 		}
 	}
@@ -249,7 +256,7 @@ func TestBadTexts(t *testing.T) {
 		for _, r := range rows {
 			text += fmt.Sprintf(head, r[0], r[1], r[2])
 		}
-		if _, err := read(testutil.File(t, "w.jsonl", text), store.ReadOptions{}); err == nil {
+		if _, err := read(testutil.File(t, "w.jsonl", text), store.ReadOptions{Files: files}); err == nil {
 			t.Errorf("no error for %v", rows)
 		}
 	}

@@ -48,12 +48,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"lorasim/internal/table"
+	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
 
@@ -68,6 +68,7 @@ type ReadOptions struct {
 	Progress func(bytesRead int64) error
 	// PrefixBlock is the number of tokens of a block, which an id of hash_ids identifies; 0: 512.
 	PrefixBlock int32
+	Files       trace.Files
 }
 
 // A Reader reads a saved workload.
@@ -81,7 +82,7 @@ type Reader interface {
 func Open(path string, o ReadOptions) (Reader, error) {
 	n := newNames(o.Adapters)
 	if isText(path) && o.Adapters == nil {
-		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		if info, err := textfile.Stat(o.Files.FS, path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; give --lora-names", path)
 		}
 		first, err := newReader(path, o, n, adapterColumn, "rank")
@@ -154,7 +155,8 @@ func newReader(path string, o ReadOptions, n *names, only ...string) (*reader, e
 		}
 	}
 	var err error
-	r.file, err = table.Open(path, columns, table.Options{Strict: true, Progress: o.Progress})
+	r.file, err = table.Open(path, columns, table.Options{Strict: true, Progress: o.Progress,
+		Files: table.Files(o.Files)})
 	return r, err
 }
 
@@ -284,6 +286,7 @@ type WriteOptions struct {
 	MaxNew bool // write the column max_new_tokens
 	Ranks  bool // write the column rank
 	Names  bool // write adapter names, unless a name is a whole number; else indices
+	Files  trace.Files
 
 	Blocks, Texts bool // write common prefixes of prompts; set by [Write] if the first request has any
 	blockTokens   bool // and the tokens of an id
@@ -297,7 +300,7 @@ type WriteOptions struct {
 // The same requests give the same bytes.
 func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 	if !isText(path) {
-		o = WriteOptions{MaxNew: true}
+		o = WriteOptions{MaxNew: true, Files: o.Files}
 	}
 	r, err := src.Next()
 	first := r.Text
@@ -317,7 +320,7 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 		adapter = &name
 	}
 	w, fault := table.Create(path, row.columns(adapter, o),
-		table.Options{Meta: [][2]string{{adaptersKey, formatAdapters(adapters)}}})
+		table.Options{Meta: [][2]string{{adaptersKey, formatAdapters(adapters)}}, Files: table.Files(o.Files)})
 	if fault != nil {
 		return 0, fault
 	}

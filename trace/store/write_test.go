@@ -61,7 +61,7 @@ func checkNothingWritten(t *testing.T, ext string, src trace.Source, want string
 	if err := os.WriteFile(path, []byte("before"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	n, err := store.Write(path, src, store.WriteOptions{})
+	n, err := store.Write(path, src, store.WriteOptions{Files: files})
 	if err == nil || n != 0 || !strings.Contains(err.Error(), want) {
 		t.Errorf("%s: wrote %d, error %v, expected %q in it", ext, n, err, want)
 	}
@@ -93,7 +93,8 @@ func TestWritePanics(t *testing.T) {
 				t.Errorf("recovered %v", p)
 			}
 		}()
-		_, err := store.Write(path, &failing{Source: bursty(10).Source(), left: 5, panic: true}, store.WriteOptions{})
+		_, err := store.Write(path, &failing{Source: bursty(10).Source(), left: 5, panic: true},
+			store.WriteOptions{Files: files})
 		t.Errorf("returned %v", err)
 	}()
 	checkOnly(t, dir, path, "before")
@@ -105,7 +106,7 @@ func TestWriteMaxNew(t *testing.T) {
 	}}
 	for _, ext := range extensions {
 		path := filepath.Join(t.TempDir(), "w"+ext)
-		_, err := store.Write(path, w.Source(), store.WriteOptions{})
+		_, err := store.Write(path, w.Source(), store.WriteOptions{Files: files})
 		if text := ext == ".csv" || ext == ".jsonl"; text {
 			if err == nil || !strings.Contains(err.Error(), "request 1: max_new_tokens is 3 and output_tokens 2") {
 				t.Errorf("%s: error %v: the budget must not get lost", ext, err)
@@ -119,7 +120,7 @@ func TestWriteMaxNew(t *testing.T) {
 func TestWriteNowhere(t *testing.T) {
 	for _, ext := range extensions {
 		if _, err := store.Write(filepath.Join(t.TempDir(), "none", "w"+ext), bursty(1).Source(),
-			store.WriteOptions{}); !os.IsNotExist(err) {
+			store.WriteOptions{Files: files}); !os.IsNotExist(err) {
 			t.Errorf("%s: error %v, expected that the folder does not exist", ext, err)
 		}
 	}
@@ -127,7 +128,7 @@ func TestWriteNowhere(t *testing.T) {
 
 func TestWritePermissions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.csv")
-	if _, err := store.Write(path, bursty(1).Source(), store.WriteOptions{}); err != nil {
+	if _, err := store.Write(path, bursty(1).Source(), store.WriteOptions{Files: files}); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)
@@ -144,10 +145,10 @@ func TestWriteNames(t *testing.T) {
 				{ID: 0, Adapter: 1, Prompt: 1, Output: 1}, {ID: 1, Adapter: trace.BaseModel, Prompt: 1, Output: 1},
 				{ID: 2, Adapter: 0, Prompt: 1, Output: 1}}}
 			path := filepath.Join(t.TempDir(), "w"+ext)
-			if _, err := store.Write(path, w.Source(), store.WriteOptions{Names: true}); err != nil {
+			if _, err := store.Write(path, w.Source(), store.WriteOptions{Files: files, Names: true}); err != nil {
 				t.Fatal(err)
 			}
-			r, err := store.Open(path, store.ReadOptions{})
+			r, err := store.Open(path, store.ReadOptions{Files: files})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"lorasim/bench/result/records"
 	"lorasim/internal/shareddata"
 	"lorasim/sim/profile"
+	"lorasim/trace/columnar"
 )
 
 // The intervals and the errors that the embedded profile states are those of the recorded runs that it was not fitted
@@ -21,7 +22,7 @@ func TestEmbeddedProfileOfRecordedRuns(t *testing.T) {
 	}
 	var runs []*Run
 	for _, name := range []string{"rate6-vanilla", "tenants1-vanilla", "tenants4-vanilla", "w5-rate12", "w7-rate18"} {
-		rs, _, err := records.ReadAll(dir + "/" + name + ".csv.gz")
+		rs, _, err := records.ReadAll(columnar.Files(), dir+"/"+name+".csv.gz")
 		if err != nil {
 			t.Fatal(err)
 		}

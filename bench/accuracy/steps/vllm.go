@@ -118,7 +118,7 @@ func readVLLMSteps(path string) ([]vllmStep, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		path += ".gz"
 	}
-	text, err := textfile.OpenText(path, nil)
+	text, err := textfile.OpenText(nil, path, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func ReadLogs(path string) ([]Block, error) {
 			return nil, fmt.Errorf("%s: no .log or .jsonl file", path)
 		}
 	}
-	runs, _, err := importer.Files(files)
+	runs, _, err := importer.Files(nil, files)
 	if err != nil {
 		return nil, err
 	}

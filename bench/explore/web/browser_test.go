@@ -19,6 +19,7 @@ import (
 	"lorasim/bench/explore/web"
 	"lorasim/internal/testbrowser"
 	"lorasim/scenarios"
+	"lorasim/trace"
 )
 
 // serve serves the page of a query, and returns its address.
@@ -28,7 +29,7 @@ func serve(t *testing.T, q explore.Query) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := web.New(web.Config{Explorer: explore.New(explore.Limits{}), Presets: presets, Query: q})
+	page := web.New(web.Config{Explorer: explore.New(explore.Limits{}, trace.Files{}), Presets: presets, Query: q})
 	srv := httptest.NewServer(page)
 	t.Cleanup(srv.Close)
 	return srv.URL + page.Path()
@@ -310,7 +311,8 @@ func TestPageOfAnotherOrigin(t *testing.T) {
 func TestMyLog(t *testing.T) {
 	ctx := testbrowser.StartFor(t, 2*time.Minute)
 	dir := t.TempDir()
-	page := web.New(web.Config{Explorer: explore.New(explore.Limits{}), Query: explore.DefaultPreset().Query,
+	page := web.New(web.Config{Explorer: explore.New(explore.Limits{}, trace.Files{}),
+		Query: explore.DefaultPreset().Query,
 		Keep: func(name string, content io.Reader) (string, error) {
 			data, err := io.ReadAll(content)
 			if err != nil {

@@ -16,6 +16,8 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/testbrowser"
 	"lorasim/sim/profile"
+	"lorasim/trace"
+	"lorasim/trace/columnar"
 )
 
 // shown reads which requests the replay shows on each worker.
@@ -28,7 +30,7 @@ func TestReplayOnPage(t *testing.T) {
 	ctx := testbrowser.StartFor(t, 3*time.Minute)
 	q := explore.DefaultPreset().Query
 	q.Policies = []string{"least-loaded"}
-	x := explore.New(explore.Limits{})
+	x := explore.New(explore.Limits{}, trace.Files{})
 	page := web.New(web.Config{Explorer: x, Presets: []explore.Preset{}, Query: q, Replay: x.Replay})
 	srv := httptest.NewServer(page)
 	t.Cleanup(srv.Close)
@@ -51,7 +53,7 @@ func TestReplayOnPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, _, err := records.ReadAll(file)
+	list, _, err := records.ReadAll(columnar.Files(), file)
 	if err != nil {
 		t.Fatal(err)
 	}

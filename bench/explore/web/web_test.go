@@ -15,12 +15,13 @@ import (
 	"lorasim/bench/explore"
 	"lorasim/bench/explore/web"
 	"lorasim/bench/scenario"
+	"lorasim/trace"
 )
 
 // newServer is a server with a known token.
 func newServer(t *testing.T, c web.Config) *httptest.Server {
 	t.Helper()
-	c.Explorer, c.Token = explore.New(explore.Limits{}), "secret"
+	c.Explorer, c.Token = explore.New(explore.Limits{}, trace.Files{}), "secret"
 	srv := httptest.NewServer(web.New(c))
 	t.Cleanup(srv.Close)
 	return srv
@@ -155,7 +156,7 @@ func TestWrongRequests(t *testing.T) {
 // TestRunEndsWithRequest: when the browser gives a run up, the run ends.
 func TestRunEndsWithRequest(t *testing.T) {
 	ended := make(chan error, 1)
-	x := explore.New(explore.Limits{})
+	x := explore.New(explore.Limits{}, trace.Files{})
 	page := web.New(web.Config{Explorer: x, Token: "secret"})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page.ServeHTTP(w, r)

@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -77,12 +78,13 @@ func (w Warning) String() string { return fmt.Sprintf("%s:%d: %s", w.File, w.Lin
 // pipes.
 const maxFile = 1 << 30
 
-// Files reads the files at paths with Read, in order. A file without a result is an error.
-func Files(paths []string) ([]*Imported, []Warning, error) {
+// Files reads the files at paths with Read, in order. A file without a result is an error. fsys has the files; nil: the
+// operating system.
+func Files(fsys fs.FS, paths []string) ([]*Imported, []Warning, error) {
 	var runs []*Imported
 	var warnings []Warning
 	for _, path := range paths {
-		f, err := textfile.OpenInput(path)
+		f, err := textfile.OpenInputIn(fsys, path)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"lorasim/sim/record"
+	"lorasim/trace/columnar"
 )
 
 func benchmarkWrite(b *testing.B, ext string) {
 	r := sample()[0]
 	r.Gaps = nil
-	w, err := Create(filepath.Join(b.TempDir(), "b"+ext), adapters, false)
+	w, err := Create(columnar.Files(), filepath.Join(b.TempDir(), "b"+ext), adapters, false)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func benchmarkRead(b *testing.B, ext string) {
 	write(b, path, rs)
 	b.ReportAllocs()
 	for b.Loop() {
-		r, err := Open(path)
+		r, err := Open(columnar.Files(), path)
 		if err != nil {
 			b.Fatal(err)
 		}

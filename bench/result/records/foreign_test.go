@@ -8,12 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"lorasim/sim/record"
+	"lorasim/trace/columnar"
 )
 
 // foreign.parquet was written by hyparquet-writer 0.17 (JavaScript): other column
 // order, 64-bit ranks, an unknown column, only some of the optional ones.
 func TestForeignParquet(t *testing.T) {
-	got, _, err := ReadAll("testdata/foreign.parquet")
+	got, _, err := ReadAll(columnar.Files(), "testdata/foreign.parquet")
 	if err != nil {
 		t.Fatal(err)
 	}

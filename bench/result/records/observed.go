@@ -13,6 +13,7 @@ import (
 	"lorasim/internal/table"
 	"lorasim/internal/textfile"
 	"lorasim/sim/record"
+	"lorasim/trace"
 )
 
 // observed is a row of trace.csv of `blis observe` (inference-sim, TraceV2). Times are in
@@ -43,11 +44,11 @@ func newObserved() *observed {
 }
 
 // isObserved reports whether a file is a trace of `blis observe`, by its header.
-func isObserved(path string) bool {
+func isObserved(files trace.Files, path string) bool {
 	if !strings.HasSuffix(strings.TrimSuffix(strings.ToLower(path), ".gz"), ".csv") {
 		return false
 	}
-	f, err := textfile.Open(path, nil)
+	f, err := textfile.OpenIn(files.FS, path, nil)
 	if err != nil {
 		return false
 	}
@@ -62,9 +63,9 @@ func isObserved(path string) bool {
 
 // readObserved reads a whole trace. Time 0 of the records is the start of the run: the
 // latest instant for which no request was sent before its arrival.
-func readObserved(path string) (rs []record.Request, err error) {
+func readObserved(files trace.Files, path string) (rs []record.Request, err error) {
 	o := newObserved()
-	f, err := table.Open(path, o.columns, table.Options{})
+	f, err := table.Open(path, o.columns, table.Options{Files: table.Files(files)})
 	if err != nil {
 		return nil, err
 	}

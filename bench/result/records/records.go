@@ -2,12 +2,12 @@
 // The file's extension selects the format: .parquet, .arrow (Arrow IPC file), .csv or
 // .jsonl.
 //
-//	w, err := records.Create("run.parquet", workload.Adapters, false)
+//	w, err := records.Create(columnar.Files(), "run.parquet", workload.Adapters, false)
 //	defer w.Abort()         // leaves nothing behind unless Close succeeded
 //	err = w.Write(&request) // for each request
 //	err = w.Close()
 //
-//	r, err := records.Open("run.parquet")
+//	r, err := records.Open(columnar.Files(), "run.parquet")
 //	defer r.Close()
 //	for err = r.Read(&request); err == nil; err = r.Read(&request) { ... }
 //
@@ -164,13 +164,13 @@ type Writer struct {
 
 // Create creates a file of records. adapters are the names for column adapter_name. cached
 // adds column cached_tokens. The file appears under its name only when Close succeeds.
-func Create(path string, adapters []trace.Adapter, cached bool) (w *Writer, err error) {
+func Create(files trace.Files, path string, adapters []trace.Adapter, cached bool) (w *Writer, err error) {
 	w = &Writer{path: path}
 	for _, a := range adapters {
 		w.names = append(w.names, clean(a.Name))
 	}
 	w.columns = w.row.columns(cached)
-	if w.file, err = table.Create(path, w.columns, table.Options{}); err != nil {
+	if w.file, err = table.Create(path, w.columns, table.Options{Files: table.Files(files)}); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -211,10 +211,10 @@ type Reader struct {
 }
 
 // Open opens a file of records.
-func Open(path string) (r *Reader, err error) {
+func Open(files trace.Files, path string) (r *Reader, err error) {
 	r = &Reader{names: map[int32]string{}}
 	r.columns = r.row.foreign()
-	if r.file, err = table.Open(path, r.columns, table.Options{}); err != nil {
+	if r.file, err = table.Open(path, r.columns, table.Options{Files: table.Files(files)}); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -248,12 +248,12 @@ func (r *Reader) Close() error { return r.file.Close() }
 
 // ReadAll reads a whole file. It returns the records and the names of their adapters, by
 // index.
-func ReadAll(path string) ([]record.Request, map[int32]string, error) {
-	if isObserved(path) {
-		rs, err := readObserved(path)
+func ReadAll(files trace.Files, path string) ([]record.Request, map[int32]string, error) {
+	if isObserved(files, path) {
+		rs, err := readObserved(files, path)
 		return rs, nil, err
 	}
-	r, err := Open(path)
+	r, err := Open(files, path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -271,9 +271,10 @@ func ReadAll(path string) ([]record.Request, map[int32]string, error) {
 
 // WriteAll writes a whole file, in the order of the ids. It has column cached_tokens if any
 // request has cached tokens.
-func WriteAll(path string, list []record.Request, adapters []trace.Adapter) error {
+func WriteAll(files trace.Files, path string, list []record.Request, adapters []trace.Adapter) error {
 	list = slices.SortedFunc(slices.Values(list), func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
-	w, err := Create(path, adapters, slices.ContainsFunc(list, func(r record.Request) bool { return r.Cached > 0 }))
+	w, err := Create(files, path, adapters, slices.ContainsFunc(list,
+		func(r record.Request) bool { return r.Cached > 0 }))
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"lorasim/internal/table"
 	"lorasim/sim/record"
 	"lorasim/trace"
+	"lorasim/trace/columnar"
 )
 
 var adapters = []trace.Adapter{{Name: "lora0", Rank: 8}, {Name: `odd, "name"`}, {Name: "第三"}}
@@ -62,7 +63,7 @@ func forFormat(ext string, rs []record.Request) []record.Request {
 
 func write(t testing.TB, path string, rs []record.Request) {
 	t.Helper()
-	w, err := Create(path, adapters, false)
+	w, err := Create(columnar.Files(), path, adapters, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Run(ext, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "r"+ext)
 			write(t, path, sample())
-			got, names, err := ReadAll(path)
+			got, names, err := ReadAll(columnar.Files(), path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +103,7 @@ func TestEmpty(t *testing.T) {
 	for _, ext := range table.Extensions() {
 		path := filepath.Join(t.TempDir(), "r"+ext)
 		write(t, path, nil)
-		got, _, err := ReadAll(path)
+		got, _, err := ReadAll(columnar.Files(), path)
 		if err != nil || len(got) != 0 {
 			t.Errorf("%s: %d records, error %v; want none", ext, len(got), err)
 		}
@@ -114,7 +115,7 @@ func TestManyBatches(t *testing.T) {
 	const n = 2<<16 + 17
 	for _, ext := range []string{".parquet", ".arrow"} {
 		path := filepath.Join(t.TempDir(), "r"+ext)
-		w, err := Create(path, adapters, false)
+		w, err := Create(columnar.Files(), path, adapters, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +138,7 @@ func TestManyBatches(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := Open(path)
+		r, err := Open(columnar.Files(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +199,7 @@ func TestRoundTripProperty(t *testing.T) {
 					}
 				}
 				write(t, path, rs)
-				got, _, err := ReadAll(path)
+				got, _, err := ReadAll(columnar.Files(), path)
 				if err != nil {
 					rt.Fatal(err)
 				}
@@ -257,7 +258,7 @@ func TestForeignCSV(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	got, _, err := ReadAll(path)
+	got, _, err := ReadAll(columnar.Files(), path)
 	want := []record.Request{
 		{ID: 7, Sent: 1, FirstToken: 2, Finish: 3, Prompt: 4, Output: 5, WorkerFirst: -1, WorkerLast: -1},
 	}
@@ -302,7 +303,7 @@ func TestBadInput(t *testing.T) {
 		if err := os.WriteFile(c.name, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := ReadAll(c.name)
+		_, _, err := ReadAll(columnar.Files(), c.name)
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s %q:\n got %v\nwant %s...", c.name, c.text, err, c.want)
 		}
@@ -312,7 +313,7 @@ func TestBadInput(t *testing.T) {
 func TestWriteRefuses(t *testing.T) {
 	for _, ext := range table.Extensions() {
 		dir := t.TempDir()
-		w, err := Create(filepath.Join(dir, "r"+ext), nil, false)
+		w, err := Create(columnar.Files(), filepath.Join(dir, "r"+ext), nil, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +332,7 @@ func TestWriteRefuses(t *testing.T) {
 			t.Errorf("%s: Abort left %v behind", ext, left)
 		}
 	}
-	if _, err := Create(filepath.Join(t.TempDir(), "r.xls"), nil, false); err == nil ||
+	if _, err := Create(columnar.Files(), filepath.Join(t.TempDir(), "r.xls"), nil, false); err == nil ||
 		!strings.Contains(err.Error(), "unknown file format") {
 		t.Errorf("Create of .xls: %v", err)
 	}
@@ -343,7 +344,7 @@ func TestCloseRenames(t *testing.T) {
 	if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w, err := Create(path, nil, false)
+	w, err := Create(columnar.Files(), path, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +361,7 @@ func TestCloseRenames(t *testing.T) {
 	if err := w.Write(&sample()[0]); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("Write after Close: %v", err)
 	}
-	if rs, _, err := ReadAll(path); err != nil || len(rs) != 1 {
+	if rs, _, err := ReadAll(columnar.Files(), path); err != nil || len(rs) != 1 {
 		t.Errorf("after Close and Abort: %d records, %v", len(rs), err)
 	}
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {

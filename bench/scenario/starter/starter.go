@@ -19,15 +19,17 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/sim/profile"
+	"lorasim/trace"
 )
 
 // Answers describe a user's cluster and load. Zero values select the defaults.
 type Answers struct {
-	Workers  int     // number of workers; default 4
-	Profile  string  // name or file of a profile, or a GPU ("h100"); default: the scenarios' default
-	Adapters int     // number of adapters; default 32, or the adapters in Log
-	Rate     float64 // requests/s of all adapters; default: RatePerWorker times Workers
-	Log      string  // file of a request log or a saved workload, used instead of Rate
+	Workers  int         // number of workers; default 4
+	Profile  string      // name or file of a profile, or a GPU ("h100"); default: the scenarios' default
+	Adapters int         // number of adapters; default 32, or the adapters in Log
+	Rate     float64     // requests/s of all adapters; default: RatePerWorker times Workers
+	Log      string      // file of a request log or a saved workload, used instead of Rate
+	Files    trace.Files // of the log
 }
 
 // Default values of [Answers].
@@ -50,6 +52,7 @@ type Scenario struct {
 // New makes a scenario from the answers. It reads the log, if there is one, for its adapters and rate.
 func New(ctx context.Context, a Answers) (*Scenario, error) {
 	s := &Scenario{Scenario: scenario.Default()}
+	s.Files = a.Files
 	s.Cluster.NumWorkers = cmp.Or(a.Workers, Workers)
 	s.Cluster.Profile = cmp.Or(a.Profile, s.Cluster.Profile)
 	if name, ok := profile.ForGPU(a.Profile); ok {

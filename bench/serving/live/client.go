@@ -435,11 +435,15 @@ func awaitAllDown(ctx context.Context, up func() int, patience time.Duration) bo
 	return false
 }
 
-// report calls Config.Progress until ctx ends.
+// report calls Config.Progress until ctx ends, and once more.
 func (c *client) report(ctx context.Context) {
-	for range fleet.Ticks(ctx, 200*time.Millisecond) {
+	tell := func() {
 		done := c.done.Load()
 		c.cfg.Progress(Progress{Done: done, Failed: c.failed.Load(), InFlight: c.sent.Load() - done, Requests: c.total,
 			Now: c.cfg.Clock.Now() - c.start})
 	}
+	for range fleet.Ticks(ctx, 200*time.Millisecond) {
+		tell()
+	}
+	tell()
 }

@@ -211,7 +211,7 @@ func (m *Matrix) runClient(ctx context.Context, c *combination) error {
 // readMetrics takes the metrics of the last result in the client's output. A
 // client that prints none is no failure: not all are benchmarks.
 func (c *combination) readMetrics() {
-	runs, _, err := importer.Files([]string{filepath.Join(c.Dir, "client.log")})
+	runs, _, err := importer.Files(nil, []string{filepath.Join(c.Dir, "client.log")})
 	if err != nil || len(runs) == 0 {
 		return
 	}

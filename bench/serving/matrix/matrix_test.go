@@ -125,7 +125,7 @@ func TestMatrix(t *testing.T) {
 		t.Errorf("with Rerun: %s", got)
 	}
 
-	imported, _, err := importer.Files([]string{filepath.Join(dir, "m.out", "results.txt")})
+	imported, _, err := importer.Files(nil, []string{filepath.Join(dir, "m.out", "results.txt")})
 	if err != nil || len(imported) != 2 || imported[1].Server != "good" || imported[1].Client != "two" {
 		t.Errorf("import of the joined log: %v, %d runs", err, len(imported))
 	}

@@ -18,6 +18,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
 	"lorasim/sim/profile"
+	"lorasim/trace/columnar"
 	"lorasim/trace/store"
 )
 
@@ -81,7 +82,8 @@ func saved(t *testing.T, sc *scenario.Scenario) *scenario.Scenario {
 	}
 	defer in.Close()
 	path := filepath.Join(t.TempDir(), "w.csv")
-	if _, err := store.Write(path, in, store.WriteOptions{MaxNew: true, Ranks: true}); err != nil {
+	if _, err := store.Write(path, in, store.WriteOptions{Files: columnar.Files(), MaxNew: true,
+		Ranks: true}); err != nil {
 		t.Fatal(err)
 	}
 	c := *sc

@@ -9,6 +9,7 @@ import (
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
 	"lorasim/sim/record"
+	"lorasim/trace/columnar"
 )
 
 // TestAttainmentOfAdapters: what a run says of its adapters and an SLO is what its
@@ -26,6 +27,7 @@ func TestAttainmentOfAdapters(t *testing.T) {
 			slo.TTFT = 15_000
 		}
 		sc := scenario.Default()
+		sc.Files = columnar.Files()
 		sc.Workload.NumPrompts = 600
 		sc.Workload.NumAdapters = 24
 		for key, value := range settings {
@@ -38,7 +40,7 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		recs, _, err := records.ReadAll(path)
+		recs, _, err := records.ReadAll(columnar.Files(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +103,7 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		} else if o != nil && (noisyGood == noisy || !near(o.Share, (all-noisyGood)/(float64(len(recs))-noisy))) {
 			t.Errorf("%v: of the others %+v, expected %v", settings, o, (all-noisyGood)/(float64(len(recs))-noisy))
 		}
-		runs, _, err := Load([]string{path}, slo)
+		runs, _, err := Load(columnar.Files(), []string{path}, slo)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +119,8 @@ func TestAttainmentOfAdapters(t *testing.T) {
 
 // TestAttainmentOfImported: requests that another client wrote are held to an SLO.
 func TestAttainmentOfImported(t *testing.T) {
-	runs, _, err := Load([]string{"../../result/importer/testdata/aiperf.jsonl"}, result.SLO{TTFT: 150, Attain: 0.25})
+	runs, _, err := Load(columnar.Files(), []string{"../../result/importer/testdata/aiperf.jsonl"},
+		result.SLO{TTFT: 150, Attain: 0.25})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +131,8 @@ func TestAttainmentOfImported(t *testing.T) {
 			t.Errorf("%s is %+v, expected %v", metric, v, want)
 		}
 	}
-	if runs, _, err = Load([]string{"../../result/importer/testdata/aiperf.jsonl"}, result.SLO{}); err != nil ||
+	if runs, _, err = Load(columnar.Files(), []string{"../../result/importer/testdata/aiperf.jsonl"},
+		result.SLO{}); err != nil ||
 		runs[0].value("goodput.share").N > 0 {
 		t.Errorf("without an SLO: %v, %v", runs[0].value("goodput.share"), err)
 	}

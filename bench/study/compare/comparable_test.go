@@ -8,6 +8,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/sim/record"
+	"lorasim/trace/columnar"
 )
 
 // values are the numbers of a run with a mean latency.
@@ -123,6 +124,7 @@ func TestLinesTellRunsApart(t *testing.T) {
 	lines, records := filepath.Join(dir, "out.jsonl"), filepath.Join(dir, "r.csv")
 	for _, policy := range []string{"static", "p2c"} {
 		sc := scenario.Default()
+		sc.Files = columnar.Files()
 		sc.Workload.NumPrompts, sc.Routing.Policy, sc.Cluster.NumWorkers, sc.Client.NoStream = 30, policy, 2,
 			policy == "p2c"
 		res, err := sc.Simulate(t.Context(), scenario.RunOptions{RecordsFile: records})
@@ -136,7 +138,7 @@ func TestLinesTellRunsApart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	runs, _, err := Load([]string{lines, records}, result.SLO{})
+	runs, _, err := Load(columnar.Files(), []string{lines, records}, result.SLO{})
 	if err != nil || len(runs) != 3 {
 		t.Fatal(runs, err)
 	}

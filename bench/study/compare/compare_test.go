@@ -12,12 +12,14 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/study/sweep"
 	"lorasim/internal/shareddata"
+	"lorasim/trace/columnar"
 )
 
 // simulate writes result and records of a small run.
 func simulate(t *testing.T, dir, name, policy string, seed uint64) (resultFile, recordsFile string) {
 	t.Helper()
 	sc := scenario.Default()
+	sc.Files = columnar.Files()
 	sc.Seed, sc.Routing.Policy, sc.Workload.NumPrompts = seed, policy, 200
 	recordsFile = filepath.Join(dir, name+".parquet")
 	res, err := sc.Simulate(t.Context(), scenario.RunOptions{RecordsFile: recordsFile, TokenTimes: true})
@@ -39,7 +41,7 @@ func simulate(t *testing.T, dir, name, policy string, seed uint64) (resultFile, 
 
 func table(t *testing.T, o Options, paths ...string) *Table {
 	t.Helper()
-	runs, _, err := Load(paths, result.SLO{})
+	runs, _, err := Load(columnar.Files(), paths, result.SLO{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +143,7 @@ func TestSeedsAreOneRun(t *testing.T) {
 		Scenario: scenario.Default(), Grid: sweep.Grid{Policies: []string{"static", "least-loaded", "p2c"}},
 		SeedCount: 3,
 	}
-	spec.Scenario.Workload.NumPrompts = 200
+	spec.Scenario.Files, spec.Scenario.Workload.NumPrompts = columnar.Files(), 200
 	m, err := spec.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +259,8 @@ func TestLoadErrors(t *testing.T) {
 		bad:                          "bad.csv",
 		empty:                        "empty.log: no result found",
 	} {
-		if _, _, err := Load([]string{path}, result.SLO{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := Load(columnar.Files(), []string{path}, result.SLO{}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

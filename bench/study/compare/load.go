@@ -21,22 +21,23 @@ import (
 	"lorasim/bench/study/sweep"
 	"lorasim/internal/textfile"
 	"lorasim/sim/record"
+	"lorasim/trace"
 )
 
 // Load reads runs from files of any kind: result files and JSON lines, logs of serving benchmarks (one run per block),
 // request records, and folders of sweeps (one run per combination of settings and policy). Results that differ only in
 // their seed become one run. slo applies to requests in the files. The warnings state what Load could not read in a
 // log.
-func Load(paths []string, slo result.SLO) (runs []*Run, warnings []string, err error) {
+func Load(files trace.Files, paths []string, slo result.SLO) (runs []*Run, warnings []string, err error) {
 	for _, p := range paths {
 		var rs []*Run
 		kind, err := kindOf(p)
 		switch {
 		case err != nil:
 		case kind == sweepFolder:
-			rs, err = loadSweep(p)
+			rs, err = loadSweep(files, p)
 		case kind == recordsFile:
-			rs, err = loadRecords(p, slo)
+			rs, err = loadRecords(files, p, slo)
 		default:
 			var ws []importer.Warning
 			rs, ws, err = loadResults(p, slo)
@@ -107,7 +108,7 @@ func letter(i int) string {
 }
 
 func loadResults(path string, slo result.SLO) ([]*Run, []importer.Warning, error) {
-	imported, warnings, err := importer.Files([]string{path})
+	imported, warnings, err := importer.Files(nil, []string{path})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -155,8 +156,8 @@ func sentRate(m *importer.Imported) float64 {
 }
 
 // loadRecords derives the metrics of a file of request records.
-func loadRecords(path string, slo result.SLO) ([]*Run, error) {
-	rd, err := records.Open(path)
+func loadRecords(files trace.Files, path string, slo result.SLO) ([]*Run, error) {
+	rd, err := records.Open(files, path)
 	if err != nil {
 		return nil, err
 	}
@@ -202,8 +203,8 @@ func loadRecords(path string, slo result.SLO) ([]*Run, error) {
 // side.
 const maxSweepRuns = 26
 
-func loadSweep(path string) (runs []*Run, err error) {
-	d, err := sweep.Open(path)
+func loadSweep(files trace.Files, path string) (runs []*Run, err error) {
+	d, err := sweep.Open(files, path)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ import (
 // Options select the content of a page.
 type Options struct {
 	Title string // title; "": derived from the content
+	Files trace.Files
 	// Policies are the policies to run for each scenario file; none: the scenario's policy.
 	Policies []string
 	// At selects the point of a sweep whose runs are shown over time: values by any name of a setting. Other axes have
@@ -130,6 +131,7 @@ func (l *loader) scenario(path string) error {
 	if err != nil {
 		return err
 	}
+	sc.Files = l.opt.Files
 	policies := l.opt.Policies
 	if len(policies) == 0 {
 		policies = []string{sc.Routing.Policy}
@@ -172,7 +174,7 @@ func (l *loader) simulate(ctx context.Context) error {
 
 // sweep reads a sweep and picks runs of it.
 func (l *loader) sweep(path string) error {
-	d, err := sweep.Open(path)
+	d, err := sweep.Open(l.opt.Files, path)
 	if err != nil {
 		return err
 	}
@@ -312,7 +314,7 @@ func (l *loader) pick(d *sweep.Dir) (names []string, picked map[string][]*sweep.
 
 // readFiles reads results, logs and records.
 func (l *loader) readFiles(files []string) error {
-	runs, warnings, err := compare.Load(files, l.opt.SLO)
+	runs, warnings, err := compare.Load(l.opt.Files, files, l.opt.SLO)
 	if err != nil {
 		return err
 	}
@@ -326,7 +328,7 @@ func (l *loader) readFiles(files []string) error {
 			run.Series = series.FromRecords(recs, r.Results[0].Adapters)
 		}
 		if r.Source == "records" {
-			if run.Series, err = fromRecords(r.File); err != nil {
+			if run.Series, err = fromRecords(l.opt.Files, r.File); err != nil {
 				return err
 			}
 		}
@@ -335,8 +337,8 @@ func (l *loader) readFiles(files []string) error {
 	return nil
 }
 
-func fromRecords(path string) (*series.Series, error) {
-	rs, names, err := records.ReadAll(path)
+func fromRecords(files trace.Files, path string) (*series.Series, error) {
+	rs, names, err := records.ReadAll(files, path)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/study/report"
 	"lorasim/bench/study/sweep"
+	"lorasim/trace/columnar"
 )
 
 // makeSweep runs a small sweep, of a policy that plans and one that does not.
@@ -40,6 +41,7 @@ seeds: 3
 
 func runSweep(t *testing.T, spec *sweep.Spec) string {
 	t.Helper()
+	spec.Scenario.Files = columnar.Files()
 	m, err := spec.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +62,7 @@ func makeFiles(t *testing.T) (records, result string) {
 	dir := t.TempDir()
 	records, result = filepath.Join(dir, "live.parquet"), filepath.Join(dir, "sim.json")
 	sc := scenario.Default()
+	sc.Files = columnar.Files()
 	sc.Workload.NumPrompts = 300
 	res, err := sc.Simulate(t.Context(), scenario.RunOptions{RecordsFile: records})
 	if err != nil {
@@ -77,6 +80,7 @@ func makeFiles(t *testing.T) (records, result string) {
 
 func load(t *testing.T, o report.Options, paths ...string) *report.Page {
 	t.Helper()
+	o.Files = columnar.Files()
 	p, _, err := report.Load(t.Context(), o, paths...)
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +186,7 @@ goodput: ttft:1000
 func TestRunsAgainAreTheSweeps(t *testing.T) {
 	dir := makeSweep(t)
 	p := load(t, report.Options{At: map[string]string{"migration_interval": "10"}}, dir)
-	d, err := sweep.Open(dir)
+	d, err := sweep.Open(columnar.Files(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,6 +250,7 @@ func TestSecondAxis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	spec.Scenario.Files = columnar.Files()
 	m, err := spec.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -289,6 +294,7 @@ func TestLoadErrors(t *testing.T) {
 		"absent.json":                     {report.Options{}, "absent.json"},
 		"absent.yaml":                     {report.Options{}, "absent.yaml"},
 	} {
+		c.o.Files = columnar.Files()
 		if _, _, err := report.Load(t.Context(), c.o, c.path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}

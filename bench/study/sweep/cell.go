@@ -15,6 +15,7 @@ import (
 	"lorasim/bench/steady"
 	"lorasim/internal/table"
 	"lorasim/internal/textfile"
+	"lorasim/trace"
 )
 
 // CellResult is the content of a cell's file.
@@ -56,11 +57,12 @@ func (r *cellRow) columns() []table.Column {
 
 // writeTable writes a file of rows, which the columns hold whenever rows calls
 // write. Cells may be absent.
-func writeTable(path string, columns []table.Column, meta [][2]string, rows func(write func() error) error) error {
+func (d *Dir) writeTable(path string, columns []table.Column, meta [][2]string,
+	rows func(write func() error) error) error {
 	for i := range columns {
 		columns[i].Nullable = true
 	}
-	w, err := table.Create(path, columns, table.Options{Meta: meta})
+	w, err := table.Create(path, columns, table.Options{Meta: meta, Files: table.Files(d.base.Files)})
 	if err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func writeTable(path string, columns []table.Column, meta [][2]string, rows func
 func (d *Dir) writeCell(c *Cell, res *result.Result, lat *series.Latencies) error {
 	var row cellRow
 	meta := [][2]string{{hashKey, c.Hash}, {"lorasim.schema", schema}}
-	return writeTable(d.cellPath(c), row.columns(), meta, func(write func() error) (err error) {
+	return d.writeTable(d.cellPath(c), row.columns(), meta, func(write func() error) (err error) {
 		add := func(name string, i int, value float64) {
 			if err == nil {
 				row = cellRow{name, int64(i), value}
@@ -160,16 +162,16 @@ func (d *Dir) ReadCell(c *Cell) (*CellResult, error) {
 }
 
 func (d *Dir) readOwn(c *Cell) (*CellResult, error) {
-	r, err := readCell(d.cellPath(c), c.Hash)
+	r, err := readCell(d.base.Files, d.cellPath(c), c.Hash)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	return r, err
 }
 
-func readCell(path, hash string) (*CellResult, error) {
+func readCell(files trace.Files, path, hash string) (*CellResult, error) {
 	var row cellRow
-	file, err := table.Open(path, row.columns(), table.Options{})
+	file, err := table.Open(path, row.columns(), table.Options{Files: table.Files(files)})
 	if err != nil {
 		return nil, err
 	}

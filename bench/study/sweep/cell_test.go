@@ -13,6 +13,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/result/series"
 	"lorasim/bench/stats"
+	"lorasim/trace/columnar"
 )
 
 // A file of a cell gives back what the result said of each adapter.
@@ -27,7 +28,8 @@ func TestAdaptersOfCell(t *testing.T) {
 		Workers: []result.WorkerStats{{Requests: 4, WorkerCounters: result.WorkerCounters{Busy: 0.5}}},
 	}}
 	res.Metrics.Set(result.MeanTTFT, 12)
-	d := &Dir{Path: t.TempDir()}
+	d := &Dir{Path: t.TempDir(), Manifest: &Manifest{}}
+	d.base.Files = columnar.Files()
 	if err := os.Mkdir(filepath.Join(d.Path, cellsDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +56,7 @@ func TestAdaptersOfCell(t *testing.T) {
 		!reflect.DeepEqual(r.Values, []result.Value{{Name: "mean_ttft_ms", Value: 12}}) {
 		t.Errorf("%+v", r)
 	}
-	if _, err := readCell(d.cellPath(c), "g"); err == nil ||
+	if _, err := readCell(columnar.Files(), d.cellPath(c), "g"); err == nil ||
 		!strings.HasSuffix(err.Error(), `h.parquet: belongs to another cell ("h", expected "g")`) {
 		t.Error(err)
 	}
@@ -87,13 +89,13 @@ func TestFailureFiles(t *testing.T) {
 // is another matter.
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), dir+" holds no sweep: ") {
+	if _, err := Open(columnar.Files(), dir); err == nil || !strings.Contains(err.Error(), dir+" holds no sweep: ") {
 		t.Error(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, manifestFile), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir); err == nil || strings.Contains(err.Error(), "holds no sweep") {
+	if _, err := Open(columnar.Files(), dir); err == nil || strings.Contains(err.Error(), "holds no sweep") {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
 	"lorasim/internal/textfile"
+	"lorasim/trace"
 )
 
 // A Dir is a folder with a sweep: its manifest, the merged tables, and one file per cell in cells/.
@@ -30,11 +31,15 @@ const (
 // values, Create extends that sweep: the manifest then has the policies, seeds and values of both, and finished cells
 // stay finished. If the folder holds any other sweep, Create returns an error that states the differences.
 func Create(path string, m *Manifest) (*Dir, error) {
+	if m.base.Files.Binary == nil {
+		return nil, errors.New("a sweep writes Parquet files, and its scenario has no format for them: " +
+			"set Scenario.Files to columnar.Files() of lorasim/trace/columnar")
+	}
 	if err := m.moveTo(path); err != nil {
 		return nil, err
 	}
 	if IsDir(path) {
-		old, err := Open(path)
+		old, err := Open(m.base.Files, path)
 		if err != nil {
 			return nil, err
 		}
@@ -63,8 +68,8 @@ func writeFile(path string, data []byte) error {
 	return atomicfile.Write(path, func(f *atomicfile.File) error { _, err := f.Write(data); return err })
 }
 
-// Open opens a folder with a sweep.
-func Open(path string) (*Dir, error) {
+// Open opens a folder with a sweep. files has the formats of its cells (Arrow) and tables (Parquet).
+func Open(files trace.Files, path string) (*Dir, error) {
 	file := filepath.Join(path, manifestFile)
 	data, err := textfile.ReadFile(file, textfile.MaxData)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +82,7 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.dir = path
+	m.dir, m.base.Files = path, files
 	return &Dir{path, m}, nil
 }
 

@@ -8,11 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lorasim/trace/columnar"
 )
 
 // goOn plans a sweep into a folder that may have one.
 func goOn(t *testing.T, dir string, s *Spec) *Dir {
 	t.Helper()
+	s.Scenario.Files = columnar.Files()
 	m, err := s.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -300,7 +303,7 @@ seeds: 2
 		t.Errorf("%+v", sum)
 	}
 	t.Chdir(filepath.Join(dir, "one/data"))
-	if d, err = Open("../out"); err != nil {
+	if d, err = Open(columnar.Files(), "../out"); err != nil {
 		t.Fatal(err)
 	}
 	if sum := runAll(t, d, RunOptions{}); sum.Kept != 4 {
@@ -324,6 +327,7 @@ seeds: 2
 	if again, err = LoadSpec("one/study/s.yaml"); err != nil {
 		t.Fatal(err)
 	}
+	again.Scenario.Files = columnar.Files()
 	m, err := again.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)

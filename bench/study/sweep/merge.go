@@ -167,7 +167,7 @@ func (m *Manifest) settings() (columns []table.Column, set func(values []string)
 // writeTables writes a table in each format.
 func (d *Dir) writeTables(name string, columns []table.Column, rows func(write func() error) error) error {
 	for _, ext := range []string{".csv", ".jsonl", ".parquet"} {
-		if err := writeTable(filepath.Join(d.Path, name+ext), columns, nil, rows); err != nil {
+		if err := d.writeTable(filepath.Join(d.Path, name+ext), columns, nil, rows); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
+	"lorasim/trace/columnar"
 )
 
 // savedSpec is a sweep over a saved workload of 200 requests.
@@ -24,7 +25,7 @@ func savedSpec(t *testing.T, edit func(w *scenario.Workload)) *Spec {
 		t.Fatal(err)
 	}
 	s := &Spec{Name: "saved", Scenario: scenario.Default(), Grid: Grid{Policies: []string{"p2c", "least-loaded"}}}
-	s.Scenario.Workload.File = file
+	s.Scenario.Files, s.Scenario.Workload.File = columnar.Files(), file
 	edit(&s.Scenario.Workload)
 	return s
 }

@@ -14,12 +14,13 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/internal/table"
+	"lorasim/trace/columnar"
 )
 
 func smallSpec(t *testing.T, sets ...string) *Spec {
 	t.Helper()
 	s := &Spec{Name: "small", Scenario: scenario.Default(), SeedCount: 3, Grid: Grid{Goodput: "ttft:200"}}
-	s.Scenario.Workload.NumPrompts = 150
+	s.Scenario.Files, s.Scenario.Workload.NumPrompts = columnar.Files(), 150
 	s.Scenario.Cluster.NumWorkers = 2
 	for _, text := range append([]string{"request_rate=5,20", "policy=static,least-loaded"}, sets...) {
 		a, err := ParseSet(text)
@@ -77,7 +78,8 @@ func files(t *testing.T, dir string) map[string][]byte {
 func readColumn[T any](t *testing.T, path, name string) (values []T) {
 	t.Helper()
 	var cell T
-	r, err := table.Open(path, []table.Column{{Name: name, Value: &cell, Nullable: true}}, table.Options{})
+	r, err := table.Open(path, []table.Column{{Name: name, Value: &cell, Nullable: true}},
+		table.Options{Files: table.Files(columnar.Files())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +212,7 @@ func TestInterruptedAndShardedIsSame(t *testing.T) {
 	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Open(stopped.Path)
+	again, err := Open(columnar.Files(), stopped.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +320,7 @@ func TestManifest(t *testing.T) {
 		!strings.Contains(err.Error(), `holds another sweep: workload.num_prompts was "150", now "151";`) {
 		t.Error(err)
 	}
-	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "holds no sweep") {
+	if _, err := Open(columnar.Files(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "holds no sweep") {
 		t.Error(err)
 	}
 	data, err := os.ReadFile(filepath.Join(d.Path, manifestFile))

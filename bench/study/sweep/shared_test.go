@@ -13,6 +13,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/testutil"
 	"lorasim/router"
+	"lorasim/trace/columnar"
 )
 
 // other is for each setting that Unused may name a value that is not the default.
@@ -246,7 +247,7 @@ func TestSharedCellsGrow(t *testing.T) {
 // The folder of a sweep that a version before states, shared runs and later settings
 // wrote is read, and is complete.
 func TestSweepOfAnOlderVersion(t *testing.T) {
-	d, err := Open("testdata/v1")
+	d, err := Open(columnar.Files(), "testdata/v1")
 	if err != nil {
 		t.Fatal(err)
 	}

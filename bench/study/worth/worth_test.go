@@ -14,6 +14,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
 	"lorasim/bench/study/sweep"
+	"lorasim/trace/columnar"
 )
 
 func TestLooks(t *testing.T) {
@@ -354,6 +355,7 @@ func TestColumns(t *testing.T) {
 // whose answer is not clear goes on to the last.
 func TestStudy(t *testing.T) {
 	sc := scenario.Default()
+	sc.Files = columnar.Files()
 	sc.Workload.NumPrompts, sc.Cluster.NumWorkers = 100, 2
 	o := Options{
 		Scenario: sc, Intervals: []string{"2"}, Baselines: []string{"static"}, Others: []string{"random"},

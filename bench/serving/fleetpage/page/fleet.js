@@ -78,7 +78,7 @@ function run(r) {
   bar.value = r.done;
   byId('run-title').textContent = r.ended ? 'Result' : 'Run';
   byId('run').setAttribute('aria-live', r.ended ? 'polite' : 'off');
-  byId('run-words').textContent = r.ended ? `${r.outcome}: ${words}. The page shows the last state; the benchmark has closed it.` : `${words}.`;
+  byId('run-words').textContent = r.ended ? `${r.outcome}: ${words}. The page shows the last state; nothing serves it any more.` : `${words}.`;
   if (!r.ended) return;
   byId('run').dataset.ended = 'true';
   byId('result').hidden = !r.result;

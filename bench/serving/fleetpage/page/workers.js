@@ -127,7 +127,7 @@ export function workers(change) {
 
   return {
     show(state) {
-      byId('workers').hidden = false;
+      byId('workers').hidden = byId('nav').hidden = false;
       const set = JSON.stringify([state.changes, ...state.workers.map(w => [w.worker, w.url])]);
       if (set !== shown) build(state);
       shown = set;

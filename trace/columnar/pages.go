@@ -1,6 +1,4 @@
-//go:build !js
-
-package table
+package columnar
 
 import (
 	"bytes"
@@ -327,4 +325,27 @@ func unpack(codec format.CompressionCodec, data []byte, most int64) ([]byte, err
 		err = errDamaged
 	}
 	return data, err
+}
+
+// readFooter reads the footer of a file. The file begins with the magic bytes, possibly followed by more, and ends
+// with the footer, its length and the magic bytes. what is the name of the format with its article.
+func readFooter(src io.ReaderAt, size int64, what, magic string, begin int64) ([]byte, error) {
+	tail := make([]byte, 4+len(magic))
+	room := size - begin - int64(len(tail))
+	if room < 0 {
+		return nil, fmt.Errorf("not %s file: too short", what)
+	}
+	if _, err := src.ReadAt(tail, size-int64(len(tail))); err != nil {
+		return nil, err
+	}
+	if string(tail[4:]) != magic {
+		return nil, fmt.Errorf("not %s file, or cut short: it does not end in %s", what, magic)
+	}
+	n := int64(binary.LittleEndian.Uint32(tail))
+	if n > room {
+		return nil, errDamaged
+	}
+	footer := make([]byte, n)
+	_, err := src.ReadAt(footer, size-int64(len(tail))-n)
+	return footer, err
 }

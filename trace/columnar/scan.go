@@ -1,6 +1,4 @@
-//go:build !js
-
-package table
+package columnar
 
 import (
 	"fmt"
@@ -11,42 +9,25 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
 
-	"lorasim/internal/textfile"
+	"lorasim/internal/table"
 )
 
-// ParquetColumns returns the columns of a Parquet file under the names that ScanParquet uses.
-func ParquetColumns(path string) (names []string, err error) {
-	s, err := openScan(path, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer s.src.Close()
-	err = guard(s.open)
+// Columns implements table.Binary.
+func (formats) Columns(src *table.Source) ([]string, error) {
+	s := &scan{src: src}
+	err := s.open()
 	return s.names, err
 }
 
-// ScanParquet calls visit for each row of a Parquet file of any schema, with the values as text. null is "", a
-// timestamp is RFC 3339 in UTC. It leaves out columns inside lists; columns inside groups are named "outer.inner".
-func ScanParquet(path string, visit func(i int64, names, values []string) error) error {
-	s, err := openScan(path, visit)
-	if err != nil {
-		return err
-	}
-	defer s.src.Close()
-	return guard(s.run)
-}
-
-func openScan(path string, visit func(i int64, names, values []string) error) (*scan, error) {
-	file, err := textfile.OpenFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return &scan{src: &source{File: file.File, size: file.Size}, visit: visit}, nil
+// Scan implements table.Binary.
+func (formats) Scan(src *table.Source, visit func(i int64, names, values []string) error) error {
+	s := &scan{src: src, visit: visit}
+	return s.run()
 }
 
 // scan reads the columns of a file side by side.
 type scan struct {
-	src    *source
+	src    *table.Source
 	f      *parquet.File
 	visit  func(i int64, names, values []string) error
 	names  []string
@@ -56,10 +37,10 @@ type scan struct {
 
 // open reads the schema.
 func (s *scan) open() (err error) {
-	if err = checkParquetFooter(s.src, s.src.size); err != nil {
+	if err = checkParquetFooter(s.src, s.src.Size()); err != nil {
 		return err
 	}
-	s.f, err = parquet.OpenFile(s.src, s.src.size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	s.f, err = parquet.OpenFile(s.src, s.src.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
 		return err
 	}
@@ -87,7 +68,8 @@ func (s *scan) run() error {
 func (s *scan) group(group parquet.RowGroup, stated *format.RowGroup) error {
 	chunks := make([]*chunk, len(s.leaves))
 	for i, leaf := range s.leaves {
-		if err := checkPages(s.src.File, s.src.size, &stated.Columns[leaf.ColumnIndex].MetaData, leaf); err != nil {
+		if err := checkPages(s.src.SectionReader, s.src.Size(), &stated.Columns[leaf.ColumnIndex].MetaData,
+			leaf); err != nil {
 			return fmt.Errorf("column %q: %w", s.names[i], err)
 		}
 		chunks[i] = &chunk{pages: group.ColumnChunks()[leaf.ColumnIndex].Pages()}

@@ -1,4 +1,4 @@
-package table
+package columnar
 
 import (
 	"bufio"
@@ -18,8 +18,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"lorasim/internal/table"
 	"lorasim/internal/testutil"
 )
+
+// files has all formats.
+var files = table.Files(Files())
 
 // cells is a row with a cell of every type.
 type cells struct {
@@ -32,8 +36,8 @@ type cells struct {
 	Optional int32
 }
 
-func (c *cells) columns() []Column {
-	return []Column{
+func (c *cells) columns() []table.Column {
+	return []table.Column{
 		{Name: "id", Value: &c.ID},
 		{Name: "count", Value: &c.Count},
 		{Name: "time_s", Value: &c.Time, Decimal: true},
@@ -45,9 +49,9 @@ func (c *cells) columns() []Column {
 }
 
 // save writes rows and returns the bytes of the file.
-func save(t interface{ Fatal(...any) }, path string, rows []cells, o Options) []byte {
+func save(t interface{ Fatal(...any) }, path string, rows []cells, o table.Options) []byte {
 	var c cells
-	w, err := Create(path, c.columns(), o)
+	w, err := table.Create(path, c.columns(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,9 +72,9 @@ func save(t interface{ Fatal(...any) }, path string, rows []cells, o Options) []
 }
 
 // load reads a whole file.
-func load(path string, o Options) (rows []cells, err error) {
+func load(path string, o table.Options) (rows []cells, err error) {
 	var c cells
-	r, err := Open(path, c.columns(), o)
+	r, err := table.Open(path, c.columns(), o)
 	if err != nil {
 		return nil, err
 	}
@@ -106,14 +110,15 @@ var equal = cmp.Options{cmpopts.EquateNaNs()}
 // rows give the same bytes.
 func TestRoundTrip(t *testing.T) {
 	dir := t.TempDir()
-	for _, ext := range Extensions() {
+	for _, ext := range table.Extensions() {
 		path := filepath.Join(dir, "t"+ext)
 		rapid.Check(t, func(t *rapid.T) {
 			rows := rapid.SliceOfN(anyCells, 0, 20).Draw(t, "rows")
-			if !bytes.Equal(save(t, path, rows, Options{}), save(t, path, rows, Options{})) {
+			if !bytes.Equal(save(t, path, rows, table.Options{Files: files}), save(t, path, rows,
+				table.Options{Files: files})) {
 				t.Fatal("the same rows gave different bytes")
 			}
-			got, err := load(path, Options{Strict: true})
+			got, err := load(path, table.Options{Files: files, Strict: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -158,8 +163,8 @@ func TestManyRows(t *testing.T) {
 	meta := [][2]string{{"a", "1"}, {"b", ""}}
 	for _, ext := range []string{".jsonl", ".parquet", ".arrow"} {
 		path := filepath.Join(t.TempDir(), "t"+ext)
-		save(t, path, rows, Options{Meta: meta})
-		got, err := load(path, Options{})
+		save(t, path, rows, table.Options{Files: files, Meta: meta})
+		got, err := load(path, table.Options{Files: files})
 		if err != nil || len(got) != n {
 			t.Fatalf("%s: %d rows, %v", ext, len(got), err)
 		}
@@ -169,7 +174,7 @@ func TestManyRows(t *testing.T) {
 			}
 		}
 		var c cells
-		r, err := Open(path, c.columns(), Options{})
+		r, err := table.Open(path, c.columns(), table.Options{Files: files})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +202,8 @@ func TestTextForm(t *testing.T) {
 		".jsonl": `{"id":1,"count":-2,"time_s":0.000001,"maybe, \"s\"":null,"text":"a,\"b\"\nc","gaps_s":[0.5,1e-06],"optional":0}` + "\n" +
 			`{"id":0,"count":0,"time_s":1e+15,"maybe, \"s\"":1e-06,"text":"ä","gaps_s":null,"optional":0}` + "\n",
 	} {
-		if d := cmp.Diff(want, string(save(t, filepath.Join(t.TempDir(), "t"+ext), rows, Options{}))); d != "" {
+		if d := cmp.Diff(want, string(save(t, filepath.Join(t.TempDir(), "t"+ext), rows,
+			table.Options{Files: files}))); d != "" {
 			t.Errorf("%s (-want +got):\n%s", ext, d)
 		}
 	}
@@ -215,7 +221,7 @@ func TestForeignText(t *testing.T) {
 		for name, content := range map[string][]byte{name: []byte(content), name + ".gz": testutil.Gzip(t, content)} {
 			path := testutil.File(t, name, content)
 			var c cells
-			r, err := Open(path, c.columns(), Options{})
+			r, err := table.Open(path, c.columns(), table.Options{Files: files})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,7 +273,8 @@ func TestBadText(t *testing.T) {
 		if err := os.WriteFile(c.name, []byte(c.content), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := load(c.name, Options{Strict: true}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := load(c.name, table.Options{Files: files, Strict: true}); err == nil ||
+			!strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s %q:\n got %v\nwant %s...", c.name, c.content, err, c.want)
 		}
 	}
@@ -275,14 +282,14 @@ func TestBadText(t *testing.T) {
 
 // A file appears whole or not at all, and an old one stays until then.
 func TestClose(t *testing.T) {
-	for _, ext := range Extensions() {
+	for _, ext := range table.Extensions() {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "t"+ext)
 		if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		var c cells
-		w, err := Create(path, c.columns(), Options{})
+		w, err := table.Create(path, c.columns(), table.Options{Files: files})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,18 +304,20 @@ func TestClose(t *testing.T) {
 		if left, _ := os.ReadDir(dir); len(left) != 1 {
 			t.Errorf("%s: left behind %v", ext, left)
 		}
-		if _, err := Create(filepath.Join(dir, "none", "t"+ext), c.columns(), Options{}); !os.IsNotExist(err) {
+		if _, err := table.Create(filepath.Join(dir, "none", "t"+ext), c.columns(),
+			table.Options{Files: files}); !os.IsNotExist(err) {
 			t.Errorf("%s: error %v, expected that the folder does not exist", ext, err)
 		}
-		if _, err := Open(filepath.Join(dir, "none"+ext), c.columns(), Options{}); !os.IsNotExist(err) {
+		if _, err := table.Open(filepath.Join(dir, "none"+ext), c.columns(),
+			table.Options{Files: files}); !os.IsNotExist(err) {
 			t.Errorf("%s: error %v, expected that the file does not exist", ext, err)
 		}
 	}
-	if _, err := Create(filepath.Join(t.TempDir(), "t.xls"), nil, Options{}); err == nil ||
+	if _, err := table.Create(filepath.Join(t.TempDir(), "t.xls"), nil, table.Options{Files: files}); err == nil ||
 		!strings.Contains(err.Error(), "unknown file format") {
 		t.Error(err)
 	}
-	if _, err := Open("/dev/null.parquet/..", nil, Options{}); err == nil {
+	if _, err := table.Open("/dev/null.parquet/..", nil, table.Options{Files: files}); err == nil {
 		t.Error("opened nothing")
 	}
 }
@@ -318,7 +327,7 @@ func TestDiskFull(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("no /dev/full")
 	}
-	for _, ext := range Extensions() {
+	for _, ext := range table.Extensions() {
 		f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -326,12 +335,12 @@ func TestDiskFull(t *testing.T) {
 		defer f.Close()
 		var c cells
 		out := bufio.NewWriter(f)
-		e, err := newEncoder("t"+ext, f, out, c.columns(), Options{})
+		e, err := table.NewEncoder(ext, f, out, c.columns(), table.Options{Files: files})
 		if err == nil {
-			err = e.write()
+			err = e.Write()
 		}
 		if err == nil {
-			err = errors.Join(e.close(), out.Flush())
+			err = errors.Join(e.Close(), out.Flush())
 		}
 		if err == nil || !strings.Contains(err.Error(), "no space left") {
 			t.Errorf("%s: error %v, expected that no space is left", ext, err)
@@ -346,17 +355,19 @@ func TestProgress(t *testing.T) {
 		rows[i].ID, rows[i].Text = int64(i)*7919, fmt.Sprint(i)
 	}
 	stop := errors.New("stop")
-	for _, ext := range Extensions() {
+	for _, ext := range table.Extensions() {
 		path := filepath.Join(t.TempDir(), "t"+ext)
-		size := len(save(t, path, rows, Options{}))
+		size := len(save(t, path, rows, table.Options{Files: files}))
 		var last int64
-		if _, err := load(path, Options{Progress: func(n int64) error { last = n; return nil }}); err != nil {
+		if _, err := load(path, table.Options{Files: files,
+			Progress: func(n int64) error { last = n; return nil }}); err != nil {
 			t.Fatal(err)
 		}
 		if math.Abs(float64(last)/float64(size)-1) > 0.05 {
 			t.Errorf("%s: told %d of %d bytes", ext, last, size)
 		}
-		if _, err := load(path, Options{Progress: func(n int64) error { return stop }}); !errors.Is(err, stop) {
+		if _, err := load(path, table.Options{Files: files,
+			Progress: func(n int64) error { return stop }}); !errors.Is(err, stop) {
 			t.Errorf("%s: error %v, expected that it stops", ext, err)
 		}
 	}

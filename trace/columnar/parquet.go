@@ -1,6 +1,4 @@
-//go:build !js
-
-package table
+package columnar
 
 import (
 	"errors"
@@ -11,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
+
+	"lorasim/internal/table"
 )
 
 // ordered is a group of columns in the order in which they are stated.
@@ -21,11 +21,11 @@ type ordered struct {
 
 func (o ordered) Fields() []parquet.Field { return o.fields }
 
-func parquetSchema(columns []Column) *parquet.Schema {
+func parquetSchema(columns []table.Column) *parquet.Schema {
 	var root ordered
 	for i := range columns {
-		node := columns[i].form().parquet
-		if columns[i].mayLack() {
+		node := formOf(&columns[i]).parquet
+		if columns[i].MayLack() {
 			node = parquet.Optional(node)
 		}
 		one := parquet.Group{columns[i].Name: node}
@@ -38,14 +38,14 @@ func parquetSchema(columns []Column) *parquet.Schema {
 type parquetEncoder struct {
 	//lint:ignore SA1019 the generic writer wants a Go type; columns are known at run time
 	w       *parquet.Writer
-	columns []Column
+	columns []table.Column
 	values  [][]parquet.Value // by column; held back
 	arena   []byte            // of their texts
 	held    int               // rows held back
 	rows    int               // of the row group
 }
 
-func newParquetEncoder(w io.Writer, columns []Column, meta [][2]string) (*parquetEncoder, error) {
+func newParquetEncoder(w io.Writer, columns []table.Column, meta [][2]string) (*parquetEncoder, error) {
 	options := []parquet.WriterOption{
 		parquetSchema(columns), parquet.Compression(&parquet.Snappy), parquet.DataPageStatistics(false),
 		parquet.CreatedBy("lorasim", "1", "parquet-go"), parquet.DictionaryMaxBytes(1 << 20),
@@ -57,7 +57,8 @@ func newParquetEncoder(w io.Writer, columns []Column, meta [][2]string) (*parque
 		values: make([][]parquet.Value, len(columns))}, nil
 }
 
-func (e *parquetEncoder) write() error {
+// Write implements table.Encoder.
+func (e *parquetEncoder) Write() error {
 	for i := range e.columns {
 		e.values[i] = e.append(e.values[i], &e.columns[i], i)
 	}
@@ -72,7 +73,7 @@ func (e *parquetEncoder) write() error {
 // encoding (S. Melnik et al., VLDB 2010): a definition level counts the optional
 // and repeated nodes that are there, the repetition level is 1 for the second and
 // later elements of a list.
-func (e *parquetEncoder) append(values []parquet.Value, c *Column, column int) []parquet.Value {
+func (e *parquetEncoder) append(values []parquet.Value, c *table.Column, column int) []parquet.Value {
 	var v parquet.Value
 	defined := 0
 	switch p := c.Value.(type) {
@@ -122,7 +123,8 @@ func (e *parquetEncoder) flush() error {
 	return e.w.Flush()
 }
 
-func (e *parquetEncoder) close() error {
+// Close implements table.Encoder.
+func (e *parquetEncoder) Close() error {
 	if e.held > 0 {
 		if err := e.flush(); err != nil {
 			return err
@@ -134,17 +136,17 @@ func (e *parquetEncoder) close() error {
 // parquetDecoder walks all columns of a row group side by side.
 type parquetDecoder struct {
 	parts
-	src    *source
+	src    *table.Source
 	f      *parquet.File
 	leaves []parquet.LeafColumn // of each column; index -1: not there
 	chunks []*chunk
 }
 
-func newParquetDecoder(src *source, path string, columns []Column, strict bool) (*parquetDecoder, error) {
-	if err := checkParquetFooter(src, src.size); err != nil {
+func newParquetDecoder(src *table.Source, path string, columns []table.Column, strict bool) (*parquetDecoder, error) {
+	if err := checkParquetFooter(src, src.Size()); err != nil {
 		return nil, err
 	}
-	f, err := parquet.OpenFile(src, src.size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	f, err := parquet.OpenFile(src, src.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
 		return nil, err
 	}
@@ -160,15 +162,15 @@ func newParquetDecoder(src *source, path string, columns []Column, strict bool) 
 		}
 		names, leaves = append(names, strings.Join(p, ".")), append(leaves, leaf)
 	}
-	index, err := bind(columns, names, strict)
+	index, err := table.Bind(columns, names, strict)
 	if err != nil {
 		return nil, err
 	}
 	for i, at := range index {
 		leaf := parquet.LeafColumn{ColumnIndex: -1}
 		if c := &columns[i]; at >= 0 {
-			if leaf = leaves[at]; !c.fits(leaf) {
-				return nil, fmt.Errorf("column %q: has type %s, expected %s", c.Name, leaf.Node.Type(), c.form().wants)
+			if leaf = leaves[at]; !fits(c, leaf) {
+				return nil, fmt.Errorf("column %q: has type %s, expected %s", c.Name, leaf.Node.Type(), formOf(c).wants)
 			}
 			leaf.ColumnIndex = at
 		}
@@ -178,17 +180,19 @@ func newParquetDecoder(src *source, path string, columns []Column, strict bool) 
 }
 
 // fits reports whether the cell can hold the values of a leaf of the schema.
-func (c *Column) fits(leaf parquet.LeafColumn) bool {
+func fits(c *table.Column, leaf parquet.LeafColumn) bool {
 	levels := 0
 	if _, list := c.Value.(*[]float64); list {
 		levels = 1
 	}
-	return slices.Contains(c.form().kinds, leaf.Node.Type().Kind()) && leaf.MaxRepetitionLevel == levels
+	return slices.Contains(formOf(c).kinds, leaf.Node.Type().Kind()) && leaf.MaxRepetitionLevel == levels
 }
 
-func (d *parquetDecoder) rows() (int64, error) { return d.f.NumRows(), nil }
+// Rows implements table.Decoder.
+func (d *parquetDecoder) Rows() (int64, error) { return d.f.NumRows(), nil }
 
-func (d *parquetDecoder) meta() (pairs [][2]string) {
+// Meta implements table.Decoder.
+func (d *parquetDecoder) Meta() (pairs [][2]string) {
 	for _, m := range d.f.Metadata().KeyValueMetadata {
 		pairs = append(pairs, [2]string{m.Key, m.Value})
 	}
@@ -205,17 +209,18 @@ func (d *parquetDecoder) openGroup(n int) (rows int64, err error) {
 		if d.chunks[i] != nil {
 			d.chunks[i].pages.Close()
 		}
-		if err := checkPages(d.src.File, d.src.size, &stated.Columns[leaf.ColumnIndex].MetaData, leaf); err != nil {
+		if err := checkPages(d.src.SectionReader, d.src.Size(), &stated.Columns[leaf.ColumnIndex].MetaData,
+			leaf); err != nil {
 			return 0, fmt.Errorf("column %q: %w", d.columns[i].Name, err)
 		}
 		d.chunks[i] = &chunk{pages: group.ColumnChunks()[leaf.ColumnIndex].Pages()}
-		d.set[i] = d.columns[i].parquetSetter(d.chunks[i], leaf, d.texts)
+		d.set[i] = parquetSetter(&d.columns[i], d.chunks[i], leaf, d.texts)
 	}
 	return group.NumRows(), nil
 }
 
 // parquetSetter returns what puts the next value of a column chunk into the cell.
-func (c *Column) parquetSetter(from *chunk, leaf parquet.LeafColumn, t texts) func(int) error {
+func parquetSetter(c *table.Column, from *chunk, leaf parquet.LeafColumn, t table.Texts) func(int) error {
 	if p, ok := c.Value.(*[]float64); ok {
 		empty := leaf.MaxDefinitionLevel - 1 // definition level of an empty list
 		if leaf.Node.Optional() {
@@ -225,7 +230,7 @@ func (c *Column) parquetSetter(from *chunk, leaf parquet.LeafColumn, t texts) fu
 	}
 	text, _ := c.Value.(*string)
 	if text == nil && leaf.MaxDefinitionLevel == 0 {
-		return c.parquetNumbers(from)
+		return parquetNumbers(c, from)
 	}
 	number, _ := c.Value.(*float64)
 	return func(int) (err error) {
@@ -240,13 +245,13 @@ func (c *Column) parquetSetter(from *chunk, leaf parquet.LeafColumn, t texts) fu
 		case number != nil && kind == parquet.Double:
 			*number = v.Double()
 		case text != nil && kind == parquet.ByteArray:
-			*text = t.of(v.ByteArray()) // the page's memory is used again
+			*text = t.Of(v.ByteArray()) // the page's memory is used again
 		case kind == parquet.Int64:
-			return c.setInt(v.Int64())
+			return c.SetInt(v.Int64())
 		case kind == parquet.Int32:
-			return c.setInt(int64(v.Int32()))
+			return c.SetInt(int64(v.Int32()))
 		default:
-			return c.null()
+			return c.Null()
 		}
 		return nil
 	}
@@ -254,7 +259,7 @@ func (c *Column) parquetSetter(from *chunk, leaf parquet.LeafColumn, t texts) fu
 
 // parquetNumbers copies numbers without null values into the cell, straight from the pages: that takes half the time
 // of values of any kind.
-func (c *Column) parquetNumbers(from *chunk) func(int) error {
+func parquetNumbers(c *table.Column, from *chunk) func(int) error {
 	var doubles []float64
 	var wide []int64
 	var narrow, index []int32
@@ -289,9 +294,9 @@ func (c *Column) parquetNumbers(from *chunk) func(int) error {
 			return nil
 		}
 		if narrow != nil {
-			return c.setInt(int64(narrow[k]))
+			return c.SetInt(int64(narrow[k]))
 		}
-		return c.setInt(wide[k])
+		return c.SetInt(wide[k])
 	}
 }
 
@@ -382,25 +387,26 @@ type parts struct {
 	path, what string // what a part is called
 	n, next    int    // how many there are, and the one to open next
 	open       func(part int) (rows int64, err error)
-	columns    []Column
+	columns    []table.Column
 	set        []func(i int) error // fills a cell with row i of the part; nil: the file lacks the column
-	texts      texts
+	texts      table.Texts
 	at, end    int64 // rows of the current part
 	row        int64 // rows read before the one at hand
 }
 
-func newParts(path, what string, n int, columns []Column) parts {
+func newParts(path, what string, n int, columns []table.Column) parts {
 	return parts{path: path, what: what, n: n, columns: columns, set: make([]func(int) error, len(columns)),
-		texts: texts{}, row: -1}
+		texts: table.Texts{}, row: -1}
 }
 
-func (d *parts) read() error {
+// Read implements table.Decoder.
+func (d *parts) Read() error {
 	for d.at == d.end {
 		if d.next == d.n {
 			return io.EOF
 		}
 		d.next++
-		if err := guard(d.openNext); err != nil {
+		if err := table.Guard(d.openNext); err != nil {
 			return fmt.Errorf("%s: %s %d: %w", d.path, d.what, d.next, err)
 		}
 	}
@@ -410,7 +416,7 @@ func (d *parts) read() error {
 			continue
 		}
 		if err := set(int(d.at)); err != nil {
-			return d.bad(d.columns[i].Name, err)
+			return d.Bad(d.columns[i].Name, err)
 		}
 	}
 	d.at++
@@ -428,7 +434,8 @@ func (d *parts) openNext() error {
 	return err
 }
 
-func (d *parts) bad(column string, err error) error {
+// Bad implements table.Decoder.
+func (d *parts) Bad(column string, err error) error {
 	if column != "" {
 		err = fmt.Errorf("column %q: %w", column, err)
 	}

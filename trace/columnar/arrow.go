@@ -1,6 +1,4 @@
-//go:build !js
-
-package table
+package columnar
 
 import (
 	"encoding/binary"
@@ -14,6 +12,8 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/ipc"
 	"github.com/apache/arrow/go/v17/arrow/memory"
 	flatbuffers "github.com/google/flatbuffers/go"
+
+	"lorasim/internal/table"
 )
 
 // arrowEncoder writes record batches of batchRows rows, uncompressed.
@@ -24,11 +24,11 @@ type arrowEncoder struct {
 	rows    int
 }
 
-func newArrowEncoder(f io.WriteSeeker, columns []Column, meta [][2]string) (*arrowEncoder, error) {
+func newArrowEncoder(f io.WriteSeeker, columns []table.Column, meta [][2]string) (*arrowEncoder, error) {
 	var fields []arrow.Field
 	for i := range columns {
-		fields = append(fields, arrow.Field{Name: columns[i].Name, Type: columns[i].form().arrow,
-			Nullable: columns[i].mayLack()})
+		fields = append(fields, arrow.Field{Name: columns[i].Name, Type: formOf(&columns[i]).arrow,
+			Nullable: columns[i].MayLack()})
 	}
 	var keys, values []string
 	for _, m := range meta {
@@ -42,12 +42,12 @@ func newArrowEncoder(f io.WriteSeeker, columns []Column, meta [][2]string) (*arr
 	}
 	e := &arrowEncoder{w: w, builder: array.NewRecordBuilder(memory.DefaultAllocator, s)}
 	for i := range columns {
-		e.add = append(e.add, columns[i].arrowAppender(e.builder.Field(i)))
+		e.add = append(e.add, arrowAppender(&columns[i], e.builder.Field(i)))
 	}
 	return e, nil
 }
 
-func (c *Column) arrowAppender(b array.Builder) func() {
+func arrowAppender(c *table.Column, b array.Builder) func() {
 	switch p := c.Value.(type) {
 	case *int64:
 		b := b.(*array.Int64Builder)
@@ -76,7 +76,8 @@ func (c *Column) arrowAppender(b array.Builder) func() {
 	}
 }
 
-func (e *arrowEncoder) write() error {
+// Write implements table.Encoder.
+func (e *arrowEncoder) Write() error {
 	if e.rows == 0 {
 		e.builder.Reserve(batchRows)
 	}
@@ -96,7 +97,8 @@ func (e *arrowEncoder) flush() error {
 	return e.w.Write(batch)
 }
 
-func (e *arrowEncoder) close() error {
+// Close implements table.Encoder.
+func (e *arrowEncoder) Close() error {
 	if e.rows > 0 {
 		if err := e.flush(); err != nil {
 			return err
@@ -113,11 +115,11 @@ type arrowDecoder struct {
 	index []int
 }
 
-func newArrowDecoder(src *source, path string, columns []Column, strict bool) (*arrowDecoder, error) {
-	if err := checkFooter(src, src.size); err != nil {
+func newArrowDecoder(src *table.Source, path string, columns []table.Column, strict bool) (*arrowDecoder, error) {
+	if err := checkFooter(src, src.Size()); err != nil {
 		return nil, err
 	}
-	mem := newBudget(src.size)
+	mem := newBudget(src.Size())
 	r, err := ipc.NewFileReader(src, ipc.WithAllocator(mem))
 	if err != nil {
 		return nil, err
@@ -128,11 +130,12 @@ func newArrowDecoder(src *source, path string, columns []Column, strict bool) (*
 	}
 	d := &arrowDecoder{parts: newParts(path, "record batch", r.NumRecords(), columns), r: r, mem: mem}
 	d.open = d.openBatch
-	d.index, err = bind(columns, names, strict)
+	d.index, err = table.Bind(columns, names, strict)
 	return d, err
 }
 
-func (d *arrowDecoder) meta() (pairs [][2]string) {
+// Meta implements table.Decoder.
+func (d *arrowDecoder) Meta() (pairs [][2]string) {
 	md := d.r.Schema().Metadata()
 	for i, k := range md.Keys() {
 		pairs = append(pairs, [2]string{k, md.Values()[i]})
@@ -145,8 +148,8 @@ func (d *arrowDecoder) batch(i int) (arrow.Record, error) {
 	return d.r.Record(i)
 }
 
-// rows reads all batches, because the format holds the number of rows only in each batch.
-func (d *arrowDecoder) rows() (n int64, err error) {
+// Rows reads all batches, because the format holds the number of rows only in each batch.
+func (d *arrowDecoder) Rows() (n int64, err error) {
 	for i := range d.n {
 		batch, err := d.batch(i)
 		if err != nil {
@@ -172,7 +175,7 @@ func (d *arrowDecoder) openBatch(i int) (rows int64, err error) {
 		if int64(values.Len()) != batch.NumRows() {
 			return 0, fmt.Errorf("column %q: has %d values, expected %d", c.Name, values.Len(), batch.NumRows())
 		}
-		if d.set[i], err = c.arrowSetter(values, d.texts); err != nil {
+		if d.set[i], err = arrowSetter(c, values, d.texts); err != nil {
 			return 0, fmt.Errorf("column %q: %w", c.Name, err)
 		}
 	}
@@ -180,14 +183,14 @@ func (d *arrowDecoder) openBatch(i int) (rows int64, err error) {
 }
 
 // arrowSetter returns what puts a value of an array into the cell.
-func (c *Column) arrowSetter(values arrow.Array, t texts) (set func(i int) error, err error) {
+func arrowSetter(c *table.Column, values arrow.Array, t table.Texts) (set func(i int) error, err error) {
 	switch p := c.Value.(type) {
 	case *int64, *int32:
 		switch v := values.(type) {
 		case *array.Int64:
-			set = func(i int) error { return c.setInt(v.Value(i)) }
+			set = func(i int) error { return c.SetInt(v.Value(i)) }
 		case *array.Int32:
-			set = func(i int) error { return c.setInt(int64(v.Value(i))) }
+			set = func(i int) error { return c.SetInt(int64(v.Value(i))) }
 		}
 	case *float64:
 		if v, ok := values.(*array.Float64); ok {
@@ -198,7 +201,7 @@ func (c *Column) arrowSetter(values arrow.Array, t texts) (set func(i int) error
 			set = func(i int) error { // the batch's memory ends with it
 				known, ok := t[v.Value(i)]
 				if !ok {
-					known = t.of([]byte(v.Value(i)))
+					known = t.Of([]byte(v.Value(i)))
 				}
 				*p = known
 				return nil
@@ -212,7 +215,7 @@ func (c *Column) arrowSetter(values arrow.Array, t texts) (set func(i int) error
 		}
 	}
 	if set == nil {
-		return nil, fmt.Errorf("has type %s, expected %s", values.DataType(), c.form().wants)
+		return nil, fmt.Errorf("has type %s, expected %s", values.DataType(), formOf(c).wants)
 	}
 	if values.NullN() == 0 {
 		return set, nil
@@ -220,7 +223,7 @@ func (c *Column) arrowSetter(values arrow.Array, t texts) (set func(i int) error
 	full := set
 	return func(i int) error {
 		if values.IsNull(i) {
-			return c.null()
+			return c.Null()
 		}
 		return full(i)
 	}, nil
@@ -302,7 +305,7 @@ func checkFooter(src io.ReaderAt, size int64) error {
 	if err != nil {
 		return err
 	}
-	footer := table{flatbuffers.Table{Bytes: data, Pos: flatbuffers.GetUOffsetT(data)}}
+	footer := flat{flatbuffers.Table{Bytes: data, Pos: flatbuffers.GetUOffsetT(data)}}
 	if _, n, err := footer.vector(footerDictionaries, blockSize); err != nil {
 		return err
 	} else if n > 0 {
@@ -319,17 +322,17 @@ func checkFooter(src io.ReaderAt, size int64) error {
 	return footer.at(footer.Pos+flatbuffers.UOffsetT(o)).checkFields(schemaFields, schemaMetadata, &left)
 }
 
-// table is a FlatBuffers table with vectors of unchecked length.
-type table struct{ flatbuffers.Table }
+// flat is a FlatBuffers table with vectors of unchecked length.
+type flat struct{ flatbuffers.Table }
 
 // at returns the table that the offset at pos points to.
-func (t table) at(pos flatbuffers.UOffsetT) table {
-	return table{flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(pos)}}
+func (t flat) at(pos flatbuffers.UOffsetT) flat {
+	return flat{flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(pos)}}
 }
 
 // vector returns where the vector in a slot begins and how many items of the
 // given size in bytes it has, none if it is absent.
-func (t table) vector(slot flatbuffers.VOffsetT, size uint64) (start flatbuffers.UOffsetT, n int, err error) {
+func (t flat) vector(slot flatbuffers.VOffsetT, size uint64) (start flatbuffers.UOffsetT, n int, err error) {
 	o := t.Offset(slot)
 	if o == 0 {
 		return 0, 0, nil
@@ -342,7 +345,7 @@ func (t table) vector(slot flatbuffers.VOffsetT, size uint64) (start flatbuffers
 }
 
 // tables returns the tables of a vector of tables.
-func (t table) tables(slot flatbuffers.VOffsetT) ([]table, error) {
+func (t flat) tables(slot flatbuffers.VOffsetT) ([]flat, error) {
 	start, n, err := t.vector(slot, flatbuffers.SizeUOffsetT)
 	if err != nil {
 		return nil, err
@@ -350,7 +353,7 @@ func (t table) tables(slot flatbuffers.VOffsetT) ([]table, error) {
 	if n > maxFields {
 		return nil, fmt.Errorf("has more than %d columns", maxFields)
 	}
-	all := make([]table, n)
+	all := make([]flat, n)
 	for i := range all {
 		all[i] = t.at(start + flatbuffers.UOffsetT(i*flatbuffers.SizeUOffsetT))
 	}
@@ -360,7 +363,7 @@ func (t table) tables(slot flatbuffers.VOffsetT) ([]table, error) {
 // checkBatches checks that the record batches lie within the file: each place
 // has an offset (int64), the length of the metadata (int32, padded) and that of
 // the body (int64).
-func (t table) checkBatches(size uint64) error {
+func (t flat) checkBatches(size uint64) error {
 	start, n, err := t.vector(footerBatches, blockSize)
 	if err != nil {
 		return err
@@ -379,7 +382,7 @@ func (t table) checkBatches(size uint64) error {
 
 // checkFields checks the fields in a slot, all fields below them, and the
 // metadata beside them.
-func (t table) checkFields(fields, metadata flatbuffers.VOffsetT, left *int) error {
+func (t flat) checkFields(fields, metadata flatbuffers.VOffsetT, left *int) error {
 	pairs, err := t.tables(metadata)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package table
+package columnar
 
 import (
 	"bytes"
@@ -26,6 +26,8 @@ import (
 	"github.com/parquet-go/parquet-go/encoding/delta"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
+
+	"lorasim/internal/table"
 )
 
 // few are the rows of the files below.
@@ -80,7 +82,7 @@ func otherParquet(tb testing.TB, options ...parquet.WriterProperty) []byte {
 // samples are files of the few rows in Parquet and Arrow.
 func samples(tb testing.TB, ext string) [][]byte {
 	path := filepath.Join(tb.TempDir(), "s"+ext)
-	files := [][]byte{save(tb, path, few(), Options{Meta: [][2]string{{"key", "value"}}})}
+	files := [][]byte{save(tb, path, few(), table.Options{Files: files, Meta: [][2]string{{"key", "value"}}})}
 	if ext != ".parquet" {
 		return files
 	}
@@ -104,7 +106,7 @@ func loadBytes(tb testing.TB, path string, content []byte) ([]cells, error) {
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		tb.Fatal(err)
 	}
-	rows, err := load(path, Options{})
+	rows, err := load(path, table.Options{Files: files})
 	if err != nil && !strings.HasPrefix(err.Error(), path+":") {
 		tb.Errorf("the error does not name the file: %v", err)
 	}
@@ -231,8 +233,8 @@ func fuzz(f *testing.F, ext string) {
 		if err != nil {
 			return
 		}
-		save(t, again, rows, Options{})
-		if got, err := load(again, Options{}); err != nil || !cmp.Equal(rows, got, equal) {
+		save(t, again, rows, table.Options{Files: files})
+		if got, err := load(again, table.Options{Files: files}); err != nil || !cmp.Equal(rows, got, equal) {
 			t.Errorf("what was read could not be written and read: %v", err)
 		}
 	})
@@ -386,7 +388,7 @@ func TestBudget(t *testing.T) {
 	b := newBudget(1 << 20)
 	const limit = 64<<20 + 256<<20
 	take := func(sizes ...int) error {
-		return guard(func() error {
+		return table.Guard(func() error {
 			for _, n := range sizes {
 				b.Free(b.Allocate(n))
 			}
@@ -442,7 +444,7 @@ func oneColumn(tb testing.TB, times int, fields ...arrow.Field) []byte {
 }
 
 func checkArrow(content []byte) error {
-	return guard(func() error { return checkFooter(bytes.NewReader(content), int64(len(content))) })
+	return table.Guard(func() error { return checkFooter(bytes.NewReader(content), int64(len(content))) })
 }
 
 func TestArrowFooter(t *testing.T) {
@@ -546,7 +548,7 @@ func TestWrongColumns(t *testing.T) {
 		if err := os.WriteFile(path, oneColumn(t, 1, field("x", c.d)), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		r, err := Open(path, []Column{{Name: "x", Value: c.cell}}, Options{})
+		r, err := table.Open(path, []table.Column{{Name: "x", Value: c.cell}}, table.Options{Files: files})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -559,18 +561,18 @@ func TestWrongColumns(t *testing.T) {
 	if err := os.WriteFile(parquetPath, otherParquet(t), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for want, c := range map[string]Column{
+	for want, c := range map[string]table.Column{
 		`column "text": has type STRING, expected int32 or int64`: {Name: "text", Value: &number},
 		`column "gaps_s": has type DOUBLE, expected float64`:      {Name: "gaps_s", Value: new(float64)},
 		`no column "y"; the file has id,count,time_s`:             {Name: "y", Value: &number},
 	} {
-		if _, err := Open(parquetPath, []Column{c}, Options{}); err == nil ||
+		if _, err := table.Open(parquetPath, []table.Column{c}, table.Options{Files: files}); err == nil ||
 			!strings.HasPrefix(err.Error(), parquetPath+": "+want) {
 			t.Errorf("error %v, expected %s", err, want)
 		}
 	}
-	maybe := Column{Name: `maybe, "s"`, Value: new(float64)}
-	r, err := Open(parquetPath, []Column{maybe}, Options{})
+	maybe := table.Column{Name: `maybe, "s"`, Value: new(float64)}
+	r, err := table.Open(parquetPath, []table.Column{maybe}, table.Options{Files: files})
 	if err != nil {
 		t.Fatal(err)
 	}
