@@ -97,7 +97,7 @@ func (s *reference) beginSLoRA(w *refWorker) {
 			}
 			return
 		}
-		s.finish(w, s.dequeue(w, w.nextSLoRA()), record.Failed)
+		s.finish(w, s.dequeue(w, 0), record.Failed)
 	}
 }
 

@@ -73,7 +73,8 @@ func (f *sloraFlags) validate(cmd *cobra.Command, name, use, plot string) error 
 	if err != nil {
 		return err
 	}
-	r := &sloraruns.Report{Profile: p.Name, Use: use, System: f.system, Runs: runs, Predicted: predicted, Skipped: skipped}
+	r := &sloraruns.Report{Profile: p.Name, Use: use, System: f.system, Runs: runs, Predicted: predicted,
+		Skipped: skipped}
 	return show(cmd, r.WriteText, inJSON(r, "  "))
 }
 

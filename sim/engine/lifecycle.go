@@ -265,10 +265,8 @@ func (e *Engine) RejectWaiting(r *Request, reason string) {
 }
 
 // FailHead fails the first waiting request, which does not fit in the KV cache even alone.
-func (e *Engine) FailHead() { e.FailWaiting(e.Policy.Head()) }
-
-// FailWaiting fails a waiting request, which does not fit in the KV cache even alone.
-func (e *Engine) FailWaiting(r *Request) {
+func (e *Engine) FailHead() {
+	r := e.Policy.Head()
 	e.dequeue(r)
 	e.LoRA.UnloadIfUnused(&r.Row.Adapter)
 	e.Gate.RequestLeft()

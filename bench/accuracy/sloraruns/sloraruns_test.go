@@ -52,7 +52,8 @@ func TestChoiceSkips(t *testing.T) {
 		{"S2", ""}, {"a10g", "a100-80"}, {"llama-7b", "llama-13b"}, {"14500", ""}, {"calibration", "validation"}} {
 		rows.WriteString(strings.Replace(row, k[0], k[1], 1))
 	}
-	taken, skipped := Choice{Use: validate.Calibration, System: SLoRA, GPU: "a10g", Model: "Llama-7b fp16"}.Of(read(t, rows.String()))
+	choice := Choice{Use: validate.Calibration, System: SLoRA, GPU: "a10g", Model: "Llama-7b fp16"}
+	taken, skipped := choice.Of(read(t, rows.String()))
 	if len(taken) != 1 || len(skipped) != 7 || skipped["system slora-bmm is not simulated"] != 1 {
 		t.Errorf("%d runs taken, expected 1; skipped %v, expected 7 reasons", len(taken), skipped)
 	}
@@ -159,7 +160,8 @@ func TestPublishedRuns(t *testing.T) {
 		}
 		r := &Report{Profile: p.Name, System: k.system, Runs: runs, Predicted: predicted}
 		for metric, most := range k.most {
-			if s := r.Summary(metric); s.Runs != k.runs || s.MedianAbsError > most.median || s.MaxAbsError > most.worst {
+			s := r.Summary(metric)
+			if s.Runs != k.runs || s.MedianAbsError > most.median || s.MaxAbsError > most.worst {
 				t.Errorf("%s, %s: errors %v in the median, %v at worst of %d runs, expected at most %v of %d", k.system,
 					metric, s.MedianAbsError, s.MaxAbsError, s.Runs, most, k.runs)
 			}

@@ -27,8 +27,9 @@ const (
 	SLoRALIFO  = "slora-lifo"  // last come, first served
 )
 
-// Figures are the compared figures: times in s, attainment and aborted as shares of the requests. TotalTime begins with the benchmark, a gap
-// before the first request (run_exp in benchmarks/run_exp.py), and ends with the last answer.
+// Figures are the compared figures: times in s, attainment and aborted as shares of the requests. TotalTime
+// begins with the benchmark, a gap before the first request (run_exp in benchmarks/run_exp.py), and ends with
+// the last answer.
 type Figures struct {
 	TotalTime  float64 `json:"total_time"`
 	Latency    float64 `json:"avg_latency"`     // mean over the completed requests

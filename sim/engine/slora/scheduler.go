@@ -2,9 +2,9 @@
 // slora/server/router), which is LightLLM's.
 //
 // Prefill and decode steps are separate. Requests are admitted first come, first served, last come, first
-// served, or with early abort. The first request that does not fit blocks the queue. A request fits if memory lasts even if all requests use their
-// full budgets. Adapters and KV cache share the memory: an adapter takes a part of it while it has running
-// requests.
+// served, or with early abort. The first request that does not fit blocks the queue. A request fits if memory
+// lasts even if all requests use their full budgets. Adapters and KV cache share the memory: an adapter takes
+// a part of it while it has running requests.
 //
 // Invariant: the memory that the admitted requests and their adapters will ever take is less than the
 // capacity, so no request is preempted. The exception is memory reserved for the KV cache of requests from
@@ -79,7 +79,7 @@ func (s *Scheduler) Schedule() {
 			}
 			return
 		default:
-			e.FailWaiting(s.next()) // nothing runs, so nothing would ever change
+			e.FailHead() // nothing runs, so nothing would ever change
 		}
 	}
 }
