@@ -128,7 +128,8 @@ type Cluster struct {
 	PageSize            int     `yaml:"page_size" check:">=0 <=1e6" unit:"tokens" help:"Tokens per page (block) of the KV cache"`
 	HeadOfLine          string  `yaml:"head_of_line" check:"oneof skip block" help:"Waiting request without a free adapter slot: skip it, or block the requests behind it" more:"Old versions of sglang block" group:"Adapters on workers"`
 	LoraDrainWait       float64 `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" unit:"s" help:"Waiting time after which a request may evict a running adapter, s (0 disables)"`
-	SchedulePolicy      string  `yaml:"schedule_policy" check:"oneof fcfs priority vtc" help:"Order of waiting requests: fcfs, priority or vtc (least-served adapter first)" more:"priority is that of the adapter: sglang takes large values first, vllm small ones. vtc: docs/admission.md" group:"Queue"`
+	SchedulePolicy      string  `yaml:"schedule_policy" check:"oneof fcfs priority vtc lifo" help:"Order of the queue: fcfs, priority, vtc (least-served adapter first) or lifo" more:"lifo: scheduler slora. priority is that of the adapter: sglang takes large values first, vllm small ones. vtc: docs/admission.md" group:"Queue"`
+	EnableAbort         bool    `yaml:"enable_abort" help:"slora: early abort of requests that would miss a TTFT of 6 s" more:"Serves the latest requests first while the queue grows, else the earliest. An aborted request counts as rejected"`
 	LowPriorityFirst    bool    `yaml:"schedule_low_priority_values_first" help:"sglang, schedule_policy priority: small values first"`
 	PreemptionThreshold int     `yaml:"priority_scheduling_preemption_threshold" check:">=-1 <=1e9" unit:"-" help:"sglang, schedule_policy priority: difference that preempts" more:"A running request is preempted if its priority is worse by more than this. 0: the profile's value, else 10. -1: a difference of 0"`
 	NoPriorityPreempt   bool    `yaml:"disable_priority_preemption" help:"sglang, schedule_policy priority: never preempt running requests"`
@@ -189,7 +190,7 @@ func Load(file string) (Scenario, error) {
 	}
 	sc, err := Parse(data, file)
 	sc.MapPaths(In(filepath.Dir(file)))
-	return sc, err
+	return sc, fault(err)
 }
 
 // Parse reads a scenario from YAML on top of the defaults. Errors state the name file, the line and the key. For an

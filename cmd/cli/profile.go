@@ -32,7 +32,7 @@ func newProfile() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := profile.Load(args[0])
 			if err != nil {
-				return err
+				return usage(err)
 			}
 			describe(cmd.OutOrStdout(), p)
 			return writeYAML(cmd, p)
@@ -174,8 +174,7 @@ policies with it; calibrate before you size a cluster: lorasim calibrate.`,
 		opt(&a.KVBandwidth, "kv-bandwidth-efficiency", a.KVBandwidth,
 			"Share of the memory bandwidth at which the KV cache is read", ">0 <=1"),
 		opt(&a.Compute, "compute-efficiency", a.Compute,
-			"Share of the peak FLOP/s of 16-bit linear layers in prefill; FP8 and experts reach less; "+
-				"0: by GPU (0.62 on an H100)", ">=0 <=1"),
+			"Share of the peak FLOP/s of linear layers in prefill (0: by GPU, 0.62 on an H100)", ">=0 <=1"),
 		opt(&a.Attention, "attention-efficiency", a.Attention,
 			"Share of the peak FLOP/s of the attention of prompts", ">0 <=1"),
 		opt(&a.MemoryShare, "memory-share", a.MemoryShare, "Share of the GPU memory that the engine uses", ">0 <=1"),

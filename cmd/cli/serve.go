@@ -235,7 +235,7 @@ prompt. Several workers listen on consecutive ports.`,
 	}
 	sf := addScenarioFlags(cmd, "cluster")
 	cmd.Flags().Lookup("num-workers").DefValue = "1"
-	cmd.Flags().Lookup("num-workers").Usage = "number of workers, on consecutive ports"
+	cmd.Flags().Lookup("num-workers").Usage = "Number of workers, on consecutive ports"
 	f.add(cmd)
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		if sc.Cluster.Elastic != "" {
@@ -352,9 +352,9 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 		}
 		s := &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
 		servers = append(servers, s)
-		l, err := net.Listen("tcp", addr)
+		l, err := listenTCP("--listen", addr)
 		if err != nil {
-			return fmt.Errorf("--listen %s: %w", addr, err)
+			return err
 		}
 		if exposed(l.Addr()) && f.APIKey == "" {
 			say(cmd, "other hosts can reach %s, and no key is required: give --api-key-file FILE", l.Addr())
