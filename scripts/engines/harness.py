@@ -54,6 +54,8 @@ def samples(text):
 class Scraper:
     """Reads a page of metrics every half second, as Prometheus would, while a with statement runs."""
 
+    GAUGES = ("requests_running", "requests_waiting", "requests_pending")  # of what is in flight
+
     def __init__(self, url, prefix):
         self.url, self.prefix, self.pages, self.errors, self.done = url, prefix, [], [], threading.Event()
         self.thread = threading.Thread(target=self._run)
@@ -80,6 +82,11 @@ class Scraper:
         self.done.set()
         self.thread.join()
         self._scrape()
+        for _ in range(20):  # the server may learn of an end after the client
+            if self.pages and sum(map(self.sum, self.GAUGES)) == 0:
+                break
+            time.sleep(0.5)
+            self._scrape()
         if not self.pages:
             raise RuntimeError(f"{self.url} does not answer: {self.errors[:3]}")
 
@@ -99,7 +106,7 @@ class Scraper:
         gone = [k for a, b in zip(self.pages, self.pages[1:]) for k in a if k not in b and k[0].startswith(self.prefix)]
         t.expect(f"{name}: no counter falls, not {fallen[:2]}", not fallen)
         t.expect(f"{name}: no series ends, not {gone[:2]}", lost_workers or not gone)
-        for gauge in ("requests_running", "requests_waiting", "requests_pending"):
+        for gauge in self.GAUGES:
             t.expect(f"{name}: {gauge} ends at 0, not {self.sum(gauge)}", self.sum(gauge) == 0)
 
 
