@@ -213,6 +213,19 @@ func (w *Worker) crowd() (c crowd) {
 	return c
 }
 
+// batchAdapters is how many adapters a batch of the worker has, and whether a request of adapter k makes it one more.
+func (w *Worker) batchAdapters(k int32) (adapters, more int) {
+	adapters = w.ActiveLoras
+	switch st := w.Adapter(k); {
+	case !isAdapter(k) || st.Running > 0:
+	case st.Queued > 0:
+		adapters++ // it soon runs there anyway
+	default:
+		more = 1
+	}
+	return adapters, more
+}
+
 // endRate is how often, in the time of an execution, an adapter gives its slot back, with n requests running on
 // average: it keeps it for a busy period of an M/G/infinity queue, (e^n - 1)/n executions.
 func endRate(n int32) float64 { return float64(n) / math.Expm1(float64(n)) }

@@ -182,6 +182,48 @@ func TestFetchesInSteps(t *testing.T) {
 	close2(t, "when its prompt will have been computed", p.backlogs[0].prefilled, 21+1)
 }
 
+// countingCost takes 10 s longer for each adapter in the batch.
+type countingCost struct{ handCost }
+
+func (c countingCost) DecodeStepOf(running, adapters int, kvTokens int64, maxRank int) float64 {
+	return c.DecodeStep(running, kvTokens, maxRank) + 10*float64(adapters)
+}
+
+// An adapter that the batch has not yet makes all its steps longer.
+func TestAdaptersOfTheBatch(t *testing.T) {
+	env := handEnv(1, 4)
+	env.Workers[0].Cost = countingCost{}
+	p := mustNew(t, "period_mig:spill=0", env).Policy.(*planAndRoute)
+	for _, c := range []struct {
+		name                 string
+		k                    int32
+		queued               int32 // requests of adapter 2
+		longer, longerBefore float64
+	}{
+		{"one that runs", 0, 0, 10, 10},
+		{"another one", 1, 0, 20, 10},
+		{"one that waits there", 2, 1, 20, 20},
+		{"the base model", -1, 0, 10, 10},
+	} {
+		v := testView(env)
+		w := &v.Workers[0]
+		w.Slots, w.Running, w.ActiveLoras, w.Queued = 4, 2, 1, int(c.queued)
+		for k := range w.Adapters {
+			w.Adapters[k].Tier = GPU
+		}
+		w.Adapters[0].Running, w.Adapters[2].Queued = 2, c.queued
+		r := Request{Adapter: c.k, Prompt: 100, Expected: 50}
+		total, first := p.price(r, 0, v)
+		close2(t, c.name+", first token", first, 1+3.1+c.longer)
+		want := 50*(3.1+c.longer) + 2 + 100*(1.1+c.longer-c.longerBefore)
+		close2(t, c.name, total, 30*first+want)
+		p.bounds.begin(r, v)
+		if low := p.bounds.price(p, r, 0, v); low > total {
+			t.Errorf("%s: the bound %v is above the price %v", c.name, low, total)
+		}
+	}
+}
+
 // twoTiers loads in 1 s from host memory, in 21 s from elsewhere.
 type twoTiers struct{ handCost }
 

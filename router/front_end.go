@@ -20,20 +20,26 @@ func (p *accounts) enters(k int32, j int, now float64) float64 {
 // later x/2 on average. That happens once, so the requests of the adapter share it.
 func (p *planAndRoute) firstUseDelay(k int32, j int, now float64) float64 {
 	x, b := p.env.Workers[j].FirstUse, max(p.backlogs[j].entered-now, 0)
-	return p.comes() * x * (b + x/2) / p.sharers(k)
+	return p.comes() * x * (b + x/2) / (1 + p.recent(k))
 }
 
-// firstUseShared is the part of the delay, s, of a request by its adapter's first use on a worker that other requests
-// of the adapter share: those that come later could go there without it, and none would be the first otherwise. Without
-// the front end the request could start in ready s; it passes the front end in enters s.
+// firstUseShared is the part of the delay, s, of a request by its adapter's first use on a worker that later requests
+// of the adapter there share: none of them is the first any more. Without the front end the request could start in
+// ready s; it passes the front end in enters s.
 func (p *planAndRoute) firstUseShared(k int32, j int, ready, enters float64) float64 {
 	once := max(ready, enters) - max(ready, enters-p.env.Workers[j].FirstUse)
-	return once * (1 - 1/p.sharers(k))
+	return once * p.share(k)
 }
 
-// sharers is how many requests of an adapter share what happens once because of it: this one and those that came
-// within the horizon.
-func (p *planAndRoute) sharers(k int32) float64 {
+// share is the part of what happens once on a worker because of an adapter that its other requests there bear: with
+// this one, as many as each worker would get of those that came within the horizon.
+func (p *planAndRoute) share(k int32) float64 {
+	n := p.recent(k) / float64(len(p.workers))
+	return n / (1 + n)
+}
+
+// recent is how many requests of an adapter come within the horizon, by the forecast and since.
+func (p *planAndRoute) recent(k int32) float64 {
 	d := &p.demand[k]
-	return 1 + d.rate*p.horizon + d.arrived
+	return d.rate*p.horizon + d.arrived
 }

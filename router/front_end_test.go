@@ -63,9 +63,9 @@ func TestFirstUseIsShared(t *testing.T) {
 	v.Now, p.first = 100, mean{} // a second until the first token is worth 30
 	v.Workers[0].Running, v.Workers[0].Adapters[0].Running = 1, 1
 	for _, c := range []struct {
-		arrived, shared float64 // requests within the horizon; s of 30
+		arrived, shared float64 // requests within the horizon, on two workers; s of 30
 		want            int
-	}{{0, 0, 0}, {9, 27, 1}} {
+	}{{0, 0, 0}, {18, 27, 1}} {
 		p.demand[0] = demand{arrived: c.arrived}
 		p.bounds.begin(r, v)
 		for j := range v.Workers {

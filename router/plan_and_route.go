@@ -179,7 +179,8 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
 	}
 	batch := min(running+1, limit)
-	step := cost.DecodeStep(batch, kv+int64(r.Prompt), w.MaxRank)
+	adapters, one := w.batchAdapters(r.Adapter)
+	step := decodeStepOf(cost, batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
 	n := l.next(w, v.Now)
 	prompts, prefill := n.prompt(p.uncached(&r, j, v), cost)
 	a := p.adapterWait(r.Adapter, j, v)
@@ -204,7 +205,7 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	// its decoding; what others lose to its load, its prefill and its decoding
 	t := output*step + (a.load+a.stall+prefill)*float64(running)
 	if batch > running {
-		t += output * float64(running) * max(0, step-cost.DecodeStep(running, kv, w.MaxRank))
+		t += output * float64(running) * max(0, step-decodeStepOf(cost, running, adapters, kv, w.MaxRank))
 	}
 	if !p.holds(r, j) {
 		t += p.spill * exec

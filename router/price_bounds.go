@@ -49,7 +49,7 @@ func (b *priceBounds) begin(r Request, v *View) {
 	}
 }
 
-// step is the least time of a decode step.
+// step is the least time of a decode step: without KV tokens, and with as few adapters as can be.
 func (b *priceBounds) step(kind int32, batch, rank int) float64 {
 	for len(b.steps[kind]) <= rank {
 		b.steps[kind] = append(b.steps[kind], nil)
@@ -59,7 +59,7 @@ func (b *priceBounds) step(kind int32, batch, rank int) float64 {
 	}
 	t := &b.steps[kind][rank][batch]
 	if *t == 0 {
-		*t = b.costs[kind].DecodeStep(batch, 0, rank)
+		*t = decodeStepOf(b.costs[kind], batch, 0, 0, rank)
 	}
 	return *t
 }
@@ -89,7 +89,7 @@ func (b *priceBounds) price(p *planAndRoute, r Request, j int, v *View) float64 
 	}
 	enters := p.enters(r.Adapter, j, v.Now) - v.Now
 	if p.firstUse(r.Adapter, j) { // some of it, at most, is shared
-		enters -= p.workers[j].FirstUse * (1 - 1/p.sharers(r.Adapter))
+		enters -= p.workers[j].FirstUse * p.share(r.Adapter)
 	}
 	first := max(n.starts-v.Now, enters, fetch) + n.loads + load + max(n.compute, alone)
 	if running > 0 {

@@ -87,6 +87,21 @@ type CostModel interface {
 	Copy(bytes float64) float64
 }
 
+// AdapterCounter is a CostModel of an engine whose decode steps may take longer with each adapter in the batch.
+type AdapterCounter interface {
+	// DecodeStepOf is DecodeStep of a batch whose requests use the given number of adapters.
+	DecodeStepOf(running, adapters int, kvTokens int64, maxRank int) float64
+}
+
+// decodeStepOf returns the length of a decode step, s, by the number of adapters in the batch where the model counts
+// them.
+func decodeStepOf(c CostModel, running, adapters int, kvTokens int64, maxRank int) float64 {
+	if a, ok := c.(AdapterCounter); ok {
+		return a.DecodeStepOf(running, adapters, kvTokens, maxRank)
+	}
+	return c.DecodeStep(running, kvTokens, maxRank)
+}
+
 var errNeedsCosts = errors.New("needs the step times of the workers (a cost model)")
 
 // Env is the environment in which a policy is built.

@@ -62,7 +62,7 @@ func (s *sim) fetch() error {
 		return fmt.Errorf("sim: request %d: %w", r.ID, err)
 	}
 	if r.Arrival >= tick.Max.Seconds() {
-		return fmt.Errorf("sim: request %d arrives after %.0f days, expected at most %.0f; compress the workload's times",
+		return fmt.Errorf("sim: request %d arrives after %.4g days, expected at most %.0f; compress the workload's times",
 			r.ID, r.Arrival/86400, tick.Max.Seconds()/86400)
 	}
 	t := tick.FromSeconds(r.Arrival)

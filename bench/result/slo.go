@@ -65,6 +65,9 @@ func (s *SLO) parse(part string) (why string) {
 		}
 		return ""
 	}
+	if name == "e2el" { // vLLM's name
+		name = "e2e"
+	}
 	i := slices.Index(latencyNames[:], name)
 	if i < 0 {
 		return "unknown latency: expected ttft, tpot or e2e"

@@ -189,7 +189,7 @@ func Load(file string) (Scenario, error) {
 	}
 	sc, err := Parse(data, file)
 	sc.MapPaths(In(filepath.Dir(file)))
-	return sc, err
+	return sc, fault(err)
 }
 
 // Parse reads a scenario from YAML on top of the defaults. Errors state the name file, the line and the key. For an

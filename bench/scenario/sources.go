@@ -160,7 +160,7 @@ func (s *Scenario) openSynthetic(in *Input) (err error) {
 		cfg.Requests = 0 // it is turns that end them
 	}
 	in.Source, err = synth.New(cfg)
-	return err
+	return fault(err)
 }
 
 // synthetic is the generator of the scenario.

@@ -221,7 +221,7 @@ func (w *Workload) check() error {
 	case (w.Compat == "slora" || w.Compat == "vllm-lora") && sources > 0:
 		return fmt.Errorf("compat %s generates its requests: it takes no trace, histogram or saved workload", w.Compat)
 	case w.usesTrace() && w.TracePath == "":
-		return fmt.Errorf("trace %s: trace_path is missing", w.traceName())
+		return fmt.Errorf("trace %s: trace_path is missing: give the file or folder of the trace with --trace-path", w.traceName())
 	}
 	return w.checkResample()
 }

@@ -86,6 +86,7 @@ Coefficients of --fit:
 		opt(&f.fitGroups, "fit-groups", false, "Fit the lengths of the groups too"),
 		opt(&f.outGroups, "output-groups", "", "Write the fitted groups to `file`"),
 		opt(&f.folds, "folds", 0, "Number of folds of a cross-validation (0 disables)", ">=0 <=1000"))
+	writes(cmd, nil, "output-groups")
 	flags(cmd, "Kernels",
 		opt(&f.kernels, "kernels", "", "Kernel timings, CSV `file` with backend, batch_size, max_rank, median_ms"),
 		opt(&f.kernelsKind, "backend", "csgmv", "LoRA backend to fit: csgmv or triton"))
@@ -121,8 +122,18 @@ Coefficients of --fit:
 				return err
 			}
 		}
+		if f.kernels != "" {
+			if err := oneOf("backend", "backend", f.kernelsKind, []string{"csgmv", "triton"}); err != nil {
+				return err
+			}
+		}
 		if f.vllmRuns != "" {
 			return f.fromVLLM(cmd)
+		}
+		if f.output != "" {
+			if err := checkFile(f.output, nil); err != nil {
+				return fmt.Errorf("--output: %w", err)
+			}
 		}
 		if f.slora.runs != "" && !cmd.Flags().Changed("profile") {
 			f.start = sloraProfile

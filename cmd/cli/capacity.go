@@ -12,7 +12,6 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/study/capacity"
 	"lorasim/bench/study/sweep"
-	"lorasim/internal/figure"
 )
 
 const demandHeading, choiceHeading = "Target", "Choices"
@@ -78,6 +77,7 @@ The exit code is 1 if no candidate is accepted, for example because even
 		opt(&f.o.Mix, "mix", false, "Also choose from clusters of two of the profiles of --cost"))
 	flags(cmd, outputHeading,
 		opt(&f.plot, "plot", "", "Draw the attainment over the rate for several numbers of workers into `file` (.svg or .png)"))
+	writes(cmd, pictures(), "plot")
 	jsonFlag(cmd, "Print the answer as one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
 	return cmd
@@ -156,11 +156,6 @@ func (f *capacityFlags) check() (err error) {
 	if f.o.Hold = 0; f.hold != "mean" {
 		if f.o.Hold, err = result.ParseShare(f.hold); err != nil {
 			return fmt.Errorf("--hold: %w, or mean", err)
-		}
-	}
-	if f.plot != "" {
-		if _, err := figure.Format(f.plot); err != nil {
-			return fmt.Errorf("--plot: %w", err)
 		}
 	}
 	if len(f.policies) > 0 {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -110,11 +111,16 @@ func (f *eppFlags) priorities() (map[string]int, error) {
 
 // certificates returns the server's TLS configuration, or nil for plain text.
 func (f *eppFlags) certificates() (*tls.Config, error) {
-	if !f.secure {
+	switch {
+	case (f.certificate == "") != (f.secretKey == ""):
+		return nil, errors.New("--tls-cert and --tls-key: give both or none")
+	case f.certificate != "" && !f.secure:
+		return nil, errors.New("--tls-cert needs --secure-serving: without it epp serves plain text")
+	case !f.secure:
 		return nil, nil
 	}
 	c, err := extproc.SelfSigned(time.Now())
-	if f.certificate != "" || f.secretKey != "" {
+	if f.certificate != "" {
 		c, err = tls.LoadX509KeyPair(f.certificate, f.secretKey)
 	}
 	if err != nil {
@@ -199,9 +205,9 @@ func serveMetrics(l net.Listener, m *metrics.Metrics) (stop func()) {
 
 // open listens on an address that only this host can reach or, with --insecure, on any address.
 func (f *eppFlags) open(address, flag string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+	l, err := listenTCP(flag, address)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
+		return nil, err
 	}
 	if exposed(l.Addr()) && !f.insecure {
 		l.Close()

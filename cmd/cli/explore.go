@@ -55,7 +55,7 @@ has a secret part: pages of other origins can neither read nor change anything.`
 			}
 			l, err := listenLocal(listen)
 			if err != nil {
-				return usage(err)
+				return err
 			}
 			defer l.Close()
 			return serveExplorer(cmd, l, begin, open)
@@ -93,14 +93,10 @@ func listenLocal(address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	ip, ipErr := netip.ParseAddr(host)
 	if err != nil || host != "localhost" && (ipErr != nil || !ip.Unmap().IsLoopback()) {
-		return nil, fmt.Errorf("--listen: %q, expected a loopback address with a port, such as 127.0.0.1:8080; "+
-			"to reach it from elsewhere, forward the port: ssh -L 8080:127.0.0.1:8080 HOST", address)
+		return nil, usage(fmt.Errorf("--listen: %q, expected a loopback address with a port, such as 127.0.0.1:8080; "+
+			"to reach it from elsewhere, forward the port: ssh -L 8080:127.0.0.1:8080 HOST", address))
 	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("--listen %s: %w", address, err)
-	}
-	return l, nil
+	return listenTCP("--listen", address)
 }
 
 // serveExplorer serves the page until the command is interrupted, which is its normal end.

@@ -218,7 +218,7 @@ func withUsageErrors(cmd *cobra.Command) {
 		case err != nil:
 			return usage(err)
 		}
-		return usage(checkBounds(c))
+		return cmp.Or(usage(checkBounds(c)), checkWrites(c))
 	}
 	for _, c := range cmd.Commands() {
 		withUsageErrors(c)

@@ -54,6 +54,9 @@ func (o *importOptions) run(cmd *cobra.Command, logs []string) error {
 	if o.out == "" {
 		return usage(errNoFile)
 	}
+	if err := checkWorkloadName(o.out, logs...); err != nil {
+		return err
+	}
 	options := requestlog.Options{TimeUnit: requestlog.Unit(o.unit), Seed: uint64(o.seed),
 		Files: columnar.Files()}
 	if o.unit != "" && !slices.Contains(requestlog.Units(), options.TimeUnit) {

@@ -55,17 +55,29 @@ func (f *gatewayFlags) open() (ls listeners, err error) {
 	return ls, err
 }
 
+// listenTCP listens on the address that a flag has.
+func listenTCP(flag, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if wrong, ok := errors.AsType[*net.AddrError](err); ok {
+		return nil, usage(fmt.Errorf("%s %s: %s, expected HOST:PORT such as 127.0.0.1:8000", flag, address, wrong.Err))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, address, err)
+	}
+	return l, nil
+}
+
 // listenGuarded listens on an address that only this host can reach, or that requires a key.
-func listenGuarded(flag, address string, a access) (net.Listener, error) {
-	flag += " " + address
+func listenGuarded(of, address string, a access) (net.Listener, error) {
+	flag := of + " " + address
 	if at, err := netip.ParseAddrPort(address); err == nil { // check before opening
 		if err := checkExposed(flag, net.TCPAddrFromAddrPort(at), a); err != nil {
 			return nil, err
 		}
 	}
-	l, err := net.Listen("tcp", address)
+	l, err := listenTCP(of, address)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
+		return nil, err
 	}
 	if err := checkExposed(flag, l.Addr(), a); err != nil { // host names are resolved only now
 		l.Close()

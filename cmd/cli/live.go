@@ -22,11 +22,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/live"
 	"lorasim/internal/format"
 	"lorasim/internal/linelog"
+	"lorasim/internal/table"
 	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
@@ -92,13 +94,15 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 		opt(&f.Retries, "retries", 3,
 			"Retries of a request before its first byte, or when its worker breaks off", ">=0 <=1000"),
 		opt(&f.Grace, "grace", 5*time.Second, "Time for requests in flight after Ctrl-C", ">=0"),
-		opt(&f.Ready, "ready-timeout", 0, readyHelp, ">=0"),
+		opt(&f.Ready, "ready-timeout", 10*time.Second, readyHelp, ">=0"),
 		opt(&f.Workers.Speed, "worker-time-scale", 1,
 			"--time-scale of emulated workers: requests are sent that much faster", ">0 <=1e6"))
 	flags(cmd, outputHeading,
 		opt(&f.RecordsFile, "records", "", recordsHelp),
 		opt(&f.plans, "plans", "", "Append every plan and every race of policy auto to `file`, one JSON object per line"),
 		opt(&f.Replies, "replies", "", "Write the token ids of each reply to `file` (.jsonl), where workers report them"))
+	writes(cmd, table.Extensions(), "records")
+	writes(cmd, nil, "replies")
 }
 
 // check completes the options.
@@ -127,6 +131,9 @@ func extraFields(text string) ([]byte, error) {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return nil, fmt.Errorf("%q is not a JSON object such as {\"top_k\": 5}", text)
+		}
 		return nil, fmt.Errorf("%q is not a JSON object: %w", text, err)
 	}
 	data, err := json.Marshal(fields)
@@ -346,6 +353,9 @@ func (f *remoteFlags) urls(args []string) ([]string, error) {
 	for _, s := range slices.Concat(f.workers, strings.Split(strings.Join(args, ","), ",")) {
 		if s == "" {
 			continue
+		}
+		if slo, err := result.ParseSLO(s); err == nil && !slo.Empty() { // vLLM's client takes several arguments
+			return nil, fmt.Errorf("%q is a limit, not a worker: give one text, as in --goodput \"ttft:500 tpot:50\"", s)
 		}
 		u, err := fleet.ParseURL(s)
 		if err != nil {

@@ -120,11 +120,28 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
 	}
+	checkHelp(root)
 	root.Args, root.RunE = subcommandsOnly, func(cmd *cobra.Command, _ []string) error {
 		_, err := fmt.Fprint(cmd.OutOrStdout(), tryThis)
 		return err
 	}
 	return root
+}
+
+// checkHelp makes "help NAME" an error if there is no command NAME. cobra prints the help of the program instead.
+func checkHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		panic(err) // a programming error
+	}
+	help.Args = func(_ *cobra.Command, args []string) error {
+		c, rest, err := root.Find(args)
+		if err == nil && len(rest) > 0 {
+			err = unknownCommand(c, rest[0])
+		}
+		return usage(err)
+	}
 }
 
 // usageError is an error in the command line or the scenario.

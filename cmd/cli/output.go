@@ -79,8 +79,17 @@ func (o *outputFlags) check() (err error) {
 		return usage(fmt.Errorf("--layout: %w", err))
 	}
 	for _, spec := range o.exports {
-		if _, _, err := importer.ParseExport(spec); err != nil {
+		_, file, err := importer.ParseExport(spec)
+		if err != nil {
 			return usage(fmt.Errorf("--export: %w", err))
+		}
+		if err := replaceable(file); err != nil {
+			return fmt.Errorf("--export %s: %w", spec, err)
+		}
+	}
+	if o.file != "" {
+		if err := appendable(o.file); err != nil {
+			return fmt.Errorf("--output-file: %w", err)
 		}
 	}
 	return nil

@@ -32,7 +32,7 @@ func newProfile() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := profile.Load(args[0])
 			if err != nil {
-				return err
+				return usage(err)
 			}
 			describe(cmd.OutOrStdout(), p)
 			return writeYAML(cmd, p)

@@ -352,9 +352,9 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 		}
 		s := &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
 		servers = append(servers, s)
-		l, err := net.Listen("tcp", addr)
+		l, err := listenTCP("--listen", addr)
 		if err != nil {
-			return fmt.Errorf("--listen %s: %w", addr, err)
+			return err
 		}
 		if exposed(l.Addr()) && f.APIKey == "" {
 			say(cmd, "other hosts can reach %s, and no key is required: give --api-key-file FILE", l.Addr())

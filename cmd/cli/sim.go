@@ -18,6 +18,7 @@ import (
 	"lorasim/bench/study/compare"
 	"lorasim/bench/study/report"
 	"lorasim/internal/atomicfile"
+	"lorasim/internal/table"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace/columnar"
@@ -54,6 +55,8 @@ give the same bytes.`,
 		opt(&plans, "plans", "", "Write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
 		opt(&oracle, "oracle", false, "Compare with a lower bound that assumes perfect knowledge"),
 		opt(&intervals, "intervals", false, "Print prediction intervals from the profile's held-out runs"))
+	writes(cmd, table.Extensions(), "records")
+	writes(cmd, nil, "plans")
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		if sf.print { // relative paths in a scenario are those from its own folder
 			if err := sc.AbsolutePaths(); err != nil {
@@ -220,6 +223,7 @@ single requests of a file, for report and calibrate.`,
 	flags(cmd, "", opt(&print, "print", false, "Print every block again in its own layout"))
 	jsonFlag(cmd, "Print every result as one line of JSON")
 	flags(cmd, "", opt(&keep, "records", "", "Write the requests of the one run that has them to `file` (.parquet, .arrow, .csv or .jsonl)"))
+	writes(cmd, table.Extensions(), "records")
 	return cmd
 }
 
@@ -280,6 +284,7 @@ at the middle of each axis, or at the point that --at sets.`,
 		opt(&png, "png", "", "Write each figure as PNG into `folder`"),
 		opt(&svg, "svg", "", "Write each figure as SVG into `folder`"),
 		opt(&o.Title, "title", "", "Title of the page"))
+	writes(cmd, nil, "output")
 	flags(cmd, runHeading,
 		opt(&policies, "policies", "", "Policies to run each scenario file under: `A,B,...`"),
 		opt(&at, "at", nil, "Point of a sweep whose runs are shown: `KEY=VALUE`; may be repeated"),

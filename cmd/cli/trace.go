@@ -60,6 +60,9 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 	if out == "" {
 		return usage(errNoFile)
 	}
+	if err := checkWorkloadName(out, sc.Workload.File); err != nil {
+		return err
+	}
 	p := newProgress(cmd.ErrOrStderr())
 	defer p.done()
 	in, err := sc.OpenWorkload(cmd.Context(), p.reading)
@@ -191,6 +194,7 @@ func newTracePlot() *cobra.Command {
 	}
 	sf := addScenarioFlags(cmd, "workload")
 	flags(cmd, "", opt(&out, "output,o", "", "Picture to write, .png or .svg"))
+	writes(cmd, pictures(), "output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if out == "" {
 			return usage(errors.New("-o PICTURE is missing"))

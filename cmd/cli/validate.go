@@ -105,6 +105,7 @@ pickers of Kubernetes gateways. The command fails if a case differs.`,
 	flags(cmd, outputHeading,
 		opt(&f.profile, "profile", "", "Worker profile, a name or a file; default: that of the table, the log or the model; --vllm-runs also takes MODEL=PROFILE,...; needed with --records"),
 		opt(&f.plot, "plot", "", "Draw predicted against measured into an SVG `file`"))
+	writes(cmd, []string{".svg"}, "plot")
 	flags(cmd, vllmHeading,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
 		opt(&f.tables, "tables", "", "`Folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv (default: that of the table)"))

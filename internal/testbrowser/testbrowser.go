@@ -4,7 +4,11 @@ package testbrowser
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +65,80 @@ func Eval(t testing.TB, ctx context.Context, js string) string {
 		t.Fatalf("%s: %v", js, err)
 	}
 	return out
+}
+
+// attacks are seven ways in which a page may try to use another one: read its data, with and without CORS; change
+// something by a request of JSON and by a plain one; run its script; use its style; show it in a frame.
+const attacks = `((async ({ page, data, change, script, style }) => {
+	const load = (tag, set) => new Promise((yes, no) => {
+		const s = document.createElement(tag);
+		set(s);
+		s.onload = () => yes('loaded');
+		s.onerror = no;
+		document.head.append(s);
+	});
+	const post = async headers => (await fetch(page + change, { method: 'POST', headers, body: '{}' })).text();
+	const tries = {
+		read: async () => (await fetch(page + data)).text(),
+		blind: async () => {
+			const r = await fetch(page + data, { mode: 'no-cors' });
+			return r.type === 'opaque' ? Promise.reject('opaque') : r.type;
+		},
+		change: () => post({ 'Content-Type': 'application/json' }),
+		simple: () => post({}),
+		script: () => load('script', s => { s.type = 'module'; s.src = page + script; }),
+		style: () => load('link', s => { s.rel = 'stylesheet'; s.href = page + style; }),
+		frame: () => new Promise((yes, no) => {
+			const f = document.createElement('iframe');
+			f.src = page;
+			f.onload = () => { try { yes(f.contentDocument.title || no()); } catch (e) { no(e); } };
+			document.body.append(f);
+		}),
+	};
+	const out = [];
+	for (const [name, f] of Object.entries(tries)) {
+		await f().then(v => out.push(name + ' got ' + String(v).slice(0, 60)), () => out.push(name + ' refused'));
+	}
+	window.attacked = out.join(', ');
+})(%s), '')`
+
+// A Target names a page by its address, which ends in a slash, and parts of it by relative paths.
+type Target struct {
+	Page   string `json:"page"`
+	Data   string `json:"data"`   // data that the page reads
+	Change string `json:"change"` // takes a POST
+	Script string `json:"script"` // a module
+	Style  string `json:"style"`
+}
+
+// Attack opens pages of other origins, which know the address of a page, and has them try to use it in seven ways. A
+// way that succeeds is an error of the test.
+func Attack(t testing.TB, ctx context.Context, target Target) {
+	t.Helper()
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		io.WriteString(w, "<!doctype html><title>other</title>")
+	}))
+	defer other.Close()
+	text, err := json.Marshal(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// localhost is another origin than 127.0.0.1
+	for _, from := range []string{other.URL, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)} {
+		if err := chromedp.Do(ctx, chromedp.Navigate(from)); err != nil {
+			t.Fatal(err)
+		}
+		Eval(t, ctx, fmt.Sprintf(attacks, text))
+		done := chromedp.Poll[bool]("Boolean(window.attacked)", chromedp.WithPollingTimeout(time.Minute))
+		if _, err := chromedp.Run(ctx, done); err != nil {
+			t.Fatal(err)
+		}
+		got := Eval(t, ctx, "window.attacked")
+		if strings.Contains(got, " got ") || strings.Count(got, " refused") != 7 {
+			t.Errorf("from %s: %s", from, got)
+		}
+	}
 }
 
 // Trouble collects the errors of a page: messages on the console, exceptions, and requests to other addresses.

@@ -48,6 +48,9 @@ func In(file string, err error) error {
 	default:
 		text, _, _ = strings.Cut(e.GetMessage(), "\n")
 		text = goTypes.ReplaceAllString(text, "")
+		if strings.Contains(text, "'\t' that cannot start") {
+			text = "a tab begins the line or a value: YAML indents with spaces"
+		}
 	}
 	return fmt.Errorf("%s:%d: %s", file, at.Position.Line, text)
 }

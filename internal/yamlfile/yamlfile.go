@@ -88,6 +88,9 @@ func (r *reader) parse(data []byte) error {
 	if len(data) > MaxBytes {
 		return fmt.Errorf("%s: is larger than %d KiB, the most that is read", file, MaxBytes>>10)
 	}
+	if bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
+		return fmt.Errorf("%s: is UTF-16, expected UTF-8", file)
+	}
 	if at, err := checkLines(data); err != nil {
 		return fmt.Errorf("%s:%d: %w", file, at, err)
 	}

@@ -42,6 +42,67 @@ def wait_for(what, condition, limit):
         time.sleep(0.1)
 
 
+def samples(text):
+    """Samples of a page of Prometheus metrics, (name, labels) to value."""
+    found = {}
+    for line in text.splitlines():
+        if m := re.fullmatch(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", line):
+            found[m[1], tuple(re.findall(r'(\w+)="((?:[^"\\\\]|\\\\.)*)"', m[2] or ""))] = float(m[3])
+    return found
+
+
+class Scraper:
+    """Reads a page of metrics every half second, as Prometheus would, while a with statement runs."""
+
+    def __init__(self, url, prefix):
+        self.url, self.prefix, self.pages, self.errors, self.done = url, prefix, [], [], threading.Event()
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        while not self.done.wait(0.5):
+            self._scrape()
+
+    def _scrape(self):
+        try:
+            status, text = call(self.url)
+        except OSError as e:
+            status, text = repr(e), ""
+        if status == 200:
+            self.pages.append(samples(text))
+        else:
+            self.errors.append(status)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.thread.join()
+        self._scrape()
+        if not self.pages:
+            raise RuntimeError(f"{self.url} does not answer: {self.errors[:3]}")
+
+    def sum(self, name, page=-1, **labels):
+        """Sum of a metric over the series with these labels."""
+        want = set(labels.items())
+        return sum(v for (n, of), v in self.pages[page].items() if n == self.prefix + name and want <= set(of))
+
+    def peak(self, name):
+        return max(self.sum(name, page) for page in range(len(self.pages)))
+
+    def judge(self, t, name, lost_workers=False):
+        """What holds of every run: each scrape answered, no counter falls, nothing is in flight at the end."""
+        t.expect(f"{name}: all scrapes answered, not {self.errors[:3]}", not self.errors and len(self.pages) > 2)
+        fallen = [(n, of) for a, b in zip(self.pages, self.pages[1:]) for (n, of), v in a.items()
+                  if n.endswith(("_total", "_count", "_bucket", "_sum")) and b.get((n, of), v) < v]
+        gone = [k for a, b in zip(self.pages, self.pages[1:]) for k in a if k not in b and k[0].startswith(self.prefix)]
+        t.expect(f"{name}: no counter falls, not {fallen[:2]}", not fallen)
+        t.expect(f"{name}: no series ends, not {gone[:2]}", lost_workers or not gone)
+        for gauge in ("requests_running", "requests_waiting", "requests_pending"):
+            t.expect(f"{name}: {gauge} ends at 0, not {self.sum(gauge)}", self.sum(gauge) == 0)
+
+
 def processes(session):
     """Process ids of a session."""
     found = []

@@ -202,6 +202,7 @@ func TestModel(t *testing.T) {
 	m = Model{law.Compile()}
 	slots := 8 * (0.004 + 0.0001*20)
 	near("law adapters", m.DecodeStep(20, 9000, 16), 10+20*0.02+0.45+8*(0.4+0.0002*20)+slots)
+	near("of three adapters", m.DecodeStepOf(20, 3, 9000, 16), 10+20*0.02+0.45+3*(0.4+0.0002*20)+slots)
 	if !m.Costs.CountsAdapters() {
 		t.Error("law adapters counts adapters")
 	}

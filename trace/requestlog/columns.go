@@ -268,7 +268,7 @@ func (l *layout) complete(columns []string) error {
 		}
 	}
 	missing := func(f Field, what, example string) error {
-		return fmt.Errorf("no column holds %s: expected one such as %s, found %s; name it with --columns %s=NAME",
+		return fmt.Errorf("no column holds %s: expected one such as %s, found %s; name it with lorasim trace import --columns %s=NAME",
 			what, example, strings.Join(columns, ", "), f)
 	}
 	switch {

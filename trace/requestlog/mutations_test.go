@@ -152,7 +152,8 @@ func TestMutationErrors(t *testing.T) {
 	plain := plainLog()
 	for want, text := range map[string]string{
 		"no column holds the numbers of output tokens: expected one such as output_tokens, found timestamp, adapter, " +
-			"prompt_tokens; name it with --columns output=NAME": strings.Replace(plain, ",output_tokens", "", 1),
+			"prompt_tokens; name it with lorasim trace import --columns output=NAME": strings.Replace(plain,
+			",output_tokens", "", 1),
 		"no column holds the times of arrival":                  strings.Replace(plain, "timestamp", "when_it_was", 1),
 		"the log has no rows":                                   "timestamp,adapter,prompt_tokens,output_tokens\n",
 		"the log has no rows: it holds comments alone":          "# nothing\n#\n",

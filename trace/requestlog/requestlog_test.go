@@ -277,7 +277,7 @@ func TestDropped(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                          "the file is empty",
-		"time,prompt_tokens\n1,2\n": "no column holds the numbers of output tokens: expected one such as output_tokens, found time, prompt_tokens; name it with --columns output=NAME",
+		"time,prompt_tokens\n1,2\n": "no column holds the numbers of output tokens: expected one such as output_tokens, found time, prompt_tokens; name it with lorasim trace import --columns output=NAME",
 		"when,prompt_tokens,output_tokens\n1,2,3\n": "no column holds the times of arrival",
 		"time,output_tokens\n1,2\n":                 "no column holds the numbers of prompt tokens",
 		"time,prompt_tokens,output_tokens\n":        "the log has no rows",

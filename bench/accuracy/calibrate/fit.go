@@ -31,6 +31,9 @@ const (
 	// coarseStep and coarseSimplex are the two steps for a problem whose residuals jump.
 	coarseStep, coarseSimplex = 0.06, 0.2
 	maxIterations             = 12
+	// restartGain is the ratio of the sum of squares after and before a simplex up to which another one
+	// starts.
+	restartGain = 0.99
 )
 
 // value maps the unbounded coordinate of a coefficient to its value:

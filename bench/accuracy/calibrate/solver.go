@@ -77,7 +77,7 @@ func solve(ctx context.Context, p problem) (*Fit, error) {
 			fit.Evaluations += s.evaluations
 			continue
 		}
-		u = s.simplex(u)
+		u = s.refine(u)
 		fit.Loss, fit.x = s.loss(s.residuals(u)), s.all(u)
 		// Where the model fits worse than the measurement is uncertain, the residuals themselves
 		// measure the uncertainty of the coefficients.
@@ -238,16 +238,33 @@ func (s *solver) step(u, r []float64, j *mat.Dense, damping float64) ([]float64,
 	return next, true
 }
 
-// simplex refines u with the remaining evaluations.
-func (s *solver) simplex(u []float64) []float64 {
+// refine improves u by a simplex. Where residuals jump, a simplex can collapse on a ledge. So another
+// one starts from its end in the opposite direction, until two in a row do not help
+// (C. T. Kelley, SIAM J. Optim. 10(1), 1999).
+func (s *solver) refine(u []float64) []float64 {
+	if !s.p.Coarse {
+		return s.simplex(u, simplexSize)
+	}
+	loss, size := sumSquares(s.residuals(u)), coarseSimplex
+	for failed := 0; failed < 2 && s.err == nil; size = -size {
+		u = s.simplex(u, size)
+		after := sumSquares(s.residuals(u))
+		if failed++; after < restartGain*loss {
+			failed = 0
+		}
+		loss = after
+	}
+	return u
+}
+
+// simplex refines u with the remaining evaluations. size is the step to the corners of the first
+// simplex.
+func (s *solver) simplex(u []float64, size float64) []float64 {
 	left := s.p.Evaluations - s.evaluations - 2*len(u) // kept for the report
 	if left < 2*len(u) {
 		return u
 	}
-	best, bestLoss, size := slices.Clone(u), math.Inf(1), simplexSize
-	if s.p.Coarse {
-		size = coarseSimplex
-	}
+	best, bestLoss := slices.Clone(u), math.Inf(1)
 	target := optimize.Problem{
 		Func: func(v []float64) float64 {
 			l := sumSquares(s.residuals(v))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -273,38 +272,8 @@ func TestPicturesAndTables(t *testing.T) {
 // TestPageOfAnotherOrigin: a page of another origin, which even knows the secret path, cannot read, start, frame or
 // include anything.
 func TestPageOfAnotherOrigin(t *testing.T) {
-	ctx := testbrowser.Start(t)
-	address := serve(t, explore.DefaultPreset().Query)
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html")
-		io.WriteString(w, "<!doctype html><title>other</title>")
-	}))
-	defer other.Close()
-	// localhost is another origin than 127.0.0.1
-	b := tab{t, ctx}
-	for _, from := range []string{other.URL, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)} {
-		b.run("open", chromedp.Navigate(from))
-		text, _ := json.Marshal(address)
-		b.eval(`(async a => {
-			const tries = {
-				read: async () => (await fetch(a + 'api/start')).text(),
-				blind: async () => { const r = await fetch(a + 'api/start', { mode: 'no-cors' }); return r.type === 'opaque' ? Promise.reject('opaque') : r.type; },
-				run: async () => (await fetch(a + 'api/run', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{"policies":["static"]}' })).text(),
-				simple: async () => (await fetch(a + 'api/run', { method: 'POST', body: '{"policies":["static"]}' })).text(),
-				script: () => new Promise((yes, no) => { const s = document.createElement('script'); s.type = 'module'; s.src = a + 'app.js'; s.onload = () => yes('loaded'); s.onerror = no; document.head.append(s); }),
-				style: () => new Promise((yes, no) => { const s = document.createElement('link'); s.rel = 'stylesheet'; s.href = a + 'explore.css'; s.onload = () => yes('loaded'); s.onerror = no; document.head.append(s); }),
-				frame: () => new Promise((yes, no) => { const f = document.createElement('iframe'); f.src = a; f.onload = () => { try { yes(f.contentDocument.title || no()); } catch (e) { no(e); } }; document.body.append(f); }),
-			};
-			const out = {};
-			for (const [name, f] of Object.entries(tries)) out[name] = await f().then(v => 'GOT ' + String(v).slice(0, 60), () => 'refused');
-			window.out = JSON.stringify(out);
-		})(` + string(text) + `) && ''`)
-		b.wait(`Boolean(window.out)`)
-		got := b.eval(`window.out`)
-		if strings.Contains(got, "GOT") || strings.Count(got, "refused") != 7 {
-			t.Errorf("from %s: %s", from, got)
-		}
-	}
+	testbrowser.Attack(t, testbrowser.Start(t), testbrowser.Target{Page: serve(t, explore.DefaultPreset().Query),
+		Data: "api/start", Change: "api/run", Script: "app.js", Style: "explore.css"})
 }
 
 // TestMyLog: a log that the user chooses is sent, and what it shows is its own requests.

@@ -118,12 +118,12 @@ func (w *Worker) lora(load bool) http.HandlerFunc {
 		vllm, done := w.cfg.API == VLLM, "added"
 		if load {
 			err = w.load(Adapter{Name: q.Name, Path: q.Path}, q.Pinned && !vllm)
-		} else if done, err = "removed", w.unload(q.Name, !vllm); err != nil && vllm {
-			err = errUnknownAdapter{q.Name}
+		} else {
+			done, err = "removed", w.unload(q.Name, !vllm)
 		}
 		switch {
 		case vllm && err != nil:
-			w.refuseOpenAI(rw, err)
+			refuseLoRA(rw, err)
 		case vllm:
 			fmt.Fprintf(rw, "Success: LoRA adapter '%s' %s successfully.", q.Name, done)
 		default:
@@ -131,10 +131,28 @@ func (w *Worker) lora(load bool) http.HandlerFunc {
 			if err != nil {
 				status, text = http.StatusBadRequest, err.Error()
 			}
+			if _, ok := errors.AsType[errUnknownAdapter](err); ok {
+				text = fmt.Sprintf("LoRA with name %s does not exist.", q.Name)
+			}
 			writeJSON(rw, status, object{"rid": nil, "success": err == nil, "error_message": text,
 				"loaded_adapters": w.loadedAdapters()})
 		}
 	})
+}
+
+// refuseLoRA answers a load or an unload that failed, as vLLM 0.32 does (OpenAIServingModels).
+func refuseLoRA(rw http.ResponseWriter, err error) {
+	status, kind, text := http.StatusBadRequest, "BadRequestError", err.Error()
+	if e, ok := errors.AsType[errUnknownAdapter](err); ok {
+		status, kind = http.StatusNotFound, "NotFoundError"
+		text = fmt.Sprintf("The lora adapter '%s' cannot be found.", e.name)
+	}
+	if e, ok := errors.AsType[errAlreadyLoaded](err); ok {
+		kind = "InvalidUserInput"
+		text = fmt.Sprintf("The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set "+
+			"'load_inplace' to True.", e.name)
+	}
+	writeJSON(rw, status, object{"error": object{"message": text, "type": kind, "param": nil, "code": status}})
 }
 
 func (w *Worker) flushCache(rw http.ResponseWriter, _ *http.Request) {
@@ -224,15 +242,20 @@ func (w *Worker) adapterOf(q *completionRequest) string {
 
 // refuseOpenAI answers a request that did not begin to run.
 func (w *Worker) refuseOpenAI(rw http.ResponseWriter, err error) {
-	status, kind, text := http.StatusBadRequest, "BadRequestError", err.Error()
-	if unknown, ok := errors.AsType[errUnknownAdapter](err); ok && w.cfg.API == VLLM {
-		status, kind = http.StatusNotFound, "NotFoundError"
-		text = fmt.Sprintf("The model `%s` does not exist.", unknown.name)
+	said := object{"message": err.Error(), "type": "BadRequestError", "param": nil, "code": http.StatusBadRequest}
+	if w.cfg.API != VLLM {
+		said["object"] = "error"
+		writeJSON(rw, http.StatusBadRequest, said)
+		return
 	}
-	said := object{"message": text, "type": kind, "param": nil, "code": status}
-	both := object{"object": "error", "error": said}
-	maps.Copy(both, said)
-	writeJSON(rw, status, both)
+	status := http.StatusBadRequest
+	if unknown, ok := errors.AsType[errUnknownAdapter](err); ok {
+		status = http.StatusNotFound
+		said["message"] = fmt.Sprintf("The model `%s` does not exist. Valid aliases: %s.", unknown.name,
+			w.cfg.ModelName)
+		said["type"], said["param"], said["code"] = "NotFoundError", "model", status
+	}
+	writeJSON(rw, status, object{"error": said})
 }
 
 // completion is a reply of OpenAI's interface.

@@ -253,7 +253,7 @@ func TestErrors(t *testing.T) {
 			say        string
 		}{
 			{"unknown adapter", "/generate", generateBody([]int32{1}, 5, map[string]any{"lora_path": "nope"}), 200,
-				"'nope' is not loaded"},
+				"never been loaded: nope"},
 			{"too long", "/generate", generateBody(long, 5, nil), 200, "context length 4096"},
 			{"too long, no stream", "/generate", generateBody(long, 5, map[string]any{"stream": false}), 400,
 				"context length 4096"},
@@ -263,7 +263,7 @@ func TestErrors(t *testing.T) {
 				"max_new_tokens is 2147483648"},
 			{"two replies", "/v1/completions", map[string]any{"prompt": "a b", "n": 2}, 400, "n must be 1"},
 			{"unknown adapter, OpenAI", "/v1/completions", map[string]any{"model": "m:nope", "prompt": "a b"}, 400,
-				"'nope' is not loaded"},
+				"never been loaded: nope"},
 		} {
 			rec := post(w, c.path, c.body)
 			if rec.Code != c.status || !strings.Contains(rec.Body.String(), c.say) {
@@ -337,7 +337,7 @@ func TestAdapterAdmin(t *testing.T) {
 		if n := len(eventsOf(t, stream.Body.String())); n != 50 {
 			t.Errorf("the request has %d tokens", n)
 		}
-		if !strings.Contains(refused.Body.String(), "not loaded") {
+		if !strings.Contains(refused.Body.String(), "never been loaded") {
 			t.Errorf("a request during the unload: %s", refused.Body)
 		}
 		if body := get(w, "/v1/models").Body.String(); strings.Contains(body, `"id":"a"`) ||
@@ -363,7 +363,8 @@ func TestAdapterAdmin(t *testing.T) {
 				t.Errorf("unload: %d %s", rec.Code, rec.Body)
 			}
 		}
-		if rec := unload("a"); rec.Code != 400 || !strings.Contains(rec.Body.String(), "it is not loaded") {
+		if rec := unload("a"); rec.Code != 400 ||
+			!strings.Contains(rec.Body.String(), "LoRA with name a does not exist") {
 			t.Errorf("a second unload: %d %s", rec.Code, rec.Body)
 		}
 		small := newWorker(t, emulate.Config{MaxAdapters: 1, Adapters: []emulate.Adapter{{Name: "a"}}})
@@ -371,6 +372,21 @@ func TestAdapterAdmin(t *testing.T) {
 		if rec := post(small, "/load_lora_adapter", map[string]any{"lora_name": "b"}); rec.Code != 400 ||
 			!strings.Contains(rec.Body.String(), "1 adapter names are known") {
 			t.Errorf("one name too many: %d %s", rec.Code, rec.Body)
+		}
+	})
+}
+
+// An adapter whose rank is not known has a rank that the worker can run.
+func TestUnknownRank(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := profile.Default()
+		p.Memory.KVTokens, p.Adapters.DefaultRank, p.Engine.MaxLoraRank = 10000, 16, 8
+		w := newWorker(t, emulate.Config{Costs: p.Compile(), API: emulate.VLLM})
+		defer w.Close()
+		post(w, "/v1/load_lora_adapter", map[string]any{"lora_name": "a", "lora_path": "a"})
+		rec := post(w, "/v1/completions", map[string]any{"model": "a", "prompt": "x", "max_tokens": 2})
+		if rec.Code != 200 {
+			t.Errorf("%d %s", rec.Code, rec.Body)
 		}
 	})
 }
@@ -386,9 +402,9 @@ func TestVLLMAdapters(t *testing.T) {
 			say    string
 		}{
 			{"/v1/load_lora_adapter", 200, "Success: LoRA adapter 'a' added successfully."},
-			{"/v1/load_lora_adapter", 400, "already loaded"},
+			{"/v1/load_lora_adapter", 400, "The lora adapter 'a' has already been loaded."},
 			{"/v1/unload_lora_adapter", 200, "Success: LoRA adapter 'a' removed successfully."},
-			{"/v1/unload_lora_adapter", 404, "The model `a` does not exist."},
+			{"/v1/unload_lora_adapter", 404, "The lora adapter 'a' cannot be found."},
 		} {
 			if rec := post(w, c.path, map[string]any{"lora_name": "a", "lora_path": "a"}); rec.Code != c.status ||
 				!strings.Contains(rec.Body.String(), c.say) {
@@ -673,9 +689,10 @@ func TestPrefixCache(t *testing.T) {
 				"sglang:cached_tokens_total"},
 				emulate.VLLM: {"vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"}}[api]
 			for i, n := range []int{total, 240} {
-				rank := map[emulate.API]string{emulate.SGLang: `engine_type="unified"`, emulate.VLLM: `engine="0"`}[api]
+				of := map[emulate.API][2]string{emulate.SGLang: {`engine_type="unified",is_streaming="false"`,
+					`cache_source="device",engine_type="unified"`}, emulate.VLLM: {`engine="0"`, `engine="0"`}}[api][i]
 				if line := fmt.Sprintf("# TYPE %s counter\n%s{%s,model_name=\"base\"} %d.0\n", names[i], names[i],
-					rank, n); !strings.Contains(text, line) {
+					of, n); !strings.Contains(text, line) {
 					t.Errorf("%s: the metrics lack %q:\n%s", api, line, text)
 				}
 			}

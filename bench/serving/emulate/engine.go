@@ -37,9 +37,8 @@ type engine struct {
 	awake   tick.Ticks // when run looks again
 	broken  error      // a panic that has ended run; nil: none
 
-	prompts, cached int64 // prompt tokens of requests that have begun, and those found in the prefix cache
-	generated       int64 // tokens
-	lora            loraInfo
+	measures measures
+	lora     loraInfo
 }
 
 // report is the progress of a stream at a time.
@@ -61,8 +60,12 @@ type stream struct {
 	id     int64
 	rid    string
 	prompt int32
-	lora   string   // adapter; "": base model
-	made   progress // in the worker's time; guarded by engine.mu
+	lora   string     // adapter; "": base model
+	flow   int        // of measures
+	stops  bool       // a stop token is to end it
+	came   tick.Ticks // when it was submitted
+	last   tick.Ticks // when its latest token came
+	made   progress   // in the worker's time; guarded by engine.mu
 	news   chan struct{}
 
 	mu    sync.Mutex
@@ -84,8 +87,8 @@ func (s *stream) look() progress {
 	return s.state
 }
 
-func newEngine(cfg sim.ServerConfig, speed float64) (*engine, error) {
-	e := &engine{speed: speed, start: time.Now(), streams: map[int64]*stream{},
+func newEngine(cfg sim.ServerConfig, speed float64, b bounds) (*engine, error) {
+	e := &engine{speed: speed, start: time.Now(), streams: map[int64]*stream{}, measures: newMeasures(b),
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	cfg.Hooks.Token, cfg.Hooks.Ended = e.Token, e.Ended
 	var err error
@@ -104,12 +107,9 @@ func (e *engine) now() tick.Ticks {
 // Token is a hook of sim.ServerHooks; called with mu held, as Ended is.
 func (e *engine) Token(id int64, at tick.Ticks) {
 	s := e.streams[id]
-	if s.made.cached = e.srv.Cached(id); s.made.tokens == 0 {
-		e.prompts += int64(s.prompt)
-		e.cached += int64(s.made.cached)
-	}
+	s.made.cached = e.srv.Cached(id)
 	s.made.tokens++
-	e.generated++
+	e.measures.token(s, at)
 	e.due = append(e.due, report{at, s, s.made})
 }
 
@@ -117,6 +117,7 @@ func (e *engine) Token(id int64, at tick.Ticks) {
 func (e *engine) Ended(id int64, status record.Status, reason string, at tick.Ticks) {
 	s := e.streams[id]
 	s.made.ended, s.made.status, s.made.reason = true, status, reason
+	e.measures.end(s, at)
 	e.due = append(e.due, report{at, s, s.made})
 	delete(e.streams, id)
 }
@@ -236,7 +237,7 @@ func poke(c chan struct{}) {
 }
 
 // submit passes a request to the worker at the present time.
-func (e *engine) submit(r trace.Request, rid, lora string) (*stream, error) {
+func (e *engine) submit(r trace.Request, rid, lora string, flow int) (*stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.broken != nil {
@@ -244,7 +245,8 @@ func (e *engine) submit(r trace.Request, rid, lora string) (*stream, error) {
 	}
 	e.nextID++
 	r.ID = e.nextID
-	s := &stream{id: r.ID, rid: rid, prompt: r.Prompt, lora: lora, news: make(chan struct{}, 1)}
+	s := &stream{id: r.ID, rid: rid, prompt: r.Prompt, lora: lora, flow: flow, stops: r.Output < r.MaxNew,
+		came: e.now(), news: make(chan struct{}, 1)}
 	e.streams[s.id] = s
 	if err := e.srv.Submit(r); err != nil {
 		delete(e.streams, s.id)
@@ -344,7 +346,7 @@ func (w *Worker) beginLoad(a Adapter) (*row, error) {
 	case a.Name == "" || a.Name == w.cfg.ModelName:
 		return nil, fmt.Errorf("%q is not a valid adapter name", a.Name)
 	case r != nil && (r.loaded || r.busy):
-		return refuse("it is already loaded")
+		return nil, errAlreadyLoaded{a.Name}
 	case most > 0 && taken >= most:
 		return refuse("%d of at most %d adapters are loaded", taken, most)
 	case rank > engine.MaxLoraRank:
@@ -357,6 +359,9 @@ func (w *Worker) beginLoad(a Adapter) (*row, error) {
 	}
 	if rank == 0 {
 		rank = max(r.rank, 0)
+	}
+	if rank == 0 && w.profile.Adapters.DefaultRank > engine.MaxLoraRank {
+		rank = engine.MaxLoraRank // the path is not read, so any rank that the worker can run may be the adapter's
 	}
 	if rank != r.rank && w.eng.srv.Gone(r.index) {
 		r.rank = rank
@@ -405,7 +410,7 @@ func (w *Worker) unload(name string, wait bool) error {
 		w.eng.srv.Unload(r.index)
 	})
 	if r == nil {
-		return refusal(fmt.Sprintf("Failed to unload LoRA adapter %s: it is not loaded", name))
+		return errUnknownAdapter{name}
 	}
 	gone := w.eng.wait(func() bool { // called under the engine's lock
 		r.busy = !w.eng.srv.Gone(r.index)

@@ -26,7 +26,7 @@ func TestEnginePanics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	s, err := w.eng.submit(trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}, "r", "")
+	s, err := w.eng.submit(trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}, "r", "", whole)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,8 @@ func TestEnginePanics(t *testing.T) {
 		!strings.Contains(got.reason, "panic: of the engine") {
 		t.Errorf("%+v", got)
 	}
-	if _, err := w.eng.submit(trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}, "r", ""); err == nil {
+	r := trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}
+	if _, err := w.eng.submit(r, "r", "", whole); err == nil {
 		t.Error("a broken engine takes requests")
 	}
 }

@@ -39,13 +39,21 @@ type order struct {
 	prompt    []int32
 	budget    int
 	ignoreEOS bool
+	flow      int // of the engine's measures
 }
 
 // errUnknownAdapter is the error of a request for an adapter that is not loaded.
 type errUnknownAdapter struct{ name string }
 
 func (e errUnknownAdapter) Error() string {
-	return fmt.Sprintf("LoRA adapter '%s' is not loaded", e.name)
+	return fmt.Sprintf("Got LoRA adapter that has never been loaded: %s", e.name) // sglang's words
+}
+
+// errAlreadyLoaded is the error of a load of an adapter that is loaded.
+type errAlreadyLoaded struct{ name string }
+
+func (e errAlreadyLoaded) Error() string {
+	return fmt.Sprintf("Failed to load LoRA adapter %s because it is already loaded", e.name) // sglang's words
 }
 
 // start submits an order to the engine.
@@ -74,7 +82,7 @@ func (w *Worker) start(o order) (*job, error) {
 		w.identify(&r, o.prompt, j)
 	}
 	var err error
-	j.stream, err = w.eng.submit(r, o.rid, o.adapter)
+	j.stream, err = w.eng.submit(r, o.rid, o.adapter, o.flow)
 	return j, err
 }
 
@@ -171,6 +179,9 @@ type wording struct {
 
 // serve runs an order and answers it, either by events as tokens come, or as a whole.
 func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, o order, stream bool, say wording) {
+	if stream && w.cfg.API == SGLang {
+		o.flow = streamed
+	}
 	j, err := w.start(o)
 	if err != nil {
 		say.refuse(err)

@@ -49,12 +49,26 @@ func (w *Worker) metricsVLLM(p *page, s *signals) {
 	engine := of[:1]
 	if w.profile.Engine.PrefixCache {
 		p.counter("vllm:prefix_cache_queries_total", "Prefix cache queries, in terms of number of queried tokens.", of,
-			float64(s.prompts))
+			float64(s.prompts()))
 		p.counter("vllm:prefix_cache_hits_total", "Prefix cache hits, in terms of number of cached tokens.", of,
 			float64(s.cached))
 	}
-	p.counter("vllm:prompt_tokens_total", "Number of prefill tokens processed.", of, float64(s.prompts))
-	p.counter("vllm:generation_tokens_total", "Number of generation tokens processed.", of, float64(s.generated))
+	f := &s.flows[whole]
+	p.counter("vllm:num_preemptions_total", "Cumulative number of preemption from the engine.", of,
+		float64(s.retractions))
+	p.counter("vllm:prompt_tokens_total", "Number of prefill tokens processed.", of, float64(f.prompts))
+	p.counter("vllm:generation_tokens_total", "Number of generation tokens processed.", of, float64(f.generated))
+	p.head("vllm:request_success_total", "counter", "Count of successfully processed requests.")
+	for _, e := range []ending{{"stop", s.ended.stop}, {"length", s.ended.length}, {"abort", s.ended.aborted},
+		{"error", s.ended.failed}, {"repetition", 0}} {
+		reason := append(slices.Clone(of), label{"finished_reason", e.reason})
+		p.sample("vllm:request_success_total", reason, float64(e.n))
+	}
+	p.histogram("vllm:request_prompt_tokens", "Number of prefill tokens processed.", of, &s.prompt)
+	p.histogram("vllm:request_generation_tokens", "Number of generation tokens processed.", of, &s.output)
+	p.histogram("vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.", of, &f.firstToken)
+	p.histogram("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", of, &s.interToken)
+	p.histogram("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", of, &f.e2e)
 	p.gauge("vllm:num_requests_running", "Number of requests in model execution batches.", of, float64(s.Running))
 	p.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", of, float64(s.Queued))
 	p.gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", of, s.usage())
@@ -85,12 +99,19 @@ func (w *Worker) metricsVLLM(p *page, s *signals) {
 func (w *Worker) metricsSGLang(p *page, s *signals) {
 	front := labels{{"engine_type", "unified"}, {"model_name", w.cfg.ModelName}}
 	of := append(slices.Clone(front), labels{{"moe_ep_rank", "0"}, {"pp_rank", "0"}, {"tp_rank", "0"}}...)
-	p.counter("sglang:prompt_tokens_total", "Number of prefill tokens processed.", front, float64(s.prompts))
-	p.counter("sglang:generation_tokens_total", "Number of generation tokens processed.", front, float64(s.generated))
+	w.flowsSGLang(p, s, front)
+	p.histogram("sglang:prompt_tokens_histogram", "Histogram of prompt token length.", front, &s.prompt)
+	p.histogram("sglang:generation_tokens_histogram", "Histogram of generation token length.", front, &s.output)
+	p.histogram("sglang:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", front,
+		&s.interToken)
+	p.counter("sglang:num_aborted_requests_total", "Number of requests aborted.", front, float64(s.ended.aborted))
+	p.counter("sglang:num_retracted_requests_total", "Total number of retracted requests.", of, float64(s.retractions))
 	if w.profile.Engine.PrefixCache {
-		p.counter("sglang:cached_tokens_total", "Number of cached prompt tokens.", front, float64(s.cached))
+		p.counter("sglang:cached_tokens_total", "Number of cached prompt tokens by source (device/host/storage).",
+			append(slices.Clone(front), label{"cache_source", "device"}), float64(s.cached))
 		// of all requests, not of the last batch
-		p.gauge("sglang:cache_hit_rate", "The prefix cache hit rate.", of, float64(s.cached)/max(float64(s.prompts), 1))
+		p.gauge("sglang:cache_hit_rate", "The prefix cache hit rate.", of,
+			float64(s.cached)/max(float64(s.prompts()), 1))
 	}
 	size, n := w.blocks(s, pageSizeSGLang)
 	p.gauge("sglang:num_running_reqs", "The number of running requests.", of, float64(s.Running))
@@ -109,6 +130,41 @@ func (w *Worker) metricsSGLang(p *page, s *signals) {
 		float64(s.Slots))
 	p.gauge("sglang:lora_pool_utilization", "LoRA pool utilization ratio (used/total). 1.0 means pool is full.", of,
 		float64(s.SlotsUsed)/max(float64(s.Slots), 1))
+}
+
+// ending is a reason for which requests have ended, and their number.
+type ending struct {
+	reason string
+	n      int64
+}
+
+// flowsSGLang writes the metrics that sglang splits into whole and streamed replies. As in sglang, a kind of reply that
+// there has not been is not there.
+func (w *Worker) flowsSGLang(p *page, s *signals, front labels) {
+	each := func(write func(f *flow, of labels)) {
+		for i, is := range []string{whole: "false", streamed: "true"} {
+			if f := &s.flows[i]; f.prompts > 0 {
+				write(f, append(slices.Clone(front), label{"is_streaming", is}))
+			}
+		}
+	}
+	counter := func(name, help string, n func(f *flow) int64) {
+		p.head(name, "counter", help)
+		each(func(f *flow, of labels) { p.sample(name, of, float64(n(f))) })
+	}
+	counter("sglang:prompt_tokens_total", "Number of prefill tokens processed.",
+		func(f *flow) int64 { return f.prompts })
+	counter("sglang:generation_tokens_total", "Number of generation tokens processed.",
+		func(f *flow) int64 { return f.generated })
+	counter("sglang:num_requests_total", "Number of requests processed.", func(f *flow) int64 { return f.requests })
+	times := func(name, help string, h func(f *flow) *histogram) {
+		p.head(name, "histogram", help)
+		each(func(f *flow, of labels) { p.buckets(name, of, h(f)) })
+	}
+	times("sglang:time_to_first_token_seconds", "Histogram of time to first token in seconds.",
+		func(f *flow) *histogram { return &f.firstToken })
+	times("sglang:e2e_request_latency_seconds", "Histogram of End-to-end request latency in seconds",
+		func(f *flow) *histogram { return &f.e2e })
 }
 
 // label is a label with its value.
@@ -133,6 +189,26 @@ func (p *page) gauge(name, help string, of labels, v float64) {
 func (p *page) counter(name, help string, of labels, v float64) {
 	p.head(name, "counter", help)
 	p.sample(name, of, v)
+}
+
+func (p *page) histogram(name, help string, of labels, h *histogram) {
+	p.head(name, "histogram", help)
+	p.buckets(name, of, h)
+}
+
+// buckets writes the samples of a histogram.
+func (p *page) buckets(name string, of labels, h *histogram) {
+	n := int64(0)
+	for i, c := range h.counts {
+		n += c
+		le := "+Inf"
+		if i < len(h.bounds) {
+			le = pythonFloat(h.bounds[i])
+		}
+		p.sample(name+"_bucket", append(slices.Clone(of), label{"le", le}), float64(n))
+	}
+	p.sample(name+"_count", of, float64(n))
+	p.sample(name+"_sum", of, h.sum)
 }
 
 var escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)

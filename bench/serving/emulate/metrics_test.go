@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
@@ -18,6 +20,8 @@ import (
 	"lorasim/router/epp"
 	"lorasim/router/epp/scrape"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/sim/tick"
 )
 
 // The page is that of vLLM's own code after the same steps, byte by byte.
@@ -139,4 +143,89 @@ func FuzzPage(f *testing.F) {
 			t.Errorf("read %+v of\n%s", e, p.String())
 		}
 	})
+}
+
+// TestPageLikeEngines compares the pages with recorded ones of running engines, whose values are set to 0: each
+// recorded family is there, with the same help, type and series, buckets included.
+func TestPageLikeEngines(t *testing.T) {
+	for api, name := range map[API]string{VLLM: "vllm-0.32", SGLang: "sglang-0.5.23"} {
+		file := "testdata/" + name + ".metrics"
+		synctest.Test(t, func(t *testing.T) {
+			p := profile.Default()
+			p.Engine.PrefixCache, p.Engine.ContextLength, p.Memory.KVTokens = true, 2048, 10000
+			w, err := New(Config{Costs: p.Compile(), API: api, ModelName: "base", Home: router.Disk})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			for _, body := range []string{`{"prompt": [1, 2, 3], "max_tokens": 5}`,
+				`{"prompt": [1, 2, 3], "max_tokens": 4, "stream": true}`} {
+				w.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/completions",
+					strings.NewReader(body)))
+			}
+			time.Sleep(time.Second)
+			rec := httptest.NewRecorder()
+			w.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			page, lines := rec.Body.String(), 0
+			for line := range strings.Lines(string(want)) {
+				lines++
+				line = strings.TrimSuffix(line, "0.0\n")
+				if !strings.Contains("\n"+page, "\n"+line) {
+					t.Errorf("%s: the page lacks %q", api, line)
+				}
+			}
+			if lines < 100 {
+				t.Errorf("%s: %d lines, expected at least 100", file, lines)
+			}
+			for _, want := range pageValues[api] {
+				if !strings.Contains(page, "\n"+want+"\n") {
+					t.Errorf("%s: the page lacks %q:\n%s", api, want, page)
+				}
+			}
+		})
+	}
+}
+
+// pageValues are of two requests with 3 prompt tokens each, of which one has 5 tokens and the other one, a stream, 4.
+var pageValues = map[API][]string{
+	VLLM: {`vllm:request_success_total{engine="0",finished_reason="length",model_name="base"} 2.0`,
+		`vllm:request_prompt_tokens_bucket{engine="0",le="2.0",model_name="base"} 0.0`,
+		`vllm:request_prompt_tokens_bucket{engine="0",le="5.0",model_name="base"} 2.0`,
+		`vllm:request_generation_tokens_sum{engine="0",model_name="base"} 9.0`,
+		`vllm:inter_token_latency_seconds_count{engine="0",model_name="base"} 7.0`,
+		`vllm:time_to_first_token_seconds_count{engine="0",model_name="base"} 2.0`,
+		`vllm:e2e_request_latency_seconds_count{engine="0",model_name="base"} 2.0`},
+	SGLang: {`sglang:num_requests_total{engine_type="unified",is_streaming="true",model_name="base"} 1.0`,
+		`sglang:generation_tokens_total{engine_type="unified",is_streaming="true",model_name="base"} 4.0`,
+		`sglang:generation_tokens_total{engine_type="unified",is_streaming="false",model_name="base"} 5.0`,
+		`sglang:inter_token_latency_seconds_count{engine_type="unified",model_name="base"} 7.0`,
+		`sglang:time_to_first_token_seconds_count{engine_type="unified",is_streaming="true",model_name="base"} 1.0`},
+}
+
+// A request that ends by a stop token, one that is aborted and one that is retracted are counted apart.
+func TestEndings(t *testing.T) {
+	m := newMeasures(boundsVLLM(100))
+	for _, s := range []*stream{
+		{stops: true, made: progress{status: record.OK}}, {made: progress{status: record.OK}},
+		{made: progress{status: record.Aborted}}, {made: progress{status: record.Failed}},
+	} {
+		m.end(s, tick.FromSeconds(1))
+	}
+	if want := (ends{1, 1, 1, 1}); m.ended != want || m.flows[whole].requests != 2 {
+		t.Errorf("%+v, %d requests, expected %+v and 2", m.ended, m.flows[whole].requests, want)
+	}
+	if got := m.flows[whole].e2e; got.sum != 2 || got.counts[3] != 2 { // up to 1 s
+		t.Errorf("latencies %+v", got)
+	}
+	c := m.clone()
+	if m.end(&stream{made: progress{status: record.OK}}, 0); c.flows[whole].e2e.counts[0] != 0 {
+		t.Error("a copy changes with the original")
+	}
+	if want := []float64{1, 2, 5, 10, 20, 50, 100}; !slices.Equal(boundsVLLM(100).tokens, want) {
+		t.Errorf("bounds %v, expected %v", boundsVLLM(100).tokens, want)
+	}
 }

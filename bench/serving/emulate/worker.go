@@ -16,6 +16,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -96,7 +97,8 @@ func New(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("emulate: the stream interval (%d), the number of adapters (%d) and the EOS interval (%d) must not be negative",
 			cfg.StreamInterval, cfg.MaxAdapters, cfg.EOSEvery)
 	}
-	eng, err := newEngine(sim.ServerConfig{Costs: cfg.Costs, MaxAdapters: cfg.MaxAdapters, Home: cfg.Home}, cfg.Speed)
+	eng, err := newEngine(sim.ServerConfig{Costs: cfg.Costs, MaxAdapters: cfg.MaxAdapters, Home: cfg.Home}, cfg.Speed,
+		boundsOf(&cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +116,14 @@ func New(cfg Config) (*Worker, error) {
 		w.mux.HandleFunc(pattern, h)
 	}
 	return w, nil
+}
+
+// boundsOf returns the bounds of the histograms of the emulated engine.
+func boundsOf(cfg *Config) bounds {
+	if p := cfg.Costs.Profile(); cfg.API == VLLM {
+		return boundsVLLM(cmp.Or(p.Engine.ContextLength, int(min(p.Memory.KVTokens, math.MaxInt32))))
+	}
+	return boundsSGLang()
 }
 
 // Close stops the worker. Requests in flight end when their connections do.
@@ -168,10 +178,10 @@ func answering(tell func() any) http.HandlerFunc {
 // signals is the load of a worker at one instant.
 type signals struct {
 	router.Worker
-	prompts, cached int64 // prompt tokens of requests that have begun, and those found in the prefix cache
-	generated       int64 // tokens
-	loaded          []loadedAdapter
-	listed          loraInfo // its series
+	measures
+	retractions int64 // requests that lost their KV cache
+	loaded      []loadedAdapter
+	listed      loraInfo // its series
 }
 
 // loadedAdapter is an adapter that requests may use.
@@ -184,7 +194,7 @@ func (w *Worker) signals() signals {
 	var s signals
 	w.eng.do(func() {
 		s.Worker = *w.eng.srv.View()
-		s.prompts, s.cached, s.generated = w.eng.prompts, w.eng.cached, w.eng.generated
+		s.measures, s.retractions = w.eng.measures.clone(), w.eng.srv.Stats().Retractions
 		for _, name := range slices.Sorted(maps.Keys(w.adapters)) {
 			if r := w.adapters[name]; r.loaded {
 				s.loaded = append(s.loaded, loadedAdapter{s.Adapters[r.index], name})

@@ -139,7 +139,8 @@ func TestPlainJSON(t *testing.T) {
 		}] `json:"data"`
 	}
 	for text, expected := range map[string]string{`[]`: "the answer: unexpected array",
-		`{"data": 5}`: "data: unexpected number", `{`: "unexpected end of JSON input"} {
+		`{"data": 5}`: "data: unexpected number",
+		`{`:           "unexpected end of JSON input: the answer is not JSON, expected a server of sglang or vLLM"} {
 		if err := plainJSON(json.Unmarshal([]byte(text), &v)); err == nil || err.Error() != expected {
 			t.Errorf("%s: %v, expected %s", text, err, expected)
 		}

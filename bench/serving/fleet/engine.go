@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -47,7 +48,11 @@ func ParseURL(s string) (string, error) {
 		u.User != nil || strings.ContainsAny(u.Host, ", ") {
 		return "", fmt.Errorf("worker URL %q, expected http(s)://HOST:PORT", s)
 	}
-	return strings.TrimSuffix(u.Scheme+"://"+u.Host+u.Path, "/"), nil
+	if n, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && (err != nil || n == 0) {
+		return "", fmt.Errorf("worker URL %q: port %s, expected 1 to 65535", s, u.Port())
+	}
+	path := strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1") // clients of OpenAI's interface have it
+	return strings.TrimSuffix(u.Scheme+"://"+u.Host+path, "/"), nil
 }
 
 // A Switch states whether a worker has a feature enabled. "": unknown.
@@ -186,6 +191,9 @@ func (e *engine) get(ctx context.Context, path string, v any) error {
 func plainJSON(err error) error {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: unexpected %s", cmp.Or(t.Field, "the answer"), t.Value)
+	}
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("%w: the answer is not JSON, expected a server of sglang or vLLM", err)
 	}
 	return err
 }

@@ -26,12 +26,14 @@ func TestParseURL(t *testing.T) {
 	for in, want := range map[string]string{
 		"localhost:30001": "http://localhost:30001", "https://a.b/x/": "https://a.b/x",
 		"http://[::1]:80": "http://[::1]:80",
+		"a:1/v1":          "http://a:1", "https://a.b/x/v1/": "https://a.b/x",
 	} {
 		if got, err := ParseURL(in); err != nil || got != want {
 			t.Errorf("%q: %q, %v; expected %q", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "ftp://x", "http://", "http://u:p@x", "http://x?q=1", "a:1,b:2", "http://x:port"} {
+	for _, in := range []string{"", "ftp://x", "http://", "http://u:p@x", "http://x?q=1", "a:1,b:2", "http://x:port",
+		"x:0", "x:99999"} {
 		if got, err := ParseURL(in); err == nil {
 			t.Errorf("%q: %q, expected an error", in, got)
 		}

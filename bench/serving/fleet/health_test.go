@@ -490,7 +490,8 @@ func TestEndpoint(t *testing.T) {
 			"GET /v1/loads: status 500"},
 		{SGLang, 200, "<html>", func() error { _, err := e.models(ctx); return err },
 			call{"GET", "/v1/models", "", "Bearer k"},
-			"GET /v1/models: invalid character '<' looking for beginning of value"},
+			"GET /v1/models: invalid character '<' looking for beginning of value: the answer is not JSON, expected a " +
+				"server of sglang or vLLM"},
 	} {
 		e.api.Store(c.api)
 		status, body, got = c.status, c.body, call{}

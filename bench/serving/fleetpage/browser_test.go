@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +15,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"lorasim/bench/serving/bearer"
 	"lorasim/bench/serving/fleet"
@@ -267,6 +267,20 @@ func TestEventFilters(t *testing.T) {
 	}
 }
 
+// TestRestart: the IDs of events of a restarted server begin again; the page shows them, and the old ones no more.
+func TestRestart(t *testing.T) {
+	var state atomic.Pointer[fleetpage.State]
+	s := scene(2, 6, 30)
+	s.Instance = "first"
+	state.Store(s)
+	b := open(t, testbrowser.Start(t), scenes(t, &state))
+	b.wait(`document.querySelectorAll('#event-table tbody tr').length === 30`)
+	s = scene(2, 6, 3)
+	s.Instance = "second"
+	state.Store(s)
+	b.wait(`document.querySelectorAll('#event-table tbody tr').length === 3`)
+}
+
 // TestKeyboard: all controls can be reached and have names, changes keep the focus, and numbers have units.
 func TestKeyboard(t *testing.T) {
 	var state atomic.Pointer[fleetpage.State]
@@ -289,6 +303,14 @@ func TestKeyboard(t *testing.T) {
 	if bare != requests { // their column is headed Requests
 		t.Errorf("numbers without a unit: %s; requests: %s", bare, requests)
 	}
+	b.eval(`document.activeElement.click()`)
+	b.wait(`document.getElementById('ask').open`)
+	testbrowser.Contrast(t, b.ctx)
+	b.do(chromedp.KeyEvent(kb.Escape))
+	b.wait(`!document.getElementById('ask').open`)
+	if label := b.eval(`document.activeElement.getAttribute('aria-label')`); label != "Load worker 1" {
+		t.Errorf("after the dialog the focus is on %q", label)
+	}
 	b.eval(`document.getElementById('latency-chart').focus()`)
 	b.eval(`document.getElementById('latency-chart').dispatchEvent(new KeyboardEvent('keydown', { key: 'End' }))`)
 	tip := b.eval(`document.querySelector('#latency-chart .tip').textContent`)
@@ -300,44 +322,8 @@ func TestKeyboard(t *testing.T) {
 // TestPageOfAnotherOrigin: a page of another origin, which even knows the secret path, can neither read, change, frame
 // nor include anything.
 func TestPageOfAnotherOrigin(t *testing.T) {
-	page := fleetpage.NewServer(bearer.Keys{}, nil)
-	srv := httptest.NewServer(page)
-	defer srv.Close()
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html")
-		io.WriteString(w, "<!doctype html><title>other</title>")
-	}))
-	defer other.Close()
-	page.End("The run has ended", "secret result")
-	b := tab{t, testbrowser.Start(t)}
-	for _, from := range []string{other.URL, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)} {
-		b.do(chromedp.Navigate(from))
-		got := b.attack(srv.URL+page.Path(), "state", "result")
-		if strings.Contains(got, "GOT") || strings.Count(got, "refused") != 7 {
-			t.Errorf("from %s: %s", from, got)
-		}
-	}
-}
-
-// attack tries from the present page to use another one at an address: seven ways, as JSON.
-func (b tab) attack(address, data, change string) string {
-	b.t.Helper()
-	text, _ := json.Marshal([]string{address, data, change})
-	b.eval(`((async ([a, data, change]) => {
-		const load = (tag, set) => new Promise((yes, no) => { const s = document.createElement(tag); set(s); s.onload = () => yes('loaded'); s.onerror = no; document.head.append(s); });
-		const tries = {
-			read: async () => (await fetch(a + data)).text(),
-			blind: async () => { const r = await fetch(a + data, { mode: 'no-cors' }); return r.type === 'opaque' ? Promise.reject('opaque') : r.type; },
-			change: async () => (await fetch(a + change, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{}' })).text(),
-			simple: async () => (await fetch(a + change, { method: 'POST', body: '{}' })).text(),
-			script: () => load('script', s => { s.type = 'module'; s.src = a + 'fleet.js'; }),
-			style: () => load('link', s => { s.rel = 'stylesheet'; s.href = a + 'fleet.css'; }),
-			frame: () => new Promise((yes, no) => { const f = document.createElement('iframe'); f.src = a; f.onload = () => { try { yes(f.contentDocument.title || no()); } catch (e) { no(e); } }; document.body.append(f); }),
-		};
-		const out = {};
-		for (const [name, f] of Object.entries(tries)) out[name] = await f().then(v => 'GOT ' + String(v).slice(0, 60), () => 'refused');
-		window.out = JSON.stringify(out);
-	})(` + string(text) + `), '')`)
-	b.wait(`Boolean(window.out)`)
-	return b.eval(`window.out`)
+	s := fleetpage.NewServer(bearer.Keys{}, nil)
+	s.End("The run has ended", "secret result")
+	testbrowser.Attack(t, testbrowser.Start(t), testbrowser.Target{Page: serve(t, s), Data: "state", Change: "result",
+		Script: "fleet.js", Style: "fleet.css"})
 }

@@ -7,6 +7,7 @@
 package fleetpage
 
 import (
+	"crypto/rand"
 	"embed"
 	"encoding/json"
 	"io"
@@ -31,7 +32,8 @@ var assets embed.FS
 
 // A Page shows a fleet. Its methods are safe for concurrent use.
 type Page struct {
-	changes bool
+	changes  bool
+	instance string // tells a page that its server has been restarted
 
 	mu    sync.RWMutex // read-locked while the fleet is used
 	fleet *fleet.Fleet // nil: none yet, or state is final
@@ -53,13 +55,15 @@ const every = 4 * time.Second
 
 // New returns a page of a fleet; nil: [Page.Watch] is to come. If changes is true, the page offers drains, loads and
 // unloads, whose calls its server must serve.
-func New(f *fleet.Fleet, changes bool) *Page { return &Page{fleet: f, changes: changes} }
+func New(f *fleet.Fleet, changes bool) *Page {
+	return &Page{fleet: f, changes: changes, instance: rand.Text()}
+}
 
-// State is the data of the page. Times that end in _s are on the workers' clock, which runs Speed times as fast as the
-// wall clock.
+// State is the data of the page. Latencies are on the workers' clock, which runs Speed times as fast as the wall clock.
 type State struct {
 	fleet.Snapshot
-	Started   bool                  `json:"started"` // false: there is no fleet yet
+	Instance  string                `json:"instance"` // changes when the server is restarted: IDs of events begin again
+	Started   bool                  `json:"started"`  // false: there is no fleet yet
 	At        time.Time             `json:"at"`
 	Changes   bool                  `json:"changes"` // operators may drain, load and unload
 	Speed     float64               `json:"speed"`
@@ -116,6 +120,7 @@ func (p *Page) State(after int64) State {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	s, f := p.state, p.fleet
+	s.Instance = p.instance
 	if f == nil {
 		s.Events = []fleet.Event{}
 		for _, e := range p.state.Events {

@@ -84,3 +84,12 @@ func TestFleetPage(t *testing.T) {
 		!document.getElementById('status').textContent.endsWith('done')`)
 	testbrowser.Look(t, ctx, "fleet")
 }
+
+// TestFleetPageOfAnotherOrigin: a page of another origin can neither read, change, frame nor include anything, though
+// the listener needs no key.
+func TestFleetPageOfAnotherOrigin(t *testing.T) {
+	answer := func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "{}") }
+	s := startScripted(t, 1, answer)
+	testbrowser.Attack(t, testbrowser.Start(t), testbrowser.Target{Page: s.URL + "/admin/", Data: "state",
+		Change: "drain", Script: "fleet.js", Style: "fleet.css"})
+}

@@ -171,6 +171,18 @@ func (s *seen) tell(ran *result.Scenario) {
 	ran.Profiles = out
 }
 
+// silent returns an error if no worker answers. ready is how long they had.
+func silent(reports []fleet.Report, ready time.Duration) error {
+	if slices.ContainsFunc(reports, func(r fleet.Report) bool { return r.Error == "" }) {
+		return nil
+	}
+	which := "the worker does not answer"
+	if n := len(reports); n > 1 {
+		which = fmt.Sprintf("none of %d workers answers", n)
+	}
+	return fmt.Errorf("%s within %v (--ready-timeout): %s: %s", which, ready, reports[0].URL, reports[0].Error)
+}
+
 func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration,
 	gateway bool) (*fleet.Fleet, *router.Router, *seen, error) {
 	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(cfg.URLs), ""
@@ -182,6 +194,11 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	reports := fleet.Check(ctx, cfg.Connection, ready, false)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, nil, err
+	}
+	if !gateway {
+		if err := silent(reports, ready); err != nil {
+			return nil, nil, nil, err
+		}
 	}
 	assumed := ps
 	infos := make([]fleet.Info, len(reports))

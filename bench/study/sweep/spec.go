@@ -210,6 +210,8 @@ func (s *Spec) take(key string, v ast.Node, anchors *settings.Anchors) (err erro
 		if s.SeedCount, err = strconv.Atoi(count.String()); err != nil || s.SeedCount < 1 || s.SeedCount > maxValues {
 			return fmt.Errorf("seeds: %q is not a number of seeds from 1 to %d", count.String(), maxValues)
 		}
+	case slices.ContainsFunc(scenario.Fields(), func(f scenario.Field) bool { return f.Section == key }):
+		return fmt.Errorf("unknown key %q: this is a scenario, which lorasim sweep takes with -f", key)
 	default:
 		return suggest.Unknown("key", key, []string{
 			"name", "about", "scenario", "set", "policies", "seeds", "baseline", "goodput",

