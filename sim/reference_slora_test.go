@@ -15,6 +15,10 @@ import (
 // refSLoRA is its state on one worker.
 type refSLoRA struct {
 	waited int // decode steps since the latest prefill
+	latest bool
+	// early abort: apprx_req_rate, apprx_bs, last_req_num, and the time of the latest look while nothing ran
+	rate, size, left int
+	polled           tick.Ticks
 }
 
 func (w *refWorker) slora() bool { return w.e.Scheduler == profile.SchedulerSLoRA }
@@ -73,7 +77,11 @@ func peak(running, chosen []*refRequest) (most int64) {
 }
 
 func (s *reference) beginSLoRA(w *refWorker) {
+	w.latest = w.e.SchedulePolicy == profile.OrderLIFO
 	for {
+		if w.e.EnableAbort && (len(w.running) > 0 && w.waited >= 10 || len(w.running) == 0 && len(w.waiting) > 0) {
+			s.abortSLoRA(w)
+		}
 		if len(w.waiting) > 0 && (len(w.running) == 0 || w.waited >= 10) && s.prefillSLoRA(w) {
 			return
 		}
@@ -84,10 +92,47 @@ func (s *reference) beginSLoRA(w *refWorker) {
 			return
 		}
 		if len(w.waiting) == 0 {
+			if w.polled == tick.Never {
+				w.polled = s.now
+			}
 			return
 		}
 		s.finish(w, s.dequeue(w, 0), record.Failed)
 	}
+}
+
+// nextSLoRA is the index of the waiting request that is served next.
+func (w *refWorker) nextSLoRA() int {
+	if w.latest {
+		return len(w.waiting) - 1
+	}
+	return 0
+}
+
+// abortSLoRA is the first part of AbortReqQueue.generate_new_batch, after the looks of an idle server, one every 10 ms.
+func (s *reference) abortSLoRA(w *refWorker) {
+	rate := func(waiting int) {
+		w.rate = int(float64(0.7*float64(waiting-w.left)) + float64(0.3*float64(w.rate)))
+	}
+	for ; w.polled != tick.Never && w.polled+tick.FromMilliseconds(10) <= s.now; w.polled += tick.FromMilliseconds(10) {
+		rate(0)
+	}
+	w.polled, w.size = tick.Never, max(w.size, 1)
+	if len(w.running) >= w.e.MaxRunningRequests {
+		return
+	}
+	rate(len(w.waiting))
+	for i := 0; i < len(w.waiting); {
+		if s.now-w.waiting[i].queuedAt < tick.FromMilliseconds(5500) {
+			i++
+			continue
+		}
+		r := s.dequeue(w, i)
+		if s.finish(w, r, record.Rejected); r.first != tick.Never {
+			r.status = record.Failed
+		}
+	}
+	w.latest = w.rate >= w.size
 }
 
 // prefillSLoRA forms a prefill step.
@@ -96,14 +141,14 @@ func (s *reference) prefillSLoRA(w *refWorker) bool {
 	k := profile.StepWork{FirstWave: w.steps == 0}
 	var stall tick.Ticks
 	for len(w.waiting) > 0 {
-		r := w.waiting[0]
+		r := w.waiting[w.nextSLoRA()]
 		chosen := append(slices.Clone(w.filling), r)
 		all := append(slices.Clone(chosen), w.running...)
 		if len(all) > w.e.MaxRunningRequests || tokens+r.need() > limit ||
 			peak(w.running, chosen) >= w.capacity-s.cells(w, all) {
 			break
 		}
-		s.dequeue(w, 0)
+		s.dequeue(w, w.nextSLoRA())
 		if row := s.row(r); row < len(s.ranks) && s.active(w, row) == 0 {
 			takes := w.costs.Load(s.ranks[row], router.Host)
 			stall += takes
@@ -117,6 +162,7 @@ func (s *reference) prefillSLoRA(w *refWorker) bool {
 	if len(w.filling) == 0 {
 		return false
 	}
+	w.left, w.size = len(w.waiting), max(int(float64(0.7*float64(len(w.filling)))+float64(0.3*float64(w.size))), 1)
 	w.busy, w.prefilling = true, true
 	w.until = s.now + stall + w.costs.Step(s.work(w, nil, w.filling, k))
 	return true
@@ -124,10 +170,6 @@ func (s *reference) prefillSLoRA(w *refWorker) bool {
 
 // endSLoRA ends a prefill step.
 func (s *reference) endSLoRA(w *refWorker) {
-	idle := len(w.running) == 0
-	joined := s.endFilling(w)
-	w.running = append(w.running, joined...)
-	if idle || len(joined) > 0 {
-		w.waited = 0
-	}
+	w.running = append(w.running, s.endFilling(w)...)
+	w.waited = 0
 }

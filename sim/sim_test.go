@@ -105,6 +105,12 @@ func genProfile(t *rapid.T) profile.Profile {
 		e.UseSLoRA()
 		e.MaxPrefillTokens, e.MaxRunningRequests = max(prefill, 100), running
 		e.AdapterCellsPerRank = pick("cells", 0, 1, 4)
+		switch rapid.SampledFrom([]string{"", "", profile.OrderLIFO, "abort"}).Draw(t, "queue") {
+		case profile.OrderLIFO:
+			e.SchedulePolicy = profile.OrderLIFO
+		case "abort":
+			e.EnableAbort = true
+		}
 	case profile.SchedulerVLLM:
 		e.Scheduler = profile.SchedulerVLLM
 		e.MaxNumBatchedTokens = e.MaxRunningRequests + pick("batched", 0, 3, 20, 2048)

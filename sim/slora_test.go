@@ -54,6 +54,40 @@ func TestSLoRALooksWhenNothingRuns(t *testing.T) {
 	timesAre(t, got, map[int64][2]float64{0: {0.010, 0.032}, 1: {0.042, 0.042}})
 }
 
+// Last come, first served: request 0 takes all the memory until 32 ms. Then request 2, which came last, fits alone, and
+// request 1 has its prefill step after it.
+func TestSLoRALIFO(t *testing.T) {
+	p := sloraProfile()
+	p.Engine.SchedulePolicy, p.Memory.KVTokens = profile.OrderLIFO, 30
+	got, _ := runVLLM(t, p, []trace.Request{
+		{ID: 0, Adapter: trace.BaseModel, Prompt: 20, Output: 3},
+		{ID: 1, Adapter: trace.BaseModel, Arrival: 0.001, Prompt: 20, Output: 1},
+		{ID: 2, Adapter: trace.BaseModel, Arrival: 0.002, Prompt: 20, Output: 1},
+	}, 0)
+	timesAre(t, got, map[int64][2]float64{0: {0.010, 0.032}, 2: {0.042, 0.042}, 1: {0.052, 0.052}})
+}
+
+// Early abort: request 0 has the memory until 6.005 s, after 545 decode steps of 11 ms. Request 1 is given up at the
+// first look at which it is 5.5 s old, at 5.510 s. At 6.005 s requests 2 and 3 are younger. The queue has grown faster
+// than by the one request of the batch before, so that the latest is served first: 66 ms for its prompt. Then request
+// 2 is too old.
+func TestSLoRAAborts(t *testing.T) {
+	p := sloraProfile()
+	p.Engine.EnableAbort, p.Memory.KVTokens = true, 600
+	got, _ := runVLLM(t, p, []trace.Request{
+		{ID: 0, Adapter: trace.BaseModel, Prompt: 20, Output: 546},
+		{ID: 1, Adapter: trace.BaseModel, Arrival: 0.005, Prompt: 580, Output: 1},
+		{ID: 2, Adapter: trace.BaseModel, Arrival: 0.507, Prompt: 580, Output: 1},
+		{ID: 3, Adapter: trace.BaseModel, Arrival: 0.508, Prompt: 580, Output: 1},
+	}, 0)
+	timesAre(t, got, map[int64][2]float64{0: {0.010, 6.005}, 3: {6.071, 6.071}})
+	for id, at := range map[int64]float64{1: 5.510, 2: 6.071} {
+		if r := got.recs[id]; r.Status != record.Rejected || math.Abs(r.Finish-at) > 1e-9 {
+			t.Errorf("request %d: %v at %v s (%s), expected early abort at %v", id, r.Status, r.Finish, r.Error, at)
+		}
+	}
+}
+
 // An adapter is dropped when no request uses it, and loaded anew for the next one, though nobody else needed its place.
 // Two prompts of one adapter in one step wait for one load.
 func TestSLoRADropsAdapters(t *testing.T) {

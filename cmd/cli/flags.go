@@ -378,9 +378,15 @@ var clientNames = []engineName{
 	{"sglang", "lora-name", "lora-names"},
 }
 
+// workerNames are names of the flag for workers.
+var workerNames = []engineName{
+	// vllm/benchmarks/serve.py, sglang/benchmark/serving.py
+	{"vLLM, sglang", "base-url", "worker-urls"},
+}
+
 // ownName returns the name of a flag in lorasim.
 func ownName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	for _, n := range slices.Concat(engineNames, clientNames) {
+	for _, n := range slices.Concat(engineNames, clientNames, workerNames) {
 		if n.theirs == name {
 			return pflag.NormalizedName(n.ours)
 		}

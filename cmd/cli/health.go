@@ -30,7 +30,7 @@ The default is this host with the port of $` + listenEnv + `, else 127.0.0.1:800
 		Example: "  lorasim health\n  lorasim health 127.0.0.1:30001",
 		Args:    cobra.MaximumNArgs(1),
 	}
-	flags(cmd, "", opt(&timeout, "timeout", timeout, "longest wait for the answer", ">0"))
+	flags(cmd, "", opt(&timeout, "timeout", timeout, "Longest wait for the answer", ">0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		address := defaultListen()
 		if len(args) == 1 {

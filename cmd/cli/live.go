@@ -47,8 +47,9 @@ type benchFlags struct {
 func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
-		Use:   "bench [URL...]",
-		Short: "Send a workload to live workers under a routing policy",
+		Use:         "bench [URL...]",
+		Short:       "Send a workload to live workers under a routing policy",
+		Annotations: aliases(slices.Concat(clientNames, workerNames)),
 		Long: `Bench sends a workload to workers that run sglang or vLLM (or lorasim worker),
 routes it by any policy, loads and moves adapters as the policy wants, and prints
 the result block. Ctrl-C stops sending, gives requests in flight some time, and

@@ -235,7 +235,7 @@ prompt. Several workers listen on consecutive ports.`,
 	}
 	sf := addScenarioFlags(cmd, "cluster")
 	cmd.Flags().Lookup("num-workers").DefValue = "1"
-	cmd.Flags().Lookup("num-workers").Usage = "number of workers, on consecutive ports"
+	cmd.Flags().Lookup("num-workers").Usage = "Number of workers, on consecutive ports"
 	f.add(cmd)
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		if sc.Cluster.Elastic != "" {

@@ -18,12 +18,14 @@ import (
 const sloraProfile = "llama-7b-a10g-s-lora"
 
 // sloraFlags select the table of S-LoRA's published runs.
-type sloraFlags struct{ runs, gpu string }
+type sloraFlags struct{ runs, gpu, system string }
 
 func (f *sloraFlags) add(cmd *cobra.Command) {
 	flags(cmd, "S-LoRA",
 		opt(&f.runs, "slora-runs", "", "Table of the published runs of S-LoRA, CSV `file`"),
-		opt(&f.gpu, "slora-gpu", "a10g", "Only the runs on this GPU: a10g, a100-40 or a100-80"))
+		opt(&f.gpu, "slora-gpu", "a10g", "Only the runs on this GPU: a10g, a100-40 or a100-80"),
+		opt(&f.system, "slora-system", sloraruns.SLoRA,
+			"Only the runs of this system: slora, slora-abort (early abort) or slora-lifo (last come first)"))
 }
 
 // choose reads the table, and returns the runs of a use that a profile can predict.
@@ -33,6 +35,9 @@ func (f *sloraFlags) choose(p *profile.Profile, use string) ([]sloraruns.Run, sl
 			return nil, nil, err
 		}
 	}
+	if err := oneOf("slora-system", "system", f.system, sloraruns.Systems()); err != nil {
+		return nil, nil, err
+	}
 	if p.Engine.Scheduler != profile.SchedulerSLoRA {
 		return nil, nil, fmt.Errorf("--slora-runs: profile %s has scheduler %s, expected %s", p.Name,
 			p.Engine.Scheduler, profile.SchedulerSLoRA)
@@ -41,10 +46,10 @@ func (f *sloraFlags) choose(p *profile.Profile, use string) ([]sloraruns.Run, sl
 	if err != nil {
 		return nil, nil, err
 	}
-	runs, skipped := sloraruns.Choice{Use: use, GPU: f.gpu, Model: p.Model}.Of(all)
+	runs, skipped := sloraruns.Choice{Use: use, System: f.system, GPU: f.gpu, Model: p.Model}.Of(all)
 	if len(runs) == 0 {
-		return nil, nil, fmt.Errorf("%s: no run of system slora, GPU %s and the model of profile %s (%s) to simulate",
-			f.runs, f.gpu, p.Name, p.Model)
+		return nil, nil, fmt.Errorf("%s: no run of system %s, GPU %s and the model of profile %s (%s) to simulate",
+			f.runs, f.system, f.gpu, p.Name, p.Model)
 	}
 	return runs, skipped, nil
 }
@@ -68,7 +73,8 @@ func (f *sloraFlags) validate(cmd *cobra.Command, name, use, plot string) error 
 	if err != nil {
 		return err
 	}
-	r := &sloraruns.Report{Profile: p.Name, Use: use, Runs: runs, Predicted: predicted, Skipped: skipped}
+	r := &sloraruns.Report{Profile: p.Name, Use: use, System: f.system, Runs: runs, Predicted: predicted,
+		Skipped: skipped}
 	return show(cmd, r.WriteText, inJSON(r, "  "))
 }
 

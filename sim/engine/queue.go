@@ -76,6 +76,9 @@ func (q *Queue) Len() int { return q.n }
 // Oldest returns the first request in the order of arrival; nil: none.
 func (q *Queue) Oldest() *Request { return q.head }
 
+// Newest returns the last request in the order of arrival; nil: none.
+func (q *Queue) Newest() *Request { return q.tail }
+
 // Adapters lists the adapters with waiting requests, in no order. The list is valid until the queue changes.
 func (q *Queue) Adapters() []*Adapter { return q.adapters }
 

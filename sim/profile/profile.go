@@ -236,6 +236,7 @@ const (
 
 	OrderFCFS     = "fcfs"     // first come, first served
 	OrderPriority = "priority" // by the priority of the adapter
+	OrderLIFO     = "lifo"     // last come, first served (scheduler slora)
 	OrderVTC      = "vtc"      // virtual token counter: the least served adapter first
 
 	// OverflowReject rejects requests with prompt + max_new_tokens > context_length.
@@ -301,8 +302,11 @@ type Engine struct {
 	// ClipNewTokens caps the budget the scheduler reserves for one request.
 	ClipNewTokens int `yaml:"clip_new_tokens" is:">0"`
 
-	// SchedulePolicy is the order of the waiting queue: fcfs (or ""), priority, vtc.
-	SchedulePolicy string `yaml:"schedule_policy,omitempty" is:"fcfs|priority|vtc|"`
+	// SchedulePolicy is the order of the waiting queue: fcfs (or ""), priority, vtc, lifo.
+	SchedulePolicy string `yaml:"schedule_policy,omitempty" is:"fcfs|priority|vtc|lifo|"`
+	// EnableAbort is S-LoRA's early abort: requests that would miss a TTFT of 6 s are rejected, and the latest
+	// requests are served first while the queue grows.
+	EnableAbort bool `yaml:"enable_abort,omitempty"`
 	// Priorities under scheduler sglang. Large values come first, unless LowPriorityFirst is set. If the
 	// batch is full, a request preempts running requests whose priority is worse by more than
 	// PreemptionThreshold, unless NoPriorityPreemption is set.

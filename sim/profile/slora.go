@@ -10,17 +10,23 @@ func (e *Engine) UseSLoRA() {
 	e.SchedulePolicy, e.PageSize, e.AdapterCellsPerRank = "", 1, 4
 	e.MaxRunningRequests, e.MaxPrefillTokens, e.ChunkedPrefillSize, e.MaxLoadedLoras = 1000, 3072, 0, 0
 	e.MixedChunk, e.PrefixCache, e.AsyncScheduling, e.OverlapSchedule, e.VLLMVersion = false, false, false, false, ""
-	e.LoraDrainWait = 0
+	e.LoraDrainWait, e.EnableAbort = 0, false
 }
 
 // checkSLoRA returns an error if a setting and scheduler slora exclude each other.
 func (e *Engine) checkSLoRA() error {
-	if e.Scheduler != SchedulerSLoRA {
-		if e.AdapterCellsPerRank > 0 {
-			return fmt.Errorf("engine.adapter_cells_per_rank is %d, expected 0 without scheduler %s",
-				e.AdapterCellsPerRank, SchedulerSLoRA)
-		}
+	lifo := e.SchedulePolicy == OrderLIFO
+	switch slora := e.Scheduler == SchedulerSLoRA; {
+	case !slora && e.AdapterCellsPerRank > 0:
+		return fmt.Errorf("engine.adapter_cells_per_rank is %d, expected 0 without scheduler %s",
+			e.AdapterCellsPerRank, SchedulerSLoRA)
+	case !slora && lifo, !slora && e.EnableAbort:
+		return fmt.Errorf("engine.schedule_policy %s and engine.enable_abort need scheduler %s", OrderLIFO,
+			SchedulerSLoRA)
+	case !slora:
 		return nil
+	case lifo && e.EnableAbort:
+		return fmt.Errorf("engine.schedule_policy %s and engine.enable_abort exclude each other", OrderLIFO)
 	}
 	if e.PageSize != 1 {
 		return fmt.Errorf("engine.page_size is %d, expected 1 with scheduler %s", e.PageSize, SchedulerSLoRA)

@@ -35,6 +35,12 @@ func Predict(ctx context.Context, runs []Run, p *profile.Profile, progress func(
 func (r *Run) predict(ctx context.Context, p *profile.Profile) (Figures, error) {
 	q := *p
 	q.Memory.KVTokens = r.KVTokens
+	switch r.System {
+	case SLoRAAbort:
+		q.Engine.EnableAbort = true
+	case SLoRALIFO:
+		q.Engine.SchedulePolicy = profile.OrderLIFO
+	}
 	if err := q.Check(); err != nil {
 		return Figures{}, err
 	}
@@ -49,7 +55,7 @@ func (r *Run) predict(ctx context.Context, p *profile.Profile) (Figures, error) 
 	}); err != nil {
 		return Figures{}, err
 	}
-	return s.figures()
+	return s.figures(q.Engine.EnableAbort)
 }
 
 // promptTokens is the number of tokens of a prompt beyond the drawn number. The benchmark's prompt is the text "Hello "
@@ -82,15 +88,20 @@ func (r *Run) Workload() (*trace.Workload, error) {
 
 // sums adds up the requests of a run.
 type sums struct {
-	last                float64 // time of the last answer
-	n, failed, attained int
-	latency, firstToken float64
+	last                         float64 // time of the last answer
+	n, failed, aborted, attained int
+	latency, firstToken          float64
 }
 
 // Done implements record.Observer.
 func (s *sums) Done(r *record.Request) {
 	s.n++
-	if r.Status != record.OK {
+	switch r.Status {
+	case record.OK:
+	case record.Rejected:
+		s.aborted++
+		return
+	default:
 		s.failed++
 		return
 	}
@@ -112,12 +123,13 @@ func (*sums) Steps(record.Steps) {}
 // Gap implements record.Observer.
 func (*sums) Gap(tick.Ticks, int64) {}
 
-// figures returns the means. S-LoRA completed all requests of the simulated runs, so that a failed
-// request is an error.
-func (s *sums) figures() (Figures, error) {
-	if s.failed > 0 {
-		return Figures{}, fmt.Errorf("%d of %d requests failed, expected none", s.failed, s.n)
+// figures returns the means. A request that failed is an error, since S-LoRA completed or aborted all requests of the
+// simulated runs. So is a rejected one unless the server aborts early.
+func (s *sums) figures(aborts bool) (Figures, error) {
+	if failed := s.failed + s.aborted; failed > 0 && (!aborts || s.failed > 0) {
+		return Figures{}, fmt.Errorf("%d of %d requests failed, expected none", failed, s.n)
 	}
-	n := float64(s.n)
-	return Figures{s.last, s.latency / n, s.firstToken / n, float64(s.attained) / n}, nil
+	n, completed := float64(s.n), float64(s.n-s.aborted)
+	return Figures{TotalTime: s.last, Latency: s.latency / completed, FirstToken: s.firstToken / completed,
+		Attainment: float64(s.attained) / n, Aborted: float64(s.aborted) / n}, nil
 }

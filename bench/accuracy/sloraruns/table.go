@@ -20,13 +20,22 @@ import (
 // Held is the use of runs of a table kept aside, in addition to the uses of package validate.
 const Held = "held"
 
-// Figures are the compared figures: times in s, the attainment as a share. TotalTime begins with the benchmark, a gap
-// before the first request (run_exp in benchmarks/run_exp.py), and ends with the last answer.
+// Systems of the table whose rules the scheduler slora has.
+const (
+	SLoRA      = "slora"
+	SLoRAAbort = "slora-abort" // early abort
+	SLoRALIFO  = "slora-lifo"  // last come, first served
+)
+
+// Figures are the compared figures: times in s, attainment and aborted as shares of the requests. TotalTime
+// begins with the benchmark, a gap before the first request (run_exp in benchmarks/run_exp.py), and ends with
+// the last answer.
 type Figures struct {
 	TotalTime  float64 `json:"total_time"`
-	Latency    float64 `json:"avg_latency"`     // mean over the requests
-	FirstToken float64 `json:"avg_first_token"` // mean TTFT
+	Latency    float64 `json:"avg_latency"`     // mean over the completed requests
+	FirstToken float64 `json:"avg_first_token"` // mean TTFT of the completed requests
 	Attainment float64 `json:"attainment"`      // share of requests with a first token within Objective
+	Aborted    float64 `json:"aborted"`         // share of requests that the server gave up; NaN: unknown
 }
 
 // Objective is the TTFT below which a request is within the SLO, s.
@@ -80,8 +89,11 @@ func (r *Run) read(t *table.CSVRow) {
 		t.Fail("rate", "%v requests/s for %v s, expected 1 to 10^6 requests", r.Rate, r.Duration)
 	}
 	r.Input, r.Output = span(t, "input"), span(t, "output")
-	r.Measured = Figures{t.Positive("total_time"), t.Positive("avg_latency"), t.Positive("avg_first_token"),
-		t.Number("attainment")}
+	r.Measured = Figures{TotalTime: t.Positive("total_time"), Latency: t.Positive("avg_latency"),
+		FirstToken: t.Positive("avg_first_token"), Attainment: t.Number("attainment"), Aborted: math.NaN()}
+	if n := int(r.Rate * r.Duration); t.Has("aborted") {
+		r.Measured.Aborted = float64(t.Count("aborted", 0, n)) / float64(max(n, 1))
+	}
 	if a := r.Measured.Attainment; !math.IsNaN(a) && (a < 0 || a > 1) {
 		t.Fail("attainment", "%v, expected 0 to 1", a)
 	}
@@ -102,7 +114,7 @@ func span(t *table.CSVRow, column string) (out [2]int32) {
 // skipped returns the reason why no profile can simulate a run, or "".
 func (r *Run) skipped() string {
 	switch {
-	case r.System != "slora":
+	case !slices.Contains(Systems(), r.System):
 		return "system " + r.System + " is not simulated"
 	case r.Status != "paper":
 		return "status " + r.Status
@@ -116,9 +128,10 @@ func (r *Run) skipped() string {
 
 // Choice selects runs of a table.
 type Choice struct {
-	Use   string // "": all
-	GPU   string
-	Model string // model of the profile; begins with the model of the run
+	Use    string // "": all
+	System string // one of Systems
+	GPU    string
+	Model  string // model of the profile; begins with the model of the run
 }
 
 // Of returns the selected runs, and the number of skipped runs by reason. Runs of another use do
@@ -132,6 +145,8 @@ func (c Choice) Of(runs []Run) (taken []Run, skipped Skipped) {
 		why := r.skipped()
 		switch {
 		case why != "":
+		case r.System != c.System:
+			why = "system " + r.System
 		case r.GPU != c.GPU:
 			why = "GPU " + r.GPU
 		case !strings.HasPrefix(strings.ToLower(c.Model), r.Model):
@@ -162,3 +177,6 @@ func (s Skipped) Text() string {
 
 // Uses returns the names of the uses of runs.
 func Uses() []string { return []string{validate.Calibration, validate.Validation, Held} }
+
+// Systems returns the names of the systems whose runs are simulated.
+func Systems() []string { return []string{SLoRA, SLoRAAbort, SLoRALIFO} }

@@ -1,10 +1,10 @@
 // Package slora simulates the scheduler of S-LoRA (github.com/S-LoRA/S-LoRA, commit c1ddf488781e:
 // slora/server/router), which is LightLLM's.
 //
-// Prefill and decode steps are separate. Requests are admitted first come, first served, and the first
-// request that does not fit blocks the queue. A request fits if memory lasts even if all requests use their
-// full budgets. Adapters and KV cache share the memory: an adapter takes a part of it while it has running
-// requests.
+// Prefill and decode steps are separate. Requests are admitted first come, first served, last come, first
+// served, or with early abort. The first request that does not fit blocks the queue. A request fits if memory
+// lasts even if all requests use their full budgets. Adapters and KV cache share the memory: an adapter takes
+// a part of it while it has running requests.
 //
 // Invariant: the memory that the admitted requests and their adapters will ever take is less than the
 // capacity, so no request is preempted. The exception is memory reserved for the KV cache of requests from
@@ -32,8 +32,10 @@ const maxWaitTokens = 10
 type Scheduler struct {
 	e       *engine.Engine
 	profile *profile.Engine
-	since   int64  // the engine's decode steps at the latest prefill step, see Update
-	ends    []need // needs of running and chosen requests while a step is formed, the largest left first
+	since   int64          // the engine's decode steps at the latest prefill step, see Update
+	ends    []need         // needs of running and chosen requests while a step is formed, the largest left first
+	latest  bool           // the latest request is next, not the earliest
+	abort   *abortReqQueue // nil: no early abort
 }
 
 // need is the number of a request's tokens in the KV cache, and the number of tokens that it may still take
@@ -49,7 +51,12 @@ func rules(*profile.Profile) engine.Rules {
 
 // New returns a new scheduler for an engine. The error is always nil.
 func New(e *engine.Engine) (engine.Scheduler, error) {
-	return &Scheduler{e: e, profile: &e.Profile, since: e.Batch.Steps}, nil
+	s := &Scheduler{e: e, profile: &e.Profile, since: e.Batch.Steps}
+	s.latest = s.profile.SchedulePolicy == profile.OrderLIFO
+	if s.profile.EnableAbort {
+		s.abort = newAbortReqQueue()
+	}
+	return s, nil
 }
 
 // Schedule starts the next step (RouterManager._step).
@@ -67,6 +74,9 @@ func (s *Scheduler) Schedule() {
 				return
 			}
 		case e.Queue.Len() == 0 || e.KV.Reserved() > 0:
+			if s.abort != nil && e.Queue.Len() == 0 {
+				s.abort.rest(e.Loop.Now())
+			}
 			return
 		default:
 			e.FailHead() // nothing runs, so nothing would ever change
@@ -89,14 +99,40 @@ func (s *Scheduler) stepsToLook() int64 {
 	return max(maxWaitTokens-(s.e.Batch.Steps-s.since), 1)
 }
 
+// next returns the waiting request that is served first; nil: none.
+func (s *Scheduler) next() *engine.Request {
+	if s.latest {
+		return s.e.Queue.Newest()
+	}
+	return s.e.Queue.Oldest()
+}
+
 // generateNewBatch forms a prefill step from the waiting queue and starts it after its adapters are loaded
 // (ReqQueue.generate_new_batch). It reports whether there was one.
 func (s *Scheduler) generateNewBatch() bool {
 	e := s.e
+	if s.abort != nil {
+		s.latest = s.abort.look(e)
+	}
 	e.Step.Open(e.Batch.Steps == 0)
+	s.chooseRequests()
+	if len(e.Step.Prompts) == 0 {
+		return e.Pause(e.Step.Stall) // for adapters of requests that bring their KV cache, or that failed to load
+	}
+	if s.abort != nil {
+		s.abort.formed(len(e.Step.Prompts), e.Queue.Len())
+	}
+	e.PrepareAdapters(false)
+	e.Run(false)
+	return true
+}
+
+// chooseRequests takes requests from the queue into the step being formed, until one does not fit.
+func (s *Scheduler) chooseRequests() {
+	e := s.e
 	s.initCacheList()
 	tokens, limit := int64(0), s.profile.PrefillTokens(e.KV.CapacityTokens())
-	for r := e.Queue.Oldest(); r != nil; r = e.Queue.Oldest() {
+	for r := s.next(); r != nil; r = s.next() {
 		n := int64(r.Prompt + r.Generated)
 		if r.TransferredKV > 0 {
 			n = 0
@@ -117,12 +153,6 @@ func (s *Scheduler) generateNewBatch() bool {
 		tokens += n
 		e.AddPrompt(r, n)
 	}
-	if len(e.Step.Prompts) == 0 {
-		return e.Pause(e.Step.Stall) // for adapters of requests that bring their KV cache, or that failed to load
-	}
-	e.PrepareAdapters(false)
-	e.Run(false)
-	return true
 }
 
 // initCacheList lists the needs of the running and the chosen requests (_init_cache_list).
@@ -184,18 +214,16 @@ func (s *Scheduler) makeRoom() {
 			e.Finish(r, record.Failed, "out of KV cache")
 			return
 		}
-		e.Requeue(r, true)
+		e.Requeue(r, s.profile.SchedulePolicy != profile.OrderLIFO)
 	}
 }
 
-// Update ends a prefill step. The decode steps until the next look at the queue count from here if a request
-// of the step continues, or if no request ran before.
+// Update ends a prefill step. The decode steps until the next look at the queue count from here.
 func (s *Scheduler) Update(bool) {
-	e := s.e
-	before := e.Batch.Len()
-	e.EndPrompts(false)
-	if before == 0 || e.Batch.Len() > before {
-		s.since = e.Batch.Steps
+	s.e.EndPrompts(false)
+	s.since = s.e.Batch.Steps
+	if s.abort != nil {
+		s.abort.next = s.since + maxWaitTokens
 	}
 }
 
