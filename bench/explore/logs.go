@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Logs are files in memory, for a page without a server: the logs that its user chose. It implements fs.FS. Unlike other
-// file systems it takes any path. Its methods are safe for concurrent use.
+// Logs are files in memory, for a page without a server: the logs that its user chose. It implements fs.FS. Unlike
+// other file systems it takes any path. Its methods are safe for concurrent use.
 type Logs struct {
 	mu    sync.Mutex
 	files map[string][]byte

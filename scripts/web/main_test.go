@@ -86,7 +86,8 @@ func TestPageWithoutServer(t *testing.T) {
 // ownLog: a file that is chosen or dropped is read in the browser; what is no log has its message beside the field.
 func ownLog(t *testing.T, eval func(string) string, wait func(string)) {
 	t.Helper()
-	const field, fault = `document.getElementById('f-workload.file')`, `document.getElementById('f-workload.file-fault')`
+	const field = `document.getElementById('f-workload.file')`
+	const fault = `document.getElementById('f-workload.file-fault')`
 	give := func(how, file string) {
 		eval(fmt.Sprintf(`(() => {
 			const data = new DataTransfer(), row = %s.closest('.knob'), how = %q;
@@ -97,7 +98,8 @@ func ownLog(t *testing.T, eval func(string) string, wait func(string)) {
 			return input.dispatchEvent(new Event('change'));
 		})()`, field, how, file))
 	}
-	const rows = `'time,model,prompt_tokens,completion_tokens\n' + '1,customer-a,100,20\n2,customer-b,200,30\n'.repeat(20)`
+	const rows = `'time,model,prompt_tokens,completion_tokens\n' +
+		'1,customer-a,100,20\n2,customer-b,200,30\n'.repeat(20)`
 	const settled = ` && !document.body.dataset.busy && ` + fault + `.textContent === ''`
 	const requests = `JSON.stringify(document.getElementById('f-workload.num_prompts').placeholder)`
 	give("choose", `new File([`+rows+`], 'mine.csv')`)

@@ -10,7 +10,8 @@ import (
 // BenchmarkRuns runs the policies of the page's first query, 2000 requests each. Its profile of the processor is
 // cmd/lorasim-web/default.pgo, by which the compiler optimises the program for browsers:
 //
-//	go test -trimpath ./scripts/web -run '^$' -bench Runs -benchtime 300x -cpu 1 -cpuprofile cmd/lorasim-web/default.pgo
+//	go test -trimpath ./scripts/web -run '^$' -bench Runs -benchtime 300x -cpu 1 \
+//		-cpuprofile cmd/lorasim-web/default.pgo
 func BenchmarkRuns(b *testing.B) {
 	for _, policy := range explore.DefaultPreset().Query.Policies {
 		sc := scenario.Default()
