@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -89,10 +90,10 @@ func (o *endpointPickerOptions) Check(settings.Given) error {
 }
 
 // read reads the configuration and changes it.
-func (o *endpointPickerOptions) read() (p *PickerConfig, err error) {
+func (o *endpointPickerOptions) read(ctx context.Context) (p *PickerConfig, err error) {
 	p = &PickerConfig{File: o.File, Dialect: epp.Dialect(o.Dialect)}
 	if o.File != "" {
-		if p.Text, err = textfile.ReadFile(o.File, textfile.MaxSettings); err != nil {
+		if p.Text, err = textfile.ReadFile(ctx, o.File, textfile.MaxSettings); err != nil {
 			return nil, err
 		}
 	}
@@ -110,7 +111,7 @@ func (o *endpointPickerOptions) read() (p *PickerConfig, err error) {
 
 // Build implements Builder.
 func (o *endpointPickerOptions) Build(env Env) (*Router, error) {
-	c, err := o.read()
+	c, err := o.read(env.Context)
 	if err != nil {
 		return nil, err
 	}
@@ -258,8 +259,9 @@ type PickerConfig struct {
 	Config  *epp.Config  // with the changes
 }
 
-// ReadPickerConfig reads the configuration of a spec; nil for a spec of another policy.
-func ReadPickerConfig(spec string) (*PickerConfig, error) {
+// ReadPickerConfig reads the configuration of a spec; nil for a spec of another policy. ctx
+// ends the wait for a file that is a pipe.
+func ReadPickerConfig(ctx context.Context, spec string) (*PickerConfig, error) {
 	s, err := parseSpec(spec)
 	if err != nil {
 		return nil, err
@@ -268,7 +270,7 @@ func ReadPickerConfig(spec string) (*PickerConfig, error) {
 	if !ok {
 		return nil, nil
 	}
-	p, err := o.read()
+	p, err := o.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", s.Name, err)
 	}

@@ -44,7 +44,8 @@ func (o *explicitOptions) Build(env Env) (*Router, error) {
 	inline, file := o.Map, o.File
 	t := newTable(env)
 	if file != "" {
-		_, err := textfile.Read(file, func(in io.Reader, name string) (any, error) { return nil, t.read(in, name) })
+		_, err := textfile.Read(env.Context, file,
+			func(in io.Reader, name string) (any, error) { return nil, t.read(in, name) })
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -131,6 +132,9 @@ func New(spec string, env Env) (*Router, error) {
 	s, err := parseSpec(spec)
 	if err != nil {
 		return nil, err
+	}
+	if env.Context == nil {
+		env.Context = context.Background()
 	}
 	fill(s.Given, s.Value, env)
 	rt, err := s.Value.Build(env.unlimited())

@@ -39,6 +39,7 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -118,6 +119,8 @@ type Env struct {
 
 	Twin Twin  // Twin simulates the cluster, for policies that choose by simulation; nil: there is none.
 	Live *Live // Live is set if the workers are real; nil: the run is simulated.
+
+	Context context.Context // ends the wait for files of a spec that are pipes; nil: nothing ends it
 }
 
 // Spec describes a worker; it does not change during a run. The zero value of a field means "unknown", except for

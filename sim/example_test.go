@@ -13,7 +13,7 @@ import (
 
 // Two workers of a built-in profile serve a workload. Package bench/scenario does the same from one description.
 func ExampleRun() {
-	worker, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	worker, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -11,7 +11,7 @@ import (
 
 // A twin whose workers are corrected by a factor is one of workers with such a profile; no other worker changes.
 func TestTwinCorrected(t *testing.T) {
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

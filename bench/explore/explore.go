@@ -103,14 +103,14 @@ const (
 )
 
 // workers are the profiles of a scenario's workers. Reading a profile takes longer than a short run.
-func (x *Explorer) workers(sc *scenario.Scenario) ([]*profile.Profile, error) {
+func (x *Explorer) workers(ctx context.Context, sc *scenario.Scenario) ([]*profile.Profile, error) {
 	x.mu.Lock()
 	ps, ok := x.profiles[sc.Cluster]
 	x.mu.Unlock()
 	if ok {
 		return ps, nil
 	}
-	ps, err := sc.Profiles()
+	ps, err := sc.Profiles(ctx)
 	if err != nil {
 		return nil, err
 	}

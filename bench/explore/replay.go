@@ -11,7 +11,7 @@ import (
 
 // Replay runs a scenario again and returns its recording, which the page replays.
 func (x *Explorer) Replay(ctx context.Context, sc *scenario.Scenario) (json.RawMessage, error) {
-	workers, err := x.workers(sc)
+	workers, err := x.workers(ctx, sc)
 	if err != nil {
 		return nil, err
 	}

@@ -148,7 +148,7 @@ func (s *study) check() (c Checked, err error) {
 		}
 		return Checked{Faults: []Fault{p.faultOf(err)}}, nil
 	}
-	if s.workers, err = s.x.workers(&p.base); err != nil {
+	if s.workers, err = s.x.workers(s.ctx, &p.base); err != nil {
 		return fault(err)
 	}
 	w, err := s.workload(&p.base, workloadKey{p.base.Seed, 1})

@@ -94,7 +94,7 @@ func run(t *testing.T, sc *scenario.Scenario, l Limits) *recorded {
 		out.retracted += w.Retractions
 	}
 	out.replay = rec.Replay()
-	if out.records, _, err = records.ReadAll(columnar.Files(), o.RecordsFile); err != nil {
+	if out.records, _, err = records.ReadAll(t.Context(), columnar.Files(), o.RecordsFile); err != nil {
 		t.Fatal(err)
 	}
 	out.plans = readPlans(t, o.PlansFile)

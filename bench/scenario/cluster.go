@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -121,7 +122,7 @@ func (s *Scenario) Workers() (int, error) {
 }
 
 // Profiles returns the profile of each worker, with the scenario's overrides. Workers with the same profile share it.
-func (s *Scenario) Profiles() ([]*profile.Profile, error) {
+func (s *Scenario) Profiles(ctx context.Context) ([]*profile.Profile, error) {
 	if err := s.checkValues(); err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (s *Scenario) Profiles() ([]*profile.Profile, error) {
 		if known[e.name] != nil {
 			continue
 		}
-		p, err := profile.Load(e.name)
+		p, err := profile.Load(ctx, e.name)
 		if err != nil {
 			return nil, err
 		}
@@ -283,16 +284,19 @@ func parseOutages(text string) ([]sim.Outage, error) {
 }
 
 // Router makes the scenario's policy for workers of the given profiles.
-func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*router.Router, error) {
-	return s.router(ps, adapters, nil)
+func (s *Scenario) Router(ctx context.Context, ps []*profile.Profile,
+	adapters []trace.Adapter) (*router.Router, error) {
+	return s.router(ctx, ps, adapters, nil)
 }
 
 // LiveRouter makes the scenario's policy for real workers, which the given profiles describe.
-func (s *Scenario) LiveRouter(ps []*profile.Profile, adapters []trace.Adapter, l *router.Live) (*router.Router, error) {
-	return s.router(ps, adapters, l)
+func (s *Scenario) LiveRouter(ctx context.Context, ps []*profile.Profile, adapters []trace.Adapter,
+	l *router.Live) (*router.Router, error) {
+	return s.router(ctx, ps, adapters, l)
 }
 
-func (s *Scenario) router(ps []*profile.Profile, adapters []trace.Adapter, l *router.Live) (*router.Router, error) {
+func (s *Scenario) router(ctx context.Context, ps []*profile.Profile, adapters []trace.Adapter,
+	l *router.Live) (*router.Router, error) {
 	r := &s.Routing
 	policy, err := r.policy()
 	if err != nil {
@@ -310,7 +314,7 @@ func (s *Scenario) router(ps []*profile.Profile, adapters []trace.Adapter, l *ro
 	}
 	env := router.Env{
 		Workers: workers, Adapters: adapters, Seed: s.Seed, Moving: router.Moving(r.RequestMigration),
-		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver, Live: l,
+		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver, Live: l, Context: ctx,
 	}
 	cfg, err := s.twin(ps, adapters)
 	if err != nil {

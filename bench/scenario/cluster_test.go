@@ -21,7 +21,7 @@ func TestOverrides(t *testing.T) {
 		t.Helper()
 		sc := Default()
 		edit(&sc.Cluster)
-		ps, err := sc.Profiles()
+		ps, err := sc.Profiles(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestOverrides(t *testing.T) {
 	for rate, ok := range map[float64]bool{0: true, 0.999: true, 1: false, -0.1: false, math.NaN(): false} {
 		sc := Default()
 		sc.Cluster.LoadFailureRate = rate
-		if _, err := sc.Profiles(); (err == nil) != ok {
+		if _, err := sc.Profiles(t.Context()); (err == nil) != ok {
 			t.Errorf("load_failure_rate %v: %v", rate, err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestOutages(t *testing.T) {
 	for home, want := range map[string]router.Tier{"disk": router.Disk, "remote": router.Remote} {
 		sc := Default()
 		sc.Cluster.AdapterHome, sc.Cluster.Outages = home, "1@5"
-		cfg, err := sc.config(&Input{Source: (&trace.Workload{}).Source()}, RunOptions{})
+		cfg, err := sc.config(t.Context(), &Input{Source: (&trace.Workload{}).Source()}, RunOptions{})
 		if err != nil || cfg.Home != want || !slices.Equal(cfg.Outages, []sim.Outage{{Worker: 1, From: 5}}) {
 			t.Errorf("%s: %v, %v, %v", home, cfg.Home, cfg.Outages, err)
 		}
@@ -159,7 +159,7 @@ func TestValuesOfPrograms(t *testing.T) {
 	} {
 		sc := Default()
 		edit(&sc)
-		if _, err := sc.Profiles(); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := sc.Profiles(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, expected %s", err, want)
 		}
 	}
@@ -169,7 +169,7 @@ func TestValuesOfPrograms(t *testing.T) {
 // largest adapter, for each slot.
 func TestWorkerSpec(t *testing.T) {
 	sc := Default()
-	ps, err := sc.Profiles()
+	ps, err := sc.Profiles(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestWorkerSpec(t *testing.T) {
 // well, and the end of the run.
 func TestOracleObserver(t *testing.T) {
 	sc := Default()
-	ps, err := sc.Profiles()
+	ps, err := sc.Profiles(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

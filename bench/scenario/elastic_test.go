@@ -114,14 +114,14 @@ func TestElasticWorkers(t *testing.T) {
 	} {
 		s := Default()
 		s.Cluster.NumWorkers, s.Cluster.Profile, s.Cluster.Elastic = c.num, c.profile, "min=2,max=8,target=6"
-		ps, err := s.Profiles()
+		ps, err := s.Profiles(t.Context())
 		if c.err != "" {
 			if err == nil || err.Error() != c.err {
 				t.Errorf("%+v: %v", c, err)
 			}
 			continue
 		}
-		cfg, err2 := s.config(&Input{Source: (&trace.Workload{}).Source()}, RunOptions{})
+		cfg, err2 := s.config(t.Context(), &Input{Source: (&trace.Workload{}).Source()}, RunOptions{})
 		if err != nil || err2 != nil || len(ps) != c.most || len(cfg.Workers) != c.most ||
 			cfg.Elastic.Initial != c.initial || s.Meta("").Config["cluster.num_workers"] != c.initial {
 			t.Errorf("%+v: %d workers, %+v, %v, %v", c, len(ps), cfg.Elastic, err, err2)

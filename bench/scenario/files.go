@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,20 +17,20 @@ import (
 	"lorasim/trace/store"
 )
 
-func (s *Scenario) openFile(in *Input, progress reading) error {
+func (s *Scenario) openFile(ctx context.Context, in *Input, progress reading) error {
 	w := &s.Workload
-	saved, err := s.isSaved(w.File)
+	saved, err := s.isSaved(ctx, w.File)
 	switch {
 	case err != nil:
 		return err
 	case !saved:
-		return s.openLog(in, progress)
+		return s.openLog(ctx, in, progress)
 	}
 	o := store.ReadOptions{Progress: progress.of(s.Files.FS, w.File), PrefixBlock: int32(w.PrefixBlock), Files: s.Files}
 	if w.NumAdapters > 0 {
 		o.Adapters = s.adapters(w.NumAdapters)
 	}
-	r, err := store.Open(w.File, o)
+	r, err := store.Open(ctx, w.File, o)
 	if err != nil {
 		return err
 	}
@@ -38,11 +39,11 @@ func (s *Scenario) openFile(in *Input, progress reading) error {
 }
 
 // openLog opens a log of another program as the workload.
-func (s *Scenario) openLog(in *Input, progress reading) error {
+func (s *Scenario) openLog(ctx context.Context, in *Input, progress reading) error {
 	w := &s.Workload
-	workload, report, err := measuredRun(s.Files, w.File)
+	workload, report, err := measuredRun(ctx, s.Files, w.File)
 	if workload == nil && err == nil {
-		workload, report, err = ReadLog([]string{w.File},
+		workload, report, err = ReadLog(ctx, []string{w.File},
 			requestlog.Options{Seed: s.Seed, Progress: progress.of(s.Files.FS, w.File), Files: s.Files})
 	}
 	if err != nil {
@@ -79,7 +80,7 @@ type withAdapters struct {
 func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
 
 // isSaved reports whether a file is a workload that lorasim saved, rather than a log of another program.
-func (s *Scenario) isSaved(path string) (bool, error) {
+func (s *Scenario) isSaved(ctx context.Context, path string) (bool, error) {
 	files := table.Files(s.Files)
 	if info, err := textfile.Stat(files.FS, path); err != nil || !info.Mode().IsRegular() {
 		return true, nil // let the reader say what is wrong; a pipe cannot be read twice
@@ -94,7 +95,7 @@ func (s *Scenario) isSaved(path string) (bool, error) {
 			return false, fmt.Errorf("%s: %w", path, err)
 		}
 	default:
-		line, err := firstLine(files.FS, path)
+		line, err := firstLine(ctx, files.FS, path)
 		if err != nil {
 			return false, err
 		}
@@ -108,11 +109,11 @@ func (s *Scenario) isSaved(path string) (bool, error) {
 // DescribeFile makes the scenario read a file of any kind that OpenWorkload reads. The workload keeps the times and
 // rates of the file, and gets no token counts that the file does not state. given reports whether the user gave a
 // flag; DescribeFile keeps the values of those flags.
-func (s *Scenario) DescribeFile(path string, given func(flag string) bool) (err error) {
+func (s *Scenario) DescribeFile(ctx context.Context, path string, given func(flag string) bool) (err error) {
 	w := &s.Workload
 	kind := w.TraceName
 	if !given("trace-name") {
-		if kind, err = detect(s.Files.FS, path); err != nil {
+		if kind, err = detect(ctx, s.Files.FS, path); err != nil {
 			return err
 		}
 	}
@@ -138,7 +139,7 @@ func (s *Scenario) DescribeFile(path string, given func(flag string) bool) (err 
 
 // detect finds out what kind of trace a file is: by its name where that is
 // telling, else by its first line.
-func detect(fsys fs.FS, path string) (string, error) {
+func detect(ctx context.Context, fsys fs.FS, path string) (string, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".parquet", ".arrow":
 		return "workload", nil
@@ -149,7 +150,7 @@ func detect(fsys fs.FS, path string) (string, error) {
 	if st, err := textfile.Stat(fsys, path); err == nil && st.IsDir() {
 		return "", fmt.Errorf("%s is a folder; say which trace it holds with --trace-name (%s)", path, names)
 	}
-	line, err := firstLine(fsys, path)
+	line, err := firstLine(ctx, fsys, path)
 	if err != nil {
 		return "", err
 	}
@@ -167,8 +168,8 @@ func detect(fsys fs.FS, path string) (string, error) {
 }
 
 // firstLine is the first line of a text file, or what an empty file has: nothing. No header is longer than a MiB.
-func firstLine(fsys fs.FS, path string) (string, error) {
-	f, err := textfile.OpenIn(fsys, path, nil)
+func firstLine(ctx context.Context, fsys fs.FS, path string) (string, error) {
+	f, err := textfile.OpenIn(ctx, fsys, path, nil)
 	if err != nil {
 		return "", err
 	}

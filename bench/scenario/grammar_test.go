@@ -134,7 +134,7 @@ func TestNestedPaths(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		sc, err := Load(file)
+		sc, err := Load(t.Context(), file)
 		if err != nil || !strings.Contains(mustYAML(t, &sc), "  "+want+"\n") {
 			t.Errorf("%s: %v, expected %s in\n%s", text, err, want, mustYAML(t, &sc))
 		}

@@ -17,7 +17,7 @@ func FuzzReadHistogram(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readHistogram(path); err != nil && !strings.HasPrefix(err.Error(), path+":") {
+		if _, err := readHistogram(t.Context(), path); err != nil && !strings.HasPrefix(err.Error(), path+":") {
 			t.Errorf("the error does not name the file: %v", err)
 		}
 	})

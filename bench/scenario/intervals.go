@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -13,7 +14,7 @@ import (
 const unsuccessful = 0.01
 
 // intervals adds prediction intervals for the metrics of a run, or the reason why they are unknown.
-func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapters int,
+func (s *Scenario) intervals(ctx context.Context, res *result.Result, workers []*profile.Costs, adapters int,
 	waiting float64) (*result.Intervals, error) {
 	ran := workers[0].Profile()
 	out := &result.Intervals{Profile: ran.Name, Waiting: waiting}
@@ -21,7 +22,7 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapt
 	if err != nil {
 		return nil, err
 	}
-	base, err := profile.Load(entries[0].name)
+	base, err := profile.Load(ctx, entries[0].name)
 	if err != nil {
 		return nil, err
 	}

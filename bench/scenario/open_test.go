@@ -33,13 +33,13 @@ func TestDetect(t *testing.T) {
 		{"a.csv", strings.Repeat(" ", 1<<20) + "arrival_s", "workload"},
 	} {
 		path := testutil.File(t, c.name, c.text)
-		got, err := detect(nil, path)
+		got, err := detect(t.Context(), nil, path)
 		if got != c.want || err != nil {
 			t.Errorf("%s %.60q: %q, %v; expected %q", c.name, c.text, got, err, c.want)
 		}
 	}
 	zipped := testutil.Gzip(t, "HashOwner,HashApp\n")
-	if got, err := detect(nil, testutil.File(t, "a.csv.gz", zipped)); err != nil || got != "azure_v1" {
+	if got, err := detect(t.Context(), nil, testutil.File(t, "a.csv.gz", zipped)); err != nil || got != "azure_v1" {
 		t.Errorf("compressed: %q, %v", got, err)
 	}
 	for want, path := range map[string]string{
@@ -48,7 +48,7 @@ func TestDetect(t *testing.T) {
 		"cut.gz:1: ": testutil.File(t, "cut.gz", zipped[:20]),
 		"no such":    filepath.Join(t.TempDir(), "none.csv"),
 	} {
-		if _, err := detect(nil, path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := detect(t.Context(), nil, path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, expected %s", err, want)
 		}
 	}
@@ -74,7 +74,8 @@ func TestDescribeFile(t *testing.T) {
 		if strings.Contains(c.given, "trace-name") {
 			sc.Workload.TraceName = "burstgpt"
 		}
-		err := sc.DescribeFile(c.path, func(flag string) bool { return slices.Contains(strings.Fields(c.given), flag) })
+		err := sc.DescribeFile(t.Context(), c.path,
+			func(flag string) bool { return slices.Contains(strings.Fields(c.given), flag) })
 		w := &sc.Workload
 		got := want{w.File, w.TraceName, w.TracePath, w.TraceReplay, w.Lengths, settings.Format(w.TraceTotalRate)}
 		if err != nil || got != c.want {
@@ -83,12 +84,12 @@ func TestDescribeFile(t *testing.T) {
 	}
 	sc := Default()
 	sc.Workload.Compat = "dlora"
-	if err := sc.DescribeFile(v2, func(string) bool { return false }); err != nil ||
+	if err := sc.DescribeFile(t.Context(), v2, func(string) bool { return false }); err != nil ||
 		sc.Workload.TraceReplay != "rates" {
 		t.Errorf("compat dlora redraws: %s, %v", sc.Workload.TraceReplay, err)
 	}
 	none := filepath.Join(t.TempDir(), "none")
-	if err := sc.DescribeFile(none, func(string) bool { return false }); !errors.Is(err, os.ErrNotExist) {
+	if err := sc.DescribeFile(t.Context(), none, func(string) bool { return false }); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -179,7 +180,7 @@ func TestHistogram(t *testing.T) {
 		"5": {{5}}, "1, 2;3,4": {{1, 3}, {2, 4}}, file: {{3, 1}, {0, 2}},
 		testutil.File(t, "flat.json", "[7,8]"): {{7}, {8}},
 	} {
-		if got, err := parseHistogram(text); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := readCounts(t.Context(), text); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
@@ -188,7 +189,7 @@ func TestHistogram(t *testing.T) {
 		"none.json":                        "none.json",
 		testutil.File(t, "bad.json", "{}"): "bad.json: expected a list of numbers, or of lists of numbers",
 	} {
-		if _, err := parseHistogram(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readCounts(t.Context(), text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -42,7 +42,7 @@ func TestProfileLists(t *testing.T) {
 		sc := Default()
 		sc.Cluster.Profile, sc.Cluster.NumWorkers = c.profile, c.workers
 		got := ""
-		ps, err := sc.Profiles()
+		ps, err := sc.Profiles(t.Context())
 		for _, p := range ps {
 			got += map[bool]string{true: "L", false: "A"}[p.Name == a]
 		}

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -63,14 +64,14 @@ func (s *Scenario) fitRanks(src trace.Source, ps []*profile.Profile) trace.Sourc
 // CommonRanks sets lora_ranks if no setting or file states it and the workers of some variants load fewer ranks than
 // the default has. All variants then have the same adapters and are comparable. CommonRanks skips variants with
 // errors; running them reports the errors.
-func (s *Scenario) CommonRanks(variants ...Scenario) {
+func (s *Scenario) CommonRanks(ctx context.Context, variants ...Scenario) {
 	if !s.Workload.ranksByDefault() {
 		return
 	}
 	largest := slices.Max(defaultRanks)
 	least := largest
 	for i := range variants {
-		if ps, err := variants[i].Profiles(); err == nil {
+		if ps, err := variants[i].Profiles(ctx); err == nil {
 			least = min(least, leastMaxRank(ps))
 		}
 	}

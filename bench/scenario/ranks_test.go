@@ -50,7 +50,7 @@ func ranksIn(t *testing.T, settings ...string) ([]int, error) {
 // changed.
 func TestDefaultRanksFitTheProfile(t *testing.T) {
 	for _, name := range profile.Names() {
-		p, err := profile.Load(name)
+		p, err := profile.Load(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,13 +94,13 @@ func TestCommonRanks(t *testing.T) {
 	} {
 		sc := Default()
 		sc.Workload.LoraRanks = c.stated
-		if sc.CommonRanks(c.variants...); sc.Workload.LoraRanks != c.want {
+		if sc.CommonRanks(t.Context(), c.variants...); sc.Workload.LoraRanks != c.want {
 			t.Errorf("ranks %q, expected %q", sc.Workload.LoraRanks, c.want)
 		}
 	}
 	sc := Default()
 	sc.Workload.File = "saved.csv" // states its own
-	if sc.CommonRanks(small); sc.Workload.LoraRanks != "" {
+	if sc.CommonRanks(t.Context(), small); sc.Workload.LoraRanks != "" {
 		t.Errorf("ranks %q of a saved workload", sc.Workload.LoraRanks)
 	}
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -67,9 +68,11 @@ func (s *Scenario) Sampling() stats.Sampling {
 	// The requests are recorded. What else of a workload is drawn shows in a few.
 	own := *s
 	own.Workload.NumPrompts, own.Workload.Window = probes, 0
-	a, err1 := own.probe()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // a file of lengths that is a pipe is not for this probe
+	a, err1 := own.probe(ctx)
 	own.Seed++
-	b, err2 := own.probe()
+	b, err2 := own.probe(ctx)
 	if err1 != nil || err2 != nil || !slices.Equal(a.Adapters, b.Adapters) || !slices.Equal(a.Requests, b.Requests) {
 		return stats.Fresh
 	}
@@ -88,7 +91,7 @@ const probes = 200 // requests
 
 // probe draws for a few made-up requests everything that the scenario draws for recorded requests: times, lengths,
 // budgets, ranks.
-func (s *Scenario) probe() (*trace.Workload, error) {
+func (s *Scenario) probe(ctx context.Context) (*trace.Workload, error) {
 	adapters := trace.Names(16, nil)
 	if w := &s.Workload; w.File == "" || w.LoraRanks != "" {
 		adapters = s.adapters(16)
@@ -102,7 +105,7 @@ func (s *Scenario) probe() (*trace.Workload, error) {
 		if err := s.asClients(in); err != nil {
 			return nil, err
 		}
-		if err := s.fillLengths(in); err != nil {
+		if err := s.fillLengths(ctx, in); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -15,12 +16,12 @@ import (
 
 // ReadLog reads request logs as one workload. It accepts the formats of [requestlog.Read] and the request files of
 // benchmark clients (sglang's bench_serving, vLLM, AIPerf, GuideLLM, inference-perf).
-func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog.Report, error) {
-	w, report, err := requestlog.Read(paths, o)
+func ReadLog(ctx context.Context, paths []string, o requestlog.Options) (*trace.Workload, *requestlog.Report, error) {
+	w, report, err := requestlog.Read(ctx, paths, o)
 	if err == nil || len(paths) != 1 {
 		return w, report, err
 	}
-	runs, _, clientErr := importer.Files(o.Files.FS, paths)
+	runs, _, clientErr := importer.Files(ctx, o.Files.FS, paths)
 	if clientErr != nil {
 		return nil, nil, err // the one that tells of columns
 	}
@@ -30,13 +31,13 @@ func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog
 // measuredRun reads per-request records that state latencies ([records]), whose tenants are
 // no adapters: the arrivals and lengths of the requests that succeeded. nil: the file holds
 // something else.
-func measuredRun(files trace.Files, path string) (*trace.Workload, *requestlog.Report, error) {
-	line, err := firstLine(files.FS, path)
+func measuredRun(ctx context.Context, files trace.Files, path string) (*trace.Workload, *requestlog.Report, error) {
+	line, err := firstLine(ctx, files.FS, path)
 	if err != nil || !strings.Contains(line, "sent_s") || !strings.Contains(line, "ttft_s") ||
 		strings.Contains(line, "adapter") {
 		return nil, nil, nil // let the reader of logs say what is wrong
 	}
-	rs, _, err := records.ReadAll(files, path)
+	rs, _, err := records.ReadAll(ctx, files, path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -21,7 +21,8 @@ func TestReadLogOfClients(t *testing.T) {
 			""},
 		"sglang": {`{` + figures + lists + `}`, "drawn with seed 3 as a Poisson process at its request rate (2.0/s)"},
 	} {
-		w, report, err := ReadLog([]string{testutil.File(t, name+".json", c.text)}, requestlog.Options{Seed: 3})
+		w, report, err := ReadLog(t.Context(), []string{testutil.File(t, name+".json", c.text)},
+			requestlog.Options{Seed: 3})
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -45,7 +46,7 @@ func TestReadLogOfClients(t *testing.T) {
 		strings.Repeat(totals+"\n", 2): "holds the results of 2 runs, expected the requests of one",
 		`{"benchmark_time_seconds": 5, "successes": {"count": 3}}`: "per_request_lifecycle_metrics.json",
 	} {
-		_, _, err := ReadLog([]string{testutil.File(t, "totals.json", text)}, requestlog.Options{})
+		_, _, err := ReadLog(t.Context(), []string{testutil.File(t, "totals.json", text)}, requestlog.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, expected %q", err, want)
 		}
@@ -58,13 +59,13 @@ func TestReadLogOfRealClients(t *testing.T) {
 	for name, want := range map[string]string{
 		"aiperf_profile_export.jsonl": "requests of AIPerf", "guidellm.json": "requests of GuideLLM 0.8.1",
 	} {
-		w, report, err := ReadLog([]string{shareddata.Path(t, "clients/"+name)}, requestlog.Options{})
+		w, report, err := ReadLog(t.Context(), []string{shareddata.Path(t, "clients/"+name)}, requestlog.Options{})
 		if err != nil || report.Format != want || len(w.Requests) < 5 || report.Kept != report.Rows {
 			t.Errorf("%s: %v, %+v", name, err, report)
 		}
 	}
 	summary := shareddata.Path(t, "clients/aiperf_profile_export_aiperf.json")
-	_, _, err := ReadLog([]string{summary}, requestlog.Options{})
+	_, _, err := ReadLog(t.Context(), []string{summary}, requestlog.Options{})
 	if err == nil || !strings.Contains(err.Error(), "profile_export.jsonl") {
 		t.Error(err)
 	}

@@ -65,7 +65,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	}
 	defer in.Close()
 	requests := in.Source.Len()
-	cfg, err := s.config(in, o)
+	cfg, err := s.config(ctx, in, o)
 	if err != nil {
 		return nil, fault(err)
 	}
@@ -133,7 +133,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		res.Extra.Oracle = known.bound(cfg.Workers)
 	}
 	if o.Intervals {
-		res.Extra.Intervals, err = s.intervals(res, cfg.Workers, len(in.Adapters()), waiting.Share())
+		res.Extra.Intervals, err = s.intervals(ctx, res, cfg.Workers, len(in.Adapters()), waiting.Share())
 	}
 	return res, err
 }
@@ -146,10 +146,10 @@ func (s *Scenario) Check(ctx context.Context, first *trace.Workload) error {
 }
 
 // config is the simulation that the scenario describes, without an observer.
-func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
+func (s *Scenario) config(ctx context.Context, in *Input, o RunOptions) (cfg sim.Config, err error) {
 	ps := o.Workers
 	if ps == nil {
-		if ps, err = s.Profiles(); err != nil {
+		if ps, err = s.Profiles(ctx); err != nil {
 			return cfg, err
 		}
 	}
@@ -168,7 +168,7 @@ func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
 	if cfg.Workers, err = compile(ps, in.Adapters()); err != nil {
 		return cfg, err
 	}
-	if cfg.Router, err = s.Router(ps, in.Adapters()); err != nil {
+	if cfg.Router, err = s.Router(ctx, ps, in.Adapters()); err != nil {
 		return cfg, err
 	}
 	if e := must(s.Cluster.elastic()); e != nil {

@@ -12,6 +12,7 @@
 package scenario
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -183,8 +184,8 @@ type Client struct {
 }
 
 // Load reads a scenario file on top of the defaults. Relative paths in the file are resolved against its folder.
-func Load(file string) (Scenario, error) {
-	data, err := textfile.ReadFile(file, textfile.MaxSettings)
+func Load(ctx context.Context, file string) (Scenario, error) {
+	data, err := textfile.ReadFile(ctx, file, textfile.MaxSettings)
 	if err != nil {
 		return Scenario{}, err
 	}

@@ -13,7 +13,7 @@ func TestEngineKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ps, err := sc.Profiles()
+	ps, err := sc.Profiles(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,14 +23,14 @@ func TestEngineKey(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	sc.Cluster.SchedulePolicy = "vtc"
-	if ps, err = sc.Profiles(); err != nil || ps[0].Engine.AsyncScheduling {
+	if ps, err = sc.Profiles(t.Context()); err != nil || ps[0].Engine.AsyncScheduling {
 		t.Errorf("vtc: %v", err)
 	}
 	sc.Cluster.SchedulePolicy, sc.Cluster.Scheduler = "", "sglang"
-	_, err = sc.Profiles()
+	_, err = sc.Profiles(t.Context())
 	testutil.ExpectError(t, err, "engine vllm-0.33 has scheduler vllm, but scheduler is sglang: give only one of them")
 	sc.Cluster.Scheduler, sc.Cluster.Engine = "", "vllm-1"
-	_, err = sc.Profiles()
+	_, err = sc.Profiles(t.Context())
 	testutil.ExpectError(t, err, `unknown engine "vllm-1"`)
 }
 
@@ -57,7 +57,7 @@ func TestOverlapSchedule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ps, err := sc.Profiles()
+		ps, err := sc.Profiles(t.Context())
 		if c.err != "" {
 			testutil.ExpectError(t, err, c.err)
 		} else if err != nil || ps[0].Engine.OverlapSchedule != c.on {

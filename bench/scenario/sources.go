@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -40,11 +41,11 @@ func must[T any](v T, err error) T {
 }
 
 // open opens the source that in.Dataset names.
-func (s *Scenario) open(in *Input, progress reading) error {
+func (s *Scenario) open(ctx context.Context, in *Input, progress reading) error {
 	w := &s.Workload
 	switch in.Dataset {
 	case "workload":
-		return s.openFile(in, progress)
+		return s.openFile(ctx, in, progress)
 	case "synthetic":
 		return s.openSynthetic(in)
 	case "slora":
@@ -52,13 +53,13 @@ func (s *Scenario) open(in *Input, progress reading) error {
 	case "vllm-lora":
 		return s.openSharedPoisson(in)
 	case "histogram":
-		return s.openHistogram(in)
+		return s.openHistogram(ctx, in)
 	case "azure_v1", "azure_v2":
-		return s.openFunctions(in, azure.Options{SkipBadRows: w.SkipBadRows, Progress: progress})
+		return s.openFunctions(ctx, in, azure.Options{SkipBadRows: w.SkipBadRows, Progress: progress})
 	case "alibaba_genai":
-		return s.openUsage(in, progress)
+		return s.openUsage(ctx, in, progress)
 	}
-	return s.openLLM(in, progress)
+	return s.openLLM(ctx, in, progress)
 }
 
 // adapters returns n adapters with the scenario's ranks, for all sources except saved workloads with their own
@@ -218,9 +219,9 @@ func (s *Scenario) openSharedPoisson(in *Input) error {
 	return err
 }
 
-func (s *Scenario) openHistogram(in *Input) error {
+func (s *Scenario) openHistogram(ctx context.Context, in *Input) error {
 	w := &s.Workload
-	counts, err := parseHistogram(w.TraceHistogram)
+	counts, err := readCounts(ctx, w.TraceHistogram)
 	if err != nil {
 		return fmt.Errorf("trace_histogram: %w", err)
 	}
@@ -237,12 +238,16 @@ func (s *Scenario) openHistogram(in *Input) error {
 	return err
 }
 
-// parseHistogram reads the invocations of each adapter in each interval, from a
-// text or from the JSON file that it names.
-func parseHistogram(s string) ([][]int64, error) {
-	if strings.HasSuffix(s, ".json") {
-		return readHistogram(s)
+// readCounts reads the invocations of each adapter in each interval, from a text or from the JSON file that it names.
+func readCounts(ctx context.Context, textOrFile string) ([][]int64, error) {
+	if strings.HasSuffix(textOrFile, ".json") {
+		return readHistogram(ctx, textOrFile)
 	}
+	return parseHistogram(textOrFile)
+}
+
+// parseHistogram reads the invocations of each adapter in each interval from a text.
+func parseHistogram(s string) ([][]int64, error) {
 	var counts [][]int64
 	for i, interval := range strings.Split(s, ";") {
 		cells := strings.Split(interval, ",")
@@ -263,8 +268,8 @@ func parseHistogram(s string) ([][]int64, error) {
 	return counts, nil
 }
 
-func readHistogram(file string) ([][]int64, error) {
-	data, err := textfile.ReadFile(file, textfile.MaxData)
+func readHistogram(ctx context.Context, file string) ([][]int64, error) {
+	data, err := textfile.ReadFile(ctx, file, textfile.MaxData)
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +285,7 @@ func readHistogram(file string) ([][]int64, error) {
 	return counts, nil
 }
 
-func (s *Scenario) openFunctions(in *Input, read azure.Options) error {
+func (s *Scenario) openFunctions(ctx context.Context, in *Input, read azure.Options) error {
 	w := &s.Workload
 	format, adapters := azure.Format(in.Dataset), s.adapters(w.numAdapters())
 	if w.Compat == "dlora" {
@@ -289,7 +294,7 @@ func (s *Scenario) openFunctions(in *Input, read azure.Options) error {
 			return err
 		}
 		d.Trace, d.Path, d.Read = format, w.TracePath, read
-		if in.Source, in.Replayed, err = d.Replay(adapters); err != nil {
+		if in.Source, in.Replayed, err = d.Replay(ctx, adapters); err != nil {
 			return err
 		}
 		in.Skipped = func() int64 { return in.Replayed.SkippedRows }
@@ -305,7 +310,7 @@ func (s *Scenario) openFunctions(in *Input, read azure.Options) error {
 			return fmt.Errorf("trace_replay vanilla needs the times of single invocations, which %s does not hold; use azure_v2", format)
 		}
 		v := replay.Vanilla{Path: w.TracePath, Window: window, Mapping: mapping, TimeScale: 1, Read: read}
-		src, _, err := v.Replay(adapters)
+		src, _, err := v.Replay(ctx, adapters)
 		if err != nil {
 			return err
 		}
@@ -315,7 +320,7 @@ func (s *Scenario) openFunctions(in *Input, read azure.Options) error {
 	}
 	cfg := s.rates()
 	cfg.Trace, cfg.Path, cfg.Window, cfg.Mapping, cfg.Read = format, w.TracePath, window, mapping, read
-	src, traffic, err := cfg.Replay(adapters)
+	src, traffic, err := cfg.Replay(ctx, adapters)
 	in.Source, in.Skipped = src, func() int64 { return traffic.SkippedRows }
 	return err
 }
@@ -344,7 +349,7 @@ func (s *Scenario) rates() replay.Config {
 	return cfg
 }
 
-func (s *Scenario) openLLM(in *Input, progress reading) error {
+func (s *Scenario) openLLM(ctx context.Context, in *Input, progress reading) error {
 	w := &s.Workload
 	adapters := s.adapters(w.numAdapters())
 	assign, err := w.popularity().Assigner(len(adapters), rand.New(rand.NewPCG(s.Seed, streamAssign)))
@@ -355,7 +360,7 @@ func (s *Scenario) openLLM(in *Input, progress reading) error {
 	if err != nil {
 		return err
 	}
-	r, err := llm.Open(llm.Format(in.Dataset), w.TracePath, llm.Options{
+	r, err := llm.Open(ctx, llm.Format(in.Dataset), w.TracePath, llm.Options{
 		Adapters: adapters, Assign: assign, Start: start, End: end,
 		SkipBadRows: w.SkipBadRows, Sort: w.TraceSort, Progress: progress.of(nil, w.TracePath),
 	})
@@ -368,7 +373,7 @@ func (s *Scenario) openLLM(in *Input, progress reading) error {
 }
 
 // openUsage opens a record of adapters in use, with its own adapters or the number that the scenario sets.
-func (s *Scenario) openUsage(in *Input, progress reading) error {
+func (s *Scenario) openUsage(ctx context.Context, in *Input, progress reading) error {
 	w := &s.Workload
 	start, end, err := w.llmWindow()
 	if err != nil {
@@ -378,7 +383,7 @@ func (s *Scenario) openUsage(in *Input, progress reading) error {
 	if w.NumAdapters > 0 {
 		o.Adapters = s.adapters(w.NumAdapters)
 	}
-	read, skipped, err := llm.ReadUsage(w.TracePath, o, func(n int) []int { return w.ranks().For(n, s.Seed) })
+	read, skipped, err := llm.ReadUsage(ctx, w.TracePath, o, func(n int) []int { return w.ranks().For(n, s.Seed) })
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total i
 		s = &own
 	}
 	in := &Input{Dataset: w.dataset()}
-	err := s.open(in, func(read, total int64) error {
+	err := s.open(ctx, in, func(read, total int64) error {
 		if progress != nil {
 			progress(read, total)
 		}
@@ -77,7 +77,7 @@ func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total i
 	}
 	if err == nil && w.File == "" {
 		if err = fault(s.asClients(in)); err == nil {
-			err = s.fillLengths(in)
+			err = s.fillLengths(ctx, in)
 		}
 	}
 	if err == nil {
@@ -249,7 +249,7 @@ func (s *Scenario) asClients(in *Input) (err error) {
 }
 
 // fillLengths gives requests their token counts if the source has none, or if the scenario sets others.
-func (s *Scenario) fillLengths(in *Input) error {
+func (s *Scenario) fillLengths(ctx context.Context, in *Input) error {
 	w := &s.Workload
 	spec := w.Lengths
 	switch {
@@ -261,7 +261,7 @@ func (s *Scenario) fillLengths(in *Input) error {
 	case spec == "auto":
 		spec = defaultLengths
 	}
-	sampler, err := lengths.Parse(spec)
+	sampler, err := lengths.Parse(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("lengths: %w", err)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -93,7 +94,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.check(&sc); err != nil {
+	if err := f.check(cmd.Context(), &sc); err != nil {
 		return usage(err)
 	}
 	noteIgnored(cmd, &sc)
@@ -133,7 +134,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 	if err := show(cmd, a.WriteText, a.WriteJSON); err != nil {
 		return err
 	}
-	if ps, err := sc.Profiles(); err == nil {
+	if ps, err := sc.Profiles(cmd.Context()); err == nil {
 		noteProfiles(cmd, ps)
 	}
 	return nil
@@ -154,7 +155,7 @@ func writeConfig(cmd *cobra.Command, a *advise.Advice, name string, to *atomicfi
 		say(cmd, "note: %s is not written: no configuration is better", name)
 		return nil
 	}
-	text, err := a.Tuned[0].Text(a.Comment(a.Tuned[0])...)
+	text, err := a.Tuned[0].Text(cmd.Context(), a.Comment(a.Tuned[0])...)
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func writeConfig(cmd *cobra.Command, a *advise.Advice, name string, to *atomicfi
 }
 
 // check parses the flags with text values.
-func (f *adviseFlags) check(sc *scenario.Scenario) (err error) {
+func (f *adviseFlags) check(ctx context.Context, sc *scenario.Scenario) (err error) {
 	if sc.Routing.InferenceArchitecture != "" {
 		return errors.New("inference_architecture chooses the policy, which advise does itself")
 	}
@@ -187,12 +188,12 @@ func (f *adviseFlags) check(sc *scenario.Scenario) (err error) {
 	if err := f.o.Check(); err != nil {
 		return err
 	}
-	return f.checkConfigs(sc.Routing.Policy)
+	return f.checkConfigs(ctx, sc.Routing.Policy)
 }
 
 // checkConfigs reads the configurations of endpoint pickers.
-func (f *adviseFlags) checkConfigs(own string) error {
-	n, err := f.o.CheckConfigs(own)
+func (f *adviseFlags) checkConfigs(ctx context.Context, own string) error {
+	n, err := f.o.CheckConfigs(ctx, own)
 	switch {
 	case err != nil:
 		return err

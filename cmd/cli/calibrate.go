@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -163,7 +164,7 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 	case f.logs != "":
 		fit, err = f.fromLogs(cmd, o)
 	case f.kernels != "":
-		fit, err = f.fromKernels(start)
+		fit, err = f.fromKernels(cmd.Context(), start)
 	case f.slora.runs != "":
 		fit, err = f.slora.calibrate(cmd, o)
 	default:
@@ -199,7 +200,7 @@ func of(file string, fit *calibrate.Fit, err error) (*calibrate.Fit, error) {
 }
 
 func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
-	runs, err := f.recorded.requests()
+	runs, err := f.recorded.requests(cmd.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +210,7 @@ func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*
 }
 
 func (f *calibrateFlags) fromLogs(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
-	blocks, err := validate.ReadLogs(f.logs)
+	blocks, err := validate.ReadLogs(cmd.Context(), f.logs)
 	if err != nil {
 		return nil, err
 	}
@@ -227,8 +228,8 @@ func (f *calibrateFlags) fromLogs(cmd *cobra.Command, o calibrate.Options) (*cal
 	return of(f.logs, fit, err)
 }
 
-func (f *calibrateFlags) fromKernels(start *profile.Profile) (*calibrate.Fit, error) {
-	ks, err := textfile.Read(f.kernels, calibrate.ReadKernels)
+func (f *calibrateFlags) fromKernels(ctx context.Context, start *profile.Profile) (*calibrate.Fit, error) {
+	ks, err := textfile.Read(ctx, f.kernels, calibrate.ReadKernels)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +239,7 @@ func (f *calibrateFlags) fromKernels(start *profile.Profile) (*calibrate.Fit, er
 
 func (f *calibrateFlags) fromRuns(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
 	t := &f.table
-	runs, hists, groups, err := t.read("")
+	runs, hists, groups, err := t.read(cmd.Context(), "")
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +257,7 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 		return usage(errors.New("--vllm-runs needs --output, the folder to write profiles to"))
 	}
 	dir := cmp.Or(f.tables, filepath.Dir(f.vllmRuns))
-	all, err := textfile.Read(f.vllmRuns, vllmruns.Read)
+	all, err := textfile.Read(cmd.Context(), f.vllmRuns, vllmruns.Read)
 	if err != nil {
 		return err
 	}
@@ -265,11 +266,11 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 	if len(models) == 0 {
 		return fmt.Errorf("%s: no runs of use calibration", f.vllmRuns)
 	}
-	tables, err := vllmruns.ReadTables(dir)
+	tables, err := vllmruns.ReadTables(cmd.Context(), dir)
 	if err != nil {
 		return err
 	}
-	steps, err := textfile.Read(filepath.Join(dir, "latency.csv"), calibrate.ReadStepTimings)
+	steps, err := textfile.Read(cmd.Context(), filepath.Join(dir, "latency.csv"), calibrate.ReadStepTimings)
 	if err != nil {
 		return err
 	}
@@ -283,7 +284,7 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 		if name == "" {
 			return fmt.Errorf("%s: no profile to start from for model %q", f.vllmRuns, m)
 		}
-		start, err := profile.Load(name)
+		start, err := profile.Load(cmd.Context(), name)
 		if err != nil {
 			return err
 		}

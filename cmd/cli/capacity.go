@@ -126,7 +126,7 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 	for _, name := range slices.Concat(f.o.Profiles, []string{sc.Cluster.Profile})[:max(len(f.o.Profiles), 1)] {
 		own := sc
 		own.Cluster.Profile = name
-		if ps, err := own.Profiles(); err == nil {
+		if ps, err := own.Profiles(cmd.Context()); err == nil {
 			noteProfiles(cmd, ps)
 		}
 	}

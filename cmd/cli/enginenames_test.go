@@ -69,7 +69,7 @@ func TestClientNames(t *testing.T) {
 		if code := run(t.Context(), args, strings.NewReader(""), &out, &out); code != exitOK {
 			t.Fatalf("%v: exit code %d, %s", args, code, out.String())
 		}
-		r, err := store.Open(path, store.ReadOptions{Files: columnar.Files()})
+		r, err := store.Open(t.Context(), path, store.ReadOptions{Files: columnar.Files()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -142,13 +142,13 @@ func (f *eppFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string)
 	begun := time.Now()
 	cfg := fleet.Config{Log: newProgress(cmd.ErrOrStderr()).log(cmd.ErrOrStderr()), MaxPending: f.maxPending,
 		Now: func() float64 { return time.Since(begun).Seconds() }}
-	if err := f.remote.parse(args, &cfg); err != nil {
+	if err := f.remote.parse(cmd.Context(), args, &cfg); err != nil {
 		return usage(err)
 	}
 	cfg.Outlier = f.outlier.config()
 	cfg.Outlier.SlowStart = slowStart
 	defer cfg.Client.CloseIdleConnections()
-	f.remote.warn(cfg.Log, cfg.URLs)
+	f.remote.warn(cmd.Context(), cfg.Log, cfg.URLs)
 	l, err := f.open(f.listen, "--listen")
 	if err != nil {
 		return err

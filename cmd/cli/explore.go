@@ -49,7 +49,7 @@ has a secret part: pages of other origins can neither read nor change anything.`
 			begin := explore.DefaultPreset()
 			if len(args) > 0 {
 				var err error
-				if begin, err = loadPreset(args[0]); err != nil {
+				if begin, err = loadPreset(cmd.Context(), args[0]); err != nil {
 					return usage(err)
 				}
 			}
@@ -69,8 +69,8 @@ has a secret part: pages of other origins can neither read nor change anything.`
 
 // loadPreset reads the initial query of the page. Relative paths in the file are relative to its
 // folder.
-func loadPreset(file string) (explore.Preset, error) {
-	data, err := textfile.ReadFile(file, textfile.MaxSettings)
+func loadPreset(ctx context.Context, file string) (explore.Preset, error) {
+	data, err := textfile.ReadFile(ctx, file, textfile.MaxSettings)
 	if err != nil {
 		return explore.Preset{}, err
 	}

@@ -148,7 +148,7 @@ func addWorkerSettings(cmd *cobra.Command, keys ...string) {
 // scenario returns the scenario of the file and the flags.
 func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err error) {
 	if sc = scenario.Default(); sf.file != "" {
-		if sc, err = scenario.Load(sf.file); err != nil {
+		if sc, err = scenario.Load(cmd.Context(), sf.file); err != nil {
 			return sc, usage(err)
 		}
 	}

@@ -22,7 +22,7 @@ type heldWorker struct {
 
 func newHeldWorker(t *testing.T, adapters ...string) *heldWorker {
 	t.Helper()
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func (o *importOptions) run(cmd *cobra.Command, logs []string) error {
 	}
 	p := newProgress(cmd.ErrOrStderr())
 	defer p.done()
-	w, report, err := scenario.ReadLog(logs, options)
+	w, report, err := scenario.ReadLog(cmd.Context(), logs, options)
 	if err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func (q *questions) ask(a *starter.Answers, given func(flag string) bool) error 
 		}
 	}
 	workers := fmt.Sprintf("Workers, and their GPU if you like, such as 6 h100 [%d]: ", starter.Workers)
-	question([]string{"num-workers"}, workers, func(answer string) error { return workersAnswer(a, answer) })
+	question([]string{"num-workers"}, workers, func(answer string) error { return workersAnswer(q.ctx, a, answer) })
 	rate := starter.RatePerWorker * float64(max(a.Workers, 1))
 	if a.Workers == 0 {
 		rate = starter.RatePerWorker * starter.Workers
@@ -177,7 +177,7 @@ func (q *questions) one(text string, take func(answer string) error) error {
 }
 
 // workersAnswer reads "6", "6 h100" or "6 x H100".
-func workersAnswer(a *starter.Answers, answer string) error {
+func workersAnswer(ctx context.Context, a *starter.Answers, answer string) error {
 	digits := len(answer) - len(strings.TrimLeft(answer, "0123456789"))
 	n, err := strconv.Atoi(answer[:digits])
 	if err != nil || n < 1 || n > 100_000 {
@@ -190,7 +190,7 @@ func workersAnswer(a *starter.Answers, answer string) error {
 	if gpu != "" {
 		sc := scenario.Default()
 		sc.Cluster.Profile = gpu
-		if _, err := sc.Profiles(); err != nil {
+		if _, err := sc.Profiles(ctx); err != nil {
 			return err
 		}
 		a.Profile = gpu

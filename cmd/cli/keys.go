@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -44,12 +45,12 @@ func (k *keyFlags) add(cmd *cobra.Command, heading, name, env, what, file string
 }
 
 // read returns the keys; none is not an error.
-func (k *keyFlags) read() ([]string, error) {
-	k.once.Do(func() { k.keys, k.err = k.find() })
+func (k *keyFlags) read(ctx context.Context) ([]string, error) {
+	k.once.Do(func() { k.keys, k.err = k.find(ctx) })
 	return k.keys, k.err
 }
 
-func (k *keyFlags) find() ([]string, error) {
+func (k *keyFlags) find(ctx context.Context) ([]string, error) {
 	flag, file := "--"+k.name, "--"+k.name+"-file"
 	given := func(name string) bool { return k.set != nil && k.set.Changed(name) }
 	byFlag, byFile := k.value != "" || given(k.name), k.file != "" || given(k.name+"-file")
@@ -57,7 +58,7 @@ func (k *keyFlags) find() ([]string, error) {
 		return nil, fmt.Errorf("%s and %s: give one of the two", flag, file)
 	}
 	if byFile {
-		keys, err := bearer.ReadFile(k.file)
+		keys, err := bearer.ReadFile(ctx, k.file)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
@@ -80,8 +81,8 @@ func (k *keyFlags) find() ([]string, error) {
 }
 
 // readOne returns the key, or "" without one.
-func (k *keyFlags) readOne() (string, error) {
-	keys, err := k.read()
+func (k *keyFlags) readOne(ctx context.Context) (string, error) {
+	keys, err := k.read(ctx)
 	if err != nil || len(keys) == 0 {
 		return "", err
 	}

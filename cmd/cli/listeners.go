@@ -291,12 +291,12 @@ func (l *gatewayLog) watchSignals(ctx context.Context) (stop func()) {
 }
 
 // guard reads the keys and checks the access rules of the gateway.
-func (f *gatewayFlags) guard() error {
-	clients, err := f.clientKey.read()
+func (f *gatewayFlags) guard(ctx context.Context) error {
+	clients, err := f.clientKey.read(ctx)
 	if err != nil {
 		return usage(err)
 	}
-	operators, err := f.adminKey.read()
+	operators, err := f.adminKey.read(ctx)
 	if err != nil {
 		return usage(err)
 	}

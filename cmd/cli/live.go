@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -71,11 +72,11 @@ prints the block of what finished.`,
 	f.out.add(cmd)
 	f.ui.add(cmd)
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
-		if err := f.check(args); err != nil {
+		if err := f.check(cmd.Context(), args); err != nil {
 			return err
 		}
 		noteIgnored(cmd, sc)
-		f.remote.warn(func(format string, args ...any) { say(cmd, format, args...) }, f.Workers.URLs)
+		f.remote.warn(cmd.Context(), func(format string, args ...any) { say(cmd, format, args...) }, f.Workers.URLs)
 		return f.run(cmd, sc)
 	})
 	return cmd
@@ -107,11 +108,11 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 }
 
 // check completes the options.
-func (f *benchFlags) check(args []string) (err error) {
+func (f *benchFlags) check(ctx context.Context, args []string) (err error) {
 	if f.Backend, err = live.ParseBackend(f.backend); err != nil {
 		return usage(fmt.Errorf("--backend: %w", err))
 	}
-	if err := f.remote.parse(args, &f.Workers); err != nil {
+	if err := f.remote.parse(ctx, args, &f.Workers); err != nil {
 		return usage(err)
 	}
 	f.Workers.Outlier = f.outlier.config()
@@ -216,12 +217,12 @@ gets one request for a token. It fails if a worker does not answer.`,
 	flags(cmd, "", opt(&wait, "ready-timeout", 0, readyHelp, ">=0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var workers fleet.Config
-		err := f.parse(args, &workers)
+		err := f.parse(cmd.Context(), args, &workers)
 		if err != nil {
 			return usage(err)
 		}
 		defer workers.Client.CloseIdleConnections()
-		f.warn(func(format string, args ...any) { say(cmd, format, args...) }, workers.URLs)
+		f.warn(cmd.Context(), func(format string, args ...any) { say(cmd, format, args...) }, workers.URLs)
 		reports := fleet.Check(cmd.Context(), workers.Connection, wait, true)
 		if err := cmd.Context().Err(); err != nil {
 			return err
@@ -325,8 +326,8 @@ func (f *remoteFlags) addOldNames(cmd *cobra.Command) {
 }
 
 // warn prints warnings about the workers' key.
-func (f *remoteFlags) warn(tell func(format string, args ...any), urls []string) {
-	key, err := f.key.readOne()
+func (f *remoteFlags) warn(ctx context.Context, tell func(format string, args ...any), urls []string) {
+	key, err := f.key.readOne(ctx)
 	switch text := clearKeyWarning(urls); {
 	case err != nil: // parse has reported it
 	case key != "" && text != "":
@@ -374,19 +375,19 @@ func (f *remoteFlags) urls(args []string) ([]string, error) {
 
 // parse sets the configuration from the flags: connections to workers, named adapters, and the
 // sources from which workers load adapters.
-func (f *remoteFlags) parse(args []string, c *fleet.Config) (err error) {
+func (f *remoteFlags) parse(ctx context.Context, args []string, c *fleet.Config) (err error) {
 	if c.URLs, err = f.urls(args); err != nil {
 		return err
 	}
 	if c.API, err = fleet.ParseAPI(f.api); err != nil {
 		return fmt.Errorf("--worker-api: %w", err)
 	}
-	t, err := f.transport()
+	t, err := f.transport(ctx)
 	if err != nil {
 		return err
 	}
 	c.Client, c.Header, c.Poll = live.NewHTTPClient(t), http.Header{}, f.poll
-	key, err := f.key.readOne()
+	key, err := f.key.readOne(ctx)
 	if err != nil {
 		return err
 	}
@@ -400,7 +401,7 @@ func (f *remoteFlags) parse(args []string, c *fleet.Config) (err error) {
 		}
 		c.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	loras, err := f.adapters()
+	loras, err := f.adapters(ctx)
 	paths := map[string]string{}
 	for _, a := range loras {
 		paths[a.Name] = a.Path
@@ -415,7 +416,7 @@ func (f *remoteFlags) parse(args []string, c *fleet.Config) (err error) {
 
 // adapters returns the adapters that flags name, in the order of --lora, --lora-file and
 // --lora-dir.
-func (f *remoteFlags) adapters() (all []fleet.LoRA, err error) {
+func (f *remoteFlags) adapters(ctx context.Context) (all []fleet.LoRA, err error) {
 	from := map[string]string{}
 	add := func(flag string, list []fleet.LoRA, err error) error {
 		if err != nil {
@@ -442,7 +443,7 @@ func (f *remoteFlags) adapters() (all []fleet.LoRA, err error) {
 		}
 	}
 	if f.loraFile != "" {
-		list, err := textfile.Read(f.loraFile, fleet.ReadLoRAs)
+		list, err := textfile.Read(ctx, f.loraFile, fleet.ReadLoRAs)
 		if err := add("--lora-file", list, err); err != nil {
 			return nil, err
 		}
@@ -455,13 +456,13 @@ func (f *remoteFlags) adapters() (all []fleet.LoRA, err error) {
 	return all, nil
 }
 
-func (f *remoteFlags) transport() (*http.Transport, error) {
+func (f *remoteFlags) transport(ctx context.Context) (*http.Transport, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy = nil // configured hosts only
 	t.DialContext = (&net.Dialer{Timeout: f.connect, KeepAlive: 30 * time.Second}).DialContext
 	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: f.insecure}
 	if f.caCert != "" {
-		pem, err := textfile.ReadFile(f.caCert, textfile.MaxSettings)
+		pem, err := textfile.ReadFile(ctx, f.caCert, textfile.MaxSettings)
 		if err != nil {
 			return nil, fmt.Errorf("--cacert: %w", err)
 		}

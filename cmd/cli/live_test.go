@@ -69,7 +69,7 @@ func TestRemote(t *testing.T) {
 	} {
 		c.flags.api, c.flags.poll, c.flags.connect = "auto", time.Second, time.Hour
 		var workers fleet.Config
-		err := c.flags.parse([]string{srv.URL}, &workers)
+		err := c.flags.parse(t.Context(), []string{srv.URL}, &workers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestRemote(t *testing.T) {
 	f := remoteFlags{api: "auto", poll: time.Second, connect: time.Second, loras: []string{"b=/x/b"},
 		template: "/y/{name}-r{rank}"}
 	var cfg fleet.Config
-	err := f.parse([]string{"x"}, &cfg)
+	err := f.parse(t.Context(), []string{"x"}, &cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func newProfile() *cobra.Command {
 
 		ValidArgsFunction: completeProfiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := profile.Load(args[0])
+			p, err := profile.Load(cmd.Context(), args[0])
 			if err != nil {
 				return usage(err)
 			}
@@ -77,7 +77,7 @@ func newProfileList() *cobra.Command {
 
 func listedProfiles() (list []listedProfile, err error) {
 	for _, name := range profile.Names() {
-		p, err := profile.Load(name)
+		p, err := profile.Embedded(name)
 		if err != nil {
 			return nil, err
 		}
@@ -243,5 +243,5 @@ func loadAny(cmd *cobra.Command, name string) (*profile.Profile, error) {
 		}
 		return profile.Parse(data, "on standard input")
 	}
-	return profile.Load(name)
+	return profile.Load(cmd.Context(), name)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -67,9 +68,9 @@ func (f *recordedFlags) take(args []string) error {
 func (f *recordedFlags) given() string { return strings.Join(f.files, ", ") }
 
 // requests reads the requests of each run.
-func (f *recordedFlags) requests() (runs [][]record.Request, err error) {
+func (f *recordedFlags) requests(ctx context.Context) (runs [][]record.Request, err error) {
 	for _, file := range f.files {
-		rs, _, err := records.ReadAll(columnar.Files(), file)
+		rs, _, err := records.ReadAll(ctx, columnar.Files(), file)
 		if err != nil {
 			return nil, fmt.Errorf("--records: %w", err)
 		}
@@ -79,8 +80,8 @@ func (f *recordedFlags) requests() (runs [][]record.Request, err error) {
 }
 
 // read reads the runs.
-func (f *recordedFlags) read() (runs []*recorded.Run, err error) {
-	all, err := f.requests()
+func (f *recordedFlags) read(ctx context.Context) (runs []*recorded.Run, err error) {
+	all, err := f.requests(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		return usage(fmt.Errorf("--body-memory %d: expected at least 4 times --max-body, %d", f.BodyMemory,
 			4*f.MaxBody))
 	}
-	if err := f.guard(); err != nil {
+	if err := f.guard(cmd.Context()); err != nil {
 		return err
 	}
 	access, err := openLog(f.access, cmd.ErrOrStderr())
@@ -129,18 +129,18 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	defer access.watchSignals(cmd.Context())()
 	cfg := fleet.Config{Log: newProgress(nil).log(access.stderr)}
 	if f.workersFile != "" {
-		if f.listed, err = textfile.Read(f.workersFile, fleet.ReadEndpoints); err != nil {
+		if f.listed, err = textfile.Read(cmd.Context(), f.workersFile, fleet.ReadEndpoints); err != nil {
 			return usage(fmt.Errorf("--workers-file: %w", err))
 		}
 		f.remote.workers = append(f.remote.workers, f.listed...)
 	}
-	if err := f.remote.parse(args, &cfg); err != nil {
+	if err := f.remote.parse(cmd.Context(), args, &cfg); err != nil {
 		return usage(err)
 	}
 	cfg.Outlier = f.outlier.config()
 	cfg.Outlier.SlowStart = slowStart
 	defer cfg.Client.CloseIdleConnections()
-	f.remote.warn(cfg.Log, cfg.URLs)
+	f.remote.warn(cmd.Context(), cfg.Log, cfg.URLs)
 	if secure := func(u string) bool { return strings.HasPrefix(u, "https:") }; f.insecure && !f.remote.insecure &&
 		slices.ContainsFunc(cfg.URLs, secure) {
 		cfg.Log("--insecure is about clients' keys; --%s skips the verification of workers' certificates", skipVerify)
@@ -244,7 +244,7 @@ prompt. Several workers listen on consecutive ports.`,
 		if sc.Cluster.NumWorkers == 0 && !strings.Contains(sc.Cluster.Profile, "*") {
 			sc.Cluster.NumWorkers = 1
 		}
-		cfgs, err := f.configs(sc)
+		cfgs, err := f.configs(cmd.Context(), sc)
 		if err != nil {
 			return usage(err)
 		}
@@ -275,12 +275,12 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 }
 
 // configs returns the configurations of the workers.
-func (f *workerFlags) configs(sc *scenario.Scenario) ([]emulate.Config, error) {
-	ps, err := sc.Profiles()
+func (f *workerFlags) configs(ctx context.Context, sc *scenario.Scenario) ([]emulate.Config, error) {
+	ps, err := sc.Profiles(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if f.APIKey, err = f.key.readOne(); err != nil {
+	if f.APIKey, err = f.key.readOne(ctx); err != nil {
 		return nil, err
 	}
 	if f.API, err = emulate.ParseAPI(f.api); err != nil {

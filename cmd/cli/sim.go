@@ -152,7 +152,7 @@ their seed alone are one run, with 95 % confidence intervals.`,
 			if err != nil {
 				return usage(err)
 			}
-			runs, warnings, err := compare.Load(columnar.Files(), args, slo)
+			runs, warnings, err := compare.Load(cmd.Context(), columnar.Files(), args, slo)
 			if warn(cmd, warnings...); err != nil {
 				return err
 			}
@@ -195,7 +195,7 @@ single requests of a file, for report and calibrate.`,
 			if print && wantsJSON(cmd) {
 				return usage(errors.New("--print and --json exclude each other"))
 			}
-			runs, warnings, err := importer.Files(nil, args)
+			runs, warnings, err := importer.Files(cmd.Context(), nil, args)
 			if warn(cmd, warnings...); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 
@@ -29,7 +30,8 @@ func (f *sloraFlags) add(cmd *cobra.Command) {
 }
 
 // choose reads the table, and returns the runs of a use that a profile can predict.
-func (f *sloraFlags) choose(p *profile.Profile, use string) ([]sloraruns.Run, sloraruns.Skipped, error) {
+func (f *sloraFlags) choose(ctx context.Context, p *profile.Profile, use string) (
+	[]sloraruns.Run, sloraruns.Skipped, error) {
 	if use != "" {
 		if err := oneOf("use", "use", use, sloraruns.Uses()); err != nil {
 			return nil, nil, err
@@ -42,7 +44,7 @@ func (f *sloraFlags) choose(p *profile.Profile, use string) ([]sloraruns.Run, sl
 		return nil, nil, fmt.Errorf("--slora-runs: profile %s has scheduler %s, expected %s", p.Name,
 			p.Engine.Scheduler, profile.SchedulerSLoRA)
 	}
-	all, err := textfile.Read(f.runs, sloraruns.Read)
+	all, err := textfile.Read(ctx, f.runs, sloraruns.Read)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,7 +65,7 @@ func (f *sloraFlags) validate(cmd *cobra.Command, name, use, plot string) error 
 	if err != nil {
 		return err
 	}
-	runs, skipped, err := f.choose(p, use)
+	runs, skipped, err := f.choose(cmd.Context(), p, use)
 	if err != nil {
 		return err
 	}
@@ -80,7 +82,7 @@ func (f *sloraFlags) validate(cmd *cobra.Command, name, use, plot string) error 
 
 // calibrate fits a profile to the runs of use calibration.
 func (f *sloraFlags) calibrate(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
-	runs, _, err := f.choose(o.Start, validate.Calibration)
+	runs, _, err := f.choose(cmd.Context(), o.Start, validate.Calibration)
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func readInstance(cmd *cobra.Command, name string) (*ilp.Instance, error) {
 	if name == "-" {
 		return ilp.ReadInstance(cmd.InOrStdin(), "stdin")
 	}
-	return textfile.Read(name, ilp.ReadInstance)
+	return textfile.Read(cmd.Context(), name, ilp.ReadInstance)
 }
 
 // build checks the flags and returns the solver. changed reports whether a flag was given.

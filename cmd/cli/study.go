@@ -151,7 +151,7 @@ combination.`,
 		Example: "  lorasim matrix backends.yaml\n  lorasim matrix backends.yaml --rerun --json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := matrix.Load(args[0])
+			m, err := matrix.Load(cmd.Context(), args[0])
 			if err != nil {
 				return usage(err)
 			}

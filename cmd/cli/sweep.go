@@ -335,7 +335,7 @@ func (g *gridFlags) spec(cmd *cobra.Command, args []string) (spec *sweep.Spec, e
 	case len(args) > 0 && g.scenario.file != "":
 		return nil, errors.New("a sweep file has its own scenario: --scenario cannot be given beside it")
 	case len(args) > 0:
-		if spec, err = sweep.LoadSpec(args[0]); err != nil {
+		if spec, err = sweep.LoadSpec(cmd.Context(), args[0]); err != nil {
 			return nil, unknownSubcommand(cmd, args[0], err)
 		}
 		spec.Scenario.Files = columnar.Files()

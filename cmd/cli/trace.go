@@ -173,7 +173,7 @@ func openDescribed(cmd *cobra.Command, sf *scenarioFlags, args []string) (in *sc
 		return nil, nil, err
 	}
 	if len(args) == 1 {
-		if err := sc.DescribeFile(args[0], cmd.Flags().Changed); err != nil {
+		if err := sc.DescribeFile(cmd.Context(), args[0], cmd.Flags().Changed); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -51,7 +51,7 @@ func (f *uiFlags) open(cmd *cobra.Command) (*ui, error) {
 	if !f.show && !cmd.Flags().Changed("ui-listen") {
 		return nil, nil
 	}
-	keys, err := f.key.read()
+	keys, err := f.key.read(cmd.Context())
 	if err != nil {
 		return nil, usage(err)
 	}

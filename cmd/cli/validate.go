@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -183,7 +184,7 @@ func (f *validateFlags) recordedReport(cmd *cobra.Command) (*recorded.Report, er
 	if err := f.recorded.override(cmd, p); err != nil {
 		return nil, err
 	}
-	runs, err := f.recorded.read()
+	runs, err := f.recorded.read(cmd.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -231,18 +232,18 @@ func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {
 	var p *profile.Profile
 	if name != "" {
 		var err error
-		if p, err = profile.Load(name); err != nil {
+		if p, err = profile.Load(cmd.Context(), name); err != nil {
 			return nil, err
 		}
 	}
 	if f.logs != "" {
-		blocks, err := validate.ReadLogs(f.logs)
+		blocks, err := validate.ReadLogs(cmd.Context(), f.logs)
 		if err != nil {
 			return nil, err
 		}
 		return validate.CompareBlocks(cmd.Context(), blocks, p)
 	}
-	runs, hists, groups, err := f.table.read(f.use)
+	runs, hists, groups, err := f.table.read(cmd.Context(), f.use)
 	if err != nil {
 		return nil, err
 	}
@@ -264,25 +265,25 @@ func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {
 }
 
 // read reads the files. If a use is given, it returns only the table's runs of that use.
-func (f *tableFlags) read(use string) (runs []validate.Run, hists validate.Histograms, groups *validate.Groups,
-	err error) {
+func (f *tableFlags) read(ctx context.Context, use string) (runs []validate.Run, hists validate.Histograms,
+	groups *validate.Groups, err error) {
 	if f.histograms == "" {
 		return nil, nil, nil, usage(errors.New("--runs needs --histograms: the runs' arrivals follow from them"))
 	}
 	groups = validate.DefaultGroups()
 	if f.groups != "" {
-		if groups, err = textfile.Read(f.groups, validate.ReadGroups); err != nil {
+		if groups, err = textfile.Read(ctx, f.groups, validate.ReadGroups); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	if runs, err = textfile.Read(f.runs, validate.ReadRuns); err != nil {
+	if runs, err = textfile.Read(ctx, f.runs, validate.ReadRuns); err != nil {
 		return nil, nil, nil, err
 	}
 	if runs, err = ofUse(runs, f.runs, use, func(r validate.Run) string { return r.Use }, validate.Calibration,
 		validate.Validation); err != nil {
 		return nil, nil, nil, err
 	}
-	hists, err = textfile.Read(f.histograms, validate.ReadHistograms)
+	hists, err = textfile.Read(ctx, f.histograms, validate.ReadHistograms)
 	return runs, hists, groups, err
 }
 
@@ -303,11 +304,11 @@ func ofUse[Run any](runs []Run, table, use string, of func(Run) string, uses ...
 
 // vllmReport compares the simulator with a table of measured hours of vLLM.
 func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error) {
-	profiles, err := profilesOf(f.profile)
+	profiles, err := profilesOf(cmd.Context(), f.profile)
 	if err != nil {
 		return nil, err
 	}
-	runs, err := textfile.Read(f.vllmRuns, vllmruns.Read)
+	runs, err := textfile.Read(cmd.Context(), f.vllmRuns, vllmruns.Read)
 	if err != nil {
 		return nil, err
 	}
@@ -316,7 +317,7 @@ func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error)
 	if err != nil {
 		return nil, err
 	}
-	tables, err := vllmruns.ReadTables(cmp.Or(f.tables, filepath.Dir(f.vllmRuns)))
+	tables, err := vllmruns.ReadTables(cmd.Context(), cmp.Or(f.tables, filepath.Dir(f.vllmRuns)))
 	if err != nil {
 		return nil, fmt.Errorf("the tables beside the runs (see --tables): %w", err)
 	}
@@ -331,7 +332,7 @@ func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error)
 }
 
 // profilesOf parses MODEL=PROFILE,... of --profile with --vllm-runs.
-func profilesOf(list string) (map[string]*profile.Profile, error) {
+func profilesOf(ctx context.Context, list string) (map[string]*profile.Profile, error) {
 	if list == "" {
 		return nil, nil
 	}
@@ -341,7 +342,7 @@ func profilesOf(list string) (map[string]*profile.Profile, error) {
 		if !ok {
 			return nil, usage(errors.New("--profile: with --vllm-runs expected MODEL=PROFILE for each model, separated by commas"))
 		}
-		p, err := profile.Load(name)
+		p, err := profile.Load(ctx, name)
 		if err != nil {
 			return nil, err
 		}

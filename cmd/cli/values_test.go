@@ -122,7 +122,7 @@ func TestEveryFlagTakesOrRefuses(t *testing.T) {
 // TestEveryTextFlag gives odd values to every flag that is a text, beside
 // arguments with which the command runs.
 func TestEveryTextFlag(t *testing.T) {
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestEveryKeyTakesOrRefuses(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "s.yaml"), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			_, err := scenario.Load("s.yaml")
+			_, err := scenario.Load(t.Context(), "s.yaml")
 			line := strings.Count(text, "\n")
 			if want := fmt.Sprintf("s.yaml:%d: %s: ", line, f.Key); err != nil &&
 				(!strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n")) {

@@ -119,7 +119,7 @@ func replay(x *explore.Explorer, query, id string, done js.Value) {
 func bench(policy string, n int, done js.Value) {
 	sc := scenario.Default()
 	sc.Routing.Policy = policy
-	ps, err := sc.Profiles()
+	ps, err := sc.Profiles(context.Background())
 	least := time.Duration(math.MaxInt64)
 	for range n {
 		begun := time.Now()

@@ -41,7 +41,7 @@ func FuzzFormula(f *testing.F) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := Open(path, columns, Options{})
+		r, err := Open(t.Context(), path, columns, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

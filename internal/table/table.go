@@ -16,7 +16,7 @@
 //	err = w.Write()
 //	err = w.Close()
 //
-//	r, err := table.Open("t.parquet", columns, table.Options{})
+//	r, err := table.Open(ctx, "t.parquet", columns, table.Options{})
 //	defer r.Close()
 //	for err = r.Read(); err == nil; err = r.Read() { ... } // io.EOF at the end
 //
@@ -27,6 +27,7 @@ package table
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -211,9 +212,9 @@ type Reader struct {
 }
 
 // Open opens a file for reading.
-func Open(path string, columns []Column, o Options) (*Reader, error) {
+func Open(ctx context.Context, path string, columns []Column, o Options) (*Reader, error) {
 	if ext := formatOf(strings.TrimSuffix(path, ".gz")); isText(ext) {
-		return openText(path, ext == ".jsonl", columns, o)
+		return openText(ctx, path, ext == ".jsonl", columns, o)
 	}
 	if !slices.Contains(Extensions(), formatOf(path)) {
 		return nil, unknownFormat(path)

@@ -3,6 +3,7 @@ package table
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,8 +147,8 @@ type textDecoder struct {
 	next   int      // column that the next member is likely to be of
 }
 
-func openText(path string, asJSON bool, columns []Column, o Options) (*Reader, error) {
-	f, err := textfile.OpenIn(o.Files.FS, path, o.Progress)
+func openText(ctx context.Context, path string, asJSON bool, columns []Column, o Options) (*Reader, error) {
+	f, err := textfile.OpenIn(ctx, o.Files.FS, path, o.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package textfile
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,8 +12,8 @@ import (
 // the operating system, as the functions without a file system do.
 
 // OpenIn opens a file of fsys as [Open] does.
-func OpenIn(fsys fs.FS, path string, progress func(bytesRead int64) error) (*File, error) {
-	file, err := OpenInputIn(fsys, path)
+func OpenIn(ctx context.Context, fsys fs.FS, path string, progress func(bytesRead int64) error) (*File, error) {
+	file, err := OpenInputIn(ctx, fsys, path)
 	if err != nil {
 		return nil, err
 	}
@@ -20,9 +21,9 @@ func OpenIn(fsys fs.FS, path string, progress func(bytesRead int64) error) (*Fil
 }
 
 // OpenInputIn opens an input as [OpenInput] does, or a file of fsys.
-func OpenInputIn(fsys fs.FS, path string) (io.ReadCloser, error) {
+func OpenInputIn(ctx context.Context, fsys fs.FS, path string) (io.ReadCloser, error) {
 	if fsys == nil {
-		return OpenInput(path)
+		return OpenInput(ctx, path)
 	}
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -63,7 +64,7 @@ func OpenFileIn(fsys fs.FS, path string) (f RandomFile, size int64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	file, err := OpenInputIn(fsys, path)
+	file, err := OpenInputIn(context.Background(), fsys, path)
 	if err != nil {
 		return nil, 0, err
 	}

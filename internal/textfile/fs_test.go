@@ -23,7 +23,7 @@ func TestFileSystem(t *testing.T) {
 		{memory, "logs/l.csv"}, {memory, "logs/l.csv.gz"},
 		{nil, testutil.File(t, "l.csv", text)}, {nil, testutil.File(t, "l.csv.gz", packed)},
 	} {
-		f, err := OpenIn(c.fsys, c.path, nil)
+		f, err := OpenIn(t.Context(), c.fsys, c.path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestFileSystem(t *testing.T) {
 			t.Errorf("%s: line %q, %v", c.path, line, err)
 		}
 		f.Close()
-		plain, err := OpenText(c.fsys, c.path, nil)
+		plain, err := OpenText(t.Context(), c.fsys, c.path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,11 +53,11 @@ func TestFileSystem(t *testing.T) {
 		}
 		random.Close()
 	}
-	if _, err := OpenIn(memory, "logs", nil); err == nil || !strings.Contains(err.Error(), "is a folder") {
+	if _, err := OpenIn(t.Context(), memory, "logs", nil); err == nil || !strings.Contains(err.Error(), "is a folder") {
 		t.Errorf("a folder: %v", err)
 	}
 	for name, open := range map[string]func() error{
-		"OpenIn":     func() error { _, err := OpenIn(memory, "none", nil); return err },
+		"OpenIn":     func() error { _, err := OpenIn(t.Context(), memory, "none", nil); return err },
 		"OpenFileIn": func() error { _, _, err := OpenFileIn(memory, "none"); return err },
 		"Stat":       func() error { _, err := Stat(memory, "none"); return err },
 	} {

@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 )
 
@@ -24,55 +22,69 @@ const (
 type Input struct {
 	*os.File
 	Size int64 // size of a regular file, bytes; -1: a pipe of unknown size
-	stop func()
+	ctx  context.Context
+	stop func() bool // detaches the input from ctx
 }
 
 // OpenInput opens an input that a user named: a regular file, a pipe (also /dev/stdin and the /dev/fd/63 of a
 // shell's <(...)), a terminal, or the null device. It returns an error for other devices, which have no end
 // (/dev/zero) or are disks, and for folders and sockets.
 //
-// An interrupt (SIGINT, SIGTERM) ends the wait for a pipe without a writer; the error is then context.Canceled.
-func OpenInput(path string) (*Input, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
+// ctx ends the wait for the writer of a pipe, and reads of a pipe that wait; the error is then that of ctx. It has no
+// effect on regular files.
+func OpenInput(ctx context.Context, path string) (*Input, error) {
+	in, mode, err := openInput(ctx, path)
+	if err != nil || mode&fs.ModeNamedPipe == 0 {
+		return in, err
 	}
-	if err := usable(path, info); err != nil {
-		return nil, err
-	}
-	f, err := openNow(path)
-	if err != nil {
-		return nil, err
-	}
-	in := &Input{File: f, Size: -1, stop: func() {}}
-	if info, err = f.Stat(); err == nil { // another file may have taken the name
-		err = usable(path, info)
-	}
-	switch {
-	case err != nil:
-	case info.Mode().IsRegular():
-		in.Size = info.Size()
-	default:
-		in.endOnInterrupt()
-		if info.Mode()&fs.ModeNamedPipe != 0 {
-			err = in.awaitWriter()
-		}
-	}
-	if err != nil {
+	if err := in.awaitWriter(); err != nil {
 		in.Close()
 		return nil, err
 	}
 	return in, nil
 }
 
-// OpenFile opens a regular file. It returns an error for anything else.
+// OpenFile opens a regular file. It returns an error for anything else, and never waits.
 func OpenFile(path string) (*Input, error) {
-	f, err := OpenInput(path)
-	if err == nil && f.Size < 0 {
-		f.Close()
+	in, mode, err := openInput(context.Background(), path)
+	if err == nil && !mode.IsRegular() {
+		in.Close()
 		return nil, fmt.Errorf("%s: is not a regular file", path)
 	}
-	return f, err
+	return in, err
+}
+
+// openInput opens an input without waiting for a writer, and returns its mode.
+func openInput(ctx context.Context, path string) (*Input, fs.FileMode, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := usable(path, info); err != nil {
+		return nil, 0, err
+	}
+	f, err := openNow(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if info, err = f.Stat(); err == nil { // another file may have taken the name
+		err = usable(path, info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	in := &Input{File: f, Size: -1, ctx: ctx, stop: func() bool { return true }}
+	switch {
+	case info.Mode().IsRegular():
+		in.Size = info.Size()
+	case ctx.Err() != nil:
+		f.Close()
+		return nil, 0, in.interrupted(os.ErrDeadlineExceeded)
+	default:
+		in.stop = context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Unix(1, 0)) })
+	}
+	return in, info.Mode(), nil
 }
 
 // usable returns an error if a path cannot be an input.
@@ -93,16 +105,10 @@ func usable(path string, info fs.FileInfo) error {
 	return fmt.Errorf("%s: is %s, expected a regular file or a pipe", path, what)
 }
 
-// endOnInterrupt makes an interrupt end reads that wait.
-func (in *Input) endOnInterrupt() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	unset := context.AfterFunc(ctx, func() { in.SetReadDeadline(time.Unix(1, 0)) })
-	in.stop = func() { unset(); stop() }
-}
-
+// interrupted replaces the error of a read that ctx ended.
 func (in *Input) interrupted(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("%s: interrupted while waiting for the pipe: %w", in.Name(), context.Canceled)
+	if errors.Is(err, os.ErrDeadlineExceeded) && in.ctx.Err() != nil {
+		return fmt.Errorf("%s: interrupted while waiting for the pipe: %w", in.Name(), in.ctx.Err())
 	}
 	return err
 }
@@ -121,16 +127,30 @@ func (in *Input) Close() error {
 
 // ReadFile reads an input, opened as by [OpenInput], into memory. If it holds more than most bytes, ReadFile returns
 // an error, which names the path.
-func ReadFile(path string, most int64) ([]byte, error) {
-	f, err := OpenInput(path)
+func ReadFile(ctx context.Context, path string, most int64) ([]byte, error) {
+	f, err := OpenInput(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if f.Size > most {
+	return f.readAll(path, most)
+}
+
+// ReadRegular reads a regular file into memory, as [ReadFile] does. It never waits.
+func ReadRegular(path string, most int64) ([]byte, error) {
+	f, err := OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.readAll(path, most)
+}
+
+func (in *Input) readAll(path string, most int64) ([]byte, error) {
+	if in.Size > most {
 		return nil, tooLarge(path, most)
 	}
-	return ReadAll(f, path, most)
+	return ReadAll(in, path, most)
 }
 
 // ReadAll reads r to its end. If r holds more than most bytes, ReadAll returns an error, which begins with the name.

@@ -30,7 +30,7 @@ func TestOpenInput(t *testing.T) {
 		filepath.Join(dir, "none"): "no such file",
 		file:                       "", link: "", os.DevNull: "",
 	} {
-		in, err := OpenInput(path)
+		in, err := OpenInput(t.Context(), path)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), path)) {
 			t.Errorf("%s: %v, expected %q", path, err, want)
@@ -46,10 +46,10 @@ func TestReadFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("text"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := ReadFile(file, 4); string(b) != "text" || err != nil {
+	if b, err := ReadFile(t.Context(), file, 4); string(b) != "text" || err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
-	if _, err := ReadFile(file, 3); err == nil ||
+	if _, err := ReadFile(t.Context(), file, 3); err == nil ||
 		err.Error() != file+": is larger than 3 bytes, the most that is read" {
 		t.Error(err)
 	}
@@ -91,7 +91,7 @@ func TestNamedPipe(t *testing.T) {
 			}
 			failed <- err
 		}()
-		if b, err := ReadFile(pipe, 100); string(b) != "one two" || err != nil {
+		if b, err := ReadFile(t.Context(), pipe, 100); string(b) != "one two" || err != nil {
 			t.Errorf("%q, %v", b, err)
 		}
 		if err := <-failed; err != nil {
@@ -114,33 +114,65 @@ func TestOpenPipe(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Skip(err)
 	}
-	if b, err := ReadFile(path, 100); string(b) != "text" || err != nil {
+	if b, err := ReadFile(t.Context(), path, 100); string(b) != "text" || err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
 }
 
-// An interrupt ends the wait for a writer, and that for more from a writer that is silent.
-func TestInterrupt(t *testing.T) {
+// The end of the context ends the wait for a writer, the wait for more from a silent writer, and the opening of a
+// pipe, if the context ended before.
+func TestCanceledPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "p")
 	if err := syscall.Mkfifo(pipe, 0o644); err != nil {
 		t.Skip(err)
 	}
-	for _, written := range []string{"", "text"} {
-		var w *os.File
-		if written != "" {
-			var err error
-			if w, err = os.OpenFile(pipe, os.O_RDWR, 0); err != nil {
-				t.Fatal(err)
+	for _, wait := range []time.Duration{0, 100 * time.Millisecond} {
+		for _, written := range []string{"", "text"} {
+			var w *os.File
+			if written != "" {
+				var err error
+				if w, err = os.OpenFile(pipe, os.O_RDWR, 0); err != nil {
+					t.Fatal(err)
+				}
+				io.WriteString(w, written)
 			}
-			io.WriteString(w, written)
+			ctx, cancel := context.WithCancel(t.Context())
+			if wait > 0 {
+				time.AfterFunc(wait, cancel)
+			} else {
+				cancel()
+			}
+			if _, err := ReadFile(ctx, pipe, 100); !errors.Is(err, context.Canceled) ||
+				!strings.Contains(err.Error(), pipe) {
+				t.Errorf("canceled after %v, %q written: %v", wait, written, err)
+			}
+			cancel()
+			if w != nil {
+				w.Close()
+			}
 		}
-		timer := time.AfterFunc(100*time.Millisecond, func() { syscall.Kill(os.Getpid(), syscall.SIGTERM) })
-		if _, err := ReadFile(pipe, 100); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), pipe) {
-			t.Errorf("%q: %v", written, err)
-		}
-		timer.Stop()
-		if w != nil {
-			w.Close()
-		}
+	}
+}
+
+// A regular file is read whatever the context, and a pipe is no regular file, whether it has a writer or not.
+func TestRegular(t *testing.T) {
+	dir := t.TempDir()
+	file, pipe := filepath.Join(dir, "f"), filepath.Join(dir, "p")
+	if err := errors.Join(os.WriteFile(file, []byte("text"), 0o644), syscall.Mkfifo(pipe, 0o644)); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if b, err := ReadFile(ctx, file, 4); string(b) != "text" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	if b, err := ReadRegular(file, 4); string(b) != "text" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	if _, err := ReadRegular(file, 3); err == nil || !strings.Contains(err.Error(), "is larger than 3 bytes") {
+		t.Error(err)
+	}
+	if _, err := ReadRegular(pipe, 4); err == nil || err.Error() != pipe+": is not a regular file" {
+		t.Error(err)
 	}
 }

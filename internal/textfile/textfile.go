@@ -2,7 +2,7 @@
 // allocation. A [File] may be plain or compressed. [OpenInput] opens files and pipes that a user named. Errors name
 // the file, line and column.
 //
-//	f, err := textfile.Open("trace.csv.gz", nil)
+//	f, err := textfile.Open(ctx, "trace.csv.gz", nil)
 //	defer f.Close()
 //	table, err := f.Header()
 //	arrival := slices.Index(table.Names(), "arrival_s")
@@ -19,6 +19,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -78,11 +79,12 @@ func New(path string, r io.Reader) *File {
 	return &File{path: path, reader: bufio.NewReaderSize(r, bufferSize)}
 }
 
-// Open opens a file that is plain or compressed by gzip or rar, detected by its first bytes or the extension .rar.
+// Open opens a file that is plain or compressed by gzip or rar, detected by its first bytes or the extension .rar. ctx
+// ends the wait for a pipe, as in [OpenInput].
 // progress, if not nil, is called from time to time with the number of bytes read from the disk so far. If it
 // returns an error, reading ends with this error.
-func Open(path string, progress func(bytesRead int64) error) (*File, error) {
-	return OpenIn(nil, path, progress)
+func Open(ctx context.Context, path string, progress func(bytesRead int64) error) (*File, error) {
+	return OpenIn(ctx, nil, path, progress)
 }
 
 // open reads a file that is plain or compressed.
@@ -137,8 +139,8 @@ func unpackRar(r io.Reader) (io.Reader, error) {
 
 // Read opens an input as by [OpenInput] and returns the result of read. The input is limited to [MaxData] bytes.
 // read gets the path as the name for its errors.
-func Read[T any](path string, read func(in io.Reader, name string) (T, error)) (out T, err error) {
-	f, err := OpenInput(path)
+func Read[T any](ctx context.Context, path string, read func(in io.Reader, name string) (T, error)) (out T, err error) {
+	f, err := OpenInput(ctx, path)
 	if err != nil {
 		return out, err
 	}
@@ -428,8 +430,9 @@ type stream struct {
 }
 
 // OpenText opens a file of fsys as OpenIn does, for readers that do not read line by line.
-func OpenText(fsys fs.FS, path string, progress func(bytesRead int64) error) (io.ReadCloser, error) {
-	f, err := OpenIn(fsys, path, progress)
+func OpenText(ctx context.Context, fsys fs.FS, path string,
+	progress func(bytesRead int64) error) (io.ReadCloser, error) {
+	f, err := OpenIn(ctx, fsys, path, progress)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package textfile_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -19,7 +20,7 @@ import (
 // lines reads all lines and the error that ended them.
 func lines(tb testing.TB, path string) ([]string, error) {
 	tb.Helper()
-	f, err := textfile.Open(path, nil)
+	f, err := textfile.Open(context.Background(), path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func TestTruncatedGzip(t *testing.T) {
 func TestProgress(t *testing.T) {
 	path := testutil.File(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 500_000))
 	var told []int64
-	f, err := textfile.Open(path, func(n int64) error { told = append(told, n); return nil })
+	f, err := textfile.Open(t.Context(), path, func(n int64) error { told = append(told, n); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,17 +122,18 @@ func (zeros) Read(p []byte) (int, error) {
 
 func TestRar(t *testing.T) {
 	path := testutil.File(t, "f.rar", []byte("no rar\n"))
-	if _, err := textfile.Open(path, nil); err == nil ||
+	if _, err := textfile.Open(t.Context(), path, nil); err == nil ||
 		!strings.HasPrefix(err.Error(), path+": not a readable rar archive") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestOpenFolder(t *testing.T) {
-	if _, err := textfile.Open(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "folder") {
+	if _, err := textfile.Open(t.Context(), t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "folder") {
 		t.Errorf("error %v, expected one that says it is a folder", err)
 	}
-	if _, err := textfile.Open(filepath.Join(t.TempDir(), "none.csv"), nil); !errors.Is(err, os.ErrNotExist) {
+	if _, err := textfile.Open(t.Context(), filepath.Join(t.TempDir(), "none.csv"), nil); !errors.Is(err,
+		os.ErrNotExist) {
 		t.Errorf("error %v, expected that the file does not exist", err)
 	}
 }
@@ -160,7 +162,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	f, err := textfile.Open(testutil.File(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 1<<20)), nil)
+	f, err := textfile.Open(t.Context(), testutil.File(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 1<<20)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func TestBomb(t *testing.T) {
 		"\x00": "unpacks to more than 300 times its size",
 	} {
 		path := testutil.File(t, "f.csv.gz", packed(t, bytes.Repeat([]byte(text), 1<<20/len(text)), 80))
-		f, err := Open(path, nil)
+		f, err := Open(t.Context(), path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func FuzzUnpack(f *testing.F) {
 			name = "f.rar"
 		}
 		path := testutil.File(t, name, data)
-		file, err := Open(path, nil)
+		file, err := Open(t.Context(), path, nil)
 		if err == nil {
 			defer file.Close()
 			for err == nil {

@@ -71,7 +71,7 @@ const maxScript = 1 << 20
 
 // Build implements router.Builder. It reads the program and runs it once, which defines its functions.
 func (o *options) Build(env router.Env) (*router.Router, error) {
-	source, err := textfile.ReadFile(o.File, maxScript)
+	source, err := textfile.ReadFile(env.Context, o.File, maxScript)
 	if err != nil {
 		return nil, err
 	}

@@ -53,10 +53,14 @@ var sources = []source{
 	{
 		name: "slora-runs", title: "S-LoRA's published runs",
 		about: "llama-7b with 0 to 200 adapters on an A10G, S-LoRA of 2023, means of its authors' published runs. Nothing\n" +
-			"was fitted to the rows of use validation.",
-		needs:    []string{"slora_runs/runs.csv"},
-		commands: []string{"lorasim validate --slora-runs DATA/slora_runs/runs.csv --use validation --json"},
-		make:     sloraRuns,
+			"was fitted to the rows of use validation, of last come, first served, and of early abort.",
+		needs: []string{"slora_runs/runs.csv"},
+		commands: []string{
+			"lorasim validate --slora-runs DATA/slora_runs/runs.csv --use validation --json",
+			"lorasim validate --slora-runs DATA/slora_runs/runs.csv --slora-system slora-lifo --json",
+			"lorasim validate --slora-runs DATA/slora_runs/runs.csv --slora-system slora-abort --json",
+		},
+		make: sloraRuns,
 	},
 	{
 		name: "cpu-engines", title: "Real engines on a processor",

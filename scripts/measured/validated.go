@@ -245,24 +245,36 @@ func sloraRuns(ctx context.Context, r *runner, s *section) error {
 	if !strings.Contains(string(help), "--slora-runs") {
 		return fmt.Errorf("%w: this build has no validate --slora-runs", errSkipped)
 	}
-	var got struct {
-		Rows []struct {
-			Setting             string
-			Measured, Predicted map[string]any
+	for i, system := range []string{"", ", last come, first served", ", early abort"} {
+		if err := s.sloraSystem(ctx, r, i, system); err != nil {
+			return err
 		}
 	}
-	if err := r.decode(ctx, s.name, s.commands[0], &got); err != nil {
+	return nil
+}
+
+// sloraSystem adds the runs of one system of S-LoRA, which command i predicts.
+func (s *section) sloraSystem(ctx context.Context, r *runner, i int, system string) error {
+	var got struct {
+		Rows []struct{ Measured, Predicted map[string]any }
+	}
+	if err := r.decode(ctx, s.name+"-"+letter(i), s.commands[i], &got); err != nil {
 		return err
 	}
 	var rep report
 	for _, row := range got.Rows {
 		rep.Runs = append(rep.Runs, run{Measured: floats(row.Measured), Predicted: floats(row.Predicted)})
 	}
-	return s.summaries(&rep, []summary{
-		{"total time", "total_time", " s", target{.01, .04}, all},
-		{"mean latency", "avg_latency", " s", target{.03, .12}, all},
-		{"mean time to first token", "avg_first_token", " s", target{.05, .25}, all},
+	before := len(s.rows)
+	err := s.summaries(&rep, []summary{
+		{"total time" + system, "total_time", " s", target{.01, .04}, all},
+		{"mean latency" + system, "avg_latency", " s", target{.03, .12}, all},
+		{"mean time to first token" + system, "avg_first_token", " s", target{.05, .25}, all},
 	})
+	for k := range s.rows[before:] {
+		s.rows[before+k].command = letter(i)
+	}
+	return err
 }
 
 // floats returns the numbers of a JSON object.

@@ -95,7 +95,7 @@ func tune(ctx context.Context, dir, workload, out string) (string, error) {
 	if err == nil {
 		return string(words), nil
 	}
-	spec, err := sweep.LoadSpec(filepath.Join(dir, workload+".yaml"))
+	spec, err := sweep.LoadSpec(ctx, filepath.Join(dir, workload+".yaml"))
 	if err != nil {
 		return "", err
 	}
@@ -116,7 +116,7 @@ func tune(ctx context.Context, dir, workload, out string) (string, error) {
 	t := a.Tuned[0]
 	text, err := os.ReadFile(filepath.Join(dir, tuned))
 	if t.Better() {
-		text, err = t.Text(a.Comment(t)...)
+		text, err = t.Text(ctx, a.Comment(t)...)
 	}
 	if err != nil {
 		return "", err
@@ -150,13 +150,13 @@ func near(spec *sweep.Spec) (scenario.Scenario, error) {
 
 // measure runs the study of a workload with the tuned configurations of all workloads.
 func measure(ctx context.Context, dir, workload, out string) (*study, error) {
-	spec, err := sweep.LoadSpec(filepath.Join(dir, workload+".yaml"))
+	spec, err := sweep.LoadSpec(ctx, filepath.Join(dir, workload+".yaml"))
 	if err != nil {
 		return nil, err
 	}
 	s := &study{name: workload, about: spec.About}
 	for _, p := range spec.Policies {
-		s.add(label(p), p)
+		s.add(label(ctx, p), p)
 	}
 	for _, w := range workloads {
 		p := "epp:file=" + tunedFile(out, w)
@@ -181,5 +181,5 @@ func measure(ctx context.Context, dir, workload, out string) (*study, error) {
 	if s.tables, err = d.Merge(sweep.MergeOptions{}); err != nil {
 		return nil, err
 	}
-	return s, s.check()
+	return s, s.check(ctx)
 }

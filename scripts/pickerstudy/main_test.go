@@ -13,13 +13,13 @@ import (
 func TestWorkloads(t *testing.T) {
 	dir := filepath.Join("..", "..", "scenarios", "pickers")
 	for _, name := range workloads {
-		spec, err := sweep.LoadSpec(filepath.Join(dir, name+".yaml"))
+		spec, err := sweep.LoadSpec(t.Context(), filepath.Join(dir, name+".yaml"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var labels []string
 		for _, p := range spec.Policies {
-			labels = append(labels, label(p))
+			labels = append(labels, label(t.Context(), p))
 		}
 		want := []string{"KServe, LoRA", "GIE", "llm-d baseline", "affinity", "plan-and-route", "auto"}
 		if !slices.Equal(labels, want) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -28,8 +29,8 @@ func (s *study) add(label, spec string) {
 }
 
 // label returns the name of a policy in tables.
-func label(spec string) string {
-	c, err := router.ReadPickerConfig(spec)
+func label(ctx context.Context, spec string) string {
+	c, err := router.ReadPickerConfig(ctx, spec)
 	if err != nil || c == nil {
 		return spec
 	}
@@ -45,7 +46,7 @@ func label(spec string) string {
 }
 
 // check returns an error unless the tables have all points, by rate and then by policy.
-func (s *study) check() error {
+func (s *study) check(ctx context.Context) error {
 	if len(s.tables.Points)%len(s.labels) != 0 || len(s.tables.Points) == 0 {
 		return fmt.Errorf("%d points of %d policies", len(s.tables.Points), len(s.labels))
 	}
@@ -53,7 +54,7 @@ func (s *study) check() error {
 		if p := &s.tables.Points[i]; !(p.Left == 0) {
 			return fmt.Errorf("%s: %g of the requests did not complete", p.Policy, p.Left)
 		}
-		if got := label(s.specs[i%len(s.labels)]); !strings.Contains(s.tables.Points[i].Policy, "=") &&
+		if got := label(ctx, s.specs[i%len(s.labels)]); !strings.Contains(s.tables.Points[i].Policy, "=") &&
 			got != s.tables.Points[i].Policy {
 			return errors.New("points are in another order than policies")
 		}

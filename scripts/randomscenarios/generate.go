@@ -22,7 +22,7 @@ func Generate(ctx context.Context, seed uint64, index int) (*scenario.Scenario, 
 	var last error
 	for attempt := range generatorAttempts {
 		rng := rand.New(rand.NewPCG(seed, uint64(index)<<16|uint64(attempt)))
-		sc, err := drawScenario(rng, func(sc scenario.Scenario) (float64, error) { return sustainable(ctx, sc) })
+		sc, err := drawScenario(ctx, rng, func(sc scenario.Scenario) (float64, error) { return sustainable(ctx, sc) })
 		if err == nil {
 			err = runs(ctx, *sc)
 		}
@@ -71,7 +71,8 @@ func rounded(x float64, digits int) float64 {
 }
 
 // drawScenario draws one scenario. Its rate is a share of the rate that the cluster sustains.
-func drawScenario(rng *rand.Rand, sustains func(scenario.Scenario) (float64, error)) (*scenario.Scenario, error) {
+func drawScenario(ctx context.Context, rng *rand.Rand,
+	sustains func(scenario.Scenario) (float64, error)) (*scenario.Scenario, error) {
 	d := &drawer{Rand: rng, sc: scenario.Default()}
 	d.set("seed", 1)
 	d.set("num_prompts", 100*(15+d.IntN(46)))
@@ -79,7 +80,7 @@ func drawScenario(rng *rand.Rand, sustains func(scenario.Scenario) (float64, err
 	if d.err != nil {
 		return nil, d.err
 	}
-	ps, err := d.sc.Profiles()
+	ps, err := d.sc.Profiles(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func drawScenario(rng *rand.Rand, sustains func(scenario.Scenario) (float64, err
 // same scenarios after a profile is renamed.
 func engines() []string {
 	names := slices.DeleteFunc(profile.Names(), func(name string) bool {
-		p, err := profile.Load(name)
+		p, err := profile.Embedded(name)
 		return err != nil || p.Engine.Scheduler == profile.SchedulerSLoRA
 	})
 	slices.SortFunc(names, func(a, b string) int { return strings.Compare(profile.Oldest(a), profile.Oldest(b)) })

@@ -50,7 +50,7 @@ func TestGenerate(t *testing.T) {
 func TestRate(t *testing.T) {
 	for i := range uint64(50) {
 		sustains := func(scenario.Scenario) (float64, error) { return 1000, nil }
-		sc, err := drawScenario(rand.New(rand.NewPCG(5, i)), sustains)
+		sc, err := drawScenario(t.Context(), rand.New(rand.NewPCG(5, i)), sustains)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestDraws(t *testing.T) {
 	seen, ran := map[string]int{}, 0
 	for i := range uint64(draws) {
 		rate := func(scenario.Scenario) (float64, error) { return 20, nil }
-		sc, err := drawScenario(rand.New(rand.NewPCG(1, i)), rate)
+		sc, err := drawScenario(t.Context(), rand.New(rand.NewPCG(1, i)), rate)
 		if err != nil {
 			t.Fatalf("draw %d: %v", i, err)
 		}

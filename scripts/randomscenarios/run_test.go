@@ -161,7 +161,7 @@ func TestRefuse(t *testing.T) {
 func TestYAML(t *testing.T) {
 	out, folder := smallFolder(t), filepath.Join(t.TempDir(), "y")
 	try(t, out, "--yaml", folder)
-	sc, err := scenario.Load(filepath.Join(folder, "0.yaml"))
+	sc, err := scenario.Load(t.Context(), filepath.Join(folder, "0.yaml"))
 	if err != nil || Command(&sc) != small && sc.Workload.NumPrompts != 60 || sc.Name != "random 7-0" {
 		t.Errorf("%s, %s, %v", sc.Name, Command(&sc), err)
 	}

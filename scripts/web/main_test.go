@@ -117,7 +117,7 @@ func ownLog(t *testing.T, eval func(string) string, wait func(string)) {
 func speed(t *testing.T, eval func(string) string, wait func(string)) {
 	sc := scenario.Default()
 	sc.Routing.Policy = "least-loaded"
-	ps, err := sc.Profiles()
+	ps, err := sc.Profiles(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

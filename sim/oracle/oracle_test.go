@@ -53,7 +53,7 @@ func simulate(t rapid.TB, wl *trace.Workload, p *profile.Profile, workers int, p
 // No run under any policy is better than the bounds.
 func TestNoRunBeatsTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, err := profile.Load(rapid.SampledFrom(profile.Names()).Draw(t, "profile"))
+		p, err := profile.Load(t.Context(), rapid.SampledFrom(profile.Names()).Draw(t, "profile"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestNoRunBeatsTheBound(t *testing.T) {
 
 // A single request alone has nothing to lose: the bound is its latency.
 func TestAloneIsExact(t *testing.T) {
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestShortestFirst(t *testing.T) {
 }
 
 func BenchmarkOf(b *testing.B) {
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -194,7 +194,7 @@ func TestLoRARoofline(t *testing.T) {
 	}
 	// what was measured with a 64 GB H100 under vLLM 0.8.5 lies within the stated factors of
 	// the bare roofline: one adapter of rank 16 or 32 in a slot of its own
-	cal, err := Load("llama-3.1-8b-h100-64gb-vllm-0.8.5")
+	cal, err := Load(t.Context(), "llama-3.1-8b-h100-64gb-vllm-0.8.5")
 	if err != nil {
 		t.Fatal(err)
 	}

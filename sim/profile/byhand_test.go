@@ -50,13 +50,13 @@ func TestRangesOfAProfile(t *testing.T) {
 // A file is read whatever its name; one that is not there is an error of its own.
 func TestLoadFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.yaml")
-	if _, err := Load(file); !os.IsNotExist(unwrapped(err)) {
+	if _, err := Load(t.Context(), file); !os.IsNotExist(unwrapped(err)) {
 		t.Errorf("no file: %v", err)
 	}
 	if err := os.WriteFile(file, []byte(sound), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := Load(file); err != nil || p.Memory.KVTokens != 100 {
+	if p, err := Load(t.Context(), file); err != nil || p.Memory.KVTokens != 100 {
 		t.Errorf("%+v, %v", p, err)
 	}
 }

@@ -233,7 +233,7 @@ func TestParseAnalytic(t *testing.T) {
 		"llama-2-7b,h100,bits=x": `bits is "x"`,
 		"llama-2-7b,h100,pp=2":   "pp",
 	} {
-		_, err := Load(AnalyticPrefix + spec)
+		_, err := Load(t.Context(), AnalyticPrefix+spec)
 		testutil.ExpectError(t, err, want)
 	}
 }

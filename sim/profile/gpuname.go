@@ -17,7 +17,7 @@ func ForGPU(gpu string) (name string, ok bool) {
 		return "", false
 	}
 	for _, name := range Names() {
-		p, err := Load(name)
+		p, err := Embedded(name)
 		if err == nil && p.GPUs() == 1 && isGPU(p.GPU, want) && p.Provenance().Kind == Measured {
 			return name, true
 		}

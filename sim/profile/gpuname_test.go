@@ -14,7 +14,8 @@ func TestForGPU(t *testing.T) {
 		if got != want || ok != (want != "") {
 			t.Errorf("%q: %q, %v, expected %q", gpu, got, ok, want)
 		}
-		if p, err := Load(gpu); want != "" && (err != nil || p.Check() != nil) || want == "" && err == nil {
+		p, err := Load(t.Context(), gpu)
+		if want != "" && (err != nil || p.Check() != nil) || want == "" && err == nil {
 			t.Errorf("Load(%q): %v", gpu, err)
 		}
 	}

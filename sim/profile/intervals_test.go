@@ -27,7 +27,7 @@ func validated(base *Profile) *Intervals {
 }
 
 func TestNewIntervals(t *testing.T) {
-	base, err := Load("llama-2-7b-rtx-4090-sglang-0.5") // 8 slots
+	base, err := Load(t.Context(), "llama-2-7b-rtx-4090-sglang-0.5") // 8 slots
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func compare(in *Intervals, r ValidatedRun, base *Profile) string {
 }
 
 func TestIntervalsCompare(t *testing.T) {
-	base, err := Load("llama-2-7b-rtx-4090-sglang-0.5")
+	base, err := Load(t.Context(), "llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestIntervalsCompare(t *testing.T) {
 
 // Where step times depend on slots, up to twice as many as validated extrapolate.
 func TestFarSlots(t *testing.T) {
-	base, err := Load("llama-3.1-8b-h100-64gb-vllm-0.8.5") // validated with 8 to 192 slots of rank 16 to 32
+	base, err := Embedded("llama-3.1-8b-h100-64gb-vllm-0.8.5") // validated with 8 to 192 slots of rank 16 to 32
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestWidened(t *testing.T) {
 func TestEmbeddedIntervals(t *testing.T) {
 	with := 0
 	for _, name := range Names() {
-		p, err := Load(name)
+		p, err := Load(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestEmbeddedIntervals(t *testing.T) {
 // how many runs it is, and no more than its runs support.
 func TestEmbeddedIntervalsWiden(t *testing.T) {
 	for _, name := range Names() {
-		p, err := Load(name)
+		p, err := Load(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,6 +44,15 @@ func Names() []string {
 	return names
 }
 
+// withAliases lists the names of the embedded profiles, then their aliases.
+func withAliases() []string {
+	list := Names()
+	for _, a := range aliases {
+		list = append(list, a.all()...)
+	}
+	return list
+}
+
 // Aliases lists the aliases of an embedded profile.
 func Aliases(name string) []string {
 	for _, a := range aliases {

@@ -24,7 +24,7 @@ func TestEveryProfileHasAFloor(t *testing.T) {
 		if name == noFloor {
 			continue
 		}
-		p, err := Load(name)
+		p, err := Load(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestEmbeddedProfilesArePhysical(t *testing.T) {
 		if name == noFloor {
 			continue
 		}
-		p, err := Load(name)
+		p, err := Load(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}

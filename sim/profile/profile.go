@@ -5,11 +5,12 @@
 // numbers. Each profile states where its numbers come from and how well it predicts. [Profile.Compile]
 // converts a profile to integer step costs for the simulator.
 //
-//	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+//	p, err := profile.Load(ctx, "llama-2-7b-rtx-4090-sglang-0.5")
 //	costs := p.Compile()
 package profile
 
 import (
+	"context"
 	"embed"
 	"fmt"
 	"os"
@@ -414,8 +415,8 @@ func (e *Engine) HostLoras() int {
 
 // Load returns a profile by name or file. nameOrFile is, in this order, "analytic:MODEL,GPU[,tp=N][,bits=N]"
 // (see [Analytic]), the name or an alias of an embedded profile, a YAML file, or the name of a GPU (see
-// [ForGPU]).
-func Load(nameOrFile string) (*Profile, error) {
+// [ForGPU]). ctx ends the wait for a file that is a pipe.
+func Load(ctx context.Context, nameOrFile string) (*Profile, error) {
 	if spec, ok := strings.CutPrefix(nameOrFile, AnalyticPrefix); ok {
 		a, err := parseAnalytic(spec)
 		if err != nil {
@@ -423,30 +424,44 @@ func Load(nameOrFile string) (*Profile, error) {
 		}
 		return a.Profile()
 	}
-	read := func(name string) ([]byte, error) { return textfile.ReadFile(name, yamlfile.MaxBytes) }
-	if name := Canonical(nameOrFile); IsEmbedded(name) {
-		read = func(string) ([]byte, error) { return embedded.ReadFile("profiles/" + name + ".yaml") }
+	if IsEmbedded(nameOrFile) {
+		return Embedded(nameOrFile)
 	}
-	data, err := read(nameOrFile)
-	ext := filepath.Ext(nameOrFile) // "llama-3.1-8b" has one, too
+	data, err := textfile.ReadFile(ctx, nameOrFile, yamlfile.MaxBytes)
 	if os.IsNotExist(err) {
 		if name, ok := ForGPU(nameOrFile); ok {
-			return Load(name)
+			return Load(ctx, name)
 		}
-	}
-	if os.IsNotExist(err) && !strings.ContainsAny(nameOrFile, "/\\") && ext != ".yaml" && ext != ".yml" {
-		hint := ""
-		if name := suggest.Likely(nameOrFile, Names()); name != "" {
-			hint = fmt.Sprintf(", did you mean %q?", name)
+		if ext := filepath.Ext(nameOrFile); !strings.ContainsAny(nameOrFile, "/\\") && ext != ".yaml" && ext != ".yml" {
+			return nil, unknown(nameOrFile)
 		}
-		return nil, fmt.Errorf("profile %q: neither an embedded profile (%s) nor a GPU (%s) nor a file nor %sMODEL,GPU%s",
-			nameOrFile, strings.Join(Names(), ", "), strings.Join(names(GPUs(), (*GPU).name), ", "),
-			AnalyticPrefix, hint)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
 	return Parse(data, nameOrFile)
+}
+
+// Embedded returns the embedded profile with a name or alias.
+func Embedded(name string) (*Profile, error) {
+	data, err := embedded.ReadFile("profiles/" + Canonical(name) + ".yaml")
+	if err != nil {
+		return nil, err
+	}
+	return Parse(data, name)
+}
+
+// unknown returns the error of a text that names no profile, with the profile whose name or alias is similar.
+func unknown(text string) error {
+	hint := ""
+	if near := suggest.Likely(text, withAliases()); near != "" {
+		hint = fmt.Sprintf(", did you mean %q?", Canonical(near))
+		if near != Canonical(near) {
+			hint = fmt.Sprintf(", did you mean %q (alias %q)?", Canonical(near), near)
+		}
+	}
+	return fmt.Errorf("profile %q: neither an embedded profile (%s) nor a GPU (%s) nor a file nor %sMODEL,GPU%s",
+		text, strings.Join(Names(), ", "), strings.Join(names(GPUs(), (*GPU).name), ", "), AnalyticPrefix, hint)
 }
 
 // Parse reads a profile from YAML, on top of the defaults of its scheduler. Errors name the source as where.

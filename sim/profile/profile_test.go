@@ -15,7 +15,7 @@ func TestEmbeddedProfilesAreSound(t *testing.T) {
 		t.Fatalf("embedded profiles: %v, expected at least 3", names)
 	}
 	for _, n := range names {
-		p, err := Load(n)
+		p, err := Load(t.Context(), n)
 		if err != nil {
 			t.Errorf("%s: %v", n, err)
 			continue
@@ -60,13 +60,13 @@ func TestParseNamesTheFault(t *testing.T) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
 		}
 	}
-	_, err := Load("llama9")
+	_, err := Load(t.Context(), "llama9")
 	testutil.ExpectError(t, err, "llama-2-7b-rtx-4090-sglang-0.5")
-	if _, err := Load("llama-3.1-8b"); err == nil ||
+	if _, err := Load(t.Context(), "llama-3.1-8b"); err == nil ||
 		!strings.HasSuffix(err.Error(), `nor analytic:MODEL,GPU, did you mean "llama-3.1-8b-h100-64gb-vllm-0.8.5"?`) {
 		t.Errorf("a part of a name: %v", err)
 	}
-	_, err = Load("llama-3.1-8b.yaml")
+	_, err = Load(t.Context(), "llama-3.1-8b.yaml")
 	testutil.ExpectError(t, err, "no such file")
 }
 

@@ -15,7 +15,7 @@ func TestKindsOfEmbeddedProfiles(t *testing.T) {
 		"qwen3-14b-h100-vllm-0.23": Measured,
 	}
 	for _, name := range Names() {
-		p, err := Load(name)
+		p, err := Load(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +30,7 @@ func TestKindsOfEmbeddedProfiles(t *testing.T) {
 			t.Errorf("%s: note %q", name, note)
 		}
 	}
-	p, err := Load("analytic:llama-3.1-8b,h100")
+	p, err := Load(t.Context(), "analytic:llama-3.1-8b,h100")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestKindsOfEmbeddedProfiles(t *testing.T) {
 // another scheduler, it is calibrated at best. Sizes and limits leave the kind.
 func TestChangesEndAValidation(t *testing.T) {
 	load := func() *Profile {
-		p, err := Load("llama-2-7b-rtx-4090-sglang-0.5")
+		p, err := Load(t.Context(), "llama-2-7b-rtx-4090-sglang-0.5")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestProvenanceOfOldFiles(t *testing.T) {
 
 // Two held-out runs validate no profile.
 func TestMeasuredNeedsHeldOutRuns(t *testing.T) {
-	p, err := Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := Load(t.Context(), "llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

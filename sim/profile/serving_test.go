@@ -24,7 +24,7 @@ func TestServingDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := Load("analytic:llama-3.1-8b," + c.gpu)
+		p, err := Load(t.Context(), "analytic:llama-3.1-8b,"+c.gpu)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestServingMemory(t *testing.T) {
 		"analytic:qwen3-14b,h100":         {288_608, vllmShare},
 		"analytic:llama-3.1-8b,h100-64gb": {334_944, 0.9},
 	} {
-		p, err := Load(name)
+		p, err := Load(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestServingOnOtherProfiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Load("qwen3-14b-h100")
+	p, err := Load(t.Context(), "qwen3-14b-h100")
 	if err != nil {
 		t.Fatal(err)
 	}

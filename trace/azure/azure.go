@@ -9,7 +9,7 @@
 // file, AzureFunctionsInvocationTraceForTwoWeeksJan2021.txt, with one row per invocation. [Invocations] reads it.
 // The trace is published as a .rar file; the package reads .rar files and files compressed with gzip directly.
 //
-//	r, err := azure.OpenInvocations("traces/", azure.Options{})
+//	r, err := azure.OpenInvocations(ctx, "traces/", azure.Options{})
 //	if err != nil {
 //		return err
 //	}
@@ -33,6 +33,7 @@ import (
 	"bufio"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -158,12 +159,12 @@ type Histogram struct {
 
 // ReadHistogram counts the invocations of a window. Memory grows with the functions and their counts, not with the
 // size of the files.
-func ReadHistogram(path string, q Query, opt Options) (*Histogram, error) {
+func ReadHistogram(ctx context.Context, path string, q Query, opt Options) (*Histogram, error) {
 	h, read := &Histogram{}, (*Histogram).readInvocations
 	if q.Format == V1 {
 		read = (*Histogram).readMinutes
 	}
-	if err := read(h, path, q, opt); err != nil {
+	if err := read(h, ctx, path, q, opt); err != nil {
 		return nil, err
 	}
 	return h, nil
@@ -183,8 +184,8 @@ func (h *Histogram) add(function int32, interval, intervals int, n int64) {
 	h.Counts[function][interval] += n
 }
 
-func (h *Histogram) readMinutes(path string, q Query, opt Options) error {
-	m, err := OpenMinutes(path, q.Window, opt)
+func (h *Histogram) readMinutes(ctx context.Context, path string, q Query, opt Options) error {
+	m, err := OpenMinutes(ctx, path, q.Window, opt)
 	if err != nil {
 		return err
 	}
@@ -196,8 +197,8 @@ func (h *Histogram) readMinutes(path string, q Query, opt Options) error {
 	})
 }
 
-func (h *Histogram) readInvocations(path string, q Query, opt Options) error {
-	r, err := OpenInvocations(path, opt)
+func (h *Histogram) readInvocations(ctx context.Context, path string, q Query, opt Options) error {
+	r, err := OpenInvocations(ctx, path, opt)
 	if err != nil {
 		return err
 	}

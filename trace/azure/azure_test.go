@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ type minuteRow struct {
 }
 
 func readAllMinutes(path string, w Window, opt Options) (rows []minuteRow, skipped int64, err error) {
-	m, err := OpenMinutes(path, w, opt)
+	m, err := OpenMinutes(context.Background(), path, w, opt)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -80,7 +81,7 @@ func readAllMinutes(path string, w Window, opt Options) (rows []minuteRow, skipp
 }
 
 func readAllInvocations(path string, opt Options) (rows []Invocation, fs []Function, skipped int64, err error) {
-	r, err := OpenInvocations(path, opt)
+	r, err := OpenInvocations(context.Background(), path, opt)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -139,7 +140,7 @@ func TestMinutesAcrossDays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h, err := ReadHistogram(dir, Query{Format: V1, Window: Window{1439, 1442}, Interval: 2}, Options{})
+	h, err := ReadHistogram(t.Context(), dir, Query{Format: V1, Window: Window{1439, 1442}, Interval: 2}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func TestMinutesAcrossDays(t *testing.T) {
 	if d := cmp.Diff(want, h); d != "" {
 		t.Error(d)
 	}
-	_, err = ReadHistogram(dir, Query{Format: V1, Window: Window{1439, 3 * 1440}, Interval: 2}, Options{})
+	_, err = ReadHistogram(t.Context(), dir, Query{Format: V1, Window: Window{1439, 3 * 1440}, Interval: 2}, Options{})
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "anon.d03.csv.gz") {
 		t.Errorf("missing day: %v", err)
 	}
@@ -200,7 +201,7 @@ func TestHistogramOfInvocations(t *testing.T) {
 		{"not from the start", Query{V2, Window{1, 3}, 1, true}, [][]int64{{1, 0}, {1, 0}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h, err := ReadHistogram(path, c.query, Options{})
+			h, err := ReadHistogram(t.Context(), path, c.query, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -238,7 +239,8 @@ func TestIntervalsAreHalfOpen(t *testing.T) {
 			}
 			add(math.Nextafter(to, 0), n-1)
 			add(to, n)
-			h, err := ReadHistogram(testutil.File(t, "t.txt", []byte(text.String())), Query{V2, w, interval, true},
+			h, err := ReadHistogram(t.Context(), testutil.File(t, "t.txt", []byte(text.String())), Query{V2, w,
+				interval, true},
 				Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -264,7 +266,7 @@ func TestPublicExcerpts(t *testing.T) {
 		{"maf/maf2_invitro_first199rows.csv", Query{V2, Window{0, 1440}, 60, true}, 31, 199},
 	} {
 		t.Run(c.file, func(t *testing.T) {
-			h, err := ReadHistogram(shareddata.Path(t, c.file), c.query, Options{})
+			h, err := ReadHistogram(t.Context(), shareddata.Path(t, c.file), c.query, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package azure
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ func BenchmarkInvocations(b *testing.B) {
 		b.Run(ending[1:], func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := OpenInvocations(path, Options{})
+				r, err := OpenInvocations(context.Background(), path, Options{})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -69,7 +70,7 @@ func BenchmarkMinutes(b *testing.B) {
 		b.Run(fmt.Sprintf("minutes=%d", w.Minutes()), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				h, err := ReadHistogram(path, Query{V1, w, 60, false}, Options{})
+				h, err := ReadHistogram(context.Background(), path, Query{V1, w, 60, false}, Options{})
 				if err != nil || len(h.Functions) != rows {
 					b.Fatal(len(h.Functions), err)
 				}

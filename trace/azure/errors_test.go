@@ -109,13 +109,13 @@ func TestUnreadableFiles(t *testing.T) {
 
 func TestMissingFiles(t *testing.T) {
 	dir := t.TempDir()
-	_, err := OpenInvocations(dir, Options{})
+	_, err := OpenInvocations(t.Context(), dir, Options{})
 	testutil.ExpectError(t, err, dir, v2Name+".txt", ".rar", "file does not exist")
-	_, err = OpenInvocations(filepath.Join(dir, "x.txt"), Options{})
+	_, err = OpenInvocations(t.Context(), filepath.Join(dir, "x.txt"), Options{})
 	testutil.ExpectError(t, err, "x.txt")
-	_, err = OpenMinutes(dir, Window{0, 10}, Options{})
+	_, err = OpenMinutes(t.Context(), dir, Window{0, 10}, Options{})
 	testutil.ExpectError(t, err, dir, "anon.d01.csv", "file does not exist")
-	_, err = OpenMinutes(testutil.File(t, "d.csv", []byte(v1Text)), Window{0, 1441}, Options{})
+	_, err = OpenMinutes(t.Context(), testutil.File(t, "d.csv", []byte(v1Text)), Window{0, 1441}, Options{})
 	testutil.ExpectError(t, err, "d.csv", "one day", "days 0 to 1")
 }
 
@@ -135,7 +135,8 @@ func TestSkipBadRows(t *testing.T) {
 	if len(fs) != 2 {
 		t.Errorf("%d functions, expected 2: a skipped row adds none", len(fs))
 	}
-	h, err := ReadHistogram(testutil.File(t, "t.txt", []byte(v2Text+"z\n")), Query{V2, Window{0, 2}, 1, true}, opt)
+	h, err := ReadHistogram(t.Context(), testutil.File(t, "t.txt", []byte(v2Text+"z\n")), Query{V2, Window{0, 2}, 1,
+		true}, opt)
 	if err != nil || h.Skipped != 1 {
 		t.Errorf("histogram: %v, expected 1 skipped row", err)
 	}

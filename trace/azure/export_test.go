@@ -44,7 +44,7 @@ func TestExportMinutesReadsBack(t *testing.T) {
 		want[r.Adapter][int(r.Arrival/3600)]++
 	}
 	q := Query{Format: V1, Window: Window{Start: 0, End: 2 * minutesPerDay}, Interval: 60}
-	h, err := ReadHistogram(dir, q, Options{})
+	h, err := ReadHistogram(t.Context(), dir, q, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestExportInvocationsReadsBack(t *testing.T) {
 		if err != nil || rows != int64(len(w.Requests)) {
 			t.Fatalf("%d rows, %v", rows, err)
 		}
-		in, err := OpenInvocations(name, Options{})
+		in, err := OpenInvocations(t.Context(), name, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package azure
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,9 @@ import (
 // reader is the common part of the readers of both formats.
 type reader struct {
 	opt     Options
-	in      *textfile.File // nil: none open
-	rows    int64          // accepted from the open file
+	ctx     context.Context // ends the wait for a pipe
+	in      *textfile.File  // nil: none open
+	rows    int64           // accepted from the open file
 	skipped int64
 
 	read, total int64 // bytes of all files on the disk
@@ -64,7 +66,7 @@ func (r *reader) open(name string) (err error) {
 			return r.opt.Progress(r.read, r.total)
 		}
 	}
-	r.in, err = textfile.Open(name, progress)
+	r.in, err = textfile.Open(r.ctx, name, progress)
 	return err
 }
 
@@ -175,7 +177,7 @@ type Invocations struct{ reader }
 
 // OpenInvocations opens the 2021 trace. Path is the file, or a folder that holds it under its published name with
 // the extension .txt, .csv, .txt.gz, .csv.gz or .rar.
-func OpenInvocations(path string, opt Options) (*Invocations, error) {
+func OpenInvocations(ctx context.Context, path string, opt Options) (*Invocations, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
 		path, err = find(path, v2Name+".txt", v2Name+".csv", v2Name+".txt.gz", v2Name+".csv.gz", v2Name+".rar")
@@ -183,7 +185,7 @@ func OpenInvocations(path string, opt Options) (*Invocations, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Invocations{reader{opt: opt}}
+	r := &Invocations{reader{ctx: ctx, opt: opt}}
 	r.count(path)
 	if err := r.open(path); err != nil {
 		return nil, err
@@ -267,12 +269,12 @@ type minuteColumns struct {
 // 0) is invocations_per_function_md.anon.dNN.csv or .csv.gz with NN = N+1 from 01. A single file is taken as the day
 // of the window, whatever its name. A file may hold fewer minutes than a whole day. Minute columns are identified by
 // their names, 1 to 1440: column k is the minute that starts k-1 minutes into the day.
-func OpenMinutes(path string, w Window, opt Options) (*Minutes, error) {
+func OpenMinutes(ctx context.Context, path string, w Window, opt Options) (*Minutes, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	m := &Minutes{reader: reader{opt: opt}, window: w, first: w.Start / minutesPerDay}
+	m := &Minutes{reader: reader{ctx: ctx, opt: opt}, window: w, first: w.Start / minutesPerDay}
 	last := (w.End - 1) / minutesPerDay
 	switch {
 	case info.IsDir():

@@ -548,7 +548,7 @@ func TestWrongColumns(t *testing.T) {
 		if err := os.WriteFile(path, oneColumn(t, 1, field("x", c.d)), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		r, err := table.Open(path, []table.Column{{Name: "x", Value: c.cell}}, table.Options{Files: files})
+		r, err := table.Open(t.Context(), path, []table.Column{{Name: "x", Value: c.cell}}, table.Options{Files: files})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -566,13 +566,13 @@ func TestWrongColumns(t *testing.T) {
 		`column "gaps_s": has type DOUBLE, expected float64`:      {Name: "gaps_s", Value: new(float64)},
 		`no column "y"; the file has id,count,time_s`:             {Name: "y", Value: &number},
 	} {
-		if _, err := table.Open(parquetPath, []table.Column{c}, table.Options{Files: files}); err == nil ||
+		if _, err := table.Open(t.Context(), parquetPath, []table.Column{c}, table.Options{Files: files}); err == nil ||
 			!strings.HasPrefix(err.Error(), parquetPath+": "+want) {
 			t.Errorf("error %v, expected %s", err, want)
 		}
 	}
 	maybe := table.Column{Name: `maybe, "s"`, Value: new(float64)}
-	r, err := table.Open(parquetPath, []table.Column{maybe}, table.Options{Files: files})
+	r, err := table.Open(t.Context(), parquetPath, []table.Column{maybe}, table.Options{Files: files})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package columnar
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -74,7 +75,7 @@ func save(t interface{ Fatal(...any) }, path string, rows []cells, o table.Optio
 // load reads a whole file.
 func load(path string, o table.Options) (rows []cells, err error) {
 	var c cells
-	r, err := table.Open(path, c.columns(), o)
+	r, err := table.Open(context.Background(), path, c.columns(), o)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +175,7 @@ func TestManyRows(t *testing.T) {
 			}
 		}
 		var c cells
-		r, err := table.Open(path, c.columns(), table.Options{Files: files})
+		r, err := table.Open(t.Context(), path, c.columns(), table.Options{Files: files})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +222,7 @@ func TestForeignText(t *testing.T) {
 		for name, content := range map[string][]byte{name: []byte(content), name + ".gz": testutil.Gzip(t, content)} {
 			path := testutil.File(t, name, content)
 			var c cells
-			r, err := table.Open(path, c.columns(), table.Options{Files: files})
+			r, err := table.Open(t.Context(), path, c.columns(), table.Options{Files: files})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -308,7 +309,7 @@ func TestClose(t *testing.T) {
 			table.Options{Files: files}); !os.IsNotExist(err) {
 			t.Errorf("%s: error %v, expected that the folder does not exist", ext, err)
 		}
-		if _, err := table.Open(filepath.Join(dir, "none"+ext), c.columns(),
+		if _, err := table.Open(t.Context(), filepath.Join(dir, "none"+ext), c.columns(),
 			table.Options{Files: files}); !os.IsNotExist(err) {
 			t.Errorf("%s: error %v, expected that the file does not exist", ext, err)
 		}
@@ -317,7 +318,7 @@ func TestClose(t *testing.T) {
 		!strings.Contains(err.Error(), "unknown file format") {
 		t.Error(err)
 	}
-	if _, err := table.Open("/dev/null.parquet/..", nil, table.Options{Files: files}); err == nil {
+	if _, err := table.Open(t.Context(), "/dev/null.parquet/..", nil, table.Options{Files: files}); err == nil {
 		t.Error("opened nothing")
 	}
 }

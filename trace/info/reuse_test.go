@@ -60,9 +60,10 @@ func TestReuseMooncake(t *testing.T) {
 		want     int64
 	}{{1, 54_063_104}, {8, 20_120_064}} {
 		row := int32(-1)
-		r, err := llm.Open(llm.Mooncake, shareddata.Path(t, "mooncake/conversation_trace.jsonl"), llm.Options{
-			Adapters: trace.Names(int(c.adapters), nil), Assign: func() int32 { row++; return row % c.adapters },
-		})
+		r, err := llm.Open(t.Context(), llm.Mooncake, shareddata.Path(t, "mooncake/conversation_trace.jsonl"),
+			llm.Options{
+				Adapters: trace.Names(int(c.adapters), nil), Assign: func() int32 { row++; return row % c.adapters },
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -152,7 +152,7 @@ func TestCopulaErrors(t *testing.T) {
 		"copula:" +
 			testutil.File(t, "t.csv", "what,lo,hi,count\nprompt,3,4,1\n"): "the output histogram has no counts",
 	} {
-		if _, err := lengths.Parse(spec); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := lengths.Parse(t.Context(), spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, expected one with %q", spec, err, want)
 		}
 	}
@@ -163,7 +163,7 @@ func FuzzMarginals(f *testing.F) {
 	f.Add(twoBins, 0.5)
 	f.Add("what,lo,hi,count\nprompt,1e300,2e300,1e-300\noutput,0,1e-300,1e300\n", 0.999)
 	f.Fuzz(func(t *testing.T, content string, p float64) {
-		prompt, output, err := lengths.ReadMarginals(testutil.File(t, "t.csv", content))
+		prompt, output, err := lengths.ReadMarginals(t.Context(), testutil.File(t, "t.csv", content))
 		if err != nil || !(p >= 0 && p < 1) {
 			return
 		}

@@ -2,6 +2,7 @@ package lengths
 
 import (
 	"bytes"
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -399,10 +400,10 @@ func (m *Marginal) normalize() {
 // ReadMarginals reads the histograms of prompt and output lengths from a CSV file. Its columns are what (prompt or
 // output), lo, hi and count, with one row per bin in ascending order. Errors name the file, line and column. The
 // path [ShareGPTV3] selects the built-in histograms.
-func ReadMarginals(path string) (prompt, output Marginal, err error) {
+func ReadMarginals(ctx context.Context, path string) (prompt, output Marginal, err error) {
 	f := textfile.New(path, bytes.NewReader(shareGPTV3))
 	if path != ShareGPTV3 {
-		if f, err = textfile.Open(path, nil); err != nil {
+		if f, err = textfile.Open(ctx, path, nil); err != nil {
 			return prompt, output, err
 		}
 	}

@@ -1,13 +1,14 @@
 // Package lengths draws the token lengths of requests: prompt tokens and output tokens. A [Sampler] draws lengths,
 // independent or correlated; a [Budget] draws max_new_tokens.
 //
-//	s, err := lengths.Parse("azure-conv")
+//	s, err := lengths.Parse(ctx, "azure-conv")
 //	src = lengths.Fill(src, s, seed)
 //
 // Function traces and synthetic arrivals need it; traces that hold lengths (package llm) do not.
 package lengths
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -99,8 +100,8 @@ const maxRows = 1 << 24
 // row, so their correlation stays. The table is a CSV file, plain or gzip-compressed, with the columns
 // num_prefill_tokens and num_decode_tokens; other columns are ignored. Errors name the file, line and column. Memory
 // is 8 bytes per row.
-func ReadTable(path string) (Sampler, error) {
-	f, err := textfile.Open(path, nil)
+func ReadTable(ctx context.Context, path string) (Sampler, error) {
+	f, err := textfile.Open(ctx, path, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package lengths_test
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -15,7 +16,7 @@ import (
 // parse is Parse for specs that are right.
 func parse(tb testing.TB, spec string) lengths.Sampler {
 	tb.Helper()
-	s, err := lengths.Parse(spec)
+	s, err := lengths.Parse(context.Background(), spec)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -153,7 +153,8 @@ func source(t *testing.T, spec string) (prompts, outputs []float64) {
 		return prompts, outputs
 	}
 	name := map[string]string{"azure-conv": "conv", "azure-code": "code"}[spec]
-	r, err := llm.Open(llm.AzureLLM, shareddata.Path(t, "azure_llm_2023/AzureLLMInferenceTrace_"+name+".csv"),
+	r, err := llm.Open(t.Context(), llm.AzureLLM, shareddata.Path(t,
+		"azure_llm_2023/AzureLLMInferenceTrace_"+name+".csv"),
 		llm.Options{})
 	if err != nil {
 		t.Fatal(err)

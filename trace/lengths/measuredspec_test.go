@@ -14,7 +14,7 @@ import (
 // A changed preset keeps its promise: a whole workload has the stated means,
 // and a spec with the preset's own numbers draws what the preset draws.
 func TestMeasuredSpec(t *testing.T) {
-	s, err := Parse("measured:output_mean=80,output_sigma=1.1,output_cap=500,prompt_mean=300")
+	s, err := Parse(t.Context(), "measured:output_mean=80,output_sigma=1.1,output_cap=500,prompt_mean=300")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestMeasuredSpec(t *testing.T) {
 	if got := mean(prompts, 4096); math.Abs(got-300) > 0.01 {
 		t.Errorf("prompts within the limit have mean %v, expected 300", got)
 	}
-	same, err := Parse("measured:output_mean=157.9,output_sigma=1.41,output_cap=1236")
+	same, err := Parse(t.Context(), "measured:output_mean=157.9,output_sigma=1.41,output_cap=1236")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestMeasuredSpec(t *testing.T) {
 		"measured:output_mean=9999":            "mean is 9999",
 		"measured:output_sigma=x":              `output_sigma: "x" is not a number from 0 to 10`,
 	} {
-		if _, err := Parse(spec); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Parse(t.Context(), spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, expected an error with %q", spec, err, want)
 		}
 	}
@@ -75,7 +75,7 @@ func TestSpecs(t *testing.T) {
 			}
 		}
 		spec := f.Text(options)
-		law, err := Parse(spec)
+		law, err := Parse(t.Context(), spec)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,24 +1,27 @@
 package lengths
 
 import (
+	"context"
 	"fmt"
 
 	"lorasim/trace/settings"
 )
 
 // lengthsOptions are the options of one kind of lengths.
-type lengthsOptions interface{ sampler() (Sampler, error) }
+type lengthsOptions interface {
+	sampler(ctx context.Context) (Sampler, error)
+}
 
 func lengthsKinds() []settings.Kind[lengthsOptions] {
 	type kind = settings.Kind[lengthsOptions]
-	plain := func(name, summary string, of func() (Sampler, error)) kind {
+	plain := func(name, summary string, of func(context.Context) (Sampler, error)) kind {
 		return kind{Name: name, Summary: summary, New: func() lengthsOptions { return &plainOptions{of} }}
 	}
-	normal := func(prompt, output preset) func() (Sampler, error) {
-		return func() (Sampler, error) { return fitted(prompt, output), nil }
+	normal := func(prompt, output preset) func(context.Context) (Sampler, error) {
+		return func(context.Context) (Sampler, error) { return fitted(prompt, output), nil }
 	}
-	runs := func(output preset) func() (Sampler, error) {
-		return func() (Sampler, error) { return measured(measuredPrompts, output), nil }
+	runs := func(output preset) func(context.Context) (Sampler, error) {
+		return func(context.Context) (Sampler, error) { return measured(measuredPrompts, output), nil }
 	}
 	p, o := measuredPrompts, measuredOutputs
 	return []kind{
@@ -63,7 +66,8 @@ const (
 	qwenLengths  = ShareGPTV3 + ",prompt_scale=0.867,output_scale=0.846,rho=-0.355,eos=2.3e-4" + poolLimits
 )
 
-// Parse parses a spec and returns its sampler. It reads the file that the spec names. The forms are:
+// Parse parses a spec and returns its sampler. It reads the file that the spec names; ctx ends the wait for a pipe.
+// The forms are:
 //
 //	azure-conv        log-normal fitted to the Azure conversation trace 2023: mean 1155 + 211 tokens
 //	azure-code        log-normal fitted to the Azure code trace 2023: mean 2048 + 28 tokens
@@ -84,12 +88,12 @@ const (
 //	                  Gaussian copula; keys: prompt_scale, output_scale, rho, eos, prompt_min, prompt_max,
 //	                  output_min, output_max, sum_max
 //	table:FILE        rows of a CSV file with num_prefill_tokens and num_decode_tokens
-func Parse(text string) (Sampler, error) {
+func Parse(ctx context.Context, text string) (Sampler, error) {
 	spec, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	s, err := spec.Value.sampler()
+	s, err := spec.Value.sampler(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("lengths %s: %w", spec.Name, err)
 	}
@@ -110,23 +114,25 @@ func Check(text string) error {
 	case *copulaOptions, *tableOptions:
 		return nil
 	}
-	_, err = Parse(text)
+	_, err = Parse(context.Background(), text) // reads no file
 	return err
 }
 
 // plainOptions is the empty set of options.
 type plainOptions struct {
-	Of func() (Sampler, error) `key:"-"`
+	Of func(context.Context) (Sampler, error) `key:"-"`
 }
 
-func (o *plainOptions) sampler() (Sampler, error) { return o.Of() }
+func (o *plainOptions) sampler(ctx context.Context) (Sampler, error) { return o.Of(ctx) }
 
 type constantOptions struct {
 	Prompt int32 `arg:"1" required:"yes" check:">=1" unit:"tokens" help:"prompt length"`
 	Output int32 `arg:"2" required:"yes" check:">=1" unit:"tokens" help:"output length"`
 }
 
-func (o *constantOptions) sampler() (Sampler, error) { return Constant{o.Prompt, o.Output}, nil }
+func (o *constantOptions) sampler(context.Context) (Sampler, error) {
+	return Constant{o.Prompt, o.Output}, nil
+}
 
 type randomOptions struct {
 	Prompt int32   `arg:"1" required:"yes" check:">=1" unit:"tokens" help:"longest prompt"`
@@ -134,13 +140,15 @@ type randomOptions struct {
 	Ratio  float64 `arg:"3" default:"0" check:">=0 <=1" help:"shortest, as a share of the longest"`
 }
 
-func (o *randomOptions) sampler() (Sampler, error) { return NewRandom(o.Prompt, o.Output, o.Ratio) }
+func (o *randomOptions) sampler(context.Context) (Sampler, error) {
+	return NewRandom(o.Prompt, o.Output, o.Ratio)
+}
 
 type tableOptions struct {
 	File string `arg:"1" required:"yes" path:"yes" commas:"yes" help:"CSV file with num_prefill_tokens and num_decode_tokens"`
 }
 
-func (o *tableOptions) sampler() (Sampler, error) { return ReadTable(o.File) }
+func (o *tableOptions) sampler(ctx context.Context) (Sampler, error) { return ReadTable(ctx, o.File) }
 
 type measuredOptions struct {
 	PromptMean  float64 `key:"prompt_mean" check:">=1 <=1e9" unit:"tokens" help:"mean prompt length, after capping"`
@@ -151,7 +159,7 @@ type measuredOptions struct {
 	OutputCap   int32   `key:"output_cap" check:">=1" unit:"tokens" help:"longest output"`
 }
 
-func (o *measuredOptions) sampler() (Sampler, error) {
+func (o *measuredOptions) sampler(context.Context) (Sampler, error) {
 	prompt, output := preset{o.PromptMean, o.PromptSigma, o.PromptCap}, preset{o.OutputMean, o.OutputSigma, o.OutputCap}
 	for _, p := range []preset{prompt, output} {
 		if err := checkTokens("mean", p.mean, p.sigma, p.cap); err != nil {
@@ -174,11 +182,11 @@ type copulaOptions struct {
 	SumMax      int32   `key:"sum_max" default:"2147483647" check:">=1" unit:"tokens" help:"longest prompt and output together"`
 }
 
-func (o *copulaOptions) sampler() (Sampler, error) {
+func (o *copulaOptions) sampler(ctx context.Context) (Sampler, error) {
 	c := &Copula{PromptScale: o.PromptScale, OutputScale: o.OutputScale, Rho: o.Rho, EOS: o.EOS,
 		Limits: Limits{o.PromptMin, o.PromptMax, o.OutputMin, o.OutputMax, o.SumMax}}
 	var err error
-	if c.Prompt, c.Output, err = ReadMarginals(o.File); err != nil {
+	if c.Prompt, c.Output, err = ReadMarginals(ctx, o.File); err != nil {
 		return nil, err
 	}
 	if err := c.Check(); err != nil {
@@ -188,13 +196,13 @@ func (o *copulaOptions) sampler() (Sampler, error) {
 }
 
 // copula makes a sampler of fixed options.
-func copula(options string) func() (Sampler, error) {
-	return func() (Sampler, error) {
+func copula(options string) func(context.Context) (Sampler, error) {
+	return func(ctx context.Context) (Sampler, error) {
 		var o copulaOptions
 		if _, err := settings.Decode(options, &o); err != nil {
 			return nil, err
 		}
-		return o.sampler()
+		return o.sampler(ctx)
 	}
 }
 
@@ -217,7 +225,7 @@ func (o *logNormalOptions) Check(settings.Given) error {
 	return meanOrMedian("output_", o.OutputMean, o.OutputMedian)
 }
 
-func (o *logNormalOptions) sampler() (Sampler, error) {
+func (o *logNormalOptions) sampler(context.Context) (Sampler, error) {
 	var l LogNormal
 	var err error
 	if l.Prompt, err = tokensOf(o.PromptMean, o.PromptMedian, o.PromptSigma, o.PromptCap); err != nil {

@@ -61,7 +61,7 @@ func TestParseErrors(t *testing.T) {
 		"random:" + "9,,":        `output: "" is not`,
 		"lognormal:prompt_mean=": `prompt_mean: "" is not a number > 0`,
 	} {
-		_, err := lengths.Parse(spec)
+		_, err := lengths.Parse(t.Context(), spec)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, expected %q in it", spec, err, want)
 		}
@@ -80,7 +80,7 @@ func FuzzParse(f *testing.F) {
 		if strings.HasPrefix(spec, "table:") {
 			return // reads a file; see FuzzTable
 		}
-		s, err := lengths.Parse(spec)
+		s, err := lengths.Parse(t.Context(), spec)
 		if (s == nil) != (err != nil) {
 			t.Fatalf("sampler %v, error %v", s, err)
 		}

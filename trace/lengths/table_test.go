@@ -2,6 +2,7 @@ package lengths_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"os"
 	"path/filepath"
@@ -90,7 +91,7 @@ func TestTableErrors(t *testing.T) {
 		head + "1,2\n\n\n3,\"4\n5": ":5: quote is not closed",
 	} {
 		path := testutil.File(t, "t.csv", content)
-		if _, err := lengths.ReadTable(path); err == nil || !strings.HasPrefix(err.Error(), path+want) {
+		if _, err := lengths.ReadTable(t.Context(), path); err == nil || !strings.HasPrefix(err.Error(), path+want) {
 			t.Errorf("%q: error %v, expected %s%s", content, err, path, want)
 		}
 	}
@@ -104,7 +105,7 @@ func FuzzTable(f *testing.F) {
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		table, err := lengths.ReadTable(path)
+		table, err := lengths.ReadTable(t.Context(), path)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), path+":") {
 				t.Errorf("error does not name the file: %v", err)
@@ -124,7 +125,7 @@ func BenchmarkReadTable(b *testing.B) {
 	path := shareddata.Path(b, "lengths/sharegpt_8k_filtered_stats_llama2_tokenizer.csv")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := lengths.ReadTable(path); err != nil {
+		if _, err := lengths.ReadTable(context.Background(), path); err != nil {
 			b.Fatal(err)
 		}
 	}

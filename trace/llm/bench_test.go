@@ -1,6 +1,7 @@
 package llm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,8 @@ func benchmark(b *testing.B, format llm.Format, path string) {
 	b.ReportAllocs()
 	rows := 0
 	for b.Loop() {
-		r, err := llm.Open(format, path, llm.Options{Adapters: trace.Names(4, nil), Assign: func() int32 { return 3 }})
+		r, err := llm.Open(context.Background(), format, path, llm.Options{Adapters: trace.Names(4, nil),
+			Assign: func() int32 { return 3 }})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -19,7 +19,7 @@ func fuzzFormat(f *testing.F, format llm.Format) {
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		r, err := llm.Open(format, path, llm.Options{SkipBadRows: skip, Sort: sort})
+		r, err := llm.Open(t.Context(), format, path, llm.Options{SkipBadRows: skip, Sort: sort})
 		if err != nil {
 			named(t, err, path)
 			return

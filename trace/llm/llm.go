@@ -2,7 +2,7 @@
 // and Qwen-Bailian. These hold arrival times and token counts but no adapters, so the caller assigns an adapter to
 // each request.
 //
-//	r, err := llm.Open(llm.AzureLLM, "AzureLLMInferenceTrace_conv.csv", llm.Options{
+//	r, err := llm.Open(ctx, llm.AzureLLM, "AzureLLMInferenceTrace_conv.csv", llm.Options{
 //		Adapters: trace.Names(4, nil),
 //		Assign:   func() int32 { return rng.Int32N(4) },
 //	})
@@ -17,6 +17,7 @@ package llm
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -102,9 +103,10 @@ type row struct {
 
 var _ trace.Source = (*Reader)(nil)
 
-// Open opens a trace. The caller must close the reader. Open returns an error for a missing column, an unknown
-// format or contradictory options. Errors of a row come from Next and name file, line and column.
-func Open(format Format, path string, o Options) (*Reader, error) {
+// Open opens a trace. ctx ends the wait for a pipe. The caller must close the reader. Open returns an error for a
+// missing column, an unknown format or contradictory options. Errors of a row come from Next and name file, line and
+// column.
+func Open(ctx context.Context, format Format, path string, o Options) (*Reader, error) {
 	f, ok := formats[format]
 	if !ok {
 		return nil, suggest.Unknown("trace format", string(format), formatNames)
@@ -113,7 +115,7 @@ func Open(format Format, path string, o Options) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace %s: %w", format, err)
 	}
-	file, err := textfile.Open(path, o.Progress)
+	file, err := textfile.Open(ctx, path, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -270,8 +272,9 @@ func (r *Reader) done() error {
 //
 // ReadUsage returns the references as requests without token counts, with the first one at time 0, and the number of
 // rows that were skipped.
-func ReadUsage(path string, o Options, ranks func(n int) []int) (w *trace.Workload, skipped int64, err error) {
-	refs, skipped, err := readReferences(path, o)
+func ReadUsage(ctx context.Context, path string, o Options, ranks func(n int) []int) (w *trace.Workload,
+	skipped int64, err error) {
+	refs, skipped, err := readReferences(ctx, path, o)
 	if err != nil {
 		return nil, skipped, err
 	}
@@ -313,13 +316,13 @@ type reference struct {
 }
 
 // readReferences reads them in the order of time.
-func readReferences(path string, o Options) (refs []reference, skipped int64, err error) {
+func readReferences(ctx context.Context, path string, o Options) (refs []reference, skipped int64, err error) {
 	const maxTime = 1e10 // s, three centuries: sums of times stay exact enough
 	path, err = textfile.Find(path, "*lora_refs*.csv")
 	if err != nil {
 		return nil, 0, err
 	}
-	f, err := textfile.Open(path, o.Progress)
+	f, err := textfile.Open(ctx, path, o.Progress)
 	if err != nil {
 		return nil, 0, err
 	}

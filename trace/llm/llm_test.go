@@ -1,6 +1,7 @@
 package llm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -19,7 +20,7 @@ import (
 
 // read reads a whole trace.
 func read(format llm.Format, path string, o llm.Options) ([]trace.Request, llm.Stats, error) {
-	r, err := llm.Open(format, path, o)
+	r, err := llm.Open(context.Background(), format, path, o)
 	if err != nil {
 		return nil, llm.Stats{}, err
 	}

@@ -31,7 +31,7 @@ func TestUsage(t *testing.T) {
 		},
 			[]float64{0, 7.5}, []int32{0, 1}},
 	} {
-		w, skipped, err := ReadUsage(path, c.o, func(n int) []int { return []int{8, 16, 32}[:n] })
+		w, skipped, err := ReadUsage(t.Context(), path, c.o, func(n int) []int { return []int{8, 16, 32}[:n] })
 		if err != nil || skipped != 0 {
 			t.Errorf("%s: %d skipped, %v", c.name, skipped, err)
 			continue
@@ -59,17 +59,18 @@ func TestUsageBadRows(t *testing.T) {
 		"time_s,adapter\n-1e11,1\n":  `column "time_s"`,
 		"time_s,adapter\n1,1\n2,3,4": "refs.csv:3",
 	} {
-		if _, _, err := ReadUsage(testutil.File(t, "refs.csv", text), Options{}, nil); err == nil ||
+		if _, _, err := ReadUsage(t.Context(), testutil.File(t, "refs.csv", text), Options{}, nil); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, expected one with %s", text, err, want)
 		}
 	}
-	w, skipped, err := ReadUsage(testutil.File(t, "refs.csv", "time_s,adapter\n1,1\nx,1\n3,1\n"),
+	w, skipped, err := ReadUsage(t.Context(), testutil.File(t, "refs.csv", "time_s,adapter\n1,1\nx,1\n3,1\n"),
 		Options{SkipBadRows: true}, nil)
 	if err != nil || skipped != 1 || len(w.Requests) != 2 {
 		t.Errorf("%+v, %d skipped, %v; expected 2 requests and 1 skipped", w, skipped, err)
 	}
-	if _, _, err := ReadUsage(testutil.File(t, "refs.csv", "time_s,adapter\n1,1\n2,1\n"), Options{Start: 5},
+	if _, _, err := ReadUsage(t.Context(), testutil.File(t, "refs.csv", "time_s,adapter\n1,1\n2,1\n"),
+		Options{Start: 5},
 		nil); err == nil ||
 		!strings.Contains(err.Error(), "no request in the window from 5 s; the last of 2 is at 1 s") {
 		t.Errorf("an empty window gives %v", err)
@@ -78,7 +79,7 @@ func TestUsageBadRows(t *testing.T) {
 
 // TestUsageRecorded holds the reader and the LRU curve against the published record.
 func TestUsageRecorded(t *testing.T) {
-	w, skipped, err := ReadUsage(shareddata.Path(t, "lora_usage/alibaba_lora_refs.csv.gz"), Options{}, nil)
+	w, skipped, err := ReadUsage(t.Context(), shareddata.Path(t, "lora_usage/alibaba_lora_refs.csv.gz"), Options{}, nil)
 	if err != nil || skipped != 0 {
 		t.Fatal(skipped, err)
 	}
@@ -107,7 +108,7 @@ func FuzzUsage(f *testing.F) {
 	f.Add("time_s,adapter\n1,1\n0.5,2\n")
 	f.Add("adapter,time_s\r\n1,\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		w, _, err := ReadUsage(testutil.File(t, "refs.csv", text), Options{SkipBadRows: true}, nil)
+		w, _, err := ReadUsage(t.Context(), testutil.File(t, "refs.csv", text), Options{SkipBadRows: true}, nil)
 		if err != nil {
 			return
 		}

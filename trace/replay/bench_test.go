@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ func BenchmarkVanilla(b *testing.B) {
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		src, _, err := v.Replay(names)
+		src, _, err := v.Replay(context.Background(), names)
 		if err != nil {
 			b.Fatal(err)
 		}

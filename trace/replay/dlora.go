@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -51,15 +52,15 @@ type Summary struct {
 
 // Replay returns the replay of the trace for the adapters. The summary comes from a first run of the generator, so
 // the source need not be read for it.
-func (d DLoRA) Replay(adapters []trace.Adapter) (trace.Source, *Summary, error) {
+func (d DLoRA) Replay(ctx context.Context, adapters []trace.Adapter) (trace.Source, *Summary, error) {
 	if err := d.check(); err != nil {
 		return nil, nil, err
 	}
-	w, err := d.window()
+	w, err := d.window(ctx)
 	var t *Traffic
 	if err == nil {
 		q := azure.Query{Format: d.Trace, Window: w, Interval: d.Interval, ByEnd: true}
-		t, err = Mapping{Strategy: Stride, Stride: d.MapStride}.read(d.Path, q, d.Read, len(adapters), d.order)
+		t, err = Mapping{Strategy: Stride, Stride: d.MapStride}.read(ctx, d.Path, q, d.Read, len(adapters), d.order)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("dlora replay of %s: %w", d.Path, err)
@@ -95,7 +96,7 @@ func (d DLoRA) check() error {
 }
 
 // window returns the window of the trace. Its end is on the day of the start.
-func (d DLoRA) window() (azure.Window, error) {
+func (d DLoRA) window(ctx context.Context) (azure.Window, error) {
 	day, _, _ := strings.Cut(d.Start, ".")
 	_, end, _ := strings.Cut(d.End, ".")
 	w, err := azure.ParseWindow(d.Start, day+"."+end)
@@ -104,7 +105,7 @@ func (d DLoRA) window() (azure.Window, error) {
 		return w, fmt.Errorf("%w; the dlora replay assumes that the window ends on the day of its start: use the default replay for windows across days", err)
 	case d.Trace == azure.V1 && strings.Trim(day, "0") != "":
 		// the error is that of the file, or else that of its columns
-		_, err = azure.OpenMinutes(d.Path, w, d.Read)
+		_, err = azure.OpenMinutes(ctx, d.Path, w, d.Read)
 		err = cmp.Or(err, fmt.Errorf("window %v: the dlora replay of %s asks for the minute columns %d to %d, but the last one is 1440; use the default replay for days after 0",
 			w, d.Trace, w.Start+1, w.End))
 	}

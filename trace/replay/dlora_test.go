@@ -167,7 +167,7 @@ func TestDLoRAFromTrace(t *testing.T) {
 	}
 	for name, c := range readGolden(t, path) {
 		t.Run(name, func(t *testing.T) {
-			src, s, err := c.config(filepath.Dir(path)).Replay(trace.Names(c.Params.NumModels, nil))
+			src, s, err := c.config(filepath.Dir(path)).Replay(t.Context(), trace.Names(c.Params.NumModels, nil))
 			if c.Error != nil {
 				if err == nil || wantErrors[name] == "" || !strings.Contains(err.Error(), wantErrors[name]) {
 					t.Fatalf("error %v, expected one with %q where the reference raises %s", err, wantErrors[name],
@@ -216,7 +216,8 @@ func allOfTrace(t *testing.T, c *goldenCase, dir string, active []azure.Function
 	if c.Params.TraceName == azure.V1 {
 		return active
 	}
-	h, err := azure.ReadHistogram(dir, azure.Query{Format: azure.V2, Window: azure.Window{Start: 0, End: 1},
+	h, err := azure.ReadHistogram(t.Context(), dir, azure.Query{Format: azure.V2, Window: azure.Window{Start: 0,
+		End: 1},
 		Interval: 1}, azure.Options{})
 	if err != nil {
 		t.Fatal(err)

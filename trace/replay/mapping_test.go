@@ -119,7 +119,7 @@ func TestDLoRAErrors(t *testing.T) {
 	} {
 		d := good
 		c.change(&d)
-		_, _, err := d.Replay(adapters)
+		_, _, err := d.Replay(t.Context(), adapters)
 		testutil.ExpectError(t, err, c.want...)
 	}
 	_, _, err := good.ReplayHistogram(adapters, [][]int64{{1, 0}, {1, 0}})
@@ -141,12 +141,12 @@ func TestDLoRALaterDay(t *testing.T) {
 		Trace: azure.V1, Path: filepath.Dir(path), Start: "1.0.0", End: "1.0.2", Requests: 1,
 		Distribution: "gamma", Interval: 1, TotalRate: 4, CV: 1, MapStride: 1,
 	}
-	_, _, err := d.Replay(trace.Names(1, nil))
+	_, _, err := d.Replay(t.Context(), trace.Names(1, nil))
 	testutil.ExpectError(t, err, "columns 1441 to 1442", "default replay")
 	// The default replay takes the same window.
 	c := Default()
 	c.Trace, c.Path, c.Window, c.Interval = azure.V1, d.Path, azure.Window{Start: 1440, End: 1442}, 1
-	_, traffic, err := c.Replay(trace.Names(1, nil))
+	_, traffic, err := c.Replay(t.Context(), trace.Names(1, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,12 +161,12 @@ func TestDefaultReplayOfTrace(t *testing.T) {
 	path := shareddata.Path(t, "golden/AzureFunctionsInvocationTraceForTwoWeeksJan2021.txt")
 	c := Default()
 	c.Path, c.Window, c.Interval = path, azure.Window{Start: 0, End: 1500}, 7
-	src, traffic, err := c.Replay(trace.Names(16, nil))
+	src, traffic, err := c.Replay(t.Context(), trace.Names(16, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := make([]int64, 215) // ceil(1500/7)
-	r, err := azure.OpenInvocations(path, azure.Options{})
+	r, err := azure.OpenInvocations(t.Context(), path, azure.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +196,6 @@ func TestDefaultReplayOfTrace(t *testing.T) {
 		t.Errorf("%v requests for %v invocations, expected as many within 4 times the root", n, rows)
 	}
 	c.Path = filepath.Join(filepath.Dir(path), "absent")
-	_, _, err = c.Replay(trace.Names(16, nil))
+	_, _, err = c.Replay(t.Context(), trace.Names(16, nil))
 	testutil.ExpectError(t, err, "absent")
 }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -78,9 +79,9 @@ func (c Config) cv(adapter int) float64 {
 }
 
 // Replay returns the replay of the trace for the adapters, and the traffic of the window.
-func (c Config) Replay(adapters []trace.Adapter) (trace.Source, *Traffic, error) {
+func (c Config) Replay(ctx context.Context, adapters []trace.Adapter) (trace.Source, *Traffic, error) {
 	q := azure.Query{Format: c.Trace, Window: c.Window, Interval: c.Interval}
-	t, err := c.Mapping.read(c.Path, q, c.Read, len(adapters), c.Mapping.order)
+	t, err := c.Mapping.read(ctx, c.Path, q, c.Read, len(adapters), c.Mapping.order)
 	if err != nil {
 		return nil, nil, fmt.Errorf("replay of %s: %w", c.Path, err)
 	}

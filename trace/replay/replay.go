@@ -8,7 +8,7 @@
 //	c := replay.Default()
 //	c.Path = "traces/"
 //	c.TotalRate = 4
-//	src, traffic, err := c.Replay(trace.Names(32, nil))
+//	src, traffic, err := c.Replay(ctx, trace.Names(32, nil))
 //
 // [DLoRA] uses the algorithm of dLoRA's workload generator (OSDI'24). It yields the same requests for the same
 // parameters, so published runs can be repeated.
@@ -18,6 +18,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -94,9 +95,9 @@ func (m Mapping) apply(h *azure.Histogram, order []int, adapters, intervals int)
 
 // read counts the invocations of a trace and gives its functions, in an order, to
 // the adapters.
-func (m Mapping) read(path string, q azure.Query, o azure.Options, adapters int,
+func (m Mapping) read(ctx context.Context, path string, q azure.Query, o azure.Options, adapters int,
 	order func(*azure.Histogram) []int) (*Traffic, error) {
-	h, err := azure.ReadHistogram(path, q, o)
+	h, err := azure.ReadHistogram(ctx, path, q, o)
 	if err != nil {
 		return nil, err
 	}
@@ -190,13 +191,13 @@ type VanillaSource struct {
 
 // Replay returns the replay of the trace for the adapters, and the traffic of the window. The caller should close
 // the source if it does not read it to its end.
-func (v Vanilla) Replay(adapters []trace.Adapter) (*VanillaSource, *Traffic, error) {
+func (v Vanilla) Replay(ctx context.Context, adapters []trace.Adapter) (*VanillaSource, *Traffic, error) {
 	q := azure.Query{Format: azure.V2, Window: v.Window, Interval: v.Window.Minutes()}
-	t, err := v.Mapping.read(v.Path, q, v.Read, len(adapters), v.Mapping.order)
+	t, err := v.Mapping.read(ctx, v.Path, q, v.Read, len(adapters), v.Mapping.order)
 	if err != nil {
 		return nil, nil, fmt.Errorf("vanilla replay of %s: %w", v.Path, err)
 	}
-	rows, err := azure.OpenInvocations(v.Path, v.Read)
+	rows, err := azure.OpenInvocations(ctx, v.Path, v.Read)
 	if err != nil {
 		return nil, nil, err
 	}

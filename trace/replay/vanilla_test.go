@@ -57,7 +57,7 @@ func makeRows(n int) []invocation {
 
 func vanilla(t *testing.T, v Vanilla, adapters int) ([]trace.Request, *Traffic) {
 	t.Helper()
-	src, traffic, err := v.Replay(trace.Names(adapters, nil))
+	src, traffic, err := v.Replay(t.Context(), trace.Names(adapters, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,17 +157,17 @@ func TestVanillaErrors(t *testing.T) {
 		TimeScale: 1,
 	}
 	adapters := trace.Names(2, nil)
-	src, _, err := v.Replay(adapters)
+	src, _, err := v.Replay(t.Context(), adapters)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = trace.Collect(src)
 	testutil.ExpectError(t, err, fmt.Sprintf("trace.txt:%d:", len(rows)+1), "order of their start")
 
-	_, _, err = v.Replay(trace.Names(1000, nil))
+	_, _, err = v.Replay(t.Context(), trace.Names(1000, nil))
 	testutil.ExpectError(t, err, "functions for 1000 adapters")
 	v.Window = azure.Window{Start: 5000, End: 5001}
-	_, _, err = v.Replay(adapters)
+	_, _, err = v.Replay(t.Context(), adapters)
 	testutil.ExpectError(t, err, "0 functions for 2 adapters")
 }
 
@@ -178,7 +178,7 @@ func TestVanillaChangedFile(t *testing.T) {
 		Path: writeTrace(t, makeRows(reorderWindow)), Window: azure.Window{Start: 0, End: 1440},
 		Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1,
 	}
-	src, _, err := v.Replay(trace.Names(2, nil))
+	src, _, err := v.Replay(t.Context(), trace.Names(2, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func FuzzRead(f *testing.F) {
 		if len(text) > 1<<16 {
 			return
 		}
-		w, report, err := Read([]string{write(t, "log", string(text))}, Options{MaxDrawn: 10_000})
+		w, report, err := Read(t.Context(), []string{write(t, "log", string(text))}, Options{MaxDrawn: 10_000})
 		if err != nil {
 			return
 		}

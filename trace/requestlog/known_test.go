@@ -93,7 +93,7 @@ func TestKnown(t *testing.T) {
 		"blis observe":       {blis(), "dropped    1: the request failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, report, err := Read([]string{write(t, "log", c.text)}, Options{})
+			w, report, err := Read(t.Context(), []string{write(t, "log", c.text)}, Options{})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, c.text)
 			}
@@ -116,7 +116,7 @@ func TestNotes(t *testing.T) {
 			"\n": "a Mooncake trace, whose times are ms",
 		"time,model,prompt,output\n0,m,5,6\n1.5,m,5,6\n": `if it is the base model: --columns base=model`,
 	} {
-		w, report, err := Read([]string{testutil.File(t, "log", text)}, Options{})
+		w, report, err := Read(t.Context(), []string{testutil.File(t, "log", text)}, Options{})
 		if err != nil || w.Requests[1].Arrival != 1.5 || !strings.Contains(report.String(), says) {
 			t.Errorf("%+v, %v, expected %q", report, err, says)
 		}

@@ -135,7 +135,7 @@ func upsideDown(body string) string {
 func TestMutations(t *testing.T) {
 	for name, m := range mutations() {
 		t.Run(name, func(t *testing.T) {
-			w, report, err := Read([]string{write(t, "log", m.text)}, Options{})
+			w, report, err := Read(t.Context(), []string{write(t, "log", m.text)}, Options{})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, m.text)
 			}
@@ -160,7 +160,7 @@ func TestMutationErrors(t *testing.T) {
 		"line 3 is \"5,sql,1,1\", expected the names":           "# mine\n\n5,sql,1,1\n",
 		"the zone CEST of \"2024-05-16 09:00:00 CEST\" is ambi": "date;prompt;output\n2024-05-16 09:00:00 CEST;1;1\n",
 	} {
-		_, _, err := Read([]string{write(t, "log", text)}, Options{})
+		_, _, err := Read(t.Context(), []string{write(t, "log", text)}, Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, expected %q", err, want)
 		}

@@ -43,7 +43,7 @@ func TestPrometheus(t *testing.T) {
 		"counter": matrix(seriesOf(`"__name__":"vllm:request_success_total","model_name":"a"`, 1000, 3000, 3000),
 			seriesOf(`"__name__":"vllm:request_success_total","model_name":"b"`, 700, 1200, 500)),
 	} {
-		w, report, err := Read([]string{write(t, "r.json", rates), write(t, "p.json", prompts),
+		w, report, err := Read(t.Context(), []string{write(t, "r.json", rates), write(t, "p.json", prompts),
 			write(t, "o.json", outputs)},
 			Options{Seed: 5})
 		if err != nil {
@@ -96,7 +96,7 @@ func TestPrometheusErrors(t *testing.T) {
 		for i, text := range c.files {
 			paths = append(paths, write(t, fmt.Sprint(i), text))
 		}
-		if _, _, err := Read(paths, Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := Read(t.Context(), paths, Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, expected %q", err, c.want)
 		}
 	}

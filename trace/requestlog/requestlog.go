@@ -2,7 +2,7 @@
 // JSON Lines, JSON arrays, Parquet; also compressed with gzip), whose columns it finds by their usual names, and
 // spans of OpenTelemetry. From range queries of Prometheus it draws a workload.
 //
-//	w, report, err := requestlog.Read([]string{"log.csv"}, requestlog.Options{})
+//	w, report, err := requestlog.Read(ctx, []string{"log.csv"}, requestlog.Options{})
 //	fmt.Println(report)
 //
 // A log may be unsorted. Its times may be epoch seconds, milliseconds, microseconds or nanoseconds, or ISO 8601. The
@@ -12,6 +12,7 @@ package requestlog
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -109,16 +110,16 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Read reads the files of one log, in any order, as a workload. All files must have the same format. Errors name the
-// file, the line if there is one, and the expected value.
-func Read(paths []string, o Options) (*trace.Workload, *Report, error) {
+// Read reads the files of one log, in any order, as a workload. ctx ends the wait for a pipe. All files must have the
+// same format. Errors name the file, the line if there is one, and the expected value.
+func Read(ctx context.Context, paths []string, o Options) (*trace.Workload, *Report, error) {
 	if len(paths) == 0 {
 		return nil, nil, errors.New("no log to read")
 	}
 	b := &builder{options: o, report: &Report{}, index: map[string]int32{}}
 	var queries []query
 	for _, path := range paths {
-		found, err := b.readFile(path)
+		found, err := b.readFile(ctx, path)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -147,7 +147,7 @@ func TestLayouts(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, report, err := Read([]string{write(t, name, text)}, Options{})
+			w, report, err := Read(t.Context(), []string{write(t, name, text)}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +164,7 @@ func TestLayouts(t *testing.T) {
 			z := gzip.NewWriter(&b)
 			z.Write([]byte(text))
 			z.Close()
-			w, _, err := Read([]string{write(t, name+".gz", b.String())}, Options{})
+			w, _, err := Read(t.Context(), []string{write(t, name+".gz", b.String())}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -217,7 +217,7 @@ func TestParquet(t *testing.T) {
 	if err := parquet.WriteFile(path, list); err != nil {
 		t.Fatal(err)
 	}
-	w, report, err := Read([]string{path}, Options{Files: columnar.Files()})
+	w, report, err := Read(t.Context(), []string{path}, Options{Files: columnar.Files()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestDropped(t *testing.T) {
 		fmt.Fprintf(&many, "%d,c,1,1,200,,\n", 100+i)
 	}
 	header, rest, _ := strings.Cut(text, "\n")
-	w, report, err := Read([]string{write(t, "log.csv", header+"\n"+many.String()+rest)}, Options{})
+	w, report, err := Read(t.Context(), []string{write(t, "log.csv", header+"\n"+many.String()+rest)}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestErrors(t *testing.T) {
 		"[{\"a\":1}\n,\n5]": "line 3: expected an object",
 		"time,prompt_tokens,output_tokens\n1,2,3\n1e9,2,3\n": "the log spans 11574 days, expected at most 3660: are its times in one unit? (--time-unit)",
 	} {
-		_, _, err := Read([]string{write(t, "log", text)}, Options{})
+		_, _, err := Read(t.Context(), []string{write(t, "log", text)}, Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, expected %q", text, err, want)
 		}
@@ -302,13 +302,13 @@ func TestErrors(t *testing.T) {
 	} {
 		columns, err := ParseColumns(spec)
 		if err == nil {
-			_, _, err = Read([]string{log}, Options{Columns: columns})
+			_, _, err = Read(t.Context(), []string{log}, Options{Columns: columns})
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected %q", spec, err, want)
 		}
 	}
-	w, _, err := Read([]string{log}, Options{Columns: map[Field]string{Time: "when"}, TimeUnit: Millis})
+	w, _, err := Read(t.Context(), []string{log}, Options{Columns: map[Field]string{Time: "when"}, TimeUnit: Millis})
 	if err != nil || w.Requests[1].Arrival != 0.004 {
 		t.Errorf("%+v, %v", w, err)
 	}

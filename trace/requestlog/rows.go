@@ -3,6 +3,7 @@ package requestlog
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func (r row) get(name string) string {
 const sniffed = 1000
 
 // readFile reads one file. What is a range query of Prometheus is returned, all else is added to the builder.
-func (b *builder) readFile(path string) ([]query, error) {
+func (b *builder) readFile(ctx context.Context, path string) ([]query, error) {
 	files := table.Files(b.options.Files)
 	if table.IsParquet(files, path) {
 		b.report.Format = "Parquet"
@@ -47,7 +48,7 @@ func (b *builder) readFile(path string) ([]query, error) {
 			})
 		})
 	}
-	f, err := textfile.OpenText(files.FS, path, b.options.Progress)
+	f, err := textfile.OpenText(ctx, files.FS, path, b.options.Progress)
 	if err != nil {
 		return nil, err
 	}

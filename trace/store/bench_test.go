@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -67,7 +68,7 @@ func BenchmarkRead(b *testing.B) {
 				b.SetBytes(info.Size())
 				var rows int64
 				for b.Loop() {
-					r, err := store.Open(path, bench.o)
+					r, err := store.Open(context.Background(), path, bench.o)
 					if err != nil {
 						b.Fatal(err)
 					}

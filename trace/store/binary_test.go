@@ -356,7 +356,7 @@ func TestBinaryErrors(t *testing.T) {
 		}
 	}
 	for adapters, want := range map[string]string{
-		"":                         `no adapters under "lorasim.adapters" in the schema's metadata; give --lora-names`,
+		"":                         `no adapters under "lorasim.adapters" in the schema's metadata; give --num-adapters`,
 		"[1]":                      `adapters under "lorasim.adapters" in the schema's metadata: json`,
 		`[{"name":"a","rank":-8}]`: `adapter "a" has rank -8`,
 	} {

@@ -11,7 +11,7 @@ import (
 func TestFormulaNames(t *testing.T) {
 	const text = "id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,'=HYPERLINK(1),1,1\n1,0,''@a,1,1\n2,0,'plain,1,1\n"
 	path := testutil.File(t, "w.csv", text)
-	r, err := Open(path, ReadOptions{})
+	r, err := Open(t.Context(), path, ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -172,7 +172,7 @@ func TestUnknownFormat(t *testing.T) {
 		"w.parket": `w.parket: unknown file format ".parket", did you mean ".parquet"?`,
 		"workload": "workload: no extension to tell the format, expected .csv, .jsonl, .parquet or .arrow",
 	} {
-		if _, err := store.Open(path, store.ReadOptions{Files: files}); err == nil ||
+		if _, err := store.Open(t.Context(), path, store.ReadOptions{Files: files}); err == nil ||
 			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Open: error %v, expected %s", err, want)
 		}
@@ -182,7 +182,7 @@ func TestUnknownFormat(t *testing.T) {
 		}
 	}
 	for _, ext := range extensions {
-		if _, err := store.Open(filepath.Join(t.TempDir(), "none"+ext),
+		if _, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "none"+ext),
 			store.ReadOptions{Files: files}); !os.IsNotExist(err) {
 			t.Errorf("%s: error %v, expected that the file does not exist", ext, err)
 		}

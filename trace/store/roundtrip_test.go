@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -23,7 +24,7 @@ var files = columnar.Files()
 
 // read reads a whole file.
 func read(path string, o store.ReadOptions) (*trace.Workload, error) {
-	r, err := store.Open(path, o)
+	r, err := store.Open(context.Background(), path, o)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func TestManyBatches(t *testing.T) {
 			if _, err := store.Write(path, w.Source(), store.WriteOptions{Files: files}); err != nil {
 				t.Fatal(err)
 			}
-			r, err := store.Open(path, store.ReadOptions{Files: files})
+			r, err := store.Open(t.Context(), path, store.ReadOptions{Files: files})
 			if err != nil {
 				t.Fatal(err)
 			}

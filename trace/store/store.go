@@ -34,7 +34,7 @@
 //
 //	n, err := store.Write("w.parquet", src, store.WriteOptions{})
 //
-//	r, err := store.Open("w.parquet", store.ReadOptions{})
+//	r, err := store.Open(ctx, "w.parquet", store.ReadOptions{})
 //	defer r.Close()
 //	w, err := trace.Collect(r)
 //
@@ -44,6 +44,7 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,15 +78,15 @@ type Reader interface {
 	io.Closer
 }
 
-// Open opens a saved workload. The caller must close the reader. Errors name the file, the line (in Parquet and
-// Arrow files the row, from 1) and the column. A file without requests is an error.
-func Open(path string, o ReadOptions) (Reader, error) {
+// Open opens a saved workload. ctx ends the wait for a pipe. The caller must close the reader. Errors name the file,
+// the line (in Parquet and Arrow files the row, from 1) and the column. A file without requests is an error.
+func Open(ctx context.Context, path string, o ReadOptions) (Reader, error) {
 	n := newNames(o.Adapters)
 	if isText(path) && o.Adapters == nil {
 		if info, err := textfile.Stat(o.Files.FS, path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; give --lora-names", path)
 		}
-		first, err := newReader(path, o, n, adapterColumn, "rank")
+		first, err := newReader(ctx, path, o, n, adapterColumn, "rank")
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +98,7 @@ func Open(path string, o ReadOptions) (Reader, error) {
 		n = newNames(n.adapters)
 	}
 	n.fixed = true
-	r, err := newReader(path, o, n)
+	r, err := newReader(ctx, path, o, n)
 	if err != nil || r.isText {
 		return r, err
 	}
@@ -138,7 +139,7 @@ func (r *reader) Len() int64 {
 
 // newReader opens a file. Where some columns are named, the others of a CSV file are
 // not looked at.
-func newReader(path string, o ReadOptions, n *names, only ...string) (*reader, error) {
+func newReader(ctx context.Context, path string, o ReadOptions, n *names, only ...string) (*reader, error) {
 	r := &reader{path: path, isText: isText(path), isJSON: extension(path) == ".jsonl", names: n,
 		texts: texts{map[int32]*trace.Blocks{}, map[int64]*trace.Text{}, cmp.Or(o.PrefixBlock, defaultBlock)}}
 	r.check.adapters = len(n.adapters)
@@ -155,7 +156,7 @@ func newReader(path string, o ReadOptions, n *names, only ...string) (*reader, e
 		}
 	}
 	var err error
-	r.file, err = table.Open(path, columns, table.Options{Strict: true, Progress: o.Progress,
+	r.file, err = table.Open(ctx, path, columns, table.Options{Strict: true, Progress: o.Progress,
 		Files: table.Files(o.Files)})
 	return r, err
 }
@@ -264,7 +265,7 @@ func formatAdapters(as []trace.Adapter) string {
 func parseAdapters(meta [][2]string) (as []trace.Adapter, err error) {
 	at := slices.IndexFunc(meta, func(m [2]string) bool { return m[0] == adaptersKey })
 	if at < 0 || meta[at][1] == "" {
-		return nil, fmt.Errorf("no adapters under %q in the schema's metadata; give --lora-names", adaptersKey)
+		return nil, fmt.Errorf("no adapters under %q in the schema's metadata; give --num-adapters", adaptersKey)
 	}
 	if err := json.Unmarshal([]byte(meta[at][1]), &as); err != nil {
 		return nil, fmt.Errorf("adapters under %q in the schema's metadata: %w", adaptersKey, err)

@@ -148,7 +148,7 @@ func TestWriteNames(t *testing.T) {
 			if _, err := store.Write(path, w.Source(), store.WriteOptions{Files: files, Names: true}); err != nil {
 				t.Fatal(err)
 			}
-			r, err := store.Open(path, store.ReadOptions{Files: files})
+			r, err := store.Open(t.Context(), path, store.ReadOptions{Files: files})
 			if err != nil {
 				t.Fatal(err)
 			}

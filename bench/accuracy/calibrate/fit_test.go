@@ -197,7 +197,7 @@ func TestRunsRecover(t *testing.T) {
 			"mine": {Lengths: "measured:output_mean=" + mean + ",output_sigma=1.2,output_cap=800"}},
 			Other: validate.Group{Lengths: "measured-stride"}}
 	}
-	want, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	want, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func BenchmarkResiduals(b *testing.B) {
 // No fit passes what the card allows: bounds follow from the profile's gpu and model,
 // and a start below them begins above. A card that is not known gives none.
 func TestPhysicalBounds(t *testing.T) {
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

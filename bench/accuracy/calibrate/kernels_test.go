@@ -45,7 +45,7 @@ func TestKernelsRecover(t *testing.T) {
 // The measured table: for triton an independent fit, to all timings and not to
 // medians, gave 0.00233 ms for each request and rank.
 func TestKernelsMeasured(t *testing.T) {
-	ks, err := textfile.Read(shareddata.Path(t, "measured/lora_decode_kernels_rtx4090.csv"), ReadKernels)
+	ks, err := textfile.Read(t.Context(), shareddata.Path(t, "measured/lora_decode_kernels_rtx4090.csv"), ReadKernels)
 	if err != nil {
 		t.Fatal(err)
 	}

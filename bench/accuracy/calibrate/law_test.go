@@ -23,7 +23,7 @@ func tables(t *testing.T) *vllmruns.Tables {
 			t.Fatal(err)
 		}
 	}
-	tab, err := vllmruns.ReadTables(dir)
+	tab, err := vllmruns.ReadTables(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

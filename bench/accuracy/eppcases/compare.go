@@ -77,7 +77,7 @@ func Compare(ctx context.Context, dir string) (*Report, error) {
 
 // add runs the cases of a file.
 func (r *Report) add(ctx context.Context, path string) error {
-	f, err := textfile.Open(path, nil)
+	f, err := textfile.Open(ctx, path, nil)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (g *group) config(name string) (*epp.Config, error) {
 	p, ok := g.configs[name]
 	if !ok {
 		path := filepath.Join(g.dir, "configs", filepath.Base(name))
-		data, err := textfile.ReadFile(path, textfile.MaxSettings)
+		data, err := textfile.ReadRegular(path, textfile.MaxSettings)
 		if err == nil {
 			p.config, err = epp.ParseRecorded(data, path, g.dialect)
 		}

@@ -16,13 +16,13 @@ import (
 // to, each once (the repeats on a second server are left out).
 func TestEmbeddedProfileOfRecordedRuns(t *testing.T) {
 	dir := shareddata.Path(t, "vllm_h100_qwen3_14b")
-	p, err := profile.Load("qwen3-14b-h100-vllm-0.23")
+	p, err := profile.Embedded("qwen3-14b-h100-vllm-0.23")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var runs []*Run
 	for _, name := range []string{"rate6-vanilla", "tenants1-vanilla", "tenants4-vanilla", "w5-rate12", "w7-rate18"} {
-		rs, _, err := records.ReadAll(columnar.Files(), dir+"/"+name+".csv.gz")
+		rs, _, err := records.ReadAll(t.Context(), columnar.Files(), dir+"/"+name+".csv.gz")
 		if err != nil {
 			t.Fatal(err)
 		}

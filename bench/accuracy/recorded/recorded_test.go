@@ -193,7 +193,7 @@ func TestFiguresOfMeasuredRuns(t *testing.T) {
 	limits := map[string]int{"w5-rate24": 256, "w7-rate18": 256}
 	err = table.ReadCSV(bytes.NewReader(data), "runs.csv", []string{"run"}, func(row *table.CSVRow) {
 		name := row.Text("run")
-		rs, _, err := records.ReadAll(columnar.Files(), dir+"/"+name+".csv.gz")
+		rs, _, err := records.ReadAll(t.Context(), columnar.Files(), dir+"/"+name+".csv.gz")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -94,7 +94,7 @@ func TestTotalTimeBeginsWithTheBenchmark(t *testing.T) {
 	if len(w.Requests) != 1 || first.Prompt != 8+2 || first.Output != 8 || first.Arrival < 0.01 {
 		t.Fatalf("requests %+v, expected one of 10 + 8 tokens after a gap", w.Requests)
 	}
-	p, err := profile.Load("llama-7b-a10g-s-lora")
+	p, err := profile.Embedded("llama-7b-a10g-s-lora")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,11 +132,11 @@ func TestReportIsJSON(t *testing.T) {
 
 // The embedded profile predicts the runs on the A10G that it was not fitted to as docs/checks/s-lora.md says.
 func TestPublishedRuns(t *testing.T) {
-	all, err := textfile.Read(shareddata.Path(t, "slora_runs/runs.csv"), Read)
+	all, err := textfile.Read(t.Context(), shareddata.Path(t, "slora_runs/runs.csv"), Read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := profile.Load("llama-7b-a10g-s-lora")
+	p, err := profile.Embedded("llama-7b-a10g-s-lora")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func SGLang(ctx context.Context, dir string) (*Report, error) {
 // SGLangOverlap is like [SGLang] for servers with the overlap schedule, even if the cases do not
 // state it.
 func SGLangOverlap(ctx context.Context, dir string) (*Report, error) {
-	return runFolder(ctx, dir, ".json", func(_ string, data []byte) (Case, error) {
+	return runFolder(ctx, dir, ".json", func(_ context.Context, _ string, data []byte) (Case, error) {
 		c, err := parseSGLangCase(data)
 		if err != nil {
 			return Case{}, err
@@ -63,7 +63,7 @@ func SGLangOverlap(ctx context.Context, dir string) (*Report, error) {
 	})
 }
 
-func runSGLang(_ string, data []byte) (Case, error) {
+func runSGLang(_ context.Context, _ string, data []byte) (Case, error) {
 	c, err := parseSGLangCase(data)
 	if err != nil {
 		return Case{}, err

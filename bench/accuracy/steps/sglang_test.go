@@ -126,7 +126,7 @@ func TestSGLangCase(t *testing.T) {
 
 func checkSGLangCase(t *testing.T, name, data, want string) {
 	t.Helper()
-	got, err := runSGLang("", []byte(data))
+	got, err := runSGLang(t.Context(), "", []byte(data))
 	if err != nil {
 		t.Errorf("%s: %v", name, err)
 	} else if r := got.result(); r != want {
@@ -200,7 +200,7 @@ func TestSGLangRefuses(t *testing.T) {
 		`{"batches": [{"log": "#retracted_reqs: many, "}]}`:   "expected the number of retracted",
 		`{"flags": {"--max-total-tokens": "20", "--disable-radix-cache": null}, "requests": [{"prompt": 30, "output": 1}]}`: "request 0: needs more than the worker's 20 KV tokens",
 	} {
-		if _, err := runSGLang("", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := runSGLang(t.Context(), "", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected %s", text, err, want)
 		}
 	}

@@ -59,7 +59,7 @@ type Difference struct {
 
 // runFolder runs each case of a folder. A case's file name is NAME and the ending.
 func runFolder(
-	ctx context.Context, dir, ending string, run func(path string, data []byte) (Case, error),
+	ctx context.Context, dir, ending string, run func(ctx context.Context, path string, data []byte) (Case, error),
 ) (*Report, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+ending))
 	if err != nil || len(paths) == 0 {
@@ -70,11 +70,11 @@ func runFolder(
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		data, err := textfile.ReadFile(path, textfile.MaxData)
+		data, err := textfile.ReadFile(ctx, path, textfile.MaxData)
 		if err != nil {
 			return nil, err
 		}
-		c, err := run(path, data)
+		c, err := run(ctx, path, data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}

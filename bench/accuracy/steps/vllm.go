@@ -63,12 +63,12 @@ func VLLM(ctx context.Context, dir string) (*Report, error) {
 	return runFolder(ctx, dir, vllmEnding, runVLLM)
 }
 
-func runVLLM(path string, data []byte) (out Case, err error) {
+func runVLLM(ctx context.Context, path string, data []byte) (out Case, err error) {
 	c, err := parseVLLMCase(data)
 	if err != nil {
 		return out, err
 	}
-	want, err := readVLLMSteps(strings.TrimSuffix(path, vllmEnding) + ".steps.jsonl")
+	want, err := readVLLMSteps(ctx, strings.TrimSuffix(path, vllmEnding)+".steps.jsonl")
 	if err != nil {
 		return out, err
 	}
@@ -114,11 +114,11 @@ func parseVLLMCase(data []byte) (*vllmCase, error) {
 }
 
 // readVLLMSteps reads the steps of a case, and unpacks them with gzip if the file name requires it.
-func readVLLMSteps(path string) ([]vllmStep, error) {
+func readVLLMSteps(ctx context.Context, path string) ([]vllmStep, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		path += ".gz"
 	}
-	text, err := textfile.OpenText(nil, path, nil)
+	text, err := textfile.OpenText(ctx, nil, path, nil)
 	if err != nil {
 		return nil, err
 	}

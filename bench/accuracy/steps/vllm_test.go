@@ -69,7 +69,7 @@ func TestVLLMAsyncDifference(t *testing.T) {
 		14: func(s []vllmStep) []vllmStep { s[14].Running++; return s },
 		20: func(s []vllmStep) []vllmStep { return s[:20] },
 	} {
-		want, err := readVLLMSteps(path + ".steps.jsonl")
+		want, err := readVLLMSteps(t.Context(), path+".steps.jsonl")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func TestVLLMLeaps(t *testing.T) {
 		if c.PrefixCaching {
 			continue
 		}
-		steps, err := readVLLMSteps(strings.TrimSuffix(path, ".case.json") + ".steps.jsonl")
+		steps, err := readVLLMSteps(t.Context(), strings.TrimSuffix(path, ".case.json")+".steps.jsonl")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -236,15 +236,15 @@ func TestIntervals(t *testing.T) {
 // The embedded intervals are those of the measured runs, and those of other kinds
 // of runs hold about as many of them as they say.
 func TestEmbeddedIntervals(t *testing.T) {
-	runs, err := textfile.Read(shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
+	runs, err := textfile.Read(t.Context(), shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hists, err := textfile.Read(shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
+	hists, err := textfile.Read(t.Context(), shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (b *Block) Name() string {
 }
 
 // ReadLogs reads the blocks of every *.log and *.jsonl file of a folder, or of one file.
-func ReadLogs(path string) ([]Block, error) {
+func ReadLogs(ctx context.Context, path string) ([]Block, error) {
 	files := []string{path}
 	if st, err := os.Stat(path); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func ReadLogs(path string) ([]Block, error) {
 			return nil, fmt.Errorf("%s: no .log or .jsonl file", path)
 		}
 	}
-	runs, _, err := importer.Files(nil, files)
+	runs, _, err := importer.Files(ctx, nil, files)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func profileOf(b *Block) (*profile.Profile, error) {
 	model := strings.ToLower(filepath.Base(strings.TrimRight(b.Model, "/")))
 	var found []*profile.Profile
 	for _, name := range profile.Names() {
-		p, err := profile.Load(name)
+		p, err := profile.Embedded(name)
 		if err != nil {
 			return nil, err
 		}

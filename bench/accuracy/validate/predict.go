@@ -52,7 +52,7 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 		r := &runs[i]
 		rows[i] = Row{Setup: r.Setup, Comparison: Comparison{Measured: r.Measured}, run: r}
 		var err error
-		if plans[i], rows[i].Skipped, err = newPlan(r, hists, o); err != nil {
+		if plans[i], rows[i].Skipped, err = newPlan(ctx, r, hists, o); err != nil {
 			return nil, fmt.Errorf("run in line %d: %w", r.Line, err)
 		}
 		if p := plans[i]; p != nil {
@@ -142,7 +142,7 @@ type plan struct {
 }
 
 // newPlan returns a plan, or the reason why the run cannot be predicted.
-func newPlan(r *Run, hists Histograms, o Options) (_ *plan, skipped string, err error) {
+func newPlan(ctx context.Context, r *Run, hists Histograms, o Options) (_ *plan, skipped string, err error) {
 	g := o.Groups.of(r)
 	counts, skipped := invocations(r, g, hists)
 	if skipped != "" {
@@ -173,7 +173,7 @@ func newPlan(r *Run, hists Histograms, o Options) (_ *plan, skipped string, err 
 	if err := p.Check(); err != nil {
 		return nil, "", err
 	}
-	sampler, err := lengths.Parse(g.Lengths)
+	sampler, err := lengths.Parse(ctx, g.Lengths)
 	if err != nil {
 		return nil, "", err
 	}

@@ -2,8 +2,8 @@
 // of a table of measurements, or of a folder of serving-benchmark logs, and reports the error of
 // each metric.
 //
-//	runs, err := textfile.Read("runs.csv", validate.ReadRuns)
-//	hist, err := textfile.Read("histograms.json", validate.ReadHistograms)
+//	runs, err := textfile.Read(ctx, "runs.csv", validate.ReadRuns)
+//	hist, err := textfile.Read(ctx, "histograms.json", validate.ReadHistograms)
 //	rows, err := validate.Simulate(ctx, runs, hist, validate.Options{Profile: p, Seeds: 8})
 //	validate.NewReport(rows).WriteText(os.Stdout)
 //

@@ -20,11 +20,11 @@ import (
 // measuredRuns are those of the shared table, and its histograms.
 func measuredRuns(t *testing.T) ([]Run, Histograms) {
 	t.Helper()
-	runs, err := textfile.Read(shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
+	runs, err := textfile.Read(t.Context(), shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hists, err := textfile.Read(shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
+	hists, err := textfile.Read(t.Context(), shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func measuredRuns(t *testing.T) ([]Run, Histograms) {
 
 func llama(t *testing.T) *profile.Profile {
 	t.Helper()
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestWorkloadsAreTheMeasuredOnes(t *testing.T) {
 		if r.Sent[0] == 0 || !strings.HasPrefix(r.Policy, "static") || len(hists[r.Stride]) != r.Adapters {
 			continue
 		}
-		p, _, err := newPlan(r, hists, o)
+		p, _, err := newPlan(t.Context(), r, hists, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestWorkloadsAreTheMeasuredOnes(t *testing.T) {
 // Closed loops: fitted to concurrency 32, the runs with concurrency 16 were not
 // seen.
 func TestMeasuredBlocks(t *testing.T) {
-	blocks, err := ReadLogs(filepath.Dir(shareddata.Path(t, "logs/deepseek_v3_flashinfer_vs_triton.log")))
+	blocks, err := ReadLogs(t.Context(), filepath.Dir(shareddata.Path(t, "logs/deepseek_v3_flashinfer_vs_triton.log")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,11 +44,11 @@ func TestMeasuredLimits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hours of simulated load")
 	}
-	runs, err := textfile.Read(path, Read)
+	runs, err := textfile.Read(t.Context(), path, Read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables, err := ReadTables(shareddata.Path(t, "vllm_lora"))
+	tables, err := ReadTables(t.Context(), shareddata.Path(t, "vllm_lora"))
 	if err != nil {
 		t.Fatal(err)
 	}

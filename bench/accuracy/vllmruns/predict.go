@@ -2,8 +2,8 @@
 // table has a row for each run. Further tables have the server's KV cache sizes and adapter load
 // times.
 //
-//	runs, err := textfile.Read("vllm_lora/runs.csv", vllmruns.Read)
-//	tables, err := vllmruns.ReadTables("vllm_lora")
+//	runs, err := textfile.Read(ctx, "vllm_lora/runs.csv", vllmruns.Read)
+//	tables, err := vllmruns.ReadTables(ctx, "vllm_lora")
 //	rows, err := vllmruns.Simulate(ctx, runs, tables, vllmruns.Options{})
 //	vllmruns.NewReport(rows, "").WriteText(os.Stdout)
 //
@@ -78,7 +78,7 @@ type model struct {
 }
 
 // newModel collects the data of a model.
-func newModel(name string, t *Tables, o Options) (*model, error) {
+func newModel(ctx context.Context, name string, t *Tables, o Options) (*model, error) {
 	known, ok := models[name]
 	m := &model{profile: o.Profiles[name]}
 	var err error
@@ -88,14 +88,14 @@ func newModel(name string, t *Tables, o Options) (*model, error) {
 		return nil, fmt.Errorf(
 			"no profile of model %q: expected llama-3.1-8b-instruct, qwen-2.5-7b-instruct, or a profile for it", name)
 	default:
-		if m.profile, err = profile.Load(known.profile); err != nil {
+		if m.profile, err = profile.Embedded(known.profile); err != nil {
 			return nil, err
 		}
 	}
 	if !ok {
 		known.lengths = "sharegpt-llama3"
 	}
-	s, err := lengths.Parse(known.lengths)
+	s, err := lengths.Parse(ctx, known.lengths)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func Simulate(ctx context.Context, runs []Run, t *Tables, o Options) ([]Row, err
 		if byName[name] != nil {
 			continue
 		}
-		m, err := newModel(name, t, o)
+		m, err := newModel(ctx, name, t, o)
 		if err != nil {
 			return nil, fmt.Errorf("run in line %d: %w", runs[i].Line, err)
 		}

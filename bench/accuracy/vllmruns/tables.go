@@ -2,6 +2,7 @@ package vllmruns
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -153,10 +154,10 @@ const (
 // ReadTables reads kv_capacity.csv, load_times.csv and sharegpt_hist.csv of a folder. Without
 // sharegpt_hist.csv the built-in histograms apply. Without load_times.csv the load times of the
 // profiles apply.
-func ReadTables(dir string) (*Tables, error) {
+func ReadTables(ctx context.Context, dir string) (*Tables, error) {
 	t := &Tables{kv: map[string][]kvPoint{}, loads: map[string][]loadPoint{}}
 	read := func(file string, columns []string, f func(*table.CSVRow)) error {
-		_, err := textfile.Read(filepath.Join(dir, file), func(in io.Reader, name string) (any, error) {
+		_, err := textfile.Read(ctx, filepath.Join(dir, file), func(in io.Reader, name string) (any, error) {
 			return nil, table.ReadCSV(in, name, columns, f)
 		})
 		return err
@@ -187,7 +188,7 @@ func ReadTables(dir string) (*Tables, error) {
 	if _, err := os.Stat(histograms); err != nil {
 		histograms = lengths.ShareGPTV3
 	}
-	t.prompt, t.output, err = lengths.ReadMarginals(histograms)
+	t.prompt, t.output, err = lengths.ReadMarginals(ctx, histograms)
 	return t, err
 }
 

@@ -46,7 +46,7 @@ func folder(t *testing.T) *Tables {
 			t.Fatal(err)
 		}
 	}
-	tables, err := ReadTables(dir)
+	tables, err := ReadTables(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestObserver(t *testing.T) {
 
 // TestWorkload: the pool's means scale the lengths.
 func TestWorkload(t *testing.T) {
-	s, err := lengths.Parse("sharegpt-llama3")
+	s, err := lengths.Parse(t.Context(), "sharegpt-llama3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,17 +364,17 @@ func TestReportByLoad(t *testing.T) {
 // The embedded intervals are of runs that nothing was fitted to, with the settings
 // that these had, and hold what was measured of a few of them.
 func TestEmbeddedIntervals(t *testing.T) {
-	runs, err := textfile.Read(shareddata.Path(t, "vllm_lora/runs.csv"), Read)
+	runs, err := textfile.Read(t.Context(), shareddata.Path(t, "vllm_lora/runs.csv"), Read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tab, err := ReadTables(shareddata.Path(t, "vllm_lora"))
+	tab, err := ReadTables(t.Context(), shareddata.Path(t, "vllm_lora"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var sample []Run
 	for name := range models {
-		m, err := newModel(name, tab, Options{})
+		m, err := newModel(t.Context(), name, tab, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func TestReplayOnPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, _, err := records.ReadAll(columnar.Files(), file)
+	list, _, err := records.ReadAll(t.Context(), columnar.Files(), file)
 	if err != nil {
 		t.Fatal(err)
 	}

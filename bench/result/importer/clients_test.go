@@ -121,7 +121,7 @@ func TestRealClients(t *testing.T) {
 			if err := json.Unmarshal(text, &stated); err != nil {
 				t.Fatal(err)
 			}
-			runs, _, err := Files(nil, []string{path})
+			runs, _, err := Files(t.Context(), nil, []string{path})
 			if err != nil || len(runs) != 1 {
 				t.Fatalf("%d runs, %v", len(runs), err)
 			}
@@ -162,7 +162,7 @@ func TestRealAIPerfRequests(t *testing.T) {
 			sum[name] += r.Metrics[name].Value.(float64)
 		}
 	}
-	runs, _, err := Files(nil, []string{path})
+	runs, _, err := Files(t.Context(), nil, []string{path})
 	if err != nil || len(runs) != 1 || len(runs[0].Records) != len(lines) {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}
@@ -248,7 +248,7 @@ func TestClients(t *testing.T) {
 		}},
 	} {
 		t.Run(file, func(t *testing.T) {
-			runs, _, err := Files(nil, []string{filepath.Join("testdata", file)})
+			runs, _, err := Files(t.Context(), nil, []string{filepath.Join("testdata", file)})
 			if err != nil || len(runs) != len(want) {
 				t.Fatalf("%d runs, %v", len(runs), err)
 			}
@@ -273,7 +273,7 @@ func TestClients(t *testing.T) {
 // Requests come in the order in which they were sent, with times since the first
 // arrival, and the models that they name.
 func TestRecordsOfClients(t *testing.T) {
-	runs, _, err := Files(nil, []string{"testdata/guidellm.json", "testdata/vllm.json"})
+	runs, _, err := Files(t.Context(), nil, []string{"testdata/guidellm.json", "testdata/vllm.json"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestSmallFiles(t *testing.T) {
 			}
 		}
 	}
-	runs, _, err := Files(nil, []string{"testdata/guidellm.json"})
+	runs, _, err := Files(t.Context(), nil, []string{"testdata/guidellm.json"})
 	if err != nil || runs[0].Client != "GuideLLM 0.8.1" {
 		t.Errorf("%q, %v", runs[0].Client, err)
 	}

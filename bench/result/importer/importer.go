@@ -2,7 +2,7 @@
 // simulated ones. It reads logs with result blocks, and the JSON of sglang, vLLM, AIPerf,
 // GuideLLM, inference-perf and lorasim.
 //
-//	runs, warnings, err := importer.Files([]string{"bench.log", "out.jsonl"})
+//	runs, warnings, err := importer.Files(ctx, []string{"bench.log", "out.jsonl"})
 //	importer.WriteTable(os.Stdout, runs)
 //	runs[0].Print(os.Stdout) // the block again, byte for byte
 //
@@ -15,6 +15,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -80,11 +81,11 @@ const maxFile = 1 << 30
 
 // Files reads the files at paths with Read, in order. A file without a result is an error. fsys has the files; nil: the
 // operating system.
-func Files(fsys fs.FS, paths []string) ([]*Imported, []Warning, error) {
+func Files(ctx context.Context, fsys fs.FS, paths []string) ([]*Imported, []Warning, error) {
 	var runs []*Imported
 	var warnings []Warning
 	for _, path := range paths {
-		f, err := textfile.OpenInputIn(fsys, path)
+		f, err := textfile.OpenInputIn(ctx, fsys, path)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -25,7 +25,7 @@ func realLogs(t *testing.T) map[string][]*Imported {
 		t.Fatalf("no logs: %v", err)
 	}
 	sort.Strings(paths)
-	runs, warnings, err := Files(nil, paths)
+	runs, warnings, err := Files(t.Context(), nil, paths)
 	if err != nil {
 		t.Fatal(err)
 	}

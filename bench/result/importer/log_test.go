@@ -203,7 +203,7 @@ func TestReadErrors(t *testing.T) {
 			t.Errorf("%.40q:\n got %v\nwant %s", text, err, want)
 		}
 	}
-	if _, _, err := Files(nil, []string{"testdata/no such file"}); err == nil {
+	if _, _, err := Files(t.Context(), nil, []string{"testdata/no such file"}); err == nil {
 		t.Error("no error for a file that is not there")
 	}
 }

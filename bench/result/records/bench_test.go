@@ -1,6 +1,7 @@
 package records
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
@@ -43,7 +44,7 @@ func benchmarkRead(b *testing.B, ext string) {
 	write(b, path, rs)
 	b.ReportAllocs()
 	for b.Loop() {
-		r, err := Open(columnar.Files(), path)
+		r, err := Open(context.Background(), columnar.Files(), path)
 		if err != nil {
 			b.Fatal(err)
 		}

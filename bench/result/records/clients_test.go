@@ -43,7 +43,7 @@ func TestLatenciesForTimes(t *testing.T) {
 0,A,0.5,0.75,1010,128,0.25,1.5
 1,B,1,1,987,0,,
 `)
-	got, _, err := ReadAll(columnar.Files(), path)
+	got, _, err := ReadAll(t.Context(), columnar.Files(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestObservedTrace(t *testing.T) {
 0,A,8,0,3,1000000,1700000001001000,1700000001501000,1700000002001000,4,ok,
 2,A,8,12,0,2500000,1700000002500000,0,0,0,error,timed out
 `)
-	got, _, err := ReadAll(columnar.Files(), path)
+	got, _, err := ReadAll(t.Context(), columnar.Files(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestForeignFaults(t *testing.T) {
 		observedHeader + "x,1,1":                           "trace.csv:2",
 		observedHeader:                                     "holds no request",
 	} {
-		_, _, err := ReadAll(columnar.Files(), saved(t, "trace.csv", text))
+		_, _, err := ReadAll(t.Context(), columnar.Files(), saved(t, "trace.csv", text))
 		testutil.ExpectError(t, err, want)
 	}
 }
@@ -112,8 +112,8 @@ func FuzzObserved(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		rs, _, err := ReadAll(columnar.Files(), path)
-		if err == nil && isObserved(columnar.Files(), path) && len(rs) == 0 {
+		rs, _, err := ReadAll(t.Context(), columnar.Files(), path)
+		if err == nil && isObserved(t.Context(), columnar.Files(), path) && len(rs) == 0 {
 			t.Error("no request and no error")
 		}
 	})

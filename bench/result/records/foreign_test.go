@@ -14,7 +14,7 @@ import (
 // foreign.parquet was written by hyparquet-writer 0.17 (JavaScript): other column
 // order, 64-bit ranks, an unknown column, only some of the optional ones.
 func TestForeignParquet(t *testing.T) {
-	got, _, err := ReadAll(columnar.Files(), "testdata/foreign.parquet")
+	got, _, err := ReadAll(t.Context(), columnar.Files(), "testdata/foreign.parquet")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package records
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -44,11 +45,11 @@ func newObserved() *observed {
 }
 
 // isObserved reports whether a file is a trace of `blis observe`, by its header.
-func isObserved(files trace.Files, path string) bool {
+func isObserved(ctx context.Context, files trace.Files, path string) bool {
 	if !strings.HasSuffix(strings.TrimSuffix(strings.ToLower(path), ".gz"), ".csv") {
 		return false
 	}
-	f, err := textfile.OpenIn(files.FS, path, nil)
+	f, err := textfile.OpenIn(ctx, files.FS, path, nil)
 	if err != nil {
 		return false
 	}
@@ -63,9 +64,9 @@ func isObserved(files trace.Files, path string) bool {
 
 // readObserved reads a whole trace. Time 0 of the records is the start of the run: the
 // latest instant for which no request was sent before its arrival.
-func readObserved(files trace.Files, path string) (rs []record.Request, err error) {
+func readObserved(ctx context.Context, files trace.Files, path string) (rs []record.Request, err error) {
 	o := newObserved()
-	f, err := table.Open(path, o.columns, table.Options{Files: table.Files(files)})
+	f, err := table.Open(ctx, path, o.columns, table.Options{Files: table.Files(files)})
 	if err != nil {
 		return nil, err
 	}

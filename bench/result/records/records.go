@@ -7,7 +7,7 @@
 //	err = w.Write(&request) // for each request
 //	err = w.Close()
 //
-//	r, err := records.Open(columnar.Files(), "run.parquet")
+//	r, err := records.Open(ctx, columnar.Files(), "run.parquet")
 //	defer r.Close()
 //	for err = r.Read(&request); err == nil; err = r.Read(&request) { ... }
 //
@@ -29,6 +29,7 @@ package records
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -211,10 +212,10 @@ type Reader struct {
 }
 
 // Open opens a file of records.
-func Open(files trace.Files, path string) (r *Reader, err error) {
+func Open(ctx context.Context, files trace.Files, path string) (r *Reader, err error) {
 	r = &Reader{names: map[int32]string{}}
 	r.columns = r.row.foreign()
-	if r.file, err = table.Open(path, r.columns, table.Options{Files: table.Files(files)}); err != nil {
+	if r.file, err = table.Open(ctx, path, r.columns, table.Options{Files: table.Files(files)}); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -248,12 +249,12 @@ func (r *Reader) Close() error { return r.file.Close() }
 
 // ReadAll reads a whole file. It returns the records and the names of their adapters, by
 // index.
-func ReadAll(files trace.Files, path string) ([]record.Request, map[int32]string, error) {
-	if isObserved(files, path) {
-		rs, err := readObserved(files, path)
+func ReadAll(ctx context.Context, files trace.Files, path string) ([]record.Request, map[int32]string, error) {
+	if isObserved(ctx, files, path) {
+		rs, err := readObserved(ctx, files, path)
 		return rs, nil, err
 	}
-	r, err := Open(files, path)
+	r, err := Open(ctx, files, path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -83,7 +83,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Run(ext, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "r"+ext)
 			write(t, path, sample())
-			got, names, err := ReadAll(columnar.Files(), path)
+			got, names, err := ReadAll(t.Context(), columnar.Files(), path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func TestEmpty(t *testing.T) {
 	for _, ext := range table.Extensions() {
 		path := filepath.Join(t.TempDir(), "r"+ext)
 		write(t, path, nil)
-		got, _, err := ReadAll(columnar.Files(), path)
+		got, _, err := ReadAll(t.Context(), columnar.Files(), path)
 		if err != nil || len(got) != 0 {
 			t.Errorf("%s: %d records, error %v; want none", ext, len(got), err)
 		}
@@ -138,7 +138,7 @@ func TestManyBatches(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := Open(columnar.Files(), path)
+		r, err := Open(t.Context(), columnar.Files(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestRoundTripProperty(t *testing.T) {
 					}
 				}
 				write(t, path, rs)
-				got, _, err := ReadAll(columnar.Files(), path)
+				got, _, err := ReadAll(t.Context(), columnar.Files(), path)
 				if err != nil {
 					rt.Fatal(err)
 				}
@@ -258,7 +258,7 @@ func TestForeignCSV(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	got, _, err := ReadAll(columnar.Files(), path)
+	got, _, err := ReadAll(t.Context(), columnar.Files(), path)
 	want := []record.Request{
 		{ID: 7, Sent: 1, FirstToken: 2, Finish: 3, Prompt: 4, Output: 5, WorkerFirst: -1, WorkerLast: -1},
 	}
@@ -303,7 +303,7 @@ func TestBadInput(t *testing.T) {
 		if err := os.WriteFile(c.name, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := ReadAll(columnar.Files(), c.name)
+		_, _, err := ReadAll(t.Context(), columnar.Files(), c.name)
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s %q:\n got %v\nwant %s...", c.name, c.text, err, c.want)
 		}
@@ -361,7 +361,7 @@ func TestCloseRenames(t *testing.T) {
 	if err := w.Write(&sample()[0]); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("Write after Close: %v", err)
 	}
-	if rs, _, err := ReadAll(columnar.Files(), path); err != nil || len(rs) != 1 {
+	if rs, _, err := ReadAll(t.Context(), columnar.Files(), path); err != nil || len(rs) != 1 {
 		t.Errorf("after Close and Abort: %d records, %v", len(rs), err)
 	}
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {

@@ -15,7 +15,7 @@ import (
 // TestRouting: of requests that wait, those are the router's that it sent to a
 // worker while another had room, as long as one has.
 func TestRouting(t *testing.T) {
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func New(ctx context.Context, a Answers) (*Scenario, error) {
 	if name, ok := profile.ForGPU(a.Profile); ok {
 		s.Cluster.Profile = name
 	}
-	ps, err := s.Profiles()
+	ps, err := s.Profiles(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -64,11 +64,11 @@ func TestFiles(t *testing.T) {
 		if all.Cluster.MaxRunningRequests == 0 || all.Cluster.KVTokens == 0 || all.Cluster.MaxLorasPerBatch == 0 {
 			t.Errorf("%+v", all.Cluster)
 		}
-		ps, err := sc.Profiles()
+		ps, err := sc.Profiles(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		same, err := all.Profiles()
+		same, err := all.Profiles(t.Context())
 		if err != nil || same[0].Engine.MaxRunningRequests != ps[0].Engine.MaxRunningRequests ||
 			same[0].Engine.MaxLorasPerBatch != ps[0].Engine.MaxLorasPerBatch {
 			t.Errorf("the values of the comments are not those of the profile: %v, %+v", err, same[0].Engine)

@@ -7,6 +7,7 @@ package bearer
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -70,8 +71,8 @@ const maxFile = 64 << 10
 
 // ReadFile reads a file of keys, one per line. It skips empty lines and lines that begin with #. A file without a key
 // is an error. Errors name the file and line and contain no key.
-func ReadFile(name string) ([]string, error) {
-	text, err := textfile.ReadFile(name, maxFile)
+func ReadFile(ctx context.Context, name string) ([]string, error) {
+	text, err := textfile.ReadFile(ctx, name, maxFile)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func TestReadFile(t *testing.T) {
 		if err := os.WriteFile(name, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := bearer.ReadFile(name)
+		got, err := bearer.ReadFile(t.Context(), name)
 		if !slices.Equal(got, c.want) || (err == nil) != (c.err == "") || err != nil &&
 			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("%.30q: %q, %v; expected %q, %q", c.text, got, err, c.want, c.err)
@@ -62,7 +62,7 @@ func TestReadFile(t *testing.T) {
 		}
 	}
 	for _, name := range []string{filepath.Join(t.TempDir(), "none"), t.TempDir(), "/dev/zero", "/dev/null"} {
-		if keys, err := bearer.ReadFile(name); err == nil {
+		if keys, err := bearer.ReadFile(t.Context(), name); err == nil {
 			t.Errorf("%s: %q, expected an error", name, keys)
 		}
 	}

@@ -103,7 +103,7 @@ func parseAnswer(tb testing.TB, b []byte) answer {
 
 // TestTranscripts plays recorded messages of Envoy and holds the answers against those of the real picker.
 func TestTranscripts(t *testing.T) {
-	f, err := textfile.Open(shareddata.Path(t, "epp_cases/extproc.jsonl.gz"), nil)
+	f, err := textfile.Open(t.Context(), shareddata.Path(t, "epp_cases/extproc.jsonl.gz"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

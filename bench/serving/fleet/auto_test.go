@@ -65,7 +65,7 @@ func BenchmarkAutoRouting(b *testing.B) {
 func benchmarkRouting(b *testing.B, policy string) {
 	const seconds, rate, service = 30, 100, 2 * time.Second
 	f := newTestFleet(b, 16, 64)
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		b.Fatal(err)
 	}

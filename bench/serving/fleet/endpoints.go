@@ -68,7 +68,7 @@ type fileWatch struct {
 }
 
 func (w *fileWatch) look(ctx context.Context) {
-	list, err := textfile.Read(w.file, ReadEndpoints)
+	list, err := textfile.Read(ctx, w.file, ReadEndpoints)
 	if err != nil {
 		w.say(fmt.Errorf("workers stay as they are: %w", err))
 		return

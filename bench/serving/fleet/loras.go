@@ -85,7 +85,7 @@ func FindLoRAs(folder string) ([]LoRA, error) {
 	for _, e := range entries { // sorted by name
 		path := filepath.Join(abs, e.Name())
 		file := filepath.Join(path, peftConfig)
-		data, err := textfile.ReadFile(file, textfile.MaxSettings)
+		data, err := textfile.ReadRegular(file, textfile.MaxSettings)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}

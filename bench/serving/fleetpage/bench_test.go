@@ -30,7 +30,7 @@ func bench(t *testing.T, s *fleetpage.Server, requests int) {
 	sc.Cluster.MaxLorasPerBatch = 4
 	var urls []string
 	for range 3 {
-		profiles, err := sc.Profiles()
+		profiles, err := sc.Profiles(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -186,7 +186,7 @@ func silent(reports []fleet.Report, ready time.Duration) error {
 func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration,
 	gateway bool) (*fleet.Fleet, *router.Router, *seen, error) {
 	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(cfg.URLs), ""
-	ps, err := sc.Profiles()
+	ps, err := sc.Profiles(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -213,7 +213,7 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 		own.Routing.RequestMigration = string(router.MoveNone)
 		sc = &own
 	}
-	if cfg.Router, err = sc.LiveRouter(ps, cfg.Adapters, l); err != nil {
+	if cfg.Router, err = sc.LiveRouter(ctx, ps, cfg.Adapters, l); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := oneBase(reports, cfg.Router); err != nil && gateway {
@@ -238,7 +238,7 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	if gateway {
 		stated := cfg.Stated
 		cfg.Extend = func(workers []fleet.Info, all []trace.Adapter) (*router.Router, []fleet.Limits, error) {
-			return extend(sc, told(assumed, workers, stated), all, l)
+			return extend(ctx, sc, told(assumed, workers, stated), all, l)
 		}
 	}
 	cfg.Staleness = sc.Routing.ViewStaleness
@@ -247,9 +247,9 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 }
 
 // extend makes a router for other workers or more adapters.
-func extend(sc *scenario.Scenario, ps []*profile.Profile, all []trace.Adapter, l *router.Live) (*router.Router,
-	[]fleet.Limits, error) {
-	rt, err := sc.LiveRouter(ps, all, l)
+func extend(ctx context.Context, sc *scenario.Scenario, ps []*profile.Profile, all []trace.Adapter,
+	l *router.Live) (*router.Router, []fleet.Limits, error) {
+	rt, err := sc.LiveRouter(ctx, ps, all, l)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,13 +3,14 @@
 // stops the server, and keeps logs and results in one folder. A combination that
 // fails does not keep the others from running, one that is done is not run again.
 //
-//	m, err := matrix.Load("matrix.yaml")
+//	m, err := matrix.Load(ctx, "matrix.yaml")
 //	rows, err := m.Run(ctx, matrix.Options{Log: os.Stderr})
 //	err = matrix.WriteTable(os.Stdout, rows)
 package matrix
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -79,8 +80,8 @@ var signals = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.
 	"QUIT": syscall.SIGQUIT}
 
 // Load reads a matrix from a file.
-func Load(path string) (*Matrix, error) {
-	data, err := textfile.ReadFile(path, textfile.MaxSettings)
+func Load(ctx context.Context, path string) (*Matrix, error) {
+	data, err := textfile.ReadFile(ctx, path, textfile.MaxSettings)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,7 @@
 // it starts the server, waits until it is ready, runs the client, and stops the server. Logs and results go to one
 // folder. If one combination fails, the others still run. Combinations that are done do not run again.
 //
-//	m, err := matrix.Load("matrix.yaml")
+//	m, err := matrix.Load(ctx, "matrix.yaml")
 //	rows, err := m.Run(ctx, matrix.Options{Log: os.Stderr})
 //	err = matrix.WriteTable(os.Stdout, rows)
 package matrix
@@ -133,7 +133,7 @@ func (m *Matrix) Run(ctx context.Context, o Options) ([]Row, error) {
 // changed since.
 func (c *combination) finished() (Row, bool) {
 	var row Row
-	data, err := textfile.ReadFile(filepath.Join(c.Dir, statusFile), textfile.MaxSettings)
+	data, err := textfile.ReadRegular(filepath.Join(c.Dir, statusFile), textfile.MaxSettings)
 	if err != nil || json.Unmarshal(data, &row) != nil {
 		return row, false
 	}
@@ -186,7 +186,7 @@ func (m *Matrix) perform(ctx context.Context, c *combination, log io.Writer) err
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	c.readMetrics()
+	c.readMetrics(ctx)
 	return nil
 }
 
@@ -210,8 +210,8 @@ func (m *Matrix) runClient(ctx context.Context, c *combination) error {
 
 // readMetrics takes the metrics of the last result in the client's output. A
 // client that prints none is no failure: not all are benchmarks.
-func (c *combination) readMetrics() {
-	runs, _, err := importer.Files(nil, []string{filepath.Join(c.Dir, "client.log")})
+func (c *combination) readMetrics(ctx context.Context) {
+	runs, _, err := importer.Files(ctx, nil, []string{filepath.Join(c.Dir, "client.log")})
 	if err != nil || len(runs) == 0 {
 		return
 	}

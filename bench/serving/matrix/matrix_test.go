@@ -38,7 +38,7 @@ func write(t *testing.T, text string) string {
 
 func run(t *testing.T, path string, o Options) []Row {
 	t.Helper()
-	m, err := Load(path)
+	m, err := Load(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestMatrix(t *testing.T) {
 		t.Errorf("with Rerun: %s", got)
 	}
 
-	imported, _, err := importer.Files(nil, []string{filepath.Join(dir, "m.out", "results.txt")})
+	imported, _, err := importer.Files(t.Context(), nil, []string{filepath.Join(dir, "m.out", "results.txt")})
 	if err != nil || len(imported) != 2 || imported[1].Server != "good" || imported[1].Client != "two" {
 		t.Errorf("import of the joined log: %v, %d runs", err, len(imported))
 	}
@@ -171,7 +171,7 @@ clients: [{name: c, command: cat block.txt}]
 // An interrupted combination is not recorded as done.
 func TestInterrupted(t *testing.T) {
 	path := write(t, "servers: [{name: s, command: exec sleep 100000}]\nclients: [{name: c, command: sleep 100000}]\n")
-	m, err := Load(path)
+	m, err := Load(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestClasses(t *testing.T) {
 		}
 	}
 	sc := scenario.Default()
-	ps, err := sc.Profiles()
+	ps, err := sc.Profiles(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestClasses(t *testing.T) {
 	}
 	for _, name := range Policies() {
 		own := Candidate{name}.apply(sc)
-		rt, err := own.Router(ps, in.Adapters())
+		rt, err := own.Router(t.Context(), ps, in.Adapters())
 		if name == "explicit" || name == "script" {
 			continue // needs a table, a program
 		}

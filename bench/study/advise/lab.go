@@ -55,7 +55,7 @@ func (l *lab) workers(sc *scenario.Scenario) ([]*profile.Profile, error) {
 	ps, ok := l.profiles[sc.Cluster]
 	if !ok {
 		var err error
-		if ps, err = sc.Profiles(); err != nil {
+		if ps, err = sc.Profiles(l.ctx); err != nil {
 			return nil, err
 		}
 		if l.profiles == nil {

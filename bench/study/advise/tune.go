@@ -2,6 +2,7 @@ package advise
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -61,8 +62,8 @@ func (t *Tuned) significant() bool {
 }
 
 // Text returns the text of the better configuration, with the comment lines on top.
-func (t *Tuned) Text(comment ...string) ([]byte, error) {
-	p, err := router.ReadPickerConfig(t.Best.Spec)
+func (t *Tuned) Text(ctx context.Context, comment ...string) ([]byte, error) {
+	p, err := router.ReadPickerConfig(ctx, t.Best.Spec)
 	if err != nil {
 		return nil, err
 	}
@@ -88,10 +89,10 @@ func (o *Options) pickers(own string) (specs []string) {
 const pickerPolicy, tunedRole = "epp", "tuned"
 
 // CheckConfigs reads the configurations to search, and returns their number. own is the policy in use.
-func (o *Options) CheckConfigs(own string) (n int, err error) {
+func (o *Options) CheckConfigs(ctx context.Context, own string) (n int, err error) {
 	specs := o.pickers(own)
 	for _, spec := range specs {
-		c, err := router.ReadPickerConfig(spec)
+		c, err := router.ReadPickerConfig(ctx, spec)
 		if err != nil {
 			return 0, err
 		}
@@ -119,7 +120,7 @@ func (s *study) newTuner(r *race, spec string) (*tuner, error) {
 	if base == nil || base.err != nil {
 		return nil, nil // it cannot run here
 	}
-	config, err := router.ReadPickerConfig(spec)
+	config, err := router.ReadPickerConfig(s.ctx, spec)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func artificial(t *testing.T, score func(value map[string]float64) float64, nois
 	return func(stream int, wants []want) ([][]Figures, error) {
 		out := make([][]Figures, len(wants))
 		for i, w := range wants {
-			c, err := router.ReadPickerConfig(w.Spec)
+			c, err := router.ReadPickerConfig(t.Context(), w.Spec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,7 +42,7 @@ func artificial(t *testing.T, score func(value map[string]float64) float64, nois
 // newArtificial is a tuner of the default configuration, before any run.
 func newArtificial(t *testing.T, sample sampler, left func() int64) *tuner {
 	t.Helper()
-	config, err := router.ReadPickerConfig("epp")
+	config, err := router.ReadPickerConfig(t.Context(), "epp")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestPickers(t *testing.T) {
 	if got := o.pickers("epp:file=" + file); !slices.Equal(got, []string{"epp:file=" + file, "epp"}) {
 		t.Errorf("configurations %v", got)
 	}
-	if n, err := o.CheckConfigs("static"); n != 2 || err != nil {
+	if n, err := o.CheckConfigs(t.Context(), "static"); n != 2 || err != nil {
 		t.Errorf("%d, %v; expected 2 configurations", n, err)
 	}
 	for _, test := range []struct {
@@ -156,7 +156,8 @@ func TestPickers(t *testing.T) {
 			`scorer "load-aware-scorer": gie has no`},
 		{Options{Policies: []string{"epp"}, Add: []string{"random-picker"}}, `scorer "random-picker"`},
 	} {
-		if _, err := test.o.CheckConfigs("static"); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := test.o.CheckConfigs(t.Context(), "static"); err == nil || !strings.Contains(err.Error(),
+			test.want) {
 			t.Errorf("%v: error %v, expected %q", test.o.Policies, err, test.want)
 		}
 	}
@@ -164,7 +165,7 @@ func TestPickers(t *testing.T) {
 
 // TestTunedText: the answer in words, and the configuration that it writes.
 func TestTunedText(t *testing.T) {
-	config, err := router.ReadPickerConfig("epp:set=queue-scorer:4")
+	config, err := router.ReadPickerConfig(t.Context(), "epp:set=queue-scorer:4")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestTunedText(t *testing.T) {
 		}
 	}
 	tuned := &Tuned{Best: best, Config: config, Changes: changes}
-	text, err := tuned.Text("Above.")
+	text, err := tuned.Text(t.Context(), "Above.")
 	if err != nil {
 		t.Fatal(err)
 	}

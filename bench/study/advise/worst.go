@@ -142,7 +142,7 @@ func (s *study) changes() (out []Change, err error) {
 			add("staleness", fmt.Sprintf("reports up to %g s old", age), one("view_staleness", age))
 		}
 	}
-	ps, err := sc.Profiles()
+	ps, err := sc.Profiles(s.ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -237,7 +237,7 @@ func TestBisect(t *testing.T) {
 
 // TestBottleneck: what runs out where there is little of it.
 func TestBottleneck(t *testing.T) {
-	p, err := profile.Load("llama-2-7b-rtx-4090-sglang-0.5")
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestBottleneck(t *testing.T) {
 	if err := os.WriteFile(slow, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if p, err = profile.Load("llama-3.1-8b-h100-64gb-vllm-0.8.5"); err != nil {
+	if p, err = profile.Embedded("llama-3.1-8b-h100-64gb-vllm-0.8.5"); err != nil {
 		t.Fatal(err)
 	}
 	p.Latency.FrontEnd = profile.FrontEnd{PerRequestMs: 350}

@@ -45,7 +45,7 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 		variants = append(variants, Candidate{Profile: p}.apply(base))
 	}
 	own := *base
-	own.CommonRanks(variants...)
+	own.CommonRanks(ctx, variants...)
 	base = &own
 	p := newPlan(base)
 	if p.spread {
@@ -157,7 +157,7 @@ func (s *search) measure(c Candidate, factor float64, seed uint64, z size, watch
 			return sim.Hooks{Done: count.Done}
 		}
 		var ps []*profile.Profile
-		ps, fault = sc.Profiles()
+		ps, fault = sc.Profiles(s.ctx)
 		u = newUsage(&s.opt, ps, src)
 		count = &u.counter
 		return u.hooks()

@@ -40,7 +40,7 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		recs, _, err := records.ReadAll(columnar.Files(), path)
+		recs, _, err := records.ReadAll(t.Context(), columnar.Files(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		} else if o != nil && (noisyGood == noisy || !near(o.Share, (all-noisyGood)/(float64(len(recs))-noisy))) {
 			t.Errorf("%v: of the others %+v, expected %v", settings, o, (all-noisyGood)/(float64(len(recs))-noisy))
 		}
-		runs, _, err := Load(columnar.Files(), []string{path}, slo)
+		runs, _, err := Load(t.Context(), columnar.Files(), []string{path}, slo)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestAttainmentOfAdapters(t *testing.T) {
 
 // TestAttainmentOfImported: requests that another client wrote are held to an SLO.
 func TestAttainmentOfImported(t *testing.T) {
-	runs, _, err := Load(columnar.Files(), []string{"../../result/importer/testdata/aiperf.jsonl"},
+	runs, _, err := Load(t.Context(), columnar.Files(), []string{"../../result/importer/testdata/aiperf.jsonl"},
 		result.SLO{TTFT: 150, Attain: 0.25})
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestAttainmentOfImported(t *testing.T) {
 			t.Errorf("%s is %+v, expected %v", metric, v, want)
 		}
 	}
-	if runs, _, err = Load(columnar.Files(), []string{"../../result/importer/testdata/aiperf.jsonl"},
+	if runs, _, err = Load(t.Context(), columnar.Files(), []string{"../../result/importer/testdata/aiperf.jsonl"},
 		result.SLO{}); err != nil ||
 		runs[0].value("goodput.share").N > 0 {
 		t.Errorf("without an SLO: %v, %v", runs[0].value("goodput.share"), err)

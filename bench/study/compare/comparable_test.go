@@ -138,7 +138,7 @@ func TestLinesTellRunsApart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	runs, _, err := Load(columnar.Files(), []string{lines, records}, result.SLO{})
+	runs, _, err := Load(t.Context(), columnar.Files(), []string{lines, records}, result.SLO{})
 	if err != nil || len(runs) != 3 {
 		t.Fatal(runs, err)
 	}

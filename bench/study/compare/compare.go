@@ -1,7 +1,7 @@
 // Package compare compares runs: simulated, live, or read from logs. The result is one [Table] with a row per metric.
 // It has ratios and, for several seeds, 95 % confidence intervals.
 //
-//	runs, warnings, err := compare.Load(columnar.Files(), []string{"bench.log", "sim.json"}, result.SLO{})
+//	runs, warnings, err := compare.Load(ctx, columnar.Files(), []string{"bench.log", "sim.json"}, result.SLO{})
 //	t, err := compare.New(runs, compare.Options{Baseline: "A"})
 //	err = t.WriteText(os.Stdout)
 package compare

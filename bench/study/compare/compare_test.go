@@ -41,7 +41,7 @@ func simulate(t *testing.T, dir, name, policy string, seed uint64) (resultFile, 
 
 func table(t *testing.T, o Options, paths ...string) *Table {
 	t.Helper()
-	runs, _, err := Load(columnar.Files(), paths, result.SLO{})
+	runs, _, err := Load(t.Context(), columnar.Files(), paths, result.SLO{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestLoadErrors(t *testing.T) {
 		bad:                          "bad.csv",
 		empty:                        "empty.log: no result found",
 	} {
-		if _, _, err := Load(columnar.Files(), []string{path}, result.SLO{}); err == nil ||
+		if _, _, err := Load(t.Context(), columnar.Files(), []string{path}, result.SLO{}); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}

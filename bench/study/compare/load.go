@@ -3,6 +3,7 @@ package compare
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ import (
 // request records, and folders of sweeps (one run per combination of settings and policy). Results that differ only in
 // their seed become one run. slo applies to requests in the files. The warnings state what Load could not read in a
 // log.
-func Load(files trace.Files, paths []string, slo result.SLO) (runs []*Run, warnings []string, err error) {
+func Load(ctx context.Context, files trace.Files, paths []string,
+	slo result.SLO) (runs []*Run, warnings []string, err error) {
 	for _, p := range paths {
 		var rs []*Run
 		kind, err := kindOf(p)
@@ -37,10 +39,10 @@ func Load(files trace.Files, paths []string, slo result.SLO) (runs []*Run, warni
 		case kind == sweepFolder:
 			rs, err = loadSweep(files, p)
 		case kind == recordsFile:
-			rs, err = loadRecords(files, p, slo)
+			rs, err = loadRecords(ctx, files, p, slo)
 		default:
 			var ws []importer.Warning
-			rs, ws, err = loadResults(p, slo)
+			rs, ws, err = loadResults(ctx, p, slo)
 			for _, w := range ws {
 				warnings = append(warnings, w.String())
 			}
@@ -107,8 +109,8 @@ func letter(i int) string {
 	return letter(i/26-1) + letter(i%26)
 }
 
-func loadResults(path string, slo result.SLO) ([]*Run, []importer.Warning, error) {
-	imported, warnings, err := importer.Files(nil, []string{path})
+func loadResults(ctx context.Context, path string, slo result.SLO) ([]*Run, []importer.Warning, error) {
+	imported, warnings, err := importer.Files(ctx, nil, []string{path})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -156,8 +158,8 @@ func sentRate(m *importer.Imported) float64 {
 }
 
 // loadRecords derives the metrics of a file of request records.
-func loadRecords(files trace.Files, path string, slo result.SLO) ([]*Run, error) {
-	rd, err := records.Open(files, path)
+func loadRecords(ctx context.Context, files trace.Files, path string, slo result.SLO) ([]*Run, error) {
+	rd, err := records.Open(ctx, files, path)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func TestOverloadedRunsGetNoStar(t *testing.T) {
 
 // Results of the version before states and the scenario object are read as before.
 func TestOlderResults(t *testing.T) {
-	runs, _, err := Load(columnar.Files(), []string{"testdata/v1.json", "testdata/v1.jsonl"}, result.SLO{})
+	runs, _, err := Load(t.Context(), columnar.Files(), []string{"testdata/v1.json", "testdata/v1.jsonl"}, result.SLO{})
 	if err != nil || len(runs) != 2 {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}

@@ -411,7 +411,7 @@ func TestRecordsWithoutGaps(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		runs, _, err := Load(columnar.Files(), []string{path}, result.SLO{})
+		runs, _, err := Load(t.Context(), columnar.Files(), []string{path}, result.SLO{})
 		if err != nil {
 			t.Error(i, err)
 			continue

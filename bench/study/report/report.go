@@ -90,7 +90,7 @@ func Load(ctx context.Context, o Options, paths ...string) (*Page, []string, err
 		case sweep.IsDir(path):
 			err = l.sweep(path)
 		case ext == ".yaml" || ext == ".yml":
-			err = l.scenario(path)
+			err = l.scenario(ctx, path)
 		default:
 			files = append(files, path)
 		}
@@ -99,7 +99,7 @@ func Load(ctx context.Context, o Options, paths ...string) (*Page, []string, err
 		err = l.simulate(ctx)
 	}
 	if err == nil && len(files) > 0 {
-		err = l.readFiles(files)
+		err = l.readFiles(ctx, files)
 	}
 	if err == nil {
 		err = l.finish()
@@ -126,8 +126,8 @@ func (l *loader) note(format string, values ...any) {
 }
 
 // scenario adds the runs of a scenario file.
-func (l *loader) scenario(path string) error {
-	sc, err := scenario.Load(path)
+func (l *loader) scenario(ctx context.Context, path string) error {
+	sc, err := scenario.Load(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -313,8 +313,8 @@ func (l *loader) pick(d *sweep.Dir) (names []string, picked map[string][]*sweep.
 }
 
 // readFiles reads results, logs and records.
-func (l *loader) readFiles(files []string) error {
-	runs, warnings, err := compare.Load(l.opt.Files, files, l.opt.SLO)
+func (l *loader) readFiles(ctx context.Context, files []string) error {
+	runs, warnings, err := compare.Load(ctx, l.opt.Files, files, l.opt.SLO)
 	if err != nil {
 		return err
 	}
@@ -328,7 +328,7 @@ func (l *loader) readFiles(files []string) error {
 			run.Series = series.FromRecords(recs, r.Results[0].Adapters)
 		}
 		if r.Source == "records" {
-			if run.Series, err = fromRecords(l.opt.Files, r.File); err != nil {
+			if run.Series, err = fromRecords(ctx, l.opt.Files, r.File); err != nil {
 				return err
 			}
 		}
@@ -337,8 +337,8 @@ func (l *loader) readFiles(files []string) error {
 	return nil
 }
 
-func fromRecords(files trace.Files, path string) (*series.Series, error) {
-	rs, names, err := records.ReadAll(files, path)
+func fromRecords(ctx context.Context, files trace.Files, path string) (*series.Series, error) {
+	rs, names, err := records.ReadAll(ctx, files, path)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -171,7 +172,7 @@ func (d *Dir) readOwn(c *Cell) (*CellResult, error) {
 
 func readCell(files trace.Files, path, hash string) (*CellResult, error) {
 	var row cellRow
-	file, err := table.Open(path, row.columns(), table.Options{Files: table.Files(files)})
+	file, err := table.Open(context.Background(), path, row.columns(), table.Options{Files: table.Files(files)})
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +232,7 @@ func (d *Dir) look(c *Cell) (r *CellResult, failed *FailedCell, broken bool) {
 func (d *Dir) readFailure(c *Cell) string {
 	for _, i := range append([]int{c.Index}, d.sharing(c)...) {
 		var f failure
-		data, err := textfile.ReadFile(d.failurePath(&d.Cells[i]), textfile.MaxSettings)
+		data, err := textfile.ReadRegular(d.failurePath(&d.Cells[i]), textfile.MaxSettings)
 		if err == nil && json.Unmarshal(data, &f) == nil && f.Hash == d.Cells[i].Hash {
 			return f.Error
 		}

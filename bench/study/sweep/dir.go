@@ -56,7 +56,7 @@ func Create(path string, m *Manifest) (*Dir, error) {
 		return nil, err
 	}
 	file := filepath.Join(path, manifestFile)
-	if old, err := textfile.ReadFile(file, textfile.MaxData); err != nil || !bytes.Equal(old, data.Bytes()) {
+	if old, err := textfile.ReadRegular(file, textfile.MaxData); err != nil || !bytes.Equal(old, data.Bytes()) {
 		if err := writeFile(file, data.Bytes()); err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func writeFile(path string, data []byte) error {
 // Open opens a folder with a sweep. files has the formats of its cells (Arrow) and tables (Parquet).
 func Open(files trace.Files, path string) (*Dir, error) {
 	file := filepath.Join(path, manifestFile)
-	data, err := textfile.ReadFile(file, textfile.MaxData)
+	data, err := textfile.ReadRegular(file, textfile.MaxData)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s holds no sweep: %w", path, err)
 	}

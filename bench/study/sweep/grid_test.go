@@ -245,7 +245,7 @@ func TestNamedScenarios(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, f := range files {
-		s, err := LoadSpec(f)
+		s, err := LoadSpec(t.Context(), f)
 		if err != nil {
 			t.Error(err)
 			continue

@@ -279,7 +279,7 @@ seeds: 2
 `)
 	}
 	t.Chdir(filepath.Join(dir, "one"))
-	s, err := LoadSpec("study/s.yaml")
+	s, err := LoadSpec(t.Context(), "study/s.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ seeds: 2
 	runAll(t, d, RunOptions{Shard: Shard{0, 2}})
 
 	t.Chdir(dir)
-	again, err := LoadSpec("one/study/s.yaml")
+	again, err := LoadSpec(t.Context(), "one/study/s.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ seeds: 2
 		t.Error(sc.Workload.File, err)
 	}
 	t.Chdir(dir)
-	if again, err = LoadSpec("two/deep/study/s.yaml"); err != nil {
+	if again, err = LoadSpec(t.Context(), "two/deep/study/s.yaml"); err != nil {
 		t.Fatal(err)
 	}
 	other := goOn(t, "two/elsewhere/out", again)
@@ -324,7 +324,7 @@ seeds: 2
 		t.Error("the hash depends on the folder")
 	}
 	write(t, "one/data/w.csv", rows+"2,2,0,10,5\n")
-	if again, err = LoadSpec("one/study/s.yaml"); err != nil {
+	if again, err = LoadSpec(t.Context(), "one/study/s.yaml"); err != nil {
 		t.Fatal(err)
 	}
 	again.Scenario.Files = columnar.Files()

@@ -49,7 +49,7 @@ func (s *Spec) Plan(ctx context.Context) (*Manifest, error) {
 	if err := spec.complete(); err != nil {
 		return nil, err
 	}
-	if err := spec.commonRanks(); err != nil {
+	if err := spec.commonRanks(ctx); err != nil {
 		return nil, err
 	}
 	m := &Manifest{
@@ -66,7 +66,7 @@ func (s *Spec) Plan(ctx context.Context) (*Manifest, error) {
 }
 
 // commonRanks gives all cells the same default ranks if an axis affects the ranks that the workers load.
-func (s *Spec) commonRanks() error {
+func (s *Spec) commonRanks(ctx context.Context) error {
 	var variants []scenario.Scenario
 	for _, a := range s.Axes {
 		switch a.Key {
@@ -82,7 +82,7 @@ func (s *Spec) commonRanks() error {
 			}
 		}
 	}
-	s.Scenario.CommonRanks(variants...)
+	s.Scenario.CommonRanks(ctx, variants...)
 	return nil
 }
 

@@ -78,7 +78,7 @@ func files(t *testing.T, dir string) map[string][]byte {
 func readColumn[T any](t *testing.T, path, name string) (values []T) {
 	t.Helper()
 	var cell T
-	r, err := table.Open(path, []table.Column{{Name: name, Value: &cell, Nullable: true}},
+	r, err := table.Open(t.Context(), path, []table.Column{{Name: name, Value: &cell, Nullable: true}},
 		table.Options{Files: table.Files(columnar.Files())})
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 // Package sweep runs a scenario many times, over a grid of settings, policies and seeds. It summarizes the results
 // with confidence intervals.
 //
-//	spec, err := sweep.LoadSpec("migration-interval.yaml")
+//	spec, err := sweep.LoadSpec(ctx, "migration-interval.yaml")
 //	m, err := spec.Plan(ctx)
 //	dir, err := sweep.Create("out", m)             // out/manifest.json
 //	sum, err := dir.Run(ctx, sweep.RunOptions{})   // out/cells/*.parquet
@@ -19,6 +19,7 @@ package sweep
 
 import (
 	"cmp"
+	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -129,8 +130,8 @@ func (s *Spec) Add(a Axis) error {
 }
 
 // LoadSpec reads a sweep file. Relative paths in the file are resolved against its folder.
-func LoadSpec(file string) (*Spec, error) {
-	data, err := textfile.ReadFile(file, textfile.MaxSettings)
+func LoadSpec(ctx context.Context, file string) (*Spec, error) {
+	data, err := textfile.ReadFile(ctx, file, textfile.MaxSettings)
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}

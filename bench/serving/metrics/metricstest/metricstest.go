@@ -27,7 +27,7 @@ type row struct {
 // table reads the rows of docs/metrics.md: | `NAME` | type | labels | components | meaning |, names without prefix.
 func table(t testing.TB, file string) map[string]row {
 	t.Helper()
-	text, err := textfile.ReadFile(file, textfile.MaxSettings)
+	text, err := textfile.ReadRegular(file, textfile.MaxSettings)
 	if err != nil {
 		t.Fatal(err)
 	}
