@@ -16,7 +16,7 @@ func BenchmarkRuns(b *testing.B) {
 	for _, policy := range explore.DefaultPreset().Query.Policies {
 		sc := scenario.Default()
 		sc.Routing.Policy = policy
-		ps, err := sc.Profiles()
+		ps, err := sc.Profiles(b.Context())
 		if err != nil {
 			b.Fatal(err)
 		}
