@@ -1,6 +1,8 @@
 package stats
 
 import (
+	"slices"
+
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
@@ -19,4 +21,9 @@ func Quantile(sorted []float64, p float64) float64 {
 		return sorted[len(sorted)-1]
 	}
 	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
+}
+
+// QuantileOf returns the quantile p of values in any order, as [Quantile] does. It does not change the slice.
+func QuantileOf(values []float64, p float64) float64 {
+	return Quantile(slices.Sorted(slices.Values(values)), p)
 }

@@ -10,6 +10,10 @@ func TestQuantile(t *testing.T) {
 			t.Errorf("%v: %v, expected %v", p, got, want)
 		}
 	}
+	mixed := []float64{8, 1, 4, 2}
+	if got := QuantileOf(mixed, 0.5); got != 3 || mixed[0] != 8 {
+		t.Errorf("median of values in any order: %v, which are then %v", got, mixed)
+	}
 	if got := Quantile([]float64{5}, 0.3); got != 5 {
 		t.Errorf("of one value: %v", got)
 	}

@@ -318,12 +318,19 @@ func flagError(cmd *cobra.Command, err error) error {
 				"(lorasim profile analytic --list has the models and GPUs, lorasim profile list the measured profiles)",
 				"--"+name))
 		}
+		if hint := engineHints()[name]; hint != "" && cmd.Flags().Lookup("profile") != nil {
+			return usage(fmt.Errorf("unknown flag %q: %s", "--"+name, hint))
+		}
 		var known []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {
 				known = append(known, "--"+f.Name)
 			}
 		})
+		if all := cmd.Flags().Lookup(helpAll); all != nil && suggest.Likely("--"+name, known) == "" {
+			return usage(fmt.Errorf("unknown flag %q (%s --%s describes all flags)", "--"+suggest.Clip(name),
+				cmd.CommandPath(), helpAll))
+		}
 		return usage(suggest.Unknown("flag", "--"+name, known))
 	case errors.As(err, &missing):
 		f := missing.GetFlag()
@@ -361,6 +368,8 @@ var engineNames = []engineName{
 	{"vLLM", "max-num-seqs", "max-running-requests"},
 	{"vLLM", "max-model-len", "context-length"},
 	{"vLLM", "block-size", "page-size"},
+	{"vLLM", "enable-prefix-caching", "prefix-cache"},
+	{"vLLM", "scheduling-policy", "schedule-policy"},
 	// sglang/srt/arg_groups/fields/{schedule,lora,device}.py
 	{"sglang", "max-total-tokens", "kv-tokens"},
 	{"sglang", "lora-eviction-policy", "adapter-eviction"},
@@ -376,6 +385,9 @@ var clientNames = []engineName{
 	{"vLLM", "lora-modules", "lora-names"},
 	// sglang/benchmark/serving.py
 	{"sglang", "lora-name", "lora-names"},
+	{"sglang", "disable-stream", "no-stream"},
+	{"sglang", "random-input", "random-input-len"},
+	{"sglang", "random-output", "random-output-len"},
 }
 
 // workerNames are names of the flag for workers.

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"lorasim/bench/stats"
 )
 
 // A comparison is one figure of one run: the measured and the predicted value, in the same unit.
@@ -62,17 +64,11 @@ func several(claim, unit string, cs []comparison, t target) row {
 		predicted = append(predicted, c.predicted)
 		errors = append(errors, math.Abs(c.err()))
 	}
+	median := func(values []float64) float64 { return stats.QuantileOf(values, 0.5) }
 	middle, worst := median(errors), slices.Max(errors)
 	return row{claim: fmt.Sprintf("%s, %d runs", claim, len(cs)), measured: number(median(measured)) + unit,
 		predicted: number(median(predicted)) + unit, err: percent(middle) + ", worst " + percent(worst),
 		target: t.text(middle, worst), peers: "-", command: "a"}
-}
-
-// median returns the median; for an even number of values the mean of the middle two.
-func median(values []float64) float64 {
-	v := slices.Sorted(slices.Values(values))
-	n := len(v)
-	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
 // number formats a number with three significant digits, and all digits before the point.

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"lorasim/bench/stats"
 )
 
 // options are the flags.
@@ -143,14 +145,15 @@ func (c *cluster) measure(o *options, out io.Writer) error {
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", ways[i].Name, k.name, err)
 				}
-				p50[i], p99[i] = append(p50[i], quantile(times, 0.5)), append(p99[i], quantile(times, 0.99))
+				p50[i] = append(p50[i], stats.QuantileOf(times, 0.5))
+				p99[i] = append(p99[i], stats.QuantileOf(times, 0.99))
 			}
 		}
-		alone := quantile(p50[0], 0.5)
+		alone := stats.QuantileOf(p50[0], 0.5)
 		for i, w := range ways {
 			name := map[string]string{"direct": "Envoy alone", "lorasim": "`lorasim epp`", "gie": "GIE v1.5.0"}[w.Name]
-			fmt.Fprintf(out, "| %s | %s | %.2f | %.2f | %.2f |\n", k.name, name, quantile(p50[i], 0.5),
-				quantile(p99[i], 0.5), quantile(p50[i], 0.5)-alone)
+			fmt.Fprintf(out, "| %s | %s | %.2f | %.2f | %.2f |\n", k.name, name, stats.QuantileOf(p50[i], 0.5),
+				stats.QuantileOf(p99[i], 0.5), stats.QuantileOf(p50[i], 0.5)-alone)
 		}
 	}
 	fmt.Fprintf(out, "\nload average %s after\n", loadAverage())
@@ -184,10 +187,4 @@ func latencies(w *way, n, clients int, stream bool) ([]float64, error) {
 	}
 	wg.Wait()
 	return times, failed
-}
-
-// quantile returns the value below which a share of the values lies.
-func quantile(values []float64, share float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[int(share*float64(len(sorted)-1))]
 }
