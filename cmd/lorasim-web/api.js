@@ -11,6 +11,9 @@ async function compile() {
   return WebAssembly.compileStreaming(new Response(plain, { headers: { 'Content-Type': 'application/wasm' } }));
 }
 
+// logs are the files that the user chose: pairs of path and bytes. Each worker has a copy.
+const logs = [], maxLog = 64 << 20; // bytes
+
 // Engine is a worker with the calls that it has not answered.
 class Engine {
   constructor() {
@@ -20,7 +23,11 @@ class Engine {
     this.worker.onerror = e => this.fail(new Error(e.message));
     this.ready = compiled.then(module => this.worker.postMessage({ module }));
     this.ready.catch(err => this.fail(err));
+    for (const [path, bytes] of logs) this.keep(path, bytes);
   }
+
+  // keep gives the worker a log, before all later calls.
+  keep(path, bytes) { this.ready.then(() => this.worker.postMessage({ id: 0, call: 'keep', args: [path, bytes] }), () => {}); }
 
   answer({ id, done, error, value, event }) {
     const call = this.calls.get(id);
@@ -80,7 +87,14 @@ async function run(query, signal, event) {
   }
 }
 
-async function upload() { throw new Error('a page without a server takes no logs'); }
+// upload keeps a log in this page, and returns its path.
+async function upload(file) {
+  if (file.size > maxLog) throw new Error(`${file.name} has ${(file.size / 2 ** 20).toFixed(0)} MiB, expected at most ${maxLog >> 20} MiB; lorasim explore takes larger logs`);
+  const path = `log${logs.length + 1}/${file.name}`, bytes = new Uint8Array(await file.arrayBuffer());
+  logs.push([path, bytes]);
+  for (const e of [engine, spare]) if (e) e.keep(path, bytes);
+  return path;
+}
 
 async function replay(run) { return JSON.parse(await engine.ask('replay', [latest, run])); }
 

@@ -5,6 +5,7 @@
 //	lorasim.run(query, event, done)    calls event with the JSON of each explore.Event
 //	lorasim.replay(query, run, done)   calls done with the recording of a run of the query
 //	lorasim.bench(policy, n, done)     calls done with the least time of n runs of 2000 requests, ms
+//	lorasim.keep(path, bytes)          keeps a log, which queries name by its path
 //
 // All calls return at once. done is called once, with an error text or "", and the result if there
 // is one. make web creates the folder of static files.
@@ -30,13 +31,14 @@ var limits = explore.Limits{Requests: 50_000, Workers: 64, Adapters: 2000, Place
 
 func main() {
 	debug.SetGCPercent(400) // runs are short, and the collector shares the one processor
-	x := explore.New(limits, trace.Files{})
+	logs := explore.NewLogs()
+	x := explore.New(limits, trace.Files{FS: logs})
 	presets, err := explore.Presets(scenarios.Files)
 	if err != nil {
 		panic(err) // a fault of the embedded files
 	}
 	start := explore.NewStart(presets, explore.DefaultPreset().Query)
-	start.Replay = true
+	start.Replay, start.Upload = true, true
 	js.Global().Set("lorasim", map[string]any{
 		"start": js.FuncOf(func(js.Value, []js.Value) any { return text(start) }),
 		"run": js.FuncOf(func(_ js.Value, args []js.Value) any {
@@ -45,6 +47,12 @@ func main() {
 		}),
 		"replay": js.FuncOf(func(_ js.Value, args []js.Value) any {
 			go replay(x, args[0].String(), args[1].String(), args[2])
+			return nil
+		}),
+		"keep": js.FuncOf(func(_ js.Value, args []js.Value) any {
+			data := make([]byte, args[1].Length())
+			js.CopyBytesToGo(data, args[1])
+			logs.Keep(args[0].String(), data)
 			return nil
 		}),
 		"bench": js.FuncOf(func(_ js.Value, args []js.Value) any {

@@ -18,6 +18,7 @@ onmessage = async ({ data }) => {
   const done = (error, value) => postMessage({ id, done: true, error, value });
   switch (call) {
     case 'start': return done('', lorasim.start());
+    case 'keep': return lorasim.keep(args[0], args[1]); // has no answer
     case 'run': return lorasim.run(args[0], event => postMessage({ id, event }), done);
     case 'replay': return lorasim.replay(args[0], args[1], done);
     case 'bench': return lorasim.bench(args[0], args[1], done);

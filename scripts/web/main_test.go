@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -77,11 +78,42 @@ func TestPageWithoutServer(t *testing.T) {
 	if n := eval(`document.querySelectorAll('#replay .worker').length`); n == "0" {
 		t.Error("the replay has no worker")
 	}
+	ownLog(t, eval, wait)
 	t.Logf("first results %s ms after the knob", eval(`document.body.dataset.picture`))
 	speed(t, eval, wait)
 }
 
-// speed logs the least time of many runs of 2000 requests, native and in the browser.
+// ownLog: a file that is chosen or dropped is read in the browser; what is no log has its message beside the field.
+func ownLog(t *testing.T, eval func(string) string, wait func(string)) {
+	t.Helper()
+	const field = `document.getElementById('f-workload.file')`
+	const fault = `document.getElementById('f-workload.file-fault')`
+	give := func(how, file string) {
+		eval(fmt.Sprintf(`(() => {
+			const data = new DataTransfer(), row = %s.closest('.knob'), how = %q;
+			data.items.add(%s);
+			if (how === 'drop') return row.dispatchEvent(new DragEvent('drop', { dataTransfer: data, cancelable: true }));
+			const input = row.querySelector('input[type=file]');
+			input.files = data.files;
+			return input.dispatchEvent(new Event('change'));
+		})()`, field, how, file))
+	}
+	const rows = `'time,model,prompt_tokens,completion_tokens\n' +
+		'1,customer-a,100,20\n2,customer-b,200,30\n'.repeat(20)`
+	const settled = ` && !document.body.dataset.busy && ` + fault + `.textContent === ''`
+	const requests = `JSON.stringify(document.getElementById('f-workload.num_prompts').placeholder)`
+	give("choose", `new File([`+rows+`], 'mine.csv')`)
+	wait(field + `.value.endsWith('/mine.csv') && ` + requests + ` === '"40"'` + settled)
+	give("drop", `new File(['this,is\nno,log\n'], 'bad.csv')`)
+	wait(fault + `.textContent.includes('bad.csv')`)
+	give("drop", `new File([`+rows+` + '3,customer-c,100,20\n'], 'more.csv')`)
+	wait(field + `.value.endsWith('/more.csv') && ` + requests + ` === '"41"'` + settled)
+	eval(`(f => { f.value = ''; f.dispatchEvent(new Event('input')); })(` + field + `)`)
+	wait(`!document.body.dataset.busy && ` + requests + ` !== '"41"'`)
+}
+
+// speed logs the least time of many runs of 2000 requests, native and in the browser. Both have one processor, also for
+// the garbage collector.
 func speed(t *testing.T, eval func(string) string, wait func(string)) {
 	sc := scenario.Default()
 	sc.Routing.Policy = "least-loaded"
@@ -89,6 +121,7 @@ func speed(t *testing.T, eval func(string) string, wait func(string)) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	native := time.Hour
 	for range 100 {
 		begun := time.Now()

@@ -70,30 +70,50 @@ function form(host, start, query, changed) {
       o.beside.push(el('datalist', { id: 'l-' + k.key }, ...k.suggest.map(s => el('option', { value: s.split('\t')[0] }))));
     }
     if (k.key === 'workload.file') {
-      input.placeholder = 'path of a log or workload';
-      if (start.upload) o.beside.push(uploader(k, input));
+      input.placeholder = start.upload ? 'path, or drop a file here' : 'path of a log or workload';
     }
-    return field(k.key, k.label, input, {
+    // take uses a file of the user's as the value.
+    async function take(file) {
+      try {
+        input.value = await upload(file);
+        set(k, input.value);
+      } catch (err) {
+        fields.get(k.key).fault(err.message);
+      }
+    }
+    const takes = k.key === 'workload.file' && start.upload;
+    if (takes) o.beside.push(uploader(take));
+    const row = field(k.key, k.label, input, {
       ...o, show: () => { if (document.activeElement !== input) input.value = get(k); },
       effective: text => { if (k.key !== 'workload.file') input.placeholder = text; },
     });
+    if (takes) droppable(row, take);
+    return row;
   }
 
-  // uploader is a button that sends a file of the user's.
-  function uploader(k, input) {
+  // uploader is a button with which the user chooses a file.
+  function uploader(take) {
     const file = el('input', {
       type: 'file', class: 'sr', 'aria-label': 'Choose a log', onchange: async () => {
-        if (!file.files.length) return;
-        try {
-          input.value = await upload(file.files[0]);
-          set(k, input.value);
-        } catch (err) {
-          fields.get(k.key).fault(err.message);
-        }
+        if (file.files.length) await take(file.files[0]);
         file.value = '';
       },
     });
     return el('label', { class: 'upload' }, file, 'Choose …');
+  }
+
+  // droppable lets the user drop a file on an element.
+  function droppable(row, take) {
+    const over = on => e => {
+      e.preventDefault();
+      row.classList.toggle('over', on);
+    };
+    row.addEventListener('dragover', over(true));
+    row.addEventListener('dragleave', over(false));
+    row.addEventListener('drop', e => {
+      over(false)(e);
+      if (e.dataTransfer.files.length) take(e.dataTransfer.files[0]);
+    });
   }
 
   function numberKnob(k, o) {
