@@ -40,6 +40,7 @@ type backlog struct {
 	loads   float64
 	fetched float64 // s: when the adapters sent for will have come to host memory
 	exec    mean    // s, of requests that ended there
+	recent  recentLoad
 	full    float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
 }
 

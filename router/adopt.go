@@ -183,6 +183,7 @@ func (p *accounts) copyFrom(q *accounts, now float64) {
 	for j := range p.backlogs {
 		l := &p.backlogs[j]
 		l.entered, l.prefilled, l.stepEnd, l.fetched = l.entered-now, l.prefilled-now, l.stepEnd-now, l.fetched-now
+		l.recent.at -= now
 	}
 }
 

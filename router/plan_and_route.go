@@ -117,6 +117,9 @@ func (p *planAndRoute) Route(r Request, v *View) int {
 	p.pool.look(v)
 	best, first := p.cheapest(r, v)
 	if best != None {
+		if p.bounds.unequal() {
+			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now)
+		}
 		p.sent(r, best, v, p.uncached(&r, best, v))
 		p.keep(&r, best, v)
 		p.first.addUpTo(first, 300)
@@ -207,6 +210,7 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	if batch > running {
 		t += output * float64(running) * max(0, step-decodeStepOf(cost, running, adapters, kv, w.MaxRank))
 	}
+	t *= p.later(j, v.Now)
 	if !p.holds(r, j) {
 		t += p.spill * exec
 	}

@@ -1,0 +1,53 @@
+package router
+
+import "math"
+
+// recentLoad is how much of a worker's time lately sent requests take up, a decaying sum.
+//
+// A worker that is busy for a share u of its time passes a delay on: those who stay longer meet more of what comes
+// later. With processor sharing a request more then costs 1/(1-u) times what it costs those present, by the value
+// function of an M/M/1 queue (Krishnan, 1990, "Joining the right queue: a state-dependent decision rule").
+type recentLoad struct {
+	seconds float64 // of work
+	at      float64 // s: when the sum was right
+}
+
+const (
+	loadMemory = 10.0 // s after which work counts 1/e
+	mostLoad   = 0.9  // share of the time; beyond it the law has no meaning
+)
+
+// share is the part of the time that is taken up now, at most mostLoad.
+func (l *recentLoad) share(now float64) float64 {
+	return min(l.seconds*math.Exp((l.at-now)/loadMemory)/loadMemory, mostLoad)
+}
+
+// add adds seconds of work.
+func (l *recentLoad) add(seconds, now float64) {
+	l.seconds, l.at = l.seconds*math.Exp((l.at-now)/loadMemory)+seconds, now
+}
+
+// unequal says whether the cluster has workers of several kinds. Among equal ones prices balance the loads, and the
+// factor is much the same everywhere.
+func (b *priceBounds) unequal() bool { return len(b.costs) > 1 }
+
+// later is by how much more a request's decoding and the delay of others count on a worker, for what comes later: 1
+// where all workers are of one kind.
+func (p *planAndRoute) later(j int, now float64) float64 {
+	if !p.bounds.unequal() {
+		return 1
+	}
+	return 1 / (1 - p.backlogs[j].recent.share(now))
+}
+
+// work is how much of a worker's time a request takes up: its prefill, and by how much it makes decode steps longer, s.
+func (p *planAndRoute) work(r *Request, j int, v *View) float64 {
+	w, cost := &v.Workers[j], p.env.Workers[j].Cost
+	n := p.backlogs[j].next(w, v.Now)
+	_, prefill := n.prompt(p.uncached(r, j, v), cost)
+	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
+	adapters, one := w.batchAdapters(r.Adapter)
+	with := decodeStepOf(cost, min(running+1, limit), adapters+one, w.KVUsed+int64(r.Prompt), w.MaxRank)
+	without := decodeStepOf(cost, max(running, 1), adapters, w.KVUsed, w.MaxRank)
+	return prefill + r.output()*max(with-without, 0)
+}
