@@ -117,7 +117,7 @@ func (p *planAndRoute) Route(r Request, v *View) int {
 	p.pool.look(v)
 	best, first := p.cheapest(r, v)
 	if best != None {
-		if p.bounds.unequal() {
+		if p.unequal() {
 			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now)
 		}
 		p.sent(r, best, v, p.uncached(&r, best, v))

@@ -27,14 +27,15 @@ func (l *recentLoad) add(seconds, now float64) {
 	l.seconds, l.at = l.seconds*math.Exp((l.at-now)/loadMemory)+seconds, now
 }
 
-// unequal says whether the cluster has workers of several kinds. Among equal ones prices balance the loads, and the
-// factor is much the same everywhere.
-func (b *priceBounds) unequal() bool { return len(b.costs) > 1 }
+// unequal says whether what comes later counts: where workers of several kinds keep prefixes. Among equal workers prices
+// balance the loads, and the factor is much the same everywhere. Without prefix caches it gained mean E2E and lost P99
+// TTFT (docs/checks/migration.md).
+func (p *planAndRoute) unequal() bool { return p.index != nil && len(p.bounds.costs) > 1 }
 
 // later is by how much more a request's decoding and the delay of others count on a worker, for what comes later: 1
-// where all workers are of one kind.
+// where it does not.
 func (p *planAndRoute) later(j int, now float64) float64 {
-	if !p.bounds.unequal() {
+	if !p.unequal() {
 		return 1
 	}
 	return 1 / (1 - p.backlogs[j].recent.share(now))

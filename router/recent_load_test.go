@@ -5,10 +5,18 @@ import (
 	"testing"
 )
 
+// keeping has all workers keep prefixes.
+func keeping(env Env) Env {
+	for j := range env.Workers {
+		env.Workers[j].PrefixCache = true
+	}
+	return env
+}
+
 // By hand: 5 s of work within the last moment are half of the 10 s that count, so that decoding and the delay of others
 // count twice; 10 s later they are 5/e s.
 func TestRecentLoadByHand(t *testing.T) {
-	env := unequal(1)
+	env := keeping(unequal(1))
 	p := mustNew(t, "route-only:spill=0,replica=0", env).Policy.(*planAndRoute)
 	v := testView(env)
 	v.Now = 100
@@ -36,7 +44,7 @@ func TestRecentLoadByHand(t *testing.T) {
 // A request adds its work to the worker that it goes to: its prefill and what it adds to decode steps. In a cluster of
 // one kind nothing counts.
 func TestRecentLoadOfRequests(t *testing.T) {
-	env := unequal(1)
+	env := keeping(unequal(1))
 	p := mustNew(t, "route-only", env).Policy.(*planAndRoute)
 	v := testView(env)
 	r := Request{Adapter: 0, Prompt: 300, MaxNew: 100}
@@ -46,6 +54,11 @@ func TestRecentLoadOfRequests(t *testing.T) {
 		t.Errorf("worker %d has %v s of work (factor %v), expected worker 0 with %v s",
 			j, p.backlogs[0].recent.seconds, p.later(0, 0), want)
 	}
+	env.Workers[0].PrefixCache, env.Workers[1].PrefixCache = false, false
+	if p = mustNew(t, "route-only", env).Policy.(*planAndRoute); p.unequal() {
+		t.Error("what comes later counts without prefix caches")
+	}
+	env = keeping(env)
 	env.Workers[1] = env.Workers[0]
 	p = mustNew(t, "route-only", env).Policy.(*planAndRoute)
 	j := p.Route(r, testView(env))
