@@ -15,8 +15,11 @@ import (
 	"lorasim/sim/profile"
 )
 
-// sloraProfile is the embedded profile of S-LoRA's published runs.
-const sloraProfile = "llama-7b-a10g-s-lora"
+// The embedded profile of S-LoRA's published runs, and the GPU of the runs that it was fitted to.
+const (
+	sloraProfile = "llama-7b-a10g-s-lora"
+	sloraGPU     = "a10g"
+)
 
 // sloraFlags select the table of S-LoRA's published runs.
 type sloraFlags struct{ runs, gpu, system string }
@@ -24,7 +27,7 @@ type sloraFlags struct{ runs, gpu, system string }
 func (f *sloraFlags) add(cmd *cobra.Command) {
 	flags(cmd, "S-LoRA",
 		opt(&f.runs, "slora-runs", "", "Table of the published runs of S-LoRA, CSV `file`"),
-		opt(&f.gpu, "slora-gpu", "a10g", "Only the runs on this GPU: a10g, a100-40 or a100-80"),
+		opt(&f.gpu, "slora-gpu", sloraGPU, "Only the runs on this GPU: a10g, a100-40 or a100-80"),
 		opt(&f.system, "slora-system", sloraruns.SLoRA,
 			"Only the runs of this system: slora, slora-abort (early abort) or slora-lifo (last come first)"))
 }
@@ -60,6 +63,10 @@ func (f *sloraFlags) choose(ctx context.Context, p *profile.Profile, use string)
 func (f *sloraFlags) validate(cmd *cobra.Command, name, use, plot string) error {
 	if plot != "" {
 		return usage(errors.New("--plot does not draw --slora-runs"))
+	}
+	if name == "" && f.gpu != sloraGPU {
+		return usage(fmt.Errorf("--slora-gpu %s needs --profile: the embedded profile %s is of GPU %s; "+
+			"lorasim calibrate --slora-runs fits one", f.gpu, sloraProfile, sloraGPU))
 	}
 	p, err := loadAny(cmd, cmp.Or(name, sloraProfile))
 	if err != nil {
