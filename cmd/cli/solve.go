@@ -317,6 +317,9 @@ The same seed gives the same bytes.`,
 				return usage(err)
 			}
 			in := ilp.Generate(z.workers, z.adapters, z.requests, seed)
+			if err := cmd.Context().Err(); err != nil {
+				return err // interrupted: nothing is written
+			}
 			if out == "" {
 				return in.Write(cmd.OutOrStdout())
 			}
