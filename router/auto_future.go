@@ -83,21 +83,14 @@ func (w *window) keptFrom() int64 { return max(w.oldest(), w.kept-mostKept) }
 // state is how the cluster is.
 func (w *window) state(s *PlannerInput, used [][]uint64, outs *outputs) State {
 	n := len(s.Workers)
-	st := State{Host: make([][]int32, n), Slots: make([][]int32, n), Used: make([][]int32, n)}
+	st := placementState(s.View, (*Worker).Usable)
+	st.Used = make([][]int32, n)
 	listed := make([]int, n) // requests
 	for j := range s.Workers {
-		v := &s.Workers[j]
-		if !v.Usable() {
-			st.Down = append(st.Down, j)
+		if !s.Workers[j].Usable() {
 			continue
 		}
-		for k := range v.Adapters {
-			if v.Adapters[k].Tier >= Host {
-				st.Host[j] = append(st.Host[j], int32(k))
-			}
-			if v.Adapters[k].Tier == GPU && len(st.Slots[j]) < v.Slots {
-				st.Slots[j] = append(st.Slots[j], int32(k))
-			}
+		for k := range s.Workers[j].Adapters {
 			if used[j][k/64]>>(k%64)&1 > 0 {
 				st.Used[j] = append(st.Used[j], int32(k))
 			}

@@ -24,22 +24,7 @@ type Replayed struct {
 
 // Snapshot returns the latest requests, and the adapters and the state of the workers in v.
 func (h *History) Snapshot(v *View) *Snapshot {
-	st := State{Host: make([][]int32, len(v.Workers)), Slots: make([][]int32, len(v.Workers))}
-	for j := range v.Workers {
-		w := &v.Workers[j]
-		if !w.Up {
-			st.Down = append(st.Down, j)
-			continue
-		}
-		for k := range w.Adapters {
-			if w.Adapters[k].Tier >= Host {
-				st.Host[j] = append(st.Host[j], int32(k))
-			}
-			if w.Adapters[k].Tier == GPU && len(st.Slots[j]) < w.Slots {
-				st.Slots[j] = append(st.Slots[j], int32(k))
-			}
-		}
-	}
+	st := placementState(v, func(w *Worker) bool { return w.Up })
 	st.Used = st.Host
 	return &Snapshot{h.window.snapshot(0), st}
 }

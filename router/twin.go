@@ -32,6 +32,28 @@ type State struct {
 	InFlight []Held    // by worker: requests in the order in which it serves them
 }
 
+// placementState returns the state of the workers in v that serve, without requests: their adapters in host memory and
+// in GPU slots. The others are down.
+func placementState(v *View, serves func(*Worker) bool) State {
+	st := State{Host: make([][]int32, len(v.Workers)), Slots: make([][]int32, len(v.Workers))}
+	for j := range v.Workers {
+		w := &v.Workers[j]
+		if !serves(w) {
+			st.Down = append(st.Down, j)
+			continue
+		}
+		for k := range w.Adapters {
+			if w.Adapters[k].Tier >= Host {
+				st.Host[j] = append(st.Host[j], int32(k))
+			}
+			if w.Adapters[k].Tier == GPU && len(st.Slots[j]) < w.Slots {
+				st.Slots[j] = append(st.Slots[j], int32(k))
+			}
+		}
+	}
+	return st
+}
+
 // Kept is a prefix of a text that a worker keeps in its cache.
 type Kept struct {
 	Worker, Adapter, Tokens int32

@@ -121,7 +121,8 @@ func (r *Result) WriteScenario(w io.Writer) error {
 		if len(s.Profiles) > 1 {
 			workers = fmt.Sprintf("%d of %d", p.Workers, s.Workers)
 		}
-		line("Workers", fmt.Sprintf("%s, engine %s, %s", workers, p.Engine, count(p.AdapterSlots, "adapter slot")))
+		slots := format.Count(p.AdapterSlots, "adapter slot")
+		line("Workers", fmt.Sprintf("%s, engine %s, %s", workers, p.Engine, slots))
 		line("Profile", p.text())
 	}
 	line("Adapters", s.adaptersText())
@@ -198,7 +199,7 @@ func (w *RanWorkload) text() string {
 	if w.File != "" {
 		text += " " + w.File[strings.LastIndexByte(w.File, '/')+1:]
 	}
-	text += ", " + count(int(w.Requests), "request")
+	text += ", " + format.Count(int(w.Requests), "request")
 	switch {
 	case w.Rate == TraceRate:
 		text += " at its own times"
@@ -208,11 +209,4 @@ func (w *RanWorkload) text() string {
 		text += fmt.Sprintf(" at %s/s", strconv.FormatFloat(float64(w.Rate), 'g', -1, 64))
 	}
 	return text + ", lengths " + cmp.Or(w.Lengths, "unknown")
-}
-
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }

@@ -37,6 +37,14 @@ func Percent(share float64, decimals int) string {
 	return fmt.Sprintf("%.*f %%", decimals, 100*share)
 }
 
+// Count returns a number with its noun, which is in the singular: "1 request", "2 requests".
+func Count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // Columns returns a writer that aligns cells that end in tabs, two spaces apart. Flush writes them.
 func Columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 

@@ -21,6 +21,14 @@ func TestPercent(t *testing.T) {
 	}
 }
 
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 looks", 1: "1 look", 2: "2 looks"} {
+		if got := Count(n, "look"); got != want {
+			t.Errorf("%d: %q, expected %q", n, got, want)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
 	if err := Table(&b, [][]string{{"A", "LONG", "C"}, {"bcd", "e", "f"}, {"g", "", ""}}); err != nil {

@@ -46,3 +46,19 @@ func TestSameOrigin(t *testing.T) {
 		}
 	}
 }
+
+func TestCutSecret(t *testing.T) {
+	for path, want := range map[string]struct {
+		rest string
+		ok   bool
+	}{
+		"/s3cret/": {"", true}, "/s3cret/api/run": {"api/run", true}, "s3cret/a": {"a", true},
+		"/s3cret": {"", false}, "/s3cre/a": {"a", false}, "/s3cretx/a": {"a", false}, "/S3CRET/a": {"a", false},
+		"//s3cret/": {"s3cret/", false}, "/": {"", false}, "": {"", false},
+	} {
+		rest, ok := CutSecret(path, "s3cret")
+		if rest != want.rest || ok != want.ok {
+			t.Errorf("%q: %q, %v, expected %+v", path, rest, ok, want)
+		}
+	}
+}

@@ -8,7 +8,6 @@ package web
 import (
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -92,32 +91,18 @@ func (s *Server) Path() string { return "/" + s.token + "/" }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	for name, value := range map[string]string{
-		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
-			"img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-		"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
-		"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
-		"X-Frame-Options": "DENY",
-	} {
-		h.Set(name, value)
-	}
+	samehost.SetHeaders(w.Header())
+	_, known := samehost.CutSecret(r.URL.Path, s.token)
 	switch {
 	case !samehost.Trusts(r, nil):
 		refuse(w, http.StatusForbidden, fmt.Sprintf("the Host %.100q is not this machine", r.Host))
 	case !samehost.SameOrigin(r) && !samehost.OpensPage(r, s.Path()):
 		refuse(w, http.StatusForbidden, "requests of web pages of another origin are refused")
-	case !s.knows(r):
+	case !known:
 		refuse(w, http.StatusNotFound, "nothing is here; the address is the one that lorasim explore prints")
 	default:
 		http.StripPrefix("/"+s.token, s.mux).ServeHTTP(w, r)
 	}
-}
-
-// knows reports whether a request has the secret path.
-func (s *Server) knows(r *http.Request) bool {
-	token, _, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	return ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
 func refuse(w http.ResponseWriter, status int, why string) {

@@ -113,7 +113,7 @@ func (p *planRunner) notePlan(plan *router.Plan, err error) {
 		add(m.To)
 	}
 	if n := len(plan.Move); n > 0 {
-		parts = append(parts, count(n, "request")+" to move")
+		parts = append(parts, format.Count(n, "request")+" to move")
 	}
 	slices.Sort(workers)
 	p.events.add(kind, "", strings.Join(parts, "; "), workers...)
@@ -150,15 +150,8 @@ func (p *planRunner) noteMoves(moved []router.Move) {
 	}
 	defer p.lock()()
 	for _, w := range ways {
-		p.events.add(EventMove, "", fmt.Sprintf("%s from worker %d to worker %d", count(counts[w], "request"), w.from,
-			w.to), int(w.from), int(w.to))
+		requests := format.Count(counts[w], "request")
+		p.events.add(EventMove, "", fmt.Sprintf("%s from worker %d to worker %d", requests, w.from, w.to), int(w.from),
+			int(w.to))
 	}
-}
-
-// count returns a number with its noun.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

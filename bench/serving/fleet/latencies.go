@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 
+	"lorasim/bench/stats"
 	"lorasim/router"
 )
 
@@ -124,7 +125,7 @@ func (s *sample) latency(worker int, now float64) WorkerLatency {
 	}
 	if len(s.ratios) > 0 {
 		slices.Sort(s.ratios)
-		l.Ratio = quantile(s.ratios, 0.5)
+		l.Ratio = stats.Quantile(s.ratios, 0.5)
 	}
 	return l
 }
@@ -145,15 +146,5 @@ func (p *pair) latency() *Latency {
 // percentiles sorts values, of which there is at least one.
 func percentiles(values []float64) Percentiles {
 	slices.Sort(values)
-	return Percentiles{quantile(values, 0.5), quantile(values, 0.9), quantile(values, 0.99)}
-}
-
-// quantile returns the value of sorted ones below which a share of them lies, interpolated linearly.
-func quantile(sorted []float64, share float64) float64 {
-	at := share * float64(len(sorted)-1)
-	i := int(at)
-	if i+1 >= len(sorted) {
-		return sorted[len(sorted)-1]
-	}
-	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
+	return Percentiles{stats.Quantile(values, 0.5), stats.Quantile(values, 0.9), stats.Quantile(values, 0.99)}
 }

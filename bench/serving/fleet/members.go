@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"lorasim/internal/format"
 	"lorasim/router"
 )
 
@@ -208,7 +209,8 @@ func (f *Fleet) Remove(w int, now bool) error {
 		return nil
 	}
 	k.leaving, k.view.Draining = true, true
-	m.events.add(EventMember, "", k.url+" is leaving; in flight: "+count(len(k.books.requests), "request"), k.index)
+	inFlight := format.Count(len(k.books.requests), "request")
+	m.events.add(EventMember, "", k.url+" is leaving; in flight: "+inFlight, k.index)
 	m.cfg.Log("%s is leaving: %d requests in flight", k.name, len(k.books.requests))
 	m.tasks.Go(func() { m.leave(k) })
 	return nil

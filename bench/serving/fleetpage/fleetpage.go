@@ -22,6 +22,7 @@ import (
 	"lorasim/bench/serving/fleet"
 	"lorasim/internal/charts"
 	"lorasim/internal/guard"
+	"lorasim/internal/samehost"
 	"lorasim/router"
 )
 
@@ -200,18 +201,10 @@ func writeJSON(w http.ResponseWriter, v any) {
 	json.NewEncoder(w).Encode(v) // what fails is the connection, which the browser sees
 }
 
-// safe adds headers with which browsers keep other pages away, and load nothing from other servers.
+// safe adds the headers of [samehost.SetHeaders].
 func safe(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for name, value := range map[string]string{
-			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
-				"img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
-			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
-			"X-Frame-Options": "DENY",
-		} {
-			w.Header().Set(name, value)
-		}
+		samehost.SetHeaders(w.Header())
 		h.ServeHTTP(w, r)
 	})
 }

@@ -2,7 +2,6 @@ package fleetpage
 
 import (
 	"crypto/rand"
-	"crypto/subtle"
 	"fmt"
 	"net/http"
 	"strings"
@@ -68,20 +67,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // below returns a path relative to the page, and whether the path has the secret part.
 func (s *Server) below(path string) (relative string, ok bool) {
-	path = strings.TrimPrefix(path, "/")
 	if s.token == "" {
-		return path, true
+		return strings.TrimPrefix(path, "/"), true
 	}
-	token, rest, ok := strings.Cut(path, "/")
-	return rest, ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
+	return samehost.CutSecret(path, s.token)
 }
 
 func refuse(w http.ResponseWriter, status int, why string) {
-	safe(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		writeJSON(w, map[string]any{"error": map[string]any{"message": why, "code": status}})
-	})).ServeHTTP(w, nil)
+	samehost.SetHeaders(w.Header())
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	writeJSON(w, map[string]any{"error": map[string]any{"message": why, "code": status}})
 }
 
 // result answers at the end of the run, with the whole state.

@@ -81,7 +81,7 @@ func (a *Answer) WriteText(w io.Writer) error {
 	if a.tests[1] > 0 {
 		tests += fmt.Sprintf(" + %d", a.tests[1])
 	}
-	looks := plural(len(a.opt.looks()), "look", "looks")
+	looks := format.Count(len(a.opt.looks()), "look")
 	note := fmt.Sprintf("paired by seed, ± half of the 95 %% confidence interval; "+
 		"* significant: t-tests with Holm's correction (%s tests),\nat 5 %% over %s, %.1f %% at this one",
 		tests, looks, 100*a.opt.level(len(a.Dir.Seeds)))
@@ -92,13 +92,6 @@ func (a *Answer) WriteText(w io.Writer) error {
 		return err
 	}
 	return a.Dir.WriteText(w, a.Tables, a.columns())
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		many = one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // WriteJSON writes the answer and the tables as one JSON object.
