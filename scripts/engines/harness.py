@@ -20,6 +20,7 @@ import urllib.request
 HERE = os.path.dirname(os.path.abspath(__file__))
 ADAPTERS, SLOTS, HELD = 16, 4, 8
 RATES = {"vllm": 30, "sglang": 16}  # requests/s that two idle cores just serve
+GATEWAY = 90  # its port after the first one of a run; the next one is the operators'
 
 
 def call(url, body=None, timeout=30):
@@ -196,6 +197,27 @@ class Worker:
         return sum('"POST /generate ' in x or '"POST /v1/completions ' in x for x in self.lines(since))
 
 
+class Gateway:
+    """A gateway that listens: the ports and URLs of clients and operators, and its files."""
+
+    def __init__(self, t, name):
+        self.port, self.log, self.access = t.setup.port + GATEWAY, t.file(f"{name}.log"), t.file(f"{name}.jsonl")
+        self.url, self.admin = (f"http://127.0.0.1:{self.port + i}" for i in (0, 1))
+        self.process = None
+
+    def started(self):
+        if self.process.poll() is not None:
+            with open(self.log) as f:
+                raise RuntimeError(f"the gateway ended with {self.process.returncode}: {f.read()[-300:]}")
+        with open(self.log) as f:
+            return "listening" in f.read()
+
+    def requests(self):
+        """The lines of the access log."""
+        with open(self.access) as f:
+            return list(map(json.loads, f))
+
+
 class Setup:
     """What all cases share."""
 
@@ -229,13 +251,29 @@ class Case:
     def file(self, name):
         return os.path.join(self.setup.out, f"{self.engine}-{self.name}-{name}")
 
-    def lorasim(self, *arguments):
-        """Runs lorasim; exit code, stdout, stderr."""
-        r = subprocess.run([self.setup.lorasim, *arguments], capture_output=True, text=True, timeout=900)
+    def lorasim(self, *arguments, stderr=subprocess.PIPE):
+        """Runs lorasim; exit code, stdout, and stderr unless that is a file."""
+        r = subprocess.run([self.setup.lorasim, *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=900)
         return r.returncode, r.stdout, r.stderr
 
     def adapters(self):
         return ["--lora-path", self.setup.model + "/{name}"]
+
+    @contextlib.contextmanager
+    def gateway(self, name, *flags, urls=None, adapters=8, env=None):
+        """A gateway with this many adapters before workers, by default those of the case."""
+        g = Gateway(self, name)
+        loras = [f"--lora=lora{i}={self.setup.model}/lora{i}" for i in range(adapters)]
+        command = [self.setup.lorasim, "gateway", "--worker-urls", urls or self.urls, "--listen", g.url.removeprefix("http://"),
+                   "--admin-listen", g.admin.removeprefix("http://"), "--access-log", g.access, *loras, *flags]
+        with open(g.log, "w") as log:
+            g.process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | (env or {}))
+        try:
+            wait_for("the gateway to listen", g.started, 120)
+            yield g
+        finally:
+            g.process.terminate()
+            self.expect("the gateway stopped as it should", g.process.wait(60) == 0)
 
     def bench(self, policy, meanwhile=None, urls=None, requests=None, rate=None, backend=None, flags=()):
         """Sends the workload under a policy; meanwhile() runs beside it. Returns the
@@ -256,15 +294,18 @@ class Case:
                 problems.append(e)
 
         thread = threading.Thread(target=beside) if meanwhile else None
-        if thread:
-            thread.start()
-        code, stdout, stderr = self.lorasim("bench", "--worker-urls", urls or self.urls, *flags)
+        log = self.file("bench.log")
+        with open(log, "a") as f:  # before meanwhile(), which may read it
+            begun = f.tell()
+            if thread:
+                thread.start()
+            code, stdout, _ = self.lorasim("bench", "--worker-urls", urls or self.urls, *flags, stderr=f)
         if thread:
             thread.join()
-        with open(self.file("bench.log"), "a") as f:
-            f.write(stderr)
         if not stdout.strip() or problems:
-            raise RuntimeError(f"bench ended with {code}: {problems or stderr.strip()[-300:]}")
+            with open(log) as f:
+                f.seek(begun)
+                raise RuntimeError(f"bench ended with {code}: {problems or f.read().strip()[-300:]}")
         result = json.loads(stdout)
         with open(replies) as f:
             lines = list(map(json.loads, f))

@@ -3,36 +3,14 @@ serves, and then the first one leaves: it takes no new requests, those in flight
 end, and each reply has the same text as undisturbed."""
 
 import collections
-import contextlib
-import importlib.util
 import json
-import os
-import subprocess
 import time
 import urllib.request
 
 from harness import RATES, call, wait_for
+from traffic import load
 
 ENGINES = ("vllm", "sglang")
-_spec = importlib.util.spec_from_file_location("gateway_case", os.path.join(os.path.dirname(__file__), "45_gateway.py"))
-_case = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_case)
-
-
-@contextlib.contextmanager
-def gateway(t, name, policy, url):
-    """A gateway before one worker; its URL for operators and its port."""
-    port, log = t.setup.port + 96, t.file(f"{name}.log")
-    loras = [f"--lora=lora{i}={t.setup.model}/lora{i}" for i in range(_case.LORAS)]
-    with open(log, "w") as f:
-        g = subprocess.Popen([t.setup.lorasim, "gateway", url, "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{port + 1}",
-                              "--policy", policy, "--access-log", t.file(f"{name}.jsonl"), *loras], stdout=f, stderr=f)
-    try:
-        wait_for("the gateway to listen", lambda: "listening" in open(log).read() or g.poll() is not None, 120)
-        yield port, f"http://127.0.0.1:{port + 1}"
-    finally:
-        g.terminate()
-        t.expect("the gateway stopped as it should", g.wait(60) == 0)
 
 
 def members(admin):
@@ -47,27 +25,26 @@ def remove(admin, url):
 
 def run(t):
     first, second = (w.url for w in t.workers[:2])
-    with gateway(t, "alone", "least-loaded", first) as (port, _):
-        want = {i: text for i, (_, text) in _case.load(t, port).items()}
+    with t.gateway("alone", "--policy", "least-loaded", urls=first) as g:
+        want = {i: text for i, (_, text) in load(t, g.port).items()}
     for policy in ("least-loaded", "plan-and-route"):
-        with gateway(t, policy, policy, first) as (port, admin):
+        with t.gateway(policy, "--policy", policy, urls=first) as g:
             quarter = t.setup.requests / (t.setup.rate or RATES[t.engine]) / 4
             times = {}
 
             def change():
                 time.sleep(quarter)
-                status, text = call(admin + "/admin/workers", {"url": second}, timeout=120)
+                status, text = call(g.admin + "/admin/workers", {"url": second}, timeout=120)
                 t.expect(f"{policy}: the second worker joins, not {status} {text[:200]}", status == 200)
                 time.sleep(quarter)
-                t.expect(f"{policy}: the first worker is to leave", remove(admin, first) == 200)
+                t.expect(f"{policy}: the first worker is to leave", remove(g.admin, first) == 200)
                 begun = time.monotonic()
-                wait_for("the first worker to leave", lambda: first not in members(admin), 120)
+                wait_for("the first worker to leave", lambda: first not in members(g.admin), 120)
                 times["left"] = round(time.monotonic() - begun, 1)
 
-            ends = _case.load(t, port, change)
-            t.expect(f"{policy}: the second worker is the only one", list(members(admin)) == [second])
-        with open(t.file(f"{policy}.jsonl")) as f:
-            lines = [line for line in map(json.loads, f) if "url" in line]
+            ends = load(t, g.port, change)
+            t.expect(f"{policy}: the second worker is the only one", list(members(g.admin)) == [second])
+        lines = [line for line in g.requests() if "url" in line]
         served = collections.Counter(line["url"] for line in lines)
         short = [line for line in lines if line.get("status") == 200 and line.get("output_tokens", 0) < 1]
         lost = {i: end for i, (end, _) in ends.items() if end != "whole"}

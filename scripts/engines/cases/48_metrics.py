@@ -1,41 +1,18 @@
 """A gateway under the policy auto, whose metrics are read every half second while
 requests run: they agree with what the clients have seen and with each other."""
 
-import contextlib
-import importlib.util
-import os
-import subprocess
-
-from harness import Scraper, wait_for
+from harness import Scraper
+from traffic import body, load
 
 ENGINES = ("vllm", "sglang")
-_spec = importlib.util.spec_from_file_location("gateway_case", os.path.join(os.path.dirname(__file__), "45_gateway.py"))
-_case = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_case)
-
-
-@contextlib.contextmanager
-def gateway(t):
-    """A gateway under auto; its port. Its metrics are on the next one."""
-    port, log = t.setup.port + 90, t.file("gateway.log")
-    loras = [f"--lora=lora{i}={t.setup.model}/lora{i}" for i in range(_case.LORAS)]
-    with open(log, "w") as f:
-        g = subprocess.Popen([t.setup.lorasim, "gateway", "--worker-urls", t.urls, "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{port + 1}",
-                              "--policy", "auto:candidates=plan-and-route+static+least-loaded+affinity-spill,every=32",
-                              "--access-log", t.file("access.jsonl"), *loras], stdout=f, stderr=f)
-    try:
-        wait_for("the gateway to listen", lambda: "listening" in open(log).read() or g.poll() is not None, 120)
-        yield port
-    finally:
-        g.terminate()
-        t.expect("the gateway stopped as it should", g.wait(60) == 0)
+POLICY = "auto:candidates=plan-and-route+static+least-loaded+affinity-spill,every=32"
 
 
 def run(t):
-    with gateway(t) as port:
-        with Scraper(f"http://127.0.0.1:{port + 1}/metrics", "lorasim_gateway_") as s:
-            ends = _case.load(t, port)
-    n, sent = len(ends), [_case.body(t, i) for i in ends]
+    with t.gateway("gateway", "--policy", POLICY) as g:
+        with Scraper(g.admin + "/metrics", "lorasim_gateway_") as s:
+            ends = load(t, g.port)
+    n, sent = len(ends), [body(t, i) for i in ends]
     lost = {i: end for i, (end, _) in ends.items() if end != "whole"}
     t.expect(f"every reply whole, not {dict(list(lost.items())[:3])}", not lost)
     s.judge(t, "gateway")

@@ -3,34 +3,12 @@ vLLM lives, and every reply is right."""
 
 import contextlib
 import json
-import subprocess
 import threading
 
 from harness import ADAPTERS, call, wait_for
 
 ENGINES = ("vllm",)
 ROUNDS = 1000
-
-
-@contextlib.contextmanager
-def gateway(t, worker, port):
-    url, admin = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}"
-    loras = [f"--lora=lora{i}={t.setup.model}/lora{i}" for i in range(ADAPTERS)]
-    command = [t.setup.lorasim, "gateway", worker.url, "--listen", url[7:], "--admin-listen", admin[7:], "--policy", "least-loaded", "--access-log", "none", *loras]
-    with open(t.file("gateway.log"), "w") as log:
-        g = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        wait_for("the gateway", lambda: answers(url), 60)
-        yield url, admin
-    finally:
-        g.terminate()
-        g.wait(60)
-
-
-def answers(url):
-    with contextlib.suppress(OSError):
-        return call(url + "/health", timeout=2)[0] == 200
-    return False
 
 
 def churn(url, adapter, left, done, over):
@@ -63,19 +41,19 @@ def run(t):
 
     def churner(i):
         try:
-            churn(admin, f"lora{i}", left, done_one, over)
+            churn(g.admin, f"lora{i}", left, done_one, over)
         except Exception as e:
             problems.append(repr(e))
 
     sent, rate, few = 100, 1000, ["--max-concurrency", "3"]  # most adapters are idle at any time
     want = t.bench("static", urls=t.workers[1].url, requests=sent, rate=rate, flags=few)["replies"]
-    with gateway(t, worker, t.setup.port + 50) as (url, admin):
+    with t.gateway("gateway", "--policy", "least-loaded", "--access-log", "none", urls=worker.url, adapters=ADAPTERS) as g:
         threads = [threading.Thread(target=churner, args=(i,)) for i in range(ADAPTERS)]
         for x in threads:
             x.start()
         done = equal = 0
         while any(x.is_alive() for x in threads):  # as often as it takes
-            result = t.bench("static", urls=url, requests=sent, rate=rate, flags=few)
+            result = t.bench("static", urls=g.url, requests=sent, rate=rate, flags=few)
             done += result["completed"]
             equal += sum(result["replies"].get(i) == want[i] for i in range(sent))
             t.fact("runs", t.facts.get("runs", 0) + 1)

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 
-from harness import HERE, Worker, wait_for
+from harness import HERE, Worker
 
 ENGINES = ("vllm", "sglang")
 WORKERS = 0  # it has one of its own
@@ -101,21 +101,12 @@ def run(t):
     if t.engine == "vllm":
         flags += ["--enable-tokenizer-info-endpoint", "--profiler-config", json.dumps({"profiler": "torch", "torch_profiler_dir": folder})]
     worker = Worker(t.setup, t.engine, 2, env={"VLLM_SERVER_DEV_MODE": "1", "SGLANG_TORCH_PROFILER_DIR": folder}, flags=flags)
-    port = t.setup.port + 92
-    worker.start()
-    gateway = None
     try:
+        worker.start()
         worker.ready(1200)
-        with open(t.file("gateway.log"), "w") as log:
-            gateway = subprocess.Popen(
-                [t.setup.lorasim, "gateway", worker.url, "--listen", f"127.0.0.1:{port}", "--admin-listen", "none", "--gateway-key", CLIENT,
-                 "--lora", f"lora0={t.setup.model}/lora0"], stdout=log, stderr=log, env=os.environ | {"LORASIM_WORKER_KEY": WORKER})
-        wait_for("the gateway to listen", lambda: "listening" in open(t.file("gateway.log")).read() or gateway.poll() is not None, 120)
-        inspect(t, worker, port, folder)
+        with t.gateway("gateway", "--admin-listen", "none", "--gateway-key", CLIENT, urls=worker.url, adapters=1, env={"LORASIM_WORKER_KEY": WORKER}) as g:
+            inspect(t, worker, g.port, folder)
     finally:
-        if gateway:
-            gateway.terminate()
-            gateway.wait(60)
         worker.stop()
 
 
