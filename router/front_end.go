@@ -15,30 +15,32 @@ func (p *accounts) enters(k int32, j int, now float64) float64 {
 	return t
 }
 
-// firstUseDelay is a request's share of the time, s, by which the first use of its adapter on a worker delays others.
-// The front end is busy until b from now, and with the first use x longer. Who comes until b waits x longer, who comes
-// later x/2 on average. That happens once, so the requests of the adapter share it.
+// firstUseDelay returns the delay, s, that a request causes for others by the first use of its adapter on a worker.
+// The first use occupies the front end for x seconds. The front end is busy for another b seconds anyway. A request
+// that arrives within these b seconds waits x longer. A request that arrives in the x seconds after them waits x/2
+// longer on average. An adapter has one first use on a worker, so its requests within the horizon share the delay.
 func (p *planAndRoute) firstUseDelay(k int32, j int, now float64) float64 {
 	x, b := p.env.Workers[j].FirstUse, max(p.backlogs[j].entered-now, 0)
 	return p.comes() * x * (b + x/2) / (1 + p.recent(k))
 }
 
-// firstUseShared is the part of the delay, s, of a request by its adapter's first use on a worker that later requests
-// of the adapter there share: none of them is the first any more. Without the front end the request could start in
-// ready s; it passes the front end in enters s.
+// firstUseShared returns the part of a request's own delay, s, that later requests of its adapter on the worker bear:
+// the first use delays this request, and no later one. Without the front end, the request could start in ready seconds;
+// it passes the front end in enters seconds.
 func (p *planAndRoute) firstUseShared(k int32, j int, ready, enters float64) float64 {
 	once := max(ready, enters) - max(ready, enters-p.env.Workers[j].FirstUse)
 	return once * p.share(k)
 }
 
-// share is the part of what happens once on a worker because of an adapter that its other requests there bear: with
-// this one, as many as each worker would get of those that came within the horizon.
+// share returns the part of a one-time cost of an adapter on a worker that the adapter's other requests there bear.
+// It assumes that the adapter's requests within the horizon are spread evenly over the workers.
 func (p *planAndRoute) share(k int32) float64 {
 	n := p.recent(k) / float64(len(p.workers))
 	return n / (1 + n)
 }
 
-// recent is how many requests of an adapter come within the horizon, by the forecast and since.
+// recent returns the number of requests of an adapter within the horizon: those forecast, and those that arrived since
+// the forecast.
 func (p *planAndRoute) recent(k int32) float64 {
 	d := &p.demand[k]
 	return d.rate*p.horizon + d.arrived

@@ -85,13 +85,9 @@ func browser(t *testing.T, r *Replay) context.Context {
 	mux.HandleFunc("GET /favicon.ico", func(http.ResponseWriter, *http.Request) {})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	tr := &testbrowser.Trouble{}
-	err := tr.Watch(ctx, server.URL)
-	t.Cleanup(func() { tr.Report(t) })
-	if err == nil {
-		err = chromedp.Do(ctx, chromedp.Navigate(server.URL), chromedp.WaitVisible(chromedp.CSS(".replay .worker")))
-	}
-	if err != nil {
+	testbrowser.Watch(t, ctx, server.URL)
+	opened := chromedp.WaitVisible(chromedp.CSS(".replay .worker"))
+	if err := chromedp.Do(ctx, chromedp.Navigate(server.URL), opened); err != nil {
 		t.Fatal(err)
 	}
 	return ctx

@@ -21,8 +21,8 @@ var commonSettings = []string{"scenario", "seed", "workload", "num-prompts", "nu
 	"popularity", "lengths", "num-workers", "profile", "max-loras-per-batch", "prefix-cache", "policy",
 	"migration-interval"}
 
-// commonFlags are further flags that --help describes, by the command's path. "*" stands for all
-// flags of the command that are not settings of a scenario.
+// commonFlags are the flags that --help describes in addition to commonSettings, by the command's path. "*" stands for
+// all flags of the command that are not settings of a scenario. The --help of other commands describes all flags.
 var commonFlags = map[string][]string{
 	"sim":        {"records", "plans", "json", "goodput", "intervals", "print-config"},
 	"sweep":      {"*"},

@@ -134,7 +134,7 @@ func (q *questions) ask(a *starter.Answers, given func(flag string) bool) error 
 			err = q.one(text, take)
 		}
 	}
-	workers := fmt.Sprintf("Workers, and their GPU if you like, such as 6 h100 [%d]: ", starter.Workers)
+	workers := fmt.Sprintf("Workers, optionally with their GPU, such as 6 h100 [%d]: ", starter.Workers)
 	question([]string{"num-workers"}, workers, func(answer string) error { return workersAnswer(q.ctx, a, answer) })
 	rate := starter.RatePerWorker * float64(max(a.Workers, 1))
 	if a.Workers == 0 {
@@ -151,7 +151,7 @@ func (q *questions) ask(a *starter.Answers, given func(flag string) bool) error 
 
 var errNoAnswer = errors.New("no answer: nothing was written")
 
-// one repeats a question until take accepts the answer. An empty answer stands for the default.
+// one asks a question until take returns no error for the answer. An empty answer keeps the default.
 func (q *questions) one(text string, take func(answer string) error) error {
 	for {
 		fmt.Fprint(q.out, text)
@@ -181,7 +181,7 @@ func workersAnswer(ctx context.Context, a *starter.Answers, answer string) error
 	digits := len(answer) - len(strings.TrimLeft(answer, "0123456789"))
 	n, err := strconv.Atoi(answer[:digits])
 	if err != nil || n < 1 || n > 100_000 {
-		return fmt.Errorf("%q: expected a number of workers, 1 to 100000, and a GPU or profile if you like", answer)
+		return fmt.Errorf("%q: expected a number of workers, 1 to 100000, and optionally a GPU or profile", answer)
 	}
 	gpu := strings.TrimSpace(answer[digits:])
 	if rest := strings.TrimPrefix(strings.TrimPrefix(gpu, "x"), "*"); rest != gpu {

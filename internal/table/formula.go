@@ -7,19 +7,19 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// A spreadsheet runs the text of a CSV cell as a formula if it begins with one of these characters (OWASP, "CSV
-// Injection"; the last four are the wide forms). Names of adapters come from untrusted sources.
-const formula = "=+-@\t\r\n＝＋－＠"
-
-// An apostrophe before such a text makes a spreadsheet show it. A text of apostrophes followed by such a character
-// gets one more apostrophe, so that reading can remove one and every text reads back unchanged. Numbers are not
-// changed.
+// formulaStart contains the characters that make a spreadsheet run a CSV cell as a formula if the cell begins with one
+// (OWASP, "CSV Injection"; the last four are the full-width forms). Names of adapters come from untrusted sources.
+//
+// A Writer puts an apostrophe before such a text, so that a spreadsheet shows it. [Unquoted] removes the apostrophe. A
+// text that begins with apostrophes and such a character gets one more apostrophe, so that every text reads back
+// unchanged. Numbers stay as they are.
+const formulaStart = "=+-@\t\r\n＝＋－＠"
 
 // isFormula reports whether a spreadsheet would run a text as a formula, leading apostrophes ignored.
 func isFormula(s string) bool {
 	bare := strings.TrimLeft(s, "'")
 	first, _ := utf8.DecodeRuneInString(bare)
-	if bare == "" || !strings.ContainsRune(formula, first) {
+	if bare == "" || !strings.ContainsRune(formulaStart, first) {
 		return false
 	}
 	if len(bare) < len(s) {

@@ -1,5 +1,5 @@
-// Package testbrowser runs pages in a real Chromium for tests. [Start] starts the browser; [Trouble] collects the
-// errors of a page.
+// Package testbrowser runs pages in a real Chromium for tests. [Start] starts the browser; [Watch] reports the errors
+// of a page.
 package testbrowser
 
 import (
@@ -141,20 +141,30 @@ func Attack(t testing.TB, ctx context.Context, target Target) {
 	}
 }
 
-// Trouble collects the errors of a page: messages on the console, exceptions, and requests to other addresses.
-type Trouble struct {
+// Watch collects the errors of the page in ctx: messages on the console, exceptions, and requests to addresses that do
+// not begin with page. They are errors of the test, which are reported at its end.
+func Watch(t testing.TB, ctx context.Context, page string) {
+	t.Helper()
+	tr := &trouble{}
+	if err := tr.watch(ctx, page); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tr.report(t) })
+}
+
+// trouble collects the errors of a page.
+type trouble struct {
 	mu   sync.Mutex
 	seen []string
 }
 
-func (tr *Trouble) add(format string, args ...any) {
+func (tr *trouble) add(format string, args ...any) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.seen = append(tr.seen, fmt.Sprintf(format, args...))
 }
 
-// Watch collects the errors of the page in ctx. Requests to addresses that begin with page are allowed.
-func (tr *Trouble) Watch(ctx context.Context, page string) error {
+func (tr *trouble) watch(ctx context.Context, page string) error {
 	return chromedp.Listen(ctx, func(e any) {
 		switch e := e.(type) {
 		case *runtime.EventConsoleAPICalled:
@@ -182,8 +192,7 @@ func (tr *Trouble) Watch(ctx context.Context, page string) error {
 	})
 }
 
-// Report reports what was collected as errors of the test.
-func (tr *Trouble) Report(t testing.TB) {
+func (tr *trouble) report(t testing.TB) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	for _, s := range tr.seen {

@@ -17,12 +17,13 @@ import "lorasim/trace"
 
 // Cache is the prefix cache of one worker: [Blocks], a [Radix] or a [Tree].
 type Cache interface {
-	// Match returns how many of the first pages of a text are cached for an adapter, and how many of these pages no
-	// request holds.
+	// Match looks up the first pages of a text for an adapter. match is the number of leading pages that are cached;
+	// idle is the number of these cached pages that no request holds.
 	Match(text *trace.Text, adapter, pages int32) (match, idle int32)
 	// Peek returns the first result of Match, but does not count as a use of the pages.
 	Peek(text *trace.Text, adapter, pages int32) int32
-	// Take holds the cached ones of the first pages of a text, and returns their number. The hold must be empty.
+	// Take adds to a hold those of the first pages of a text that are cached, and returns their number. The hold must
+	// be empty.
 	Take(h *Hold, text *trace.Text, adapter, pages int32) int32
 	// Add caches the first pages of a text and adds them to a hold, which already has the first ones of them.
 	Add(h *Hold, text *trace.Text, adapter, pages int32)

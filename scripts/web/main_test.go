@@ -37,11 +37,7 @@ func TestPageWithoutServer(t *testing.T) {
 	ctx := testbrowser.StartFor(t, 5*time.Minute)
 	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	t.Cleanup(srv.Close)
-	tr := &testbrowser.Trouble{}
-	if err := tr.Watch(ctx, srv.URL); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tr.Report(t) })
+	testbrowser.Watch(t, ctx, srv.URL)
 	eval := func(js string) string {
 		t.Helper()
 		return testbrowser.Eval(t, ctx, js)

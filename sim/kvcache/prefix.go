@@ -70,8 +70,8 @@ func (s *Sequence) Known(n int32) (*trace.Text, int32) {
 	return t, t.Known(n)
 }
 
-// pagesKnown returns the text that begins with a request's first n tokens, and the number of these tokens'
-// pages that can be cached.
+// pagesKnown returns the text that contains a request's first n tokens, and how many whole pages can be cached. A
+// page can be cached if the text specifies all its tokens.
 func (p *Pool) pagesKnown(s *Sequence, n int32) (*trace.Text, int32) {
 	t, n := s.Known(n)
 	return t, n / int32(p.size)

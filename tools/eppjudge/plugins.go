@@ -60,39 +60,32 @@ func (l latencyGiven) PrepareRequestData(_ context.Context, _ *fwk.LLMRequest, e
 
 var _ fwkrc.PrepareDataPlugin = latencyGiven{}
 
+// recorded returns a function that registers a type of plugins. Plugins that run with a recorder are wrapped.
+func recorded[P fwkplugin.Plugin](
+	wrap func(P, *recorder) fwkplugin.Plugin,
+) func(pluginType string, create fwkplugin.FactoryFunc) {
+	return func(pluginType string, create fwkplugin.FactoryFunc) {
+		recording := func(name string, p json.RawMessage, h fwkplugin.Handle) (fwkplugin.Plugin, error) {
+			x, err := create(name, p, h)
+			if rec := recFrom(h.Context()); err == nil && rec != nil {
+				return wrap(x.(P), rec), nil
+			}
+			return x, err
+		}
+		fwkplugin.Register(pluginType, recording)
+	}
+}
+
 var registerOnce = sync.OnceFunc(func() {
-	scorer := func(t string, f fwkplugin.FactoryFunc) {
-		fwkplugin.Register(t, func(name string, p json.RawMessage, h fwkplugin.Handle) (fwkplugin.Plugin, error) {
-			x, err := f(name, p, h)
-			if rec := recFrom(h.Context()); err == nil && rec != nil {
-				return recScorer{x.(fwk.Scorer), rec}, nil
-			}
-			return x, err
-		})
-	}
-	filter := func(t string, f fwkplugin.FactoryFunc) {
-		fwkplugin.Register(t, func(name string, p json.RawMessage, h fwkplugin.Handle) (fwkplugin.Plugin, error) {
-			x, err := f(name, p, h)
-			rec := recFrom(h.Context())
-			if err != nil || rec == nil {
-				return x, err
-			}
-			pf := plainFilter{recFilter{x.(fwk.Filter), rec}}
-			if d, ok := x.(fwkfc.SaturationDetector); ok {
-				return detector{pf, d}, nil
-			}
-			return pf, nil
-		})
-	}
-	pick := func(t string, f fwkplugin.FactoryFunc) {
-		fwkplugin.Register(t, func(name string, p json.RawMessage, h fwkplugin.Handle) (fwkplugin.Plugin, error) {
-			x, err := f(name, p, h)
-			if rec := recFrom(h.Context()); err == nil && rec != nil {
-				return recPicker{x.(fwk.Picker), rec}, nil
-			}
-			return x, err
-		})
-	}
+	scorer := recorded(func(x fwk.Scorer, rec *recorder) fwkplugin.Plugin { return recScorer{x, rec} })
+	pick := recorded(func(x fwk.Picker, rec *recorder) fwkplugin.Plugin { return recPicker{x, rec} })
+	filter := recorded(func(x fwk.Filter, rec *recorder) fwkplugin.Plugin {
+		f := plainFilter{recFilter{x, rec}}
+		if d, ok := x.(fwkfc.SaturationDetector); ok {
+			return detector{f, d}
+		}
+		return f
+	})
 	scorer(prefix.PrefixCacheScorerPluginType, prefix.PrefixCachePluginFactory)
 	scorer(kvcacheutilization.KvCacheUtilizationScorerType, kvcacheutilization.KvCacheUtilizationScorerFactory)
 	scorer(queuedepth.QueueScorerType, queuedepth.QueueScorerFactory)

@@ -87,11 +87,7 @@ func (b tab) set(key, value string) {
 // open opens a page; errors in it, and requests for anything beside it, are errors of the test.
 func open(t *testing.T, ctx context.Context, address string) tab {
 	t.Helper()
-	tr := &testbrowser.Trouble{}
-	if err := tr.Watch(ctx, address); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tr.Report(t) })
+	testbrowser.Watch(t, ctx, address)
 	b := tab{t, ctx}
 	b.run("open", chromedp.Navigate(address), chromedp.WaitVisible(chromedp.CSS("#cards .card")))
 	return b

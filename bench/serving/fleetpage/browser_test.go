@@ -56,11 +56,7 @@ func (b tab) wait(js string) {
 // open opens a page. Errors in it, and requests for other addresses, are errors of the test.
 func open(t *testing.T, ctx context.Context, address string) tab {
 	t.Helper()
-	tr := &testbrowser.Trouble{}
-	if err := tr.Watch(ctx, address); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tr.Report(t) })
+	testbrowser.Watch(t, ctx, address)
 	b := tab{t, ctx}
 	b.do(chromedp.Navigate(address))
 	return b

@@ -177,10 +177,11 @@ func (p *prober) at(f int) (reach, error) {
 // quickSeeds is the number of runs that may show that a rate is far too high.
 const quickSeeds = 4
 
-// hopeless reports whether so many requests missed the SLO in some runs that the mean
-// meets the target with a probability below errorLevel/10: where it does, the misses
-// of independent runs, as multiples of the share that may miss, have a product of
-// at most 1 in the mean (an e-value), and Markov's inequality bounds it.
+// hopeless reports whether the runs show that the mean attainment misses the target, at a level of errorLevel/10.
+//
+// Each run's share of requests that miss the SLO is divided by the share that may miss. If the mean meets the target,
+// the product over independent runs is at most 1 on average: the product is an e-value. By Markov's inequality it then
+// exceeds 10/errorLevel with a probability of at most errorLevel/10.
 func (s *search) hopeless(runs []*run) bool {
 	product := 1.0
 	for _, r := range runs {

@@ -16,10 +16,7 @@ import (
 func TestPageInBrowser(t *testing.T) {
 	ctx := testbrowser.Start(t)
 	url := "file://" + writePage(t)
-	tr := &testbrowser.Trouble{}
-	if err := tr.Watch(ctx, url); err != nil {
-		t.Fatal(err)
-	}
+	testbrowser.Watch(t, ctx, url)
 	run := func(what string, actions ...chromedp.Action[chromedp.Void]) {
 		t.Helper()
 		if err := chromedp.Do(ctx, actions...); err != nil {
@@ -161,7 +158,6 @@ func TestPageInBrowser(t *testing.T) {
 		t.Errorf("wider than a telephone: %s", wide)
 	}
 	testbrowser.Look(t, ctx, "phone")
-	tr.Report(t)
 }
 
 // Everything that can be focused has a name, and pictures have a description.

@@ -73,10 +73,7 @@ func TestSectionsInBrowser(t *testing.T) {
 	if err := errors.Join(studied().WriteHTML(f), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	tr := &testbrowser.Trouble{}
-	if err := tr.Watch(ctx, "file://"+path); err != nil {
-		t.Fatal(err)
-	}
+	testbrowser.Watch(t, ctx, "file://"+path)
 	if err := chromedp.Do(ctx, chromedp.Navigate("file://"+path),
 		chromedp.WaitVisible(chromedp.CSS("#points-chart svg"))); err != nil {
 		t.Fatal(err)
@@ -87,5 +84,4 @@ func TestSectionsInBrowser(t *testing.T) {
 		t.Errorf("points and rows: %s (%v)", out, err)
 	}
 	testbrowser.Look(t, ctx, "sections")
-	tr.Report(t)
 }

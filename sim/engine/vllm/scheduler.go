@@ -172,10 +172,12 @@ func (s *Scheduler) addPrompt(r *engine.Request, n int64) {
 	s.e.KV.Insert(&r.Sequence)
 }
 
-// canAllocate reports whether there is memory for a waiting request that would get n tokens, besides the
-// memory that the running requests take in this step. It counts all tokens of the request
-// (scheduler_reserve_full_isl), or only the n, as versions before that flag. match of its tokens are cached,
-// and no request holds evictable of these.
+// canAllocate reports whether there is memory to admit a waiting request with n tokens in this step. The running
+// requests of this step come first. Under scheduler_reserve_full_isl all tokens of the request must fit; older versions
+// without that flag require room for the n tokens only.
+//
+// match is the number of the request's tokens in the prefix cache. evictable is the number of cached tokens that no
+// request holds: they count as free memory until this request holds them.
 func (s *Scheduler) canAllocate(r *engine.Request, n, match, evictable int64) bool {
 	kv := &s.e.KV
 	switch {
