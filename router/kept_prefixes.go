@@ -6,8 +6,8 @@ import (
 	"lorasim/router/prefix"
 )
 
-// keptPrefixes is what workers are taken to keep of prompts: what was sent to them lately, as much as fits into their KV
-// caches. nil: no worker keeps any.
+// keptPrefixes is what workers are taken to keep of prompts: what was sent to them lately, as much as fits into their
+// KV caches. nil: no worker keeps any.
 func keptPrefixes(env Env) *prefixIndex {
 	if !slices.ContainsFunc(env.Workers, func(s Spec) bool { return s.PrefixCache }) {
 		return nil
