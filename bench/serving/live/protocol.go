@@ -34,8 +34,15 @@ const (
 
 var backends = []string{string(SGLang), string(SGLangOAI), string(SGLangOAIChat), string(VLLM), string(VLLMChat)}
 
-// ParseBackend returns the backend with the given name.
+// ParseBackend returns the backend with the given name. The names openai and openai-chat of vLLM's benchmark stand for
+// vllm and vllm-chat, as they do there.
 func ParseBackend(s string) (Backend, error) {
+	switch s {
+	case "openai":
+		return VLLM, nil
+	case "openai-chat":
+		return VLLMChat, nil
+	}
 	return Backend(s), suggest.Among("backend", s, backends)
 }
 
