@@ -328,7 +328,8 @@ func (t *ticket) Left(status int, complete bool) {
 	requests := t.p.Fleet.Requests
 	switch {
 	case complete && status/100 == 2 && t.tokens > 0:
-		requests.Finished(&t.fr, t.w, time.Since(t.first).Seconds())
+		took := time.Since(t.first).Seconds()
+		requests.Finished(&t.fr, t.w, took, took)
 	case status >= 500 && status != 503:
 		requests.Failed(&t.fr, t.w, fmt.Errorf("status %d", status))
 	}

@@ -94,7 +94,7 @@ func benchmarkRouting(b *testing.B, policy string) {
 			f.Requests.Tokens(r, 1, true)
 			time.Sleep(service - service/20)
 			f.Requests.Tokens(r, 49, false)
-			f.Requests.Finished(r, w, service.Seconds()*19/20)
+			f.Requests.Finished(r, w, service.Seconds()*19/20, service.Seconds()*19/20)
 			f.Requests.Left(r)
 		})
 	}

@@ -159,7 +159,7 @@ func New(cfg Config) (*Fleet, error) {
 	found := &discovery{c}
 	load := &loader{c, found}
 	loras := &LoRAManager{c, load, &placeServer{c, load}}
-	plans := &planRunner{c, loras}
+	plans := &planRunner{cluster: c, loras: loras}
 	outliers := &detector{cluster: c}
 	probes := &prober{c, found, loras, &hangDetector{c, outliers}}
 	return &Fleet{cluster: c, Requests: &Requests{cluster: c, outliers: outliers, plans: plans},

@@ -308,7 +308,7 @@ func TestRouting(t *testing.T) {
 			t.Errorf("booked on %d: %+v", w, f.Workers())
 		}
 		f.Requests.Tokens(r, 4, true)
-		f.Requests.Finished(r, 2, 0.5)
+		f.Requests.Finished(r, 2, 0.5, 0.5)
 		if len(policy.finished) != 1 || policy.finished[0].Output != 4 || policy.finished[0].Exec != 0.5 ||
 			policy.finished[0].Worker != 2 {
 			t.Errorf("%+v", policy.finished)
@@ -375,7 +375,7 @@ func TestTakeIn(t *testing.T) {
 			t.Errorf("routed to %d", w)
 		}
 		f.Requests.Tokens(r, 4, true)
-		f.Requests.Finished(r, 0, 1)
+		f.Requests.Finished(r, 0, 1, 1)
 		f.Requests.Left(r)
 
 		refuse = errors.New("a router for no more than 4")

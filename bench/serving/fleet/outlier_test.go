@@ -69,7 +69,7 @@ func (f *Fleet) one(id int64, a int32, to int, ok bool) (w int) {
 		f.Requests.Book(r, to)
 	}
 	if ok {
-		f.Requests.Finished(r, w, 0)
+		f.Requests.Finished(r, w, 0, 0)
 	} else {
 		f.Requests.Failed(r, w, errBroke)
 	}
@@ -135,7 +135,7 @@ func TestEjection(t *testing.T) {
 			t.Errorf("%d requests of the trial at a time, expected %d", len(together), want)
 		}
 		f.Requests.Left(together[0]) // as bench does: it leaves, then it has succeeded
-		f.Requests.Finished(together[0], 0, 0)
+		f.Requests.Finished(together[0], 0, 0, 0)
 		for _, r := range together[1:] {
 			f.Requests.Left(r) // its client has gone
 		}
@@ -333,7 +333,7 @@ func TestSlowStart(t *testing.T) {
 	if sent != [2]int{7, 3} { // three and three, then as the policy wants
 		t.Errorf("sent %v", sent)
 	}
-	f.Requests.Finished(rs[0], 0, 0)
+	f.Requests.Finished(rs[0], 0, 0, 0)
 	f.Requests.Left(rs[len(rs)-1])
 	if w := f.one(20, 0, -1, true); w != 0 {
 		t.Errorf("a worker that has served one is passed over for %d", w)
@@ -400,7 +400,7 @@ func TestOutlierProperties(t *testing.T) {
 				f.Requests.Failed(r, w, errBroke)
 				failed[w]++
 			} else {
-				f.Requests.Finished(r, w, 0)
+				f.Requests.Finished(r, w, 0, 0)
 			}
 			f.Requests.Left(r)
 		}
@@ -458,7 +458,7 @@ func TestFlapping(t *testing.T) {
 			failed++
 			f.Requests.Failed(r, w, errBroke)
 		default:
-			f.Requests.Finished(r, w, 0)
+			f.Requests.Finished(r, w, 0, 0)
 			if w == 0 {
 				served++
 			}

@@ -91,7 +91,8 @@ func TestApply(t *testing.T) {
 		if !slices.Equal(moved, [][2]int{{0, 1}}) {
 			t.Errorf("asked to move %v", moved)
 		}
-		if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || s.Moves != 1 || s.Loads != 2 || s.Unloads != 2 {
+		if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || s.Moves != 1 || s.Loads != 2 || s.Unloads != 2 ||
+			s.PlanLoads != 2 || s.PlanUnloads != 2 || s.Changes != 4 || s.Net != 4 {
 			t.Errorf("%+v", s)
 		}
 		if len(planner.told) != 1 || planner.told[0] != nil {
@@ -108,6 +109,10 @@ func TestApply(t *testing.T) {
 		if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || len(planner.told) != 2 || planner.told[1] != nil ||
 			!strings.Contains(log.String(), `result="nothing to do"`) {
 			t.Errorf("an empty plan: %+v, told %v: %s", s, planner.told, log.String())
+		}
+		apply(f, &router.Plan{Load: []router.Placement{{Worker: 0, Adapter: 0}, {Worker: 1, Adapter: 0}}})
+		if s := f.Stats(); s.PlanLoads != 4 || s.PlanUnloads != 2 || s.Changes != 5 || s.Net != 3 {
+			t.Errorf("a plan that reverts one of 4 changes: %+v", s)
 		}
 	})
 }

@@ -13,7 +13,51 @@ import (
 // planRunner gets plans from the router and carries them out.
 type planRunner struct {
 	*cluster
-	loras *LoRAManager
+	loras  *LoRAManager
+	placed placements
+}
+
+// placements has the placements that plans named: whether the worker held the adapter before the first of these plans,
+// and whether the latest one wants it there.
+type placements struct{ before, wanted map[router.Placement]bool }
+
+// remember notes what the workers hold of a plan's placements before the plan. Called with mu held.
+func (p *planRunner) remember(plan *router.Plan) {
+	if p.placed.before == nil {
+		p.placed = placements{map[router.Placement]bool{}, map[router.Placement]bool{}}
+	}
+	for _, at := range slices.Concat(plan.Load, plan.Unload) {
+		if _, known := p.placed.before[at]; !known {
+			held := p.workers[at.Worker].loras.rows[at.Adapter].held
+			p.placed.before[at], p.placed.wanted[at] = held, held
+		}
+	}
+}
+
+// countPlan counts the loads and unloads of a plan that is applied, as the simulator does. Called with mu held.
+func (p *planRunner) countPlan(plan *router.Plan) {
+	note := func(at router.Placement, there bool) {
+		if was := p.placed.wanted[at]; was == there {
+			return
+		}
+		p.placed.wanted[at] = there
+		p.stats.Changes++
+		if there != p.placed.before[at] {
+			p.stats.Net++
+		} else {
+			p.stats.Net--
+		}
+	}
+	for _, at := range plan.Unload {
+		if !slices.Contains(plan.Load, at) {
+			note(at, false)
+			p.stats.PlanUnloads++
+		}
+	}
+	for _, at := range plan.Load {
+		note(at, true)
+		p.stats.PlanLoads++
+	}
 }
 
 // run plans at every interval of the fleet's clock.
@@ -97,6 +141,9 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 	}
 	p.mu.Lock()
 	err := plan.Check(&p.view)
+	if err == nil {
+		p.remember(plan)
+	}
 	p.mu.Unlock()
 	if err == nil {
 		err = p.loras.keepAll(ctx, plan.Load)
@@ -128,6 +175,7 @@ func (p *planRunner) applied(plan *router.Plan, by *router.Router, err error) {
 		p.stats.Dropped++
 	case !plan.Empty():
 		p.stats.Applied++
+		p.countPlan(plan)
 	}
 	if plan.Race != nil {
 		p.stats.Races.add(plan.Race)

@@ -240,15 +240,16 @@ func (q *Requests) Left(r *Request) {
 }
 
 // Finished notes that worker w served a request to its end, and updates the policies that learn from finished
-// requests. The argument exec is the time from the first token to the end, s.
-func (q *Requests) Finished(r *Request, w int, exec float64) {
+// requests. The argument reply is the time from the first token to the end as the client saw it, exec the time from the
+// first token on w to the end, s. They differ for requests that moved, or went on here after a failure.
+func (q *Requests) Finished(r *Request, w int, reply, exec float64) {
 	defer q.lock()()
 	q.outliers.succeeded(r, w)
 	q.outputs.Ended(r.Adapter, r.generated.Load())
 	end := router.Finished{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec,
 		Now: q.cfg.Now()}
 	end.E2E = max(end.Now-r.Sent, 0)
-	end.TTFT = max(end.E2E-exec, 0)
+	end.TTFT = max(end.E2E-reply, 0)
 	q.router.Admission.Finished(end)
 	q.history.Finished(end)
 	if l, ok := q.router.Policy.(router.CompletionObserver); ok {

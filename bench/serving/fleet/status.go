@@ -13,6 +13,8 @@ type Stats struct {
 	Plans, Applied, Dropped     int64
 	SolveTime                   float64 // wall time of planning, s
 	Moves                       int64   // moves of requests in plans
+	PlanLoads, PlanUnloads      int64   // loads and unloads in applied plans
+	Changes, Net                int64   // changes of the placement by plans; those that no later plan reverted
 	Downs                       int64   // changes of a worker to down
 	Joins, Leaves               int64   // workers that joined and left
 	Ejections                   int64   // ejections of workers

@@ -403,7 +403,8 @@ func (a *answer) end(err error) {
 			result = metrics.Broken
 			d.g.cfg.Fleet.Requests.Failed(&d.fr, a.w, fault)
 		} else if a.events > 0 && a.said == nil && a.status == http.StatusOK && d.booked && d.computes() {
-			d.g.cfg.Fleet.Requests.Finished(&d.fr, a.w, time.Since(d.begun).Seconds())
+			took := time.Since(d.begun).Seconds()
+			d.g.cfg.Fleet.Requests.Finished(&d.fr, a.w, took, took)
 		}
 	case err == nil || d.r.Context().Err() != nil || d.want.failed() != nil:
 		result = metrics.ClientGone

@@ -384,7 +384,8 @@ func (w *replies) add(r *record.Request, prompt, tokens []int32) {
 
 func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
 	c := &result.Counters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime, FailedLoads: fs.FailedLoads,
-		Plans: &result.PlanCounters{Applied: fs.Applied, Dropped: fs.Dropped}}
+		Plans: &result.PlanCounters{Applied: fs.Applied, Dropped: fs.Dropped, Loads: fs.PlanLoads,
+			Unloads: fs.PlanUnloads, Recomputed: st.Recomputed, Changes: fs.Changes, Undone: fs.Changes - fs.Net}}
 	if st.Moved > 0 {
 		c.Migrations = append(c.Migrations, result.MigrationCount{Kind: string(how), Count: st.Moved})
 	}

@@ -53,9 +53,11 @@ func TestEnginesThatRan(t *testing.T) {
 }
 
 func TestCounters(t *testing.T) {
-	c := counters(&Stats{Moved: 4}, &fleet.Stats{Plans: 3, Applied: 2, Dropped: 1, FailedLoads: 5}, "recompute")
+	c := counters(&Stats{Moved: 4, Recomputed: 90}, &fleet.Stats{Plans: 3, Applied: 2, Dropped: 1, FailedLoads: 5,
+		PlanLoads: 6, PlanUnloads: 7, Changes: 9, Net: 5}, "recompute")
 	if c.SolverRuns != 3 || c.Plans.Applied != 2 || c.Plans.Dropped != 1 || c.FailedLoads != 5 ||
-		c.Migrations[0].Count != 4 {
+		c.Migrations[0].Count != 4 || *c.Plans != (result.PlanCounters{Applied: 2, Dropped: 1, Loads: 6, Unloads: 7,
+		Recomputed: 90, Changes: 9, Undone: 4}) {
 		t.Errorf("%+v", c)
 	}
 }

@@ -106,6 +106,7 @@ type Stats struct {
 	Requests                                  int64 // in the source; 0: not known
 	Sent, Retries, Failovers, Moved, MovesOff int64 // MovesOff: moves that were given up
 	Repeats                                   int64 // retries after a worker that may have executed the request
+	Recomputed                                int64 // tokens of moved requests that had to be prefilled again
 	// Lateness is the time by which requests were sent later than scheduled, s. It is measured in an open loop only.
 	LatenessMean, LatenessP50, LatenessP99, LatenessMax float64
 	Stopped                                             bool // the run ended before its source did
@@ -130,6 +131,7 @@ type client struct {
 
 	sent, done, failed               atomic.Int64
 	retries, failovers, moved, moves atomic.Int64 // moves: that came to nothing
+	recomputed                       atomic.Int64
 	repeats                          atomic.Int64
 
 	mu       sync.Mutex // guards what finish does
@@ -411,7 +413,7 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 func (c *client) stats() *Stats {
 	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(),
 		Repeats: c.repeats.Load(), Moved: c.moved.Load(),
-		MovesOff: c.moves.Load(), LatenessMax: c.lateMax}
+		MovesOff: c.moves.Load(), Recomputed: c.recomputed.Load(), LatenessMax: c.lateMax}
 	if n := c.lateness.Count(); n > 0 {
 		s.LatenessMean = c.lateSum / float64(n)
 		s.LatenessP50 = tick.Ticks(c.lateness.At((n - 1) / 2)).Seconds()

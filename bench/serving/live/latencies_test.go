@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
@@ -74,6 +75,37 @@ func TestLatencies(t *testing.T) {
 		slices.Sort(e2e)
 		if got, want := list[0].E2E.Measured.P50, e2e[len(e2e)/2]; got < 0.97*want || got > 1.03*want {
 			t.Errorf("median E2E latency of worker 0 is %.4f s, by the records %.4f s", got, want)
+		}
+	})
+}
+
+// The TTFT of a request that moved while it ran is that which its client saw, not that on its last worker.
+func TestLatenciesOfMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wl := long(workload(120, 2, 0.02))
+		run := liveRun{cluster: startWorkers(t, faults{}, faults{}), wl: wl, router: evacuate(2).router(2, 2),
+			move: router.MoveRecompute}
+		var f *fleet.Fleet
+		run.set = func(c *Config) { f = c.Fleet }
+		out := run.run(t.Context(), t)
+		list, err := f.Latencies()
+		if err != nil || out.stats.Moved == 0 || out.stats.Recomputed < out.stats.Moved {
+			t.Fatalf("%v; %+v", err, out.stats)
+		}
+		for _, l := range list {
+			var ttft []float64
+			for _, r := range out.recs {
+				if int(r.WorkerLast) == l.Worker {
+					ttft = append(ttft, r.FirstToken-r.Sent)
+				}
+			}
+			if len(ttft) == 0 {
+				continue
+			}
+			slices.Sort(ttft)
+			if got, want := l.TTFT.Measured.P50, ttft[len(ttft)/2]; got < 0.95*want || got > 1.05*want {
+				t.Errorf("median TTFT of worker %d is %.4f s, by the records %.4f s", l.Worker, got, want)
+			}
 		}
 	})
 }

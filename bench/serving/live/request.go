@@ -122,6 +122,9 @@ func (c *client) serve(j *job, w int) {
 		}
 		if out.kind == movedOn && lost < fleet.MaxLost {
 			c.moved.Add(1)
+			if j.n > 0 {
+				c.recomputed.Add(int64(j.rec.Prompt) + int64(j.n))
+			}
 			j.rec.Migrations++
 			w = c.cfg.Fleet.Requests.BookOr(&j.fr, out.to)
 			out = failed(record.Failed, out.reason)
@@ -150,8 +153,19 @@ func (c *client) serve(j *job, w int) {
 	}
 	c.finish(j, out.status, out.reason)
 	if out.status == record.OK {
-		c.cfg.Fleet.Requests.Finished(&j.fr, w, c.cfg.Clock.at(j.last)-c.cfg.Clock.at(j.begun))
+		reply, exec := j.took()
+		c.cfg.Fleet.Requests.Finished(&j.fr, w, reply, exec)
 	}
+}
+
+// took returns the times from the first token of all, and from the first token on the last worker, to the end, s.
+func (j *job) took() (reply, exec float64) {
+	if j.n == 0 {
+		return 0, 0
+	}
+	clock := j.c.cfg.Clock
+	end := clock.at(j.last)
+	return end - j.c.start - j.rec.FirstToken, end - clock.at(j.begun)
 }
 
 // pause waits briefly before another attempt. It returns false if the run was stopped.

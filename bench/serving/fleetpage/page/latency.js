@@ -47,7 +47,7 @@ export function latency() {
     table.dispatchEvent(new Event('filled'));
     const oldest = Math.max(0, ...state.latencies.map(l => l.since_s));
     const corrected = state.latencies.filter(l => l.slower).map(l => `${l.slower.toFixed(2)} × on worker ${l.worker}`);
-    note.textContent = `The latest requests of the fleet that have ended, 2,048 at most, back to ${span(oldest)} ago. ` +
+    note.textContent = `The latest requests of the fleet that have ended, 2,048 at most and without the first quarter, back to ${span(oldest)} ago. ` +
       'Decode time: from the first to the last token, measured divided by predicted (median).' +
       (corrected.length ? ` The prediction uses the corrected step times of the policy auto: ${corrected.join(', ')}.` : ' The prediction uses the step times of --profile.') +
       (state.fault ? ` ${state.fault}.` : '');
