@@ -34,8 +34,8 @@ const (
 
 var backends = []string{string(SGLang), string(SGLangOAI), string(SGLangOAIChat), string(VLLM), string(VLLMChat)}
 
-// ParseBackend returns the backend with the given name. The names openai and openai-chat of vLLM's benchmark stand for
-// vllm and vllm-chat, as they do there.
+// ParseBackend returns the backend with the given name. As in vLLM's benchmark, openai is the same as vllm, and
+// openai-chat the same as vllm-chat.
 func ParseBackend(s string) (Backend, error) {
 	switch s {
 	case "openai":
