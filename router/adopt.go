@@ -102,7 +102,8 @@ func inherit(next indexed, old Policy) bool {
 
 // like says whether another index keeps the same.
 func (x *prefixIndex) like(y *prefixIndex) bool {
-	return x.reported == y.reported && x.shared == y.shared && x.block == y.block && x.capacity == y.capacity
+	return x.reported == y.reported && x.shared == y.shared && x.block == y.block && x.capacity == y.capacity &&
+		x.fits == y.fits
 }
 
 // placing is a policy that keeps a placement.

@@ -6,15 +6,19 @@ import (
 	"lorasim/router/prefix"
 )
 
-// keptPrefixes is what workers are taken to keep of prompts: what was sent to them lately. nil: no worker keeps any.
+// keptPrefixes is what workers are taken to keep of prompts: what was sent to them lately, as much as fits into their
+// KV caches. nil: no worker keeps any.
 func keptPrefixes(env Env) *prefixIndex {
 	if !slices.ContainsFunc(env.Workers, func(s Spec) bool { return s.PrefixCache }) {
 		return nil
 	}
-	return newPrefixIndex(indexOptions{Index: "sent", Block: 1, Capacity: keptTokens}, env, true)
+	x := newPrefixIndex(indexOptions{Index: "sent", Block: 1, Capacity: keptTokens}, env, true)
+	x.fits = true
+	return x
 }
 
-// keptTokens is how many tokens of prompts the planner remembers for each worker, the latest: as the other policies.
+// keptTokens is how many tokens of prompts are remembered for a worker whose KV cache's size is not known, the latest:
+// as many as by the other policies.
 const keptTokens = 1 << 24
 
 // uncached is how many tokens of a prompt a worker has to compute: at least the last one.

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"fmt"
 	"testing"
 
 	"lorasim/trace"
@@ -57,5 +58,25 @@ func TestKeptPrefixesByHand(t *testing.T) {
 	first("after a restart", ask(0), 0, 1)
 	if rt := mustNew(t, "period_mig", handEnv(2, 2)); rt.ReadsPrefixes {
 		t.Error("it asks for prefixes that no worker keeps")
+	}
+}
+
+// Two prompts of 100 tokens fit into a KV cache of 200 tokens. A third one takes the place of the one sent first.
+func TestKeptPrefixesFit(t *testing.T) {
+	env := handEnv(1, 1)
+	env.Workers[0].PrefixCache = true
+	for capacity, want := range map[int64][]int32{0: {1, 1, 1}, 200: {100, 1, 1}, 150: {100, 50, 1}} {
+		p, v := mustNew(t, "plan-and-route", env).Policy.(*planAndRoute), testView(env)
+		v.Workers[0].KVCapacity = capacity
+		var prompts []Request
+		for i := range int64(3) {
+			prompts = append(prompts, Request{ID: i, Prompt: 100, Text: &trace.Text{ID: i}, Known: 100})
+			p.Route(prompts[i], v)
+		}
+		var uncached []int32
+		for i := range prompts {
+			uncached = append(uncached, p.uncached(&prompts[i], 0, v))
+		}
+		equal(t, uncached, want, fmt.Sprintf("tokens to compute with a KV cache of %d", capacity))
 	}
 }

@@ -20,6 +20,7 @@ type prefixIndex struct {
 	shared   bool // adapters share what is kept
 	block    int32
 	capacity int64           // blocks; 0: no limit
+	fits     bool            // no more than the worker's KV cache, where its size is known
 	sent     []*prefix.Radix // by worker
 	others   []int64         // without a limit: blocks of prompts of which nothing is known, by worker
 }
@@ -90,9 +91,17 @@ func (x *prefixIndex) add(r *Request, v *View, worker int) {
 		return
 	}
 	c.Keep(&h, r.Prompt/x.block-known)
-	if over := c.Cached() - x.capacity; over > 0 {
+	if over := c.Cached() - x.room(&v.Workers[worker]); over > 0 {
 		c.Evict(over)
 	}
+}
+
+// room is how many blocks are kept for a worker at most.
+func (x *prefixIndex) room(w *Worker) int64 {
+	if x.fits && w.KVCapacity > 0 {
+		return min(x.capacity, w.KVCapacity/int64(x.block))
+	}
+	return x.capacity
 }
 
 // size is the number of blocks of what was sent to a worker.

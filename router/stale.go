@@ -126,7 +126,7 @@ func orGuess(expected, budget int32) float64 {
 // generated some) is computed again with its prompt, and is no longer expected as output.
 func (a *InFlight) rest() Request {
 	return Request{ID: a.ID, Adapter: a.Adapter, Prompt: a.Prompt + a.Generated, MaxNew: a.MaxNew - a.Generated,
-		Expected: max(int32(a.left()+0.5), 1)}
+		Expected: max(int32(a.left()+0.5), 1), Text: a.Text, Known: a.Known}
 }
 
 // left is what a request that has generated some tokens still may: at least a

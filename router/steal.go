@@ -8,6 +8,9 @@ import (
 // steal moves requests that wait although there was time to compute their prompts
 // (they wait for memory, for a slot, for a place in the batch) to workers where
 // none does and that would serve them sooner, the oldest first.
+//
+// The prefix index takes a waiting prompt for kept where it waits, though it is not computed yet. So its prefill there
+// is not part of the price of staying, and a move has to gain that, too.
 func (p *planAndRoute) steal(s *PlannerInput) []Move {
 	if !p.moves.waiting || p.margin >= 1 || !p.someoneFree(s.View) {
 		return nil
@@ -49,7 +52,8 @@ func (p *planAndRoute) steal(s *PlannerInput) []Move {
 		}
 		to := int32(best.worker)
 		if to != a.Worker {
-			p.sent(r, int(to), v, r.Prompt)
+			p.sent(r, int(to), v, p.uncached(&r, int(to), v))
+			p.keep(&r, int(to), v)
 			moves = append(moves, Move{ID: a.ID, From: a.Worker, To: to})
 		}
 		put(a, to, 1)

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"lorasim/trace"
 )
 
 // Two requests wait on worker 0, whose memory is full; worker 1 is idle. What was
@@ -79,6 +81,42 @@ func twoWait(t *testing.T, spec string, env Env) (*planAndRoute, *PlannerInput) 
 	return p, s
 }
 
+// A prompt of 9000 tokens takes 90 s to compute. If worker 0 keeps it, the request waits there; if worker 1 does, it
+// moves, and the next one with the same prompt finds it there.
+func TestStealWithPrefixes(t *testing.T) {
+	text := &trace.Text{ID: 1}
+	for _, c := range []struct {
+		name string
+		kept []int // workers that the prompt was sent to before
+		want []Move
+	}{
+		{"nobody keeps it", nil, []Move{{7, 0, 1}}},
+		{"kept where they wait", []int{0}, nil},
+		{"kept on the other worker", []int{1}, []Move{{7, 0, 1}}},
+		{"kept on both", []int{0, 1}, []Move{{7, 0, 1}}},
+	} {
+		env := handEnv(2, 2)
+		env.Moving = MoveQueued
+		for j := range env.Workers {
+			env.Workers[j].PrefixCache = true
+		}
+		p, s := twoWait(t, "plan-and-route", env)
+		s.Requests = s.Requests[1:]
+		a := &s.Requests[0]
+		a.Prompt, a.Text, a.Known = 9000, text, 9000
+		r := a.rest()
+		for _, j := range c.kept {
+			p.keep(&r, j, s.View)
+		}
+		if got := p.steal(s); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, expected %v", c.name, got, c.want)
+		}
+		if len(c.want) > 0 && p.uncached(&r, 1, s.View) != 1 {
+			t.Errorf("%s: the prompt is not kept where it moved to", c.name)
+		}
+	}
+}
+
 // What a preempted request has generated is part of its prompt when it moves, not of the output to
 // come: 50 tokens, with which the move saves 22 % of its price. With 200 it would save 9 %.
 func TestStealPreempted(t *testing.T) {
@@ -94,6 +132,7 @@ func TestStealPreempted(t *testing.T) {
 	if got, want := p.steal(s), []Move{{7, 0, 1}}; !slices.Equal(got, want) {
 		t.Errorf("%v, expected %v", got, want)
 	}
+	text := &trace.Text{ID: 1}
 	for _, c := range []struct {
 		a    InFlight
 		want Request
@@ -104,6 +143,8 @@ func TestStealPreempted(t *testing.T) {
 			Request{Prompt: 220, MaxNew: 380, Expected: 80}},
 		{InFlight{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 400},
 			Request{Prompt: 500, MaxNew: 100, Expected: 50}},
+		{InFlight{Prompt: 100, MaxNew: 500, Text: text, Known: 90}, Request{Prompt: 100, MaxNew: 500,
+			Expected: guessOutput, Text: text, Known: 90}},
 		{InFlight{Prompt: 100, MaxNew: 500}, Request{Prompt: 100, MaxNew: 500, Expected: guessOutput}},
 	} {
 		if got := c.a.rest(); got != c.want {
