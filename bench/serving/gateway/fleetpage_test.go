@@ -80,8 +80,8 @@ func TestFleetPage(t *testing.T) {
 		t.Errorf("%d loads, expected 1", n)
 	}
 	press("Unload worker 1", `(document.getElementById('adapter').value = 'x', document.getElementById('yes').click())`)
-	wait(`document.getElementById('status').textContent.startsWith('unload on worker 1: ') &&
-		!document.getElementById('status').textContent.endsWith('done')`)
+	wait(`document.getElementById('outcome').textContent.includes(' unload on worker 1: ') &&
+		!document.getElementById('outcome').textContent.endsWith('done')`)
 	testbrowser.Look(t, ctx, "fleet")
 }
 

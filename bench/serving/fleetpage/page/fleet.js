@@ -93,6 +93,12 @@ function run(r) {
   byId('result').textContent = r.result || '';
 }
 
+// outcome tells how the latest change ended; it stays until the next one.
+function outcome(text) {
+  byId('outcome').hidden = !text;
+  byId('outcome').textContent = text && `${clock(Date.now())} ${text}`;
+}
+
 // change asks for a confirmation, and then for the change. Without values the adapter is asked for, too.
 function change(what, worker, values, question) {
   byId('question').textContent = question;
@@ -100,12 +106,13 @@ function change(what, worker, values, question) {
   byId('adapter').value = '';
   byId('yes').onclick = async () => {
     byId('ask').close();
+    outcome('');
     try {
       await ask(what, { worker, ...(values || { adapter: byId('adapter').value }) });
       await refresh();
-      byId('status').textContent = `${what} on worker ${worker}: done`;
+      outcome(`${what} on worker ${worker}: done`);
     } catch (err) {
-      byId('status').textContent = `${what} on worker ${worker}: ${err.message}`;
+      outcome(`${what} on worker ${worker}: ${err.message}`);
     }
   };
   byId('no').onclick = () => byId('ask').close();
