@@ -172,7 +172,7 @@ func (p *planAndRoute) copyFrom(old Policy, now float64) bool {
 		return false
 	}
 	p.accounts.copyFrom(&q.accounts, now)
-	p.first, p.prompt, p.gap, p.latest = q.first, q.prompt, q.gap, q.latest-now
+	p.first, p.prompt, p.found, p.gap, p.latest = q.first, q.prompt, q.found, q.gap, q.latest-now
 	p.pool.usage = q.pool.usage
 	return true
 }

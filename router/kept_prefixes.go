@@ -29,6 +29,21 @@ func (p *planAndRoute) uncached(r *Request, j int, v *View) int32 {
 	return max(r.Prompt-p.index.match(r, v, j), 1)
 }
 
+// displaces is the prefill that later requests need because a request takes the place of kept prompts in a full KV
+// cache, s: a request with so many tokens to compute and to generate. The share of what it displaces that is asked for
+// again is taken to be the share of prompts that is found.
+func (p *planAndRoute) displaces(uncached int32, output float64, j int, w *Worker) float64 {
+	if p.index == nil || w.KVCapacity <= 0 || !p.env.Workers[j].PrefixCache {
+		return 0
+	}
+	needs := int64(uncached) + int64(output)
+	over := min(needs, p.index.sent[j].Cached()+needs-w.KVCapacity)
+	if over <= 0 {
+		return 0
+	}
+	return p.found.value * p.env.Workers[j].Cost.Prefill(over)
+}
+
 // keep notes that a worker will keep a prompt sent to it.
 func (p *planAndRoute) keep(r *Request, j int, v *View) {
 	if p.index != nil && r.Text != nil {

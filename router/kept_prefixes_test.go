@@ -80,3 +80,27 @@ func TestKeptPrefixesFit(t *testing.T) {
 		equal(t, uncached, want, fmt.Sprintf("tokens to compute with a KV cache of %d", capacity))
 	}
 }
+
+// A token takes 10 ms to compute. A request that needs 100 tokens takes the place of as many as do not fit, and half of
+// what prompts ask for is found.
+func TestDisplacesKeptPrefixes(t *testing.T) {
+	env := handEnv(1, 1)
+	env.Workers[0].PrefixCache = true
+	for _, c := range []struct {
+		name           string
+		capacity, kept int64
+		want           float64
+	}{
+		{"size not known", 0, 500, 0},
+		{"room for all", 600, 500, 0},
+		{"room for a part", 560, 500, 0.5 * 0.4},
+		{"full", 500, 500, 0.5 * 1},
+		{"more than full", 400, 500, 0.5 * 1},
+	} {
+		p, v := mustNew(t, "plan-and-route", env).Policy.(*planAndRoute), testView(env)
+		p.keep(&Request{Prompt: int32(c.kept), Text: &trace.Text{ID: 1}, Known: int32(c.kept)}, 0, v)
+		v.Workers[0].KVCapacity = c.capacity
+		p.found.add(0.5)
+		close2(t, c.name, p.displaces(70, 30, 0, &v.Workers[0]), c.want)
+	}
+}

@@ -31,6 +31,7 @@ type planAndRoute struct {
 	index  *prefixIndex // nil: no worker keeps prefixes
 	first  mean         // s until the first token, as expected
 	prompt mean         // tokens, of all requests
+	found  mean         // share of prompts that the workers keep
 	gap    mean         // s between requests
 	latest float64
 }
@@ -120,7 +121,9 @@ func (p *planAndRoute) Route(r Request, v *View) int {
 		if p.unequal() {
 			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now)
 		}
-		p.sent(r, best, v, p.uncached(&r, best, v))
+		uncached := p.uncached(&r, best, v)
+		p.sent(r, best, v, uncached)
+		p.found.add(1 - float64(uncached)/float64(max(r.Prompt, 1)))
 		p.keep(&r, best, v)
 		p.first.addUpTo(first, 300)
 	}
@@ -185,7 +188,8 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	adapters, one := w.batchAdapters(r.Adapter)
 	step := decodeStepOf(cost, batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
 	n := l.next(w, v.Now)
-	prompts, prefill := n.prompt(p.uncached(&r, j, v), cost)
+	uncached := p.uncached(&r, j, v)
+	prompts, prefill := n.prompt(uncached, cost)
 	a := p.adapterWait(r.Adapter, j, v)
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in
@@ -210,12 +214,13 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	if batch > running {
 		t += output * float64(running) * max(0, step-decodeStepOf(cost, running, adapters, kv, w.MaxRank))
 	}
+	weight := p.firstWeight()
+	t += p.displaces(uncached, output, j, w) * (weight + float64(running))
 	t *= p.later(j, v.Now)
 	if !p.holds(r, j) {
 		t += p.spill * exec
 	}
 	t += p.pool.secondSlot(r.Adapter, w) * exec
-	weight := p.firstWeight()
 	if p.firstUse(r.Adapter, j) {
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}

@@ -30,6 +30,7 @@ type planning struct {
 	completions  router.CompletionObserver
 	loadFailures router.LoadFailureObserver
 	flight       router.FlightObserver
+	faulty       bool // the policy can fail, see [router.Faulty]
 	every        tick.Ticks
 	busy         bool               // a plan is being solved
 	byID         map[int64]*request // requests in flight
@@ -63,6 +64,7 @@ func (s *sim) initPlanning() error {
 	p.completions, _ = rt.Policy.(router.CompletionObserver)
 	p.loadFailures, _ = rt.Policy.(router.LoadFailureObserver)
 	p.flight, _ = rt.Policy.(router.FlightObserver)
+	_, p.faulty = rt.Policy.(router.Faulty)
 	if l, ok := rt.Policy.(router.Poller); ok {
 		every := max(tick.FromSeconds(l.Refresh()), 1)
 		s.loop.Background(every, event.Plan, func() { s.poll(l, every) })

@@ -222,7 +222,10 @@ func (s *sim) instant(arrivals func() error) error {
 	}
 	s.loop.Run()
 	s.loop.RunYielded()
-	return s.cfg.Router.Fault()
+	if s.plan.faulty {
+		return s.cfg.Router.Fault()
+	}
+	return nil
 }
 
 // next is the time of the next event.

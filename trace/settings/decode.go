@@ -44,24 +44,30 @@ func Decode(text string, to any) (Given, error) {
 
 // decode is Decode with a preset of other defaults than those of the tags.
 func decode(text, preset string, to any) (Given, error) {
-	if err := SetDefaults(preset, to); err != nil {
+	fields := FieldsOf(reflect.TypeOf(to))
+	if err := setDefaults(fields, preset, to); err != nil {
 		return nil, err
 	}
-	given, err := split(text, FieldsOf(reflect.TypeOf(to)))
+	given, err := split(text, fields)
 	if err != nil {
 		return nil, err
 	}
-	if err := set(given, to); err != nil {
+	if err := set(fields, given, to); err != nil {
 		return nil, err
 	}
-	return given, complete(given, preset, to)
+	return given, complete(fields, given, preset, to)
 }
 
 // SetDefaults sets a struct to the defaults of its tags, and then to the values of a preset, "key=value,...".
 func SetDefaults(preset string, to any) error {
-	fields := FieldsOf(reflect.TypeOf(to))
+	return setDefaults(FieldsOf(reflect.TypeOf(to)), preset, to)
+}
+
+// setDefaults is SetDefaults of a struct with these options.
+func setDefaults(fields []Field, preset string, to any) error {
 	v := reflect.ValueOf(to).Elem()
-	for _, f := range fields {
+	for i := range fields {
+		f := &fields[i]
 		at := v.FieldByIndex(f.index)
 		at.SetZero()
 		if f.Default == "" {
@@ -75,13 +81,17 @@ func SetDefaults(preset string, to any) error {
 	if err != nil {
 		return err
 	}
-	return set(given, to)
+	return set(fields, given, to)
 }
 
-// set sets the fields that are given.
-func set(given Given, to any) error {
+// set sets the options that are given.
+func set(fields []Field, given Given, to any) error {
+	if len(given) == 0 {
+		return nil
+	}
 	v := reflect.ValueOf(to).Elem()
-	for _, f := range FieldsOf(v.Type()) {
+	for i := range fields {
+		f := &fields[i]
 		text, ok := given.Text(f.Key)
 		if !ok {
 			continue
@@ -94,8 +104,7 @@ func set(given Given, to any) error {
 }
 
 // complete checks what has to be given, and the struct as a whole.
-func complete(given Given, preset string, to any) error {
-	fields := FieldsOf(reflect.TypeOf(to))
+func complete(fields []Field, given Given, preset string, to any) error {
 	usual, err := split(preset, fields)
 	if err != nil {
 		return err

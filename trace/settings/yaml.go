@@ -90,7 +90,7 @@ func decodeYAML(n ast.Node, anchors *Anchors, form Form, to any) (Given, error) 
 			given = append(given, Option{key, *text})
 		}
 	}
-	if err := complete(given, form.Preset, to); err != nil {
+	if err := complete(fields, given, form.Preset, to); err != nil {
 		return nil, at(n.GetToken().Position.Line, "", err)
 	}
 	return given, nil
