@@ -40,9 +40,9 @@ type Clock struct {
 	RoundTrip float64 `json:"round_trip_s"` // shortest time of a call
 }
 
-// Check examines all workers concurrently. It waits up to the given time for workers that do not answer yet, but
-// not for one that refuses the key. It changes nothing on the workers, but sends each a request for one token. With clocks it also compares the clocks,
-// which takes a second.
+// Check examines all workers concurrently. It waits up to the given time for workers that do not answer yet, but not
+// for one that refuses the key. It changes nothing on the workers, but sends each a request for one token. With clocks
+// it also compares the clocks, which takes a second.
 func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) []Report {
 	reports := make([]Report, len(c.URLs))
 	each(len(reports), func(i int) error {
