@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,6 +95,9 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 	if sc.Cluster.Elastic != "" {
 		return usage(fmt.Errorf("--elastic: capacity looks for a fixed number of workers; to see what share of the requests an elastic cluster serves within the SLO, run: lorasim sim --elastic %q --goodput %q",
 			sc.Cluster.Elastic, f.goodput.slo))
+	}
+	if math.IsInf(sc.Workload.RequestRate, 1) {
+		return usage(errors.New("--request-rate inf: capacity looks for the number of workers that serve a rate: give a finite rate"))
 	}
 	if strings.Contains(sc.Cluster.Profile, "*") {
 		return usage(fmt.Errorf("profile %s has a number of workers, which capacity looks for: give the profile without a count", sc.Cluster.Profile))

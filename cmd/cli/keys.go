@@ -30,6 +30,7 @@ type keyFlags struct {
 	name, env   string // names of the flag and of the variable
 	value, file string
 	set         *pflag.FlagSet
+	warn        func(text string) // prints a warning; nil: none
 
 	once sync.Once // a file may be a pipe, which can be read only once
 	keys []string
@@ -39,6 +40,7 @@ type keyFlags struct {
 // add adds --NAME and --NAME-file to a command.
 func (k *keyFlags) add(cmd *cobra.Command, heading, name, env, what, file string) {
 	k.name, k.env, k.set = name, env, cmd.Flags()
+	k.warn = func(text string) { warn(cmd, text) }
 	flags(cmd, heading,
 		opt(&k.value, name, "", what+"; ps shows it, so prefer --"+name+"-file or $"+env),
 		opt(&k.file, name+"-file", "", file))
@@ -61,6 +63,9 @@ func (k *keyFlags) find(ctx context.Context) ([]string, error) {
 		keys, err := bearer.ReadFile(ctx, k.file)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if text := openKeyWarning(k.file); text != "" && k.warn != nil {
+			k.warn(file + ": " + text)
 		}
 		return keys, nil
 	}
@@ -90,6 +95,15 @@ func (k *keyFlags) readOne(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("--%s-file: %s holds %d keys, expected one", k.name, k.file, len(keys))
 	}
 	return keys[0], nil
+}
+
+// openKeyWarning returns a warning if other users can read a file of keys, or "".
+func openKeyWarning(file string) string {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o044 == 0 {
+		return ""
+	}
+	return fmt.Sprintf("other users can read %s (mode %04o); chmod 600 %[1]s prevents that", file, info.Mode().Perm())
 }
 
 // clearKeyWarning returns a warning with the workers that get a key unencrypted over a network, or

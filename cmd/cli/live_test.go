@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,5 +104,19 @@ func TestRemote(t *testing.T) {
 		if got := cfg.Path(a); got != want {
 			t.Errorf("path of %v: %s, expected %s", a, got, want)
 		}
+	}
+}
+
+// A server that answers all requests with an empty object is no engine.
+func TestCheckOtherServer(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "{}")
+	}))
+	defer srv.Close()
+	var out, errs bytes.Buffer
+	code := run(t.Context(), []string{"check", srv.URL}, strings.NewReader(""), &out, &errs)
+	if code != exitFailed || !strings.Contains(out.String(), "it is no inference engine") ||
+		!strings.Contains(errs.String(), "1 of 1 workers cannot be used") {
+		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
 	}
 }

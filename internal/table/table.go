@@ -37,6 +37,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/suggest"
@@ -347,10 +349,20 @@ func Bind(columns []Column, names []string, strict bool) ([]int, error) {
 		}
 	}
 	if missing != nil {
+		if !areText(names) {
+			return nil, errors.New("the file is not text, expected CSV with the names of the columns in its first line")
+		}
 		return nil, fmt.Errorf("no column %s; the file has %s", strings.Join(missing, ", "),
 			suggest.Clip(strings.Join(names, ",")))
 	}
 	return index, nil
+}
+
+// areText reports whether names of columns are UTF-8 without control characters.
+func areText(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool {
+		return !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl)
+	})
 }
 
 func unknown(what, name string, columns []Column) error {

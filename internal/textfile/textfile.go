@@ -213,7 +213,7 @@ func (f *File) next() ([]byte, error) {
 	case errors.Is(err, io.EOF):
 		return nil, io.EOF
 	case f.packed != "" && errors.Is(err, io.ErrUnexpectedEOF):
-		err = fmt.Errorf("%s file is truncated: %w", f.packed, err)
+		err = fmt.Errorf("%s file is truncated: it ends in the middle of its %[1]s stream: %w", f.packed, err)
 	}
 	return nil, fmt.Errorf("%s:%d: %w", f.path, f.line+1, err)
 }

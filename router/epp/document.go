@@ -107,6 +107,9 @@ func readDocument(data []byte, file string, d Dialect) (*document, Dialect, erro
 	if err != nil {
 		return nil, "", fmt.Errorf("%s: %w", file, err)
 	}
+	if _, ok := tree.(map[string]any); !ok {
+		return nil, "", fmt.Errorf("%s: is no EndpointPickerConfig: expected a YAML document of keys and values", file)
+	}
 	doc := &document{}
 	if err := decode(text, doc, true); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", file, err)

@@ -232,7 +232,23 @@ func (a *Analytic) gpus(m *Architecture, g *GPU, ranks int) (int, error) {
 		return 0, fmt.Errorf("%s takes %.0f GiB, too much for %d x %s of %.0f GiB; expected tp=%d or more",
 			m.Name, a.weights(m)/gib, a.TP, g.Name, g.MemoryGiB, least)
 	}
-	return a.TP, nil
+	return a.TP, m.divides(a.TP)
+}
+
+// divides returns an error if engines cannot divide the attention heads among n GPUs. As in vLLM and sglang
+// (LlamaAttention in models/llama.py), each GPU gets the same number of heads. KV heads are divided likewise, or, if
+// there are fewer than GPUs, each is copied to the same number of GPUs. Latent attention has no KV heads to divide.
+func (m *Architecture) divides(n int) error {
+	tp := float64(n)
+	if math.Mod(m.Heads, tp) != 0 {
+		return fmt.Errorf("tp is %d, but %s has %g attention heads, which engines cannot divide by %d", n, m.Name,
+			m.Heads, n)
+	}
+	if m.Latent == 0 && math.Mod(max(m.KVHeads, tp), min(m.KVHeads, tp)) != 0 {
+		return fmt.Errorf("tp is %d, but %s has %g KV heads: engines need a divisor or a multiple of %g", n, m.Name,
+			m.KVHeads, m.KVHeads)
+	}
+	return nil
 }
 
 // flops returns the peak rate for weights of the given number of bits, 1/s. 4-bit weights are computed in 16

@@ -127,7 +127,7 @@ func TestAnalyticKVCost(t *testing.T) {
 			t.Errorf("%d GPUs: %v us, expected %v", tp, got, want)
 		}
 	}
-	if _, err := analytic("llama-2-7b", "h100", 64, 0).Profile(); err != nil {
+	if _, err := analytic("llama-2-70b", "h100", 64, 0).Profile(); err != nil {
 		t.Errorf("64 GPUs: %v", err)
 	}
 }

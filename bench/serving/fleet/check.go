@@ -78,6 +78,9 @@ func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, cloc
 	if err != nil {
 		return err
 	}
+	if len(listed) == 0 {
+		return errors.New("it answers, but its /v1/models lists no model: it is no inference engine")
+	}
 	base := ""
 	for _, m := range listed {
 		if m.Parent != "" {

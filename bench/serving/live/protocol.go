@@ -34,8 +34,15 @@ const (
 
 var backends = []string{string(SGLang), string(SGLangOAI), string(SGLangOAIChat), string(VLLM), string(VLLMChat)}
 
-// ParseBackend returns the backend with the given name.
+// ParseBackend returns the backend with the given name. As in vLLM's benchmark, openai is the same as vllm, and
+// openai-chat the same as vllm-chat.
 func ParseBackend(s string) (Backend, error) {
+	switch s {
+	case "openai":
+		return VLLM, nil
+	case "openai-chat":
+		return VLLMChat, nil
+	}
 	return Backend(s), suggest.Among("backend", s, backends)
 }
 
