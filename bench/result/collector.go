@@ -355,7 +355,7 @@ func (r *Result) CountGood(slo SLO) {
 // Limits on the reasons kept, since their texts may come from outside.
 const (
 	maxReasons   = 64
-	maxReasonLen = 120
+	maxReasonLen = 240
 	otherReasons = "(other reasons)"
 )
 

@@ -22,6 +22,8 @@ import (
 type Report struct {
 	URL   string `json:"url"`
 	Error string `json:"error,omitempty"` // why the worker cannot be used; other fields are unknown then
+	// Refused: the worker answers, and refuses the key.
+	Refused bool `json:"-"`
 	Info
 	Adapters []string `json:"adapters"`              // names of the adapters that the worker holds
 	TokenIDs Switch   `json:"token_ids"`             // replies contain the ids of their tokens
@@ -38,16 +40,16 @@ type Clock struct {
 	RoundTrip float64 `json:"round_trip_s"` // shortest time of a call
 }
 
-// Check examines all workers concurrently. It waits up to the given time for workers that do not answer yet. It
-// changes nothing on the workers, but sends each a request for one token. With clocks it also compares the clocks,
-// which takes a second.
+// Check examines all workers concurrently. It waits up to the given time for workers that do not answer yet, but not
+// for one that refuses the key. It changes nothing on the workers, but sends each a request for one token. With clocks
+// it also compares the clocks, which takes a second.
 func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) []Report {
 	reports := make([]Report, len(c.URLs))
 	each(len(reports), func(i int) error {
 		r := &reports[i]
 		r.URL, r.Adapters, r.Cannot = c.URLs[i], []string{}, []string{}
 		if err := newEngine(&c, c.URLs[i]).report(ctx, r, wait, clocks); err != nil {
-			r.Error = err.Error()
+			r.Error, r.Refused = err.Error(), isStatus(err, http.StatusUnauthorized)
 		}
 		return nil
 	})
@@ -63,7 +65,7 @@ func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, cloc
 		_, err := e.discover(look)
 		if cancel(); err == nil {
 			break
-		} else if time.Since(begun) >= wait || ctx.Err() != nil {
+		} else if time.Since(begun) >= wait || ctx.Err() != nil || isStatus(err, http.StatusUnauthorized) {
 			return err
 		}
 	}

@@ -123,6 +123,26 @@ func TestCheckWaits(t *testing.T) {
 	})
 }
 
+// A worker that refuses the key is not waited for, and the error names the flag.
+func TestCheckKey(t *testing.T) {
+	inMemory(t, func(t *memory) {
+		h := t.net.Serve("locked", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			http.Error(rw, `{"error":"Unauthorized"}`, http.StatusUnauthorized)
+		}))
+		t.Cleanup(h.Kill)
+		c := Connection{URLs: []string{"http://locked"}, Client: &http.Client{Transport: t.net.Transport()}}
+		begun := time.Now()
+		r := Check(context.Background(), c, time.Hour, false)[0]
+		if !r.Refused || !strings.Contains(r.Error, "status 401: ") || !strings.HasSuffix(r.Error,
+			"; the worker needs a key, or another one (--api-key-file, $LORASIM_WORKER_KEY)") {
+			t.Errorf("%+v", r)
+		}
+		if took := time.Since(begun); took > time.Minute {
+			t.Errorf("waited %v", took)
+		}
+	})
+}
+
 func TestRefuse(t *testing.T) {
 	as := trace.Names(6, []int{8})
 	fixed := Report{URL: "u", Info: Info{API: VLLM, LoRA: On, RunTime: Off}, Adapters: []string{"lora0"}}

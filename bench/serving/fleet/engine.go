@@ -101,7 +101,11 @@ type statusError struct {
 }
 
 func (e *statusError) Error() string {
-	return strings.TrimSuffix(fmt.Sprintf("status %d: %s", e.code, e.text), ": ")
+	text := strings.TrimSuffix(fmt.Sprintf("status %d: %s", e.code, e.text), ": ")
+	if e.code == http.StatusUnauthorized {
+		text += "; the worker needs a key, or another one (--api-key-file, $LORASIM_WORKER_KEY)"
+	}
+	return text
 }
 
 // isStatus reports whether an error is a response with the given status.

@@ -176,6 +176,9 @@ func silent(reports []fleet.Report, ready time.Duration) error {
 	if slices.ContainsFunc(reports, func(r fleet.Report) bool { return r.Error == "" }) {
 		return nil
 	}
+	if k := slices.IndexFunc(reports, func(r fleet.Report) bool { return r.Refused }); k >= 0 {
+		return fmt.Errorf("%s: %s", reports[k].URL, reports[k].Error)
+	}
 	which := "the worker does not answer"
 	if n := len(reports); n > 1 {
 		which = fmt.Sprintf("none of %d workers answers", n)
