@@ -116,9 +116,12 @@ func (w *Worker) lora(load bool) http.HandlerFunc {
 	return reading(func(rw http.ResponseWriter, _ *http.Request, q *loraRequest) {
 		var err error
 		vllm, done := w.cfg.API == VLLM, "added"
-		if load {
+		switch {
+		case load && vllm && (q.Name == "" || q.Path == ""):
+			err = errLoRAUnnamed
+		case load:
 			err = w.load(Adapter{Name: q.Name, Path: q.Path}, q.Pinned && !vllm)
-		} else {
+		default:
 			done, err = "removed", w.unload(q.Name, !vllm)
 		}
 		switch {
@@ -140,12 +143,18 @@ func (w *Worker) lora(load bool) http.HandlerFunc {
 	})
 }
 
+// errLoRAUnnamed is vLLM's answer to a load without a name or path (_check_load_lora_adapter_request).
+var errLoRAUnnamed = errors.New("both 'lora_name' and 'lora_path' must be provided")
+
 // refuseLoRA answers a load or an unload that failed, as vLLM 0.32 does (OpenAIServingModels).
 func refuseLoRA(rw http.ResponseWriter, err error) {
 	status, kind, text := http.StatusBadRequest, "BadRequestError", err.Error()
 	if e, ok := errors.AsType[errUnknownAdapter](err); ok {
 		status, kind = http.StatusNotFound, "NotFoundError"
 		text = fmt.Sprintf("The lora adapter '%s' cannot be found.", e.name)
+	}
+	if errors.Is(err, errLoRAUnnamed) {
+		kind, text = "InvalidUserInput", "Both 'lora_name' and 'lora_path' must be provided."
 	}
 	if e, ok := errors.AsType[errAlreadyLoaded](err); ok {
 		kind = "InvalidUserInput"
@@ -214,6 +223,12 @@ func (w *Worker) completionOrder(q *completionRequest, chat bool) (order, error)
 	switch {
 	case q.N != nil && *q.N != 1:
 		return o, errors.New("n must be 1")
+	case w.cfg.API == VLLM && o.budget > w.profile.Engine.ContextLength:
+		param := "max_tokens"
+		if q.MaxCompletionTokens != nil {
+			param = "max_completion_tokens"
+		}
+		return o, errMaxTokens{param, o.budget, w.profile.Engine.ContextLength}
 	case chat:
 		for _, m := range q.Messages {
 			o.prompt = append(o.prompt, Tokenize(m.Role+" "+m.Content)...)
@@ -224,6 +239,17 @@ func (w *Worker) completionOrder(q *completionRequest, chat bool) (order, error)
 		return o, errors.New("prompt: expected a string or a list of token ids")
 	}
 	return o, nil
+}
+
+// errMaxTokens refuses a request for more tokens than the context length. vLLM 0.32 refuses it (TokenizeParams in
+// renderers/params.py). If only the prompt and max_tokens together exceed the context, it reduces max_tokens.
+type errMaxTokens struct {
+	param           string
+	budget, context int
+}
+
+func (e errMaxTokens) Error() string {
+	return fmt.Sprintf("%s=%d cannot be greater than max_model_len=%d", e.param, e.budget, e.context)
 }
 
 // adapterOf returns the adapter that a request names: with sglang in "base:adapter" or lora_path, with vLLM in model.
@@ -254,6 +280,11 @@ func (w *Worker) refuseOpenAI(rw http.ResponseWriter, err error) {
 		said["message"] = fmt.Sprintf("The model `%s` does not exist. Valid aliases: %s.", unknown.name,
 			w.cfg.ModelName)
 		said["type"], said["param"], said["code"] = "NotFoundError", "model", status
+	}
+	if most, ok := errors.AsType[errMaxTokens](err); ok {
+		said["message"] = fmt.Sprintf("%v. Please request fewer output tokens. (parameter=%s, value=%d)", err,
+			most.param, most.budget)
+		said["param"] = most.param
 	}
 	writeJSON(rw, status, object{"error": said})
 }

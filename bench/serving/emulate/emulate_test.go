@@ -415,6 +415,35 @@ func TestVLLMAdapters(t *testing.T) {
 	})
 }
 
+// vLLM refuses loads without a path, and more tokens than the context has.
+func TestVLLMRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := profile.Default()
+		p.Memory.KVTokens, p.Engine.ContextLength = 10000, 50
+		const base = "base"
+		w := newWorker(t, emulate.Config{Costs: p.Compile(), API: emulate.VLLM, ModelName: base})
+		defer w.Close()
+		for _, c := range []struct {
+			path   string
+			body   map[string]any
+			status int
+			say    string
+		}{
+			{"/v1/load_lora_adapter", map[string]any{"lora_name": "a"}, 400,
+				"Both 'lora_name' and 'lora_path' must be provided."},
+			{"/v1/load_lora_adapter", map[string]any{"lora_path": "a"}, 400, `"type":"InvalidUserInput"`},
+			{"/v1/completions", map[string]any{"model": base, "prompt": []int32{1, 2}, "max_tokens": 51}, 400,
+				"max_tokens=51 cannot be greater than max_model_len=50. Please request fewer output tokens."},
+			{"/v1/completions", map[string]any{"model": base, "prompt": []int32{1, 2}, "max_tokens": 10,
+				"ignore_eos": true}, 200, `"completion_tokens":10`},
+		} {
+			if rec := post(w, c.path, c.body); rec.Code != c.status || !strings.Contains(rec.Body.String(), c.say) {
+				t.Errorf("%s %v: %d %s, expected %d %s", c.path, c.body, rec.Code, rec.Body, c.status, c.say)
+			}
+		}
+	})
+}
+
 func TestOpenAI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorker(t, emulate.Config{API: emulate.VLLM, Adapters: []emulate.Adapter{{Name: "chat"}}})
