@@ -42,7 +42,7 @@ epoch seconds, ms, us or ns, or ISO 8601. docs/logs.md lists the layouts.`,
 	}
 	flags(cmd, "",
 		opt(&o.out, "output,o", "", "Workload `file` to write: .csv, .jsonl, .parquet or .arrow"),
-		opt(&o.columns, "columns", "", "Columns by name, FIELD=NAME,...\n"+
+		opt(&o.columns, "columns", "", "Columns by name, FIELD=NAME,...; "+
 			"fields: time adapter base prompt output total max_new rank status error"),
 		opt(&o.unit, "time-unit", "", "Unit of numeric times: s, ms, us or ns; default: found"),
 		opt(&o.seed, "seed", int64(1), "Seed of a workload drawn from rates", ">=0"))

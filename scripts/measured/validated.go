@@ -238,7 +238,7 @@ func starved(runs []run) row {
 
 // sloraRuns adds the published runs of S-LoRA's authors.
 func sloraRuns(ctx context.Context, r *runner, s *section) error {
-	help, err := r.run(ctx, s.name+"-help", "lorasim validate --help")
+	help, err := r.run(ctx, s.name+"-help", "lorasim profile check --help")
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Pickersbench runs `lorasim epp` and the real endpoint picker of the Gateway API Inference
+// Pickersbench runs `lorasim gateway --ext-proc` and the real endpoint picker of the Gateway API Inference
 // Extension behind the same Envoy, with the same configuration. It compares their decisions, and
 // the latency that they add to Envoy alone.
 package main
@@ -151,7 +151,7 @@ func (c *cluster) measure(o *options, out io.Writer) error {
 		}
 		alone := stats.QuantileOf(p50[0], 0.5)
 		for i, w := range ways {
-			name := map[string]string{"direct": "Envoy alone", "lorasim": "`lorasim epp`", "gie": "GIE v1.5.0"}[w.Name]
+			name := map[string]string{"direct": "Envoy alone", "lorasim": "`lorasim gateway --ext-proc`", "gie": "GIE v1.5.0"}[w.Name]
 			fmt.Fprintf(out, "| %s | %s | %.2f | %.2f | %.2f |\n", k.name, name, stats.QuantileOf(p50[i], 0.5),
 				stats.QuantileOf(p99[i], 0.5), stats.QuantileOf(p50[i], 0.5)-alone)
 		}
