@@ -146,8 +146,8 @@ func (f *gatewayFlags) pick(cmd *cobra.Command, sc *scenario.Scenario, args []st
 		MaxWorkers: f.labels.workers})
 	picker := extproc.NewFleetPicker(extproc.FleetConfig{Fleet: fl, Now: cfg.Now, Objectives: objectives,
 		QueueTimeout: f.QueueTimeout, Metrics: m})
-	s := extproc.New(extproc.Config{Picker: picker, MaxBody: int(f.MaxBody), PickedHeader: f.picker.pickedHeader, Log: cfg.Log,
-		Refused: picker.CountRefused, Ready: func() bool { return fl.Up() > 0 }})
+	s := extproc.New(extproc.Config{Picker: picker, MaxBody: int(f.MaxBody), PickedHeader: f.picker.pickedHeader,
+		Log: cfg.Log, Refused: picker.CountRefused, Ready: func() bool { return fl.Up() > 0 }})
 	if scraped != nil {
 		defer serveMetrics(scraped, m)()
 	}

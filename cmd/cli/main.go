@@ -152,7 +152,8 @@ func addGroup(root *cobra.Command, heading string, commands ...*cobra.Command) {
 	}
 }
 
-// checkHelp adds "help keys", and makes "help NAME" an error if there is no command NAME. cobra prints the help of the program instead.
+// checkHelp adds "help keys", and makes "help NAME" an error if there is no command NAME. cobra prints the help of the
+// program instead.
 func checkHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, err := root.Find([]string{"help"})

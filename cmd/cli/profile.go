@@ -23,21 +23,22 @@ func newProfile() *cobra.Command {
 		Example: "  lorasim profile list\n  lorasim profile show llama-2-7b-rtx-4090-sglang-0.5 > mine.yaml\n" +
 			"  lorasim profile compare analytic:llama-2-7b,rtx-4090 llama-2-7b-rtx-4090-sglang-0.5",
 	}
-	cmd.AddCommand(newProfileList(), newProfileCompute(), newProfileCompare(), newProfileFit(), newProfileCheck(), &cobra.Command{
-		Use:   "show NAME|FILE",
-		Short: "Print a profile with all its settings, as a file to change and use",
-		Args:  cobra.ExactArgs(1),
+	cmd.AddCommand(newProfileList(), newProfileCompute(), newProfileCompare(), newProfileFit(), newProfileCheck(),
+		&cobra.Command{
+			Use:   "show NAME|FILE",
+			Short: "Print a profile with all its settings, as a file to change and use",
+			Args:  cobra.ExactArgs(1),
 
-		ValidArgsFunction: completeProfiles,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := profile.Load(cmd.Context(), args[0])
-			if err != nil {
-				return usage(err)
-			}
-			describe(cmd.OutOrStdout(), p)
-			return writeYAML(cmd, p)
-		},
-	})
+			ValidArgsFunction: completeProfiles,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				p, err := profile.Load(cmd.Context(), args[0])
+				if err != nil {
+					return usage(err)
+				}
+				describe(cmd.OutOrStdout(), p)
+				return writeYAML(cmd, p)
+			},
+		})
 	return cmd
 }
 

@@ -84,9 +84,8 @@ func (f *fitFlags) check() error {
 	return nil
 }
 
-// run fits a profile to the data of a file, by fit, and writes it.
-func (f *fitFlags) run(cmd *cobra.Command, data string, override func(*profile.Profile) error,
-	fit func(o calibrate.Options) (*calibrate.Fit, error)) error {
+// run fits a profile by fit, and writes it.
+func (f *fitFlags) run(cmd *cobra.Command, override func(*profile.Profile) error, fit func(o calibrate.Options) (*calibrate.Fit, error)) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -106,7 +105,7 @@ func (f *fitFlags) run(cmd *cobra.Command, data string, override func(*profile.P
 		}})
 	bar.done()
 	if err != nil {
-		return fmt.Errorf("%s: %w", data, err)
+		return err
 	}
 	p := found.Profile
 	p.Name, p.Hardware, p.EngineVersion = cmp.Or(f.name, p.Name), cmp.Or(f.hardware, p.Hardware),
@@ -123,6 +122,14 @@ func (f *fitFlags) run(cmd *cobra.Command, data string, override func(*profile.P
 		}
 	}
 	return show(cmd, found.WriteText, inJSON(found, "  "))
+}
+
+// of adds the name of the file to an error.
+func of(file string, fit *calibrate.Fit, err error) (*calibrate.Fit, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return fit, nil
 }
 
 // defaultStart is the profile that most fits start from.
@@ -147,13 +154,14 @@ func newFitRecords() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		recorded.files = args
 		override := func(p *profile.Profile) error { return recorded.override(cmd, p) }
-		return f.run(cmd, strings.Join(args, ", "), override, func(o calibrate.Options) (*calibrate.Fit, error) {
+		return f.run(cmd, override, func(o calibrate.Options) (*calibrate.Fit, error) {
 			runs, err := recorded.requests(cmd.Context())
 			if err != nil {
 				return nil, err
 			}
-			return calibrate.Records(cmd.Context(), runs, calibrate.RecordsOptions{Options: o, Holdout: holdout,
+			fit, err := calibrate.Records(cmd.Context(), runs, calibrate.RecordsOptions{Options: o, Holdout: holdout,
 				MaxConcurrency: recorded.maxConcurrency})
+			return of(strings.Join(args, ", "), fit, err)
 		})
 	}
 	return cmd
@@ -175,7 +183,7 @@ func newFitLogs() *cobra.Command {
 		opt(&concurrency, "concurrency", nil,
 			"Concurrencies of the blocks to fit; the others are predicted (default: fit all)", ">=1 <=1e6"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return f.run(cmd, args[0], nil, func(o calibrate.Options) (*calibrate.Fit, error) {
+		return f.run(cmd, nil, func(o calibrate.Options) (*calibrate.Fit, error) {
 			blocks, err := validate.ReadLogs(cmd.Context(), args[0])
 			if err != nil {
 				return nil, err
@@ -190,7 +198,8 @@ func newFitLogs() *cobra.Command {
 					left = append(left, b)
 				}
 			}
-			return calibrate.Blocks(cmd.Context(), in, left, o)
+			fit, err := calibrate.Blocks(cmd.Context(), in, left, o)
+			return of(args[0], fit, err)
 		})
 	}
 	return cmd
@@ -218,17 +227,17 @@ func newFitRuns() *cobra.Command {
 	writes(cmd, nil, "output-groups")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		t.runs = args[0]
-		runs, hists, groups, err := t.read(cmd.Context(), "")
-		if err != nil {
-			return err
-		}
-		return f.run(cmd, args[0], nil, func(o calibrate.Options) (*calibrate.Fit, error) {
+		return f.run(cmd, nil, func(o calibrate.Options) (*calibrate.Fit, error) {
+			runs, hists, groups, err := t.read(cmd.Context(), "")
+			if err != nil {
+				return nil, err
+			}
 			fit, err := calibrate.Runs(cmd.Context(), runs, hists, calibrate.RunsOptions{Options: o, Groups: groups,
 				Seeds: t.seeds, FirstSeed: t.seed, FitGroups: fitGroups, Folds: folds})
 			if err == nil && outGroups != "" {
-				err = saveYAML(outGroups, fit.Groups)
+				return fit, saveYAML(outGroups, fit.Groups)
 			}
-			return fit, err
+			return of(args[0], fit, err)
 		})
 	}
 	return cmd
@@ -250,12 +259,13 @@ func newFitKernels() *cobra.Command {
 		if err := oneOf("backend", "backend", backend, []string{"csgmv", "triton"}); err != nil {
 			return err
 		}
-		ks, err := textfile.Read(cmd.Context(), args[0], calibrate.ReadKernels)
-		if err != nil {
-			return err
-		}
-		return f.run(cmd, args[0], nil, func(o calibrate.Options) (*calibrate.Fit, error) {
-			return calibrate.Kernels(ks, backend, o.Start)
+		return f.run(cmd, nil, func(o calibrate.Options) (*calibrate.Fit, error) {
+			ks, err := textfile.Read(cmd.Context(), args[0], calibrate.ReadKernels)
+			if err != nil {
+				return nil, err
+			}
+			fit, err := calibrate.Kernels(ks, backend, o.Start)
+			return of(args[0], fit, err)
 		})
 	}
 	return cmd
@@ -275,7 +285,7 @@ func newFitSLoRA() *cobra.Command {
 	slora.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		slora.runs = args[0]
-		return f.run(cmd, args[0], nil, func(o calibrate.Options) (*calibrate.Fit, error) { return slora.fit(cmd, o) })
+		return f.run(cmd, nil, func(o calibrate.Options) (*calibrate.Fit, error) { return slora.fit(cmd, o) })
 	}
 	return cmd
 }

@@ -29,8 +29,8 @@ func lorasim(t *testing.T, args ...string) string {
 // The reference in docs/ is what the program says. If it is stale:
 // go test ./cmd/cli -run ReferenceIsFresh -update
 func TestReferenceIsFresh(t *testing.T) {
-	for file, args := range map[string][]string{"reference.md": {"help", "keys"}, "scenario.schema.json": {"help", "keys",
-		"--schema"}} {
+	for file, args := range map[string][]string{"reference.md": {"help", "keys"},
+		"scenario.schema.json": {"help", "keys", "--schema"}} {
 		testutil.Golden(t, filepath.Join("../../docs", file), lorasim(t, args...))
 	}
 }

@@ -89,5 +89,6 @@ func (f *sloraFlags) fit(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fi
 		return nil, err
 	}
 	o.Evaluations = cmp.Or(o.Evaluations, 400)
-	return calibrate.SLoRA(cmd.Context(), runs, o)
+	fit, err := calibrate.SLoRA(cmd.Context(), runs, o)
+	return of(f.runs, fit, err)
 }

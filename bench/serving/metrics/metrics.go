@@ -1,4 +1,5 @@
-// Package metrics exports the Prometheus metrics of lorasim gateway and lorasim gateway --ext-proc. Both have the same metrics, each
+// Package metrics exports the Prometheus metrics of lorasim gateway, as a proxy and as an endpoint picker.
+// Both have the same metrics, each
 // under its own prefix; docs/metrics.md lists them.
 //
 //	m := metrics.New(metrics.Config{Component: "gateway", Fleet: f})

@@ -1,4 +1,4 @@
-// Package metricstest holds a scrape of lorasim gateway or lorasim gateway --ext-proc against the table of docs/metrics.md and against
+// Package metricstest holds a scrape of lorasim gateway against the table of docs/metrics.md and against
 // Prometheus' naming rules.
 package metricstest
 
