@@ -122,18 +122,11 @@ func largeBodies(c *cell) error {
 	return nil
 }
 
-// gzipBomb returns size zero bytes, compressed by gzip.
+// gzipBomb returns size bytes, all alike, compressed by gzip.
 func gzipBomb(size int64) string {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	io.CopyN(z, zeros{}, size) // into memory
 	z.Close()
 	return b.String()
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
 }

@@ -7,8 +7,8 @@
 //	go run ./mutants -n 40 -seed 7 -tests ./sim,./sim/engine/sglang ./sim/engine ./router/books.go
 //
 // An argument is a package pattern or a single Go file, as seen from the root of the repository. The
-// tests are those of the package itself. -tests names further packages, whose tests run if the package's own tests pass: many rules of
-// sim/engine are tested by ./sim.
+// tests are those of the package itself. -tests names further packages, whose tests run if the package's
+// own tests pass: many rules of sim/engine are tested by ./sim.
 //
 // Nothing is written into the tree: the compiler gets the changed file as an overlay. Each test
 // binary is compiled once per mutant. The tests that have found most mutants run first, then all
