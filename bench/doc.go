@@ -29,7 +29,7 @@
 //
 // bench/explore, an interactive page of settings and results:
 //
-//   - [lorasim/bench/explore]: content of the explorer, without a server: settings, runs, differences, attainment over rate
+//   - [lorasim/bench/explore]: content of the explorer, without a server: settings, runs, attainment over rate
 //   - [lorasim/bench/explore/web]: its server
 //
 // bench/serving, real and emulated workers:
@@ -39,7 +39,7 @@
 //   - [lorasim/bench/serving/wire]: the HTTP client of the load generator
 //   - [lorasim/bench/serving/gateway]: a reverse proxy with the same routing policies
 //   - [lorasim/bench/serving/extproc]: an endpoint picker for Envoy, by the same policies
-//   - [lorasim/bench/serving/fleetpage]: the data of the page of a fleet, and its server, of gateway and bench
+//   - [lorasim/bench/serving/fleetpage]: data and server of the page of a fleet, of gateway and bench
 //   - [lorasim/bench/serving/metrics]: the Prometheus metrics of gateway and picker
 //   - [lorasim/bench/serving/metrics/metricstest]: compares a scrape with the table of docs/metrics.md
 //   - [lorasim/bench/serving/usage]: token counts stated in replies

@@ -14,7 +14,9 @@ var all = []Page{Report, Explorer, Fleet}
 var (
 	// declared finds the functions, classes and constants that a script declares for all of it.
 	declared = regexp.MustCompile(`(?m)^(export )?(?:async )?(?:function|class|const|let) (?:(\w+)|[\[{] ?([\w, ]+?) ?[\]}] =)`)
-	exports  = regexp.MustCompile(`(?m)^export \{ (.*) \};$`)
+	// module finds the import of a whole script under one name.
+	module  = regexp.MustCompile(`(?m)^import \* as (\w+) from '\./([^']+)';$`)
+	exports = regexp.MustCompile(`(?m)^export \{ (.*) \};$`)
 )
 
 // names returns the names that a script declares for all of it, and those that it exports.
@@ -51,10 +53,11 @@ func TestImports(t *testing.T) {
 				}
 			}
 			lines := regexp.MustCompile(`(?m)^\s*import\b[^(\n]*$`).FindAllString(text, -1)
-			if all := regexp.MustCompile(`(?m)^import \* as (\w+) from '\./([^']+)';$`).FindStringSubmatch(text); all != nil {
+			if whole := module.FindStringSubmatch(text); whole != nil {
 				lines = lines[1:]
-				for _, m := range regexp.MustCompile(`\b`+all[1]+`\.(\w+)\(`).FindAllStringSubmatch(text, -1) {
-					used[all[2]+" "+m[1]] = true
+				calls := regexp.MustCompile(`\b` + whole[1] + `\.(\w+)\(`)
+				for _, m := range calls.FindAllStringSubmatch(text, -1) {
+					used[whole[2]+" "+m[1]] = true
 				}
 			}
 			list := imported.FindAllStringSubmatch(text, -1)
@@ -178,12 +181,13 @@ func TestThemes(t *testing.T) {
 		t.Fatalf("%d sets of colors, expected light, dark by preference and dark by choice", len(blocks))
 	}
 	name := regexp.MustCompile(`--[\w-]+`)
+	light := name.FindAllString(string(blocks[0][1]), -1)
 	for _, b := range blocks[1:] {
-		if got, want := name.FindAllString(string(b[1]), -1), name.FindAllString(string(blocks[0][1]), -1); !slices.Equal(got, want) {
-			t.Errorf("a theme sets %v, the light one %v", got, want)
+		if got := name.FindAllString(string(b[1]), -1); !slices.Equal(got, light) {
+			t.Errorf("a theme sets %v, the light one %v", got, light)
 		}
 	}
-	if strings.Join(strings.Fields(string(blocks[1][1])), " ") != strings.Join(strings.Fields(string(blocks[2][1])), " ") {
+	if a, b := strings.Fields(string(blocks[1][1])), strings.Fields(string(blocks[2][1])); !slices.Equal(a, b) {
 		t.Error("the dark theme by preference and that by choice differ")
 	}
 }

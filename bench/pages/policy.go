@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// SetHeaders sets headers with which browsers load nothing for a page from other servers, and keep other pages away from
-// it.
+// SetHeaders sets headers with which browsers load nothing for a page from other servers, and keep other pages away
+// from it.
 func SetHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "+
 		"img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
