@@ -32,7 +32,8 @@ func TestEPPMetrics(t *testing.T) {
 	ended := make(chan int)
 	go func() {
 		code := run(ctx, []string{"gateway", "--ext-proc", srv.URL, "--listen", "127.0.0.1:0",
-			"--admin-listen", "127.0.0.1:0", "--policy", "least-loaded", "--metrics-max-adapters", "5"}, strings.NewReader(""), out, &stderr)
+			"--admin-listen", "127.0.0.1:0", "--policy", "least-loaded", "--metrics-max-adapters", "5"},
+			strings.NewReader(""), out, &stderr)
 		out.Close()
 		ended <- code
 	}()

@@ -85,7 +85,8 @@ func (f *fitFlags) check() error {
 }
 
 // run fits a profile by fit, and writes it.
-func (f *fitFlags) run(cmd *cobra.Command, override func(*profile.Profile) error, fit func(o calibrate.Options) (*calibrate.Fit, error)) error {
+func (f *fitFlags) run(cmd *cobra.Command, override func(*profile.Profile) error,
+	fit func(o calibrate.Options) (*calibrate.Fit, error)) error {
 	if err := f.check(); err != nil {
 		return err
 	}

@@ -242,7 +242,7 @@ func sloraRuns(ctx context.Context, r *runner, s *section) error {
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(string(help), "--slora-runs") {
+	if !strings.Contains(string(help), "slora-runs") {
 		return fmt.Errorf("%w: this build has no profile check slora-runs", errSkipped)
 	}
 	for i, system := range []string{"", ", last come, first served", ", early abort"} {

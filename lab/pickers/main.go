@@ -174,7 +174,7 @@ func (c *cluster) measure(o *options, out io.Writer) error {
 		}
 		alone := stats.QuantileOf(p50[0], 0.5)
 		for i, w := range ways {
-			name := map[string]string{"direct": "Envoy alone", "lorasim": "`lorasim gateway --ext-proc`", "gie": "GIE v1.5.0"}[w.Name]
+			name := map[string]string{"direct": "Envoy alone", "lorasim": "`lorasim`", "gie": "GIE v1.5.0"}[w.Name]
 			fmt.Fprintf(out, "| %s | %s | %.2f | %.2f | %.2f |\n", k.name, name, stats.QuantileOf(p50[i], 0.5),
 				stats.QuantileOf(p99[i], 0.5), stats.QuantileOf(p50[i], 0.5)-alone)
 		}
