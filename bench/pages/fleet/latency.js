@@ -1,12 +1,6 @@
-<<<<<<< HEAD:bench/serving/fleetpage/page/latency.js
 // Latencies of each worker.
-import { el, fmt, select, fitted } from './charts/dom.js';
-import { lineChart } from './charts/chart.js';
-=======
-// Latencies of each worker as measured, beside those that the twin predicts for the same requests.
 import { el, fmt, select, fitted } from './dom.js';
 import { lineChart } from './chart.js';
->>>>>>> main:bench/pages/fleet/latency.js
 
 const metrics = [['ttft', 'TTFT'], ['tpot', 'TPOT'], ['e2e', 'E2E latency']];
 

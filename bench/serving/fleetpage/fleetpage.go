@@ -16,13 +16,6 @@ import (
 
 	"lorasim/bench/pages"
 	"lorasim/bench/serving/fleet"
-<<<<<<< HEAD
-	"lorasim/internal/charts"
-	"lorasim/internal/samehost"
-=======
-	"lorasim/internal/guard"
-	"lorasim/router"
->>>>>>> main
 )
 
 // A Page shows a fleet. Its methods are safe for concurrent use.
@@ -113,39 +106,9 @@ func (p *Page) State(after int64) State {
 	return s
 }
 
-<<<<<<< HEAD
-// IsFile reports whether a path, relative to the page, names a file of the page. Files need no key.
-func IsFile(path string) bool {
-	_, err := fs.Stat(assets, "page/"+path)
-	return path == "" || path == "replay.js" || strings.HasPrefix(path, "charts/") ||
-		err == nil && !strings.HasSuffix(path, "/")
-}
-=======
-// expire makes the next call of get predict anew.
-func (c *forecast) expire() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = time.Time{}
-}
-
-func (c *forecast) get(f *fleet.Fleet) (list []fleet.WorkerLatency, fault string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.at) < every {
-		return c.latencies, c.fault
-	}
-	c.fault = ""
-	if err := guard.Do(func() (err error) { c.latencies, err = f.Latencies(); return err }); err != nil {
-		c.fault = "no predictions: " + err.Error()
-	}
-	c.at = time.Now()
-	return c.latencies, c.fault
-}
-
 // IsFile reports whether a path, relative to the page, names a file of the page. Files need no key: they contain no
 // secrets, and the page asks for its data with the operator's key.
 func IsFile(path string) bool { return pages.Fleet.Has(path) }
->>>>>>> main
 
 // Handle serves the page and its data below a path, which ends in a slash.
 func (p *Page) Handle(mux *http.ServeMux, path string) {
