@@ -162,7 +162,7 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	if err != nil {
 		return row, err
 	}
-	row.LoadsPerStep = float64(st.Workers[0].Loads) / float64(max(st.Workers[0].DecodeSteps, 1))
+	row.LoadsPerStep = float64(st.Workers[0].ColdLoads) / float64(max(st.Workers[0].DecodeSteps, 1))
 	row.Predict(watch.values(r.Window))
 	row.Ran = validate.Ran{ValidatedRun: profile.ValidatedRun{
 		Workers: 1, Profile: costs.Profile(), Requests: int(watch.arrived), Adapters: row.Adapters, Window: true,
