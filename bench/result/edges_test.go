@@ -113,6 +113,15 @@ func TestPlansAreTold(t *testing.T) {
 	}
 }
 
+// The loads that failed are those of the workers and those of no known worker.
+func TestFailedLoads(t *testing.T) {
+	r := NewCollector(Options{}).Result(Meta{}, &RunCounters{FailedLoads: 3, Workers: []WorkerCounters{
+		{Counters: record.Counters{FailedLoads: 1}}, {Counters: record.Counters{FailedLoads: 5}}}})
+	if got := ValueOf(Values(r), "failed_loads"); got != 9 {
+		t.Errorf("%v failed loads, expected 9", got)
+	}
+}
+
 func TestBalance(t *testing.T) {
 	if b := balance(nil); b != nil {
 		t.Errorf("%+v", b)

@@ -14,7 +14,7 @@ type RunCounters struct {
 	SolverRuns    int64            `json:"solver_runs,omitempty"`      // plans made
 	SolverTime    float64          `json:"solver_time_s,omitempty"`    // time spent making plans
 	Plans         *PlanCounters    `json:"plans,omitempty"`            // nil: no plans were made
-	FailedLoads   int64            `json:"failed_loads,omitempty"`     // adapter loads that failed; addCounters adds those of the workers
+	FailedLoads   int64            `json:"failed_loads,omitempty"`     // failed adapter loads beside those of Workers
 	Elastic       *Elastic         `json:"elastic,omitempty"`          // nil: the number of workers was fixed
 }
 

@@ -168,7 +168,7 @@ func (e *Engine) Remove(r *Request) {
 	e.Free(r)
 }
 
-// Preempt returns a request that has left the batch to the queue: first, or else last. The request has lost its KV cache.
+// Preempt returns a request that has left the batch, and lost its KV cache, to the queue: first, or else last.
 func (e *Engine) Preempt(r *Request, first bool) {
 	r.Leaving = Staying // a migration that was under way is off
 	e.Report.preempted(r)

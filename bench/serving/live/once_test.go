@@ -88,7 +88,8 @@ func TestAtMostOnce(t *testing.T) {
 						n)
 				}
 			}
-			if s := out.stats; int(s.MaybeExecuted) != repeats || s.Retries < s.MaybeExecuted || (repeats > 0) != (most > 1) {
+			s := out.stats
+			if int(s.MaybeExecuted) != repeats || s.Retries < s.MaybeExecuted || (repeats > 0) != (most > 1) {
 				t.Errorf("%d retries, failover %v: %d executed again, %+v", retries, failover, repeats, s)
 			}
 		}
