@@ -395,14 +395,6 @@ func oneOf(flag, what, value string, known []string) error {
 	return nil
 }
 
-// onlyOne returns an error unless exactly one of the texts is not empty.
-func onlyOne(expected string, texts ...string) error {
-	if given := slices.DeleteFunc(texts, func(s string) bool { return s == "" }); len(given) != 1 {
-		return usage(errors.New(expected))
-	}
-	return nil
-}
-
 // engineNames are the engines' names of flags that have another name here. They let users copy the
 // command line of a server.
 var engineNames = []engineName{

@@ -154,7 +154,7 @@ func TestEveryTextFlag(t *testing.T) {
 	}
 	base := map[string]string{
 		"advise":                "--num-prompts 20 --policies static,hash --no-search --no-worst --seeds 2",
-		"bench":                 srv.URL + " --num-prompts 2 --request-rate inf --worker-time-scale 99 --num-adapters 1",
+		"bench":                 srv.URL + " --num-prompts 2 --request-rate inf --worker-time-scale 99 --lora-names a",
 		"capacity":              "--goodput ttft:9000 --max-workers 2 --max-seeds 1 --window 2",
 		"check":                 srv.URL,
 		"compare":               "a.jsonl",
