@@ -21,7 +21,7 @@ func ReadLog(ctx context.Context, paths []string, o requestlog.Options) (*trace.
 	if err == nil || len(paths) != 1 {
 		return w, report, err
 	}
-	runs, _, clientErr := importer.Files(ctx, o.Files.FS, paths)
+	runs, _, clientErr := importer.Files(ctx, o.Files, paths)
 	if clientErr != nil {
 		return nil, nil, err // the one that tells of columns
 	}
