@@ -85,7 +85,8 @@ func fromClient(path string, runs []*importer.Imported, seed uint64) (*trace.Wor
 	if len(run.Records) == 0 {
 		return nil, nil, fmt.Errorf("%s: states totals, but no single requests: %s", path, whereRequestsAre(run))
 	}
-	report.Rows = int64(len(run.Records))
+	report.Rows = int64(len(run.Records) + run.Left.Rows())
+	report.Notes = append(report.Notes, run.Left.Lines()...)
 	var adapters []trace.Adapter
 	for _, a := range run.Adapters {
 		adapters = append(adapters, trace.Adapter{Name: a.Name, Rank: a.Rank})
