@@ -24,10 +24,12 @@ var rooms = map[string][][]string{
 		{"sim"},
 	},
 	"bench": {
+		{"bench/pages"},
 		{"bench/stats"},
 		{"bench/steady"},
 		{"bench/result"},
-		{"bench/replay", "bench/result/importer", "bench/result/records", "bench/result/series", "bench/result/waits"},
+		{"bench/replay", "bench/result/records", "bench/result/series", "bench/result/waits"},
+		{"bench/result/importer"},
 		{"bench/scenario"},
 		{"bench/scenario/starter"},
 

@@ -130,7 +130,7 @@ func (m *Imported) setAIPerf(f figure, text json.RawMessage) error {
 		return err
 	}
 	scale := 1.0
-	d := f.metric.Descriptor()
+	d := f.metric.Metric()
 	if d.Unit == "ms" || d.Unit == "s" {
 		unit, _ := a["unit"].(string)
 		var err error
@@ -283,7 +283,7 @@ func (a *aiperfRequests) run() (*Imported, error) {
 		m.Metrics.Set(result.Duration, end-first)
 	}
 	// AIPerf's gaps are between chunks, which may have several tokens.
-	m.Ended = m.derive(m.Records, func(k result.Metric) bool { return k != result.MaxOutputTokensPerS })
+	m.Ended = m.derive(m.Records, func(k result.ID) bool { return k != result.MaxOutputTokensPerS })
 	return m, nil
 }
 
@@ -318,8 +318,8 @@ func toAIPerf(r *result.Result) any {
 			continue
 		}
 		unit := map[string]string{"s": "sec", "req/s": "requests/sec", "tok/s": "tokens/sec",
-			"": "requests"}[f.metric.Descriptor().Unit]
-		unit = cmp.Or(unit, f.metric.Descriptor().Unit)
+			"": "requests"}[f.metric.Metric().Unit]
+		unit = cmp.Or(unit, f.metric.Metric().Unit)
 		of, _ := out[f.name].(object)
 		if of == nil {
 			of = object{"unit": unit}

@@ -59,7 +59,8 @@ func (m *Imported) setFailures(f fields) {
 	}
 	switch {
 	case !known && failed > 0:
-		m.Notes = append(m.Notes, fmt.Sprintf("%.0f requests failed; the file does not state how many succeeded", failed))
+		m.Notes = append(m.Notes,
+			fmt.Sprintf("%.0f requests failed; the file does not state how many succeeded", failed))
 	case !known:
 	case stated:
 		m.Ended = &result.Endings{Requests: int64(completed + failed), Failed: int64(failed)}

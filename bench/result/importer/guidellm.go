@@ -171,7 +171,7 @@ func (b *guideBenchmark) setMetrics(m *Imported) error {
 		s := successful(f.name)
 		switch v := s.number(f.field); {
 		case !isLatency(f.metric):
-			if f.metric.Descriptor().Int {
+			if f.metric.Metric().Int {
 				v = math.Round(v) // 107.00000000000001
 			}
 			m.Metrics.Set(f.metric, v)
@@ -238,7 +238,7 @@ func (b *guideBenchmark) setRecords(m *Imported, where string) {
 	if len(m.Records) == 0 {
 		return
 	}
-	e := m.derive(m.Records, func(result.Metric) bool { return false })
+	e := m.derive(m.Records, func(result.ID) bool { return false })
 	switch {
 	case e == nil:
 		m.Notes = append(m.Notes, fmt.Sprintf("the file has %d of the requests, a sample", len(m.Records)))

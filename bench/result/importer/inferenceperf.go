@@ -64,7 +64,7 @@ func readInferencePerf(text []byte, _ fields, _ string) ([]*Imported, error) {
 	}
 	m.Metrics.Set(result.Completed, done.Count)
 	m.RequestRate, m.MaxConcurrency = result.Rate(max(s.Load.Rate, 0)), max(s.Load.Concurrency, 0)
-	total := func(metric result.Metric, total, lengths figures) {
+	total := func(metric result.ID, total, lengths figures) {
 		v := total.number("total")
 		if math.IsNaN(v) {
 			v = math.Round(lengths.number("mean") * done.Count)

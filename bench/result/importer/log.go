@@ -346,6 +346,7 @@ func (l *logReader) addRow(text string) bool {
 	isTitle := title != "" && strings.HasPrefix(trimmed, "---") && strings.HasSuffix(trimmed, "---")
 	_, numErr := strconv.ParseFloat(value, 64)
 	row, ok := known[label]
+	printed := result.FormatRow(result.Row{Label: label}, value)
 	switch {
 	case isTitle:
 		label = strings.TrimSpace(title)
@@ -356,7 +357,7 @@ func (l *logReader) addRow(text string) bool {
 			l.warn(l.line, "row %q: %v", row.Label, err)
 		}
 	case b.setVLLM(label, value):
-	case numErr == nil, value != "" && trimmed == strings.TrimRight(result.FormatRow(result.Row{Label: label}, value), " "):
+	case numErr == nil, value != "" && trimmed == strings.TrimRight(printed, " "):
 		b.keepRow(label, value)
 	case value == "" && strings.HasSuffix(trimmed, ":"): // the title of rows that follow
 	case l.noise == maxNoise:
@@ -409,14 +410,14 @@ func (m *Imported) set(row result.Row, value string) error {
 }
 
 // setValue sets a metric from its text.
-func (m *Imported) setValue(k result.Metric, value string) error {
+func (m *Imported) setValue(k result.ID, value string) error {
 	v, err := strconv.ParseFloat(value, 64)
 	switch {
 	case err == nil && !format.IsFinite(v):
-		return fmt.Errorf("%s is no number: the run has none", value)
+		return fmt.Errorf("the value is %s: unknown", value)
 	case err != nil:
 		return fmt.Errorf("%q is not a number", clip(value))
-	case k.Descriptor().Int && v != math.Trunc(v):
+	case k.Metric().Int && v != math.Trunc(v):
 		return fmt.Errorf("%q is not a whole number", clip(value))
 	}
 	m.Metrics.Set(k, v)

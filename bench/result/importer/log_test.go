@@ -69,7 +69,7 @@ func TestLogs(t *testing.T) {
 			log:     head + "Successful requests: 7\nMean TTFT (ms):                          1.5       \nMean ITL (ms):                           nan       \n" + completed + foot,
 			printed: "\n" + head + "Successful requests: 7\nMean TTFT (ms):                          1.5       \nMean ITL (ms):                           nan       \n" + completed + foot,
 			warnings: []string{
-				`log:4: row "Mean ITL (ms):": nan is no number: the run has none`,
+				`log:4: row "Mean ITL (ms):": the value is nan: unknown`,
 				`log:5: second row "Successful requests:", kept as it is`,
 			},
 		},

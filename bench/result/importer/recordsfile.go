@@ -77,7 +77,7 @@ func Records(ctx context.Context, files trace.Files, path string, o result.Optio
 		meta.Streamed = record.StreamingIf(streamed[record.Streamed])
 	}
 	res := c.Result(meta, nil)
-	unknown := func(first, last result.Metric) { // absent, not zero
+	unknown := func(first, last result.ID) { // absent, not zero
 		for m := first; m <= last; m++ {
 			res.Metrics.Delete(m)
 		}

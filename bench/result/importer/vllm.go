@@ -47,7 +47,7 @@ func (m *Imported) setVLLM(label, value string) bool {
 	}
 	family := strings.ToLower(strings.NewReplacer("E2EL", "e2e_latency", "E2E Latency", "e2e_latency").Replace(of[2]))
 	key := strings.ToLower(of[1]) + "_" + family + "_ms"
-	if k, ok := result.MetricByKey(key); ok {
+	if k, ok := result.IDOf(key); ok {
 		m.setValue(k, value)
 	} else if v, err := strconv.ParseFloat(value, 64); err == nil {
 		m.SetConfig(key, v)
