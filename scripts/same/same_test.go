@@ -12,7 +12,8 @@ import (
 func TestCoverHoldsEveryPair(t *testing.T) {
 	all := []factor{
 		{"scheduler", []string{"sglang", "vllm"}}, {"chunk", []string{"-", "eos"}},
-		{"order", []string{"fcfs", "vtc"}}, {"prefix", []string{"-", "pages"}}, {"policy", []string{"static", "hash", "p2c"}},
+		{"order", []string{"fcfs", "vtc"}}, {"prefix", []string{"-", "pages"}},
+		{"policy", []string{"static", "hash", "p2c"}},
 	}
 	rows := cover(all, false)
 	has := func(a, v, b, w string) bool {
@@ -61,7 +62,8 @@ func TestSpelling(t *testing.T) {
 		" && lorasim advise --parts --json"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if _, err := b.args(parse("", "worth --seeds 3").steps[0]); err == nil || !strings.Contains(err.Error(), "--seeds") {
+	_, err := b.args(parse("", "worth --seeds 3").steps[0])
+	if err == nil || !strings.Contains(err.Error(), "--seeds") {
 		t.Errorf("an unknown flag: error %v", err)
 	}
 }
@@ -79,8 +81,10 @@ func TestCompare(t *testing.T) {
 	if n.run("auto/x") == "" || n.run("pairs/1") != "" {
 		t.Error("named runs: want auto/x alone")
 	}
-	a := map[string][]byte{"o.json": []byte(`{"a":{"old":1.50},"gone":2,"b":[1,2],"seconds":3}`), "r.csv": []byte("id,w\n0,1\n1,2\n")}
-	b := map[string][]byte{"o.json": []byte(`{"a":{"new":1.50},"b":[1,7],"seconds":4}`), "r.csv": []byte("w,id\n1,0\n3,1\n")}
+	a := map[string][]byte{"o.json": []byte(`{"a":{"old":1.50},"gone":2,"b":[1,2],"seconds":3}`),
+		"r.csv": []byte("id,w\n0,1\n1,2\n")}
+	b := map[string][]byte{"o.json": []byte(`{"a":{"new":1.50},"b":[1,7],"seconds":4}`),
+		"r.csv": []byte("w,id\n1,0\n3,1\n")}
 	changes, reasons := n.compare(run{clock: solverClock}, a, b)
 	want := []change{{"o.json b.1", "2", "7"}, {"r.csv 1.w", "2", "3"}}
 	if !slices.Equal(changes, want) {

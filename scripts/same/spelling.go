@@ -141,7 +141,8 @@ func (b *build) spell(command string, known map[string]bool, flag string) (strin
 	if known["engine-args"] {
 		return "engine-args", nil
 	}
-	return "", fmt.Errorf("%w of --%s for %s %s; add it to scripts/same/spelling.go", errSpelling, flag, b.name, command)
+	return "", fmt.Errorf("%w of --%s for %s %s; add it to scripts/same/spelling.go",
+		errSpelling, flag, b.name, command)
 }
 
 // command returns the first spelling whose first word is in the build's list of commands.

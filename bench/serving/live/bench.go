@@ -385,8 +385,8 @@ func (w *replies) add(r *record.Request, prompt, tokens []int32) {
 		"tokens", append([]int32{}, tokens...)}))
 }
 
-func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
-	c := &result.Counters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime, FailedLoads: fs.FailedLoads,
+func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.RunCounters {
+	c := &result.RunCounters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime, FailedLoads: fs.FailedLoads,
 		Plans: &result.PlanCounters{Applied: fs.Applied, Dropped: fs.Dropped, Loads: fs.PlanLoads,
 			Unloads: fs.PlanUnloads, Recomputed: st.Recomputed, Changes: fs.Changes, Undone: fs.Changes - fs.Net}}
 	if st.Moved > 0 {
@@ -399,7 +399,8 @@ func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
 func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any {
 	return map[string]any{
 		"worker_urls": workers.URLs, "time_scale": cmp.Or(workers.Speed, 1),
-		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries, "repeats": st.Repeats, "failovers": st.Failovers,
+		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries,
+		"retries_maybe_executed": st.MaybeExecuted, "failovers": st.Failovers,
 		"moved_requests": st.Moved, "moves_given_up": st.MovesOff,
 		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99,
 		"lateness_max_s": st.LatenessMax,
@@ -413,10 +414,13 @@ func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any 
 func (s *Stats) Summary() string {
 	text := fmt.Sprintf("%d requests sent, lateness mean %.2f ms, P99 %.2f ms, max %.2f ms", s.Sent, 1e3*s.LatenessMean,
 		1e3*s.LatenessP99, 1e3*s.LatenessMax)
-	for i, n := range []int64{s.Retries, s.Repeats, s.Failovers, s.Moved, s.MovesOff} {
-		if n > 0 {
-			text += fmt.Sprintf(", %d %s", n, []string{"retries", "repeats", "failovers", "moved",
-				"abandoned moves"}[i])
+	for _, c := range []struct {
+		n    int64
+		what string
+	}{{s.Retries, "retries"}, {s.MaybeExecuted, "retries of requests that may have been executed"},
+		{s.Failovers, "failovers"}, {s.Moved, "moved"}, {s.MovesOff, "abandoned moves"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.what)
 		}
 	}
 	return text
