@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -209,14 +208,12 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 		infos[i] = reports[i].Info
 	}
 	ps = told(ps, infos, cfg.Stated)
-	begun := time.Now()
-	l := &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }, Yield: runtime.Gosched}
 	if gateway {
 		own := *sc
 		own.Routing.RequestMigration = string(router.MoveNone)
 		sc = &own
 	}
-	if cfg.Router, err = sc.LiveRouter(ctx, ps, cfg.Adapters, l); err != nil {
+	if cfg.Router, err = sc.Router(ctx, ps, cfg.Adapters); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := oneBase(reports, cfg.Router); err != nil && gateway {
@@ -225,7 +222,6 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	if gateway && cfg.Log != nil {
 		noteAssumed(cfg.Log, ps, reports, cfg.Stated)
 	}
-	noteTwin(cfg.Log, sc, ps)
 	for i := range reports {
 		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway &&
 			moving(sc, cfg.Router) == router.MoveRecompute {
@@ -241,7 +237,7 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	if gateway {
 		stated := cfg.Stated
 		cfg.Extend = func(workers []fleet.Info, all []trace.Adapter) (*router.Router, []fleet.Limits, error) {
-			return extend(ctx, sc, told(assumed, workers, stated), all, l)
+			return extend(ctx, sc, told(assumed, workers, stated), all)
 		}
 	}
 	cfg.Staleness = sc.Routing.ViewStaleness
@@ -250,9 +246,9 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 }
 
 // extend makes a router for other workers or more adapters.
-func extend(ctx context.Context, sc *scenario.Scenario, ps []*profile.Profile, all []trace.Adapter,
-	l *router.Live) (*router.Router, []fleet.Limits, error) {
-	rt, err := sc.LiveRouter(ctx, ps, all, l)
+func extend(ctx context.Context, sc *scenario.Scenario, ps []*profile.Profile,
+	all []trace.Adapter) (*router.Router, []fleet.Limits, error) {
+	rt, err := sc.Router(ctx, ps, all)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -287,22 +283,6 @@ func limits(ps []*profile.Profile) (list []fleet.Limits, err error) {
 	return list, nil
 }
 
-// noteTwin says on what the simulations of the policy auto rest.
-func noteTwin(log func(format string, args ...any), sc *scenario.Scenario, ps []*profile.Profile) {
-	if name, _, _ := strings.Cut(sc.Routing.Policy, ":"); name != "auto" || log == nil {
-		return
-	}
-	var said []string
-	for _, p := range ps {
-		from := p.Provenance()
-		text := fmt.Sprintf("auto simulates workers with profile %s (%s, %s)", p.Name, from.Kind, from.Hardware)
-		if !slices.Contains(said, text) {
-			log("%s: --profile selects another; measured step times correct it", text)
-			said = append(said, text)
-		}
-	}
-}
-
 // noteAssumed says what of the workers is assumed: their step times, and the limits that they do not report.
 func noteAssumed(log func(format string, args ...any), ps []*profile.Profile, reports []fleet.Report,
 	stated fleet.Limits) {
@@ -326,7 +306,7 @@ func noteAssumed(log func(format string, args ...any), ps []*profile.Profile, re
 				p.Engine.MaxLorasPerBatch))
 		}
 		if stated.KVCapacity == 0 && r.KVCapacity == 0 {
-			kv, _ := p.KVTokens() // LiveRouter has checked it
+			kv, _ := p.KVTokens() // Router has checked it
 			lacks = append(lacks, fmt.Sprintf("KV tokens %d (until it reports them)", kv))
 		}
 		if len(lacks) > 0 {
@@ -408,7 +388,6 @@ func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any 
 		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99,
 		"lateness_max_s": st.LatenessMax,
 		"adapter_loads":  fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.FailedLoads,
-		"races": fs.Races.Count, "race_changes": fs.Races.Changes, "race_s": fs.Races.Time,
 		"plans": fs.Plans, "plans_applied": fs.Applied, "plans_dropped": fs.Dropped, "worker_downs": fs.Downs,
 	}
 }
