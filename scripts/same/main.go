@@ -32,13 +32,13 @@ import (
 )
 
 type options struct {
-	jobs    int
-	quick   bool
-	list    bool
-	only    string
-	named   string
-	inputs  string
-	keep    string
+	jobs   int
+	quick  bool
+	list   bool
+	only   string
+	named  string
+	inputs string
+	keep   string
 }
 
 func main() {
