@@ -55,7 +55,7 @@ func TestSmallRunByHand(t *testing.T) {
 		Migrations: []MigrationCount{{"adapter", 1}, {"request", 2}}, MigrationTime: 0.125,
 		SolverRuns: 4, SolverTime: 0.01,
 	})
-	for m, want := range map[Metric]float64{
+	for m, want := range map[ID]float64{
 		Duration: 4, Completed: 3, TotalInputTokens: 160, TotalOutputTokens: 6, TotalOutputTokensRetokenized: 6,
 		RequestThroughput: 0.75, InputThroughput: 40, OutputThroughput: 1.5, TotalThroughput: 41.5,
 		Concurrency: 1.25, // (2.5 + 2 + 0.5) / 4
@@ -132,7 +132,7 @@ var approx = cmp.Comparer(func(a, b float64) bool { return a == b || near(a, b, 
 
 func TestNonStreaming(t *testing.T) {
 	r := smallRun(Options{NonStreaming: true}).Result(Meta{}, nil)
-	for m, want := range map[Metric]float64{
+	for m, want := range map[ID]float64{
 		MeanTTFT: 5000.0 / 3, MeanTPOT: 0, MeanITL: 0, MaxITL: 0,
 		MaxOutputTokensPerS: 5, // the reply of request 0 comes at once
 	} {

@@ -20,7 +20,7 @@ func collected(o Options, rs ...record.Request) (*Collector, *Result) {
 	return c, c.Result(Meta{}, nil)
 }
 
-func value(t *testing.T, r *Result, m Metric) float64 {
+func value(t *testing.T, r *Result, m ID) float64 {
 	t.Helper()
 	v, ok := r.Metrics.Get(m)
 	if !ok {
@@ -133,14 +133,14 @@ func TestDetailsOfSuccesses(t *testing.T) {
 }
 
 func TestMetricNames(t *testing.T) {
-	for m, want := range map[Metric]string{
-		-1: "metric(-1)", 0: descriptors[0].Key, NumMetrics - 1: descriptors[NumMetrics-1].Key, NumMetrics: "metric(",
+	for m, want := range map[ID]string{
+		-1: "metric(-1)", 0: byID[0].Name, NumMetrics - 1: byID[NumMetrics-1].Name, NumMetrics: "metric(",
 	} {
 		if got := m.String(); !strings.HasPrefix(got, want) {
 			t.Errorf("%d: %s", int(m), got)
 		}
 		if m >= 0 && m < NumMetrics {
-			if again, ok := MetricByKey(m.String()); !ok || again != m {
+			if again, ok := IDOf(m.String()); !ok || again != m {
 				t.Errorf("%s is %v", m, again)
 			}
 		}

@@ -128,7 +128,7 @@ func TestJSONRoundTrip(t *testing.T) {
 		for m := range NumMetrics {
 			if rapid.Bool().Draw(rt, "has") {
 				v := number.Draw(rt, m.String())
-				if m.Descriptor().Int {
+				if m.Metric().Int {
 					v = float64(rapid.Int64Range(0, 1<<53).Draw(rt, m.String()))
 				}
 				r.Metrics.Set(m, v)

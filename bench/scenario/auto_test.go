@@ -136,7 +136,7 @@ func TestAutoComesCloseToTheBest(t *testing.T) {
 					t.Fatal(err)
 				}
 				sum := 0.0
-				weights := map[result.Metric]float64{result.MeanE2E: 1, result.MeanTTFT: 0.35, result.P99TTFT: 0.15}
+				weights := map[result.ID]float64{result.MeanE2E: 1, result.MeanTTFT: 0.35, result.P99TTFT: 0.15}
 				for name, weight := range weights {
 					v, _ := res.Metrics.Get(name)
 					sum += weight * math.Log(v)

@@ -135,7 +135,7 @@ func newReport(rows []Row, name string) *Report {
 
 // Intervals derives the intervals of the runs. None of the runs may have been fitted.
 func (r *Report) Intervals() *validate.IntervalReport {
-	return validate.Intervals(r.Runs, map[validate.Metric]result.Metric{
+	return validate.Intervals(r.Runs, map[validate.Metric]result.ID{
 		Duration: result.Duration, TTFTMean: result.MeanTTFT, TTFTMedian: result.MedianTTFT, TTFTP99: result.P99TTFT,
 		TPOTMean: result.MeanTPOT, E2EMean: result.MeanE2E, E2EP99: result.P99E2E,
 	})

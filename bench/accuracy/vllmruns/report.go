@@ -122,7 +122,7 @@ func (r *Report) Validation(what string) []profile.Validation {
 // Intervals derives the intervals of the runs of a report.
 func (r *Report) Intervals() *validate.IntervalReport {
 	return validate.Intervals(validate.Unfitted(r.Runs, func(r *Row) string { return r.Use }),
-		map[validate.Metric]result.Metric{
+		map[validate.Metric]result.ID{
 			Throughput: result.TotalThroughput, TPOT: result.MeanTPOT, ITL: result.MeanITL, TTFTMean: result.MeanTTFT,
 			TTFTMedian: result.MedianTTFT})
 }
