@@ -56,8 +56,8 @@ func TestBreakIntervals(t *testing.T) {
 		if !strings.Contains(b.Note, "4 seeds") {
 			t.Errorf("%s: note %q", b.Policy, b.Note)
 		}
-		if answer := fmt.Sprintf("90 %% of the requests are within the SLO up to %.4g ± ", b.Mean.Mean); !strings.HasPrefix(
-			b.Words, answer) || !strings.HasSuffix(b.Words, " requests/s, mean of 4 seeds") {
+		answer := fmt.Sprintf("90 %% of the requests are within the SLO up to %.4g ± ", b.Mean.Mean)
+		if !strings.HasPrefix(b.Words, answer) || !strings.HasSuffix(b.Words, " requests/s, mean of 4 seeds") {
 			t.Errorf("%s: %q is another answer than %+v", b.Policy, b.Words, *b.Mean)
 		}
 		if v := b.Versus; i == 0 && v != nil || i > 0 && (v == nil ||

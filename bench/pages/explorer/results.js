@@ -80,7 +80,7 @@ export function results(start, view) {
   let metric = 'attained';
   const rate = el('div', { id: 'rate-chart' }), words = el('ul', { class: 'note', id: 'breaks' }), breakTable = el('table', { id: 'breaks-table' });
   const breakBox = fitted('Rate up to which the SLO holds', breakTable), objective = el('p', { class: 'hint' });
-  section('rate', 'Attainment over the rate', 'The same workload at other rates; one run per point. ✕ overloaded, ◇ transient. Dashed: the share that the SLO asks for, and the break of each policy with its 95 % interval.',
+  section('rate', 'Attainment over the rate', 'The same workload at other rates; one run per point. ✕ overloaded, ◇ transient. Dashed: the share that the SLO asks for. Dotted: the rate up to which each policy holds the SLO, with its 95 % interval.',
     el('div', { class: 'tools' }, select('Show', Object.entries(metrics).map(([k, m]) => [k, m[0]]), v => { metric = v; drawRate(); }, metric)),
     objective, policyKeys(), rate, words, breakBox);
   const drawRate = lineChart(rate, () => ({
@@ -101,7 +101,7 @@ export function results(start, view) {
   function drawBreaks() {
     const breaks = view.breaks || [], notes = [...new Set(breaks.map(b => b.note).filter(Boolean))];
     objective.textContent = view.slo ? `SLO: ${view.slo} for ${percent(view.target)} of the requests.` : '';
-    words.replaceChildren(...[view.note, ...breaks.filter(b => !b.mean).map(b => `${b.policy}: ${b.words}.`), ...notes.map(n => `The break: ${n}.`)]
+    words.replaceChildren(...[view.note, ...breaks.filter(b => !b.mean).map(b => `${b.policy}: ${b.words}.`), ...notes.map(n => `Rate up to which the SLO holds: ${n}.`)]
       .filter(Boolean).map(text => el('li', {}, text)));
     breakBox.hidden = !breaks.some(b => b.mean);
     fillTable(breakTable, [{ text: 'Policy', class: 'text' }, 'SLO holds up to, mean over the seeds (requests/s, 95 % interval)', `Difference to ${names()[0]} (requests/s, 95 % interval)`],
