@@ -273,7 +273,7 @@ func (c *Collector) AddGaps(r *record.Request) {
 }
 
 // Result returns the result of the requests collected so far. counters may be nil.
-func (c *Collector) Result(meta Meta, counters *Counters) *Result {
+func (c *Collector) Result(meta Meta, counters *RunCounters) *Result {
 	if c.tape != nil {
 		return c.settled(meta, counters)
 	}

@@ -40,8 +40,8 @@ func smallRun(o Options) *Collector {
 
 func workerCounters(busy float64) []WorkerCounters {
 	return []WorkerCounters{
-		{Busy: busy, LoadCounters: LoadCounters{ColdLoads: 3, Evictions: 1, LoadTime: 0.5}},
-		{LoadCounters: LoadCounters{ColdLoads: 1, Retractions: 2}},
+		{Busy: busy, Counters: record.Counters{ColdLoads: 3, Evictions: 1, LoadTime: 0.5}},
+		{Counters: record.Counters{ColdLoads: 1, Preemptions: 2}},
 	}
 }
 
@@ -50,7 +50,7 @@ func TestSmallRunByHand(t *testing.T) {
 		Workers: 3, Adapters: []trace.Adapter{{Name: "a"}, {Name: "b"}},
 		SLO: SLO{TTFT: 400, E2E: 2200}, Noisy: []int32{0},
 	})
-	r := c.Result(Meta{}, &Counters{
+	r := c.Result(Meta{}, &RunCounters{
 		Workers:    workerCounters(2),
 		Migrations: []MigrationCount{{"adapter", 1}, {"request", 2}}, MigrationTime: 0.125,
 		SolverRuns: 4, SolverTime: 0.01,
@@ -114,7 +114,7 @@ func TestSmallRunByHand(t *testing.T) {
 	if d := cmp.Diff([]Reason{{"failed", "reset", 1}, {"rejected", "queue full", 1}}, e.Reasons); d != "" {
 		t.Errorf("reasons (-want +got):\n%s", d)
 	}
-	if e.ColdLoads != 4 || e.Evictions != 1 || e.Retractions != 2 || e.TextlessReplies != 1 || e.ColdStarts != 1 ||
+	if e.ColdLoads != 4 || e.Evictions != 1 || e.Preemptions != 2 || e.TextlessReplies != 1 || e.ColdStarts != 1 ||
 		e.ColdStartWait != 0.25 || e.Migrated != 1 || e.Failed != 1 || e.Rejected != 1 || e.Aborted != 0 ||
 		e.Requests != 5 {
 		t.Errorf("totals: %+v", e)

@@ -135,7 +135,8 @@ func TestJSONRoundTrip(t *testing.T) {
 			}
 		}
 		if rapid.Bool().Draw(rt, "extra") {
-			r.Extra = smallRun(Options{Workers: 2, SLO: SLO{E2E: 1}}).Result(Meta{}, &Counters{SolverTime: 0.5}).Extra
+			r.Extra = smallRun(Options{Workers: 2, SLO: SLO{E2E: 1}}).Result(Meta{},
+				&RunCounters{SolverTime: 0.5}).Extra
 		} else if rapid.Bool().Draw(rt, "ended") {
 			r.Ended = &Endings{
 				Requests: 7, Rejected: 2, Reasons: []Reason{{"rejected", "full", 2}}, CompletedSet: 1 << 51,

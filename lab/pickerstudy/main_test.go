@@ -21,7 +21,7 @@ func TestWorkloads(t *testing.T) {
 		for _, p := range spec.Policies {
 			labels = append(labels, label(t.Context(), p))
 		}
-		want := []string{"KServe, LoRA", "GIE", "llm-d baseline", "affinity", "plan-and-route", "auto"}
+		want := []string{"KServe, LoRA", "GIE", "llm-d baseline", "affinity", "plan-and-route"}
 		if !slices.Equal(labels, want) {
 			t.Errorf("%s: policies %q, expected %q", name, labels, want)
 		}

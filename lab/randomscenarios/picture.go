@@ -138,8 +138,6 @@ func percentTicks(low, high float64) (ticks []plot.Tick) {
 // from other policies.
 func colorOf(policy string) color.Color {
 	switch {
-	case strings.HasPrefix(policy, "auto"):
-		return figure.Color(0)
 	case strings.HasPrefix(policy, "best"):
 		return figure.Color(2)
 	case strings.HasPrefix(policy, "plan-and-route"), policy == "route-only":

@@ -34,7 +34,7 @@ func (t *Table) Markdown(worst int) string {
 	b.WriteString("\nScenarios in which each policy is the best, by metric:\n\n")
 	t.wins(&b)
 	for _, p := range t.Policies {
-		if worst > 0 && (p == "plan-and-route" || strings.HasPrefix(p, "auto") || strings.Contains(p, "@")) {
+		if worst > 0 && (p == "plan-and-route" || strings.Contains(p, "@")) {
 			t.worst(&b, p, worst)
 		}
 	}

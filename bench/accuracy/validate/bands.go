@@ -28,7 +28,7 @@ type class struct {
 	load   int
 }
 
-func (c *Comparison) residuals(keys map[Metric]result.ID, share float64) (rs []residual) {
+func (c *Comparison) residuals(keys map[Quantity]result.ID, share float64) (rs []residual) {
 	draws := c.Ran.draws
 	if draws == nil {
 		single := maps.Clone(c.Predicted)

@@ -157,9 +157,6 @@ def judge_metrics(t, policy, s, replies):
             ("hits and misses", s.sum("adapter_hits_total") + s.sum("adapter_misses_total"), REQUESTS),
             ("rejected_total", s.sum("rejected_total"), 0), ("panics_total", s.sum("panics_total"), 0)):
         t.expect(f"{policy}: {name} {want}, not {got}", got == want)
-    if policy == "auto":
-        t.expect("auto: races, and none that failed", s.sum("races_total") > 0 and s.sum("race_failures_total") == 0)
-        t.fact("races", round(s.sum("races_total")))
 
 
 def run(t):
@@ -177,7 +174,7 @@ def run(t):
         other.start()
         other.ready()
         workers = [t.workers[0], other]
-        for policy in ("least-loaded", "auto:candidates=plan-and-route+static+least-loaded+affinity-spill,every=32"):
+        for policy in ("least-loaded", "plan-and-route"):
             with envoy(t, workers, binary, policy) as port:
                 marks = [w.mark() for w in workers]  # the picker has asked each engine something already
                 with Scraper(f"http://127.0.0.1:{port + 2}/metrics", "lorasim_epp_") as s:
