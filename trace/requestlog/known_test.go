@@ -113,7 +113,7 @@ func TestNotes(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"timestamp": 0, "input_length": 5, "output_length": 6, "hash_ids": [1]}` + "\n" +
 			`{"timestamp": 1500, "input_length": 5, "output_length": 6, "hash_ids": [1]}` +
-			"\n": "a Mooncake trace, whose times are ms",
+			"\n": "are ms, as in Mooncake's traces",
 		"time,model,prompt,output\n0,m,5,6\n1.5,m,5,6\n": `if it is the base model: --columns base=model`,
 	} {
 		w, report, err := Read(t.Context(), []string{testutil.File(t, "log", text)}, Options{})

@@ -16,6 +16,7 @@ import (
 
 	"lorasim/trace"
 	"lorasim/trace/columnar"
+	"lorasim/trace/requestlog/evidence"
 )
 
 // logged is the request of a log that the tests write in many layouts. Its times are dates of 2024.
@@ -278,7 +279,7 @@ func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                          "the file is empty",
 		"time,prompt_tokens\n1,2\n": "no column holds the numbers of output tokens: expected one such as output_tokens, found time, prompt_tokens; name it with lorasim trace import --columns output=NAME",
-		"when,prompt_tokens,output_tokens\n1,2,3\n": "no column holds the times of arrival",
+		"x,prompt_tokens,output_tokens\n1,2,3\n": "no column holds the times of arrival",
 		"time,output_tokens\n1,2\n":                 "no column holds the numbers of prompt tokens",
 		"time,prompt_tokens,output_tokens\n":        "the log has no rows",
 		"time,prompt_tokens,output_tokens\n1,2,0\n": "the log has no request: 1 rows dropped: no output tokens",
@@ -287,7 +288,7 @@ func TestErrors(t *testing.T) {
 		"{\"a\": 1":         "line 1: not valid JSON",
 		"[1]":               "line 1: expected an object for each request",
 		"[{\"a\":1}\n,\n5]": "line 3: expected an object",
-		"time,prompt_tokens,output_tokens\n1,2,3\n1e9,2,3\n": "the log spans 11574 days, expected at most 3660: are its times in one unit? (--time-unit)",
+		"time,prompt_tokens,output_tokens\n1,2,3\n1e9,2,3\n": "column \"time\" states no unit of its times:\n  column \"time\" as s since the log's origin: span 1.16e+04 days",
 	} {
 		_, _, err := Read(t.Context(), []string{write(t, "log", text)}, Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -300,7 +301,7 @@ func TestErrors(t *testing.T) {
 		"tim=when": `unknown field "tim", did you mean "time"?`,
 		"time":     `"time": expected FIELD=COLUMN`,
 	} {
-		columns, err := ParseColumns(spec)
+		columns, err := evidence.ParseColumns(spec)
 		if err == nil {
 			_, _, err = Read(t.Context(), []string{log}, Options{Columns: columns})
 		}
@@ -308,7 +309,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v, expected %q", spec, err, want)
 		}
 	}
-	w, _, err := Read(t.Context(), []string{log}, Options{Columns: map[Field]string{Time: "when"}, TimeUnit: Millis})
+	w, _, err := Read(t.Context(), []string{log}, Options{Columns: map[evidence.Field]string{evidence.Time: "when"}, TimeUnit: evidence.Millis})
 	if err != nil || w.Requests[1].Arrival != 0.004 {
 		t.Errorf("%+v, %v", w, err)
 	}
