@@ -277,17 +277,17 @@ func TestDropped(t *testing.T) {
 // Errors say what was found and what to do.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                          "the file is empty",
-		"time,prompt_tokens\n1,2\n": "no column holds the numbers of output tokens: expected one such as output_tokens, found time, prompt_tokens; name it with lorasim trace import --columns output=NAME",
-		"x,prompt_tokens,output_tokens\n1,2,3\n": "no column holds the times of arrival",
+		"":                                          "the file is empty",
+		"time,prompt_tokens\n1,2\n":                 "no column holds the numbers of output tokens: expected one such as output_tokens, found time, prompt_tokens; name it with lorasim trace import --columns output=NAME",
+		"x,prompt_tokens,output_tokens\n1,2,3\n":    "no column holds the times of arrival",
 		"time,output_tokens\n1,2\n":                 "no column holds the numbers of prompt tokens",
 		"time,prompt_tokens,output_tokens\n":        "the log has no rows",
 		"time,prompt_tokens,output_tokens\n1,2,0\n": "the log has no request: 1 rows dropped: no output tokens",
-		"1,2,3\n":           `line 1 is "1,2,3", expected the names of the columns`,
-		"\x00\x01\x02":      "not a text file: expected CSV, JSON or Parquet",
-		"{\"a\": 1":         "line 1: not valid JSON",
-		"[1]":               "line 1: expected an object for each request",
-		"[{\"a\":1}\n,\n5]": "line 3: expected an object",
+		"1,2,3\n":                                   `line 1 is "1,2,3", expected the names of the columns`,
+		"\x00\x01\x02":                              "not a text file: expected CSV, JSON or Parquet",
+		"{\"a\": 1":                                 "line 1: not valid JSON",
+		"[1]":                                       "line 1: expected an object for each request",
+		"[{\"a\":1}\n,\n5]":                         "line 3: expected an object",
 		"time,prompt_tokens,output_tokens\n1,2,3\n1e9,2,3\n": "column \"time\" states no unit of its times:\n  column \"time\" as s since the log's origin: span 1.16e+04 days",
 	} {
 		_, _, err := Read(t.Context(), []string{write(t, "log", text)}, Options{})

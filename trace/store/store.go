@@ -11,7 +11,8 @@
 //	id             ascending whole number
 //	arrival_s      s since the start of the workload, never falling
 //	adapter        index, or -1 for the base model; csv and jsonl may name adapters
-//	               instead, and leave the name empty for the base model
+//	               instead, and leave the name empty for the base model. If an adapter
+//	               is not a number, all are names; in csv, '42 is a name
 //	prompt_tokens  >= 1
 //	output_tokens  >= 1
 //	max_new_tokens max_new_tokens of the request, 0: output_tokens; optional in csv and jsonl
@@ -95,7 +96,9 @@ func Open(ctx context.Context, path string, o ReadOptions) (Reader, error) {
 		if err != nil {
 			return nil, err
 		}
-		n = newNames(n.adapters)
+		if n, err = n.learned(); err != nil {
+			return nil, fmt.Errorf("%s: column %q: %w", path, adapterColumn, err)
+		}
 	}
 	n.fixed = true
 	r, err := newReader(ctx, path, o, n)
@@ -202,7 +205,7 @@ func (r *reader) findAdapters() error {
 		} else if err != nil {
 			return err
 		}
-		if err := r.names.resolve(&r.row); err != nil {
+		if err := r.names.learn(&r.row); err != nil {
 			return r.file.Bad(adapterColumn, err)
 		}
 	}
@@ -286,7 +289,7 @@ func parseAdapters(meta [][2]string) (as []trace.Adapter, err error) {
 type WriteOptions struct {
 	MaxNew bool // write the column max_new_tokens
 	Ranks  bool // write the column rank
-	Names  bool // write adapter names, unless a name is a whole number; else indices
+	Names  bool // write adapter names; else indices
 	Files  trace.Files
 
 	Blocks, Texts bool // write common prefixes of prompts; set by [Write] if the first request has any
@@ -316,10 +319,13 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 	adapters := src.Adapters()
 	var name string
 	var adapter any = &row.Adapter
-	named := o.Names && !slices.ContainsFunc(adapters, func(a trace.Adapter) bool { return isIndex([]byte(a.Name)) })
-	if named {
+	if o.Names {
 		adapter = &name
 	}
+	// Where all names are numbers, an apostrophe tells them from indices; else the other names do.
+	quoted := extension(path) == ".csv" && !slices.ContainsFunc(adapters, func(a trace.Adapter) bool {
+		return !isIndex([]byte(a.Name))
+	})
 	w, fault := table.Create(path, row.columns(adapter, o),
 		table.Options{Meta: [][2]string{{adaptersKey, formatAdapters(adapters)}}, Files: table.Files(o.Files)})
 	if fault != nil {
@@ -344,6 +350,9 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 		row.Request, row.rank, name = r, 0, ""
 		if r.Adapter >= 0 {
 			row.rank, name = int32(adapters[r.Adapter].Rank), adapters[r.Adapter].Name
+			if quoted {
+				name = "'" + name
+			}
 		}
 		row.putText()
 		if err := w.Write(); err != nil {
