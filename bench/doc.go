@@ -13,6 +13,10 @@
 //   - [lorasim/bench/steady]: whether a run reached a steady state, and the rate that it sustains
 //   - [lorasim/bench/stats]: estimates, confidence intervals, tests and verdicts
 //
+// What a person sees in a browser:
+//
+//   - [lorasim/bench/pages]: layout, styles and scripts of all pages: report, explorer, replay, fleet
+//
 // bench/study, many runs:
 //
 //   - [lorasim/bench/study/sweep]: a grid of settings, policies and seeds, stored in a folder
@@ -25,8 +29,8 @@
 //
 // bench/explore, an interactive page of settings and results:
 //
-//   - [lorasim/bench/explore]: content of the page, without a server: settings, runs, differences, attainment over rate
-//   - [lorasim/bench/explore/web]: the page and its server
+//   - [lorasim/bench/explore]: content of the explorer, without a server: settings, runs, attainment over rate
+//   - [lorasim/bench/explore/web]: its server
 //
 // bench/serving, real and emulated workers:
 //
@@ -35,7 +39,7 @@
 //   - [lorasim/bench/serving/wire]: the HTTP client of the load generator
 //   - [lorasim/bench/serving/gateway]: a reverse proxy with the same routing policies
 //   - [lorasim/bench/serving/extproc]: an endpoint picker for Envoy, by the same policies
-//   - [lorasim/bench/serving/fleetpage]: the page of a fleet, of gateway and bench
+//   - [lorasim/bench/serving/fleetpage]: data and server of the page of a fleet, of gateway and bench
 //   - [lorasim/bench/serving/metrics]: the Prometheus metrics of gateway and picker
 //   - [lorasim/bench/serving/metrics/metricstest]: compares a scrape with the table of docs/metrics.md
 //   - [lorasim/bench/serving/usage]: token counts stated in replies

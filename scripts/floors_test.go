@@ -24,6 +24,7 @@ var rooms = map[string][][]string{
 		{"sim"},
 	},
 	"bench": {
+		{"bench/pages"},
 		{"bench/stats"},
 		{"bench/steady"},
 		{"bench/result"},

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"lorasim/bench/pages"
 	"lorasim/bench/scenario"
 	"lorasim/internal/testbrowser"
 	"lorasim/router"
@@ -75,7 +76,7 @@ func browser(t *testing.T, r *Replay) context.Context {
 	})
 	mux.HandleFunc("GET /replay.js", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript")
-		w.Write([]byte(Script()))
+		w.Write(pages.Explorer.Files()["replay.js"])
 	})
 	mux.HandleFunc("GET /data", func(w http.ResponseWriter, _ *http.Request) {
 		if err := r.JSON(w); err != nil {
@@ -245,7 +246,7 @@ func TestViewControls(t *testing.T) {
 // pictures checks that nothing is wider than the window, in three widths and both themes. The pictures are kept where
 // LORASIM_SCREENSHOTS names a folder.
 func pictures(t *testing.T, ctx context.Context, at float64) {
-	for _, width := range []int64{390, 1280, 2560} {
+	for _, width := range []int64{390, 1280, 1920} {
 		for _, theme := range []string{"light", "dark"} {
 			media := chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 				_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{

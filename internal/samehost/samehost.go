@@ -1,6 +1,6 @@
 // Package samehost protects a server on this machine from web pages of other origins in the user's browser. A server
-// checks each request with [Trusts] and [SameOrigin], sends [SetHeaders] with each answer, and may put its pages below
-// a secret path ([CutSecret]).
+// checks each request with [Trusts] and [SameOrigin], and may put its pages below a secret path ([CutSecret]). Package
+// bench/pages has the headers of answers.
 package samehost
 
 import (
@@ -57,18 +57,6 @@ func SameOrigin(r *http.Request) bool {
 func OpensPage(r *http.Request, path string) bool {
 	return r.Method == http.MethodGet && r.URL.Path == path && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
 		r.Header.Get("Sec-Fetch-Dest") == "document" && r.Header.Get("Origin") == ""
-}
-
-// SetHeaders sets headers with which browsers keep other pages away, and load nothing from other servers.
-func SetHeaders(h http.Header) {
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "+
-		"img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Frame-Options", "DENY")
 }
 
 // CutSecret returns the rest of a URL's path after its first part and a slash, and whether the first part is the

@@ -15,9 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"lorasim/bench/explore/web"
-	"lorasim/bench/replay"
-	"lorasim/internal/charts"
+	"lorasim/bench/pages"
 )
 
 func main() {
@@ -45,13 +43,13 @@ func build(out string) (size int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for folder, files := range map[string]fs.FS{".": web.Page(), "charts": charts.Files} {
-		if err := writeAll(filepath.Join(out, folder), files); err != nil {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return 0, err
+	}
+	for name, data := range pages.Explorer.Files() {
+		if err := os.WriteFile(filepath.Join(out, name), data, 0o644); err != nil {
 			return 0, err
 		}
-	}
-	if err := os.WriteFile(filepath.Join(out, "replay.js"), []byte(replay.Script()), 0o644); err != nil {
-		return 0, err
 	}
 	for from, to := range map[string]string{
 		filepath.Join(root, program, "api.js"):               "api.js", // replaces the file for a server
@@ -74,23 +72,6 @@ func output(cmd *exec.Cmd) (string, error) {
 		return "", fmt.Errorf("%s: %w", cmd, err)
 	}
 	return strings.TrimSpace(string(out)), nil
-}
-
-// writeAll writes files into a folder.
-func writeAll(out string, files fs.FS) error {
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
-	}
-	return fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := fs.ReadFile(files, name)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(out, name), data, 0o644)
-	})
 }
 
 func cp(from, to string) error {

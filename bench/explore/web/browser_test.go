@@ -139,7 +139,7 @@ func TestWidths(t *testing.T) {
 	b := open(t, ctx, serve(t, explore.DefaultPreset().Query))
 	b.settled()
 	for _, theme := range []string{"light", "dark"} {
-		for _, width := range []int64{390, 1280, 2560} {
+		for _, width := range []int64{390, 1280, 1920} {
 			b.run("resize", chromedp.EmulateViewport(width, 900))
 			b.eval(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, theme))
 			b.eval(`dispatchEvent(new Event('resize'))`)
@@ -241,7 +241,7 @@ func TestPicturesAndTables(t *testing.T) {
 	b := open(t, ctx, address)
 	b.settled()
 	for _, id := range []string{"ttft-chart", "e2e-chart", "rate-chart", "waits-chart"} {
-		b.eval(fmt.Sprintf(`import('./charts/chart.js').then(async m => { const h = document.getElementById(%q); window.kept = [m.svgOf(h), (await m.pngOf(h)).size]; }) && ''`, id))
+		b.eval(fmt.Sprintf(`import('./chart.js').then(async m => { const h = document.getElementById(%q); window.kept = [m.svgOf(h), (await m.pngOf(h)).size]; }) && ''`, id))
 		b.wait(`Boolean(window.kept)`)
 		got := b.eval(`(s => [new DOMParser().parseFromString(s, 'image/svg+xml').querySelector('parsererror') === null, s.includes('var(--'), s.includes('plan-and-route') || s.includes('own prefill step'), window.kept[1] > 5000].join())(window.kept[0])`)
 		if got != "true,false,true,true" {
@@ -269,7 +269,7 @@ func TestPicturesAndTables(t *testing.T) {
 // include anything.
 func TestPageOfAnotherOrigin(t *testing.T) {
 	testbrowser.Attack(t, testbrowser.Start(t), testbrowser.Target{Page: serve(t, explore.DefaultPreset().Query),
-		Data: "api/start", Change: "api/run", Script: "app.js", Style: "explore.css"})
+		Data: "api/start", Change: "api/run", Script: "explorer.js", Style: "explorer.css"})
 }
 
 // TestMyLog: a log that the user chooses is sent, and what it shows is its own requests.

@@ -8,12 +8,10 @@ package web
 import (
 	"context"
 	"crypto/rand"
-	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"mime"
 	"net/http"
 	"path"
@@ -21,16 +19,10 @@ import (
 	"sync"
 
 	"lorasim/bench/explore"
-	"lorasim/bench/replay"
+	"lorasim/bench/pages"
 	"lorasim/bench/scenario"
-	"lorasim/internal/charts"
 	"lorasim/internal/samehost"
 )
-
-// assets are the page.
-//
-//go:embed assets
-var assets embed.FS
 
 // A Config is the configuration of a server.
 type Config struct {
@@ -64,12 +56,7 @@ func New(cfg Config) *Server {
 	if s.token == "" {
 		s.token = rand.Text()
 	}
-	s.mux.Handle("GET /charts/", http.StripPrefix("/charts/", http.FileServerFS(charts.Files)))
-	s.mux.HandleFunc("GET /replay.js", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
-		io.WriteString(w, replay.Script()) // what fails is the connection, which the browser sees
-	})
-	s.mux.Handle("GET /", http.FileServerFS(Page()))
+	s.mux.Handle("GET /", pages.Explorer.Handler())
 	s.mux.HandleFunc("GET /api/start", s.start)
 	s.mux.HandleFunc("POST /api/run", s.run)
 	s.mux.HandleFunc("POST /api/log", s.upload)
@@ -77,21 +64,12 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Page returns the files of the page, without the charts and the replay. A page without a server replaces api.js.
-func Page() fs.FS {
-	page, err := fs.Sub(assets, "assets")
-	if err != nil {
-		panic(err) // a fault of this package
-	}
-	return page
-}
-
 // Path returns the path of the page, with a slash at both ends.
 func (s *Server) Path() string { return "/" + s.token + "/" }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	samehost.SetHeaders(w.Header())
+	pages.SetHeaders(w.Header())
 	_, known := samehost.CutSecret(r.URL.Path, s.token)
 	switch {
 	case !samehost.Trusts(r, nil):

@@ -71,7 +71,7 @@ const oneRun = `{"settings":{"workload.num_prompts":"50"},"policies":["static"]}
 func TestOtherOrigins(t *testing.T) {
 	srv := newServer(t, web.Config{})
 	page, port := srv.URL+"/secret/", srv.URL[strings.LastIndexByte(srv.URL, ':')+1:]
-	for _, path := range []string{"", "app.js", "charts/dom.js", "api/start", "api/run"} {
+	for _, path := range []string{"", "explorer.js", "dom.js", "api/start", "api/run"} {
 		method, body := http.MethodGet, ""
 		if path == "api/run" {
 			method, body = http.MethodPost, oneRun

@@ -176,7 +176,7 @@ func TestLooks(t *testing.T) {
 		b := open(t, ctx, address)
 		b.wait(`document.getElementById('summary').textContent !== ''`)
 		for _, theme := range []string{"light", "dark"} {
-			for _, width := range []int64{390, 1280, 2560} {
+			for _, width := range []int64{390, 1280, 1920} {
 				b.do(chromedp.EmulateViewport(width, 900))
 				b.eval(fmt.Sprintf(`(t => { if (document.documentElement.dataset.theme !== t) { document.documentElement.dataset.theme = t; } })(%q)`, theme))
 				b.eval(`(delete document.body.dataset.drawn,

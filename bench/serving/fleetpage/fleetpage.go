@@ -2,34 +2,23 @@
 // predictions, and events. The gateway serves a [Page] beside its calls for operators. A benchmark serves a [Server],
 // which needs no other part.
 //
-// The page draws workers as the replay of a run does (package bench/replay), and the charts of all pages
-// (package internal/charts). It loads nothing from other servers.
+// What the page looks like is in bench/pages, with the charts of all pages. It loads nothing from other servers.
 package fleetpage
 
 import (
 	"crypto/rand"
-	"embed"
 	"encoding/json"
-	"io"
-	"io/fs"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"lorasim/bench/replay"
+	"lorasim/bench/pages"
 	"lorasim/bench/serving/fleet"
-	"lorasim/internal/charts"
 	"lorasim/internal/guard"
-	"lorasim/internal/samehost"
 	"lorasim/router"
 )
-
-// assets are the page. They contain no secrets: the page asks for its data with the operator's key.
-//
-//go:embed page
-var assets embed.FS
 
 // A Page shows a fleet. Its methods are safe for concurrent use.
 type Page struct {
@@ -158,32 +147,17 @@ func (c *forecast) get(f *fleet.Fleet) (list []fleet.WorkerLatency, fault string
 	return c.latencies, c.fault
 }
 
-// IsFile reports whether a path, relative to the page, names a file of the page. Files need no key.
-func IsFile(path string) bool {
-	_, err := fs.Stat(assets, "page/"+path)
-	return path == "" || path == "replay.js" || strings.HasPrefix(path, "charts/") ||
-		err == nil && !strings.HasSuffix(path, "/")
-}
+// IsFile reports whether a path, relative to the page, names a file of the page. Files need no key: they contain no
+// secrets, and the page asks for its data with the operator's key.
+func IsFile(path string) bool { return pages.Fleet.Has(path) }
 
 // Handle serves the page and its data below a path, which ends in a slash.
 func (p *Page) Handle(mux *http.ServeMux, path string) {
-	page, err := fs.Sub(assets, "page")
-	if err != nil {
-		panic(err) // a fault of this package
+	files := http.StripPrefix(strings.TrimSuffix(path, "/"), pages.Fleet.Handler())
+	mux.Handle("GET "+path+"{$}", files)
+	for name := range pages.Fleet.Files() {
+		mux.Handle("GET "+path+name, files)
 	}
-	files, err := fs.Glob(page, "*")
-	if err != nil {
-		panic(err)
-	}
-	below := strings.TrimSuffix(path, "/")
-	for _, name := range append(files, "{$}") {
-		mux.Handle("GET "+path+name, safe(http.StripPrefix(below, http.FileServerFS(page))))
-	}
-	mux.Handle("GET "+path+"charts/", safe(http.StripPrefix(below+"/charts", http.FileServerFS(charts.Files))))
-	mux.Handle("GET "+path+"replay.js", safe(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
-		io.WriteString(w, replay.Script()) // what fails is the connection, which the browser sees
-	})))
 	mux.Handle("GET "+path+"state", safe(http.HandlerFunc(p.answer)))
 }
 
@@ -201,10 +175,10 @@ func writeJSON(w http.ResponseWriter, v any) {
 	json.NewEncoder(w).Encode(v) // what fails is the connection, which the browser sees
 }
 
-// safe adds the headers of [samehost.SetHeaders].
+// safe adds the headers of [pages.SetHeaders].
 func safe(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		samehost.SetHeaders(w.Header())
+		pages.SetHeaders(w.Header())
 		h.ServeHTTP(w, r)
 	})
 }

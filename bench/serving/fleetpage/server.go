@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"lorasim/bench/pages"
 	"lorasim/bench/serving/bearer"
 	"lorasim/bench/serving/fleet"
 	"lorasim/internal/samehost"
@@ -74,7 +75,7 @@ func (s *Server) below(path string) (relative string, ok bool) {
 }
 
 func refuse(w http.ResponseWriter, status int, why string) {
-	samehost.SetHeaders(w.Header())
+	pages.SetHeaders(w.Header())
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	writeJSON(w, map[string]any{"error": map[string]any{"message": why, "code": status}})

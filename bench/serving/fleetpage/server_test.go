@@ -53,7 +53,7 @@ func TestOtherOrigins(t *testing.T) {
 	s.End("The run has ended", "")
 	root := strings.TrimSuffix(page, s.Path())
 	port := root[strings.LastIndexByte(root, ':'):]
-	for _, path := range []string{"", "fleet.js", "fleet.css", "replay.js", "charts/chart.js", "state", "result"} {
+	for _, path := range []string{"", "fleet.js", "fleet.css", "replay.js", "chart.js", "state", "result"} {
 		for what, c := range map[string]struct {
 			url     string
 			headers []string
@@ -88,7 +88,7 @@ func TestOtherOrigins(t *testing.T) {
 			t.Errorf("a link to %q: %d, expected %d", path, status, want)
 		}
 	}
-	for _, path := range []string{"load", "drain", "workers", "page/fleet.js", "charts/none.js"} {
+	for _, path := range []string{"load", "drain", "workers", "fleet/fleet.js", "none.js"} {
 		if status, _ := ask(t, http.MethodGet, page+path); status != 404 {
 			t.Errorf("%q: %d", path, status)
 		}
@@ -103,7 +103,7 @@ func TestKeys(t *testing.T) {
 	if s.Path() != "/" {
 		t.Errorf("the path is %s", s.Path())
 	}
-	for path, want := range map[string]int{"": 200, "fleet.js": 200, "charts/style.css": 200, "state": 401,
+	for path, want := range map[string]int{"": 200, "fleet.js": 200, "style.css": 200, "state": 401,
 		"result": 401, "nothing": 401} {
 		if status, text := ask(t, http.MethodGet, page+path); status != want || want == 401 &&
 			!strings.Contains(text, "--ui-key-file") {

@@ -17,7 +17,7 @@ import (
 func TestFleetPage(t *testing.T) {
 	answer := func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "{}") }
 	s := startScriptedWith(t, 1, func(c *Config) { c.AdminKeys = bearer.New("secret") }, answer, answer)
-	for path, want := range map[string]int{"/admin/": 200, "/admin/fleet.js": 200, "/admin/charts/style.css": 200,
+	for path, want := range map[string]int{"/admin/": 200, "/admin/fleet.js": 200, "/admin/style.css": 200,
 		"/admin/nothing.js": 401,
 		"/admin/state":      401, "/admin/workers": 401, "/metrics": 401} {
 		resp, err := s.Client().Get(s.URL + path)

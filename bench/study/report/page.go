@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"cmp"
-	"embed"
 	"fmt"
 	"html/template"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
+	"lorasim/bench/pages"
 	"lorasim/bench/result"
 	"lorasim/bench/result/series"
 	"lorasim/bench/scenario"
@@ -24,7 +24,6 @@ import (
 	"lorasim/bench/steady"
 	"lorasim/bench/study/compare"
 	"lorasim/bench/study/sweep"
-	"lorasim/internal/charts"
 	"lorasim/internal/format"
 )
 
@@ -74,14 +73,6 @@ func object(enc *jsontext.Encoder, o format.Object) error {
 	return cmp.Or(err, enc.WriteToken(jsontext.EndObject))
 }
 
-// The page, and what it is made of.
-var (
-	//go:embed assets/page.html
-	pageHTML string
-	//go:embed assets/*.js
-	scripts embed.FS
-)
-
 // WriteHTML writes the page as a single, self-contained file.
 func (p *Page) WriteHTML(w io.Writer) error {
 	d, err := p.data()
@@ -94,19 +85,7 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	script := []byte(charts.Script())
-	for _, name := range []string{"page.js", "sections.js", "placement.js"} {
-		part, err := scripts.ReadFile("assets/" + name)
-		if err != nil {
-			return err
-		}
-		script = append(append(script, part...), '\n')
-	}
-	return template.Must(template.New("page").Parse(pageHTML)).Execute(w, struct {
-		Title, About string
-		Style        template.CSS
-		Data, Script template.JS
-	}{p.Title, p.About, template.CSS(charts.Style()), template.JS(data), template.JS(script)})
+	return pages.Report.WriteFile(w, pages.Content{Title: p.Title, About: p.About, Data: template.JS(data)})
 }
 
 func (p *Page) data() (format.Object, error) {

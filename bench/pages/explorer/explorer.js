@@ -1,5 +1,5 @@
 // The page: the query, its runs, and what they show.
-import { el, fmt, setupTheme } from './charts/dom.js';
+import { el, fmt, setupTheme } from './dom.js';
 import * as api from './api.js';
 import { linkOf, ofLink, copy } from './query.js';
 import { form } from './knobs.js';
@@ -13,12 +13,12 @@ async function main() {
   setupTheme();
   document.getElementById('skip').addEventListener('click', e => {
     e.preventDefault(); // the address holds the query
-    document.getElementById('results').focus();
+    document.getElementById('main').focus();
   });
   const start = await api.start();
   let query = copy(ofLink(location.hash) || start.query);
   const view = { runs: [], points: [], breaks: null, states: null, compared: null, note: '', target: null, commands: [], yaml: '' };
-  const host = document.getElementById('results');
+  const host = document.getElementById('main');
   const faults = el('div', { id: 'faults', role: 'alert', hidden: true });
   host.append(faults);
   const shows = results(host, start, view);

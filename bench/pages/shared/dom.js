@@ -1,5 +1,7 @@
 // Elements, numbers, colours, and what the charts of a page share.
 
+const byId = id => document.getElementById(id);
+
 function el(tag, attrs, ...children) {
   const e = document.createElement(tag);
   for (const [k, v] of Object.entries(attrs || {})) {
@@ -116,4 +118,4 @@ function fitted(label, table) {
   return box;
 }
 
-export { el, svg, fmt, time, color, dash, workerColor, cssValue, isDark, redraws, redraw, hidden, setupTheme, select, checkbox, legend, fitted };
+export { byId, el, svg, fmt, time, color, dash, workerColor, cssValue, redraws, redraw, hidden, setupTheme, select, checkbox, legend, fitted };

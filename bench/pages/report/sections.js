@@ -1,12 +1,11 @@
-// The figures of the page, in order.
-// first is the run to look at first: one that plans, if there is one.
-const first = runs => (runs.find(r => r.plans) || runs[0]).name;
-const shown = list => list.filter(x => !hidden.has(x.name));
-// where says at which values of the settings the runs of sweeps are.
-const where = D.at.length ? ` Runs of ${D.at.join('; ')}.` : '';
+// The sections of the report, in its order.
+import { el, fmt, time, color, dash, workerColor, redraws, hidden, select, checkbox, legend, fitted } from './dom.js';
+import { lineChart } from './chart.js';
+import { D, section, first, shown, where } from './data.js';
+
 const stateNote = 'OVERLOADED: requests arrive faster than the workers finish them; in parentheses the rate that the workers sustain. Transient: the run is too short, or its load changes too much, to extrapolate. Both get no star and no verdict on latencies, because these measure the length of the run.';
 
-function overview() {
+export function overview() {
   if (!D.compared) return;
   const head = el('tr', {}, el('th', { class: 'text', scope: 'col' }, 'Metric'), ...D.runs.map(r => el('th', { scope: 'col', title: r.what }, r.name)));
   const body = el('tbody');
@@ -39,7 +38,7 @@ function overview() {
   if (D.notes.length) s.append(el('ul', { class: 'note' }, ...D.notes.map(n => el('li', {}, n))));
 }
 
-function latencies() {
+export function latencies() {
   const runs = D.runs.map((r, i) => ({ ...r, i })).filter(r => r.quantiles && Object.keys(r.quantiles).length);
   if (!runs.length) return;
   const titles = { e2e: 'End-to-end latency', ttft: 'Time to first token', tpot: 'Time per output token' };
@@ -61,7 +60,7 @@ function latencies() {
   }));
 }
 
-function adapters() {
+export function adapters() {
   const runs = D.runs.map((r, i) => ({ ...r, i })).filter(r => r.adapters && r.adapters.length > 1);
   if (!runs.length) return;
   const titles = { e2e: 'Mean E2E latency (ms)', p99: 'P99 E2E latency (ms)', ttft: 'Mean TTFT (ms)', requests: 'Requests' };
@@ -87,7 +86,7 @@ function adapters() {
   }));
 }
 
-function workers() {
+export function workers() {
   const runs = D.runs.map((r, i) => ({ ...r, i })).filter(r => r.series);
   if (!runs.length) return;
   const titles = { queued: 'Waiting requests, mean', queued_max: 'Waiting requests, maximum', running: 'Running requests, mean', loads: 'Adapter loads' };
@@ -139,7 +138,7 @@ function workers() {
   fill();
 }
 
-function plans() {
+export function plans() {
   const runs = D.runs.filter(r => r.plans);
   if (!runs.length) return;
   let run = first(runs), changes = true, most = 50;
@@ -174,7 +173,7 @@ function plans() {
   fill();
 }
 
-function sweeps() {
+export function sweeps() {
   D.sweeps.forEach((s, n) => {
     if (s.points.length) sweepSection(s, 'sweep' + (n || ''));
     if (s.maps) mapSection(s, 'map' + (n || ''));
@@ -293,7 +292,7 @@ function curves(s, dims, st) {
   };
 }
 
-function blocks() {
+export function blocks() {
   const runs = D.runs.filter(r => r.block);
   if (!runs.length) return;
   section('blocks', 'Result blocks', 'What ran, and the result as the serving benchmarks print it.',
@@ -301,7 +300,7 @@ function blocks() {
 }
 
 // studies are the sections that a study makes of its own figures.
-function studies() {
+export function studies() {
   for (const s of D.sections || []) {
     const parts = [];
     if (s.text) parts.push(el('pre', { tabindex: 0 }, s.text));

@@ -1,6 +1,6 @@
 // What the runs show: states, distributions, attainment over the rate, waits, and the comparison.
-import { el, fmt, color, dash, hidden, redraws, redraw, legend, fitted, select, checkbox } from './charts/dom.js';
-import { lineChart, barChart } from './charts/chart.js';
+import { el, fmt, color, dash, hidden, redraws, redraw, legend, fitted, select, checkbox } from './dom.js';
+import { lineChart, barChart } from './chart.js';
 
 // results fills the element with sections that show view, and returns functions that draw them again. view is
 // {runs, compared, points, breaks, states, note, slo}; it is changed from outside.

@@ -1,5 +1,5 @@
 // The form: a field for each setting, with its message beside it.
-import { el } from './charts/dom.js';
+import { el } from './dom.js';
 import { upload } from './api.js';
 
 const steps = 1000; // of a slider

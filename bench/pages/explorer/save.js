@@ -1,6 +1,6 @@
 // The way back: what is shown as a command line, a file, JSON, pictures and a link.
-import { el } from './charts/dom.js';
-import { svgOf, pngOf } from './charts/chart.js';
+import { el } from './dom.js';
+import { svgOf, pngOf } from './chart.js';
 
 // saver fills a section; shown() returns what is shown now.
 function saver(sections, shown) {

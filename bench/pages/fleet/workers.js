@@ -1,12 +1,10 @@
 // The workers as columns, drawn as the replay of a run draws them, and as a table.
-import { Columns, useStyle } from './replay.js';
-import { el, fmt } from './charts/dom.js';
+import { Columns, useStyle, gpuTier } from './replay.js';
+import { byId, el, fmt } from './dom.js';
 
-const byId = id => document.getElementById(id);
-const gpuTier = 3; // of replay.js
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 
-export const counted = (n, noun) => `${n.toLocaleString('en')} ${noun}${n === 1 ? '' : 's'}`;
+const counted = (n, noun) => `${n.toLocaleString('en')} ${noun}${n === 1 ? '' : 's'}`;
 
 // condition is the state of a worker in words; empty: it takes requests.
 function condition(w) {
@@ -176,7 +174,7 @@ function summary(state) {
 }
 
 // plain is a table with a header for each row.
-export function plain(label, head, rows) {
+function plain(label, head, rows) {
   return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label }, el('table', {},
     el('thead', {}, el('tr', {}, ...head.map((h, i) => el('th', { scope: 'col', class: i ? 'text' : null }, h)))),
     el('tbody', {}, ...rows.map(r => el('tr', {}, ...r.map((v, i) => i ? el('td', { class: 'text' }, String(v)) : el('th', { scope: 'row' }, String(v))))))));

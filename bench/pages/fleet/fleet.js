@@ -1,11 +1,10 @@
 // The page of a fleet. It asks for the state every second, and shows changes alone, so that what a reader looks at,
 // selects or has focused stays.
-import { setupTheme } from './charts/dom.js';
+import { byId, setupTheme } from './dom.js';
 import { workers } from './workers.js';
 import { latency } from './latency.js';
 import { events, clock } from './events.js';
 
-const byId = id => document.getElementById(id);
 const every = 1000; // ms
 let key = '', instance = '', last = 0, ended = false, waits = false;
 

@@ -1,5 +1,9 @@
 // Which adapter lies on which worker over time.
-function placement() {
+import { el, fmt, time, workerColor, cssValue, redraws, select } from './dom.js';
+import { ticks } from './chart.js';
+import { D, section, first, where } from './data.js';
+
+export function placement() {
   const runs = D.runs.filter(r => r.placement);
   if (!runs.length) return;
   // begin with a picture that tells something: a run that plans, if one of those does
@@ -162,14 +166,3 @@ function fit(c, text, width) {
   while (text.length > 1 && c.measureText(text + '…').width > width) text = text.slice(0, -1);
   return text + '…';
 }
-
-setupTheme();
-studies();
-sweeps();
-overview();
-latencies();
-adapters();
-workers();
-placement();
-plans();
-blocks();

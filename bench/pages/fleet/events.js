@@ -1,6 +1,6 @@
 // The events of a fleet: a time line by worker, and a table; both can be filtered by worker and kind.
-import { el, select, checkbox, fitted } from './charts/dom.js';
-import { lineChart } from './charts/chart.js';
+import { el, select, checkbox, fitted } from './dom.js';
+import { lineChart } from './chart.js';
 
 const kept = 512; // events that the page remembers, as the fleet does
 const most = 40; // rows of the table, unless all are asked for

@@ -1,11 +1,11 @@
 // Latencies of each worker as measured, beside those that the twin predicts for the same requests.
-import { el, fmt, select, fitted } from './charts/dom.js';
-import { lineChart } from './charts/chart.js';
+import { el, fmt, select, fitted } from './dom.js';
+import { lineChart } from './chart.js';
 
 const metrics = [['ttft', 'TTFT'], ['tpot', 'TPOT'], ['e2e', 'E2E latency']];
 
 // span writes a time with its unit.
-export function span(s) {
+function span(s) {
   if (s == null || Number.isNaN(s)) return '–';
   if (s !== 0 && Math.abs(s) < 1) return `${fmt(Number((1000 * s).toPrecision(3)))} ms`;
   return s < 7200 ? `${fmt(Number(s.toPrecision(3)))} s` : `${fmt(Number((s / 3600).toPrecision(3)))} h`;

@@ -2,21 +2,22 @@
 // that run and wait there, moves and loads as they happen, and a time line. mountReplay(element, data) shows what
 // Replay.JSON (json.go) wrote; it returns an object to drive the view with. Times in here are microseconds.
 //
-// Colors are those of the charts (internal/charts/style.css). A page may set --replay-bg, --replay-fg, --replay-muted,
+// Colors are those of the charts (style.css). A page may set --replay-bg, --replay-fg, --replay-muted,
 // --replay-line, --replay-accent and --replay-warn instead.
 
 const version = 1;
 const [queued, running, moving, held, gone, tier, load, power, outage, plan] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const arity = [2, 2, 3, 1, 1, 3, 5, 2, 2, 1];
-const [hostTier, gpuTier] = [2, 3];
+const hostTier = 2;
+export const gpuTier = 3;
 const powers = ["on", "draining", "off", "starting"];
 const speeds = [0.1, 0.25, 0.5, 1, 2, 5, 10, 25, 50, 100, 250, 1000];
 
 // seconds writes a time with its unit.
-export const seconds = t => `${(t / 1e6).toFixed(t < 1e8 ? 2 : 1)} s`;
+const seconds = t => `${(t / 1e6).toFixed(t < 1e8 ? 2 : 1)} s`;
 
 // Film is a recording that can be asked for the state at any time.
-export class Film {
+class Film {
   constructor(data) {
     if (data.version !== version) {
       throw new Error(`replay: version ${data.version}, expected ${version}: reload the page`);
@@ -413,7 +414,7 @@ export class Columns {
 }
 
 // words tell a state to those who do not see it.
-export function words(film, w) {
+function words(film, w) {
   const list = w.workers.map((s, i) => {
     const state = s.down ? ", down" : s.power ? `, ${powers[s.power]}` : "";
     const slots = film.holds(w, i, gpuTier).map(a => film.name(a)).join(", ") || "none";
@@ -423,7 +424,7 @@ export function words(film, w) {
 }
 
 // planWords tell a plan.
-export function planWords(film, p) {
+function planWords(film, p) {
   const at = l => l.map(([w, a]) => `${film.name(a)} on worker ${w}`).join(", ");
   const parts = [];
   if (p.load.length) parts.push(`loads ${at(p.load)}`);
