@@ -64,7 +64,8 @@ func (o *importOptions) run(cmd *cobra.Command, logs []string) error {
 	options := requestlog.Options{TimeUnit: evidence.Unit(o.unit), Seed: uint64(o.seed),
 		Files: columnar.Files()}
 	if o.unit != "" && !slices.Contains(evidence.Units(), options.TimeUnit) {
-		return usage(fmt.Errorf("--time-unit: %w", suggest.Unknown("unit", o.unit, []string{"s", "ms", "us", "ns", "min", "h"})))
+		return usage(fmt.Errorf("--time-unit: %w", suggest.Unknown("unit", o.unit, []string{"s", "ms", "us", "ns",
+			"min", "h"})))
 	}
 	if o.columns != "" {
 		var err error

@@ -39,7 +39,8 @@ func TestCases(t *testing.T) {
 		{"units-in-names/unit_ts.csv", 2, 0.25, "a b", "ms since the log's origin"},
 		{"units-in-names/unit_min.csv", 2, 150, "a b", "min since the log's origin"},
 		{"misleading-errors/envoy.jsonl", 2, 5, "sql support", "dropped    1: the request failed (first: line 2)"},
-		{"misleading-errors/err.json", 0, 0, "", "Prometheus answered with an error: bad_data: exceeded maximum resolution"},
+		{"misleading-errors/err.json", 0, 0, "",
+			"the answer of Prometheus is an error: bad_data: exceeded maximum resolution"},
 	} {
 		t.Run(c.files, func(t *testing.T) {
 			folder, names, _ := strings.Cut(c.files, "/")
@@ -84,7 +85,8 @@ func namesOf(w *trace.Workload) string {
 // Requests are drawn for the steps that have points, and for no other time.
 func TestPrometheusGaps(t *testing.T) {
 	folder := filepath.Join("testdata", "cases", "prometheus-gap")
-	w, report, err := Read(t.Context(), []string{filepath.Join(folder, "rates.json"), filepath.Join(folder, "prompts.json"),
+	w, report, err := Read(t.Context(), []string{filepath.Join(folder, "rates.json"), filepath.Join(folder,
+		"prompts.json"),
 		filepath.Join(folder, "outputs.json")}, Options{})
 	if err != nil {
 		t.Fatal(err)

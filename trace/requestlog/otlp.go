@@ -202,7 +202,8 @@ func (l *spanSet) visit(visit func(row) error, report *Report) error {
 		report.note("%d spans are not counted: they state the sums of the calls below them (agents, workflows)", sums)
 	}
 	if twins > 0 {
-		report.note("%d spans are not counted: they are the client's side of a call whose server's side is there too", twins)
+		report.note("%d spans are not counted: they are the client's side of a call whose server's side is there too",
+			twins)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func parseQuery(text []byte) (*query, error) {
 	err := json.Unmarshal(text, &answer)
 	switch {
 	case answer.Status == "error":
-		return nil, fmt.Errorf("Prometheus answered with an error: %s: %s", answer.ErrorType, answer.Error)
+		return nil, fmt.Errorf("the answer of Prometheus is an error: %s: %s", answer.ErrorType, answer.Error)
 	case head.Data.Type != "" && head.Data.Type != "matrix":
 		return nil, fmt.Errorf("the result is a %s, expected a matrix: the answer to query_range", head.Data.Type)
 	case err != nil:

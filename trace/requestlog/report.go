@@ -228,11 +228,13 @@ func (r *Report) String() string {
 	t := &r.Traffic
 	if !r.Begin.IsZero() {
 		line("first", "%s (0 s of the workload)", r.Begin.UTC().Format(time.RFC3339Nano))
-		line("last", "%s", r.Begin.Add(time.Duration(t.Span*1e9)).Round(time.Microsecond).UTC().Format(time.RFC3339Nano))
+		line("last", "%s",
+			r.Begin.Add(time.Duration(t.Span*1e9)).Round(time.Microsecond).UTC().Format(time.RFC3339Nano))
 	}
 	line("rate", "%s; busiest minute: %d requests", t.rate(), t.Peak)
 	line("adapters", "%s", strings.TrimPrefix(t.adapters(), "no adapters: "))
-	line("tokens", "prompt: median %d, P99 %d; output: median %d, P99 %d", t.Prompt[0], t.Prompt[1], t.Output[0], t.Output[1])
+	line("tokens", "prompt: median %d, P99 %d; output: median %d, P99 %d", t.Prompt[0], t.Prompt[1], t.Output[0],
+		t.Output[1])
 	if r.Sorted {
 		line("order", "rows were sorted by arrival")
 	}

@@ -111,9 +111,13 @@ func (b *builder) workload() (*trace.Workload, *Report, error) {
 		r.Arrival = float64(r.at-first) / 1e9
 		requests[i] = r.Request
 	}
-	if last := slices.MaxFunc(b.requests, func(a, c request) int { return cmp.Compare(a.at, c.at) }).at; last-first > maxSpan*1e9 || last < first {
-		return nil, nil, fmt.Errorf("the log spans %.0f days, expected at most %d: are its times in one unit? (--time-unit)",
-			(float64(last)-float64(first))/86400e9, maxSpan/86400)
+	if last := slices.MaxFunc(b.requests, func(a, c request) int {
+		return cmp.Compare(a.at,
+			c.at)
+	}).at; last-first > maxSpan*1e9 || last < first {
+		return nil, nil,
+			fmt.Errorf("the log spans %.0f days, expected at most %d: are its times in one unit? (--time-unit)",
+				(float64(last)-float64(first))/86400e9, maxSpan/86400)
 	}
 	if b.dated {
 		b.report.Begin = time.Unix(0, first)

@@ -124,7 +124,8 @@ func TestLayouts(t *testing.T) {
 				if r.adapter == "" {
 					adapter = "null"
 				}
-				out += fmt.Sprintf(`{"time": "%s", "request": {"model": %s}, "usage": {"prompt_tokens": %d, "completion_tokens": %d},
+				out += fmt.Sprintf(
+					`{"time": "%s", "request": {"model": %s}, "usage": {"prompt_tokens": %d, "completion_tokens": %d},
 					"messages": [{"a": [1, {}]}]}`+"\n", iso(r), adapter, r.prompt, r.output)
 			}
 			return out
@@ -309,7 +310,8 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v, expected %q", spec, err, want)
 		}
 	}
-	w, _, err := Read(t.Context(), []string{log}, Options{Columns: map[evidence.Field]string{evidence.Time: "when"}, TimeUnit: evidence.Millis})
+	w, _, err := Read(t.Context(), []string{log}, Options{Columns: map[evidence.Field]string{evidence.Time: "when"},
+		TimeUnit: evidence.Millis})
 	if err != nil || w.Requests[1].Arrival != 0.004 {
 		t.Errorf("%+v, %v", w, err)
 	}

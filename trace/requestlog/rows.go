@@ -170,7 +170,8 @@ func (b *builder) layout(first []row) (*evidence.Layout, error) {
 	}
 	b.report.decided(l)
 	b.dated = b.dated || l.IsDated()
-	if c := l.Column(evidence.Adapter); strings.Contains(strings.ToLower(c), "model") || b.report.Format == inferencePerf {
+	if c := l.Column(evidence.Adapter); strings.Contains(strings.ToLower(c), "model") ||
+		b.report.Format == inferencePerf {
 		b.model = c
 	}
 	return l, nil
@@ -329,7 +330,8 @@ func newDocuments(in *bufio.Reader, report *Report) (documents, error) {
 		lines.Buffer(nil, textfile.MaxLine)
 		return &lineDocuments{lines: lines, report: report}, nil
 	}
-	d := &stream{lines: &lineCounter{in: newWithoutNaN(textfile.Limit(in, "the log", textfile.MaxData))}, report: report}
+	d := &stream{lines: &lineCounter{in: newWithoutNaN(textfile.Limit(in, "the log", textfile.MaxData))},
+		report: report}
 	d.decoder = json.NewDecoder(d.lines)
 	if d.array = head[len(head)-len(bytes.TrimLeft(head, "\r\n\t "))] == '['; d.array {
 		if _, err := d.decoder.Token(); err != nil {
@@ -434,7 +436,8 @@ func flatten(text []byte, r *row) error {
 		return err
 	}
 	if t != json.Delim('{') {
-		return fmt.Errorf("expected an object for each request, such as {\"timestamp\": 0.5, \"prompt_tokens\": 200, ...}")
+		return fmt.Errorf(
+			"expected an object for each request, such as {\"timestamp\": 0.5, \"prompt_tokens\": 200, ...}")
 	}
 	return r.members(d, "", 0)
 }

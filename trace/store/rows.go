@@ -239,7 +239,8 @@ func (t *texts) set(r *row) (err error) {
 		}
 		if x := r.Text; x.Parent != parent || x.Start != r.start || x.Start < 0 || parent == nil && x.Start > 0 ||
 			parent != nil && x.Start < parent.Start {
-			return fmt.Errorf("text %d follows %d tokens of text_parent %d, unlike in earlier rows or before the start of its parent", r.of, r.start, r.parent)
+			return fmt.Errorf(
+				"text %d follows %d tokens of text_parent %d, unlike in earlier rows or before the start of its parent", r.of, r.start, r.parent)
 		}
 		if r.reply != 0 {
 			r.Reply = r.Text

@@ -246,7 +246,8 @@ func (c *checker) check(r *trace.Request) error {
 		return err
 	}
 	if c.n > 0 && r.Arrival < c.last.Arrival {
-		return fmt.Errorf("arrival_s %v is before that of the previous request (%v): requests must be in the order of arrival",
+		return fmt.Errorf(
+			"arrival_s %v is before that of the previous request (%v): requests must be in the order of arrival",
 			r.Arrival, c.last.Arrival)
 	}
 	if c.n > 0 && r.ID <= c.last.ID {
@@ -312,7 +313,8 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 		o.Blocks, o.Texts = r.Text.Block > 0, r.Text.Block == 0
 		o.blockTokens = o.Blocks && r.Text.Block != defaultBlock
 		if o.Blocks && extension(path) == ".csv" {
-			return 0, fmt.Errorf("%s: a .csv file has no column for the ids of prompts: choose .jsonl, .parquet or .arrow", path)
+			return 0, fmt.Errorf(
+				"%s: a .csv file has no column for the ids of prompts: choose .jsonl, .parquet or .arrow", path)
 		}
 	}
 	var row row
@@ -341,11 +343,13 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 			return 0, fmt.Errorf("%s: request %d: %w", path, c.n, err)
 		}
 		if r.MaxNew != 0 && r.MaxNew != r.Output && !o.MaxNew {
-			return 0, fmt.Errorf("%s: request %d: max_new_tokens is %d and output_tokens %d, but the file has no column for it: set WriteOptions.MaxNew",
+			return 0, fmt.Errorf(
+				"%s: request %d: max_new_tokens is %d and output_tokens %d, but the file has no column for it: set WriteOptions.MaxNew",
 				path, c.n-1, r.MaxNew, r.Output)
 		}
 		if t := r.Text; t != nil && (first == nil || t.Block != first.Block) {
-			return 0, fmt.Errorf("%s: request %d: its prompt has another encoding (text or hash_ids) than that of the first request, for which the file has no column", path, c.n-1)
+			return 0, fmt.Errorf(
+				"%s: request %d: its prompt has another encoding (text or hash_ids) than that of the first request, for which the file has no column", path, c.n-1)
 		}
 		row.Request, row.rank, name = r, 0, ""
 		if r.Adapter >= 0 {

@@ -20,7 +20,8 @@ func (d *decision) mayNameAdapters() (names []string) {
 	likely := map[string]int{}
 	for _, c := range d.Table.Columns {
 		values := d.stated(c)
-		if d.isUsed(c) || len(values) == 0 || slices.Contains(strings.Fields(never), normalize(c)) || !areNames(values) {
+		if d.isUsed(c) || len(values) == 0 || slices.Contains(strings.Fields(never), normalize(c)) ||
+			!areNames(values) {
 			continue
 		}
 		hint := len(strings.Fields(customers))

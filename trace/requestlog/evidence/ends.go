@@ -68,8 +68,9 @@ func (d *decision) setEnds(c *chosen, list []*candidate) {
 		d.takeOff(c, l, "a line of an access log is of the end of its request")
 	default:
 		d.why[l.column] = "a duration"
-		d.Assumed = append(d.Assumed, fmt.Sprintf("column %q is of the arrival; if it is of the end of a request, after column %q: --columns end=%s",
-			c.column, l.column, c.column))
+		d.Assumed = append(d.Assumed,
+			fmt.Sprintf("column %q is of the arrival; if it is of the end of a request, after column %q: --columns end=%s",
+				c.column, l.column, c.column))
 	}
 }
 
@@ -118,7 +119,8 @@ func (d *decision) findLength(c *chosen) *length {
 			best = column
 			break
 		}
-		if name != "" || d.isUsed(column) || i < 0 || best != "" && i >= rank || newLength(column, d.stated(column), "") == nil {
+		if name != "" || d.isUsed(column) || i < 0 || best != "" && i >= rank || newLength(column, d.stated(column),
+			"") == nil {
 			continue
 		}
 		best, rank = column, i
@@ -138,7 +140,8 @@ func (d *decision) findLength(c *chosen) *length {
 	}
 	if l.unit = d.unitOf(took); l.unit == "" {
 		l.unit = Seconds
-		d.Doubts = append(d.Doubts, fmt.Sprintf("column %q states no unit, and no unit suits the output tokens: read as s", best))
+		d.Doubts = append(d.Doubts,
+			fmt.Sprintf("column %q states no unit, and no unit suits the output tokens: read as s", best))
 	}
 	return l
 }
@@ -146,10 +149,12 @@ func (d *decision) findLength(c *chosen) *length {
 // takeOff makes the time of a row its end less its duration.
 func (d *decision) takeOff(c *chosen, l *length, why string) {
 	d.length = l
-	d.use(Duration, l.column, fmt.Sprintf("%s, taken off column %q, which is of the end of a request", l.unit, c.column))
+	d.use(Duration, l.column, fmt.Sprintf("%s, taken off column %q, which is of the end of a request", l.unit,
+		c.column))
 	if why != "" {
-		d.Assumed = append(d.Assumed, fmt.Sprintf("%s: column %q is taken off column %q (--columns duration=none: it is of the arrival)",
-			why, l.column, c.column))
+		d.Assumed = append(d.Assumed,
+			fmt.Sprintf("%s: column %q is taken off column %q (--columns duration=none: it is of the arrival)",
+				why, l.column, c.column))
 	}
 }
 
@@ -165,7 +170,8 @@ func (d *decision) isAccessLog() bool {
 	like := 0
 	for _, column := range d.Table.Columns {
 		name := normalize(column)
-		if slices.Contains(strings.Fields(ofAccessLogs), name) || rankIn("requesttime upstreamresponsetime", column) >= 0 {
+		if slices.Contains(strings.Fields(ofAccessLogs), name) || rankIn("requesttime upstreamresponsetime",
+			column) >= 0 {
 			return true
 		}
 		if slices.Contains(strings.Fields(likeAccessLogs), name) {

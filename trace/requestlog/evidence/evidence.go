@@ -12,6 +12,7 @@ package evidence
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -28,17 +29,26 @@ type Table struct {
 type Row func(column string) string
 
 // values lists the values of a column, one for each row.
-func (t *Table) values(column string) []string {
-	out := make([]string, len(t.Rows))
-	for i, r := range t.Rows {
-		out[i] = r(column)
+func (d *decision) values(column string) []string {
+	out, ok := d.valuesOf[column]
+	if !ok {
+		out = make([]string, len(d.Rows))
+		for i, r := range d.Rows {
+			out[i] = r(column)
+		}
+		d.valuesOf[column] = out
 	}
 	return out
 }
 
 // stated lists the values of a column, empty ones left out.
-func (t *Table) stated(column string) []string {
-	return slices.DeleteFunc(t.values(column), func(v string) bool { return v == "" })
+func (d *decision) stated(column string) []string {
+	out, ok := d.statedOf[column]
+	if !ok {
+		out = slices.DeleteFunc(slices.Clone(d.values(column)), func(v string) bool { return v == "" })
+		d.statedOf[column] = out
+	}
+	return out
 }
 
 // Options are what the user states about the columns.
@@ -85,7 +95,11 @@ func Decide(t *Table, o Options) (*Layout, error) {
 	if len(t.Columns) == 0 {
 		return nil, errors.New("the log has no columns")
 	}
-	d := &decision{Table: t, Options: o, Layout: &Layout{column: map[Field]string{}}, why: map[string]string{}}
+	d := &decision{Table: t, Options: o, Layout: &Layout{column: map[Field]string{}}, why: map[string]string{},
+		valuesOf: map[string][]string{}, statedOf: map[string][]string{}, keysOf: map[string][]string{}}
+	for _, c := range t.Columns {
+		d.keysOf[c] = plainKeys(c)
+	}
 	if err := d.given(); err != nil {
 		return nil, err
 	}
@@ -93,11 +107,12 @@ func Decide(t *Table, o Options) (*Layout, error) {
 		d.find(f)
 	}
 	d.outcomes()
-	if err := d.time(); err != nil {
+	var undecided *Contradiction
+	switch err, missing := d.time(), d.complete(); {
+	case err != nil && (missing == nil || !errors.As(err, &undecided)):
 		return nil, err
-	}
-	if err := d.complete(); err != nil {
-		return nil, err
+	case missing != nil:
+		return nil, missing
 	}
 	d.choices()
 	return d.Layout, nil
@@ -108,7 +123,9 @@ type decision struct {
 	*Table
 	Options
 	*Layout
-	why map[string]string // of columns, chosen or not
+	why                map[string]string   // of columns, chosen or not
+	valuesOf, statedOf map[string][]string // of columns
+	keysOf             map[string][]string // of columns
 }
 
 // use takes a column for a field.
@@ -158,15 +175,19 @@ func (d *decision) find(f Field) {
 	zeros := ""
 	for _, want := range strings.Fields(usual[f]) {
 		for _, c := range d.Table.Columns {
-			if d.isUsed(c) || !slices.Contains(keys(c), want) {
+			if d.isUsed(c) || !slices.Contains(d.keysOf[c], want) {
 				continue
 			}
 			values := d.stated(c)
 			if !suits(f, values) {
 				continue
 			}
-			if !isTokens(f) || slices.ContainsFunc(values, func(v string) bool { n, err := Count(v); return err == nil && n > 0 }) {
-				d.use(f, c, "")
+			if !isTokens(f) || slices.ContainsFunc(values, func(v string) bool {
+				n,
+					err := Count(v)
+				return err == nil && n > 0
+			}) {
+				d.use(f, c, says(f, values))
 				return
 			}
 			if zeros == "" {
@@ -175,8 +196,27 @@ func (d *decision) find(f Field) {
 		}
 	}
 	if zeros != "" {
-		d.use(f, zeros, "")
+		d.use(f, zeros, "all 0")
 	}
+}
+
+// says describes the values of a column.
+func says(f Field, values []string) string {
+	if len(values) == 0 {
+		return "empty in the first rows"
+	}
+	switch f {
+	case Adapter, Base:
+		n := len(slices.Compact(slices.Sorted(slices.Values(values))))
+		return fmt.Sprintf("names, %d different", n)
+	}
+	least, most := int32(math.MaxInt32), int32(0)
+	for _, v := range values {
+		if n, err := Count(v); err == nil {
+			least, most = min(least, n), max(most, n)
+		}
+	}
+	return fmt.Sprintf("whole numbers, %d to %d", least, most)
 }
 
 func isTokens(f Field) bool { return f == Prompt || f == Output || f == Total }
@@ -232,7 +272,8 @@ func (d *decision) missing(f Field, what, example string) error {
 	if len(found) > listed {
 		found, more = found[:listed], fmt.Sprintf(" and %d more", len(found)-listed)
 	}
-	return fmt.Errorf("no column holds %s: expected one such as %s, found %s%s; name it with lorasim trace import --columns %s=NAME",
+	return fmt.Errorf(
+		"no column holds %s: expected one such as %s, found %s%s; name it with lorasim trace import --columns %s=NAME",
 		what, example, strings.Join(found, ", "), more, f)
 }
 

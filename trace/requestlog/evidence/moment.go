@@ -58,15 +58,16 @@ func (c *candidate) isDaily() bool {
 
 // roleOf returns what a name says about times. ambiguous: it may as well be the name of a duration.
 func roleOf(column string) (r role, rank int, ambiguous bool) {
-	if rankIn(others, column) >= 0 {
+	of := keys(column)
+	if rankOf(others, of) >= 0 {
 		return ofOther, 0, false
 	}
-	length := rankIn(usual[Duration], column)
+	length := rankOf(usual[Duration], of)
 	for _, k := range []struct {
 		names string
 		role  role
 	}{{usual[Time], ofStart}, {moments, ofMoment}, {usual[End], ofEnd}} {
-		if i := rankIn(k.names, column); i >= 0 {
+		if i := rankOf(k.names, of); i >= 0 {
 			return k.role, i, length >= 0
 		}
 	}
@@ -331,7 +332,8 @@ func best(list []*candidate) *candidate {
 func (d *decision) onlyDates(list []*candidate) (*chosen, error) {
 	c := list[0]
 	if len(list) == 1 {
-		d.Assumed = append(d.Assumed, fmt.Sprintf("column %q is the only one with dates: it is the time of arrival", c.column))
+		d.Assumed = append(d.Assumed, fmt.Sprintf("column %q is the only one with dates: it is the time of arrival",
+			c.column))
 		return &chosen{c, ofMoment, ""}, nil
 	}
 	var out Contradiction
@@ -356,8 +358,9 @@ func (d *decision) noTime(list []*candidate) error {
 	for _, c := range list {
 		if c.role == ofLength || c.role == ofMoment && c.kind == counted {
 			u, _ := UnitIn(c.column)
-			return fmt.Errorf("no column holds the times of arrival: column %q does not grow, its values are durations (%v to %v%s); "+
-				"expected one such as timestamp; name it with lorasim trace import --columns time=NAME", c.column,
+			return fmt.Errorf(
+				"no column holds the times of arrival: column %q does not grow, its values are durations (%v to %v%s); "+
+					"expected one such as timestamp; name it with lorasim trace import --columns time=NAME", c.column,
 				c.least, c.most, strings.TrimRight(" "+string(u), " "))
 		}
 	}
@@ -375,29 +378,35 @@ func (d *decision) noTime(list []*candidate) error {
 
 // pairDay finds the time in two columns, one with the day and one with the time of the day.
 func (d *decision) pairDay() bool {
-	for _, day := range d.Table.Columns {
-		for _, hour := range d.Table.Columns {
-			name, _ := d.declared(Time)
-			if d.isUsed(day) || d.isUsed(hour) || day == hour || name != "" && name != day ||
-				!mostly(d.stated(day), isDay) || !mostly(d.stated(hour), isHour) {
-				continue
+	holds := func(is func(string) bool) (list []string) {
+		for _, c := range d.Table.Columns {
+			if v := d.stated(c); !d.isUsed(c) && len(v) > 0 && is(v[0]) && mostly(v, is) {
+				list = append(list, c)
 			}
-			both := &Layout{column: map[Field]string{Time: day}, hour: hour}
-			var times []string
-			for _, r := range d.Table.Rows {
-				if t := both.timeOf(r); t != "" {
-					times = append(times, t)
-				}
-			}
-			clock, detail, err := newCalendar(times)
-			if err != nil {
-				continue
-			}
-			d.clock, d.hour = clock, hour
-			d.use(Time, day, fmt.Sprintf("with column %q, %s", hour, detail))
-			d.used = append(d.used, hour)
-			return true
 		}
+		return list
+	}
+	name, _ := d.declared(Time)
+	days, hours := holds(isDay), holds(isHour)
+	for _, day := range days {
+		if len(hours) == 0 || name != "" && name != day {
+			continue
+		}
+		both := &Layout{column: map[Field]string{Time: day}, hour: hours[0]}
+		var times []string
+		for _, r := range d.Table.Rows {
+			if t := both.timeOf(r); t != "" {
+				times = append(times, t)
+			}
+		}
+		clock, detail, err := newCalendar(times)
+		if err != nil {
+			continue
+		}
+		d.clock, d.hour = clock, hours[0]
+		d.use(Time, day, fmt.Sprintf("with column %q, %s", hours[0], detail))
+		d.used = append(d.used, hours[0])
+		return true
 	}
 	return false
 }
@@ -435,7 +444,8 @@ func (d *decision) agree(c *chosen, list []*candidate) error {
 			}
 		}
 		if apart(c.candidate, o) {
-			return &Contradiction{fmt.Sprintf("columns %q and %q both name the time of arrival, and disagree:", c.column, o.column),
+			return &Contradiction{fmt.Sprintf("columns %q and %q both name the time of arrival, and disagree:",
+				c.column, o.column),
 				[]Reading{c.reading(), o.reading()}}
 		}
 	}

@@ -132,30 +132,41 @@ func normalize(name string) string { return strings.Join(words(name), "") }
 // fillers are words of names that say nothing about what a column holds.
 var fillers = strings.Fields("in utc gmt unix iso iso8601 rfc3339 the of as s")
 
-// keys returns the names under which a column is looked up: its name, with and without a unit and fillers, and, for a
-// member of a nested JSON object, the last parts of its path.
-func keys(column string) []string {
+// plainKeys returns the names under which a column is looked up: its name, and, for a member of a nested JSON object,
+// the last parts of its path.
+func plainKeys(column string) (out []string) {
 	parts := strings.Split(column, ".")
-	var out []string
 	for i := range parts {
-		name := strings.Join(parts[i:], ".")
-		_, bare := UnitIn(name)
-		list := slices.DeleteFunc(words(bare), func(w string) bool { return slices.Contains(fillers, w) })
-		out = append(out, normalize(name), normalize(bare), strings.Join(list, ""))
+		out = append(out, normalize(strings.Join(parts[i:], ".")))
 	}
 	return out
 }
 
-// rank returns the position of a column's name in a list of usual names; -1: the name is not in the list.
-func rankIn(names, column string) int {
-	best := -1
-	of := keys(column)
-	for i, n := range strings.Fields(names) {
-		if best < 0 && slices.Contains(of, n) {
-			best = i
-		}
+// keys returns the names under which a column of times is looked up: those of plainKeys, with and without a unit and
+// fillers.
+func keys(column string) []string {
+	out := plainKeys(column)
+	parts := strings.Split(column, ".")
+	for i := range parts {
+		_, bare := UnitIn(strings.Join(parts[i:], "."))
+		list := slices.DeleteFunc(words(bare), func(w string) bool { return slices.Contains(fillers, w) })
+		out = append(out, normalize(bare), strings.Join(list, ""))
 	}
-	return best
+	return out
+}
+
+// rankIn returns the position of a column's name in a list of usual names; -1: the name is not in the list.
+func rankIn(names, column string) int { return rankOf(names, keys(column)) }
+
+func rankOf(names string, keys []string) int {
+	i := 0
+	for n := range strings.FieldsSeq(names) {
+		if slices.Contains(keys, n) {
+			return i
+		}
+		i++
+	}
+	return -1
 }
 
 // NamesTime reports whether a column has the usual name of a time.
@@ -164,4 +175,4 @@ func NamesTime(column string) bool {
 }
 
 // NamesError reports whether a column has the usual name of an error.
-func NamesError(column string) bool { return rankIn(usual[Error], column) >= 0 }
+func NamesError(column string) bool { return rankOf(usual[Error], plainKeys(column)) >= 0 }

@@ -27,14 +27,16 @@ type judge struct {
 var httpCode = regexp.MustCompile(`^(?:http)?[ /_-]*(?:\d\.\d )?[ _-]*([1-5]\d\d)(?:\.0*)?(?:\D|$)`)
 
 // failing are parts of words that mean a failure. The words of [going] come after these: "unsuccessful" fails.
-var failing = strings.Fields("error fail exception timeout timed_out timed-out timedout reject abort cancel incomplete " +
-	"unsuccess unavailable overload throttl rate_limit rate-limit ratelimit invalid unauthorized forbidden denied refused " +
-	"disconnect broken reset drop kill crash exceeded exhausted internal unknown_error interrupted lost oom evicted " +
-	"preempted_abort unfinished not_ok expired panic deadline unreachable bad_request too_many not_found client_closed")
+var failing = strings.Fields(
+	"error fail exception timeout timed_out timed-out timedout reject abort cancel incomplete " +
+		"unsuccess unavailable overload throttl rate_limit rate-limit ratelimit invalid unauthorized forbidden denied refused " +
+		"disconnect broken reset drop kill crash exceeded exhausted internal unknown_error interrupted lost oom evicted " +
+		"preempted_abort unfinished not_ok expired panic deadline unreachable bad_request too_many not_found client_closed")
 
 // going are words that mean a success.
-var going = strings.Fields("ok okay success succeeded successful successfully completed complete done finished finish true yes y t " +
-	"pass passed good served stop length normal eos tool_calls end_turn stop_sequence max_tokens unset")
+var going = strings.Fields(
+	"ok okay success succeeded successful successfully completed complete done finished finish true yes y t " +
+		"pass passed good served stop length normal eos tool_calls end_turn stop_sequence max_tokens unset")
 
 // ofStatus judges a value of a status column: an HTTP status, a word, or a word with a text.
 func ofStatus(value string) verdict {
@@ -156,7 +158,7 @@ func (d *decision) outcomes() {
 			continue
 		}
 		for _, c := range d.Table.Columns {
-			if d.isUsed(c) || rankIn(usual[k.field], c) < 0 {
+			if d.isUsed(c) || rankOf(usual[k.field], d.keysOf[c]) < 0 {
 				continue
 			}
 			if why, ok := judges(k.field, k.of, d.stated(c)); ok {

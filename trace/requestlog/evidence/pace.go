@@ -76,7 +76,8 @@ func plausible(n int, wide float64) bool {
 func (d *decision) findUnit(c *candidate, list []*candidate) error {
 	n, wide := len(c.known), c.wide()
 	if n < 2 || wide == 0 {
-		d.Assumed = append(d.Assumed, fmt.Sprintf("the times of column %q are s: no name states a unit (--time-unit)", c.column))
+		d.Assumed = append(d.Assumed, fmt.Sprintf("the times of column %q are s: no name states a unit (--time-unit)",
+			c.column))
 		return d.counted(c, Seconds, "")
 	}
 	if u, why := d.byTokens(c, list); u != "" {
@@ -92,8 +93,9 @@ func (d *decision) findUnit(c *candidate, list []*candidate) error {
 			span(wide*1e9), pace(n, wide*1e9)))
 		return d.counted(c, Seconds, "")
 	case d.Blocks && c.whole && millis && !seconds:
-		d.Doubts = append(d.Doubts, fmt.Sprintf("the times of column %q are ms, as in Mooncake's traces: span %s, %s; in s they span %s: --time-unit s",
-			c.column, span(wide*1e6), pace(n, wide*1e6), span(wide*1e9)))
+		d.Doubts = append(d.Doubts,
+			fmt.Sprintf("the times of column %q are ms, as in Mooncake's traces: span %s, %s; in s they span %s: --time-unit s",
+				c.column, span(wide*1e6), pace(n, wide*1e6), span(wide*1e9)))
 		return d.counted(c, Millis, "")
 	}
 	units := []Unit{Seconds, Millis}

@@ -55,23 +55,38 @@ var spellings = map[Unit]string{
 	Hours:   "h hr hrs hour hours",
 }
 
-// unitOfWord returns the unit that a word states.
-func unitOfWord(word string) (Unit, bool) {
-	for _, u := range Units() {
-		if slices.Contains(strings.Fields(spellings[u]), word) {
-			return u, true
+// unitOfWord holds the units that words state.
+var unitOfWord = func() map[string]Unit {
+	out := map[string]Unit{}
+	for u, list := range spellings {
+		for w := range strings.FieldsSeq(list) {
+			out[w] = u
 		}
 	}
-	return "", false
-}
+	return out
+}()
+
+// timeWords are the usual names of times and durations.
+var timeWords = func() map[string]bool {
+	out := map[string]bool{}
+	for _, names := range []string{usual[Time], usual[End], usual[Duration], moments} {
+		for w := range strings.FieldsSeq(names) {
+			out[w] = true
+		}
+	}
+	return out
+}()
 
 // UnitIn returns the unit that a name states, in any spelling, and the name without it: "timestampMs", "ts_msec",
 // "timestamp [ms]", "(minutes)", "timestampms". A name that consists of a unit alone states none, as nginx's $msec,
 // which is seconds.
 func UnitIn(name string) (Unit, string) {
 	list := words(name)
+	if strings.HasSuffix(name, ".min") { // the least value of a summary
+		return "", name
+	}
 	for i := len(list) - 1; i >= 0; i-- {
-		u, ok := unitOfWord(list[i])
+		u, ok := unitOfWord[list[i]]
 		if ok && len(list) > 1 {
 			return u, strings.Join(slices.Delete(list, i, i+1), " ")
 		}
@@ -80,28 +95,12 @@ func UnitIn(name string) (Unit, string) {
 		return "", name
 	}
 	last := list[len(list)-1]
-	for _, u := range Units() {
-		for _, spelling := range strings.Fields(spellings[u]) {
-			base, ok := strings.CutSuffix(last, spelling)
-			if !ok || len(spelling) < 2 || base == "" || len(list) == 1 && !isTimeWord(base) {
-				continue
-			}
-			if isTimeWord(base) {
-				return u, strings.Join(append(list[:len(list)-1:len(list)-1], base), " ")
-			}
+	for cut := 1; cut < len(last)-1; cut++ { // a unit of one letter is no suffix: "timestamps"
+		if u, ok := unitOfWord[last[cut:]]; ok && timeWords[last[:cut]] {
+			return u, strings.Join(append(list[:len(list)-1:len(list)-1], last[:cut]), " ")
 		}
 	}
 	return "", name
-}
-
-// isTimeWord reports whether a word is the usual name of a time or a duration.
-func isTimeWord(word string) bool {
-	for _, names := range []string{usual[Time], usual[End], usual[Duration], moments} {
-		if slices.Contains(strings.Fields(names), word) {
-			return true
-		}
-	}
-	return false
 }
 
 // number reads a number, also one with a decimal comma.
