@@ -24,6 +24,7 @@ require (
 	github.com/sashabaranov/go-openai v1.43.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
+	go.starlark.net v0.0.0-20260908191801-89a6a09411d5
 	go.uber.org/goleak v1.3.0
 	golang.org/x/term v0.47.0
 	gonum.org/v1/gonum v0.17.0
@@ -31,10 +32,7 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require (
-	github.com/pandatix/go-abnf v0.5.3 // indirect
-	go.starlark.net v0.0.0-20260908191801-89a6a09411d5 // indirect
-)
+require github.com/pandatix/go-abnf v0.5.3 // indirect
 
 require (
 	codeberg.org/go-fonts/liberation v0.5.0 // indirect

@@ -8,9 +8,8 @@ import (
 
 // A policy without the fact Plans must have no planner.
 func TestFactsFitThePolicies(t *testing.T) {
-	env := Env{Twin: alikeTwin{},
-		Workers: Alike(3, Spec{Cost: testCost{}, MaxRunning: 8, Slots: 2, HostSlots: 4, Memory: 1e9, KVBytes: 1,
-			AdapterBytes: []float64{1, 1}}),
+	env := Env{Workers: Alike(3, Spec{Cost: testCost{}, MaxRunning: 8, Slots: 2, HostSlots: 4, Memory: 1e9, KVBytes: 1,
+		AdapterBytes: []float64{1, 1}}),
 		Adapters: trace.Names(2, []int{8}), Moving: MoveQueued}
 	for _, d := range List() {
 		spec := d.Name

@@ -32,7 +32,6 @@ var specs = []string{
 	"rank-aware", "rank-aware:slo=20,avg-output=100", "rank-aware:slo=none",
 	"plan-and-route", "plan-and-route:spill=0,horizon=30", "plan-and-route:move=running,place=off",
 	"route-only:spill=0",
-	"auto", "auto:candidates=static+k-shard+kv-router,objective=e2e,budget=1000,every=32",
 	"rank-group", "min-cost-flow", "llumnix",
 	"dispatch_only", "dispatch_mig", "dlora_period_mig",
 }
@@ -42,19 +41,7 @@ func testEnv(workers, adapters int) Env {
 		Workers:  Alike(workers, Spec{MaxRunning: 8, Slots: 2, Cost: testCost{}}),
 		Adapters: trace.Names(adapters, []int{8, 16, 32, 64}),
 		Seed:     1,
-		Twin:     alikeTwin{},
 	}
-}
-
-// alikeTwin is a twin to which all policies are alike.
-type alikeTwin struct{}
-
-func (alikeTwin) Simulate(rt *Router, f *Future) (*Outcome, error) {
-	o := &Outcome{Sent: len(f.Requests)}
-	for i := range f.Counted() {
-		o.E2E, o.TTFT = append(o.E2E, 1+float32(i%7)), append(o.TTFT, 0.1+float32(i%3))
-	}
-	return o, nil
 }
 
 // testCost is a worker with round numbers, in seconds.

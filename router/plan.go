@@ -34,7 +34,6 @@ type InFlight struct {
 type PlannerInput struct {
 	*View
 	Requests []InFlight
-	Fixed    []InFlight // live runs: requests in flight that cannot move
 }
 
 // Placement is one adapter on one worker.
@@ -77,8 +76,6 @@ type Plan struct {
 	Objective float64 `json:"objective_s,omitempty"` // predicted time until all requests have ended, s
 	Stay      float64 `json:"stay_s,omitempty"`      // the same without any change, s
 	Bound     float64 `json:"bound_s,omitempty"`     // lower bound of the objective of any plan, s
-	// Race is the choice among policies that the plan reports; nil: none.
-	Race *Race `json:"race,omitempty"`
 }
 
 // Empty reports whether the plan changes nothing.

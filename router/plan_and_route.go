@@ -106,6 +106,12 @@ func (o *routeOnlyOptions) Build(env Env) (*Router, error) {
 }
 
 func (p *planAndRoute) Route(r Request, v *View) int {
+	p.arrived(r, v)
+	return p.send(r, v)
+}
+
+// arrived notes that a request is there, and what the view says then.
+func (p *planAndRoute) arrived(r Request, v *View) {
 	p.note(r)
 	p.prompt.add(float64(r.Prompt))
 	p.output.add(r.output())
@@ -116,6 +122,10 @@ func (p *planAndRoute) Route(r Request, v *View) int {
 	p.gap.add(v.Now - p.latest)
 	p.latest = v.Now
 	p.pool.look(v)
+}
+
+// send picks the worker for a request that has arrived, and notes what goes there.
+func (p *planAndRoute) send(r Request, v *View) int {
 	best, first := p.cheapest(r, v)
 	if best != None {
 		if p.unequal() {

@@ -29,7 +29,7 @@ func (l *recentLoad) add(seconds, now float64) {
 
 // unequal says whether what comes later counts: where workers of several kinds keep prefixes. Among equal workers
 // prices balance the loads, and the factor is much the same everywhere. Without prefix caches it gained mean E2E and
-// lost P99 TTFT (docs/checks/migration.md).
+// lost P99 TTFT (lab/docs/migration.md).
 func (p *planAndRoute) unequal() bool { return p.index != nil && len(p.bounds.costs) > 1 }
 
 // later is by how much more a request's decoding and the delay of others count on a worker, for what comes later: 1

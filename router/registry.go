@@ -87,8 +87,6 @@ func builtin() []Descriptor {
 			alias("period_mig"), // also dLoRA's name of a migration type, which is dlora_period_mig
 		of[routeOnlyOptions]("route-only",
 			"plan-and-route:move=none,place=off: its routing alone; no request moves, no adapter is placed", everything),
-		of[autoOptions]("auto", "chooses among policies while it runs, by simulating them on a twin of the cluster",
-			everything),
 		of[rankGroupOptions]("rank-group",
 			"adapters of like rank together, groups of equal demand (LoRAServe)", planning),
 		of[minCostOptions]("min-cost-flow", "replicas by load share, placed by minimum-cost flow (Dynamo)", planning),

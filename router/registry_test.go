@@ -12,7 +12,7 @@ func TestListIsComplete(t *testing.T) {
 	want := "static static-block explicit random round-robin hash bounded-hash least-loaded p2c " +
 		"least-tokens weighted-queue affinity affinity-spill route-to-holder cache-aware prefix-scorer kv-router epp " +
 		"prefix-hash k-shard any-worker rank-aware " +
-		"plan-and-route route-only auto rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
+		"plan-and-route route-only rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
 	var names []string
 	for _, d := range List() {
 		names = append(names, d.Name)

@@ -117,9 +117,6 @@ type Env struct {
 	Moving    Moving     // how requests in flight are moved
 	Solver    ilp.Solver // solver of plans; nil: the embedded one
 
-	Twin Twin  // Twin simulates the cluster, for policies that choose by simulation; nil: there is none.
-	Live *Live // Live is set if the workers are real; nil: the run is simulated.
-
 	Context context.Context // ends the wait for files of a spec that are pipes; nil: nothing ends it
 }
 
@@ -225,9 +222,6 @@ type Router struct {
 	Planner Planner
 	// Prefetch says that workers load adapters of waiting requests into free slots early.
 	Prefetch bool
-	// Twin predicts the latencies that operators see beside the measured ones; the policy does not use it. nil: there
-	// is none. It serves one simulation at a time.
-	Twin Twin
 }
 
 // Faulty is a policy whose Route can fail, such as a script. A Route that fails picks the least loaded worker.

@@ -115,8 +115,4 @@ func TestSlotUsage(t *testing.T) {
 	}
 	p.Route(Request{ID: 1, Adapter: 3, Prompt: 100, MaxNew: 100, Expected: 50}, v)
 	close2(t, "usage after a request", p.pool.usage.value, 1-(1-1.0/8)/300)
-	q := mustNew(t, "route-only", env).Policy.(*planAndRoute)
-	if !q.copyFrom(p, 0) || q.pool.usage != p.pool.usage {
-		t.Error("a copy has another usage")
-	}
 }

@@ -224,27 +224,3 @@ func TestSucceedingPrefixIndex(t *testing.T) {
 		}
 	}
 }
-
-// After a join auto goes on with the policy that it had chosen, and with what it had seen.
-func TestAutoSucceeds(t *testing.T) {
-	twin := &latencies{mean: map[string]float64{"static": 0.5}}
-	old := newTestAuto(t, "auto", twin)
-	drive(t, old, 1000)
-	if spec := old.candidates[old.incumbent].spec; spec != "static" {
-		t.Fatalf("%s routes", spec)
-	}
-	env := testEnv(4, 4)
-	env.Twin = twin
-	next := mustNew(t, "auto", env)
-	next.Succeed(&Router{Policy: old}, NewHistory(8), testView(env), 3)
-	p := next.Policy.(*auto)
-	if p.incumbent != old.incumbent || p.current.Name != "static" || p.window.n != 1000 || len(p.used) != 4 {
-		t.Errorf("%s routes, %d requests are known", p.current.Name, p.window.n)
-	}
-	if races, _ := drive(t, newTestAuto(t, "auto", twin), 0); len(races) > 0 {
-		t.Error("a race without requests")
-	}
-	if w := p.Route(Request{ID: 5000, Prompt: 10, MaxNew: 10}, testView(env)); w == None {
-		t.Error("no worker")
-	}
-}

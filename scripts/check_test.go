@@ -37,14 +37,14 @@ esac
 {"Action":"skip","Package":"lorasim/b","Elapsed":0}
 `
 	for name, text := range map[string]string{
-		"scripts/check":          string(script),
-		"scripts/highs":          "#!/bin/sh\nexit 1\n",
-		"scripts/slurm-test":     "#!/bin/sh\necho 'slurm-test: SKIPPED: munged is not installed'\n",
-		"scripts/image":          "#!/bin/sh\n",
-		"bin/go":                 fakeGo,
-		"bin/git":                "#!/bin/sh\n",
-		"tools/dashboard/go.mod": "module m\n",
-		"output":                 output,
+		"scripts/check":      string(script),
+		"scripts/highs":      "#!/bin/sh\nexit 1\n",
+		"scripts/slurm-test": "#!/bin/sh\necho 'slurm-test: SKIPPED: munged is not installed'\n",
+		"scripts/image":      "#!/bin/sh\n",
+		"bin/go":             fakeGo,
+		"bin/git":            "#!/bin/sh\n",
+		"lab/go.mod":         "module m\n",
+		"output":             output,
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -35,11 +35,11 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// docPages are the pages of the documentation: docs with its folders, README.md and CONTRIBUTING.md.
+// docPages are the pages of the documentation: README.md, CONTRIBUTING.md, docs and lab with their folders.
 func docPages(t *testing.T) []string {
 	t.Helper()
 	pages := []string{"../README.md", "../CONTRIBUTING.md"}
-	for _, pattern := range []string{"../docs/*.md", "../docs/*/*.md"} {
+	for _, pattern := range []string{"../docs/*.md", "../docs/*/*.md", "../lab/*.md", "../lab/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

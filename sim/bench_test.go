@@ -152,7 +152,7 @@ func BenchmarkVLLM(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/request")
 			b.ReportMetric(float64(st.Events)/n, "events/request")
-			b.ReportMetric(float64(st.Workers[0].Retractions+st.Workers[1].Retractions)/n, "preemptions/request")
+			b.ReportMetric(float64(st.Workers[0].Preemptions+st.Workers[1].Preemptions)/n, "preemptions/request")
 		})
 	}
 }

@@ -329,7 +329,6 @@ func checkElastic(t *rapid.T, policy string) {
 		policy += ":map=0@1,rest@all"
 	}
 	env := router.Env{Adapters: wl.Adapters, Seed: 1, Moving: mode,
-		Twin:     NewTwin(Config{Workers: slices.Repeat([]*profile.Costs{costs}, n), MoveMode: mode}, wl.Adapters),
 		Interval: rapid.SampledFrom([]float64{0.01, 0.3}).Draw(t, "interval"),
 		Workers: router.Alike(n, router.Spec{Cost: profile.Model{Costs: costs}, MaxRunning: p.Engine.MaxRunningRequests,
 			Slots:     p.Engine.MaxLorasPerBatch,

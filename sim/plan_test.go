@@ -269,7 +269,7 @@ func TestAPlanIsAppliedWhollyOrNotAtAll(t *testing.T) {
 			t.Errorf("%s: the planner heard %v, expected one error", name, sc.errs)
 		}
 		if r := l.recs[0]; r.Migrations != 0 || st.Plans.Dropped != 1 || st.Plans.Applied != 0 ||
-			st.Workers[1].Loads != 0 {
+			st.Workers[1].ColdLoads != 0 {
 			t.Errorf("%s: part of the plan was applied: %+v, %+v", name, r, st.Plans)
 		}
 	}

@@ -83,8 +83,8 @@ func TestTheBaseModelIsEvictedLast(t *testing.T) {
 		{first: 12, finish: 12}, {first: 119, finish: 119, cold: 7}, {first: 219, finish: 219, cold: 7},
 		{first: 319, finish: 364 + 11 + 2, cold: 7}, {first: 347, finish: 366, cold: 7},
 	})
-	if w := st.Workers[0]; w.Loads != 5 || w.Evictions != 3 {
-		t.Errorf("%d loads, %d evictions, expected 5 and 3", w.Loads, w.Evictions)
+	if w := st.Workers[0]; w.ColdLoads != 5 || w.Evictions != 3 {
+		t.Errorf("%d loads, %d evictions, expected 5 and 3", w.ColdLoads, w.Evictions)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestRankOverTheLargest(t *testing.T) {
 		if r.Status != c.want || (r.Status != record.OK) != strings.Contains(r.Error, "rank 10 over max_lora_rank 9") {
 			t.Errorf("max_lora_rank %d: %v (%s), expected %v", c.largest, r.Status, r.Error, c.want)
 		}
-		if loads := st.Workers[0].Loads; (loads > 0) != (c.want == record.OK) {
+		if loads := st.Workers[0].ColdLoads; (loads > 0) != (c.want == record.OK) {
 			t.Errorf("max_lora_rank %d: %d loads", c.largest, loads)
 		}
 	}

@@ -7,7 +7,7 @@
 //
 //	stats, err := sim.Run(ctx, sim.Config{Source: source, Workers: costs, Router: rt, Observer: observer})
 //
-// [Server] is a single worker that a program drives. [Twin] simulates futures for a router.
+// [Server] is a single worker that a program drives.
 //
 // Events are ordered by (time, kind, worker). At one instant, steps and adapter loads end first, so that their capacity
 // is free. Then requests arrive, so that a step that begins at that instant can take them. Then workers between two

@@ -97,8 +97,8 @@ func TestSLoRADropsAdapters(t *testing.T) {
 		{ID: 2, Adapter: 0, Arrival: 0.5, Prompt: 20, Output: 1},
 	}, 2)
 	timesAre(t, got, map[int64][2]float64{0: {0.014, 0.014}, 1: {0.014, 0.014}, 2: {0.514, 0.514}})
-	if w := st.Workers[0]; w.Loads != 2 || w.Evictions != 2 {
-		t.Errorf("%d loads, %d adapters dropped, expected 2 and 2", w.Loads, w.Evictions)
+	if w := st.Workers[0]; w.ColdLoads != 2 || w.Evictions != 2 {
+		t.Errorf("%d loads, %d adapters dropped, expected 2 and 2", w.ColdLoads, w.Evictions)
 	}
 }
 

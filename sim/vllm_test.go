@@ -243,8 +243,8 @@ func TestVLLMPreemptsTheNewest(t *testing.T) {
 		{ID: 0, Adapter: trace.BaseModel, Prompt: 40, Output: 40},
 		{ID: 1, Adapter: trace.BaseModel, Prompt: 40, Output: 40},
 	}, 0)
-	if st.Workers[0].Retractions == 0 || st.Workers[0].PeakKV > 100 {
-		t.Errorf("%d preemptions, peak of %d tokens, expected some within 100", st.Workers[0].Retractions,
+	if st.Workers[0].Preemptions == 0 || st.Workers[0].PeakKV > 100 {
+		t.Errorf("%d preemptions, peak of %d tokens, expected some within 100", st.Workers[0].Preemptions,
 			st.Workers[0].PeakKV)
 	}
 	if a, b := got.recs[0], got.recs[1]; a.Status != record.OK || b.Status != record.OK || a.Finish >= b.Finish {

@@ -131,8 +131,8 @@ func TestRetraction(t *testing.T) {
 	// 60 tokens 0.1 * 19 are spoken for: it waits until 0 is done at 218.
 	l, st := simulate(t, p, Config{}, 0, reqs())
 	l.expect(t, []want{{first: 11, finish: 9 + 19*11 + 2}, {first: 218 + 8 + 2, finish: 218 + 8 + 29*11 + 2}})
-	if st.Workers[0].Retractions != 0 {
-		t.Errorf("%d retractions, expected none", st.Workers[0].Retractions)
+	if st.Workers[0].Preemptions != 0 {
+		t.Errorf("%d retractions, expected none", st.Workers[0].Preemptions)
 	}
 
 	// With 5 tokens reserved it prefills 9-17. 30 tokens are free: 15 steps of
@@ -142,8 +142,8 @@ func TestRetraction(t *testing.T) {
 	p.Engine.ClipNewTokens = 5
 	l, st = simulate(t, p, Config{}, 0, reqs())
 	l.expect(t, []want{{first: 11, finish: 361.6 + 3*11 + 2}, {first: 19, finish: 351 + 2}})
-	if st.Workers[0].Retractions != 1 {
-		t.Errorf("%d retractions, expected 1", st.Workers[0].Retractions)
+	if st.Workers[0].Preemptions != 1 {
+		t.Errorf("%d retractions, expected 1", st.Workers[0].Preemptions)
 	}
 	if l.gaps[tick.FromMilliseconds(361.6-197)] != 1 {
 		t.Errorf("no gap over the retraction: %v", l.gaps)
@@ -196,8 +196,8 @@ func TestAdapterLoads(t *testing.T) {
 		// 0 decodes 17-28-39; load of 1 39-46, prefill 46-56; load of 0 56-63, prefill 63-73
 		l.expect(t, []want{{first: 19, finish: 41, cold: 7}, {first: 58, finish: 58, cold: 7},
 			{first: 75, finish: 75, cold: 7}})
-		if w := st.Workers[0]; w.Loads != 3 || w.Evictions != 2 || w.Stalled != tick.FromMilliseconds(21) {
-			t.Errorf("loads %d, evictions %d, stalled %v ms; expected 3, 2, 21", w.Loads, w.Evictions,
+		if w := st.Workers[0]; w.ColdLoads != 3 || w.Evictions != 2 || w.Stalled != tick.FromMilliseconds(21) {
+			t.Errorf("loads %d, evictions %d, stalled %v ms; expected 3, 2, 21", w.ColdLoads, w.Evictions,
 				w.Stalled.Milliseconds())
 		}
 	})

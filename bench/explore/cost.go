@@ -24,7 +24,7 @@ func (s *study) cost(res *result.Result) (*Cost, error) {
 		hour *= e.Mean / float64(len(s.workers))
 	}
 	c := &Cost{Hour: hour}
-	per := func(m result.Metric, count float64) *float64 {
+	per := func(m result.ID, count float64) *float64 {
 		rate, ok := res.Metrics.Get(m)
 		if !ok || rate == 0 {
 			return nil

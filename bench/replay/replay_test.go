@@ -91,7 +91,7 @@ func run(t *testing.T, sc *scenario.Scenario, l Limits) *recorded {
 		t.Fatalf("%s: %v", sc.Summary(), err)
 	}
 	for _, w := range res.Extra.Workers {
-		out.retracted += w.Retractions
+		out.retracted += w.Preemptions
 	}
 	out.replay = rec.Replay()
 	if out.records, _, err = records.ReadAll(t.Context(), columnar.Files(), o.RecordsFile); err != nil {

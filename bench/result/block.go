@@ -48,7 +48,7 @@ const (
 type Row struct {
 	Kind   RowKind
 	Label  string // title of a TitleRow; of other rows the label with its colon
-	Metric Metric // of a MetricRow
+	Metric ID     // of a MetricRow
 }
 
 // statistics lists the statistics that each layout has rows for, by latency family.
@@ -66,9 +66,9 @@ var statistics = map[Layout][len(families)]string{
 func (l Layout) Rows() []Row {
 	peaks := l == SGLang056 || l == SGLang
 	var rows []Row
-	metric := func(ms ...Metric) {
+	metric := func(ms ...ID) {
 		for _, m := range ms {
-			rows = append(rows, Row{Label: m.Descriptor().Label + ":", Metric: m})
+			rows = append(rows, Row{Label: m.Metric().Title + ":", Metric: m})
 		}
 	}
 	rows = append(rows, Row{Kind: BackendRow, Label: "Backend:"}, Row{Kind: RateRow, Label: "Traffic request rate:"})
@@ -98,7 +98,8 @@ func (l Layout) Rows() []Row {
 			rows = append(rows, Row{Kind: TitleRow, Label: title})
 		}
 		for _, stat := range stats {
-			metric(byKey[stat+"_"+f.key+"_ms"])
+			id, _ := IDOf(stat + "_" + f.key + "_ms")
+			metric(id)
 		}
 	}
 	return rows
@@ -143,8 +144,8 @@ func (r *Result) Value(row Row) (string, bool) {
 
 // FormatMetric formats a value as in the block: counts as integers, other metrics with
 // two decimals.
-func FormatMetric(m Metric, v float64) string {
-	if m.Descriptor().Int {
+func FormatMetric(m ID, v float64) string {
+	if m.Metric().Int {
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	}
 	return strconv.FormatFloat(v, 'f', 2, 64)

@@ -247,7 +247,7 @@ func TestRate(t *testing.T) {
 func TestExtraGolden(t *testing.T) {
 	adapters := trace.Names(2, nil)
 	c := smallRun(Options{Workers: 3, Adapters: adapters, SLO: SLO{TTFT: 400, E2E: 2200}})
-	small := c.Result(Meta{}, &Counters{
+	small := c.Result(Meta{}, &RunCounters{
 		Workers:    workerCounters(2),
 		Migrations: []MigrationCount{{"adapter", 1}, {"request", 2}}, MigrationTime: 1.125,
 		SolverRuns: 4, SolverTime: 0.01,

@@ -273,7 +273,7 @@ func (c *Collector) AddGaps(r *record.Request) {
 }
 
 // Result returns the result of the requests collected so far. counters may be nil.
-func (c *Collector) Result(meta Meta, counters *Counters) *Result {
+func (c *Collector) Result(meta Meta, counters *RunCounters) *Result {
 	if c.tape != nil {
 		return c.settled(meta, counters)
 	}
@@ -285,7 +285,7 @@ func (c *Collector) Result(meta Meta, counters *Counters) *Result {
 	r.Steady.Excluded = c.opt.Warmup.Seconds
 	duration := max(whole-c.opt.Warmup.Seconds, 0)
 	completed, input, output := float64(c.e2e.n), float64(c.input), float64(c.output)
-	for m, v := range map[Metric]float64{
+	for m, v := range map[ID]float64{
 		Duration: duration, Completed: completed,
 		TotalInputTokens: input, TotalInputTextTokens: input, TotalOutputTokens: output,
 		TotalOutputTokensRetokenized: output,
@@ -300,7 +300,7 @@ func (c *Collector) Result(meta Meta, counters *Counters) *Result {
 	for i, d := range []*distribution{&c.e2e, &c.ttft, &c.tpot, &c.itl} {
 		f, s := families[i], d.stats()
 		for stat, v := range [numStats]float64{s.Mean, s.Median, s.Std, s.P90, s.P95, s.P99} {
-			r.Metrics.Set(f.first+Metric(stat), v)
+			r.Metrics.Set(f.first+ID(stat), v)
 		}
 		if d.approximate() {
 			r.Approximate = append(r.Approximate, f.key)

@@ -40,8 +40,8 @@ func smallRun(o Options) *Collector {
 
 func workerCounters(busy float64) []WorkerCounters {
 	return []WorkerCounters{
-		{Busy: busy, LoadCounters: LoadCounters{ColdLoads: 3, Evictions: 1, LoadTime: 0.5}},
-		{LoadCounters: LoadCounters{ColdLoads: 1, Retractions: 2}},
+		{Busy: busy, Counters: record.Counters{ColdLoads: 3, Evictions: 1, LoadTime: 0.5}},
+		{Counters: record.Counters{ColdLoads: 1, Preemptions: 2}},
 	}
 }
 
@@ -50,12 +50,12 @@ func TestSmallRunByHand(t *testing.T) {
 		Workers: 3, Adapters: []trace.Adapter{{Name: "a"}, {Name: "b"}},
 		SLO: SLO{TTFT: 400, E2E: 2200}, Noisy: []int32{0},
 	})
-	r := c.Result(Meta{}, &Counters{
+	r := c.Result(Meta{}, &RunCounters{
 		Workers:    workerCounters(2),
 		Migrations: []MigrationCount{{"adapter", 1}, {"request", 2}}, MigrationTime: 0.125,
 		SolverRuns: 4, SolverTime: 0.01,
 	})
-	for m, want := range map[Metric]float64{
+	for m, want := range map[ID]float64{
 		Duration: 4, Completed: 3, TotalInputTokens: 160, TotalOutputTokens: 6, TotalOutputTokensRetokenized: 6,
 		RequestThroughput: 0.75, InputThroughput: 40, OutputThroughput: 1.5, TotalThroughput: 41.5,
 		Concurrency: 1.25, // (2.5 + 2 + 0.5) / 4
@@ -114,7 +114,7 @@ func TestSmallRunByHand(t *testing.T) {
 	if d := cmp.Diff([]Reason{{"failed", "reset", 1}, {"rejected", "queue full", 1}}, e.Reasons); d != "" {
 		t.Errorf("reasons (-want +got):\n%s", d)
 	}
-	if e.ColdLoads != 4 || e.Evictions != 1 || e.Retractions != 2 || e.TextlessReplies != 1 || e.ColdStarts != 1 ||
+	if e.ColdLoads != 4 || e.Evictions != 1 || e.Preemptions != 2 || e.TextlessReplies != 1 || e.ColdStarts != 1 ||
 		e.ColdStartWait != 0.25 || e.Migrated != 1 || e.Failed != 1 || e.Rejected != 1 || e.Aborted != 0 ||
 		e.Requests != 5 {
 		t.Errorf("totals: %+v", e)
@@ -132,7 +132,7 @@ var approx = cmp.Comparer(func(a, b float64) bool { return a == b || near(a, b, 
 
 func TestNonStreaming(t *testing.T) {
 	r := smallRun(Options{NonStreaming: true}).Result(Meta{}, nil)
-	for m, want := range map[Metric]float64{
+	for m, want := range map[ID]float64{
 		MeanTTFT: 5000.0 / 3, MeanTPOT: 0, MeanITL: 0, MaxITL: 0,
 		MaxOutputTokensPerS: 5, // the reply of request 0 comes at once
 	} {

@@ -20,7 +20,7 @@ func collected(o Options, rs ...record.Request) (*Collector, *Result) {
 	return c, c.Result(Meta{}, nil)
 }
 
-func value(t *testing.T, r *Result, m Metric) float64 {
+func value(t *testing.T, r *Result, m ID) float64 {
 	t.Helper()
 	v, ok := r.Metrics.Get(m)
 	if !ok {
@@ -92,17 +92,17 @@ func TestSentEarly(t *testing.T) {
 // Plans are told of where any were made or did something.
 func TestPlansAreTold(t *testing.T) {
 	for _, c := range []struct {
-		counters Counters
+		counters RunCounters
 		told     bool
-	}{{Counters{}, false}, {Counters{SolverRuns: 1, Plans: &PlanCounters{}}, true},
-		{Counters{Plans: &PlanCounters{Dropped: 1}}, true}, {Counters{Plans: &PlanCounters{}}, false}} {
+	}{{RunCounters{}, false}, {RunCounters{SolverRuns: 1, Plans: &PlanCounters{}}, true},
+		{RunCounters{Plans: &PlanCounters{Dropped: 1}}, true}, {RunCounters{Plans: &PlanCounters{}}, false}} {
 		r := NewCollector(Options{}).Result(Meta{}, &c.counters)
 		if (r.Extra.Plans != nil) != c.told {
 			t.Errorf("%+v: %+v", c.counters, r.Extra.Plans)
 		}
 	}
 	var b strings.Builder
-	r := NewCollector(Options{}).Result(Meta{}, &Counters{SolverRuns: 2, Plans: &PlanCounters{Applied: 1}})
+	r := NewCollector(Options{}).Result(Meta{}, &RunCounters{SolverRuns: 2, Plans: &PlanCounters{Applied: 1}})
 	if err := r.WriteExtra(&b); err != nil || !strings.Contains(b.String(), "Plans applied / dropped:") {
 		t.Errorf("%v in\n%s", err, b.String())
 	}
@@ -110,6 +110,15 @@ func TestPlansAreTold(t *testing.T) {
 		if strings.Contains(b.String(), row) {
 			t.Errorf("%q in\n%s", row, b.String())
 		}
+	}
+}
+
+// The loads that failed are those of the workers and those of no known worker.
+func TestFailedLoads(t *testing.T) {
+	r := NewCollector(Options{}).Result(Meta{}, &RunCounters{FailedLoads: 3, Workers: []WorkerCounters{
+		{Counters: record.Counters{FailedLoads: 1}}, {Counters: record.Counters{FailedLoads: 5}}}})
+	if got := ValueOf(Values(r), "failed_loads"); got != 9 {
+		t.Errorf("%v failed loads, expected 9", got)
 	}
 }
 
@@ -133,14 +142,14 @@ func TestDetailsOfSuccesses(t *testing.T) {
 }
 
 func TestMetricNames(t *testing.T) {
-	for m, want := range map[Metric]string{
-		-1: "metric(-1)", 0: descriptors[0].Key, NumMetrics - 1: descriptors[NumMetrics-1].Key, NumMetrics: "metric(",
+	for m, want := range map[ID]string{
+		-1: "metric(-1)", 0: byID[0].Name, NumMetrics - 1: byID[NumMetrics-1].Name, NumMetrics: "metric(",
 	} {
 		if got := m.String(); !strings.HasPrefix(got, want) {
 			t.Errorf("%d: %s", int(m), got)
 		}
 		if m >= 0 && m < NumMetrics {
-			if again, ok := MetricByKey(m.String()); !ok || again != m {
+			if again, ok := IDOf(m.String()); !ok || again != m {
 				t.Errorf("%s is %v", m, again)
 			}
 		}
@@ -243,7 +252,7 @@ func TestRowsOfExtra(t *testing.T) {
 		for a := range c.adapters {
 			c1.Done(&record.Request{Adapter: int32(a), FirstToken: 1, Finish: 2, Output: 2})
 		}
-		r := c1.Result(Meta{}, &Counters{MigrationTime: c.lost})
+		r := c1.Result(Meta{}, &RunCounters{MigrationTime: c.lost})
 		r.Extra.Elastic = &c.elastic
 		var b strings.Builder
 		if err := r.WriteExtra(&b); err != nil || !strings.Contains(b.String(), want) {

@@ -5,16 +5,16 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Counters are the counts of a driver beyond its requests' records. Zero fields are not
+// RunCounters are the counts of a driver beyond its requests' records. Zero fields are not
 // printed. Times are in seconds.
-type Counters struct {
+type RunCounters struct {
 	Workers       []WorkerCounters `json:"-"`
 	Migrations    []MigrationCount `json:"migrations,omitempty"`       // by kind, in the order to print
 	MigrationTime float64          `json:"migration_time_s,omitempty"` // time lost to migrations, summed over workers
 	SolverRuns    int64            `json:"solver_runs,omitempty"`      // plans made
 	SolverTime    float64          `json:"solver_time_s,omitempty"`    // time spent making plans
 	Plans         *PlanCounters    `json:"plans,omitempty"`            // nil: no plans were made
-	FailedLoads   int64            `json:"failed_loads,omitempty"`     // adapter loads that failed
+	FailedLoads   int64            `json:"failed_loads,omitempty"`     // failed adapter loads beside those of Workers
 	Elastic       *Elastic         `json:"elastic,omitempty"`          // nil: the number of workers was fixed
 }
 
@@ -52,15 +52,7 @@ type WorkerCounters struct {
 	// share of the run's duration.
 	Busy float64 `json:"busy_share,omitempty"`
 	On   float64 `json:"on_s,omitempty"` // time that the worker cost, s; elastic clusters only
-	LoadCounters
-}
-
-// LoadCounters are adapter loads, evictions and preemptions, of one worker or of all.
-type LoadCounters struct {
-	ColdLoads   int64   `json:"cold_loads,omitempty"`  // adapters loaded to a GPU slot
-	Evictions   int64   `json:"evictions,omitempty"`   // adapters evicted from a GPU slot
-	Retractions int64   `json:"retractions,omitempty"` // requests preempted because the KV cache was full
-	LoadTime    float64 `json:"load_time_s,omitempty"` // time lost to adapter loads, s
+	record.Counters
 }
 
 // MigrationCount is the number of migrations of one kind.
@@ -97,8 +89,8 @@ type Extra struct {
 	ColdStartWait float64 `json:"cold_start_wait_s,omitempty"` // the sum of their waits
 	Migrated      int64   `json:"migrated_requests,omitempty"` // requests that moved at least once
 
-	LoadCounters
-	Counters
+	record.Counters // the sums over the workers
+	RunCounters
 	// Oracle is the lower bound with perfect knowledge; nil unless it was requested.
 	Oracle *Oracle `json:"oracle,omitempty"`
 	// Intervals are the prediction intervals; nil unless they were requested.
@@ -187,20 +179,18 @@ type WorkerStats struct {
 }
 
 // addCounters adds the driver's counters.
-func (e *Extra) addCounters(c *Counters, duration float64) {
+func (e *Extra) addCounters(c *RunCounters, duration float64) {
+	e.RunCounters = *c
+	e.RunCounters.Workers = nil
 	for i, w := range c.Workers {
 		if i == len(e.Workers) {
 			e.Workers = append(e.Workers, WorkerStats{})
 		}
 		e.Workers[i].WorkerCounters = w
 		e.Workers[i].Busy = ratio(w.Busy, duration)
-		e.ColdLoads += w.ColdLoads
-		e.Evictions += w.Evictions
-		e.Retractions += w.Retractions
-		e.LoadTime += w.LoadTime
+		e.Counters.Add(&w.Counters)
 	}
-	e.Counters = *c
-	e.Counters.Workers = nil
+	e.RunCounters.FailedLoads += e.Counters.FailedLoads
 	if c.SolverRuns == 0 && c.Plans != nil && *c.Plans == (PlanCounters{}) {
 		e.Plans = nil
 	}

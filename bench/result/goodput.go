@@ -2,7 +2,6 @@ package result
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -116,12 +115,10 @@ func (p *printer) goodput(g *Goodput, many bool) {
 	}
 	p.title("Goodput")
 	p.row("SLO (ms)", g.SLO)
-	p.row("Requests within the SLO", fmt.Sprint(g.Good))
-	p.rowf("Goodput (req/s)", "%.2f", g.PerS)
-	p.row("SLO attainment", percent(g.Share))
-	for i, share := range []float64{g.TTFT, g.TPOT, g.E2E} {
-		if name := latencyNames[i]; strings.Contains(g.SLO, name) {
-			p.row("Within the limit of "+name, percent(share))
+	p.metrics("goodput.good_requests", "goodput.good_per_s", "goodput.share")
+	for _, name := range latencyNames {
+		if strings.Contains(g.SLO, name) {
+			p.metrics("goodput." + name + "_share")
 		}
 	}
 	if g.Worst == nil || !many {
@@ -129,10 +126,9 @@ func (p *printer) goodput(g *Goodput, many bool) {
 	}
 	p.row("Adapters with "+percent(g.Attain)+" attainment", percent(g.Adapters))
 	p.worst("Worst adapter", g.Worst)
-	p.rowf("Jain fairness of attainment", "%.4f", g.Fairness)
+	p.metrics("goodput.fairness")
 	if o := g.Others; o != nil {
-		p.row("Attainment of the other adapters", percent(o.Share))
-		p.rowf("P99 TTFT of the other adapters (ms)", "%.2f", o.TTFT)
+		p.metrics("goodput.others.share", "goodput.others.p99_ttft_ms")
 		p.row("Others with "+percent(g.Attain)+" attainment", percent(o.Adapters))
 		p.worst("Worst of the others", o.Worst)
 	}

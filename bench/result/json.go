@@ -233,7 +233,7 @@ func (o *object) metrics(ms *Metrics) {
 	for m := range NumMetrics {
 		v, ok := ms.Get(m)
 		text := pyFloat(v)
-		if m.Descriptor().Int {
+		if m.Metric().Int {
 			text = FormatMetric(m, v)
 		}
 		if ok {

@@ -128,14 +128,15 @@ func TestJSONRoundTrip(t *testing.T) {
 		for m := range NumMetrics {
 			if rapid.Bool().Draw(rt, "has") {
 				v := number.Draw(rt, m.String())
-				if m.Descriptor().Int {
+				if m.Metric().Int {
 					v = float64(rapid.Int64Range(0, 1<<53).Draw(rt, m.String()))
 				}
 				r.Metrics.Set(m, v)
 			}
 		}
 		if rapid.Bool().Draw(rt, "extra") {
-			r.Extra = smallRun(Options{Workers: 2, SLO: SLO{E2E: 1}}).Result(Meta{}, &Counters{SolverTime: 0.5}).Extra
+			r.Extra = smallRun(Options{Workers: 2, SLO: SLO{E2E: 1}}).Result(Meta{},
+				&RunCounters{SolverTime: 0.5}).Extra
 		} else if rapid.Bool().Draw(rt, "ended") {
 			r.Ended = &Endings{
 				Requests: 7, Rejected: 2, Reasons: []Reason{{"rejected", "full", 2}}, CompletedSet: 1 << 51,

@@ -1,60 +1,93 @@
 package result
 
 import (
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 )
 
-// A title is for a number that there is.
-func TestTitles(t *testing.T) {
-	names := map[string]bool{}
-	for _, v := range Values(&Result{Steady: &steady.Assessment{OfferedRate: 2, SustainableRate: 1}, Extra: &Extra{
-		Goodput: &Goodput{
-			AdapterGoodput: AdapterGoodput{Worst: &Worst{}},
-			Others:         &Others{AdapterGoodput: AdapterGoodput{Worst: &Worst{}}}}, Fairness: &Fairness{},
-		Balance: &Balance{}, Counters: Counters{Plans: &PlanCounters{}, Elastic: &Elastic{}}, Oracle: &Oracle{},
-	}}) {
-		names[v.Name] = true
-	}
-	for name := range titles {
-		if !names[name] {
-			t.Errorf("no number is called %s", name)
+// The table has exactly the numbers that a result has: those of a run, of a worker and of an adapter.
+func TestTableIsTheResult(t *testing.T) {
+	in := map[string]bool{SteadyStateName: true}
+	add := func(prefix string, values []Value) {
+		for _, v := range values {
+			in[prefix+v.Name] = true
 		}
 	}
-	for name, want := range map[string]string{
-		"mean_ttft_ms": "Mean TTFT (ms)", "scheduled_ttft.mean_ms": "Scheduled TTFT mean (ms)",
-		"solver_time_s": "Solver time (s)", "cold_loads": "Cold loads", "": "",
-	} {
-		if got := Title(name); got != want {
+	of := func(x any) []Value { return flatten(nil, "", reflect.ValueOf(x), true) }
+	for id := range NumMetrics {
+		in[id.String()] = true
+	}
+	add("", of(Extra{}))
+	add("", steadyValues(&steady.Assessment{OfferedRate: 2, SustainableRate: 1}))
+	add(adaptersPrefix, of(AdapterStats{}))
+	for _, v := range of(WorkerStats{}) {
+		if !in[v.Name] || byName[workersPrefix+v.Name] != nil { // totals of the run have one entry
+			in[workersPrefix+v.Name] = true
+		}
+	}
+	n := 0
+	for _, g := range Groups() {
+		for i := range g.Metrics {
+			m := &g.Metrics[i]
+			if n++; !in[m.Name] {
+				t.Errorf("no number is called %s", m.Name)
+			}
+			if m.Help == "" || m.Title == "" || byName[m.Name] != m {
+				t.Errorf("%s: no help, no title, or twice in the table", m.Name)
+			}
+			delete(in, m.Name)
+		}
+	}
+	for name := range in {
+		t.Errorf("the table lacks %s", name)
+	}
+	if n < 100 {
+		t.Errorf("%d metrics", n)
+	}
+}
+
+// Rules that hold for all metrics of a kind.
+func TestTableRules(t *testing.T) {
+	for _, g := range Groups() {
+		for i := range g.Metrics {
+			m := &g.Metrics[i]
+			if m.Unit == "ms" && m.ofRun() && (m.Better != stats.Lower || !m.NeedsSteady || m.AllRequests) {
+				t.Errorf("%s is a latency: lower is better, in a steady state, of successful requests", m.Name)
+			}
+			if m.ofRun() && (m.Unit == "ms") != strings.HasSuffix(m.Name, "_ms") {
+				t.Errorf("%s has unit %q", m.Name, m.Unit)
+			}
+			good := g.Title == "Goodput"
+			if strings.HasPrefix(m.Name, "goodput.") != good || good && !m.NeedsSteady {
+				t.Errorf("%s is in group %s", m.Name, g.Title)
+			}
+			if (m.Compare || m.Sweep > 0) && (m.Hidden || !m.ofRun()) {
+				t.Errorf("%s is a default and not shown", m.Name)
+			}
+		}
+	}
+	if got := SweepDefaults(); !slices.Equal(got, []string{"mean_e2e_latency_ms", "p99_e2e_latency_ms", "mean_ttft_ms",
+		"p99_ttft_ms", "output_throughput"}) {
+		t.Errorf("columns of a sweep: %q", got)
+	}
+	for _, name := range KnownValues() {
+		if strings.HasPrefix(name, workersPrefix) || MetricOf(name).Hidden {
+			t.Errorf("%s is no known value", name)
+		}
+	}
+}
+
+// A number that the table lacks has a title all the same.
+func TestTitleOfUnknown(t *testing.T) {
+	for name, want := range map[string]string{"old_time_s": "Old time (s)", "plans.old": "Plans old", "": "",
+		"mean_ttft_ms": "Mean TTFT (ms)"} {
+		if got := MetricOf(name).Title; got != want {
 			t.Errorf("%s: %s", name, got)
-		}
-	}
-}
-
-func TestWhatIsBetter(t *testing.T) {
-	for name, want := range map[string]int{
-		"output_throughput": -1, "goodput.share": -1, "goodput.adapter_share": -1, "goodput.worst_adapter.share": -1,
-		"goodput.worst_adapter.requests": 0, "fairness.tokens": -1, "fairness.adapters": 0, "p99_ttft_ms": 1,
-		"failed": 1, "rejected": 1, "aborted": 1,
-		"unfinished": 1, "unsent": 1, "duration": 1, "solver_time_s": 1, "max_output_tokens_per_s": 0, "cold_loads": 1,
-		"load_balance.cv": 1, "load_balance.max": 0,
-		"completed": 0, "concurrency": 0, "evictions": 1, "retractions": 1, "cold_start_wait_s": 1,
-	} {
-		if got := int(Better(name)); got != want {
-			t.Errorf("%s: %d, expected %d", name, got, want)
-		}
-	}
-}
-
-func TestNeedsSteady(t *testing.T) {
-	for name, want := range map[string]bool{"mean_ttft_ms": true, "p99_e2e_latency_ms": true, "std_itl_ms": true,
-		"goodput.share": true, "concurrency": true,
-		"scheduled_ttft.mean_ms": true, "completed": false, "cold_loads": false, "load_balance.cv": false,
-		"rejected": false, "duration": false, "request_throughput": false, "output_throughput": false,
-		"total_output_tokens": false, "steady.sustainable_rate": false} {
-		if NeedsSteady(name) != want {
-			t.Errorf("%s: %v", name, !want)
 		}
 	}
 }

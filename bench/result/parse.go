@@ -189,7 +189,7 @@ func (r *Result) setField(key string, text json.RawMessage, fields map[string]an
 	} else if stat, ok := strings.CutSuffix(key, "_e2el_ms"); ok {
 		key = stat + "_e2e_latency_ms"
 	}
-	if m, ok := MetricByKey(key); ok {
+	if m, ok := IDOf(key); ok {
 		return r.setMetric(m, text)
 	}
 	if at, known := fields[key]; at != nil {
@@ -227,7 +227,7 @@ func (r *Result) SetConfig(key string, v any) {
 }
 
 // setMetric sets a metric. null and numbers that are not finite leave it absent.
-func (r *Result) setMetric(m Metric, text json.RawMessage) error {
+func (r *Result) setMetric(m ID, text json.RawMessage) error {
 	var v any
 	if err := json.Unmarshal(text, &v); err != nil {
 		return err
@@ -236,7 +236,7 @@ func (r *Result) setMetric(m Metric, text json.RawMessage) error {
 	case nil:
 		return nil
 	case float64:
-		if m.Descriptor().Int && (v != math.Trunc(v) || math.Abs(v) > 1<<53) {
+		if m.Metric().Int && (v != math.Trunc(v) || math.Abs(v) > 1<<53) {
 			return fmt.Errorf("is %s, expected a whole number", text)
 		}
 		r.Metrics.Set(m, v)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -22,30 +23,28 @@ func (r *Result) WriteExtra(w io.Writer) error {
 	if e == nil {
 		return nil
 	}
-	p := &printer{}
+	p := &printer{values: map[string]float64{}}
+	for _, v := range append(flatten(nil, "", reflect.ValueOf(e).Elem(), false), steadyValues(r.Steady)...) {
+		p.values[v.Name] = v.Value
+	}
 	p.requests(e)
 	if mean, _ := r.Metrics.Get(MeanE2E); mean != e.ScheduledE2E.Mean { // else every request was sent on time
-		p.title("Latency from the Scheduled Arrival")
-		for i, s := range []Stats{e.ScheduledE2E, e.ScheduledTTFT} {
-			p.rowf("Mean "+families[i].label+" (ms)", "%.2f", s.Mean)
-			p.rowf("Median "+families[i].label+" (ms)", "%.2f", s.Median)
-			p.rowf("P99 "+families[i].label+" (ms)", "%.2f", s.P99)
-		}
+		p.section("Latency from the Scheduled Arrival", nil)
 	}
 	p.steady(r.Steady)
 	p.goodput(e.Goodput, len(e.Adapters) > 1)
-	p.elastic(e.Elastic)
+	p.section("Elastic Workers", map[string]func(){workerHoursName: func() {
+		if e.Elastic != nil && e.Elastic.WorkerHours != e.Elastic.GPUHours {
+			p.metrics(workerHoursName)
+		}
+	}})
 	p.adapters(e)
 	p.workers(e)
 	p.costs(e)
-	p.plans(e)
-	if o := e.Oracle; o != nil {
-		p.title("Lower Bound with Perfect Knowledge")
-		p.rowf("Mean E2E latency, lower bound (ms)", "%.2f", o.MeanE2E)
-		p.row("Mean E2E latency above the bound", percent(o.E2ERegret))
-		p.rowf("Benchmark duration, lower bound (s)", "%.2f", o.Duration)
-		p.row("Benchmark duration above the bound", percent(o.DurationRegret))
+	if e.Plans != nil {
+		p.section("Plans", nil)
 	}
+	p.section("Lower Bound with Perfect Knowledge", nil)
 	p.intervals(e.Intervals)
 	if len(r.Approximate) > 0 {
 		p.title("Accuracy")
@@ -60,6 +59,7 @@ func (r *Result) WriteExtra(w io.Writer) error {
 type printer struct {
 	b       bytes.Buffer
 	pending string
+	values  map[string]float64 // by name; see Values
 }
 
 func (p *printer) title(s string) { p.pending = centre(s, "-") + "\n" }
@@ -75,38 +75,54 @@ func (p *printer) rowf(label, format string, values ...any) {
 	p.row(label, fmt.Sprintf(format, values...))
 }
 
-// count prints a row unless n is 0.
-func (p *printer) count(label string, n int64) {
-	if n != 0 {
-		p.row(label, fmt.Sprint(n))
+// section prints the rows of a group of metrics under its title. A function of instead
+// prints the row of the metric of that name.
+func (p *printer) section(title string, instead map[string]func()) {
+	p.title(title)
+	ms := table[slices.IndexFunc(table, func(g Group) bool { return g.Title == title })].Metrics
+	for i, n := 0, 0; i < len(ms); i += n {
+		for n = 1; i+n < len(ms) && ms[i].Label != "" && ms[i+n].Label == ms[i].Label; n++ {
+		}
+		if f := instead[ms[i].Name]; f != nil {
+			f()
+			continue
+		}
+		p.joined(ms[i : i+n])
 	}
 }
 
-// seconds prints a row unless v is 0. Times below a second, such as a solver's, get more
-// decimals.
-func (p *printer) seconds(label string, v float64) {
-	decimals := 2
-	if v < 1 {
-		decimals = 6
+// metrics prints the rows of the given metrics.
+func (p *printer) metrics(names ...string) {
+	for _, name := range names {
+		p.joined([]Metric{*byName[name]})
 	}
-	if v != 0 {
-		p.rowf(label+" (s)", "%.*f", decimals, v)
+}
+
+// joined prints metrics that share a row.
+func (p *printer) joined(ms []Metric) {
+	text, show := "", false
+	for i := range ms {
+		v, known := p.values[ms[i].Name]
+		if ms[i].Print == nil || !known {
+			return
+		}
+		text += ms[i].Print(v)
+		show = show || v > 0 || ms[i].Zero
+	}
+	if show {
+		p.row(ms[0].label(), text)
 	}
 }
 
 func percent(share float64) string { return format.Percent(share, 2) }
 
 func (p *printer) requests(e *Extra) {
-	p.title("Requests")
-	p.row("Requests", fmt.Sprint(e.Requests))
-	p.row("Failed requests", fmt.Sprint(e.Failed))
-	p.row("Rejected requests", fmt.Sprint(e.Rejected))
-	p.row("Aborted requests", fmt.Sprint(e.Aborted))
-	p.count("Unfinished requests", e.Unfinished)
-	for _, r := range e.Reasons {
-		p.line(fmt.Sprintf("  %7d %-8s %s", r.Count, r.Status, format.Clip(r.Reason, 61)))
-	}
-	p.count("Replies without text (TTFT 0)", e.TextlessReplies)
+	p.section("Requests", map[string]func(){"textless_replies": func() {
+		for _, r := range e.Reasons {
+			p.line(fmt.Sprintf("  %7d %-8s %s", r.Count, r.Status, format.Clip(r.Reason, 61)))
+		}
+		p.metrics("textless_replies")
+	}})
 }
 
 // adapters prints the fairness and the table of adapters.
@@ -114,10 +130,7 @@ func (p *printer) adapters(e *Extra) {
 	if e.Fairness == nil {
 		return
 	}
-	p.title("Adapters")
-	p.row("Adapters with requests", fmt.Sprint(e.Fairness.Adapters))
-	p.rowf("Jain fairness of normalized latency", "%.4f", e.Fairness.NormalizedLatency)
-	p.rowf("Jain fairness of tokens served", "%.4f", e.Fairness.Tokens)
+	p.section("Adapters", nil)
 	width := 26
 	if e.Goodput != nil { // room for one more column
 		width = 17
@@ -166,48 +179,27 @@ func others(as []AdapterStats) AdapterStats {
 	return sum
 }
 
-// workerColumns are the columns of the table of workers. An optional column appears if a
-// worker has a value other than 0 in it.
-var workerColumns = []struct {
-	head     string
-	width    int
-	optional bool
-	format   string
-	value    func(*WorkerStats) float64
-}{
-	{"Requests", 9, false, "%.0f", func(w *WorkerStats) float64 { return float64(w.Requests) }},
-	{"Share", 8, false, "%.2f %%", func(w *WorkerStats) float64 { return 100 * w.Share }},
-	{"Tokens", 11, false, "%.0f", func(w *WorkerStats) float64 { return float64(w.Tokens) }},
-	{"On s", 9, true, "%.1f", func(w *WorkerStats) float64 { return w.On }},
-	{"Busy", 8, true, "%.2f %%", func(w *WorkerStats) float64 { return 100 * w.Busy }},
-	{"Loads", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.ColdLoads) }},
-	{"Evicted", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.Evictions) }},
-	{"Preempt", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.Retractions) }},
-	{"Load s", 8, true, "%.2f", func(w *WorkerStats) float64 { return w.LoadTime }},
-	{"Cached", 8, true, "%.2f %%", func(w *WorkerStats) float64 { return 100 * w.hitRate() }},
-}
-
+// workers prints the balance of the workers and their table.
 func (p *printer) workers(e *Extra) {
 	if len(e.Workers) == 0 {
 		return
 	}
-	p.title("Workers")
-	if b := e.Balance; b != nil {
-		p.rowf("Requests per worker, mean", "%.2f", b.Mean)
-		p.rowf("Requests per worker, std (CV)", "%.2f (%.4f)", b.Std, b.CV)
-		p.rowf("Requests per worker, max / min", "%d / %d", b.Max, b.Min)
-	}
-	lines := []string{"Worker"}
+	p.section("Workers", nil)
+	lines, values := []string{"Worker"}, make([]map[string]float64, len(e.Workers))
 	for i := range e.Workers {
-		lines = append(lines, fmt.Sprintf("%-6d", i))
+		lines, values[i] = append(lines, fmt.Sprintf("%-6d", i)), map[string]float64{}
+		for _, v := range flatten(nil, "", reflect.ValueOf(&e.Workers[i]).Elem(), false) {
+			values[i][v.Name] = v.Value
+		}
 	}
-	for _, c := range workerColumns {
-		if c.optional && !slices.ContainsFunc(e.Workers, func(w WorkerStats) bool { return c.value(&w) != 0 }) {
+	for _, m := range columns {
+		name, c := strings.TrimPrefix(m.Name, workersPrefix), m.Column
+		if c.Optional && !slices.ContainsFunc(values, func(v map[string]float64) bool { return v[name] != 0 }) {
 			continue
 		}
-		lines[0] += fmt.Sprintf(" %*s", c.width, c.head)
-		for i := range e.Workers {
-			lines[i+1] += fmt.Sprintf(" %*s", c.width, fmt.Sprintf(c.format, c.value(&e.Workers[i])))
+		lines[0] += fmt.Sprintf(" %*s", c.Width, c.Head)
+		for i := range values {
+			lines[i+1] += fmt.Sprintf(" %*s", c.Width, c.Format(values[i][name]))
 		}
 	}
 	for _, line := range lines {
@@ -216,43 +208,13 @@ func (p *printer) workers(e *Extra) {
 }
 
 func (p *printer) costs(e *Extra) {
-	p.title("Loads and Migrations")
-	p.count("Cold loads", e.ColdLoads)
-	p.count("Evictions", e.Evictions)
-	p.count("Preemptions", e.Retractions)
-	if r := e.Reuse; r != nil {
-		p.count("Prompt tokens from prefix caches", r.Cached)
-		p.row("Prefix hit rate", percent(r.HitRate))
-	}
-	p.seconds("Time spent loading adapters", e.LoadTime)
-	p.count("Requests that waited for an adapter", e.ColdStarts)
-	p.seconds("Total wait for adapters", e.ColdStartWait)
-	p.count("Migrated requests", e.Migrated)
-	for _, m := range e.Migrations {
-		p.count("Migrations, "+format.Clip(cmp.Or(m.Kind, "unnamed"), 26), m.Count)
-	}
-	p.seconds("Time spent on migrations", e.MigrationTime)
-	p.count("Failed adapter loads", e.FailedLoads)
-}
-
-func (p *printer) plans(e *Extra) {
-	c := e.Plans
-	if c == nil {
-		return
-	}
-	p.title("Plans")
-	p.count("Plans made", e.SolverRuns)
-	p.rowf("Plans applied / dropped", "%d / %d", c.Applied, c.Dropped)
-	p.seconds("Solver time", e.SolverTime)
-	if c.Gap > 0 {
-		p.row("Optimality gap of plans, mean", percent(c.Gap))
-	}
-	p.rowf("Adapters loaded / unloaded by plans", "%d / %d", c.Loads, c.Unloads)
-	p.rowf("Placement changes / reverted", "%d / %d", c.Changes, c.Undone)
-	p.count("KV tokens recomputed", c.Recomputed)
-	if c.Copied > 0 {
-		p.rowf("KV cache copied (MB)", "%.1f", c.Copied/1e6)
-	}
+	p.section("Loads and Migrations", map[string]func(){migrationsName: func() {
+		for _, m := range e.Migrations {
+			if m.Count > 0 {
+				p.row("Migrations, "+format.Clip(cmp.Or(m.Kind, "unnamed"), 26), fmt.Sprint(m.Count))
+			}
+		}
+	}})
 }
 
 func (p *printer) intervals(in *Intervals) {
@@ -261,7 +223,7 @@ func (p *printer) intervals(in *Intervals) {
 	}
 	p.title("Prediction Intervals")
 	p.row("Profile", in.Profile)
-	p.row("Share of request time spent waiting", percent(in.Waiting))
+	p.metrics("intervals.waiting_share")
 	for _, why := range in.Without {
 		p.line("none: " + why)
 	}
@@ -277,8 +239,7 @@ func (p *printer) intervals(in *Intervals) {
 	line := func(cells ...any) { p.line(fmt.Sprintf("%-24s %9s %17s %17s %4s %4v", cells...)) }
 	line("", "Predicted", "half of runs", "most runs", "of", "Runs")
 	for _, f := range in.Figures {
-		m, _ := MetricByKey(f.Metric)
-		label := strings.Replace(m.Descriptor().Label, "Total token throughput", "Total throughput", 1)
+		label := strings.Replace(MetricOf(f.Metric).Title, "Total token throughput", "Total throughput", 1)
 		line(label, figure(f.Predicted), span(f.Half), span(f.Most), format.Percent(f.Level, 0), f.Runs)
 	}
 }
@@ -295,19 +256,4 @@ func figure(v float64) string {
 		return fmt.Sprintf("%.2f", v)
 	}
 	return fmt.Sprintf("%.0f", v)
-}
-
-func (p *printer) elastic(e *Elastic) {
-	if e == nil {
-		return
-	}
-	p.title("Elastic Workers")
-	p.rowf("GPU-hours", "%.3f", e.GPUHours)
-	if e.WorkerHours != e.GPUHours {
-		p.rowf("Worker-hours", "%.3f", e.WorkerHours)
-	}
-	p.rowf("Workers, mean", "%.2f", e.Mean)
-	p.rowf("Workers, min / max", "%d / %d", e.Min, e.Max)
-	p.rowf("Scale-ups (cancelled)", "%d (%d)", e.Ups, e.CalledOff)
-	p.rowf("Scale-downs (cancelled)", "%d (%d)", e.Downs, e.TakenBack)
 }

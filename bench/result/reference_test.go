@@ -13,7 +13,7 @@ import (
 
 // slowMetrics computes the metrics as the reference benchmark does, from lists
 // of everything.
-func slowMetrics(rs []record.Request, duration float64) map[Metric]float64 {
+func slowMetrics(rs []record.Request, duration float64) map[ID]float64 {
 	var e2e, ttft, tpot, itl []float64
 	var input, output, completed float64
 	tokens, active := map[int]float64{}, map[int]float64{}
@@ -44,7 +44,7 @@ func slowMetrics(rs []record.Request, duration float64) map[Metric]float64 {
 			active[s]++
 		}
 	}
-	m := map[Metric]float64{
+	m := map[ID]float64{
 		Duration: duration, Completed: completed, TotalInputTokens: input, TotalInputTextTokens: input,
 		TotalOutputTokens: output, TotalOutputTokensRetokenized: output,
 		RequestThroughput: completed / duration, InputThroughput: input / duration,
@@ -55,7 +55,7 @@ func slowMetrics(rs []record.Request, duration float64) map[Metric]float64 {
 	for _, v := range itl {
 		m[MaxITL] = max(m[MaxITL], 1000*v)
 	}
-	for first, list := range map[Metric][]float64{MeanE2E: e2e, MeanTTFT: ttft, MeanTPOT: tpot, MeanITL: itl} {
+	for first, list := range map[ID][]float64{MeanE2E: e2e, MeanTTFT: ttft, MeanTPOT: tpot, MeanITL: itl} {
 		n := float64(max(len(list), 1))
 		mean := sum(list) / n
 		var squares float64
@@ -63,9 +63,9 @@ func slowMetrics(rs []record.Request, duration float64) map[Metric]float64 {
 			squares += (v - mean) * (v - mean)
 		}
 		m[first] = 1000 * mean
-		m[first+Metric(Std)] = 1000 * math.Sqrt(squares/n)
+		m[first+ID(Std)] = 1000 * math.Sqrt(squares/n)
 		for stat, p := range map[Stat]float64{Median: 50, P90: 90, P95: 95, P99: 99} {
-			m[first+Metric(stat)] = 1000 * slowPercentile(list, p)
+			m[first+ID(stat)] = 1000 * slowPercentile(list, p)
 		}
 	}
 	return m

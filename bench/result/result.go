@@ -163,14 +163,14 @@ func pyFloat(v float64) string {
 	return s
 }
 
-// A Metric is one of the reference benchmark's metrics. The metrics of a latency family
-// have the order of Stat, so MeanTTFT+Metric(P99) is P99TTFT.
-type Metric int
+// An ID identifies one of the reference benchmark's metrics, which Metrics holds. The
+// metrics of a latency family have the order of Stat, so MeanTTFT+ID(P99) is P99TTFT.
+type ID int
 
-// The metrics, in the order of the reference benchmark's JSONL line. Metric.Descriptor
-// gives their names and units.
+// The metrics, in the order of the reference benchmark's JSONL line. ID.Metric describes
+// them.
 const (
-	Duration Metric = iota
+	Duration ID = iota
 	Completed
 	TotalInputTokens
 	TotalInputTextTokens
@@ -213,25 +213,19 @@ const (
 	NumMetrics // number of metrics
 )
 
-// A Descriptor holds the names and the unit of a metric.
-type Descriptor struct {
-	Key   string // name in JSON and JSONL
-	Label string // name in the block, with the unit
-	Unit  string // "" for plain counts
-	Int   bool   // a whole number; other metrics print two decimals
-}
-
 // families are the latencies. They all have the same statistics.
 var families = [...]struct {
-	first Metric // the mean
+	first ID     // the mean
 	key   string // the middle of keys such as "mean_ttft_ms"
 	label string // the middle of labels such as "Mean TTFT (ms)"
 	title string // section title in the block
+	help  string // what it is
 }{
-	{MeanE2E, "e2e_latency", "E2E Latency", "End-to-End Latency"},
-	{MeanTTFT, "ttft", "TTFT", "Time to First Token"},
-	{MeanTPOT, "tpot", "TPOT", "Time per Output Token (excl. 1st token)"},
-	{MeanITL, "itl", "ITL", "Inter-Token Latency"},
+	{MeanE2E, "e2e_latency", "E2E Latency", "End-to-End Latency", "the time from sending to the last token"},
+	{MeanTTFT, "ttft", "TTFT", "Time to First Token", "the time from sending to the first token"},
+	{MeanTPOT, "tpot", "TPOT", "Time per Output Token (excl. 1st token)",
+		"(E2E - TTFT) / (output tokens - 1) of the requests with several output tokens"},
+	{MeanITL, "itl", "ITL", "Inter-Token Latency", "the times between two tokens of a request"},
 }
 
 // A Stat is one statistic of a latency family.
@@ -248,64 +242,11 @@ const (
 	numStats
 )
 
-var statNames = [numStats]string{"Mean", "Median", "Std", "P90", "P95", "P99"}
-
-var descriptors, byKey = describe()
-
-// describe returns the descriptors of all metrics and their index by key.
-func describe() (ds [NumMetrics]Descriptor, index map[string]Metric) {
-	ds = [NumMetrics]Descriptor{
-		Duration:               {"duration", "Benchmark duration (s)", "s", false},
-		Completed:              {"completed", "Successful requests", "", true},
-		TotalInputTokens:       {"total_input_tokens", "Total input tokens", "tokens", true},
-		TotalInputTextTokens:   {"total_input_text_tokens", "Total input text tokens", "tokens", true},
-		TotalInputVisionTokens: {"total_input_vision_tokens", "Total input vision tokens", "tokens", true},
-		TotalOutputTokens:      {"total_output_tokens", "Total generated tokens", "tokens", true},
-		TotalOutputTokensRetokenized: {
-			"total_output_tokens_retokenized", "Total generated tokens (retokenized)", "tokens", true,
-		},
-		RequestThroughput:     {"request_throughput", "Request throughput (req/s)", "req/s", false},
-		InputThroughput:       {"input_throughput", "Input token throughput (tok/s)", "tok/s", false},
-		OutputThroughput:      {"output_throughput", "Output token throughput (tok/s)", "tok/s", false},
-		TotalThroughput:       {"total_throughput", "Total token throughput (tok/s)", "tok/s", false},
-		MaxITL:                {"max_itl_ms", "Max ITL (ms)", "ms", false},
-		Concurrency:           {"concurrency", "Concurrency", "", false},
-		AcceptLength:          {"accept_length", "Accept length", "tokens", false},
-		MaxOutputTokensPerS:   {"max_output_tokens_per_s", "Peak output token throughput (tok/s)", "tok/s", false},
-		MaxConcurrentRequests: {"max_concurrent_requests", "Peak concurrent requests", "", true},
-	}
-	for _, f := range families {
-		for s := Mean; s < numStats; s++ {
-			ds[f.first+Metric(s)] = Descriptor{
-				Key: strings.ToLower(statNames[s]) + "_" + f.key + "_ms", Label: statNames[s] + " " + f.label + " (ms)",
-				Unit: "ms",
-			}
-		}
-	}
-	index = make(map[string]Metric, NumMetrics)
-	for m, d := range ds {
-		index[d.Key] = Metric(m)
-	}
-	return ds, index
-}
-
-// Descriptor returns the names and the unit of m.
-func (m Metric) Descriptor() Descriptor { return descriptors[m] }
-
-// String returns the name of m in JSON and JSONL.
-func (m Metric) String() string {
-	if m < 0 || m >= NumMetrics {
-		return fmt.Sprintf("metric(%d)", int(m))
-	}
-	return descriptors[m].Key
-}
-
-// MetricByKey returns the metric with the given name in JSON and JSONL, and whether there
-// is one.
-func MetricByKey(key string) (Metric, bool) {
-	m, ok := byKey[key]
-	return m, ok
-}
+var (
+	statNames = [numStats]string{"Mean", "Median", "Std", "P90", "P95", "P99"}
+	statHelp  = [numStats]string{"mean", "median", "population standard deviation", "90th percentile",
+		"95th percentile", "99th percentile"}
+)
 
 // Metrics holds the values of metrics. A metric that was not measured is absent. The zero
 // value is empty. Whole numbers are exact up to 2^53.
@@ -316,7 +257,7 @@ type Metrics struct {
 
 // Set sets the value of m. It ignores values that are not finite, since no file format can
 // represent them.
-func (ms *Metrics) Set(m Metric, v float64) {
+func (ms *Metrics) Set(m ID, v float64) {
 	if format.IsFinite(v) {
 		ms.set |= 1 << m
 		ms.values[m] = v
@@ -324,15 +265,15 @@ func (ms *Metrics) Set(m Metric, v float64) {
 }
 
 // Get returns the value of m, and whether m is present.
-func (ms *Metrics) Get(m Metric) (float64, bool) {
+func (ms *Metrics) Get(m ID) (float64, bool) {
 	return ms.values[m], ms.set&(1<<m) != 0
 }
 
 // Has reports whether m is present.
-func (ms *Metrics) Has(m Metric) bool { return ms.set&(1<<m) != 0 }
+func (ms *Metrics) Has(m ID) bool { return ms.set&(1<<m) != 0 }
 
 // Delete makes m absent.
-func (ms *Metrics) Delete(m Metric) {
+func (ms *Metrics) Delete(m ID) {
 	ms.set &^= 1 << m
 	ms.values[m] = 0
 }

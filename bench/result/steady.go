@@ -43,12 +43,7 @@ func (p *printer) steady(a *steady.Assessment) {
 	}
 	p.title("Steady State")
 	p.row("State", string(a.State))
-	if a.OfferedRate > 0 {
-		p.rowf("Offered rate (req/s)", "%.2f", a.OfferedRate)
-	}
-	if a.SustainableRate > 0 {
-		p.rowf("Sustainable rate (req/s)", "%.2f", a.SustainableRate)
-	}
+	p.metrics(offeredName, sustainsName)
 	if a.Excluded > 0 {
 		p.rowf("Warm-up left out (s)", "%.2f", a.Excluded)
 	}
@@ -56,13 +51,12 @@ func (p *printer) steady(a *steady.Assessment) {
 		return
 	}
 	if a.Excluded == 0 {
-		p.rowf("Warm-up, not left out (s)", "%.2f", a.Warmup)
+		p.metrics(warmupName)
 	}
-	p.rowf("Effective samples of TTFT", "%.0f", a.EffectiveSamples)
+	p.metrics(samplesName)
 	for _, in := range a.Intervals {
-		m, ok := MetricByKey(in.Metric)
-		if ok {
-			p.rowf(m.Descriptor().Label+", 95 % interval", "%.2f..%.2f", in.Low, in.High)
+		if m, ok := IDOf(in.Metric); ok {
+			p.rowf(m.Metric().Title+", 95 % interval", "%.2f..%.2f", in.Low, in.High)
 		}
 	}
 }

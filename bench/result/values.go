@@ -37,23 +37,7 @@ func Values(r *Result) []Value {
 	if completed, ok := r.Metrics.Get(Completed); !ok || completed > 0 {
 		return out
 	}
-	return slices.DeleteFunc(out, func(v Value) bool {
-		return strings.HasSuffix(v.Name, "_ms") || strings.HasPrefix(v.Name, "scheduled_") ||
-			v.Name == "ttft_per_output_token_s"
-	})
-}
-
-// KnownValues returns the names of all numbers that a result can have and tables show.
-func KnownValues() (names []string) {
-	for m := range NumMetrics {
-		names = append(names, m.String())
-	}
-	for _, v := range flatten(nil, "", reflect.ValueOf(Extra{}), true) {
-		if !Hidden(v.Name) {
-			names = append(names, v.Name)
-		}
-	}
-	return append(names, warmupName, samplesName, offeredName, sustainsName)
+	return slices.DeleteFunc(out, func(v Value) bool { return MetricOf(v.Name).latency() })
 }
 
 // flatten appends the numbers of a struct. The names of numbers in an inner struct begin

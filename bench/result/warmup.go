@@ -76,7 +76,7 @@ func (t *tape) play(c *Collector, gaps bool) {
 }
 
 // settled returns the result without the warm-up that the assessment found.
-func (c *Collector) settled(meta Meta, counters *Counters) *Result {
+func (c *Collector) settled(meta Meta, counters *RunCounters) *Result {
 	opt := c.opt
 	opt.Warmup = Warmup{Seconds: c.steady.Assess().Warmup}
 	again := NewCollector(opt)

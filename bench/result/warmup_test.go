@@ -44,7 +44,7 @@ func TestWarmup(t *testing.T) {
 		r := c.Result(Meta{}, nil)
 		want := len(slices.DeleteFunc(slices.Clone(sent), func(s float64) bool { return s < from }))
 		last := sent[len(sent)-1] + 1.25
-		for m, v := range map[Metric]float64{
+		for m, v := range map[ID]float64{
 			Completed: float64(want), Duration: last - from, MeanTTFT: 250, MeanE2E: 1250,
 			TotalOutputTokens: 5 * float64(want), RequestThroughput: float64(want) / (last - from),
 		} {

@@ -286,17 +286,6 @@ func parseOutages(text string) ([]sim.Outage, error) {
 // Router makes the scenario's policy for workers of the given profiles.
 func (s *Scenario) Router(ctx context.Context, ps []*profile.Profile,
 	adapters []trace.Adapter) (*router.Router, error) {
-	return s.router(ctx, ps, adapters, nil)
-}
-
-// LiveRouter makes the scenario's policy for real workers, which the given profiles describe.
-func (s *Scenario) LiveRouter(ctx context.Context, ps []*profile.Profile, adapters []trace.Adapter,
-	l *router.Live) (*router.Router, error) {
-	return s.router(ctx, ps, adapters, l)
-}
-
-func (s *Scenario) router(ctx context.Context, ps []*profile.Profile, adapters []trace.Adapter,
-	l *router.Live) (*router.Router, error) {
 	r := &s.Routing
 	policy, err := r.policy()
 	if err != nil {
@@ -314,34 +303,16 @@ func (s *Scenario) router(ctx context.Context, ps []*profile.Profile, adapters [
 	}
 	env := router.Env{
 		Workers: workers, Adapters: adapters, Seed: s.Seed, Moving: router.Moving(r.RequestMigration),
-		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver, Live: l, Context: ctx,
+		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver, Context: ctx,
 	}
-	cfg, err := s.twin(ps, adapters)
-	if err != nil {
-		return nil, err
-	}
-	env.Twin = sim.NewTwin(cfg, adapters)
 	rt, err := router.New(policy, env)
 	if err == nil {
-		if l != nil {
-			rt.Twin = sim.NewTwin(cfg, adapters)
-		}
 		var a *router.Admission
 		if a, err = router.NewAdmission(r.Shed, r.RateLimit, env); err == nil {
 			rt.Admit(a)
 		}
 	}
 	return rt, err
-}
-
-// twin is the simulation by which a router may look ahead: of the cluster as the scenario describes it.
-func (s *Scenario) twin(ps []*profile.Profile, adapters []trace.Adapter) (sim.Config, error) {
-	costs, err := compile(ps, adapters)
-	return sim.Config{
-		Workers: costs, NoStream: s.Client.NoStream, Staleness: s.Routing.ViewStaleness, Seed: s.Seed,
-		Home:     s.Cluster.home(),
-		MoveMode: router.Moving(s.Routing.RequestMigration), NoFailover: s.Cluster.NoFailover,
-	}, err
 }
 
 // home is where adapters lie that a worker does not start with.

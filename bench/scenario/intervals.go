@@ -41,7 +41,7 @@ func (s *Scenario) intervals(ctx context.Context, res *result.Result, workers []
 		return out, nil
 	}
 	policy, err := s.Routing.policy()
-	mean := func(total result.Metric) float64 {
+	mean := func(total result.ID) float64 {
 		n, _ := res.Metrics.Get(result.Completed)
 		v, _ := res.Metrics.Get(total)
 		return v / max(n, 1)
@@ -55,7 +55,7 @@ func (s *Scenario) intervals(ctx context.Context, res *result.Result, workers []
 	}
 	out.Extrapolated = append(extrapolated, s.extrapolates(res)...)
 	for _, b := range in.At(waiting) {
-		m, _ := result.MetricByKey(b.Metric)
+		m, _ := result.IDOf(b.Metric)
 		v, ok := res.Metrics.Get(m)
 		if !ok {
 			continue

@@ -33,9 +33,6 @@ func TestMapPaths(t *testing.T) {
 		{"policy", "explicit:file=f", "explicit:file=" + dir + "/f"},
 		{"policy", "plan-and-route:interval=3", "plan-and-route:interval=3"},
 		{"policy", "script:file=a.star,ties=first", "script:file=" + dir + "/a.star,ties=first"},
-		{"policy", "auto:candidates=static+script:file=a.star+hash,every=64",
-			"auto:candidates=static+script:file=" + dir + "/a.star+hash,every=64"},
-		{"policy", "auto:candidates=static+hash", "auto:candidates=static+hash"},
 		{"arrivals", "bursty", "bursty"},
 	} {
 		f, err := Find(c.key)

@@ -244,19 +244,14 @@ func (s *Scenario) Summary() string {
 	return cmp.Or(strings.Join(parts, " "), "defaults")
 }
 
-func counters(st *sim.Stats, workers []*profile.Costs) *result.Counters {
-	c := &result.Counters{}
+func counters(st *sim.Stats, workers []*profile.Costs) *result.RunCounters {
+	c := &result.RunCounters{}
 	if e := st.Elastic; e != nil {
 		c.Elastic = &result.Elastic{Mean: e.Mean, Min: e.Least, Max: e.Most, Ups: e.Started, CalledOff: e.CalledOff,
 			Downs: e.Left, TakenBack: e.TakenBack}
 	}
 	for _, w := range st.Workers {
-		c.FailedLoads += w.Failures
-		c.Workers = append(c.Workers, result.WorkerCounters{
-			Busy: w.Busy.Seconds(), LoadCounters: result.LoadCounters{
-				ColdLoads: w.Loads, Evictions: w.Evictions, Retractions: w.Retractions, LoadTime: w.Stalled.Seconds(),
-			},
-		})
+		c.Workers = append(c.Workers, result.WorkerCounters{Busy: w.Busy.Seconds(), Counters: w.Total()})
 	}
 	if e := c.Elastic; e != nil {
 		for i, w := range st.Workers {

@@ -98,7 +98,7 @@ func TestWarmupOfScenario(t *testing.T) {
 	}
 }
 
-// BenchmarkStates prints the table of the built-in workload in docs/checks/steady.md.
+// BenchmarkStates prints the table of the built-in workload in lab/docs/steady.md.
 func BenchmarkStates(b *testing.B) {
 	for range b.N {
 		fmt.Print("\n| requests | req/s | steady | transient | overloaded | overloaded, with a saturated run |\n|---:|---:|---:|---:|---:|---:|\n")

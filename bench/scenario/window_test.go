@@ -50,7 +50,7 @@ func TestWindowedRun(t *testing.T) {
 	if math.Abs(float64(n)-800) > 150 || completed < 20 || unfinished < 100 || completed+unfinished != n {
 		t.Fatalf("%d requests, %d completed, %d unfinished; expected about 800, some of each", n, completed, unfinished)
 	}
-	for metric, want := range map[result.Metric]float64{
+	for metric, want := range map[result.ID]float64{
 		result.Duration: 20, result.Completed: float64(completed), result.TotalThroughput: float64(tokens) / 20,
 		result.MeanTTFT: 1000 * sum / float64(completed),
 	} {

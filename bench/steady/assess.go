@@ -7,7 +7,7 @@ import (
 	"lorasim/bench/stats"
 )
 
-// The constants of the tests. docs/checks/steady.md has a table of the measured error rates;
+// The constants of the tests. lab/docs/steady.md has a table of the measured error rates;
 // `go test ./bench/steady -run '^$' -bench ErrorRates -benchtime 1x` prints it.
 const (
 	// batches is the number of batch means.

@@ -72,7 +72,7 @@ func (q queue) rates(runs int) rates {
 }
 
 // TestErrorRates bounds how often the test is wrong on queues whose state is known.
-// The bounds leave three standard errors to the rates of docs/checks/steady.md.
+// The bounds leave three standard errors to the rates of lab/docs/steady.md.
 func TestErrorRates(t *testing.T) {
 	const runs = 200
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestErrorRates(t *testing.T) {
 	}
 }
 
-// BenchmarkErrorRates prints the table of docs/checks/steady.md.
+// BenchmarkErrorRates prints the table of lab/docs/steady.md.
 func BenchmarkErrorRates(b *testing.B) {
 	for range b.N {
 		fmt.Print(

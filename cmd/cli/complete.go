@@ -34,8 +34,8 @@ var suggestions = map[string]func(typed string) []string{
 	},
 	"layout": words("sglang-0.5.4 sglang-0.5.6 lora sglang"),
 	"metrics": commas(func(string) (list []string) {
-		for m := range result.NumMetrics {
-			list = append(list, m.String()+"\t"+m.Descriptor().Label)
+		for _, name := range result.KnownValues() {
+			list = append(list, name+"\t"+result.MetricOf(name).Title)
 		}
 		return list
 	}),

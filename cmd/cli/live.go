@@ -101,7 +101,7 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 			"--time-scale of emulated workers: requests are sent that much faster", ">0 <=1e6"))
 	flags(cmd, outputHeading,
 		opt(&f.RecordsFile, "records", "", recordsHelp),
-		opt(&f.plans, "plans", "", "Append every plan and every race of policy auto to `file`, one JSON object per line"),
+		opt(&f.plans, "plans", "", "Append every plan to `file`, one JSON object per line"),
 		opt(&f.Replies, "replies", "", "Write the token ids of each reply to `file` (.jsonl), where workers report them"))
 	writes(cmd, table.Extensions(), "records")
 	writes(cmd, nil, "replies")

@@ -73,8 +73,6 @@ func TestOwnPolicy(t *testing.T) {
 	run("sticky:queue=", "__complete", "sim", "--policy", "sticky:")
 	run("policy: sticky:queue=2", "sim", "--scenario", yaml, "--print-config")
 	run("Policy    sticky (queue=2)", "sim", "--scenario", yaml)
-	run("Policy    auto (candidates=static+sticky)",
-		"sim", "--num-prompts", "200", "--policy", "auto:candidates=static+sticky")
 	sticky := run(`"policy":"sticky"`, "sim", "--num-prompts", "200", "--policy", "sticky", "--json")
 	if again := run("", "sim", "--num-prompts", "200", "--policy", "sticky", "--json"); again != sticky {
 		t.Error("the same run with another result")

@@ -69,8 +69,6 @@ func TestScriptEverywhere(t *testing.T) {
 	expect("script:", "__completeNoDesc", "sim", "--policy", "scr")
 	expect("script:file=", "__completeNoDesc", "sim", "--policy", "script:fi")
 	expect(`"const": "script"`, "reference", "--schema")
-	expect("my.star", "sim", "--num-prompts", "300", "--plans", filepath.Join(dir, "plans.jsonl"), "--policy",
-		"auto:candidates=static+script:file="+dir+"/my.star")
 	expect("my.star", "sweep", "--num-prompts", "50", "--seeds", "1",
 		"--policies", "static,script:file="+dir+"/my.star", "--output", filepath.Join(dir, "sweep"))
 }
@@ -82,14 +80,11 @@ func TestScriptFails(t *testing.T) {
 	if err := os.WriteFile(path, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, policy := range []string{"script:file=" + path, "auto:candidates=script:file=" + path + "+static",
-		"auto:candidates=static+script:file=" + path} {
-		var out, errs bytes.Buffer
-		args := []string{"sim", "--num-prompts", "300", "--policy", policy}
-		code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
-		text := errs.String()
-		if code != exitFailed || !strings.Contains(text, path+":4:") || !strings.Contains(text, "out of range") {
-			t.Errorf("%s: exit code %d, %s", policy, code, text)
-		}
+	var out, errs bytes.Buffer
+	args := []string{"sim", "--num-prompts", "300", "--policy", "script:file=" + path}
+	code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
+	text := errs.String()
+	if code != exitFailed || !strings.Contains(text, path+":4:") || !strings.Contains(text, "out of range") {
+		t.Errorf("exit code %d, %s", code, text)
 	}
 }

@@ -275,7 +275,7 @@ type sweepTableFlags struct {
 func (o *sweepTableFlags) add(cmd *cobra.Command) {
 	flags(cmd, outputHeading,
 		opt(&o.baseline, "baseline", "", "Policy that the others are compared with (default: the first)"),
-		opt(&o.metrics, "metrics", sweep.DefaultMetrics, "Metrics of the printed table; the files have all"),
+		opt(&o.metrics, "metrics", result.SweepDefaults(), "Metrics of the printed table; the files have all"),
 		opt(&o.wide, "wide", false, "Print all columns side by side (default: tables of at most 100 columns)"),
 		opt(new(bool), "json", false, "Print all metrics, and verdicts by those of --metrics, as one JSON object"))
 }

@@ -2,9 +2,7 @@ package faultworker
 
 import (
 	"bytes"
-	"compress/gzip"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 )
@@ -96,20 +94,4 @@ func (r *Rule) check() error {
 		return fmt.Errorf("share is %v, expected 0 to 1", r.Share)
 	}
 	return nil
-}
-
-// GzipBomb returns size zero bytes, compressed by gzip.
-func GzipBomb(size int64) string {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	io.CopyN(z, zeros{}, size) // into memory
-	z.Close()
-	return b.String()
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
 }

@@ -9,7 +9,7 @@ import (
 	"lorasim/trace"
 )
 
-// treeCase is a case of scripts/engines/sglang_tree.py: operations on sglang's own radix cache and its answers.
+// treeCase is a case of lab/engines/sglang_tree.py: operations on sglang's own radix cache and its answers.
 type treeCase struct {
 	Page       int32
 	Operations []struct {
@@ -26,7 +26,7 @@ type treeCase struct {
 
 // TestTreeLikeSGLang replays operations that were recorded from the radix cache of sglang 0.5.23:
 //
-//	scripts/engines/sglang_tree.py testdata/sglang-tree.json --seed tree --cases 20
+//	lab/engines/sglang_tree.py testdata/sglang-tree.json --seed tree --cases 20
 //
 // LORASIM_SGLANG_TREE names another recording, which is not compressed.
 func TestTreeLikeSGLang(t *testing.T) {

@@ -137,14 +137,20 @@ type Scheduler interface {
 
 // Stats counts the work of an engine.
 type Stats struct {
+	record.Counters           // but LoadTime; see Total
 	PrefillSteps, DecodeSteps int64
 	Busy                      tick.Ticks // time in steps, including adapter loads within them
 	Stalled                   tick.Ticks // part of Busy spent waiting for adapter loads
-	Retractions               int64      // requests that lost their KV cache
 	PeakRunning               int64
 	PeakKV                    int64 // tokens
-	lora.LoadStats
 	kvcache.CacheStats
+}
+
+// Total returns the counters of the worker so far.
+func (s *Stats) Total() record.Counters {
+	c := s.Counters
+	c.LoadTime = s.Stalled.Seconds()
+	return c
 }
 
 // An Engine simulates one inference engine. Its exported fields are for its scheduler. Make one with [New]
@@ -237,7 +243,7 @@ func (e *Engine) init(c Config) error {
 		Slots: q.MaxLorasPerBatch, HostLimit: q.MaxLoadedLoras, MaxRank: maxRank,
 		Blocking: q.AdapterLoading == profile.LoadBlocking, FIFO: q.AdapterEviction == profile.EvictFIFO,
 		Rules: rules.LoRA,
-	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, start,
+	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.Counters, start,
 		func(a int32) *lora.Adapter { return &e.Rows.Of(a).Adapter })
 	e.sched, err = c.Kind.Scheduler(e)
 	return err

@@ -168,11 +168,11 @@ func (e *Engine) Remove(r *Request) {
 	e.Free(r)
 }
 
-// Requeue returns a preempted request to the queue: first, or else last. The request has lost its KV cache.
-func (e *Engine) Requeue(r *Request, first bool) {
+// Preempt returns a request that has left the batch, and lost its KV cache, to the queue: first, or else last.
+func (e *Engine) Preempt(r *Request, first bool) {
 	r.Leaving = Staying // a migration that was under way is off
 	e.Report.preempted(r)
-	e.Stats.Retractions++
+	e.Stats.Preemptions++
 	if e.sched.MayWait(r) {
 		e.toWaiting(r, first)
 	}

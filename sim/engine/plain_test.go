@@ -37,7 +37,7 @@ func (s *plain) Schedule() {
 			newest := slices.MaxFunc(e.Batch.Requests(), func(a, b *Request) int { return int(a.Order() - b.Order()) })
 			newest.Retracted = true
 			e.Remove(newest)
-			e.Requeue(newest, true)
+			e.Preempt(newest, true)
 		}
 		if e.KV.StepNeed(e.Batch.Steps) > e.KV.Free() {
 			r := e.Batch.At(0)

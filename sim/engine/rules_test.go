@@ -152,7 +152,7 @@ func TestReportOfPreemption(t *testing.T) {
 	b.send(0, request(1, 0, 10, 9), request(2, 1, 10, 9))
 	b.until(46 * ms) // two prompts of 10 until 25 ms, a step of both until 35; the next one has no memory
 	if len(got) != 3 || len(got[0].Preempted) > 0 || got[2].Before != 1 || got[2].Waiting != 1 ||
-		len(got[2].Preempted) != 1 || got[2].Preempted[0] != 2 || b.e.Stats.Retractions != 1 {
+		len(got[2].Preempted) != 1 || got[2].Preempted[0] != 2 || b.e.Stats.Preemptions != 1 {
 		t.Errorf("%d steps, the latest %+v; expected request 2 to wait, preempted", len(got), got[len(got)-1])
 	}
 }

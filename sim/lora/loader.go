@@ -29,7 +29,7 @@ func (m *Manager) loadBlocking(a *Adapter) (total tick.Ticks, ok bool) {
 	}
 	for range maxFailures {
 		if total += wait; !m.loadFails() {
-			m.countLoad(total)
+			m.stats.ColdLoads++
 			a.failures = 0
 			m.events.LoadBooked(a, true, m.loop.Now(), m.loop.Now()+total)
 			return total, true
@@ -52,7 +52,7 @@ func (m *Manager) loadFails() bool {
 	if !m.opt.Fails() {
 		return false
 	}
-	m.stats.Failures++
+	m.stats.FailedLoads++
 	return true
 }
 
@@ -65,11 +65,6 @@ func (m *Manager) loadTime(a *Adapter) tick.Ticks {
 	return m.opt.Costs.Load(m.opt.Adapters[a.Index].Rank, tier)
 }
 
-func (m *Manager) countLoad(t tick.Ticks) {
-	m.stats.Loads++
-	m.stats.LoadTime += t
-}
-
 // StartLoad starts or queues the load of an adapter into a GPU slot beside the steps (try_overlap_load_lora in sglang).
 // The caller must ensure that a slot is available.
 func (m *Manager) StartLoad(a *Adapter) {
@@ -78,7 +73,7 @@ func (m *Manager) StartLoad(a *Adapter) {
 	m.takeSlot(a, -1)
 	takes := m.loadTime(a)
 	m.reserveHost(a)
-	m.countLoad(takes)
+	m.stats.ColdLoads++
 	a.loading, m.state(a).Loading = true, true
 	m.books.Publish(a.Index)
 	m.active = append(m.active, a)

@@ -9,6 +9,7 @@ import (
 	"lorasim/router"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
 )
@@ -18,14 +19,19 @@ type engine struct {
 	adapters []*Adapter
 	tiers    map[int32]router.Tier
 	gaveUp   int
+	loaded   tick.Ticks // time of loads into a GPU slot
 }
 
-func (e *engine) TierChanged(a *Adapter, t router.Tier)             { e.tiers[a.Index] = t }
-func (e *engine) LoadFailed(*Adapter)                               {}
-func (e *engine) GiveUp(a *Adapter, _ tick.Ticks)                   { a.Waiting = 0; e.gaveUp++ }
-func (e *engine) LoadEnded()                                        {}
-func (e *engine) LoadBooked(*Adapter, bool, tick.Ticks, tick.Ticks) {}
-func (e *engine) SlotFreed()                                        {}
+func (e *engine) TierChanged(a *Adapter, t router.Tier) { e.tiers[a.Index] = t }
+func (e *engine) LoadFailed(*Adapter)                   {}
+func (e *engine) GiveUp(a *Adapter, _ tick.Ticks)       { a.Waiting = 0; e.gaveUp++ }
+func (e *engine) LoadEnded()                            {}
+func (e *engine) LoadBooked(_ *Adapter, slot bool, from, to tick.Ticks) {
+	if slot {
+		e.loaded += to - from
+	}
+}
+func (e *engine) SlotFreed() {}
 
 // TestManager has requests of random adapters come, run and leave, and plans load and unload adapters, under all
 // rules. The invariants hold after every operation, the engine hears of every change of tier, and in the end no
@@ -34,7 +40,7 @@ func TestManager(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const n = 7
 		p := profile.Default()
-		costs, stats, view := p.Compile(), LoadStats{}, router.Worker{Adapters: make([]router.AdapterState, n)}
+		costs, stats, view := p.Compile(), record.Counters{}, router.Worker{Adapters: make([]router.AdapterState, n)}
 		var l event.Loop
 		e := &engine{tiers: map[int32]router.Tier{}}
 		for i := range int32(n + 1) {

@@ -7,6 +7,7 @@ import (
 	"lorasim/router"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
 )
@@ -19,7 +20,7 @@ type bench struct {
 	l      event.Loop
 	e      engine
 	view   router.Worker
-	stats  LoadStats
+	stats  record.Counters
 	failed int // draws of loads that are to fail yet
 	gpu    tick.Ticks
 	disk   tick.Ticks // from disk to the GPU
@@ -126,7 +127,7 @@ func TestBlockingLoad(t *testing.T) {
 			t.Errorf("request %d waits %d, its step %d, loads %v; expected %d", k, cold, wait, ok, c.want)
 		}
 	}
-	if b.stats.Loads != 2 || b.stats.LoadTime != b.gpu+b.disk || b.stats.Evictions != 1 {
+	if b.stats.ColdLoads != 2 || b.e.loaded != b.gpu+b.disk || b.stats.Evictions != 1 {
 		t.Errorf("%+v, expected 2 loads, and adapter 1 evicted for the base model", b.stats)
 	}
 	b.tiers("after", "ghddd")
@@ -165,8 +166,8 @@ func TestLoadDuringAFetch(t *testing.T) {
 	}
 	b.wait(b.disk)
 	b.tiers("after both", "gdddd")
-	if b.m.Hosts() != 1 || b.stats.Loads != 1 {
-		t.Errorf("%d adapters in host memory, %d loads, expected 1 and 1", b.m.Hosts(), b.stats.Loads)
+	if b.m.Hosts() != 1 || b.stats.ColdLoads != 1 {
+		t.Errorf("%d adapters in host memory, %d loads, expected 1 and 1", b.m.Hosts(), b.stats.ColdLoads)
 	}
 }
 
@@ -197,7 +198,7 @@ func TestLoadsBesideSteps(t *testing.T) {
 			t.Errorf("a request of %d waited %d, its step %d, expected %d and 0", c.queued, cold, wait, c.cold)
 		}
 	}
-	if b.wait(b.gpu); !b.m.Idle() || b.stats.Loads != 3 || b.stats.LoadTime != 3*b.gpu || b.m.Full() {
+	if b.wait(b.gpu); !b.m.Idle() || b.stats.ColdLoads != 3 || b.e.loaded != 3*b.gpu || b.m.Full() {
 		t.Errorf("idle %v, %+v, full %v", b.m.Idle(), b.stats, b.m.Full())
 	}
 }
@@ -309,13 +310,13 @@ func TestTrimHost(t *testing.T) {
 func TestFailures(t *testing.T) {
 	b := newBench(t, Options{Slots: 1, Blocking: true}, 0)
 	b.failed = 2
-	if _, wait, ok := b.run(0, 0); wait != 3*b.gpu || !ok || b.stats.Failures != 2 || b.stats.Loads != 1 {
+	if _, wait, ok := b.run(0, 0); wait != 3*b.gpu || !ok || b.stats.FailedLoads != 2 || b.stats.ColdLoads != 1 {
 		t.Errorf("waits %d, loads %v, %+v; expected three times %d", wait, ok, b.stats, b.gpu)
 	}
 	b.m.Release(b.e.adapters[0])
 	b = newBench(t, Options{Slots: 1, Blocking: true}, 0)
 	b.failed = 10
-	if _, wait, ok := b.run(0, 0); wait != 10*b.gpu || ok || b.e.gaveUp != 1 || b.stats.Loads != 0 {
+	if _, wait, ok := b.run(0, 0); wait != 10*b.gpu || ok || b.e.gaveUp != 1 || b.stats.ColdLoads != 0 {
 		t.Errorf("waits %d, loads %v, given up %d times; expected 10 times %d, then to give up", wait, ok, b.e.gaveUp,
 			b.gpu)
 	}
@@ -376,8 +377,8 @@ func TestPlannedLoads(t *testing.T) {
 	b.m.Load(b.e.adapters[2])
 	b.m.Load(b.e.adapters[4]) // does not fit into a slot
 	b.wait(2 * b.disk)
-	if b.tiers("by a plan", "ghhdd"); b.stats.Loads != 1 {
-		t.Errorf("%d loads into slots, expected 1", b.stats.Loads)
+	if b.tiers("by a plan", "ghhdd"); b.stats.ColdLoads != 1 {
+		t.Errorf("%d loads into slots, expected 1", b.stats.ColdLoads)
 	}
 	b.e.adapters[0].Waiting = 1
 	b.m.Prefetch(b.e.adapters[1])

@@ -7,6 +7,7 @@ import (
 	"lorasim/router"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
 )
@@ -62,14 +63,6 @@ type Events interface {
 	SlotFreed()
 }
 
-// LoadStats counts the loads of a manager.
-type LoadStats struct {
-	Loads     int64      // loads into a GPU slot
-	LoadTime  tick.Ticks // total time of loads into a GPU slot
-	Evictions int64      // adapters that lost their GPU slot
-	Failures  int64      // failed loads
-}
-
 // Manager manages the adapters of one engine.
 //
 // Invariants: at most Options.Slots adapters hold a slot. An adapter that is being loaded into a slot holds it. An
@@ -80,7 +73,7 @@ type Manager struct {
 	loop   *event.Loop
 	books  *router.Books
 	events Events
-	stats  *LoadStats
+	stats  *record.Counters
 
 	slots []*Adapter // adapters that hold a GPU slot or are being loaded into one
 	hosts int        // adapters in host memory
@@ -98,8 +91,8 @@ type Manager struct {
 }
 
 // Init initializes a manager as at a server's start: as many of the adapters in start as fit are in host memory. The
-// function of returns an adapter by its index.
-func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *LoadStats,
+// function of returns an adapter by its index. The manager counts cold loads, evictions and failed loads in st.
+func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *record.Counters,
 	start []int32, of func(int32) *Adapter) {
 	*m = Manager{opt: o, loop: l, books: b, events: e, stats: st}
 	m.timer = event.NewTimer(event.LoadEnd, o.Worker, m.endLoad)
@@ -272,7 +265,7 @@ func (m *Manager) PrepareBatch(prompts []*Adapter, decodes bool) (load tick.Tick
 	for _, a := range m.batch {
 		if !a.base && !a.paid {
 			d := m.loadTime(a)
-			m.countLoad(d)
+			m.stats.ColdLoads++
 			m.events.LoadBooked(a, true, m.loop.Now()+load, m.loop.Now()+load+d)
 			load += d
 		}

@@ -28,7 +28,7 @@ type Analytic struct {
 }
 
 // NewAnalytic returns an Analytic with usual shares, each from measurements of other servers than those that computed
-// profiles are compared with (docs/checks/computed-profiles.md):
+// profiles are compared with (lab/docs/computed-profiles.md):
 //
 //   - Weights, 0.85 of the bandwidth: with layerMs it reproduces single-stream rates (figures_test.go).
 //   - KV cache, 0.9 of the bandwidth: the median of FlashMLA (3000 of 3350 GB/s, H800), vLLM 0.8.5 with Llama-3.1-8B

@@ -95,7 +95,7 @@ func (f *figure) computed(p *Profile) float64 {
 }
 
 // Computed profiles are within a stated factor of what was published. Run with -v for the
-// table of docs/checks/computed-profiles.md.
+// table of lab/docs/computed-profiles.md.
 func TestPublishedFigures(t *testing.T) {
 	pairs := map[string]bool{}
 	for _, f := range figures {

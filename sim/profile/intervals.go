@@ -44,7 +44,7 @@ type Workload struct {
 const alike, related = 2, 4
 
 // widening is the factor by which bands of extrapolated runs grow on a logarithmic scale; see
-// docs/checks/intervals.md for its test.
+// lab/docs/intervals.md for its test.
 const widening = 2
 
 // A Band is the range of measured over predicted values of one metric, in runs of one class of load.
@@ -244,7 +244,7 @@ type change struct{ key, value, valid string }
 
 // farSlots reports whether the number or the rank of the slots differs from the runs by more than a factor of
 // alike. Law adapters depends on both, and widened bands do not hold for such runs
-// (docs/checks/intervals.md).
+// (lab/docs/intervals.md).
 func (c *change) farSlots() bool {
 	if c.key != "engine.max_loras_per_batch" && c.key != "engine.max_lora_rank" {
 		return false

@@ -1,6 +1,6 @@
 // Package record describes the outcome of single requests. The simulator, the live client and the importer write a
 // [Request] for each request; package bench/result computes every metric from them. An [Observer] also sees the tokens
-// of a simulated run.
+// of a simulated run. [Counters] count what a worker did.
 package record
 
 import (

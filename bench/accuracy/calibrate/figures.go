@@ -20,7 +20,7 @@ var figureCoefficients = []string{
 
 // figureNoise is the relative difference between two measurements of the same run: medians of
 // eleven repeated runs of vLLM with Qwen3-14B on an H100. For the duration the run is saturated.
-var figureNoise = map[validate.Metric]float64{
+var figureNoise = map[validate.Quantity]float64{
 	recorded.Duration: 0.005,
 	recorded.TTFTMean: 0.014, recorded.TTFTMedian: 0.011, recorded.TTFTP90: 0.016, recorded.TTFTP99: 0.024,
 	recorded.TPOTMean: 0.005, recorded.TPOTP99: 0.007,

@@ -88,8 +88,8 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) 
 	}
 	f.Errors = stats.SummarizeErrors(all)
 	const step = "decode step without attention"
-	f.Profile.Validation = validate.ValidationOf(stats.SummarizeErrorsBy(map[validate.Metric][]float64{step: unseen}),
-		[]validate.Metric{step}, "kernel timings, five folds")
+	f.Profile.Validation = validate.ValidationOf(stats.SummarizeErrorsBy(map[validate.Quantity][]float64{step: unseen}),
+		[]validate.Quantity{step}, "kernel timings, five folds")
 	*term = max(1000*x[2], 0)
 	if f.Params[1].Held = !math.IsNaN(perRequest); !f.Params[1].Held {
 		l.LoRA.Backend, l.Decode.PerRequestMs = backend, max(x[1], 0)

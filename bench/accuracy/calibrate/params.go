@@ -271,7 +271,7 @@ var blockCoefficients = []string{
 
 // blockNoise is the relative difference between repeated runs of a benchmark. Tails, and the TTFT
 // of the first wave, scatter more than means.
-var blockNoise = map[validate.Metric]float64{
+var blockNoise = map[validate.Quantity]float64{
 	validate.Duration: 0.01, validate.MeanE2E: 0.01, validate.MedianE2E: 0.01,
 	validate.MeanTTFT: 0.02, validate.MedianTTFT: 0.02, validate.P99TTFT: 0.03,
 	validate.MeanITL: 0.01, validate.MedianITL: 0.01, validate.P95ITL: 0.01, validate.P99ITL: 0.02,

@@ -2,7 +2,7 @@ package calibrate
 
 // figurePriors are the standard deviations of the logarithms of coefficients of law roofline about the values of a
 // computed profile, for fits to the figures of runs. Each is the spread between computed and measured values on other
-// servers than the one that is fitted (docs/checks/computed-profiles.md), rounded. Runs at low rates do not determine
+// servers than the one that is fitted (lab/docs/computed-profiles.md), rounded. Runs at low rates do not determine
 // every coefficient. Such a coefficient stays near its computed value, instead of taking up the errors of others.
 var figurePriors = map[string]float64{
 	// Computed over published steps of one request, models from 7 to 72 billion weights: 0.85 to 1.14.

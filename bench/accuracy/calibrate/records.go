@@ -81,7 +81,7 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 		return nil, err
 	}
 	const e2e, ttft = "e2e of each request", "ttft of each request"
-	errs := map[validate.Metric][]float64{}
+	errs := map[validate.Quantity][]float64{}
 	for _, run := range runs {
 		got, err := run.simulate(ctx, fit.Profile)
 		if err != nil {
@@ -97,7 +97,7 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 			}
 		}
 	}
-	fit.Profile.Validation = validate.ValidationOf(stats.SummarizeErrorsBy(errs), []validate.Metric{e2e, ttft},
+	fit.Profile.Validation = validate.ValidationOf(stats.SummarizeErrorsBy(errs), []validate.Quantity{e2e, ttft},
 		"held-out requests")
 	return fit.describe(o.Start, "%d per-request records", succeeded)
 }

@@ -24,7 +24,7 @@ var runCoefficients = []string{
 
 // runNoise is the relative difference between repeated runs of one workload: the variation of six
 // measured repeats.
-var runNoise = map[validate.Metric]float64{
+var runNoise = map[validate.Quantity]float64{
 	validate.Duration: 0.009, validate.MeanE2E: 0.037, validate.MedianE2E: 0.064, validate.P99E2E: 0.056,
 }
 

@@ -29,20 +29,20 @@ import (
 // The figures of a run. Duration is the time from the first arrival to the last token, s; the
 // others are in ms. TPOT is a request's mean gap between tokens.
 const (
-	Duration   validate.Metric = "duration"
-	TTFTMean   validate.Metric = "ttft_mean"
-	TTFTMedian validate.Metric = "ttft_median"
-	TTFTP90    validate.Metric = "ttft_p90"
-	TTFTP99    validate.Metric = "ttft_p99"
-	TPOTMean   validate.Metric = "tpot_mean"
-	TPOTP99    validate.Metric = "tpot_p99"
-	E2EMean    validate.Metric = "e2e_mean"
-	E2EP90     validate.Metric = "e2e_p90"
-	E2EP99     validate.Metric = "e2e_p99"
+	Duration   validate.Quantity = "duration"
+	TTFTMean   validate.Quantity = "ttft_mean"
+	TTFTMedian validate.Quantity = "ttft_median"
+	TTFTP90    validate.Quantity = "ttft_p90"
+	TTFTP99    validate.Quantity = "ttft_p99"
+	TPOTMean   validate.Quantity = "tpot_mean"
+	TPOTP99    validate.Quantity = "tpot_p99"
+	E2EMean    validate.Quantity = "e2e_mean"
+	E2EP90     validate.Quantity = "e2e_p90"
+	E2EP99     validate.Quantity = "e2e_p99"
 )
 
 // Metrics lists the figures in printing order.
-var Metrics = []validate.Metric{
+var Metrics = []validate.Quantity{
 	Duration, TTFTMean, TTFTMedian, TTFTP90, TTFTP99, TPOTMean, TPOTP99, E2EMean, E2EP90, E2EP99,
 }
 
@@ -170,7 +170,7 @@ func Figures(rs, as []record.Request) validate.Values {
 	if len(rs) > 0 {
 		vs[Duration] = last - first
 	}
-	enter := func(xs []float64, mean validate.Metric, at map[validate.Metric]float64) {
+	enter := func(xs []float64, mean validate.Quantity, at map[validate.Quantity]float64) {
 		if len(xs) == 0 {
 			return
 		}
@@ -180,8 +180,8 @@ func Figures(rs, as []record.Request) validate.Values {
 			vs[m] = stats.Quantile(xs, q)
 		}
 	}
-	enter(ttft, TTFTMean, map[validate.Metric]float64{TTFTMedian: 0.5, TTFTP90: 0.9, TTFTP99: 0.99})
-	enter(tpot, TPOTMean, map[validate.Metric]float64{TPOTP99: 0.99})
-	enter(e2e, E2EMean, map[validate.Metric]float64{E2EP90: 0.9, E2EP99: 0.99})
+	enter(ttft, TTFTMean, map[validate.Quantity]float64{TTFTMedian: 0.5, TTFTP90: 0.9, TTFTP99: 0.99})
+	enter(tpot, TPOTMean, map[validate.Quantity]float64{TPOTP99: 0.99})
+	enter(e2e, E2EMean, map[validate.Quantity]float64{E2EP90: 0.9, E2EP99: 0.99})
 	return vs
 }

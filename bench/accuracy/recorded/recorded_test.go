@@ -185,7 +185,7 @@ func TestFiguresOfMeasuredRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	columns := map[validate.Metric]string{
+	columns := map[validate.Quantity]string{
 		TTFTMean: "mean_ttft_ms", TTFTMedian: "p50_ttft_ms", TTFTP90: "p90_ttft_ms", TTFTP99: "p99_ttft_ms",
 		TPOTMean: "mean_tpot_ms", TPOTP99: "p99_tpot_ms", E2EMean: "mean_e2e_ms", E2EP90: "p90_e2e_ms",
 		E2EP99: "p99_e2e_ms",

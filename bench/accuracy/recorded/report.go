@@ -43,10 +43,10 @@ type Summary struct {
 
 // Report compares a profile with recorded runs.
 type Report struct {
-	Schema  string                      `json:"schema"`
-	Profile string                      `json:"profile"`
-	Runs    []Row                       `json:"runs"`
-	Summary map[validate.Metric]Summary `json:"summary"`
+	Schema  string                        `json:"schema"`
+	Profile string                        `json:"profile"`
+	Runs    []Row                         `json:"runs"`
+	Summary map[validate.Quantity]Summary `json:"summary"`
 	// Requests is the medians over the runs.
 	Requests Requests `json:"requests"`
 }
@@ -120,7 +120,7 @@ func median(xs []float64) float64 {
 }
 
 func newReport(rows []Row, name string) *Report {
-	r := &Report{Schema: "lorasim.recorded/1", Profile: name, Runs: rows, Summary: map[validate.Metric]Summary{}}
+	r := &Report{Schema: "lorasim.recorded/1", Profile: name, Runs: rows, Summary: map[validate.Quantity]Summary{}}
 	for m, s := range validate.Summaries(rows) {
 		r.Summary[m] = Summary{s.Runs, s.MedianAbsError, s.MaxAbsError}
 	}
@@ -135,7 +135,7 @@ func newReport(rows []Row, name string) *Report {
 
 // Intervals derives the intervals of the runs. None of the runs may have been fitted.
 func (r *Report) Intervals() *validate.IntervalReport {
-	return validate.Intervals(r.Runs, map[validate.Metric]result.Metric{
+	return validate.Intervals(r.Runs, map[validate.Quantity]result.ID{
 		Duration: result.Duration, TTFTMean: result.MeanTTFT, TTFTMedian: result.MedianTTFT, TTFTP99: result.P99TTFT,
 		TPOTMean: result.MeanTPOT, E2EMean: result.MeanE2E, E2EP99: result.P99E2E,
 	})
@@ -159,7 +159,7 @@ func (r *Report) Plot(w io.Writer) error {
 // WriteText prints a table of the runs and the summary.
 func (r *Report) WriteText(w io.Writer) error {
 	head := []string{"RUN", "REQUESTS", "LIMIT"}
-	shown := []validate.Metric{Duration, TTFTMean, TTFTP99, TPOTMean, E2EMean, E2EP99}
+	shown := []validate.Quantity{Duration, TTFTMean, TTFTP99, TPOTMean, E2EMean, E2EP99}
 	for _, m := range shown {
 		unit := "ms"
 		if m == Duration {

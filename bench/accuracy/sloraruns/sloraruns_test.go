@@ -130,7 +130,7 @@ func TestReportIsJSON(t *testing.T) {
 	}
 }
 
-// The embedded profile predicts the runs on the A10G that it was not fitted to as docs/checks/s-lora.md says.
+// The embedded profile predicts the runs on the A10G that it was not fitted to as lab/docs/s-lora.md says.
 func TestPublishedRuns(t *testing.T) {
 	all, err := textfile.Read(t.Context(), shareddata.Path(t, "slora_runs/runs.csv"), Read)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // of one simulation, since intervals are for single simulations. The weight of a run is 1; repeats
 // of a run share it, and so do several simulations of a run.
 type residual struct {
-	metric      result.Metric
+	metric      result.ID
 	load        int // index into loads
 	log, weight float64
 	alike       string
@@ -24,11 +24,11 @@ type residual struct {
 
 // class is the kind of runs that a band is for.
 type class struct {
-	metric result.Metric
+	metric result.ID
 	load   int
 }
 
-func (c *Comparison) residuals(keys map[Metric]result.Metric, share float64) (rs []residual) {
+func (c *Comparison) residuals(keys map[Quantity]result.ID, share float64) (rs []residual) {
 	draws := c.Ran.draws
 	if draws == nil {
 		single := maps.Clone(c.Predicted)

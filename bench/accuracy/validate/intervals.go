@@ -45,7 +45,7 @@ func LoadOf(waiting float64) (class int) {
 const edge = 1
 
 // resultMetrics are the metrics that have intervals.
-var resultMetrics = map[Metric]result.Metric{
+var resultMetrics = map[Quantity]result.ID{
 	Duration: result.Duration, MeanE2E: result.MeanE2E, MedianE2E: result.MedianE2E, P99E2E: result.P99E2E,
 }
 
@@ -109,7 +109,7 @@ func (c *Covered) cells() []string {
 
 // Intervals derives intervals from runs that were not fitted. keys maps the metrics with intervals
 // to their names in results.
-func Intervals[Row any, P compared[Row]](rows []Row, keys map[Metric]result.Metric) *IntervalReport {
+func Intervals[Row any, P compared[Row]](rows []Row, keys map[Quantity]result.ID) *IntervalReport {
 	var known []*Comparison
 	for i := range rows {
 		if c := P(&rows[i]).comparison(); c.Predicted != nil && c.Ran.Base != nil {

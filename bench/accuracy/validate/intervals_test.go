@@ -132,7 +132,7 @@ func TestWideCovers(t *testing.T) {
 // others. Of another metric it is wider as it is, of a third there is no other.
 func TestBandsWidenNearSaturation(t *testing.T) {
 	var rs []residual
-	add := func(m result.Metric, load int, ends ...float64) {
+	add := func(m result.ID, load int, ends ...float64) {
 		for _, r := range logs(slices.Repeat(ends, 10)...) {
 			r.metric, r.load = m, load
 			rs = append(rs, r)

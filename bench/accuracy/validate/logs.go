@@ -18,7 +18,7 @@ import (
 )
 
 // ofResult maps the metrics of a block to those of a result.
-var ofResult = map[Metric]result.Metric{
+var ofResult = map[Quantity]result.ID{
 	Duration: result.Duration, MeanE2E: result.MeanE2E, MedianE2E: result.MedianE2E,
 	MeanTTFT: result.MeanTTFT, MedianTTFT: result.MedianTTFT, P99TTFT: result.P99TTFT,
 	MeanITL: result.MeanITL, MedianITL: result.MedianITL, P95ITL: result.P95ITL, P99ITL: result.P99ITL,

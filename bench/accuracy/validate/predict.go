@@ -124,11 +124,11 @@ func (r *Row) average(draws []Values) {
 }
 
 const (
-	begun Metric = "begun" // time of the first token of the last request, s
-	waits Metric = "waits" // share of their time that requests wait
+	begun Quantity = "begun" // time of the first token of the last request, s
+	waits Quantity = "waits" // share of their time that requests wait
 	// Mean tokens of the successful requests.
-	prompt Metric = "prompt"
-	output Metric = "output"
+	prompt Quantity = "prompt"
+	output Quantity = "output"
 )
 
 // plan is a run ready to be simulated with any draw of its lengths.

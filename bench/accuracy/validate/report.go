@@ -23,19 +23,19 @@ type Report struct {
 	Use     string `json:"use"` // use of the runs, or "all"
 	Seeds   int    `json:"seeds"`
 	// Summary covers all runs, Clear only runs away from saturation.
-	Summary map[Metric]stats.ErrorSummary `json:"summary"`
-	Clear   map[Metric]stats.ErrorSummary `json:"away_from_saturation"`
-	Groups  []GroupSummary                `json:"groups"`
-	Ratio   *Ratios                       `json:"policy_ratio,omitempty"`
-	Servers []ServerRatio                 `json:"server_ratio,omitempty"`
-	Runs    []Row                         `json:"runs"`
+	Summary map[Quantity]stats.ErrorSummary `json:"summary"`
+	Clear   map[Quantity]stats.ErrorSummary `json:"away_from_saturation"`
+	Groups  []GroupSummary                  `json:"groups"`
+	Ratio   *Ratios                         `json:"policy_ratio,omitempty"`
+	Servers []ServerRatio                   `json:"server_ratio,omitempty"`
+	Runs    []Row                           `json:"runs"`
 }
 
 // GroupSummary is the summary of the runs of one group under one policy.
 type GroupSummary struct {
-	Group   string                        `json:"group"`
-	Policy  string                        `json:"policy"`
-	Summary map[Metric]stats.ErrorSummary `json:"summary"`
+	Group   string                          `json:"group"`
+	Policy  string                          `json:"policy"`
+	Summary map[Quantity]stats.ErrorSummary `json:"summary"`
 }
 
 // Row is one run with its prediction.
@@ -158,7 +158,7 @@ func (r *Report) Validation(what string) []profile.Validation {
 }
 
 // ValidationOf returns a summary as lines of a profile's validation table. what names the data.
-func ValidationOf(summary map[Metric]stats.ErrorSummary, metrics []Metric, what string) (out []profile.Validation) {
+func ValidationOf(summary map[Quantity]stats.ErrorSummary, metrics []Quantity, what string) (out []profile.Validation) {
 	round := func(x float64) float64 { return math.Round(x*1e4) / 1e4 } // a hundredth of a percent
 	for _, m := range metrics {
 		if s, ok := summary[m]; ok {
@@ -177,9 +177,9 @@ func (r *Report) blocks() bool {
 // Plot draws predicted against measured values as an SVG. It has panels for duration, mean and
 // median E2E latency, or, for logs, for mean E2E latency, TTFT and ITL.
 func (r *Report) Plot(w io.Writer) error {
-	metrics := []Metric{Duration, MeanE2E, MedianE2E}
+	metrics := []Quantity{Duration, MeanE2E, MedianE2E}
 	if r.blocks() {
-		metrics = []Metric{MeanE2E, MeanTTFT, MeanITL}
+		metrics = []Quantity{MeanE2E, MeanTTFT, MeanITL}
 	}
 	var panels []Panel
 	for _, m := range metrics {
@@ -201,7 +201,7 @@ func (r *Report) Plot(w io.Writer) error {
 // WriteText prints tables of the runs, the summaries, and the ratios of the policies.
 func (r *Report) WriteText(w io.Writer) error {
 	if !r.blocks() {
-		metrics := slices.DeleteFunc(slices.Clone(Metrics), func(m Metric) bool { return r.Summary[m].Runs == 0 })
+		metrics := slices.DeleteFunc(slices.Clone(Metrics), func(m Quantity) bool { return r.Summary[m].Runs == 0 })
 		return format.Table(w, slices.Concat(r.runs(metrics), r.summaries(metrics), r.Ratio.table()))
 	}
 	var rows [][]string
@@ -238,7 +238,7 @@ func (r *Row) block() [][]string {
 }
 
 // runs returns the table of the runs.
-func (r *Report) runs(metrics []Metric) [][]string {
+func (r *Report) runs(metrics []Quantity) [][]string {
 	head := []string{"GROUP", "USE", "POLICY", "TRACE", "RATE", "STRIDE", "LOAD"}
 	for _, m := range metrics {
 		head = append(head, m.label(), "PREDICTED", "ERROR")
@@ -266,7 +266,7 @@ func (r *Report) runs(metrics []Metric) [][]string {
 }
 
 // cells returns a metric as measured and predicted, and the error.
-func (c *Comparison) cells(m Metric) []string {
+func (c *Comparison) cells(m Quantity) []string {
 	e, ok := c.Error[m]
 	if !ok {
 		return []string{"-", "-", "-"}
@@ -275,11 +275,11 @@ func (c *Comparison) cells(m Metric) []string {
 }
 
 // summaries returns the table of the errors.
-func (r *Report) summaries(metrics []Metric) [][]string {
+func (r *Report) summaries(metrics []Quantity) [][]string {
 	rows := [][]string{
 		nil, {"Errors of " + r.Profile}, {"RUNS", "METRIC", "N", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"},
 	}
-	add := func(what string, s map[Metric]stats.ErrorSummary) {
+	add := func(what string, s map[Quantity]stats.ErrorSummary) {
 		for _, m := range metrics {
 			if v, ok := s[m]; ok {
 				rows = append(rows, append([]string{what, string(m)}, v.Cells()...))
@@ -335,14 +335,14 @@ func number(x float64) string {
 }
 
 // label returns the metric's name with its unit, as a heading.
-func (m Metric) label() string {
+func (m Quantity) label() string {
 	if m == Duration {
 		return "DURATION s"
 	}
 	return strings.ToUpper(strings.ReplaceAll(string(m), "_", " ")) + " ms"
 }
 
-func (m Metric) format(v float64) string {
+func (m Quantity) format(v float64) string {
 	switch {
 	case m == Duration:
 		return fixed(v, 1)

@@ -63,7 +63,7 @@ const (
 // measuredColumns are the columns with measured values. A later column overrides an earlier one.
 var measuredColumns = []struct {
 	name   string
-	metric Metric
+	metric Quantity
 }{
 	{"duration_s", Duration}, {"mean_e2e_ms", MeanE2E}, {"median_e2e_ms", MedianE2E},
 	{"p99_ttft_ms", P99E2E}, // clients that do not stream: TTFT = E2E

@@ -18,36 +18,36 @@ import (
 	"lorasim/internal/figure"
 )
 
-// Metric is the name of a measured number of a run.
-type Metric string
+// Quantity is the name of a measured number of a run.
+type Quantity string
 
 // The compared metrics. Runs have Duration, MeanE2E, MedianE2E and P99E2E; blocks have all but
 // P99E2E. Duration is in s, the others are in ms.
 const (
-	Duration   Metric = "duration" // s
-	MeanE2E    Metric = "mean_e2e"
-	MedianE2E  Metric = "median_e2e"
-	P99E2E     Metric = "p99_e2e"
-	MeanTTFT   Metric = "mean_ttft"
-	MedianTTFT Metric = "median_ttft"
-	P99TTFT    Metric = "p99_ttft"
-	MeanITL    Metric = "mean_itl"
-	MedianITL  Metric = "median_itl"
-	P95ITL     Metric = "p95_itl"
-	P99ITL     Metric = "p99_itl"
-	MaxITL     Metric = "max_itl"
+	Duration   Quantity = "duration" // s
+	MeanE2E    Quantity = "mean_e2e"
+	MedianE2E  Quantity = "median_e2e"
+	P99E2E     Quantity = "p99_e2e"
+	MeanTTFT   Quantity = "mean_ttft"
+	MedianTTFT Quantity = "median_ttft"
+	P99TTFT    Quantity = "p99_ttft"
+	MeanITL    Quantity = "mean_itl"
+	MedianITL  Quantity = "median_itl"
+	P95ITL     Quantity = "p95_itl"
+	P99ITL     Quantity = "p99_itl"
+	MaxITL     Quantity = "max_itl"
 )
 
 // Metrics lists the metrics of runs, and BlockMetrics those of blocks, in printing order.
 var (
-	Metrics      = []Metric{Duration, MeanE2E, MedianE2E, P99E2E}
-	BlockMetrics = []Metric{
+	Metrics      = []Quantity{Duration, MeanE2E, MedianE2E, P99E2E}
+	BlockMetrics = []Quantity{
 		Duration, MeanE2E, MedianE2E, MeanTTFT, MedianTTFT, P99TTFT, MeanITL, MedianITL, P95ITL, P99ITL, MaxITL,
 	}
 )
 
 // Values holds the values of metrics. An unknown metric is absent.
-type Values map[Metric]float64
+type Values map[Quantity]float64
 
 // Comparison is the measured and the predicted values of a run. Spread is the relative standard
 // deviation of the prediction over the seeds. Error is predicted / measured - 1.
@@ -78,8 +78,8 @@ type compared[Row any] interface {
 func (c *Comparison) comparison() *Comparison { return c }
 
 // Summaries summarizes the errors of runs by metric.
-func Summaries[Row any, P compared[Row]](rows []Row) map[Metric]stats.ErrorSummary {
-	errors := map[Metric][]float64{}
+func Summaries[Row any, P compared[Row]](rows []Row) map[Quantity]stats.ErrorSummary {
+	errors := map[Quantity][]float64{}
 	for i := range rows {
 		for m, e := range P(&rows[i]).comparison().Error {
 			errors[m] = append(errors[m], e)
@@ -102,7 +102,7 @@ func Plot(w io.Writer, panels ...Panel) error {
 
 // NewPanel plots predicted against measured values of a metric. unit is the unit of the metric, and
 // group returns the group of a row.
-func NewPanel[Row any, P compared[Row]](rows []Row, m Metric, unit string, group func(*Row) string) Panel {
+func NewPanel[Row any, P compared[Row]](rows []Row, m Quantity, unit string, group func(*Row) string) Panel {
 	p := figure.Panel{Title: string(m), Unit: unit}
 	for i := range rows {
 		c := P(&rows[i]).comparison()

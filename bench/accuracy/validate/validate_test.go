@@ -50,7 +50,7 @@ func TestMeasuredRuns(t *testing.T) {
 	}
 	r := NewReport(ps)
 	for _, c := range []struct {
-		m      Metric
+		m      Quantity
 		median float64
 	}{{Duration, 0.03}, {MeanE2E, 0.06}, {MedianE2E, 0.12}, {P99E2E, 0.16}} {
 		s := r.Summary[c.m]
@@ -125,7 +125,7 @@ func TestMeasuredBlocks(t *testing.T) {
 			continue
 		}
 		seen++
-		for m, limit := range map[Metric]float64{
+		for m, limit := range map[Quantity]float64{
 			MeanE2E: 0.05, MedianE2E: 0.05, MeanITL: 0.05, MedianITL: 0.05, MeanTTFT: 0.2,
 		} {
 			if e, ok := row.Error[m]; !ok || math.Abs(e) > limit {
@@ -204,7 +204,7 @@ func TestOwnTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range []string{"duration", "mean_e2e", "median_e2e"} {
-		if s, ok := v.Summary[m]; !ok || s.Median != r.Summary[Metric(m)].MedianAbsError || s.P90 < s.Median {
+		if s, ok := v.Summary[m]; !ok || s.Median != r.Summary[Quantity(m)].MedianAbsError || s.P90 < s.Median {
 			t.Errorf("summary.%s: %+v", m, v.Summary[m])
 		}
 	}

@@ -31,16 +31,16 @@ import (
 // The metrics. TPOT is the mean over requests of their mean gap between tokens, ITL the mean over
 // all gaps, and Running the mean number of running requests.
 const (
-	Throughput validate.Metric = "throughput" // prompt + output tokens/s of completed requests
-	TPOT       validate.Metric = "tpot"       // ms
-	ITL        validate.Metric = "itl"        // ms
-	TTFTMean   validate.Metric = "ttft_mean"  // ms
-	TTFTMedian validate.Metric = "ttft_median"
-	Running    validate.Metric = "running"
+	Throughput validate.Quantity = "throughput" // prompt + output tokens/s of completed requests
+	TPOT       validate.Quantity = "tpot"       // ms
+	ITL        validate.Quantity = "itl"        // ms
+	TTFTMean   validate.Quantity = "ttft_mean"  // ms
+	TTFTMedian validate.Quantity = "ttft_median"
+	Running    validate.Quantity = "running"
 )
 
 // Metrics lists the metrics in the order in which they are printed.
-var Metrics = []validate.Metric{Throughput, TPOT, ITL, TTFTMean, TTFTMedian, Running}
+var Metrics = []validate.Quantity{Throughput, TPOT, ITL, TTFTMean, TTFTMedian, Running}
 
 // Held is the use of runs of a table kept aside, in addition to the uses of package validate.
 const Held = "held"
@@ -162,7 +162,7 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	if err != nil {
 		return row, err
 	}
-	row.LoadsPerStep = float64(st.Workers[0].Loads) / float64(max(st.Workers[0].DecodeSteps, 1))
+	row.LoadsPerStep = float64(st.Workers[0].ColdLoads) / float64(max(st.Workers[0].DecodeSteps, 1))
 	row.Predict(watch.values(r.Window))
 	row.Ran = validate.Ran{ValidatedRun: profile.ValidatedRun{
 		Workers: 1, Profile: costs.Profile(), Requests: int(watch.arrived), Adapters: row.Adapters, Window: true,

@@ -73,7 +73,7 @@ type Group struct {
 
 // Summary summarizes all runs with a prediction.
 type Summary struct {
-	metrics map[validate.Metric]stats.ErrorSummary
+	metrics map[validate.Quantity]stats.ErrorSummary
 	// Starved is the number of runs, and the share of them for which the prediction says correctly
 	// whether the run was starved.
 	Starved struct {
@@ -122,7 +122,7 @@ func (r *Report) Validation(what string) []profile.Validation {
 // Intervals derives the intervals of the runs of a report.
 func (r *Report) Intervals() *validate.IntervalReport {
 	return validate.Intervals(validate.Unfitted(r.Runs, func(r *Row) string { return r.Use }),
-		map[validate.Metric]result.Metric{
+		map[validate.Quantity]result.ID{
 			Throughput: result.TotalThroughput, TPOT: result.MeanTPOT, ITL: result.MeanITL, TTFTMean: result.MeanTTFT,
 			TTFTMedian: result.MedianTTFT})
 }
@@ -202,7 +202,7 @@ func (r *Report) WriteText(w io.Writer) error {
 }
 
 // furthest returns the five runs with the largest errors.
-func (r *Report) furthest(m validate.Metric) []Row {
+func (r *Report) furthest(m validate.Quantity) []Row {
 	rows := slices.DeleteFunc(slices.Clone(r.Runs), func(row Row) bool { _, ok := row.Error[m]; return !ok })
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(math.Abs(b.Error[m]), math.Abs(a.Error[m])) })
 	return rows[:min(5, len(rows))]

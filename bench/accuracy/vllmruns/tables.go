@@ -82,7 +82,7 @@ func Read(in io.Reader, name string) (runs []Run, err error) {
 		if n := t.Number("pool_prompts"); n > 0 {
 			r.PoolPrompt, r.PoolOutput = t.Number("pool_input_tokens")/n, t.Number("pool_output_tokens")/n
 		}
-		for m, v := range map[validate.Metric]float64{
+		for m, v := range map[validate.Quantity]float64{
 			Throughput: r.InRate + t.Number("out_tok_s"), TPOT: t.Number("tpot_mean_ms"), ITL: t.Number("itl_mean_ms"),
 			TTFTMean: t.Number("ttft_mean_ms"), TTFTMedian: t.Number("ttft_median_ms"),
 			Running: t.Number("series_run_mean"),

@@ -415,7 +415,7 @@ func TestEmbeddedIntervals(t *testing.T) {
 	for i := range rows {
 		p := rows[i].Ran.Base
 		for _, b := range p.Intervals.At(rows[i].Ran.Waiting) {
-			if m := map[string]validate.Metric{
+			if m := map[string]validate.Quantity{
 				"total_throughput": Throughput, "mean_tpot_ms": TPOT, "mean_ttft_ms": TTFTMean,
 			}[b.Metric]; m != "" {
 				all++

@@ -6,12 +6,12 @@ const kept = 512; // events that the page remembers, as the fleet does
 const most = 40; // rows of the table, unless all are asked for
 
 const kinds = {
-  plan: ['Plan', 0], dropped: ['Plan dropped', 0], race: ['Race', 0],
+  plan: ['Plan', 0], dropped: ['Plan dropped', 0],
   load: ['Load', 2], failed: ['Load failed', 2], unload: ['Unload', 2], move: ['Move', 3],
   ejected: ['Ejection', 1], trial: ['Trial', 1], returned: ['Return', 1], down: ['Down', 1], up: ['Up', 1],
   drain: ['Drain', 4], member: ['Membership', 4],
 };
-const groups = [['Plans and races', 'plans'], ['Ejections and health', 'health'], ['Loads and unloads', 'adapters'], ['Moves', 'moves'], ['Drains and membership', 'operators']];
+const groups = [['Plans', 'plans'], ['Ejections and health', 'health'], ['Loads and unloads', 'adapters'], ['Moves', 'moves'], ['Drains and membership', 'operators']];
 const group = e => kinds[e.kind]?.[1] ?? 4;
 export const clock = at => new Date(at).toLocaleTimeString([], { hour12: false });
 const where = e => e.workers?.length ? e.workers.map(w => `${w}`).join(', ') : 'all';

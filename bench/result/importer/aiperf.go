@@ -124,7 +124,7 @@ func (m *Imported) setAIPerf(f figure, text json.RawMessage) error {
 		return err
 	}
 	scale := 1.0
-	d := f.metric.Descriptor()
+	d := f.metric.Metric()
 	if d.Unit == "ms" || d.Unit == "s" {
 		unit, _ := a["unit"].(string)
 		var err error
@@ -254,7 +254,7 @@ func (m *Imported) setRequests(list []aiperfRequest) (err error) {
 		m.Metrics.Set(result.Duration, end-first)
 	}
 	// AIPerf's gaps are between chunks, which may have several tokens.
-	m.Ended, err = m.derive(m.Records, func(k result.Metric) bool { return k != result.MaxOutputTokensPerS })
+	m.Ended, err = m.derive(m.Records, func(k result.ID) bool { return k != result.MaxOutputTokensPerS })
 	return err
 }
 
@@ -289,8 +289,8 @@ func toAIPerf(r *result.Result) any {
 			continue
 		}
 		unit := map[string]string{"s": "sec", "req/s": "requests/sec", "tok/s": "tokens/sec",
-			"": "requests"}[f.metric.Descriptor().Unit]
-		unit = cmp.Or(unit, f.metric.Descriptor().Unit)
+			"": "requests"}[f.metric.Metric().Unit]
+		unit = cmp.Or(unit, f.metric.Metric().Unit)
 		of, _ := out[f.name].(object)
 		if of == nil {
 			of = object{"unit": unit}

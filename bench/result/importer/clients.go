@@ -121,7 +121,7 @@ func (m *Imported) addDetails(d *result.Details) error {
 			r.Status, r.FirstToken = record.Failed, math.NaN()
 		}
 	}
-	e, err := m.derive(recs, func(k result.Metric) bool { return whole || k >= result.MeanE2E && k <= result.P99E2E })
+	e, err := m.derive(recs, func(k result.ID) bool { return whole || k >= result.MeanE2E && k <= result.P99E2E })
 	if e != nil && whole {
 		m.Records, m.Ended = recs, e
 	}
@@ -142,7 +142,7 @@ func newRecord(id int, sent, first, finish, input, output float64) record.Reques
 // derive computes metrics from the requests: those that the file lacks and for which want
 // returns true. It returns the counts of how requests ended. If recs are not all requests
 // of the run, it derives nothing and returns nil.
-func (m *Imported) derive(recs []record.Request, want func(result.Metric) bool) (*result.Endings, error) {
+func (m *Imported) derive(recs []record.Request, want func(result.ID) bool) (*result.Endings, error) {
 	duration, _ := m.Metrics.Get(result.Duration)
 	c := result.NewCollector(result.Options{Duration: duration})
 	gaps, text := false, false
@@ -200,7 +200,7 @@ func checkTimes(r *record.Request) error {
 // figure is the place of a metric in a client's file: a field of the figures with the
 // given name. For a latency, the metric is its mean; other statistics are beside it.
 type figure struct {
-	metric      result.Metric
+	metric      result.ID
 	name, field string
 }
 
@@ -232,13 +232,13 @@ func (f figures) percentiles() figures {
 // the figures to the unit of the block's rows. names are the names of mean, median and
 // standard deviation among the figures. Percentiles without a row in the block go to the
 // configuration, as vLLM's do.
-func (m *Imported) setLatency(mean result.Metric, scale float64, f figures, names [6]string, percentiles figures) {
+func (m *Imported) setLatency(mean result.ID, scale float64, f figures, names [6]string, percentiles figures) {
 	for stat, name := range names[:3] {
-		m.Metrics.Set(mean+result.Metric(stat), f.number(name)*scale)
+		m.Metrics.Set(mean+result.ID(stat), f.number(name)*scale)
 	}
 	for _, name := range slices.Sorted(maps.Keys(percentiles)) {
 		key := name + mean.String()[len("mean"):]
-		if k, ok := result.MetricByKey(key); ok {
+		if k, ok := result.IDOf(key); ok {
 			m.Metrics.Set(k, percentiles.number(name)*scale)
 		} else {
 			m.SetConfig(key, percentiles.number(name)*scale)
@@ -261,7 +261,7 @@ func or[T any](stated *T, v T) T {
 }
 
 // isLatency reports whether a metric is the mean of a latency.
-func isLatency(k result.Metric) bool {
+func isLatency(k result.ID) bool {
 	return k == result.MeanE2E || k == result.MeanTTFT || k == result.MeanTPOT || k == result.MeanITL
 }
 
@@ -320,7 +320,7 @@ func outputOf(q *record.Request) float64 { return float64(q.Output) }
 
 // latencyOf returns the values of a latency by request, in s. For ITL, which has no values
 // by request, it returns those of TPOT. A client that does not stream has only E2E.
-func latencyOf(r *result.Result, mean result.Metric) []float64 {
+func latencyOf(r *result.Result, mean result.ID) []float64 {
 	if mean != result.MeanE2E && r.Streamed == record.NotStreamed {
 		return nil
 	}
@@ -342,10 +342,10 @@ func latencyOf(r *result.Result, mean result.Metric) []float64 {
 
 // stated returns the run's statistics of a latency times scale, under a benchmark's names
 // for them.
-func stated(r *result.Result, mean result.Metric, scale float64, names [6]string) object {
+func stated(r *result.Result, mean result.ID, scale float64, names [6]string) object {
 	out := object{}
 	for i, name := range names {
-		if v, ok := r.Metrics.Get(mean + result.Metric(i)); ok && name != "" {
+		if v, ok := r.Metrics.Get(mean + result.ID(i)); ok && name != "" {
 			out[name] = v * scale
 		}
 	}

@@ -309,22 +309,22 @@ func TestSmallFiles(t *testing.T) {
 		text    string
 		records int
 		rate    result.Rate
-		want    map[result.Metric]float64
+		want    map[result.ID]float64
 	}{
-		{guide(`"start_time": 100, "end_time": 107.5`), 0, 0, map[result.Metric]float64{result.Duration: 7.5}},
-		{guide(`"start_time": 100, "end_time": 100`), 0, 0, map[result.Metric]float64{result.Duration: nan}},
+		{guide(`"start_time": 100, "end_time": 107.5`), 0, 0, map[result.ID]float64{result.Duration: 7.5}},
+		{guide(`"start_time": 100, "end_time": 100`), 0, 0, map[result.ID]float64{result.Duration: nan}},
 		{guide(`"duration": 3, "start_time": 100, "end_time": 107.5`), 0, 0,
-			map[result.Metric]float64{result.Duration: 3}},
+			map[result.ID]float64{result.Duration: 3}},
 		{guide(`"requests": {"successful": [{"request_start_time": 5, "request_end_time": 6}, {"request_start_time": 5}, {"request_end_time": 6},
 			{"request_start_time": 6, "request_end_time": 5}, {"request_start_time": 6, "request_end_time": 6}]}`), 2, 0, nil},
-		{`{"completed": 2, "latencies": [1, 3]}`, 0, 0, map[result.Metric]float64{result.MeanE2E: 2000,
+		{`{"completed": 2, "latencies": [1, 3]}`, 0, 0, map[result.ID]float64{result.MeanE2E: 2000,
 			result.P99E2E: 2980, result.TotalInputTokens: nan,
 			result.MeanTTFT: nan, result.P99TPOT: nan, result.MaxITL: nan, result.Concurrency: nan}},
 		// 30 days
-		{`{"completed": 1, "latencies": [2592000]}`, 0, 0, map[result.Metric]float64{result.MeanE2E: 2592e6}},
+		{`{"completed": 1, "latencies": [2592000]}`, 0, 0, map[result.ID]float64{result.MeanE2E: 2592e6}},
 		// the first request failed; what succeeded began a second later
 		{fmt.Sprintf(aiperf, 1_000_000_000, 9_000_000_000, `{"type": "x"}`) + fmt.Sprintf(aiperf, 2_000_000_000,
-			4_000_000_000, "null"), 2, 0, map[result.Metric]float64{result.Duration: 2, result.MeanTTFT: 100}},
+			4_000_000_000, "null"), 2, 0, map[result.ID]float64{result.Duration: 2, result.MeanTTFT: 100}},
 		{phases(`{"kind": "profiling", "type": "poisson", "rate": 3}`), 0, 3, nil},
 		{phases(`{"kind": "profiling", "type": "fixed_schedule"}`), 0, result.TraceRate, nil},
 		{phases(`{"kind": "profiling", "type": "concurrency", "concurrency": 4}`), 0, result.Unlimited(), nil},
@@ -360,8 +360,8 @@ func TestDerive(t *testing.T) {
 		r.Status, r.Gaps = s, gaps
 		return r
 	}
-	text := []result.Metric{result.MeanTTFT, result.P99TTFT, result.MeanTPOT, result.P99TPOT}
-	gaps := []result.Metric{result.MeanITL, result.P99ITL, result.MaxITL, result.MaxOutputTokensPerS}
+	text := []result.ID{result.MeanTTFT, result.P99TTFT, result.MeanTPOT, result.P99TPOT}
+	gaps := []result.ID{result.MeanITL, result.P99ITL, result.MaxITL, result.MaxOutputTokensPerS}
 	for name, c := range map[string]struct {
 		recs       []record.Request
 		text, gaps bool
@@ -372,11 +372,11 @@ func TestDerive(t *testing.T) {
 		"of failed ones": {[]record.Request{q(record.OK, 1), q(record.Failed, 2, 0.5, 0.5)}, false, false},
 	} {
 		m := &Imported{Result: &result.Result{}}
-		ended, err := m.derive(c.recs, func(result.Metric) bool { return true })
+		ended, err := m.derive(c.recs, func(result.ID) bool { return true })
 		if err != nil || ended.Requests != int64(len(c.recs)) {
 			t.Errorf("%s: %+v, %v", name, ended, err)
 		}
-		has := map[result.Metric]bool{result.Completed: true, result.MeanE2E: true, result.P99E2E: true,
+		has := map[result.ID]bool{result.Completed: true, result.MeanE2E: true, result.P99E2E: true,
 			result.TotalOutputTokens: true, result.MaxConcurrentRequests: true,
 			result.TotalInputTextTokens: false, result.TotalOutputTokensRetokenized: false}
 		for _, k := range text {
@@ -394,7 +394,7 @@ func TestDerive(t *testing.T) {
 	m := &Imported{Result: &result.Result{}}
 	m.Metrics.Set(result.Completed, 2)
 	if ended, err := m.derive([]record.Request{q(record.OK, 2)},
-		func(result.Metric) bool { return true }); ended != nil || err != nil || m.Metrics.Has(result.MeanE2E) {
+		func(result.ID) bool { return true }); ended != nil || err != nil || m.Metrics.Has(result.MeanE2E) {
 		t.Errorf("of a sample: %+v, %v", ended, err)
 	}
 }

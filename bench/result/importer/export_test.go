@@ -105,7 +105,7 @@ func TestGuideLLMDefinitions(t *testing.T) {
 				later+float64(q.Output-1)
 		}
 	}
-	for m, want := range map[result.Metric]float64{result.MeanTPOT: 1000 * e2e / tokens,
+	for m, want := range map[result.ID]float64{result.MeanTPOT: 1000 * e2e / tokens,
 		result.MeanITL: 1000 * decode / later} {
 		if got, _ := read.Metrics.Get(m); math.Abs(got-want) > 1e-9*want {
 			t.Errorf("%s is %v, expected %v", m, got, want)
@@ -123,11 +123,11 @@ func TestExportWithoutLatencies(t *testing.T) {
 	several := func(int) int32 { return 5 }
 	for name, c := range map[string]struct {
 		run  *result.Result
-		none []result.Metric
+		none []result.ID
 	}{
-		"one token each": {run(result.Meta{}, one), []result.Metric{result.MeanITL, result.P99ITL, result.MaxITL}},
+		"one token each": {run(result.Meta{}, one), []result.ID{result.MeanITL, result.P99ITL, result.MaxITL}},
 		"not streamed": {run(result.Meta{Streamed: record.NotStreamed}, several),
-			[]result.Metric{result.MeanTTFT, result.P99TTFT, result.MeanITL}},
+			[]result.ID{result.MeanTTFT, result.P99TTFT, result.MeanITL}},
 	} {
 		for form := range exports {
 			read, _ := reread(t, form, c.run)
@@ -227,7 +227,7 @@ func byHand() *result.Result {
 		newRecord(0, 5, 5.5, 9, 10, 3), newRecord(1, 3, 3.25, 4, 20, 1), newRecord(2, 4, math.NaN(), math.NaN(), 30, 0),
 	}}
 	r.Records[0].Cached, r.Records[2].Status = 4, record.Unfinished
-	for m, v := range map[result.Metric]float64{result.Completed: 2, result.MeanE2E: 2500, result.MeanTTFT: 375,
+	for m, v := range map[result.ID]float64{result.Completed: 2, result.MeanE2E: 2500, result.MeanTTFT: 375,
 		result.MeanTPOT: 1750, result.MeanITL: 1750, result.MaxITL: 1900} {
 		r.Metrics.Set(m, v)
 	}

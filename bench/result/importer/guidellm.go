@@ -173,7 +173,7 @@ func (b *guideBenchmark) setMetrics(m *Imported) error {
 		s := successful(f.name)
 		switch v := s.number(f.field); {
 		case !isLatency(f.metric):
-			if f.metric.Descriptor().Int {
+			if f.metric.Metric().Int {
 				v = math.Round(v) // 107.00000000000001
 			}
 			m.Metrics.Set(f.metric, v)
@@ -237,7 +237,7 @@ func (b *guideBenchmark) setRecords(m *Imported) error {
 		r.ID, r.Arrival, r.Sent, r.FirstToken, r.Finish = int64(i), r.Arrival-begin, r.Sent-begin, r.FirstToken-begin,
 			r.Finish-begin
 	}
-	e, err := m.derive(m.Records, func(result.Metric) bool { return false })
+	e, err := m.derive(m.Records, func(result.ID) bool { return false })
 	switch {
 	case e != nil:
 		m.Ended = e

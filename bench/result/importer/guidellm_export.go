@@ -195,7 +195,7 @@ func guideKinds() object {
 }
 
 // guideLatency returns a latency as GuideLLM defines it.
-func guideLatency(r *result.Result, mean result.Metric) object {
+func guideLatency(r *result.Result, mean result.ID) object {
 	values := latencyOf(r, mean)
 	if len(values) == 0 && mean != result.MeanTPOT {
 		return summarize(nil, nil)

@@ -145,7 +145,7 @@ func (m *Imported) Print(w io.Writer) error {
 // runs from JSON files, lines below the table list the missing metrics and the notes.
 func WriteTable(w io.Writer, runs []*Imported) error {
 	head := []string{"FILE", "LINE", "LAYOUT", "BACKEND", "RATE", "CONC"}
-	metrics := []result.Metric{result.Completed, result.Duration, result.MeanE2E, result.MedianE2E, result.MeanTTFT}
+	metrics := []result.ID{result.Completed, result.Duration, result.MeanE2E, result.MedianE2E, result.MeanTTFT}
 	rows := [][]string{append(head, "COMPLETED", "DURATION s", "MEAN E2E ms", "MEDIAN E2E ms", "MEAN TTFT ms", "NOTE")}
 	for _, m := range runs {
 		row := []string{filepath.Base(m.File), strconv.Itoa(m.Line), string(m.Layout), m.Backend,
@@ -256,7 +256,7 @@ func (m *Imported) percentiles() (lines []string) {
 // missing lists the rows of the block that the file lacks. A latency without any value is
 // listed only by its name.
 func (m *Imported) missing() string {
-	optional := []result.Metric{result.TotalInputTextTokens, result.TotalInputVisionTokens,
+	optional := []result.ID{result.TotalInputTextTokens, result.TotalInputVisionTokens,
 		result.TotalOutputTokensRetokenized, result.AcceptLength}
 	var list []string
 	none := false // the latency of the current rows has no value

@@ -350,7 +350,7 @@ func (m *Imported) set(row result.Row, value string) bool {
 		return true
 	}
 	v, err := strconv.ParseFloat(value, 64)
-	if err != nil || !format.IsFinite(v) || row.Metric.Descriptor().Int && v != math.Trunc(v) {
+	if err != nil || !format.IsFinite(v) || row.Metric.Metric().Int && v != math.Trunc(v) {
 		return false
 	}
 	m.Metrics.Set(row.Metric, v)

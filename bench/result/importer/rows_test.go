@@ -10,7 +10,7 @@ import (
 
 // What is a value of a row and what is not.
 func TestValuesOfRows(t *testing.T) {
-	metric := func(m result.Metric) result.Row { return result.Row{Kind: result.MetricRow, Metric: m} }
+	metric := func(m result.ID) result.Row { return result.Row{Kind: result.MetricRow, Metric: m} }
 	for _, c := range []struct {
 		row   result.Row
 		value string

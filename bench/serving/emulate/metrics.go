@@ -55,7 +55,7 @@ func (w *Worker) metricsVLLM(p *page, s *signals) {
 	}
 	f := &s.flows[whole]
 	p.counter("vllm:num_preemptions_total", "Cumulative number of preemption from the engine.", of,
-		float64(s.retractions))
+		float64(s.preemptions))
 	p.counter("vllm:prompt_tokens_total", "Number of prefill tokens processed.", of, float64(f.prompts))
 	p.counter("vllm:generation_tokens_total", "Number of generation tokens processed.", of, float64(f.generated))
 	p.head("vllm:request_success_total", "counter", "Count of successfully processed requests.")
@@ -105,7 +105,7 @@ func (w *Worker) metricsSGLang(p *page, s *signals) {
 	p.histogram("sglang:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", front,
 		&s.interToken)
 	p.counter("sglang:num_aborted_requests_total", "Number of requests aborted.", front, float64(s.ended.aborted))
-	p.counter("sglang:num_retracted_requests_total", "Total number of retracted requests.", of, float64(s.retractions))
+	p.counter("sglang:num_retracted_requests_total", "Total number of retracted requests.", of, float64(s.preemptions))
 	if w.profile.Engine.PrefixCache {
 		p.counter("sglang:cached_tokens_total", "Number of cached prompt tokens by source (device/host/storage).",
 			append(slices.Clone(front), label{"cache_source", "device"}), float64(s.cached))

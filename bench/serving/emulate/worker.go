@@ -179,7 +179,7 @@ func answering(tell func() any) http.HandlerFunc {
 type signals struct {
 	router.Worker
 	measures
-	retractions int64 // requests that lost their KV cache
+	preemptions int64 // requests that lost their KV cache
 	loaded      []loadedAdapter
 	listed      loraInfo // its series
 }
@@ -194,7 +194,7 @@ func (w *Worker) signals() signals {
 	var s signals
 	w.eng.do(func() {
 		s.Worker = *w.eng.srv.View()
-		s.measures, s.retractions = w.eng.measures.clone(), w.eng.srv.Stats().Retractions
+		s.measures, s.preemptions = w.eng.measures.clone(), w.eng.srv.Stats().Preemptions
 		for _, name := range slices.Sorted(maps.Keys(w.adapters)) {
 			if r := w.adapters[name]; r.loaded {
 				s.loaded = append(s.loaded, loadedAdapter{s.Adapters[r.index], name})

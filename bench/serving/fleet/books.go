@@ -73,23 +73,20 @@ func (b *books) setOthers(l load, own int, now float64) {
 // shared reports whether other clients have requests on the worker.
 func (b *books) shared() bool { return b.othersRunning+b.othersQueued > 0 }
 
-// inFlight returns the requests by ID: those that can move, and those that cannot.
-func (b *books) inFlight(w int, now float64) (movable, fixed []router.InFlight) {
+// inFlight returns the requests that can move, by ID.
+func (b *books) inFlight(w int, now float64) (movable []router.InFlight) {
 	for _, r := range b.requests {
+		if r.Move == nil {
+			continue
+		}
 		a := router.InFlight{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Running: r.running, Prompt: r.Prompt,
 			Generated: r.generated.Load(), MaxNew: r.MaxNew, Expected: r.Expected, Age: now - r.Sent, Text: r.Text,
 			Known: r.Known}
 		if r.running {
 			a.KV = int64(a.Prompt) + int64(a.Generated)
 		}
-		if r.Move == nil {
-			fixed = append(fixed, a)
-		} else {
-			movable = append(movable, a)
-		}
+		movable = append(movable, a)
 	}
-	byID := func(a, b router.InFlight) int { return cmp.Compare(a.ID, b.ID) }
-	slices.SortFunc(movable, byID)
-	slices.SortFunc(fixed, byID)
-	return movable, fixed
+	slices.SortFunc(movable, func(a, b router.InFlight) int { return cmp.Compare(a.ID, b.ID) })
+	return movable
 }

@@ -17,7 +17,6 @@ type EventKind string
 const (
 	EventPlan     EventKind = "plan"     // a plan was applied; the text has its reason
 	EventDropped  EventKind = "dropped"  // a plan was not carried out
-	EventRace     EventKind = "race"     // the policy auto compared policies by simulation
 	EventLoad     EventKind = "load"     // an adapter was loaded
 	EventNotLoad  EventKind = "failed"   // a load failed
 	EventUnload   EventKind = "unload"   // an adapter was unloaded
@@ -79,8 +78,6 @@ func (p *planRunner) notePlan(plan *router.Plan, err error) {
 	switch {
 	case err != nil:
 		kind = EventDropped
-	case plan.Race != nil:
-		kind = EventRace
 	case plan.Empty():
 		return
 	}

@@ -58,7 +58,6 @@ func TestPlanEvents(t *testing.T) {
 	p.notePlan(&router.Plan{Reason: "popular", Load: load, Unload: []router.Placement{{Worker: 0, Adapter: 3}}}, nil)
 	p.notePlan(&router.Plan{Load: []router.Placement{{Worker: 1, Adapter: 99}}, Move: []router.Move{{From: 2, To: 0}}},
 		errors.New("worker 1 is down"))
-	p.notePlan(&router.Plan{Reason: "stay", Race: &router.Race{}}, nil)
 	many := &router.Plan{Reason: "many"}
 	for a := range int32(20) {
 		many.Load = append(many.Load, router.Placement{Worker: 1, Adapter: a})
@@ -75,7 +74,6 @@ func TestPlanEvents(t *testing.T) {
 			Text: fmt.Sprintf("popular; loads %s on worker 2; unloads %s on worker 0", name(1), name(3))},
 		{Kind: EventDropped, Workers: []int{0, 1, 2},
 			Text: "no reason given; dropped: worker 1 is down; loads adapter 99 on worker 1; 1 request to move"},
-		{Kind: EventRace, Text: "stay"},
 		{Kind: EventPlan, Workers: []int{1}, Text: "many; loads " + strings.Join(names, ", ") + " and 12 more"},
 		{Kind: EventMove, Workers: []int{0, 2}, Text: "2 requests from worker 0 to worker 2"},
 		{Kind: EventMove, Workers: []int{1, 2}, Text: "1 request from worker 1 to worker 2"},

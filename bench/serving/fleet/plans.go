@@ -85,15 +85,11 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 			plan = pending.Plan()
 		}
 	}
-	if plan == nil || plan.Race == nil {
-		p.stats.SolveTime += time.Since(begun).Seconds()
-	}
+	p.stats.SolveTime += time.Since(begun).Seconds()
 	if plan == nil {
 		return nil, by
 	}
-	if plan.Race == nil {
-		p.stats.Plans++
-	}
+	p.stats.Plans++
 	return plan, by
 }
 
@@ -109,8 +105,7 @@ func (p *planRunner) input() *router.PlannerInput {
 		if wanted.Worker != nil && !wanted.Worker(w) {
 			continue
 		}
-		movable, fixed := k.books.inFlight(w, p.view.Now)
-		in.Requests, in.Fixed = append(in.Requests, movable...), append(in.Fixed, fixed...)
+		in.Requests = append(in.Requests, k.books.inFlight(w, p.view.Now)...)
 	}
 	return in
 }
@@ -177,12 +172,7 @@ func (p *planRunner) applied(plan *router.Plan, by *router.Router, err error) {
 		p.stats.Applied++
 		p.countPlan(plan)
 	}
-	if plan.Race != nil {
-		p.stats.Races.add(plan.Race)
-		p.logRace(plan)
-	} else {
-		p.log(plan, err)
-	}
+	p.log(plan, err)
 	p.notePlan(plan, err)
 	if by == p.router && by.Planner != nil {
 		by.Planner.Applied(plan, err)

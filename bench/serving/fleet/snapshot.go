@@ -44,9 +44,6 @@ func (f *Fleet) Snapshot() Snapshot {
 	for i, a := range f.catalog.adapters {
 		s.Adapters[i] = a.Name
 	}
-	if chosen := f.stats.Races.Chosen; chosen != "" {
-		s.Policy += ", at present " + chosen
-	}
 	for _, state := range f.status() {
 		k := f.workers[state.Worker]
 		h := WorkerHolds{WorkerState: state, Slot: []int32{}, Host: []int32{}, Loading: []int32{}}

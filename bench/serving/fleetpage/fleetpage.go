@@ -1,6 +1,6 @@
-// Package fleetpage serves the page of a fleet: the workers, what they hold, requests, latencies beside their
-// predictions, and events. The gateway serves a [Page] beside its calls for operators. A benchmark serves a [Server],
-// which needs no other part.
+// Package fleetpage serves the page of a fleet: the workers, what they hold, requests, latencies, and
+// events. The gateway serves a [Page] beside its calls for operators. A benchmark serves a [Server], which needs no
+// other part.
 //
 // What the page looks like is in bench/pages, with the charts of all pages. It loads nothing from other servers.
 package fleetpage
@@ -16,8 +16,6 @@ import (
 
 	"lorasim/bench/pages"
 	"lorasim/bench/serving/fleet"
-	"lorasim/internal/guard"
-	"lorasim/router"
 )
 
 // A Page shows a fleet. Its methods are safe for concurrent use.
@@ -28,20 +26,7 @@ type Page struct {
 	mu    sync.RWMutex // read-locked while the fleet is used
 	fleet *fleet.Fleet // nil: none yet, or state is final
 	state State        // without fleet: what the page shows
-
-	forecast forecast
 }
-
-// forecast caches the latencies with their predictions.
-type forecast struct {
-	mu        sync.Mutex
-	latencies []fleet.WorkerLatency
-	fault     string
-	at        time.Time
-}
-
-// every is the shortest time between two predictions.
-const every = 4 * time.Second
 
 // New returns a page of a fleet; nil: [Page.Watch] is to come. If changes is true, the page offers drains, loads and
 // unloads, whose calls its server must serve.
@@ -57,12 +42,9 @@ type State struct {
 	At        time.Time             `json:"at"`
 	Changes   bool                  `json:"changes"` // operators may drain, load and unload
 	Speed     float64               `json:"speed"`
-	Events    []fleet.Event         `json:"events"`    // those after the one that the request names
-	Latencies []fleet.WorkerLatency `json:"latencies"` // measured and predicted
-	Fault     string                `json:"fault,omitempty"`
-	// Compared holds the latest prediction of the policy auto against the measurement.
-	Compared *router.Measured `json:"compared,omitempty"`
-	Run      *Run             `json:"run,omitempty"` // of a benchmark
+	Events    []fleet.Event         `json:"events"` // those after the one that the request names
+	Latencies []fleet.WorkerLatency `json:"latencies"`
+	Run       *Run                  `json:"run,omitempty"` // of a benchmark
 }
 
 // Run is the progress of a benchmark, and its result.
@@ -84,7 +66,6 @@ func (p *Page) Watch(f *fleet.Fleet) (stop func()) {
 	defer p.mu.Unlock()
 	p.fleet = f
 	return func() {
-		p.forecast.expire()
 		last := p.State(0)
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -121,30 +102,8 @@ func (p *Page) State(after int64) State {
 		return s
 	}
 	s.Snapshot, s.Started, s.At, s.Changes, s.Speed = f.Snapshot(), true, time.Now(), p.changes, f.Config().Speed
-	s.Events, s.Compared = f.Events(after), f.Stats().Races.Compared
-	s.Latencies, s.Fault = p.forecast.get(f)
+	s.Events, s.Latencies = f.Events(after), f.Latencies()
 	return s
-}
-
-// expire makes the next call of get predict anew.
-func (c *forecast) expire() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = time.Time{}
-}
-
-func (c *forecast) get(f *fleet.Fleet) (list []fleet.WorkerLatency, fault string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.at) < every {
-		return c.latencies, c.fault
-	}
-	c.fault = ""
-	if err := guard.Do(func() (err error) { c.latencies, err = f.Latencies(); return err }); err != nil {
-		c.fault = "no predictions: " + err.Error()
-	}
-	c.at = time.Now()
-	return c.latencies, c.fault
 }
 
 // IsFile reports whether a path, relative to the page, names a file of the page. Files need no key: they contain no

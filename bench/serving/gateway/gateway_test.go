@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,7 +26,6 @@ import (
 	"lorasim/bench/serving/live"
 	"lorasim/internal/memnet"
 	"lorasim/router"
-	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -137,11 +135,8 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 16}}
 	newRouter := func(infos []fleet.Info, adapters []trace.Adapter) (*router.Router, []fleet.Limits, error) {
 		n := len(infos)
-		costs, begun := fastProfile().Compile(), time.Now()
-		spec := router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: costs}}
-		rt, err := router.New(policy, router.Env{Workers: router.Alike(n, spec), Adapters: adapters,
-			Twin: sim.NewTwin(sim.Config{Workers: slices.Repeat([]*profile.Costs{costs}, n)}, adapters),
-			Live: &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }}})
+		spec := router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: fastProfile().Compile()}}
+		rt, err := router.New(policy, router.Env{Workers: router.Alike(n, spec), Adapters: adapters})
 		return rt, nil, err
 	}
 	rt, _, err := newRouter(make([]fleet.Info, len(urls)), adapters)

@@ -91,7 +91,7 @@ func TestWorkersOverHTTP(t *testing.T) {
 
 // While workers join and leave every request is served, whatever the policy.
 func TestNothingIsLostWhileWorkersChange(t *testing.T) {
-	for _, policy := range []string{"round-robin", "plan-and-route", "auto", "static", "cache-aware"} {
+	for _, policy := range []string{"round-robin", "plan-and-route", "static", "cache-aware"} {
 		t.Run(policy, func(t *testing.T) {
 			inMemory(t, func(t *memory) {
 				first := newTestWorker(t, emulate.SGLang)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -209,14 +208,12 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 		infos[i] = reports[i].Info
 	}
 	ps = told(ps, infos, cfg.Stated)
-	begun := time.Now()
-	l := &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }, Yield: runtime.Gosched}
 	if gateway {
 		own := *sc
 		own.Routing.RequestMigration = string(router.MoveNone)
 		sc = &own
 	}
-	if cfg.Router, err = sc.LiveRouter(ctx, ps, cfg.Adapters, l); err != nil {
+	if cfg.Router, err = sc.Router(ctx, ps, cfg.Adapters); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := oneBase(reports, cfg.Router); err != nil && gateway {
@@ -225,7 +222,6 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	if gateway && cfg.Log != nil {
 		noteAssumed(cfg.Log, ps, reports, cfg.Stated)
 	}
-	noteTwin(cfg.Log, sc, ps)
 	for i := range reports {
 		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway &&
 			moving(sc, cfg.Router) == router.MoveRecompute {
@@ -241,7 +237,7 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	if gateway {
 		stated := cfg.Stated
 		cfg.Extend = func(workers []fleet.Info, all []trace.Adapter) (*router.Router, []fleet.Limits, error) {
-			return extend(ctx, sc, told(assumed, workers, stated), all, l)
+			return extend(ctx, sc, told(assumed, workers, stated), all)
 		}
 	}
 	cfg.Staleness = sc.Routing.ViewStaleness
@@ -250,9 +246,9 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 }
 
 // extend makes a router for other workers or more adapters.
-func extend(ctx context.Context, sc *scenario.Scenario, ps []*profile.Profile, all []trace.Adapter,
-	l *router.Live) (*router.Router, []fleet.Limits, error) {
-	rt, err := sc.LiveRouter(ctx, ps, all, l)
+func extend(ctx context.Context, sc *scenario.Scenario, ps []*profile.Profile,
+	all []trace.Adapter) (*router.Router, []fleet.Limits, error) {
+	rt, err := sc.Router(ctx, ps, all)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -287,22 +283,6 @@ func limits(ps []*profile.Profile) (list []fleet.Limits, err error) {
 	return list, nil
 }
 
-// noteTwin says on what the simulations of the policy auto rest.
-func noteTwin(log func(format string, args ...any), sc *scenario.Scenario, ps []*profile.Profile) {
-	if name, _, _ := strings.Cut(sc.Routing.Policy, ":"); name != "auto" || log == nil {
-		return
-	}
-	var said []string
-	for _, p := range ps {
-		from := p.Provenance()
-		text := fmt.Sprintf("auto simulates workers with profile %s (%s, %s)", p.Name, from.Kind, from.Hardware)
-		if !slices.Contains(said, text) {
-			log("%s: --profile selects another; measured step times correct it", text)
-			said = append(said, text)
-		}
-	}
-}
-
 // noteAssumed says what of the workers is assumed: their step times, and the limits that they do not report.
 func noteAssumed(log func(format string, args ...any), ps []*profile.Profile, reports []fleet.Report,
 	stated fleet.Limits) {
@@ -326,7 +306,7 @@ func noteAssumed(log func(format string, args ...any), ps []*profile.Profile, re
 				p.Engine.MaxLorasPerBatch))
 		}
 		if stated.KVCapacity == 0 && r.KVCapacity == 0 {
-			kv, _ := p.KVTokens() // LiveRouter has checked it
+			kv, _ := p.KVTokens() // Router has checked it
 			lacks = append(lacks, fmt.Sprintf("KV tokens %d (until it reports them)", kv))
 		}
 		if len(lacks) > 0 {
@@ -385,8 +365,8 @@ func (w *replies) add(r *record.Request, prompt, tokens []int32) {
 		"tokens", append([]int32{}, tokens...)}))
 }
 
-func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
-	c := &result.Counters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime, FailedLoads: fs.FailedLoads,
+func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.RunCounters {
+	c := &result.RunCounters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime, FailedLoads: fs.FailedLoads,
 		Plans: &result.PlanCounters{Applied: fs.Applied, Dropped: fs.Dropped, Loads: fs.PlanLoads,
 			Unloads: fs.PlanUnloads, Recomputed: st.Recomputed, Changes: fs.Changes, Undone: fs.Changes - fs.Net}}
 	if st.Moved > 0 {
@@ -399,12 +379,12 @@ func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
 func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any {
 	return map[string]any{
 		"worker_urls": workers.URLs, "time_scale": cmp.Or(workers.Speed, 1),
-		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries, "repeats": st.Repeats, "failovers": st.Failovers,
+		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries,
+		"retries_maybe_executed": st.MaybeExecuted, "failovers": st.Failovers,
 		"moved_requests": st.Moved, "moves_given_up": st.MovesOff,
 		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99,
 		"lateness_max_s": st.LatenessMax,
 		"adapter_loads":  fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.FailedLoads,
-		"races": fs.Races.Count, "race_changes": fs.Races.Changes, "race_s": fs.Races.Time,
 		"plans": fs.Plans, "plans_applied": fs.Applied, "plans_dropped": fs.Dropped, "worker_downs": fs.Downs,
 	}
 }
@@ -413,10 +393,13 @@ func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any 
 func (s *Stats) Summary() string {
 	text := fmt.Sprintf("%d requests sent, lateness mean %.2f ms, P99 %.2f ms, max %.2f ms", s.Sent, 1e3*s.LatenessMean,
 		1e3*s.LatenessP99, 1e3*s.LatenessMax)
-	for i, n := range []int64{s.Retries, s.Repeats, s.Failovers, s.Moved, s.MovesOff} {
-		if n > 0 {
-			text += fmt.Sprintf(", %d %s", n, []string{"retries", "repeats", "failovers", "moved",
-				"abandoned moves"}[i])
+	for _, c := range []struct {
+		n    int64
+		what string
+	}{{s.Retries, "retries"}, {s.MaybeExecuted, "retries of requests that may have been executed"},
+		{s.Failovers, "failovers"}, {s.Moved, "moved"}, {s.MovesOff, "abandoned moves"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.what)
 		}
 	}
 	return text

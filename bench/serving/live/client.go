@@ -105,8 +105,8 @@ type Progress struct {
 type Stats struct {
 	Requests                                  int64 // in the source; 0: not known
 	Sent, Retries, Failovers, Moved, MovesOff int64 // MovesOff: moves that were given up
-	Repeats                                   int64 // retries after a worker that may have executed the request
-	Recomputed                                int64 // tokens of moved requests that had to be prefilled again
+	MaybeExecuted                             int64 // retries of requests that the worker before may have executed
+	Recomputed                                int64 // KV tokens of moved requests that were computed again
 	// Lateness is the time by which requests were sent later than scheduled, s. It is measured in an open loop only.
 	LatenessMean, LatenessP50, LatenessP99, LatenessMax float64
 	Stopped                                             bool // the run ended before its source did
@@ -132,7 +132,7 @@ type client struct {
 	sent, done, failed               atomic.Int64
 	retries, failovers, moved, moves atomic.Int64 // moves: that came to nothing
 	recomputed                       atomic.Int64
-	repeats                          atomic.Int64
+	maybeExecuted                    atomic.Int64
 
 	mu       sync.Mutex // guards what finish does
 	replies  map[*trace.Text][]reply
@@ -373,7 +373,7 @@ func (c *client) warmUp() error {
 	}
 	c.retries.Store(0)
 	c.failovers.Store(0)
-	c.repeats.Store(0)
+	c.maybeExecuted.Store(0)
 	return nil
 }
 
@@ -412,7 +412,7 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 
 func (c *client) stats() *Stats {
 	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(),
-		Repeats: c.repeats.Load(), Moved: c.moved.Load(),
+		MaybeExecuted: c.maybeExecuted.Load(), Moved: c.moved.Load(),
 		MovesOff: c.moves.Load(), Recomputed: c.recomputed.Load(), LatenessMax: c.lateMax}
 	if n := c.lateness.Count(); n > 0 {
 		s.LatenessMean = c.lateSum / float64(n)

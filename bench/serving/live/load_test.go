@@ -82,7 +82,7 @@ func TestManyStreams(t *testing.T) {
 
 // The same workload through the simulator and, twice as fast, through emulated
 // workers: every request is on the same worker, and each of its times the same to
-// the microsecond. docs/checks/live.md has a measurement on the wall clock.
+// the microsecond. lab/docs/live.md has a measurement on the wall clock.
 func TestLiveEqualsSim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 60

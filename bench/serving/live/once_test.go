@@ -88,7 +88,8 @@ func TestAtMostOnce(t *testing.T) {
 						n)
 				}
 			}
-			if s := out.stats; int(s.Repeats) != repeats || s.Retries < s.Repeats || (repeats > 0) != (most > 1) {
+			s := out.stats
+			if int(s.MaybeExecuted) != repeats || s.Retries < s.MaybeExecuted || (repeats > 0) != (most > 1) {
 				t.Errorf("%d retries, failover %v: %d executed again, %+v", retries, failover, repeats, s)
 			}
 		}
@@ -111,7 +112,7 @@ func TestPoison(t *testing.T) {
 			t.Errorf("executed %d times, expected %d", n, fleet.MaxLost)
 		}
 	}
-	if out.stats.Repeats != 1 || out.recs[0].Error == "" {
+	if out.stats.MaybeExecuted != 1 || out.recs[0].Error == "" {
 		t.Errorf("%+v, %+v", out.stats, out.recs[0])
 	}
 }

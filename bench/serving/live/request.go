@@ -122,8 +122,8 @@ func (c *client) serve(j *job, w int) {
 		}
 		if out.kind == movedOn && lost < fleet.MaxLost {
 			c.moved.Add(1)
-			if j.n > 0 {
-				c.recomputed.Add(int64(j.rec.Prompt) + int64(j.n))
+			if j.n > 0 { // the latest token was not in the KV cache yet
+				c.recomputed.Add(int64(j.rec.Prompt) + int64(j.n) - 1)
 			}
 			j.rec.Migrations++
 			w = c.cfg.Fleet.Requests.BookOr(&j.fr, out.to)
@@ -140,7 +140,7 @@ func (c *client) serve(j *job, w int) {
 		retries++
 		counted.Add(1)
 		if out.kind == again && out.lost {
-			c.repeats.Add(1)
+			c.maybeExecuted.Add(1)
 		}
 		if !c.pause(retries) {
 			out = failed(record.Aborted, errStopped.Error())

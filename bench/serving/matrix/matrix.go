@@ -262,7 +262,7 @@ func (c *combination) copyLog(w io.Writer) error {
 // columns of the table beside the names and the status.
 var columns = []struct {
 	title  string
-	metric result.Metric
+	metric result.ID
 }{
 	{"COMPLETED", result.Completed}, {"DURATION s", result.Duration}, {"REQ/S", result.RequestThroughput},
 	{"OUT TOK/S", result.OutputThroughput}, {"MEAN E2E ms", result.MeanE2E}, {"MEAN TTFT ms", result.MeanTTFT},

@@ -35,7 +35,6 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	s.count("solver_seconds_total", "Time spent computing plans.", stats.SolveTime)
 	s.count("migrations_total", "Requests that plans moved.", float64(stats.Moves))
 	s.count("panics_total", "Panics recovered while a worker's bytes were handled.", float64(stats.Panics))
-	c.races(&stats.Races, status, s)
 }
 
 // workersOf sends the metrics of each worker. It adds up the workers beyond the limit.
@@ -82,32 +81,6 @@ func number(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// races sends the policy that auto chose by simulation, and the errors of its predictions.
-func (c *fleetCollector) races(r *fleet.Races, status []fleet.WorkerState, s sender) {
-	s.count("races_total", "Simulated races among policies.", float64(r.Count))
-	s.count("race_changes_total", "Races after which another policy routes.", float64(r.Changes))
-	s.count("race_failures_total", "Races that could not be simulated.", float64(r.Failed))
-	s.count("race_seconds_total", "Time spent in races.", r.Time)
-	if r.Chosen != "" {
-		s.gauge("race_policy_info", "Policy that routes since the latest race.", 1, pair{"policy", r.Chosen})
-	}
-	for _, w := range status {
-		if url := c.workers.value(w.URL); w.Worker < len(r.Slower) && url != other {
-			s.gauge("race_step_time_ratio", "Measured step times relative to those of the profile.",
-				r.Slower[w.Worker], pair{"worker", url})
-		}
-	}
-	if m := r.Compared; m != nil {
-		const e2e, ttft = "race_e2e_seconds", "race_ttft_seconds"
-		const e2eHelp = "Mean E2E latency as the race before the latest predicted it, and as measured."
-		const ttftHelp = "Mean TTFT as the race before the latest predicted it, and as measured."
-		s.gauge(e2e, e2eHelp, m.PredictedE2E, pair{"from", "predicted"})
-		s.gauge(e2e, e2eHelp, m.E2E, pair{"from", "measured"})
-		s.gauge(ttft, ttftHelp, m.PredictedTTFT, pair{"from", "predicted"})
-		s.gauge(ttft, ttftHelp, m.TTFT, pair{"from", "measured"})
-	}
 }
 
 // pair is a label and its value.

@@ -59,7 +59,7 @@ func TestFigures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		get := func(m result.Metric) float64 {
+		get := func(m result.ID) float64 {
 			v, _ := res.Metrics.Get(m)
 			return v
 		}

@@ -72,7 +72,7 @@ const (
 	watchedRuns = 2
 	// confirmSeeds is the least number of seeds of the final intervals, as far as the
 	// budget allows: attainments near 100 % are so skewed that intervals from 16 seeds
-	// are too narrow (docs/checks/capacity.md).
+	// are too narrow (lab/docs/capacity.md).
 	confirmSeeds = 64
 	// intervalSeeds is the least number of seeds of the other intervals.
 	intervalSeeds = 16

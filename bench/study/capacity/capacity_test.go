@@ -45,7 +45,7 @@ func queue(t *testing.T, settings ...string) (sc *scenario.Scenario, serves, see
 			"no_warmup=true", "policy=round-robin", "num_workers=1", "lora_backend=none"}, settings...)...)
 	one := *sc
 	one.Workload.NumPrompts = 1000
-	metric := func(rate float64, m result.Metric) float64 {
+	metric := func(rate float64, m result.ID) float64 {
 		one.Workload.RequestRate = rate
 		res, err := one.Simulate(t.Context(), scenario.RunOptions{})
 		if err != nil {

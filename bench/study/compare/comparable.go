@@ -22,7 +22,7 @@ func (t *Table) apartIn(metric string) []bool {
 	counted := slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Asked })
 	streamed := slices.ContainsFunc(t.Runs, func(r *Run) bool { return r.Streamed == record.Streamed })
 	for i, r := range t.Runs {
-		apart[i] = t.differs[i] != "" || !result.CountsAll(metric) && !r.sameRequests(ref) ||
+		apart[i] = t.differs[i] != "" || !result.MetricOf(metric).AllRequests && !r.sameRequests(ref) ||
 			tokens && r.Asked && counted || times && r.Streamed == record.NotStreamed && streamed
 	}
 	return apart

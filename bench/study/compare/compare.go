@@ -28,19 +28,6 @@ type Options struct {
 	Wide     bool     // show all runs side by side in the text, whatever the width
 }
 
-// defaultMetrics are the rows of a table that does not say otherwise.
-var defaultMetrics = []string{
-	"completed", "failed", "rejected", "aborted", "unfinished", "unsent", "duration",
-	"request_throughput", "output_throughput", "total_throughput", "concurrency",
-	"mean_e2e_latency_ms", "median_e2e_latency_ms", "p99_e2e_latency_ms",
-	"mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms",
-	"mean_tpot_ms", "median_tpot_ms", "p99_tpot_ms",
-	"mean_itl_ms", "p99_itl_ms",
-	"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share", "load_balance.cv",
-	"fairness.normalized_latency",
-	"cold_loads", "evictions", "migrated_requests",
-}
-
 // A Table is a comparison of runs.
 type Table struct {
 	Runs     []*Run
@@ -105,7 +92,8 @@ func New(runs []*Run, o Options) (*Table, error) {
 	}
 	t.findDifferences()
 	for _, m := range metrics {
-		row := Row{Metric: m, Title: result.Title(m), Better: result.Better(m)}
+		of := result.MetricOf(m)
+		row := Row{Metric: m, Title: of.Title, Better: of.Better}
 		for i, apart := range t.apartIn(m) {
 			c := t.cell(i, m)
 			c.Apart = apart && c.N > 0
@@ -139,7 +127,8 @@ func choose(runs []*Run, o Options) (list []string, err error) {
 	if err != nil || len(o.Metrics) > 0 {
 		return o.Metrics, err
 	}
-	for _, m := range defaultMetrics { // zero failures and the like are worth no row
+	shown := result.Names(func(m *result.Metric) bool { return m.Compare })
+	for _, m := range shown { // zero failures and the like are worth no row
 		if slices.ContainsFunc(runs, func(r *Run) bool {
 			return len(r.values[m]) > 0 && (m == "completed" || r.value(m).Mean != 0)
 		}) {

@@ -68,7 +68,7 @@ func TestRecordsAreTheRun(t *testing.T) {
 	compared := 0
 	for _, row := range tab.Rows {
 		a, b := row.Cells[0], row.Cells[1]
-		if _, known := result.MetricByKey(row.Metric); !known || b.N == 0 {
+		if _, known := result.IDOf(row.Metric); !known || b.N == 0 {
 			continue
 		}
 		compared++

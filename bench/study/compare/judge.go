@@ -26,14 +26,14 @@ func (t *Table) judge(metric string) {
 			apart[i] = apart[i] || otherSeeds || r.sampling != first.sampling
 		}
 		candidates[i] = stats.Candidate{
-			Name: r.Name, Values: own, Apart: apart[i], Unsteady: result.Unsteady(metric, r.Stationarity()),
+			Name: r.Name, Values: own, Apart: apart[i], Unsteady: result.MetricOf(metric).Unsteady(r.Stationarity()),
 		}
 	}
 	if first == nil {
 		return
 	}
 	if t.Verdict = t.judgeWithin(metric, candidates); t.Verdict == nil {
-		t.Verdict = stats.Judge(metric, result.Better(metric), first.sampling, candidates)
+		t.Verdict = stats.Judge(metric, result.MetricOf(metric).Better, first.sampling, candidates)
 	}
 }
 
@@ -44,7 +44,7 @@ func (t *Table) judge(metric string) {
 func (t *Table) markBest(row *Row) {
 	var among []int
 	for i, c := range row.Cells {
-		judge := !result.NeedsSteady(row.Metric) || t.Runs[i].Stationarity().Judge()
+		judge := !result.MetricOf(row.Metric).NeedsSteady || t.Runs[i].Stationarity().Judge()
 		if row.Better != stats.Neither && c.N > 0 && !c.Apart && judge {
 			among = append(among, i)
 		}
@@ -108,7 +108,7 @@ func (t *Table) judgeWithin(metric string, candidates []stats.Candidate) *stats.
 			return nil
 		}
 	}
-	return stats.JudgeBy(metric, result.Better(metric), candidates,
+	return stats.JudgeBy(metric, result.MetricOf(metric).Better, candidates,
 		func(i int) stats.Estimate { return t.Runs[i].value(metric) },
 		func(i, j int) stats.Estimate { return differenceWithin(t.Runs[i], t.Runs[j], metric) })
 }

@@ -149,7 +149,7 @@ func (t *Table) writeNotes(b *strings.Builder) {
 		line(steady.StateNote)
 	}
 	if v := t.Verdict; v != nil {
-		line(fmt.Sprintf("\nby %s: %s", result.Title(v.Metric), v))
+		line(fmt.Sprintf("\nby %s: %s", result.MetricOf(v.Metric).Title, v))
 		if v.Seeds > 1 && v.Of != stats.OneWorkload {
 			line(stats.VerdictNote)
 		}

@@ -132,7 +132,7 @@ func (r *Run) add(values []result.Value) {
 		return (&sweep.CellResult{Values: values}).Value(name)
 	}))
 	for _, v := range values {
-		if result.Hidden(v.Name) {
+		if result.MetricOf(v.Name).Hidden {
 			continue
 		}
 		if r.values[v.Name] == nil {

@@ -22,11 +22,10 @@ import (
 // second axis; other axes are at their middle.
 func (p *Page) curves() (out []picture) {
 	for _, s := range p.Sweeps {
-		for _, metric := range append(
-			[]string{"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share", "goodput.others.share",
-				"goodput.others.worst_adapter.share"}, sweep.DefaultMetrics...) {
+		for _, metric := range append(result.Names(func(m *result.Metric) bool { return m.Curve }),
+			result.SweepDefaults()...) {
 			if len(s.Axes) > 0 && slices.Contains(s.Tables.Metrics, metric) {
-				f := newPicture(scenario.Label(s.Axes[0].Key), result.Title(metric), "sweep", s.Name, metric)
+				f := newPicture(scenario.Label(s.Axes[0].Key), result.MetricOf(metric).Title, "sweep", s.Name, metric)
 				s.curve(f.Plot, metric)
 				out = append(out, f)
 			}
@@ -52,7 +51,8 @@ func (p *Page) costs() (out []picture) {
 			title := strings.Join(append(slices.Delete(slices.Clone(pt.Values), k, k+1), pt.Policy), ", ")
 			if lines[title] == nil {
 				pictures[title], lines[title] = len(out), map[string]plotter.XYs{}
-				f := newPicture(result.Title(hours.Name), result.Title(good.Name), "sweep", s.Name, "gpu-hours", title)
+				f := newPicture(result.MetricOf(hours.Name).Title, result.MetricOf(good.Name).Title, "sweep", s.Name,
+					"gpu-hours", title)
 				f.Title.Text = title
 				out = append(out, f)
 			}
@@ -116,7 +116,7 @@ func (s *Sweep) curve(f *figure.Plot, metric string) {
 			line = append(line, plotter.XY{X: x, Y: m.Mean})
 			lo, hi = min(lo, m.Mean), max(hi, m.Mean)
 			switch {
-			case pt.Judge() || !result.NeedsSteady(metric):
+			case pt.Judge() || !result.MetricOf(metric).NeedsSteady:
 			case pt.State == steady.Overloaded:
 				overloaded = append(overloaded, line[len(line)-1])
 			default:

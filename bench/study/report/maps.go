@@ -42,9 +42,6 @@ type mapCell struct {
 	mark   string
 }
 
-// mapMetrics are the metrics with a map.
-var mapMetrics = []string{"mean_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms"}
-
 // maps are empty where a sweep has too few settings or policies, or too many.
 func (s *Sweep) maps() (out []mapData) {
 	n := len(s.Axes)
@@ -58,12 +55,13 @@ func (s *Sweep) maps() (out []mapData) {
 	if n > 3 {
 		down = len(s.Axes[3].Values)
 	}
-	for _, metric := range mapMetrics {
+	for _, metric := range result.Names(func(m *result.Metric) bool { return m.Map }) {
 		if !slices.Contains(s.Tables.Metrics, metric) {
 			continue
 		}
 		m := mapData{
-			Metric: metric, Title: result.Title(metric), X: newAxis(s.Axes[0]), Y: newAxis(s.Axes[1]), Across: across,
+			Metric: metric, Title: result.MetricOf(metric).Title, X: newAxis(s.Axes[0]), Y: newAxis(s.Axes[1]),
+			Across: across,
 		}
 		m.Blocks = make([]mapBlock, across*down)
 		for points := range slices.Chunk(s.Points, len(s.Policies)) { // the last axis varies fastest
@@ -95,7 +93,7 @@ func bestOf(points []sweep.Point, metric string) (best mapCell) {
 		if m.Diff.N < 2 {
 			continue
 		}
-		gain := -float64(result.Better(metric)) * m.Diff.Mean / m.Base
+		gain := -float64(result.MetricOf(metric).Better) * m.Diff.Mean / m.Base
 		if m.Apart || m.Unsteady {
 			gain = 0
 		}

@@ -13,7 +13,7 @@ import (
 func TestBestOf(t *testing.T) {
 	point := func(policy string, apart bool, diffs ...float64) sweep.Point {
 		return sweep.Point{
-			Policy: policy, Metrics: []sweep.Metric{
+			Policy: policy, Metrics: []sweep.PointValue{
 				{Name: "p99_ttft_ms", Diff: stats.Mean(diffs), Base: 200, Apart: apart},
 			},
 		}

@@ -177,9 +177,10 @@ func (s *Sweep) data() format.Object {
 	for _, a := range s.Axes {
 		axes = append(axes, newAxis(a))
 	}
-	for _, m := range s.Tables.Metrics { // all: about all requests, however they ended
+	for _, name := range s.Tables.Metrics { // all: about all requests, however they ended
+		m := result.MetricOf(name)
 		metrics = append(metrics, format.Object{
-			"name", m, "title", result.Title(m), "better", result.Better(m), "all,omitempty", result.CountsAll(m),
+			"name", name, "title", m.Title, "better", m.Better, "all,omitempty", m.AllRequests,
 		})
 	}
 	for i := range s.Points {

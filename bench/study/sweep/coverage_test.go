@@ -139,7 +139,7 @@ func coverage(t testing.TB, process, spec string, length float64, workloads, n i
 	return hold, naive
 }
 
-// coverageCases are those of the table in docs/studies.md.
+// coverageCases are those of the table in lab/docs/studies.md.
 var coverageCases = []struct{ process, spec string }{
 	{"Poisson", "block:60"},
 	{"bursts", "block:60"},
@@ -147,7 +147,7 @@ var coverageCases = []struct{ process, spec string }{
 	{"adapters", "adapters"}, {"adapters", "block:60"},
 }
 
-// BenchmarkResampleCoverage prints the table of docs/studies.md: of 200 recorded
+// BenchmarkResampleCoverage prints the table of lab/docs/studies.md: of 200 recorded
 // workloads each, the share whose 95 % intervals hold the truth.
 func BenchmarkResampleCoverage(b *testing.B) {
 	for b.Loop() {

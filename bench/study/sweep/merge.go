@@ -37,7 +37,7 @@ type Tables struct {
 type Point struct {
 	Values  []string // values of the axes
 	Policy  string
-	Metrics []Metric
+	Metrics []PointValue
 	Left    float64 // share of the requests that did not complete; NaN: unknown
 	// Sampling reports what changes with the seed. Resample is the setting of the same name.
 	Sampling stats.Sampling
@@ -51,8 +51,8 @@ type Point struct {
 	results []*CellResult // by seed
 }
 
-// A Metric is one number of a point, over the seeds.
-type Metric struct {
+// A PointValue is one number of a point, over the seeds.
+type PointValue struct {
 	Name string
 	stats.Estimate
 	Diff stats.Estimate // this policy minus the baseline, paired by seed; NaN for the baseline
@@ -64,11 +64,11 @@ type Metric struct {
 	Unsteady bool
 }
 
-// Metric returns the metric of the point with the given name; false if there is none.
-func (p *Point) Metric(name string) (Metric, bool) {
-	i := slices.IndexFunc(p.Metrics, func(m Metric) bool { return m.Name == name })
+// Metric returns the value of the metric of the point with the given name; false if there is none.
+func (p *Point) Metric(name string) (PointValue, bool) {
+	i := slices.IndexFunc(p.Metrics, func(m PointValue) bool { return m.Name == name })
 	if i < 0 {
-		return Metric{}, false
+		return PointValue{}, false
 	}
 	return p.Metrics[i], true
 }
@@ -103,7 +103,7 @@ func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
 		return nil, fmt.Errorf("%s: no cell has run yet", d.Path)
 	}
 	t.Left, t.Broken = status.Cells-status.Done, status.Broken
-	t.Metrics = slices.DeleteFunc(t.names(), result.Hidden)
+	t.Metrics = slices.DeleteFunc(t.names(), func(n string) bool { return result.MetricOf(n).Hidden })
 	t.Points = d.points(t)
 	return t, nil
 }
@@ -226,7 +226,7 @@ func (d *Dir) writeCells(t *Tables) error {
 func (d *Dir) writePoints(t *Tables) error {
 	var (
 		p          Point
-		m          Metric
+		m          PointValue
 		n, diffN   int64
 		ratio      float64
 		comparable string // with the baseline: both completed the same requests in a steady state
@@ -284,9 +284,9 @@ func (d *Dir) points(t *Tables) (points []Point) {
 		judge := p.Judge() && stationarity(theirs).Judge()
 		for _, n := range t.Metrics {
 			xs, bs := column(own, n), column(theirs, n)
-			m := Metric{
+			m := PointValue{
 				Name: n, Estimate: stats.MeanOf(p.Sampling, xs), Diff: stats.Mean(nil), Base: stats.Mean(bs).Mean,
-				Apart: !same && !result.CountsAll(n), Unsteady: !judge && result.NeedsSteady(n),
+				Apart: !same && !result.MetricOf(n).AllRequests, Unsteady: !judge && result.MetricOf(n).NeedsSteady,
 			}
 			if policy != base {
 				m.Diff = stats.PairedOf(p.Sampling, xs, bs)

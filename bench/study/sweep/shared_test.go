@@ -161,7 +161,7 @@ func TestSharedCellsRunOnce(t *testing.T) {
 		}
 	}
 	var text strings.Builder
-	if err := d.WriteText(&text, tables, DefaultMetrics); err != nil {
+	if err := d.WriteText(&text, tables, result.SweepDefaults()); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(text.String(),

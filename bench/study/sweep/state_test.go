@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"lorasim/bench/result"
 	"lorasim/bench/steady"
 	"lorasim/internal/format"
 )
@@ -42,7 +43,7 @@ func withStates(t *testing.T, both bool) (*Dir, *Tables) {
 func TestOverloadIsLoud(t *testing.T) {
 	d, tables := withStates(t, false)
 	var b strings.Builder
-	if err := d.WriteText(&b, tables, DefaultMetrics); err != nil {
+	if err := d.WriteText(&b, tables, result.SweepDefaults()); err != nil {
 		t.Fatal(err)
 	}
 	text := b.String()
@@ -149,7 +150,7 @@ func TestSweepsWithoutStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := d.WriteText(&b, tables, DefaultMetrics); err != nil {
+	if err := d.WriteText(&b, tables, result.SweepDefaults()); err != nil {
 		t.Fatal(err)
 	}
 	if tables.Points[0].State != "" || strings.Contains(b.String(), "state") ||

@@ -16,11 +16,6 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// DefaultMetrics are the default metrics of the text table.
-var DefaultMetrics = []string{
-	"mean_e2e_latency_ms", "p99_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms", "output_throughput",
-}
-
 // CheckMetrics returns an error if the merged sweep lacks one of the given metrics.
 func (t *Tables) CheckMetrics(names []string) (err error) {
 	for _, n := range names {
@@ -65,7 +60,7 @@ func (d *Dir) WriteTable(w io.Writer, t *Tables, o TextOptions) error {
 	column(known, "state")
 	column(left, "not completed")
 	for i, n := range metrics {
-		head = append(head, result.Title(n))
+		head = append(head, result.MetricOf(n).Title)
 		column(compared && i == 0, "vs "+t.baseline)
 	}
 	rows, seen := [][]string{head}, marks{}
@@ -82,7 +77,7 @@ func (d *Dir) WriteTable(w io.Writer, t *Tables, o TextOptions) error {
 		for i, n := range metrics {
 			m, _ := p.Metric(n)
 			text := m.Estimate.String()
-			if m.N > 0 && p.Apart && !result.CountsAll(n) {
+			if m.N > 0 && p.Apart && !result.MetricOf(n).AllRequests {
 				text += " " + stats.NotComparable
 				seen.apart = true
 			}
@@ -120,7 +115,7 @@ func (d *Dir) legend(t *Tables, metrics []string, seen marks, compared, complete
 	line(complete, "all requests completed")
 	if compared {
 		line(true, "vs %s: difference in %s, paired by seed; * where its interval excludes 0",
-			t.baseline, result.Title(metrics[0]))
+			t.baseline, result.MetricOf(metrics[0]).Title)
 	}
 	line(seen.apart,
 		"%s not comparable: latencies and throughputs are those of the completed requests, and different requests completed", stats.NotComparable)
@@ -147,7 +142,7 @@ func percentLeft(share float64) string {
 }
 
 // versus prints the difference to the baseline in percent of it.
-func (m Metric) versus() string {
+func (m PointValue) versus() string {
 	if m.Diff.N == 0 || m.Base == 0 || m.Unsteady {
 		return "-"
 	}
@@ -213,11 +208,11 @@ func (d *Dir) Verdicts(t *Tables, metric string) (out []*stats.Verdict) {
 			candidates[i] = stats.Candidate{
 				Name:     d.Policies[i],
 				Values:   column(p.results, metric),
-				Apart:    !result.CountsAll(metric) && !samePairs(p.results, most),
-				Unsteady: result.Unsteady(metric, p.Stationarity),
+				Apart:    !result.MetricOf(metric).AllRequests && !samePairs(p.results, most),
+				Unsteady: result.MetricOf(metric).Unsteady(p.Stationarity),
 			}
 		}
-		out = append(out, stats.Judge(metric, result.Better(metric), points[0].Sampling, candidates))
+		out = append(out, stats.Judge(metric, result.MetricOf(metric).Better, points[0].Sampling, candidates))
 	}
 	return out
 }
@@ -239,7 +234,7 @@ func (d *Dir) verdictLines(t *Tables, metric string, width int) string {
 		len(d.Seeds) < 2 {
 		note = ""
 	}
-	return "\nby " + result.Title(metric) + ":\n" + text + note
+	return "\nby " + result.MetricOf(metric).Title + ":\n" + text + note
 }
 
 // Intervals explains in words what the confidence intervals of the tables cover.

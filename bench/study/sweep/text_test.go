@@ -54,7 +54,7 @@ func TestVersusBaseline(t *testing.T) {
 	diff := func(n int, mean, half float64) stats.Estimate {
 		return stats.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half}
 	}
-	for want, m := range map[string]Metric{
+	for want, m := range map[string]PointValue{
 		"-":               {Base: 10},
 		"+20.0 %":         {Base: 10, Diff: diff(1, 2, 0)},
 		"+20.0 % ±30.0":   {Base: 10, Diff: diff(2, 2, 3)},
@@ -68,7 +68,7 @@ func TestVersusBaseline(t *testing.T) {
 			t.Errorf("%q, expected %q", got, want)
 		}
 	}
-	if got := (Metric{Diff: diff(2, 1, 0)}).versus(); got != "-" {
+	if got := (PointValue{Diff: diff(2, 1, 0)}).versus(); got != "-" {
 		t.Errorf("against a baseline of 0: %s", got)
 	}
 }

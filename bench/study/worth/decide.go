@@ -105,7 +105,7 @@ func (a *Answer) baseline() string {
 	if len(a.opt.Baselines) == 0 {
 		return ""
 	}
-	sign := float64(result.Better(a.opt.Metrics[0]))
+	sign := float64(result.MetricOf(a.opt.Metrics[0]).Better)
 	return slices.MinFunc(a.opt.Baselines, func(p, q string) int {
 		return cmp.Compare(sign*a.mean(p, a.opt.Metrics[0]), sign*a.mean(q, a.opt.Metrics[0]))
 	})

@@ -122,7 +122,7 @@ func (e *Effect) measure(r runs, metrics []string, of stats.Sampling) {
 			return
 		}
 		e.Changes = append(e.Changes, Change{
-			Metric: m, Diff: d, Base: base, P: math.NaN(), better: -float64(result.Better(m)) * d.Mean / base,
+			Metric: m, Diff: d, Base: base, P: math.NaN(), better: -float64(result.MetricOf(m).Better) * d.Mean / base,
 		})
 	}
 }

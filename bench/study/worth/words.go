@@ -198,7 +198,7 @@ func (e *Effect) changes() string {
 
 // short is the name of a metric without its unit.
 func short(metric string) string {
-	title, _, _ := strings.Cut(result.Title(metric), " (")
+	title, _, _ := strings.Cut(result.MetricOf(metric).Title, " (")
 	return strings.Replace(title, "E2E Latency", "E2E", 1)
 }
 

@@ -66,7 +66,7 @@ func (o *Options) Check() error {
 		return err
 	}
 	for _, m := range o.Metrics {
-		if result.Better(m) == stats.Neither {
+		if result.MetricOf(m).Better == stats.Neither {
 			return fmt.Errorf("metric %s cannot decide: neither more nor less of it is better", m)
 		}
 	}

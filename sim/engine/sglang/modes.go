@@ -206,7 +206,7 @@ func (m *modes) retract() {
 	r := m.parked[len(m.parked)-1]
 	m.parked = m.parked[:len(m.parked)-1]
 	m.s.e.Free(r)
-	m.s.e.Requeue(r, false)
+	m.s.e.Preempt(r, false)
 }
 
 // resume changes to a mode that runs parked requests, when the present one has no request to run. It returns

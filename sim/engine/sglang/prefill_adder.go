@@ -334,7 +334,7 @@ func (a *adder) preemptToSchedule(r *engine.Request) bool {
 func (s *Scheduler) requeuePreempted() {
 	for _, o := range s.preemptList {
 		s.e.LoRA.Release(&o.Row.Adapter)
-		s.e.Requeue(o, false)
+		s.e.Preempt(o, false)
 	}
 	s.preemptList = s.preemptList[:0]
 }

@@ -24,7 +24,7 @@ func (s *Scheduler) retractDecode() {
 			r.Retracted, r.PrefixTokens = true, 0
 			s.preempt(r)
 			s.makeFree(e.Batch.Len())
-			e.Requeue(r, false)
+			e.Preempt(r, false)
 			e.Report.RetractedOne()
 		default:
 			r := e.Batch.At(0)

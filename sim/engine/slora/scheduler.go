@@ -214,7 +214,7 @@ func (s *Scheduler) makeRoom() {
 			e.Finish(r, record.Failed, "out of KV cache")
 			return
 		}
-		e.Requeue(r, s.profile.SchedulePolicy != profile.OrderLIFO)
+		e.Preempt(r, s.profile.SchedulePolicy != profile.OrderLIFO)
 	}
 }
 

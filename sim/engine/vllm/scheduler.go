@@ -219,7 +219,7 @@ func (s *Scheduler) preemptRequest(r *engine.Request, b *budget) {
 		return
 	}
 	b.preempted = true
-	s.e.Requeue(r, true)
+	s.e.Preempt(r, true)
 }
 
 // Drop removes a running request and its KV cache from the engine, between steps. It returns true.

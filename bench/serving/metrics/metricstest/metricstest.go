@@ -21,7 +21,6 @@ type row struct {
 	kind       string
 	labels     string // sorted, with ", " between them
 	components []string
-	auto       bool // only while the policy auto runs
 }
 
 // table reads the rows of docs/metrics.md: | `NAME` | type | labels | components | meaning |, names without prefix.
@@ -43,7 +42,7 @@ func table(t testing.TB, file string) map[string]row {
 		labels := strings.Split(cells[3], ", ")
 		slices.Sort(labels)
 		rows[cells[1]] = row{kind: cells[2], labels: strings.Join(labels, ", "),
-			components: strings.Split(cells[4], ", "), auto: strings.HasPrefix(cells[5], "(auto)")}
+			components: strings.Split(cells[4], ", ")}
 	}
 	if len(rows) == 0 {
 		t.Fatalf("%s: no table of metrics", file)
@@ -84,12 +83,7 @@ func Check(t testing.TB, file, component, scrape string) {
 			t.Errorf("%s: %s is %s, the table states %s", file, name, got, stated)
 		}
 	}
-	races := families[prefix+"races_total"].GetMetric()
-	raced := len(races) > 0 && races[0].GetCounter().GetValue() > 0
 	for name, r := range rows {
-		if r.auto && !raced {
-			continue
-		}
 		if slices.Contains(r.components, component) && !seen[name] {
 			t.Errorf("%s: the table has %s, which /metrics of %s lacks", file, name, component)
 		}

@@ -1,0 +1,238 @@
+// Command randomscenarios compares policies over random scenarios: by how much is each worse than the best of
+// all others?
+//
+//	go run ./randomscenarios OUT --scenarios 60 --seed 7 --seeds 4 [--policies 'a|b|c'] [--only 3,17]
+//	go run ./randomscenarios OUT --scenarios 60 --seed 7 --print             # the scenarios, as commands
+//	go run ./randomscenarios OUT --scenarios 60 --seed 7 --yaml FOLDER       # the scenarios, as files
+//	go run ./randomscenarios OUT --seed 7 --report --plot regret.svg --json regret.json --markdown regret.md
+//	go run ./randomscenarios OUT --lorasim OLD --policies period_mig --label @old    # another build
+//
+// Runs are kept in OUT/runs.jsonl, scenarios in OUT/scenarios.jsonl: the same command goes on where it was
+// stopped, and --policies adds a policy to the results that are there. --label tells the results of another
+// build from those of this one.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"lorasim/internal/atomicfile"
+)
+
+// baselines are the policies to compare others with. plan-and-route:margin=1 is left out: it never
+// moves anything, so its runs equal those of route-only.
+const baselines = "static|round-robin|least-loaded|least-tokens|p2c|bounded-hash|any-worker|affinity-spill|" +
+	"affinity:variant=residency|cache-aware|prefix-scorer|kv-router|min-cost-flow|route-only|plan-and-route"
+
+// options are the flags.
+type options struct {
+	out       string
+	scenarios int
+	generator uint64
+	seeds     int
+	policies  []string
+	baselines []string
+	only      []int
+	label     string
+	lorasim   string
+	jobs      int
+	limit     time.Duration
+	print     bool
+	yaml      string
+	report    bool
+	markdown  string
+	json      string
+	plot      string
+	worst     int
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "randomscenarios:", err)
+		os.Exit(1)
+	}
+}
+
+// parse parses the command line.
+func parse(args []string) (o options, err error) {
+	f := pflag.NewFlagSet("randomscenarios", pflag.ContinueOnError)
+	f.SortFlags = false
+	f.IntVar(&o.scenarios, "scenarios", 60, "number of scenarios")
+	f.Uint64Var(&o.generator, "seed", 1, "seed of the generator of scenarios")
+	f.IntVar(&o.seeds, "seeds", 4, "seeds of each scenario: 1, 2, ...")
+	policies := f.String("policies", baselines, "policies to run, separated by | or, where no policy has one, commas")
+	base := f.String("baselines", baselines, "policies that the others are compared with; only those in OUT count")
+	only := f.String("only", "", "numbers of scenarios, as in 3,17: run these only")
+	f.StringVar(&o.label, "label", "", "added to the names of the policies in OUT, as in @branch")
+	f.StringVar(&o.lorasim, "lorasim", "", "run the policies by this build of lorasim, not in this process")
+	f.IntVar(&o.jobs, "jobs", 2, "runs at a time")
+	f.DurationVar(&o.limit, "limit", 5*time.Minute, "longest run by the clock; a scenario with one is left out")
+	f.BoolVar(&o.print, "print", false, "print the scenarios as commands, and run nothing")
+	f.StringVar(&o.yaml, "yaml", "", "write the scenarios into this folder as YAML, and run nothing")
+	f.BoolVar(&o.report, "report", false, "run nothing, report what OUT has")
+	f.StringVar(&o.markdown, "markdown", "", "write the tables to this file, too")
+	f.StringVar(&o.json, "json", "", "write all regrets to this file")
+	f.StringVar(&o.plot, "plot", "", "draw the regrets of all policies (.svg, .png)")
+	f.IntVar(&o.worst, "worst", 5, "scenarios to list in which plan-and-route does worst")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() != 1 {
+		return o, fmt.Errorf("expected one argument, the folder OUT, got %d", f.NArg())
+	}
+	o.out = f.Arg(0)
+	o.policies, o.baselines = split(*policies), split(*base)
+	for _, text := range split(*only) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return o, fmt.Errorf("--only: %q is not the number of a scenario", text)
+		}
+		o.only = append(o.only, n)
+	}
+	if o.scenarios < 1 || o.seeds < 1 || o.jobs < 1 {
+		return o, errors.New("--scenarios, --seeds and --jobs are at least 1")
+	}
+	return o, nil
+}
+
+// split splits a list at |, or else at commas.
+func split(text string) []string {
+	if text == "" {
+		return nil
+	}
+	if strings.Contains(text, "|") {
+		return strings.Split(text, "|")
+	}
+	return strings.Split(text, ",")
+}
+
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s, err := OpenStore(o.out, o.generator)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if !o.report {
+		list, err := o.draw(ctx, s, stderr)
+		switch {
+		case err != nil:
+			return err
+		case o.print:
+			for _, n := range list {
+				fmt.Fprintf(stdout, "%d: lorasim sim %s\n", n.Index, n.Command)
+			}
+			return nil
+		case o.yaml != "":
+			return writeYAML(o.yaml, list)
+		}
+		runner := &Runner{Program: o.lorasim, Limit: o.limit}
+		if err := RunAll(ctx, s, o.missing(list), runner, o.jobs, stderr); err != nil {
+			return err
+		}
+	}
+	return o.write(s, stdout)
+}
+
+// draw returns the requested scenarios, and draws those that are missing in the folder.
+func (o *options) draw(ctx context.Context, s *Store, stderr io.Writer) (list []Numbered, err error) {
+	for i := range o.scenarios {
+		if len(o.only) > 0 && !slices.Contains(o.only, i) {
+			continue
+		}
+		n, ok := s.Scenario(i)
+		if !ok {
+			sc, err := Generate(ctx, o.generator, i)
+			if err != nil {
+				return nil, err
+			}
+			n = Numbered{o.generator, i, Command(sc)}
+			if err := s.AddScenario(n); err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(stderr, "scenario %d of %d: %s\n", i, o.scenarios, n.Command)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// missing returns all requested runs.
+func (o *options) missing(list []Numbered) (jobs []job) {
+	for _, n := range list {
+		for _, policy := range o.policies {
+			for seed := range o.seeds {
+				jobs = append(jobs, job{n, policy + o.label, policy, uint64(seed + 1)})
+			}
+		}
+	}
+	return jobs
+}
+
+// writeYAML writes each scenario as a file for --scenario.
+func writeYAML(folder string, list []Numbered) error {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return err
+	}
+	for _, n := range list {
+		sc, err := ParseCommand(n.Command)
+		if err != nil {
+			return err
+		}
+		sc.Name = fmt.Sprintf("random %d-%d", n.Generator, n.Index)
+		text, err := sc.YAML()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%d.yaml", n.Index)), text, 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes the report of the folder.
+func (o *options) write(s *Store, stdout io.Writer) error {
+	t := Judge(s, o.baselines, o.only)
+	text := t.Markdown(o.worst)
+	if _, err := io.WriteString(stdout, text); err != nil {
+		return err
+	}
+	if o.markdown != "" {
+		if err := atomicfile.Write(o.markdown, func(f *atomicfile.File) error {
+			_, err := io.WriteString(f, text)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if o.json != "" {
+		if err := t.WriteJSON(o.json); err != nil {
+			return err
+		}
+	}
+	if o.plot != "" {
+		return t.Plot(o.plot)
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lorasim/lab/internal/spawn"
+)
+
+// cluster is the emulated workers. Some join and leave through the gateway's file of workers,
+// others through its /admin/workers.
+type cluster struct {
+	*options
+	spawn *spawn.Spawner
+	admin string // URL
+	file  string
+	rng   *rand.Rand
+
+	joined, left, killed atomic.Int64
+
+	mu      sync.Mutex
+	workers []*member
+	deaths  []time.Time
+	failed  []string
+	api     int
+}
+
+// member is a worker.
+type member struct {
+	*process
+	url    string
+	listed bool // whether it is in the file
+}
+
+func newCluster(s *spawn.Spawner, o *options) *cluster {
+	return &cluster{options: o, spawn: s, file: filepath.Join(o.folder, "workers.txt"),
+		rng: rand.New(rand.NewPCG(o.seed, 0))}
+}
+
+// start starts a worker. The interfaces of the workers alternate.
+func (c *cluster) start() (*member, error) {
+	c.api++
+	p, err := startProcess(c.spawn, c.lorasim, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4",
+		"--time-scale", "4", "--api", []string{"vllm", "sglang"}[c.api%2], "--served-model-name", "base", "--seed", "1")
+	if err != nil {
+		return nil, err
+	}
+	w := &member{p, p.line(0), true}
+	c.mu.Lock()
+	c.workers = append(c.workers, w)
+	c.mu.Unlock()
+	return w, nil
+}
+
+// write writes the file of workers.
+func (c *cluster) write() error {
+	var text bytes.Buffer
+	c.mu.Lock()
+	for _, w := range c.workers {
+		if w.listed {
+			fmt.Fprintln(&text, w.url)
+		}
+	}
+	c.mu.Unlock()
+	return os.WriteFile(c.file, text.Bytes(), 0o644)
+}
+
+// begin changes the workers at the given interval until ctx ends. wait waits for the latest change.
+func (c *cluster) begin(ctx context.Context, every time.Duration) (wait func()) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(every/2 + time.Duration(c.rng.Int64N(int64(every)))):
+			}
+			if err := c.change(); err != nil {
+				c.mu.Lock()
+				c.failed = append(c.failed, err.Error())
+				c.mu.Unlock()
+			}
+		}
+	})
+	return wg.Wait
+}
+
+// change makes a worker join, leave or die.
+func (c *cluster) change() error {
+	n := c.alive()
+	switch kind := c.rng.IntN(4); {
+	case n <= 2 || kind <= 1 && n < c.options.workers:
+		return c.join()
+	case kind == 2:
+		return c.die()
+	}
+	return c.leave()
+}
+
+func (c *cluster) alive() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.workers)
+}
+
+// join starts a worker and makes it a member.
+func (c *cluster) join() error {
+	w, err := c.start()
+	if err != nil {
+		return err
+	}
+	c.joined.Add(1)
+	if w.listed = c.rng.IntN(2) == 0; w.listed {
+		return c.write()
+	}
+	return c.ask(http.MethodPost, map[string]any{"url": w.url})
+}
+
+// leave removes a worker, and ends it once the gateway has released it.
+func (c *cluster) leave() error {
+	w := c.take()
+	c.left.Add(1)
+	err := c.write()
+	if !w.listed {
+		err = c.ask(http.MethodDelete, map[string]any{"url": w.url})
+	}
+	go func() {
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			if text, err := c.members(); err == nil && !strings.Contains(text, w.url+`"`) {
+				break
+			}
+		}
+		w.kill()
+	}()
+	return err
+}
+
+// die kills a worker, and removes it after some seconds, like an operator.
+func (c *cluster) die() error {
+	w := c.take()
+	c.killed.Add(1)
+	c.mu.Lock()
+	c.deaths = append(c.deaths, time.Now())
+	c.mu.Unlock()
+	w.kill()
+	time.Sleep(2 * time.Second)
+	if w.listed {
+		return c.write()
+	}
+	return c.ask(http.MethodDelete, map[string]any{"url": w.url})
+}
+
+// take removes a worker from the list and returns it.
+func (c *cluster) take() *member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := c.rng.IntN(len(c.workers))
+	w := c.workers[i]
+	c.workers = append(c.workers[:i:i], c.workers[i+1:]...)
+	return w
+}
+
+// died reports whether a worker died while a request was in flight, or shortly before: the gateway
+// needs a moment to notice.
+func (c *cluster) died(from, to time.Time) bool {
+	const moment = 2 * time.Second
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, at := range c.deaths {
+		if !at.Before(from.Add(-moment)) && !at.After(to) && to.Sub(at) < 2*moment {
+			return true
+		}
+	}
+	return false
+}
+
+// ask sends a change to the gateway.
+func (c *cluster) ask(method string, body map[string]any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequest(method, c.admin+"/admin/workers", bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s /admin/workers %s: %d %.200s", method, data, resp.StatusCode, text)
+	}
+	return err
+}
+
+// members returns the gateway's list of its workers.
+func (c *cluster) members() (string, error) {
+	resp, err := http.Get(c.admin + "/admin/workers")
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return string(text), err
+}
+
+func (c *cluster) changes() string {
+	return fmt.Sprintf("+%d-%d!%d", c.joined.Load(), c.left.Load(), c.killed.Load())
+}
+
+func (c *cluster) failures() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Join(c.failed, "; ")
+}
+
+// stop ends all workers.
+func (c *cluster) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.workers {
+		w.kill()
+	}
+}

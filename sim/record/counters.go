@@ -1,0 +1,29 @@
+package record
+
+import "reflect"
+
+// Counters counts what one worker did. A simulated engine and the live client fill it; a result has it for each worker
+// and, added up, for the run. The JSON names are those of the table of metrics (package bench/result). To add a metric,
+// add a field here, count it, and describe it in that table.
+type Counters struct {
+	ColdLoads   int64   `json:"cold_loads,omitempty"`  // adapters loaded to a GPU slot
+	Evictions   int64   `json:"evictions,omitempty"`   // adapters evicted from a GPU slot
+	Preemptions int64   `json:"retractions,omitempty"` // running requests that went back to the queue without KV cache
+	LoadTime    float64 `json:"load_time_s,omitempty"` // time lost to adapter loads, s
+	FailedLoads int64   `json:"-"`                     // loads that failed; a result has only the sum over its workers
+}
+
+// Add adds the counts of o, field by field.
+func (c *Counters) Add(o *Counters) {
+	to, from := reflect.ValueOf(c).Elem(), reflect.ValueOf(o).Elem()
+	for i := range to.NumField() {
+		switch f := to.Field(i); f.Kind() {
+		case reflect.Int64:
+			f.SetInt(f.Int() + from.Field(i).Int())
+		case reflect.Float64:
+			f.SetFloat(f.Float() + from.Field(i).Float())
+		default:
+			panic("record: a counter is an int64 or a float64, not " + f.Type().String())
+		}
+	}
+}
