@@ -79,8 +79,8 @@ func fromClient(path string, runs []*importer.Imported, seed uint64) (*trace.Wor
 	report := &requestlog.Report{Format: "requests of " + clientOf(run)}
 	if len(run.Records) == 0 && run.Details != nil {
 		run.Records = drawArrivals(run, seed)
-		report.Notes = append(report.Notes, "the file states no times of arrival: they were drawn with seed "+
-			fmt.Sprintf("%d as a Poisson process at its request rate (%v/s)", seed, run.RequestRate))
+		report.Assume("the file states no times of arrival: they were drawn with seed %d as a Poisson process at its request rate (%v/s)",
+			seed, run.RequestRate)
 	}
 	if len(run.Records) == 0 {
 		return nil, nil, fmt.Errorf("%s: states totals, but no single requests: %s", path, whereRequestsAre(run))
