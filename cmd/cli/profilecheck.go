@@ -312,7 +312,7 @@ func (f *checkFlags) recordedReport(cmd *cobra.Command, from *recordedFlags) (*r
 	if err := from.override(cmd, p); err != nil {
 		return nil, err
 	}
-	runs, err := from.read(cmd.Context())
+	runs, err := from.read(cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -156,7 +156,7 @@ func newFitRecords() *cobra.Command {
 		recorded.files = args
 		override := func(p *profile.Profile) error { return recorded.override(cmd, p) }
 		return f.run(cmd, override, func(o calibrate.Options) (*calibrate.Fit, error) {
-			runs, err := recorded.requests(cmd.Context())
+			runs, err := recorded.requests(cmd)
 			if err != nil {
 				return nil, err
 			}

@@ -198,7 +198,7 @@ such a file, for report and profile fit.`,
 // printImported prints the blocks of the files, each in the layout of its log, and keeps the requests of the one run
 // that has them.
 func printImported(cmd *cobra.Command, files []string, blocks bool, keep string) error {
-	runs, warnings, err := importer.Files(cmd.Context(), nil, files)
+	runs, warnings, err := importer.Files(cmd.Context(), columnar.Files(), files)
 	if warn(cmd, warnings...); err != nil {
 		return err
 	}

@@ -369,6 +369,9 @@ func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.RunCounters
 	c := &result.RunCounters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime, FailedLoads: fs.FailedLoads,
 		Plans: &result.PlanCounters{Applied: fs.Applied, Dropped: fs.Dropped, Loads: fs.PlanLoads,
 			Unloads: fs.PlanUnloads, Recomputed: st.Recomputed, Changes: fs.Changes, Undone: fs.Changes - fs.Net}}
+	for i := range st.Workers {
+		c.Workers = append(c.Workers, result.WorkerCounters{Counters: st.Workers[i]})
+	}
 	if st.Moved > 0 {
 		c.Migrations = append(c.Migrations, result.MigrationCount{Kind: string(how), Count: st.Moved})
 	}
