@@ -29,6 +29,7 @@ var rooms = map[string][][]string{
 		{"bench/steady"},
 		{"bench/result"},
 		{"bench/replay", "bench/result/importer", "bench/result/records", "bench/result/series", "bench/result/waits"},
+		{"bench/run"},
 		{"bench/scenario"},
 		{"bench/scenario/starter"},
 
