@@ -27,7 +27,7 @@ func TestReadLogOfClients(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		if len(w.Requests) != 2 || report.Rows != 3 || report.Kept != 2 ||
-			!strings.Contains(strings.Join(report.Notes, ""), c.note) {
+			!strings.Contains(strings.Join(report.Assumed, ""), c.note) {
 			t.Fatalf("%s: %+v, %+v", name, w, report)
 		}
 		a, b := w.Requests[0], w.Requests[1]

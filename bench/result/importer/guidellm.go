@@ -70,7 +70,7 @@ var guideStats = [6]string{"mean", "median", "std_dev", "p90", "p95", "p99"}
 
 const guideTPOT = "GuideLLM's TPOT counts the first token, as time over tokens; its percentiles of TPOT and ITL weigh each request's mean by its tokens"
 
-func readGuideLLM(text []byte) (runs []*Imported, err error) {
+func readGuideLLM(text []byte, _ fields, where string) (runs []*Imported, err error) {
 	var g guideReport
 	if err := json.Unmarshal(text, &g); err != nil {
 		return nil, err
@@ -85,9 +85,7 @@ func readGuideLLM(text []byte) (runs []*Imported, err error) {
 		if err := b.setMetrics(m); err != nil {
 			return nil, err
 		}
-		if err := b.setRecords(m); err != nil {
-			return nil, fmt.Errorf("benchmarks[%d]: %w", i, err)
-		}
+		b.setRecords(m, fmt.Sprintf("%s: benchmarks[%d]", where, i))
 		runs = append(runs, m)
 	}
 	return runs, nil
@@ -201,7 +199,7 @@ var guidePercentiles = map[string]string{"p001": "p0.1", "p01": "p1", "p05": "p5
 
 // setRecords sets the records of the requests, in the order in which they were sent. The
 // file may have only a sample of the requests.
-func (b *guideBenchmark) setRecords(m *Imported) error {
+func (b *guideBenchmark) setRecords(m *Imported, where string) {
 	index := map[string]int32{"": -1} // of models
 	for _, of := range []struct {
 		status record.Status
@@ -225,32 +223,34 @@ func (b *guideBenchmark) setRecords(m *Imported) error {
 	slices.SortFunc(m.Records, func(a, b record.Request) int {
 		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Finish, b.Finish))
 	})
-	if len(m.Records) == 0 {
-		return nil
-	}
 	begin := math.Inf(1)
 	for _, r := range m.Records {
 		begin = min(begin, r.Arrival)
 	}
-	for i := range m.Records {
-		r := &m.Records[i]
+	all := m.Records
+	m.Records = nil
+	for i := range all {
+		r := &all[i]
 		r.ID, r.Arrival, r.Sent, r.FirstToken, r.Finish = int64(i), r.Arrival-begin, r.Sent-begin, r.FirstToken-begin,
 			r.Finish-begin
+		m.Records = m.keep(m.Records, r, fmt.Sprintf("%s: request %d by the time of sending", where, i))
 	}
-	e, err := m.derive(m.Records, func(result.ID) bool { return false })
+	if len(m.Records) == 0 {
+		return
+	}
+	e := m.derive(m.Records, func(result.ID) bool { return false })
 	switch {
-	case e != nil:
-		m.Ended = e
-	case err == nil:
+	case e == nil:
 		m.Notes = append(m.Notes, fmt.Sprintf("the file has %d of the requests, a sample", len(m.Records)))
+	case m.Left.Rows() == 0:
+		m.Ended = e
 	}
-	return err
 }
 
 // record returns the record of a request, in Unix time; false if it was never sent.
 func (q *guideRequest) record() (record.Request, bool) {
 	start, end := cmp.Or(q.Start, q.OldStart), cmp.Or(q.End, q.OldEnd)
-	if start == nil || end == nil || *end < *start {
+	if start == nil || end == nil {
 		return record.Request{}, false
 	}
 	r := newRecord(0, *start, *start+or(q.TTFT, math.NaN())/1000, *end, float64(q.Input), float64(q.Out))

@@ -3,22 +3,30 @@ package importer
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 
 	"lorasim/bench/result"
 	"lorasim/sim/record"
 )
 
-// inferencePerf is the summary of inference-perf, summary_lifecycle_metrics.json. Its times
-// are in s.
+// inferencePerf is the summary of inference-perf, summary_lifecycle_metrics.json or stage_N_lifecycle_metrics.json. Its
+// times are in s. Before 0.5 it has no duration, and prompt_len and output_len in place of the numbers of tokens.
 type inferencePerf struct {
-	Duration  float64 `json:"benchmark_time_seconds"`
+	Duration *float64 `json:"benchmark_time_seconds"`
+	Load     struct {
+		Count       float64
+		Rate        float64 `json:"requested_rate"`
+		Concurrency int
+	} `json:"load_summary"`
 	Successes struct {
 		Count      float64
 		Latency    map[string]figures
 		Throughput figures
 		Prompt     figures `json:"prompt_tokens"`
 		Output     figures `json:"output_tokens"`
+		PromptLen  figures `json:"prompt_len"`
+		OutputLen  figures `json:"output_len"`
 	}
 	Failures struct {
 		Count  int64
@@ -39,32 +47,49 @@ var inferencePerfRates = []figure{
 	{result.OutputThroughput, "", "output_tokens_per_sec"}, {result.TotalThroughput, "", "total_tokens_per_sec"},
 }
 
-func readInferencePerf(text []byte) ([]*Imported, error) {
+func readInferencePerf(text []byte, _ fields, _ string) ([]*Imported, error) {
 	var s inferencePerf
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, err
 	}
 	m := newClient("inference-perf", "", "inference-perf states no standard deviations")
-	m.Metrics.Set(result.Duration, s.Duration)
-	m.Metrics.Set(result.Completed, s.Successes.Count)
-	m.Metrics.Set(result.TotalInputTokens, s.Successes.Prompt.number("total"))
-	m.Metrics.Set(result.TotalOutputTokens, s.Successes.Output.number("total"))
+	done := &s.Successes
+	rate := done.Throughput.number("requests_per_sec")
+	switch {
+	case s.Duration != nil:
+		m.Metrics.Set(result.Duration, *s.Duration)
+	case rate > 0:
+		m.Metrics.Set(result.Duration, done.Count/rate)
+		m.Notes = append(m.Notes, "the duration is successes / requests_per_sec: inference-perf before 0.5 states none")
+	}
+	m.Metrics.Set(result.Completed, done.Count)
+	m.RequestRate, m.MaxConcurrency = result.Rate(max(s.Load.Rate, 0)), max(s.Load.Concurrency, 0)
+	total := func(metric result.ID, total, lengths figures) {
+		v := total.number("total")
+		if math.IsNaN(v) {
+			v = math.Round(lengths.number("mean") * done.Count)
+		}
+		m.Metrics.Set(metric, v)
+	}
+	total(result.TotalInputTokens, done.Prompt, done.PromptLen)
+	total(result.TotalOutputTokens, done.Output, done.OutputLen)
 	for _, f := range inferencePerfRates {
-		m.Metrics.Set(f.metric, s.Successes.Throughput.number(f.field))
+		m.Metrics.Set(f.metric, done.Throughput.number(f.field))
 	}
 	for _, f := range inferencePerfLatencies {
-		of := s.Successes.Latency[f.name]
+		of := done.Latency[f.name]
 		m.setLatency(f.metric, 1000, of, inferencePerfStats, of.percentiles())
 	}
-	m.Metrics.Set(result.MaxITL, s.Successes.Latency["inter_token_latency"].number("max")*1000)
+	m.Metrics.Set(result.MaxITL, done.Latency["inter_token_latency"].number("max")*1000)
 	m.Ended = &result.Endings{}
 	for label, of := range s.Failures.Labels {
 		m.addFailures(label, of.Count)
 	}
-	m.Ended.Requests, m.Ended.Failed = int64(s.Successes.Count)+s.Failures.Count, s.Failures.Count
 	slices.SortFunc(m.Ended.Reasons, func(a, b result.Reason) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
 	})
+	m.Ended.Failed = max(s.Failures.Count, int64(s.Load.Count-done.Count), 0)
+	m.Ended.Requests = int64(done.Count) + m.Ended.Failed
 	return []*Imported{m}, nil
 }
 
