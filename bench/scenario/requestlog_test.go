@@ -73,7 +73,7 @@ func TestReadLogOfRealClients(t *testing.T) {
 
 // --workload takes a log as trace import does; what a saved workload can do works on it as well.
 func TestLogAsWorkload(t *testing.T) {
-	log := "created,customer,prompt_tokens,completion_tokens\n" +
+	log := "created,tenant,prompt_tokens,completion_tokens\n" +
 		"2024-05-16T09:00:02Z,b,10,20\n2024-05-16T09:00:00Z,a,30,40\n2024-05-16T09:00:01Z,a,0,40\n"
 	sc := Default()
 	sc.Workload.File = testutil.File(t, "log.csv", log)
