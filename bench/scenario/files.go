@@ -73,7 +73,6 @@ func (s *Scenario) openLog(ctx context.Context, in *Input, progress reading) err
 		s.Told(w.File, report)
 	}
 	in.Source = workload.Source()
-	in.Skipped = func() int64 { return report.Rows - report.Kept }
 	return s.finishFile(in)
 }
 

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,14 +79,11 @@ func TestLogAsWorkload(t *testing.T) {
 	sc := Default()
 	sc.Workload.File = testutil.File(t, "log.csv", log)
 	sc.Workload.RateScale = 2
-	in, err := sc.OpenWorkload(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	w, err := trace.Collect(in.Source)
-	if err != nil || len(w.Requests) != 2 || w.Requests[1].Arrival != 1 || w.Requests[0].Prompt != 30 ||
-		in.Skipped() != 1 {
-		t.Errorf("%+v, %v, %d skipped", w, err, in.Skipped())
+	var says []string
+	sc.Told = func(_ string, r *requestlog.Report) { says = r.Short() }
+	w := collected(t, &sc)
+	if len(w.Requests) != 2 || w.Requests[1].Arrival != 1 || w.Requests[0].Prompt != 30 ||
+		!slices.Contains(says, "dropped 1: no prompt tokens (first: line 4)") {
+		t.Errorf("%+v, %q", w, says)
 	}
 }

@@ -40,7 +40,8 @@ func sameFiles(t *testing.T, log string) []string {
 	}
 	for _, ext := range []string{".csv", ".jsonl", ".parquet", ".arrow"} {
 		path := filepath.Join(t.TempDir(), "w"+ext)
-		if _, err := store.Write(path, w.Source(), store.WriteOptions{Names: true, Files: columnar.Files()}); err != nil {
+		if _, err := store.Write(path, w.Source(), store.WriteOptions{Names: true,
+			Files: columnar.Files()}); err != nil {
 			t.Fatal(err)
 		}
 		paths = append(paths, path)
