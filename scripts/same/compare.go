@@ -47,9 +47,10 @@ func (c change) String() string { return fmt.Sprintf("%s: %s -> %s", c.path, c.o
 
 // named holds the differences on purpose, as read from named.txt.
 type named struct {
-	runs   []rule
-	fields []rule
-	moved  []rule
+	policies []rule
+	runs     []rule
+	fields   []rule
+	moved    []rule
 }
 
 type rule struct {
@@ -58,7 +59,7 @@ type rule struct {
 	reason string
 }
 
-// readNamed reads lines of "run REGEXP # REASON", "field REGEXP # REASON" and "moved REGEXP PATH # REASON".
+// readNamed reads lines of "policy|run|field REGEXP # REASON" and "moved REGEXP PATH # REASON".
 func readNamed(path string) (*named, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -80,7 +81,7 @@ func (n *named) add(line string) error {
 	body, reason, ok := strings.Cut(line, " # ")
 	words := strings.Fields(body)
 	if !ok || len(words) < 2 {
-		return errors.New("expected run, field or moved, a regular expression, and the reason behind \" # \"")
+		return errors.New("expected policy, run, field or moved, a regular expression, and the reason behind \" # \"")
 	}
 	match, err := regexp.Compile(words[1])
 	if err != nil {
@@ -88,6 +89,8 @@ func (n *named) add(line string) error {
 	}
 	r := rule{match: match, reason: strings.TrimSpace(reason)}
 	switch {
+	case words[0] == "policy" && len(words) == 2:
+		n.policies = append(n.policies, r)
 	case words[0] == "run" && len(words) == 2:
 		n.runs = append(n.runs, r)
 	case words[0] == "field" && len(words) == 2:
@@ -96,15 +99,15 @@ func (n *named) add(line string) error {
 		r.to = words[2]
 		n.moved = append(n.moved, r)
 	default:
-		return fmt.Errorf("%q: expected run REGEXP, field REGEXP or moved REGEXP PATH", body)
+		return fmt.Errorf("%q: expected policy, run or field with REGEXP, or moved REGEXP PATH", body)
 	}
 	return nil
 }
 
-// run returns the reason why a whole run differs on purpose, or "".
-func (n *named) run(line string) string {
-	for _, r := range n.runs {
-		if r.match.MatchString(line) {
+// first returns the reason of the first rule that matches, or "".
+func first(rules []rule, text string) string {
+	for _, r := range rules {
+		if r.match.MatchString(text) {
 			return r.reason
 		}
 	}
@@ -130,9 +133,8 @@ func (n *named) compare(r run, a, b map[string][]byte) (changes []change, reason
 			if c.old == c.new || r.clock != nil && r.clock.MatchString(path) {
 				continue
 			}
-			i := slices.IndexFunc(n.fields, func(r rule) bool { return r.match.MatchString(path) })
-			if i >= 0 {
-				reasons = append(reasons, n.fields[i].reason)
+			if reason := first(n.fields, path); reason != "" {
+				reasons = append(reasons, reason)
 				continue
 			}
 			changes = append(changes, c)

@@ -1,6 +1,6 @@
 // Same compares the results of two builds of lorasim: every value of every output of some 550 command lines.
 //
-//	go run ./scripts/same [-quick] [-without POLICY,...] [-run REGEXP] OLD NEW
+//	go run ./scripts/same [-quick] [-run REGEXP] OLD NEW
 //
 // OLD and NEW are binaries. The runs cover every registered policy and each of its options, pairs of settings of
 // sim, load shedding, workload sources, result layouts, sweep, capacity, advise, worth, solve, compare, trace, and
@@ -32,14 +32,13 @@ import (
 )
 
 type options struct {
-	jobs    int
-	quick   bool
-	list    bool
-	without string
-	only    string
-	named   string
-	inputs  string
-	keep    string
+	jobs   int
+	quick  bool
+	list   bool
+	only   string
+	named  string
+	inputs string
+	keep   string
 }
 
 func main() {
@@ -47,7 +46,6 @@ func main() {
 	flag.IntVar(&o.jobs, "j", runtime.NumCPU(), "runs at a time")
 	flag.BoolVar(&o.quick, "quick", false, "only a subset of the runs, which takes about a minute")
 	flag.BoolVar(&o.list, "list", false, "print the runs of OLD with their command lines, without running them")
-	flag.StringVar(&o.without, "without", "", "policies that NEW has removed on purpose: POLICY,POLICY,...")
 	flag.StringVar(&o.only, "run", "", "only the runs whose name matches this regular expression")
 	flag.StringVar(&o.named, "named", "scripts/same/named.txt", "file of the differences on purpose")
 	flag.StringVar(&o.inputs, "inputs", "scenarios", "folder of the picker and script files")
@@ -84,11 +82,11 @@ func same(ctx context.Context, o options, oldPath, newPath string) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	policies, err := commonPolicies(before, after, o.without)
+	names, err := readNamed(o.named)
 	if err != nil {
 		return false, err
 	}
-	names, err := readNamed(o.named)
+	policies, err := commonPolicies(before, after, names)
 	if err != nil {
 		return false, err
 	}
@@ -122,17 +120,15 @@ func workDir(o options) (dir string, done func(), err error) {
 	return dir, func() { os.RemoveAll(dir) }, err
 }
 
-// commonPolicies returns OLD's policies. It is an error if NEW lacks one that is not in without.
-func commonPolicies(before, after *build, without string) ([]policy, error) {
-	removed := strings.Split(without, ",")
+// commonPolicies returns the policies that both builds have. It is an error if NEW lacks one that is not named.
+func commonPolicies(before, after *build, names *named) ([]policy, error) {
 	var all []policy
 	for _, p := range before.policies {
 		switch {
-		case slices.Contains(removed, p.Name):
-		case !after.knows(p.Name):
-			return nil, fmt.Errorf("NEW has no policy %s (on purpose: -without %s)", p.Name, p.Name)
-		default:
+		case after.knows(p.Name):
 			all = append(all, p)
+		case first(names.policies, p.Name) == "":
+			return nil, fmt.Errorf("NEW has no policy %s; if that is on purpose, name it in scripts/same/named.txt", p.Name)
 		}
 	}
 	return all, nil
@@ -185,7 +181,7 @@ func (c *comparison) all(ctx context.Context, runs []run, jobs int) {
 // one makes a run with both builds and counts it.
 func (c *comparison) one(ctx context.Context, r run) {
 	line := c.before.line(r)
-	if reason := c.named.run(r.name + " " + line); reason != "" {
+	if reason := first(c.named.runs, r.name+" "+line); reason != "" {
 		c.mu.Lock()
 		c.reasons[reason]++
 		c.mu.Unlock()
