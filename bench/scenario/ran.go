@@ -99,6 +99,9 @@ func (s *Scenario) tellAdapters(r *result.Scenario, in *Input) {
 		counts[a.Rank]++
 	}
 	r.Adapters, r.Ranks = len(all), nil
+	if in.ofFile < len(all) {
+		r.WithRequests = in.ofFile
+	}
 	for rank, n := range counts {
 		r.Ranks = append(r.Ranks, result.RankCount{Rank: rank, Adapters: n})
 	}
