@@ -8,7 +8,7 @@ import (
 
 // Key engine sets an engine's defaults, and keys that are given beside it win.
 func TestEngineKey(t *testing.T) {
-	sc, err := Parse([]byte("cluster: {profile: 'analytic:qwen3-14b,h100', engine: vllm-0.33, max_running_requests: 256}"),
+	sc, err := Parse([]byte("cluster: {profile: 'analytic:qwen3-14b, h100', engine: vllm-0.33, engine: {max_running_requests: 256}}"),
 		"s.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -22,14 +22,14 @@ func TestEngineKey(t *testing.T) {
 		e.VLLMVersion != "0.33" || e.PageSize != 16 {
 		t.Errorf("%+v", e)
 	}
-	sc.Cluster.SchedulePolicy = "vtc"
+	sc.Cluster.Engine.SchedulePolicy = "vtc"
 	if ps, err = sc.Profiles(t.Context()); err != nil || ps[0].Engine.AsyncScheduling {
 		t.Errorf("vtc: %v", err)
 	}
-	sc.Cluster.SchedulePolicy, sc.Cluster.Scheduler = "", "sglang"
+	sc.Cluster.Engine.SchedulePolicy, sc.Cluster.Engine.Scheduler = "", "sglang"
 	_, err = sc.Profiles(t.Context())
 	testutil.ExpectError(t, err, "engine vllm-0.33 has scheduler vllm, but scheduler is sglang: give only one of them")
-	sc.Cluster.Scheduler, sc.Cluster.Engine = "", "vllm-1"
+	sc.Cluster.Engine.Scheduler, sc.Cluster.Engine.Version = "", "vllm-1"
 	_, err = sc.Profiles(t.Context())
 	testutil.ExpectError(t, err, `unknown engine "vllm-1"`)
 }

@@ -68,7 +68,7 @@ func TestSustainable(t *testing.T) {
 	if err != nil || rate < 0.9*14.7 || rate > 1.1*14.7 {
 		t.Errorf("%g requests/s, %v, expected about 14.7", rate, err)
 	}
-	sc.Workload.Conversations, sc.Cluster.PrefixCache = "chat", true
+	sc.Workload.Conversations, sc.Cluster.Engine.PrefixCache = "chat", true
 	if talk, err := sustainable(t.Context(), sc); err != nil || talk < 1 || talk > 100 {
 		t.Errorf("%g turns/s, %v", talk, err)
 	}

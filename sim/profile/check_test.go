@@ -111,7 +111,7 @@ func TestCheckBounds(t *testing.T) {
 		}, "tokens at -1 slots"},
 		"one page": {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 16, 16 }, ""},
 		"less than one page": {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 15, 16 },
-			"at least one page of 16 (--page-size)"},
+			"at least one page of 16 (--engine-args page_size)"},
 		"pool without tokens": {func(p *Profile) { p.Memory = Memory{PoolGiB: 1} },
 			"expected kv_tokens, or pool_gib and kv_bytes_per_token"},
 	} {

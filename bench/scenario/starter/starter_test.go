@@ -61,7 +61,7 @@ func TestFiles(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, left)
 		}
-		if all.Cluster.MaxRunningRequests == 0 || all.Cluster.KVTokens == 0 || all.Cluster.MaxLorasPerBatch == 0 {
+		if all.Cluster.Engine.MaxRunningRequests == 0 || all.Cluster.Engine.KVTokens == 0 || all.Cluster.Engine.MaxLorasPerBatch == 0 {
 			t.Errorf("%+v", all.Cluster)
 		}
 		ps, err := sc.Profiles(t.Context())
