@@ -143,9 +143,6 @@ func (s *Scenario) Profiles(ctx context.Context) ([]*profile.Profile, error) {
 		if err := s.Cluster.Engine.override(p); err != nil {
 			return nil, err
 		}
-		if err := p.Check(); err != nil {
-			return nil, fmt.Errorf("profile %s with this scenario's changes: %w", p.Name, err)
-		}
 		known[e.name] = p
 		if !slices.Contains(engines, p.Engine.Scheduler) {
 			engines = append(engines, p.Engine.Scheduler)
@@ -153,6 +150,11 @@ func (s *Scenario) Profiles(ctx context.Context) ([]*profile.Profile, error) {
 	}
 	if err := s.Cluster.Engine.checkKeys(engines...); err != nil {
 		return nil, err
+	}
+	for _, e := range entries {
+		if err := known[e.name].Check(); err != nil {
+			return nil, fmt.Errorf("profile %s with this scenario's changes: %w", known[e.name].Name, err)
+		}
 	}
 	ps := make([]*profile.Profile, len(kinds))
 	for j, i := range kinds {
@@ -169,10 +171,13 @@ func (s *Scenario) Override(p *profile.Profile) error {
 	if err := s.Cluster.Engine.override(p); err != nil {
 		return err
 	}
+	if err := s.Cluster.Engine.checkKeys(p.Engine.Scheduler); err != nil {
+		return err
+	}
 	if err := p.Check(); err != nil {
 		return fmt.Errorf("profile %s with these settings: %w", p.Name, err)
 	}
-	return s.Cluster.Engine.checkKeys(p.Engine.Scheduler)
+	return nil
 }
 
 // override applies the settings that are not left to the profile: the defaults of

@@ -71,10 +71,10 @@ func (s *Scenario) setEngine(key, value string) error {
 		return err
 	}
 	if engine != "" {
-		if was := s.Cluster.Engine.spelled; was != "" && was != engine {
+		if was := s.Cluster.Engine.Spelled; was != "" && was != engine {
 			return fmt.Errorf("%s is a key of %s, but another key is one of %s", key, engine, was)
 		}
-		s.Cluster.Engine.spelled = engine
+		s.Cluster.Engine.Spelled = engine
 	}
 	v, err := f.parse(value)
 	if err != nil {
@@ -107,10 +107,10 @@ func (s *Scenario) EngineArgs(text string) error {
 // checkKeys returns an error about a key that is set and that none of the simulated engines has.
 func (e *Engine) checkKeys(engines ...string) error {
 	simulated := strings.Join(engines, ", ")
-	if e.spelled != "" && !slices.Contains(engines, e.spelled) {
+	if e.Spelled != "" && !slices.Contains(engines, e.Spelled) {
 		for _, f := range fields {
 			for _, own := range f.own {
-				if own.engine == e.spelled && !f.of(&Scenario{Cluster: Cluster{Engine: *e}}).IsZero() {
+				if own.engine == e.Spelled && !f.of(&Scenario{Cluster: Cluster{Engine: *e}}).IsZero() {
 					return fmt.Errorf("%s is a key of %s, but the simulated engine is %s: did you mean %s?", own.name,
 						own.engine, simulated, f.leaf)
 				}

@@ -168,7 +168,8 @@ type Engine struct {
 	AdapterEviction     string  `yaml:"adapter_eviction" sglang:"lora_eviction_policy" check:"oneof lru fifo" help:"Eviction of adapters from GPU slots: lru or fifo"`
 	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline mbgmv" help:"Cost of LoRA in a step: none, csgmv, triton, merged, dlora, roofline or mbgmv" more:"merged: one adapter at a time, merged into the weights. dlora: merged or not, by credits. roofline: profiles computed from model and GPU. mbgmv: S-LoRA's kernels, by the ranks of distinct adapters"`
 
-	spelled string // an engine whose own name set a key; "": none
+	// Spelled is an engine whose own name set a key; "": none. This is not a setting.
+	Spelled string `yaml:"-"`
 }
 
 // Routing describes the router: its policy and its options.
@@ -261,7 +262,8 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 	}
 	for _, p := range pairs { // the parser refuses keys that are given twice
 		key, line := prefix+p.Key.String(), p.Key.GetToken().Position.Line
-		if slices.ContainsFunc(fields, func(f Field) bool { return f.Section == key }) {
+		isSection := func(f Field) bool { return f.Section == key }
+		if !strings.Contains(p.Key.String(), ".") && slices.ContainsFunc(fields, isSection) {
 			if err := r.section(p.Value, key+"."); err != nil {
 				return err
 			}
@@ -272,7 +274,12 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 		if prefix == EngineSection+"." {
 			name := strings.TrimPrefix(key, prefix)
 			if f, _, err = findEngineKey(name); err == nil {
-				set = func(text string) error { return r.scenario.setEngine(name, text) }
+				set = func(text string) error {
+					if err := r.scenario.setEngine(name, text); err != nil {
+						return fmt.Errorf("%s%w", prefix, err)
+					}
+					return nil
+				}
 			}
 		}
 		if err != nil {

@@ -35,7 +35,7 @@ func TestEveryFieldIsNamedOnce(t *testing.T) {
 func TestReferenceFlags(t *testing.T) {
 	for _, name := range strings.Fields(`num-prompts request-rate max-concurrency random-input-len random-output-len
 		random-range-ratio seed use-trace trace-name trace-path trace-start-time trace-end-time trace-interval-minutes
-		trace-arrival-distribution trace-total-rate trace-cv trace-map-stride trace-need-sort max-loras-per-batch max-running-requests`) {
+		trace-arrival-distribution trace-total-rate trace-cv trace-map-stride trace-need-sort`) {
 		if f, err := Find(name); err != nil || f.Flag != name {
 			t.Errorf("--%s: %v, %v", name, f.Key, err)
 		}
@@ -200,7 +200,7 @@ func TestBadValuesNameFileAndLine(t *testing.T) {
 		{"workload: {trace_cv: [1, x]}", `s.yaml:1: workload.trace_cv: "1,x" is not a list of numbers > 0 and <= 1000`},
 		{"workload: {random_range_ratio: 1.5}",
 			`s.yaml:1: workload.random_range_ratio: "1.5" is not a number from 0 to 1`},
-		{"cluster:\n  scheduler: vlm", `s.yaml:2: cluster.engine.scheduler: unknown value "vlm", did you mean "vllm"?`},
+		{"cluster: {engine:\n  {scheduler: vlm}}", `s.yaml:2: cluster.engine.scheduler: unknown value "vlm", did you mean "vllm"?`},
 		{"workload:\n  num_prompts: {a: 1}", "s.yaml:2: workload.num_prompts: keys and values, expected one value"},
 		{"workload:\n  num_prompts: [1]", "s.yaml:2: workload.num_prompts: a list, expected one value"},
 		{"workload: 5", "s.yaml:1: workload: expected keys and values"},

@@ -8,7 +8,7 @@ import (
 
 // Key engine sets an engine's defaults, and keys that are given beside it win.
 func TestEngineKey(t *testing.T) {
-	sc, err := Parse([]byte("cluster: {profile: 'analytic:qwen3-14b, h100', engine: vllm-0.33, engine: {max_running_requests: 256}}"),
+	sc, err := Parse([]byte("cluster: {profile: 'analytic:qwen3-14b, h100', engine: {version: vllm-0.33, max_running_requests: 256}}"),
 		"s.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -43,15 +43,15 @@ func TestOverlapSchedule(t *testing.T) {
 		err     string
 	}{
 		{"{}", false, ""},
-		{"{overlap_schedule: true}", true, ""},
-		{"{profile: 'analytic:qwen3-14b,h100', engine: sglang-0.5.23}", true, ""},
-		{"{profile: 'analytic:qwen3-14b,h100', engine: sglang-0.5.23, disable_overlap_schedule: true}", false, ""},
-		{"{profile: 'analytic:qwen3-14b,h100', engine: sglang-0.5.23, schedule_policy: vtc}", false, ""},
-		{"{overlap_schedule: true, disable_overlap_schedule: true}", false,
+		{"{engine: {overlap_schedule: true}}", true, ""},
+		{"{profile: 'analytic:qwen3-14b,h100', engine: {version: sglang-0.5.23}}", true, ""},
+		{"{profile: 'analytic:qwen3-14b,h100', engine: {version: sglang-0.5.23, disable_overlap_schedule: true}}", false, ""},
+		{"{profile: 'analytic:qwen3-14b,h100', engine: {version: sglang-0.5.23, schedule_policy: vtc}}", false, ""},
+		{"{engine: {overlap_schedule: true, disable_overlap_schedule: true}}", false,
 			"overlap_schedule and disable_overlap_schedule exclude each other"},
-		{"{overlap_schedule: true, schedule_policy: vtc}", false,
+		{"{engine: {overlap_schedule: true, schedule_policy: vtc}}", false,
 			"engine.overlap_schedule needs scheduler sglang, schedule_policy fcfs or priority"},
-		{"{overlap_schedule: true, lora_backend: dlora}", false, "a backend that runs all adapters together"},
+		{"{engine: {overlap_schedule: true, lora_backend: dlora}}", false, "a backend that runs all adapters together"},
 	} {
 		sc, err := Parse([]byte("cluster: "+c.cluster), "s.yaml")
 		if err != nil {

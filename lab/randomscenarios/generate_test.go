@@ -133,7 +133,7 @@ func dimensions(sc *scenario.Scenario) (out []string) {
 		"two-kinds": strings.Contains(c.Profile, "*"), "2-workers": c.NumWorkers == 2, "32-workers": c.NumWorkers == 32,
 		"4-adapters": w.NumAdapters == 4, "500-adapters": w.NumAdapters == 500,
 		"ranks": strings.Contains(w.LoraRanks, ","), "one-rank": w.LoraRanks == "16",
-		"2-slots": c.MaxLorasPerBatch == 2, "64-slots": c.MaxLorasPerBatch == 64, "host-memory": c.MaxLoadedLoras > 0,
+		"2-slots": c.Engine.MaxLorasPerBatch == 2, "64-slots": c.Engine.MaxLorasPerBatch == 64, "host-memory": c.Engine.MaxLoadedLoras > 0,
 		"zipf": strings.HasPrefix(w.Popularity, "zipf:"), "uniform": w.Popularity == "uniform",
 		"powerlaw": strings.HasPrefix(w.Popularity, "powerlaw"), "maf2": w.Popularity == "maf2",
 		"azure-conv": w.Lengths == "azure-conv", "azure-code": w.Lengths == "azure-code",
