@@ -85,7 +85,7 @@ func Open(ctx context.Context, path string, o ReadOptions) (Reader, error) {
 	n := newNames(o.Adapters)
 	if isText(path) && o.Adapters == nil {
 		if info, err := textfile.Stat(o.Files.FS, path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; give --lora-names", path)
+			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; give --num-adapters", path)
 		}
 		first, err := newReader(ctx, path, o, n, adapterColumn, "rank")
 		if err != nil {
@@ -266,10 +266,13 @@ func formatAdapters(as []trace.Adapter) string {
 	return string(b)
 }
 
+// ErrNoAdapters is the error for a Parquet or Arrow file that does not state its adapters.
+var ErrNoAdapters = fmt.Errorf("no adapters under %q in the schema's metadata; give --num-adapters", adaptersKey)
+
 func parseAdapters(meta [][2]string) (as []trace.Adapter, err error) {
 	at := slices.IndexFunc(meta, func(m [2]string) bool { return m[0] == adaptersKey })
 	if at < 0 || meta[at][1] == "" {
-		return nil, fmt.Errorf("no adapters under %q in the schema's metadata; give --num-adapters", adaptersKey)
+		return nil, ErrNoAdapters
 	}
 	if err := json.Unmarshal([]byte(meta[at][1]), &as); err != nil {
 		return nil, fmt.Errorf("adapters under %q in the schema's metadata: %w", adaptersKey, err)

@@ -31,7 +31,7 @@ type aiperfSummary struct {
 	Cancelled bool   `json:"was_cancelled"`
 	Errors    []struct {
 		Details aiperfError `json:"error_details"`
-		Count   int64
+		Count   whole
 	} `json:"error_summary"`
 	Input   aiperfInput                `json:"input_config"`
 	Records map[string]json.RawMessage // the metrics, in early versions
@@ -91,7 +91,7 @@ var aiperfStats = [6]string{"avg", "p50", "std", "p90", "p95", "p99"}
 
 func readAIPerf(text []byte, fields fields, _ string) ([]*Imported, error) {
 	var s aiperfSummary
-	if err := json.Unmarshal(text, &s); err != nil {
+	if err := lenient(text, &s); err != nil {
 		return nil, err
 	}
 	if s.Records != nil {
@@ -104,10 +104,11 @@ func readAIPerf(text []byte, fields fields, _ string) ([]*Imported, error) {
 			return nil, fmt.Errorf("field %s: %w", f.name, err)
 		}
 	}
+	m.setMeans(fields)
 	completed, _ := m.Metrics.Get(result.Completed)
 	m.Ended = &result.Endings{}
 	for _, e := range s.Errors {
-		m.addFailures(e.Details.text(), e.Count)
+		m.addFailures(e.Details.text(), int64(e.Count))
 	}
 	var count figures
 	json.Unmarshal(fields["error_request_count"], &count) // absent before 0.2
@@ -119,6 +120,28 @@ func readAIPerf(text []byte, fields fields, _ string) ([]*Imported, error) {
 		m.Notes = append(m.Notes, "the run was cancelled")
 	}
 	return []*Imported{m}, nil
+}
+
+// setMeans derives what GenAI-Perf and early versions of AIPerf state only by request.
+func (m *Imported) setMeans(fields fields) {
+	completed, ok := m.Metrics.Get(result.Completed)
+	if !ok {
+		return
+	}
+	for id, names := range map[result.ID][2]string{
+		result.TotalInputTokens:  {"input_sequence_length", "num_input_token"},
+		result.TotalOutputTokens: {"output_sequence_length", "num_output_token"}} {
+		for _, name := range names {
+			var of figures
+			if m.Metrics.Has(id) || json.Unmarshal(fields[name], &of) != nil {
+				continue
+			}
+			m.Metrics.Set(id, math.Round(of.number("avg")*completed))
+		}
+	}
+	if rate, _ := m.Metrics.Get(result.RequestThroughput); rate > 0 && !m.Metrics.Has(result.Duration) {
+		m.Metrics.Set(result.Duration, completed/rate)
+	}
 }
 
 // setAIPerf sets a metric from its field in a summary.

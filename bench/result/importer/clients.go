@@ -52,12 +52,13 @@ type requestReader interface {
 var clients = []client{
 	{name: "AIPerf", is: func(f fields) bool { return f.has("metadata", "metrics") }, // profile_export.jsonl
 		requests: func() requestReader { return &aiperfRequests{} }},
+	{name: "AIPerf", is: isAIPerf, read: readAIPerf}, // and its forerunner GenAI-Perf
 	{name: "GuideLLM", is: func(f fields) bool { return f.has("benchmarks") }, read: readGuideLLM},
-	{name: "inference-perf", read: readInferencePerf,
-		is: func(f fields) bool {
-			return f.has("successes") && (f.has("benchmark_time_seconds") || f.has("load_summary") || f.has("failures"))
-		}},
-	{name: "GenAI-Perf", is: isAIPerf, read: readAIPerf},
+	{name: "inference-perf", is: isPerfRequest, requests: func() requestReader { return &perfRequests{} }},
+	{name: "inference-perf", is: isInferencePerf, read: readInferencePerf},
+	{name: "llmperf", is: isLLMPerf, read: readLLMPerf},
+	{name: "llmperf", is: isLLMPerfRequest, requests: func() requestReader { return &llmperfRequests{} }},
+	{name: "locust", is: isLocust, requests: func() requestReader { return &locustRows{} }},
 	{name: "sglang, vLLM", is: func(fields) bool { return true }, read: readLine},
 }
 

@@ -70,15 +70,6 @@ func (m *Imported) setFailures(f fields) {
 	}
 }
 
-// number returns the number in a JSON value; NaN if there is none.
-func number(text json.RawMessage) float64 {
-	var v any
-	if len(text) == 0 || json.Unmarshal(text, &v) != nil {
-		return math.NaN()
-	}
-	return result.LooseFloat(v)
-}
-
 // failuresIn returns the number of failures that a JSON value states; NaN if it states none.
 func failuresIn(text json.RawMessage) float64 {
 	var v any

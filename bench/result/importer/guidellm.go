@@ -31,11 +31,17 @@ type guideBenchmark struct {
 	}
 	Args      struct{ Strategy guideStrategy } // in versions before 0.4
 	Scheduler struct{ Strategy guideStrategy }
-	Duration  *float64
-	Start     float64 `json:"start_time"`
-	End       float64 `json:"end_time"`
-	Metrics   json.RawMessage
-	Requests  struct {
+	Stats     struct {
+		Successful whole                                           `json:"total_successful"`
+		Errored    whole                                           `json:"total_errored"`
+		Incomplete whole                                           `json:"total_incomplete"`
+		Made       struct{ Successful, Errored, Incomplete whole } `json:"requests_made"`
+	} `json:"run_stats"` // before 0.4
+	Duration *float64
+	Start    float64 `json:"start_time"`
+	End      float64 `json:"end_time"`
+	Metrics  json.RawMessage
+	Requests struct {
 		Successful, Errored, Incomplete []guideRequest
 	}
 }
@@ -53,8 +59,8 @@ type guideRequest struct {
 	Start *float64 `json:"request_start_time"`
 	End   *float64 `json:"request_end_time"`
 	TTFT  *float64 `json:"time_to_first_token_ms"`
-	Input int64    `json:"prompt_tokens"`
-	Out   int64    `json:"output_tokens"`
+	Input whole    `json:"prompt_tokens"`
+	Out   whole    `json:"output_tokens"`
 	Info  struct {
 		Error   string
 		Timings struct {
@@ -72,7 +78,7 @@ const guideTPOT = "GuideLLM's TPOT counts the first token, as time over tokens; 
 
 func readGuideLLM(text []byte, _ fields, where string) (runs []*Imported, err error) {
 	var g guideReport
-	if err := json.Unmarshal(text, &g); err != nil {
+	if err := lenient(text, &g); err != nil {
 		return nil, err
 	}
 	for i := range g.Benchmarks {
@@ -142,11 +148,11 @@ var guideFigures = []figure{
 func (b *guideBenchmark) setMetrics(m *Imported) error {
 	var totals struct {
 		Requests *struct {
-			Successful, Errored, Incomplete int64
+			Successful, Errored, Incomplete whole
 		} `json:"request_totals"`
 	}
 	var metrics map[string]any
-	if err := cmp.Or(json.Unmarshal(b.Metrics, &totals), json.Unmarshal(b.Metrics, &metrics)); err != nil {
+	if err := cmp.Or(lenient(b.Metrics, &totals), json.Unmarshal(b.Metrics, &metrics)); err != nil {
 		return err
 	}
 	of := func(f map[string]any, name string) figures {
@@ -162,10 +168,10 @@ func (b *guideBenchmark) setMetrics(m *Imported) error {
 	}
 	if t := totals.Requests; t != nil {
 		m.Metrics.Set(result.Completed, float64(t.Successful))
-		m.Ended = &result.Endings{Requests: t.Successful + t.Errored + t.Incomplete, Failed: t.Errored,
-			Unfinished: t.Incomplete}
+		m.Ended = &result.Endings{Requests: int64(t.Successful + t.Errored + t.Incomplete), Failed: int64(t.Errored),
+			Unfinished: int64(t.Incomplete)}
 	} else {
-		m.Metrics.Set(result.Completed, successful("request_latency").number("count"))
+		b.setTotals(m, successful("request_latency").number("count"))
 	}
 	for _, f := range guideFigures {
 		s := successful(f.name)
@@ -190,6 +196,21 @@ func (b *guideBenchmark) setMetrics(m *Imported) error {
 		}
 	}
 	return nil
+}
+
+// setTotals sets the numbers of requests of early versions, which state them as run_stats, with those of the warm-up.
+func (b *guideBenchmark) setTotals(m *Imported, count float64) {
+	s := &b.Stats
+	completed, errored := max(s.Successful, s.Made.Successful), max(s.Errored, s.Made.Errored)
+	incomplete := max(s.Incomplete, s.Made.Incomplete)
+	if math.IsNaN(count) {
+		count = float64(completed)
+	}
+	m.Metrics.Set(result.Completed, count)
+	if done := int64(count); errored+incomplete > 0 {
+		m.Ended = &result.Endings{Requests: done + int64(errored+incomplete), Failed: int64(errored),
+			Unfinished: int64(incomplete)}
+	}
 }
 
 // guidePercentiles are GuideLLM's names of percentiles. The median has its own field.
