@@ -73,7 +73,7 @@ func kindOf(path string) (kind, error) {
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return 0, fmt.Errorf("%s does not exist, expected the folder of a sweep, or a file of results or records", path)
+		return 0, fmt.Errorf("%w: expected the folder of a sweep, or a file of results or records", err)
 	case err != nil:
 		return 0, err
 	case sweep.IsDir(path):
