@@ -191,7 +191,7 @@ var table = []Group{
 			Column: optional("Loads", 7, whole), Help: "adapters loaded to a GPU slot"},
 		{Name: "evictions", Title: "Evictions", Better: stats.Lower, Compare: true, Print: whole,
 			Column: optional("Evicted", 7, whole), Help: "adapters evicted from a GPU slot"},
-		{Name: "retractions", Title: "Retractions", Better: stats.Lower, Print: whole, Label: "Preemptions",
+		{Name: "retractions", Title: "Preemptions", Better: stats.Lower, Print: whole,
 			Column: optional("Preempt", 7, whole),
 			Help:   "running requests preempted, mostly because the KV cache was full"},
 		{Name: "cached_tokens", Title: "Cached tokens", Unit: "tokens", Better: stats.Higher, Print: whole,
