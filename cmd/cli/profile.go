@@ -147,7 +147,7 @@ and the adapters of a step (weights and computation, by rank). For a mixture of
 experts it adds the experts that the tokens of a step are expected to use.
 
 No part of the profile was measured: its kind is computed. Published single-stream rates,
-batched rates and prefill times are within a factor of 1.5 (docs/fidelity.md). Compare
+batched rates and prefill times are within a factor of 1.5 (docs/accuracy.md). Compare
 policies with it; fit it before you size a cluster: lorasim profile fit.`,
 		Example: `  lorasim profile compute --list
   lorasim profile compute --model llama-3.1-8b --gpu h100 > mine.yaml

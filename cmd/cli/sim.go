@@ -199,7 +199,10 @@ such a file, for report and profile fit.`,
 // that has them.
 func printImported(cmd *cobra.Command, files []string, blocks bool, keep string) error {
 	runs, warnings, err := importer.Files(cmd.Context(), columnar.Files(), files)
-	if warn(cmd, warnings...); err != nil {
+	if blocks { // else the table warns
+		warn(cmd, warnings...)
+	}
+	if err != nil {
 		return err
 	}
 	if keep != "" {

@@ -194,6 +194,7 @@ func loadSweep(files trace.Files, path string) (runs []*Run, err error) {
 				parts = append(parts, a.Leaf()+" "+c.Values[k])
 			}
 			last = FromValues("", nil, nil)
+			last.Definitions = (&result.Result{Meta: result.Meta{Source: result.Sim}}).Definitions()
 			last.File, last.What = path, strings.Join(append(parts, c.Policy), ", ")
 			if sc, err := d.ScenarioOf(c); err == nil {
 				last.warmup = sc.Warmup() != result.Warmup{}
