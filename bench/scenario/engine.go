@@ -84,7 +84,7 @@ func (s *Scenario) setEngine(key, value string) error {
 	return nil
 }
 
-// EngineArgs sets keys of the engine from a text KEY=VALUE,KEY=VALUE,...; KEY alone stands for KEY=true.
+// EngineArgs sets keys of the engine from a text KEY=VALUE,KEY=VALUE,...; KEY alone means KEY=true.
 func (s *Scenario) EngineArgs(text string) error {
 	for arg := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(arg), "=")
