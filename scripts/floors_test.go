@@ -28,7 +28,8 @@ var rooms = map[string][][]string{
 		{"bench/stats"},
 		{"bench/steady"},
 		{"bench/result"},
-		{"bench/replay", "bench/result/importer", "bench/result/records", "bench/result/series", "bench/result/waits"},
+		{"bench/replay", "bench/result/records", "bench/result/series", "bench/result/waits"},
+		{"bench/result/importer", "bench/run"},
 		{"bench/scenario"},
 		{"bench/scenario/starter"},
 

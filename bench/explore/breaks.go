@@ -14,7 +14,7 @@ type Break struct {
 	Policy string  `json:"policy"`
 	Holds  float64 `json:"holds"` // first seed: largest rate below the break, requests/s; 0: none was tried
 	Fails  float64 `json:"fails"` // first seed: smallest rate that misses the target, requests/s; 0: none was tried
-	Words  string  `json:"words"`
+	Words  string  `json:"words"` // by Mean if known, else by Holds and Fails
 	// Mean is the mean of the breaks over the seeds. Versus is the difference to the first policy, paired by seed. Both
 	// are in requests/s, and nil if unknown.
 	Mean   *Interval `json:"mean,omitempty"`
@@ -72,7 +72,10 @@ func (c *curve) intervals() error {
 			b.Note = fmt.Sprintf("no break found with %d of %d seeds: no interval", missing, seeds)
 			continue
 		}
-		b.Mean = intervalOf(stats.MeanOf(sampling, found[i]))
+		if b.Mean = intervalOf(stats.MeanOf(sampling, found[i])); b.Mean != nil {
+			b.Words = fmt.Sprintf("%s of the requests are within the SLO up to %.4g ± %.4g requests/s, mean of %d seeds",
+				c.plan.share(), b.Mean.Mean, (b.Mean.High-b.Mean.Low)/2, seeds)
+		}
 		if i > 0 && countNaN(found[0]) == 0 {
 			b.Versus = intervalOf(stats.PairedOf(sampling, found[i], found[0]))
 		}

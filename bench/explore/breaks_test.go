@@ -1,6 +1,7 @@
 package explore_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -54,6 +55,10 @@ func TestBreakIntervals(t *testing.T) {
 		}
 		if !strings.Contains(b.Note, "4 seeds") {
 			t.Errorf("%s: note %q", b.Policy, b.Note)
+		}
+		answer := fmt.Sprintf("90 %% of the requests are within the SLO up to %.4g ± ", b.Mean.Mean)
+		if !strings.HasPrefix(b.Words, answer) || !strings.HasSuffix(b.Words, " requests/s, mean of 4 seeds") {
+			t.Errorf("%s: %q is another answer than %+v", b.Policy, b.Words, *b.Mean)
 		}
 		if v := b.Versus; i == 0 && v != nil || i > 0 && (v == nil ||
 			math.Abs(v.Mean-(b.Mean.Mean-breaks[0].Mean.Mean)) > 1e-9) {

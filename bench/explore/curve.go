@@ -182,10 +182,7 @@ func (c *curve) around(i int) (holds, fails float64) {
 func (c *curve) breakOf(i int) Break {
 	holds, fails := c.around(i)
 	b := Break{Policy: c.plan.policies[i], Holds: holds * c.offered, Fails: fails * c.offered}
-	share := format.Percent(c.plan.target(), 0)
-	if c.plan.target() > 0.99 {
-		share = format.Percent(c.plan.target(), 2)
-	}
+	share := c.plan.share()
 	switch {
 	case fails == 0:
 		b.Words = fmt.Sprintf("%s of the requests are within the SLO at every rate tried, up to %.3g requests/s", share, b.Holds)
@@ -197,4 +194,12 @@ func (c *curve) breakOf(i int) Break {
 			share, b.Holds, b.Fails)
 	}
 	return b
+}
+
+// share returns the share of requests that must be within the SLO, as text.
+func (p *plan) share() string {
+	if p.target() > 0.99 {
+		return format.Percent(p.target(), 2)
+	}
+	return format.Percent(p.target(), 0)
 }

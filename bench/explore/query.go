@@ -36,6 +36,7 @@ type Checked struct {
 	Effective map[string]string `json:"effective,omitempty"`
 	Notes     []string          `json:"notes,omitempty"`  // on settings without effect
 	Target    float64           `json:"target,omitempty"` // share of requests that must be within the SLO; 0: no SLO
+	SLO       string            `json:"slo,omitempty"`    // limits of the SLO, in words
 	*Reproduce
 }
 
@@ -45,6 +46,20 @@ func (p *plan) target() float64 {
 		return 0
 	}
 	return cmp.Or(p.slo.Attain, result.DefaultAttain)
+}
+
+// limits returns the limits of the SLO in words: "TTFT ≤ 1000 ms, TPOT ≤ 50 ms".
+func (p *plan) limits() string {
+	var parts []string
+	for _, l := range []struct {
+		name string
+		ms   float64
+	}{{"TTFT", p.slo.TTFT}, {"TPOT", p.slo.TPOT}, {"E2E latency", p.slo.E2E}} {
+		if l.ms > 0 {
+			parts = append(parts, fmt.Sprintf("%s ≤ %g ms", l.name, l.ms))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // plan is a query that can run.

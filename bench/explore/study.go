@@ -166,7 +166,7 @@ func (s *study) check() (c Checked, err error) {
 		}
 	}
 	return Checked{Faults: []Fault{}, Effective: s.effective(w), Notes: s.ignored(), Target: p.target(),
-		Reproduce: p.reproduce()}, nil
+		SLO: p.limits(), Reproduce: p.reproduce()}, nil
 }
 
 // ignored are the settings that have no effect under any of the policies.

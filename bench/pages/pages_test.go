@@ -173,21 +173,24 @@ func TestStyle(t *testing.T) {
 	}
 }
 
-// TestThemes: both themes set the same colors.
+// TestThemes: each color has a value for the light and for the dark theme, and no style sheet has themes of its own.
 func TestThemes(t *testing.T) {
 	files, _ := Report.sources()
-	blocks := regexp.MustCompile(`(?s):root[^{]*\{(.*?)\}`).FindAllSubmatch(files["style.css"], -1)
-	if len(blocks) != 3 {
-		t.Fatalf("%d sets of colors, expected light, dark by preference and dark by choice", len(blocks))
+	colors := regexp.MustCompile(`(--[\w-]+): (light-dark\(#\w+, #\w+\))?`).FindAllSubmatch(files["style.css"], -1)
+	if len(colors) < 15 {
+		t.Errorf("%d colors, expected more", len(colors))
 	}
-	name := regexp.MustCompile(`--[\w-]+`)
-	light := name.FindAllString(string(blocks[0][1]), -1)
-	for _, b := range blocks[1:] {
-		if got := name.FindAllString(string(b[1]), -1); !slices.Equal(got, light) {
-			t.Errorf("a theme sets %v, the light one %v", got, light)
+	for _, c := range colors {
+		if len(c[2]) == 0 {
+			t.Errorf("%s has no value for each theme", c[1])
 		}
 	}
-	if a, b := strings.Fields(string(blocks[1][1])), strings.Fields(string(blocks[2][1])); !slices.Equal(a, b) {
-		t.Error("the dark theme by preference and that by choice differ")
+	for _, p := range all {
+		files, styles := p.sources()
+		for _, name := range styles {
+			if strings.Contains(string(files[name]), "prefers-color-scheme") {
+				t.Errorf("%s has a theme of its own", name)
+			}
+		}
 	}
 }

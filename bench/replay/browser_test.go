@@ -30,7 +30,8 @@ import (
 
 const page = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Replay</title>
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
-<style>body { margin: 0; padding: 10px; background: Canvas }</style><h3>Replay</h3><section id="replay"></section>
+<link rel="icon" href="data:,"><link rel="stylesheet" href="style.css"><link rel="stylesheet" href="workers.css">
+<main><section><h2>Replay</h2><div id="replay"></div></section></main>
 <script type="module">
 import {mountReplay} from "/replay.js";
 window.view = mountReplay(document.getElementById("replay"), await (await fetch("/data")).json());
@@ -74,16 +75,12 @@ func browser(t *testing.T, r *Replay) context.Context {
 		w.Header().Set("Content-Type", "text/html")
 		w.Write([]byte(page))
 	})
-	mux.HandleFunc("GET /replay.js", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/javascript")
-		w.Write(pages.Explorer.Files()["replay.js"])
-	})
+	mux.Handle("GET /", pages.Explorer.Handler())
 	mux.HandleFunc("GET /data", func(w http.ResponseWriter, _ *http.Request) {
 		if err := r.JSON(w); err != nil {
 			t.Error(err)
 		}
 	})
-	mux.HandleFunc("GET /favicon.ico", func(http.ResponseWriter, *http.Request) {})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	testbrowser.Watch(t, ctx, server.URL)

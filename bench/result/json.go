@@ -33,6 +33,9 @@ type Details struct {
 	// StartTimes are the times at which requests were sent, s, on the client's clock. Only
 	// vLLM writes them.
 	StartTimes []float64
+	// QueueTimes are the waits for the client's limit of requests in flight before StartTimes, s. Only vLLM writes
+	// them, since 2026.
+	QueueTimes []float64
 }
 
 // fields returns pointers to the fields that are not metrics, by JSON name.
@@ -50,6 +53,7 @@ func (d *Details) fields() map[string]any {
 	return map[string]any{
 		"input_lens": &d.InputLens, "output_lens": &d.OutputLens, "ttfts": &d.TTFTs, "itls": &d.ITLs,
 		"generated_texts": &d.Texts, "errors": &d.Errors, "latencies": &d.Latencies, "start_times": &d.StartTimes,
+		"queue_times": &d.QueueTimes,
 	}
 }
 

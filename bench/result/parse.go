@@ -11,6 +11,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"lorasim/internal/format"
@@ -28,36 +29,38 @@ func Misplaced(name string, line int, text []byte, err error) error {
 	return fmt.Errorf("%s:%d: %w", name, line, err)
 }
 
-// Documents splits a file into its JSON objects, each on one or several lines. It calls
-// yield for each object, with the line on which the object begins. An error of yield ends
+// Documents splits a file into its JSON objects, each on one or several lines, one after another or in an array. It
+// calls yield for each object, with the line on which the object begins. An error of yield ends
 // the reading and is returned. Python's bare Infinity and NaN, which are not JSON, become
 // the strings "inf" and "". name is the file's name for errors.
 func Documents(r io.Reader, name string, yield func(line int, text []byte) error) error {
 	in := bufio.NewReaderSize(r, 1<<16)
 	var doc document
 	for number := 1; ; number++ {
-		text, err := in.ReadBytes('\n')
+		rest, err := in.ReadBytes('\n')
 		last := errors.Is(err, io.EOF)
-		complete := false
 		if err == nil || last {
+			err = nil
 			if number == 1 {
-				text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+				rest = bytes.TrimPrefix(rest, []byte("\xef\xbb\xbf"))
 			}
-			complete, err = doc.add(text, number)
 		}
-		if err != nil {
+		for complete := true; err == nil && complete; {
+			if rest, complete, err = doc.add(rest, number); err == nil && complete {
+				if err := yield(doc.line, doc.text); err != nil {
+					return err
+				}
+				doc.text = nil
+			}
+		}
+		switch {
+		case err != nil:
 			return fmt.Errorf("%s:%d: %w", name, number, err)
-		}
-		if complete {
-			if err := yield(doc.line, doc.text); err != nil {
-				return err
-			}
-			doc = document{}
-		}
-		if last && len(doc.text) > 0 {
+		case last && len(doc.text) > 0:
 			return fmt.Errorf("%s:%d: the JSON object that begins here has no end", name, doc.line)
-		}
-		if last {
+		case last && len(doc.arrays) > 0:
+			return fmt.Errorf("%s:%d: the JSON array that begins here has no end", name, doc.arrays[0])
+		case last:
 			return nil
 		}
 	}
@@ -70,27 +73,24 @@ const (
 
 // document gathers the lines of one JSON object.
 type document struct {
-	line  int // where it begins
-	depth int // open brackets
-	text  []byte
+	arrays []int // lines on which the arrays around the object begin
+	line   int   // where it begins
+	depth  int   // open brackets
+	text   []byte
 }
 
-// add appends a line and reports whether the object is complete. Python's bare Infinity
+// add appends a line until the object is complete, and returns the rest of the line. Python's bare Infinity
 // and NaN, which are not JSON, become strings of the same length, so that positions in
 // errors stay right.
-func (d *document) add(text []byte, number int) (complete bool, err error) {
+func (d *document) add(text []byte, number int) (rest []byte, complete bool, err error) {
 	if len(d.text) == 0 {
-		if text = bytes.TrimLeft(text, " \t\r\n"); len(text) == 0 {
-			return false, nil
+		if text, err = d.begin(text, number); err != nil || len(text) == 0 {
+			return nil, false, err
 		}
-		if text[0] != '{' {
-			return false, fmt.Errorf("expected a JSON object that begins with {, found %q",
-				format.Clip(string(text[:min(len(text), 40)]), 20))
-		}
-		d.line = number
 	}
 	quoted := false
-	for i := 0; i < len(text); i++ {
+	i := 0
+	for ; i < len(text) && !complete; i++ {
 		switch c := text[i]; {
 		case quoted:
 			if c == '\\' {
@@ -104,6 +104,7 @@ func (d *document) add(text []byte, number int) (complete bool, err error) {
 			d.depth++
 		case c == '}' || c == ']':
 			d.depth--
+			complete = d.depth <= 0
 		case c == 'N' && bytes.HasPrefix(text[i:], []byte("NaN")):
 			copy(text[i:], `"" `)
 			i += len("NaN") - 1
@@ -116,16 +117,39 @@ func (d *document) add(text []byte, number int) (complete bool, err error) {
 			i += len("Infinity") - 1
 		}
 	}
-	if len(d.text)+len(text) > maxDocument {
-		return false, fmt.Errorf("the JSON object that begins in line %d is longer than %d MiB", d.line,
+	i = min(i, len(text))
+	if len(d.text)+i > maxDocument {
+		return nil, false, fmt.Errorf("the JSON object that begins in line %d is longer than %d MiB", d.line,
 			maxDocument>>20)
 	}
 	if d.depth > maxNested {
-		return false, fmt.Errorf("the JSON object that begins in line %d is nested deeper than %d levels",
+		return nil, false, fmt.Errorf("the JSON object that begins in line %d is nested deeper than %d levels",
 			d.line, maxNested)
 	}
-	d.text = append(d.text, text...)
-	return d.depth <= 0, nil
+	d.text = append(d.text, text[:i]...)
+	return text[i:], complete, nil
+}
+
+// begin skips to the beginning of the next object, and returns the text from there on.
+func (d *document) begin(text []byte, number int) ([]byte, error) {
+	for {
+		if text = bytes.TrimLeft(text, " \t\r\n"); len(text) == 0 {
+			return nil, nil
+		}
+		switch inside := len(d.arrays); {
+		case text[0] == '{':
+			d.line, d.depth = number, 0
+			return text, nil
+		case text[0] == '[' && inside < maxNested:
+			d.arrays = append(d.arrays, number)
+		case text[0] == ']' && inside > 0:
+			d.arrays = d.arrays[:inside-1]
+		case text[0] != ',' || inside == 0:
+			return nil, fmt.Errorf("expected a JSON object that begins with {, found %q",
+				format.Clip(string(text[:min(len(text), 40)]), 20))
+		}
+		text = text[1:]
+	}
 }
 
 // ParseJSON reads one result: a JSONL line of the reference benchmark, split off by
@@ -138,15 +162,18 @@ func ParseJSON(text []byte) (*Result, error) {
 	}
 	r, d := &Result{Meta: Meta{Source: Log}}, &Details{}
 	fields := r.fields()
-	maps.Copy(fields, d.fields())
-	for _, unused := range []string{"generated_texts", "queue_times"} { // and large
-		fields[unused] = nil
-	}
+	maps.Copy(fields, d.looseFields())
+	fields["generated_texts"] = nil          // unused, and large
 	for key := range (&Endings{}).fields() { // see below
 		fields[key] = nil
 	}
+	_, own := values["schema"]
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if err := r.setField(key, values[key], fields); err != nil {
+		err := r.setField(key, values[key], fields)
+		if at, described := fields[key]; err != nil && described && at != nil && !own {
+			err = r.keep(key, values[key]) // it says nothing on the figures
+		}
+		if err != nil {
 			return nil, fmt.Errorf("field %s: %w", key, err)
 		}
 	}
@@ -154,8 +181,9 @@ func ParseJSON(text []byte) (*Result, error) {
 		r.Details = d
 	}
 	r.Streamed = record.ParseStreaming(string(r.Streamed))
-	if values["failed"] != nil {
-		if err := r.setEndings(text, values["failed"]); err != nil {
+	if values["failed"] != nil && r.Source != Log { // a line of WriteJSONL
+		r.Ended = &Endings{}
+		if err := json.Unmarshal(text, r.Ended); err != nil {
 			return nil, err
 		}
 	}
@@ -165,38 +193,45 @@ func ParseJSON(text []byte) (*Result, error) {
 	return r, nil
 }
 
-// setEndings sets the counts of how requests ended, from a line of WriteJSONL or of
-// another benchmark with a count of failures, such as vLLM's.
-func (r *Result) setEndings(line []byte, failed json.RawMessage) error {
-	e := &Endings{}
-	if r.Source != Log {
-		r.Ended = e
-		return json.Unmarshal(line, e)
-	}
-	completed, ok := r.Metrics.Get(Completed)
-	if json.Unmarshal(failed, &e.Failed) == nil && e.Failed >= 0 && ok {
-		e.Requests = int64(completed) + e.Failed
-		r.Ended = e
-	}
-	return nil
-}
-
 // setField sets one field of a JSON line. fields holds pointers to the fields that are not
 // metrics, by name; nil for a field to skip.
 func (r *Result) setField(key string, text json.RawMessage, fields map[string]any) error {
-	if key == "total_token_throughput" { // these two are vLLM's names
-		key = "total_throughput"
-	} else if stat, ok := strings.CutSuffix(key, "_e2el_ms"); ok {
+	switch stat, isE2E := strings.CutSuffix(key, "_e2el_ms"); { // vLLM's names
+	case isE2E:
 		key = stat + "_e2e_latency_ms"
+	case key == "total_token_throughput":
+		key = "total_throughput"
+	case key == "request_inthroughput": // until 0.4
+		key = "request_throughput"
 	}
 	if m, ok := IDOf(key); ok {
 		return r.setMetric(m, text)
 	}
 	if at, known := fields[key]; at != nil {
-		return json.Unmarshal(text, at)
+		return decode(text, at)
 	} else if known {
 		return nil
 	}
+	return r.keep(key, text)
+}
+
+// decode decodes text into *at. It leaves *at as it is if that fails.
+func decode(text []byte, at any) error {
+	to := reflect.ValueOf(at).Elem()
+	v := reflect.New(to.Type())
+	v.Elem().Set(to)
+	if to.Kind() == reflect.Pointer { // else the decoder writes to what it points to
+		v.Elem().SetZero()
+	}
+	err := json.Unmarshal(text, v.Interface())
+	if err == nil {
+		to.Set(v.Elem())
+	}
+	return err
+}
+
+// keep puts a value without a field of its own into the configuration.
+func (r *Result) keep(key string, text json.RawMessage) error {
 	var v any
 	if err := json.Unmarshal(text, &v); err != nil {
 		return err
@@ -242,8 +277,11 @@ func (r *Result) setMetric(m ID, text json.RawMessage) error {
 		r.Metrics.Set(m, v)
 		return nil
 	case string:
-		if v == "" || v == "inf" || v == "-inf" { // see document.add
+		switch f, err := strconv.ParseFloat(v, 64); {
+		case v == "" || err == nil && !format.IsFinite(f): // see document.add
 			return nil
+		case err == nil:
+			return r.setMetric(m, json.RawMessage(strconv.FormatFloat(f, 'g', -1, 64)))
 		}
 	}
 	return fmt.Errorf("is %s, expected a number", format.Clip(string(text), 40))

@@ -25,14 +25,16 @@ type Scenario struct {
 	// Moving is how requests migrate; "" means that the policy migrates none.
 	Moving string `json:"request_migration,omitempty"`
 
-	Workers  int           `json:"workers,omitempty"` // number; in an elastic cluster the largest number
-	Elastic  string        `json:"elastic,omitempty"` // autoscaling setting; "": the number of workers is fixed
-	Profiles []RanProfile  `json:"profiles,omitempty"`
-	Adapters int           `json:"adapters"`
-	Ranks    []RankCount   `json:"ranks,omitempty"` // in ascending order
-	Workload *RanWorkload  `json:"workload,omitempty"`
-	Seed     *uint64       `json:"seed,omitempty"`
-	Settings []SettingUsed `json:"settings,omitempty"` // other settings that differ from their defaults
+	Workers  int          `json:"workers,omitempty"` // number; in an elastic cluster the largest number
+	Elastic  string       `json:"elastic,omitempty"` // autoscaling setting; "": the number of workers is fixed
+	Profiles []RanProfile `json:"profiles,omitempty"`
+	Adapters int          `json:"adapters"`
+	// WithRequests is the number of adapters that a saved workload or a log names, if the scenario adds others; else 0.
+	WithRequests int           `json:"adapters_with_requests,omitempty"`
+	Ranks        []RankCount   `json:"ranks,omitempty"` // in ascending order
+	Workload     *RanWorkload  `json:"workload,omitempty"`
+	Seed         *uint64       `json:"seed,omitempty"`
+	Settings     []SettingUsed `json:"settings,omitempty"` // other settings that differ from their defaults
 }
 
 // A RanProfile is a profile and the workers that use it.
@@ -170,6 +172,9 @@ const mostRanks = 8
 // adaptersText describes the adapters, as in "32, ranks 8, 16, 32, 64 (8 each)".
 func (s *Scenario) adaptersText() string {
 	text, n := fmt.Sprint(s.Adapters), len(s.Ranks)
+	if s.WithRequests > 0 {
+		text += fmt.Sprintf(" (%d of the workload, %d without requests)", s.WithRequests, s.Adapters-s.WithRequests)
+	}
 	even := !slices.ContainsFunc(s.Ranks, func(c RankCount) bool { return c.Adapters != s.Ranks[0].Adapters })
 	var ranks []string
 	for _, c := range s.Ranks {

@@ -126,7 +126,7 @@ func TestScenarioInJSON(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, r, err)
 		}
 	}
-	if _, err := ParseJSON([]byte(`{"scenario":[1]}`)); err == nil ||
+	if _, err := ParseJSON([]byte(`{"schema":"lorasim.result/1","scenario":[1]}`)); err == nil ||
 		!strings.Contains(err.Error(), "field scenario: is neither a text nor an object") {
 		t.Error(err)
 	}

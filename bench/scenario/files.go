@@ -26,16 +26,28 @@ func (s *Scenario) openFile(ctx context.Context, in *Input, progress reading) er
 	case !saved:
 		return s.openLog(ctx, in, progress)
 	}
-	o := store.ReadOptions{Progress: progress.of(s.Files.FS, w.File), PrefixBlock: int32(w.PrefixBlock), Files: s.Files}
-	if w.NumAdapters > 0 {
-		o.Adapters = s.adapters(w.NumAdapters)
-	}
-	r, err := store.Open(ctx, w.File, o)
+	r, err := s.openSaved(ctx, store.ReadOptions{Progress: progress.of(s.Files.FS, w.File),
+		PrefixBlock: int32(w.PrefixBlock), Files: s.Files})
 	if err != nil {
 		return err
 	}
 	in.Source, in.file = r, r
 	return s.finishFile(in)
+}
+
+// openSaved opens a saved workload with the adapters that it states. A pipe cannot be read twice to find them, and a
+// Parquet or Arrow file of another program may state none: their adapters are those of the scenario.
+func (s *Scenario) openSaved(ctx context.Context, o store.ReadOptions) (store.Reader, error) {
+	w := &s.Workload
+	info, err := textfile.Stat(o.Files.FS, w.File)
+	if pipe := err == nil && !info.Mode().IsRegular() && !info.IsDir(); !pipe || w.NumAdapters == 0 {
+		r, err := store.Open(ctx, w.File, o)
+		if !errors.Is(err, store.ErrNoAdapters) || w.NumAdapters == 0 {
+			return r, err
+		}
+	}
+	o.Adapters = s.adapters(w.NumAdapters)
+	return store.Open(ctx, w.File, o)
 }
 
 // openLog opens a log of another program as the workload.
@@ -46,28 +58,41 @@ func (s *Scenario) openLog(ctx context.Context, in *Input, progress reading) err
 		workload, report, err = ReadLog(ctx, []string{w.File},
 			requestlog.Options{Seed: s.Seed, Progress: progress.of(s.Files.FS, w.File), Files: s.Files})
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case report.NoAdapter && !w.BaseOnly && !s.Described:
+		return withoutAdapter(w.File, report.Candidates)
+	case w.BaseOnly && len(workload.Adapters) == 1: // the log names the base model
+		workload.Adapters = nil
+		for i := range workload.Requests {
+			workload.Requests[i].Adapter = trace.BaseModel
+		}
 	}
-	if n := len(workload.Adapters); w.NumAdapters > 0 && w.NumAdapters < n {
-		return fmt.Errorf("num_adapters is %d, but %s names %d adapters", w.NumAdapters, w.File, n)
+	if s.Told != nil {
+		s.Told(w.File, report)
 	}
 	in.Source = workload.Source()
-	in.Skipped = func() int64 { return report.Rows - report.Kept }
 	return s.finishFile(in)
 }
 
-// finishFile gives the adapters of a file the ranks that the scenario sets.
-func (s *Scenario) finishFile(in *Input) (err error) {
-	w, r := &s.Workload, in.Source
-	if w.LoraRanks != "" && w.NumAdapters == 0 {
-		adapters := slices.Clone(r.Adapters())
-		for i, rank := range w.ranks().For(len(adapters), s.Seed) {
-			adapters[i].Rank = rank
-		}
-		in.Source = withAdapters{r, adapters}
+// withoutAdapter is the error for a log of which no column names the adapters.
+func withoutAdapter(path string, candidates []string) error {
+	name, may := "NAME", ""
+	if len(candidates) > 0 {
+		name, may = candidates[0], "; columns that may: "+strings.Join(candidates[:min(len(candidates), 5)], ", ")
 	}
-	in.Source, err = s.drawnFrom(in.Source)
+	return fmt.Errorf("%s: no column names the adapters%s. Import the log first "+
+		"(lorasim trace import %s -o w.parquet --columns adapter=%s), or give --num-adapters 0 if all requests use the base model",
+		path, may, path, name)
+}
+
+// finishFile gives the requests of a file the adapters of the run, and other times where the scenario says so.
+func (s *Scenario) finishFile(in *Input) (err error) {
+	in.ofFile = len(in.Source.Adapters())
+	if in.Source, err = s.reconcile(in.Source); err == nil {
+		in.Source, err = s.drawnFrom(in.Source)
+	}
 	return err
 }
 
@@ -111,6 +136,7 @@ func (s *Scenario) isSaved(ctx context.Context, path string) (bool, error) {
 // flag; DescribeFile keeps the values of those flags.
 func (s *Scenario) DescribeFile(ctx context.Context, path string, given func(flag string) bool) (err error) {
 	w := &s.Workload
+	s.Described = true
 	kind := w.TraceName
 	if !given("trace-name") {
 		if kind, err = detect(ctx, s.Files.FS, path); err != nil {

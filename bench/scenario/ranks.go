@@ -44,7 +44,7 @@ func leastMaxRank(ps []*profile.Profile) int {
 
 // ranksByDefault reports whether neither the settings nor a saved workload state the ranks.
 func (w *Workload) ranksByDefault() bool {
-	return w.LoraRanks == "" && (w.File == "" || w.NumAdapters > 0)
+	return w.LoraRanks == "" && w.File == ""
 }
 
 // fitRanks gives the adapters of a source the default ranks that all workers can load, if no setting or file states

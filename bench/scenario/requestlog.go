@@ -21,7 +21,7 @@ func ReadLog(ctx context.Context, paths []string, o requestlog.Options) (*trace.
 	if err == nil || len(paths) != 1 {
 		return w, report, err
 	}
-	runs, _, clientErr := importer.Files(ctx, o.Files.FS, paths)
+	runs, _, clientErr := importer.Files(ctx, o.Files, paths)
 	if clientErr != nil {
 		return nil, nil, err // the one that tells of columns
 	}
@@ -79,13 +79,14 @@ func fromClient(path string, runs []*importer.Imported, seed uint64) (*trace.Wor
 	report := &requestlog.Report{Format: "requests of " + clientOf(run)}
 	if len(run.Records) == 0 && run.Details != nil {
 		run.Records = drawArrivals(run, seed)
-		report.Notes = append(report.Notes, "the file states no times of arrival: they were drawn with seed "+
-			fmt.Sprintf("%d as a Poisson process at its request rate (%v/s)", seed, run.RequestRate))
+		report.Assume("the file states no times of arrival: they were drawn with seed %d as a Poisson process at its request rate (%v/s)",
+			seed, run.RequestRate)
 	}
 	if len(run.Records) == 0 {
 		return nil, nil, fmt.Errorf("%s: states totals, but no single requests: %s", path, whereRequestsAre(run))
 	}
-	report.Rows = int64(len(run.Records))
+	report.Rows = int64(len(run.Records) + run.Left.Rows())
+	report.Notes = append(report.Notes, run.Left.Lines()...)
 	var adapters []trace.Adapter
 	for _, a := range run.Adapters {
 		adapters = append(adapters, trace.Adapter{Name: a.Name, Rank: a.Rank})

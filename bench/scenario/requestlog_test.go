@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestReadLogOfClients(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		if len(w.Requests) != 2 || report.Rows != 3 || report.Kept != 2 ||
-			!strings.Contains(strings.Join(report.Notes, ""), c.note) {
+			!strings.Contains(strings.Join(report.Assumed, ""), c.note) {
 			t.Fatalf("%s: %+v, %+v", name, w, report)
 		}
 		a, b := w.Requests[0], w.Requests[1]
@@ -73,19 +74,16 @@ func TestReadLogOfRealClients(t *testing.T) {
 
 // --workload takes a log as trace import does; what a saved workload can do works on it as well.
 func TestLogAsWorkload(t *testing.T) {
-	log := "created,customer,prompt_tokens,completion_tokens\n" +
+	log := "created,tenant,prompt_tokens,completion_tokens\n" +
 		"2024-05-16T09:00:02Z,b,10,20\n2024-05-16T09:00:00Z,a,30,40\n2024-05-16T09:00:01Z,a,0,40\n"
 	sc := Default()
 	sc.Workload.File = testutil.File(t, "log.csv", log)
 	sc.Workload.RateScale = 2
-	in, err := sc.OpenWorkload(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	w, err := trace.Collect(in.Source)
-	if err != nil || len(w.Requests) != 2 || w.Requests[1].Arrival != 1 || w.Requests[0].Prompt != 30 ||
-		in.Skipped() != 1 {
-		t.Errorf("%+v, %v, %d skipped", w, err, in.Skipped())
+	var says []string
+	sc.Told = func(_ string, r *requestlog.Report) { says = r.Short() }
+	w := collected(t, &sc)
+	if len(w.Requests) != 2 || w.Requests[1].Arrival != 1 || w.Requests[0].Prompt != 30 ||
+		!slices.Contains(says, "dropped 1: no prompt tokens (first: line 4)") {
+		t.Errorf("%+v, %q", w, says)
 	}
 }

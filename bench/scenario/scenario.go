@@ -29,6 +29,7 @@ import (
 	"lorasim/internal/yamlfile"
 	"lorasim/sim/profile"
 	"lorasim/trace"
+	"lorasim/trace/requestlog"
 	"lorasim/trace/settings"
 )
 
@@ -37,6 +38,10 @@ type Scenario struct {
 	// Files are the files that the settings may name. This is not a setting. The zero value has text formats only;
 	// package lorasim/trace/columnar adds Parquet and Arrow.
 	Files trace.Files `yaml:"-"`
+	// Told, if not nil, is called with the report of a log that is read as the workload. This is not a setting.
+	Told func(path string, report *requestlog.Report) `yaml:"-"`
+	// Described states that the workload is described, not run: a log need not name adapters. This is not a setting.
+	Described bool `yaml:"-"`
 
 	Name     string   `yaml:"name,omitempty" check:"any" flag:"-"`
 	Seed     uint64   `yaml:"seed" default:"1" check:">=0" unit:"-" help:"Seed of all random numbers"`
@@ -55,8 +60,10 @@ type Workload struct {
 
 	Resample string `yaml:"resample" check:"parse" help:"Bootstrap of a saved workload or LLM trace, a new draw per seed: block:SECONDS, sessions, sessions:PAUSE or adapters" more:"Draws are with replacement: blocks of time, whole sessions (a pause of PAUSE seconds ends a session), or the adapters' streams of requests. Empty: the workload as it is. See docs/scenarios.md"`
 
-	NumPrompts  int64   `yaml:"num_prompts" check:">=0 <=1e12" unit:"requests" help:"Number of requests (default: the whole file or trace, or 2000 generated ones)" more:"With window and a generator: the requests that arrive within the window"`
-	Window      float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"Length of the run, s; requests that are unfinished then are cut off (0: until all have ended)" more:"All figures but the inter-token latency count completed requests only; the inter-token latency counts every token"`
+	NumPrompts int64   `yaml:"num_prompts" check:">=0 <=1e12" unit:"requests" help:"Number of requests (default: the whole file or trace, or 2000 generated ones)" more:"With window and a generator: the requests that arrive within the window"`
+	Window     float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"Length of the run, s; requests that are unfinished then are cut off (0: until all have ended)" more:"All figures but the inter-token latency count completed requests only; the inter-token latency counts every token"`
+	// BaseOnly states that no request has an adapter: num_adapters was given as 0.
+	BaseOnly    bool    `yaml:"-"`
 	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"Number of LoRA adapters (default: those of a saved workload, else 32)" group:"Adapters"`
 	LoraNames   string  `yaml:"lora_names" check:"parse" help:"Adapter names, comma-separated; sets the number of adapters" more:"Default: the names in a saved workload, else lora0, lora1, ..."`
 	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"Adapter ranks, used in turn (8,16,32,64), or drawn at random: drawn:RANK=WEIGHT,..." more:"Default: the ranks in a saved workload, else those of 8, 16, 32 and 64 that every worker can load"`

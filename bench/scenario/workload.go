@@ -41,7 +41,8 @@ type Input struct {
 	// Skipped returns the number of malformed or failed rows that were left out so far.
 	Skipped func() int64
 
-	file io.Closer // nil: none
+	file   io.Closer // nil: none
+	ofFile int       // adapters that a saved workload or a log names
 }
 
 // Close releases the files of the source.
@@ -115,10 +116,13 @@ const maxCollected = 4 << 20
 type Collected struct {
 	Workload *trace.Workload
 	dataset  string
+	ofFile   int
 }
 
 // Input returns the workload as the input of one more run.
-func (c *Collected) Input() *Input { return &Input{Source: c.Workload.Source(), Dataset: c.dataset} }
+func (c *Collected) Input() *Input {
+	return &Input{Source: c.Workload.Source(), Dataset: c.dataset, ofFile: c.ofFile}
+}
 
 // Collect reads the scenario's workload into memory. It returns nil if the workload has too many requests.
 func (s *Scenario) Collect(ctx context.Context) (*Collected, error) {
@@ -134,7 +138,7 @@ func (s *Scenario) Collect(ctx context.Context) (*Collected, error) {
 	if err != nil || len(w.Requests) > maxCollected {
 		return nil, err
 	}
-	return &Collected{w, in.Dataset}, nil
+	return &Collected{w, in.Dataset, in.ofFile}, nil
 }
 
 func (w *Workload) usesTrace() bool { return w.UseTrace || w.TraceName != "" || w.TracePath != "" }

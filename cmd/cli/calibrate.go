@@ -200,7 +200,7 @@ func of(file string, fit *calibrate.Fit, err error) (*calibrate.Fit, error) {
 }
 
 func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
-	runs, err := f.recorded.requests(cmd.Context())
+	runs, err := f.recorded.requests(cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"lorasim/internal/bounds"
 	"lorasim/internal/suggest"
 	"lorasim/trace/columnar"
+	"lorasim/trace/requestlog"
 )
 
 // Annotations of a flag: its heading in the help, and its bounds (package bounds; for a duration in
@@ -153,7 +155,22 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err
 		}
 	}
 	sc.Files = columnar.Files()
-	return sc, sf.apply(cmd, &sc)
+	told := map[string]bool{} // a command may read a log several times, also at once
+	var mu sync.Mutex
+	sc.Told = func(path string, report *requestlog.Report) {
+		mu.Lock()
+		defer mu.Unlock()
+		if told[path] {
+			return
+		}
+		told[path] = true
+		for _, line := range report.Short() {
+			say(cmd, "%s: %s", path, line)
+		}
+	}
+	err = sf.apply(cmd, &sc)
+	sc.Workload.BaseOnly = cmd.Flags().Changed("num-adapters") && sc.Workload.NumAdapters == 0
+	return sc, err
 }
 
 // with makes a command call work with the scenario of the file and the flags.

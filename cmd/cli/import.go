@@ -12,6 +12,7 @@ import (
 	"lorasim/trace"
 	"lorasim/trace/columnar"
 	"lorasim/trace/requestlog"
+	"lorasim/trace/requestlog/evidence"
 	"lorasim/trace/store"
 )
 
@@ -19,6 +20,7 @@ import (
 type importOptions struct {
 	out, columns, unit string
 	seed               int64
+	strict             bool
 }
 
 func newTraceImport() *cobra.Command {
@@ -43,8 +45,10 @@ epoch seconds, ms, us or ns, or ISO 8601. docs/logs.md lists the layouts.`,
 	flags(cmd, "",
 		opt(&o.out, "output,o", "", "Workload `file` to write: .csv, .jsonl, .parquet or .arrow"),
 		opt(&o.columns, "columns", "", "Columns by name, FIELD=NAME,...\n"+
-			"fields: time adapter base prompt output total max_new rank status error"),
-		opt(&o.unit, "time-unit", "", "Unit of numeric times: s, ms, us or ns; default: found"),
+			"fields: time end duration adapter base prompt output\n"+
+			"total max_new rank status success error; NAME none: no column"),
+		opt(&o.unit, "time-unit", "", "Unit of numeric times: s, ms, us, ns, min or h; default: found"),
+		opt(&o.strict, "strict", false, "Refuse a log of which something must be assumed"),
 		opt(&o.seed, "seed", int64(1), "Seed of a workload drawn from rates", ">=0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) }
 	return cmd
@@ -57,14 +61,15 @@ func (o *importOptions) run(cmd *cobra.Command, logs []string) error {
 	if err := checkWorkloadName(o.out, logs...); err != nil {
 		return err
 	}
-	options := requestlog.Options{TimeUnit: requestlog.Unit(o.unit), Seed: uint64(o.seed),
+	options := requestlog.Options{TimeUnit: evidence.Unit(o.unit), Seed: uint64(o.seed),
 		Files: columnar.Files()}
-	if o.unit != "" && !slices.Contains(requestlog.Units(), options.TimeUnit) {
-		return usage(fmt.Errorf("--time-unit: %w", suggest.Unknown("unit", o.unit, []string{"s", "ms", "us", "ns"})))
+	if o.unit != "" && !slices.Contains(evidence.Units(), options.TimeUnit) {
+		return usage(fmt.Errorf("--time-unit: %w", suggest.Unknown("unit", o.unit, []string{"s", "ms", "us", "ns",
+			"min", "h"})))
 	}
 	if o.columns != "" {
 		var err error
-		if options.Columns, err = requestlog.ParseColumns(o.columns); err != nil {
+		if options.Columns, err = evidence.ParseColumns(o.columns); err != nil {
 			return usage(fmt.Errorf("--columns: %w", err))
 		}
 	}
@@ -74,13 +79,17 @@ func (o *importOptions) run(cmd *cobra.Command, logs []string) error {
 	if err != nil {
 		return err
 	}
-	n, err := store.Write(o.out, p.watch(cmd.Context(), "writing", w.Source()), columnsOf(w))
 	p.done()
-	if err != nil {
+	fmt.Fprintln(cmd.ErrOrStderr(), report)
+	if err := report.Err(); o.strict && err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%d requests for %d adapters in %s\n", report, n, len(w.Adapters), o.out)
-	return nil
+	n, err := store.Write(o.out, p.watch(cmd.Context(), "writing", w.Source()), columnsOf(w))
+	p.done()
+	if err == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d requests for %d adapters in %s\n", n, len(w.Adapters), o.out)
+	}
+	return err
 }
 
 // columnsOf returns the optional columns that a workload needs.

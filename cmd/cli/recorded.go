@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -67,12 +66,17 @@ func (f *recordedFlags) take(args []string) error {
 // given returns the names of the files as one text, "" without files.
 func (f *recordedFlags) given() string { return strings.Join(f.files, ", ") }
 
-// requests reads the requests of each run.
-func (f *recordedFlags) requests(ctx context.Context) (runs [][]record.Request, err error) {
+// requests reads the usable requests of each run, and warns of those that it leaves out.
+func (f *recordedFlags) requests(cmd *cobra.Command) (runs [][]record.Request, err error) {
 	for _, file := range f.files {
-		rs, _, err := records.ReadAll(ctx, columnar.Files(), file)
+		rs, in, err := records.ReadAll(cmd.Context(), columnar.Files(), file)
 		if err != nil {
 			return nil, fmt.Errorf("--records: %w", err)
+		}
+		warn(cmd, in.Left.Lines()...)
+		rs, left := recorded.Usable(rs)
+		for _, line := range left.Lines() {
+			say(cmd, "warning: %s: %s", file, line)
 		}
 		runs = append(runs, rs)
 	}
@@ -80,8 +84,8 @@ func (f *recordedFlags) requests(ctx context.Context) (runs [][]record.Request, 
 }
 
 // read reads the runs.
-func (f *recordedFlags) read(ctx context.Context) (runs []*recorded.Run, err error) {
-	all, err := f.requests(ctx)
+func (f *recordedFlags) read(cmd *cobra.Command) (runs []*recorded.Run, err error) {
+	all, err := f.requests(cmd)
 	if err != nil {
 		return nil, err
 	}

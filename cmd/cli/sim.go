@@ -195,7 +195,7 @@ single requests of a file, for report and calibrate.`,
 			if print && wantsJSON(cmd) {
 				return usage(errors.New("--print and --json exclude each other"))
 			}
-			runs, warnings, err := importer.Files(cmd.Context(), nil, args)
+			runs, warnings, err := importer.Files(cmd.Context(), columnar.Files(), args)
 			if warn(cmd, warnings...); err != nil {
 				return err
 			}

@@ -184,7 +184,7 @@ func (f *validateFlags) recordedReport(cmd *cobra.Command) (*recorded.Report, er
 	if err := f.recorded.override(cmd, p); err != nil {
 		return nil, err
 	}
-	runs, err := f.recorded.read(cmd.Context())
+	runs, err := f.recorded.read(cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,15 @@ func TestObject(t *testing.T) {
 	}
 }
 
+// Python writes NaN and Infinity as bare words.
+func TestPython(t *testing.T) {
+	got, err := members(`{"a":NaN,"NaN":"NaN \"NaN","b":[1, -Infinity,{"c":Infinity}], "d":NaN}`)
+	want := [][2]string{{`"a"`, "null"}, {`"NaN"`, `"NaN \"NaN"`}, {`"b"`, `[1, null,{"c":null}]`}, {`"d"`, "null"}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("error %v, difference:\n%s", err, diff)
+	}
+}
+
 func TestObjectErrors(t *testing.T) {
 	for line, want := range map[string]string{
 		`[1]`:              `f.jsonl:1: "[1]" is not a JSON object`,
@@ -46,7 +55,8 @@ func TestObjectErrors(t *testing.T) {
 		`{"a" 1}`:          "character 6: invalid character '1' after object name (expecting ':')",
 		`{"a":01}`:         "character 7: invalid character '1' after object value (expecting ',' or '}')",
 		`{"a":1.}`:         "in number (expecting digit)",
-		`{"a":NaN}`:        "invalid character 'N'",
+		`{"a":NaNa}`:       "character 10: invalid character 'a'",
+		`{"a":nan}`:        "invalid character 'a'",
 		`{"a":"b}`:         "ends too early",
 		"{\"a\":\"\tb\"}":  "in string (expecting non-control character)",
 		`{"a":"\x"}`:       "invalid escape sequence",

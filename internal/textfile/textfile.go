@@ -71,6 +71,7 @@ type File struct {
 	long   []byte // holds lines longer than the reader's buffer
 
 	json    bytes.Buffer // see Object
+	plain   []byte       // see plainJSON
 	decoder jsontext.Decoder
 }
 

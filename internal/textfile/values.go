@@ -21,6 +21,7 @@ func (f *File) Object(visit func(key, value []byte) error) error {
 	if err != nil {
 		return err
 	}
+	line = f.plainJSON(line)
 	f.json = *bytes.NewBuffer(line)
 	d := &f.decoder
 	d.Reset(&f.json, jsontext.AllowDuplicateNames(true))
@@ -58,6 +59,36 @@ func (f *File) Object(visit func(key, value []byte) error) error {
 		err = fmt.Errorf("character %d: %w", syntax.ByteOffset+1, syntax.Err)
 	}
 	return f.Bad("", err)
+}
+
+// plainJSON replaces the numbers that Python writes and JSON lacks (NaN, Infinity, -Infinity) by null. It returns line
+// itself if there are none.
+func (f *File) plainJSON(line []byte) []byte {
+	if !bytes.Contains(line, []byte("NaN")) && !bytes.Contains(line, []byte("Infinity")) {
+		return line
+	}
+	f.plain = f.plain[:0]
+	for quoted, i := false, 0; i < len(line); i++ {
+		word := 0 // length of a number to replace
+		for _, w := range []string{"NaN", "Infinity", "-Infinity"} {
+			if !quoted && bytes.HasPrefix(line[i:], []byte(w)) {
+				word = len(w)
+			}
+		}
+		switch c := line[i]; {
+		case word > 0:
+			f.plain = append(f.plain, "null"...)
+			i += word - 1
+			continue
+		case c == '"':
+			quoted = !quoted
+		case c == '\\' && i+1 < len(line):
+			f.plain = append(f.plain, c)
+			i++
+		}
+		f.plain = append(f.plain, line[i])
+	}
+	return f.plain
 }
 
 // Text returns the value of a raw JSON string, such as [File.Object] passes to visit.

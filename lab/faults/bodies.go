@@ -29,10 +29,10 @@ func slowBodies(c *cell) error {
 	head := "POST /generate HTTP/1.1\r\nHost: gateway.example\r\nContent-Type: application/json\r\n" +
 		"Content-Length: 1048576\r\n\r\n"
 	head += `{"text": "` + strings.Repeat("x", 209-len(head)-10)
-	before, _ := c.gateway.memory()
+	before, _ := c.gateway.Memory()
 	var conns []net.Conn
 	for range n {
-		nc, err := net.Dial("tcp", strings.TrimPrefix(c.gateway.url, "http://"))
+		nc, err := net.Dial("tcp", strings.TrimPrefix(c.gateway.URL(0, 0), "http://"))
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func slowBodies(c *cell) error {
 		conns = append(conns, nc)
 	}
 	c.sleep(2 * time.Second)
-	_, peak := c.gateway.memory()
+	_, peak := c.gateway.Memory()
 	t := newTally()
 	c.client(c.gateway, "/generate", "r").drive(c.ctx, 10, t,
 		func(i int) (order, bool) { return order{adapter: "a0", tokens: 2}, i < 100 })
@@ -89,7 +89,7 @@ func largeBodies(c *cell) error {
 			for c.ctx.Err() == nil && next.Add(1) <= int64(n) {
 				head, tail := `{"max_new_tokens": 2, "text": "`, `", "lora_path": "a0"}`
 				body := io.MultiReader(strings.NewReader(head), io.LimitReader(zeros{}, size), strings.NewReader(tail))
-				req, err := http.NewRequestWithContext(c.ctx, http.MethodPost, c.gateway.url+"/generate", body)
+				req, err := http.NewRequestWithContext(c.ctx, http.MethodPost, c.gateway.URL(0, 0)+"/generate", body)
 				if err != nil {
 					return
 				}
@@ -111,9 +111,9 @@ func largeBodies(c *cell) error {
 	}
 	ends.Wait()
 	cl.CloseIdleConnections()
-	_, peak := c.gateway.memory()
+	_, peak := c.gateway.Memory()
 	c.sleep(pick(c.bench, 30*time.Second, time.Second))
-	after, _ := c.gateway.memory()
+	after, _ := c.gateway.Memory()
 	c.figure("bodies", float64(n))
 	c.figure("served", float64(good.Load()))
 	c.figure("refused", float64(refused.Load()))

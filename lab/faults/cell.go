@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"time"
 
 	"lorasim/internal/faultworker"
-	"lorasim/lab/internal/spawn"
+	"lorasim/lab/internal/process"
 )
 
 // bench is the data that all cells share.
@@ -22,7 +23,7 @@ type bench struct {
 	lorasim string // path of the program to measure
 	help    string // help text of its gateway command
 	self    string // path of this program, for workers in processes of their own
-	spawner *spawn.Spawner
+	spawner *process.Spawner
 	quick   bool
 	extra   []string // further flags of every gateway
 	limit   time.Duration
@@ -43,8 +44,8 @@ type cell struct {
 	policy  string
 	book    *faultworker.Book
 	workers []*faultworker.Worker
-	gateway *process // the first gateway
-	all     []*process
+	gateway *process.Process // the first gateway
+	all     []*process.Process
 	clients []*client
 	figures []Figure
 }
@@ -81,7 +82,7 @@ func (c *cell) close() {
 		cl.close()
 	}
 	for _, p := range c.all {
-		p.kill()
+		p.Kill()
 	}
 	for _, w := range c.workers {
 		w.Close()
@@ -158,8 +159,8 @@ func (c *cell) serveFor(urls, adapters []string, more ...string) error {
 }
 
 // startGateway runs a gateway, and reads its standard error.
-func (c *cell) startGateway(args []string) (*process, error) {
-	p, err := startProcess(c.spawner, nil, nil, c.lorasim, args...)
+func (c *cell) startGateway(args []string) (*process.Process, error) {
+	p, err := c.spawner.Serve(process.Pipes{}, c.lorasim, args...)
 	if err == nil {
 		c.all = append(c.all, p)
 	}
@@ -167,11 +168,11 @@ func (c *cell) startGateway(args []string) (*process, error) {
 }
 
 // ready waits until the gateway reports that it is healthy.
-func (c *cell) ready(p *process) error {
-	cl := newClient(p.url, "", time.Second, "")
+func (c *cell) ready(p *process.Process) error {
+	cl := newClient(p.URL(0, 0), "", time.Second, "")
 	defer cl.close()
 	for range 200 {
-		resp, err := cl.http.Get(p.url + "/health")
+		resp, err := cl.http.Get(p.URL(0, 0) + "/health")
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == 200 {
@@ -181,17 +182,17 @@ func (c *cell) ready(p *process) error {
 		select {
 		case <-c.ctx.Done():
 			return c.ctx.Err()
-		case <-p.over:
-			return fmt.Errorf("the gateway ended: %s", p.firstWords())
+		case <-p.Over():
+			return fmt.Errorf("the gateway ended: %s", p.Reason())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("the gateway is not healthy after 10 s: %s", p.firstWords())
+	return fmt.Errorf("the gateway is not healthy after 10 s: %s", p.Reason())
 }
 
 // client returns a client of a gateway. prefix is the beginning of its request ids.
-func (c *cell) client(p *process, path, prefix string) *client {
-	cl := newClient(p.url, path, c.limit, prefix)
+func (c *cell) client(p *process.Process, path, prefix string) *client {
+	cl := newClient(p.URL(0, 0), path, c.limit, prefix)
 	c.clients = append(c.clients, cl)
 	return cl
 }
@@ -219,19 +220,19 @@ func (c *cell) until(limit time.Duration, is func() bool) (time.Duration, bool) 
 
 // memoryFigures adds the gateway's peak and current memory.
 func (c *cell) memoryFigures() {
-	rss, peak := c.gateway.memory()
+	rss, peak := c.gateway.Memory()
 	c.figure("peak RSS, MB", peak)
 	c.figure("RSS afterwards, MB", rss)
 }
 
 // aliveFigure adds whether the gateway still runs, or how it ended.
 func (c *cell) aliveFigure() {
-	if c.gateway.alive() {
+	if c.gateway.Alive() {
 		c.say("gateway", "alive")
 		return
 	}
-	c.say("gateway", fmt.Sprintf("ended, status %d", c.gateway.cmd.ProcessState.ExitCode()))
-	c.say("its last words", fmt.Sprintf("%.80s", c.gateway.firstWords()))
+	c.say("gateway", fmt.Sprintf("ended, status %d", c.gateway.Ends(0)))
+	c.say("its last words", fmt.Sprintf("%.80s", c.gateway.Reason()))
 }
 
 // workerSettings are the settings of a worker in a process of its own.
@@ -264,13 +265,13 @@ func workerMain(text string) error {
 }
 
 // startWorker starts a worker in a process of its own, whose events go to the cell's book.
-func (c *cell) startWorker(s workerSettings) (*process, error) {
+func (c *cell) startWorker(s workerSettings) (*process.Process, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
 	read := func(r io.Reader) { c.book.Read(r) } // a killed worker may leave half a line
-	p, err := startProcess(c.spawner, nil, read, c.self, "worker-process", string(text))
+	p, err := c.spawner.Serve(process.Pipes{Rest: read}, c.self, "worker-process", string(text))
 	if err == nil {
 		c.all = append(c.all, p)
 	}
@@ -279,5 +280,26 @@ func (c *cell) startWorker(s workerSettings) (*process, error) {
 
 func portOf(url string) int {
 	n, _ := strconv.Atoi(url[strings.LastIndexByte(url, ':')+1:])
+	return n
+}
+
+// operators returns the URL of the gateway's listener for operators, or of its only listener.
+func operators(p *process.Process) string { return cmp.Or(p.URL(1, time.Second), p.URL(0, 0)) }
+
+// closeWaits returns the number of this machine's connections to a port in state CLOSE_WAIT: the
+// other end has closed them, and this end has not.
+func closeWaits(port int) (n int) {
+	data, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		return -1
+	}
+	const closeWait = "08"
+	remote := fmt.Sprintf(":%04X", port)
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		if len(words) > 3 && words[3] == closeWait && strings.HasSuffix(words[2], remote) {
+			n++
+		}
+	}
 	return n
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lorasim/internal/faultworker"
+	"lorasim/lab/internal/process"
 )
 
 func hangUps(c *cell) error {
@@ -50,7 +51,7 @@ func halfClose(c *cell) error {
 	good := 0
 	for range n {
 		const body = `{"text":"x","lora_path":"a0","sampling_params":{"max_new_tokens":4}}`
-		text, err := raw(c.gateway.url, request("POST", "/generate", body), true, 3*time.Second)
+		text, err := raw(c.gateway.URL(0, 0), request("POST", "/generate", body), true, 3*time.Second)
 		if err == nil && strings.Contains(text, `"output_ids":[1,2,3,4]`) {
 			good++
 		}
@@ -94,7 +95,7 @@ func unreadLog(c *cell) error {
 	}
 	defer r.Close()
 	defer w.Close()
-	p, err := startProcess(c.spawner, w, nil, c.lorasim, c.gatewayArgs(c.policy, c.urls(), adapterNames(6),
+	p, err := c.spawner.Serve(process.Pipes{Stderr: w}, c.lorasim, c.gatewayArgs(c.policy, c.urls(), adapterNames(6),
 		"--access-log", "-")...)
 	if err != nil {
 		return err
@@ -121,7 +122,7 @@ func descriptors(c *cell) error {
 	const limit, clients, each = 150, 20, 15
 	args := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit), c.lorasim},
 		c.gatewayArgs(c.policy, c.urls(), adapterNames(6))...)
-	p, err := startProcess(c.spawner, nil, nil, "/bin/sh", args...)
+	p, err := c.spawner.Serve(process.Pipes{}, "/bin/sh", args...)
 	if err != nil {
 		return err
 	}
@@ -148,7 +149,7 @@ func descriptors(c *cell) error {
 	}
 	warm.Wait()
 	for range 2 * limit {
-		if nc, err := net.DialTimeout("tcp", strings.TrimPrefix(p.url, "http://"), time.Second); err == nil {
+		if nc, err := net.DialTimeout("tcp", strings.TrimPrefix(p.URL(0, 0), "http://"), time.Second); err == nil {
 			strangers = append(strangers, nc)
 		}
 	}
@@ -157,7 +158,7 @@ func descriptors(c *cell) error {
 	for _, nc := range strangers {
 		nc.Close()
 	}
-	took, ok := c.until(5*time.Second, func() bool { return answers(p.url) })
+	took, ok := c.until(5*time.Second, func() bool { return answers(p.URL(0, 0)) })
 	c.figure("requests of existing clients", clients*each)
 	c.figure("served", float64(t.requests-t.lost))
 	if ok {
@@ -199,9 +200,9 @@ func streams(c *cell) error {
 	go func() {
 		defer close(done)
 		c.sleep(length / 3)
-		early, _ = c.gateway.memory()
+		early, _ = c.gateway.Memory()
 		c.sleep(length * 6 / 10)
-		late, _ = c.gateway.memory()
+		late, _ = c.gateway.Memory()
 	}()
 	t, begun := newTally(), time.Now()
 	c.client(c.gateway, "/generate", "r").drive(c.ctx, clients, t, func(i int) (order, bool) {

@@ -29,7 +29,7 @@ func (c *cell) runBench(n int, more ...string) error {
 		"--num-prompts", fmt.Sprint(n),
 		"--request-rate", "200", "--lengths", "constant:16,4", "--no-warmup", "--json"}, more...)
 	shell := append([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memoryLimit), c.lorasim}, args...)
-	out, p, err := runToEnd(ctx, c.spawner, "/bin/sh", shell...)
+	out, p, err := c.spawner.Run(ctx, "/bin/sh", shell...)
 	var b block
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if json.Unmarshal([]byte(out), &b) != nil {
@@ -38,7 +38,7 @@ func (c *cell) runBench(n int, more ...string) error {
 	if p == nil {
 		return err
 	}
-	_, peak := p.memory()
+	_, peak := p.Memory()
 	c.figure("requests", float64(n))
 	c.figure("completed", float64(b.Completed))
 	if peak > 10 { // else it ended before the first sample
@@ -48,7 +48,7 @@ func (c *cell) runBench(n int, more ...string) error {
 	case ctx.Err() != nil:
 		c.say("bench", "did not end within 90 s")
 	case err != nil && b.Completed == 0:
-		c.say("bench", fmt.Sprintf("ended, %v: %.40s", err, p.firstWords()))
+		c.say("bench", fmt.Sprintf("ended, %v: %.40s", err, p.Reason()))
 	default:
 		c.say("bench", "ended with a result")
 	}

@@ -33,8 +33,8 @@ import (
 	"time"
 
 	"lorasim/internal/faultworker"
+	"lorasim/lab/internal/process"
 	"lorasim/lab/internal/repo"
-	"lorasim/lab/internal/spawn"
 )
 
 // Result is one cell of the table.
@@ -197,7 +197,7 @@ func read(name string) (list []Result, err error) {
 
 // measure runs all cells, one after the other.
 func (o *options) measure(ctx context.Context) (results []Result, err error) {
-	b := &bench{lorasim: o.lorasim, quick: o.quick, extra: strings.Fields(o.extra), spawner: spawn.New(),
+	b := &bench{lorasim: o.lorasim, quick: o.quick, extra: strings.Fields(o.extra), spawner: process.NewSpawner(),
 		limit: 5 * time.Second}
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
@@ -319,6 +319,6 @@ func (b *bench) measure(ctx context.Context, j job) (r Result) {
 	if err != nil {
 		r.Error = err.Error()
 	}
-	r.Figures, r.Seconds, r.Load = c.figures, float64(int(time.Since(begun).Seconds()*10))/10, loadAverage()
+	r.Figures, r.Seconds, r.Load = c.figures, float64(int(time.Since(begun).Seconds()*10))/10, process.LoadAverage()
 	return r
 }

@@ -31,14 +31,14 @@ func manyAdapters(c *cell) error {
 	for begun := time.Now(); time.Since(begun) < pick(c.bench, 15*time.Second,
 		4*time.Second); c.sleep(100 * time.Millisecond) {
 		from := time.Now()
-		if resp, err := cl.Get(p.url + "/health"); err == nil {
+		if resp, err := cl.Get(p.URL(0, 0) + "/health"); err == nil {
 			resp.Body.Close()
 		}
 		slowest = max(slowest, time.Since(from))
 	}
 	cl.CloseIdleConnections()
 	c.figure("slowest /health, s", slowest.Seconds())
-	_, peak := p.memory()
+	_, peak := p.Memory()
 	c.figure("peak RSS, MB", peak)
 	return nil
 }
@@ -50,7 +50,7 @@ func bogusModels(c *cell) error {
 	if err := c.serve(); err != nil {
 		return err
 	}
-	before, _ := c.gateway.memory()
+	before, _ := c.gateway.Memory()
 	n := pick(c.bench, 100_000, 5_000)
 	cl := c.client(c.gateway, "/v1/completions", "r")
 	var next, refused atomic.Int64
@@ -65,7 +65,7 @@ func bogusModels(c *cell) error {
 		})
 	}
 	ends.Wait()
-	after, _ := c.gateway.memory()
+	after, _ := c.gateway.Memory()
 	text := c.metricsText()
 	c.figure("requests", float64(n))
 	c.figure("refused with 404", float64(refused.Load()))
@@ -76,7 +76,7 @@ func bogusModels(c *cell) error {
 
 // metricsText returns the gateway's /metrics, or "" if it has none.
 func (c *cell) metricsText() string {
-	resp, err := http.Get(c.gateway.operators() + "/metrics")
+	resp, err := http.Get(operators(c.gateway) + "/metrics")
 	if err != nil {
 		return ""
 	}
@@ -96,7 +96,7 @@ func longName(c *cell) error {
 		return err
 	}
 	body := `{"model": "` + strings.Repeat("<", 1_000_000) + `", "prompt": "x"}`
-	text, err := raw(c.gateway.url, request("POST", "/v1/completions", body), false, 3*time.Second)
+	text, err := raw(c.gateway.URL(0, 0), request("POST", "/v1/completions", body), false, 3*time.Second)
 	if err != nil {
 		return err
 	}

@@ -38,12 +38,12 @@ func stopping(c *cell, s syscall.Signal, n int) error {
 	t, ends := c.hold(cl, n, 100)
 	c.begun(n)
 	c.sleep(200 * time.Millisecond)
-	c.gateway.signal(s)
+	c.gateway.Signal(s)
 	ends.Wait()
 	c.figure("streams", float64(n))
 	c.figure("ended well", float64(n-t.lost))
 	if s == syscall.SIGTERM {
-		c.figure("exit status", float64(c.gateway.ends(5*time.Second)))
+		c.figure("exit status", float64(c.gateway.Ends(5*time.Second)))
 	}
 	return nil
 }

@@ -179,16 +179,16 @@ func wait(ctx context.Context, d time.Duration) {
 // killed kills the first worker's process, and starts another one at the end.
 func killed(c *cell) (end func(), err error) {
 	p := c.all[0]
-	p.kill()
+	p.Kill()
 	return func() {
-		_, err = c.startWorker(workerSettings{Config: c.ownConfig(), Listen: p.url[len("http://"):]})
+		_, err = c.startWorker(workerSettings{Config: c.ownConfig(), Listen: p.URL(0, 0)[len("http://"):]})
 	}, nil
 }
 
 // stopped stops the first worker's process, and continues it at the end.
 func stopped(c *cell) (end func(), err error) {
-	c.all[0].signal(syscall.SIGSTOP)
-	return func() { c.all[0].signal(syscall.SIGCONT) }, nil
+	c.all[0].Signal(syscall.SIGSTOP)
+	return func() { c.all[0].Signal(syscall.SIGCONT) }, nil
 }
 
 func (c *cell) ownConfig() faultworker.Config {
@@ -214,7 +214,7 @@ func (f *fault) run(c *cell) error {
 		if err != nil {
 			return err
 		}
-		urls, n = []string{p.url}, 2
+		urls, n = []string{p.URL(0, 0)}, 2
 		inner := set
 		set = func(i int, cfg *faultworker.Config) { inner(i, cfg); cfg.Name = fmt.Sprintf("w%d", i+1) }
 	}
@@ -246,13 +246,13 @@ func (f *fault) run(c *cell) error {
 	t, begun := newTally(), time.Now()
 	requests := pick(c.bench, max(f.requests, 600*b2i(f.requests == 0)), max(f.quick, 90*b2i(f.quick == 0)))
 	cl.drive(c.ctx, clientsAtOnce, t, func(i int) (order, bool) {
-		return next(i), i < requests || c.gateway.alive() && time.Since(begun) < pick(c.bench, f.atLeast, f.atLeast/2)
+		return next(i), i < requests || c.gateway.Alive() && time.Since(begun) < pick(c.bench, f.atLeast, f.atLeast/2)
 	})
 	end()
 	recovered, ok := f.recovery(c, cl, next)
 	c.summary(t)
 	switch {
-	case !c.gateway.alive():
+	case !c.gateway.Alive():
 		c.say("recovery, s", "never")
 	case !ok:
 		c.say("recovery, s", fmt.Sprintf("> %.0f", recovered.Seconds()))
@@ -316,12 +316,12 @@ func (f *fault) recovery(c *cell, cl *client, next func(i int) order) (time.Dura
 	}()
 	took, ok := c.until(pick(c.bench, recoveryLimit, 2*time.Second), func() bool {
 		return t.of("w0") > 0 ||
-			!c.gateway.alive()
+			!c.gateway.Alive()
 	})
 	over.Store(true)
 	cancel()
 	<-driven
-	return took, ok && c.gateway.alive()
+	return took, ok && c.gateway.Alive()
 }
 
 // summary adds the figures of traffic.

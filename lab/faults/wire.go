@@ -112,7 +112,7 @@ func smuggling(c *cell) error {
 	forms := smugglingForms()
 	refused, harm := 0, []string{}
 	for name, text := range forms {
-		answer, _ := raw(c.gateway.url, text, false, 400*time.Millisecond) // no answer is also a refusal
+		answer, _ := raw(c.gateway.URL(0, 0), text, false, 400*time.Millisecond) // no answer is also a refusal
 		paths, evil := seen.take()
 		answers := strings.Count(answer, "HTTP/1.1 2") + strings.Count(answer, "HTTP/1.0 2")
 		if len(paths) == 0 {
@@ -163,7 +163,7 @@ func dataPlane(c *cell) error {
 	seen.take() // requests of the gateway at its start
 	through, spelt := []string{}, 0
 	for _, p := range workerPaths {
-		if reach(c.gateway.url, "POST", p) {
+		if reach(c.gateway.URL(0, 0), "POST", p) {
 			through = append(through, p)
 		}
 	}
@@ -172,9 +172,9 @@ func dataPlane(c *cell) error {
 		"/generate/../weights_checker", "/generate;/weights_checker", "/weights_checker?x=/generate",
 		"/v1%2f..%2fweights_checker"}
 	for _, p := range odd {
-		spelt += b2i(reach(c.gateway.url, "POST", p))
+		spelt += b2i(reach(c.gateway.URL(0, 0), "POST", p))
 	}
-	answer, _ := raw(c.gateway.url, request("POST", "/admin/drain", `{"worker": 0, "drain": true}`,
+	answer, _ := raw(c.gateway.URL(0, 0), request("POST", "/admin/drain", `{"worker": 0, "drain": true}`,
 		"Origin: http://evil.example\r\n", "Content-Type: text/plain\r\n"), false, 3*time.Second)
 	status, _, _ := strings.Cut(strings.TrimPrefix(answer, "HTTP/1.1 "), " ")
 	c.figure("paths", float64(len(workerPaths)))
@@ -186,7 +186,7 @@ func dataPlane(c *cell) error {
 	c.figure("odd spellings that reached a worker", float64(spelt))
 	c.say("status of /admin/drain from a web page", status)
 
-	raw(c.gateway.url, request("GET", "/no/such/path", ""), false, time.Second) // see above
+	raw(c.gateway.URL(0, 0), request("GET", "/no/such/path", ""), false, time.Second) // see above
 	paths, _ := seen.take()
 	c.figure("workers asked for an unknown GET path", float64(len(paths)))
 
@@ -200,7 +200,7 @@ func dataPlane(c *cell) error {
 	seen.take()
 	without := 0
 	for _, m := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"} {
-		without += b2i(reach(p.url, m, "/health"))
+		without += b2i(reach(p.URL(0, 0), m, "/health"))
 	}
 	c.figure("methods of /health that passed --gateway-key without a key", float64(without))
 	return nil

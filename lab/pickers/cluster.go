@@ -14,7 +14,7 @@ import (
 	"text/template"
 	"time"
 
-	"lorasim/lab/internal/spawn"
+	"lorasim/lab/internal/process"
 )
 
 //go:embed envoy.yaml
@@ -79,7 +79,7 @@ func startCluster(o *options) (c *cluster, err error) {
 	if err != nil {
 		return c, err
 	}
-	all, children := strings.Join(addresses, ","), spawn.New()
+	all, children := strings.Join(addresses, ","), process.NewSpawner()
 	for _, args := range [][]string{
 		{o.lorasim, "epp", "--worker-urls", all, "--policy", "epp:file=" + o.config, "--metrics-listen", "none",
 			"--listen", fmt.Sprintf("127.0.0.1:%d", c.ours.Picker), "--header", readerHeader + ": lorasim"},

@@ -23,11 +23,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"lorasim/bench/stats"
+	"lorasim/lab/internal/process"
 	"lorasim/lab/internal/repo"
 )
 
@@ -150,8 +150,8 @@ func counts(m map[string]int) []int {
 
 // measure prints the latencies of the three ways, in alternation.
 func (c *cluster) measure(o *options, out io.Writer) error {
-	fmt.Fprintf(out, "\nlatency, ms: medians of %d rounds of %d requests of one token; load average %s before\n\n", o.rounds,
-		o.requests, loadAverage())
+	fmt.Fprintf(out, "\nlatency, ms: medians of %d rounds of %d requests of one token; load average %.2f before\n\n", o.rounds,
+		o.requests, process.LoadAverage())
 	fmt.Fprintln(out, "| requests | way | P50 | P99 | added P50 |")
 	fmt.Fprintln(out, "|---|---|---:|---:|---:|")
 	for _, k := range []struct {
@@ -179,14 +179,8 @@ func (c *cluster) measure(o *options, out io.Writer) error {
 				stats.QuantileOf(p99[i], 0.5), stats.QuantileOf(p50[i], 0.5)-alone)
 		}
 	}
-	fmt.Fprintf(out, "\nload average %s after\n", loadAverage())
+	fmt.Fprintf(out, "\nload average %.2f after\n", process.LoadAverage())
 	return nil
-}
-
-// loadAverage returns the machine's load average over one minute.
-func loadAverage() string {
-	text, _ := os.ReadFile("/proc/loadavg") // no file: unknown
-	return cmp.Or(strings.SplitN(string(text), " ", 2)[0], "unknown")
 }
 
 // latencies returns the times of n requests, ms. Each client sends one request at a time.

@@ -17,14 +17,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lorasim/lab/internal/spawn"
+	"lorasim/lab/internal/process"
 )
 
 // cluster is the emulated workers. Some join and leave through the gateway's file of workers,
 // others through its /admin/workers.
 type cluster struct {
 	*options
-	spawn *spawn.Spawner
+	spawn *process.Spawner
 	admin string // URL
 	file  string
 	rng   *rand.Rand
@@ -40,12 +40,12 @@ type cluster struct {
 
 // member is a worker.
 type member struct {
-	*process
+	*process.Process
 	url    string
 	listed bool // whether it is in the file
 }
 
-func newCluster(s *spawn.Spawner, o *options) *cluster {
+func newCluster(s *process.Spawner, o *options) *cluster {
 	return &cluster{options: o, spawn: s, file: filepath.Join(o.folder, "workers.txt"),
 		rng: rand.New(rand.NewPCG(o.seed, 0))}
 }
@@ -53,12 +53,12 @@ func newCluster(s *spawn.Spawner, o *options) *cluster {
 // start starts a worker. The interfaces of the workers alternate.
 func (c *cluster) start() (*member, error) {
 	c.api++
-	p, err := startProcess(c.spawn, c.lorasim, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4",
+	p, err := c.spawn.Serve(process.Pipes{}, c.lorasim, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4",
 		"--time-scale", "4", "--api", []string{"vllm", "sglang"}[c.api%2], "--served-model-name", "base", "--seed", "1")
 	if err != nil {
 		return nil, err
 	}
-	w := &member{p, p.line(0), true}
+	w := &member{p, p.URL(0, 0), true}
 	c.mu.Lock()
 	c.workers = append(c.workers, w)
 	c.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *cluster) leave() error {
 				break
 			}
 		}
-		w.kill()
+		w.Kill()
 	}()
 	return err
 }
@@ -156,7 +156,7 @@ func (c *cluster) die() error {
 	c.mu.Lock()
 	c.deaths = append(c.deaths, time.Now())
 	c.mu.Unlock()
-	w.kill()
+	w.Kill()
 	time.Sleep(2 * time.Second)
 	if w.listed {
 		return c.write()
@@ -237,6 +237,6 @@ func (c *cluster) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, w := range c.workers {
-		w.kill()
+		w.Kill()
 	}
 }

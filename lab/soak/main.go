@@ -23,8 +23,8 @@ import (
 	"syscall"
 	"time"
 
+	"lorasim/lab/internal/process"
 	"lorasim/lab/internal/repo"
-	"lorasim/lab/internal/spawn"
 )
 
 // options are the flags.
@@ -67,7 +67,7 @@ func (o *options) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	s := spawn.New()
+	s := process.NewSpawner()
 	c := newCluster(s, o)
 	defer c.stop()
 	for range 2 {
@@ -78,16 +78,16 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err := c.write(); err != nil {
 		return err
 	}
-	g, err := startProcess(s, o.lorasim, "gateway", "--workers-file", c.file, "--listen", "127.0.0.1:0",
+	g, err := s.Serve(process.Pipes{}, o.lorasim, "gateway", "--workers-file", c.file, "--listen", "127.0.0.1:0",
 		"--policy", o.policy, "--poll-interval", "500ms", "--access-log", filepath.Join(o.folder, "access.jsonl"))
 	if err != nil {
 		return err
 	}
-	defer g.kill()
-	c.admin = g.line(1)
-	t := newTraffic(g.line(0), c)
+	defer g.Kill()
+	c.admin = g.URL(1, 30*time.Second)
+	t := newTraffic(g.URL(0, 0), c)
 	var m memory
-	fmt.Printf("gateway %s, policy %s, %d clients, %v\n%8s %9s %6s %6s %6s %6s %8s %8s\n", g.line(0), o.policy,
+	fmt.Printf("gateway %s, policy %s, %d clients, %v\n%8s %9s %6s %6s %6s %6s %8s %8s\n", g.URL(0, 0), o.policy,
 		o.clients, o.length, "time", "whole", "left", "cut", "lost", "alive", "changes", "RSS, MB")
 	ctx, cancel := context.WithTimeout(ctx, o.length)
 	defer cancel()
@@ -95,16 +95,17 @@ func (o *options) run(ctx context.Context) (err error) {
 	changed := c.begin(ctx, o.every)
 	begun := time.Now()
 	for tick := range 1 << 30 {
-		m.add(time.Since(begun).Seconds()/o.length.Seconds(), g.rss())
+		rss, _ := g.Memory()
+		m.add(time.Since(begun).Seconds()/o.length.Seconds(), rss)
 		if tick%int(max(o.length/20/time.Second, 1)) == 0 {
 			fmt.Printf("%8v %s %6d %8s %8.1f\n", time.Since(begun).Round(time.Second), t.counts(), c.alive(),
-				c.changes(), g.rss())
+				c.changes(), rss)
 		}
 		select {
 		case <-time.After(time.Second):
 			continue
-		case <-g.over:
-			return fmt.Errorf("the gateway has ended: %s", g.said())
+		case <-g.Over():
+			return fmt.Errorf("the gateway has ended: %s", g.Reason())
 		case <-ctx.Done():
 		}
 		break
@@ -114,8 +115,8 @@ func (o *options) run(ctx context.Context) (err error) {
 	}
 	wait()
 	changed()
-	g.signal(syscall.SIGTERM)
-	code := g.ends(40 * time.Second)
+	g.Signal(syscall.SIGTERM)
+	code := g.Ends(40 * time.Second)
 	return o.verdict(t, c, &m, code)
 }
 

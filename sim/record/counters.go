@@ -8,9 +8,9 @@ import "reflect"
 type Counters struct {
 	ColdLoads   int64   `json:"cold_loads,omitempty"`  // adapters loaded to a GPU slot
 	Evictions   int64   `json:"evictions,omitempty"`   // adapters evicted from a GPU slot
-	Preemptions int64   `json:"retractions,omitempty"` // running requests that went back to the queue without KV cache
+	Preemptions int64   `json:"retractions,omitempty"` // running requests that went back to the queue
 	LoadTime    float64 `json:"load_time_s,omitempty"` // time lost to adapter loads, s
-	FailedLoads int64   `json:"-"`                     // loads that failed; a result has only the sum over its workers
+	FailedLoads int64   `json:"-"`                     // failed loads; a result has only their sum
 }
 
 // Add adds the counts of o, field by field.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lorasim/internal/textfile"
+	"lorasim/trace/requestlog/evidence"
 )
 
 // inferencePerf is the format of inference-perf's file of requests.
@@ -29,13 +30,12 @@ func (b *builder) known(r row, text []byte) (_ row, keep bool) {
 		return b.access(r)
 	case r.get("start_time") != "" && bytes.Contains(text, []byte(`"info"`)) && r.get("request") != "":
 		b.report.Format = inferencePerf
+		b.unit = evidence.Seconds
 		return perfRow(r), true
 	case r.get("timestamp") != "" && bytes.Contains(text, []byte(`"hash_ids"`)):
-		if b.options.TimeUnit == "" {
-			b.options.TimeUnit = Millis
-		}
-		b.report.note("hash_ids: a Mooncake trace, whose times are ms; to keep its shared prefixes: " +
-			"lorasim trace workload --trace-name mooncake")
+		b.blocks = true
+		b.report.note("hash_ids: import does not read the blocks of the prompts; to keep shared prefixes: " +
+			"lorasim trace workload --trace-name mooncake (or qwen_bailian)")
 	}
 	return r, true
 }

@@ -64,8 +64,9 @@ func perf(old bool) string {
 		} else if r.adapter == "" {
 			model = ""
 		}
-		list = append(list, fmt.Sprintf(`{"start_time":%.4f,"end_time":9e9,"request":"{\"model\":\"%s\"}","response":"",`+
-			`"info":%s,"error":null}`, r.at.Sub(begin).Seconds()+7000, model, info))
+		list = append(list,
+			fmt.Sprintf(`{"start_time":%.4f,"end_time":9e9,"request":"{\"model\":\"%s\"}","response":"",`+
+				`"info":%s,"error":null}`, r.at.Sub(begin).Seconds()+7000, model, info))
 	}
 	return "[\n" + strings.Join(list, ",\n") + `,{"start_time":1,"request":"{}","info":{"input_tokens":5,` +
 		`"output_tokens":5},"error":{"error_type":"ClientError","error_msg":""}}]`
@@ -73,14 +74,15 @@ func perf(old bool) string {
 
 // blis writes the rows as the CSV of blis observe.
 func blis() string {
-	return tabular("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,"+
-		"input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,"+
-		"server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,"+
-		"error_message,finish_reason,adapter", func(r logged) string {
-		at := r.at.Sub(begin).Microseconds()
-		return fmt.Sprintf("0,c1,t1,standard,,0,,0,true,%d,%d,0,0,0,0,0,llama,0,%d,%d,%d,%d,%d,3,ok,,stop,%s",
-			r.prompt-3, r.output, r.prompt, at, at+5, at+9, at+99, r.adapter)
-	}) + "9,c1,t1,standard,,0,,0,true,5,0,0,0,0,0,0,llama,0,0,1,2,3,4,0,timeout,deadline,,sql\n"
+	return tabular(
+		"request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,"+
+			"input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,"+
+			"server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,"+
+			"error_message,finish_reason,adapter", func(r logged) string {
+			at := r.at.Sub(begin).Microseconds()
+			return fmt.Sprintf("0,c1,t1,standard,,0,,0,true,%d,%d,0,0,0,0,0,llama,0,%d,%d,%d,%d,%d,3,ok,,stop,%s",
+				r.prompt-3, r.output, r.prompt, at, at+5, at+9, at+99, r.adapter)
+		}) + "9,c1,t1,standard,,0,,0,true,5,0,0,0,0,0,0,llama,0,0,1,2,3,4,0,timeout,deadline,,sql\n"
 }
 
 // Files of known programs give the rows, and the report names the program.
@@ -113,7 +115,7 @@ func TestNotes(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"timestamp": 0, "input_length": 5, "output_length": 6, "hash_ids": [1]}` + "\n" +
 			`{"timestamp": 1500, "input_length": 5, "output_length": 6, "hash_ids": [1]}` +
-			"\n": "a Mooncake trace, whose times are ms",
+			"\n": "are ms, as in Mooncake's traces",
 		"time,model,prompt,output\n0,m,5,6\n1.5,m,5,6\n": `if it is the base model: --columns base=model`,
 	} {
 		w, report, err := Read(t.Context(), []string{testutil.File(t, "log", text)}, Options{})

@@ -154,7 +154,8 @@ func TestMutationErrors(t *testing.T) {
 		"no column holds the numbers of output tokens: expected one such as output_tokens, found timestamp, adapter, " +
 			"prompt_tokens; name it with lorasim trace import --columns output=NAME": strings.Replace(plain,
 			",output_tokens", "", 1),
-		"no column holds the times of arrival":                  strings.Replace(plain, "timestamp", "when_it_was", 1),
+		"no column holds the times of arrival": strings.NewReplacer("timestamp", "day_of",
+			"2024-05-16T", "Thursday, ").Replace(plain),
 		"the log has no rows":                                   "timestamp,adapter,prompt_tokens,output_tokens\n",
 		"the log has no rows: it holds comments alone":          "# nothing\n#\n",
 		"line 3 is \"5,sql,1,1\", expected the names":           "# mine\n\n5,sql,1,1\n",

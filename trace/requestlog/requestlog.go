@@ -15,99 +15,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"lorasim/trace"
+	"lorasim/trace/requestlog/evidence"
 )
 
 // Options are the options of Read. With the zero value, Read detects everything.
 type Options struct {
-	Columns  map[Field]string // columns of fields; Read finds other fields by their usual names
-	TimeUnit Unit             // unit of numeric times; "": detected
-	Seed     uint64           // seed of the workload drawn from range queries of Prometheus
-	MaxDrawn int              // most requests drawn from range queries; 0: 20 million
+	Columns  map[evidence.Field]string // columns of fields; Read finds the columns of other fields itself
+	TimeUnit evidence.Unit             // unit of numeric times; "": detected
+	Seed     uint64                    // seed of the workload drawn from range queries of Prometheus
+	MaxDrawn int                       // most requests drawn from range queries; 0: 20 million
 	// Progress, if not nil, is called with the number of bytes read from the disk so far. If it returns an
 	// error, reading ends with this error.
 	Progress func(bytesRead int64) error
 	Files    trace.Files
-}
-
-// A Report describes how Read read a log.
-type Report struct {
-	Format  string    // format of the log, such as "CSV, separator ;"
-	Mapped  []Mapping // columns that were read, in the order of the fields
-	Unused  []string  // columns that were not read
-	Rows    int64     // rows of the log
-	Kept    int64     // requests of the workload
-	Dropped []Dropped // dropped rows by reason, in the order of their first rows
-	Sorted  bool      // Read sorted the rows: they were not in the order of arrival
-	Begin   time.Time // time of the first request; zero: the log has no dates
-	Notes   []string  // assumptions that Read made
-}
-
-// A Mapping is a field and the column that it was read from.
-type Mapping struct {
-	Field  Field
-	Column string
-	Detail string // details such as the unit; may be empty
-}
-
-// Dropped counts the dropped rows of one reason.
-type Dropped struct {
-	Reason string
-	Rows   int64
-	First  int // line of the first one
-}
-
-// Drop counts a dropped row at a line.
-func (r *Report) Drop(reason string, line int) {
-	i := slices.IndexFunc(r.Dropped, func(d Dropped) bool { return d.Reason == reason })
-	if i < 0 {
-		i = len(r.Dropped)
-		r.Dropped = append(r.Dropped, Dropped{Reason: reason, First: line})
-	}
-	r.Dropped[i].Rows++
-}
-
-func (r *Report) note(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, text) {
-		r.Notes = append(r.Notes, text)
-	}
-}
-
-// String returns the report as text: several lines, without a newline at the end.
-func (r *Report) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "format     %s\n", r.Format)
-	for _, m := range r.Mapped {
-		fmt.Fprintf(&b, "%-10s column %q", m.Field, m.Column)
-		if m.Detail != "" {
-			fmt.Fprintf(&b, ", %s", m.Detail)
-		}
-		b.WriteByte('\n')
-	}
-	if len(r.Unused) > 0 {
-		fmt.Fprintf(&b, "not used   %s\n", strings.Join(r.Unused, ", "))
-	}
-	if !r.Begin.IsZero() {
-		fmt.Fprintf(&b, "begins     %s (0 s of the workload)\n", r.Begin.UTC().Format(time.RFC3339Nano))
-	}
-	if r.Sorted {
-		b.WriteString("order      rows were sorted by arrival\n")
-	}
-	fmt.Fprintf(&b, "kept       %d of %d rows", r.Kept, r.Rows)
-	for _, d := range r.Dropped {
-		fmt.Fprintf(&b, "\ndropped    %d: %s (first: line %d)", d.Rows, d.Reason, d.First)
-	}
-	for _, n := range r.Notes {
-		fmt.Fprintf(&b, "\nnote       %s", n)
-	}
-	return b.String()
 }
 
 // Read reads the files of one log, in any order, as a workload. ctx ends the wait for a pipe. All files must have the
@@ -147,13 +72,15 @@ type builder struct {
 	requests []request
 	adapters []trace.Adapter
 	index    map[string]int32
-	model    string // the column that names adapters, where that may be the base model
+	model    string        // the column that names adapters, where that may be the base model
+	blocks   bool          // the rows list the blocks of their prompts
+	unit     evidence.Unit // unit of times that the format states; "": none
+	dated    bool          // the times are since 1970
 }
 
-// adapter returns the index of the adapter of a name; some names mean the base model.
+// adapter returns the index of the adapter of a name; "" means the base model.
 func (b *builder) adapter(name string) int32 {
-	switch strings.ToLower(name) {
-	case "", "-", "none", "null", "nil", "nan", "base", "-1":
+	if name == "" {
 		return trace.BaseModel
 	}
 	name = strings.ToValidUTF8(name, "\uFFFD")
@@ -184,63 +111,55 @@ func (b *builder) workload() (*trace.Workload, *Report, error) {
 		r.Arrival = float64(r.at-first) / 1e9
 		requests[i] = r.Request
 	}
-	w := Workload(b.adapters, requests, b.report)
-	if last := requests[len(requests)-1].Arrival; last > maxSpan {
-		return nil, nil, fmt.Errorf("the log spans %.0f days, expected at most %d: are its times in one unit? (--time-unit)",
-			last/86400, maxSpan/86400)
+	if last := slices.MaxFunc(b.requests, func(a, c request) int {
+		return cmp.Compare(a.at,
+			c.at)
+	}).at; last-first > maxSpan*1e9 || last < first {
+		return nil, nil,
+			fmt.Errorf("the log spans %.0f days, expected at most %d: are its times in one unit? (--time-unit)",
+				(float64(last)-float64(first))/86400e9, maxSpan/86400)
 	}
-	if first >= epochNs {
+	if b.dated {
 		b.report.Begin = time.Unix(0, first)
 	}
 	b.noteModel()
-	return w, b.report, nil
+	return Workload(b.adapters, requests, b.report), b.report, nil
 }
 
-// noteModel adds a note if all requests name one model, which may be the base model.
+// noteModel adds a doubt if all requests name one model, which may be the base model.
 func (b *builder) noteModel() {
 	if b.model == "" || len(b.adapters) != 1 ||
 		slices.ContainsFunc(b.requests, func(r request) bool { return r.Adapter == trace.BaseModel }) {
 		return
 	}
-	b.report.note("all requests name %q, which is read as an adapter; if it is the base model: --columns base=%s",
+	b.report.doubt("all requests name %q, which is read as an adapter; if it is the base model: --columns base=%s",
 		b.adapters[0].Name, b.model)
 }
 
 // Workload returns the requests of a log, at least one, as a workload. It sorts and numbers them. Arrivals may have
-// any origin; in the workload the first request arrives at 0 s. Workload sets the number of kept requests and Sorted
-// in the report.
+// any origin; in the workload the first request arrives at 0 s. Adapters are numbered by their first requests, so that
+// the same rows give the same workload in every order and format. Workload completes the report.
 func Workload(adapters []trace.Adapter, requests []trace.Request, report *Report) *trace.Workload {
 	byArrival := func(a, b trace.Request) int { return cmp.Compare(a.Arrival, b.Arrival) }
 	report.Sorted = !slices.IsSortedFunc(requests, byArrival)
 	slices.SortStableFunc(requests, byArrival)
 	first := requests[0].Arrival
+	w := &trace.Workload{Requests: requests}
+	index := map[int32]int32{trace.BaseModel: trace.BaseModel}
 	for i := range requests {
-		requests[i].ID, requests[i].Arrival = int64(i), requests[i].Arrival-first
+		r := &requests[i]
+		r.ID, r.Arrival = int64(i), r.Arrival-first
+		at, known := index[r.Adapter]
+		if !known {
+			at = int32(len(w.Adapters))
+			index[r.Adapter] = at
+			w.Adapters = append(w.Adapters, adapters[r.Adapter])
+		}
+		r.Adapter = at
 	}
 	report.Kept = int64(len(requests))
-	return &trace.Workload{Adapters: adapters, Requests: requests}
+	report.measure(w)
+	return w
 }
 
-const (
-	maxSpan = 366 * 10 * 86400       // s from the first request to the last
-	epochNs = 100_000_000 * 1e9      // times from here on are dates (3 March 1973), ns
-	maxNs   = float64(math.MaxInt64) // of a time
-)
-
-// count reads a number of tokens: a whole number, also with separators of thousands or as a float such as 12.0.
-func count(text string) (int32, error) {
-	plain := strings.ReplaceAll(text, "_", "")
-	if strings.Contains(plain, ",") {
-		if !thousands.MatchString(plain) {
-			return 0, fmt.Errorf("%q is not a whole number", text)
-		}
-		plain = strings.ReplaceAll(plain, ",", "")
-	}
-	x, err := strconv.ParseFloat(plain, 64)
-	if err != nil || x != math.Trunc(x) || x < 0 || x > math.MaxInt32 {
-		return 0, fmt.Errorf("%q is not a number of tokens, expected a whole number from 0 to %d", text, math.MaxInt32)
-	}
-	return int32(x), nil
-}
-
-var thousands = regexp.MustCompile(`^\d{1,3}(,\d{3})+(\.0*)?$`)
+const maxSpan = 366 * 10 * 86400 // s from the first request to the last

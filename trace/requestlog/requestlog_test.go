@@ -16,6 +16,7 @@ import (
 
 	"lorasim/trace"
 	"lorasim/trace/columnar"
+	"lorasim/trace/requestlog/evidence"
 )
 
 // logged is the request of a log that the tests write in many layouts. Its times are dates of 2024.
@@ -123,7 +124,8 @@ func TestLayouts(t *testing.T) {
 				if r.adapter == "" {
 					adapter = "null"
 				}
-				out += fmt.Sprintf(`{"time": "%s", "request": {"model": %s}, "usage": {"prompt_tokens": %d, "completion_tokens": %d},
+				out += fmt.Sprintf(
+					`{"time": "%s", "request": {"model": %s}, "usage": {"prompt_tokens": %d, "completion_tokens": %d},
 					"messages": [{"a": [1, {}]}]}`+"\n", iso(r), adapter, r.prompt, r.output)
 			}
 			return out
@@ -276,18 +278,18 @@ func TestDropped(t *testing.T) {
 // Errors say what was found and what to do.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                          "the file is empty",
-		"time,prompt_tokens\n1,2\n": "no column holds the numbers of output tokens: expected one such as output_tokens, found time, prompt_tokens; name it with lorasim trace import --columns output=NAME",
-		"when,prompt_tokens,output_tokens\n1,2,3\n": "no column holds the times of arrival",
+		"":                                          "the file is empty",
+		"time,prompt_tokens\n1,2\n":                 "no column holds the numbers of output tokens: expected one such as output_tokens, found time, prompt_tokens; name it with lorasim trace import --columns output=NAME",
+		"x,prompt_tokens,output_tokens\n1,2,3\n":    "no column holds the times of arrival",
 		"time,output_tokens\n1,2\n":                 "no column holds the numbers of prompt tokens",
 		"time,prompt_tokens,output_tokens\n":        "the log has no rows",
 		"time,prompt_tokens,output_tokens\n1,2,0\n": "the log has no request: 1 rows dropped: no output tokens",
-		"1,2,3\n":           `line 1 is "1,2,3", expected the names of the columns`,
-		"\x00\x01\x02":      "not a text file: expected CSV, JSON or Parquet",
-		"{\"a\": 1":         "line 1: not valid JSON",
-		"[1]":               "line 1: expected an object for each request",
-		"[{\"a\":1}\n,\n5]": "line 3: expected an object",
-		"time,prompt_tokens,output_tokens\n1,2,3\n1e9,2,3\n": "the log spans 11574 days, expected at most 3660: are its times in one unit? (--time-unit)",
+		"1,2,3\n":                                   `line 1 is "1,2,3", expected the names of the columns`,
+		"\x00\x01\x02":                              "not a text file: expected CSV, JSON or Parquet",
+		"{\"a\": 1":                                 "line 1: not valid JSON",
+		"[1]":                                       "line 1: expected an object for each request",
+		"[{\"a\":1}\n,\n5]":                         "line 3: expected an object",
+		"time,prompt_tokens,output_tokens\n1,2,3\n1e9,2,3\n": "column \"time\" states no unit of its times:\n  column \"time\" as s since the log's origin: span 1.16e+04 days",
 	} {
 		_, _, err := Read(t.Context(), []string{write(t, "log", text)}, Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -300,7 +302,7 @@ func TestErrors(t *testing.T) {
 		"tim=when": `unknown field "tim", did you mean "time"?`,
 		"time":     `"time": expected FIELD=COLUMN`,
 	} {
-		columns, err := ParseColumns(spec)
+		columns, err := evidence.ParseColumns(spec)
 		if err == nil {
 			_, _, err = Read(t.Context(), []string{log}, Options{Columns: columns})
 		}
@@ -308,7 +310,8 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v, expected %q", spec, err, want)
 		}
 	}
-	w, _, err := Read(t.Context(), []string{log}, Options{Columns: map[Field]string{Time: "when"}, TimeUnit: Millis})
+	w, _, err := Read(t.Context(), []string{log}, Options{Columns: map[evidence.Field]string{evidence.Time: "when"},
+		TimeUnit: evidence.Millis})
 	if err != nil || w.Requests[1].Arrival != 0.004 {
 		t.Errorf("%+v, %v", w, err)
 	}

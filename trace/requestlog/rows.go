@@ -3,6 +3,7 @@ package requestlog
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,8 @@ import (
 
 	"lorasim/internal/table"
 	"lorasim/internal/textfile"
+	"lorasim/trace"
+	"lorasim/trace/requestlog/evidence"
 )
 
 // row is one row of a table. Values are texts; an empty one is absent.
@@ -120,13 +123,10 @@ func firstByte(in *bufio.Reader) (byte, error) {
 // readTable reads rows. It finds the columns by the first rows.
 func (b *builder) readTable(path string, scan func(visit func(row) error) error) error {
 	var first []row
-	var l *layout
+	var l *evidence.Layout
 	begin := func() (err error) {
-		if l, err = newLayout(&b.options, first, b.report); err != nil {
+		if l, err = b.layout(first); err != nil {
 			return err
-		}
-		if c := l.column[Adapter]; strings.Contains(normalize(c), "model") || b.report.Format == inferencePerf {
-			b.model = c
 		}
 		for _, r := range first {
 			b.addRow(l, r)
@@ -134,7 +134,6 @@ func (b *builder) readTable(path string, scan func(visit func(row) error) error)
 		first = nil
 		return nil
 	}
-	b.report.Mapped, b.report.Unused = nil, nil
 	err := scan(func(r row) error {
 		if l != nil {
 			b.addRow(l, r)
@@ -158,6 +157,56 @@ func (b *builder) readTable(path string, scan func(visit func(row) error) error)
 	return nil
 }
 
+// layout decides what the columns of a table mean.
+func (b *builder) layout(first []row) (*evidence.Layout, error) {
+	t := &evidence.Table{Columns: columnsOf(first)}
+	for _, r := range first {
+		t.Rows = append(t.Rows, r.get)
+	}
+	l, err := evidence.Decide(t, evidence.Options{Columns: b.options.Columns,
+		Unit: cmp.Or(b.options.TimeUnit, b.unit), Blocks: b.blocks})
+	if err != nil {
+		return nil, err
+	}
+	b.report.decided(l)
+	b.dated = b.dated || l.IsDated()
+	if c := l.Column(evidence.Adapter); strings.Contains(strings.ToLower(c), "model") ||
+		b.report.Format == inferencePerf {
+		b.model = c
+	}
+	return l, nil
+}
+
+// columnsOf lists the columns of rows in the order of their first appearance.
+func columnsOf(rows []row) (names []string) {
+	seen := map[string]bool{}
+	for _, r := range rows {
+		for _, c := range r.names {
+			if !seen[c] && c != "" {
+				seen[c] = true
+				names = append(names, c)
+			}
+		}
+	}
+	return names
+}
+
+// addRow enters a row as a request, or drops it.
+func (b *builder) addRow(l *evidence.Layout, r row) {
+	b.report.Rows++
+	q, err := l.Request(r.get)
+	if err != nil {
+		b.report.Drop(err.Error(), r.line)
+		return
+	}
+	one := request{at: q.At, Request: trace.Request{Prompt: q.Prompt, Output: q.Output, MaxNew: q.MaxNew}}
+	one.Adapter = b.adapter(q.Adapter)
+	if one.Adapter >= 0 && b.adapters[one.Adapter].Rank == 0 {
+		b.adapters[one.Adapter].Rank = q.Rank
+	}
+	b.add(one)
+}
+
 // readJSON reads JSON documents, one after the other or as one array: rows, spans or range queries.
 func (b *builder) readJSON(path string, in *bufio.Reader) (queries []query, err error) {
 	b.report.Format = "JSON"
@@ -170,10 +219,14 @@ func (b *builder) readJSON(path string, in *bufio.Reader) (queries []query, err 
 		for {
 			text, line, err := d.next()
 			if errors.Is(err, io.EOF) {
-				if queries = s.queries; s.rows == 0 && len(queries) > 0 {
+				queries = s.queries
+				for i := range queries {
+					queries[i].path = path
+				}
+				if s.rows == 0 && len(queries) > 0 {
 					return errOnlyQueries
 				}
-				return nil
+				return s.spans.visit(s.visit, s.report)
 			}
 			if err == nil {
 				err = s.document(text, line)
@@ -197,6 +250,7 @@ type jsonScan struct {
 	visit   func(row) error
 	rows    int
 	queries []query
+	spans   spanSet
 }
 
 // document reads one document.
@@ -210,19 +264,23 @@ func (s *jsonScan) document(text []byte, line int) error {
 	switch {
 	case bytes.Contains(text, []byte(`"resourceSpans"`)):
 		s.report.Format = "OpenTelemetry spans (OTLP JSON)"
-		n, err := scanSpans(text, line, s.visit)
-		s.rows += n
-		return placed(err)
-	case bytes.Contains(text, []byte(`"resultType"`)):
+		return placed(s.spans.export(text, line))
+	case isQuery(text):
 		found, err := parseQuery(text)
-		s.queries = append(s.queries, found...)
+		if found != nil {
+			s.queries = append(s.queries, *found)
+		}
 		return placed(err)
 	}
 	r := row{line: line}
 	if err := flatten(text, &r); err != nil {
 		return placed(err)
 	}
-	if s.rows == 0 && !slices.ContainsFunc(r.names, isUsualTime) {
+	if isSpan(r, text) {
+		s.report.Format = "OpenTelemetry spans"
+		return placed(s.spans.flat(r, text))
+	}
+	if s.rows == 0 && !slices.ContainsFunc(r.names, evidence.NamesTime) {
 		if list := objectsIn(text); len(list) > 0 {
 			for _, inner := range list {
 				if err := s.document(inner, line); err != nil {
@@ -238,13 +296,6 @@ func (s *jsonScan) document(text []byte, line int) error {
 		return nil
 	}
 	return s.visit(r)
-}
-
-// isUsualTime reports whether a column has a usual name of a time.
-func isUsualTime(column string) bool {
-	return slices.ContainsFunc(keys(column), func(k string) bool {
-		return slices.Contains(strings.Fields(usual[0].names), k)
-	})
 }
 
 // objectsIn are the objects of the longest list of objects that a JSON object has as a member.
@@ -273,12 +324,14 @@ type documents interface {
 func newDocuments(in *bufio.Reader, report *Report) (documents, error) {
 	head := headOf(in)
 	line, _, whole := bytes.Cut(bytes.TrimLeft(head, "\r\n\t "), []byte("\n"))
-	if line = bytes.TrimSpace(line); whole && (json.Valid(line) && line[0] == '{' || line[0] != '{' && line[0] != '[') {
+	line, valid := validJSON(bytes.TrimSpace(line))
+	if whole && (valid && line[0] == '{' || line[0] != '{' && line[0] != '[') {
 		lines := bufio.NewScanner(in)
 		lines.Buffer(nil, textfile.MaxLine)
 		return &lineDocuments{lines: lines, report: report}, nil
 	}
-	d := &stream{lines: &lineCounter{in: textfile.Limit(in, "the log", textfile.MaxData)}, report: report}
+	d := &stream{lines: &lineCounter{in: newWithoutNaN(textfile.Limit(in, "the log", textfile.MaxData))},
+		report: report}
 	d.decoder = json.NewDecoder(d.lines)
 	if d.array = head[len(head)-len(bytes.TrimLeft(head, "\r\n\t "))] == '['; d.array {
 		if _, err := d.decoder.Token(); err != nil {
@@ -300,14 +353,15 @@ func (d *lineDocuments) next() (text json.RawMessage, line int, err error) {
 	for d.lines.Scan() {
 		d.line++
 		text := bytes.TrimSpace(d.lines.Bytes())
-		switch {
-		case len(text) == 0:
-		case !json.Valid(text):
-			d.report.Rows++
-			d.report.Drop("not valid JSON", d.line)
-		default:
+		if len(text) == 0 {
+			continue
+		}
+		text, valid := validJSON(text)
+		if valid {
 			return text, d.line, nil
 		}
+		d.report.Rows++
+		d.report.Drop("not valid JSON", d.line)
 	}
 	if err := d.lines.Err(); err != nil {
 		return nil, 0, fmt.Errorf("line %d: %w", d.line+1, err)
@@ -382,7 +436,8 @@ func flatten(text []byte, r *row) error {
 		return err
 	}
 	if t != json.Delim('{') {
-		return fmt.Errorf("expected an object for each request, such as {\"timestamp\": 0.5, \"prompt_tokens\": 200, ...}")
+		return fmt.Errorf(
+			"expected an object for each request, such as {\"timestamp\": 0.5, \"prompt_tokens\": 200, ...}")
 	}
 	return r.members(d, "", 0)
 }
@@ -405,13 +460,17 @@ func (r *row) members(d *json.Decoder, prefix string, depth int) error {
 		}
 		switch v := value.(type) {
 		case json.Delim:
+			listed := false
 			if v == '{' {
 				err = r.members(d, name+".", depth+1)
 			} else {
-				err = skipList(d)
+				listed, err = skipList(d)
 			}
 			if err != nil {
 				return err
+			}
+			if listed && evidence.NamesError(name) { // a list of errors
+				r.names, r.values = append(r.names, name), append(r.values, "a list")
 			}
 		case nil:
 		default:
@@ -422,19 +481,21 @@ func (r *row) members(d *json.Decoder, prefix string, depth int) error {
 	return err
 }
 
-// skipList reads what follows a "[".
-func skipList(d *json.Decoder) error {
+// skipList reads what follows a "[". some: the list is not empty.
+func skipList(d *json.Decoder) (some bool, err error) {
 	for depth := 1; depth > 0; {
 		t, err := d.Token()
 		if err != nil {
-			return err
+			return false, err
 		}
 		switch t {
 		case json.Delim('['), json.Delim('{'):
 			depth++
 		case json.Delim(']'), json.Delim('}'):
 			depth--
+			continue
 		}
+		some = true
 	}
-	return nil
+	return some, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"lorasim/internal/suggest"
 	"lorasim/internal/textfile"
+	"lorasim/trace/requestlog/evidence"
 )
 
 // separators are the separators of tables that are detected.
@@ -101,8 +102,7 @@ func isRule(values []string) bool {
 // checkHeader returns an error if a log has no names of columns: its first line holds a number or a date.
 func checkHeader(names []string, line []byte, at int) error {
 	for _, n := range names {
-		_, isNumber := number(n)
-		if _, _, err := newCalendar([]string{n}); isNumber || err == nil {
+		if evidence.IsNumberOrDate(n) {
 			return fmt.Errorf("line %d is %q, expected the names of the columns", at, suggest.Clip(string(line)))
 		}
 	}
@@ -155,7 +155,7 @@ func findHeader(head []byte) header {
 // namesTime reports whether a column of a header has a usual name of a time.
 func namesTime(h header) bool {
 	return slices.ContainsFunc(strings.Split(string(h.line), string(h.separator)), func(name string) bool {
-		return isUsualTime(strings.Trim(name, " \"'\r"))
+		return evidence.NamesTime(strings.Trim(name, " \"'\r"))
 	})
 }
 

@@ -44,13 +44,15 @@ func fuzzFormat(f *testing.F, ext string) {
 
 func FuzzCSV(f *testing.F) {
 	f.Add([]byte(head + "0,0,-1,1,2\n1,0.5,3,4,5\n"))
-	f.Add([]byte("rank,id,arrival_s,adapter,prompt_tokens,output_tokens,max_new_tokens\r\n,7,1e-9,\"a,\"\"b\",1,2,3\r\n8,8,2.5,,1,2,\r\n"))
+	f.Add([]byte(
+		"rank,id,arrival_s,adapter,prompt_tokens,output_tokens,max_new_tokens\r\n,7,1e-9,\"a,\"\"b\",1,2,3\r\n8,8,2.5,,1,2,\r\n"))
 	fuzzFormat(f, ".csv")
 }
 
 func FuzzJSONL(f *testing.F) {
 	f.Add([]byte(row0))
-	f.Add([]byte(`{"rank":8,"max_new_tokens":9,"id":0,"arrival_s":1.5e2,"adapter":"a\u00e4","prompt_tokens":1,"output_tokens":1}` + "\n"))
+	f.Add([]byte(
+		`{"rank":8,"max_new_tokens":9,"id":0,"arrival_s":1.5e2,"adapter":"a\u00e4","prompt_tokens":1,"output_tokens":1}` + "\n"))
 	fuzzFormat(f, ".jsonl")
 }
 

@@ -19,7 +19,7 @@ func TestReadPipe(t *testing.T) {
 		t.Skip(err)
 	}
 	if _, err := read(path, store.ReadOptions{Files: files}); err == nil ||
-		!strings.Contains(err.Error(), "cannot be read twice to find its adapters; give --lora-names") {
+		!strings.Contains(err.Error(), "cannot be read twice to find its adapters; give --num-adapters") {
 		t.Errorf("error %v", err)
 	}
 	go os.WriteFile(path, []byte(head+"0,0,1,1,1\n"), 0)

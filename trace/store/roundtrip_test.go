@@ -177,7 +177,8 @@ func TestExactText(t *testing.T) {
 		o    store.WriteOptions
 		want string
 	}{
-		{".csv", store.WriteOptions{Files: files}, "id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,-1,1,2\n1,1e-09,0,3,4\n7,250.5046187369351,1,5,6\n"},
+		{".csv", store.WriteOptions{Files: files},
+			"id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,-1,1,2\n1,1e-09,0,3,4\n7,250.5046187369351,1,5,6\n"},
 		{".csv", all, "id,arrival_s,adapter,prompt_tokens,output_tokens,max_new_tokens,rank\n" +
 			"0,0,-1,1,2,0,0\n1,1e-09,0,3,4,4,8\n7,250.5046187369351,1,5,6,0,0\n"},
 		{".jsonl", store.WriteOptions{Files: files},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"lorasim/internal/suggest"
 	"lorasim/internal/table"
@@ -66,65 +67,89 @@ func (r *row) columns(adapter any, o WriteOptions) (columns []table.Column) {
 	return columns
 }
 
-// names maps the adapter names of a CSV or JSONL file to indices.
+// names maps the adapters of a CSV or JSONL file, which are names or indices, to indices. Names may look like numbers:
+// a file in which one adapter is a name holds names in all rows.
 type names struct {
 	adapters []trace.Adapter
 	index    map[string]int32
 	fixed    bool // all adapters are known
 
-	some  bool // a row was seen
-	named bool // its adapter was a name
+	named bool  // an adapter is a name
+	most  int32 // the largest index, if all are indices
 }
 
 func newNames(adapters []trace.Adapter) *names {
-	n := &names{adapters: adapters, index: make(map[string]int32, len(adapters))}
+	n := &names{adapters: adapters, index: make(map[string]int32, len(adapters)), most: -1}
 	for i, a := range slices.Backward(adapters) {
 		n.index[a.Name] = int32(i) // the first one of equal names
 	}
 	return n
 }
 
-// resolve sets the adapter index of a row. Until all adapters are known, new ones
-// and ranks are added.
-func (n *names) resolve(row *row) error {
-	switch {
-	case n.some && row.named && !n.named:
-		return fmt.Errorf("%q is not an index, but the rows before hold indices", row.name)
-	case n.some && n.named && !row.named:
-		return fmt.Errorf("%d is not a name, but the rows before hold names", row.Adapter)
+// learn enters the adapter of a row, as a name and as an index: which of both it is shows at the end of the file.
+func (n *names) learn(row *row) error {
+	n.named = n.named || row.named && len(row.name) > 0
+	if !row.named {
+		n.most = max(n.most, row.Adapter)
 	}
-	n.some, n.named = true, row.named
-	switch {
-	case row.named && len(row.name) == 0:
-		row.Adapter = trace.BaseModel
-	case row.named:
-		i, ok := n.index[string(row.name)]
-		switch {
-		case !ok && n.fixed:
-			return n.unknown(string(row.name))
-		case !ok && len(n.adapters) == maxAdapters:
-			return fmt.Errorf("more than %d different names", maxAdapters)
-		case !ok:
-			i = int32(len(n.adapters))
-			n.index[string(row.name)] = i
-			n.adapters = append(n.adapters, trace.Adapter{Name: string(row.name)})
-		}
-		row.Adapter = i
-	case !n.fixed && row.Adapter >= maxAdapters:
-		return fmt.Errorf("%d gives more than %d adapters", row.Adapter, maxAdapters)
-	case !n.fixed:
-		for i := len(n.adapters); i <= int(row.Adapter); i++ {
-			n.adapters = append(n.adapters, trace.Adapter{Name: fmt.Sprintf("lora%d", i)})
-		}
-	}
-	if n.fixed || row.Adapter < 0 || row.rank == 0 {
+	if len(row.name) == 0 || !row.named && row.Adapter < 0 {
 		return nil
 	}
-	a := &n.adapters[row.Adapter]
-	if a.Rank != 0 && a.Rank != int(row.rank) {
-		return fmt.Errorf("%s has rank %d here and %d before", a.Name, row.rank, a.Rank)
+	i, ok := n.index[string(row.name)]
+	if !ok {
+		if len(n.adapters) == maxAdapters {
+			return fmt.Errorf("more than %d different adapters", maxAdapters)
+		}
+		i = int32(len(n.adapters))
+		n.index[string(row.name)] = i
+		n.adapters = append(n.adapters, trace.Adapter{Name: string(row.name)})
 	}
-	a.Rank = int(row.rank)
+	a := &n.adapters[i]
+	if a.Rank != 0 && row.rank != 0 && a.Rank != int(row.rank) {
+		return fmt.Errorf("adapter %s has rank %d here and %d before", a.Name, row.rank, a.Rank)
+	}
+	a.Rank = max(a.Rank, int(row.rank))
+	return nil
+}
+
+// learned returns the adapters of the file.
+func (n *names) learned() (*names, error) {
+	if n.named {
+		out := newNames(n.adapters)
+		out.named, out.fixed = true, true
+		return out, nil
+	}
+	if n.most >= maxAdapters {
+		return nil, fmt.Errorf("%d gives more than %d adapters", n.most, maxAdapters)
+	}
+	var adapters []trace.Adapter
+	if n.most >= 0 {
+		adapters = trace.Names(int(n.most)+1, nil)
+	}
+	for text, i := range n.index {
+		if at, err := strconv.Atoi(text); err == nil && at >= 0 {
+			adapters[at].Rank = max(adapters[at].Rank, n.adapters[i].Rank)
+		}
+	}
+	out := newNames(adapters)
+	out.fixed = true
+	return out, nil
+}
+
+// resolve sets the adapter index of a row.
+func (n *names) resolve(row *row) error {
+	switch {
+	case len(row.name) == 0, !row.named && row.Adapter == trace.BaseModel:
+		row.Adapter = trace.BaseModel
+	default:
+		i, ok := n.index[string(row.name)]
+		switch {
+		case ok:
+			row.Adapter = i
+		case row.named || n.named:
+			return n.unknown(string(row.name))
+		}
+	}
 	return nil
 }
 
@@ -139,16 +164,19 @@ func (n *names) unknown(name string) error {
 	return suggest.Unknown("adapter", name, known)
 }
 
-// setAdapter sets the adapter of a row to the index or the name that a CSV or
-// JSONL file states.
+// setAdapter sets the adapter of a row to the name or the index that a CSV or JSONL file states. A number without
+// quotes may be either, so both are set; a CSV file quotes with an apostrophe, as spreadsheets do.
 func (r *row) setAdapter(isJSON bool) (err error) {
 	if isJSON && r.text[0] == '"' {
 		r.named = true
 		r.name, err = textfile.Text(r.text)
 		return err
 	}
-	if !isJSON && !isIndex(r.text) {
-		r.name, r.named = table.Unquoted(r.text), true
+	if r.name = r.text; !isJSON && !isIndex(r.text) {
+		quoted, isQuoted := bytes.CutPrefix(r.text, []byte("'"))
+		if r.name, r.named = table.Unquoted(r.text), true; isQuoted && isIndex(quoted) {
+			r.name = quoted
+		}
 		return nil
 	}
 	i, err := textfile.Int(r.text)
@@ -211,7 +239,8 @@ func (t *texts) set(r *row) (err error) {
 		}
 		if x := r.Text; x.Parent != parent || x.Start != r.start || x.Start < 0 || parent == nil && x.Start > 0 ||
 			parent != nil && x.Start < parent.Start {
-			return fmt.Errorf("text %d follows %d tokens of text_parent %d, unlike in earlier rows or before the start of its parent", r.of, r.start, r.parent)
+			return fmt.Errorf(
+				"text %d follows %d tokens of text_parent %d, unlike in earlier rows or before the start of its parent", r.of, r.start, r.parent)
 		}
 		if r.reply != 0 {
 			r.Reply = r.Text

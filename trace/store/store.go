@@ -11,7 +11,8 @@
 //	id             ascending whole number
 //	arrival_s      s since the start of the workload, never falling
 //	adapter        index, or -1 for the base model; csv and jsonl may name adapters
-//	               instead, and leave the name empty for the base model
+//	               instead, and leave the name empty for the base model. If an adapter
+//	               is not a number, all are names; in csv, '42 is a name
 //	prompt_tokens  >= 1
 //	output_tokens  >= 1
 //	max_new_tokens max_new_tokens of the request, 0: output_tokens; optional in csv and jsonl
@@ -84,7 +85,7 @@ func Open(ctx context.Context, path string, o ReadOptions) (Reader, error) {
 	n := newNames(o.Adapters)
 	if isText(path) && o.Adapters == nil {
 		if info, err := textfile.Stat(o.Files.FS, path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; give --lora-names", path)
+			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; give --num-adapters", path)
 		}
 		first, err := newReader(ctx, path, o, n, adapterColumn, "rank")
 		if err != nil {
@@ -95,7 +96,9 @@ func Open(ctx context.Context, path string, o ReadOptions) (Reader, error) {
 		if err != nil {
 			return nil, err
 		}
-		n = newNames(n.adapters)
+		if n, err = n.learned(); err != nil {
+			return nil, fmt.Errorf("%s: column %q: %w", path, adapterColumn, err)
+		}
 	}
 	n.fixed = true
 	r, err := newReader(ctx, path, o, n)
@@ -202,7 +205,7 @@ func (r *reader) findAdapters() error {
 		} else if err != nil {
 			return err
 		}
-		if err := r.names.resolve(&r.row); err != nil {
+		if err := r.names.learn(&r.row); err != nil {
 			return r.file.Bad(adapterColumn, err)
 		}
 	}
@@ -243,7 +246,8 @@ func (c *checker) check(r *trace.Request) error {
 		return err
 	}
 	if c.n > 0 && r.Arrival < c.last.Arrival {
-		return fmt.Errorf("arrival_s %v is before that of the previous request (%v): requests must be in the order of arrival",
+		return fmt.Errorf(
+			"arrival_s %v is before that of the previous request (%v): requests must be in the order of arrival",
 			r.Arrival, c.last.Arrival)
 	}
 	if c.n > 0 && r.ID <= c.last.ID {
@@ -262,10 +266,13 @@ func formatAdapters(as []trace.Adapter) string {
 	return string(b)
 }
 
+// ErrNoAdapters is the error for a Parquet or Arrow file that does not state its adapters.
+var ErrNoAdapters = fmt.Errorf("no adapters under %q in the schema's metadata; give --num-adapters", adaptersKey)
+
 func parseAdapters(meta [][2]string) (as []trace.Adapter, err error) {
 	at := slices.IndexFunc(meta, func(m [2]string) bool { return m[0] == adaptersKey })
 	if at < 0 || meta[at][1] == "" {
-		return nil, fmt.Errorf("no adapters under %q in the schema's metadata; give --num-adapters", adaptersKey)
+		return nil, ErrNoAdapters
 	}
 	if err := json.Unmarshal([]byte(meta[at][1]), &as); err != nil {
 		return nil, fmt.Errorf("adapters under %q in the schema's metadata: %w", adaptersKey, err)
@@ -286,7 +293,7 @@ func parseAdapters(meta [][2]string) (as []trace.Adapter, err error) {
 type WriteOptions struct {
 	MaxNew bool // write the column max_new_tokens
 	Ranks  bool // write the column rank
-	Names  bool // write adapter names, unless a name is a whole number; else indices
+	Names  bool // write adapter names; else indices
 	Files  trace.Files
 
 	Blocks, Texts bool // write common prefixes of prompts; set by [Write] if the first request has any
@@ -309,17 +316,21 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 		o.Blocks, o.Texts = r.Text.Block > 0, r.Text.Block == 0
 		o.blockTokens = o.Blocks && r.Text.Block != defaultBlock
 		if o.Blocks && extension(path) == ".csv" {
-			return 0, fmt.Errorf("%s: a .csv file has no column for the ids of prompts: choose .jsonl, .parquet or .arrow", path)
+			return 0, fmt.Errorf(
+				"%s: a .csv file has no column for the ids of prompts: choose .jsonl, .parquet or .arrow", path)
 		}
 	}
 	var row row
 	adapters := src.Adapters()
 	var name string
 	var adapter any = &row.Adapter
-	named := o.Names && !slices.ContainsFunc(adapters, func(a trace.Adapter) bool { return isIndex([]byte(a.Name)) })
-	if named {
+	if o.Names {
 		adapter = &name
 	}
+	// Where all names are numbers, an apostrophe tells them from indices; else the other names do.
+	quoted := extension(path) == ".csv" && !slices.ContainsFunc(adapters, func(a trace.Adapter) bool {
+		return !isIndex([]byte(a.Name))
+	})
 	w, fault := table.Create(path, row.columns(adapter, o),
 		table.Options{Meta: [][2]string{{adaptersKey, formatAdapters(adapters)}}, Files: table.Files(o.Files)})
 	if fault != nil {
@@ -335,15 +346,20 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 			return 0, fmt.Errorf("%s: request %d: %w", path, c.n, err)
 		}
 		if r.MaxNew != 0 && r.MaxNew != r.Output && !o.MaxNew {
-			return 0, fmt.Errorf("%s: request %d: max_new_tokens is %d and output_tokens %d, but the file has no column for it: set WriteOptions.MaxNew",
+			return 0, fmt.Errorf(
+				"%s: request %d: max_new_tokens is %d and output_tokens %d, but the file has no column for it: set WriteOptions.MaxNew",
 				path, c.n-1, r.MaxNew, r.Output)
 		}
 		if t := r.Text; t != nil && (first == nil || t.Block != first.Block) {
-			return 0, fmt.Errorf("%s: request %d: its prompt has another encoding (text or hash_ids) than that of the first request, for which the file has no column", path, c.n-1)
+			return 0, fmt.Errorf(
+				"%s: request %d: its prompt has another encoding (text or hash_ids) than that of the first request, for which the file has no column", path, c.n-1)
 		}
 		row.Request, row.rank, name = r, 0, ""
 		if r.Adapter >= 0 {
 			row.rank, name = int32(adapters[r.Adapter].Rank), adapters[r.Adapter].Name
+			if quoted {
+				name = "'" + name
+			}
 		}
 		row.putText()
 		if err := w.Write(); err != nil {

@@ -137,11 +137,16 @@ func TestWritePermissions(t *testing.T) {
 	}
 }
 
-// With Names, text files name their adapters and keep the base model apart; a name that is a number stays an index.
+// With Names, text files name their adapters and keep the base model apart; a name may be a
+// number, also if all names are.
 func TestWriteNames(t *testing.T) {
 	for _, ext := range []string{".csv", ".jsonl"} {
-		for _, second := range []string{"sql", "7"} {
-			w := &trace.Workload{Adapters: []trace.Adapter{{Name: "chat"}, {Name: second}}, Requests: []trace.Request{
+		for _, second := range []string{"sql", "7", "42"} {
+			first := "chat"
+			if second == "42" {
+				first = "0"
+			}
+			w := &trace.Workload{Adapters: []trace.Adapter{{Name: first}, {Name: second}}, Requests: []trace.Request{
 				{ID: 0, Adapter: 1, Prompt: 1, Output: 1}, {ID: 1, Adapter: trace.BaseModel, Prompt: 1, Output: 1},
 				{ID: 2, Adapter: 0, Prompt: 1, Output: 1}}}
 			path := filepath.Join(t.TempDir(), "w"+ext)
@@ -158,16 +163,13 @@ func TestWriteNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := []int32{0, trace.BaseModel, 1} // by first appearance
-			if second == "7" {
-				want = []int32{1, trace.BaseModel, 0}
-			}
 			for i, q := range got.Requests {
 				if q.Adapter != want[i] {
 					t.Errorf("%s, %s: request %d has adapter %d of %v, expected %d", ext, second, i, q.Adapter,
 						got.Adapters, want[i])
 				}
 			}
-			if second == "sql" && (got.Adapters[0].Name != "sql" || got.Adapters[1].Name != "chat") {
+			if got.Adapters[0].Name != second || got.Adapters[1].Name != first {
 				t.Errorf("%s: adapters %v", ext, got.Adapters)
 			}
 		}

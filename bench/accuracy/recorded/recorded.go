@@ -11,6 +11,7 @@ package recorded
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"lorasim/bench/accuracy/validate"
+	"lorasim/bench/result/records"
 	"lorasim/bench/stats"
 	"lorasim/router"
 	"lorasim/sim"
@@ -57,41 +59,64 @@ type Run struct {
 	Cap int
 }
 
-const (
-	leastRequests = 10
-	// Bounds of a record. They limit the memory that a wrong record can take.
-	maxAdapters, maxWorkers = 1_000_000, 100_000
-)
+const leastRequests = 10
 
-// New prepares a run. limit is the client's limit of requests in flight; 0: derived from the
-// records by [Limit]. If no request has a worker, all belong to one server; it is an error if only
-// some have one.
+// Usable returns the records that a replay can use, and lists those that it leaves out: requests that succeeded, but
+// whose record cannot be simulated.
+func Usable(rs []record.Request) (usable []record.Request, left records.LeftOut) {
+	placed := slices.ContainsFunc(rs, func(r record.Request) bool { return r.WorkerLast >= 0 })
+	for i := range rs {
+		r := &rs[i]
+		fault := records.Fault(r)
+		switch {
+		case fault != nil || r.Status != record.OK:
+		case r.Output < 1:
+			fault = errors.New("0 output tokens, expected at least 1")
+		case r.Prompt < 1:
+			fault = errors.New("0 prompt tokens, expected at least 1")
+		case r.WorkerLast < 0 && placed:
+			fault = errors.New("no worker is recorded, but other requests have one")
+		}
+		if fault != nil {
+			left.Add(fmt.Sprintf("request %d", r.ID), fault.Error())
+			continue
+		}
+		usable = append(usable, *r)
+	}
+	return usable, left
+}
+
+// New prepares a run of the [Usable] records. limit is the client's limit of requests in flight; 0: derived from the
+// records by [Limit]. If no request has a worker, all belong to one server.
 func New(name string, rs []record.Request, limit int) (*Run, error) {
 	run := &Run{Name: name, Cap: limit}
+	rs, left := Usable(rs)
 	if limit == 0 {
 		run.Cap = Limit(rs)
 	}
-	placed := slices.ContainsFunc(rs, func(r record.Request) bool { return r.WorkerLast >= 0 })
 	for _, r := range rs {
-		switch {
-		case r.Status != record.OK:
-		case r.WorkerLast < 0 && placed:
-			return nil, fmt.Errorf("request %d: no worker is recorded", r.ID)
-		case r.Output < 1 || r.Prompt < 1:
-			return nil, fmt.Errorf("request %d: %d prompt and %d output tokens, expected at least 1 each",
-				r.ID, r.Prompt, r.Output)
-		case r.Migrations == 0:
+		if r.Status == record.OK && r.Migrations == 0 {
 			r.WorkerLast = max(r.WorkerLast, 0)
 			run.Measured = append(run.Measured, r)
 		}
 	}
 	if len(run.Measured) < leastRequests {
-		return nil, fmt.Errorf("%d successful requests, expected at least %d", len(run.Measured), leastRequests)
+		return nil, fmt.Errorf("%d usable requests, expected at least %d%s", len(run.Measured), leastRequests,
+			because(&left))
 	}
 	slices.SortStableFunc(run.Measured, func(a, b record.Request) int {
 		return cmp.Compare(run.start(&a), run.start(&b))
 	})
-	return run, run.describe()
+	run.describe()
+	return run, nil
+}
+
+// because gives the first reason why requests were left out, if any were.
+func because(left *records.LeftOut) string {
+	if lines := left.Lines(); len(lines) > 0 {
+		return " (" + lines[0] + ")"
+	}
+	return ""
 }
 
 // start returns the time at which the replay gives a request to its client, s.
@@ -103,14 +128,10 @@ func (run *Run) start(r *record.Request) float64 {
 }
 
 // describe creates the workload of the measured requests.
-func (run *Run) describe() error {
+func (run *Run) describe() {
 	adapters := 0
 	for _, r := range run.Measured {
 		adapters, run.Workers = max(adapters, int(r.Adapter)+1), max(run.Workers, int(r.WorkerLast)+1)
-	}
-	if adapters > maxAdapters || run.Workers > maxWorkers {
-		return fmt.Errorf("adapter index %d and worker index %d, expected below 10^6 and 10^5", adapters-1,
-			run.Workers-1)
 	}
 	run.Workload.Adapters = trace.Names(adapters, nil)
 	for i := range run.Measured {
@@ -123,7 +144,6 @@ func (run *Run) describe() error {
 			MaxNew: max(r.Requested, r.Output),
 		})
 	}
-	return nil
 }
 
 // Simulate returns the simulated requests, in the order of Measured. Every request goes to the

@@ -156,6 +156,35 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// A record that cannot be replayed is left out, with its reason.
+func TestUsable(t *testing.T) {
+	rs := simulated(t, server(), 20, 10, 0)
+	slices.SortFunc(rs, func(a, b record.Request) int { return int(a.ID - b.ID) })
+	rs[2].Output, rs[4].Output = 0, 0
+	rs[3].Prompt, rs[5].WorkerLast, rs[6].Adapter = 0, -1, 1_000_000
+	rs[7].Finish, rs[8].Sent = rs[7].Sent-1, math.NaN()
+	rs[9].Status, rs[9].Output = record.Failed, 0
+	got, left := Usable(rs)
+	if len(got) != 13 || !slices.ContainsFunc(got, func(r record.Request) bool { return r.Status == record.Failed }) {
+		t.Errorf("%d records are usable: %v", len(got), got)
+	}
+	want := []string{
+		"request 2: left out, and 1 more row: 0 output tokens, expected at least 1",
+		"request 3: left out: 0 prompt tokens, expected at least 1",
+		"request 5: left out: no worker is recorded, but other requests have one",
+		"request 6: left out: the adapter's index is out of range, expected -1 to 999999",
+		"request 7: left out: it ends before it was sent",
+		"request 8: left out: it succeeded, but the time of sending or the end is missing",
+	}
+	if !slices.Equal(left.Lines(), want) {
+		t.Errorf("left out:\n%s", strings.Join(left.Lines(), "\n"))
+	}
+	run, err := New("x", rs, 0)
+	if err != nil || len(run.Measured) != 12 {
+		t.Errorf("%+v, %v", run, err)
+	}
+}
+
 func TestFaults(t *testing.T) {
 	ok := simulated(t, server(), 12, 10, 0)
 	with := func(change func(r *record.Request)) []record.Request {
@@ -163,11 +192,13 @@ func TestFaults(t *testing.T) {
 		change(&rs[3])
 		return rs
 	}
+	broken := slices.Clone(ok)
+	for i := range broken {
+		broken[i].ID, broken[i].Finish = int64(i), broken[i].Sent-1
+	}
 	for want, rs := range map[string][]record.Request{
-		"at least 10":              ok[:3],
-		"no worker is recorded":    with(func(r *record.Request) { r.WorkerLast = -1 }),
-		"0 prompt":                 with(func(r *record.Request) { r.Prompt = 0 }),
-		"expected below 10^6":      with(func(r *record.Request) { r.Adapter = 1_000_000 }),
+		"at least 10": ok[:3],
+		"usable requests, expected at least 10 (request 0: left out, and 11 more rows: it ends ": broken,
 		"fail in the simulation (": with(func(r *record.Request) { r.Prompt = 9000 }),
 	} {
 		run, err := New("x", rs, 0)

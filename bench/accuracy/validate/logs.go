@@ -66,7 +66,7 @@ func ReadLogs(ctx context.Context, path string) ([]Block, error) {
 			return nil, fmt.Errorf("%s: no .log or .jsonl file", path)
 		}
 	}
-	runs, _, err := importer.Files(ctx, nil, files)
+	runs, _, err := importer.Files(ctx, trace.Files{}, files)
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,10 @@
 // What the page asks for. A page without a server replaces this module.
 
 // start returns knobs, policies, presets and the query to begin with.
-async function start() { return answer(await fetch('api/start')); }
+export async function start() { return answer(await fetch('api/start')); }
 
 // run sends a query and calls event for each part of the answer, until the answer or the signal ends.
-async function run(query, signal, event) {
+export async function run(query, signal, event) {
   const response = await fetch('api/run', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(query), signal });
   if (!response.ok) await answer(response);
   const reader = response.body.getReader(), decoder = new TextDecoder();
@@ -20,18 +20,16 @@ async function run(query, signal, event) {
 }
 
 // upload keeps a log, and returns its path.
-async function upload(file) {
+export async function upload(file) {
   const response = await fetch('api/log?name=' + encodeURIComponent(file.name), { method: 'POST', headers: { 'Content-Type': 'application/octet-stream' }, body: file });
   return (await answer(response)).path;
 }
 
 // replay returns the data of a run's replay.
-async function replay(run, signal) { return answer(await fetch('api/replay?run=' + encodeURIComponent(run), { signal })); }
+export async function replay(run, signal) { return answer(await fetch('api/replay?run=' + encodeURIComponent(run), { signal })); }
 
 async function answer(response) {
   const value = await response.json();
   if (!response.ok) throw new Error(value.error);
   return value;
 }
-
-export { start, run, upload, replay };

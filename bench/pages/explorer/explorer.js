@@ -1,5 +1,6 @@
 // The page: the query, its runs, and what they show.
-import { el, fmt, setupTheme } from './dom.js';
+import { byId, el, section, setupTheme } from './dom.js';
+import { fmt } from './numbers.js';
 import * as api from './api.js';
 import { linkOf, ofLink, copy } from './query.js';
 import { form } from './knobs.js';
@@ -7,26 +8,25 @@ import { results } from './results.js';
 import { saver } from './save.js';
 
 const debounce = 40; // ms between a change and the run that it starts
-const status = document.getElementById('status');
+const status = byId('status');
 
 async function main() {
   setupTheme();
-  document.getElementById('skip').addEventListener('click', e => {
+  byId('skip').addEventListener('click', e => {
     e.preventDefault(); // the address holds the query
-    document.getElementById('main').focus();
+    byId('main').focus();
   });
   const start = await api.start();
   let query = copy(ofLink(location.hash) || start.query);
-  const view = { runs: [], points: [], breaks: null, states: null, compared: null, note: '', target: null, commands: [], yaml: '' };
-  const host = document.getElementById('main');
+  const view = { runs: [], points: [], breaks: null, states: null, compared: null, note: '', target: null, slo: '', commands: [], yaml: '' };
   const faults = el('div', { id: 'faults', role: 'alert', hidden: true });
-  host.append(faults);
-  const shows = results(host, start, view);
-  const replay = replaySection(shows, start, view);
-  const save = saver(shows, () => ({ query, commands: view.commands, yaml: view.yaml, runs: view.runs, compared: view.compared, points: view.points, breaks: view.breaks, states: view.states || view.runs.map(r => r.state) }));
+  byId('main').append(faults);
+  const shows = results(start, view);
+  const replay = replaySection(start, view);
+  const save = saver(shows.charts, () => ({ query, commands: view.commands, yaml: view.yaml, runs: view.runs, compared: view.compared, points: view.points, breaks: view.breaks, states: view.states || view.runs.map(r => r.state) }));
 
   let running = null, timer = 0, turned = 0;
-  const knobs = form(document.getElementById('knobs'), start, () => query, () => {
+  const knobs = form(byId('knobs'), start, () => query, () => {
     turned ||= performance.now();
     clearTimeout(timer);
     timer = setTimeout(go, debounce);
@@ -37,7 +37,7 @@ async function main() {
     turned ||= performance.now();
     go();
   }
-  document.getElementById('knobs').addEventListener('preset', e => load(e.detail));
+  byId('knobs').addEventListener('preset', e => load(e.detail));
   window.addEventListener('hashchange', () => {
     const q = ofLink(location.hash);
     if (q && linkOf(q) !== linkOf(query)) load(q);
@@ -74,7 +74,7 @@ async function main() {
           return;
         }
         knobs.effective(data.effective);
-        Object.assign(view, { commands: data.commands, yaml: data.yaml, target: data.target || null });
+        Object.assign(view, { commands: data.commands, yaml: data.yaml, target: data.target || null, slo: data.slo || '' });
         return save();
       case 'runs':
         Object.assign(view, { runs: data, points: [], breaks: null, states: null, note: '' });
@@ -117,12 +117,10 @@ async function main() {
 }
 
 // replaySection is where the replay of a run goes: the module replay.js has mountReplay(element, data).
-function replaySection(shows, start, view) {
+function replaySection(start, view) {
   const box = el('div'), tools = el('div', { class: 'tools' });
-  const section = shows.section('replay', 'Replay', '', tools, box);
-  section.classList.add('wide');
-  section.hidden = !start.replay;
   if (!start.replay) return () => {};
+  section('replay', 'Replay', '', tools, box).classList.add('wide');
   let shown = '', unmount = null;
   async function play(run) {
     shown = run.id;

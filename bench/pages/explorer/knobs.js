@@ -1,11 +1,12 @@
 // The form: a field for each setting, with its message beside it.
-import { el } from './dom.js';
+import { el, swatch } from './dom.js';
+import { color } from './theme.js';
 import { upload } from './api.js';
 
 const steps = 1000; // of a slider
 
 // form fills the element with fields for the query, and calls changed() after each change of the query.
-function form(host, start, query, changed) {
+export function form(host, start, query, changed) {
   const fields = new Map(); // by key: {show(), fault(text), effective(text)}
 
   function field(key, label, control, o = {}) {
@@ -157,9 +158,7 @@ function form(host, start, query, changed) {
       const drop = q.policies.length > 1 ? el('button', {
         type: 'button', 'aria-label': `Remove policy ${p}`, onclick: () => { query().policies.splice(i, 1); showPolicies(); changed(); },
       }, '×') : null;
-      const mark = el('i', { class: 'swatch' });
-      mark.style.background = `var(--c${i})`;
-      return field('policy.' + i, `Policy ${i + 1}`, input, { beside: [mark, drop], help: i ? '' : 'Name of a policy, with options NAME:OPTION=VALUE,... (lorasim policies --options)' });
+      return field('policy.' + i, `Policy ${i + 1}`, input, { beside: [swatch(color(i)), drop], help: i ? '' : 'Name of a policy, with options NAME:OPTION=VALUE,... (lorasim policies --options)' });
     }), q.policies.length < start.max_policies ? el('button', {
       type: 'button', id: 'add-policy', onclick: () => {
         query().policies.push((start.policies.find(p => !query().policies.includes(p.name)) || start.policies[0]).name);
@@ -225,5 +224,3 @@ function form(host, start, query, changed) {
     effective(values) { for (const [key, v] of Object.entries(values || {})) if (fields.has(key)) fields.get(key).effective(v); },
   };
 }
-
-export { form };

@@ -3,7 +3,7 @@
 const extras = ['slo', 'price', 'seeds'];
 
 // linkOf writes a query as the part of an address behind the #.
-function linkOf(query) {
+export function linkOf(query) {
   const p = new URLSearchParams();
   for (const key of Object.keys(query.settings).sort()) p.append(key, query.settings[key]);
   for (const policy of query.policies) p.append('policy', policy);
@@ -12,7 +12,7 @@ function linkOf(query) {
 }
 
 // ofLink reads what linkOf wrote; null: it is no query.
-function ofLink(text) {
+export function ofLink(text) {
   const p = new URLSearchParams(text.replace(/^#/, ''));
   if (!p.has('policy')) return null;
   const query = { settings: {}, policies: p.getAll('policy'), slo: '', price: '', seeds: '' };
@@ -23,6 +23,4 @@ function ofLink(text) {
   return query;
 }
 
-const copy = query => ({ ...query, settings: { ...query.settings }, policies: [...query.policies] });
-
-export { linkOf, ofLink, copy };
+export const copy = query => ({ ...query, settings: { ...query.settings }, policies: [...query.policies] });

@@ -1,22 +1,20 @@
 // What the runs show: states, distributions, attainment over the rate, waits, and the comparison.
-import { el, fmt, color, dash, hidden, redraws, redraw, legend, fitted, select, checkbox } from './dom.js';
-import { lineChart, barChart } from './chart.js';
+import { el, section, swatch, colorKey, hidden, redraws, redraw, legend, select, checkbox } from './dom.js';
+import { fmt, percent } from './numbers.js';
+import { color, dash } from './theme.js';
+import { fitted, fillTable } from './table.js';
+import { lineChart, distribution } from './chart.js';
+import { barChart } from './bars.js';
 
-// results fills the element with sections that show view, and returns functions that draw them again. view is
-// {runs, compared, points, breaks, states, note, slo}; it is changed from outside.
-function results(host, start, view) {
+// results adds sections that show view to the page, and returns functions that draw them again. view is {runs, compared,
+// points, breaks, states, note, target, slo}; it is changed from outside.
+export function results(start, view) {
   const names = () => view.runs.map(r => r.policy);
   const shown = () => view.runs.map((r, i) => ({ ...r, i })).filter(r => !hidden.has(r.policy));
   const legends = [];
 
-  function section(id, title, hint, ...children) {
-    const s = el('section', { id, 'aria-labelledby': id + '-title' }, el('h2', { id: id + '-title' }, title),
-      hint ? el('p', { class: 'hint' }, hint) : null, ...children);
-    host.append(s);
-    return s;
-  }
   // names of policies that show and hide them, made anew when the policies change
-  function key() {
+  function policyKeys() {
     const box = el('div');
     legends.push(box);
     return box;
@@ -41,23 +39,27 @@ function results(host, start, view) {
     cards.replaceChildren(...view.runs.map((r, i) => {
       const st = (view.states || []).find(s => s.policy === r.policy) || r.state;
       const b = (view.breaks || []).find(x => x.policy === r.policy);
-      const mark = el('i', { class: 'swatch' });
-      mark.style.background = color(i);
       const figure = (name, value) => el('div', {}, el('dt', {}, name), el('dd', {}, value));
       const median = q => q ? fmt(q[Math.round((q.length - 1) / 2)]) + ' ms' : 'none';
       const p99 = q => q ? fmt(q[Math.round((q.length - 1) * 0.99)]) + ' ms' : 'none';
-      return el('article', { class: 'card' }, el('h3', {}, mark, r.policy),
+      return el('article', { class: 'card' }, el('h3', {}, swatch(color(i)), r.policy),
         el('p', { class: 'state ' + st.state }, el('b', {}, st.state || 'unknown')),
         ...st.words.map(w => el('p', { class: 'hint' }, w.replace(/^(steady|transient|overloaded): /, ''))),
         el('dl', {},
-          r.attained == null ? '' : figure('Requests within the SLO', fmt(100 * r.attained) + ' %'),
+          r.attained == null ? null : figure(`Requests within the SLO (${view.slo})`, percent(r.attained)),
           figure('TTFT, median / P99', `${median(r.ttft)} / ${p99(r.ttft)}`),
           figure('E2E latency, median / P99', `${median(r.e2e)} / ${p99(r.e2e)}`),
-          b?.mean ? figure(`SLO holds up to, mean of ${b.mean.seeds} seeds`, `${fmt(b.mean.mean)} ± ${fmt((b.mean.ci95_high - b.mean.ci95_low) / 2)} requests/s`) : '',
-          r.cost ? figure('Cost, unit of the price', `${fmt(r.cost.hour)} per hour` + (r.cost.million == null ? '' : `, ${fmt(r.cost.million)} per million output tokens`)) : ''),
-        b ? el('p', { class: 'hint' }, b.words) : '',
+          b ? figure('SLO holds up to', holds(b)) : null,
+          r.cost ? figure('Cost, unit of the price', `${fmt(r.cost.hour)} per hour` + (r.cost.million == null ? '' : `, ${fmt(r.cost.million)} per million output tokens`)) : null),
         ...(r.notes || []).map(n => el('p', { class: 'fault' }, n)));
     }));
+  }
+
+  // holds is the rate up to which a policy keeps the SLO: the mean over the seeds, until then that of the first one.
+  function holds(b) {
+    if (b.mean) return `${fmt(b.mean.mean)} ± ${fmt((b.mean.ci95_high - b.mean.ci95_low) / 2)} requests/s, mean of ${b.mean.seeds} seeds`;
+    const rate = b.fails && b.holds ? `${fmt(b.holds)} to ${fmt(b.fails)}` : b.holds ? `at least ${fmt(b.holds)}` : `less than ${fmt(b.fails)}`;
+    return rate + ' requests/s, one seed';
   }
 
   // distributions
@@ -66,32 +68,26 @@ function results(host, start, view) {
   const cdfs = {};
   for (const [which, title] of [['ttft', 'Time to first token (TTFT)'], ['e2e', 'End-to-end latency (E2E)']]) {
     const chart = el('div', { id: which + '-chart' });
-    section(which, title, 'Cumulative share of requests by latency (further left is better).', which === 'ttft' ? tools : null, key(), chart);
-    cdfs[which] = lineChart(chart, () => ({
-      label: title + ': share of requests by latency', height: 300,
-      x: { label: title.replace(/ \(.*/, '') + ' (ms)', log },
-      y: { label: 'share of requests (%)', min: 0, max: 1, text: v => fmt(100 * v) + ' %' },
-      lines: shown().filter(r => r[which]).map(r => ({
-        name: r.policy, color: color(r.i), dash: dash(r.i), below: 0, above: 1,
-        points: r[which].map((q, k) => [q, start.probabilities[k]]).filter(p => !log || p[0] > 0),
-      })),
-    }));
+    section(which, title, 'Cumulative share of requests by latency (further left is better).', which === 'ttft' ? tools : null, policyKeys(), chart);
+    cdfs[which] = lineChart(chart, () => distribution(title, log, start.probabilities, shown().filter(r => r[which])
+      .map(r => ({ name: r.policy, color: color(r.i), dash: dash(r.i), values: r[which] })), 300));
   }
 
   // attainment over the rate
   const metrics = {
-    attained: ['Requests within the SLO (%)', v => fmt(100 * v) + ' %'], p99_ttft: ['P99 TTFT (ms)', fmt], mean_e2e: ['Mean E2E latency (ms)', fmt],
+    attained: ['Requests within the SLO (%)', percent], p99_ttft: ['P99 TTFT (ms)', fmt], mean_e2e: ['Mean E2E latency (ms)', fmt],
   };
   let metric = 'attained';
   const rate = el('div', { id: 'rate-chart' }), words = el('ul', { class: 'note', id: 'breaks' }), breakTable = el('table', { id: 'breaks-table' });
-  section('rate', 'Attainment over the rate', 'The same workload at other rates; one run per point. ✕ overloaded, ◇ transient. Dashed: the share that the SLO asks for, and the break of each policy with its 95 % interval.',
+  const breakBox = fitted('Rate up to which the SLO holds', breakTable), objective = el('p', { class: 'hint' });
+  section('rate', 'Attainment over the rate', 'The same workload at other rates; one run per point. ✕ overloaded, ◇ transient. Dashed: the share that the SLO asks for. Dotted: the rate up to which each policy holds the SLO, with its 95 % interval.',
     el('div', { class: 'tools' }, select('Show', Object.entries(metrics).map(([k, m]) => [k, m[0]]), v => { metric = v; drawRate(); }, metric)),
-    key(), rate, words, fitted('Rate at which the attainment breaks', breakTable));
+    objective, policyKeys(), rate, words, breakBox);
   const drawRate = lineChart(rate, () => ({
     label: metrics[metric][0] + ' over the request rate', height: 300, snap: true,
     x: { label: 'request rate (requests/s)', log: true },
     y: { label: metrics[metric][0], text: metrics[metric][1], log: metric !== 'attained', min: metric === 'attained' ? 0 : null, max: metric === 'attained' ? 1 : null },
-    rules: metric === 'attained' && view.target ? [{ y: view.target, text: `SLO: ${fmt(100 * view.target)} %` }] : [],
+    rules: metric === 'attained' && view.target ? [{ y: view.target, text: `SLO: ${percent(view.target)}` }] : [],
     marks: (view.breaks || []).filter(b => b.holds && b.fails && !hidden.has(b.policy)).map(b => ({
       x: b.mean ? b.mean.mean : Math.sqrt(b.holds * b.fails), low: b.mean?.ci95_low, high: b.mean?.ci95_high, color: color(names().indexOf(b.policy)),
     })),
@@ -104,26 +100,18 @@ function results(host, start, view) {
   const range = i => i ? `${fmt(i.mean)} (${fmt(i.ci95_low)} to ${fmt(i.ci95_high)})` : '–';
   function drawBreaks() {
     const breaks = view.breaks || [], notes = [...new Set(breaks.map(b => b.note).filter(Boolean))];
-    words.replaceChildren(...(view.note ? [el('li', {}, view.note)] : []),
-      ...breaks.map(b => el('li', {}, `${b.policy}: ${b.words}.`)), ...notes.map(n => el('li', {}, `The break: ${n}.`)));
-    const head = ['Policy', 'Break, mean over the seeds (requests/s, 95 % interval)', `Difference to ${names()[0]} (requests/s, 95 % interval)`];
-    breakTable.replaceChildren(...(breaks.some(b => b.mean) ? [
-      el('thead', {}, el('tr', {}, ...head.map((h, i) => el('th', { scope: 'col', class: i ? null : 'text' }, h)))),
-      el('tbody', {}, ...breaks.map((b, i) => el('tr', {}, el('th', { scope: 'row' }, b.policy),
-        el('td', { 'data-label': head[1] }, range(b.mean)), el('td', { 'data-label': head[2] }, i ? range(b.versus) : 'baseline'))))] : []));
-    breakTable.dispatchEvent(new Event('filled'));
+    objective.textContent = view.slo ? `SLO: ${view.slo} for ${percent(view.target)} of the requests.` : '';
+    words.replaceChildren(...[view.note, ...breaks.filter(b => !b.mean).map(b => `${b.policy}: ${b.words}.`), ...notes.map(n => `Rate up to which the SLO holds: ${n}.`)]
+      .filter(Boolean).map(text => el('li', {}, text)));
+    breakBox.hidden = !breaks.some(b => b.mean);
+    fillTable(breakTable, [{ text: 'Policy', class: 'text' }, 'SLO holds up to, mean over the seeds (requests/s, 95 % interval)', `Difference to ${names()[0]} (requests/s, 95 % interval)`],
+      breaks.map((b, i) => [b.policy, range(b.mean), i ? range(b.versus) : 'baseline']));
   }
 
   // what requests wait for
   const bars = el('div', { id: 'waits-chart' });
   const parts = start.parts.map((name, i) => ({ name, color: i === start.parts.length - 1 ? 'var(--line)' : color(i) }));
-  const partKey = el('div', { class: 'key' });
-  section('waits', 'What requests wait for', 'Parts of the mean time to the first token.', partKey, bars);
-  partKey.append(...parts.map(p => {
-    const sw = el('i');
-    sw.style.background = p.color;
-    return el('span', {}, sw, p.name);
-  }));
+  section('waits', 'What requests wait for', 'Parts of the mean time to the first token.', colorKey(parts.map(p => [p.name, p.color])), bars);
   const drawBars = barChart(bars, () => ({
     label: 'What requests wait for until their first token', x: { label: 'mean time per request (ms)' }, parts,
     bars: shown().map(r => ({ name: r.policy, values: r.parts, text: `${fmt(r.parts.reduce((a, v) => a + v, 0))} ms` })),
@@ -145,27 +133,25 @@ function results(host, start, view) {
     ].filter(Boolean).join(' ');
 
     const half = (low, high, by) => low == null || high == null || high - low === 0 ? '' : ` ± ${fmt(by * (high - low) / 2)}`;
-    const head = el('tr', {}, el('th', { class: 'text', scope: 'col' }, 'Metric'), ...runs.map(r => el('th', { scope: 'col' }, r, r === base ? '' : el('small', {}, ` − ${base}`))));
-    const body = t.metrics.filter(m => everything || usual.includes(m.metric)).map(m => [m, /share$/.test(m.metric) ? 100 : 1]).map(([m, by]) => el('tr', {}, el('th', { scope: 'row' }, m.title + (by === 100 ? ' (%)' : '') + ({ less: ' ↓', more: ' ↑' }[m.better] || '')),
-      ...runs.map(r => {
-        const x = m.runs[r];
-        const diff = r === base || x.diff_mean == null ? '' : el('small', {}, (x.diff_mean > 0 ? '+' : '') + fmt(by * x.diff_mean) + half(x.diff_ci95_low, x.diff_ci95_high, by));
-        return el('td', { class: x.best ? 'best' : null, 'data-label': r },
-          el('span', {}, x.mean == null ? '–' : fmt(by * x.mean) + half(x.ci95_low, x.ci95_high, by) + (x.best ? ' ★' : '') + (x.not_comparable ? ' ≠' : '')), diff);
-      })));
-    table.replaceChildren(el('thead', {}, head), el('tbody', {}, ...body));
+    const cell = (x, r, by) => {
+      const diff = r === base || x.diff_mean == null ? null : el('small', {}, (x.diff_mean > 0 ? '+' : '') + fmt(by * x.diff_mean) + half(x.diff_ci95_low, x.diff_ci95_high, by));
+      const mean = x.mean == null ? '–' : fmt(by * x.mean) + half(x.ci95_low, x.ci95_high, by) + (x.best ? ' ★' : '') + (x.not_comparable ? ' ≠' : '');
+      return { text: [el('span', {}, mean), diff], class: x.best ? 'best' : null };
+    };
+    const body = t.metrics.filter(m => everything || usual.includes(m.metric)).map(m => {
+      const by = /share$/.test(m.metric) ? 100 : 1, title = m.title + (by === 100 ? ' (%)' : '') + ({ less: ' ↓', more: ' ↑' }[m.better] || '');
+      return [title, ...runs.map(r => cell(m.runs[r], r, by))];
+    });
+    fillTable(table, [{ text: 'Metric', class: 'text' }, ...runs.map(r => ({ text: [r, r === base ? null : el('small', {}, ` − ${base}`)], label: r }))], body);
     notes.replaceChildren(...(t.notes || []).map(n => el('li', {}, n)));
-    table.dispatchEvent(new Event('filled'));
   }
 
   const charts = { 'ttft-chart': 'TTFT', 'e2e-chart': 'E2E latency', 'rate-chart': 'Attainment over the rate', 'waits-chart': 'What requests wait for' };
   return {
-    section, charts,
+    charts,
     runs() { drawKeys(); drawCards(); cdfs.ttft(); cdfs.e2e(); drawBars(); drawRate(); drawBreaks(); },
     rate() { drawRate(); drawBreaks(); },
     cards: drawCards,
     compared: drawCompared,
   };
 }
-
-export { results };

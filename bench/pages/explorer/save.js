@@ -1,12 +1,12 @@
 // The way back: what is shown as a command line, a file, JSON, pictures and a link.
-import { el } from './dom.js';
-import { svgOf, pngOf } from './chart.js';
+import { byId, el, section } from './dom.js';
+import { svgOf, pngOf } from './picture.js';
 
-// saver fills a section; shown() returns what is shown now.
-function saver(sections, shown) {
+// saver adds a section; charts are the names of charts by their elements, and shown() returns what is shown now.
+export function saver(charts, shown) {
   const commands = el('pre', { id: 'commands', tabindex: 0 }), yaml = el('pre', { id: 'yaml', tabindex: 0 });
   const said = el('span', { class: 'hint', role: 'status' });
-  const which = el('select', {}, ...Object.entries(sections.charts).map(([id, name]) => el('option', { value: id }, name)));
+  const which = el('select', {}, ...Object.entries(charts).map(([id, name]) => el('option', { value: id }, name)));
 
   async function copy(text) {
     try {
@@ -23,9 +23,9 @@ function saver(sections, shown) {
     said.textContent = 'saved ' + name;
   }
   const button = (id, text, act) => el('button', { type: 'button', id, onclick: act }, text);
-  const chart = () => document.getElementById(which.value);
+  const chart = () => byId(which.value);
 
-  sections.section('save', 'Take it with you', '',
+  section('save', 'Take it with you', '',
     el('div', { class: 'tools' },
       button('copy-link', 'Copy link', () => copy(location.href)),
       button('save-json', 'JSON', () => keep('explore.json', 'application/json', JSON.stringify({ schema: 'lorasim.explore/1', ...shown() }, null, 1))),
@@ -41,5 +41,3 @@ function saver(sections, shown) {
     yaml.textContent = shown().yaml || '';
   };
 }
-
-export { saver };

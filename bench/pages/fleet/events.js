@@ -1,5 +1,8 @@
 // The events of a fleet: a time line by worker, and a table; both can be filtered by worker and kind.
-import { el, select, checkbox, fitted } from './dom.js';
+import { el, section, select, checkbox, colorKey } from './dom.js';
+import { clock } from './numbers.js';
+import { color } from './theme.js';
+import { fitted, fillTable } from './table.js';
 import { lineChart } from './chart.js';
 
 const kept = 512; // events that the page remembers, as the fleet does
@@ -13,23 +16,21 @@ const kinds = {
 };
 const groups = [['Plans', 'plans'], ['Ejections and health', 'health'], ['Loads and unloads', 'adapters'], ['Moves', 'moves'], ['Drains and membership', 'operators']];
 const group = e => kinds[e.kind]?.[1] ?? 4;
-export const clock = at => new Date(at).toLocaleTimeString([], { hour12: false });
 const where = e => e.workers?.length ? e.workers.map(w => `${w}`).join(', ') : 'all';
 
 export function events() {
-  const section = document.getElementById('events');
   let list = [], worker = '', kind = '', all = false, draw = null, known = '', count = 0;
-  const chart = el('div', { id: 'event-chart' }), body = el('tbody'), empty = el('p', { class: 'empty' });
+  const chart = el('div', { id: 'event-chart' }), empty = el('p', { class: 'empty' });
   const whose = select('Worker', [['', 'All workers']], v => { worker = v; fill(); });
   const what = select('Kind', [['', 'All events'], ...groups.map((g, i) => [String(i), g[0]])], v => { kind = v; fill(); });
   const rest = el('button', { type: 'button', hidden: true, onclick: () => { all = true; fill(); } });
-  const head = ['Time', 'Worker', 'Event', 'Details'];
-  const table = el('table', { id: 'event-table' }, el('thead', {}, el('tr', {}, ...head.map(h => el('th', { scope: 'col', class: 'text' }, h)))), body);
-  const box = el('div', { hidden: true }, chart, el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'List of events' }, fitted('Events as a table', table)), rest);
+  const table = el('table', { id: 'event-table' });
+  const box = el('div', { hidden: true }, chart, colorKey(groups.map((g, i) => [g[0], color(i)])), el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'List of events' }, fitted('Events as a table', table)), rest);
   let hold = false;
   const pause = checkbox('Hold', v => { hold = v; if (!v) fill(); }, false);
   pause.title = 'New events wait until you end the hold';
-  section.append(el('h2', {}, 'Events'), el('div', { class: 'tools' }, whose, what, pause), empty, box);
+  const host = section('events', 'Events', '', el('div', { class: 'tools' }, whose, what, pause), empty, box);
+  host.hidden = true;
 
   const chosen = () => list.filter(e => (worker === '' || !e.workers?.length || e.workers.includes(Number(worker))) && (kind === '' || group(e) === Number(kind)));
 
@@ -39,7 +40,7 @@ export function events() {
       const on = !e.workers?.length ? [-1] : worker === '' ? e.workers : [Number(worker)];
       return on.map(w => [Date.parse(e.at), w, null, null, e.text.length > 44 ? `${e.text.slice(0, 43)}…` : e.text]);
     });
-    const lines = groups.map((g, i) => ({ name: g[0], color: `var(--c${i})`, dots: true, points: points(i) })).filter(l => l.points.length);
+    const lines = groups.map((g, i) => ({ name: g[0], color: color(i), dots: true, points: points(i) })).filter(l => l.points.length);
     const ys = lines.flatMap(l => l.points.map(p => p[1])), low = Math.min(...ys), high = Math.max(...ys);
     const span = Math.max(...shown.map(e => Date.parse(e.at))) - Math.min(...shown.map(e => Date.parse(e.at)));
     return {
@@ -56,21 +57,12 @@ export function events() {
     empty.hidden = shown.length > 0;
     empty.textContent = list.length ? 'No event of this kind on this worker.' : 'No event yet: no plan, load, move, ejection or drain.';
     if (!shown.length) return;
-    if (draw) draw(); else { draw = lineChart(chart, spec); legend(); }
+    if (draw) draw(); else draw = lineChart(chart, spec);
     const rows = shown.toReversed().slice(0, all ? kept : most);
-    body.replaceChildren(...rows.map(e => el('tr', { 'data-kind': e.kind }, el('td', { class: 'time', 'data-label': head[0] }, clock(e.at)), el('td', { 'data-label': head[1] }, where(e)), el('td', { 'data-label': head[2] }, kinds[e.kind]?.[0] || e.kind), el('td', { class: 'text', 'data-label': head[3] }, e.text))));
-    table.dispatchEvent(new Event('filled'));
+    fillTable(table, ['Time', 'Worker', 'Event', { text: 'Details', class: 'text' }],
+      rows.map(e => ({ 'data-kind': e.kind, cells: [clock(e.at), where(e), kinds[e.kind]?.[0] || e.kind, e.text] })));
     rest.hidden = rows.length === shown.length;
     rest.textContent = `Show all ${shown.length} events`;
-  }
-
-  // legend tells the colors.
-  function legend() {
-    chart.after(el('div', { class: 'key' }, ...groups.map((g, i) => {
-      const swatch = el('i');
-      swatch.style.background = `var(--c${i})`;
-      return el('span', {}, swatch, g[0]);
-    })));
   }
 
   // offer lists the workers to choose from.
@@ -86,8 +78,8 @@ export function events() {
   return {
     reset() { list = []; },
     show(state) {
-      const first = section.hidden;
-      section.hidden = false;
+      const first = host.hidden;
+      host.hidden = false;
       offer(state);
       list = [...list, ...state.events.filter(e => e.id > (list.at(-1)?.id || 0))].slice(-kept);
       if (first || !hold && (list.at(-1)?.id || 0) !== count) fill();

@@ -1,9 +1,10 @@
 // The page of a fleet. It asks for the state every second, and shows changes alone, so that what a reader looks at,
 // selects or has focused stays.
 import { byId, setupTheme } from './dom.js';
+import { clock } from './numbers.js';
 import { workers } from './workers.js';
 import { latency } from './latency.js';
-import { events, clock } from './events.js';
+import { events } from './events.js';
 
 const every = 1000; // ms
 let key = '', instance = '', last = 0, ended = false, waits = false;

@@ -1,10 +1,10 @@
 // The workers as columns, drawn as the replay of a run draws them, and as a table.
-import { Columns, useStyle, gpuTier } from './replay.js';
-import { byId, el, fmt } from './dom.js';
+import { Columns, gpuTier, workerHead, listed } from './columns.js';
+import { byId, el } from './dom.js';
+import { fmt, counted } from './numbers.js';
+import { asTable } from './table.js';
 
 const still = matchMedia('(prefers-reduced-motion: reduce)');
-
-const counted = (n, noun) => `${n.toLocaleString('en')} ${noun}${n === 1 ? '' : 's'}`;
 
 // condition is the state of a worker in words; empty: it takes requests.
 function condition(w) {
@@ -53,7 +53,6 @@ function world(state) {
 }
 
 export function workers(change) {
-  useStyle();
   let shown = '', about = null, columns = null, extras = [];
 
   // build makes the columns of a new set of workers.
@@ -114,14 +113,12 @@ export function workers(change) {
     if (w.draining) x.drain.dataset.drains = ''; else delete x.drain.dataset.drains;
   }
 
-  function table(state) {
-    if (!byId('workers-more').open) return;
-    const names = list => list.slice(0, 100).map(a => about.name(a)).join(', ') || 'none';
-    const head = ['Worker', 'State', 'Running, requests', 'Queue, requests', 'In GPU slots', 'In host memory', 'KV cache', 'Ejections'];
-    const rows = state.workers.map(w => [`${w.worker}: ${w.url}`, condition(w) || 'up', w.running, w.queued, names(w.in_slots), names(w.in_host_memory), kv(w).replace('KV cache ', ''), ejections(w) || 'none']);
-    byId('workers-table').replaceChildren(plain('Workers', head, rows));
-  }
-  byId('workers-more').addEventListener('toggle', () => { if (about) table(about.state); });
+  const table = asTable(() => about && {
+    label: 'Workers', head: [...workerHead, 'KV cache', { text: 'Ejections', class: 'text' }],
+    rows: about.state.workers.map(w => [`${w.worker}: ${w.url}`, condition(w) || 'up', w.running, w.queued,
+      ...[w.in_slots, w.in_host_memory].map(list => listed(list, a => about.name(a))), kv(w).replace('KV cache ', ''), ejections(w) || 'none']),
+  });
+  byId('workers').append(table);
 
   return {
     show(state) {
@@ -137,7 +134,7 @@ export function workers(change) {
       byId('summary').textContent = summary(state);
       const list = byId('adapters');
       if (list.children.length !== state.adapters.length) list.replaceChildren(...state.adapters.map(value => el('option', { value })));
-      table(state);
+      table.renew();
     },
   };
 }
@@ -171,11 +168,4 @@ function summary(state) {
   for (const [word, n] of [['down', sum(w => !w.up)], ['ejected', sum(w => w.ejected)], ['draining', sum(w => w.draining)]]) if (n) list.push(`${n} ${word}`);
   list.push(`${counted(sum(w => w.running), 'request')} running`, `${sum(w => w.queued)} queued`, `${counted(state.adapters.length, 'adapter')} known`);
   return `${list.join(', ')}. Policy: ${state.policy || 'unknown'}.`;
-}
-
-// plain is a table with a header for each row.
-function plain(label, head, rows) {
-  return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label }, el('table', {},
-    el('thead', {}, el('tr', {}, ...head.map((h, i) => el('th', { scope: 'col', class: i ? 'text' : null }, h)))),
-    el('tbody', {}, ...rows.map(r => el('tr', {}, ...r.map((v, i) => i ? el('td', { class: 'text' }, String(v)) : el('th', { scope: 'row' }, String(v))))))));
 }

@@ -1,7 +1,10 @@
 // Which adapter lies on which worker over time.
-import { el, fmt, time, workerColor, cssValue, redraws, select } from './dom.js';
-import { ticks } from './chart.js';
-import { D, section, first, where } from './data.js';
+import { el, section, select, colorKey } from './dom.js';
+import { fmt, time } from './numbers.js';
+import { workerColor, cssColor } from './theme.js';
+import { ticks } from './scale.js';
+import { figure } from './figure.js';
+import { D, first, where } from './data.js';
 
 export function placement() {
   const runs = D.runs.filter(r => r.placement);
@@ -10,19 +13,17 @@ export function placement() {
   const telling = runs.filter(r => r.placement.show);
   let run = first(telling.length ? telling : runs);
   let tier = runs.find(r => r.name === run).placement.show || 'host', rows = '32', worker = 'all';
-  const host = el('div', { class: 'chart', id: 'placement-chart', tabindex: 0, role: 'img' });
-  const canvas = el('canvas'), tip = el('div', { class: 'tip', hidden: true }), live = el('span', { class: 'sr', 'aria-live': 'polite' });
-  const key = el('div', { class: 'key' }), note = el('p', { class: 'hint', id: 'placement-note' });
+  const host = el('div', { id: 'placement-chart' }), canvas = el('canvas'), keys = el('div');
+  const note = el('p', { class: 'hint', id: 'placement-note' });
   const workersOf = () => runs.find(r => r.name === run).placement.workers;
   const workerBox = el('span');
-  host.append(canvas, tip, live);
-  const s = section('placement', 'Where adapters lie', 'One row per adapter, adapters with most requests on top. The colour is the worker that holds the weights; stripes are several workers. Triangle: a plan loaded adapters. Dot: a plan moved requests. Dark edges in the view of GPU slots: loads.' + where,
+  section('placement', 'Where adapters lie', 'One row per adapter, adapters with most requests on top. The colour is the worker that holds the weights; stripes are several workers. Triangle: a plan loaded adapters. Dot: a plan moved requests. Dark edges in the view of GPU slots: loads.' + where,
     el('div', { class: 'tools' },
       select('Run', runs.map(r => [r.name, r.name]), v => { run = v; fillWorkers(); draw(); }, run),
       select('In', [['host', 'host memory'], ['gpu', 'GPU slots']], v => { tier = v; draw(); }, tier),
       select('Adapters', [['16', 'the 16 most used'], ['32', 'the 32 most used'], ['64', 'the 64 most used'], ['256', 'all (up to 256)']], v => { rows = v; draw(); }, rows),
       workerBox),
-    note, key, host);
+    note, keys, host);
 
   function fillWorkers() {
     const n = workersOf();
@@ -30,10 +31,10 @@ export function placement() {
     workerBox.replaceChildren(select('Worker', [['all', 'all']].concat([...Array(n).keys()].map(i => [String(i), 'worker ' + i])), v => { worker = v; draw(); }, worker));
   }
 
-  let geo = null, cursor = null;
-  function draw() {
+  let geo = null;
+  function paint(width) {
     const r = runs.find(x => x.name === run), p = r.placement, list = p.rows.slice(0, +rows);
-    const width = host.clientWidth || 600, left = width < 480 ? 58 : 84, top = 22, bottom = 24;
+    const left = width < 480 ? 58 : 84, top = 22, bottom = 24;
     const rh = Math.max(7, Math.min(18, Math.floor(620 / list.length)));
     const height = top + rh * list.length + bottom, plot = width - left - 8;
     const scale = window.devicePixelRatio || 1;
@@ -42,7 +43,7 @@ export function placement() {
     canvas.style.height = height + 'px';
     const c = canvas.getContext('2d');
     c.scale(scale, scale);
-    const soft = cssValue('--soft'), grid = cssValue('--grid'), text = cssValue('--text');
+    const soft = cssColor('--soft'), grid = cssColor('--grid'), text = cssColor('--text');
     const colors = [...Array(p.workers).keys()].map(workerColor);
     c.font = '11px system-ui, sans-serif';
     c.textBaseline = 'middle';
@@ -66,15 +67,12 @@ export function placement() {
       c.fillText(time(t), x, height - bottom + 7);
     }
     note.textContent = tier === 'host' && p.show !== 'host' ? 'Host memory holds every adapter on every worker during the whole run.' : '';
-    geo = { p, list, left, plot, top, rh, end, width };
-    host.setAttribute('aria-label', `Placement of ${list.length} adapters on ${p.workers} workers over ${fmt(end)} s under ${run}. Arrow keys move the cursor.`);
-    host.dataset.points = list.reduce((n, row) => n + row[tier].length / 3, 0);
-    key.replaceChildren(...colors.slice(0, 32).map((col, i) => {
-      const sw = el('i');
-      sw.style.background = col;
-      return el('span', {}, sw, 'worker ' + i);
-    }), p.others ? el('span', {}, `${p.others} little used adapters are left out`) : '');
-    if (cursor) show(cursor[0], cursor[1], true);
+    geo = { p, list, left, plot, top, rh, end };
+    keys.replaceChildren(colorKey(colors.slice(0, 32).map((c, i) => ['worker ' + i, c])), p.others ? el('p', { class: 'hint' }, `${p.others} little used adapters are left out`) : '');
+    return {
+      element: canvas, points: list.reduce((n, row) => n + row[tier].length / 3, 0),
+      label: `Placement of ${list.length} adapters on ${p.workers} workers over ${fmt(end)} s under ${run}. Arrow keys move the cursor.`,
+    };
   }
 
   // drawRow fills the row of one adapter; where several workers hold it they
@@ -123,41 +121,33 @@ export function placement() {
     c.globalAlpha = 1;
   }
 
-  function show(i, column, quiet) {
-    const { p, list, left, plot, top, rh, end, width } = geo;
+  function show([i, column]) {
+    const { p, list, left, plot, top, rh, end } = geo;
     i = Math.min(Math.max(i, 0), list.length - 1);
     column = Math.min(Math.max(column, 0), p.columns - 1);
-    cursor = [i, column];
     const row = list[i], on = [];
     for (let k = 0; k < row[tier].length; k += 3) if (row[tier][k + 1] <= column && column < row[tier][k + 2]) on.push(row[tier][k]);
-    tip.replaceChildren(el('b', {}, `${row.name} at ${time(column / p.columns * end)}`),
-      on.length ? (on.length === p.workers && on.length > 1 ? 'on all workers' : (on.length > 1 ? 'on workers ' : 'on worker ') + on.sort((a, b) => a - b).join(', ')) : 'nowhere in ' + (tier === 'gpu' ? 'a GPU slot' : 'host memory'));
-    tip.hidden = false;
-    const x = left + column / p.columns * plot, w = tip.offsetWidth;
-    tip.style.left = Math.max(0, Math.min(x + 12 + w > width ? x - 12 - w : x + 12, width - w)) + 'px';
-    tip.style.top = Math.max(0, top + i * rh - 14) + 'px';
-    if (!quiet) live.textContent = tip.innerText;
+    const nowhere = 'nowhere in ' + (tier === 'gpu' ? 'a GPU slot' : 'host memory');
+    const workers = on.length === p.workers && on.length > 1 ? 'on all workers' : (on.length > 1 ? 'on workers ' : 'on worker ') + on.sort((a, b) => a - b).join(', ');
+    return {
+      place: [i, column], x: left + column / p.columns * plot, y: top + i * rh - 14,
+      content: [el('b', {}, `${row.name} at ${time(column / p.columns * end)}`), on.length ? workers : nowhere],
+    };
   }
-  const hide = () => { cursor = null; tip.hidden = true; };
-  host.addEventListener('pointermove', e => {
-    const box = host.getBoundingClientRect(), i = Math.floor((e.clientY - box.top - geo.top) / geo.rh);
-    if (i < 0 || i >= geo.list.length || e.clientX - box.left < geo.left) return hide();
-    show(i, Math.floor((e.clientX - box.left - geo.left) / geo.plot * geo.p.columns), true);
-  });
-  host.addEventListener('pointerleave', hide);
-  host.addEventListener('blur', hide);
-  host.addEventListener('keydown', e => {
-    const d = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -20], ArrowRight: [0, 20] }[e.key];
-    if (e.key === 'Escape') return hide();
-    if (!d) return;
-    e.preventDefault();
-    if (cursor) show(cursor[0] + d[0], cursor[1] + d[1]); else show(0, 0);
-  });
-  redraws.add(draw);
-  new ResizeObserver(() => { if (geo && host.clientWidth !== geo.width) draw(); }).observe(host);
+
   fillWorkers();
-  draw();
-  return s;
+  const draw = figure(host, {
+    draw: paint, show,
+    point: e => {
+      const box = host.getBoundingClientRect(), i = Math.floor((e.clientY - box.top - geo.top) / geo.rh);
+      if (i < 0 || i >= geo.list.length || e.clientX - box.left < geo.left) return null;
+      return [i, Math.floor((e.clientX - box.left - geo.left) / geo.plot * geo.p.columns)];
+    },
+    step: (key, place) => {
+      const d = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -20], ArrowRight: [0, 20] }[key];
+      return d ? place ? [place[0] + d[0], place[1] + d[1]] : [0, 0] : null;
+    },
+  });
 }
 
 // fit shortens text to a width.

@@ -1,26 +1,24 @@
 // The sections of the report, in its order.
-import { el, fmt, time, color, dash, workerColor, redraws, hidden, select, checkbox, legend, fitted } from './dom.js';
-import { lineChart } from './chart.js';
-import { D, section, first, shown, where } from './data.js';
+import { el, section, redraws, hidden, select, checkbox, legend } from './dom.js';
+import { fmt, percent, time } from './numbers.js';
+import { color, dash, workerColor } from './theme.js';
+import { fitted, fillTable, filled } from './table.js';
+import { lineChart, distribution } from './chart.js';
+import { D, first, shown, where } from './data.js';
 
 const stateNote = 'OVERLOADED: requests arrive faster than the workers finish them; in parentheses the rate that the workers sustain. Transient: the run is too short, or its load changes too much, to extrapolate. Both get no star and no verdict on latencies, because these measure the length of the run.';
 
 export function overview() {
   if (!D.compared) return;
-  const head = el('tr', {}, el('th', { class: 'text', scope: 'col' }, 'Metric'), ...D.runs.map(r => el('th', { scope: 'col', title: r.what }, r.name)));
-  const body = el('tbody');
-  const { rows, states } = D.compared;
-  if (states.some(s => s.mark)) {
-    const tr = el('tr', { id: 'overview-states' }, el('th', { scope: 'row' }, 'State'));
-    states.forEach((s, i) => tr.append(el('td', { class: s.state, title: s.text, 'data-label': D.runs[i].name }, s.mark || '–')));
-    body.append(tr);
-  }
-  for (const row of rows) {
-    const tr = el('tr', {}, el('th', { scope: 'row' }, row.title + [' ↑', '', ' ↓'][row.better + 1]));
-    row.cells.forEach((v, i) => tr.append(el('td', { class: row.best[i] ? 'best' : null, 'data-label': D.runs[i].name },
-      fmt(v) + (row.best[i] ? ' ★' : '') + (row.apart[i] ? ' ≠' : ''))));
-    body.append(tr);
-  }
+  const { rows, states } = D.compared, table = el('table', { id: 'overview-table' });
+  const head = [{ text: 'Metric', class: 'text' }, ...D.runs.map(r => ({ text: r.name, title: r.what }))];
+  const stateRow = { id: 'overview-states', cells: ['State', ...states.map(s => ({ text: s.mark || '–', class: s.state, title: s.text }))] };
+  fillTable(table, head, [
+    ...(states.some(s => s.mark) ? [stateRow] : []),
+    ...rows.map(row => [row.title + [' ↑', '', ' ↓'][row.better + 1], ...row.cells.map((v, i) => ({
+      text: fmt(v) + (row.best[i] ? ' ★' : '') + (row.apart[i] ? ' ≠' : ''), class: row.best[i] ? 'best' : null,
+    }))]),
+  ]);
   const kinds = [...new Set(D.runs.map(r => r.source))].join(', ');
   const marks = [
     `One column per run (${kinds}).${where} Means over the seeds where a sweep has several. ↓ less is better, ↑ more is better.`,
@@ -29,7 +27,7 @@ export function overview() {
     states.some(s => s.mark && s.state !== 'steady') ? stateNote : '',
   ];
   const s = section('overview', D.at.length === 1 ? 'Runs at ' + D.at[0].split(' at ').slice(1).join(' at ') : 'Runs', marks.filter(Boolean).join(' '),
-    fitted('Metrics of the runs', el('table', { id: 'overview-table' }, el('thead', {}, head), body)));
+    fitted('Metrics of the runs', table));
   if (D.at.length) s.append(el('p', { class: 'hint' }, 'The sections below show the same runs. Another point of the sweep: lorasim report --at KEY=VALUE.'));
   if (D.runs.some(r => r.what)) {
     s.append(el('details', {}, el('summary', {}, 'What the runs are'),
@@ -49,15 +47,8 @@ export function latencies() {
       select('Latency', Object.entries(titles), v => { which = v; draw(); }, which),
       checkbox('Log scale (x)', v => { log = v; draw(); }, log)),
     legend(runs.map(r => r.name), k => color(runs[k].i)), chart);
-  const draw = lineChart(chart, () => ({
-    label: `${titles[which]}: share of requests by latency`, height: 340,
-    x: { label: titles[which] + ' (ms)', log },
-    y: { label: 'share of requests (%)', min: 0, max: 1, text: v => fmt(100 * v) + ' %' },
-    lines: shown(runs).filter(r => r.quantiles[which]).map(r => ({
-      name: r.name, color: color(r.i), dash: dash(r.i), below: 0, above: 1,
-      points: r.quantiles[which].map((q, k) => [q, D.probabilities[k]]).filter(p => !log || p[0] > 0),
-    })),
-  }));
+  const draw = lineChart(chart, () => distribution(titles[which], log, D.probabilities, shown(runs).filter(r => r.quantiles[which])
+    .map(r => ({ name: r.name, color: color(r.i), dash: dash(r.i), values: r.quantiles[which] })), 340));
 }
 
 export function adapters() {
@@ -155,20 +146,11 @@ export function plans() {
     const p = runs.find(r => r.name === run).plans;
     const rows = p.rows.filter(x => !changes || x.dropped || x.loads.length || x.unloads.length || x.moves);
     count.textContent = `${rows.length} of ${p.rows.length} plans` + (p.left ? `, ${p.left} more were not kept` : '');
-    const head = ['Time (s)', 'Reason', 'Loaded (adapter@worker)', 'Unloaded (adapter@worker)', 'Requests moved', 'Gain (s)', 'Gap (%)', 'Solved in (s)'];
-    const body = el('tbody');
-    for (const x of rows.slice(0, most)) {
-      const tr = el('tr', {}, el('th', { scope: 'row' }, fmt(x.applied)),
-        el('td', { class: 'text' }, x.dropped ? `dropped: ${x.dropped}` : x.reason),
-        el('td', { class: 'text', title: x.loads.join(', ') }, list(x.loads)), el('td', { class: 'text', title: x.unloads.join(', ') }, list(x.unloads)),
-        el('td', {}, fmt(x.moves)), el('td', {}, x.gain == null ? '' : fmt(x.gain)),
-        el('td', {}, x.gap == null ? '' : fmt(100 * x.gap)), el('td', {}, fmt(x.solve)));
-      [...tr.children].forEach((c, i) => { c.dataset.label = head[i]; });
-      body.append(tr);
-    }
-    table.replaceChildren(el('thead', {}, el('tr', {}, ...head.map((h, i) => el('th', { scope: 'col', class: i > 0 && i < 4 ? 'text' : null }, h)))), body);
+    const words = text => ({ text, class: 'text' }), few = names => ({ text: list(names), title: names.join(', ') });
+    fillTable(table, ['Time (s)', words('Reason'), words('Loaded (adapter@worker)'), words('Unloaded (adapter@worker)'), 'Requests moved', 'Gain (s)', 'Gap (%)', 'Solved in (s)'],
+      rows.slice(0, most).map(x => [fmt(x.applied), x.dropped ? `dropped: ${x.dropped}` : x.reason, few(x.loads), few(x.unloads),
+        fmt(x.moves), x.gain == null ? '' : fmt(x.gain), x.gap == null ? '' : fmt(100 * x.gap), fmt(x.solve)]));
     more.hidden = rows.length <= most;
-    table.dispatchEvent(new Event('filled'));
   }
   fill();
 }
@@ -184,25 +166,19 @@ export function sweeps() {
 function mapSection(s, id) {
   let which = 0;
   const box = el('div', { class: 'grid', id: id + '-blocks' });
-  const percent = x => fmt(100 * x) + ' %';
   section(id, `Map: ${s.name}`, `Each cell shows the policy (for a planner: its interval) with the largest significant gain over ${s.baseline}, by paired t-tests with Holm's correction; darker is larger. Empty: no gain is significant, or a run is not in a steady state.`,
     el('div', { class: 'tools' }, select('Metric', s.maps.map((m, i) => [String(i), m.title]), v => { which = +v; draw(); }, '0')), box);
   function draw() {
     const m = s.maps[which], top = Math.max(...m.blocks.flatMap(b => b.cells.flat().map(c => c.gain)), 1e-9);
+    const share = c => `${Math.round(10 + 45 * c.gain / top)}%`, short = policy => (/interval=([^,]*)/.exec(policy) || [0, policy])[1];
+    const cell = c => c.policy ? {
+      text: `${short(c.policy)}: ${percent(c.gain)}`, title: `${c.policy}: ${percent(c.gain)} ± ${percent(c.half)}`, class: 'gain', 'data-share': share(c),
+    } : '–';
     box.replaceChildren(...m.blocks.map(b => {
-      const body = el('tbody');
-      b.cells.map((row, k) => [row, m.y.values[k]]).reverse().forEach(([row, name]) => {
-        const tr = el('tr', {}, el('th', { scope: 'row' }, name));
-        row.forEach((c, i) => {
-          const td = el('td', { 'data-label': m.x.values[i], title: c.policy ? `${c.policy}: ${percent(c.gain)} ± ${percent(c.half)}` : null },
-            c.policy ? `${(/interval=([^,]*)/.exec(c.policy) || [0, c.policy])[1]}: ${percent(c.gain)}` : '–');
-          if (c.policy) td.style.background = `color-mix(in srgb, var(--c2) ${Math.round(10 + 45 * c.gain / top)}%, var(--card))`;
-          tr.append(td);
-        });
-        body.append(tr);
-      });
-      return el('div', {}, el('h3', {}, b.title), fitted(b.title || m.title, el('table', {},
-        el('thead', {}, el('tr', {}, el('th', { class: 'text', scope: 'col' }, `${m.y.label} \u2193 ${m.x.label} \u2192`), ...m.x.values.map(v => el('th', { scope: 'col' }, v)))), body)));
+      const table = filled(b.title || m.title, [{ text: `${m.y.label} \u2193 ${m.x.label} \u2192`, class: 'text' }, ...m.x.values],
+        b.cells.map((row, k) => [m.y.values[k], ...row.map(cell)]).reverse());
+      for (const td of table.querySelectorAll('.gain')) td.style.setProperty('--gain', td.dataset.share);
+      return el('div', {}, el('h3', {}, b.title), table);
     }));
   }
   draw();
@@ -307,18 +283,10 @@ export function studies() {
     const chart = s.chart && el('div', { id: s.id + '-chart' });
     if (chart && s.chart.lines.length > 1) parts.push(legend(s.chart.lines.map(l => l.name)));
     if (chart) parts.push(chart);
-    if (s.table) parts.push(studyTable(s));
+    if (s.table) parts.push(filled(s.title, [{ text: s.table[0][0], class: 'text' }, ...s.table[0].slice(1)], s.table.slice(1)));
     section(s.id, s.title, s.note, ...parts);
     if (chart) studyChart(chart, s.chart);
   }
-}
-
-function studyTable(s) {
-  const [head, ...rows] = s.table;
-  return fitted(s.title, el('table', {},
-    el('thead', {}, el('tr', {}, ...head.map(h => el('th', { scope: 'col' }, h)))),
-    el('tbody', {}, ...rows.map(r => el('tr', {}, ...r.map((v, i) =>
-      i ? el('td', { 'data-label': head[i] }, v) : el('th', { scope: 'row' }, v)))))));
 }
 
 function studyChart(host, c) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -15,7 +16,7 @@ import (
 
 // isAIPerf reports whether an object is a summary of AIPerf or of its predecessor
 // GenAI-Perf. Each field is a metric with a unit.
-func isAIPerf(fields map[string]json.RawMessage) bool {
+func isAIPerf(fields fields) bool {
 	isMetric := func(name string) bool {
 		var f figures
 		return json.Unmarshal(fields[name], &f) == nil && f["unit"] != nil
@@ -30,7 +31,7 @@ type aiperfSummary struct {
 	Cancelled bool   `json:"was_cancelled"`
 	Errors    []struct {
 		Details aiperfError `json:"error_details"`
-		Count   int64
+		Count   whole
 	} `json:"error_summary"`
 	Input   aiperfInput                `json:"input_config"`
 	Records map[string]json.RawMessage // the metrics, in early versions
@@ -88,9 +89,9 @@ var aiperfFigures = []figure{
 // aiperfStats are AIPerf's names of statistics.
 var aiperfStats = [6]string{"avg", "p50", "std", "p90", "p95", "p99"}
 
-func readAIPerf(text []byte, fields map[string]json.RawMessage) ([]*Imported, error) {
+func readAIPerf(text []byte, fields fields, _ string) ([]*Imported, error) {
 	var s aiperfSummary
-	if err := json.Unmarshal(text, &s); err != nil {
+	if err := lenient(text, &s); err != nil {
 		return nil, err
 	}
 	if s.Records != nil {
@@ -103,16 +104,44 @@ func readAIPerf(text []byte, fields map[string]json.RawMessage) ([]*Imported, er
 			return nil, fmt.Errorf("field %s: %w", f.name, err)
 		}
 	}
+	m.setMeans(fields)
 	completed, _ := m.Metrics.Get(result.Completed)
 	m.Ended = &result.Endings{}
 	for _, e := range s.Errors {
-		m.addFailures(e.Details.text(), e.Count)
+		m.addFailures(e.Details.text(), int64(e.Count))
+	}
+	var count figures
+	json.Unmarshal(fields["error_request_count"], &count) // absent before 0.2
+	if n := int64(max(count.number("avg"), 0)); n > m.Ended.Failed {
+		m.addFailures("other errors", n-m.Ended.Failed)
 	}
 	m.Ended.Requests = int64(completed) + m.Ended.Failed
 	if s.Cancelled {
 		m.Notes = append(m.Notes, "the run was cancelled")
 	}
 	return []*Imported{m}, nil
+}
+
+// setMeans derives what GenAI-Perf and early versions of AIPerf state only by request.
+func (m *Imported) setMeans(fields fields) {
+	completed, ok := m.Metrics.Get(result.Completed)
+	if !ok {
+		return
+	}
+	for id, names := range map[result.ID][2]string{
+		result.TotalInputTokens:  {"input_sequence_length", "num_input_token"},
+		result.TotalOutputTokens: {"output_sequence_length", "num_output_token"}} {
+		for _, name := range names {
+			var of figures
+			if m.Metrics.Has(id) || json.Unmarshal(fields[name], &of) != nil {
+				continue
+			}
+			m.Metrics.Set(id, math.Round(of.number("avg")*completed))
+		}
+	}
+	if rate, _ := m.Metrics.Get(result.RequestThroughput); rate > 0 && !m.Metrics.Has(result.Duration) {
+		m.Metrics.Set(result.Duration, completed/rate)
+	}
 }
 
 // setAIPerf sets a metric from its field in a summary.
@@ -218,8 +247,11 @@ func (q *aiperfRequest) parse(text []byte) error {
 	if err := json.Unmarshal(text, q); err != nil {
 		return err
 	}
-	if q.Metadata.Start <= 0 || q.Metadata.End < q.Metadata.Start {
-		return fmt.Errorf("metadata: request_start_ns is %d and request_end_ns %d, expected request_start_ns <= request_end_ns", q.Metadata.Start, q.Metadata.End)
+	if q.Metadata.Start <= 0 {
+		return errors.New("request_start_ns is missing")
+	}
+	if q.Metadata.End < q.Metadata.Start {
+		return errors.New("it ends before it was sent (request_end_ns < request_start_ns)")
 	}
 	var errs [3]error
 	ms := &q.Metrics
@@ -229,19 +261,39 @@ func (q *aiperfRequest) parse(text []byte) error {
 	return cmp.Or(errs[:]...)
 }
 
-// setRequests sets the records and metrics of a run from its requests. Requests of the
-// warm-up do not count.
-func (m *Imported) setRequests(list []aiperfRequest) (err error) {
-	list = slices.DeleteFunc(list, func(r aiperfRequest) bool { return r.Metadata.Phase == "warmup" })
+// aiperfRequests are the requests of a run.
+type aiperfRequests struct {
+	list  []aiperfRequest
+	where []string // of each request
+}
+
+func (a *aiperfRequests) add(text []byte, where string) error {
+	var q aiperfRequest
+	if err := q.parse(text); err != nil {
+		return err
+	}
+	if q.Metadata.Phase != "warmup" { // requests of the warm-up do not count
+		a.list, a.where = append(a.list, q), append(a.where, where)
+	}
+	return nil
+}
+
+func (a *aiperfRequests) run() (*Imported, error) {
+	m := newClient("AIPerf", "", aiperfLatencies)
 	begin, streamed := int64(math.MaxInt64), false
-	for i := range list {
-		begin = min(begin, list[i].Metadata.Start)
+	for i := range a.list {
+		begin = min(begin, a.list[i].Metadata.Start)
 	}
 	end, first := 0.0, math.Inf(1) // of successful requests, as in AIPerf
-	for i := range list {
-		r := list[i].record(i, begin)
-		m.Records = append(m.Records, r)
-		if r.Status == record.OK {
+	for i := range a.list {
+		r := a.list[i].record(i, begin)
+		m.Records = m.keep(m.Records, &r, a.where[i])
+	}
+	if len(m.Records) == 0 {
+		return nil, errors.New("none of its requests can be read")
+	}
+	for i := range m.Records {
+		if r := &m.Records[i]; r.Status == record.OK {
 			end, first = max(end, r.Finish), min(first, r.Sent)
 			streamed = streamed || !math.IsNaN(r.FirstToken)
 		}
@@ -254,8 +306,8 @@ func (m *Imported) setRequests(list []aiperfRequest) (err error) {
 		m.Metrics.Set(result.Duration, end-first)
 	}
 	// AIPerf's gaps are between chunks, which may have several tokens.
-	m.Ended, err = m.derive(m.Records, func(k result.ID) bool { return k != result.MaxOutputTokensPerS })
-	return err
+	m.Ended = m.derive(m.Records, func(k result.ID) bool { return k != result.MaxOutputTokensPerS })
+	return m, nil
 }
 
 // record returns the record of a request, with times since begin.

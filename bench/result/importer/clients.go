@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,37 +13,93 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/bench/result/records"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 	"lorasim/sim/record"
 )
 
-// readJSON reads a file of JSON objects. An object holds one run or several. AIPerf's
-// objects of single requests form one run together.
+// fields are the values of a JSON object by name.
+type fields map[string]json.RawMessage
+
+// has reports whether the object has all fields.
+func (f fields) has(names ...string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return f[name] == nil })
+}
+
+// A client is a benchmark whose files are read.
+type client struct {
+	name string
+	// is reports whether an object is of the client, in any of its versions.
+	is func(fields) bool
+	// read reads an object that holds a run or several. where is its place in messages.
+	read func(text []byte, f fields, where string) ([]*Imported, error)
+	// requests, for an object that holds one request, returns the reader of all such objects of a file.
+	requests func() requestReader
+}
+
+// A requestReader reads the requests of one run.
+type requestReader interface {
+	// add reads an object. An error costs only its request.
+	add(text []byte, where string) error
+	// run returns the run of the requests read. It adds those that cannot be requests to the run's Left.
+	run() (*Imported, error)
+}
+
+// clients are the benchmarks in the order in which they are tried. Versions differ in what their files lack, and in
+// names that the functions know besides today's.
+var clients = []client{
+	{name: "AIPerf", is: func(f fields) bool { return f.has("metadata", "metrics") }, // profile_export.jsonl
+		requests: func() requestReader { return &aiperfRequests{} }},
+	{name: "AIPerf", is: isAIPerf, read: readAIPerf}, // and its forerunner GenAI-Perf
+	{name: "GuideLLM", is: func(f fields) bool { return f.has("benchmarks") }, read: readGuideLLM},
+	{name: "inference-perf", is: isPerfRequest, requests: func() requestReader { return &perfRequests{} }},
+	{name: "inference-perf", is: isInferencePerf, read: readInferencePerf},
+	{name: "llmperf", is: isLLMPerf, read: readLLMPerf},
+	{name: "llmperf", is: isLLMPerfRequest, requests: func() requestReader { return &llmperfRequests{} }},
+	{name: "locust", is: isLocust, requests: func() requestReader { return &locustRows{} }},
+	{name: "sglang, vLLM", is: func(fields) bool { return true }, read: readLine},
+}
+
+func clientNames() string {
+	var names []string
+	for _, c := range clients {
+		if !slices.Contains(names, c.name) {
+			names = append(names, c.name)
+		}
+	}
+	return strings.Join(names, ", ") + " or lorasim"
+}
+
+// readJSON reads a file of JSON objects. An object holds one run or several. The objects of single requests form one
+// run together.
 func readJSON(r io.Reader, name string) (runs []*Imported, err error) {
-	var requests []aiperfRequest
-	place := -1 // index of their run
+	var reader requestReader
+	var left records.LeftOut
+	place := -1 // index of the run of the requests
+	var first error
 	err = result.Documents(r, name, func(line int, text []byte) error {
-		var fields map[string]json.RawMessage
-		var found []*Imported
-		err := json.Unmarshal(text, &fields)
-		switch {
-		case err != nil:
-		case fields["metadata"] != nil && fields["metrics"] != nil:
-			var q aiperfRequest
-			if err = q.parse(text); place < 0 {
-				place, found = len(runs), []*Imported{newClient("AIPerf", "", aiperfLatencies)}
+		var f fields
+		where := fmt.Sprintf("%s:%d", name, line)
+		if err := json.Unmarshal(text, &f); err != nil {
+			return result.Misplaced(name, line, text, err)
+		}
+		c := &clients[slices.IndexFunc(clients, func(c client) bool { return c.is(f) })]
+		if c.requests != nil {
+			if reader == nil {
+				reader, place = c.requests(), len(runs)
+				runs = append(runs, nil)
 			}
-			requests = append(requests, q)
-		case fields["benchmarks"] != nil:
-			found, err = readGuideLLM(text)
-		case fields["benchmark_time_seconds"] != nil && fields["successes"] != nil:
-			found, err = readInferencePerf(text)
-		case isAIPerf(fields):
-			found, err = readAIPerf(text, fields)
-		default:
-			found, err = readLine(text)
+			if err := reader.add(text, where); err != nil {
+				first = cmp.Or(first, fmt.Errorf("%s: %w", where, err))
+				left.Add(where, err.Error())
+			}
+			return nil
+		}
+		found, err := c.read(text, f, where)
+		if errors.Is(err, errNoFigures) {
+			err = fmt.Errorf("expected a result of %s: %w", clientNames(), err)
 		}
 		if err != nil {
 			return result.Misplaced(name, line, text, err)
@@ -53,14 +110,16 @@ func readJSON(r io.Reader, name string) (runs []*Imported, err error) {
 		runs = append(runs, found...)
 		return nil
 	})
-	if err == nil && place >= 0 {
-		if err = runs[place].setRequests(requests); err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
-		}
+	if err != nil || place < 0 {
+		return runs, err
 	}
+	m, err := reader.run()
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(first, fmt.Errorf("%s: %w", name, err))
 	}
+	left.Reasons = append(left.Reasons, m.Left.Reasons...)
+	m.File, m.Line, m.Left = name, 1, left
+	runs[place] = m
 	return runs, nil
 }
 
@@ -76,56 +135,120 @@ func newClient(name, version, note string) *Imported {
 	}
 }
 
+var errNoFigures = errors.New("the object has none of their figures")
+
 // readLine reads a line of sglang, vLLM or lorasim.
-func readLine(text []byte) ([]*Imported, error) {
+func readLine(text []byte, f fields, where string) ([]*Imported, error) {
 	res, err := result.ParseJSON(text)
 	if err != nil {
 		return nil, err
 	}
 	m := &Imported{Result: res}
-	if res.Metrics == (result.Metrics{}) && res.Extra == nil {
-		return nil, errors.New("expected a result of sglang, vLLM, AIPerf, GuideLLM, inference-perf or lorasim: the object has none of their figures")
+	if !m.hasFigures() {
+		return nil, errNoFigures
+	}
+	if res.Source == result.Log {
+		m.setFailures(f)
 	}
 	if d := res.Details; d != nil {
-		err = m.addDetails(d)
+		m.addDetails(d, where)
 	}
-	return []*Imported{m}, err
+	return []*Imported{m}, nil
 }
 
-// addDetails adds vLLM's arrays of single requests. With --save-detailed they are complete,
-// otherwise they have only the E2E latencies.
-func (m *Imported) addDetails(d *result.Details) error {
-	n := len(d.Latencies)
-	if completed, _ := m.Metrics.Get(result.Completed); n == 0 || completed == 0 {
-		return nil
-	}
-	whole := true // all arrays are present and have the same length
-	for _, l := range []int{len(d.InputLens), len(d.OutputLens), len(d.TTFTs), len(d.ITLs), len(d.Errors),
-		len(d.StartTimes)} {
+// hasFigures reports whether a result has a figure beside its duration, which logs of requests have, too.
+func (m *Imported) hasFigures() bool {
+	rest := m.Metrics
+	rest.Delete(result.Duration)
+	return rest != (result.Metrics{}) || m.Extra != nil
+}
+
+// addDetails adds the arrays of single requests. vLLM's state when each request was sent; E2E follows from TTFT and the
+// gaps between chunks if it is not stated. Without times of sending, only the E2E latencies are of use.
+func (m *Imported) addDetails(d *result.Details, where string) {
+	n := len(d.StartTimes)
+	whole := n > 0 // the arrays tell all of each request
+	for _, l := range []int{len(d.InputLens), len(d.OutputLens), len(d.TTFTs), len(d.ITLs)} {
 		whole = whole && l == n
 	}
-	begin := 0.0
-	if whole {
-		begin = slices.Min(d.StartTimes)
+	whole = whole && (d.Latencies == nil || len(d.Latencies) == n) && (d.Errors == nil || len(d.Errors) == n)
+	if !whole {
+		m.addLatencies(d)
+		return
 	}
-	recs := make([]record.Request, n)
+	begin := math.Inf(1)
+	for _, start := range d.StartTimes {
+		if start < begin {
+			begin = start
+		}
+	}
+	var recs []record.Request
+	for i, start := range d.StartTimes {
+		r := m.detail(d, i, start-begin)
+		recs = m.keep(recs, &r, fmt.Sprintf("%s: request %d", where, i))
+	}
+	e := m.derive(recs, func(result.ID) bool { return true })
+	m.Records = recs
+	switch {
+	case e == nil:
+		m.Notes = append(m.Notes, "its arrays of requests contradict its number of successful requests")
+	case m.Left.Rows() == 0:
+		m.Ended = e
+	}
+}
+
+// detail returns the record of request i of the arrays.
+func (m *Imported) detail(d *result.Details, i int, sent float64) record.Request {
+	latency, gaps := d.TTFTs[i], d.ITLs[i]
+	for _, g := range gaps {
+		latency += g
+	}
+	if math.IsNaN(latency) {
+		gaps = nil
+	}
+	if d.Latencies != nil {
+		latency = d.Latencies[i]
+	}
+	r := newRecord(i, sent, sent+d.TTFTs[i], sent+latency, float64(d.InputLens[i]), float64(d.OutputLens[i]))
+	r.Gaps, r.Streamed = gaps, m.Streamed
+	if len(d.QueueTimes) == len(d.StartTimes) && d.QueueTimes[i] > 0 {
+		r.Arrival -= d.QueueTimes[i]
+	}
+	if d.Errors != nil {
+		r.Error = d.Errors[i]
+	}
+	if latency == 0 || r.Error != "" { // it never ended
+		r.Status, r.FirstToken = record.Failed, math.NaN()
+	}
+	return r
+}
+
+// addLatencies derives the E2E figures from the array of latencies, which vLLM's files may have alone.
+func (m *Imported) addLatencies(d *result.Details) {
+	var recs []record.Request
 	for i, latency := range d.Latencies {
-		r := &recs[i]
-		*r = record.Request{FirstToken: math.NaN(), Finish: latency}
-		if whole {
-			sent := d.StartTimes[i] - begin
-			*r = newRecord(i, sent, sent+d.TTFTs[i], sent+latency, float64(d.InputLens[i]), float64(d.OutputLens[i]))
-			r.Gaps, r.Streamed, r.Error = d.ITLs[i], m.Streamed, d.Errors[i]
+		r := record.Request{FirstToken: math.NaN(), Finish: latency}
+		if latency == 0 || i < len(d.Errors) && d.Errors[i] != "" {
+			r.Status = record.Failed
 		}
-		if latency == 0 || r.Error != "" { // it never ended
-			r.Status, r.FirstToken = record.Failed, math.NaN()
-		}
+		recs = m.keep(recs, &r, fmt.Sprintf("request %d", i))
 	}
-	e, err := m.derive(recs, func(k result.ID) bool { return whole || k >= result.MeanE2E && k <= result.P99E2E })
-	if e != nil && whole {
-		m.Records, m.Ended = recs, e
+	if len(recs) > 0 {
+		m.derive(recs, func(k result.ID) bool { return k >= result.MeanE2E && k <= result.P99E2E })
 	}
-	return err
+}
+
+// keep appends a record if it is that of a possible request, else it lists it as left out. place names it.
+func (m *Imported) keep(recs []record.Request, r *record.Request, place string) []record.Request {
+	fault := records.Fault(r)
+	if fault == nil {
+		fault = tooLong(r)
+	}
+	if fault != nil {
+		m.Left.Add(place, fault.Error())
+		return recs
+	}
+	return append(recs, *r)
 }
 
 // newRecord returns the record of a request that was sent on time and succeeded. Times are
@@ -140,17 +263,14 @@ func newRecord(id int, sent, first, finish, input, output float64) record.Reques
 }
 
 // derive computes metrics from the requests: those that the file lacks and for which want
-// returns true. It returns the counts of how requests ended. If recs are not all requests
+// returns true. It returns the counts of how requests ended. If recs and the requests left out are not all requests
 // of the run, it derives nothing and returns nil.
-func (m *Imported) derive(recs []record.Request, want func(result.ID) bool) (*result.Endings, error) {
+func (m *Imported) derive(recs []record.Request, want func(result.ID) bool) *result.Endings {
 	duration, _ := m.Metrics.Get(result.Duration)
 	c := result.NewCollector(result.Options{Duration: duration})
 	gaps, text := false, false
 	for i := range recs {
 		r := &recs[i]
-		if err := checkTimes(r); err != nil {
-			return nil, fmt.Errorf("request %d %w", i, err)
-		}
 		c.Done(r)
 		c.AddGaps(r)
 		gaps = gaps || r.Status == record.OK && len(r.Gaps) > 0
@@ -158,8 +278,9 @@ func (m *Imported) derive(recs []record.Request, want func(result.ID) bool) (*re
 	}
 	res := c.Result(result.Meta{}, nil)
 	derived, _ := res.Metrics.Get(result.Completed)
-	if stated, ok := m.Metrics.Get(result.Completed); ok && stated != derived {
-		return nil, nil
+	if stated, ok := m.Metrics.Get(result.Completed); ok &&
+		(stated < derived || stated > derived+float64(m.Left.Rows())) {
+		return nil
 	}
 	for k := range result.NumMetrics {
 		known := true // a Collector has zeros for what requests lack
@@ -176,23 +297,21 @@ func (m *Imported) derive(recs []record.Request, want func(result.ID) bool) (*re
 		}
 	}
 	res.Extra.CompletedSet = 0 // ids are the client's own
-	return &res.Extra.Endings, nil
+	return &res.Extra.Endings
 }
 
 // longestRun limits the times of requests, s, since a Collector has counters for each
 // second.
 const longestRun = 30 * 86400
 
-func checkTimes(r *record.Request) error {
+// tooLong returns an error for a request that ends after the longest run.
+func tooLong(r *record.Request) error {
 	last := r.Finish
-	if r.Finish < r.Sent {
-		return fmt.Errorf("ended %g s before it was sent", r.Sent-r.Finish)
-	}
 	for _, g := range r.Gaps {
 		last += max(g, 0)
 	}
-	if !(last <= longestRun) {
-		return fmt.Errorf("ended %.0f s after the first was sent, expected at most %d days", last, longestRun/86400)
+	if last > longestRun {
+		return fmt.Errorf("it ends more than %d days after the first was sent", longestRun/86400)
 	}
 	return nil
 }
@@ -208,12 +327,7 @@ type figure struct {
 type figures map[string]any
 
 // number returns the number of the given name; NaN if there is none.
-func (f figures) number(name string) float64 {
-	if v, ok := f[name].(float64); ok {
-		return v
-	}
-	return math.NaN()
-}
+func (f figures) number(name string) float64 { return result.LooseFloat(f[name]) }
 
 var percentileName = regexp.MustCompile(`^p[0-9.]+$`)
 

@@ -10,6 +10,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/sim/record"
+	"lorasim/trace"
 )
 
 // exported is a run of a few requests, one of which failed.
@@ -48,7 +49,7 @@ func reread(t *testing.T, form string, r *result.Result) (run *Imported, text []
 	if err := Export(form+":"+file, r); err != nil {
 		t.Fatal(err)
 	}
-	runs, _, err := Files(t.Context(), nil, []string{file})
+	runs, _, err := Files(t.Context(), trace.Files{}, []string{file})
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("%s: %d runs, %v", form, len(runs), err)
 	}

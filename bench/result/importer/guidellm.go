@@ -31,11 +31,17 @@ type guideBenchmark struct {
 	}
 	Args      struct{ Strategy guideStrategy } // in versions before 0.4
 	Scheduler struct{ Strategy guideStrategy }
-	Duration  *float64
-	Start     float64 `json:"start_time"`
-	End       float64 `json:"end_time"`
-	Metrics   json.RawMessage
-	Requests  struct {
+	Stats     struct {
+		Successful whole                                           `json:"total_successful"`
+		Errored    whole                                           `json:"total_errored"`
+		Incomplete whole                                           `json:"total_incomplete"`
+		Made       struct{ Successful, Errored, Incomplete whole } `json:"requests_made"`
+	} `json:"run_stats"` // before 0.4
+	Duration *float64
+	Start    float64 `json:"start_time"`
+	End      float64 `json:"end_time"`
+	Metrics  json.RawMessage
+	Requests struct {
 		Successful, Errored, Incomplete []guideRequest
 	}
 }
@@ -53,8 +59,8 @@ type guideRequest struct {
 	Start *float64 `json:"request_start_time"`
 	End   *float64 `json:"request_end_time"`
 	TTFT  *float64 `json:"time_to_first_token_ms"`
-	Input int64    `json:"prompt_tokens"`
-	Out   int64    `json:"output_tokens"`
+	Input whole    `json:"prompt_tokens"`
+	Out   whole    `json:"output_tokens"`
 	Info  struct {
 		Error   string
 		Timings struct {
@@ -70,9 +76,9 @@ var guideStats = [6]string{"mean", "median", "std_dev", "p90", "p95", "p99"}
 
 const guideTPOT = "GuideLLM's TPOT counts the first token, as time over tokens; its percentiles of TPOT and ITL weigh each request's mean by its tokens"
 
-func readGuideLLM(text []byte) (runs []*Imported, err error) {
+func readGuideLLM(text []byte, _ fields, where string) (runs []*Imported, err error) {
 	var g guideReport
-	if err := json.Unmarshal(text, &g); err != nil {
+	if err := lenient(text, &g); err != nil {
 		return nil, err
 	}
 	for i := range g.Benchmarks {
@@ -85,9 +91,7 @@ func readGuideLLM(text []byte) (runs []*Imported, err error) {
 		if err := b.setMetrics(m); err != nil {
 			return nil, err
 		}
-		if err := b.setRecords(m); err != nil {
-			return nil, fmt.Errorf("benchmarks[%d]: %w", i, err)
-		}
+		b.setRecords(m, fmt.Sprintf("%s: benchmarks[%d]", where, i))
 		runs = append(runs, m)
 	}
 	return runs, nil
@@ -144,11 +148,11 @@ var guideFigures = []figure{
 func (b *guideBenchmark) setMetrics(m *Imported) error {
 	var totals struct {
 		Requests *struct {
-			Successful, Errored, Incomplete int64
+			Successful, Errored, Incomplete whole
 		} `json:"request_totals"`
 	}
 	var metrics map[string]any
-	if err := cmp.Or(json.Unmarshal(b.Metrics, &totals), json.Unmarshal(b.Metrics, &metrics)); err != nil {
+	if err := cmp.Or(lenient(b.Metrics, &totals), json.Unmarshal(b.Metrics, &metrics)); err != nil {
 		return err
 	}
 	of := func(f map[string]any, name string) figures {
@@ -164,10 +168,10 @@ func (b *guideBenchmark) setMetrics(m *Imported) error {
 	}
 	if t := totals.Requests; t != nil {
 		m.Metrics.Set(result.Completed, float64(t.Successful))
-		m.Ended = &result.Endings{Requests: t.Successful + t.Errored + t.Incomplete, Failed: t.Errored,
-			Unfinished: t.Incomplete}
+		m.Ended = &result.Endings{Requests: int64(t.Successful + t.Errored + t.Incomplete), Failed: int64(t.Errored),
+			Unfinished: int64(t.Incomplete)}
 	} else {
-		m.Metrics.Set(result.Completed, successful("request_latency").number("count"))
+		b.setTotals(m, successful("request_latency").number("count"))
 	}
 	for _, f := range guideFigures {
 		s := successful(f.name)
@@ -194,6 +198,21 @@ func (b *guideBenchmark) setMetrics(m *Imported) error {
 	return nil
 }
 
+// setTotals sets the numbers of requests of early versions, which state them as run_stats, with those of the warm-up.
+func (b *guideBenchmark) setTotals(m *Imported, count float64) {
+	s := &b.Stats
+	completed, errored := max(s.Successful, s.Made.Successful), max(s.Errored, s.Made.Errored)
+	incomplete := max(s.Incomplete, s.Made.Incomplete)
+	if math.IsNaN(count) {
+		count = float64(completed)
+	}
+	m.Metrics.Set(result.Completed, count)
+	if done := int64(count); errored+incomplete > 0 {
+		m.Ended = &result.Endings{Requests: done + int64(errored+incomplete), Failed: int64(errored),
+			Unfinished: int64(incomplete)}
+	}
+}
+
 // guidePercentiles are GuideLLM's names of percentiles. The median has its own field.
 var guidePercentiles = map[string]string{"p001": "p0.1", "p01": "p1", "p05": "p5", "p10": "p10", "p25": "p25",
 	"p75": "p75",
@@ -201,7 +220,7 @@ var guidePercentiles = map[string]string{"p001": "p0.1", "p01": "p1", "p05": "p5
 
 // setRecords sets the records of the requests, in the order in which they were sent. The
 // file may have only a sample of the requests.
-func (b *guideBenchmark) setRecords(m *Imported) error {
+func (b *guideBenchmark) setRecords(m *Imported, where string) {
 	index := map[string]int32{"": -1} // of models
 	for _, of := range []struct {
 		status record.Status
@@ -225,32 +244,34 @@ func (b *guideBenchmark) setRecords(m *Imported) error {
 	slices.SortFunc(m.Records, func(a, b record.Request) int {
 		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Finish, b.Finish))
 	})
-	if len(m.Records) == 0 {
-		return nil
-	}
 	begin := math.Inf(1)
 	for _, r := range m.Records {
 		begin = min(begin, r.Arrival)
 	}
-	for i := range m.Records {
-		r := &m.Records[i]
+	all := m.Records
+	m.Records = nil
+	for i := range all {
+		r := &all[i]
 		r.ID, r.Arrival, r.Sent, r.FirstToken, r.Finish = int64(i), r.Arrival-begin, r.Sent-begin, r.FirstToken-begin,
 			r.Finish-begin
+		m.Records = m.keep(m.Records, r, fmt.Sprintf("%s: request %d by the time of sending", where, i))
 	}
-	e, err := m.derive(m.Records, func(result.ID) bool { return false })
+	if len(m.Records) == 0 {
+		return
+	}
+	e := m.derive(m.Records, func(result.ID) bool { return false })
 	switch {
-	case e != nil:
-		m.Ended = e
-	case err == nil:
+	case e == nil:
 		m.Notes = append(m.Notes, fmt.Sprintf("the file has %d of the requests, a sample", len(m.Records)))
+	case m.Left.Rows() == 0:
+		m.Ended = e
 	}
-	return err
 }
 
 // record returns the record of a request, in Unix time; false if it was never sent.
 func (q *guideRequest) record() (record.Request, bool) {
 	start, end := cmp.Or(q.Start, q.OldStart), cmp.Or(q.End, q.OldEnd)
-	if start == nil || end == nil || *end < *start {
+	if start == nil || end == nil {
 		return record.Request{}, false
 	}
 	r := newRecord(0, *start, *start+or(q.TTFT, math.NaN())/1000, *end, float64(q.Input), float64(q.Out))

@@ -1,8 +1,8 @@
 // Package importer reads the output of benchmarks as results, to compare measured runs with
-// simulated ones. It reads logs with result blocks, and the JSON of sglang, vLLM, AIPerf,
-// GuideLLM, inference-perf and lorasim.
+// simulated ones. It reads logs with result blocks, the files of the benchmarks in the table clients, and lorasim's own
+// results and per-request records.
 //
-//	runs, warnings, err := importer.Files(ctx, []string{"bench.log", "out.jsonl"})
+//	runs, warnings, err := importer.Files(ctx, columnar.Files(), []string{"bench.log", "out.jsonl"})
 //	importer.WriteTable(os.Stdout, runs)
 //	runs[0].Print(os.Stdout) // the block again, byte for byte
 //
@@ -16,9 +16,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,8 +26,10 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/bench/result/records"
 	"lorasim/internal/format"
 	"lorasim/internal/textfile"
+	"lorasim/trace"
 )
 
 // An Imported is one run found in a file.
@@ -47,8 +49,12 @@ type Imported struct {
 	Models   []string // models of the requests
 	Strategy string   // how requests were sent, in the client's terms
 	Notes    []string // remarks, such as definitions that differ from the reference benchmark's
+	// Left lists the requests in the file that cannot be requests.
+	Left records.LeftOut
 
-	seen map[string]bool // rows and titles of the block
+	seen     map[string]bool // rows and titles of the block
+	failures int64           // requests that failed, as the block states
+	format   string          // of a file that is no block and no JSON
 }
 
 // Context is information on a run beside its block. Zero values mean unknown.
@@ -72,53 +78,87 @@ type Warning struct {
 	Text string
 }
 
-// String returns the warning as FILE:LINE: TEXT.
-func (w Warning) String() string { return fmt.Sprintf("%s:%d: %s", w.File, w.Line, w.Text) }
+// String returns the warning as FILE:LINE: TEXT, or TEXT alone if it names its place.
+func (w Warning) String() string {
+	if w.File == "" {
+		return w.Text
+	}
+	return fmt.Sprintf("%s:%d: %s", w.File, w.Line, w.Text)
+}
 
 // maxFile is the largest size of a file, in bytes. It also limits endless files, such as
 // pipes.
 const maxFile = 1 << 30
 
-// Files reads the files at paths with Read, in order. A file without a result is an error. fsys has the files; nil: the
-// operating system.
-func Files(ctx context.Context, fsys fs.FS, paths []string) ([]*Imported, []Warning, error) {
-	var runs []*Imported
-	var warnings []Warning
+// Files reads the runs of the files at paths, in order: text as Read does, which may be compressed, and files of
+// request records. A file without a result is an error.
+func Files(ctx context.Context, files trace.Files, paths []string) (runs []*Imported, warnings []Warning, err error) {
 	for _, path := range paths {
-		f, err := textfile.OpenInputIn(ctx, fsys, path)
+		var rs []*Imported
+		var ws []Warning
+		if isRecords(ctx, files, path) {
+			var m *Imported
+			if m, err = Records(ctx, files, path, result.Options{KeepRecords: true}); err == nil {
+				rs = []*Imported{m}
+			}
+		} else {
+			rs, ws, err = readText(ctx, files, path)
+		}
 		if err != nil {
 			return nil, nil, err
 		}
-		rs, ws, err := Read(textfile.Limit(f, path, maxFile), path)
-		if f.Close(); err != nil {
-			return nil, nil, err
+		for _, m := range rs {
+			for _, line := range m.Left.Lines() {
+				ws = append(ws, Warning{Text: line})
+			}
 		}
 		runs, warnings = append(runs, rs...), append(warnings, ws...)
 	}
 	return runs, warnings, nil
 }
 
-// Read reads the runs of a log, or of JSON if the first character is {. name is the file's
+func readText(ctx context.Context, files trace.Files, path string) ([]*Imported, []Warning, error) {
+	f, err := textfile.OpenText(ctx, files.FS, path, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	return Read(textfile.Limit(f, path, maxFile), path)
+}
+
+// Read reads the runs of a text: JSON if it begins with an object or an array of objects, a table if it begins with
+// the names of columns of a client, else a log. name is the file's
 // name for messages. A line that is not understood gives a warning. A read failure,
 // unknown JSON, or a file without a result is an error.
 func Read(r io.Reader, name string) (runs []*Imported, warnings []Warning, err error) {
 	in := bufio.NewReaderSize(r, 1<<16)
-	head, _ := in.Peek(1 << 10) // an error is returned again by the next read
-	if head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")); bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"),
-		[]byte("{")) {
+	head, _ := in.Peek(1 << 12) // an error is returned again by the next read
+	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
+	switch {
+	case in.Buffered() == 0:
+		if _, err = in.ReadByte(); errors.Is(err, io.EOF) {
+			err = errors.New("the file is empty")
+		}
+		err = fmt.Errorf("%s: %w", name, err)
+	case jsonStart.Match(head):
 		runs, err = readJSON(in, name)
-	} else {
+	case isTable(head):
+		runs, err = readTable(in, name)
+	default:
 		runs, warnings, err = readLog(in, name)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(runs) == 0 {
-		return nil, nil, fmt.Errorf("%s: no result found: expected a block that begins with %q, or JSON of a benchmark",
-			name, result.BlockStart())
+		return nil, nil, fmt.Errorf("%s: no result found: expected a block that begins with %q, or a file of %s",
+			name, result.BlockStart(), clientNames())
 	}
 	return runs, warnings, nil
 }
+
+// jsonStart matches the beginning of a JSON object, or of an array of objects or of nothing.
+var jsonStart = regexp.MustCompile(`^(\[\s*)*(\{|\])`)
 
 // Print writes the block as it was found in the file. A run from JSON is written in the
 // current layout, followed by notes.
@@ -144,14 +184,14 @@ func (m *Imported) Print(w io.Writer) error {
 // WriteTable writes a table of runs, one per line. It omits columns without a value. For
 // runs from JSON files, lines below the table list the missing metrics and the notes.
 func WriteTable(w io.Writer, runs []*Imported) error {
-	head := []string{"FILE", "LINE", "LAYOUT", "BACKEND", "RATE", "CONC"}
+	head := []string{"FILE", "LINE", "LAYOUT", "BACKEND", "RATE", "CONC", "FAILED"}
 	metrics := []result.ID{result.Completed, result.Duration, result.MeanE2E, result.MedianE2E, result.MeanTTFT}
 	rows := [][]string{append(head, "COMPLETED", "DURATION s", "MEAN E2E ms", "MEDIAN E2E ms", "MEAN TTFT ms", "NOTE")}
 	for _, m := range runs {
 		row := []string{filepath.Base(m.File), strconv.Itoa(m.Line), string(m.Layout), m.Backend,
-			m.RequestRate.String(), ""}
+			m.RequestRate.String(), "", m.failed()}
 		if m.Layout == "" {
-			row[2] = "json"
+			row[2] = cmp.Or(m.format, "json")
 		}
 		if m.MaxConcurrency > 0 {
 			row[5] = strconv.Itoa(m.MaxConcurrency)
@@ -193,6 +233,14 @@ func WriteTable(w io.Writer, runs []*Imported) error {
 		}
 	}
 	return nil
+}
+
+// failed returns the number of requests that did not succeed; "" if there are none, or if that is unknown.
+func (m *Imported) failed() string {
+	if e := m.Endings(); e != nil && e.Unsuccessful()+e.Unsent > 0 {
+		return strconv.FormatInt(e.Unsuccessful()+e.Unsent, 10)
+	}
+	return ""
 }
 
 // note returns a text that identifies a run within its file.

@@ -15,6 +15,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/internal/shareddata"
+	"lorasim/trace"
 )
 
 // realLogs reads all real logs, in the order of their names.
@@ -25,7 +26,7 @@ func realLogs(t *testing.T) map[string][]*Imported {
 		t.Fatalf("no logs: %v", err)
 	}
 	sort.Strings(paths)
-	runs, warnings, err := Files(t.Context(), nil, paths)
+	runs, warnings, err := Files(t.Context(), trace.Files{}, paths)
 	if err != nil {
 		t.Fatal(err)
 	}

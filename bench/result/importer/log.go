@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -27,8 +26,13 @@ type logReader struct {
 	warnings []Warning
 	context  Context
 	args     map[string]any
-	block    *Imported // block being read; nil: none
-	noise    int       // number of successive lines in the block that are not rows
+	sends    struct { // what vLLM prints before its block
+		rate        result.Rate
+		concurrency int
+	}
+	block  *Imported // block being read; nil: none
+	indent int       // characters before each row, which a log collector added
+	noise  int       // number of successive lines in the block that are not rows
 }
 
 // maxLine is the largest length of a line, in bytes. The longest known lines are argument
@@ -84,23 +88,60 @@ func (l *logReader) warn(line int, format string, a ...any) {
 // here describes the line at which a block seems to end.
 func (l *logReader) here() string { return fmt.Sprintf("before line %d", l.line) }
 
+// blockTitle matches the first line of a block, behind what a log collector may have put before it.
+var blockTitle = regexp.MustCompile(`^(.*?)=+ Serving Benchmark Result =+\s*$`)
+
 // take reads one line.
 func (l *logReader) take(text string) {
-	switch trimmed := strings.TrimSpace(text); {
-	case trimmed == "":
-	case trimmed == result.BlockStart():
+	text = unstyled(text)
+	if m := blockTitle.FindStringSubmatch(text); m != nil {
 		l.endBlock(l.here())
 		l.block = &Imported{Result: &result.Result{Meta: result.Meta{Source: result.Log}}, File: l.name, Line: l.line,
 			seen: map[string]bool{}}
-		l.noise = 0
-	case l.block != nil && trimmed == result.BlockEnd():
+		l.indent, l.noise = len(m[1]), 0
+		return
+	}
+	if l.block != nil && l.indent > 0 {
+		text = text[min(l.indent, len(text)):]
+	}
+	switch trimmed := strings.TrimSpace(text); {
+	case trimmed == "":
+	case l.block != nil && isBlockEnd(trimmed):
 		l.endBlock("")
 	case l.takeEnding(trimmed):
 	case l.takeContext(trimmed):
-	case l.block != nil && !isProgress(trimmed):
+	case l.block == nil:
+		l.takeHeader(trimmed)
+	case !isProgress(trimmed):
 		if !l.addRow(text) {
 			l.endBlock(l.here())
 		}
+	}
+}
+
+// isBlockEnd reports whether a line is the last one of a block.
+func isBlockEnd(text string) bool { return len(text) >= 20 && strings.Trim(text, "=") == "" }
+
+var style = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// unstyled removes the colours of terminals.
+func unstyled(text string) string {
+	if strings.IndexByte(text, '\x1b') < 0 {
+		return text
+	}
+	return style.ReplaceAllString(text, "")
+}
+
+// takeHeader reads what vLLM prints before its block on how it sends requests.
+func (l *logReader) takeHeader(text string) {
+	label, value, _ := strings.Cut(text, ":")
+	switch value = strings.TrimSpace(value); label {
+	case "Traffic request rate":
+		if rate, err := result.ParseRate(value); err == nil {
+			l.sends.rate = rate
+		}
+	case "Maximum request concurrency":
+		l.sends.concurrency, _ = strconv.Atoi(value) // None: no limit
 	}
 }
 
@@ -221,16 +262,28 @@ func (l *logReader) endBlock(cut string) {
 		l.warn(b.Line, "the block that begins here is cut short %s", cut)
 	}
 	b.Context, b.Layout = l.context, b.layout()
+	if b.RequestRate == 0 {
+		b.RequestRate = l.sends.rate
+	}
+	if b.MaxConcurrency == 0 && b.Layout == VLLM {
+		b.MaxConcurrency = l.sends.concurrency
+	}
 	b.setArguments(l.args)
 	b.InferStreaming()
 	l.runs = append(l.runs, b)
 	l.args = nil
+	l.sends.rate, l.sends.concurrency = 0, 0
 	l.context = Context{Server: l.context.Server, Client: l.context.Client, SectionRate: l.context.SectionRate}
 }
 
 // setArguments sets the arguments of a run. Rows of the block take precedence.
 func (m *Imported) setArguments(args map[string]any) {
-	m.Config = maps.Clone(args)
+	for name, v := range args {
+		m.SetConfig(name, v)
+	}
+	if v, ok := args["request_rate"].(float64); ok && v > 0 && m.RequestRate == 0 {
+		m.RequestRate = result.Rate(v)
+	}
 	if s, ok := args["dataset_name"].(string); ok {
 		m.DatasetName = s
 	} else if s, ok := args["trace_name"].(string); ok && args["use_trace"] == true {
@@ -261,7 +314,10 @@ func (m *Imported) setArguments(args map[string]any) {
 	// requests than num_prompts.
 	asked, ok := args["num_prompts"].(int64)
 	completed, has := m.Metrics.Get(result.Completed)
-	if ok && has && args["use_trace"] != true && completed <= float64(asked) && len(m.ModelCounts) == 0 {
+	switch {
+	case m.failures > 0 || m.seen[failedRow]:
+		m.Ended = &result.Endings{Requests: int64(completed) + m.failures, Failed: m.failures}
+	case ok && has && args["use_trace"] != true && completed <= float64(asked) && len(m.ModelCounts) == 0:
 		m.Ended = &result.Endings{Requests: asked, Failed: asked - int64(completed)}
 	}
 }
@@ -285,29 +341,25 @@ var known = func() map[string]result.Row {
 func (l *logReader) addRow(text string) bool {
 	b, trimmed := l.block, strings.TrimRight(text, " \t")
 	label, value, _ := strings.Cut(trimmed, ":")
-	label, value = label+":", strings.TrimSpace(value)
+	label, value = strings.TrimSpace(label)+":", strings.TrimSpace(value)
 	title := strings.Trim(trimmed, "-")
 	isTitle := title != "" && strings.HasPrefix(trimmed, "---") && strings.HasSuffix(trimmed, "---")
-	if isTitle {
-		label = title
-	}
+	_, numErr := strconv.ParseFloat(value, 64)
 	row, ok := known[label]
-	ok = ok && isTitle == (row.Kind == result.TitleRow)
+	printed := result.FormatRow(result.Row{Label: label}, value)
 	switch {
-	case isTitle && !ok:
-		l.warn(l.line, "unknown section %q, kept as it is", clip(title))
-	case ok && !isTitle && b.repeats(row):
+	case isTitle:
+		label = strings.TrimSpace(title)
+	case ok && b.repeats(row):
 		l.warn(l.line, "second row %q, kept as it is", row.Label)
-	case ok && !isTitle && !b.set(row, value):
-		l.warn(l.line, "row %q: value %q not understood, kept as it is", row.Label, clip(value))
 	case ok:
-		value, _ := b.Value(row)
-		printed := result.FormatRow(row, value)
-		if text != printed && text != strings.TrimRight(printed, " ") { // logs may lose trailing spaces
-			l.warn(l.line, "row %q is not in the form the benchmark prints, kept as it is", clip(row.Label))
+		if err := b.set(row, value); err != nil {
+			l.warn(l.line, "row %q: %v", row.Label, err)
 		}
-	case value != "" && trimmed == strings.TrimRight(result.FormatRow(result.Row{Label: label}, value), " "):
-		l.warn(l.line, "unknown row %q, kept as it is", clip(label))
+	case b.setVLLM(label, value):
+	case numErr == nil, value != "" && trimmed == strings.TrimRight(printed, " "):
+		b.keepRow(label, value)
+	case value == "" && strings.HasSuffix(trimmed, ":"): // the title of rows that follow
 	case l.noise == maxNoise:
 		return false
 	default:
@@ -331,34 +383,56 @@ func (m *Imported) repeats(row result.Row) bool {
 	return there
 }
 
-// set sets the value of a row in the result. It returns false if the value is not valid.
-func (m *Imported) set(row result.Row, value string) bool {
+// set sets the value of a row in the result.
+func (m *Imported) set(row result.Row, value string) error {
 	switch row.Kind {
 	case result.BackendRow:
 		m.Backend = value
-		return value != ""
+		if value == "" {
+			return errors.New("is empty")
+		}
+		return nil
 	case result.RateRow:
 		rate, err := result.ParseRate(value)
 		m.RequestRate = rate
-		return err == nil
+		return err
 	case result.ConcurrencyRow:
 		n, err := strconv.Atoi(value)
-		if err != nil || n <= 0 {
-			return value == "not set"
+		if value == "not set" {
+			return nil
+		} else if err != nil || n <= 0 {
+			return fmt.Errorf("%q, expected a number above 0, or not set", clip(value))
 		}
 		m.MaxConcurrency = n
-		return true
+		return nil
 	}
+	return m.setValue(row.Metric, value)
+}
+
+// setValue sets a metric from its text.
+func (m *Imported) setValue(k result.ID, value string) error {
 	v, err := strconv.ParseFloat(value, 64)
-	if err != nil || !format.IsFinite(v) || row.Metric.Metric().Int && v != math.Trunc(v) {
-		return false
+	switch {
+	case err == nil && !format.IsFinite(v):
+		return fmt.Errorf("the value is %s: unknown", value)
+	case err != nil:
+		return fmt.Errorf("%q is not a number", clip(value))
+	case k.Metric().Int && v != math.Trunc(v):
+		return fmt.Errorf("%q is not a whole number", clip(value))
 	}
-	m.Metrics.Set(row.Metric, v)
-	return true
+	m.Metrics.Set(k, v)
+	return nil
 }
 
 // layout infers the layout from rows that only one layout has.
 func (m *Imported) layout() result.Layout {
+	has := func(labels ...string) bool {
+		return slices.ContainsFunc(labels, func(label string) bool { return m.seen[label] })
+	}
+	if !has("Backend:", "Total throughput (tok/s):", "Total generated tokens (retokenized):") &&
+		has(vllmRows...) {
+		return VLLM
+	}
 	for _, only := range []struct {
 		layout result.Layout
 		labels []string
@@ -367,7 +441,7 @@ func (m *Imported) layout() result.Layout {
 		{result.SGLang, []string{"P95 E2E Latency (ms):", "P90 TTFT (ms):", "P90 TPOT (ms):", "P90 ITL (ms):"}},
 		{result.SGLang056, []string{"Mean TPOT (ms):", "Total input text tokens:", "Peak concurrent requests:"}},
 	} {
-		if slices.ContainsFunc(only.labels, func(label string) bool { return m.seen[label] }) {
+		if has(only.labels...) {
 			return only.layout
 		}
 	}

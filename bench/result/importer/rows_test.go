@@ -29,7 +29,7 @@ func TestValuesOfRows(t *testing.T) {
 		{result.Row{Kind: result.RateRow}, "-2", false},
 	} {
 		b := &Imported{Result: &result.Result{}}
-		if b.set(c.row, c.value) != c.ok {
+		if (b.set(c.row, c.value) == nil) != c.ok {
 			t.Errorf("%+v: %q is a value: %v", c.row, c.value, !c.ok)
 		}
 		if v, there := b.Metrics.Get(c.row.Metric); c.row.Kind == result.MetricRow && (there != c.ok || math.IsNaN(v)) {

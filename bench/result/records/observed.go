@@ -44,6 +44,9 @@ func newObserved() *observed {
 	return o
 }
 
+// clear empties the optional cells before a row is read.
+func (o *observed) clear() { o.serverInput, o.input, o.status, o.fault = 0, 0, "", "" }
+
 // isObserved reports whether a file is a trace of `blis observe`, by its header.
 func isObserved(ctx context.Context, files trace.Files, path string) bool {
 	if !strings.HasSuffix(strings.TrimSuffix(strings.ToLower(path), ".gz"), ".csv") {
@@ -64,7 +67,8 @@ func isObserved(ctx context.Context, files trace.Files, path string) bool {
 
 // readObserved reads a whole trace. Time 0 of the records is the start of the run: the
 // latest instant for which no request was sent before its arrival.
-func readObserved(ctx context.Context, files trace.Files, path string) (rs []record.Request, err error) {
+func readObserved(ctx context.Context, files trace.Files, path string,
+	left *LeftOut) (rs []record.Request, err error) {
 	o := newObserved()
 	f, err := table.Open(ctx, path, o.columns, table.Options{Files: table.Files(files)})
 	if err != nil {
@@ -72,9 +76,24 @@ func readObserved(ctx context.Context, files trace.Files, path string) (rs []rec
 	}
 	defer f.Close()
 	start := math.Inf(1)
-	for err = f.Read(); err == nil; err = f.Read() {
-		if column, err := check(o.columns); err != nil {
-			return nil, f.Bad(column, err)
+	var first error // of a row
+	for {
+		o.clear()
+		err := f.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			if column, fault := check(o.columns); fault != nil {
+				err = f.Bad(column, fault)
+			}
+		}
+		if err != nil {
+			first = cmp.Or(first, err)
+			if err = left.skip(err, path); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		r := record.Request{ID: o.id, Adapter: -1, Arrival: o.arrival / 1e6, Sent: o.sent / 1e6,
 			FirstToken: o.firstChunk / 1e6, Finish: o.lastChunk / 1e6, Prompt: o.serverInput, Output: o.output,
@@ -86,12 +105,15 @@ func readObserved(ctx context.Context, files trace.Files, path string) (rs []rec
 			r.Status, r.Error = record.Failed, clean(o.fault)
 			r.FirstToken = math.NaN()
 		}
+		if fault := Fault(&r); fault != nil {
+			left.skip(f.Bad("", fault), path)
+			continue
+		}
 		start = min(start, r.Sent-r.Arrival)
 		rs = append(rs, r)
-		o.serverInput, o.input, o.status, o.fault = 0, 0, "", ""
 	}
-	if !errors.Is(err, io.EOF) {
-		return nil, err
+	if len(rs) == 0 && first != nil {
+		return nil, first
 	}
 	if len(rs) == 0 {
 		return nil, fmt.Errorf("%s: holds no request", path)

@@ -228,12 +228,13 @@ func (r *Reader) Read(q *record.Request) (err error) {
 	if err := r.file.Read(); err != nil {
 		return err
 	}
-	if column, err := r.row.complete(); err != nil {
-		return r.file.Bad(column, err)
+	column, err := r.row.complete()
+	if err == nil {
+		r.row.ttft, r.row.e2e = 0, 0
+		column, err = check(r.columns)
 	}
-	r.row.ttft, r.row.e2e = 0, 0
-	if column, err := check(r.columns); err != nil {
-		return r.file.Bad(column, err)
+	if err != nil {
+		return &fault{r.file.Bad(column, err), fmt.Sprintf("column %q: %v", column, err)}
 	}
 	*q = r.row.Request
 	q.Error = clean(q.Error)
@@ -244,30 +245,73 @@ func (r *Reader) Read(q *record.Request) (err error) {
 	return nil
 }
 
+// fault is an error in the contents of a row. The rows after it can be read.
+type fault struct {
+	error
+	text string // without the place
+}
+
 // Close closes the file.
 func (r *Reader) Close() error { return r.file.Close() }
 
-// ReadAll reads a whole file. It returns the records and the names of their adapters, by
-// index.
-func ReadAll(ctx context.Context, files trace.Files, path string) ([]record.Request, map[int32]string, error) {
+// Info describes a file that was read.
+type Info struct {
+	Names map[int32]string // of the adapters, by index
+	Left  LeftOut          // rows that cannot be requests
+}
+
+// Each reads a file and calls visit for each record, until visit returns an error. It leaves out rows that cannot be
+// requests; a file that has rows but no request is an error.
+func Each(ctx context.Context, files trace.Files, path string, visit func(*record.Request) error) (in Info, err error) {
 	if isObserved(ctx, files, path) {
-		rs, err := readObserved(ctx, files, path)
-		return rs, nil, err
+		rs, err := readObserved(ctx, files, path, &in.Left)
+		for i := range rs {
+			if err = visit(&rs[i]); err != nil {
+				break
+			}
+		}
+		return in, err
 	}
 	r, err := Open(ctx, files, path)
 	if err != nil {
-		return nil, nil, err
+		return in, err
 	}
 	defer r.Close()
-	var rs []record.Request
+	in.Names = r.names
 	var q record.Request
-	for err = r.Read(&q); err == nil; err = r.Read(&q) {
-		rs = append(rs, q)
+	var first error // of a row
+	for row, kept := 1, 0; ; row++ {
+		err := r.Read(&q)
+		if err == nil {
+			if wrong := Fault(&q); wrong != nil {
+				err = &fault{r.file.Bad("", wrong), wrong.Error()}
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF) && kept == 0 && first != nil:
+			return in, first
+		case errors.Is(err, io.EOF):
+			return in, nil
+		case err == nil:
+			kept++
+			err = visit(&q)
+		default:
+			first = cmp.Or(first, err)
+			err = in.Left.skip(err, fmt.Sprintf("%s: row %d", path, row))
+		}
+		if err != nil {
+			return in, err
+		}
 	}
-	if !errors.Is(err, io.EOF) {
-		return nil, nil, err
-	}
-	return rs, r.names, nil
+}
+
+// ReadAll reads a whole file, as Each does.
+func ReadAll(ctx context.Context, files trace.Files, path string) (rs []record.Request, in Info, err error) {
+	in, err = Each(ctx, files, path, func(q *record.Request) error {
+		rs = append(rs, *q)
+		return nil
+	})
+	return rs, in, err
 }
 
 // WriteAll writes a whole file, in the order of the ids. It has column cached_tokens if any

@@ -83,7 +83,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Run(ext, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "r"+ext)
 			write(t, path, sample())
-			got, names, err := ReadAll(t.Context(), columnar.Files(), path)
+			got, in, err := ReadAll(t.Context(), columnar.Files(), path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Errorf("records changed (-written +read):\n%s", d)
 			}
 			want := map[int32]string{0: "lora0", 1: `odd, "name"`, 2: "第三"}
-			if d := cmp.Diff(want, names); d != "" {
+			if d := cmp.Diff(want, in.Names); d != "" {
 				t.Errorf("adapter names (-want +got):\n%s", d)
 			}
 		})
@@ -186,6 +186,24 @@ var anyRecord = rapid.Custom(func(t *rapid.T) record.Request {
 	return r
 })
 
+// readRows reads every row of a file, also those that cannot be requests.
+func readRows(t *testing.T, path string) (rs []record.Request, err error) {
+	r, err := Open(t.Context(), columnar.Files(), path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	for {
+		var q record.Request
+		if err := r.Read(&q); errors.Is(err, io.EOF) {
+			return rs, nil
+		} else if err != nil {
+			return nil, err
+		}
+		rs = append(rs, q)
+	}
+}
+
 func TestRoundTripProperty(t *testing.T) {
 	dir := t.TempDir()
 	for _, ext := range table.Extensions() {
@@ -199,7 +217,7 @@ func TestRoundTripProperty(t *testing.T) {
 					}
 				}
 				write(t, path, rs)
-				got, _, err := ReadAll(t.Context(), columnar.Files(), path)
+				got, err := readRows(t, path)
 				if err != nil {
 					rt.Fatal(err)
 				}
@@ -267,6 +285,77 @@ func TestForeignCSV(t *testing.T) {
 	}
 }
 
+// One bad row costs one row, which the file's info names with its reason.
+func TestLeftOut(t *testing.T) {
+	const head = "id,adapter,arrival_s,sent_s,first_token_s,finish_s,prompt_tokens,output_tokens,status\n"
+	object := func(id int, sent string) string {
+		return fmt.Sprintf(`{"id":%d,"adapter":0,"arrival_s":0,"sent_s":%s,"first_token_s":2,"finish_s":3,`+
+			`"prompt_tokens":1,"output_tokens":1,"status":"ok"}`, id, sent) + "\n"
+	}
+	for _, c := range []struct {
+		name, text string
+		kept       int
+		want       []string
+	}{
+		{"r.csv", head + "1,0,0,0,0,1,1,1,ok\n2,0,0,x,0,1,1,1,ok\n3,0,0,5,6,4,1,1,ok\n4,0\n5,0,0,1,0.5,2,1,1,ok\n" +
+			"6,0,0,0,3,1,1,1,ok\n7,0,0,0,,1,1,0,fine\n8,0,0,0,,1,1,0,failed\n9,0,0,,,1,1,1,ok\n", 2, []string{
+			`r.csv:3: left out: column "sent_s": "x" is not a decimal number`,
+			"r.csv:4: left out: it ends before it was sent",
+			"r.csv:5: left out: row has 2 fields, expected 9 (" + strings.TrimSpace(head) + ")",
+			"r.csv:6: left out: its first token came before it was sent",
+			"r.csv:7: left out: its first token came after its end",
+			`r.csv:8: left out: column "status": unknown status "fine": expected ok, failed, rejected, aborted or unfinished`,
+			"r.csv:10: left out: it succeeded, but the time of sending or the end is missing",
+		}},
+		{"r.csv", head + "1,0,0,0,0,1,1,1,ok\n2,0,0,0,0,1,1,2000000000000,ok\n2,0,0,0,0,1,1,2000000000000,ok\n" +
+			"5,-7,0,0,0,1,1,1,ok\n6,2000000,0,0,0,1,1,1,ok\n7,0,0,0,0,1,-1,1,ok\n", 1, []string{
+			`r.csv:3: left out, and 1 more row: column "output_tokens": 2000000000000 is out of range, expected a 32-bit number`,
+			"r.csv:5: left out, and 1 more row: the adapter's index is out of range, expected -1 to 999999",
+			"r.csv:7: left out: the number of tokens is negative",
+		}},
+		{"r.jsonl", object(1, "1") + object(2, "4") + "[]\n" + object(3, "NaN") + object(4, "-Infinity") +
+			object(5, "1") + object(6, "2")[:40], 2, []string{
+			"r.jsonl:2: left out: it ends before it was sent", `r.jsonl:3: left out: "[]" is not a JSON object`,
+			"r.jsonl:4: left out, and 1 more row: it succeeded, but the time of sending or the end is missing",
+			"r.jsonl:7: left out: JSON object ends too early",
+		}},
+		{"r.parquet", "", 1, []string{"r.parquet: row 2: left out: it ends before it was sent"}},
+		{"r.arrow", "", 1, []string{"r.arrow: row 2: left out: it ends before it was sent"}},
+	} {
+		t.Chdir(t.TempDir())
+		if c.text == "" {
+			write(t, c.name, []record.Request{{Adapter: -1, Finish: 1},
+				{ID: 1, Adapter: -1, Sent: 2, FirstToken: 2, Finish: 1}})
+		} else if err := os.WriteFile(c.name, []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		rs, in, err := ReadAll(t.Context(), columnar.Files(), c.name)
+		if err != nil || len(rs) != c.kept {
+			t.Errorf("%s: %d records, %v; want %d", c.name, len(rs), err, c.kept)
+		}
+		if d := cmp.Diff(c.want, in.Left.Lines()); d != "" {
+			t.Errorf("%s: left out (-want +got):\n%s", c.name, d)
+		}
+	}
+}
+
+// A file whose rows are all bad is an error, and a file of noise does not fill the memory with reasons.
+func TestAllLeftOut(t *testing.T) {
+	t.Chdir(t.TempDir())
+	text := "id,arrival_s,sent_s,prompt_tokens,output_tokens,ttft_s,e2e_s\n"
+	for i := range 1000 {
+		text += fmt.Sprintf("x%d,0,0,1,1,1,2\n", i)
+	}
+	os.WriteFile("bad.csv", []byte(text), 0o644)
+	_, in, err := ReadAll(t.Context(), columnar.Files(), "bad.csv")
+	if err == nil || err.Error() != `bad.csv:2: column "id": "x0" is not a whole number` {
+		t.Error(err)
+	}
+	if in.Left.Rows() != 1000 || len(in.Left.Reasons) > maxReasons+1 {
+		t.Errorf("%d rows, %d reasons", in.Left.Rows(), len(in.Left.Reasons))
+	}
+}
+
 func TestBadInput(t *testing.T) {
 	const head = "id,adapter,arrival_s,sent_s,first_token_s,finish_s,prompt_tokens,output_tokens,status\n"
 	const object = `{"id":1,"adapter":0,"arrival_s":0,"sent_s":0,"first_token_s":0,"finish_s":1,"prompt_tokens":1,"output_tokens":1,"status":"ok"}`
@@ -303,7 +392,7 @@ func TestBadInput(t *testing.T) {
 		if err := os.WriteFile(c.name, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := ReadAll(t.Context(), columnar.Files(), c.name)
+		_, err := readRows(t, c.name)
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s %q:\n got %v\nwant %s...", c.name, c.text, err, c.want)
 		}

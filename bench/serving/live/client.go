@@ -107,6 +107,7 @@ type Stats struct {
 	Sent, Retries, Failovers, Moved, MovesOff int64 // MovesOff: moves that were given up
 	MaybeExecuted                             int64 // retries of requests that the worker before may have executed
 	Recomputed                                int64 // KV tokens of moved requests that were computed again
+	Workers                                   []record.Counters
 	// Lateness is the time by which requests were sent later than scheduled, s. It is measured in an open loop only.
 	LatenessMean, LatenessP50, LatenessP99, LatenessMax float64
 	Stopped                                             bool // the run ended before its source did
@@ -134,7 +135,8 @@ type client struct {
 	recomputed                       atomic.Int64
 	maybeExecuted                    atomic.Int64
 
-	mu       sync.Mutex // guards what finish does
+	mu       sync.Mutex        // guards what finish does
+	workers  []record.Counters // what each worker did, as far as the client sees it
 	replies  map[*trace.Text][]reply
 	lateness *result.Histogram
 	lateSum  float64
@@ -215,7 +217,7 @@ func newClient(cfg Config) (*client, error) {
 	c := &client{cfg: cfg, replies: map[*trace.Text][]reply{}, log: workers.Log, runID: uint32(time.Now().UnixNano()),
 		idle:  make(chan booked),
 		total: max(cfg.Source.Len(), 0), wire: wire.New(workers.Client), lateness: result.NewHistogram(11)}
-	c.extra = readExtra(cfg.Extra)
+	c.extra, c.workers = readExtra(cfg.Extra), make([]record.Counters, len(workers.URLs))
 	if cfg.MaxConcurrency > 0 {
 		c.room = make(chan struct{}, cfg.MaxConcurrency)
 	}
@@ -374,6 +376,7 @@ func (c *client) warmUp() error {
 	c.retries.Store(0)
 	c.failovers.Store(0)
 	c.maybeExecuted.Store(0)
+	clear(c.workers)
 	return nil
 }
 
@@ -413,7 +416,7 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 func (c *client) stats() *Stats {
 	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(),
 		MaybeExecuted: c.maybeExecuted.Load(), Moved: c.moved.Load(),
-		MovesOff: c.moves.Load(), Recomputed: c.recomputed.Load(), LatenessMax: c.lateMax}
+		MovesOff: c.moves.Load(), Recomputed: c.recomputed.Load(), LatenessMax: c.lateMax, Workers: c.workers}
 	if n := c.lateness.Count(); n > 0 {
 		s.LatenessMean = c.lateSum / float64(n)
 		s.LatenessP50 = tick.Ticks(c.lateness.At((n - 1) / 2)).Seconds()

@@ -30,6 +30,7 @@ import (
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
 	"lorasim/internal/textfile"
+	"lorasim/trace"
 )
 
 // Options are the settings of [Matrix.Run].
@@ -211,7 +212,7 @@ func (m *Matrix) runClient(ctx context.Context, c *combination) error {
 // readMetrics takes the metrics of the last result in the client's output. A
 // client that prints none is no failure: not all are benchmarks.
 func (c *combination) readMetrics(ctx context.Context) {
-	runs, _, err := importer.Files(ctx, nil, []string{filepath.Join(c.Dir, "client.log")})
+	runs, _, err := importer.Files(ctx, trace.Files{}, []string{filepath.Join(c.Dir, "client.log")})
 	if err != nil || len(runs) == 0 {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"lorasim/bench/result/importer"
 	"lorasim/internal/testutil"
+	"lorasim/trace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -125,7 +126,7 @@ func TestMatrix(t *testing.T) {
 		t.Errorf("with Rerun: %s", got)
 	}
 
-	imported, _, err := importer.Files(t.Context(), nil, []string{filepath.Join(dir, "m.out", "results.txt")})
+	imported, _, err := importer.Files(t.Context(), trace.Files{}, []string{filepath.Join(dir, "m.out", "results.txt")})
 	if err != nil || len(imported) != 2 || imported[1].Server != "good" || imported[1].Client != "two" {
 		t.Errorf("import of the joined log: %v, %d runs", err, len(imported))
 	}

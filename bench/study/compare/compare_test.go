@@ -257,7 +257,7 @@ func TestLoadErrors(t *testing.T) {
 		filepath.Join(dir, "absent"): "absent",
 		dir:                          "is a folder without a sweep",
 		bad:                          "bad.csv",
-		empty:                        "empty.log: no result found",
+		empty:                        "empty.log: the file is empty",
 	} {
 		if _, _, err := Load(t.Context(), columnar.Files(), []string{path}, result.SLO{}); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -99,19 +99,19 @@ func (r *Run) differsWarm(o *Run) string {
 // known, and how far they may differ: what was sent is known exactly, but logs may
 // tell only what completed.
 func requests(r, o *Run) (a, b, tolerance float64) {
-	mean := func(r *Run, count func(result.Completion) float64) float64 {
-		sum := 0.0
+	tolerance = 1e-9
+	mean := func(r *Run) (sum float64) {
 		for _, c := range r.completed {
-			sum += count(c) / float64(len(r.completed))
+			n := c.Requests
+			if math.IsNaN(n) {
+				n, tolerance = c.Completed, tokenTolerance
+			}
+			sum += n / float64(len(r.completed))
 		}
 		return sum
 	}
-	all := func(c result.Completion) float64 { return c.Requests }
-	if a, b = mean(r, all), mean(o, all); !math.IsNaN(a + b) {
-		return a, b, 1e-9
-	}
-	done := func(c result.Completion) float64 { return c.Completed }
-	return mean(r, done), mean(o, done), tokenTolerance
+	a, b = mean(r), mean(o)
+	return a, b, tolerance
 }
 
 // near reports whether two numbers differ by no more than a share; unknown numbers (0

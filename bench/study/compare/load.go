@@ -18,10 +18,8 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/result/importer"
-	"lorasim/bench/result/records"
 	"lorasim/bench/study/sweep"
 	"lorasim/internal/textfile"
-	"lorasim/sim/record"
 	"lorasim/trace"
 )
 
@@ -39,10 +37,12 @@ func Load(ctx context.Context, files trace.Files, paths []string,
 		case kind == sweepFolder:
 			rs, err = loadSweep(files, p)
 		case kind == recordsFile:
-			rs, err = loadRecords(ctx, files, p, slo)
+			var left []string
+			rs, left, err = loadRecords(ctx, files, p, slo)
+			warnings = append(warnings, left...)
 		default:
 			var ws []importer.Warning
-			rs, ws, err = loadResults(ctx, p, slo)
+			rs, ws, err = loadResults(ctx, files, p, slo)
 			for _, w := range ws {
 				warnings = append(warnings, w.String())
 			}
@@ -109,8 +109,9 @@ func letter(i int) string {
 	return letter(i/26-1) + letter(i%26)
 }
 
-func loadResults(ctx context.Context, path string, slo result.SLO) ([]*Run, []importer.Warning, error) {
-	imported, warnings, err := importer.Files(ctx, nil, []string{path})
+func loadResults(ctx context.Context, files trace.Files, path string,
+	slo result.SLO) ([]*Run, []importer.Warning, error) {
+	imported, warnings, err := importer.Files(ctx, files, []string{path})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -157,48 +158,17 @@ func sentRate(m *importer.Imported) float64 {
 	return float64(n) / m.LastArrival
 }
 
-// loadRecords derives the metrics of a file of request records.
-func loadRecords(ctx context.Context, files trace.Files, path string, slo result.SLO) ([]*Run, error) {
-	rd, err := records.Open(ctx, files, path)
+// loadRecords derives the metrics of a file of request records, and says which rows it left out.
+func loadRecords(ctx context.Context, files trace.Files, path string,
+	slo result.SLO) (runs []*Run, left []string, err error) {
+	m, err := importer.Records(ctx, files, path, result.Options{SLO: slo})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer rd.Close()
-	c := result.NewCollector(result.Options{SLO: slo})
-	gaps := false
-	streamed := map[record.Streaming]bool{}
-	for {
-		var q record.Request
-		err := rd.Read(&q)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		gaps = gaps || q.Gaps != nil
-		if q.Status == record.OK && q.Streamed == record.StreamingUnknown && q.FirstToken < q.Finish {
-			q.Streamed = record.Streamed // it saw its first token before the last
-		}
-		streamed[q.Streamed] = true
-		c.Done(&q)
-		c.AddGaps(&q)
-	}
-	meta := result.Meta{}
-	if streamed[record.Streamed] != streamed[record.NotStreamed] {
-		meta.Streamed = record.StreamingIf(streamed[record.Streamed])
-	}
-	res := c.Result(meta, nil)
-	if !gaps { // the times of tokens are not known: absent, not zero
-		res.Metrics.Delete(result.MaxOutputTokensPerS)
-		for m := result.MeanITL; m <= result.MaxITL; m++ {
-			res.Metrics.Delete(m)
-		}
-	}
-	r := FromResult("", res)
+	r := FromResult("", m.Result)
 	r.File = path
 	r.Source, r.What = "records", "request records"
-	return []*Run{r}, nil
+	return []*Run{r}, m.Left.Lines(), nil
 }
 
 // maxSweepRuns is the number of combinations of a sweep that can stand side by

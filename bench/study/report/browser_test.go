@@ -115,7 +115,7 @@ func TestPageInBrowser(t *testing.T) {
 	testbrowser.Look(t, ctx, "dark")
 
 	// no column is cut, whatever the width: a table that does not fit stacks its cells
-	for _, width := range []int64{1300, 420} {
+	for _, width := range []int64{1920, 1280, 420} {
 		run("resize", chromedp.EmulateViewport(width, 900), chromedp.Navigate(url),
 			chromedp.WaitVisible(chromedp.CSS("#blocks")))
 		for _, table := range []string{"overview-table", "plans-table"} {

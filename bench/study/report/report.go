@@ -338,7 +338,7 @@ func (l *loader) readFiles(ctx context.Context, files []string) error {
 }
 
 func fromRecords(ctx context.Context, files trace.Files, path string) (*series.Series, error) {
-	rs, names, err := records.ReadAll(ctx, files, path)
+	rs, in, err := records.ReadAll(ctx, files, path)
 	if err != nil {
 		return nil, err
 	}
@@ -347,7 +347,7 @@ func fromRecords(ctx context.Context, files trace.Files, path string) (*series.S
 		const most = 1 << 20 // against nonsense in the file
 		a := rs[i].Adapter
 		for n := len(adapters); n <= int(min(a, most-1)); n++ {
-			adapters = append(adapters, trace.Adapter{Name: cmp.Or(names[int32(n)], fmt.Sprintf("adapter %d", n))})
+			adapters = append(adapters, trace.Adapter{Name: cmp.Or(in.Names[int32(n)], fmt.Sprintf("adapter %d", n))})
 		}
 		if a >= 0 && int(a) < len(adapters) && rs[i].Rank > 0 {
 			adapters[a].Rank = int(rs[i].Rank)

@@ -1,4 +1,4 @@
-package requestlog
+package evidence
 
 import (
 	"fmt"
@@ -8,55 +8,6 @@ import (
 	"strings"
 	"time"
 )
-
-// Unit is the unit of numeric times.
-type Unit string
-
-// The units.
-const (
-	Seconds Unit = "s"
-	Millis  Unit = "ms"
-	Micros  Unit = "us"
-	Nanos   Unit = "ns"
-)
-
-// Units returns all units.
-func Units() []Unit { return []Unit{Seconds, Millis, Micros, Nanos} }
-
-// ns returns the length of the unit, ns.
-func (u Unit) ns() float64 {
-	switch u {
-	case Millis:
-		return 1e6
-	case Micros:
-		return 1e3
-	case Nanos:
-		return 1
-	}
-	return 1e9
-}
-
-// suffixes of column names that state a unit, the longer ones first.
-var suffixes = []struct {
-	end  string
-	unit Unit
-}{
-	{"unixnano", Nanos}, {"nanoseconds", Nanos}, {"nanos", Nanos}, {"_ns", Nanos},
-	{"microseconds", Micros}, {"micros", Micros}, {"_us", Micros},
-	{"milliseconds", Millis}, {"millis", Millis}, {"_ms", Millis}, {"(ms)", Millis},
-	{"seconds", Seconds}, {"_sec", Seconds}, {"_s", Seconds}, {"(s)", Seconds},
-}
-
-// stated returns the unit in the name of a column, and the name without it.
-func stated(column string) (Unit, string) {
-	lower := strings.ToLower(column)
-	for _, s := range suffixes {
-		if base, ok := strings.CutSuffix(lower, s.end); ok {
-			return s.unit, base
-		}
-	}
-	return "", column
-}
 
 // clock reads the times of one column. All are numbers of one unit, or all are dates.
 type clock struct {
@@ -86,8 +37,13 @@ var layouts = []string{
 	"02-Jan-2006 15:04:05",
 	"20060102T150405Z",
 	"20060102T150405",
+	"20060102 15:04:05",
 	time.RFC1123,
 	time.RFC1123Z,
+	time.ANSIC,
+	time.UnixDate,
+	"Jan 2, 2006 15:04:05",
+	"Jan 2, 2006 3:04:05 PM",
 }
 
 // Layouts that differ in the order of day and month alone.
@@ -97,54 +53,6 @@ var (
 	dayFirst = []string{"2/1/2006 15:04:05", "2/1/2006 15:04", "2/1/2006 3:04:05 PM", "2/1/2006 3:04 PM",
 		"2/1/2006, 3:04:05 PM"}
 )
-
-// number reads a number, also one with a decimal comma.
-func number(text string) (float64, bool) {
-	if strings.Count(text, ",") == 1 && !strings.Contains(text, ".") {
-		text = strings.Replace(text, ",", ".", 1)
-	}
-	x, err := strconv.ParseFloat(text, 64)
-	return x, err == nil && !math.IsNaN(x) && !math.IsInf(x, 0)
-}
-
-// newClock finds how to read a column of times from the values of its first rows. At least half of them must be
-// times; rows with the others are dropped when they are read.
-func newClock(column string, values []string, unit Unit) (*clock, string, error) {
-	var sizes []float64
-	for _, v := range values {
-		if x, ok := number(v); ok {
-			sizes = append(sizes, math.Abs(x))
-		}
-	}
-	if 2*len(sizes) < len(values) || len(values) == 0 {
-		return newCalendar(values)
-	}
-	slices.Sort(sizes)
-	typical := sizes[len(sizes)/2]
-	epoch := typical >= 1e8 // as seconds: 1973; numbers below count from an origin of their own
-	kind := "since the log's origin"
-	if epoch {
-		kind = "since 1970"
-	}
-	if unit == "" {
-		unit, _ = stated(column)
-	}
-	switch {
-	case unit != "":
-		if typical*unit.ns() < float64(epochNs) {
-			kind = "since the log's origin"
-		}
-	case typical >= 1e17:
-		unit = Nanos
-	case typical >= 1e14:
-		unit = Micros
-	case typical >= 1e11:
-		unit = Millis
-	default:
-		unit = Seconds
-	}
-	return &clock{unit: unit}, fmt.Sprintf("%s %s", unit, kind), nil
-}
 
 // newCalendar finds how to read dates.
 func newCalendar(values []string) (*clock, string, error) {
@@ -226,8 +134,24 @@ func (c *clock) date(text string) (t time.Time, zone bool, err error) {
 		}
 		return t, hasZone(layout), nil
 	}
-	return t, false, fmt.Errorf("%q is not a time: expected a number (s, ms, us or ns) or a date such as %s", text,
-		"2024-05-16T09:00:00.25Z")
+	return t, false, notATime(text)
+}
+
+func notATime(text string) error {
+	return fmt.Errorf("%q is not a time: expected a number (s, ms, us or ns) or a date such as 2024-05-16T09:00:00.25Z",
+		text)
+}
+
+// isDay reports whether a text is a day without a time.
+func isDay(text string) bool {
+	return slices.ContainsFunc([]string{"2006-01-02", "2006/01/02", "2.1.2006", "1/2/2006", "2/1/2006", "02-Jan-2006"},
+		func(layout string) bool { _, err := time.Parse(layout, text); return err == nil })
+}
+
+// isHour reports whether a text is a time of the day.
+func isHour(text string) bool {
+	return slices.ContainsFunc([]string{"15:04:05", "15:04", "3:04:05 PM"},
+		func(layout string) bool { _, err := time.Parse(layout, text); return err == nil })
 }
 
 func hasZone(layout string) bool {

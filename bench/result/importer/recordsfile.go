@@ -1,0 +1,99 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"lorasim/bench/result"
+	"lorasim/bench/result/records"
+	"lorasim/internal/textfile"
+	"lorasim/sim/record"
+	"lorasim/trace"
+)
+
+// isRecords reports whether a file holds request records: it is binary, or its first line names their columns.
+func isRecords(ctx context.Context, files trace.Files, path string) bool {
+	ext := strings.ToLower(filepath.Ext(strings.TrimSuffix(path, ".gz")))
+	switch ext {
+	case ".parquet", ".arrow":
+		return true
+	case ".csv", ".jsonl":
+	default:
+		return false
+	}
+	if st, err := os.Stat(path); files.FS == nil && (err != nil || !st.Mode().IsRegular()) {
+		return false
+	}
+	f, err := textfile.OpenIn(ctx, files.FS, path, nil)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	line, err := f.Line()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false
+	}
+	has := func(names ...string) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(string(line), name) })
+	}
+	return has("arrival_s", "sent_s") || has("send_time_us", "first_chunk_time_us")
+}
+
+// Records reads a file of request records as a run. The options are those of the collector of its metrics.
+func Records(ctx context.Context, files trace.Files, path string, o result.Options) (*Imported, error) {
+	c := result.NewCollector(o)
+	gaps := false
+	streamed := map[record.Streaming]bool{}
+	first := false // some request has a first token
+	var ranks []int
+	in, err := records.Each(ctx, files, path, func(q *record.Request) error {
+		gaps = gaps || q.Gaps != nil
+		if q.Status == record.OK && q.Streamed == record.StreamingUnknown && q.FirstToken < q.Finish {
+			q.Streamed = record.Streamed // it saw its first token before the last
+		}
+		streamed[q.Streamed] = true
+		first = first || q.Status == record.OK && !math.IsNaN(q.FirstToken)
+		for int(q.Adapter) >= len(ranks) {
+			ranks = append(ranks, 0)
+		}
+		if q.Adapter >= 0 {
+			ranks[q.Adapter] = max(ranks[q.Adapter], int(q.Rank))
+		}
+		c.Done(q)
+		c.AddGaps(q)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	meta := result.Meta{}
+	if streamed[record.Streamed] != streamed[record.NotStreamed] {
+		meta.Streamed = record.StreamingIf(streamed[record.Streamed])
+	}
+	res := c.Result(meta, nil)
+	unknown := func(first, last result.ID) { // absent, not zero
+		for m := first; m <= last; m++ {
+			res.Metrics.Delete(m)
+		}
+	}
+	if !gaps {
+		unknown(result.MaxOutputTokensPerS, result.MaxOutputTokensPerS)
+		unknown(result.MeanITL, result.MaxITL)
+	}
+	if completed, _ := res.Metrics.Get(result.Completed); !first && completed > 0 {
+		unknown(result.MeanTTFT, result.P99TPOT)
+	}
+	res.Adapters = trace.Names(len(ranks), ranks)
+	for i, name := range in.Names {
+		if i >= 0 {
+			res.Adapters[i].Name = name
+		}
+	}
+	return &Imported{Result: res, File: path, Line: 1, Left: in.Left, format: "records"}, nil
+}
