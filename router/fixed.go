@@ -8,3 +8,6 @@ type Fixed struct {
 
 // Route implements Policy.
 func (f Fixed) Route(r Request, _ *View) Decision { return To(f.Worker(r.ID)) }
+
+// Always is a policy that sends every request to the same worker.
+func Always(worker int) Fixed { return Fixed{Worker: func(int64) int { return worker }} }

@@ -41,7 +41,7 @@ func (Base) Select(*View) Selection { return Selection{} }
 type Decision struct {
 	Worker  int      // index of a usable worker, or None
 	Refusal *Refusal // with None: the policy refuses the request for a reason of its own; nil: no worker is usable
-	// Change is the change of placement that the decision requires; nil: none. Only policies with Router.Places have one.
+	// Change is the change of placement that the decision requires; nil: none. It needs Router.Places.
 	Change *Plan
 	// Err is why the policy could not decide by its own rules; nil: it could. The worker is then the least loaded one.
 	// A simulated run ends with the error; real workers are served further.

@@ -113,8 +113,8 @@ func (c *changing) finish() {
 	a := c.inFlight[0]
 	c.inFlight = c.inFlight[1:]
 	c.count(a, -1)
-	end := Event{Kind: Finished, ID: a.ID, Adapter: a.Adapter, Worker: a.Worker, Output: 50, Exec: 1, E2E: 1.5, TTFT: 0.5,
-		Now: c.v.Now}
+	end := Event{Kind: Finished, ID: a.ID, Adapter: a.Adapter, Worker: a.Worker, Output: 50, Exec: 1, E2E: 1.5,
+		TTFT: 0.5, Now: c.v.Now}
 	c.history.Finished(end)
 	if err := c.rt.Note(end); err != nil {
 		c.t.Fatal(err)

@@ -60,7 +60,8 @@ func TestFastWorkerIsPreferred(t *testing.T) {
 	for fast := range 2 {
 		for _, spec := range []string{"period_mig:spill=0", "rank-aware:slo=none"} {
 			v := testView(env)
-			if w := mustNew(t, spec, env).Policy.Route(Request{Adapter: 0, Prompt: 300, MaxNew: 100}, v).Worker; w != fast {
+			r := Request{Adapter: 0, Prompt: 300, MaxNew: 100}
+			if w := mustNew(t, spec, env).Policy.Route(r, v).Worker; w != fast {
 				t.Errorf("%s: worker %d of an idle cluster, expected the fast one, %d", spec, w, fast)
 			}
 		}

@@ -349,7 +349,8 @@ func TestRunStopsWithItsContext(t *testing.T) {
 		wl.Requests = append(wl.Requests, trace.Request{ID: int64(i), Arrival: float64(i), Adapter: -1, Prompt: 5,
 			Output: 5})
 	}
-	cfg := Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()}, Router: &router.Router{Policy: byID{n: 1}},
+	cfg := Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()},
+		Router:   &router.Router{Policy: byID{n: 1}},
 		Observer: newLedger(),
 		Progress: func(int64, float64) { cancel() }}
 	if _, err := Run(ctx, cfg); !errors.Is(err, context.Canceled) {

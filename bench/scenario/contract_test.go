@@ -49,8 +49,8 @@ func TestWrappedPoliciesRunAlike(t *testing.T) {
 					return out.Bytes()
 				}
 				plain := run(func(p router.Policy) router.Policy { return p })
-				if wrapped := run(func(p router.Policy) router.Policy { return wrapper{wrapper{p}} }); !bytes.Equal(plain,
-					wrapped) {
+				wrapped := run(func(p router.Policy) router.Policy { return wrapper{wrapper{p}} })
+				if !bytes.Equal(plain, wrapped) {
 					t.Error("the wrapped policy routes otherwise")
 				}
 			})

@@ -149,7 +149,8 @@ func TestEndpointPickerSucceeds(t *testing.T) {
 	r := router.Request{ID: 1, Prompt: 640, Known: 640, Text: &trace.Text{ID: 9}}
 	first := old.Route(r, v).Worker
 	next := newPicker(t, testEnv(3, 1), "", text)
-	(&router.Router{Policy: next}).Succeed(&router.Router{Policy: old}, router.NewHistory(1), testView(testEnv(3, 1)), 2)
+	now := &router.Router{Policy: next}
+	now.Succeed(&router.Router{Policy: old}, router.NewHistory(1), testView(testEnv(3, 1)), 2)
 	if n := next.s.Flight().Requests(first); n != 1 {
 		t.Errorf("%d requests in flight on worker %d, expected 1", n, first)
 	}
