@@ -168,14 +168,13 @@ func (s *sim) dispatch(r *request) {
 		if reason = w.engine.Refuse(&r.Request); reason == "" {
 			s.cfg.Router.Admission.Sent(question, dest, view)
 			w.send(r)
-			if d.Change != nil {
-				s.apply(d.Change, s.loop.Now())
-			}
+			s.change(d.Change)
 			return
 		}
 	}
 	if dest != router.None {
 		s.noteRequest(router.Left, r, int32(dest))
+		s.change(d.Change) // the policy counts on it, whatever became of the request
 	}
 	s.finish(r, status, reason, at)
 }

@@ -264,3 +264,10 @@ func (s *sim) planStats() PlanStats {
 	}
 	return st
 }
+
+// change carries out the change of placement that a routing decision requires; nil: none.
+func (s *sim) change(plan *router.Plan) {
+	if plan != nil {
+		s.apply(plan, s.loop.Now())
+	}
+}

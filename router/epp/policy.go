@@ -11,9 +11,9 @@ import (
 	"lorasim/trace/settings"
 )
 
-// policy runs the configuration of an endpoint picker: it routes by what a picker reads, not by
-// what a router knows. Load, KV cache and names of adapters are those of the last look at the workers' metrics, one every
-// refresh; the picker's own counts of requests and tokens in flight are current.
+// policy runs the configuration of an endpoint picker: it routes by what a picker reads, not by what a router knows.
+// Load, KV cache and names of adapters are those of the last look at the workers' metrics, one every refresh; the
+// picker's own counts of requests and tokens in flight are current.
 //
 // It herds on late signals: until the next look, requests that score alike go to the same worker.
 type policy struct {

@@ -261,8 +261,8 @@ func (q *Requests) leave(r *Request) {
 }
 
 // Finished notes that worker w served a request to its end, and removes it from the worker. The argument reply is the
-// time from the first token to the end as the client saw it, exec the time from the first token on w to the end, s. They
-// differ for requests that moved, or went on here after a failure.
+// time from the first token to the end as the client saw it, exec the time from the first token on w to the end, s.
+// They differ for requests that moved, or went on here after a failure.
 func (q *Requests) Finished(r *Request, w int, reply, exec float64) {
 	defer q.lock()()
 	q.leave(r)
