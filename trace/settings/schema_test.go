@@ -60,3 +60,51 @@ func TestNoMapping(t *testing.T) {
 		}
 	}
 }
+
+// A mapping needs its name, where forms have names, and the required options; no other key is allowed.
+func TestObjectSchema(t *testing.T) {
+	for name, want := range map[string]string{"on-off": `["name","on","off"]`, "half": `["name"]`,
+		"weights": `["name","w"]`, "none": `["name"]`} {
+		for _, f := range Forms(kinds) {
+			if f.Name != name {
+				continue
+			}
+			s := ObjectSchema(f)
+			text, err := json.Marshal(s["required"])
+			if err != nil || string(text) != want || s["additionalProperties"] != false {
+				t.Errorf("%s: required %s, %v; expected %s", name, text, err, want)
+			}
+		}
+	}
+	if s := ObjectSchema(FormOf[common]()[0]); s["required"] != nil {
+		t.Errorf("required %v of a form with options alone, which have defaults", s["required"])
+	}
+}
+
+// Nested writes the mapping that stands for a text: read again, it gives the text.
+func TestNested(t *testing.T) {
+	for text, want := range map[string]string{
+		"none":                        "{name: none}",
+		"weights:5,3,1":               "{name: weights, w: [5, 3, 1]}",
+		"on-off:10,5,0,note=aZz09_.+": "{name: on-off, on: 10, off: 5, factor: 0, note: aZz09_.+}",
+		`on-off:10,5,0,note=-x`:       `{name: on-off, on: 10, off: 5, factor: 0, note: "-x"}`,
+		`on-off:10,5,0,note=a b`:      `{name: on-off, on: 10, off: 5, factor: 0, note: "a b"}`,
+		"all:times=600=8+1800=2":      "{name: all, times: {600: 8, 1800: 2}}",
+		"all:ties=first,threshold=4":  "{name: all, ties: first, threshold: 4}",
+		"table:a=b.csv,scale=2":       `{name: table, file: "a=b.csv", scale: 2}`,
+	} {
+		nested, err := Nested(Forms(kinds), text)
+		if err != nil || nested != want {
+			t.Errorf("%s: %s, %v; expected %s", text, nested, err, want)
+			continue
+		}
+		if again, err := yamlText(nested); err != nil || again != text {
+			t.Errorf("%s: read again %q, %v", nested, again, err)
+		}
+	}
+	for _, text := range []string{"hash", "none:x=1", "on-off:10,5,7,8", "all:nokey=1"} {
+		if nested, err := Nested(Forms(kinds), text); err == nil {
+			t.Errorf("%s: %s, expected an error", text, nested)
+		}
+	}
+}

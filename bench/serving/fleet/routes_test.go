@@ -2,11 +2,16 @@ package fleet
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"lorasim/internal/guard"
+	"lorasim/internal/testutil"
 	"lorasim/router"
+	"lorasim/trace"
 )
 
 // A request goes to no worker that its Only excludes, and Only gets addresses with a port. The next request sees all
@@ -150,4 +155,124 @@ func TestShareOfStalledStreams(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While a worker has requests of other adapters in flight, failures in a row of one adapter speak against that adapter
+// on the worker. Failures of several adapters speak against the worker.
+func TestFailuresInARow(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		adapters []int32
+		worker   bool
+	}{
+		{"lora2", []int32{2, 2, 2, 2, 2}, false}, {"lora3", []int32{3, 3, 3, 3, 3}, false},
+		{"two adapters", []int32{2, 2, 3, 2, 2}, true}, {"two, the last differs", []int32{2, 2, 2, 2, 3}, true},
+		{"two, the first differs", []int32{3, 2, 2, 2, 2}, true},
+	} {
+		f, _ := upFleet(t, 2, Outlier{})
+		f.Requests.Book(&Request{Request: router.Request{ID: 100, Adapter: 0}}, 0)
+		for i, a := range c.adapters {
+			f.one(int64(i), a, 0, false)
+		}
+		s := f.state(0)
+		if s.Ejected != c.worker || !c.worker && !slices.Equal(s.EjectedAdapters, []string{c.name}) {
+			t.Errorf("%s: %+v, expected the worker ejected: %v", c.name, s, c.worker)
+		}
+	}
+}
+
+// The share of failures counts those of the last 15 to 30 s, also long after the start.
+func TestShareForgets(t *testing.T) {
+	for pause, want := range map[float64]bool{1: true, 31: false} {
+		f, clock := upFleet(t, 3, Outlier{})
+		clock.pass(1000)
+		for range 2 { // twice 12 requests on worker 0, half of which fail; 20 are enough for a decision
+			for i := range int64(12) {
+				for w := range 3 {
+					f.one(i, int32(i%4), w, w != 0 || i%2 == 0)
+				}
+			}
+			clock.pass(pause)
+		}
+		if s := f.state(0); s.Ejected != want {
+			t.Errorf("with a pause of %v s: %+v, expected ejected %v", pause, s, want)
+		}
+	}
+}
+
+// A worker tells the ids of its tokens in sglang's reply or in vLLM's.
+func TestTellsIDs(t *testing.T) {
+	for reply, want := range map[string]bool{
+		`{"output_ids":[5]}`: true, `{"output_ids":[]}`: false, `{"text":"x"}`: false, `{"choices":[]}`: false,
+		`{"choices":[{"token_ids":[5]}]}`: true, `{"choices":[{"text":"x"}]}`: false,
+	} {
+		e, _ := answers(t, map[string]string{"/generate": reply})
+		if got, err := e.tellsIDs(t.Context(), "m"); err != nil || got != want {
+			t.Errorf("%s: %v, %v; expected %v", reply, got, err, want)
+		}
+	}
+}
+
+// A panic in an error marks the worker down; any other error is none of its business.
+func TestPanicked(t *testing.T) {
+	f, _ := upFleet(t, 2, Outlier{})
+	defer f.Close()
+	f.Panicked(0, errors.New("connection refused"))
+	if f.Up() != 2 || f.Stats().Panics != 0 {
+		t.Errorf("an error without a panic: %d up, %d panics", f.Up(), f.Stats().Panics)
+	}
+	f.Panicked(0, fmt.Errorf("a reply: %w", &guard.Panic{Text: "x"}))
+	if f.Up() != 1 || f.state(0).Up || f.Stats().Panics != 1 {
+		t.Errorf("a panic: %d up, %d panics", f.Up(), f.Stats().Panics)
+	}
+}
+
+// Policies that place adapters, by plans or with each request, need workers of one base model.
+func TestOneBase(t *testing.T) {
+	env := router.Env{Workers: router.Alike(2, router.Spec{Slots: 2}), Adapters: trace.Names(4, []int{8})}
+	for name, places := range map[string]bool{"least-loaded": false, "static": false, "min-cost-flow": true,
+		"dispatch_mig": true} {
+		rt, err := router.New(name, env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := OneBase(rt); (err != nil) != places {
+			t.Errorf("%s: %v, expected an error: %v", name, err, places)
+		}
+	}
+}
+
+// An adapter that nobody knew becomes known once a worker has loaded it, and not if the worker refuses.
+func TestLoadUnknown(t *testing.T) {
+	inMemory(t, func(t *memory) {
+		k := newFakeWorker(t, "lora0")
+		k.refuse = map[string]string{"+bad": "no such file"}
+		f, _, _ := startFleet(t, 1, func(c *Config) {
+			rt := c.Router
+			c.Extend = func([]Info, []trace.Adapter) (*router.Router, []Limits, error) {
+				next := *rt
+				return &next, nil, nil
+			}
+		}, k)
+		names := func() (list []string) {
+			for _, a := range f.Adapters() {
+				list = append(list, a.Name)
+			}
+			return list
+		}
+		err := f.LoRAs.Load(t.Context(), 0, "bad", "")
+		testutil.ExpectError(t, err, "loading adapter bad on worker 0")
+		testutil.ExpectError(t, err, "no such file")
+		if got := names(); !slices.Equal(got, []string{"lora0"}) {
+			t.Errorf("after a refused load: %v", got)
+		}
+		if err := f.LoRAs.Load(t.Context(), 0, "good", "/adapters/good"); err != nil {
+			t.Error(err)
+		}
+		if got := names(); !slices.Equal(got, []string{"lora0", "good"}) ||
+			!slices.Equal(f.Workers()[0].Adapters, []string{"lora0", "good"}) {
+			t.Errorf("known are %v, worker 0 holds %v", got, f.Workers()[0].Adapters)
+		}
+		sameCalls(t, "two loads", k, "+bad", "+good")
+	})
 }
