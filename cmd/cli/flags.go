@@ -416,7 +416,8 @@ func flagError(cmd *cobra.Command, err error) error {
 				"--"+name))
 		}
 		if key := engineKey(name); key != "" && cmd.Flags().Lookup(engineArgsFlag) != nil {
-			return usage(fmt.Errorf("unknown flag %q: it is a key of the engine, --engine-args %s=VALUE", "--"+name, key))
+			return usage(fmt.Errorf("unknown flag %q: it is a key of the engine, --engine-args %s=VALUE", "--"+name,
+				key))
 		}
 		if hint := engineHints()[name]; hint != "" && cmd.Flags().Lookup("profile") != nil {
 			return usage(fmt.Errorf("unknown flag %q: %s", "--"+name, hint))
