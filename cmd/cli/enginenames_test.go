@@ -39,13 +39,13 @@ func TestEngineNames(t *testing.T) {
 			"max_loras_per_batch?",
 		"--engine-args=max_num_batched_tokens=5": "max_num_batched_tokens is a key of vllm, but the simulated engine " +
 			"is sglang",
-		"--engine-args=enable_mixed_chunk --scheduler=vllm": "enable_mixed_chunk is a key of sglang, but the simulated " +
-			"engine is vllm",
-		"--engine-args=max_lorsa=5":                       "--engine-args: unknown engine key \"max_lorsa\", did you mean \"max_loras\"?",
-		"--engine-args=max_loras":                         "--engine-args: max_loras has no value: expected max_loras=VALUE",
-		"--engine-args=page_size=x":                       "--engine-args: page_size: \"x\"",
-		"--engine-args=max_loras=5,max_total_tokens=1000": "max_total_tokens is a key of sglang, but another key is one of vllm",
-		"--kv-tokens=5":                                   "it is a key of the engine, --engine-args kv_tokens=VALUE",
+		"--engine-args=enable_mixed_chunk --scheduler=vllm": "enable_mixed_chunk is a key of sglang, but the " +
+			"simulated engine is vllm",
+		"--engine-args=max_lorsa=5":                    "unknown engine key \"max_lorsa\", did you mean \"max_loras\"?",
+		"--engine-args=max_loras":                      "--engine-args: max_loras has no value: expected max_loras=VALUE",
+		"--engine-args=page_size=x":                    "--engine-args: page_size: \"x\"",
+		"--engine-args=max_loras=5,max_total_tokens=9": "max_total_tokens is a key of sglang, but another key is one",
+		"--kv-tokens=5":                                "it is a key of the engine, --engine-args kv_tokens=VALUE",
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), append([]string{"sim", "--num-prompts=20"}, strings.Fields(args)...),

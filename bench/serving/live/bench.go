@@ -320,9 +320,9 @@ func noteAssumed(log func(format string, args ...any), ps []*profile.Profile, re
 
 // stated are the limits that flags or the scenario state; what is not stated is 0.
 func stated(sc *scenario.Scenario) fleet.Limits {
-	c := &sc.Cluster
-	return fleet.Limits{MaxRunning: c.Engine.MaxRunningRequests, Slots: c.Engine.MaxLorasPerBatch, KVCapacity: c.Engine.KVTokens,
-		MaxLoaded: c.Engine.MaxLoadedLoras}
+	e := &sc.Cluster.Engine
+	return fleet.Limits{MaxRunning: e.MaxRunningRequests, Slots: e.MaxLorasPerBatch, KVCapacity: e.KVTokens,
+		MaxLoaded: e.MaxLoadedLoras}
 }
 
 // told are the workers' profiles with what the workers tell of themselves and nobody has stated. Workers beyond the
