@@ -172,7 +172,8 @@ func (d *decision) isAccessLog() bool {
 		name := normalize(column)
 		switch {
 		case column == d.Layout.column[Time] && rankIn("requesttime", column) >= 0: // the time, not a duration
-		case slices.Contains(strings.Fields(ofAccessLogs), name), rankIn("requesttime upstreamresponsetime", column) >= 0:
+		case slices.Contains(strings.Fields(ofAccessLogs), name), rankIn("requesttime upstreamresponsetime",
+			column) >= 0:
 			return true
 		case slices.Contains(strings.Fields(likeAccessLogs), name):
 			like++
