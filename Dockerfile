@@ -18,5 +18,5 @@ WORKDIR /work
 # The gateway listens where other hosts reach it. It starts with a key for clients or with --insecure alone.
 ENV LORASIM_LISTEN=0.0.0.0:8000
 EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["/lorasim", "health"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["/lorasim", "check", "--health"]
 ENTRYPOINT ["/lorasim"]

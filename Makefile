@@ -1,6 +1,6 @@
 # The usual targets; scripts/check and scripts/highs do the work.
 
-.PHONY: build highs test check fmt bench fuzz dist man web image clean
+.PHONY: build highs test check lab fmt bench fuzz dist man web image clean
 
 build: ## the pure-Go program, bin/lorasim
 	CGO_ENABLED=0 go build -trimpath -o bin/lorasim ./cmd/lorasim
@@ -14,6 +14,9 @@ test: ## formatting, vet and the tests of the pure-Go build
 
 check: ## everything CI runs
 	scripts/check
+
+lab: ## the tests of the module lab
+	cd lab && go vet ./... && go test ./...
 
 fmt:
 	gofmt -w $$(git ls-files '*.go')

@@ -4,6 +4,7 @@
 //
 //   - [lorasim/bench/scenario]: the settings of a run, from YAML and flags, and the run in the simulator
 //   - [lorasim/bench/scenario/starter]: a first scenario for a cluster, with comments
+//   - [lorasim/bench/run]: the driver of a run, for the simulator and the live client
 //   - [lorasim/bench/result]: the schema of a run's result, its metrics and its text and JSON forms
 //   - [lorasim/bench/result/records]: files with one row per request
 //   - [lorasim/bench/result/series]: a run over time: queues, placements, plans, latencies

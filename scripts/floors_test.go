@@ -29,7 +29,7 @@ var rooms = map[string][][]string{
 		{"bench/steady"},
 		{"bench/result"},
 		{"bench/replay", "bench/result/records", "bench/result/series", "bench/result/waits"},
-		{"bench/result/importer"},
+		{"bench/result/importer", "bench/run"},
 		{"bench/scenario"},
 		{"bench/scenario/starter"},
 

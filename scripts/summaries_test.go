@@ -11,7 +11,7 @@ var figure = regexp.MustCompile(`\d+(?:\.\d+)?(?: %)? ±\d+(?:\.\d+)?`)
 
 // TestSummaries: figures that a page repeats from its page of measurements are the same there.
 func TestSummaries(t *testing.T) {
-	for _, name := range []string{"elastic.md", "migration.md", "prefix.md"} {
+	for _, name := range []string{"admission.md", "elastic.md", "migration.md", "prefix.md"} {
 		measured := withoutCode(t, "../lab/docs/"+name)
 		repeated := figure.FindAllString(withoutCode(t, "../docs/"+name), -1)
 		if len(repeated) == 0 {

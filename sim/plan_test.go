@@ -279,10 +279,11 @@ func TestOutage(t *testing.T) {
 	reqs := func() []trace.Request {
 		return []trace.Request{{Adapter: -1, Prompt: 50, Output: 5}}
 	}
+	var repeated int64
 	run := func(noFailover bool) record.Request {
 		l := newLedger()
 		p := plainProfile()
-		_, err := Run(context.Background(), Config{
+		st, err := Run(context.Background(), Config{
 			Source:  (&trace.Workload{Requests: reqs()}).Source(),
 			Workers: []*profile.Costs{p.Compile(), p.Compile()}, Observer: l, TokenTimes: true,
 			Router: &router.Router{Policy: firstUp{}}, Outages: []Outage{{Worker: 0, From: 0.025, To: 0.1}},
@@ -291,6 +292,7 @@ func TestOutage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		repeated = st.Workers[1].RepeatedTokens
 		return l.recs[0]
 	}
 	// prefill 0-10, tokens at 21; the step until 32 is lost. Worker 1 prefills 52
@@ -299,6 +301,9 @@ func TestOutage(t *testing.T) {
 	if got, want := r.Finish*1000, 25+10.2+22+2; r.Status != record.OK || got < want-1e-6 || got > want+1e-6 ||
 		r.WorkerLast != 1 {
 		t.Errorf("failover: %+v, expected to finish at %v ms on worker 1", r, want)
+	}
+	if repeated != 51 { // all but the latest token
+		t.Errorf("worker 1 computed %d tokens again, expected 51", repeated)
 	}
 	if r := run(true); r.Status != record.Failed || r.Error == "" {
 		t.Errorf("without failover: %+v, expected a failure", r)

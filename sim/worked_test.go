@@ -142,8 +142,8 @@ func TestRetraction(t *testing.T) {
 	p.Engine.ClipNewTokens = 5
 	l, st = simulate(t, p, Config{}, 0, reqs())
 	l.expect(t, []want{{first: 11, finish: 361.6 + 3*11 + 2}, {first: 19, finish: 351 + 2}})
-	if st.Workers[0].Preemptions != 1 {
-		t.Errorf("%d retractions, expected 1", st.Workers[0].Preemptions)
+	if w := st.Workers[0]; w.Preemptions != 1 || w.RepeatedTokens != 40+15 { // all but the latest token
+		t.Errorf("%d retractions, %d tokens computed again, expected 1 and 55", w.Preemptions, w.RepeatedTokens)
 	}
 	if l.gaps[tick.FromMilliseconds(361.6-197)] != 1 {
 		t.Errorf("no gap over the retraction: %v", l.gaps)

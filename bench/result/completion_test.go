@@ -40,3 +40,15 @@ func TestCompletionOfStoppedRun(t *testing.T) {
 		t.Errorf("%+v: %v left", c, c.Left())
 	}
 }
+
+// Fingerprints tell that two runs completed different requests only where both are known.
+func TestSameSet(t *testing.T) {
+	for _, c := range []struct {
+		a, b float64
+		same bool
+	}{{3, 3, true}, {3, 4, false}, {0, 4, true}, {3, 0, true}, {0, 0, true}} {
+		if got := (Completion{set: c.a}).SameSet(Completion{set: c.b}); got != c.same {
+			t.Errorf("%v and %v: same %v", c.a, c.b, got)
+		}
+	}
+}

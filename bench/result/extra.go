@@ -105,14 +105,6 @@ type Reuse struct {
 	prompts int64   // tokens
 }
 
-// hitRate returns 0 if there are no caches.
-func (r *Reuse) hitRate() float64 {
-	if r == nil {
-		return 0
-	}
-	return r.HitRate
-}
-
 // add counts a request's prompt.
 func (r *Reuse) add(q *record.Request) {
 	r.Cached += int64(q.Cached)

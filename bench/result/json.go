@@ -45,6 +45,7 @@ func (r *Result) fields() map[string]any {
 		"max_concurrency": (*limit)(&r.MaxConcurrency), "random_input_len": &r.RandomInputLen,
 		"random_output_len": &r.RandomOutputLen, "random_range_ratio": &r.RandomRangeRatio, "seed": &r.Seed,
 		"policy": &r.Policy, "scenario": &r.Scenario, "streamed": &r.Streamed,
+		"definitions":             &r.Defined,
 		"approximate_percentiles": &r.Approximate, "extra": &r.Extra, "ended": &r.Ended, "steady": &r.Steady,
 	}
 }
@@ -160,7 +161,9 @@ func (r *Result) WriteJSON(w io.Writer) error {
 			o.value("prefix_hit_rate", u.HitRate)
 		}
 	}
-	o.writeKnown("steady approximate_percentiles extra ended", fields)
+	defined := r.Definitions()
+	fields["definitions"] = &defined
+	o.writeKnown("definitions steady approximate_percentiles extra ended", fields)
 	if len(r.Config) > 0 {
 		o.value("config", finite(r.Config))
 	}

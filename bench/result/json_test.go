@@ -164,6 +164,7 @@ func TestJSONRoundTrip(t *testing.T) {
 			if err != nil {
 				rt.Fatal(err)
 			}
+			r.Defined = r.Definitions()
 			if d := cmp.Diff(r, got, cmp.AllowUnexported(Metrics{}), cmpopts.EquateEmpty()); d != "" {
 				rt.Fatalf("(-written +read):\n%s", d)
 			}

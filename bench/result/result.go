@@ -83,6 +83,8 @@ type Result struct {
 	Details *Details         // per-request arrays of a JSONL line; nil: none
 	Records []record.Request // set if Options.KeepRecords is true, or by importers
 	Texts   map[int64]string // texts of the replies by request id, if they were kept
+	// Defined are the definitions that a client's file follows; see Definitions.
+	Defined Definitions
 	// Adapters are the adapters of an imported run, by the index in its records.
 	Adapters []trace.Adapter
 }

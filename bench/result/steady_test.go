@@ -41,3 +41,16 @@ func TestStateOfRuns(t *testing.T) {
 func numbers(of map[string][]float64) func(string) []float64 {
 	return func(name string) []float64 { return of[name] }
 }
+
+// A state has a number among the values, and the number its state.
+func TestStateNumber(t *testing.T) {
+	for _, s := range states {
+		if got := StateOf(ValueOf(Values(&Result{Steady: &steady.Assessment{State: s}}), SteadyStateName)); got != s {
+			t.Errorf("%s: %q", s, got)
+		}
+	}
+	unknown := Values(&Result{Steady: &steady.Assessment{State: "?"}})
+	if got := ValueOf(unknown, SteadyStateName); !math.IsNaN(got) || StateOf(-1) != "" || StateOf(float64(len(states))) != "" {
+		t.Errorf("a number for an unknown state: %v", got)
+	}
+}

@@ -33,11 +33,11 @@ func (s *Scenario) intervals(ctx context.Context, res *result.Result, workers []
 		return out, nil
 	case in == nil && kind == profile.Computed:
 		out.Without = []string{"Profile " + ran.Name +
-			" is computed, and no measured run was compared with it: fit it to runs of your server with lorasim calibrate."}
+			" is computed, and no measured run was compared with it: fit it to runs of your server with lorasim profile fit."}
 		return out, nil
 	case in == nil:
 		out.Without = []string{"Profile " + ran.Name +
-			" has no intervals, because too few held-out runs were compared with it: lorasim calibrate writes them (--runs, --vllm-runs)."}
+			" has no intervals, because too few held-out runs were compared with it: lorasim profile fit writes them (runs, vllm-runs)."}
 		return out, nil
 	}
 	policy, err := s.Routing.policy()

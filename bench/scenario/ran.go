@@ -59,15 +59,6 @@ func (s *Scenario) Tell(res *result.Result, in *Input, requests int64, ps []*pro
 	}
 }
 
-// tell is Tell for simulated workers.
-func (s *Scenario) tell(res *result.Result, in *Input, requests int64, workers []*profile.Costs) {
-	ps := make([]*profile.Profile, len(workers))
-	for i, c := range workers {
-		ps[i] = c.Profile()
-	}
-	s.Tell(res, in, requests, ps)
-}
-
 // sourceName returns a readable name of a dataset.
 func sourceName(dataset string) string {
 	switch dataset {

@@ -5,14 +5,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"lorasim/bench/result"
-	"lorasim/bench/result/records"
+	"lorasim/bench/run"
 	"lorasim/internal/atomicfile"
 	"lorasim/router"
 	"lorasim/sim"
@@ -64,29 +63,18 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		}
 	}
 	defer in.Close()
-	requests := in.Source.Len()
 	cfg, err := s.config(ctx, in, o)
 	if err != nil {
 		return nil, fault(err)
 	}
-	reuses := slices.ContainsFunc(cfg.Workers, func(c *profile.Costs) bool { return c.Profile().Engine.PrefixCache })
-	collector := result.NewCollector(result.Options{
-		NonStreaming: s.Client.NoStream, Workers: len(cfg.Workers), Adapters: in.Adapters(),
-		PrefixCache: reuses, SLO: o.SLO, Noisy: s.Workload.Noisy(), KeepRecords: o.KeepRecords,
-		Duration: s.Workload.Window,
-		Warmup:   s.Warmup(),
-	})
-	cfg.Observer = collector
-	var written []func() error // what completes the files
-	if o.RecordsFile != "" {
-		w, err := records.Create(s.Files, o.RecordsFile, in.Adapters(), reuses)
-		if err != nil {
-			return nil, err
-		}
-		defer w.Abort()
-		f := &recordsFile{Source: cfg.Source, w: w, ended: map[int64]*record.Request{}, window: s.Workload.Window > 0}
-		cfg.Source, cfg.Hooks, written = f, append(cfg.Hooks, sim.Hooks{Done: f.Done}), append(written, f.close)
+	ps := make([]*profile.Profile, len(cfg.Workers))
+	for i, c := range cfg.Workers {
+		ps[i] = c.Profile()
 	}
+	r := s.NewRun(in, ps, o.SLO)
+	r.Source, r.RecordsFile, r.Collect.KeepRecords = cfg.Source, o.RecordsFile, o.KeepRecords
+	r.Collect.PrefixCache = slices.ContainsFunc(ps, func(p *profile.Profile) bool { return p.Engine.PrefixCache })
+	plans := &plansFile{}
 	if o.Watch != nil {
 		cfg.Hooks = append(cfg.Hooks, o.Watch(in.Adapters()))
 	}
@@ -96,8 +84,8 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 			return nil, err
 		}
 		defer file.Abort()
-		p := &plansFile{file: file, buf: bufio.NewWriter(file)}
-		cfg.Hooks, written = append(cfg.Hooks, sim.Hooks{Plan: p.Plan}), append(written, p.close)
+		plans = &plansFile{file: file, buf: bufio.NewWriter(file)}
+		cfg.Hooks = append(cfg.Hooks, sim.Hooks{Plan: plans.Plan})
 	}
 	var waiting sim.Waiting
 	if o.Intervals {
@@ -107,21 +95,19 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	if o.Oracle {
 		cfg.Hooks = append(cfg.Hooks, sim.Hooks{Done: known.Done})
 	}
-	st, err := sim.Run(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if o.Skipped != nil && in.Skipped != nil && in.Skipped() > 0 {
-		o.Skipped(in.Skipped())
-	}
-	for _, complete := range written {
-		if err := complete(); err != nil {
+	execute := func(ctx context.Context, source trace.Source, to run.Observer) (*result.RunCounters, error) {
+		cfg.Source, cfg.Observer = source, to
+		st, err := sim.Run(ctx, cfg)
+		if err != nil {
 			return nil, err
 		}
+		if o.Skipped != nil && in.Skipped != nil && in.Skipped() > 0 {
+			o.Skipped(in.Skipped())
+		}
+		return counters(st, cfg.Workers), plans.close()
 	}
-	res := collector.Result(s.Meta(in.Dataset), counters(st, cfg.Workers))
-	s.tell(res, in, requests, cfg.Workers)
-	if err := s.CheckWarmup(res); err != nil {
+	res, err := r.Drive(ctx, execute)
+	if err != nil {
 		return nil, err
 	}
 	if o.Saturate {
@@ -136,6 +122,21 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		res.Extra.Intervals, err = s.intervals(ctx, res, cfg.Workers, len(in.Adapters()), waiting.Share())
 	}
 	return res, err
+}
+
+// NewRun returns what the runs of the scenario's workload have in common, simulated or live, on workers with the given
+// profiles. The caller sets the fields that depend on the executor.
+func (s *Scenario) NewRun(in *Input, ps []*profile.Profile, slo result.SLO) *run.Run {
+	requests := in.Source.Len()
+	return &run.Run{
+		Source: in.Source, Meta: s.Meta(in.Dataset), Files: s.Files,
+		Collect: result.Options{NonStreaming: s.Client.NoStream, Workers: len(ps), Adapters: in.Adapters(), SLO: slo,
+			Noisy: s.Workload.Noisy(), Duration: s.Workload.Window, Warmup: s.Warmup()},
+		Describe: func(res *result.Result) error {
+			s.Tell(res, in, requests, ps)
+			return s.CheckWarmup(res)
+		},
+	}
 }
 
 // Check returns the error that would stop the scenario from running. It simulates the scenario with one request; first
@@ -277,54 +278,6 @@ func counters(st *sim.Stats, workers []*profile.Costs) *result.RunCounters {
 	return c
 }
 
-// recordsFile writes records in the order of the workload, though requests end
-// in another: it stands between the simulator and its source, and observes.
-type recordsFile struct {
-	trace.Source
-	w     *records.Writer
-	open  []int64                   // ids that entered and were not written yet, in order
-	ended map[int64]*record.Request // those of them that have ended
-	err   error
-	// window: the run has an end, and a request that was read but not sent by
-	// then gets no record.
-	window bool
-}
-
-func (f *recordsFile) Next() (trace.Request, error) {
-	if f.err != nil {
-		return trace.Request{}, f.err
-	}
-	r, err := f.Source.Next()
-	if err == nil {
-		f.open = append(f.open, r.ID)
-	}
-	return r, err
-}
-
-func (f *recordsFile) Done(r *record.Request) {
-	c := *r
-	f.ended[r.ID] = &c
-	for len(f.open) > 0 && f.err == nil {
-		first := f.ended[f.open[0]]
-		if first == nil {
-			return
-		}
-		f.err = f.w.Write(first)
-		delete(f.ended, first.ID)
-		f.open = f.open[1:]
-	}
-}
-
-func (f *recordsFile) close() error {
-	if f.err != nil {
-		return f.err
-	}
-	if unsent := len(f.open); unsent > 1 || unsent == 1 && !f.window {
-		return errors.New("internal error: requests without a record")
-	}
-	return f.w.Close()
-}
-
 // plansFile writes every plan of a run, one JSON object per line.
 type plansFile struct {
 	file *atomicfile.File
@@ -342,6 +295,9 @@ func (p *plansFile) Plan(r *sim.PlanRecord) {
 }
 
 func (p *plansFile) close() error {
+	if p.file == nil {
+		return nil
+	}
 	if err := cmp.Or(p.err, p.buf.Flush()); err != nil {
 		return err
 	}

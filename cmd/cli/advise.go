@@ -11,8 +11,12 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/study/advise"
+	"lorasim/bench/study/worth"
 	"lorasim/internal/atomicfile"
 )
+
+// choosingHeading is the heading of the flags that apply without --parts alone.
+const choosingHeading = "Choice of a policy"
 
 // adviseFlags are the arguments of the advise command.
 type adviseFlags struct {
@@ -26,13 +30,14 @@ type adviseFlags struct {
 	noSearch  bool
 	noWorst   bool
 	o         advise.Options
+	of        partsFlags
 }
 
 func newAdvise() *cobra.Command {
 	f := &adviseFlags{}
 	cmd := &cobra.Command{
 		Use:   "advise [SCENARIO.yaml]",
-		Short: "Recommend a policy and its options for a workload, and say how sure that is",
+		Short: "Recommend a policy and its options, and say how sure that is",
 		Long: `Advise simulates all policies on the same requests and recommends one. The worse
 half of the candidates leaves after each round; the options of the best are searched.
 Fresh seeds, which took no part in the choice, give the figures and the paired tests.
@@ -48,35 +53,47 @@ is. --write-config writes it, if it is significantly better.
 
 --policy is the policy in use, which the recommendation is compared with. Runs of
 generated workloads are as long as it takes to reach a steady state, unless
---num-prompts sets their length.`,
+--num-prompts sets their length.
+
+With --parts it measures instead what each part of ` + worth.Planner + ` gains: its routing,
+moving waiting requests, placing adapters, and moving running requests. It runs the
+policy with parts switched on and off and other policies, all on the same requests, and
+adds seeds until the answer is clear. A part pays if a metric of --metrics improves
+significantly by --min-gain or more, and none significantly worsens by that share. Each
+part is credited only with what it adds: routing to the best of --baselines, moving
+waiting requests to routing, and plans to both. The runs are a sweep: -o keeps it.`,
 		Example: `  lorasim advise --profile llama-3.1-8b-h100-64gb-vllm-0.8.5 --num-workers 6 --num-adapters 100 --request-rate 20 --lora-ranks 16
   lorasim advise scenario.yaml -o advice.html
   lorasim advise --objective goodput --goodput "ttft:500 tpot:50" --json
   lorasim advise --policies epp:file=config.yaml,plan-and-route --write-config better.yaml
-  lorasim advise --workload log.csv --resample block:60 --policies static,affinity-spill,period_mig`,
+  lorasim advise --workload log.csv --resample block:60 --policies static,affinity-spill,period_mig
+  lorasim advise scenario.yaml --parts --intervals 1,10,60 --max-seeds 40 -o out`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	flags(cmd, "Study",
+		opt(&f.policies, "policies", "",
+			"Policies to choose from (default: all): `A,B,...`; with commas in options A|B; --parts: to show"),
+		opt(&f.goodput.slo, "goodput", "",
+			"SLO of a request, limits in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
+		opt(&f.o.MinGain, "min-gain", 2.0,
+			"Smallest difference that counts, %; goodput: percentage points (--parts: 1 by default)", ">=0 <=100"),
+		opt(&f.o.Seeds, "seeds", 20,
+			"Number of fresh seeds for the verdict (--parts: number of seeds at first, 5 by default)", ">=2 <=1e4"))
+	flags(cmd, choosingHeading,
 		opt(&f.objective, "objective", advise.Objectives()[0],
 			"What to optimize: balanced (E2E, TTFT and P99 TTFT, see docs/advise.md), e2e, ttft, "+
 				"p99-ttft or goodput"),
-		opt(&f.goodput.slo, "goodput", "",
-			"SLO of the objective goodput: limits of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
-		opt(&f.policies, "policies", "",
-			"Policies to choose from (default: all): `A,B,...`; with commas in options A|B"),
 		opt(&f.noSearch, "no-search", false, "Do not search options, only compare the policies as they are"),
 		opt(&f.add, "add-scorers", strings.Join(advise.DefaultAdd, ","),
 			"Types of scorers that the search of an EndpointPickerConfig may add: `A,B,...`"),
 		opt(&f.noWorst, "no-worst", false, "Do not search for the worst scenario"),
-		opt(&f.o.MinGain, "min-gain", 2.0,
-			"Smallest difference of the objective that counts, %; goodput: percentage points", ">=0 <=100"),
-		opt(&f.o.Seeds, "seeds", 20, "Number of fresh seeds for the verdict", ">=2 <=1e4"),
 		opt(&f.o.Budget, "budget", int64(advise.DefaultBudget),
-			"Approximate number of simulated requests", ">=1 <=1e12"))
-	flags(cmd, outputHeading, opt(&f.page, "output,o", "",
-		"Write the answer as a page with figures into `file` (.html)"),
+			"Approximate number of simulated requests", ">=1 <=1e12"),
 		opt(&f.config, "write-config", "",
 			"Write the better EndpointPickerConfig, if there is one, into `file` (YAML, or JSON as the original)"))
+	f.of.add(cmd)
+	flags(cmd, outputHeading, opt(&f.page, "output,o", "",
+		"Write the answer as a page with figures into `file` (.html); --parts: keep the runs in this folder"))
 	jsonFlag(cmd, "Print the answer as one JSON object")
 	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	cmd.RunE = f.run
@@ -84,15 +101,16 @@ generated workloads are as long as it takes to reach a steady state, unless
 }
 
 func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
-	if len(args) == 1 {
-		if f.scenario.file != "" {
-			return usage(errors.New("--scenario: the scenario is given as an argument already"))
-		}
-		f.scenario.file = args[0]
+	if err := checkMode(cmd, "parts", f.of.on, partsHeading, choosingHeading); err != nil {
+		return err
 	}
-	sc, err := f.scenario.scenario(cmd)
+	sc, err := f.scenario.scenario(cmd, args...)
 	if err != nil {
 		return err
+	}
+	if f.of.on {
+		noteIgnored(cmd, &sc)
+		return f.parts(cmd, &sc)
 	}
 	if err := f.check(cmd.Context(), &sc); err != nil {
 		return usage(err)

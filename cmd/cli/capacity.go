@@ -33,8 +33,8 @@ type capacityFlags struct {
 func newCapacity() *cobra.Command {
 	f := &capacityFlags{}
 	cmd := &cobra.Command{
-		Use:   "capacity --goodput SLO",
-		Short: "Find the fewest workers, or the cheapest mix, that serve a workload within an SLO",
+		Use:   "capacity [SCENARIO.yaml] --goodput SLO",
+		Short: "Find the fewest or cheapest workers that keep an SLO",
 		Long: `Capacity finds the fewest workers on which enough requests meet an SLO. It also
 reports the headroom (how much more load they serve) and the bottleneck beyond it.
 
@@ -55,6 +55,7 @@ The exit code is 1 if no candidate is accepted, for example because even
   lorasim capacity --goodput ttft:1000 --hold 95% --num-prompts 5000
   lorasim capacity --goodput e2e:10000 --workload w.parquet --slots 4,8,16 --host-places 32,128
   lorasim capacity --goodput tpot:50 --cost llama-2-7b-rtx-4090-sglang-0.5=0.7 --cost analytic:llama-2-7b,h100=2.5 --plot attainment.svg`,
+		Args: cobra.MaximumNArgs(1),
 	}
 	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	flags(cmd, demandHeading,
@@ -80,12 +81,12 @@ The exit code is 1 if no candidate is accepted, for example because even
 		opt(&f.plot, "plot", "", "Draw the attainment over the rate for several numbers of workers into `file` (.svg or .png)"))
 	writes(cmd, pictures(), "plot")
 	jsonFlag(cmd, "Print the answer as one JSON object")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
+	cmd.RunE = f.run
 	return cmd
 }
 
-func (f *capacityFlags) run(cmd *cobra.Command) error {
-	sc, err := f.scenario.scenario(cmd)
+func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
+	sc, err := f.scenario.scenario(cmd, args...)
 	if err != nil {
 		return err
 	}

@@ -17,15 +17,15 @@ import (
 // suggestions are the beginnings of the values of flags that are not settings. The key is the
 // flag's name, or the command and the flag. A value continues after a final = or :.
 var suggestions = map[string]func(typed string) []string{
-	"access-log":        words("- none"),
-	"api":               words("sglang vllm"),
-	"baseline":          valuesOf("policy"),
-	"bench backend":     words("sglang sglang-oai sglang-oai-chat vllm vllm-chat"),
-	"calibrate backend": words("csgmv triton"),
-	"baselines":         commas(valuesOf("policy")),
-	"export":            words("aiperf: guidellm: inference-perf:"),
-	"format":            words("workload azure_v1 azure_v2"),
-	"goodput":           words("ttft: tpot: e2e:"),
+	"access-log":      words("- none"),
+	"api":             words("sglang vllm"),
+	"baseline":        valuesOf("policy"),
+	"bench backend":   words("sglang sglang-oai sglang-oai-chat vllm vllm-chat"),
+	"kernels backend": words("csgmv triton"),
+	"baselines":       commas(valuesOf("policy")),
+	"export":          words("aiperf: guidellm: inference-perf:"),
+	"format":          words("workload azure_v1 azure_v2"),
+	"goodput":         words("ttft: tpot: e2e:"),
 	"gpu": func(string) (list []string) {
 		for _, g := range profile.GPUs() {
 			list = append(list, g.Name)

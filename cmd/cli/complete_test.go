@@ -38,7 +38,7 @@ func TestCompletion(t *testing.T) {
 		"sim --policy period_mig:mo":               "period_mig:move=",
 		"sim --policy plan-and-route:move=w":       "plan-and-route:move=waiting",
 		"sim --policy route-":                      "route-to-holder route-only",
-		"worth --baselines static,least-l":         "static,least-loaded",
+		"advise --baselines static,least-l":        "static,least-loaded",
 		"sim --scheduler v":                        "vllm",
 		"sim --max-new-tokens ex":                  "exact",
 		"sim --max-loras ":                         "", // vLLM's name of a number
@@ -47,8 +47,8 @@ func TestCompletion(t *testing.T) {
 		"sweep --set head_of_line=skip,b":          "head_of_line=skip,block",
 		"compare --metrics mean_ttft_ms,mean_tpot": "mean_ttft_ms,mean_tpot_ms",
 		"profile show deepseek-v3-8xh200-sglang-t": "deepseek-v3-8xh200-sglang-triton",
-		"profile analytic --gpu l4":                "l40s",
-		"calibrate --backend c":                    "csgmv",
+		"profile compute --gpu l4":                 "l40s",
+		"profile fit kernels --backend c":          "csgmv",
 		"bench --backend vllm-":                    "vllm-chat",
 	} {
 		if got := strings.Join(completions(t, strings.Split(line, " ")...), " "); got != want {

@@ -47,7 +47,7 @@ func examplesOf(lines []string) (list []example) {
 // TestPages runs every command of some pages, in one folder for each page, and compares the outputs; -update writes
 // them anew. A file that a page shows by "cat FILE" before any command made it is written as shown.
 func TestPages(t *testing.T) {
-	for _, page := range []string{"start.md", "logs.md", "steady.md", "elastic.md", "scenarios.md", "fidelity.md",
+	for _, page := range []string{"start.md", "logs.md", "steady.md", "elastic.md", "scenarios.md", "profiles.md",
 		"inputs.md"} {
 		t.Run(page, func(t *testing.T) {
 			path := "../../docs/" + page

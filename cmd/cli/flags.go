@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +33,6 @@ const (
 	scenarioHeading = "Scenario"
 	outputHeading   = "Output"
 	tableHeading    = "Table of runs"
-	vllmHeading     = "Measured hours of vLLM"
 	gridHeading     = "Grid"
 	runHeading      = "Run"
 )
@@ -147,10 +147,18 @@ func addWorkerSettings(cmd *cobra.Command, keys ...string) {
 	}
 }
 
-// scenario returns the scenario of the file and the flags.
-func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err error) {
-	if sc = scenario.Default(); sf.file != "" {
-		if sc, err = scenario.Load(cmd.Context(), sf.file); err != nil {
+// scenario returns the scenario of the file and the flags. args is at most one argument: the file.
+func (sf *scenarioFlags) scenario(cmd *cobra.Command, args ...string) (sc scenario.Scenario, err error) {
+	if len(args) > 0 && sf.file != "" {
+		return sc, usage(fmt.Errorf("--scenario %s: %s is given as the scenario, too", sf.file, args[0]))
+	}
+	if sc = scenario.Default(); sf.file != "" || len(args) > 0 {
+		file := cmp.Or(sf.file, strings.Join(args, ""))
+		sc, err = scenario.Load(cmd.Context(), file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && sf.file == "" && !isScenario(file):
+			return sc, usage(fmt.Errorf("unexpected argument %q: expected a scenario file (YAML); a list has commas, as in A,B", file))
+		case err != nil:
 			return sc, usage(err)
 		}
 	}
@@ -173,16 +181,37 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err
 	return sc, err
 }
 
-// with makes a command call work with the scenario of the file and the flags.
-func (sf *scenarioFlags) with(work func(cmd *cobra.Command, sc *scenario.Scenario,
+// with makes a command call work with the scenario of the file and the flags. The file may be the command's argument.
+func (sf *scenarioFlags) with(work func(cmd *cobra.Command, sc *scenario.Scenario) error) func(*cobra.Command,
+	[]string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		sc, err := sf.scenario(cmd, args...)
+		if err != nil {
+			return err
+		}
+		return work(cmd, &sc)
+	}
+}
+
+// among is with for commands with other arguments, among which may be the file.
+func (sf *scenarioFlags) among(work func(cmd *cobra.Command, sc *scenario.Scenario,
 	args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		sc, err := sf.scenario(cmd)
+		var file []string
+		if i := slices.IndexFunc(args, isScenario); i >= 0 {
+			file, args = args[i:i+1], slices.Concat(args[:i], args[i+1:])
+		}
+		sc, err := sf.scenario(cmd, file...)
 		if err != nil {
 			return err
 		}
 		return work(cmd, &sc, args)
 	}
+}
+
+// isScenario reports whether an argument names a scenario file, rather than a worker.
+func isScenario(arg string) bool {
+	return strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml")
 }
 
 // apply changes a scenario by the given flags.
@@ -288,6 +317,21 @@ func checkBounds(cmd *cobra.Command) (err error) {
 	return err
 }
 
+// checkMode returns an error about a given flag that has no effect. A flag under the heading with needs the flag mode;
+// one under the heading without excludes it. on is the value of the flag mode.
+func checkMode(cmd *cobra.Command, mode string, on bool, with, without string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch heading := headingOf(f); {
+		case f.Name == mode:
+		case heading == with && !on:
+			err = fmt.Errorf("--%s has no effect without --%s", f.Name, mode)
+		case heading == without && on:
+			err = fmt.Errorf("--%s has no effect with --%s", f.Name, mode)
+		}
+	})
+	return usage(err)
+}
+
 // wanted returns the allowed values of a flag, for error messages.
 func wanted(f *pflag.Flag) string {
 	text := kindOf(f)
@@ -332,7 +376,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		if slices.Contains(hardwareFlags, name) && cmd.Flags().Lookup("profile") != nil {
 			return usage(fmt.Errorf("unknown flag %q: model and hardware come from the profile, as in --profile analytic:MODEL,GPU,tp=N "+
-				"(lorasim profile analytic --list has the models and GPUs, lorasim profile list the measured profiles)",
+				"(lorasim profile compute --list has the models and GPUs, lorasim profile list the measured profiles)",
 				"--"+name))
 		}
 		if hint := engineHints()[name]; hint != "" && cmd.Flags().Lookup("profile") != nil {
@@ -356,7 +400,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage(err)
 }
 
-// hardwareFlags are flags of engines, or of lorasim profile analytic, whose values are part of a
+// hardwareFlags are flags of engines, or of lorasim profile compute, whose values are part of a
 // profile in other commands.
 var hardwareFlags = []string{"model", "model-path", "gpu", "gpus", "tp", "tp-size", "tensor-parallel-size"}
 
@@ -364,14 +408,6 @@ var hardwareFlags = []string{"model", "model-path", "gpu", "gpus", "tp", "tp-siz
 func oneOf(flag, what, value string, known []string) error {
 	if err := suggest.Among(what, value, known); err != nil {
 		return usage(fmt.Errorf("--%s: %w", flag, err))
-	}
-	return nil
-}
-
-// onlyOne returns an error unless exactly one of the texts is not empty.
-func onlyOne(expected string, texts ...string) error {
-	if given := slices.DeleteFunc(texts, func(s string) bool { return s == "" }); len(given) != 1 {
-		return usage(errors.New(expected))
 	}
 	return nil
 }

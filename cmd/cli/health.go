@@ -19,34 +19,27 @@ const listenEnv = "LORASIM_LISTEN"
 
 func defaultListen() string { return cmp.Or(os.Getenv(listenEnv), "127.0.0.1:8000") }
 
-func newHealth() *cobra.Command {
-	timeout := 3 * time.Second
-	cmd := &cobra.Command{
-		Use:   "health [HOST:PORT]",
-		Short: "Ask a gateway or worker whether it can serve requests",
-		Long: `Health sends GET /health to a gateway or an emulated worker. The exit code is 0 if it
-can serve requests, and 1 if not. It is the health check of the container image.
-The default is this host with the port of $` + listenEnv + `, else 127.0.0.1:8000.`,
-		Example: "  lorasim health\n  lorasim health 127.0.0.1:30001",
-		Args:    cobra.MaximumNArgs(1),
+// healthTimeout is the longest wait for the answer to a health check.
+const healthTimeout = 3 * time.Second
+
+// checkHealth asks a gateway or an emulated worker whether it can serve requests.
+func checkHealth(cmd *cobra.Command, args []string) error {
+	address := defaultListen()
+	if len(args) > 1 {
+		return usage(fmt.Errorf("--health: %d addresses, expected one HOST:PORT or none", len(args)))
 	}
-	flags(cmd, "", opt(&timeout, "timeout", timeout, "Longest wait for the answer", ">0"))
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		address := defaultListen()
-		if len(args) == 1 {
-			address = args[0]
-		}
-		address, err := local(address)
-		if err != nil {
-			return usage(err)
-		}
-		text, err := healthOf(cmd, address, timeout)
-		if err == nil {
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", address, text)
-		}
-		return err
+	if len(args) == 1 {
+		address = args[0]
 	}
-	return cmd
+	address, err := local(address)
+	if err != nil {
+		return usage(err)
+	}
+	text, err := healthOf(cmd, address, healthTimeout)
+	if err == nil {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", address, text)
+	}
+	return err
 }
 
 // local returns the address at which this host reaches a listener. A listener on all addresses is

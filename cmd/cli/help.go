@@ -8,12 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"lorasim/internal/format"
 )
 
 // helpWidth is the width of help texts, in columns.
-const helpWidth = 100
+const helpWidth = 80
 
 // commonSettings are the settings of a scenario that --help describes where a command has many flags. --help-all
 // describes all of them.
@@ -27,15 +25,12 @@ var commonFlags = map[string][]string{
 	"sim":        {"records", "plans", "json", "goodput", "intervals", "print-config"},
 	"sweep":      {"*"},
 	"capacity":   {"*"},
-	"worth":      {"*"},
 	"advise":     {"*"},
 	"trace info": {"*"},
 	"bench": {"worker-urls", "backend", "lora", "lora-dir", "max-concurrency", "request-timeout", "api-key-file",
 		"records", "plans", "json", "goodput"},
-	"epp": {"worker-urls", "listen", "lora", "lora-file", "lora-dir", "api-key-file", "objective", "secure-serving",
-		"health-listen", "metrics-listen", "queue-timeout", "grace"},
 	"gateway": {"worker-urls", "listen", "admin-listen", "lora", "lora-file", "lora-dir", "api-key-file",
-		"gateway-key-file", "admin-key-file", "access-log", "max-requests", "first-token-timeout", "grace"},
+		"gateway-key-file", "admin-key-file", "access-log", "max-requests", "first-token-timeout", "grace", "ext-proc"},
 	"worker": {"listen", "api", "api-key-file", "time-scale", "lora", "lora-ranks", "served-model-name"},
 }
 
@@ -82,15 +77,12 @@ func (v *helpAllValue) Set(string) error {
 // headings.
 func usageOf(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
-	fmt.Fprintf(w, "Usage:\n  %s\n", cmd.UseLine())
-	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(w, "\nCommands:\n")
-		for _, c := range cmd.Commands() {
-			if c.IsAvailableCommand() {
-				fmt.Fprintf(w, "  %-*s %s\n", cmd.NamePadding(), c.Name(), c.Short)
-			}
-		}
+	line := cmd.UseLine()
+	if !cmd.HasParent() {
+		line = cmd.Name() + " COMMAND"
 	}
+	fmt.Fprintf(w, "Usage:\n  %s\n", line)
+	writeCommands(w, cmd)
 	if cmd.HasExample() {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
 	}
@@ -114,6 +106,36 @@ func usageOf(cmd *cobra.Command) error {
 		fmt.Fprintf(w, "\n%s COMMAND --help tells more.\n", cmd.CommandPath())
 	}
 	return nil
+}
+
+// writeCommands lists the subcommands of a command, by group.
+func writeCommands(w io.Writer, cmd *cobra.Command) {
+	list := func(heading, group string) {
+		for _, c := range cmd.Commands() {
+			if c.GroupID != group || !c.IsAvailableCommand() && c.Name() != "help" {
+				continue
+			}
+			if heading != "" {
+				fmt.Fprintf(w, "\n%s:\n", heading)
+				heading = ""
+			}
+			for i, line := range wrapWords(c.Short, helpWidth-cmd.NamePadding()-3) {
+				name := c.Name()
+				if i > 0 {
+					name = ""
+				}
+				fmt.Fprintf(w, "  %-*s %s\n", cmd.NamePadding(), name, line)
+			}
+		}
+	}
+	for _, g := range cmd.Groups() {
+		list(g.Title, g.ID)
+	}
+	if len(cmd.Groups()) > 0 {
+		list("Others", "")
+	} else {
+		list("Commands", "")
+	}
 }
 
 // flagGroup is the flags under one heading.
@@ -151,9 +173,60 @@ func groupsOf(cmd *cobra.Command, keep func(*pflag.Flag) bool, headingOf func(*p
 	return groups
 }
 
+// flagColumn is the column at which the help of flags begins. A flag whose name is longer has its help below it.
+const flagColumn = 28
+
 // describe writes the heading and the help of each flag.
 func (g *flagGroup) describe(w io.Writer) {
-	fmt.Fprintf(w, "\n%s:\n%s", g.heading, g.flags.FlagUsagesWrapped(helpWidth))
+	fmt.Fprintf(w, "\n%s:\n", g.heading)
+	g.flags.VisitAll(func(f *pflag.Flag) {
+		name, help := describeFlag(f)
+		if len(name) > flagColumn-2 {
+			fmt.Fprintln(w, name)
+			name = ""
+		}
+		for _, line := range wrapWords(help, helpWidth-flagColumn) {
+			fmt.Fprintf(w, "%-*s%s\n", flagColumn, name, line)
+			name = ""
+		}
+	})
+}
+
+// wrapWords breaks a text at spaces alone, so that values such as ttft:500 stay whole.
+func wrapWords(text string, width int) []string {
+	lines := []string{""}
+	for _, word := range strings.Fields(text) {
+		last := &lines[len(lines)-1]
+		switch {
+		case *last == "":
+			*last = word
+		case len(*last)+1+len(word) > width:
+			lines = append(lines, word)
+		default:
+			*last += " " + word
+		}
+	}
+	return lines
+}
+
+// describeFlag returns a flag with the name of its value, and its help with its default.
+func describeFlag(f *pflag.Flag) (name, help string) {
+	value, help := pflag.UnquoteUsage(f)
+	name = "      --" + f.Name
+	if f.Shorthand != "" {
+		name = "  -" + f.Shorthand + ", --" + f.Name
+	}
+	if value != "" {
+		name += " " + value
+	}
+	switch f.DefValue {
+	case "", "false", "0", "0s", "[]", "<nil>":
+		return name, help
+	}
+	if f.Value.Type() == "string" {
+		return name, help + fmt.Sprintf(" (default %q)", f.DefValue)
+	}
+	return name, help + " (default " + f.DefValue + ")"
 }
 
 // headingWidth is the width of headings beside flag names, in columns.
@@ -164,7 +237,7 @@ func (g *flagGroup) writeNames(w io.Writer) {
 	var names []string
 	g.flags.VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
 	heading := g.heading
-	for _, line := range format.Wrap(strings.Join(names, " "), helpWidth-headingWidth-3) {
+	for _, line := range wrapWords(strings.Join(names, " "), helpWidth-headingWidth-3) {
 		fmt.Fprintf(w, "  %-*s %s\n", headingWidth, heading, line)
 		heading = ""
 	}

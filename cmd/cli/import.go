@@ -44,8 +44,8 @@ epoch seconds, ms, us or ns, or ISO 8601. docs/logs.md lists the layouts.`,
 	}
 	flags(cmd, "",
 		opt(&o.out, "output,o", "", "Workload `file` to write: .csv, .jsonl, .parquet or .arrow"),
-		opt(&o.columns, "columns", "", "Columns by name, FIELD=NAME,...\n"+
-			"fields: time end duration adapter base prompt output\n"+
+		opt(&o.columns, "columns", "", "Columns by name, FIELD=NAME,...; "+
+			"fields: time end duration adapter base prompt output "+
 			"total max_new rank status success error; NAME none: no column"),
 		opt(&o.unit, "time-unit", "", "Unit of numeric times: s, ms, us, ns, min or h; default: found"),
 		opt(&o.strict, "strict", false, "Refuse a log of which something must be assumed"),

@@ -48,7 +48,7 @@ type benchFlags struct {
 func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
-		Use:         "bench [URL...]",
+		Use:         "bench [SCENARIO.yaml] [URL...]",
 		Short:       "Send a workload to live workers under a routing policy",
 		Annotations: aliases(slices.Concat(clientNames, workerNames)),
 		Long: `Bench sends a workload to workers that run sglang or vLLM (or lorasim worker),
@@ -71,7 +71,8 @@ prints the block of what finished.`,
 	f.add(cmd)
 	f.out.add(cmd)
 	f.ui.add(cmd)
-	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
+	cmd.AddCommand(newMatrix())
+	cmd.RunE = sf.among(func(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
 		if err := f.check(cmd.Context(), args); err != nil {
 			return err
 		}
@@ -200,22 +201,33 @@ func (f *benchFlags) logPlans() (closeLog func(), err error) {
 func newCheck() *cobra.Command {
 	var f remoteFlags
 	var wait time.Duration
+	var health bool
 	cmd := &cobra.Command{
 		Use:   "check URL...",
-		Short: "Show the model, adapters and limits of live workers, and what policies cannot do there",
+		Short: "Show model, adapters and limits of live workers",
 		Long: `Check prints the engine, model, adapters and limits of each worker. It also finds
 out whether a worker loads adapters at run time and returns token ids, and compares
 its clock with this machine's. It changes nothing and takes a second; each worker
-gets one request for a token. It fails if a worker does not answer.`,
+gets one request for a token. It fails if a worker does not answer.
+
+With --health it asks one gateway or emulated worker for GET /health alone: the exit
+code is 0 if it can serve requests, and 1 if not. The default is this host with the
+port of $` + listenEnv + `, else 127.0.0.1:8000.`,
 		Example: `  lorasim check http://gpu0:30000 http://gpu1:30000
-  lorasim check localhost:8000 --json`,
+  lorasim check localhost:8000 --json
+  lorasim check --health                  # in a container of lorasim gateway`,
 		Args: cobra.ArbitraryArgs,
 	}
 	f.addConnection(cmd)
 	f.addOldNames(cmd)
 	jsonFlag(cmd, "Print one JSON object")
-	flags(cmd, "", opt(&wait, "ready-timeout", 0, readyHelp, ">=0"))
+	flags(cmd, "",
+		opt(&wait, "ready-timeout", 0, readyHelp, ">=0"),
+		opt(&health, "health", false, "Ask one gateway or emulated worker, HOST:PORT, whether it can serve requests"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if health {
+			return checkHealth(cmd, args)
+		}
 		var workers fleet.Config
 		err := f.parse(cmd.Context(), args, &workers)
 		if err != nil {

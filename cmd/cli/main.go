@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime"
@@ -32,7 +33,7 @@ import (
 const (
 	exitOK          = 0
 	exitFailed      = 1   // the work could not be done
-	exitUsage       = 2   // the command line or the scenario is wrong
+	exitUsage       = 2   // the command line or the scenario is wrong, or a file is missing
 	exitInterrupted = 130 // stopped by a signal
 )
 
@@ -81,14 +82,26 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintln(stderr, "lorasim: interrupted")
 		return exitInterrupted
 	}
-	fmt.Fprintln(stderr, "lorasim:", shorten(err.Error()))
+	fmt.Fprintln(stderr, "lorasim:", shorten(withoutCall(err)))
 	var wrong usageError
 	var fault *scenario.Fault
-	if errors.As(err, &wrong) || errors.As(err, &fault) {
+	if errors.As(err, &wrong) || errors.As(err, &fault) || errors.Is(err, fs.ErrNotExist) {
 		return exitUsage
 	}
 	return exitFailed
 }
+
+// withoutCall returns the text of an error. If a file is missing, the text names the file without the system call that
+// found this out, so that all commands use the same words.
+func withoutCall(err error) string {
+	text := err.Error()
+	if missing, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(missing, fs.ErrNotExist) {
+		text = strings.Replace(text, missing.Error(), missing.Path+": "+missing.Err.Error(), 1)
+	}
+	return text
+}
+
+func init() { cobra.EnableCommandSorting = false } // the help lists commands in the order of a user's work
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
@@ -98,24 +111,26 @@ func newRoot() *cobra.Command {
 replays traces or generates load, routes it by a policy, and prints the result
 block of the serving benchmarks.
 
-Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong;
-130 interrupted (Ctrl-C or SIGTERM).`,
+Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong, or
+a file is missing; 130 interrupted (Ctrl-C or SIGTERM).`,
 		Example: `  lorasim sim                                     # a run with the built-in workload
   lorasim sim --policy static --num-workers 8     # other routing, more workers
   lorasim sim --workload w.csv --json             # a saved workload, JSON out
   lorasim policies                                # what can route
-  lorasim import bench.log                        # results of real runs`,
+  lorasim compare bench.log sim.json              # real runs beside simulated ones`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       "see lorasim version", // makes cobra define --version
 	}
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newInit(), newSim(), newExplore(), newAdvise(), newCapacity(), newWorth(), newTrace(),
-		newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
-		newBench(), newGateway(), newEPP(), newHealth(), newCheck(), newMatrix(), newWorker(), newValidate(),
-		newCalibrate(),
-		newReference(), newMan())
+	addGroup(root, "Start", newInit(), newSim(), newExplore())
+	addGroup(root, "Evaluate", newSweep(), newAdvise(), newCapacity(), newCompare(), newReport())
+	addGroup(root, "Inputs", newTrace(), newProfile(), newPolicies())
+	addGroup(root, "Drive real or emulated workers", newCheck(), newBench(), newGateway(), newWorker())
+	addGroup(root, "Look inside", newSolve())
+	root.AddCommand(newVersion(), newMan())
+	root.SetUsageFunc(usageOf)
 	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
@@ -128,13 +143,25 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	return root
 }
 
-// checkHelp makes "help NAME" an error if there is no command NAME. cobra prints the help of the program instead.
+// addGroup adds commands under a heading of the help.
+func addGroup(root *cobra.Command, heading string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: heading, Title: heading})
+	for _, c := range commands {
+		c.GroupID = heading
+		root.AddCommand(c)
+	}
+}
+
+// checkHelp adds "help keys", and makes "help NAME" an error if there is no command NAME. cobra prints the help of the
+// program instead.
 func checkHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, err := root.Find([]string{"help"})
 	if err != nil {
 		panic(err) // a programming error
 	}
+	help.AddCommand(newKeys())
+	withUsageErrors(help.Commands()[0])
 	help.Args = func(_ *cobra.Command, args []string) error {
 		c, rest, err := root.Find(args)
 		if err == nil && len(rest) > 0 {
@@ -197,15 +224,15 @@ func versionText() string {
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, solvers)
 }
 
-func newReference() *cobra.Command {
+func newKeys() *cobra.Command {
 	var schema bool
 	cmd := &cobra.Command{
-		Use:   "reference",
+		Use:   "keys",
 		Short: "Print every key of scenario files, as Markdown or as a JSON Schema",
-		Long: `Reference prints what docs/reference.md and docs/scenario.schema.json hold: every
+		Long: `Keys prints what docs/reference.md and docs/scenario.schema.json hold: every
 key of scenario files with its values, default, flag and what it means; as a JSON
 Schema for editors that check and complete YAML.`,
-		Example: "  lorasim reference > reference.md\n  lorasim reference --schema > scenario.schema.json",
+		Example: "  lorasim help keys > reference.md\n  lorasim help keys --schema > scenario.schema.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if schema {
 				return inJSON(sweep.Schema(), "  ")(cmd.OutOrStdout())
@@ -222,7 +249,7 @@ Schema for editors that check and complete YAML.`,
 
 const referenceHead = `# Keys of scenario files
 
-Written by ` + "`lorasim reference`" + `; a test fails where it differs. A scenario is a YAML file
+Written by ` + "`lorasim help keys`" + `; a test fails where it differs. A scenario is a YAML file
 with these keys, all of them optional, or flags of the same names, which win over the file:
 
 ` + "```yaml" + `

@@ -34,7 +34,7 @@ func TestMatrixKilled(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(stubborn), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		cmd := lorasimCommand("matrix", "m.yaml")
+		cmd := lorasimCommand("bench", "matrix", "m.yaml")
 		cmd.Dir = dir
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -67,8 +67,8 @@ func TestOwnPolicy(t *testing.T) {
 	}
 	run("one worker per adapter until its queue is long", "policies")
 	run(":queue=4", "policies", "--options")
-	run("waiting requests from which an adapter moves on", "reference")
-	run(`"const": "sticky"`, "reference", "--schema")
+	run("waiting requests from which an adapter moves on", "help", "keys")
+	run(`"const": "sticky"`, "help", "keys", "--schema")
 	run("sticky", "__complete", "sim", "--policy", "sti")
 	run("sticky:queue=", "__complete", "sim", "--policy", "sticky:")
 	run("policy: sticky:queue=2", "sim", "--scenario", yaml, "--print-config")

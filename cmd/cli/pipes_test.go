@@ -17,18 +17,19 @@ import (
 
 // pipeCommands read the file PIPE or PIPE.csv, by every way from a command line to a file.
 var pipeCommands = []string{
-	"sim -f PIPE", "sim --trace-path PIPE", "sim --trace-path PIPE --trace-name azure_v2",
+	"sim -f PIPE", "sim PIPE", "sim --trace-path PIPE", "sim --trace-path PIPE --trace-name azure_v2",
 	"sim --trace-path PIPE --trace-name azure_v1", "sim --trace-path PIPE --trace-name azure_llm",
 	"sim --trace-path PIPE --trace-name alibaba_genai", "sim --workload PIPE.csv --num-adapters 2",
 	"sim --profile PIPE",
 	"sim --lengths table:PIPE", "sim --lengths copula:PIPE", "sim --policy epp:file=PIPE",
 	"sim --policy explicit:file=PIPE", "sim --policy script:file=PIPE", "explore PIPE", "sweep plan PIPE",
-	"matrix PIPE", "import PIPE", "compare PIPE", "report PIPE -o REPORT", "trace info PIPE", "profile show PIPE",
-	"solve PIPE", "advise -f PIPE", "capacity -f PIPE", "worth -f PIPE", "calibrate --records PIPE.csv",
-	"calibrate --kernels PIPE", "calibrate --vllm-runs PIPE --output PROFILES", "calibrate --logs PIPE",
-	"validate --records PIPE.csv --profile h100",
-	"validate --runs PIPE --histograms PIPE", "validate --vllm-runs PIPE", "validate --slora-runs PIPE",
-	"validate --logs PIPE", "bench http://127.0.0.1:1 --lora-file PIPE", "bench https://127.0.0.1:1 --cacert PIPE",
+	"bench matrix PIPE", "compare --blocks PIPE", "compare PIPE", "report PIPE -o REPORT", "trace info PIPE",
+	"profile show PIPE",
+	"solve PIPE", "advise -f PIPE", "capacity -f PIPE", "advise --parts PIPE", "profile fit records PIPE.csv",
+	"profile fit kernels PIPE", "profile fit vllm-runs PIPE --output PROFILES", "profile fit logs PIPE",
+	"profile check records PIPE.csv --profile h100",
+	"profile check runs PIPE --histograms PIPE", "profile check vllm-runs PIPE", "profile check slora-runs PIPE",
+	"profile check logs PIPE", "bench http://127.0.0.1:1 --lora-file PIPE", "bench https://127.0.0.1:1 --cacert PIPE",
 	"bench http://127.0.0.1:1 --api-key-file PIPE", "gateway --workers-file PIPE",
 }
 

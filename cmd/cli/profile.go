@@ -19,25 +19,26 @@ import (
 func newProfile() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
-		Short: "List, show, compute and compare worker profiles",
+		Short: "List, show, compute, compare, fit and check worker profiles",
 		Example: "  lorasim profile list\n  lorasim profile show llama-2-7b-rtx-4090-sglang-0.5 > mine.yaml\n" +
 			"  lorasim profile compare analytic:llama-2-7b,rtx-4090 llama-2-7b-rtx-4090-sglang-0.5",
 	}
-	cmd.AddCommand(newProfileList(), newProfileAnalytic(), newProfileCompare(), &cobra.Command{
-		Use:   "show NAME|FILE",
-		Short: "Print a profile with all its settings, as a file to change and use",
-		Args:  cobra.ExactArgs(1),
+	cmd.AddCommand(newProfileList(), newProfileCompute(), newProfileCompare(), newProfileFit(), newProfileCheck(),
+		&cobra.Command{
+			Use:   "show NAME|FILE",
+			Short: "Print a profile with all its settings, as a file to change and use",
+			Args:  cobra.ExactArgs(1),
 
-		ValidArgsFunction: completeProfiles,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := profile.Load(cmd.Context(), args[0])
-			if err != nil {
-				return usage(err)
-			}
-			describe(cmd.OutOrStdout(), p)
-			return writeYAML(cmd, p)
-		},
-	})
+			ValidArgsFunction: completeProfiles,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				p, err := profile.Load(cmd.Context(), args[0])
+				if err != nil {
+					return usage(err)
+				}
+				describe(cmd.OutOrStdout(), p)
+				return writeYAML(cmd, p)
+			},
+		})
 	return cmd
 }
 
@@ -133,25 +134,25 @@ func noteProfiles(cmd *cobra.Command, ps []*profile.Profile) {
 	}
 }
 
-func newProfileAnalytic() *cobra.Command {
+func newProfileCompute() *cobra.Command {
 	a := profile.NewAnalytic("llama-3.1-8b", "h100")
 	var list bool
 	cmd := &cobra.Command{
-		Use:   "analytic",
+		Use:   "compute",
 		Short: "Compute a profile from the data sheets of a model and a GPU",
-		Long: `Analytic computes a profile from the roofline: a decode step takes the time to
+		Long: `Compute derives a profile from the roofline: a decode step takes the time to
 read the weights and the KV cache, a prefill step the time to compute its tokens, at
 usual shares of the GPU's peak rates. It adds the start of every layer's kernels
 and the adapters of a step (weights and computation, by rank). For a mixture of
 experts it adds the experts that the tokens of a step are expected to use.
 
 No part of the profile was measured: its kind is computed. Published single-stream rates,
-batched rates and prefill times are within a factor of 1.5 (docs/fidelity.md). Compare
-policies with it; calibrate before you size a cluster: lorasim calibrate.`,
-		Example: `  lorasim profile analytic --list
-  lorasim profile analytic --model llama-3.1-8b --gpu h100 > mine.yaml
-  lorasim profile analytic --model deepseek-v3 --gpu h200 --tp 8
-  lorasim profile analytic --model llama-2-7b --gpu rtx-4090 | lorasim profile compare - llama-2-7b-rtx-4090-sglang-0.5`,
+batched rates and prefill times are within a factor of 1.5 (docs/accuracy.md). Compare
+policies with it; fit it before you size a cluster: lorasim profile fit.`,
+		Example: `  lorasim profile compute --list
+  lorasim profile compute --model llama-3.1-8b --gpu h100 > mine.yaml
+  lorasim profile compute --model deepseek-v3 --gpu h200 --tp 8
+  lorasim profile compute --model llama-2-7b --gpu rtx-4090 | lorasim profile compare - llama-2-7b-rtx-4090-sglang-0.5`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if list {
 				return listHardware(cmd)

@@ -214,8 +214,8 @@ func TestTerminalRuns(t *testing.T) {
 		{"trace generate --num-prompts 100000 -o w%d.parquet", "writing", "100000 requests for 32 adapters"},
 		{"sweep -o sweep%d --num-prompts 1000 --policies static,p2c --seeds 3", "sweep", "p2c"},
 		{"report scenario.yaml --policies static,p2c -o r%d.html", "running", ".html"},
-		{"validate --runs runs.csv --histograms hist.json --seeds 8", "simulating", "mine"},
-		{"calibrate --runs runs.csv --histograms hist.json --fit decode.base_ms --evaluations 6", "fitting",
+		{"profile check runs runs.csv --histograms hist.json --seeds 8", "simulating", "mine"},
+		{"profile fit runs runs.csv --histograms hist.json --fit decode.base_ms --evaluations 6", "fitting",
 			"decode.base_ms"},
 	} {
 		for i, columns := range widths {
@@ -275,9 +275,9 @@ func TestTerminalInterrupt(t *testing.T) {
 		{"sim --num-prompts 2000000 --oracle --plans plans.jsonl", "simulating"},
 		{"sweep -o s%d --num-prompts 3000000 --policies static,p2c --seeds 4", "sweep"},
 		{"sweep -o s%d --num-prompts 50000 --policies static,p2c --seeds 200", "sweep"},
-		{"validate --runs runs.csv --histograms hist.json --seeds 100000", "simulating"},
-		{"calibrate --records records.csv", "fitting"},
-		{"calibrate --runs runs.csv --histograms hist.json", "fitting"},
+		{"profile check runs runs.csv --histograms hist.json --seeds 100000", "simulating"},
+		{"profile fit records records.csv", "fitting"},
+		{"profile fit runs runs.csv --histograms hist.json", "fitting"},
 		{"report scenario.yaml --policies static,p2c,least-loaded,plan-and-route,random,affinity -o r.html", "running"},
 		{"bench " + url + " --num-adapters 4 --request-rate 4 --worker-time-scale 20 --grace 100ms", "sending"},
 		{"trace generate --num-prompts 20000000 -o out.csv", "writing"},

@@ -27,9 +27,8 @@ var engineSettings = []string{
 
 const engineHeading = "Engine of the records (default: as the profile says)"
 
-// recordsHelpText is the help of --records for commands that read records.
-const recordsHelpText = "Per-request records, `file` of each run " +
-	"(.csv, .csv.gz, .jsonl, .parquet, .arrow, trace.csv of blis observe)"
+// recordsFormats lists the formats of records in help texts.
+const recordsFormats = ".csv, .csv.gz, .jsonl, .parquet, .arrow, or trace.csv of blis observe"
 
 // recordedFlags name recorded runs, and configure server and client.
 type recordedFlags struct {
@@ -38,10 +37,9 @@ type recordedFlags struct {
 	scenario       scenarioFlags
 }
 
-// add adds the flags to a command; heading is the heading of --records.
+// add adds the flags to a command; heading is that of the client's limit.
 func (f *recordedFlags) add(cmd *cobra.Command, heading string) {
 	flags(cmd, heading,
-		opt(&f.files, "records", nil, recordsHelpText),
 		opt(&f.maxConcurrency, "max-concurrency", 0,
 			"Limit of requests in flight (default: found in the records)", ">=0 <=1e9"))
 	for _, key := range engineSettings {
@@ -53,25 +51,12 @@ func (f *recordedFlags) add(cmd *cobra.Command, heading string) {
 	}
 }
 
-// take adds the arguments of a command to the files of --records. Without that flag, arguments are
-// an error.
-func (f *recordedFlags) take(args []string) error {
-	if len(f.files) == 0 && len(args) > 0 {
-		return usage(fmt.Errorf("unexpected argument %q: expected files after --records alone", args[0]))
-	}
-	f.files = append(f.files, args...)
-	return nil
-}
-
-// given returns the names of the files as one text, "" without files.
-func (f *recordedFlags) given() string { return strings.Join(f.files, ", ") }
-
 // requests reads the usable requests of each run, and warns of those that it leaves out.
 func (f *recordedFlags) requests(cmd *cobra.Command) (runs [][]record.Request, err error) {
 	for _, file := range f.files {
 		rs, in, err := records.ReadAll(cmd.Context(), columnar.Files(), file)
 		if err != nil {
-			return nil, fmt.Errorf("--records: %w", err)
+			return nil, err
 		}
 		warn(cmd, in.Left.Lines()...)
 		rs, left := recorded.Usable(rs)
@@ -92,7 +77,7 @@ func (f *recordedFlags) read(cmd *cobra.Command) (runs []*recorded.Run, err erro
 	for i, rs := range all {
 		run, err := recorded.New(runName(f.files[i]), rs, f.maxConcurrency)
 		if err != nil {
-			return nil, fmt.Errorf("--records: %s: %w", f.files[i], err)
+			return nil, fmt.Errorf("%s: %w", f.files[i], err)
 		}
 		runs = append(runs, run)
 	}

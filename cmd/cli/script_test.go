@@ -68,7 +68,7 @@ func TestScriptEverywhere(t *testing.T) {
 	expect("script (", "sim", "--scenario", yaml)
 	expect("script:", "__completeNoDesc", "sim", "--policy", "scr")
 	expect("script:file=", "__completeNoDesc", "sim", "--policy", "script:fi")
-	expect(`"const": "script"`, "reference", "--schema")
+	expect(`"const": "script"`, "help", "keys", "--schema")
 	expect("my.star", "sweep", "--num-prompts", "50", "--seeds", "1",
 		"--policies", "static,script:file="+dir+"/my.star", "--output", filepath.Join(dir, "sweep"))
 }

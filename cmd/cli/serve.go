@@ -41,13 +41,14 @@ type gatewayFlags struct {
 	insecure                    bool
 	maxPending, maxConnections  int
 	labels                      labelFlags
+	picker                      pickerFlags
 }
 
 func newGateway() *cobra.Command {
 	var f gatewayFlags
 	cmd := &cobra.Command{
-		Use:   "gateway [URL...]",
-		Short: "Spread the requests of any client over live workers by a routing policy",
+		Use:   "gateway [SCENARIO.yaml] [URL...]",
+		Short: "Route the requests of any client to live workers",
 		Long: `Gateway is a reverse proxy before workers that run sglang or vLLM (or lorasim
 worker). Clients reach the endpoints that run the model, routed by the adapter or
 model that a request names, and /v1/models and /health; --allow adds paths.
@@ -56,13 +57,20 @@ Operators reach /admin (workers, load, unload, drain, flush_cache, ...) and
 --lora-file and --lora-dir, those that the workers hold, and those that operators
 add; any other is refused with status 404. Workers join and leave while it runs, by
 /admin/workers or --workers-file. It talks to no other host than the workers. On SIGTERM it takes no
-new requests and lets those in flight end; on SIGHUP it opens the access log anew.`,
+new requests and lets those in flight end; on SIGHUP it opens the access log anew.
+
+With --ext-proc it is an endpoint picker for an Envoy-based gateway instead: for each
+request of Envoy's filter ext_proc it picks a worker by the routing policy and names it
+in the header and the metadata x-gateway-destination-endpoint. Envoy sends the request
+there. The filter must send bodies in the mode FULL_DUPLEX_STREAMED. The service
+grpc.health.v1.Health says whether a worker is up; --admin-listen serves /metrics alone.`,
 		Example: `  lorasim gateway --worker-urls gpu0:30000,gpu1:30000 --lora chat=/adapters/chat --lora code=/adapters/code
   lorasim gateway gpu0:30000 gpu1:30000 --lora-dir /adapters --access-log access.jsonl
   lorasim gateway --workers-file workers.txt
   lorasim gateway localhost:30001 localhost:30002 --lora lora0=lora0 --policy least-loaded
   lorasim gateway gpu0:30000 gpu1:30000 --listen :8000 --gateway-key-file clients.keys --api-key-file workers.key
-  curl localhost:8000/v1/completions -d '{"model": "chat", "prompt": "hello", "max_tokens": 20}'`,
+  curl localhost:8000/v1/completions -d '{"model": "chat", "prompt": "hello", "max_tokens": 20}'
+  lorasim gateway --ext-proc gpu0:8000 gpu1:8000 --policy epp:file=config.yaml --objective batch=-1`,
 		Args: cobra.ArbitraryArgs,
 	}
 	sf := addScenarioFlags(cmd, "routing")
@@ -70,26 +78,43 @@ new requests and lets those in flight end; on SIGHUP it opens the access log ane
 	f.remote.add(cmd)
 	f.outlier.add(cmd)
 	f.add(cmd)
-	cmd.RunE = sf.with(f.run)
+	f.picker.add(cmd)
+	cmd.RunE = sf.among(func(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
+		if err := checkMode(cmd, "ext-proc", f.picker.on, pickerHeading, proxyHeading); err != nil {
+			return err
+		}
+		if f.picker.on {
+			return f.pick(cmd, sc, args)
+		}
+		return f.run(cmd, sc, args)
+	})
 	return cmd
 }
 
 func (f *gatewayFlags) add(cmd *cobra.Command) {
-	f.clientKey.add(cmd, "Gateway", "gateway-key", clientKeyEnv, "Key (bearer token) that clients must send",
-		"Read keys that clients may send from `file`, one per line")
-	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "Key for /admin and /metrics",
-		"Read keys for /admin and /metrics from `file`, one per line")
 	flags(cmd, "Gateway",
 		opt(&f.listen, "listen", defaultListen(), "Listen on `address` for clients; $"+listenEnv+" sets the default"),
 		opt(&f.adminListen, "admin-listen", "",
 			"Listen on `address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000)"),
+		opt(&f.insecure, "insecure", false, "Serve other hosts even without a key"),
+		opt(&f.MaxBody, "max-body", 32<<20,
+			"Longest body searched for the model, bytes; --ext-proc answers longer ones with 413", ">=1"),
+		opt(&f.QueueTimeout, "queue-timeout", time.Minute,
+			"Longest wait for an adapter slot on a full worker, then 503 (0: no limit)", ">=0"),
+		opt(&f.maxPending, "max-pending-requests", 1024,
+			"Limit of requests per worker that wait for an adapter slot; more get 503 (0: no limit)", ">=0 <=1e6"),
+		opt(&f.grace, "grace", 30*time.Second, "Time for requests in flight after SIGTERM", ">=0"))
+	f.labels.add(cmd, "Gateway")
+	f.clientKey.add(cmd, proxyHeading, "gateway-key", clientKeyEnv, "Key (bearer token) that clients must send",
+		"Read keys that clients may send from `file`, one per line")
+	f.adminKey.add(cmd, proxyHeading, "admin-key", adminKeyEnv, "Key for /admin and /metrics",
+		"Read keys for /admin and /metrics from `file`, one per line")
+	flags(cmd, proxyHeading,
 		opt(&f.workersFile, "workers-file", "",
 			"`file` of workers, one URL per line, read every --poll-interval; workers join and leave with it"),
 		opt(&f.allow, "allow", nil, "Further path for clients, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
 		opt(&f.adminHosts, "admin-host", nil,
 			"Further `name` allowed in Host of admin requests; repeatable"),
-		opt(&f.insecure, "insecure", false, "Serve other hosts even without a key"),
-		opt(&f.MaxBody, "max-body", 32<<20, "Length of a request's body that is searched for the model, bytes", ">=1"),
 		opt(&f.BodyMemory, "body-memory", 256<<20,
 			"Memory for the bodies of all requests, bytes; at least 4 times --max-body", ">=4"),
 		opt(&f.MaxRequests, "max-requests", 10000, "Limit of requests in flight; more get status 503", ">=1"),
@@ -101,16 +126,10 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 		opt(&f.FirstByte, "first-token-timeout", 5*time.Minute,
 			"Longest wait of a stream for its first byte (0: no limit)", ">=0"),
 		opt(&f.Idle, "idle-timeout", time.Minute, "Longest pause of a reply that has begun (0: no limit)", ">=0"),
-		opt(&f.QueueTimeout, "queue-timeout", time.Minute,
-			"Longest wait for an adapter slot on a full worker, then 503 (0: no limit)", ">=0"),
-		opt(&f.maxPending, "max-pending-requests", 1024,
-			"Limit of requests per worker that wait for an adapter slot; more get 503 (0: no limit)", ">=0 <=1e6"),
-		opt(&f.grace, "grace", 30*time.Second, "Time for requests in flight after SIGTERM", ">=0"),
 		opt(&f.access, "access-log", "-",
 			"Log requests and plans: append JSON lines to `file`; -: text on stderr; none"),
 		opt(&f.Retries, "retries", 2,
 			"Number of other workers that a request may be sent to before its first byte", ">=0 <=1000"))
-	f.labels.add(cmd, "Gateway")
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
@@ -222,8 +241,8 @@ type workerFlags struct {
 func newWorker() *cobra.Command {
 	var f workerFlags
 	cmd := &cobra.Command{
-		Use:   "worker",
-		Short: "Serve an emulated worker: sglang's and vLLM's HTTP interfaces without a GPU",
+		Use:   "worker [SCENARIO.yaml]",
+		Short: "Serve an emulated sglang or vLLM worker, without a GPU",
 		Long: `Worker serves the interfaces of sglang or vLLM with the simulator's engine behind
 them, in real time or faster. Replies are made of tokens that depend only on the
 prompt. Several workers listen on consecutive ports.`,
@@ -232,12 +251,13 @@ prompt. Several workers listen on consecutive ports.`,
   lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
   lorasim worker --lora chat=adapters/chat-r16 --max-loaded-loras 8
   lorasim worker --api vllm --time-scale 10                # ten times as fast`,
+		Args: cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "cluster")
 	cmd.Flags().Lookup("num-workers").DefValue = "1"
 	cmd.Flags().Lookup("num-workers").Usage = "Number of workers, on consecutive ports"
 	f.add(cmd)
-	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario) error {
 		if sc.Cluster.Elastic != "" {
 			return usage(errors.New("--elastic is for simulated runs: start and stop workers yourself"))
 		}

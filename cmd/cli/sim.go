@@ -32,18 +32,19 @@ func newSim() *cobra.Command {
 		intervals      bool
 	)
 	cmd := &cobra.Command{
-		Use:   "sim",
+		Use:   "sim [SCENARIO.yaml]",
 		Short: "Simulate a workload on workers under a routing policy",
 		Long: `Sim runs a workload (generated, replayed from a trace, or saved) through the
 discrete-event simulator and prints the result block. The same scenario and seed
 give the same bytes.`,
 		Annotations: aliases(slices.Concat(engineNames, clientNames)),
-		Example: `  lorasim sim
-  lorasim sim --num-workers 8 --num-adapters 64 --request-rate 20 --policy least-loaded
-  lorasim sim --workload w.parquet --num-workers 2 --policy static --profile llama-2-7b-rtx-4090-sglang-0.5 --json
-  lorasim sim --trace-name azure_llm --trace-path AzureLLMInferenceTrace_conv.csv --num-adapters 32
-  lorasim sim --request-rate inf --max-concurrency 32 --num-workers 1 --lengths constant:1000,1000
-  lorasim sim -f scenario.yaml --policy p2c --records run.parquet`,
+		Example: `  lorasim sim scenario.yaml
+  lorasim sim scenario.yaml --policy p2c --records run.parquet
+  lorasim sim --num-workers 8 --num-adapters 64 --request-rate 20
+  lorasim sim --workload w.parquet --policy static --json
+  lorasim sim --trace-name azure_llm --trace-path trace.csv --num-adapters 32
+  lorasim sim --request-rate inf --max-concurrency 32 --num-workers 1`,
+		Args: cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	flags(cmd, scenarioHeading, opt(&sf.print, "print-config", false,
@@ -57,7 +58,7 @@ give the same bytes.`,
 		opt(&intervals, "intervals", false, "Print prediction intervals from the profile's held-out runs"))
 	writes(cmd, table.Extensions(), "records")
 	writes(cmd, nil, "plans")
-	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario) error {
 		if sf.print { // relative paths in a scenario are those from its own folder
 			if err := sc.AbsolutePaths(); err != nil {
 				return err
@@ -135,19 +136,36 @@ policy without a change of lorasim: --policy script:file=my.star (docs/own-polic
 func newCompare() *cobra.Command {
 	var o compare.Options
 	var goodput goodputFlags
+	var blocks bool
+	var keep string
 	cmd := &cobra.Command{
 		Use:   "compare FILE...",
 		Short: "Put runs side by side: simulated, live, and from logs",
 		Long: `Compare prints one table of the runs in result files (--json, --output-file),
 logs of serving benchmarks, files of request records (--records) and folders of
 sweeps. Ratios refer to the first run, or to --baseline. Results that differ in
-their seed alone are one run, with 95 % confidence intervals.`,
+their seed alone are one run, with 95 % confidence intervals.
+
+It finds the result blocks in logs and ignores all other lines. It also reads what
+clients write: the JSON lines of sglang's bench_serving, the JSON of vllm bench serve
+and of GuideLLM, AIPerf's summary (..._aiperf.json) and requests (.jsonl), and
+inference-perf's summary_lifecycle_metrics.json. --records keeps the single requests of
+such a file, for report and profile fit.`,
 		Example: `  lorasim compare bench.log sim.json
   lorasim compare a.jsonl b.jsonl --baseline B
   lorasim compare live.parquet sim.parquet --metrics mean_ttft_ms,p99_ttft_ms
-  lorasim compare out/ --json       # a small sweep, policy against policy`,
+  lorasim compare out/ --json       # a small sweep, policy against policy
+  lorasim compare benchmarks.json --records requests.parquet`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if blocks || keep != "" {
+				if blocks && wantsJSON(cmd) {
+					return usage(errors.New("--blocks and --json exclude each other"))
+				}
+				if err := printImported(cmd, args, blocks, keep); blocks || err != nil {
+					return err
+				}
+			}
 			slo, err := goodput.parse(result.SLO{})
 			if err != nil {
 				return usage(err)
@@ -167,64 +185,39 @@ their seed alone are one run, with 95 % confidence intervals.`,
 		opt(&o.Baseline, "baseline", "", "Run that ratios refer to: A, B, ... (default: the first)"),
 		opt(&o.Metrics, "metrics", nil, "Metrics to show, by their JSON names (default: the usual ones)"),
 		opt(&o.All, "all", false, "Show every metric that a run has"),
-		opt(&o.Wide, "wide", false, "Print all runs side by side (default: tables of at most 100 columns)"))
+		opt(&o.Wide, "wide", false, "Print all runs side by side (default: tables of at most 100 columns)"),
+		opt(&blocks, "blocks", false, "Print the block of every run in the layout of its log instead of the table"),
+		opt(&keep, "records", "",
+			"Also write the requests of the one run that has them to `file` (.parquet, .arrow, .csv or .jsonl)"))
+	writes(cmd, table.Extensions(), "records")
 	goodput.add(cmd, "", "Files of requests: count requests within an SLO in ms, such as \"ttft:500 tpot:50\"")
 	jsonFlag(cmd, "Print as one JSON object")
 	return cmd
 }
 
-func newImport() *cobra.Command {
-	var print bool
-	var keep string
-	cmd := &cobra.Command{
-		Use:   "import FILE...",
-		Short: "Read results of real runs: logs, and the files of sglang, vLLM, AIPerf, GuideLLM and inference-perf",
-		Long: `Import finds the result blocks in logs of the serving benchmarks and ignores all
-other lines. It also reads the results that clients write: the JSON lines of sglang's
-bench_serving, the JSON of vllm bench serve and of GuideLLM, AIPerf's summary
-(..._aiperf.json) and requests (.jsonl), and inference-perf's
-summary_lifecycle_metrics.json. It lists the runs, or prints each as a block in the
-layout of its log. One line lists the figures that a file lacks. --records keeps the
-single requests of a file, for report and calibrate.`,
-		Example: `  lorasim import bench.log
-  lorasim import --print profile_export_aiperf.json
-  lorasim import benchmarks.json --records requests.parquet
-  lorasim import --json *.log results.jsonl`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if print && wantsJSON(cmd) {
-				return usage(errors.New("--print and --json exclude each other"))
-			}
-			runs, warnings, err := importer.Files(cmd.Context(), columnar.Files(), args)
-			if warn(cmd, warnings...); err != nil {
+// printImported prints the blocks of the files, each in the layout of its log, and keeps the requests of the one run
+// that has them.
+func printImported(cmd *cobra.Command, files []string, blocks bool, keep string) error {
+	runs, warnings, err := importer.Files(cmd.Context(), columnar.Files(), files)
+	if blocks { // else the table warns
+		warn(cmd, warnings...)
+	}
+	if err != nil {
+		return err
+	}
+	if keep != "" {
+		if err := writeImported(keep, runs); err != nil {
+			return err
+		}
+	}
+	for _, r := range runs {
+		if blocks {
+			if err := r.Print(cmd.OutOrStdout()); err != nil {
 				return err
 			}
-			if keep != "" {
-				if err := writeImported(keep, runs); err != nil {
-					return err
-				}
-			}
-			w := cmd.OutOrStdout()
-			if !print && !wantsJSON(cmd) {
-				return importer.WriteTable(w, runs)
-			}
-			for _, r := range runs {
-				write := r.Print
-				if wantsJSON(cmd) {
-					write = r.WriteJSON
-				}
-				if err := write(w); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		}
 	}
-	flags(cmd, "", opt(&print, "print", false, "Print every block again in its own layout"))
-	jsonFlag(cmd, "Print every result as one line of JSON")
-	flags(cmd, "", opt(&keep, "records", "", "Write the requests of the one run that has them to `file` (.parquet, .arrow, .csv or .jsonl)"))
-	writes(cmd, table.Extensions(), "records")
-	return cmd
+	return nil
 }
 
 // writeImported writes the requests of the only run that has some.

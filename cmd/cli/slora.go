@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -25,10 +24,9 @@ const (
 type sloraFlags struct{ runs, gpu, system string }
 
 func (f *sloraFlags) add(cmd *cobra.Command) {
-	flags(cmd, "S-LoRA",
-		opt(&f.runs, "slora-runs", "", "Table of the published runs of S-LoRA, CSV `file`"),
-		opt(&f.gpu, "slora-gpu", sloraGPU, "Only the runs on this GPU: a10g, a100-40 or a100-80"),
-		opt(&f.system, "slora-system", sloraruns.SLoRA,
+	flags(cmd, "",
+		opt(&f.gpu, "gpu", sloraGPU, "Only the runs on this GPU: a10g, a100-40 or a100-80"),
+		opt(&f.system, "system", sloraruns.SLoRA,
 			"Only the runs of this system: slora, slora-abort (early abort) or slora-lifo (last come first)"))
 }
 
@@ -40,11 +38,11 @@ func (f *sloraFlags) choose(ctx context.Context, p *profile.Profile, use string)
 			return nil, nil, err
 		}
 	}
-	if err := oneOf("slora-system", "system", f.system, sloraruns.Systems()); err != nil {
+	if err := oneOf("system", "system", f.system, sloraruns.Systems()); err != nil {
 		return nil, nil, err
 	}
 	if p.Engine.Scheduler != profile.SchedulerSLoRA {
-		return nil, nil, fmt.Errorf("--slora-runs: profile %s has scheduler %s, expected %s", p.Name,
+		return nil, nil, fmt.Errorf("profile %s has scheduler %s, expected %s", p.Name,
 			p.Engine.Scheduler, profile.SchedulerSLoRA)
 	}
 	all, err := textfile.Read(ctx, f.runs, sloraruns.Read)
@@ -59,16 +57,13 @@ func (f *sloraFlags) choose(ctx context.Context, p *profile.Profile, use string)
 	return runs, skipped, nil
 }
 
-// validate compares a profile with the runs.
-func (f *sloraFlags) validate(cmd *cobra.Command, name, use, plot string) error {
-	if plot != "" {
-		return usage(errors.New("--plot does not draw --slora-runs"))
+// check compares a profile with the runs.
+func (f *sloraFlags) check(cmd *cobra.Command, name, use string) error {
+	if name == sloraProfile && f.gpu != sloraGPU {
+		return usage(fmt.Errorf("--gpu %s needs --profile: the embedded profile %s is of GPU %s; "+
+			"lorasim profile fit slora-runs fits one", f.gpu, sloraProfile, sloraGPU))
 	}
-	if name == "" && f.gpu != sloraGPU {
-		return usage(fmt.Errorf("--slora-gpu %s needs --profile: the embedded profile %s is of GPU %s; "+
-			"lorasim calibrate --slora-runs fits one", f.gpu, sloraProfile, sloraGPU))
-	}
-	p, err := loadAny(cmd, cmp.Or(name, sloraProfile))
+	p, err := loadAny(cmd, name)
 	if err != nil {
 		return err
 	}
@@ -87,8 +82,8 @@ func (f *sloraFlags) validate(cmd *cobra.Command, name, use, plot string) error 
 	return show(cmd, r.WriteText, inJSON(r, "  "))
 }
 
-// calibrate fits a profile to the runs of use calibration.
-func (f *sloraFlags) calibrate(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
+// fit fits a profile to the runs of use calibration.
+func (f *sloraFlags) fit(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
 	runs, _, err := f.choose(cmd.Context(), o.Start, validate.Calibration)
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func newSolve() *cobra.Command {
 	var plan bool
 	cmd := &cobra.Command{
 		Use:   "solve FILE",
-		Short: "Solve a migration problem: which adapters and requests should go where",
+		Short: "Solve a migration problem: what should go where",
 		Long: `Solve reads a migration problem (JSON, ` + ilp.Format + `; - for stdin): workers
 with adapter slots, KV pages and resident adapters, the execution time of each
 adapter, and where each request is. It finds for each request a worker such that

@@ -24,7 +24,7 @@ func newSweep() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "sweep [SWEEP.yaml] -o DIR",
-		Short: "Run a grid of settings, policies and seeds, and sum it up with confidence intervals",
+		Short: "Run a grid of settings, policies and seeds, with intervals",
 		Long: `Sweep runs a scenario for every combination of settings, policies and seeds, on
 all cores, and prints a table of means with 95 % confidence intervals and of the
 differences between policies, paired by seed. The grid comes from a file, from
@@ -48,7 +48,8 @@ The subcommands do the same in steps, on one machine or many.`,
 	out.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 && !cmd.Flags().Changed("output") && !grid.given(cmd) {
-			return cmd.Help()
+			return usage(errors.New("nothing to run: give SWEEP.yaml, or --set, --policies or --seeds, and -o DIR " +
+				"(see lorasim sweep --help)"))
 		}
 		d, err := grid.create(cmd, args, dir, func(m *sweep.Manifest) error { return out.check(m) })
 		if err != nil {
@@ -233,13 +234,18 @@ type sweepRunFlags struct {
 }
 
 func (r *sweepRunFlags) add(cmd *cobra.Command, shards bool) {
-	flags(cmd, runHeading,
-		opt(&r.Jobs, "jobs", 0, "Number of cells that run at a time (default: number of cores)", ">=0 <=1e5"),
-		opt(&r.Retry, "retry", false, "Run cells again that failed"))
+	r.addTo(cmd, runHeading)
 	if shards {
 		flags(cmd, runHeading, opt(&r.shard, "shard", "",
 			"Run part `I/N` alone, 0 <= I < N; auto/N: I from the batch system"))
 	}
+}
+
+// addTo adds the flags of all runs under a heading.
+func (r *sweepRunFlags) addTo(cmd *cobra.Command, heading string) {
+	flags(cmd, heading,
+		opt(&r.Jobs, "jobs", 0, "Number of cells that run at a time (default: number of cores)", ">=0 <=1e5"),
+		opt(&r.Retry, "retry", false, "Run cells again that failed"))
 }
 
 // run runs the cells. kept says that their folder outlives the command.

@@ -102,8 +102,8 @@ func TestInterruptedSaysWhatIsKept(t *testing.T) {
 		kept bool
 	}{
 		{[]string{"sweep", "-o", filepath.Join(dir, "s"), "--set", "num_prompts=20"}, true},
-		{append([]string{"worth", "-o", filepath.Join(dir, "w")}, small...), true},
-		{append([]string{"worth"}, small...), false},
+		{append([]string{"advise", "--parts", "-o", filepath.Join(dir, "w")}, small...), true},
+		{append([]string{"advise", "--parts"}, small...), false},
 	} {
 		var stdout, stderr strings.Builder
 		code := run(ctx, c.args, strings.NewReader(""), &stdout, &stderr)

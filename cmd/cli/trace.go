@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ func newTrace() *cobra.Command {
 func newTraceWorkload() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use:   "workload -o FILE",
+		Use:   "workload [SCENARIO.yaml] -o FILE",
 		Short: "Save the requests of a trace, histogram or generator as a workload",
 		Long: `Workload turns a trace (or a histogram, or the generator) into a list of requests
 and saves it, so that simulated and live runs replay exactly the same requests.
@@ -45,10 +46,11 @@ The extension of FILE says the format: .csv, .jsonl, .parquet, .arrow.`,
 		Example: `  lorasim trace workload --use-trace --trace-name azure_v2 --trace-path maf2/ --compat dlora --num-adapters 4 --num-prompts 1000 -o w.csv
   lorasim trace workload --trace-histogram 111,159,58,291 --compat dlora --num-prompts 1000 -o w.csv
   lorasim trace workload --trace-name azure_llm --trace-path AzureLLMInferenceTrace_code.csv --num-adapters 32 -o w.parquet`,
+		Args: cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload")
 	flags(cmd, "", opt(&out, "output,o", "", "Workload `file` to write"))
-	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario) error {
 		noteIgnored(cmd, sc)
 		return saveWorkload(cmd, sc, out)
 	})
@@ -135,7 +137,8 @@ func newTraceInfo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "info [FILE]",
 		Short: "Describe a trace or workload: rate, burstiness, adapters, tokens",
-		Long: `Info reads a trace, a saved workload, or what the flags generate, and describes it.
+		Long: `Info reads a trace, a saved workload, or what a scenario (.yaml) or the flags generate,
+and describes it.
 The kind of FILE is found from its header; function traces are replayed at their
 own times and rates, their functions given to --num-adapters adapters.`,
 		Example: `  lorasim trace info AzureLLMInferenceTrace_conv.csv
@@ -168,11 +171,12 @@ own times and rates, their functions given to --num-adapters adapters.`,
 
 // openDescribed opens the workload for info and plot.
 func openDescribed(cmd *cobra.Command, sf *scenarioFlags, args []string) (in *scenario.Input, p *progress, err error) {
-	sc, err := sf.scenario(cmd)
+	file := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !isScenario(arg) })
+	sc, err := sf.scenario(cmd, file...)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(args) == 1 {
+	if len(args) > len(file) {
 		if err := sc.DescribeFile(cmd.Context(), args[0], cmd.Flags().Changed); err != nil {
 			return nil, nil, err
 		}
@@ -215,20 +219,21 @@ func newTraceGenerate() *cobra.Command {
 	var out, format string
 	var mean float64
 	cmd := &cobra.Command{
-		Use:   "generate -o FILE",
+		Use:   "generate [SCENARIO.yaml] -o FILE",
 		Short: "Write a synthetic workload, or a synthetic Azure function trace",
 		Long: `Generate writes the requests of the built-in generator: as a saved workload, or as
 invocations in the schema of a public Azure Functions trace, which every command
 that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 		Example: `  lorasim trace generate --popularity maf2 --arrivals gamma:4 --num-prompts 100000 -o w.parquet
   lorasim trace generate --format azure_v2 --num-adapters 200 --num-prompts 50000 -o functions.txt`,
+		Args: cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload")
 	flags(cmd, "",
 		opt(&out, "output,o", "", "Write to `file`"),
 		opt(&format, "format", "workload", "Workload, azure_v1 or azure_v2"),
 		opt(&mean, "mean-duration", 0.5, "azure_v2: mean duration of an invocation, s", ">0 <=1e6"))
-	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario) error {
 		switch {
 		case format == "workload":
 			return saveWorkload(cmd, sc, out)

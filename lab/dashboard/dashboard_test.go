@@ -1,4 +1,5 @@
-// Package dashboard holds docs/dashboard.json, a Grafana dashboard, against scrapes of lorasim gateway and lorasim epp
+// Package dashboard holds docs/dashboard.json, a Grafana dashboard, against scrapes of lorasim gateway, with and
+// without --ext-proc,
 // under load. Prometheus' own parser reads the scrapes and its own engine runs every query.
 package dashboard
 

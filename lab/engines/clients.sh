@@ -1,7 +1,7 @@
 # Clients of others, each run as its users run it against one URL, with several
 # adapters. Sourced; each function takes the URL and a folder for its files, and
 # fails unless the client's own summary says that every request succeeded and
-# lorasim import reads the same from its file.
+# lorasim compare reads the same from its file.
 #
 #   TOKENIZER   folder of the model's tokenizer
 #   SGLANG      Python with sglang (bench_serving, also --rust-client)
@@ -18,15 +18,15 @@ RATE=${RATE:-8}
 LORASIM=${LORASIM:-lorasim}
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
 
-# completed FILE N [MIN]: lorasim import reads N successful requests (at least MIN,
+# completed FILE N [MIN]: lorasim compare reads N successful requests (at least MIN,
 # and at most N), all in all, and no failure, from a client's file.
 completed() {
-	"$LORASIM" import --json "$1" >"$1.import" || return 1
-	python3 - "$1.import" "${3:-$2}" "$2" <<'EOF'
+	"$LORASIM" compare --all --json "$1" >"$1.compared" || return 1
+	python3 - "$1.compared" "${3:-$2}" "$2" <<'EOF'
 import json, sys
-runs = [json.loads(l) for l in open(sys.argv[1])]
-done = sum(r.get("completed", 0) for r in runs)
-lost = sum(r[k] for r in [r.get("ended") or {} for r in runs] for k in ("failed", "rejected", "aborted") if k in r)
+total = {m["metric"]: sum(r["mean"] for r in m["runs"].values()) for m in json.load(open(sys.argv[1]))["metrics"]}
+done = total.get("completed", 0)
+lost = sum(total.get("ended." + k, 0) for k in ("failed", "rejected", "aborted"))
 if not int(sys.argv[2]) <= done <= int(sys.argv[3]) or lost:
     sys.exit(f"{done} of {sys.argv[3]} requests succeeded, {lost} did not")
 EOF

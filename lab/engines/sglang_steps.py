@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what a running sglang makes of scripted requests, batch by batch: cases for `validate --sglang-batches`.
+"""Records what a running sglang makes of scripted requests, batch by batch: cases for `lorasim profile check sglang-batches`.
 
     sglang_steps.py DIR MODEL OUT --seed dev --sets 10 --cases 4 [--tight] [--no-overlap] [--port 8399]
 

@@ -4,7 +4,7 @@
     vllm_steps.py MODEL DIR --seed 1 --cases 40 [--async-scheduling] [--priority]   # writes DIR/NAME.case.json
     vllm_steps.py MODEL DIR                                                         # records DIR/NAME.steps.jsonl
 
-MODEL is what make_model.py made. `validate --vllm-steps DIR` of lorasim holds its scheduler against the steps.
+MODEL is what make_model.py made. `lorasim profile check vllm-steps DIR` holds its scheduler against the steps.
 For a vLLM that has no build for the CPU, unpack its wheel and put it first in PYTHONPATH: the scheduler is Python.
 
 A case is as in the README of testdata/vllm in bench/accuracy/steps, with `async_scheduling`, `vllm_version` and, for

@@ -98,7 +98,7 @@ func TestGateway(t *testing.T) {
 		t.Errorf("LORASIM_LISTEN is %q, exposed are %+v", env["LORASIM_LISTEN"], exposed)
 	}
 	checks := of[*instructions.HealthCheckCommand](image)
-	if len(checks) != 1 || !slices.Equal(checks[0].Health.Test, []string{"CMD", "/lorasim", "health"}) ||
+	if len(checks) != 1 || !slices.Equal(checks[0].Health.Test, []string{"CMD", "/lorasim", "check", "--health"}) ||
 		checks[0].Health.Timeout <= 0 {
 		t.Errorf("health checks %+v", checks)
 	}

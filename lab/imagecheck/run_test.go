@@ -116,11 +116,11 @@ func TestRun(t *testing.T) {
 		!strings.Contains(string(out), "--insecure") {
 		t.Errorf("a gateway without a key: %v\n%s", err, out)
 	}
-	if out, err := i.command(env, "health").CombinedOutput(); err == nil {
+	if out, err := i.command(env, "check", "--health").CombinedOutput(); err == nil {
 		t.Errorf("healthy without a gateway: %s", out)
 	}
 	start(t, i.command(env, "gateway", worker, "--insecure", "--admin-listen", "none", "--access-log", "none"))
-	if out, err := i.command(env, "health").CombinedOutput(); err != nil {
+	if out, err := i.command(env, "check", "--health").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 	resp, err := http.Get(fmt.Sprintf("http://%s:%d/v1/models", outside(t), port))

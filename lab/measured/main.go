@@ -2,7 +2,7 @@
 //
 //	go run ./measured [--data DATA] [--slow] [--only NAME,...] [--page FILE] [--kept DIR]
 //
-// It builds lorasim, runs its validate, calibrate, sim and sweep commands over the folder of
+// It builds lorasim, runs its profile, sim and sweep commands over the folder of
 // measured runs, and writes the page. It takes about one CPU minute. A source without data, and a
 // slow one without --slow, is skipped with a message. The page keeps the rows of a skipped source.
 package main

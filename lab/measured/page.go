@@ -50,7 +50,7 @@ below writes this page, so that no prediction is typed by hand:
 - **Peers** are errors of other predictions of the same runs.
 - **Command** is the letter of a command in the block above the table. ` + "`DATA`" + ` is the folder of measured runs, which is not part of the repository.
 
-[fidelity.md](../../docs/fidelity.md) links to the pages that say how the runs were made and what limits each prediction.
+[accuracy.md](../../docs/accuracy.md) links to the pages that say how the runs were made and what limits each prediction.
 
 %d rows have a target; %d of them miss it.
 `

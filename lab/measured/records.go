@@ -45,14 +45,18 @@ func join(lists ...[]string) (out []string) {
 
 // h100Commands are the commands of the section: two calibrations, and three validations.
 var h100Commands = []string{
-	"lorasim calibrate --records " + files(join(fitted)...) + " --profile analytic:qwen3-14b,h100 " + server +
+	"lorasim profile fit records " + files(join(fitted)...) + " --profile " +
+		"analytic:qwen3-14b,h100 " + server +
 		" --output OUT/two.yaml",
-	"lorasim validate --records " + files(join(recorded, loaded)...) + " --profile OUT/two.yaml " +
+	"lorasim profile check records " + files(join(recorded, loaded)...) + " --profile OUT/two.yaml " +
 		"--max-concurrency 256 --json",
-	"lorasim calibrate --records " + files(join(fitted, loaded)...) + " --profile analytic:qwen3-14b,h100 " + server +
+	"lorasim profile fit records " + files(join(fitted, loaded)...) + " --profile " +
+		"analytic:qwen3-14b,h100 " + server +
 		" --output OUT/four.yaml",
-	"lorasim validate --records " + files(join(recorded)...) + " --profile OUT/four.yaml --max-concurrency 256 --json",
-	"lorasim validate --records " + files(join(recorded, loaded)...) + " --profile analytic:qwen3-14b,h100 " + server +
+	"lorasim profile check records " + files(join(recorded)...) + " --profile OUT/four.yaml " +
+		"--max-concurrency 256 --json",
+	"lorasim profile check records " + files(join(recorded, loaded)...) + " --profile " +
+		"analytic:qwen3-14b,h100 " + server +
 		" --json",
 }
 

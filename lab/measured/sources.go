@@ -18,7 +18,7 @@ var sources = []source{
 		about: "Llama-2-7B fp16 with four adapters on two RTX 4090, sglang 0.5 (csgmv kernels). The requests replay the\n" +
 			"Azure functions trace of 2021 at 2 to 64 requests/s. Nothing was fitted to the 35 runs.",
 		needs: []string{"measured/lora_runs.csv", "measured/seed_workload.json"},
-		commands: []string{"lorasim validate --runs DATA/measured/lora_runs.csv " +
+		commands: []string{"lorasim profile check runs DATA/measured/lora_runs.csv " +
 			"--histograms DATA/measured/seed_workload.json --use validation --json"},
 		make: sglangRuns,
 	},
@@ -28,7 +28,7 @@ var sources = []source{
 			"output tokens, from serving-benchmark logs. The profiles were fitted at concurrency 32. Only the rows at\n" +
 			"concurrency 16 are predictions; the others show the fit.",
 		needs:    []string{"logs"},
-		commands: []string{"lorasim validate --logs DATA/logs --json"},
+		commands: []string{"lorasim profile check logs DATA/logs --json"},
 		make:     deepseekLogs,
 	},
 	{
@@ -37,7 +37,7 @@ var sources = []source{
 			"Each run is one hour. Nothing was fitted to the 525 runs. The peer is the authors' own simulator, over the\n" +
 			"294 runs that it was given.",
 		needs: []string{"vllm_lora/runs.csv", "vllm_lora/kv_capacity.csv", "vllm_lora/load_times.csv"}, slow: true,
-		commands: []string{"lorasim validate --vllm-runs DATA/vllm_lora/runs.csv --use validation --json"},
+		commands: []string{"lorasim profile check vllm-runs DATA/vllm_lora/runs.csv --use validation --json"},
 		make:     vllmHours,
 	},
 	{
@@ -56,9 +56,9 @@ var sources = []source{
 			"was fitted to the rows of use validation, of last come, first served, and of early abort.",
 		needs: []string{"slora_runs/runs.csv"},
 		commands: []string{
-			"lorasim validate --slora-runs DATA/slora_runs/runs.csv --use validation --json",
-			"lorasim validate --slora-runs DATA/slora_runs/runs.csv --slora-system slora-lifo --json",
-			"lorasim validate --slora-runs DATA/slora_runs/runs.csv --slora-system slora-abort --json",
+			"lorasim profile check slora-runs DATA/slora_runs/runs.csv --use validation --json",
+			"lorasim profile check slora-runs DATA/slora_runs/runs.csv --system slora-lifo --json",
+			"lorasim profile check slora-runs DATA/slora_runs/runs.csv --system slora-abort --json",
 		},
 		make: sloraRuns,
 	},
@@ -75,14 +75,14 @@ var sources = []source{
 		name: "vllm-steps", title: "vLLM's scheduler, step by step",
 		about:    "Every step of vLLM 0.32's own scheduler, stepped without a model.",
 		needs:    []string{"vllm_steps"},
-		commands: []string{"lorasim validate --vllm-steps DATA/vllm_steps --json"},
+		commands: []string{"lorasim profile check vllm-steps DATA/vllm_steps --json"},
 		make:     cases("steps", "step"),
 	},
 	{
 		name: "sglang-batches", title: "sglang's scheduler, batch by batch",
 		about:    "Every batch of a running sglang 0.5.23 (its CPU build) without overlap scheduling.",
 		needs:    []string{"sglang_batches"},
-		commands: []string{"lorasim validate --sglang-batches DATA/sglang_batches --json"},
+		commands: []string{"lorasim profile check sglang-batches DATA/sglang_batches --json"},
 		make:     cases("batches", "batch"),
 	},
 	{
@@ -90,8 +90,8 @@ var sources = []source{
 		about: "Recorded decisions of two endpoint pickers of Kubernetes gateways: the Gateway API inference extension\n" +
 			"(a) and llm-d (b).",
 		needs: []string{"epp_cases", "epp_cases/llmd"},
-		commands: []string{"lorasim validate --epp-cases DATA/epp_cases --json",
-			"lorasim validate --epp-cases DATA/epp_cases/llmd --json"},
+		commands: []string{"lorasim profile check epp-cases DATA/epp_cases --json",
+			"lorasim profile check epp-cases DATA/epp_cases/llmd --json"},
 		make: cases("requests and checks", "case"),
 	},
 	{

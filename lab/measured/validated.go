@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A report is the part of the output of validate that this page needs.
+// A report is the part of the output of profile check that this page needs.
 type report struct {
 	Runs        []run                  `json:"runs"`
 	PolicyRatio struct{ Rows []ratio } `json:"policy_ratio"`
@@ -238,12 +238,12 @@ func starved(runs []run) row {
 
 // sloraRuns adds the published runs of S-LoRA's authors.
 func sloraRuns(ctx context.Context, r *runner, s *section) error {
-	help, err := r.run(ctx, s.name+"-help", "lorasim validate --help")
+	help, err := r.run(ctx, s.name+"-help", "lorasim profile check --help")
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(string(help), "--slora-runs") {
-		return fmt.Errorf("%w: this build has no validate --slora-runs", errSkipped)
+	if !strings.Contains(string(help), "slora-runs") {
+		return fmt.Errorf("%w: this build has no profile check slora-runs", errSkipped)
 	}
 	for i, system := range []string{"", ", last come, first served", ", early abort"} {
 		if err := s.sloraSystem(ctx, r, i, system); err != nil {

@@ -81,7 +81,8 @@ func startCluster(o *options) (c *cluster, err error) {
 	}
 	all, children := strings.Join(addresses, ","), process.NewSpawner()
 	for _, args := range [][]string{
-		{o.lorasim, "epp", "--worker-urls", all, "--policy", "epp:file=" + o.config, "--metrics-listen", "none",
+		{o.lorasim, "gateway", "--ext-proc", "--worker-urls", all, "--policy", "epp:file=" + o.config, "--admin-listen",
+			"none",
 			"--listen", fmt.Sprintf("127.0.0.1:%d", c.ours.Picker), "--header", readerHeader + ": lorasim"},
 		{o.eppjudge, "serve", o.config, "-listen", fmt.Sprintf("127.0.0.1:%d", c.their.Picker), "-endpoints", all},
 		{o.envoy, "-c", file, "--concurrency", "1", "--use-dynamic-base-id", "-l", "error"},

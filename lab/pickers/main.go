@@ -1,6 +1,6 @@
 //go:build linux
 
-// Pickers runs `lorasim epp` and the real endpoint picker of the Gateway API Inference Extension
+// Pickers runs `lorasim gateway --ext-proc` and the real endpoint picker of the Gateway API Inference Extension
 // (eppjudge) behind the same Envoy, with the same configuration. It compares their decisions, and the
 // latency that they add to Envoy alone. It fails if a decision differs that is no tie.
 //
@@ -174,7 +174,7 @@ func (c *cluster) measure(o *options, out io.Writer) error {
 		}
 		alone := stats.QuantileOf(p50[0], 0.5)
 		for i, w := range ways {
-			name := map[string]string{"direct": "Envoy alone", "lorasim": "`lorasim epp`", "gie": "GIE v1.5.0"}[w.Name]
+			name := map[string]string{"direct": "Envoy alone", "lorasim": "`lorasim`", "gie": "GIE v1.5.0"}[w.Name]
 			fmt.Fprintf(out, "| %s | %s | %.2f | %.2f | %.2f |\n", k.name, name, stats.QuantileOf(p50[i], 0.5),
 				stats.QuantileOf(p99[i], 0.5), stats.QuantileOf(p50[i], 0.5)-alone)
 		}

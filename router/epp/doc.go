@@ -13,6 +13,6 @@
 //	s.Commit(&request, decision)  // the request goes there
 //	s.Ended(request.ID)           // its response has ended
 //
-// The package does no I/O and has no clock. lorasim validate --epp-cases compares it with recorded decisions of both
+// The package does no I/O and has no clock. lorasim profile check epp-cases compares it with recorded decisions of both
 // pickers.
 package epp

@@ -168,8 +168,12 @@ func fields(name string, data []byte) map[string]string {
 	if filepath.Ext(name) == ".csv" {
 		if rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll(); err == nil && len(rows) > 0 {
 			for i, row := range rows[1:] {
+				cells := map[string]any{}
 				for j, cell := range row {
-					of[fmt.Sprintf("%s %d.%s", name, i, rows[0][j])] = cell
+					cells[rows[0][j]] = cell
+				}
+				for column, cell := range cells {
+					of[fmt.Sprintf("%s %s.%s", name, label(i, cells), column)] = cell.(string)
 				}
 			}
 			return of
@@ -182,6 +186,25 @@ func fields(name string, data []byte) map[string]string {
 		of[fmt.Sprintf("%s line %d", name, i+1)] = line
 	}
 	return of
+}
+
+// estimates are the columns of a sweep's table that do not say which number a row is about.
+var estimates = strings.Fields("n mean std ci95_low ci95_high baseline diff_n diff_mean diff_ci95_low diff_ci95_high " +
+	"ratio comparable state")
+
+// label names a row: by its number or, in a table with a row for each metric, by what it is about, so that a new metric
+// does not shift the others.
+func label(row int, cells map[string]any) string {
+	if cells["metric"] == nil {
+		return strconv.Itoa(row)
+	}
+	var parts []string
+	for _, column := range slices.Sorted(maps.Keys(cells)) {
+		if !slices.Contains(estimates, column) {
+			parts = append(parts, fmt.Sprintf("%s=%v", column, cells[column]))
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 // jsonFields flattens a file of one or more JSON values, or returns nil.
@@ -198,7 +221,9 @@ func jsonFields(name string, data []byte) map[string]string {
 			return of
 		}
 		prefix := name + " "
-		if i > 0 {
+		if cells, ok := v.(map[string]any); ok && (i > 0 || cells["metric"] != nil) {
+			prefix += label(i, cells) + "."
+		} else if i > 0 {
 			prefix += strconv.Itoa(i) + "."
 		}
 		flatten(of, prefix, v)

@@ -15,15 +15,16 @@ import (
 
 // A later spelling of a command. Its flags are those of the longest prefix that has a help page.
 var commandNames = map[string][]string{
-	"worth":     {"advise --parts"},
-	"calibrate": {"profile fit"},
-	"validate":  {"profile check"},
+	"worth":            {"advise --parts"},
+	"calibrate":        {"profile fit records"},
+	"profile analytic": {"profile compute"},
 }
 
 // flagNames has the later spellings of a flag, in any command; the first that the build's help lists is used.
 // "arg" makes its value an argument. A flag that has none here and is not listed becomes a key of --engine-args.
 var flagNames = map[string][]string{
 	"scenario": {"arg"},
+	"records":  {"arg"}, // of calibrate
 }
 
 // engineKeys has the keys of --engine-args that are not the flag's name with underscores.
@@ -145,15 +146,31 @@ func (b *build) spell(command string, known map[string]bool, flag string) (strin
 		errSpelling, flag, b.name, command)
 }
 
-// command returns the first spelling whose first word is in the build's list of commands.
+// command returns the first spelling whose words are in the build's lists of commands.
 func (b *build) command(today string) string {
-	for _, name := range append([]string{today}, commandNames[today]...) {
-		first, _, _ := strings.Cut(name, " ")
-		if regexp.MustCompile(`(?m)^\s+` + first + `\s`).MatchString(b.commands) {
-			return name
+	later := commandNames[today]
+	if len(later) == 0 {
+		return today
+	}
+	for _, name := range append([]string{today}, later...) {
+		words := strings.Fields(name)
+		if !lists(b.commands, words[0]) {
+			continue
 		}
+		if len(words) > 1 && !strings.HasPrefix(words[1], "-") {
+			group, _ := exec.Command(b.path, words[0], "--help").Output()
+			if !lists(string(group), words[1]) {
+				continue
+			}
+		}
+		return name
 	}
 	return today
+}
+
+// lists reports whether a help page lists a command.
+func lists(help, command string) bool {
+	return regexp.MustCompile(`(?m)^\s+` + command + `\s`).MatchString(help)
 }
 
 var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z][a-z0-9-]*)`)

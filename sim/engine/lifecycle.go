@@ -94,6 +94,7 @@ func (e *Engine) MatchPrefix(r *Request) (match, evictable int64) {
 // AddPrompt adds n prompt tokens of a request to the step being formed.
 func (e *Engine) AddPrompt(r *Request, n int64) {
 	s := &e.Step
+	e.Stats.RepeatedTokens += max(0, min(n, int64(r.lost-r.Computed)))
 	s.Work.Add(n, int64(r.Computed), e.Rows.isLoRA(r.Adapter))
 	e.KV.Grow(&r.Sequence, n)
 	s.Prompts = append(s.Prompts, Chunk{r, int32(n)})
@@ -150,6 +151,7 @@ func stopDecoding(e *Engine, r *Request) {
 
 // Free frees the KV cache of a running request that is not in the batch.
 func (e *Engine) Free(r *Request) {
+	r.lost = max(r.lost, r.Computed)
 	e.KV.Release(&r.Sequence)
 	e.Books.KVUsed = e.KV.Stored()
 	e.Books.Running--
@@ -285,6 +287,7 @@ func (e *Engine) takeAll() []*Request {
 	}
 	for _, r := range rs {
 		r.state, r.Leaving, r.TransferredKV, r.unslotted = Waiting, Staying, 0, false
+		r.lost = max(r.lost, r.Computed)
 		r.Forget()
 	}
 	return rs

@@ -22,6 +22,7 @@ type Request struct {
 
 	FillTokens   int32   // sglang: tokens at the scheduler's last look at the request, see preemptToSchedule
 	PrefixTokens int32   // sglang: prompt tokens in the prefix cache
+	lost         int32   // most tokens that it had in the KV cache when it left one
 	heapIndex    int32   // in the batch
 	Leaving      Leaving // on its way to another worker, or aborted
 	Stops        bool    // a stop token ends it, which its scheduler cannot foresee

@@ -183,7 +183,7 @@ func (b Band) Widened() Band {
 // for which there are no bands, each as a whole sentence.
 func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refused []string) {
 	if in.Of != fingerprint(base) {
-		return nil, []string{"Profile " + base.Name + " was changed after its validation: compare it with measured runs again (lorasim validate, lorasim calibrate)."}
+		return nil, []string{"Profile " + base.Name + " was changed after its validation: compare it with measured runs again (lorasim profile check, lorasim profile fit)."}
 	}
 	beyond := func(format string, args ...any) { extrapolated = append(extrapolated, fmt.Sprintf(format, args...)) }
 	refuse := func(format string, args ...any) { refused = append(refused, fmt.Sprintf(format, args...)) }

@@ -100,7 +100,7 @@ func (v Provenance) Note(name string) string {
 	switch {
 	case v.Kind == Computed:
 		return fmt.Sprintf("profile %s is computed from data sheets and was never compared with a measured run; "+
-			"lorasim calibrate fits it to runs of your server", name)
+			"lorasim profile fit fits it to runs of your server", name)
 	case len(v.Changed) > 0:
 		return fmt.Sprintf("profile %s differs from the validated one (changed: %s)", name,
 			strings.Join(v.Changed, ", "))

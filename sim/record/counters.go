@@ -10,7 +10,10 @@ type Counters struct {
 	Evictions   int64   `json:"evictions,omitempty"`   // adapters evicted from a GPU slot
 	Preemptions int64   `json:"retractions,omitempty"` // running requests that went back to the queue
 	LoadTime    float64 `json:"load_time_s,omitempty"` // time lost to adapter loads, s
-	FailedLoads int64   `json:"-"`                     // failed loads; a result has only their sum
+	// RepeatedTokens are KV tokens computed again after a preemption, a failure of the worker or a move of the request.
+	// The live client does not see preemptions.
+	RepeatedTokens int64 `json:"repeated_tokens,omitempty"`
+	FailedLoads    int64 `json:"-"` // failed loads; a result has only their sum
 }
 
 // Add adds the counts of o, field by field.

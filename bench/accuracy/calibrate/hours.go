@@ -83,7 +83,7 @@ func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 		return nil, err
 	}
 	p.Source = fmt.Sprintf(
-		"lorasim calibrate --vllm-runs: the law fitted to the mean time per output token of %d measured hours of vLLM 0.8.5 "+
+		"lorasim profile fit vllm-runs: the law fitted to the mean time per output token of %d measured hours of vLLM 0.8.5 "+
 			"(median error of the fit %.1f %%) with the costs of a prompt token and of a KV token from %d timings of steps without adapters "+
 			"(%.1f %%); sizes of the KV cache and load times as measured.",
 		len(in), 100*fit.runs.MedianAbsError, len(h.Timings), 100*fit.steps.MedianAbsError)

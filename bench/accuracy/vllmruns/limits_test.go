@@ -38,7 +38,7 @@ func TestLimits(t *testing.T) {
 
 // TestMeasuredLimits: of every group of runs that nothing was fitted to, as far as
 // the offered load is not far beyond what the server can do. All runs, in 5 CPU
-// minutes, give the same limits (lorasim validate --vllm-runs).
+// minutes, give the same limits (lorasim profile check vllm-runs).
 func TestMeasuredLimits(t *testing.T) {
 	path := shareddata.Path(t, "vllm_lora/runs.csv")
 	if testing.Short() {

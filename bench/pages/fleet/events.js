@@ -3,9 +3,11 @@ import { el, section, select, checkbox, colorKey } from './dom.js';
 import { clock } from './numbers.js';
 import { color } from './theme.js';
 import { fitted, fillTable } from './table.js';
+import { clockTicks } from './scale.js';
 import { lineChart } from './chart.js';
 
 const kept = 512; // events that the page remembers, as the fleet does
+const least = 10_000; // ms that the time line shows at least
 const most = 40; // rows of the table, unless all are asked for
 
 const kinds = {
@@ -42,10 +44,10 @@ export function events() {
     });
     const lines = groups.map((g, i) => ({ name: g[0], color: color(i), dots: true, points: points(i) })).filter(l => l.points.length);
     const ys = lines.flatMap(l => l.points.map(p => p[1])), low = Math.min(...ys), high = Math.max(...ys);
-    const span = Math.max(...shown.map(e => Date.parse(e.at))) - Math.min(...shown.map(e => Date.parse(e.at)));
+    const times = shown.map(e => Date.parse(e.at)), from = Math.min(...times), to = Math.max(...times, from + least);
     return {
       label: 'Events by worker over time', snap: true, table: false, height: Math.min(420, 130 + 14 * (high - low)),
-      x: { label: 'Time of day', text: v => span < 5000 ? `${clock(v)}.${String(Math.floor(v % 1000)).padStart(3, '0')}` : clock(v) },
+      x: { label: 'Time of day', text: clock, min: from, max: to, at: clockTicks(from, to, 12) },
       y: { label: 'Worker', min: low - 0.5, max: high + 0.5, text: v => Number.isInteger(v) ? v < 0 ? 'all' : `${v}` : '', tip: v => v < 0 ? 'all workers,' : `worker ${v},` },
       lines,
     };

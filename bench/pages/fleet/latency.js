@@ -27,7 +27,7 @@ export function latency() {
     return {
       label: `${metrics[metric]} of each worker`, snap: true, table: false, height: 240,
       x: { label: 'Worker', cats: list.map(l => `${l.worker}`), min: -0.5, max: list.length - 0.5 },
-      y: { label: metrics[metric], text: span, zero: true },
+      y: { label: metrics[metric], text: span, zero: true, pad: 0.04 },
       lines: [{ name: 'P50 (to P90)', color: color(0), dots: true, points }],
     };
   }

@@ -26,6 +26,16 @@ export function logTicks(lo, hi, n) {
   return out.length > 1 ? out : [lo, hi];
 }
 
+const clockSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400].map(s => 1000 * s);
+
+// clockTicks returns at most n + 1 round times of day from lo to hi, ms since 1970.
+export function clockTicks(lo, hi, n) {
+  const step = clockSteps.find(s => s * n >= hi - lo) || Math.ceil((hi - lo) / n / 86400000) * 86400000;
+  const zone = 60000 * new Date(lo).getTimezoneOffset(), out = [];
+  for (let v = Math.ceil((lo - zone) / step) * step + zone; v <= hi; v += step) out.push(v);
+  return out;
+}
+
 // scale maps values to pixels.
 export function scale(axis, a, b) {
   const f = axis.log ? Math.log10 : x => x;

@@ -99,6 +99,7 @@ func readAIPerf(text []byte, fields fields, _ string) ([]*Imported, error) {
 	}
 	m := newClient("AIPerf", s.Version, aiperfLatencies)
 	s.Input.describe(m)
+	m.define("AIPerf")
 	for _, f := range aiperfFigures {
 		if err := m.setAIPerf(f, fields[f.name]); err != nil {
 			return nil, fmt.Errorf("field %s: %w", f.name, err)
@@ -115,7 +116,9 @@ func readAIPerf(text []byte, fields fields, _ string) ([]*Imported, error) {
 	if n := int64(max(count.number("avg"), 0)); n > m.Ended.Failed {
 		m.addFailures("other errors", n-m.Ended.Failed)
 	}
-	m.Ended.Requests = int64(completed) + m.Ended.Failed
+	if m.Ended.Requests = int64(completed) + m.Ended.Failed; m.Ended.Failed > 0 {
+		m.Defined.Throughput = result.SuccessfulRun
+	}
 	if s.Cancelled {
 		m.Notes = append(m.Notes, "the run was cancelled")
 	}
@@ -307,6 +310,9 @@ func (a *aiperfRequests) run() (*Imported, error) {
 	}
 	// AIPerf's gaps are between chunks, which may have several tokens.
 	m.Ended = m.derive(m.Records, func(k result.ID) bool { return k != result.MaxOutputTokensPerS })
+	if m.Ended != nil && m.Ended.Unsuccessful() > 0 {
+		m.Defined.Throughput = result.SuccessfulRun
+	}
 	return m, nil
 }
 

@@ -126,13 +126,12 @@ func readJSON(r io.Reader, name string) (runs []*Imported, err error) {
 // newClient returns a run of a client whose definitions differ from the reference
 // benchmark's; note describes how.
 func newClient(name, version, note string) *Imported {
-	if version != "" {
-		name += " " + version
+	m := &Imported{
+		Result:  &result.Result{Meta: result.Meta{Source: result.Log}},
+		Context: Context{Client: joinKnown(" ", name, version)}, Notes: []string{note},
 	}
-	return &Imported{
-		Result: &result.Result{Meta: result.Meta{Source: result.Log}}, Context: Context{Client: name},
-		Notes: []string{note},
-	}
+	m.define(name)
+	return m
 }
 
 var errNoFigures = errors.New("the object has none of their figures")
@@ -149,6 +148,9 @@ func readLine(text []byte, f fields, where string) ([]*Imported, error) {
 	}
 	if res.Source == result.Log {
 		m.setFailures(f)
+		if m.Defined == (result.Definitions{}) {
+			m.defineLine(f)
+		}
 	}
 	if d := res.Details; d != nil {
 		m.addDetails(d, where)

@@ -88,6 +88,7 @@ func readGuideLLM(text []byte, _ fields, where string) (runs []*Imported, err er
 		}
 		m := newClient("GuideLLM", g.Metadata.Version, guideTPOT)
 		b.describe(m)
+		m.define("GuideLLM")
 		if err := b.setMetrics(m); err != nil {
 			return nil, err
 		}

@@ -53,7 +53,7 @@ func readInferencePerf(text []byte, _ fields, _ string) ([]*Imported, error) {
 	if err := lenient(text, &s); err != nil {
 		return nil, err
 	}
-	m := newClient("inference-perf", "", "inference-perf states no standard deviations")
+	m := newClient("inference-perf", "", "inference-perf states no standard deviations; "+perfITL)
 	done, n := &s.Successes, float64(s.Successes.Count)
 	rate := done.Throughput.number("requests_per_sec")
 	switch {
@@ -93,6 +93,8 @@ func readInferencePerf(text []byte, _ fields, _ string) ([]*Imported, error) {
 	m.Ended.Requests = int64(done.Count) + m.Ended.Failed
 	return []*Imported{m}, nil
 }
+
+const perfITL = "its ITL is 0 between tokens of one chunk"
 
 func isInferencePerf(f fields) bool {
 	return f.has("successes") && (f.has("benchmark_time_seconds") || f.has("load_summary") || f.has("failures"))
@@ -144,7 +146,7 @@ func (p *perfRequests) add(text []byte, where string) error {
 }
 
 func (p *perfRequests) run() (*Imported, error) {
-	m := newClient("inference-perf", "", "tokens of one chunk arrive at the same time")
+	m := newClient("inference-perf", "", perfITL)
 	begin, end := math.Inf(1), 0.0
 	for i := range p.list {
 		begin = min(begin, p.list[i].Start)

@@ -270,6 +270,7 @@ func (l *logReader) endBlock(cut string) {
 	}
 	b.setArguments(l.args)
 	b.InferStreaming()
+	b.defineLine(nil)
 	l.runs = append(l.runs, b)
 	l.args = nil
 	l.sends.rate, l.sends.concurrency = 0, 0

@@ -95,5 +95,7 @@ func Records(ctx context.Context, files trace.Files, path string, o result.Optio
 			res.Adapters[i].Name = name
 		}
 	}
-	return &Imported{Result: res, File: path, Line: 1, Left: in.Left, format: "records"}, nil
+	m := &Imported{Result: res, File: path, Line: 1, Left: in.Left, format: "records"}
+	m.define("records")
+	return m, nil
 }

@@ -150,7 +150,7 @@ func (s *Scenario) Write(w io.Writer, file string) error {
 var page = template.Must(template.New("scenario").Funcs(template.FuncMap{"quote": quote, "line": line}).Parse(
 	`# A scenario of lorasim. Lines that begin with "# " and a key show a default; take off the "# " to change it.
 # lorasim sim -f {{quote .File}}: simulate it. lorasim advise {{quote .File}}: which policy, and how sure that is.
-# lorasim reference: all keys. Editors check this file by docs/scenario.schema.json.
+# lorasim help keys: all keys. Editors check this file by docs/scenario.schema.json.
 
 workload:
 {{- if .Workload.File}}

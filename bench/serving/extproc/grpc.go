@@ -93,7 +93,7 @@ func SelfSigned(now time.Time) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("serial number of the certificate: %w", err)
 	}
-	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{Organization: []string{"lorasim epp"}},
+	t := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{Organization: []string{"lorasim"}},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0), DNSNames: []string{"localhost"},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)

@@ -173,3 +173,24 @@ func TestFullness(t *testing.T) {
 		}
 	})
 }
+
+// A place that an adapter gets makes the worker full again only if its number of places is known and all are taken.
+func TestFullAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			most, held int
+			refuses    bool
+			full       bool
+		}{{2, 2, true, true}, {2, 1, true, false}, {2, 2, false, false}, {0, 2, true, false}, {1, 2, true, true}} {
+			q := placeQueue{loras: newHoldings(c.most, 4)}
+			q.loras.most = c.most
+			for a := range c.held {
+				q.loras.add(int32(a))
+			}
+			q.full.refuses = c.refuses
+			if q.gave(); q.full.until.IsZero() == c.full {
+				t.Errorf("%+v: full until %v", c, q.full.until)
+			}
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -259,6 +260,22 @@ func TestEventFilters(t *testing.T) {
 	if n, points := rows(), b.eval(`document.getElementById('event-chart').dataset.points`); n != fmt.Sprint(want) ||
 		points != n {
 		t.Errorf("%s rows and %s points of ejections on worker 1, expected %d", n, points, want)
+	}
+}
+
+// TestTimeLine: the time line has round times of day around its events, also where all events have the same time.
+func TestTimeLine(t *testing.T) {
+	var state atomic.Pointer[fleetpage.State]
+	s := scene(3, 6, 4)
+	for i := range s.Events {
+		s.Events[i].At = s.At
+	}
+	state.Store(s)
+	b := open(t, testbrowser.Start(t), scenes(t, &state))
+	const labels = `[...document.querySelectorAll('#event-chart svg text')].map(e => e.textContent).filter(t => /:/.test(t)).join(' ')`
+	b.wait(`document.querySelectorAll('#event-table tbody tr').length === 4`)
+	if got := b.eval(labels); !regexp.MustCompile(`^\d+:\d\d:00 .*\d+:\d\d:10$`).MatchString(got) {
+		t.Errorf("events at one time: the axis has %q, expected times within ten seconds", got)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"lorasim/bench/result"
-	"lorasim/bench/result/records"
+	"lorasim/bench/run"
 	"lorasim/bench/scenario"
 	"lorasim/bench/serving/fleet"
 	"lorasim/internal/atomicfile"
@@ -48,7 +48,6 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	defer in.Close()
-	requests := in.Source.Len()
 	if sc.Workload.Window > 0 || sc.Client.MaxInFlightFail > 0 {
 		return nil, nil, errors.New(
 			"window and max_in_flight_fail are for simulated runs: a live run ends after its last request, or when interrupted")
@@ -68,15 +67,11 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	if err := f.Start(ctx); err != nil {
 		return nil, nil, err
 	}
-	c := result.NewCollector(result.Options{NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs),
-		Adapters:    in.Adapters(),
-		PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords || o.RecordsFile != "",
-		Warmup: sc.Warmup()})
-	cfg.Source, cfg.Fleet, cfg.Move = in.Source, f, moving(sc, rt)
-	cfg.Done = func(r *record.Request) {
-		c.Done(r)
-		c.AddGaps(r)
-	}
+	r := sc.NewRun(in, seen.profiles, o.SLO)
+	r.RecordsFile, r.CachesUnknown = o.RecordsFile, true
+	r.Collect.PrefixCache, r.Collect.KeepRecords = true, o.KeepRecords
+	r.Meta.Source, r.Meta.Backend = result.Live, string(o.Backend)
+	cfg.Fleet, cfg.Move = f, moving(sc, rt)
 	cfg.MaxConcurrency, cfg.NoStream, cfg.WarmUp = sc.Client.MaxConcurrency, sc.Client.NoStream, !sc.Client.NoWarmup
 	cfg.KnownOutputs, cfg.Seed, cfg.NoFailover = sc.Routing.KnownOutputs, sc.Seed, sc.Cluster.NoFailover
 	texts := map[int64]string{}
@@ -84,44 +79,32 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		cfg.Text = func(id int64, text string) { texts[id] = text }
 	}
 	var st *Stats
-	var runErr error
-	if o.Replies == "" {
-		st, runErr = Run(ctx, cfg)
-	} else {
-		err = atomicfile.Write(o.Replies, func(file *atomicfile.File) error {
-			w := &replies{to: bufio.NewWriter(file)}
-			cfg.Output = w.add
-			if st, runErr = Run(ctx, cfg); st == nil {
-				return runErr
-			}
-			return cmp.Or(w.err, w.to.Flush())
-		})
+	describe := r.Describe
+	r.Describe = func(res *result.Result) error {
+		fs := f.Stats()
+		res.Config["live"] = particulars(&o.Workers, st, &fs)
+		res.Extra.Unsent = max(st.Requests-res.Extra.Requests, 0) // all were sent, unless the run was stopped
+		err := describe(res)
+		seen.tell(&res.Scenario)
+		return err
 	}
-	if st == nil {
-		return nil, nil, cmp.Or(runErr, err)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	fs := f.Stats()
-	meta := sc.Meta(in.Dataset)
-	meta.Source, meta.Backend = result.Live, string(o.Backend)
-	meta.Config["live"] = describe(&o.Workers, st, &fs)
-	res := c.Result(meta, counters(st, &fs, cfg.Move))
-	res.Extra.Unsent = max(st.Requests-res.Extra.Requests, 0) // all were sent, unless the run was stopped
-	sc.Tell(res, in, requests, seen.profiles)
-	seen.tell(&res.Scenario)
-	if err := sc.CheckWarmup(res); err != nil {
-		return nil, nil, err
-	}
-	if o.RecordsFile != "" {
-		if err := records.WriteAll(sc.Files, o.RecordsFile, res.Records, in.Adapters()); err != nil {
-			return nil, nil, err
+	execute := func(ctx context.Context, source trace.Source, to run.Observer) (*result.RunCounters, error) {
+		cfg.Source, cfg.Done = source, func(r *record.Request) {
+			to.Done(r)
+			to.AddGaps(r)
 		}
+		var err error
+		if st, err = runWithReplies(ctx, cfg, o.Replies); st == nil {
+			return nil, err
+		}
+		fs := f.Stats()
+		return counters(st, &fs, cfg.Move), err
 	}
-	if res.Texts = texts; !o.KeepRecords {
-		res.Records = nil
+	res, err := r.Drive(ctx, execute)
+	if res == nil {
+		return nil, nil, err
 	}
+	res.Texts = texts
 	// the workers have no prefix caches, or do not tell
 	if e := res.Extra; !sc.Cluster.PrefixCache && (e.Reuse == nil || e.Cached == 0) {
 		e.Reuse = nil
@@ -132,7 +115,26 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 			e.Adapters[i].Reuse = nil
 		}
 	}
-	return res, st, runErr
+	return res, st, err
+}
+
+// runWithReplies is [Run]. It writes the token ids of the replies to a file, unless path is "".
+func runWithReplies(ctx context.Context, cfg Config, path string) (st *Stats, runErr error) {
+	if path == "" {
+		return Run(ctx, cfg)
+	}
+	err := atomicfile.Write(path, func(file *atomicfile.File) error {
+		w := &replies{to: bufio.NewWriter(file)}
+		cfg.Output = w.add
+		if st, runErr = Run(ctx, cfg); st == nil {
+			return runErr
+		}
+		return cmp.Or(w.err, w.to.Flush())
+	})
+	if err != nil {
+		return nil, cmp.Or(runErr, err)
+	}
+	return st, runErr
 }
 
 // NewFleet returns a fleet of the workers in cfg under the scenario's policy, and the router. It examines the workers
@@ -378,8 +380,8 @@ func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.RunCounters
 	return c
 }
 
-// describe is what is particular to a live run, for the result's configuration.
-func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any {
+// particulars is what is particular to a live run, for the result's configuration.
+func particulars(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any {
 	return map[string]any{
 		"worker_urls": workers.URLs, "time_scale": cmp.Or(workers.Speed, 1),
 		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries,

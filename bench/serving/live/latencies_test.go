@@ -79,6 +79,13 @@ func TestLatenciesOfMoved(t *testing.T) {
 		if out.stats.Moved == 0 || out.stats.Recomputed < out.stats.Moved {
 			t.Fatalf("%+v", out.stats)
 		}
+		var repeated int64
+		for _, w := range out.stats.Workers {
+			repeated += w.RepeatedTokens
+		}
+		if repeated != out.stats.Recomputed {
+			t.Errorf("workers computed %d tokens again, after moves %d", repeated, out.stats.Recomputed)
+		}
 		for _, l := range list {
 			var ttft []float64
 			for _, r := range out.recs {

@@ -123,6 +123,14 @@ func (a *attempt) read(body io.Reader) outcome {
 		}
 		e.reset(body, a.seen)
 	}
+	cached := 0 // prompt tokens that the worker found in its prefix cache
+	defer func() {
+		if a.before > 0 && j.n > a.before { // what earlier attempts sent and received, but the latest token
+			c.mu.Lock()
+			c.workers[a.w].RepeatedTokens += max(0, int64(j.req.Prompt)+int64(a.before-1-cached))
+			c.mu.Unlock()
+		}
+	}()
 	for events := 0; ; events++ {
 		data, err := e.next(c.cfg.NoStream)
 		if err == nil && events > maxEvents(a.asked) {
@@ -147,6 +155,7 @@ func (a *attempt) read(body io.Reader) outcome {
 		if err := a.bound(&p); err != nil {
 			return failed(record.Failed, err.Error())
 		}
+		cached = max(cached, p.cached)
 		if a.take(p, e.at); len(j.text) > e.most {
 			return failed(record.Failed, fmt.Sprintf("the text of the reply is longer than %d bytes", e.most))
 		}

@@ -225,7 +225,7 @@ func (c *combination) readMetrics(ctx context.Context) {
 }
 
 // writeLog joins the clients' outputs in one file, in the form of the harness
-// that lorasim import reads.
+// that lorasim compare reads.
 func (m *Matrix) writeLog(cs []combination) error {
 	path := filepath.Join(filepath.Dir(cs[0].Dir), "results.txt")
 	return atomicfile.Write(path, func(f *atomicfile.File) error {

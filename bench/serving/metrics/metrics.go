@@ -1,5 +1,5 @@
-// Package metrics exports the Prometheus metrics of lorasim gateway and lorasim epp. Both have the same metrics, each
-// under its own prefix; docs/metrics.md lists them.
+// Package metrics exports the Prometheus metrics of lorasim gateway, as a proxy and as an endpoint picker. Both have
+// the same metrics, each under its own prefix; docs/metrics.md lists them.
 //
 //	m := metrics.New(metrics.Config{Component: "gateway", Fleet: f})
 //	m.Routed(url, adapter, held)

@@ -11,8 +11,8 @@ import (
 
 // apartIn says which runs' values of a metric cannot be compared with the others':
 // those of other requests; those of other completed requests, as far as the metric
-// depends on that; token times of clients that did not stream; and token throughputs
-// that count tokens that were only asked for.
+// depends on that; those that the client defines in another way; token times of clients
+// that did not stream; and token throughputs that count tokens that were only asked for.
 func (t *Table) apartIn(metric string) []bool {
 	apart, ref := make([]bool, len(t.Runs)), t.reference()
 	tokens := metric == "output_throughput" || metric == "total_throughput"
@@ -20,9 +20,11 @@ func (t *Table) apartIn(metric string) []bool {
 		return strings.Contains(metric, f)
 	})
 	counted := slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Asked })
+	defined := ref.Definitions.Of(metric)
 	streamed := slices.ContainsFunc(t.Runs, func(r *Run) bool { return r.Streamed == record.Streamed })
 	for i, r := range t.Runs {
-		apart[i] = t.differs[i] != "" || !result.MetricOf(metric).AllRequests && !r.sameRequests(ref) ||
+		apart[i] = t.differs[i] != "" || defined.Differs(r.Definitions.Of(metric)) ||
+			!result.MetricOf(metric).AllRequests && !r.sameRequests(ref) ||
 			tokens && r.Asked && counted || times && r.Streamed == record.NotStreamed && streamed
 	}
 	return apart

@@ -171,4 +171,5 @@ func (t *Table) note() {
 	}
 	t.Notes = all.lines()
 	t.noteDifferences()
+	t.noteDefinitions()
 }

@@ -141,6 +141,31 @@ func (t *Table) noteDifferences() {
 	t.Notes = append(t.Notes, notes.lines()...)
 }
 
+// noteDefinitions adds a note on each family of metrics that clients measured in different ways.
+func (t *Table) noteDefinitions() {
+	ref := t.reference()
+	for _, of := range ref.Definitions.Known() {
+		ways := grouped{}
+		differ := false
+		for _, r := range t.Runs {
+			if d := r.Definitions.Of(of.Name); d != "" && r.has(of.Name) {
+				ways.add(r.Name, string(d))
+				differ = differ || d.Differs(of.Definition)
+			}
+		}
+		if differ {
+			name := strings.ToUpper(strings.TrimSuffix(of.Name, "_latency"))
+			t.Notes = append(t.Notes, fmt.Sprintf("%s is measured in different ways. %s", name,
+				strings.Join(ways.lines(), ". ")))
+		}
+	}
+}
+
+// has reports whether the run has a metric of a family.
+func (r *Run) has(family string) bool {
+	return slices.ContainsFunc(r.order, func(name string) bool { return strings.Contains(name, family) })
+}
+
 // grouped are notes with the names of the runs that they are about.
 type grouped struct {
 	order []string

@@ -73,7 +73,7 @@ func kindOf(path string) (kind, error) {
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return 0, fmt.Errorf("%s does not exist, expected the folder of a sweep, or a file of results or records", path)
+		return 0, fmt.Errorf("%w: expected the folder of a sweep, or a file of results or records", err)
 	case err != nil:
 		return 0, err
 	case sweep.IsDir(path):
@@ -194,6 +194,7 @@ func loadSweep(files trace.Files, path string) (runs []*Run, err error) {
 				parts = append(parts, a.Leaf()+" "+c.Values[k])
 			}
 			last = FromValues("", nil, nil)
+			last.Definitions = (&result.Result{Meta: result.Meta{Source: result.Sim}}).Definitions()
 			last.File, last.What = path, strings.Join(append(parts, c.Policy), ", ")
 			if sc, err := d.ScenarioOf(c); err == nil {
 				last.warmup = sc.Warmup() != result.Warmup{}

@@ -30,6 +30,8 @@ type Run struct {
 	// Streamed reports whether the client read replies as a stream; if not, TTFT is E2E.
 	Streamed record.Streaming `json:"-"`
 	Asked    bool             `json:"-"` // output tokens are the requested number, not the received number
+	// Definitions say how the client measured.
+	Definitions result.Definitions `json:"definitions,omitzero"`
 	// Results has one result per seed; nil for a sweep.
 	Results []*result.Result `json:"-"`
 
@@ -58,6 +60,7 @@ func FromResult(name string, res *result.Result) *Run {
 	r := FromValues(name, []string{""}, [][]result.Value{result.Values(res)})
 	r.Source, r.Results, r.What, r.Streamed = string(cmp.Or(res.Source, result.Log)), []*result.Result{res},
 		describe(res), res.Streamed
+	r.Definitions = res.Definitions()
 	r.dataset, r.stated, r.measured = res.DatasetName, max(float64(res.RequestRate), 0), measuredRate(res)
 	if sc, ok := scenario.FromConfig(res.Config); ok {
 		r.sampling = sc.Sampling()

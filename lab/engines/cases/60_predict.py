@@ -92,10 +92,10 @@ def run(t):
     measured = {name: measure(t, name, run, urls=t.workers[0].url) for name, run in RUNS.items()}
     records = [t.file(f"{name}.jsonl") for name in CALIBRATION]
     profile = t.file("fitted.yaml")
-    code, stdout, stderr = t.lorasim("calibrate", "--records", *records, "--holdout", "0",
+    code, stdout, stderr = t.lorasim("profile", "fit", "records", *records, "--holdout", "0",
                                      "--profile", os.path.join(HERE, f"profile-{t.engine}.yaml"), "--output", profile)
     if code != 0:
-        raise RuntimeError(f"calibrate ended with {code}: {stderr.strip()[-300:]}")
+        raise RuntimeError(f"profile fit ended with {code}: {stderr.strip()[-300:]}")
     print(f"\n{t.engine}\n{stdout}")
     base = statistics.geometric_mean(map(alone, records))
     print(f"{'run':8} {'measured: E2E':>13} {'TTFT':>6}  {'predicted: E2E':>14} {'TTFT':>6} {'error: E2E':>10} {'TTFT':>6}  {'slower by':>9}  {'error then: E2E':>15} {'TTFT':>6}")

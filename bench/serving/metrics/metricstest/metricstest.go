@@ -1,5 +1,5 @@
-// Package metricstest holds a scrape of lorasim gateway or lorasim epp against the table of docs/metrics.md and against
-// Prometheus' naming rules.
+// Package metricstest holds a scrape of lorasim gateway against the table of docs/metrics.md and against Prometheus'
+// naming rules.
 package metricstest
 
 import (

@@ -31,8 +31,9 @@ func TestEPPMetrics(t *testing.T) {
 	var stderr bytes.Buffer
 	ended := make(chan int)
 	go func() {
-		code := run(ctx, []string{"epp", srv.URL, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
-			"--policy", "least-loaded", "--metrics-max-adapters", "5"}, strings.NewReader(""), out, &stderr)
+		code := run(ctx, []string{"gateway", "--ext-proc", srv.URL, "--listen", "127.0.0.1:0",
+			"--admin-listen", "127.0.0.1:0", "--policy", "least-loaded", "--metrics-max-adapters", "5"},
+			strings.NewReader(""), out, &stderr)
 		out.Close()
 		ended <- code
 	}()

@@ -21,20 +21,14 @@ import (
 	"lorasim/bench/serving/metrics"
 )
 
-// eppFlags are the flags of lorasim epp beside the scenario's.
-type eppFlags struct {
-	remote                 remoteFlags
-	outlier                outlierFlags
-	listen, healthListen   string
-	secure, insecure       bool
+// pickerFlags are the flags of lorasim gateway that apply with --ext-proc alone.
+type pickerFlags struct {
+	on                     bool
+	healthListen           string
+	secure                 bool
 	objectives             repeated
-	maxBody                int
-	queueTimeout, grace    time.Duration
 	pickedHeader           string
-	maxPending             int
 	certificate, secretKey string
-	metricsListen          string
-	labels                 labelFlags
 }
 
 // labelFlags bound the label values of metrics.
@@ -48,55 +42,31 @@ func (f *labelFlags) add(cmd *cobra.Command, heading string) {
 			"Limit of values of the metrics label worker; further workers share the value other", ">=1 <=1e5"))
 }
 
-func newEPP() *cobra.Command {
-	var f eppFlags
-	cmd := &cobra.Command{
-		Use:   "epp [URL...]",
-		Short: "Pick workers for an Envoy-based gateway: an endpoint picker with any policy",
-		Long: `Epp answers the requests of Envoy's filter ext_proc: for each request it picks a
-worker by a routing policy and names it in the header and the metadata
-x-gateway-destination-endpoint. Envoy sends the request there. The filter must
-send bodies in the mode FULL_DUPLEX_STREAMED.
+// pickerListen is the default address of an endpoint picker.
+const pickerListen = "127.0.0.1:9002"
 
-It knows adapters as lorasim gateway does: those of --lora, --lora-file and
---lora-dir, and those that the workers hold. A request for any other model gets
-status 404. The service grpc.health.v1.Health says whether a worker is up.
-Prometheus scrapes /metrics on a listener of its own (--metrics-listen).`,
-		Example: `  lorasim epp --worker-urls gpu0:8000,gpu1:8000 --policy epp:file=config.yaml
-  lorasim epp gpu0:8000 gpu1:8000 --policy plan-and-route --listen :9002 --secure-serving --insecure
-  lorasim epp gpu0:8000 gpu1:8000 --objective batch=-1 --objective chat=10`,
-		Args: cobra.ArbitraryArgs,
-	}
-	sf := addScenarioFlags(cmd, "routing")
-	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens")
-	f.remote.add(cmd)
-	f.outlier.add(cmd)
-	flags(cmd, "Picker",
-		opt(&f.listen, "listen", "127.0.0.1:9002", "Listen on `address` for Envoy"),
+func (f *pickerFlags) add(cmd *cobra.Command) {
+	flags(cmd, pickerHeading,
+		opt(&f.on, "ext-proc", false,
+			"Serve Envoy's filter ext_proc (an endpoint picker) instead of a proxy; --listen is 127.0.0.1:9002"),
 		opt(&f.healthListen, "health-listen", "", "Listen on a further `address` for health checks, without TLS"),
-		opt(&f.metricsListen, "metrics-listen", "",
-			"Listen on `address` for /metrics, or none (default: 127.0.0.1, port of --listen + 1000)"),
 		opt(&f.secure, "secure-serving", false, "Serve TLS, with a self-signed certificate unless --tls-cert is given"),
 		opt(&f.certificate, "tls-cert", "", "Certificate of the server, PEM `file`"),
 		opt(&f.secretKey, "tls-key", "", "Key of the certificate, PEM `file`"),
-		opt(&f.insecure, "insecure", false, "Listen on addresses that other hosts reach"),
 		opt(&f.objectives, "objective", nil,
 			"Priority of an objective, `NAME=PRIORITY`; below 0: sheddable; repeatable"),
-		opt(&f.maxBody, "max-body", 32<<20, "Longest body of a request, bytes; a longer one gets status 413", ">=1"),
-		opt(&f.queueTimeout, "queue-timeout", time.Minute,
-			"Longest wait for an adapter slot on a full worker, then 503 (0: no limit)", ">=0"),
-		opt(&f.maxPending, "max-pending-requests", 1024,
-			"Limit of requests per worker that wait for an adapter slot; more get 503 (0: no limit)", ">=0 <=1e6"),
-		opt(&f.grace, "grace", 30*time.Second, "Time for requests in flight after SIGTERM", ">=0"),
 		opt(&f.pickedHeader, "picked-header", "",
 			"Report the worker that was picked in the response header `name`"))
-	f.labels.add(cmd, "Picker")
-	cmd.RunE = sf.with(f.run)
-	return cmd
 }
 
+// Headings of the flags of lorasim gateway that apply without --ext-proc and with it.
+const (
+	proxyHeading  = "Proxy (without --ext-proc)"
+	pickerHeading = "Endpoint picker for Envoy"
+)
+
 // priorities returns the priorities of the objectives, by name.
-func (f *eppFlags) priorities() (map[string]int, error) {
+func (f *pickerFlags) priorities() (map[string]int, error) {
 	of := map[string]int{}
 	for _, o := range f.objectives {
 		name, text, _ := strings.Cut(o, "=")
@@ -110,12 +80,12 @@ func (f *eppFlags) priorities() (map[string]int, error) {
 }
 
 // certificates returns the server's TLS configuration, or nil for plain text.
-func (f *eppFlags) certificates() (*tls.Config, error) {
+func (f *pickerFlags) certificates() (*tls.Config, error) {
 	switch {
 	case (f.certificate == "") != (f.secretKey == ""):
 		return nil, errors.New("--tls-cert and --tls-key: give both or none")
 	case f.certificate != "" && !f.secure:
-		return nil, errors.New("--tls-cert needs --secure-serving: without it epp serves plain text")
+		return nil, errors.New("--tls-cert needs --secure-serving: without it the picker serves plain text")
 	case !f.secure:
 		return nil, nil
 	}
@@ -130,14 +100,18 @@ func (f *eppFlags) certificates() (*tls.Config, error) {
 		NextProtos: []string{"h2"}}, nil
 }
 
-func (f *eppFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
-	objectives, err := f.priorities()
+// pick serves Envoy as an endpoint picker.
+func (f *gatewayFlags) pick(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
+	objectives, err := f.picker.priorities()
 	if err != nil {
 		return usage(err)
 	}
-	secure, err := f.certificates()
+	secure, err := f.picker.certificates()
 	if err != nil {
 		return usage(err)
+	}
+	if !cmd.Flags().Changed("listen") {
+		f.listen = pickerListen
 	}
 	begun := time.Now()
 	cfg := fleet.Config{Log: newProgress(cmd.ErrOrStderr()).log(cmd.ErrOrStderr()), MaxPending: f.maxPending,
@@ -149,7 +123,7 @@ func (f *eppFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string)
 	cfg.Outlier.SlowStart = slowStart
 	defer cfg.Client.CloseIdleConnections()
 	f.remote.warn(cmd.Context(), cfg.Log, cfg.URLs)
-	l, err := f.open(f.listen, "--listen")
+	l, err := f.openPicker(f.listen, "--listen")
 	if err != nil {
 		return err
 	}
@@ -171,27 +145,27 @@ func (f *eppFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string)
 	m := metrics.New(metrics.Config{Component: "epp", Fleet: fl, Build: build(), MaxAdapters: f.labels.adapters,
 		MaxWorkers: f.labels.workers})
 	picker := extproc.NewFleetPicker(extproc.FleetConfig{Fleet: fl, Now: cfg.Now, Objectives: objectives,
-		QueueTimeout: f.queueTimeout, Metrics: m})
-	s := extproc.New(extproc.Config{Picker: picker, MaxBody: f.maxBody, PickedHeader: f.pickedHeader, Log: cfg.Log,
-		Refused: picker.CountRefused, Ready: func() bool { return fl.Up() > 0 }})
+		QueueTimeout: f.QueueTimeout, Metrics: m})
+	s := extproc.New(extproc.Config{Picker: picker, MaxBody: int(f.MaxBody), PickedHeader: f.picker.pickedHeader,
+		Log: cfg.Log, Refused: picker.CountRefused, Ready: func() bool { return fl.Up() > 0 }})
 	if scraped != nil {
 		defer serveMetrics(scraped, m)()
 	}
-	return f.serve(cmd, fl, s, eppListeners{l, scraped}, secure)
+	return f.serveEnvoy(cmd, fl, s, pickerListeners{l, scraped}, secure)
 }
 
-// eppListeners are where epp serves Envoy and Prometheus.
-type eppListeners struct{ envoy, metrics net.Listener } // metrics is nil if disabled
+// pickerListeners are where a picker serves Envoy and Prometheus.
+type pickerListeners struct{ envoy, metrics net.Listener } // metrics is nil if disabled
 
 // openMetrics opens the listener for Prometheus; nil if it is disabled.
-func (f *eppFlags) openMetrics(envoy net.Addr) (net.Listener, error) {
-	switch f.metricsListen {
+func (f *gatewayFlags) openMetrics(envoy net.Addr) (net.Listener, error) {
+	switch f.adminListen {
 	case "none":
 		return nil, nil
 	case "":
-		return listenDefault("--metrics-listen", f.listen, envoy)
+		return listenDefault("--admin-listen", f.listen, envoy)
 	}
-	return f.open(f.metricsListen, "--metrics-listen")
+	return f.openPicker(f.adminListen, "--admin-listen")
 }
 
 // serveMetrics serves /metrics until stop is called.
@@ -203,8 +177,8 @@ func serveMetrics(l net.Listener, m *metrics.Metrics) (stop func()) {
 	return func() { srv.Close() }
 }
 
-// open listens on an address that only this host can reach or, with --insecure, on any address.
-func (f *eppFlags) open(address, flag string) (net.Listener, error) {
+// openPicker listens on an address that only this host can reach or, with --insecure, on any address.
+func (f *gatewayFlags) openPicker(address, flag string) (net.Listener, error) {
 	l, err := listenTCP(flag, address)
 	if err != nil {
 		return nil, err
@@ -217,9 +191,8 @@ func (f *eppFlags) open(address, flag string) (net.Listener, error) {
 	return l, nil
 }
 
-// serve listens until the command is interrupted. Then health checks fail, and requests in flight
-// may finish.
-func (f *eppFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server, ls eppListeners,
+// serveEnvoy listens until the command is interrupted. Then health checks fail, and requests in flight may finish.
+func (f *gatewayFlags) serveEnvoy(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server, ls pickerListeners,
 	secure *tls.Config) error {
 	ctx := cmd.Context()
 	if err := fl.Start(ctx); err != nil {
@@ -248,8 +221,8 @@ func (f *eppFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server,
 	if ls.metrics != nil {
 		fmt.Fprintf(cmd.OutOrStdout(), "metrics on http://%s/metrics\n", ls.metrics.Addr())
 	}
-	if f.healthListen != "" {
-		h, err := f.open(f.healthListen, "--health-listen")
+	if f.picker.healthListen != "" {
+		h, err := f.openPicker(f.picker.healthListen, "--health-listen")
 		if err != nil {
 			return err
 		}
