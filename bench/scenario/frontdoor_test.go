@@ -50,6 +50,9 @@ func newPen(seed uint64) *pen {
 			at = at.Add(10 * time.Minute) // a gap
 		}
 	}
+	if last := &p.rows[len(p.rows)-1]; last.at.Sub(p.rows[0].at) < 2*time.Second {
+		last.at = last.at.Add(2 * time.Second) // a log of less could be of any unit
+	}
 	for i := range p.rows {
 		p.rows[i].failed = i > 2 && p.IntN(8) == 0
 	}
