@@ -427,7 +427,8 @@ func (p *pen) otlp(kind string) string {
 			`{"traceId":"t","spanId":%q,"parentSpanId":%q,"name":"x","startTimeUnixNano":"%d","endTimeUnixNano":"%d",`+
 				`"attributes":[{"key":"gen_ai.operation.name","value":{"stringValue":%q}},{"key":"gen_ai.request.model","value":{"stringValue":%q}},`+
 				`{"key":"gen_ai.usage.input_tokens","value":{"intValue":"%d"}},{"key":"gen_ai.usage.output_tokens","value":{"intValue":"%d"}}],`+
-				`"status":{"code":%d}}`, id, parent, r.at.UnixNano(), r.at.Add(r.took).UnixNano(), op, r.adapter, r.prompt,
+				`"status":{"code":%d}}`, id, parent, r.at.UnixNano(), r.at.Add(r.took).UnixNano(), op, r.adapter,
+			r.prompt,
 			r.output, status)
 	}
 	var spans []string

@@ -164,7 +164,8 @@ func (d *decision) outcomes() {
 			of := k.of
 			if k.field == Status && d.isFlag(c) {
 				of = ofSuccess
-				d.Assumed = append(d.Assumed, fmt.Sprintf("column %q is 1 for a success (--columns status=none)", c))
+				d.Assumed = append(d.Assumed,
+					fmt.Sprintf("column %q is 1 for a success (--columns status=none)", c))
 			}
 			if why, ok := judges(k.field, of, d.stated(c)); ok {
 				d.use(k.field, c, why)
@@ -174,8 +175,8 @@ func (d *decision) outcomes() {
 	}
 }
 
-// isFlag reports whether a column holds 1 for success and 0 for failure: both occur, and the rows without output have 0.
-// Of a process, 0 would be the success.
+// isFlag reports whether a column holds 1 for success and 0 for failure: the rows without output have 0. For the status
+// of a process, 0 is the success.
 func (d *decision) isFlag(column string) bool {
 	var n, without [2]int
 	output := d.values(d.Layout.column[Output])
