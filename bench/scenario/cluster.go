@@ -13,6 +13,7 @@ import (
 	"lorasim/ilp"
 	"lorasim/ilp/highs"
 	"lorasim/router"
+	_ "lorasim/router/epp"    // the policy epp
 	_ "lorasim/router/script" // the policy script
 	"lorasim/sim"
 	"lorasim/sim/profile"

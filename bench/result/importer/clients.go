@@ -256,7 +256,12 @@ func (m *Imported) keep(recs []record.Request, r *record.Request, place string) 
 // newRecord returns the record of a request that was sent on time and succeeded. Times are
 // in seconds, input and output in tokens.
 func newRecord(id int, sent, first, finish, input, output float64) record.Request {
-	tokens := func(n float64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
+	tokens := func(n float64) int32 {
+		if math.IsNaN(n) {
+			return 0
+		}
+		return int32(min(max(n, 0), math.MaxInt32))
+	}
 	return record.Request{
 		ID: int64(id), Adapter: -1, WorkerFirst: -1, WorkerLast: -1, Arrival: sent, Sent: sent, FirstToken: first,
 		Finish: finish,

@@ -186,7 +186,6 @@ func (r *Report) judge() {
 // Refuse returns an error if the reported workers cannot serve requests for the given adapters under the router's
 // policy. It ignores workers that did not answer.
 func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error {
-	_, adjusts := rt.Policy.(router.PlacementChanger)
 	var errs []error
 	for w := range reports {
 		r := &reports[w]
@@ -195,7 +194,7 @@ func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error
 		}
 		var lacks []string
 		for i, a := range adapters {
-			elsewhere := rt.Placement != nil && rt.Planner == nil && !adjusts &&
+			elsewhere := rt.Placement != nil && !rt.Plans() &&
 				!slices.Contains(rt.Placement[w], int32(i))
 			if !elsewhere && !slices.Contains(r.Adapters, a.Name) {
 				lacks = append(lacks, a.Name)

@@ -348,7 +348,7 @@ func take[T int | int64](to *T, stated, told T) {
 
 // moving is how requests move: not at all where nobody plans.
 func moving(sc *scenario.Scenario, rt *router.Router) router.Moving {
-	if _, adjusts := rt.Policy.(router.PlacementChanger); rt.Planner == nil && !adjusts {
+	if !rt.Plans() {
 		return router.MoveNone
 	}
 	return router.Moving(sc.Routing.RequestMigration)
