@@ -176,14 +176,21 @@ func (p *planAndRoute) cheapest(r Request, v *View) (worker int, first float64) 
 	return best.worker, first
 }
 
+// The weight of a second until the first token: firstScale x mean time of execution / mean time to first token, within
+// 1 and mostFirstWeight.
+const (
+	firstScale      = 0.7
+	mostFirstWeight = 30
+)
+
 // firstWeight is what a second until the first token counts against one of
 // decoding: as much more as requests take longer than their first tokens, so that a
 // percent of the one is about as dear as a percent of the other.
 func (p *planAndRoute) firstWeight() float64 {
 	if p.first.n == 0 {
-		return 30
+		return mostFirstWeight
 	}
-	return min(max(0.7*p.exec.or(guessExec)/p.first.value, 1), 30)
+	return min(max(firstScale*p.exec.or(guessExec)/p.first.value, 1), mostFirstWeight)
 }
 
 // price estimates the time, s, that a request costs itself and the others on a

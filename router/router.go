@@ -82,7 +82,6 @@ type Env struct {
 	Adapters []trace.Adapter
 	Seed     uint64
 
-	// Interval is the time between plans where a spec does not give it, s; 0: the policy's own.
 	Interval  float64    // time between plans where a spec does not give it, s; 0: the policy's own
 	Threshold float64    // requests above the mean that trigger dLoRA's plans; 0: its own
 	Moving    Moving     // how requests in flight are moved

@@ -32,7 +32,7 @@ type dispatch struct {
 	g         *Gateway
 	r         *http.Request // the client's
 	line      *line         // to the client, and of the access log
-	want      *want
+	want      *parsed
 	booked    bool // it counts as a worker's load
 	search    bool // what it asks for is on one worker, which is not known
 	fr        fleet.Request
