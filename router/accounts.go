@@ -44,7 +44,7 @@ type backlog struct {
 	full    float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
 }
 
-func (p *accounts) finished(f Finished) {
+func (p *accounts) finished(f Event) {
 	p.exec.add(f.Exec)
 	p.backlogs[f.Worker].exec.add(f.Exec)
 }

@@ -18,7 +18,7 @@ type Admission struct {
 	burst float64
 
 	accounts
-	policy  previewer // nil: it cannot say which worker it would pick
+	policy  Policy    // of the router that it is for
 	runs    []running // by worker
 	buckets []bucket  // by adapter; last: the base model
 }
@@ -152,7 +152,7 @@ func (rt *Router) Admit(a *Admission) {
 	if a == nil || a.wait == 0 {
 		return
 	}
-	a.policy, _ = rt.Policy.(previewer)
+	a.policy = rt.Policy
 	if !rt.ReadsKV {
 		rt.ReadsKV, rt.ReadsFewKV = true, true
 	}
@@ -167,9 +167,9 @@ func (a *Admission) Sent(r Request, worker int, v *View) {
 	}
 }
 
-// Finished notes the end of a request.
-func (a *Admission) Finished(f Finished) {
-	if a != nil && a.wait > 0 {
+// note notes the end of a request.
+func (a *Admission) note(f Event) {
+	if a.wait > 0 && f.Kind == Finished {
 		a.finished(f)
 		a.runs[f.Worker].ended++
 	}
@@ -260,7 +260,8 @@ func (a *Admission) predict(r Request, j int, v *View) float64 {
 	if w.Running == 0 {
 		return t
 	}
-	t += cost.DecodeStep(min(w.Running+1, max(w.MaxRunning, 1)), kv+int64(r.Prompt), w.MaxRank)
+	batch := min(w.Running+1, max(w.MaxRunning, 1))
+	t += cost.DecodeStep(batch, batch, kv+int64(r.Prompt), w.MaxRank)
 	stuck := float64(max(w.Queued-ad.slotless, 0))
 	if v.Now <= l.prefilled+stuckAfter && l.need(r, kv, w) <= l.room(w) {
 		stuck = 0 // they wait for their prompts alone

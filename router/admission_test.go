@@ -15,10 +15,10 @@ import (
 // plainCosts: a decode step takes 10 ms, a prompt token 1 ms, a load 100 ms.
 type plainCosts struct{}
 
-func (plainCosts) DecodeStep(int, int64, int) float64 { return 0.01 }
-func (plainCosts) Prefill(tokens int64) float64       { return 0.001 * float64(tokens) }
-func (plainCosts) AdapterLoad(int, Tier) float64      { return 0.1 }
-func (plainCosts) Copy(float64) float64               { return 0 }
+func (plainCosts) DecodeStep(int, int, int64, int) float64 { return 0.01 }
+func (plainCosts) Prefill(tokens int64) float64            { return 0.001 * float64(tokens) }
+func (plainCosts) AdapterLoad(int, Tier) float64           { return 0.1 }
+func (plainCosts) Copy(float64) float64                    { return 0 }
 
 func admissionOf(t interface{ Fatal(...any) }, shed, rate string) *Admission {
 	a, err := NewAdmission(shed, rate, Env{Workers: Alike(2, Spec{Cost: plainCosts{}}),
@@ -121,18 +121,14 @@ func TestPreviewLeavesNoTrace(t *testing.T) {
 	for _, spec := range specs {
 		env := testEnv(3, 4)
 		asked, other := mustNew(t, spec, env), mustNew(t, spec, env)
-		p, ok := asked.Policy.(previewer)
-		if !ok {
-			continue
-		}
 		v := testView(env)
 		setRunning(v, 2, 1, 3)
 		same := 0
 		for i := range int64(100) {
 			r := Request{ID: i, Adapter: int32(i % 4), Prompt: 100, MaxNew: 100, Expected: 50}
-			would := p.Preview(r, v)
-			is := asked.Policy.Route(r, v)
-			if want := other.Policy.Route(r, v); is != want {
+			would := asked.Policy.Preview(r, v)
+			is := asked.Policy.Route(r, v).Worker
+			if want := other.Policy.Route(r, v).Worker; is != want {
 				t.Fatalf("%s: request %d goes to worker %d, to %d where nobody had asked", spec, i, is, want)
 			}
 			if would == is || would == None {

@@ -2,28 +2,6 @@ package router
 
 import "math"
 
-// adopter is a policy that can take over while a run goes on: it learns from a history what it would know had it seen
-// the requests.
-type adopter interface {
-	adopt(h *History, v *View)
-}
-
-// indexed is a policy with an index of what workers keep of prompts.
-type indexed interface {
-	// prefixes is where its index is.
-	prefixes() **prefixIndex
-}
-
-// learn has a policy take over with what a history tells.
-func learn(next Policy, h *History, v *View) {
-	if x, ok := next.(indexed); ok && *x.prefixes() != nil {
-		(*x.prefixes()).adopt(h, v)
-	}
-	if a, ok := next.(adopter); ok {
-		a.adopt(h, v)
-	}
-}
-
 // adopt forecasts the demand by the requests of the latest interval; a plan is due at once.
 func (p *placer) adopt(h *History, v *View) {
 	p.planAt = v.Now - p.interval
@@ -75,15 +53,19 @@ func (p *planAndRoute) adopt(h *History, v *View) {
 		}
 		p.output.add(float64(s.output))
 		p.first.addUpTo(s.ttft, 300)
-		p.finished(Finished{Worker: s.worker, Exec: s.e2e - s.ttft})
+		p.finished(Event{Worker: s.worker, Exec: s.e2e - s.ttft})
 	}
 	for j := range v.Workers { // the prompts that wait are computed one after the other
 		p.backlogs[j].prefilled = v.Now + p.workers[j].Cost.Prefill(v.Workers[j].QueuedToks)
 	}
 }
 
-// adopt notes what was sent where. Of old prompts it is unlikely that workers still keep them.
-func (x *prefixIndex) adopt(h *History, v *View) {
+// adopt notes what was sent where. Of old prompts it is unlikely that workers still keep them. nil: no index.
+func (x *prefixIndex) adopt(s Succession) {
+	if x == nil {
+		return
+	}
+	h, v := s.History, s.View
 	for n := max(h.oldest(), h.n-mostKept); n < h.n; n++ {
 		s := h.at(n)
 		if s.worker < 0 {
@@ -99,8 +81,3 @@ func (x *prefixIndex) adopt(h *History, v *View) {
 
 // mostKept bounds the prompts that a new prefix index takes from a history.
 const mostKept = 512
-
-func (p *planAndRoute) prefixes() **prefixIndex { return &p.index }
-func (p *cacheAware) prefixes() **prefixIndex   { return &p.index }
-func (p *kvRouter) prefixes() **prefixIndex     { return &p.index }
-func (p *affinity) prefixes() **prefixIndex     { return &p.index }

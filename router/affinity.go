@@ -32,6 +32,7 @@ import (
 // It herds on late signals: the adapter, once seen on one worker, draws its
 // requests there until the queue score turns.
 type affinity struct {
+	Base
 	residency       func(*Worker, int32) float64
 	lora, queue, kv float64 // weights
 	rng             *rand.Rand
@@ -137,7 +138,23 @@ func inSlot(w *Worker, adapter int32) bool {
 	return !isAdapter(adapter) || a.Tier == GPU || a.Loading
 }
 
-func (p *affinity) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *affinity) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+// Preview implements Policy.
+func (p *affinity) Preview(r Request, v *View) int {
+	if p.index != nil {
+		return None // pick would note the prompt
+	}
+	first := *p
+	first.rng = nil
+	return first.pick(r, v)
+}
+
+// Succeed implements Policy.
+func (p *affinity) Succeed(s Succession) { p.index.adopt(s) }
+
+func (p *affinity) pick(r Request, v *View) int {
 	shortest, longest := math.MaxInt, math.MinInt
 	for _, w := range v.Usable() {
 		shortest, longest = min(shortest, w.Queued), max(longest, w.Queued)

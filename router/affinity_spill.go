@@ -13,6 +13,7 @@ import "math"
 // On late signals it herds on the workers that have the adapter, and each
 // spill herds on the worker that looked emptiest.
 type affinitySpill struct {
+	Base
 	threshold int
 	least     least
 }
@@ -27,17 +28,27 @@ type routeToHolderOptions struct{ tieOption }
 
 // Build implements Builder.
 func (o *routeToHolderOptions) Build(env Env) (*Router, error) {
-	return &Router{Policy: &affinitySpill{math.MaxInt, leastLoaded(o.rand(env))}}, nil
+	return &Router{Policy: &affinitySpill{threshold: math.MaxInt, least: leastLoaded(o.rand(env))}}, nil
 }
 
 // Build implements Builder.
 func (o *affinitySpillOptions) Build(env Env) (*Router, error) {
-	return &Router{Policy: &affinitySpill{o.Threshold, leastLoaded(o.rand(env))}}, nil
+	return &Router{Policy: &affinitySpill{threshold: o.Threshold, least: leastLoaded(o.rand(env))}}, nil
 }
 
-func (p *affinitySpill) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *affinitySpill) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+// Preview implements Policy.
+func (p *affinitySpill) Preview(r Request, v *View) int {
+	first := *p
+	first.least.rng, first.least.equals = nil, nil
+	return first.pick(r, v)
+}
+
+func (p *affinitySpill) pick(r Request, v *View) int {
 	if r.Adapter < 0 {
-		return p.least.Route(r, v)
+		return p.least.pick(r, v)
 	}
 	t := newArgmin(p.least.rng)
 	for i, w := range v.Having(r.Adapter) {
@@ -46,7 +57,7 @@ func (p *affinitySpill) Route(r Request, v *View) int {
 		}
 	}
 	if t.worker == None {
-		return p.least.Route(r, v)
+		return p.least.pick(r, v)
 	}
 	return t.worker
 }

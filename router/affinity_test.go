@@ -172,7 +172,7 @@ func TestAffinityAgainstFormula(t *testing.T) {
 			}
 			best = max(best, scores[i])
 		}
-		got := p.Route(r, v)
+		got := p.Route(r, v).Worker
 		if math.IsInf(best, -1) {
 			if got != None {
 				t.Fatalf("got %d, none is usable", got)

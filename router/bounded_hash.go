@@ -10,6 +10,7 @@ package router
 // On late signals the overflow of a worker herds to the next one of each
 // order, which differs by adapter: milder than with least-loaded.
 type boundedHash struct {
+	Base
 	c    float64
 	hrw  *hrw
 	base least
@@ -21,12 +22,15 @@ type boundedHashOptions struct {
 
 // Build implements Builder.
 func (o *boundedHashOptions) Build(env Env) (*Router, error) {
-	return &Router{Policy: &boundedHash{o.C, newHRW(env), leastLoaded(newRand(env))}}, nil
+	return &Router{Policy: &boundedHash{c: o.C, hrw: newHRW(env), base: leastLoaded(newRand(env))}}, nil
 }
 
-func (p *boundedHash) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *boundedHash) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+func (p *boundedHash) pick(r Request, v *View) int {
 	if r.Adapter < 0 {
-		return p.base.Route(r, v)
+		return p.base.pick(r, v)
 	}
 	load, usable := 0, 0
 	for _, w := range v.Usable() {

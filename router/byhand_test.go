@@ -17,7 +17,7 @@ import (
 // a prefill 10 ms for each token, an adapter 1 s for each rank, a byte 1 s.
 type handCost struct{}
 
-func (handCost) DecodeStep(running int, kvTokens int64, _ int) float64 {
+func (handCost) DecodeStep(running, _ int, kvTokens int64, _ int) float64 {
 	return float64(running) + float64(kvTokens)/1000
 }
 func (handCost) Prefill(tokens int64) float64         { return float64(tokens) / 100 }
@@ -124,7 +124,7 @@ func TestPriceByHand(t *testing.T) {
 		close2(t, c.name, total, 30*c.first+c.want)
 	}
 	// requests take 10 s and their first tokens 2 s: 0.7 of that is what seconds weigh
-	p.Finished(Finished{Exec: 10})
+	p.Note(Event{Kind: Finished, Exec: 10})
 	p.first.add(2)
 	total, first := p.price(Request{Adapter: -1, Prompt: 100, Expected: 50}, 0,
 		&View{Workers: []Worker{{Running: 4, KVUsed: 600, MaxRunning: 4, Adapters: make([]AdapterState, 3)}}})
@@ -185,8 +185,8 @@ func TestFetchesInSteps(t *testing.T) {
 // countingCost takes 10 s longer for each adapter in the batch.
 type countingCost struct{ handCost }
 
-func (c countingCost) DecodeStepOf(running, adapters int, kvTokens int64, maxRank int) float64 {
-	return c.DecodeStep(running, kvTokens, maxRank) + 10*float64(adapters)
+func (c countingCost) DecodeStep(running, adapters int, kvTokens int64, maxRank int) float64 {
+	return c.handCost.DecodeStep(running, adapters, kvTokens, maxRank) + 10*float64(adapters)
 }
 
 // An adapter that the batch has not yet makes all its steps longer.
@@ -279,7 +279,7 @@ func TestPeriodicSpill(t *testing.T) {
 			v.Workers[j].Adapters[1].Tier = GPU
 		}
 		if got := mustNew(t, c.spec, env).Policy.Route(Request{Adapter: 1, Prompt: 100, Expected: 10},
-			v); got != c.want {
+			v).Worker; got != c.want {
 			t.Errorf("%s with %v running: worker %d, expected %d", c.spec, c.running, got, c.want)
 		}
 	}
@@ -331,8 +331,8 @@ func TestSpeedsByHand(t *testing.T) {
 // twice takes twice as long as handCost.
 type twice struct{ handCost }
 
-func (twice) DecodeStep(running int, kvTokens int64, rank int) float64 {
-	return 2 * handCost{}.DecodeStep(running, kvTokens, rank)
+func (twice) DecodeStep(running, adapters int, kvTokens int64, rank int) float64 {
+	return 2 * handCost{}.DecodeStep(running, adapters, kvTokens, rank)
 }
 func (twice) Prefill(tokens int64) float64 { return 2 * handCost{}.Prefill(tokens) }
 
@@ -425,7 +425,7 @@ func TestLlumnixByHand(t *testing.T) {
 	moved(0)
 	s.Now = 110
 	moved(2)
-	if got := p.Route(Request{}, s.View); got != 1 {
+	if got := p.Route(Request{}, s.View).Worker; got != 1 {
 		t.Errorf("a new request goes to worker %d, expected 1", got)
 	}
 }
@@ -562,9 +562,9 @@ func TestIdleReplica(t *testing.T) {
 // dLoRA takes 5 s for an execution until it has seen one.
 func TestExecTime(t *testing.T) {
 	p := mustNew(t, "dlora_period_mig", handEnv(2, 2)).Policy.(*dloraPeriodMig)
-	p.Finished(Finished{Adapter: 1, Exec: 2})
-	p.Finished(Finished{Adapter: 1, Exec: 4})
-	p.Finished(Finished{Adapter: -1, Exec: 100})
+	p.Note(Event{Kind: Finished, Adapter: 1, Exec: 2})
+	p.Note(Event{Kind: Finished, Adapter: 1, Exec: 4})
+	p.Note(Event{Kind: Finished, Adapter: -1, Exec: 100})
 	for k, want := range map[int32]float64{-1: 5, 0: 5, 1: 3} {
 		close2(t, "execution time", p.execTime(k), want)
 	}
@@ -603,7 +603,7 @@ func (w working) Solve(_ context.Context, p *ilp.Problem, _ ilp.Budget) (*ilp.So
 func TestLlumnixTies(t *testing.T) {
 	env := handEnv(2, 1)
 	p := mustNew(t, "llumnix", env).Policy.(*llumnix)
-	if got := p.Route(Request{}, testView(env)); got != 0 {
+	if got := p.Route(Request{}, testView(env)).Worker; got != 0 {
 		t.Errorf("worker %d, expected 0", got)
 	}
 	s := &PlannerInput{View: testView(env), Requests: []InFlight{{ID: 9, Running: true, KV: 10},

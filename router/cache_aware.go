@@ -15,6 +15,7 @@ package router
 //
 // What it goes by are its own decisions, which are never late.
 type cacheAware struct {
+	Base
 	threshold, rel float64
 	abs            int
 	smallest       bool
@@ -37,11 +38,15 @@ func (o *cacheAwareOptions) Build(env Env) (*Router, error) {
 	return &Router{Policy: p, ReadsPrefixes: true}, nil
 }
 
-func (p *cacheAware) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *cacheAware) Route(r Request, v *View) Decision {
 	w := p.pick(&r, v)
 	p.index.add(&r, v, w)
-	return w
+	return To(w)
 }
+
+// Succeed implements Policy.
+func (p *cacheAware) Succeed(s Succession) { p.index.adopt(s) }
 
 func (p *cacheAware) pick(r *Request, v *View) int {
 	cold, least, most := newArgmin(nil), newArgmin(nil), 0

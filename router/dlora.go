@@ -15,6 +15,7 @@ import (
 // read with a wrong index, plans without request moves dropped, migrated
 // requests resumed without their adapter.
 type dlora struct {
+	Base
 	env   Env
 	held  [][]int32 // by worker: its adapters, in the order they came
 	where [][]int32 // by adapter: its workers, in the order they came
@@ -56,7 +57,10 @@ func clonePlacement(held [][]int32) [][]int32 {
 // cost is least; of equals, the one that got the adapter first.
 type dispatch struct{ *dlora }
 
-func (p dispatch) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p dispatch) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+func (p dispatch) pick(r Request, v *View) int {
 	p.count(r.Adapter)
 	w, _ := p.cheapest(r.Adapter, v)
 	return w
@@ -130,24 +134,22 @@ const swapBandwidth = 32 << 30
 
 // dispatchMig also considers workers without the adapter that could take it in
 // the place of an idle one with another replica.
-type dispatchMig struct {
-	*dlora
-	plan *Plan // the swap of the latest decision
-}
+type dispatchMig struct{ *dlora }
 
 type dispatchMigOptions struct{}
 
 // Build implements Builder.
 func (*dispatchMigOptions) Build(env Env) (*Router, error) {
 	d := newDLoRA(env, false)
-	return &Router{Policy: &dispatchMig{dlora: d}, Placement: clonePlacement(d.held)}, nil
+	return &Router{Policy: &dispatchMig{d}, Placement: clonePlacement(d.held), Places: true}, nil
 }
 
-func (p *dispatchMig) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *dispatchMig) Route(r Request, v *View) Decision {
 	p.count(r.Adapter)
 	best, cost := p.cheapest(r.Adapter, v)
 	if r.Adapter < 0 {
-		return best
+		return To(best)
 	}
 	out := int32(-1)
 	for j, w := range v.Usable() {
@@ -166,15 +168,16 @@ func (p *dispatchMig) Route(r Request, v *View) int {
 			best, cost, out = j, c, s
 		}
 	}
+	d := To(best)
 	if out >= 0 {
 		p.remove(best, out)
 		p.add(best, r.Adapter)
-		p.plan = &Plan{
+		d.Change = &Plan{
 			Reason: "a busy adapter takes the place of an idle one",
 			Load:   []Placement{{int32(best), r.Adapter}}, Unload: []Placement{{int32(best), out}},
 		}
 	}
-	return best
+	return d
 }
 
 // idle returns the first adapter of a worker that has no requests there and
@@ -186,12 +189,6 @@ func (p *dispatchMig) idle(j int, w *Worker) int32 {
 		}
 	}
 	return -1
-}
-
-func (p *dispatchMig) Adjust() *Plan {
-	plan := p.plan
-	p.plan = nil
-	return plan
 }
 
 // streamPad is the stream of random numbers of the padding.

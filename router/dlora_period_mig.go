@@ -48,11 +48,13 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 func (p *dloraPeriodMig) Interval() float64 { return p.interval }
 
-func (p *dloraPeriodMig) Finished(f Finished) {
-	if isAdapter(f.Adapter) {
-		p.exec[f.Adapter].sum += f.Exec
-		p.exec[f.Adapter].n++
+// Note implements Policy.
+func (p *dloraPeriodMig) Note(e Event) error {
+	if e.Kind == Finished && isAdapter(e.Adapter) {
+		p.exec[e.Adapter].sum += e.Exec
+		p.exec[e.Adapter].n++
 	}
+	return nil
 }
 
 func (p *dloraPeriodMig) execTime(k int32) float64 {

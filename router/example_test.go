@@ -26,9 +26,9 @@ func ExampleNew() {
 	view.Workers[1].Running = 2                   // the least loaded
 	view.Workers[2].Adapters[6].Tier = router.GPU // it has adapter 6 in a slot
 	request := router.Request{ID: 1, Adapter: 6, Prompt: 200, MaxNew: 100}
-	fmt.Println("to", rt.Policy.Route(request, view))
+	fmt.Println("to", rt.Policy.Route(request, view).Worker)
 	view.Workers[2].Queued = 4 // its queue is long
-	fmt.Println("to", rt.Policy.Route(request, view))
+	fmt.Println("to", rt.Policy.Route(request, view).Worker)
 	// Output:
 	// to 2
 	// to 1
@@ -45,17 +45,20 @@ func (o *turnOptions) Build(router.Env) (*router.Router, error) {
 }
 
 // turn goes on by so many workers at each request.
-type turn struct{ step, next int }
+type turn struct {
+	router.Base
+	step, next int
+}
 
-func (p *turn) Route(_ router.Request, v *router.View) int {
+func (p *turn) Route(_ router.Request, v *router.View) router.Decision {
 	for range v.Workers {
 		w := p.next % len(v.Workers)
 		p.next += p.step
 		if v.Workers[w].Usable() {
-			return w
+			return router.To(w)
 		}
 	}
-	return v.LeastLoaded()
+	return router.To(v.LeastLoaded())
 }
 
 // A program registers policies of its own, with their options.
@@ -73,7 +76,7 @@ func ExampleRegister() {
 	}
 	view := &router.View{Workers: []router.Worker{{Up: true}, {Up: true}, {}}}
 	for id := range int64(4) {
-		fmt.Print(rt.Policy.Route(router.Request{ID: id}, view), " ")
+		fmt.Print(rt.Policy.Route(router.Request{ID: id}, view).Worker, " ")
 	}
 	_, err = router.New("turn:step=0", env)
 	fmt.Println(err)

@@ -20,6 +20,7 @@ import (
 //
 // With several workers per adapter it herds on late signals, within the list.
 type explicit struct {
+	Base
 	adapters [][]int32 // workers of each adapter, in the order listed
 	base     []int32
 	rng      *rand.Rand
@@ -64,7 +65,17 @@ func (o *explicitOptions) Build(env Env) (*Router, error) {
 	return &Router{Policy: p, Placement: transposed(p.adapters, len(env.Workers))}, nil
 }
 
-func (p *explicit) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *explicit) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+// Preview implements Policy.
+func (p *explicit) Preview(r Request, v *View) int {
+	first := *p
+	first.rng = nil
+	return first.pick(r, v)
+}
+
+func (p *explicit) pick(r Request, v *View) int {
 	workers := p.base
 	if r.Adapter >= 0 {
 		workers = p.adapters[r.Adapter]

@@ -3,7 +3,7 @@ package router
 // Facts say which inputs of a run a policy depends on, beyond workers, adapters and seed. They are conservative:
 // false promises that the input cannot change any decision.
 type Facts struct {
-	// Plans says that the policy moves adapters or requests ([Router.Planner], [PlacementChanger]), so that
+	// Plans says that the policy moves adapters or requests ([Router.Plans]), so that
 	// Env.Moving and Env.Solver matter.
 	Plans bool
 	// Interval and Threshold say that the policy reads Env.Interval and Env.Threshold.

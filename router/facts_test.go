@@ -20,9 +20,8 @@ func TestFactsFitThePolicies(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", spec, err)
 		}
-		_, adjusts := rt.Policy.(PlacementChanger)
 		f := FactsOf(spec)
-		if plans := rt.Planner != nil || adjusts; plans && !f.Plans {
+		if rt.Plans() && !f.Plans {
 			t.Errorf("%s plans, and its facts deny it", d.Name)
 		}
 		if (rt.ReadsKV || rt.ReadsPrefixes || rt.Prefetch) && !f.Signals {

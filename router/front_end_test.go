@@ -23,7 +23,7 @@ func TestFrontEndByHand(t *testing.T) {
 	v.Now = 10
 	first("the first use", 0, 0, 31+1)
 	first("the base model", -1, 0, 1+1)
-	if w := p.Route(Request{Adapter: 0, Prompt: 100, Expected: 50}, v); w != 0 {
+	if w := p.Route(Request{Adapter: 0, Prompt: 100, Expected: 50}, v).Worker; w != 0 {
 		t.Fatalf("worker %d, expected 0", w)
 	}
 	first("the second use, behind the first one and its prompt", 0, 0, 32+1)
@@ -35,7 +35,7 @@ func TestFrontEndByHand(t *testing.T) {
 	// the adapter share that.
 	p.gap = mean{value: 22.5, n: 1}
 	close2(t, "what it delays", p.firstUseDelay(0, 1, v.Now), 30./45*15/2)
-	if w := p.Route(Request{Adapter: 0, Prompt: 100, Expected: 50}, v); w != 0 {
+	if w := p.Route(Request{Adapter: 0, Prompt: 100, Expected: 50}, v).Worker; w != 0 {
 		t.Errorf("worker %d, expected 0, where the adapter was used", w)
 	}
 	v.Workers[0].Up = false
@@ -57,7 +57,7 @@ func TestFirstUseIsShared(t *testing.T) {
 		v.Workers[j].Adapters[0].Tier = GPU
 	}
 	r := Request{Adapter: 0, Prompt: 100, Expected: 50}
-	if w := p.Route(r, v); w != 0 {
+	if w := p.Route(r, v).Worker; w != 0 {
 		t.Fatalf("worker %d, expected 0", w)
 	}
 	v.Now, p.first = 100, mean{} // a second until the first token is worth 30

@@ -90,7 +90,7 @@ func TestHashMovesOnlyWhatItMust(t *testing.T) {
 	v.Workers[3].Draining = true
 	landed := make(map[int]bool)
 	for a := range int32(adapters) {
-		got := rt.Policy.Route(Request{Adapter: a}, v)
+		got := rt.Policy.Route(Request{Adapter: a}, v).Worker
 		if home[a] != 3 && got != home[a] {
 			t.Errorf("adapter %d moved from %d to %d, though only worker 3 is out", a, home[a], got)
 		}
@@ -193,7 +193,7 @@ func TestBoundedHashBoundsLoad(t *testing.T) {
 		for n := range 200 {
 			// Skewed on purpose: most requests want adapter 0.
 			a := int32(max(rng.IntN(6)-3, 0))
-			w := p.Route(Request{Adapter: a}, v)
+			w := p.Route(Request{Adapter: a}, v).Worker
 			v.Workers[w].Running++
 			if limit := 1.25*float64(n)/float64(len(env.Workers)) + 1; float64(v.Workers[w].Running) > limit {
 				t.Fatalf("request %d: worker %d has %d requests, bound %g", n, w, v.Workers[w].Running, limit)

@@ -47,7 +47,7 @@ func testEnv(workers, adapters int) Env {
 // testCost is a worker with round numbers, in seconds.
 type testCost struct{}
 
-func (testCost) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
+func (testCost) DecodeStep(running, _ int, kvTokens int64, maxRank int) float64 {
 	lora := 0.0001 * math.Sqrt(float64(running*maxRank))
 	return 0.015 + 0.0001*float64(running) + 0.000001*float64(kvTokens) + lora
 }
@@ -64,8 +64,8 @@ func (testCost) Copy(bytes float64) float64 { return bytes / 1e10 }
 // slower is a worker that takes so many times as long for everything.
 type slower float64
 
-func (s slower) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
-	return float64(s) * testCost{}.DecodeStep(running, kvTokens, maxRank)
+func (s slower) DecodeStep(running, adapters int, kvTokens int64, maxRank int) float64 {
+	return float64(s) * testCost{}.DecodeStep(running, adapters, kvTokens, maxRank)
 }
 
 func (s slower) Prefill(tokens int64) float64 { return float64(s) * testCost{}.Prefill(tokens) }
@@ -112,7 +112,7 @@ func mustNew(tb rapid.TB, spec string, env Env) *Router {
 func route(p Policy, v *View, adapter int32, n int) []int {
 	workers := make([]int, n)
 	for i := range workers {
-		workers[i] = p.Route(Request{ID: int64(i), Adapter: adapter, Prompt: 100, MaxNew: 100}, v)
+		workers[i] = p.Route(Request{ID: int64(i), Adapter: adapter, Prompt: 100, MaxNew: 100}, v).Worker
 	}
 	return workers
 }

@@ -42,7 +42,7 @@ func (h *History) Sent(r Request, worker int, now float64) {
 }
 
 // Finished notes the end of a request.
-func (h *History) Finished(f Finished) {
+func (h *History) Finished(f Event) {
 	if n, ok := h.byID[f.ID]; ok && h.at(n).worker != None {
 		s := h.at(n)
 		s.output, s.e2e, s.ttft, s.worker = max(f.Output, 1), f.E2E, f.TTFT, f.Worker

@@ -21,6 +21,7 @@ import (
 //
 // On late signals it herds within a shard, so the harm is bounded by k.
 type kShard struct {
+	Base
 	min, max               int
 	low, high              float64
 	growEvery, shrinkEvery float64 // s
@@ -78,9 +79,12 @@ func (o *kShardOptions) Build(env Env) (*Router, error) {
 	return &Router{Policy: p, Placement: p.hrw.placement(p.min)}, nil
 }
 
-func (p *kShard) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *kShard) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+func (p *kShard) pick(r Request, v *View) int {
 	if r.Adapter < 0 {
-		return p.base.Route(r, v)
+		return p.base.pick(r, v)
 	}
 	s := &p.shards[r.Adapter]
 	worker, load := p.scan(v, r.Adapter, s.k)

@@ -40,7 +40,7 @@ func TestKShardFollowsLoad(t *testing.T) {
 		if want != None {
 			want = o[want]
 		}
-		if got := p.Route(Request{}, v); got != want || p.shards[0].k != c.k {
+		if got := p.Route(Request{}, v).Worker; got != want || p.shards[0].k != c.k {
 			t.Errorf("%s: got worker %d with k %d, want %d with k %d", c.name, got, p.shards[0].k, want, c.k)
 		}
 	}

@@ -39,7 +39,7 @@ func TestKeptPrefixesByHand(t *testing.T) {
 	}
 	first("before", ask(0), 0, 1)
 	v.Now = 10
-	if w := p.Route(Request{Adapter: 0, Prompt: 80, Expected: 50, Text: system, Known: 80}, v); w != 0 {
+	if w := p.Route(Request{Adapter: 0, Prompt: 80, Expected: 50, Text: system, Known: 80}, v).Worker; w != 0 {
 		t.Fatalf("worker %d, expected 0", w)
 	}
 	v.Now = 20
@@ -47,7 +47,7 @@ func TestKeptPrefixesByHand(t *testing.T) {
 	first("on the other worker", ask(0), 1, 1)
 	first("of another adapter", ask(1), 0, 1)
 	first("of which nothing is known", Request{Adapter: 0, Prompt: 100, Expected: 50}, 0, 1)
-	if w := p.Route(ask(0), v); w != 0 {
+	if w := p.Route(ask(0), v).Worker; w != 0 {
 		t.Errorf("worker %d, expected 0", w)
 	}
 	close2(t, "when its prompt will have been computed", p.backlogs[0].prefilled, 20.2)

@@ -15,6 +15,7 @@ import "math/rand/v2"
 // Late reports of the KV cache make it herd on the workers whose cache looked
 // empty.
 type kvRouter struct {
+	Base
 	scale, credit float64
 	index         *prefixIndex
 	rng           *rand.Rand
@@ -34,7 +35,13 @@ func (o *kvRouterOptions) Build(env Env) (*Router, error) {
 	return &Router{Policy: p, ReadsKV: true, ReadsPrefixes: true}, nil
 }
 
-func (p *kvRouter) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *kvRouter) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+// Succeed implements Policy.
+func (p *kvRouter) Succeed(s Succession) { p.index.adopt(s) }
+
+func (p *kvRouter) pick(r Request, v *View) int {
 	t := newArgmin(p.rng)
 	for i, w := range v.Usable() {
 		prefill := float64(w.QueuedToks+int64(r.Prompt)) - p.credit*float64(p.index.match(&r, v, i))

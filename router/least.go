@@ -9,6 +9,7 @@ import (
 // tokens, or the least weighted number of requests. It herds on late signals;
 // with ties=random it does so only where loads differ.
 type least struct {
+	Base
 	tokens bool       // count tokens instead of requests
 	queued int        // weight of a waiting request; a running one weighs 1
 	rng    *rand.Rand // picks among equals; nil: the first
@@ -64,9 +65,19 @@ func (p *least) cost(w *Worker) int64 {
 	return int64(w.Running + p.queued*w.Queued)
 }
 
-// Route searches by itself, not by argmin: it draws once among the equals, argmin at
+// Preview implements Policy.
+func (p *least) Preview(r Request, v *View) int {
+	first := *p
+	first.rng, first.equals = nil, nil
+	return first.pick(r, v)
+}
+
+// Route implements Policy.
+func (p *least) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+// pick searches by itself, not by argmin: it draws once among the equals, argmin at
 // each of them, so that the two pick other workers from the same seed.
-func (p *least) Route(_ Request, v *View) int {
+func (p *least) pick(_ Request, v *View) int {
 	best := int64(math.MaxInt64)
 	p.equals = p.equals[:0]
 	for i, w := range v.Usable() {

@@ -65,8 +65,8 @@ func TestLeastAgainstSort(t *testing.T) {
 		}
 		load := func(i int) int { return v.Workers[i].Running + v.Workers[i].Queued }
 		slices.SortStableFunc(usable, func(a, b int) int { return load(a) - load(b) })
-		first := mustNew(t, "least-loaded:ties=first", env).Policy.Route(Request{}, v)
-		seeded := mustNew(t, "least-loaded", env).Policy.Route(Request{}, v)
+		first := mustNew(t, "least-loaded:ties=first", env).Policy.Route(Request{}, v).Worker
+		seeded := mustNew(t, "least-loaded", env).Policy.Route(Request{}, v).Worker
 		if len(usable) == 0 {
 			if first != None || seeded != None {
 				t.Fatalf("no usable worker, got %d and %d", first, seeded)

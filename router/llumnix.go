@@ -10,6 +10,7 @@ import (
 // requests go to the worker with the most room. It knows nothing of adapters;
 // workers load them on demand.
 type llumnix struct {
+	Base
 	env      Env
 	interval float64
 	moving   map[int64]float64 // requests moved lately, and when
@@ -38,7 +39,13 @@ func freeness(w *Worker, requests int, tokens int64) float64 {
 	return free / float64(max(w.Load()+requests, 1))
 }
 
-func (p *llumnix) Route(_ Request, v *View) int { return p.roomiest(v, 1) }
+// Route implements Policy.
+func (p *llumnix) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+// Preview implements Policy.
+func (p *llumnix) Preview(r Request, v *View) int { return p.pick(r, v) }
+
+func (p *llumnix) pick(_ Request, v *View) int { return p.roomiest(v, 1) }
 
 // roomiest is the usable worker with the most room, with sign -1 that with the
 // least.
@@ -50,7 +57,7 @@ func (p *llumnix) Interval() float64 { return p.interval }
 
 func (p *llumnix) Applied(*Plan, error) {}
 
-// Select implements Selector: what runs on the worst worker.
+// Select implements Planner: what runs on the worst worker.
 func (p *llumnix) Select(v *View) Selection {
 	worst := p.roomiest(v, -1)
 	return Selection{Worker: func(j int) bool { return j == worst }, NoWaiting: true}

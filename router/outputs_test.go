@@ -57,8 +57,9 @@ func TestBudgetIsNotTheOutput(t *testing.T) {
 		s, u := &PlannerInput{View: v}, &PlannerInput{View: v}
 		for i := range int64(60) {
 			k := int32(i % 4)
-			w := a.Policy.Route(Request{ID: i, Adapter: k, Prompt: 200, MaxNew: 300, Expected: 150}, v)
-			if x := b.Policy.Route(Request{ID: i, Adapter: k, Prompt: 200, MaxNew: 4096, Expected: 150}, v); x != w {
+			w := a.Policy.Route(Request{ID: i, Adapter: k, Prompt: 200, MaxNew: 300, Expected: 150}, v).Worker
+			q := Request{ID: i, Adapter: k, Prompt: 200, MaxNew: 4096, Expected: 150}
+			if x := b.Policy.Route(q, v).Worker; x != w {
 				t.Fatalf("%s: request %d goes to worker %d with a budget of 300, to %d with 4096", spec, i, w, x)
 			}
 			v.Workers[w].Queued++

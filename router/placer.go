@@ -5,6 +5,7 @@ import "slices"
 // placer is what planners that keep a placement of their own share: where each
 // adapter is placed, and the demand for it.
 type placer struct {
+	Base
 	env      Env
 	interval float64   // time between plans, s
 	held     [][]int32 // by worker: adapters placed there, ascending
@@ -111,8 +112,17 @@ func (p *placer) holds(r Request, j int) bool {
 	return !isAdapter(r.Adapter) || p.placed[int(r.Adapter)*len(p.env.Workers)+j]
 }
 
-// Route counts a request towards the demand; it goes to the least loaded holder.
-func (p *placer) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *placer) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+// Preview implements Policy.
+func (p *placer) Preview(r Request, v *View) int { return p.leastLoadedHolder(r, v) }
+
+// Succeed implements Policy.
+func (p *placer) Succeed(s Succession) { p.adopt(s.History, s.View) }
+
+// pick counts a request towards the demand; it goes to the least loaded holder.
+func (p *placer) pick(r Request, v *View) int {
 	p.note(r)
 	return p.leastLoadedHolder(r, v)
 }
@@ -172,7 +182,13 @@ func (p *placer) towards(target func() [][]int32, reason, asIs string) *Pending 
 	}}
 }
 
+// Interval implements Planner.
 func (p *placer) Interval() float64 { return p.interval }
+
+// Select implements Planner: the plan follows from the demand alone.
+func (p *placer) Select(*View) Selection {
+	return Selection{Worker: func(int) bool { return false }}
+}
 
 func (p *placer) Applied(_ *Plan, err error) {
 	if err == nil && p.next != nil {

@@ -117,6 +117,8 @@ func (p *Plan) Gap() float64 {
 type Planner interface {
 	// Interval returns the time between plans, s.
 	Interval() float64
+	// Select returns the requests that the next plan needs. Begin may get more; the zero value selects all.
+	Select(v *View) Selection
 	// Begin starts to search for a plan; nil: there is none. A plan may be empty; it then tells why nothing
 	// changes.
 	Begin(s *PlannerInput) *Pending
@@ -154,40 +156,6 @@ type Selection struct {
 	Worker               func(j int) bool // by worker: whether its requests are needed; nil: of all workers
 	NoWaiting, NoRunning bool
 	MostWaiting          int // number of waiting requests per worker, first ones first; 0: all
-}
-
-// Selector is a planner that does not need all requests for its next plan. It may get more than it selects.
-type Selector interface {
-	Planner
-	Select(v *View) Selection
-}
-
-// PlacementChanger is a policy whose routing decisions may change the placement.
-type PlacementChanger interface {
-	// Adjust returns the change of placement that the latest Route requires, or nil.
-	Adjust() *Plan
-}
-
-// Finished is what a router learns of a request that ended.
-type Finished struct {
-	ID      int64
-	Adapter int32
-	Worker  int32
-	Output  int32   // tokens
-	Exec    float64 // time from when it began to run to its end, s
-	Now     float64 // time of its end, s
-	// E2E and TTFT are the latencies that its client saw, s.
-	E2E, TTFT float64
-}
-
-// CompletionObserver is a policy that learns from requests that ended.
-type CompletionObserver interface {
-	Finished(f Finished)
-}
-
-// LoadFailureObserver is a policy that learns of failed adapter loads.
-type LoadFailureObserver interface {
-	LoadFailed(p Placement)
 }
 
 // grouping builds a migration problem from requests in flight: those that are

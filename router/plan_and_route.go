@@ -105,9 +105,10 @@ func (o *routeOnlyOptions) Build(env Env) (*Router, error) {
 	return full.Build(env)
 }
 
-func (p *planAndRoute) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *planAndRoute) Route(r Request, v *View) Decision {
 	p.arrived(r, v)
-	return p.send(r, v)
+	return To(p.send(r, v))
 }
 
 // arrived notes that a request is there, and what the view says then.
@@ -140,6 +141,7 @@ func (p *planAndRoute) send(r Request, v *View) int {
 	return best
 }
 
+// Preview implements Policy.
 func (p *planAndRoute) Preview(r Request, v *View) int {
 	best, _ := p.cheapest(r, v)
 	return best
@@ -174,14 +176,21 @@ func (p *planAndRoute) cheapest(r Request, v *View) (worker int, first float64) 
 	return best.worker, first
 }
 
+// The weight of a second until the first token: firstScale x mean time of execution / mean time to first token, within
+// 1 and mostFirstWeight.
+const (
+	firstScale      = 0.7
+	mostFirstWeight = 30
+)
+
 // firstWeight is what a second until the first token counts against one of
 // decoding: as much more as requests take longer than their first tokens, so that a
 // percent of the one is about as dear as a percent of the other.
 func (p *planAndRoute) firstWeight() float64 {
 	if p.first.n == 0 {
-		return 30
+		return mostFirstWeight
 	}
-	return min(max(0.7*p.exec.or(guessExec)/p.first.value, 1), 30)
+	return min(max(firstScale*p.exec.or(guessExec)/p.first.value, 1), mostFirstWeight)
 }
 
 // price estimates the time, s, that a request costs itself and the others on a
@@ -196,7 +205,7 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	}
 	batch := min(running+1, limit)
 	adapters, one := w.batchAdapters(r.Adapter)
-	step := decodeStepOf(cost, batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
+	step := cost.DecodeStep(batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
 	n := l.next(w, v.Now)
 	uncached := p.uncached(&r, j, v)
 	prompts, prefill := n.prompt(uncached, cost)
@@ -222,7 +231,7 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	// its decoding; what others lose to its load, its prefill and its decoding
 	t := output*step + (a.load+a.stall+prefill)*float64(running)
 	if batch > running {
-		t += output * float64(running) * max(0, step-decodeStepOf(cost, running, adapters, kv, w.MaxRank))
+		t += output * float64(running) * max(0, step-cost.DecodeStep(running, adapters, kv, w.MaxRank))
 	}
 	weight := p.firstWeight()
 	t += p.displaces(uncached, output, j, w) * (weight + float64(running))
@@ -245,4 +254,16 @@ func (p *planAndRoute) comes() float64 {
 	return 1 / (p.gap.value * float64(len(p.env.Workers)))
 }
 
-func (p *planAndRoute) Finished(f Finished) { p.finished(f) }
+// Note implements Policy.
+func (p *planAndRoute) Note(e Event) error {
+	if e.Kind == Finished {
+		p.finished(e)
+	}
+	return nil
+}
+
+// Succeed implements Policy.
+func (p *planAndRoute) Succeed(s Succession) {
+	p.index.adopt(s)
+	p.adopt(s.History, s.View)
+}

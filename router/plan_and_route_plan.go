@@ -50,7 +50,7 @@ func (p *planAndRoute) due(now float64) bool {
 	return (p.places || p.moves.running) && now >= p.planAt+p.interval-p.look/2
 }
 
-// Select implements Selector: between plans, what waits for too long.
+// Select implements Planner: between plans, what waits for too long.
 func (p *planAndRoute) Select(v *View) Selection {
 	if p.due(v.Now) {
 		return Selection{MostWaiting: p.deep}
@@ -305,7 +305,7 @@ func (p *planAndRoute) speeds(s *PlannerInput) (speeds []float64, unit rate) {
 		w := &p.env.Workers[j]
 		b := max(w.MaxRunning, 1)
 		full := min(s.Workers[j].KVCapacity, context*int64(b))
-		r := rate{step: w.Cost.DecodeStep(b, full, rank) / float64(b), cost: w.Cost}
+		r := rate{step: w.Cost.DecodeStep(b, b, full, rank) / float64(b), cost: w.Cost}
 		speeds[j] = r.request(prompt, output)
 		if speeds[j] < least {
 			least, unit = speeds[j], r

@@ -94,7 +94,7 @@ func checkPlanner(t *rapid.T, spec string) {
 		for range rapid.IntRange(0, 20).Draw(t, "arrivals") {
 			r := Request{Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "arrival")), Prompt: 100,
 				MaxNew: 200}
-			a, b := rt.Policy.Route(r, v), routeChecked(t, twin.Policy, r, v)
+			a, b := rt.Policy.Route(r, v).Worker, routeChecked(t, twin.Policy, r, v)
 			if a != b {
 				t.Fatalf("same seed, but routed to %d and %d", a, b)
 			}
@@ -133,7 +133,7 @@ func checkPlanner(t *rapid.T, spec string) {
 func routeChecked(t *rapid.T, policy Policy, r Request, v *View) int {
 	p, ok := policy.(*planAndRoute)
 	if !ok {
-		return policy.Route(r, v)
+		return policy.Route(r, v).Worker
 	}
 	p.arrived(r, v)
 	want, least := None, math.Inf(1)
@@ -152,11 +152,7 @@ func routeChecked(t *rapid.T, policy Policy, r Request, v *View) int {
 
 // wanted leaves out the requests that a planner need not see: its plan is the same.
 func wanted(p Planner, s *PlannerInput) *PlannerInput {
-	c, ok := p.(Selector)
-	if !ok {
-		return s
-	}
-	w := c.Select(s.View)
+	w := p.Select(s.View)
 	waiting := make([]int, len(s.Workers))
 	return &PlannerInput{View: s.View, Requests: slices.DeleteFunc(slices.Clone(s.Requests), func(a InFlight) bool {
 		if !a.Running {
@@ -383,14 +379,15 @@ func TestDispatchMigSwaps(t *testing.T) {
 	p.held, p.where = [][]int32{{0, 1}, {1}}, [][]int32{{0}, {0, 1}}
 	v := testView(env)
 	v.Workers[0].Running, v.Workers[0].Adapters[0].Running = 9, 9 // more than a batch of 8
-	if w := p.Route(Request{Adapter: 0}, v); w != 1 {
-		t.Fatalf("sent to worker %d, expected 1", w)
+	d := p.Route(Request{Adapter: 0}, v)
+	if d.Worker != 1 {
+		t.Fatalf("sent to worker %d, expected 1", d.Worker)
 	}
-	plan := p.Adjust()
+	plan := d.Change
 	if plan == nil || !slices.Equal(plan.Load, []Placement{{1, 0}}) || !slices.Equal(plan.Unload, []Placement{{1, 1}}) {
 		t.Fatalf("plan %+v, expected adapter 0 in the place of 1 on worker 1", plan)
 	}
-	if p.Adjust() != nil {
+	if p.Route(Request{Adapter: 0}, v).Change != nil {
 		t.Error("the same swap twice")
 	}
 }

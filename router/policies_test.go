@@ -81,8 +81,8 @@ func checkPolicy(t *rapid.T, spec string) {
 			r.Known = rapid.Int32Range(1, r.Prompt).Draw(t, "known")
 		}
 		before := cloneView(v)
-		w := p.Route(r, v)
-		if again := twin.Route(r, v); again != w {
+		w := p.Route(r, v).Worker
+		if again := twin.Route(r, v).Worker; again != w {
 			t.Fatalf("same seed and view, but %d and %d", w, again)
 		}
 		if !reflect.DeepEqual(before, v) { // cmp.Diff is slow
@@ -121,7 +121,7 @@ func TestPlacementMatchesRouting(t *testing.T) {
 						}
 					}
 				}
-				if w := rt.Policy.Route(Request{Adapter: a}, testView(env)); !homes[w] {
+				if w := rt.Policy.Route(Request{Adapter: a}, testView(env)).Worker; !homes[w] {
 					t.Errorf("%s: adapter %d goes to worker %d and lives on %v", spec, a, w, homes)
 				}
 			}

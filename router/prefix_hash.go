@@ -9,6 +9,7 @@ package router
 //
 // It looks at loads alone, which a router knows itself.
 type prefixHash struct {
+	Base
 	tokens  int32
 	c       float64
 	workers []uint64 // hash of each
@@ -21,11 +22,14 @@ type prefixHashOptions struct {
 
 // Build implements Builder.
 func (o *prefixHashOptions) Build(env Env) (*Router, error) {
-	p := &prefixHash{o.Tokens, o.C, workerHashes(env)}
+	p := &prefixHash{tokens: o.Tokens, c: o.C, workers: workerHashes(env)}
 	return &Router{Policy: p, ReadsPrefixes: true}, nil
 }
 
-func (p *prefixHash) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *prefixHash) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+func (p *prefixHash) pick(r Request, v *View) int {
 	key := p.key(&r)
 	home, heaviest, total, n := None, uint64(0), 1, 0
 	for i, w := range v.Usable() {

@@ -21,7 +21,7 @@ func sends(t *testing.T, spec string, v *View, adapter int32, texts []*trace.Tex
 		if x != nil {
 			r.Known = x.Known(r.Prompt)
 		}
-		to[i] = p.Route(r, v)
+		to[i] = p.Route(r, v).Worker
 	}
 	return to
 }
@@ -68,7 +68,7 @@ func TestCacheAwareAdaptersAndBalance(t *testing.T) {
 		v := testView(testEnv(2, 4))
 		p := mustNew(t, spec, testEnv(2, 4)).Policy
 		send := func(adapter int32) int {
-			return p.Route(Request{Adapter: adapter, Prompt: 100, Text: x, Known: 100}, v)
+			return p.Route(Request{Adapter: adapter, Prompt: 100, Text: x, Known: 100}, v).Worker
 		}
 		got := []int{send(0)}
 		setRunning(v, 1, 0)

@@ -59,7 +59,7 @@ func (b *priceBounds) step(kind int32, batch, rank int) float64 {
 	}
 	t := &b.steps[kind][rank][batch]
 	if *t == 0 {
-		*t = decodeStepOf(b.costs[kind], batch, 0, 0, rank)
+		*t = b.costs[kind].DecodeStep(batch, 0, 0, rank)
 	}
 	return *t
 }

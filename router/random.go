@@ -4,16 +4,22 @@ import "math/rand/v2"
 
 // random sends each request to any usable worker, with equal chance. It
 // ignores load, so late signals do not matter.
-type random struct{ rng *rand.Rand }
+type random struct {
+	Base
+	rng *rand.Rand
+}
 
 type randomOptions struct{}
 
 // Build implements Builder.
 func (*randomOptions) Build(env Env) (*Router, error) {
-	return &Router{Policy: &random{newRand(env)}}, nil
+	return &Router{Policy: &random{rng: newRand(env)}}, nil
 }
 
-func (p *random) Route(_ Request, v *View) int { return anyUsable(v, p.rng, None) }
+// Route implements Policy.
+func (p *random) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+func (p *random) pick(_ Request, v *View) int { return anyUsable(v, p.rng, None) }
 
 // anyUsable returns a usable worker other than the given one, each with equal
 // chance, or None. It lists them only when its first draw fails.

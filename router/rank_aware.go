@@ -22,6 +22,7 @@ import (
 // the other, each to its SLO. Late signals therefore do harm around the SLO
 // only, but there requests herd past it.
 type rankAware struct {
+	Base
 	workers   []Spec
 	slo       float64 // s; +Inf: none
 	avgOutput float64 // tokens; 0: what is expected of the request
@@ -45,7 +46,7 @@ func (o *rankAwareOptions) Build(env Env) (*Router, error) {
 			rank = max(rank, a.Rank)
 		}
 		for j := range env.Workers { // the slowest worker, or it would never be within
-			p.slo = max(p.slo, 1.5*env.Workers[j].Cost.DecodeStep(1, 0, rank))
+			p.slo = max(p.slo, 1.5*env.Workers[j].Cost.DecodeStep(1, 1, 0, rank))
 		}
 	case "none":
 		p.slo = math.Inf(1)
@@ -55,7 +56,13 @@ func (o *rankAwareOptions) Build(env Env) (*Router, error) {
 	return &Router{Policy: p, ReadsKV: true}, nil
 }
 
-func (p *rankAware) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *rankAware) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+// Preview implements Policy.
+func (p *rankAware) Preview(r Request, v *View) int { return p.pick(r, v) }
+
+func (p *rankAware) pick(r Request, v *View) int {
 	rank := 0
 	if r.Adapter >= 0 {
 		rank = v.Adapters[r.Adapter].Rank
@@ -65,12 +72,12 @@ func (p *rankAware) Route(r Request, v *View) int {
 	for i, w := range v.Usable() {
 		emptiest.offer(i, float64(w.Load()))
 		cost, tokens := p.workers[i].Cost, w.KVUsed+w.QueuedToks
-		decode := cost.DecodeStep(w.Load()+1, tokens+int64(r.Prompt), max(w.MaxRank, rank))
+		decode := cost.DecodeStep(w.Load()+1, w.Load()+1, tokens+int64(r.Prompt), max(w.MaxRank, rank))
 		if decode > p.slo {
 			continue
 		}
 		prefill := cost.Prefill(w.QueuedToks+int64(r.Prompt)) - cost.Prefill(w.QueuedToks)
-		decode -= cost.DecodeStep(w.Load(), tokens, w.MaxRank)
+		decode -= cost.DecodeStep(w.Load(), w.Load(), tokens, w.MaxRank)
 		cheapest.offer(i, prefill/output+decode)
 	}
 	if cheapest.worker == None {

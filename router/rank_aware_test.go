@@ -93,9 +93,9 @@ func TestRankAwareAgainstFormula(t *testing.T) {
 				emptiest, load = i, n
 			}
 			ctx := w.KVUsed + w.QueuedToks
-			after := testCost{}.DecodeStep(w.Running+w.Queued+1, ctx+700, max(rank, w.MaxRank))
+			after := testCost{}.DecodeStep(w.Running+w.Queued+1, 0, ctx+700, max(rank, w.MaxRank))
 			cost := (testCost{}.Prefill(w.QueuedToks+700)-testCost{}.Prefill(w.QueuedToks))/50 +
-				(after - testCost{}.DecodeStep(w.Running+w.Queued, ctx, w.MaxRank))
+				(after - testCost{}.DecodeStep(w.Running+w.Queued, 0, ctx, w.MaxRank))
 			if after > 0.024 {
 				cost = math.Inf(1)
 			}
@@ -106,7 +106,7 @@ func TestRankAwareAgainstFormula(t *testing.T) {
 		if want == None {
 			want = emptiest
 		}
-		if got := p.Route(r, v); got != want {
+		if got := p.Route(r, v).Worker; got != want {
 			t.Fatalf("got %d, want %d", got, want)
 		}
 	})

@@ -54,7 +54,8 @@ func (p *rankGroup) target(up []int32) [][]int32 {
 	for k := range order {
 		for j, w := range up {
 			// a little for adapters without demand, so that they are somewhere
-			t := (p.demand[k].rate + 1e-3) * p.env.Workers[w].Cost.DecodeStep(typicalBatch, 0, p.env.Adapters[k].Rank)
+			step := p.env.Workers[w].Cost.DecodeStep(typicalBatch, typicalBatch, 0, p.env.Adapters[k].Rank)
+			t := (p.demand[k].rate + 1e-3) * step
 			time[j] += t
 			weight[k] += t
 		}

@@ -48,7 +48,7 @@ func (p *planAndRoute) work(r *Request, j int, v *View) float64 {
 	_, prefill := n.prompt(p.uncached(r, j, v), cost)
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	adapters, one := w.batchAdapters(r.Adapter)
-	with := decodeStepOf(cost, min(running+1, limit), adapters+one, w.KVUsed+int64(r.Prompt), w.MaxRank)
-	without := decodeStepOf(cost, max(running, 1), adapters, w.KVUsed, w.MaxRank)
+	with := cost.DecodeStep(min(running+1, limit), adapters+one, w.KVUsed+int64(r.Prompt), w.MaxRank)
+	without := cost.DecodeStep(max(running, 1), adapters, w.KVUsed, w.MaxRank)
 	return prefill + r.output()*max(with-without, 0)
 }

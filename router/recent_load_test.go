@@ -49,8 +49,8 @@ func TestRecentLoadOfRequests(t *testing.T) {
 	v := testView(env)
 	r := Request{Adapter: 0, Prompt: 300, MaxNew: 100}
 	c := env.Workers[0].Cost
-	want := c.Prefill(300) + r.output()*(decodeStepOf(c, 1, 1, 300, 0)-decodeStepOf(c, 1, 0, 0, 0))
-	if j := p.Route(r, v); j != 0 || math.Abs(p.backlogs[0].recent.seconds-want) > 1e-9 || p.later(0, 0) <= 1 {
+	want := c.Prefill(300) + r.output()*(c.DecodeStep(1, 1, 300, 0)-c.DecodeStep(1, 0, 0, 0))
+	if j := p.Route(r, v).Worker; j != 0 || math.Abs(p.backlogs[0].recent.seconds-want) > 1e-9 || p.later(0, 0) <= 1 {
 		t.Errorf("worker %d has %v s of work (factor %v), expected worker 0 with %v s",
 			j, p.backlogs[0].recent.seconds, p.later(0, 0), want)
 	}
@@ -61,7 +61,7 @@ func TestRecentLoadOfRequests(t *testing.T) {
 	env = keeping(env)
 	env.Workers[1] = env.Workers[0]
 	p = mustNew(t, "route-only", env).Policy.(*planAndRoute)
-	j := p.Route(r, testView(env))
+	j := p.Route(r, testView(env)).Worker
 	if p.backlogs[j].recent != (recentLoad{}) || p.later(j, 0) != 1 {
 		t.Errorf("workers of one kind: work %+v, factor %v, expected none and 1", p.backlogs[j].recent, p.later(j, 0))
 	}

@@ -14,12 +14,15 @@ type firstOptions struct {
 }
 
 func (o *firstOptions) Build(Env) (*Router, error) {
-	return &Router{Policy: first(o.From)}, nil
+	return &Router{Policy: first{from: o.From}}, nil
 }
 
-type first int
+type first struct {
+	Base
+	from int
+}
 
-func (p first) Route(_ Request, v *View) int { return nextUsable(v, int(p)) }
+func (p first) Route(_ Request, v *View) Decision { return To(nextUsable(v, p.from)) }
 
 // A policy that is registered is one like the others: by name, by alias, with options, in lists and forms.
 func TestRegister(t *testing.T) {
@@ -35,8 +38,8 @@ func TestRegister(t *testing.T) {
 		got.called("one").Name != "first" {
 		t.Errorf("registered: %+v", last)
 	}
-	if len(got.forms) != len(List())+1 || len(got.kinds) != len(got.forms) {
-		t.Errorf("%d forms, %d kinds, %d policies before", len(got.forms), len(got.kinds), len(List()))
+	if len(got.forms) != len(builtin())+1 || len(got.kinds) != len(got.forms) {
+		t.Errorf("%d forms, %d kinds, %d policies before", len(got.forms), len(got.kinds), len(builtin()))
 	}
 }
 
@@ -67,7 +70,7 @@ func TestRegisterErrors(t *testing.T) {
 		r, d := newRegistry(builtin()), Describe[firstOptions]("first", "the first usable worker")
 		change(&d)
 		testutil.ExpectError(t, r.add(d), want)
-		if len(r.catalog().list) != len(List()) {
+		if len(r.catalog().list) != len(builtin()) {
 			t.Errorf("%s: registered", want)
 		}
 	}
@@ -105,7 +108,7 @@ func TestRegisterIsSafe(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := len(r.catalog().list); n != len(List())+20 {
+	if n := len(r.catalog().list); n != len(builtin())+20 {
 		t.Errorf("%d policies", n)
 	}
 }
@@ -119,13 +122,13 @@ func TestBuiltPoliciesAreChecked(t *testing.T) {
 	}{
 		"no policy":                       {&Router{}, "static"},
 		"returns no policy":               {nil, "static"},
-		"placement on 1 workers":          {&Router{Policy: first(0), Placement: [][]int32{{0}}}, "least-loaded"},
-		"plans, but its Facts lack Plans": {&Router{Policy: first(0), Planner: &planAndRoute{}}, "least-loaded"},
-		"Facts lack Signals":              {&Router{Policy: first(0), ReadsKV: true}, "static"},
+		"placement on 1 workers":          {&Router{Policy: first{}, Placement: [][]int32{{0}}}, "least-loaded"},
+		"plans, but its Facts lack Plans": {&Router{Policy: first{}, Planner: &planAndRoute{}}, "least-loaded"},
+		"Facts lack Signals":              {&Router{Policy: first{}, ReadsKV: true}, "static"},
 	} {
 		testutil.ExpectError(t, c.rt.check(c.spec, env), want)
 	}
-	if err := (&Router{Policy: first(0), ReadsKV: true}).check("least-loaded", env); err != nil {
+	if err := (&Router{Policy: first{}, ReadsKV: true}).check("least-loaded", env); err != nil {
 		t.Error(err)
 	}
 }

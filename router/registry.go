@@ -74,9 +74,6 @@ func builtin() []Descriptor {
 			preset("lora=0,queue=2,kv=2,block=64,capacity=2000000"),
 		of[kvRouterOptions]("kv-router", "least prefill blocks that do not match + blocks in use (Dynamo)", signals).
 			preset("index=reported,block=16"),
-		of[endpointPickerOptions]("epp",
-			"runs the EndpointPickerConfig of a Kubernetes gateway (Gateway API Inference Extension, llm-d, KServe)",
-			signals),
 		of[prefixHashOptions]("prefix-hash",
 			"consistent hash of the prompt's beginning, least loaded above a bound (sglang)", signals),
 		of[kShardOptions]("k-shard", "least loaded of k hashed workers; k follows the load", signals),
@@ -156,18 +153,12 @@ func (rt *Router) check(name string, env Env) error {
 		return fmt.Errorf("placement on %d workers, expected %d", len(rt.Placement), len(env.Workers))
 	case d.Facts == nil:
 		return nil
-	case rt.plans() && !d.Facts.Plans:
+	case rt.Plans() && !d.Facts.Plans:
 		return errors.New("it plans, but its Facts lack Plans")
 	case (rt.ReadsKV || rt.ReadsPrefixes || rt.Prefetch) && !d.Facts.Signals:
 		return errors.New("it reads the workers' state, but its Facts lack Signals")
 	}
 	return nil
-}
-
-// plans says whether the policy moves adapters or requests.
-func (rt *Router) plans() bool {
-	_, adjusts := rt.Policy.(PlacementChanger)
-	return rt.Planner != nil || adjusts
 }
 
 // fill sets the options that are not given to what the environment says, if it says anything.
@@ -179,6 +170,12 @@ func fill(given settings.Given, to Builder, env Env) {
 func CheckSpec(spec string) error {
 	_, err := parseSpec(spec)
 	return err
+}
+
+// ParseOptions returns the options that a spec gives, as the struct of the policy's [Descriptor].
+func ParseOptions(spec string) (Builder, error) {
+	s, err := parseSpec(spec)
+	return s.Value, err
 }
 
 func parseSpec(spec string) (settings.Spec[Builder], error) {

@@ -10,9 +10,9 @@ import (
 
 func TestListIsComplete(t *testing.T) {
 	want := "static static-block explicit random round-robin hash bounded-hash least-loaded p2c " +
-		"least-tokens weighted-queue affinity affinity-spill route-to-holder cache-aware prefix-scorer kv-router epp " +
+		"least-tokens weighted-queue affinity affinity-spill route-to-holder cache-aware prefix-scorer kv-router " +
 		"prefix-hash k-shard any-worker rank-aware " +
-		"plan-and-route route-only rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
+		"plan-and-route route-only rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig epp"
 	var names []string
 	for _, d := range List() {
 		names = append(names, d.Name)
@@ -78,7 +78,7 @@ func TestRoomForAllIsNoLimit(t *testing.T) {
 			s := &PlannerInput{View: testView(env)}
 			for i := range int64(200) {
 				r := Request{ID: i, Adapter: 1, Prompt: 500, MaxNew: 500, Expected: 500}
-				w := rt.Policy.Route(r, s.View)
+				w := rt.Policy.Route(r, s.View).Worker
 				s.Requests = append(s.Requests, InFlight{ID: i, Adapter: 1, Worker: int32(w), Prompt: 500, MaxNew: 500,
 					Expected: 500})
 			}

@@ -7,7 +7,7 @@
 //
 //	env := router.Env{Workers: router.Alike(4, spec), Adapters: adapters}
 //	rt, err := router.New("affinity-spill:threshold=4", env)
-//	w := rt.Policy.Route(router.Request{ID: 7, Adapter: 2}, &view)
+//	d := rt.Route(router.Request{ID: 7, Adapter: 2}, &view) // d.Worker
 //
 // One policy, or a small family, lives in one file named after it; registry.go lists
 // them all.
@@ -27,30 +27,22 @@
 //
 // A program adds a policy with [Register]; docs/own-policy.md shows one. What every policy must keep to:
 //
-//   - Route returns a usable worker ([View.Usable]), or [None] if there is none.
+//   - Route returns a usable worker ([View.Usable]), or [None] if there is none, or a refusal.
 //   - It neither keeps nor changes the [View], whose contents change after the call.
 //   - The same seed, requests and views give the same workers: random numbers come from [Env.Rand], time from View.Now,
 //     and the order of a Go map decides nothing.
 //   - State belongs to the policy that Build returns. Runs build policies of their own and share nothing.
 //   - Build sets [Router.ReadsKV] and [Router.ReadsPrefixes] if Route reads these signals; else they are not kept up.
-//
-// Optional methods: [CompletionObserver] (how requests end), [LoadFailureObserver], [Planner] and [PlacementChanger]
-// (adapters and requests that move), [Successor] (state that outlives a change of the cluster), [Faulty] (errors).
 package router
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"lorasim/ilp"
-	"lorasim/router/epp"
 	"lorasim/trace"
 )
-
-// None is the answer of a policy when no worker may take the request.
-const None = -1
 
 // Request is what a router may know of a request. The output length is never part of it.
 type Request struct {
@@ -64,43 +56,22 @@ type Request struct {
 	// Text identifies the first Known tokens of the prompt; nil: unknown.
 	Text  *trace.Text
 	Known int32
-	// Read is what an endpoint picker reads of a real request's body and headers; nil: the request is simulated, or
-	// no policy reads it.
-	Read *epp.Request
-}
-
-// Policy picks the worker for a request. It may keep state and is not safe for concurrent use.
-type Policy interface {
-	// Route returns the index of a usable worker, or None if there is none.
-	Route(r Request, v *View) int
+	// Hint is what Router.ReadBody returned for the body of a real request; nil: none. It is for the policy alone.
+	Hint any
 }
 
 // CostModel predicts times of work on one worker, s. Policies that weigh ranks or loads use it.
 type CostModel interface {
-	// DecodeStep returns the length of a decode step of the given batch. A batch of 0 costs the fixed part of a
-	// step, so that the difference between two batches is the cost of the additional requests.
-	DecodeStep(running int, kvTokens int64, maxRank int) float64
+	// DecodeStep returns the length of a decode step of the given batch, whose requests use the given number of
+	// adapters. A batch of 0 costs the fixed part of a step, so that the difference between two batches is the cost of
+	// the additional requests.
+	DecodeStep(running, adapters int, kvTokens int64, maxRank int) float64
 	// Prefill returns the time to prefill the given prompt tokens in chunks.
 	Prefill(tokens int64) float64
 	// AdapterLoad returns the time to load an adapter of the given rank into a GPU slot.
 	AdapterLoad(rank int, from Tier) float64
 	// Copy returns the time to send the given bytes of KV cache to another worker.
 	Copy(bytes float64) float64
-}
-
-// AdapterCounter is a CostModel of an engine whose decode steps may take longer with each adapter in the batch.
-type AdapterCounter interface {
-	// DecodeStepOf is DecodeStep of a batch whose requests use the given number of adapters.
-	DecodeStepOf(running, adapters int, kvTokens int64, maxRank int) float64
-}
-
-// decodeStepOf returns the length of a decode step, s, by the number of adapters in the batch where the model counts
-// them.
-func decodeStepOf(c CostModel, running, adapters int, kvTokens int64, maxRank int) float64 {
-	if a, ok := c.(AdapterCounter); ok {
-		return a.DecodeStepOf(running, adapters, kvTokens, maxRank)
-	}
-	return c.DecodeStep(running, kvTokens, maxRank)
 }
 
 var errNeedsCosts = errors.New("needs the step times of the workers (a cost model)")
@@ -111,7 +82,6 @@ type Env struct {
 	Adapters []trace.Adapter
 	Seed     uint64
 
-	// Interval is the time between plans where a spec does not give it, s; 0: the policy's own.
 	Interval  float64    // time between plans where a spec does not give it, s; 0: the policy's own
 	Threshold float64    // requests above the mean that trigger dLoRA's plans; 0: its own
 	Moving    Moving     // how requests in flight are moved
@@ -218,38 +188,16 @@ type Router struct {
 	ReadsPrefixes bool
 	// Admission rejects requests before the policy routes them; nil: all are admitted.
 	Admission *Admission
+	// ReadBody reads the body of a real request for the policy: the result becomes Request.Hint. It may be called at
+	// any time, concurrently. It returns nil for a body that the policy makes nothing of. nil: the policy reads no
+	// bodies.
+	ReadBody func(path string, body []byte) any
+	// Poll is the time between two Polled events, s; 0: the policy needs none.
+	Poll float64
+	// Places says that decisions of the policy may change the placement (Decision.Change).
+	Places bool
 	// Planner is the policy's planner; nil: it has none.
 	Planner Planner
 	// Prefetch says that workers load adapters of waiting requests into free slots early.
 	Prefetch bool
-}
-
-// Faulty is a policy whose Route can fail, such as a script. A Route that fails picks the least loaded worker.
-// Callers check Fault after a request: a simulation and a benchmark end with the error, a gateway logs it and
-// continues.
-type Faulty interface {
-	// Fault returns the first error of Route; nil: none.
-	Fault() error
-}
-
-// PolicyError is the error of a policy that failed in a run.
-type PolicyError struct {
-	Policy string // its spec
-	Err    error
-}
-
-// Error names the policy and the error.
-func (e *PolicyError) Error() string { return fmt.Sprintf("policy %s: %v", e.Policy, e.Err) }
-
-// Unwrap returns the policy's error.
-func (e *PolicyError) Unwrap() error { return e.Err }
-
-// Fault returns the first error of the router's policy; nil: none.
-func (rt *Router) Fault() error {
-	if f, ok := rt.Policy.(Faulty); ok {
-		if err := f.Fault(); err != nil {
-			return &PolicyError{rt.Name, err}
-		}
-	}
-	return nil
 }

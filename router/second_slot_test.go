@@ -41,7 +41,7 @@ func TestSecondSlot(t *testing.T) {
 			busy.Running += 2
 		}
 		r := Request{ID: 1, Adapter: 5, Prompt: 100, MaxNew: 500, Expected: 200}
-		if got := p.Route(r, v) == 1; got != c.moves {
+		if got := p.Route(r, v).Worker == 1; got != c.moves {
 			t.Errorf("%s: takes a second slot is %v", c.name, got)
 		}
 	}

@@ -3,7 +3,10 @@ package router
 // static sends adapter i to worker i / block mod N, and request i of the base
 // model to worker i mod N. While that worker is unusable, the next usable one
 // in order takes its place. It ignores load, so late signals do not matter.
-type static struct{ block int }
+type static struct {
+	Base
+	block int
+}
 
 // staticOptions makes the policy that deals adapters out like cards: block 1.
 type staticOptions struct{}
@@ -32,7 +35,13 @@ func fixed(p *static, env Env) *Router {
 
 func (p *static) home(adapter int32, workers int) int { return int(adapter) / p.block % workers }
 
-func (p *static) Route(r Request, v *View) int {
+// Route implements Policy.
+func (p *static) Route(r Request, v *View) Decision { return To(p.pick(r, v)) }
+
+// Preview implements Policy.
+func (p *static) Preview(r Request, v *View) int { return p.pick(r, v) }
+
+func (p *static) pick(r Request, v *View) int {
 	n := len(v.Workers)
 	if r.Adapter < 0 {
 		return nextUsable(v, int(uint64(r.ID)%uint64(n)))

@@ -79,7 +79,7 @@ func (c *changing) route() {
 	r := Request{ID: c.next, Adapter: adapter, Prompt: 100, MaxNew: 200, Text: &trace.Text{ID: 1}, Known: 64}
 	c.next++
 	usable := slices.ContainsFunc(c.v.Workers, func(w Worker) bool { return w.Usable() })
-	w := c.rt.Policy.Route(r, c.v)
+	w := c.rt.Policy.Route(r, c.v).Worker
 	if w == None {
 		if usable {
 			c.t.Fatal("no worker, though one is usable")
@@ -113,11 +113,11 @@ func (c *changing) finish() {
 	a := c.inFlight[0]
 	c.inFlight = c.inFlight[1:]
 	c.count(a, -1)
-	end := Finished{ID: a.ID, Adapter: a.Adapter, Worker: a.Worker, Output: 50, Exec: 1, E2E: 1.5, TTFT: 0.5,
-		Now: c.v.Now}
+	end := Event{Kind: Finished, ID: a.ID, Adapter: a.Adapter, Worker: a.Worker, Output: 50, Exec: 1, E2E: 1.5,
+		TTFT: 0.5, Now: c.v.Now}
 	c.history.Finished(end)
-	if o, ok := c.rt.Policy.(CompletionObserver); ok {
-		o.Finished(end)
+	if err := c.rt.Note(end); err != nil {
+		c.t.Fatal(err)
 	}
 }
 
@@ -134,9 +134,7 @@ func (c *changing) plan() {
 			}
 		}
 	}
-	if o, ok := c.rt.Planner.(Selector); ok {
-		o.Select(c.v)
-	}
+	c.rt.Planner.Select(c.v)
 	pending := c.rt.Planner.Begin(s)
 	if pending == nil {
 		return

@@ -45,7 +45,7 @@ func TestOrderOfWorkersDoesNotMatter(t *testing.T) {
 			turned.Workers = mirror(env.Workers)
 			w := &View{Adapters: v.Adapters, Workers: mirror(v.Workers)}
 			r := Request{Adapter: rapid.Int32Range(-1, 3).Draw(t, "adapter"), Prompt: 300, MaxNew: 500}
-			a, b := mustNew(t, spec, env).Policy.Route(r, v), mustNew(t, spec, turned).Policy.Route(r, w)
+			a, b := mustNew(t, spec, env).Policy.Route(r, v).Worker, mustNew(t, spec, turned).Policy.Route(r, w).Worker
 			if a != 1-b {
 				t.Fatalf("%s: worker %d, and in the other order %d", spec, a, b)
 			}
@@ -60,7 +60,8 @@ func TestFastWorkerIsPreferred(t *testing.T) {
 	for fast := range 2 {
 		for _, spec := range []string{"period_mig:spill=0", "rank-aware:slo=none"} {
 			v := testView(env)
-			if w := mustNew(t, spec, env).Policy.Route(Request{Adapter: 0, Prompt: 300, MaxNew: 100}, v); w != fast {
+			r := Request{Adapter: 0, Prompt: 300, MaxNew: 100}
+			if w := mustNew(t, spec, env).Policy.Route(r, v).Worker; w != fast {
 				t.Errorf("%s: worker %d of an idle cluster, expected the fast one, %d", spec, w, fast)
 			}
 		}

@@ -123,6 +123,17 @@ func (w *Worker) KVShare() float64 {
 	return min(float64(w.KVUsed)/float64(w.KVCapacity), 1)
 }
 
+// Report is what a worker's own metrics said when they were last read.
+type Report struct {
+	Waiting, Running int
+	KV               float64 // used share of the KV cache
+	// Adapters of requests there, as vLLM lists them; MaxLora is 0 where no list was written yet.
+	RunningAdapters, WaitingAdapters []string
+	MaxLora                          int
+	BlockSize, NumBlocks             int     // of the KV cache; 0: unknown
+	At                               float64 // s, of View.Now
+}
+
 // View is a snapshot of the cluster. Policies must not keep or change it.
 type View struct {
 	Now      float64         // time, s; never decreases during a run

@@ -146,7 +146,17 @@ func (s *sim) dispatch(r *request) {
 		status, reason = record.Rejected, "no worker available"
 	}
 	question, view := s.question(r), s.routerView()
-	dest := s.cfg.Router.Policy.Route(question, view)
+	d := s.cfg.Router.Route(question, view)
+	dest := d.Worker
+	if d.Err != nil && s.fault == nil {
+		s.fault = d.Err
+	}
+	if d.Refusal != nil && isNew {
+		reason = d.Refusal.Reason
+	}
+	if dest != router.None {
+		s.noteRequest(router.Sent, r, int32(dest))
+	}
 	// new ones wait for a worker whose failure the router has not heard of
 	if dest != router.None && (isNew || s.workers[dest].v.Up) {
 		w := &s.workers[dest]
@@ -158,9 +168,13 @@ func (s *sim) dispatch(r *request) {
 		if reason = w.engine.Refuse(&r.Request); reason == "" {
 			s.cfg.Router.Admission.Sent(question, dest, view)
 			w.send(r)
-			s.adjust()
+			s.change(d.Change)
 			return
 		}
+	}
+	if dest != router.None {
+		s.noteRequest(router.Left, r, int32(dest))
+		s.change(d.Change) // the policy counts on it, whatever became of the request
 	}
 	s.finish(r, status, reason, at)
 }
@@ -226,15 +240,9 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	if s.plan.byID != nil {
 		delete(s.plan.byID, r.ID)
 	}
-	if s.plan.flight != nil {
-		s.plan.flight.Left(r.ID)
-	}
-	if a := s.cfg.Router.Admission; (s.plan.completions != nil || a != nil) && status == record.OK {
-		f := router.Finished{ID: rec.ID, Adapter: rec.Adapter, Worker: r.worker, Output: r.Output,
-			Exec: (at - r.StartedAt).Seconds(), Now: s.loop.Now().Seconds(), E2E: rec.E2E(), TTFT: rec.TTFT()}
-		if a.Finished(f); s.plan.completions != nil {
-			s.plan.completions.Finished(f)
-		}
+	if status == record.OK {
+		s.note(router.Event{Kind: router.Finished, Now: s.loop.Now().Seconds(), ID: rec.ID, Adapter: rec.Adapter,
+			Worker: r.worker, Output: r.Output, Exec: (at - r.StartedAt).Seconds(), E2E: rec.E2E(), TTFT: rec.TTFT()})
 	}
 	r.ID, r.Leaving = -1, engine.Staying
 	s.end = max(s.end, at)

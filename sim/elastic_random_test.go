@@ -47,35 +47,16 @@ type guard struct {
 	shed  int // the limit on queues; 0: none
 }
 
-func (g *guard) Route(r router.Request, v *router.View) int {
-	w := g.Policy.Route(r, v)
+func (g *guard) Route(r router.Request, v *router.View) router.Decision {
+	d := g.Policy.Route(r, v)
+	w := d.Worker
 	if w != router.None && g.state[w] != On {
 		g.t.Fatalf("request %d goes to worker %d, which is in state %d", r.ID, w, g.state[w])
 	}
 	if n := g.shortest(); g.shed > 0 && n >= g.shed && n < math.MaxInt && g.isNew(r.ID) {
 		g.t.Fatalf("request %d is not shed where %d wait on every worker, limit %d", r.ID, n, g.shed)
 	}
-	return w
-}
-
-// What a policy may be besides.
-func (g *guard) Adjust() *router.Plan {
-	if a, ok := g.Policy.(router.PlacementChanger); ok {
-		return a.Adjust()
-	}
-	return nil
-}
-
-func (g *guard) Finished(f router.Finished) {
-	if l, ok := g.Policy.(router.CompletionObserver); ok {
-		l.Finished(f)
-	}
-}
-
-func (g *guard) LoadFailed(p router.Placement) {
-	if l, ok := g.Policy.(router.LoadFailureObserver); ok {
-		l.LoadFailed(p)
-	}
+	return d
 }
 
 func (g *guard) Power(at tick.Ticks, worker int, p Power) {

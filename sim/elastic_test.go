@@ -267,14 +267,14 @@ func TestMovesFromAndToWorkersThatLeave(t *testing.T) {
 	} {
 		sc := &script{at: 0.025, plan: &router.Plan{Move: []router.Move{{ID: 0, From: c.from, To: c.to}}}}
 		reqs := []trace.Request{at(0, 5)}
-		sc.byID = byID{1}
+		sc.byID = byID{n: 1}
 		if c.to == 1 {
 			reqs = append(reqs, trace.Request{Arrival: 0, Adapter: trace.BaseModel, Prompt: 50, Output: 21})
 		}
 		first := map[int64]int{0: int(c.from), 1: 1}
 		e := &Elastic{Initial: 2, Min: 1, Times: []Resize{{c.retire, 1}}}
 		l, _, log := elastically(t, 2, Config{Elastic: e, MoveMode: router.MoveCopy,
-			Router: &router.Router{Policy: firstThenUsable(first), Planner: sc,
+			Router: &router.Router{Policy: firstThenUsable{worker: first}, Planner: sc,
 				Placement: [][]int32{{0, 1}, {}}}}, reqs...)
 		r := l.recs[0]
 		if log != c.log && c.finish > 0 || r.WorkerLast != c.workerLast || c.finish > 0 &&
@@ -286,13 +286,20 @@ func TestMovesFromAndToWorkersThatLeave(t *testing.T) {
 
 // firstThenUsable sends a request to its worker, and where that is not usable to the
 // first that is.
-type firstThenUsable map[int64]int
+type firstThenUsable struct {
+	router.Base
+	worker map[int64]int
+}
 
-func (f firstThenUsable) Route(r router.Request, v *router.View) int {
-	if w := f[r.ID]; v.Workers[w].Usable() {
+func (f firstThenUsable) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(f.pick(r, v))
+}
+
+func (f firstThenUsable) pick(r router.Request, v *router.View) int {
+	if w := f.worker[r.ID]; v.Workers[w].Usable() {
 		return w
 	}
-	return firstUp{}.Route(r, v)
+	return firstUp{}.pick(r, v)
 }
 
 // A cluster whose limits leave no choice is the cluster that does not change.

@@ -48,7 +48,7 @@ func TestFrontEndFails(t *testing.T) {
 	}}
 	got := newLedger()
 	s, err := newSim(Config{Source: w.Source(), Workers: []*profile.Costs{p.Compile()},
-		Router:   &router.Router{Policy: byID{1}},
+		Router:   &router.Router{Policy: byID{n: 1}},
 		Observer: got, Home: router.Disk, NoFailover: true, Outages: []Outage{{Worker: 0, From: 0.1, To: 0.2}}})
 	if err != nil {
 		t.Fatal(err)

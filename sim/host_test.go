@@ -34,7 +34,7 @@ func TestHostMemoryLimit(t *testing.T) {
 		}, 1, 1},
 	} {
 		wl := &trace.Workload{Adapters: trace.Names(3, []int{8}), Requests: c.reqs}
-		s, err := newSim(Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: newLedger(),
+		s, err := newSim(Config{Source: wl.Source(), Router: &router.Router{Policy: byID{n: 1}}, Observer: newLedger(),
 			Home: router.Disk, Workers: []*profile.Costs{p.Compile()}})
 		if err != nil {
 			t.Fatal(err)

@@ -25,6 +25,7 @@ func (s *sim) move(r *request, m router.Move) bool {
 	case r.State() == engine.Waiting:
 		w.engine.Withdraw(&r.Request)
 		w.left()
+		s.noteRequest(router.Left, r, m.From)
 		s.plan.stats.Moves[string(router.MoveQueued)]++
 		s.arrive(r, m.To)
 	case r.State() != engine.Running || mode == router.MoveQueued:
@@ -73,6 +74,7 @@ func (w *worker) Ejected(er *engine.Request, n int64) {
 	s, r := w.s, w.s.request(er)
 	mode := s.cfg.MoveMode
 	w.left()
+	s.noteRequest(router.Left, r, int32(w.id))
 	s.plan.stats.Moves[string(mode)]++
 	if mode == router.MoveRecompute {
 		s.plan.stats.Recomputed += n
@@ -115,6 +117,7 @@ func (w *worker) reserve(n int64) {
 func (s *sim) arrive(r *request, to int32) {
 	r.migrations++
 	if w := &s.workers[to]; w.v.Usable() {
+		s.noteRequest(router.Sent, r, to)
 		w.send(r)
 		return
 	}

@@ -92,7 +92,7 @@ func TestVTCBound(t *testing.T) {
 		e.ChunkedPrefillSize = rapid.SampledFrom([]int{0, 64}).Draw(t, "chunk")
 		wl := overload(t)
 		b := &bounded{ledger: newLedger(), from: map[[2]int32][2]int64{}, u: engine.OutputWeight * p.Memory.KVTokens}
-		s := checked(t, Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: b.ledger,
+		s := checked(t, Config{Source: wl.Source(), Router: &router.Router{Policy: byID{n: 1}}, Observer: b.ledger,
 			Hooks:   []Hooks{{Watch: b.Watch}},
 			Workers: []*profile.Costs{p.Compile()}, Home: router.Disk})
 		b.s = s
@@ -134,7 +134,7 @@ func orderOf(t *testing.T, change func(*profile.Engine), priorities []int, reqs 
 		t.Fatal(err)
 	}
 	l = newLedger()
-	if _, err := Run(context.Background(), Config{Source: w.Source(), Router: &router.Router{Policy: byID{1}},
+	if _, err := Run(context.Background(), Config{Source: w.Source(), Router: &router.Router{Policy: byID{n: 1}},
 		Observer: l,
 		Workers:  []*profile.Costs{p.Compile()}, Home: router.Disk}); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 
+	"lorasim/router"
 	"lorasim/sim/event"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
@@ -50,6 +51,7 @@ func (w *worker) fail() {
 	for _, er := range orphans {
 		r := s.request(er)
 		r.copied = 0
+		s.noteRequest(router.Left, r, int32(w.id))
 		if s.cfg.NoFailover {
 			s.finish(r, record.Failed, "its worker failed", s.loop.Now())
 		} else {

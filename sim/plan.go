@@ -24,20 +24,14 @@ type PlanRecord struct {
 
 // planning is the state of planning in a run.
 type planning struct {
-	planner      router.Planner
-	selector     router.Selector
-	changer      router.PlacementChanger
-	completions  router.CompletionObserver
-	loadFailures router.LoadFailureObserver
-	flight       router.FlightObserver
-	faulty       bool // the policy can fail, see [router.Faulty]
-	every        tick.Ticks
-	busy         bool               // a plan is being solved
-	byID         map[int64]*request // requests in flight
-	input        router.PlannerInput
-	stats        PlanStats
-	place        []bool // place[w*adapters+a]: wanted there, for thrashing
-	first        []bool // the same before the first plan
+	planner router.Planner
+	every   tick.Ticks
+	busy    bool               // a plan is being solved
+	byID    map[int64]*request // requests in flight
+	input   router.PlannerInput
+	stats   PlanStats
+	place   []bool // place[w*adapters+a]: wanted there, for thrashing
+	first   []bool // the same before the first plan
 }
 
 // PlanStats counts the plans of a run and their effects.
@@ -59,15 +53,9 @@ type PlanStats struct {
 func (s *sim) initPlanning() error {
 	p, rt := &s.plan, s.cfg.Router
 	p.planner = rt.Planner
-	p.selector, _ = rt.Planner.(router.Selector)
-	p.changer, _ = rt.Policy.(router.PlacementChanger)
-	p.completions, _ = rt.Policy.(router.CompletionObserver)
-	p.loadFailures, _ = rt.Policy.(router.LoadFailureObserver)
-	p.flight, _ = rt.Policy.(router.FlightObserver)
-	_, p.faulty = rt.Policy.(router.Faulty)
-	if l, ok := rt.Policy.(router.Poller); ok {
-		every := max(tick.FromSeconds(l.Refresh()), 1)
-		s.loop.Background(every, event.Plan, func() { s.poll(l, every) })
+	if rt.Poll > 0 {
+		every := max(tick.FromSeconds(rt.Poll), 1)
+		s.loop.Background(every, event.Plan, func() { s.poll(every) })
 	}
 	p.stats.Moves = map[string]int64{}
 	for i := range s.workers {
@@ -87,12 +75,25 @@ func (s *sim) initPlanning() error {
 	return nil
 }
 
-// poll calls a policy's Poll on its timer.
-func (s *sim) poll(l router.Poller, every tick.Ticks) {
-	l.Poll(s.routerView())
+// poll tells the policy on its timer that it is time to look at the workers.
+func (s *sim) poll(every tick.Ticks) {
+	v := s.routerView()
+	s.note(router.Event{Kind: router.Polled, Now: v.Now, View: v})
 	if s.unfinished() {
-		s.loop.Background(s.loop.Now()+every, event.Plan, func() { s.poll(l, every) })
+		s.loop.Background(s.loop.Now()+every, event.Plan, func() { s.poll(every) })
 	}
+}
+
+// note tells the router of an event.
+func (s *sim) note(e router.Event) {
+	if err := s.cfg.Router.Note(e); err != nil && s.fault == nil {
+		s.fault = err
+	}
+}
+
+// noteRequest tells the router what happened to a request at a worker.
+func (s *sim) noteRequest(kind router.EventKind, r *request, worker int32) {
+	s.note(router.Event{Kind: kind, Now: s.loop.Now().Seconds(), ID: r.ID, Adapter: s.adapterOf(r), Worker: worker})
 }
 
 // planNow calls the planner, unless its last plan is still being solved.
@@ -130,10 +131,7 @@ func (s *sim) plannerInput() *router.PlannerInput {
 	}
 	p.View = s.routerView()
 	p.Requests = p.Requests[:0]
-	var selection router.Selection
-	if s.plan.selector != nil {
-		selection = s.plan.selector.Select(p.View)
-	}
+	selection := s.plan.planner.Select(p.View)
 	for i := range s.workers {
 		if selection.Worker == nil || selection.Worker(i) {
 			p.Requests = s.workers[i].inFlight(p.Requests, selection)
@@ -267,11 +265,9 @@ func (s *sim) planStats() PlanStats {
 	return st
 }
 
-// adjust carries out the changes of placement that the latest routing decision requires.
-func (s *sim) adjust() {
-	if s.plan.changer != nil {
-		if p := s.plan.changer.Adjust(); p != nil {
-			s.apply(p, s.loop.Now())
-		}
+// change carries out the change of placement that a routing decision requires; nil: none.
+func (s *sim) change(plan *router.Plan) {
+	if plan != nil {
+		s.apply(plan, s.loop.Now())
 	}
 }

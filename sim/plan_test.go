@@ -20,6 +20,7 @@ import (
 // chaos is a planner that knows no sense: it loads, unloads and moves at random,
 // requests that are gone and places that do not exist included.
 type chaos struct {
+	router.Base
 	rng      *rand.Rand
 	workers  int
 	adapters int
@@ -30,7 +31,11 @@ type chaos struct {
 	dropped  int
 }
 
-func (c *chaos) Route(r router.Request, v *router.View) int {
+func (c *chaos) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(c.pick(r, v))
+}
+
+func (c *chaos) pick(r router.Request, v *router.View) int {
 	for range 8 {
 		if w := c.rng.IntN(c.workers); v.Workers[w].Usable() {
 			return w
@@ -170,7 +175,7 @@ func twoWorkers(t *testing.T, p profile.Profile, mode router.Moving, sc *script,
 	for i := range reqs {
 		reqs[i].ID = int64(i)
 	}
-	sc.byID = byID{1}
+	sc.byID = byID{n: 1}
 	l := newLedger()
 	st, err := Run(context.Background(), Config{
 		Source:  (&trace.Workload{Adapters: trace.Names(2, nil), Requests: reqs}).Source(),
@@ -337,9 +342,13 @@ func TestOutagesOverlap(t *testing.T) {
 	}
 }
 
-type firstUp struct{}
+type firstUp struct{ router.Base }
 
-func (firstUp) Route(_ router.Request, v *router.View) int {
+func (p firstUp) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(p.pick(r, v))
+}
+
+func (p firstUp) pick(_ router.Request, v *router.View) int {
 	for w := range v.Workers {
 		if v.Workers[w].Usable() {
 			return w
@@ -353,7 +362,7 @@ func TestBadOutages(t *testing.T) {
 		p := plainProfile()
 		_, err := Run(context.Background(), Config{
 			Source: (&trace.Workload{}).Source(), Workers: []*profile.Costs{p.Compile()},
-			Router: &router.Router{Policy: byID{1}}, Observer: newLedger(), Outages: []Outage{o},
+			Router: &router.Router{Policy: byID{n: 1}}, Observer: newLedger(), Outages: []Outage{o},
 		})
 		if err == nil {
 			t.Errorf("outage %+v was accepted", o)
@@ -419,7 +428,7 @@ func (k *progress) Begin(s *router.PlannerInput) *router.Pending {
 func TestPlannerSeesTokens(t *testing.T) {
 	p := plainProfile()
 	p.Engine.PrefixCache = true
-	k := &progress{byID: byID{1}, t: t}
+	k := &progress{byID: byID{n: 1}, t: t}
 	simulate(t, p, Config{Router: &router.Router{Policy: k, Planner: k}}, 0, []trace.Request{
 		{Adapter: -1, Prompt: 50, Output: 50, Text: &trace.Text{ID: 1}}, {Arrival: 1000, Adapter: -1, Prompt: 50,
 			Output: 50, Text: &trace.Text{ID: 2}, Reply: &trace.Text{ID: 2}},
@@ -448,7 +457,7 @@ func (b *emptyPlans) Begin(*router.PlannerInput) *router.Pending {
 
 // The gap is that of plans of which a bound is known.
 func TestGapsOfPlans(t *testing.T) {
-	b := &emptyPlans{byID{1}, []float64{0, 4, 0, 3}}
+	b := &emptyPlans{byID{n: 1}, []float64{0, 4, 0, 3}}
 	_, st := simulate(t, plainProfile(), Config{Router: &router.Router{Policy: b, Planner: b}}, 0,
 		[]trace.Request{{Adapter: -1, Prompt: 50, Output: 50}})
 	if p := st.Plans; p.Plans != 4 || p.Gaps != 2 || math.Abs(p.GapSum-0.6) > 1e-12 ||
@@ -464,7 +473,7 @@ func TestPlannerSeesTheFirstThatWait(t *testing.T) {
 	}
 	p := plainProfile()
 	p.Engine.MaxRunningRequests = 2
-	f := &first{byID: byID{1}, t: t}
+	f := &first{byID: byID{n: 1}, t: t}
 	_, err := Run(context.Background(), Config{
 		Source:  (&trace.Workload{Adapters: trace.Names(1, nil), Requests: reqs}).Source(),
 		Workers: []*profile.Costs{p.Compile()}, Observer: newLedger(), Router: &router.Router{Policy: f, Planner: f},

@@ -54,11 +54,16 @@ func serial(t *testing.T, path string, served bool, adapter func(i int, r *refer
 // of equals to that which has computed least, if the match is more than a share
 // of the prompt.
 type longestMatch struct {
+	router.Base
 	share    float64
 	computed []int64
 }
 
-func (p *longestMatch) Route(r router.Request, v *router.View) int {
+func (p *longestMatch) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(p.pick(r, v))
+}
+
+func (p *longestMatch) pick(r router.Request, v *router.View) int {
 	match := func(w int) int32 { return v.Prefixes.Match(w, r.Text, r.Adapter, min(r.Known, r.Prompt-1)) }
 	best := 0
 	for w := range v.Workers {
@@ -78,9 +83,13 @@ func (p *longestMatch) Route(r router.Request, v *router.View) int {
 }
 
 // byConversation sends requests by the second id of their prompts.
-type byConversation struct{}
+type byConversation struct{ router.Base }
 
-func (byConversation) Route(r router.Request, v *router.View) int {
+func (p byConversation) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(p.pick(r, v))
+}
+
+func (p byConversation) pick(r router.Request, v *router.View) int {
 	row := referenceRow{IDs: r.Text.IDs()}
 	return int(row.conversation() % int64(len(v.Workers)))
 }
@@ -145,9 +154,9 @@ func TestPrefixReference(t *testing.T) {
 		case "prefix-hash":
 			rt.Policy = byConversation{}
 		case "longest":
-			rt.Policy = &longestMatch{-1, make([]int64, c.Workers)}
+			rt.Policy = &longestMatch{share: -1, computed: make([]int64, c.Workers)}
 		case "longest>0.5":
-			rt.Policy = &longestMatch{0.5, make([]int64, c.Workers)}
+			rt.Policy = &longestMatch{share: 0.5, computed: make([]int64, c.Workers)}
 		default:
 			if rt, err = router.New(policies[c.Routing],
 				router.Env{Workers: router.Alike(c.Workers, router.Spec{MaxRunning: 256, Slots: 16}),

@@ -207,7 +207,7 @@ func TestPrefixLeapsEqualSteps(t *testing.T) {
 		genTexts(t, wl)
 		want := newLedger()
 		s := checked(t, Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()},
-			Router: &router.Router{Policy: byID{1}}, Observer: want, Home: router.Disk, TokenTimes: true})
+			Router: &router.Router{Policy: byID{n: 1}}, Observer: want, Home: router.Disk, TokenTimes: true})
 		if err := s.run(context.Background()); err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,7 @@ func TestServerEqualsRun(t *testing.T) {
 		wl := genWorkload(t)
 		want := newLedger()
 		_, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()},
-			Router: &router.Router{Policy: byID{1}}, Observer: want, Home: router.Disk, TokenTimes: true})
+			Router: &router.Router{Policy: byID{n: 1}}, Observer: want, Home: router.Disk, TokenTimes: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -111,7 +111,7 @@ func TestRankOverTheLargest(t *testing.T) {
 // Weights are fetched from disk beside the steps; only the copy to the GPU
 // stops them.
 func TestAFetchStopsNobody(t *testing.T) {
-	cfg := Config{Router: &router.Router{Policy: byID{1}, Placement: [][]int32{{}}}, Home: router.Disk}
+	cfg := Config{Router: &router.Router{Policy: byID{n: 1}, Placement: [][]int32{{}}}, Home: router.Disk}
 	l, st := simulate(t, plainProfile(), cfg, 1, []trace.Request{
 		{Arrival: 0, Adapter: -1, Prompt: 50, Output: 20}, // prefill 0-10, 19 steps of 11 ms but for the other's 7 + 10
 		// fetched 5-121.7; step ends at 131; load until 138, prefill until 148

@@ -111,6 +111,7 @@ type sim struct {
 
 	workers []worker
 	plan    planning
+	fault   error // first error of the policy
 	elastic elastic
 
 	reqs  []*request // in flight, and the unused ones in free
@@ -222,10 +223,7 @@ func (s *sim) instant(arrivals func() error) error {
 	}
 	s.loop.Run()
 	s.loop.RunYielded()
-	if s.plan.faulty {
-		return s.cfg.Router.Fault()
-	}
-	return nil
+	return s.fault
 }
 
 // next is the time of the next event.

@@ -45,14 +45,23 @@ func (l *ledger) Steps(s record.Steps) {
 }
 
 // byID routes a request to worker (id mod workers).
-type byID struct{ n int }
+type byID struct {
+	router.Base
+	n int
+}
 
-func (p byID) Route(r router.Request, _ *router.View) int { return int(r.ID) % p.n }
+func (p byID) Route(r router.Request, v *router.View) router.Decision { return router.To(p.pick(r, v)) }
+
+func (p byID) pick(r router.Request, _ *router.View) int { return int(r.ID) % p.n }
 
 // byUsable routes a request to one of the workers that take any, by its id.
-type byUsable struct{}
+type byUsable struct{ router.Base }
 
-func (byUsable) Route(r router.Request, v *router.View) int {
+func (p byUsable) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(p.pick(r, v))
+}
+
+func (p byUsable) pick(r router.Request, v *router.View) int {
 	var usable []int
 	for i := range v.Workers {
 		if v.Workers[i].Usable() {

@@ -35,7 +35,7 @@ func BenchmarkSLoRA(b *testing.B) {
 				src := &poisson{adapters: trace.Names(200, []int{64, 32, 16, 8}), rng: rand.New(rand.NewPCG(1, 2)),
 					n: n, rate: 2}
 				if st, err = Run(context.Background(), Config{Source: src, Workers: []*profile.Costs{costs},
-					Router: &router.Router{Policy: byID{1}}, Observer: &blind{}, Home: router.Disk}); err != nil {
+					Router: &router.Router{Policy: byID{n: 1}}, Observer: &blind{}, Home: router.Disk}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -162,7 +162,7 @@ func TestSLoRAIgnoresWarmUps(t *testing.T) {
 	costs := p.Compile()
 	w := trace.Workload{Adapters: trace.Names(2, []int{8})}
 	s, err := newSim(Config{Source: w.Source(), Workers: []*profile.Costs{costs},
-		Router: &router.Router{Policy: byID{1}}, Observer: newLedger(), Home: router.Disk})
+		Router: &router.Router{Policy: byID{n: 1}}, Observer: newLedger(), Home: router.Disk})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ type auditor struct {
 	t *rapid.T
 }
 
-func (a auditor) Route(r router.Request, v *router.View) int {
+func (a auditor) Route(r router.Request, v *router.View) router.Decision {
 	for i := range v.Workers {
 		w := &v.Workers[i]
 		running, queued, active, waiting := 0, 0, 0, 0
@@ -55,7 +55,7 @@ func TestViewCountsAdapters(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := genProfile(t)
 		wl := genWorkload(t)
-		rt := &router.Router{Policy: auditor{byID{2}, t}}
+		rt := &router.Router{Policy: auditor{byID{n: 2}, t}}
 		c := p.Compile()
 		if _, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{c, c}, Router: rt,
 			Observer: newLedger(), Home: router.Disk}); err != nil {
@@ -104,10 +104,10 @@ func TestViewSlotsUnderVLLM(t *testing.T) {
 	p := vllmProfile()
 	p.Engine.MaxLorasPerBatch = 2
 	var seen [][3]int
-	see := routed(func(v *router.View) {
+	see := routed{show: func(v *router.View) {
 		w := &v.Workers[0]
 		seen = append(seen, [3]int{w.Slots, w.SlotsUsed, w.SlotsIdle})
-	})
+	}}
 	var requests []trace.Request
 	for i, a := range []int32{trace.BaseModel, 0, 1, 1, trace.BaseModel} {
 		requests = append(requests, trace.Request{ID: int64(i), Arrival: 0.5 * float64(i), Adapter: a, Prompt: 10,
@@ -126,9 +126,12 @@ func TestViewSlotsUnderVLLM(t *testing.T) {
 }
 
 // routed sends every request to the first worker and shows what the router sees before that.
-type routed func(v *router.View)
+type routed struct {
+	router.Base
+	show func(v *router.View)
+}
 
-func (f routed) Route(_ router.Request, v *router.View) int {
-	f(v)
-	return 0
+func (f routed) Route(_ router.Request, v *router.View) router.Decision {
+	f.show(v)
+	return router.To(0)
 }

@@ -187,7 +187,7 @@ func runVLLM(t *testing.T, p profile.Profile, reqs []trace.Request, adapters int
 	got := newLedger()
 	w := trace.Workload{Adapters: trace.Names(adapters, []int{8}), Requests: reqs}
 	st, err := Run(context.Background(), Config{Source: w.Source(), Workers: []*profile.Costs{p.Compile()},
-		Router: &router.Router{Policy: byID{1}}, Observer: got, Home: router.Disk})
+		Router: &router.Router{Policy: byID{n: 1}}, Observer: got, Home: router.Disk})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestWindow(t *testing.T) {
 		run := func(window float64) (*ledger, *Stats) {
 			l := newLedger()
 			st, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{costs, costs},
-				Router: &router.Router{Policy: byID{2}}, Observer: l, Home: router.Disk, Window: window})
+				Router: &router.Router{Policy: byID{n: 2}}, Observer: l, Home: router.Disk, Window: window})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestFailAbove(t *testing.T) {
 	wl.Requests = append(wl.Requests, trace.Request{ID: 5, Arrival: 100, Prompt: 10, Output: 3})
 	l := newLedger()
 	_, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()},
-		Router: &router.Router{Policy: byID{1}}, Observer: l, Home: router.Disk, FailAbove: 3})
+		Router: &router.Router{Policy: byID{n: 1}}, Observer: l, Home: router.Disk, FailAbove: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestWindowClosedLoop(t *testing.T) {
 	}
 	l := newLedger()
 	st, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()},
-		Router: &router.Router{Policy: byID{1}}, Observer: l, Home: router.Disk, MaxConcurrency: 2, Window: 2})
+		Router: &router.Router{Policy: byID{n: 1}}, Observer: l, Home: router.Disk, MaxConcurrency: 2, Window: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestBadWindow(t *testing.T) {
 	} {
 		p := testProfile()
 		c.Source, c.Workers = (&trace.Workload{}).Source(), []*profile.Costs{p.Compile()}
-		c.Router, c.Home = &router.Router{Policy: byID{1}}, router.Disk
+		c.Router, c.Home = &router.Router{Policy: byID{n: 1}}, router.Disk
 		_, err := Run(context.Background(), c)
 		testutil.ExpectError(t, err, want)
 	}

@@ -51,7 +51,7 @@ func simulate(t *testing.T, p profile.Profile, cfg Config, adapters int, reqs []
 	cfg.Workers = []*profile.Costs{p.Compile()}
 	cfg.Observer = l
 	if cfg.Router == nil {
-		cfg.Router = &router.Router{Policy: byID{1}}
+		cfg.Router = &router.Router{Policy: byID{n: 1}}
 	}
 	st, err := Run(context.Background(), cfg)
 	if err != nil {
@@ -221,7 +221,7 @@ func TestAdapterLoads(t *testing.T) {
 		l.expect(t, []want{{first: 12, finish: 34}})
 	})
 	t.Run("from disk", func(t *testing.T) {
-		cfg := Config{Router: &router.Router{Policy: byID{1}, Placement: [][]int32{{}}}, Home: router.Disk}
+		cfg := Config{Router: &router.Router{Policy: byID{n: 1}, Placement: [][]int32{{}}}, Home: router.Disk}
 		l, _ := simulate(t, p, cfg, 2, reqs()[:1])
 		cold := 50 + 100/1.5 + 7
 		l.expect(t, []want{{first: cold + 12, finish: cold + 34, cold: cold}})
@@ -280,9 +280,13 @@ func TestNoUsableWorker(t *testing.T) {
 	}
 }
 
-type nowhere struct{}
+type nowhere struct{ router.Base }
 
-func (nowhere) Route(router.Request, *router.View) int { return router.None }
+func (p nowhere) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(p.pick(r, v))
+}
+
+func (p nowhere) pick(router.Request, *router.View) int { return router.None }
 
 type broken struct {
 	trace.Source
@@ -301,7 +305,7 @@ func TestBadInputIsAnError(t *testing.T) {
 	}
 	ok := trace.Request{Adapter: -1, Prompt: 1, Output: 1}
 	boom := errors.New("boom")
-	rt := &router.Router{Policy: byID{1}}
+	rt := &router.Router{Policy: byID{n: 1}}
 	small := plainProfile()
 	small.Engine.MaxLoadedLoras = 2
 	for _, c := range map[string]struct {
@@ -345,7 +349,8 @@ func TestRunStopsWithItsContext(t *testing.T) {
 		wl.Requests = append(wl.Requests, trace.Request{ID: int64(i), Arrival: float64(i), Adapter: -1, Prompt: 5,
 			Output: 5})
 	}
-	cfg := Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()}, Router: &router.Router{Policy: byID{1}},
+	cfg := Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()},
+		Router:   &router.Router{Policy: byID{n: 1}},
 		Observer: newLedger(),
 		Progress: func(int64, float64) { cancel() }}
 	if _, err := Run(ctx, cfg); !errors.Is(err, context.Canceled) {

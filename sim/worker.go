@@ -37,7 +37,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 	w.s, w.id, w.costs, w.v, w.failedAt = s, id, costs, &s.view.Workers[id], -1
 	c := engine.Config{
 		ID: id, Costs: costs, Adapters: s.adapters, View: w.v, Index: s.view.Index, Observer: s.cfg.Observer,
-		Hooks: engine.Hooks{LoadFailed: w.loadFailed},
+		Hooks: engine.Hooks{First: w.firstToken},
 		Start: w.start(), Home: s.cfg.Home, Prefetch: s.cfg.Router.Prefetch, TokenTimes: s.cfg.TokenTimes,
 		Fails: s.loadFails, Kind: kindOf(costs),
 	}
@@ -49,9 +49,6 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 	}
 	if len(s.hooks.load) > 0 {
 		c.Hooks.LoadBooked = w.loadBooked
-	}
-	if f, ok := s.cfg.Router.Policy.(router.FlightObserver); ok {
-		c.Hooks.First = f.FirstToken
 	}
 	w.engine, err = engine.New(c, w, &s.loop)
 	w.publish()
@@ -83,11 +80,9 @@ func (w *worker) start() []int32 {
 // adapter returns the engine's entry of an adapter.
 func (w *worker) adapter(a int32) *engine.Adapter { return w.engine.Rows.Of(a) }
 
-// loadFailed reports a failed load to the router.
-func (w *worker) loadFailed(adapter int32) {
-	if w.s.plan.loadFailures != nil {
-		w.s.plan.loadFailures.LoadFailed(router.Placement{Worker: int32(w.id), Adapter: adapter})
-	}
+// firstToken tells the router of a request's first token.
+func (w *worker) firstToken(r *engine.Request) {
+	w.s.noteRequest(router.FirstToken, w.s.request(r), int32(w.id))
 }
 
 // send adds a request to the engine.
@@ -104,9 +99,11 @@ func (w *worker) left() {
 }
 
 // Finished implements engine.Host.
-func (w *worker) Finished(r *engine.Request, status record.Status, reason string, at tick.Ticks) {
+func (w *worker) Finished(er *engine.Request, status record.Status, reason string, at tick.Ticks) {
+	r := w.s.request(er)
 	w.left()
-	w.s.finish(w.s.request(r), status, reason, at)
+	w.s.noteRequest(router.Left, r, int32(w.id))
+	w.s.finish(r, status, reason, at)
 }
 
 // offWhenEmpty turns a draining worker off once it is empty. It is called when a request or a copy has left.

@@ -179,7 +179,7 @@ func TestFaults(t *testing.T) {
 		"contradiction":         {set("workload.ramp_up_strategy", "linear"), "workload.ramp_up_strategy", "start_rps"},
 		"names and number":      {set("workload.lora_names", "a,b"), "workload.num_adapters", "lora_names has 2"},
 		"a worker not there":    {set("cluster.outages", "7@1-2"), "cluster.outages", "no worker 7"},
-		"rank beyond the limit": {set("cluster.max_lora_rank", "-3"), "cluster.max_lora_rank", "-3"},
+		"rank beyond the limit": {set("cluster.engine.max_lora_rank", "-3"), "cluster.engine.max_lora_rank", "-3"},
 		"policy":                {func(q *explore.Query) { q.Policies[1] = "fastest" }, "policy.1", "fastest"},
 		"option of a policy":    {func(q *explore.Query) { q.Policies[0] = "hash:c=x" }, "policy.0", "c"},
 		"policy twice":          {func(q *explore.Query) { q.Policies[1] = "static" }, "policy.1", "twice"},

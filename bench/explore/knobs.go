@@ -48,8 +48,8 @@ var mainKnobs = []struct {
 	{"workload.popularity", "Popularity", "Adapters", 0, 0},
 	{"cluster.num_workers", "Workers", "Workers", 1, 64},
 	{"cluster.profile", "Profile", "Workers", 0, 0},
-	{"cluster.max_loras_per_batch", "GPU adapter slots per worker", "Workers", 1, 128},
-	{"cluster.max_loaded_loras", "Adapters in host memory per worker", "Workers", 1, 1024},
+	{"cluster.engine.max_loras_per_batch", "GPU adapter slots per worker", "Workers", 1, 128},
+	{"cluster.engine.max_loaded_loras", "Adapters in host memory per worker", "Workers", 1, 1024},
 	{"cluster.adapter_home", "Storage of adapters not held at the start", "Workers", 0, 0},
 }
 

@@ -30,12 +30,13 @@ func (p *plan) command(policy int) string {
 	parts := []string{"lorasim sim"}
 	sc, def := p.of(policy, 0), scenario.Default()
 	for _, f := range scenario.Fields() {
-		if v := f.Get(sc); f.Flag != "" && v != f.Get(&def) {
-			if f.Type() == "bool" {
-				parts = append(parts, "--"+f.Flag+"="+v)
-			} else {
-				parts = append(parts, "--"+f.Flag+" "+shell(v))
-			}
+		v := f.Get(sc)
+		switch flag, text := f.Option(v); {
+		case flag == "" || v == f.Get(&def):
+		case f.Type() == "bool" && f.Flag != "":
+			parts = append(parts, flag+"="+text)
+		default:
+			parts = append(parts, flag+" "+shell(text))
 		}
 	}
 	if !p.slo.Empty() {
@@ -67,14 +68,19 @@ func (p *plan) yaml() string {
 		if v == f.Get(&def) || f.Key == "routing.policy" {
 			continue
 		}
+		some = true
 		indent := "  "
-		if some = true; f.Section != "" {
-			if f.Section != section {
-				fmt.Fprintf(&b, "  %s:\n", f.Section)
+		for i, part := range strings.Split(f.Section, ".") {
+			if part == "" {
+				break
 			}
-			indent = "    "
+			if above := strings.Join(strings.Split(f.Section, ".")[:i+1], "."); above != section &&
+				!strings.HasPrefix(section, above+".") {
+				fmt.Fprintf(&b, "%s%s:\n", indent, part)
+				section = above
+			}
+			indent += "  "
 		}
-		section = f.Section
 		fmt.Fprintf(&b, "%s%s: %s\n", indent, f.Leaf(), yamlValue(f, v))
 	}
 	text := b.String()

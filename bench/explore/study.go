@@ -199,15 +199,15 @@ func (s *study) ignored() []string {
 func (s *study) effective(w *workload) map[string]string {
 	e := &s.workers[0].Engine
 	return map[string]string{
-		"cluster.num_workers":          strconv.Itoa(len(s.workers)),
-		"cluster.max_loras_per_batch":  strconv.Itoa(e.MaxLorasPerBatch),
-		"cluster.max_loaded_loras":     strconv.Itoa(e.MaxLoadedLoras),
-		"cluster.max_running_requests": strconv.Itoa(e.MaxRunningRequests),
-		"cluster.context_length":       strconv.Itoa(e.ContextLength),
-		"cluster.max_lora_rank":        strconv.Itoa(e.MaxLoraRank),
-		"workload.num_adapters":        strconv.Itoa(len(w.Adapters)),
-		"workload.num_prompts":         strconv.Itoa(len(w.Requests)),
-		"workload.lora_ranks":          scenario.DefaultRanksFor(s.workers),
+		"cluster.num_workers":                 strconv.Itoa(len(s.workers)),
+		"cluster.engine.max_loras_per_batch":  strconv.Itoa(e.MaxLorasPerBatch),
+		"cluster.engine.max_loaded_loras":     strconv.Itoa(e.MaxLoadedLoras),
+		"cluster.engine.max_running_requests": strconv.Itoa(e.MaxRunningRequests),
+		"cluster.engine.context_length":       strconv.Itoa(e.ContextLength),
+		"cluster.engine.max_lora_rank":        strconv.Itoa(e.MaxLoraRank),
+		"workload.num_adapters":               strconv.Itoa(len(w.Adapters)),
+		"workload.num_prompts":                strconv.Itoa(len(w.Requests)),
+		"workload.lora_ranks":                 scenario.DefaultRanksFor(s.workers),
 	}
 }
 

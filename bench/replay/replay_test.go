@@ -49,9 +49,9 @@ func random(rng *rand.Rand) scenario.Scenario {
 	sc.Workload.RequestRate = 4 + 20*rng.Float64()
 	sc.Workload.NumAdapters = 4 + rng.IntN(20)
 	sc.Cluster.NumWorkers = 2 + rng.IntN(3)
-	sc.Cluster.Engine = pick("", "vllm-0.33", "sglang-0.5.23")
-	sc.Cluster.MaxLorasPerBatch = 2 + rng.IntN(4)
-	sc.Cluster.MaxLoadedLoras = 6 + rng.IntN(4)
+	sc.Cluster.Engine.Version = pick("", "vllm-0.33", "sglang-0.5.23")
+	sc.Cluster.Engine.MaxLorasPerBatch = 2 + rng.IntN(4)
+	sc.Cluster.Engine.MaxLoadedLoras = 6 + rng.IntN(4)
 	sc.Cluster.LoadFailureRate = []float64{0, 0.1}[rng.IntN(2)]
 	sc.Routing.RequestMigration = pick("queued", "recompute", "copy", "precopy")
 	sc.Routing.Policy = pick("plan-and-route:interval=1", "llumnix", "least-loaded", "plan-and-route:interval=3",

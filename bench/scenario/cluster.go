@@ -13,6 +13,7 @@ import (
 	"lorasim/ilp"
 	"lorasim/ilp/highs"
 	"lorasim/router"
+	_ "lorasim/router/epp"    // the policy epp
 	_ "lorasim/router/script" // the policy script
 	"lorasim/sim"
 	"lorasim/sim/profile"
@@ -131,6 +132,7 @@ func (s *Scenario) Profiles(ctx context.Context) ([]*profile.Profile, error) {
 		return nil, err
 	}
 	known := map[string]*profile.Profile{}
+	var engines []string
 	for _, e := range entries {
 		if known[e.name] != nil {
 			continue
@@ -139,13 +141,21 @@ func (s *Scenario) Profiles(ctx context.Context) ([]*profile.Profile, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := s.Cluster.override(p); err != nil {
+		if err := s.Cluster.Engine.override(p); err != nil {
 			return nil, err
 		}
-		if err := p.Check(); err != nil {
-			return nil, fmt.Errorf("profile %s with this scenario's changes: %w", p.Name, err)
-		}
 		known[e.name] = p
+		if !slices.Contains(engines, p.Engine.Scheduler) {
+			engines = append(engines, p.Engine.Scheduler)
+		}
+	}
+	if err := s.Cluster.Engine.checkKeys(engines...); err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if err := known[e.name].Check(); err != nil {
+			return nil, fmt.Errorf("profile %s with this scenario's changes: %w", known[e.name].Name, err)
+		}
 	}
 	ps := make([]*profile.Profile, len(kinds))
 	for j, i := range kinds {
@@ -159,7 +169,10 @@ func (s *Scenario) Override(p *profile.Profile) error {
 	if err := s.checkValues(); err != nil {
 		return err
 	}
-	if err := s.Cluster.override(p); err != nil {
+	if err := s.Cluster.Engine.override(p); err != nil {
+		return err
+	}
+	if err := s.Cluster.Engine.checkKeys(p.Engine.Scheduler); err != nil {
 		return err
 	}
 	if err := p.Check(); err != nil {
@@ -169,8 +182,8 @@ func (s *Scenario) Override(p *profile.Profile) error {
 }
 
 // override applies the settings that are not left to the profile: the defaults of
-// the key engine, then those that the profile's engine knows by the same key, and two more.
-func (c *Cluster) override(p *profile.Profile) error {
+// the key version, then those that the profile's engine knows by the same key, and two more.
+func (c *Engine) override(p *profile.Profile) error {
 	e := &p.Engine
 	if err := c.serve(p); err != nil {
 		return err
@@ -216,12 +229,12 @@ func (c *Cluster) override(p *profile.Profile) error {
 	return nil
 }
 
-// serve applies the key engine.
-func (c *Cluster) serve(p *profile.Profile) error {
-	if c.Engine == "" {
+// serve applies the key version.
+func (c *Engine) serve(p *profile.Profile) error {
+	if c.Version == "" {
 		return nil
 	}
-	s, err := profile.ParseServing(c.Engine)
+	s, err := profile.ParseServing(c.Version)
 	if err != nil {
 		return err
 	}

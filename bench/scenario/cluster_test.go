@@ -33,41 +33,45 @@ func TestOverrides(t *testing.T) {
 		got  func(p *profile.Profile) any
 		want any
 	}{
-		"max_running_requests": {func(c *Cluster) { c.MaxRunningRequests = 3 },
+		"max_running_requests": {func(c *Cluster) { c.Engine.MaxRunningRequests = 3 },
 			func(p *profile.Profile) any { return p.Engine.MaxRunningRequests }, 3},
-		"max_loras_per_batch": {func(c *Cluster) { c.MaxLorasPerBatch = 2 },
+		"max_loras_per_batch": {func(c *Cluster) { c.Engine.MaxLorasPerBatch = 2 },
 			func(p *profile.Profile) any { return p.Engine.MaxLorasPerBatch }, 2},
-		"max_loaded_loras": {func(c *Cluster) { c.MaxLoadedLoras = 11 },
+		"max_loaded_loras": {func(c *Cluster) { c.Engine.MaxLoadedLoras = 11 },
 			func(p *profile.Profile) any { return p.Engine.MaxLoadedLoras }, 11},
-		"max_lora_rank": {func(c *Cluster) { c.MaxLoraRank = 128 },
+		"max_lora_rank": {func(c *Cluster) { c.Engine.MaxLoraRank = 128 },
 			func(p *profile.Profile) any { return p.Engine.MaxLoraRank }, 128},
-		"chunked_prefill_size": {func(c *Cluster) { c.ChunkedPrefillSize = 512 },
+		"chunked_prefill_size": {func(c *Cluster) { c.Engine.ChunkedPrefillSize = 512 },
 			func(p *profile.Profile) any { return p.Engine.ChunkedPrefillSize }, 512},
-		"no chunks": {func(c *Cluster) { c.ChunkedPrefillSize = -1 },
+		"no chunks": {func(c *Cluster) { c.Engine.ChunkedPrefillSize = -1 },
 			func(p *profile.Profile) any { return p.Engine.ChunkedPrefillSize }, 0},
-		"context_length": {func(c *Cluster) { c.ContextLength = 2048 },
+		"context_length": {func(c *Cluster) { c.Engine.ContextLength = 2048 },
 			func(p *profile.Profile) any { return p.Engine.ContextLength }, 2048},
-		"kv_tokens": {func(c *Cluster) { c.KVTokens = 9999 },
+		"kv_tokens": {func(c *Cluster) { c.Engine.KVTokens = 9999 },
 			func(p *profile.Profile) any { return p.Memory.KVTokens }, int64(9999)},
-		"lora_drain_wait": {func(c *Cluster) { c.LoraDrainWait = 5 },
+		"lora_drain_wait": {func(c *Cluster) { c.Engine.LoraDrainWait = 5 },
 			func(p *profile.Profile) any { return p.Engine.LoraDrainWait }, 5.0},
-		"schedule_policy": {func(c *Cluster) { c.SchedulePolicy = "vtc" },
+		"schedule_policy": {func(c *Cluster) { c.Engine.SchedulePolicy = "vtc" },
 			func(p *profile.Profile) any { return p.Engine.SchedulePolicy }, "vtc"},
-		"max_queued_requests": {func(c *Cluster) { c.MaxQueuedRequests = 7 },
+		"max_queued_requests": {func(c *Cluster) { c.Engine.MaxQueuedRequests = 7 },
 			func(p *profile.Profile) any { return p.Engine.MaxQueuedRequests }, 7},
-		"max_num_queued_tokens": {func(c *Cluster) { c.Scheduler = "vllm"; c.MaxNumQueuedTokens = 7; c.MaxLoraRank = 64 },
+		"max_num_queued_tokens": {func(c *Cluster) {
+			c.Engine.Scheduler = "vllm"
+			c.Engine.MaxNumQueuedTokens = 7
+			c.Engine.MaxLoraRank = 64
+		},
 			func(p *profile.Profile) any { return p.Engine.MaxNumQueuedTokens }, int64(7)},
-		"preemption threshold": {func(c *Cluster) { c.PreemptionThreshold = 3 },
+		"preemption threshold": {func(c *Cluster) { c.Engine.PreemptionThreshold = 3 },
 			func(p *profile.Profile) any { return p.Engine.PreemptionThreshold }, 3},
-		"no threshold": {func(c *Cluster) { c.PreemptionThreshold = -1 },
+		"no threshold": {func(c *Cluster) { c.Engine.PreemptionThreshold = -1 },
 			func(p *profile.Profile) any { return p.Engine.PreemptionThreshold }, 0},
-		"enable_mixed_chunk": {func(c *Cluster) { c.EnableMixedChunk = true },
+		"enable_mixed_chunk": {func(c *Cluster) { c.Engine.EnableMixedChunk = true },
 			func(p *profile.Profile) any { return p.Engine.MixedChunk }, true},
-		"ignore_eos": {func(c *Cluster) { c.IgnoreEOS = true },
+		"ignore_eos": {func(c *Cluster) { c.Engine.IgnoreEOS = true },
 			func(p *profile.Profile) any { return p.Engine.IgnoreEOS }, true},
-		"disable_radix_cache": {func(c *Cluster) { c.DisableRadixCache = true },
+		"disable_radix_cache": {func(c *Cluster) { c.Engine.DisableRadixCache = true },
 			func(p *profile.Profile) any { return p.Engine.DisableRadixCache }, true},
-		"scheduler": {func(c *Cluster) { c.Scheduler = "vllm"; c.MaxLoraRank = 64 },
+		"scheduler": {func(c *Cluster) { c.Engine.Scheduler = "vllm"; c.Engine.MaxLoraRank = 64 },
 			func(p *profile.Profile) any { return p.Engine.Scheduler }, "vllm"},
 	} {
 		if was := c.got(plain); was == c.want {
@@ -77,7 +81,7 @@ func TestOverrides(t *testing.T) {
 			t.Errorf("%s: %v, expected %v", name, got, c.want)
 		}
 	}
-	both := load(func(c *Cluster) { c.Scheduler, c.MaxRunningRequests = "vllm", 5 })
+	both := load(func(c *Cluster) { c.Engine.Scheduler, c.Engine.MaxRunningRequests = "vllm", 5 })
 	if both.Engine.MaxRunningRequests != 5 {
 		t.Errorf("a setting beside scheduler: %d", both.Engine.MaxRunningRequests)
 	}
@@ -95,7 +99,7 @@ func TestRanksOfWorkers(t *testing.T) {
 	low, high := &profile.Profile{Name: "low"}, &profile.Profile{Name: "high"}
 	low.Engine.MaxLoraRank, high.Engine.MaxLoraRank = 16, 64
 	for rank, want := range map[int]string{16: "",
-		17: "adapter b has rank 17, but workers of profile low load ranks up to 16: give smaller ranks with --lora-ranks (as in --lora-ranks 8,16), or allow larger ones with --max-lora-rank 17", 65: "profile high"} {
+		17: "adapter b has rank 17, but workers of profile low load ranks up to 16: give smaller ranks with --lora-ranks (as in --lora-ranks 8,16), or allow larger ones with --engine-args max_lora_rank=17", 65: "profile high"} {
 		_, err := compile([]*profile.Profile{high, low, low}, []trace.Adapter{{Name: "a", Rank: 8},
 			{Name: "b", Rank: rank}})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

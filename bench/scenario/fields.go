@@ -31,6 +31,9 @@ type Field struct {
 	option settings.Field
 	leaf   string
 	index  []int
+
+	only string    // the engine that alone has the key; "": all
+	own  []ownName // what engines call the key, if they have a name of their own for it
 }
 
 // Leaf returns the last part of the key: "num_prompts".
@@ -72,13 +75,13 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 	group := ""
 	for i := range t.NumField() {
 		sf := t.Field(i)
-		if sf.Tag.Get("yaml") == "-" {
+		if sf.Tag.Get("yaml") == "-" || !sf.IsExported() {
 			continue
 		}
 		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
 		at := append(slices.Clip(index), i)
 		if sf.Type.Kind() == reflect.Struct {
-			fs = append(fs, fieldsOf(sf.Type, name, at)...)
+			fs = append(fs, fieldsOf(sf.Type, strings.TrimPrefix(section+"."+name, "."), at)...)
 			continue
 		}
 		f := Field{Key: name, leaf: name, Flag: strings.ReplaceAll(name, "_", "-"), Section: section,
@@ -92,6 +95,14 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 		f.Group = group
 		if flag, ok := sf.Tag.Lookup("flag"); ok {
 			f.Flag = strings.TrimPrefix(flag, "-")
+		} else if section == EngineSection {
+			f.Flag = "" // see EngineArgs
+		}
+		f.only = sf.Tag.Get("of")
+		for _, engine := range []string{profile.SchedulerSGLang, profile.SchedulerVLLM} {
+			if own := sf.Tag.Get(engine); own != "" {
+				f.own = append(f.own, ownName{engine, own})
+			}
 		}
 		fs = append(fs, f)
 	}
@@ -229,7 +240,7 @@ func (f Field) parse(text string) (reflect.Value, error) {
 
 // parsers check the settings with the tag check:"parse". An empty text is not parsed if it is the default.
 var parsers = map[string]func(string) error{
-	"engine":           errorOf(profile.ParseServing),
+	"version":          errorOf(profile.ParseServing),
 	"lora_names":       errorOf(parseNames),
 	"lora_ranks":       errorOf(synth.ParseRanks),
 	"priorities":       errorOf(parsePriorities),
@@ -281,6 +292,7 @@ var sections = []struct{ key, about string }{
 	{"", "of the scenario as a whole"},
 	{"workload", "which requests come when"},
 	{"cluster", "what the workers are; zero and empty values mean the profile's"},
+	{EngineSection, "the engine of the workers; on the command line `--engine-args KEY=VALUE,...`"},
 	{"routing", "which policy sends requests where"},
 	{"client", "how requests are sent"},
 }
@@ -313,8 +325,14 @@ func WriteReference(w io.Writer) error {
 			}
 			if f.Flag != "" {
 				flag = "`--" + f.Flag + "`"
+			} else if f.Section == EngineSection {
+				flag = "`--engine-args`"
 			}
-			row := []string{"`" + f.leaf + "`", f.option.Values(), def, f.what(), flag}
+			key := "`" + f.leaf + "`"
+			for _, own := range f.own {
+				key += fmt.Sprintf(" (%s: `%s`)", own.engine, own.name)
+			}
+			row := []string{key, f.option.Values(), def, f.what(), flag}
 			for i := range row {
 				row[i] = strings.ReplaceAll(row[i], "|", `\|`)
 			}
@@ -350,7 +368,7 @@ func (f Field) Suggest(typed string) (list []string) {
 		return []string{"true", "false"}
 	case f.leaf == "profile":
 		return append(profile.Names(), profile.AnalyticPrefix)
-	case f.leaf == "engine":
+	case f.leaf == "version":
 		return profile.Servings()
 	case f.leaf != "policy":
 		return strings.Fields(forms[f.leaf])
@@ -397,10 +415,18 @@ func Schema() map[string]any {
 	parts := map[string]map[string]any{"": root}
 	for _, s := range sections[1:] {
 		parts[s.key] = object(s.about)
-		root["properties"].(map[string]any)[s.key] = parts[s.key]
+		above, name := "", s.key
+		if i := strings.LastIndexByte(s.key, '.'); i >= 0 {
+			above, name = s.key[:i], s.key[i+1:]
+		}
+		parts[above]["properties"].(map[string]any)[name] = parts[s.key]
 	}
 	for _, f := range fields {
-		parts[f.Section]["properties"].(map[string]any)[f.leaf] = f.schema()
+		at := parts[f.Section]["properties"].(map[string]any)
+		at[f.leaf] = f.schema()
+		for _, own := range f.own {
+			at[own.name] = f.schema()
+		}
 	}
 	return root
 }

@@ -11,10 +11,10 @@ import (
 
 // remedies are the flags that help where a worker can never serve a request.
 var remedies = []struct{ reason, flags string }{
-	{engine.KVTooSmall, "give the workers more KV cache with --kv-tokens (sglang: --max-total-tokens), or leave it to the profile"},
-	{engine.PromptTooLarge, "allow longer requests with --context-length, or make them shorter with --lengths"},
-	{engine.BudgetTooLarge, "allow longer requests with --context-length, or ask for less with --max-new-tokens"},
-	{engine.RankTooLarge, "give smaller ranks with --lora-ranks, or allow larger ones with --max-lora-rank"},
+	{engine.KVTooSmall, "give the workers more KV cache with --engine-args kv_tokens=(sglang: --max-total-tokens), or leave it to the profile"},
+	{engine.PromptTooLarge, "allow longer requests with --engine-args context_length, or make them shorter with --lengths"},
+	{engine.BudgetTooLarge, "allow longer requests with --engine-args context_length, or ask for less with --max-new-tokens"},
+	{engine.RankTooLarge, "give smaller ranks with --lora-ranks, or allow larger ones with --engine-args max_lora_rank"},
 }
 
 // Misfit returns an error if more than half of the requests of a simulated run were rejected because no worker could

@@ -12,7 +12,8 @@ import (
 // shownSettings are the settings with a field in result.Scenario.
 var shownSettings = []string{"name", "seed", "routing.policy", "routing.inference_architecture",
 	"routing.migration_type", "cluster.num_workers",
-	"cluster.profile", "cluster.scheduler", "cluster.max_loras_per_batch", "cluster.elastic", "workload.num_adapters",
+	"cluster.profile", "cluster.engine.scheduler", "cluster.engine.max_loras_per_batch", "cluster.elastic",
+	"workload.num_adapters",
 	"workload.lora_ranks", "workload.lora_names",
 	"workload.file", "workload.use_trace", "workload.trace_name", "workload.trace_path", "workload.num_prompts",
 	"workload.request_rate", "workload.lengths"}

@@ -86,7 +86,7 @@ func CheckRanks(p *profile.Profile, adapters []trace.Adapter) error {
 	for _, a := range adapters {
 		if a.Rank > p.Engine.MaxLoraRank {
 			return fmt.Errorf("adapter %s has rank %d, but workers of profile %s load ranks up to %d: "+
-				"give smaller ranks with --lora-ranks (as in --lora-ranks %s), or allow larger ones with --max-lora-rank %d",
+				"give smaller ranks with --lora-ranks (as in --lora-ranks %s), or allow larger ones with --engine-args max_lora_rank=%d",
 				a.Name, a.Rank, p.Name, p.Engine.MaxLoraRank, DefaultRanks(p.Engine.MaxLoraRank), a.Rank)
 		}
 	}

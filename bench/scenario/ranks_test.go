@@ -77,7 +77,7 @@ func TestDefaultRanksFitTheProfile(t *testing.T) {
 		}
 	}
 	if _, err := ranksIn(t, "lora_ranks=8,16,32,64", "profile=qwen2.5-7b-h100-64gb-vllm-0.8.5"); err == nil ||
-		!strings.Contains(err.Error(), "--max-lora-rank 32") {
+		!strings.Contains(err.Error(), "--engine-args max_lora_rank=32") {
 		t.Errorf("stated ranks above the limit: %v", err)
 	}
 }
@@ -118,9 +118,9 @@ func TestMisfit(t *testing.T) {
 		t.Errorf("half of the requests: %v", err)
 	}
 	for want, err := range map[string]error{
-		"3 of 5 requests can never be served (most often: needs more than the worker's 10 KV tokens): give the workers more KV cache with --kv-tokens": run(5, kv),
-		"5 of 9 requests can never be served (most often: needs more":                                                                                  run(9, kv, long),
-		"allow longer requests with --context-length":                                                                                                  run(3, long),
+		"3 of 5 requests can never be served (most often: needs more than the worker's 10 KV tokens): give the workers more KV cache with --engine-args kv_tokens": run(5, kv),
+		"5 of 9 requests can never be served (most often: needs more": run(9, kv, long),
+		"allow longer requests with --engine-args context_length":     run(3, long),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, expected an error with %q", err, want)

@@ -122,44 +122,54 @@ type Cluster struct {
 	NumWorkers int    `yaml:"num_workers" check:">=0 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
 	Profile    string `yaml:"profile" default:"llama-2-7b-rtx-4090-sglang-0.5" check:"any" help:"Name, file or analytic:MODEL,GPU" more:"lorasim profile list prints the names. A*2,B*6: two workers of one profile and six of another. A list without counts is used by the workers in turn"`
 
-	Engine              string  `yaml:"engine" check:"parse" help:"Engine with its defaults for the GPU, as started without flags: vllm-0.33, vllm-0.32, vllm-0.23, sglang-0.5.23" more:"vllm-0.33:llm is vLLM's class LLM in place of vllm serve. Sets scheduler, version and limits; keys that are given win. Needs a profile whose GPU is known. Empty: as the profile says" group:"Engine"`
-	Scheduler           string  `yaml:"scheduler" check:"oneof sglang vllm slora" help:"Engine whose scheduler is simulated: sglang, vllm or slora" group:"Engine"`
-	MaxNumBatchedTokens int     `yaml:"max_num_batched_tokens" check:">=0 <=1e9" unit:"tokens" help:"vllm: token budget of a step"`
-	MaxRunningRequests  int     `yaml:"max_running_requests" check:">=0 <=1e6" unit:"requests" help:"Limit of running requests per worker"`
-	MaxLorasPerBatch    int     `yaml:"max_loras_per_batch" check:">=0 <=1e6" unit:"adapters" help:"GPU adapter slots per worker" group:"Adapters on workers"`
-	MaxLoadedLoras      int     `yaml:"max_loaded_loras" check:">=0 <=1e6" unit:"adapters" help:"Limit of adapters in a worker's host memory"`
-	MaxLoraRank         int     `yaml:"max_lora_rank" check:">=0 <=1e6" unit:"rank" help:"Rank for which adapter slots are allocated"`
-	ChunkedPrefillSize  int     `yaml:"chunked_prefill_size" check:">=-1 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill step (-1: prompts are not split)" group:"Engine"`
-	MaxPrefillTokens    int     `yaml:"max_prefill_tokens" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill batch"`
-	ContextLength       int     `yaml:"context_length" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt + output, tokens"`
-	KVTokens            int64   `yaml:"kv_tokens" check:">=0 <=1e12" unit:"tokens" help:"Size of a worker's KV cache, tokens"`
-	PageSize            int     `yaml:"page_size" check:">=0 <=1e6" unit:"tokens" help:"Tokens per page (block) of the KV cache"`
-	HeadOfLine          string  `yaml:"head_of_line" check:"oneof skip block" help:"Waiting request without a free adapter slot: skip it, or block the requests behind it" more:"Old versions of sglang block" group:"Adapters on workers"`
-	LoraDrainWait       float64 `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" unit:"s" help:"Waiting time after which a request may evict a running adapter, s (0 disables)"`
-	SchedulePolicy      string  `yaml:"schedule_policy" check:"oneof fcfs priority vtc lifo" help:"Order of the queue: fcfs, priority, vtc (least-served adapter first) or lifo" more:"lifo: scheduler slora. priority is that of the adapter: sglang takes large values first, vllm small ones. vtc: docs/admission.md" group:"Queue"`
-	EnableAbort         bool    `yaml:"enable_abort" help:"slora: early abort of requests that would miss a TTFT of 6 s" more:"Serves the latest requests first while the queue grows, else the earliest. An aborted request counts as rejected"`
-	LowPriorityFirst    bool    `yaml:"schedule_low_priority_values_first" help:"sglang, schedule_policy priority: small values first"`
-	PreemptionThreshold int     `yaml:"priority_scheduling_preemption_threshold" check:">=-1 <=1e9" unit:"-" help:"sglang, schedule_policy priority: difference that preempts" more:"A running request is preempted if its priority is worse by more than this. 0: the profile's value, else 10. -1: a difference of 0"`
-	NoPriorityPreempt   bool    `yaml:"disable_priority_preemption" help:"sglang, schedule_policy priority: never preempt running requests"`
-	MaxQueuedRequests   int     `yaml:"max_queued_requests" check:">=0 <=1e9" unit:"requests" help:"sglang: limit of waiting requests per worker; more are rejected (0: no limit)"`
-	MaxNumQueuedReqs    int     `yaml:"max_num_queued_reqs" check:">=0 <=1e9" unit:"requests" help:"vllm: limit of waiting and running requests per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
-	MaxNumQueuedTokens  int64   `yaml:"max_num_queued_tokens" check:">=0 <=1e12" unit:"tokens" help:"vllm: limit of prompt tokens without first token per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
-	EnableMixedChunk    bool    `yaml:"enable_mixed_chunk" help:"sglang: run decode steps of running requests together with prefill steps" group:"Engine"`
-	OverlapSchedule     bool    `yaml:"overlap_schedule" help:"sglang: form a step while the one before it runs, as sglang does by default" more:"On with engine sglang-VERSION; the profiles in lorasim were measured without it"`
-	NoOverlapSchedule   bool    `yaml:"disable_overlap_schedule" help:"sglang: form a step when the one before it has ended"`
-	IgnoreEOS           bool    `yaml:"ignore_eos" help:"sglang: requests run to max_new_tokens, and the scheduler knows"`
-	DisableRadixCache   bool    `yaml:"disable_radix_cache" help:"With ignore_eos: reserve memory as sglang does without its radix cache"`
-	PrefixCache         bool    `yaml:"prefix_cache" help:"Workers cache prompt prefixes, per adapter" group:"Prefix cache"`
-	PrefixEviction      string  `yaml:"prefix_eviction" check:"oneof pages nodes" help:"Eviction unit of the prefix cache: pages, or nodes as in sglang"`
-	AdapterLoading      string  `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"Adapter loads: blocking (no step runs meanwhile) or overlapped (the adapter's requests wait)" group:"Adapters on workers"`
-	AdapterEviction     string  `yaml:"adapter_eviction" check:"oneof lru fifo" help:"Eviction of adapters from GPU slots: lru or fifo"`
-	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline mbgmv" help:"Cost of LoRA in a step: none, csgmv, triton, merged, dlora, roofline or mbgmv" more:"merged: one adapter at a time, merged into the weights. dlora: merged or not, by credits. roofline: profiles computed from model and GPU. mbgmv: S-LoRA's kernels, by the ranks of distinct adapters"`
-	AdapterHome         string  `yaml:"adapter_home" default:"disk" check:"oneof disk remote" help:"Storage of adapters that a worker does not hold at the start: disk or remote"`
+	AdapterHome string `yaml:"adapter_home" default:"disk" check:"oneof disk remote" help:"Storage of adapters that a worker does not hold at the start: disk or remote" group:"Adapters on workers"`
 
 	LoadFailureRate float64 `yaml:"load_failure_rate" check:">=0 <1" unit:"probability" help:"Probability that an adapter load fails; it is retried"`
 	Outages         string  `yaml:"outages" check:"parse" help:"Worker failures: WORKER@FROM-TO, s, joined by +" group:"Outages and scaling"`
 	Elastic         string  `yaml:"elastic" check:"parse" help:"Autoscaling: min=N,max=N,rule=reactive|forecast|known|schedule,... (docs/elastic.md)" more:"rule=reactive,target=REQUESTS is Kubernetes' rule; rule=schedule,times=SECONDS=WORKERS+... follows a schedule. The cluster starts with num_workers, else min. Empty: a fixed number of workers"`
 	NoFailover      bool    `yaml:"no_failover" help:"Requests on a failed worker are lost, not sent to another worker"`
+
+	Engine Engine `yaml:"engine"`
+}
+
+// Engine describes the engine of the workers. A zero or empty value selects the profile's value. The tag of says which
+// engine alone has a key; vllm and sglang are the engines' own names of a key.
+type Engine struct {
+	Version             string  `yaml:"version" flag:"engine" check:"parse" help:"Engine with its defaults for the GPU, as started without flags: vllm-0.33, vllm-0.32, vllm-0.23, sglang-0.5.23" more:"vllm-0.33:llm is vLLM's class LLM in place of vllm serve. Sets scheduler, version and limits; keys that are given win. Needs a profile whose GPU is known. Empty: as the profile says" group:"Engine"`
+	Scheduler           string  `yaml:"scheduler" flag:"scheduler" check:"oneof sglang vllm slora" help:"Engine whose scheduler is simulated: sglang, vllm or slora" group:"Engine"`
+	MaxNumBatchedTokens int     `yaml:"max_num_batched_tokens" of:"vllm" check:">=0 <=1e9" unit:"tokens" help:"vllm: token budget of a step"`
+	MaxRunningRequests  int     `yaml:"max_running_requests" vllm:"max_num_seqs" check:">=0 <=1e6" unit:"requests" help:"Limit of running requests per worker"`
+	MaxLorasPerBatch    int     `yaml:"max_loras_per_batch" vllm:"max_loras" check:">=0 <=1e6" unit:"adapters" help:"GPU adapter slots per worker" group:"Adapters on workers"`
+	MaxLoadedLoras      int     `yaml:"max_loaded_loras" vllm:"max_cpu_loras" check:">=0 <=1e6" unit:"adapters" help:"Limit of adapters in a worker's host memory"`
+	MaxLoraRank         int     `yaml:"max_lora_rank" check:">=0 <=1e6" unit:"rank" help:"Rank for which adapter slots are allocated"`
+	ChunkedPrefillSize  int     `yaml:"chunked_prefill_size" check:">=-1 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill step (-1: prompts are not split)" group:"Engine"`
+	MaxPrefillTokens    int     `yaml:"max_prefill_tokens" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill batch"`
+	ContextLength       int     `yaml:"context_length" vllm:"max_model_len" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt + output, tokens"`
+	KVTokens            int64   `yaml:"kv_tokens" sglang:"max_total_tokens" check:">=0 <=1e12" unit:"tokens" help:"Size of a worker's KV cache, tokens"`
+	PageSize            int     `yaml:"page_size" vllm:"block_size" check:">=0 <=1e6" unit:"tokens" help:"Tokens per page (block) of the KV cache"`
+	HeadOfLine          string  `yaml:"head_of_line" check:"oneof skip block" help:"Waiting request without a free adapter slot: skip it, or block the requests behind it" more:"Old versions of sglang block" group:"Adapters on workers"`
+	LoraDrainWait       float64 `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" unit:"s" help:"Waiting time after which a request may evict a running adapter, s (0 disables)"`
+	SchedulePolicy      string  `yaml:"schedule_policy" vllm:"scheduling_policy" check:"oneof fcfs priority vtc lifo" help:"Order of the queue: fcfs, priority, vtc (least-served adapter first) or lifo" more:"lifo: scheduler slora. priority is that of the adapter: sglang takes large values first, vllm small ones. vtc: docs/admission.md" group:"Queue"`
+	EnableAbort         bool    `yaml:"enable_abort" of:"slora" help:"slora: early abort of requests that would miss a TTFT of 6 s" more:"Serves the latest requests first while the queue grows, else the earliest. An aborted request counts as rejected"`
+	LowPriorityFirst    bool    `yaml:"schedule_low_priority_values_first" of:"sglang" help:"sglang, schedule_policy priority: small values first"`
+	PreemptionThreshold int     `yaml:"priority_scheduling_preemption_threshold" of:"sglang" check:">=-1 <=1e9" unit:"-" help:"sglang, schedule_policy priority: difference that preempts" more:"A running request is preempted if its priority is worse by more than this. 0: the profile's value, else 10. -1: a difference of 0"`
+	NoPriorityPreempt   bool    `yaml:"disable_priority_preemption" of:"sglang" help:"sglang, schedule_policy priority: never preempt running requests"`
+	MaxQueuedRequests   int     `yaml:"max_queued_requests" of:"sglang" check:">=0 <=1e9" unit:"requests" help:"sglang: limit of waiting requests per worker; more are rejected (0: no limit)"`
+	MaxNumQueuedReqs    int     `yaml:"max_num_queued_reqs" of:"vllm" check:">=0 <=1e9" unit:"requests" help:"vllm: limit of waiting and running requests per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
+	MaxNumQueuedTokens  int64   `yaml:"max_num_queued_tokens" of:"vllm" check:">=0 <=1e12" unit:"tokens" help:"vllm: limit of prompt tokens without first token per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
+	EnableMixedChunk    bool    `yaml:"enable_mixed_chunk" of:"sglang" help:"sglang: run decode steps of running requests together with prefill steps" group:"Engine"`
+	OverlapSchedule     bool    `yaml:"overlap_schedule" of:"sglang" help:"sglang: form a step while the one before it runs, as sglang does by default" more:"On with engine sglang-VERSION; the profiles in lorasim were measured without it"`
+	NoOverlapSchedule   bool    `yaml:"disable_overlap_schedule" of:"sglang" help:"sglang: form a step when the one before it has ended"`
+	IgnoreEOS           bool    `yaml:"ignore_eos" of:"sglang" help:"sglang: requests run to max_new_tokens, and the scheduler knows"`
+	DisableRadixCache   bool    `yaml:"disable_radix_cache" help:"With ignore_eos: reserve memory as sglang does without its radix cache"`
+	PrefixCache         bool    `yaml:"prefix_cache" vllm:"enable_prefix_caching" help:"Workers cache prompt prefixes, per adapter" group:"Prefix cache"`
+	PrefixEviction      string  `yaml:"prefix_eviction" check:"oneof pages nodes" help:"Eviction unit of the prefix cache: pages, or nodes as in sglang"`
+	AdapterLoading      string  `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"Adapter loads: blocking (no step runs meanwhile) or overlapped (the adapter's requests wait)" group:"Adapters on workers"`
+	AdapterEviction     string  `yaml:"adapter_eviction" sglang:"lora_eviction_policy" check:"oneof lru fifo" help:"Eviction of adapters from GPU slots: lru or fifo"`
+	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline mbgmv" help:"Cost of LoRA in a step: none, csgmv, triton, merged, dlora, roofline or mbgmv" more:"merged: one adapter at a time, merged into the weights. dlora: merged or not, by credits. roofline: profiles computed from model and GPU. mbgmv: S-LoRA's kernels, by the ranks of distinct adapters"`
+
+	// Spelled is an engine whose own name set a key; "": none. This is not a setting.
+	Spelled string `yaml:"-"`
 }
 
 // Routing describes the router: its policy and its options.
@@ -252,13 +262,26 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 	}
 	for _, p := range pairs { // the parser refuses keys that are given twice
 		key, line := prefix+p.Key.String(), p.Key.GetToken().Position.Line
-		if slices.ContainsFunc(fields, func(f Field) bool { return f.Section == key }) {
+		isSection := func(f Field) bool { return f.Section == key }
+		if !strings.Contains(p.Key.String(), ".") && slices.ContainsFunc(fields, isSection) {
 			if err := r.section(p.Value, key+"."); err != nil {
 				return err
 			}
 			continue
 		}
 		f, err := findKey(key, prefix)
+		set := func(text string) error { return f.Set(&r.scenario, text) }
+		if prefix == EngineSection+"." {
+			name := strings.TrimPrefix(key, prefix)
+			if f, _, err = findEngineKey(name); err == nil {
+				set = func(text string) error {
+					if err := r.scenario.setEngine(name, text); err != nil {
+						return fmt.Errorf("%s%w", prefix, err)
+					}
+					return nil
+				}
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("%d: %w", line, err)
 		}
@@ -267,7 +290,7 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 			return settings.At(line, key, err)
 		}
 		if given {
-			if err := f.Set(&r.scenario, text); err != nil {
+			if err := set(text); err != nil {
 				return fmt.Errorf("%d: %w", line, err)
 			}
 		}

@@ -35,7 +35,7 @@ func TestEveryFieldIsNamedOnce(t *testing.T) {
 func TestReferenceFlags(t *testing.T) {
 	for _, name := range strings.Fields(`num-prompts request-rate max-concurrency random-input-len random-output-len
 		random-range-ratio seed use-trace trace-name trace-path trace-start-time trace-end-time trace-interval-minutes
-		trace-arrival-distribution trace-total-rate trace-cv trace-map-stride trace-need-sort max-loras-per-batch max-running-requests`) {
+		trace-arrival-distribution trace-total-rate trace-cv trace-map-stride trace-need-sort`) {
 		if f, err := Find(name); err != nil || f.Flag != name {
 			t.Errorf("--%s: %v, %v", name, f.Key, err)
 		}
@@ -200,7 +200,8 @@ func TestBadValuesNameFileAndLine(t *testing.T) {
 		{"workload: {trace_cv: [1, x]}", `s.yaml:1: workload.trace_cv: "1,x" is not a list of numbers > 0 and <= 1000`},
 		{"workload: {random_range_ratio: 1.5}",
 			`s.yaml:1: workload.random_range_ratio: "1.5" is not a number from 0 to 1`},
-		{"cluster:\n  scheduler: vlm", `s.yaml:2: cluster.scheduler: unknown value "vlm", did you mean "vllm"?`},
+		{"cluster: {engine:\n  {scheduler: vlm}}",
+			`s.yaml:2: cluster.engine.scheduler: unknown value "vlm", did you mean "vllm"?`},
 		{"workload:\n  num_prompts: {a: 1}", "s.yaml:2: workload.num_prompts: keys and values, expected one value"},
 		{"workload:\n  num_prompts: [1]", "s.yaml:2: workload.num_prompts: a list, expected one value"},
 		{"workload: 5", "s.yaml:1: workload: expected keys and values"},
@@ -214,10 +215,11 @@ func TestBadValuesNameFileAndLine(t *testing.T) {
 			t.Errorf("%q: got %v, expected %s", c.text, err, c.want)
 		}
 	}
-	got, err := Parse([]byte("seed: 0x10\nworkload: {num_prompts: 1_000, request_rate: .inf, lora_ranks: 8, trace_cv: [1, 2.5], lengths: null}\ncluster: {num_workers: &n 3, max_loras_per_batch: *n}\nclient: {no_stream: true}"), "s.yaml")
+	got, err := Parse([]byte("seed: 0x10\nworkload: {num_prompts: 1_000, request_rate: .inf, lora_ranks: 8, trace_cv: [1, 2.5], lengths: null}\ncluster: {num_workers: &n 3, engine: {max_loras_per_batch: *n}}\nclient: {no_stream: true}"), "s.yaml")
 	want := Default()
 	want.Seed, want.Workload.NumPrompts, want.Workload.RequestRate, want.Workload.LoraRanks = 16, 1000, math.Inf(1), "8"
-	want.Workload.TraceCV, want.Cluster.NumWorkers, want.Cluster.MaxLorasPerBatch, want.Client.NoStream = []float64{1,
+	want.Workload.TraceCV, want.Cluster.NumWorkers, want.Cluster.Engine.MaxLorasPerBatch,
+		want.Client.NoStream = []float64{1,
 		2.5}, 3, 3, true
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)

@@ -8,7 +8,7 @@ import (
 
 // Key engine sets an engine's defaults, and keys that are given beside it win.
 func TestEngineKey(t *testing.T) {
-	sc, err := Parse([]byte("cluster: {profile: 'analytic:qwen3-14b,h100', engine: vllm-0.33, max_running_requests: 256}"),
+	sc, err := Parse([]byte("cluster: {profile: 'analytic:qwen3-14b, h100', engine: {version: vllm-0.33, max_running_requests: 256}}"),
 		"s.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -22,14 +22,14 @@ func TestEngineKey(t *testing.T) {
 		e.VLLMVersion != "0.33" || e.PageSize != 16 {
 		t.Errorf("%+v", e)
 	}
-	sc.Cluster.SchedulePolicy = "vtc"
+	sc.Cluster.Engine.SchedulePolicy = "vtc"
 	if ps, err = sc.Profiles(t.Context()); err != nil || ps[0].Engine.AsyncScheduling {
 		t.Errorf("vtc: %v", err)
 	}
-	sc.Cluster.SchedulePolicy, sc.Cluster.Scheduler = "", "sglang"
+	sc.Cluster.Engine.SchedulePolicy, sc.Cluster.Engine.Scheduler = "", "sglang"
 	_, err = sc.Profiles(t.Context())
 	testutil.ExpectError(t, err, "engine vllm-0.33 has scheduler vllm, but scheduler is sglang: give only one of them")
-	sc.Cluster.Scheduler, sc.Cluster.Engine = "", "vllm-1"
+	sc.Cluster.Engine.Scheduler, sc.Cluster.Engine.Version = "", "vllm-1"
 	_, err = sc.Profiles(t.Context())
 	testutil.ExpectError(t, err, `unknown engine "vllm-1"`)
 }
@@ -43,15 +43,15 @@ func TestOverlapSchedule(t *testing.T) {
 		err     string
 	}{
 		{"{}", false, ""},
-		{"{overlap_schedule: true}", true, ""},
-		{"{profile: 'analytic:qwen3-14b,h100', engine: sglang-0.5.23}", true, ""},
-		{"{profile: 'analytic:qwen3-14b,h100', engine: sglang-0.5.23, disable_overlap_schedule: true}", false, ""},
-		{"{profile: 'analytic:qwen3-14b,h100', engine: sglang-0.5.23, schedule_policy: vtc}", false, ""},
-		{"{overlap_schedule: true, disable_overlap_schedule: true}", false,
+		{"{engine: {overlap_schedule: true}}", true, ""},
+		{"{profile: 'analytic:qwen3-14b,h100', engine: {version: sglang-0.5.23}}", true, ""},
+		{"{profile: 'analytic:qwen3-14b,h100', engine: {version: sglang-0.5.23, disable_overlap_schedule: true}}", false, ""},
+		{"{profile: 'analytic:qwen3-14b,h100', engine: {version: sglang-0.5.23, schedule_policy: vtc}}", false, ""},
+		{"{engine: {overlap_schedule: true, disable_overlap_schedule: true}}", false,
 			"overlap_schedule and disable_overlap_schedule exclude each other"},
-		{"{overlap_schedule: true, schedule_policy: vtc}", false,
+		{"{engine: {overlap_schedule: true, schedule_policy: vtc}}", false,
 			"engine.overlap_schedule needs scheduler sglang, schedule_policy fcfs or priority"},
-		{"{overlap_schedule: true, lora_backend: dlora}", false, "a backend that runs all adapters together"},
+		{"{engine: {overlap_schedule: true, lora_backend: dlora}}", false, "a backend that runs all adapters together"},
 	} {
 		sc, err := Parse([]byte("cluster: "+c.cluster), "s.yaml")
 		if err != nil {

@@ -45,13 +45,14 @@ var suggestions = map[string]func(typed string) []string{
 		}
 		return list
 	},
-	"objective":  func(string) []string { return advise.Objectives() },
-	"policies":   commas(valuesOf("policy")),
-	"profile":    valuesOf("profile"),
-	"set":        suggestAxis,
-	"solver":     words("embedded highs"),
-	"use":        words("calibration validation held"),
-	"worker-api": words("auto sglang vllm"),
+	"objective":   func(string) []string { return advise.Objectives() },
+	"policies":    commas(valuesOf("policy")),
+	"profile":     valuesOf("profile"),
+	"engine-args": suggestEngineArgs,
+	"set":         suggestAxis,
+	"solver":      words("embedded highs"),
+	"use":         words("calibration validation held"),
+	"worker-api":  words("auto sglang vllm"),
 }
 
 func words(list string) func(string) []string {
@@ -78,6 +79,26 @@ func commas(item func(string) []string) func(string) []string {
 		}
 		return list
 	}
+}
+
+// suggestEngineArgs completes KEY=VALUE,....
+func suggestEngineArgs(typed string) []string {
+	return commas(func(typed string) (list []string) {
+		key, value, ok := strings.Cut(typed, "=")
+		for _, f := range scenario.EngineFields() {
+			for _, name := range f.Names() {
+				switch {
+				case !ok:
+					list = append(list, name+"=\t"+f.Help)
+				case name == key:
+					for _, v := range f.Suggest(value) {
+						list = append(list, key+"="+v)
+					}
+				}
+			}
+		}
+		return list
+	})(typed)
 }
 
 // suggestAxis completes KEY=VALUES of a sweep.

@@ -2,7 +2,7 @@ package cli
 
 // Advice about flags of the engines and of their clients that have no counterpart of the same meaning.
 const (
-	hintMemory  = "the profile sets the memory; --kv-tokens sets the size of the KV cache"
+	hintMemory  = "the profile sets the memory; --engine-args kv_tokens sets the size of the KV cache"
 	hintLengths = "--lengths sets the token counts (random with --random-input-len and --random-output-len, sharegpt, " +
 		"table:FILE), --workload takes a file of requests"
 	hintWarmup = "a live run sends one request first; --no-warmup leaves it out, --warmup leaves the warm-up out of " +
@@ -17,12 +17,12 @@ func engineHints() map[string]string {
 		// vllm/engine/arg_utils.py
 		"enable-lora":             "LoRA is always enabled; --num-adapters sets the number of adapters",
 		"gpu-memory-utilization":  hintMemory,
-		"num-gpu-blocks-override": "--kv-tokens sets the size of the KV cache in tokens, --page-size those of a block",
-		"enable-chunked-prefill": "prompts are always split; --max-num-batched-tokens (vLLM) or " +
-			"--chunked-prefill-size (sglang) sets the limit",
+		"num-gpu-blocks-override": "--engine-args kv_tokens sets the size of the KV cache in tokens, --engine-args page_size those of a block",
+		"enable-chunked-prefill": "prompts are always split; --engine-args max_num_batched_tokens (vLLM) or " +
+			"--engine-args chunked_prefill_size (sglang) sets the limit",
 		// sglang/srt/server_args.py
 		"mem-fraction-static":        hintMemory,
-		"enable-priority-scheduling": "give --schedule-policy priority",
+		"enable-priority-scheduling": "give --engine-args schedule_policy=priority",
 		"lora-paths":                 "--num-adapters or --lora-names sets the adapters; for live workers --lora NAME=PATH",
 		"dp":                         "every replica is a worker, see --num-workers",
 		"dp-size":                    "every replica is a worker, see --num-workers",

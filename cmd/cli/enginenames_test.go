@@ -12,48 +12,45 @@ import (
 	"lorasim/trace/store"
 )
 
-// TestEngineNames: what the engines call a setting sets it, in sim and worker.
+// TestEngineNames: --engine-args takes the keys of the engine by lorasim's names and by the engine's own, and refuses
+// those of another engine.
 func TestEngineNames(t *testing.T) {
-	for flag, want := range map[string]string{
-		"--max-loras=5":                    "max_loras_per_batch: 5",
-		"--max-cpu-loras=6":                "max_loaded_loras: 6",
-		"--max-num-seqs=7":                 "max_running_requests: 7",
-		"--max-model-len=800":              "context_length: 800",
-		"--block-size=9":                   "page_size: 9",
-		"--max-total-tokens=1000":          "kv_tokens: 1000",
-		"--lora-eviction-policy=fifo":      "adapter_eviction: fifo",
-		"--random-seed=11":                 "seed: 11",
-		"--max-num-batched-tokens=1200":    "max_num_batched_tokens: 1200", // the same everywhere
-		"--lora-drain-wait-threshold=13.5": "lora_drain_wait_threshold: 13.5",
+	for args, want := range map[string]string{
+		"--engine-args=max_loras=5 --scheduler=vllm":       "max_loras_per_batch: 5",
+		"--engine-args=max_cpu_loras=6 --scheduler=vllm":   "max_loaded_loras: 6",
+		"--engine-args=max_num_seqs=7 --scheduler=vllm":    "max_running_requests: 7",
+		"--engine-args=max_model_len=800 --scheduler=vllm": "context_length: 800",
+		"--engine-args=block_size=9,enable_prefix_caching": "page_size: 9",
+		"--engine-args=max_total_tokens=1000":              "kv_tokens: 1000",
+		"--engine-args=lora_eviction_policy=fifo":          "adapter_eviction: fifo",
+		"--random-seed=11": "seed: 11",
+		"--engine-args=page_size=8 --engine-args=kv-tokens=12":       "kv_tokens: 12",
+		"--engine-args=max_num_batched_tokens=1200 --scheduler=vllm": "max_num_batched_tokens: 1200",
+		"--engine-args=lora_drain_wait_threshold=13.5":               "lora_drain_wait_threshold: 13.5",
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), []string{"sim", flag, "--print-config"}, strings.NewReader(""), &stdout,
-			&stderr); code != exitOK || !strings.Contains(stdout.String(), want+"\n") {
-			t.Errorf("sim %s: exit code %d, %q, expected %s", flag, code, stderr.String(), want)
-		}
-		worker, _, err := newRoot().Find([]string{"worker"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := worker.ParseFlags([]string{flag}); err != nil {
-			t.Errorf("worker %s: %v", flag, err)
-		}
-		_, value, _ := strings.Cut(flag, "=")
-		key, _, _ := strings.Cut(want, ":")
-		if f := worker.Flags().Lookup(strings.ReplaceAll(key, "_", "-")); f == nil || f.Value.String() != value {
-			t.Errorf("worker %s does not set %s", flag, key)
+		if code := run(t.Context(), append([]string{"sim", "--print-config"}, strings.Fields(args)...),
+			strings.NewReader(""), &stdout, &stderr); code != exitOK || !strings.Contains(stdout.String(), want+"\n") {
+			t.Errorf("sim %s: exit code %d, %q, expected %s", args, code, stderr.String(), want)
 		}
 	}
-	for _, n := range engineNames {
-		if n.theirs == n.ours {
-			t.Errorf("--%s is no other name", n.theirs)
-		}
-		for _, c := range []string{"sim", "worker"} {
-			var stdout bytes.Buffer
-			if run(t.Context(), []string{c, "--help-all"}, strings.NewReader(""), &stdout,
-				&stdout); !strings.Contains(stdout.String(), "--"+n.theirs) {
-				t.Errorf("%s --help-all does not tell of --%s", c, n.theirs)
-			}
+	for args, want := range map[string]string{
+		"--engine-args=max_loras=5": "max_loras is a key of vllm, but the simulated engine is sglang: did you mean " +
+			"max_loras_per_batch?",
+		"--engine-args=max_num_batched_tokens=5": "max_num_batched_tokens is a key of vllm, but the simulated engine " +
+			"is sglang",
+		"--engine-args=enable_mixed_chunk --scheduler=vllm": "enable_mixed_chunk is a key of sglang, but the " +
+			"simulated engine is vllm",
+		"--engine-args=max_lorsa=5":                    "unknown engine key \"max_lorsa\", did you mean \"max_loras\"?",
+		"--engine-args=max_loras":                      "--engine-args: max_loras has no value: expected max_loras=VALUE",
+		"--engine-args=page_size=x":                    "--engine-args: page_size: \"x\"",
+		"--engine-args=max_loras=5,max_total_tokens=9": "max_total_tokens is a key of sglang, but another key is one",
+		"--kv-tokens=5":                                "it is a key of the engine, --engine-args kv_tokens=VALUE",
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), append([]string{"sim", "--num-prompts=20"}, strings.Fields(args)...),
+			strings.NewReader(""), &stdout, &stderr); code == exitOK || !strings.Contains(stderr.String(), want) {
+			t.Errorf("sim %s: exit code %d, %q, expected %s", args, code, stderr.String(), want)
 		}
 	}
 }

@@ -118,11 +118,40 @@ func addScenarioFlags(cmd *cobra.Command, sections ...string) *scenarioFlags {
 	sf := &scenarioFlags{}
 	flags(cmd, scenarioHeading, opt(&sf.file, "scenario,f", "", "Scenario `file` (YAML); flags override it"))
 	for _, f := range scenario.Fields() {
-		if f.Flag != "" && (f.Section == "" || slices.Contains(sections, f.Section)) {
+		section, _, _ := strings.Cut(f.Section, ".")
+		if f.Flag != "" && (f.Section == "" || slices.Contains(sections, section)) {
 			addSetting(cmd, cmp.Or(f.Group, scenarioHeading), f)
 		}
 	}
+	if slices.Contains(sections, "cluster") {
+		addEngineArgs(cmd, "Engine")
+	}
 	return sf
+}
+
+// engineArgsFlag is the flag for the keys of the engine.
+const engineArgsFlag = "engine-args"
+
+// addEngineArgs adds --engine-args.
+func addEngineArgs(cmd *cobra.Command, heading string) {
+	cmd.Flags().Var(&engineArgs{}, engineArgsFlag,
+		"Keys of the engine, KEY=VALUE,..., by its own names, as in max_loras_per_batch=8 or max_loras=8; repeatable")
+	annotate(cmd.Flags().Lookup(engineArgsFlag), groupKey, heading)
+}
+
+// engineArgs is the value of --engine-args: texts of each use.
+type engineArgs []string
+
+func (a *engineArgs) String() string { return strings.Join(*a, ",") }
+func (a *engineArgs) Type() string   { return "string" }
+
+func (a *engineArgs) Set(text string) error {
+	sc := scenario.Default()
+	if err := sc.EngineArgs(text); err != nil {
+		return err
+	}
+	*a = append(*a, text)
+	return nil
 }
 
 func addSetting(cmd *cobra.Command, heading string, field scenario.Field) {
@@ -138,6 +167,7 @@ func addSetting(cmd *cobra.Command, heading string, field scenario.Field) {
 // addWorkerSettings adds flags for settings of workers that policies use if workers do not report
 // them.
 func addWorkerSettings(cmd *cobra.Command, keys ...string) {
+	addEngineArgs(cmd, "Workers, as policies assume them")
 	for _, key := range keys {
 		f, err := scenario.Find(key)
 		if err != nil {
@@ -219,6 +249,11 @@ func (sf *scenarioFlags) apply(cmd *cobra.Command, sc *scenario.Scenario) (err e
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if v, ok := f.Value.(*settingValue); ok && err == nil {
 			if e := sc.Set(v.field.Key, v.text); e != nil {
+				err = usage(fmt.Errorf("--%s: %w", f.Name, e))
+			}
+		}
+		if args, ok := f.Value.(*engineArgs); ok && err == nil {
+			if e := sc.EngineArgs(args.String()); e != nil {
 				err = usage(fmt.Errorf("--%s: %w", f.Name, e))
 			}
 		}
@@ -365,7 +400,8 @@ func flagError(cmd *cobra.Command, err error) error {
 		return pflag.ErrHelp // for --help-all
 	case errors.As(err, &value):
 		f := value.GetFlag()
-		if _, ok := f.Value.(*settingValue); ok {
+		switch f.Value.(type) {
+		case *settingValue, *engineArgs:
 			return usage(fmt.Errorf("--%s: %w", f.Name, errors.Unwrap(err)))
 		}
 		return usage(fmt.Errorf("--%s: %q is not %s", f.Name, value.GetValue(), wanted(f)))
@@ -378,6 +414,10 @@ func flagError(cmd *cobra.Command, err error) error {
 			return usage(fmt.Errorf("unknown flag %q: model and hardware come from the profile, as in --profile analytic:MODEL,GPU,tp=N "+
 				"(lorasim profile compute --list has the models and GPUs, lorasim profile list the measured profiles)",
 				"--"+name))
+		}
+		if key := engineKey(name); key != "" && cmd.Flags().Lookup(engineArgsFlag) != nil {
+			return usage(fmt.Errorf("unknown flag %q: it is a key of the engine, --engine-args %s=VALUE", "--"+name,
+				key))
 		}
 		if hint := engineHints()[name]; hint != "" && cmd.Flags().Lookup("profile") != nil {
 			return usage(fmt.Errorf("unknown flag %q: %s", "--"+name, hint))
@@ -412,20 +452,19 @@ func oneOf(flag, what, value string, known []string) error {
 	return nil
 }
 
-// engineNames are the engines' names of flags that have another name here. They let users copy the
-// command line of a server.
+// engineKey returns the key of the engine that a flag's name is; "": none.
+func engineKey(flag string) string {
+	key := strings.ReplaceAll(flag, "-", "_")
+	for _, f := range scenario.EngineFields() {
+		if slices.Contains(f.Names(), key) {
+			return key
+		}
+	}
+	return ""
+}
+
+// engineNames are the engines' names of flags that have another name here.
 var engineNames = []engineName{
-	// vllm/engine/arg_utils.py, EngineArgs.add_cli_args
-	{"vLLM", "max-loras", "max-loras-per-batch"},
-	{"vLLM", "max-cpu-loras", "max-loaded-loras"},
-	{"vLLM", "max-num-seqs", "max-running-requests"},
-	{"vLLM", "max-model-len", "context-length"},
-	{"vLLM", "block-size", "page-size"},
-	{"vLLM", "enable-prefix-caching", "prefix-cache"},
-	{"vLLM", "scheduling-policy", "schedule-policy"},
-	// sglang/srt/arg_groups/fields/{schedule,lora,device}.py
-	{"sglang", "max-total-tokens", "kv-tokens"},
-	{"sglang", "lora-eviction-policy", "adapter-eviction"},
 	{"sglang", "random-seed", "seed"},
 }
 

@@ -34,8 +34,8 @@ func TestFormatsPage(t *testing.T) {
 
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	out := lorasim(t, "sim", "--num-prompts", "300", "--conversations", "chat", "--prefix-cache", "--token-times",
-		"--records", file("r.jsonl"), "--plans", file("p.jsonl"), "--json")
+	out := lorasim(t, "sim", "--num-prompts", "300", "--conversations", "chat", "--engine-args=prefix_cache",
+		"--token-times", "--records", file("r.jsonl"), "--plans", file("p.jsonl"), "--json")
 	check("--json", keysOf(t, out))
 	check("--records", keysOf(t, firstLine(t, file("r.jsonl"))))
 	check("--plans", keysOf(t, firstLine(t, file("p.jsonl"))))

@@ -16,7 +16,7 @@ const helpWidth = 80
 // commonSettings are the settings of a scenario that --help describes where a command has many flags. --help-all
 // describes all of them.
 var commonSettings = []string{"scenario", "seed", "workload", "num-prompts", "num-adapters", "request-rate",
-	"popularity", "lengths", "num-workers", "profile", "max-loras-per-batch", "prefix-cache", "policy",
+	"popularity", "lengths", "num-workers", "profile", "scheduler", "engine-args", "policy",
 	"migration-interval"}
 
 // commonFlags are the flags that --help describes in addition to commonSettings, by the command's path. "*" stands for

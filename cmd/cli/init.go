@@ -102,7 +102,7 @@ func (f *initFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n\n  lorasim sim -f %s       simulate it\n  lorasim advise %[1]s       "+
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n\n  lorasim sim %s          simulate it\n  lorasim advise %[1]s       "+
 		"which policy, and how sure that is\n", file, s.Summary(), file)
 	return nil
 }

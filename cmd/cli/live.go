@@ -63,8 +63,7 @@ prints the block of what finished.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	sf := addScenarioFlags(cmd, "workload", "routing", "client")
-	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens",
-		"no_failover")
+	addWorkerSettings(cmd, "profile", "no_failover")
 	f.remote.add(cmd)
 	f.outlier.add(cmd)
 	f.remote.addOldNames(cmd)

@@ -256,7 +256,7 @@ with these keys, all of them optional, or flags of the same names, which win ove
 # yaml-language-server: $schema=scenario.schema.json
 seed: 7
 workload: {request_rate: 20, num_adapters: 64}
-cluster: {num_workers: 8, max_loras_per_batch: 8}
+cluster: {num_workers: 8, engine: {max_loras_per_batch: 8}}
 routing: {policy: affinity-spill}
 ` + "```" + `
 

@@ -15,16 +15,6 @@ import (
 	"lorasim/trace/columnar"
 )
 
-// engineSettings are the settings of a server that recorded runs depend on: keys of a scenario's
-// section cluster.
-var engineSettings = []string{
-	"engine", "scheduler",
-	"max_num_batched_tokens", "max_running_requests", "chunked_prefill_size", "max_prefill_tokens",
-	"context_length", "kv_tokens", "page_size", "prefix_cache", "enable_mixed_chunk", "overlap_schedule",
-	"disable_overlap_schedule", "max_loras_per_batch",
-	"max_lora_rank", "lora_backend",
-}
-
 const engineHeading = "Engine of the records (default: as the profile says)"
 
 // recordsFormats lists the formats of records in help texts.
@@ -42,13 +32,14 @@ func (f *recordedFlags) add(cmd *cobra.Command, heading string) {
 	flags(cmd, heading,
 		opt(&f.maxConcurrency, "max-concurrency", 0,
 			"Limit of requests in flight (default: found in the records)", ">=0 <=1e9"))
-	for _, key := range engineSettings {
-		field, err := scenario.Find("cluster." + key)
+	for _, key := range []string{"engine", "scheduler"} {
+		field, err := scenario.Find(key)
 		if err != nil {
 			panic(err) // a programming error
 		}
 		addSetting(cmd, engineHeading, field)
 	}
+	addEngineArgs(cmd, engineHeading)
 }
 
 // requests reads the usable requests of each run, and warns of those that it leaves out.

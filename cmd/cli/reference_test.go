@@ -65,6 +65,16 @@ func accepted(t *testing.T, s *jsonschema.Schema, text string) error {
 	return s.Validate(v)
 }
 
+// inSection is a scenario with one setting.
+func inSection(f scenario.Field, value string) (text string) {
+	indent := ""
+	for part := range strings.SplitSeq(f.Section, ".") {
+		text += indent + part + ":\n"
+		indent += "  "
+	}
+	return text + indent + f.Leaf() + ": " + value + "\n"
+}
+
 // The schema takes what the reader takes and no more, but for texts that have a
 // parser, which it leaves to that.
 func TestSchemaIsTheReader(t *testing.T) {
@@ -75,7 +85,7 @@ func TestSchemaIsTheReader(t *testing.T) {
 			v, _, _ = strings.Cut(v, "\t")
 			text := fmt.Sprintf("%s: %s\n", f.Leaf(), v)
 			if f.Section != "" {
-				text = fmt.Sprintf("%s:\n  %s: %s\n", f.Section, f.Leaf(), v)
+				text = inSection(f, v)
 			}
 			if strings.HasSuffix(v, ":") || v == "{a: 1}" && f.Type() == "string" {
 				continue

@@ -74,7 +74,7 @@ grpc.health.v1.Health says whether a worker is up; --admin-listen serves /metric
 		Args: cobra.ArbitraryArgs,
 	}
 	sf := addScenarioFlags(cmd, "routing")
-	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens")
+	addWorkerSettings(cmd, "profile")
 	f.remote.add(cmd)
 	f.outlier.add(cmd)
 	f.add(cmd)
@@ -249,7 +249,7 @@ prompt. Several workers listen on consecutive ports.`,
 		Annotations: aliases(engineNames),
 		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama-2-7b-rtx-4090-sglang-0.5
   lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
-  lorasim worker --lora chat=adapters/chat-r16 --max-loaded-loras 8
+  lorasim worker --lora chat=adapters/chat-r16 --engine-args max_loaded_loras=8
   lorasim worker --api vllm --time-scale 10                # ten times as fast`,
 		Args: cobra.MaximumNArgs(1),
 	}

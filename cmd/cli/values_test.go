@@ -293,7 +293,7 @@ func TestEveryKeyTakesOrRefuses(t *testing.T) {
 		for _, v := range oddValues {
 			text := fmt.Sprintf("%s: %q\n", f.Leaf(), v)
 			if f.Section != "" {
-				text = fmt.Sprintf("%s:\n  %s: %q\n", f.Section, f.Leaf(), v)
+				text = inSection(f, fmt.Sprintf("%q", v))
 			}
 			if err := os.WriteFile(filepath.Join(dir, "s.yaml"), []byte(text), 0o644); err != nil {
 				t.Fatal(err)

@@ -13,23 +13,24 @@ type options struct {
 }
 
 func (o *options) Build(router.Env) (*router.Router, error) {
-	return &router.Router{Policy: &sticky{o.Queue, map[int32]int{}}}, nil
+	return &router.Router{Policy: &sticky{queue: o.Queue, home: map[int32]int{}}}, nil
 }
 
 // sticky sends the requests of an adapter to one worker until its queue is long, then to the least
 // loaded worker.
 type sticky struct {
+	router.Base
 	queue int
 	home  map[int32]int // worker by adapter
 }
 
-func (p *sticky) Route(r router.Request, v *router.View) int {
+func (p *sticky) Route(r router.Request, v *router.View) router.Decision {
 	w, ok := p.home[r.Adapter]
 	if !ok || w >= len(v.Workers) || !v.Workers[w].Usable() || v.Workers[w].Queued >= p.queue {
 		w = v.LeastLoaded()
 		p.home[r.Adapter] = w
 	}
-	return w
+	return router.To(w)
 }
 
 func main() {

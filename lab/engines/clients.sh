@@ -62,7 +62,7 @@ client_sglang_rust() {
 client_vllm() {
 	rm -f "$2/vllm.json"
 	"$VLLM" bench serve --backend openai --base-url "$1" --endpoint /v1/completions --model base --tokenizer "$TOKENIZER" --dataset-name random \
-		--num-prompts "$REQUESTS" --request-rate "$RATE" --random-input-len 40 --random-output-len 12 --ignore-eos --lora-modules $ADAPTERS \
+		--num-prompts "$REQUESTS" --request-rate "$RATE" --random-input-len 40 --random-output-len 12 --engine-args ignore_eos --lora-modules $ADAPTERS \
 		--save-result --save-detailed --result-dir "$2" --result-filename vllm.json >"$2/vllm.log" 2>&1 || return 1
 	grep -q "^Successful requests: *$REQUESTS *\$" "$2/vllm.log" && grep -q "^Failed requests: *0 *\$" "$2/vllm.log" && completed "$2/vllm.json" "$REQUESTS"
 }

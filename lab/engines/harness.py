@@ -284,7 +284,7 @@ class Case:
             "--lora-ranks", "8", "--popularity", "zipf:1", "--drift", "10", "--lengths",
             "lognormal:prompt_mean=40,prompt_sigma=0.6,prompt_cap=128,output_mean=20,output_sigma=0.6,output_cap=60",
             "--num-prompts", str(requests or self.setup.requests), "--request-rate", str(rate or self.setup.rate or RATES[self.engine]),
-            "--max-loaded-loras", str(HELD), "--policy", policy, "--replies", replies, "--json", *flags]
+            "--engine-args", f"max_loaded_loras={HELD}", "--policy", policy, "--replies", replies, "--json", *flags]
         problems = []
 
         def beside():

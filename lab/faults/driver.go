@@ -90,8 +90,8 @@ func benchMetrics(c *cell) error {
 	if err := c.workers[0].Break(metrics("{}", "")...); err != nil {
 		return err
 	}
-	return c.runBench(600, "--num-adapters", "6", "--backend", "vllm", "--worker-api", "vllm", "--max-loaded-loras",
-		"6")
+	return c.runBench(600, "--num-adapters", "6", "--backend", "vllm", "--worker-api", "vllm", "--engine-args",
+		"max_loaded_loras=6")
 }
 
 func benchCut(c *cell) error {

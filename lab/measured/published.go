@@ -18,7 +18,7 @@ const pullRequestsAbout = "Figures in the descriptions of pull requests that sta
 	"The target is that of computed profiles, a factor of 1.5 up or down.\n\n" +
 	"- [vLLM 11267](https://github.com/vllm-project/vllm/pull/11267), December 2024: offline throughput of Llama-2-7B on one A100, 1000 ShareGPT prompts at once. Its rates give 246 prompt and 235 output tokens in the mean; the spread of the lengths is assumed.\n" +
 	"- [sglang 17913](https://github.com/sgl-project/sglang/pull/17913), January 2026, before its change: Llama-3.1-8B on one A100, 3 slots for 6 adapters.\n" +
-	"- [sglang 13349](https://github.com/sgl-project/sglang/pull/13349), November 2025: Llama-3.1-8B on two H100, 8 slots. At that time a request without a slot stopped the queue (`--head-of-line block`).\n" +
+	"- [sglang 13349](https://github.com/sgl-project/sglang/pull/13349), November 2025: Llama-3.1-8B on two H100, 8 slots. At that time a request without a slot stopped the queue (`--engine-args head_of_line=block`).\n" +
 	"- [sglang 27181](https://github.com/sgl-project/sglang/pull/27181), June 2026: Qwen3-32B, one slot for 4 adapters, one request at a time, the mean lengths of its run. It names no GPU. An A100 is taken, because at most 26 tokens/s were seen.\n" +
 	"- [sglang 14190](https://github.com/sgl-project/sglang/pull/14190) and [15512](https://github.com/sgl-project/sglang/pull/15512) state commands. The project does not hold their figures, so no row has them."
 
@@ -40,22 +40,22 @@ type publishedFigure struct {
 
 const (
 	offline = "lorasim sim --profile analytic:llama-2-7b,a100-80gb --num-workers 1 --policy static --scheduler vllm " +
-		"--max-running-requests 256 --request-rate inf --num-prompts 1000 --num-adapters 1 --lora-ranks 8 " +
+		"--engine-args max_running_requests=256 --request-rate inf --num-prompts 1000 --num-adapters 1 --lora-ranks 8 " +
 		"--lengths lognormal:prompt_mean=246,prompt_sigma=1,prompt_cap=1024,output_mean=235,output_sigma=1,output_cap=1024"
 	switching = "lorasim sim --profile analytic:llama-3.1-8b,h100,tp=2 --num-workers 1 --policy static " +
-		"--popularity uniform --max-loras-per-batch 8 --request-rate 4 --num-prompts 100 --lengths random " +
-		"--random-input-len 4096 --random-output-len 2048 --head-of-line block"
+		"--popularity uniform --engine-args max_loras_per_batch=8 --request-rate 4 --num-prompts 100 --lengths random " +
+		"--random-input-len 4096 --random-output-len 2048 --engine-args head_of_line=block"
 )
 
 var pullRequestRuns = []published{
-	{offline + " --lora-backend none", []publishedFigure{
+	{offline + " --engine-args lora_backend=none", []publishedFigure{
 		{"vLLM 11267, no LoRA, throughput", "total_throughput", " tokens/s", 5509.93},
 		{"vLLM 11267, no LoRA, output", "output_throughput", " tokens/s", 2693.62}}},
 	{offline, []publishedFigure{
 		{"vLLM 11267, one adapter of rank 8, throughput", "total_throughput", " tokens/s", 3656.98},
 		{"vLLM 11267, one adapter of rank 8, output", "output_throughput", " tokens/s", 1787.78}}},
 	{"lorasim sim --profile analytic:llama-3.1-8b,a100-80gb --num-workers 1 --policy static --num-adapters 6 " +
-		"--popularity uniform --max-loras-per-batch 3 --request-rate 4 --num-prompts 200 --lengths random " +
+		"--popularity uniform --engine-args max_loras_per_batch=3 --request-rate 4 --num-prompts 200 --lengths random " +
 		"--random-input-len 512 --random-output-len 512", []publishedFigure{
 		{"sglang 17913, mean E2E", "mean_e2e_latency_ms", " ms", 12060.28},
 		{"sglang 17913, median E2E", "median_e2e_latency_ms", " ms", 7051.01},
@@ -65,7 +65,7 @@ var pullRequestRuns = []published{
 	{switching + " --num-adapters 16", []publishedFigure{
 		{"sglang 13349, 16 adapters, median TTFT", "median_ttft_ms", " ms", 6278}}},
 	{"lorasim sim --profile analytic:qwen3-32b,a100-80gb,tp=1,bits=16 --num-workers 1 --policy static --num-adapters 4 " +
-		"--popularity uniform --lora-ranks 64 --max-lora-rank 64 --max-loras-per-batch 1 --request-rate inf --max-concurrency 1 " +
+		"--popularity uniform --lora-ranks 64 --engine-args max_lora_rank=64 --engine-args max_loras_per_batch=1 --request-rate inf --max-concurrency 1 " +
 		"--num-prompts 200 --lengths constant:858,112", []publishedFigure{
 		{"sglang 27181, mean E2E", "mean_e2e_latency_ms", " ms", 4590.87},
 		{"sglang 27181, duration", "duration", " s", 918.31}}},

@@ -9,8 +9,8 @@ import (
 const (
 	h100 = "vllm_h100_qwen3_14b" // folder of the recorded runs
 	// server is the configuration of the recorded runs' engine, from its log.
-	server = "--max-concurrency 256 --scheduler vllm --max-num-batched-tokens 8192 --kv-tokens 288608 --page-size 16 " +
-		"--context-length 40960 --max-running-requests 256"
+	server = "--max-concurrency 256 --scheduler vllm --engine-args max_num_batched_tokens=8192 --engine-args kv_tokens=288608 --engine-args page_size=16 " +
+		"--engine-args context_length=40960 --engine-args max_running_requests=256"
 )
 
 // The runs by use: fitted by both calibrations, fitted by the calibration from four runs, and

@@ -10,7 +10,7 @@ import (
 
 	"lorasim/bench/stats"
 	"lorasim/bench/study/sweep"
-	"lorasim/router"
+	"lorasim/router/epp"
 )
 
 // Metrics of the tables.
@@ -30,7 +30,7 @@ func (s *study) add(label, spec string) {
 
 // label returns the name of a policy in tables.
 func label(ctx context.Context, spec string) string {
-	c, err := router.ReadPickerConfig(ctx, spec)
+	c, err := epp.ReadPickerConfig(ctx, spec)
 	if err != nil || c == nil {
 		return spec
 	}

@@ -222,7 +222,7 @@ func (d *drawer) memory() {
 	if d.chance(0.5) {
 		return
 	}
-	slots := c.MaxLorasPerBatch
+	slots := c.Engine.MaxLorasPerBatch
 	if slots == 0 {
 		slots = 32
 	}

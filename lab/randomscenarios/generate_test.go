@@ -68,7 +68,7 @@ func TestSustainable(t *testing.T) {
 	if err != nil || rate < 0.9*14.7 || rate > 1.1*14.7 {
 		t.Errorf("%g requests/s, %v, expected about 14.7", rate, err)
 	}
-	sc.Workload.Conversations, sc.Cluster.PrefixCache = "chat", true
+	sc.Workload.Conversations, sc.Cluster.Engine.PrefixCache = "chat", true
 	if talk, err := sustainable(t.Context(), sc); err != nil || talk < 1 || talk > 100 {
 		t.Errorf("%g turns/s, %v", talk, err)
 	}
@@ -133,22 +133,24 @@ func dimensions(sc *scenario.Scenario) (out []string) {
 		"two-kinds": strings.Contains(c.Profile, "*"), "2-workers": c.NumWorkers == 2, "32-workers": c.NumWorkers == 32,
 		"4-adapters": w.NumAdapters == 4, "500-adapters": w.NumAdapters == 500,
 		"ranks": strings.Contains(w.LoraRanks, ","), "one-rank": w.LoraRanks == "16",
-		"2-slots": c.MaxLorasPerBatch == 2, "64-slots": c.MaxLorasPerBatch == 64, "host-memory": c.MaxLoadedLoras > 0,
-		"zipf": strings.HasPrefix(w.Popularity, "zipf:"), "uniform": w.Popularity == "uniform",
+		"2-slots": c.Engine.MaxLorasPerBatch == 2, "64-slots": c.Engine.MaxLorasPerBatch == 64,
+		"host-memory": c.Engine.MaxLoadedLoras > 0,
+		"zipf":        strings.HasPrefix(w.Popularity, "zipf:"), "uniform": w.Popularity == "uniform",
 		"powerlaw": strings.HasPrefix(w.Popularity, "powerlaw"), "maf2": w.Popularity == "maf2",
 		"azure-conv": w.Lengths == "azure-conv", "azure-code": w.Lengths == "azure-code",
 		"constant": strings.HasPrefix(w.Lengths, "constant"), "copula": strings.HasPrefix(w.Lengths, "copula"),
 		"sharegpt": w.Lengths == "sharegpt", "lognormal": strings.HasPrefix(w.Lengths, "lognormal:"),
 		"gamma": strings.HasPrefix(w.Arrivals, "gamma"), "total-exponential": w.Arrivals == "total-exponential",
-		"bursty": w.Arrivals == "bursty", "conversations": w.Conversations != "", "prefix-cache": c.PrefixCache,
-		"no-prefix-cache": w.Conversations != "" && !c.PrefixCache, "sessions": w.Sessions != "", "drift": w.Drift > 0,
+		"bursty": w.Arrivals == "bursty", "conversations": w.Conversations != "", "prefix-cache": c.Engine.PrefixCache,
+		"no-prefix-cache": w.Conversations != "" && !c.Engine.PrefixCache,
+		"sessions":        w.Sessions != "", "drift": w.Drift > 0,
 		"diurnal": strings.HasPrefix(w.Pattern, "diurnal"), "on-off": strings.HasPrefix(w.Pattern, "on-off"),
 		"flash": strings.HasPrefix(w.Pattern, "flash"), "outages": c.Outages != "", "staleness": r.ViewStaleness > 0,
 		"reactive": strings.Contains(c.Elastic, "rule=reactive"),
 		"forecast": strings.Contains(c.Elastic, "rule=forecast"),
 		"schedule": strings.Contains(c.Elastic, "rule=schedule"), "remote": c.AdapterHome == "remote",
-		"vllm": c.Scheduler == "vllm", "sglang": c.Scheduler == "sglang", "locality": w.Locality != "",
-		"overlapped": c.AdapterLoading == "overlapped", "block": c.HeadOfLine == "block",
+		"vllm": c.Engine.Scheduler == "vllm", "sglang": c.Engine.Scheduler == "sglang", "locality": w.Locality != "",
+		"overlapped": c.Engine.AdapterLoading == "overlapped", "block": c.Engine.HeadOfLine == "block",
 		"few-requests": w.NumPrompts < 2000, "many-requests": w.NumPrompts > 5500,
 	} {
 		if is {

@@ -23,7 +23,7 @@ const (
 // requests/s. Requests all arrive at once. Conversations need a rate: it grows until queues grow.
 func sustainable(ctx context.Context, sc scenario.Scenario) (float64, error) {
 	policies := []string{"least-loaded", "affinity:variant=residency"}
-	if sc.Cluster.PrefixCache {
+	if sc.Cluster.Engine.PrefixCache {
 		policies = append(policies, "kv-router")
 	}
 	sc.Workload.NumPrompts = probeRequests

@@ -85,20 +85,17 @@ func (o *options) Build(env router.Env) (*router.Router, error) {
 		ReadsKV: strings.Contains(string(source), "kv_"), ReadsFewKV: true,
 		ReadsPrefixes: strings.Contains(string(source), "cached_tokens"),
 	}
-	if p.program.finished != nil {
-		rt.Policy = observer{p}
-	}
 	return rt, nil
 }
 
 // policy is a program that routes.
 type policy struct {
+	router.Base
 	options options
 	source  string
 	program *program
 	env     router.Env
 	ties    *rand.Rand // picks among equals; nil: the first
-	fault   error      // the first
 
 	view    *router.View
 	workers []*worker // by worker: their values, made once
@@ -123,34 +120,34 @@ func newPolicy(o *options, source string, env router.Env) (*policy, error) {
 }
 
 // Route implements router.Policy. If the program fails, the request goes to the least loaded worker.
-func (p *policy) Route(r router.Request, v *router.View) int {
+func (p *policy) Route(r router.Request, v *router.View) router.Decision {
 	p.show(v)
 	if len(p.usable) == 0 {
-		return router.None
+		return router.To(router.None)
 	}
 	w, err := p.ask(&r)
 	if err != nil {
-		if p.fault == nil {
-			p.fault = err
-		}
-		return v.LeastLoaded()
+		return router.Decision{Worker: v.LeastLoaded(), Err: err}
 	}
-	return w
+	return router.To(w)
 }
 
-// Fault implements router.Faulty.
-func (p *policy) Fault() error { return p.fault }
-
-// Succeed implements router.Successor: the same program keeps its state.
-func (p *policy) Succeed(before router.Policy, _ int) {
-	if o, ok := before.(observer); ok {
-		before = o.policy
+// Note implements router.Policy: the program's function finished, if there is one, sees how requests end.
+func (p *policy) Note(e router.Event) error {
+	if p.program.finished == nil || e.Kind != router.Finished {
+		return nil
 	}
-	old, ok := before.(*policy)
+	_, err := p.program.call(p.program.finished, []starlark.Value{&finished{e}})
+	return err
+}
+
+// Succeed implements router.Policy: the same program keeps its state.
+func (p *policy) Succeed(s router.Succession) {
+	old, ok := s.Before.(*policy)
 	if !ok || old.source != p.source || old.options != p.options {
 		return
 	}
-	p.program, p.ties, p.fault, p.workers = old.program, old.ties, old.fault, old.workers
+	p.program, p.ties, p.workers = old.program, old.ties, old.workers
 	for _, w := range p.workers {
 		w.policy = p
 	}
@@ -273,15 +270,4 @@ func number(v starlark.Value) (float64, error) {
 		return float64(x.Float()), nil
 	}
 	return 0, fmt.Errorf("%s, %w", v.Type(), errNoScore)
-}
-
-// observer is a policy with a program that observes how requests end.
-type observer struct{ *policy }
-
-// Finished implements router.CompletionObserver.
-func (o observer) Finished(f router.Finished) {
-	_, err := o.program.call(o.program.finished, []starlark.Value{&finished{f}})
-	if err != nil && o.fault == nil {
-		o.fault = err
-	}
 }

@@ -32,7 +32,7 @@ func testEnv(n, adapters int) router.Env {
 // cost is a worker with round step times.
 type cost struct{}
 
-func (cost) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
+func (cost) DecodeStep(running, _ int, kvTokens int64, maxRank int) float64 {
 	return 0.01 + float64(running)*0.001 + float64(kvTokens)*1e-6 + float64(maxRank)*1e-4
 }
 func (cost) Prefill(tokens int64) float64 { return float64(tokens) * 1e-4 }
@@ -98,15 +98,16 @@ func TestExamplesEqualBuiltins(t *testing.T) {
 					v := clusterOf(env, rng)
 					adapter := int32(rng.IntN(len(env.Adapters)+1)) - 1
 					r := router.Request{ID: id, Adapter: adapter, Prompt: 100, MaxNew: 10}
-					got, want := own.Policy.Route(r, v), builtin.Policy.Route(r, v)
+					d, want := own.Policy.Route(r, v), builtin.Policy.Route(r, v).Worker
+					got := d.Worker
+					if d.Err != nil {
+						t.Fatal(d.Err)
+					}
 					if got != want {
 						t.Fatalf("%s, ties=%s, seed %d, request %d: worker %d, %s picks %d",
 							c.script, ties, seed, id, got, c.builtin, want)
 					}
 					different[got] = true
-				}
-				if err := own.Policy.(router.Faulty).Fault(); err != nil {
-					t.Fatal(err)
 				}
 			}
 			if len(different) < 5 {
@@ -172,8 +173,8 @@ func TestAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}
-		got := rt.Policy.Route(router.Request{Adapter: 1, Prompt: 10}, view())
-		fault := rt.Policy.(router.Faulty).Fault()
+		d := rt.Policy.Route(router.Request{Adapter: 1, Prompt: 10}, view())
+		got, fault := d.Worker, d.Err
 		switch want := want.(type) {
 		case int:
 			if fault != nil || got != want {
@@ -185,7 +186,7 @@ func TestAnswers(t *testing.T) {
 			}
 			testutil.ExpectError(t, fault, "p.star:", want)
 			// the next request is served all the same
-			if got := rt.Policy.Route(router.Request{Adapter: 1, Prompt: 10}, view()); got != 3 {
+			if got := rt.Policy.Route(router.Request{Adapter: 1, Prompt: 10}, view()).Worker; got != 3 {
 				t.Errorf("%s: then worker %d", body, got)
 			}
 		}
@@ -244,11 +245,11 @@ def route(request, workers):
 	}
 	var got []int
 	for _, a := range []int32{0, 0, 1, 0} {
-		got = append(got, rt.Policy.Route(router.Request{Adapter: a, Prompt: 1}, v))
+		got = append(got, rt.Policy.Route(router.Request{Adapter: a, Prompt: 1}, v).Worker)
 	}
-	rt.Policy.(router.CompletionObserver).Finished(router.Finished{Worker: 1, Output: 7, E2E: 0.5})
-	got = append(got, rt.Policy.Route(router.Request{Adapter: 1, Prompt: 1}, v))
-	if err := rt.Policy.(router.Faulty).Fault(); err != nil || fmt.Sprint(got) != "[2 0 2 1 1]" {
+	err := rt.Note(router.Event{Kind: router.Finished, Worker: 1, Output: 7, E2E: 0.5})
+	got = append(got, rt.Policy.Route(router.Request{Adapter: 1, Prompt: 1}, v).Worker)
+	if err != nil || fmt.Sprint(got) != "[2 0 2 1 1]" {
 		t.Errorf("workers %v, %v", got, err)
 	}
 }
@@ -272,14 +273,18 @@ def route(request, workers):
 		for j := range v.Workers {
 			v.Workers[j].Up, v.Workers[j].Draining, v.Workers[j].Running, v.Workers[j].Queued = true, false, j, 0
 		}
-		return rt.Policy.Route(router.Request{Adapter: 3, Prompt: 1}, v)
+		d := rt.Policy.Route(router.Request{Adapter: 3, Prompt: 1}, v)
+		if d.Err != nil {
+			t.Error(d.Err)
+		}
+		return d.Worker
 	}
 	var got []int
 	for _, n := range []int{3, 5, 2, 3, 1} {
 		got = append(got, route(n))
 	}
-	if err := rt.Policy.(router.Faulty).Fault(); err != nil || fmt.Sprint(got) != "[2 2 0 2 0]" {
-		t.Errorf("workers %v, %v", got, err)
+	if fmt.Sprint(got) != "[2 2 0 2 0]" {
+		t.Errorf("workers %v", got)
 	}
 }
 
@@ -305,11 +310,11 @@ def route(request, workers):
 		if before != nil {
 			rt.Succeed(before, router.NewHistory(64), v, workers-1)
 		}
-		w := rt.Policy.Route(router.Request{Prompt: 1}, v)
-		if err := rt.Fault(); err != nil {
-			t.Fatal(err)
+		d := rt.Policy.Route(router.Request{Prompt: 1}, v)
+		if d.Err != nil {
+			t.Fatal(d.Err)
 		}
-		return rt, w
+		return rt, d.Worker
 	}
 	one, w := next(nil, "script:file="+path, 3)
 	two, then := next(one, "script:file="+path, 5)
@@ -323,11 +328,9 @@ def route(request, workers):
 func TestNoWorker(t *testing.T) {
 	env := testEnv(2, 1)
 	rt := mustNew(t, "script:file="+write(t, "def route(request, workers):\n    return 1 // 0\n"), env)
-	if w := rt.Policy.Route(router.Request{}, &router.View{Workers: make([]router.Worker, 2)}); w != router.None {
-		t.Errorf("worker %d", w)
-	}
-	if err := rt.Policy.(router.Faulty).Fault(); err != nil {
-		t.Error(err)
+	d := rt.Policy.Route(router.Request{}, &router.View{Workers: make([]router.Worker, 2)})
+	if d.Worker != router.None || d.Err != nil {
+		t.Errorf("%+v", d)
 	}
 }
 
@@ -375,7 +378,9 @@ func FuzzScript(f *testing.F) {
 		rng := newRand()
 		for id := range int64(3) {
 			v := clusterOf(env, rng)
-			w := p.Route(router.Request{ID: id, Adapter: int32(id) - 1, Prompt: 10}, v)
+			d := p.Route(router.Request{ID: id, Adapter: int32(id) - 1, Prompt: 10}, v)
+			placed(t, d.Err)
+			w := d.Worker
 			if w == router.None {
 				if v.LeastLoaded() != router.None {
 					t.Fatal("no worker, but one is usable")
@@ -383,14 +388,17 @@ func FuzzScript(f *testing.F) {
 			} else if !v.Workers[w].Usable() {
 				t.Fatalf("worker %d is not usable", w)
 			}
-			if p.program.finished != nil {
-				observer{p}.Finished(router.Finished{ID: id})
-			}
-		}
-		if p.fault != nil && !strings.Contains(p.fault.Error(), "f.star") {
-			t.Errorf("error without a place: %v", p.fault)
+			placed(t, p.Note(router.Event{Kind: router.Finished, ID: id}))
 		}
 	})
+}
+
+// placed checks that an error names the file of the program.
+func placed(t *testing.T, err error) {
+	t.Helper()
+	if err != nil && !strings.Contains(err.Error(), "f.star") {
+		t.Errorf("error without a place: %v", err)
+	}
 }
 
 func BenchmarkScript(b *testing.B) {
@@ -407,12 +415,12 @@ func BenchmarkScript(b *testing.B) {
 				id, begun := int64(0), processorTime(b)
 				for b.Loop() {
 					id++
-					rt.Policy.Route(router.Request{ID: id, Adapter: int32(id % 32), Prompt: 100, MaxNew: 100}, v)
+					d := rt.Policy.Route(router.Request{ID: id, Adapter: int32(id % 32), Prompt: 100, MaxNew: 100}, v)
+					if d.Err != nil {
+						b.Fatal(d.Err)
+					}
 				}
 				b.ReportMetric(float64(processorTime(b)-begun)/float64(b.N), "cpu-ns/op")
-				if err := rt.Policy.(router.Faulty).Fault(); err != nil {
-					b.Fatal(err)
-				}
 			})
 		}
 	}

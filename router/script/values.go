@@ -223,7 +223,7 @@ func decodeTime(w *worker, a arguments) (starlark.Value, error) {
 		return nil, err
 	}
 	return seconds(w, running >= 0 && tokens >= 0 && rank >= 0,
-		func(c router.CostModel) float64 { return c.DecodeStep(running, tokens, rank) })
+		func(c router.CostModel) float64 { return c.DecodeStep(running, running, tokens, rank) })
 }
 
 func loadTime(w *worker, a arguments) (starlark.Value, error) {
@@ -267,7 +267,7 @@ func (a adapterState) Attr(name string) (starlark.Value, error) {
 }
 
 // finished is how a request ended.
-type finished struct{ router.Finished }
+type finished struct{ router.Event }
 
 var finishedAttrs = []string{"adapter", "e2e", "id", "now", "output_tokens", "ttft", "worker"}
 

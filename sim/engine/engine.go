@@ -83,8 +83,7 @@ type Observer interface {
 
 // Hooks are functions that observe an engine. A nil function is not called.
 type Hooks struct {
-	Tier       func(adapter int32, t router.Tier) // reports the new tier of an adapter
-	LoadFailed func(adapter int32)                // reports a failed load of an adapter
+	Tier func(adapter int32, t router.Tier) // reports the new tier of an adapter
 	// LoadBooked reports a load of an adapter, into a GPU slot or into host memory. It lasts from one time to
 	// the other, unless the engine stops.
 	LoadBooked func(adapter int32, slot bool, from, to tick.Ticks)
@@ -94,7 +93,7 @@ type Hooks struct {
 	// Token reports every single token, and Step every step. Runs of decode steps then have one step each.
 	Token func(id int64, at tick.Ticks)
 	Step  func(*Report)
-	First func(id int64) // reports the first token of a request
+	First func(r *Request) // reports the first token of a request
 }
 
 // A Host owns an engine and receives the requests that leave it.
@@ -453,12 +452,6 @@ func (v adapterEvents) TierChanged(a *lora.Adapter, t router.Tier) {
 func (v adapterEvents) LoadBooked(a *lora.Adapter, slot bool, from, to tick.Ticks) {
 	if tell := v.e.cfg.Hooks.LoadBooked; tell != nil {
 		tell(a.Index, slot, from, to)
-	}
-}
-
-func (v adapterEvents) LoadFailed(a *lora.Adapter) {
-	if tell := v.e.cfg.Hooks.LoadFailed; tell != nil {
-		tell(a.Index)
 	}
 }
 

@@ -222,7 +222,7 @@ func (e *Engine) token(r *Request) {
 		e.Books.PendingPromptTokens -= int64(r.Prompt)
 		r.FirstTokenAt = now + e.Costs.Overhead
 		if e.cfg.Hooks.First != nil {
-			e.cfg.Hooks.First(r.ID)
+			e.cfg.Hooks.First(r)
 		}
 	} else {
 		e.cfg.Observer.Gap(now-r.lastTokenAt, 1)

@@ -164,16 +164,13 @@ func (m *Manager) loadFailed(k load) {
 	if a.Waiting > 0 {
 		m.FetchMissing(a)
 	}
-	m.events.LoadFailed(a)
 }
 
 // Load loads an adapter because of a plan: into host memory, and into a GPU slot if one is free.
 func (m *Manager) Load(a *Adapter) {
 	a.Keep()
 	switch {
-	case !m.Supports(a.Index):
-		m.events.LoadFailed(a)
-	case m.opt.Unified || a.slot || a.active > 0 || a.fetching():
+	case !m.Supports(a.Index) || m.opt.Unified || a.slot || a.active > 0 || a.fetching():
 	case len(m.slots)+m.unplaced < m.opt.Slots:
 		m.StartLoad(a)
 	default:

@@ -53,8 +53,6 @@ type Events interface {
 	TierChanged(a *Adapter, t router.Tier)
 	// LoadBooked reports the times of a load, into a GPU slot (slot) or into host memory.
 	LoadBooked(a *Adapter, slot bool, from, to tick.Ticks)
-	// LoadFailed reports a failed load that a router may have requested.
-	LoadFailed(a *Adapter)
 	// GiveUp reports that an adapter does not load. The requests that wait for it fail at the given time.
 	GiveUp(a *Adapter, at tick.Ticks)
 	// LoadEnded reports that a load beside the steps has ended, successfully or not.

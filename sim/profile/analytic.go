@@ -488,7 +488,7 @@ func Compare(a, b *Profile) []Difference {
 		n, _ := p.KVTokens() // 0 with an error
 		return float64(n)
 	}
-	step := func(p *Profile) float64 { return 1000 * (Model{p.Compile()}).DecodeStep(16, 16*500, 0) }
+	step := func(p *Profile) float64 { return 1000 * (Model{p.Compile()}).DecodeStep(16, 16, 16*500, 0) }
 	prompt := func(p *Profile) float64 { return 1000 * (Model{p.Compile()}).Prefill(1000) }
 	var ds []Difference
 	for _, d := range []struct {

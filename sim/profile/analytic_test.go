@@ -188,7 +188,7 @@ func TestLoRARoofline(t *testing.T) {
 	}
 	// the router's model: one adapter for each request, up to the slots
 	m := Model{c}
-	if got, want := 1000*(m.DecodeStep(32, 0, 64)-m.DecodeStep(32, 0, 0)), lora(512,
+	if got, want := 1000*(m.DecodeStep(32, 32, 0, 64)-m.DecodeStep(32, 32, 0, 0)), lora(512,
 		2048); math.Abs(got-want) > 0.001*want {
 		t.Errorf("the router reckons with %v ms, expected %v", got, want)
 	}

@@ -96,7 +96,7 @@ func TestModelDecodeStep(t *testing.T) {
 	p.Latency.LoRA = LoRA{Backend: BackendCSGMV, CSGMVUs: 50}
 	m := Model{p.Compile()}
 	for rank, want := range map[int]float64{-1: 0.019, 0: 0.019, 64: 0.0222} {
-		testutil.Near(t, fmt.Sprintf("step of rank %d", rank), m.DecodeStep(4, 1000, rank), want, 1e-9)
+		testutil.Near(t, fmt.Sprintf("step of rank %d", rank), m.DecodeStep(4, 4, 1000, rank), want, 1e-9)
 	}
 }
 

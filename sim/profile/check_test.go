@@ -111,7 +111,7 @@ func TestCheckBounds(t *testing.T) {
 		}, "tokens at -1 slots"},
 		"one page": {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 16, 16 }, ""},
 		"less than one page": {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 15, 16 },
-			"at least one page of 16 (--page-size)"},
+			"at least one page of 16 (--engine-args page_size)"},
 		"pool without tokens": {func(p *Profile) { p.Memory = Memory{PoolGiB: 1} },
 			"expected kv_tokens, or pool_gib and kv_bytes_per_token"},
 	} {
@@ -196,19 +196,19 @@ func TestModel(t *testing.T) {
 		t.Errorf("mixed step: %v ms, expected %v", got.Milliseconds(), want.Milliseconds())
 	}
 	p.Latency.LoRA.Backend = BackendDLoRA
-	near("unmerged decode", m.DecodeStep(4, 1000, 64), 15+4*0.5+2+3)
+	near("unmerged decode", m.DecodeStep(4, 4, 1000, 64), 15+4*0.5+2+3)
 
 	law := lawProfile() // 8 slots, so at most 8 distinct adapters
 	m = Model{law.Compile()}
 	slots := 8 * (0.004 + 0.0001*20)
-	near("law adapters", m.DecodeStep(20, 9000, 16), 10+20*0.02+0.45+8*(0.4+0.0002*20)+slots)
-	near("of three adapters", m.DecodeStepOf(20, 3, 9000, 16), 10+20*0.02+0.45+3*(0.4+0.0002*20)+slots)
+	near("law adapters", m.DecodeStep(20, 20, 9000, 16), 10+20*0.02+0.45+8*(0.4+0.0002*20)+slots)
+	near("of three adapters", m.DecodeStep(20, 3, 9000, 16), 10+20*0.02+0.45+3*(0.4+0.0002*20)+slots)
 	if !m.Costs.CountsAdapters() {
 		t.Error("law adapters counts adapters")
 	}
 	// 20 requests of 8 adapters, evenly: 1 + 20 - 20/8 runs of one adapter
 	law.Latency.LoRA.Backend = BackendNative
-	near("law adapters, native", Model{law.Compile()}.DecodeStep(20, 9000, 16),
+	near("law adapters, native", Model{law.Compile()}.DecodeStep(20, 20, 9000, 16),
 		10+20*0.02+0.45+18.5*(0.4+0.0002*20)+slots)
 	law.Latency.Adapters.PerWaitingUs = 0
 	if law.Compile().ScansQueue() {

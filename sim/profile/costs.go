@@ -292,20 +292,11 @@ func (s Stage) ms(bytes float64) float64 {
 // A Model predicts costs for routers, in seconds. It implements [router.CostModel].
 type Model struct{ Costs *Costs }
 
-var (
-	_ router.CostModel      = Model{}
-	_ router.AdapterCounter = Model{}
-)
+var _ router.CostModel = Model{}
 
-// DecodeStep returns the time of a decode step, s. It assumes that every request uses an adapter of its own,
-// up to the number of slots. maxRank 0: no request uses an adapter.
-func (m Model) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
-	return m.DecodeStepOf(running, running, kvTokens, maxRank)
-}
-
-// DecodeStepOf returns the time of a decode step, s, whose requests use the given number of adapters, at most one each
+// DecodeStep returns the time of a decode step, s, whose requests use the given number of adapters, at most one each
 // and at most the number of slots. maxRank 0: no request uses an adapter.
-func (m Model) DecodeStepOf(running, adapterCount int, kvTokens int64, maxRank int) float64 {
+func (m Model) DecodeStep(running, adapterCount int, kvTokens int64, maxRank int) float64 {
 	loras := int64(running)
 	if maxRank <= 0 {
 		loras = 0

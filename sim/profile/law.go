@@ -225,7 +225,7 @@ func (p *Profile) Check() error {
 	if n, err := p.KVTokens(); err != nil {
 		return err
 	} else if n < int64(e.PageSize) {
-		return fmt.Errorf("the KV cache holds %d tokens (--kv-tokens), expected at least one page of %d (--page-size)",
+		return fmt.Errorf("the KV cache holds %d tokens (--engine-args kv_tokens), expected at least one page of %d (--engine-args page_size)",
 			n, e.PageSize)
 	}
 	return nil
@@ -364,7 +364,7 @@ func (p *Profile) KVTokens() (int64, error) {
 	n := int64((m.PoolGiB*gib - slots) / float64(m.KVBytesPerToken))
 	if n <= 0 {
 		return 0, fmt.Errorf("memory: %d adapter slots of rank %d take %.1f GiB, more than pool_gib %.1f leaves: "+
-			"reduce --max-loras-per-batch or --max-lora-rank, or give --kv-tokens",
+			"reduce --engine-args max_loras_per_batch or max_lora_rank, or give --engine-args kv_tokens",
 			e.MaxLorasPerBatch, e.MaxLoraRank, slots/gib, m.PoolGiB)
 	}
 	return n, nil
@@ -416,7 +416,7 @@ func kvFromTable(table []KVCurve, slots, rank int) (int64, error) {
 			return int64(nb), nil
 		}
 	}
-	return 0, fmt.Errorf("memory.kv_table does not cover %d slots of rank %d: give the size of the KV cache (--kv-tokens), or change --max-loras-per-batch or --max-lora-rank", slots, rank)
+	return 0, fmt.Errorf("memory.kv_table does not cover %d slots of rank %d: give the size of the KV cache (--engine-args kv_tokens), or change --engine-args max_loras_per_batch or max_lora_rank", slots, rank)
 }
 
 func checkKVTable(table []KVCurve) error {

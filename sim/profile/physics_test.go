@@ -106,7 +106,7 @@ func checkPhysics(t *testing.T, p *Profile) {
 					continue
 				}
 				distinct := min(batch, int64(p.Engine.MaxLorasPerBatch))
-				ms := 1000 * (Model{costs}).DecodeStep(int(batch), w.KV, rank)
+				ms := 1000 * (Model{costs}).DecodeStep(int(batch), int(batch), w.KV, rank)
 				faster(fmt.Sprintf("a decode step of %d requests of %d tokens with %d adapters of rank %d", batch, ctx,
 					distinct, rank), ms,
 					f.WeightsMs()+kv+f.AdapterMs(p.Adapters.BytesPerRank, int(distinct)*rank))

@@ -52,7 +52,8 @@ func named(t *testing.T, err error, path string) {
 
 func FuzzAzure(f *testing.F) {
 	f.Add([]byte(azure2023), false, false)
-	f.Add([]byte("TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2024-10-15T23:59:59.5Z,2,900,120\nx\n2024-10-15T23:59:58Z,2,9,0\n"), true, true)
+	f.Add([]byte(
+		"TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2024-10-15T23:59:59.5Z,2,900,120\nx\n2024-10-15T23:59:58Z,2,9,0\n"), true, true)
 	fuzzFormat(f, llm.AzureLLM)
 }
 

@@ -182,7 +182,9 @@ func (r *Reader) next() (row, error) {
 		r.any, r.first, r.last = true, w.at, w.at
 	}
 	if w.at < r.last {
-		return row{}, r.table.Bad("", fmt.Errorf("row is %v earlier than the one before; rows must be in the order of time, or be sorted", time.Duration(r.last-w.at)))
+		return row{}, r.table.Bad("",
+			fmt.Errorf("row is %v earlier than the one before; rows must be in the order of time, or be sorted",
+				time.Duration(r.last-w.at)))
 	}
 	r.last = w.at
 	return w, nil
@@ -357,7 +359,6 @@ func readReferences(ctx context.Context, path string, o Options) (refs []referen
 type format struct {
 	files                 []string                         // patterns of its files' names
 	block                 int32                            // JSON lines with ids of so many tokens; 0: CSV
-	strict                bool                             // JSON lines have no other keys
 	stamp, prompt, output string                           // columns
 	at                    func(text []byte) (int64, error) // the time of a row, ns since some point in time
 	// count reads a number of tokens. Where it takes 0, a request without output
@@ -377,7 +378,7 @@ var formats = map[Format]format{
 		at: func(s []byte) (int64, error) { return textfile.Fixed(s, 9) }, count: textfile.Count,
 	},
 	Mooncake: {
-		files: []string{"*.jsonl"}, block: 512, strict: true,
+		files: []string{"*.jsonl"}, block: 512,
 		stamp: "timestamp", prompt: "input_length", output: "output_length",
 		at: func(ms []byte) (int64, error) { return textfile.Fixed(ms, 6) }, count: textfile.Tokens,
 	},
@@ -400,7 +401,7 @@ func (f format) open(file *textfile.File) (*table.Reader, func() (row, error), e
 	if f.block > 0 {
 		columns = append(columns, table.Column{Name: hashColumn, Value: &ids})
 	}
-	t, err := table.OpenText(file, f.block > 0, columns, f.strict)
+	t, err := table.OpenText(file, f.block > 0, columns, false)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -481,5 +482,6 @@ func stamp(b []byte) (int64, error) {
 			return at.UnixNano(), nil
 		}
 	}
-	return 0, fmt.Errorf("%.60q is not a time stamp, expected one like 2023-11-16 18:15:46.6805900 or 2024-05-12T00:00:00.123+00:00", b)
+	return 0, fmt.Errorf(
+		"%.60q is not a time stamp, expected one like 2023-11-16 18:15:46.6805900 or 2024-05-12T00:00:00.123+00:00", b)
 }

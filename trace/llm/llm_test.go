@@ -86,6 +86,11 @@ func TestFormats(t *testing.T) {
 			[]trace.Request{
 				request(0, 0, 906, 446), request(1, 51.5, 36, 29),
 			}},
+		{"mooncake of AIPerf", llm.Mooncake, strings.ReplaceAll(mooncake3, "{", `{"session_id": "a", "delay": null, `),
+			[]trace.Request{
+				told(request(0, 0, 6758, 500), 512, 0, 1, 2), request(1, 3, 7322, 490),
+				told(request(2, 3.0005, 1, 5), 512, 4),
+			}},
 		{"mooncake", llm.Mooncake, mooncake3, []trace.Request{
 			told(request(0, 0, 6758, 500), 512, 0, 1, 2), request(1, 3, 7322, 490),
 			told(request(2, 3.0005, 1, 5), 512, 4),
@@ -255,7 +260,8 @@ func TestRowErrors(t *testing.T) {
 		{llm.Mooncake, moon + `{"timestamp": 1, "input_length": "1", "output_length": 1, "hash_ids": []}`,
 			`:2: column "input_length": "\"1\"" is not a whole number`},
 		{llm.Mooncake, moon + `{"timestamp": 1, "timestamp": 1}`, `:2: column "timestamp": appears twice`},
-		{llm.Mooncake, moon + `{"time": 1}`, `:2: unknown key "time"`},
+		{llm.Mooncake, moon + `{"delay": 1, "session_id": "a", "input_length": 1, "output_length": 1, "hash_ids": [1]}`,
+			`:2: column "timestamp": is missing`},
 		{llm.Mooncake, moon + `{"timestamp": 1`, ":2: JSON object ends too early"},
 		{llm.Mooncake, moon + `{"timestamp": 0.5, "input_length": 1, "output_length": 1, "hash_ids": []}`,
 			":2: row is 500µs earlier"},

@@ -96,6 +96,20 @@ func (r *Report) decided(l *evidence.Layout) {
 	}
 }
 
+// failedBy names the flags that read all rows as successes.
+func (r *Report) failedBy() string {
+	var flags []string
+	for _, m := range r.Mapped {
+		if m.Field == evidence.Status || m.Field == evidence.Success || m.Field == evidence.Error {
+			flags = append(flags, fmt.Sprintf("%s=none", m.Field))
+		}
+	}
+	if len(flags) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; --columns %s reads them as successes", strings.Join(slices.Compact(flags), ","))
+}
+
 // measure describes the requests of a workload.
 func (r *Report) measure(w *trace.Workload) {
 	t := &r.Traffic

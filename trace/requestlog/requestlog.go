@@ -102,6 +102,9 @@ func (b *builder) workload() (*trace.Workload, *Report, error) {
 		if len(b.report.Dropped) > 0 {
 			d := b.report.Dropped[0]
 			why = fmt.Sprintf(": %d rows dropped: %s (first: line %d)", d.Rows, d.Reason, d.First)
+			if d.Reason == evidence.Failed {
+				why += b.report.failedBy()
+			}
 		}
 		return nil, nil, fmt.Errorf("the log has no request%s", why)
 	}

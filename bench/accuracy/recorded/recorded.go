@@ -154,7 +154,9 @@ func (run *Run) Simulate(ctx context.Context, p *profile.Profile, hooks ...sim.H
 	_, err := sim.Run(ctx, sim.Config{
 		Source: run.Workload.Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, run.Workers),
 		Home: router.Disk, MaxConcurrency: run.Cap, Hooks: hooks,
-		Router: &router.Router{Policy: router.Fixed(func(id int64) int { return int(run.Measured[id].WorkerLast) })},
+		Router: &router.Router{Policy: router.Fixed{Worker: func(id int64) int {
+			return int(run.Measured[id].WorkerLast)
+		}}},
 		Observer: record.Ends(func(r *record.Request) {
 			if got[r.ID] = *r; r.Status != record.OK {
 				failed++

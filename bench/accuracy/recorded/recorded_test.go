@@ -50,7 +50,7 @@ func simulated(t testing.TB, p *profile.Profile, n int, rate float64, limit int)
 	}
 	var rs []record.Request
 	if _, err := sim.Run(context.Background(), sim.Config{Source: w.Source(), Workers: []*profile.Costs{p.Compile()},
-		Router: &router.Router{Policy: router.Fixed(func(int64) int { return 0 })}, Home: router.Disk,
+		Router: &router.Router{Policy: router.Always(0)}, Home: router.Disk,
 		MaxConcurrency: limit, Observer: record.Ends(func(r *record.Request) { rs = append(rs, *r) })}); err != nil {
 		t.Fatal(err)
 	}

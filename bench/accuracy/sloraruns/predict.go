@@ -51,7 +51,7 @@ func (r *Run) predict(ctx context.Context, p *profile.Profile) (Figures, error) 
 	s := &sums{}
 	if _, err := sim.Run(ctx, sim.Config{
 		Source: w.Source(), Workers: []*profile.Costs{q.Compile()}, Home: router.Disk, Observer: s,
-		Router: &router.Router{Policy: router.Fixed(func(int64) int { return 0 })},
+		Router: &router.Router{Policy: router.Always(0)},
 	}); err != nil {
 		return Figures{}, err
 	}

@@ -191,9 +191,11 @@ func (c *vllmCase) source() trace.Source {
 	return w.Source()
 }
 
-type only struct{}
+type only struct{ router.Base }
 
-func (only) Route(router.Request, *router.View) int { return 0 }
+func (p only) Route(r router.Request, v *router.View) router.Decision { return router.To(p.pick(r, v)) }
+
+func (p only) pick(router.Request, *router.View) int { return 0 }
 
 // The engine that leaps over decode steps ends every request in the step in
 // which vLLM did: steps take a second each, loads no time.

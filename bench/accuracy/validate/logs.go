@@ -147,7 +147,7 @@ func SimulateBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, e
 	c := result.NewCollector(result.Options{Workers: 1})
 	if _, err := sim.Run(ctx, sim.Config{
 		Source: lengths.Fill(w.Source(), sampler, b.Seed), Workers: []*profile.Costs{p.Compile()}, Observer: c,
-		Router: &router.Router{Policy: router.Fixed(func(int64) int { return 0 })}, MaxConcurrency: b.Concurrency,
+		Router: &router.Router{Policy: router.Always(0)}, MaxConcurrency: b.Concurrency,
 		Home: router.Disk,
 	}); err != nil {
 		return nil, err

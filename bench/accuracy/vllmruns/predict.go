@@ -155,7 +155,7 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	var waiting sim.Waiting
 	st, err := sim.Run(ctx, sim.Config{
 		Source: src, Workers: []*profile.Costs{costs},
-		Router:   &router.Router{Policy: router.Fixed(func(int64) int { return 0 })},
+		Router:   &router.Router{Policy: router.Always(0)},
 		Observer: record.Ends(watch.done), Hooks: []sim.Hooks{{Watch: watch.Watch}, {Watch: waiting.Watch}},
 		Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
 	})

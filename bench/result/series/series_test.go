@@ -52,7 +52,7 @@ func TestTimeInSystem(t *testing.T) {
 	for _, policy := range []string{"affinity-spill", "plan-and-route", "llumnix"} {
 		sc := scenario.Default()
 		sc.Routing.Policy, sc.Workload.NumPrompts, sc.Workload.RequestRate = policy, 1500, 14
-		sc.Cluster.MaxLoadedLoras = 12
+		sc.Cluster.Engine.MaxLoadedLoras = 12
 		s, rs := simulate(t, sc)
 		if len(s.Workers) != workers(sc) || len(s.Workers[0].Queued) > Buckets || len(s.Workers[0].Queued) < Buckets/2 {
 			t.Fatalf("%s: %d workers, %d buckets", policy, len(s.Workers), len(s.Workers[0].Queued))
@@ -84,7 +84,7 @@ func TestTimeInSystem(t *testing.T) {
 func TestPlacement(t *testing.T) {
 	sc := scenario.Default()
 	sc.Routing.Policy, sc.Workload.NumPrompts, sc.Workload.RequestRate = "affinity-spill", 800, 12
-	sc.Cluster.MaxLoadedLoras, sc.Cluster.MaxLorasPerBatch = 10, 4
+	sc.Cluster.Engine.MaxLoadedLoras, sc.Cluster.Engine.MaxLorasPerBatch = 10, 4
 	s, rs := simulate(t, sc)
 	n := len(s.Adapters)
 	if s.Placement == nil || len(s.Placement.GPU) != n*len(s.Workers) || s.Placement.Resolution != 0 {

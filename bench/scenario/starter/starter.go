@@ -149,7 +149,7 @@ func (s *Scenario) Write(w io.Writer, file string) error {
 
 var page = template.Must(template.New("scenario").Funcs(template.FuncMap{"quote": quote, "line": line}).Parse(
 	`# A scenario of lorasim. Lines that begin with "# " and a key show a default; take off the "# " to change it.
-# lorasim sim -f {{quote .File}}: simulate it. lorasim advise {{quote .File}}: which policy, and how sure that is.
+# lorasim sim {{quote .File}}: simulate it. lorasim advise {{quote .File}}: which policy, and how sure that is.
 # lorasim help keys: all keys. Editors check this file by docs/scenario.schema.json.
 
 workload:
@@ -172,12 +172,13 @@ cluster:
 {{line "num_workers" .Cluster.NumWorkers "engines (sglang, vLLM), each on its own GPUs"}}
 {{line "profile" (quote .Cluster.Profile) (printf "%s: %s, %s" .Kind .Hardware .Of)}}
   # The profile sets these; "lorasim profile show {{.Cluster.Profile}}" prints all of it.
-{{line "# max_running_requests" .Engine.MaxRunningRequests "requests that a worker runs at a time"}}
-{{line "# max_loras_per_batch" .Engine.MaxLorasPerBatch "adapter slots in the GPU memory of a worker"}}
-{{line "# max_loaded_loras" .Loaded (printf "adapters in the host memory of a worker: %s" .Host)}}
-{{line "# max_lora_rank" .Engine.MaxLoraRank "highest rank that a worker takes"}}
-{{line "# kv_tokens" .KV "tokens of KV cache that the slots leave"}}
-{{line "# context_length" .Engine.ContextLength "longest prompt and output together, tokens"}}
+  # engine:
+{{line "#   max_running_requests" .Engine.MaxRunningRequests "requests that a worker runs at a time"}}
+{{line "#   max_loras_per_batch" .Engine.MaxLorasPerBatch "adapter slots in the GPU memory of a worker"}}
+{{line "#   max_loaded_loras" .Loaded (printf "adapters in the host memory of a worker: %s" .Host)}}
+{{line "#   max_lora_rank" .Engine.MaxLoraRank "highest rank that a worker takes"}}
+{{line "#   kv_tokens" .KV "tokens of KV cache that the slots leave"}}
+{{line "#   context_length" .Engine.ContextLength "longest prompt and output together, tokens"}}
 
 routing:
 {{line "policy" .Routing.Policy "lorasim policies lists them; lorasim advise chooses one"}}

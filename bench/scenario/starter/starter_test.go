@@ -26,7 +26,7 @@ func write(t *testing.T, a Answers, file string) string {
 
 // The files are scenarios that say what was answered, and run; with every key that the comments show, too.
 func TestFiles(t *testing.T) {
-	key := regexp.MustCompile(`(?m)^  # ([a-z_]+:)`)
+	key := regexp.MustCompile(`(?m)^  # ( *[a-z_]+:)`)
 	for _, a := range []Answers{
 		{}, {Workers: 6, Profile: "h100", Adapters: 100, Rate: 20}, {Workers: 1, Profile: "A100"},
 		{Profile: "qwen2.5-7b-h100-64gb-vllm-0.8.5", Adapters: 3, Rate: 0.25},
@@ -61,7 +61,7 @@ func TestFiles(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, left)
 		}
-		if all.Cluster.MaxRunningRequests == 0 || all.Cluster.KVTokens == 0 || all.Cluster.MaxLorasPerBatch == 0 {
+		if e := all.Cluster.Engine; e.MaxRunningRequests == 0 || e.KVTokens == 0 || e.MaxLorasPerBatch == 0 {
 			t.Errorf("%+v", all.Cluster)
 		}
 		ps, err := sc.Profiles(t.Context())

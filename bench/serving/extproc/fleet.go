@@ -94,8 +94,9 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	body := t.read(a)
 	t.fr = fleet.Request{Request: router.Request{ID: p.nextID.Add(1), Adapter: adapter, Prompt: t.prompt,
 		MaxNew: s.maxNew()}, Sent: p.Now(), Streams: s.Stream}
-	if t.fr.Read = p.Fleet.Requests.ReadBody(a.Path, a.Body); t.fr.Read != nil {
-		t.fr.Read.Priority, t.fr.Read.Selected, t.fr.Read.Model = p.Objectives[a.Objective], a.Selected, t.model
+	t.fr.Hint = p.Fleet.Requests.ReadBody(a.Path, a.Body)
+	if hint, ok := t.fr.Hint.(*epp.Request); ok {
+		hint.Priority, hint.Selected, hint.Model = p.Objectives[a.Objective], a.Selected, t.model
 	}
 	if a.Subset != nil {
 		t.fr.Only = func(address string) bool {
@@ -217,8 +218,8 @@ func (t *ticket) route(ctx context.Context) *Refusal {
 	no, avoid := noWorker, -1
 	for try := range maxTries {
 		if t.w = requests.Route(&t.fr, avoid); t.w == router.None {
-			if r := t.fr.Rejection; r != nil {
-				return &Refusal{Status: r.Status, Text: r.Error(), Reason: "policy", RetryAfter: 1}
+			if r := t.fr.Refusal; r != nil {
+				return &Refusal{Status: r.Status, Text: r.Reason, Reason: "policy", RetryAfter: 1}
 			}
 			return no
 		}

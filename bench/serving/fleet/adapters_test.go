@@ -16,7 +16,7 @@ import (
 func TestEnsure(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		k := newFakeWorker(t, "lora0")
-		f, policy, _ := startFleet(t, 3, nil, k)
+		f, _, _ := startFleet(t, 3, nil, k)
 		ctx := context.Background()
 		for _, a := range []int32{trace.BaseModel, 0} {
 			if err := f.LoRAs.Ensure(ctx, 0, a); err != nil {
@@ -57,9 +57,8 @@ func TestEnsure(t *testing.T) {
 		if err == nil || err.Error() != "loading adapter lora2 on worker 0: POST /load_lora_adapter: status 400: no such file" {
 			t.Error(err)
 		}
-		if s := f.Stats(); s.Loads != 1 || s.FailedLoads != 1 || len(policy.failed) != 1 ||
-			policy.failed[0] != (router.Placement{Adapter: 2}) {
-			t.Errorf("%+v, the policy heard of %v", s, policy.failed)
+		if s := f.Stats(); s.Loads != 1 || s.FailedLoads != 1 {
+			t.Errorf("%+v", s)
 		}
 		if st := f.view.Workers[0].Adapters[2]; st.Loading || st.Tier != router.Disk {
 			t.Errorf("after the failure: %+v", st)

@@ -56,8 +56,7 @@ func (c *cluster) models() (list []string) {
 // OneBase returns an error that explains why a router works with one base model only. It returns nil if the router
 // works with several.
 func OneBase(rt *router.Router) error {
-	_, changes := rt.Policy.(router.PlacementChanger)
-	if rt.Planner == nil && !changes {
+	if !rt.Plans() {
 		return nil
 	}
 	return fmt.Errorf("policy %s places adapters on workers of one base model: use a policy without plans, such as "+

@@ -177,16 +177,15 @@ func (r *Report) judge() {
 	add(r.TokenIDs == Off, "move running requests, or resume them after a failure: replies have no token ids")
 	add(r.TokenIDs == "", "rely on moving running requests: the probe for one token failed or timed out")
 	add(r.Names == Off, "unload adapters safely: the server does not report which adapters are in use (--disable-log-stats)")
-	add(r.Slots == 0, "use the number of adapter slots: not reported by the server; give --max-loras-per-batch")
-	add(r.KVCapacity == 0, "use the size of the KV cache: not reported by the server; give --kv-tokens")
-	add(r.MaxLoaded == 0 && r.API == VLLM, "use the limit of loaded adapters (--max-cpu-loras): not reported by the server; give --max-loaded-loras")
+	add(r.Slots == 0, "use the number of adapter slots: not reported by the server; give --engine-args max_loras_per_batch")
+	add(r.KVCapacity == 0, "use the size of the KV cache: not reported by the server; give --engine-args kv_tokens")
+	add(r.MaxLoaded == 0 && r.API == VLLM, "use the limit of loaded adapters (--max-cpu-loras): not reported by the server; give --engine-args max_loaded_loras")
 	add(r.MaxRank == 0, "use the largest rank: not reported by the server")
 }
 
 // Refuse returns an error if the reported workers cannot serve requests for the given adapters under the router's
 // policy. It ignores workers that did not answer.
 func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error {
-	_, adjusts := rt.Policy.(router.PlacementChanger)
 	var errs []error
 	for w := range reports {
 		r := &reports[w]
@@ -195,7 +194,7 @@ func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error
 		}
 		var lacks []string
 		for i, a := range adapters {
-			elsewhere := rt.Placement != nil && rt.Planner == nil && !adjusts &&
+			elsewhere := rt.Placement != nil && !rt.Plans() &&
 				!slices.Contains(rt.Placement[w], int32(i))
 			if !elsewhere && !slices.Contains(r.Adapters, a.Name) {
 				lacks = append(lacks, a.Name)

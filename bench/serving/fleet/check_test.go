@@ -167,11 +167,11 @@ func TestRefuse(t *testing.T) {
 			"worker 0 (u) lacks lora5: dynamic loading is disabled"},
 		{fixed, &router.Router{Placement: placed.Placement, Planner: &outcomes{}}, 6,
 			"worker 0 (u) lacks lora1, lora2, lora3 and 2 more: dynamic loading is disabled"},
-		{fixed, &router.Router{Placement: placed.Placement, Policy: &fixedPolicy}, 6,
+		{fixed, &router.Router{Placement: placed.Placement, Places: true}, 6,
 			"worker 0 (u) lacks lora1, lora2, lora3 and 2 more: dynamic loading is disabled"},
 	} {
 		err := Refuse([]Report{c.r}, as[:c.n], c.rt)
-		if two := Refuse([]Report{c.r, c.r}, as[:c.n], &router.Router{Policy: c.rt.Policy}); err != nil &&
+		if two := Refuse([]Report{c.r, c.r}, as[:c.n], &router.Router{Places: c.rt.Places}); err != nil &&
 			!strings.HasSuffix(fmt.Sprint(two), " (and 1 more workers likewise)") {
 			t.Errorf("two of %+v: %v", c.r, two)
 		}
@@ -180,6 +180,3 @@ func TestRefuse(t *testing.T) {
 		}
 	}
 }
-
-// fixedPolicy changes the placement as it routes.
-var fixedPolicy fixed

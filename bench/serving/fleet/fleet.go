@@ -111,14 +111,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// poller returns the policy if it polls the workers on a timer.
-func (c *Config) poller() (p router.Poller, ok bool) {
-	if c.Router != nil {
-		p, ok = c.Router.Policy.(router.Poller)
-	}
-	return p, ok
-}
-
 // Limits are the limits of one worker. 0: unknown, except for MaxLoaded.
 type Limits struct {
 	MaxRunning int   `json:"max_running_requests"` // most running requests
@@ -152,8 +144,8 @@ func New(cfg Config) (*Fleet, error) {
 		return nil, errors.New("fleet: no workers")
 	}
 	cfg = cfg.withDefaults()
-	if p, ok := cfg.poller(); ok { // the policy looks more often than health needs
-		cfg.Poll = min(cfg.Poll, time.Duration(p.Refresh()*float64(time.Second)))
+	if rt := cfg.Router; rt != nil && rt.Poll > 0 { // the policy looks more often than health needs
+		cfg.Poll = min(cfg.Poll, time.Duration(rt.Poll*float64(time.Second)))
 	}
 	c := newCluster(cfg)
 	found := &discovery{c}
@@ -207,11 +199,14 @@ func each(n int, do func(i int) error) []error {
 
 // Run probes the workers and plans until ctx ends.
 func (f *Fleet) Run(ctx context.Context) {
-	planner := f.Config().Router.Planner // one that replaces it has the same interval
+	rt := f.Config().Router // one that replaces it has the same intervals
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if planner != nil {
-		wg.Go(func() { f.plans.run(ctx, planner.Interval()) })
+	if rt.Planner != nil {
+		wg.Go(func() { f.plans.run(ctx, rt.Planner.Interval()) })
+	}
+	if rt.Poll > 0 {
+		wg.Go(func() { f.Requests.poll(ctx, rt.Poll) })
 	}
 	f.members.run(ctx)
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"lorasim/router"
 )
 
 // loader carries out loads and unloads.
@@ -38,7 +36,6 @@ func (l *loader) load(k *worker, a int32) error {
 		k.loras.rows[a].lost = false
 	} else {
 		err = fmt.Errorf("loading adapter %s on worker %d: %w", l.catalog.adapters[a].Name, k.index, err)
-		l.loadFailed(k, a, err)
 	}
 	k.end(a, err)
 	if n := k.view.HostSlots; err == nil && n > 0 && len(k.loras.held) > n {
@@ -83,16 +80,6 @@ func (l *loader) canQueue(k *worker, a int32) bool {
 	k.places.full.refuses = true
 	k.places.refused()
 	return k.loras.rows[a].outside > 0
-}
-
-// loadFailed reports a failed load to the policy, unless the load will be tried again. Called with mu held.
-func (l *loader) loadFailed(k *worker, a int32, err error) {
-	if isFull(err) {
-		return
-	}
-	if o, ok := l.router.Policy.(router.LoadFailureObserver); ok {
-		o.LoadFailed(router.Placement{Worker: int32(k.index), Adapter: a})
-	}
 }
 
 // relist updates the list of the worker's adapters.

@@ -432,9 +432,16 @@ type noT struct{ testing.TB }
 func (*noT) Helper() {}
 
 // turns sends requests to the usable workers in turn.
-type turns struct{ next int }
+type turns struct {
+	router.Base
+	next int
+}
 
-func (p *turns) Route(_ router.Request, v *router.View) int {
+func (p *turns) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(p.pick(r, v))
+}
+
+func (p *turns) pick(_ router.Request, v *router.View) int {
 	for range v.Workers {
 		p.next++
 		if w := p.next % len(v.Workers); v.Workers[w].Usable() {

@@ -8,7 +8,7 @@ import (
 )
 
 // A worker holds a bounded number of adapters in host memory (sglang:
-// --max-loaded-loras): its places. They are not its adapter slots, which are on the
+// --engine-args max_loaded_loras): its places. They are not its adapter slots, which are on the
 // GPU and which the engine hands out by itself.
 //
 // Where requests need more adapters than a worker has places, they wait in a queue

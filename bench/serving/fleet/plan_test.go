@@ -21,6 +21,7 @@ import (
 func TestSituation(t *testing.T) {
 	f := newTestFleet(t, 2, 2)
 	defer f.Close()
+	f.router.Planner = &outcomes{}
 	movable := func(int, int) bool { return true }
 	for _, r := range []struct {
 		w   int

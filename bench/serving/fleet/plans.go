@@ -97,10 +97,7 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 // IDs. Called with mu held.
 func (p *planRunner) input() *router.PlannerInput {
 	in := &router.PlannerInput{View: p.fresh()}
-	var wanted router.Selection
-	if s, ok := p.router.Planner.(router.Selector); ok {
-		wanted = s.Select(in.View)
-	}
+	wanted := p.router.Planner.Select(in.View)
 	for w, k := range p.workers {
 		if wanted.Worker != nil && !wanted.Worker(w) {
 			continue
@@ -110,20 +107,17 @@ func (p *planRunner) input() *router.PlannerInput {
 	return in
 }
 
-// adjust starts the loads and unloads that the latest routing decision entails. Called with mu held.
-func (p *planRunner) adjust() {
-	changer, ok := p.router.Policy.(router.PlacementChanger)
-	if !ok {
+// change starts the loads and unloads that a routing decision entails; nil: none. Called with mu held.
+func (p *planRunner) change(plan *router.Plan) {
+	if plan == nil || plan.Empty() {
 		return
 	}
 	by := p.router
-	if plan := changer.Adjust(); plan != nil && !plan.Empty() {
-		p.tasks.Go(func() {
-			ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.LoadLimit)
-			defer cancel()
-			p.guard(-1, func() error { p.apply(ctx, plan, by); return nil })
-		})
-	}
+	p.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.LoadLimit)
+		defer cancel()
+		p.guard(-1, func() error { p.apply(ctx, plan, by); return nil })
+	})
 }
 
 // apply carries out a plan of a router that may have been replaced since. It loads adapters first. If a load fails, it

@@ -1,14 +1,15 @@
 package fleet
 
 import (
+	"context"
 	"sync/atomic"
+	"time"
 
 	"lorasim/router"
-	"lorasim/router/epp"
 	"lorasim/trace"
 )
 
-// A Request is a request in flight. Its owner sets the exported fields, except Held and Rejection, and does not change
+// A Request is a request in flight. Its owner sets the exported fields, except Held and Refusal, and does not change
 // them while the fleet has the request.
 type Request struct {
 	router.Request         // the fleet sets Expected
@@ -29,8 +30,8 @@ type Request struct {
 	// Held states whether the worker of the latest Route held the adapter when it was picked. It is true for a base
 	// model.
 	Held bool
-	// Rejection is the reason for which the policy rejected the request in the latest Route. nil: not rejected.
-	Rejection *epp.Rejection
+	// Refusal is why the policy refused the request in the latest Route; nil: it did not.
+	Refusal *router.Refusal
 
 	generated atomic.Int32 // tokens so far
 	on        *worker      // where it is, or was last; only its owner's calls change it
@@ -52,7 +53,7 @@ func (r *Request) Generated() int { return int(r.generated.Load()) }
 const MaxLost = 2
 
 // Requests routes requests, books them on workers, and tracks them to their end. The owner of a request calls Route
-// (or Book) first, and Tokens as tokens come. At the end it calls Finished or Failed, and then Left.
+// (or Book) first, and Tokens as tokens come. At the end it calls Finished, or Failed and Left.
 type Requests struct {
 	*cluster
 	outliers *detector
@@ -71,23 +72,22 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	}
 	q.expect(r)
 	hidden := q.hideOthers(r, v)
-	w := q.router.Policy.Route(r.Request, v)
+	d := q.router.Route(r.Request, v)
 	for _, i := range hidden {
 		v.Workers[i].Up = true
 	}
-	if p, ok := q.router.Policy.(router.Rejecter); ok {
-		r.Rejection = p.Rejection()
-	}
+	r.Refusal = d.Refusal
 	if masked {
 		q.outliers.unmask(v)
 	}
-	q.noteFault()
+	q.noteFault(d.Err)
+	w := d.Worker
 	if w != router.None {
 		q.router.Admission.Sent(r.Request, w, v)
 		r.Held = r.Adapter == trace.BaseModel || q.workers[w].loras.rows[r.Adapter].held
 		q.history.Sent(r.Request, w, v.Now)
 		q.book(r, w)
-		q.plans.adjust()
+		q.plans.change(d.Change)
 	}
 	return w
 }
@@ -107,12 +107,29 @@ func (q *Requests) hideOthers(r *Request, v *router.View) (hidden []int) {
 }
 
 // noteFault logs the first failure of the policy. Called with mu held.
-func (q *Requests) noteFault() {
-	if q.fault != nil {
-		return
+func (q *Requests) noteFault(err error) {
+	if err != nil && q.fault == nil {
+		q.fault = err
+		q.cfg.Log("%v; a request for which the policy fails goes to the least loaded worker", err)
 	}
-	if q.fault = q.router.Fault(); q.fault != nil {
-		q.cfg.Log("%v; a request for which the policy fails goes to the least loaded worker", q.fault)
+}
+
+// note tells the policy of an event. Called with mu held.
+func (q *Requests) note(e router.Event) { q.noteFault(q.router.Note(e)) }
+
+// noteRequest tells the policy what happened to a request at a worker. Called with mu held.
+func (q *Requests) noteRequest(kind router.EventKind, r *Request, worker int) {
+	q.note(router.Event{Kind: kind, Now: q.cfg.Now(), ID: r.ID, Adapter: r.Adapter, Worker: int32(worker)})
+}
+
+// poll tells the policy at every interval of the fleet's clock that it is time to look at the workers.
+func (q *Requests) poll(ctx context.Context, interval float64) {
+	every := time.Duration(interval / q.cfg.Speed * float64(time.Second))
+	for range Ticks(ctx, max(every, time.Millisecond)) {
+		q.mu.Lock()
+		v := q.fresh()
+		q.note(router.Event{Kind: router.Polled, Now: v.Now, View: v})
+		q.mu.Unlock()
 	}
 }
 
@@ -122,10 +139,10 @@ func (q *Requests) Fault() error {
 	return q.fault
 }
 
-// ReadBody returns what the policy reads from a request's body. It returns nil if the policy reads no bodies.
-func (q *Requests) ReadBody(path string, body []byte) *epp.Request {
-	if p, ok := q.cfg.Router.Policy.(router.BodyReader); ok {
-		return p.ReadBody(path, body)
+// ReadBody returns what the policy reads from a request's body, its Hint. It returns nil if the policy reads no bodies.
+func (q *Requests) ReadBody(path string, body []byte) any {
+	if read := q.cfg.Router.ReadBody; read != nil {
+		return read(path, body)
 	}
 	return nil
 }
@@ -165,6 +182,7 @@ func (q *Requests) BookOr(r *Request, w int) int {
 // book books a request on a worker. Called with mu held.
 func (q *Requests) book(r *Request, w int) {
 	q.expect(r)
+	q.noteRequest(router.Sent, r, w)
 	k := q.workers[w]
 	r.on, r.worker, r.booked, r.quiet = k, w, q.view.Now, silence{}
 	k.out.enter(r)
@@ -196,7 +214,7 @@ func (q *Requests) First(a int32, base string) int {
 // counts as running from then on. Otherwise the call takes no lock.
 func (q *Requests) Tokens(r *Request, n int, first bool) {
 	n = min(n, maxGenerated-r.Generated())
-	r.generated.Add(int32(n))
+	total := r.generated.Add(int32(n))
 	k := r.on
 	k.replies.heard.Add(1)
 	if !first {
@@ -204,8 +222,8 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 		return
 	}
 	defer q.lock()()
-	if f, ok := q.router.Policy.(router.FlightObserver); ok {
-		f.FirstToken(r.ID)
+	if int(total) == n { // else it had some on another worker
+		q.noteRequest(router.FirstToken, r, k.index)
 	}
 	if k.books.start(r) && r.Adapter != trace.BaseModel {
 		k.loras.used(r.Adapter)
@@ -215,14 +233,17 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 // Left removes a request from its worker.
 func (q *Requests) Left(r *Request) {
 	defer q.lock()()
+	q.leave(r)
+}
+
+// leave is Left; called with mu held.
+func (q *Requests) leave(r *Request) {
 	if r.worker < 0 {
 		return
 	}
 	k := q.workers[r.worker]
 	r.worker = -1
-	if f, ok := q.router.Policy.(router.FlightObserver); ok {
-		f.Left(r.ID)
-	}
+	q.noteRequest(router.Left, r, k.index)
 	k.out.leave(r)
 	k.books.remove(r)
 	if k.leaving {
@@ -239,22 +260,20 @@ func (q *Requests) Left(r *Request) {
 	}
 }
 
-// Finished notes that worker w served a request to its end, and updates the policies that learn from finished
-// requests. The argument reply is the time from the first token to the end as the client saw it, exec the time from the
-// first token on w to the end, s. They differ for requests that moved, or went on here after a failure.
+// Finished notes that worker w served a request to its end, and removes it from the worker. The argument reply is the
+// time from the first token to the end as the client saw it, exec the time from the first token on w to the end, s.
+// They differ for requests that moved, or went on here after a failure.
 func (q *Requests) Finished(r *Request, w int, reply, exec float64) {
 	defer q.lock()()
+	q.leave(r)
 	q.outliers.succeeded(r, w)
 	q.outputs.Ended(r.Adapter, r.generated.Load())
-	end := router.Finished{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec,
-		Now: q.cfg.Now()}
+	end := router.Event{Kind: router.Finished, Now: q.cfg.Now(), ID: r.ID, Adapter: r.Adapter, Worker: int32(w),
+		Output: r.generated.Load(), Exec: exec}
 	end.E2E = max(end.Now-r.Sent, 0)
 	end.TTFT = max(end.E2E-reply, 0)
-	q.router.Admission.Finished(end)
 	q.history.Finished(end)
-	if l, ok := q.router.Policy.(router.CompletionObserver); ok {
-		l.Finished(end)
-	}
+	q.note(end)
 }
 
 // Failed notes that a request failed through a fault of worker w. The connection was refused or broke, nothing came in

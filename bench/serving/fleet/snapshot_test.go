@@ -73,7 +73,7 @@ func TestLatencies(t *testing.T) {
 	for i := range int64(10) {
 		q := router.Request{ID: i, Adapter: trace.BaseModel}
 		f.history.Sent(q, 1, float64(i))
-		f.history.Finished(router.Finished{ID: i, Worker: 1, Output: 11, E2E: 3, TTFT: 1})
+		f.history.Finished(router.Event{Kind: router.Finished, ID: i, Worker: 1, Output: 11, E2E: 3, TTFT: 1})
 	}
 	list := f.Latencies()
 	if len(list) != 3 || list[0].Requests != 0 || list[0].E2E != nil {

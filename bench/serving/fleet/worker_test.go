@@ -126,24 +126,33 @@ func (k *fakeWorker) did() []string {
 
 // fixed is a policy that sends everything to one worker and notes what it hears.
 type fixed struct {
+	router.Base
 	to       int
 	adjust   *router.Plan
-	failed   []router.Placement
-	finished []router.Finished
+	finished []router.Event
 }
 
-func (p *fixed) Route(_ router.Request, v *router.View) int {
+func (p *fixed) Route(r router.Request, v *router.View) router.Decision {
+	return router.Decision{Worker: p.pick(r, v), Change: p.adjust}
+}
+
+func (p *fixed) pick(_ router.Request, v *router.View) int {
 	if !v.Workers[p.to].Usable() {
 		return slices.IndexFunc(v.Workers, func(w router.Worker) bool { return w.Usable() })
 	}
 	return p.to
 }
-func (p *fixed) Adjust() *router.Plan           { return p.adjust }
-func (p *fixed) LoadFailed(at router.Placement) { p.failed = append(p.failed, at) }
-func (p *fixed) Finished(fin router.Finished)   { p.finished = append(p.finished, fin) }
+
+func (p *fixed) Note(e router.Event) error {
+	if e.Kind == router.Finished {
+		p.finished = append(p.finished, e)
+	}
+	return nil
+}
 
 // outcomes is a planner that notes what became of its plans.
 type outcomes struct {
+	router.Base
 	next *router.Plan
 	seen []*router.PlannerInput
 	told []error

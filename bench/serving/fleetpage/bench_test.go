@@ -27,7 +27,7 @@ func bench(t *testing.T, s *fleetpage.Server, requests int) {
 	sc := scenario.Default()
 	sc.Workload.NumPrompts, sc.Workload.NumAdapters, sc.Workload.RequestRate = int64(requests), 12, 6
 	sc.Workload.Popularity, sc.Routing.Policy = "zipf:1", "plan-and-route:interval=5"
-	sc.Cluster.MaxLorasPerBatch = 4
+	sc.Cluster.Engine.MaxLorasPerBatch = 4
 	var urls []string
 	for range 3 {
 		profiles, err := sc.Profiles(t.Context())

@@ -266,7 +266,10 @@ func TestAccessLog(t *testing.T) {
 }
 
 // script is a planner with a list of plans.
-type script struct{ plans []*router.Plan }
+type script struct {
+	router.Base
+	plans []*router.Plan
+}
 
 func (s *script) Interval() float64           { return 0.02 }
 func (s *script) Applied(*router.Plan, error) {}

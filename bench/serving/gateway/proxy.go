@@ -32,7 +32,7 @@ type dispatch struct {
 	g         *Gateway
 	r         *http.Request // the client's
 	line      *line         // to the client, and of the access log
-	want      *want
+	want      *parsed
 	booked    bool // it counts as a worker's load
 	search    bool // what it asks for is on one worker, which is not known
 	fr        fleet.Request
@@ -83,7 +83,7 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	d.fr.Owner, d.fr.Streams, d.fr.Base = d, q.stream, q.base
 	g.identify(q, &d.fr)
 	if q.whole {
-		d.fr.Read = g.cfg.Fleet.Requests.ReadBody(r.URL.Path, q.data)
+		d.fr.Hint = g.cfg.Fleet.Requests.ReadBody(r.URL.Path, q.data)
 	}
 	q.content = nil // which would keep the body in memory
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers,

@@ -21,12 +21,17 @@ import (
 
 // first routes to the first usable worker, and counts what finishes.
 type first struct {
+	router.Base
 	finished atomic.Int64
 	next     bool // to the one after the latest instead
 	latest   int
 }
 
-func (p *first) Route(_ router.Request, v *router.View) int {
+func (p *first) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(p.pick(r, v))
+}
+
+func (p *first) pick(_ router.Request, v *router.View) int {
 	for i := range v.Workers {
 		if k := (i + p.latest) % len(v.Workers); v.Workers[k].Usable() {
 			if p.next {
@@ -38,7 +43,12 @@ func (p *first) Route(_ router.Request, v *router.View) int {
 	return router.None
 }
 
-func (p *first) Finished(router.Finished) { p.finished.Add(1) }
+func (p *first) Note(e router.Event) error {
+	if e.Kind == router.Finished {
+		p.finished.Add(1)
+	}
+	return nil
+}
 
 // scripted is a gateway to workers that answer requests as told. Loads of
 // adapters succeed and are counted.

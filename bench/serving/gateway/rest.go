@@ -29,7 +29,7 @@ func readsJSON(path string) bool {
 }
 
 // spending reads the rest of a body, once.
-type spending struct{ q *want }
+type spending struct{ q *parsed }
 
 func (s *spending) Read(p []byte) (int, error) {
 	q := s.q
@@ -52,7 +52,7 @@ func (s *spending) Read(p []byte) (int, error) {
 
 // failed returns the reason for which the rest of the body could not be read, or nil. It is no fault of the worker
 // that waits for the body.
-func (q *want) failed() error {
+func (q *parsed) failed() error {
 	if err := q.broken.Load(); err != nil {
 		return *err
 	}

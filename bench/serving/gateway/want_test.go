@@ -25,19 +25,19 @@ import (
 const most = 2 * keep // where the search for a model ends, here
 
 // newWant is a request with a body of some length, -1: unknown, and enough memory.
-func newWant(openAI bool, length int64) *want {
-	q := &want{openAI: openAI, prompt: 1, maxNew: defaultMaxNew}
+func newWant(openAI bool, length int64) *parsed {
+	q := &parsed{openAI: openAI, prompt: 1, maxNew: defaultMaxNew}
 	q.length = length
 	q.memory, _ = newBodyMemory(8*most, most)
 	return q
 }
 
 // respelt is what was read of a body as it is sent.
-func (q *want) respelt(api fleet.API, base, adapter string) []byte {
+func (q *parsed) respelt(api fleet.API, base, adapter string) []byte {
 	return bytes.Join(q.edited(q.respell(api, base, adapter)), nil)
 }
 
-func read(t *testing.T, path, body string) *want {
+func read(t *testing.T, path, body string) *parsed {
 	t.Helper()
 	q := newWant(path != "/generate", int64(len(body)))
 	if err := q.read(t.Context(), httptest.NewRequest("POST", path, strings.NewReader(body)), most); err != nil {

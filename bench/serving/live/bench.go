@@ -106,7 +106,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	}
 	res.Texts = texts
 	// the workers have no prefix caches, or do not tell
-	if e := res.Extra; !sc.Cluster.PrefixCache && (e.Reuse == nil || e.Cached == 0) {
+	if e := res.Extra; !sc.Cluster.Engine.PrefixCache && (e.Reuse == nil || e.Cached == 0) {
 		e.Reuse = nil
 		for i := range e.Workers {
 			e.Workers[i].Reuse = nil
@@ -320,9 +320,9 @@ func noteAssumed(log func(format string, args ...any), ps []*profile.Profile, re
 
 // stated are the limits that flags or the scenario state; what is not stated is 0.
 func stated(sc *scenario.Scenario) fleet.Limits {
-	c := &sc.Cluster
-	return fleet.Limits{MaxRunning: c.MaxRunningRequests, Slots: c.MaxLorasPerBatch, KVCapacity: c.KVTokens,
-		MaxLoaded: c.MaxLoadedLoras}
+	e := &sc.Cluster.Engine
+	return fleet.Limits{MaxRunning: e.MaxRunningRequests, Slots: e.MaxLorasPerBatch, KVCapacity: e.KVTokens,
+		MaxLoaded: e.MaxLoadedLoras}
 }
 
 // told are the workers' profiles with what the workers tell of themselves and nobody has stated. Workers beyond the
@@ -348,7 +348,7 @@ func take[T int | int64](to *T, stated, told T) {
 
 // moving is how requests move: not at all where nobody plans.
 func moving(sc *scenario.Scenario, rt *router.Router) router.Moving {
-	if _, adjusts := rt.Policy.(router.PlacementChanger); rt.Planner == nil && !adjusts {
+	if !rt.Plans() {
 		return router.MoveNone
 	}
 	return router.Moving(sc.Routing.RequestMigration)

@@ -64,7 +64,7 @@ func TestCounters(t *testing.T) {
 
 func TestStated(t *testing.T) {
 	var sc scenario.Scenario
-	c := &sc.Cluster
+	c := &sc.Cluster.Engine
 	c.MaxRunningRequests, c.MaxLorasPerBatch, c.KVTokens, c.MaxLoadedLoras = 1, 2, 3, 4
 	if got := stated(&sc); got != (fleet.Limits{MaxRunning: 1, Slots: 2, KVCapacity: 3, MaxLoaded: 4}) {
 		t.Errorf("%+v", got)

@@ -21,6 +21,7 @@ import (
 // planner is a policy that begins with every adapter on worker 0 and makes the
 // plans it is given, one every interval.
 type planner struct {
+	router.Base
 	mu       sync.Mutex
 	interval float64
 	next     func(s *router.PlannerInput) *router.Plan
@@ -29,7 +30,11 @@ type planner struct {
 	dropped  int
 }
 
-func (p *planner) Route(r router.Request, v *router.View) int {
+func (p *planner) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(p.pick(r, v))
+}
+
+func (p *planner) pick(r router.Request, v *router.View) int {
 	for i := range v.Workers {
 		if w := (p.home + i) % len(v.Workers); v.Workers[w].Usable() {
 			return w

@@ -227,7 +227,7 @@ func TestObjectives(t *testing.T) {
 func TestCommand(t *testing.T) {
 	sc := describe(t, "num_adapters=100", "prefix_cache=true", "outages=0@1-2", "lora_ranks=8,16", "policy=static")
 	got := command(sc, Candidate{"explicit:map=0@0,rest@all x"})
-	want := "lorasim sim --num-adapters 100 --lora-ranks 8,16 --prefix-cache=true --outages 0@1-2 " +
+	want := "lorasim sim --num-adapters 100 --lora-ranks 8,16 --outages 0@1-2 --engine-args prefix_cache=true " +
 		"--policy 'explicit:map=0@0,rest@all x'"
 	if got != want {
 		t.Errorf("%s\nexpected\n%s", got, want)

@@ -39,11 +39,10 @@ func TestClasses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, changes := rt.Policy.(router.PlacementChanger)
 		if slices.Contains(withoutPlans, name) {
 			continue
 		}
-		if class := (Candidate{name}).Class(); (rt.Planner != nil || changes) && class != Plans {
+		if class := (Candidate{name}).Class(); rt.Plans() && class != Plans {
 			t.Errorf("%s makes plans, but is of class %s", name, class)
 		}
 	}

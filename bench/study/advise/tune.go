@@ -32,7 +32,7 @@ var DefaultAdd = []string{"lora-affinity-scorer"}
 // Tuned is the result of the search of an endpoint picker's configuration.
 type Tuned struct {
 	Of     Candidate // unchanged configuration
-	Config *router.PickerConfig
+	Config *epp.PickerConfig
 	Tried  int       // number of configurations, including the unchanged one
 	Best   Candidate // best changed configuration; Spec "": none gives other results
 	// Changes lead from the configuration to the best.
@@ -63,7 +63,7 @@ func (t *Tuned) significant() bool {
 
 // Text returns the text of the better configuration, with the comment lines on top.
 func (t *Tuned) Text(ctx context.Context, comment ...string) ([]byte, error) {
-	p, err := router.ReadPickerConfig(ctx, t.Best.Spec)
+	p, err := epp.ReadPickerConfig(ctx, t.Best.Spec)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ const pickerPolicy, tunedRole = "epp", "tuned"
 func (o *Options) CheckConfigs(ctx context.Context, own string) (n int, err error) {
 	specs := o.pickers(own)
 	for _, spec := range specs {
-		c, err := router.ReadPickerConfig(ctx, spec)
+		c, err := epp.ReadPickerConfig(ctx, spec)
 		if err != nil {
 			return 0, err
 		}
@@ -120,7 +120,7 @@ func (s *study) newTuner(r *race, spec string) (*tuner, error) {
 	if base == nil || base.err != nil {
 		return nil, nil // it cannot run here
 	}
-	config, err := router.ReadPickerConfig(s.ctx, spec)
+	config, err := epp.ReadPickerConfig(s.ctx, spec)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func artificial(t *testing.T, score func(value map[string]float64) float64, nois
 	return func(stream int, wants []want) ([][]Figures, error) {
 		out := make([][]Figures, len(wants))
 		for i, w := range wants {
-			c, err := router.ReadPickerConfig(t.Context(), w.Spec)
+			c, err := epp.ReadPickerConfig(t.Context(), w.Spec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,7 +42,7 @@ func artificial(t *testing.T, score func(value map[string]float64) float64, nois
 // newArtificial is a tuner of the default configuration, before any run.
 func newArtificial(t *testing.T, sample sampler, left func() int64) *tuner {
 	t.Helper()
-	config, err := router.ReadPickerConfig(t.Context(), "epp")
+	config, err := epp.ReadPickerConfig(t.Context(), "epp")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestPickers(t *testing.T) {
 
 // TestTunedText: the answer in words, and the configuration that it writes.
 func TestTunedText(t *testing.T) {
-	config, err := router.ReadPickerConfig(t.Context(), "epp:set=queue-scorer:4")
+	config, err := epp.ReadPickerConfig(t.Context(), "epp:set=queue-scorer:4")
 	if err != nil {
 		t.Fatal(err)
 	}

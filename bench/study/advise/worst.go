@@ -72,12 +72,13 @@ func command(sc *scenario.Scenario, c Candidate) string {
 	def := scenario.Default()
 	parts := []string{"lorasim sim"}
 	for _, f := range scenario.Fields() {
-		if v := f.Get(sc); f.Flag != "" && f.Key != "routing.policy" && v != f.Get(&def) {
-			if f.Type() == "bool" {
-				parts = append(parts, "--"+f.Flag+"="+v)
-			} else {
-				parts = append(parts, "--"+f.Flag+" "+quoted(v))
-			}
+		v := f.Get(sc)
+		switch flag, text := f.Option(v); {
+		case flag == "" || f.Key == "routing.policy" || v == f.Get(&def):
+		case f.Type() == "bool" && f.Flag != "":
+			parts = append(parts, flag+"="+text)
+		default:
+			parts = append(parts, flag+" "+quoted(text))
 		}
 	}
 	return strings.Join(append(parts, "--policy "+quoted(c.Spec)), " ")

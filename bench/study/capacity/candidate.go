@@ -77,8 +77,8 @@ func (c Candidate) apply(base *scenario.Scenario) scenario.Scenario {
 	if c.With != "" {
 		sc.Cluster.Profile = fmt.Sprintf("%s*%d,%s*%d", c.Profile, c.Workers, c.With, c.More)
 	}
-	sc.Cluster.MaxLorasPerBatch = cmp.Or(c.Slots, sc.Cluster.MaxLorasPerBatch)
-	sc.Cluster.MaxLoadedLoras = cmp.Or(c.HostPlaces, sc.Cluster.MaxLoadedLoras)
+	sc.Cluster.Engine.MaxLorasPerBatch = cmp.Or(c.Slots, sc.Cluster.Engine.MaxLorasPerBatch)
+	sc.Cluster.Engine.MaxLoadedLoras = cmp.Or(c.HostPlaces, sc.Cluster.Engine.MaxLoadedLoras)
 	if c.Policy != "" {
 		sc.Routing.Policy, sc.Routing.InferenceArchitecture, sc.Routing.MigrationType = c.Policy, "", ""
 	}

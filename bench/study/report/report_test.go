@@ -27,7 +27,7 @@ name: small
 about: Does <b>moving</b> adapters pay?
 scenario:
   workload: {num_prompts: 600, num_adapters: 16, request_rate: 12, drift: 15}
-  cluster: {num_workers: 4, max_loras_per_batch: 4, max_loaded_loras: 6}
+  cluster: {num_workers: 4, engine: {max_loras_per_batch: 4, max_loaded_loras: 6}}
 set:
   migration_interval: [2, 5, 10]
 policies: [affinity-spill, plan-and-route, "k-shard:k=1,max=2"]

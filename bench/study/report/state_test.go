@@ -59,7 +59,7 @@ func TestOverloadOnThePage(t *testing.T) {
 name: load
 scenario:
   workload: {num_prompts: 1200, num_adapters: 8}
-  cluster: {num_workers: 2, max_loras_per_batch: 8}
+  cluster: {num_workers: 2, engine: {max_loras_per_batch: 8}}
 set:
   request_rate: [3, 40]
   max_running_requests: [32, 64]

@@ -25,7 +25,7 @@ func TestParseSet(t *testing.T) {
 		{"request_rate=inf", "workload.request_rate", []string{"inf"}},
 		{"num_workers=2:5", "cluster.num_workers", []string{"2", "3", "4", "5"}},
 		{"num_workers=1,4:8:4", "cluster.num_workers", []string{"1", "4", "8"}},
-		{"max_loras_per_batch=1:64:x4", "cluster.max_loras_per_batch", []string{"1", "4", "16", "64"}},
+		{"max_loras_per_batch=1:64:x4", "cluster.engine.max_loras_per_batch", []string{"1", "4", "16", "64"}},
 		{"lora_ranks=8|8,64|16,32", "workload.lora_ranks", []string{"8", "8,64", "16,32"}},
 		{"lora_ranks=8,64|", "workload.lora_ranks", []string{"8,64"}},
 		{"popularity=zipf:1.2,uniform", "workload.popularity", []string{"zipf:1.2", "uniform"}},
@@ -60,7 +60,7 @@ func TestParseSetErrors(t *testing.T) {
 		"request_rate=x1:2:1":         "expected LO:HI:STEP",
 		"request_rate=0:1:0.0000001":  "more than 100000 values",
 		"num_workers=1:2:0.5":         "1.5 is not a whole number",
-		"max_loras_per_batch=1:63:x4": `cluster.max_loras_per_batch: range "1:63:x4" ends at 16, not at 63: expected 1:16:x4 or 1:64:x4`,
+		"max_loras_per_batch=1:63:x4": `cluster.engine.max_loras_per_batch: range "1:63:x4" ends at 16, not at 63: expected 1:16:x4 or 1:64:x4`,
 		"num_workers=a":               "not a whole number",
 	} {
 		if _, err := ParseSet(text); err == nil || !strings.Contains(err.Error(), want) {
@@ -171,7 +171,7 @@ func TestPlanErrors(t *testing.T) {
 		"goodput: fast":                      "goodput: ",
 		"policies: [statc]":                  `did you mean "static"`,
 		"set: {popularity: [zipf, zpf]}":     `workload.popularity: unknown popularity "zpf", did you mean "zipf"?`,
-		"set: {head_of_line: [block, jump]}": `cluster.head_of_line: unknown value "jump"`,
+		"set: {head_of_line: [block, jump]}": `cluster.engine.head_of_line: unknown value "jump"`,
 		"set: {num_workers: [-1]}":           `cluster.num_workers: "-1" is not a whole number from 0 to 100000`,
 
 		"seeds: 100000\nset: {request_rate: '1:100:1'}": "more than 1000000 cells",

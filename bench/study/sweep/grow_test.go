@@ -98,8 +98,8 @@ func TestGrowRefusesOthers(t *testing.T) {
 		`cluster.num_workers was "2", now "3"`:              func(s *Spec) { s.Scenario.Cluster.NumWorkers = 3 },
 		`goodput was "ttft:200", now ""`:                    func(s *Spec) { s.Goodput = "" },
 		"workload.request_rate was varied and no longer is": func(s *Spec) { s.Axes = nil },
-		"cluster.page_size is varied and was not": func(s *Spec) {
-			s.Axes = append(s.Axes, Axis{"cluster.page_size", []string{"1", "16"}})
+		"cluster.engine.page_size is varied and was not": func(s *Spec) {
+			s.Axes = append(s.Axes, Axis{"cluster.engine.page_size", []string{"1", "16"}})
 		},
 	} {
 		s := smallSpec(t)

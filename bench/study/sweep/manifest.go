@@ -72,7 +72,7 @@ func (s *Spec) commonRanks(ctx context.Context) error {
 		switch a.Key {
 		case "workload.lora_ranks", "workload.file":
 			return nil // the axis states them
-		case "cluster.profile", "cluster.max_lora_rank":
+		case "cluster.profile", "cluster.engine.max_lora_rank":
 			for _, v := range a.Values {
 				sc := s.Scenario
 				if err := setting(a.Key).Set(&sc, v); err != nil {

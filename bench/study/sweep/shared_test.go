@@ -42,7 +42,7 @@ func TestUnusedSettingsChangeNothing(t *testing.T) {
 	base := scenario.Default()
 	w := &base.Workload
 	w.NumPrompts, w.RequestRate, w.Arrivals = 250, 40, "gamma:3"
-	base.Cluster.NumWorkers, base.Cluster.MaxLorasPerBatch, base.Cluster.MaxLoadedLoras = 3, 4, 12
+	base.Cluster.NumWorkers, base.Cluster.Engine.MaxLorasPerBatch, base.Cluster.Engine.MaxLoadedLoras = 3, 4, 12
 	claims, used := 0, map[string]bool{}
 	var specs []string
 	for _, d := range router.List() {

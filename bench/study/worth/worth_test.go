@@ -416,7 +416,7 @@ func TestStudy(t *testing.T) {
 	o.MinGain, o.Metrics = 1e-12, []string{"mean_e2e_latency_ms", "cold_loads"}
 	o.Scenario.Cluster.NumWorkers = 4
 	o.Scenario.Workload.NumPrompts = 600
-	o.Scenario.Workload.RequestRate, o.Scenario.Cluster.MaxLorasPerBatch = 8, 8
+	o.Scenario.Workload.RequestRate, o.Scenario.Cluster.Engine.MaxLorasPerBatch = 8, 8
 	if a, err = Study(t.Context(), t.TempDir(), o); err != nil {
 		t.Fatal(err)
 	}

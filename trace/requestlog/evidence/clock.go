@@ -57,24 +57,27 @@ var (
 // newCalendar finds how to read dates.
 func newCalendar(values []string) (*clock, string, error) {
 	var best *clock
-	most, order, tie := -1, "", false
+	most, order, tie, wide := -1, "", false, 0.0
 	var first error
 	for _, o := range []struct {
 		layouts []string
 		name    string
 	}{{monthFirst, "month/day/year"}, {dayFirst, "day/month/year"}} {
 		c := &clock{layouts: slices.Concat(layouts, o.layouts)}
-		n := 0
+		n, least, last := 0, int64(math.MaxInt64), int64(math.MinInt64)
 		for _, v := range values {
-			if _, err := c.read(v); err == nil {
-				n++
+			if ns, err := c.read(v); err == nil {
+				n, least, last = n+1, min(least, ns), max(last, ns)
 			} else if first == nil {
 				first = err
 			}
 		}
-		tie = tie || n == most
-		if n > most {
-			best, most, order = c, n, o.name
+		// Where both orders fit, requests follow each other: the order with the shorter span is the right one.
+		if span := float64(last) - float64(least); n > most || n == most && span < wide {
+			tie = n == most
+			best, most, order, wide = c, n, o.name, span
+		} else {
+			tie = tie || n == most
 		}
 	}
 	if 2*most < len(values) || len(values) == 0 {

@@ -170,11 +170,12 @@ func (d *decision) isAccessLog() bool {
 	like := 0
 	for _, column := range d.Table.Columns {
 		name := normalize(column)
-		if slices.Contains(strings.Fields(ofAccessLogs), name) || rankIn("requesttime upstreamresponsetime",
-			column) >= 0 {
+		switch {
+		case column == d.Layout.column[Time] && rankIn("requesttime", column) >= 0: // the time, not a duration
+		case slices.Contains(strings.Fields(ofAccessLogs), name), rankIn("requesttime upstreamresponsetime",
+			column) >= 0:
 			return true
-		}
-		if slices.Contains(strings.Fields(likeAccessLogs), name) {
+		case slices.Contains(strings.Fields(likeAccessLogs), name):
 			like++
 		}
 	}

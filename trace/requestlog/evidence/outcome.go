@@ -51,7 +51,7 @@ func ofStatus(value string) verdict {
 		switch {
 		case x == 0: // of gRPC, or of a process
 			return good
-		case x < 0 || x >= 400:
+		case x < 0 || x >= 400 || x == 1: // 1 of a process
 			return bad
 		}
 		return unclear
@@ -161,12 +161,45 @@ func (d *decision) outcomes() {
 			if d.isUsed(c) || rankOf(usual[k.field], d.keysOf[c]) < 0 {
 				continue
 			}
-			if why, ok := judges(k.field, k.of, d.stated(c)); ok {
+			of := k.of
+			if k.field == Status && d.isFlag(c) {
+				of = ofSuccess
+				d.Assumed = append(d.Assumed,
+					fmt.Sprintf("column %q is 1 for a success (--columns status=none)", c))
+			}
+			if why, ok := judges(k.field, of, d.stated(c)); ok {
 				d.use(k.field, c, why)
-				d.verdict = append(d.verdict, judge{c, k.of})
+				d.verdict = append(d.verdict, judge{c, of})
 			}
 		}
 	}
+}
+
+// isFlag reports whether a column holds 1 for success and 0 for failure: the rows without output have 0. For the status
+// of a process, 0 is the success.
+func (d *decision) isFlag(column string) bool {
+	var n, without [2]int
+	output := d.values(d.Layout.column[Output])
+	for i, v := range d.values(column) {
+		x, ok := number(v)
+		switch {
+		case v == "":
+			continue
+		case !ok || x != 0 && x != 1:
+			return false
+		}
+		n[int(x)]++
+		if c, err := Count(output[i]); err != nil || c == 0 {
+			without[int(x)]++
+		}
+	}
+	switch {
+	case n[0] == 0 || n[1] == 0:
+		return n[1] > 0 // all are 1
+	case without[0] != without[1]:
+		return without[0] > without[1]
+	}
+	return n[1] > n[0] // most requests succeed
 }
 
 // judges reports whether the values of a column with the name of an outcome are outcomes, and what they say.

@@ -59,6 +59,9 @@ func (d *decision) epochOrOffset(c *candidate, stated Unit) error {
 		numbers.at[i] /= own.ns()
 	}
 	other := numbers.in(stated)
+	if n := len(c.known); n > 1 && !plausible(n, c.wide()) && plausible(n, other.wide()) {
+		return d.counted(c, stated, "") // numbers since an origin that look like dates by their size alone
+	}
 	a := c.reading()
 	b := other.reading()
 	a.Flag, b.Flag = "--time-unit "+string(own), "--time-unit "+string(stated)

@@ -29,6 +29,9 @@ func (l *Layout) isEpoch() bool {
 	})
 }
 
+// Failed is the reason why the row of a failed request is left out.
+const Failed = "the request failed"
+
 // Request reads a row. An error is the reason why the row is no request.
 func (l *Layout) Request(r Row) (q Request, err error) {
 	get := func(f Field) string {
@@ -38,7 +41,7 @@ func (l *Layout) Request(r Row) (q Request, err error) {
 		return ""
 	}
 	if l.failed(r) {
-		return q, errors.New("the request failed")
+		return q, errors.New(Failed)
 	}
 	if q.At, err = l.arrival(r); err != nil {
 		return q, err

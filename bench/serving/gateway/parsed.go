@@ -25,8 +25,8 @@ import (
 	"lorasim/trace"
 )
 
-// want is the content of a request, as far as the gateway reads it.
-type want struct {
+// parsed is a request, as far as the gateway reads it.
+type parsed struct {
 	openAI bool // adapters are models
 	requestBody
 	rest    io.Reader   // the part of the body that has not been read; nil: none
@@ -60,8 +60,8 @@ const (
 // understand reads the parts of a request's body that routing needs: the whole of a short body, and a longer one up to
 // the name of its model. The worker judges content that the gateway cannot read. Errors come with the status to
 // answer.
-func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, int, error) {
-	q := &want{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew,
+func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*parsed, int, error) {
+	q := &parsed{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew,
 		json: readsJSON(r.URL.Path)}
 	q.length = r.ContentLength
 	if r.Body == nil || r.Body == http.NoBody {
@@ -111,7 +111,7 @@ func (g *Gateway) find(name string, openAI bool) (a int32, ok bool) {
 }
 
 // read reads the body: up to keep bytes in any case, then until the model is found, up to most bytes.
-func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
+func (q *parsed) read(ctx context.Context, r *http.Request, most int64) error {
 	q.from = r.Body
 	err := q.fill(min(keep, most))
 	if errors.Is(err, errNoMemory) && q.length > keep { // it has to wait for its memory anyway
@@ -168,7 +168,7 @@ func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
 }
 
 // named reports whether the part of the body read so far names the model or adapter.
-func (q *want) named() bool { return q.fields.model != nil && q.openAI || q.fields.lora != nil }
+func (q *parsed) named() bool { return q.fields.model != nil && q.openAI || q.fields.lora != nil }
 
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
@@ -180,7 +180,7 @@ func (nothing) Read([]byte) (int, error) { return 0, io.EOF }
 // scanJSON reads the fields of a JSON object. If the object continues beyond the bytes read, it reads the fields in
 // these bytes. Invalid JSON is an error. It does not parse the values: to read every number of a prompt would take
 // longer than all other work of the gateway.
-func (q *want) scanJSON() error {
+func (q *parsed) scanJSON() error {
 	d := decoders.Get().(*jsontext.Decoder)
 	defer func() {
 		d.Reset(nothing{}) // it would keep the body
@@ -225,7 +225,7 @@ func (q *want) scanJSON() error {
 }
 
 // unsound returns the error of a body, unless the end of the bytes read may have caused it.
-func (q *want) unsound(err error) error {
+func (q *parsed) unsound(err error) error {
 	if !q.whole && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
 		return nil
 	}
@@ -233,7 +233,7 @@ func (q *want) unsound(err error) error {
 }
 
 // take notes a field whose value ends at the given offset of the body.
-func (q *want) take(key string, raw []byte, end int) {
+func (q *parsed) take(key string, raw []byte, end int) {
 	switch key {
 	case "model":
 		q.fields.model = bytes.Clone(raw)
@@ -264,7 +264,7 @@ const promptBlock = 64
 
 // identify sets the hashes of the blocks at the start of a prompt. A block of a text is its bytes as sent, 4 per
 // token.
-func (g *Gateway) identify(q *want, r *fleet.Request) {
+func (g *Gateway) identify(q *parsed, r *fleet.Request) {
 	if !g.readsPrefixes {
 		return
 	}
@@ -300,7 +300,7 @@ func blocksOf(seed maphash.Seed, prompt []byte) (hashes []uint64) {
 }
 
 // scanForm reads the model in a form, such as one with audio to transcribe.
-func (q *want) scanForm(boundary string) {
+func (q *parsed) scanForm(boundary string) {
 	const longest = 4096 // of a name, bytes
 	form := multipart.NewReader(bytes.NewReader(q.data), boundary)
 	for {
@@ -318,7 +318,7 @@ func (q *want) scanForm(boundary string) {
 }
 
 // name determines the adapters or the model that the request names, and its budget.
-func (q *want) name() {
+func (q *parsed) name() {
 	var model, lora string
 	var batch []*string
 	json.Unmarshal(q.fields.model, &model) // no text: no name
@@ -380,7 +380,7 @@ func (g *Gateway) belongs(a int32, base string) bool {
 }
 
 // oneBase returns an error if the workers serve several base models and a request does not state which one it is for.
-func (g *Gateway) oneBase(q *want) error {
+func (g *Gateway) oneBase(q *parsed) error {
 	base, several := g.cfg.Fleet.BaseOf(q.adapter)
 	switch {
 	case !several || base != "" || q.base != "":
@@ -410,7 +410,7 @@ type edit struct {
 
 // respell returns the change of the body for a worker: a new name of the model, if the worker's interface spells
 // adapters in another way, else none.
-func (q *want) respell(api fleet.API, base, adapter string) (e edit) {
+func (q *parsed) respell(api fleet.API, base, adapter string) (e edit) {
 	if !q.openAI || q.adapter == trace.BaseModel || q.object == 0 {
 		return e
 	}
@@ -433,12 +433,12 @@ func (q *want) respell(api fleet.API, base, adapter string) (e edit) {
 }
 
 // edited returns the bytes read of the body after a change, in parts.
-func (q *want) edited(e edit) net.Buffers {
+func (q *parsed) edited(e edit) net.Buffers {
 	return net.Buffers{q.data[:e.from], e.name, q.data[e.to:]}
 }
 
 // send sets the body of one attempt.
-func (q *want) send(r *http.Request, e edit) {
+func (q *parsed) send(r *http.Request, e edit) {
 	r.ContentLength = q.length
 	if q.length >= 0 {
 		r.ContentLength += int64(len(e.name) - (e.to - e.from))

@@ -1,0 +1,3 @@
+package router_test
+
+import _ "lorasim/router/epp" // the tests over all policies run it, too
