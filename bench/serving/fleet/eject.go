@@ -131,7 +131,6 @@ func IsFailure(status int, header http.Header, text string) bool {
 // detector ejects workers, and adapters on workers, that fail requests. All its methods are called with mu held.
 type detector struct {
 	*cluster
-	masked []bool // by worker: Up before mask
 }
 
 // failed notes that a request failed on a worker, which need not be down.
@@ -278,9 +277,7 @@ func (d *detector) any() bool {
 // requests as they may have before they have served one. If no worker is usable, those on trial take requests without
 // limit, or else those that are ejected: that is better than to serve no request.
 func (d *detector) mask(v *router.View, a int32, avoid int, base string) {
-	d.masked = d.masked[:0]
 	for i := range v.Workers {
-		d.masked = append(d.masked, v.Workers[i].Up)
 		v.Workers[i].Up = v.Workers[i].Up && d.serves(d.workers[i], base)
 	}
 	left := usable(v)
@@ -301,12 +298,6 @@ func (d *detector) mask(v *router.View, a int32, avoid int, base string) {
 		return h != nil && h.closed()
 	})
 	hide(v, func(i int) bool { return d.workers[i].starting(&d.cfg.Outlier) })
-}
-
-func (d *detector) unmask(v *router.View) {
-	for i, k := range d.workers {
-		v.Workers[i].Up, v.Workers[i].Ejected = d.masked[i], k.out.closed()
-	}
 }
 
 // hide hides the usable workers that satisfy a condition, unless all do.

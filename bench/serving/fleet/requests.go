@@ -58,7 +58,8 @@ type Requests struct {
 	*cluster
 	outliers *detector
 	plans    *planRunner
-	fault    error // of the policy, as reported; guarded by the cluster's mutex
+	fault    error       // of the policy, as reported; guarded by the cluster's mutex, like own
+	own      router.View // see copyOf
 }
 
 // Route picks a worker for a request, books the request there, and returns the worker's index. It returns router.None
@@ -66,20 +67,18 @@ type Requests struct {
 func (q *Requests) Route(r *Request, avoid int) int {
 	defer q.lock()()
 	v := q.fresh()
-	masked := avoid >= 0 || q.mixed || q.outliers.any()
-	if masked {
-		q.outliers.mask(v, r.Adapter, avoid, q.wanted(r.Adapter, r.Base))
+	if masked := avoid >= 0 || q.mixed || q.outliers.any(); masked || r.Only != nil {
+		v = q.copyOf(v)
+		if masked {
+			q.outliers.mask(v, r.Adapter, avoid, q.wanted(r.Adapter, r.Base))
+		}
+		if r.Only != nil {
+			hideOthers(r, v)
+		}
 	}
 	q.expect(r)
-	hidden := q.hideOthers(r, v)
 	d := q.router.Route(r.Request, v)
-	for _, i := range hidden {
-		v.Workers[i].Up = true
-	}
 	r.Refusal = d.Refusal
-	if masked {
-		q.outliers.unmask(v)
-	}
 	q.noteFault(d.Err)
 	w := d.Worker
 	if w != router.None {
@@ -92,18 +91,22 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	return w
 }
 
-// hideOthers hides the workers that a request's Only excludes, and returns them. Called with mu held.
-func (q *Requests) hideOthers(r *Request, v *router.View) (hidden []int) {
-	if r.Only == nil {
-		return nil
-	}
+// copyOf returns a view whose workers may be hidden for one decision. It is overwritten by the next call. Called with mu
+// held.
+func (q *Requests) copyOf(v *router.View) *router.View {
+	workers := append(q.own.Workers[:0], v.Workers...)
+	q.own = *v
+	q.own.Workers = workers
+	return &q.own
+}
+
+// hideOthers hides the workers that a request's Only excludes.
+func hideOthers(r *Request, v *router.View) {
 	for i := range v.Workers {
 		if w := &v.Workers[i]; w.Up && !r.Only(w.Address) {
 			w.Up = false
-			hidden = append(hidden, i)
 		}
 	}
-	return hidden
 }
 
 // noteFault logs the first failure of the policy. Called with mu held.
