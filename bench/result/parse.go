@@ -45,6 +45,12 @@ func Documents(r io.Reader, name string, yield func(line int, text []byte) error
 				rest = bytes.TrimPrefix(rest, []byte("\xef\xbb\xbf"))
 			}
 		}
+		if err == nil && doc.cutBefore(rest) {
+			if err := yield(doc.line, doc.text); err != nil {
+				return err
+			}
+			doc.text = nil
+		}
 		for complete := true; err == nil && complete; {
 			if rest, complete, err = doc.add(rest, number); err == nil && complete {
 				if err := yield(doc.line, doc.text); err != nil {
@@ -57,13 +63,24 @@ func Documents(r io.Reader, name string, yield func(line int, text []byte) error
 		case err != nil:
 			return fmt.Errorf("%s:%d: %w", name, number, err)
 		case last && len(doc.text) > 0:
-			return fmt.Errorf("%s:%d: the JSON object that begins here has no end", name, doc.line)
+			return &NoEndError{name, doc.line}
 		case last && len(doc.arrays) > 0:
 			return fmt.Errorf("%s:%d: the JSON array that begins here has no end", name, doc.arrays[0])
 		case last:
 			return nil
 		}
 	}
+}
+
+// A NoEndError is an object that the end of its file cuts short.
+type NoEndError struct {
+	File string
+	Line int // on which the object begins
+}
+
+// Error returns the error with its place.
+func (e *NoEndError) Error() string {
+	return fmt.Sprintf("%s:%d: the JSON object that begins here has no end", e.File, e.Line)
 }
 
 const (
@@ -128,6 +145,14 @@ func (d *document) add(text []byte, number int) (rest []byte, complete bool, err
 	}
 	d.text = append(d.text, text[:i]...)
 	return text[i:], complete, nil
+}
+
+// cutBefore reports whether the object so far is a line of JSON Lines that was cut short: another object begins on
+// the next line, although the last one expects more of its own.
+func (d *document) cutBefore(line []byte) bool {
+	text := bytes.TrimRight(d.text, "\r\n")
+	return bytes.HasPrefix(text, []byte(`{"`)) && bytes.HasPrefix(line, []byte(`{"`)) &&
+		bytes.IndexByte(text, '\n') < 0 && !bytes.ContainsRune([]byte("[,:{"), rune(text[len(text)-1]))
 }
 
 // begin skips to the beginning of the next object, and returns the text from there on.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -142,6 +143,43 @@ func TestFailuresInEverySpelling(t *testing.T) {
 			if got != want {
 				t.Errorf("%s:\n%s failed, expected %s", text, got, want)
 			}
+		}
+	}
+}
+
+// A line that is cut short costs its request, in the middle of a file and at its end. A result that is cut short is an
+// error.
+func TestCutShort(t *testing.T) {
+	whole := newKnownRun(1, 0).aiperfRequests()
+	lines := strings.SplitAfter(whole, "\n")
+	middle := append([]string{}, lines...)
+	middle[1] = middle[1][:len(middle[1])/2] + "\n"
+	for name, text := range map[string]string{"middle": strings.Join(middle, ""), "end": whole[:len(whole)-20]} {
+		runs, _, err := Read(strings.NewReader(text), "f")
+		if err != nil || len(runs) != 1 || len(runs[0].Records) != len(lines)-2 || runs[0].Left.Rows() != 1 {
+			t.Errorf("%s: %d runs, %v", name, len(runs), err)
+		}
+	}
+	line := `{"completed": 1, "duration": 2}`
+	_, _, err := Read(strings.NewReader(line+"\n"+line[:20]), "f")
+	if err == nil || err.Error() != "f:2: the JSON object that begins here has no end" {
+		t.Error(err)
+	}
+}
+
+// A shell may write UTF-16.
+func TestUTF16(t *testing.T) {
+	for name, text := range map[string]string{"json": `{"completed": 7}`,
+		"log": head + "Successful requests:                     7\n" + foot} {
+		var b strings.Builder
+		for _, u := range utf16.Encode([]rune("\ufeff" + text)) {
+			b.Write([]byte{byte(u), byte(u >> 8)})
+		}
+		runs, _, err := Read(strings.NewReader(b.String()), "f")
+		if err != nil || len(runs) != 1 {
+			t.Errorf("%s: %d runs, %v", name, len(runs), err)
+		} else if n, _ := runs[0].Metrics.Get(result.Completed); n != 7 {
+			t.Errorf("%s: %v requests", name, n)
 		}
 	}
 }

@@ -82,7 +82,10 @@ func readJSON(r io.Reader, name string) (runs []*Imported, err error) {
 	err = result.Documents(r, name, func(line int, text []byte) error {
 		var f fields
 		where := fmt.Sprintf("%s:%d", name, line)
-		if err := json.Unmarshal(text, &f); err != nil {
+		if err := json.Unmarshal(text, &f); err != nil && reader != nil {
+			left.Add(where, "the JSON object is cut short or broken")
+			return nil
+		} else if err != nil {
 			return result.Misplaced(name, line, text, err)
 		}
 		c := &clients[slices.IndexFunc(clients, func(c client) bool { return c.is(f) })]
@@ -110,6 +113,10 @@ func readJSON(r io.Reader, name string) (runs []*Imported, err error) {
 		runs = append(runs, found...)
 		return nil
 	})
+	if cut := (*result.NoEndError)(nil); reader != nil && errors.As(err, &cut) {
+		left.Add(fmt.Sprintf("%s:%d", name, cut.Line), "the file ends in the middle of the object")
+		err = nil
+	}
 	if err != nil || place < 0 {
 		return runs, err
 	}

@@ -25,6 +25,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/text/encoding/unicode"
+
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
 	"lorasim/internal/format"
@@ -131,7 +133,7 @@ func readText(ctx context.Context, files trace.Files, path string) ([]*Imported,
 // name for messages. A line that is not understood gives a warning. A read failure,
 // unknown JSON, or a file without a result is an error.
 func Read(r io.Reader, name string) (runs []*Imported, warnings []Warning, err error) {
-	in := bufio.NewReaderSize(r, 1<<16)
+	in := asUTF8(bufio.NewReaderSize(r, 1<<16))
 	head, _ := in.Peek(1 << 12) // an error is returned again by the next read
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
 	switch {
@@ -155,6 +157,15 @@ func Read(r io.Reader, name string) (runs []*Imported, warnings []Warning, err e
 			name, result.BlockStart(), clientNames())
 	}
 	return runs, warnings, nil
+}
+
+// asUTF8 turns UTF-16 with a byte order mark, as PowerShell's > writes it, into UTF-8.
+func asUTF8(in *bufio.Reader) *bufio.Reader {
+	if mark, _ := in.Peek(2); string(mark) == "\xff\xfe" || string(mark) == "\xfe\xff" {
+		decoder := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewDecoder()
+		return bufio.NewReaderSize(decoder.Reader(in), 1<<16)
+	}
+	return in
 }
 
 // jsonStart matches the beginning of a JSON object, or of an array of objects or of nothing.
