@@ -50,7 +50,8 @@ func TestStateNumber(t *testing.T) {
 		}
 	}
 	unknown := Values(&Result{Steady: &steady.Assessment{State: "?"}})
-	if got := ValueOf(unknown, SteadyStateName); !math.IsNaN(got) || StateOf(-1) != "" || StateOf(float64(len(states))) != "" {
+	if got := ValueOf(unknown, SteadyStateName); !math.IsNaN(got) || StateOf(-1) != "" ||
+		StateOf(float64(len(states))) != "" {
 		t.Errorf("a number for an unknown state: %v", got)
 	}
 }
