@@ -110,8 +110,13 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("warmup") {
 		say(cmd, "note: --warmup has no effect: capacity leaves out the warm-up of each run by itself")
 	}
-	for _, f := range [][2]string{{"policy", "policies"}, {"max-loras-per-batch", "slots"},
-		{"max-loaded-loras", "host-places"}, {"profile", "cost"}} {
+	if e := &sc.Cluster.Engine; e.MaxLorasPerBatch > 0 && len(f.o.Slots) > 0 {
+		say(cmd, "note: max_loras_per_batch has no effect: --slots lists the choices")
+	}
+	if e := &sc.Cluster.Engine; e.MaxLoadedLoras > 0 && len(f.o.HostPlaces) > 0 {
+		say(cmd, "note: max_loaded_loras has no effect: --host-places lists the choices")
+	}
+	for _, f := range [][2]string{{"policy", "policies"}, {"profile", "cost"}} {
 		if cmd.Flags().Changed(f[0]) && cmd.Flags().Changed(f[1]) {
 			say(cmd, "note: --"+f[0]+" has no effect: --"+f[1]+" lists the choices")
 		}

@@ -41,8 +41,8 @@ func TestEngineNames(t *testing.T) {
 			"is sglang",
 		"--engine-args=enable_mixed_chunk --scheduler=vllm": "enable_mixed_chunk is a key of sglang, but the " +
 			"simulated engine is vllm",
-		"--engine-args=max_lorsa=5":                    "unknown engine key \"max_lorsa\", did you mean \"max_loras\"?",
-		"--engine-args=max_loras":                      "--engine-args: max_loras has no value: expected max_loras=VALUE",
+		"--engine-args=max_lorsa=5":                    "key \"max_lorsa\", did you mean \"max_loras\"?",
+		"--engine-args=max_loras":                      "max_loras has no value: expected max_loras=VALUE",
 		"--engine-args=page_size=x":                    "--engine-args: page_size: \"x\"",
 		"--engine-args=max_loras=5,max_total_tokens=9": "max_total_tokens is a key of sglang, but another key is one",
 		"--kv-tokens=5":                                "it is a key of the engine, --engine-args kv_tokens=VALUE",
