@@ -91,8 +91,7 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	return w
 }
 
-// copyOf returns a view whose workers may be hidden for one decision. It is overwritten by the next call. Called with mu
-// held.
+// copyOf returns a view whose workers may be hidden for one decision. The next call overwrites it. Called with mu held.
 func (q *Requests) copyOf(v *router.View) *router.View {
 	workers := append(q.own.Workers[:0], v.Workers...)
 	q.own = *v
