@@ -118,7 +118,7 @@ func TestAdmissionAsksThePolicy(t *testing.T) {
 
 // Being asked changes no policy: it goes on as one that never was.
 func TestPreviewLeavesNoTrace(t *testing.T) {
-	for _, spec := range specs {
+	for _, spec := range specs() {
 		env := testEnv(3, 4)
 		asked, other := mustNew(t, spec, env), mustNew(t, spec, env)
 		v := testView(env)

@@ -125,17 +125,11 @@ func tierResidency(w *Worker, adapter int32) float64 {
 // held says whether a usable worker has the adapter of a request in a GPU slot.
 func (p *affinity) held(r *Request, v *View) bool {
 	for _, w := range v.Usable() {
-		if inSlot(w, r.Adapter) {
+		if w.InSlot(r.Adapter) {
 			return true
 		}
 	}
 	return false
-}
-
-// inSlot says whether an adapter is in a GPU slot, or on its way there. The base model is everywhere.
-func inSlot(w *Worker, adapter int32) bool {
-	a := w.Adapter(adapter)
-	return !isAdapter(adapter) || a.Tier == GPU || a.Loading
 }
 
 // Route implements Policy.
@@ -165,7 +159,7 @@ func (p *affinity) pick(r Request, v *View) int {
 	}
 	t, only := newArgmin(p.rng), p.holders && p.held(&r, v)
 	for i, w := range v.Usable() {
-		if only && !inSlot(w, r.Adapter) {
+		if only && !w.InSlot(r.Adapter) {
 			continue
 		}
 		score := -perWaiting*float64(w.Queued-shortest) - p.kv*w.KVShare()

@@ -50,7 +50,7 @@ func TestOutputLeft(t *testing.T) {
 // Two clusters that differ in nothing but the budgets of their requests: as long as
 // these are not below what is expected, nobody decides otherwise.
 func TestBudgetIsNotTheOutput(t *testing.T) {
-	for _, spec := range specs {
+	for _, spec := range specs() {
 		env := testEnv(3, 4)
 		a, b := mustNew(t, spec, env), mustNew(t, spec, env)
 		v := testView(env)

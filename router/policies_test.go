@@ -41,7 +41,7 @@ func drawWorkers(t *rapid.T, v *View) {
 func TestSpecsCoverEveryPolicy(t *testing.T) {
 	for _, d := range List() {
 		found := false
-		for _, s := range specs {
+		for _, s := range specs() {
 			name, _, _ := strings.Cut(s, ":")
 			found = found || name == d.Name
 		}
@@ -54,11 +54,22 @@ func TestSpecsCoverEveryPolicy(t *testing.T) {
 // Every policy picks usable workers, None only if there is none, decides the
 // same for the same seed and views, and leaves the view alone.
 func TestEveryPolicy(t *testing.T) {
-	for _, spec := range specs {
+	for _, spec := range specs() {
 		t.Run(spec, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { checkPolicy(t, spec) })
 		})
 	}
+}
+
+// indexOf returns the index of a view.
+func indexOf(v *View) *Index {
+	x := NewIndex(len(v.Workers), len(v.Adapters))
+	for j := range v.Workers {
+		for k, a := range v.Workers[j].Adapters {
+			x.Set(j, int32(k), a)
+		}
+	}
+	return x
 }
 
 func checkPolicy(t *rapid.T, spec string) {
@@ -66,11 +77,15 @@ func checkPolicy(t *rapid.T, spec string) {
 	env.Seed = rapid.Uint64().Draw(t, "seed")
 	p, twin := mustNew(t, spec, env).Policy, mustNew(t, spec, env).Policy
 	v := testView(env)
+	indexed := rapid.Bool().Draw(t, "with an index")
 	texts := []*trace.Text{nil, {ID: 1}, {ID: 2}}
 	texts = append(texts, &trace.Text{ID: 3, Parent: texts[1], Start: 300})
 	for id := range int64(8) {
 		v.Now += rapid.Float64Range(0, 5).Draw(t, "dt")
 		drawWorkers(t, v)
+		if v.Index = nil; indexed {
+			v.Index = indexOf(v)
+		}
 		r := Request{
 			ID:      id,
 			Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "adapter")),
@@ -105,7 +120,7 @@ func checkPolicy(t *rapid.T, spec string) {
 // A placement holds every adapter, and a policy that has one sends the first
 // request of an adapter, to an idle cluster, where the adapter is.
 func TestPlacementMatchesRouting(t *testing.T) {
-	for _, spec := range specs {
+	for _, spec := range specs() {
 		for _, size := range [][2]int{{1, 1}, {3, 8}, {8, 3}} {
 			env := testEnv(size[0], size[1])
 			rt := mustNew(t, spec, env)
@@ -148,7 +163,7 @@ func benchView(env Env) *View {
 
 func TestRoutesDoNotAllocate(t *testing.T) {
 	env := testEnv(16, 64)
-	for _, spec := range specs {
+	for _, spec := range specs() {
 		p, v := mustNew(t, spec, env).Policy, benchView(env)
 		id := int64(0)
 		step := func() {
@@ -165,7 +180,7 @@ func TestRoutesDoNotAllocate(t *testing.T) {
 }
 
 func BenchmarkRoute(b *testing.B) {
-	for _, spec := range specs {
+	for _, spec := range specs() {
 		if strings.Contains(spec, ":") && !strings.HasPrefix(spec, "explicit:map=rest") &&
 			spec != "affinity:variant=residency,ties=first" && spec != "least-loaded:ties=first" {
 			continue

@@ -163,7 +163,7 @@ func (c *changing) plan() {
 // Every policy, and every planner, copes with workers that join, leave, go down and come back, and with adapters that
 // are added: requests go to workers that are there, whatever was in flight, and plans name nobody else.
 func TestPoliciesWithChangingMembers(t *testing.T) {
-	for _, spec := range slices.Concat(specs, planners) {
+	for _, spec := range slices.Concat(specs(), planners) {
 		t.Run(spec, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				c := &changing{t: t, spec: spec}

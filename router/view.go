@@ -112,6 +112,12 @@ func (w *Worker) Adapter(a int32) AdapterState {
 	return w.Adapters[a]
 }
 
+// InSlot reports whether an adapter is in a GPU slot, or on its way there. The base model is everywhere.
+func (w *Worker) InSlot(adapter int32) bool {
+	a := w.Adapter(adapter)
+	return !isAdapter(adapter) || a.Tier == GPU || a.Loading
+}
+
 // atHand says whether an adapter is in host memory at least.
 func (w *Worker) atHand(k int32) bool { return !isAdapter(k) || w.Adapter(k).Tier >= Host }
 
@@ -177,7 +183,7 @@ func nextUsable(v *View, from int) int {
 }
 
 // Having yields the usable workers that have an adapter, in ascending order: the adapter is in a GPU slot, on its
-// way there, or wanted by requests sent there ([AdapterState.Wanted]).
+// way there, or wanted by requests sent there ([AdapterState.Wanted]). It yields none for the base model.
 func (v *View) Having(adapter int32) iter.Seq2[int, *Worker] {
 	return func(yield func(int, *Worker) bool) {
 		if v.Index == nil {
@@ -186,6 +192,9 @@ func (v *View) Having(adapter int32) iter.Seq2[int, *Worker] {
 					return
 				}
 			}
+			return
+		}
+		if adapter < 0 || int(adapter) >= len(v.Adapters) {
 			return
 		}
 		for i := range v.Index.words {

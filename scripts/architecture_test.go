@@ -24,8 +24,14 @@ type names struct {
 
 // TestArchitectureNames holds the files, functions, types and tests that docs/architecture.md names against the
 // code. Functions are written `package.Function` or `package.Type.Method`.
-func TestArchitectureNames(t *testing.T) {
-	text := page(t)
+func TestArchitectureNames(t *testing.T) { holdNames(t, architecture, 100) }
+
+// TestChangePage does the same for docs/change.md.
+func TestChangePage(t *testing.T) { holdNames(t, "docs/change.md", 40) }
+
+// holdNames checks the names on a page, of which there are at least as many as stated.
+func holdNames(t *testing.T, file string, least int) {
+	text := pageOf(t, file)
 	code := namesOf(t)
 	var missing, found []string
 	note := func(name string, ok bool) {
@@ -39,7 +45,7 @@ func TestArchitectureNames(t *testing.T) {
 		note(m[1], err == nil)
 	}
 	for _, m := range regexp.MustCompile(`\b([a-z]\w*)\.\w+(?:\.\w+)?\b`).FindAllStringSubmatch(text, -1) {
-		if code.packages[m[1]] && !regexp.MustCompile(`\.(go|md|sh|py)$`).MatchString(m[0]) {
+		if code.packages[m[1]] && !regexp.MustCompile(`\.(go|md|sh|py|json)$`).MatchString(m[0]) {
 			note(m[0], code.symbols[m[0]])
 		}
 	}
@@ -48,10 +54,10 @@ func TestArchitectureNames(t *testing.T) {
 	}
 	slices.Sort(missing)
 	for _, name := range slices.Compact(missing) {
-		t.Errorf("%s names %s, which the code does not have", architecture, name)
+		t.Errorf("%s names %s, which the code does not have", file, name)
 	}
-	if len(found) < 100 {
-		t.Errorf("%d names found in %s, expected hundreds", len(found), architecture)
+	if len(found) < least {
+		t.Errorf("%d names found in %s, expected at least %d", len(found), file, least)
 	}
 }
 
@@ -111,9 +117,12 @@ func reaches(arrows map[string][]string, from, to string) bool {
 	return from == to || slices.ContainsFunc(arrows[from], func(n string) bool { return reaches(arrows, n, to) })
 }
 
-func page(t *testing.T) string {
+func page(t *testing.T) string { return pageOf(t, architecture) }
+
+// pageOf returns the text of a page.
+func pageOf(t *testing.T, file string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", architecture))
+	data, err := os.ReadFile(filepath.Join("..", file))
 	if err != nil {
 		t.Fatal(err)
 	}
