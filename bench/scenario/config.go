@@ -21,7 +21,7 @@ func FromConfig(config map[string]any) (Scenario, bool) {
 		if x, ok := v.(float64); ok {
 			text = strconv.FormatFloat(x, 'f', -1, 64)
 		}
-		if err := f.Set(&s, text); err != nil {
+		if err := f.set(&s, text); err != nil {
 			return s, false
 		}
 	}

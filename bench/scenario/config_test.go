@@ -3,6 +3,7 @@ package scenario
 import (
 	"encoding/json"
 	"maps"
+	"strings"
 	"testing"
 )
 
@@ -38,5 +39,39 @@ func TestFromConfig(t *testing.T) {
 	}
 	if _, ok := FromConfig(map[string]any{"backend": "sglang"}); ok {
 		t.Error("a result of another program counts as a scenario")
+	}
+}
+
+// A 0 that a user gives is never the default: it is an error, or means none.
+func TestZeroIsNoDefault(t *testing.T) {
+	for _, key := range []string{"num_workers", "num_prompts"} {
+		s := Default()
+		err := s.Set(key, "0")
+		if err == nil || !strings.Contains(err.Error(), "expected at least 1; leave "+key+" out for its default") {
+			t.Errorf("%s=0: %v", key, err)
+		}
+	}
+	s := Default()
+	if err := s.Set("num_adapters", "0"); err != nil || !s.Workload.BaseOnly {
+		t.Errorf("num_adapters=0: %v, base only is %v", err, s.Workload.BaseOnly)
+	}
+	if err := s.Workload.check(); err == nil || !strings.Contains(err.Error(), "num_adapters is 0") {
+		t.Errorf("a generated workload without adapters: %v", err)
+	}
+	if err := s.Set("num_adapters", "3"); err != nil || s.Workload.BaseOnly {
+		t.Errorf("num_adapters=3: %v, base only is %v", err, s.Workload.BaseOnly)
+	}
+	d := Default()
+	for _, base := range []bool{false, true} {
+		d.Workload.BaseOnly = base
+		text, err := d.YAML()
+		has := func(line string) bool { return strings.Contains(string(text), line) }
+		if err != nil || has("num_prompts:") || has("num_workers:") || has("num_adapters: 0") != base {
+			t.Errorf("base only is %v: %v\n%s", base, err, text)
+		}
+		again, err := Parse(text, "again.yaml")
+		if err != nil || again.Workload.BaseOnly != base {
+			t.Errorf("read again: %v, base only is %v, expected %v", err, again.Workload.BaseOnly, base)
+		}
 	}
 }

@@ -32,8 +32,10 @@ type Field struct {
 	leaf   string
 	index  []int
 
-	only string    // the engine that alone has the key; "": all
-	own  []ownName // what engines call the key, if they have a name of their own for it
+	only string // the engine that alone has the key; "": all
+	// unset: the value 0 stands for a setting that was not given. Users cannot give it.
+	unset bool
+	own   []ownName // what engines call the key, if they have a name of their own for it
 }
 
 // Leaf returns the last part of the key: "num_prompts".
@@ -61,7 +63,7 @@ func Default() Scenario {
 func ofDefaults() (s Scenario) {
 	for _, f := range fields {
 		if f.option.Default != "" {
-			must(s, f.Set(&s, f.option.Default))
+			must(s, f.set(&s, f.option.Default))
 		}
 	}
 	return s
@@ -98,7 +100,7 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 		} else if section == EngineSection {
 			f.Flag = "" // see EngineArgs
 		}
-		f.only = sf.Tag.Get("of")
+		f.only, f.unset = sf.Tag.Get("of"), sf.Tag.Get("unset") == "0"
 		for _, engine := range []string{profile.SchedulerSGLang, profile.SchedulerVLLM} {
 			if own := sf.Tag.Get(engine); own != "" {
 				f.own = append(f.own, ownName{engine, own})
@@ -178,8 +180,24 @@ func (s *Scenario) Set(key, value string) error {
 	return f.Set(s, value)
 }
 
-// Set sets the setting of a scenario to a value in the form of a flag.
+// Set sets the setting of a scenario to a value in the form of a flag. A 0 is never the default.
 func (f Field) Set(s *Scenario, value string) error {
+	if err := f.Check(value); err != nil {
+		return fmt.Errorf("%s: %w", f.Key, err)
+	}
+	if err := f.set(s, value); err != nil {
+		return err
+	}
+	if f.Key == numAdaptersKey {
+		s.Workload.BaseOnly = s.Workload.NumAdapters == 0
+	}
+	return nil
+}
+
+const numAdaptersKey = "workload.num_adapters"
+
+// set is Set for values that [Field.Get] returned: the value of a setting that was not given is allowed.
+func (f Field) set(s *Scenario, value string) error {
 	v, err := f.parse(value)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Key, err)
@@ -190,7 +208,10 @@ func (f Field) Set(s *Scenario, value string) error {
 
 // Check returns an error if a value, in the form of a flag, is not allowed.
 func (f Field) Check(text string) error {
-	_, err := f.parse(text)
+	v, err := f.parse(text)
+	if err == nil && f.unset && v.IsZero() {
+		err = fmt.Errorf("%s is not allowed, expected at least 1; leave %s out for its default", text, f.leaf)
+	}
 	return err
 }
 
@@ -198,7 +219,7 @@ func (f Field) Check(text string) error {
 // before; values set by Go code have not.
 func (s *Scenario) checkValues() error {
 	for _, f := range fields {
-		if err := f.Check(f.Get(s)); err != nil {
+		if _, err := f.parse(f.Get(s)); err != nil {
 			return fmt.Errorf("%s: %w", f.Key, err)
 		}
 	}

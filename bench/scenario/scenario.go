@@ -12,6 +12,7 @@
 package scenario
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -60,11 +61,12 @@ type Workload struct {
 
 	Resample string `yaml:"resample" check:"parse" help:"Bootstrap of a saved workload or LLM trace, a new draw per seed: block:SECONDS, sessions, sessions:PAUSE or adapters" more:"Draws are with replacement: blocks of time, whole sessions (a pause of PAUSE seconds ends a session), or the adapters' streams of requests. Empty: the workload as it is. See docs/scenarios.md"`
 
-	NumPrompts int64   `yaml:"num_prompts" check:">=0 <=1e12" unit:"requests" help:"Number of requests (default: the whole file or trace, or 2000 generated ones)" more:"With window and a generator: the requests that arrive within the window"`
+	NumPrompts int64   `yaml:"num_prompts,omitempty" unset:"0" check:">=0 <=1e12" unit:"requests" help:"Number of requests (default: the whole file or trace, or 2000 generated ones)" more:"With window and a generator: the requests that arrive within the window"`
 	Window     float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"Length of the run, s; requests that are unfinished then are cut off (0: until all have ended)" more:"All figures but the inter-token latency count completed requests only; the inter-token latency counts every token"`
-	// BaseOnly states that no request has an adapter: num_adapters was given as 0.
+	// BaseOnly states that no request has an adapter: num_adapters was given as 0. NumAdapters is also 0 if it was not
+	// given.
 	BaseOnly    bool    `yaml:"-"`
-	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"Number of LoRA adapters (default: those of a saved workload, else 32)" group:"Adapters"`
+	NumAdapters int     `yaml:"num_adapters,omitempty" check:">=0 <=1e6" unit:"adapters" help:"Number of LoRA adapters; 0: a file of the base model alone (default: those of a saved workload, else 32)" group:"Adapters"`
 	LoraNames   string  `yaml:"lora_names" check:"parse" help:"Adapter names, comma-separated; sets the number of adapters" more:"Default: the names in a saved workload, else lora0, lora1, ..."`
 	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"Adapter ranks, used in turn (8,16,32,64), or drawn at random: drawn:RANK=WEIGHT,..." more:"Default: the ranks in a saved workload, else those of 8, 16, 32 and 64 that every worker can load"`
 	Priorities  string  `yaml:"priorities" check:"parse" help:"Adapter priorities, used in turn (1,0,0,0), for schedule_policy priority" more:"Default: the priorities in a saved workload, else 0. Requests without an adapter have priority 0"`
@@ -119,7 +121,7 @@ type Workload struct {
 
 // Cluster describes the workers. A zero or empty value selects the profile's value.
 type Cluster struct {
-	NumWorkers int    `yaml:"num_workers" check:">=0 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
+	NumWorkers int    `yaml:"num_workers,omitempty" unset:"0" check:">=0 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
 	Profile    string `yaml:"profile" default:"llama-2-7b-rtx-4090-sglang-0.5" check:"any" help:"Name, file or analytic:MODEL,GPU" more:"lorasim profile list prints the names. A*2,B*6: two workers of one profile and six of another. A list without counts is used by the workers in turn"`
 
 	AdapterHome string `yaml:"adapter_home" default:"disk" check:"oneof disk remote" help:"Storage of adapters that a worker does not hold at the start: disk or remote" group:"Adapters on workers"`
@@ -237,8 +239,14 @@ func ParseNode(node ast.Node, file string) (Scenario, error) {
 	return r.scenario, nil
 }
 
-// YAML returns the whole scenario as a file that [Parse] accepts.
-func (s *Scenario) YAML() ([]byte, error) { return yaml.MarshalWithOptions(s, yaml.Indent(2)) }
+// YAML returns the whole scenario as a file that [Parse] accepts. It leaves out counts that were not given.
+func (s *Scenario) YAML() ([]byte, error) {
+	text, err := yaml.MarshalWithOptions(s, yaml.Indent(2))
+	if err == nil && s.Workload.BaseOnly {
+		text = bytes.Replace(text, []byte("workload:\n"), []byte("workload:\n  num_adapters: 0\n"), 1)
+	}
+	return text, err
+}
 
 // nodeReader sets settings from the nodes of a file. Its errors begin with the line.
 type nodeReader struct {

@@ -46,7 +46,7 @@ func TestSetAndGetAreInverse(t *testing.T) {
 	def := Default()
 	for _, f := range Fields() {
 		sc := Default()
-		if err := sc.Set(f.Key, f.Get(&def)); err != nil {
+		if err := f.set(&sc, f.Get(&def)); err != nil {
 			t.Errorf("%s: %v", f.Key, err)
 		}
 		if d := cmp.Diff(def, sc); d != "" {

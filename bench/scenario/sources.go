@@ -92,7 +92,12 @@ func (w *Workload) Noisy() []int32 {
 }
 
 // numAdapters is the number of adapters if only the settings state it.
-func (w *Workload) numAdapters() int { return cmp.Or(w.NumAdapters, defaultAdapters) }
+func (w *Workload) numAdapters() int {
+	if w.BaseOnly {
+		return 0
+	}
+	return cmp.Or(w.NumAdapters, defaultAdapters)
+}
 
 // ranks is the law of the adapters' ranks; where it is the default, a run fits it
 // to its workers (fitRanks).

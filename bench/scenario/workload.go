@@ -188,6 +188,9 @@ func (w *Workload) check() error {
 		}
 	}
 	switch {
+	case w.BaseOnly && w.File == "":
+		return errors.New("num_adapters is 0, but only a workload file may be of the base model alone; " +
+			"expected at least 1")
 	case w.RampUpStrategy == "" && (w.RampUpStartRPS != 0 || w.RampUpEndRPS != 0):
 		return errors.New("ramp_up_start_rps and ramp_up_end_rps need ramp_up_strategy: linear or exponential")
 	case w.RampUpStrategy != "" && !(w.RampUpStartRPS > 0 && w.RampUpEndRPS >= w.RampUpStartRPS):

@@ -207,7 +207,6 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command, args ...string) (sc scenar
 		}
 	}
 	err = sf.apply(cmd, &sc)
-	sc.Workload.BaseOnly = cmd.Flags().Changed("num-adapters") && sc.Workload.NumAdapters == 0
 	return sc, err
 }
 

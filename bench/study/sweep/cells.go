@@ -186,6 +186,9 @@ func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) strin
 	if m.Oracle {
 		fmt.Fprintln(&b, "oracle")
 	}
+	if sc.Workload.BaseOnly {
+		fmt.Fprintln(&b, "base model only")
+	}
 	own := *sc
 	own.MapPaths(byContent)
 	def := scenario.Default()
