@@ -75,3 +75,21 @@ func TestZeroIsNoDefault(t *testing.T) {
 		}
 	}
 }
+
+// All errors of a file are told at once.
+func TestAllErrorsOfAFile(t *testing.T) {
+	text := "seed: x\nworkload:\n  request_rat: 3\n  num_prompts: 0\ncluster:\n  num_workers: -1\n"
+	_, err := Parse([]byte(text), "a.yaml")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("%d errors, expected 4: %v", len(lines), err)
+	}
+	for i, want := range []string{"a.yaml:1: ", "a.yaml:3: ", "a.yaml:4: ", "a.yaml:6: "} {
+		if !strings.HasPrefix(lines[i], want) {
+			t.Errorf("error %d: %q, expected %q", i, lines[i], want)
+		}
+	}
+}

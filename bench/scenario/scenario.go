@@ -14,6 +14,7 @@ package scenario
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -233,10 +234,11 @@ func Parse(data []byte, file string) (Scenario, error) {
 // ParseNode reads a scenario that is part of a YAML file, as Parse does.
 func ParseNode(node ast.Node, file string) (Scenario, error) {
 	r := nodeReader{scenario: Default()}
-	if err := r.section(node, ""); err != nil {
-		return r.scenario, fmt.Errorf("%s:%w", file, err)
+	r.note(r.section(node, ""))
+	for i, err := range r.errs {
+		r.errs[i] = fmt.Errorf("%s:%w", file, err)
 	}
-	return r.scenario, nil
+	return r.scenario, errors.Join(r.errs...)
 }
 
 // YAML returns the whole scenario as a file that [Parse] accepts. It leaves out counts that were not given.
@@ -252,6 +254,13 @@ func (s *Scenario) YAML() ([]byte, error) {
 type nodeReader struct {
 	scenario Scenario
 	anchors  settings.Anchors
+	errs     []error // of keys; the reader goes on after each
+}
+
+func (r *nodeReader) note(err error) {
+	if err != nil {
+		r.errs = append(r.errs, err)
+	}
 }
 
 // section reads the keys of a section, "" or with a dot at its end.
@@ -272,9 +281,7 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 		key, line := prefix+p.Key.String(), p.Key.GetToken().Position.Line
 		isSection := func(f Field) bool { return f.Section == key }
 		if !strings.Contains(p.Key.String(), ".") && slices.ContainsFunc(fields, isSection) {
-			if err := r.section(p.Value, key+"."); err != nil {
-				return err
-			}
+			r.note(r.section(p.Value, key+"."))
 			continue
 		}
 		f, err := findKey(key, prefix)
@@ -291,15 +298,17 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%d: %w", line, err)
+			r.note(fmt.Errorf("%d: %w", line, err))
+			continue
 		}
 		text, given, err := f.Text(p.Value, &r.anchors)
 		if err != nil {
-			return settings.At(line, key, err)
+			r.note(settings.At(line, key, err))
+			continue
 		}
 		if given {
 			if err := set(text); err != nil {
-				return fmt.Errorf("%d: %w", line, err)
+				r.note(fmt.Errorf("%d: %w", line, err))
 			}
 		}
 	}
