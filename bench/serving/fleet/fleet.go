@@ -276,6 +276,12 @@ func (f *Fleet) Adapters() []trace.Adapter {
 	return f.catalog.adapters
 }
 
+// Root returns the path of an adapter's weights, as the workers see it.
+func (f *Fleet) Root(a int32) string {
+	defer f.lock()()
+	return f.catalog.path(a)
+}
+
 // Lookup returns the index of the adapter with the given name, or -1 if there is none.
 func (f *Fleet) Lookup(name string) int32 {
 	defer f.lock()()

@@ -112,13 +112,16 @@ func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// modelEntry is an entry of /v1/models; adapters have a parent.
+// modelEntry is an entry of /v1/models, with the fields that vLLM and sglang have. Adapters have a parent, and their root
+// is the path of their weights. OpenAI's clients require all fields but the last three.
 type modelEntry struct {
-	ID      string  `json:"id"`
-	Object  string  `json:"object"`
-	OwnedBy string  `json:"owned_by"`
-	Root    string  `json:"root"`
-	Parent  *string `json:"parent"`
+	ID          string  `json:"id"`
+	Object      string  `json:"object"`
+	Created     int64   `json:"created"` // start of the gateway, s since 1970
+	OwnedBy     string  `json:"owned_by"`
+	Root        string  `json:"root"`
+	Parent      *string `json:"parent"`
+	MaxModelLen *int    `json:"max_model_len"` // of a base model: the shortest of its workers; null: unknown
 }
 
 // models lists the base models and the adapters.
@@ -129,18 +132,27 @@ func (g *Gateway) models(rw http.ResponseWriter, _ *http.Request) {
 func (g *Gateway) modelList() []modelEntry {
 	list := []modelEntry{}
 	var first *string
+	longest := map[string]*int{}
+	for _, w := range g.cfg.Fleet.Status() {
+		if n := w.ContextLength; n > 0 && (longest[w.Model] == nil || n < *longest[w.Model]) {
+			longest[w.Model] = &n
+		}
+	}
+	entry := func(id, root string, parent *string, longest *int) {
+		list = append(list, modelEntry{id, "model", g.created, "lorasim", root, parent, longest})
+	}
 	for i, name := range g.bases() {
 		if i == 0 {
 			first = &name
 		}
-		list = append(list, modelEntry{name, "model", "lorasim", name, nil})
+		entry(name, name, nil, longest[name])
 	}
 	for i, a := range g.cfg.Fleet.Adapters() {
 		parent := first
 		if base, _ := g.cfg.Fleet.BaseOf(int32(i)); base != "" {
 			parent = &base
 		}
-		list = append(list, modelEntry{a.Name, "model", "lorasim", a.Name, parent})
+		entry(a.Name, g.cfg.Fleet.Root(int32(i)), parent, nil)
 	}
 	return list
 }

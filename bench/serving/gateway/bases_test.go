@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -59,12 +60,20 @@ func TestTwoBaseModels(t *testing.T) {
 					}
 				}
 				_, text := get(t, srv.URL+"/v1/models")
-				for _, want := range []string{
-					`"id":"x","object":"model","owned_by":"lorasim","root":"x","parent":"other"`,
-					`"id":"a","object":"model","owned_by":"lorasim","root":"a","parent":"base"`} {
-					if !strings.Contains(text, want) {
-						t.Errorf("%s lacks %s", text, want)
+				var models struct{ Data []modelFields }
+				if err := json.Unmarshal([]byte(text), &models); err != nil {
+					t.Fatal(err)
+				}
+				parents := map[string]string{}
+				for _, m := range models.Data {
+					parents[m.ID] = m.Parent
+					if m.Created <= 0 || m.Root == "" || m.Object != "model" || m.OwnedBy != "lorasim" ||
+						(m.Parent == "") != (m.MaxModelLen > 0) {
+						t.Errorf("%s: %+v", text, m)
 					}
+				}
+				if parents["x"] != "other" || parents["a"] != "base" {
+					t.Errorf("%s: the parents are %v", text, parents)
 				}
 				b.down.Store(true)
 				time.Sleep(time.Second)
@@ -97,4 +106,15 @@ func TestOtherBaseModelRefused(t *testing.T) {
 			t.Errorf("%d %s", status, text)
 		}
 	})
+}
+
+// modelFields are the fields of an entry of /v1/models, of which OpenAI's clients require the first four.
+type modelFields struct {
+	ID          string
+	Object      string
+	Created     int64
+	OwnedBy     string `json:"owned_by"`
+	Root        string
+	Parent      string
+	MaxModelLen int `json:"max_model_len"`
 }

@@ -79,7 +79,8 @@ type Gateway struct {
 	bodies   *bodyMemory
 	limited  bool // the server sets the first deadline of a body
 
-	readsPrefixes bool // the policy compares the prefixes of prompts
+	created       int64 // s since 1970: the models' field of that name
+	readsPrefixes bool  // the policy compares the prefixes of prompts
 	seed          maphash.Seed
 	seenMu        sync.Mutex
 	seen          trace.Lately // guarded by seenMu
@@ -112,7 +113,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, workers: cfg.Fleet.Config(), metrics: metrics.New(metrics.Config{Component: "gateway",
 		Fleet: cfg.Fleet, Build: cfg.Build, MaxAdapters: cfg.MaxAdapters, MaxWorkers: cfg.MaxWorkers,
 		LogDropped: cfg.LogDropped}),
-		bodies: bodies, seed: maphash.MakeSeed(), silent: log.New(io.Discard, "", 0)}
+		bodies: bodies, seed: maphash.MakeSeed(), created: time.Now().Unix(), silent: log.New(io.Discard, "", 0)}
 	g.readsPrefixes = g.workers.Router != nil && g.workers.Router.ReadsPrefixes
 	g.transport = wire.New(g.workers.Client)
 	g.metrics.Register(wireCollector{g.transport})
