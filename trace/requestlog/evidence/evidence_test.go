@@ -163,3 +163,23 @@ func TestFlag(t *testing.T) {
 		}
 	}
 }
+
+// Counts of tokens are found in other words for "tokens" and "number".
+func TestTokenCounts(t *testing.T) {
+	for name, want := range map[string]Field{
+		"in_tok": Prompt, "num_prompt_tokens": Prompt, "promptTokenCount": Prompt, "Input Toks": Prompt,
+		"number_of_input_tokens": Prompt, "out_tok": Output, "num_generation_tokens": Output, "n_output_tok": Output,
+		"usage.completion_tkns": Output, "total_tok": Total,
+	} {
+		if rankOf(usual[want], plainKeys(name)) < 0 {
+			t.Errorf("%s: %v is not %s", name, plainKeys(name), want)
+		}
+	}
+	for _, name := range []string{"token", "auth_token", "in", "number", "tokens_per_s"} {
+		for _, f := range []Field{Prompt, Output, Total} {
+			if rankOf(usual[f], plainKeys(name)) >= 0 {
+				t.Errorf("%s is taken for %s", name, f)
+			}
+		}
+	}
+}

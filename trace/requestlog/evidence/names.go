@@ -133,13 +133,38 @@ func normalize(name string) string { return strings.Join(words(name), "") }
 var fillers = strings.Fields("in utc gmt unix iso iso8601 rfc3339 the of as s")
 
 // plainKeys returns the names under which a column is looked up: its name, and, for a member of a nested JSON object,
-// the last parts of its path.
+// the last parts of its path; then the same names with counts of tokens in their usual form.
 func plainKeys(column string) (out []string) {
 	parts := strings.Split(column, ".")
+	var counts []string
 	for i := range parts {
-		out = append(out, normalize(strings.Join(parts[i:], ".")))
+		name := strings.Join(parts[i:], ".")
+		out = append(out, normalize(name))
+		if key := tokenCount(name); key != "" {
+			counts = append(counts, key)
+		}
 	}
-	return out
+	return append(out, counts...)
+}
+
+// tokenCount returns the name of a count of tokens without words for "number", and with the word "tokens": "in_tok" is
+// intokens, "num_generation_tokens" is generationtokens. It returns "" for other names.
+func tokenCount(name string) (key string) {
+	counts := false
+	for _, word := range words(name) {
+		switch word {
+		case "token", "tokens", "tok", "toks", "tkn", "tkns":
+			counts = true
+			key += "tokens"
+		case "num", "n", "nr", "no", "number", "count", "cnt", "of":
+		default:
+			key += word
+		}
+	}
+	if !counts {
+		return ""
+	}
+	return key
 }
 
 // keys returns the names under which a column of times is looked up: those of plainKeys, with and without a unit and
