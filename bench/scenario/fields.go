@@ -198,6 +198,10 @@ const numAdaptersKey = "workload.num_adapters"
 
 // set is Set for values that [Field.Get] returned: the value of a setting that was not given is allowed.
 func (f Field) set(s *Scenario, value string) error {
+	if f.unset && value == "0" {
+		f.of(s).SetZero()
+		return nil
+	}
 	v, err := f.parse(value)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Key, err)
@@ -208,9 +212,9 @@ func (f Field) set(s *Scenario, value string) error {
 
 // Check returns an error if a value, in the form of a flag, is not allowed.
 func (f Field) Check(text string) error {
-	v, err := f.parse(text)
-	if err == nil && f.unset && v.IsZero() {
-		err = fmt.Errorf("%s is not allowed, expected at least 1; leave %s out for its default", text, f.leaf)
+	_, err := f.parse(text)
+	if err != nil && f.unset && text == "0" {
+		err = fmt.Errorf("%w; leave %s out for its default", err, f.leaf)
 	}
 	return err
 }
@@ -218,9 +222,10 @@ func (f Field) Check(text string) error {
 // checkValues returns an error for a setting with an invalid value. Values from flags and files have been checked
 // before; values set by Go code have not.
 func (s *Scenario) checkValues() error {
+	own := *s
 	for _, f := range fields {
-		if _, err := f.parse(f.Get(s)); err != nil {
-			return fmt.Errorf("%s: %w", f.Key, err)
+		if err := f.set(&own, f.Get(s)); err != nil {
+			return err
 		}
 	}
 	return nil

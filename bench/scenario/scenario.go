@@ -62,7 +62,7 @@ type Workload struct {
 
 	Resample string `yaml:"resample" check:"parse" help:"Bootstrap of a saved workload or LLM trace, a new draw per seed: block:SECONDS, sessions, sessions:PAUSE or adapters" more:"Draws are with replacement: blocks of time, whole sessions (a pause of PAUSE seconds ends a session), or the adapters' streams of requests. Empty: the workload as it is. See docs/scenarios.md"`
 
-	NumPrompts int64   `yaml:"num_prompts,omitempty" unset:"0" check:">=0 <=1e12" unit:"requests" help:"Number of requests (default: the whole file or trace, or 2000 generated ones)" more:"With window and a generator: the requests that arrive within the window"`
+	NumPrompts int64   `yaml:"num_prompts,omitempty" unset:"0" check:">=1 <=1e12" unit:"requests" help:"Number of requests (default: the whole file or trace, or 2000 generated ones)" more:"With window and a generator: the requests that arrive within the window"`
 	Window     float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"Length of the run, s; requests that are unfinished then are cut off (0: until all have ended)" more:"All figures but the inter-token latency count completed requests only; the inter-token latency counts every token"`
 	// BaseOnly states that no request has an adapter: num_adapters was given as 0. NumAdapters is also 0 if it was not
 	// given.
@@ -122,7 +122,7 @@ type Workload struct {
 
 // Cluster describes the workers. A zero or empty value selects the profile's value.
 type Cluster struct {
-	NumWorkers int    `yaml:"num_workers,omitempty" unset:"0" check:">=0 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
+	NumWorkers int    `yaml:"num_workers,omitempty" unset:"0" check:">=1 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
 	Profile    string `yaml:"profile" default:"llama-2-7b-rtx-4090-sglang-0.5" check:"any" help:"Name, file or analytic:MODEL,GPU" more:"lorasim profile list prints the names. A*2,B*6: two workers of one profile and six of another. A list without counts is used by the workers in turn"`
 
 	AdapterHome string `yaml:"adapter_home" default:"disk" check:"oneof disk remote" help:"Storage of adapters that a worker does not hold at the start: disk or remote" group:"Adapters on workers"`
@@ -231,12 +231,19 @@ func Parse(data []byte, file string) (Scenario, error) {
 	return ParseNode(root, file)
 }
 
+// mostErrors is the number of errors of a file that are told; the others are counted.
+const mostErrors = 8
+
 // ParseNode reads a scenario that is part of a YAML file, as Parse does.
 func ParseNode(node ast.Node, file string) (Scenario, error) {
 	r := nodeReader{scenario: Default()}
 	r.note(r.section(node, ""))
 	for i, err := range r.errs {
-		r.errs[i] = fmt.Errorf("%s:%w", file, err)
+		if r.errs[i] = fmt.Errorf("%s:%w", file, err); i == mostErrors {
+			r.errs[i] = fmt.Errorf("%s: %d more errors", file, len(r.errs)-i)
+			r.errs = r.errs[:i+1]
+			break
+		}
 	}
 	return r.scenario, errors.Join(r.errs...)
 }

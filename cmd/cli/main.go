@@ -82,13 +82,24 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintln(stderr, "lorasim: interrupted")
 		return exitInterrupted
 	}
-	fmt.Fprintln(stderr, "lorasim:", shorten(withoutCall(err)))
+	fmt.Fprintln(stderr, "lorasim:", eachLine(shorten(withoutCall(err))))
 	var wrong usageError
 	var fault *scenario.Fault
 	if errors.As(err, &wrong) || errors.As(err, &fault) || errors.Is(err, fs.ErrNotExist) {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// eachLine begins each further error of a text as the first one. Indented lines go on with the one before.
+func eachLine(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := 1; i < len(lines); i++ {
+		if line := lines[i]; line != "" && line[0] != ' ' && line[0] != '\t' {
+			lines[i] = "lorasim: " + line
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // withoutCall returns the text of an error. If a file is missing, the text names the file without the system call that
