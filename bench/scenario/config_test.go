@@ -47,7 +47,8 @@ func TestZeroIsNoDefault(t *testing.T) {
 	for _, key := range []string{"num_workers", "num_prompts"} {
 		s := Default()
 		err := s.Set(key, "0")
-		if err == nil || !strings.Contains(err.Error(), "0\" is not a whole number from 1 to") || !strings.Contains(err.Error(), "; leave "+key+" out for its default") {
+		if err == nil || !strings.Contains(err.Error(), `"0" is not a whole number from 1 to`) ||
+			!strings.HasSuffix(err.Error(), "; leave "+key+" out for its default") {
 			t.Errorf("%s=0: %v", key, err)
 		}
 	}

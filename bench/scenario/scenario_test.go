@@ -193,8 +193,8 @@ func TestEveryFieldIsChecked(t *testing.T) {
 
 func TestBadValuesNameFileAndLine(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"cluster:\n  num_workers: -3", `s.yaml:2: cluster.num_workers: "-3" is not a whole number from 0 to 100000`},
-		{"workload:\n  num_prompts: many", `s.yaml:2: workload.num_prompts: "many" is not a whole number from 0 to 1000000000000`},
+		{"cluster:\n  num_workers: -3", `s.yaml:2: cluster.num_workers: "-3" is not a whole number from 1 to 100000`},
+		{"workload:\n  num_prompts: many", `s.yaml:2: workload.num_prompts: "many" is not a whole number from 1 to 1000000000000`},
 		{"workload:\n\n  request_rate: .nan",
 			`s.yaml:3: workload.request_rate: "NaN" is not a number from 1e-09 to 1000000000, or inf`},
 		{"workload: {trace_cv: [1, x]}", `s.yaml:1: workload.trace_cv: "1,x" is not a list of numbers > 0 and <= 1000`},

@@ -112,8 +112,8 @@ func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// modelEntry is an entry of /v1/models, with the fields that vLLM and sglang have. Adapters have a parent, and their root
-// is the path of their weights. OpenAI's clients require all fields but the last three.
+// modelEntry is an entry of /v1/models, with the fields that vLLM and sglang have. Adapters have a parent, and their
+// root is the path of their weights. OpenAI's clients require all fields but the last three.
 type modelEntry struct {
 	ID          string  `json:"id"`
 	Object      string  `json:"object"`

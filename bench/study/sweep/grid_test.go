@@ -172,7 +172,7 @@ func TestPlanErrors(t *testing.T) {
 		"policies: [statc]":                  `did you mean "static"`,
 		"set: {popularity: [zipf, zpf]}":     `workload.popularity: unknown popularity "zpf", did you mean "zipf"?`,
 		"set: {head_of_line: [block, jump]}": `cluster.engine.head_of_line: unknown value "jump"`,
-		"set: {num_workers: [-1]}":           `cluster.num_workers: "-1" is not a whole number from 0 to 100000`,
+		"set: {num_workers: [-1]}":           `cluster.num_workers: "-1" is not a whole number from 1 to 100000`,
 
 		"seeds: 100000\nset: {request_rate: '1:100:1'}": "more than 1000000 cells",
 	} {
