@@ -277,13 +277,14 @@ func (d *detector) any() bool {
 // requests as they may have before they have served one. If no worker is usable, those on trial take requests without
 // limit, or else those that are ejected: that is better than to serve no request.
 func (d *detector) mask(v *router.View, a int32, avoid int, base string) {
+	other := func(i int) bool { return !d.serves(d.workers[i], base) }
 	for i := range v.Workers {
-		v.Workers[i].Up = v.Workers[i].Up && d.serves(d.workers[i], base)
+		v.Workers[i].Ejected = v.Workers[i].Ejected || other(i)
 	}
 	left := usable(v)
 	for _, state := range [...]hostState{onTrial, ejected} {
 		for i := range v.Workers {
-			if left == 0 && d.workers[i].out.state == state {
+			if left == 0 && d.workers[i].out.state == state && !other(i) {
 				v.Workers[i].Ejected = false
 			}
 		}
@@ -300,7 +301,8 @@ func (d *detector) mask(v *router.View, a int32, avoid int, base string) {
 	hide(v, func(i int) bool { return d.workers[i].starting(&d.cfg.Outlier) })
 }
 
-// hide hides the usable workers that satisfy a condition, unless all do.
+// hide hides the usable workers that satisfy a condition, unless all do. A hidden worker is Ejected, not down: a policy
+// keeps its accounts of the worker.
 func hide(v *router.View, which func(i int) bool) {
 	for i := range v.Workers {
 		if !v.Workers[i].Usable() || which(i) {
@@ -308,7 +310,7 @@ func hide(v *router.View, which func(i int) bool) {
 		}
 		for i := range v.Workers {
 			if w := &v.Workers[i]; w.Usable() && which(i) {
-				w.Up = false
+				w.Ejected = true
 			}
 		}
 		return

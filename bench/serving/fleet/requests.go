@@ -102,8 +102,8 @@ func (q *Requests) copyOf(v *router.View) *router.View {
 // hideOthers hides the workers that a request's Only excludes.
 func hideOthers(r *Request, v *router.View) {
 	for i := range v.Workers {
-		if w := &v.Workers[i]; w.Up && !r.Only(w.Address) {
-			w.Up = false
+		if w := &v.Workers[i]; !r.Only(w.Address) {
+			w.Ejected = true
 		}
 	}
 }

@@ -276,3 +276,35 @@ func TestLoadUnknown(t *testing.T) {
 		sameCalls(t, "two loads", k, "+bad", "+good")
 	})
 }
+
+// views is a policy that keeps what it sees of the workers.
+type views struct {
+	router.Base
+	seen [][]router.Worker
+}
+
+func (p *views) Route(_ router.Request, v *router.View) router.Decision {
+	p.seen = append(p.seen, slices.Clone(v.Workers))
+	return router.To(v.LeastLoaded())
+}
+
+// A worker that a request must avoid is hidden from this decision alone, and is not shown as down: a policy would
+// forget what it sent there.
+func TestHiddenWorkersAreNotDown(t *testing.T) {
+	f := newTestFleet(t, 2, 1)
+	defer f.Close()
+	p := &views{}
+	f.router.Policy = p
+	for i := range int64(2) {
+		r := &Request{Request: router.Request{ID: i, Adapter: trace.BaseModel, Prompt: 4, MaxNew: 6}}
+		if w := f.Requests.Route(r, 0); w != 1 {
+			t.Fatalf("request %d goes to worker %d, expected 1", i, w)
+		}
+		if w := p.seen[i][0]; !w.Up || w.Usable() {
+			t.Errorf("the avoided worker is %+v, expected up and not usable", w)
+		}
+		if w := f.view.Workers[0]; !w.Usable() {
+			t.Errorf("the shared view hides the avoided worker: %+v", w)
+		}
+	}
+}
