@@ -438,9 +438,11 @@ func TestEnvoy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := resp.Body.Read(make([]byte, 1)); err != nil || inFlight(f) != 1 {
-		t.Errorf("%d in flight during a stream, expected 1: %v", inFlight(f), err)
+	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
 	}
+	// the requests that went to the workers directly count until the next look at the workers' metrics
+	eventually(t, "one request is in flight during a stream", func() bool { return inFlight(f) == 1 && s.Open() == 1 })
 	resp.Body.Close()
 	eventually(t, "a client that leaves takes its request along",
 		func() bool { return inFlight(f) == 0 && s.Open() == 0 })
