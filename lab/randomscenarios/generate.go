@@ -265,10 +265,14 @@ func (d *drawer) overTime(seconds float64) {
 // Command returns the scenario as arguments of lorasim sim, without policy and seed.
 func Command(sc *scenario.Scenario) string {
 	base := scenario.Default()
-	var parts []string
+	var parts, engine []string
 	for _, f := range scenario.Fields() {
 		v := f.Get(sc)
 		switch {
+		case f.Section == scenario.EngineSection && f.Flag == "":
+			if v != f.Get(&base) {
+				engine = append(engine, f.Leaf()+"="+v)
+			}
 		case f.Flag == "" || f.Key == "seed" || f.Key == "routing.policy" || v == f.Get(&base):
 		case f.Type() == "bool":
 			parts = append(parts, "--"+f.Flag+"="+v)
@@ -278,8 +282,14 @@ func Command(sc *scenario.Scenario) string {
 			parts = append(parts, "--"+f.Flag+" "+v)
 		}
 	}
+	if len(engine) > 0 {
+		parts = append(parts, "--"+engineArgs+" "+strings.Join(engine, ","))
+	}
 	return strings.Join(parts, " ")
 }
+
+// engineArgs is the flag for the keys of the engine.
+const engineArgs = "engine-args"
 
 // ParseCommand parses the output of [Command].
 func ParseCommand(text string) (*scenario.Scenario, error) {
@@ -292,6 +302,12 @@ func ParseCommand(text string) (*scenario.Scenario, error) {
 				return nil, fmt.Errorf("--%s has no value", flag)
 			}
 			value = words[i]
+		}
+		if flag == engineArgs {
+			if err := sc.EngineArgs(value); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		f, err := byFlag(flag)
 		if err != nil {
