@@ -29,7 +29,7 @@ func TestArchitectureNames(t *testing.T) { holdNames(t, architecture, 100) }
 // TestChangePage does the same for docs/change.md.
 func TestChangePage(t *testing.T) { holdNames(t, "docs/change.md", 40) }
 
-// holdNames checks the names on a page, of which there are at least as many as stated.
+// holdNames checks that the code has all names on a page. A page with fewer names than least is an error, too.
 func holdNames(t *testing.T, file string, least int) {
 	text := pageOf(t, file)
 	code := namesOf(t)

@@ -77,7 +77,7 @@ func TestZeroIsNoDefault(t *testing.T) {
 	}
 }
 
-// All errors of a file are told at once.
+// Parse returns all errors of a file, one per line.
 func TestAllErrorsOfAFile(t *testing.T) {
 	text := "seed: x\nworkload:\n  request_rat: 3\n  num_prompts: 0\ncluster:\n  num_workers: -1\n"
 	_, err := Parse([]byte(text), "a.yaml")

@@ -33,7 +33,7 @@ type Field struct {
 	index  []int
 
 	only string // the engine that alone has the key; "": all
-	// unset: the value 0 stands for a setting that was not given. Users cannot give it.
+	// unset states that the struct holds 0 if the setting was not given. Users must not give a 0.
 	unset bool
 	own   []ownName // what engines call the key, if they have a name of their own for it
 }

@@ -231,7 +231,7 @@ func Parse(data []byte, file string) (Scenario, error) {
 	return ParseNode(root, file)
 }
 
-// mostErrors is the number of errors of a file that are told; the others are counted.
+// mostErrors is the largest number of errors that Parse returns one by one. It counts further errors.
 const mostErrors = 8
 
 // ParseNode reads a scenario that is part of a YAML file, as Parse does.
