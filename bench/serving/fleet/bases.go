@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,12 +13,9 @@ import (
 // workers that serve that base model and to no others; an adapter is loaded on those only. Workers tell their base
 // model when they register, and the base model of an adapter is that of the first worker that lists or loads it.
 //
-// Policies know nothing of base models: for each request the fleet hides the workers of others. Planners, and policies
-// that move adapters, would place adapters on workers of another base model. With them the fleet serves one base model,
-// and a worker of another one stays down.
-
-// errOtherBase: a worker serves another base model than the others, and the policy does not distinguish base models.
-var errOtherBase = errors.New("serves another base model")
+// Policies know nothing of base models: for each request the fleet hides the workers of others, and it carries out only
+// the parts of a plan that concern workers of the adapter's base model. So a rolling update of all workers to another
+// base model is served all the time: one set of workers shrinks while another one grows.
 
 // wanted returns the base model that a request needs: that of its adapter, else the one that it names; "": any. Called
 // with mu held.
@@ -53,31 +49,20 @@ func (t *table) models() (list []string) {
 	return list
 }
 
-// OneBase returns an error that explains why a router works with one base model only. It returns nil if the router
-// works with several.
-func OneBase(rt *router.Router) error {
-	if !rt.Plans() {
-		return nil
+// fitting returns a plan without the parts that concern a worker of another base model: the policy that made it knows
+// nothing of base models. Called with mu held.
+func (t *table) fitting(plan *router.Plan) *router.Plan {
+	if plan == nil || !t.mixed || plan.Check(&t.view) != nil {
+		return plan
 	}
-	return fmt.Errorf("policy %s places adapters on workers of one base model: use a policy without plans, such as "+
-		"least-loaded or affinity, or a gateway for each base model", rt.Name)
-}
-
-// otherBase returns an error if a worker with the given base model cannot work beside the others. Called with mu held.
-func (t *table) otherBase(k *worker, model string) error {
-	if model == "" {
-		return nil
-	}
-	for _, other := range t.workers {
-		m := other.health.info.Model
-		if other == k || other.gone || m == "" || m == model {
-			continue
-		}
-		if err := OneBase(t.router); err != nil {
-			return fmt.Errorf("%s %w: %s, and %s serves %s: %w", k.name, errOtherBase, model, other.name, m, err)
-		}
-	}
-	return nil
+	fit := *plan
+	fit.Load = slices.DeleteFunc(slices.Clone(plan.Load),
+		func(l router.Placement) bool { return t.fits(t.workers[l.Worker], l.Adapter) != nil })
+	fit.Move = slices.DeleteFunc(slices.Clone(plan.Move), func(m router.Move) bool {
+		r := t.workers[m.From].books.requests[m.ID]
+		return r != nil && !t.serves(t.workers[m.To], t.wanted(r.Adapter, r.Base))
+	})
+	return &fit
 }
 
 // noteBase notes the base model of an adapter that a worker lists, the first time; called with mu held.

@@ -2,17 +2,18 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"lorasim/trace"
 )
 
-// discovery finds out which adapters the workers hold, and adds unknown ones to the fleet.
+// discovery finds out who the workers are and which adapters they hold, and adds unknown adapters to the fleet.
 type discovery struct {
 	cfg     *Config
 	table   *table
 	catalog *catalog
+	journal *journal
+	renewed func(k *worker) // called with mu held when a worker has taken the place of another one
 }
 
 // all adds the adapters that the workers hold at the start, in the order of the workers.
@@ -32,25 +33,6 @@ func (d *discovery) all(ctx context.Context) {
 			d.takeIn(k, listed[i])
 			return nil
 		})
-	}
-}
-
-// relist fetches the list of a worker's adapters again, which other clients may have changed. It ignores the answer if
-// the fleet changed the worker's adapters meanwhile.
-func (d *discovery) relist(ctx context.Context, k *worker) {
-	d.table.mu.Lock()
-	before := k.loras.version
-	d.table.mu.Unlock()
-	listed, err := k.models(ctx)
-	if err != nil && !errors.Is(err, errTooLong) {
-		return // probes tell whether it is down
-	}
-	defer d.table.lock()()
-	if d.unread(k, err) {
-		return // what the fleet has loaded itself counts
-	}
-	if k.health.known && k.loras.version == before && k.loras.calls == 0 {
-		d.enter(k, listed)
 	}
 }
 

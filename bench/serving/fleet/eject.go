@@ -101,6 +101,17 @@ func (o *outliers) afterDown() {
 	}
 }
 
+// inherit continues the record of the process that had the place of this one before. Counts of ejections go on in any
+// case, as counters do.
+func (o *outliers) inherit(was *outliers, same bool) {
+	o.ejections = was.ejections
+	if same {
+		o.host, o.restarted = was.host, was.restarted
+		o.running = 0 // its requests are those of the former process
+		o.publish()
+	}
+}
+
 // A Fault is the failure of a request on a worker.
 type Fault struct {
 	Worker              int

@@ -92,7 +92,7 @@ func TestPanicUnderLock(t *testing.T) {
 			}
 		}, k)
 		for range 20 {
-			f.Guard(0, func() error { return f.prober.register(context.Background(), f.workers[0]) })
+			f.Guard(0, func() error { _, err := f.prober.identify(context.Background(), f.workers[0]); return err })
 		}
 		if s := f.Stats(); f.Up() != 0 || s.Panics < 20 || stacks != maxStacks {
 			t.Errorf("%d up, %d panics, %d stacks in the log", f.Up(), s.Panics, stacks)

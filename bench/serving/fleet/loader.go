@@ -69,6 +69,7 @@ func (l *loader) load(k *worker, a int32) error {
 	if err == nil {
 		k.loras.add(a)
 		k.loras.rows[a].lost = false
+		l.table.noteBase(k, l.catalog.name(a), k.health.info.Model)
 	} else {
 		err = fmt.Errorf("loading adapter %s on worker %d: %w", l.catalog.name(a), k.index, err)
 	}
@@ -121,7 +122,7 @@ func (l *loader) canQueue(k *worker, a int32) bool {
 func (l *loader) relist(k *worker) {
 	ctx, cancel := context.WithTimeout(l.tasks.ctx, l.cfg.Timeout)
 	defer cancel()
-	l.table.guard(k.index, func() error { l.discovery.relist(ctx, k); return nil })
+	l.table.guard(k.index, func() error { return l.discovery.ask(ctx, k, false) })
 }
 
 // leastRecent returns the adapter to evict: the least recently used one that is neither pinned nor in use, by the

@@ -229,7 +229,7 @@ func (p *placeServer) awaitChange(k *worker) {
 		p.table.unlocked(func() {
 			ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.Timeout)
 			defer cancel()
-			p.loader.discovery.relist(ctx, k)
+			p.loader.discovery.ask(ctx, k, false)
 		})
 		full.looked(len(k.loras.held))
 		return

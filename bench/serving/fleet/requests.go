@@ -123,9 +123,12 @@ func (q *Requests) noteFault(err error) {
 // note tells the policy of an event. Called with mu held.
 func (q *Requests) note(e router.Event) { q.noteFault(q.table.router.Note(e)) }
 
-// noteRequest tells the policy what happened to a request at a worker. Called with mu held.
-func (q *Requests) noteRequest(kind router.EventKind, r *Request, worker int) {
-	q.note(router.Event{Kind: kind, Now: q.cfg.Now(), ID: r.ID, Adapter: r.Adapter, Worker: int32(worker)})
+// noteRequest tells the policy what happened to a request at a worker. The policy does not know the requests of a
+// worker that is gone: the slot is another's. Called with mu held.
+func (q *Requests) noteRequest(kind router.EventKind, r *Request, k *worker) {
+	if !k.gone {
+		q.note(router.Event{Kind: kind, Now: q.cfg.Now(), ID: r.ID, Adapter: r.Adapter, Worker: int32(k.index)})
+	}
 }
 
 // poll tells the policy at every interval of the fleet's clock that it is time to look at the workers.
@@ -188,8 +191,8 @@ func (q *Requests) BookOr(r *Request, w int) int {
 // book books a request on a worker. Called with mu held.
 func (q *Requests) book(r *Request, w int) {
 	q.table.expect(r)
-	q.noteRequest(router.Sent, r, w)
 	k := q.table.workers[w]
+	q.noteRequest(router.Sent, r, k)
 	r.on, r.worker, r.booked, r.quiet = k, w, q.table.view.Now, silence{}
 	k.out.enter(r)
 	k.books.add(r, q.catalog.rank(r.Adapter))
@@ -229,7 +232,7 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 	}
 	defer q.table.lock()()
 	if int(total) == n { // else it had some on another worker
-		q.noteRequest(router.FirstToken, r, k.index)
+		q.noteRequest(router.FirstToken, r, k)
 	}
 	if k.books.start(r) && r.Adapter != trace.BaseModel {
 		k.loras.used(r.Adapter)
@@ -247,9 +250,9 @@ func (q *Requests) leave(r *Request) {
 	if r.worker < 0 {
 		return
 	}
-	k := q.table.workers[r.worker]
+	k := r.on
 	r.worker = -1
-	q.noteRequest(router.Left, r, k.index)
+	q.noteRequest(router.Left, r, k)
 	k.out.leave(r)
 	k.books.remove(r)
 	if k.leaving {
@@ -272,6 +275,9 @@ func (q *Requests) leave(r *Request) {
 func (q *Requests) Finished(r *Request, w int, reply, exec float64) {
 	defer q.table.lock()()
 	q.leave(r)
+	if r.on == nil || r.on.gone { // whoever has the slot now did not serve it
+		return
+	}
 	q.outliers.succeeded(r, w)
 	q.table.outputs.Ended(r.Adapter, r.generated.Load())
 	end := router.Event{Kind: router.Finished, Now: q.cfg.Now(), ID: r.ID, Adapter: r.Adapter, Worker: int32(w),
