@@ -9,6 +9,7 @@ import (
 
 	"lorasim/internal/guard"
 	"lorasim/router"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 
@@ -33,6 +34,7 @@ type cluster struct {
 	catalog catalog
 	routing
 	stats  Stats
+	book   record.PlanBook
 	events events
 	onLoad func(Load) // called at the end of each load; may be nil
 }

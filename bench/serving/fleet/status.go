@@ -5,20 +5,18 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"lorasim/sim/record"
 )
 
 // Stats has counts of a fleet's actions other than serving requests.
 type Stats struct {
 	Loads, Unloads, FailedLoads int64
-	Plans, Applied, Dropped     int64
-	SolveTime                   float64 // wall time of planning, s
-	Moves                       int64   // moves of requests in plans
-	PlanLoads, PlanUnloads      int64   // loads and unloads in applied plans
-	Changes, Net                int64   // changes of the placement by plans; those that no later plan reverted
-	Downs                       int64   // changes of a worker to down
-	Joins, Leaves               int64   // workers that joined and left
-	Ejections                   int64   // ejections of workers
-	Panics                      int64   // recovered panics in handling data of workers
+	Plans                       record.PlanCounters // as in the simulator; SolveTime is wall time
+	Downs                       int64               // changes of a worker to down
+	Joins, Leaves               int64               // workers that joined and left
+	Ejections                   int64               // ejections of workers
+	Panics                      int64               // recovered panics in handling data of workers
 
 	Evictions      int64   // adapters unloaded to make room for others
 	PlaceWaits     int64   // requests that waited for a place
@@ -92,7 +90,9 @@ func (f *Fleet) API(w int) API { return f.at(w).kind() }
 // Stats returns the counts so far.
 func (f *Fleet) Stats() Stats {
 	defer f.lock()()
-	return f.stats
+	s := f.stats
+	s.Plans = f.book.Counters()
+	return s
 }
 
 // A WorkerState is the state of one worker, for operators and metrics. Its Limits are those that take effect, which
