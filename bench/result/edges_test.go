@@ -95,7 +95,8 @@ func TestPlansAreTold(t *testing.T) {
 		counters RunCounters
 		told     bool
 	}{{RunCounters{}, false}, {RunCounters{SolverRuns: 1, Plans: &record.PlanCounters{}}, true},
-		{RunCounters{Plans: &record.PlanCounters{Dropped: 1}}, true}, {RunCounters{Plans: &record.PlanCounters{}}, false}} {
+		{RunCounters{Plans: &record.PlanCounters{Dropped: 1}}, true},
+		{RunCounters{Plans: &record.PlanCounters{}}, false}} {
 		r := NewCollector(Options{}).Result(Meta{}, &c.counters)
 		if (r.Extra.Plans != nil) != c.told {
 			t.Errorf("%+v: %+v", c.counters, r.Extra.Plans)

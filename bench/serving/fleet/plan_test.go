@@ -232,7 +232,8 @@ func TestPlanning(t *testing.T) {
 		}
 		cancel()
 		<-done
-		if s := f.Stats().Plans; s.Applied == 0 || s.SolveTime < 0 || s.Dropped != 0 || int64(len(planner.seen)) != s.Made {
+		if s := f.Stats().Plans; s.Applied == 0 || s.SolveTime < 0 || s.Dropped != 0 ||
+			int64(len(planner.seen)) != s.Made {
 			t.Errorf("%+v after %d", s, len(planner.seen))
 		}
 		planner.next = nil

@@ -386,7 +386,8 @@ func particulars(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]a
 		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99,
 		"lateness_max_s": st.LatenessMax,
 		"adapter_loads":  fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.FailedLoads,
-		"plans": fs.Plans.Made, "plans_applied": fs.Plans.Applied, "plans_dropped": fs.Plans.Dropped, "worker_downs": fs.Downs,
+		"plans": fs.Plans.Made, "plans_applied": fs.Plans.Applied, "plans_dropped": fs.Plans.Dropped,
+		"worker_downs": fs.Downs,
 	}
 }
 
