@@ -303,7 +303,7 @@ func recount(t *rapid.T, f *Fleet) {
 				waiting += int64(r.Prompt)
 			}
 			if r.Adapter >= 0 {
-				rank = max(rank, f.catalog.adapters[r.Adapter].Rank)
+				rank = max(rank, int(f.catalog.rank(r.Adapter)))
 				if r.running {
 					adapters[r.Adapter].Running++
 				} else {

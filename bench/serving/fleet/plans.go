@@ -8,24 +8,31 @@ import (
 	"time"
 
 	"lorasim/router"
+	"lorasim/sim/record"
 )
 
 // planRunner gets plans from the router and carries them out.
 type planRunner struct {
-	*cluster
-	loras *LoRAManager
+	cfg     *Config
+	tasks   *tasks
+	table   *table
+	catalog *catalog
+	journal *journal
+	loras   *LoRAManager
+
+	book record.PlanBook // guarded by the lock of the table
 }
 
 // begin notes what the workers hold of a plan's placements before the plan. Called with mu held.
 func (p *planRunner) begin(plan *router.Plan) {
-	p.book.Begin(plan, func(at router.Placement) bool { return p.workers[at.Worker].loras.rows[at.Adapter].held })
+	p.book.Begin(plan, func(at router.Placement) bool { return p.table.workers[at.Worker].loras.rows[at.Adapter].held })
 }
 
 // run plans at every interval of the fleet's clock.
 func (p *planRunner) run(ctx context.Context, interval float64) {
 	every := time.Duration(interval / p.cfg.Speed * float64(time.Second))
 	for range Ticks(ctx, max(every, time.Millisecond)) {
-		p.guard(-1, func() error {
+		p.table.guard(-1, func() error {
 			if plan, by := p.plan(); plan != nil {
 				p.apply(ctx, plan, by)
 			}
@@ -38,11 +45,11 @@ func (p *planRunner) run(ctx context.Context, interval float64) {
 // planners share state. A plan is discarded if its router was replaced meanwhile. The time of making a plan is counted.
 func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 	begun := time.Now()
-	defer p.lock()()
-	by = p.router
+	defer p.table.lock()()
+	by = p.table.router
 	if pending := by.Planner.Begin(p.input()); pending != nil {
-		p.unlocked(pending.Solve)
-		if by == p.router { // else the plan is for other workers or fewer adapters
+		p.table.unlocked(pending.Solve)
+		if by == p.table.router { // else the plan is for other workers or fewer adapters
 			plan = pending.Plan()
 		}
 	}
@@ -55,13 +62,13 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 // input returns the requests in flight that the planner reads, in the order of the workers and then of the requests'
 // IDs. Called with mu held.
 func (p *planRunner) input() *router.PlannerInput {
-	in := &router.PlannerInput{View: p.fresh()}
-	wanted := p.router.Planner.Select(in.View)
-	for w, k := range p.workers {
+	in := &router.PlannerInput{View: p.table.fresh()}
+	wanted := p.table.router.Planner.Select(in.View)
+	for w, k := range p.table.workers {
 		if wanted.Worker != nil && !wanted.Worker(w) {
 			continue
 		}
-		in.Requests = append(in.Requests, k.books.inFlight(w, p.view.Now)...)
+		in.Requests = append(in.Requests, k.books.inFlight(w, p.table.view.Now)...)
 	}
 	return in
 }
@@ -71,11 +78,11 @@ func (p *planRunner) change(plan *router.Plan) {
 	if plan == nil || plan.Empty() {
 		return
 	}
-	by := p.router
+	by := p.table.router
 	p.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.LoadLimit)
 		defer cancel()
-		p.guard(-1, func() error { p.apply(ctx, plan, by); return nil })
+		p.table.guard(-1, func() error { p.apply(ctx, plan, by); return nil })
 	})
 }
 
@@ -87,12 +94,12 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 		p.applied(plan, by, nil)
 		return
 	}
-	p.mu.Lock()
-	err := plan.Check(&p.view)
+	p.table.mu.Lock()
+	err := plan.Check(&p.table.view)
 	if err == nil {
 		p.begin(plan)
 	}
-	p.mu.Unlock()
+	p.table.mu.Unlock()
 	if err == nil {
 		err = p.loras.keepAll(ctx, plan.Load)
 	}
@@ -117,11 +124,11 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 
 // applied notifies the planner of the outcome of its plan.
 func (p *planRunner) applied(plan *router.Plan, by *router.Router, err error) {
-	defer p.lock()()
+	defer p.table.lock()()
 	p.book.End(plan, err)
 	p.log(plan, err)
 	p.notePlan(plan, err)
-	if by == p.router && by.Planner != nil {
+	if by == p.table.router && by.Planner != nil {
 		by.Planner.Applied(plan, err)
 	}
 }
@@ -147,11 +154,11 @@ func (p *planRunner) log(plan *router.Plan, err error) {
 // not on the worker that the plan assumes.
 func (p *planRunner) move(m router.Move) bool {
 	var r *Request
-	p.mu.Lock()
-	if m.From >= 0 && int(m.From) < len(p.workers) {
-		r = p.workers[m.From].books.requests[m.ID]
+	p.table.mu.Lock()
+	if m.From >= 0 && int(m.From) < len(p.table.workers) {
+		r = p.table.workers[m.From].books.requests[m.ID]
 	}
-	p.mu.Unlock()
+	p.table.mu.Unlock()
 	return r != nil && r.Move != nil && r.Move(int(m.From), int(m.To))
 }
 
@@ -159,9 +166,9 @@ func (p *planRunner) move(m router.Move) bool {
 func (p *planRunner) names(list []router.Placement) []string {
 	names := []string{}
 	for _, at := range list {
-		name := at.Name(p.catalog.adapters) // an unknown adapter is why a plan is dropped
-		if w := int(at.Worker); w >= 0 && w < len(p.workers) {
-			name = strings.TrimSuffix(name, fmt.Sprint("@", w)) + "@" + p.workers[w].url
+		name := at.Name(p.catalog.list()) // an unknown adapter is why a plan is dropped
+		if w := int(at.Worker); w >= 0 && w < len(p.table.workers) {
+			name = strings.TrimSuffix(name, fmt.Sprint("@", w)) + "@" + p.table.workers[w].url
 		}
 		names = append(names, name)
 	}
