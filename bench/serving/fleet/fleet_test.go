@@ -267,7 +267,7 @@ func TestBooks(t *testing.T) {
 			case k == 2: // moves
 				r := open[rapid.IntRange(0, len(open)-1).Draw(t, "which")]
 				f.Requests.Left(r.Request)
-				f.Requests.BookOr(r.Request, rapid.IntRange(0, 2).Draw(t, "to"))
+				f.Requests.MoveTo(r.Request, rapid.IntRange(0, 2).Draw(t, "to"))
 				r.first = true
 			default:
 				i := rapid.IntRange(0, len(open)-1).Draw(t, "which")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lorasim/router"
+	"lorasim/sim/record"
 )
 
 // planRunner gets plans from the router and carries them out.
@@ -19,52 +20,12 @@ type planRunner struct {
 	journal *journal
 	loras   *LoRAManager
 
-	// guarded by the lock of the table
-	stats  Stats // the part that is about plans
-	placed placements
+	book record.PlanBook // guarded by the lock of the table
 }
 
-// placements has the placements that plans named: whether the worker held the adapter before the first of these plans,
-// and whether the latest one wants it there.
-type placements struct{ before, wanted map[router.Placement]bool }
-
-// remember notes what the workers hold of a plan's placements before the plan. Called with mu held.
-func (p *planRunner) remember(plan *router.Plan) {
-	if p.placed.before == nil {
-		p.placed = placements{map[router.Placement]bool{}, map[router.Placement]bool{}}
-	}
-	for _, at := range slices.Concat(plan.Load, plan.Unload) {
-		if _, known := p.placed.before[at]; !known {
-			held := p.table.workers[at.Worker].loras.rows[at.Adapter].held
-			p.placed.before[at], p.placed.wanted[at] = held, held
-		}
-	}
-}
-
-// countPlan counts the loads and unloads of a plan that is applied, as the simulator does. Called with mu held.
-func (p *planRunner) countPlan(plan *router.Plan) {
-	note := func(at router.Placement, there bool) {
-		if was := p.placed.wanted[at]; was == there {
-			return
-		}
-		p.placed.wanted[at] = there
-		p.stats.Changes++
-		if there != p.placed.before[at] {
-			p.stats.Net++
-		} else {
-			p.stats.Net--
-		}
-	}
-	for _, at := range plan.Unload {
-		if !slices.Contains(plan.Load, at) {
-			note(at, false)
-			p.stats.PlanUnloads++
-		}
-	}
-	for _, at := range plan.Load {
-		note(at, true)
-		p.stats.PlanLoads++
-	}
+// begin notes what the workers hold of a plan's placements before the plan. Called with mu held.
+func (p *planRunner) begin(plan *router.Plan) {
+	p.book.Begin(plan, func(at router.Placement) bool { return p.table.workers[at.Worker].loras.rows[at.Adapter].held })
 }
 
 // run plans at every interval of the fleet's clock.
@@ -81,7 +42,7 @@ func (p *planRunner) run(ctx context.Context, interval float64) {
 }
 
 // plan calls the planner. Requests are routed while it solves, but not during its other work, because policies and
-// planners share state. A plan is discarded if its router was replaced meanwhile. The time of planning is counted.
+// planners share state. A plan is discarded if its router was replaced meanwhile. The time of making a plan is counted.
 func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 	begun := time.Now()
 	defer p.table.lock()()
@@ -92,11 +53,9 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 			plan = p.table.fitting(pending.Plan())
 		}
 	}
-	p.stats.SolveTime += time.Since(begun).Seconds()
-	if plan == nil {
-		return nil, by
+	if plan != nil {
+		p.book.Make(plan, time.Since(begun).Seconds())
 	}
-	p.stats.Plans++
 	return plan, by
 }
 
@@ -138,7 +97,7 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 	p.table.mu.Lock()
 	err := plan.Check(&p.table.view)
 	if err == nil {
-		p.remember(plan)
+		p.begin(plan)
 	}
 	p.table.mu.Unlock()
 	if err == nil {
@@ -166,13 +125,7 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 // applied notifies the planner of the outcome of its plan.
 func (p *planRunner) applied(plan *router.Plan, by *router.Router, err error) {
 	defer p.table.lock()()
-	switch {
-	case err != nil:
-		p.stats.Dropped++
-	case !plan.Empty():
-		p.stats.Applied++
-		p.countPlan(plan)
-	}
+	p.book.End(plan, err)
 	p.log(plan, err)
 	p.notePlan(plan, err)
 	if by == p.table.router && by.Planner != nil {
@@ -206,12 +159,7 @@ func (p *planRunner) move(m router.Move) bool {
 		r = p.table.workers[m.From].books.requests[m.ID]
 	}
 	p.table.mu.Unlock()
-	if r == nil || r.Move == nil || !r.Move(int(m.From), int(m.To)) {
-		return false
-	}
-	defer p.table.lock()()
-	p.stats.Moves++
-	return true
+	return r != nil && r.Move != nil && r.Move(int(m.From), int(m.To))
 }
 
 // names returns placements as text for the log, each ADAPTER@URL. Called with mu held.

@@ -173,10 +173,11 @@ func (q *Requests) Book(r *Request, w int) {
 	q.book(r, w)
 }
 
-// BookOr books a request on worker w, the target of a plan. If w is not usable any more, it routes the request as
-// [Requests.Route] does. It returns the index of the worker.
-func (q *Requests) BookOr(r *Request, w int) int {
+// MoveTo books a request that has left its worker for worker w, the target of a plan. If w is not usable any more, it
+// routes the request as [Requests.Route] does. It returns the index of the worker.
+func (q *Requests) MoveTo(r *Request, w int) int {
 	q.table.mu.Lock()
+	q.countMove(r)
 	usable := q.table.view.Workers[w].Usable()
 	if usable {
 		q.book(r, w)
@@ -186,6 +187,16 @@ func (q *Requests) BookOr(r *Request, w int) int {
 		return q.Route(r, w)
 	}
 	return w
+}
+
+// countMove counts the move of a request that has left its worker. The latest token of a running request was not in the
+// KV cache yet. Called with mu held.
+func (q *Requests) countMove(r *Request) {
+	if r.running {
+		q.plans.book.Move(router.MoveRecompute, int64(r.Prompt)+int64(r.generated.Load())-1)
+	} else {
+		q.plans.book.Move(router.MoveQueued, 0)
+	}
 }
 
 // book books a request on a worker. Called with mu held.

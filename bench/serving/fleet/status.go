@@ -5,20 +5,18 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"lorasim/sim/record"
 )
 
 // Stats has counts of a fleet's actions other than serving requests.
 type Stats struct {
 	Loads, Unloads, FailedLoads int64
-	Plans, Applied, Dropped     int64
-	SolveTime                   float64 // wall time of planning, s
-	Moves                       int64   // moves of requests in plans
-	PlanLoads, PlanUnloads      int64   // loads and unloads in applied plans
-	Changes, Net                int64   // changes of the placement by plans; those that no later plan reverted
-	Downs                       int64   // changes of a worker to down
-	Joins, Leaves               int64   // workers that joined and left
-	Ejections                   int64   // ejections of workers
-	Panics                      int64   // recovered panics in handling data of workers
+	Plans                       record.PlanCounters // as in the simulator; SolveTime is wall time
+	Downs                       int64               // changes of a worker to down
+	Joins, Leaves               int64               // workers that joined and left
+	Ejections                   int64               // ejections of workers
+	Panics                      int64               // recovered panics in handling data of workers
 
 	Evictions      int64   // adapters unloaded to make room for others
 	PlaceWaits     int64   // requests that waited for a place
@@ -65,8 +63,8 @@ func (f *Fleet) API(w int) API { return f.at(w).kind() }
 // Stats returns the counts so far.
 func (f *Fleet) Stats() Stats {
 	defer f.lock()()
-	s, load, places := f.plans.stats, f.LoRAs.loader, f.LoRAs.places
-	s.Loads, s.Unloads, s.FailedLoads = load.loads, load.unloads, load.failedLoads
+	load, places := f.LoRAs.loader, f.LoRAs.places
+	s := Stats{Plans: f.plans.book.Counters(), Loads: load.loads, Unloads: load.unloads, FailedLoads: load.failedLoads}
 	s.Downs, s.Joins, s.Leaves, s.Ejections, s.Panics = f.downs, f.members.joins, f.members.leaves,
 		f.outliers.ejections, f.panics
 	s.Evictions, s.PlaceWaits, s.PlaceWaitTime, s.PlaceTimeouts, s.PlaceOverflows = places.evictions, places.waits,
