@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"lorasim/router"
 	"lorasim/trace"
@@ -29,12 +30,66 @@ func (t *table) wanted(a int32, named string) string {
 // serves reports whether a worker may get requests for a base model, "": any. Called with mu held. If all workers
 // report the same base model, every worker may, even if it reported another name earlier.
 func (t *table) serves(k *worker, base string) bool {
-	return !t.mixed || base == "" || base == k.health.info.Model
+	model := k.health.info.Model
+	return base == "" || model == "" || t.follow(base) == model
 }
 
-// mix notes whether the workers serve different base models; called with mu held when a worker registers or leaves.
+// baseGrace is how long a base model counts as served after its last worker went down: the worker may come back.
+const baseGrace = time.Minute
+
+// stands reports whether workers serve a base model, or may do so again soon. Called with mu held.
+func (t *table) stands(base string) bool {
+	return slices.ContainsFunc(t.workers, func(k *worker) bool {
+		return !k.gone && k.health.info.Model == base && (k.health.known || time.Since(k.health.downAt) < baseGrace)
+	})
+}
+
+// follow returns the base model for requests that name the given one, or an adapter of it: with Config.Follow the one
+// that has replaced it on all its workers, else itself. Called with mu held.
+func (t *table) follow(base string) string {
+	for range len(t.replaced) { // chains end: a base model that is served is not replaced
+		next, ok := t.replaced[base]
+		if !ok || !t.cfg.Follow {
+			break
+		}
+		base = next
+	}
+	return base
+}
+
+// Follows returns the base model to which requests for the given one go, if that is no longer served; "": none.
+func (f *Fleet) Follows(base string) string {
+	defer f.lock()()
+	if to := f.follow(base); to != base {
+		return to
+	}
+	return ""
+}
+
+// Vanished reports whether a base model was served once, and no worker serves it any longer.
+func (f *Fleet) Vanished(base string) bool {
+	defer f.lock()()
+	_, gone := f.replaced[base]
+	return gone
+}
+
+// mix notes which base models the workers serve; called with mu held when a worker is identified or leaves. A base model
+// that no worker serves any longer is replaced by the one that a worker told last.
 func (t *table) mix() {
-	t.mixed = len(t.models()) > 1
+	models := t.models()
+	t.mixed = len(models) > 1
+	for _, base := range t.served {
+		if !slices.Contains(models, base) && len(models) > 0 {
+			t.replaced[base] = models[len(models)-1]
+			if slices.Contains(models, t.latest) {
+				t.replaced[base] = t.latest
+			}
+		}
+	}
+	for _, base := range models {
+		delete(t.replaced, base)
+	}
+	t.served = models
 }
 
 // models returns the names of the base models that the workers have reported. Called with mu held.
@@ -70,7 +125,7 @@ func (t *table) noteBase(k *worker, name, base string) {
 	was, known := t.catalog.base(name)
 	switch {
 	case base == "" || was == base:
-	case !known, !slices.Contains(t.models(), was):
+	case !known, !t.stands(was):
 		t.catalog.setBase(name, base)
 	case k.health.first("base of " + name):
 		t.cfg.Log("%s holds adapter %s, which belongs to base model %s: it is not used there", k.name, name, was)
@@ -83,6 +138,10 @@ func (t *table) fits(k *worker, a int32) error {
 	if base == "" && t.mixed {
 		return fmt.Errorf("the base model of adapter %s is unknown, and the workers serve %s: load it on a worker first "+
 			"(POST /admin/load with \"path\")", name, strings.Join(t.models(), ", "))
+	}
+	if other := k.loras.rows[a].foreign; other != "" {
+		return fmt.Errorf("%s holds adapter %s from %s, and others hold it from %s: unload it there, or use another name "+
+			"for other weights", k.name, name, other, t.catalog.root(name))
 	}
 	if !t.serves(k, base) {
 		return fmt.Errorf("adapter %s belongs to base model %s, and %s serves %s", name, base, k.name,

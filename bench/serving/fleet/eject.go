@@ -314,6 +314,32 @@ func (d *detector) mask(v *router.View, a int32, avoid int, base string) {
 		return h != nil && h.closed()
 	})
 	hide(v, func(i int) bool { return d.table.workers[i].starting(&d.cfg.Outlier) })
+	d.hideUnfit(v, a)
+}
+
+// hideUnfit hides workers that cannot serve a request for an adapter at once, as long as others remain: that unload it,
+// that hold other weights by its name, where a load failed a short time ago and, if another one holds the adapter, that
+// load it.
+func (d *detector) hideUnfit(v *router.View, a int32) {
+	if a == trace.BaseModel {
+		return
+	}
+	row := func(i int) *adapter { return d.table.workers[i].loras.rows[a] }
+	held := slices.ContainsFunc(d.table.workers, func(k *worker) bool {
+		return k.index < len(v.Workers) && v.Workers[k.index].Usable() && k.loras.ready(a)
+	})
+	hide(v, func(i int) bool {
+		s := row(i)
+		return s.foreign != "" || !s.held && s.resting() || s.call != nil && (s.call.unload || held)
+	})
+}
+
+// unfit reports whether hideUnfit may hide a worker.
+func (d *detector) unfit(a int32) bool {
+	return a != trace.BaseModel && slices.ContainsFunc(d.table.workers, func(k *worker) bool {
+		s := k.loras.rows[a]
+		return s.call != nil || s.foreign != "" || s.failure != nil
+	})
 }
 
 // hide hides the usable workers that satisfy a condition, unless all do. A hidden worker is Ejected, not down: a policy

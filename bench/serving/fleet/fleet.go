@@ -76,7 +76,10 @@ type Config struct {
 	// Limits has the limits of each worker. A limit takes effect where the worker reports none. nil: unknown.
 	Limits []Limits
 	// Stated has limits for all workers. Values other than 0 override those that workers report.
-	Stated  Limits
+	Stated Limits
+	// Follow makes requests for a base model that no worker serves any longer, and for its adapters, go to the base model
+	// that replaced it on the workers. If it is false, they fail.
+	Follow  bool
 	Outlier Outlier // rules for the ejection of workers that fail
 	// Extend makes a router for other workers or more adapters than those of Router. It also returns the limits of the
 	// workers; nil: unknown. The argument workers has the information that the workers reported, by slot; it is zero
@@ -159,7 +162,9 @@ func New(cfg Config) (*Fleet, error) {
 	probes := &prober{&cfg, tasks, t, found, loras, &hangDetector{&cfg, t, j, outliers}}
 	found.renewed = probes.equipLater
 	members := &membership{cfg: &cfg, tasks: tasks, table: t, catalog: c, journal: j, prober: probes}
-	requests := &Requests{cfg: &cfg, table: t, catalog: c, outliers: outliers, plans: plans}
+	requests := &Requests{cfg: &cfg, table: t, catalog: c, outliers: outliers, plans: plans,
+		inquirer: &inquirer{cfg: &cfg, tasks: tasks, table: t, discovery: found,
+			next: map[*worker]*inquiry{}, asked: map[*worker]*inquiry{}}}
 	return &Fleet{t, tasks, requests, loras, found, probes, plans, outliers, members}, nil
 }
 

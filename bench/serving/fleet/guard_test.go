@@ -53,7 +53,7 @@ func TestPanics(t *testing.T) {
 			case "/load_lora_adapter":
 				testutil.ExpectError(t, f.LoRAs.Load(ctx, 0, "lora1", ""), "panic: bytes of a worker")
 			case "/unload_lora_adapter":
-				f.LoRAs.Unload(0, "lora0")
+				f.LoRAs.Unload(ctx, 0, "lora0")
 				f.tasks.Wait()
 			}
 			s := f.Stats()

@@ -149,6 +149,8 @@ func (m *membership) enter(host string, in Info) (*worker, error) {
 func (t *table) seat(slot int, host string, rt *router.Router, limits []Limits) *worker {
 	t.view.Workers[slot] = router.Worker{}
 	k := newWorker(t.cfg, host, slot, &t.view.Workers[slot])
+	t.processes++
+	k.id = t.processes
 	if limits != nil {
 		k.setLimits(limits[slot])
 	}
@@ -162,7 +164,7 @@ func (t *table) seat(slot int, host string, rt *router.Router, limits []Limits) 
 // vacate ends a worker and frees its slot. Requests that wait for an adapter there fail with the error. Called with mu
 // held.
 func (t *table) vacate(k *worker, err error) {
-	k.gone, k.health.known = true, false
+	k.gone, k.cause, k.health.known = true, err, false
 	k.loras.clear()
 	k.places.clear(err)
 	k.detach()
@@ -182,6 +184,8 @@ func (t *table) renew(k *worker, in Info, why string) (*worker, error) {
 		}
 		k.loras.clear()
 		k.places.clear(errOther)
+		t.processes++
+		k.id = t.processes
 		if t.cfg.Limits != nil {
 			k.setLimits(t.cfg.Limits[k.index])
 		}
@@ -202,6 +206,9 @@ func (t *table) renew(k *worker, in Info, why string) (*worker, error) {
 	n.out.inherit(&k.out, same)
 	k.heir = n
 	t.changes++
+	if t.cfg.Client != nil {
+		t.cfg.Client.CloseIdleConnections() // some may lead to the former process
+	}
 	return n, nil
 }
 

@@ -60,6 +60,7 @@ type Requests struct {
 	catalog  *catalog
 	outliers *detector
 	plans    *planRunner
+	inquirer *inquirer
 
 	// guarded by the lock of the table
 	fault error       // of the policy, as reported
@@ -71,7 +72,7 @@ type Requests struct {
 func (q *Requests) Route(r *Request, avoid int) int {
 	defer q.table.lock()()
 	v := q.table.fresh()
-	if masked := avoid >= 0 || q.table.mixed || q.outliers.any(); masked || r.Only != nil {
+	if masked := avoid >= 0 || q.table.mixed || q.outliers.any() || q.outliers.unfit(r.Adapter); masked || r.Only != nil {
 		v = q.copyOf(v)
 		if masked {
 			q.outliers.mask(v, r.Adapter, avoid, q.table.wanted(r.Adapter, r.Base))

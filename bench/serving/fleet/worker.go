@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"syscall"
+	"time"
 
 	"lorasim/router"
 )
@@ -23,7 +24,9 @@ type worker struct {
 	// process answers at the URL, which becomes a worker of its own in the same slot, the heir. Invariants: a worker
 	// with an heir is gone; what is gone is in no slot, or in one that is free, and it is not known, holds nothing and
 	// has no ticket. Its requests keep it until they end.
+	id      int64 // of the process, unique in the fleet
 	gone    bool
+	cause   error // why it is gone
 	heir    *worker
 	leaving bool          // it leaves when its last request has ended
 	drained bool          // an operator drains it
@@ -83,11 +86,12 @@ func (k *worker) detach() {
 // health has the results of probes and the worker's own information.
 type health struct {
 	info      Info
-	entry     model // of its base model, in its list of models
-	known     bool  // it has been asked for its information since it was last down
-	met       bool  // info is valid, if not up to date; invariant: met if known
-	restarted bool  // it has refused connections since it was known: another process will answer
-	unready   error // why it takes no requests by its own account; nil: it does
+	entry     model     // of its base model, in its list of models
+	known     bool      // it has been asked for its information since it was last down
+	downAt    time.Time // when it was down last
+	met       bool      // info is valid, if not up to date; invariant: met if known
+	restarted bool      // it has refused connections since it was known: another process will answer
+	unready   error     // why it takes no requests by its own account; nil: it does
 
 	said   load            // at the latest probe
 	failed int             // probes in a row
@@ -126,6 +130,7 @@ func (k *worker) down(err error, now float64) {
 	refused := errors.Is(err, syscall.ECONNREFUSED)
 	k.view.Up, k.health.known, k.health.said = false, false, load{}
 	k.health.restarted = k.health.restarted || refused
+	k.health.downAt = time.Now()
 	k.out.down(refused)
 	k.books.setOthers(load{}, 0, now)
 	k.loras.clear()
