@@ -11,7 +11,7 @@
 //	f, err := fleet.New(cfg)
 //	err = f.Start(ctx)                    // reach the workers, load their first adapters
 //	go f.Run(ctx)                         // probes and planning
-//	w := f.Requests.Route(&req, -1)       // booked
+//	w := f.Requests.Route(&req)       // booked
 //	err = f.LoRAs.Ensure(ctx, w, req.Adapter)
 //	... send it; f.Requests.Tokens(&req, n, first) as tokens come ...
 //	f.Requests.Left(&req)
