@@ -206,13 +206,10 @@ func (a *answer) saidError() (status int, text string) {
 // errorIn returns the error in the data of an event.
 func errorIn(event []byte) (status int, text string) {
 	var e struct {
-		Error struct {
-			Code json.Number `json:"code"`
-		} `json:"error"`
+		Error json.RawMessage `json:"error"`
 	}
 	json.Unmarshal(event, &e) // of another form: without a status
-	code, _ := e.Error.Code.Int64()
-	return int(code), fleet.ErrorText(event)
+	return fleet.StatusOf(e.Error), fleet.ErrorText(event)
 }
 
 // refusalOf returns the fault that an error event in place of content tells of. It returns nil if another worker would
