@@ -233,7 +233,8 @@ func (t *ticket) route(ctx context.Context) *Refusal {
 			return nil
 		}
 		requests.Left(&t.fr)
-		tried, no = append(tried, t.w), &Refusal{Status: 503, Text: err.Error(), Reason: "adapter-not-loaded", RetryAfter: 1}
+		tried = append(tried, t.w)
+		no = &Refusal{Status: 503, Text: err.Error(), Reason: "adapter-not-loaded", RetryAfter: 1}
 		if ctx.Err() != nil {
 			break
 		}

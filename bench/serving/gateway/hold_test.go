@@ -77,7 +77,9 @@ func TestStreamsWithoutContentGoOn(t *testing.T) {
 		for end, do := range map[string]func(t *memory, srv string, w *testWorker){
 			"kill":       func(_ *memory, _ string, w *testWorker) { w.srv.Kill() },
 			"stop":       func(_ *memory, _ string, w *testWorker) { w.srv.Freeze() },
-			"remove now": func(t *memory, srv string, _ *testWorker) { change(t, "DELETE", srv, `{"worker": 0, "now": true}`) },
+			"remove now": func(t *memory, srv string, _ *testWorker) {
+				change(t, "DELETE", srv, `{"worker": 0, "now": true}`)
+			},
 			"cut":        nil,
 		} {
 			t.Run(before+", "+end, func(t *testing.T) {
@@ -115,7 +117,8 @@ func TestStreamsWithoutContentGoOn(t *testing.T) {
 					}
 					wg.Wait()
 					if bad.seen.Load() != 5 || good.seen.Load() != 10 {
-						t.Errorf("the workers got %d and %d requests, expected 5 and 10", bad.seen.Load(), good.seen.Load())
+						t.Errorf("the workers got %d and %d requests, expected 5 and 10", bad.seen.Load(),
+							good.seen.Load())
 					}
 				})
 			})
@@ -256,8 +259,8 @@ func TestWholeReplies(t *testing.T) {
 				srv, _ := startGateway(t, "round-robin", probing, nil, bad, good)
 				code, text := post(t, srv.URL+"/v1/completions", `{"model": "a", "prompt": "x"}`)
 				if code != 200 || text != reply || bad.seen.Load() != 1 || good.seen.Load() != 1 {
-					t.Errorf("%d bytes sent, chunked %v: %d, %d bytes; the workers got %d and %d requests", sent, chunked,
-						code, len(text), bad.seen.Load(), good.seen.Load())
+					t.Errorf("%d bytes sent, chunked %v: %d, %d bytes; the workers got %d and %d requests", sent,
+						chunked, code, len(text), bad.seen.Load(), good.seen.Load())
 				}
 			})
 		}
