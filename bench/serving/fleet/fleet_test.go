@@ -264,7 +264,7 @@ func TestBooks(t *testing.T) {
 			case k == 2: // moves
 				r := open[rapid.IntRange(0, len(open)-1).Draw(t, "which")]
 				f.Requests.Left(r.Request)
-				f.Requests.BookOr(r.Request, rapid.IntRange(0, 2).Draw(t, "to"))
+				f.Requests.MoveTo(r.Request, rapid.IntRange(0, 2).Draw(t, "to"))
 				r.first = true
 			default:
 				i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
@@ -303,7 +303,7 @@ func recount(t *rapid.T, f *Fleet) {
 				waiting += int64(r.Prompt)
 			}
 			if r.Adapter >= 0 {
-				rank = max(rank, f.catalog.adapters[r.Adapter].Rank)
+				rank = max(rank, int(f.catalog.rank(r.Adapter)))
 				if r.running {
 					adapters[r.Adapter].Running++
 				} else {

@@ -26,7 +26,7 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 // Postpone notes that worker w has asked for a pause. Until its end the worker gets requests only if no other worker
 // can take them.
 func (q *Requests) Postpone(w int, pause time.Duration) {
-	defer q.lock()()
-	q.tick()
-	q.workers[w].out.postponed = q.wall() + min(pause, longestPause).Seconds()
+	defer q.table.lock()()
+	q.table.tick()
+	q.table.workers[w].out.postponed = q.table.wall() + min(pause, longestPause).Seconds()
 }

@@ -124,11 +124,8 @@ func (c *client) serve(j *job, w int) {
 		}
 		if out.kind == movedOn && lost < fleet.MaxLost {
 			c.moved.Add(1)
-			if j.n > 0 { // the latest token was not in the KV cache yet
-				c.recomputed.Add(int64(j.rec.Prompt) + int64(j.n) - 1)
-			}
 			j.rec.Migrations++
-			w = c.cfg.Fleet.Requests.BookOr(&j.fr, out.to)
+			w = c.cfg.Fleet.Requests.MoveTo(&j.fr, out.to)
 			out = failed(record.Failed, out.reason)
 			continue
 		}
