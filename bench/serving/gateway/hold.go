@@ -148,7 +148,9 @@ type resumed struct {
 }
 
 // putBack returns a body that begins with what was read of it.
-func putBack(start []byte, body io.ReadCloser) io.ReadCloser { return &resumed{start: start, ReadCloser: body} }
+func putBack(start []byte, body io.ReadCloser) io.ReadCloser {
+	return &resumed{start: start, ReadCloser: body}
+}
 
 func (r *resumed) Read(p []byte) (int, error) {
 	if len(r.start) == 0 {

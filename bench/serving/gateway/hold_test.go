@@ -75,12 +75,12 @@ func TestStreamsWithoutContentGoOn(t *testing.T) {
 		"a role": roleEvent, "both": ":\n\n" + roleEvent,
 		"the start of a message": "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{}}\n\n"} {
 		for end, do := range map[string]func(t *memory, srv string, w *testWorker){
-			"kill":       func(_ *memory, _ string, w *testWorker) { w.srv.Kill() },
-			"stop":       func(_ *memory, _ string, w *testWorker) { w.srv.Freeze() },
+			"kill": func(_ *memory, _ string, w *testWorker) { w.srv.Kill() },
+			"stop": func(_ *memory, _ string, w *testWorker) { w.srv.Freeze() },
 			"remove now": func(t *memory, srv string, _ *testWorker) {
 				change(t, "DELETE", srv, `{"worker": 0, "now": true}`)
 			},
-			"cut":        nil,
+			"cut": nil,
 		} {
 			t.Run(before+", "+end, func(t *testing.T) {
 				inMemory(t, func(t *memory) {
