@@ -34,6 +34,11 @@ func (t *table) serves(k *worker, base string) bool {
 	return base == "" || model == "" || t.follow(base) == model
 }
 
+// allServe reports whether every worker may get requests for a base model, "": any. Called with mu held.
+func (t *table) allServe(base string) bool {
+	return base == "" && !t.mixed || len(t.served) == 0 || len(t.served) == 1 && t.served[0] == t.follow(base)
+}
+
 // baseGrace is how long a base model counts as served after its last worker went down: the worker may come back.
 const baseGrace = time.Minute
 

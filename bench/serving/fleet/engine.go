@@ -111,6 +111,11 @@ func (e *statusError) Error() string {
 	return text
 }
 
+// formError is the error of an answer that is not of the expected form.
+type formError struct{ error }
+
+func (e *formError) Unwrap() error { return e.error }
+
 // isStatus reports whether an error is a response with the given status.
 func isStatus(err error, code int) bool {
 	s, ok := errors.AsType[*statusError](err)
@@ -191,7 +196,7 @@ func (e *engine) get(ctx context.Context, path string, v any) error {
 	data, err := e.call(ctx, http.MethodGet, path, nil)
 	if err == nil {
 		if err = json.Unmarshal(data, v); err != nil {
-			err = fmt.Errorf("GET %s: %w", path, plainJSON(err))
+			err = fmt.Errorf("GET %s: %w", path, &formError{plainJSON(err)})
 		}
 	}
 	return err
@@ -238,6 +243,16 @@ func MessageOf(raw []byte) (text string) {
 	json.Unmarshal(raw, &inner) // whichever of the two it is
 	json.Unmarshal(raw, &text)
 	return clean(cmp.Or(inner.Message, text), maxMessage)
+}
+
+// StatusOf returns the status in the "error" field of a response, or 0 if there is none.
+func StatusOf(raw []byte) int {
+	var inner struct {
+		Code json.Number `json:"code"`
+	}
+	json.Unmarshal(raw, &inner) // of another form: without a status
+	code, _ := inner.Code.Int64()
+	return int(code)
 }
 
 // discover determines the worker's interface and reads its information. What it found before does not count: another

@@ -35,6 +35,7 @@ func (p *prober) run(ctx context.Context, k *worker) {
 		case <-ctx.Done():
 			return
 		case <-k.doubted:
+			pause(ctx, p.cfg.Poll/10) // one probe for many doubts
 		case <-tick.C:
 		}
 		k = p.table.present(k)
@@ -62,8 +63,10 @@ func (p *prober) identify(ctx context.Context, k *worker) (*worker, error) {
 func (p *prober) equip(ctx context.Context, k *worker) error {
 	p.table.mu.Lock()
 	missing, placed := p.missing(k), p.table.router.Placement != nil // placed: the router wants them there
+	k.equipping = len(missing)
 	p.table.mu.Unlock()
-	for _, a := range missing {
+	for i, a := range missing {
+		p.equipping(k, len(missing)-i)
 		if err := p.loras.ensure(ctx, k, a, 0, Wait{}); err != nil {
 			if !placed {
 				break // the slots are full; further adapters are loaded on demand
@@ -71,7 +74,14 @@ func (p *prober) equip(ctx context.Context, k *worker) error {
 			p.cfg.Log("%s: %v", k.name, err)
 		}
 	}
+	p.equipping(k, 0)
 	return ctx.Err()
+}
+
+// equipping notes how many adapters a worker still lacks at its start.
+func (p *prober) equipping(k *worker, n int) {
+	defer p.table.lock()()
+	k.equipping = n
 }
 
 // equipLater is equip beside the requests.
@@ -111,7 +121,7 @@ func (p *prober) probe(ctx context.Context, k *worker) {
 		if err == nil {
 			p.cfg.Log("%s is up", k.name)
 			p.equipLater(k)
-		} else if errors.Is(err, errOther) {
+		} else if errors.Is(err, ErrChanged) {
 			p.logOnce(k, err)
 		}
 		p.hangs.probed(ctx, k, err)

@@ -16,8 +16,9 @@ import (
 // each probe, when a connection to the worker is new, and when a reply contradicts what is known. A worker whose answer
 // differs is another worker: all that was learned of the former one is dropped (see [membership.renew]).
 
-// errOther means that another process answers at a worker's URL than the one that was asked before.
-var errOther = errors.New("another process answers at the URL of the worker")
+// ErrChanged means that a worker has changed since a request was routed to it: another process answers at its URL, or it
+// has lost the request's adapter. The request has not been sent, and must be routed again.
+var ErrChanged = errors.New("the worker has changed")
 
 // other returns how the information of a worker differs from an earlier one in what no process changes; "": in nothing.
 // What either of them does not tell is no difference.
@@ -102,9 +103,19 @@ func (d *discovery) know(k *worker, in Info, listed []model) {
 	d.enter(k, listed)
 }
 
-// ask asks a worker again who it is, and which adapters it holds. The error is errOther if another process answers; it
+// ask asks a worker again who it is, and which adapters it holds. The error is ErrChanged if another process answers; it
 // has the place of k then. If all is true, the answer is compared in full.
 func (d *discovery) ask(ctx context.Context, k *worker, all bool) error {
+	return d.inquire(ctx, k, all, func([]model) bool { return true })
+}
+
+// askWho is ask for a new connection. A list without a base model says nothing about adapters.
+func (d *discovery) askWho(ctx context.Context, k *worker) error {
+	return d.inquire(ctx, k, false, func(listed []model) bool { return baseEntry(listed).ID != "" })
+}
+
+// inquire is ask, with a condition for lists that count.
+func (d *discovery) inquire(ctx context.Context, k *worker, all bool, counts func([]model) bool) error {
 	d.table.mu.Lock()
 	known, entry, before := k.health.info, k.health.entry, k.loras.version
 	d.table.mu.Unlock()
@@ -117,7 +128,7 @@ func (d *discovery) ask(ctx context.Context, k *worker, all bool) error {
 	}
 	defer d.table.lock()()
 	if k.gone {
-		return errOther
+		return ErrChanged
 	}
 	if why := known.other(&in); why != "" && k.health.known {
 		heir, err := d.table.renew(k, in, why)
@@ -129,12 +140,12 @@ func (d *discovery) ask(ctx context.Context, k *worker, all bool) error {
 		d.know(heir, in, listed)
 		heir.view.Up = true
 		d.renewed(heir)
-		return errOther
+		return ErrChanged
 	}
 	if d.unread(k, err) {
 		return nil // what the fleet has loaded itself counts
 	}
-	if k.health.known && k.loras.version == before && k.loras.calls == 0 {
+	if k.health.known && k.loras.version == before && k.loras.calls == 0 && counts(listed) {
 		k.health.entry = baseEntry(listed)
 		d.enter(k, listed)
 	}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -30,8 +31,12 @@ type inquiry struct {
 	err  error         // valid then
 }
 
-// confirm returns nil if the worker says, from now on, that it is the process that the fleet knows.
+// confirm returns nil if the worker says, from now on, that it is the process that the fleet knows. An answer that does
+// not say who the worker is, such as status 404, is no objection: what starts to serve a model can tell which.
 func (q *inquirer) confirm(ctx context.Context, k *worker) error {
+	if !q.table.met(k) {
+		return nil // there is nothing to compare with
+	}
 	q.mu.Lock()
 	n := q.next[k]
 	if n == nil {
@@ -62,13 +67,23 @@ func (q *inquirer) run(k *worker, n *inquiry) {
 	q.mu.Unlock()
 	ctx, cancel := context.WithTimeout(q.tasks.ctx, q.cfg.Timeout)
 	defer cancel()
-	n.err = q.table.guard(k.index, func() error { return q.discovery.ask(ctx, k, false) })
+	n.err = q.table.guard(k.index, func() error { return q.discovery.askWho(ctx, k) })
+	if silent(n.err) {
+		n.err = nil
+	}
 	q.mu.Lock()
 	if q.asked[k] == n {
 		delete(q.asked, k)
 	}
 	q.mu.Unlock()
 	close(n.done)
+}
+
+// silent reports whether an error is an answer that does not say who the worker is.
+func silent(err error) bool {
+	_, status := errors.AsType[*statusError](err)
+	_, form := errors.AsType[*formError](err)
+	return status || form
 }
 
 // A Process is the process of a worker for which a request is meant.
@@ -86,7 +101,7 @@ func (q *Requests) Process(r *Request) (p Process, err error) {
 	case k.gone:
 		return p, k.cause
 	case r.Adapter != trace.BaseModel && !k.loras.rows[r.Adapter].held:
-		return p, fmt.Errorf("worker %d has lost adapter %s", k.index, q.catalog.name(r.Adapter))
+		return p, fmt.Errorf("%w: worker %d has lost adapter %s", ErrChanged, k.index, q.catalog.name(r.Adapter))
 	}
 	return Process{k.id, k.health.info}, nil
 }
@@ -99,6 +114,13 @@ func (q *Requests) Confirm(ctx context.Context, r *Request) error {
 	}
 	_, err := q.Process(r)
 	return err
+}
+
+// Server notes the header Server of a reply. Another one than before casts doubt on the worker.
+func (q *Requests) Server(r *Request, name string) {
+	if was := r.on.server.Swap(&name); was != nil && *was != name {
+		r.on.doubt()
+	}
 }
 
 // Doubt notes that a reply of the worker on which a request is booked contradicts what is known of the worker. The

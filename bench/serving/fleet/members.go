@@ -180,10 +180,10 @@ func (t *table) renew(k *worker, in Info, why string) (*worker, error) {
 	same := was.API == in.API && was.Model == in.Model
 	if t.cfg.Extend == nil {
 		if !same {
-			return nil, fmt.Errorf("%s: %w: %s, expected %s", k.name, errOther, in.title(), was.title())
+			return nil, fmt.Errorf("%s: %w: %s, expected %s", k.name, ErrChanged, in.title(), was.title())
 		}
 		k.loras.clear()
-		k.places.clear(errOther)
+		k.places.clear(ErrChanged)
 		t.processes++
 		k.id = t.processes
 		if t.cfg.Limits != nil {
@@ -195,11 +195,11 @@ func (t *table) renew(k *worker, in Info, why string) (*worker, error) {
 	infos[k.index] = in
 	rt, limits, err := t.cfg.Extend(infos, t.catalog.list())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s: %w", k.name, errOther, in.title(), err)
+		return nil, fmt.Errorf("%s: %w: %s: %w", k.name, ErrChanged, in.title(), err)
 	}
 	t.journal.add(EventChanged, "", fmt.Sprintf("another process: %s (%s)", in.title(), why), k.index)
 	t.cfg.Log("%s is another process now: %s (%s)", k.name, in.title(), why)
-	t.vacate(k, errOther)
+	t.vacate(k, ErrChanged)
 	n := t.seat(k.index, k.url, rt, limits)
 	n.leaving, n.drained, n.unprobe, n.doubted = k.leaving, k.drained, k.unprobe, k.doubted
 	n.drain()
@@ -219,6 +219,12 @@ func (t *table) present(k *worker) *worker {
 		k = k.heir
 	}
 	return k
+}
+
+// met reports whether a worker has told who it is.
+func (t *table) met(k *worker) bool {
+	defer t.lock()()
+	return k.health.met
 }
 
 // left reports whether a worker is gone.

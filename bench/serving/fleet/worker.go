@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,10 +29,13 @@ type worker struct {
 	gone    bool
 	cause   error // why it is gone
 	heir    *worker
-	leaving bool          // it leaves when its last request has ended
-	drained bool          // an operator drains it
-	unprobe func()        // ends its probes; nil: they have not begun
-	doubted chan struct{} // has an element when it is to be probed now
+	leaving bool                   // it leaves when its last request has ended
+	drained bool                   // an operator drains it
+	unprobe func()                 // ends its probes; nil: they have not begun
+	doubted chan struct{}          // has an element when it is to be probed now
+	server  atomic.Pointer[string] // header Server of its latest reply; nil: there was none
+
+	equipping int // adapters that are still loaded at its start
 
 	health  health
 	books   books      // requests

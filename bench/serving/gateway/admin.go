@@ -120,6 +120,19 @@ func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
 	}
 }
 
+// ready answers whether all workers serve with all their adapters, and what is missing.
+func (g *Gateway) ready(rw http.ResponseWriter, _ *http.Request) {
+	missing := g.cfg.Fleet.Missing()
+	if g.isClosed() {
+		missing = append(missing, "shutting down")
+	}
+	status := http.StatusOK
+	if len(missing) > 0 {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(rw, status, map[string]any{"ready": len(missing) == 0, "missing": missing})
+}
+
 // modelEntry is an entry of /v1/models, with the fields that vLLM and sglang have. Adapters have a parent, and their
 // root is the path of their weights. OpenAI's clients require all fields but the last three.
 type modelEntry struct {

@@ -97,6 +97,9 @@ func Unsent(err error) bool {
 	return ok
 }
 
+// NotSent marks the error of a request that its sender gave up before it was written, so that [Unsent] reports it.
+func NotSent(err error) error { return &unsent{err} }
+
 // RoundTrip implements http.RoundTripper. It leaves requests to the http.Client if their body is long or can be read
 // only once, or if they change the protocol. If the context has ended, the error is the context's cause.
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
