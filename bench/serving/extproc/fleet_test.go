@@ -250,6 +250,9 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "adapter b has gone", func() bool { return f.Status()[0].Loaded == 1 })
+	if err := f.LoRAs.Load(t.Context(), 0, tooBig, ""); err == nil { // requests for it do not load it again soon
+		t.Error("no error of a load that fails")
+	}
 	s := counted(f, m)
 	address, cl := serve(t, s), client(t)
 	ask := func(body string, replies ...string) {
