@@ -346,20 +346,18 @@ func (f *workerFlags) adapters(seed uint64, ps []*profile.Profile) ([]emulate.Ad
 	return as, nil
 }
 
-// serve listens until the command is interrupted, then gives requests in flight a moment to end.
+// serve listens until the command is interrupted. Then each worker ends as its engine does: sglang answers requests until
+// there are none, vLLM aborts them.
 func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 	ctx := cmd.Context()
 	servers := make([]*http.Server, 0, len(cfgs))
 	failed := make(chan error, len(cfgs))
 	defer func() {
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
+		var ends sync.WaitGroup
 		for _, s := range servers {
-			if s.Shutdown(grace) != nil {
-				s.Close()
-			}
-			s.Handler.(*emulate.Worker).Close()
+			ends.Go(func() { f.end(context.WithoutCancel(ctx), s) })
 		}
+		ends.Wait()
 	}()
 	for i, cfg := range cfgs {
 		addr, err := f.address(i)
@@ -388,6 +386,18 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 	case err := <-failed:
 		return err
 	}
+}
+
+// end ends a worker. A second signal ends the process at once.
+func (f *workerFlags) end(ctx context.Context, s *http.Server) {
+	w := s.Handler.(*emulate.Worker)
+	w.Drain(ctx)
+	grace, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if s.Shutdown(grace) != nil {
+		s.Close()
+	}
+	w.Close()
 }
 
 // address returns the address of worker n: --listen, with parts replaced by --host and --port, and
