@@ -368,7 +368,8 @@ func TestAdapterAdmin(t *testing.T) {
 		}
 		small := newWorker(t, emulate.Config{MaxAdapters: 1, Adapters: []emulate.Adapter{{Name: "a"}}})
 		defer small.Close()
-		if rec := post(small, "/load_lora_adapter", map[string]any{"lora_name": "b", "lora_path": "b"}); rec.Code != 400 ||
+		if rec := post(small, "/load_lora_adapter", map[string]any{"lora_name": "b",
+			"lora_path": "b"}); rec.Code != 400 ||
 			!strings.Contains(rec.Body.String(), "1 adapter names are known") {
 			t.Errorf("one name too many: %d %s", rec.Code, rec.Body)
 		}
@@ -430,7 +431,8 @@ func TestVLLMRefuses(t *testing.T) {
 		}{
 			{"/v1/load_lora_adapter", map[string]any{"lora_name": "a", "lora_path": ""}, 400,
 				"Both 'lora_name' and 'lora_path' must be provided."},
-			{"/v1/load_lora_adapter", map[string]any{"lora_name": "", "lora_path": "a"}, 400, `"type":"InvalidUserInput"`},
+			{"/v1/load_lora_adapter", map[string]any{"lora_name": "", "lora_path": "a"}, 400,
+				`"type":"InvalidUserInput"`},
 			{"/v1/completions", map[string]any{"model": base, "prompt": []int32{1, 2}, "max_tokens": 51}, 400,
 				"max_tokens=51 cannot be greater than max_model_len=50. Please request fewer output tokens."},
 			{"/v1/completions", map[string]any{"model": base, "prompt": []int32{1, 2}, "max_tokens": 10,

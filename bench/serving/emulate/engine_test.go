@@ -26,7 +26,8 @@ func TestEnginePanics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	s, err := w.eng.submit(trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}, new(order), make(chan struct{}, 1))
+	s, err := w.eng.submit(trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}, new(order),
+		make(chan struct{}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,8 +44,9 @@ func (w *Worker) messages() http.HandlerFunc {
 		}
 		m := &messageReply{w: w, id: newID(), model: name}
 		orders := []order{{prompt: q.tokens(), adapter: adapter, budget: *q.MaxTokens}}
-		w.serve(rw, r, orders, q.Stream, form{early: w.say.early(), refuse: refuse, broken: m.broken, event: m.appendEvents,
-			end: func(b []byte, _ []*job) []byte { return b }, whole: m.appendWhole})
+		w.serve(rw, r, orders, q.Stream, form{early: w.say.early(), refuse: refuse, broken: m.broken,
+			event: m.appendEvents,
+			end:   func(b []byte, _ []*job) []byte { return b }, whole: m.appendWhole})
 	})
 }
 
@@ -139,7 +140,8 @@ func (w *Worker) responses() http.HandlerFunc {
 		var list []message
 		json.Unmarshal(q.Input, &list)
 		prompt := append(chatTokens(list), Tokenize((&message{Content: q.Input}).text())...)
-		s := &responseReply{w: w, id: "resp_" + newID(), item: "msg_" + newID(), model: name, created: time.Now().Unix(), q: q}
+		s := &responseReply{w: w, id: "resp_" + newID(), item: "msg_" + newID(), model: name,
+			created: time.Now().Unix(), q: q}
 		budget := *cmp.Or(q.MaxOutputTokens, new(max(1, w.context()-len(prompt))))
 		w.serve(rw, r, []order{{prompt: prompt, adapter: adapter, budget: budget}}, q.Stream, form{early: w.say.early(),
 			refuse: refuse, broken: w.say.broken, event: s.appendEvents,
@@ -176,7 +178,8 @@ func (s *responseReply) body(j *job) object {
 
 // message is the item of the output.
 func (s *responseReply) message(text string) object {
-	return object{"id": s.item, "type": "message", "role": "assistant", "status": "completed", "phase": s.w.say.phase(), "content": []any{s.part(text)}}
+	return object{"id": s.item, "type": "message", "role": "assistant", "status": "completed",
+		"phase": s.w.say.phase(), "content": []any{s.part(text)}}
 }
 
 func (s *responseReply) part(text string) object {

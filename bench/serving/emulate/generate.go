@@ -41,7 +41,8 @@ type generated struct {
 	begun []bool // jobs of which something has been sent
 }
 
-// generate serves /generate. Like sglang, it sends the header of a stream at once, and reports all errors in the stream.
+// generate serves /generate. Like sglang, it sends the header of a stream at once, and reports all errors in the
+// stream.
 func (w *Worker) generate(rw http.ResponseWriter, r *http.Request, g *generateRequest) {
 	a := &generated{w: w, g: g}
 	s := sglang{w}
@@ -146,8 +147,8 @@ func (a *generated) appendWhole(b []byte, jobs []*job) []byte {
 	return append(b, ']')
 }
 
-// append appends the JSON object of a job as of now, with the given text, which is of a kind that needs no escaping, and
-// token ids.
+// append appends the JSON object of a job as of now, with the given text, which is of a kind that needs no escaping,
+// and token ids.
 func (a *generated) append(b []byte, j *job, text string, ids []int32) []byte {
 	b = append(append(append(b, `{"text": "`...), text...), `", "output_ids": [`...)
 	for i, t := range ids {
@@ -166,7 +167,8 @@ func (a *generated) append(b []byte, j *job, text string, ids []int32) []byte {
 	default:
 		reason = `{"type": "abort", "message": "Aborted"}`
 	}
-	b = fmt.Appendf(b, `], "meta_info": {"id": %s, "finish_reason": %s, "prompt_tokens": %d, "completion_tokens": %d, "cached_tokens": %d`,
+	b = fmt.Appendf(b,
+		`], "meta_info": {"id": %s, "finish_reason": %s, "prompt_tokens": %d, "completion_tokens": %d, "cached_tokens": %d`,
 		a.rids[j.index], reason, j.prompt, len(j.out), j.cached)
 	if a.g.ReturnLogprob {
 		b = a.appendLogprobs(b, ids)

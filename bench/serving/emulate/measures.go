@@ -162,8 +162,8 @@ func (m *measures) end(s *stream, at tick.Ticks) {
 	}
 }
 
-// activated notes the loads of adapters to GPU slots since the last call, each with their mean time: how many there have
-// been, and the time in s that steps have waited for them.
+// activated notes the loads of adapters to GPU slots since the last call, each with their mean time: how many there
+// have been, and the time in s that steps have waited for them.
 func (m *measures) activated(loads int64, stalled float64) {
 	n := loads - m.seenLoads
 	for range n {

@@ -186,7 +186,8 @@ func (c *completion) orders() ([]order, error) {
 			return nil, err
 		}
 		for range c.n {
-			orders = append(orders, order{rid: q.RID, adapter: c.adapter, prompt: p, budget: budget, ignoreEOS: q.IgnoreEOS})
+			orders = append(orders, order{rid: q.RID, adapter: c.adapter, prompt: p, budget: budget,
+				ignoreEOS: q.IgnoreEOS})
 		}
 	}
 	c.first = make([]bool, len(orders))

@@ -73,7 +73,8 @@ func (r refusedLoad) Error() string { return string(r) }
 // beginLoad books the load of an adapter; called with the engine locked.
 func (w *Worker) beginLoad(a Adapter) (*row, error) {
 	refuse := func(format string, args ...any) (*row, error) {
-		return nil, refusedLoad(fmt.Sprintf("Failed to load LoRA adapter %s: "+format, append([]any{a.Name}, args...)...))
+		return nil, refusedLoad(fmt.Sprintf("Failed to load LoRA adapter %s: "+format, append([]any{a.Name},
+			args...)...))
 	}
 	engine := w.profile.Engine
 	r, rank, taken := w.adapters[a.Name], cmp.Or(a.Rank, rankOf(a.Path)), 0

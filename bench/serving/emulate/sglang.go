@@ -47,7 +47,10 @@ func (s sglang) routes() map[string]http.HandlerFunc {
 
 // open reports whether a path needs no key (utils/auth.py).
 func (s sglang) open(path string) bool {
-	return slices.ContainsFunc([]string{"/health", "/metrics"}, func(p string) bool { return strings.HasPrefix(path, p) })
+	return slices.ContainsFunc([]string{"/health", "/metrics"}, func(p string) bool {
+		return strings.HasPrefix(path,
+			p)
+	})
 }
 
 // health answers /health, /health_generate, /ping and /ready: 503 while the worker drains, although it still serves all
@@ -104,7 +107,8 @@ func (s sglang) check(c *completion) error {
 	}
 	c.top = max(c.top, 0)
 	for _, m := range q.Messages {
-		if !slices.Contains([]string{"system", "user", "assistant", "tool", "developer", "function"}, m.Role) || m.Content == nil {
+		if !slices.Contains([]string{"system", "user", "assistant", "tool", "developer", "function"}, m.Role) ||
+			m.Content == nil {
 			return errBody{errMissing("a known role or the content"), "messages"}
 		}
 	}
@@ -140,7 +144,8 @@ func (s sglang) refusal(err error) *refusal {
 		r.kind = "Bad Request"
 	case errSampling:
 	case errUnknownAdapter:
-		r.text = fmt.Sprintf("Got LoRA adapter that has never been loaded: %s\nAll loaded adapters: dict_keys([%s]).", e.name,
+		r.text = fmt.Sprintf("Got LoRA adapter that has never been loaded: %s\nAll loaded adapters: dict_keys([%s]).",
+			e.name,
 			s.w.loadedNames())
 	case errFull: // Scheduler._abort_on_queued_limit
 		r.status, r.kind, r.text = http.StatusServiceUnavailable, "503", "The request queue is full."
@@ -314,7 +319,8 @@ func (s sglang) loaded(rw http.ResponseWriter, name, verb string, err error) {
 	}
 	switch e := err.(type) {
 	case errUnknownAdapter:
-		text = fmt.Sprintf("LoRA with name %s does not exist. Loaded LoRAs: odict_keys([%s])", e.name, s.w.loadedNames())
+		text = fmt.Sprintf("LoRA with name %s does not exist. Loaded LoRAs: odict_keys([%s])", e.name,
+			s.w.loadedNames())
 	case errAlreadyLoaded:
 		text = fmt.Sprintf("Failed to load LoRA adapter %s because it is already loaded", e.name)
 	}
@@ -329,9 +335,11 @@ func (s sglang) loaded(rw http.ResponseWriter, name, verb string, err error) {
 func (w *Worker) serverInfo() any {
 	e, s := w.profile.Engine, w.signals()
 	info := object{
-		"model_path": cmp.Or(w.cfg.ModelPath, w.cfg.ModelName), "served_model_name": w.cfg.ModelName, "enable_lora": true,
-		"version": versionSGLang, "max_running_requests": e.MaxRunningRequests, "max_loras_per_batch": e.MaxLorasPerBatch,
-		"max_loaded_loras": nil, "max_lora_rank": e.MaxLoraRank,
+		"model_path": cmp.Or(w.cfg.ModelPath, w.cfg.ModelName), "served_model_name": w.cfg.ModelName,
+		"enable_lora": true,
+		"version":     versionSGLang, "max_running_requests": e.MaxRunningRequests,
+		"max_loras_per_batch": e.MaxLorasPerBatch,
+		"max_loaded_loras":    nil, "max_lora_rank": e.MaxLoraRank,
 		"context_length": e.ContextLength, "chunked_prefill_size": e.ChunkedPrefillSize,
 		"max_total_num_tokens": s.KVCapacity, "time_scale": w.cfg.Speed,
 	}
@@ -353,7 +361,8 @@ func (w *Worker) modelInfo() any {
 func (w *Worker) loads() any {
 	s := w.signals()
 	return object{
-		"timestamp": time.Now().Format(time.RFC3339Nano), "version": versionSGLang, "accelerator": nil, "num_accelerators": 1,
+		"timestamp": time.Now().Format(time.RFC3339Nano), "version": versionSGLang, "accelerator": nil,
+		"num_accelerators": 1,
 		"loads": []any{object{
 			"dp_rank": 0, "timestamp": float64(time.Now().UnixMicro()) / 1e6,
 			"num_running_reqs": s.Running, "num_waiting_reqs": s.Queued, "num_waiting_uncached_tokens": 0,
@@ -362,11 +371,13 @@ func (w *Worker) loads() any {
 			"gen_throughput": 0.0, "cache_hit_rate": 0.0, "utilization": 0.0, "total_prefill_uncached_tokens": 0,
 			"total_prefill_busy_us": 0, "decode_moments": []any{0.0},
 			"max_running_requests": w.profile.Engine.MaxRunningRequests,
-			"memory":               object{"weight_gb": 0.0, "kv_cache_gb": 0.0, "graph_gb": 0.0, "token_capacity": s.KVCapacity},
+			"memory": object{"weight_gb": 0.0, "kv_cache_gb": 0.0, "graph_gb": 0.0,
+				"token_capacity": s.KVCapacity},
 			"lora": object{"slots_used": s.SlotsUsed, "slots_total": s.Slots,
 				"utilization": float64(s.SlotsUsed) / max(float64(s.Slots), 1)},
-			"disaggregation": object{"mode": "null", "prefill_bootstrap_queue_reqs": 0, "prefill_inflight_queue_reqs": 0,
-				"decode_prealloc_queue_reqs": 0, "decode_transfer_queue_reqs": 0, "decode_retracted_queue_reqs": 0,
+			"disaggregation": object{"mode": "null", "prefill_bootstrap_queue_reqs": 0,
+				"prefill_inflight_queue_reqs": 0,
+				"decode_prealloc_queue_reqs":  0, "decode_transfer_queue_reqs": 0, "decode_retracted_queue_reqs": 0,
 				"kv_transfer_speed_gb_s": 0.0, "kv_transfer_latency_ms": 0.0},
 			"queues": object{"waiting": s.Queued, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0},
 		}},

@@ -11,7 +11,8 @@ func (s sglang) early() bool { return false }
 
 func (s sglang) refuseMessages(rw http.ResponseWriter, err error) {
 	r := s.refusal(err)
-	writeJSON(rw, r.status, object{"type": "error", "error": object{"type": anthropicKinds[r.status], "message": r.text}})
+	writeJSON(rw, r.status, object{"type": "error", "error": object{"type": anthropicKinds[r.status],
+		"message": r.text}})
 }
 
 // refuseResponses answers with status 400 also if the queue is full.
@@ -29,8 +30,9 @@ func (s sglang) refuseResponses(rw http.ResponseWriter, err error) {
 func (s sglang) message(o object) object { return o }
 
 func (s sglang) messageStart(b []byte, m *messageReply, j *job) []byte {
-	return named(b, "message_start", object{"message": object{"id": m.id, "type": "message", "role": "assistant", "content": []any{},
-		"model": m.model, "usage": object{"input_tokens": j.prompt, "output_tokens": 0}}})
+	return named(b, "message_start", object{"message": object{"id": m.id, "type": "message", "role": "assistant",
+		"content": []any{},
+		"model":   m.model, "usage": object{"input_tokens": j.prompt, "output_tokens": 0}}})
 }
 
 func (s sglang) messageDelta(b []byte, m *messageReply, j *job) []byte {
@@ -48,8 +50,9 @@ func (s sglang) response(o object) object {
 	if o["status"] != "in_progress" {
 		o["text"] = object{"format": object{"type": "text"}}
 	}
-	maps.Copy(o, object{"parallel_tool_calls": true, "tool_choice": "auto", "tools": []any{}, "store": true, "temperature": 1.0,
-		"truncation": "disabled", "metadata": object{}, "reasoning": object{"effort": nil, "summary": nil}})
+	maps.Copy(o, object{"parallel_tool_calls": true, "tool_choice": "auto", "tools": []any{}, "store": true,
+		"temperature": 1.0,
+		"truncation":  "disabled", "metadata": object{}, "reasoning": object{"effort": nil, "summary": nil}})
 	return o
 }
 

@@ -52,7 +52,8 @@ func (r *twinReply) differ(o *twinReply) (parts []string) {
 	for _, p := range []struct {
 		name string
 		a, b any
-	}{{"status", fmt.Sprint(r.Status), fmt.Sprint(o.Status)}, {"headers", r.Headers, o.Headers}, {"shape", r.Shape, o.Shape},
+	}{{"status", fmt.Sprint(r.Status), fmt.Sprint(o.Status)}, {"headers", r.Headers, o.Headers}, {"shape", r.Shape,
+		o.Shape},
 		{"early", r.Early, o.Early}, {"cut", r.Cut, o.Cut}} {
 		if !reflect.DeepEqual(p.a, p.b) {
 			parts = append(parts, p.name)
@@ -115,14 +116,16 @@ func newTwinServer(t *testing.T, api emulate.API, change func(*emulate.Config, *
 	t.Helper()
 	p := profile.Default()
 	p.Memory.KVTokens = 131072
-	p.Latency = profile.Latency{Decode: profile.Decode{BaseMs: 10}, Prefill: profile.Prefill{BaseMs: 100, FirstWaveFactor: 1},
+	p.Latency = profile.Latency{Decode: profile.Decode{BaseMs: 10}, Prefill: profile.Prefill{BaseMs: 100,
+		FirstWaveFactor: 1},
 		LoRA: profile.LoRA{Backend: profile.BackendNone}}
 	e := &p.Engine
 	e.MaxRunningRequests, e.ContextLength, e.MaxLorasPerBatch, e.MaxLoadedLoras, e.MaxLoraRank = 16, 2048, 4, 8, 8
 	if e.Scheduler = profile.SchedulerSGLang; api == emulate.VLLM {
 		e.Scheduler = profile.SchedulerVLLM
 	}
-	cfg := emulate.Config{API: api, ModelName: "base", Adapters: []emulate.Adapter{{Name: "lora0", Path: "adapters/lora0"},
+	cfg := emulate.Config{API: api, ModelName: "base", Adapters: []emulate.Adapter{{Name: "lora0",
+		Path: "adapters/lora0"},
 		{Name: "lora1", Path: "adapters/lora1"}, {Name: "v:1", Path: "adapters/lora2"}}}
 	change(&cfg, &p)
 	cfg.Costs = p.Compile()
@@ -138,7 +141,8 @@ func newTwinServer(t *testing.T, api emulate.API, change func(*emulate.Config, *
 	return s
 }
 
-var twinPlaces = strings.NewReplacer(`"@ids"`, "["+strings.Repeat("5,", 2999)+"5]", "@long", strings.Repeat("hello ", 3000),
+var twinPlaces = strings.NewReplacer(`"@ids"`, "["+strings.Repeat("5,", 2999)+"5]", "@long", strings.Repeat("hello ",
+	3000),
 	"@missing", "adapters/gone?load=missing", "@path", "adapters")
 
 func (s *twinServer) request(w *twin, key string) *http.Request {
@@ -223,11 +227,13 @@ func readReply(resp *http.Response, events int, early *bool) *twinReply {
 	return got
 }
 
-var twinValues = []string{"content-type", "server", "transfer-encoding", "connection", "cache-control", "allow", "retry-after",
+var twinValues = []string{"content-type", "server", "transfer-encoding", "connection", "cache-control", "allow",
+	"retry-after",
 	"www-authenticate"}
 
 // constant are the keys whose texts are part of the shape.
-var constant = []string{"object", "type", "code", "param", "finish_reason", "role", "owned_by", "stop_reason", "status", "parent"}
+var constant = []string{"object", "type", "code", "param", "finish_reason", "role", "owned_by", "stop_reason",
+	"status", "parent"}
 
 // shapeOf is shape of lab/engines/twins.py.
 func shapeOf(v any, key string) any {
@@ -286,7 +292,8 @@ func bodyShape(text, kind string) any {
 					name = "comment"
 				}
 				var v any
-				if name == "data" && strings.HasPrefix(data.(string), "{") && json.Unmarshal([]byte(data.(string)), &v) == nil {
+				if name == "data" && strings.HasPrefix(data.(string), "{") && json.Unmarshal([]byte(data.(string)),
+					&v) == nil {
 					data = shapeOf(v, "")
 				}
 				event[name] = data
@@ -338,7 +345,8 @@ func TestTwins(t *testing.T) {
 			t.Helper()
 			for _, part := range w.Reply.differ(got) {
 				known := slices.IndexFunc(excuses, func(e excuse) bool {
-					match, err := path.Match(strings.ReplaceAll(e.pattern, "/", "|"), strings.ReplaceAll(w.Name, "/", "|"))
+					match, err := path.Match(strings.ReplaceAll(e.pattern, "/", "|"), strings.ReplaceAll(w.Name, "/",
+						"|"))
 					return err == nil && match && (e.engine == string(c.api) || e.engine == "both") &&
 						slices.Contains(strings.Fields(e.parts), part)
 				})
@@ -391,7 +399,8 @@ func fullPhases(s *twinServer, of func(string, func(*twin)), compare func(*twin,
 	endless := func(tokens int) *twin {
 		w := new(twin)
 		w.Request.Path = "/v1/completions"
-		w.Request.Body = fmt.Appendf(nil, `{"model":"base","prompt":[5,6],"max_tokens":%d,"ignore_eos":true,"stream":true}`, tokens)
+		w.Request.Body = fmt.Appendf(nil,
+			`{"model":"base","prompt":[5,6],"max_tokens":%d,"ignore_eos":true,"stream":true}`, tokens)
 		return w
 	}
 	begin := func(tokens int) *http.Response {

@@ -76,7 +76,8 @@ func (v vllm) check(c *completion) error {
 	case q.TopLogprobs > 0 && !c.logs:
 		return refuse("top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true.")
 	case c.top > mostLogprobs:
-		return refuse("logprobs", "Requested sample logprobs of %d, which is greater than max allowed: %d", c.top, mostLogprobs)
+		return refuse("logprobs", "Requested sample logprobs of %d, which is greater than max allowed: %d", c.top,
+			mostLogprobs)
 	case q.N != nil && *q.N < 1:
 		return refuse("", "n must be at least 1, got %d.", *q.N)
 	case q.Temperature != nil && *q.Temperature < 0:
@@ -95,8 +96,8 @@ func (v vllm) check(c *completion) error {
 	return nil
 }
 
-// checkPrompt refuses a prompt before the engine sees it (TokenizeParams in renderers/params.py). If only the prompt and
-// the budget together exceed the context, the budget is reduced.
+// checkPrompt refuses a prompt before the engine sees it (TokenizeParams in renderers/params.py). If only the prompt
+// and the budget together exceed the context, the budget is reduced.
 func (v vllm) checkPrompt(ids []int32, param string, budget int) (int, error) {
 	longest := v.w.context()
 	for i, t := range ids {
@@ -113,9 +114,10 @@ func (v vllm) checkPrompt(ids []int32, param string, budget int) (int, error) {
 	case budget < 1:
 		return 0, errValue{"max_tokens", fmt.Sprintf("max_tokens must be at least 1, got %d.", budget)}
 	case len(ids) >= longest:
-		return 0, errValue{"input_tokens", fmt.Sprintf("This model's maximum context length is %d tokens. However, your prompt "+
-			"contains %d input tokens, which exceeds this limit even without any output tokens. Please reduce the length of "+
-			"the input prompt. (parameter=input_tokens, value=%[2]d)", longest, len(ids))}
+		return 0, errValue{"input_tokens",
+			fmt.Sprintf("This model's maximum context length is %d tokens. However, your prompt "+
+				"contains %d input tokens, which exceeds this limit even without any output tokens. Please reduce the length of "+
+				"the input prompt. (parameter=input_tokens, value=%[2]d)", longest, len(ids))}
 	}
 	return min(budget, longest-len(ids)), nil
 }
@@ -278,7 +280,8 @@ func (v vllm) appendChunk(b []byte, c *completion, j *job, fresh []int32) []byte
 		chunk["system_fingerprint"] = v.fingerprint()
 	}
 	if o.IncludeUsage && o.ContinuousUsage {
-		chunk["usage"] = object{"prompt_tokens": j.prompt, "completion_tokens": len(j.out), "total_tokens": j.prompt + len(j.out)}
+		chunk["usage"] = object{"prompt_tokens": j.prompt, "completion_tokens": len(j.out),
+			"total_tokens": j.prompt + len(j.out)}
 	}
 	return appendEvent(b, chunk)
 }
@@ -312,7 +315,8 @@ func (w *Worker) listed(owner string) []object {
 		return object{"id": id, "object": "model", "created": time.Now().Unix(), "owned_by": owner, "root": root,
 			"parent": parent, "max_model_len": longest}
 	}
-	list := []object{entry(w.cfg.ModelName, cmp.Or(w.cfg.ModelPath, w.cfg.ModelName), nil, w.profile.Engine.ContextLength)}
+	list := []object{entry(w.cfg.ModelName, cmp.Or(w.cfg.ModelPath, w.cfg.ModelName), nil,
+		w.profile.Engine.ContextLength)}
 	loaded := w.loadedAdapters()
 	for _, name := range slices.Sorted(maps.Keys(loaded)) {
 		list = append(list, entry(name, loaded[name], w.cfg.ModelName, nil))

@@ -26,8 +26,10 @@ func (v vllm) refuseResponses(rw http.ResponseWriter, err error) { v.refuse(rw, 
 func (v vllm) message(o object) object { return o }
 
 func (v vllm) messageStart(b []byte, m *messageReply, j *job) []byte {
-	return named(b, "message_start", object{"message": object{"id": m.id, "type": "message", "role": "assistant", "content": []any{},
-		"model": m.model, "stop_reason": nil, "stop_sequence": nil, "usage": object{"input_tokens": j.prompt, "output_tokens": 0}}})
+	return named(b, "message_start", object{"message": object{"id": m.id, "type": "message", "role": "assistant",
+		"content": []any{},
+		"model":   m.model, "stop_reason": nil, "stop_sequence": nil, "usage": object{"input_tokens": j.prompt,
+			"output_tokens": 0}}})
 }
 
 func (v vllm) messageDelta(b []byte, m *messageReply, j *job) []byte {
@@ -41,11 +43,14 @@ func (v vllm) count(tokens int) object {
 
 // response adds what the reply has beside its text (ResponsesResponse in openai/responses/protocol.py).
 func (v vllm) response(o object) object {
-	for _, name := range []string{"instructions", "metadata", "max_tool_calls", "previous_response_id", "prompt", "reasoning",
-		"text", "top_logprobs", "user", "kv_transfer_params", "ec_transfer_params", "input_messages", "output_messages"} {
+	for _, name := range []string{"instructions", "metadata", "max_tool_calls", "previous_response_id", "prompt",
+		"reasoning",
+		"text", "top_logprobs", "user", "kv_transfer_params", "ec_transfer_params", "input_messages",
+		"output_messages"} {
 		o[name] = nil
 	}
-	maps.Copy(o, object{"parallel_tool_calls": true, "temperature": 1.0, "tool_choice": "auto", "tools": []any{}, "top_p": 1.0,
+	maps.Copy(o, object{"parallel_tool_calls": true, "temperature": 1.0, "tool_choice": "auto", "tools": []any{},
+		"top_p":      1.0,
 		"background": false, "service_tier": "auto", "truncation": "disabled", "presence_penalty": 0.0,
 		"frequency_penalty": 0.0})
 	return o
@@ -53,16 +58,19 @@ func (v vllm) response(o object) object {
 
 func (v vllm) responseUsage(j *job) object {
 	return object{"input_tokens": j.prompt, "output_tokens": len(j.out), "total_tokens": j.prompt + len(j.out),
-		"input_tokens_details": object{"cached_tokens": j.cached, "cache_write_tokens": 0, "input_tokens_per_turn": []any{},
+		"input_tokens_details": object{"cached_tokens": j.cached, "cache_write_tokens": 0,
+			"input_tokens_per_turn":  []any{},
 			"cached_tokens_per_turn": []any{}},
-		"output_tokens_details": object{"reasoning_tokens": 0, "tool_output_tokens": 0, "output_tokens_per_turn": []any{},
+		"output_tokens_details": object{"reasoning_tokens": 0, "tool_output_tokens": 0,
+			"output_tokens_per_turn":      []any{},
 			"tool_output_tokens_per_turn": []any{}}}
 }
 
 // noResponse answers /v1/responses/ID: no reply is kept.
 func (v vllm) noResponse(rw http.ResponseWriter, r *http.Request) {
 	writeJSON(rw, http.StatusNotFound, object{"error": (&refusal{http.StatusNotFound, "invalid_request_error",
-		fmt.Sprintf("Response with id '%s' not found.", strings.TrimPrefix(r.URL.Path, "/v1/responses/")), "response_id"}).plain()})
+		fmt.Sprintf("Response with id '%s' not found.", strings.TrimPrefix(r.URL.Path, "/v1/responses/")),
+		"response_id"}).plain()})
 }
 
 func (v vllm) responsesEnd(b []byte) []byte { return b }
@@ -72,7 +80,8 @@ func (v vllm) tokenized(rw http.ResponseWriter, q *tokenizeRequest, ids []int32)
 		v.refuse(rw, err)
 		return
 	}
-	writeJSON(rw, http.StatusOK, object{"count": len(ids), "max_model_len": v.w.context(), "tokens": ids, "token_strs": nil})
+	writeJSON(rw, http.StatusOK, object{"count": len(ids), "max_model_len": v.w.context(), "tokens": ids,
+		"token_strs": nil})
 }
 
 // detokenize serves /detokenize.

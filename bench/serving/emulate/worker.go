@@ -135,8 +135,9 @@ func New(cfg Config) (*Worker, error) {
 	cfg.MaxAdapters = cmp.Or(cfg.MaxAdapters, defaultMaxAdapters)
 	cfg.ModelName = cmp.Or(cfg.ModelName, cfg.Costs.Profile().Name)
 	if cfg.StreamInterval < 0 || cfg.MaxAdapters < 0 || cfg.EOSEvery < 0 {
-		return nil, fmt.Errorf("emulate: the stream interval (%d), the number of adapters (%d) and the EOS interval (%d) must not be negative",
-			cfg.StreamInterval, cfg.MaxAdapters, cfg.EOSEvery)
+		return nil,
+			fmt.Errorf("emulate: the stream interval (%d), the number of adapters (%d) and the EOS interval (%d) must not be negative",
+				cfg.StreamInterval, cfg.MaxAdapters, cfg.EOSEvery)
 	}
 	eng, err := newEngine(sim.ServerConfig{Costs: cfg.Costs, MaxAdapters: cfg.MaxAdapters, Home: cfg.Home}, cfg.Speed,
 		boundsOf(&cfg))
