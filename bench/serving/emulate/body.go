@@ -34,7 +34,7 @@ func reading[T any](refuse func(rw http.ResponseWriter, err error),
 		case !utf8.Valid(data.Bytes()):
 			refuse(rw, errEncoding{})
 			return
-		case len(bytes.TrimSpace(data.Bytes())) == 0 || string(data.Bytes()) == "null":
+		case len(bytes.TrimSpace(data.Bytes())) == 0 || data.String() == "null":
 			refuse(rw, errBody{error: errMissing("the body")})
 			return
 		default:

@@ -103,7 +103,7 @@ func (v vllm) checkPrompt(ids []int32, param string, budget int) (int, error) {
 	for i, t := range ids {
 		switch {
 		case t < 0:
-			return 0, errBody{errors.New("Input should be greater than or equal to 0"), fmt.Sprint("prompt.", i)}
+			return 0, errBody{errors.New("input should be greater than or equal to 0"), fmt.Sprint("prompt.", i)}
 		case t >= Vocabulary:
 			return 0, errValue{"", fmt.Sprintf("Token id %d is out of vocabulary", t)}
 		}
