@@ -82,7 +82,7 @@ func (q *Requests) Route(r *Request, avoid int) int {
 	q.noteFault(d.Err)
 	w := d.Worker
 	if w != router.None {
-		q.router.Admission.Sent(r.Request, w, v)
+		q.router.Sent(r.Request, w, v)
 		r.Held = r.Adapter == trace.BaseModel || q.workers[w].loras.rows[r.Adapter].held
 		q.history.Sent(r.Request, w, v.Now)
 		q.book(r, w)
@@ -157,7 +157,7 @@ func (q *Requests) Refuse(r *Request) (reason string, after float64) {
 		return "", 0
 	}
 	q.expect(r)
-	return q.router.Admission.Refuse(r.Request, q.fresh())
+	return q.router.Refuse(r.Request, q.fresh())
 }
 
 // Book books a request on a worker that its owner picked.
