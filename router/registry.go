@@ -70,7 +70,7 @@ func New(spec string, env Env) (*Router, error) {
 func (rt *Router) check(d *Descriptor, env Env) error {
 	switch {
 	case rt == nil || rt.Policy == nil:
-		return errors.New("Build returns no policy")
+		return errors.New("its Build returns no policy")
 	case rt.Placement != nil && len(rt.Placement) != len(env.Workers):
 		return fmt.Errorf("placement on %d workers, expected %d", len(rt.Placement), len(env.Workers))
 	case d.Facts == nil:
