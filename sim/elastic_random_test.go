@@ -356,8 +356,9 @@ func checkElastic(t *rapid.T, policy string) {
 	}
 	l := newLedger()
 	cfg := Config{Source: src, Workers: slices.Repeat([]*profile.Costs{costs}, n), Router: rt, Observer: l,
-		Watchers: []record.Watcher{{Kinds: record.EventState | record.EventPower | record.EventEnded, Note: g.note}}, TokenTimes: true,
-		MoveMode: mode, Home: router.Disk, Elastic: e,
+		Watchers:   []record.Watcher{{Kinds: record.EventState | record.EventPower | record.EventEnded, Note: g.note}},
+		TokenTimes: true,
+		MoveMode:   mode, Home: router.Disk, Elastic: e,
 		Staleness:      rapid.SampledFrom([]float64{0, 0, 0.1, 10}).Draw(t, "staleness"),
 		LoadFailures:   rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "load_failures"),
 		MaxConcurrency: rapid.SampledFrom([]int{0, 0, 1, 6}).Draw(t, "concurrency"),
@@ -475,9 +476,10 @@ func (g *guard) check(st *Stats) {
 		g.t.Fatalf("worker %d drains when all is done", i)
 	}
 	e := st.Elastic
-	if a, b := [4]int64{e.Started, e.CalledOff, e.Left, e.TakenBack}, [4]int64{g.moves[[2]record.Power{record.Off, record.Starting}],
-		g.moves[[2]record.Power{record.Starting, record.Off}],
-		g.moves[[2]record.Power{record.On, record.Draining}], g.moves[[2]record.Power{record.Draining, record.On}]}; a != b {
+	moves := func(from, to record.Power) int64 { return g.moves[[2]record.Power{from, to}] }
+	if a, b := [4]int64{e.Started, e.CalledOff, e.Left, e.TakenBack}, [4]int64{moves(record.Off, record.Starting),
+		moves(record.Starting, record.Off), moves(record.On, record.Draining),
+		moves(record.Draining, record.On)}; a != b {
 		g.t.Fatalf("%+v, the log has %v", e, b)
 	}
 	if st.End > 0 && (e.Least != least || e.Most != most || math.Abs(e.Mean-float64(sum)/float64(st.End)) > 1e-9) {

@@ -41,7 +41,8 @@ func (w *worker) listen(h *engine.Hooks) {
 	}
 	if s.events.Wants(record.EventLoad) {
 		h.LoadBooked = func(adapter int32, slot bool, from, to tick.Ticks) {
-			s.emit(record.Event{Kind: record.EventLoad, Worker: id, Adapter: adapter, Slot: slot, From: from, Until: to})
+			s.emit(record.Event{Kind: record.EventLoad, Worker: id, Adapter: adapter, Slot: slot, From: from,
+				Until: to})
 		}
 	}
 }

@@ -446,7 +446,7 @@ func expectedOutput(r trace.Request, p profile.Profile) int32 {
 	return min(r.Output, int32(budget))
 }
 
-// checked has a run hold the invariants of every engine whenever time passes. The simulation is made after its watchers.
+// checked has a run hold the invariants of every engine whenever time passes.
 func checked(t *rapid.T, cfg Config) *sim {
 	var s *sim
 	places := newWhereabouts()

@@ -10,7 +10,7 @@ type EventKind uint16
 
 // The kinds of events.
 const (
-	// A request has one of these places at a time, from the first event of its ID on.
+	// The place of a request: it has one at a time, from the first event of its ID on.
 	EventQueued  EventKind = 1 << iota // it is in the front end or in the queue of Worker
 	EventRunning                       // it is in a prefill step of Worker, between two of them, or in the batch
 	EventMoving                        // it is between Worker and To, with its KV cache
@@ -24,12 +24,14 @@ const (
 	// reported at its end.
 	EventLoad
 
-	EventPower  // Worker has changed its Power. Workers are on at the start of a run unless their first view is draining
+	// EventPower reports the new Power of Worker. At the start of a run, the workers are on whose first view is not
+	// draining.
+	EventPower
 	EventOutage // an outage of Worker has begun (Down), or its last outage has ended, whatever its power
 	EventPlan   // a plan was applied or dropped: Plan
 
-	// EventState reports the state of the workers from From to Until: View. Only KV caches changed meanwhile. The periods
-	// leave no gap, and the first View includes all changes before it.
+	// EventState reports the state of the workers from From to Until: View. Only KV caches changed meanwhile. The
+	// periods leave no gap, and the first View includes all changes before it.
 	EventState
 )
 
@@ -42,7 +44,7 @@ type Event struct {
 	Kind    EventKind
 	At      tick.Ticks // time of the run; events come in its order
 	Worker  int32      // index; -1: none
-	Adapter int32      // index in the workload, of a request and of EventTier and EventLoad; trace.BaseModel: base model
+	Adapter int32      // index; of a request, EventTier and EventLoad; trace.BaseModel: base model
 	ID      int64      // of a request
 
 	To          int32

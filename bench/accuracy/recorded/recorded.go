@@ -148,7 +148,8 @@ func (run *Run) describe() {
 
 // Simulate returns the simulated requests, in the order of Measured. Every request goes to the
 // worker that served it.
-func (run *Run) Simulate(ctx context.Context, p *profile.Profile, watchers ...record.Watcher) ([]record.Request, error) {
+func (run *Run) Simulate(ctx context.Context, p *profile.Profile, watchers ...record.Watcher) ([]record.Request,
+	error) {
 	got := make([]record.Request, len(run.Measured))
 	failed, reason := 0, ""
 	_, err := sim.Run(ctx, sim.Config{
