@@ -26,6 +26,8 @@ type outliers struct {
 	proven    bool  // it has served a request since it was last down
 
 	heardThen uint64 // activity.heard when the worker was ejected
+
+	postponed float64 // the worker has asked for no requests until then, s of wall time
 }
 
 // publish shows routers whether the worker takes requests.
@@ -272,15 +274,17 @@ func (d *detector) succeeded(r *Request, w int) {
 // any reports whether a worker, or an adapter on a worker, is not in full service.
 func (d *detector) any() bool {
 	return slices.ContainsFunc(d.table.workers, func(k *worker) bool {
-		return !k.gone && (k.out.state != serving || len(k.out.adapters) > 0 || k.starting(&d.cfg.Outlier))
+		return !k.gone && (k.out.state != serving || len(k.out.adapters) > 0 || k.starting(&d.cfg.Outlier) ||
+			k.out.postponed > d.table.wall())
 	})
 }
 
 // mask hides workers from a view for one routing decision. It hides workers with another base model. As long as others
-// remain, it also hides the worker to avoid, workers where the request's adapter is ejected, and workers with as many
-// requests as they may have before they have served one. If no worker is usable, those on trial take requests without
-// limit, or else those that are ejected: that is better than to serve no request.
-func (d *detector) mask(v *router.View, a int32, avoid int, base string) {
+// remain, it also hides the workers that were tried, workers that have asked for a pause, workers where the request's
+// adapter is ejected, and workers with as many requests as they may have before they have served one. If no worker is
+// usable, those on trial take requests without limit, or else those that are ejected: that is better than to serve no
+// request.
+func (d *detector) mask(v *router.View, a int32, tried []int, base string) {
 	other := func(i int) bool { return !d.table.serves(d.table.workers[i], base) }
 	for i := range v.Workers {
 		v.Workers[i].Ejected = v.Workers[i].Ejected || other(i)
@@ -294,7 +298,9 @@ func (d *detector) mask(v *router.View, a int32, avoid int, base string) {
 		}
 		left = usable(v)
 	}
-	hide(v, func(i int) bool { return i == avoid })
+	hide(v, func(i int) bool { return slices.Contains(tried, i) })
+	hide(v, func(i int) bool { return len(tried) > 0 && i == tried[len(tried)-1] })
+	hide(v, func(i int) bool { return d.table.workers[i].out.postponed > d.table.wall() })
 	hide(v, func(i int) bool {
 		h := d.table.workers[i].out.adapters[a]
 		if h != nil {

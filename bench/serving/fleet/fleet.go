@@ -11,7 +11,7 @@
 //	f, err := fleet.New(cfg)
 //	err = f.Start(ctx)                    // reach the workers, load their first adapters
 //	go f.Run(ctx)                         // probes and planning
-//	w := f.Requests.Route(&req, -1)       // booked
+//	w := f.Requests.Route(&req)           // booked
 //	err = f.LoRAs.Ensure(ctx, w, req.Adapter)
 //	... send it; f.Requests.Tokens(&req, n, first) as tokens come ...
 //	f.Requests.Left(&req)
@@ -24,7 +24,7 @@
 //   - places.go, place_queue.go: requests that wait until a full worker has room for their adapter
 //   - members.go: workers that join and leave
 //   - health.go, discovery.go: probes, and the information that workers report
-//   - outlier.go, eject.go, hung.go: ejection of workers that fail requests or hang
+//   - outlier.go, eject.go, hung.go, postpone.go: workers that fail requests, hang, or ask for a pause
 //   - plans.go: plans; status.go: the state of the workers for operators and metrics
 //   - engine.go, signals.go, check.go, bounds.go: the administrative interfaces of sglang and vLLM
 package fleet

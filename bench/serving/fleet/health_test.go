@@ -371,7 +371,7 @@ func TestTakeIn(t *testing.T) {
 
 		// what was taken in is served, and learnt of
 		r := &Request{Request: router.Request{ID: 1, Adapter: 3, MaxNew: 10}}
-		if w := f.Requests.Route(r, -1); w != 0 {
+		if w := f.Requests.Route(r); w != 0 {
 			t.Errorf("routed to %d", w)
 		}
 		f.Requests.Tokens(r, 4, true)

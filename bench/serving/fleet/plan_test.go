@@ -251,7 +251,7 @@ func TestAdjust(t *testing.T) {
 		f, policy, planner := startFleet(t, 2, nil, k)
 		route := func() {
 			r := &Request{Request: router.Request{ID: 1, Adapter: 0}}
-			if w := f.Requests.Route(r, -1); w != 0 {
+			if w := f.Requests.Route(r); w != 0 {
 				t.Fatal(w)
 			}
 			f.Requests.Left(r)
@@ -306,7 +306,7 @@ func TestPlanBesideRouting(t *testing.T) {
 		wg.Go(func() { plan, by = f.plans.plan() })
 		<-solver.began
 		late := &Request{Request: router.Request{ID: 9}}
-		if w := f.Requests.Route(late, -1); w == router.None { // blocks for ever if the solver holds the lock
+		if w := f.Requests.Route(late); w == router.None { // blocks for ever if the solver holds the lock
 			t.Error("not routed")
 		}
 		f.Requests.Left(late)

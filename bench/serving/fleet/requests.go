@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -67,19 +68,10 @@ type Requests struct {
 }
 
 // Route picks a worker for a request, books the request there, and returns the worker's index. It returns router.None
-// if no worker is usable. It passes over the worker avoid if another one is usable; -1: none to avoid.
-func (q *Requests) Route(r *Request, avoid int) int {
+// if no worker is usable. It passes over the workers that were tried if another one is usable, else over the latest.
+func (q *Requests) Route(r *Request, tried ...int) int {
 	defer q.table.lock()()
-	v := q.table.fresh()
-	if masked := avoid >= 0 || q.table.mixed || q.outliers.any(); masked || r.Only != nil {
-		v = q.copyOf(v)
-		if masked {
-			q.outliers.mask(v, r.Adapter, avoid, q.table.wanted(r.Adapter, r.Base))
-		}
-		if r.Only != nil {
-			hideOthers(r, v)
-		}
-	}
+	v := q.masked(r, tried)
 	q.table.expect(r)
 	d := q.table.router.Route(r.Request, v)
 	r.Refusal = d.Refusal
@@ -93,6 +85,33 @@ func (q *Requests) Route(r *Request, avoid int) int {
 		q.plans.change(d.Change)
 	}
 	return w
+}
+
+// Takes reports whether [Requests.Route] can find a worker that has not been tried.
+func (q *Requests) Takes(r *Request, tried ...int) bool {
+	defer q.table.lock()()
+	v := q.masked(r, tried)
+	for i := range v.Workers {
+		if v.Workers[i].Usable() && !slices.Contains(tried, i) {
+			return true
+		}
+	}
+	return false
+}
+
+// masked returns the view in which the workers are hidden that a request avoids. Called with mu held.
+func (q *Requests) masked(r *Request, tried []int) *router.View {
+	v := q.table.fresh()
+	if masked := len(tried) > 0 || q.table.mixed || q.outliers.any(); masked || r.Only != nil {
+		v = q.copyOf(v)
+		if masked {
+			q.outliers.mask(v, r.Adapter, tried, q.table.wanted(r.Adapter, r.Base))
+		}
+		if r.Only != nil {
+			hideOthers(r, v)
+		}
+	}
+	return v
 }
 
 // copyOf returns a view whose workers may be hidden for one decision. The next call overwrites it. Called with mu held.
@@ -246,6 +265,9 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 		k.loras.used(r.Adapter)
 	}
 }
+
+// Heard notes bytes of a reply that bring no token, such as comments of a stream.
+func (q *Requests) Heard(r *Request) { r.on.replies.heard.Add(1) }
 
 // Left removes a request from its worker.
 func (q *Requests) Left(r *Request) {

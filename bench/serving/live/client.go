@@ -311,7 +311,7 @@ func (c *client) launch(r trace.Request) {
 	j := c.newJob(r)
 	b := booked{j, router.None}
 	if j.refused, _ = c.cfg.Fleet.Requests.Refuse(&j.fr); j.refused == "" {
-		b.w = c.cfg.Fleet.Requests.Route(&j.fr, -1)
+		b.w = c.cfg.Fleet.Requests.Route(&j.fr)
 	}
 	select {
 	case c.idle <- b:
