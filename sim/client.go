@@ -231,10 +231,9 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 		}
 		s.workers[r.worker].finished++
 	}
-	s.placed(r, Gone, r.worker, 0)
 	s.cfg.Observer.Done(rec)
-	for _, tell := range s.hooks.done {
-		tell(rec)
+	if s.events.Wants(record.EventEnded) {
+		s.emit(record.Event{Kind: record.EventEnded, Worker: r.worker, ID: r.ID, Adapter: rec.Adapter, Request: rec})
 	}
 	s.done++
 	if s.plan.byID != nil {
