@@ -57,8 +57,8 @@ func Usable(rs []record.Request) (usable []record.Request, left records.LeftOut)
 	return usable, left
 }
 
-// NewRecording prepares a run of the [Usable] records. limit is the client's limit of requests in flight; 0: derived from the
-// records by [limitShown]. If no request has a worker, all belong to one server.
+// NewRecording prepares a run of the [Usable] records. limit is the client's limit of requests in flight; 0: derived
+// from the records. If no request has a worker, all belong to one server.
 func NewRecording(name string, rs []record.Request, limit int) (*Recording, error) {
 	run := &Recording{Name: name, Cap: limit}
 	rs, left := Usable(rs)
