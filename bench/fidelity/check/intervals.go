@@ -21,7 +21,7 @@ var loads = [][2]float64{{0, 0.05}, {0.05, 0.9}, {0.9, 1}}
 var LoadNames = [...]string{"keeps up", "edge", "saturated"}
 
 // LoadOf returns the class of load of a run as an index into LoadNames. waiting is the share of
-// their time at the workers that requests wait (sim.Waiting).
+// their time at the workers that requests wait (record.Waiting).
 func LoadOf(waiting float64) (class int) {
 	for class < len(loads)-1 && waiting >= loads[class][1] {
 		class++

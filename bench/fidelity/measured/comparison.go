@@ -48,7 +48,7 @@ type Ran struct {
 	Base    *profile.Profile // profile without the settings of the run
 	Alike   string           // kind of the run; errors within a kind are correlated
 	Repeat  string           // name shared by repeats of a run; "": not repeated
-	Waiting float64          // share of their time that requests wait (sim.Waiting)
+	Waiting float64          // share of their time that requests wait (record.Waiting)
 	// Draws are the simulations behind a mean prediction, each with its own WaitingShare; nil: the
 	// prediction is one simulation.
 	Draws []Values

@@ -3,9 +3,7 @@ package measured
 import (
 	"slices"
 
-	"lorasim/router"
 	"lorasim/sim/record"
-	"lorasim/sim/tick"
 )
 
 // hourObserver collects the figures of a run.
@@ -42,10 +40,11 @@ func (o *hourObserver) done(r *record.Request) {
 	}
 }
 
-// Watch is a hook for sim.Hooks.
-func (o *hourObserver) Watch(from, to tick.Ticks, v *router.View) {
-	o.scrapes.watch(to.Seconds(), &v.Workers[0])
-	o.running += float64(v.Workers[0].Running) * (to - from).Seconds()
+// state adds a period of the run.
+func (o *hourObserver) state(e *record.Event) {
+	w := &e.View.Workers[0]
+	o.scrapes.watch(e.Until.Seconds(), w)
+	o.running += float64(w.Running) * (e.Until - e.From).Seconds()
 }
 
 // values returns the figures of a run of the given length, s. Figures without requests are absent.

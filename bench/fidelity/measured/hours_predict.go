@@ -139,12 +139,13 @@ func simulateHour(ctx context.Context, r *Hour, m *hourModel, t *HourTables) (Pr
 		return row, err
 	}
 	watch := &hourObserver{}
-	var waiting sim.Waiting
+	var waiting record.Waiting
 	st, err := sim.Run(ctx, sim.Config{
 		Source: src, Workers: []*profile.Costs{costs},
 		Router:   &router.Router{Policy: router.Always(0)},
-		Observer: record.Ends(watch.done), Hooks: []sim.Hooks{{Watch: watch.Watch}, {Watch: waiting.Watch}},
-		Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
+		Observer: record.Ends(watch.done),
+		Watchers: []record.Watcher{{Kinds: record.EventState, Note: watch.state}, waiting.Watcher()},
+		Home:     router.Disk, Window: r.Window, FailAbove: clientLimit,
 	})
 	if err != nil {
 		return row, err

@@ -8,7 +8,6 @@ import (
 
 	"lorasim/bench/stats"
 	"lorasim/internal/parallel"
-	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 )
@@ -45,8 +44,8 @@ func PredictRecordings(ctx context.Context, runs []*Recording, p *profile.Profil
 
 // predict predicts a run.
 func (run *Recording) predict(ctx context.Context, p *profile.Profile) (PredictedRecording, error) {
-	var waiting sim.Waiting
-	got, err := run.Simulate(ctx, p, sim.Hooks{Watch: waiting.Watch})
+	var waiting record.Waiting
+	got, err := run.Simulate(ctx, p, waiting.Watcher())
 	if err != nil {
 		return PredictedRecording{}, err
 	}
