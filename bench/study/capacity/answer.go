@@ -81,7 +81,7 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		Budget int64        `json:"budget,omitempty"` // requests
 		CPU    float64      `json:"budget_cpu_s,omitempty"`
 		Spent  int64        `json:"requests_simulated"`
-		// The search was interrupted: this is the best answer by then.
+		// The search was interrupted: this is the best answer that was known.
 		Interrupted bool `json:"interrupted,omitempty"`
 	}{Attainment: exact(a.Found.Attainment.Mean), Interval: spanOf(&a.Found), Hold: a.holdText(),
 		PerAdapter: a.PerAdapter,
@@ -294,7 +294,8 @@ func (a *Answer) notes() (notes []string) {
 		switch {
 		case t == nil || t.Certain || a.single:
 		case t.Decision == Likely:
-			notes = append(notes, fmt.Sprintf("%s: likely, not certain within the budget; increase --budget", t.Candidate))
+			notes = append(notes,
+				fmt.Sprintf("%s: likely, not certain within the budget; increase --budget", t.Candidate))
 		case t.Decision == Undecided && a.spread:
 			notes = append(notes, fmt.Sprintf("%s: undecided; use a longer log", t.Candidate))
 		case t.Decision == Undecided && t.Attainment.N < a.MaxSeeds:

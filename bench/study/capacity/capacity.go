@@ -39,8 +39,8 @@ type Options struct {
 	MaxWorkers int
 	MaxSeeds   int   // maximum number of seeds for one decision or interval
 	Budget     int64 // requests to simulate; 0: DefaultBudget
-	// CPU, if above 0, is the processor time of the search, in place of Budget. Used is then the processor time that the
-	// process has used so far.
+	// CPU, if above 0, is the processor time of the search, in place of Budget. Used is then the processor time that
+	// the process has used so far.
 	CPU  time.Duration
 	Used func() time.Duration
 	// Values to try for the other settings of the cluster; empty: the scenario's value.
@@ -121,7 +121,7 @@ type Answer struct {
 	Spent       int64 // requests simulated
 	// Stopped: the budget was spent before a candidate was accepted.
 	Stopped bool
-	// Interrupted: the context ended, and the answer is the best known by then. Found may be a guess, with no runs.
+	// Interrupted: the context ended, and the answer is the best that was known. Found may be a guess, with no runs.
 	Interrupted bool
 	plan
 }

@@ -59,8 +59,8 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 	if o.CPU > 0 {
 		begun = o.Used()
 	}
-	return &search{ctx: ctx, base: base, opt: o, plan: p, begun: begun, judged: map[Candidate]*Tried{}, first: map[Candidate]bool{},
-		workloads: map[drawn]func() (*load, error){}}
+	return &search{ctx: ctx, base: base, opt: o, plan: p, begun: begun, judged: map[Candidate]*Tried{},
+		first: map[Candidate]bool{}, workloads: map[drawn]func() (*load, error){}}
 }
 
 // simulate runs a candidate under factor times the load: the same requests,
