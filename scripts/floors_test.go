@@ -55,9 +55,9 @@ var rooms = map[string][][]string{
 		{"bench/serving/metrics/metricstest"},
 		{"bench/serving/extproc", "bench/serving/gateway", "bench/serving/live"},
 
-		{"bench/accuracy/eppcases", "bench/accuracy/steps", "bench/accuracy/validate"},
-		{"bench/accuracy/recorded", "bench/accuracy/sloraruns", "bench/accuracy/vllmruns"},
-		{"bench/accuracy/calibrate"},
+		{"bench/fidelity/decisions", "bench/fidelity/measured"},
+		{"bench/fidelity/check", "bench/fidelity/sloraruns"},
+		{"bench/fidelity/fit"},
 
 		{"bench"}, // its map, without code
 	},
