@@ -78,8 +78,8 @@ func (f *Fleet) Vanished(base string) bool {
 	return gone
 }
 
-// mix notes which base models the workers serve; called with mu held when a worker is identified or leaves. A base model
-// that no worker serves any longer is replaced by the one that a worker told last.
+// mix notes which base models the workers serve, when a worker is identified or leaves. A base model that no worker
+// serves any longer is replaced by the one that a worker told last. Called with mu held.
 func (t *table) mix() {
 	models := t.models()
 	t.mixed = len(models) > 1

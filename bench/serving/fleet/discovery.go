@@ -78,7 +78,8 @@ func (d *discovery) samePath(k *worker, a int32, root string) bool {
 		return true
 	}
 	if s.foreign != root {
-		text := fmt.Sprintf("holds adapter %s from %s, and others hold it from %s: it is not used there", name, root, told)
+		text := fmt.Sprintf("holds adapter %s from %s, and others hold it from %s: it is not used there", name, root,
+			told)
 		d.journal.add(EventNotLoad, name, text, k.index)
 		d.cfg.Log("%s %s", k.name, text)
 	}

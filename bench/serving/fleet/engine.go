@@ -305,7 +305,8 @@ func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	in := Info{API: SGLang, Root: clean(s.ModelPath, maxPath), Version: clean(s.Version, maxVersion), MaxRank: within(s.MaxLoraRank, maxRank),
+	in := Info{API: SGLang, Root: clean(s.ModelPath, maxPath), Version: clean(s.Version, maxVersion),
+		MaxRank:       within(s.MaxLoraRank, maxRank),
 		ContextLength: within(s.ContextLength, maxContext),
 		Limits: Limits{MaxRunning: s.MaxRunningRequests, Slots: s.MaxLorasPerBatch, KVCapacity: s.MaxTotalNumTokens,
 			MaxLoaded: s.MaxLoadedLoras}.bounded()}

@@ -77,8 +77,8 @@ type Config struct {
 	Limits []Limits
 	// Stated has limits for all workers. Values other than 0 override those that workers report.
 	Stated Limits
-	// Follow makes requests for a base model that no worker serves any longer, and for its adapters, go to the base model
-	// that replaced it on the workers. If it is false, they fail.
+	// Follow makes requests for a base model that no worker serves any longer, and for its adapters, go to the base
+	// model that replaced it on the workers. If it is false, they fail.
 	Follow  bool
 	Outlier Outlier // rules for the ejection of workers that fail
 	// Extend makes a router for other workers or more adapters than those of Router. It also returns the limits of the

@@ -16,8 +16,8 @@ import (
 // each probe, when a connection to the worker is new, and when a reply contradicts what is known. A worker whose answer
 // differs is another worker: all that was learned of the former one is dropped (see [membership.renew]).
 
-// ErrChanged means that a worker has changed since a request was routed to it: another process answers at its URL, or it
-// has lost the request's adapter. The request has not been sent, and must be routed again.
+// ErrChanged means that a worker has changed since a request was routed to it: another process answers at its URL, or
+// it has lost the request's adapter. The request has not been sent, and must be routed again.
 var ErrChanged = errors.New("the worker has changed")
 
 // other returns how the information of a worker differs from an earlier one in what no process changes; "": in nothing.
@@ -103,8 +103,8 @@ func (d *discovery) know(k *worker, in Info, listed []model) {
 	d.enter(k, listed)
 }
 
-// ask asks a worker again who it is, and which adapters it holds. The error is ErrChanged if another process answers; it
-// has the place of k then. If all is true, the answer is compared in full.
+// ask asks a worker again who it is, and which adapters it holds. The error is ErrChanged if another process answers,
+// which has the place of k then. If all is true, the answer is compared in full.
 func (d *discovery) ask(ctx context.Context, k *worker, all bool) error {
 	return d.inquire(ctx, k, all, func([]model) bool { return true })
 }

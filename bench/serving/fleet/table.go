@@ -105,8 +105,8 @@ func (t *table) await(ctx context.Context, done <-chan struct{}) error {
 	return context.Cause(ctx)
 }
 
-// awaitAny waits until one of two channels is closed, the context ends, or the time is over; zero: no limit. Called with
-// mu held, which it releases meanwhile.
+// awaitAny waits until one of two channels is closed, the context ends, or the time is over; zero: no limit. Called
+// with mu held, which it releases meanwhile.
 func (t *table) awaitAny(ctx context.Context, until time.Time, a, b <-chan struct{}) error {
 	t.mu.Unlock()
 	defer t.mu.Lock()

@@ -30,7 +30,7 @@ const (
 	busy       = "refused"  // status 429 or 503: not executed
 	keyRefused = "key"      // status 401 to the gateway's own key: not executed
 	notFound   = "not_found"
-	changed    = "changed" // another process answers at the URL of the worker, or it lacks the adapter; nothing was sent
+	changed    = "changed" // another process is at the worker's URL, or it lacks the adapter; nothing was sent
 	badStatus  = "status"  // 500 or more, other than 501 and 503
 	noAnswerIs = "the worker did not answer"
 	noKeyIs    = "the worker does not accept the key of the gateway"
