@@ -169,6 +169,9 @@ func (a *answer) take(resp *http.Response) {
 			a.form = eventForm
 		}
 	}
+	if resp.Header.Get("Content-Encoding") != "" {
+		a.renamer = nil
+	}
 	resp.Body = a
 }
 
@@ -275,8 +278,26 @@ func lastEvent(status int, text string) []byte {
 	return fmt.Appendf(nil, "data: %s\n\n", said)
 }
 
+// rename renames the model in the n bytes that were read to p, and returns how many bytes are there then.
+func (a *answer) rename(p []byte, n int, err error) int {
+	out := a.renamer.Piece(p[:n])
+	if n = copy(p, out); n < len(out) || err != nil {
+		a.rest = append([]byte(nil), out[n:]...)
+	}
+	if err != nil {
+		a.rest = append(a.rest, a.renamer.End()...)
+		a.renamer = nil
+	}
+	return n
+}
+
 // drain reads the bytes that follow the worker's answer.
 func (a *answer) drain(p []byte) (int, error) {
+	if len(a.rest) > 0 {
+		n := copy(p, a.rest)
+		a.rest = a.rest[n:]
+		return n, nil
+	}
 	if len(a.last) == 0 {
 		return 0, a.err
 	}
