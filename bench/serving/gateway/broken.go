@@ -70,9 +70,13 @@ func (d *dispatch) fault(w int, err error) {
 
 // answered notes an error that a worker answered, if it speaks against the worker.
 func (d *dispatch) answered(a *answer, resp *http.Response, text string) {
-	if fleet.IsFailure(resp.StatusCode, resp.Header, text) || d.foreign(resp.StatusCode) ||
-		d.keyRefused(resp.StatusCode) {
-		d.fault(a.w, fmt.Errorf("status %d: %s", resp.StatusCode, text))
+	switch err := fmt.Errorf("status %d: %s", resp.StatusCode, text); {
+	case d.keyRefused(resp.StatusCode):
+		err = fmt.Errorf("%s (--api-key): %w", noKeyIs, err)
+		d.g.workers.Log("worker %d (%s): %v", a.w, d.g.cfg.Fleet.URL(a.w), err)
+		d.fault(a.w, err)
+	case fleet.IsFailure(resp.StatusCode, resp.Header, text) || d.foreign(resp.StatusCode):
+		d.fault(a.w, err)
 	}
 }
 
