@@ -297,15 +297,16 @@ func TestMessages(t *testing.T) {
 	body := `{"model":"m","max_tokens":5,"system":"Be brief.","messages":[{"role":"user","content":"Hi"},` +
 		`{"role":"assistant","content":[{"type":"text","text":"Yes?"}]}]}`
 	b, reason := ParseBody(LLMD, "/v1/messages", []byte(body))
-	if reason != nil || b.Model != "m" || len(b.Prompts) != 1 || b.Prompts[0].Len() != len("Be brief.userHiassistantYes?") {
+	prompt := "Be brief.userHiassistantYes?"
+	if reason != nil || b.Model != "m" || len(b.Prompts) != 1 || b.Prompts[0].Len() != len(prompt) {
 		t.Errorf("%+v, %v", b, reason)
 	}
 	for text, want := range map[string]string{
 		`{"model":"m","messages":[]}`: "invalid messages request: must have at least one message",
 		`{"messages":[{}]}`:           "model not found in request body",
 	} {
-		if _, reason := ParseBody(LLMD, "/v1/messages", []byte(text)); reason == nil || !strings.Contains(reason.Error(),
-			want) {
+		_, reason := ParseBody(LLMD, "/v1/messages", []byte(text))
+		if reason == nil || !strings.Contains(reason.Error(), want) {
 			t.Errorf("%s: %v, expected %s", text, reason, want)
 		}
 	}

@@ -25,7 +25,8 @@ func TestRenamer(t *testing.T) {
 		parts := []string{
 			`"model":"base:l1"`, `"model": "base:l1"`, "\"model\" :\n\"base:l1\"", `"model":"ba\u0073e:l1"`,
 			`"model":"base:l1x"`, `"model":"base:l"`, `"model":null`, `"model":"`, `"model"`, `"mod`, `"x":"model"`,
-			`"text":"\"model\":\"base:l1\""`, `"text":"base:l1"`, `:"base:l1"`, `"`, `\`, `,`, "\n\ndata: {", `"model":"other"`,
+			`"text":"\"model\":\"base:l1\""`, `"text":"base:l1"`, `:"base:l1"`, `"`, `\`, `,`, "\n\ndata: {",
+			`"model":"other"`,
 		}
 		var text, want strings.Builder
 		for range rapid.IntRange(1, 8).Draw(t, "parts") {
