@@ -16,7 +16,8 @@ import (
 // events, comes in pieces that may be cut anywhere. Texts within the reply stay as they are: quotes are escaped there.
 type Renamer struct {
 	from    string
-	to      []byte // as JSON
+	to      string
+	name    []byte // to as JSON; nil before the first use
 	longest int    // of a spelling of the field with the name, bytes
 	held    []byte // the end of the pieces so far, which may be the start of a field
 	out     []byte
@@ -29,12 +30,8 @@ const maxSpace = 16
 
 // NewRenamer returns a Renamer that replaces the name from by the name to.
 func NewRenamer(from, to string) *Renamer {
-	name, err := json.Marshal(to)
-	if err != nil {
-		name = []byte(`""`) // a string is always valid
-	}
 	// each byte may be spelled as \u0000
-	return &Renamer{from: from, to: name, longest: len(field) + maxSpace + len(`:""`) + 6*len(from)}
+	return &Renamer{from: from, to: to, longest: len(field) + maxSpace + len(`:""`) + 6*len(from)}
 }
 
 // Piece takes a piece of the reply and returns what can be passed on. The result is valid until the next call, and may
@@ -60,18 +57,26 @@ func (r *Renamer) Piece(piece []byte) []byte {
 			break
 		}
 		if what == matches {
-			r.out = append(append(r.out, text[done:i+from]...), r.to...)
+			r.out = append(append(r.out, text[done:i+from]...), r.json()...)
 			done = i + to
 		}
 		at = i + to
 	}
-	if done == 0 {
-		r.out = append(r.out, text[:at]...)
-	} else {
-		r.out = append(r.out, text[done:at]...)
+	if done == 0 && len(r.held) == 0 {
+		r.held = append(r.held, text[at:]...)
+		return text[:at]
 	}
+	r.out = append(r.out, text[done:at]...)
 	r.held = append(r.held[:0], text[at:]...)
 	return r.out
+}
+
+// json returns the new name as JSON.
+func (r *Renamer) json() []byte {
+	if r.name == nil {
+		r.name, _ = json.Marshal(r.to) // a string is always valid
+	}
+	return r.name
 }
 
 // End returns the rest of the reply.
