@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"lorasim/bench/scenario"
-	"lorasim/sim"
+	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 
 // record2000 runs 2000 requests.
-func record2000(tb testing.TB, watch func([]trace.Adapter) sim.Hooks) {
+func record2000(tb testing.TB, watch func([]trace.Adapter) record.Watcher) {
 	tb.Helper()
 	sc := scenario.Default()
 	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Cluster.NumWorkers = 2000, 12, 3

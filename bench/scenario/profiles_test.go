@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/sim"
 	"lorasim/sim/record"
 	"lorasim/trace"
 )
@@ -110,7 +109,7 @@ func TestOrderOfProfilesDoesNotMatter(t *testing.T) {
 			}
 			b := &byFinish{records: map[int64]record.Request{}}
 			_, err := sc.Simulate(context.Background(), RunOptions{Input: &Input{Source: w.Source()},
-				Watch: func([]trace.Adapter) sim.Hooks { return sim.Hooks{Done: b.Done} }})
+				Watch: func([]trace.Adapter) record.Watcher { return record.WatchEnds(b.Done) }})
 			if err != nil {
 				t.Fatal(err)
 			}

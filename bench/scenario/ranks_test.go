@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
-	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/trace"
@@ -35,13 +34,13 @@ func ranksIn(t *testing.T, settings ...string) ([]int, error) {
 		}
 	}
 	var ranks []int
-	_, err := sc.Simulate(t.Context(), RunOptions{Watch: func(adapters []trace.Adapter) sim.Hooks {
+	_, err := sc.Simulate(t.Context(), RunOptions{Watch: func(adapters []trace.Adapter) record.Watcher {
 		for _, a := range adapters {
 			ranks = append(ranks, a.Rank)
 		}
 		slices.Sort(ranks)
 		ranks = slices.Compact(ranks)
-		return sim.Hooks{}
+		return record.Watcher{}
 	}})
 	return ranks, err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -27,7 +28,7 @@ func TestDocCommands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range shellLines(string(data)) {
+		for _, line := range append(shellLines(string(data)), spans(string(data))...) {
 			for _, words := range commandsOf(line) {
 				if strings.Contains(strings.Join(words, " "), "...") {
 					continue // an outline
@@ -45,6 +46,52 @@ func TestDocCommands(t *testing.T) {
 	}
 	if checked < 100 {
 		t.Errorf("%d commands checked, expected hundreds", checked)
+	}
+}
+
+// othersFlags are flags of other programs that the pages name, and further names of flags.
+var othersFlags = []string{"--async-scheduling", "--check", "--enable-cache-report", "--enable-metrics", "--fast",
+	"--help", "--lora-assignment", "--lora-modules", "--lora-name",
+	"--no-healthcheck", "--save-detailed", "--save-result", "--scheduling-policy"}
+
+// TestDocFlags: the flags that README and the pages of docs name within a text are flags of a command.
+func TestDocFlags(t *testing.T) {
+	flags := map[string]bool{}
+	var collect func(c *cobra.Command)
+	collect = func(c *cobra.Command) {
+		for _, set := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
+			set.VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
+		}
+		for _, sub := range c.Commands() {
+			collect(sub)
+		}
+	}
+	collect(newRoot())
+	for _, f := range othersFlags {
+		flags[f] = true
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := regexp.MustCompile("`[^`]+`")
+	flag := regexp.MustCompile(`(?:^|[\s\x60])(--[a-z][\w-]*)`)
+	checked := 0
+	for _, page := range append(pages, "../../README.md") {
+		data, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, span := range code.FindAllString(codeBlock.ReplaceAllString(string(data), ""), -1) {
+			for _, m := range flag.FindAllStringSubmatch(span, -1) {
+				if checked++; !flags[m[1]] {
+					t.Errorf("%s: %s: no command has the flag %s", page, span, m[1])
+				}
+			}
+		}
+	}
+	if checked < 300 {
+		t.Errorf("%d flags checked, expected hundreds", checked)
 	}
 }
 
@@ -68,6 +115,18 @@ func shellLines(page string) (lines []string) {
 	}
 	return lines
 }
+
+// spans are the commands within the text of a page: code in one line that begins with the name of the program.
+func spans(page string) (lines []string) {
+	page = codeBlock.ReplaceAllString(page, "")
+	for _, m := range regexp.MustCompile("`(lorasim [^`]+)`").FindAllStringSubmatch(page, -1) {
+		lines = append(lines, strings.ReplaceAll(strings.ReplaceAll(m[1], "\n", " "), `\|`, "|"))
+	}
+	return lines
+}
+
+// codeBlock is a block of code in a page.
+var codeBlock = regexp.MustCompile("(?ms)^```.*?^```$")
 
 // commandsOf are the calls of lorasim in a line, as words. It knows quotes and comments, and what ends a command.
 func commandsOf(line string) (commands [][]string) {

@@ -148,12 +148,13 @@ func (run *Run) describe() {
 
 // Simulate returns the simulated requests, in the order of Measured. Every request goes to the
 // worker that served it.
-func (run *Run) Simulate(ctx context.Context, p *profile.Profile, hooks ...sim.Hooks) ([]record.Request, error) {
+func (run *Run) Simulate(ctx context.Context, p *profile.Profile, watchers ...record.Watcher) ([]record.Request,
+	error) {
 	got := make([]record.Request, len(run.Measured))
 	failed, reason := 0, ""
 	_, err := sim.Run(ctx, sim.Config{
 		Source: run.Workload.Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, run.Workers),
-		Home: router.Disk, MaxConcurrency: run.Cap, Hooks: hooks,
+		Home: router.Disk, MaxConcurrency: run.Cap, Watchers: watchers,
 		Router: &router.Router{Policy: router.Fixed{Worker: func(id int64) int {
 			return int(run.Measured[id].WorkerLast)
 		}}},

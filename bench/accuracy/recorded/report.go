@@ -13,7 +13,6 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/internal/format"
 	"lorasim/internal/parallel"
-	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 )
@@ -69,8 +68,8 @@ func Compare(ctx context.Context, runs []*Run, p *profile.Profile, progress func
 
 // compare predicts a run.
 func (run *Run) compare(ctx context.Context, p *profile.Profile) (Row, error) {
-	var waiting sim.Waiting
-	got, err := run.Simulate(ctx, p, sim.Hooks{Watch: waiting.Watch})
+	var waiting record.Waiting
+	got, err := run.Simulate(ctx, p, waiting.Watcher())
 	if err != nil {
 		return Row{}, err
 	}

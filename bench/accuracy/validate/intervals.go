@@ -18,7 +18,7 @@ type Ran struct {
 	Base    *profile.Profile // profile without the settings of the run
 	Alike   string           // kind of the run; errors within a kind are correlated
 	Repeat  string           // name shared by repeats of a run; "": not repeated
-	Waiting float64          // share of their time that requests wait (sim.Waiting)
+	Waiting float64          // share of their time that requests wait (record.Waiting)
 	// draws are the simulations behind a mean prediction, each with its own share of waiting; nil:
 	// the prediction is one simulation.
 	draws []Values
@@ -33,7 +33,7 @@ var loads = [][2]float64{{0, 0.05}, {0.05, 0.9}, {0.9, 1}}
 var LoadNames = [...]string{"keeps up", "edge", "saturated"}
 
 // LoadOf returns the class of load of a run as an index into LoadNames. waiting is the share of
-// their time at the workers that requests wait (sim.Waiting).
+// their time at the workers that requests wait (record.Waiting).
 func LoadOf(waiting float64) (class int) {
 	for class < len(loads)-1 && waiting >= loads[class][1] {
 		class++

@@ -11,6 +11,7 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/internal/parallel"
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
@@ -231,11 +232,11 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	}
 	var e2e []float64 // E2E of successful requests, ms
 	last, prompts, outputs := 0.0, 0.0, 0.0
-	var waiting sim.Waiting
+	var waiting record.Waiting
 	st, err := sim.Run(ctx, sim.Config{
 		Source:  lengths.Fill(w.Source(), lengths.Rescale(p.lengths, len(w.Requests), lengthSeed), lengthSeed),
 		Workers: slices.Repeat([]*profile.Costs{p.costs}, p.run.Workers), Router: rt, WarmUp: true, Home: router.Disk,
-		Hooks: []sim.Hooks{{Watch: waiting.Watch}},
+		Watchers: []record.Watcher{waiting.Watcher()},
 		Observer: record.Ends(func(r *record.Request) {
 			if r.Status == record.OK {
 				e2e = append(e2e, r.E2E()*1000)

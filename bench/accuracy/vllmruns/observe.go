@@ -4,9 +4,7 @@ import (
 	"slices"
 
 	"lorasim/bench/accuracy/validate"
-	"lorasim/router"
 	"lorasim/sim/record"
-	"lorasim/sim/tick"
 )
 
 // observer collects the figures of a run.
@@ -43,10 +41,11 @@ func (o *observer) done(r *record.Request) {
 	}
 }
 
-// Watch is a hook for sim.Hooks.
-func (o *observer) Watch(from, to tick.Ticks, v *router.View) {
-	o.scrapes.watch(to.Seconds(), &v.Workers[0])
-	o.running += float64(v.Workers[0].Running) * (to - from).Seconds()
+// state adds a period of the run.
+func (o *observer) state(e *record.Event) {
+	w := &e.View.Workers[0]
+	o.scrapes.watch(e.Until.Seconds(), w)
+	o.running += float64(w.Running) * (e.Until - e.From).Seconds()
 }
 
 // values returns the figures of a run of the given length, s. Figures without requests are absent.

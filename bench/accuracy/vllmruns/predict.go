@@ -152,12 +152,13 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 		return row, err
 	}
 	watch := &observer{}
-	var waiting sim.Waiting
+	var waiting record.Waiting
 	st, err := sim.Run(ctx, sim.Config{
 		Source: src, Workers: []*profile.Costs{costs},
 		Router:   &router.Router{Policy: router.Always(0)},
-		Observer: record.Ends(watch.done), Hooks: []sim.Hooks{{Watch: watch.Watch}, {Watch: waiting.Watch}},
-		Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
+		Observer: record.Ends(watch.done),
+		Watchers: []record.Watcher{{Kinds: record.EventState, Note: watch.state}, waiting.Watcher()},
+		Home:     router.Disk, Window: r.Window, FailAbove: clientLimit,
 	})
 	if err != nil {
 		return row, err

@@ -240,8 +240,7 @@ func TestObserver(t *testing.T) {
 	done(1, 2, 2.6, 3, record.OK)    // 2 gaps of 0.3 s
 	done(1, 1.1, 1.1, 1, record.OK)  // none
 	done(1, math.NaN(), 9, 0, record.Unfinished)
-	v := &router.View{Workers: []router.Worker{{Running: 4}}}
-	o.Watch(tick.FromSeconds(0), tick.FromSeconds(5), v)
+	o.state(&record.Event{Until: tick.FromSeconds(5), View: &router.View{Workers: []router.Worker{{Running: 4}}}})
 	want := validate.Values{
 		Throughput: 45 / 10.0, TPOT: 200, ITL: 1000 * 1.6 / 12, TTFTMean: 1000 * 1.6 / 3, TTFTMedian: 500, Running: 2,
 	}

@@ -12,8 +12,8 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/internal/parallel"
-	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 
@@ -59,7 +59,7 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 // closer together. observe makes the observer.
 func (s *search) simulate(
 	ctx context.Context, c Candidate, factor float64, seed uint64, z size,
-	observe func(sc *scenario.Scenario, src *scaled) sim.Hooks,
+	observe func(sc *scenario.Scenario, src *scaled) record.Watcher,
 ) (*result.Result, error) {
 	sc := c.apply(s.base)
 	sc.Seed, sc.Client.Warmup = seed, "0" // the search has a warm-up of its own
@@ -73,7 +73,7 @@ func (s *search) simulate(
 	src.factor = factor
 	sc.Workload.Window /= factor
 	res, err := sc.Simulate(ctx, scenario.RunOptions{
-		Input: in, Watch: func([]trace.Adapter) sim.Hooks { return observe(&sc, src) },
+		Input: in, Watch: func([]trace.Adapter) record.Watcher { return observe(&sc, src) },
 	})
 	if err == nil {
 		s.ended.Add(1)
@@ -91,9 +91,9 @@ func (s *search) holds(c Candidate, factor float64, seed uint64, z size) (bool, 
 	defer stop()
 	m := &misses{left: 1 - s.opt.asked() + rounding, stop: stop}
 	var count *counter
-	_, err := s.simulate(ctx, c, factor, seed, z, func(_ *scenario.Scenario, src *scaled) sim.Hooks {
+	_, err := s.simulate(ctx, c, factor, seed, z, func(_ *scenario.Scenario, src *scaled) record.Watcher {
 		count = &counter{opt: &s.opt, src: src, misses: m}
-		return sim.Hooks{Done: count.Done}
+		return record.WatchEnds(count.Done)
 	})
 	switch {
 	case s.ctx.Err() != nil:
@@ -152,15 +152,15 @@ func (s *search) measure(c Candidate, factor float64, seed uint64, z size, watch
 	var count *counter
 	var u *usage
 	var fault error
-	res, err := s.simulate(s.ctx, c, factor, seed, z, func(sc *scenario.Scenario, src *scaled) sim.Hooks {
+	res, err := s.simulate(s.ctx, c, factor, seed, z, func(sc *scenario.Scenario, src *scaled) record.Watcher {
 		if count = (&counter{opt: &s.opt, src: src}); !watched {
-			return sim.Hooks{Done: count.Done}
+			return record.WatchEnds(count.Done)
 		}
 		var ps []*profile.Profile
 		ps, fault = sc.Profiles(s.ctx)
 		u = newUsage(&s.opt, ps, src)
 		count = &u.counter
-		return u.hooks()
+		return u.watcher()
 	})
 	if err = errors.Join(err, fault); err != nil {
 		return nil, err
