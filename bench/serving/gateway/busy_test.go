@@ -62,10 +62,11 @@ func TestWorkersTriedOnce(t *testing.T) {
 				seen = append(seen, w.seen.Load())
 			}
 			took := time.Since(begun)
-			if fmt.Sprint(seen) != c.seen || resp.StatusCode != c.code || resp.Header.Get("Retry-After") != c.after ||
+			after := resp.Header.Get("Retry-After")
+			if fmt.Sprint(seen) != c.seen || resp.StatusCode != c.code || after != c.after ||
 				!strings.Contains(string(text), "scripted") || took > time.Second || took > 0 != c.paused {
-				t.Errorf("%d, Retry-After %q, %d retries: %v, expected %s; %d %q %s after %v", c.code, c.after, c.retries,
-					seen, c.seen, resp.StatusCode, resp.Header.Get("Retry-After"), text, took)
+				t.Errorf("%d, Retry-After %q, %d retries: %v, expected %s; %d %q %s after %v", c.code, c.after,
+					c.retries, seen, c.seen, resp.StatusCode, after, text, took)
 			}
 		})
 	}

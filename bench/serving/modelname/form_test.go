@@ -19,7 +19,8 @@ func TestInForm(t *testing.T) {
 		names := []string{}
 		for range rapid.IntRange(0, 5).Draw(t, "fields") {
 			name := rapid.SampledFrom([]string{"model", "file", "language", "model2"}).Draw(t, "name")
-			value := rapid.SampledFrom([]string{"", "whisper", "base:l1", "--x\r\n--", "\n--bound2\n", "a\r\n\r\nb\n", "\n"}).Draw(t, "value")
+			value := rapid.SampledFrom([]string{"", "whisper", "base:l1", "--x\r\n--", "\n--bound2\n", "a\r\n\r\nb\n",
+				"\n"}).Draw(t, "value")
 			if name == "file" {
 				f, _ := w.CreateFormFile("file", "model.wav")
 				f.Write([]byte(value))
