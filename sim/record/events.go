@@ -76,7 +76,7 @@ type Plan struct {
 	Plan    *router.Plan `json:"plan"`
 	Dropped string       `json:"dropped,omitempty"` // reason why the plan was not applied; "": it was
 	Moved   int          `json:"moved"`             // number of requests that moved
-	Gone    int          `json:"gone"`              // number of requests that had ended before
+	Gone    int          `json:"gone"`              // number of requests that had ended before; 0 in a live run
 }
 
 // A Watcher gets the events of some kinds.
