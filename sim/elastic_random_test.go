@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lorasim/router"
+	"lorasim/router/admission"
 	"lorasim/sim/autoscale"
 	"lorasim/sim/engine"
 	"lorasim/sim/profile"
@@ -350,7 +351,7 @@ func checkElastic(t *rapid.T, policy string) {
 	}
 	rt.Policy = g
 	if g.shed = rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "shed"); g.shed > 0 {
-		if rt.Admission, err = router.NewAdmission("queue:"+string(rune('0'+g.shed)), "", env); err != nil {
+		if err = admission.Add(rt, "queue:"+string(rune('0'+g.shed)), "", env); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"lorasim/internal/testutil"
 	"lorasim/router"
+	"lorasim/router/admission"
 	"lorasim/sim/autoscale"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
@@ -150,11 +151,10 @@ func TestStartsAreCalledOffAndDrainingIsTakenBack(t *testing.T) {
 // when a request comes, and not again.
 func TestNoWorkers(t *testing.T) {
 	e := &Elastic{ColdStart: 0.05, Every: 0.1, Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 2}}}
-	admission, err := router.NewAdmission("", "1,burst=1", router.Env{Adapters: trace.Names(2, nil)})
-	if err != nil {
+	rt := &router.Router{Policy: byUsable{}}
+	if err := admission.Add(rt, "", "1,burst=1", router.Env{Adapters: trace.Names(2, nil)}); err != nil {
 		t.Fatal(err)
 	}
-	rt := &router.Router{Policy: byUsable{}, Admission: admission}
 	adapters := func(reqs ...trace.Request) []trace.Request {
 		for i := 1; i < len(reqs); i++ {
 			reqs[i].Adapter = int32(i - 1)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"

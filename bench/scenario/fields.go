@@ -10,6 +10,7 @@ import (
 
 	"lorasim/internal/suggest"
 	"lorasim/router"
+	"lorasim/router/admission"
 	"lorasim/sim/profile"
 	"lorasim/trace/azure"
 	"lorasim/trace/lengths"
@@ -282,8 +283,8 @@ var parsers = map[string]func(string) error{
 	"outages":          errorOf(parseOutages),
 	"elastic":          errorOf(parseElastic),
 	"warmup":           errorOf(parseWarmup),
-	"shed":             router.CheckShed,
-	"rate_limit":       router.CheckRate,
+	"shed":             admission.CheckShed,
+	"rate_limit":       admission.CheckRate,
 	"policy":           router.CheckSpec,
 	"max_new_tokens": func(text string) error {
 		if text == "auto" || text == budgetOfTrace {

@@ -10,6 +10,7 @@ import (
 
 	"lorasim/internal/yamlerr"
 	"lorasim/router"
+	"lorasim/router/admission"
 	"lorasim/trace/lengths"
 	"lorasim/trace/resample"
 	"lorasim/trace/settings"
@@ -48,8 +49,8 @@ var grammars = map[string]grammar{
 	"conversations":  {given: synth.ConversationForms(), example: "agents:turns=20,system=8000"},
 	"lengths":        {given: lengths.Forms(), example: "copula:lengths.csv,rho=-0.3"},
 	"resample":       {given: resample.Forms(), example: "block:60"},
-	"shed":           {given: router.ShedForms(), joined: "+", example: "ttft:500"},
-	"rate_limit":     {given: router.RateForms(), example: "2,burst=20"},
+	"shed":           {given: admission.ShedForms(), joined: "+", example: "ttft:500"},
+	"rate_limit":     {given: admission.RateForms(), example: "2,burst=20"},
 	"max_new_tokens": {given: lengths.BudgetForms(), example: "mix:256=1,1024=3"},
 	"elastic":        {given: settings.FormOf[elasticSpec](), example: "min=1,max=8,rule=reactive,target=6"},
 	"policy":         {example: "affinity-spill:threshold=4", policy: true},

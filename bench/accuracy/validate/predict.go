@@ -11,6 +11,7 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/internal/parallel"
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"

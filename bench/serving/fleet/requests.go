@@ -79,7 +79,7 @@ func (q *Requests) Route(r *Request, tried ...int) int {
 	q.noteFault(d.Err)
 	w := d.Worker
 	if w != router.None {
-		q.table.router.Admission.Sent(r.Request, w, v)
+		q.table.router.Sent(r.Request, w, v)
 		r.Held = r.Adapter == trace.BaseModel || q.table.workers[w].loras.rows[r.Adapter].held
 		q.table.history.Sent(r.Request, w, v.Now)
 		q.book(r, w)
@@ -181,7 +181,7 @@ func (q *Requests) Refuse(r *Request) (reason string, after float64) {
 		return "", 0
 	}
 	q.table.expect(r)
-	return q.table.router.Admission.Refuse(r.Request, q.table.fresh())
+	return q.table.router.Refuse(r.Request, q.table.fresh())
 }
 
 // Book books a request on a worker that its owner picked.
