@@ -94,7 +94,8 @@ func TestStreamOfSimulatorAndFleet(t *testing.T) {
 		}
 	}
 	if math.Abs(gotQueued/queued-1) > 0.01 || math.Abs(gotRunning/running-1) > 0.01 {
-		t.Errorf("requests waited %v s and ran %v s, by their records %v and %v", gotQueued, gotRunning, queued, running)
+		t.Errorf("requests waited %v s and ran %v s, by their records %v and %v", gotQueued, gotRunning, queued,
+			running)
 	}
 	if s.Placement == nil || len(s.Placement.Host[0]) == 0 {
 		t.Error("no placement")
