@@ -3,8 +3,10 @@ package capacity
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"lorasim/bench/result"
 	"lorasim/bench/result/waits"
@@ -29,6 +31,8 @@ type search struct {
 	judged map[Candidate]*Tried
 	// stopped: the budget was spent before a candidate was accepted.
 	stopped bool
+	begun   time.Duration // processor time used at the start, see Options.CPU
+	guesses []guess
 	spent   atomic.Int64 // requests simulated
 	runs    atomic.Int64
 	ended   atomic.Int64 // of them, those that were not given up
@@ -51,8 +55,12 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 	if p.spread {
 		o.MaxSeeds = min(o.MaxSeeds, resamples)
 	}
-	return &search{ctx: ctx, base: base, opt: o, plan: p, judged: map[Candidate]*Tried{}, first: map[Candidate]bool{},
-		workloads: map[drawn]func() (*load, error){}}
+	var begun time.Duration
+	if o.CPU > 0 {
+		begun = o.Used()
+	}
+	return &search{ctx: ctx, base: base, opt: o, plan: p, begun: begun, judged: map[Candidate]*Tried{},
+		first: map[Candidate]bool{}, workloads: map[drawn]func() (*load, error){}}
 }
 
 // simulate runs a candidate under factor times the load: the same requests,
@@ -61,6 +69,9 @@ func (s *search) simulate(
 	ctx context.Context, c Candidate, factor float64, seed uint64, z size,
 	observe func(sc *scenario.Scenario, src *scaled) record.Watcher,
 ) (*result.Result, error) {
+	if err := s.mustStop(); err != nil {
+		return nil, err
+	}
 	sc := c.apply(s.base)
 	sc.Seed, sc.Client.Warmup = seed, "0" // the search has a warm-up of its own
 	if z.requests > 0 {
@@ -133,7 +144,7 @@ func (s *search) known(c Candidate) (bool, error) {
 // the last of them has an outage or a place in a table of a policy. With the most
 // workers an error is one.
 func (s *search) cannotBe(c Candidate, err error) bool {
-	return err != nil && s.ctx.Err() == nil && c.total() < s.opt.MaxWorkers
+	return err != nil && s.mustStop() == nil && c.total() < s.opt.MaxWorkers
 }
 
 // run is the outcome of a whole run.
@@ -195,13 +206,16 @@ func (s *search) seed(stream, i int) uint64 {
 	return stats.Seed(s.base.Seed, stream, i)
 }
 
-// measureAll simulates a candidate with seeds from..to-1 of a stream. The first few
-// of them are watched, where watched is more than from.
+// measureAll simulates a candidate with seeds from..to-1 of a stream. The first few of them are watched, where watched
+// is more than from. If the search must stop, the list has only the runs that ended before.
 func (s *search) measureAll(c Candidate, factor float64, stream, from, to int, z size, watched int) ([]*run, error) {
 	runs := make([]*run, to-from)
 	err := parallel.Do(s.ctx, len(runs), func(i int) (err error) {
 		runs[i], err = s.measure(c, factor, s.seed(stream, from+i), z, from+i < watched)
 		return err
 	}, nil)
+	if s.mustStop() != nil {
+		return slices.DeleteFunc(runs, func(r *run) bool { return r == nil }), nil
+	}
 	return runs, err
 }
