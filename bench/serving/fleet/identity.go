@@ -176,11 +176,11 @@ func (e *engine) again() *engine {
 }
 
 // ready asks a worker whether it takes requests. The error says why not. Engines answer 503 while they start or drain,
-// and when their core is dead: vLLM and sglang at /health, newer versions of sglang at /ready, too. An answer that does
-// not come, or has another status, says nothing.
+// and when their core is dead, at /health and, in newer versions, at /ready. An answer that does not come, or has another
+// status, says nothing.
 func (e *engine) ready(ctx context.Context) error {
 	paths := []string{"/health", "/ready"}
-	if e.kind() == VLLM || e.unready.Load() {
+	if e.unready.Load() {
 		paths = paths[:1]
 	}
 	for _, path := range paths {
