@@ -176,8 +176,8 @@ func (e *engine) again() *engine {
 }
 
 // ready asks a worker whether it takes requests. The error says why not. Engines answer 503 while they start or drain,
-// and when their core is dead, at /health and, in newer versions, at /ready. An answer that does not come, or has another
-// status, says nothing.
+// and when their core is dead, at /health and, in newer versions, at /ready. No answer, or another status, says
+// nothing.
 func (e *engine) ready(ctx context.Context) error {
 	paths := []string{"/health", "/ready"}
 	if e.unready.Load() {
