@@ -34,14 +34,14 @@ def ask(g, model, prompt=(5, 6, 7, 8), n=12, stream=False):
     return "whole", "".join(c["text"] for e in events if e.startswith("{") for c in json.loads(e)["choices"])
 
 
-def many(g, n, model, **more):
+def many(g, number, model, **more):
     """Requests at the same time; their ends."""
-    ends = [None] * n
+    ends = [None] * number
 
     def one(i):
         ends[i] = ask(g, model(i), **more)
 
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(n)]
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(number)]
     for x in threads:
         x.start()
     return threads, ends
