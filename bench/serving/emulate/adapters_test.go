@@ -19,7 +19,8 @@ func TestStorage(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorker(t, emulate.Config{API: api, ModelName: "base", Adapters: []emulate.Adapter{{Name: "a"}}})
 			defer w.Close()
-			path := map[emulate.API]string{emulate.VLLM: "/v1/load_lora_adapter", emulate.SGLang: "/load_lora_adapter"}[api]
+			path := map[emulate.API]string{emulate.VLLM: "/v1/load_lora_adapter",
+				emulate.SGLang: "/load_lora_adapter"}[api]
 			load := func(name, at string) *timedWriter {
 				return post(w, path, map[string]any{"lora_name": name, "lora_path": at})
 			}
@@ -33,7 +34,8 @@ func TestStorage(t *testing.T) {
 				post(w, "/v1/completions", map[string]any{"model": model, "prompt": "x", "max_tokens": 2}).Code != 200 {
 				t.Errorf("%s: the load has ended before its time, or nothing else is served", api)
 			}
-			if rec := <-ended; rec.Code != 200 || rec.at[0] < 20*time.Second || rec.at[0] > 21*time.Second || !lists("slow") {
+			if rec := <-ended; rec.Code != 200 || rec.at[0] < 20*time.Second || rec.at[0] > 21*time.Second ||
+				!lists("slow") {
 				t.Errorf("%s: the slow load: %d after %v", api, rec.Code, rec.at)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -67,7 +69,8 @@ func TestLoadTimes(t *testing.T) {
 		w := newWorker(t, emulate.Config{API: emulate.VLLM, ModelName: "base"})
 		defer w.Close()
 		post(w, "/v1/load_lora_adapter", map[string]any{"lora_name": "a", "lora_path": "adapters/a?load=5s"})
-		if rec := post(w, "/v1/completions", map[string]any{"model": "a", "prompt": "x", "max_tokens": 2}); rec.Code != 200 {
+		if rec := post(w, "/v1/completions", map[string]any{"model": "a", "prompt": "x",
+			"max_tokens": 2}); rec.Code != 200 {
 			t.Fatalf("%d %s", rec.Code, rec.Body)
 		}
 		time.Sleep(time.Second)
