@@ -177,7 +177,7 @@ def slow(t):
     try:
         begun = time.monotonic()
         threading.Timer(25, lambda: w.signal(signal.SIGCONT)).start()
-        with t.gateway("slow", adapters=8) as g:
+        with t.gateway("slow", adapters=8, ready=False) as g:
             listening = time.monotonic() - begun
             wait_for("/health", lambda: call(g.url + "/health", timeout=5)[0] == 200, 60)
             health = time.monotonic() - begun
