@@ -11,8 +11,8 @@ import (
 // from those before it.
 var floors = []string{"internal", "scenarios", "trace", "ilp", "router", "sim", "bench", "cmd", "examples"}
 
-// rooms are the packages of router, sim and bench from below: one may import from rows before its own, and from no other
-// of its row.
+// rooms are the packages of router, sim and bench from below: one may import from rows before its own, and from no
+// other of its row.
 var rooms = map[string][][]string{
 	"router": {
 		{"router/average", "router/prefix"},
