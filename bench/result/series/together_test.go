@@ -10,9 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
 	"lorasim/sim"
 	"lorasim/sim/record"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // observed is what the observers of a run made of it.
@@ -26,11 +28,13 @@ type observed struct {
 func observe(t *testing.T, watch, oracle, plans, records bool) observed {
 	t.Helper()
 	sc := scenario.Default()
-	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Cluster.NumWorkers = 400, 8, 4
-	sc.Routing.Policy = "plan-and-route:interval=5"
+	sc.Workload.NumPrompts = settings.Some[int64](400)
+	sc.Workload.RequestRate = 8
+	sc.Cluster.NumWorkers = settings.Some(4)
+	testutil.Set(t, &sc, "policy", "plan-and-route:interval=5")
 	dir := t.TempDir()
 	o := scenario.RunOptions{Oracle: oracle}
-	rec := NewRecorder(sc.Cluster.NumWorkers)
+	rec := NewRecorder(sc.Cluster.NumWorkers.Value)
 	if watch {
 		o.Watch = rec.Watching
 	}
@@ -92,7 +96,7 @@ func TestObserversTogether(t *testing.T) {
 // Hooks with one function alone observe, and hooks with none do no harm.
 func TestHooksOfOneFunction(t *testing.T) {
 	sc := scenario.Default()
-	sc.Workload.NumPrompts = 5
+	sc.Workload.NumPrompts = settings.Some[int64](5)
 	ends := 0
 	for _, h := range []sim.Hooks{{}, {Done: func(*record.Request) { ends++ }}} {
 		if _, err := sc.Simulate(t.Context(),
