@@ -26,7 +26,7 @@ func (s *sim) move(r *request, m router.Move) bool {
 		w.engine.Withdraw(&r.Request)
 		w.left()
 		s.noteRequest(router.Left, r, m.From)
-		s.plan.stats.Moves[string(router.MoveQueued)]++
+		s.plan.book.Move(router.MoveQueued, 0)
 		s.arrive(r, m.To)
 	case r.State() != engine.Running || mode == router.MoveQueued:
 		return false
@@ -47,7 +47,7 @@ func (w *worker) kvBytes(tokens int64) float64 {
 // copy sends n tokens of KV cache over the worker's link.
 func (w *worker) copy(n int64, then func()) {
 	bytes := w.kvBytes(n)
-	w.s.plan.stats.Copied += bytes
+	w.s.plan.book.Copied += bytes
 	w.linkFree = max(w.linkFree, w.s.loop.Now()) + w.costs.Copy(bytes)
 	w.s.loop.At(w.linkFree, event.Transfer, then)
 }
@@ -75,12 +75,12 @@ func (w *worker) Ejected(er *engine.Request, n int64) {
 	mode := s.cfg.MoveMode
 	w.left()
 	s.noteRequest(router.Left, r, int32(w.id))
-	s.plan.stats.Moves[string(mode)]++
 	if mode == router.MoveRecompute {
-		s.plan.stats.Recomputed += n
+		s.plan.book.Move(mode, n)
 		s.arrive(r, r.dest)
 		return
 	}
+	s.plan.book.Move(mode, 0)
 	// the pages stay taken until the copy is complete
 	held := n
 	if e := w.engine; e.Pipeline != nil { // but not what the step that is formed takes: others share some of them
@@ -98,7 +98,7 @@ func (w *worker) Ejected(er *engine.Request, n int64) {
 			w.reserve(-held)
 			w.engine.CapacityFreed()
 		}
-		s.plan.stats.Lost += s.loop.Now() - left
+		s.plan.book.Lost += s.loop.Now() - left
 		r.Leaving = engine.Staying
 		s.arrive(r, r.dest)
 	})

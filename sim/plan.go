@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 
 	"lorasim/router"
 	"lorasim/sim/engine"
 	"lorasim/sim/event"
+	"lorasim/sim/record"
 	"lorasim/sim/tick"
 )
 
@@ -29,25 +29,7 @@ type planning struct {
 	busy    bool               // a plan is being solved
 	byID    map[int64]*request // requests in flight
 	input   router.PlannerInput
-	stats   PlanStats
-	place   []bool // place[w*adapters+a]: wanted there, for thrashing
-	first   []bool // the same before the first plan
-}
-
-// PlanStats counts the plans of a run and their effects.
-type PlanStats struct {
-	// Plans counts all plans, Applied the plans that were applied and not empty, Dropped the plans that were impossible
-	// to apply.
-	Plans, Applied, Dropped int64
-	SolveTime               float64          // sum over all plans, s
-	GapSum                  float64          // sum of the relative gaps of plans with a bound
-	Gaps                    int64            // number of plans with a bound
-	Moves                   map[string]int64 // moved requests by kind: "queued", or the mode
-	Loads, Unloads          int64            // adapters that plans loaded and unloaded
-	Recomputed              int64            // KV tokens that were prefilled again after a move
-	Copied                  float64          // bytes of KV cache sent
-	Lost                    tick.Ticks       // time in which moved requests neither ran nor waited in a queue
-	Changes, Net            int64            // changes of the placement; those not undone. The rest is thrashing
+	book    record.PlanBook
 }
 
 func (s *sim) initPlanning() error {
@@ -57,13 +39,6 @@ func (s *sim) initPlanning() error {
 		every := max(tick.FromSeconds(rt.Poll), 1)
 		s.loop.Background(every, event.Plan, func() { s.poll(every) })
 	}
-	p.stats.Moves = map[string]int64{}
-	for i := range s.workers {
-		for _, st := range s.view.Workers[i].Adapters {
-			p.first = append(p.first, st.Tier >= router.Host)
-		}
-	}
-	p.place = slices.Clone(p.first)
 	if p.planner == nil {
 		return nil
 	}
@@ -109,12 +84,7 @@ func (s *sim) planNow() {
 	if plan == nil {
 		return
 	}
-	p.stats.Plans++
-	p.stats.SolveTime += plan.SolveTime
-	if plan.Bound > 0 {
-		p.stats.GapSum += plan.Gap()
-		p.stats.Gaps++
-	}
+	p.book.Make(plan, plan.SolveTime)
 	p.busy = true
 	made := s.loop.Now()
 	s.loop.At(made+max(0, tick.FromSeconds(plan.SolveTime)), event.Apply, func() {
@@ -180,10 +150,11 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	rec := &PlanRecord{Made: made.Seconds(), Applied: s.loop.Now().Seconds(), Plan: plan}
 	err := s.checkPlan(plan)
 	if err != nil {
-		p.stats.Dropped++
 		rec.Dropped = err.Error()
 	} else if !plan.Empty() {
-		p.stats.Applied++
+		p.book.Begin(plan, func(at router.Placement) bool {
+			return s.view.Workers[at.Worker].Adapters[at.Adapter].Tier >= router.Host
+		})
 		s.place(plan)
 		for _, m := range plan.Move {
 			if r, ok := p.byID[m.ID]; !ok {
@@ -193,6 +164,7 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 			}
 		}
 	}
+	p.book.End(plan, err)
 	if p.planner != nil {
 		p.planner.Applied(plan, err)
 	}
@@ -231,38 +203,15 @@ func (s *sim) checkPlan(plan *router.Plan) error {
 
 // place carries out the loads and unloads of a plan.
 func (s *sim) place(plan *router.Plan) {
-	p := &s.plan
-	note := func(l router.Placement, there bool) {
-		i := int(l.Worker)*len(s.adapters) + int(l.Adapter)
-		if p.place[i] != there {
-			p.place[i] = there
-			p.stats.Changes++
-		}
-	}
 	// what goes, goes first, so that it makes room
 	for _, l := range plan.Unload {
 		w := &s.workers[l.Worker]
 		w.engine.LoRA.Unload(&w.adapter(l.Adapter).Adapter)
-		note(l, false)
-		p.stats.Unloads++
 	}
 	for _, l := range plan.Load {
 		w := &s.workers[l.Worker]
 		w.engine.LoRA.Load(&w.adapter(l.Adapter).Adapter)
-		note(l, true)
-		p.stats.Loads++
 	}
-}
-
-// planStats completes the counts at the end of a run.
-func (s *sim) planStats() PlanStats {
-	st := s.plan.stats
-	for i, there := range s.plan.place {
-		if there != s.plan.first[i] {
-			st.Net++
-		}
-	}
-	return st
 }
 
 // change carries out the change of placement that a routing decision requires; nil: none.

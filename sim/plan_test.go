@@ -143,7 +143,7 @@ func TestPlansLoseNothing(t *testing.T) {
 			t.Fatalf("requests %v ended twice", l.twice)
 		}
 		checkInvariants(t, wl, l, s.stats(), p)
-		if got, want := int(s.plan.stats.Applied+s.plan.stats.Dropped), c.applied+c.dropped; got > want {
+		if got, want := int(s.plan.book.Applied+s.plan.book.Dropped), c.applied+c.dropped; got > want {
 			t.Fatalf("%d plans applied or dropped, the planner knows of %d", got, want)
 		}
 	})
@@ -254,7 +254,7 @@ func TestPlanOfAQueuedRequestAndItsAdapter(t *testing.T) {
 		{first: 25 + disk + 12, finish: 25 + disk + 12, cold: disk},
 		{first: 200 + disk + 12, finish: 200 + disk + 12, cold: disk},
 	})
-	if s := st.Plans; s.Applied != 1 || s.Moves["queued"] != 1 || s.Changes != 2 || s.Net != 2 {
+	if s := st.Plans; s.Applied != 1 || s.Moves["queued"] != 1 || s.Changes != 2 || s.Undone != 0 {
 		t.Errorf("plan statistics %+v", s)
 	}
 }
@@ -460,7 +460,7 @@ func TestGapsOfPlans(t *testing.T) {
 	b := &emptyPlans{byID{n: 1}, []float64{0, 4, 0, 3}}
 	_, st := simulate(t, plainProfile(), Config{Router: &router.Router{Policy: b, Planner: b}}, 0,
 		[]trace.Request{{Adapter: -1, Prompt: 50, Output: 50}})
-	if p := st.Plans; p.Plans != 4 || p.Gaps != 2 || math.Abs(p.GapSum-0.6) > 1e-12 ||
+	if p := st.Plans; p.Made != 4 || math.Abs(p.Gap-0.3) > 1e-12 ||
 		math.Abs(p.SolveTime-0.004) > 1e-12 {
 		t.Errorf("%+v", p)
 	}

@@ -82,7 +82,7 @@ type Stats struct {
 	Workers          []WorkerStats
 	Requests, Events int64      // ended requests; simulated instants
 	End              tick.Ticks // when the client saw the last token
-	Plans            PlanStats
+	Plans            record.PlanCounters
 	Elastic          *ElasticStats // nil: Config.Elastic is nil
 }
 
@@ -257,7 +257,7 @@ func (s *sim) stats() *Stats {
 	if s.loop.Now() == s.window {
 		end = s.window
 	}
-	st := &Stats{Requests: s.done, Events: s.loops, End: s.end, Plans: s.planStats()}
+	st := &Stats{Requests: s.done, Events: s.loops, End: s.end, Plans: s.plan.book.Counters()}
 	for i := range s.workers {
 		st.Workers = append(st.Workers, s.workers[i].stats(end))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lorasim/internal/testutil"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 
@@ -251,8 +252,8 @@ func TestExtraGolden(t *testing.T) {
 		Workers:    workerCounters(2),
 		Migrations: []MigrationCount{{"adapter", 1}, {"request", 2}}, MigrationTime: 1.125,
 		SolverRuns: 4, SolverTime: 0.01,
-		Plans: &PlanCounters{Applied: 3, Dropped: 1, Loads: 5, Unloads: 2, Gap: 0.0125, Recomputed: 1806, Copied: 2.5e6,
-			Changes: 7, Undone: 4}, FailedLoads: 1,
+		Plans: &record.PlanCounters{Applied: 3, Dropped: 1, Loads: 5, Unloads: 2, Gap: 0.0125, Recomputed: 1806,
+			Copied: 2.5e6, Changes: 7, Undone: 4}, FailedLoads: 1,
 	})
 	many := smallRun(Options{}).Result(Meta{}, nil)
 	many.Extra.Adapters = nil

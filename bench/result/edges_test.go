@@ -94,15 +94,16 @@ func TestPlansAreTold(t *testing.T) {
 	for _, c := range []struct {
 		counters RunCounters
 		told     bool
-	}{{RunCounters{}, false}, {RunCounters{SolverRuns: 1, Plans: &PlanCounters{}}, true},
-		{RunCounters{Plans: &PlanCounters{Dropped: 1}}, true}, {RunCounters{Plans: &PlanCounters{}}, false}} {
+	}{{RunCounters{}, false}, {RunCounters{SolverRuns: 1, Plans: &record.PlanCounters{}}, true},
+		{RunCounters{Plans: &record.PlanCounters{Dropped: 1}}, true},
+		{RunCounters{Plans: &record.PlanCounters{}}, false}} {
 		r := NewCollector(Options{}).Result(Meta{}, &c.counters)
 		if (r.Extra.Plans != nil) != c.told {
 			t.Errorf("%+v: %+v", c.counters, r.Extra.Plans)
 		}
 	}
 	var b strings.Builder
-	r := NewCollector(Options{}).Result(Meta{}, &RunCounters{SolverRuns: 2, Plans: &PlanCounters{Applied: 1}})
+	r := NewCollector(Options{}).Result(Meta{}, &RunCounters{SolverRuns: 2, Plans: &record.PlanCounters{Applied: 1}})
 	if err := r.WriteExtra(&b); err != nil || !strings.Contains(b.String(), "Plans applied / dropped:") {
 		t.Errorf("%v in\n%s", err, b.String())
 	}

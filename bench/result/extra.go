@@ -1,6 +1,9 @@
 package result
 
 import (
+	"maps"
+	"slices"
+
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 )
@@ -13,23 +16,20 @@ type RunCounters struct {
 	MigrationTime float64          `json:"migration_time_s,omitempty"` // time lost to migrations, summed over workers
 	SolverRuns    int64            `json:"solver_runs,omitempty"`      // plans made
 	SolverTime    float64          `json:"solver_time_s,omitempty"`    // time spent making plans
-	Plans         *PlanCounters    `json:"plans,omitempty"`            // nil: no plans were made
-	FailedLoads   int64            `json:"failed_loads,omitempty"`     // failed adapter loads beside those of Workers
-	Elastic       *Elastic         `json:"elastic,omitempty"`          // nil: the number of workers was fixed
+
+	Plans       *record.PlanCounters `json:"plans,omitempty"`        // nil: no plans were made
+	FailedLoads int64                `json:"failed_loads,omitempty"` // failed adapter loads beside those of Workers
+	Elastic     *Elastic             `json:"elastic,omitempty"`      // nil: the number of workers was fixed
 }
 
-// PlanCounters counts the plans of placement and migration and their effects.
-type PlanCounters struct {
-	Applied int64 `json:"applied"` // plans that were not empty and were carried out
-	Dropped int64 `json:"dropped"` // plans that could no longer be carried out when they were due
-	Loads   int64 `json:"loads"`   // adapters loaded to a worker
-	Unloads int64 `json:"unloads"` // adapters unloaded from a worker
-	// Gap is the mean relative distance of the plans' objectives to their bounds.
-	Gap        float64 `json:"mean_gap"`
-	Recomputed int64   `json:"recomputed_tokens"` // tokens prefilled again after a move
-	Copied     float64 `json:"copied_bytes"`      // bytes of KV cache sent
-	Changes    int64   `json:"placement_changes"`
-	Undone     int64   `json:"placement_changes_undone"` // changes that a later change reverted (thrashing)
+// SetPlans sets all counts of plans.
+func (c *RunCounters) SetPlans(p *record.PlanCounters) {
+	c.Plans = p
+	c.SolverRuns, c.SolverTime, c.MigrationTime = p.Made, p.SolveTime, p.Lost.Seconds()
+	c.Migrations = nil
+	for _, kind := range slices.Sorted(maps.Keys(p.Moves)) {
+		c.Migrations = append(c.Migrations, MigrationCount{kind, p.Moves[kind]})
+	}
 }
 
 // Elastic is the cost of an elastic cluster. A worker costs GPU time from the beginning
@@ -183,7 +183,7 @@ func (e *Extra) addCounters(c *RunCounters, duration float64) {
 		e.Counters.Add(&w.Counters)
 	}
 	e.RunCounters.FailedLoads += e.Counters.FailedLoads
-	if c.SolverRuns == 0 && c.Plans != nil && *c.Plans == (PlanCounters{}) {
+	if p := c.Plans; p != nil && c.SolverRuns == 0 && p.Applied == 0 && p.Dropped == 0 {
 		e.Plans = nil
 	}
 }

@@ -241,7 +241,7 @@ var table = []Group{
 			Print: in(" / ", whole, ""), Zero: true, Label: "Placement changes / reverted",
 			Help: "changes that a later change reverted"},
 		{Name: "plans.recomputed_tokens", Title: "KV tokens recomputed", Unit: "tokens", Print: whole,
-			Help: "KV tokens of moved requests that were computed again"},
+			Help: "KV tokens that moved requests left on their old workers and that must be computed again"},
 		{Name: "plans.copied_bytes", Title: "Plans copied (bytes)", Unit: "bytes", Label: "KV cache copied (MB)",
 			Print: func(v float64) string { return fixed(1)(v / 1e6) }, Help: "bytes of KV cache sent between workers"},
 	}},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -264,19 +263,7 @@ func counters(st *sim.Stats, workers []*profile.Costs) *result.RunCounters {
 			e.GPUHours += hours * float64(workers[i].Profile().GPUs())
 		}
 	}
-	p := &st.Plans
-	for _, kind := range slices.Sorted(maps.Keys(p.Moves)) {
-		c.Migrations = append(c.Migrations, result.MigrationCount{Kind: kind, Count: p.Moves[kind]})
-	}
-	c.MigrationTime = p.Lost.Seconds()
-	c.SolverRuns, c.SolverTime = p.Plans, p.SolveTime
-	c.Plans = &result.PlanCounters{
-		Applied: p.Applied, Dropped: p.Dropped, Loads: p.Loads, Unloads: p.Unloads,
-		Recomputed: p.Recomputed, Copied: p.Copied, Changes: p.Changes, Undone: p.Changes - p.Net,
-	}
-	if p.Gaps > 0 {
-		c.Plans.Gap = p.GapSum / float64(p.Gaps)
-	}
+	c.SetPlans(&st.Plans)
 	return c
 }
 

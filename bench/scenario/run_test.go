@@ -9,7 +9,6 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/internal/testutil"
-	"lorasim/sim"
 	"lorasim/trace/settings"
 )
 
@@ -51,17 +50,6 @@ func TestPlansFile(t *testing.T) {
 	}
 	if _, err := sc.Simulate(t.Context(), RunOptions{PlansFile: filepath.Join(path, "x")}); err == nil {
 		t.Error("a file within a file")
-	}
-}
-
-func TestGapOfPlans(t *testing.T) {
-	st := &sim.Stats{}
-	if g := counters(st, nil).Plans.Gap; g != 0 {
-		t.Errorf("without a gap: %v", g)
-	}
-	st.Plans.Gaps, st.Plans.GapSum, st.Plans.Changes, st.Plans.Net = 4, 1, 7, 5
-	if p := counters(st, nil).Plans; p.Gap != 0.25 || p.Undone != 2 {
-		t.Errorf("%+v", p)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -45,6 +46,53 @@ func TestDocCommands(t *testing.T) {
 	}
 	if checked < 100 {
 		t.Errorf("%d commands checked, expected hundreds", checked)
+	}
+}
+
+// othersFlags are flags of other programs that the pages name, and further names of flags.
+var othersFlags = []string{"--async-scheduling", "--check", "--enable-cache-report", "--enable-metrics", "--fast",
+	"--help", "--lora-assignment", "--lora-modules", "--lora-name",
+	"--no-healthcheck", "--save-detailed", "--save-result", "--scheduling-policy"}
+
+// TestDocFlags: the flags that README and the pages of docs name within a text are flags of a command.
+func TestDocFlags(t *testing.T) {
+	flags := map[string]bool{}
+	var collect func(c *cobra.Command)
+	collect = func(c *cobra.Command) {
+		for _, set := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
+			set.VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
+		}
+		for _, sub := range c.Commands() {
+			collect(sub)
+		}
+	}
+	collect(newRoot())
+	for _, f := range othersFlags {
+		flags[f] = true
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```.*?^```$")
+	code := regexp.MustCompile("`[^`]+`")
+	flag := regexp.MustCompile(`(?:^|[\s\x60])(--[a-z][\w-]*)`)
+	checked := 0
+	for _, page := range append(pages, "../../README.md") {
+		data, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, span := range code.FindAllString(blocks.ReplaceAllString(string(data), ""), -1) {
+			for _, m := range flag.FindAllStringSubmatch(span, -1) {
+				if checked++; !flags[m[1]] {
+					t.Errorf("%s: %s: no command has the flag %s", page, span, m[1])
+				}
+			}
+		}
+	}
+	if checked < 300 {
+		t.Errorf("%d flags checked, expected hundreds", checked)
 	}
 }
 

@@ -149,6 +149,12 @@ func stopDecoding(e *Engine, r *Request) {
 	e.Batch.count(r, -1)
 }
 
+// awaitLast marks a request whose last token is in flight. It has left the batch.
+func (r *Request) awaitLast() { r.state = Ending }
+
+// stopAwaiting marks a preempted request whose last token is in flight.
+func (r *Request) stopAwaiting() { r.state = Filling }
+
 // Free frees the KV cache of a running request that is not in the batch.
 func (e *Engine) Free(r *Request) {
 	r.lost = max(r.lost, r.Computed)

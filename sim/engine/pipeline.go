@@ -222,7 +222,7 @@ func (p *Pipeline) endPrompt(r *Request) {
 }
 
 func (p *Pipeline) toEnding(r *Request) {
-	r.state = Ending
+	r.awaitLast()
 	if p.keepsSlot {
 		return
 	}
@@ -427,7 +427,7 @@ func (p *Pipeline) Preempt(r *Request) {
 	} else {
 		p.firsts--
 	}
-	r.state = Filling
+	r.stopAwaiting()
 }
 
 // Forget drops the token in flight of a request that has left the batch.

@@ -215,9 +215,9 @@ func (t *ticket) route(ctx context.Context) *Refusal {
 	if reason, after := requests.Refuse(&t.fr); reason != "" {
 		return &Refusal{Status: 429, Text: reason, Reason: "overload", RetryAfter: int(max(1, math.Ceil(after)))}
 	}
-	no, avoid := noWorker, -1
+	no, tried := noWorker, []int(nil)
 	for try := range maxTries {
-		if t.w = requests.Route(&t.fr, avoid); t.w == router.None {
+		if t.w = requests.Route(&t.fr, tried...); t.w == router.None {
 			if r := t.fr.Refusal; r != nil {
 				return &Refusal{Status: r.Status, Text: r.Reason, Reason: "policy", RetryAfter: 1}
 			}
@@ -233,7 +233,8 @@ func (t *ticket) route(ctx context.Context) *Refusal {
 			return nil
 		}
 		requests.Left(&t.fr)
-		avoid, no = t.w, &Refusal{Status: 503, Text: err.Error(), Reason: "adapter-not-loaded", RetryAfter: 1}
+		tried = append(tried, t.w)
+		no = &Refusal{Status: 503, Text: err.Error(), Reason: "adapter-not-loaded", RetryAfter: 1}
 		if ctx.Err() != nil {
 			break
 		}

@@ -13,9 +13,12 @@ import (
 
 // A LoRAManager loads and unloads adapters for requests, operators and plans.
 type LoRAManager struct {
-	*cluster
-	loader *loader
-	places *placeServer
+	cfg     *Config
+	tasks   *tasks
+	table   *table
+	catalog *catalog
+	loader  *loader
+	places  *placeServer
 }
 
 // Ensure loads adapter a on worker w unless the worker holds it already. A request with the adapter must be booked on
@@ -27,10 +30,10 @@ func (m *LoRAManager) Ensure(ctx context.Context, w int, a int32) error {
 
 // EnsureWithin is Ensure with a limit on the wait for a place. When the wait exceeds it, the error is a [*NoPlace].
 func (m *LoRAManager) EnsureWithin(ctx context.Context, w int, a int32, wait Wait) error {
-	err := m.ensure(ctx, m.at(w), a, 1, wait)
+	err := m.ensure(ctx, m.table.at(w), a, 1, wait)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		defer m.lock()()
-		m.refused(w, err)
+		defer m.table.lock()()
+		m.table.refused(w, err)
 	}
 	return err
 }
@@ -41,18 +44,18 @@ func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int
 	if a == trace.BaseModel {
 		return nil
 	}
-	defer m.lock()()
+	defer m.table.lock()()
 	if k.gone {
 		return ErrLeft
 	}
-	if err := m.fits(k, a); err != nil {
+	if err := m.table.fits(k, a); err != nil {
 		return err
 	}
 	for s := k.loras.rows[a]; !s.held || s.call != nil || booked > 0 && s.yielding; {
 		c := s.call
 		if c == nil {
 			if k.health.info.RunTime == Off {
-				return fmt.Errorf("worker %d does not hold adapter %s and %s", k.index, m.catalog.adapters[a].Name,
+				return fmt.Errorf("worker %d does not hold adapter %s and %s", k.index, m.catalog.name(a),
 					k.health.info.whyFixed())
 			}
 			if booked > 0 && (s.yielding || k.places.crowded()) {
@@ -63,7 +66,7 @@ func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int
 		}
 		s.outside += booked
 		k.changed.notify()
-		err := m.await(ctx, c.done)
+		err := m.table.await(ctx, c.done)
 		if s.outside -= booked; err == nil && !c.unload { // that an unload fails is no failure
 			err = c.err
 		}
@@ -79,19 +82,19 @@ func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int
 
 // keep loads an adapter that is to stay. It cancels a pending unload of the adapter.
 func (m *LoRAManager) keep(ctx context.Context, w int, a int32) error {
-	k := m.at(w)
-	m.mu.Lock()
+	k := m.table.at(w)
+	m.table.mu.Lock()
 	k.loras.rows[a].leaving = false
-	m.mu.Unlock()
+	m.table.mu.Unlock()
 	return m.ensure(ctx, k, a, 0, Wait{})
 }
 
 // keepAll loads the adapters of a plan, all or none.
 func (m *LoRAManager) keepAll(ctx context.Context, loads []router.Placement) error {
-	m.mu.Lock()
+	m.table.mu.Lock()
 	fresh := slices.DeleteFunc(slices.Clone(loads),
-		func(l router.Placement) bool { return m.workers[l.Worker].loras.rows[l.Adapter].held })
-	m.mu.Unlock()
+		func(l router.Placement) bool { return m.table.workers[l.Worker].loras.rows[l.Adapter].held })
+	m.table.mu.Unlock()
 	load := func(i int) error { return m.keep(ctx, int(loads[i].Worker), loads[i].Adapter) }
 	err := errors.Join(each(len(loads), load)...)
 	if err != nil {
@@ -105,26 +108,26 @@ func (m *LoRAManager) keepAll(ctx context.Context, loads []router.Placement) err
 // Release unloads adapter a from worker w as soon as no request of the fleet uses it there. A request booked on w
 // meanwhile cancels the unload.
 func (m *LoRAManager) Release(w int, a int32) {
-	k := m.at(w)
-	defer m.lock()()
+	k := m.table.at(w)
+	defer m.table.lock()()
 	k.loras.rows[a].leaving = true
-	m.tasks.Go(func() { m.guard(w, func() error { m.release(k, a); return nil }) })
+	m.tasks.Go(func() { m.table.guard(w, func() error { m.release(k, a); return nil }) })
 }
 
 func (m *LoRAManager) release(k *worker, a int32) {
-	defer m.lock()()
+	defer m.table.lock()()
 	if k.gone {
 		return
 	}
 	for s := k.loras.rows[a]; s.leaving && s.held; {
 		if k.loras.idle(a) {
-			m.unlocked(func() {
+			m.table.unlocked(func() {
 				ctx, cancel := context.WithTimeout(m.tasks.ctx, m.cfg.LoadLimit)
 				defer cancel()
 				m.loader.unloadIdle(ctx, k, a, func() bool { return s.leaving })
 			})
 			s.leaving = false
-		} else if m.await(m.tasks.ctx, k.changed.ch) != nil {
+		} else if m.table.await(m.tasks.ctx, k.changed.ch) != nil {
 			return
 		}
 	}
@@ -142,8 +145,8 @@ func (m *LoRAManager) Unload(w int, name string) error {
 var errUnknownAdapter = errors.New("unknown adapter")
 
 func (m *LoRAManager) find(w int, name string) (a int32, err error) {
-	defer m.lock()()
-	if err := m.checkIndex(w); err != nil {
+	defer m.table.lock()()
+	if err := m.table.checkIndex(w); err != nil {
 		return 0, err
 	}
 	if a = m.catalog.lookup(name); a < 0 {
@@ -154,12 +157,12 @@ func (m *LoRAManager) find(w int, name string) (a int32, err error) {
 
 // Forget notes that worker w does not hold adapter a, contrary to what the fleet assumed.
 func (m *LoRAManager) Forget(w int, a int32) {
-	defer m.lock()()
-	h := &m.workers[w].loras
+	defer m.table.lock()()
+	h := &m.table.workers[w].loras
 	h.rows[a].lost = true
 	h.gone(a)
 }
 
 // Contested reports whether adapters may leave worker w without an action of the fleet: the worker is full, and other
 // clients may load adapters there.
-func (m *LoRAManager) Contested(w int) bool { return m.at(w).loras.contested.Load() }
+func (m *LoRAManager) Contested(w int) bool { return m.table.at(w).loras.contested.Load() }

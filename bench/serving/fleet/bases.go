@@ -23,28 +23,28 @@ var errOtherBase = errors.New("serves another base model")
 
 // wanted returns the base model that a request needs: that of its adapter, else the one that it names; "": any. Called
 // with mu held.
-func (c *cluster) wanted(a int32, named string) string {
+func (t *table) wanted(a int32, named string) string {
 	if a != trace.BaseModel {
-		return c.catalog.bases[c.catalog.adapters[a].Name]
+		return t.catalog.baseOf(a)
 	}
 	return named
 }
 
 // serves reports whether a worker may get requests for a base model, "": any. Called with mu held. If all workers
 // report the same base model, every worker may, even if it reported another name earlier.
-func (c *cluster) serves(k *worker, base string) bool {
-	return !c.mixed || base == "" || base == k.health.info.Model
+func (t *table) serves(k *worker, base string) bool {
+	return !t.mixed || base == "" || base == k.health.info.Model
 }
 
 // mix notes whether the workers serve different base models; called with mu held when a worker registers or leaves.
-func (c *cluster) mix() {
-	c.mixed = len(c.models()) > 1
+func (t *table) mix() {
+	t.mixed = len(t.models()) > 1
 }
 
 // models returns the names of the base models that the workers have reported. Called with mu held.
-func (c *cluster) models() (list []string) {
+func (t *table) models() (list []string) {
 	seen := map[string]bool{}
-	for _, k := range c.workers {
+	for _, k := range t.workers {
 		if m := k.health.info.Model; m != "" && !k.gone && !seen[m] {
 			seen[m] = true
 			list = append(list, m)
@@ -64,16 +64,16 @@ func OneBase(rt *router.Router) error {
 }
 
 // otherBase returns an error if a worker with the given base model cannot work beside the others. Called with mu held.
-func (c *cluster) otherBase(k *worker, model string) error {
+func (t *table) otherBase(k *worker, model string) error {
 	if model == "" {
 		return nil
 	}
-	for _, other := range c.workers {
+	for _, other := range t.workers {
 		m := other.health.info.Model
 		if other == k || other.gone || m == "" || m == model {
 			continue
 		}
-		if err := OneBase(c.router); err != nil {
+		if err := OneBase(t.router); err != nil {
 			return fmt.Errorf("%s %w: %s, and %s serves %s: %w", k.name, errOtherBase, model, other.name, m, err)
 		}
 	}
@@ -81,26 +81,25 @@ func (c *cluster) otherBase(k *worker, model string) error {
 }
 
 // noteBase notes the base model of an adapter that a worker lists, the first time; called with mu held.
-func (c *cluster) noteBase(k *worker, name, base string) {
-	was, known := c.catalog.bases[name]
+func (t *table) noteBase(k *worker, name, base string) {
+	was, known := t.catalog.base(name)
 	switch {
 	case base == "" || was == base:
-	case !known, !slices.Contains(c.models(), was):
-		c.catalog.bases[name] = base
+	case !known, !slices.Contains(t.models(), was):
+		t.catalog.setBase(name, base)
 	case k.health.first("base of " + name):
-		c.cfg.Log("%s holds adapter %s, which belongs to base model %s: it is not used there", k.name, name, was)
+		t.cfg.Log("%s holds adapter %s, which belongs to base model %s: it is not used there", k.name, name, was)
 	}
 }
 
 // fits returns an error if a worker serves another base model than the adapter's. Called with mu held.
-func (c *cluster) fits(k *worker, a int32) error {
-	name := c.catalog.adapters[a].Name
-	base := c.catalog.bases[name]
-	if base == "" && c.mixed {
+func (t *table) fits(k *worker, a int32) error {
+	name, base := t.catalog.name(a), t.catalog.baseOf(a)
+	if base == "" && t.mixed {
 		return fmt.Errorf("the base model of adapter %s is unknown, and the workers serve %s: load it on a worker first "+
-			"(POST /admin/load with \"path\")", name, strings.Join(c.models(), ", "))
+			"(POST /admin/load with \"path\")", name, strings.Join(t.models(), ", "))
 	}
-	if !c.serves(k, base) {
+	if !t.serves(k, base) {
 		return fmt.Errorf("adapter %s belongs to base model %s, and %s serves %s", name, base, k.name,
 			k.health.info.Model)
 	}
@@ -112,7 +111,7 @@ func (c *cluster) fits(k *worker, a int32) error {
 func (f *Fleet) BaseOf(a int32) (base string, several bool) {
 	defer f.lock()()
 	if a != trace.BaseModel {
-		base = f.catalog.bases[f.catalog.adapters[a].Name]
+		base = f.catalog.baseOf(a)
 	}
 	return base, f.mixed
 }

@@ -9,22 +9,26 @@ import (
 )
 
 // discovery finds out which adapters the workers hold, and adds unknown ones to the fleet.
-type discovery struct{ *cluster }
+type discovery struct {
+	cfg     *Config
+	table   *table
+	catalog *catalog
+}
 
 // all adds the adapters that the workers hold at the start, in the order of the workers.
 func (d *discovery) all(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	listed := make([][]model, len(d.workers))
-	each(len(d.workers), func(i int) error { // one that fails is taken in later
-		return d.guard(i, func() (err error) {
-			listed[i], err = d.workers[i].models(ctx)
+	listed := make([][]model, len(d.table.workers))
+	each(len(d.table.workers), func(i int) error { // one that fails is taken in later
+		return d.table.guard(i, func() (err error) {
+			listed[i], err = d.table.workers[i].models(ctx)
 			return err
 		})
 	})
-	for i, k := range d.workers {
-		d.guard(i, func() error {
-			defer d.lock()()
+	for i, k := range d.table.workers {
+		d.table.guard(i, func() error {
+			defer d.table.lock()()
 			d.takeIn(k, listed[i])
 			return nil
 		})
@@ -34,14 +38,14 @@ func (d *discovery) all(ctx context.Context) {
 // relist fetches the list of a worker's adapters again, which other clients may have changed. It ignores the answer if
 // the fleet changed the worker's adapters meanwhile.
 func (d *discovery) relist(ctx context.Context, k *worker) {
-	d.mu.Lock()
+	d.table.mu.Lock()
 	before := k.loras.version
-	d.mu.Unlock()
+	d.table.mu.Unlock()
 	listed, err := k.models(ctx)
 	if err != nil && !errors.Is(err, errTooLong) {
 		return // probes tell whether it is down
 	}
-	defer d.lock()()
+	defer d.table.lock()()
 	if d.unread(k, err) {
 		return // what the fleet has loaded itself counts
 	}
@@ -53,10 +57,10 @@ func (d *discovery) relist(ctx context.Context, k *worker) {
 // enter notes the adapters in a worker's list. Called with mu held.
 func (d *discovery) enter(k *worker, listed []model) {
 	d.takeIn(k, listed)
-	there := make([]bool, len(d.catalog.adapters))
+	there := make([]bool, len(d.catalog.list()))
 	for _, m := range listed {
 		if m.Parent != "" {
-			d.noteBase(k, m.ID, k.health.info.Model)
+			d.table.noteBase(k, m.ID, k.health.info.Model)
 		}
 		if a := d.catalog.lookup(m.ID); a >= 0 {
 			there[a] = true
@@ -87,18 +91,18 @@ func (d *discovery) takeIn(k *worker, listed []model) {
 	if len(fresh) == 0 {
 		return
 	}
-	all := slices.Clip(d.catalog.adapters)
+	all := slices.Clip(d.catalog.list())
 	for _, m := range fresh {
 		all = append(all, trace.Adapter{Name: m.ID})
 	}
-	rt, _, err := d.cfg.Extend(d.infos(), all)
+	rt, _, err := d.cfg.Extend(d.table.infos(), all)
 	if err != nil {
 		d.cfg.Log("%s holds adapters that cannot be used: %v", k.name, err)
 		return
 	}
 	d.catalog.set(all)
 	for i, m := range fresh {
-		d.catalog.roots[m.ID] = m.Root
+		d.catalog.setRoot(m.ID, m.Root)
 		if i < mostLogged {
 			d.cfg.Log("%s holds adapter %s", k.name, m.ID)
 		}
@@ -106,10 +110,10 @@ func (d *discovery) takeIn(k *worker, listed []model) {
 	if n := len(fresh) - mostLogged; n > 0 {
 		d.cfg.Log("%s holds %d more adapters", k.name, n)
 	}
-	for _, k := range d.workers {
+	for _, k := range d.table.workers {
 		k.loras.grow(len(fresh))
 	}
-	d.replace(rt, all, -1, d.cfg.Staleness)
+	d.table.replace(rt, all, -1, d.cfg.Staleness)
 }
 
 // unknown returns the adapters in a worker's list that the fleet does not know, up to the limit of the fleet. Called
@@ -121,7 +125,7 @@ func (d *discovery) unknown(k *worker, listed []model) (fresh []model) {
 			continue
 		}
 		added[m.ID] = true
-		if len(d.catalog.adapters)+len(fresh) < maxAdapters {
+		if len(d.catalog.list())+len(fresh) < maxAdapters {
 			fresh = append(fresh, m)
 		} else if k.health.first("adapters") {
 			d.cfg.Log("%s holds more than %d adapters; the others are ignored", k.name,

@@ -26,6 +26,8 @@ type outliers struct {
 	proven    bool  // it has served a request since it was last down
 
 	heardThen uint64 // activity.heard when the worker was ejected
+
+	postponed float64 // the worker has asked for no requests until then, s of wall time
 }
 
 // publish shows routers whether the worker takes requests.
@@ -130,7 +132,11 @@ func IsFailure(status int, header http.Header, text string) bool {
 
 // detector ejects workers, and adapters on workers, that fail requests. All its methods are called with mu held.
 type detector struct {
-	*cluster
+	cfg       *Config
+	table     *table
+	catalog   *catalog
+	journal   *journal
+	ejections int64 // of workers; see Stats
 }
 
 // failed notes that a request failed on a worker, which need not be down.
@@ -138,7 +144,7 @@ func (d *detector) failed(r *Request, x Fault) {
 	if errors.Is(x.Err, syscall.EMFILE) || errors.Is(x.Err, syscall.ENFILE) {
 		return // this process, or its machine, is out of file descriptors
 	}
-	o, k := &d.cfg.Outlier, d.workers[x.Worker]
+	o, k := &d.cfg.Outlier, d.table.workers[x.Worker]
 	if k.gone || x.on != nil && x.on != k {
 		return // the worker has left
 	}
@@ -146,9 +152,9 @@ func (d *detector) failed(r *Request, x Fault) {
 	if !o.enabled() {
 		return
 	}
-	d.tick()
+	d.table.tick()
 	k.out.noteAdapter(r.Adapter)
-	why := k.out.fail(o, d.wall(), x.trial, func(yield func(*host) bool) {
+	why := k.out.fail(o, d.table.wall(), x.trial, func(yield func(*host) bool) {
 		for other := range d.others(x.Worker) {
 			if !yield(&other.out.host) {
 				return
@@ -169,7 +175,7 @@ func (d *detector) failed(r *Request, x Fault) {
 // others returns an iterator over the other workers that serve requests.
 func (d *detector) others(w int) iter.Seq[*worker] {
 	return func(yield func(*worker) bool) {
-		for i, k := range d.workers {
+		for i, k := range d.table.workers {
 			if i != w && k.view.Up && !k.view.Draining && !yield(k) {
 				return
 			}
@@ -181,7 +187,7 @@ func (d *detector) others(w int) iter.Seq[*worker] {
 // requests for this adapter pass the worker over.
 func (d *detector) adapterFailed(k *worker, a int32, x Fault) {
 	o, h := &d.cfg.Outlier, k.out.adapter(a)
-	why := h.fail(o, d.wall(), x.adapterTrial, func(yield func(*host) bool) {
+	why := h.fail(o, d.table.wall(), x.adapterTrial, func(yield func(*host) bool) {
 		for other := range d.others(x.Worker) {
 			if !yield(other.out.adapters[a]) {
 				return
@@ -189,9 +195,9 @@ func (d *detector) adapterFailed(k *worker, a int32, x Fault) {
 		}
 	})
 	if why != "" && k.out.state == serving {
-		h.eject(o, d.wall(), why)
-		name := d.catalog.adapters[a].Name
-		d.events.add(EventEjected, name, fmt.Sprintf("%s ejected for %.0f s (%s): %v", name, o.span(h.level),
+		h.eject(o, d.table.wall(), why)
+		name := d.catalog.name(a)
+		d.journal.add(EventEjected, name, fmt.Sprintf("%s ejected for %.0f s (%s): %v", name, o.span(h.level),
 			words(why), x.Err), k.index)
 		d.cfg.Log("%s: adapter %s is ejected for %.0f s (%s): %v", k.name, name,
 			o.span(h.level), why, x.Err)
@@ -202,7 +208,7 @@ func (d *detector) adapterFailed(k *worker, a int32, x Fault) {
 func (d *detector) tried(r *Request, faults []Fault, served bool) {
 	if !served && len(faults) > 1 {
 		for _, x := range faults[1:] {
-			h := &d.workers[x.Worker].out.host
+			h := &d.table.workers[x.Worker].out.host
 			if ok, _ := h.recent(); x.Worker != faults[0].Worker && h.state == serving && h.streak == 0 && ok > 0 {
 				return
 			}
@@ -218,7 +224,7 @@ func (d *detector) tried(r *Request, faults []Fault, served bool) {
 // remains usable.
 func (d *detector) mayEject(candidate *worker) bool {
 	out, left, all := 0, 0, 0
-	for _, k := range d.workers {
+	for _, k := range d.table.workers {
 		if k.gone {
 			continue
 		}
@@ -236,69 +242,73 @@ func (d *detector) mayEject(candidate *worker) bool {
 
 // eject takes a worker out of service.
 func (d *detector) eject(k *worker, why Reason, err error) {
-	k.out.eject(&d.cfg.Outlier, d.wall(), why)
+	k.out.eject(&d.cfg.Outlier, d.table.wall(), why)
 	k.out.restarted, k.out.heardThen = false, k.replies.heard.Load()
 	if k.out.ejections == nil {
 		k.out.ejections = map[Reason]int64{}
 	}
 	k.out.ejections[why]++
-	d.stats.Ejections++
+	d.ejections++
 	k.out.publish()
-	d.events.add(EventEjected, "", fmt.Sprintf("ejected for %.0f s (%s): %v", d.cfg.Outlier.span(k.out.level),
+	d.journal.add(EventEjected, "", fmt.Sprintf("ejected for %.0f s (%s): %v", d.cfg.Outlier.span(k.out.level),
 		words(why), err), k.index)
 	d.cfg.Log("%s is ejected for %.0f s (%s): %v", k.name, d.cfg.Outlier.span(k.out.level), why, err)
 }
 
 // succeeded notes that a worker served a request to the end. The clock is that of the latest tick.
 func (d *detector) succeeded(r *Request, w int) {
-	k := d.workers[w]
+	k := d.table.workers[w]
 	k.out.proven = true
-	if k.out.succeed(&d.cfg.Outlier, d.wall(), r.trial) {
-		d.events.add(EventReturned, "", "back in service", k.index)
+	if k.out.succeed(&d.cfg.Outlier, d.table.wall(), r.trial) {
+		d.journal.add(EventReturned, "", "back in service", k.index)
 		d.cfg.Log("%s is back in service", k.name)
 	}
 	k.out.publish()
-	if h := k.out.adapters[r.Adapter]; h != nil && h.succeed(&d.cfg.Outlier, d.wall(), r.adapterTrial) {
-		name := d.catalog.adapters[r.Adapter].Name
-		d.events.add(EventReturned, name, name+" back in service", k.index)
+	if h := k.out.adapters[r.Adapter]; h != nil && h.succeed(&d.cfg.Outlier, d.table.wall(), r.adapterTrial) {
+		name := d.catalog.name(r.Adapter)
+		d.journal.add(EventReturned, name, name+" back in service", k.index)
 		d.cfg.Log("%s: adapter %s is back in service", k.name, name)
 	}
 }
 
 // any reports whether a worker, or an adapter on a worker, is not in full service.
 func (d *detector) any() bool {
-	return slices.ContainsFunc(d.workers, func(k *worker) bool {
-		return !k.gone && (k.out.state != serving || len(k.out.adapters) > 0 || k.starting(&d.cfg.Outlier))
+	return slices.ContainsFunc(d.table.workers, func(k *worker) bool {
+		return !k.gone && (k.out.state != serving || len(k.out.adapters) > 0 || k.starting(&d.cfg.Outlier) ||
+			k.out.postponed > d.table.wall())
 	})
 }
 
 // mask hides workers from a view for one routing decision. It hides workers with another base model. As long as others
-// remain, it also hides the worker to avoid, workers where the request's adapter is ejected, and workers with as many
-// requests as they may have before they have served one. If no worker is usable, those on trial take requests without
-// limit, or else those that are ejected: that is better than to serve no request.
-func (d *detector) mask(v *router.View, a int32, avoid int, base string) {
-	other := func(i int) bool { return !d.serves(d.workers[i], base) }
+// remain, it also hides the workers that were tried, workers that have asked for a pause, workers where the request's
+// adapter is ejected, and workers with as many requests as they may have before they have served one. If no worker is
+// usable, those on trial take requests without limit, or else those that are ejected: that is better than to serve no
+// request.
+func (d *detector) mask(v *router.View, a int32, tried []int, base string) {
+	other := func(i int) bool { return !d.table.serves(d.table.workers[i], base) }
 	for i := range v.Workers {
 		v.Workers[i].Ejected = v.Workers[i].Ejected || other(i)
 	}
 	left := usable(v)
 	for _, state := range [...]hostState{onTrial, ejected} {
 		for i := range v.Workers {
-			if left == 0 && d.workers[i].out.state == state && !other(i) {
+			if left == 0 && d.table.workers[i].out.state == state && !other(i) {
 				v.Workers[i].Ejected = false
 			}
 		}
 		left = usable(v)
 	}
-	hide(v, func(i int) bool { return i == avoid })
+	hide(v, func(i int) bool { return slices.Contains(tried, i) })
+	hide(v, func(i int) bool { return len(tried) > 0 && i == tried[len(tried)-1] })
+	hide(v, func(i int) bool { return d.table.workers[i].out.postponed > d.table.wall() })
 	hide(v, func(i int) bool {
-		h := d.workers[i].out.adapters[a]
+		h := d.table.workers[i].out.adapters[a]
 		if h != nil {
-			h.tick(d.wall())
+			h.tick(d.table.wall())
 		}
 		return h != nil && h.closed()
 	})
-	hide(v, func(i int) bool { return d.workers[i].starting(&d.cfg.Outlier) })
+	hide(v, func(i int) bool { return d.table.workers[i].starting(&d.cfg.Outlier) })
 }
 
 // hide hides the usable workers that satisfy a condition, unless all do. A hidden worker is Ejected, not down: a policy
@@ -339,9 +349,9 @@ type OutlierState struct {
 
 // state returns the state of a worker.
 func (d *detector) state(k *worker) OutlierState {
-	d.tick()
-	h, now := &k.out.host, d.wall()
-	d.endEjection(k)
+	d.table.tick()
+	h, now := &k.out.host, d.table.wall()
+	d.table.endEjection(k)
 	s := OutlierState{Ejected: h.state == ejected, Trial: h.state == onTrial, Failures: h.streak,
 		Ejections: maps.Clone(k.out.ejections), EjectedAdapters: []string{}}
 	if s.Ejections == nil {
@@ -355,7 +365,7 @@ func (d *detector) state(k *worker) OutlierState {
 	}
 	for a, h := range k.out.adapters {
 		if h.state == ejected {
-			s.EjectedAdapters = append(s.EjectedAdapters, d.catalog.adapters[a].Name)
+			s.EjectedAdapters = append(s.EjectedAdapters, d.catalog.name(a))
 		}
 	}
 	slices.Sort(s.EjectedAdapters)

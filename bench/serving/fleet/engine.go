@@ -234,6 +234,16 @@ func MessageOf(raw []byte) (text string) {
 	return clean(cmp.Or(inner.Message, text), maxMessage)
 }
 
+// StatusOf returns the status in the "error" field of a response, or 0 if there is none.
+func StatusOf(raw []byte) int {
+	var inner struct {
+		Code json.Number `json:"code"`
+	}
+	json.Unmarshal(raw, &inner) // of another form: without a status
+	code, _ := inner.Code.Int64()
+	return int(code)
+}
+
 // discover determines the worker's interface and reads its information.
 func (e *engine) discover(ctx context.Context) (in Info, err error) {
 	k := e.kind()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"lorasim/internal/format"
@@ -46,19 +47,24 @@ type Event struct {
 	Text    string    `json:"text"`
 }
 
-// events are the latest events. They are guarded by the lock of the cluster.
-type events struct {
+// A journal has the latest events.
+type journal struct {
+	mu   sync.Mutex        // guards what follows
 	ring [keptEvents]Event // event number n is at ring[n%keptEvents]
 	last int64             // number of the latest event; 0: none
 }
 
-func (e *events) add(kind EventKind, adapter, text string, workers ...int) {
+func (e *journal) add(kind EventKind, adapter, text string, workers ...int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.last++
 	e.ring[e.last%keptEvents] = Event{e.last, time.Now(), kind, workers, adapter, format.Clip(text, maxEventText)}
 }
 
 // since returns the remembered events with an ID above after, in order.
-func (e *events) since(after int64) []Event {
+func (e *journal) since(after int64) []Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	list := []Event{} // not nil: a page reads it
 	for n := max(after+1, e.last-keptEvents+1, 1); n <= e.last; n++ {
 		list = append(list, e.ring[n%keptEvents])
@@ -68,8 +74,7 @@ func (e *events) since(after int64) []Event {
 
 // Events returns the latest events with an ID above after, in order. The fleet remembers 512 events.
 func (f *Fleet) Events(after int64) []Event {
-	defer f.lock()()
-	return f.events.since(after)
+	return f.journal.since(after)
 }
 
 // notePlan notes a plan that changes something, or was dropped; called with mu held.
@@ -113,7 +118,7 @@ func (p *planRunner) notePlan(plan *router.Plan, err error) {
 		parts = append(parts, format.Count(n, "request")+" to move")
 	}
 	slices.Sort(workers)
-	p.events.add(kind, "", strings.Join(parts, "; "), workers...)
+	p.journal.add(kind, "", strings.Join(parts, "; "), workers...)
 }
 
 // placements returns a list of placements for operators, such as "a on worker 1, b on worker 2 and 3 more".
@@ -122,8 +127,8 @@ func (p *planRunner) placements(list []router.Placement) string {
 	texts := []string{}
 	for _, at := range list[:min(len(list), maxEventList)] {
 		name := fmt.Sprint("adapter ", at.Adapter) // an unknown one is why a plan is dropped
-		if at.Adapter >= 0 && int(at.Adapter) < len(p.catalog.adapters) {
-			name = p.catalog.adapters[at.Adapter].Name
+		if at.Adapter >= 0 && int(at.Adapter) < len(p.catalog.list()) {
+			name = p.catalog.name(at.Adapter)
 		}
 		texts = append(texts, fmt.Sprintf("%s on worker %d", name, at.Worker))
 	}
@@ -145,10 +150,10 @@ func (p *planRunner) noteMoves(moved []router.Move) {
 			ways = append(ways, w)
 		}
 	}
-	defer p.lock()()
+	defer p.table.lock()()
 	for _, w := range ways {
 		requests := format.Count(counts[w], "request")
-		p.events.add(EventMove, "", fmt.Sprintf("%s from worker %d to worker %d", requests, w.from, w.to), int(w.from),
+		p.journal.add(EventMove, "", fmt.Sprintf("%s from worker %d to worker %d", requests, w.from, w.to), int(w.from),
 			int(w.to))
 	}
 }

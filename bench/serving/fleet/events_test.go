@@ -14,10 +14,13 @@ import (
 // planned is the runner of the plans of a fleet of three workers, which are never contacted.
 func planned(t *testing.T) (*planRunner, *Fleet) {
 	t.Helper()
-	c := newCluster(Config{Connection: Connection{URLs: []string{"http://v", "http://w", "http://x"}},
-		Adapters: trace.Names(20, nil), Router: &router.Router{}}.withDefaults())
-	t.Cleanup(c.tasks.cancel)
-	return &planRunner{cluster: c}, &Fleet{cluster: c, outliers: &detector{cluster: c}}
+	f, err := New(Config{Connection: Connection{URLs: []string{"http://v", "http://w", "http://x"}},
+		Adapters: trace.Names(20, nil), Router: &router.Router{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f.plans, f
 }
 
 // A fleet remembers its latest events in order: older ones give way, and a reader gets only those that are new to it.
@@ -27,7 +30,7 @@ func TestEventsAreBounded(t *testing.T) {
 		t.Errorf("a new fleet has the events %v, expected an empty list", list)
 	}
 	for i := range keptEvents + 5 {
-		f.events.add(EventLoad, "a", fmt.Sprint("event ", i+1), 1)
+		f.journal.add(EventLoad, "a", fmt.Sprint("event ", i+1), 1)
 	}
 	list := f.Events(0)
 	if len(list) != keptEvents {
@@ -44,7 +47,7 @@ func TestEventsAreBounded(t *testing.T) {
 			t.Errorf("after %d: %d events, expected %d", after, n, want)
 		}
 	}
-	f.events.add(EventDown, "", strings.Repeat("x", 10*maxEventText))
+	f.journal.add(EventDown, "", strings.Repeat("x", 10*maxEventText))
 	if last := f.Events(keptEvents + 5)[0]; len(last.Text) > maxEventText+10 {
 		t.Errorf("the text of an event has %d bytes", len(last.Text))
 	}
@@ -64,7 +67,7 @@ func TestPlanEvents(t *testing.T) {
 	}
 	p.notePlan(many, nil)
 	p.noteMoves([]router.Move{{ID: 1, From: 0, To: 2}, {ID: 2, From: 0, To: 2}, {ID: 3, From: 1, To: 2}})
-	name := func(a int) string { return f.catalog.adapters[a].Name }
+	name := func(a int) string { return f.catalog.name(int32(a)) }
 	var names []string
 	for a := range maxEventList {
 		names = append(names, name(a)+" on worker 1")

@@ -30,7 +30,7 @@ func TestPolicyFaults(t *testing.T) {
 	var log []string
 	f.cfg.Log = func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
 	for id := range int64(6) {
-		w := f.Requests.Route(&Request{Request: router.Request{ID: id, Prompt: 10, MaxNew: 20}}, -1)
+		w := f.Requests.Route(&Request{Request: router.Request{ID: id, Prompt: 10, MaxNew: 20}})
 		if want := int(id) % 3; w != want {
 			t.Errorf("request %d: worker %d, expected %d", id, w, want)
 		}

@@ -11,20 +11,20 @@
 //	f, err := fleet.New(cfg)
 //	err = f.Start(ctx)                    // reach the workers, load their first adapters
 //	go f.Run(ctx)                         // probes and planning
-//	w := f.Requests.Route(&req, -1)       // booked
+//	w := f.Requests.Route(&req)           // booked
 //	err = f.LoRAs.Ensure(ctx, w, req.Adapter)
 //	... send it; f.Requests.Tokens(&req, n, first) as tokens come ...
 //	f.Requests.Left(&req)
 //
 // Files:
 //
-//   - cluster.go: state that all parts share, and the lock; worker.go: one worker
+//   - table.go, worker.go: the truth about each worker, and its lock; routing.go: the router; catalog.go: the adapters
 //   - requests.go, books.go: routing, and the requests on each worker
 //   - adapters.go, loader.go, holdings.go: the adapters of each worker, loads and unloads
 //   - places.go, place_queue.go: requests that wait until a full worker has room for their adapter
 //   - members.go: workers that join and leave
 //   - health.go, discovery.go: probes, and the information that workers report
-//   - outlier.go, eject.go, hung.go: ejection of workers that fail requests or hang
+//   - outlier.go, eject.go, hung.go, postpone.go: workers that fail requests, hang, or ask for a pause
 //   - plans.go: plans; status.go: the state of the workers for operators and metrics
 //   - engine.go, signals.go, check.go, bounds.go: the administrative interfaces of sglang and vLLM
 package fleet
@@ -127,7 +127,8 @@ func (l Limits) bounded() Limits {
 
 // A Fleet is a set of workers. Its methods, and those of Requests and LoRAs, are safe for concurrent use.
 type Fleet struct {
-	*cluster
+	*table
+	tasks    *tasks
 	Requests *Requests    // routes and books requests
 	LoRAs    *LoRAManager // loads and unloads adapters
 
@@ -147,16 +148,18 @@ func New(cfg Config) (*Fleet, error) {
 	if rt := cfg.Router; rt != nil && rt.Poll > 0 { // the policy looks more often than health needs
 		cfg.Poll = min(cfg.Poll, time.Duration(rt.Poll*float64(time.Second)))
 	}
-	c := newCluster(cfg)
-	found := &discovery{c}
-	load := &loader{c, found}
-	loras := &LoRAManager{c, load, &placeServer{c, load}}
-	plans := &planRunner{cluster: c, loras: loras}
-	outliers := &detector{cluster: c}
-	probes := &prober{c, found, loras, &hangDetector{c, outliers}}
-	return &Fleet{cluster: c, Requests: &Requests{cluster: c, outliers: outliers, plans: plans},
-		LoRAs: loras, discovery: found, prober: probes, plans: plans, outliers: outliers,
-		members: &membership{cluster: c, prober: probes}}, nil
+	c, j, tasks := newCatalog(cfg.Adapters, cfg.Path), new(journal), newTasks()
+	t := newTable(&cfg, c, j)
+	found := &discovery{&cfg, t, c}
+	load := &loader{cfg: &cfg, tasks: tasks, table: t, catalog: c, journal: j, discovery: found}
+	places := &placeServer{cfg: &cfg, tasks: tasks, table: t, catalog: c, loader: load}
+	loras := &LoRAManager{&cfg, tasks, t, c, load, places}
+	plans := &planRunner{cfg: &cfg, tasks: tasks, table: t, catalog: c, journal: j, loras: loras}
+	outliers := &detector{cfg: &cfg, table: t, catalog: c, journal: j}
+	probes := &prober{&cfg, t, j, found, loras, &hangDetector{&cfg, t, j, outliers}}
+	members := &membership{cfg: &cfg, tasks: tasks, table: t, catalog: c, journal: j, prober: probes}
+	requests := &Requests{cfg: &cfg, table: t, catalog: c, outliers: outliers, plans: plans}
+	return &Fleet{t, tasks, requests, loras, found, probes, plans, outliers, members}, nil
 }
 
 // Start contacts the workers and loads their first adapters. A worker that cannot be reached is down until a later
@@ -221,8 +224,8 @@ func (f *Fleet) Close() {
 // Config returns the configuration with its defaults filled in. Its Adapters and Router are the current ones.
 func (f *Fleet) Config() Config {
 	defer f.lock()()
-	cfg := f.cfg
-	cfg.Adapters, cfg.Router = f.catalog.adapters, f.router
+	cfg := *f.cfg
+	cfg.Adapters, cfg.Router = f.catalog.list(), f.router
 	return cfg
 }
 
@@ -263,7 +266,7 @@ func (f *Fleet) Drain(w int, drain bool) error {
 	}
 	if k := f.workers[w]; k.view.Draining != drain {
 		k.view.Draining = drain
-		f.events.add(EventDrain, "", map[bool]string{true: "drains: no new requests",
+		f.journal.add(EventDrain, "", map[bool]string{true: "drains: no new requests",
 			false: "takes new requests again"}[drain], w)
 	}
 	return nil
@@ -272,19 +275,16 @@ func (f *Fleet) Drain(w int, drain bool) error {
 // Adapters returns the adapters that the fleet knows. An adapter's index is its Request.Adapter. The list never
 // shrinks or changes its order.
 func (f *Fleet) Adapters() []trace.Adapter {
-	defer f.lock()()
-	return f.catalog.adapters
+	return f.catalog.list()
 }
 
 // Root returns the path of an adapter's weights, as the workers see it.
 func (f *Fleet) Root(a int32) string {
-	defer f.lock()()
 	return f.catalog.path(a)
 }
 
 // Lookup returns the index of the adapter with the given name, or -1 if there is none.
 func (f *Fleet) Lookup(name string) int32 {
-	defer f.lock()()
 	return f.catalog.lookup(name)
 }
 

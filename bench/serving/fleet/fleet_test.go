@@ -253,7 +253,7 @@ func TestBooks(t *testing.T) {
 			case k == 0 || len(open) == 0:
 				r := &live{&Request{Request: router.Request{ID: id,
 					Adapter: int32(rapid.IntRange(-1, 3).Draw(t, "adapter")), Prompt: 10, MaxNew: 20}}, true}
-				if f.Requests.Route(r.Request, -1) == router.None {
+				if f.Requests.Route(r.Request) == router.None {
 					t.Fatal("no worker")
 				}
 				open = append(open, r)
@@ -264,7 +264,7 @@ func TestBooks(t *testing.T) {
 			case k == 2: // moves
 				r := open[rapid.IntRange(0, len(open)-1).Draw(t, "which")]
 				f.Requests.Left(r.Request)
-				f.Requests.BookOr(r.Request, rapid.IntRange(0, 2).Draw(t, "to"))
+				f.Requests.MoveTo(r.Request, rapid.IntRange(0, 2).Draw(t, "to"))
 				r.first = true
 			default:
 				i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
@@ -303,7 +303,7 @@ func recount(t *rapid.T, f *Fleet) {
 				waiting += int64(r.Prompt)
 			}
 			if r.Adapter >= 0 {
-				rank = max(rank, f.catalog.adapters[r.Adapter].Rank)
+				rank = max(rank, int(f.catalog.rank(r.Adapter)))
 				if r.running {
 					adapters[r.Adapter].Running++
 				} else {
@@ -370,7 +370,7 @@ func BenchmarkRoute(b *testing.B) {
 	b.ReportAllocs()
 	for i := range b.N {
 		r := &Request{Request: router.Request{ID: int64(i), Adapter: int32(i % 32), Prompt: 100, MaxNew: 100}}
-		f.Requests.Route(r, -1)
+		f.Requests.Route(r)
 		f.Requests.Tokens(r, 1, true)
 		f.Requests.Tokens(r, 9, false)
 		f.Requests.Left(r)

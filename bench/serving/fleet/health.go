@@ -13,7 +13,9 @@ const failureThreshold = 2
 
 // prober registers and probes workers.
 type prober struct {
-	*cluster
+	cfg       *Config
+	table     *table
+	journal   *journal
 	discovery *discovery
 	loras     *LoRAManager
 	hangs     *hangDetector
@@ -22,7 +24,7 @@ type prober struct {
 // run probes a worker until ctx ends.
 func (p *prober) run(ctx context.Context, k *worker) {
 	for range Ticks(ctx, p.cfg.Poll) {
-		p.guard(k.index, func() error { p.probe(ctx, k); return nil })
+		p.table.guard(k.index, func() error { p.probe(ctx, k); return nil })
 	}
 }
 
@@ -52,8 +54,8 @@ func (p *prober) identify(ctx context.Context, k *worker) error {
 
 // identified enters the information of a worker.
 func (p *prober) identified(k *worker, in Info, listed []model, unlisted error) error {
-	defer p.lock()()
-	if err := p.otherBase(k, in.Model); err != nil {
+	defer p.table.lock()()
+	if err := p.table.otherBase(k, in.Model); err != nil {
 		return err
 	}
 	p.discovery.unread(k, unlisted)
@@ -61,16 +63,16 @@ func (p *prober) identified(k *worker, in Info, listed []model, unlisted error) 
 	k.loras.most = in.MaxLoaded
 	p.setLimits(k, in.Limits)
 	k.loras.version++
-	p.mix()
+	p.table.mix()
 	p.discovery.enter(k, listed)
 	return nil
 }
 
 // equip loads the adapters that a worker lacks. The worker is up then.
 func (p *prober) equip(ctx context.Context, k *worker) error {
-	p.mu.Lock()
-	missing, placed := p.missing(k), p.router.Placement != nil // placed: the router wants them there
-	p.mu.Unlock()
+	p.table.mu.Lock()
+	missing, placed := p.missing(k), p.table.router.Placement != nil // placed: the router wants them there
+	p.table.mu.Unlock()
 	for _, a := range missing {
 		if err := p.loras.ensure(ctx, k, a, 0, Wait{}); err != nil {
 			if !placed {
@@ -79,12 +81,12 @@ func (p *prober) equip(ctx context.Context, k *worker) error {
 			p.cfg.Log("%s: %v", k.name, err)
 		}
 	}
-	defer p.lock()()
+	defer p.table.lock()()
 	if k.gone {
 		return ErrLeft
 	}
 	if !k.view.Up {
-		p.events.add(EventUp, "", "answers, and takes requests", k.index)
+		p.journal.add(EventUp, "", "answers, and takes requests", k.index)
 	}
 	k.view.Up = true
 	k.out.afterDown()
@@ -97,16 +99,16 @@ func (p *prober) missing(k *worker) (list []int32) {
 		return nil
 	}
 	rows := k.loras.rows
-	if place := p.router.Placement; place != nil {
+	if place := p.table.router.Placement; place != nil {
 		return slices.DeleteFunc(slices.Clone(place[k.index]),
-			func(a int32) bool { return rows[a].held || p.fits(k, a) != nil })
+			func(a int32) bool { return rows[a].held || p.table.fits(k, a) != nil })
 	}
 	room := len(rows)
 	if n := k.view.HostSlots; n > 0 {
 		room = n - len(k.loras.held)
 	}
 	for a, s := range rows {
-		if len(list) < room && !s.held && p.fits(k, int32(a)) == nil {
+		if len(list) < room && !s.held && p.table.fits(k, int32(a)) == nil {
 			list = append(list, int32(a))
 		}
 	}
@@ -147,9 +149,9 @@ func setLimit[T int | int64](p *prober, k *worker, what string, reported, stated
 
 // probe reads a worker's load and the list of its adapters. It registers a worker again that was down.
 func (p *prober) probe(ctx context.Context, k *worker) {
-	p.mu.Lock()
+	p.table.mu.Lock()
 	known, own := k.health.known, len(k.books.requests)
-	p.mu.Unlock()
+	p.table.mu.Unlock()
 	if !known {
 		err := p.register(ctx, k)
 		if err == nil {
@@ -175,7 +177,7 @@ func (p *prober) probe(ctx context.Context, k *worker) {
 
 // logOnce logs an error that is likely to recur at the next probe.
 func (p *prober) logOnce(k *worker, err error) {
-	defer p.lock()()
+	defer p.table.lock()()
 	if k.health.first(err.Error()) {
 		p.cfg.Log("%v", err)
 	}
@@ -183,7 +185,7 @@ func (p *prober) logOnce(k *worker, err error) {
 
 // probed enters the result of a probe; own is the number of the fleet's requests before it.
 func (p *prober) probed(k *worker, l load, own int, err error) {
-	defer p.lock()()
+	defer p.table.lock()()
 	h := &k.health
 	if err == nil {
 		h.failed, h.said = 0, l
@@ -194,6 +196,6 @@ func (p *prober) probed(k *worker, l load, own int, err error) {
 		p.learnLimit(k, l)
 		k.books.setOthers(l, max(own, len(k.books.requests)), p.cfg.Now())
 	} else if h.failed++; h.failed >= failureThreshold || !errors.Is(err, context.DeadlineExceeded) {
-		p.down(k, err)
+		p.table.down(k, err)
 	}
 }

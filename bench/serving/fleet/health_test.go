@@ -299,12 +299,12 @@ func TestRouting(t *testing.T) {
 		}
 		f.Drain(2, false)
 		r := &Request{Request: router.Request{ID: 2, Adapter: trace.BaseModel}}
-		if w := f.Requests.BookOr(r, 2); w != 2 {
+		if w := f.Requests.MoveTo(r, 2); w != 2 {
 			t.Error(w)
 		}
 		f.Requests.Left(r)
 		f.Requests.Left(r) // no harm
-		if w := f.Requests.BookOr(r, 1); w != 2 || f.Workers()[2].Queued != 1 {
+		if w := f.Requests.MoveTo(r, 1); w != 2 || f.Workers()[2].Queued != 1 {
 			t.Errorf("booked on %d: %+v", w, f.Workers())
 		}
 		f.Requests.Tokens(r, 4, true)
@@ -371,7 +371,7 @@ func TestTakeIn(t *testing.T) {
 
 		// what was taken in is served, and learnt of
 		r := &Request{Request: router.Request{ID: 1, Adapter: 3, MaxNew: 10}}
-		if w := f.Requests.Route(r, -1); w != 0 {
+		if w := f.Requests.Route(r); w != 0 {
 			t.Errorf("routed to %d", w)
 		}
 		f.Requests.Tokens(r, 4, true)

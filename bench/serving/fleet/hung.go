@@ -71,7 +71,9 @@ func unanswered(err error) bool {
 
 // hangDetector finds workers that hang, and cuts the requests on them.
 type hangDetector struct {
-	*cluster
+	cfg      *Config
+	table    *table
+	journal  *journal
 	outliers *detector
 }
 
@@ -97,7 +99,7 @@ func (h *hangDetector) probed(ctx context.Context, k *worker, err error) {
 
 // answered notes that a probe got an answer, if only an error.
 func (h *hangDetector) answered(k *worker) {
-	defer h.lock()()
+	defer h.table.lock()()
 	k.replies.hungFrom = time.Time{}
 }
 
@@ -108,7 +110,7 @@ func (h *hangDetector) hung(k *worker, now time.Time) (cut []*Request) {
 	if limit < 0 {
 		return nil
 	}
-	defer h.lock()()
+	defer h.table.lock()()
 	if k.replies.hungFrom.IsZero() {
 		k.replies.hungFrom = now
 	}
@@ -129,7 +131,7 @@ func (h *hangDetector) hung(k *worker, now time.Time) (cut []*Request) {
 // once they do the worker is back in service. It lists the requests to cut: those that have waited for their first
 // byte for stallCut. The others have an idle timeout.
 func (h *hangDetector) stalled(k *worker, now time.Time) (cut []*Request) {
-	defer h.lock()()
+	defer h.table.lock()()
 	k.replies.hungFrom = time.Time{}
 	o := &h.cfg.Outlier
 	if !o.enabled() || o.Consecutive < 0 {
@@ -140,7 +142,7 @@ func (h *hangDetector) stalled(k *worker, now time.Time) (cut []*Request) {
 		return nil
 	}
 	if k.out.state == serving && h.outliers.mayEject(k) {
-		h.tick()
+		h.table.tick()
 		h.outliers.eject(k, Stalled, fmt.Errorf("no data on at least %d streams for %v", o.Consecutive,
 			stallAfter))
 	}
@@ -154,9 +156,9 @@ func (h *hangDetector) stalled(k *worker, now time.Time) (cut []*Request) {
 // endStall ends an ejection with the reason Stalled. Called with mu held.
 func (h *hangDetector) endStall(k *worker) {
 	if k.out.state == ejected && k.out.reason == Stalled && k.replies.heard.Load() != k.out.heardThen {
-		k.out.state, k.out.level, k.out.back = serving, k.out.level-1, h.wall()
+		k.out.state, k.out.level, k.out.back = serving, k.out.level-1, h.table.wall()
 		k.out.publish()
-		h.events.add(EventReturned, "", "back in service: it sends again", k.index)
+		h.journal.add(EventReturned, "", "back in service: it sends again", k.index)
 		h.cfg.Log("%s is back in service: it sends again", k.name)
 	}
 }
@@ -164,12 +166,12 @@ func (h *hangDetector) endStall(k *worker) {
 // sends reports whether the worker sends as expected. Called with mu held.
 func (h *hangDetector) sends(k *worker, now time.Time) bool {
 	o := &h.cfg.Outlier
-	k.out.forget(o, h.wall())
+	k.out.forget(o, h.table.wall())
 	k.books.observe(now)
 	k.replies.observe(now)
 	begun, silent := k.books.silent(now, stallAfter)
 	if now.Sub(k.replies.saidAt) >= stallAfter && len(k.books.requests) >= o.Consecutive {
-		h.tick()
+		h.table.tick()
 		if len(h.waiting(k, stallAfter)) >= o.Consecutive {
 			return false
 		}
@@ -182,7 +184,7 @@ func (h *hangDetector) sends(k *worker, now time.Time) bool {
 func (h *hangDetector) waiting(k *worker, age time.Duration) (list []*Request) {
 	for _, r := range k.books.requests {
 		loads := r.Adapter >= 0 && !k.loras.ready(r.Adapter)
-		waited := (h.view.Now - r.booked) / h.cfg.Speed
+		waited := (h.table.view.Now - r.booked) / h.cfg.Speed
 		if r.Streams && r.Owner != nil && !r.running && !loads && waited >= age.Seconds() {
 			list = append(list, r)
 		}

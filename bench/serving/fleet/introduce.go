@@ -15,7 +15,7 @@ import (
 func (m *LoRAManager) Load(ctx context.Context, w int, name, path string) error {
 	a, err := m.find(w, name)
 	if errors.Is(err, errUnknownAdapter) && m.cfg.Extend != nil {
-		return m.introduce(ctx, m.at(w), name, path)
+		return m.introduce(ctx, m.table.at(w), name, path)
 	}
 	if err != nil {
 		return err
@@ -35,24 +35,24 @@ func (m *LoRAManager) introduce(ctx context.Context, k *worker, name, path strin
 		return fmt.Errorf("adapter %q at %q: expected names of at most %d and %d bytes without control characters",
 			clean(name, 100), clean(path, 100), maxName, maxPath)
 	}
-	m.mu.Lock()
+	m.table.mu.Lock()
 	fixed, why := k.health.info.RunTime == Off, k.health.info.whyFixed()
-	m.mu.Unlock()
+	m.table.mu.Unlock()
 	if fixed {
 		return fmt.Errorf("%s: %s", k.name, why)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.LoadLimit)
 	defer cancel()
 	load := func() error {
-		return m.guard(k.index, func() error { return k.loadAdapter(ctx, name, path) })
+		return m.table.guard(k.index, func() error { return k.loadAdapter(ctx, name, path) })
 	}
 	begun := time.Now()
 	err := load()
 	if err != nil && isLimit(err) && m.loader.evict(ctx, k) {
 		err = load()
 	}
-	unlock := m.lock()
-	m.noteLoad(k, Load{k.url, name, time.Since(begun), err})
+	unlock := m.table.lock()
+	m.loader.note(k, Load{k.url, name, time.Since(begun), err})
 	unlock()
 	if err != nil {
 		return fmt.Errorf("loading adapter %s on %s: %w", name, k.name, err)
@@ -62,13 +62,13 @@ func (m *LoRAManager) introduce(ctx context.Context, k *worker, name, path strin
 
 // know adds an adapter to the fleet that a worker has just loaded.
 func (m *LoRAManager) know(k *worker, name, path string) error {
-	defer m.lock()()
+	defer m.table.lock()()
 	m.loader.discovery.takeIn(k, []model{{ID: name, Parent: k.baseModel(), Root: path}})
 	a := m.catalog.lookup(name)
 	if a < 0 {
 		return fmt.Errorf("%s holds adapter %s, which cannot be used", k.name, name)
 	}
-	m.noteBase(k, name, k.health.info.Model)
+	m.table.noteBase(k, name, k.health.info.Model)
 	k.loras.add(a)
 	k.loras.version++
 	k.loras.updateSlots()

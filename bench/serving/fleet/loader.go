@@ -10,8 +10,43 @@ import (
 
 // loader carries out loads and unloads.
 type loader struct {
-	*cluster
+	cfg       *Config
+	tasks     *tasks
+	table     *table
+	catalog   *catalog
+	journal   *journal
 	discovery *discovery
+
+	// guarded by the lock of the table
+	onLoad                      func(Load) // called at the end of each load; nil: no calls
+	loads, unloads, failedLoads int64      // see Stats
+}
+
+// A Load is the load of an adapter, after its end.
+type Load struct {
+	URL, Adapter string        // URL of the worker; name of the adapter
+	Took         time.Duration // time of the load
+	Err          error         // cause of a failure; nil: the worker holds the adapter
+}
+
+// OnLoad registers a function to be called at the end of each load. The function must not block or call the fleet.
+func (f *Fleet) OnLoad(call func(Load)) {
+	defer f.lock()()
+	f.LoRAs.loader.onLoad = call
+}
+
+// note counts the load of an adapter on a worker; called with mu held.
+func (l *loader) note(k *worker, x Load) {
+	if x.Err == nil {
+		l.loads++
+		l.journal.add(EventLoad, x.Adapter, fmt.Sprintf("%s loaded in %s", x.Adapter, seconds(x.Took)), k.index)
+	} else {
+		l.failedLoads++
+		l.journal.add(EventNotLoad, x.Adapter, fmt.Sprintf("%s not loaded: %v", x.Adapter, x.Err), k.index)
+	}
+	if l.onLoad != nil {
+		l.onLoad(x)
+	}
 }
 
 // load runs a load that has begun (holdings.begin). It outlives the request that caused it, and takes at most
@@ -20,22 +55,22 @@ type loader struct {
 func (l *loader) load(k *worker, a int32) error {
 	ctx, cancel := context.WithTimeout(l.tasks.ctx, l.cfg.LoadLimit)
 	defer cancel()
-	l.mu.Lock()
+	l.table.mu.Lock()
 	k.view.Adapters[a].Loading = true
-	l.mu.Unlock()
+	l.table.mu.Unlock()
 	begun := time.Now()
-	err := l.guard(k.index, func() error { return l.tryLoad(ctx, k, a) })
+	err := l.table.guard(k.index, func() error { return l.tryLoad(ctx, k, a) })
 
-	defer l.lock()()
+	defer l.table.lock()()
 	k.view.Adapters[a].Loading = false
 	if !isFull(err) {
-		l.noteLoad(k, Load{k.url, l.catalog.adapters[a].Name, time.Since(begun), err})
+		l.note(k, Load{k.url, l.catalog.name(a), time.Since(begun), err})
 	}
 	if err == nil {
 		k.loras.add(a)
 		k.loras.rows[a].lost = false
 	} else {
-		err = fmt.Errorf("loading adapter %s on worker %d: %w", l.catalog.adapters[a].Name, k.index, err)
+		err = fmt.Errorf("loading adapter %s on worker %d: %w", l.catalog.name(a), k.index, err)
 	}
 	k.end(a, err)
 	if n := k.view.HostSlots; err == nil && n > 0 && len(k.loras.held) > n {
@@ -69,14 +104,14 @@ func isLimit(err error) bool {
 }
 
 func (l *loader) namePath(a int32) (name, path string) {
-	defer l.lock()()
-	return l.catalog.adapters[a].Name, l.catalog.path(a)
+	defer l.table.lock()()
+	return l.catalog.name(a), l.catalog.path(a)
 }
 
 // canQueue notes that a worker refused an adapter because it had no place. It reports whether requests wait for the
 // adapter, which can queue for a place.
 func (l *loader) canQueue(k *worker, a int32) bool {
-	defer l.lock()()
+	defer l.table.lock()()
 	k.places.full.refuses = true
 	k.places.refused()
 	return k.loras.rows[a].outside > 0
@@ -86,7 +121,7 @@ func (l *loader) canQueue(k *worker, a int32) bool {
 func (l *loader) relist(k *worker) {
 	ctx, cancel := context.WithTimeout(l.tasks.ctx, l.cfg.Timeout)
 	defer cancel()
-	l.guard(k.index, func() error { l.discovery.relist(ctx, k); return nil })
+	l.table.guard(k.index, func() error { l.discovery.relist(ctx, k); return nil })
 }
 
 // leastRecent returns the adapter to evict: the least recently used one that is neither pinned nor in use, by the
@@ -94,15 +129,15 @@ func (l *loader) relist(k *worker) {
 // a while, because the fleet does not see their use. Called with mu held.
 func (l *loader) leastRecent(k *worker, busy map[string]bool) int32 {
 	return k.loras.leastRecent(func(a int32) bool {
-		return busy[l.catalog.adapters[a].Name] || k.books.shared() && time.Since(k.loras.rows[a].since) < hold
+		return busy[l.catalog.name(a)] || k.books.shared() && time.Since(k.loras.rows[a].since) < hold
 	})
 }
 
 // evict unloads the least recently used adapter that no request uses. It returns false if there is none or it stays.
 func (l *loader) evict(ctx context.Context, k *worker) bool {
-	l.mu.Lock()
+	l.table.mu.Lock()
 	victim := l.leastRecent(k, nil)
-	l.mu.Unlock()
+	l.table.mu.Unlock()
 	return victim >= 0 && l.unloadIdle(ctx, k, victim, func() bool { return true })
 }
 
@@ -121,17 +156,17 @@ func (l *loader) unloadIdle(ctx context.Context, k *worker, a int32, wanted func
 
 // unload unloads an adapter, unless still, called with mu held, returns false.
 func (l *loader) unload(ctx context.Context, k *worker, a int32, still func() bool) bool {
-	defer l.lock()()
+	defer l.table.lock()()
 	if !still() {
 		return false
 	}
 	k.loras.begin(a, true)
-	name := l.catalog.adapters[a].Name
+	name := l.catalog.name(a)
 	var err error
-	l.unlocked(func() { err = l.guard(k.index, func() error { return k.unloadAdapter(ctx, name) }) })
+	l.table.unlocked(func() { err = l.table.guard(k.index, func() error { return k.unloadAdapter(ctx, name) }) })
 	if err == nil {
-		l.stats.Unloads++
-		l.events.add(EventUnload, name, name+" unloaded", k.index)
+		l.unloads++
+		l.journal.add(EventUnload, name, name+" unloaded", k.index)
 		k.loras.gone(a)
 	} else {
 		l.cfg.Log("unloading adapter %s on %s: %v", name, k.name, err)
@@ -173,9 +208,9 @@ func (l *loader) awaitIdle(ctx context.Context, k *worker, a int32, probes int, 
 		if said.Busy == nil && k.kind() == VLLM {
 			return errUntold
 		}
-		l.mu.Lock()
+		l.table.mu.Lock()
 		others, stop := said.Running+said.Queued-k.posted(), !wanted()
-		l.mu.Unlock()
+		l.table.mu.Unlock()
 		// requests of others that have had no token, or whose engine names no adapters, may use it
 		hidden := others > 0 && (said.Queued > 0 || said.Busy == nil)
 		switch {
@@ -215,9 +250,9 @@ func (l *loader) beforeLoad(ctx context.Context, k *worker, a int32) error {
 // awaitOwn waits until the worker has none of the fleet's requests for an adapter. It returns the number of probes
 // that must find no request of others.
 func (l *loader) awaitOwn(ctx context.Context, k *worker, a int32) (probes int, err error) {
-	defer l.lock()()
+	defer l.table.lock()()
 	for k.loras.posted(a) > 0 {
-		if err := l.await(ctx, k.changed.ch); err != nil {
+		if err := l.table.await(ctx, k.changed.ch); err != nil {
 			return 0, err
 		}
 	}

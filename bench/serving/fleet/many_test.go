@@ -128,7 +128,7 @@ func BenchmarkManyAdapters(b *testing.B) {
 		for b.Loop() {
 			n++
 			r := &Request{Request: router.Request{ID: n, Adapter: int32(n % 20_000)}}
-			f.Requests.Route(r, -1)
+			f.Requests.Route(r)
 			f.LoRAs.Ensure(context.Background(), 0, r.Adapter)
 			f.Requests.Tokens(r, 1, true)
 			f.Requests.Left(r)

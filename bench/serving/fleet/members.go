@@ -32,10 +32,17 @@ const maxJoins = 1024
 // joins takes the first such slot, or else a new one. At each join a new router is made for the present workers. It
 // learns from the latest requests.
 type membership struct {
-	*cluster
+	cfg     *Config
+	tasks   *tasks
+	table   *table
+	catalog *catalog
+	journal *journal
 	prober  *prober
-	running context.Context // of Fleet.Run; nil: it does not run. Guarded by mu
 	probes  sync.WaitGroup
+
+	// guarded by the lock of the table
+	running       context.Context // of Fleet.Run; nil: it does not run
+	joins, leaves int64           // see Stats
 }
 
 // Add adds a worker to the fleet and returns its index. The host is a URL as [ParseURL] accepts it. A worker that does
@@ -72,8 +79,8 @@ func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 
 // present returns the worker with a URL. If the worker is about to leave, it stays.
 func (m *membership) present(host string) (w int, stays bool, err error) {
-	defer m.lock()()
-	k := m.byURL(host)
+	defer m.table.lock()()
+	k := m.table.byURL(host)
 	switch {
 	case k == nil:
 		return 0, false, nil
@@ -82,25 +89,25 @@ func (m *membership) present(host string) (w int, stays bool, err error) {
 	}
 	k.leaving, k.view.Draining = false, false
 	k.changed.notify()
-	m.events.add(EventMember, "", "no longer leaves", k.index)
+	m.journal.add(EventMember, "", "no longer leaves", k.index)
 	m.cfg.Log("%s no longer leaves", k.name)
 	return k.index, true, nil
 }
 
 // byURL returns the worker with a URL, or nil. Called with mu held.
-func (c *cluster) byURL(host string) *worker {
-	i := slices.IndexFunc(c.workers, func(k *worker) bool { return !k.gone && k.url == host })
+func (t *table) byURL(host string) *worker {
+	i := slices.IndexFunc(t.workers, func(k *worker) bool { return !k.gone && k.url == host })
 	if i < 0 {
 		return nil
 	}
-	return c.workers[i]
+	return t.workers[i]
 }
 
 // ask reads the information of a worker that is about to join.
 func (m *membership) ask(ctx context.Context, host string) (in Info, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
-	err = m.guard(-1, func() (err error) {
+	err = m.table.guard(-1, func() (err error) {
 		in, err = newEngine(&m.cfg.Connection, host).discover(ctx)
 		return err
 	})
@@ -109,44 +116,44 @@ func (m *membership) ask(ctx context.Context, host string) (in Info, err error) 
 
 // enter gives a worker a slot and makes a new router.
 func (m *membership) enter(host string, in Info) (*worker, error) {
-	defer m.lock()()
-	if k := m.byURL(host); k != nil { // it has joined meanwhile
+	defer m.table.lock()()
+	if k := m.table.byURL(host); k != nil { // it has joined meanwhile
 		return nil, fmt.Errorf("%s %w: number %d", host, ErrMember, k.index)
 	}
-	slot := slices.IndexFunc(m.workers, func(k *worker) bool { return k.gone })
+	slot := slices.IndexFunc(m.table.workers, func(k *worker) bool { return k.gone })
 	if slot < 0 {
-		slot = len(m.workers)
+		slot = len(m.table.workers)
 	}
-	if slot == cap(m.view.Workers) {
+	if slot == cap(m.table.view.Workers) {
 		return nil, fmt.Errorf("no more than %d workers can be members", slot)
 	}
-	infos := append(m.infos(), Info{})[:max(slot+1, len(m.workers))]
+	infos := append(m.table.infos(), Info{})[:max(slot+1, len(m.table.workers))]
 	infos[slot] = in
-	rt, limits, err := m.cfg.Extend(infos, m.catalog.adapters)
+	rt, limits, err := m.cfg.Extend(infos, m.catalog.list())
 	if err != nil {
 		return nil, err
 	}
-	if slot == len(m.workers) {
-		m.view.Workers, m.workers = m.view.Workers[:slot+1], append(m.workers, nil)
+	if slot == len(m.table.workers) {
+		m.table.view.Workers, m.table.workers = m.table.view.Workers[:slot+1], append(m.table.workers, nil)
 	}
-	m.view.Workers[slot] = router.Worker{}
-	k := newWorker(&m.cfg, host, slot, &m.view.Workers[slot])
+	m.table.view.Workers[slot] = router.Worker{}
+	k := newWorker(m.cfg, host, slot, &m.table.view.Workers[slot])
 	if limits != nil {
 		k.setLimits(limits[slot])
 	}
-	k.loras.grow(len(m.catalog.adapters))
-	m.workers[slot] = k
-	m.stats.Joins++
-	m.replace(rt, m.catalog.adapters, slot, m.cfg.Staleness)
-	m.events.add(EventMember, "", host+" joins", slot)
+	k.loras.grow(len(m.catalog.list()))
+	m.table.workers[slot] = k
+	m.joins++
+	m.table.replace(rt, m.catalog.list(), slot, m.cfg.Staleness)
+	m.journal.add(EventMember, "", host+" joins", slot)
 	m.cfg.Log("%s joins", k.name)
 	return k, nil
 }
 
 // infos returns the information that the workers have reported, by slot. Called with mu held.
-func (c *cluster) infos() []Info {
-	list := make([]Info, len(c.workers))
-	for i, k := range c.workers {
+func (t *table) infos() []Info {
+	list := make([]Info, len(t.workers))
+	for i, k := range t.workers {
 		list[i] = k.health.info
 	}
 	return list
@@ -154,23 +161,23 @@ func (c *cluster) infos() []Info {
 
 // run probes the workers, including those that join, until ctx ends.
 func (m *membership) run(ctx context.Context) {
-	m.mu.Lock()
+	m.table.mu.Lock()
 	m.running = ctx
-	workers := slices.Clone(m.workers)
-	m.mu.Unlock()
+	workers := slices.Clone(m.table.workers)
+	m.table.mu.Unlock()
 	for _, k := range workers {
 		m.probe(k)
 	}
 	<-ctx.Done()
-	m.mu.Lock()
+	m.table.mu.Lock()
 	m.running = nil
-	m.mu.Unlock()
+	m.table.mu.Unlock()
 	m.probes.Wait()
 }
 
 // probe starts the probes of a worker, if the fleet runs.
 func (m *membership) probe(k *worker) {
-	defer m.lock()()
+	defer m.table.lock()()
 	if m.running == nil || k.gone || k.unprobe != nil {
 		return
 	}
@@ -210,7 +217,7 @@ func (f *Fleet) Remove(w int, now bool) error {
 	}
 	k.leaving, k.view.Draining = true, true
 	inFlight := format.Count(len(k.books.requests), "request")
-	m.events.add(EventMember, "", k.url+" is leaving; in flight: "+inFlight, k.index)
+	m.journal.add(EventMember, "", k.url+" is leaving; in flight: "+inFlight, k.index)
 	m.cfg.Log("%s is leaving: %d requests in flight", k.name, len(k.books.requests))
 	m.tasks.Go(func() { m.leave(k) })
 	return nil
@@ -218,9 +225,9 @@ func (f *Fleet) Remove(w int, now bool) error {
 
 // leave waits until a worker has no request, and frees its slot.
 func (m *membership) leave(k *worker) {
-	defer m.lock()()
+	defer m.table.lock()()
 	for len(k.books.requests) > 0 && k.leaving {
-		if m.await(m.tasks.ctx, k.changed.ch) != nil {
+		if m.table.await(m.tasks.ctx, k.changed.ch) != nil {
 			return
 		}
 	}
@@ -228,22 +235,22 @@ func (m *membership) leave(k *worker) {
 		return
 	}
 	k.gone, k.health.known = true, false
-	m.mix()
+	m.table.mix()
 	if k.unprobe != nil {
 		k.unprobe()
 	}
 	k.loras.clear()
 	k.places.clear(ErrLeft)
 	k.detach()
-	m.stats.Leaves++
-	m.changes++
-	m.events.add(EventMember, "", k.url+" has left", k.index)
+	m.leaves++
+	m.table.changes++
+	m.journal.add(EventMember, "", k.url+" has left", k.index)
 	m.cfg.Log("%s has left", k.name)
 }
 
 // drop removes a worker that cannot join. It has had no request.
 func (m *membership) drop(k *worker) {
-	defer m.lock()()
+	defer m.table.lock()()
 	k.leaving = true
 	m.tasks.Go(func() { m.leave(k) })
 }

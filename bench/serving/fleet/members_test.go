@@ -79,7 +79,7 @@ func TestMembersJoinAndLeave(t *testing.T) {
 
 		policy.to = 1
 		r := &Request{Request: router.Request{ID: 1, Adapter: 0, Prompt: 10, MaxNew: 5}}
-		if w := f.Requests.Route(r, -1); w != 1 {
+		if w := f.Requests.Route(r); w != 1 {
 			t.Fatalf("routed to %d", w)
 		}
 		f.Requests.Tokens(r, 1, true)
@@ -87,7 +87,7 @@ func TestMembersJoinAndLeave(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("a request is in flight", "0=host1, 1=host2 leaving")
-		if w := f.Requests.Route(&Request{Request: router.Request{ID: 2, Adapter: 1}}, -1); w != 0 {
+		if w := f.Requests.Route(&Request{Request: router.Request{ID: 2, Adapter: 1}}); w != 0 {
 			t.Errorf("a new request goes to %d", w)
 		}
 		if err := f.Drain(1, false); err == nil {
@@ -180,7 +180,7 @@ func TestMemberLeavesAtOnce(t *testing.T) {
 		r := &Request{Request: router.Request{ID: 1, Adapter: trace.BaseModel}}
 		owner := &cutter{}
 		r.Owner = owner
-		f.Requests.Route(r, -1)
+		f.Requests.Route(r)
 		if err := errors.Join(f.Remove(0, false), f.Remove(0, true)); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestMemberLeavesAtOnce(t *testing.T) {
 		}
 		f.Requests.Left(r)
 		synctest.Wait()
-		if members(f) != "" || f.Requests.Route(r, -1) != router.None {
+		if members(f) != "" || f.Requests.Route(r) != router.None {
 			t.Errorf("the last worker has left: %s", members(f))
 		}
 	})

@@ -64,7 +64,7 @@ func upFleet(t testing.TB, workers int, o Outlier) (*Fleet, *clock) {
 func (f *Fleet) one(id int64, a int32, to int, ok bool) (w int) {
 	r := &Request{Request: router.Request{ID: id, Adapter: a, Prompt: 1, MaxNew: 1}}
 	if w = to; to < 0 {
-		w = f.Requests.Route(r, -1)
+		w = f.Requests.Route(r)
 	} else {
 		f.Requests.Book(r, to)
 	}
@@ -108,7 +108,7 @@ func TestEjection(t *testing.T) {
 			t.Fatalf("level %d: no trial: %+v", level, s)
 		}
 		r := &Request{Request: router.Request{ID: 12, Adapter: trace.BaseModel}}
-		if w := f.Requests.Route(r, -1); w != 0 {
+		if w := f.Requests.Route(r); w != 0 {
 			t.Fatalf("the trial's request went to %d", w)
 		}
 		if w := f.one(13, trace.BaseModel, -1, true); w == 0 {
@@ -125,7 +125,7 @@ func TestEjection(t *testing.T) {
 	for want := 1; want <= 2; want++ { // one, then two at a time
 		for id := int64(20); ; id++ {
 			r := &Request{Request: router.Request{ID: id, Adapter: trace.BaseModel}}
-			if f.Requests.Route(r, -1) != 0 {
+			if f.Requests.Route(r) != 0 {
 				f.Requests.Left(r)
 				break
 			}
@@ -327,7 +327,7 @@ func TestSlowStart(t *testing.T) {
 	var rs []*Request
 	for i := range 10 {
 		r := &Request{Request: router.Request{ID: int64(i), Adapter: 0}}
-		sent[f.Requests.Route(r, -1)]++
+		sent[f.Requests.Route(r)]++
 		rs = append(rs, r)
 	}
 	if sent != [2]int{7, 3} { // three and three, then as the policy wants
@@ -392,7 +392,7 @@ func TestOutlierProperties(t *testing.T) {
 		for i := range int64(rapid.IntRange(1, 600).Draw(t, "requests")) {
 			c.pass(rapid.Float64Range(0, 1).Draw(t, "gap"))
 			r := &Request{Request: router.Request{ID: i, Adapter: int32(i % 4)}}
-			w := f.Requests.Route(r, -1)
+			w := f.Requests.Route(r)
 			if w == router.None || f.Up() == 0 {
 				t.Fatal("no worker is left")
 			}
@@ -460,7 +460,7 @@ func TestFlapping(t *testing.T) {
 	for i := range int64(6000) {
 		c.pass(0.1)
 		r := &Request{Request: router.Request{ID: i, Adapter: int32(i % 4)}}
-		switch w, bad := f.Requests.Route(r, -1), int(c.Now()/5)%2 == 1; {
+		switch w, bad := f.Requests.Route(r), int(c.Now()/5)%2 == 1; {
 		case w == 0 && bad:
 			failed++
 			f.Requests.Failed(r, w, errBroke)

@@ -84,8 +84,15 @@ func isFull(err error) bool {
 
 // placeServer gives places to the adapters of waiting requests.
 type placeServer struct {
-	*cluster
-	loader *loader
+	cfg     *Config
+	tasks   *tasks
+	table   *table
+	catalog *catalog
+	loader  *loader
+
+	// guarded by the lock of the table; see Stats
+	waits, timeouts, overflows, evictions int64
+	waited                                float64 // s
 }
 
 // wait waits until the worker holds the adapter and may take requests for it; called
@@ -93,7 +100,7 @@ type placeServer struct {
 func (p *placeServer) wait(ctx context.Context, k *worker, a int32, booked int, limit Wait) error {
 	q := &k.places
 	if most := p.cfg.MaxPending; most > 0 && len(q.tickets) >= most {
-		p.stats.PlaceOverflows++
+		p.overflows++
 		return p.noPlace(k, a, false)
 	}
 	begun := time.Now()
@@ -103,30 +110,30 @@ func (p *placeServer) wait(ctx context.Context, k *worker, a int32, booked int, 
 		p.tasks.Go(func() { p.serve(k) })
 	}
 	k.changed.notify()
-	p.unlocked(func() { t.await(ctx, limit.Until) })
+	p.table.unlocked(func() { t.await(ctx, limit.Until) })
 	if !t.left { // its time is over
 		q.dismiss(func(x *ticket) bool { return x == t }, context.Cause(ctx))
 		q.settle()
 		k.changed.notify()
 		if t.err == nil {
-			p.stats.PlaceTimeouts++
+			p.timeouts++
 			t.err = p.noPlace(k, a, true)
 		}
 	}
-	p.stats.PlaceWaits++
-	p.stats.PlaceWaitTime += time.Since(begun).Seconds()
+	p.waits++
+	p.waited += time.Since(begun).Seconds()
 	return t.err
 }
 
 // noPlace returns the error of a request that leaves the queue, or cannot join it. Called with mu held.
 func (p *placeServer) noPlace(k *worker, a int32, late bool) error {
-	return &NoPlace{Adapter: p.catalog.adapters[a].Name, Worker: k.index, Waiting: len(k.places.tickets), Late: late,
+	return &NoPlace{Adapter: p.catalog.name(a), Worker: k.index, Waiting: len(k.places.tickets), Late: late,
 		After: k.places.expectedWait()}
 }
 
 // serve gives places to the adapters of waiting requests, until no request waits.
 func (p *placeServer) serve(k *worker) {
-	defer p.lock()()
+	defer p.table.lock()()
 	q := &k.places
 	for p.tasks.ctx.Err() == nil {
 		q.settle()
@@ -136,7 +143,7 @@ func (p *placeServer) serve(k *worker) {
 		a := q.tickets[0].adapter
 		switch c := k.loras.rows[a].call; {
 		case c != nil:
-			p.await(p.tasks.ctx, c.done)
+			p.table.await(p.tasks.ctx, c.done)
 		case !time.Now().Before(q.full.until) && !k.loras.exhausted():
 			p.fill(k, a)
 		case p.vacate(k):
@@ -156,7 +163,7 @@ func (p *placeServer) serve(k *worker) {
 func (p *placeServer) fill(k *worker, a int32) {
 	k.loras.begin(a, false)
 	var err error
-	p.unlocked(func() { err = p.loader.load(k, a) })
+	p.table.unlocked(func() { err = p.loader.load(k, a) })
 	switch {
 	case isFull(err):
 	case err != nil:
@@ -173,7 +180,7 @@ func (p *placeServer) vacate(k *worker) bool {
 	if k.kind() == VLLM { // it tells which adapters others use
 		var l load
 		var err error
-		p.unlocked(func() {
+		p.table.unlocked(func() {
 			ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.Timeout)
 			defer cancel()
 			l, err = k.load(ctx)
@@ -190,7 +197,7 @@ func (p *placeServer) vacate(k *worker) bool {
 	}
 	k.loras.touch(a) // if it stays, another is next
 	gone := false
-	p.unlocked(func() { gone = p.evict(k, a) })
+	p.table.unlocked(func() { gone = p.evict(k, a) })
 	return gone
 }
 
@@ -208,8 +215,8 @@ func (p *placeServer) evict(k *worker, a int32) bool {
 	}
 	gone := p.loader.unload(ctx, k, a, func() bool { return k.loras.idle(a) && len(k.places.tickets) > 0 })
 	if gone {
-		defer p.lock()()
-		p.stats.Evictions++
+		defer p.table.lock()()
+		p.evictions++
 	}
 	return gone
 }
@@ -219,7 +226,7 @@ func (p *placeServer) evict(k *worker, a int32) bool {
 func (p *placeServer) awaitChange(k *worker) {
 	full := &k.places.full
 	if !time.Now().Before(full.lookAt) {
-		p.unlocked(func() {
+		p.table.unlocked(func() {
 			ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.Timeout)
 			defer cancel()
 			p.loader.discovery.relist(ctx, k)
@@ -229,5 +236,5 @@ func (p *placeServer) awaitChange(k *worker) {
 	}
 	ctx, cancel := context.WithTimeout(p.tasks.ctx, time.Until(full.lookAt))
 	defer cancel()
-	p.await(ctx, k.changed.ch)
+	p.table.await(ctx, k.changed.ch)
 }

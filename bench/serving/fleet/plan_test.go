@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"lorasim/ilp"
 	"lorasim/router"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 
@@ -92,8 +94,8 @@ func TestApply(t *testing.T) {
 		if !slices.Equal(moved, [][2]int{{0, 1}}) {
 			t.Errorf("asked to move %v", moved)
 		}
-		if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || s.Moves != 1 || s.Loads != 2 || s.Unloads != 2 ||
-			s.PlanLoads != 2 || s.PlanUnloads != 2 || s.Changes != 4 || s.Net != 4 {
+		if s := f.Stats(); s.Loads != 2 || s.Unloads != 2 || !reflect.DeepEqual(s.Plans,
+			record.PlanCounters{Applied: 1, Loads: 2, Unloads: 2, Changes: 4}) {
 			t.Errorf("%+v", s)
 		}
 		if len(planner.told) != 1 || planner.told[0] != nil {
@@ -107,12 +109,12 @@ func TestApply(t *testing.T) {
 
 		log.Reset()
 		apply(f, &router.Plan{Reason: "even"})
-		if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || len(planner.told) != 2 || planner.told[1] != nil ||
+		if s := f.Stats().Plans; s.Applied != 1 || s.Dropped != 0 || len(planner.told) != 2 || planner.told[1] != nil ||
 			!strings.Contains(log.String(), `result="nothing to do"`) {
 			t.Errorf("an empty plan: %+v, told %v: %s", s, planner.told, log.String())
 		}
 		apply(f, &router.Plan{Load: []router.Placement{{Worker: 0, Adapter: 0}, {Worker: 1, Adapter: 0}}})
-		if s := f.Stats(); s.PlanLoads != 4 || s.PlanUnloads != 2 || s.Changes != 5 || s.Net != 3 {
+		if s := f.Stats().Plans; s.Loads != 4 || s.Unloads != 2 || s.Changes != 5 || s.Undone != 2 {
 			t.Errorf("a plan that reverts one of 4 changes: %+v", s)
 		}
 	})
@@ -134,7 +136,7 @@ func TestApplyFails(t *testing.T) {
 		})
 		f.tasks.Wait()
 		sameCalls(t, "all or none", k, "+lora1", "+lora2", "-lora1")
-		if s := f.Stats(); s.Applied != 0 || s.Dropped != 1 {
+		if s := f.Stats().Plans; s.Applied != 0 || s.Dropped != 1 {
 			t.Errorf("%+v", s)
 		}
 		if len(planner.told) != 1 || planner.told[0] == nil || !strings.Contains(log.String(), "result=dropped") ||
@@ -199,7 +201,7 @@ func TestAppliedByAnother(t *testing.T) {
 			t.Error("told of the plan of another router")
 		}
 		f.plans.applied(&router.Plan{Move: []router.Move{{}}}, f.router, errors.New("late"))
-		if s := f.Stats(); len(planner.told) != 1 || planner.told[0] == nil || s.Dropped != 1 || s.Applied != 0 {
+		if s := f.Stats().Plans; len(planner.told) != 1 || planner.told[0] == nil || s.Dropped != 1 || s.Applied != 0 {
 			t.Errorf("told %v, %+v", planner.told, s)
 		}
 		f.router.Planner = nil // a policy without one may adjust
@@ -221,7 +223,7 @@ func TestPlanning(t *testing.T) {
 		if call := <-k.arrivals; call != "+lora1" {
 			t.Error(call)
 		}
-		for f.Stats().Plans < 3 {
+		for f.Stats().Plans.Made < 3 {
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 		}
@@ -230,12 +232,13 @@ func TestPlanning(t *testing.T) {
 		}
 		cancel()
 		<-done
-		if s := f.Stats(); s.Applied == 0 || s.SolveTime < 0 || s.Dropped != 0 || int64(len(planner.seen)) != s.Plans {
+		if s := f.Stats().Plans; s.Applied == 0 || s.SolveTime < 0 || s.Dropped != 0 ||
+			int64(len(planner.seen)) != s.Made {
 			t.Errorf("%+v after %d", s, len(planner.seen))
 		}
 		planner.next = nil
-		before := f.Stats().Plans
-		if p, by := f.plans.plan(); p != nil || by != f.router || f.Stats().Plans != before {
+		before := f.Stats().Plans.Made
+		if p, by := f.plans.plan(); p != nil || by != f.router || f.Stats().Plans.Made != before {
 			t.Errorf("no plan was counted as one: %v, %+v", p, f.Stats())
 		}
 	})
@@ -248,7 +251,7 @@ func TestAdjust(t *testing.T) {
 		f, policy, planner := startFleet(t, 2, nil, k)
 		route := func() {
 			r := &Request{Request: router.Request{ID: 1, Adapter: 0}}
-			if w := f.Requests.Route(r, -1); w != 0 {
+			if w := f.Requests.Route(r); w != 0 {
 				t.Fatal(w)
 			}
 			f.Requests.Left(r)
@@ -263,7 +266,7 @@ func TestAdjust(t *testing.T) {
 		policy.adjust = &router.Plan{Load: []router.Placement{{Adapter: 1}}}
 		route()
 		sameCalls(t, "an adjustment", k, "+lora1")
-		if s := f.Stats(); s.Applied != 1 || len(planner.told) != 1 {
+		if s := f.Stats().Plans; s.Applied != 1 || len(planner.told) != 1 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -303,7 +306,7 @@ func TestPlanBesideRouting(t *testing.T) {
 		wg.Go(func() { plan, by = f.plans.plan() })
 		<-solver.began
 		late := &Request{Request: router.Request{ID: 9}}
-		if w := f.Requests.Route(late, -1); w == router.None { // blocks for ever if the solver holds the lock
+		if w := f.Requests.Route(late); w == router.None { // blocks for ever if the solver holds the lock
 			t.Error("not routed")
 		}
 		f.Requests.Left(late)
@@ -315,7 +318,7 @@ func TestPlanBesideRouting(t *testing.T) {
 		solver.end <- &ilp.Solution{Flows: []ilp.Flow{{Worker: 0, Count: 2}, {Worker: 1, Count: 2}}}
 		wg.Wait()
 		if by != rt || (plan == nil) != replaced || plan != nil && len(plan.Move) != 2 ||
-			(f.Stats().Plans == 0) != replaced {
+			(f.Stats().Plans.Made == 0) != replaced {
 			t.Errorf("router replaced: %v, plan %+v, %+v", replaced, plan, f.Stats())
 		}
 		f.Close()

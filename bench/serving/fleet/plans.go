@@ -8,63 +8,31 @@ import (
 	"time"
 
 	"lorasim/router"
+	"lorasim/sim/record"
 )
 
 // planRunner gets plans from the router and carries them out.
 type planRunner struct {
-	*cluster
-	loras  *LoRAManager
-	placed placements
+	cfg     *Config
+	tasks   *tasks
+	table   *table
+	catalog *catalog
+	journal *journal
+	loras   *LoRAManager
+
+	book record.PlanBook // guarded by the lock of the table
 }
 
-// placements has the placements that plans named: whether the worker held the adapter before the first of these plans,
-// and whether the latest one wants it there.
-type placements struct{ before, wanted map[router.Placement]bool }
-
-// remember notes what the workers hold of a plan's placements before the plan. Called with mu held.
-func (p *planRunner) remember(plan *router.Plan) {
-	if p.placed.before == nil {
-		p.placed = placements{map[router.Placement]bool{}, map[router.Placement]bool{}}
-	}
-	for _, at := range slices.Concat(plan.Load, plan.Unload) {
-		if _, known := p.placed.before[at]; !known {
-			held := p.workers[at.Worker].loras.rows[at.Adapter].held
-			p.placed.before[at], p.placed.wanted[at] = held, held
-		}
-	}
-}
-
-// countPlan counts the loads and unloads of a plan that is applied, as the simulator does. Called with mu held.
-func (p *planRunner) countPlan(plan *router.Plan) {
-	note := func(at router.Placement, there bool) {
-		if was := p.placed.wanted[at]; was == there {
-			return
-		}
-		p.placed.wanted[at] = there
-		p.stats.Changes++
-		if there != p.placed.before[at] {
-			p.stats.Net++
-		} else {
-			p.stats.Net--
-		}
-	}
-	for _, at := range plan.Unload {
-		if !slices.Contains(plan.Load, at) {
-			note(at, false)
-			p.stats.PlanUnloads++
-		}
-	}
-	for _, at := range plan.Load {
-		note(at, true)
-		p.stats.PlanLoads++
-	}
+// begin notes what the workers hold of a plan's placements before the plan. Called with mu held.
+func (p *planRunner) begin(plan *router.Plan) {
+	p.book.Begin(plan, func(at router.Placement) bool { return p.table.workers[at.Worker].loras.rows[at.Adapter].held })
 }
 
 // run plans at every interval of the fleet's clock.
 func (p *planRunner) run(ctx context.Context, interval float64) {
 	every := time.Duration(interval / p.cfg.Speed * float64(time.Second))
 	for range Ticks(ctx, max(every, time.Millisecond)) {
-		p.guard(-1, func() error {
+		p.table.guard(-1, func() error {
 			if plan, by := p.plan(); plan != nil {
 				p.apply(ctx, plan, by)
 			}
@@ -74,35 +42,33 @@ func (p *planRunner) run(ctx context.Context, interval float64) {
 }
 
 // plan calls the planner. Requests are routed while it solves, but not during its other work, because policies and
-// planners share state. A plan is discarded if its router was replaced meanwhile. The time of planning is counted.
+// planners share state. A plan is discarded if its router was replaced meanwhile. The time of making a plan is counted.
 func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 	begun := time.Now()
-	defer p.lock()()
-	by = p.router
+	defer p.table.lock()()
+	by = p.table.router
 	if pending := by.Planner.Begin(p.input()); pending != nil {
-		p.unlocked(pending.Solve)
-		if by == p.router { // else the plan is for other workers or fewer adapters
+		p.table.unlocked(pending.Solve)
+		if by == p.table.router { // else the plan is for other workers or fewer adapters
 			plan = pending.Plan()
 		}
 	}
-	p.stats.SolveTime += time.Since(begun).Seconds()
-	if plan == nil {
-		return nil, by
+	if plan != nil {
+		p.book.Make(plan, time.Since(begun).Seconds())
 	}
-	p.stats.Plans++
 	return plan, by
 }
 
 // input returns the requests in flight that the planner reads, in the order of the workers and then of the requests'
 // IDs. Called with mu held.
 func (p *planRunner) input() *router.PlannerInput {
-	in := &router.PlannerInput{View: p.fresh()}
-	wanted := p.router.Planner.Select(in.View)
-	for w, k := range p.workers {
+	in := &router.PlannerInput{View: p.table.fresh()}
+	wanted := p.table.router.Planner.Select(in.View)
+	for w, k := range p.table.workers {
 		if wanted.Worker != nil && !wanted.Worker(w) {
 			continue
 		}
-		in.Requests = append(in.Requests, k.books.inFlight(w, p.view.Now)...)
+		in.Requests = append(in.Requests, k.books.inFlight(w, p.table.view.Now)...)
 	}
 	return in
 }
@@ -112,11 +78,11 @@ func (p *planRunner) change(plan *router.Plan) {
 	if plan == nil || plan.Empty() {
 		return
 	}
-	by := p.router
+	by := p.table.router
 	p.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.LoadLimit)
 		defer cancel()
-		p.guard(-1, func() error { p.apply(ctx, plan, by); return nil })
+		p.table.guard(-1, func() error { p.apply(ctx, plan, by); return nil })
 	})
 }
 
@@ -128,12 +94,12 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 		p.applied(plan, by, nil)
 		return
 	}
-	p.mu.Lock()
-	err := plan.Check(&p.view)
+	p.table.mu.Lock()
+	err := plan.Check(&p.table.view)
 	if err == nil {
-		p.remember(plan)
+		p.begin(plan)
 	}
-	p.mu.Unlock()
+	p.table.mu.Unlock()
 	if err == nil {
 		err = p.loras.keepAll(ctx, plan.Load)
 	}
@@ -158,17 +124,11 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 
 // applied notifies the planner of the outcome of its plan.
 func (p *planRunner) applied(plan *router.Plan, by *router.Router, err error) {
-	defer p.lock()()
-	switch {
-	case err != nil:
-		p.stats.Dropped++
-	case !plan.Empty():
-		p.stats.Applied++
-		p.countPlan(plan)
-	}
+	defer p.table.lock()()
+	p.book.End(plan, err)
 	p.log(plan, err)
 	p.notePlan(plan, err)
-	if by == p.router && by.Planner != nil {
+	if by == p.table.router && by.Planner != nil {
 		by.Planner.Applied(plan, err)
 	}
 }
@@ -194,26 +154,21 @@ func (p *planRunner) log(plan *router.Plan, err error) {
 // not on the worker that the plan assumes.
 func (p *planRunner) move(m router.Move) bool {
 	var r *Request
-	p.mu.Lock()
-	if m.From >= 0 && int(m.From) < len(p.workers) {
-		r = p.workers[m.From].books.requests[m.ID]
+	p.table.mu.Lock()
+	if m.From >= 0 && int(m.From) < len(p.table.workers) {
+		r = p.table.workers[m.From].books.requests[m.ID]
 	}
-	p.mu.Unlock()
-	if r == nil || r.Move == nil || !r.Move(int(m.From), int(m.To)) {
-		return false
-	}
-	defer p.lock()()
-	p.stats.Moves++
-	return true
+	p.table.mu.Unlock()
+	return r != nil && r.Move != nil && r.Move(int(m.From), int(m.To))
 }
 
 // names returns placements as text for the log, each ADAPTER@URL. Called with mu held.
 func (p *planRunner) names(list []router.Placement) []string {
 	names := []string{}
 	for _, at := range list {
-		name := at.Name(p.catalog.adapters) // an unknown adapter is why a plan is dropped
-		if w := int(at.Worker); w >= 0 && w < len(p.workers) {
-			name = strings.TrimSuffix(name, fmt.Sprint("@", w)) + "@" + p.workers[w].url
+		name := at.Name(p.catalog.list()) // an unknown adapter is why a plan is dropped
+		if w := int(at.Worker); w >= 0 && w < len(p.table.workers) {
+			name = strings.TrimSuffix(name, fmt.Sprint("@", w)) + "@" + p.table.workers[w].url
 		}
 		names = append(names, name)
 	}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +36,7 @@ type Request struct {
 
 	generated atomic.Int32 // tokens so far
 	on        *worker      // where it is, or was last; only its owner's calls change it
-	worker    int          // -1: none; guarded, like all that follows, by cluster.mu
+	worker    int          // -1: none; guarded, like all that follows, by table.mu
 	rank      int32        // of its adapter
 	running   bool
 	booked    float64 // time of its booking, on the fleet's clock
@@ -55,40 +56,62 @@ const MaxLost = 2
 // Requests routes requests, books them on workers, and tracks them to their end. The owner of a request calls Route
 // (or Book) first, and Tokens as tokens come. At the end it calls Finished, or Failed and Left.
 type Requests struct {
-	*cluster
+	cfg      *Config
+	table    *table
+	catalog  *catalog
 	outliers *detector
 	plans    *planRunner
-	fault    error       // of the policy, as reported; guarded by the cluster's mutex, like own
-	own      router.View // see copyOf
+
+	// guarded by the lock of the table
+	fault error       // of the policy, as reported
+	own   router.View // see copyOf
 }
 
 // Route picks a worker for a request, books the request there, and returns the worker's index. It returns router.None
-// if no worker is usable. It passes over the worker avoid if another one is usable; -1: none to avoid.
-func (q *Requests) Route(r *Request, avoid int) int {
-	defer q.lock()()
-	v := q.fresh()
-	if masked := avoid >= 0 || q.mixed || q.outliers.any(); masked || r.Only != nil {
+// if no worker is usable. It passes over the workers that were tried if another one is usable, else over the latest.
+func (q *Requests) Route(r *Request, tried ...int) int {
+	defer q.table.lock()()
+	v := q.masked(r, tried)
+	q.table.expect(r)
+	d := q.table.router.Route(r.Request, v)
+	r.Refusal = d.Refusal
+	q.noteFault(d.Err)
+	w := d.Worker
+	if w != router.None {
+		q.table.router.Admission.Sent(r.Request, w, v)
+		r.Held = r.Adapter == trace.BaseModel || q.table.workers[w].loras.rows[r.Adapter].held
+		q.table.history.Sent(r.Request, w, v.Now)
+		q.book(r, w)
+		q.plans.change(d.Change)
+	}
+	return w
+}
+
+// Takes reports whether [Requests.Route] can find a worker that has not been tried.
+func (q *Requests) Takes(r *Request, tried ...int) bool {
+	defer q.table.lock()()
+	v := q.masked(r, tried)
+	for i := range v.Workers {
+		if v.Workers[i].Usable() && !slices.Contains(tried, i) {
+			return true
+		}
+	}
+	return false
+}
+
+// masked returns the view in which the workers are hidden that a request avoids. Called with mu held.
+func (q *Requests) masked(r *Request, tried []int) *router.View {
+	v := q.table.fresh()
+	if masked := len(tried) > 0 || q.table.mixed || q.outliers.any(); masked || r.Only != nil {
 		v = q.copyOf(v)
 		if masked {
-			q.outliers.mask(v, r.Adapter, avoid, q.wanted(r.Adapter, r.Base))
+			q.outliers.mask(v, r.Adapter, tried, q.table.wanted(r.Adapter, r.Base))
 		}
 		if r.Only != nil {
 			hideOthers(r, v)
 		}
 	}
-	q.expect(r)
-	d := q.router.Route(r.Request, v)
-	r.Refusal = d.Refusal
-	q.noteFault(d.Err)
-	w := d.Worker
-	if w != router.None {
-		q.router.Admission.Sent(r.Request, w, v)
-		r.Held = r.Adapter == trace.BaseModel || q.workers[w].loras.rows[r.Adapter].held
-		q.history.Sent(r.Request, w, v.Now)
-		q.book(r, w)
-		q.plans.change(d.Change)
-	}
-	return w
+	return v
 }
 
 // copyOf returns a view whose workers may be hidden for one decision. The next call overwrites it. Called with mu held.
@@ -117,7 +140,7 @@ func (q *Requests) noteFault(err error) {
 }
 
 // note tells the policy of an event. Called with mu held.
-func (q *Requests) note(e router.Event) { q.noteFault(q.router.Note(e)) }
+func (q *Requests) note(e router.Event) { q.noteFault(q.table.router.Note(e)) }
 
 // noteRequest tells the policy what happened to a request at a worker. Called with mu held.
 func (q *Requests) noteRequest(kind router.EventKind, r *Request, worker int) {
@@ -128,16 +151,16 @@ func (q *Requests) noteRequest(kind router.EventKind, r *Request, worker int) {
 func (q *Requests) poll(ctx context.Context, interval float64) {
 	every := time.Duration(interval / q.cfg.Speed * float64(time.Second))
 	for range Ticks(ctx, max(every, time.Millisecond)) {
-		q.mu.Lock()
-		v := q.fresh()
+		q.table.mu.Lock()
+		v := q.table.fresh()
 		q.note(router.Event{Kind: router.Polled, Now: v.Now, View: v})
-		q.mu.Unlock()
+		q.table.mu.Unlock()
 	}
 }
 
 // Fault returns the first failure of the policy, or nil.
 func (q *Requests) Fault() error {
-	defer q.lock()()
+	defer q.table.lock()()
 	return q.fault
 }
 
@@ -152,41 +175,52 @@ func (q *Requests) ReadBody(path string, body []byte) any {
 // Refuse returns the reason for which the router rejects a request, and the seconds after which another try may
 // succeed. The reason is "" if the request is not rejected.
 func (q *Requests) Refuse(r *Request) (reason string, after float64) {
-	defer q.lock()()
-	if q.router.Admission == nil {
+	defer q.table.lock()()
+	if q.table.router.Admission == nil {
 		return "", 0
 	}
-	q.expect(r)
-	return q.router.Admission.Refuse(r.Request, q.fresh())
+	q.table.expect(r)
+	return q.table.router.Admission.Refuse(r.Request, q.table.fresh())
 }
 
 // Book books a request on a worker that its owner picked.
 func (q *Requests) Book(r *Request, w int) {
-	defer q.lock()()
+	defer q.table.lock()()
 	q.book(r, w)
 }
 
-// BookOr books a request on worker w, the target of a plan. If w is not usable any more, it routes the request as
-// [Requests.Route] does. It returns the index of the worker.
-func (q *Requests) BookOr(r *Request, w int) int {
-	q.mu.Lock()
-	usable := q.view.Workers[w].Usable()
+// MoveTo books a request that has left its worker for worker w, the target of a plan. If w is not usable any more, it
+// routes the request as [Requests.Route] does. It returns the index of the worker.
+func (q *Requests) MoveTo(r *Request, w int) int {
+	q.table.mu.Lock()
+	q.countMove(r)
+	usable := q.table.view.Workers[w].Usable()
 	if usable {
 		q.book(r, w)
 	}
-	q.mu.Unlock()
+	q.table.mu.Unlock()
 	if !usable {
 		return q.Route(r, w)
 	}
 	return w
 }
 
+// countMove counts the move of a request that has left its worker. The latest token of a running request was not in the
+// KV cache yet. Called with mu held.
+func (q *Requests) countMove(r *Request) {
+	if r.running {
+		q.plans.book.Move(router.MoveRecompute, int64(r.Prompt)+int64(r.generated.Load())-1)
+	} else {
+		q.plans.book.Move(router.MoveQueued, 0)
+	}
+}
+
 // book books a request on a worker. Called with mu held.
 func (q *Requests) book(r *Request, w int) {
-	q.expect(r)
+	q.table.expect(r)
 	q.noteRequest(router.Sent, r, w)
-	k := q.workers[w]
-	r.on, r.worker, r.booked, r.quiet = k, w, q.view.Now, silence{}
+	k := q.table.workers[w]
+	r.on, r.worker, r.booked, r.quiet = k, w, q.table.view.Now, silence{}
 	k.out.enter(r)
 	k.books.add(r, q.catalog.rank(r.Adapter))
 	if r.Adapter != trace.BaseModel {
@@ -197,12 +231,12 @@ func (q *Requests) book(r *Request, w int) {
 // First returns the first usable worker that holds adapter a or, for a request without an adapter, serves the base
 // model; "": any base model. Otherwise it returns the first usable worker that may get the request, or router.None.
 func (q *Requests) First(a int32, base string) int {
-	defer q.lock()()
-	base = q.wanted(a, base)
+	defer q.table.lock()()
+	base = q.table.wanted(a, base)
 	first := router.None
-	for i, k := range q.workers {
+	for i, k := range q.table.workers {
 		switch {
-		case !k.view.Usable() || !q.serves(k, base):
+		case !k.view.Usable() || !q.table.serves(k, base):
 		case a == trace.BaseModel || k.loras.rows[a].held:
 			return i
 		case first == router.None:
@@ -223,7 +257,7 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 		k.books.kv.Add(int64(n))
 		return
 	}
-	defer q.lock()()
+	defer q.table.lock()()
 	if int(total) == n { // else it had some on another worker
 		q.noteRequest(router.FirstToken, r, k.index)
 	}
@@ -232,9 +266,12 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 	}
 }
 
+// Heard notes bytes of a reply that bring no token, such as comments of a stream.
+func (q *Requests) Heard(r *Request) { r.on.replies.heard.Add(1) }
+
 // Left removes a request from its worker.
 func (q *Requests) Left(r *Request) {
-	defer q.lock()()
+	defer q.table.lock()()
 	q.leave(r)
 }
 
@@ -243,7 +280,7 @@ func (q *Requests) leave(r *Request) {
 	if r.worker < 0 {
 		return
 	}
-	k := q.workers[r.worker]
+	k := q.table.workers[r.worker]
 	r.worker = -1
 	q.noteRequest(router.Left, r, k.index)
 	k.out.leave(r)
@@ -266,15 +303,15 @@ func (q *Requests) leave(r *Request) {
 // time from the first token to the end as the client saw it, exec the time from the first token on w to the end, s.
 // They differ for requests that moved, or went on here after a failure.
 func (q *Requests) Finished(r *Request, w int, reply, exec float64) {
-	defer q.lock()()
+	defer q.table.lock()()
 	q.leave(r)
 	q.outliers.succeeded(r, w)
-	q.outputs.Ended(r.Adapter, r.generated.Load())
+	q.table.outputs.Ended(r.Adapter, r.generated.Load())
 	end := router.Event{Kind: router.Finished, Now: q.cfg.Now(), ID: r.ID, Adapter: r.Adapter, Worker: int32(w),
 		Output: r.generated.Load(), Exec: exec}
 	end.E2E = max(end.Now-r.Sent, 0)
 	end.TTFT = max(end.E2E-reply, 0)
-	q.history.Finished(end)
+	q.table.history.Finished(end)
 	q.note(end)
 }
 
@@ -282,8 +319,8 @@ func (q *Requests) Finished(r *Request, w int, reply, exec float64) {
 // time, or the reply had a status of 5xx. A worker that refuses connections is down.
 func (q *Requests) Failed(r *Request, w int, err error) {
 	x := r.Fault(w, err)
-	defer q.lock()()
-	q.refused(w, err)
+	defer q.table.lock()()
+	q.table.refused(w, err)
 	q.outliers.failed(r, x)
 }
 
@@ -291,6 +328,6 @@ func (q *Requests) Failed(r *Request, w int, err error) {
 // worker served it. If not, the request itself may be the cause: one failure counts, against the first worker. None
 // counts if another worker in faults serves other requests well.
 func (q *Requests) Tried(r *Request, faults []Fault, served bool) {
-	defer q.lock()()
+	defer q.table.lock()()
 	q.outliers.tried(r, faults, served)
 }

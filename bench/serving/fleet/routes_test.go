@@ -35,7 +35,7 @@ func TestOnly(t *testing.T) {
 		}{{allow(second), 1}, {allow(first), 0}, {allow(first, second), 0}, {allow("other:80"), router.None},
 			{nil, 0}} {
 			r := &Request{Request: router.Request{ID: int64(i + 1)}, Only: c.only}
-			if got := f.Requests.Route(r, -1); got != c.want {
+			if got := f.Requests.Route(r); got != c.want {
 				t.Errorf("case %d: worker %d, expected %d", i, got, c.want)
 			}
 		}

@@ -39,9 +39,9 @@ type Drawn struct {
 // Snapshot returns the state of the workers, their adapters and their requests.
 func (f *Fleet) Snapshot() Snapshot {
 	defer f.lock()()
-	s := Snapshot{Workers: []WorkerHolds{}, Requests: []Drawn{}, Adapters: make([]string, len(f.catalog.adapters)),
+	s := Snapshot{Workers: []WorkerHolds{}, Requests: []Drawn{}, Adapters: make([]string, len(f.catalog.list())),
 		Policy: f.router.Name}
-	for i, a := range f.catalog.adapters {
+	for i, a := range f.catalog.list() {
 		s.Adapters[i] = a.Name
 	}
 	for _, state := range f.status() {

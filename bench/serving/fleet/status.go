@@ -5,53 +5,24 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"lorasim/sim/record"
 )
 
 // Stats has counts of a fleet's actions other than serving requests.
 type Stats struct {
 	Loads, Unloads, FailedLoads int64
-	Plans, Applied, Dropped     int64
-	SolveTime                   float64 // wall time of planning, s
-	Moves                       int64   // moves of requests in plans
-	PlanLoads, PlanUnloads      int64   // loads and unloads in applied plans
-	Changes, Net                int64   // changes of the placement by plans; those that no later plan reverted
-	Downs                       int64   // changes of a worker to down
-	Joins, Leaves               int64   // workers that joined and left
-	Ejections                   int64   // ejections of workers
-	Panics                      int64   // recovered panics in handling data of workers
+	Plans                       record.PlanCounters // as in the simulator; SolveTime is wall time
+	Downs                       int64               // changes of a worker to down
+	Joins, Leaves               int64               // workers that joined and left
+	Ejections                   int64               // ejections of workers
+	Panics                      int64               // recovered panics in handling data of workers
 
 	Evictions      int64   // adapters unloaded to make room for others
 	PlaceWaits     int64   // requests that waited for a place
 	PlaceWaitTime  float64 // total wait for places, s
 	PlaceTimeouts  int64   // waits that exceeded their limit
 	PlaceOverflows int64   // requests that found the queue for places full
-}
-
-// A Load is the load of an adapter, after its end.
-type Load struct {
-	URL, Adapter string        // URL of the worker; name of the adapter
-	Took         time.Duration // time of the load
-	Err          error         // cause of a failure; nil: the worker holds the adapter
-}
-
-// OnLoad registers a function to be called at the end of each load. The function must not block or call the fleet.
-func (f *Fleet) OnLoad(call func(Load)) {
-	defer f.lock()()
-	f.onLoad = call
-}
-
-// noteLoad counts the load of an adapter on a worker; called with mu held.
-func (c *cluster) noteLoad(k *worker, l Load) {
-	if l.Err == nil {
-		c.stats.Loads++
-		c.events.add(EventLoad, l.Adapter, fmt.Sprintf("%s loaded in %s", l.Adapter, seconds(l.Took)), k.index)
-	} else {
-		c.stats.FailedLoads++
-		c.events.add(EventNotLoad, l.Adapter, fmt.Sprintf("%s not loaded: %v", l.Adapter, l.Err), k.index)
-	}
-	if c.onLoad != nil {
-		c.onLoad(l)
-	}
 }
 
 // seconds returns a time with its unit.
@@ -92,7 +63,13 @@ func (f *Fleet) API(w int) API { return f.at(w).kind() }
 // Stats returns the counts so far.
 func (f *Fleet) Stats() Stats {
 	defer f.lock()()
-	return f.stats
+	load, places := f.LoRAs.loader, f.LoRAs.places
+	s := Stats{Plans: f.plans.book.Counters(), Loads: load.loads, Unloads: load.unloads, FailedLoads: load.failedLoads}
+	s.Downs, s.Joins, s.Leaves, s.Ejections, s.Panics = f.downs, f.members.joins, f.members.leaves,
+		f.outliers.ejections, f.panics
+	s.Evictions, s.PlaceWaits, s.PlaceWaitTime, s.PlaceTimeouts, s.PlaceOverflows = places.evictions, places.waits,
+		places.waited, places.timeouts, places.overflows
+	return s
 }
 
 // A WorkerState is the state of one worker, for operators and metrics. Its Limits are those that take effect, which
@@ -122,7 +99,7 @@ func (f *Fleet) Workers() []WorkerState {
 		held := slices.Sorted(slices.Values(f.workers[list[i].Worker].loras.held))
 		list[i].Adapters = make([]string, len(held))
 		for j, a := range held {
-			list[i].Adapters[j] = f.catalog.adapters[a].Name
+			list[i].Adapters[j] = f.catalog.name(a)
 		}
 	}
 	return list

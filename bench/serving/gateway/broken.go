@@ -25,27 +25,53 @@ var (
 // it.
 func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := d.offer(r)
-	bad := resp != nil && (resp.StatusCode >= http.StatusInternalServerError || d.foreign(resp.StatusCode))
+	bad := resp != nil && (resp.StatusCode >= http.StatusInternalServerError || d.foreign(resp.StatusCode) ||
+		d.keyRefused(resp.StatusCode))
 	if bad {
 		if a, ok := resp.Body.(*answer); ok {
 			d.answered(a, resp, a.peek())
 		}
 	}
-	if len(d.faults) > 0 {
-		d.g.cfg.Fleet.Requests.Tried(&d.fr, d.faults, resp != nil && !bad)
+	d.tell(resp != nil && !bad)
+	switch {
+	case resp == nil:
+	case d.keyRefused(resp.StatusCode):
+		return nil, d.withhold(resp, &refusal{status: http.StatusBadGateway, text: noKeyIs})
+	case !d.line.fits(resp):
+		return nil, d.withhold(resp, &refusal{status: resp.StatusCode, text: d.answer.peek()})
 	}
 	return resp, err
 }
 
+// tell notifies the fleet of the workers that have failed the request.
+func (d *dispatch) tell(served bool) {
+	if len(d.faults) > 0 {
+		d.g.cfg.Fleet.Requests.Tried(&d.fr, d.faults, served)
+		d.faults = d.faults[:0]
+	}
+}
+
+// withhold ends a response that the client does not get, and returns what it gets instead.
+func (d *dispatch) withhold(resp *http.Response, no *refusal) error {
+	d.answer.end(io.EOF)
+	resp.Body.Close()
+	d.answer = nil
+	return no
+}
+
 // fault notes that a worker failed the request.
 func (d *dispatch) fault(w int, err error) {
+	if errors.Is(err, fleet.ErrLeft) {
+		return // by order of the operator
+	}
 	d.g.cfg.Fleet.Refused(w, err)
 	d.faults = append(d.faults, d.fr.Fault(w, err))
 }
 
 // answered notes an error that a worker answered, if it speaks against the worker.
 func (d *dispatch) answered(a *answer, resp *http.Response, text string) {
-	if fleet.IsFailure(resp.StatusCode, resp.Header, text) || d.foreign(resp.StatusCode) {
+	if fleet.IsFailure(resp.StatusCode, resp.Header, text) || d.foreign(resp.StatusCode) ||
+		d.keyRefused(resp.StatusCode) {
 		d.fault(a.w, fmt.Errorf("status %d: %s", resp.StatusCode, text))
 	}
 }
@@ -53,7 +79,7 @@ func (d *dispatch) answered(a *answer, resp *http.Response, text string) {
 // foreign reports whether no engine answers a request for a model with this status: a redirect, or success without a
 // reply.
 func (d *dispatch) foreign(status int) bool {
-	return d.want.json && (status == http.StatusNoContent || status == http.StatusResetContent || status/100 == 3)
+	return d.parsed.json && (status == http.StatusNoContent || status == http.StatusResetContent || status/100 == 3)
 }
 
 // peek returns the text of an error response. The client still gets the whole response.
@@ -61,14 +87,6 @@ func (a *answer) peek() string {
 	body, _ := io.ReadAll(io.LimitReader(a.ReadCloser, 1<<16)) // what is there of it is good enough for a message
 	a.ReadCloser = putBack(body, a.ReadCloser)
 	return fleet.ErrorText(body)
-}
-
-// putBack returns a body that begins with what was read of it.
-func putBack(start []byte, body io.ReadCloser) io.ReadCloser {
-	return struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(start), body), body}
 }
 
 // Cut aborts the attempt on a worker; see fleet.Request.
@@ -145,7 +163,7 @@ func (a *answer) take(resp *http.Response) {
 		stream, ends := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream"),
 			generates(a.d.r.URL.Path)
 		switch {
-		case ends && (stream || a.d.want.stream): // one that was asked for may not be there
+		case ends && (stream || a.d.parsed.stream): // one that was asked for may not be there
 			a.form = tokenForm
 		case stream:
 			a.form = eventForm
@@ -182,15 +200,31 @@ const longestError = 4 << 10
 // (create_streaming_error_response). sglang tells what is wrong with a request with code
 // 400 or none.
 func (a *answer) saidError() (status int, text string) {
-	event := eventData(a.said)
+	return errorIn(eventData(a.said))
+}
+
+// errorIn returns the error in the data of an event.
+func errorIn(event []byte) (status int, text string) {
 	var e struct {
-		Error struct {
-			Code json.Number `json:"code"`
-		} `json:"error"`
+		Error json.RawMessage `json:"error"`
 	}
 	json.Unmarshal(event, &e) // of another form: without a status
-	code, _ := e.Error.Code.Int64()
-	return int(code), fleet.ErrorText(event)
+	return fleet.StatusOf(e.Error), fleet.ErrorText(event)
+}
+
+// refusalOf returns the fault that an error event in place of content tells of. It returns nil if another worker would
+// say the same.
+func refusalOf(event []byte) *fault {
+	status, text := errorIn(event)
+	if status < http.StatusInternalServerError && status != http.StatusTooManyRequests ||
+		status == http.StatusNotImplemented {
+		return nil
+	}
+	f := answered(status, text)
+	if fleet.IsFailure(status, nil, text) {
+		f.err = fmt.Errorf("an event of status %d: %s", status, text)
+	}
+	return f
 }
 
 // fault returns the defect of an answer that the worker has ended, or nil if none is visible.
@@ -210,8 +244,8 @@ func (a *answer) fault() error {
 // finish notes how the answer ended. A stream that breaks ends with an event that says so, in the form of the engines,
 // and then the connection breaks too: it must not look whole.
 func (a *answer) finish(err error) {
-	if cause := a.cause(); cause != nil && !errors.Is(err, io.EOF) {
-		err = cause
+	if !errors.Is(err, io.EOF) {
+		err = a.why(err)
 	}
 	a.err = err
 	if a.isStream() && !errors.Is(err, io.EOF) && a.r.Context().Err() == nil {
@@ -227,13 +261,18 @@ func (a *answer) farewell(err error) []byte {
 		errors.Is(err, fleet.ErrStalled) {
 		text = err.Error()
 	}
-	said, _ := json.Marshal(map[string]any{"error": map[string]any{"message": text, "type": "BadGateway",
-		"code": http.StatusBadGateway}})
-	var gap string
+	event := lastEvent(http.StatusBadGateway, text)
 	if a.events > 0 && !bytes.HasSuffix(a.tail[:], []byte("\n\n")) && !bytes.HasSuffix(a.tail[:], []byte("\r\n\r\n")) {
-		gap = "\n\n" // ends the event under way
+		event = append([]byte("\n\n"), event...) // ends the event under way
 	}
-	return fmt.Appendf(nil, "%sdata: %s\n\n", gap, said)
+	return event
+}
+
+// lastEvent is an event with an error of the gateway.
+func lastEvent(status int, text string) []byte {
+	said, _ := json.Marshal(map[string]any{"error": map[string]any{"message": text,
+		"type": strings.ReplaceAll(http.StatusText(status), " ", ""), "code": status}})
+	return fmt.Appendf(nil, "data: %s\n\n", said)
 }
 
 // drain reads the bytes that follow the worker's answer.

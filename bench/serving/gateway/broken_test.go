@@ -297,7 +297,7 @@ func TestIdleTimeout(t *testing.T) {
 				prompt)); got != want {
 				t.Errorf("%s: %s, expected %s", prompt, got, want)
 			}
-			if took := time.Since(begun); want == "told" && (took < time.Minute || took > 62*time.Second) {
+			if took := time.Since(begun); want != "whole" && (took < time.Minute || took > 62*time.Second) {
 				t.Errorf("%s: cut after %v", prompt, took)
 			}
 		}

@@ -23,7 +23,7 @@ const (
 // adapter is loaded again. Otherwise the answer stays unchanged.
 func (d *dispatch) evicted(resp *http.Response, w int) bool {
 	workers := d.g.cfg.Fleet
-	if d.want.adapter < 0 || d.evictions >= mostEvicted || !workers.LoRAs.Contested(w) || d.want.spent.Load() {
+	if d.parsed.adapter < 0 || d.evictions >= mostEvicted || !workers.LoRAs.Contested(w) || d.parsed.spent.Load() {
 		return false
 	}
 	var start []byte
@@ -41,7 +41,7 @@ func (d *dispatch) evicted(resp *http.Response, w int) bool {
 		return false
 	}
 	resp.Body.Close()
-	workers.LoRAs.Forget(w, d.want.adapter)
+	workers.LoRAs.Forget(w, d.parsed.adapter)
 	t := time.NewTimer(min(evictedPause<<min(d.evictions, 10), longestPause))
 	defer t.Stop()
 	select {

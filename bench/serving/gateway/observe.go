@@ -29,6 +29,7 @@ type line struct {
 	events    int  // of the answer, as many as tokens where one comes at a time
 	inside    bool // it counts for Drain until the line is in the log
 	streams   bool // the answer leaves as it comes: its length is not known
+	early     bool // the header was sent before the answer had content
 	patience  time.Duration
 	extended  time.Time // when the client was last given patience to take more of the answer
 }
@@ -49,6 +50,9 @@ func (l *line) told(a *answer) {
 }
 
 func (l *line) WriteHeader(status int) {
+	if l.status != 0 {
+		return
+	}
 	l.extend()
 	l.status = status
 	l.ResponseWriter.WriteHeader(status)

@@ -32,7 +32,7 @@ type dispatch struct {
 	g         *Gateway
 	r         *http.Request // the client's
 	line      *line         // to the client, and of the access log
-	want      *parsed
+	parsed    *parsed
 	booked    bool // it counts as a worker's load
 	search    bool // what it asks for is on one worker, which is not known
 	fr        fleet.Request
@@ -41,6 +41,8 @@ type dispatch struct {
 	begun     time.Time      // first byte
 	tried     []int          // workers
 	lost      int            // of these, that may have executed the request and brought no answer
+	began     bool           // a worker has failed after the header of its reply
+	postponed bool           // the latest worker has asked for a pause
 	evictions int            // times that a worker had evicted the adapter meanwhile
 	noPlace   *fleet.NoPlace // the latest worker had no place for the adapter
 	asked     int            // the worker whose bytes are handled; -1: none yet
@@ -72,7 +74,7 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 		g.refuse(rw, &refusal{status: http.StatusBadRequest, text: err.Error()}, "Bad Request")
 		return
 	}
-	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", search: search,
+	d := &dispatch{g: g, r: r, line: l, parsed: q, sent: time.Now(), adapter: "base", search: search,
 		booked: r.Method == http.MethodPost && !search, asked: -1}
 	if q.adapter >= 0 {
 		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
@@ -133,7 +135,7 @@ const statusClientGone = 499
 // failed answers a request that no worker took.
 func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 	no, ok := errors.AsType[*refusal](err)
-	switch body := d.want.failed(); {
+	switch body := d.parsed.failed(); {
 	case body != nil:
 		no = &refusal{status: statusOf(body), text: body.Error()}
 	case r.Context().Err() != nil: // whoever still listens must not take silence for an empty answer
@@ -141,6 +143,11 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 		return
 	case !ok:
 		no = &refusal{status: http.StatusBadGateway, text: err.Error()}
+	}
+	if d.line.early {
+		d.line.streams = true
+		d.line.Write(lastEvent(no.status, no.text)) // what fails is the connection, which breaks now
+		panic(http.ErrAbortHandler)
 	}
 	d.g.refuse(rw, no, http.StatusText(no.status))
 }
@@ -161,7 +168,7 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 		if why != "" {
 			d.g.metrics.Retried(why)
 		}
-		if d.tried = append(d.tried, w); len(d.tried) == 1 && d.booked && d.want.adapter >= 0 {
+		if d.tried = append(d.tried, w); len(d.tried) == 1 && d.booked && d.parsed.adapter >= 0 {
 			d.g.metrics.Routed(d.g.cfg.Fleet.URL(w), d.adapter, d.fr.Held)
 		}
 		d.line.worker, d.line.url, d.line.tries = w, d.g.cfg.Fleet.URL(w), len(d.tried)
@@ -169,19 +176,22 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 		if resp != nil {
 			return resp, nil
 		}
+		goesOn := !final && !d.parsed.spent.Load() && d.goesOn(f)
 		if f.lost {
 			d.lost++
 		}
-		if err := cmp.Or(d.want.failed(), r.Context().Err()); err != nil {
+		if err := cmp.Or(d.parsed.failed(), r.Context().Err()); err != nil {
 			return nil, err
 		}
 		if no := d.noPlace; no != nil && (final || no.Late || d.g.cfg.Fleet.Up() <= len(d.tried)) {
 			return nil, &refusal{http.StatusServiceUnavailable, f.text, no.After.Seconds()}
 		}
-		if last = f.text; final || d.want.spent.Load() || d.lost >= fleet.MaxLost {
+		if last = f.text; !goesOn {
 			return nil, &refusal{status: http.StatusBadGateway, text: last}
 		}
-		why = f.reason
+		if why = f.reason; !d.another() {
+			d.pause()
+		}
 	}
 }
 
@@ -189,13 +199,9 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 // model goes to the first worker that has not been tried.
 func (d *dispatch) pick() int {
 	if d.booked {
-		avoid := -1
-		if n := len(d.tried); n > 0 {
-			avoid = d.tried[n-1]
-		}
-		return d.g.cfg.Fleet.Requests.Route(&d.fr, avoid)
+		return d.g.cfg.Fleet.Requests.Route(&d.fr, d.tried...)
 	}
-	if w := d.g.cfg.Fleet.Requests.First(d.want.adapter, d.want.base); !slices.Contains(d.tried, w) {
+	if w := d.g.cfg.Fleet.Requests.First(d.parsed.adapter, d.parsed.base); !slices.Contains(d.tried, w) {
 		return w
 	}
 	return d.next()
@@ -215,6 +221,7 @@ func (d *dispatch) next() int {
 // the fault. If final is true, it returns any response of the worker.
 func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, f *fault) {
 	workers := d.g.cfg.Fleet
+	d.postponed = false
 	a := d.begin(r, w)
 	defer func() {
 		if resp == nil {
@@ -222,40 +229,49 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 		}
 	}()
 	for {
-		for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
+		for _, k := range append([]int32{d.parsed.adapter}, d.parsed.others...) {
 			if err := workers.LoRAs.EnsureWithin(a.ctx, w, k, d.wait()); err != nil {
 				d.noPlace, _ = errors.AsType[*fleet.NoPlace](err)
-				return nil, &fault{notLoaded, err.Error(), false}
+				return nil, &fault{reason: notLoaded, text: err.Error(), other: true}
 			}
 		}
 		var err error
 		if resp, err = d.send(a); err != nil {
-			if r.Context().Err() == nil && d.want.failed() == nil {
-				d.fault(w, err)
-				d.g.workers.Log("worker %d (%s): %v", w, d.g.cfg.Fleet.URL(w), err)
-			}
-			return nil, unanswered(err)
+			return nil, d.unanswered(a, err)
 		}
 		if !d.evicted(resp, w) {
 			break
 		}
 	}
-	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) &&
-		(d.mayLose() || !answered(resp.StatusCode, "").lost) {
+	d.postpone(w, resp)
+	if !final && !d.parsed.spent.Load() && d.again(resp.StatusCode) && d.goesOn(answered(resp.StatusCode, "")) {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
 		resp.Body.Close()
 		text := fleet.ErrorText(body)
 		d.answered(a, resp, text)
-		if d.want.adapter < 0 || resp.StatusCode != http.StatusNotFound {
+		if d.parsed.adapter < 0 || resp.StatusCode != http.StatusNotFound {
 			return nil, answered(resp.StatusCode, text)
 		}
 		if !notServed.MatchString(text) {
-			workers.LoRAs.Forget(w, d.want.adapter)
+			workers.LoRAs.Forget(w, d.parsed.adapter)
 			return nil, answered(resp.StatusCode, text)
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(body))
 	}
+	if resp.StatusCode == http.StatusOK && !d.began {
+		d.tell(true) // now: the first token may take seconds, in which others would go to the workers that failed
+	}
 	a.take(resp)
+	if f, err := a.hold(resp, final || d.parsed.spent.Load()); f != nil || err != nil {
+		a.ReadCloser.Close()
+		if resp, d.began = nil, true; err != nil {
+			return nil, d.unanswered(a, err)
+		}
+		if f.err != nil {
+			d.fault(w, f.err)
+		}
+		return nil, f
+	}
 	d.answer = a
 	return resp, nil
 }
@@ -267,9 +283,9 @@ var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
 // again reports whether another worker, or a load of the adapter, may help. Objects that clients left on one worker,
 // such as a response to look up, are not on the others.
 func (d *dispatch) again(status int) bool {
-	return status >= 500 && status != http.StatusNotImplemented || d.foreign(status) ||
+	return status >= 500 && status != http.StatusNotImplemented || d.foreign(status) || d.keyRefused(status) ||
 		status == http.StatusTooManyRequests ||
-		status == http.StatusNotFound && (d.want.adapter >= 0 || d.search)
+		status == http.StatusNotFound && (d.parsed.adapter >= 0 || d.search)
 }
 
 // wait limits the wait of the request for a place for its adapter, on all workers.
@@ -287,9 +303,9 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path, RawQuery: r.URL.RawQuery}
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""
-	d.want.send(out, d.want.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
+	d.parsed.send(out, d.parsed.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
 	d.asked = a.w
-	if d.want.stream {
+	if d.parsed.stream {
 		a.wait(d.g.cfg.FirstByte)
 	}
 	resp, err := d.g.transport.RoundTrip(out)
@@ -325,17 +341,12 @@ func (a *answer) Read(p []byte) (int, error) {
 	if a.err != nil {
 		return a.drain(p)
 	}
-	stop := func() {}
-	if a.events == 0 && a.d.line.streams {
-		stop = a.d.sendHeader()
-	}
-	if a.events > 0 || !a.isStream() { // a stream may wait in a queue before its first byte
+	if a.events > 0 || !a.isStream() { // the start of a stream is there already
 		a.begun.Store(true)
 		a.wait(a.d.g.cfg.Idle)
 	}
 	n, err := a.ReadCloser.Read(p)
 	a.waits.Store(false)
-	stop()
 	if n > 0 {
 		a.count(p[:n])
 		a.note(p[:n])
@@ -348,23 +359,6 @@ func (a *answer) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	return a.drain(p)
-}
-
-// headerDelay is the longest time for which the header of a stream waits for the first bytes of its body.
-const headerDelay = 5 * time.Millisecond
-
-// sendHeader sends the header after headerDelay, unless it is stopped before.
-func (d *dispatch) sendHeader() (stop func()) {
-	sent := make(chan struct{})
-	t := time.AfterFunc(headerDelay, func() {
-		defer close(sent)
-		d.line.flush() // what fails is the connection, which the next write sees
-	})
-	return func() {
-		if !t.Stop() {
-			<-sent
-		}
-	}
 }
 
 var dataMark = []byte("data:")
@@ -380,8 +374,8 @@ func (a *answer) count(part []byte) {
 		d.begun = time.Now()
 		d.line.firstByte = d.begun.Sub(d.sent)
 		d.g.metrics.FirstByte(d.adapter, d.line.firstByte)
-		if d.want.sent.Load() {
-			d.want.release()
+		if d.parsed.sent.Load() {
+			d.parsed.release()
 		}
 	}
 	a.events += events
@@ -406,7 +400,7 @@ func (a *answer) end(err error) {
 			took := time.Since(d.begun).Seconds()
 			d.g.cfg.Fleet.Requests.Finished(&d.fr, a.w, took, took)
 		}
-	case err == nil || d.r.Context().Err() != nil || d.want.failed() != nil:
+	case err == nil || d.r.Context().Err() != nil || d.parsed.failed() != nil:
 		result = metrics.ClientGone
 	default:
 		result = metrics.Broken

@@ -98,7 +98,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 			return nil, err
 		}
 		fs := f.Stats()
-		return counters(st, &fs, cfg.Move), err
+		return counters(st, &fs), err
 	}
 	res, err := r.Drive(ctx, execute)
 	if res == nil {
@@ -367,15 +367,11 @@ func (w *replies) add(r *record.Request, prompt, tokens []int32) {
 		"tokens", append([]int32{}, tokens...)}))
 }
 
-func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.RunCounters {
-	c := &result.RunCounters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime, FailedLoads: fs.FailedLoads,
-		Plans: &result.PlanCounters{Applied: fs.Applied, Dropped: fs.Dropped, Loads: fs.PlanLoads,
-			Unloads: fs.PlanUnloads, Recomputed: st.Recomputed, Changes: fs.Changes, Undone: fs.Changes - fs.Net}}
+func counters(st *Stats, fs *fleet.Stats) *result.RunCounters {
+	c := &result.RunCounters{FailedLoads: fs.FailedLoads}
+	c.SetPlans(&fs.Plans)
 	for i := range st.Workers {
 		c.Workers = append(c.Workers, result.WorkerCounters{Counters: st.Workers[i]})
-	}
-	if st.Moved > 0 {
-		c.Migrations = append(c.Migrations, result.MigrationCount{Kind: string(how), Count: st.Moved})
 	}
 	return c
 }
@@ -390,7 +386,8 @@ func particulars(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]a
 		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99,
 		"lateness_max_s": st.LatenessMax,
 		"adapter_loads":  fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.FailedLoads,
-		"plans": fs.Plans, "plans_applied": fs.Applied, "plans_dropped": fs.Dropped, "worker_downs": fs.Downs,
+		"plans": fs.Plans.Made, "plans_applied": fs.Plans.Applied, "plans_dropped": fs.Plans.Dropped,
+		"worker_downs": fs.Downs,
 	}
 }
 

@@ -106,7 +106,6 @@ type Stats struct {
 	Requests                                  int64 // in the source; 0: not known
 	Sent, Retries, Failovers, Moved, MovesOff int64 // MovesOff: moves that were given up
 	MaybeExecuted                             int64 // retries of requests that the worker before may have executed
-	Recomputed                                int64 // KV tokens of moved requests that were computed again
 	Workers                                   []record.Counters
 	// Lateness is the time by which requests were sent later than scheduled, s. It is measured in an open loop only.
 	LatenessMean, LatenessP50, LatenessP99, LatenessMax float64
@@ -132,7 +131,6 @@ type client struct {
 
 	sent, done, failed               atomic.Int64
 	retries, failovers, moved, moves atomic.Int64 // moves: that came to nothing
-	recomputed                       atomic.Int64
 	maybeExecuted                    atomic.Int64
 
 	mu       sync.Mutex        // guards what finish does
@@ -313,7 +311,7 @@ func (c *client) launch(r trace.Request) {
 	j := c.newJob(r)
 	b := booked{j, router.None}
 	if j.refused, _ = c.cfg.Fleet.Requests.Refuse(&j.fr); j.refused == "" {
-		b.w = c.cfg.Fleet.Requests.Route(&j.fr, -1)
+		b.w = c.cfg.Fleet.Requests.Route(&j.fr)
 	}
 	select {
 	case c.idle <- b:
@@ -416,7 +414,7 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 func (c *client) stats() *Stats {
 	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(),
 		MaybeExecuted: c.maybeExecuted.Load(), Moved: c.moved.Load(),
-		MovesOff: c.moves.Load(), Recomputed: c.recomputed.Load(), LatenessMax: c.lateMax, Workers: c.workers}
+		MovesOff: c.moves.Load(), LatenessMax: c.lateMax, Workers: c.workers}
 	if n := c.lateness.Count(); n > 0 {
 		s.LatenessMean = c.lateSum / float64(n)
 		s.LatenessP50 = tick.Ticks(c.lateness.At((n - 1) / 2)).Seconds()

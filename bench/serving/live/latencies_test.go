@@ -76,15 +76,15 @@ func TestLatenciesOfMoved(t *testing.T) {
 		run.set = func(c *Config) { f = c.Fleet }
 		out := run.run(t.Context(), t)
 		list := f.Latencies()
-		if out.stats.Moved == 0 || out.stats.Recomputed < out.stats.Moved {
-			t.Fatalf("%+v", out.stats)
+		if out.stats.Moved == 0 || out.fleet.Plans.Recomputed < out.stats.Moved {
+			t.Fatalf("%+v", out.fleet.Plans)
 		}
 		var repeated int64
 		for _, w := range out.stats.Workers {
 			repeated += w.RepeatedTokens
 		}
-		if repeated != out.stats.Recomputed {
-			t.Errorf("workers computed %d tokens again, after moves %d", repeated, out.stats.Recomputed)
+		if repeated != out.fleet.Plans.Recomputed {
+			t.Errorf("workers computed %d tokens again, after moves %d", repeated, out.fleet.Plans.Recomputed)
 		}
 		for _, l := range list {
 			var ttft []float64

@@ -143,7 +143,9 @@ type chunk struct {
 	ids    []int32 // the tokens so far, or those that are new; nil: it does not say
 	finish string  // "": not finished
 	fail   string  // why the request failed
-	done   bool    // the end marker
+	// failStatus is the status that an error names; 0: none
+	failStatus int
+	done       bool // the end marker
 }
 
 // fresh returns the number of new tokens in a chunk, and their ids if the worker reports them. The attempt has had the
@@ -262,6 +264,7 @@ func (r *parser) parse(b Backend, data []byte) (chunk, error) {
 		return p, fmt.Errorf("%w: %v", errNoJSON, err)
 	}
 	if p.fail = failureOf(e.Error); p.fail != "" {
+		p.failStatus = fleet.StatusOf(e.Error)
 		return p, nil
 	}
 	if b == SGLang {

@@ -19,9 +19,10 @@ type outcome struct {
 	kind   outcomeKind
 	status record.Status // of ended
 	reason string
-	to     int  // of movedOn
-	lost   bool // the worker may have executed the request, and failed it
-	failed bool // the worker has failed: with --no-failover the request fails with it
+	to     int           // of movedOn
+	lost   bool          // the worker may have executed the request, and failed it
+	failed bool          // the worker has failed: with --no-failover the request fails with it
+	after  time.Duration // pause that the worker asks for
 }
 
 type outcomeKind uint8
@@ -77,15 +78,35 @@ func (a *attempt) refused(reply *http.Response) outcome {
 	case a.j.req.Adapter >= 0 && (code == http.StatusNotFound || fleet.IsNotLoaded(reason)):
 		a.c.cfg.Fleet.LoRAs.Forget(a.w, a.j.req.Adapter)
 		return retry(reason)
-	case code == http.StatusTooManyRequests || code >= 500:
-		if fleet.IsFailure(code, reply.Header, reason) {
+	case code == http.StatusTooManyRequests || code >= 500 || code == http.StatusUnauthorized && a.hasKey():
+		if fleet.IsFailure(code, reply.Header, reason) || code == http.StatusUnauthorized {
 			a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, errors.New(reason))
 		}
-		executed := code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable
-		return outcome{kind: again, reason: reason, lost: executed}
+		return a.retryStatus(code, reason, fleet.RetryAfter(reply.Header, time.Now()))
 	}
 	return failed(record.Rejected, reason)
 }
+
+// retryStatus judges an error for which another worker may help, with the pause that the worker asks for.
+func (a *attempt) retryStatus(code int, reason string, after time.Duration) outcome {
+	out := outcome{kind: again, reason: reason}
+	switch code {
+	case http.StatusUnauthorized:
+		if !a.c.cfg.Fleet.Requests.Takes(&a.j.fr, a.w) {
+			return failed(record.Rejected, reason)
+		}
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		if out.after = after; after > 0 {
+			a.c.cfg.Fleet.Requests.Postpone(a.w, after)
+		}
+	default:
+		out.lost = true
+	}
+	return out
+}
+
+// hasKey reports whether the client sends a key, so that the worker is at fault if it does not accept the key.
+func (a *attempt) hasKey() bool { return a.c.targets[a.w].Header.Get("Authorization") != "" }
 
 // shorten removes addresses and URLs from an error, so that equal failures count as one reason.
 func shorten(err error) string {
@@ -150,7 +171,7 @@ func (a *attempt) read(body io.Reader) outcome {
 			io.Copy(io.Discard, io.LimitReader(body, 4096)) // to its end, so that the connection can serve again
 			return a.ended()
 		case p.fail != "":
-			return a.errorEvent(p.fail)
+			return a.errorEvent(&p)
 		}
 		if err := a.bound(&p); err != nil {
 			return failed(record.Failed, err.Error())
@@ -225,12 +246,21 @@ func (a *attempt) take(p chunk, at time.Time) {
 	j.token = at
 }
 
-// errorEvent judges an error in a reply of status 200. The request has failed, unless the error is only that the
-// adapter is not loaded, which a load repairs.
-func (a *attempt) errorEvent(reason string) outcome {
-	if a.j.req.Adapter >= 0 && a.j.n == a.before && fleet.IsNotLoaded(reason) {
+// errorEvent judges an error in a reply of status 200. The request has failed, unless no token has come and another
+// attempt may help: the adapter is not loaded, or the worker is at fault.
+func (a *attempt) errorEvent(p *chunk) outcome {
+	reason := p.fail
+	switch {
+	case a.j.n > a.before:
+	case a.j.req.Adapter >= 0 && fleet.IsNotLoaded(reason):
 		a.c.cfg.Fleet.LoRAs.Forget(a.w, a.j.req.Adapter)
 		return retry(reason)
+	case p.failStatus == http.StatusTooManyRequests,
+		p.failStatus >= http.StatusInternalServerError && p.failStatus != http.StatusNotImplemented:
+		if fleet.IsFailure(p.failStatus, nil, reason) {
+			a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, errors.New(reason))
+		}
+		return a.retryStatus(p.failStatus, reason, 0)
 	}
 	return failed(record.Failed, reason)
 }
@@ -252,7 +282,7 @@ func (a *attempt) cutOff(err error) outcome {
 		err = errEarly
 	}
 	a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, err)
-	if !got && !a.any {
+	if !got {
 		return outcome{kind: again, reason: err.Error(), lost: true, failed: true}
 	}
 	out := a.resume(shorten(err))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -110,6 +111,7 @@ func (c *client) serve(j *job, w int) {
 		j.deadline = j.last.Add(c.cfg.Total)
 	}
 	out, lost := failed(record.Rejected, cmp.Or(j.refused, "no worker available")), 0
+	var tried []int
 	for retries := 0; w != router.None; {
 		j.rec.WorkerLast = int32(w)
 		if j.rec.WorkerFirst < 0 {
@@ -122,11 +124,8 @@ func (c *client) serve(j *job, w int) {
 		}
 		if out.kind == movedOn && lost < fleet.MaxLost {
 			c.moved.Add(1)
-			if j.n > 0 { // the latest token was not in the KV cache yet
-				c.recomputed.Add(int64(j.rec.Prompt) + int64(j.n) - 1)
-			}
 			j.rec.Migrations++
-			w = c.cfg.Fleet.Requests.BookOr(&j.fr, out.to)
+			w = c.cfg.Fleet.Requests.MoveTo(&j.fr, out.to)
 			out = failed(record.Failed, out.reason)
 			continue
 		}
@@ -137,16 +136,25 @@ func (c *client) serve(j *job, w int) {
 		if out.kind == ended || retries >= c.cfg.Retries || out.failed && c.cfg.NoFailover || lost >= fleet.MaxLost {
 			break
 		}
+		tried = append(tried, w)
+		others := c.cfg.Fleet.Requests.Takes(&j.fr, tried...)
+		if out.kind == again && out.lost && !others {
+			break
+		}
 		retries++
 		counted.Add(1)
 		if out.kind == again && out.lost {
 			c.maybeExecuted.Add(1)
 		}
-		if !c.pause(retries) {
+		var least time.Duration
+		if !others {
+			least = out.after
+		}
+		if !c.pause(retries, least) {
 			out = failed(record.Aborted, errStopped.Error())
 			break
 		}
-		w = c.cfg.Fleet.Requests.Route(&j.fr, w)
+		w = c.cfg.Fleet.Requests.Route(&j.fr, tried...)
 	}
 	if out.kind != ended {
 		out.status = record.Failed
@@ -168,10 +176,12 @@ func (j *job) took() (reply, exec float64) {
 	return end - j.c.start - j.rec.FirstToken, end - clock.at(j.begun)
 }
 
-// pause waits briefly before another attempt. It returns false if the run was stopped.
-func (c *client) pause(retries int) bool {
+// pause waits before another attempt: for a random time whose limit doubles with each retry, and for the least time. It
+// returns false if the run was stopped.
+func (c *client) pause(retries int, least time.Duration) bool {
 	wait := min(10*time.Millisecond<<min(retries-1, 10), time.Second)
-	t := time.NewTimer(time.Duration(float64(wait) / c.cfg.Clock.speed))
+	wait = time.Duration(float64(wait) / c.cfg.Clock.speed)
+	t := time.NewTimer(min(least, longestPause) + wait/2 + rand.N(wait/2+1))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -180,6 +190,9 @@ func (c *client) pause(retries int) bool {
 		return false
 	}
 }
+
+// longestPause bounds the pause that a worker can ask for.
+const longestPause = time.Minute
 
 // attempt sends the rest of a request to a worker and follows it there.
 func (c *client) attempt(j *job, w int) outcome {

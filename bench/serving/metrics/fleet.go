@@ -28,12 +28,16 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	s.count("pending_seconds_total", "Time that requests have waited for a place.", stats.PlaceWaitTime)
 	s.count("pending_timeouts_total", "Requests that got no place in time.", float64(stats.PlaceTimeouts))
 	s.count("pending_overflows_total", "Requests that found the queue for places full.", float64(stats.PlaceOverflows))
-	for result, n := range map[string]int64{"applied": stats.Applied, "dropped": stats.Dropped,
-		"empty": max(stats.Plans-stats.Applied-stats.Dropped, 0)} {
+	plans, moves := &stats.Plans, int64(0)
+	for _, n := range plans.Moves {
+		moves += n
+	}
+	for result, n := range map[string]int64{"applied": plans.Applied, "dropped": plans.Dropped,
+		"empty": max(plans.Made-plans.Applied-plans.Dropped, 0)} {
 		s.send(prometheus.CounterValue, "plans_total", "Migration plans computed.", float64(n), pair{"result", result})
 	}
-	s.count("solver_seconds_total", "Time spent computing plans.", stats.SolveTime)
-	s.count("migrations_total", "Requests that plans moved.", float64(stats.Moves))
+	s.count("solver_seconds_total", "Time spent computing plans.", plans.SolveTime)
+	s.count("migrations_total", "Requests that plans moved.", float64(moves))
 	s.count("panics_total", "Panics recovered while a worker's bytes were handled.", float64(stats.Panics))
 }
 
