@@ -88,17 +88,22 @@ func (p Parsed[T, S]) Grammar() Grammar {
 // MarshalText implements encoding.TextMarshaler.
 func (p Parsed[T, S]) MarshalText() ([]byte, error) { return []byte(p.text), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. It leaves the value as it is if the text is wrong.
-func (p *Parsed[T, S]) UnmarshalText(text []byte) error {
+// With returns the value of a text.
+func (p Parsed[T, S]) With(text string) (Parsed[T, S], error) {
 	var s S
-	t := string(text)
 	if canonical := s.Grammar().Canonical; canonical != nil {
-		t = canonical(t)
+		text = canonical(text)
 	}
-	v, err := s.Parse(t)
-	if err == nil {
-		*p = Parsed[T, S]{t, v}
+	v, err := s.Parse(text)
+	if err != nil {
+		return p, err
 	}
+	return Parsed[T, S]{text, v}, nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler. It leaves the value as it is if the text is wrong.
+func (p *Parsed[T, S]) UnmarshalText(text []byte) (err error) {
+	*p, err = p.With(string(text))
 	return err
 }
 
