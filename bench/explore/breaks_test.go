@@ -23,7 +23,7 @@ func breakBySearch(t *testing.T, policy string, seed uint64, target float64) flo
 		sc := scenario.Default()
 		sc.Workload.NumPrompts = settings.Some[int64](300)
 		sc.Workload.NumAdapters = settings.Some(8)
-		sc.Workload.RequestRate = math.Sqrt(low*high)
+		sc.Workload.RequestRate = math.Sqrt(low * high)
 		sc.Seed = seed
 		testutil.Set(t, &sc, "policy", policy)
 		res, err := sc.Simulate(t.Context(), scenario.RunOptions{SLO: result.SLO{TTFT: 1000, TPOT: 50}})

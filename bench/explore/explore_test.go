@@ -245,7 +245,7 @@ func TestCurve(t *testing.T) {
 			sc := scenario.Default()
 			sc.Workload.NumPrompts = settings.Some[int64](800)
 			sc.Workload.NumAdapters = settings.Some(8)
-			sc.Workload.RequestRate = 10*p.Factor
+			sc.Workload.RequestRate = 10 * p.Factor
 			testutil.Set(t, &sc, "policy", p.Policy)
 			res, err := sc.Simulate(t.Context(), scenario.RunOptions{SLO: result.SLO{TTFT: 1000, TPOT: 50}})
 			if err != nil || res.Extra.Goodput.Share != p.Attained {

@@ -1,14 +1,31 @@
 // Package scenario reads the configuration of a run from a YAML file, flags, or both. From it, the package builds the
 // request source, the workers and the router, and runs them in the simulator.
 //
-// Every setting is a field of [Scenario] with its key, flag, default and help text in one place. The YAML reader, the
-// flags of the commands and parameter sweeps are derived from the struct by reflection (fields.go). The tag check
-// states the allowed values of a setting. The tag unit states its unit; "-" means none. A setting without a default is
-// zero, which means empty or off.
+// # From a key to a run
 //
-//	sc := scenario.Default()
-//	err := sc.Set("policy", "affinity-spill")
-//	res, err := sc.Simulate(ctx, scenario.RunOptions{})
+// Every setting is a field of [Scenario]. The tags of the field are the one table of its key, flag, default, allowed
+// values, unit and help: flags, YAML, JSON Schema, completion, sweeps and the reference page are made from them.
+//
+//  1. [Fields] reads the tags once, when the program starts, and [Default] sets the defaults.
+//
+//  2. [ParseNode] walks through a YAML file and finds the [Field] of each key; a flag names its Field.
+//
+//  3. [Field.Text] turns a YAML value into the text that the flag takes.
+//
+//  4. [Field.Set] parses the text and checks the result. A wrong text is an error there; the scenario stays as it was.
+//
+//  5. The field then holds the typed value: a number, a word, a settings.Optional (a number that may be left out), or a
+//     settings.Parsed (a text with a syntax of its own, see syntax.go, and what it means).
+//
+//  6. Nothing parses the text again, but that of policy, shed and rate_limit, which the router reads for each run.
+//     [Scenario.OpenWorkload] builds the requests, [Scenario.Profiles] the workers and [Scenario.Router] the policy,
+//     after a check that settings do not contradict each other.
+//
+//  7. [Scenario.Simulate] runs them. [Scenario.Meta] writes every setting into the result, by [Field.Get].
+//
+//     sc := scenario.Default()
+//     err := sc.Set("policy", "affinity-spill")
+//     res, err := sc.Simulate(ctx, scenario.RunOptions{})
 package scenario
 
 import (
