@@ -113,7 +113,8 @@ func TestKindsOfValues(t *testing.T) {
 	} {
 		f := Fields[valued]()[i]
 		text, err := json.Marshal(f.Schema())
-		if err != nil || f.Kind() != want.kind || f.Values() != want.values || !strings.HasPrefix(string(text), want.schema) ||
+		if err != nil || f.Kind() != want.kind || f.Values() != want.values ||
+			!strings.HasPrefix(string(text), want.schema) ||
 			(f.Grammar != nil && f.Grammar.Nests()) != want.nests {
 			t.Errorf("%s: %v, %q, %s, %v", f.Key, f.Kind(), f.Values(), text, err)
 		}
