@@ -44,17 +44,16 @@
 //   - [lorasim/bench/serving/metrics]: the Prometheus metrics of gateway and picker
 //   - [lorasim/bench/serving/metrics/metricstest]: compares a scrape with the table of docs/metrics.md
 //   - [lorasim/bench/serving/usage]: token counts stated in replies
+//   - [lorasim/bench/serving/modelname]: names of models in requests and replies
 //   - [lorasim/bench/serving/emulate]: a worker without a GPU, with the HTTP interfaces of sglang and vLLM
 //   - [lorasim/bench/serving/matrix]: runs all combinations of server and client commands, one after the other
 //   - [lorasim/bench/serving/bearer]: keys (bearer tokens) that a server accepts, read from files
 //
-// bench/accuracy, how close simulation comes to measurement:
+// bench/fidelity, how close simulation comes to measurement:
 //
-//   - [lorasim/bench/accuracy/calibrate]: fits the coefficients of a latency profile to measurements
-//   - [lorasim/bench/accuracy/recorded]: recorded requests replayed, predicted against measured
-//   - [lorasim/bench/accuracy/validate]: predicted and measured metrics of whole runs
-//   - [lorasim/bench/accuracy/steps]: the simulated engines against recorded decisions of sglang and vLLM
-//   - [lorasim/bench/accuracy/eppcases]: endpoint picker configurations against recorded decisions of real pickers
-//   - [lorasim/bench/accuracy/vllmruns]: predictions for measured hours of vLLM with many adapters
-//   - [lorasim/bench/accuracy/sloraruns]: predictions for the published runs of S-LoRA
+//   - [lorasim/bench/fidelity/measured]: measured runs, a reader and a prediction for each format
+//   - [lorasim/bench/fidelity/check]: errors of predictions, prediction intervals (profile check)
+//   - [lorasim/bench/fidelity/fit]: fits the coefficients of a latency profile to measured runs (profile fit)
+//   - [lorasim/bench/fidelity/decisions]: rules of schedulers and endpoint pickers against recorded decisions
+//   - [lorasim/bench/fidelity/sloraruns]: predictions for the published runs of S-LoRA
 package bench

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/trace"
 )
 

@@ -13,17 +13,14 @@ type Facts struct {
 	Signals bool
 }
 
-// everything: every input may change a decision.
-var everything = Facts{Plans: true, Interval: true, Threshold: true, Signals: true}
-
 // FactsOf returns the facts of the policy that a spec names. An option of the spec overrides the value of the
 // environment.
 func FactsOf(spec string) Facts {
+	f := Facts{Plans: true, Interval: true, Threshold: true, Signals: true}
 	s, err := parseSpec(spec)
 	if err != nil {
-		return everything
+		return f
 	}
-	f := everything
 	if d := policies.catalog().named(s.Name); d.Facts != nil {
 		f = *d.Facts
 	}

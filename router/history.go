@@ -1,29 +1,33 @@
 package router
 
-import "lorasim/trace"
+import (
+	"iter"
+
+	"lorasim/trace"
+)
 
 // History keeps the latest requests for the router that replaces another one while requests run, for example when
 // workers join or adapters are added. See [Router.Succeed].
 type History struct {
-	ring []seen          // request number n is at ring[n%len(ring)]
+	ring []PastRequest   // request number n is at ring[n%len(ring)]
 	n    int64           // requests seen
 	byID map[int64]int64 // numbers of the requests in the ring
 }
 
-// seen is a request and what became of it.
-type seen struct {
-	id                      int64
-	at                      float64 // s
-	adapter, prompt, maxNew int32
-	text                    *trace.Text
-	worker                  int32 // None: its worker has left
-	output                  int32 // tokens; 0: the request has not ended
-	e2e, ttft               float64
+// PastRequest is a request that was sent to a worker, and what became of it.
+type PastRequest struct {
+	ID                      int64
+	Sent                    float64 // time of routing, on the clock of the view, s
+	Adapter, Prompt, MaxNew int32
+	Text                    *trace.Text
+	Worker                  int32   // None: its worker has left
+	Output                  int32   // tokens; 0: the request has not ended
+	E2E, TTFT               float64 // s
 }
 
 // NewHistory returns a history that keeps the latest n requests.
 func NewHistory(n int) *History {
-	return &History{ring: make([]seen, n), byID: make(map[int64]int64, n)}
+	return &History{ring: make([]PastRequest, n), byID: make(map[int64]int64, n)}
 }
 
 // Sent notes the worker to which a request was sent.
@@ -33,19 +37,19 @@ func (h *History) Sent(r Request, worker int, now float64) {
 	}
 	s := h.at(h.n)
 	if h.n >= int64(len(h.ring)) {
-		delete(h.byID, s.id)
+		delete(h.byID, s.ID)
 	}
-	*s = seen{id: r.ID, at: now, adapter: r.Adapter, prompt: r.Prompt, maxNew: r.MaxNew, text: r.Text,
-		worker: int32(worker)}
+	*s = PastRequest{ID: r.ID, Sent: now, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.MaxNew, Text: r.Text,
+		Worker: int32(worker)}
 	h.byID[r.ID] = h.n
 	h.n++
 }
 
 // Finished notes the end of a request.
 func (h *History) Finished(f Event) {
-	if n, ok := h.byID[f.ID]; ok && h.at(n).worker != None {
+	if n, ok := h.byID[f.ID]; ok && h.at(n).Worker != None {
 		s := h.at(n)
-		s.output, s.e2e, s.ttft, s.worker = max(f.Output, 1), f.E2E, f.TTFT, f.Worker
+		s.Output, s.E2E, s.TTFT, s.Worker = max(f.Output, 1), f.E2E, f.TTFT, f.Worker
 	}
 }
 
@@ -60,14 +64,28 @@ type Ended struct {
 func (h *History) Ended() []Ended {
 	var list []Ended
 	for n := h.oldest(); n < h.n; n++ {
-		if s := h.at(n); s.output > 0 && s.worker != None {
-			list = append(list, Ended{s.worker, s.adapter, s.output, s.at, s.ttft, s.e2e})
+		if s := h.at(n); s.Output > 0 && s.Worker != None {
+			list = append(list, Ended{s.Worker, s.Adapter, s.Output, s.Sent, s.TTFT, s.E2E})
 		}
 	}
 	return list
 }
 
-func (h *History) at(n int64) *seen { return &h.ring[n%int64(len(h.ring))] }
+// Latest yields at most n of the latest requests, the oldest of them first.
+func (h *History) Latest(n int) iter.Seq[*PastRequest] {
+	return func(yield func(*PastRequest) bool) {
+		for i := max(h.oldest(), h.n-int64(n)); i < h.n; i++ {
+			if !yield(h.at(i)) {
+				return
+			}
+		}
+	}
+}
+
+// All yields all requests that the history keeps, the oldest first.
+func (h *History) All() iter.Seq[*PastRequest] { return h.Latest(len(h.ring)) }
+
+func (h *History) at(n int64) *PastRequest { return &h.ring[n%int64(len(h.ring))] }
 
 // oldest is the number of the first request that the history holds.
 func (h *History) oldest() int64 { return max(0, h.n-int64(len(h.ring))) }
@@ -75,8 +93,8 @@ func (h *History) oldest() int64 { return max(0, h.n-int64(len(h.ring))) }
 // vacate forgets that requests were sent to a slot, whose worker has left.
 func (h *History) vacate(slot int) {
 	for n := h.oldest(); n < h.n; n++ {
-		if s := h.at(n); int(s.worker) == slot {
-			s.worker = None
+		if s := h.at(n); int(s.Worker) == slot {
+			s.Worker = None
 		}
 	}
 }

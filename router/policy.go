@@ -57,6 +57,17 @@ type Refusal struct {
 	Reason string
 }
 
+// Admission may reject requests before the policy routes them. Package router/admission has one.
+type Admission interface {
+	// Refuse returns the reason to reject a request, "" if it is admitted, and the time after which a client may try
+	// again, s.
+	Refuse(r Request, v *View) (reason string, after float64)
+	// Sent notes that a request is sent to a worker, before the view counts the request there.
+	Sent(r Request, worker int, v *View)
+	// Note notes an event.
+	Note(e Event)
+}
+
 // Event is something that happened to a request or a worker. After each decision with a worker come, for the same
 // request: one Sent; FirstToken, if it is the first one of the request; one Left; and Finished, if the request has
 // ended well. A request that moves, or that is tried again elsewhere, has Left its worker before it is Sent to the next
@@ -109,10 +120,26 @@ func (rt *Router) Route(r Request, v *View) Decision {
 	return d
 }
 
+// Refuse asks the admission. It returns the reason to reject a request, "" if it is admitted, and the time after which
+// a client may try again, s.
+func (rt *Router) Refuse(r Request, v *View) (reason string, after float64) {
+	if rt.Admission == nil {
+		return "", 0
+	}
+	return rt.Admission.Refuse(r, v)
+}
+
+// Sent tells the admission that a request is sent to a worker. Call it before the view counts the request there.
+func (rt *Router) Sent(r Request, worker int, v *View) {
+	if rt.Admission != nil {
+		rt.Admission.Sent(r, worker, v)
+	}
+}
+
 // Note tells the admission and the policy of an event. An error names the policy.
 func (rt *Router) Note(e Event) error {
 	if rt.Admission != nil {
-		rt.Admission.note(e)
+		rt.Admission.Note(e)
 	}
 	if err := rt.Policy.Note(e); err != nil {
 		return &PolicyError{rt.Name, err}

@@ -13,9 +13,9 @@ import (
 	"lorasim/trace/settings"
 )
 
-// policies are the policies that [New] knows: those of this package and those that programs have registered. This is
-// the only state of the package that is shared by all runs of a process. It only grows, before the first run.
-var policies = newRegistry(builtin())
+// policies are the policies that [New] knows: those that programs have registered. This is the only state of the
+// package that is shared by all runs of a process. It only grows, before the first run.
+var policies = newRegistry(nil)
 
 type registry struct {
 	mu      sync.Mutex // held by add
@@ -53,11 +53,22 @@ func newCatalog(list []Descriptor) *catalog {
 
 func (r *registry) catalog() *catalog { return r.current.Load() }
 
-// add adds a policy after the others.
-func (r *registry) add(d Descriptor) error {
+// add adds policies after the others: all of them, or with an error none.
+func (r *registry) add(list []Descriptor) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.catalog()
+	t := &catalog{list: slices.Clone(r.catalog().list)}
+	for _, d := range list {
+		if err := t.add(d); err != nil {
+			return fmt.Errorf("register policy %q: %w", d.Name, err)
+		}
+	}
+	r.current.Store(newCatalog(t.list))
+	return nil
+}
+
+// add adds a policy to the list.
+func (t *catalog) add(d Descriptor) error {
 	if err := d.check(); err != nil {
 		return err
 	}
@@ -67,7 +78,7 @@ func (r *registry) add(d Descriptor) error {
 		}
 	}
 	d.Aliases = slices.Clone(d.Aliases)
-	r.current.Store(newCatalog(append(slices.Clone(t.list), d)))
+	t.list = append(t.list, d)
 	return nil
 }
 
@@ -99,17 +110,12 @@ func Describe[T any, P interface {
 	return Descriptor{Name: name, Summary: summary, New: func() Builder { return P(new(T)) }}
 }
 
-// Register adds a policy to those that [New], [List] and the command line know. A program calls it before it uses any
-// policy. The error says which part of the description is wrong, or that a policy of the name exists.
+// Register adds policies to those that [New], [List] and the command line know. A program calls it before it uses any
+// policy. The error says which part of a description is wrong, or that a policy of the name exists; then none is added.
 //
-// The policy has the same rights as those of this package: its specs may stand in scenario files, sweeps, and in the
-// candidates of the policy auto.
-func Register(d Descriptor) error {
-	if err := policies.add(d); err != nil {
-		return fmt.Errorf("register policy %q: %w", d.Name, err)
-	}
-	return nil
-}
+// Package router/builtin registers the policies of this module. All registered policies have the same rights: their
+// specs may stand in scenario files and sweeps.
+func Register(list ...Descriptor) error { return policies.add(list) }
 
 var policyName = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
 

@@ -22,14 +22,22 @@ type first struct {
 	from int
 }
 
-func (p first) Route(_ Request, v *View) Decision { return To(nextUsable(v, p.from)) }
+func (p first) Route(_ Request, v *View) Decision { return To(max(v.LeastLoaded(), p.from)) }
+
+// some are policies that are registered before.
+func some() []Descriptor {
+	static, hash := Describe[firstOptions]("static", "x"), Describe[firstOptions]("hash", "y")
+	static.Facts, hash.Facts = &Facts{}, &Facts{Signals: true}
+	hash.Aliases = []string{"period_mig"}
+	return []Descriptor{static, hash}
+}
 
 // A policy that is registered is one like the others: by name, by alias, with options, in lists and forms.
 func TestRegister(t *testing.T) {
-	r := newRegistry(builtin())
+	r := newRegistry(some())
 	d := Describe[firstOptions]("first", "the first usable worker")
 	d.Aliases, d.Preset = []string{"one"}, "from=1"
-	if err := r.add(d); err != nil {
+	if err := r.add([]Descriptor{d}); err != nil {
 		t.Fatal(err)
 	}
 	got := r.catalog()
@@ -38,8 +46,8 @@ func TestRegister(t *testing.T) {
 		got.called("one").Name != "first" {
 		t.Errorf("registered: %+v", last)
 	}
-	if len(got.forms) != len(builtin())+1 || len(got.kinds) != len(got.forms) {
-		t.Errorf("%d forms, %d kinds, %d policies before", len(got.forms), len(got.kinds), len(builtin()))
+	if len(got.forms) != len(some())+1 || len(got.kinds) != len(got.forms) {
+		t.Errorf("%d forms, %d kinds, %d policies before", len(got.forms), len(got.kinds), len(some()))
 	}
 }
 
@@ -67,14 +75,14 @@ func TestRegisterErrors(t *testing.T) {
 		`options of type router.notStruct, expected`: options(new(notStruct)),
 		`New returns a nil *router.firstOptions`:     options((*firstOptions)(nil)),
 	} {
-		r, d := newRegistry(builtin()), Describe[firstOptions]("first", "the first usable worker")
+		r, d := newRegistry(some()), Describe[firstOptions]("first", "the first usable worker")
 		change(&d)
-		testutil.ExpectError(t, r.add(d), want)
-		if len(r.catalog().list) != len(builtin()) {
+		testutil.ExpectError(t, r.add([]Descriptor{Describe[firstOptions]("fine", "z"), d}), want)
+		if len(r.catalog().list) != len(some()) {
 			t.Errorf("%s: registered", want)
 		}
 	}
-	err := Register(Describe[firstOptions]("static", "x"))
+	err := newRegistry(some()).add(some())
 	testutil.ExpectError(t, err, `register policy "static": policy static is already`)
 }
 
@@ -98,37 +106,39 @@ func (notStruct) Build(Env) (*Router, error) { return nil, nil }
 
 // Programs may register policies from several goroutines, while others read.
 func TestRegisterIsSafe(t *testing.T) {
-	r := newRegistry(builtin())
+	r := newRegistry(some())
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if err := r.add(Describe[firstOptions]("first-"+strings.Repeat("x", i+1), "one")); err != nil {
+			if err := r.add([]Descriptor{Describe[firstOptions]("first-"+strings.Repeat("x", i+1),
+				"one")}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	if n := len(r.catalog().list); n != len(builtin())+20 {
+	if n := len(r.catalog().list); n != len(some())+20 {
 		t.Errorf("%d policies", n)
 	}
 }
 
 // What a policy says about itself is checked where it is built.
 func TestBuiltPoliciesAreChecked(t *testing.T) {
-	env := testEnv(2, 2)
+	env := Env{Workers: make([]Spec, 2)}
+	deaf, hears := &some()[0], &some()[1]
 	for want, c := range map[string]struct {
-		rt   *Router
-		spec string
+		rt *Router
+		d  *Descriptor
 	}{
-		"no policy":                       {&Router{}, "static"},
-		"returns no policy":               {nil, "static"},
-		"placement on 1 workers":          {&Router{Policy: first{}, Placement: [][]int32{{0}}}, "least-loaded"},
-		"plans, but its Facts lack Plans": {&Router{Policy: first{}, Planner: &planAndRoute{}}, "least-loaded"},
-		"Facts lack Signals":              {&Router{Policy: first{}, ReadsKV: true}, "static"},
+		"no policy":                       {&Router{}, deaf},
+		"returns no policy":               {nil, deaf},
+		"placement on 1 workers":          {&Router{Policy: first{}, Placement: [][]int32{{0}}}, hears},
+		"plans, but its Facts lack Plans": {&Router{Policy: first{}, Places: true}, hears},
+		"Facts lack Signals":              {&Router{Policy: first{}, ReadsKV: true}, deaf},
 	} {
-		testutil.ExpectError(t, c.rt.check(c.spec, env), want)
+		testutil.ExpectError(t, c.rt.check(c.d, env), want)
 	}
-	if err := (&Router{Policy: first{}, ReadsKV: true}).check("least-loaded", env); err != nil {
+	if err := (&Router{Policy: first{}, ReadsKV: true}).check(hears, env); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,12 +5,20 @@
 // Policies are named in specs such as "least-loaded" or "bounded-hash:c=1.25",
 // which [New] turns into a [Router]:
 //
+//	import _ "lorasim/router/builtin" // registers the policies
+//
 //	env := router.Env{Workers: router.Alike(4, spec), Adapters: adapters}
 //	rt, err := router.New("affinity-spill:threshold=4", env)
 //	d := rt.Route(router.Request{ID: 7, Adapter: 2}, &view) // d.Worker
 //
-// One policy, or a small family, lives in one file named after it; registry.go lists
-// them all.
+// This package is the contract of policies, planners and admission with those that drive them: the simulator and the
+// fleet of real workers. It contains no policy. The policies are in packages below it:
+//
+//   - router/policies: small policies, a file each; router/planroute: plan-and-route;
+//     router/epp and router/script: endpoint pickers of Kubernetes, and programs in Starlark
+//   - router/builtin lists all of them
+//   - router/admission: load shedding and rate limits
+//   - router/choose, router/place, router/prefixindex, router/average: what policies share
 //
 // No policy picks a worker that is down or draining. Those that fix the worker
 // of an adapter go to another one meanwhile, each in an order it documents; the
@@ -119,8 +127,8 @@ func Alike(n int, s Spec) []Spec {
 	return slices.Repeat([]Spec{s}, n)
 }
 
-// needCosts says that a worker's cost model is missing.
-func (e *Env) needCosts() error {
+// NeedCosts returns an error if the cost model of a worker is missing.
+func (e *Env) NeedCosts() error {
 	if slices.ContainsFunc(e.Workers, func(s Spec) bool { return s.Cost == nil }) {
 		return errNeedsCosts
 	}
@@ -137,21 +145,6 @@ func (e Env) unlimited() Env {
 		}
 	}
 	return e
-}
-
-// hostLimited says whether some worker's host memory does not hold every adapter.
-func (e *Env) hostLimited() bool {
-	return slices.ContainsFunc(e.Workers, func(s Spec) bool { return s.HostSlots > 0 })
-}
-
-// pageSize is the size of the pages that KV caches are counted in where workers
-// are compared: the largest of theirs, tokens.
-func (e *Env) pageSize() float64 {
-	size := 1
-	for j := range e.Workers {
-		size = max(size, e.Workers[j].PageSize)
-	}
-	return float64(size)
 }
 
 // Moving is how requests in flight move to another worker.
@@ -187,7 +180,7 @@ type Router struct {
 	// ReadsPrefixes says that the policy reads which prompts share prefixes.
 	ReadsPrefixes bool
 	// Admission rejects requests before the policy routes them; nil: all are admitted.
-	Admission *Admission
+	Admission Admission
 	// ReadBody reads the body of a real request for the policy: the result becomes Request.Hint. It may be called at
 	// any time, concurrently. It returns nil for a body that the policy makes nothing of. nil: the policy reads no
 	// bodies.

@@ -1,8 +1,11 @@
-package router
+package router_test
 
 import (
 	"math"
 	"testing"
+
+	"lorasim/router"
+	"lorasim/router/routertest"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -10,10 +13,10 @@ import (
 
 // The router's own books are current, what workers report is not.
 func TestStaleAgesReportsOnly(t *testing.T) {
-	env := testEnv(2, 2)
-	live := testView(env)
+	env := routertest.Env(2, 2)
+	live := routertest.View(env)
 	live.Workers[1].Age = 0.25 // its own signals are late as well
-	s := NewStale(1)
+	s := router.NewStale(1)
 	for _, c := range []struct {
 		now  float64
 		kv   int64 // of worker 0 now
@@ -35,12 +38,14 @@ func TestStaleAgesReportsOnly(t *testing.T) {
 		w.Running, w.Queued, w.Tokens, w.QueuedToks, w.MaxRank = int(c.kv)+2, int(c.kv)+3, c.kv+4, c.kv+5, int(c.kv)+6
 		w.ActiveLoras, w.WaitingLoras, w.Draining = int(c.kv)+7, int(c.kv)+8, c.kv%4 < 2
 		n := int32(c.kv)
-		w.Adapters[1] = AdapterState{Running: n, Queued: n + 1, Tier: Tier(n % 4), Loading: n%2 == 0, Pinned: n%3 == 0}
+		w.Adapters[1] = router.AdapterState{Running: n, Queued: n + 1, Tier: router.Tier(n % 4), Loading: n%2 == 0,
+			Pinned: n%3 == 0}
 		want := *w
 		want.KVUsed, want.SlotsUsed, want.SlotsIdle, want.Up = c.seen, int(c.seen), int(c.seen)+1, c.seen%2 == 0
 		want.Age = c.age
-		want.Adapters = []AdapterState{{}, {Running: n, Queued: n + 1, Tier: Tier(c.seen % 4), Loading: c.seen%2 == 0,
-			Pinned: c.seen%3 == 0}}
+		want.Adapters = []router.AdapterState{{}, {Running: n, Queued: n + 1, Tier: router.Tier(c.seen % 4),
+			Loading: c.seen%2 == 0,
+			Pinned:  c.seen%3 == 0}}
 		v := s.Update(live)
 		if d := cmp.Diff(want, v.Workers[0]); d != "" {
 			t.Errorf("at %g: %s", c.now, d)
@@ -52,9 +57,9 @@ func TestStaleAgesReportsOnly(t *testing.T) {
 }
 
 func TestStalePassesThrough(t *testing.T) {
-	live := testView(testEnv(2, 2))
+	live := routertest.View(routertest.Env(2, 2))
 	for _, period := range []float64{0, -1, math.NaN()} {
-		if NewStale(period).Update(live) != live {
+		if router.NewStale(period).Update(live) != live {
 			t.Errorf("period %g: expected the live view", period)
 		}
 	}
@@ -65,18 +70,18 @@ func TestStalePassesThrough(t *testing.T) {
 func TestStaleBooksAreCurrent(t *testing.T) {
 	for _, spec := range []string{"least-loaded", "least-tokens", "weighted-queue", "dispatch_only", "k-shard"} {
 		rapid.Check(t, func(t *rapid.T) {
-			env := testEnv(3, 2)
-			live := testView(env)
-			now, late := mustNew(t, spec, env).Policy, mustNew(t, spec, env).Policy
-			s := NewStale(2)
+			env := routertest.Env(3, 2)
+			live := routertest.View(env)
+			now, late := routertest.New(t, spec, env).Policy, routertest.New(t, spec, env).Policy
+			s := router.NewStale(2)
 			for range 10 {
 				live.Now += rapid.Float64Range(0, 1.5).Draw(t, "dt")
-				drawWorkers(t, live)
+				routertest.DrawWorkers(t, live)
 				for i := range live.Workers {
 					live.Workers[i].Up = true
 				}
-				before := cloneView(live)
-				r := Request{Adapter: rapid.Int32Range(-1, 1).Draw(t, "adapter"), Prompt: 10}
+				before := routertest.CloneView(live)
+				r := router.Request{Adapter: rapid.Int32Range(-1, 1).Draw(t, "adapter"), Prompt: 10}
 				if a, b := now.Route(r, live).Worker, late.Route(r, s.Update(live)).Worker; a != b {
 					t.Fatalf("%s: worker %d on the live view, %d on late reports", spec, a, b)
 				}
@@ -89,16 +94,16 @@ func TestStaleBooksAreCurrent(t *testing.T) {
 }
 
 func TestStaleFollowsTheNumberOfWorkers(t *testing.T) {
-	s := NewStale(10)
-	s.Update(testView(testEnv(2, 2)))
-	if v := s.Update(testView(testEnv(4, 3))); len(v.Workers) != 4 || len(v.Workers[3].Adapters) != 3 {
+	s := router.NewStale(10)
+	s.Update(routertest.View(routertest.Env(2, 2)))
+	if v := s.Update(routertest.View(routertest.Env(4, 3))); len(v.Workers) != 4 || len(v.Workers[3].Adapters) != 3 {
 		t.Errorf("%d workers", len(v.Workers))
 	}
 }
 
 func TestStaleDoesNotAllocate(t *testing.T) {
-	live := testView(testEnv(16, 64))
-	s := NewStale(1)
+	live := routertest.View(routertest.Env(16, 64))
+	s := router.NewStale(1)
 	s.Update(live)
 	if n := testing.AllocsPerRun(100, func() {
 		live.Now += 0.4
@@ -106,13 +111,4 @@ func TestStaleDoesNotAllocate(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%g allocations per update", n)
 	}
-}
-
-func cloneView(v *View) *View {
-	c := *v
-	c.Workers = append([]Worker(nil), v.Workers...)
-	for i := range c.Workers {
-		c.Workers[i].Adapters = append([]AdapterState(nil), c.Workers[i].Adapters...)
-	}
-	return &c
 }

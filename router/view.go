@@ -2,6 +2,7 @@ package router
 
 import (
 	"iter"
+	"math"
 	"math/bits"
 
 	"lorasim/trace"
@@ -115,11 +116,13 @@ func (w *Worker) Adapter(a int32) AdapterState {
 // InSlot reports whether an adapter is in a GPU slot, or on its way there. The base model is everywhere.
 func (w *Worker) InSlot(adapter int32) bool {
 	a := w.Adapter(adapter)
-	return !isAdapter(adapter) || a.Tier == GPU || a.Loading
+	return adapter == trace.BaseModel || a.Tier == GPU || a.Loading
 }
 
-// atHand says whether an adapter is in host memory at least.
-func (w *Worker) atHand(k int32) bool { return !isAdapter(k) || w.Adapter(k).Tier >= Host }
+// InHost reports whether an adapter is in host memory or in a GPU slot. The base model is everywhere.
+func (w *Worker) InHost(adapter int32) bool {
+	return adapter == trace.BaseModel || w.Adapter(adapter).Tier >= Host
+}
 
 // KVShare returns the used share of the KV cache, 0 if its size is unknown.
 func (w *Worker) KVShare() float64 {
@@ -149,14 +152,14 @@ type View struct {
 	// Index lists the workers that have an adapter; nil: a policy checks each worker.
 	Index *Index
 	// Read updates the KVUsed of one worker, for policies that need those of few workers only
-	// ([Router.ReadsFewKV]); nil: KVUsed is current.
+	// ([Router.ReadsFewKV]); nil: KVUsed is current. Policies call [View.ReadKV].
 	Read func(worker int)
 }
 
-// read brings the KVUsed of a worker up to now.
-func (v *View) read(j int) {
+// ReadKV makes the KVUsed of a worker current.
+func (v *View) ReadKV(worker int) {
 	if v.Read != nil {
-		v.Read(j)
+		v.Read(worker)
 	}
 }
 
@@ -169,17 +172,6 @@ func (v *View) Usable() iter.Seq2[int, *Worker] {
 			}
 		}
 	}
-}
-
-// nextUsable returns the first usable worker from the given one on, going
-// around, or None.
-func nextUsable(v *View, from int) int {
-	for i := range v.Workers {
-		if w := (from + i) % len(v.Workers); v.Workers[w].Usable() {
-			return w
-		}
-	}
-	return None
 }
 
 // Having yields the usable workers that have an adapter, in ascending order: the adapter is in a GPU slot, on its
@@ -233,7 +225,36 @@ func (x *Index) Set(worker int, adapter int32, a AdapterState) {
 	}
 }
 
+// Has reports whether a worker has an adapter: [AdapterState.Wanted].
+func (x *Index) Has(worker int, adapter int32) bool { return x.in(x.has, worker, adapter) }
+
+// InHost reports whether an adapter is in a worker's host memory, or in a GPU slot.
+func (x *Index) InHost(worker int, adapter int32) bool { return x.in(x.host, worker, adapter) }
+
 // in says whether a worker is in a set of an adapter.
 func (x *Index) in(set []uint64, worker int, adapter int32) bool {
 	return set[int(adapter)*x.words+worker/64]>>(worker%64)&1 > 0
+}
+
+// Least returns the index of the first usable worker with the least cost, or None.
+func (v *View) Least(cost func(j int, w *Worker) float64) int {
+	best, least := None, math.Inf(1)
+	for j, w := range v.Usable() {
+		if c := cost(j, w); c < least || c == least && best == None {
+			best, least = j, c
+		}
+	}
+	return best
+}
+
+// LeastLoaded returns the index of the first usable worker with the fewest requests, or None.
+func (v *View) LeastLoaded() int {
+	return v.Least(func(_ int, w *Worker) float64 { return float64(w.Load()) })
+}
+
+// Prefixes says which prompt prefixes workers keep in their prefix caches.
+type Prefixes interface {
+	// Match returns how many of the first n tokens of a text a worker keeps for an adapter. A worker that keeps a
+	// whole prompt still computes its last token.
+	Match(worker int, text *trace.Text, adapter, tokens int32) int32
 }

@@ -66,8 +66,8 @@ func holdNames(t *testing.T, file string, least int) {
 func TestArchitectureLayers(t *testing.T) {
 	drawing := regexp.MustCompile("(?s)```mermaid\nflowchart [A-Z]+\n *%% imports\n(.*?)```")
 	blocks := drawing.FindAllStringSubmatch(page(t), -1)
-	if len(blocks) != 2 {
-		t.Fatalf("%d drawings of imports in %s, expected 2", len(blocks), architecture)
+	if len(blocks) != 3 {
+		t.Fatalf("%d drawings of imports in %s, expected 3", len(blocks), architecture)
 	}
 	all := imports(t)
 	for _, b := range blocks {

@@ -11,9 +11,17 @@ import (
 // from those before it.
 var floors = []string{"internal", "scenarios", "trace", "ilp", "router", "sim", "bench", "cmd", "examples"}
 
-// rooms are the packages of sim and bench from below: one may import from rows before its own, and from no other of
-// its row.
+// rooms are the packages of router, sim and bench from below: one may import from rows before its own, and from no
+// other of its row.
 var rooms = map[string][][]string{
+	"router": {
+		{"router/average", "router/prefix"},
+		{"router"}, // the contract
+		{"router/choose", "router/prefixindex", "router/routertest"},
+		{"router/place"},
+		{"router/policies", "router/planroute", "router/script", "router/epp"},
+		{"router/admission", "router/builtin", "router/epp/edit", "router/epp/scrape"},
+	},
 	"sim": {
 		{"sim/tick"},
 		{"sim/profile", "sim/record"},
@@ -47,9 +55,9 @@ var rooms = map[string][][]string{
 		{"bench/serving/metrics/metricstest"},
 		{"bench/serving/extproc", "bench/serving/gateway", "bench/serving/live"},
 
-		{"bench/accuracy/eppcases", "bench/accuracy/steps", "bench/accuracy/validate"},
-		{"bench/accuracy/recorded", "bench/accuracy/sloraruns", "bench/accuracy/vllmruns"},
-		{"bench/accuracy/calibrate"},
+		{"bench/fidelity/decisions", "bench/fidelity/measured"},
+		{"bench/fidelity/check", "bench/fidelity/sloraruns"},
+		{"bench/fidelity/fit"},
 
 		{"bench"}, // its map, without code
 	},

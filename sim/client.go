@@ -118,8 +118,8 @@ func (s *sim) sendHead() {
 // route sends a request, with the tokens that it has generated, unless the router rejects it. While no worker is on,
 // the request may wait for one.
 func (s *sim) route(r *request) {
-	if a := s.cfg.Router.Admission; a != nil && r.workerFirst < 0 {
-		if why, _ := a.Refuse(s.question(r), s.routerView()); why != "" {
+	if s.cfg.Router.Admission != nil && r.workerFirst < 0 {
+		if why, _ := s.cfg.Router.Refuse(s.question(r), s.routerView()); why != "" {
 			s.finish(r, record.Rejected, why, s.loop.Now())
 			return
 		}
@@ -166,7 +166,7 @@ func (s *sim) dispatch(r *request) {
 			at += w.costs.Overhead
 		}
 		if reason = w.engine.Refuse(&r.Request); reason == "" {
-			s.cfg.Router.Admission.Sent(question, dest, view)
+			s.cfg.Router.Sent(question, dest, view)
 			w.send(r)
 			s.change(d.Change)
 			return
@@ -231,10 +231,9 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 		}
 		s.workers[r.worker].finished++
 	}
-	s.placed(r, Gone, r.worker, 0)
 	s.cfg.Observer.Done(rec)
-	for _, tell := range s.hooks.done {
-		tell(rec)
+	if s.events.Wants(record.EventEnded) {
+		s.emit(record.Event{Kind: record.EventEnded, Worker: r.worker, ID: r.ID, Adapter: rec.Adapter, Request: rec})
 	}
 	s.done++
 	if s.plan.byID != nil {

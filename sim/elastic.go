@@ -31,17 +31,6 @@ type Resize struct {
 	Workers int
 }
 
-// Power is the state of a worker in an elastic cluster.
-type Power uint8
-
-// The states of a worker. A worker uses a GPU in all of them except Off.
-const (
-	On       Power = iota // takes requests
-	Draining              // finishes its requests and takes no new ones
-	Off                   // uses no GPU
-	Starting              // takes requests after its cold start
-)
-
 // ElasticStats counts how a cluster grew and shrank.
 type ElasticStats struct {
 	Mean                                float64 // mean number of workers that used a GPU
@@ -66,9 +55,9 @@ type elastic struct {
 	response tick.Ticks // sum of their response times
 }
 
-// Done counts a request that ended, for the scaler.
-func (e *elastic) Done(r *record.Request) {
-	if r.Status == record.OK {
+// note counts a request that ended, for the scaler.
+func (e *elastic) note(ended *record.Event) {
+	if r := ended.Request; r.Status == record.OK {
 		e.ended++
 		e.response += tick.FromSeconds(r.Finish) - tick.FromSeconds(r.Sent)
 	}
@@ -94,7 +83,7 @@ func (s *sim) initElastic() error {
 	}
 	for i := range s.workers {
 		if i >= e.Initial {
-			s.workers[i].power, s.workers[i].bare = Off, true
+			s.workers[i].power, s.workers[i].bare = record.Off, true
 		}
 	}
 	s.elastic = elastic{count: e.Initial, on: e.Initial, paid: e.Initial, least: n + 1, sizes: len(e.Times)}
@@ -111,7 +100,7 @@ func (s *sim) initElastic() error {
 		})
 	}
 	if e.Scaler != nil {
-		s.hooks.done = append(s.hooks.done, s.elastic.Done)
+		s.events.Add(record.Watcher{Kinds: record.EventEnded, Note: s.elastic.note})
 		s.loop.Background(tick.FromSeconds(e.Every), event.Scale, s.look)
 	}
 	return nil
@@ -130,7 +119,7 @@ func (s *sim) look() {
 		l.Response = e.response.Seconds() / float64(e.ended)
 	}
 	for i := range s.workers {
-		if w := &s.workers[i]; w.power == On {
+		if w := &s.workers[i]; w.power == record.On {
 			l.InFlight += w.v.Load()
 		}
 	}
@@ -150,19 +139,19 @@ func (s *sim) scaleTo(n int) {
 	}
 	n = min(max(n, s.cfg.Elastic.Min), len(s.workers))
 	for s.elastic.count < n {
-		if w := s.first(Draining); w != nil {
+		if w := s.first(record.Draining); w != nil {
 			s.elastic.stats.TakenBack++
-			w.setPower(On)
+			w.setPower(record.On)
 		} else {
-			s.first(Off).startUp()
+			s.first(record.Off).startUp()
 		}
 	}
 	for s.elastic.count > n {
-		if w := s.last(Starting); w != nil {
+		if w := s.last(record.Starting); w != nil {
 			s.elastic.stats.CalledOff++
-			w.setPower(Off)
+			w.setPower(record.Off)
 		} else {
-			s.last(On).drain()
+			s.last(record.On).drain()
 		}
 	}
 }
@@ -177,7 +166,7 @@ func (s *sim) holds(r *request) bool {
 		return false
 	}
 	r.Depart()
-	s.placed(r, Held, -1, 0)
+	s.placed(r, record.EventHeld, -1, 0)
 	e.held = append(e.held, r)
 	return true
 }
@@ -194,10 +183,10 @@ func (s *sim) release() {
 }
 
 // first and last return the worker in a state that comes back or leaves first; nil: none.
-func (s *sim) first(p Power) *worker { return s.extreme(p, -1) }
-func (s *sim) last(p Power) *worker  { return s.extreme(p, 1) }
+func (s *sim) first(p record.Power) *worker { return s.extreme(p, -1) }
+func (s *sim) last(p record.Power) *worker  { return s.extreme(p, 1) }
 
-func (s *sim) extreme(p Power, sign int) (best *worker) {
+func (s *sim) extreme(p record.Power, sign int) (best *worker) {
 	for i := range s.workers {
 		w := &s.workers[i]
 		if w.power != p {
@@ -217,11 +206,11 @@ func (w *worker) startUp() {
 	w.incarnation++
 	w.startedAt = s.loop.Now()
 	s.elastic.stats.Started++
-	w.setPower(Starting)
+	w.setPower(record.Starting)
 	this := w.incarnation
 	s.loop.Background(s.loop.Now()+tick.FromSeconds(s.cfg.Elastic.ColdStart), event.Up, func() {
-		if w.power == Starting && w.incarnation == this { // else it was called off
-			w.setPower(On)
+		if w.power == record.Starting && w.incarnation == this { // else it was called off
+			w.setPower(record.On)
 		}
 	})
 }
@@ -229,12 +218,12 @@ func (w *worker) startUp() {
 // drain makes a worker leave after it has finished its requests.
 func (w *worker) drain() {
 	w.s.elastic.stats.Left++
-	w.setPower(Draining)
+	w.setPower(record.Draining)
 	w.offWhenEmpty()
 }
 
 // setPower changes the state of a worker. A worker that goes off loses everything in its memory.
-func (w *worker) setPower(p Power) {
+func (w *worker) setPower(p record.Power) {
 	s, was := w.s, w.power
 	w.power = p
 	now := s.loop.Now()
@@ -242,30 +231,30 @@ func (w *worker) setPower(p Power) {
 		now = min(now, s.end) // what goes on by itself after the run does not count
 	}
 	s.elastic.change(now, counts(p)-counts(was), paid(p)-paid(was))
-	s.elastic.on += is(p, On) - is(was, On)
-	if p == Off {
+	s.elastic.on += is(p, record.On) - is(was, record.On)
+	if p == record.Off {
 		w.onTime += s.loop.Now() - w.startedAt
 		w.startedAt, w.bare = 0, true
 		w.reset(true)
 	}
 	w.publish()
-	for _, tell := range s.hooks.power {
-		tell(s.loop.Now(), w.id, p)
+	if s.events.Wants(record.EventPower) {
+		s.emit(record.Event{Kind: record.EventPower, Worker: int32(w.id), Power: p})
 	}
-	if p == On && len(s.elastic.held) > 0 {
+	if p == record.On && len(s.elastic.held) > 0 {
 		s.loop.At(s.loop.Now(), event.Release, s.release) // when all have come that come now
 	}
 }
 
-func is(p, q Power) int {
+func is(p, q record.Power) int {
 	if p == q {
 		return 1
 	}
 	return 0
 }
 
-func counts(p Power) int { return is(p, On) + is(p, Starting) }
-func paid(p Power) int   { return 1 - is(p, Off) }
+func counts(p record.Power) int { return is(p, record.On) + is(p, record.Starting) }
+func paid(p record.Power) int   { return 1 - is(p, record.Off) }
 
 // change counts workers that have joined or left. States without duration do not count.
 func (e *elastic) change(now tick.Ticks, count, paid int) {
@@ -278,7 +267,7 @@ func (e *elastic) change(now tick.Ticks, count, paid int) {
 
 // timeOn returns the time during which a worker used a GPU, at the end of a run.
 func (w *worker) timeOn(end tick.Ticks) tick.Ticks {
-	if w.power == Off {
+	if w.power == record.Off {
 		return w.onTime
 	}
 	return w.onTime + max(end-w.startedAt, 0)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lorasim/router"
+	"lorasim/router/admission"
 	"lorasim/sim/autoscale"
 	"lorasim/sim/engine"
 	"lorasim/sim/profile"
@@ -38,19 +39,19 @@ type guard struct {
 	router.Policy
 	t     *rapid.T
 	s     *sim
-	state []Power
+	state []record.Power
 	spans [][2]tick.Ticks // of time on, by change
 	owner []int           // of the spans
 	open  []int           // the span of each worker, -1: off
 	had   []int           // requests of each worker that drains
-	moves map[[2]Power]int64
+	moves map[[2]record.Power]int64
 	shed  int // the limit on queues; 0: none
 }
 
 func (g *guard) Route(r router.Request, v *router.View) router.Decision {
 	d := g.Policy.Route(r, v)
 	w := d.Worker
-	if w != router.None && g.state[w] != On {
+	if w != router.None && g.state[w] != record.On {
 		g.t.Fatalf("request %d goes to worker %d, which is in state %d", r.ID, w, g.state[w])
 	}
 	if n := g.shortest(); g.shed > 0 && n >= g.shed && n < math.MaxInt && g.isNew(r.ID) {
@@ -59,27 +60,40 @@ func (g *guard) Route(r router.Request, v *router.View) router.Decision {
 	return d
 }
 
-func (g *guard) Power(at tick.Ticks, worker int, p Power) {
-	allowed := map[Power][]Power{On: {Draining}, Draining: {On, Off}, Off: {Starting}, Starting: {On, Off}}
+// note holds the events of the run against what was before.
+func (g *guard) note(e *record.Event) {
+	switch e.Kind {
+	case record.EventState:
+		g.watch(e.View)
+	case record.EventPower:
+		g.power(e.At, int(e.Worker), e.Power)
+	case record.EventEnded:
+		g.ended(e.Request)
+	}
+}
+
+func (g *guard) power(at tick.Ticks, worker int, p record.Power) {
+	allowed := map[record.Power][]record.Power{record.On: {record.Draining}, record.Draining: {record.On, record.Off},
+		record.Off: {record.Starting}, record.Starting: {record.On, record.Off}}
 	if !slices.Contains(allowed[g.state[worker]], p) {
 		g.t.Fatalf("worker %d: from state %d to %d", worker, g.state[worker], p)
 	}
-	g.moves[[2]Power{g.state[worker], p}]++
+	g.moves[[2]record.Power{g.state[worker], p}]++
 	g.state[worker] = p
-	if p == Draining {
+	if p == record.Draining {
 		g.had[worker] = g.s.workers[worker].requests
 	}
 	switch {
-	case p == Starting:
+	case p == record.Starting:
 		g.open[worker] = len(g.spans)
 		g.spans, g.owner = append(g.spans, [2]tick.Ticks{at, -1}), append(g.owner, worker)
-	case p == Off:
+	case p == record.Off:
 		g.spans[g.open[worker]][1] = at
 		g.open[worker] = -1
 	}
 	n := 0
 	for _, p := range g.state {
-		if p == On || p == Starting {
+		if p == record.On || p == record.Starting {
 			n++
 		}
 	}
@@ -88,15 +102,15 @@ func (g *guard) Power(at tick.Ticks, worker int, p Power) {
 	}
 }
 
-// Watch: who is off has nothing, and says so; who drains gets no more.
-func (g *guard) Watch(_, _ tick.Ticks, v *router.View) {
+// watch: who is off has nothing, and says so; who drains gets no more.
+func (g *guard) watch(v *router.View) {
 	for i := range v.Workers {
 		w, p := &v.Workers[i], g.state[i]
-		if (p == Off || p == Starting) && (w.Up || w.Load() != 0 || w.KVUsed != 0 || w.SlotsUsed > 0) ||
-			w.Draining != (p != On) {
+		if (p == record.Off || p == record.Starting) && (w.Up || w.Load() != 0 || w.KVUsed != 0 || w.SlotsUsed > 0) ||
+			w.Draining != (p != record.On) {
 			g.t.Fatalf("worker %d in state %d: %+v", i, p, w)
 		}
-		if n := g.s.workers[i].requests; p == Draining {
+		if n := g.s.workers[i].requests; p == record.Draining {
 			if n > g.had[i] {
 				g.t.Fatalf("worker %d drains, and has %d requests after %d", i, n, g.had[i])
 			}
@@ -145,7 +159,7 @@ type onlooker struct {
 	g     *guard
 	looks []autoscale.Look
 	asked []int
-	state [][]Power
+	state [][]record.Power
 }
 
 func (o *onlooker) Want(l autoscale.Look) int {
@@ -166,11 +180,11 @@ func (o *onlooker) check(l *ledger, overhead tick.Ticks, settled bool) {
 		}
 		want := autoscale.Look{Now: k.Now, InFlight: k.InFlight}
 		for _, p := range o.state[i] {
-			if p == On || p == Starting {
+			if p == record.On || p == record.Starting {
 				want.Workers++
 			}
 		}
-		none := !slices.Contains(o.state[i], On)
+		none := !slices.Contains(o.state[i], record.On)
 		late, there, sum := 0, 0, tick.Ticks(0) // late: what happened at this instant, before the look or after it
 		arrived += k.Arrived
 		for _, r := range l.recs {
@@ -184,13 +198,13 @@ func (o *onlooker) check(l *ledger, overhead tick.Ticks, settled bool) {
 				want.Ended++
 				sum += end + overhead - sent
 			}
-			at := Draining
+			at := record.Draining
 			if r.WorkerLast >= 0 {
 				at = o.state[i][r.WorkerLast]
 			}
 			switch {
 			case sent > now || now > end && (r.WorkerLast >= 0 || now > end+overhead):
-			case at == On, none && at != Draining: // or it waits for one to be on
+			case at == record.On, none && at != record.Draining: // or it waits for one to be on
 				if there++; sent == now || end == now {
 					late++
 				}
@@ -320,8 +334,8 @@ func checkElastic(t *rapid.T, policy string) {
 		t.Fatal(err)
 	}
 	e, src := genElastic(t, n), wl.Source()
-	g := &guard{Policy: rt.Policy, t: t, state: make([]Power, n), open: make([]int, n), had: make([]int, n),
-		moves: map[[2]Power]int64{}}
+	g := &guard{Policy: rt.Policy, t: t, state: make([]record.Power, n), open: make([]int, n), had: make([]int, n),
+		moves: map[[2]record.Power]int64{}}
 	look := &onlooker{g: g}
 	if rapid.Bool().Draw(t, "scaler") {
 		e.Times = nil
@@ -330,21 +344,22 @@ func checkElastic(t *rapid.T, policy string) {
 	}
 	for i := range n {
 		if g.open[i] = -1; i >= e.Initial {
-			g.state[i] = Off
+			g.state[i] = record.Off
 			continue
 		}
 		g.open[i], g.spans, g.owner = len(g.spans), append(g.spans, [2]tick.Ticks{0, -1}), append(g.owner, i)
 	}
 	rt.Policy = g
 	if g.shed = rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "shed"); g.shed > 0 {
-		if rt.Admission, err = router.NewAdmission("queue:"+string(rune('0'+g.shed)), "", env); err != nil {
+		if err = admission.Add(rt, "queue:"+string(rune('0'+g.shed)), "", env); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l := newLedger()
 	cfg := Config{Source: src, Workers: slices.Repeat([]*profile.Costs{costs}, n), Router: rt, Observer: l,
-		Hooks: []Hooks{{Watch: g.Watch, Power: g.Power, Done: g.Done}}, TokenTimes: true,
-		MoveMode: mode, Home: router.Disk, Elastic: e,
+		Watchers:   []record.Watcher{{Kinds: record.EventState | record.EventPower | record.EventEnded, Note: g.note}},
+		TokenTimes: true,
+		MoveMode:   mode, Home: router.Disk, Elastic: e,
 		Staleness:      rapid.SampledFrom([]float64{0, 0, 0.1, 10}).Draw(t, "staleness"),
 		LoadFailures:   rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "load_failures"),
 		MaxConcurrency: rapid.SampledFrom([]int{0, 0, 1, 6}).Draw(t, "concurrency"),
@@ -381,7 +396,7 @@ func checkElastic(t *rapid.T, policy string) {
 
 // Done: load is shed where every worker that takes requests has so many waiting,
 // and only there.
-func (g *guard) Done(r *record.Request) {
+func (g *guard) ended(r *record.Request) {
 	if strings.HasPrefix(r.Error, "shed") && g.s.stale == nil && g.shortest() < g.shed {
 		g.t.Fatalf("request %d is shed where %d wait, limit %d", r.ID, g.shortest(), g.shed)
 	}
@@ -458,13 +473,14 @@ func (g *guard) check(st *Stats) {
 			least, most = min(least, n), max(most, n)
 		}
 	}
-	if i := slices.Index(g.state, Draining); i >= 0 {
+	if i := slices.Index(g.state, record.Draining); i >= 0 {
 		g.t.Fatalf("worker %d drains when all is done", i)
 	}
 	e := st.Elastic
-	if a, b := [4]int64{e.Started, e.CalledOff, e.Left, e.TakenBack}, [4]int64{g.moves[[2]Power{Off, Starting}],
-		g.moves[[2]Power{Starting, Off}],
-		g.moves[[2]Power{On, Draining}], g.moves[[2]Power{Draining, On}]}; a != b {
+	moves := func(from, to record.Power) int64 { return g.moves[[2]record.Power{from, to}] }
+	if a, b := [4]int64{e.Started, e.CalledOff, e.Left, e.TakenBack}, [4]int64{moves(record.Off, record.Starting),
+		moves(record.Starting, record.Off), moves(record.On, record.Draining),
+		moves(record.Draining, record.On)}; a != b {
 		g.t.Fatalf("%+v, the log has %v", e, b)
 	}
 	if st.End > 0 && (e.Least != least || e.Most != most || math.Abs(e.Mean-float64(sum)/float64(st.End)) > 1e-9) {

@@ -11,6 +11,7 @@ import (
 
 	"lorasim/internal/testutil"
 	"lorasim/router"
+	"lorasim/router/admission"
 	"lorasim/sim/autoscale"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
@@ -37,7 +38,7 @@ func elastically(t *testing.T, workers int, cfg Config, reqs ...trace.Request) (
 	cfg.Source = (&trace.Workload{Adapters: trace.Names(2, nil), Requests: reqs}).Source()
 	cfg.Workers = slices.Repeat([]*profile.Costs{p.Compile()}, workers)
 	cfg.Observer, cfg.Home = l, router.Disk
-	cfg.Hooks = []Hooks{{Watch: log.Watch, Power: log.Power}}
+	cfg.Watchers = []record.Watcher{{Kinds: record.EventState | record.EventPower, Note: log.note}}
 	if cfg.Router == nil {
 		cfg.Router = &router.Router{Policy: byUsable{}}
 	}
@@ -58,10 +59,13 @@ type powerLog struct {
 	until tick.Ticks // end of what was watched
 }
 
-func (p *powerLog) Watch(_, to tick.Ticks, _ *router.View) { p.until = to }
-
-func (p *powerLog) Power(at tick.Ticks, worker int, state Power) {
-	p.lines = append(p.lines, fmt.Sprintf("%.0f:%d%s", at.Milliseconds(), worker, []string{"!", "-", ".", "+"}[state]))
+func (p *powerLog) note(e *record.Event) {
+	if e.Kind == record.EventState {
+		p.until = e.Until
+		return
+	}
+	p.lines = append(p.lines, fmt.Sprintf("%.0f:%d%s", e.At.Milliseconds(), e.Worker,
+		[]string{"!", "-", ".", "+"}[e.Power]))
 }
 
 // Worked out by hand.
@@ -147,11 +151,10 @@ func TestStartsAreCalledOffAndDrainingIsTakenBack(t *testing.T) {
 // when a request comes, and not again.
 func TestNoWorkers(t *testing.T) {
 	e := &Elastic{ColdStart: 0.05, Every: 0.1, Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 2}}}
-	admission, err := router.NewAdmission("", "1,burst=1", router.Env{Adapters: trace.Names(2, nil)})
-	if err != nil {
+	rt := &router.Router{Policy: byUsable{}}
+	if err := admission.Add(rt, "", "1,burst=1", router.Env{Adapters: trace.Names(2, nil)}); err != nil {
 		t.Fatal(err)
 	}
-	rt := &router.Router{Policy: byUsable{}, Admission: admission}
 	adapters := func(reqs ...trace.Request) []trace.Request {
 		for i := 1; i < len(reqs); i++ {
 			reqs[i].Adapter = int32(i - 1)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"

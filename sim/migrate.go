@@ -4,6 +4,7 @@ import (
 	"lorasim/router"
 	"lorasim/sim/engine"
 	"lorasim/sim/event"
+	"lorasim/sim/record"
 	"lorasim/sim/tick"
 )
 
@@ -89,7 +90,7 @@ func (w *worker) Ejected(er *engine.Request, n int64) {
 	w.reserve(held)
 	r.Leaving, r.TransferredKV = engine.Sent, n
 	r.Depart()
-	s.placed(r, Moving, int32(w.id), r.dest)
+	s.placed(r, record.EventMoving, int32(w.id), r.dest)
 	left := s.loop.Now()
 	w.copy(n-r.copied, func() {
 		if w.failedAt >= left { // the source failed, and the pages with it

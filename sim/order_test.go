@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"lorasim/router"
+	"lorasim/router/admission"
 	"lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
-	"lorasim/sim/tick"
 	"lorasim/trace"
 
 	"pgregory.net/rapid"
@@ -26,7 +26,7 @@ type bounded struct {
 	off  string                // what is wrong
 }
 
-func (b *bounded) Watch(_, _ tick.Ticks, _ *router.View) {
+func (b *bounded) note(*record.Event) {
 	w := &b.s.workers[0]
 	if w.engine.Step.Decodes() {
 		return // counters move on within a run of decode steps
@@ -93,8 +93,8 @@ func TestVTCBound(t *testing.T) {
 		wl := overload(t)
 		b := &bounded{ledger: newLedger(), from: map[[2]int32][2]int64{}, u: engine.OutputWeight * p.Memory.KVTokens}
 		s := checked(t, Config{Source: wl.Source(), Router: &router.Router{Policy: byID{n: 1}}, Observer: b.ledger,
-			Hooks:   []Hooks{{Watch: b.Watch}},
-			Workers: []*profile.Costs{p.Compile()}, Home: router.Disk})
+			Watchers: []record.Watcher{{Kinds: record.EventState, Note: b.note}},
+			Workers:  []*profile.Costs{p.Compile()}, Home: router.Disk})
 		b.s = s
 		if err := s.run(context.Background()); err != nil {
 			t.Fatal(err)
@@ -255,7 +255,7 @@ func TestAdmission(t *testing.T) {
 	rt, err := router.New("least-loaded:ties=first", router.Env{Workers: router.Alike(2, router.Spec{}),
 		Adapters: w.Adapters})
 	if err == nil {
-		rt.Admission, err = router.NewAdmission("", "0.5,burst=1", router.Env{Adapters: w.Adapters})
+		err = admission.Add(rt, "", "0.5,burst=1", router.Env{Adapters: w.Adapters})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -12,16 +12,6 @@ import (
 	"lorasim/sim/tick"
 )
 
-// PlanRecord is a plan and its outcome. Times are simulated, s.
-type PlanRecord struct {
-	Made    float64      `json:"made_s"`    // when the plan was made
-	Applied float64      `json:"applied_s"` // when the plan was applied or dropped
-	Plan    *router.Plan `json:"plan"`
-	Dropped string       `json:"dropped,omitempty"` // reason why the plan was not applied; "": it was
-	Moved   int          `json:"moved"`             // number of requests that moved
-	Gone    int          `json:"gone"`              // number of requests that had ended before
-}
-
 // planning is the state of planning in a run.
 type planning struct {
 	planner router.Planner
@@ -147,7 +137,7 @@ func (w *worker) inFlight(as []router.InFlight, selection router.Selection) []ro
 // apply carries out a plan completely or, if it is impossible, not at all.
 func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	p := &s.plan
-	rec := &PlanRecord{Made: made.Seconds(), Applied: s.loop.Now().Seconds(), Plan: plan}
+	rec := &record.Plan{Made: made.Seconds(), Applied: s.loop.Now().Seconds(), Plan: plan}
 	err := s.checkPlan(plan)
 	if err != nil {
 		rec.Dropped = err.Error()
@@ -168,8 +158,8 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	if p.planner != nil {
 		p.planner.Applied(plan, err)
 	}
-	for _, tell := range s.hooks.plan {
-		tell(rec)
+	if s.events.Wants(record.EventPlan) {
+		s.emit(record.Event{Kind: record.EventPlan, Worker: -1, Plan: rec})
 	}
 }
 

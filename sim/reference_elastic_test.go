@@ -19,7 +19,7 @@ type refPower struct {
 }
 
 type refLife struct {
-	state Power
+	state record.Power
 	born  tick.Ticks
 	ready tick.Ticks // when its start will be over
 	on    [][2]tick.Ticks
@@ -45,19 +45,19 @@ func (s *reference) initPower(n int, e *Elastic) {
 	}
 	s.cold, s.sizes = tick.FromSeconds(e.ColdStart), slices.Clone(e.Times)
 	for i := e.Initial; i < n; i++ {
-		s.power[i].state = Off
+		s.power[i].state = record.Off
 	}
 }
 
 // noneOn keeps a request for later while no worker is on, or rejects it where none will be.
 func (s *reference) noneOn(r *refRequest) bool {
-	in := func(state Power) bool {
+	in := func(state record.Power) bool {
 		return slices.ContainsFunc(s.power, func(p refLife) bool { return p.state == state })
 	}
 	switch {
-	case in(On):
+	case in(record.On):
 		return false
-	case in(Starting) || len(s.sizes) > 0:
+	case in(record.Starting) || len(s.sizes) > 0:
 		s.held = append(s.held, r)
 	default:
 		r.status, r.end = record.Rejected, s.now
@@ -79,7 +79,7 @@ func (s *reference) nextPower() tick.Ticks {
 		t = tick.FromSeconds(s.sizes[0].At)
 	}
 	for _, p := range s.power {
-		if p.state == Starting {
+		if p.state == record.Starting {
 			t = min(t, p.ready)
 		}
 	}
@@ -88,8 +88,8 @@ func (s *reference) nextPower() tick.Ticks {
 
 func (s *reference) started() {
 	for i := range s.power {
-		if p := &s.power[i]; p.state == Starting && p.ready == s.now {
-			p.state = On
+		if p := &s.power[i]; p.state == record.Starting && p.ready == s.now {
+			p.state = record.On
 		}
 	}
 	s.release()
@@ -99,7 +99,7 @@ func (s *reference) started() {
 func (s *reference) drained() {
 	for i := range s.power {
 		w := s.ws[i]
-		if s.power[i].state == Draining && (!w.busy || w.ahead()) &&
+		if s.power[i].state == record.Draining && (!w.busy || w.ahead()) &&
 			len(w.waiting)+len(w.running)+len(w.filling)+len(w.entering)+len(w.parked) == 0 && w.chunked == nil {
 			s.off(i)
 		}
@@ -109,7 +109,7 @@ func (s *reference) drained() {
 func (s *reference) off(i int) {
 	p := &s.power[i]
 	p.on = append(p.on, [2]tick.Ticks{p.born, s.now})
-	p.state = Off
+	p.state = record.Off
 	s.ws[i] = s.fresh()
 }
 
@@ -126,7 +126,7 @@ func (s *reference) resize(requests int) {
 		n := s.sizes[0].Workers
 		s.sizes = s.sizes[1:]
 		// Workers of a state, in the order in which they began to start.
-		of := func(state Power) (list []int) {
+		of := func(state record.Power) (list []int) {
 			for i := range s.power {
 				if s.power[i].state == state {
 					list = append(list, i)
@@ -135,25 +135,25 @@ func (s *reference) resize(requests int) {
 			slices.SortStableFunc(list, func(a, b int) int { return int(s.power[a].born - s.power[b].born) })
 			return list
 		}
-		for d := n - len(of(On)) - len(of(Starting)); d != 0; {
-			on, starting, draining := of(On), of(Starting), of(Draining)
+		for d := n - len(of(record.On)) - len(of(record.Starting)); d != 0; {
+			on, starting, draining := of(record.On), of(record.Starting), of(record.Draining)
 			switch {
 			case d > 0 && len(draining) > 0:
-				s.power[draining[0]].state = On
+				s.power[draining[0]].state = record.On
 				d--
 			case d > 0:
-				i := slices.IndexFunc(s.power, func(p refLife) bool { return p.state == Off })
+				i := slices.IndexFunc(s.power, func(p refLife) bool { return p.state == record.Off })
 				p := &s.power[i]
-				p.state, p.born, p.ready = Starting, s.now, s.now+s.cold
+				p.state, p.born, p.ready = record.Starting, s.now, s.now+s.cold
 				if s.cold == 0 {
-					p.state = On
+					p.state = record.On
 				}
 				d--
 			case len(starting) > 0:
 				s.off(starting[len(starting)-1])
 				d++
 			default:
-				s.power[on[len(on)-1]].state = Draining
+				s.power[on[len(on)-1]].state = record.Draining
 				d++
 			}
 		}
@@ -169,7 +169,7 @@ func (s *reference) timeOn(i int) (sum tick.Ticks) {
 		end = max(end, r.end)
 	}
 	spans := s.power[i].on
-	if s.power[i].state != Off {
+	if s.power[i].state != record.Off {
 		spans = append(spans, [2]tick.Ticks{s.power[i].born, end})
 	}
 	for _, x := range spans {

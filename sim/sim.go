@@ -41,7 +41,7 @@ type Config struct {
 	Workers  []*profile.Costs // costs of each worker; several may share a value
 	Router   *router.Router
 	Observer record.Observer
-	Hooks    []Hooks // called beside Observer, in this order
+	Watchers []record.Watcher // get the events of the run, in this order
 
 	MaxConcurrency int // limit of requests in flight (closed loop); 0: no limit
 	// FailAbove limits the requests in flight, like a client that runs out of ports: a request above the limit fails at
@@ -102,8 +102,9 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 type sim struct {
 	cfg      Config
 	adapters []trace.Adapter
-	hooks    hookList
-	all      []int32 // all adapters
+	events   record.Stream
+	event    record.Event // the latest
+	all      []int32      // all adapters
 	rng      *rand.Rand
 
 	loop   event.Loop
@@ -161,7 +162,9 @@ func newSim(cfg Config) (*sim, error) {
 	if cfg.Staleness > 0 {
 		s.stale = router.NewStale(cfg.Staleness)
 	}
-	s.hooks = newHookList(cfg.Hooks)
+	for _, w := range cfg.Watchers {
+		s.events.Add(w)
+	}
 	if err := s.initElastic(); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
@@ -300,7 +301,7 @@ func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Ro
 	ref.route = func(r *refRequest) int {
 		var on []int
 		for i, w := range ref.power {
-			if w.state == On {
+			if w.state == record.On {
 				on = append(on, i)
 			}
 		}
@@ -326,7 +327,7 @@ func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Ro
 	for i := range n {
 		w, hosts := ref.fresh(), 0
 		for a := range wl.Adapters {
-			if ref.power[i].state == On && (rt.Placement == nil || a%n == i) &&
+			if ref.power[i].state == record.On && (rt.Placement == nil || a%n == i) &&
 				(w.e.MaxLoadedLoras == 0 || hosts < w.e.MaxLoadedLoras) {
 				w.ad[a].tier = router.Host
 				hosts++
@@ -446,12 +447,12 @@ func expectedOutput(r trace.Request, p profile.Profile) int32 {
 	return min(r.Output, int32(budget))
 }
 
-// checked has a run hold the invariants of every engine whenever time passes. The simulation is made after its hooks.
+// checked has a run hold the invariants of every engine whenever time passes.
 func checked(t *rapid.T, cfg Config) *sim {
 	var s *sim
 	places := newWhereabouts()
-	cfg.Hooks = append(cfg.Hooks, places.hooks(), Hooks{Watch: func(_, until tick.Ticks, _ *router.View) {
-		places.check(t, s, until)
+	check := func(e *record.Event) {
+		places.check(t, s, e.Until)
 		for i := range s.workers {
 			if err := s.workers[i].engine.Check(); err != nil {
 				t.Fatalf("worker %d: %v", i, err)
@@ -460,7 +461,8 @@ func checked(t *rapid.T, cfg Config) *sim {
 		if err := s.loop.Check(); err != nil {
 			t.Fatal(err)
 		}
-	}})
+	}
+	cfg.Watchers = append(cfg.Watchers, places.watcher(), record.Watcher{Kinds: record.EventState, Note: check})
 	var err error
 	if s, err = newSim(cfg); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ type worker struct {
 	engine *engine.Engine
 	v      *router.Worker // what routers see
 
-	power       Power
+	power       record.Power
 	outages     int   // outages in progress; with one, the worker is down, whatever its power
 	bare        bool  // begins without adapters
 	requests    int   // there
@@ -41,15 +41,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 		Start: w.start(), Home: s.cfg.Home, Prefetch: s.cfg.Router.Prefetch, TokenTimes: s.cfg.TokenTimes,
 		Fails: s.loadFails, Kind: kindOf(costs),
 	}
-	if len(s.hooks.tier) > 0 {
-		c.Hooks.Tier = func(adapter int32, t router.Tier) { s.tierChanged(id, adapter, t) }
-	}
-	if len(s.hooks.place) > 0 {
-		c.Hooks.Placed = w.placed
-	}
-	if len(s.hooks.load) > 0 {
-		c.Hooks.LoadBooked = w.loadBooked
-	}
+	w.listen(&c.Hooks)
 	w.engine, err = engine.New(c, w, &s.loop)
 	w.publish()
 	return err
@@ -111,7 +103,7 @@ func (w *worker) offWhenEmpty() {
 	if w.empty() {
 		w.s.loop.At(w.s.loop.Now(), event.Off, func() {
 			if w.empty() {
-				w.setPower(Off)
+				w.setPower(record.Off)
 			}
 		})
 	}
@@ -119,13 +111,13 @@ func (w *worker) offWhenEmpty() {
 
 // empty reports whether a worker drains and has neither requests nor KV caches that are being copied elsewhere.
 func (w *worker) empty() bool {
-	return w.power == Draining && w.requests == 0 && w.engine.KV.Reserved() == 0
+	return w.power == record.Draining && w.requests == 0 && w.engine.KV.Reserved() == 0
 }
 
 // publish updates the worker's state in the router's view. Routers see it at once, even if worker metrics are stale.
 func (w *worker) publish() {
-	w.v.Up = w.outages == 0 && (w.power == On || w.power == Draining)
-	w.v.Draining = w.power != On
+	w.v.Up = w.outages == 0 && (w.power == record.On || w.power == record.Draining)
+	w.v.Draining = w.power != record.On
 }
 
 // reset brings the worker into its state at the start, except for its counts, outages and power. It returns the

@@ -20,8 +20,8 @@ import (
 	"lorasim/bench/steady"
 	"lorasim/bench/study/compare"
 	"lorasim/internal/parallel"
-	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 
@@ -260,7 +260,7 @@ func (s *study) collect(sc *scenario.Scenario) (*workload, error) {
 }
 
 // simulate runs a scenario of the query.
-func (s *study) simulate(sc *scenario.Scenario, key workloadKey, saturate bool, watch func() sim.Hooks) (
+func (s *study) simulate(sc *scenario.Scenario, key workloadKey, saturate bool, watch func() record.Watcher) (
 	*result.Result, error) {
 	w, err := s.workload(sc, key)
 	if err != nil {
@@ -269,7 +269,7 @@ func (s *study) simulate(sc *scenario.Scenario, key workloadKey, saturate bool, 
 	o := scenario.RunOptions{SLO: s.plan.slo, Workers: s.workers, Saturate: saturate,
 		Input: &scenario.Input{Source: w.Source(), Dataset: w.dataset}}
 	if watch != nil {
-		o.Watch = func([]trace.Adapter) sim.Hooks { return watch() }
+		o.Watch = func([]trace.Adapter) record.Watcher { return watch() }
 	}
 	s.spent.Add(int64(len(w.Requests)))
 	s.runs.Add(1)
@@ -313,8 +313,15 @@ func (s *study) firstRun(i int) (Run, error) {
 		return Run{}, err
 	}
 	lat, lost := series.NewLatencies(), waits.New(result.SLO{}, s.workers, w.Adapters)
-	res, err := s.simulate(sc, key, false, func() sim.Hooks {
-		return sim.Hooks{Done: both(lat.Done, lost.Done), Tier: lost.Tier, Watch: lost.Watch}
+	res, err := s.simulate(sc, key, false, func() record.Watcher {
+		w := lost.Watcher()
+		w.Note = func(e *record.Event) {
+			if e.Kind == record.EventEnded {
+				lat.Done(e.Request)
+			}
+			lost.Note(e)
+		}
+		return w
 	})
 	if err != nil {
 		return Run{}, err
@@ -451,12 +458,4 @@ func (s *study) states() error {
 		return err
 	}
 	return s.tell(KindStates, states)
-}
-
-// both calls two functions.
-func both[T any](f, g func(T)) func(T) {
-	return func(x T) {
-		f(x)
-		g(x)
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"lorasim/router"
-	"lorasim/sim"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 )
@@ -33,11 +32,11 @@ type file struct {
 }
 
 type fileStart struct {
-	Slots     int       `json:"slots"`
-	HostSlots int       `json:"host_slots"`
-	Power     sim.Power `json:"power"`
-	Tier      int       `json:"tier"`
-	Tiers     []int64   `json:"tiers"` // adapter, tier, adapter, tier, ...
+	Slots     int          `json:"slots"`
+	HostSlots int          `json:"host_slots"`
+	Power     record.Power `json:"power"`
+	Tier      int          `json:"tier"`
+	Tiers     []int64      `json:"tiers"` // adapter, tier, adapter, tier, ...
 }
 
 type fileAdapters struct {
@@ -98,12 +97,12 @@ type fileFrame struct {
 }
 
 type fileWorker struct {
-	Power   sim.Power `json:"p,omitempty"`
-	Down    bool      `json:"d,omitempty"`
-	Tiers   []int64   `json:"a,omitempty"` // adapter, tier, ...
-	Loading []int64   `json:"l,omitempty"` // adapter, slot (1) or host memory (0), from, to, ...
-	Queue   []int32   `json:"q,omitempty"`
-	Running []int32   `json:"r,omitempty"`
+	Power   record.Power `json:"p,omitempty"`
+	Down    bool         `json:"d,omitempty"`
+	Tiers   []int64      `json:"a,omitempty"` // adapter, tier, ...
+	Loading []int64      `json:"l,omitempty"` // adapter, slot (1) or host memory (0), from, to, ...
+	Queue   []int32      `json:"q,omitempty"`
+	Running []int32      `json:"r,omitempty"`
 }
 
 // micros is a time in the JSON form.

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"lorasim/router"
-	"lorasim/sim"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
@@ -20,8 +19,7 @@ type Limits struct {
 // DefaultLimits returns limits that keep a run of up to 100,000 requests complete.
 func DefaultLimits() Limits { return Limits{Requests: 100_000, Plans: 10_000, Events: 3_000_000} }
 
-// A Recorder records one run. Pass [Recorder.Watching] as Watch of scenario.RunOptions. The simulator calls the other
-// exported methods, except [Recorder.Replay], as hooks.
+// A Recorder records one run, from its events. Pass [Recorder.Watching] as Watch of scenario.RunOptions.
 type Recorder struct {
 	limits  Limits
 	replay  Replay
@@ -40,15 +38,49 @@ func NewRecorder(l Limits) *Recorder {
 	return r
 }
 
-// Watching returns the hooks of the recorder. It is a value for Watch of scenario.RunOptions.
-func (r *Recorder) Watching(adapters []trace.Adapter) sim.Hooks {
+// moves are the events of a request's place, with the kinds of changes that they become.
+var moves = map[record.EventKind]kind{record.EventQueued: queued, record.EventRunning: running,
+	record.EventMoving: moving, record.EventHeld: held, record.EventEnded: gone}
+
+// Watching begins a recording and returns the events that it needs: all. It is a value for Watch of
+// scenario.RunOptions.
+func (r *Recorder) Watching(adapters []trace.Adapter) record.Watcher {
 	r.replay.Adapters = slices.Clone(adapters)
-	return sim.Hooks{Done: r.Done, Watch: r.Watch, Tier: r.Tier, Plan: r.Plan, Power: r.Power, Outage: r.Outage,
-		Place: r.Place, Load: r.Load}
+	return record.Watcher{Kinds: record.AllEvents, Note: r.note}
 }
 
-// Watch records the initial state from the first view of the run. It is a hook of sim.Hooks.
-func (r *Recorder) Watch(_, to tick.Ticks, v *router.View) {
+// note records an event.
+func (r *Recorder) note(e *record.Event) {
+	switch e.Kind {
+	case record.EventState:
+		r.state(e.Until, e.View)
+	case record.EventTier:
+		if r.seen { // else the change is part of the first view
+			r.add(event{at: e.At, kind: tier, n: e.Adapter, worker: e.Worker, x: int32(e.Tier)})
+		}
+	case record.EventLoad:
+		r.add(event{at: e.At, kind: loadOf, n: e.Adapter, worker: e.Worker,
+			load: &Loading{Adapter: e.Adapter, Slot: e.Slot, From: e.From, To: e.Until}})
+	case record.EventPower:
+		r.power(e)
+	case record.EventOutage:
+		change := event{at: e.At, kind: outage, worker: e.Worker}
+		if e.Down {
+			change.x = 1
+		}
+		r.add(change)
+	case record.EventPlan:
+		r.plan(e.Plan)
+	default:
+		r.place(e)
+		if e.Kind == record.EventEnded {
+			r.done(e.Request)
+		}
+	}
+}
+
+// state records the initial state from the first view of the run.
+func (r *Recorder) state(to tick.Ticks, v *router.View) {
 	r.replay.End = max(r.replay.End, to)
 	if r.seen {
 		return
@@ -59,7 +91,7 @@ func (r *Recorder) Watch(_, to tick.Ticks, v *router.View) {
 		w, s := &v.Workers[i], &r.replay.Workers[i]
 		s.Slots, s.HostSlots = w.Slots, w.HostSlots
 		if !r.powers[i] && w.Draining {
-			s.Power = sim.Off
+			s.Power = record.Off
 		}
 		s.Tier, s.Tiers = tiers(w.Adapters)
 	}
@@ -104,24 +136,20 @@ func (r *Recorder) add(e event) {
 	r.replay.End = max(r.replay.End, e.at)
 }
 
-// Place records the place of a request. It is a hook of sim.Hooks.
-func (r *Recorder) Place(at tick.Ticks, p sim.Position) {
+// place records the place of a request.
+func (r *Recorder) place(p *record.Event) {
 	n, ok := r.open[p.ID]
 	if !ok {
 		n = r.enter(p)
 		r.open[p.ID] = n
 	}
 	if n >= 0 {
-		e := event{at: at, kind: kind(p.Place), n: n, worker: p.Worker}
-		if p.Place == sim.Moving {
-			e.x = p.To
-		}
-		r.add(e)
+		r.add(event{at: p.At, kind: moves[p.Kind], n: n, worker: p.Worker, x: p.To})
 	}
 }
 
 // enter gives a request its index, -1 if it is not kept.
-func (r *Recorder) enter(p sim.Position) int32 {
+func (r *Recorder) enter(p *record.Event) int32 {
 	k := r.sent
 	r.sent++
 	if k%int64(r.replay.Thinned.Every) != 0 || r.full {
@@ -168,8 +196,8 @@ func (r *Recorder) thin() {
 	}
 }
 
-// Done records the end of a request. It is a hook of sim.Hooks.
-func (r *Recorder) Done(q *record.Request) {
+// done records the end of a request.
+func (r *Recorder) done(q *record.Request) {
 	if n, ok := r.open[q.ID]; ok && n >= 0 && !r.full {
 		r.replay.Requests[n] = Request{*q, true}
 		r.replay.Requests[n].Gaps = nil
@@ -178,42 +206,20 @@ func (r *Recorder) Done(q *record.Request) {
 	delete(r.open, q.ID)
 }
 
-// Tier records the storage tier of an adapter. Changes before the first view are part of that view. It is a hook of
-// sim.Hooks.
-func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
-	if r.seen {
-		r.add(event{at: at, kind: tier, n: adapter, worker: int32(worker), x: int32(t)})
-	}
-}
-
-// Load records an adapter load. It is a hook of sim.Hooks.
-func (r *Recorder) Load(at tick.Ticks, l sim.Load) {
-	r.add(event{at: at, kind: loadOf, n: l.Adapter, worker: int32(l.Worker),
-		load: &Loading{Adapter: l.Adapter, Slot: l.Slot, From: l.From, To: l.To}})
-}
-
-// Power records that a worker joins or leaves. It is a hook of sim.Hooks.
-func (r *Recorder) Power(at tick.Ticks, worker int, p sim.Power) {
+// power records that a worker joins or leaves.
+func (r *Recorder) power(e *record.Event) {
+	worker := int(e.Worker)
 	if !r.seen && !r.powers[worker] {
 		r.powers[worker] = true
-		if r.grow(worker + 1); p == sim.Starting {
-			r.replay.Workers[worker].Power = sim.Off
+		if r.grow(worker + 1); e.Power == record.Starting {
+			r.replay.Workers[worker].Power = record.Off
 		}
 	}
-	r.add(event{at: at, kind: power, worker: int32(worker), x: int32(p)})
+	r.add(event{at: e.At, kind: power, worker: e.Worker, x: int32(e.Power)})
 }
 
-// Outage records that a worker fails or recovers. It is a hook of sim.Hooks.
-func (r *Recorder) Outage(at tick.Ticks, worker int, down bool) {
-	e := event{at: at, kind: outage, worker: int32(worker)}
-	if down {
-		e.x = 1
-	}
-	r.add(e)
-}
-
-// Plan records a plan that changes something or was dropped. It is a hook of sim.Hooks.
-func (r *Recorder) Plan(p *sim.PlanRecord) {
+// plan records a plan that changes something or was dropped.
+func (r *Recorder) plan(p *record.Plan) {
 	if p.Plan.Empty() && p.Dropped == "" || r.full {
 		return
 	}

@@ -9,7 +9,6 @@ import (
 	"sort"
 
 	"lorasim/router"
-	"lorasim/sim"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
@@ -21,7 +20,7 @@ type Replay struct {
 	Workers  []Start
 	Adapters []trace.Adapter
 	Requests []Request // kept requests, in the order in which they were sent
-	Plans    []*sim.PlanRecord
+	Plans    []*record.Plan
 	Thinned  Thinned
 
 	events    []event
@@ -32,7 +31,7 @@ type Replay struct {
 type Start struct {
 	Slots     int // GPU slots for adapters
 	HostSlots int // adapters that fit in host memory; 0: no limit
-	Power     sim.Power
+	Power     record.Power
 	Tier      router.Tier           // tier of most adapters: all that Tiers omits
 	Tiers     map[int32]router.Tier // tiers of the other adapters
 }
@@ -95,7 +94,7 @@ type Transfer struct {
 
 // A Worker is the state of a worker at an instant.
 type Worker struct {
-	Power   sim.Power
+	Power   record.Power
 	Down    bool                  // the worker has failed
 	Tiers   map[int32]router.Tier // adapters whose tier is not Start.Tier
 	Loading []Loading             // loads in progress

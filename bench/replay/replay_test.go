@@ -17,7 +17,6 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/testutil"
 	"lorasim/router"
-	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
@@ -36,7 +35,7 @@ type snapshot struct {
 type recorded struct {
 	replay    *Replay
 	records   []record.Request
-	plans     []sim.PlanRecord
+	plans     []record.Plan
 	snapshots []snapshot
 	overhead  tick.Ticks
 	retracted int64
@@ -76,18 +75,18 @@ func run(t *testing.T, sc *scenario.Scenario, l Limits) *recorded {
 	out := &recorded{}
 	o := scenario.RunOptions{RecordsFile: filepath.Join(dir, "r.csv"), PlansFile: filepath.Join(dir, "p.jsonl"),
 		Profiles: func(ps []*profile.Profile) { out.overhead = ps[0].Compile().Overhead },
-		Watch: func(adapters []trace.Adapter) sim.Hooks {
-			h := rec.Watching(adapters)
-			first := h.Watch
-			h.Watch = func(from, to tick.Ticks, v *router.View) {
-				first(from, to, v)
-				s := snapshot{from, to, slices.Clone(v.Workers)}
-				for i := range s.workers {
-					s.workers[i].Adapters = slices.Clone(v.Workers[i].Adapters)
+		Watch: func(adapters []trace.Adapter) record.Watcher {
+			w := rec.Watching(adapters)
+			w.Note = func(e *record.Event) {
+				if rec.note(e); e.Kind == record.EventState {
+					s := snapshot{e.From, e.Until, slices.Clone(e.View.Workers)}
+					for i := range s.workers {
+						s.workers[i].Adapters = slices.Clone(e.View.Workers[i].Adapters)
+					}
+					out.snapshots = append(out.snapshots, s)
 				}
-				out.snapshots = append(out.snapshots, s)
 			}
-			return h
+			return w
 		}}
 	res, err := sc.Simulate(t.Context(), o)
 	if err != nil {
@@ -105,7 +104,7 @@ func run(t *testing.T, sc *scenario.Scenario, l Limits) *recorded {
 }
 
 // readPlans reads the plans that change something, or were dropped.
-func readPlans(t *testing.T, path string) (list []sim.PlanRecord) {
+func readPlans(t *testing.T, path string) (list []record.Plan) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -113,7 +112,7 @@ func readPlans(t *testing.T, path string) (list []sim.PlanRecord) {
 	}
 	defer f.Close()
 	for in := bufio.NewScanner(f); in.Scan(); {
-		var p sim.PlanRecord
+		var p record.Plan
 		if err := json.Unmarshal(in.Bytes(), &p); err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +182,7 @@ func (r *recorded) compareWorker(s *State, w int, v *router.Worker) error {
 		}
 	}
 	state := &s.Workers[w]
-	if got := !state.Down && (state.Power == sim.On || state.Power == sim.Draining); got != v.Up {
+	if got := !state.Down && (state.Power == record.On || state.Power == record.Draining); got != v.Up {
 		return fmt.Errorf("up: %v, expected %v", got, v.Up)
 	}
 	for a := range int32(len(v.Adapters)) {

@@ -9,14 +9,14 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/internal/testutil"
-	"lorasim/sim"
+	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
 	"lorasim/trace/settings"
 )
 
 // record2000 runs 2000 requests.
-func record2000(tb testing.TB, watch func([]trace.Adapter) sim.Hooks) {
+func record2000(tb testing.TB, watch func([]trace.Adapter) record.Watcher) {
 	tb.Helper()
 	sc := scenario.Default()
 	sc.Workload.NumPrompts = settings.Some[int64](2000)

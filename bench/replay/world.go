@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"lorasim/router"
-	"lorasim/sim"
+	"lorasim/sim/record"
 )
 
 // world is a state that events change.
@@ -71,7 +71,7 @@ func (w *world) apply(r *Replay, e *event) {
 		here.Loading = append(here.Loading, *e.load)
 	case power:
 		here := &s.Workers[e.worker]
-		if here.Power = sim.Power(e.x); here.Power == sim.Off {
+		if here.Power = record.Power(e.x); here.Power == record.Off {
 			here.Loading = nil
 		}
 	case outage:

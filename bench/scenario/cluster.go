@@ -13,8 +13,8 @@ import (
 	"lorasim/ilp"
 	"lorasim/ilp/highs"
 	"lorasim/router"
-	_ "lorasim/router/epp"    // the policy epp
-	_ "lorasim/router/script" // the policy script
+	"lorasim/router/admission"
+	_ "lorasim/router/builtin" // the policies
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -318,10 +318,7 @@ func (s *Scenario) Router(ctx context.Context, ps []*profile.Profile,
 	}
 	rt, err := router.New(policy, env)
 	if err == nil {
-		var a *router.Admission
-		if a, err = router.NewAdmission(r.Shed.Value(), r.RateLimit.Value(), env); err == nil {
-			rt.Admit(a)
-		}
+		err = admission.Add(rt, r.Shed.Value(), r.RateLimit.Value(), env)
 	}
 	return rt, err
 }

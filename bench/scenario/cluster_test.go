@@ -221,9 +221,9 @@ func TestOracleObserver(t *testing.T) {
 	if o.bound(costs) != nil {
 		t.Error("a bound without requests")
 	}
-	o.Done(&record.Request{Sent: 1, Finish: 9, Prompt: 10, Output: 5, Status: record.OK})
-	o.Done(&record.Request{Sent: 2, Finish: 6, Prompt: 10, Output: 5, Status: record.OK})
-	o.Done(&record.Request{Sent: 2, Finish: 5, Status: record.Failed})
+	o.done(&record.Request{Sent: 1, Finish: 9, Prompt: 10, Output: 5, Status: record.OK})
+	o.done(&record.Request{Sent: 2, Finish: 6, Prompt: 10, Output: 5, Status: record.OK})
+	o.done(&record.Request{Sent: 2, Finish: 5, Status: record.Failed})
 	b := o.bound(costs)
 	if len(o.requests) != 2 || math.Abs((b.E2ERegret+1)*b.MeanE2E-6000) > 1e-6 ||
 		math.Abs((b.DurationRegret+1)*b.Duration-9) > 1e-9 {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"lorasim/internal/testutil"
-	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/trace"
@@ -117,7 +116,7 @@ func TestOrderOfProfilesDoesNotMatter(t *testing.T) {
 			}
 			b := &byFinish{records: map[int64]record.Request{}}
 			_, err := sc.Simulate(context.Background(), RunOptions{Input: &Input{Source: w.Source()},
-				Watch: func([]trace.Adapter) sim.Hooks { return sim.Hooks{Done: b.Done} }})
+				Watch: func([]trace.Adapter) record.Watcher { return record.WatchEnds(b.Done) }})
 			if err != nil {
 				t.Fatal(err)
 			}

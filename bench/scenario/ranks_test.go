@@ -7,7 +7,6 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/internal/testutil"
-	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/trace"
@@ -36,13 +35,13 @@ func ranksIn(t *testing.T, settings ...string) ([]int, error) {
 		}
 	}
 	var ranks []int
-	_, err := sc.Simulate(t.Context(), RunOptions{Watch: func(adapters []trace.Adapter) sim.Hooks {
+	_, err := sc.Simulate(t.Context(), RunOptions{Watch: func(adapters []trace.Adapter) record.Watcher {
 		for _, a := range adapters {
 			ranks = append(ranks, a.Rank)
 		}
 		slices.Sort(ranks)
 		ranks = slices.Compact(ranks)
-		return sim.Hooks{}
+		return record.Watcher{}
 	}})
 	return ranks, err
 }

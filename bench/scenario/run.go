@@ -48,8 +48,8 @@ type RunOptions struct {
 	// Input is the scenario's workload, if the caller has opened it already, as a sweep does for several runs; nil:
 	// open it.
 	Input *Input
-	// Watch, if not nil, is called with the adapters and returns hooks for the run.
-	Watch func(adapters []trace.Adapter) sim.Hooks
+	// Watch, if not nil, is called with the adapters and returns a watcher of the run.
+	Watch func(adapters []trace.Adapter) record.Watcher
 }
 
 // Simulate runs the scenario in the simulator.
@@ -75,7 +75,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	r.Collect.PrefixCache = slices.ContainsFunc(ps, func(p *profile.Profile) bool { return p.Engine.PrefixCache })
 	plans := &plansFile{}
 	if o.Watch != nil {
-		cfg.Hooks = append(cfg.Hooks, o.Watch(in.Adapters()))
+		cfg.Watchers = append(cfg.Watchers, o.Watch(in.Adapters()))
 	}
 	if o.PlansFile != "" {
 		file, err := atomicfile.Create(o.PlansFile)
@@ -84,15 +84,15 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		}
 		defer file.Abort()
 		plans = &plansFile{file: file, buf: bufio.NewWriter(file)}
-		cfg.Hooks = append(cfg.Hooks, sim.Hooks{Plan: plans.Plan})
+		cfg.Watchers = append(cfg.Watchers, record.Watcher{Kinds: record.EventPlan, Note: plans.note})
 	}
-	var waiting sim.Waiting
+	var waiting record.Waiting
 	if o.Intervals {
-		cfg.Hooks = append(cfg.Hooks, sim.Hooks{Watch: waiting.Watch})
+		cfg.Watchers = append(cfg.Watchers, waiting.Watcher())
 	}
 	var known oracleObserver
 	if o.Oracle {
-		cfg.Hooks = append(cfg.Hooks, sim.Hooks{Done: known.Done})
+		cfg.Watchers = append(cfg.Watchers, record.WatchEnds(known.done))
 	}
 	execute := func(ctx context.Context, source trace.Source, to run.Observer) (*result.RunCounters, error) {
 		cfg.Source, cfg.Observer = source, to
@@ -274,12 +274,11 @@ type plansFile struct {
 	err  error
 }
 
-// Plan is a hook of sim.Hooks.
-func (p *plansFile) Plan(r *sim.PlanRecord) {
+func (p *plansFile) note(e *record.Event) {
 	if p.err == nil {
 		enc := json.NewEncoder(p.buf)
 		enc.SetEscapeHTML(false)
-		p.err = enc.Encode(r)
+		p.err = enc.Encode(e.Plan)
 	}
 }
 
@@ -300,7 +299,7 @@ type oracleObserver struct {
 	end      float64 // s
 }
 
-func (o *oracleObserver) Done(r *record.Request) {
+func (o *oracleObserver) done(r *record.Request) {
 	o.end = max(o.end, r.Finish)
 	if r.Status == record.OK {
 		o.requests = append(o.requests, oracle.Request{Release: r.Sent, Prompt: r.Prompt, Output: r.Output})

@@ -7,6 +7,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/router"
+	"lorasim/router/admission"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace/azure"
@@ -270,18 +271,18 @@ func (policySyntax) Grammar() settings.Grammar {
 
 type shedSyntax struct{}
 
-func (shedSyntax) Parse(text string) (string, error) { return text, router.CheckShed(text) }
+func (shedSyntax) Parse(text string) (string, error) { return text, admission.CheckShed(text) }
 
 func (shedSyntax) Grammar() settings.Grammar {
-	return settings.Grammar{Forms: router.ShedForms, Joined: "+", Example: "ttft:500", Suggest: begins("ttft: queue:")}
+	return settings.Grammar{Forms: admission.ShedForms, Joined: "+", Example: "ttft:500", Suggest: begins("ttft: queue:")}
 }
 
 type rateLimitSyntax struct{}
 
-func (rateLimitSyntax) Parse(text string) (string, error) { return text, router.CheckRate(text) }
+func (rateLimitSyntax) Parse(text string) (string, error) { return text, admission.CheckRate(text) }
 
 func (rateLimitSyntax) Grammar() settings.Grammar {
-	return settings.Grammar{Forms: router.RateForms, Example: "2,burst=20", Suggest: begins("1 1,burst=")}
+	return settings.Grammar{Forms: admission.RateForms, Example: "2,burst=20", Suggest: begins("1 1,burst=")}
 }
 
 type warmupSyntax struct{}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +26,7 @@ type capacityFlags struct {
 
 	perAdapter string
 	hold       string
+	budget     string
 	cost       []string
 	policies   []string
 	o          capacity.Options
@@ -43,6 +45,9 @@ The answer is about the steady state. Runs of generated workloads have at least
 does not count. A candidate is accepted or rejected when a sequential test is
 certain. If the budget does not suffice, the candidate is undecided, and the answer
 has one worker more. The 95 % intervals come from seeds that no decision has used.
+
+A first guess and each decision appear on stderr while the search goes on. Ctrl-C
+ends it with the best answer so far.
 
 Slots, host places, policies and profiles can vary, too: give lists of them. The
 answer is then the candidate with the lowest price (--cost) or the fewest workers.
@@ -67,8 +72,8 @@ The exit code is 1 if no candidate is accepted, for example because even
 		opt(&f.hold, "hold", "mean", "What must reach --attain: mean (the mean over runs), or a minimum share of runs of --num-prompts requests, such as 95%"),
 		opt(&f.o.MaxWorkers, "max-workers", 64, "Maximum number of workers", ">=1 <=100000"),
 		opt(&f.o.MaxSeeds, "max-seeds", 1000, "Maximum number of seeds for a decision or an interval", ">=1 <=100000"),
-		opt(&f.o.Budget, "budget", int64(capacity.DefaultBudget),
-			"Approximate number of simulated requests; candidates that it cannot decide are undecided", ">=1 <=1e12"))
+		opt(&f.budget, "budget", strconv.Itoa(capacity.DefaultBudget),
+			"Number of simulated requests, or `processor time`, such as 10s; candidates that it cannot decide are undecided"))
 	flags(cmd, choiceHeading,
 		opt(&f.o.Slots, "slots", nil, "GPU adapter slots of a worker to choose from, such as 4,8,16", ">=1 <=1e6"),
 		opt(&f.o.HostPlaces, "host-places", nil, "Numbers of adapters in a worker's host memory to choose from",
@@ -122,9 +127,17 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	p := newProgress(cmd.ErrOrStderr())
+	begun := cpuTime()
 	f.o.Progress = func(runs, requests int64) {
-		p.set("searching", 0, 0, fmt.Sprintf("%d runs, %.0f %% of the budget", runs,
-			100*float64(requests)/float64(f.o.Budget)))
+		share := float64(requests) / float64(f.o.Budget)
+		if f.o.CPU > 0 {
+			share = float64(f.o.Used()-begun) / float64(f.o.CPU)
+		}
+		p.set("searching", 0, 0, fmt.Sprintf("%d runs, %.0f %% of the budget", runs, 100*share))
+	}
+	f.o.Note = func(line string) {
+		p.done()
+		say(cmd, "%s", line)
 	}
 	a, err := capacity.Find(cmd.Context(), &sc, f.o)
 	if p.done(); err != nil {
@@ -146,6 +159,9 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 			noteProfiles(cmd, ps)
 		}
 	}
+	if a.Interrupted {
+		return cmd.Context().Err()
+	}
 	if f.plot != "" {
 		err := a.Plot(cmd.Context(), &sc, f.plot)
 		if p.done(); err != nil {
@@ -153,6 +169,21 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	return a.Failure()
+}
+
+// parseBudget parses --budget: a number of requests, or a duration.
+func (f *capacityFlags) parseBudget() error {
+	if n, err := strconv.ParseFloat(f.budget, 64); err == nil && n >= 1 && n <= 1e12 && n == math.Trunc(n) {
+		f.o.Budget = int64(n)
+		return nil
+	}
+	d, err := time.ParseDuration(f.budget)
+	if err != nil || d < time.Second/10 || d > 1000*time.Hour {
+		return fmt.Errorf("--budget: %q, expected a number of requests from 1 to 1e12, or processor time from 0.1s, such as 10s or 2m",
+			f.budget)
+	}
+	f.o.CPU, f.o.Used = d, cpuTime
+	return nil
 }
 
 // check parses the flags with text values.
@@ -164,6 +195,9 @@ func (f *capacityFlags) check() (err error) {
 		return err
 	}
 	f.o.Attain, f.o.SLO.Attain = f.o.SLO.Attain, 0
+	if err := f.parseBudget(); err != nil {
+		return err
+	}
 	if f.perAdapter != "" {
 		if f.o.PerAdapter, err = result.ParseShare(f.perAdapter); err != nil {
 			return fmt.Errorf("--per-adapter: %w", err)

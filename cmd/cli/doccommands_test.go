@@ -28,7 +28,7 @@ func TestDocCommands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range shellLines(string(data)) {
+		for _, line := range append(shellLines(string(data)), spans(string(data))...) {
 			for _, words := range commandsOf(line) {
 				if strings.Contains(strings.Join(words, " "), "...") {
 					continue // an outline
@@ -74,7 +74,6 @@ func TestDocFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?ms)^```.*?^```$")
 	code := regexp.MustCompile("`[^`]+`")
 	flag := regexp.MustCompile(`(?:^|[\s\x60])(--[a-z][\w-]*)`)
 	checked := 0
@@ -83,7 +82,7 @@ func TestDocFlags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, span := range code.FindAllString(blocks.ReplaceAllString(string(data), ""), -1) {
+		for _, span := range code.FindAllString(codeBlock.ReplaceAllString(string(data), ""), -1) {
 			for _, m := range flag.FindAllStringSubmatch(span, -1) {
 				if checked++; !flags[m[1]] {
 					t.Errorf("%s: %s: no command has the flag %s", page, span, m[1])
@@ -116,6 +115,18 @@ func shellLines(page string) (lines []string) {
 	}
 	return lines
 }
+
+// spans are the commands within the text of a page: code in one line that begins with the name of the program.
+func spans(page string) (lines []string) {
+	page = codeBlock.ReplaceAllString(page, "")
+	for _, m := range regexp.MustCompile("`(lorasim [^`]+)`").FindAllStringSubmatch(page, -1) {
+		lines = append(lines, strings.ReplaceAll(strings.ReplaceAll(m[1], "\n", " "), `\|`, "|"))
+	}
+	return lines
+}
+
+// codeBlock is a block of code in a page.
+var codeBlock = regexp.MustCompile("(?ms)^```.*?^```$")
 
 // commandsOf are the calls of lorasim in a line, as words. It knows quotes and comments, and what ends a command.
 func commandsOf(line string) (commands [][]string) {

@@ -5,18 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/accuracy/eppcases"
-	"lorasim/bench/accuracy/recorded"
-	"lorasim/bench/accuracy/steps"
-	"lorasim/bench/accuracy/validate"
-	"lorasim/bench/accuracy/vllmruns"
+	"lorasim/bench/fidelity/check"
+	"lorasim/bench/fidelity/decisions"
+	"lorasim/bench/fidelity/measured"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
@@ -130,11 +127,11 @@ func newCheckLogs() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		blocks, err := validate.ReadLogs(cmd.Context(), args[0])
+		blocks, err := measured.ReadLogs(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		report, err := validate.CompareBlocks(cmd.Context(), blocks, p)
+		report, err := check.Logs(cmd.Context(), blocks, p)
 		if err != nil {
 			return err
 		}
@@ -233,61 +230,58 @@ were measured. Runs of other systems are counted and skipped.`,
 	return cmd
 }
 
+// newCheckDecisions returns a subcommand that compares simulated decisions with those that a folder has.
+func newCheckDecisions(cmd cobra.Command, compare func(context.Context, string) (*decisions.Report,
+	error)) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		report, err := compare(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if err := show(cmd, report.WriteText, inJSON(report, "  ")); err != nil {
+			return err
+		}
+		return report.Err()
+	}
+	return &cmd
+}
+
 func newCheckSteps() *cobra.Command {
-	return &cobra.Command{
+	return newCheckDecisions(cobra.Command{
 		Use:   "vllm-steps FOLDER",
 		Short: "Compare every step of the simulated scheduler with recorded steps of vLLM",
 		Long:  "Vllm-steps reads NAME.case.json and NAME.steps.jsonl of a folder. It fails if a case differs.",
-		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return compareSteps(cmd, steps.VLLM, args[0]) },
-	}
+	}, decisions.VLLMSteps)
 }
 
 func newCheckBatches() *cobra.Command {
 	var overlap bool
-	cmd := &cobra.Command{
+	cmd := newCheckDecisions(cobra.Command{
 		Use:   "sglang-batches FOLDER",
 		Short: "Compare every batch of the simulated scheduler with recorded batches of sglang",
 		Long:  "Sglang-batches reads NAME.json of a folder. It fails if a case differs.",
-		Args:  cobra.ExactArgs(1),
-	}
-	flags(cmd, "", opt(&overlap, "overlap-schedule", false, "The server ran with the overlap schedule"))
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		compare := steps.SGLang
+	}, func(ctx context.Context, folder string) (*decisions.Report, error) {
 		if overlap {
-			compare = steps.SGLangOverlap
+			return decisions.SGLangOverlapBatches(ctx, folder)
 		}
-		return compareSteps(cmd, compare, args[0])
-	}
+		return decisions.SGLangBatches(ctx, folder)
+	})
+	flags(cmd, "", opt(&overlap, "overlap-schedule", false, "The server ran with the overlap schedule"))
 	return cmd
 }
 
 func newCheckPicker() *cobra.Command {
-	return &cobra.Command{
+	return newCheckDecisions(cobra.Command{
 		Use:   "epp-cases FOLDER",
 		Short: "Compare the policy epp with recorded decisions of endpoint pickers",
 		Long: `Epp-cases reads decisions of endpoint pickers of Kubernetes gateways: NAME.jsonl[.gz]
 and configs/ of a folder. It fails if a decision differs.`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			report, err := eppcases.Compare(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if err := show(cmd, report.WriteText, inJSON(report, "  ")); err != nil {
-				return err
-			}
-			return report.Err()
-		},
-	}
+	}, decisions.Pickers)
 }
 
 // show prints a report, or its intervals, and draws it.
-func (f *checkFlags) show(cmd *cobra.Command, report interface {
-	WriteText(io.Writer) error
-	Plot(io.Writer) error
-	Intervals() *validate.IntervalReport
-}) error {
+func (f *checkFlags) show(cmd *cobra.Command, report check.Report) error {
 	if f.plot != "" {
 		if err := atomicfile.Write(f.plot, func(w *atomicfile.File) error { return report.Plot(w) }); err != nil {
 			return err
@@ -304,7 +298,7 @@ func (f *checkFlags) show(cmd *cobra.Command, report interface {
 }
 
 // recordedReport compares a profile with recorded runs.
-func (f *checkFlags) recordedReport(cmd *cobra.Command, from *recordedFlags) (*recorded.Report, error) {
+func (f *checkFlags) recordedReport(cmd *cobra.Command, from *recordedFlags) (*check.RecordsReport, error) {
 	p, err := loadAny(cmd, f.profile)
 	if err != nil {
 		return nil, err
@@ -318,23 +312,10 @@ func (f *checkFlags) recordedReport(cmd *cobra.Command, from *recordedFlags) (*r
 	}
 	bar := newProgress(cmd.ErrOrStderr())
 	defer bar.done()
-	return recorded.Compare(cmd.Context(), runs, p, bar.runs)
+	return check.Records(cmd.Context(), runs, p, bar.runs)
 }
 
-// compareSteps compares a simulated scheduler with the steps of an engine.
-func compareSteps(cmd *cobra.Command, compare func(context.Context, string) (*steps.Report, error),
-	folder string) error {
-	report, err := compare(cmd.Context(), folder)
-	if err != nil {
-		return err
-	}
-	if err := show(cmd, report.WriteText, inJSON(report, "  ")); err != nil {
-		return err
-	}
-	return report.Err()
-}
-
-func (f *checkFlags) runsReport(cmd *cobra.Command, table *tableFlags) (*validate.Report, error) {
+func (f *checkFlags) runsReport(cmd *cobra.Command, table *tableFlags) (*check.RunsReport, error) {
 	p, err := profile.Load(cmd.Context(), f.profile)
 	if err != nil {
 		return nil, err
@@ -344,7 +325,7 @@ func (f *checkFlags) runsReport(cmd *cobra.Command, table *tableFlags) (*validat
 		return nil, err
 	}
 	bar := newProgress(cmd.ErrOrStderr())
-	rows, err := validate.Simulate(cmd.Context(), runs, hists, validate.Options{
+	report, err := check.Runs(cmd.Context(), runs, hists, measured.RunOptions{
 		Profile: p, Groups: groups, Seeds: table.seeds, FirstSeed: table.seed,
 		Progress: bar.runs,
 	})
@@ -352,8 +333,6 @@ func (f *checkFlags) runsReport(cmd *cobra.Command, table *tableFlags) (*validat
 	if err != nil {
 		return nil, err
 	}
-	report := validate.NewReport(rows)
-	report.Profile, report.Seeds = p.Name, table.seeds
 	if f.use != "" {
 		report.Use = f.use
 	}
@@ -361,25 +340,25 @@ func (f *checkFlags) runsReport(cmd *cobra.Command, table *tableFlags) (*validat
 }
 
 // read reads the files. If a use is given, it returns only the table's runs of that use.
-func (f *tableFlags) read(ctx context.Context, use string) (runs []validate.Run, hists validate.Histograms,
-	groups *validate.Groups, err error) {
+func (f *tableFlags) read(ctx context.Context, use string) (runs []measured.Run, hists measured.Histograms,
+	groups *measured.Groups, err error) {
 	if f.histograms == "" {
 		return nil, nil, nil, usage(errors.New("--histograms is missing: the runs' arrivals follow from them"))
 	}
-	groups = validate.DefaultGroups()
+	groups = measured.DefaultGroups()
 	if f.groups != "" {
-		if groups, err = textfile.Read(ctx, f.groups, validate.ReadGroups); err != nil {
+		if groups, err = textfile.Read(ctx, f.groups, measured.ReadGroups); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	if runs, err = textfile.Read(ctx, f.runs, validate.ReadRuns); err != nil {
+	if runs, err = textfile.Read(ctx, f.runs, measured.ReadRuns); err != nil {
 		return nil, nil, nil, err
 	}
-	if runs, err = ofUse(runs, f.runs, use, func(r validate.Run) string { return r.Use }, validate.Calibration,
-		validate.Validation); err != nil {
+	if runs, err = ofUse(runs, f.runs, use, func(r measured.Run) string { return r.Use }, measured.Calibration,
+		measured.Validation); err != nil {
 		return nil, nil, nil, err
 	}
-	hists, err = textfile.Read(ctx, f.histograms, validate.ReadHistograms)
+	hists, err = textfile.Read(ctx, f.histograms, measured.ReadHistograms)
 	return runs, hists, groups, err
 }
 
@@ -399,32 +378,27 @@ func ofUse[Run any](runs []Run, table, use string, of func(Run) string, uses ...
 }
 
 // vllmReport compares the simulator with a table of measured hours of vLLM.
-func (f *checkFlags) vllmReport(cmd *cobra.Command, table, folder string) (*vllmruns.Report, error) {
+func (f *checkFlags) vllmReport(cmd *cobra.Command, table, folder string) (*check.HoursReport, error) {
 	profiles, err := profilesOf(cmd.Context(), f.profile)
 	if err != nil {
 		return nil, err
 	}
-	runs, err := textfile.Read(cmd.Context(), table, vllmruns.Read)
+	runs, err := textfile.Read(cmd.Context(), table, measured.ReadHours)
 	if err != nil {
 		return nil, err
 	}
-	runs, err = ofUse(runs, table, f.use, func(r vllmruns.Run) string { return r.Use }, validate.Calibration,
-		validate.Validation, vllmruns.Held)
+	runs, err = ofUse(runs, table, f.use, func(r measured.Hour) string { return r.Use }, measured.Calibration,
+		measured.Validation, measured.Held)
 	if err != nil {
 		return nil, err
 	}
-	tables, err := vllmruns.ReadTables(cmd.Context(), cmp.Or(folder, filepath.Dir(table)))
+	tables, err := measured.ReadHourTables(cmd.Context(), cmp.Or(folder, filepath.Dir(table)))
 	if err != nil {
 		return nil, fmt.Errorf("the tables beside the runs (see --tables): %w", err)
 	}
 	bar := newProgress(cmd.ErrOrStderr())
 	defer bar.done()
-	rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{Profiles: profiles,
-		Progress: bar.runs})
-	if err != nil {
-		return nil, err
-	}
-	return vllmruns.NewReport(rows, f.use), nil
+	return check.Hours(cmd.Context(), runs, tables, measured.HourOptions{Profiles: profiles, Progress: bar.runs}, f.use)
 }
 
 // profilesOf parses MODEL=PROFILE,....

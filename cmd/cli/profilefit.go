@@ -11,9 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/accuracy/calibrate"
-	"lorasim/bench/accuracy/validate"
-	"lorasim/bench/accuracy/vllmruns"
+	"lorasim/bench/fidelity/fit"
+	"lorasim/bench/fidelity/measured"
 	"lorasim/bench/stats"
 	"lorasim/internal/format"
 	"lorasim/internal/textfile"
@@ -71,22 +70,22 @@ func (f *fitFlags) addFit(cmd *cobra.Command, start string) {
 		opt(&f.version, "engine-version", "",
 			"Engine and version of the data, as in \"vLLM 0.8.5\", stated in the profile"))
 	cmd.Long = strings.TrimSuffix(cmd.Long, "\n") + "\n\nCoefficients of --fit:\n" +
-		strings.Join(format.Wrap(strings.Join(calibrate.Coefficients(), ", "), 80), "\n")
+		strings.Join(format.Wrap(strings.Join(fit.Coefficients(), ", "), 80), "\n")
 }
 
 // check checks the flags with text values.
 func (f *fitFlags) check() error {
 	for _, name := range f.coefficients {
-		if err := oneOf("fit", "coefficient", name, calibrate.Coefficients()); err != nil {
+		if err := oneOf("fit", "coefficient", name, fit.Coefficients()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// run fits a profile by fit, and writes it.
-func (f *fitFlags) run(cmd *cobra.Command, override func(*profile.Profile) error,
-	fit func(o calibrate.Options) (*calibrate.Fit, error)) error {
+// fit fits a profile by run, and writes it.
+func (f *fitFlags) fit(cmd *cobra.Command, override func(*profile.Profile) error,
+	run func(o fit.Options) (*fit.Result, error)) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -100,7 +99,7 @@ func (f *fitFlags) run(cmd *cobra.Command, override func(*profile.Profile) error
 		}
 	}
 	bar := newProgress(cmd.ErrOrStderr())
-	found, err := fit(calibrate.Options{Start: start, Fit: f.coefficients, Evaluations: f.evaluations,
+	found, err := run(fit.Options{Start: start, Fit: f.coefficients, Evaluations: f.evaluations,
 		Progress: func(done, total int, loss float64) {
 			bar.set("fitting", int64(done), int64(total), fmt.Sprintf("deviation %.2f", loss))
 		}})
@@ -126,11 +125,11 @@ func (f *fitFlags) run(cmd *cobra.Command, override func(*profile.Profile) error
 }
 
 // of adds the name of the file to an error.
-func of(file string, fit *calibrate.Fit, err error) (*calibrate.Fit, error) {
+func of(file string, found *fit.Result, err error) (*fit.Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return fit, nil
+	return found, nil
 }
 
 // defaultStart is the profile that most fits start from.
@@ -155,14 +154,14 @@ func newFitRecords() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		recorded.files = args
 		override := func(p *profile.Profile) error { return recorded.override(cmd, p) }
-		return f.run(cmd, override, func(o calibrate.Options) (*calibrate.Fit, error) {
+		return f.fit(cmd, override, func(o fit.Options) (*fit.Result, error) {
 			runs, err := recorded.requests(cmd)
 			if err != nil {
 				return nil, err
 			}
-			fit, err := calibrate.Records(cmd.Context(), runs, calibrate.RecordsOptions{Options: o, Holdout: holdout,
+			found, err := fit.Records(cmd.Context(), runs, fit.RecordsOptions{Options: o, Holdout: holdout,
 				MaxConcurrency: recorded.maxConcurrency})
-			return of(strings.Join(args, ", "), fit, err)
+			return of(strings.Join(args, ", "), found, err)
 		})
 	}
 	return cmd
@@ -184,12 +183,12 @@ func newFitLogs() *cobra.Command {
 		opt(&concurrency, "concurrency", nil,
 			"Concurrencies of the blocks to fit; the others are predicted (default: fit all)", ">=1 <=1e6"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return f.run(cmd, nil, func(o calibrate.Options) (*calibrate.Fit, error) {
-			blocks, err := validate.ReadLogs(cmd.Context(), args[0])
+		return f.fit(cmd, nil, func(o fit.Options) (*fit.Result, error) {
+			blocks, err := measured.ReadLogs(cmd.Context(), args[0])
 			if err != nil {
 				return nil, err
 			}
-			var in, left []validate.Block
+			var in, left []measured.Block
 			for _, b := range blocks {
 				switch {
 				case b.Skipped != "" || server != "" && b.Server != server:
@@ -199,8 +198,8 @@ func newFitLogs() *cobra.Command {
 					left = append(left, b)
 				}
 			}
-			fit, err := calibrate.Blocks(cmd.Context(), in, left, o)
-			return of(args[0], fit, err)
+			found, err := fit.Blocks(cmd.Context(), in, left, o)
+			return of(args[0], found, err)
 		})
 	}
 	return cmd
@@ -228,17 +227,17 @@ func newFitRuns() *cobra.Command {
 	writes(cmd, nil, "output-groups")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		t.runs = args[0]
-		return f.run(cmd, nil, func(o calibrate.Options) (*calibrate.Fit, error) {
+		return f.fit(cmd, nil, func(o fit.Options) (*fit.Result, error) {
 			runs, hists, groups, err := t.read(cmd.Context(), "")
 			if err != nil {
 				return nil, err
 			}
-			fit, err := calibrate.Runs(cmd.Context(), runs, hists, calibrate.RunsOptions{Options: o, Groups: groups,
+			found, err := fit.Runs(cmd.Context(), runs, hists, fit.RunsOptions{Options: o, Groups: groups,
 				Seeds: t.seeds, FirstSeed: t.seed, FitGroups: fitGroups, Folds: folds})
 			if err == nil && outGroups != "" {
-				return fit, saveYAML(outGroups, fit.Groups)
+				return found, saveYAML(outGroups, found.Groups)
 			}
-			return of(args[0], fit, err)
+			return of(args[0], found, err)
 		})
 	}
 	return cmd
@@ -260,13 +259,13 @@ func newFitKernels() *cobra.Command {
 		if err := oneOf("backend", "backend", backend, []string{"csgmv", "triton"}); err != nil {
 			return err
 		}
-		return f.run(cmd, nil, func(o calibrate.Options) (*calibrate.Fit, error) {
-			ks, err := textfile.Read(cmd.Context(), args[0], calibrate.ReadKernels)
+		return f.fit(cmd, nil, func(o fit.Options) (*fit.Result, error) {
+			ks, err := textfile.Read(cmd.Context(), args[0], fit.ReadKernels)
 			if err != nil {
 				return nil, err
 			}
-			fit, err := calibrate.Kernels(ks, backend, o.Start)
-			return of(args[0], fit, err)
+			found, err := fit.Kernels(ks, backend, o.Start)
+			return of(args[0], found, err)
 		})
 	}
 	return cmd
@@ -286,7 +285,7 @@ func newFitSLoRA() *cobra.Command {
 	slora.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		slora.runs = args[0]
-		return f.run(cmd, nil, func(o calibrate.Options) (*calibrate.Fit, error) { return slora.fit(cmd, o) })
+		return f.fit(cmd, nil, func(o fit.Options) (*fit.Result, error) { return slora.fit(cmd, o) })
 	}
 	return cmd
 }
@@ -317,20 +316,20 @@ each model into a folder.`,
 
 // fitHours fits the law by distinct adapters for each model of a table. dir has the further tables.
 func fitHours(cmd *cobra.Command, table, dir, output string) error {
-	all, err := textfile.Read(cmd.Context(), table, vllmruns.Read)
+	all, err := textfile.Read(cmd.Context(), table, measured.ReadHours)
 	if err != nil {
 		return err
 	}
-	fitted := slices.DeleteFunc(slices.Clone(all), func(r vllmruns.Run) bool { return r.Use != validate.Calibration })
-	models, _ := stats.GroupBy(fitted, func(r *vllmruns.Run) string { return r.Model })
+	fitted := slices.DeleteFunc(slices.Clone(all), func(r measured.Hour) bool { return r.Use != measured.Calibration })
+	models, _ := stats.GroupBy(fitted, func(r *measured.Hour) string { return r.Model })
 	if len(models) == 0 {
 		return fmt.Errorf("%s: no runs of use calibration", table)
 	}
-	tables, err := vllmruns.ReadTables(cmd.Context(), dir)
+	tables, err := measured.ReadHourTables(cmd.Context(), dir)
 	if err != nil {
 		return err
 	}
-	steps, err := textfile.Read(cmd.Context(), filepath.Join(dir, "latency.csv"), calibrate.ReadStepTimings)
+	steps, err := textfile.Read(cmd.Context(), filepath.Join(dir, "latency.csv"), fit.ReadStepTimings)
 	if err != nil {
 		return err
 	}
@@ -340,7 +339,7 @@ func fitHours(cmd *cobra.Command, table, dir, output string) error {
 	slices.Sort(models)
 	bar := newProgress(cmd.ErrOrStderr())
 	for _, m := range models {
-		name := vllmruns.ProfileOf(m)
+		name := measured.HourProfile(m)
 		if name == "" {
 			return fmt.Errorf("%s: no profile to start from for model %q", table, m)
 		}
@@ -348,22 +347,22 @@ func fitHours(cmd *cobra.Command, table, dir, output string) error {
 		if err != nil {
 			return err
 		}
-		hours := calibrate.Hours{Model: m, Tables: tables, Timings: steps[m],
-			Runs:     slices.DeleteFunc(slices.Clone(all), func(r vllmruns.Run) bool { return r.Model != m }),
+		hours := fit.Hours{Model: m, Tables: tables, Timings: steps[m],
+			Runs:     slices.DeleteFunc(slices.Clone(all), func(r measured.Hour) bool { return r.Model != m }),
 			Progress: func(done, total int64) { bar.set("simulating", done, total, m) }}
-		fit, err := hours.Fit(cmd.Context(), start)
+		found, err := hours.Fit(cmd.Context(), start)
 		bar.done()
 		if err != nil {
 			return fmt.Errorf("%s: %w", m, err)
 		}
 		path := filepath.Join(output, name+".yaml")
-		if err := saveYAML(path, fit.Profile); err != nil {
+		if err := saveYAML(path, found.Profile); err != nil {
 			return err
 		}
 		if !wantsJSON(cmd) {
 			fmt.Fprintln(cmd.OutOrStdout(), path)
 		}
-		if err := show(cmd, fit.WriteText, inJSON(fit, "  ")); err != nil {
+		if err := show(cmd, found.WriteText, inJSON(found, "  ")); err != nil {
 			return err
 		}
 	}

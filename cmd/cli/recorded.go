@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/accuracy/recorded"
+	"lorasim/bench/fidelity/measured"
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
 	"lorasim/sim/profile"
@@ -50,7 +50,7 @@ func (f *recordedFlags) requests(cmd *cobra.Command) (runs [][]record.Request, e
 			return nil, err
 		}
 		warn(cmd, in.Left.Lines()...)
-		rs, left := recorded.Usable(rs)
+		rs, left := measured.Usable(rs)
 		for _, line := range left.Lines() {
 			say(cmd, "warning: %s: %s", file, line)
 		}
@@ -60,13 +60,13 @@ func (f *recordedFlags) requests(cmd *cobra.Command) (runs [][]record.Request, e
 }
 
 // read reads the runs.
-func (f *recordedFlags) read(cmd *cobra.Command) (runs []*recorded.Run, err error) {
+func (f *recordedFlags) read(cmd *cobra.Command) (runs []*measured.Recording, err error) {
 	all, err := f.requests(cmd)
 	if err != nil {
 		return nil, err
 	}
 	for i, rs := range all {
-		run, err := recorded.New(runName(f.files[i]), rs, f.maxConcurrency)
+		run, err := measured.NewRecording(runName(f.files[i]), rs, f.maxConcurrency)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.files[i], err)
 		}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/accuracy/calibrate"
-	"lorasim/bench/accuracy/sloraruns"
-	"lorasim/bench/accuracy/validate"
+	"lorasim/bench/fidelity/fit"
+	"lorasim/bench/fidelity/measured"
+	"lorasim/bench/fidelity/sloraruns"
 	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 )
@@ -83,12 +83,12 @@ func (f *sloraFlags) check(cmd *cobra.Command, name, use string) error {
 }
 
 // fit fits a profile to the runs of use calibration.
-func (f *sloraFlags) fit(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
-	runs, _, err := f.choose(cmd.Context(), o.Start, validate.Calibration)
+func (f *sloraFlags) fit(cmd *cobra.Command, o fit.Options) (*fit.Result, error) {
+	runs, _, err := f.choose(cmd.Context(), o.Start, measured.Calibration)
 	if err != nil {
 		return nil, err
 	}
 	o.Evaluations = cmp.Or(o.Evaluations, 400)
-	fit, err := calibrate.SLoRA(cmd.Context(), runs, o)
-	return of(f.runs, fit, err)
+	found, err := fit.SLoRA(cmd.Context(), runs, o)
+	return of(f.runs, found, err)
 }

@@ -7,7 +7,7 @@
 MODEL is what make_model.py made. `lorasim profile check vllm-steps DIR` holds its scheduler against the steps.
 For a vLLM that has no build for the CPU, unpack its wheel and put it first in PYTHONPATH: the scheduler is Python.
 
-A case is as in the README of testdata/vllm in bench/accuracy/steps, with `async_scheduling`, `vllm_version` and, for
+A case is as in the README of testdata/vllm in bench/fidelity/decisions, with `async_scheduling`, `vllm_version` and, for
 each request, `max_tokens`: where it is larger than `output`, a stop token ends the request.
 
 With async_scheduling the calls follow EngineCore.step_with_batch_queue of v1/engine/core.py with a queue of two

@@ -107,7 +107,8 @@ func TestRefusals(t *testing.T) {
 		{"plugins:\n- type: queue-scorrer\n", GIE, `plugins[0]: plugin type "queue-scorrer" is not registered`},
 		{"plugin: []\n", GIE, `unknown field "plugin"`},
 		{head + "schedulingProfiles:\n- name: a\n  plugins:\n  - pluginRef: x\n", GIE, `undefined plugin "x"`},
-		{head + "schedulingProfiles:\n- name: a\n  plugins:\n  - pluginRef: queue-scorer\n    weight: high\n", GIE, "weight"},
+		{head + "schedulingProfiles:\n- name: a\n  plugins:\n  - pluginRef: queue-scorer\n    weight: high\n", GIE,
+			"weight"},
 		{"plugins:\n- type: max-score-picker\n  parameters: {maxEndpoints: 2}\n", LLMD, `unknown field "maxEndpoints"`},
 		{"plugins:\n- type: precise-prefix-cache-producer\n", LLMD, "precise-prefix-cache-producer: not supported"},
 		{"featureGates: [flowControl]\n" + head, GIE, "plugin flowControl: feature gate"},
@@ -290,6 +291,30 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// llm-d's picker reads the model and the prompt of Anthropic's messages; GIE's takes them for completions.
+func TestMessages(t *testing.T) {
+	body := `{"model":"m","max_tokens":5,"system":"Be brief.","messages":[{"role":"user","content":"Hi"},` +
+		`{"role":"assistant","content":[{"type":"text","text":"Yes?"}]}]}`
+	b, reason := ParseBody(LLMD, "/v1/messages", []byte(body))
+	prompt := "Be brief.userHiassistantYes?"
+	if reason != nil || b.Model != "m" || len(b.Prompts) != 1 || b.Prompts[0].Len() != len(prompt) {
+		t.Errorf("%+v, %v", b, reason)
+	}
+	for text, want := range map[string]string{
+		`{"model":"m","messages":[]}`: "invalid messages request: must have at least one message",
+		`{"messages":[{}]}`:           "model not found in request body",
+	} {
+		_, reason := ParseBody(LLMD, "/v1/messages", []byte(text))
+		if reason == nil || !strings.Contains(reason.Error(), want) {
+			t.Errorf("%s: %v, expected %s", text, reason, want)
+		}
+	}
+	if _, reason := ParseBody(GIE, "/v1/messages", []byte(body)); reason == nil ||
+		!strings.Contains(reason.Error(), "must have prompt field") {
+		t.Errorf("GIE: %v", reason)
+	}
 }
 
 func FuzzParseBody(f *testing.F) {

@@ -34,13 +34,13 @@ type policy struct {
 	prompts    [1]Content
 }
 
-func init() {
+// Policy describes the policy epp. Package router/builtin registers it.
+func Policy() router.Descriptor {
 	d := router.Describe[options]("epp",
 		"runs the EndpointPickerConfig of a Kubernetes gateway (Gateway API Inference Extension, llm-d, KServe)")
+	d.Group = router.YourOwn
 	d.Facts = &router.Facts{Signals: true}
-	if err := router.Register(d); err != nil {
-		panic(err) // a fault of this package
-	}
+	return d
 }
 
 type options struct {

@@ -99,7 +99,8 @@ func (x *treeCase) play(t *testing.T, number int) {
 			got = c.Evict(int64((o.Tokens+x.Page-1)/x.Page)) * int64(x.Page)
 		}
 		if sizes := [2]int64{c.Cached() * int64(x.Page), c.Held() * int64(x.Page)}; got != o.Want || sizes != o.Sizes {
-			t.Errorf("case %d, operation %d, %s: got %d, expected %d; %d tokens cached and held, expected %d", number, i,
+			t.Errorf("case %d, operation %d, %s: got %d, expected %d; %d tokens cached and held, expected %d", number,
+				i,
 				o.Op, got, o.Want, sizes, o.Sizes)
 			return
 		}

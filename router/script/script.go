@@ -1,7 +1,4 @@
-// Package script implements the routing policy "script": a program in Starlark routes requests. To register the policy,
-// import the package:
-//
-//	import _ "lorasim/router/script"
+// Package script implements the routing policy "script": a program in Starlark routes requests.
 //
 //	rt, err := router.New("script:file=least-loaded.star", env)
 //
@@ -30,11 +27,11 @@ import (
 	"lorasim/trace/settings"
 )
 
-func init() {
+// Policy describes the policy script. Package router/builtin registers it.
+func Policy() router.Descriptor {
 	d := router.Describe[options]("script", "a program in Starlark scores or picks workers")
-	if err := router.Register(d); err != nil {
-		panic(err) // a fault of this package
-	}
+	d.Group = router.YourOwn
+	return d
 }
 
 // options are the options of the policy.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"

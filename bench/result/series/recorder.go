@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"lorasim/router"
-	"lorasim/sim"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
@@ -17,8 +16,8 @@ const Buckets = 512
 // firstWidth is the initial width of a bucket.
 const firstWidth = tick.Second / 64
 
-// A Recorder records a simulated run as a Series. Pass [Recorder.Watching] as the Watch
-// field of scenario.RunOptions.
+// A Recorder records a run as a Series, from the events of the run. Pass [Recorder.Watching] as
+// the Watch field of scenario.RunOptions, or of live.Options.
 type Recorder struct {
 	width   tick.Ticks // of a bucket; doubled when the run outgrows the buckets
 	workers []workerSums
@@ -50,17 +49,36 @@ func (r *Recorder) addWorkers(n int) {
 	}
 }
 
-// Watching returns the hooks of the recorder. It has the type of the Watch field of
-// scenario.RunOptions.
-func (r *Recorder) Watching(adapters []trace.Adapter) sim.Hooks {
+// Watching begins a recording and returns the events that it needs. It has the type of the Watch
+// field of scenario.RunOptions.
+func (r *Recorder) Watching(adapters []trace.Adapter) record.Watcher {
 	r.series.Adapters = adapters
 	r.series.Requests = make([]int64, len(adapters)+1)
-	return sim.Hooks{Done: r.Done, Watch: r.Watch, Tier: r.Tier, Plan: r.Plan, Power: r.Power}
+	return record.Watcher{Kinds: record.EventState | record.EventEnded | record.EventTier | record.EventPlan |
+		record.EventPower, Note: r.note}
 }
 
-// Watch implements a hook of sim.Hooks. It adds the queues and running requests of the
-// workers between two instants.
-func (r *Recorder) Watch(from, to tick.Ticks, v *router.View) {
+// note adds an event to the series.
+func (r *Recorder) note(e *record.Event) {
+	switch e.Kind {
+	case record.EventState:
+		r.state(e.From, e.Until, e.View)
+	case record.EventEnded:
+		r.done(e.Request)
+	case record.EventTier:
+		r.tier(e.At, int(e.Worker), e.Adapter, e.Tier)
+	case record.EventPlan:
+		r.plan(e.Plan)
+	case record.EventPower:
+		if r.starts == nil {
+			r.starts = map[int]bool{}
+		}
+		r.starts[int(e.Worker)] = e.Power == record.Starting
+	}
+}
+
+// state adds the queues and running requests of the workers between two instants.
+func (r *Recorder) state(from, to tick.Ticks, v *router.View) {
 	if r.place == nil {
 		r.place = newPlacer(v)
 	}
@@ -112,8 +130,8 @@ func (r *Recorder) each(from, to tick.Ticks, f func(bucket int, d float64)) {
 	}
 }
 
-// Tier implements a hook of sim.Hooks. It counts adapter loads and records the placement.
-func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
+// tier counts adapter loads and records the placement.
+func (r *Recorder) tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
 	if r.place == nil {
 		return
 	}
@@ -124,17 +142,9 @@ func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
 	r.place.tier(at, worker, adapter, t)
 }
 
-// Power implements a hook of sim.Hooks. It records which workers are starting.
-func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
-	if r.starts == nil {
-		r.starts = map[int]bool{}
-	}
-	r.starts[worker] = p == sim.Starting
-}
-
-// Plan implements a hook of sim.Hooks. It records a plan. Beyond a limit it drops plans
-// that change nothing, and keeps only every n-th of the others.
-func (r *Recorder) Plan(p *sim.PlanRecord) {
+// plan records a plan. Beyond a limit it drops plans that change nothing, and keeps only every
+// n-th of the others.
+func (r *Recorder) plan(p *record.Plan) {
 	s, plan := &r.series, newPlan(p, r.series.Adapters)
 	if len(s.Plans) == maxPlans {
 		r.thin()
@@ -163,8 +173,8 @@ func (r *Recorder) thin() {
 	s.PlansLeft += before - len(s.Plans)
 }
 
-// Done implements a hook of sim.Hooks. It records the end of a request.
-func (r *Recorder) Done(q *record.Request) {
+// done records the end of a request.
+func (r *Recorder) done(q *record.Request) {
 	s := &r.series
 	s.Latencies.Done(q)
 	r.end = max(r.end, record.Ticks(q.Finish))
@@ -221,7 +231,7 @@ func FromRecords(rs []record.Request, adapters []trace.Adapter) *Series {
 		return q.WorkerLast >= 0 && q.WorkerLast < maxWorkers && q.Finish >= q.Sent
 	}
 	for i := range rs {
-		r.Done(&rs[i])
+		r.done(&rs[i])
 		if ran(&rs[i]) {
 			r.addWorkers(int(rs[i].WorkerLast) + 1)
 		}

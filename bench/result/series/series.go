@@ -16,7 +16,6 @@ import (
 	"math"
 
 	"lorasim/bench/result"
-	"lorasim/sim"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
@@ -81,7 +80,7 @@ type Plan struct {
 // maxPlans is the largest number of plans kept.
 const maxPlans = 1000
 
-func newPlan(p *sim.PlanRecord, adapters []trace.Adapter) Plan {
+func newPlan(p *record.Plan, adapters []trace.Adapter) Plan {
 	out := Plan{
 		Made: p.Made, Applied: p.Applied, Reason: p.Plan.Reason, Dropped: p.Dropped, Moves: p.Moved,
 		Solver: p.Plan.Solver, Solve: p.Plan.SolveTime, Loads: []string{}, Unloads: []string{},

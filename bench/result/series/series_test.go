@@ -13,7 +13,6 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/testutil"
 	"lorasim/router"
-	"lorasim/sim"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
@@ -233,7 +232,7 @@ func TestBucketsWiden(t *testing.T) {
 		buckets int
 	}{8 * tick.Second: {1.0 / 64, 512}, 8*tick.Second + 1: {1.0 / 32, 257}, 1: {1.0 / 64, 1}} {
 		r := NewRecorder(1)
-		r.Watch(0, end, &router.View{Workers: make([]router.Worker, 1)})
+		r.state(0, end, &router.View{Workers: make([]router.Worker, 1)})
 		if s := r.Series(); s.Bucket != want.width || len(s.Workers[0].Queued) != want.buckets {
 			t.Errorf("%v s: %d buckets of %v s, expected %+v", end.Seconds(), len(s.Workers[0].Queued), s.Bucket, want)
 		}
@@ -250,7 +249,7 @@ func TestBucketsKeepTime(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			d := tick.Ticks(rapid.Int64Range(1, int64(20*tick.Second)).Draw(t, "length"))
 			v.Workers[0].Queued = rapid.IntRange(0, 9).Draw(t, "queued")
-			r.Watch(now, now+d, &v)
+			r.state(now, now+d, &v)
 			now += d
 			queued += float64(v.Workers[0].Queued) * d.Seconds()
 			top = max(top, float64(v.Workers[0].Queued))
@@ -382,7 +381,7 @@ func TestPlansAreBounded(t *testing.T) {
 			if i%c.every == 0 {
 				plan.Load = []router.Placement{{Worker: 0, Adapter: int32(i)}}
 			}
-			r.Plan(&sim.PlanRecord{Made: float64(i), Applied: float64(i), Plan: plan})
+			r.plan(&record.Plan{Made: float64(i), Applied: float64(i), Plan: plan})
 		}
 		p := r.series.Plans
 		if n := len(p); n > maxPlans || n+r.series.PlansLeft != c.plans || p[0].Reason != "0" ||
@@ -404,13 +403,13 @@ func TestNewPlan(t *testing.T) {
 		Load:   []router.Placement{{Worker: 2, Adapter: 1}, {Worker: 0, Adapter: 2}},
 		Unload: []router.Placement{{Worker: 1, Adapter: 0}},
 	}
-	p := newPlan(&sim.PlanRecord{Plan: &plan}, trace.Names(2, nil))
+	p := newPlan(&record.Plan{Plan: &plan}, trace.Names(2, nil))
 	if !slices.Equal(p.Loads, []string{"lora1@2", "2@0"}) || !slices.Equal(p.Unloads, []string{"lora0@1"}) ||
 		p.Gain != nil || p.Gap != nil || p.Empty() {
 		t.Errorf("%+v", p)
 	}
 	plan.Stay, plan.Objective, plan.Bound = 10, 8, 6
-	p = newPlan(&sim.PlanRecord{Plan: &plan, Dropped: "stale"}, nil)
+	p = newPlan(&record.Plan{Plan: &plan, Dropped: "stale"}, nil)
 	if !p.Empty() || p.Gain == nil || *p.Gain != 2 || p.Gap == nil || *p.Gap != 0.25 {
 		t.Errorf("%+v", p)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/internal/testutil"
-	"lorasim/sim"
 	"lorasim/sim/record"
 	"lorasim/trace"
 	"lorasim/trace/settings"
@@ -98,9 +97,9 @@ func TestHooksOfOneFunction(t *testing.T) {
 	sc := scenario.Default()
 	sc.Workload.NumPrompts = settings.Some[int64](5)
 	ends := 0
-	for _, h := range []sim.Hooks{{}, {Done: func(*record.Request) { ends++ }}} {
+	for _, h := range []record.Watcher{{}, record.WatchEnds(func(*record.Request) { ends++ })} {
 		if _, err := sc.Simulate(t.Context(),
-			scenario.RunOptions{Watch: func([]trace.Adapter) sim.Hooks { return h }}); err != nil {
+			scenario.RunOptions{Watch: func([]trace.Adapter) record.Watcher { return h }}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,7 +3,7 @@
 // [Observer] follows the run and returns its [Causes]:
 //
 //	o := waits.New(slo, profiles, adapters)
-//	... the run calls o.Done, o.Tier and o.Watch, the hooks of sim.Hooks ...
+//	... the run passes its events to o.Watcher() ...
 //	c := o.Causes(result)
 package waits
 
@@ -17,7 +17,6 @@ import (
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
-	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 
@@ -129,7 +128,7 @@ func (o observed) less(then *observed) observed {
 	return o
 }
 
-// worker is the state of a worker at the last Watch.
+// worker is the state of a worker in the latest state.
 type worker struct {
 	engine       *profile.Engine
 	costs        *profile.Costs
@@ -163,8 +162,24 @@ func (o *Observer) EndWarmup() {
 	o.warm.first, o.warm.cold, o.warm.decode = 0, 0, 0 // of requests after the warm-up alone
 }
 
-// Done implements a hook of sim.Hooks. Do not call it for requests of the warm-up.
-func (o *Observer) Done(r *record.Request) {
+// Watcher returns the events that the observer needs.
+func (o *Observer) Watcher() record.Watcher {
+	return record.Watcher{Kinds: record.EventEnded | record.EventTier | record.EventState, Note: o.Note}
+}
+
+// Note adds an event. Do not call it for the ends of requests of the warm-up.
+func (o *Observer) Note(e *record.Event) {
+	switch e.Kind {
+	case record.EventEnded:
+		o.done(e.Request)
+	case record.EventTier:
+		o.tier(int(e.Worker), e.Adapter, e.Tier)
+	case record.EventState:
+		o.state((e.Until - e.From).Seconds(), e.View)
+	}
+}
+
+func (o *Observer) done(r *record.Request) {
 	if r.Status != record.OK {
 		return
 	}
@@ -179,11 +194,11 @@ func (o *Observer) Done(r *record.Request) {
 	}
 }
 
-// Tier implements a hook of sim.Hooks. It counts adapter loads to GPU slots.
-func (o *Observer) Tier(_ tick.Ticks, i int, a int32, t router.Tier) {
+// tier counts adapter loads to GPU slots.
+func (o *Observer) tier(i int, a int32, t router.Tier) {
 	w := &o.workers[i]
 	if w.tiers == nil {
-		return // the first Watch sets the tiers
+		return // the first state sets the tiers
 	}
 	if t == router.GPU {
 		all := w.costs.Load(o.ranks[a], w.tiers[a])
@@ -194,9 +209,9 @@ func (o *Observer) Tier(_ tick.Ticks, i int, a int32, t router.Tier) {
 	w.tiers[a] = t
 }
 
-// Watch implements a hook of sim.Hooks. It adds the waits between two instants.
-func (o *Observer) Watch(from, to tick.Ticks, v *router.View) {
-	d, least, room := (to - from).Seconds(), 0, 0 // room: number of workers with room among those with the least load
+// state adds the waits of d seconds.
+func (o *Observer) state(d float64, v *router.View) {
+	least, room := 0, 0 // room: number of workers with room among those with the least load
 	for i := range v.Workers {
 		w := &v.Workers[i]
 		if w.Usable() && w.Queued == 0 && w.Running < w.MaxRunning && w.ActiveLoras < w.Slots {

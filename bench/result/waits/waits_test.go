@@ -8,7 +8,6 @@ import (
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
-	"lorasim/sim/tick"
 	"lorasim/trace"
 )
 
@@ -49,7 +48,7 @@ func TestRouting(t *testing.T) {
 		"others without a slot": {[]at{idle, astray}, func(w *router.Worker) { w.ActiveLoras = 2 }, 0},
 	} {
 		u := New(result.SLO{TTFT: 1}, []*profile.Profile{p, p, p}, make([]trace.Adapter, 1))
-		for i, now := range c.steps {
+		for _, now := range c.steps {
 			v := router.View{Workers: make([]router.Worker, 3)}
 			waiting := 0
 			for j := range v.Workers {
@@ -63,7 +62,7 @@ func TestRouting(t *testing.T) {
 				}
 			}
 			before := u.waits
-			u.Watch(tick.FromSeconds(float64(i)), tick.FromSeconds(float64(i+1)), &v)
+			u.state(1, &v)
 			if got := u.waits[Routing] + u.waits[Compute] - before[Routing] - before[Compute]; math.Abs(
 				got-float64(waiting)) > 1e-9 {
 				t.Errorf("%s: %v of %d wait", name, got, waiting)
@@ -123,11 +122,11 @@ func TestTooSlow(t *testing.T) {
 		{record.Request{Sent: 1, FirstToken: 9, Finish: 99, Output: 1, Status: record.Failed}, 0, 0, 0},
 	} {
 		u := Observer{slo: result.SLO{TTFT: 500, TPOT: 50, E2E: 10000}}
-		if u.Done(&c.r); u.first != c.first || u.cold != c.cold || u.decode != c.decode {
+		if u.done(&c.r); u.first != c.first || u.cold != c.cold || u.decode != c.decode {
 			t.Errorf("%+v: %v, %v, %v", c, u.first, u.cold, u.decode)
 		}
 		none := Observer{}
-		if none.Done(&c.r); none.first+none.decode != 0 {
+		if none.done(&c.r); none.first+none.decode != 0 {
 			t.Errorf("%+v: %+v without limits", c, none)
 		}
 	}
@@ -156,7 +155,7 @@ func TestParts(t *testing.T) {
 	o := New(result.SLO{}, nil, nil)
 	o.waits = Causes{Compute: 2, Slots: 1}
 	for range 4 {
-		o.Done(&record.Request{Sent: 1, FirstToken: 2, Finish: 9, Output: 3})
+		o.done(&record.Request{Sent: 1, FirstToken: 2, Finish: 9, Output: 3})
 	}
 	c, own := o.Parts(&result.Result{Extra: &result.Extra{}})
 	if c != (Causes{Compute: 2, Slots: 1}) || own != 1 {

@@ -9,7 +9,6 @@ import (
 
 	"lorasim/internal/testutil"
 	"lorasim/router"
-	_ "lorasim/router/script"
 )
 
 // A policy that fails is reported once, and its requests are served.

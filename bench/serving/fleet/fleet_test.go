@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/trace"
 )
 

@@ -11,6 +11,7 @@ import (
 	"lorasim/internal/guard"
 	"lorasim/internal/testutil"
 	"lorasim/router"
+	"lorasim/router/admission"
 	"lorasim/trace"
 )
 
@@ -61,11 +62,9 @@ func TestRefused(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		for _, shed := range []string{"", "queue:1"} {
 			f, _, _ := startFleet(t, 1, func(c *Config) {
-				admission, err := router.NewAdmission(shed, "", router.Env{})
-				if err != nil {
+				if err := admission.Add(c.Router, shed, "", router.Env{}); err != nil {
 					t.Fatal(err)
 				}
-				c.Router.Admission = admission
 			}, newFakeWorker(t, "lora0"), newFakeWorker(t, "lora0"))
 			refused := func(id int64) bool {
 				reason, after := f.Requests.Refuse(&Request{Request: router.Request{ID: id}})

@@ -9,6 +9,7 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/router"
+	"lorasim/router/admission"
 )
 
 // What the router refuses is answered 429 with the time to wait, and no worker sees
@@ -17,9 +18,8 @@ func TestRateLimit(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		w := newTestWorker(t, emulate.SGLang)
 		limit := func(c *fleet.Config) {
-			var err error
-			if c.Router.Admission, err = router.NewAdmission("", "0.2,burst=1",
-				router.Env{Adapters: c.Adapters}); err != nil {
+			err := admission.Add(c.Router, "", "0.2,burst=1", router.Env{Adapters: c.Adapters})
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

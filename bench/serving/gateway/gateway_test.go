@@ -26,6 +26,7 @@ import (
 	"lorasim/bench/serving/live"
 	"lorasim/internal/memnet"
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )

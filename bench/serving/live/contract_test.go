@@ -13,9 +13,6 @@ import (
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
-
-	_ "lorasim/router/epp"
-	_ "lorasim/router/script"
 )
 
 // listener is a policy that writes down which events come, by request.

@@ -19,6 +19,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/serving/emulate"
 	"lorasim/router"
+	"lorasim/router/admission"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
@@ -222,8 +223,7 @@ func TestRateLimit(t *testing.T) {
 		wl := workload(4, 0, 0)
 		o := startWorkers(t, faults{})
 		rt := newRouter(t, "round-robin", len(o.urls), wl.Adapters)
-		var err error
-		if rt.Admission, err = router.NewAdmission("", "0.001,burst=2", router.Env{Adapters: wl.Adapters}); err != nil {
+		if err := admission.Add(rt, "", "0.001,burst=2", router.Env{Adapters: wl.Adapters}); err != nil {
 			t.Fatal(err)
 		}
 		out := liveRun{cluster: o, wl: wl, router: rt}.run(context.Background(), t)

@@ -12,6 +12,7 @@ import (
 
 	"lorasim/bench/serving/fleet"
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/trace"
 )
 

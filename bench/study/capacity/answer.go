@@ -78,15 +78,21 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		Choice *Candidate   `json:"choice,omitempty"` // where several kinds were tried
 		Cost   float64      `json:"cost,omitempty"`
 		Runs   jsonRuns     `json:"runs"`
-		Budget int64        `json:"budget"` // requests
+		Budget int64        `json:"budget,omitempty"` // requests
+		CPU    float64      `json:"budget_cpu_s,omitempty"`
 		Spent  int64        `json:"requests_simulated"`
+		// The search was interrupted: this is the best answer that was known.
+		Interrupted bool `json:"interrupted,omitempty"`
 	}{Attainment: exact(a.Found.Attainment.Mean), Interval: spanOf(&a.Found), Hold: a.holdText(),
 		PerAdapter: a.PerAdapter,
 		Certain:    a.Found.Certain && (a.NextCheaper == nil || a.NextCheaper.Certain),
 		Decision:   a.Found.Decision, Headroom: a.Headroom.Factor, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(),
-		Worst:  a.Found.Worst,
-		Runs:   jsonRuns{a.Found.Attainment.N, a.Found.Size.requests, a.Found.Size.warm, a.fixed},
-		Budget: a.Budget, Spent: a.Spent}
+		Worst: a.Found.Worst,
+		Runs:  jsonRuns{a.Found.Attainment.N, a.Found.Size.requests, a.Found.Size.warm, a.fixed},
+		Spent: a.Spent, Interrupted: a.Interrupted}
+	if out.CPU = a.CPU.Seconds(); a.CPU == 0 {
+		out.Budget = a.Budget
+	}
 	if a.Headroom.Seeds > 1 && !a.single {
 		out.HeadroomInterval = &span{a.Headroom.Low, a.Headroom.High}
 	}
@@ -122,11 +128,10 @@ func (o *Options) holdText() string {
 // Failure returns an error if no candidate holds.
 func (a *Answer) Failure() error {
 	switch f := &a.Found; {
-	case f.Holds:
+	case f.Holds || a.Interrupted:
 		return nil
 	case a.Stopped:
-		return fmt.Errorf("no number of workers was accepted within the budget of %d requests; increase --budget",
-			a.Budget)
+		return fmt.Errorf("no number of workers was accepted within the budget of %s; increase --budget", a.allowed())
 	case f.Decision == Overloaded:
 		return fmt.Errorf("not enough: with %s queues grow without end (overloaded); required: %s %s",
 			f.Candidate, percent(a.asked()), a.demand())
@@ -135,12 +140,20 @@ func (a *Answer) Failure() error {
 			a.MaxSeeds, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	case f.Decision == Undecided:
 		return fmt.Errorf(
-			"undecided within the budget of %d requests: %s, %s %s, required: %s; increase --budget or --max-workers",
-			a.Budget, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
+			"undecided within the budget of %s: %s, %s %s, required: %s; increase --budget or --max-workers",
+			a.allowed(), f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	default:
 		return fmt.Errorf("not enough: with %s %s %s, required: %s",
 			f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	}
+}
+
+// allowed is the budget in words.
+func (o *Options) allowed() string {
+	if o.CPU > 0 {
+		return fmt.Sprintf("%v of processor time", o.CPU)
+	}
+	return fmt.Sprintf("%d requests", o.Budget)
 }
 
 // percent writes a share so that 99.9 % and 100 % differ.
@@ -167,6 +180,8 @@ func (a *Answer) row(t *Tried) []string {
 	switch t.Decision {
 	case Holds:
 		holds = "yes"
+	case Likely:
+		holds = "likely"
 	case Fails:
 		holds = "no"
 	}
@@ -190,17 +205,29 @@ func (a *Answer) WriteText(w io.Writer) error {
 		{"Workers", a.heading(), "95 % interval", "Seeds", "Holds", "Worst adapter", "What requests wait for"},
 	}
 	for _, t := range []*Tried{a.NextCheaper, &a.Found} {
-		if t != nil {
+		if t != nil && t.Attainment.N > 0 {
 			rows = append(rows, a.row(t))
 		}
 	}
-	if err := format.Table(w, rows); err != nil {
-		return err
-	}
 	f := &a.Found
 	line := func(form string, args ...any) { fmt.Fprintf(w, form+"\n", args...) }
-	line("")
+	if len(rows) > 1 {
+		if err := format.Table(w, rows); err != nil {
+			return err
+		}
+		line("")
+	}
 	switch {
+	case f.Attainment.N == 0:
+		if a.Stopped {
+			line("Answer:      none within the budget of %s", a.allowed())
+		}
+		line("So far:      about %s for %s %s, by single runs; no decision was made", f.Candidate, percent(a.asked()),
+			a.demand())
+		_, err := fmt.Fprintf(w, "Runs:        %s\n", a.lengths())
+		return err
+	case !f.Holds && a.Interrupted:
+		line("So far:      %s, undecided, for %s %s", f.Candidate, percent(a.asked()), a.demand())
 	case f.Holds:
 		cost := ""
 		if len(a.Cost) > 0 {
@@ -208,8 +235,8 @@ func (a *Answer) WriteText(w io.Writer) error {
 		}
 		line("Answer:      %s%s for %s %s", f.Candidate, cost, percent(a.asked()), a.demand())
 	case a.Stopped:
-		line("Answer:      none within the budget of %d requests; %s reached %s, required: %s %s",
-			a.Budget, f.Candidate, percent(f.Mean), percent(a.asked()), a.demand())
+		line("Answer:      none within the budget of %s; %s reached %s, required: %s %s",
+			a.allowed(), f.Candidate, percent(f.Mean), percent(a.asked()), a.demand())
 	default:
 		line("Answer:      none up to %d workers; the best reached %s, required: %s %s",
 			a.MaxWorkers, percent(f.Mean), percent(a.asked()), a.demand())
@@ -225,6 +252,8 @@ func (a *Answer) WriteText(w io.Writer) error {
 		interval = fmt.Sprintf(" (95 %% interval %.2f to %.2f)", h.Low, h.High)
 	}
 	switch {
+	case h.Seeds == 0:
+		line("Headroom:    not measured, since the search was stopped")
 	case !f.Holds:
 		line("Headroom:    %.2f%s: the SLO holds up to this factor of the load", h.Factor, interval)
 	case h.most():
@@ -258,9 +287,15 @@ func (a *Answer) reading() string {
 
 // notes are remarks about the answer.
 func (a *Answer) notes() (notes []string) {
+	if a.Interrupted {
+		notes = append(notes, "interrupted: the best answer so far")
+	}
 	for _, t := range []*Tried{a.NextCheaper, &a.Found} {
 		switch {
 		case t == nil || t.Certain || a.single:
+		case t.Decision == Likely:
+			notes = append(notes,
+				fmt.Sprintf("%s: likely, not certain within the budget; increase --budget", t.Candidate))
 		case t.Decision == Undecided && a.spread:
 			notes = append(notes, fmt.Sprintf("%s: undecided; use a longer log", t.Candidate))
 		case t.Decision == Undecided && t.Attainment.N < a.MaxSeeds:
@@ -288,7 +323,10 @@ func (a *Answer) lengths() string {
 	z, simulated := a.Found.Size,
 		fmt.Sprintf("%.1f million requests simulated (--budget %.0f million)",
 			float64(a.Spent)/1e6, float64(a.Budget)/1e6)
-	if a.Budget < 1e6 {
+	switch {
+	case a.CPU > 0:
+		simulated = fmt.Sprintf("%.1f million requests simulated (--budget %v)", float64(a.Spent)/1e6, a.CPU)
+	case a.Budget < 1e6:
 		simulated = fmt.Sprintf("%d requests simulated (--budget %d)", a.Spent, a.Budget)
 	}
 	if z.requests == 0 {
@@ -308,6 +346,8 @@ func (a *Answer) why() string {
 		return fmt.Sprintf("headroom is below %.2f", nearBelow)
 	case a.Found.Decision == Overloaded:
 		return "requests arrive faster than the workers serve them: queues grow without end"
+	case a.Verdict == Unknown && a.Found.Holds:
+		return "the headroom was not measured"
 	case a.Verdict == Unknown:
 		return "it is not certain that the SLO holds"
 	}

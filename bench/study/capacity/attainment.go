@@ -40,7 +40,7 @@ type counter struct {
 	misses      *misses // nil: none are too many
 }
 
-// Done is a hook of sim.Hooks.
+// Done counts a request that has ended.
 func (c *counter) Done(r *record.Request) {
 	c.src.done++
 	if c.src.ended && !(r.FirstToken <= c.src.last) {

@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"lorasim/bench/result"
 	"lorasim/bench/result/waits"
@@ -38,6 +39,10 @@ type Options struct {
 	MaxWorkers int
 	MaxSeeds   int   // maximum number of seeds for one decision or interval
 	Budget     int64 // requests to simulate; 0: DefaultBudget
+	// CPU, if above 0, is the processor time of the search, in place of Budget. Used is then the processor time that
+	// the process has used so far.
+	CPU  time.Duration
+	Used func() time.Duration
 	// Values to try for the other settings of the cluster; empty: the scenario's value.
 	Slots, HostPlaces  []int
 	Policies, Profiles []string
@@ -46,6 +51,8 @@ type Options struct {
 	// Progress, if not nil, is called with the numbers of runs and requests simulated so far. Several goroutines call
 	// it.
 	Progress func(runs, requests int64)
+	// Note, if not nil, receives the first guess and each decision as one line of text, while the search goes on.
+	Note func(line string)
 }
 
 // DefaultBudget is the default number of requests that a search may simulate.
@@ -59,7 +66,7 @@ const (
 	Stable    Verdict = "stable"
 	Near      Verdict = "near"
 	Saturated Verdict = "overloaded"
-	Unknown   Verdict = "undecided" // the budget ran out before a candidate was accepted
+	Unknown   Verdict = "undecided" // the search ended before a candidate was accepted, or its headroom measured
 )
 
 const (
@@ -114,18 +121,29 @@ type Answer struct {
 	Spent       int64 // requests simulated
 	// Stopped: the budget was spent before a candidate was accepted.
 	Stopped bool
+	// Interrupted: the context ended, and the answer is the best that was known. Found may be a guess, with no runs.
+	Interrupted bool
 	plan
 }
 
-// Find searches for the cheapest candidate that holds.
+// Find searches for the cheapest candidate that holds. If ctx ends before, it returns the best answer so far, if there
+// is any.
 func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, error) {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	s := newSearch(ctx, base, o)
+	if err := s.guess(); err != nil {
+		return nil, err
+	}
 	found, kinds, err := s.find()
+	if s.mustStop() != nil && (err != nil || found.Attainment.N == 0) {
+		if best := s.soFar(); best != nil {
+			found, err = best, nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	a := &Answer{Options: o, Kinds: kinds, plan: s.plan, Stopped: s.stopped, NextCheaper: s.nextCheaper(found)}
+	a := &Answer{Options: o, Kinds: kinds, plan: s.plan, NextCheaper: s.nextCheaper(found)}
 	for _, t := range []*Tried{found, a.NextCheaper} {
 		if t != nil {
 			if err := s.confirm(t); err != nil {
@@ -137,8 +155,10 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, err
 	if a.Headroom, a.Limit, err = s.headroom(found); err != nil {
 		return nil, err
 	}
+	a.Interrupted = ctx.Err() != nil
+	a.Stopped = !a.Interrupted && (s.stopped || !found.Holds && s.mustStop() != nil)
 	switch {
-	case found.Decision == Undecided:
+	case found.Decision == Undecided || found.Holds && a.Headroom.Seeds == 0:
 		a.Verdict = Unknown
 	case !found.Holds:
 		a.Verdict = Saturated

@@ -46,6 +46,8 @@ const (
 	Fails      Decision = "fails"
 	Overloaded Decision = "overloaded" // fails, because queues grow without bound
 	Undecided  Decision = "undecided"  // too close to the target for the budget
+	// Likely: the budget ended before the test did, but the plain interval of the mean is above the target.
+	Likely Decision = "likely"
 )
 
 // rule decides whether a candidate meets its target.

@@ -36,14 +36,16 @@ const (
 	headroomWidth = 0.05
 	// headroomRates is about how many rates the search for the headroom tries.
 	headroomRates = 14
+	// headroomSeeds is the number of seeds at first.
+	headroomSeeds = 8
 )
 
-// headroom finds the headroom of a candidate, and what makes it fail beyond. The
-// interval inverts a test (Fieller): it holds the factors at which the interval of
-// the mean attainment holds the target. More seeds are added until it is narrow, or
-// a quarter of the budget is spent.
+// headroom finds the headroom of a candidate, and what makes it fail beyond. The interval inverts a test (Fieller): it
+// holds the factors at which the interval of the mean attainment holds the target. More seeds are added until it is
+// narrow, or a quarter of the budget is spent. If the search must stop before, there is no headroom, or that of fewer
+// seeds.
 func (s *search) headroom(t *Tried) (h Headroom, limit waits.Causes, err error) {
-	p := &prober{s: s, t: t, runs: map[int][]*run{}, seeds: min(intervalSeeds, s.opt.MaxSeeds)}
+	p := &prober{s: s, t: t, runs: map[int][]*run{}, seeds: min(headroomSeeds, s.opt.MaxSeeds)}
 	if s.opt.Hold > 0 {
 		// fewer runs say too little even if all hold
 		need := 1.5 * math.Log(errorLevel) / math.Log(min(s.opt.Hold, 0.995))
@@ -53,18 +55,22 @@ func (s *search) headroom(t *Tried) (h Headroom, limit waits.Causes, err error) 
 		p.seeds = min(tieSeeds, s.opt.MaxSeeds)
 	}
 	if z := max(t.Size.requests, s.plan.stated, 1); !s.plan.single { // a small budget takes fewer
-		p.seeds = max(min(p.seeds, int(s.opt.Budget/4/headroomRates/z)), min(2, s.opt.MaxSeeds))
+		p.seeds = max(min(p.seeds, int(s.budget()/4/headroomRates/z)), min(2, s.opt.MaxSeeds))
 	}
-	for {
-		if h, err = p.find(); err != nil {
+	for from, step := 100, 13; ; p.seeds = min(2*p.seeds, s.opt.MaxSeeds) {
+		next, err := p.find(from, step)
+		if err != nil && s.mustStop() != nil {
+			return h, t.Causes, nil
+		}
+		if h = next; err != nil {
 			return h, limit, err
 		}
-		if h.High-h.Low <= headroomWidth*max(h.Factor, 1) || p.seeds == s.opt.MaxSeeds || 2*p.spent > s.opt.Budget/4 {
+		if h.High-h.Low <= headroomWidth*max(h.Factor, 1) || p.seeds == s.opt.MaxSeeds || 2*p.spent > s.budget()/4 {
 			break
 		}
-		p.seeds = min(2*p.seeds, s.opt.MaxSeeds)
+		from, step = max(int(100*h.Factor+0.5), 1), 2 // more seeds move it by little
 	}
-	if limit = t.Causes; h.Factor < mostHeadroom/100 && t.Holds {
+	if limit = t.Causes; h.Factor < mostHeadroom/100 && t.Holds && s.mustStop() == nil {
 		beyond, err := s.measureAll(t.Candidate, h.Factor+0.01, forInterval, 0, watchedRuns, t.Size, watchedRuns)
 		if err != nil {
 			return h, limit, err
@@ -77,13 +83,14 @@ func (s *search) headroom(t *Tried) (h Headroom, limit waits.Causes, err error) 
 	return h, limit, nil
 }
 
-// find finds the headroom with the prober's number of seeds.
-func (p *prober) find() (h Headroom, err error) {
-	first, err := p.at(100)
+// find finds the headroom with the prober's number of seeds. The first factor to be tried is from, the next one is
+// step above it or below.
+func (p *prober) find(from, step int) (h Headroom, err error) {
+	first, err := p.at(from)
 	if err != nil {
 		return h, err
 	}
-	mean, err := p.last(100, first.mean, func(r reach) bool { return r.mean })
+	mean, err := p.last(from, step, first.mean, func(r reach) bool { return r.mean })
 	if err != nil {
 		return h, err
 	}
@@ -100,12 +107,20 @@ func (p *prober) find() (h Headroom, err error) {
 
 // last is the largest factor, in hundredths, that reaches; 0: none does. ok says
 // whether from does.
-func (p *prober) last(from int, ok bool, reaches func(reach) bool) (int, error) {
+func (p *prober) last(from, step int, ok bool, reaches func(reach) bool) (int, error) {
 	lo, most := from, mostHeadroom
-	if !ok {
-		lo, most = 0, from-1
+	for !ok { // down, in steps that double, to one that does
+		most = lo - 1
+		if lo = max(lo-step, 0); lo == 0 {
+			break
+		}
+		r, err := p.at(lo)
+		if err != nil {
+			return 0, err
+		}
+		ok, step = reaches(r), 2*step
 	}
-	fails, err := bisect(lo, lo+13, most, func(f int) (bool, error) {
+	fails, err := bisect(lo, lo+step, most, func(f int) (bool, error) {
 		r, err := p.at(f)
 		return !reaches(r), err
 	})
@@ -153,6 +168,9 @@ func (p *prober) at(f int) (reach, error) {
 		more, err := s.measureAll(p.t.Candidate, float64(f)/100, forInterval, len(runs), n, p.t.Size, 0)
 		if err != nil {
 			return reach{}, err
+		}
+		if len(runs)+len(more) < n {
+			return reach{}, s.mustStop()
 		}
 		runs = append(runs, more...)
 		p.spent += int64(len(more)) * max(p.t.Size.requests, s.plan.stated)

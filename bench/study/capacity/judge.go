@@ -7,11 +7,12 @@ import (
 )
 
 // exhausted reports whether the budget for deciding candidates is spent. The rest is for intervals and headroom.
-func (s *search) exhausted() bool { return s.spent.Load() >= s.opt.Budget*5/8 }
+func (s *search) exhausted() bool { return s.spent.Load() >= s.budget()*5/8 }
 
 // allowance is the number of requests that the decision on one candidate may take.
 func (s *search) allowance() int64 {
-	return min(s.opt.Budget/3, max(s.opt.Budget*5/8-s.spent.Load(), 0))
+	budget := s.budget()
+	return min(budget/3, max(budget*5/8-s.spent.Load(), 0))
 }
 
 // rule is the rule of the search's decisions.
@@ -41,8 +42,11 @@ func (s *search) judge(c Candidate) (*Tried, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Holds = t.Decision == Holds
+	t.Holds = t.Decision == Holds || t.Decision == Likely
 	s.judged[c] = t
+	if t.Attainment.N > 0 {
+		s.note("%s: %s, %s %s (%d runs)", c, t.Decision, percent(t.Mean), s.opt.demand(), t.Attainment.N)
+	}
 	return t, nil
 }
 
@@ -52,7 +56,7 @@ const tieSeeds = 3
 // byMean decides by the mean of a few runs, if there is no confidence interval.
 func (s *search) byMean(t *Tried) error {
 	runs, err := s.measureAll(t.Candidate, 1, forDecision, 0, min(tieSeeds, s.opt.MaxSeeds), t.Size, 0)
-	if err != nil {
+	if err != nil || len(runs) == 0 {
 		return err
 	}
 	t.sum(runs)
@@ -113,6 +117,9 @@ func (s *search) bySeeds(t *Tried, allowance int64) error {
 	for look := 0; look < maxLooks; look++ {
 		cost := int64(n-len(runs)) * t.Size.requests
 		if look > 0 && spent+cost > allowance || look == 0 && s.exhausted() {
+			if s.likely(rule, runs) {
+				t.Decision = Likely
+			}
 			break
 		}
 		spent += cost
@@ -120,8 +127,12 @@ func (s *search) bySeeds(t *Tried, allowance int64) error {
 		if err != nil {
 			return err
 		}
-		runs = append(runs, more...)
-		t.sum(runs)
+		if runs = append(runs, more...); len(runs) > 0 {
+			t.sum(runs)
+		}
+		if len(runs) < n {
+			break
+		}
 		var transient bool
 		rule.level, rule.unseen = s.level(look, n), badTime(rule.target, t.Size.requests-t.Size.warm)
 		if t.Decision, transient = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
@@ -141,6 +152,17 @@ func (s *search) bySeeds(t *Tried, allowance int64) error {
 		n = min(2*n, s.opt.MaxSeeds)
 	}
 	return nil
+}
+
+// likely reports whether the plain interval of some runs is above the target, with no sign of growing queues. It has
+// neither the strict levels of looks nor rare bad times.
+func (s *search) likely(r *rule, runs []*run) bool {
+	if len(runs) < firstSeeds || s.overloaded(runs) {
+		return false
+	}
+	values, _, growths := columns(samples(runs))
+	growing, _ := r.growth(growths, errorLevel)
+	return r.lower(values, errorLevel) >= r.target-rounding && !growing
 }
 
 // firstRuns is the number of runs at the first look at the share of runs that hold.
@@ -164,7 +186,7 @@ func (s *search) byRuns(t *Tried) error {
 	for look, n := 0, firstRuns; look < maxLooks; look, n = look+1, 2*n {
 		n = min(n, s.opt.MaxSeeds)
 		cost := int64(n-len(runs)) * max(z.requests, s.plan.stated)
-		if look > 0 && spent+cost > s.opt.Budget/6 {
+		if look > 0 && spent+cost > s.budget()/6 {
 			break
 		}
 		spent += cost
@@ -172,8 +194,12 @@ func (s *search) byRuns(t *Tried) error {
 		if err != nil {
 			return err
 		}
-		runs = append(runs, more...)
-		t.sum(runs)
+		if runs = append(runs, more...); len(runs) > 0 {
+			t.sum(runs)
+		}
+		if len(runs) < n {
+			break
+		}
 		rule.level = s.level(look, n)
 		if t.Decision, _ = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
 			t.Decision = Overloaded
@@ -192,21 +218,30 @@ func (s *search) confirm(t *Tried) error {
 		if err != nil {
 			return err
 		}
-		t.sum(runs)
+		if len(runs) > 0 {
+			t.sum(runs)
+		}
 		t.Attainment = stats.Estimate{N: t.Attainment.N, Mean: t.Attainment.Mean}
 		return nil
 	}
 	n := max(2*t.Attainment.N, confirmSeeds)
-	if z := max(t.Size.requests, s.plan.stated, 1); int64(n)*z > s.opt.Budget/24 {
-		n = max(int(s.opt.Budget/24/z), intervalSeeds)
+	if z := max(t.Size.requests, s.plan.stated, 1); int64(n)*z > s.budget()/24 {
+		n = max(int(s.budget()/24/z), intervalSeeds)
 	}
-	if t.Decision == Overloaded { // it has no mean that an interval could be about
+	switch {
+	case t.Decision == Overloaded: // it has no mean that an interval could be about
 		n = watchedRuns
+	case t.Decision == Fails && t.Attainment.N <= firstSeeds: // far from the target
+		n = max(min(int(s.budget()/24/max(t.Size.requests, 1)), intervalSeeds), firstSeeds)
 	}
 	n = min(n, s.opt.MaxSeeds)
 	runs, err := s.measureAll(t.Candidate, 1, forInterval, 0, n, t.Size, watchedRuns)
 	if err != nil {
 		return err
+	}
+	if len(runs) < 2 { // stopped: what the decision has seen has no interval
+		t.Attainment = stats.Estimate{N: t.Attainment.N, Mean: t.Attainment.Mean}
+		return nil
 	}
 	t.sum(runs)
 	rule := s.rule()

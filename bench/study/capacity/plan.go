@@ -85,4 +85,5 @@ func (p *plan) size() size {
 const (
 	forDecision = 1 // candidates are accepted or rejected by these
 	forInterval = 2 // intervals and headroom come from these, which no decision has seen
+	forGuess    = 3 // the first guess comes from these
 )

@@ -3,8 +3,10 @@ package capacity
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"lorasim/bench/result"
 	"lorasim/bench/result/waits"
@@ -12,8 +14,8 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/internal/parallel"
-	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 	"lorasim/trace/settings"
 )
@@ -30,6 +32,8 @@ type search struct {
 	judged map[Candidate]*Tried
 	// stopped: the budget was spent before a candidate was accepted.
 	stopped bool
+	begun   time.Duration // processor time used at the start, see Options.CPU
+	guesses []guess
 	spent   atomic.Int64 // requests simulated
 	runs    atomic.Int64
 	ended   atomic.Int64 // of them, those that were not given up
@@ -55,16 +59,23 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 	if p.spread {
 		o.MaxSeeds = min(o.MaxSeeds, resamples)
 	}
-	return &search{ctx: ctx, base: base, opt: o, plan: p, judged: map[Candidate]*Tried{}, first: map[Candidate]bool{},
-		workloads: map[drawn]func() (*load, error){}}
+	var begun time.Duration
+	if o.CPU > 0 {
+		begun = o.Used()
+	}
+	return &search{ctx: ctx, base: base, opt: o, plan: p, begun: begun, judged: map[Candidate]*Tried{},
+		first: map[Candidate]bool{}, workloads: map[drawn]func() (*load, error){}}
 }
 
 // simulate runs a candidate under factor times the load: the same requests,
 // closer together. observe makes the observer.
 func (s *search) simulate(
 	ctx context.Context, c Candidate, factor float64, seed uint64, z size,
-	observe func(sc *scenario.Scenario, src *scaled) sim.Hooks,
+	observe func(sc *scenario.Scenario, src *scaled) record.Watcher,
 ) (*result.Result, error) {
+	if err := s.mustStop(); err != nil {
+		return nil, err
+	}
 	sc, err := c.apply(s.base)
 	if err != nil {
 		return nil, err
@@ -80,7 +91,7 @@ func (s *search) simulate(
 	src.factor = factor
 	sc.Workload.Window /= factor
 	res, err := sc.Simulate(ctx, scenario.RunOptions{
-		Input: in, Watch: func([]trace.Adapter) sim.Hooks { return observe(&sc, src) },
+		Input: in, Watch: func([]trace.Adapter) record.Watcher { return observe(&sc, src) },
 	})
 	if err == nil {
 		s.ended.Add(1)
@@ -98,9 +109,9 @@ func (s *search) holds(c Candidate, factor float64, seed uint64, z size) (bool, 
 	defer stop()
 	m := &misses{left: 1 - s.opt.asked() + rounding, stop: stop}
 	var count *counter
-	_, err := s.simulate(ctx, c, factor, seed, z, func(_ *scenario.Scenario, src *scaled) sim.Hooks {
+	_, err := s.simulate(ctx, c, factor, seed, z, func(_ *scenario.Scenario, src *scaled) record.Watcher {
 		count = &counter{opt: &s.opt, src: src, misses: m}
-		return sim.Hooks{Done: count.Done}
+		return record.WatchEnds(count.Done)
 	})
 	switch {
 	case s.ctx.Err() != nil:
@@ -140,7 +151,7 @@ func (s *search) known(c Candidate) (bool, error) {
 // the last of them has an outage or a place in a table of a policy. With the most
 // workers an error is one.
 func (s *search) cannotBe(c Candidate, err error) bool {
-	return err != nil && s.ctx.Err() == nil && c.total() < s.opt.MaxWorkers
+	return err != nil && s.mustStop() == nil && c.total() < s.opt.MaxWorkers
 }
 
 // run is the outcome of a whole run.
@@ -159,15 +170,15 @@ func (s *search) measure(c Candidate, factor float64, seed uint64, z size, watch
 	var count *counter
 	var u *usage
 	var fault error
-	res, err := s.simulate(s.ctx, c, factor, seed, z, func(sc *scenario.Scenario, src *scaled) sim.Hooks {
+	res, err := s.simulate(s.ctx, c, factor, seed, z, func(sc *scenario.Scenario, src *scaled) record.Watcher {
 		if count = (&counter{opt: &s.opt, src: src}); !watched {
-			return sim.Hooks{Done: count.Done}
+			return record.WatchEnds(count.Done)
 		}
 		var ps []*profile.Profile
 		ps, fault = sc.Profiles(s.ctx)
 		u = newUsage(&s.opt, ps, src)
 		count = &u.counter
-		return u.hooks()
+		return u.watcher()
 	})
 	if err = errors.Join(err, fault); err != nil {
 		return nil, err
@@ -202,13 +213,16 @@ func (s *search) seed(stream, i int) uint64 {
 	return stats.Seed(s.base.Seed, stream, i)
 }
 
-// measureAll simulates a candidate with seeds from..to-1 of a stream. The first few
-// of them are watched, where watched is more than from.
+// measureAll simulates a candidate with seeds from..to-1 of a stream. The first few of them are watched, where watched
+// is more than from. If the search must stop, the list has only the runs that ended before.
 func (s *search) measureAll(c Candidate, factor float64, stream, from, to int, z size, watched int) ([]*run, error) {
 	runs := make([]*run, to-from)
 	err := parallel.Do(s.ctx, len(runs), func(i int) (err error) {
 		runs[i], err = s.measure(c, factor, s.seed(stream, from+i), z, from+i < watched)
 		return err
 	}, nil)
+	if s.mustStop() != nil {
+		return slices.DeleteFunc(runs, func(r *run) bool { return r == nil }), nil
+	}
 	return runs, err
 }

@@ -49,7 +49,7 @@ func (s *search) settle() ([]Kind, error) {
 			return kinds, err
 		}
 		rising, err := s.rising(kinds)
-		if err != nil || !rising || 2*s.plan.least*firstSeeds > s.opt.Budget/8 {
+		if err != nil || !rising || 2*s.plan.least*firstSeeds > s.budget()/8 {
 			return kinds, err
 		}
 		s.plan.least *= 2
@@ -78,10 +78,10 @@ func (s *search) rising(kinds []Kind) (bool, error) {
 	}
 	n := min(firstSeeds, s.opt.MaxSeeds)
 	runs, err := s.measureAll(c, 1, forDecision, 0, n, s.plan.size(), 0)
-	if err != nil {
-		if s.cannotBe(c, err) {
-			err = nil
-		}
+	if s.cannotBe(c, err) {
+		return false, nil
+	}
+	if err != nil || len(runs) < n {
 		return false, err
 	}
 	gain := 0.0

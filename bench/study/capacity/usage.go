@@ -2,11 +2,8 @@ package capacity
 
 import (
 	"lorasim/bench/result/waits"
-	"lorasim/router"
-	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
-	"lorasim/sim/tick"
 )
 
 // usage is a counter that also observes what requests wait for after the warm-up.
@@ -20,22 +17,25 @@ func newUsage(o *Options, ps []*profile.Profile, src *scaled) *usage {
 	return &usage{counter: counter{opt: o, src: src}, waits: waits.New(o.SLO, ps, src.Adapters())}
 }
 
-// hooks are what the usage observes by.
-func (u *usage) hooks() sim.Hooks { return sim.Hooks{Done: u.Done, Watch: u.watch, Tier: u.waits.Tier} }
-
-// Done is a hook of sim.Hooks.
-func (u *usage) Done(r *record.Request) {
-	u.counter.Done(r)
-	if r.ID >= u.src.size.warm {
-		u.waits.Done(r)
-	}
+// watcher returns the events that the usage needs.
+func (u *usage) watcher() record.Watcher {
+	w := u.waits.Watcher()
+	w.Note = u.note
+	return w
 }
 
-// watch is a hook of sim.Hooks.
-func (u *usage) watch(from, to tick.Ticks, v *router.View) {
-	if !u.warmed && u.src.read >= u.src.size.warm {
-		u.warmed = true
-		u.waits.EndWarmup()
+// note passes an event on, except the ends of requests of the warm-up.
+func (u *usage) note(e *record.Event) {
+	switch e.Kind {
+	case record.EventEnded:
+		if u.Done(e.Request); e.ID < u.src.size.warm {
+			return
+		}
+	case record.EventState:
+		if !u.warmed && u.src.read >= u.src.size.warm {
+			u.warmed = true
+			u.waits.EndWarmup()
+		}
 	}
-	u.waits.Watch(from, to, v)
+	u.waits.Note(e)
 }

@@ -15,7 +15,7 @@ import (
 // processes draw recorded workloads of a length in s and about 2 requests/s.
 var processes = map[string]func(rng *rand.Rand, length float64) *trace.Workload{
 	"Poisson": func(rng *rand.Rand, length float64) *trace.Workload {
-		return record(rng, length, func(add func(at float64, adapter int32, text *trace.Text, output float64)) {
+		return drawn(rng, length, func(add func(at float64, adapter int32, text *trace.Text, output float64)) {
 			for at := rng.ExpFloat64() / 2; at < length; at += rng.ExpFloat64() / 2 {
 				add(at, rng.Int32N(recordedAdapters), nil, 1)
 			}
@@ -23,7 +23,7 @@ var processes = map[string]func(rng *rand.Rand, length float64) *trace.Workload{
 	},
 	// clusters of a mean of 5 requests within about 2 s
 	"bursts": func(rng *rand.Rand, length float64) *trace.Workload {
-		return record(rng, length, func(add func(at float64, adapter int32, text *trace.Text, output float64)) {
+		return drawn(rng, length, func(add func(at float64, adapter int32, text *trace.Text, output float64)) {
 			for at := -10.0; at < length; at += rng.ExpFloat64() / 0.4 {
 				for t := at; ; t += rng.ExpFloat64() * 0.5 {
 					if add(t, rng.Int32N(recordedAdapters), nil, 1); rng.Float64() < 0.2 {
@@ -37,7 +37,7 @@ var processes = map[string]func(rng *rand.Rand, length float64) *trace.Workload{
 	// conversation, and as many in progress at the start as there are on average
 	"sessions": func(rng *rand.Rand, length float64) *trace.Workload {
 		id := int64(0)
-		return record(rng, length, func(add func(at float64, adapter int32, text *trace.Text, output float64)) {
+		return drawn(rng, length, func(add func(at float64, adapter int32, text *trace.Text, output float64)) {
 			for at := -1000.0; at < length; at += rng.ExpFloat64() / 0.4 {
 				id++
 				text, adapter, output := &trace.Text{ID: id}, rng.Int32N(recordedAdapters),
@@ -52,7 +52,7 @@ var processes = map[string]func(rng *rand.Rand, length float64) *trace.Workload{
 	},
 	// adapters whose rates and outputs are lognormal
 	"adapters": func(rng *rand.Rand, length float64) *trace.Workload {
-		return record(rng, length, func(add func(at float64, adapter int32, text *trace.Text, output float64)) {
+		return drawn(rng, length, func(add func(at float64, adapter int32, text *trace.Text, output float64)) {
 			for a := range int32(recordedAdapters) {
 				rate, output := 2./recordedAdapters*math.Exp(0.8*rng.NormFloat64()-0.32),
 					math.Exp(0.5*rng.NormFloat64()-0.125)
@@ -66,9 +66,9 @@ var processes = map[string]func(rng *rand.Rand, length float64) *trace.Workload{
 
 const recordedAdapters = 40
 
-// record is a workload of the requests that draw adds, in any order; output is the
+// drawn is a workload of the requests that draw adds, in any order; output is the
 // mean of exponential outputs, in hundreds of tokens.
-func record(
+func drawn(
 	rng *rand.Rand, length float64, draw func(add func(at float64, adapter int32, text *trace.Text, output float64)),
 ) *trace.Workload {
 	w := &trace.Workload{Adapters: trace.Names(recordedAdapters, nil)}

@@ -23,7 +23,7 @@ import (
 	"lorasim/bench/result/series"
 	"lorasim/bench/scenario"
 	"lorasim/internal/suggest"
-	"lorasim/sim"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 
@@ -230,7 +230,7 @@ func (m *Manifest) simulate(ctx context.Context, j *job) (res *result.Result, la
 	}
 	lat = series.NewLatencies()
 	o := scenario.RunOptions{SLO: m.SLO(), Oracle: m.Oracle,
-		Watch: func([]trace.Adapter) sim.Hooks { return sim.Hooks{Done: lat.Done} }}
+		Watch: func([]trace.Adapter) record.Watcher { return record.WatchEnds(lat.Done) }}
 	if j.collect != nil {
 		c, err := j.collect()
 		if err != nil {

@@ -19,7 +19,8 @@ func TestUpdate(t *testing.T) {
 	}
 	updated, err := Update(&e, f, VLLM)
 	if !updated || err == nil {
-		t.Errorf("updated %v, error %v; expected an update, and an error for the metrics that are missing", updated, err)
+		t.Errorf("updated %v, error %v; expected an update, and an error for the metrics that are missing", updated,
+			err)
 	}
 	if e.Waiting != 3 || e.KV != 0.25 || e.BlockSize != 16 || e.NumBlocks != 10 || e.MaxLora != 2 ||
 		!slices.Equal(e.RunningAdapters, []string{"a", "b"}) || !slices.Equal(e.WaitingAdapters, []string{"b"}) {

@@ -1,0 +1,209 @@
+// Package admission rejects requests before a policy routes them: requests of an adapter above its rate limit, and
+// requests that would wait too long, or in too long a queue, on every worker.
+package admission
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+
+	"lorasim/router"
+	"lorasim/router/planroute"
+	"lorasim/trace"
+	"lorasim/trace/settings"
+)
+
+// admission implements router.Admission.
+type admission struct {
+	wait  float64 // s to the first token, as predicted; 0: no limit
+	queue int     // waiting requests; 0: no limit
+	rate  float64 // requests/s of each adapter; 0: no limit
+	burst float64
+
+	ttft    *planroute.TTFT // nil: wait is 0
+	policy  router.Policy   // of the router that it is for
+	buckets []bucket        // by adapter; last: the base model
+}
+
+// bucket holds the requests that an adapter may send at once: burst of them at
+// first and at most, rate more in every second.
+type bucket struct{ spent, at float64 }
+
+// Add gives a router an admission. It parses what sheds load ("ttft:MS" and "queue:N", joined by +) and the rate limit
+// of each adapter ("R" or "R,burst=B", requests/s). If both texts are empty, all requests are admitted. It returns an
+// error if a text is invalid or if ttft is given and env has no step times.
+func Add(rt *router.Router, shed, rate string, env router.Env) error {
+	if shed == "" && rate == "" {
+		return nil
+	}
+	a, err := newAdmission(shed, rate, env)
+	if err != nil {
+		return err
+	}
+	rt.Admission = a
+	if a.ttft == nil {
+		return nil
+	}
+	a.policy = rt.Policy
+	if !rt.ReadsKV {
+		rt.ReadsKV, rt.ReadsFewKV = true, true
+	}
+	return nil
+}
+
+func newAdmission(shed, rate string, env router.Env) (*admission, error) {
+	a := &admission{buckets: make([]bucket, len(env.Adapters)+1)}
+	if err := a.parseShed(shed); err != nil {
+		return nil, err
+	}
+	if err := a.parseRate(rate); err != nil {
+		return nil, err
+	}
+	if a.wait > 0 {
+		if err := env.NeedCosts(); err != nil {
+			return nil, fmt.Errorf("shed ttft %w", err)
+		}
+		a.ttft = planroute.NewTTFT(env)
+	}
+	return a, nil
+}
+
+// CheckShed returns an error if [Add] would not accept the text of what sheds load.
+func CheckShed(text string) error { return new(admission).parseShed(text) }
+
+// CheckRate returns an error if [Add] would not accept the text of a rate limit.
+func CheckRate(text string) error { return new(admission).parseRate(text) }
+
+// shedding is one rule that sheds load.
+type shedding interface{ set(a *admission) }
+
+type shedTTFT struct {
+	MS float64 `arg:"1" required:"yes" check:">0" unit:"ms" help:"longest predicted time to first token"`
+}
+
+func (o *shedTTFT) set(a *admission) { a.wait = o.MS / 1000 }
+
+type shedQueue struct {
+	N int32 `arg:"1" required:"yes" check:">=1" unit:"requests" help:"waiting requests on a worker from which it counts as full"`
+}
+
+func (o *shedQueue) set(a *admission) { a.queue = int(o.N) }
+
+func shedKinds() []settings.Kind[shedding] {
+	return []settings.Kind[shedding]{
+		{Name: "ttft", Summary: "the predicted TTFT exceeds the limit on every worker",
+			New: func() shedding { return &shedTTFT{} }},
+		{Name: "queue", Summary: "every worker has this number of waiting requests",
+			New: func() shedding { return &shedQueue{} }},
+	}
+}
+
+// ShedForms returns the forms of one part of what sheds load.
+func ShedForms() []settings.Form { return settings.Forms(shedKinds()) }
+
+func (a *admission) parseShed(text string) error {
+	if text == "" {
+		return nil
+	}
+	seen := map[string]bool{}
+	for part := range strings.SplitSeq(text, "+") {
+		rule, err := settings.Parse("shed", shedKinds(), part)
+		if err != nil {
+			return err
+		}
+		if seen[rule.Name] {
+			return fmt.Errorf("%s is given twice", rule.Name)
+		}
+		seen[rule.Name] = true
+		rule.Value.set(a)
+	}
+	return nil
+}
+
+type rateLimit struct {
+	Rate  float64 `arg:"1" required:"yes" check:">0" unit:"req/s" help:"requests/s of each adapter"`
+	Burst float64 `check:">=1" unit:"requests" help:"size of the token bucket; default: the rate, at least 1"`
+}
+
+// RateForms returns the form of a rate limit.
+func RateForms() []settings.Form { return settings.FormOf[rateLimit]() }
+
+func (a *admission) parseRate(text string) error {
+	if text == "" {
+		return nil
+	}
+	var o rateLimit
+	if _, err := settings.Decode(text, &o); err != nil {
+		return err
+	}
+	a.rate, a.burst = o.Rate, cmp.Or(o.Burst, max(o.Rate, 1))
+	return nil
+}
+
+// Refuse implements router.Admission.
+func (a *admission) Refuse(r router.Request, v *router.View) (reason string, after float64) {
+	k := len(a.buckets) - 1
+	if r.Adapter != trace.BaseModel {
+		k = min(int(r.Adapter), k)
+	}
+	b := bucket{max(0, a.buckets[k].spent-a.rate*(v.Now-a.buckets[k].at)), v.Now}
+	if a.rate > 0 && b.spent+1 > a.burst+1e-9 { // who comes at the very rate is not refused for a rounding
+		return "over the rate limit of its adapter", (b.spent + 1 - a.burst) / a.rate
+	}
+	if reason, after = a.shed(r, v); reason == "" {
+		b.spent++
+		a.buckets[k] = b
+	}
+	return reason, after
+}
+
+// Sent implements router.Admission.
+func (a *admission) Sent(r router.Request, worker int, v *router.View) {
+	if a.ttft != nil {
+		a.ttft.Sent(r, worker, v)
+	}
+}
+
+// Note implements router.Admission.
+func (a *admission) Note(e router.Event) {
+	if a.ttft != nil && e.Kind == router.Finished {
+		a.ttft.Finished(e)
+	}
+}
+
+// shed says why no worker should have the request, "" if one should.
+func (a *admission) shed(r router.Request, v *router.View) (reason string, after float64) {
+	queue := math.MaxInt
+	if a.queue > 0 {
+		for _, w := range v.Usable() {
+			queue = min(queue, w.Queued)
+		}
+		if queue != math.MaxInt && queue >= a.queue {
+			return "shed: the queues of all workers are too long", 1
+		}
+	}
+	if a.ttft != nil {
+		a.ttft.Look(v)
+		if least := a.firstToken(r, v); least > a.wait && !math.IsInf(least, 1) {
+			return "shed: its predicted TTFT exceeds the limit", least - a.wait
+		}
+	}
+	return "", 0
+}
+
+// firstToken is when a request gets its first token, s from now: on the worker that
+// the policy would pick, or where that cannot be said on the best one. It is
+// infinite where no worker is usable, which is not for admission to say.
+func (a *admission) firstToken(r router.Request, v *router.View) float64 {
+	if a.policy != nil {
+		if j := a.policy.Preview(r, v); j != router.None {
+			return a.ttft.Predict(r, j, v)
+		}
+	}
+	least := math.Inf(1)
+	for j := range v.Usable() {
+		least = min(least, a.ttft.Predict(r, j, v))
+	}
+	return least
+}

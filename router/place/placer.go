@@ -1,0 +1,207 @@
+// Package place has what planners share: the placement of adapters on workers with a forecast of the demand ([Placer]),
+// and the migration problem of requests in flight ([Grouping], [Solve]).
+//
+// A placement lists the adapters of each worker. A policy that keeps one embeds [Placer] and implements Begin of
+// [router.Planner]; see policies/rank_group.go.
+package place
+
+import (
+	"slices"
+
+	"lorasim/router"
+	"lorasim/router/average"
+	"lorasim/router/choose"
+	"lorasim/trace"
+)
+
+// Placer keeps a placement, and the demand for each adapter. It routes a request to the least loaded worker on which
+// the request's adapter is placed. It is a [router.Planner] but for Begin.
+type Placer struct {
+	router.Base
+	Env       router.Env
+	interval  float64   // time between plans, s
+	Held      [][]int32 // by worker: adapters placed there, ascending
+	placed    []bool    // the same: placed[adapter*workers+worker]
+	Where     [][]int32 // the same by adapter, ascending
+	Next      [][]int32 // placement that the plan under way leads to
+	Demand    []Demand  // by adapter
+	PlannedAt float64   // of the latest forecast
+	planned   bool      // there was a forecast
+}
+
+// Demand is what is known of an adapter's requests.
+type Demand struct {
+	Arrived float64      // since the latest plan
+	Rate    float64      // requests/s, moving average over plans
+	Output  average.Mean // tokens, as expected
+	Prompt  average.Mean // tokens
+}
+
+// New returns a Placer that plans every interval, s. It deals the adapters out to the workers in turn.
+func New(interval float64, env router.Env) Placer {
+	p := Placer{
+		Env: env, Demand: make([]Demand, len(env.Adapters)),
+		interval: interval,
+	}
+	held := make([][]int32, len(env.Workers))
+	for k := range env.Adapters {
+		held[k%len(env.Workers)] = append(held[k%len(env.Workers)], int32(k))
+	}
+	p.SetPlacement(held)
+	return p
+}
+
+// Router returns the router of a policy that is its own planner.
+func (p *Placer) Router(policy interface {
+	router.Policy
+	router.Planner
+}) *router.Router {
+	rt := &router.Router{Policy: policy, Planner: policy}
+	if hostLimited(&p.Env) { // else there is room for every adapter everywhere
+		rt.Placement = Clone(p.Held)
+	}
+	return rt
+}
+
+// hostLimited says whether some worker's host memory does not hold every adapter.
+func hostLimited(e *router.Env) bool {
+	return slices.ContainsFunc(e.Workers, func(s router.Spec) bool { return s.HostSlots > 0 })
+}
+
+// SetPlacement sets the placement: by worker, its adapters.
+func (p *Placer) SetPlacement(held [][]int32) {
+	p.Held, p.Where = held, Transpose(held, len(p.Env.Adapters))
+	p.placed = make([]bool, len(p.Env.Adapters)*len(p.Env.Workers))
+	for j := range held {
+		for _, k := range held[j] {
+			p.placed[int(k)*len(p.Env.Workers)+j] = true
+		}
+	}
+}
+
+// Count counts a request for the forecast.
+func (p *Placer) Count(r router.Request) {
+	if r.Adapter != trace.BaseModel {
+		d := &p.Demand[r.Adapter]
+		d.Arrived++
+		d.Prompt.Add(float64(r.Prompt))
+		d.Output.Add(r.ExpectedOutput())
+	}
+}
+
+// Holds reports whether an adapter is placed on a worker; the base model is everywhere.
+func (p *Placer) Holds(adapter int32, worker int) bool {
+	return adapter == trace.BaseModel || p.placed[int(adapter)*len(p.Env.Workers)+worker]
+}
+
+// Route implements Policy.
+func (p *Placer) Route(r router.Request, v *router.View) router.Decision {
+	return router.To(p.pick(r, v))
+}
+
+// Preview implements Policy.
+func (p *Placer) Preview(r router.Request, v *router.View) int { return p.leastLoadedHolder(r, v) }
+
+// Succeed implements Policy.
+func (p *Placer) Succeed(s router.Succession) { p.Adopt(s.History, s.View) }
+
+// pick counts a request towards the demand; it goes to the least loaded holder.
+func (p *Placer) pick(r router.Request, v *router.View) int {
+	p.Count(r)
+	return p.leastLoadedHolder(r, v)
+}
+
+// leastLoadedHolder is the usable worker with the fewest requests among those
+// where the adapter is placed, else among all.
+func (p *Placer) leastLoadedHolder(r router.Request, v *router.View) int {
+	if r.Adapter != trace.BaseModel {
+		if w := choose.LeastLoaded(v, p.Where[r.Adapter], nil); w != router.None {
+			return w
+		}
+	}
+	return v.LeastLoaded()
+}
+
+// rateWeight is the weight of the latest interval in the forecast.
+const rateWeight = 0.5
+
+// Forecast updates the demand for each adapter by what arrived since the latest forecast.
+func (p *Placer) Forecast(now float64) {
+	dt := now - p.PlannedAt
+	if dt <= 0 {
+		return
+	}
+	for k := range p.Demand {
+		d := &p.Demand[k]
+		if rate := d.Arrived / dt; !p.planned {
+			d.Rate = rate
+		} else {
+			d.Rate += rateWeight * (rate - d.Rate)
+		}
+		d.Arrived = 0
+	}
+	p.PlannedAt, p.planned = now, true
+}
+
+// Aim sets the placement that a plan leads to and returns the loads and unloads of that plan. A worker whose host
+// memory has room for every adapter unloads nothing: adapters that are not used are evicted from their slots anyway.
+func (p *Placer) Aim(to [][]int32) (load, unload []router.Placement) {
+	p.Next = to
+	load, unload = Difference(p.Held, to)
+	return load,
+		slices.DeleteFunc(unload, func(l router.Placement) bool { return p.Env.Workers[l.Worker].HostSlots == 0 })
+}
+
+// Towards returns a plan that leads to a target placement. reason is the plan's reason if it changes something, asIs if
+// it changes nothing.
+func (p *Placer) Towards(target func() [][]int32, reason, asIs string) *router.Pending {
+	var to [][]int32
+	return &router.Pending{Solve: func() { to = target() }, Plan: func() *router.Plan {
+		plan := &router.Plan{Reason: reason}
+		if plan.Load, plan.Unload = p.Aim(to); plan.Empty() {
+			plan.Reason = asIs
+		}
+		return plan
+	}}
+}
+
+// Interval implements router.Planner.
+func (p *Placer) Interval() float64 { return p.interval }
+
+// Select implements router.Planner: the plan follows from the demand alone.
+func (p *Placer) Select(*router.View) router.Selection {
+	return router.Selection{Worker: func(int) bool { return false }}
+}
+
+// Applied implements router.Planner.
+func (p *Placer) Applied(_ *router.Plan, err error) {
+	if err == nil && p.Next != nil {
+		p.SetPlacement(p.Next)
+	}
+	p.Next = nil
+}
+
+// Adopt forecasts the demand by the requests of the latest interval; a plan is due at once.
+func (p *Placer) Adopt(h *router.History, v *router.View) {
+	p.PlannedAt = v.Now - p.interval
+	first := v.Now
+	for s := range h.All() {
+		first = min(first, s.Sent)
+		if s.Adapter == trace.BaseModel {
+			continue
+		}
+		d := &p.Demand[s.Adapter]
+		d.Prompt.Add(float64(s.Prompt))
+		if s.Output > 0 {
+			d.Output.Add(float64(s.Output))
+		}
+		if s.Sent > p.PlannedAt {
+			d.Arrived++
+		}
+	}
+	p.PlannedAt, p.planned = max(p.PlannedAt, first-1e-3), true
+	for k := range p.Demand {
+		d := &p.Demand[k]
+		d.Rate = d.Arrived / max(v.Now-p.PlannedAt, 1e-3)
+	}
+}

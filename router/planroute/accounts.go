@@ -1,0 +1,288 @@
+package planroute
+
+import (
+	"math"
+	"slices"
+
+	"lorasim/router"
+	"lorasim/router/average"
+	"lorasim/trace"
+)
+
+// accounts are a router's own accounts of the workers: what it sent there, and how
+// requests ended. With them it estimates how long a request would wait there.
+type accounts struct {
+	workers  []router.Spec
+	adapters []trace.Adapter
+	backlogs []backlog    // by worker
+	exec     average.Mean // s, of requests that ended
+	output   average.Mean // tokens, as expected, of all requests
+	// used[j*adapters+k]: an adapter was used on a worker since it started; nil: no front end takes time for
+	// the first use.
+	used []bool
+}
+
+func newAccounts(env router.Env) accounts {
+	p := accounts{workers: env.Workers, adapters: env.Adapters, backlogs: make([]backlog, len(env.Workers))}
+	if slices.ContainsFunc(env.Workers, func(s router.Spec) bool { return s.FirstUse > 0 }) {
+		p.used = make([]bool, len(env.Workers)*len(env.Adapters))
+	}
+	return p
+}
+
+// backlog is what the router works out of a worker from what it sent there itself.
+type backlog struct {
+	entered   float64 // s: when the requests sent there will have passed the front end
+	prefilled float64 // s: when the prompts sent there will have been computed
+	// The prompts sent while a prefill step is under way, until stepEnd, are computed together in the next one: so
+	// many tokens, in so much time, after that of their adapters' loads, s.
+	stepEnd float64
+	tokens  int64
+	compute float64
+	loads   float64
+	fetched float64      // s: when the adapters sent for will have come to host memory
+	exec    average.Mean // s, of requests that ended there
+	recent  recentLoad
+	full    float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
+}
+
+func (p *accounts) finished(f router.Event) {
+	p.exec.Add(f.Exec)
+	p.backlogs[f.Worker].exec.Add(f.Exec)
+}
+
+// need is the KV tokens that a worker would have to have for a request to run there
+// at once: engines reserve what it may generate.
+func (l *backlog) need(r router.Request, kv int64, w *router.Worker) float64 {
+	return float64(kv+w.QueuedToks+int64(r.Prompt)) + max(float64(r.MaxNew), r.ExpectedOutput())
+}
+
+// room is the need that a worker can meet: its KV cache, or less where requests have
+// had to wait with less, for what is reserved for the running ones is not known.
+func (l *backlog) room(w *router.Worker) float64 {
+	switch {
+	case w.KVCapacity == 0:
+		return math.Inf(1)
+	case l.full > 0:
+		return min(l.full, float64(w.KVCapacity))
+	}
+	return float64(w.KVCapacity)
+}
+
+// prefillStep is the prefill step in which a worker computes the prompt that is sent next: when it can start, s, and
+// what is in it already. A prompt that joins others costs less than a step of its own.
+type prefillStep struct {
+	starts, loads float64
+	tokens        int64
+	compute       float64 // time for the tokens, s; 0: not known
+}
+
+// next is the prefill step after the one under way. What no longer waits there, because it was refused or its client
+// gave it up, does not count.
+func (l *backlog) next(w *router.Worker, now float64) prefillStep {
+	if w.Running+w.Queued == 0 {
+		return prefillStep{starts: now}
+	}
+	if l.stepEnd <= now {
+		return prefillStep{starts: max(l.prefilled, now)} // that of the tokens is under way
+	}
+	tokens := min(l.tokens, w.QueuedToks)
+	if tokens <= 0 {
+		return prefillStep{starts: l.stepEnd}
+	}
+	if tokens < l.tokens {
+		return prefillStep{starts: l.stepEnd, loads: l.loads, tokens: tokens}
+	}
+	return prefillStep{l.stepEnd, l.loads, tokens, l.compute}
+}
+
+// prompt is how long a worker computes the prompts of a step with one more of n tokens, and how much of that is due to
+// that one, s.
+func (s *prefillStep) prompt(n int32, c router.CostModel) (all, one float64) {
+	all = c.Prefill(s.tokens + int64(n))
+	switch {
+	case s.tokens == 0:
+		return all, all
+	case s.compute > 0:
+		return all, all - s.compute
+	}
+	return all, all - c.Prefill(s.tokens)
+}
+
+// restarted forgets what was sent to workers that are down: they lose it, and begin anew.
+func (p *accounts) restarted(v *router.View) {
+	for j := range v.Workers {
+		if l := &p.backlogs[j]; !v.Workers[j].Up && (l.prefilled > 0 || l.entered > 0) {
+			*l = backlog{exec: l.exec}
+			if n := len(p.adapters); p.used != nil {
+				clear(p.used[j*n : (j+1)*n])
+			}
+		}
+	}
+}
+
+// adapterWait is what a request waits for its adapter.
+type adapterWait struct {
+	fetch, load float64 // s, until it is in host memory, beside the steps; from there to a slot
+	stall       float64 // s, that the steps stop until it is in host memory, on workers that fetch within them
+	evicts      float64 // s, to load the adapter again that makes way
+	turns       float64 // executions until it gets a slot
+	slotless    int     // requests that wait for a slot, and let others pass
+}
+
+// blockedTurns is how many executions a request costs that waits for a slot and stops the requests behind it.
+const blockedTurns = 8
+
+func (p *accounts) adapterWait(k int32, j int, v *router.View) (a adapterWait) {
+	w := &v.Workers[j]
+	c := crowdOf(w)
+	a.slotless = c.slotless
+	if k == trace.BaseModel {
+		return a
+	}
+	st := w.Adapter(k)
+	switch blocks := p.workers[j].Blocks; {
+	case st.Running == 0 && !blocks:
+		a.turns = c.turns(w.Slots, st.Queued > 0)
+	case st.Running+st.Queued == 0 && c.adapters >= w.Slots && w.Slots > 0:
+		a.turns = blockedTurns * float64(1+c.adapters-w.Slots)
+	}
+	if st.Tier == router.GPU || st.Loading || st.Running > 0 {
+		return a
+	}
+	coming := max(p.backlogs[j].fetched-v.Now, 0) // what its loader has to do
+	if st.Queued > 0 {                            // another brings it
+		if st.Tier < router.Host {
+			a.fetch = coming
+		}
+		return a
+	}
+	cost, rank := p.workers[j].Cost, p.adapters[k].Rank
+	a.load = cost.AdapterLoad(rank, router.Host)
+	if w.SlotsUsed >= w.Slots {
+		a.evicts = a.load
+	}
+	switch {
+	case st.Tier == router.Host:
+	case p.workers[j].FetchesInSteps:
+		a.stall = cost.AdapterLoad(rank, st.Tier) - a.load
+	default:
+		a.fetch = coming + cost.AdapterLoad(rank, st.Tier) - a.load
+	}
+	return a
+}
+
+// crowd is what adapters that have requests on a worker do with its slots.
+type crowd struct {
+	adapters int     // that have requests there
+	slotless int     // requests of those of which none runs, where there are more adapters than slots
+	freed    float64 // slots that become free in the time of an execution
+}
+
+// crowdOf counts where all slots are taken; else only adapters is.
+func crowdOf(w *router.Worker) (c crowd) {
+	if c.adapters = w.ActiveLoras + w.WaitingLoras; c.adapters < w.Slots || w.Slots == 0 {
+		return c
+	}
+	left, waiting, later := c.adapters, 0, 0.0 // adapters of which none runs yet, and what they will free
+	c.adapters = 0
+	for k := range w.Adapters {
+		st := &w.Adapters[k]
+		switch {
+		case st.Running > 0:
+			c.freed += endRate(st.Running)
+			left--
+			if st.Queued > 0 {
+				left--
+			}
+		case st.Queued > 0:
+			waiting++
+			later += endRate(st.Queued)
+			c.slotless += int(st.Queued)
+			left--
+		default:
+			continue
+		}
+		if c.adapters++; left == 0 {
+			break
+		}
+	}
+	if c.adapters <= w.Slots {
+		c.slotless = 0
+	}
+	if free := w.Slots - (c.adapters - waiting); free > 0 && waiting > 0 { // some of them will take these slots
+		c.freed += later * min(float64(free)/float64(waiting), 1)
+	}
+	return c
+}
+
+// batchAdapters is how many adapters a batch of the worker has, and whether a request of adapter k makes it one more.
+func batchAdapters(w *router.Worker, k int32) (adapters, more int) {
+	adapters = w.ActiveLoras
+	switch st := w.Adapter(k); {
+	case k == trace.BaseModel || st.Running > 0:
+	case st.Queued > 0:
+		adapters++ // it soon runs there anyway
+	default:
+		more = 1
+	}
+	return adapters, more
+}
+
+// endRate is how often, in the time of an execution, an adapter gives its slot back, with n requests running on
+// average: it keeps it for a busy period of an M/G/infinity queue, (e^n - 1)/n executions.
+func endRate(n int32) float64 { return float64(n) / math.Expm1(float64(n)) }
+
+// turns is how many executions it takes until an adapter of which no request runs gets a slot; waits: it has requests
+// that wait.
+func (c *crowd) turns(slots int, waits bool) float64 {
+	ahead := float64(c.adapters - slots) // adapters that wait for a slot before it
+	if waits {
+		ahead = (ahead - 1) / 2 // it is one of them
+	}
+	if slots == 0 || ahead < 0 {
+		return 0
+	}
+	return (1 + ahead) / max(c.freed, 1e-6)
+}
+
+// sent notes what a request brings to the worker that it goes to, of whose prompt the
+// worker computes so many tokens, and learns from what still waits there.
+func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
+	w, l := &v.Workers[j], &p.backlogs[j]
+	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
+	switch c := crowdOf(w); {
+	case w.Queued == 0:
+		if l.full > 0 {
+			l.full = max(l.full, level)
+		}
+	case v.Now > l.prefilled+stuckAfter && c.adapters <= w.Slots && w.Running < w.MaxRunning && level < l.room(w):
+		l.full = l.room(w) + 0.1*(level-l.room(w))
+	}
+	a := p.adapterWait(r.Adapter, j, v)
+	if a.fetch > 0 {
+		l.fetched = max(l.fetched, v.Now+a.fetch)
+	}
+	l.entered = p.enters(r.Adapter, j, v.Now)
+	if p.firstUse(r.Adapter, j) {
+		p.used[j*len(p.adapters)+int(r.Adapter)] = true
+	}
+	n := l.next(w, v.Now)
+	n.tokens += int64(prompt)
+	n.loads += a.load + a.stall
+	n.compute = p.workers[j].Cost.Prefill(n.tokens)
+	l.prefilled = max(n.starts, l.entered) + n.loads + n.compute
+	if n.starts <= v.Now { // it begins at once
+		n = prefillStep{starts: l.prefilled}
+	}
+	l.stepEnd, l.tokens, l.compute, l.loads = n.starts, n.tokens, n.compute, n.loads
+}
+
+// stuckAfter is how long after the prompts before it should have been computed a
+// request is taken to wait for memory, s: longer than a step.
+const stuckAfter = 0.05
+
+// overdue says whether the prompts sent to a worker should have been computed by now.
+func (p *accounts) overdue(j int, now float64) bool {
+	return now > p.backlogs[j].prefilled+stuckAfter
+}

@@ -1,0 +1,53 @@
+package planroute
+
+import (
+	"slices"
+
+	"lorasim/router"
+	"lorasim/router/prefixindex"
+)
+
+// keptPrefixes is what workers are taken to keep of prompts: what was sent to them lately, as much as fits into their
+// KV caches. nil: no worker keeps any.
+func keptPrefixes(env router.Env) *prefixindex.Index {
+	if !slices.ContainsFunc(env.Workers, func(s router.Spec) bool { return s.PrefixCache }) {
+		return nil
+	}
+	x := prefixindex.New(prefixindex.Options{Index: "sent", Block: 1, Capacity: keptTokens}, env, true)
+	x.Fits = true
+	return x
+}
+
+// keptTokens is how many tokens of prompts are remembered for a worker whose KV cache's size is not known, the latest:
+// as many as by the other policies.
+const keptTokens = 1 << 24
+
+// uncached is how many tokens of a prompt a worker has to compute: at least the last one.
+func (p *planAndRoute) uncached(r *router.Request, j int, v *router.View) int32 {
+	if p.index == nil || r.Text == nil || !p.Env.Workers[j].PrefixCache {
+		return r.Prompt
+	}
+	return max(r.Prompt-p.index.Match(r, v, j), 1)
+}
+
+// displaces is the prefill that later requests need because a request takes the place of kept prompts in a full KV
+// cache, s: a request with so many tokens to compute and to generate. The share of what it displaces that is asked for
+// again is taken to be the share of prompts that is found.
+func (p *planAndRoute) displaces(uncached int32, output float64, j int, w *router.Worker) float64 {
+	if p.index == nil || w.KVCapacity <= 0 || !p.Env.Workers[j].PrefixCache {
+		return 0
+	}
+	needs := int64(uncached) + int64(output)
+	over := min(needs, p.index.Size(j)+needs-w.KVCapacity)
+	if over <= 0 {
+		return 0
+	}
+	return p.found.Value * p.Env.Workers[j].Cost.Prefill(over)
+}
+
+// keep notes that a worker will keep a prompt sent to it.
+func (p *planAndRoute) keep(r *router.Request, j int, v *router.View) {
+	if p.index != nil && r.Text != nil {
+		p.index.Add(r, v, j)
+	}
+}

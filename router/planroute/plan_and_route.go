@@ -1,0 +1,318 @@
+// Package planroute has the policy plan-and-route, this project's own, and its routing alone: route-only.
+//
+// A request goes to the worker with the least price (planAndRoute.price): the time that the request costs all requests
+// together. The price reads the router's own accounts of what it sent where (accounts.go, front_end.go, recent_load.go,
+// kept_prefixes.go), the cost of a second slot (second_slot.go), and the placement of the planner. A lower bound saves
+// most workers the full price (price_bounds.go). The planner moves adapters and requests by a migration problem
+// (plan.go), and waiting requests between plans (steal.go).
+//
+// Load shedding predicts with the same accounts, for any policy ([TTFT]).
+package planroute
+
+import (
+	"cmp"
+	"math"
+
+	"lorasim/router"
+	"lorasim/router/average"
+	"lorasim/router/choose"
+	"lorasim/router/place"
+	"lorasim/router/prefixindex"
+	"lorasim/trace"
+	"lorasim/trace/settings"
+)
+
+// planAndRoute routes, and plans.
+//
+// Requests go where they cost all requests together the least time (price). Of
+// workers that cost nearly the same, those where the current placement has the
+// adapter come first. Every interval the planner (plan.go) forecasts the
+// demand for each adapter and solves one migration problem over all workers.
+type planAndRoute struct {
+	place.Placer
+	accounts
+	interval float64                         // time between plans, s
+	moves    struct{ waiting, running bool } // requests that may go to another worker
+	places   bool                            // plans load and unload adapters
+	busy     float64                         // share of the horizon that the busiest worker's work must fill
+	margin   float64                         // share of the predicted time that a plan must gain
+	horizon  float64                         // s of forecast demand that a plan provides for
+	maxMoves int
+	look     float64 // time between looks at waiting requests, s
+	spill    float64 // share of a request's time that a worker without the adapter must be better by
+	deep     int     // requests that wait on a worker, from which on more make no difference
+
+	pool slotPool // what a second slot for an adapter costs
+
+	bounds priceBounds
+	index  *prefixindex.Index // nil: no worker keeps prefixes
+	first  average.Mean       // s until the first token, as expected
+	prompt average.Mean       // tokens, of all requests
+	found  average.Mean       // share of prompts that the workers keep
+	gap    average.Mean       // s between requests
+	latest float64
+}
+
+// Guesses until requests have ended.
+const (
+	guessPrompt = 200 // tokens
+	guessExec   = 5   // s
+)
+
+type planAndRouteOptions struct {
+	Move     string          `default:"all" check:"oneof all waiting running none" help:"requests that may go to another worker: all, waiting, running or none"`
+	Place    string          `default:"on" check:"oneof on off" help:"on: plans load and unload adapters; off: adapters are loaded on demand only"`
+	Interval float64         `default:"10" check:">=0.001" env:"interval" help:"time between plans, which place adapters and move requests, s"`
+	Busy     float64         `default:"0.5" check:">=0" help:"share of the horizon that the busiest worker's work must fill before anything moves"`
+	Margin   float64         `default:"0.05" check:">=0 <=1" help:"share of the predicted time that a plan must gain"`
+	Horizon  settings.Number `default:"auto" check:">=0" words:"auto" help:"forecast demand that a plan provides for, s; auto: the interval"`
+	MaxMoves int             `key:"max-moves" default:"64" check:">=0" help:"requests that a plan moves at most; 0: any number"`
+	Look     float64         `default:"0.25" check:">=0.001" help:"time between moves of waiting requests, s; at most the interval"`
+	spillOption
+}
+
+// spillOption is how much better a worker must be on which an adapter is not placed, or would take a second slot.
+type spillOption struct {
+	Replica float64 `default:"4" check:">=0" help:"share of a request's time that a second slot for its adapter costs if all slots are in use; less if some are free"`
+	Spill   float64 `default:"0.1" check:">=0" help:"share of a request's time by which a worker without the adapter must be better"`
+}
+
+// Build implements Builder.
+func (o *planAndRouteOptions) Build(env router.Env) (*router.Router, error) {
+	if err := env.NeedCosts(); err != nil {
+		return nil, err
+	}
+	p := &planAndRoute{
+		Placer:   place.New(o.Interval, env),
+		interval: o.Interval,
+		busy:     o.Busy,
+		margin:   o.Margin,
+		maxMoves: o.MaxMoves,
+		spill:    o.Spill,
+		pool:     newSlotPool(o.Replica, env),
+		deep:     manyWait,
+		accounts: newAccounts(env),
+	}
+	p.moves.waiting = o.Move == "all" || o.Move == "waiting"
+	p.moves.running = o.Move == "all" || o.Move == "running"
+	p.places = o.Place == "on"
+	p.bounds = newPriceBounds(env.Workers)
+	p.horizon = p.interval
+	p.look = min(o.Look, p.interval)
+	if o.Horizon.Word != "auto" {
+		p.horizon = o.Horizon.Value
+	}
+	p.index = keptPrefixes(env)
+	rt := p.Router(p)
+	rt.ReadsKV, rt.ReadsFewKV, rt.ReadsPrefixes = true, true, p.index != nil
+	return rt, nil
+}
+
+// routeOnlyOptions: the routing of plan-and-route alone; no request moves and no adapter is placed.
+type routeOnlyOptions struct{ spillOption }
+
+// Build implements Builder.
+func (o *routeOnlyOptions) Build(env router.Env) (*router.Router, error) {
+	full := &planAndRouteOptions{}
+	if _, err := settings.Decode("move=none,place=off", full); err != nil {
+		return nil, err
+	}
+	full.spillOption = o.spillOption
+	full.Interval = cmp.Or(env.Interval, full.Interval)
+	return full.Build(env)
+}
+
+// Route implements Policy.
+func (p *planAndRoute) Route(r router.Request, v *router.View) router.Decision {
+	p.arrived(r, v)
+	return router.To(p.send(r, v))
+}
+
+// arrived notes that a request is there, and what the view says then.
+func (p *planAndRoute) arrived(r router.Request, v *router.View) {
+	p.Count(r)
+	p.prompt.Add(float64(r.Prompt))
+	p.output.Add(r.ExpectedOutput())
+	p.restarted(v)
+	if p.index != nil {
+		p.index.Forget(v)
+	}
+	p.gap.Add(v.Now - p.latest)
+	p.latest = v.Now
+	p.pool.look(v)
+}
+
+// send picks the worker for a request that has arrived, and notes what goes there.
+func (p *planAndRoute) send(r router.Request, v *router.View) int {
+	best, first := p.cheapest(r, v)
+	if best != router.None {
+		if p.unequal() {
+			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now)
+		}
+		uncached := p.uncached(&r, best, v)
+		p.sent(r, best, v, uncached)
+		p.found.Add(1 - float64(uncached)/float64(max(r.Prompt, 1)))
+		p.keep(&r, best, v)
+		p.first.AddUpTo(first, 300)
+	}
+	return best
+}
+
+// Preview implements Policy.
+func (p *planAndRoute) Preview(r router.Request, v *router.View) int {
+	best, _ := p.cheapest(r, v)
+	return best
+}
+
+// cheapest is the worker with the lowest price, None if no worker is usable, and
+// the time to first token there, s.
+func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, first float64) {
+	p.bounds.begin(r, v)
+	p.pool.begin(r.Adapter, v)
+	best := choose.New(nil)
+	offer := func(j int) {
+		v.ReadKV(j)
+		c, f := p.price(r, j, v)
+		if best.OfferLowest(j, c); best.Worker == j {
+			first = f
+		}
+	}
+	if r.Adapter != trace.BaseModel { // where it most often goes comes first, so that few others need a closer look
+		for _, j := range p.Where[r.Adapter] {
+			if v.Workers[j].Usable() {
+				offer(int(j))
+			}
+		}
+	}
+	for j := range v.Workers {
+		if v.Workers[j].Usable() && !(r.Adapter != trace.BaseModel && p.Holds(r.Adapter, j)) &&
+			p.bounds.price(p, r, j, v) <= best.Cost {
+			offer(j)
+		}
+	}
+	return best.Worker, first
+}
+
+// The weight of a second until the first token: firstScale x mean time of execution / mean time to first token, within
+// 1 and mostFirstWeight.
+const (
+	firstScale      = 0.7
+	mostFirstWeight = 30
+)
+
+// firstWeight is what a second until the first token counts against one of
+// decoding: as much more as requests take longer than their first tokens, so that a
+// percent of the one is about as dear as a percent of the other.
+func (p *planAndRoute) firstWeight() float64 {
+	if p.first.N == 0 {
+		return mostFirstWeight
+	}
+	return min(max(firstScale*p.exec.Or(guessExec)/p.first.Value, 1), mostFirstWeight)
+}
+
+// price estimates the time, s, that a request costs itself and the others on a
+// worker, and how much of it its first token takes.
+func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, first float64) {
+	w, l, cost := &v.Workers[j], &p.backlogs[j], p.Env.Workers[j].Cost
+	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
+	output, exec := r.ExpectedOutput(), l.exec.Or(p.exec.Or(guessExec))
+	kv := w.KVUsed
+	if w.Age > exec/10 { // by count, then: prompts, and about half of the output
+		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
+	}
+	batch := min(running+1, limit)
+	adapters, one := batchAdapters(w, r.Adapter)
+	step := cost.DecodeStep(batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
+	n := l.next(w, v.Now)
+	uncached := p.uncached(&r, j, v)
+	prompts, prefill := n.prompt(uncached, cost)
+	a := p.adapterWait(r.Adapter, j, v)
+
+	// until its first token: the front end, the prompts before it, a step under way, and places in
+	// the batch, the KV cache and the adapter slots that have to become free first
+	ready, enters := max(n.starts-v.Now, a.fetch), p.enters(r.Adapter, j, v.Now)-v.Now
+	first = max(ready, enters) + n.loads + a.load + a.stall + prompts + exec*a.turns
+	if running > 0 {
+		first += step
+	}
+	between := exec / float64(max(running, 1)) // from one request's end to the next
+	stuck := max(w.Queued-a.slotless, 0)
+	first += exec * float64(max(w.Running+stuck+1-limit, 0)) / float64(limit)
+	if v.Now > l.prefilled+step {
+		first += between * float64(stuck) / 2
+	}
+	if over := l.need(r, kv, w) - l.room(w); over > 0 {
+		first += between * math.Ceil(over*float64(max(running, 1))/float64(max(kv, 1)))
+	}
+
+	// its decoding; what others lose to its load, its prefill and its decoding
+	t := output*step + (a.load+a.stall+prefill)*float64(running)
+	if batch > running {
+		t += output * float64(running) * max(0, step-cost.DecodeStep(running, adapters, kv, w.MaxRank))
+	}
+	weight := p.firstWeight()
+	t += p.displaces(uncached, output, j, w) * (weight + float64(running))
+	t *= p.later(j, v.Now)
+	if !p.Holds(r.Adapter, j) {
+		t += p.spill * exec
+	}
+	t += p.pool.secondSlot(r.Adapter, w) * exec
+	if p.firstUse(r.Adapter, j) {
+		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
+	}
+	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
+}
+
+// comes is how many requests come to a worker in a second.
+func (p *planAndRoute) comes() float64 {
+	if p.gap.Value <= 0 {
+		return 0
+	}
+	return 1 / (p.gap.Value * float64(len(p.Env.Workers)))
+}
+
+// Note implements Policy.
+func (p *planAndRoute) Note(e router.Event) error {
+	if e.Kind == router.Finished {
+		p.finished(e)
+	}
+	return nil
+}
+
+// Succeed implements Policy.
+func (p *planAndRoute) Succeed(s router.Succession) {
+	p.index.Adopt(s)
+	p.adopt(s.History, s.View)
+}
+
+func (p *planAndRoute) adopt(h *router.History, v *router.View) {
+	p.Placer.Adopt(h, v)
+	p.pool.adopt(v)
+	for j := range p.backlogs {
+		p.backlogs[j].entered = math.Inf(-1)
+	}
+	oldest := true
+	for s := range h.All() {
+		p.prompt.Add(float64(s.Prompt))
+		if !oldest {
+			p.gap.Add(max(s.Sent-p.latest, 0))
+		}
+		p.latest, oldest = s.Sent, false
+		if s.Worker >= 0 {
+			l := &p.backlogs[s.Worker]
+			l.entered = max(l.entered, s.Sent) + p.workers[s.Worker].FrontEnd
+			if p.used != nil && s.Adapter != trace.BaseModel {
+				p.used[int(s.Worker)*len(p.adapters)+int(s.Adapter)] = true
+			}
+		}
+		if s.Output == 0 || s.Worker == router.None {
+			continue
+		}
+		p.output.Add(float64(s.Output))
+		p.first.AddUpTo(s.TTFT, 300)
+		p.finished(router.Event{Worker: s.Worker, Exec: s.E2E - s.TTFT})
+	}
+	for j := range v.Workers { // the prompts that wait are computed one after the other
+		p.backlogs[j].prefilled = v.Now + p.workers[j].Cost.Prefill(v.Workers[j].QueuedToks)
+	}
+}

@@ -1,0 +1,116 @@
+package planroute
+
+import (
+	"lorasim/router"
+	"lorasim/router/average"
+	"lorasim/trace"
+)
+
+// slotPool prices the slots of the cluster. An adapter that is in use on one worker and gets a request on another one
+// occupies two slots; where slots are scarce, another adapter then waits for one.
+type slotPool struct {
+	cost  float64      // executions that others lose for each adapter that waits for a slot
+	usage average.Mean // share of the slots that adapters with requests would take, at the latest requests
+	price float64      // executions that a second slot costs the request at hand; 0: its adapter is not in use
+}
+
+const (
+	usageMemory = 300 // requests that usage is an average over
+	mostUsed    = 0.9 // usage that a queue for slots is priced with, near saturation
+	mostPooled  = 256 // slots of a pool; a larger cluster is priced as a pool of that size with the same usage
+)
+
+// newSlotPool begins with all adapters in use: until requests tell otherwise they are kept together, since an adapter
+// that is always in use on two workers never gives its second slot back.
+func newSlotPool(cost float64, env router.Env) slotPool {
+	slots := 0
+	for j := range env.Workers {
+		slots += env.Workers[j].Slots
+	}
+	return slotPool{cost: cost, usage: average.Mean{
+		Value: min(float64(len(env.Adapters))/float64(max(slots, 1)), 1), N: usageMemory}}
+}
+
+// count returns the slots of the cluster, and those that adapters with requests take or wait for.
+func (p *slotPool) count(v *router.View) (slots, taken int) {
+	for j := range v.Workers {
+		if w := &v.Workers[j]; w.Usable() {
+			slots += w.Slots
+			taken += w.ActiveLoras + w.WaitingLoras
+		}
+	}
+	return slots, taken
+}
+
+// look notes how many slots are in use now.
+func (p *slotPool) look(v *router.View) {
+	if slots, taken := p.count(v); slots > 0 {
+		p.usage.AddUpTo(float64(taken)/float64(slots), usageMemory)
+	}
+}
+
+// adopt begins with the usage of a cluster that runs.
+func (p *slotPool) adopt(v *router.View) {
+	if slots, taken := p.count(v); slots > 0 {
+		p.usage = average.Mean{Value: float64(taken) / float64(slots), N: usageMemory}
+	}
+}
+
+// begin prices a second slot for an adapter.
+func (p *slotPool) begin(k int32, v *router.View) {
+	p.price = 0
+	if k == trace.BaseModel || p.cost == 0 {
+		return
+	}
+	used := int32(0)
+	for j := range v.Workers {
+		if w := &v.Workers[j]; w.Usable() {
+			st := w.Adapter(k)
+			used += st.Running + st.Queued
+		}
+	}
+	if used == 0 {
+		return
+	}
+	slots, taken := p.count(v)
+	if slots > mostPooled {
+		taken, slots = taken*mostPooled/slots, mostPooled
+	}
+	p.price = p.cost * othersDelayed(max(p.usage.Value*float64(slots), float64(taken)), taken, slots)
+}
+
+// secondSlot is the price, in executions, that others pay if the request at hand, of adapter k, goes to a worker.
+func (p *slotPool) secondSlot(k int32, w *router.Worker) float64 {
+	if p.price == 0 {
+		return 0
+	}
+	if st := w.Adapter(k); st.Running+st.Queued > 0 {
+		return 0
+	}
+	return p.price
+}
+
+// othersDelayed is how many adapters wait for a slot on average because one more slot is taken. If adapters wait
+// already, taken counts them. One more takes its turn before all that come until the queue is empty: each that waits
+// adds 1/(slots*(1-usage)), as in the queue M/M/slots, whose relative values are quadratic in the queue.
+func othersDelayed(offered float64, taken, slots int) float64 {
+	waiting := max(taken-slots, 0)
+	return blockedBySlot(offered, taken, slots) * (1 + float64(waiting)/(float64(max(slots, 1))*(1-mostUsed)))
+}
+
+// blockedBySlot is how many adapters find no free slot on average because one more slot is taken. They come as a
+// Poisson process, and would take offered slots on average if there were no limit; taken of the slots are in use.
+//
+// The number is E(slots)/E(taken), with Erlang's probability of blocking E(n) for n slots (K. R. Krishnan and T. J.
+// Ott, State-Dependent Routing for Telephone Traffic: Theory and Results, CDC 1986).
+func blockedBySlot(offered float64, taken, slots int) float64 {
+	blocking, blocked := 1.0, 1.0 // E(0)
+	for n := 1; n <= slots; n++ {
+		ratio := offered / (float64(n) + offered*blocking) // E(n)/E(n-1)
+		blocking *= ratio
+		if n > taken {
+			blocked *= ratio
+		}
+	}
+	return blocked
+}

@@ -1,0 +1,121 @@
+package planroute
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"lorasim/router"
+	"lorasim/router/routertest"
+)
+
+// A request goes to another worker than the one that serves its adapter at once if slots are plenty, and stays where
+// its adapter has a slot if they are scarce: a second slot would be one that other adapters wait for.
+func TestSecondSlot(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		adapters, slots  int
+		replica          string
+		elsewhere, moves bool
+	}{
+		{"slots are scarce", 16, 4, "2", true, false},
+		{"no price", 16, 4, "0", true, true},
+		{"more slots than adapters", 16, 64, "2", true, true},
+		{"not in use elsewhere", 16, 4, "2", false, true},
+	} {
+		env := routertest.Env(2, c.adapters)
+		for j := range env.Workers {
+			env.Workers[j].Slots = c.slots
+		}
+		p := routertest.New(t, "route-only:spill=0,replica="+c.replica, env).Policy.(*planAndRoute)
+		v := routertest.View(env)
+		busy, free := &v.Workers[0], &v.Workers[1]
+		for j := range v.Workers {
+			w := &v.Workers[j]
+			w.Slots, w.Adapters[5].Tier = c.slots, router.GPU
+		}
+		for k := range 3 { // both workers have three adapters in use, the first one more requests in all
+			busy.Count(int32(k), 1, 0)
+			free.Count(int32(k), 1, 0)
+		}
+		busy.Running, free.Running = 4, 3
+		if c.elsewhere {
+			busy.Count(5, 2, 0)
+			busy.Running += 2
+		}
+		r := router.Request{ID: 1, Adapter: 5, Prompt: 100, MaxNew: 500, Expected: 200}
+		if got := p.Route(r, v).Worker == 1; got != c.moves {
+			t.Errorf("%s: takes a second slot is %v", c.name, got)
+		}
+	}
+}
+
+// Erlang's formula, and the equations of the Markov chain that counts the slots in use: with b blocked per unit of
+// time, a slot more in use costs d(n) later, where offered*d(n) = b + n*d(n-1).
+func TestBlockedBySlot(t *testing.T) {
+	for _, c := range []struct {
+		offered float64
+		slots   int
+	}{{0.5, 1}, {3, 4}, {4, 4}, {6, 8}, {8, 8}, {20, 8}, {50, 64}, {5, 64}, {300, 256}} {
+		top, sum := 1.0, 1.0
+		for n := 1; n <= c.slots; n++ {
+			top *= c.offered / float64(n)
+			sum += top
+		}
+		b, d := c.offered*top/sum, 0.0
+		for taken := range c.slots {
+			d = (b + float64(taken)*d) / c.offered
+			routertest.Close(t, fmt.Sprintf("%g offered, %d of %d taken", c.offered, taken, c.slots),
+				blockedBySlot(c.offered, taken, c.slots), d)
+		}
+		routertest.Close(t, "all taken", blockedBySlot(c.offered, c.slots, c.slots), 1)
+	}
+	if got := blockedBySlot(0, 0, 256); got != 0 {
+		t.Errorf("nothing offered: %g", got)
+	}
+	if got := blockedBySlot(1, 0, 256); math.IsNaN(got) {
+		t.Error("little offered: not a number")
+	}
+}
+
+// Without a queue the price is that of blocking. In a queue M/M/slots with the load mostUsed, one more in the queue
+// costs d(n) later, where (n - slots) + offered*d(n) - slots*d(n-1) is the same for all n > slots.
+func TestOthersDelayed(t *testing.T) {
+	routertest.Close(t, "some taken", othersDelayed(5, 6, 8), blockedBySlot(5, 6, 8))
+	routertest.Close(t, "all taken", othersDelayed(8, 8, 8), 1)
+	const slots = 8
+	offered := mostUsed * slots
+	rate := func(n int) float64 {
+		return float64(n-slots) + offered*othersDelayed(9, n, slots) - slots*othersDelayed(9, n-1, slots)
+	}
+	for n := slots + 2; n < 40; n++ {
+		routertest.Close(t, fmt.Sprintf("%d wait", n-slots), rate(n), rate(slots+1))
+	}
+	if got := othersDelayed(0, 0, 0); math.IsNaN(got) {
+		t.Error("no slots: not a number")
+	}
+}
+
+// A preview and moves of waiting requests leave the usage as it is; a route notes it.
+func TestSlotUsage(t *testing.T) {
+	env := routertest.Env(2, 16)
+	for j := range env.Workers {
+		env.Workers[j].Slots = 4
+	}
+	p := routertest.New(t, "route-only", env).Policy.(*planAndRoute)
+	v := routertest.View(env)
+	for j := range v.Workers {
+		v.Workers[j].Slots = 4
+	}
+	v.Workers[0].Count(3, 1, 0)
+	before := p.pool.usage
+	if before.Value != 1 {
+		t.Errorf("usage of 16 adapters in 8 slots is %g before the first request", before.Value)
+	}
+	p.Preview(router.Request{ID: 1, Adapter: 3, Prompt: 100}, v)
+	if p.pool.usage != before {
+		t.Error("a preview changed the usage")
+	}
+	p.Route(router.Request{ID: 1, Adapter: 3, Prompt: 100, MaxNew: 100, Expected: 50}, v)
+	routertest.Close(t, "usage after a request", p.pool.usage.Value, 1-(1-1.0/8)/300)
+}
