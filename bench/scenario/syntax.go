@@ -274,7 +274,8 @@ type shedSyntax struct{}
 func (shedSyntax) Parse(text string) (string, error) { return text, admission.CheckShed(text) }
 
 func (shedSyntax) Grammar() settings.Grammar {
-	return settings.Grammar{Forms: admission.ShedForms, Joined: "+", Example: "ttft:500", Suggest: begins("ttft: queue:")}
+	return settings.Grammar{Forms: admission.ShedForms, Joined: "+", Example: "ttft:500",
+		Suggest: begins("ttft: queue:")}
 }
 
 type rateLimitSyntax struct{}
