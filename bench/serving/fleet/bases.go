@@ -27,16 +27,16 @@ func (t *table) wanted(a int32, named string) string {
 	return named
 }
 
-// serves reports whether a worker may get requests for a base model, "": any. Called with mu held. If all workers
-// report the same base model, every worker may, even if it reported another name earlier.
+// serves reports whether a worker may get requests for a base model, "": any. A worker that has not told
+// its own may get any. Called with mu held.
 func (t *table) serves(k *worker, base string) bool {
 	model := k.health.info.Model
-	return base == "" || model == "" || t.follow(base) == model
+	return base == "" || model == "" || base == model
 }
 
 // allServe reports whether every worker may get requests for a base model, "": any. Called with mu held.
 func (t *table) allServe(base string) bool {
-	return base == "" && !t.mixed || len(t.served) == 0 || len(t.served) == 1 && t.served[0] == t.follow(base)
+	return base == "" && !t.mixed || len(t.served) == 0 || len(t.served) == 1 && t.served[0] == base
 }
 
 // baseGrace is how long a base model counts as served after its last worker went down: the worker may come back.
@@ -49,52 +49,10 @@ func (t *table) stands(base string) bool {
 	})
 }
 
-// follow returns the base model for requests that name the given one, or an adapter of it: with Config.Follow the one
-// that has replaced it on all its workers, else itself. Called with mu held.
-func (t *table) follow(base string) string {
-	for range len(t.replaced) { // chains end: a base model that is served is not replaced
-		next, ok := t.replaced[base]
-		if !ok || !t.cfg.Follow {
-			break
-		}
-		base = next
-	}
-	return base
-}
-
-// Follows returns the base model to which requests for the given one go, if that is no longer served; "": none.
-func (f *Fleet) Follows(base string) string {
-	defer f.lock()()
-	if to := f.follow(base); to != base {
-		return to
-	}
-	return ""
-}
-
-// Vanished reports whether a base model was served once, and no worker serves it any longer.
-func (f *Fleet) Vanished(base string) bool {
-	defer f.lock()()
-	_, gone := f.replaced[base]
-	return gone
-}
-
-// mix notes which base models the workers serve, when a worker is identified or leaves. A base model that no worker
-// serves any longer is replaced by the one that a worker told last. Called with mu held.
+// mix notes which base models the workers serve, when a worker is identified or leaves. Called with mu held.
 func (t *table) mix() {
-	models := t.models()
-	t.mixed = len(models) > 1
-	for _, base := range t.served {
-		if !slices.Contains(models, base) && len(models) > 0 {
-			t.replaced[base] = models[len(models)-1]
-			if slices.Contains(models, t.latest) {
-				t.replaced[base] = t.latest
-			}
-		}
-	}
-	for _, base := range models {
-		delete(t.replaced, base)
-	}
-	t.served = models
+	t.served = t.models()
+	t.mixed = len(t.served) > 1
 }
 
 // models returns the names of the base models that the workers have reported. Called with mu held.

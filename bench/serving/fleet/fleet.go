@@ -76,10 +76,7 @@ type Config struct {
 	// Limits has the limits of each worker. A limit takes effect where the worker reports none. nil: unknown.
 	Limits []Limits
 	// Stated has limits for all workers. Values other than 0 override those that workers report.
-	Stated Limits
-	// Follow makes requests for a base model that no worker serves any longer, and for its adapters, go to the base
-	// model that replaced it on the workers. If it is false, they fail.
-	Follow  bool
+	Stated  Limits
 	Outlier Outlier // rules for the ejection of workers that fail
 	// Extend makes a router for other workers or more adapters than those of Router. It also returns the limits of the
 	// workers; nil: unknown. The argument workers has the information that the workers reported, by slot; it is zero

@@ -98,7 +98,6 @@ func (d *discovery) know(k *worker, in Info, listed []model) {
 	k.loras.most = in.MaxLoaded
 	d.table.setLimits(k, in.Limits)
 	k.loras.version++
-	d.table.latest = cmp.Or(in.Model, d.table.latest)
 	d.table.mix()
 	d.enter(k, listed)
 }

@@ -34,12 +34,8 @@ type table struct {
 	changes int64 // number of changes of the set of workers
 	// processes is the number of processes that have been workers: the largest worker.id.
 	processes int64
-	mixed     bool // the workers serve different base models; invariant: len(served) > 1
-	// served are the base models of the workers, latest the one that a worker told last, and replaced the successors of
-	// base models that no worker serves any longer. Invariant: no base model is both served and a key of replaced.
-	served   []string
-	latest   string
-	replaced map[string]string
+	mixed     bool     // the workers serve different base models; invariant: len(served) > 1
+	served    []string // base models of the workers
 	routing
 	ready         signal // signals that a worker may hold another adapter, or be up
 	downs, panics int64  // see Stats
@@ -61,7 +57,7 @@ func newTasks() *tasks {
 func newTable(cfg *Config, catalog *catalog, journal *journal) *table {
 	n := len(cfg.URLs)
 	t := &table{cfg: cfg, catalog: catalog, journal: journal, ready: signal{make(chan struct{})},
-		replaced: map[string]string{}, routing: routing{router: cfg.Router,
+		routing: routing{router: cfg.Router,
 			outputs: router.NewOutputs(len(cfg.Adapters)), history: router.NewHistory(remembered),
 			view: router.View{Workers: make([]router.Worker, n, n+maxJoins), Adapters: cfg.Adapters}}}
 	if cfg.Staleness > 0 {
