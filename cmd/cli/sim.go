@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,13 +15,17 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/result/importer"
 	"lorasim/bench/result/records"
+	"lorasim/bench/result/waits"
 	"lorasim/bench/scenario"
 	"lorasim/bench/study/compare"
+	"lorasim/bench/study/remedy"
 	"lorasim/bench/study/report"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/table"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/trace"
 	"lorasim/trace/columnar"
 )
 
@@ -72,18 +77,34 @@ give the same bytes.`,
 		p := newProgress(cmd.ErrOrStderr())
 		var profiles []*profile.Profile
 		skipped := int64(0)
+		var waiting *waits.Observer
+		watch := func(adapters []trace.Adapter) record.Watcher {
+			waiting = waits.New(out.slo, profiles, adapters)
+			return waiting.Watcher()
+		}
+		if !out.looks() {
+			watch = nil
+		}
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
 			Profiles: func(ps []*profile.Profile) { profiles = ps },
 			SLO:      out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals,
 			TokenTimes: tokens || out.details, KeepRecords: out.keep(),
 			Saturate: true, Reading: p.reading, Running: p.running,
-			Skipped: func(rows int64) { skipped = rows },
+			Skipped: func(rows int64) { skipped = rows }, Watch: watch,
 		})
+		if err != nil {
+			p.done()
+			return err
+		}
+		var more []result.LookLine
+		if out.looks() {
+			more, err = look(cmd.Context(), sc, res, waiting)
+		}
 		p.done()
 		if err != nil {
 			return err
 		}
-		if err := out.write(cmd, res); err != nil {
+		if err := out.write(cmd, res, more...); err != nil {
 			return err
 		}
 		noteProfiles(cmd, profiles)
@@ -93,6 +114,17 @@ give the same bytes.`,
 		return cmp.Or(scenario.Misfit(res), res.NoSuccess())
 	})
 	return cmd
+}
+
+// look says what requests waited for, and which change would help most.
+func look(ctx context.Context, sc *scenario.Scenario, res *result.Result, o *waits.Observer) ([]result.LookLine, error) {
+	causes := o.Causes(res)
+	lines := []result.LookLine{{Label: "Waits", Text: "requests wait for " + causes.String()}}
+	found, err := remedy.Find(ctx, sc, res)
+	if found != nil {
+		lines = append(lines, result.LookLine{Label: "Change", Text: found.String()})
+	}
+	return lines, err
 }
 
 // noteIgnored prints a note about given settings without effect, if users may expect one.
