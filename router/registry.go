@@ -20,12 +20,27 @@ type Descriptor struct {
 
 	// Preset are defaults, "option=value,...", that override those of the struct's tags.
 	Preset string `json:"-"`
+	// Group is the section of docs/policies.md that lists the policy; "": none does.
+	Group Group `json:"-"`
 	// New returns a pointer to the policy's options: a struct with the tags of package trace/settings.
 	New func() Builder `json:"-"`
 	// Facts returns the inputs that the policy uses; nil: all. A sweep runs cells that differ only in other inputs
 	// once.
 	Facts *Facts `json:"-"`
 }
+
+// Group is a kind of policies.
+type Group string
+
+// The groups of docs/policies.md.
+const (
+	FixedPlacement  Group = "Fixed placement"
+	LoadAlone       Group = "Load alone"
+	AdapterAffinity Group = "Adapter affinity"
+	PrefixCaches    Group = "Prefix caches"
+	Planning        Group = "Planning and migration"
+	YourOwn         Group = "Your own"
+)
 
 // Builder is a pointer to the options of a policy. Build returns the policy once the options are set.
 type Builder interface {

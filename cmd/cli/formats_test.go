@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"lorasim/router"
 )
 
 // TestFormatsPage: docs/formats.md names each column and key that a run writes, and the columns of workloads.
@@ -46,19 +44,6 @@ func TestFormatsPage(t *testing.T) {
 	check("a plan", keysOf(t, string(plan.Plan)))
 	lorasim(t, "trace", "generate", "--num-prompts", "10", "--conversations", "chat", "-o", file("w.csv"))
 	check("a workload", strings.Split(strings.TrimSpace(firstLine(t, file("w.csv"))), ","))
-}
-
-// TestPoliciesPage: docs/policies.md names each policy.
-func TestPoliciesPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/policies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range router.List() {
-		if !strings.Contains(string(page), "`"+d.Name+"`") {
-			t.Errorf("docs/policies.md does not name %s", d.Name)
-		}
-	}
 }
 
 // latencies are the keys that the page writes with an ellipsis.

@@ -294,6 +294,9 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 		for _, text := range r.Cannot {
 			row("policies cannot", text)
 		}
+		for _, text := range r.Warnings {
+			row("known fault", text)
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -69,7 +69,7 @@ grpc.health.v1.Health says whether a worker is up; --admin-listen serves /metric
   lorasim gateway --workers-file workers.txt
   lorasim gateway localhost:30001 localhost:30002 --lora lora0=lora0 --policy least-loaded
   lorasim gateway gpu0:30000 gpu1:30000 --listen :8000 --gateway-key-file clients.keys --api-key-file workers.key
-  curl localhost:8000/v1/completions -d '{"model": "chat", "prompt": "hello", "max_tokens": 20}'
+  curl --json '{"model": "chat", "prompt": "hello", "max_tokens": 20}' localhost:8000/v1/completions
   lorasim gateway --ext-proc gpu0:8000 gpu1:8000 --policy epp:file=config.yaml --objective batch=-1`,
 		Args: cobra.ArbitraryArgs,
 	}
@@ -346,20 +346,18 @@ func (f *workerFlags) adapters(seed uint64, ps []*profile.Profile) ([]emulate.Ad
 	return as, nil
 }
 
-// serve listens until the command is interrupted, then gives requests in flight a moment to end.
+// serve listens until the command is interrupted. Then each worker ends as its engine does: sglang answers requests
+// until there are none, vLLM aborts them.
 func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 	ctx := cmd.Context()
 	servers := make([]*http.Server, 0, len(cfgs))
 	failed := make(chan error, len(cfgs))
 	defer func() {
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
+		var ends sync.WaitGroup
 		for _, s := range servers {
-			if s.Shutdown(grace) != nil {
-				s.Close()
-			}
-			s.Handler.(*emulate.Worker).Close()
+			ends.Go(func() { f.end(context.WithoutCancel(ctx), s) })
 		}
+		ends.Wait()
 	}()
 	for i, cfg := range cfgs {
 		addr, err := f.address(i)
@@ -388,6 +386,18 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 	case err := <-failed:
 		return err
 	}
+}
+
+// end ends a worker. A second signal ends the process at once.
+func (f *workerFlags) end(ctx context.Context, s *http.Server) {
+	w := s.Handler.(*emulate.Worker)
+	w.Drain(ctx)
+	grace, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if s.Shutdown(grace) != nil {
+		s.Close()
+	}
+	w.Close()
 }
 
 // address returns the address of worker n: --listen, with parts replaced by --host and --port, and

@@ -38,6 +38,7 @@ type policy struct {
 func Policy() router.Descriptor {
 	d := router.Describe[options]("epp",
 		"runs the EndpointPickerConfig of a Kubernetes gateway (Gateway API Inference Extension, llm-d, KServe)")
+	d.Group = router.YourOwn
 	d.Facts = &router.Facts{Signals: true}
 	return d
 }

@@ -15,63 +15,78 @@ var (
 // Routing lists the policies that only route, in the order in which to show them.
 func Routing() []router.Descriptor {
 	return []router.Descriptor{
-		of[staticOptions]("static", "adapter index modulo workers", nothing),
-		of[staticBlockOptions]("static-block",
-			"contiguous blocks of ceil(adapters/workers) adapters per worker", nothing),
-		of[explicitOptions]("explicit", "a table of adapters and their workers", signals),
-		of[randomOptions]("random", "any worker, with equal chance", nothing),
-		of[roundRobinOptions]("round-robin", "one worker after the other", nothing),
-		of[hashOptions]("hash", "highest random weight over (adapter, worker)", nothing),
-		of[boundedHashOptions]("bounded-hash", "as hash, but passes over workers loaded above c x mean", signals),
-		of[leastLoadedOptions]("least-loaded", "fewest requests, running and waiting", signals),
-		of[p2cOptions]("p2c", "the less loaded of two random workers", signals),
-		of[leastTokensOptions]("least-tokens", "fewest outstanding tokens (prompt + expected output)", signals),
-		of[weightedQueueOptions]("weighted-queue", "least weight x waiting + running requests", signals),
-		of[affinityOptions]("affinity", "best weighted score of adapter residency, queue and KV cache", signals),
-		of[affinitySpillOptions]("affinity-spill",
-			"least loaded worker with the adapter and a short queue, else least loaded", signals),
-		of[routeToHolderOptions]("route-to-holder",
-			"least loaded worker that has the adapter, however long its queue, else least loaded", signals),
-		of[cacheAwareOptions]("cache-aware",
-			"the worker with the longest match of the prompt, least loaded where it is short (sglang)", signals),
-		preset(of[prefixScorerOptions]("prefix-scorer",
-			"best weighted score of matched prefix, queue, KV cache and adapter (llm-d, Gateway API)", signals),
+		of[staticOptions]("static", router.FixedPlacement,
+			"worker = adapter index modulo number of workers", nothing),
+		of[staticBlockOptions]("static-block", router.FixedPlacement,
+			"contiguous blocks of adapters, one block per worker", nothing),
+		of[explicitOptions]("explicit", router.FixedPlacement,
+			"the workers that a table gives to the adapter; the least loaded of several", signals),
+		of[randomOptions]("random", router.LoadAlone,
+			"any worker, with equal chance", nothing),
+		of[roundRobinOptions]("round-robin", router.LoadAlone,
+			"one worker after the other", nothing),
+		of[hashOptions]("hash", router.FixedPlacement,
+			"rendezvous hashing: few adapters move when workers join or leave", nothing),
+		of[boundedHashOptions]("bounded-hash", router.FixedPlacement,
+			"as hash, but passes over workers with more than c times the mean load", signals),
+		of[leastLoadedOptions]("least-loaded", router.LoadAlone,
+			"fewest requests in flight", signals),
+		of[p2cOptions]("p2c", router.LoadAlone,
+			"the less loaded of two random workers", signals),
+		of[leastTokensOptions]("least-tokens", router.LoadAlone,
+			"fewest tokens in flight (prompts and expected outputs)", signals),
+		of[weightedQueueOptions]("weighted-queue", router.LoadAlone,
+			"least weight x waiting + running requests", signals),
+		of[affinityOptions]("affinity", router.AdapterAffinity,
+			"best weighted score of adapter residency, queue and free KV cache", signals),
+		of[affinitySpillOptions]("affinity-spill", router.AdapterAffinity,
+			"least loaded worker that holds the adapter and has a short queue, else the least loaded of all", signals),
+		of[routeToHolderOptions]("route-to-holder", router.AdapterAffinity,
+			"least loaded worker that holds the adapter, regardless of its queue, else the least loaded of all (llm-d)", signals),
+		of[cacheAwareOptions]("cache-aware", router.PrefixCaches,
+			"longest matching prefix; least loaded where it is short (sglang)", signals),
+		preset(of[prefixScorerOptions]("prefix-scorer", router.PrefixCaches,
+			"best weighted score of prefix, queue, KV cache and adapter (llm-d, Gateway API)", signals),
 			"lora=0,queue=2,kv=2,block=64,capacity=2000000"),
-		preset(of[kvRouterOptions]("kv-router", "least prefill blocks that do not match + blocks in use (Dynamo)",
-			signals),
+		preset(of[kvRouterOptions]("kv-router", router.PrefixCaches,
+			"fewest prefill blocks that do not match, plus blocks in use (Dynamo)", signals),
 			"index=reported,block=16"),
-		of[prefixHashOptions]("prefix-hash",
-			"consistent hash of the prompt's beginning, least loaded above a bound (sglang)", signals),
-		of[kShardOptions]("k-shard", "least loaded of k hashed workers; k follows the load", signals),
-		of[anyWorkerOptions]("any-worker", "least loaded; workers prefetch adapters for their queue (S-LoRA)", signals),
-		of[rankAwareOptions]("rank-aware", "least added latency by rank within an SLO (CaraServe)", signals),
+		of[prefixHashOptions]("prefix-hash", router.PrefixCaches,
+			"consistent hash of the beginning of the prompt, with a bound on load (sglang)", signals),
+		of[kShardOptions]("k-shard", router.AdapterAffinity,
+			"least loaded of k hashed workers; k follows the load of the adapter", signals),
+		of[anyWorkerOptions]("any-worker", router.LoadAlone,
+			"as least-loaded; workers prefetch adapters of waiting requests (S-LoRA)", signals),
+		of[rankAwareOptions]("rank-aware", router.AdapterAffinity,
+			"least added latency by rank, within an SLO (CaraServe)", signals),
 	}
 }
 
 // Planning lists the policies that also place adapters or move requests, in the order in which to show them.
 func Planning() []router.Descriptor {
 	return []router.Descriptor{
-		of[rankGroupOptions]("rank-group",
-			"adapters of like rank together, groups of equal demand (LoRAServe)", planning),
-		of[minCostOptions]("min-cost-flow", "replicas by load share, placed by minimum-cost flow (Dynamo)", planning),
-		of[llumnixOptions]("llumnix",
-			"moves requests from the worker with the least free KV per request to that with the most", planning),
-		of[dispatchOnlyOptions]("dispatch_only",
-			"dLoRA: greedy placement, least dispatch cost among the adapter's workers", signals),
-		of[dispatchMigOptions]("dispatch_mig", "dLoRA: also workers where the adapter can take an idle one's place",
-			everything),
-		of[dloraPeriodMigOptions]("dlora_period_mig",
-			"dLoRA: dispatch_only, and periodically its migration ILP for two workers", everything),
+		of[rankGroupOptions]("rank-group", router.Planning,
+			"adapters of like rank on the same workers, with equal demand (LoRAServe)", planning),
+		of[minCostOptions]("min-cost-flow", router.Planning,
+			"replicas of adapters by load, placed by minimum-cost flow (Dynamo)", planning),
+		of[llumnixOptions]("llumnix", router.Planning,
+			"moves requests from the worker with the least free KV cache per request to that with the most", planning),
+		of[dispatchOnlyOptions]("dispatch_only", router.Planning,
+			"dLoRA: greedy placement; least dispatch cost among the workers of the adapter", signals),
+		of[dispatchMigOptions]("dispatch_mig", router.Planning,
+			"dLoRA: also workers where the adapter can replace an idle one", everything),
+		of[dloraPeriodMigOptions]("dlora_period_mig", router.Planning,
+			"dLoRA: dispatch_only, with a migration ILP for two workers from time to time", everything),
 	}
 }
 
-// of describes a policy with options of type T.
+// of describes a policy with options of type T, for the group's table in docs/policies.md.
 func of[T any, P interface {
 	*T
 	router.Builder
-}](name, summary string, facts router.Facts) router.Descriptor {
+}](name string, group router.Group, summary string, facts router.Facts) router.Descriptor {
 	d := router.Describe[T, P](name, summary)
-	d.Facts = &facts
+	d.Group, d.Facts = group, &facts
 	return d
 }
 

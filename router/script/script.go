@@ -29,7 +29,9 @@ import (
 
 // Policy describes the policy script. Package router/builtin registers it.
 func Policy() router.Descriptor {
-	return router.Describe[options]("script", "a program in Starlark scores or picks workers")
+	d := router.Describe[options]("script", "a program in Starlark scores or picks workers")
+	d.Group = router.YourOwn
+	return d
 }
 
 // options are the options of the policy.

@@ -1,15 +1,12 @@
 package emulate
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -181,6 +178,8 @@ func (e *engine) fail(err error) {
 func (e *engine) catchUp() tick.Ticks {
 	now := e.now()
 	e.srv.Advance(now)
+	stats := e.srv.Stats()
+	e.measures.activated(stats.ColdLoads, stats.Stalled.Seconds())
 	n, stepped := 0, false
 	for ; n < len(e.due) && e.due[n].at <= now; n++ {
 		stepped = e.list(&e.due[n]) || stepped
@@ -236,8 +235,8 @@ func poke(c chan struct{}) {
 	}
 }
 
-// submit passes a request to the worker at the present time.
-func (e *engine) submit(r trace.Request, rid, lora string, flow int) (*stream, error) {
+// submit passes a request to the worker at the present time. It returns an error if the worker rejects it at once.
+func (e *engine) submit(r trace.Request, o *order, news chan struct{}) (*stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.broken != nil {
@@ -245,8 +244,8 @@ func (e *engine) submit(r trace.Request, rid, lora string, flow int) (*stream, e
 	}
 	e.nextID++
 	r.ID = e.nextID
-	s := &stream{id: r.ID, rid: rid, prompt: r.Prompt, lora: lora, flow: flow, stops: r.Output < r.MaxNew,
-		came: e.now(), news: make(chan struct{}, 1)}
+	s := &stream{id: r.ID, rid: o.rid, prompt: r.Prompt, lora: o.adapter, flow: o.flow, stops: r.Output < r.MaxNew,
+		came: e.now(), news: news}
 	e.streams[s.id] = s
 	if err := e.srv.Submit(r); err != nil {
 		delete(e.streams, s.id)
@@ -255,7 +254,7 @@ func (e *engine) submit(r trace.Request, rid, lora string, flow int) (*stream, e
 	if e.catchUp() < e.awake {
 		poke(e.wake)
 	}
-	return s, nil
+	return s, s.made.failure()
 }
 
 // do advances the worker to the present and calls f.
@@ -296,151 +295,4 @@ func (e *engine) wait(reached func() bool) func() {
 func (e *engine) close() {
 	close(e.quit)
 	<-e.done
-}
-
-// An Adapter is an adapter as a load request describes it.
-type Adapter struct {
-	Name string
-	Path string
-	Rank int // 0: the rank in the path, else the earlier rank of that name, else the profile's default
-}
-
-// row is an adapter that the worker knows. An adapter keeps its row of the simulated worker forever, so that one that
-// is loaded again is the same.
-type row struct {
-	index  int32
-	rank   int
-	path   string
-	loaded bool // requests may use it
-	busy   bool // being loaded or unloaded
-}
-
-var rankInPath = regexp.MustCompile(`(?:[?&]rank=|[-_/]r)([0-9]+)$`)
-
-// rankOf returns the rank at the end of a path (?rank=16, -r16), or 0.
-func rankOf(path string) (n int) {
-	if m := rankInPath.FindStringSubmatch(path); m != nil {
-		n, _ = strconv.Atoi(m[1]) // 0 where it is too large
-	}
-	return n
-}
-
-// refusal is the reason for which an adapter is not loaded or unloaded, in the words of the engines.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-// beginLoad books the load of an adapter; called with the engine locked.
-func (w *Worker) beginLoad(a Adapter) (*row, error) {
-	refuse := func(format string, args ...any) (*row, error) {
-		return nil, refusal(fmt.Sprintf("Failed to load LoRA adapter %s: "+format, append([]any{a.Name}, args...)...))
-	}
-	engine := w.profile.Engine
-	r, rank, taken := w.adapters[a.Name], cmp.Or(a.Rank, rankOf(a.Path)), 0
-	for _, r := range w.adapters {
-		if r.loaded || r.busy {
-			taken++
-		}
-	}
-	switch most := engine.MaxLoadedLoras; {
-	case a.Name == "" || a.Name == w.cfg.ModelName:
-		return nil, fmt.Errorf("%q is not a valid adapter name", a.Name)
-	case r != nil && (r.loaded || r.busy):
-		return nil, errAlreadyLoaded{a.Name}
-	case most > 0 && taken >= most:
-		return refuse("%d of at most %d adapters are loaded", taken, most)
-	case rank > engine.MaxLoraRank:
-		return refuse("rank %d is incompatible with the memory pool of max_lora_rank %d", rank, engine.MaxLoraRank)
-	case r == nil && len(w.adapters) == w.cfg.MaxAdapters:
-		return refuse("%d adapter names are known, the limit of the worker", len(w.adapters))
-	case r == nil:
-		r = &row{index: int32(len(w.adapters)), rank: -1}
-		w.adapters[a.Name] = r
-	}
-	if rank == 0 {
-		rank = max(r.rank, 0)
-	}
-	if rank == 0 && w.profile.Adapters.DefaultRank > engine.MaxLoraRank {
-		rank = engine.MaxLoraRank // the path is not read, so any rank that the worker can run may be the adapter's
-	}
-	if rank != r.rank && w.eng.srv.Gone(r.index) {
-		r.rank = rank
-		w.eng.srv.Define(r.index, trace.Adapter{Name: a.Name, Rank: rank})
-	}
-	r.path, r.busy = a.Path, true
-	return r, nil
-}
-
-func (w *Worker) preload(a Adapter) error {
-	r, err := w.beginLoad(a)
-	if err == nil {
-		w.eng.srv.Preload(r.index)
-		r.loaded, r.busy = true, false
-	}
-	return err
-}
-
-// load loads an adapter and returns when it is loaded.
-func (w *Worker) load(a Adapter, pinned bool) (err error) {
-	var r *row
-	w.eng.do(func() {
-		if r, err = w.beginLoad(a); err == nil {
-			w.eng.srv.Load(r.index)
-			w.eng.srv.Pin(r.index, pinned)
-		}
-	})
-	if err == nil {
-		w.eng.wait(func() bool { return w.eng.srv.Loaded(r.index) })()
-		w.eng.do(func() { r.loaded, r.busy = true, false })
-	}
-	return err
-}
-
-// unload stops new requests from using an adapter, and drops the adapter once its requests in flight have ended. If
-// wait is true, it returns after that.
-func (w *Worker) unload(name string, wait bool) error {
-	var r *row
-	w.eng.do(func() {
-		if r = w.adapters[name]; r == nil || !r.loaded {
-			r = nil
-			return
-		}
-		r.loaded, r.busy = false, true
-		w.eng.srv.Pin(r.index, false)
-		w.eng.srv.Unload(r.index)
-	})
-	if r == nil {
-		return errUnknownAdapter{name}
-	}
-	gone := w.eng.wait(func() bool { // called under the engine's lock
-		r.busy = !w.eng.srv.Gone(r.index)
-		return !r.busy
-	})
-	if wait {
-		gone()
-	}
-	return nil
-}
-
-// lookup returns the index of an adapter that requests may use.
-func (w *Worker) lookup(name string) (int32, bool) {
-	w.eng.mu.Lock()
-	defer w.eng.mu.Unlock()
-	if r := w.adapters[name]; r != nil && r.loaded {
-		return r.index, true
-	}
-	return trace.BaseModel, false
-}
-
-// loadedAdapters returns the paths of the loaded adapters by name.
-func (w *Worker) loadedAdapters() map[string]string {
-	m := map[string]string{}
-	w.eng.do(func() {
-		for name, r := range w.adapters {
-			if r.loaded {
-				m[name] = r.path
-			}
-		}
-	})
-	return m
 }

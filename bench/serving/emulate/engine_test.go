@@ -26,7 +26,8 @@ func TestEnginePanics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	s, err := w.eng.submit(trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}, "r", "", whole)
+	s, err := w.eng.submit(trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}, new(order),
+		make(chan struct{}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func TestEnginePanics(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	r := trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}
-	if _, err := w.eng.submit(r, "r", "", whole); err == nil {
+	if _, err := w.eng.submit(r, new(order), make(chan struct{}, 1)); err == nil {
 		t.Error("a broken engine takes requests")
 	}
 }

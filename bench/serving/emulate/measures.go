@@ -30,7 +30,10 @@ func (h *histogram) clone() histogram {
 }
 
 // bounds are the upper bounds of the histograms of an engine: of times in s, and of numbers of tokens.
-type bounds struct{ firstToken, interToken, e2e, tokens []float64 }
+type bounds struct{ firstToken, interToken, e2e, tokens, loads []float64 }
+
+// loadBounds are those of vllm:lora_adapter_load_seconds.
+var loadBounds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 
 // boundsVLLM returns those of vLLM 0.32 and 0.33 (PrometheusStatLogger in vllm/v1/metrics/loggers.py) for a context
 // length in tokens.
@@ -41,7 +44,7 @@ func boundsVLLM(context int) bounds {
 		interToken: []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40,
 			80},
 		e2e:    []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680},
-		tokens: oneTwoFive(context),
+		tokens: oneTwoFive(context), loads: loadBounds,
 	}
 }
 
@@ -74,12 +77,16 @@ func boundsSGLang() bounds {
 
 // measures are what the metrics say of the requests so far. Times are the worker's.
 type measures struct {
-	flows      [2]flow // whole and streamed replies; under vLLM all count as whole
-	cached     int64   // prompt tokens found in the prefix cache
-	interToken histogram
-	prompt     histogram // of requests that have ended
-	output     histogram // the same
-	ended      ends
+	flows       [2]flow // whole and streamed replies; under vLLM all count as whole
+	cached      int64   // prompt tokens found in the prefix cache
+	interToken  histogram
+	prompt      histogram // of requests that have ended
+	output      histogram // the same
+	ended       ends
+	loads       histogram // of adapters into host memory
+	activates   histogram // of adapters into a GPU slot
+	seenLoads   int64
+	seenStalled float64
 }
 
 // Requests by their flow.
@@ -100,7 +107,7 @@ type ends struct{ stop, length, aborted, failed int64 }
 
 func newMeasures(b bounds) measures {
 	m := measures{interToken: newHistogram(b.interToken), prompt: newHistogram(b.tokens),
-		output: newHistogram(b.tokens)}
+		output: newHistogram(b.tokens), loads: newHistogram(b.loads), activates: newHistogram(b.loads)}
 	for i := range m.flows {
 		m.flows[i].firstToken, m.flows[i].e2e = newHistogram(b.firstToken), newHistogram(b.e2e)
 	}
@@ -110,6 +117,7 @@ func newMeasures(b bounds) measures {
 func (m *measures) clone() measures {
 	c := *m
 	c.interToken, c.prompt, c.output = m.interToken.clone(), m.prompt.clone(), m.output.clone()
+	c.loads, c.activates = m.loads.clone(), m.activates.clone()
 	for i := range c.flows {
 		f := &c.flows[i]
 		f.firstToken, f.e2e = f.firstToken.clone(), f.e2e.clone()
@@ -152,4 +160,14 @@ func (m *measures) end(s *stream, at tick.Ticks) {
 	default:
 		m.ended.failed++
 	}
+}
+
+// activated notes the loads of adapters to GPU slots since the last call, each with their mean time: how many there
+// have been, and the time in s that steps have waited for them.
+func (m *measures) activated(loads int64, stalled float64) {
+	n := loads - m.seenLoads
+	for range n {
+		m.activates.observe((stalled - m.seenStalled) / float64(n))
+	}
+	m.seenLoads, m.seenStalled = loads, stalled
 }

@@ -16,14 +16,17 @@ import (
 
 // metrics serves Prometheus metrics under the names of the emulated engine.
 func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
-	rw.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	var p page
 	s := w.signals()
 	if w.cfg.API == VLLM {
 		w.metricsVLLM(&p, &s)
-	} else {
-		w.metricsSGLang(&p, &s)
+		rw.Header().Set("Content-Type", "text/plain; version=1.0.0; charset=utf-8")
+		writeBody(rw, p.Bytes())
+		return
 	}
+	w.metricsSGLang(&p, &s)
+	rw.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	rw.Header().Set("Transfer-Encoding", "chunked")
 	rw.Write(p.Bytes())
 }
 
@@ -42,8 +45,8 @@ func (w *Worker) blocks(s *signals, size int64) (int64, int64) {
 	return size, s.KVCapacity / size
 }
 
-// metricsVLLM writes the metrics of vLLM 0.32 and 0.33 (vllm/v1/metrics/loggers.py), and the gauges of loaded adapters
-// of vLLM #54830.
+// metricsVLLM writes the metrics of vLLM 0.32 and 0.33 (vllm/v1/metrics/loggers.py), and the metrics of loaded adapters
+// that vLLM #54830 proposes, with the names that llm-d's picker reads.
 func (w *Worker) metricsVLLM(p *page, s *signals) {
 	of := labels{{"engine", "0"}, {"model_name", w.cfg.ModelName}}
 	engine := of[:1]
@@ -90,6 +93,15 @@ func (w *Worker) metricsVLLM(p *page, s *signals) {
 			{"pinned", strconv.FormatBool(a.Pinned)}}...), 1)
 	}
 	p.gauge("vllm:num_gpu_loaded_lora_adapters", "Number of LoRA adapters in GPU slots.", engine, float64(gpu))
+	p.gauge("vllm:max_gpu_lora_adapters", "Number of GPU slots for LoRA adapters.", engine, float64(s.Slots))
+	const took = "vllm:lora_adapter_load_seconds"
+	p.head(took, "histogram", "Time to load LoRA adapters, by transition.")
+	for _, t := range []struct {
+		name string
+		h    *histogram
+	}{{"load", &s.loads}, {"activate", &s.activates}} {
+		p.buckets(took, append(slices.Clone(engine), label{"transition", t.name}), t.h)
+	}
 	p.gauge("vllm:num_cpu_loaded_lora_adapters", "Number of LoRA adapters in host memory.", engine,
 		float64(len(s.loaded)))
 }

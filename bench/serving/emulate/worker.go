@@ -14,17 +14,20 @@ package emulate
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"math"
 	"net/http"
 	"slices"
-	"time"
+	"strings"
+	"sync/atomic"
 
 	"lorasim/bench/serving/bearer"
 	"lorasim/internal/suggest"
 	"lorasim/router"
 	"lorasim/sim"
+	simengine "lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -51,6 +54,8 @@ type Config struct {
 	Speed float64
 	// ModelName is the name of the base model; "": the profile's.
 	ModelName string
+	// ModelPath is where the base model lies, as the worker reports it; "": ModelName.
+	ModelPath string
 	// Adapters are loaded from the start.
 	Adapters []Adapter
 	// MaxAdapters is the largest number of adapter names that the worker remembers; 0: 4096. The number of adapters
@@ -75,8 +80,44 @@ type Worker struct {
 	eng      *engine
 	adapters map[string]*row // by name; guarded by the engine's lock
 	seen     trace.Lately    // the same
-	mux      *http.ServeMux
+	say      dialect
+	paths    routes
 	keys     bearer.Keys
+	draining atomic.Bool
+}
+
+// dialect is the interface of an engine: its routes, and what it answers.
+type dialect interface {
+	routes() map[string]http.HandlerFunc
+	open(path string) bool // whether a path needs no key
+	// adapter returns the adapter of a request, "" for the base model, and the name of the model in the reply.
+	adapter(model, loraPath string) (adapter, name string, err error)
+	check(c *completion) error
+	// checkPrompt refuses a prompt before the engine sees it, or returns the tokens that the reply may have.
+	checkPrompt(ids []int32, param string, budget int) (int, error)
+	refusal(err error) *refusal
+	refuse(rw http.ResponseWriter, err error)
+	badBody(rw http.ResponseWriter, err error)
+	form(rw http.ResponseWriter, c *completion) form
+	loaded(rw http.ResponseWriter, name, verb string, err error)
+	guard(rw http.ResponseWriter) // answers a request without the key
+
+	// What follows is of chats in the forms of Anthropic and of OpenAI's responses.
+	early() bool // a stream's header leaves before its first token
+	broken(b []byte, err error) []byte
+	refuseMessages(rw http.ResponseWriter, err error)
+	refuseResponses(rw http.ResponseWriter, err error)
+	message(o object) object
+	messageStart(b []byte, m *messageReply, j *job) []byte
+	messageDelta(b []byte, m *messageReply, j *job) []byte
+	count(tokens int) object
+	response(o object) object
+	responseUsage(j *job) object
+	phase() any // of a message
+	checkResponses(model, adapter string) error
+	responsesEnd(b []byte) []byte
+	tokenized(rw http.ResponseWriter, q *tokenizeRequest, ids []int32)
+	detokenized(text string) object
 }
 
 const (
@@ -94,15 +135,21 @@ func New(cfg Config) (*Worker, error) {
 	cfg.MaxAdapters = cmp.Or(cfg.MaxAdapters, defaultMaxAdapters)
 	cfg.ModelName = cmp.Or(cfg.ModelName, cfg.Costs.Profile().Name)
 	if cfg.StreamInterval < 0 || cfg.MaxAdapters < 0 || cfg.EOSEvery < 0 {
-		return nil, fmt.Errorf("emulate: the stream interval (%d), the number of adapters (%d) and the EOS interval (%d) must not be negative",
-			cfg.StreamInterval, cfg.MaxAdapters, cfg.EOSEvery)
+		return nil,
+			fmt.Errorf("emulate: the stream interval (%d), the number of adapters (%d) and the EOS interval (%d) must not be negative",
+				cfg.StreamInterval, cfg.MaxAdapters, cfg.EOSEvery)
 	}
 	eng, err := newEngine(sim.ServerConfig{Costs: cfg.Costs, MaxAdapters: cfg.MaxAdapters, Home: cfg.Home}, cfg.Speed,
 		boundsOf(&cfg))
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, profile: cfg.Costs.Profile(), eng: eng, adapters: map[string]*row{}, mux: http.NewServeMux()}
+	w := &Worker{cfg: cfg, profile: cfg.Costs.Profile(), eng: eng, adapters: map[string]*row{}}
+	w.say = sglang{w}
+	if cfg.API == VLLM {
+		w.say = vllm{w}
+	}
+	w.paths = newRoutes(w.say.routes())
 	for _, a := range cfg.Adapters {
 		if eng.do(func() { err = w.preload(a) }); err != nil {
 			eng.close()
@@ -111,9 +158,6 @@ func New(cfg Config) (*Worker, error) {
 	}
 	if cfg.APIKey != "" {
 		w.keys = bearer.New(cfg.APIKey)
-	}
-	for pattern, h := range w.routes() {
-		w.mux.HandleFunc(pattern, h)
 	}
 	return w, nil
 }
@@ -129,6 +173,14 @@ func boundsOf(cfg *Config) bounds {
 // Close stops the worker. Requests in flight end when their connections do.
 func (w *Worker) Close() { w.eng.close() }
 
+// admit refuses a request for n replies that vLLM's front end does not take (AsyncLLM.check_admission).
+func (w *Worker) admit(n int) error {
+	if most := w.profile.Engine.MaxNumQueuedReqs; most > 0 && w.Running()+n > most {
+		return errFull(simengine.TooManyRequests)
+	}
+	return nil
+}
+
 // Running returns the number of requests that have not ended yet.
 func (w *Worker) Running() int {
 	w.eng.mu.Lock()
@@ -136,38 +188,70 @@ func (w *Worker) Running() int {
 	return len(w.eng.streams)
 }
 
-// ServeHTTP implements http.Handler.
-func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	if !(r.URL.Path == "/health" && r.Method == http.MethodGet) && !w.keys.Accept(r) {
-		writeJSON(rw, http.StatusUnauthorized, object{"error": "Unauthorized"})
+// Drain makes the worker end as its engine does on SIGTERM, and returns when it may stop listening. vLLM aborts all
+// requests. sglang answers them, also new ones, until there are none or the context is done; only /health and /ready
+// say that the worker is going.
+func (w *Worker) Drain(ctx context.Context) {
+	w.draining.Store(true)
+	if w.cfg.API == VLLM {
+		w.eng.cancel(func(*stream) bool { return true })
 		return
 	}
-	r.Body = http.MaxBytesReader(rw, r.Body, maxBody)
-	w.mux.ServeHTTP(rw, r)
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		w.eng.wait(func() bool { return len(w.eng.streams) == 0 })()
+	}()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
 }
 
-func (w *Worker) routes() map[string]http.HandlerFunc {
-	ok := func(http.ResponseWriter, *http.Request) {}
-	own := map[string]http.HandlerFunc{
-		"GET /health_generate": ok, "POST /generate": reading(w.generate), "POST /abort_request": reading(w.abort),
-		"POST /load_lora_adapter": w.lora(true), "POST /unload_lora_adapter": w.lora(false),
-		"POST /flush_cache": w.flushCache, "GET /flush_cache": w.flushCache,
-		"GET /get_server_info": answering(w.serverInfo), "GET /server_info": answering(w.serverInfo),
-		"GET /get_model_info": answering(w.modelInfo), "GET /model_info": answering(w.modelInfo),
-		"GET /get_load": answering(w.olderLoads), "GET /v1/loads": answering(w.loads),
+// ServeHTTP implements http.Handler.
+func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	rw.Header().Set("Server", "uvicorn")
+	if !w.say.open(r.URL.Path) && !w.keys.Accept(r) {
+		w.say.guard(rw)
+		return
 	}
-	if w.cfg.API == VLLM {
-		own = map[string]http.HandlerFunc{
-			"POST /reset_prefix_cache":   func(http.ResponseWriter, *http.Request) { w.eng.do(w.eng.srv.FlushCache) },
-			"GET /version":               answering(func() any { return object{"version": "emulated"} }),
-			"POST /v1/load_lora_adapter": w.lora(true), "POST /v1/unload_lora_adapter": w.lora(false),
+	rw.Header().Set("Vary", "Origin")
+	r.Body = http.MaxBytesReader(rw, r.Body, maxBody)
+	w.paths.serve(rw, r)
+}
+
+// routes are handlers by path and method. A path that ends in a slash stands for all that begin with it.
+type routes map[string]map[string]http.HandlerFunc
+
+func newRoutes(handlers map[string]http.HandlerFunc) routes {
+	all := routes{}
+	for route, h := range handlers {
+		method, path, _ := strings.Cut(route, " ")
+		if all[path] == nil {
+			all[path] = map[string]http.HandlerFunc{}
+		}
+		all[path][method] = h
+	}
+	return all
+}
+
+func (all routes) serve(rw http.ResponseWriter, r *http.Request) {
+	methods, ok := all[r.URL.Path]
+	for path, m := range all {
+		if !ok && len(path) > 1 && strings.HasSuffix(path, "/") && strings.HasPrefix(r.URL.Path, path) {
+			methods, ok = m, true
 		}
 	}
-	maps.Copy(own, map[string]http.HandlerFunc{
-		"GET /health": ok, "GET /v1/models": answering(w.models), "GET /metrics": w.metrics,
-		"POST /v1/completions": w.completions(false), "POST /v1/chat/completions": w.completions(true),
-	})
-	return own
+	h := methods[r.Method]
+	switch {
+	case h != nil:
+		h(rw, r)
+	case ok:
+		rw.Header().Set("Allow", strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
+		writeJSON(rw, http.StatusMethodNotAllowed, object{"detail": "Method Not Allowed"})
+	default:
+		writeJSON(rw, http.StatusNotFound, object{"detail": "Not Found"})
+	}
 }
 
 // answering returns a handler that serves the result of tell as JSON.
@@ -207,47 +291,3 @@ func (w *Worker) signals() signals {
 }
 
 func (s *signals) usage() float64 { return float64(s.KVUsed) / float64(s.KVCapacity) }
-
-// olderLoads returns sglang's older load signal.
-func (w *Worker) olderLoads() any {
-	s := w.signals()
-	return []any{object{"dp_rank": 0, "num_reqs": s.Running + s.Queued, "num_waiting_reqs": s.Queued,
-		"num_tokens": s.KVUsed}}
-}
-
-// loads returns sglang's newer load signal.
-func (w *Worker) loads() any {
-	s := w.signals()
-	return object{
-		"timestamp": time.Now().Format(time.RFC3339Nano), "dp_rank_count": 1,
-		"loads": []any{object{
-			"dp_rank": 0, "num_running_reqs": s.Running, "num_waiting_reqs": s.Queued,
-			"num_total_reqs":  s.Running + s.Queued,
-			"num_used_tokens": s.KVUsed, "max_total_num_tokens": s.KVCapacity, "token_usage": s.usage(),
-			"max_running_requests": w.profile.Engine.MaxRunningRequests,
-			"lora":                 object{"slots_used": s.SlotsUsed, "slots_total": s.Slots},
-		}},
-	}
-}
-
-func (w *Worker) serverInfo() any {
-	e, s := w.profile.Engine, w.signals()
-	info := object{
-		"model_path": w.cfg.ModelName, "served_model_name": w.cfg.ModelName, "enable_lora": true, "version": "emulated",
-		"max_running_requests": e.MaxRunningRequests, "max_loras_per_batch": e.MaxLorasPerBatch,
-		"max_loaded_loras": nil, "max_lora_rank": e.MaxLoraRank,
-		"context_length": e.ContextLength, "chunked_prefill_size": e.ChunkedPrefillSize,
-		"max_total_num_tokens": s.KVCapacity, "time_scale": w.cfg.Speed,
-	}
-	if n := e.MaxLoadedLoras; n > 0 {
-		info["max_loaded_loras"] = n
-	}
-	return info
-}
-
-func (w *Worker) modelInfo() any {
-	return object{
-		"model_path": w.cfg.ModelName, "tokenizer_path": w.cfg.ModelName, "is_generation": true,
-		"preferred_sampling_params": nil, "vocab_size": Vocabulary,
-	}
-}

@@ -31,6 +31,8 @@ type Report struct {
 	Clock    *Clock   `json:"clock,omitempty"`       // nil: not compared, or no usable time reported
 	// Cannot lists what policies cannot do with this worker, each with the reason.
 	Cannot []string `json:"cannot"`
+	// Warnings lists known faults of the engine's version, with the issue that reports each.
+	Warnings []string `json:"warnings"`
 }
 
 // A Clock compares a worker's clock with this machine's. All values are in seconds.
@@ -47,7 +49,7 @@ func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) [
 	reports := make([]Report, len(c.URLs))
 	each(len(reports), func(i int) error {
 		r := &reports[i]
-		r.URL, r.Adapters, r.Cannot = c.URLs[i], []string{}, []string{}
+		r.URL, r.Adapters, r.Cannot, r.Warnings = c.URLs[i], []string{}, []string{}, []string{}
 		if err := newEngine(&c, c.URLs[i]).report(ctx, r, wait, clocks); err != nil {
 			r.Error, r.Refused = err.Error(), isStatus(err, http.StatusUnauthorized)
 		}
@@ -104,6 +106,7 @@ func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, cloc
 		r.Names = switchOf(l.Busy != nil)
 	}
 	r.judge()
+	r.Warnings = warnings(&r.Info)
 	return nil
 }
 

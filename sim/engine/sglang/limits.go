@@ -50,10 +50,10 @@ func (s *Scheduler) MayWait(r *engine.Request) bool {
 	}
 	if e.Policy.ByPriority() {
 		if last := e.Policy.Last(); e.Policy.Priority(r.Row) < e.Policy.Priority(last.Row) {
-			e.RejectWaiting(last, "aborted by a request of higher priority")
+			e.RejectWaiting(last, engine.Outranked)
 			return true
 		}
 	}
-	e.Reject(r, "the request queue is full")
+	e.Reject(r, engine.QueueFull)
 	return false
 }

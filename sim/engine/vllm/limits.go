@@ -34,9 +34,9 @@ func (s *Scheduler) Refuse(r *engine.Request) string {
 func (s *Scheduler) checkAdmission() string {
 	switch p, v := s.profile, &s.e.Books; {
 	case p.MaxNumQueuedReqs > 0 && v.Load() >= p.MaxNumQueuedReqs:
-		return "max_num_queued_reqs is reached"
+		return engine.TooManyRequests
 	case p.MaxNumQueuedTokens > 0 && v.PendingPromptTokens >= p.MaxNumQueuedTokens:
-		return "max_num_queued_tokens is reached"
+		return engine.TooManyTokens
 	}
 	return ""
 }
