@@ -11,7 +11,8 @@ import (
 // A first look by hand.
 func TestLook(t *testing.T) {
 	r := &Result{Extra: &Extra{}, Steady: &steady.Assessment{
-		State: steady.Steady, OfferedRate: 9.712, Intervals: []steady.Interval{{Metric: "mean_ttft_ms", Low: 62.59, High: 77.26}},
+		State: steady.Steady, OfferedRate: 9.712,
+		Intervals: []steady.Interval{{Metric: "mean_ttft_ms", Low: 62.59, High: 77.26}},
 	}}
 	for id, v := range map[ID]float64{MeanTTFT: 70.11, P99TTFT: 223.47, MeanE2E: 3133.8, P99E2E: 1234567,
 		RequestThroughput: 9.01, OutputThroughput: 1351.9} {
@@ -27,7 +28,8 @@ Waits     for a bus
 Plans     23 made, 4 applied; 27 adapters loaded and 0 unloaded by them, 1 request moved
 `
 	var b bytes.Buffer
-	if err := r.WriteLook(&b, LookLine{"Waits", "for a bus"}, LookLine{"Nothing", ""}); err != nil || b.String() != want {
+	err := r.WriteLook(&b, LookLine{"Waits", "for a bus"}, LookLine{"Nothing", ""})
+	if err != nil || b.String() != want {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 	for _, c := range []struct {
@@ -41,7 +43,9 @@ Plans     23 made, 4 applied; 27 adapters loaded and 0 unloaded by them, 1 reque
 			t.Errorf("%+v: %s", c.plans, r.plansText())
 		}
 	}
-	r.Steady = &steady.Assessment{State: steady.Overloaded, OfferedRate: 1500, SustainableRate: 12, Reason: "the queue grows"}
+	r.Steady = &steady.Assessment{
+		State: steady.Overloaded, OfferedRate: 1500, SustainableRate: 12, Reason: "the queue grows",
+	}
 	if got := r.stateText(); got != "overloaded, 1500 requests/s offered, 12 sustainable: the queue grows" {
 		t.Error(got)
 	}

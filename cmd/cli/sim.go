@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,7 +83,7 @@ give the same bytes.`,
 			waiting = waits.New(out.slo, profiles, adapters)
 			return waiting.Watcher()
 		}
-		if !out.looks() {
+		if !out.looks() || statedRequests(sc) > mostWatched {
 			watch = nil
 		}
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
@@ -116,10 +117,29 @@ give the same bytes.`,
 	return cmd
 }
 
-// look says what requests waited for, and which change would help most.
-func look(ctx context.Context, sc *scenario.Scenario, res *result.Result, o *waits.Observer) ([]result.LookLine, error) {
-	causes := o.Causes(res)
-	lines := []result.LookLine{{Label: "Waits", Text: "requests wait for " + causes.String()}}
+// mostWatched is the number of requests up to which a run is watched for what requests wait for: watching takes some
+// 0.5 us a request.
+const mostWatched = 100_000
+
+// statedRequests is num_prompts; 0: not stated.
+func statedRequests(sc *scenario.Scenario) int64 {
+	f, err := scenario.Find("num_prompts")
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(f.Get(sc), 10, 64)
+	return n
+}
+
+// look says what requests waited for (o; nil: unknown), and which change would help most.
+func look(
+	ctx context.Context, sc *scenario.Scenario, res *result.Result, o *waits.Observer,
+) ([]result.LookLine, error) {
+	var lines []result.LookLine
+	if o != nil {
+		causes := o.Causes(res)
+		lines = append(lines, result.LookLine{Label: "Waits", Text: "requests wait for " + causes.String()})
+	}
 	found, err := remedy.Find(ctx, sc, res)
 	if found != nil {
 		lines = append(lines, result.LookLine{Label: "Change", Text: found.String()})

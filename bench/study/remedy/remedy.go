@@ -44,7 +44,7 @@ func (f *Found) String() string {
 		for i := range f.Tried {
 			names[i] = f.Tried[i].Text
 		}
-		return "no gain of 3 % in the mean E2E by any of these: " + strings.Join(names, "; ")
+		return "no gain of 3 % in the mean E2E by: " + strings.Join(names, "; ")
 	}
 	text := fmt.Sprintf("%s: mean E2E %+.0f %%", f.Best.Text, 100*(f.Best.E2E/f.E2E-1))
 	if f.TTFT > 0 {

@@ -15,7 +15,8 @@ func TestFind(t *testing.T) {
 		{"slots", "max_loras_per_batch=2 request_rate=11", "4 adapter slots instead of 2: mean E2E -"},
 		{"workers", "num_workers=2 num_adapters=4 request_rate=12", "1 worker more: mean E2E -"},
 		{"policy", "policy=hash num_adapters=4 popularity=zipf:2 request_rate=12", "policy plan-and-route: mean E2E -"},
-		{"nothing", "num_workers=16 num_adapters=4 request_rate=0.2 num_prompts=200", "no gain of 3 % in the mean E2E by any of these: 1 worker more"},
+		{"nothing", "num_workers=16 num_adapters=4 request_rate=0.2 num_prompts=200",
+			"no gain of 3 % in the mean E2E by: 1 worker more"},
 	} {
 		sc := scenario.Default()
 		for _, set := range strings.Fields(c.settings) {
