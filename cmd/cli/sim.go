@@ -74,6 +74,7 @@ give the same bytes.`,
 		if err := out.check(); err != nil {
 			return err
 		}
+		out.sections = out.sections || oracle || intervals // asked for
 		noteIgnored(cmd, sc)
 		p := newProgress(cmd.ErrOrStderr())
 		var profiles []*profile.Profile
