@@ -57,8 +57,8 @@ func bounds() []bound {
 	for _, row := range []string{"cut", "reset", "cut-whole", "cut-some"} {
 		list = append(list, most(row, "lost", ejected))
 	}
-	for _, row := range []string{"reset-first", "drop", "not-http", "counts", "too-long", "5xx", "5xx-half",
-		"probes-500", "loads-refused", "loads-slow"} {
+	for _, row := range []string{"reset-first", "drop", "not-http", "cut-head", "stall-head", "retry-after", "401",
+		"counts", "too-long", "5xx", "5xx-half", "probes-500", "loads-refused", "loads-slow"} {
 		list = append(list, all(row, "lost", 0))
 	}
 	for _, f := range faults() {

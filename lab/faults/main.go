@@ -212,7 +212,10 @@ func (o *options) measure(ctx context.Context) (results []Result, err error) {
 			return nil, err
 		}
 	}
-	help, err := exec.CommandContext(ctx, b.lorasim, "gateway", "--help").Output()
+	help, err := exec.CommandContext(ctx, b.lorasim, "gateway", "--help-all").Output()
+	if err != nil { // an older program
+		help, err = exec.CommandContext(ctx, b.lorasim, "gateway", "--help").Output()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s gateway --help: %w", b.lorasim, err)
 	}

@@ -32,6 +32,7 @@ type fault struct {
 	atLeast  time.Duration // least duration of the fault
 	whole    bool          // replies are not streamed
 	patience bool          // requests hang: the gateway's timeouts are below those of the clients
+	key      bool          // the gateway has a key for workers
 }
 
 const (
@@ -86,6 +87,8 @@ func faults() []fault {
 			rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Mark: `"a0"`})},
 		{name: "cut-all", what: "all three reset 30 % of their streams after 1 token", requests: 2000, every: true,
 			rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.3})},
+		{name: "cut-head", what: "sends the head of each stream, then closes (FIN)", requests: 2000,
+			rules: generate(faultworker.Rule{Do: faultworker.Cut})},
 		{name: "reset-first", what: "resets each connection before a reply",
 			rules: generate(faultworker.Rule{Do: faultworker.ResetFirst})},
 		{name: "drop", what: "executes each request, then closes without a reply",
@@ -94,6 +97,8 @@ func faults() []fault {
 			rules: generate(faultworker.Rule{Do: faultworker.Hang})},
 		{name: "stall", patience: true, what: "sends the head and 1 token, then nothing", requests: few, quick: some,
 			rules: generate(faultworker.Rule{Do: faultworker.Stall, Tokens: 1})},
+		{name: "stall-head", patience: true, what: "sends the head of each stream, then nothing", requests: few,
+			quick: some, rules: generate(faultworker.Rule{Do: faultworker.Stall})},
 		{name: "freeze", patience: true, what: "takes connections, answers nothing, probes included", requests: few,
 			quick: some, begin: func(c *cell) (func(), error) {
 				c.workers[0].Freeze()
@@ -120,6 +125,10 @@ func faults() []fault {
 			rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 500, Share: 0.5})},
 		{name: "5xx", what: "status 503 for all requests",
 			rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 503})},
+		{name: "retry-after", what: "status 503 with Retry-After: 2 for all requests", atLeast: polls,
+			rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 503, Header: "Retry-After: 2\r\n"})},
+		{name: "401", what: "status 401 to the gateway's key for all requests", key: true,
+			rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 401})},
 		{name: "flapping", what: "dies and comes back every second", atLeast: polls, begin: flap},
 		{name: "slow-probes", what: "probes are answered after 3 s", atLeast: 2 * polls,
 			rules: probes(faultworker.Rule{Do: faultworker.Slow, After: 3 * time.Second})},
@@ -224,6 +233,9 @@ func (f *fault) run(c *cell) error {
 	var args []string
 	if f.patience && strings.Contains(c.help, "--idle-timeout ") {
 		args = []string{"--first-token-timeout", "2s", "--idle-timeout", "2s"}
+	}
+	if f.key {
+		args = append(args, "--api-key", "workers-key")
 	}
 	if f.early {
 		if err := c.workers[0].Break(f.rules...); err != nil {

@@ -39,6 +39,9 @@ func ParseBody(d Dialect, path string, raw []byte) (*Body, *Rejection) {
 	b.Salt, _ = b.fields["cache_salt"].(string)
 	b.Stream, _ = b.fields["stream"].(bool)
 	kind := kindOf(path)
+	if d == GIE && kind == "messages" { // its picker does not know the API
+		kind = ""
+	}
 	if d == LLMD && kind == "" {
 		return b, nil // passed on as it is, its model unread
 	}
@@ -56,7 +59,8 @@ func ParseBody(d Dialect, path string, raw []byte) (*Body, *Rejection) {
 // kindOf is the API of a path; "": none that is known.
 func kindOf(path string) string {
 	path, _, _ = strings.Cut(path, "?")
-	for _, end := range []string{"/chat/completions", "/completions", "/responses", "/conversations", "/embeddings"} {
+	for _, end := range []string{"/chat/completions", "/completions", "/responses", "/conversations", "/embeddings",
+		"/messages"} {
 		if strings.HasSuffix(path, end) {
 			return end[1:]
 		}
@@ -76,6 +80,8 @@ func (b *Body) read(d Dialect, kind string) *Rejection {
 		return b.chat(d)
 	case "responses":
 		return b.responses()
+	case "messages":
+		return b.messages()
 	case "conversations":
 		return b.whole(d, "items", "conversations")
 	}
@@ -120,6 +126,16 @@ func (b *Body) chat(d Dialect) *Rejection {
 		return nil
 	}
 	b.add(b.tools() + llmdPrompt(messages))
+	return nil
+}
+
+// messages reads a request of Anthropic's API, which has the system prompt in a field of its own.
+func (b *Body) messages() *Rejection {
+	messages, ok := b.fields["messages"].([]any)
+	if !ok || len(messages) == 0 {
+		return badRequest("invalid messages request: must have at least one message")
+	}
+	b.add(b.tools() + textOf(b.fields["system"]) + llmdPrompt(messages))
 	return nil
 }
 

@@ -293,6 +293,30 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// llm-d's picker reads the model and the prompt of Anthropic's messages; GIE's takes them for completions.
+func TestMessages(t *testing.T) {
+	body := `{"model":"m","max_tokens":5,"system":"Be brief.","messages":[{"role":"user","content":"Hi"},` +
+		`{"role":"assistant","content":[{"type":"text","text":"Yes?"}]}]}`
+	b, reason := ParseBody(LLMD, "/v1/messages", []byte(body))
+	prompt := "Be brief.userHiassistantYes?"
+	if reason != nil || b.Model != "m" || len(b.Prompts) != 1 || b.Prompts[0].Len() != len(prompt) {
+		t.Errorf("%+v, %v", b, reason)
+	}
+	for text, want := range map[string]string{
+		`{"model":"m","messages":[]}`: "invalid messages request: must have at least one message",
+		`{"messages":[{}]}`:           "model not found in request body",
+	} {
+		_, reason := ParseBody(LLMD, "/v1/messages", []byte(text))
+		if reason == nil || !strings.Contains(reason.Error(), want) {
+			t.Errorf("%s: %v, expected %s", text, reason, want)
+		}
+	}
+	if _, reason := ParseBody(GIE, "/v1/messages", []byte(body)); reason == nil ||
+		!strings.Contains(reason.Error(), "must have prompt field") {
+		t.Errorf("GIE: %v", reason)
+	}
+}
+
 func FuzzParseBody(f *testing.F) {
 	f.Add("/v1/completions", `{"model":"m","prompt":["a","b"]}`)
 	f.Add("/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`)

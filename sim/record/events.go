@@ -11,11 +11,13 @@ type EventKind uint16
 // The kinds of events.
 const (
 	// The place of a request: it has one at a time, from the first event of its ID on.
-	EventQueued  EventKind = 1 << iota // it is in the front end or in the queue of Worker
-	EventRunning                       // it is in a prefill step of Worker, between two of them, or in the batch
-	EventMoving                        // it is between Worker and To, with its KV cache
-	EventHeld                          // it waits until a worker is on
-	EventEnded                         // it has ended; Request is its record
+	EventQueued EventKind = 1 << iota // it is in the front end or in the queue of Worker
+	// EventRunning: it is in a prefill step of Worker, between two of them, or in the batch. On a real worker it has a
+	// token.
+	EventRunning
+	EventMoving // it is between Worker and To, with its KV cache
+	EventHeld   // it waits until a worker is on
+	EventEnded  // it has ended; Request is its record
 
 	EventTier // Adapter is now in the memory Tier of Worker
 
@@ -76,7 +78,7 @@ type Plan struct {
 	Plan    *router.Plan `json:"plan"`
 	Dropped string       `json:"dropped,omitempty"` // reason why the plan was not applied; "": it was
 	Moved   int          `json:"moved"`             // number of requests that moved
-	Gone    int          `json:"gone"`              // number of requests that had ended before
+	Gone    int          `json:"gone"`              // number of requests that had ended before; 0 in a live run
 }
 
 // A Watcher gets the events of some kinds.

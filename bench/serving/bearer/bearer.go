@@ -45,7 +45,12 @@ func (k Keys) Accept(r *http.Request) bool {
 	if len(given) < len(scheme) || !strings.EqualFold(given[:len(scheme)], scheme) {
 		return false
 	}
-	digest := sha256.Sum256([]byte(given[len(scheme):]))
+	return k.AcceptKey(given[len(scheme):])
+}
+
+// AcceptKey reports whether a key is in the set. It takes as long as Accept.
+func (k Keys) AcceptKey(key string) bool {
+	digest := sha256.Sum256([]byte(key))
 	equal := 0
 	for i := range k.digests {
 		equal |= subtle.ConstantTimeCompare(digest[:], k.digests[i][:])

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"mime"
 	"net"
 	"net/http"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/metrics"
+	"lorasim/bench/serving/modelname"
 	"lorasim/bench/serving/usage"
 	"lorasim/router"
 	"lorasim/router/epp"
@@ -59,6 +61,22 @@ type said struct {
 	Sampling struct {
 		New int64 `json:"max_new_tokens"`
 	} `json:"sampling_params"`
+	form [2]int // where the model stands in a form; 0, 0: the body is none
+}
+
+// readSaid reads a body: a form, such as one with audio to transcribe, or JSON.
+func readSaid(a *Ask) (s said, err error) {
+	media, params, _ := mime.ParseMediaType(a.ContentType)
+	if media == "multipart/form-data" {
+		if from, to, ok := modelname.InForm(a.Body, params["boundary"]); ok {
+			s.Model, s.form = string(a.Body[from:to]), [2]int{from, to}
+		}
+		return s, nil
+	}
+	if err := json.Unmarshal(a.Body, &s); err != nil {
+		return s, fmt.Errorf("the body is not a JSON object: %w", err)
+	}
+	return s, nil
 }
 
 // defaultMaxNew is the budget of requests that state none, tokens.
@@ -74,9 +92,9 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	if a.Get {
 		return p.any(a)
 	}
-	var s said
-	if err := json.Unmarshal(a.Body, &s); err != nil {
-		return nil, &Refusal{Status: 400, Text: fmt.Sprintf("the body is not a JSON object: %v", err)}
+	s, err := readSaid(a)
+	if err != nil {
+		return nil, &Refusal{Status: 400, Text: err.Error()}
 	}
 	t := &ticket{p: p, name: s.Model, begun: time.Now(), stated: usage.New()}
 	if s.Model == "" {
@@ -106,7 +124,10 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	if no := t.route(ctx); no != nil {
 		return nil, no
 	}
-	if body != nil && s.Model != "" {
+	switch {
+	case s.form[1] > 0:
+		t.respellForm(a.Body, s.form)
+	case body != nil && s.Model != "":
 		t.respell(body)
 	}
 	return t, nil
@@ -121,8 +142,15 @@ func (p *FleetPicker) find(name string) (int32, bool) {
 	if name == "" || name == "default" || slices.Contains(known, name) {
 		return trace.BaseModel, true
 	}
-	if k := strings.LastIndexByte(name, ':'); k >= 0 { // names of base models may have colons
-		if a := p.Fleet.Lookup(name[k+1:]); a >= 0 && (len(known) == 0 || slices.Contains(known, name[:k])) {
+	for _, base := range known { // names of base models may have colons
+		if adapter, ok := strings.CutPrefix(name, base+":"); ok {
+			if a := p.Fleet.Lookup(adapter); a >= 0 {
+				return a, true
+			}
+		}
+	}
+	if _, adapter, ok := strings.Cut(name, ":"); ok && len(known) == 0 {
+		if a := p.Fleet.Lookup(adapter); a >= 0 {
 			return a, true
 		}
 	}
@@ -161,6 +189,7 @@ type visit string
 func (v visit) Endpoint() string          { return string(v) }
 func (visit) Body() ([]byte, [2]string)   { return nil, [2]string{} }
 func (visit) Piece([]byte)                {}
+func (visit) Busy(string)                 {}
 func (visit) Left(status int, whole bool) {}
 
 // ticket is a booked request.
@@ -203,6 +232,13 @@ func (t *ticket) respell(b *epp.Body) {
 	}
 	if t.model != t.name {
 		t.sent = b.For(t.model)
+	}
+}
+
+// respellForm is respell for a form, in which the model stands between two offsets. sglang reads no adapters there.
+func (t *ticket) respellForm(body []byte, at [2]int) {
+	if t.model != t.name && (t.fr.Adapter == trace.BaseModel || t.p.Fleet.API(t.w) == fleet.VLLM) {
+		t.sent = slices.Concat(body[:at[0]], []byte(t.model), body[at[1]:])
 	}
 }
 
@@ -322,6 +358,14 @@ func (t *ticket) count(status int, complete bool) {
 		r.Prompt = t.stated.Prompt
 	}
 	m.Ended(r)
+}
+
+// Busy implements Ticket.
+func (t *ticket) Busy(retryAfter string) {
+	header := http.Header{"Retry-After": {retryAfter}}
+	if pause := fleet.RetryAfter(header, time.Now()); pause > 0 {
+		t.p.Fleet.Requests.Postpone(t.w, pause)
+	}
 }
 
 // Left implements Ticket.

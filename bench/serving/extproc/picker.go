@@ -14,6 +14,8 @@ type Ask struct {
 	Get  bool   // the request has no body
 	Body []byte // valid only during the call of Pick
 
+	ContentType string // of the body
+
 	Objective string    // name of the InferenceObjective; "": none
 	Rewrite   string    // model that replaces the one in the body; "": none
 	Selected  string    // value of the header test-epp-endpoint-selection
@@ -29,6 +31,8 @@ type Ticket interface {
 	Body() (body []byte, model [2]string)
 	// Piece notes a piece of the body of a response with status 2xx. The piece is valid only during the call.
 	Piece(body []byte)
+	// Busy notes that the server answered with status 429 or 503, and the value of its header Retry-After, "": none.
+	Busy(retryAfter string)
 	// Left notes the end of the request. If complete is true, the server's response with the given status is complete.
 	Left(status int, complete bool)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"lorasim/bench/serving/modelname"
 )
 
 // stream is one request with its response.
@@ -20,8 +22,8 @@ type stream struct {
 	ended   bool // the request has been answered
 	ticket  Ticket
 	status  int
-	model   [2]string // in the server's response, and for the client
-	over    bool      // the response is complete
+	renamer *modelname.Renamer // gives the client the name of the model that it used; nil: that is the server's
+	over    bool               // the response is complete
 	refused bool
 }
 
@@ -81,6 +83,9 @@ func (st *stream) take(m *message) error {
 		return st.takePiece(m)
 	}
 	st.over = true
+	if err := st.rest(); err != nil {
+		return err
+	}
 	return st.c.send(answerTrailers(responseTrailers))
 }
 
@@ -97,7 +102,7 @@ func (st *stream) takeHeaders(m *message) error {
 	st.ask = Ask{Path: m.get(":path"), Get: m.end, Subset: m.subset,
 		Objective: first("x-llm-d-inference-objective", "x-gateway-inference-objective"),
 		Rewrite:   first("x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"),
-		Selected:  m.get("test-epp-endpoint-selection")}
+		Selected:  m.get("test-epp-endpoint-selection"), ContentType: m.get("content-type")}
 	if m.end {
 		return st.route(true)
 	}
@@ -138,7 +143,7 @@ func (st *stream) route(end bool) error {
 	body := st.body
 	changed, model := ticket.Body()
 	if changed != nil {
-		body, st.model = changed, model
+		body, st.renamer = changed, modelname.NewRenamer(model[0], model[1])
 	}
 	if !st.ask.Get {
 		set = append(set, header{"content-length", strconv.Itoa(len(body))})
@@ -187,7 +192,17 @@ func (st *stream) takeResponse(m *message) error {
 	if h := st.s.cfg.PickedHeader; h != "" && st.ticket != nil {
 		set = append(set, header{h, st.ticket.Endpoint()})
 	}
-	return st.c.send(answerHeaders(responseHeaders, set, nil, false))
+	if m.get("content-encoding") != "" {
+		st.renamer = nil // names in a compressed response stay as they are
+	}
+	var remove []string
+	if st.renamer != nil {
+		remove = []string{"content-length"}
+	}
+	if after := m.get("retry-after"); st.ticket != nil && (st.status == 429 || st.status == 503) {
+		st.ticket.Busy(after)
+	}
+	return st.c.send(answerHeaders(responseHeaders, set, remove, false))
 }
 
 // takePiece passes on a piece of the response.
@@ -197,19 +212,24 @@ func (st *stream) takePiece(m *message) error {
 	}
 	st.over = st.over || m.end
 	body := m.body
-	if st.model[0] != "" {
-		body = rename(body, st.model)
+	if st.renamer != nil {
+		body = st.renamer.Piece(body)
+		if m.end {
+			body = append(bytes.Clone(body), st.renamer.End()...)
+		}
 	}
 	return st.pieces(responseBody, body, m.end)
 }
 
-// rename gives the client the name of the model that it used. A name that a piece boundary cuts is missed.
-func rename(body []byte, model [2]string) []byte {
-	for _, space := range []string{"", " "} {
-		old := []byte(`"model":` + space + strconv.Quote(model[0]))
-		body = bytes.ReplaceAll(body, old, []byte(`"model":`+space+strconv.Quote(model[1])))
+// rest sends what is left of the response's body before its trailers.
+func (st *stream) rest() error {
+	if st.renamer == nil {
+		return nil
 	}
-	return body
+	if rest := st.renamer.End(); len(rest) > 0 {
+		return st.pieces(responseBody, rest, false)
+	}
+	return nil
 }
 
 // leave reports the end of the request to its ticket, however the stream ended.

@@ -65,6 +65,7 @@ func (l *loader) load(k *worker, a int32) error {
 	k.view.Adapters[a].Loading = false
 	if !isFull(err) {
 		l.note(k, Load{k.url, l.catalog.name(a), time.Since(begun), err})
+		l.table.emitLoad(k, a, time.Since(begun))
 	}
 	if err == nil {
 		k.loras.add(a)

@@ -90,6 +90,11 @@ func (p *planRunner) change(plan *router.Plan) {
 // unloads those that were loaded and drops the plan. Then the planner is notified, so that new requests go to the
 // workers in the plan. Finally requests move, and adapters are unloaded once no request uses them.
 func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Router) {
+	rec := &record.Plan{Plan: plan, Made: p.cfg.Now()}
+	defer func() {
+		defer p.table.lock()()
+		p.table.emitPlan(rec)
+	}()
 	if plan.Empty() {
 		p.applied(plan, by, nil)
 		return
@@ -105,6 +110,7 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 	}
 	p.applied(plan, by, err)
 	if err != nil {
+		rec.Dropped = err.Error()
 		p.cfg.Log("plan dropped: %v", err)
 		return
 	}
@@ -114,6 +120,7 @@ func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Ro
 			moved = append(moved, m)
 		}
 	}
+	rec.Moved = len(moved)
 	p.noteMoves(moved)
 	for _, u := range plan.Unload {
 		if !slices.Contains(plan.Load, u) {

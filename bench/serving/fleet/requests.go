@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lorasim/router"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 
@@ -205,6 +206,11 @@ func (q *Requests) MoveTo(r *Request, w int) int {
 	return w
 }
 
+// emitPlace reports that a request is at a new place. Called with mu held.
+func (q *Requests) emitPlace(place record.EventKind, r *Request, worker int) {
+	q.table.emit(record.Event{Kind: place, Worker: int32(worker), ID: r.ID, Adapter: r.Adapter})
+}
+
 // countMove counts the move of a request that has left its worker. The latest token of a running request was not in the
 // KV cache yet. Called with mu held.
 func (q *Requests) countMove(r *Request) {
@@ -223,6 +229,7 @@ func (q *Requests) book(r *Request, w int) {
 	r.on, r.worker, r.booked, r.quiet = k, w, q.table.view.Now, silence{}
 	k.out.enter(r)
 	k.books.add(r, q.catalog.rank(r.Adapter))
+	q.emitPlace(record.EventQueued, r, w)
 	if r.Adapter != trace.BaseModel {
 		k.loras.rows[r.Adapter].leaving = false // it is needed after all
 	}
@@ -261,7 +268,11 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 	if int(total) == n { // else it had some on another worker
 		q.noteRequest(router.FirstToken, r, k.index)
 	}
-	if k.books.start(r) && r.Adapter != trace.BaseModel {
+	if !k.books.start(r) {
+		return
+	}
+	q.emitPlace(record.EventRunning, r, k.index)
+	if r.Adapter != trace.BaseModel {
 		k.loras.used(r.Adapter)
 	}
 }

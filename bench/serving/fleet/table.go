@@ -26,7 +26,7 @@ type table struct {
 	catalog *catalog
 	journal *journal
 
-	mu sync.Mutex
+	mu tableMutex
 	// workers has the workers by slot, and never shrinks. Invariants: workers[i].index == i; unless workers[i] is gone,
 	// workers[i].view == &view.Workers[i].
 	workers []*worker

@@ -70,9 +70,13 @@ func (d *dispatch) fault(w int, err error) {
 
 // answered notes an error that a worker answered, if it speaks against the worker.
 func (d *dispatch) answered(a *answer, resp *http.Response, text string) {
-	if fleet.IsFailure(resp.StatusCode, resp.Header, text) || d.foreign(resp.StatusCode) ||
-		d.keyRefused(resp.StatusCode) {
-		d.fault(a.w, fmt.Errorf("status %d: %s", resp.StatusCode, text))
+	switch err := fmt.Errorf("status %d: %s", resp.StatusCode, text); {
+	case d.keyRefused(resp.StatusCode):
+		err = fmt.Errorf("%s (--api-key): %w", noKeyIs, err)
+		d.g.workers.Log("worker %d (%s): %v", a.w, d.g.cfg.Fleet.URL(a.w), err)
+		d.fault(a.w, err)
+	case fleet.IsFailure(resp.StatusCode, resp.Header, text) || d.foreign(resp.StatusCode):
+		d.fault(a.w, err)
 	}
 }
 
@@ -168,6 +172,9 @@ func (a *answer) take(resp *http.Response) {
 		case stream:
 			a.form = eventForm
 		}
+	}
+	if resp.Header.Get("Content-Encoding") != "" {
+		a.renamer = nil
 	}
 	resp.Body = a
 }
@@ -275,8 +282,26 @@ func lastEvent(status int, text string) []byte {
 	return fmt.Appendf(nil, "data: %s\n\n", said)
 }
 
+// rename renames the model in the n bytes that were read to p, and returns how many bytes are there then.
+func (a *answer) rename(p []byte, n int, err error) int {
+	out := a.renamer.Piece(p[:n])
+	if n = copy(p, out); n < len(out) || err != nil {
+		a.rest = append([]byte(nil), out[n:]...)
+	}
+	if err != nil {
+		a.rest = append(a.rest, a.renamer.End()...)
+		a.renamer = nil
+	}
+	return n
+}
+
 // drain reads the bytes that follow the worker's answer.
 func (a *answer) drain(p []byte) (int, error) {
+	if len(a.rest) > 0 {
+		n := copy(p, a.rest)
+		a.rest = a.rest[n:]
+		return n, nil
+	}
 	if len(a.last) == 0 {
 		return 0, a.err
 	}

@@ -193,7 +193,7 @@ func (a *allowlist) find(r *http.Request) (*endpoint, int, error) {
 func (g *Gateway) data(rw http.ResponseWriter, r *http.Request) {
 	open := r.URL.Path == "/health" && r.URL.RawPath == "" &&
 		(r.Method == http.MethodGet || r.Method == http.MethodHead)
-	if !open && !g.cfg.Keys.Accept(r) {
+	if !open && !g.cfg.Keys.Accept(r) && !g.cfg.Keys.AcceptKey(r.Header.Get("X-Api-Key")) { // Anthropic's clients
 		g.refuseKey(rw)
 		return
 	}

@@ -3,8 +3,8 @@
 //
 // Clients reach the endpoints that run the model for them, but none that changes a worker. The gateway connects only
 // to the configured workers. It passes streams through byte by byte as they come. It reads the model and the adapter
-// from the request's body. It changes the body only to rename the model, if worker and client spell an adapter
-// differently.
+// from the request's body. It changes requests and replies only to rename the model, if worker and client spell an
+// adapter differently.
 //
 //	g, err := gateway.New(gateway.Config{Fleet: f})
 //	err = http.Serve(listener, g)          // for clients

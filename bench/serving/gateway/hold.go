@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
 	"net/textproto"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -34,20 +36,41 @@ func (a *answer) hold(resp *http.Response, final bool) (*fault, error) {
 		return nil, nil
 	}
 	json := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json")
-	if !a.isStream() && (n > 0 || json && !a.d.parsed.stream) {
-		return nil, a.holdWhole(n)
+	if a.isStream() || n < 0 && (!json || a.d.parsed.stream) {
+		f, err := a.holdStart(resp, final)
+		a.forgetLength(resp)
+		return f, err
 	}
-	return a.holdStart(resp, final)
+	held, err := a.holdWhole(n)
+	if err != nil {
+		return nil, err
+	}
+	if a.renamer != nil && int64(len(held)) == n {
+		held = append(bytes.Clone(a.renamer.Piece(held)), a.renamer.End()...)
+		a.renamer, resp.ContentLength = nil, int64(len(held))
+		resp.Header.Set("Content-Length", strconv.Itoa(len(held)))
+	}
+	a.forgetLength(resp)
+	a.ReadCloser = putBack(held, a.ReadCloser)
+	return nil, nil
+}
+
+// forgetLength makes the length of a response unknown if the rename of its model is still to change it.
+func (a *answer) forgetLength(resp *http.Response) {
+	if a.renamer != nil {
+		resp.ContentLength, a.d.line.streams = -1, true
+		resp.Header.Del("Content-Length")
+	}
 }
 
 // holdWhole reads a reply of a known length, or of an unknown one (-1), up to maxHeld bytes.
-func (a *answer) holdWhole(length int64) error {
+func (a *answer) holdWhole(length int64) (held []byte, err error) {
 	a.begun.Store(true)
 	room := int64(bufferSize)
 	if length >= 0 {
 		room = min(length, maxHeld)
 	}
-	held := make([]byte, 0, room)
+	held = make([]byte, 0, room)
 	for len(held) < maxHeld && int64(len(held)) != length {
 		held = slices.Grow(held, 1)
 		a.wait(a.d.g.cfg.Idle)
@@ -57,11 +80,10 @@ func (a *answer) holdWhole(length int64) error {
 		if errors.Is(err, io.EOF) && (length < 0 || int64(len(held)) == length) {
 			break
 		} else if err != nil {
-			return a.why(err)
+			return nil, a.why(err)
 		}
 	}
-	a.ReadCloser = putBack(held, a.ReadCloser)
-	return nil
+	return held, nil
 }
 
 // holdStart reads a stream up to the first event with content, or any other reply up to its first byte.

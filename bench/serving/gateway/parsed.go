@@ -11,7 +11,6 @@ import (
 	"io"
 	"math"
 	"mime"
-	"mime/multipart"
 	"net"
 	"net/http"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/modelname"
 	"lorasim/trace"
 )
 
@@ -44,7 +44,10 @@ type parsed struct {
 	stream  bool     // the reply is to come token by token
 	object  int      // the body is a JSON object, which begins before here; 0: it is not
 	model   [2]int   // where the value of "model" stands in body; 0, 0: nowhere
+	form    bool     // the body is a form, in which the value is no JSON
+	asked   string   // the value of "model"
 	names   []string // of adapters or the model
+	loras   []string // adapters in "lora_path"
 	fields  struct { // other fields that were found
 		model, lora, sampling json.RawMessage
 		tokens                [3]int32 // max_completion_tokens, max_tokens, max_output_tokens
@@ -78,6 +81,9 @@ func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*parsed, 
 		}
 		return nil, statusOf(err), err
 	}
+	if len(q.loras) > 0 && strings.Contains(q.asked, ":") && slices.Contains(g.bases(), q.asked) {
+		q.names = q.loras // the colon belongs to the name of the base model
+	}
 	for i, name := range q.names {
 		a, ok := g.find(name, q.openAI)
 		switch {
@@ -105,9 +111,19 @@ func (g *Gateway) find(name string, openAI bool) (a int32, ok bool) {
 	if g.isBase(name) {
 		return trace.BaseModel, true
 	}
-	base, adapter, ok := strings.Cut(name, ":")
+	if !strings.Contains(name, ":") {
+		return a, false
+	}
+	for _, base := range g.bases() { // names of base models may have colons
+		if adapter, ok := strings.CutPrefix(name, base+":"); ok {
+			if a = g.cfg.Fleet.Lookup(adapter); a >= 0 {
+				return a, g.belongs(a, base)
+			}
+		}
+	}
+	base, adapter, _ := strings.Cut(name, ":")
 	a = g.cfg.Fleet.Lookup(adapter)
-	return a, ok && a >= 0 && g.belongs(a, base)
+	return a, a >= 0 && g.belongs(a, base)
 }
 
 // read reads the body: up to keep bytes in any case, then until the model is found, up to most bytes.
@@ -301,20 +317,12 @@ func blocksOf(seed maphash.Seed, prompt []byte) (hashes []uint64) {
 
 // scanForm reads the model in a form, such as one with audio to transcribe.
 func (q *parsed) scanForm(boundary string) {
-	const longest = 4096 // of a name, bytes
-	form := multipart.NewReader(bytes.NewReader(q.data), boundary)
-	for {
-		p, err := form.NextPart()
-		if err != nil {
-			return
-		}
-		if p.FormName() != "model" {
-			continue
-		}
-		if text, err := io.ReadAll(io.LimitReader(p, longest)); err == nil {
-			q.fields.model, _ = json.Marshal(string(text)) // the last one counts, as in the engines
-		}
+	from, to, ok := modelname.InForm(q.data, boundary)
+	if !ok {
+		return
 	}
+	q.form, q.model = true, [2]int{from, to}
+	q.fields.model, _ = json.Marshal(string(q.data[from:to]))
 }
 
 // name determines the adapters or the model that the request names, and its budget.
@@ -329,7 +337,11 @@ func (q *parsed) name() {
 			}
 		}
 	}
-	if q.openAI && (strings.Contains(model, ":") || lora == "" && len(q.names) == 0) {
+	q.asked, q.loras = model, q.names
+	if lora != "" {
+		q.loras = []string{lora}
+	}
+	if q.openAI && (strings.Contains(model, ":") || len(q.loras) == 0) {
 		lora = model
 	}
 	if lora != "" {
@@ -406,30 +418,33 @@ func (g *Gateway) names() []string {
 type edit struct {
 	from, to int
 	name     []byte
+	model    string // what the worker reads
 }
 
 // respell returns the change of the body for a worker: a new name of the model, if the worker's interface spells
-// adapters in another way, else none.
+// adapters in another way, else none. sglang reads no adapters in forms.
 func (q *parsed) respell(api fleet.API, base, adapter string) (e edit) {
-	if !q.openAI || q.adapter == trace.BaseModel || q.object == 0 {
+	if !q.openAI || q.adapter == trace.BaseModel || q.object == 0 && (!q.form || api != fleet.VLLM) {
 		return e
 	}
 	model := adapter
 	if api != fleet.VLLM {
 		model = base + ":" + adapter
 	}
-	var now string
-	if json.Unmarshal(q.fields.model, &now) == nil && now == model {
+	if q.fields.model != nil && q.asked == model {
 		return e
+	}
+	if q.form {
+		return edit{q.model[0], q.model[1], []byte(model), model}
 	}
 	name, err := json.Marshal(model)
 	if err != nil {
 		return e
 	}
 	if q.model[1] == 0 { // a field of its own, at the front: there are others
-		return edit{q.object, q.object, fmt.Appendf(nil, `"model":%s,`, name)}
+		return edit{q.object, q.object, fmt.Appendf(nil, `"model":%s,`, name), model}
 	}
-	return edit{q.model[0], q.model[1], name}
+	return edit{q.model[0], q.model[1], name, model}
 }
 
 // edited returns the bytes read of the body after a change, in parts.

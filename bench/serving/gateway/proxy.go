@@ -22,6 +22,7 @@ import (
 
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/metrics"
+	"lorasim/bench/serving/modelname"
 	"lorasim/bench/serving/usage"
 	"lorasim/router"
 )
@@ -113,9 +114,13 @@ func (d *dispatch) rewrite(p *httputil.ProxyRequest) {
 	p.SetXForwarded()
 	p.Out.Header.Del("Connection") // with Upgrade, the proxy adds it again
 	p.Out.Header.Del("Upgrade")
-	p.Out.Header.Del("Expect") // the body is sent at once
-	if d.g.cfg.Keys.Required() {
-		p.Out.Header.Del("Authorization") // it was for the gateway
+	p.Out.Header.Del("Expect")   // the body is sent at once
+	if d.g.cfg.Keys.Required() { // they were for the gateway
+		p.Out.Header.Del("Authorization")
+		p.Out.Header.Del("X-Api-Key")
+	}
+	if d.g.sendsKey() {
+		p.Out.Header.Del("X-Api-Key") // in place of which the gateway's key goes to the worker
 	}
 	maps.Copy(p.Out.Header, d.g.workers.Header)
 }
@@ -303,7 +308,12 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path, RawQuery: r.URL.RawQuery}
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""
-	d.parsed.send(out, d.parsed.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
+	e := d.parsed.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter)
+	if e.name != nil {
+		a.renamer = modelname.NewRenamer(e.model, cmp.Or(d.parsed.asked, d.adapter))
+		out.Header.Del("Accept-Encoding") // names in a compressed reply stay as they are
+	}
+	d.parsed.send(out, e)
 	d.asked = a.w
 	if d.parsed.stream {
 		a.wait(d.g.cfg.FirstByte)
@@ -331,14 +341,17 @@ type answer struct {
 	tail   [12]byte // the latest bytes
 	said   []byte   // the beginning of an event with an error; nil: there was none
 	last   []byte   // what the client gets beyond what the worker sent
-	err    error    // how the answer ended; nil: it has not
-	events int
-	usage  usage.Counts
-	over   bool // the answer has ended
+	// renamer gives the client the name of the model that it used; nil: that is the worker's
+	renamer *modelname.Renamer
+	rest    []byte // renamed, but not read yet
+	err     error  // how the answer ended; nil: it has not
+	events  int
+	usage   usage.Counts
+	over    bool // the answer has ended
 }
 
 func (a *answer) Read(p []byte) (int, error) {
-	if a.err != nil {
+	if a.err != nil || len(a.rest) > 0 {
 		return a.drain(p)
 	}
 	if a.events > 0 || !a.isStream() { // the start of a stream is there already
@@ -350,6 +363,9 @@ func (a *answer) Read(p []byte) (int, error) {
 	if n > 0 {
 		a.count(p[:n])
 		a.note(p[:n])
+	}
+	if a.renamer != nil {
+		n = a.rename(p, n, err)
 	}
 	if err == nil {
 		return n, nil

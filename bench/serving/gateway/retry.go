@@ -113,5 +113,8 @@ func (d *dispatch) postpone(w int, resp *http.Response) {
 // keyRefused reports whether a status means that a worker does not accept the key of the gateway. Without such a key,
 // the client's own goes to the worker.
 func (d *dispatch) keyRefused(status int) bool {
-	return status == http.StatusUnauthorized && d.g.workers.Header.Get("Authorization") != ""
+	return status == http.StatusUnauthorized && d.g.sendsKey()
 }
+
+// sendsKey reports whether the gateway has a key for workers.
+func (g *Gateway) sendsKey() bool { return g.workers.Header.Get("Authorization") != "" }

@@ -34,6 +34,8 @@ type Options struct {
 	Replies     string                  // file for the token ids of the replies; "": none
 	Ready       time.Duration           // longest wait for workers that do not answer yet
 	Reading     func(read, total int64) // called while the workload is read; nil: no calls
+	// Events, if not nil, is called with the adapters and returns a watcher of the run, as scenario.RunOptions.Watch.
+	Events func(adapters []trace.Adapter) record.Watcher
 	// Watch is called with the fleet before it starts, and the function that it returns once the run has ended, before
 	// the fleet is closed. nil: no calls.
 	Watch func(f *fleet.Fleet) (stop func())
@@ -77,6 +79,9 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	texts := map[int64]string{}
 	if o.KeepRecords {
 		cfg.Text = func(id int64, text string) { texts[id] = text }
+	}
+	if o.Events != nil {
+		cfg.Watchers = append(cfg.Watchers, o.Events(in.Adapters()))
 	}
 	var st *Stats
 	describe := r.Describe

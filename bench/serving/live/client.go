@@ -91,6 +91,8 @@ type Config struct {
 	Grace      time.Duration // time for requests in flight when the run is stopped
 	Patience   time.Duration // time without a worker that is up, after which the run ends; 0: 10 s
 
+	Watchers []record.Watcher // get the events of the run from the fleet, as in sim.Config
+
 	Progress func(p Progress) // called periodically; may be nil
 }
 
@@ -187,6 +189,9 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 	defer end(nil)
 	leave := c.attend(ctx, end)
 	c.start = cfg.Clock.Now()
+	if len(cfg.Watchers) > 0 {
+		defer cfg.Fleet.Watch(c.start, cfg.Watchers...)()
+	}
 	err = c.sendAll(sending)
 	if errors.Is(context.Cause(sending), errAllDown) {
 		err = fmt.Errorf("%w for %v: the rest is not sent", errAllDown, c.cfg.Patience)
@@ -409,6 +414,9 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 		c.cfg.Text(r.ID, string(j.text))
 	}
 	c.cfg.Done(r)
+	if len(c.cfg.Watchers) > 0 {
+		c.cfg.Fleet.Ended(r)
+	}
 }
 
 func (c *client) stats() *Stats {

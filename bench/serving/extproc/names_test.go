@@ -1,0 +1,132 @@
+package extproc
+
+import (
+	"bytes"
+	"fmt"
+	"mime/multipart"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"lorasim/bench/serving/emulate"
+)
+
+// picked sends a request and returns its stream, and the body that the server gets.
+func picked(t *testing.T, c *conn, path, contentType, body string) string {
+	t.Helper()
+	c.send(headersOf(requestHeaders, false, header{":path", path}, header{"content-type", contentType}))
+	c.send(bodyOf(requestBody, body, true))
+	if a := parseAnswer(t, c.receive()); a.Endpoint == "" {
+		t.Fatalf("%+v, expected a worker", a)
+	}
+	return string(parseAnswer(t, c.receive()).Body)
+}
+
+// The name of the model in a streamed response is the client's, wherever the pieces are cut, with trailers and without.
+func TestNameInPieces(t *testing.T) {
+	address, cl := serve(t, pickerOf(workersOf(t, "least-loaded", emulate.SGLang))), client(t)
+	event := func(model string) string {
+		return fmt.Sprintf("data: {\"model\":%q,\"choices\":[{\"text\":\"\\\"model\\\":\\\"base:b\\\"\"}]}\n\n", model)
+	}
+	for _, trailers := range []bool{false, true} {
+		text := event("base:b") + event("base:b") + "data: [DONE]\n\n" + `{"model":"base:`
+		want := event("b") + event("b") + "data: [DONE]\n\n" + `{"model":"base:`
+		for cut := range len(text) {
+			c := dial(t, cl, address, processPath)
+			picked(t, c, "/v1/completions", "application/json", `{"model":"b","prompt":"x","stream":true}`)
+			c.send(headersOf(responseHeaders, false, header{":status", "200"}, header{"content-length", "7"}))
+			if a := parseAnswer(t, c.receive()); len(a.Removed) != 1 || a.Removed[0] != "content-length" {
+				t.Errorf("headers removed: %v, expected content-length", a.Removed)
+			}
+			var got []byte
+			c.send(bodyOf(responseBody, text[:cut], false))
+			got = append(got, parseAnswer(t, c.receive()).Body...)
+			c.send(bodyOf(responseBody, text[cut:], !trailers))
+			got = append(got, parseAnswer(t, c.receive()).Body...)
+			if trailers {
+				c.send(appendBytes(nil, protowire.Number(responseTrailers), nil))
+				for a := parseAnswer(t, c.receive()); a.Kind == responseBody; a = parseAnswer(t, c.receive()) {
+					got = append(got, a.Body...)
+				}
+			}
+			c.in.Close()
+			if string(got) != want {
+				t.Fatalf("cut at %d, trailers %v: %q, expected %q", cut, trailers, got, want)
+			}
+		}
+	}
+}
+
+// A request may be a form. Its other bytes stay.
+func TestForm(t *testing.T) {
+	f := workersOf(t, "least-loaded", emulate.VLLM)
+	c := dial(t, client(t), serve(t, pickerOf(f)), processPath)
+	var b bytes.Buffer
+	form := multipart.NewWriter(&b)
+	file, _ := form.CreateFormFile("file", "a.wav")
+	file.Write([]byte("sound"))
+	form.WriteField("model", "base:b")
+	form.Close()
+	text := b.String()
+	want := strings.Replace(text, "base:b", "b", 1)
+	if got := picked(t, c, "/v1/audio/transcriptions", form.FormDataContentType(), text); got != want {
+		t.Errorf("%q, expected %q", got, want)
+	}
+	if f.Status()[0].Queued != 1 {
+		t.Errorf("%+v, expected a request", f.Status()[0])
+	}
+	c.send(headersOf(responseHeaders, false, header{":status", "200"}))
+	c.receive()
+	c.send(bodyOf(responseBody, `{"model":"b"}`, true))
+	if a := parseAnswer(t, c.receive()); string(a.Body) != `{"model":"base:b"}` {
+		t.Errorf("response %s, expected the client's model", a.Body)
+	}
+}
+
+// The model is read in every form of a request that carries one.
+func TestEveryFormOfRequest(t *testing.T) {
+	address, cl := serve(t, pickerOf(workersOf(t, "epp", emulate.SGLang))), client(t)
+	for path, body := range map[string]string{
+		"/v1/completions":      `"prompt":"x"`,
+		"/v1/chat/completions": `"messages":[{"role":"user","content":"x"}]`,
+		"/v1/responses":        `"input":"x"`,
+		"/v1/messages":         `"messages":[{"role":"user","content":"x"}]`,
+		"/v1/embeddings":       `"input":["x"]`,
+		"/v1/score":            `"text_1":"x","text_2":["y"]`,
+		"/v1/rerank":           `"query":"x","documents":["y"]`,
+		"/tokenize":            `"prompt":"x"`,
+		"/v1/audio/speech":     `"input":"x"`,
+	} {
+		c := dial(t, cl, address, processPath)
+		got := picked(t, c, path, "application/json", `{`+body+`,"model":"b"}`)
+		if want := `{` + body + `,"model":"base:b"}`; !sameBody([]byte(got), []byte(want)) {
+			t.Errorf("%s: %s, expected %s", path, got, want)
+		}
+		c.in.Close()
+	}
+}
+
+// A worker that asks for a pause gets no requests while another one takes them.
+func TestRetryAfter(t *testing.T) {
+	f := workers(t, "least-loaded")
+	address, cl := serve(t, pickerOf(f)), client(t)
+	busy := ""
+	for i := range 10 {
+		c := dial(t, cl, address, processPath)
+		c.send(headersOf(requestHeaders, false, header{":path", "/v1/completions"}))
+		c.send(bodyOf(requestBody, `{"model":"b","prompt":"x"}`, true))
+		to := parseAnswer(t, c.receive()).Endpoint
+		c.receive()
+		if to == busy {
+			t.Fatalf("request %d goes to the worker that has asked for a pause", i)
+		}
+		if busy == "" {
+			busy = to
+			c.send(headersOf(responseHeaders, true, header{":status", "503"}, header{"retry-after", "60"}))
+			c.receive()
+		}
+		c.in.Close()
+		eventually(t, "no request is in flight", func() bool { return inFlight(f) == 0 })
+	}
+}
