@@ -4,11 +4,11 @@ import (
 	"math"
 	"testing"
 
-	"lorasim/router"
-	"lorasim/router/routertest"
-
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"lorasim/router"
+	"lorasim/router/routertest"
 )
 
 // The router's own books are current, what workers report is not.

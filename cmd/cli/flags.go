@@ -323,8 +323,12 @@ func subcommandsOnly(cmd *cobra.Command, args []string) error {
 func unknownCommand(cmd *cobra.Command, name string) error {
 	var known []string
 	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			known = append(known, c.Name())
+		if !c.IsAvailableCommand() {
+			continue
+		}
+		known = append(known, c.Name())
+		if slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == name }) {
+			return fmt.Errorf("unknown command %q, did you mean %q?", suggest.Clip(name), c.Name()+" "+name)
 		}
 	}
 	return suggest.Unknown("command", name, known)

@@ -66,7 +66,6 @@ prints the block of what finished.`,
 	addWorkerSettings(cmd, "profile", "no_failover")
 	f.remote.add(cmd)
 	f.outlier.add(cmd)
-	f.remote.addOldNames(cmd)
 	f.add(cmd)
 	f.out.add(cmd)
 	f.ui.add(cmd)
@@ -218,7 +217,6 @@ port of $` + listenEnv + `, else 127.0.0.1:8000.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	f.addConnection(cmd)
-	f.addOldNames(cmd)
 	jsonFlag(cmd, "Print one JSON object")
 	flags(cmd, "",
 		opt(&wait, "ready-timeout", 0, readyHelp, ">=0"),
@@ -332,12 +330,6 @@ func (f *remoteFlags) addConnection(cmd *cobra.Command) {
 }
 
 const skipVerify = "insecure-skip-tls-verify"
-
-// addOldNames adds former flag names, for commands in which they have no other meaning.
-func (f *remoteFlags) addOldNames(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "Former name of --"+skipVerify)
-	cmd.Flags().MarkHidden("insecure")
-}
 
 // warn prints warnings about the workers' key.
 func (f *remoteFlags) warn(ctx context.Context, tell func(format string, args ...any), urls []string) {

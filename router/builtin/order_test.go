@@ -3,10 +3,10 @@ package builtin
 import (
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"lorasim/router"
 	"lorasim/router/routertest"
-
-	"pgregory.net/rapid"
 )
 
 // Which worker is called the first does not matter to policies that price workers.

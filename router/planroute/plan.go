@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"lorasim/ilp"
+	"lorasim/internal/format"
 	"lorasim/router"
 	"lorasim/router/choose"
 	"lorasim/router/place"
@@ -115,7 +116,7 @@ func (p *planAndRoute) between(s *router.PlannerInput) *router.Pending {
 	if len(moves) == 0 {
 		return nil
 	}
-	reason := fmt.Sprintf("%d waiting requests could start elsewhere", len(moves))
+	reason := format.Count(len(moves), "waiting request") + " could start elsewhere"
 	return router.Ready(&router.Plan{Reason: reason, Move: moves, SolveTime: place.SolveBase})
 }
 

@@ -4,10 +4,10 @@ import (
 	"math"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"lorasim/router"
 	"lorasim/router/routertest"
-
-	"pgregory.net/rapid"
 )
 
 func TestPlansAreSoundPlanAndRoute(t *testing.T) {

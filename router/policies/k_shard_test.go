@@ -3,10 +3,10 @@ package policies
 import (
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"lorasim/router"
 	"lorasim/router/routertest"
-
-	"pgregory.net/rapid"
 )
 
 func TestKShardFollowsLoad(t *testing.T) {

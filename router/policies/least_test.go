@@ -4,10 +4,10 @@ import (
 	"slices"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"lorasim/router"
 	"lorasim/router/routertest"
-
-	"pgregory.net/rapid"
 )
 
 func TestLeast(t *testing.T) {

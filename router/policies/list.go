@@ -1,5 +1,6 @@
-// Package policies has the policies of lorasim but for plan-and-route, each or each small family in a file named after
-// it. This file lists them. Policies share [choose.Least], and planners [place.Placer].
+// Package policies has the policies of lorasim but for plan-and-route. Each one, or a small family, has a file named
+// after it. This file lists them; docs/change.md has the steps to add one. Policies share package router/choose, and
+// planners router/place.
 package policies
 
 import "lorasim/router"

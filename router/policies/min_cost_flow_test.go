@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/router/routertest"
-
 	"pgregory.net/rapid"
+
+	"lorasim/router/routertest"
 )
 
 // Six slots; demand 5, 3, 0 and 1 of 9: 3.33, 2, 0 and 0.67 of them.

@@ -3,9 +3,9 @@ package policies
 import (
 	"testing"
 
-	"lorasim/router/routertest"
-
 	"pgregory.net/rapid"
+
+	"lorasim/router/routertest"
 )
 
 func TestPlansAreSound(t *testing.T) {

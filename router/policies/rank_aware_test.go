@@ -4,10 +4,10 @@ import (
 	"math"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"lorasim/router"
 	"lorasim/router/routertest"
-
-	"pgregory.net/rapid"
 )
 
 // Requests of rank r in batches of rank m: a worker that has large ranks

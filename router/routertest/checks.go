@@ -6,9 +6,9 @@ import (
 	"math"
 	"testing"
 
-	"lorasim/router"
-
 	"pgregory.net/rapid"
+
+	"lorasim/router"
 )
 
 // Close checks a number but for rounding.

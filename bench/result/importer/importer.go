@@ -3,7 +3,6 @@
 // results and per-request records.
 //
 //	runs, warnings, err := importer.Files(ctx, columnar.Files(), []string{"bench.log", "out.jsonl"})
-//	importer.WriteTable(os.Stdout, runs)
 //	runs[0].Print(os.Stdout) // the block again, byte for byte
 //
 // A log may hold several blocks among progress bars, server output and headers of scripts.
@@ -19,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -56,7 +54,6 @@ type Imported struct {
 
 	seen     map[string]bool // rows and titles of the block
 	failures int64           // requests that failed, as the block states
-	format   string          // of a file that is no block and no JSON
 }
 
 // Context is information on a run beside its block. Zero values mean unknown.
@@ -190,80 +187,6 @@ func (m *Imported) Print(w io.Writer) error {
 	}
 	_, err := b.WriteTo(w)
 	return err
-}
-
-// WriteTable writes a table of runs, one per line. It omits columns without a value. For
-// runs from JSON files, lines below the table list the missing metrics and the notes.
-func WriteTable(w io.Writer, runs []*Imported) error {
-	head := []string{"FILE", "LINE", "LAYOUT", "BACKEND", "RATE", "CONC", "FAILED"}
-	metrics := []result.ID{result.Completed, result.Duration, result.MeanE2E, result.MedianE2E, result.MeanTTFT}
-	rows := [][]string{append(head, "COMPLETED", "DURATION s", "MEAN E2E ms", "MEDIAN E2E ms", "MEAN TTFT ms", "NOTE")}
-	for _, m := range runs {
-		row := []string{filepath.Base(m.File), strconv.Itoa(m.Line), string(m.Layout), m.Backend,
-			m.RequestRate.String(), "", m.failed()}
-		if m.Layout == "" {
-			row[2] = cmp.Or(m.format, "json")
-		}
-		if m.MaxConcurrency > 0 {
-			row[5] = strconv.Itoa(m.MaxConcurrency)
-		}
-		for _, k := range metrics {
-			text, _ := m.Value(result.Row{Metric: k})
-			if !m.Metrics.Has(k) {
-				text = ""
-			}
-			row = append(row, text)
-		}
-		row = append(row, m.note())
-		for i := range row {
-			row[i] = clip(row[i])
-		}
-		rows = append(rows, row)
-	}
-	for i := len(rows[0]) - 1; i >= 0; i-- {
-		if !slices.ContainsFunc(rows[1:], func(row []string) bool { return row[i] != "" }) {
-			for k := range rows {
-				rows[k] = slices.Delete(rows[k], i, i+1)
-			}
-		}
-	}
-	if err := format.Table(w, rows); err != nil {
-		return err
-	}
-	said := map[string]bool{}
-	for _, m := range runs {
-		for _, line := range m.remarks() {
-			line = fmt.Sprintf("%s: %s\n", filepath.Base(m.File), line)
-			if m.Layout != "" || said[line] {
-				continue
-			}
-			said[line] = true
-			if _, err := io.WriteString(w, line); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// failed returns the number of requests that did not succeed; "" if there are none, or if that is unknown.
-func (m *Imported) failed() string {
-	if e := m.Endings(); e != nil && e.Unsuccessful()+e.Unsent > 0 {
-		return strconv.FormatInt(e.Unsuccessful()+e.Unsent, 10)
-	}
-	return ""
-}
-
-// note returns a text that identifies a run within its file.
-func (m *Imported) note() string {
-	rate, cut := "", ""
-	if m.SectionRate != "" {
-		rate = "rate " + m.SectionRate
-	}
-	if m.Truncated {
-		cut = "cut short"
-	}
-	return joinKnown(", ", m.Who("/"), m.Strategy, strings.Join(m.Models, " "), rate, cut)
 }
 
 // clip shortens text from a file to 60 characters.

@@ -210,25 +210,3 @@ func TestRealMeta(t *testing.T) {
 		t.Errorf("%+v", npu.Meta)
 	}
 }
-
-func TestRealTable(t *testing.T) {
-	var all []*Imported
-	runs := realLogs(t)
-	for _, name := range []string{"deepseek_v3_flashinfer_vs_triton.log", "lora_static_azure_v2_rates.log",
-		"qwen2.5_0.5b_short.log"} {
-		all = append(all, runs[name][0])
-	}
-	var b bytes.Buffer
-	if err := WriteTable(&b, all); err != nil {
-		t.Fatal(err)
-	}
-	want := `
-FILE                                  LINE  LAYOUT        BACKEND     RATE  CONC  COMPLETED  DURATION s  MEAN E2E ms  MEDIAN E2E ms  MEAN TTFT ms  NOTE
-deepseek_v3_flashinfer_vs_triton.log  22    sglang-0.5.4  sglang-oai  inf   32    256        255.25      31889.68     31526.58       1203.21       flashinfer/rand256x32
-lora_static_azure_v2_rates.log        23    lora          sglang      2.0         996        262.38      1979.33      576.03         1955.72       rate 2
-qwen2.5_0.5b_short.log                10    sglang-0.5.6  sglang      inf         200        0.59        524.41       522.80         503.94
-`
-	if d := cmp.Diff(strings.TrimPrefix(want, "\n"), b.String()); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-}

@@ -95,7 +95,7 @@ func Records(ctx context.Context, files trace.Files, path string, o result.Optio
 			res.Adapters[i].Name = name
 		}
 	}
-	m := &Imported{Result: res, File: path, Line: 1, Left: in.Left, format: "records"}
+	m := &Imported{Result: res, File: path, Line: 1, Left: in.Left}
 	m.define("records")
 	return m, nil
 }

@@ -77,7 +77,7 @@ func readTable(in io.Reader, name string) ([]*Imported, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	for i, m := range runs {
-		m.File, m.Line, m.format = name, i+2, "csv"
+		m.File, m.Line = name, i+2
 	}
 	return runs, nil
 }
