@@ -54,7 +54,7 @@ func (c *curve) intervals() error {
 		return nil
 	}
 	seeds, sampling := c.plan.seeds, c.plan.base.Sampling()
-	note := stats.IntervalNote(sampling, seeds, c.plan.base.Workload.Resample)
+	note := stats.IntervalNote(sampling, seeds, c.plan.base.Workload.Resample.String())
 	if seeds == 1 || sampling == stats.OneWorkload {
 		return c.noIntervals(note)
 	}

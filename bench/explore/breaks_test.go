@@ -12,6 +12,7 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/internal/testutil"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // breakBySearch is the rate at which the attainment of a policy breaks with a seed, by a bisection of its own.
@@ -20,8 +21,11 @@ func breakBySearch(t *testing.T, policy string, seed uint64, target float64) flo
 	low, high := 1.0, 100.0
 	for high/low > 1.02 {
 		sc := scenario.Default()
-		sc.Workload.NumPrompts, sc.Workload.NumAdapters, sc.Workload.RequestRate = 300, 8, math.Sqrt(low*high)
-		sc.Routing.Policy, sc.Seed = policy, seed
+		sc.Workload.NumPrompts = settings.Some[int64](300)
+		sc.Workload.NumAdapters = settings.Some(8)
+		sc.Workload.RequestRate = math.Sqrt(low * high)
+		sc.Seed = seed
+		testutil.Set(t, &sc, "policy", policy)
 		res, err := sc.Simulate(t.Context(), scenario.RunOptions{SLO: result.SLO{TTFT: 1000, TPOT: 50}})
 		if err != nil {
 			t.Fatal(err)

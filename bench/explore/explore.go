@@ -14,6 +14,7 @@ package explore
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"lorasim/bench/scenario"
@@ -85,14 +86,14 @@ type Explorer struct {
 	files  trace.Files
 
 	mu       sync.Mutex
-	profiles map[scenario.Cluster][]*profile.Profile
+	profiles map[string][]*profile.Profile // by the text of the cluster
 	shown    map[string]*scenario.Scenario // the scenarios of runs by their IDs
 	order    []string                      // of shown, the oldest first
 }
 
 // New returns an explorer with the given limits, whose logs are in files.
 func New(l Limits, files trace.Files) *Explorer {
-	return &Explorer{limits: l.filled(), files: files, profiles: map[scenario.Cluster][]*profile.Profile{},
+	return &Explorer{limits: l.filled(), files: files, profiles: map[string][]*profile.Profile{},
 		shown: map[string]*scenario.Scenario{}}
 }
 
@@ -104,8 +105,9 @@ const (
 
 // workers are the profiles of a scenario's workers. Reading a profile takes longer than a short run.
 func (x *Explorer) workers(ctx context.Context, sc *scenario.Scenario) ([]*profile.Profile, error) {
+	key := fmt.Sprint(sc.Cluster)
 	x.mu.Lock()
-	ps, ok := x.profiles[sc.Cluster]
+	ps, ok := x.profiles[key]
 	x.mu.Unlock()
 	if ok {
 		return ps, nil
@@ -119,7 +121,7 @@ func (x *Explorer) workers(ctx context.Context, sc *scenario.Scenario) ([]*profi
 	if len(x.profiles) >= maxProfiles {
 		clear(x.profiles)
 	}
-	x.profiles[sc.Cluster] = ps
+	x.profiles[key] = ps
 	return ps, nil
 }
 

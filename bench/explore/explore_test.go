@@ -18,6 +18,7 @@ import (
 	"lorasim/internal/testutil"
 	"lorasim/scenarios"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // small is a query that takes a moment.
@@ -126,7 +127,7 @@ func TestSameAsSim(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sc.Routing.Policy = small().Policies[i]
+		testutil.Set(t, &sc, "policy", small().Policies[i])
 		slo, err := result.ParseSLO(small().SLO)
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +144,7 @@ func TestSameAsSim(t *testing.T) {
 			t.Errorf("%s: %s\nexpected %s", r.Policy, r.Result, want.Bytes())
 		}
 		kept, ok := x.Scenario(r.ID)
-		if !ok || kept.Routing.Policy != r.Policy || kept.Workload.RequestRate != 7 {
+		if !ok || kept.Routing.Policy.String() != r.Policy || kept.Workload.RequestRate != 7 {
 			t.Errorf("the scenario of %s: %v, %+v", r.ID, ok, kept.Routing)
 		}
 	}
@@ -242,8 +243,10 @@ func TestCurve(t *testing.T) {
 				t.Errorf("%+v holds, expected it to fail", p)
 			}
 			sc := scenario.Default()
-			sc.Workload.NumPrompts, sc.Workload.NumAdapters, sc.Workload.RequestRate = 800, 8, 10*p.Factor
-			sc.Routing.Policy = p.Policy
+			sc.Workload.NumPrompts = settings.Some[int64](800)
+			sc.Workload.NumAdapters = settings.Some(8)
+			sc.Workload.RequestRate = 10 * p.Factor
+			testutil.Set(t, &sc, "policy", p.Policy)
 			res, err := sc.Simulate(t.Context(), scenario.RunOptions{SLO: result.SLO{TTFT: 1000, TPOT: 50}})
 			if err != nil || res.Extra.Goodput.Share != p.Attained {
 				t.Errorf("%s at %v requests/s: %v, a run of its own says %v (%v)", p.Policy, p.Rate, p.Attained,

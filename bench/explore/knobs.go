@@ -128,7 +128,7 @@ func ParsePreset(data []byte, where string) (Preset, error) {
 		return Preset{}, err
 	}
 	p := Preset{Name: cmp.Or(sc.Name, where),
-		Query: Query{Policies: []string{sc.Routing.Policy}, SLO: defaultSLO, Seeds: "5"}}
+		Query: Query{Policies: []string{sc.Routing.Policy.String()}, SLO: defaultSLO, Seeds: "5"}}
 	if isSweep(data) {
 		spec, err := sweep.ParseSpec(data, where)
 		if err != nil {

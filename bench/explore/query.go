@@ -66,6 +66,7 @@ func (p *plan) limits() string {
 type plan struct {
 	base     scenario.Scenario // its policy does not count
 	policies []string
+	routing  []scenario.Routing // with each of the policies
 	slo      result.SLO
 	prices   prices
 	seeds    int
@@ -74,7 +75,7 @@ type plan struct {
 // of is the scenario of a policy with a seed, counted from 0.
 func (p *plan) of(policy, seed int) *scenario.Scenario {
 	sc := p.base
-	sc.Routing.Policy = p.policies[policy]
+	sc.Routing = p.routing[policy]
 	sc.Seed += uint64(seed)
 	return &sc
 }
@@ -102,8 +103,8 @@ func (x *Explorer) resolve(q Query) (*plan, []Fault) {
 		}
 		fault(key, err)
 	}
-	fault("workload.num_prompts", most(p.base.Workload.NumPrompts, x.limits.Requests, "requests"))
-	fault("workload.num_adapters", most(int64(p.base.Workload.NumAdapters), int64(x.limits.Adapters), "adapters"))
+	fault("workload.num_prompts", most(p.base.Workload.NumPrompts.Value, x.limits.Requests, "requests"))
+	fault("workload.num_adapters", most(int64(p.base.Workload.NumAdapters.Value), int64(x.limits.Adapters), "adapters"))
 	if n, err := p.base.Workers(); err == nil {
 		fault("cluster.num_workers", most(int64(n), int64(x.limits.Workers), "workers"))
 	}
@@ -115,7 +116,15 @@ func (x *Explorer) resolve(q Query) (*plan, []Fault) {
 	p.seeds, err = parseSeeds(q.Seeds, x.limits.Seeds)
 	fault(keySeeds, err)
 	p.policies = q.Policies
-	return p, append(faults, checkPolicies(q.Policies)...)
+	faults = append(faults, checkPolicies(q.Policies)...)
+	for i, policy := range q.Policies {
+		sc := p.base
+		if err := sc.Set("policy", policy); err != nil && len(faults) == 0 {
+			fault(keyPolicy+strconv.Itoa(i), err)
+		}
+		p.routing = append(p.routing, sc.Routing)
+	}
+	return p, faults
 }
 
 // most is an error where n is more than the explorer takes.

@@ -24,8 +24,10 @@ import (
 	"lorasim/bench/pages"
 	"lorasim/bench/scenario"
 	"lorasim/internal/testbrowser"
+	"lorasim/internal/testutil"
 	"lorasim/router"
 	"lorasim/sim/tick"
+	"lorasim/trace/settings"
 )
 
 const page = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Replay</title>
@@ -148,8 +150,9 @@ func (r *recorded) expected(s *State) (e shown) {
 func TestViewEqualsRun(t *testing.T) {
 	for _, seed := range []uint64{1, 4} {
 		rng := rand.New(rand.NewPCG(seed, 9))
-		sc := random(rng)
-		sc.Routing.Policy, sc.Routing.RequestMigration = "plan-and-route:interval=1", "copy"
+		sc := random(t, rng)
+		sc.Routing.RequestMigration = "copy"
+		testutil.Set(t, &sc, "policy", "plan-and-route:interval=1")
 		r := run(t, &sc, DefaultLimits())
 		ctx := browser(t, r.replay)
 		for range 100 {
@@ -184,8 +187,10 @@ func (r *recorded) quiet(rng *rand.Rand) tick.Ticks {
 // Keys, buttons and playing move the time; steps go from plan to plan.
 func TestViewControls(t *testing.T) {
 	sc := scenario.Default()
-	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Cluster.NumWorkers = 300, 12, 3
-	sc.Routing.Policy = "plan-and-route:interval=2"
+	sc.Workload.NumPrompts = settings.Some[int64](300)
+	sc.Workload.RequestRate = 12
+	sc.Cluster.NumWorkers = settings.Some(3)
+	testutil.Set(t, &sc, "policy", "plan-and-route:interval=2")
 	r := run(t, &sc, DefaultLimits())
 	if len(r.replay.Plans) < 2 {
 		t.Fatalf("%d plans, expected several", len(r.replay.Plans))

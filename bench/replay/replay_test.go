@@ -15,12 +15,14 @@ import (
 
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 )
 
 // snapshot is the routers' view from one time to another: the slow reference of a replay.
@@ -40,26 +42,27 @@ type recorded struct {
 }
 
 // random draws a scenario with many changes.
-func random(rng *rand.Rand) scenario.Scenario {
+func random(t *testing.T, rng *rand.Rand) scenario.Scenario {
+	t.Helper()
 	pick := func(list ...string) string { return list[rng.IntN(len(list))] }
 	sc := scenario.Default()
 	sc.Seed = rng.Uint64() % 1000
-	sc.Workload.NumPrompts = 150 + rng.Int64N(250)
+	sc.Workload.NumPrompts = settings.Some[int64](150 + rng.Int64N(250))
 	sc.Workload.RequestRate = 4 + 20*rng.Float64()
-	sc.Workload.NumAdapters = 4 + rng.IntN(20)
-	sc.Cluster.NumWorkers = 2 + rng.IntN(3)
-	sc.Cluster.Engine.Version = pick("", "vllm-0.33", "sglang-0.5.23")
+	sc.Workload.NumAdapters = settings.Some(4 + rng.IntN(20))
+	sc.Cluster.NumWorkers = settings.Some(2 + rng.IntN(3))
+	testutil.Set(t, &sc, "version", pick("", "vllm-0.33", "sglang-0.5.23"))
 	sc.Cluster.Engine.MaxLorasPerBatch = 2 + rng.IntN(4)
 	sc.Cluster.Engine.MaxLoadedLoras = 6 + rng.IntN(4)
 	sc.Cluster.LoadFailureRate = []float64{0, 0.1}[rng.IntN(2)]
 	sc.Routing.RequestMigration = pick("queued", "recompute", "copy", "precopy")
-	sc.Routing.Policy = pick("plan-and-route:interval=1", "llumnix", "least-loaded", "plan-and-route:interval=3",
-		"dlora_period_mig")
+	testutil.Set(t, &sc, "policy", pick("plan-and-route:interval=1", "llumnix", "least-loaded",
+		"plan-and-route:interval=3", "dlora_period_mig"))
 	if rng.IntN(2) == 0 {
-		sc.Cluster.Outages = "0@3-7+1@5-6"
+		testutil.Set(t, &sc, "outages", "0@3-7+1@5-6")
 	} else {
-		sc.Cluster.Elastic = fmt.Sprintf("min=1,max=%d,rule=schedule,cold_start=2,times=2=1+8=%d+15=2",
-			sc.Cluster.NumWorkers, sc.Cluster.NumWorkers)
+		testutil.Set(t, &sc, "elastic", fmt.Sprintf("min=1,max=%d,rule=schedule,cold_start=2,times=2=1+8=%d+15=2",
+			sc.Cluster.NumWorkers.Value, sc.Cluster.NumWorkers.Value))
 	}
 	return sc
 }
@@ -126,7 +129,7 @@ func TestReplayEqualsRun(t *testing.T) {
 	moves, outages, plans := 0, 0, 0
 	for seed := range uint64(14) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		sc := random(rng)
+		sc := random(t, rng)
 		r := run(t, &sc, DefaultLimits())
 		name := fmt.Sprintf("seed %d (%s %s)", seed, sc.Routing.Policy, sc.Summary())
 		for range 100 {
@@ -295,8 +298,10 @@ func (r *recorded) comparePlans() error {
 // A state from a keyframe equals that from the first event on.
 func TestKeyframes(t *testing.T) {
 	sc := scenario.Default()
-	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Cluster.NumWorkers = 2000, 12, 3
-	sc.Routing.Policy = "plan-and-route:interval=5"
+	sc.Workload.NumPrompts = settings.Some[int64](2000)
+	sc.Workload.RequestRate = 12
+	sc.Cluster.NumWorkers = settings.Some(3)
+	testutil.Set(t, &sc, "policy", "plan-and-route:interval=5")
 	r := run(t, &sc, DefaultLimits()).replay
 	if len(r.keyframes) < 3 {
 		t.Fatalf("%d keyframes of %d events, expected some", len(r.keyframes), len(r.events))

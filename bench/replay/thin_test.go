@@ -8,17 +8,21 @@ import (
 	"testing"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // record2000 runs 2000 requests.
 func record2000(tb testing.TB, watch func([]trace.Adapter) record.Watcher) {
 	tb.Helper()
 	sc := scenario.Default()
-	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Cluster.NumWorkers = 2000, 12, 3
-	sc.Routing.Policy = "plan-and-route:interval=2"
+	sc.Workload.NumPrompts = settings.Some[int64](2000)
+	sc.Workload.RequestRate = 12
+	sc.Cluster.NumWorkers = settings.Some(3)
+	testutil.Set(tb, &sc, "policy", "plan-and-route:interval=2")
 	if _, err := sc.Simulate(tb.Context(), scenario.RunOptions{Watch: watch}); err != nil {
 		tb.Fatal(err)
 	}

@@ -15,13 +15,13 @@ import (
 func (s *Scenario) reconcile(src trace.Source) (trace.Source, error) {
 	w, own := &s.Workload, src.Adapters()
 	switch {
-	case w.BaseOnly && len(own) > 0:
+	case w.baseOnly() && len(own) > 0:
 		return nil, fmt.Errorf("num_adapters is 0, but %s names %d adapters, such as %q", w.File, len(own), own[0].Name)
-	case w.NumAdapters > 0 && w.NumAdapters < len(own):
-		return nil, fmt.Errorf("num_adapters is %d, but %s names %d adapters", w.NumAdapters, w.File, len(own))
+	case w.NumAdapters.Or(len(own)) < len(own):
+		return nil, fmt.Errorf("num_adapters is %d, but %s names %d adapters", w.NumAdapters.Value, w.File, len(own))
 	}
-	adapters := extended(slices.Clone(own), w.NumAdapters)
-	if w.LoraRanks != "" {
+	adapters := extended(slices.Clone(own), w.NumAdapters.Value)
+	if w.LoraRanks.Given() {
 		for i, rank := range w.ranks().For(len(adapters), s.Seed) {
 			adapters[i].Rank = rank
 		}

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 	"lorasim/trace/store"
 )
 
@@ -46,7 +48,7 @@ func TestBudgets(t *testing.T) {
 	} {
 		plain, sc := Default(), Default()
 		for _, s := range []*Scenario{&plain, &sc} {
-			s.Workload.NumPrompts = 300
+			s.Workload.NumPrompts = settings.Some[int64](300)
 			for _, set := range strings.Fields(c.set) {
 				key, value, _ := strings.Cut(set, "=")
 				if err := s.Set(key, value); err != nil {
@@ -54,7 +56,7 @@ func TestBudgets(t *testing.T) {
 				}
 			}
 		}
-		plain.Workload.MaxNewTokens = "exact"
+		testutil.Set(t, &plain, "max_new_tokens", "exact")
 		want := collect(t, &plain)
 		for i, r := range collect(t, &sc) {
 			output := want[i].Output
@@ -81,7 +83,8 @@ func TestBudgetsOfFiles(t *testing.T) {
 	for law, want := range map[string][2]int32{"auto": {77, 60}, "trace": {77, 60}, "exact": {40, 60}, "50": {50, 50},
 		"x1.5": {60, 90}} {
 		sc := Default()
-		sc.Workload.File, sc.Workload.MaxNewTokens = path, law
+		sc.Workload.File = path
+		testutil.Set(t, &sc, "max_new_tokens", law)
 		rs := collect(t, &sc)
 		if rs[0].Budget() != want[0] || rs[1].Budget() != want[1] {
 			t.Errorf("%s: budgets %d and %d, want %v", law, rs[0].Budget(), rs[1].Budget(), want)
@@ -90,7 +93,7 @@ func TestBudgetsOfFiles(t *testing.T) {
 	for law, want := range map[string]string{"trace": "only a saved workload states any",
 		"exakt": `did you mean "exact"?`} {
 		sc := Default()
-		sc.Workload.MaxNewTokens = law
+		testutil.Set(t, &sc, "max_new_tokens", law)
 		if _, err := sc.OpenWorkload(context.Background(), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected %s", law, err, want)
 		}
@@ -101,8 +104,8 @@ func TestBudgetsOfFiles(t *testing.T) {
 func TestBudgetsReachEngines(t *testing.T) {
 	ttft := func(law string, known bool) float64 {
 		sc := Default()
-		sc.Workload.NumPrompts, sc.Workload.MaxNewTokens, sc.Routing.Policy, sc.Routing.KnownOutputs = 1500, law,
-			"least-tokens", known
+		sc.Workload.NumPrompts, sc.Routing.KnownOutputs = settings.Some[int64](1500), known
+		testutil.Set(t, &sc, "max_new_tokens", law, "policy", "least-tokens")
 		res, err := sc.Simulate(context.Background(), RunOptions{})
 		if err != nil {
 			t.Fatal(err)

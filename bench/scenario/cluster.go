@@ -18,6 +18,7 @@ import (
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // defaultWorkers is the number of workers if neither num_workers nor profile states it.
@@ -87,10 +88,10 @@ func OldestProfiles(list string) string {
 // in turn. With counts, the workers of one profile come before those of the next, a profile without a count has one
 // worker, and num_workers is the sum. In an elastic cluster, these are all workers that can exist.
 func (c *Cluster) workers() (entries []profileEntry, kinds []int, err error) {
-	if entries, err = parseProfiles(c.Profile); err != nil {
-		return nil, nil, err
+	if entries = c.Profile.Value(); len(entries) == 0 {
+		return nil, nil, errors.New("profile is missing")
 	}
-	n := c.NumWorkers
+	n := c.NumWorkers.Value
 	elastic, err := c.elastic()
 	if err != nil {
 		return nil, nil, err
@@ -231,13 +232,10 @@ func (c *Engine) override(p *profile.Profile) error {
 
 // serve applies the key version.
 func (c *Engine) serve(p *profile.Profile) error {
-	if c.Version == "" {
+	if !c.Version.Given() {
 		return nil
 	}
-	s, err := profile.ParseServing(c.Version)
-	if err != nil {
-		return err
-	}
+	s := c.Version.Value()
 	if c.Scheduler != "" && c.Scheduler != s.Engine {
 		return fmt.Errorf("engine %s has scheduler %s, but scheduler is %s: give only one of them", s, s.Engine,
 			c.Scheduler)
@@ -320,7 +318,7 @@ func (s *Scenario) Router(ctx context.Context, ps []*profile.Profile,
 	}
 	rt, err := router.New(policy, env)
 	if err == nil {
-		err = admission.Add(rt, r.Shed, r.RateLimit, env)
+		err = admission.Add(rt, r.Shed.Value(), r.RateLimit.Value(), env)
 	}
 	return rt, err
 }
@@ -373,5 +371,10 @@ func (r *Routing) policy() (string, error) {
 	case r.MigrationType != "":
 		return "", fmt.Errorf("migration_type %s needs inference_architecture dlora", r.MigrationType)
 	}
-	return r.Policy, nil
+	return r.Policy.Value(), nil
+}
+
+// FixWorkers makes the cluster one of n workers, without autoscaling.
+func (c *Cluster) FixWorkers(n int) {
+	c.NumWorkers, c.Elastic = settings.Some(n), elasticText{}
 }

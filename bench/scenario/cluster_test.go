@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
@@ -122,7 +123,8 @@ func TestOutages(t *testing.T) {
 	}
 	for home, want := range map[string]router.Tier{"disk": router.Disk, "remote": router.Remote} {
 		sc := Default()
-		sc.Cluster.AdapterHome, sc.Cluster.Outages = home, "1@5"
+		sc.Cluster.AdapterHome = home
+		testutil.Set(t, &sc, "outages", "1@5")
 		cfg, err := sc.config(t.Context(), &Input{Source: (&trace.Workload{}).Source()}, RunOptions{})
 		if err != nil || cfg.Home != want || !slices.Equal(cfg.Outages, []sim.Outage{{Worker: 1, From: 5}}) {
 			t.Errorf("%s: %v, %v, %v", home, cfg.Home, cfg.Outages, err)
@@ -138,7 +140,7 @@ func TestRoutingSpec(t *testing.T) {
 		{"dlora", "dispatch_only", "dispatch_only"}, {"dlora", "dispatch_mig", "dispatch_mig"},
 		{"", "period_mig", "error: migration_type period_mig needs inference_architecture dlora"},
 	} {
-		r := Routing{Policy: "p2c", InferenceArchitecture: c.architecture, MigrationType: c.migration}
+		r := Routing{Policy: as[policyText]("p2c"), InferenceArchitecture: c.architecture, MigrationType: c.migration}
 		got, err := r.policy()
 		if err != nil {
 			got = fmt.Sprintf("error: %v", err)
@@ -159,7 +161,6 @@ func TestValuesOfPrograms(t *testing.T) {
 		`routing.solver: unknown value "cplex"`:                                        func(s *Scenario) { s.Routing.Solver = "cplex" },
 		`routing.migration_type: unknown value "perod_mig", did you mean "period_mig"`: func(s *Scenario) { s.Routing.MigrationType = "perod_mig" },
 		`cluster.adapter_home: unknown value "disc"`:                                   func(s *Scenario) { s.Cluster.AdapterHome = "disc" },
-		`cluster.outages: "x", expected WORKER@FROM`:                                   func(s *Scenario) { s.Cluster.Outages = "x" },
 	} {
 		sc := Default()
 		edit(&sc)

@@ -6,22 +6,25 @@ import (
 )
 
 // FromConfig returns the scenario that a result's configuration describes, as [Scenario.Meta] writes it. It returns
-// false if the configuration is not a scenario.
+// false if the configuration is not a scenario. Results of older versions hold 0 for numbers that were not given.
 func FromConfig(config map[string]any) (Scenario, bool) {
 	s := Default()
-	if config["workload.num_prompts"] == nil {
+	if config["workload.request_rate"] == nil {
 		return s, false
 	}
 	for _, f := range fields {
 		v, ok := config[f.Key]
 		if !ok {
-			continue // a setting that is newer than the result
+			continue // not given, or newer than the result
 		}
 		text := fmt.Sprint(v)
 		if x, ok := v.(float64); ok {
 			text = strconv.FormatFloat(x, 'f', -1, 64)
 		}
-		if err := f.set(&s, text); err != nil {
+		if text == "0" && f.optional() && (f.leaf != "num_adapters" || config["workload.file"] == "") {
+			continue
+		}
+		if err := f.Set(&s, text); err != nil {
 			return s, false
 		}
 	}

@@ -5,13 +5,18 @@ import (
 	"maps"
 	"strings"
 	"testing"
+
+	"lorasim/internal/testutil"
+	"lorasim/trace/settings"
 )
 
 // The configuration in a result, also one read from a file, describes the scenario that made it.
 func TestFromConfig(t *testing.T) {
 	sc := Default()
-	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Workload.Popularity = 40, 2.5, "zipf:1.2"
-	sc.Cluster.NumWorkers, sc.Routing.Policy = 3, "affinity-spill"
+	sc.Workload.NumPrompts, sc.Workload.RequestRate = settings.Some[int64](40), 2.5
+	testutil.Set(t, &sc, "popularity", "zipf:1.2")
+	sc.Cluster.NumWorkers = settings.Some(3)
+	testutil.Set(t, &sc, "policy", "affinity-spill")
 	res, err := sc.Simulate(t.Context(), RunOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -26,9 +31,9 @@ func TestFromConfig(t *testing.T) {
 	}
 	for name, config := range map[string]map[string]any{"made": res.Config, "read": read} {
 		got, ok := FromConfig(config)
-		if !ok || got.Workload.NumPrompts != 40 || got.Workload.RequestRate != 2.5 ||
-			got.Workload.Popularity != "zipf:1.2" || got.Cluster.NumWorkers != 3 ||
-			got.Routing.Policy != "affinity-spill" {
+		if !ok || got.Workload.NumPrompts.Value != 40 || got.Workload.RequestRate != 2.5 ||
+			got.Workload.Popularity.String() != "zipf:1.2" || got.Cluster.NumWorkers != settings.Some(3) ||
+			got.Routing.Policy.String() != "affinity-spill" {
 			t.Errorf("%s: %t, %+v", name, ok, got)
 		}
 		broken := maps.Clone(config)
@@ -53,26 +58,28 @@ func TestZeroIsNoDefault(t *testing.T) {
 		}
 	}
 	s := Default()
-	if err := s.Set("num_adapters", "0"); err != nil || !s.Workload.BaseOnly {
-		t.Errorf("num_adapters=0: %v, base only is %v", err, s.Workload.BaseOnly)
+	if err := s.Set("num_adapters", "0"); err != nil || !s.Workload.baseOnly() {
+		t.Errorf("num_adapters=0: %v, base only is %v", err, s.Workload.baseOnly())
 	}
 	if err := s.Workload.check(); err == nil || !strings.Contains(err.Error(), "num_adapters is 0") {
 		t.Errorf("a generated workload without adapters: %v", err)
 	}
-	if err := s.Set("num_adapters", "3"); err != nil || s.Workload.BaseOnly {
-		t.Errorf("num_adapters=3: %v, base only is %v", err, s.Workload.BaseOnly)
+	if err := s.Set("num_adapters", "3"); err != nil || s.Workload.baseOnly() {
+		t.Errorf("num_adapters=3: %v, base only is %v", err, s.Workload.baseOnly())
 	}
 	d := Default()
 	for _, base := range []bool{false, true} {
-		d.Workload.BaseOnly = base
+		if d.Workload.NumAdapters = (settings.Optional[int]{}); base {
+			d.Workload.NumAdapters = settings.Some(0)
+		}
 		text, err := d.YAML()
 		has := func(line string) bool { return strings.Contains(string(text), line) }
 		if err != nil || has("num_prompts:") || has("num_workers:") || has("num_adapters: 0") != base {
 			t.Errorf("base only is %v: %v\n%s", base, err, text)
 		}
 		again, err := Parse(text, "again.yaml")
-		if err != nil || again.Workload.BaseOnly != base {
-			t.Errorf("read again: %v, base only is %v, expected %v", err, again.Workload.BaseOnly, base)
+		if err != nil || again.Workload.baseOnly() != base {
+			t.Errorf("read again: %v, base only is %v, expected %v", err, again.Workload.baseOnly(), base)
 		}
 	}
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/record"
+	"lorasim/trace/settings"
 )
 
 // wrapper passes every call on to the policy that it wraps.
@@ -29,7 +31,8 @@ func TestWrappedPoliciesRunAlike(t *testing.T) {
 			t.Run(spec, func(t *testing.T) {
 				run := func(wrap func(router.Policy) router.Policy) []byte {
 					sc := Default()
-					sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Routing.Policy = 300, 16, spec
+					sc.Workload.NumPrompts, sc.Workload.RequestRate = settings.Some[int64](300), 16
+					testutil.Set(t, &sc, "policy", spec)
 					in, err := sc.OpenWorkload(t.Context(), nil)
 					if err != nil {
 						t.Fatal(err)

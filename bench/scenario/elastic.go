@@ -81,8 +81,10 @@ func ElasticRule(text string) string {
 
 func parseElastic(text string) (*elasticSpec, error) {
 	e := &elasticSpec{}
-	_, err := settings.Decode(text, e)
-	return e, err
+	if _, err := settings.Decode(text, e); err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // Check implements settings.Checker.
@@ -119,16 +121,9 @@ func (e *elasticSpec) Check(given settings.Given) error {
 
 // elastic is the cluster's setting, nil where it has none.
 func (c *Cluster) elastic() (*elasticSpec, error) {
-	if c.Elastic == "" {
-		return nil, nil
-	}
-	e, err := parseElastic(c.Elastic)
-	if err != nil {
-		return nil, fmt.Errorf("elastic: %w", err)
-	}
-	if n := c.NumWorkers; n != 0 && (n < e.Min || n > e.Max) {
-		return nil, fmt.Errorf("num_workers is %d, expected %v to %v (min and max of elastic)", c.NumWorkers, e.Min,
-			e.Max)
+	e, n := c.Elastic.Value(), c.NumWorkers
+	if e != nil && n.Given && (n.Value < e.Min || n.Value > e.Max) {
+		return nil, fmt.Errorf("num_workers is %d, expected %v to %v (min and max of elastic)", n.Value, e.Min, e.Max)
 	}
 	return e, nil
 }
@@ -138,7 +133,7 @@ func (c *Cluster) initial() (int, error) {
 	if e, err := c.elastic(); err != nil {
 		return 0, err
 	} else if e != nil {
-		return cmp.Or(e.Start, c.NumWorkers, e.Min), nil
+		return cmp.Or(e.Start, c.NumWorkers.Value, e.Min), nil
 	}
 	_, kinds, err := c.workers()
 	return len(kinds), err

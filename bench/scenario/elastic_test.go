@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/internal/testutil"
 	"lorasim/sim"
 	"lorasim/sim/autoscale"
 	"lorasim/sim/tick"
@@ -113,7 +114,8 @@ func TestElasticWorkers(t *testing.T) {
 		{3, one + "*3", 0, 0, "elastic has max=8, but profile " + one + "*3 lists 3 workers"},
 	} {
 		s := Default()
-		s.Cluster.NumWorkers, s.Cluster.Profile, s.Cluster.Elastic = c.num, c.profile, "min=2,max=8,target=6"
+		s.Cluster.NumWorkers = settings.Optional[int]{Value: c.num, Given: c.num > 0}
+		testutil.Set(t, &s, "profile", c.profile, "elastic", "min=2,max=8,target=6")
 		ps, err := s.Profiles(t.Context())
 		if c.err != "" {
 			if err == nil || err.Error() != c.err {
@@ -130,15 +132,16 @@ func TestElasticWorkers(t *testing.T) {
 }
 
 func TestElasticStart(t *testing.T) {
-	c := Cluster{NumWorkers: 3, Profile: "llama-2-7b-rtx-4090-sglang-0.5", Elastic: "min=2,max=8,start=5,target=6"}
+	c := Cluster{NumWorkers: settings.Some(3), Profile: Default().Cluster.Profile,
+		Elastic: as[elasticText]("min=2,max=8,start=5,target=6")}
 	if n, err := c.initial(); n != 5 || err != nil {
 		t.Errorf("%d workers at the start, %v; expected 5", n, err)
 	}
-	c.NumWorkers, c.Elastic = 0, "min=0,max=8,target=5"
+	c.NumWorkers, c.Elastic = settings.Optional[int]{}, as[elasticText]("min=0,max=8,target=5")
 	if n, err := c.initial(); n != 0 || err != nil {
 		t.Errorf("%d workers at the start, %v; expected none", n, err)
 	}
-	c.NumWorkers, c.Elastic = 3, ""
+	c.FixWorkers(3)
 	if n, err := c.initial(); n != 3 || err != nil {
 		t.Errorf("%d workers, %v; expected 3", n, err)
 	}
@@ -147,9 +150,9 @@ func TestElasticStart(t *testing.T) {
 // Two workers of two GPUs each, of which one comes after 100 s of 200.
 func TestElasticFigures(t *testing.T) {
 	s := Default()
-	s.Cluster.Profile = "analytic:llama-2-7b,h100,tp=2"
-	s.Cluster.Elastic = "max=2,rule=schedule,times=100=2,cold_start=10"
-	s.Routing.Policy = "least-loaded"
+	testutil.Set(t, &s, "profile", "analytic:llama-2-7b,h100,tp=2")
+	testutil.Set(t, &s, "elastic", "max=2,rule=schedule,times=100=2,cold_start=10")
+	testutil.Set(t, &s, "policy", "least-loaded")
 	s.Client.NoWarmup = true
 	wl := &trace.Workload{Adapters: trace.Names(1, []int{8})}
 	for i := range 201 {

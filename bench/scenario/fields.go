@@ -9,14 +9,8 @@ import (
 	"strings"
 
 	"lorasim/internal/suggest"
-	"lorasim/router"
-	"lorasim/router/admission"
 	"lorasim/sim/profile"
-	"lorasim/trace/azure"
-	"lorasim/trace/lengths"
-	"lorasim/trace/resample"
 	"lorasim/trace/settings"
-	"lorasim/trace/synth"
 )
 
 // A Field is one setting of a scenario.
@@ -28,15 +22,12 @@ type Field struct {
 	More    string // text that the reference adds to Help; "": nothing
 	Group   string // heading in a command's help; "": the heading for the whole scenario
 
-	// option has the other tags (package settings). Its check may also be "parse": what the setting's parser takes.
-	option settings.Field
+	option settings.Field // has the other tags
 	leaf   string
 	index  []int
 
-	only string // the engine that alone has the key; "": all
-	// unset states that the struct holds 0 if the setting was not given. Users must not give a 0.
-	unset bool
-	own   []ownName // what engines call the key, if they have a name of their own for it
+	only string    // the engine that alone has the key; "": all
+	own  []ownName // what engines call the key, if they have a name of their own for it
 }
 
 // Leaf returns the last part of the key: "num_prompts".
@@ -64,7 +55,9 @@ func Default() Scenario {
 func ofDefaults() (s Scenario) {
 	for _, f := range fields {
 		if f.option.Default != "" {
-			must(s, f.set(&s, f.option.Default))
+			if err := f.Set(&s, f.option.Default); err != nil {
+				panic(err) // a fault of the tags
+			}
 		}
 	}
 	return s
@@ -83,12 +76,13 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 		}
 		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
 		at := append(slices.Clip(index), i)
-		if sf.Type.Kind() == reflect.Struct {
+		option := settings.NewField(sf)
+		if option.Kind() == reflect.Struct {
 			fs = append(fs, fieldsOf(sf.Type, strings.TrimPrefix(section+"."+name, "."), at)...)
 			continue
 		}
 		f := Field{Key: name, leaf: name, Flag: strings.ReplaceAll(name, "_", "-"), Section: section,
-			Help: sf.Tag.Get("help"), More: sf.Tag.Get("more"), option: settings.NewField(sf), index: at}
+			Help: sf.Tag.Get("help"), More: sf.Tag.Get("more"), option: option, index: at}
 		if section != "" {
 			f.Key = section + "." + name
 		}
@@ -101,7 +95,7 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 		} else if section == EngineSection {
 			f.Flag = "" // see EngineArgs
 		}
-		f.only, f.unset = sf.Tag.Get("of"), sf.Tag.Get("unset") == "0"
+		f.only = sf.Tag.Get("of")
 		for _, engine := range []string{profile.SchedulerSGLang, profile.SchedulerVLLM} {
 			if own := sf.Tag.Get(engine); own != "" {
 				f.own = append(f.own, ownName{engine, own})
@@ -140,7 +134,7 @@ func Label(key string) string {
 
 func (f Field) of(s *Scenario) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(f.index) }
 
-// Get returns the value of the setting in the form that Set accepts.
+// Get returns the value of the setting in the form that Set accepts; "": it is not given.
 func (f Field) Get(s *Scenario) string {
 	switch x := f.of(s).Interface().(type) {
 	case float64:
@@ -156,8 +150,14 @@ func (f Field) Get(s *Scenario) string {
 	}
 }
 
-// value returns a setting in its JSON type; an infinite number is a text.
+// value returns a setting in its JSON type; an infinite number is a text. nil: a number that is not given.
 func (f Field) value(s *Scenario) any {
+	switch x := f.of(s).Interface().(type) {
+	case settings.Optional[int]:
+		return given(x)
+	case settings.Optional[int64]:
+		return given(x)
+	}
 	v := f.of(s)
 	switch {
 	case v.CanInt():
@@ -172,6 +172,13 @@ func (f Field) value(s *Scenario) any {
 	return f.Get(s)
 }
 
+func given[T int | int64](x settings.Optional[T]) any {
+	if !x.Given {
+		return nil
+	}
+	return int64(x.Value)
+}
+
 // Set sets one setting to a value in the form of a flag. The key is any that [Find] accepts.
 func (s *Scenario) Set(key, value string) error {
 	f, err := Find(key)
@@ -181,28 +188,8 @@ func (s *Scenario) Set(key, value string) error {
 	return f.Set(s, value)
 }
 
-// Set sets the setting of a scenario to a value in the form of a flag. A 0 is never the default.
+// Set sets the setting of a scenario to a value in the form of a flag.
 func (f Field) Set(s *Scenario, value string) error {
-	if err := f.Check(value); err != nil {
-		return fmt.Errorf("%s: %w", f.Key, err)
-	}
-	if err := f.set(s, value); err != nil {
-		return err
-	}
-	if f.Key == numAdaptersKey {
-		s.Workload.BaseOnly = s.Workload.NumAdapters == 0
-	}
-	return nil
-}
-
-const numAdaptersKey = "workload.num_adapters"
-
-// set is Set for values that [Field.Get] returned: the value of a setting that was not given is allowed.
-func (f Field) set(s *Scenario, value string) error {
-	if f.unset && value == "0" {
-		f.of(s).SetZero()
-		return nil
-	}
 	v, err := f.parse(value)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Key, err)
@@ -214,18 +201,36 @@ func (f Field) set(s *Scenario, value string) error {
 // Check returns an error if a value, in the form of a flag, is not allowed.
 func (f Field) Check(text string) error {
 	_, err := f.parse(text)
-	if err != nil && f.unset && text == "0" {
-		err = fmt.Errorf("%w; leave %s out for its default", err, f.leaf)
-	}
 	return err
 }
 
-// checkValues returns an error for a setting with an invalid value. Values from flags and files have been checked
-// before; values set by Go code have not.
+// parse converts a text to a value of the setting. Errors state the expected form.
+func (f Field) parse(text string) (reflect.Value, error) {
+	v := reflect.New(f.option.Type).Elem()
+	if text == "" && f.option.Default == "" && f.option.Kind() == reflect.String && f.option.Enum() == nil {
+		return v, nil // not given
+	}
+	err := f.option.Parse(text, v)
+	if err != nil && text == "0" && f.optional() {
+		err = fmt.Errorf("%w; leave %s out for its default", err, f.leaf)
+	}
+	return v, err
+}
+
+// optional reports whether the setting is a number that may be left out.
+func (f Field) optional() bool {
+	return f.option.Type.Kind() == reflect.Struct && f.option.Grammar == nil
+}
+
+// checkValues returns an error for a number or word that is not allowed. Values from flags and files have been checked
+// before; numbers and words that Go code sets have not.
 func (s *Scenario) checkValues() error {
-	own := *s
+	own := Default()
 	for _, f := range fields {
-		if err := f.set(&own, f.Get(s)); err != nil {
+		if f.option.Grammar != nil || f.optional() && f.of(s).IsZero() {
+			continue
+		}
+		if err := f.Set(&own, f.Get(s)); err != nil {
 			return err
 		}
 	}
@@ -246,73 +251,11 @@ func fault(err error) error {
 }
 
 // Type returns the type of the value as flags name it: bool, int, float, floats or string.
-func (f Field) Type() string { return types[f.option.Type.Kind()] }
+func (f Field) Type() string { return types[f.option.Kind()] }
 
 var types = map[reflect.Kind]string{reflect.Bool: "bool", reflect.Int: "int", reflect.Int64: "int",
 	reflect.Uint64:  "int",
 	reflect.Float64: "float", reflect.Slice: "floats", reflect.String: "string"}
-
-// parse converts a text to a value of the setting. Errors state the expected form.
-func (f Field) parse(text string) (reflect.Value, error) {
-	if f.leaf == "policy" {
-		text = router.Canonical(text)
-	}
-	v := reflect.New(f.option.Type).Elem()
-	err := f.option.Parse(text, v)
-	if err == nil && f.Parsed() && (text != "" || f.option.Default != "") {
-		err = parsers[f.leaf](text)
-	}
-	return v, err
-}
-
-// parsers check the settings with the tag check:"parse". An empty text is not parsed if it is the default.
-var parsers = map[string]func(string) error{
-	"version":          errorOf(profile.ParseServing),
-	"lora_names":       errorOf(parseNames),
-	"lora_ranks":       errorOf(synth.ParseRanks),
-	"priorities":       errorOf(parsePriorities),
-	"popularity":       errorOf(synth.ParsePopularity),
-	"arrivals":         errorOf(synth.ParseArrivals),
-	"pattern":          errorOf(synth.ParsePattern),
-	"locality":         errorOf(synth.ParseLocality),
-	"sessions":         errorOf(synth.ParseSessions),
-	"conversations":    errorOf(synth.ParseConversations),
-	"trace_start_time": errorOf(azure.ParseInstant),
-	"trace_end_time":   errorOf(azure.ParseInstant),
-	"resample":         errorOf(resample.Parse),
-	"outages":          errorOf(parseOutages),
-	"elastic":          errorOf(parseElastic),
-	"warmup":           errorOf(parseWarmup),
-	"shed":             admission.CheckShed,
-	"rate_limit":       admission.CheckRate,
-	"policy":           router.CheckSpec,
-	"max_new_tokens": func(text string) error {
-		if text == "auto" || text == budgetOfTrace {
-			return nil
-		}
-		return errorOf(lengths.ParseBudget)(text)
-	},
-	"lengths": func(text string) error {
-		if slices.Contains([]string{"auto", "random", NoLengths}, text) {
-			return nil
-		}
-		return lengths.Check(text)
-	},
-	"trace_histogram": func(text string) error {
-		if strings.HasSuffix(text, ".json") {
-			return nil
-		}
-		counts, err := parseHistogram(text)
-		if err == nil && !slices.ContainsFunc(slices.Concat(counts...), func(n int64) bool { return n > 0 }) {
-			err = fmt.Errorf("%q holds no requests", text)
-		}
-		return err
-	},
-}
-
-func errorOf[T any](parse func(string) (T, error)) func(string) error {
-	return func(s string) error { _, err := parse(s); return err }
-}
 
 // sections are the sections of a scenario and their subjects, in order.
 var sections = []struct{ key, about string }{
@@ -371,63 +314,18 @@ func WriteReference(w io.Writer) error {
 	return err
 }
 
-// forms are the beginnings of values of settings with a parser. After a : or = at the end, more text must follow.
-var forms = map[string]string{
-	"lora_ranks":     "8,16,32,64 drawn:",
-	"priorities":     "0 1,0,0,0",
-	"shed":           "ttft: queue:",
-	"rate_limit":     "1 1,burst=",
-	"popularity":     "zipf zipf: uniform powerlaw: maf2 explicit:",
-	"arrivals":       "exponential gamma: weibull: deterministic bursty smooth total-exponential total-gamma: total-weibull: total-deterministic",
-	"pattern":        "constant on-off: diurnal: flash:",
-	"sessions":       "zipf:m= copy:m=",
-	"lengths":        "auto sharegpt azure-conv azure-code sharegpt-llama3 sharegpt-qwen2 measured-rate4 measured-stride random constant: lognormal: copula: table: none",
-	"max_new_tokens": "auto trace exact uniform: lognormal:mean= mix: 1024 x1.5",
-}
-
 // Suggest lists values of the setting, or the beginnings of values, for completion. An entry may end with a tab and a
 // short description. typed is the text typed so far.
-func (f Field) Suggest(typed string) (list []string) {
+func (f Field) Suggest(typed string) []string {
 	switch {
 	case f.option.Enum() != nil:
 		return slices.Clone(f.option.Enum())
 	case f.Type() == "bool":
 		return []string{"true", "false"}
-	case f.leaf == "profile":
-		return append(profile.Names(), profile.AnalyticPrefix)
-	case f.leaf == "version":
-		return profile.Servings()
-	case f.leaf != "policy":
-		return strings.Fields(forms[f.leaf])
+	case f.option.Grammar != nil && f.option.Grammar.Suggest != nil:
+		return f.option.Grammar.Suggest(typed)
 	}
-	name, _, options := strings.Cut(typed, ":")
-	given := typed[:strings.LastIndexAny(typed, ":,")+1]
-	option, _, value := strings.Cut(typed[len(given):], "=")
-	var aliases []string
-	for _, d := range router.List() {
-		switch {
-		case !options:
-			own := d.Name
-			if router.CheckSpec(own) != nil {
-				own += ":" // some option must be given
-			}
-			list = append(list, own+"\t"+d.Summary)
-			for _, a := range d.Aliases {
-				aliases = append(aliases, a+"\talias of "+d.Name)
-			}
-		case d.Name == name || slices.Contains(d.Aliases, name):
-			for _, o := range d.Options {
-				if !value {
-					list = append(list, given+o.Name+"=\t"+o.Doc)
-				} else if o.Name == option {
-					for _, word := range o.Words {
-						list = append(list, given+option+"="+word)
-					}
-				}
-			}
-		}
-	}
-	return append(list, aliases...)
+	return nil
 }
 
 // Schema returns a JSON Schema of a scenario, for editors. It is as strict as the reader about types, words and
@@ -450,22 +348,13 @@ func Schema() map[string]any {
 	}
 	for _, f := range fields {
 		at := parts[f.Section]["properties"].(map[string]any)
-		at[f.leaf] = f.schema()
+		at[f.leaf] = f.option.Schema()
 		for _, own := range f.own {
-			at[own.name] = f.schema()
+			at[own.name] = f.option.Schema()
 		}
 	}
 	return root
 }
 
-func (f Field) schema() map[string]any {
-	s := f.option.Schema()
-	if g, ok := grammars[f.leaf]; ok {
-		delete(s, "type")
-		s["anyOf"] = g.schema()
-	}
-	return s
-}
-
 // Parsed reports whether a parser checks the values of the setting.
-func (f Field) Parsed() bool { return f.option.Check == "parse" }
+func (f Field) Parsed() bool { return f.option.Grammar != nil }

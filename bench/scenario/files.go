@@ -40,13 +40,13 @@ func (s *Scenario) openFile(ctx context.Context, in *Input, progress reading) er
 func (s *Scenario) openSaved(ctx context.Context, o store.ReadOptions) (store.Reader, error) {
 	w := &s.Workload
 	info, err := textfile.Stat(o.Files.FS, w.File)
-	if pipe := err == nil && !info.Mode().IsRegular() && !info.IsDir(); !pipe || w.NumAdapters == 0 {
+	if pipe := err == nil && !info.Mode().IsRegular() && !info.IsDir(); !pipe || w.NumAdapters.Value == 0 {
 		r, err := store.Open(ctx, w.File, o)
-		if !errors.Is(err, store.ErrNoAdapters) || w.NumAdapters == 0 {
+		if !errors.Is(err, store.ErrNoAdapters) || w.NumAdapters.Value == 0 {
 			return r, err
 		}
 	}
-	o.Adapters = s.adapters(w.NumAdapters)
+	o.Adapters = s.adapters(w.NumAdapters.Value)
 	return store.Open(ctx, w.File, o)
 }
 
@@ -61,9 +61,9 @@ func (s *Scenario) openLog(ctx context.Context, in *Input, progress reading) err
 	switch {
 	case err != nil:
 		return err
-	case report.NoAdapter && !w.BaseOnly && !s.Described:
+	case report.NoAdapter && !w.baseOnly() && !s.Described:
 		return withoutAdapter(w.File, report.Candidates)
-	case w.BaseOnly && len(workload.Adapters) == 1: // the log names the base model
+	case w.baseOnly() && len(workload.Adapters) == 1: // the log names the base model
 		workload.Adapters = nil
 		for i := range workload.Requests {
 			workload.Requests[i].Adapter = trace.BaseModel
@@ -154,13 +154,13 @@ func (s *Scenario) DescribeFile(ctx context.Context, path string, given func(fla
 	if kind == "azure_v2" && !given("trace-replay") && w.Compat == "" {
 		w.TraceReplay = "vanilla"
 	}
-	if !given("lengths") {
-		w.Lengths = "auto"
-		if kind == "azure_v1" || kind == "azure_v2" {
-			w.Lengths = NoLengths
-		}
+	if given("lengths") {
+		return nil
 	}
-	return nil
+	if kind == "azure_v1" || kind == "azure_v2" {
+		return s.Set("lengths", NoLengths)
+	}
+	return s.Set("lengths", autoWord)
 }
 
 // detect finds out what kind of trace a file is: by its name where that is

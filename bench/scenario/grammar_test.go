@@ -41,7 +41,7 @@ func TestNestedEqualsShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nested, err := settings.Nested(grammars[f.leaf].forms(), c.short)
+		nested, err := settings.Nested(f.option.Grammar.Forms(), c.short)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/internal/testutil"
 )
 
 // intervalsOf runs a scenario of the measured kind with changes.
@@ -87,7 +88,7 @@ func TestIntervalsOfDefaults(t *testing.T) {
 		"llama-2-7b-rtx-4090-sglang-0.5", "llama-3.1-8b-h100-64gb-vllm-0.8.5", "qwen2.5-7b-h100-64gb-vllm-0.8.5",
 	} {
 		sc := Default()
-		sc.Cluster.Profile = name
+		testutil.Set(t, &sc, "profile", name)
 		res, err := sc.Simulate(t.Context(), RunOptions{Intervals: true})
 		if err != nil {
 			t.Fatal(err)

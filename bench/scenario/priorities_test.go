@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 	"lorasim/trace/store"
 )
 
@@ -36,7 +38,8 @@ func prioritiesOf(t *testing.T, settings ...string) (list []int) {
 func TestPriorities(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "w.parquet")
 	s := Default()
-	s.Workload.NumPrompts, s.Workload.NumAdapters, s.Workload.Priorities = 20, 3, "5,-1"
+	s.Workload.NumPrompts, s.Workload.NumAdapters = settings.Some[int64](20), settings.Some(3)
+	testutil.Set(t, &s, "priorities", "5,-1")
 	in, err := s.OpenWorkload(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)

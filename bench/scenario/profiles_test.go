@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
+	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 func TestProfileLists(t *testing.T) {
@@ -39,9 +42,13 @@ func TestProfileLists(t *testing.T) {
 		{"analytic:llama-2-7b,h10", 0, `unknown GPU "h10"`},
 	} {
 		sc := Default()
-		sc.Cluster.Profile, sc.Cluster.NumWorkers = c.profile, c.workers
+		sc.Cluster.NumWorkers = settings.Optional[int]{Value: c.workers, Given: c.workers != 0}
 		got := ""
-		ps, err := sc.Profiles(t.Context())
+		var ps []*profile.Profile
+		err := sc.Set("profile", c.profile)
+		if err == nil {
+			ps, err = sc.Profiles(t.Context())
+		}
 		for _, p := range ps {
 			got += map[bool]string{true: "L", false: "A"}[p.Name == a]
 		}
@@ -72,9 +79,9 @@ func TestOldestProfiles(t *testing.T) {
 
 func TestPathsInProfileLists(t *testing.T) {
 	sc := Default()
-	sc.Cluster.Profile = "./h100.yaml*2,analytic:llama-2-7b,h100,tp=2*3,qwen3-14b-h100"
+	testutil.Set(t, &sc, "profile", "./h100.yaml*2,analytic:llama-2-7b,h100,tp=2*3,qwen3-14b-h100")
 	sc.MapPaths(In("/d"))
-	if want := "/d/h100.yaml*2,analytic:llama-2-7b,h100,tp=2*3,qwen3-14b-h100"; sc.Cluster.Profile != want {
+	if want := "/d/h100.yaml*2,analytic:llama-2-7b,h100,tp=2*3,qwen3-14b-h100"; sc.Cluster.Profile.String() != want {
 		t.Errorf("%s, expected %s", sc.Cluster.Profile, want)
 	}
 }
@@ -97,9 +104,9 @@ func TestOrderOfProfilesDoesNotMatter(t *testing.T) {
 		"plan-and-route:busy=0,margin=0"} {
 		run := func(profiles string, swap int32) map[int64]record.Request {
 			sc := Default()
-			sc.Cluster.Profile = profiles
-			sc.Cluster.NumWorkers = 2
-			sc.Routing.Policy = policy
+			testutil.Set(t, &sc, "profile", profiles)
+			sc.Cluster.NumWorkers = settings.Some(2)
+			testutil.Set(t, &sc, "policy", policy)
 			sc.Client.NoWarmup = true // it goes to the first worker
 			w := &trace.Workload{Adapters: trace.Names(8, []int{16})}
 			for i := range int64(600) {

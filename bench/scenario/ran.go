@@ -26,7 +26,7 @@ func (s *Scenario) Tell(res *result.Result, in *Input, requests int64, ps []*pro
 	if err != nil {
 		return // such a scenario does not run
 	}
-	r.Summary, r.Workers, r.Elastic = s.Summary(), len(ps), s.Cluster.Elastic
+	r.Summary, r.Workers, r.Elastic = s.Summary(), len(ps), s.Cluster.Elastic.String()
 	name, options, _ := router.Given(policy)
 	r.Policy, r.PolicyOptions = name, nil
 	for _, o := range options {
@@ -44,12 +44,12 @@ func (s *Scenario) Tell(res *result.Result, in *Input, requests int64, ps []*pro
 	r.Seed = &seed
 	w := &s.Workload
 	r.Workload = &result.RanWorkload{Source: sourceName(in.Dataset), File: cmp.Or(w.File, w.TracePath),
-		Rate: res.RequestRate, Lengths: w.Lengths}
+		Rate: res.RequestRate, Lengths: w.Lengths.String()}
 	r.Workload.Requests = requests
 	if e := res.Endings(); e != nil && (requests < 0 || w.Window > 0) {
 		r.Workload.Requests = e.Requests + e.Unsent
 	}
-	if w.File != "" || w.Lengths == "auto" && (w.Compat == "slora" || w.llmTrace()) {
+	if w.File != "" || w.Lengths.Value().word == autoWord && (w.Compat == "slora" || w.llmTrace()) {
 		r.Workload.Lengths = "of the source"
 	}
 	r.Settings = nil

@@ -19,15 +19,23 @@ var defaultRanks = []int{8, 16, 32, 64}
 // lora_ranks: those of 8, 16, 32 and 64 that fit, else most itself.
 func DefaultRanks(most int) string {
 	var fit []string
+	for _, r := range fitting(most) {
+		fit = append(fit, strconv.Itoa(r))
+	}
+	return strings.Join(fit, ",")
+}
+
+// fitting lists the default ranks up to most, else most itself.
+func fitting(most int) (fit []int) {
 	for _, r := range defaultRanks {
 		if r <= most {
-			fit = append(fit, strconv.Itoa(r))
+			fit = append(fit, r)
 		}
 	}
 	if fit == nil {
-		fit = []string{strconv.Itoa(most)}
+		fit = []int{most}
 	}
-	return strings.Join(fit, ",")
+	return fit
 }
 
 // DefaultRanksFor returns the default ranks of adapters for a cluster.
@@ -44,7 +52,7 @@ func leastMaxRank(ps []*profile.Profile) int {
 
 // ranksByDefault reports whether neither the settings nor a saved workload state the ranks.
 func (w *Workload) ranksByDefault() bool {
-	return w.LoraRanks == "" && w.File == ""
+	return !w.LoraRanks.Given() && w.File == ""
 }
 
 // fitRanks gives the adapters of a source the default ranks that all workers can load, if no setting or file states
@@ -55,7 +63,7 @@ func (s *Scenario) fitRanks(src trace.Source, ps []*profile.Profile) trace.Sourc
 		return src
 	}
 	adapters := slices.Clone(src.Adapters())
-	for i, rank := range must(synth.ParseRanks(DefaultRanks(most))).For(len(adapters), s.Seed) {
+	for i, rank := range (synth.Ranks{Values: fitting(most)}).For(len(adapters), s.Seed) {
 		adapters[i].Rank = rank
 	}
 	return withAdapters{src, adapters}
@@ -64,9 +72,9 @@ func (s *Scenario) fitRanks(src trace.Source, ps []*profile.Profile) trace.Sourc
 // CommonRanks sets lora_ranks if no setting or file states it and the workers of some variants load fewer ranks than
 // the default has. All variants then have the same adapters and are comparable. CommonRanks skips variants with
 // errors; running them reports the errors.
-func (s *Scenario) CommonRanks(ctx context.Context, variants ...Scenario) {
+func (s *Scenario) CommonRanks(ctx context.Context, variants ...Scenario) error {
 	if !s.Workload.ranksByDefault() {
-		return
+		return nil
 	}
 	largest := slices.Max(defaultRanks)
 	least := largest
@@ -76,8 +84,9 @@ func (s *Scenario) CommonRanks(ctx context.Context, variants ...Scenario) {
 		}
 	}
 	if least < largest {
-		s.Workload.LoraRanks = DefaultRanks(least)
+		return s.Set("lora_ranks", DefaultRanks(least))
 	}
+	return nil
 }
 
 // CheckRanks returns an error if the engines would not load one of the adapters. sglang's LoRAMemoryPool.can_support

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/internal/testutil"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/trace"
@@ -83,7 +84,8 @@ func TestDefaultRanksFitTheProfile(t *testing.T) {
 
 func TestCommonRanks(t *testing.T) {
 	small, large, broken := Default(), Default(), Default()
-	small.Cluster.Profile, broken.Cluster.Profile = "qwen2.5-7b-h100-64gb-vllm-0.8.5", "no-such-profile"
+	testutil.Set(t, &small, "profile", "qwen2.5-7b-h100-64gb-vllm-0.8.5")
+	testutil.Set(t, &broken, "profile", "no-such-profile")
 	for _, c := range []struct {
 		variants     []Scenario
 		stated, want string
@@ -92,14 +94,14 @@ func TestCommonRanks(t *testing.T) {
 		{[]Scenario{small}, "32", "32"},
 	} {
 		sc := Default()
-		sc.Workload.LoraRanks = c.stated
-		if sc.CommonRanks(t.Context(), c.variants...); sc.Workload.LoraRanks != c.want {
+		testutil.Set(t, &sc, "lora_ranks", c.stated)
+		if err := sc.CommonRanks(t.Context(), c.variants...); err != nil || sc.Workload.LoraRanks.String() != c.want {
 			t.Errorf("ranks %q, expected %q", sc.Workload.LoraRanks, c.want)
 		}
 	}
 	sc := Default()
 	sc.Workload.File = "saved.csv" // states its own
-	if sc.CommonRanks(t.Context(), small); sc.Workload.LoraRanks != "" {
+	if err := sc.CommonRanks(t.Context(), small); err != nil || sc.Workload.LoraRanks.Given() {
 		t.Errorf("ranks %q of a saved workload", sc.Workload.LoraRanks)
 	}
 }

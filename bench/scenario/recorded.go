@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"lorasim/trace"
 	"lorasim/trace/resample"
 	"lorasim/trace/rescale"
+	"lorasim/trace/settings"
 	"lorasim/trace/synth"
 )
 
@@ -29,7 +31,7 @@ func (w *Workload) recorded() bool {
 // checkResample finds workloads from which resample cannot draw.
 func (w *Workload) checkResample() error {
 	switch {
-	case w.Resample == "":
+	case !w.Resample.Given():
 		return nil
 	case !w.recorded():
 		return errors.New("resample needs a saved workload or a trace with its own times (LLM traces, trace_replay vanilla); generated requests differ by seed without it")
@@ -43,12 +45,12 @@ func (w *Workload) checkResample() error {
 // times, and ends after num_prompts, in this order.
 func (s *Scenario) drawnFrom(src trace.Source) (trace.Source, error) {
 	w := &s.Workload
-	if w.Resample != "" {
+	if w.Resample.Given() {
 		all, err := trace.Collect(src)
 		if err != nil {
 			return nil, err
 		}
-		if all, err = resample.Draw(all, must(resample.Parse(w.Resample)), s.Seed); err != nil {
+		if all, err = resample.Draw(all, w.Resample.Value(), s.Seed); err != nil {
 			return nil, fmt.Errorf("resample %s: %w", w.Resample, err)
 		}
 		src = all.Source()
@@ -59,7 +61,7 @@ func (s *Scenario) drawnFrom(src trace.Source) (trace.Source, error) {
 // Sampling reports what changes with the seed of the scenario: the workload is fresh, resampled, or the same.
 func (s *Scenario) Sampling() stats.Sampling {
 	w := &s.Workload
-	if w.Resample != "" {
+	if w.Resample.Given() {
 		return stats.Resampled
 	}
 	if !w.recorded() && w.Compat != "dlora" || w.llmTrace() && s.adaptersOfTrace() > 1 {
@@ -67,7 +69,7 @@ func (s *Scenario) Sampling() stats.Sampling {
 	}
 	// The requests are recorded. What else of a workload is drawn shows in a few.
 	own := *s
-	own.Workload.NumPrompts, own.Workload.Window = probes, 0
+	own.Workload.NumPrompts, own.Workload.Window = settings.Some[int64](probes), 0
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // a file of lengths that is a pipe is not for this probe
 	a, err1 := own.probe(ctx)
@@ -81,10 +83,7 @@ func (s *Scenario) Sampling() stats.Sampling {
 
 // adaptersOfTrace is the number of adapters that an LLM trace's requests are given to.
 func (s *Scenario) adaptersOfTrace() int {
-	if names, _ := parseNames(s.Workload.LoraNames); len(names) > 0 {
-		return len(names)
-	}
-	return s.Workload.numAdapters()
+	return cmp.Or(len(s.Workload.LoraNames.Value()), s.Workload.numAdapters())
 }
 
 const probes = 200 // requests
@@ -93,7 +92,7 @@ const probes = 200 // requests
 // budgets, ranks.
 func (s *Scenario) probe(ctx context.Context) (*trace.Workload, error) {
 	adapters := trace.Names(16, nil)
-	if w := &s.Workload; w.File == "" || w.LoraRanks != "" {
+	if w := &s.Workload; w.File == "" || w.LoraRanks.Given() {
 		adapters = s.adapters(16)
 	}
 	i := int32(0)
@@ -173,7 +172,7 @@ func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
 	note(dlora, "compat dlora repeats the published generator", scales+" drift locality trace-map trace-replay")
 
 	note(compat, "compat vllm-lora has one Poisson process per adapter", "arrivals pattern drift locality sessions")
-	note(generated && w.Sessions != "", "sessions choose the adapters (see --sessions)", "popularity")
+	note(generated && w.Sessions.Given(), "sessions choose the adapters (see --sessions)", "popularity")
 	note(generated, "no trace is replayed (see --trace-path)",
 		redrawn+" "+mapped+" "+window+" "+ofLLM+" trace-replay skip-bad-rows "+scales)
 	return notes

@@ -89,7 +89,8 @@ func TestResampleOfSavedWorkload(t *testing.T) {
 	}
 	in, err := func() (*Input, error) {
 		sc := Default()
-		sc.Workload.File, sc.Workload.Resample = strings.TrimPrefix(file, "workload="), "adapters"
+		sc.Workload.File = strings.TrimPrefix(file, "workload=")
+		testutil.Set(t, &sc, "resample", "adapters")
 		return sc.OpenWorkload(t.Context(), nil)
 	}()
 	if err != nil || len(in.Adapters()) != 4 || in.Adapters()[0].Rank != 8 {

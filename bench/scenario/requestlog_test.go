@@ -80,10 +80,17 @@ func TestLogAsWorkload(t *testing.T) {
 	sc.Workload.File = testutil.File(t, "log.csv", log)
 	sc.Workload.RateScale = 2
 	var says []string
-	sc.Told = func(_ string, r *requestlog.Report) { says = r.Short() }
+	sc.Told = func(path string, r *requestlog.Report) { says = r.Short(path) }
 	w := collected(t, &sc)
 	if len(w.Requests) != 2 || w.Requests[1].Arrival != 1 || w.Requests[0].Prompt != 30 ||
 		!slices.Contains(says, "dropped 1: no prompt tokens (first: line 4)") {
 		t.Errorf("%+v, %q", w, says)
+	}
+	sc.Workload.File = testutil.File(t, "base.csv",
+		strings.NewReplacer("tenant", "model", "Z,b,", "Z,x,", "Z,a,", "Z,x,").Replace(log))
+	collected(t, &sc)
+	want := "lorasim trace import " + sc.Workload.File + " -o w.parquet --columns base=model"
+	if !slices.ContainsFunc(says, func(line string) bool { return strings.HasSuffix(line, want) }) {
+		t.Errorf("%q, expected %s", says, want)
 	}
 }

@@ -171,15 +171,17 @@ func (s *Scenario) config(ctx context.Context, in *Input, o RunOptions) (cfg sim
 	if cfg.Router, err = s.Router(ctx, ps, in.Adapters()); err != nil {
 		return cfg, err
 	}
-	if e := must(s.Cluster.elastic()); e != nil {
-		cfg.Elastic, cfg.Source = e.config(must(s.Cluster.initial()), in.Source)
+	if e := s.Cluster.Elastic.Value(); e != nil {
+		initial, err := s.Cluster.initial()
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Elastic, cfg.Source = e.config(initial, in.Source)
 	}
-	if s.Cluster.Outages != "" {
-		cfg.Outages = must(parseOutages(s.Cluster.Outages))
-		for _, o := range cfg.Outages {
-			if o.Worker >= len(cfg.Workers) {
-				return cfg, fmt.Errorf("outages: there is no worker %d, expected 0 to %d", o.Worker, len(cfg.Workers)-1)
-			}
+	cfg.Outages = s.Cluster.Outages.Value()
+	for _, o := range cfg.Outages {
+		if o.Worker >= len(cfg.Workers) {
+			return cfg, fmt.Errorf("outages: there is no worker %d, expected 0 to %d", o.Worker, len(cfg.Workers)-1)
 		}
 	}
 	if o.Running != nil {
@@ -195,7 +197,7 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 	m := result.Meta{
 		Source: result.Sim, Backend: "lorasim", DatasetName: dataset,
 		RequestRate: result.TraceRate, MaxConcurrency: s.Client.MaxConcurrency, Config: map[string]any{},
-		Streamed: record.StreamingIf(!s.Client.NoStream), Policy: router.Canonical(s.Routing.Policy),
+		Streamed: record.StreamingIf(!s.Client.NoStream), Policy: s.Routing.Policy.String(),
 		Scenario: result.Scenario{Summary: s.Summary()},
 	}
 	if dataset == "synthetic" || dataset == "slora" || dataset == "vllm-lora" {
@@ -206,7 +208,7 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 			m.RequestRate = result.Unlimited() // as vLLM's client reports it
 		}
 	}
-	if w.Lengths == "random" || w.RandomInputLen > 0 || w.RandomOutputLen > 0 {
+	if w.Lengths.Value().word == randomWord || w.RandomInputLen > 0 || w.RandomOutputLen > 0 {
 		in, out := w.randomRanges()
 		i, o := int(in[1])-1, int(out[1])-1
 		m.RandomInputLen, m.RandomOutputLen, m.RandomRangeRatio = &i, &o, &w.RandomRangeRatio
@@ -214,8 +216,8 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 	seed := int64(s.Seed)
 	m.Seed = &seed
 	for _, f := range fields {
-		if f.Key != "seed" {
-			m.Config[f.Key] = f.value(s)
+		if v := f.value(s); v != nil && f.Key != "seed" {
+			m.Config[f.Key] = v
 		}
 	}
 	if n, err := s.Cluster.initial(); err == nil {

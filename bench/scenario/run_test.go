@@ -9,6 +9,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/internal/testutil"
+	"lorasim/trace/settings"
 )
 
 // The duration of a run is that of its window, or, without one, the time of its
@@ -16,7 +17,7 @@ import (
 func TestDurationOfRun(t *testing.T) {
 	for _, window := range []float64{0, 7} {
 		sc := Default()
-		sc.Workload.NumPrompts, sc.Workload.Window, sc.Workload.RequestRate = 40, window, 2
+		sc.Workload.NumPrompts, sc.Workload.Window, sc.Workload.RequestRate = settings.Some[int64](40), window, 2
 		res, err := sc.Simulate(t.Context(), RunOptions{KeepRecords: true})
 		if err != nil {
 			t.Fatal(err)
@@ -36,7 +37,8 @@ func TestDurationOfRun(t *testing.T) {
 // The file of plans has a line for each plan made.
 func TestPlansFile(t *testing.T) {
 	sc := Default()
-	sc.Workload.NumPrompts, sc.Routing.Policy = 300, "plan-and-route"
+	sc.Workload.NumPrompts = settings.Some[int64](300)
+	testutil.Set(t, &sc, "policy", "plan-and-route")
 	path := filepath.Join(t.TempDir(), "plans.jsonl")
 	res, err := sc.Simulate(t.Context(), RunOptions{PlansFile: path})
 	if err != nil {
@@ -88,7 +90,7 @@ func TestFunctionTraces(t *testing.T) {
 	} {
 		w, in, err := opened(t, func(w *Workload) {
 			w.TraceName, w.TracePath, w.TraceReplay, w.NumAdapters, w.TraceTotalRate = c.name,
-				testutil.File(t, "t.csv", c.text), c.replay, 1, 0
+				testutil.File(t, "t.csv", c.text), c.replay, settings.Some(1), 0
 		})
 		if err != nil || in.Dataset != c.name || len(w.Requests) == 0 {
 			t.Errorf("%s, %s: %v", c.name, c.replay, err)

@@ -13,6 +13,7 @@ import (
 	"lorasim/trace"
 	"lorasim/trace/columnar"
 	"lorasim/trace/requestlog"
+	"lorasim/trace/settings"
 	"lorasim/trace/store"
 )
 
@@ -129,7 +130,6 @@ func TestAdaptersDisagree(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			sc.Workload.BaseOnly = set == "num_adapters=0"
 			if _, err := sc.OpenWorkload(t.Context(), nil); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, expected %q", set, err, want)
 			}
@@ -147,9 +147,9 @@ func TestLogWithoutAdapter(t *testing.T) {
 		!strings.Contains(err.Error(), "--columns adapter=customer") {
 		t.Errorf("%v", err)
 	}
-	sc.Workload.BaseOnly = true
+	sc.Workload.NumAdapters = settings.Some(0)
 	told := 0
-	sc.Told = func(_ string, r *requestlog.Report) { told += len(r.Short()) }
+	sc.Told = func(path string, r *requestlog.Report) { told += len(r.Short(path)) }
 	if w := collected(t, &sc); len(w.Adapters) != 0 || len(w.Requests) != 3 || told < 2 {
 		t.Errorf("%+v, %d lines told", w, told)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/steady"
+	"lorasim/trace/settings"
 )
 
 // A run that is too short to tell whether its rate can be sustained is judged by a
@@ -51,8 +52,8 @@ func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 		return nil
 	}
 	probe := *s
-	probe.Workload.NumPrompts, probe.Workload.RequestRate = n, rate
-	probe.Workload.Window, probe.Client.Warmup = 0, "0"
+	probe.Workload.NumPrompts, probe.Workload.RequestRate = settings.Some(n), rate
+	probe.Workload.Window, probe.Client.Warmup = 0, defaults.Client.Warmup
 	r, err := probe.Simulate(ctx, RunOptions{})
 	if err != nil || r.Steady.State != steady.Overloaded || r.Steady.SustainableRate == 0 {
 		return err
@@ -75,9 +76,10 @@ func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 // otherwise the same.
 func (s *Scenario) prolongs() bool {
 	w := &s.Workload
-	return w.File == "" && !w.usesTrace() && w.Compat == "" && w.Pattern == "" && w.RampUpStrategy == "" &&
+	return w.File == "" && !w.usesTrace() && w.Compat == "" && !w.Pattern.Given() && w.RampUpStrategy == "" &&
 		w.Drift == 0 &&
-		w.Conversations == "" && w.Sessions == "" && !math.IsInf(w.RequestRate, 1) &&
+		!w.Conversations.Given() && !w.Sessions.Given() && !math.IsInf(w.RequestRate, 1) &&
 		s.Client.MaxConcurrency == 0 && s.Client.MaxInFlightFail == 0 &&
-		s.Cluster.Elastic == "" && s.Cluster.Outages == "" && s.Routing.Shed == "" && s.Routing.RateLimit == ""
+		!s.Cluster.Elastic.Given() && !s.Cluster.Outages.Given() && !s.Routing.Shed.Given() &&
+		!s.Routing.RateLimit.Given()
 }

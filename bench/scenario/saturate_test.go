@@ -8,6 +8,8 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/steady"
+	"lorasim/internal/testutil"
+	"lorasim/trace/settings"
 )
 
 // simulate runs a scenario as the command sim does.
@@ -22,7 +24,7 @@ func simulate(tb testing.TB, sc Scenario, saturate bool) *result.Result {
 
 func builtIn(rate float64, requests int64, seed uint64) Scenario {
 	sc := Default()
-	sc.Workload.RequestRate, sc.Workload.NumPrompts, sc.Seed = rate, requests, seed
+	sc.Workload.RequestRate, sc.Workload.NumPrompts, sc.Seed = rate, settings.Some[int64](requests), seed
 	return sc
 }
 
@@ -32,12 +34,12 @@ func builtIn(rate float64, requests int64, seed uint64) Scenario {
 func TestSustainableRate(t *testing.T) {
 	for _, policy := range []string{"plan-and-route", "static", "least-loaded"} {
 		all := builtIn(math.Inf(1), 20000, 1)
-		all.Routing.Policy = policy
+		testutil.Set(t, &all, "policy", policy)
 		truth, _ := simulate(t, all, false).Metrics.Get(result.RequestThroughput)
 		for _, n := range []int64{500, 2000, 20000} {
 			for _, rate := range []float64{16, 20, 40} {
 				sc := builtIn(rate, n, 1)
-				sc.Routing.Policy = policy
+				testutil.Set(t, &sc, "policy", policy)
 				a := simulate(t, sc, true).Steady
 				if a.State != steady.Overloaded || math.Abs(a.SustainableRate/truth-1) > 0.03 {
 					t.Errorf("%s, %d requests at %g/s: %s, %.2f requests/s sustainable; expected overloaded, %.2f",
@@ -60,7 +62,7 @@ func TestSaturateChangesNothingElse(t *testing.T) {
 		with.Steady.State != steady.Transient {
 		t.Errorf("state %+v, without the second run %+v", with.Steady, without.Steady)
 	}
-	sc.Workload.Pattern = "flash:60,60,10"
+	testutil.Set(t, &sc, "pattern", "flash:60,60,10")
 	if a := simulate(t, sc, true).Steady; a.State == steady.Transient && a.SustainableRate != 0 {
 		t.Errorf("%+v: a flash crowd has no one rate", a)
 	}
@@ -85,12 +87,12 @@ func TestClosedLoop(t *testing.T) {
 func TestWarmupOfScenario(t *testing.T) {
 	sc := builtIn(10, 2000, 1)
 	whole := simulate(t, sc, false)
-	sc.Client.Warmup = "auto"
+	testutil.Set(t, &sc, "warmup", "auto")
 	settled := simulate(t, sc, false)
 	if settled.Steady.Excluded != whole.Steady.Warmup || settled.Extra.Requests >= whole.Extra.Requests {
 		t.Errorf("auto leaves out %g s, expected %g", settled.Steady.Excluded, whole.Steady.Warmup)
 	}
-	sc.Client.Warmup = "1000"
+	testutil.Set(t, &sc, "warmup", "1000")
 	_, err := sc.Simulate(context.Background(), RunOptions{})
 	if want := fmt.Sprintf("warmup: 1000 s leave no request: the last one arrives after %.1f s",
 		whole.Steady.LastArrival); err == nil || err.Error() != want {

@@ -1,24 +1,39 @@
 // Package scenario reads the configuration of a run from a YAML file, flags, or both. From it, the package builds the
 // request source, the workers and the router, and runs them in the simulator.
 //
-// Every setting is a field of [Scenario] with its key, flag, default and help text in one place. The YAML reader, the
-// flags of the commands and parameter sweeps are derived from the struct by reflection (fields.go). The tag check
-// states the allowed values of a setting. The tag unit states its unit; "-" means none. A setting without a default is
-// zero, which means empty or off.
+// # From a key to a run
 //
-//	sc := scenario.Default()
-//	err := sc.Set("policy", "affinity-spill")
-//	res, err := sc.Simulate(ctx, scenario.RunOptions{})
+// Every setting is a field of [Scenario]. The tags of the field are the one table of its key, flag, default, allowed
+// values, unit and help: flags, YAML, JSON Schema, completion, sweeps and the reference page are made from them.
+//
+//  1. [Fields] reads the tags once, when the program starts, and [Default] sets the defaults.
+//
+//  2. [ParseNode] walks through a YAML file and finds the [Field] of each key; a flag names its Field.
+//
+//  3. [Field.Text] turns a YAML value into the text that the flag takes.
+//
+//  4. [Field.Set] parses the text and checks the result. A wrong text is an error there; the scenario stays as it was.
+//
+//  5. The field then holds the typed value: a number, a word, a settings.Optional (a number that may be left out), or a
+//     settings.Parsed (a text with a syntax of its own, see syntax.go, and what it means).
+//
+//  6. Nothing parses the text again, but that of policy, shed and rate_limit, which the router reads for each run.
+//     [Scenario.OpenWorkload] builds the requests, [Scenario.Profiles] the workers and [Scenario.Router] the policy,
+//     after a check that settings do not contradict each other.
+//
+//  7. [Scenario.Simulate] runs them. [Scenario.Meta] writes every setting into the result, by [Field.Get].
+//
+//     sc := scenario.Default()
+//     err := sc.Set("policy", "affinity-spill")
+//     res, err := sc.Simulate(ctx, scenario.RunOptions{})
 package scenario
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -56,25 +71,22 @@ type Scenario struct {
 // Workload describes the requests. Exactly one source applies: a saved workload (File), a trace (UseTrace or any trace
 // key that names one), a histogram, or the built-in generator.
 type Workload struct {
-	File string `yaml:"file" check:"any" flag:"workload" help:"Saved workload to run (.csv, .jsonl, .parquet, .arrow)" group:"Workload"`
+	File string `yaml:"file" check:"any" path:"yes" flag:"workload" help:"Saved workload to run (.csv, .jsonl, .parquet, .arrow)" group:"Workload"`
 
 	PrefixBlock int `yaml:"prefix_block" default:"512" check:">=1 <=1e6" unit:"tokens" help:"Tokens per id of hash_ids in a saved workload"`
 
-	Resample string `yaml:"resample" check:"parse" help:"Bootstrap of a saved workload or LLM trace, a new draw per seed: block:SECONDS, sessions, sessions:PAUSE or adapters" more:"Draws are with replacement: blocks of time, whole sessions (a pause of PAUSE seconds ends a session), or the adapters' streams of requests. Empty: the workload as it is. See docs/scenarios.md"`
+	Resample resampleText `yaml:"resample" help:"Bootstrap of a saved workload or LLM trace, a new draw per seed: block:SECONDS, sessions, sessions:PAUSE or adapters" more:"Draws are with replacement: blocks of time, whole sessions (a pause of PAUSE seconds ends a session), or the adapters' streams of requests. Empty: the workload as it is. See docs/scenarios.md"`
 
-	NumPrompts int64   `yaml:"num_prompts,omitempty" unset:"0" check:">=1 <=1e12" unit:"requests" help:"Number of requests (default: the whole file or trace, or 2000 generated ones)" more:"With window and a generator: the requests that arrive within the window"`
-	Window     float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"Length of the run, s; requests that are unfinished then are cut off (0: until all have ended)" more:"All figures but the inter-token latency count completed requests only; the inter-token latency counts every token"`
-	// BaseOnly states that no request has an adapter: num_adapters was given as 0. NumAdapters is also 0 if it was not
-	// given.
-	BaseOnly    bool    `yaml:"-"`
-	NumAdapters int     `yaml:"num_adapters,omitempty" check:">=0 <=1e6" unit:"adapters" help:"Number of LoRA adapters; 0: a file of the base model alone (default: those of a saved workload, else 32)" group:"Adapters"`
-	LoraNames   string  `yaml:"lora_names" check:"parse" help:"Adapter names, comma-separated; sets the number of adapters" more:"Default: the names in a saved workload, else lora0, lora1, ..."`
-	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"Adapter ranks, used in turn (8,16,32,64), or drawn at random: drawn:RANK=WEIGHT,..." more:"Default: the ranks in a saved workload, else those of 8, 16, 32 and 64 that every worker can load"`
-	Priorities  string  `yaml:"priorities" check:"parse" help:"Adapter priorities, used in turn (1,0,0,0), for schedule_policy priority" more:"Default: the priorities in a saved workload, else 0. Requests without an adapter have priority 0"`
-	Popularity  string  `yaml:"popularity" default:"zipf" check:"parse" help:"Share of requests per adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
-	RequestRate float64 `yaml:"request_rate" default:"10" check:">=1e-9 <=1e9 inf" unit:"req/s" help:"Rate of generated requests, requests/s; inf sends all at once" more:"A trace has its own rate" group:"Arrivals"`
-	Arrivals    string  `yaml:"arrivals" default:"exponential" check:"parse" help:"Gaps between requests: exponential, gamma:CV, weibull:CV, deterministic, bursty or smooth" more:"Each adapter has an arrival process of its own. With the prefix total-, as in total-gamma:2, one process serves all adapters"`
-	Pattern     string  `yaml:"pattern" check:"parse" help:"Rate over time: constant, on-off:ON,OFF,FACTOR, diurnal:PERIOD,AMPLITUDE, flash:AT,DURATION,FACTOR" more:"Patterns joined by + are multiplied. flash takes an adapter as a fourth value, to raise the rate of that adapter alone"`
+	NumPrompts  settings.Optional[int64] `yaml:"num_prompts,omitempty" check:">=1 <=1e12" unit:"requests" help:"Number of requests (default: the whole file or trace, or 2000 generated ones)" more:"With window and a generator: the requests that arrive within the window"`
+	Window      float64                  `yaml:"window" check:">=0 <=1e7" unit:"s" help:"Length of the run, s; requests that are unfinished then are cut off (0: until all have ended)" more:"All figures but the inter-token latency count completed requests only; the inter-token latency counts every token"`
+	NumAdapters settings.Optional[int]   `yaml:"num_adapters,omitempty" check:">=0 <=1e6" unit:"adapters" help:"Number of LoRA adapters; 0: a file of the base model alone (default: those of a saved workload, else 32)" group:"Adapters"`
+	LoraNames   namesText                `yaml:"lora_names" help:"Adapter names, comma-separated; sets the number of adapters" more:"Default: the names in a saved workload, else lora0, lora1, ..."`
+	LoraRanks   ranksText                `yaml:"lora_ranks" help:"Adapter ranks, used in turn (8,16,32,64), or drawn at random: drawn:RANK=WEIGHT,..." more:"Default: the ranks in a saved workload, else those of 8, 16, 32 and 64 that every worker can load"`
+	Priorities  prioritiesText           `yaml:"priorities" help:"Adapter priorities, used in turn (1,0,0,0), for schedule_policy priority" more:"Default: the priorities in a saved workload, else 0. Requests without an adapter have priority 0"`
+	Popularity  popularityText           `yaml:"popularity" default:"zipf" help:"Share of requests per adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
+	RequestRate float64                  `yaml:"request_rate" default:"10" check:">=1e-9 <=1e9 inf" unit:"req/s" help:"Rate of generated requests, requests/s; inf sends all at once" more:"A trace has its own rate" group:"Arrivals"`
+	Arrivals    arrivalsText             `yaml:"arrivals" default:"exponential" help:"Gaps between requests: exponential, gamma:CV, weibull:CV, deterministic, bursty or smooth" more:"Each adapter has an arrival process of its own. With the prefix total-, as in total-gamma:2, one process serves all adapters"`
+	Pattern     patternText              `yaml:"pattern" help:"Rate over time: constant, on-off:ON,OFF,FACTOR, diurnal:PERIOD,AMPLITUDE, flash:AT,DURATION,FACTOR" more:"Patterns joined by + are multiplied. flash takes an adapter as a fourth value, to raise the rate of that adapter alone"`
 
 	Burstiness      float64 `yaml:"burstiness" check:">=1e-6 <=1e6 inf 0" unit:"shape" help:"Shape of vLLM's gamma-distributed gaps: 1 exponential, below 1 bursty, inf equal (0: use arrivals)" more:"One arrival process for all adapters, as in vLLM's benchmark client"`
 	RampUpStrategy  string  `yaml:"ramp_up_strategy" check:"oneof linear exponential" help:"Rate that grows during the run, as in vLLM's client: linear or exponential" more:"Empty: a constant rate"`
@@ -83,54 +95,54 @@ type Workload struct {
 	LoraRequestDist string  `yaml:"lora_request_distribution" check:"oneof uniform distinct skewed random round-robin" help:"Adapter choice as in sglang's client (uniform, distinct, skewed) or vLLM's (random, round-robin)" more:"distinct and round-robin take the adapters in turn; skewed gives adapter i a share proportional to ALPHA^-i; uniform and random give all the same share. Empty: use popularity" group:"Adapters"`
 	LoraZipfAlpha   float64 `yaml:"lora_zipf_alpha" default:"1.5" check:">1 <=1e6" unit:"-" help:"ALPHA of lora_request_distribution skewed"`
 
-	Drift    float64 `yaml:"drift" check:">=0 <=1e9" unit:"s" help:"Interval between popularity changes, s (0 disables)" more:"The adapters' shares rotate by one adapter"`
-	Locality string  `yaml:"locality" check:"parse" help:"Probability that a request repeats one of the RECENT last adapters: P or P,RECENT"`
+	Drift    float64      `yaml:"drift" check:">=0 <=1e9" unit:"s" help:"Interval between popularity changes, s (0 disables)" more:"The adapters' shares rotate by one adapter"`
+	Locality localityText `yaml:"locality" help:"Probability that a request repeats one of the RECENT last adapters: P or P,RECENT"`
 
-	Sessions string `yaml:"sessions" check:"parse" help:"Requests in sessions of one adapter: zipf:m=M[,nbar=N,s=S] or copy:m=M[,nbar=N,p_new=P,gamma=G,j0=J]" more:"M sessions are in progress at a time. Sessions replace popularity and arrivals" group:"Sessions and conversations"`
+	Sessions sessionsText `yaml:"sessions" help:"Requests in sessions of one adapter: zipf:m=M[,nbar=N,s=S] or copy:m=M[,nbar=N,p_new=P,gamma=G,j0=J]" more:"M sessions are in progress at a time. Sessions replace popularity and arrivals" group:"Sessions and conversations"`
 
-	Conversations string `yaml:"conversations" check:"parse" help:"Turns that repeat the previous text: chat, documents or agents[:turns=N,think=S,system=N,new=N,...]" more:"For prefix caches; see docs/scenarios.md. request_rate counts turns"`
+	Conversations conversationsText `yaml:"conversations" help:"Turns that repeat the previous text: chat, documents or agents[:turns=N,think=S,system=N,new=N,...]" more:"For prefix caches; see docs/scenarios.md. request_rate counts turns"`
 
-	Lengths          string  `yaml:"lengths" default:"auto" check:"parse" help:"Token counts: auto, sharegpt, azure-conv, azure-code, random, constant:P,O, table:FILE, ..." more:"lognormal:... and copula:FILE,... draw lengths. auto: the trace's own, else short chats. Also sharegpt-llama3, sharegpt-qwen2, measured-rate4, measured-stride, copula:FILE,... and none" group:"Token lengths"`
-	RandomInputLen   int     `yaml:"random_input_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest prompt, tokens (default: 1024)"`
-	RandomOutputLen  int     `yaml:"random_output_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest output, tokens (default: 128)"`
-	RandomRangeRatio float64 `yaml:"random_range_ratio" check:">=0 <=1" unit:"share of the longest" help:"lengths random: shortest length / longest length"`
+	Lengths          lengthsText `yaml:"lengths" default:"auto" help:"Token counts: auto, sharegpt, azure-conv, azure-code, random, constant:P,O, table:FILE, ..." more:"lognormal:... and copula:FILE,... draw lengths. auto: the trace's own, else short chats. Also sharegpt-llama3, sharegpt-qwen2, measured-rate4, measured-stride, copula:FILE,... and none" group:"Token lengths"`
+	RandomInputLen   int         `yaml:"random_input_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest prompt, tokens (default: 1024)"`
+	RandomOutputLen  int         `yaml:"random_output_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest output, tokens (default: 128)"`
+	RandomRangeRatio float64     `yaml:"random_range_ratio" check:">=0 <=1" unit:"share of the longest" help:"lengths random: shortest length / longest length"`
 
-	MaxNewTokens string `yaml:"max_new_tokens" default:"auto" check:"parse" help:"Limit that clients set on outputs: auto, N, xFACTOR, exact, trace, uniform:..., mix:..." more:"Also lognormal:mean=M,sigma=S[,cap=C]. A longer output ends at the limit. exact: the length of the output. trace: the limit in a saved workload. auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024, and no output ends earlier"`
+	MaxNewTokens budgetText `yaml:"max_new_tokens" default:"auto" help:"Limit that clients set on outputs: auto, N, xFACTOR, exact, trace, uniform:..., mix:..." more:"Also lognormal:mean=M,sigma=S[,cap=C]. A longer output ends at the limit. exact: the length of the output. trace: the limit in a saved workload. auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024, and no output ends earlier"`
 
-	UseTrace                 bool      `yaml:"use_trace" help:"Replay a trace instead of generating requests" group:"Traces"`
-	TraceName                string    `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake qwen_bailian alibaba_genai" help:"azure_v1, azure_v2 (the default), azure_llm, burstgpt, mooncake, qwen_bailian, alibaba_genai"`
-	TracePath                string    `yaml:"trace_path" check:"any" help:"File or folder of the trace"`
-	Compat                   string    `yaml:"compat" check:"oneof dlora slora vllm-lora" help:"Published generator to repeat exactly: dlora, slora or vllm-lora" more:"dlora replays function traces; slora and vllm-lora generate requests, vllm-lora by one Poisson process per adapter"`
-	TraceReplay              string    `yaml:"trace_replay" default:"rates" check:"oneof rates vanilla" help:"Function traces: rates (draw arrivals at its rates) or vanilla (keep times)"`
-	TraceStartTime           string    `yaml:"trace_start_time" default:"0.0.0" check:"parse" help:"Start of the window, day.hour.minute"`
-	TraceEndTime             string    `yaml:"trace_end_time" default:"0.0.60" check:"parse" help:"End of the window, day.hour.minute"`
-	TraceIntervalMinutes     int       `yaml:"trace_interval_minutes" default:"60" check:">=1 <=1e6" unit:"min" help:"Length of an interval of constant rate, minutes"`
-	TraceArrivalDistribution string    `yaml:"trace_arrival_distribution" default:"gamma" check:"oneof gamma exponential pareto weibull" help:"Gaps between requests: gamma, exponential, pareto or weibull"`
-	TraceTotalRate           float64   `yaml:"trace_total_rate" default:"4" check:">=0 <=1e9" unit:"req/s" help:"Rate of all adapters together, requests/s (0: the trace's own)"`
-	TraceCV                  []float64 `yaml:"trace_cv,flow" default:"1" check:">0 <=1e3" unit:"std / mean" help:"Coefficient of variation of the gaps; a list is used by the adapters in turn"`
-	TraceMap                 string    `yaml:"trace_map" default:"stride" check:"oneof stride round-robin stripe" help:"Mapping of functions to adapters: stride, round-robin or stripe"`
-	TraceMapStride           int       `yaml:"trace_map_stride" default:"1" check:">=1 <=1e9" unit:"functions" help:"trace_map stride: functions per block"`
-	TraceNeedSort            bool      `yaml:"trace_need_sort" help:"Map the busiest functions first"`
-	TraceHistogram           string    `yaml:"trace_histogram" check:"parse" help:"Requests per adapter in place of a trace: 111,159,58 (intervals: ;) or a .json file"`
-	UseTraceTimestamps       bool      `yaml:"use_trace_timestamps" default:"true" help:"LLM traces: keep the trace's times; false: use request_rate, burstiness or ramp_up_*" more:"false is how sglang's benchmark client replays a trace"`
-	TraceSort                bool      `yaml:"trace_sort" help:"LLM traces: sort the rows by time (reads the whole trace into memory)"`
-	RateScale                float64   `yaml:"rate_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"Factor on the rate of a trace or saved workload; gaps shrink by the factor"`
-	CVScale                  float64   `yaml:"cv_scale" default:"1" check:">=1e-9 <=1e3" unit:"×" help:"Factor on the coefficient of variation of the gaps; the mean rate stays" more:"For traces and saved workloads"`
-	TimeScale                float64   `yaml:"time_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"Factor on the times of a trace or saved workload"`
-	SkipBadRows              bool      `yaml:"skip_bad_rows" help:"Count malformed rows instead of stopping at the first"`
+	UseTrace                 bool          `yaml:"use_trace" help:"Replay a trace instead of generating requests" group:"Traces"`
+	TraceName                string        `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake qwen_bailian alibaba_genai" help:"azure_v1, azure_v2 (the default), azure_llm, burstgpt, mooncake, qwen_bailian, alibaba_genai"`
+	TracePath                string        `yaml:"trace_path" check:"any" path:"yes" help:"File or folder of the trace"`
+	Compat                   string        `yaml:"compat" check:"oneof dlora slora vllm-lora" help:"Published generator to repeat exactly: dlora, slora or vllm-lora" more:"dlora replays function traces; slora and vllm-lora generate requests, vllm-lora by one Poisson process per adapter"`
+	TraceReplay              string        `yaml:"trace_replay" default:"rates" check:"oneof rates vanilla" help:"Function traces: rates (draw arrivals at its rates) or vanilla (keep times)"`
+	TraceStartTime           instantText   `yaml:"trace_start_time" default:"0.0.0" help:"Start of the window, day.hour.minute"`
+	TraceEndTime             instantText   `yaml:"trace_end_time" default:"0.0.60" help:"End of the window, day.hour.minute"`
+	TraceIntervalMinutes     int           `yaml:"trace_interval_minutes" default:"60" check:">=1 <=1e6" unit:"min" help:"Length of an interval of constant rate, minutes"`
+	TraceArrivalDistribution string        `yaml:"trace_arrival_distribution" default:"gamma" check:"oneof gamma exponential pareto weibull" help:"Gaps between requests: gamma, exponential, pareto or weibull"`
+	TraceTotalRate           float64       `yaml:"trace_total_rate" default:"4" check:">=0 <=1e9" unit:"req/s" help:"Rate of all adapters together, requests/s (0: the trace's own)"`
+	TraceCV                  []float64     `yaml:"trace_cv,flow" default:"1" check:">0 <=1e3" unit:"std / mean" help:"Coefficient of variation of the gaps; a list is used by the adapters in turn"`
+	TraceMap                 string        `yaml:"trace_map" default:"stride" check:"oneof stride round-robin stripe" help:"Mapping of functions to adapters: stride, round-robin or stripe"`
+	TraceMapStride           int           `yaml:"trace_map_stride" default:"1" check:">=1 <=1e9" unit:"functions" help:"trace_map stride: functions per block"`
+	TraceNeedSort            bool          `yaml:"trace_need_sort" help:"Map the busiest functions first"`
+	TraceHistogram           histogramText `yaml:"trace_histogram" help:"Requests per adapter in place of a trace: 111,159,58 (intervals: ;) or a .json file"`
+	UseTraceTimestamps       bool          `yaml:"use_trace_timestamps" default:"true" help:"LLM traces: keep the trace's times; false: use request_rate, burstiness or ramp_up_*" more:"false is how sglang's benchmark client replays a trace"`
+	TraceSort                bool          `yaml:"trace_sort" help:"LLM traces: sort the rows by time (reads the whole trace into memory)"`
+	RateScale                float64       `yaml:"rate_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"Factor on the rate of a trace or saved workload; gaps shrink by the factor"`
+	CVScale                  float64       `yaml:"cv_scale" default:"1" check:">=1e-9 <=1e3" unit:"×" help:"Factor on the coefficient of variation of the gaps; the mean rate stays" more:"For traces and saved workloads"`
+	TimeScale                float64       `yaml:"time_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"Factor on the times of a trace or saved workload"`
+	SkipBadRows              bool          `yaml:"skip_bad_rows" help:"Count malformed rows instead of stopping at the first"`
 }
 
 // Cluster describes the workers. A zero or empty value selects the profile's value.
 type Cluster struct {
-	NumWorkers int    `yaml:"num_workers,omitempty" unset:"0" check:">=1 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
-	Profile    string `yaml:"profile" default:"llama-2-7b-rtx-4090-sglang-0.5" check:"any" help:"Name, file or analytic:MODEL,GPU" more:"lorasim profile list prints the names. A*2,B*6: two workers of one profile and six of another. A list without counts is used by the workers in turn"`
+	NumWorkers settings.Optional[int] `yaml:"num_workers,omitempty" check:">=1 <=100000" unit:"workers" help:"Number of workers (default: the number of profiles given, else 4)" group:"Workers"`
+	Profile    profilesText           `yaml:"profile" default:"llama-2-7b-rtx-4090-sglang-0.5" help:"Name, file or analytic:MODEL,GPU" more:"lorasim profile list prints the names. A*2,B*6: two workers of one profile and six of another. A list without counts is used by the workers in turn"`
 
 	AdapterHome string `yaml:"adapter_home" default:"disk" check:"oneof disk remote" help:"Storage of adapters that a worker does not hold at the start: disk or remote" group:"Adapters on workers"`
 
-	LoadFailureRate float64 `yaml:"load_failure_rate" check:">=0 <1" unit:"probability" help:"Probability that an adapter load fails; it is retried"`
-	Outages         string  `yaml:"outages" check:"parse" help:"Worker failures: WORKER@FROM-TO, s, joined by +" group:"Outages and scaling"`
-	Elastic         string  `yaml:"elastic" check:"parse" help:"Autoscaling: min=N,max=N,rule=reactive|forecast|known|schedule,... (docs/elastic.md)" more:"rule=reactive,target=REQUESTS is Kubernetes' rule; rule=schedule,times=SECONDS=WORKERS+... follows a schedule. The cluster starts with num_workers, else min. Empty: a fixed number of workers"`
-	NoFailover      bool    `yaml:"no_failover" help:"Requests on a failed worker are lost, not sent to another worker"`
+	LoadFailureRate float64     `yaml:"load_failure_rate" check:">=0 <1" unit:"probability" help:"Probability that an adapter load fails; it is retried"`
+	Outages         outagesText `yaml:"outages" help:"Worker failures: WORKER@FROM-TO, s, joined by +" group:"Outages and scaling"`
+	Elastic         elasticText `yaml:"elastic" help:"Autoscaling: min=N,max=N,rule=reactive|forecast|known|schedule,... (docs/elastic.md)" more:"rule=reactive,target=REQUESTS is Kubernetes' rule; rule=schedule,times=SECONDS=WORKERS+... follows a schedule. The cluster starts with num_workers, else min. Empty: a fixed number of workers"`
+	NoFailover      bool        `yaml:"no_failover" help:"Requests on a failed worker are lost, not sent to another worker"`
 
 	Engine Engine `yaml:"engine"`
 }
@@ -138,38 +150,38 @@ type Cluster struct {
 // Engine describes the engine of the workers. A zero or empty value selects the profile's value. The tag of says which
 // engine alone has a key; vllm and sglang are the engines' own names of a key.
 type Engine struct {
-	Version             string  `yaml:"version" flag:"engine" check:"parse" help:"Engine with its defaults for the GPU, as started without flags: vllm-0.33, vllm-0.32, vllm-0.23, sglang-0.5.23" more:"vllm-0.33:llm is vLLM's class LLM in place of vllm serve. Sets scheduler, version and limits; keys that are given win. Needs a profile whose GPU is known. Empty: as the profile says" group:"Engine"`
-	Scheduler           string  `yaml:"scheduler" flag:"scheduler" check:"oneof sglang vllm slora" help:"Engine whose scheduler is simulated: sglang, vllm or slora" group:"Engine"`
-	MaxNumBatchedTokens int     `yaml:"max_num_batched_tokens" of:"vllm" check:">=0 <=1e9" unit:"tokens" help:"vllm: token budget of a step"`
-	MaxRunningRequests  int     `yaml:"max_running_requests" vllm:"max_num_seqs" check:">=0 <=1e6" unit:"requests" help:"Limit of running requests per worker"`
-	MaxLorasPerBatch    int     `yaml:"max_loras_per_batch" vllm:"max_loras" check:">=0 <=1e6" unit:"adapters" help:"GPU adapter slots per worker" group:"Adapters on workers"`
-	MaxLoadedLoras      int     `yaml:"max_loaded_loras" vllm:"max_cpu_loras" check:">=0 <=1e6" unit:"adapters" help:"Limit of adapters in a worker's host memory"`
-	MaxLoraRank         int     `yaml:"max_lora_rank" check:">=0 <=1e6" unit:"rank" help:"Rank for which adapter slots are allocated"`
-	ChunkedPrefillSize  int     `yaml:"chunked_prefill_size" check:">=-1 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill step (-1: prompts are not split)" group:"Engine"`
-	MaxPrefillTokens    int     `yaml:"max_prefill_tokens" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill batch"`
-	ContextLength       int     `yaml:"context_length" vllm:"max_model_len" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt + output, tokens"`
-	KVTokens            int64   `yaml:"kv_tokens" sglang:"max_total_tokens" check:">=0 <=1e12" unit:"tokens" help:"Size of a worker's KV cache, tokens"`
-	PageSize            int     `yaml:"page_size" vllm:"block_size" check:">=0 <=1e6" unit:"tokens" help:"Tokens per page (block) of the KV cache"`
-	HeadOfLine          string  `yaml:"head_of_line" check:"oneof skip block" help:"Waiting request without a free adapter slot: skip it, or block the requests behind it" more:"Old versions of sglang block" group:"Adapters on workers"`
-	LoraDrainWait       float64 `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" unit:"s" help:"Waiting time after which a request may evict a running adapter, s (0 disables)"`
-	SchedulePolicy      string  `yaml:"schedule_policy" vllm:"scheduling_policy" check:"oneof fcfs priority vtc lifo" help:"Order of the queue: fcfs, priority, vtc (least-served adapter first) or lifo" more:"lifo: scheduler slora. priority is that of the adapter: sglang takes large values first, vllm small ones. vtc: docs/admission.md" group:"Queue"`
-	EnableAbort         bool    `yaml:"enable_abort" of:"slora" help:"slora: early abort of requests that would miss a TTFT of 6 s" more:"Serves the latest requests first while the queue grows, else the earliest. An aborted request counts as rejected"`
-	LowPriorityFirst    bool    `yaml:"schedule_low_priority_values_first" of:"sglang" help:"sglang, schedule_policy priority: small values first"`
-	PreemptionThreshold int     `yaml:"priority_scheduling_preemption_threshold" of:"sglang" check:">=-1 <=1e9" unit:"-" help:"sglang, schedule_policy priority: difference that preempts" more:"A running request is preempted if its priority is worse by more than this. 0: the profile's value, else 10. -1: a difference of 0"`
-	NoPriorityPreempt   bool    `yaml:"disable_priority_preemption" of:"sglang" help:"sglang, schedule_policy priority: never preempt running requests"`
-	MaxQueuedRequests   int     `yaml:"max_queued_requests" of:"sglang" check:">=0 <=1e9" unit:"requests" help:"sglang: limit of waiting requests per worker; more are rejected (0: no limit)"`
-	MaxNumQueuedReqs    int     `yaml:"max_num_queued_reqs" of:"vllm" check:">=0 <=1e9" unit:"requests" help:"vllm: limit of waiting and running requests per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
-	MaxNumQueuedTokens  int64   `yaml:"max_num_queued_tokens" of:"vllm" check:">=0 <=1e12" unit:"tokens" help:"vllm: limit of prompt tokens without first token per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
-	EnableMixedChunk    bool    `yaml:"enable_mixed_chunk" of:"sglang" help:"sglang: run decode steps of running requests together with prefill steps" group:"Engine"`
-	OverlapSchedule     bool    `yaml:"overlap_schedule" of:"sglang" help:"sglang: form a step while the one before it runs, as sglang does by default" more:"On with engine sglang-VERSION; the profiles in lorasim were measured without it"`
-	NoOverlapSchedule   bool    `yaml:"disable_overlap_schedule" of:"sglang" help:"sglang: form a step when the one before it has ended"`
-	IgnoreEOS           bool    `yaml:"ignore_eos" of:"sglang" help:"sglang: requests run to max_new_tokens, and the scheduler knows"`
-	DisableRadixCache   bool    `yaml:"disable_radix_cache" help:"With ignore_eos: reserve memory as sglang does without its radix cache"`
-	PrefixCache         bool    `yaml:"prefix_cache" vllm:"enable_prefix_caching" help:"Workers cache prompt prefixes, per adapter" group:"Prefix cache"`
-	PrefixEviction      string  `yaml:"prefix_eviction" check:"oneof pages nodes" help:"Eviction unit of the prefix cache: pages, or nodes as in sglang"`
-	AdapterLoading      string  `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"Adapter loads: blocking (no step runs meanwhile) or overlapped (the adapter's requests wait)" group:"Adapters on workers"`
-	AdapterEviction     string  `yaml:"adapter_eviction" sglang:"lora_eviction_policy" check:"oneof lru fifo" help:"Eviction of adapters from GPU slots: lru or fifo"`
-	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline mbgmv" help:"Cost of LoRA in a step: none, csgmv, triton, merged, dlora, roofline or mbgmv" more:"merged: one adapter at a time, merged into the weights. dlora: merged or not, by credits. roofline: profiles computed from model and GPU. mbgmv: S-LoRA's kernels, by the ranks of distinct adapters"`
+	Version             servingText `yaml:"version" flag:"engine" help:"Engine with its defaults for the GPU, as started without flags: vllm-0.33, vllm-0.32, vllm-0.23, sglang-0.5.23" more:"vllm-0.33:llm is vLLM's class LLM in place of vllm serve. Sets scheduler, version and limits; keys that are given win. Needs a profile whose GPU is known. Empty: as the profile says" group:"Engine"`
+	Scheduler           string      `yaml:"scheduler" flag:"scheduler" check:"oneof sglang vllm slora" help:"Engine whose scheduler is simulated: sglang, vllm or slora" group:"Engine"`
+	MaxNumBatchedTokens int         `yaml:"max_num_batched_tokens" of:"vllm" check:">=0 <=1e9" unit:"tokens" help:"vllm: token budget of a step"`
+	MaxRunningRequests  int         `yaml:"max_running_requests" vllm:"max_num_seqs" check:">=0 <=1e6" unit:"requests" help:"Limit of running requests per worker"`
+	MaxLorasPerBatch    int         `yaml:"max_loras_per_batch" vllm:"max_loras" check:">=0 <=1e6" unit:"adapters" help:"GPU adapter slots per worker" group:"Adapters on workers"`
+	MaxLoadedLoras      int         `yaml:"max_loaded_loras" vllm:"max_cpu_loras" check:">=0 <=1e6" unit:"adapters" help:"Limit of adapters in a worker's host memory"`
+	MaxLoraRank         int         `yaml:"max_lora_rank" check:">=0 <=1e6" unit:"rank" help:"Rank for which adapter slots are allocated"`
+	ChunkedPrefillSize  int         `yaml:"chunked_prefill_size" check:">=-1 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill step (-1: prompts are not split)" group:"Engine"`
+	MaxPrefillTokens    int         `yaml:"max_prefill_tokens" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill batch"`
+	ContextLength       int         `yaml:"context_length" vllm:"max_model_len" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt + output, tokens"`
+	KVTokens            int64       `yaml:"kv_tokens" sglang:"max_total_tokens" check:">=0 <=1e12" unit:"tokens" help:"Size of a worker's KV cache, tokens"`
+	PageSize            int         `yaml:"page_size" vllm:"block_size" check:">=0 <=1e6" unit:"tokens" help:"Tokens per page (block) of the KV cache"`
+	HeadOfLine          string      `yaml:"head_of_line" check:"oneof skip block" help:"Waiting request without a free adapter slot: skip it, or block the requests behind it" more:"Old versions of sglang block" group:"Adapters on workers"`
+	LoraDrainWait       float64     `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" unit:"s" help:"Waiting time after which a request may evict a running adapter, s (0 disables)"`
+	SchedulePolicy      string      `yaml:"schedule_policy" vllm:"scheduling_policy" check:"oneof fcfs priority vtc lifo" help:"Order of the queue: fcfs, priority, vtc (least-served adapter first) or lifo" more:"lifo: scheduler slora. priority is that of the adapter: sglang takes large values first, vllm small ones. vtc: docs/admission.md" group:"Queue"`
+	EnableAbort         bool        `yaml:"enable_abort" of:"slora" help:"slora: early abort of requests that would miss a TTFT of 6 s" more:"Serves the latest requests first while the queue grows, else the earliest. An aborted request counts as rejected"`
+	LowPriorityFirst    bool        `yaml:"schedule_low_priority_values_first" of:"sglang" help:"sglang, schedule_policy priority: small values first"`
+	PreemptionThreshold int         `yaml:"priority_scheduling_preemption_threshold" of:"sglang" check:">=-1 <=1e9" unit:"-" help:"sglang, schedule_policy priority: difference that preempts" more:"A running request is preempted if its priority is worse by more than this. 0: the profile's value, else 10. -1: a difference of 0"`
+	NoPriorityPreempt   bool        `yaml:"disable_priority_preemption" of:"sglang" help:"sglang, schedule_policy priority: never preempt running requests"`
+	MaxQueuedRequests   int         `yaml:"max_queued_requests" of:"sglang" check:">=0 <=1e9" unit:"requests" help:"sglang: limit of waiting requests per worker; more are rejected (0: no limit)"`
+	MaxNumQueuedReqs    int         `yaml:"max_num_queued_reqs" of:"vllm" check:">=0 <=1e9" unit:"requests" help:"vllm: limit of waiting and running requests per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
+	MaxNumQueuedTokens  int64       `yaml:"max_num_queued_tokens" of:"vllm" check:">=0 <=1e12" unit:"tokens" help:"vllm: limit of prompt tokens without first token per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
+	EnableMixedChunk    bool        `yaml:"enable_mixed_chunk" of:"sglang" help:"sglang: run decode steps of running requests together with prefill steps" group:"Engine"`
+	OverlapSchedule     bool        `yaml:"overlap_schedule" of:"sglang" help:"sglang: form a step while the one before it runs, as sglang does by default" more:"On with engine sglang-VERSION; the profiles in lorasim were measured without it"`
+	NoOverlapSchedule   bool        `yaml:"disable_overlap_schedule" of:"sglang" help:"sglang: form a step when the one before it has ended"`
+	IgnoreEOS           bool        `yaml:"ignore_eos" of:"sglang" help:"sglang: requests run to max_new_tokens, and the scheduler knows"`
+	DisableRadixCache   bool        `yaml:"disable_radix_cache" help:"With ignore_eos: reserve memory as sglang does without its radix cache"`
+	PrefixCache         bool        `yaml:"prefix_cache" vllm:"enable_prefix_caching" help:"Workers cache prompt prefixes, per adapter" group:"Prefix cache"`
+	PrefixEviction      string      `yaml:"prefix_eviction" check:"oneof pages nodes" help:"Eviction unit of the prefix cache: pages, or nodes as in sglang"`
+	AdapterLoading      string      `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"Adapter loads: blocking (no step runs meanwhile) or overlapped (the adapter's requests wait)" group:"Adapters on workers"`
+	AdapterEviction     string      `yaml:"adapter_eviction" sglang:"lora_eviction_policy" check:"oneof lru fifo" help:"Eviction of adapters from GPU slots: lru or fifo"`
+	LoraBackend         string      `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline mbgmv" help:"Cost of LoRA in a step: none, csgmv, triton, merged, dlora, roofline or mbgmv" more:"merged: one adapter at a time, merged into the weights. dlora: merged or not, by credits. roofline: profiles computed from model and GPU. mbgmv: S-LoRA's kernels, by the ranks of distinct adapters"`
 
 	// Spelled is an engine whose own name set a key; "": none. This is not a setting.
 	Spelled string `yaml:"-"`
@@ -177,11 +189,11 @@ type Engine struct {
 
 // Routing describes the router: its policy and its options.
 type Routing struct {
-	Policy        string  `yaml:"policy" default:"plan-and-route" check:"parse" help:"Routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)" group:"Routing"`
-	ViewStaleness float64 `yaml:"view_staleness" check:">=0 <=1e7" unit:"s" help:"Maximum age of worker metrics seen by the router, s" more:"Metrics are health, KV cache use and adapters held. The router always knows its own requests in flight"`
+	Policy        policyText `yaml:"policy" default:"plan-and-route" help:"Routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)" group:"Routing"`
+	ViewStaleness float64    `yaml:"view_staleness" check:">=0 <=1e7" unit:"s" help:"Maximum age of worker metrics seen by the router, s" more:"Metrics are health, KV cache use and adapters held. The router always knows its own requests in flight"`
 
-	Shed      string `yaml:"shed" check:"parse" help:"Load shedding: ttft:MS (predicted TTFT above MS on every worker), queue:N (N waiting on every worker)" more:"Both joined by +. Empty: no shedding"`
-	RateLimit string `yaml:"rate_limit" check:"parse" help:"Rate limit per adapter, requests/s: R or R,burst=B (token bucket of B requests)" more:"B is R, at least 1, by default. Empty: no limit"`
+	Shed      shedText      `yaml:"shed" help:"Load shedding: ttft:MS (predicted TTFT above MS on every worker), queue:N (N waiting on every worker)" more:"Both joined by +. Empty: no shedding"`
+	RateLimit rateLimitText `yaml:"rate_limit" help:"Rate limit per adapter, requests/s: R or R,burst=B (token bucket of B requests)" more:"B is R, at least 1, by default. Empty: no limit"`
 
 	KnownOutputs bool `yaml:"known_outputs" help:"Routers know every output length in advance; bounds the gain of better estimates"`
 
@@ -200,7 +212,7 @@ type Client struct {
 	NoStream        bool `yaml:"no_stream" help:"Clients receive all tokens at the end (TTFT = E2E)"`
 	NoWarmup        bool `yaml:"no_warmup" help:"Send no warm-up request before the run"`
 
-	Warmup string `yaml:"warmup" default:"0" check:"parse" help:"Warm-up that all figures leave out, s; auto: until the steady state" more:"0: none"`
+	Warmup warmupText `yaml:"warmup" default:"0" help:"Warm-up that all figures leave out, s; auto: until the steady state" more:"0: none"`
 }
 
 // Load reads a scenario file on top of the defaults. Relative paths in the file are resolved against its folder.
@@ -210,7 +222,9 @@ func Load(ctx context.Context, file string) (Scenario, error) {
 		return Scenario{}, err
 	}
 	sc, err := Parse(data, file)
-	sc.MapPaths(In(filepath.Dir(file)))
+	if err == nil {
+		err = sc.MapPaths(In(filepath.Dir(file)))
+	}
 	return sc, fault(err)
 }
 
@@ -248,13 +262,9 @@ func ParseNode(node ast.Node, file string) (Scenario, error) {
 	return r.scenario, errors.Join(r.errs...)
 }
 
-// YAML returns the whole scenario as a file that [Parse] accepts. It leaves out counts that were not given.
+// YAML returns the whole scenario as a file that [Parse] accepts. It leaves out numbers that are not given.
 func (s *Scenario) YAML() ([]byte, error) {
-	text, err := yaml.MarshalWithOptions(s, yaml.Indent(2))
-	if err == nil && s.Workload.BaseOnly {
-		text = bytes.Replace(text, []byte("workload:\n"), []byte("workload:\n  num_adapters: 0\n"), 1)
-	}
-	return text, err
+	return yaml.MarshalWithOptions(s, yaml.Indent(2))
 }
 
 // nodeReader sets settings from the nodes of a file. Its errors begin with the line.
@@ -345,36 +355,20 @@ func findKey(key, prefix string) (Field, error) {
 	return Field{}, suggest.Unknown("key", name, slices.Compact(known))
 }
 
-// pathsIn replaces the names of files within the values of those settings that have any and no grammar with forms,
-// whose tags say so.
-var pathsIn = map[string]func(value string, f func(string) string) string{
-	"workload.file":            pathWith(""),
-	"workload.trace_path":      pathWith(""),
-	"workload.trace_histogram": pathWith(".json"),
-	"cluster.profile": func(value string, f func(string) string) string {
-		entries, err := parseProfiles(value)
-		if err != nil {
-			return value // whoever loads them says what is wrong
-		}
-		names := make([]string, len(entries))
-		for i, e := range entries {
-			if isProfileFile(e.name, f) {
-				e.name = f(e.name)
-			}
-			names[i] = e.String()
-		}
-		return strings.Join(names, ",")
-	},
-}
-
-// pathWith is a path that ends in a suffix.
-func pathWith(suffix string) func(value string, f func(string) string) string {
-	return func(value string, f func(string) string) string {
-		if value == "" || !strings.HasSuffix(value, suffix) {
-			return value
-		}
-		return f(value)
+// mapProfilePaths replaces the names of files in a list of profiles.
+func mapProfilePaths(list string, to func(string) string) string {
+	entries, err := parseProfiles(list)
+	if err != nil {
+		return list // the error is told where the setting is read
 	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		if isProfileFile(e.name, to) {
+			e.name = to(e.name)
+		}
+		names[i] = e.String()
+	}
+	return strings.Join(names, ",")
 }
 
 // isProfileFile reports whether a profile is a file. Built-in names are not, nor are unknown names, which stay as they
@@ -391,21 +385,30 @@ func isProfileFile(name string, f func(string) string) bool {
 }
 
 // MapPaths replaces the name of every file that the scenario reads by f(name).
-func (s *Scenario) MapPaths(f func(path string) string) {
+func (s *Scenario) MapPaths(f func(path string) string) error {
 	for _, field := range fields {
-		if v := field.of(s); v.Kind() == reflect.String {
-			v.SetString(field.MapPaths(v.String(), f))
+		was := field.Get(s)
+		if text := field.MapPaths(was, f); text != was {
+			if err := field.Set(s, text); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // MapPaths replaces each file name within a value of the setting by path(name). It returns the value unchanged if the
 // setting names no files.
 func (f Field) MapPaths(value string, path func(string) string) string {
-	if replace, ok := pathsIn[f.Key]; ok {
-		return replace(value, path)
+	switch {
+	case value == "":
+		return ""
+	case f.option.Path:
+		return path(value)
+	case f.option.Grammar != nil:
+		return f.option.Grammar.MapPaths(value, path)
 	}
-	return settings.MapPaths(grammars[f.leaf].forms(), value, path)
+	return value
 }
 
 // In returns a function for MapPaths that resolves relative paths against a
@@ -420,14 +423,10 @@ func In(folder string) func(string) string {
 }
 
 // AbsolutePaths makes all paths absolute, so that the scenario does not depend on the working directory.
-func (s *Scenario) AbsolutePaths() (failed error) {
-	s.MapPaths(func(path string) string {
-		abs, err := filepath.Abs(path)
-		if err != nil {
-			failed = err
-			return path
-		}
-		return abs
-	})
-	return failed
+func (s *Scenario) AbsolutePaths() error {
+	folder, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	return s.MapPaths(In(folder))
 }

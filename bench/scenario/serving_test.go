@@ -29,7 +29,8 @@ func TestEngineKey(t *testing.T) {
 	sc.Cluster.Engine.SchedulePolicy, sc.Cluster.Engine.Scheduler = "", "sglang"
 	_, err = sc.Profiles(t.Context())
 	testutil.ExpectError(t, err, "engine vllm-0.33 has scheduler vllm, but scheduler is sglang: give only one of them")
-	sc.Cluster.Engine.Scheduler, sc.Cluster.Engine.Version = "", "vllm-1"
+	sc.Cluster.Engine.Scheduler = ""
+	testutil.Set(t, &sc, "version", "vllm-1")
 	_, err = sc.Profiles(t.Context())
 	testutil.ExpectError(t, err, `unknown engine "vllm-1"`)
 }

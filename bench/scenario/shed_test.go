@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/sim/record"
+	"lorasim/trace/settings"
 )
 
 // In overload, --shed ttft keeps those that it admits within the limit, and keeps the
@@ -29,10 +31,11 @@ func TestShedKeepsItsWord(t *testing.T) {
 		{"plan-and-route", "llama-3.1-8b-h100-64gb-vllm-0.8.5", 60, 1000, 0.88, 30},
 	} {
 		sc := Default()
-		sc.Routing.Policy, sc.Workload.RequestRate, sc.Workload.NumPrompts = c.policy, c.rate, 3000
-		sc.Routing.Shed = fmt.Sprintf("ttft:%v", c.ttft)
+		sc.Workload.RequestRate, sc.Workload.NumPrompts = c.rate, settings.Some[int64](3000)
+		testutil.Set(t, &sc, "policy", c.policy)
+		testutil.Set(t, &sc, "shed", fmt.Sprintf("ttft:%v", c.ttft))
 		if c.profile != "" {
-			sc.Cluster.Profile, sc.Workload.LoraRanks = c.profile, "16"
+			testutil.Set(t, &sc, "profile", c.profile, "lora_ranks", "16")
 		}
 		res, err := sc.Simulate(context.Background(), RunOptions{KeepRecords: true})
 		if err != nil {

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,14 +30,6 @@ const streamAssign = 0x61737369676e
 
 // reading is called with the bytes of input read so far and in all, if known. Its error ends the reading.
 type reading func(read, total int64) error
-
-// must is the value of a setting that checkValues let pass.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
 
 // open opens the source that in.Dataset names.
 func (s *Scenario) open(ctx context.Context, in *Input, progress reading) error {
@@ -70,9 +61,6 @@ func (s *Scenario) adapters(n int) []trace.Adapter {
 
 // parseNames reads the names of the adapters.
 func parseNames(text string) ([]string, error) {
-	if text == "" {
-		return nil, nil
-	}
 	names := strings.Split(text, ",")
 	for i := range names {
 		if names[i] = strings.TrimSpace(names[i]); names[i] == "" || slices.Contains(names[:i], names[i]) {
@@ -84,7 +72,7 @@ func parseNames(text string) ([]string, error) {
 
 // Noisy returns the adapters that have their own flash crowd.
 func (w *Workload) Noisy() []int32 {
-	f := must(synth.ParsePattern(cmp.Or(w.Pattern, "constant"))).Flash
+	f := w.Pattern.Value().Flash
 	if w.dataset() != "synthetic" || f.Duration == 0 || f.Adapter == synth.AllAdapters {
 		return nil
 	}
@@ -93,41 +81,35 @@ func (w *Workload) Noisy() []int32 {
 
 // numAdapters is the number of adapters if only the settings state it.
 func (w *Workload) numAdapters() int {
-	if w.BaseOnly {
-		return 0
-	}
-	return cmp.Or(w.NumAdapters, defaultAdapters)
+	return w.NumAdapters.Or(defaultAdapters)
 }
+
+// baseOnly reports whether no request has an adapter.
+func (w *Workload) baseOnly() bool { return w.NumAdapters.Given && w.NumAdapters.Value == 0 }
 
 // ranks is the law of the adapters' ranks; where it is the default, a run fits it
 // to its workers (fitRanks).
 func (w *Workload) ranks() synth.Ranks {
-	return must(synth.ParseRanks(cmp.Or(w.LoraRanks, DefaultRanks(slices.Max(defaultRanks)))))
-}
-
-func (w *Workload) popularity() synth.Popularity { return must(synth.ParsePopularity(w.Popularity)) }
-
-func (w *Workload) locality() synth.Locality {
-	if w.Locality == "" {
-		return synth.Locality{}
+	if !w.LoraRanks.Given() {
+		return synth.Ranks{Values: fitting(slices.Max(defaultRanks))}
 	}
-	return must(synth.ParseLocality(w.Locality))
+	return w.LoraRanks.Value()
 }
 
 // limited ends a source after num_prompts.
 func (w *Workload) limited(src trace.Source) trace.Source {
-	if w.NumPrompts > 0 {
-		return trace.Limit(src, w.NumPrompts)
+	if w.NumPrompts.Given {
+		return trace.Limit(src, w.NumPrompts.Value)
 	}
 	return src
 }
 
 // generated is the number of requests that a generator makes; 0: all that arrive within the window.
 func (w *Workload) generated() int64 {
-	if w.NumPrompts == 0 && w.Window == 0 {
-		return defaultPrompts
+	if w.Window == 0 {
+		return w.NumPrompts.Or(defaultPrompts)
 	}
-	return w.NumPrompts
+	return w.NumPrompts.Value
 }
 
 // of is the progress of reading one file.
@@ -162,7 +144,7 @@ func prioritized(src trace.Source, priorities []int) trace.Source {
 
 func (s *Scenario) openSynthetic(in *Input) (err error) {
 	cfg := s.synthetic()
-	if s.Workload.Conversations != "" {
+	if s.Workload.Conversations.Given() {
 		cfg.Requests = 0 // it is turns that end them
 	}
 	in.Source, err = synth.New(cfg)
@@ -178,10 +160,8 @@ func (s *Scenario) synthetic() synth.Config {
 	if w.paced() {
 		cfg.Rate = math.Inf(1) // the times are replaced
 	}
-	cfg.Ranks, cfg.Popularity, cfg.Locality = w.ranks(), w.popularity(), w.locality()
-	cfg.Arrivals = must(synth.ParseArrivals(w.Arrivals))
-	cfg.Pattern = must(synth.ParsePattern(cmp.Or(w.Pattern, "constant")))
-	cfg.Sessions = must(synth.ParseSessions(w.Sessions))
+	cfg.Ranks, cfg.Popularity, cfg.Locality = w.ranks(), w.Popularity.Value(), w.Locality.Value()
+	cfg.Arrivals, cfg.Pattern, cfg.Sessions = w.Arrivals.Value(), w.Pattern.Value(), w.Sessions.Value()
 	if w.LoraRequestDist != "" {
 		cfg.Arrivals.Total = true // one process, whatever the adapters
 	}
@@ -190,7 +170,7 @@ func (s *Scenario) synthetic() synth.Config {
 
 func (s *Scenario) openSLoRA(in *Input) (err error) {
 	w := &s.Workload
-	p := w.popularity()
+	p := w.Popularity.Value()
 	if p.Kind != synth.PowerLaw {
 		return fmt.Errorf("popularity: compat slora draws from powerlaw:ALPHA, not %s", p.Kind)
 	}
@@ -201,7 +181,7 @@ func (s *Scenario) openSLoRA(in *Input) (err error) {
 	input, output := w.randomRanges()
 	in.Source, err = synth.NewSLoRA(synth.SLoRA{
 		Adapters: w.numAdapters(), Ranks: w.ranks(), Alpha: p.Param, Rate: w.RequestRate,
-		CV:       must(synth.ParseArrivals(w.Arrivals)).CV,
+		CV:       w.Arrivals.Value().CV,
 		Duration: (float64(n) + 0.5) / w.RequestRate, Input: input, Output: output, Seed: uint32(s.Seed),
 	})
 	return err
@@ -211,7 +191,7 @@ func (s *Scenario) openSLoRA(in *Input) (err error) {
 // published runs; here it is the scenario's.
 func (s *Scenario) openSharedPoisson(in *Input) error {
 	w := &s.Workload
-	rates, err := w.popularity().Shares(w.numAdapters())
+	rates, err := w.Popularity.Value().Shares(w.numAdapters())
 	if err != nil {
 		return fmt.Errorf("popularity: %w", err)
 	}
@@ -226,11 +206,11 @@ func (s *Scenario) openSharedPoisson(in *Input) error {
 
 func (s *Scenario) openHistogram(ctx context.Context, in *Input) error {
 	w := &s.Workload
-	counts, err := readCounts(ctx, w.TraceHistogram)
+	counts, err := w.TraceHistogram.Value().read(ctx)
 	if err != nil {
 		return fmt.Errorf("trace_histogram: %w", err)
 	}
-	adapters := s.adapters(cmp.Or(w.NumAdapters, len(counts)))
+	adapters := s.adapters(w.NumAdapters.Or(len(counts)))
 	if w.Compat != "dlora" {
 		in.Source, err = s.rates().ReplayHistogram(adapters, counts)
 		return err
@@ -243,12 +223,12 @@ func (s *Scenario) openHistogram(ctx context.Context, in *Input) error {
 	return err
 }
 
-// readCounts reads the invocations of each adapter in each interval, from a text or from the JSON file that it names.
-func readCounts(ctx context.Context, textOrFile string) ([][]int64, error) {
-	if strings.HasSuffix(textOrFile, ".json") {
-		return readHistogram(ctx, textOrFile)
+// read returns the invocations of each adapter in each interval.
+func (h histogram) read(ctx context.Context) ([][]int64, error) {
+	if h.file != "" {
+		return readHistogram(ctx, h.file)
 	}
-	return parseHistogram(textOrFile)
+	return h.counts, nil
 }
 
 // parseHistogram reads the invocations of each adapter in each interval from a text.
@@ -305,7 +285,7 @@ func (s *Scenario) openFunctions(ctx context.Context, in *Input, read azure.Opti
 		in.Skipped = func() int64 { return in.Replayed.SkippedRows }
 		return nil
 	}
-	window, err := azure.ParseWindow(w.TraceStartTime, w.TraceEndTime)
+	window, err := azure.NewWindow(w.TraceStartTime.Value(), w.TraceEndTime.Value())
 	if err != nil {
 		return err
 	}
@@ -336,8 +316,8 @@ func (s *Scenario) dlora() (replay.DLoRA, error) {
 		return replay.DLoRA{}, fmt.Errorf("trace_cv: compat dlora takes one, not %d", len(w.TraceCV))
 	}
 	return replay.DLoRA{
-		Start: w.TraceStartTime, End: w.TraceEndTime, NeedSort: w.TraceNeedSort,
-		Requests:     int(cmp.Or(w.NumPrompts, defaultPrompts)),
+		Start: w.TraceStartTime.Value(), End: w.TraceEndTime.Value(), NeedSort: w.TraceNeedSort,
+		Requests:     int(w.NumPrompts.Or(defaultPrompts)),
 		Distribution: w.TraceArrivalDistribution, Interval: w.TraceIntervalMinutes,
 		TotalRate: w.TraceTotalRate, CV: w.TraceCV[0], MapStride: w.TraceMapStride,
 	}, nil
@@ -349,15 +329,15 @@ func (s *Scenario) rates() replay.Config {
 	cfg.Distribution = w.TraceArrivalDistribution
 	cfg.CV, cfg.CVScale = w.TraceCV, w.CVScale
 	cfg.TotalRate, cfg.RateScale, cfg.TimeScale = w.TraceTotalRate, w.RateScale, w.TimeScale
-	cfg.Requests, cfg.Drift = w.NumPrompts, w.Drift
-	cfg.Locality, cfg.Recent = w.locality().P, w.locality().Window
+	cfg.Requests, cfg.Drift = w.NumPrompts.Value, w.Drift
+	cfg.Locality, cfg.Recent = w.Locality.Value().P, w.Locality.Value().Window
 	return cfg
 }
 
 func (s *Scenario) openLLM(ctx context.Context, in *Input, progress reading) error {
 	w := &s.Workload
 	adapters := s.adapters(w.numAdapters())
-	assign, err := w.popularity().Assigner(len(adapters), rand.New(rand.NewPCG(s.Seed, streamAssign)))
+	assign, err := w.Popularity.Value().Assigner(len(adapters), rand.New(rand.NewPCG(s.Seed, streamAssign)))
 	if err != nil {
 		return fmt.Errorf("popularity: %w", err)
 	}
@@ -385,8 +365,8 @@ func (s *Scenario) openUsage(ctx context.Context, in *Input, progress reading) e
 		return err
 	}
 	o := llm.Options{Start: start, End: end, SkipBadRows: w.SkipBadRows, Progress: progress.of(nil, w.TracePath)}
-	if w.NumAdapters > 0 {
-		o.Adapters = s.adapters(w.NumAdapters)
+	if n := w.NumAdapters.Value; n > 0 {
+		o.Adapters = s.adapters(n)
 	}
 	read, skipped, err := llm.ReadUsage(ctx, w.TracePath, o, func(n int) []int { return w.ranks().For(n, s.Seed) })
 	if err != nil {
@@ -400,9 +380,9 @@ func (s *Scenario) openUsage(ctx context.Context, in *Input, progress reading) e
 // llmWindow is the part of an LLM trace to read, in s; all of it where none is
 // stated.
 func (w *Workload) llmWindow() (start, end float64, err error) {
-	if w.TraceStartTime == defaults.Workload.TraceStartTime && w.TraceEndTime == defaults.Workload.TraceEndTime {
+	if d := &defaults.Workload; w.TraceStartTime == d.TraceStartTime && w.TraceEndTime == d.TraceEndTime {
 		return 0, 0, nil
 	}
-	win, err := azure.ParseWindow(w.TraceStartTime, w.TraceEndTime)
+	win, err := azure.NewWindow(w.TraceStartTime.Value(), w.TraceEndTime.Value())
 	return float64(win.Start) * 60, float64(win.End) * 60, err
 }

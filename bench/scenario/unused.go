@@ -17,7 +17,7 @@ func (s *Scenario) Unused() (keys []string) {
 	}
 	// Workers that come and go, and a router that refuses requests, look at signals
 	// whatever the policy.
-	signals := f.Signals || s.Routing.Shed != "" || s.Cluster.Outages != "" || s.Cluster.Elastic != ""
+	signals := f.Signals || s.Routing.Shed.Given() || s.Cluster.Outages.Given() || s.Cluster.Elastic.Given()
 	note(signals, "routing.view_staleness")
 	note(signals, "routing.known_outputs")
 	note(f.Plans && f.Interval, "routing.migration_interval")

@@ -7,12 +7,9 @@ import (
 	"lorasim/bench/result"
 )
 
-// autoWarmup is the value of warmup that leaves out the time until the steady state.
-const autoWarmup = "auto"
-
 // parseWarmup reads the time that figures leave out: seconds, or auto.
 func parseWarmup(text string) (result.Warmup, error) {
-	if text == autoWarmup {
+	if text == autoWord {
 		return result.Warmup{Auto: true}, nil
 	}
 	v, err := strconv.ParseFloat(text, 64)
@@ -23,7 +20,7 @@ func parseWarmup(text string) (result.Warmup, error) {
 }
 
 // Warmup returns the time at the start of a run that its metrics leave out.
-func (s *Scenario) Warmup() result.Warmup { return must(parseWarmup(s.Client.Warmup)) }
+func (s *Scenario) Warmup() result.Warmup { return s.Client.Warmup.Value() }
 
 // CheckWarmup returns an error if the warm-up covers the whole run.
 func (s *Scenario) CheckWarmup(res *result.Result) error {

@@ -10,15 +10,18 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/internal/testutil"
 	"lorasim/sim/record"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // windowed is an overloaded worker that is watched for 20 s.
 func windowed() Scenario {
 	sc := Default()
-	sc.Workload.NumAdapters, sc.Workload.RequestRate, sc.Workload.Window = 4, 40, 20
-	sc.Cluster.NumWorkers, sc.Routing.Policy = 1, "static"
+	sc.Workload.NumAdapters, sc.Workload.RequestRate, sc.Workload.Window = settings.Some(4), 40, 20
+	sc.Cluster.NumWorkers = settings.Some(1)
+	sc.Routing.Policy = as[policyText]("static")
 	return sc
 }
 
@@ -90,8 +93,8 @@ func TestMaxInFlightFail(t *testing.T) {
 // TestCompatVLLMLora: the adapters' rates are the total rate times their shares.
 func TestCompatVLLMLora(t *testing.T) {
 	sc := windowed()
-	sc.Workload.Compat, sc.Workload.Popularity, sc.Workload.RequestRate, sc.Workload.Window = "vllm-lora",
-		"explicit:1,2,3,4", 5, 2000
+	sc.Workload.Compat, sc.Workload.RequestRate, sc.Workload.Window = "vllm-lora", 5, 2000
+	testutil.Set(t, &sc, "popularity", "explicit:1,2,3,4")
 	in, err := sc.OpenWorkload(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +119,7 @@ func TestCompatVLLMLora(t *testing.T) {
 	if !slices.IsSortedFunc(w.Requests, func(a, b trace.Request) int { return int(1e9 * (a.Arrival - b.Arrival)) }) {
 		t.Error("arrivals are not in order")
 	}
-	sc.Workload.NumPrompts, sc.Workload.Window = 0, 0
+	sc.Workload.NumPrompts, sc.Workload.Window = settings.Optional[int64]{}, 0
 	if in, err = sc.OpenWorkload(context.Background(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +136,7 @@ func TestBadWindows(t *testing.T) {
 		"compat vllm-lora generates its requests": func(w *Workload) { w.Compat, w.TracePath = "vllm-lora", "x" },
 		"popularity: ": func(w *Workload) {
 			w.Compat, w.Popularity = "vllm-lora",
-				"explicit:1,2"
+				as[popularityText]("explicit:1,2")
 		},
 		"rate of adapter 0 is +Inf": func(w *Workload) {
 			w.Compat, w.RequestRate = "vllm-lora",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -23,12 +24,7 @@ const (
 	// defaultBudget is what chat clients are taken to ask for: a constant at which the
 	// built-in chats end. Engines reserve memory for it; nobody but the engine's
 	// clients would know better.
-	defaultBudget = "1024"
-
-	// NoLengths is a value of lengths that leaves requests without token counts.
-	NoLengths = "none"
-
-	budgetOfTrace = "trace" // of max_new_tokens
+	defaultBudget = 1024
 )
 
 // Input is the request source of a scenario.
@@ -60,10 +56,10 @@ func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total i
 	if err := cmp.Or(s.checkValues(), w.check()); err != nil {
 		return nil, fault(err)
 	}
-	names, _ := parseNames(w.LoraNames)
+	names := w.LoraNames.Value()
 	if len(names) > 0 {
 		own := *s
-		own.Workload.NumAdapters = len(names)
+		own.Workload.NumAdapters = settings.Some(len(names))
 		s = &own
 	}
 	in := &Input{Dataset: w.dataset()}
@@ -84,8 +80,8 @@ func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total i
 	if err == nil {
 		err = s.fillBudgets(in)
 	}
-	if err == nil && w.Priorities != "" {
-		in.Source = prioritized(in.Source, must(parsePriorities(w.Priorities)))
+	if err == nil && w.Priorities.Given() {
+		in.Source = prioritized(in.Source, w.Priorities.Value())
 	}
 	if err != nil {
 		return nil, errors.Join(err, in.Close())
@@ -152,7 +148,7 @@ func (w *Workload) dataset() string {
 		return "workload"
 	case w.Compat == "slora" || w.Compat == "vllm-lora":
 		return w.Compat
-	case w.TraceHistogram != "":
+	case w.TraceHistogram.Given():
 		return "histogram"
 	case w.usesTrace():
 		return w.traceName()
@@ -173,7 +169,8 @@ func (w *Workload) paced() bool {
 
 // randomLengths reports whether lengths are random, by that name or by their range.
 func (w *Workload) randomLengths() bool {
-	return w.Lengths == "random" || w.Lengths == "auto" && (w.RandomInputLen > 0 || w.RandomOutputLen > 0)
+	word := w.Lengths.Value().word
+	return word == randomWord || word == autoWord && (w.RandomInputLen > 0 || w.RandomOutputLen > 0)
 }
 
 // check finds settings that contradict each other.
@@ -182,13 +179,13 @@ func (w *Workload) check() error {
 	generated := w.dataset() == "synthetic" && w.Compat == ""
 	functions := w.traceName() == "azure_v1" || w.traceName() == "azure_v2"
 	sources := 0
-	for _, set := range []bool{w.File != "", w.usesTrace(), w.TraceHistogram != ""} {
+	for _, set := range []bool{w.File != "", w.usesTrace(), w.TraceHistogram.Given()} {
 		if set {
 			sources++
 		}
 	}
 	switch {
-	case w.BaseOnly && w.File == "":
+	case w.baseOnly() && w.File == "":
 		return errors.New("num_adapters is 0, but only a workload file may be of the base model alone; " +
 			"expected at least 1")
 	case w.RampUpStrategy == "" && (w.RampUpStartRPS != 0 || w.RampUpEndRPS != 0):
@@ -197,31 +194,31 @@ func (w *Workload) check() error {
 		return fmt.Errorf("ramp_up_strategy needs a ramp_up_start_rps above 0 and a ramp_up_end_rps that is no less, not %v and %v", w.RampUpStartRPS, w.RampUpEndRPS)
 	case (w.paced() || w.LoraRequestDist != "") && !generated && !w.llmTrace():
 		return errors.New("burstiness, ramp_up, lora_request_distribution and use_trace_timestamps=false are for generated requests and for LLM traces")
-	case w.paced() && generated && (w.Arrivals != def.Arrivals || w.Pattern != def.Pattern || w.Drift != 0 ||
-		w.Sessions != ""):
+	case w.paced() && generated && (w.Arrivals.Value() != def.Arrivals.Value() || w.Pattern.Given() ||
+		w.Drift != 0 || w.Sessions.Given()):
 		return errors.New("burstiness and ramp_up set all arrivals: they exclude arrivals, pattern, drift and sessions")
 	case w.paced() && w.llmTrace() && w.UseTraceTimestamps:
 		return errors.New("burstiness and ramp_up replace the trace's times: give use_trace_timestamps=false")
-	case (w.Burstiness != 0 || w.RampUpStrategy != "") && w.NumPrompts == 0 && (w.Window > 0 || w.usesTrace()):
+	case (w.Burstiness != 0 || w.RampUpStrategy != "") && !w.NumPrompts.Given && (w.Window > 0 || w.usesTrace()):
 		return errors.New("burstiness and ramp_up need num_prompts: the times depend on it")
-	case w.LoraRequestDist != "" && w.Sessions != "":
+	case w.LoraRequestDist != "" && w.Sessions.Given():
 		return errors.New("lora_request_distribution chooses the adapters: it excludes sessions")
 	case (w.LoraRequestDist == synth.DistinctAdapters || w.LoraRequestDist == synth.SkewedAdapters) &&
-		(w.NumAdapters == 1 || w.LoraNames != "" && !strings.Contains(w.LoraNames, ",")):
+		(w.NumAdapters.Value == 1 || len(w.LoraNames.Value()) == 1):
 		return fmt.Errorf("lora_request_distribution %s needs more than one adapter", w.LoraRequestDist)
-	case w.Conversations != "" && (!generated || w.paced() || w.Sessions != "" || w.LoraRequestDist != "" ||
+	case w.Conversations.Given() && (!generated || w.paced() || w.Sessions.Given() || w.LoraRequestDist != "" ||
 		math.IsInf(w.RequestRate, 1)):
 		return errors.New("conversations need generated requests with a rate: they exclude traces, compat, sessions, burstiness, ramp_up and lora_request_distribution")
-	case w.Conversations != "" && w.Lengths == NoLengths:
+	case w.Conversations.Given() && w.Lengths.Value().word == NoLengths:
 		return errors.New("conversations need lengths")
-	case w.LoraNames != "" && w.File != "":
+	case w.LoraNames.Given() && w.File != "":
 		return errors.New("lora_names: a saved workload names its adapters itself")
-	case w.LoraNames != "" && w.NumAdapters != 0 && w.NumAdapters != strings.Count(w.LoraNames, ",")+1:
-		return fmt.Errorf("num_adapters is %d, but lora_names has %d names", w.NumAdapters,
-			strings.Count(w.LoraNames, ",")+1)
+	case w.LoraNames.Given() && w.NumAdapters.Or(len(w.LoraNames.Value())) != len(w.LoraNames.Value()):
+		return fmt.Errorf("num_adapters is %d, but lora_names has %d names", w.NumAdapters.Value,
+			len(w.LoraNames.Value()))
 	case sources > 1:
 		return errors.New("a saved workload, a trace and a histogram exclude each other: give one of workload, trace_path and trace_histogram")
-	case w.Compat == "dlora" && !w.usesTrace() && w.TraceHistogram == "":
+	case w.Compat == "dlora" && !w.usesTrace() && !w.TraceHistogram.Given():
 		return errors.New("compat dlora replays function traces: give trace_path, or trace_histogram")
 	case w.Compat == "dlora" && w.usesTrace() && !functions:
 		return fmt.Errorf("compat dlora replays azure_v1 and azure_v2, not %s", w.traceName())
@@ -247,7 +244,7 @@ func (s *Scenario) asClients(in *Input) (err error) {
 	if p.Burstiness == 0 {
 		p.Burstiness, p.FromZero = 1, w.RampUpStrategy == ""
 	}
-	n := w.NumPrompts
+	n := w.NumPrompts.Value
 	if !w.usesTrace() {
 		n = w.generated()
 	}
@@ -258,21 +255,24 @@ func (s *Scenario) asClients(in *Input) (err error) {
 // fillLengths gives requests their token counts if the source has none, or if the scenario sets others.
 func (s *Scenario) fillLengths(ctx context.Context, in *Input) error {
 	w := &s.Workload
-	spec := w.Lengths
+	choice := w.Lengths.Value()
+	var sampler lengths.Sampler
+	var err error
 	switch {
-	case spec == NoLengths || spec == "auto" && (w.Compat == "slora" || w.llmTrace()):
+	case choice.word == NoLengths || choice.word == autoWord && (w.Compat == "slora" || w.llmTrace()):
 		return nil
 	case w.randomLengths():
 		input, output := w.randomRanges()
-		spec = fmt.Sprintf("random:%d,%d,%s", input[1]-1, output[1]-1, settings.Format(w.RandomRangeRatio))
-	case spec == "auto":
-		spec = defaultLengths
+		sampler, err = lengths.NewRandom(input[1]-1, output[1]-1, w.RandomRangeRatio)
+	case choice.word == autoWord:
+		sampler, err = lengths.Parse(ctx, defaultLengths)
+	default:
+		sampler, err = choice.law.Sampler(ctx)
 	}
-	sampler, err := lengths.Parse(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("lengths: %w", err)
 	}
-	if w.Conversations != "" {
+	if w.Conversations.Given() {
 		sampler = lengths.Rescale(sampler, int(w.generated()), s.Seed)
 		return s.converse(in, sampler)
 	}
@@ -291,17 +291,17 @@ func (s *Scenario) converse(in *Input, sampler lengths.Sampler) error {
 	cfg.Seed = ^cfg.Seed // other adapters than those of the conversations that begin
 	var err error
 	if o.Going, err = synth.New(cfg); err == nil {
-		in.Source, err = synth.Converse(in.Source, must(synth.ParseConversations(w.Conversations)), o)
+		in.Source, err = synth.Converse(in.Source, w.Conversations.Value(), o)
 	}
 	return err
 }
 
 // startRate is the rate of the generator, in requests/s or, with conversations, in conversations/s.
 func (w *Workload) startRate() float64 {
-	if w.Conversations == "" {
+	if !w.Conversations.Given() {
 		return w.RequestRate
 	}
-	return w.RequestRate / must(synth.ParseConversations(w.Conversations)).MeanTurns()
+	return w.RequestRate / w.Conversations.Value().MeanTurns()
 }
 
 // randomRanges are the ranges of random lengths, without their ends. Zeros stand
@@ -313,44 +313,40 @@ func (w *Workload) randomRanges() (in, out [2]int32) {
 	return r(cmp.Or(w.RandomInputLen, 1024)), r(cmp.Or(w.RandomOutputLen, 128))
 }
 
-// budgetLaw is the law of max_new_tokens, "trace" for what a saved workload states;
-// keep: where the law's budget is below an output, the output counts. auto is a
-// saved workload's own column; what benchmark clients ask for, namely the output,
-// where the workload is one of theirs (compat, random and measured lengths); else
-// a constant.
-func (w *Workload) budgetLaw() (law string, keep bool) {
+// budgets is the law of max_new_tokens; keep: where the law's budget is below an output, the output counts. auto is a
+// saved workload's own column; what benchmark clients ask for, namely the output, where the workload is one of theirs
+// (compat, random and measured lengths); else a constant.
+func (w *Workload) budgets() (law budgetChoice, keep bool) {
+	given, lengths := w.MaxNewTokens.Value(), w.Lengths.Value()
 	switch {
-	case w.MaxNewTokens != "auto":
-		return w.MaxNewTokens, false
+	case given.word != autoWord:
+		return given, false
 	case w.File != "":
-		return budgetOfTrace, false
-	case w.Compat != "" || w.randomLengths() || strings.HasPrefix(w.Lengths, "measured") ||
-		strings.HasPrefix(w.Lengths, "random:") || w.Lengths == NoLengths:
-		return "exact", false
+		return budgetChoice{word: budgetOfTrace}, false
+	case w.Compat != "" || w.randomLengths() || strings.HasPrefix(lengths.law.Name, "measured") ||
+		lengths.law.Name == randomWord || lengths.word == NoLengths:
+		return budgetChoice{word: exactBudget}, false
 	}
-	return defaultBudget, true
+	return budgetChoice{law: func(int32, *rand.Rand) int32 { return defaultBudget }}, true
 }
 
 // StatesBudgets reports whether max_new_tokens may differ from the output lengths. It does not consider the limits in
 // a saved workload.
 func (w *Workload) StatesBudgets() bool {
-	law, _ := w.budgetLaw()
-	return law != "exact" && law != budgetOfTrace
+	law, _ := w.budgets()
+	return law.word == ""
 }
 
 // fillBudgets gives requests their max_new_tokens.
 func (s *Scenario) fillBudgets(in *Input) error {
 	file := s.Workload.File != ""
-	law, keep := s.Workload.budgetLaw()
+	b, keep := s.Workload.budgets()
 	switch {
-	case law == budgetOfTrace && !file:
+	case b.word == budgetOfTrace && !file:
 		return errors.New("max_new_tokens trace: only a saved workload states any; expected " + lengths.BudgetHelp)
-	case law == budgetOfTrace, law == "exact" && !file: // they have none yet, which is the same
+	case b.word == budgetOfTrace, b.word == exactBudget && !file: // they have none yet, which is the same
 		return nil
 	}
-	b, err := lengths.ParseBudget(law)
-	if err == nil {
-		in.Source = lengths.WithBudget(in.Source, b, keep, s.Seed)
-	}
-	return err
+	in.Source = lengths.WithBudget(in.Source, b.law, keep, s.Seed)
+	return nil
 }

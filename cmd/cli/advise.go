@@ -206,7 +206,7 @@ func (f *adviseFlags) check(ctx context.Context, sc *scenario.Scenario) (err err
 	if err := f.o.Check(); err != nil {
 		return err
 	}
-	return f.checkConfigs(ctx, sc.Routing.Policy)
+	return f.checkConfigs(ctx, sc.Routing.Policy.String())
 }
 
 // checkConfigs reads the configurations of endpoint pickers.

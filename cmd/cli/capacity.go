@@ -98,14 +98,14 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 	if err := f.check(); err != nil {
 		return usage(err)
 	}
-	if sc.Cluster.Elastic != "" {
+	if sc.Cluster.Elastic.Given() {
 		return usage(fmt.Errorf("--elastic: capacity looks for a fixed number of workers; to see what share of the requests an elastic cluster serves within the SLO, run: lorasim sim --elastic %q --goodput %q",
-			sc.Cluster.Elastic, f.goodput.slo))
+			sc.Cluster.Elastic.String(), f.goodput.slo))
 	}
 	if math.IsInf(sc.Workload.RequestRate, 1) {
 		return usage(errors.New("--request-rate inf: capacity looks for the number of workers that serve a rate: give a finite rate"))
 	}
-	if strings.Contains(sc.Cluster.Profile, "*") {
+	if strings.Contains(sc.Cluster.Profile.String(), "*") {
 		return usage(fmt.Errorf("profile %s has a number of workers, which capacity looks for: give the profile without a count", sc.Cluster.Profile))
 	}
 	noteIgnored(cmd, &sc)
@@ -146,9 +146,15 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 	if err := show(cmd, a.WriteText, inJSON(a, "  ")); err != nil {
 		return err
 	}
-	for _, name := range slices.Concat(f.o.Profiles, []string{sc.Cluster.Profile})[:max(len(f.o.Profiles), 1)] {
+	profiles := f.o.Profiles
+	if len(profiles) == 0 {
+		profiles = []string{sc.Cluster.Profile.String()}
+	}
+	for _, name := range profiles {
 		own := sc
-		own.Cluster.Profile = name
+		if err := own.Set("profile", name); err != nil {
+			return err
+		}
 		if ps, err := own.Profiles(cmd.Context()); err == nil {
 			noteProfiles(cmd, ps)
 		}

@@ -202,7 +202,7 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command, args ...string) (sc scenar
 			return
 		}
 		told[path] = true
-		for _, line := range report.Short() {
+		for _, line := range report.Short(path) {
 			say(cmd, "%s: %s", path, line)
 		}
 	}

@@ -57,7 +57,7 @@ from the GPU, such as adapter slots and KV cache, are in the comments.`,
 		opt(&f.a.Workers, "num-workers", 0, fmt.Sprintf("Number of workers (default %d)", starter.Workers),
 			">=0 <=100000"),
 		opt(&f.a.Profile, "profile", "", "Worker profile, or a GPU such as h100 (default "+
-			scenario.Default().Cluster.Profile+")"),
+			scenario.Default().Cluster.Profile.String()+")"),
 		opt(&f.a.Adapters, "num-adapters", 0, fmt.Sprintf("Number of LoRA adapters (default %d; of a log: its own)",
 			starter.Adapters), ">=0 <=1e6"),
 		opt(&f.a.Rate, "request-rate", 0.0, fmt.Sprintf(
@@ -189,7 +189,9 @@ func workersAnswer(ctx context.Context, a *starter.Answers, answer string) error
 	}
 	if gpu != "" {
 		sc := scenario.Default()
-		sc.Cluster.Profile = gpu
+		if err := sc.Set("profile", gpu); err != nil {
+			return err
+		}
 		if _, err := sc.Profiles(ctx); err != nil {
 			return err
 		}

@@ -24,6 +24,7 @@ import (
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 	"lorasim/trace/synth"
 )
 
@@ -258,11 +259,11 @@ prompt. Several workers listen on consecutive ports.`,
 	cmd.Flags().Lookup("num-workers").Usage = "Number of workers, on consecutive ports"
 	f.add(cmd)
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario) error {
-		if sc.Cluster.Elastic != "" {
+		if sc.Cluster.Elastic.Given() {
 			return usage(errors.New("--elastic is for simulated runs: start and stop workers yourself"))
 		}
-		if sc.Cluster.NumWorkers == 0 && !strings.Contains(sc.Cluster.Profile, "*") {
-			sc.Cluster.NumWorkers = 1
+		if !sc.Cluster.NumWorkers.Given && !strings.Contains(sc.Cluster.Profile.String(), "*") {
+			sc.Cluster.NumWorkers = settings.Some(1)
 		}
 		cfgs, err := f.configs(cmd.Context(), sc)
 		if err != nil {

@@ -97,7 +97,7 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 // columns returns the optional columns that the workload needs: ranks if they were stated, budgets
 // if a law or a saved workload states some.
 func columns(ctx context.Context, sc *scenario.Scenario, in *scenario.Input) (store.WriteOptions, error) {
-	opt := store.WriteOptions{Ranks: sc.Workload.LoraRanks != "", Files: sc.Files}
+	opt := store.WriteOptions{Ranks: sc.Workload.LoraRanks.Given(), Files: sc.Files}
 	opt.MaxNew = sc.Workload.StatesBudgets()
 	if sc.Workload.File == "" {
 		return opt, nil
@@ -106,7 +106,7 @@ func columns(ctx context.Context, sc *scenario.Scenario, in *scenario.Input) (st
 		opt.Ranks = opt.Ranks || a.Rank > 0
 		opt.Names = opt.Names || a.Name != fmt.Sprint("lora", i)
 	}
-	if opt.MaxNew || sc.Workload.MaxNewTokens == "exact" {
+	if opt.MaxNew || sc.Workload.MaxNewTokens.String() == "exact" {
 		return opt, nil
 	}
 	r, err := sc.OpenWorkload(ctx, nil) // read again from the beginning
@@ -242,7 +242,9 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 		case format != "azure_v1" && format != "azure_v2":
 			return usage(fmt.Errorf("--format is %q, expected workload, azure_v1 or azure_v2", format))
 		}
-		sc.Workload.Lengths = scenario.NoLengths
+		if err := sc.Set("lengths", scenario.NoLengths); err != nil {
+			return err
+		}
 		p := newProgress(cmd.ErrOrStderr())
 		defer p.done()
 		in, err := sc.OpenWorkload(cmd.Context(), p.reading)

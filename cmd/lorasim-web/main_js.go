@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -118,8 +119,9 @@ func replay(x *explore.Explorer, query, id string, done js.Value) {
 // bench measures the speed of runs in this browser.
 func bench(policy string, n int, done js.Value) {
 	sc := scenario.Default()
-	sc.Routing.Policy = policy
-	ps, err := sc.Profiles(context.Background())
+	err := sc.Set("policy", policy)
+	ps, profileErr := sc.Profiles(context.Background())
+	err = cmp.Or(err, profileErr)
 	least := time.Duration(math.MaxInt64)
 	for range n {
 		begun := time.Now()

@@ -13,8 +13,13 @@ import (
 func main() {
 	for _, policy := range []string{"static", "least-loaded", "affinity-spill"} {
 		sc := scenario.Default()
-		sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Workload.NumAdapters = 500, 20, 64
-		sc.Routing.Policy = policy
+		for key, value := range map[string]string{
+			"num_prompts": "500", "request_rate": "20", "num_adapters": "64", "policy": policy,
+		} {
+			if err := sc.Set(key, value); err != nil {
+				log.Fatal(err)
+			}
+		}
 		res, err := sc.Simulate(context.Background(), scenario.RunOptions{})
 		if err != nil {
 			log.Fatal(err)

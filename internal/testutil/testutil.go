@@ -96,3 +96,13 @@ func Near(tb testing.TB, what string, got, want, tolerance float64) {
 		tb.Errorf("%s is %v, expected %v within %v", what, got, want, tolerance)
 	}
 }
+
+// Set sets keys of a scenario to values, in pairs.
+func Set(tb testing.TB, scenario interface{ Set(key, value string) error }, pairs ...string) {
+	tb.Helper()
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if err := scenario.Set(pairs[i], pairs[i+1]); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}

@@ -205,6 +205,10 @@ class Gateway:
         self.url, self.admin = (f"http://127.0.0.1:{self.port + i}" for i in (0, 1))
         self.process = None
 
+    def ready(self):
+        """Whether all workers have joined and hold their adapters; a gateway without /ready has loaded them before it listens."""
+        return call(self.url + "/ready")[0] in (200, 404)
+
     def started(self):
         if self.process.poll() is not None:
             with open(self.log) as f:
@@ -260,8 +264,8 @@ class Case:
         return ["--lora-path", self.setup.model + "/{name}"]
 
     @contextlib.contextmanager
-    def gateway(self, name, *flags, urls=None, adapters=8, env=None):
-        """A gateway with this many adapters before workers, by default those of the case."""
+    def gateway(self, name, *flags, urls=None, adapters=8, env=None, ready=True):
+        """A gateway with this many adapters before workers, by default those of the case, once it is ready."""
         g = Gateway(self, name)
         loras = [f"--lora=lora{i}={self.setup.model}/lora{i}" for i in range(adapters)]
         command = [self.setup.lorasim, "gateway", "--worker-urls", urls or self.urls, "--listen", g.url.removeprefix("http://"),
@@ -270,6 +274,8 @@ class Case:
             g.process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | (env or {}))
         try:
             wait_for("the gateway to listen", g.started, 120)
+            if ready:
+                wait_for("the gateway to be ready", g.ready, 120)
             yield g
         finally:
             g.process.terminate()

@@ -97,7 +97,7 @@ func drawScenario(ctx context.Context, rng *rand.Rand,
 	}
 	rate := rounded(share*sustained, 4)
 	d.set("request_rate", rate)
-	d.overTime(float64(d.sc.Workload.NumPrompts) / rate)
+	d.overTime(float64(d.sc.Workload.NumPrompts.Value) / rate)
 	return &d.sc, d.err
 }
 
@@ -226,7 +226,7 @@ func (d *drawer) memory() {
 	if slots == 0 {
 		slots = 32
 	}
-	if n := slots * pick(d, 1, 1, 2, 4); n < d.sc.Workload.NumAdapters || d.chance(0.3) {
+	if n := slots * pick(d, 1, 1, 2, 4); n < d.sc.Workload.NumAdapters.Value || d.chance(0.3) {
 		d.set("max_loaded_loras", n)
 	}
 }
@@ -246,7 +246,7 @@ func (d *drawer) overTime(seconds float64) {
 	if d.chance(0.25) {
 		d.set("view_staleness", pick(d, "0.2", "1", "2", "5"))
 	}
-	workers := d.sc.Cluster.NumWorkers
+	workers := d.sc.Cluster.NumWorkers.Value
 	if d.chance(0.12) {
 		from := d.between(0.1, 0.6) * seconds
 		d.set("outages", fmt.Sprintf("%d@%s-%s", d.IntN(workers), number(from),

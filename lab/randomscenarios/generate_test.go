@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
 )
 
 // TestGenerate: the same seed and number give the same scenario, whatever else was drawn;
@@ -41,8 +42,8 @@ func TestGenerate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := res.Endings(); e == nil || e.Requests != first.Workload.NumPrompts {
-		t.Errorf("%+v, expected %d requests", e, first.Workload.NumPrompts)
+	if e := res.Endings(); e == nil || e.Requests != first.Workload.NumPrompts.Value {
+		t.Errorf("%+v, expected %d requests", e, first.Workload.NumPrompts.Value)
 	}
 }
 
@@ -68,7 +69,8 @@ func TestSustainable(t *testing.T) {
 	if err != nil || rate < 0.9*14.7 || rate > 1.1*14.7 {
 		t.Errorf("%g requests/s, %v, expected about 14.7", rate, err)
 	}
-	sc.Workload.Conversations, sc.Cluster.Engine.PrefixCache = "chat", true
+	sc.Cluster.Engine.PrefixCache = true
+	testutil.Set(t, &sc, "conversations", "chat")
 	if talk, err := sustainable(t.Context(), sc); err != nil || talk < 1 || talk > 100 {
 		t.Errorf("%g turns/s, %v", talk, err)
 	}
@@ -129,29 +131,37 @@ func fits(t *testing.T, sc *scenario.Scenario) bool {
 func dimensions(sc *scenario.Scenario) (out []string) {
 	w, c, r := &sc.Workload, &sc.Cluster, &sc.Routing
 	for name, is := range map[string]bool{
-		"embedded": !strings.Contains(c.Profile, "analytic:"), "computed": strings.Contains(c.Profile, "analytic:"),
-		"two-kinds": strings.Contains(c.Profile, "*"), "2-workers": c.NumWorkers == 2, "32-workers": c.NumWorkers == 32,
-		"4-adapters": w.NumAdapters == 4, "500-adapters": w.NumAdapters == 500,
-		"ranks": strings.Contains(w.LoraRanks, ","), "one-rank": w.LoraRanks == "16",
+		"embedded":  !strings.Contains(c.Profile.String(), "analytic:"),
+		"computed":  strings.Contains(c.Profile.String(), "analytic:"),
+		"two-kinds": strings.Contains(c.Profile.String(), "*"), "2-workers": c.NumWorkers.Value == 2,
+		"32-workers": c.NumWorkers.Value == 32,
+		"4-adapters": w.NumAdapters.Value == 4, "500-adapters": w.NumAdapters.Value == 500,
+		"ranks": strings.Contains(w.LoraRanks.String(), ","), "one-rank": w.LoraRanks.String() == "16",
 		"2-slots": c.Engine.MaxLorasPerBatch == 2, "64-slots": c.Engine.MaxLorasPerBatch == 64,
 		"host-memory": c.Engine.MaxLoadedLoras > 0,
-		"zipf":        strings.HasPrefix(w.Popularity, "zipf:"), "uniform": w.Popularity == "uniform",
-		"powerlaw": strings.HasPrefix(w.Popularity, "powerlaw"), "maf2": w.Popularity == "maf2",
-		"azure-conv": w.Lengths == "azure-conv", "azure-code": w.Lengths == "azure-code",
-		"constant": strings.HasPrefix(w.Lengths, "constant"), "copula": strings.HasPrefix(w.Lengths, "copula"),
-		"sharegpt": w.Lengths == "sharegpt", "lognormal": strings.HasPrefix(w.Lengths, "lognormal:"),
-		"gamma": strings.HasPrefix(w.Arrivals, "gamma"), "total-exponential": w.Arrivals == "total-exponential",
-		"bursty": w.Arrivals == "bursty", "conversations": w.Conversations != "", "prefix-cache": c.Engine.PrefixCache,
-		"no-prefix-cache": w.Conversations != "" && !c.Engine.PrefixCache,
-		"sessions":        w.Sessions != "", "drift": w.Drift > 0,
-		"diurnal": strings.HasPrefix(w.Pattern, "diurnal"), "on-off": strings.HasPrefix(w.Pattern, "on-off"),
-		"flash": strings.HasPrefix(w.Pattern, "flash"), "outages": c.Outages != "", "staleness": r.ViewStaleness > 0,
-		"reactive": strings.Contains(c.Elastic, "rule=reactive"),
-		"forecast": strings.Contains(c.Elastic, "rule=forecast"),
-		"schedule": strings.Contains(c.Elastic, "rule=schedule"), "remote": c.AdapterHome == "remote",
-		"vllm": c.Engine.Scheduler == "vllm", "sglang": c.Engine.Scheduler == "sglang", "locality": w.Locality != "",
+		"zipf":        strings.HasPrefix(w.Popularity.String(), "zipf:"), "uniform": w.Popularity.String() == "uniform",
+		"powerlaw": strings.HasPrefix(w.Popularity.String(), "powerlaw"), "maf2": w.Popularity.String() == "maf2",
+		"azure-conv": w.Lengths.String() == "azure-conv", "azure-code": w.Lengths.String() == "azure-code",
+		"constant": strings.HasPrefix(w.Lengths.String(), "constant"),
+		"copula":   strings.HasPrefix(w.Lengths.String(), "copula"),
+		"sharegpt": w.Lengths.String() == "sharegpt", "lognormal": strings.HasPrefix(w.Lengths.String(), "lognormal:"),
+		"gamma":             strings.HasPrefix(w.Arrivals.String(), "gamma"),
+		"total-exponential": w.Arrivals.String() == "total-exponential",
+		"bursty":            w.Arrivals.String() == "bursty", "conversations": w.Conversations.String() != "",
+		"prefix-cache":    c.Engine.PrefixCache,
+		"no-prefix-cache": w.Conversations.String() != "" && !c.Engine.PrefixCache,
+		"sessions":        w.Sessions.String() != "", "drift": w.Drift > 0,
+		"diurnal": strings.HasPrefix(w.Pattern.String(), "diurnal"),
+		"on-off":  strings.HasPrefix(w.Pattern.String(), "on-off"),
+		"flash":   strings.HasPrefix(w.Pattern.String(), "flash"), "outages": c.Outages.String() != "",
+		"staleness": r.ViewStaleness > 0,
+		"reactive":  strings.Contains(c.Elastic.String(), "rule=reactive"),
+		"forecast":  strings.Contains(c.Elastic.String(), "rule=forecast"),
+		"schedule":  strings.Contains(c.Elastic.String(), "rule=schedule"), "remote": c.AdapterHome == "remote",
+		"vllm": c.Engine.Scheduler == "vllm", "sglang": c.Engine.Scheduler == "sglang",
+		"locality":   w.Locality.String() != "",
 		"overlapped": c.Engine.AdapterLoading == "overlapped", "block": c.Engine.HeadOfLine == "block",
-		"few-requests": w.NumPrompts < 2000, "many-requests": w.NumPrompts > 5500,
+		"few-requests": w.NumPrompts.Value < 2000, "many-requests": w.NumPrompts.Value > 5500,
 	} {
 		if is {
 			out = append(out, name)

@@ -9,6 +9,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/steady"
+	"lorasim/trace/settings"
 )
 
 // Parameters of the runs that measure the sustained rate of a cluster.
@@ -26,10 +27,12 @@ func sustainable(ctx context.Context, sc scenario.Scenario) (float64, error) {
 	if sc.Cluster.Engine.PrefixCache {
 		policies = append(policies, "kv-router")
 	}
-	sc.Workload.NumPrompts = probeRequests
+	sc.Workload.NumPrompts = settings.Some[int64](probeRequests)
 	best := 0.0
 	for _, policy := range policies {
-		sc.Routing.Policy = policy
+		if err := sc.Set("policy", policy); err != nil {
+			return 0, err
+		}
 		rate, err := saturated(ctx, sc)
 		if err != nil {
 			return 0, err
@@ -44,7 +47,7 @@ func sustainable(ctx context.Context, sc scenario.Scenario) (float64, error) {
 
 // saturated returns the rate at which the scenario's policy serves waiting requests, in requests/s.
 func saturated(ctx context.Context, sc scenario.Scenario) (float64, error) {
-	if sc.Workload.Conversations == "" && sc.Workload.Sessions == "" {
+	if !sc.Workload.Conversations.Given() && !sc.Workload.Sessions.Given() {
 		sc.Workload.RequestRate = math.Inf(1)
 		res, err := simulate(ctx, &sc)
 		if err != nil {
@@ -76,7 +79,9 @@ func saturated(ctx context.Context, sc scenario.Scenario) (float64, error) {
 
 // runs returns the reason why a scenario cannot be judged, or nil.
 func runs(ctx context.Context, sc scenario.Scenario) error {
-	sc.Routing.Policy = "least-loaded"
+	if err := sc.Set("policy", "least-loaded"); err != nil {
+		return err
+	}
 	_, err := simulate(ctx, &sc)
 	return err
 }

@@ -10,6 +10,8 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
+	"lorasim/trace/settings"
 )
 
 const small = "--num-prompts 60 --num-adapters 4 --request-rate 4 --num-workers 2"
@@ -57,8 +59,11 @@ func try(t *testing.T, out string, args ...string) (map[string]Run, string) {
 func direct(t *testing.T, policy string, seed uint64) *result.Result {
 	t.Helper()
 	sc := scenario.Default()
-	sc.Workload.NumPrompts, sc.Workload.NumAdapters, sc.Workload.RequestRate = 60, 4, 4
-	sc.Cluster.NumWorkers, sc.Routing.Policy, sc.Seed = 2, policy, seed
+	sc.Workload.NumPrompts = settings.Some[int64](60)
+	sc.Workload.NumAdapters = settings.Some(4)
+	sc.Workload.RequestRate = 4
+	sc.Cluster.NumWorkers, sc.Seed = settings.Some(2), seed
+	testutil.Set(t, &sc, "policy", policy)
 	res, err := sc.Simulate(t.Context(), scenario.RunOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +167,7 @@ func TestYAML(t *testing.T) {
 	out, folder := smallFolder(t), filepath.Join(t.TempDir(), "y")
 	try(t, out, "--yaml", folder)
 	sc, err := scenario.Load(t.Context(), filepath.Join(folder, "0.yaml"))
-	if err != nil || Command(&sc) != small && sc.Workload.NumPrompts != 60 || sc.Name != "random 7-0" {
+	if err != nil || Command(&sc) != small && sc.Workload.NumPrompts.Value != 60 || sc.Name != "random 7-0" {
 		t.Errorf("%s, %s, %v", sc.Name, Command(&sc), err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/internal/testbrowser"
+	"lorasim/internal/testutil"
 )
 
 // maxSize is what the folder may have, compressed.
@@ -112,7 +113,7 @@ func ownLog(t *testing.T, eval func(string) string, wait func(string)) {
 // the garbage collector.
 func speed(t *testing.T, eval func(string) string, wait func(string)) {
 	sc := scenario.Default()
-	sc.Routing.Policy = "least-loaded"
+	testutil.Set(t, &sc, "policy", "least-loaded")
 	ps, err := sc.Profiles(t.Context())
 	if err != nil {
 		t.Fatal(err)

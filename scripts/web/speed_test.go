@@ -5,6 +5,7 @@ import (
 
 	"lorasim/bench/explore"
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
 )
 
 // BenchmarkRuns runs the policies of the page's first query, 2000 requests each. Its profile of the processor is
@@ -15,7 +16,7 @@ import (
 func BenchmarkRuns(b *testing.B) {
 	for _, policy := range explore.DefaultPreset().Query.Policies {
 		sc := scenario.Default()
-		sc.Routing.Policy = policy
+		testutil.Set(b, &sc, "policy", policy)
 		ps, err := sc.Profiles(b.Context())
 		if err != nil {
 			b.Fatal(err)

@@ -80,39 +80,44 @@ type Options struct {
 
 const minutesPerDay = 24 * 60
 
-// ParseInstant parses a minute of a trace, "d.h.m" with days from 0, and returns the minutes since the start of day
-// 0. Hour 24 and minute 60 are legal, so that "0.0.60" can end the first hour.
-func ParseInstant(s string) (minute int, err error) {
+// An Instant is a minute of a trace. Days count from 0.
+type Instant struct {
+	Day    int
+	Minute int // of the day; hour 24 and minute 60 are legal, so that "0.0.60" can end the first hour
+}
+
+// Minutes returns the minutes since the start of day 0.
+func (i Instant) Minutes() int { return i.Day*minutesPerDay + i.Minute }
+
+// ParseInstant parses "day.hour.minute".
+func ParseInstant(s string) (i Instant, err error) {
 	parts := strings.Split(s, ".")
 	if len(parts) != 3 {
-		return 0, fmt.Errorf("time %q: expected day.hour.minute, such as 0.0.60", s)
+		return i, fmt.Errorf("time %q: expected day.hour.minute, such as 0.0.60", s)
 	}
-	for i, unit := range [3]struct {
-		name         string
-		max, minutes int
-	}{{"day", 9999, minutesPerDay}, {"hour", 24, 60}, {"minute", 60, 1}} {
-		n, err := strconv.ParseUint(parts[i], 10, 16)
+	for k, unit := range [3]struct {
+		name   string
+		max    int
+		to     *int
+		factor int
+	}{{"day", 9999, &i.Day, 1}, {"hour", 24, &i.Minute, 60}, {"minute", 60, &i.Minute, 1}} {
+		n, err := strconv.ParseUint(parts[k], 10, 16)
 		if err != nil || int(n) > unit.max {
-			return 0, fmt.Errorf("time %q: %s is %q, expected a whole number from 0 to %d", s, unit.name, parts[i],
-				unit.max)
+			return Instant{}, fmt.Errorf("time %q: %s is %q, expected a whole number from 0 to %d", s, unit.name,
+				parts[k], unit.max)
 		}
-		minute += int(n) * unit.minutes
+		*unit.to += int(n) * unit.factor
 	}
-	return minute, nil
+	return i, nil
 }
 
 // A Window is a time span of a trace, from the start of minute Start to the start of minute End. Minutes count from
 // the start of day 0.
 type Window struct{ Start, End int }
 
-// ParseWindow parses the start and the end of a window, as ParseInstant does.
-func ParseWindow(start, end string) (w Window, err error) {
-	if w.Start, err = ParseInstant(start); err != nil {
-		return w, fmt.Errorf("start %w", err)
-	}
-	if w.End, err = ParseInstant(end); err != nil {
-		return w, fmt.Errorf("end %w", err)
-	}
+// NewWindow returns the window between two instants.
+func NewWindow(start, end Instant) (Window, error) {
+	w := Window{start.Minutes(), end.Minutes()}
 	if w.End <= w.Start {
 		return w, fmt.Errorf("window %v: expected its end to be after its start", w)
 	}
@@ -129,7 +134,7 @@ func (w Window) Intervals(minutes int) int { return (w.Minutes() + minutes - 1) 
 // Seconds returns the start and the end of the window, s since the start of day 0.
 func (w Window) Seconds() (start, end float64) { return 60 * float64(w.Start), 60 * float64(w.End) }
 
-// String returns the window as two instants, as ParseWindow reads them.
+// String returns the window as two instants.
 func (w Window) String() string {
 	instant := func(m int) string {
 		return fmt.Sprintf("%d.%d.%d", m/minutesPerDay, m%minutesPerDay/60, m%60)

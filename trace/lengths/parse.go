@@ -89,33 +89,41 @@ const (
 //	                  output_min, output_max, sum_max
 //	table:FILE        rows of a CSV file with num_prefill_tokens and num_decode_tokens
 func Parse(ctx context.Context, text string) (Sampler, error) {
-	spec, err := parse(text)
+	law, err := ParseLaw(text)
 	if err != nil {
 		return nil, err
 	}
-	s, err := spec.Value.sampler(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("lengths %s: %w", spec.Name, err)
-	}
-	return s, nil
+	return law.Sampler(ctx)
 }
 
-func parse(text string) (settings.Spec[lengthsOptions], error) {
-	return settings.Parse("lengths", lengthsKinds(), text)
+// A Law is a parsed spec.
+type Law struct {
+	Name    string // of its form, such as "table"
+	options lengthsOptions
 }
 
-// Check returns an error if a spec is not valid. It does not read the file that a spec names.
-func Check(text string) error {
-	spec, err := parse(text)
+// ParseLaw parses a spec. It does not read the file that the spec names.
+func ParseLaw(text string) (Law, error) {
+	spec, err := settings.Parse("lengths", lengthsKinds(), text)
 	if err != nil {
-		return err
+		return Law{}, err
 	}
+	l := Law{spec.Name, spec.Value}
 	switch spec.Value.(type) {
 	case *copulaOptions, *tableOptions:
-		return nil
+		return l, nil
 	}
-	_, err = Parse(context.Background(), text) // reads no file
-	return err
+	_, err = l.Sampler(context.Background()) // reads no file
+	return l, err
+}
+
+// Sampler returns a sampler of the law. It reads the file that the law names; ctx ends the wait for a pipe.
+func (l Law) Sampler(ctx context.Context) (Sampler, error) {
+	s, err := l.options.sampler(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("lengths %s: %w", l.Name, err)
+	}
+	return s, nil
 }
 
 // plainOptions is the empty set of options.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strings"
 
 	"lorasim/trace"
 	"lorasim/trace/azure"
@@ -32,7 +31,7 @@ import (
 type DLoRA struct {
 	Trace        azure.Format
 	Path         string // file or folder
-	Start, End   string // "d.h.m"
+	Start, End   azure.Instant
 	NeedSort     bool
 	Requests     int     // number of requests, >= 1
 	Distribution string  // distribution of the gaps: exponential or gamma
@@ -97,13 +96,11 @@ func (d DLoRA) check() error {
 
 // window returns the window of the trace. Its end is on the day of the start.
 func (d DLoRA) window(ctx context.Context) (azure.Window, error) {
-	day, _, _ := strings.Cut(d.Start, ".")
-	_, end, _ := strings.Cut(d.End, ".")
-	w, err := azure.ParseWindow(d.Start, day+"."+end)
+	w, err := azure.NewWindow(d.Start, azure.Instant{Day: d.Start.Day, Minute: d.End.Minute})
 	switch {
 	case err != nil:
 		return w, fmt.Errorf("%w; the dlora replay assumes that the window ends on the day of its start: use the default replay for windows across days", err)
-	case d.Trace == azure.V1 && strings.Trim(day, "0") != "":
+	case d.Trace == azure.V1 && d.Start.Day > 0:
 		// the error is that of the file, or else that of its columns
 		_, err = azure.OpenMinutes(ctx, d.Path, w, d.Read)
 		err = cmp.Or(err, fmt.Errorf("window %v: the dlora replay of %s asks for the minute columns %d to %d, but the last one is 1440; use the default replay for days after 0",

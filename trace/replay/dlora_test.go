@@ -15,11 +15,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"lorasim/internal/shareddata"
 	"lorasim/trace"
 	"lorasim/trace/azure"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // goldenCase is one run of the reference generator. Gaps are times since the
@@ -52,9 +52,18 @@ type goldenCase struct {
 	Error          *struct{ Type, Message string }
 }
 
+func instant(text string) azure.Instant {
+	i, err := azure.ParseInstant(text)
+	if err != nil {
+		panic(err)
+	}
+	return i
+}
+
 func (c *goldenCase) config(dir string) DLoRA {
 	p := c.Params
-	return DLoRA{Trace: p.TraceName, Path: dir, Start: p.StartTime, End: p.EndTime, NeedSort: p.NeedSort,
+	return DLoRA{Trace: p.TraceName, Path: dir, Start: instant(p.StartTime), End: instant(p.EndTime),
+		NeedSort:     p.NeedSort,
 		Requests:     p.NumReqs,
 		Distribution: p.Distribution, Interval: p.Interval, TotalRate: p.TotRate, CV: p.CV, MapStride: p.MapStride}
 }

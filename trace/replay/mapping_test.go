@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"lorasim/internal/shareddata"
 	"lorasim/internal/testutil"
 	"lorasim/trace"
 	"lorasim/trace/azure"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // functions makes a histogram of one interval with functions named by letters.
@@ -103,7 +103,7 @@ func TestConfigErrors(t *testing.T) {
 func TestDLoRAErrors(t *testing.T) {
 	adapters := trace.Names(2, nil)
 	good := DLoRA{
-		Trace: azure.V2, Path: "no such folder", Start: "0.0.0", End: "0.0.60", Requests: 10,
+		Trace: azure.V2, Path: "no such folder", End: azure.Instant{Minute: 60}, Requests: 10,
 		Distribution: "gamma", Interval: 60, TotalRate: 4, CV: 1, MapStride: 1,
 	}
 	for _, c := range []struct {
@@ -115,7 +115,8 @@ func TestDLoRAErrors(t *testing.T) {
 		{func(d *DLoRA) { d.TotalRate = 0 }, []string{"total rate is 0"}},
 		{func(d *DLoRA) { d.TotalRate = 1e9 }, []string{"too large"}},
 		{func(d *DLoRA) { d.CV = 0 }, []string{"cv is 0"}},
-		{func(d *DLoRA) { d.Start, d.End = "0.1.0", "1.0.30" }, []string{"0.1.0 to 0.0.30", "default replay"}},
+		{func(d *DLoRA) { d.Start, d.End = instant("0.1.0"), instant("1.0.30") },
+			[]string{"0.1.0 to 0.0.30", "default replay"}},
 	} {
 		d := good
 		c.change(&d)
@@ -138,7 +139,7 @@ func TestDLoRALaterDay(t *testing.T) {
 	path := testutil.File(t, "invocations_per_function_md.anon.d02.csv",
 		"HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,3,4\n")
 	d := DLoRA{
-		Trace: azure.V1, Path: filepath.Dir(path), Start: "1.0.0", End: "1.0.2", Requests: 1,
+		Trace: azure.V1, Path: filepath.Dir(path), Start: instant("1.0.0"), End: instant("1.0.2"), Requests: 1,
 		Distribution: "gamma", Interval: 1, TotalRate: 4, CV: 1, MapStride: 1,
 	}
 	_, _, err := d.Replay(t.Context(), trace.Names(1, nil))

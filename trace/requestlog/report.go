@@ -175,8 +175,9 @@ func (r *Report) Err() error {
 	return fmt.Errorf("--strict: %d assumptions:\n  %s", len(list), strings.Join(list, "\n  "))
 }
 
-// Short returns the report in a few lines, for a run that reads the log.
-func (r *Report) Short() []string {
+// Short returns the report in a few lines, for a run that reads the log. A line that names a remedy has the command
+// that imports the file with it.
+func (r *Report) Short(file string) []string {
 	var fields []string
 	for _, m := range r.Mapped {
 		text := fmt.Sprintf("%s %q", m.Field, m.Column)
@@ -196,6 +197,9 @@ func (r *Report) Short() []string {
 	}
 	for _, d := range r.Doubts {
 		out = append(out, "? "+d)
+	}
+	for i := range out { // a run has no such flag
+		out[i] = strings.Replace(out[i], "--columns ", "lorasim trace import "+file+" -o w.parquet --columns ", 1)
 	}
 	return out
 }

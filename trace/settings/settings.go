@@ -26,7 +26,8 @@
 //	specs     "+": the value consists of texts of the forms of the enclosing setting, joined by +
 //	env       name of a value that the caller provides ([Fill]), in place of the default
 //
-// Fields are strings, booleans, numbers, [Number], []float64, and types with an UnmarshalText method. The fields of
+// Fields are strings, booleans, numbers, [Number], [Optional], []float64, and types with an UnmarshalText method, such
+// as [Parsed]. The fields of
 // an embedded struct count as fields of the struct. A struct whose fields depend on each other has a method Check,
 // see [Checker].
 package settings
@@ -60,6 +61,7 @@ type Field struct {
 	Specs    string   // separator of texts of the same forms within the value; "": none
 	Env      string
 	Type     reflect.Type
+	Grammar  *Grammar          // of a [Parsed] value; nil: the field has another type
 	Tag      reflect.StructTag // all tags, for tags of the struct's own package
 
 	index []int
@@ -97,7 +99,7 @@ func NewField(sf reflect.StructField) Field {
 	f := Field{Key: tag.Get("key"), Default: tag.Get("default"), Check: tag.Get("check"), Unit: tag.Get("unit"),
 		Help: tag.Get("help"), Required: tag.Get("required") == "yes", Words: strings.Fields(tag.Get("words")),
 		Path: tag.Get("path") == "yes", Commas: tag.Get("commas") == "yes", Env: tag.Get("env"), Type: sf.Type,
-		Specs: tag.Get("specs"), Tag: tag, index: sf.Index}
+		Specs: tag.Get("specs"), Grammar: grammarOf(sf.Type), Tag: tag, index: sf.Index}
 	if f.Key == "" {
 		f.Key = strings.ToLower(sf.Name)
 	}
@@ -121,6 +123,21 @@ var (
 
 func (f *Field) hasParser() bool { return reflect.PointerTo(f.Type).Implements(textType) }
 
+// isOptional reports whether the field is an [Optional].
+func (f *Field) isOptional() bool { return reflect.PointerTo(f.Type).Implements(maybeType) }
+
+// Kind returns the kind of the values: that of the number of an [Optional], and String for types with a parser.
+func (f *Field) Kind() reflect.Kind {
+	switch {
+	case f.hasParser():
+		return reflect.String
+	case f.isOptional():
+		value, _ := reflect.New(f.Type).Interface().(maybe).optional()
+		return value.Kind()
+	}
+	return f.Type.Kind()
+}
+
 // isList reports whether a field takes any number of values.
 func (f *Field) isList() bool { return f.Type.Kind() == reflect.Slice && !f.hasParser() }
 
@@ -138,6 +155,14 @@ func (f *Field) Enum() []string {
 func (f *Field) Parse(text string, v reflect.Value) error {
 	if f.hasParser() {
 		return v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text))
+	}
+	if f.isOptional() {
+		value, given := v.Addr().Interface().(maybe).optional()
+		own := *f
+		own.Type = value.Type()
+		err := own.Parse(text, value)
+		*given = err == nil
+		return err
 	}
 	var xs []float64 // to be within the bounds
 	var err error
@@ -217,10 +242,10 @@ func Within[N int | float64](key string, x N, check string) error {
 
 // expected describes the allowed values for people: "a number >= 0, or auto".
 func (f *Field) expected() string {
-	switch k := f.Type.Kind(); {
+	switch k := f.Kind(); {
 	case f.Enum() != nil:
 		return "one of " + strings.Join(f.Enum(), ", ")
-	case f.hasParser() || k == reflect.String:
+	case k == reflect.String:
 		return "a text"
 	case k == reflect.Bool:
 		return "true or false"
@@ -255,12 +280,12 @@ func (f *Field) Values() string {
 		return "`" + strings.Join(words, "`, `") + "`"
 	}
 	var text string
-	switch k := f.Type.Kind(); {
+	switch k := f.Kind(); {
 	case k == reflect.Bool:
 		return "`true`, `false`"
 	case f.Path:
 		text = "file" + orWords(f.Words)
-	case f.hasParser() || k == reflect.String:
+	case k == reflect.String:
 		text = "text"
 	case k == reflect.Slice:
 		text = "number or list " + bounds.MustParse(f.numbers()).String()
@@ -277,7 +302,7 @@ func (f *Field) Values() string {
 func (f *Field) Schema() map[string]any {
 	s := map[string]any{}
 	number := func(typ string) map[string]any { return bounds.MustParse(f.numbers()).Schema(typ) }
-	switch k := f.Type.Kind(); {
+	switch k := f.Kind(); {
 	case f.Enum() != nil:
 		words := f.Enum()
 		if f.Default == "" && !f.Required {
@@ -288,7 +313,9 @@ func (f *Field) Schema() map[string]any {
 		s["anyOf"] = []any{number("number"), map[string]any{"enum": f.Words}}
 	case f.Pairs != nil:
 		s["type"] = []string{"string", "number", "object"}
-	case f.hasParser() || k == reflect.String:
+	case f.Grammar != nil && f.Grammar.Nests():
+		s["anyOf"] = f.Grammar.schema()
+	case k == reflect.String:
 		s["type"] = []string{"string", "number"} // 1024, where a text may begin with a number
 	case k == reflect.Bool:
 		s["type"] = "boolean"
@@ -372,7 +399,7 @@ func (f *Field) verifyType() error {
 	if f.hasParser() || f.Enum() != nil {
 		return nil
 	}
-	switch k := f.Type.Kind(); {
+	switch k := f.Kind(); {
 	case k == reflect.String, k == reflect.Bool:
 		return nil
 	case f.Type == numberType, k == reflect.Float64, reflect.Int <= k && k <= reflect.Uint64,

@@ -186,6 +186,9 @@ func named(n ast.Node, pairs []*ast.MappingValueNode, anchors *Anchors, forms []
 // YAML returns the text of a field's value: a scalar, a list if the field takes one, or a mapping if the field
 // writes it as pairs. ok is false if there is no value.
 func (f *Field) YAML(node ast.Node, anchors *Anchors) (text string, ok bool, err error) {
+	if f.Grammar != nil {
+		return f.Grammar.text(node, anchors)
+	}
 	if node, err = anchors.Resolve(node); err != nil {
 		return "", false, err
 	}

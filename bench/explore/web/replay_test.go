@@ -15,6 +15,7 @@ import (
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
 	"lorasim/internal/testbrowser"
+	"lorasim/internal/testutil"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 	"lorasim/trace/columnar"
@@ -40,7 +41,7 @@ func TestReplayOnPage(t *testing.T) {
 	b.wait(`!!document.querySelector('#replay .worker')`)
 
 	sc := scenario.Default()
-	sc.Routing.Policy = "least-loaded"
+	testutil.Set(t, &sc, "policy", "least-loaded")
 	for key, value := range q.Settings {
 		if err := sc.Set(key, value); err != nil {
 			t.Fatal(err)

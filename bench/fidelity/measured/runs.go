@@ -255,7 +255,7 @@ func ReadGroups(in io.Reader, name string) (*Groups, error) {
 		return nil, err
 	}
 	check := func(group string, gr Group) error {
-		if err := lengths.Check(gr.Lengths); err != nil {
+		if _, err := lengths.ParseLaw(gr.Lengths); err != nil {
 			return fmt.Errorf("%s: %s: %w", name, group, err)
 		}
 		for trace, share := range gr.FirstWorker {

@@ -11,10 +11,12 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
 	"lorasim/router"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 func simulate(t *testing.T, sc scenario.Scenario) (*Series, []record.Request) {
@@ -50,7 +52,8 @@ func total(s *Series, values func(Worker) []float64) float64 {
 func TestTimeInSystem(t *testing.T) {
 	for _, policy := range []string{"affinity-spill", "plan-and-route", "llumnix"} {
 		sc := scenario.Default()
-		sc.Routing.Policy, sc.Workload.NumPrompts, sc.Workload.RequestRate = policy, 1500, 14
+		sc.Workload.NumPrompts, sc.Workload.RequestRate = settings.Some[int64](1500), 14
+		testutil.Set(t, &sc, "policy", policy)
 		sc.Cluster.Engine.MaxLoadedLoras = 12
 		s, rs := simulate(t, sc)
 		if len(s.Workers) != workers(sc) || len(s.Workers[0].Queued) > Buckets || len(s.Workers[0].Queued) < Buckets/2 {
@@ -82,7 +85,8 @@ func TestTimeInSystem(t *testing.T) {
 // step may take the slot for a while.
 func TestPlacement(t *testing.T) {
 	sc := scenario.Default()
-	sc.Routing.Policy, sc.Workload.NumPrompts, sc.Workload.RequestRate = "affinity-spill", 800, 12
+	sc.Workload.NumPrompts, sc.Workload.RequestRate = settings.Some[int64](800), 12
+	testutil.Set(t, &sc, "policy", "affinity-spill")
 	sc.Cluster.Engine.MaxLoadedLoras, sc.Cluster.Engine.MaxLorasPerBatch = 10, 4
 	s, rs := simulate(t, sc)
 	n := len(s.Adapters)
@@ -167,7 +171,7 @@ func count(all []Stays, at float64) int {
 // Records tell the same load as the simulator, as far as they go.
 func TestFromRecords(t *testing.T) {
 	sc := scenario.Default()
-	sc.Workload.NumPrompts = 1000
+	sc.Workload.NumPrompts = settings.Some[int64](1000)
 	exact, rs := simulate(t, sc)
 	s := FromRecords(rs, exact.Adapters)
 	if s.Bucket != exact.Bucket || s.End != exact.End || len(s.Workers) != len(exact.Workers) {
@@ -268,9 +272,10 @@ func TestBucketsKeepTime(t *testing.T) {
 // clients see later.
 func TestTimeOn(t *testing.T) {
 	sc := scenario.Default()
-	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Routing.Policy = 1000, 5, "least-loaded"
+	sc.Workload.NumPrompts, sc.Workload.RequestRate = settings.Some[int64](1000), 5
+	testutil.Set(t, &sc, "policy", "least-loaded")
 	run := func(elastic string) (*Series, []result.WorkerStats) {
-		sc.Cluster.Elastic = elastic
+		testutil.Set(t, &sc, "elastic", elastic)
 		r := NewRecorder(4)
 		res, err := sc.Simulate(t.Context(), scenario.RunOptions{Watch: r.Watching})
 		if err != nil {
@@ -448,7 +453,7 @@ func TestQuantiles(t *testing.T) {
 
 func BenchmarkRecorder(b *testing.B) {
 	sc := scenario.Default()
-	sc.Workload.NumPrompts = 5000
+	sc.Workload.NumPrompts = settings.Some[int64](5000)
 	for _, watch := range []bool{false, true} {
 		b.Run(fmt.Sprint(watch), func(b *testing.B) {
 			b.ReportAllocs()

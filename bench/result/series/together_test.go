@@ -10,8 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
 	"lorasim/sim/record"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // observed is what the observers of a run made of it.
@@ -25,11 +27,13 @@ type observed struct {
 func observe(t *testing.T, watch, oracle, plans, records bool) observed {
 	t.Helper()
 	sc := scenario.Default()
-	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Cluster.NumWorkers = 400, 8, 4
-	sc.Routing.Policy = "plan-and-route:interval=5"
+	sc.Workload.NumPrompts = settings.Some[int64](400)
+	sc.Workload.RequestRate = 8
+	sc.Cluster.NumWorkers = settings.Some(4)
+	testutil.Set(t, &sc, "policy", "plan-and-route:interval=5")
 	dir := t.TempDir()
 	o := scenario.RunOptions{Oracle: oracle}
-	rec := NewRecorder(sc.Cluster.NumWorkers)
+	rec := NewRecorder(sc.Cluster.NumWorkers.Value)
 	if watch {
 		o.Watch = rec.Watching
 	}
@@ -91,7 +95,7 @@ func TestObserversTogether(t *testing.T) {
 // Hooks with one function alone observe, and hooks with none do no harm.
 func TestHooksOfOneFunction(t *testing.T) {
 	sc := scenario.Default()
-	sc.Workload.NumPrompts = 5
+	sc.Workload.NumPrompts = settings.Some[int64](5)
 	ends := 0
 	for _, h := range []record.Watcher{{}, record.WatchEnds(func(*record.Request) { ends++ })} {
 		if _, err := sc.Simulate(t.Context(),

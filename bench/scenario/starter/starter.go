@@ -20,6 +20,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/sim/profile"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // Answers describe a user's cluster and load. Zero values select the defaults.
@@ -53,17 +54,23 @@ type Scenario struct {
 func New(ctx context.Context, a Answers) (*Scenario, error) {
 	s := &Scenario{Scenario: scenario.Default()}
 	s.Files = a.Files
-	s.Cluster.NumWorkers = cmp.Or(a.Workers, Workers)
-	s.Cluster.Profile = cmp.Or(a.Profile, s.Cluster.Profile)
-	if name, ok := profile.ForGPU(a.Profile); ok {
-		s.Cluster.Profile = name
+	s.Cluster.NumWorkers = settings.Some(cmp.Or(a.Workers, Workers))
+	name, ok := profile.ForGPU(a.Profile)
+	if !ok {
+		name = cmp.Or(a.Profile, s.Cluster.Profile.String())
+	}
+	if err := s.Set("profile", name); err != nil {
+		return nil, err
 	}
 	ps, err := s.Profiles(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.profile = ps[0]
-	s.Workload.LoraRanks = scenario.DefaultRanksFor(ps)
+	ranks := s.Workload.LoraRanks
+	if err := s.Set("lora_ranks", scenario.DefaultRanksFor(ps)); err != nil {
+		return nil, err
+	}
 	if s.kv, err = s.profile.KVTokens(); err != nil {
 		return nil, err
 	}
@@ -71,11 +78,11 @@ func New(ctx context.Context, a Answers) (*Scenario, error) {
 		if a.Adapters != 0 || a.Rate != 0 {
 			return nil, errors.New("a log has its own adapters and rate: leave out the number of adapters and the rate")
 		}
-		s.Workload.File = a.Log
+		s.Workload.File, s.Workload.LoraRanks = a.Log, ranks // the ranks of the log
 		return s, s.readLog(ctx)
 	}
-	s.Workload.NumAdapters = cmp.Or(a.Adapters, Adapters)
-	s.Workload.RequestRate = cmp.Or(a.Rate, RatePerWorker*float64(s.Cluster.NumWorkers))
+	s.Workload.NumAdapters = settings.Some(cmp.Or(a.Adapters, Adapters))
+	s.Workload.RequestRate = cmp.Or(a.Rate, RatePerWorker*float64(s.Cluster.NumWorkers.Value))
 	first, err := s.First(ctx)
 	if err != nil {
 		return nil, err
@@ -85,7 +92,6 @@ func New(ctx context.Context, a Answers) (*Scenario, error) {
 
 // readLog finds out the adapters and the rate of the log.
 func (s *Scenario) readLog(ctx context.Context) error {
-	s.Workload.LoraRanks = "" // as the log says
 	in, err := s.OpenWorkload(ctx, nil)
 	if err != nil {
 		return err
@@ -106,9 +112,10 @@ func (s *Scenario) readLog(ctx context.Context) error {
 
 // Summary describes the scenario in one line.
 func (s *Scenario) Summary() string {
-	workers := fmt.Sprintf("%d workers (%s)", s.Cluster.NumWorkers, s.Cluster.Profile)
+	workers := fmt.Sprintf("%d workers (%s)", s.Cluster.NumWorkers.Value, s.Cluster.Profile)
 	if s.Workload.File == "" {
-		return fmt.Sprintf("%s, %d adapters, %v requests/s", workers, s.Workload.NumAdapters, s.Workload.RequestRate)
+		return fmt.Sprintf("%s, %d adapters, %v requests/s", workers, s.Workload.NumAdapters.Value,
+			s.Workload.RequestRate)
 	}
 	return fmt.Sprintf("%s, %d requests for %d adapters, %s requests/s", workers, s.requests, s.adapters, s.rate())
 }
@@ -170,7 +177,7 @@ workload:
 
 cluster:
 {{line "num_workers" .Cluster.NumWorkers "engines (sglang, vLLM), each on its own GPUs"}}
-{{line "profile" (quote .Cluster.Profile) (printf "%s: %s, %s" .Kind .Hardware .Of)}}
+{{line "profile" (quote .Cluster.Profile.String) (printf "%s: %s, %s" .Kind .Hardware .Of)}}
   # The profile sets these; "lorasim profile show {{.Cluster.Profile}}" prints all of it.
   # engine:
 {{line "#   max_running_requests" .Engine.MaxRunningRequests "requests that a worker runs at a time"}}

@@ -47,8 +47,8 @@ func TestFiles(t *testing.T) {
 		if rate == 0 {
 			rate = RatePerWorker * float64(n)
 		}
-		if err != nil || sc.Cluster.NumWorkers != n || sc.Workload.RequestRate != rate ||
-			a.Adapters > 0 && sc.Workload.NumAdapters != a.Adapters {
+		if err != nil || sc.Cluster.NumWorkers.Value != n || sc.Workload.RequestRate != rate ||
+			a.Adapters > 0 && sc.Workload.NumAdapters.Value != a.Adapters {
 			t.Errorf("%+v: %v, %+v", a, err, sc)
 		}
 		var left []string // without the log, which stands for other keys

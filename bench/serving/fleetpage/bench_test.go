@@ -16,7 +16,9 @@ import (
 	"lorasim/bench/serving/fleetpage"
 	"lorasim/bench/serving/live"
 	"lorasim/internal/testbrowser"
+	"lorasim/internal/testutil"
 	"lorasim/router"
+	"lorasim/trace/settings"
 )
 
 const speed = 10 // of the workers
@@ -25,8 +27,10 @@ const speed = 10 // of the workers
 func bench(t *testing.T, s *fleetpage.Server, requests int) {
 	t.Helper()
 	sc := scenario.Default()
-	sc.Workload.NumPrompts, sc.Workload.NumAdapters, sc.Workload.RequestRate = int64(requests), 12, 6
-	sc.Workload.Popularity, sc.Routing.Policy = "zipf:1", "plan-and-route:interval=5"
+	sc.Workload.NumPrompts = settings.Some[int64](int64(requests))
+	sc.Workload.NumAdapters = settings.Some(12)
+	sc.Workload.RequestRate = 6
+	testutil.Set(t, &sc, "popularity", "zipf:1", "policy", "plan-and-route:interval=5")
 	sc.Cluster.Engine.MaxLorasPerBatch = 4
 	var urls []string
 	for range 3 {

@@ -58,7 +58,7 @@ func (a *answer) hold(resp *http.Response, final bool) (*fault, error) {
 // forgetLength makes the length of a response unknown if the rename of its model is still to change it.
 func (a *answer) forgetLength(resp *http.Response) {
 	if a.renamer != nil {
-		resp.ContentLength, a.d.line.streams = -1, true
+		resp.ContentLength = -1
 		resp.Header.Del("Content-Length")
 	}
 }

@@ -44,7 +44,7 @@ type Options struct {
 // Bench runs a scenario's workload against live workers under its policy. If ctx ends the run early (Stats.Stopped),
 // the result contains all requests up to then.
 func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Result, *Stats, error) {
-	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(o.Workers.URLs), ""
+	sc.Cluster.FixWorkers(len(o.Workers.URLs))
 	in, err := sc.OpenWorkload(ctx, o.Reading)
 	if err != nil {
 		return nil, nil, err
@@ -194,7 +194,7 @@ func silent(reports []fleet.Report, ready time.Duration) error {
 
 func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration,
 	gateway bool) (*fleet.Fleet, *router.Router, *seen, error) {
-	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(cfg.URLs), ""
+	sc.Cluster.FixWorkers(len(cfg.URLs))
 	ps, err := sc.Profiles(ctx)
 	if err != nil {
 		return nil, nil, nil, err

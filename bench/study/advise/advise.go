@@ -34,6 +34,7 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/router"
+	"lorasim/trace/settings"
 )
 
 // Plain lists the plain policies. Every recommendation is compared with them.
@@ -156,7 +157,10 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Advice, err
 		}
 	}
 	s.can = func(spec string) error {
-		own := Candidate{spec}.apply(s.sc)
+		own, err := Candidate{spec}.apply(s.sc)
+		if err != nil {
+			return err
+		}
 		return own.Check(ctx, first)
 	}
 	if err := s.find(); err != nil {
@@ -183,7 +187,7 @@ func (s *study) find() error {
 	if s.single {
 		first, most = 1, 1
 	}
-	tunes := s.opt.Search && len(s.opt.pickers(s.sc.Routing.Policy)) > 0
+	tunes := s.opt.Search && len(s.opt.pickers(s.sc.Routing.Policy.String())) > 0
 	share := raceShare
 	if tunes {
 		share = raceShareTuned
@@ -225,7 +229,7 @@ func (s *study) find() error {
 func (s *study) specs() (specs []string) {
 	names := s.opt.Policies
 	if names == nil {
-		names = append(Policies(), s.sc.Routing.Policy)
+		names = append(Policies(), s.sc.Routing.Policy.String())
 	}
 	for _, spec := range names {
 		if spec = canonical(spec); slices.Contains(specs, spec) {
@@ -251,10 +255,10 @@ func (s *study) left(share float64) func() int64 {
 // plain policies and the scenario's own policy is steady or overloaded, or the budget allows no more.
 func (s *study) length(specs []string) error {
 	w := &s.sc.Workload
-	generated := w.File == "" && !w.UseTrace && w.TracePath == "" && w.TraceHistogram == ""
-	open := generated && w.NumPrompts == 0 && w.Window == 0
+	generated := w.File == "" && !w.UseTrace && w.TracePath == "" && !w.TraceHistogram.Given()
+	open := generated && !w.NumPrompts.Given && w.Window == 0
 	var wants []want
-	for _, spec := range append(slices.Clone(Plain), canonical(s.sc.Routing.Policy)) {
+	for _, spec := range append(slices.Clone(Plain), canonical(s.sc.Routing.Policy.String())) {
 		if slices.Contains(specs, spec) {
 			wants = append(wants, want{Candidate{spec}, 0, pilotSeeds})
 		}
@@ -265,7 +269,7 @@ func (s *study) length(specs []string) error {
 	s.advice.Chosen = open
 	for n := int64(leastLength); ; n *= 2 {
 		if open {
-			w.NumPrompts = n
+			w.NumPrompts = settings.Some(n)
 		}
 		s.phase = "length of runs"
 		before := s.spent.Load()
@@ -314,7 +318,7 @@ func stationarity(runs []Figures) steady.Stationarity {
 // withReferences adds the policies that every recommendation is compared with, as far
 // as they are in the race.
 func (s *study) withReferences(r *race, field []*contestant) []*contestant {
-	own := canonical(s.sc.Routing.Policy)
+	own := canonical(s.sc.Routing.Policy.String())
 	for _, spec := range slices.Concat(s.opt.pickers(own), []string{own}, Plain) {
 		if c := r.known[spec]; c != nil && c.err == nil && !slices.Contains(field, c) {
 			field = append(field, c)

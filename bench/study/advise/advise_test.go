@@ -14,6 +14,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
+	"lorasim/internal/testutil"
 )
 
 func describe(t *testing.T, settings ...string) *scenario.Scenario {
@@ -54,7 +55,8 @@ func TestFigures(t *testing.T) {
 	}
 	own := func(f *Finalist, i int) (score, ttft, regret float64) {
 		one := *sc
-		one.Routing.Policy, one.Seed = f.Spec, stats.Seed(1, forVerdict, i)
+		one.Seed = stats.Seed(1, forVerdict, i)
+		testutil.Set(t, &one, "policy", f.Spec)
 		res, err := one.Simulate(t.Context(), scenario.RunOptions{Oracle: true})
 		if err != nil {
 			t.Fatal(err)
@@ -142,7 +144,7 @@ func TestSameBytes(t *testing.T) {
 // gives stay.
 func TestLength(t *testing.T) {
 	a := find(t, describe(t, "num_workers=2", "request_rate=4"), Options{Policies: []string{"static", "least-loaded"}})
-	if !a.Chosen || a.Requests < 2000 || a.Scenario.Workload.NumPrompts != a.Requests {
+	if !a.Chosen || a.Requests < 2000 || a.Scenario.Workload.NumPrompts.Value != a.Requests {
 		t.Errorf("length %d, chosen %v", a.Requests, a.Chosen)
 	}
 	a = find(t, describe(t, "num_prompts=250", "num_workers=2"), Options{Policies: []string{"static", "least-loaded"}})
@@ -264,7 +266,10 @@ func TestWorst(t *testing.T) {
 	loss := 0.0
 	for i := range worstSeeds {
 		for sign, spec := range map[float64]string{1: a.Recommended().Spec, -1: w.Rival.Spec} {
-			one := Candidate{spec}.apply(*sc)
+			one, err := Candidate{spec}.apply(*sc)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, c := range w.Changes {
 				for _, set := range c.Settings {
 					if err := one.Set(set[0], set[1]); err != nil {

@@ -17,9 +17,10 @@ type Candidate struct {
 }
 
 // apply is the scenario with the candidate in place of its own policy.
-func (c Candidate) apply(sc scenario.Scenario) scenario.Scenario {
-	sc.Routing.Policy, sc.Routing.InferenceArchitecture = c.Spec, ""
-	return sc
+func (c Candidate) apply(sc scenario.Scenario) (scenario.Scenario, error) {
+	sc.Routing.InferenceArchitecture = ""
+	err := sc.Set("policy", c.Spec)
+	return sc, err
 }
 
 // name is the name of the policy in the registry, without its options.

@@ -31,11 +31,14 @@ func TestClasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range Policies() {
-		own := Candidate{name}.apply(sc)
-		rt, err := own.Router(t.Context(), ps, in.Adapters())
 		if name == "explicit" || name == "script" {
 			continue // needs a table, a program
 		}
+		own, err := Candidate{name}.apply(sc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rt, err := own.Router(t.Context(), ps, in.Adapters())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +55,10 @@ func TestClasses(t *testing.T) {
 // nor move requests by plans, where plan-and-route does.
 func TestWithoutPlans(t *testing.T) {
 	for _, name := range append([]string{"plan-and-route"}, withoutPlans...) {
-		own := Candidate{name}.apply(*describe(t, "num_prompts=1000", "request_rate=12", "max_loaded_loras=8"))
+		own, err := Candidate{name}.apply(*describe(t, "num_prompts=1000", "request_rate=12", "max_loaded_loras=8"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		res, err := own.Simulate(t.Context(), scenario.RunOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package advise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -44,7 +45,7 @@ type lab struct {
 	progress func(done, total int64)
 
 	mu       sync.Mutex
-	profiles map[scenario.Cluster][]*profile.Profile // of the workers; runs share them
+	profiles map[string][]*profile.Profile // of the workers, by the text of the cluster; runs share them
 }
 
 // workers are the profiles of a scenario's workers. Reading a profile takes longer than a
@@ -52,16 +53,17 @@ type lab struct {
 func (l *lab) workers(sc *scenario.Scenario) ([]*profile.Profile, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ps, ok := l.profiles[sc.Cluster]
+	key := fmt.Sprint(sc.Cluster)
+	ps, ok := l.profiles[key]
 	if !ok {
 		var err error
 		if ps, err = sc.Profiles(l.ctx); err != nil {
 			return nil, err
 		}
 		if l.profiles == nil {
-			l.profiles = map[scenario.Cluster][]*profile.Profile{}
+			l.profiles = map[string][]*profile.Profile{}
 		}
-		l.profiles[sc.Cluster] = ps
+		l.profiles[key] = ps
 	}
 	return ps, nil
 }
@@ -108,7 +110,10 @@ func (l *lab) sampler(sc scenario.Scenario, variant int, oracle bool) sampler {
 		for s := range most { // all runs of a workload are next to each other
 			for i, w := range wants {
 				if s >= w.From && s < w.To {
-					own := w.apply(sc)
+					own, err := w.apply(sc)
+					if err != nil {
+						return nil, err
+					}
 					own.Seed = l.seedOf(stream, s)
 					jobs = append(jobs, job{own, workloadKey{variant, own.Seed}, oracle, &out[i][s-w.From]})
 				}

@@ -165,7 +165,7 @@ func (t *tuner) spec(p tune.Point) string {
 // tune searches the given configurations, each with its share of the budget. It returns the best of each as a
 // contestant.
 func (s *study) tune(r *race) (field []*contestant, err error) {
-	specs := s.opt.pickers(s.sc.Routing.Policy)
+	specs := s.opt.pickers(s.sc.Routing.Policy.String())
 	for i, spec := range specs {
 		t, err := s.newTuner(r, spec)
 		if err != nil {

@@ -170,7 +170,7 @@ func (s *study) finalist(c *contestant, diff stats.Estimate, p float64) *Finalis
 		Completed:    of(func(f *Figures) float64 { return f.Completed }),
 		Regret:       of(func(f *Figures) float64 { return f.Regret }),
 		Stationarity: stationarity(c.held)}
-	if c.Spec == canonical(s.sc.Routing.Policy) {
+	if c.Spec == canonical(s.sc.Routing.Policy.String()) {
 		f.Roles = append(f.Roles, "default")
 	}
 	if slices.Contains(Plain, c.Spec) {

@@ -109,7 +109,7 @@ func (s *study) changes() (out []Change, err error) {
 	}
 	one := func(key string, value any) [2]string { return [2]string{key, fmt.Sprint(value)} }
 	w := &sc.Workload
-	generated := w.File == "" && !w.UseTrace && w.TracePath == "" && w.TraceHistogram == ""
+	generated := w.File == "" && !w.UseTrace && w.TracePath == "" && !w.TraceHistogram.Given()
 	for _, f := range []float64{0.5, 0.75, 1.25, 1.5} {
 		rate := one("rate_scale", number(w.RateScale*f))
 		if generated {
@@ -124,11 +124,11 @@ func (s *study) changes() (out []Change, err error) {
 		return nil, err
 	}
 	defer in.Close()
-	if n := len(in.Adapters()); generated && w.LoraNames == "" {
+	if n := len(in.Adapters()); generated && !w.LoraNames.Given() {
 		add("adapters", fmt.Sprintf("adapters: %d", max(n/2, 1)), one("num_adapters", max(n/2, 1)))
 		add("adapters", fmt.Sprintf("adapters: %d", 2*n), one("num_adapters", 2*n))
 	}
-	if generated && w.LoraRequestDist == "" && w.Sessions == "" {
+	if generated && w.LoraRequestDist == "" && !w.Sessions.Given() {
 		for _, p := range []string{"uniform", "zipf:0.6", "zipf:1.5"} {
 			add("popularity", "popularity "+p, one("popularity", p))
 		}
@@ -151,7 +151,7 @@ func (s *study) changes() (out []Change, err error) {
 		add("slots", fmt.Sprintf("adapter slots: %d", max(n/2, 1)), one("max_loras_per_batch", max(n/2, 1)))
 		add("slots", fmt.Sprintf("adapter slots: %d", 2*n), one("max_loras_per_batch", 2*n))
 	}
-	if rate := w.RequestRate; generated && len(ps) > 1 && sc.Cluster.Elastic == "" && sc.Cluster.Outages == "" &&
+	if rate := w.RequestRate; generated && len(ps) > 1 && !sc.Cluster.Elastic.Given() && !sc.Cluster.Outages.Given() &&
 		!math.IsInf(rate, 1) {
 		length := float64(s.advice.Requests) / rate
 		add("loss", "loss of a worker", one("outages", fmt.Sprintf("0@%.0f-%.0f", length/3, length/2+1)))

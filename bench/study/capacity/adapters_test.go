@@ -10,6 +10,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/trace/settings"
 )
 
 // TestPerAdapter: the answer is that of trying every number of workers, and a run
@@ -23,11 +24,11 @@ func TestPerAdapter(t *testing.T) {
 		{"affinity-spill", "25", "max_loras_per_batch=4", 0.99, 0.9},
 		{"least-loaded", "8", "context_length=1200", 0.5, 0.9}, // requests are rejected
 	} {
-		settings := []string{"policy=" + c.policy, "request_rate=" + c.rate, "num_prompts=1500", "num_adapters=24"}
+		keys := []string{"policy=" + c.policy, "request_rate=" + c.rate, "num_prompts=1500", "num_adapters=24"}
 		if c.asked != "" {
-			settings = append(settings, c.asked)
+			keys = append(keys, c.asked)
 		}
-		sc := saved(t, describe(t, settings...))
+		sc := saved(t, describe(t, keys...))
 		o := Options{
 			SLO: result.SLO{TTFT: 400, TPOT: 100}, Attain: c.attain, PerAdapter: c.adapters, MaxWorkers: 10,
 			MaxSeeds: 1,
@@ -38,7 +39,7 @@ func TestPerAdapter(t *testing.T) {
 		var worst []result.Worst
 		for w := 1; w <= o.MaxWorkers; w++ {
 			cell := *sc
-			cell.Cluster.NumWorkers = w
+			cell.Cluster.NumWorkers = settings.Some(w)
 			slo := o.SLO
 			slo.Attain = c.attain
 			res, err := cell.Simulate(t.Context(), scenario.RunOptions{SLO: slo})

@@ -13,6 +13,7 @@ import (
 	"lorasim/bench/result/waits"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
+	"lorasim/trace/settings"
 )
 
 // tried is a candidate with an interval.
@@ -170,7 +171,8 @@ func TestCurves(t *testing.T) {
 	for i, c := range lines {
 		for point, factor := range map[int]float64{5: 1, ratePoints - 1: 2} {
 			cell := *sc
-			cell.Cluster.NumWorkers, cell.Workload.RequestRate = c.Workers, factor*sc.Workload.RequestRate
+			cell.Cluster.NumWorkers = settings.Some(c.Workers)
+			cell.Workload.RequestRate = factor * sc.Workload.RequestRate
 			res, err := cell.Simulate(t.Context(), scenario.RunOptions{SLO: o.SLO})
 			if err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"lorasim/bench/scenario"
+	"lorasim/trace/settings"
 )
 
 // A Candidate is a cluster. Zero and empty fields have the scenario's value.
@@ -70,19 +71,24 @@ func (c Candidate) kind() string {
 }
 
 // apply is the scenario with the candidate's cluster.
-func (c Candidate) apply(base *scenario.Scenario) scenario.Scenario {
-	sc := *base
-	sc.Cluster.NumWorkers = c.total()
-	sc.Cluster.Profile = cmp.Or(c.Profile, sc.Cluster.Profile)
-	if c.With != "" {
-		sc.Cluster.Profile = fmt.Sprintf("%s*%d,%s*%d", c.Profile, c.Workers, c.With, c.More)
+func (c Candidate) apply(base *scenario.Scenario) (sc scenario.Scenario, err error) {
+	sc = *base
+	if n := c.total(); n > 0 {
+		sc.Cluster.NumWorkers = settings.Some(n)
+	}
+	switch {
+	case c.With != "":
+		err = sc.Set("profile", fmt.Sprintf("%s*%d,%s*%d", c.Profile, c.Workers, c.With, c.More))
+	case c.Profile != "":
+		err = sc.Set("profile", c.Profile)
 	}
 	sc.Cluster.Engine.MaxLorasPerBatch = cmp.Or(c.Slots, sc.Cluster.Engine.MaxLorasPerBatch)
 	sc.Cluster.Engine.MaxLoadedLoras = cmp.Or(c.HostPlaces, sc.Cluster.Engine.MaxLoadedLoras)
 	if c.Policy != "" {
-		sc.Routing.Policy, sc.Routing.InferenceArchitecture, sc.Routing.MigrationType = c.Policy, "", ""
+		sc.Routing.InferenceArchitecture, sc.Routing.MigrationType = "", ""
+		err = cmp.Or(err, sc.Set("policy", c.Policy))
 	}
-	return sc
+	return sc, err
 }
 
 // near is how many fewer workers are looked at where one worker less fails.

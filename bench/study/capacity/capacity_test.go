@@ -19,14 +19,15 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/sim/profile"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 	"lorasim/trace/store"
 )
 
 // describe is a scenario with some settings.
-func describe(t *testing.T, settings ...string) *scenario.Scenario {
+func describe(t *testing.T, keys ...string) *scenario.Scenario {
 	t.Helper()
 	sc := scenario.Default()
-	for _, set := range settings {
+	for _, set := range keys {
 		key, value, _ := strings.Cut(set, "=")
 		if err := sc.Set(key, value); err != nil {
 			t.Fatal(err)
@@ -38,13 +39,13 @@ func describe(t *testing.T, settings ...string) *scenario.Scenario {
 // queue is a cluster of workers that serve one request after the other. It
 // returns for how long each keeps the worker, and how long a client sees it where
 // it does not wait, s.
-func queue(t *testing.T, settings ...string) (sc *scenario.Scenario, serves, sees float64) {
+func queue(t *testing.T, keys ...string) (sc *scenario.Scenario, serves, sees float64) {
 	t.Helper()
 	sc = describe(t,
 		append([]string{"max_running_requests=1", "lengths=constant:100,20", "num_adapters=1", "max_new_tokens=exact",
-			"no_warmup=true", "policy=round-robin", "num_workers=1", "lora_backend=none"}, settings...)...)
+			"no_warmup=true", "policy=round-robin", "num_workers=1", "lora_backend=none"}, keys...)...)
 	one := *sc
-	one.Workload.NumPrompts = 1000
+	one.Workload.NumPrompts = settings.Some[int64](1000)
 	metric := func(rate float64, m result.ID) float64 {
 		one.Workload.RequestRate = rate
 		res, err := one.Simulate(t.Context(), scenario.RunOptions{})
@@ -88,7 +89,9 @@ func saved(t *testing.T, sc *scenario.Scenario) *scenario.Scenario {
 	}
 	c := *sc
 	c.Workload = scenario.Default().Workload
-	c.Workload.File, c.Workload.NumPrompts, c.Workload.NumAdapters = path, 0, 0
+	c.Workload.File = path
+	c.Workload.NumPrompts = settings.Optional[int64]{}
+	c.Workload.NumAdapters = settings.Optional[int]{}
 	return &c
 }
 
@@ -189,7 +192,7 @@ func TestAgainstAll(t *testing.T) {
 		shares := []float64{0}
 		for w := 1; w <= o.MaxWorkers; w++ {
 			cell := *sc
-			cell.Cluster.NumWorkers = w
+			cell.Cluster.NumWorkers = settings.Some(w)
 			res, err := cell.Simulate(t.Context(), scenario.RunOptions{SLO: o.SLO})
 			if err != nil {
 				t.Fatal(err)
@@ -326,7 +329,7 @@ func TestNumPrompts(t *testing.T) {
 	sc.Workload.RequestRate = 2.2 / s
 	o := Options{SLO: result.SLO{E2E: 1500 * sees}, Attain: 0.9, MaxWorkers: 16, MaxSeeds: 1000, Budget: 4e6}
 	for i, n := range []int64{500, 8000, 16000} {
-		sc.Workload.NumPrompts = n
+		sc.Workload.NumPrompts = settings.Some[int64](n)
 		search := newSearch(t.Context(), sc, o)
 		found, _, err := search.find()
 		if err != nil || !found.Holds || found.Workers != 5 {

@@ -6,6 +6,7 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
+	"lorasim/trace/synth"
 )
 
 const (
@@ -42,12 +43,12 @@ func newPlan(sc *scenario.Scenario) plan {
 	w := &sc.Workload
 	instant := math.IsInf(w.RequestRate, 1)
 	sampling := sc.Sampling()
-	p := plan{closed: sc.Client.MaxConcurrency > 0 || instant, stated: w.NumPrompts,
+	p := plan{closed: sc.Client.MaxConcurrency > 0 || instant, stated: w.NumPrompts.Value,
 		single: sampling == stats.OneWorkload, spread: sampling == stats.Resampled}
 	switch {
 	case w.File != "":
 		p.fixed = "a saved workload"
-	case w.UseTrace || w.TraceName != "" || w.TracePath != "" || w.TraceHistogram != "":
+	case w.UseTrace || w.TraceName != "" || w.TracePath != "" || w.TraceHistogram.Given():
 		p.fixed = "a trace"
 	case w.Compat != "":
 		p.fixed = "compat " + w.Compat
@@ -55,9 +56,9 @@ func newPlan(sc *scenario.Scenario) plan {
 		p.fixed = fmt.Sprintf("a window of %g s", w.Window)
 	case w.RampUpStrategy != "":
 		p.fixed = "a rate that ramps up"
-	case w.Pattern != "" && w.Pattern != "constant":
+	case w.Pattern.Value() != (synth.Pattern{}):
 		p.fixed = "a rate that changes over time (pattern)"
-	case sc.Cluster.Outages != "":
+	case sc.Cluster.Outages.Given():
 		p.fixed = "a run with outages"
 	case instant && sc.Client.MaxConcurrency == 0:
 		p.fixed = "a workload that arrives at once"

@@ -17,6 +17,7 @@ import (
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/trace"
+	"lorasim/trace/settings"
 )
 
 // rounding is by how much a mean of shares may be off.
@@ -46,11 +47,14 @@ type search struct {
 func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search {
 	variants := []scenario.Scenario{*base}
 	for _, p := range o.Profiles {
-		variants = append(variants, Candidate{Profile: p}.apply(base))
+		if v, err := (Candidate{Profile: p}).apply(base); err == nil { // a run of it tells the error
+			variants = append(variants, v)
+		}
 	}
 	own := *base
-	own.CommonRanks(ctx, variants...)
-	base = &own
+	if err := own.CommonRanks(ctx, variants...); err == nil {
+		base = &own
+	}
 	p := newPlan(base)
 	if p.spread {
 		o.MaxSeeds = min(o.MaxSeeds, resamples)
@@ -72,10 +76,13 @@ func (s *search) simulate(
 	if err := s.mustStop(); err != nil {
 		return nil, err
 	}
-	sc := c.apply(s.base)
-	sc.Seed, sc.Client.Warmup = seed, "0" // the search has a warm-up of its own
+	sc, err := c.apply(s.base)
+	if err != nil {
+		return nil, err
+	}
+	sc.Seed, sc.Client.Warmup = seed, scenario.Client{}.Warmup // the search has a warm-up of its own
 	if z.requests > 0 {
-		sc.Workload.NumPrompts = z.requests
+		sc.Workload.NumPrompts = settings.Some(z.requests)
 	}
 	in, src, err := s.open(&sc, z)
 	if err != nil {

@@ -10,12 +10,13 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/sim/record"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 )
 
 // TestAttainmentOfAdapters: what a run says of its adapters and an SLO is what its
 // file of records says, looked at one adapter after the other.
 func TestAttainmentOfAdapters(t *testing.T) {
-	for _, settings := range []map[string]string{
+	for _, changes := range []map[string]string{
 		{"policy": "least-loaded", "request_rate": "9", "num_workers": "4"},
 		{"policy": "static", "request_rate": "6", "popularity": "zipf:1.2", "load_failure_rate": "0.2"},
 		{"no_stream": "true", "request_rate": "10", "window": "30"},
@@ -23,14 +24,14 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		{"pattern": "flash:10,20,10,3", "request_rate": "10"},
 	} {
 		slo := result.SLO{TTFT: 400, TPOT: 60, E2E: 20_000, Attain: 0.9}
-		if settings["no_stream"] != "" {
+		if changes["no_stream"] != "" {
 			slo.TTFT = 15_000
 		}
 		sc := scenario.Default()
 		sc.Files = columnar.Files()
-		sc.Workload.NumPrompts = 600
-		sc.Workload.NumAdapters = 24
-		for key, value := range settings {
+		sc.Workload.NumPrompts = settings.Some[int64](600)
+		sc.Workload.NumAdapters = settings.Some(24)
+		for key, value := range changes {
 			if err := sc.Set(key, value); err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +87,7 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		}
 		g := res.Extra.Goodput
 		if met == 0 || met == adapters || worst.Share == 1 || all == 0 {
-			t.Errorf("%v: %v of %v adapters meet the SLO, the case tells nothing", settings, met, adapters)
+			t.Errorf("%v: %v of %v adapters meet the SLO, the case tells nothing", changes, met, adapters)
 		}
 		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 		same := func(g *result.Goodput) bool {
@@ -96,12 +97,12 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		}
 		if !same(g) {
 			t.Errorf("%v: %+v, worst %+v; expected %v of %v adapters, worst %+v",
-				settings, g, g.Worst, met, adapters, worst)
+				changes, g, g.Worst, met, adapters, worst)
 		}
-		if o := g.Others; (o != nil) != (settings["pattern"] != "") {
-			t.Errorf("%v: of the others %+v", settings, o)
+		if o := g.Others; (o != nil) != (changes["pattern"] != "") {
+			t.Errorf("%v: of the others %+v", changes, o)
 		} else if o != nil && (noisyGood == noisy || !near(o.Share, (all-noisyGood)/(float64(len(recs))-noisy))) {
-			t.Errorf("%v: of the others %+v, expected %v", settings, o, (all-noisyGood)/(float64(len(recs))-noisy))
+			t.Errorf("%v: of the others %+v, expected %v", changes, o, (all-noisyGood)/(float64(len(recs))-noisy))
 		}
 		runs, _, err := Load(t.Context(), columnar.Files(), []string{path}, slo)
 		if err != nil {
@@ -109,10 +110,10 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		}
 		if got := runs[0].Results[0].Extra.Goodput; !same(got) {
 			t.Errorf("%v: of the records %+v, worst %+v; expected %v of %v adapters, worst %+v",
-				settings, got, got.Worst, met, adapters, worst)
+				changes, got, got.Worst, met, adapters, worst)
 		}
 		if v := runs[0].value("goodput.worst_adapter.share"); !near(v.Mean, worst.Share) {
-			t.Errorf("%v: the comparison has %+v, expected %v", settings, v, worst.Share)
+			t.Errorf("%v: the comparison has %+v, expected %v", changes, v, worst.Share)
 		}
 	}
 }

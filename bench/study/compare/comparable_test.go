@@ -7,8 +7,10 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
 	"lorasim/sim/record"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 )
 
 // values are the numbers of a run with a mean latency.
@@ -125,8 +127,10 @@ func TestLinesTellRunsApart(t *testing.T) {
 	for _, policy := range []string{"static", "p2c"} {
 		sc := scenario.Default()
 		sc.Files = columnar.Files()
-		sc.Workload.NumPrompts, sc.Routing.Policy, sc.Cluster.NumWorkers, sc.Client.NoStream = 30, policy, 2,
-			policy == "p2c"
+		sc.Workload.NumPrompts = settings.Some[int64](30)
+		sc.Cluster.NumWorkers = settings.Some(2)
+		sc.Client.NoStream = policy == "p2c"
+		testutil.Set(t, &sc, "policy", policy)
 		res, err := sc.Simulate(t.Context(), scenario.RunOptions{RecordsFile: records})
 		if err != nil {
 			t.Fatal(err)

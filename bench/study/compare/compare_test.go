@@ -12,7 +12,9 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/study/sweep"
 	"lorasim/internal/shareddata"
+	"lorasim/internal/testutil"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 )
 
 // simulate writes result and records of a small run.
@@ -20,7 +22,8 @@ func simulate(t *testing.T, dir, name, policy string, seed uint64) (resultFile, 
 	t.Helper()
 	sc := scenario.Default()
 	sc.Files = columnar.Files()
-	sc.Seed, sc.Routing.Policy, sc.Workload.NumPrompts = seed, policy, 200
+	sc.Seed, sc.Workload.NumPrompts = seed, settings.Some[int64](200)
+	testutil.Set(t, &sc, "policy", policy)
 	recordsFile = filepath.Join(dir, name+".parquet")
 	res, err := sc.Simulate(t.Context(), scenario.RunOptions{RecordsFile: recordsFile, TokenTimes: true})
 	if err != nil {
@@ -143,7 +146,7 @@ func TestSeedsAreOneRun(t *testing.T) {
 		Scenario: scenario.Default(), Grid: sweep.Grid{Policies: []string{"static", "least-loaded", "p2c"}},
 		SeedCount: 3,
 	}
-	spec.Scenario.Files, spec.Scenario.Workload.NumPrompts = columnar.Files(), 200
+	spec.Scenario.Files, spec.Scenario.Workload.NumPrompts = columnar.Files(), settings.Some[int64](200)
 	m, err := spec.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -134,11 +134,13 @@ func (l *loader) scenario(ctx context.Context, path string) error {
 	sc.Files = l.opt.Files
 	policies := l.opt.Policies
 	if len(policies) == 0 {
-		policies = []string{sc.Routing.Policy}
+		policies = []string{sc.Routing.Policy.String()}
 	}
 	for _, p := range policies {
 		c := sc
-		c.Routing.Policy = p
+		if err := c.Set("policy", p); err != nil {
+			return err
+		}
 		run := &Run{Run: &compare.Run{Name: p, What: fmt.Sprintf("%s, seed %d", filepath.Base(path), c.Seed)}}
 		l.jobs = append(l.jobs, job{run, &c, l.opt.SLO})
 	}

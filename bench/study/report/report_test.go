@@ -17,6 +17,7 @@ import (
 	"lorasim/bench/study/report"
 	"lorasim/bench/study/sweep"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 )
 
 // makeSweep runs a small sweep, of a policy that plans and one that does not.
@@ -63,7 +64,7 @@ func makeFiles(t *testing.T) (records, result string) {
 	records, result = filepath.Join(dir, "live.parquet"), filepath.Join(dir, "sim.json")
 	sc := scenario.Default()
 	sc.Files = columnar.Files()
-	sc.Workload.NumPrompts = 300
+	sc.Workload.NumPrompts = settings.Some[int64](300)
 	res, err := sc.Simulate(t.Context(), scenario.RunOptions{RecordsFile: records})
 	if err != nil {
 		t.Fatal(err)

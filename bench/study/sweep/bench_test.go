@@ -4,14 +4,15 @@ import (
 	"testing"
 
 	"lorasim/bench/scenario"
+	"lorasim/trace/settings"
 )
 
 // BenchmarkCell is one cell of 20,000 requests on 8 workers, beyond its
 // workload, which cells share.
 func BenchmarkCell(b *testing.B) {
 	s := &Spec{Scenario: scenario.Default(), SeedCount: 1}
-	s.Scenario.Workload.NumPrompts, s.Scenario.Workload.NumAdapters = 20_000, 64
-	s.Scenario.Workload.RequestRate, s.Scenario.Cluster.NumWorkers = 20, 8
+	s.Scenario.Workload.NumPrompts, s.Scenario.Workload.NumAdapters = settings.Some[int64](20_000), settings.Some(64)
+	s.Scenario.Workload.RequestRate, s.Scenario.Cluster.NumWorkers = 20, settings.Some(8)
 	m, err := s.Plan(b.Context())
 	if err != nil {
 		b.Fatal(err)

@@ -151,7 +151,7 @@ func (m *Manifest) unusedSettings() map[string][]string {
 func (m *Manifest) ScenarioOf(c *Cell) (*scenario.Scenario, error) {
 	sc, err := m.stored(c)
 	if err == nil && m.dir != "" {
-		sc.MapPaths(m.resolve)
+		err = sc.MapPaths(m.resolve)
 	}
 	return sc, err
 }
@@ -159,7 +159,10 @@ func (m *Manifest) ScenarioOf(c *Cell) (*scenario.Scenario, error) {
 // stored is the scenario of a cell with the paths of the manifest.
 func (m *Manifest) stored(c *Cell) (*scenario.Scenario, error) {
 	sc := m.base
-	sc.Seed, sc.Routing.Policy = c.Seed, c.Policy
+	sc.Seed = c.Seed
+	if err := setting(policyKey).Set(&sc, c.Policy); err != nil {
+		return nil, fmt.Errorf("cell %d: %w", c.Index, err)
+	}
 	for i, a := range m.Axes {
 		if err := setting(a.Key).Set(&sc, c.Values[i]); err != nil {
 			return nil, fmt.Errorf("cell %d: %w", c.Index, err)
@@ -186,14 +189,9 @@ func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) strin
 	if m.Oracle {
 		fmt.Fprintln(&b, "oracle")
 	}
-	if sc.Workload.BaseOnly {
-		fmt.Fprintln(&b, "base model only")
-	}
-	own := *sc
-	own.MapPaths(byContent)
 	def := scenario.Default()
 	for _, f := range scenario.Fields() {
-		v, usual := f.Get(&own), f.Get(&def)
+		v, usual := f.MapPaths(f.Get(sc), byContent), f.Get(&def)
 		if oldest := oldestName[f.Key]; oldest != nil {
 			v, usual = oldest(v), oldest(usual)
 		}

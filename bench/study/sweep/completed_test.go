@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lorasim/bench/stats"
+	"lorasim/internal/testutil"
 )
 
 func TestPercentLeft(t *testing.T) {
@@ -41,7 +42,7 @@ func sweepText(t *testing.T, d *Dir, baseline string) (*Tables, []string) {
 // the policies compare, the settings do not.
 func TestRejectionsOfASetting(t *testing.T) {
 	s := smallSpec(t, "context_length=300,4096")
-	s.Scenario.Workload.Lengths = "random:500,20,0"
+	testutil.Set(t, &s.Scenario, "lengths", "random:500,20,0")
 	d := create(t, s)
 	tables, lines := sweepText(t, d, "static")
 	for i, p := range tables.Points {
@@ -63,7 +64,8 @@ func TestRejectionsOfASetting(t *testing.T) {
 // Where the policy decides which requests fail, the policies do not compare.
 func TestFailuresOfAPolicy(t *testing.T) {
 	s := smallSpec(t)
-	s.Scenario.Cluster.Outages, s.Scenario.Cluster.NoFailover = "0@1-4", true
+	s.Scenario.Cluster.NoFailover = true
+	testutil.Set(t, &s.Scenario, "outages", "0@1-4")
 	d := create(t, s)
 	tables, lines := sweepText(t, d, "static")
 	apart := 0

@@ -100,8 +100,8 @@ goodput: "ttft:500"
 	if d := cmp.Diff([]string{"static", "affinity:lora=1,kv=0"}, m.Policies); d != "" {
 		t.Error(d)
 	}
-	if len(m.Cells) != 3*2*2*3 || m.base.Cluster.NumWorkers != 2 || m.Baseline != "static" {
-		t.Error(len(m.Cells), m.base.Cluster.NumWorkers, m.Baseline)
+	if len(m.Cells) != 3*2*2*3 || m.base.Cluster.NumWorkers.Value != 2 || m.Baseline != "static" {
+		t.Error(len(m.Cells), m.base.Cluster.NumWorkers.Value, m.Baseline)
 	}
 	// the first axis varies slowest, the seed fastest
 	c := m.Cells[len(m.Cells)-1]

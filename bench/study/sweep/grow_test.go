@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 )
 
 // goOn plans a sweep into a folder that may have one.
@@ -95,7 +97,9 @@ func TestGrow(t *testing.T) {
 func TestGrowRefusesOthers(t *testing.T) {
 	d := create(t, smallSpec(t))
 	for want, change := range map[string]func(*Spec){
-		`cluster.num_workers was "2", now "3"`:              func(s *Spec) { s.Scenario.Cluster.NumWorkers = 3 },
+		`cluster.num_workers was "2", now "3"`: func(s *Spec) {
+			s.Scenario.Cluster.NumWorkers = settings.Some(3)
+		},
 		`goodput was "ttft:200", now ""`:                    func(s *Spec) { s.Goodput = "" },
 		"workload.request_rate was varied and no longer is": func(s *Spec) { s.Axes = nil },
 		"cluster.engine.page_size is varied and was not": func(s *Spec) {
@@ -115,7 +119,8 @@ func TestGrowRefusesOthers(t *testing.T) {
 	}
 	// what the cells have their own values of does not matter
 	s := smallSpec(t)
-	s.Scenario.Workload.RequestRate, s.Scenario.Routing.Policy = 99, "p2c"
+	s.Scenario.Workload.RequestRate = 99
+	testutil.Set(t, &s.Scenario, "policy", "p2c")
 	if d = goOn(t, d.Path, s); len(d.Cells) != 12 {
 		t.Errorf("%d cells", len(d.Cells))
 	}

@@ -33,13 +33,15 @@ func (m *Manifest) takeFingerprints() error {
 		return path
 	}
 	base := m.base
-	base.Routing.Policy = ""
+	base.Routing.Policy = scenario.Routing{}.Policy // the grid has the policies
 	for _, a := range m.Axes {
 		if err := setting(a.Key).Set(&base, a.Values[0]); err != nil { // the base's own value does not matter
 			return err
 		}
 	}
-	base.MapPaths(note)
+	if err := base.MapPaths(note); err != nil {
+		return err
+	}
 	m.mapPaths(note)
 	return failed
 }
@@ -107,7 +109,9 @@ func (m *Manifest) moveTo(dir string) error {
 		failed = cmp.Or(failed, err)
 		return p
 	}
-	m.base.MapPaths(to)
+	if err := m.base.MapPaths(to); err != nil {
+		return err
+	}
 	m.mapPaths(to)
 	for i := range m.Inputs {
 		m.Inputs[i].Path = to(m.Inputs[i].Path)

@@ -82,8 +82,7 @@ func (s *Spec) commonRanks(ctx context.Context) error {
 			}
 		}
 	}
-	s.Scenario.CommonRanks(ctx, variants...)
-	return nil
+	return s.Scenario.CommonRanks(ctx, variants...)
 }
 
 // check tries every policy, and every value of every axis, in one cell each, so
@@ -92,7 +91,10 @@ func (m *Manifest) check(ctx context.Context) error {
 	first := map[string]*trace.Workload{}
 	try := func(policy, key, value string) error {
 		sc := m.base
-		sc.Seed, sc.Routing.Policy = m.Seeds[0], policy
+		sc.Seed = m.Seeds[0]
+		if err := setting(policyKey).Set(&sc, policy); err != nil {
+			return err
+		}
 		for _, a := range m.Axes {
 			v := a.Values[0]
 			if a.Key == key {

@@ -314,7 +314,7 @@ func (m *Manifest) samplings() func(c *Cell) (stats.Sampling, string) {
 			of = sc.Sampling()
 			known[k] = of
 		}
-		return of, sc.Workload.Resample
+		return of, sc.Workload.Resample.String()
 	}
 }
 

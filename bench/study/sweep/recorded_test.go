@@ -45,7 +45,11 @@ func TestTablesOfSavedWorkloads(t *testing.T) {
 		{"seeds asked for", func(*scenario.Workload) {}, 3, 3, stats.OneWorkload, []string{
 			"\none workload: no interval (see --resample); means over 3 seeds", "other workloads may differ",
 		}},
-		{"resamples", func(w *scenario.Workload) { w.Resample = "block:3" }, 0, 5, stats.Resampled, []string{
+		{"resamples", func(w *scenario.Workload) {
+			if err := w.Resample.UnmarshalText([]byte("block:3")); err != nil {
+				t.Error(err)
+			}
+		}, 0, 5, stats.Resampled, []string{
 			"\nmeans over 5 resamples of one workload (block:3); ± half", "\nworse: ",
 		}},
 	} {

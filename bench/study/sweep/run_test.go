@@ -15,13 +15,14 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/table"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 )
 
 func smallSpec(t *testing.T, sets ...string) *Spec {
 	t.Helper()
 	s := &Spec{Name: "small", Scenario: scenario.Default(), SeedCount: 3, Grid: Grid{Goodput: "ttft:200"}}
-	s.Scenario.Files, s.Scenario.Workload.NumPrompts = columnar.Files(), 150
-	s.Scenario.Cluster.NumWorkers = 2
+	s.Scenario.Files, s.Scenario.Workload.NumPrompts = columnar.Files(), settings.Some[int64](150)
+	s.Scenario.Cluster.NumWorkers = settings.Some(2)
 	for _, text := range append([]string{"request_rate=5,20", "policy=static,least-loaded"}, sets...) {
 		a, err := ParseSet(text)
 		if err != nil {
@@ -308,7 +309,7 @@ func TestManifest(t *testing.T) {
 		t.Errorf("the same sweep again: %v", err)
 	}
 	changed := smallSpec(t)
-	changed.Scenario.Workload.NumPrompts = 151
+	changed.Scenario.Workload.NumPrompts = settings.Some[int64](151)
 	other, err := changed.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)

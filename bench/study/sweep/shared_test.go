@@ -14,6 +14,7 @@ import (
 	"lorasim/internal/testutil"
 	"lorasim/router"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 )
 
 // other is for each setting that Unused may name a value that is not the default.
@@ -41,8 +42,11 @@ func outcome(t *testing.T, sc *scenario.Scenario) string {
 func TestUnusedSettingsChangeNothing(t *testing.T) {
 	base := scenario.Default()
 	w := &base.Workload
-	w.NumPrompts, w.RequestRate, w.Arrivals = 250, 40, "gamma:3"
-	base.Cluster.NumWorkers, base.Cluster.Engine.MaxLorasPerBatch, base.Cluster.Engine.MaxLoadedLoras = 3, 4, 12
+	w.NumPrompts, w.RequestRate = settings.Some[int64](250), 40
+	testutil.Set(t, &base, "arrivals", "gamma:3")
+	base.Cluster.NumWorkers = settings.Some(3)
+	base.Cluster.Engine.MaxLorasPerBatch = 4
+	base.Cluster.Engine.MaxLoadedLoras = 12
 	claims, used := 0, map[string]bool{}
 	var specs []string
 	for _, d := range router.List() {
@@ -56,7 +60,7 @@ func TestUnusedSettingsChangeNothing(t *testing.T) {
 	}
 	for _, spec := range append(specs, "plan-and-route:interval=2", "dlora_period_mig:threshold=4,interval=1") {
 		sc := base
-		sc.Routing.Policy = spec
+		testutil.Set(t, &sc, "policy", spec)
 		is := outcome(t, &sc)
 		unused := sc.Unused()
 		for key, value := range other {
@@ -86,7 +90,7 @@ func TestUnusedSettingsChangeNothing(t *testing.T) {
 
 func TestSignalsCount(t *testing.T) {
 	sc := scenario.Default()
-	sc.Routing.Policy = "static"
+	testutil.Set(t, &sc, "policy", "static")
 	if !slices.Contains(sc.Unused(), "routing.view_staleness") {
 		t.Error("static looks at signals")
 	}
@@ -107,7 +111,7 @@ func TestSignalsCount(t *testing.T) {
 func sharedSpec(t *testing.T, sets ...string) *Spec {
 	t.Helper()
 	s := smallSpec(t, append([]string{"migration_interval=1,4", "policy=static,plan-and-route,p2c"}, sets...)...)
-	s.SeedCount, s.Scenario.Workload.NumPrompts = 2, 60
+	s.SeedCount, s.Scenario.Workload.NumPrompts = 2, settings.Some[int64](60)
 	return s
 }
 
@@ -270,7 +274,7 @@ func TestHashOfProfileAlias(t *testing.T) {
 	path := func(p string) string { return p }
 	hash := func(list string) string {
 		sc := scenario.Default()
-		sc.Cluster.Profile = list
+		testutil.Set(t, &sc, "profile", list)
 		return m.hash(&sc, path)
 	}
 	for was, is := range map[string]string{
@@ -300,7 +304,7 @@ func TestHashesOfLaterSettings(t *testing.T) {
 	m := &Manifest{}
 	path := func(p string) string { return p }
 	a, b := scenario.Default(), scenario.Default()
-	b.Client.Warmup = "5"
+	testutil.Set(t, &b, "warmup", "5")
 	if m.hash(&a, path) == m.hash(&b, path) {
 		t.Error("a warm-up does not change the hash")
 	}

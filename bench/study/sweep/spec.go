@@ -140,7 +140,9 @@ func LoadSpec(ctx context.Context, file string) (*Spec, error) {
 		return nil, err
 	}
 	in := scenario.In(filepath.Dir(file))
-	s.Scenario.MapPaths(in)
+	if err := s.Scenario.MapPaths(in); err != nil {
+		return nil, err
+	}
 	s.mapPaths(in)
 	return s, nil
 }
@@ -394,7 +396,7 @@ func (s *Spec) complete() error {
 		s.Axes = []Axis{}
 	}
 	if len(s.Policies) == 0 {
-		s.Policies = []string{s.Scenario.Routing.Policy}
+		s.Policies = []string{s.Scenario.Routing.Policy.String()}
 	}
 	if len(s.Seeds) == 0 {
 		s.Seeds = make([]uint64, cmp.Or(s.SeedCount, s.defaultSeeds()))

@@ -15,6 +15,7 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/bench/study/sweep"
 	"lorasim/trace/columnar"
+	"lorasim/trace/settings"
 )
 
 func TestLooks(t *testing.T) {
@@ -356,7 +357,7 @@ func TestColumns(t *testing.T) {
 func TestStudy(t *testing.T) {
 	sc := scenario.Default()
 	sc.Files = columnar.Files()
-	sc.Workload.NumPrompts, sc.Cluster.NumWorkers = 100, 2
+	sc.Workload.NumPrompts, sc.Cluster.NumWorkers = settings.Some[int64](100), settings.Some(2)
 	o := Options{
 		Scenario: sc, Intervals: []string{"2"}, Baselines: []string{"static"}, Others: []string{"random"},
 		Metrics: []string{"mean_e2e_latency_ms"},
@@ -414,8 +415,8 @@ func TestStudy(t *testing.T) {
 		}
 	}
 	o.MinGain, o.Metrics = 1e-12, []string{"mean_e2e_latency_ms", "cold_loads"}
-	o.Scenario.Cluster.NumWorkers = 4
-	o.Scenario.Workload.NumPrompts = 600
+	o.Scenario.Cluster.NumWorkers = settings.Some(4)
+	o.Scenario.Workload.NumPrompts = settings.Some[int64](600)
 	o.Scenario.Workload.RequestRate, o.Scenario.Cluster.Engine.MaxLorasPerBatch = 8, 8
 	if a, err = Study(t.Context(), t.TempDir(), o); err != nil {
 		t.Fatal(err)
