@@ -328,6 +328,7 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 		a.renamer = modelname.NewRenamer(e.model, cmp.Or(d.parsed.asked, d.adapter))
 		out.Header.Del("Accept-Encoding") // names in a compressed reply stay as they are
 	}
+	a.names = d.expect(engine, e.model)
 	d.parsed.send(out, e)
 	d.asked = a.w
 	if d.parsed.stream {
@@ -385,6 +386,7 @@ type answer struct {
 	tail   [12]byte // the latest bytes
 	said   []byte   // the beginning of an event with an error; nil: there was none
 	last   []byte   // what the client gets beyond what the worker sent
+	names  modelNames
 	// renamer gives the client the name of the model that it used; nil: that is the worker's
 	renamer *modelname.Renamer
 	rest    []byte // renamed, but not read yet

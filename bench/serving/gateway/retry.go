@@ -31,6 +31,7 @@ const (
 	keyRefused = "key"      // status 401 to the gateway's own key: not executed
 	notFound   = "not_found"
 	changed    = "changed" // another process is at the worker's URL, or it lacks the adapter; nothing was sent
+	wrongModel = "model"   // the reply names another model than the request
 	badStatus  = "status"  // 500 or more, other than 501 and 503
 	noAnswerIs = "the worker did not answer"
 	noKeyIs    = "the worker does not accept the key of the gateway"
