@@ -120,7 +120,8 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	var engines fleet.Engines
 	switch batch, _ := s.LoraPath.([]any); {
 	case adapter != trace.BaseModel:
-		engines = fleet.EnginesFor(a.Path, s.Model != "" && (body != nil || s.form[1] > 0), p.Fleet.Lookup(lora) == adapter)
+		respelled := s.Model != "" && (body != nil || s.form[1] > 0)
+		engines = fleet.EnginesFor(a.Path, respelled, p.Fleet.Lookup(lora) == adapter)
 	case len(batch) > 0: // only the engine reads it
 		engines = fleet.EnginesFor(a.Path, false, true)
 	}

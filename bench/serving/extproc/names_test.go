@@ -130,7 +130,8 @@ func TestFormsWithoutAdapters(t *testing.T) {
 		ask := func(address string) answer {
 			s := dial(t, cl, address, processPath)
 			defer s.in.Close()
-			s.send(headersOf(requestHeaders, false, header{":path", c.path}, header{"content-type", "application/json"}))
+			s.send(headersOf(requestHeaders, false, header{":path", c.path},
+				header{"content-type", "application/json"}))
 			s.send(bodyOf(requestBody, c.body, true))
 			return parseAnswer(t, s.receive())
 		}

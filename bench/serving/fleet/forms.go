@@ -10,7 +10,7 @@ const (
 	inLoRAPath                   // in "lora_path"
 )
 
-// forms states where the engines read the adapter of a request to a path. A path that is not listed is read nowhere. The
+// forms states where the engines read the adapter of a request to a path. At other paths they read it nowhere. The
 // sources are vLLM 0.32.0, below vllm/entrypoints, and sglang 0.5.23, below sglang/srt.
 var forms = map[string]struct{ vllm, sglang place }{
 	// managers/tokenizer_manager.py: _resolve_lora_path of GenerateReqInput and EmbeddingReqInput

@@ -198,15 +198,17 @@ func TestFormsWithoutAdapters(t *testing.T) {
 						t.Errorf("%s with %s: %d %s", what, have, code, text)
 					}
 				}
-				if reached := slices.Sorted(maps.Keys(got)); !slices.Equal(reached, slices.Sorted(slices.Values(want))) {
+				slices.Sort(want)
+				if reached := slices.Sorted(maps.Keys(got)); !slices.Equal(reached, want) {
 					t.Errorf("%s with %s reached %v, expected %v", what, have, reached, want)
 				}
 			}
 		}
 		for _, c := range cases {
 			check(c.path+" "+c.body, c.engines, func(url string) (int, string) { return post(t, url+c.path, c.body) })
-			if strings.Contains(c.body, `"b"]`) && c.engines == sglangOnly && got["sglang"] != "" && got["sglang"] != c.body {
-				t.Errorf("sglang read %s, expected %s", got["sglang"], c.body)
+			if text := got["sglang"]; c.engines == sglangOnly && text != "" && text != c.body &&
+				strings.Contains(c.body, "[") {
+				t.Errorf("sglang read %s, expected %s", text, c.body)
 			}
 		}
 		form := "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--x--\r\n"

@@ -439,7 +439,8 @@ type edit struct {
 // respell returns the change of the body for a worker: a new name of the model, if the worker's interface spells
 // adapters in another way, else none. sglang reads no adapters in forms.
 func (q *parsed) respell(api fleet.API, base, adapter string) (e edit) {
-	if !q.openAI || q.mixed && q.byLoRAPath() || q.adapter == trace.BaseModel || q.object == 0 && (!q.form || api != fleet.VLLM) {
+	if !q.openAI || q.mixed && q.byLoRAPath() || q.adapter == trace.BaseModel ||
+		q.object == 0 && (!q.form || api != fleet.VLLM) {
 		return e
 	}
 	model := adapter
