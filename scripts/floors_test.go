@@ -42,7 +42,7 @@ var rooms = map[string][][]string{
 		{"bench/scenario/starter"},
 
 		{"bench/study/capacity", "bench/study/sweep", "bench/study/tune"},
-		{"bench/study/compare", "bench/study/worth"},
+		{"bench/study/compare", "bench/study/remedy", "bench/study/worth"},
 		{"bench/study/report"},
 		{"bench/study/advise"},
 		{"bench/explore"},

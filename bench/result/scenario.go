@@ -100,16 +100,7 @@ func (r *Result) WriteScenario(w io.Writer) error {
 		return nil
 	}
 	var b strings.Builder
-	line := func(label, text string) {
-		if text != "" {
-			const indent = 10
-			lines := strings.Split(format.Paragraph(text, format.Width-indent), "\n")
-			for i, l := range lines {
-				lines[i] = strings.TrimSpace(l)
-			}
-			fmt.Fprintf(&b, "%-*s%s\n", indent, label, strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
-		}
-	}
+	line := func(label, text string) { writeHead(&b, label, text) }
 	if !strings.Contains(s.Summary, "=") && s.Summary != "defaults" {
 		line("Scenario", s.Summary)
 	}
@@ -141,6 +132,19 @@ func (r *Result) WriteScenario(w io.Writer) error {
 	line("Settings", strings.Join(settings, " "))
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeHead writes a line of the head of a result, and nothing without a text.
+func writeHead(b *strings.Builder, label, text string) {
+	if text == "" {
+		return
+	}
+	const indent = 10
+	lines := strings.Split(format.Paragraph(text, format.Width-indent), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimSpace(l)
+	}
+	fmt.Fprintf(b, "%-*s%s\n", indent, label, strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
 }
 
 func (s *Scenario) policyText() string {

@@ -195,12 +195,13 @@ func (f *gatewayFlags) openPicker(address, flag string) (net.Listener, error) {
 func (f *gatewayFlags) serveEnvoy(cmd *cobra.Command, fl *fleet.Fleet, s *extproc.Server, ls pickerListeners,
 	secure *tls.Config) error {
 	ctx := cmd.Context()
-	if err := fl.Start(ctx); err != nil {
-		return err
-	}
 	background, quit := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	wg.Go(func() { fl.Run(background) })
+	wg.Go(func() { // while health checks are answered
+		if fl.Begin(background) == nil {
+			fl.Run(background)
+		}
+	})
 	defer wg.Wait()
 	defer quit()
 	failed := make(chan error, 2)

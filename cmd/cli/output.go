@@ -17,6 +17,7 @@ import (
 // outputFlags configure how a result is printed and saved.
 type outputFlags struct {
 	json, classic, details bool
+	sections               bool // print the sections after the block
 	layout, file           string
 	exports                []string
 	goodput                goodputFlags
@@ -60,7 +61,8 @@ func (g *goodputFlags) parse(slo result.SLO) (_ result.SLO, err error) {
 func (o *outputFlags) add(cmd *cobra.Command) {
 	flags(cmd, outputHeading,
 		opt(&o.json, "json", false, "Print the result as one JSON object"),
-		opt(&o.classic, "classic", false, "Print the reference's block alone, without the extra section"),
+		opt(&o.sections, "details", false, "Print the sections after the block, too: steady state, adapters, workers, loads, plans, accuracy"),
+		opt(&o.classic, "classic", false, "Print the reference's block alone"),
 		opt(&o.layout, "layout", string(result.SGLang),
 			"Layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang"))
 	o.goodput.add(cmd, outputHeading, goodputHelp)
@@ -100,7 +102,7 @@ func (o *outputFlags) keep() bool { return o.details || len(o.exports) > 0 }
 
 // write saves the result to the given files, and prints it. It prints even if a file cannot be
 // written.
-func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) (err error) {
+func (o *outputFlags) write(cmd *cobra.Command, r *result.Result, more ...result.LookLine) (err error) {
 	if o.file != "" {
 		err = r.AppendJSONL(o.file, o.details)
 	}
@@ -113,17 +115,25 @@ func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) (err error) {
 	if o.json {
 		return cmp.Or(err, r.WriteJSON(w))
 	}
-	return cmp.Or(err, o.writeText(w, r))
+	return cmp.Or(err, o.writeText(w, r, more))
 }
 
-// writeText prints a result as text.
-func (o *outputFlags) writeText(w io.Writer, r *result.Result) (err error) {
-	if !o.classic {
-		err = r.WriteScenario(w)
+// looks reports whether the text begins with a first look.
+func (o *outputFlags) looks() bool { return !o.json && !o.classic }
+
+// writeText prints a result as text: what ran, a first look with the given lines, the block, and the sections after it.
+func (o *outputFlags) writeText(w io.Writer, r *result.Result, more []result.LookLine) (err error) {
+	if o.looks() {
+		err = cmp.Or(r.WriteScenario(w), r.WriteLook(w, more...))
 	}
 	err = cmp.Or(err, r.WriteBlock(w, o.parsed))
-	if !o.classic {
+	switch {
+	case !o.looks() || r.Extra == nil:
+	case o.sections:
 		err = cmp.Or(err, r.WriteExtra(w))
+	default:
+		_, e := io.WriteString(w, "Steady state, adapters, workers, loads, plans and accuracy: --details\n")
+		err = cmp.Or(err, e)
 	}
 	return err
 }

@@ -191,12 +191,13 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 // status 503 until those in flight have ended, and closes.
 func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listeners, access *gatewayLog) error {
 	ctx := cmd.Context()
-	if err := f.Fleet.Start(ctx); err != nil {
-		return err
-	}
 	background, quit := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	wg.Go(func() { f.Fleet.Run(background) })
+	wg.Go(func() { // while /health and /ready are answered
+		if f.Fleet.Begin(background) == nil {
+			f.Fleet.Run(background)
+		}
+	})
 	if f.workersFile != "" {
 		wg.Go(func() { f.Fleet.Follow(background, f.workersFile, f.remote.poll, f.listed) })
 	}

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,13 +16,17 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/result/importer"
 	"lorasim/bench/result/records"
+	"lorasim/bench/result/waits"
 	"lorasim/bench/scenario"
 	"lorasim/bench/study/compare"
+	"lorasim/bench/study/remedy"
 	"lorasim/bench/study/report"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/table"
 	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/sim/record"
+	"lorasim/trace"
 	"lorasim/trace/columnar"
 )
 
@@ -68,22 +74,39 @@ give the same bytes.`,
 		if err := out.check(); err != nil {
 			return err
 		}
+		out.sections = out.sections || oracle || intervals // asked for
 		noteIgnored(cmd, sc)
 		p := newProgress(cmd.ErrOrStderr())
 		var profiles []*profile.Profile
 		skipped := int64(0)
+		var waiting *waits.Observer
+		watch := func(adapters []trace.Adapter) record.Watcher {
+			waiting = waits.New(out.slo, profiles, adapters)
+			return waiting.Watcher()
+		}
+		if !out.looks() || statedRequests(sc) > mostWatched {
+			watch = nil
+		}
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
 			Profiles: func(ps []*profile.Profile) { profiles = ps },
 			SLO:      out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals,
 			TokenTimes: tokens || out.details, KeepRecords: out.keep(),
 			Saturate: true, Reading: p.reading, Running: p.running,
-			Skipped: func(rows int64) { skipped = rows },
+			Skipped: func(rows int64) { skipped = rows }, Watch: watch,
 		})
+		if err != nil {
+			p.done()
+			return err
+		}
+		var more []result.LookLine
+		if out.looks() {
+			more, err = look(cmd.Context(), sc, res, waiting)
+		}
 		p.done()
 		if err != nil {
 			return err
 		}
-		if err := out.write(cmd, res); err != nil {
+		if err := out.write(cmd, res, more...); err != nil {
 			return err
 		}
 		noteProfiles(cmd, profiles)
@@ -93,6 +116,36 @@ give the same bytes.`,
 		return cmp.Or(scenario.Misfit(res), res.NoSuccess())
 	})
 	return cmd
+}
+
+// mostWatched is the number of requests up to which a run is watched for what requests wait for: watching takes some
+// 0.5 us a request.
+const mostWatched = 100_000
+
+// statedRequests is num_prompts; 0: not stated.
+func statedRequests(sc *scenario.Scenario) int64 {
+	f, err := scenario.Find("num_prompts")
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(f.Get(sc), 10, 64)
+	return n
+}
+
+// look says what requests waited for (o; nil: unknown), and which change would help most.
+func look(
+	ctx context.Context, sc *scenario.Scenario, res *result.Result, o *waits.Observer,
+) ([]result.LookLine, error) {
+	var lines []result.LookLine
+	if o != nil {
+		causes := o.Causes(res)
+		lines = append(lines, result.LookLine{Label: "Waits", Text: "requests wait for " + causes.String()})
+	}
+	found, err := remedy.Find(ctx, sc, res)
+	if found != nil {
+		lines = append(lines, result.LookLine{Label: "Change", Text: found.String()})
+	}
+	return lines, err
 }
 
 // noteIgnored prints a note about given settings without effect, if users may expect one.

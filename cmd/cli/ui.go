@@ -101,7 +101,7 @@ func (u *ui) close(out *outputFlags, res *result.Result, st *live.Stats, err err
 		outcome = "The run was interrupted"
 	}
 	if res != nil {
-		if err := out.writeText(&text, res); err != nil {
+		if err := out.writeText(&text, res, nil); err != nil {
 			fmt.Fprintln(&text, err)
 		}
 	}

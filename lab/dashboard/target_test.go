@@ -124,7 +124,7 @@ func rounds(t *testing.T, f *fleet.Fleet, ask func(body string) (int, error)) fu
 // evict unloads an adapter from all workers.
 func evict(t *testing.T, f *fleet.Fleet, name string) {
 	for w := range f.Status() {
-		_ = f.LoRAs.Unload(w, name) // an error: the worker does not hold it
+		_ = f.LoRAs.Unload(t.Context(), w, name) // an error: the worker does not hold it
 	}
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		held := slices.ContainsFunc(f.Workers(), func(s fleet.WorkerState) bool {

@@ -14,7 +14,8 @@ import (
 // sglang is the interface of sglang 0.5.23.
 type sglang struct{ w *Worker }
 
-const versionSGLang = "0.5.23"
+// versionSGLang is the version that the emulated worker states, with a mark that it is no real engine.
+const versionSGLang = "0.5.23+emulated"
 
 func (s sglang) routes() map[string]http.HandlerFunc {
 	w := s.w

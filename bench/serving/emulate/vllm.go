@@ -14,8 +14,8 @@ import (
 // vllm is the interface of vLLM 0.32 and 0.33.
 type vllm struct{ w *Worker }
 
-// version is the version that workers report.
-const versionVLLM = "0.32.0"
+// versionVLLM is the version that the emulated worker states, with a mark that it is no real engine.
+const versionVLLM = "0.32.0+emulated"
 
 func (v vllm) routes() map[string]http.HandlerFunc {
 	w := v.w
@@ -190,7 +190,7 @@ func (v vllm) usage(c *completion, jobs []*job) object {
 	return u
 }
 
-func (v vllm) fingerprint() string { return "vllm-" + versionVLLM + "-emulated" }
+func (v vllm) fingerprint() string { return "vllm-" + versionVLLM }
 
 // choice is what whole replies and events have of a choice.
 func (v vllm) choice(c *completion, j *job, tokens []int32, offset int) object {

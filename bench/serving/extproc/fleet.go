@@ -130,6 +130,9 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	}
 	t.fr = fleet.Request{Request: router.Request{ID: p.nextID.Add(1), Adapter: adapter, Prompt: t.prompt,
 		MaxNew: s.maxNew()}, Sent: p.Now(), Streams: s.Stream, Engines: engines}
+	if adapter == trace.BaseModel && slices.Contains(p.Fleet.Models(), t.model) {
+		t.fr.Base = t.model
+	}
 	t.fr.Hint = p.Fleet.Requests.ReadBody(a.Path, a.Body)
 	if hint, ok := t.fr.Hint.(*epp.Request); ok {
 		hint.Priority, hint.Selected, hint.Model = p.Objectives[a.Objective], a.Selected, t.model
@@ -212,18 +215,19 @@ func (visit) Left(status int, whole bool) {}
 
 // ticket is a booked request.
 type ticket struct {
-	p      *FleetPicker
-	fr     fleet.Request
-	w      int
-	name   string // of the model, by the client
-	model  string // for the server
-	sent   []byte // the body for the server; nil: as it came
-	prompt int32
-	begun  time.Time
-	tokens int
-	first  time.Time
-	stated usage.Counts
-	done   bool // the latest piece with an event ended the stream
+	p       *FleetPicker
+	fr      fleet.Request
+	w       int
+	process fleet.Process // that it is for
+	name    string        // of the model, by the client
+	model   string        // for the server
+	sent    []byte        // the body for the server; nil: as it came
+	prompt  int32
+	begun   time.Time
+	tokens  int
+	first   time.Time
+	stated  usage.Counts
+	done    bool // the latest piece with an event ended the stream
 }
 
 // read determines the prompt's length and returns the body's fields. It returns nil if the server is to judge the body
@@ -245,8 +249,8 @@ func (t *ticket) read(a *Ask) *epp.Body {
 // or with the spelling of the worker's API. sglang serves the base model, with status 200, unless an adapter's name
 // stands behind the base model's and a colon.
 func (t *ticket) respell(b *epp.Body) {
-	if t.fr.Adapter != trace.BaseModel && t.p.Fleet.API(t.w) != fleet.VLLM {
-		t.model = t.p.Fleet.Model(t.w) + ":" + t.model
+	if t.fr.Adapter != trace.BaseModel && t.process.API != fleet.VLLM {
+		t.model = t.process.Model + ":" + t.model
 	}
 	if t.model != t.name {
 		t.sent = b.For(t.model)
@@ -283,6 +287,9 @@ func (t *ticket) route(ctx context.Context) *Refusal {
 			wait.Until = t.begun.Add(t.p.QueueTimeout)
 		}
 		err := t.p.Fleet.LoRAs.EnsureWithin(ctx, t.w, t.fr.Adapter, wait)
+		if err == nil {
+			t.process, err = requests.Process(&t.fr)
+		}
 		if err == nil {
 			return nil
 		}
@@ -394,6 +401,8 @@ func (t *ticket) Left(status int, complete bool) {
 	case complete && status/100 == 2 && t.tokens > 0:
 		took := time.Since(t.first).Seconds()
 		requests.Finished(&t.fr, t.w, took, took)
+	case status == 404:
+		requests.Doubt(&t.fr)
 	case status >= 500 && status != 503:
 		requests.Failed(&t.fr, t.w, fmt.Errorf("status %d", status))
 	}

@@ -247,10 +247,13 @@ func TestMetrics(t *testing.T) {
 	const tooBig = "big-r9999" // workers refuse to load it
 	f := workersWith(t, "least-loaded", []string{"a"}, []string{"b", tooBig}, emulate.VLLM)
 	m := metrics.New(metrics.Config{Component: "epp", Fleet: f})
-	if err := f.LoRAs.Unload(0, "b"); err != nil { // which the fleet has loaded at its start
+	if err := f.LoRAs.Unload(t.Context(), 0, "b"); err != nil { // which the fleet has loaded at its start
 		t.Fatal(err)
 	}
 	eventually(t, "adapter b has gone", func() bool { return f.Status()[0].Loaded == 1 })
+	if err := f.LoRAs.Load(t.Context(), 0, tooBig, ""); err == nil { // requests for it do not load it again soon
+		t.Error("no error of a load that fails")
+	}
 	s := counted(f, m)
 	address, cl := serve(t, s), client(t)
 	ask := func(body string, replies ...string) {

@@ -1,11 +1,13 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"syscall"
+	"time"
 
 	"lorasim/router"
 	"lorasim/trace"
@@ -39,19 +41,22 @@ func (m *LoRAManager) EnsureWithin(ctx context.Context, w int, a int32, wait Wai
 }
 
 // ensure is Ensure for a number of booked requests, which have not been sent to the worker yet. With booked 0 it does
-// not wait for a place.
+// not wait for a place, and it waits for calls without limit.
 func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int, wait Wait) error {
 	if a == trace.BaseModel {
 		return nil
 	}
 	defer m.table.lock()()
-	if k.gone {
-		return ErrLeft
-	}
-	if err := m.table.fits(k, a); err != nil {
-		return err
-	}
-	for s := k.loras.rows[a]; !s.held || s.call != nil || booked > 0 && s.yielding; {
+	for s := k.loras.rows[a]; ; {
+		if k.gone {
+			return k.cause
+		}
+		if err := m.table.fits(k, a); err != nil {
+			return err
+		}
+		if s.held && s.call == nil && !(booked > 0 && s.yielding) {
+			return nil
+		}
 		c := s.call
 		if c == nil {
 			if k.health.info.RunTime == Off {
@@ -61,12 +66,15 @@ func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int
 			if booked > 0 && (s.yielding || k.places.crowded()) {
 				return m.places.wait(ctx, k, a, booked, wait)
 			}
+			if s.resting() {
+				return cmp.Or(context.Cause(ctx), s.failure)
+			}
 			c = k.loras.begin(a, false)
 			m.tasks.Go(func() { m.loader.load(k, a) })
 		}
 		s.outside += booked
 		k.changed.notify()
-		err := m.table.await(ctx, c.done)
+		err := m.awaitCall(ctx, k, a, c, booked, wait)
 		if s.outside -= booked; err == nil && !c.unload { // that an unload fails is no failure
 			err = c.err
 		}
@@ -77,7 +85,53 @@ func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int
 			return err
 		}
 	}
-	return nil
+}
+
+// patience is the time for which a request waits for a load or unload though another worker could serve it.
+const patience = time.Second
+
+// awaitCall waits until a call for an adapter has ended. A booked request waits no longer than its limit, and after
+// some time it leaves if another worker can serve it. Called with mu held.
+func (m *LoRAManager) awaitCall(ctx context.Context, k *worker, a int32, c *call, booked int, wait Wait) error {
+	if booked == 0 {
+		return m.table.await(ctx, c.done)
+	}
+	begun := time.Now()
+	for {
+		until := begun.Add(patience)
+		patient := time.Now().Before(until)
+		if !patient {
+			if m.elsewhere(k, a, c) {
+				return fmt.Errorf("worker %d is slow to %s adapter %s, and another worker serves it", k.index, c,
+					m.catalog.name(a))
+			}
+			until = wait.Until
+		}
+		if limit := wait.Until; !limit.IsZero() && !time.Now().Before(limit) {
+			no := m.places.noPlace(k, a, true)
+			no.Call = c.String()
+			return no
+		} else if !limit.IsZero() && limit.Before(until) {
+			until = limit
+		}
+		select {
+		case <-c.done:
+			return context.Cause(ctx)
+		default:
+		}
+		if err := m.table.awaitAny(ctx, until, c.done, m.table.ready.ch); err != nil {
+			return err
+		}
+	}
+}
+
+// elsewhere reports whether another worker can serve a request that waits for a call: one that holds the adapter or,
+// where this worker unloads it, one that may load it. Called with mu held.
+func (m *LoRAManager) elsewhere(k *worker, a int32, c *call) bool {
+	return slices.ContainsFunc(m.table.workers, func(o *worker) bool {
+		return o != k && !o.gone && o.view.Usable() && m.table.fits(o, a) == nil &&
+			(o.loras.ready(a) || c.unload && o.health.info.RunTime != Off && !o.loras.rows[a].resting())
+	})
 }
 
 // keep loads an adapter that is to stay. It cancels a pending unload of the adapter.
@@ -107,39 +161,65 @@ func (m *LoRAManager) keepAll(ctx context.Context, loads []router.Placement) err
 
 // Release unloads adapter a from worker w as soon as no request of the fleet uses it there. A request booked on w
 // meanwhile cancels the unload.
-func (m *LoRAManager) Release(w int, a int32) {
-	k := m.table.at(w)
+func (m *LoRAManager) Release(w int, a int32) { m.releaseLater(m.table.at(w), a) }
+
+// releaseLater is Release. The channel gets the result.
+func (m *LoRAManager) releaseLater(k *worker, a int32) <-chan error {
 	defer m.table.lock()()
 	k.loras.rows[a].leaving = true
-	m.tasks.Go(func() { m.table.guard(w, func() error { m.release(k, a); return nil }) })
+	result := make(chan error, 1)
+	m.tasks.Go(func() { result <- m.table.guard(k.index, func() error { return m.release(k, a) }) })
+	return result
 }
 
-func (m *LoRAManager) release(k *worker, a int32) {
+// errKept is the error of an unload that did not take place because a request came that needs the adapter.
+var errKept = errors.New("a request needs the adapter")
+
+func (m *LoRAManager) release(k *worker, a int32) error {
 	defer m.table.lock()()
-	if k.gone {
-		return
-	}
-	for s := k.loras.rows[a]; s.leaving && s.held; {
-		if k.loras.idle(a) {
-			m.table.unlocked(func() {
-				ctx, cancel := context.WithTimeout(m.tasks.ctx, m.cfg.LoadLimit)
-				defer cancel()
-				m.loader.unloadIdle(ctx, k, a, func() bool { return s.leaving })
-			})
-			s.leaving = false
-		} else if m.table.await(m.tasks.ctx, k.changed.ch) != nil {
-			return
+	for s := k.loras.rows[a]; !k.gone && s.held; {
+		if !s.leaving {
+			return errKept
 		}
+		if !k.loras.idle(a) {
+			if err := m.table.await(m.tasks.ctx, k.changed.ch); err != nil {
+				return err
+			}
+			continue
+		}
+		var err error
+		m.table.unlocked(func() {
+			ctx, cancel := context.WithTimeout(m.tasks.ctx, m.cfg.LoadLimit)
+			defer cancel()
+			err = m.loader.unloadIdle(ctx, k, a, func() bool { return s.leaving })
+		})
+		s.leaving = false
+		return err
 	}
+	return nil
 }
 
-// Unload unloads an adapter from worker w once the adapter's requests have ended. It returns at once.
-func (m *LoRAManager) Unload(w int, name string) error {
+// ErrPending means that an unload was not over when the caller's context ended. It goes on.
+var ErrPending = errors.New("the unload is under way")
+
+// Unload unloads an adapter from worker w once the adapter's requests have ended, and returns when it is gone. If ctx
+// ends before, the error is [ErrPending] with what the unload waits for.
+func (m *LoRAManager) Unload(ctx context.Context, w int, name string) error {
 	a, err := m.find(w, name)
-	if err == nil {
-		m.Release(w, a)
+	if err != nil {
+		return err
 	}
-	return err
+	k := m.table.at(w)
+	select {
+	case err := <-m.releaseLater(k, a):
+		return err
+	case <-ctx.Done():
+	}
+	defer m.table.lock()()
+	if n := k.books.uses(a); n > 0 {
+		return fmt.Errorf("%w: requests for adapter %s in flight on worker %d: %d", ErrPending, name, w, n)
+	}
+	return fmt.Errorf("%w: worker %d has not answered yet", ErrPending, w)
 }
 
 var errUnknownAdapter = errors.New("unknown adapter")

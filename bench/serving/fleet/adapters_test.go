@@ -253,7 +253,7 @@ func TestByHand(t *testing.T) {
 			{0, "lora2", `unknown adapter "lora2"`},
 		} {
 			for what, err := range map[string]error{"load": f.LoRAs.Load(ctx, c.w, c.name, ""),
-				"unload": f.LoRAs.Unload(c.w, c.name)} {
+				"unload": f.LoRAs.Unload(ctx, c.w, c.name)} {
 				if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
 					t.Errorf("%s %s on %d: %v, expected %q", what, c.name, c.w, err, c.want)
 				}

@@ -1,10 +1,10 @@
 package fleet
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"lorasim/router"
 	"lorasim/trace"
@@ -14,12 +14,9 @@ import (
 // workers that serve that base model and to no others; an adapter is loaded on those only. Workers tell their base
 // model when they register, and the base model of an adapter is that of the first worker that lists or loads it.
 //
-// Policies know nothing of base models: for each request the fleet hides the workers of others. Planners, and policies
-// that move adapters, would place adapters on workers of another base model. With them the fleet serves one base model,
-// and a worker of another one stays down.
-
-// errOtherBase: a worker serves another base model than the others, and the policy does not distinguish base models.
-var errOtherBase = errors.New("serves another base model")
+// Policies know nothing of base models: for each request the fleet hides the workers of others, and it carries out only
+// the parts of a plan that concern workers of the adapter's base model. So a rolling update of all workers to another
+// base model is served all the time: one set of workers shrinks while another one grows.
 
 // wanted returns the base model that a request needs: that of its adapter, else the one that it names; "": any. Called
 // with mu held.
@@ -30,15 +27,32 @@ func (t *table) wanted(a int32, named string) string {
 	return named
 }
 
-// serves reports whether a worker may get requests for a base model, "": any. Called with mu held. If all workers
-// report the same base model, every worker may, even if it reported another name earlier.
+// serves reports whether a worker may get requests for a base model, "": any. A worker that has not told
+// its own may get any. Called with mu held.
 func (t *table) serves(k *worker, base string) bool {
-	return !t.mixed || base == "" || base == k.health.info.Model
+	model := k.health.info.Model
+	return base == "" || model == "" || base == model
 }
 
-// mix notes whether the workers serve different base models; called with mu held when a worker registers or leaves.
+// allServe reports whether every worker may get requests for a base model, "": any. Called with mu held.
+func (t *table) allServe(base string) bool {
+	return base == "" && !t.mixed || len(t.served) == 0 || len(t.served) == 1 && t.served[0] == base
+}
+
+// baseGrace is how long a base model counts as served after its last worker went down: the worker may come back.
+const baseGrace = time.Minute
+
+// stands reports whether workers serve a base model, or may do so again soon. Called with mu held.
+func (t *table) stands(base string) bool {
+	return slices.ContainsFunc(t.workers, func(k *worker) bool {
+		return !k.gone && k.health.info.Model == base && (k.health.known || time.Since(k.health.downAt) < baseGrace)
+	})
+}
+
+// mix notes which base models the workers serve, when a worker is identified or leaves. Called with mu held.
 func (t *table) mix() {
-	t.mixed = len(t.models()) > 1
+	t.served = t.models()
+	t.mixed = len(t.served) > 1
 }
 
 // models returns the names of the base models that the workers have reported. Called with mu held.
@@ -53,31 +67,20 @@ func (t *table) models() (list []string) {
 	return list
 }
 
-// OneBase returns an error that explains why a router works with one base model only. It returns nil if the router
-// works with several.
-func OneBase(rt *router.Router) error {
-	if !rt.Plans() {
-		return nil
+// fitting returns a plan without the parts that concern a worker of another base model: the policy that made it knows
+// nothing of base models. Called with mu held.
+func (t *table) fitting(plan *router.Plan) *router.Plan {
+	if plan == nil || !t.mixed || plan.Check(&t.view) != nil {
+		return plan
 	}
-	return fmt.Errorf("policy %s places adapters on workers of one base model: use a policy without plans, such as "+
-		"least-loaded or affinity, or a gateway for each base model", rt.Name)
-}
-
-// otherBase returns an error if a worker with the given base model cannot work beside the others. Called with mu held.
-func (t *table) otherBase(k *worker, model string) error {
-	if model == "" {
-		return nil
-	}
-	for _, other := range t.workers {
-		m := other.health.info.Model
-		if other == k || other.gone || m == "" || m == model {
-			continue
-		}
-		if err := OneBase(t.router); err != nil {
-			return fmt.Errorf("%s %w: %s, and %s serves %s: %w", k.name, errOtherBase, model, other.name, m, err)
-		}
-	}
-	return nil
+	fit := *plan
+	fit.Load = slices.DeleteFunc(slices.Clone(plan.Load),
+		func(l router.Placement) bool { return t.fits(t.workers[l.Worker], l.Adapter) != nil })
+	fit.Move = slices.DeleteFunc(slices.Clone(plan.Move), func(m router.Move) bool {
+		r := t.workers[m.From].books.requests[m.ID]
+		return r != nil && !t.serves(t.workers[m.To], t.wanted(r.Adapter, r.Base))
+	})
+	return &fit
 }
 
 // noteBase notes the base model of an adapter that a worker lists, the first time; called with mu held.
@@ -85,7 +88,7 @@ func (t *table) noteBase(k *worker, name, base string) {
 	was, known := t.catalog.base(name)
 	switch {
 	case base == "" || was == base:
-	case !known, !slices.Contains(t.models(), was):
+	case !known, !t.stands(was):
 		t.catalog.setBase(name, base)
 	case k.health.first("base of " + name):
 		t.cfg.Log("%s holds adapter %s, which belongs to base model %s: it is not used there", k.name, name, was)
@@ -98,6 +101,10 @@ func (t *table) fits(k *worker, a int32) error {
 	if base == "" && t.mixed {
 		return fmt.Errorf("the base model of adapter %s is unknown, and the workers serve %s: load it on a worker first "+
 			"(POST /admin/load with \"path\")", name, strings.Join(t.models(), ", "))
+	}
+	if other := k.loras.rows[a].foreign; other != "" {
+		return fmt.Errorf("%s holds adapter %s from %s, and others hold it from %s: unload it there, or use another name "+
+			"for other weights", k.name, name, other, t.catalog.root(name))
 	}
 	if !t.serves(k, base) {
 		return fmt.Errorf("adapter %s belongs to base model %s, and %s serves %s", name, base, k.name,

@@ -19,10 +19,10 @@ func TestBounds(t *testing.T) {
 	const models = `{"data":[{"id":"m"}]}`
 	for _, n := range []string{"-1", "-9223372036854775808", "9223372036854775807", "2000000000000", "0"} {
 		e, _ := answers(t, map[string]string{"/v1/models": models,
-			"/server_info": fmt.Sprintf(`{"max_running_requests":%s,"max_loras_per_batch":%[1]s,"max_loaded_loras":%[1]s,"max_total_num_tokens":%[1]s,"max_lora_rank":%[1]s,"context_length":%[1]s}`, n),
+			"/server_info": fmt.Sprintf(`{"model_path":"m","max_running_requests":%s,"max_loras_per_batch":%[1]s,"max_loaded_loras":%[1]s,"max_total_num_tokens":%[1]s,"max_lora_rank":%[1]s,"context_length":%[1]s}`, n),
 			"/v1/loads":    fmt.Sprintf(`{"loads":[{"num_running_reqs":%s,"num_waiting_reqs":%[1]s,"max_total_num_tokens":%[1]s},{"num_running_reqs":%[1]s,"num_waiting_reqs":%[1]s}]}`, n)})
 		in, err := e.discover(t.Context())
-		if err != nil || in.Limits != (Limits{}) || in.MaxRank != 0 || in.ContextLength != 0 {
+		if err != nil || in.Model != "m" || in.Limits != (Limits{}) || in.MaxRank != 0 || in.ContextLength != 0 {
 			t.Errorf("%s: %+v, %v", n, in, err)
 		}
 		if l, err := e.load(t.Context()); err != nil || l.Running < 0 || l.Running > maxRequests || l.Queued < 0 ||

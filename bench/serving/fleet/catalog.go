@@ -77,6 +77,13 @@ func (c *catalog) path(a int32) string {
 	return c.pathOf(adapter)
 }
 
+// root returns the path of an adapter that a worker told; "": none did.
+func (c *catalog) root(name string) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.roots[name]
+}
+
 // setRoot notes the path of an adapter that a worker told.
 func (c *catalog) setRoot(name, path string) {
 	c.mu.Lock()

@@ -111,6 +111,7 @@ func TestCheck(t *testing.T) {
 func TestCheckWaits(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		c := Connection{URLs: []string{"http://host1"}, API: VLLM, Client: &http.Client{Transport: t.net.Transport()}}
+		defer c.Client.CloseIdleConnections()
 		begun := time.Now()
 		go func() {
 			time.Sleep(30 * time.Second)

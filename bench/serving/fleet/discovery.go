@@ -2,17 +2,20 @@ package fleet
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"path"
 	"slices"
 
 	"lorasim/trace"
 )
 
-// discovery finds out which adapters the workers hold, and adds unknown ones to the fleet.
+// discovery finds out who the workers are and which adapters they hold, and adds unknown adapters to the fleet.
 type discovery struct {
 	cfg     *Config
 	table   *table
 	catalog *catalog
+	journal *journal
+	renewed func(k *worker) // called with mu held when a worker has taken the place of another one
 }
 
 // all adds the adapters that the workers hold at the start, in the order of the workers.
@@ -35,39 +38,53 @@ func (d *discovery) all(ctx context.Context) {
 	}
 }
 
-// relist fetches the list of a worker's adapters again, which other clients may have changed. It ignores the answer if
-// the fleet changed the worker's adapters meanwhile.
-func (d *discovery) relist(ctx context.Context, k *worker) {
-	d.table.mu.Lock()
-	before := k.loras.version
-	d.table.mu.Unlock()
-	listed, err := k.models(ctx)
-	if err != nil && !errors.Is(err, errTooLong) {
-		return // probes tell whether it is down
-	}
-	defer d.table.lock()()
-	if d.unread(k, err) {
-		return // what the fleet has loaded itself counts
-	}
-	if k.health.known && k.loras.version == before && k.loras.calls == 0 {
-		d.enter(k, listed)
-	}
-}
-
 // enter notes the adapters in a worker's list. Called with mu held.
 func (d *discovery) enter(k *worker, listed []model) {
 	d.takeIn(k, listed)
-	there := make([]bool, len(d.catalog.list()))
+	n := len(d.catalog.list())
+	there, listedThere := make([]bool, n), make([]bool, n) // there: with the weights that the fleet knows
 	for _, m := range listed {
 		if m.Parent != "" {
 			d.table.noteBase(k, m.ID, k.health.info.Model)
 		}
 		if a := d.catalog.lookup(m.ID); a >= 0 {
-			there[a] = true
+			listedThere[a] = true
+			there[a] = d.samePath(k, a, m.Root)
+		}
+	}
+	for a, s := range k.loras.rows {
+		if !listedThere[a] {
+			s.foreign = ""
 		}
 	}
 	k.loras.listed(func(a int32) bool { return there[a] })
 	k.places.settle()
+	d.table.ready.notify()
+}
+
+// samePath reports whether a worker that lists an adapter from a path holds the weights that the fleet knows by the
+// name: those from the path that the workers which hold it tell. Other weights are not used. Called with mu held.
+func (d *discovery) samePath(k *worker, a int32, root string) bool {
+	s, name := k.loras.rows[a], d.catalog.name(a)
+	told := d.catalog.root(name)
+	others := slices.ContainsFunc(d.table.workers, func(o *worker) bool {
+		return o != k && !o.gone && o.loras.rows[a].held
+	})
+	if root == "" || told == "" || !others || path.Clean(root) == path.Clean(told) {
+		if root != "" && (told == "" || !others) {
+			d.catalog.setRoot(name, root)
+		}
+		s.foreign = ""
+		return true
+	}
+	if s.foreign != root {
+		text := fmt.Sprintf("holds adapter %s from %s, and others hold it from %s: it is not used there", name, root,
+			told)
+		d.journal.add(EventNotLoad, name, text, k.index)
+		d.cfg.Log("%s %s", k.name, text)
+	}
+	s.foreign = root
+	return false
 }
 
 // unread reports whether a worker's list of adapters could not be read, and logs it once. Such a worker is used with

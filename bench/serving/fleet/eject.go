@@ -103,6 +103,17 @@ func (o *outliers) afterDown() {
 	}
 }
 
+// inherit continues the record of the process that had the place of this one before. Counts of ejections go on in any
+// case, as counters do.
+func (o *outliers) inherit(was *outliers, same bool) {
+	o.ejections = was.ejections
+	if same {
+		o.host, o.restarted = was.host, was.restarted
+		o.running = 0 // its requests are those of the former process
+		o.publish()
+	}
+}
+
 // A Fault is the failure of a request on a worker.
 type Fault struct {
 	Worker              int
@@ -309,6 +320,32 @@ func (d *detector) mask(v *router.View, a int32, tried []int, serves func(*worke
 		return h != nil && h.closed()
 	})
 	hide(v, func(i int) bool { return d.table.workers[i].starting(&d.cfg.Outlier) })
+	d.hideUnfit(v, a)
+}
+
+// hideUnfit hides workers that cannot serve a request for an adapter at once, as long as others remain: that unload it,
+// that hold other weights by its name, where a load failed a short time ago and, if another one holds the adapter, that
+// load it.
+func (d *detector) hideUnfit(v *router.View, a int32) {
+	if a == trace.BaseModel {
+		return
+	}
+	row := func(i int) *adapter { return d.table.workers[i].loras.rows[a] }
+	held := slices.ContainsFunc(d.table.workers, func(k *worker) bool {
+		return k.index < len(v.Workers) && v.Workers[k.index].Usable() && k.loras.ready(a)
+	})
+	hide(v, func(i int) bool {
+		s := row(i)
+		return s.foreign != "" || !s.held && s.resting() || s.call != nil && (s.call.unload || held)
+	})
+}
+
+// unfit reports whether hideUnfit may hide a worker.
+func (d *detector) unfit(a int32) bool {
+	return a != trace.BaseModel && slices.ContainsFunc(d.table.workers, func(k *worker) bool {
+		s := k.loras.rows[a]
+		return s.call != nil || s.foreign != "" || s.failure != nil
+	})
 }
 
 // hide hides the usable workers that satisfy a condition, unless all do. A hidden worker is Ejected, not down: a policy

@@ -76,11 +76,14 @@ type Info struct {
 	API     API    `json:"api"`              // administrative interface
 	Version string `json:"version"`          // version of the engine
 	Model   string `json:"model"`            // name of the base model
+	Root    string `json:"root"`             // where the base model lies
 	LoRA    Switch `json:"lora"`             // LoRA is enabled
 	RunTime Switch `json:"run_time_loading"` // loads and unloads adapters at run time
 	Limits
 	MaxRank       int `json:"max_lora_rank"`  // largest rank of an adapter
 	ContextLength int `json:"context_length"` // most tokens of prompt and output
+	// Started is the time at which the worker's process started, by its own clock, s since 1970.
+	Started float64 `json:"started,omitempty"`
 }
 
 // whyFixed returns the reason for which a worker loads no adapters at run time, and the remedy.
@@ -108,6 +111,11 @@ func (e *statusError) Error() string {
 	return text
 }
 
+// formError is the error of an answer that is not of the expected form.
+type formError struct{ error }
+
+func (e *formError) Unwrap() error { return e.error }
+
 // isStatus reports whether an error is a response with the given status.
 func isStatus(err error, code int) bool {
 	s, ok := errors.AsType[*statusError](err)
@@ -116,12 +124,15 @@ func isStatus(err error, code int) bool {
 
 // engine speaks one worker's administrative interface.
 type engine struct {
-	url    string
-	base   *url.URL // the same
-	client *http.Client
-	header http.Header
-	api    atomic.Value // API; Auto until known
-	signal atomic.Int32 // of the names of load signals, the first that is there
+	url     string
+	base    *url.URL // the same
+	client  *http.Client
+	header  http.Header
+	asked   API          // interface that the user states, or Auto
+	api     atomic.Value // API; Auto until known
+	signal  atomic.Int32 // of the names of load signals, the first that is there
+	found   atomic.Bool  // the load signal has been read before
+	unready atomic.Bool  // the worker has no /ready
 }
 
 func newEngine(c *Connection, host string) *engine {
@@ -129,8 +140,8 @@ func newEngine(c *Connection, host string) *engine {
 	if err != nil { // requests will say so
 		base = &url.URL{}
 	}
-	e := &engine{url: host, base: base, client: c.Client, header: c.Header}
-	e.api.Store(cmp.Or(c.API, Auto))
+	e := &engine{url: host, base: base, client: c.Client, header: c.Header, asked: cmp.Or(c.API, Auto)}
+	e.api.Store(e.asked)
 	return e
 }
 
@@ -185,7 +196,7 @@ func (e *engine) get(ctx context.Context, path string, v any) error {
 	data, err := e.call(ctx, http.MethodGet, path, nil)
 	if err == nil {
 		if err = json.Unmarshal(data, v); err != nil {
-			err = fmt.Errorf("GET %s: %w", path, plainJSON(err))
+			err = fmt.Errorf("GET %s: %w", path, &formError{plainJSON(err)})
 		}
 	}
 	return err
@@ -244,9 +255,10 @@ func StatusOf(raw []byte) int {
 	return int(code)
 }
 
-// discover determines the worker's interface and reads its information.
+// discover determines the worker's interface and reads its information. What it found before does not count: another
+// engine may be there now.
 func (e *engine) discover(ctx context.Context) (in Info, err error) {
-	k := e.kind()
+	k := e.asked
 	if k != VLLM {
 		if in, err = e.discoverSGLang(ctx); err == nil || k == SGLang || !isStatus(err, http.StatusNotFound) {
 			k = SGLang
@@ -287,10 +299,14 @@ func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 	if isStatus(err, http.StatusNotFound) {
 		err = e.get(ctx, "/get_server_info", &s)
 	}
+	if err == nil && s.ServedModelName == "" && s.ModelPath == "" && e.asked != SGLang {
+		err = &statusError{http.StatusNotFound, "it names no model"} // another server has the path, too
+	}
 	if err != nil {
 		return Info{}, err
 	}
-	in := Info{API: SGLang, Version: clean(s.Version, maxVersion), MaxRank: within(s.MaxLoraRank, maxRank),
+	in := Info{API: SGLang, Root: clean(s.ModelPath, maxPath), Version: clean(s.Version, maxVersion),
+		MaxRank:       within(s.MaxLoraRank, maxRank),
 		ContextLength: within(s.ContextLength, maxContext),
 		Limits: Limits{MaxRunning: s.MaxRunningRequests, Slots: s.MaxLorasPerBatch, KVCapacity: s.MaxTotalNumTokens,
 			MaxLoaded: s.MaxLoadedLoras}.bounded()}
@@ -324,12 +340,12 @@ func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
 	}
 	for _, m := range list {
 		if m.Parent == "" {
-			in.Model, in.ContextLength = m.ID, within(m.MaxModelLen, maxContext)
+			in.Model, in.Root, in.ContextLength = m.ID, clean(m.Root, maxPath), within(m.MaxModelLen, maxContext)
 			break
 		}
 	}
 	if l, err := e.loadsVLLM(ctx); err == nil {
-		if in.Limits = l.Limits; l.VLLM { // else of a gateway before it, or switched off
+		if in.Limits, in.Started = l.Limits, l.started; l.VLLM { // else of a gateway before it, or switched off
 			in.LoRA = switchOf(l.Busy != nil)
 		}
 	} else if !isStatus(err, http.StatusNotFound) {
@@ -351,7 +367,8 @@ func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
 type model struct {
 	ID          string `json:"id"`
 	Parent      string `json:"parent"`
-	Root        string `json:"root"` // where an adapter lies
+	Root        string `json:"root"` // where the model or adapter lies
+	OwnedBy     string `json:"owned_by"`
 	MaxModelLen int    `json:"max_model_len"`
 	Created     int64  `json:"created"` // when the list was made, s
 }

@@ -29,6 +29,7 @@ const (
 	EventUp       EventKind = "up"       // a worker answers
 	EventDrain    EventKind = "drain"    // an operator drains a worker, or ends its drain
 	EventMember   EventKind = "member"   // a worker joins, is leaving, stays or has left
+	EventChanged  EventKind = "changed"  // another process answers at the URL of a worker
 )
 
 const (

@@ -150,43 +150,66 @@ func New(cfg Config) (*Fleet, error) {
 	}
 	c, j, tasks := newCatalog(cfg.Adapters, cfg.Path), new(journal), newTasks()
 	t := newTable(&cfg, c, j)
-	found := &discovery{&cfg, t, c}
+	found := &discovery{cfg: &cfg, table: t, catalog: c, journal: j}
 	load := &loader{cfg: &cfg, tasks: tasks, table: t, catalog: c, journal: j, discovery: found}
 	places := &placeServer{cfg: &cfg, tasks: tasks, table: t, catalog: c, loader: load}
 	loras := &LoRAManager{&cfg, tasks, t, c, load, places}
 	plans := &planRunner{cfg: &cfg, tasks: tasks, table: t, catalog: c, journal: j, loras: loras}
 	outliers := &detector{cfg: &cfg, table: t, catalog: c, journal: j}
-	probes := &prober{&cfg, t, j, found, loras, &hangDetector{&cfg, t, j, outliers}}
+	probes := &prober{&cfg, tasks, t, found, loras, &hangDetector{&cfg, t, j, outliers}}
+	found.renewed = probes.equipLater
 	members := &membership{cfg: &cfg, tasks: tasks, table: t, catalog: c, journal: j, prober: probes}
-	requests := &Requests{cfg: &cfg, table: t, catalog: c, outliers: outliers, plans: plans}
+	requests := &Requests{cfg: &cfg, table: t, catalog: c, outliers: outliers, plans: plans,
+		inquirer: &inquirer{cfg: &cfg, tasks: tasks, table: t, discovery: found,
+			next: map[*worker]*inquiry{}, asked: map[*worker]*inquiry{}}}
 	return &Fleet{t, tasks, requests, loras, found, probes, plans, outliers, members}, nil
 }
 
 // Start contacts the workers and loads their first adapters. A worker that cannot be reached is down until a later
 // probe succeeds. Start returns an error only if ctx ends.
 func (f *Fleet) Start(ctx context.Context) error {
+	up := f.identify(ctx)
+	for i, err := range each(len(up), func(i int) error {
+		return f.guard(up[i].index, func() error { return f.prober.equip(ctx, up[i]) })
+	}) {
+		if err != nil {
+			f.cfg.Log("%s: %v", up[i].name, err)
+		}
+	}
+	return ctx.Err()
+}
+
+// Begin is Start, but returns while the adapters are still loaded: as soon as each worker has been asked once who it
+// is. A worker serves from its answer on.
+func (f *Fleet) Begin(ctx context.Context) error {
+	for _, k := range f.identify(ctx) {
+		f.prober.equipLater(k)
+	}
+	return ctx.Err()
+}
+
+// identify asks all workers who they are, and returns those that answer. All tell their base models before any of them
+// gets an adapter.
+func (f *Fleet) identify(ctx context.Context) (up []*worker) {
 	if f.cfg.Extend != nil {
 		f.discovery.all(ctx)
 	}
 	f.mu.Lock()
 	workers := slices.Clone(f.workers)
 	f.mu.Unlock()
-	// all tell their base models before any of them gets an adapter
-	failed := make([]bool, len(workers))
-	for _, step := range []func(context.Context, *worker) error{f.prober.identify, f.prober.equip} {
-		for i, err := range each(len(workers), func(i int) error {
-			if failed[i] {
-				return nil
-			}
-			return f.guard(i, func() error { return step(ctx, workers[i]) })
-		}) {
-			if err != nil {
-				failed[i] = true
-				f.cfg.Log("%s: %v", workers[i].name, err)
-			}
+	for i, err := range each(len(workers), func(i int) error {
+		return f.guard(i, func() (err error) {
+			workers[i], err = f.prober.identify(ctx, workers[i])
+			return err
+		})
+	}) {
+		if err != nil {
+			f.cfg.Log("%s: %v", workers[i].name, err)
+			continue
 		}
+		up = append(up, workers[i])
 	}
-	return ctx.Err()
+	return up
 }
 
 // each runs do for 0 to n-1 concurrently and returns the errors by index. A panic becomes the error of its own call.
@@ -264,8 +287,9 @@ func (f *Fleet) Drain(w int, drain bool) error {
 	if f.workers[w].leaving {
 		return fmt.Errorf("worker %d is leaving", w)
 	}
-	if k := f.workers[w]; k.view.Draining != drain {
-		k.view.Draining = drain
+	if k := f.workers[w]; k.drained != drain {
+		k.drained = drain
+		k.drain()
 		f.journal.add(EventDrain, "", map[bool]string{true: "drains: no new requests",
 			false: "takes new requests again"}[drain], w)
 	}

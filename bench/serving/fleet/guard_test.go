@@ -53,7 +53,7 @@ func TestPanics(t *testing.T) {
 			case "/load_lora_adapter":
 				testutil.ExpectError(t, f.LoRAs.Load(ctx, 0, "lora1", ""), "panic: bytes of a worker")
 			case "/unload_lora_adapter":
-				f.LoRAs.Unload(0, "lora0")
+				f.LoRAs.Unload(ctx, 0, "lora0")
 				f.tasks.Wait()
 			}
 			s := f.Stats()
@@ -92,7 +92,7 @@ func TestPanicUnderLock(t *testing.T) {
 			}
 		}, k)
 		for range 20 {
-			f.Guard(0, func() error { return f.prober.register(context.Background(), f.workers[0]) })
+			f.Guard(0, func() error { _, err := f.prober.identify(context.Background(), f.workers[0]); return err })
 		}
 		if s := f.Stats(); f.Up() != 0 || s.Panics < 20 || stacks != maxStacks {
 			t.Errorf("%d up, %d panics, %d stacks in the log", f.Up(), s.Panics, stacks)

@@ -1,10 +1,14 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"slices"
+	"sync"
+	"time"
+
+	"lorasim/internal/guard"
 )
 
 // failureThreshold is the number of probes in a row that must fail before a worker
@@ -14,66 +18,55 @@ const failureThreshold = 2
 // prober registers and probes workers.
 type prober struct {
 	cfg       *Config
+	tasks     *tasks
 	table     *table
-	journal   *journal
 	discovery *discovery
 	loras     *LoRAManager
 	hangs     *hangDetector
 }
 
-// run probes a worker until ctx ends.
+// run probes a worker, and those that take its place, until ctx ends: at every interval, and when a reply casts doubt
+// on the worker.
 func (p *prober) run(ctx context.Context, k *worker) {
-	for range Ticks(ctx, p.cfg.Poll) {
+	tick := time.NewTicker(p.cfg.Poll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.doubted:
+			pause(ctx, p.cfg.Poll/10) // one probe for many doubts
+		case <-tick.C:
+		}
+		k = p.table.present(k)
 		p.table.guard(k.index, func() error { p.probe(ctx, k); return nil })
 	}
 }
 
-// register reads a worker's information and adapters, and loads the adapters that the worker lacks. The worker is up
-// then.
-func (p *prober) register(ctx context.Context, k *worker) error {
-	if err := p.identify(ctx, k); err != nil {
-		return err
-	}
-	return p.equip(ctx, k)
-}
-
-// identify reads a worker's information and adapters.
-func (p *prober) identify(ctx context.Context, k *worker) error {
+// identify reads the information and the adapters of a worker that is not known. The worker is up then. It may be
+// another one, which takes the place of k: identify returns it.
+func (p *prober) identify(ctx context.Context, k *worker) (*worker, error) {
 	ask, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	in, err := k.discover(ask)
+	in, err := k.engine.again().discover(ask)
 	if err != nil {
-		return err
+		return k, err
 	}
 	listed, err := k.models(ask)
 	if err != nil && !errors.Is(err, errTooLong) {
-		return err
+		return k, err
 	}
-	return p.identified(k, in, listed, err)
+	return p.discovery.identified(k, in, listed, err, k.ready(ask))
 }
 
-// identified enters the information of a worker.
-func (p *prober) identified(k *worker, in Info, listed []model, unlisted error) error {
-	defer p.table.lock()()
-	if err := p.table.otherBase(k, in.Model); err != nil {
-		return err
-	}
-	p.discovery.unread(k, unlisted)
-	k.health.known, k.health.failed, k.health.info = true, 0, in
-	k.loras.most = in.MaxLoaded
-	p.setLimits(k, in.Limits)
-	k.loras.version++
-	p.table.mix()
-	p.discovery.enter(k, listed)
-	return nil
-}
-
-// equip loads the adapters that a worker lacks. The worker is up then.
+// equip loads the adapters that a worker lacks.
 func (p *prober) equip(ctx context.Context, k *worker) error {
 	p.table.mu.Lock()
 	missing, placed := p.missing(k), p.table.router.Placement != nil // placed: the router wants them there
+	k.equipping = len(missing)
 	p.table.mu.Unlock()
-	for _, a := range missing {
+	for i, a := range missing {
+		p.equipping(k, len(missing)-i)
 		if err := p.loras.ensure(ctx, k, a, 0, Wait{}); err != nil {
 			if !placed {
 				break // the slots are full; further adapters are loaded on demand
@@ -81,16 +74,19 @@ func (p *prober) equip(ctx context.Context, k *worker) error {
 			p.cfg.Log("%s: %v", k.name, err)
 		}
 	}
+	p.equipping(k, 0)
+	return ctx.Err()
+}
+
+// equipping notes how many adapters a worker still lacks at its start.
+func (p *prober) equipping(k *worker, n int) {
 	defer p.table.lock()()
-	if k.gone {
-		return ErrLeft
-	}
-	if !k.view.Up {
-		p.journal.add(EventUp, "", "answers, and takes requests", k.index)
-	}
-	k.view.Up = true
-	k.out.afterDown()
-	return nil
+	k.equipping = n
+}
+
+// equipLater is equip beside the requests.
+func (p *prober) equipLater(k *worker) {
+	p.tasks.Go(func() { p.table.guard(k.index, func() error { return p.equip(p.tasks.ctx, k) }) })
 }
 
 // missing returns the adapters that a worker must hold at the start and does not hold. Called with mu held.
@@ -115,48 +111,17 @@ func (p *prober) missing(k *worker) (list []int32) {
 	return list
 }
 
-// setLimits sets the limits that a worker reports, except where the user has stated other ones. It logs a
-// contradiction once. Called with mu held.
-func (p *prober) setLimits(k *worker, l Limits) {
-	s, v := &p.cfg.Stated, k.view
-	setLimit(p, k, "limit of running requests", l.MaxRunning, s.MaxRunning, &v.MaxRunning)
-	setLimit(p, k, "adapter slots", l.Slots, s.Slots, &v.Slots)
-	setLimit(p, k, "limit of loaded adapters", l.MaxLoaded, s.MaxLoaded, &v.HostSlots)
-	setLimit(p, k, "KV tokens", l.KVCapacity, s.KVCapacity, &v.KVCapacity)
-}
-
-// learnLimit raises the assumed number of requests that a worker runs at a time when the worker runs more. vLLM does
-// not report --max-num-seqs. Called with mu held.
-func (p *prober) learnLimit(k *worker, l load) {
-	if p.cfg.Stated.MaxRunning > 0 || k.health.info.MaxRunning > 0 || l.MaxRunning > 0 || k.view.MaxRunning == 0 ||
-		l.Running <= k.view.MaxRunning {
-		return
-	}
-	if k.health.first("learned") {
-		p.cfg.Log("%s runs %d requests; %d were assumed", k.name, l.Running, k.view.MaxRunning)
-	}
-	k.view.MaxRunning = l.Running
-}
-
-func setLimit[T int | int64](p *prober, k *worker, what string, reported, stated T, to *T) {
-	if reported > 0 && stated > 0 && reported != stated && k.health.first(what) {
-		p.cfg.Log("%s reports %s: %d; the given value applies: %d", k.name, what, reported, stated)
-	}
-	if n := cmp.Or(stated, reported); n > 0 {
-		*to = n
-	}
-}
-
-// probe reads a worker's load and the list of its adapters. It registers a worker again that was down.
+// probe reads a worker's load and health, and asks it who it is. It registers a worker again that was down.
 func (p *prober) probe(ctx context.Context, k *worker) {
 	p.table.mu.Lock()
 	known, own := k.health.known, len(k.books.requests)
 	p.table.mu.Unlock()
 	if !known {
-		err := p.register(ctx, k)
+		k, err := p.identify(ctx, k)
 		if err == nil {
 			p.cfg.Log("%s is up", k.name)
-		} else if errors.Is(err, errOtherBase) {
+			p.equipLater(k)
+		} else if errors.Is(err, ErrChanged) {
 			p.logOnce(k, err)
 		}
 		p.hangs.probed(ctx, k, err)
@@ -164,15 +129,31 @@ func (p *prober) probe(ctx context.Context, k *worker) {
 	}
 	probe, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
+	var unready error
+	var health sync.WaitGroup
+	health.Go(func() { guard.Do(func() error { unready = k.ready(probe); return nil }) })
 	l, err := k.load(probe)
-	if ctx.Err() != nil {
+	if isStatus(err, http.StatusNotFound) { // perhaps another engine
+		if p.discovery.ask(probe, k, true) == nil {
+			k.forgetSignal()
+			l, err = k.load(probe)
+		}
+	}
+	health.Wait()
+	if ctx.Err() != nil || p.table.left(k) {
 		return
 	}
-	p.probed(k, l, own, err)
+	p.probed(k, l, own, err, unready)
 	p.hangs.probed(ctx, k, err)
 	if err == nil {
-		p.discovery.relist(probe, k)
+		p.discovery.ask(probe, k, p.restarted(k, l))
 	}
+}
+
+// restarted reports whether a worker's metrics show another start of its process than before.
+func (p *prober) restarted(k *worker, l load) bool {
+	defer p.table.lock()()
+	return k.health.info.other(&Info{Started: l.started}) != ""
 }
 
 // logOnce logs an error that is likely to recur at the next probe.
@@ -183,8 +164,9 @@ func (p *prober) logOnce(k *worker, err error) {
 	}
 }
 
-// probed enters the result of a probe; own is the number of the fleet's requests before it.
-func (p *prober) probed(k *worker, l load, own int, err error) {
+// probed enters the result of a probe; own is the number of the fleet's requests before it. unready is why the worker
+// takes no requests by its own account.
+func (p *prober) probed(k *worker, l load, own int, err, unready error) {
 	defer p.table.lock()()
 	h := &k.health
 	if err == nil {
@@ -192,8 +174,9 @@ func (p *prober) probed(k *worker, l load, own int, err error) {
 		if k.view.Report = l.report; l.report != nil {
 			l.report.At = p.cfg.Now()
 		}
-		p.setLimits(k, l.Limits)
-		p.learnLimit(k, l)
+		p.table.setLimits(k, l.Limits)
+		p.table.learnLimit(k, l)
+		p.table.setReady(k, unready)
 		k.books.setOthers(l, max(own, len(k.books.requests)), p.cfg.Now())
 	} else if h.failed++; h.failed >= failureThreshold || !errors.Is(err, context.DeadlineExceeded) {
 		p.table.down(k, err)

@@ -424,7 +424,7 @@ func TestRelistIsLate(t *testing.T) {
 			plain(rw, r)
 		}
 		done := make(chan struct{})
-		go func() { f.discovery.relist(context.Background(), f.workers[0]); close(done) }()
+		go func() { f.discovery.ask(context.Background(), f.workers[0], false); close(done) }()
 		<-asked
 		if err := f.LoRAs.Ensure(context.Background(), 0, 1); err != nil {
 			t.Fatal(err)
@@ -493,6 +493,7 @@ func TestEndpoint(t *testing.T) {
 			"GET /v1/models: invalid character '<' looking for beginning of value: the answer is not JSON, expected a " +
 				"server of sglang or vLLM"},
 	} {
+		e.asked = c.api
 		e.api.Store(c.api)
 		status, body, got = c.status, c.body, call{}
 		err := c.do()

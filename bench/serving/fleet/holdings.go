@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,11 @@ type adapter struct {
 	call     *call // under way; nil: none
 	yielding bool  // it takes no new requests, so that another adapter gets its place
 
+	failures int       // loads that failed in a row
+	failure  error     // of the latest one
+	retryAt  time.Time // when the next load may begin
+	foreign  string    // path from which the worker holds other weights by the name; "": it does not
+
 	since   time.Time // when it was loaded, or first seen on the worker
 	touched int64     // order of its latest use, by holdings.uses
 }
@@ -30,6 +36,30 @@ type call struct {
 	done   chan struct{} // closed at its end
 	err    error
 }
+
+func (c *call) String() string {
+	if c.unload {
+		return "unload"
+	}
+	return "load"
+}
+
+// Pauses between loads that fail, which double.
+const (
+	firstRest   = time.Second
+	longestRest = time.Minute
+)
+
+// rest begins a pause after a load that failed. Its length is random between a half and all of the limit, so that
+// workers and gateways do not stay in step.
+func (s *adapter) rest(err error) {
+	limit := min(firstRest<<min(s.failures, 10), longestRest)
+	s.failures++
+	s.failure, s.retryAt = err, time.Now().Add(limit/2+rand.N(limit/2))
+}
+
+// resting reports whether a load failed and the next one must wait.
+func (s *adapter) resting() bool { return s.failure != nil && time.Now().Before(s.retryAt) }
 
 // holdings are the adapters on a worker.
 //

@@ -23,6 +23,9 @@ func (m *LoRAManager) Load(ctx context.Context, w int, name, path string) error 
 	if _, known := m.loader.namePath(a); path != "" && path != known {
 		return fmt.Errorf("adapter %s is known with path %s: use another name for other weights", name, known)
 	}
+	m.table.mu.Lock()
+	m.table.workers[w].loras.rows[a].retryAt = time.Time{} // an operator may know that it works now
+	m.table.mu.Unlock()
 	return m.keep(ctx, w, a)
 }
 

@@ -67,11 +67,19 @@ func (l *loader) load(k *worker, a int32) error {
 		l.note(k, Load{k.url, l.catalog.name(a), time.Since(begun), err})
 		l.table.emitLoad(k, a, time.Since(begun))
 	}
-	if err == nil {
+	switch s := k.loras.rows[a]; {
+	case k.gone:
+		err = k.cause
+	case err == nil:
 		k.loras.add(a)
-		k.loras.rows[a].lost = false
-	} else {
+		s.lost, s.failures, s.failure = false, 0, nil
+		l.table.noteBase(k, l.catalog.name(a), k.health.info.Model)
+		l.table.ready.notify()
+	default:
 		err = fmt.Errorf("loading adapter %s on worker %d: %w", l.catalog.name(a), k.index, err)
+		if !isFull(err) && l.tasks.ctx.Err() == nil {
+			s.rest(err)
+		}
 	}
 	k.end(a, err)
 	if n := k.view.HostSlots; err == nil && n > 0 && len(k.loras.held) > n {
@@ -122,7 +130,7 @@ func (l *loader) canQueue(k *worker, a int32) bool {
 func (l *loader) relist(k *worker) {
 	ctx, cancel := context.WithTimeout(l.tasks.ctx, l.cfg.Timeout)
 	defer cancel()
-	l.table.guard(k.index, func() error { l.discovery.relist(ctx, k); return nil })
+	l.table.guard(k.index, func() error { return l.discovery.ask(ctx, k, false) })
 }
 
 // leastRecent returns the adapter to evict: the least recently used one that is neither pinned nor in use, by the
@@ -139,27 +147,27 @@ func (l *loader) evict(ctx context.Context, k *worker) bool {
 	l.table.mu.Lock()
 	victim := l.leastRecent(k, nil)
 	l.table.mu.Unlock()
-	return victim >= 0 && l.unloadIdle(ctx, k, victim, func() bool { return true })
+	return victim >= 0 && l.unloadIdle(ctx, k, victim, func() bool { return true }) == nil
 }
 
 // unloadIdle unloads an adapter that no request of the fleet uses, once the worker reports no other request for it. It
 // unloads nothing if a request uses the adapter meanwhile, or if wanted returns false; wanted is called with mu held.
-// The result is whether the adapter is gone.
-func (l *loader) unloadIdle(ctx context.Context, k *worker, a int32, wanted func() bool) bool {
+// Without an error, the adapter is gone.
+func (l *loader) unloadIdle(ctx context.Context, k *worker, a int32, wanted func() bool) error {
 	still := func() bool { return k.loras.idle(a) && wanted() }
 	if err := l.awaitIdle(ctx, k, a, certain, still); err != nil {
 		name, _ := l.namePath(a)
 		l.cfg.Log("%s keeps adapter %s: %v", k.name, name, err)
-		return false
+		return fmt.Errorf("%s keeps adapter %s: %w", k.name, name, err)
 	}
 	return l.unload(ctx, k, a, still)
 }
 
 // unload unloads an adapter, unless still, called with mu held, returns false.
-func (l *loader) unload(ctx context.Context, k *worker, a int32, still func() bool) bool {
+func (l *loader) unload(ctx context.Context, k *worker, a int32, still func() bool) error {
 	defer l.table.lock()()
 	if !still() {
-		return false
+		return errKept
 	}
 	k.loras.begin(a, true)
 	name := l.catalog.name(a)
@@ -173,7 +181,10 @@ func (l *loader) unload(ctx context.Context, k *worker, a int32, still func() bo
 		l.cfg.Log("unloading adapter %s on %s: %v", name, k.name, err)
 	}
 	k.end(a, err)
-	return err == nil
+	if err != nil {
+		return fmt.Errorf("unloading adapter %s on %s: %w", name, k.name, err)
+	}
+	return nil
 }
 
 // The fleet knows the use of an adapter on a worker from its own books

@@ -60,16 +60,17 @@ func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 	if w, stays, err := m.present(host); err != nil || stays {
 		return w, err
 	}
-	in, _ := m.ask(ctx, host) // what it has not told, it tells when it registers
+	in, _ := m.ask(ctx, host) // what it has not told, it tells when it is identified
 	k, err := m.enter(host, in)
 	if err != nil {
 		return 0, err
 	}
-	err = f.guard(k.index, func() error { return m.prober.register(ctx, k) })
-	if errors.Is(err, errOtherBase) {
-		m.drop(k)
-		return 0, err
-	}
+	err = f.guard(k.index, func() (err error) {
+		if k, err = m.prober.identify(ctx, k); err != nil {
+			return err
+		}
+		return m.prober.equip(ctx, k)
+	})
 	if err != nil {
 		f.cfg.Log("%s: %v", k.name, err)
 	}
@@ -87,7 +88,8 @@ func (m *membership) present(host string) (w int, stays bool, err error) {
 	case !k.leaving:
 		return 0, false, fmt.Errorf("%s %w: number %d", host, ErrMember, k.index)
 	}
-	k.leaving, k.view.Draining = false, false
+	k.leaving, k.drained = false, false
+	k.drain()
 	k.changed.notify()
 	m.journal.add(EventMember, "", "no longer leaves", k.index)
 	m.cfg.Log("%s no longer leaves", k.name)
@@ -136,18 +138,99 @@ func (m *membership) enter(host string, in Info) (*worker, error) {
 	if slot == len(m.table.workers) {
 		m.table.view.Workers, m.table.workers = m.table.view.Workers[:slot+1], append(m.table.workers, nil)
 	}
-	m.table.view.Workers[slot] = router.Worker{}
-	k := newWorker(m.cfg, host, slot, &m.table.view.Workers[slot])
-	if limits != nil {
-		k.setLimits(limits[slot])
-	}
-	k.loras.grow(len(m.catalog.list()))
-	m.table.workers[slot] = k
+	k := m.table.seat(slot, host, rt, limits)
 	m.joins++
-	m.table.replace(rt, m.catalog.list(), slot, m.cfg.Staleness)
 	m.journal.add(EventMember, "", host+" joins", slot)
 	m.cfg.Log("%s joins", k.name)
 	return k, nil
+}
+
+// seat puts a new worker into a slot, and makes rt the router. The slot is free, or the next one. Called with mu held.
+func (t *table) seat(slot int, host string, rt *router.Router, limits []Limits) *worker {
+	t.view.Workers[slot] = router.Worker{}
+	k := newWorker(t.cfg, host, slot, &t.view.Workers[slot])
+	t.processes++
+	k.id = t.processes
+	if limits != nil {
+		k.setLimits(limits[slot])
+	}
+	all := t.catalog.list()
+	k.loras.grow(len(all))
+	t.workers[slot] = k
+	t.replace(rt, all, slot, t.cfg.Staleness)
+	return k
+}
+
+// vacate ends a worker and frees its slot. Requests that wait for an adapter there fail with the error. Called with mu
+// held.
+func (t *table) vacate(k *worker, err error) {
+	k.gone, k.cause, k.health.known = true, err, false
+	k.loras.clear()
+	k.places.clear(err)
+	k.detach()
+	k.changed.notify()
+}
+
+// renew gives the slot of a worker to the process that answers at its URL now. All that was learned of the former one
+// ends with it: what it holds, its load and limits, the requests booked there, what the policy knows of the slot. Only
+// the record of failures stays with a process of the same engine and base model. Without Config.Extend there is no
+// router for another worker: the process must be of the same engine and base model then. Called with mu held.
+func (t *table) renew(k *worker, in Info, why string) (*worker, error) {
+	was := &k.health.info
+	same := was.API == in.API && was.Model == in.Model
+	if t.cfg.Extend == nil {
+		if !same {
+			return nil, fmt.Errorf("%s: %w: %s, expected %s", k.name, ErrChanged, in.title(), was.title())
+		}
+		k.loras.clear()
+		k.places.clear(ErrChanged)
+		t.processes++
+		k.id = t.processes
+		if t.cfg.Limits != nil {
+			k.setLimits(t.cfg.Limits[k.index])
+		}
+		return k, nil
+	}
+	infos := t.infos()
+	infos[k.index] = in
+	rt, limits, err := t.cfg.Extend(infos, t.catalog.list())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s: %w", k.name, ErrChanged, in.title(), err)
+	}
+	t.journal.add(EventChanged, "", fmt.Sprintf("another process: %s (%s)", in.title(), why), k.index)
+	t.cfg.Log("%s is another process now: %s (%s)", k.name, in.title(), why)
+	t.vacate(k, ErrChanged)
+	n := t.seat(k.index, k.url, rt, limits)
+	n.leaving, n.drained, n.unprobe, n.doubted = k.leaving, k.drained, k.unprobe, k.doubted
+	n.drain()
+	n.out.inherit(&k.out, same)
+	k.heir = n
+	t.changes++
+	if t.cfg.Client != nil {
+		t.cfg.Client.CloseIdleConnections() // some may lead to the former process
+	}
+	return n, nil
+}
+
+// present returns the worker that has the place of k now: k, or its latest heir.
+func (t *table) present(k *worker) *worker {
+	defer t.lock()()
+	for k.heir != nil {
+		k = k.heir
+	}
+	return k
+}
+
+// met reports whether a worker has told who it is.
+func (t *table) met(k *worker) bool {
+	defer t.lock()()
+	return k.health.met
+}
+
+// left reports whether a worker is gone.
+func (t *table) left(k *worker) bool {
+	defer t.lock()()
+	return k.gone
 }
 
 // infos returns the information that the workers have reported, by slot. Called with mu held.
@@ -215,7 +298,8 @@ func (f *Fleet) Remove(w int, now bool) error {
 	if k.leaving {
 		return nil
 	}
-	k.leaving, k.view.Draining = true, true
+	k.leaving = true
+	k.drain()
 	inFlight := format.Count(len(k.books.requests), "request")
 	m.journal.add(EventMember, "", k.url+" is leaving; in flight: "+inFlight, k.index)
 	m.cfg.Log("%s is leaving: %d requests in flight", k.name, len(k.books.requests))
@@ -226,33 +310,27 @@ func (f *Fleet) Remove(w int, now bool) error {
 // leave waits until a worker has no request, and frees its slot.
 func (m *membership) leave(k *worker) {
 	defer m.table.lock()()
-	for len(k.books.requests) > 0 && k.leaving {
+	for len(k.books.requests) > 0 && k.leaving && !k.gone {
 		if m.table.await(m.tasks.ctx, k.changed.ch) != nil {
 			return
 		}
 	}
+	if k.heir != nil { // its requests have ended with it, or end without the slot
+		m.tasks.Go(func() { m.leave(k.heir) })
+		return
+	}
 	if !k.leaving || k.gone {
 		return
 	}
-	k.gone, k.health.known = true, false
-	m.table.mix()
 	if k.unprobe != nil {
 		k.unprobe()
 	}
-	k.loras.clear()
-	k.places.clear(ErrLeft)
-	k.detach()
+	m.table.vacate(k, ErrLeft)
+	m.table.mix()
 	m.leaves++
 	m.table.changes++
 	m.journal.add(EventMember, "", k.url+" has left", k.index)
 	m.cfg.Log("%s has left", k.name)
-}
-
-// drop removes a worker that cannot join. It has had no request.
-func (m *membership) drop(k *worker) {
-	defer m.table.lock()()
-	k.leaving = true
-	m.tasks.Go(func() { m.leave(k) })
 }
 
 // Find returns the index of the worker with a URL in the form that [ParseURL] returns, or -1 if there is none.

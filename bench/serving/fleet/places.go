@@ -60,11 +60,15 @@ type NoPlace struct {
 	Worker  int
 	Waiting int           // number of requests in the queue
 	Late    bool          // true: the wait exceeded its limit; false: the queue is full
+	Call    string        // what the worker has not finished, "load" or "unload"; "": it has no place
 	After   time.Duration // estimated wait of a new request in the queue
 }
 
 // Error implements error.
 func (e *NoPlace) Error() string {
+	if e.Call != "" {
+		return fmt.Sprintf("worker %d did not %s adapter %s in time", e.Worker, e.Call, e.Adapter)
+	}
 	if e.Late {
 		return fmt.Sprintf("worker %d has no slot for adapter %s in time: all slots are in use, %d requests wait",
 			e.Worker, e.Adapter, e.Waiting)
@@ -126,7 +130,7 @@ func (p *placeServer) wait(ctx context.Context, k *worker, a int32, booked int, 
 }
 
 // noPlace returns the error of a request that leaves the queue, or cannot join it. Called with mu held.
-func (p *placeServer) noPlace(k *worker, a int32, late bool) error {
+func (p *placeServer) noPlace(k *worker, a int32, late bool) *NoPlace {
 	return &NoPlace{Adapter: p.catalog.name(a), Worker: k.index, Waiting: len(k.places.tickets), Late: late,
 		After: k.places.expectedWait()}
 }
@@ -213,7 +217,7 @@ func (p *placeServer) evict(k *worker, a int32) bool {
 			return false
 		}
 	}
-	gone := p.loader.unload(ctx, k, a, func() bool { return k.loras.idle(a) && len(k.places.tickets) > 0 })
+	gone := p.loader.unload(ctx, k, a, func() bool { return k.loras.idle(a) && len(k.places.tickets) > 0 }) == nil
 	if gone {
 		defer p.table.lock()()
 		p.evictions++
@@ -229,7 +233,7 @@ func (p *placeServer) awaitChange(k *worker) {
 		p.table.unlocked(func() {
 			ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.Timeout)
 			defer cancel()
-			p.loader.discovery.relist(ctx, k)
+			p.loader.discovery.ask(ctx, k, false)
 		})
 		full.looked(len(k.loras.held))
 		return

@@ -204,7 +204,7 @@ func TestPlaces(t *testing.T) {
 				time.Sleep(o.after)
 				longest = max(longest, o.service)
 				if i == len(orders)/2 && unloaded >= 0 {
-					x.f.LoRAs.Unload(0, fmt.Sprintf("lora%d", unloaded))
+					x.f.LoRAs.Release(0, int32(unloaded))
 				}
 				x.f.mu.Lock()
 				before := map[int32]bool{o.adapter: true}

@@ -50,7 +50,7 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 	if pending := by.Planner.Begin(p.input()); pending != nil {
 		p.table.unlocked(pending.Solve)
 		if by == p.table.router { // else the plan is for other workers or fewer adapters
-			plan = pending.Plan()
+			plan = p.table.fitting(pending.Plan())
 		}
 	}
 	if plan != nil {
@@ -75,7 +75,7 @@ func (p *planRunner) input() *router.PlannerInput {
 
 // change starts the loads and unloads that a routing decision entails; nil: none. Called with mu held.
 func (p *planRunner) change(plan *router.Plan) {
-	if plan == nil || plan.Empty() {
+	if plan = p.table.fitting(plan); plan == nil || plan.Empty() {
 		return
 	}
 	by := p.table.router

@@ -64,6 +64,7 @@ type Requests struct {
 	catalog  *catalog
 	outliers *detector
 	plans    *planRunner
+	inquirer *inquirer
 
 	// guarded by the lock of the table
 	fault error       // of the policy, as reported
@@ -104,12 +105,12 @@ func (q *Requests) Takes(r *Request, tried ...int) bool {
 
 // masked returns the view in which the workers are hidden that a request avoids. Called with mu held.
 func (q *Requests) masked(r *Request, tried []int) *router.View {
-	v := q.table.fresh()
-	masked := len(tried) > 0 || q.table.mixed || q.outliers.any() || !q.table.suits(r.Engines)
+	v, base := q.table.fresh(), q.table.wanted(r.Adapter, r.Base)
+	masked := len(tried) > 0 || !q.table.allServe(base) || !q.table.suits(r.Engines) || q.outliers.any() ||
+		q.outliers.unfit(r.Adapter)
 	if masked || r.Only != nil {
 		v = q.copyOf(v)
 		if masked {
-			base := q.table.wanted(r.Adapter, r.Base)
 			q.outliers.mask(v, r.Adapter, tried, func(k *worker) bool {
 				return q.table.serves(k, base) && r.Engines.Has(k.kind())
 			})
@@ -149,9 +150,12 @@ func (q *Requests) noteFault(err error) {
 // note tells the policy of an event. Called with mu held.
 func (q *Requests) note(e router.Event) { q.noteFault(q.table.router.Note(e)) }
 
-// noteRequest tells the policy what happened to a request at a worker. Called with mu held.
-func (q *Requests) noteRequest(kind router.EventKind, r *Request, worker int) {
-	q.note(router.Event{Kind: kind, Now: q.cfg.Now(), ID: r.ID, Adapter: r.Adapter, Worker: int32(worker)})
+// noteRequest tells the policy what happened to a request at a worker. The policy does not know the requests of a
+// worker that is gone: the slot is another's. Called with mu held.
+func (q *Requests) noteRequest(kind router.EventKind, r *Request, k *worker) {
+	if !k.gone {
+		q.note(router.Event{Kind: kind, Now: q.cfg.Now(), ID: r.ID, Adapter: r.Adapter, Worker: int32(k.index)})
+	}
 }
 
 // poll tells the policy at every interval of the fleet's clock that it is time to look at the workers.
@@ -230,8 +234,8 @@ func (q *Requests) countMove(r *Request) {
 // book books a request on a worker. Called with mu held.
 func (q *Requests) book(r *Request, w int) {
 	q.table.expect(r)
-	q.noteRequest(router.Sent, r, w)
 	k := q.table.workers[w]
+	q.noteRequest(router.Sent, r, k)
 	r.on, r.worker, r.booked, r.quiet = k, w, q.table.view.Now, silence{}
 	k.out.enter(r)
 	k.books.add(r, q.catalog.rank(r.Adapter))
@@ -272,7 +276,7 @@ func (q *Requests) Tokens(r *Request, n int, first bool) {
 	}
 	defer q.table.lock()()
 	if int(total) == n { // else it had some on another worker
-		q.noteRequest(router.FirstToken, r, k.index)
+		q.noteRequest(router.FirstToken, r, k)
 	}
 	if !k.books.start(r) {
 		return
@@ -297,9 +301,9 @@ func (q *Requests) leave(r *Request) {
 	if r.worker < 0 {
 		return
 	}
-	k := q.table.workers[r.worker]
+	k := r.on
 	r.worker = -1
-	q.noteRequest(router.Left, r, k.index)
+	q.noteRequest(router.Left, r, k)
 	k.out.leave(r)
 	k.books.remove(r)
 	if k.leaving {
@@ -322,6 +326,9 @@ func (q *Requests) leave(r *Request) {
 func (q *Requests) Finished(r *Request, w int, reply, exec float64) {
 	defer q.table.lock()()
 	q.leave(r)
+	if r.on == nil || r.on.gone { // whoever has the slot now did not serve it
+		return
+	}
 	q.outliers.succeeded(r, w)
 	q.table.outputs.Ended(r.Adapter, r.generated.Load())
 	end := router.Event{Kind: router.Finished, Now: q.cfg.Now(), ID: r.ID, Adapter: r.Adapter, Worker: int32(w),

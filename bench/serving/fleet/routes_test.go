@@ -115,7 +115,7 @@ func TestLoadWhereOthersMayUseIt(t *testing.T) {
 // A limit that a worker reports counts up to the largest number that makes sense.
 func TestLargestLimits(t *testing.T) {
 	e, _ := answers(t, map[string]string{"/v1/models": `{"data":[{"id":"m"}]}`,
-		"/server_info": `{"max_running_requests":1048576,"max_loras_per_batch":65536,"max_loaded_loras":1048576,` +
+		"/server_info": `{"model_path":"m","max_running_requests":1048576,"max_loras_per_batch":65536,"max_loaded_loras":1048576,` +
 			`"max_total_num_tokens":1099511627776,"max_lora_rank":65536,"context_length":1073741824}`})
 	in, err := e.discover(context.Background())
 	want := Limits{MaxRunning: maxRequests, Slots: maxSlots, KVCapacity: maxKV, MaxLoaded: maxHeld}
@@ -123,7 +123,7 @@ func TestLargestLimits(t *testing.T) {
 		t.Errorf("%+v, %v; expected %+v", in, err, want)
 	}
 	e, _ = answers(t, map[string]string{"/v1/models": `{"data":[{"id":"m"}]}`,
-		"/server_info": `{"max_running_requests":1048577,"max_loras_per_batch":1}`})
+		"/server_info": `{"model_path":"m","max_running_requests":1048577,"max_loras_per_batch":1}`})
 	if in, err := e.discover(context.Background()); err != nil || in.Limits != (Limits{Slots: 1}) {
 		t.Errorf("%+v, %v; expected 1 slot, and an unknown number of running requests", in, err)
 	}
@@ -223,21 +223,6 @@ func TestPanicked(t *testing.T) {
 	f.Panicked(0, fmt.Errorf("a reply: %w", &guard.Panic{Text: "x"}))
 	if f.Up() != 1 || f.state(0).Up || f.Stats().Panics != 1 {
 		t.Errorf("a panic: %d up, %d panics", f.Up(), f.Stats().Panics)
-	}
-}
-
-// Policies that place adapters, by plans or with each request, need workers of one base model.
-func TestOneBase(t *testing.T) {
-	env := router.Env{Workers: router.Alike(2, router.Spec{Slots: 2}), Adapters: trace.Names(4, []int{8})}
-	for name, places := range map[string]bool{"least-loaded": false, "static": false, "min-cost-flow": true,
-		"dispatch_mig": true} {
-		rt, err := router.New(name, env)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := OneBase(rt); (err != nil) != places {
-			t.Errorf("%s: %v, expected an error: %v", name, err, places)
-		}
 	}
 }
 

@@ -24,23 +24,35 @@ type load struct {
 	Busy            map[string]bool // adapters of requests that have had a token; nil: not reported
 	At              float64         // when Busy was taken, by the worker's clock, s
 	VLLM            bool            // the report consists of vLLM's metrics
+	started         float64         // when the worker's process started, by its own clock, s; 0: not told
 	report          *router.Report  // the part that endpoint pickers read; nil: none
 	Limits                          // limits that are reported with the load
 }
 
 // load reads the load signal. It uses the first signal that the worker has, and remembers its name. For a server
-// without such a signal it reads only the health.
+// without such a signal it reads only the health. A signal that was there and is missing now is an error of status 404:
+// another engine may have taken the worker's place.
 func (e *engine) load(ctx context.Context) (l load, err error) {
 	names := []func(context.Context) (load, error){e.loadsSGLang, e.olderLoads, e.health}
 	if e.kind() == VLLM {
 		names = []func(context.Context) (load, error){e.loadsVLLM, e.health}
 	}
 	for i := min(int(e.signal.Load()), len(names)-1); ; i++ {
-		if l, err = names[i](ctx); i == len(names)-1 || !isStatus(err, http.StatusNotFound) {
+		l, err = names[i](ctx)
+		if err == nil {
+			e.found.Store(true)
+		}
+		if i == len(names)-1 || e.found.Load() || !isStatus(err, http.StatusNotFound) {
 			return l, err
 		}
 		e.signal.Store(int32(i + 1))
 	}
+}
+
+// forgetSignal makes load search for the signal again.
+func (e *engine) forgetSignal() {
+	e.found.Store(false)
+	e.signal.Store(0)
 }
 
 func (e *engine) health(ctx context.Context) (l load, err error) {
@@ -120,6 +132,11 @@ func readVLLM(text []byte) (l load, err error) {
 		return n
 	}
 	l.VLLM = families["vllm:num_requests_running"] != nil
+	for _, m := range families["process_start_time_seconds"].GetMetric() {
+		if v := gauge(m); v > 0 && v <= maxClock {
+			l.started = v
+		}
+	}
 	l.Running = total("vllm:num_requests_running", "", "")
 	l.Queued = total("vllm:num_requests_waiting", "", "")
 	l.Deferred = total("vllm:num_requests_waiting_by_reason", "reason", "deferred")

@@ -45,6 +45,27 @@ func (f *Fleet) Up() (n int) {
 	return cmp.Or(usable(&f.view), up)
 }
 
+// Missing says what keeps the fleet from full service: workers that do not answer, take no new requests, or still load
+// the adapters that they hold at the start.
+func (f *Fleet) Missing() []string {
+	defer f.lock()()
+	list := []string{}
+	for _, k := range f.workers {
+		switch {
+		case k.gone:
+		case !k.view.Up:
+			list = append(list, k.name+" does not answer")
+		case k.health.unready != nil:
+			list = append(list, fmt.Sprintf("%s takes no new requests: %v", k.name, k.health.unready))
+		case k.view.Draining:
+			list = append(list, k.name+" drains")
+		case k.equipping > 0:
+			list = append(list, fmt.Sprintf("%s still loads adapters: %d", k.name, k.equipping))
+		}
+	}
+	return list
+}
+
 // Model returns the name of the base model of worker w, or "" if the worker has not reported it.
 func (f *Fleet) Model(w int) string {
 	defer f.lock()()

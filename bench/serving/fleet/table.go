@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
+	"time"
 
 	"lorasim/internal/guard"
 	"lorasim/router"
@@ -31,9 +32,13 @@ type table struct {
 	// workers[i].view == &view.Workers[i].
 	workers []*worker
 	changes int64 // number of changes of the set of workers
-	mixed   bool  // the workers serve different base models; invariant: len(models()) > 1
+	// processes is the number of processes that have been workers: the largest worker.id.
+	processes int64
+	mixed     bool     // the workers serve different base models; invariant: len(served) > 1
+	served    []string // base models of the workers
 	routing
-	downs, panics int64 // see Stats
+	ready         signal // signals that a worker may hold another adapter, or be up
+	downs, panics int64  // see Stats
 }
 
 // tasks are the loads, unloads and plans under way. They may outlive the requests that caused them, but not the fleet.
@@ -51,9 +56,10 @@ func newTasks() *tasks {
 
 func newTable(cfg *Config, catalog *catalog, journal *journal) *table {
 	n := len(cfg.URLs)
-	t := &table{cfg: cfg, catalog: catalog, journal: journal, routing: routing{router: cfg.Router,
-		outputs: router.NewOutputs(len(cfg.Adapters)), history: router.NewHistory(remembered),
-		view: router.View{Workers: make([]router.Worker, n, n+maxJoins), Adapters: cfg.Adapters}}}
+	t := &table{cfg: cfg, catalog: catalog, journal: journal, ready: signal{make(chan struct{})},
+		routing: routing{router: cfg.Router,
+			outputs: router.NewOutputs(len(cfg.Adapters)), history: router.NewHistory(remembered),
+			view: router.View{Workers: make([]router.Worker, n, n+maxJoins), Adapters: cfg.Adapters}}}
 	if cfg.Staleness > 0 {
 		t.stale = router.NewStale(cfg.Staleness)
 	}
@@ -63,6 +69,8 @@ func newTable(cfg *Config, catalog *catalog, journal *journal) *table {
 			k.setLimits(cfg.Limits[i])
 		}
 		k.loras.grow(len(cfg.Adapters))
+		t.processes++
+		k.id = t.processes
 		t.workers = append(t.workers, k)
 	}
 	return t
@@ -88,6 +96,26 @@ func (t *table) await(ctx context.Context, done <-chan struct{}) error {
 	defer t.mu.Lock()
 	select {
 	case <-done:
+	case <-ctx.Done():
+	}
+	return context.Cause(ctx)
+}
+
+// awaitAny waits until one of two channels is closed, the context ends, or the time is over; zero: no limit. Called
+// with mu held, which it releases meanwhile.
+func (t *table) awaitAny(ctx context.Context, until time.Time, a, b <-chan struct{}) error {
+	t.mu.Unlock()
+	defer t.mu.Lock()
+	var late <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-a:
+	case <-b:
+	case <-late:
 	case <-ctx.Done():
 	}
 	return context.Cause(ctx)

@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"lorasim/router"
 )
@@ -19,9 +21,21 @@ type worker struct {
 	name  string // in messages
 	view  *router.Worker
 
-	leaving bool   // it leaves when its last request has ended
-	gone    bool   // it has left
-	unprobe func() // ends its probes; nil: they have not begun
+	// A worker is one process behind its URL. It ends in one of two ways, for ever: it leaves the fleet, or another
+	// process answers at the URL, which becomes a worker of its own in the same slot, the heir. Invariants: a worker
+	// with an heir is gone; what is gone is in no slot, or in one that is free, and it is not known, holds nothing and
+	// has no ticket. Its requests keep it until they end.
+	id      int64 // of the process, unique in the fleet
+	gone    bool
+	cause   error // why it is gone
+	heir    *worker
+	leaving bool                   // it leaves when its last request has ended
+	drained bool                   // an operator drains it
+	unprobe func()                 // ends its probes; nil: they have not begun
+	doubted chan struct{}          // has an element when it is to be probed now
+	server  atomic.Pointer[string] // header Server of its latest reply; nil: there was none
+
+	equipping int // adapters that are still loaded at its start
 
 	health  health
 	books   books      // requests
@@ -34,7 +48,7 @@ type worker struct {
 
 func newWorker(c *Config, base string, i int, view *router.Worker) *worker {
 	k := &worker{engine: newEngine(&c.Connection, base), index: i, name: fmt.Sprintf("worker %d (%s)", i, base),
-		view: view, changed: signal{make(chan struct{})}}
+		view: view, changed: signal{make(chan struct{})}, doubted: make(chan struct{}, 1)}
 	view.Address = addressOf(base)
 	k.health.warned = map[string]bool{}
 	k.books = books{Books: router.NewBooks(view, i, nil), requests: map[int64]*Request{}}
@@ -75,9 +89,15 @@ func (k *worker) detach() {
 
 // health has the results of probes and the worker's own information.
 type health struct {
-	info   Info
+	info      Info
+	entry     model     // of its base model, in its list of models
+	known     bool      // it has been asked for its information since it was last down
+	downAt    time.Time // when it was down last
+	met       bool      // info is valid, if not up to date; invariant: met if known
+	restarted bool      // it has refused connections since it was known: another process will answer
+	unready   error     // why it takes no requests by its own account; nil: it does
+
 	said   load            // at the latest probe
-	known  bool            // it has been asked for its information since it was last down
 	failed int             // probes in a row
 	panics int             // while its bytes were handled
 	warned map[string]bool // messages that have been logged
@@ -90,6 +110,17 @@ func (h *health) first(message string) bool {
 	return first
 }
 
+// drain shows routers whether the worker takes new requests.
+func (k *worker) drain() { k.view.Draining = k.leaving || k.drained || k.health.unready != nil }
+
+// doubt makes the prober probe the worker soon.
+func (k *worker) doubt() {
+	select {
+	case k.doubted <- struct{}{}:
+	default: // it will anyway
+	}
+}
+
 // signal wakes goroutines that wait for a change.
 type signal struct{ ch chan struct{} }
 
@@ -100,8 +131,11 @@ func (s *signal) notify() {
 
 // down resets the state that ends with the worker's process. The fleet's requests leave by themselves.
 func (k *worker) down(err error, now float64) {
+	refused := errors.Is(err, syscall.ECONNREFUSED)
 	k.view.Up, k.health.known, k.health.said = false, false, load{}
-	k.out.down(errors.Is(err, syscall.ECONNREFUSED))
+	k.health.restarted = k.health.restarted || refused
+	k.health.downAt = time.Now()
+	k.out.down(refused)
 	k.books.setOthers(load{}, 0, now)
 	k.loras.clear()
 	k.places.clear(fmt.Errorf("worker is down: %w", err))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -25,7 +26,7 @@ import (
 //	POST   /admin/workers      {"url": "http://gpu2:30000"}: it joins
 //	DELETE /admin/workers      {"worker": 0}: it leaves when its requests have ended; "now": true cuts them
 //	POST /admin/load           {"worker": 0, "adapter": "chat"}; with "path", if the adapter is unknown
-//	POST /admin/unload         {"worker": 0, "adapter": "chat"}
+//	POST /admin/unload         {"worker": 0, "adapter": "chat"}; 202 if it is not over after a few seconds
 //	POST /admin/drain          {"worker": 0, "drain": true}
 //	POST /admin/abort_request  {"rid": "r1"}
 //	POST /admin/flush_cache    and the others of everyWorker: sent to every worker
@@ -33,7 +34,11 @@ func (g *Gateway) routes() *http.ServeMux {
 	f, mux := g.cfg.Fleet, http.NewServeMux()
 	order(g, mux, "load", "adapter", "the name of an adapter", "path", f.LoRAs.Load)
 	order(g, mux, "unload", "adapter", "the name of an adapter", "",
-		func(_ context.Context, w int, name, _ string) error { return f.LoRAs.Unload(w, name) })
+		func(ctx context.Context, w int, name, _ string) error {
+			ctx, cancel := context.WithTimeout(ctx, unloadWait)
+			defer cancel()
+			return f.LoRAs.Unload(ctx, w, name)
+		})
 	order(g, mux, "drain", "drain", "true or false", "",
 		func(_ context.Context, w int, drain bool, _ string) error { return f.Drain(w, drain) })
 	fleetpage.New(f, true).Handle(mux, "/admin/")
@@ -90,11 +95,14 @@ func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected, optiona
 				err = do(r.Context(), w, value, more)
 			}
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, fleet.ErrPending):
+			writeJSON(rw, http.StatusAccepted, map[string]any{"pending": err.Error(), "workers": g.cfg.Fleet.Workers()})
+		case err != nil:
 			fail(rw, http.StatusBadRequest, err.Error())
-			return
+		default:
+			g.answerWorkers(rw, r)
 		}
-		g.answerWorkers(rw, r)
 	})
 }
 
@@ -110,6 +118,19 @@ func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
 	case g.cfg.Fleet.Up() == 0:
 		fail(rw, http.StatusServiceUnavailable, "no worker is available")
 	}
+}
+
+// ready answers whether all workers serve with all their adapters, and what is missing.
+func (g *Gateway) ready(rw http.ResponseWriter, _ *http.Request) {
+	missing := g.cfg.Fleet.Missing()
+	if g.isClosed() {
+		missing = append(missing, "shutting down")
+	}
+	status := http.StatusOK
+	if len(missing) > 0 {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(rw, status, map[string]any{"ready": len(missing) == 0, "missing": missing})
 }
 
 // modelEntry is an entry of /v1/models, with the fields that vLLM and sglang have. Adapters have a parent, and their
@@ -156,6 +177,9 @@ func (g *Gateway) modelList() []modelEntry {
 	}
 	return list
 }
+
+// unloadWait is how long an operator waits for the end of an unload.
+const unloadWait = 3 * time.Second
 
 // adminTimeout limits short calls to workers.
 const adminTimeout = 10 * time.Second

@@ -3,11 +3,13 @@ package gateway_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/fleet"
 )
 
 // Workers of two base models behind one gateway: a request for a base model, or an adapter of it, never reaches a
@@ -88,22 +90,37 @@ func TestTwoBaseModels(t *testing.T) {
 	}
 }
 
-// A policy that plans works with one base model: a worker of another one may not join.
-func TestOtherBaseModelRefused(t *testing.T) {
+// With a policy that plans, too, workers of several base models serve side by side, as in a rolling update: a plan
+// brings no adapter to a worker of another base model.
+func TestPlansOfTwoBaseModels(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		a, b := newTestWorker(t, emulate.SGLang), newModelWorker(t, emulate.SGLang, "other")
+		a := newTestWorker(t, emulate.SGLang)
+		b := newModelWorker(t, emulate.SGLang, "other", emulate.Adapter{Name: "x", Path: "x-r8"})
 		srv := newGateway(t, "plan-and-route", nil, a)
-		status, _, text := change(t, "POST", srv.URL, fmt.Sprintf(`{"url": %q}`, b.srv.URL))
-		if status != 400 || !strings.Contains(text, "serves another base model: other, and") ||
-			!strings.Contains(text, "a gateway for each base model") {
-			t.Errorf("%d %s", status, text)
+		if status, _, text := change(t, "POST", srv.URL, fmt.Sprintf(`{"url": %q}`, b.srv.URL)); status != 200 {
+			t.Fatalf("%d %s", status, text)
 		}
-		time.Sleep(time.Second)
-		if _, text := get(t, srv.URL+"/admin/workers"); strings.Contains(text, b.srv.URL) {
-			t.Errorf("%s", text)
+		seenA, seenB := a.seen.Load(), b.seen.Load()
+		const n = 40
+		for range n {
+			for _, model := range []string{"base", "a", "other", "x"} {
+				body := fmt.Sprintf(`{"model": %q, "prompt": [1], "max_tokens": 2}`, model)
+				if status, text := post(t, srv.URL+"/v1/completions", body); status != 200 {
+					t.Errorf("%s: %d %s", model, status, text)
+				}
+			}
+			time.Sleep(time.Second) // plans are made meanwhile
 		}
-		if status, text := post(t, srv.URL+"/generate", `{"input_ids": [1], "lora_path": "a"}`); status != 200 {
-			t.Errorf("%d %s", status, text)
+		if atA, atB := a.seen.Load()-seenA, b.seen.Load()-seenB; atA != 2*n || atB != 2*n {
+			t.Errorf("%d and %d requests, expected %d each", atA, atB, 2*n)
+		}
+		var state struct{ Workers []fleet.WorkerState }
+		_, text := get(t, srv.URL+"/admin/workers")
+		if err := json.Unmarshal([]byte(text), &state); err != nil || len(state.Workers) != 2 {
+			t.Fatalf("%v: %s", err, text)
+		}
+		if slices.Contains(state.Workers[0].Adapters, "x") || slices.Contains(state.Workers[1].Adapters, "a") {
+			t.Errorf("the workers hold %v and %v", state.Workers[0].Adapters, state.Workers[1].Adapters)
 		}
 	})
 }

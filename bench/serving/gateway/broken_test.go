@@ -248,6 +248,17 @@ func TestHostileClient(t *testing.T) {
 	}
 }
 
+// tellTwo answers as a worker of vLLM without metrics that holds the adapters a and b.
+func tellTwo(rw http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/health":
+	case "/v1/models":
+		io.WriteString(rw, `{"data":[{"id":"base"},{"id":"a","parent":"base"},{"id":"b","parent":"base"}]}`)
+	default:
+		http.NotFound(rw, r)
+	}
+}
+
 // A stream that says nothing for longer than the idle timeout is cut with an event; one that is slow, or that waits
 // long for its first byte, or whose client is slow, is not.
 func TestIdleTimeout(t *testing.T) {
@@ -256,7 +267,7 @@ func TestIdleTimeout(t *testing.T) {
 		w := &testWorker{srv: t.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			if r.Method == http.MethodGet {
-				io.WriteString(rw, `{"data":[{"id":"a","parent":"base"},{"id":"b","parent":"base"}]}`)
+				tellTwo(rw, r)
 				return
 			}
 			rw.Header().Set("Content-Type", "text/event-stream")

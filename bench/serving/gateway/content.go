@@ -13,6 +13,7 @@ const (
 	empty   verdict = iota // nothing of a reply: another worker can still take the request over
 	content                // a part of a reply, or its end
 	refused                // an error
+	foreign                // of another model than the request's
 )
 
 // fastMarks are names of texts in the events of the engines.
@@ -126,6 +127,8 @@ type eventLines struct {
 	at       int      // where the next line begins
 	comments [][2]int // where comments stand
 	data     []byte   // of the latest event
+	names    modelNames
+	other    string // the name of another model in the latest event; "": there is none
 }
 
 // scan reads the whole lines of a stream that have come since the latest call. It returns the verdict on the first
@@ -155,12 +158,18 @@ func (l *eventLines) line(line []byte, from int) verdict {
 	}
 	if data, ok := bytes.CutPrefix(line, dataMark); ok {
 		l.data = bytes.TrimSpace(data)
+		if l.other = l.names.contradicted(l.data); l.other != "" {
+			return foreign
+		}
 		return judge(l.data)
 	}
 	name, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte(":"))
 	switch string(name) {
 	case "", "event", "id", "retry", "data":
 		return empty
+	}
+	if l.other = l.names.contradicted(line); l.other != "" {
+		return foreign
 	}
 	return content // no stream of events
 }

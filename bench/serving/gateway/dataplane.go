@@ -72,6 +72,7 @@ type allowlist struct {
 func (g *Gateway) newAllowlist(allow []string) (*allowlist, error) {
 	a := &allowlist{exact: map[string]*endpoint{}}
 	a.add(&endpoint{methods: []string{http.MethodGet}, serve: g.health}, "/health", "/health_generate")
+	a.add(&endpoint{methods: []string{http.MethodGet}, serve: g.ready}, "/ready")
 	a.add(&endpoint{methods: []string{http.MethodGet}, serve: g.models}, "/v1/models")
 	a.patterns = append(a.patterns, &endpoint{methods: []string{http.MethodGet}, serve: g.model, pattern: modelPath})
 	for method, paths := range dataPlane {
@@ -154,7 +155,7 @@ func ParseAllow(text string) (methods []string, p string, err error) {
 	switch {
 	case first == "admin":
 		return nil, "", fmt.Errorf("%q: /admin is only on the admin listener (--admin-listen)", text)
-	case p == "/health" || p == "/health_generate" || p == "/v1/models":
+	case p == "/health" || p == "/health_generate" || p == "/ready" || p == "/v1/models":
 		return nil, "", fmt.Errorf("%q: the gateway answers this path itself", text)
 	case p == "/metrics" && !slices.Contains(methods, http.MethodGet):
 		return nil, "", fmt.Errorf("%q: /metrics takes GET", text)
@@ -191,7 +192,7 @@ func (a *allowlist) find(r *http.Request) (*endpoint, int, error) {
 
 // data serves what is on the allowlist to clients that have a key.
 func (g *Gateway) data(rw http.ResponseWriter, r *http.Request) {
-	open := r.URL.Path == "/health" && r.URL.RawPath == "" &&
+	open := (r.URL.Path == "/health" || r.URL.Path == "/ready") && r.URL.RawPath == "" &&
 		(r.Method == http.MethodGet || r.Method == http.MethodHead)
 	if !open && !g.cfg.Keys.Accept(r) && !g.cfg.Keys.AcceptKey(r.Header.Get("X-Api-Key")) { // Anthropic's clients
 		g.refuseKey(rw)

@@ -302,7 +302,8 @@ func TestOtherEndpoints(t *testing.T) {
 			case "/tokenize", "/v1/embeddings":
 				got = append(got, r.URL.Path+" "+string(body))
 				io.WriteString(rw, "answer to "+r.URL.Path)
-			case "/server_info", "/get_server_info", "/v1/load_lora_adapter": // what this one has not
+			case "/server_info", "/get_server_info", "/v1/load_lora_adapter", "/health", "/ready":
+				// what this one has not
 				http.NotFound(rw, r)
 			default:
 				got = append(got, r.URL.Path)

@@ -2,7 +2,6 @@ package gateway_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -34,7 +33,7 @@ func TestErrorEvents(t *testing.T) {
 			worker := func(i int, event string) *testWorker {
 				w := &testWorker{srv: t.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					if r.Method == http.MethodGet {
-						io.WriteString(rw, `{"data":[{"id":"a","parent":"base"},{"id":"b","parent":"base"}]}`)
+						tellTwo(rw, r)
 						return
 					}
 					sent[i]++ // one request at a time

@@ -29,7 +29,7 @@ var errNoContent = errors.New("the stream ended before its first token")
 
 // hold reads a stream up to its first content, or the whole of a short reply that is no stream. It returns the error
 // with which the worker failed before that, or the fault that a stream tells of in place of content. With final set,
-// such a stream is passed on.
+// such a stream is passed on; the reply of another model never is.
 func (a *answer) hold(resp *http.Response, final bool) (*fault, error) {
 	n := resp.ContentLength
 	if a.ReadCloser == http.NoBody || n == 0 {
@@ -44,6 +44,9 @@ func (a *answer) hold(resp *http.Response, final bool) (*fault, error) {
 	held, err := a.holdWhole(n)
 	if err != nil {
 		return nil, err
+	}
+	if f := a.checkWhole(held); f != nil {
+		return f, nil
 	}
 	if a.renamer != nil && int64(len(held)) == n {
 		held = append(bytes.Clone(a.renamer.Piece(held)), a.renamer.End()...)
@@ -91,7 +94,7 @@ func (a *answer) holdStart(resp *http.Response, final bool) (f *fault, err error
 	d := a.d
 	sent, stop := d.announce(resp.Header)
 	defer stop()
-	buf, lines := buffers.Get(), eventLines{}
+	buf, lines := buffers.Get(), eventLines{names: a.names}
 	held, passed := buf[:0], false
 	defer func() {
 		a.waits.Store(false)
@@ -115,6 +118,8 @@ func (a *answer) holdStart(resp *http.Response, final bool) (f *fault, err error
 				return nil, nil
 			}
 			return f, nil
+		case v == foreign:
+			return a.otherModel(lines.other), nil
 		case v == content:
 			passed = true
 			return nil, nil

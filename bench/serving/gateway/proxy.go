@@ -24,6 +24,7 @@ import (
 	"lorasim/bench/serving/metrics"
 	"lorasim/bench/serving/modelname"
 	"lorasim/bench/serving/usage"
+	"lorasim/bench/serving/wire"
 	"lorasim/router"
 )
 
@@ -245,6 +246,9 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 	for {
 		for _, k := range append([]int32{d.parsed.adapter}, d.parsed.others...) {
 			if err := workers.LoRAs.EnsureWithin(a.ctx, w, k, d.wait()); err != nil {
+				if errors.Is(err, fleet.ErrChanged) {
+					return nil, d.unanswered(a, err)
+				}
 				d.noPlace, _ = errors.AsType[*fleet.NoPlace](err)
 				return nil, &fault{reason: notLoaded, text: err.Error(), other: true}
 			}
@@ -263,11 +267,10 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 		resp.Body.Close()
 		text := fleet.ErrorText(body)
 		d.answered(a, resp, text)
-		if d.parsed.adapter < 0 || resp.StatusCode != http.StatusNotFound {
-			return nil, answered(resp.StatusCode, text)
-		}
-		if !notServed.MatchString(text) {
-			workers.LoRAs.Forget(w, d.parsed.adapter)
+		if resp.StatusCode != http.StatusNotFound || d.search || d.misses(text) {
+			if resp.StatusCode == http.StatusNotFound && d.parsed.adapter >= 0 {
+				workers.LoRAs.Forget(w, d.parsed.adapter)
+			}
 			return nil, answered(resp.StatusCode, text)
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(body))
@@ -294,12 +297,20 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 // 404 speaks of the adapter.
 var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
 
+// misses reports whether the text of a status 404 says that the worker lacks the model or adapter.
+func (d *dispatch) misses(text string) bool {
+	if d.parsed.adapter < 0 {
+		return fleet.IsNotLoaded(text)
+	}
+	return !notServed.MatchString(text)
+}
+
 // again reports whether another worker, or a load of the adapter, may help. Objects that clients left on one worker,
 // such as a response to look up, are not on the others.
 func (d *dispatch) again(status int) bool {
 	return status >= 500 && status != http.StatusNotImplemented || d.foreign(status) || d.keyRefused(status) ||
 		status == http.StatusTooManyRequests ||
-		status == http.StatusNotFound && (d.parsed.adapter >= 0 || d.search)
+		status == http.StatusNotFound && (d.parsed.adapter >= 0 || d.parsed.base != "" || d.search)
 }
 
 // wait limits the wait of the request for a place for its adapter, on all workers.
@@ -313,15 +324,20 @@ func (d *dispatch) wait() fleet.Wait {
 
 // send sends the request to the worker of an answer.
 func (d *dispatch) send(a *answer) (*http.Response, error) {
-	out, base, r := a.r.WithContext(a.ctx), d.g.cfg.Fleet.Base(a.w), a.r
+	ctx, engine, err := d.process(a)
+	if err != nil {
+		return nil, err
+	}
+	out, base, r := a.r.WithContext(ctx), d.g.cfg.Fleet.Base(a.w), a.r
 	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path, RawQuery: r.URL.RawQuery}
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""
-	e := d.parsed.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter)
+	e := d.parsed.respell(engine.API, engine.Model, d.adapter)
 	if e.name != nil {
 		a.renamer = modelname.NewRenamer(e.model, cmp.Or(d.parsed.asked, d.adapter))
 		out.Header.Del("Accept-Encoding") // names in a compressed reply stay as they are
 	}
+	a.names = d.expect(engine, e.model)
 	d.parsed.send(out, e)
 	d.asked = a.w
 	if d.parsed.stream {
@@ -331,7 +347,36 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	if cause := a.cause(); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
+	if err == nil {
+		d.check(resp)
+	}
 	return resp, err
+}
+
+// process returns the engine for which the request is spelled, and a context that keeps it from other ones.
+func (d *dispatch) process(a *answer) (context.Context, *fleet.Info, error) {
+	f := d.g.cfg.Fleet
+	if !d.booked {
+		return a.ctx, &fleet.Info{API: f.API(a.w), Model: f.Model(a.w)}, nil
+	}
+	p, err := f.Requests.Process(&d.fr)
+	if err != nil {
+		return nil, nil, err
+	}
+	confirm := func(ctx context.Context) error { return f.Requests.Confirm(ctx, &d.fr) }
+	return wire.For(a.ctx, &wire.Process{ID: p.ID, Confirm: confirm}), &p.Info, nil
+}
+
+// check casts doubt on a worker whose reply contradicts what is known of it.
+func (d *dispatch) check(resp *http.Response) {
+	if !d.booked {
+		return
+	}
+	requests := d.g.cfg.Fleet.Requests
+	requests.Server(&d.fr, resp.Header.Get("Server"))
+	if resp.StatusCode == http.StatusNotFound {
+		requests.Doubt(&d.fr)
+	}
 }
 
 // answer is the body of a worker's answer. It is counted as it passes.
@@ -350,6 +395,7 @@ type answer struct {
 	tail   [12]byte // the latest bytes
 	said   []byte   // the beginning of an event with an error; nil: there was none
 	last   []byte   // what the client gets beyond what the worker sent
+	names  modelNames
 	// renamer gives the client the name of the model that it used; nil: that is the worker's
 	renamer *modelname.Renamer
 	rest    []byte // renamed, but not read yet

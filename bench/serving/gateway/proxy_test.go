@@ -90,7 +90,8 @@ func startScriptedWith(t *testing.T, retries int, set func(*Config), answers ...
 			switch {
 			case r.URL.Path == "/load_lora_adapter":
 				s.loads.Add(1)
-			case !started.Load():
+			case !started.Load(), r.Method == http.MethodGet &&
+				(r.URL.Path == "/v1/models" || r.URL.Path == "/server_info"):
 				io.WriteString(rw, "{}") // what the fleet asks for
 			default:
 				a(rw, r)

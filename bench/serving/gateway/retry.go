@@ -30,13 +30,18 @@ const (
 	busy       = "refused"  // status 429 or 503: not executed
 	keyRefused = "key"      // status 401 to the gateway's own key: not executed
 	notFound   = "not_found"
-	badStatus  = "status" // 500 or more, other than 501 and 503
+	changed    = "changed" // another process is at the worker's URL, or it lacks the adapter; nothing was sent
+	wrongModel = "model"   // the reply names another model than the request
+	badStatus  = "status"  // 500 or more, other than 501 and 503
 	noAnswerIs = "the worker did not answer"
 	noKeyIs    = "the worker does not accept the key of the gateway"
 )
 
 // unanswered notes an error of a request that was sent to a worker, and returns its fault.
 func (d *dispatch) unanswered(a *answer, err error) *fault {
+	if errors.Is(err, fleet.ErrChanged) {
+		return &fault{reason: changed, text: err.Error()}
+	}
 	if d.r.Context().Err() == nil && d.parsed.failed() == nil {
 		d.fault(a.w, err)
 		d.g.workers.Log("worker %d (%s): %v", a.w, d.g.cfg.Fleet.URL(a.w), err)

@@ -3,33 +3,11 @@ package live
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"lorasim/bench/serving/fleet"
-	"lorasim/router"
 	"lorasim/sim/profile"
 )
-
-// A gateway whose policy plans refuses workers of different base models before it starts.
-func TestOneBase(t *testing.T) {
-	report := func(url, model string) fleet.Report { return fleet.Report{URL: url, Info: fleet.Info{Model: model}} }
-	same := []fleet.Report{report("u0", ""), report("u1", "A"), report("u2", "A")}
-	mixed := append(same, report("u3", "B"))
-	planning := &router.Router{Name: "period_mig", Planner: noPlanner{}}
-	if err := oneBase(same, planning); err != nil {
-		t.Error(err)
-	}
-	if err := oneBase(mixed, &router.Router{Name: "least-loaded"}); err != nil {
-		t.Error(err)
-	}
-	err := oneBase(mixed, planning)
-	if err == nil || !strings.Contains(err.Error(), "u1 serves base model A, u3 serves B: policy period_mig") {
-		t.Error(err)
-	}
-}
-
-type noPlanner struct{ router.Planner }
 
 // What is assumed of workers is said once, with the limits that a worker does not report.
 func TestAssumedIsSaid(t *testing.T) {

@@ -223,9 +223,6 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	if cfg.Router, err = sc.Router(ctx, ps, cfg.Adapters); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := oneBase(reports, cfg.Router); err != nil && gateway {
-		return nil, cfg.Router, nil, err
-	}
 	if gateway && cfg.Log != nil {
 		noteAssumed(cfg.Log, ps, reports, cfg.Stated)
 	}
@@ -261,20 +258,6 @@ func extend(ctx context.Context, sc *scenario.Scenario, ps []*profile.Profile,
 	}
 	own, err := limits(ps)
 	return rt, own, err
-}
-
-// oneBase is an error if workers serve different base models and the policy works with one only.
-func oneBase(reports []fleet.Report, rt *router.Router) error {
-	first := slices.IndexFunc(reports, func(r fleet.Report) bool { return r.Model != "" })
-	for i := range reports {
-		if m := reports[i].Model; m != "" && m != reports[first].Model {
-			if err := fleet.OneBase(rt); err != nil {
-				return fmt.Errorf("%s serves base model %s, %s serves %s: %w", reports[first].URL, reports[first].Model,
-					reports[i].URL, m, err)
-			}
-		}
-	}
-	return nil
 }
 
 // limits are those that profiles assume.

@@ -277,7 +277,12 @@ func (a *attempt) post() (*http.Response, error) {
 	j.posted = true
 	j.mu.Unlock()
 	a.limit(c.cfg.FirstToken)
-	r := c.targets[a.w].WithContext(a.ctx)
+	process, err := c.cfg.Fleet.Requests.Process(&j.fr)
+	if err != nil {
+		return nil, wire.NotSent(err)
+	}
+	r := c.targets[a.w].WithContext(wire.For(a.ctx, &wire.Process{ID: process.ID,
+		Confirm: func(ctx context.Context) error { return c.cfg.Fleet.Requests.Confirm(ctx, &j.fr) }}))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	r.Body, _ = r.GetBody()
 	r.ContentLength = int64(len(body))

@@ -16,6 +16,7 @@ func (c *Client) leave(r *http.Request) (*http.Response, error) {
 	if _, ok := c.base.(*http.Transport); !ok {
 		return final(upgrades)(c.base.RoundTrip(r))
 	}
+	r = confirmed(r, processOf(r.Context()))
 	var connected atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
 	resp, err := final(upgrades)(c.base.RoundTrip(once(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))))

@@ -54,8 +54,9 @@ func (p *pool) rested(before time.Time) int {
 }
 
 // take returns the latest used connection that has rested. If too many connections rest, it returns the one that has
-// rested longest. It returns nil if there is none.
-func (c *Client) take(addr string) *conn {
+// rested longest. It returns nil if there is none, or if it was
+// opened for another process than the given one; 0: any.
+func (c *Client) take(addr string, process int64) *conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.pools[addr]
@@ -71,8 +72,23 @@ func (c *Client) take(addr string) *conn {
 		return nil
 	}
 	idle := p.idle[i]
+	if process != 0 && idle.process != process {
+		closeAll(p.dropOthers(process))
+		return nil
+	}
 	p.idle = slices.Delete(p.idle, i, i+1)
 	return idle
+}
+
+// dropOthers removes the connections to other processes, and returns them.
+func (p *pool) dropOthers(process int64) (others []*conn) {
+	p.idle = slices.DeleteFunc(p.idle, func(k *conn) bool {
+		if k.process != process {
+			others = append(others, k)
+		}
+		return k.process != process
+	})
+	return others
 }
 
 // put keeps a connection for another request, or closes it.

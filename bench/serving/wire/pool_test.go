@@ -315,7 +315,7 @@ func TestEarlyReply(t *testing.T) {
 	s := serve(t, func(_ int64, body string, nc net.Conn) bool { say(nc, body[:1]); return true })
 	c := newClient(t)
 	post(t, c, s.url, "x")
-	k := c.take(addr(t, s.url))
+	k := c.take(addr(t, s.url), 0)
 	if k == nil {
 		t.Fatal("no idle connection")
 	}
@@ -386,7 +386,7 @@ func TestReaper(t *testing.T) {
 		p.idle[0].since = time.Now().Add(-idleLimit)
 	}
 	c.mu.Unlock()
-	if c.take(addr(t, s.url)) != nil {
+	if c.take(addr(t, s.url), 0) != nil {
 		t.Error("an old connection is taken")
 	}
 	until(t, "the timer closes the last one", func() bool { return s.open.Load() == 0 })
@@ -435,7 +435,7 @@ func TestTake(t *testing.T) {
 			p.idle = append(p.idle, &conn{since: now.Add(-time.Duration(age) * time.Millisecond)})
 		}
 		n := len(p.idle)
-		k := c.take("a")
+		k := c.take("a", 0)
 		if k != nil && (now.Sub(k.since) >= idleLimit || time.Since(k.since) < rest || len(p.idle) != n-1) {
 			t.Fatalf("idle for %v", now.Sub(k.since))
 		}

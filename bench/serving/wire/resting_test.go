@@ -18,7 +18,7 @@ func TestResting(t *testing.T) {
 			p.idle = append(p.idle, &conn{since: time.Now()})
 		}
 		oldest := p.idle[0]
-		if k := c.take("a"); (k == oldest) != (n > maxResting) || n <= maxResting && k != nil {
+		if k := c.take("a", 0); (k == oldest) != (n > maxResting) || n <= maxResting && k != nil {
 			t.Errorf("%d at rest: took %v", n, k)
 		}
 	}

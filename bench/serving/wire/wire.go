@@ -97,6 +97,9 @@ func Unsent(err error) bool {
 	return ok
 }
 
+// NotSent marks the error of a request that its sender gave up before it was written, so that [Unsent] reports it.
+func NotSent(err error) error { return &unsent{err} }
+
 // RoundTrip implements http.RoundTripper. It leaves requests to the http.Client if their body is long or can be read
 // only once, or if they change the protocol. If the context has ended, the error is the context's cause.
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -105,18 +108,24 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 		return c.leave(r)
 	}
 	ctx, addr := r.Context(), hostPort(r.URL)
+	process := processOf(ctx)
 	for {
 		if ctx.Err() != nil { // nothing is sent then
 			return nil, context.Cause(ctx)
 		}
-		conn := c.take(addr)
+		conn := c.take(addr, process.ID)
 		kept := conn != nil
 		if !kept {
 			nc, err := c.dial(ctx, "tcp", addr)
 			if err != nil {
 				return nil, cmp.Or(context.Cause(ctx), error(&unsent{err}))
 			}
+			if err := process.confirm(ctx); err != nil {
+				nc.Close()
+				return nil, cmp.Or(context.Cause(ctx), error(&unsent{err}))
+			}
 			conn = newConn(nc, c, addr)
+			conn.process = process.ID
 			c.opened()
 		}
 		conn.kept = kept
@@ -152,8 +161,10 @@ type conn struct {
 	head  int           // bytes that a head may still have; -1: none is read
 	since time.Time     // when it became idle
 	kept  bool          // it has served before
-	wrote bool          // some of the present request
-	unfit error         // why the latest write did not take place; net/http does not hand it on as it is
+
+	process int64 // for which it was opened; 0: any
+	wrote   bool  // some of the present request
+	unfit   error // why the latest write did not take place; net/http does not hand it on as it is
 
 	raw    syscall.RawConn // nil: it is no socket
 	look   func(fd uintptr) bool

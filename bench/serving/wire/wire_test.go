@@ -304,7 +304,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("with an ended context: %v", err)
 		}
 	}
-	if c.take(addr(t, s.URL)) != nil {
+	if c.take(addr(t, s.URL), 0) != nil {
 		t.Error("a connection that was cut off is kept")
 	}
 }

@@ -131,7 +131,7 @@ func (a *Answer) Failure() error {
 	case f.Holds || a.Interrupted:
 		return nil
 	case a.Stopped:
-		return fmt.Errorf("no number of workers was accepted within the budget of %s; increase --budget", a.allowed())
+		return a.noneWithin()
 	case f.Decision == Overloaded:
 		return fmt.Errorf("not enough: with %s queues grow without end (overloaded); required: %s %s",
 			f.Candidate, percent(a.asked()), a.demand())
@@ -146,6 +146,10 @@ func (a *Answer) Failure() error {
 		return fmt.Errorf("not enough: with %s %s %s, required: %s",
 			f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	}
+}
+
+func (o *Options) noneWithin() error {
+	return fmt.Errorf("no number of workers was accepted within the budget of %s; increase --budget", o.allowed())
 }
 
 // allowed is the budget in words.

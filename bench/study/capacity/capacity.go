@@ -140,6 +140,9 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, err
 			found, err = best, nil
 		}
 	}
+	if errors.Is(err, errSpent) {
+		return nil, o.noneWithin()
+	}
 	if err != nil {
 		return nil, err
 	}

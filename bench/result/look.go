@@ -1,0 +1,136 @@
+package result
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"lorasim/bench/steady"
+	"lorasim/internal/format"
+)
+
+// A LookLine is a line of a first look, beside those that a result has by itself.
+type LookLine struct{ Label, Text string }
+
+// WriteLook writes the answer of a run in a few lines: its state, latencies and throughput, what the policy planned,
+// and the given lines. It omits what is unknown, and writes nothing without an Extra.
+func (r *Result) WriteLook(w io.Writer, more ...LookLine) error {
+	if r.Extra == nil {
+		return nil
+	}
+	lines := slices.Concat([]LookLine{
+		{"State", r.stateText()},
+		{"TTFT", r.latencyText(MeanTTFT, P99TTFT)},
+		{"E2E", r.latencyText(MeanE2E, P99E2E)},
+		{"Rates", r.ratesText()},
+		{"SLO", r.sloText()},
+	}, more, []LookLine{{"Plans", r.plansText()}})
+	var b strings.Builder
+	for _, l := range lines {
+		writeHead(&b, l.Label, l.Text)
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	_, err := io.WriteString(w, "\n"+b.String())
+	return err
+}
+
+// stateText describes whether the workers keep up.
+func (r *Result) stateText() string {
+	a := r.Steady
+	if a == nil {
+		return ""
+	}
+	text := string(a.State)
+	if a.OfferedRate > 0 {
+		text += fmt.Sprintf(", %s requests/s offered", digits(a.OfferedRate))
+	}
+	if a.SustainableRate > 0 {
+		text += fmt.Sprintf(", %s sustainable", digits(a.SustainableRate))
+	}
+	if a.State != steady.Steady && a.Reason != "" {
+		text += ": " + a.Reason
+	}
+	return text
+}
+
+// latencyText is a mean with its interval, and a percentile.
+func (r *Result) latencyText(mean, p99 ID) string {
+	m, ok := r.Metrics.Get(mean)
+	if !ok {
+		return ""
+	}
+	text := "mean " + latency(m)
+	if r.Steady != nil {
+		for _, in := range r.Steady.Intervals {
+			if id, ok := IDOf(in.Metric); ok && id == mean {
+				text += fmt.Sprintf(" (95 %% interval %s to %s)", latency(in.Low), latency(in.High))
+			}
+		}
+	}
+	if p, ok := r.Metrics.Get(p99); ok {
+		text += ", P99 " + latency(p)
+	}
+	return text
+}
+
+// latency writes ms with three digits: 70.1 ms, 223 ms, 3.13 s.
+func latency(ms float64) string {
+	if ms >= 999.5 {
+		return digits(ms/1000) + " s"
+	}
+	return digits(ms) + " ms"
+}
+
+// digits writes three digits, or all those before the point.
+func digits(v float64) string {
+	if math.Abs(v) >= 999.5 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+func (r *Result) ratesText() string {
+	text := ""
+	for _, c := range []struct {
+		of   ID
+		form string
+	}{{RequestThroughput, "%.2f requests/s"}, {OutputThroughput, "%.0f output tokens/s"}} {
+		if v, ok := r.Metrics.Get(c.of); ok && v > 0 {
+			text += ", " + fmt.Sprintf(c.form, v)
+		}
+	}
+	return strings.TrimPrefix(text, ", ")
+}
+
+func (r *Result) sloText() string {
+	g := r.Extra.Goodput
+	if g == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s of the requests within %s", percent(g.Share), g.SLO)
+}
+
+// plansText says what a planning policy did, and why it did nothing.
+func (r *Result) plansText() string {
+	p := r.Extra.Plans
+	if p == nil {
+		return ""
+	}
+	moved := int64(0)
+	for _, n := range p.Moves {
+		moved += n
+	}
+	text := fmt.Sprintf("%d made, %d applied", r.Extra.SolverRuns, p.Applied)
+	if p.Applied == 0 {
+		if p.Dropped > 0 {
+			return text + fmt.Sprintf(": %d came too late to be carried out", p.Dropped)
+		}
+		return text + ": no plan changed anything"
+	}
+	return text + fmt.Sprintf("; %s loaded and %d unloaded by them, %s moved", format.Count(int(p.Loads), "adapter"),
+		p.Unloads, format.Count(int(moved), "request"))
+}
