@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"lorasim/bench/scenario"
 )
 
 // helpWidth is the width of help texts, in columns.
@@ -94,7 +96,7 @@ func usageOf(cmd *cobra.Command) error {
 		fmt.Fprint(w, cmd.Annotations[aliasesKey])
 	} else {
 		common := func(f *pflag.Flag) bool { return isCommon(cmd, f) }
-		for _, g := range groupsOf(cmd, common, func(*pflag.Flag) string { return "Common flags" }) {
+		for _, g := range groupsOf(cmd, common, sectionOf) {
 			g.describe(w)
 		}
 		fmt.Fprintf(w, "\nMore flags, which %s --%s describes:\n", cmd.CommandPath(), helpAll)
@@ -150,6 +152,22 @@ func headingOf(f *pflag.Flag) string {
 		return g[0]
 	}
 	return "Options"
+}
+
+// sectionOf is the heading of a common flag: the section of its setting in a scenario file.
+func sectionOf(f *pflag.Flag) string {
+	v, setting := f.Value.(*settingValue)
+	switch {
+	case f.Name == helpAll || f.Name == "help":
+		return "Help"
+	case f.Name == "scenario" || f.Name == "print-config" || setting && v.field.Section == "":
+		return "Run"
+	case f.Name == "engine-args" || setting && v.field.Section == scenario.EngineSection:
+		return "Cluster"
+	case !setting:
+		return headingOf(f)
+	}
+	return strings.ToUpper(v.field.Section[:1]) + v.field.Section[1:]
 }
 
 // groupsOf returns the flags of a command that keep accepts, grouped by heading. Groups are in the

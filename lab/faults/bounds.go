@@ -29,7 +29,7 @@ func bounds() []bound {
 		most("freeze", "lost", clientsAtOnce),
 		most("hang", "lost", clientsAtOnce), most("stall", "lost", clientsAtOnce),
 		most("trickle", "lost", clientsAtOnce),
-		all("second", "wrong", 0), most("too-short", "lost", ejected),
+		all("second", "wrong", 0), all("too-short", "lost", 0),
 		all("metrics-{}", "lost", 0), all("metrics-nan", "lost", 0), all("metrics-endless", "lost", 0),
 		all("metrics-gzip", "lost", 0),
 		most("metrics-endless", "peak RSS, MB", 200), most("metrics-gzip", "peak RSS, MB", 200),
@@ -54,11 +54,12 @@ func bounds() []bound {
 	}
 	// 600 of 2000 are cut if no worker is better than the others; the others must be served.
 	list = append(list, most("cut-all", "lost", 700), most("cut-adapter", "lost", ejected))
-	for _, row := range []string{"cut", "reset", "cut-whole", "cut-some"} {
+	for _, row := range []string{"cut", "reset", "cut-some"} {
 		list = append(list, most(row, "lost", ejected))
 	}
-	for _, row := range []string{"reset-first", "drop", "not-http", "cut-head", "stall-head", "retry-after", "401",
-		"counts", "too-long", "5xx", "5xx-half", "probes-500", "loads-refused", "loads-slow"} {
+	for _, row := range []string{"reset-first", "drop", "not-http", "cut-whole", "cut-head", "stall-head",
+		"retry-after", "401", "counts", "too-long", "5xx", "5xx-half", "probes-500", "loads-refused",
+		"loads-slow"} {
 		list = append(list, all(row, "lost", 0))
 	}
 	for _, f := range faults() {

@@ -221,7 +221,7 @@ func TestUpload(t *testing.T) {
 // TestReplay: a run that is shown can be replayed, by its ID.
 func TestReplay(t *testing.T) {
 	srv := newServer(t, web.Config{Replay: func(_ context.Context, sc *scenario.Scenario) (json.RawMessage, error) {
-		return json.Marshal(map[string]any{"policy": sc.Routing.Policy, "requests": sc.Workload.NumPrompts})
+		return json.Marshal(map[string]any{"policy": sc.Routing.Policy, "requests": sc.Workload.NumPrompts.Value})
 	}})
 	status, text := send(t, "POST", srv.URL+"/secret/api/run", oneRun, nil)
 	id := ""

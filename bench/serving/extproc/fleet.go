@@ -106,12 +106,30 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 		return nil, &Refusal{Status: 404, Text: fmt.Sprintf("the model %q does not exist", t.model),
 			Reason: "unknown-model"}
 	}
+	lora, _ := s.LoraPath.(string)
+	if adapter == trace.BaseModel && lora != "" {
+		if adapter = p.Fleet.Lookup(lora); adapter < 0 {
+			return nil, &Refusal{Status: 404, Text: fmt.Sprintf("the adapter %q does not exist", lora),
+				Reason: "unknown-model"}
+		}
+	}
 	if adapter != trace.BaseModel {
 		t.model = p.Fleet.Adapters()[adapter].Name
 	}
 	body := t.read(a)
+	var engines fleet.Engines
+	switch batch, _ := s.LoraPath.([]any); {
+	case adapter != trace.BaseModel:
+		respelled := s.Model != "" && (body != nil || s.form[1] > 0)
+		engines = fleet.EnginesFor(a.Path, respelled, p.Fleet.Lookup(lora) == adapter)
+	case len(batch) > 0: // only the engine reads it
+		engines = fleet.EnginesFor(a.Path, false, true)
+	}
+	if !p.Fleet.Serves(engines) {
+		return nil, &Refusal{Status: 404, Text: fleet.NoEngine(a.Path), Reason: "adapter-not-supported"}
+	}
 	t.fr = fleet.Request{Request: router.Request{ID: p.nextID.Add(1), Adapter: adapter, Prompt: t.prompt,
-		MaxNew: s.maxNew()}, Sent: p.Now(), Streams: s.Stream}
+		MaxNew: s.maxNew()}, Sent: p.Now(), Streams: s.Stream, Engines: engines}
 	if adapter == trace.BaseModel && slices.Contains(p.Fleet.Models(), t.model) {
 		t.fr.Base = t.model
 	}

@@ -141,7 +141,8 @@ func TestFleetPicker(t *testing.T) {
 	}{
 		{"/v1/completions", `{"model":"a","prompt":"x"}`, 0},
 		{"/v1/completions", `{"model":"base","prompt":[1,2]}`, 0},
-		{"/generate", `{"text":"x","lora_path":"b"}`, 0},
+		{"/v1/completions", `{"prompt":"x","model":"base","lora_path":"b"}`, 0},
+		{"/generate", `{"text":"x","lora_path":"b"}`, 404}, // vLLM has no such path
 		{"/v1/models", "", 0},
 		{"/v1/completions", `{"model":"nobody","prompt":"x"}`, 404},
 		{"/v1/completions", `{`, 400},

@@ -90,13 +90,9 @@ func TestEveryFormOfRequest(t *testing.T) {
 	for path, body := range map[string]string{
 		"/v1/completions":      `"prompt":"x"`,
 		"/v1/chat/completions": `"messages":[{"role":"user","content":"x"}]`,
-		"/v1/responses":        `"input":"x"`,
 		"/v1/messages":         `"messages":[{"role":"user","content":"x"}]`,
 		"/v1/embeddings":       `"input":["x"]`,
-		"/v1/score":            `"text_1":"x","text_2":["y"]`,
-		"/v1/rerank":           `"query":"x","documents":["y"]`,
 		"/tokenize":            `"prompt":"x"`,
-		"/v1/audio/speech":     `"input":"x"`,
 	} {
 		c := dial(t, cl, address, processPath)
 		got := picked(t, c, path, "application/json", `{`+body+`,"model":"b"}`)
@@ -104,6 +100,49 @@ func TestEveryFormOfRequest(t *testing.T) {
 			t.Errorf("%s: %s, expected %s", path, got, want)
 		}
 		c.in.Close()
+	}
+}
+
+// A request for an adapter goes to an engine that reads the adapter there, or is refused.
+func TestFormsWithoutAdapters(t *testing.T) {
+	cl := client(t)
+	f := workersOf(t, "least-loaded", emulate.SGLang, emulate.VLLM)
+	mixed := serve(t, pickerOf(f))
+	sglang := serve(t, pickerOf(workersOf(t, "least-loaded", emulate.SGLang)))
+	for _, c := range []struct {
+		path, body string
+		worker     int // of the mixed fleet; -1: either
+		alone      bool
+	}{
+		{"/v1/completions", `{"model":"b","prompt":"x"}`, -1, true},
+		{"/llm/v1/completions?x=1", `{"model":"b","prompt":"x"}`, -1, true},
+		{"/v1/completions", `{"prompt":"x","lora_path":"b"}`, 0, true},
+		{"/v1/completions", `{"model":"base","prompt":["x","y"],"lora_path":["a","b"]}`, 0, true},
+		{"/v1/messages", `{"model":"b","messages":[]}`, -1, true},
+		{"/tokenize", `{"model":"b","prompt":"x"}`, -1, true},
+		{"/generate", `{"text":"x","lora_path":"b"}`, 0, true},
+		{"/v1/responses", `{"model":"b","input":"x"}`, 1, false},
+		{"/v1/responses", `{"model":"base","input":"x"}`, -1, true},
+		{"/v1/score", `{"model":"b"}`, 1, false},
+		{"/v1/rerank", `{"model":"base:b"}`, 1, false},
+		{"/classify", `{"model":"b"}`, 1, false},
+	} {
+		ask := func(address string) answer {
+			s := dial(t, cl, address, processPath)
+			defer s.in.Close()
+			s.send(headersOf(requestHeaders, false, header{":path", c.path},
+				header{"content-type", "application/json"}))
+			s.send(bodyOf(requestBody, c.body, true))
+			return parseAnswer(t, s.receive())
+		}
+		for range 3 {
+			if a := ask(mixed); a.Endpoint == "" || c.worker >= 0 && a.Endpoint != f.Address(c.worker) {
+				t.Errorf("%s %s: %+v, expected worker %d", c.path, c.body, a, c.worker)
+			}
+		}
+		if a := ask(sglang); (a.Endpoint != "") != c.alone || !c.alone && a.Status != 404 {
+			t.Errorf("%s %s with sglang alone: %+v", c.path, c.body, a)
+		}
 	}
 }
 

@@ -295,8 +295,8 @@ func (d *detector) any() bool {
 // adapter is ejected, and workers with as many requests as they may have before they have served one. If no worker is
 // usable, those on trial take requests without limit, or else those that are ejected: that is better than to serve no
 // request.
-func (d *detector) mask(v *router.View, a int32, tried []int, base string) {
-	other := func(i int) bool { return !d.table.serves(d.table.workers[i], base) }
+func (d *detector) mask(v *router.View, a int32, tried []int, serves func(*worker) bool) {
+	other := func(i int) bool { return !serves(d.table.workers[i]) }
 	for i := range v.Workers {
 		v.Workers[i].Ejected = v.Workers[i].Ejected || other(i)
 	}

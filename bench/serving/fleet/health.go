@@ -176,6 +176,9 @@ func (p *prober) probed(k *worker, l load, own int, err, unready error) {
 		}
 		p.table.setLimits(k, l.Limits)
 		p.table.learnLimit(k, l)
+		if l.InSlots != nil {
+			k.loras.resident(func(a int32) bool { return l.InSlots[p.discovery.catalog.name(a)] })
+		}
 		p.table.setReady(k, unready)
 		k.books.setOthers(l, max(own, len(k.books.requests)), p.cfg.Now())
 	} else if h.failed++; h.failed >= failureThreshold || !errors.Is(err, context.DeadlineExceeded) {

@@ -71,7 +71,7 @@ type holdings struct {
 	rows []*adapter // by index of the adapter
 	held []int32    // adapters with held, in no order
 	// recent are held adapters in the order of their latest use, the latest first. The first ones are assumed to be
-	// in GPU slots: servers do not say.
+	// in GPU slots, unless the server says which are; see resident.
 	recent []int32
 	most   int // adapters that the worker can hold, by its own information; 0: unknown
 

@@ -25,6 +25,8 @@ type Request struct {
 	// Base is the base model that the request names; "": none. For a request with an adapter, the adapter's base model
 	// is used instead.
 	Base string
+	// Engines has the engines that serve the request's adapter.
+	Engines Engines
 	// Streams states that tokens arrive one by one. If it is false, they arrive together with the whole reply.
 	Streams bool
 	// Only reports whether the worker with an address, HOST:PORT, may be picked. nil: every worker may.
@@ -104,11 +106,14 @@ func (q *Requests) Takes(r *Request, tried ...int) bool {
 // masked returns the view in which the workers are hidden that a request avoids. Called with mu held.
 func (q *Requests) masked(r *Request, tried []int) *router.View {
 	v, base := q.table.fresh(), q.table.wanted(r.Adapter, r.Base)
-	if masked := len(tried) > 0 || !q.table.allServe(base) || q.outliers.any() || q.outliers.unfit(r.Adapter); masked ||
-		r.Only != nil {
+	masked := len(tried) > 0 || !q.table.allServe(base) || !q.table.suits(r.Engines) || q.outliers.any() ||
+		q.outliers.unfit(r.Adapter)
+	if masked || r.Only != nil {
 		v = q.copyOf(v)
 		if masked {
-			q.outliers.mask(v, r.Adapter, tried, base)
+			q.outliers.mask(v, r.Adapter, tried, func(k *worker) bool {
+				return q.table.serves(k, base) && r.Engines.Has(k.kind())
+			})
 		}
 		if r.Only != nil {
 			hideOthers(r, v)

@@ -24,9 +24,11 @@ type load struct {
 	Busy            map[string]bool // adapters of requests that have had a token; nil: not reported
 	At              float64         // when Busy was taken, by the worker's clock, s
 	VLLM            bool            // the report consists of vLLM's metrics
-	started         float64         // when the worker's process started, by its own clock, s; 0: not told
-	report          *router.Report  // the part that endpoint pickers read; nil: none
-	Limits                          // limits that are reported with the load
+	InSlots         map[string]bool // adapters in GPU slots; nil: not reported
+	Times           LoadTimes
+	started         float64        // when the worker's process started, by its own clock, s; 0: not told
+	report          *router.Report // the part that endpoint pickers read; nil: none
+	Limits                         // limits that are reported with the load
 }
 
 // load reads the load signal. It uses the first signal that the worker has, and remembers its name. For a server
@@ -155,6 +157,9 @@ func readVLLM(text []byte) (l load, err error) {
 				}
 			}
 		}
+	}
+	if err := l.readResidency(families); err != nil {
+		return l, err
 	}
 	for _, m := range families["vllm:cache_config_info"].GetMetric() { // one for each engine
 		blocks, err1 := strconv.ParseInt(labelOf(m, "num_gpu_blocks"), 10, 32)

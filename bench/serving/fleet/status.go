@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"lorasim/router"
 	"lorasim/sim/record"
 )
 
@@ -121,6 +122,10 @@ type WorkerState struct {
 	KVUsed   int64    `json:"kv_used"`         // tokens of the fleet's own running requests
 	Loaded   int      `json:"adapters_loaded"` // number of loaded adapters
 	Adapters []string `json:"adapters"`        // names of the loaded adapters; set by [Fleet.Workers] only
+	// InSlots has the names of the adapters in GPU slots: those that the worker reports, or else those used last. It is
+	// set by [Fleet.Workers] only.
+	InSlots []string `json:"adapters_in_slots"`
+	LoadTimes
 	OutlierState
 }
 
@@ -129,10 +134,13 @@ func (f *Fleet) Workers() []WorkerState {
 	defer f.lock()()
 	list := f.status()
 	for i := range list {
-		held := slices.Sorted(slices.Values(f.workers[list[i].Worker].loras.held))
-		list[i].Adapters = make([]string, len(held))
-		for j, a := range held {
-			list[i].Adapters[j] = f.catalog.name(a)
+		h := &f.workers[list[i].Worker].loras
+		list[i].Adapters, list[i].InSlots = []string{}, []string{}
+		for _, a := range slices.Sorted(slices.Values(h.held)) {
+			list[i].Adapters = append(list[i].Adapters, f.catalog.name(a))
+			if h.view.Adapters[a].Tier == router.GPU {
+				list[i].InSlots = append(list[i].InSlots, f.catalog.name(a))
+			}
 		}
 	}
 	return list
@@ -155,7 +163,7 @@ func (f *Fleet) status() []WorkerState {
 		s := WorkerState{Worker: k.index, URL: k.url, Leaving: k.leaving, Info: k.health.info, Up: v.Up,
 			Draining: v.Draining, Running: v.Running,
 			Queued: v.Queued, Deferred: said.Deferred, Pending: len(k.places.tickets), KVUsed: k.books.kv.Load(),
-			Loaded: len(k.loras.held), OutlierState: f.outliers.state(k)}
+			Loaded: len(k.loras.held), LoadTimes: said.Times, OutlierState: f.outliers.state(k)}
 		s.API, s.Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
 		list = append(list, s)
 	}

@@ -170,6 +170,16 @@ func (o *outcomes) Applied(_ *router.Plan, err error) { o.told = append(o.told, 
 // lora1, ... and the policy and planner above.
 func startFleet(t *memory, adapters int, edit func(*Config), workers ...*fakeWorker) (*Fleet, *fixed, *outcomes) {
 	t.Helper()
+	f, policy, planner := newFleet(t, adapters, edit, workers...)
+	if err := f.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return f, policy, planner
+}
+
+// newFleet is startFleet before the start.
+func newFleet(t *memory, adapters int, edit func(*Config), workers ...*fakeWorker) (*Fleet, *fixed, *outcomes) {
+	t.Helper()
 	policy, planner := &fixed{}, &outcomes{each: time.Hour}
 	client := &http.Client{Transport: t.net.Transport()}
 	now := 0.0
@@ -194,9 +204,6 @@ func startFleet(t *memory, adapters int, edit func(*Config), workers ...*fakeWor
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close(); client.CloseIdleConnections() })
-	if err := f.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
 	return f, policy, planner
 }
 

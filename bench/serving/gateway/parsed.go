@@ -48,6 +48,7 @@ type parsed struct {
 	asked   string   // the value of "model"
 	names   []string // of adapters or the model
 	loras   []string // adapters in "lora_path"
+	mixed   bool     // "lora_path" is a list of different adapters, which no model's name can replace
 	fields  struct { // other fields that were found
 		model, lora, sampling json.RawMessage
 		tokens                [3]int32 // max_completion_tokens, max_tokens, max_output_tokens
@@ -335,7 +336,9 @@ func (q *parsed) name() {
 			if name != nil {
 				q.names = append(q.names, *name)
 			}
+			q.mixed = q.mixed || name == nil || *name != q.names[0]
 		}
+		q.mixed = q.mixed && len(q.names) > 0
 	}
 	q.asked, q.loras = model, q.names
 	if lora != "" {
@@ -352,6 +355,18 @@ func (q *parsed) name() {
 	}
 	json.Unmarshal(q.fields.sampling, &p)
 	q.maxNew = cmp.Or(tokens(p.MaxNewTokens), q.fields.tokens[0], q.fields.tokens[1], q.fields.tokens[2], q.maxNew)
+}
+
+// byLoRAPath reports whether "lora_path" names the adapters.
+func (q *parsed) byLoRAPath() bool { return len(q.loras) > 0 && slices.Equal(q.names, q.loras) }
+
+// engines returns the engines that serve the request.
+func (q *parsed) engines(path string) fleet.Engines {
+	if q.adapter == trace.BaseModel && len(q.others) == 0 {
+		return fleet.Engines{}
+	}
+	own := q.byLoRAPath()
+	return fleet.EnginesFor(path, q.openAI && !(q.mixed && own), own)
 }
 
 // tokens returns a number of tokens, or 0 if n is not one.
@@ -424,7 +439,8 @@ type edit struct {
 // respell returns the change of the body for a worker: a new name of the model, if the worker's interface spells
 // adapters in another way, else none. sglang reads no adapters in forms.
 func (q *parsed) respell(api fleet.API, base, adapter string) (e edit) {
-	if !q.openAI || q.adapter == trace.BaseModel || q.object == 0 && (!q.form || api != fleet.VLLM) {
+	if !q.openAI || q.mixed && q.byLoRAPath() || q.adapter == trace.BaseModel ||
+		q.object == 0 && (!q.form || api != fleet.VLLM) {
 		return e
 	}
 	model := adapter

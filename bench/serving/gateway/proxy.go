@@ -76,6 +76,11 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 		g.refuse(rw, &refusal{status: http.StatusBadRequest, text: err.Error()}, "Bad Request")
 		return
 	}
+	engines := q.engines(r.URL.Path)
+	if !g.cfg.Fleet.Serves(engines) {
+		g.refuse(rw, &refusal{status: http.StatusNotFound, text: fleet.NoEngine(r.URL.Path)}, "Not Found")
+		return
+	}
 	d := &dispatch{g: g, r: r, line: l, parsed: q, sent: time.Now(), adapter: "base", search: search,
 		booked: r.Method == http.MethodPost && !search, asked: -1}
 	if q.adapter >= 0 {
@@ -85,6 +90,7 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt,
 		MaxNew: q.maxNew}, Sent: g.workers.Now()}
 	d.fr.Owner, d.fr.Streams, d.fr.Base = d, q.stream, q.base
+	d.fr.Engines = engines
 	g.identify(q, &d.fr)
 	if q.whole {
 		d.fr.Hint = g.cfg.Fleet.Requests.ReadBody(r.URL.Path, q.data)
@@ -228,6 +234,9 @@ func (d *dispatch) next() int {
 func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, f *fault) {
 	workers := d.g.cfg.Fleet
 	d.postponed = false
+	if !d.fr.Engines.Has(workers.API(w)) {
+		return nil, &fault{reason: notLoaded, text: fleet.NoEngine(r.URL.Path), other: true}
+	}
 	a := d.begin(r, w)
 	defer func() {
 		if resp == nil {
