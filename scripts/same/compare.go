@@ -45,6 +45,42 @@ type change struct{ path, old, new string }
 
 func (c change) String() string { return fmt.Sprintf("%s: %s -> %s", c.path, c.old, c.new) }
 
+// adds reports whether the value is a field of JSON or CSV that OLD lacks.
+func (c change) adds() bool { return c.old == none && !isText(c.path) }
+
+const none = "none"
+
+// fieldNames returns the names of all fields of JSON and CSV in the files of a run.
+func fieldNames(files map[string][]byte) map[string]bool {
+	names := map[string]bool{}
+	for file, data := range files {
+		for path := range fields(file, data) {
+			if !isText(path) {
+				names[fieldName(path)] = true
+			}
+		}
+	}
+	return names
+}
+
+var (
+	metricRow = regexp.MustCompile(`\bmetric=([^ ]+?)( |\.\w+$)`)
+	textLine  = regexp.MustCompile(`^\S+ line \d+$`)
+	elements  = regexp.MustCompile(`\.\d+$`)
+)
+
+func isText(path string) bool { return textLine.MatchString(path) }
+
+// fieldName returns the name of a field: the last key of its path or, in a table with a row for each metric,
+// the metric.
+func fieldName(path string) string {
+	if m := metricRow.FindStringSubmatch(path); m != nil {
+		return m[1]
+	}
+	path = elements.ReplaceAllString(path, "")
+	return path[strings.LastIndexAny(path, " .")+1:]
+}
+
 // named holds the differences on purpose, as read from named.txt.
 type named struct {
 	policies []rule
@@ -159,7 +195,7 @@ func value(of map[string]string, path string) string {
 	if v, ok := of[path]; ok {
 		return v
 	}
-	return "none"
+	return none
 }
 
 // fields returns every value of a file by its path: FILE KEY.KEY... of JSON, FILE ROW.COLUMN of CSV, FILE LINE of text.

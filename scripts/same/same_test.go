@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,6 +96,29 @@ func TestCompare(t *testing.T) {
 	}
 	if changes, _ := n.compare(run{}, a, a); len(changes) > 0 {
 		t.Errorf("a run differs from itself: %v", changes)
+	}
+}
+
+// A field that OLD wrote in no run is new. One that OLD left out of a run only makes that run differ.
+func TestNewFields(t *testing.T) {
+	c := comparison{reasons: map[string]int{}, old: fieldNames(map[string][]byte{
+		"o.json": []byte(`{"workers":[{"loads":3}]}`), "t.csv": []byte("metric,policy,mean\nevictions,p2c,2\n")})}
+	old := map[string][]byte{"o.json": []byte(`{"workers":[{"x":1}]}`), "t.csv": []byte("metric,policy,mean\n")}
+	for name, now := range map[string]map[string][]byte{
+		"new": {"o.json": []byte(`{"workers":[{"x":1,"again":2}]}`),
+			"t.csv": []byte("metric,policy,mean\nreloads,p2c,1\n")},
+		"left out": {"o.json": []byte(`{"workers":[{"x":1,"loads":2}]}`), "t.csv": old["t.csv"]},
+		"row":      {"o.json": old["o.json"], "t.csv": []byte("metric,policy,mean\nevictions,p2c,1\n")},
+	} {
+		changes, _ := new(named).compare(run{}, old, now)
+		c.added = append(c.added, addition{run: name, changes: changes})
+	}
+	fresh := c.settle()
+	if !maps.Equal(fresh, map[string]int{"again": 1, "reloads": 1}) || c.equal != 1 || c.differ != 2 {
+		t.Errorf("new fields %v, %d runs the same, %d differ; expected 1 and 2", fresh, c.equal, c.differ)
+	}
+	if text := (change{"stdout1.txt line 3", none, "Reloads: 4"}); text.adds() {
+		t.Errorf("%s: a line of text is not a field", text)
 	}
 }
 

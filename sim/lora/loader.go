@@ -29,7 +29,7 @@ func (m *Manager) loadBlocking(a *Adapter) (total tick.Ticks, ok bool) {
 	}
 	for range maxFailures {
 		if total += wait; !m.loadFails() {
-			m.stats.ColdLoads++
+			m.countLoad(a)
 			a.failures = 0
 			m.events.LoadBooked(a, true, m.loop.Now(), m.loop.Now()+total)
 			return total, true
@@ -46,6 +46,9 @@ func (m *Manager) giveUp(a *Adapter, at tick.Ticks) {
 	m.UnloadIfUnused(a)
 	m.events.SlotFreed()
 }
+
+// countLoad counts a load into a GPU slot, at its start; one that blocks the steps, once it has succeeded.
+func (m *Manager) countLoad(*Adapter) { m.stats.ColdLoads++ }
 
 // loadFails draws whether a load fails, and counts it.
 func (m *Manager) loadFails() bool {
@@ -73,7 +76,7 @@ func (m *Manager) StartLoad(a *Adapter) {
 	m.takeSlot(a, -1)
 	takes := m.loadTime(a)
 	m.reserveHost(a)
-	m.stats.ColdLoads++
+	m.countLoad(a)
 	a.loading, m.state(a).Loading = true, true
 	m.books.Publish(a.Index)
 	m.active = append(m.active, a)

@@ -263,7 +263,7 @@ func (m *Manager) PrepareBatch(prompts []*Adapter, decodes bool) (load tick.Tick
 	for _, a := range m.batch {
 		if !a.base && !a.paid {
 			d := m.loadTime(a)
-			m.stats.ColdLoads++
+			m.countLoad(a)
 			m.events.LoadBooked(a, true, m.loop.Now()+load, m.loop.Now()+load+d)
 			load += d
 		}

@@ -2,11 +2,11 @@ package record
 
 import "reflect"
 
-// Counters counts what one worker did. A simulated engine and the live client fill it; a result has it for each worker
-// and, added up, for the run. The JSON names are those of the table of metrics (package bench/result). To add a metric,
-// add a field here, count it, and describe it in that table.
+// Counters counts what one worker did. A simulated engine fills it; in a live run the client and the fleet do, each
+// what it knows. A result has it for each worker and, added up, for the run. The JSON names are those of the
+// table of metrics (package bench/result). To add a metric, add a field here, count it, and describe it in that table.
 type Counters struct {
-	ColdLoads   int64   `json:"cold_loads,omitempty"`  // adapters loaded to a GPU slot
+	ColdLoads   int64   `json:"cold_loads,omitempty"`  // adapters loaded to a GPU slot; live runs do not know
 	Evictions   int64   `json:"evictions,omitempty"`   // adapters evicted from a GPU slot
 	Preemptions int64   `json:"retractions,omitempty"` // running requests that went back to the queue
 	LoadTime    float64 `json:"load_time_s,omitempty"` // time lost to adapter loads, s

@@ -45,7 +45,7 @@ func TestEnsure(t *testing.T) {
 		wg.Wait()
 		k.hold = nil
 		sameCalls(t, "a load", k, "+lora1")
-		if s := f.Stats(); s.Loads != 1 || s.FailedLoads != 0 {
+		if s := f.Stats(); s.Loads != 1 || s.Total().FailedLoads != 0 {
 			t.Errorf("%+v, expected one load", s)
 		}
 		if st := f.view.Workers[0].Adapters[1]; st.Loading || st.Tier != router.Host {
@@ -57,7 +57,7 @@ func TestEnsure(t *testing.T) {
 		if err == nil || err.Error() != "loading adapter lora2 on worker 0: POST /load_lora_adapter: status 400: no such file" {
 			t.Error(err)
 		}
-		if s := f.Stats(); s.Loads != 1 || s.FailedLoads != 1 {
+		if s := f.Stats(); s.Loads != 1 || s.Total().FailedLoads != 1 {
 			t.Errorf("%+v", s)
 		}
 		if st := f.view.Workers[0].Adapters[2]; st.Loading || st.Tier != router.Disk {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lorasim/router"
+	"lorasim/sim/record"
 )
 
 // adapter is the state of one adapter on one worker.
@@ -74,6 +75,8 @@ type holdings struct {
 	recent []int32
 	most   int // adapters that the worker can hold, by its own information; 0: unknown
 
+	counts *record.Counters // what the workers in the slot did, as far as the fleet knows; they share it
+
 	calls     int         // adapters with a call under way
 	yielding  int         // adapters with yielding
 	uses      int64       // counts uses of adapters
@@ -102,6 +105,13 @@ func (h *holdings) add(a int32) {
 	if h.most > 0 && len(h.held) >= h.most {
 		h.contested.Store(true)
 	}
+}
+
+// loaded notes that the worker has loaded an adapter for the fleet.
+func (h *holdings) loaded(a int32) {
+	h.add(a)
+	s := h.rows[a]
+	s.lost, s.failures, s.failure = false, 0, nil
 }
 
 // remove notes that the worker does not hold an adapter. The caller must call updateSlots afterwards.

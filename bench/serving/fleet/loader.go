@@ -18,8 +18,8 @@ type loader struct {
 	discovery *discovery
 
 	// guarded by the lock of the table
-	onLoad                      func(Load) // called at the end of each load; nil: no calls
-	loads, unloads, failedLoads int64      // see Stats
+	onLoad         func(Load) // called at the end of each load; nil: no calls
+	loads, unloads int64      // see Stats
 }
 
 // A Load is the load of an adapter, after its end.
@@ -41,7 +41,7 @@ func (l *loader) note(k *worker, x Load) {
 		l.loads++
 		l.journal.add(EventLoad, x.Adapter, fmt.Sprintf("%s loaded in %s", x.Adapter, seconds(x.Took)), k.index)
 	} else {
-		l.failedLoads++
+		k.loras.counts.FailedLoads++
 		l.journal.add(EventNotLoad, x.Adapter, fmt.Sprintf("%s not loaded: %v", x.Adapter, x.Err), k.index)
 	}
 	if l.onLoad != nil {
@@ -67,18 +67,17 @@ func (l *loader) load(k *worker, a int32) error {
 		l.note(k, Load{k.url, l.catalog.name(a), time.Since(begun), err})
 		l.table.emitLoad(k, a, time.Since(begun))
 	}
-	switch s := k.loras.rows[a]; {
+	switch {
 	case k.gone:
 		err = k.cause
 	case err == nil:
-		k.loras.add(a)
-		s.lost, s.failures, s.failure = false, 0, nil
+		k.loras.loaded(a)
 		l.table.noteBase(k, l.catalog.name(a), k.health.info.Model)
 		l.table.ready.notify()
 	default:
 		err = fmt.Errorf("loading adapter %s on worker %d: %w", l.catalog.name(a), k.index, err)
 		if !isFull(err) && l.tasks.ctx.Err() == nil {
-			s.rest(err)
+			k.loras.rows[a].rest(err)
 		}
 	}
 	k.end(a, err)

@@ -156,6 +156,9 @@ func (t *table) seat(slot int, host string, rt *router.Router, limits []Limits) 
 	}
 	all := t.catalog.list()
 	k.loras.grow(len(all))
+	if was := t.workers[slot]; was != nil {
+		k.loras.counts = was.loras.counts
+	}
 	t.workers[slot] = k
 	t.replace(rt, all, slot, t.cfg.Staleness)
 	return k

@@ -103,6 +103,7 @@ func TestMembersJoinAndLeave(t *testing.T) {
 		fault := r.Fault(1, errors.New("broken"))
 		f.Requests.Left(r)
 		check("its request has ended", "0=host1")
+		f.workers[1].loras.counts.FailedLoads++ // a load that ends only now
 		if err := f.Drain(1, true); err == nil || !strings.Contains(err.Error(), "worker 1 has left") {
 			t.Errorf("drain: %v", err)
 		}
@@ -121,7 +122,8 @@ func TestMembersJoinAndLeave(t *testing.T) {
 		if want := []int{2, 2}; !slices.Equal(made, want) {
 			t.Errorf("routers for %v workers, expected %v", made, want)
 		}
-		if s := f.Stats(); s.Joins != 2 || s.Leaves != 1 {
+		if s := f.Stats(); s.Joins != 2 || s.Leaves != 1 || s.Workers[1].FailedLoads != 1 ||
+			s.Total().FailedLoads != 1 {
 			t.Errorf("%+v", s)
 		}
 	})

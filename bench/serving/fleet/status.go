@@ -12,18 +12,27 @@ import (
 
 // Stats has counts of a fleet's actions other than serving requests.
 type Stats struct {
-	Loads, Unloads, FailedLoads int64
-	Plans                       record.PlanCounters // as in the simulator; SolveTime is wall time
-	Downs                       int64               // changes of a worker to down
-	Joins, Leaves               int64               // workers that joined and left
-	Ejections                   int64               // ejections of workers
-	Panics                      int64               // recovered panics in handling data of workers
+	Loads, Unloads int64
+	Workers        []record.Counters   // by slot, what the fleet counted; live runs add what the client did
+	Plans          record.PlanCounters // as in the simulator; SolveTime is wall time
+	Downs          int64               // changes of a worker to down
+	Joins, Leaves  int64               // workers that joined and left
+	Ejections      int64               // ejections of workers
+	Panics         int64               // recovered panics in handling data of workers
 
 	Evictions      int64   // adapters unloaded to make room for others
 	PlaceWaits     int64   // requests that waited for a place
 	PlaceWaitTime  float64 // total wait for places, s
 	PlaceTimeouts  int64   // waits that exceeded their limit
 	PlaceOverflows int64   // requests that found the queue for places full
+}
+
+// Total returns the sum of the workers' counts.
+func (s *Stats) Total() (sum record.Counters) {
+	for i := range s.Workers {
+		sum.Add(&s.Workers[i])
+	}
+	return sum
 }
 
 // seconds returns a time with its unit.
@@ -86,7 +95,10 @@ func (f *Fleet) API(w int) API { return f.at(w).kind() }
 func (f *Fleet) Stats() Stats {
 	defer f.lock()()
 	load, places := f.LoRAs.loader, f.LoRAs.places
-	s := Stats{Plans: f.plans.book.Counters(), Loads: load.loads, Unloads: load.unloads, FailedLoads: load.failedLoads}
+	s := Stats{Plans: f.plans.book.Counters(), Loads: load.loads, Unloads: load.unloads}
+	for _, k := range f.workers {
+		s.Workers = append(s.Workers, *k.loras.counts)
+	}
 	s.Downs, s.Joins, s.Leaves, s.Ejections, s.Panics = f.downs, f.members.joins, f.members.leaves,
 		f.outliers.ejections, f.panics
 	s.Evictions, s.PlaceWaits, s.PlaceWaitTime, s.PlaceTimeouts, s.PlaceOverflows = places.evictions, places.waits,

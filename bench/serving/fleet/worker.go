@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lorasim/router"
+	"lorasim/sim/record"
 )
 
 // worker is the state of one worker. Its view is the one with the same index in routing.view.
@@ -53,6 +54,7 @@ func newWorker(c *Config, base string, i int, view *router.Worker) *worker {
 	k.health.warned = map[string]bool{}
 	k.books = books{Books: router.NewBooks(view, i, nil), requests: map[int64]*Request{}}
 	k.loras.view, k.out.view = view, view
+	k.loras.counts = new(record.Counters)
 	k.places.loras = &k.loras
 	return k
 }

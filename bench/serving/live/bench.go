@@ -200,7 +200,11 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 		return nil, nil, nil, err
 	}
 	cfg.Stated = stated(sc)
-	reports := fleet.Check(ctx, cfg.Connection, ready, false)
+	wait := fleet.Patience{Ready: ready}
+	if gateway { // which answers nobody until then
+		wait.First = 2 * time.Second // as a probe
+	}
+	reports := fleet.Check(ctx, cfg.Connection, wait, false)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, nil, err
 	}
@@ -355,11 +359,13 @@ func (w *replies) add(r *record.Request, prompt, tokens []int32) {
 		"tokens", append([]int32{}, tokens...)}))
 }
 
+// counters adds what the client counted and what the fleet counted.
 func counters(st *Stats, fs *fleet.Stats) *result.RunCounters {
-	c := &result.RunCounters{FailedLoads: fs.FailedLoads}
+	c := new(result.RunCounters)
 	c.SetPlans(&fs.Plans)
-	for i := range st.Workers {
-		c.Workers = append(c.Workers, result.WorkerCounters{Counters: st.Workers[i]})
+	for i, w := range fs.Workers {
+		w.Add(&st.Workers[i])
+		c.Workers = append(c.Workers, result.WorkerCounters{Counters: w})
 	}
 	return c
 }
@@ -373,7 +379,7 @@ func particulars(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]a
 		"moved_requests": st.Moved, "moves_given_up": st.MovesOff,
 		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99,
 		"lateness_max_s": st.LatenessMax,
-		"adapter_loads":  fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.FailedLoads,
+		"adapter_loads":  fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.Total().FailedLoads,
 		"plans": fs.Plans.Made, "plans_applied": fs.Plans.Applied, "plans_dropped": fs.Plans.Dropped,
 		"worker_downs": fs.Downs,
 	}

@@ -56,8 +56,12 @@ func TestEnginesThatRan(t *testing.T) {
 
 func TestCounters(t *testing.T) {
 	plans := record.PlanCounters{Made: 3, Applied: 2, Recomputed: 90, Moves: map[string]int64{"recompute": 4}}
-	c := counters(&Stats{}, &fleet.Stats{Plans: plans, FailedLoads: 5})
-	if c.SolverRuns != 3 || c.Plans.Applied != 2 || c.Plans.Recomputed != 90 || c.FailedLoads != 5 ||
+	c := counters(&Stats{Workers: []record.Counters{{RepeatedTokens: 7}, {RepeatedTokens: 9}}},
+		&fleet.Stats{Plans: plans, Workers: []record.Counters{{FailedLoads: 5, RepeatedTokens: 1}, {FailedLoads: 2}}})
+	if c.SolverRuns != 3 || c.Plans.Applied != 2 || c.Plans.Recomputed != 90 || c.FailedLoads != 0 ||
+		len(c.Workers) != 2 ||
+		c.Workers[0].Counters != (record.Counters{FailedLoads: 5, RepeatedTokens: 8}) ||
+		c.Workers[1].Counters != (record.Counters{FailedLoads: 2, RepeatedTokens: 9}) ||
 		!slices.Equal(c.Migrations, []result.MigrationCount{{Kind: "recompute", Count: 4}}) {
 		t.Errorf("%+v", c)
 	}
