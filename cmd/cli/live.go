@@ -232,7 +232,7 @@ port of $` + listenEnv + `, else 127.0.0.1:8000.`,
 		}
 		defer workers.Client.CloseIdleConnections()
 		f.warn(cmd.Context(), func(format string, args ...any) { say(cmd, format, args...) }, workers.URLs)
-		reports := fleet.Check(cmd.Context(), workers.Connection, wait, true)
+		reports := fleet.Check(cmd.Context(), workers.Connection, fleet.Patience{Ready: wait}, true)
 		if err := cmd.Context().Err(); err != nil {
 			return err
 		}

@@ -42,10 +42,15 @@ type Clock struct {
 	RoundTrip float64 `json:"round_trip_s"` // shortest time of a call
 }
 
-// Check examines all workers concurrently. It waits up to the given time for workers that do not answer yet, but not
-// for one that refuses the key. It changes nothing on the workers, but sends each a request for one token. With clocks
-// it also compares the clocks, which takes a second.
-func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) []Report {
+// Patience is how long [Check] waits for workers.
+type Patience struct {
+	Ready time.Duration // for a worker that does not answer yet, unless it refuses the key
+	First time.Duration // for the first answer of a worker; 0: 5 s
+}
+
+// Check examines all workers concurrently. It changes nothing on the workers, but sends each a request for one token.
+// With clocks it also compares the clocks, which takes a second.
+func Check(ctx context.Context, c Connection, wait Patience, clocks bool) []Report {
 	reports := make([]Report, len(c.URLs))
 	each(len(reports), func(i int) error {
 		r := &reports[i]
@@ -61,13 +66,20 @@ func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) [
 // checkLimit is the longest time that Check spends on a worker that answers.
 const checkLimit = 5 * time.Second
 
-func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, clocks bool) error {
+var errNoModel = errors.New("it answers, but its /v1/models lists no model: it is no inference engine")
+
+func (e *engine) report(ctx context.Context, r *Report, wait Patience, clocks bool) error {
 	for begun := time.Now(); ; pause(ctx, 200*time.Millisecond) {
-		look, cancel := context.WithTimeout(ctx, checkLimit)
+		look, cancel := context.WithTimeout(ctx, cmp.Or(wait.First, checkLimit))
 		_, err := e.discover(look)
+		if err != nil {
+			if listed, silent := e.models(look); silent == nil && len(listed) == 0 {
+				err = errNoModel
+			}
+		}
 		if cancel(); err == nil {
 			break
-		} else if time.Since(begun) >= wait || ctx.Err() != nil || isStatus(err, http.StatusUnauthorized) {
+		} else if time.Since(begun) >= wait.Ready || ctx.Err() != nil || isStatus(err, http.StatusUnauthorized) {
 			return err
 		}
 	}
@@ -83,7 +95,7 @@ func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, cloc
 		return err
 	}
 	if len(listed) == 0 {
-		return errors.New("it answers, but its /v1/models lists no model: it is no inference engine")
+		return errNoModel
 	}
 	base := ""
 	for _, m := range listed {

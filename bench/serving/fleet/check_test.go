@@ -79,7 +79,7 @@ func TestCheck(t *testing.T) {
 			const ahead = 90*time.Second + 300*time.Millisecond
 			begun := time.Now()
 			rs := Check(context.Background(), Connection{URLs: []string{checked(t, c.paths, ahead), "http://nobody"},
-				Client: &http.Client{Transport: t.net.Transport()}}, 0, true)
+				Client: &http.Client{Transport: t.net.Transport()}}, Patience{}, true)
 			if took := time.Since(begun); took > 1200*time.Millisecond {
 				t.Errorf("%s: took %v", c.name, took)
 			}
@@ -117,7 +117,7 @@ func TestCheckWaits(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			checked(t, map[string]string{"GET /version": "{}"}, 0)
 		}()
-		if r := Check(context.Background(), c, time.Minute, false)[0]; r.Error != "" ||
+		if r := Check(context.Background(), c, Patience{Ready: time.Minute}, false)[0]; r.Error != "" ||
 			time.Since(begun) < 30*time.Second || r.Clock != nil {
 			t.Errorf("after %v: %+v", time.Since(begun), r)
 		}
@@ -133,7 +133,7 @@ func TestCheckKey(t *testing.T) {
 		t.Cleanup(h.Kill)
 		c := Connection{URLs: []string{"http://locked"}, Client: &http.Client{Transport: t.net.Transport()}}
 		begun := time.Now()
-		r := Check(context.Background(), c, time.Hour, false)[0]
+		r := Check(context.Background(), c, Patience{Ready: time.Hour}, false)[0]
 		if !r.Refused || !strings.Contains(r.Error, "status 401: ") || !strings.HasSuffix(r.Error,
 			"; the worker needs a key, or another one (--api-key-file, $LORASIM_WORKER_KEY)") {
 			t.Errorf("%+v", r)
@@ -142,6 +142,22 @@ func TestCheckKey(t *testing.T) {
 			t.Errorf("waited %v", took)
 		}
 	})
+}
+
+// A worker that hangs is given up after the time for its first answer.
+func TestCheckHung(t *testing.T) {
+	for first, want := range map[time.Duration]time.Duration{0: checkLimit, time.Second: time.Second} {
+		inMemory(t, func(t *memory) {
+			k := newFakeWorker(t)
+			k.Freeze()
+			c := Connection{URLs: []string{k.URL}, Client: &http.Client{Transport: t.net.Transport()}}
+			begun := time.Now()
+			r := Check(context.Background(), c, Patience{First: first}, false)[0]
+			if took := time.Since(begun); r.Error == "" || took != want {
+				t.Errorf("%q after %v, expected an error after %v", r.Error, took, want)
+			}
+		})
+	}
 }
 
 func TestRefuse(t *testing.T) {

@@ -200,7 +200,11 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 		return nil, nil, nil, err
 	}
 	cfg.Stated = stated(sc)
-	reports := fleet.Check(ctx, cfg.Connection, ready, false)
+	wait := fleet.Patience{Ready: ready}
+	if gateway { // which answers nobody until then
+		wait.First = 2 * time.Second // as a probe
+	}
+	reports := fleet.Check(ctx, cfg.Connection, wait, false)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, nil, err
 	}
