@@ -66,19 +66,25 @@ func fieldNames(files map[string][]byte) map[string]bool {
 var (
 	metricRow = regexp.MustCompile(`\bmetric=([^ ]+?)( |\.\w+$)`)
 	textLine  = regexp.MustCompile(`^\S+ line \d+$`)
-	elements  = regexp.MustCompile(`\.\d+$`)
+	digits    = regexp.MustCompile(`^\d+$`)
 )
 
 func isText(path string) bool { return textLine.MatchString(path) }
 
-// fieldName returns the name of a field: the last key of its path or, in a table with a row for each metric,
-// the metric.
+// fieldName returns the name of a field: the last key of its path that is no column of estimates or, in a table with a
+// row for each metric, the metric.
 func fieldName(path string) string {
 	if m := metricRow.FindStringSubmatch(path); m != nil {
 		return m[1]
 	}
-	path = elements.ReplaceAllString(path, "")
-	return path[strings.LastIndexAny(path, " .")+1:]
+	for {
+		at := strings.LastIndexAny(path, " .")
+		name := path[at+1:]
+		if at < 0 || path[at] == ' ' || !digits.MatchString(name) && !slices.Contains(estimates, name) {
+			return name
+		}
+		path = path[:at]
+	}
 }
 
 // named holds the differences on purpose, as read from named.txt.
@@ -224,9 +230,9 @@ func fields(name string, data []byte) map[string]string {
 	return of
 }
 
-// estimates are the columns of a sweep's table that do not say which number a row is about.
+// estimates are the columns of a sweep's table, and keys of its JSON, that do not say which number is estimated.
 var estimates = strings.Fields("n mean std ci95_low ci95_high baseline diff_n diff_mean diff_ci95_low diff_ci95_high " +
-	"ratio comparable state")
+	"diff ratio comparable state")
 
 // label names a row: by its number or, in a table with a row for each metric, by what it is about, so that a new metric
 // does not shift the others.

@@ -105,7 +105,7 @@ func TestNewFields(t *testing.T) {
 		"o.json": []byte(`{"workers":[{"loads":3}]}`), "t.csv": []byte("metric,policy,mean\nevictions,p2c,2\n")})}
 	old := map[string][]byte{"o.json": []byte(`{"workers":[{"x":1}]}`), "t.csv": []byte("metric,policy,mean\n")}
 	for name, now := range map[string]map[string][]byte{
-		"new": {"o.json": []byte(`{"workers":[{"x":1,"again":2}]}`),
+		"new": {"o.json": []byte(`{"workers":[{"x":1,"again":[{"mean":2}]}]}`),
 			"t.csv": []byte("metric,policy,mean\nreloads,p2c,1\n")},
 		"left out": {"o.json": []byte(`{"workers":[{"x":1,"loads":2}]}`), "t.csv": old["t.csv"]},
 		"row":      {"o.json": old["o.json"], "t.csv": []byte("metric,policy,mean\nevictions,p2c,1\n")},

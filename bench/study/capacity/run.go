@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -45,6 +46,7 @@ type search struct {
 }
 
 func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search {
+	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	variants := []scenario.Scenario{*base}
 	for _, p := range o.Profiles {
 		if v, err := (Candidate{Profile: p}).apply(base); err == nil { // a run of it tells the error
