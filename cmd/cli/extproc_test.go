@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"lorasim/bench/serving/emulate"
 	"lorasim/router"
@@ -45,19 +46,21 @@ func TestEPPMetrics(t *testing.T) {
 		t.Fatalf("%q, status %d: %s", lines, <-ended, stderr.String())
 	}
 	url := strings.TrimPrefix(lines[1], "metrics on ")
-	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, _ := io.ReadAll(resp.Body)
-	resp.Body.Close()
-	for _, want := range []string{`lorasim_build_info{component="epp",`,
-		`lorasim_epp_worker_up{worker="` + srv.URL + `"} 1`} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("%s: no %s in\n%s", url, want, text)
+	up := `lorasim_epp_worker_up{worker="` + srv.URL + `"} 1`
+	for begun, text := time.Now(), ""; !strings.Contains(text, up); { // the worker joins soon after the start
+		resp, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if text = string(all); !strings.Contains(text, `lorasim_build_info{component="epp",`) ||
+			time.Since(begun) > time.Minute {
+			t.Fatalf("%s: no %s, or no build, in\n%s", url, up, text)
 		}
 	}
-	if resp, err = http.Post(url, "", nil); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
+	resp, err := http.Post(url, "", nil)
+	if err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %v, %v", resp, err)
 	}
 	stop()

@@ -24,6 +24,7 @@ func TestGatewayStops(t *testing.T) {
 		worker := newHeldWorker(t, "chat")
 		gateway := serving(t, "gateway", worker.URL, "--lora", "chat=/adapters/chat", "--listen", "127.0.0.1:0",
 			"--grace", grace, "--access-log", access)
+		gateway.waitReady(t)
 		body := `{"model": "chat", "prompt": "hello", "max_tokens": 150, "ignore_eos": true, "stream": true}`
 		resp, err := http.Post(gateway.url+"/v1/completions", "application/json", strings.NewReader(body))
 		if err != nil {
@@ -100,6 +101,21 @@ func serving(t *testing.T, args ...string) *server {
 		t.Fatalf("%s says %q", args[0], line)
 	}
 	return &server{cmd.Process, strings.Fields(fmt.Sprint(line[i:]))[0]}
+}
+
+// waitReady waits until a gateway says that nothing is missing.
+func (s *server) waitReady(t *testing.T) {
+	t.Helper()
+	for {
+		r, err := http.Get(s.url + "/ready")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Body.Close(); r.StatusCode == 200 {
+			return
+		}
+		time.Sleep(time.Millisecond) // there is no event to wait for in another process
+	}
 }
 
 // An interrupted bench lets requests in flight end, and prints the block of what

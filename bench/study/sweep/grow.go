@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"lorasim/bench/scenario"
@@ -57,7 +58,7 @@ func (m *Manifest) sameBase(old *Manifest) error {
 		case here && !there:
 			return fmt.Errorf("%s is varied and was not", f.Key)
 		case was != is && f.Key != seedKey && !here:
-			differ = append(differ, fmt.Sprintf("%s was %q, now %q", f.Key, was, is))
+			differ = append(differ, fmt.Sprintf("%s was %s, now %s", f.Key, given(was), given(is)))
 		}
 	}
 	if len(differ) > 0 {
@@ -71,6 +72,14 @@ func (m *Manifest) sameBase(old *Manifest) error {
 		}
 	}
 	return nil
+}
+
+// given is the value of a setting in words.
+func given(value string) string {
+	if value == "" {
+		return "not given"
+	}
+	return strconv.Quote(value)
 }
 
 func (m *Manifest) varies(key string) bool {
