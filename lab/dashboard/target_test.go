@@ -24,6 +24,7 @@ import (
 	"lorasim/bench/serving/gateway"
 	"lorasim/bench/serving/metrics"
 	"lorasim/router"
+	_ "lorasim/router/builtin"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
