@@ -110,6 +110,7 @@ func TestGatewayHangupStreams(t *testing.T) {
 	worker := newHeldWorker(t, "chat")
 	gateway := serving(t, "gateway", worker.URL, "--lora", "chat=/adapters/chat", "--listen", "127.0.0.1:0",
 		"--access-log", "none")
+	gateway.waitReady(t)
 	const streams = 50
 	var begun, done sync.WaitGroup
 	begun.Add(streams)
@@ -143,6 +144,7 @@ func TestGatewayHalfClosed(t *testing.T) {
 	close(worker.release)
 	gateway := serving(t, "gateway", worker.URL, "--lora", "chat=/adapters/chat", "--listen", "127.0.0.1:0",
 		"--access-log", "none")
+	gateway.waitReady(t)
 	for _, stream := range []bool{false, true} {
 		c, err := net.Dial("tcp", strings.TrimPrefix(gateway.url, "http://"))
 		if err != nil {
