@@ -17,6 +17,13 @@ import (
 	"lorasim/bench/serving/gateway"
 )
 
+// listModels lists a base model with the adapters a and b, as both engines do.
+func listModels(w io.Writer, model string) {
+	fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","created":1,"max_model_len":4096},
+		{"id":"a","object":"model","created":1,"parent":%[1]q,"root":"/a"},
+		{"id":"b","object":"model","created":1,"parent":%[1]q,"root":"/b"}]}`, model)
+}
+
 // vllmLike starts a worker that answers as vLLM does what the fleet asks for, and requests by a function. The function
 // gets a writer whose bytes leave at once.
 func vllmLike(t *memory, model string, reply func(w io.Writer, rw http.ResponseWriter, r *http.Request)) *testWorker {
@@ -30,9 +37,7 @@ func vllmLike(t *memory, model string, reply func(w io.Writer, rw http.ResponseW
 		case r.URL.Path == "/version":
 			io.WriteString(rw, `{"version":"0.32.0"}`)
 		case r.URL.Path == "/v1/models":
-			fmt.Fprintf(rw, `{"object":"list","data":[{"id":%q,"object":"model","created":1,"max_model_len":4096},
-				{"id":"a","object":"model","created":1,"parent":%[1]q,"root":"/a"},
-				{"id":"b","object":"model","created":1,"parent":%[1]q,"root":"/b"}]}`, model)
+			listModels(rw, model)
 		case r.URL.Path == "/metrics":
 			io.WriteString(rw, "vllm:num_requests_running{model_name=\"base\"} 0\nvllm:num_requests_waiting{} 0\n")
 		case r.URL.Path == "/health":

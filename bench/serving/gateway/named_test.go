@@ -32,9 +32,7 @@ func sglangLike(t *memory, model string, reply func(w io.Writer, rw http.Respons
 			fmt.Fprintf(rw, `{"version":"0.5.23","model_path":%q,"served_model_name":%[1]q,"enable_lora":true,
 				"max_loras_per_batch":8,"max_running_requests":64,"context_length":4096,"dp_size":1}`, model)
 		case r.URL.Path == "/v1/models":
-			fmt.Fprintf(rw, `{"object":"list","data":[{"id":%q,"object":"model","created":1,"max_model_len":4096},
-				{"id":"a","object":"model","created":1,"parent":%[1]q,"root":"/a"},
-				{"id":"b","object":"model","created":1,"parent":%[1]q,"root":"/b"}]}`, model)
+			listModels(rw, model)
 		case r.URL.Path == "/v1/loads":
 			io.WriteString(rw, `{"loads":[{"num_running_reqs":0,"num_waiting_reqs":0,"max_running_requests":64}]}`)
 		case r.URL.Path == "/health":

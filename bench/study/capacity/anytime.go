@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"lorasim/internal/parallel"
@@ -73,10 +72,8 @@ func (s *search) guess() error {
 	kinds := s.opt.all()
 	seeds := max(guessSeeds/len(kinds), 1)
 	fewest := make([]int, seeds*len(kinds)) // by kind and seed; 0: not known
-	var before atomic.Int64
-	before.Store(s.spent.Load())
 	err := parallel.Do(s.ctx, len(fewest), func(i int) error {
-		if s.spent.Load()-before.Load() > guessLimit {
+		if s.spent.Load() > guessLimit { // the guess is the first to spend
 			return nil
 		}
 		kind, seed := kinds[i/seeds], s.seed(forGuess, i%seeds)
