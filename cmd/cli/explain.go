@@ -8,6 +8,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/result/importer"
 	"lorasim/bench/study/explain"
+	"lorasim/trace"
 	"lorasim/trace/columnar"
 )
 
@@ -88,8 +89,12 @@ func measuredTTFT(cmd *cobra.Command, file string) map[string]float64 {
 	}
 	ttft := map[string]float64{}
 	for _, a := range m.Result.Extra.Adapters {
-		if a.Completed > 0 {
+		switch {
+		case a.Completed == 0:
+		case a.Index == trace.BaseModel:
 			ttft[a.Name] = a.MeanTTFT
+		case int(a.Index) < len(m.Result.Adapters):
+			ttft[m.Result.Adapters[a.Index].Name] = a.MeanTTFT
 		}
 	}
 	return ttft

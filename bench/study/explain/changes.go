@@ -95,7 +95,8 @@ func changes(sc *scenario.Scenario, res *result.Result, e *profile.Engine, a *An
 }
 
 // simulate runs a scenario on a workload.
-func simulate(ctx context.Context, sc *scenario.Scenario, w *scenario.Collected, as func(int32) int32) (outcome, error) {
+func simulate(ctx context.Context, sc *scenario.Scenario, w *scenario.Collected,
+	as func(int32) int32) (outcome, error) {
 	res, err := sc.Simulate(ctx, scenario.RunOptions{Input: w.Input()})
 	if err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func inTheWay(a *Answer) (list []*Adapter) {
 	held := map[int32]float64{}
 	for _, d := range a.slow() {
 		for _, h := range d.Holders {
-			held[h.index] += h.Share * d.Waits[Slot] * float64(d.Requests)
+			held[h.index] += h.Share * d.waits[aSlot] * float64(d.Requests)
 		}
 	}
 	var holder, busiest *Adapter

@@ -50,7 +50,7 @@ type Adapter struct {
 	Share    float64            `json:"share"`
 	TTFT     float64            `json:"mean_ttft_ms"`
 	Measured float64            `json:"measured_mean_ttft_ms,omitempty"` // in the log; 0: not stated
-	Waits    [Causes]float64    `json:"-"`                               // ms a request, by cause
+	waits    [numCauses]float64 `json:"-"`                               // ms a request, by cause
 	WaitsFor map[string]float64 `json:"waits_ms,omitempty"`              // the same by the names of the causes
 	Holders  []Holder           `json:"slot_holders,omitempty"`          // who runs in the slots while it waits for one
 	Slow     bool               `json:"slow"`
@@ -59,7 +59,7 @@ type Adapter struct {
 
 // wait is the waiting time of a request, ms.
 func (a *Adapter) wait() (sum float64) {
-	for _, x := range a.Waits {
+	for _, x := range a.waits {
 		sum += x
 	}
 	return sum
@@ -68,8 +68,8 @@ func (a *Adapter) wait() (sum float64) {
 // cause is the largest cause.
 func (a *Adapter) cause() int {
 	top := 0
-	for c, x := range a.Waits {
-		if x > a.Waits[top] {
+	for c, x := range a.waits {
+		if x > a.waits[top] {
 			top = c
 		}
 	}
@@ -84,7 +84,7 @@ type Answer struct {
 	FastTTFT float64   `json:"other_mean_ttft_ms"` // of the other adapters; 0: there is none
 	TTFT     float64   `json:"mean_ttft_ms"`
 	Tried    []Change  `json:"changes"`        // the cheapest first
-	Cure     *Change   `json:"cure,omitempty"` // the cheapest change that halves the TTFT of the slow adapters, at least
+	Cure     *Change   `json:"cure,omitempty"` // the cheapest change that at least halves SlowTTFT
 	Best     *Change   `json:"best,omitempty"` // the change with the lowest TTFT of the slow adapters
 }
 
@@ -190,13 +190,13 @@ func draw(ctx context.Context, sc *scenario.Scenario, seeds int) (runs []drawn, 
 // run, and the engine of its first worker.
 func (a *Answer) observe(ctx context.Context, runs []drawn, o Options) (*result.Result, *profile.Engine, error) {
 	results := make([]*result.Result, len(runs))
-	watched := make([]*Observer, len(runs))
+	watched := make([]*observer, len(runs))
 	err := parallel.Do(ctx, len(runs), func(i int) (err error) {
 		var ps []*profile.Profile
 		results[i], err = runs[i].sc.Simulate(ctx, scenario.RunOptions{
 			Input: runs[i].workload.Input(), Profiles: func(p []*profile.Profile) { ps = p },
 			Watch: func(adapters []trace.Adapter) record.Watcher {
-				watched[i] = NewObserver(ps, len(adapters))
+				watched[i] = newObserver(ps, len(adapters))
 				return watched[i].Watcher()
 			}})
 		return err
@@ -227,14 +227,14 @@ func (a *Answer) observe(ctx context.Context, runs []drawn, o Options) (*result.
 		for _, w := range watched {
 			w := &w.adapters[k+1]
 			for c, s := range w.causes {
-				d.Waits[c] += 1000 * s / float64(t.requests)
+				d.waits[c] += 1000 * s / float64(t.requests)
 			}
 			for h, s := range w.holders {
 				sum.holders[h] += s
 			}
 		}
 		d.Holders = sum.holding(name)
-		d.WaitsFor = named(d.Waits)
+		d.WaitsFor = named(d.waits)
 		a.Adapters = append(a.Adapters, d)
 	}
 	a.markSlow()
@@ -250,7 +250,7 @@ func (a *Answer) observe(ctx context.Context, runs []drawn, o Options) (*result.
 
 func same(k int32) int32 { return k }
 
-func named(waits [Causes]float64) map[string]float64 {
+func named(waits [numCauses]float64) map[string]float64 {
 	m := map[string]float64{}
 	for c, x := range waits {
 		if x > 0 {

@@ -44,13 +44,13 @@ func TestCauses(t *testing.T) {
 		cure           string
 	}{
 		{"nothing", vllm + "num_workers=8 num_adapters=4 request_rate=1", 0, 0, ""},
-		{"slots", vllm + "num_workers=1 num_adapters=3 max_loras_per_batch=2 request_rate=1.5", -1, Slot,
+		{"slots", vllm + "num_workers=1 num_adapters=3 max_loras_per_batch=2 request_rate=1.5", -1, aSlot,
 			"3 adapter slots instead of 2"},
-		{"workers", vllm + "num_workers=1 num_adapters=2 max_loras_per_batch=2 request_rate=6", 2, Worker,
+		{"workers", vllm + "num_workers=1 num_adapters=2 max_loras_per_batch=2 request_rate=6", 2, fullWorkers,
 			"1 worker more"},
 		{"a blocked head", "profile=llama-2-7b-rtx-4090-sglang-0.5 head_of_line=block num_prompts=600 num_workers=1 " +
-			"num_adapters=8 popularity=zipf:2 max_loras_per_batch=3 request_rate=1.6", -1, Head, ""},
-		{"routing", vllm + "policy=hash num_workers=4 num_adapters=1 max_loras_per_batch=1 request_rate=8", 1, Routing,
+			"num_adapters=8 popularity=zipf:2 max_loras_per_batch=3 request_rate=1.6", -1, blockedHead, ""},
+		{"routing", vllm + "policy=hash num_workers=4 num_adapters=1 max_loras_per_batch=1 request_rate=8", 1, routing,
 			"policy plan-and-route"},
 	} {
 		a, err := Find(t.Context(), with(t, c.settings), Options{Seeds: 2})
@@ -65,7 +65,8 @@ func TestCauses(t *testing.T) {
 			continue
 		}
 		if !slices.ContainsFunc(slow, func(d *Adapter) bool { return d.cause() == c.cause }) {
-			t.Errorf("%s: %s waits for %v, expected most for %s", c.name, slow[0].Name, slow[0].WaitsFor, causeNames[c.cause])
+			t.Errorf("%s: %s waits for %v, expected most for %s", c.name, slow[0].Name, slow[0].WaitsFor,
+				causeNames[c.cause])
 		}
 		if c.cure != "" && (a.Cure == nil || a.Cure.Text != c.cure) {
 			t.Errorf("%s: cure %v, expected %s", c.name, a.Cure, c.cure)
@@ -111,17 +112,18 @@ func TestHolders(t *testing.T) {
 			Adapters: []router.AdapterState{{Running: 2, Tier: router.GPU}, {Running: 1, Tier: router.GPU},
 				{Queued: 2, Tier: router.Host}}}
 	}
-	o := NewObserver([]*profile.Profile{p, p}, 3)
+	o := newObserver([]*profile.Profile{p, p}, 3)
 	busy := router.Worker{Up: true, MaxRunning: 8, Slots: 2, Queued: 1, Adapters: make([]router.AdapterState, 3)}
 	o.state(3, &router.View{Workers: []router.Worker{worker(), busy}})
 	got := &o.adapters[2+1]
-	if got.causes[Slot] != 6 || got.holders[0] != 3 || got.holders[1] != 3 {
-		t.Errorf("%v, held by %v; expected 6 request-seconds for a slot, half by 0 and half by 1", got.causes, got.holders)
+	if got.causes[aSlot] != 6 || got.holders[0] != 3 || got.holders[1] != 3 {
+		t.Errorf("%v, held by %v; expected 6 request-seconds for a slot, half by 0 and half by 1", got.causes,
+			got.holders)
 	}
 	// with room on the other worker, the router could have sent them there
 	busy.Queued = 0
 	o.state(1, &router.View{Workers: []router.Worker{worker(), busy}})
-	if got.causes[Routing] != 2 || got.causes[Slot] != 6 {
+	if got.causes[routing] != 2 || got.causes[aSlot] != 6 {
 		t.Errorf("%v, expected 2 more for a full worker while another has room", got.causes)
 	}
 }
@@ -141,10 +143,12 @@ func TestMap(t *testing.T) {
 			}
 		}
 	}
-	if m.Rows[0].Popularity != "zipf:1.6" || m.Rows[1].Popularity != "uniform" || m.Rows[0].Least[1] > m.Rows[1].Least[1] {
+	if m.Rows[0].Popularity != "zipf:1.6" || m.Rows[1].Popularity != "uniform" ||
+		m.Rows[0].Least[1] > m.Rows[1].Least[1] {
 		t.Errorf("%+v: zipf:1.6 needs more slots than uniform", m.Rows)
 	}
-	if _, err := NewMap(t.Context(), with(t, "max_loras_per_batch=2 num_adapters=1 trace_name=azure_llm"), nil); err == nil {
+	trace := with(t, "max_loras_per_batch=2 num_adapters=1 trace_name=azure_llm")
+	if _, err := NewMap(t.Context(), trace, nil); err == nil {
 		t.Error("a map of a trace")
 	}
 }
@@ -161,7 +165,8 @@ func TestMeasuredStarvation(t *testing.T) {
 			t.Fatal(err)
 		}
 		a, err := Find(t.Context(), with(t, fmt.Sprintf(
-			"profile=analytic:llama-2-7b,a100-80gb num_workers=1 scheduler=vllm max_lora_rank=64 max_loras_per_batch=%d file=%s",
+			"profile=analytic:llama-2-7b,a100-80gb num_workers=1 scheduler=vllm max_lora_rank=64 "+
+				"max_loras_per_batch=%d file=%s",
 			slots, file)), Options{Seeds: 1})
 		if err != nil {
 			t.Fatal(err)
@@ -177,7 +182,7 @@ func TestMeasuredStarvation(t *testing.T) {
 		if ratio := a.TTFT / mean; ratio < 1.0/3 || ratio > 3 {
 			t.Errorf("%s: mean TTFT %v ms, measured %v", run, a.TTFT, mean)
 		}
-		if top := a.slow()[0].cause(); top != Slot || a.Cure == nil || a.Cure.TTFT > 500 ||
+		if top := a.slow()[0].cause(); top != aSlot || a.Cure == nil || a.Cure.TTFT > 500 ||
 			!strings.Contains(a.Cure.Text, fmt.Sprintf("instead of %d", slots)) &&
 				!strings.Contains(a.Cure.Text, "merged into the base model of all workers") {
 			t.Errorf("%s: waits for %s, cure %v", run, causeNames[top], a.Cure)
@@ -187,8 +192,8 @@ func TestMeasuredStarvation(t *testing.T) {
 
 // TestText: the answer begins with at most five lines, and JSON has what they state.
 func TestText(t *testing.T) {
-	a, err := Find(t.Context(), with(t, "num_workers=1 num_adapters=16 max_loras_per_batch=2 request_rate=1.5 num_prompts=500"),
-		Options{Seeds: 2})
+	sc := with(t, "num_workers=1 num_adapters=16 max_loras_per_batch=2 request_rate=1.5 num_prompts=500")
+	a, err := Find(t.Context(), sc, Options{Seeds: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +207,8 @@ func TestText(t *testing.T) {
 		t.Errorf("%s", b.String())
 	}
 	text, err := json.Marshal(a)
-	if err != nil || !bytes.Contains(text, []byte(`"waits_ms":{`)) || !bytes.Contains(text, []byte(strconv.Quote(a.Cure.Text))) {
+	if err != nil || !bytes.Contains(text, []byte(`"waits_ms":{`)) ||
+		!bytes.Contains(text, []byte(strconv.Quote(a.Cure.Text))) {
 		t.Errorf("%s (%v)", text, err)
 	}
 }

@@ -36,7 +36,7 @@ type Map struct {
 type Row struct {
 	Popularity string `json:"popularity"`
 	Least      []int  `json:"least_slots"`
-	// Full reports whether requests still wait as long with so many slots, for full workers.
+	// Full reports whether requests wait that long for full workers with Least slots.
 	Full []bool `json:"full"`
 }
 
@@ -116,16 +116,17 @@ func upTo(most int) (list []int) {
 }
 
 // starves reports whether an adapter starves with a number of slots, and whether one waits as long for full workers.
-func starves(ctx context.Context, sc scenario.Scenario, w *scenario.Collected, slots int) (hungry, full bool, err error) {
+func starves(ctx context.Context, sc scenario.Scenario, w *scenario.Collected,
+	slots int) (hungry, full bool, err error) {
 	if err := sc.Set("max_loras_per_batch", strconv.Itoa(slots)); err != nil {
 		return false, false, err
 	}
 	var ps []*profile.Profile
-	var o *Observer
+	var o *observer
 	res, err := sc.Simulate(ctx, scenario.RunOptions{
 		Input: w.Input(), Profiles: func(p []*profile.Profile) { ps = p },
 		Watch: func(adapters []trace.Adapter) record.Watcher {
-			o = NewObserver(ps, len(adapters))
+			o = newObserver(ps, len(adapters))
 			return o.Watcher()
 		}})
 	if err != nil {
@@ -139,8 +140,8 @@ func starves(ctx context.Context, sc scenario.Scenario, w *scenario.Collected, s
 			}
 			return wait >= waitShare*a.MeanTTFT && wait >= slowWait
 		}
-		hungry = hungry || long(Slot, Load, Head)
-		full = full || long(Worker, Routing)
+		hungry = hungry || long(aSlot, aLoad, blockedHead)
+		full = full || long(fullWorkers, routing)
 	}
 	return hungry, full, nil
 }

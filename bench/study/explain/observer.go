@@ -12,36 +12,36 @@ import (
 	"lorasim/trace"
 )
 
-// The causes of waiting, by their order in [Adapter.Waits].
+// The causes of waiting, by their order in [Adapter.waits].
 const (
-	Slot    = iota // all GPU slots of the worker run other adapters
-	Load           // the adapter is being loaded, from a store or from host memory
-	Head           // a request ahead of it in the queue needs an adapter without a slot
-	Routing        // its worker is full while another one has room
-	Worker         // its worker is full, and so are all others
-	Step           // the end of the worker's step; its worker has room
-	Causes         // the number of causes
+	aSlot       = iota // all GPU slots of the worker run other adapters
+	aLoad              // the adapter is being loaded, from a store or from host memory
+	blockedHead        // a request ahead of it in the queue needs an adapter without a slot
+	routing            // its worker is full while another one has room
+	fullWorkers        // its worker is full, and so are all others
+	stepEnd            // the end of the worker's step; its worker has room
+	numCauses          // the number of causes
 )
 
-var causeNames = [Causes]string{"a slot", "loads of the adapter", "a blocked request ahead of them",
+var causeNames = [numCauses]string{"a slot", "loads of the adapter", "a blocked request ahead of them",
 	"a full worker while another has room", "full workers", "the end of a step"}
 
-// An Observer attributes the waiting time in a run to adapters and causes. Its states must have Full, as those of
+// An observer attributes the waiting time in a run to adapters and causes. Its states must have Full, as those of
 // simulated runs have.
-type Observer struct {
+type observer struct {
 	engines  []*profile.Engine // by worker
 	adapters []waited          // by adapter + 1; 0: the base model
 }
 
 // waited is what the requests of an adapter waited for, in request-seconds.
 type waited struct {
-	causes  [Causes]float64
+	causes  [numCauses]float64
 	holders map[int32]float64 // adapters that ran in the slots meanwhile
 }
 
-// NewObserver returns an observer of a run with n adapters on workers with the given profiles, one per worker.
-func NewObserver(ps []*profile.Profile, n int) *Observer {
-	o := &Observer{adapters: make([]waited, n+1)}
+// newObserver returns an observer of a run with n adapters on workers with the given profiles, one per worker.
+func newObserver(ps []*profile.Profile, n int) *observer {
+	o := &observer{adapters: make([]waited, n+1)}
 	for _, p := range ps {
 		o.engines = append(o.engines, &p.Engine)
 	}
@@ -49,14 +49,14 @@ func NewObserver(ps []*profile.Profile, n int) *Observer {
 }
 
 // Watcher returns the events that the observer needs.
-func (o *Observer) Watcher() record.Watcher {
+func (o *observer) Watcher() record.Watcher {
 	return record.Watcher{Kinds: record.EventState, Note: func(e *record.Event) {
 		o.state((e.Until - e.From).Seconds(), e.View)
 	}}
 }
 
 // state adds d seconds in which the workers were in a state.
-func (o *Observer) state(d float64, v *router.View) {
+func (o *observer) state(d float64, v *router.View) {
 	for i := range v.Workers {
 		if w := &v.Workers[i]; w.Queued > 0 {
 			o.worker(d, v, w, o.engines[i])
@@ -64,28 +64,28 @@ func (o *Observer) state(d float64, v *router.View) {
 	}
 }
 
-func (o *Observer) worker(d float64, v *router.View, w *router.Worker, e *profile.Engine) {
+func (o *observer) worker(d float64, v *router.View, w *router.Worker, e *profile.Engine) {
 	blocked := false
 	waits.Each(w, e, func(_ int32, _, why int) { blocked = blocked || lacksAdapter(why) })
 	blocked = blocked && e.HeadOfLine == profile.HeadOfLineBlock
 	waits.Each(w, e, func(a int32, n, why int) {
-		cause := Step
+		cause := stepEnd
 		switch {
 		case why == waits.Slots:
-			cause = Slot
+			cause = aSlot
 		case lacksAdapter(why):
-			cause = Load
+			cause = aLoad
 		case blocked:
-			cause = Head
+			cause = blockedHead
 		case w.Full:
-			cause = Worker
+			cause = fullWorkers
 		}
-		if (cause == Slot || cause == Worker) && room(v, w, a) {
-			cause = Routing
+		if (cause == aSlot || cause == fullWorkers) && room(v, w, a) {
+			cause = routing
 		}
 		to := &o.adapters[a+1]
 		to.causes[cause] += float64(n) * d
-		if cause == Slot {
+		if cause == aSlot {
 			to.hold(w, float64(n)*d)
 		}
 	})

@@ -37,7 +37,8 @@ func (a *Answer) WriteText(w io.Writer, tables bool) error {
 	case a.Cure != nil:
 		rows = append(rows, [2]string{"Cure", a.Cure.String() + a.allText(a.Cure)})
 	case a.Best != nil:
-		rows = append(rows, [2]string{"Cure", "no single change halves it; most helps " + a.Best.String() + a.allText(a.Best)})
+		rows = append(rows, [2]string{"Cure",
+			"no single change halves it; most helps " + a.Best.String() + a.allText(a.Best)})
 	default:
 		rows = append(rows, [2]string{"Cure", fmt.Sprintf("none of the %d changes tried helps", len(a.Tried))})
 	}
@@ -84,10 +85,10 @@ func (a *Answer) slowText(slow []*Adapter) string {
 
 // becauseText lists the causes of the slow adapters' waits, as shares of their waiting time.
 func becauseText(slow []*Adapter) string {
-	var sum [Causes]float64
+	var sum [numCauses]float64
 	total, requests := 0.0, int64(0)
 	for _, d := range slow {
-		for c, x := range d.Waits {
+		for c, x := range d.waits {
 			sum[c] += x * float64(d.Requests)
 			total += x * float64(d.Requests)
 		}
@@ -107,15 +108,16 @@ func becauseText(slow []*Adapter) string {
 	for i, c := range order {
 		parts[i] = fmt.Sprintf("%s %s", causeNames[c], format.Percent(sum[c]/total, 0))
 	}
-	return fmt.Sprintf("they wait %s a request for %s", result.Latency(total/float64(requests)), strings.Join(parts, ", "))
+	return fmt.Sprintf("they wait %s a request for %s", result.Latency(total/float64(requests)),
+		strings.Join(parts, ", "))
 }
 
 // holdersText says which adapters run in the slots for which the slow ones wait.
 func holdersText(slow []*Adapter) string {
 	waiting := slices.MaxFunc(slow, func(x, y *Adapter) int {
-		return cmp.Compare(x.Waits[Slot]*float64(x.Requests), y.Waits[Slot]*float64(y.Requests))
+		return cmp.Compare(x.waits[aSlot]*float64(x.Requests), y.waits[aSlot]*float64(y.Requests))
 	})
-	if waiting.Waits[Slot] == 0 || len(waiting.Holders) == 0 {
+	if waiting.waits[aSlot] == 0 || len(waiting.Holders) == 0 {
 		return ""
 	}
 	parts := make([]string, len(waiting.Holders))
