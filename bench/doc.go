@@ -45,9 +45,9 @@
 //   - [lorasim/bench/serving/fleetpage]: data and server of the page of a fleet, of gateway and bench
 //   - [lorasim/bench/serving/metrics]: the Prometheus metrics of gateway and picker
 //   - [lorasim/bench/serving/metrics/metricstest]: compares a scrape with the table of docs/metrics.md
-//   - [lorasim/bench/serving/usage]: token counts stated in replies
-//   - [lorasim/bench/serving/modelname]: names of models in requests and replies
+//   - [lorasim/bench/serving/httpapi]: the two HTTP interfaces, names of models and token counts in replies
 //   - [lorasim/bench/serving/emulate]: a worker without a GPU, with the HTTP interfaces of sglang and vLLM
+//   - [lorasim/bench/serving/faultworker]: a worker that misbehaves on request, for tests of clients
 //   - [lorasim/bench/serving/matrix]: runs all combinations of server and client commands, one after the other
 //   - [lorasim/bench/serving/bearer]: keys (bearer tokens) that a server accepts, read from files
 //

@@ -48,8 +48,8 @@ var rooms = map[string][][]string{
 		{"bench/explore"},
 		{"bench/explore/web"},
 
-		{"bench/serving/bearer", "bench/serving/usage"},
-		{"bench/serving/emulate", "bench/serving/matrix", "bench/serving/wire"},
+		{"bench/serving/bearer", "bench/serving/httpapi"},
+		{"bench/serving/emulate", "bench/serving/faultworker", "bench/serving/matrix", "bench/serving/wire"},
 		{"bench/serving/fleet"},
 		{"bench/serving/fleetpage", "bench/serving/metrics"},
 		{"bench/serving/metrics/metricstest"},
