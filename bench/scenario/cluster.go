@@ -15,6 +15,7 @@ import (
 	"lorasim/router"
 	"lorasim/router/admission"
 	_ "lorasim/router/builtin" // the policies
+	"lorasim/router/planroute"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -318,7 +319,8 @@ func (s *Scenario) Router(ctx context.Context, ps []*profile.Profile,
 	}
 	rt, err := router.New(policy, env)
 	if err == nil {
-		err = admission.Add(rt, r.Shed.Value(), r.RateLimit.Value(), env)
+		err = admission.Add(rt, r.Shed.Value(), r.RateLimit.Value(), env,
+			func(env router.Env) admission.Predictor { return planroute.NewTTFT(env) })
 	}
 	return rt, err
 }
