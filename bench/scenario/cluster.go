@@ -378,3 +378,11 @@ func (r *Routing) policy() (string, error) {
 func (c *Cluster) FixWorkers(n int) {
 	c.NumWorkers, c.Elastic = settings.Some(n), elasticText{}
 }
+
+// ProfileNames lists the names and files of the workers' profiles as they were given.
+func (s *Scenario) ProfileNames() (names []string) {
+	for _, e := range s.Cluster.Profile.Value() {
+		names = append(names, e.name)
+	}
+	return names
+}

@@ -148,10 +148,16 @@ func look(
 	return lines, err
 }
 
-// noteIgnored prints a note about given settings without effect, if users may expect one.
+// noteIgnored prints a note about given settings without effect, if users may expect one, and about a short name of a
+// profile that fits GPUs of other speed.
 func noteIgnored(cmd *cobra.Command, sc *scenario.Scenario) {
 	for _, text := range sc.Ignored(cmd.Flags().Changed) {
 		say(cmd, "note: %s", text)
+	}
+	for _, name := range sc.ProfileNames() {
+		if text := profile.Differs(cmd.Context(), name); text != "" {
+			say(cmd, "warning: %s", text)
+		}
 	}
 }
 
