@@ -12,7 +12,10 @@ import (
 )
 
 // A LookLine is a line of a first look, beside those that a result has by itself.
-type LookLine struct{ Label, Text string }
+type LookLine struct {
+	Label, Text string
+	Whole       bool // print the text on one line, however long: a command
+}
 
 // WriteLook writes the answer of a run in a few lines: its state, latencies and throughput, what the policy planned,
 // and the given lines. It omits what is unknown, and writes nothing without an Extra.
@@ -21,14 +24,19 @@ func (r *Result) WriteLook(w io.Writer, more ...LookLine) error {
 		return nil
 	}
 	lines := slices.Concat([]LookLine{
-		{"State", r.stateText()},
-		{"TTFT", r.latencyText(MeanTTFT, P99TTFT)},
-		{"E2E", r.latencyText(MeanE2E, P99E2E)},
-		{"Rates", r.ratesText()},
-		{"SLO", r.sloText()},
-	}, more, []LookLine{{"Plans", r.plansText()}})
+		{Label: "State", Text: r.stateText()},
+		{Label: "TTFT", Text: r.latencyText(MeanTTFT, P99TTFT)},
+		{Label: "E2E", Text: r.latencyText(MeanE2E, P99E2E)},
+		{Label: "Rates", Text: r.ratesText()},
+		{Label: "SLO", Text: r.sloText()},
+		{Label: "Plans", Text: r.plansText()},
+	}, more)
 	var b strings.Builder
 	for _, l := range lines {
+		if l.Whole && l.Text != "" {
+			fmt.Fprintf(&b, "%-10s%s\n", l.Label, l.Text)
+			continue
+		}
 		writeHead(&b, l.Label, l.Text)
 	}
 	if b.Len() == 0 {

@@ -68,11 +68,12 @@ func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 	}
 	switch rate := s.Workload.RequestRate; {
 	case rate > a.SustainableRate*(1+off):
-		a.State, a.OfferedRate = steady.Overloaded, rate
+		a.State, a.OfferedRate, a.Needed = steady.Overloaded, rate, 0
 		a.Reason = fmt.Sprintf("the queue has only begun to grow after %d requests", own)
 	case rate > a.SustainableRate*(1-off):
 		a.Reason += fmt.Sprintf("; %g requests/s are close to the sustainable rate", rate)
 	}
+	a.NeedsAt(s.Workload.RequestRate)
 	return nil
 }
 

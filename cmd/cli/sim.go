@@ -101,6 +101,7 @@ give the same bytes.`,
 		var more []result.LookLine
 		if out.looks() {
 			more, err = look(cmd.Context(), sc, res, waiting)
+			more = append(more, result.LookLine{Label: "Next", Text: longer(cmd, sc, res), Whole: true})
 		}
 		p.done()
 		if err != nil {
