@@ -11,8 +11,9 @@ import (
 )
 
 // Embedded is the default solver, in pure Go without dependencies. It starts with the assignment in which nothing
-// moves, or with [Start] where a worker has requests of more adapters than slots. It shifts requests and swaps whole adapters to lower the time of the busiest worker, until no step helps. Then
-// it continues with iterated local search within its budget. Problems with two workers and few adapters are solved
+// moves, or with [Start] where a worker has requests of more adapters than slots. It shifts requests and swaps whole
+// adapters to lower the time of the busiest worker, until no step helps. Then it continues with iterated local search
+// within its budget. Problems with two workers and few adapters are solved
 // exactly. With a budget of work, the result is the same on every machine.
 type Embedded struct{}
 

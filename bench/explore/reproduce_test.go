@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lorasim/bench/study/sweep"
+	"lorasim/internal/format"
 	"lorasim/trace"
 )
 

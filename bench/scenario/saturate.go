@@ -41,7 +41,7 @@ func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 	peak, _ := res.Metrics.Get(result.MaxConcurrentRequests)
 	finished, _ := res.Metrics.Get(result.RequestThroughput)
 	n := min(max(own, leastProbe, int64(probeShare*peak)), mostProbe)
-	if a.State == steady.Steady || own < fewest || a.State == steady.Overloaded && own >= n || finished == 0 ||
+	if a.State == steady.Steady || own < fewest || a.State == steady.Overloaded && own >= leastProbe || finished == 0 ||
 		!s.prolongs() {
 		return nil
 	}

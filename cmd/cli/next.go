@@ -89,8 +89,8 @@ func withRequests(cmd *cobra.Command, sc *scenario.Scenario, n, own int64, span 
 // resampled returns the command that gives the intervals of a log that has no more requests: several draws from it, by
 // blocks of a twentieth of its span.
 func resampled(sc *scenario.Scenario, span float64) string {
-	own := *sc
-	if sc.Workload.Resample.Given() || own.Set("resample", fmt.Sprintf("block:%g", max(1, math.Round(span/20)))) != nil {
+	own, blocks := *sc, fmt.Sprintf("block:%g", max(1, math.Round(span/20)))
+	if sc.Workload.Resample.Given() || own.Set("resample", blocks) != nil {
 		return ""
 	}
 	return "lorasim sweep -o resampled --seeds 20 " + strings.Join(own.Arguments(), " ")

@@ -97,8 +97,8 @@ func TestAgain(t *testing.T) {
 		}
 	}
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"sim", "--num-prompts", "300"}, strings.NewReader(""), &out, &errs); code != 0 ||
-		!strings.Contains(out.String(), "\nNext      lorasim sim --num-prompts ") {
+	code := run(t.Context(), []string{"sim", "--num-prompts", "300"}, strings.NewReader(""), &out, &errs)
+	if code != 0 || !strings.Contains(out.String(), "\nNext      lorasim sim --num-prompts ") {
 		t.Errorf("exit code %d, %s", code, out.String())
 	}
 }

@@ -219,7 +219,8 @@ func (s *solved) writeTable(w io.Writer, whole bool) error {
 	if s.stuck != nil {
 		stay = "impossible: " + s.stuck.Error()
 	}
-	fmt.Fprintf(tw, "If nothing moves\t%s\nRequests moved\t%d\nAdapters loaded\t%d\n", stay, s.after.Moves, s.after.Loads)
+	fmt.Fprintf(tw, "If nothing moves\t%s\nRequests moved\t%d\nAdapters loaded\t%d\n", stay, s.after.Moves,
+		s.after.Loads)
 	if err := tw.Flush(); err != nil {
 		return err
 	}

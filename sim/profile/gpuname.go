@@ -59,8 +59,8 @@ func Choices(ctx context.Context, names []string) (lines []string) {
 // different is the ratio of decode steps from which two profiles are said to differ.
 const different = 1.3
 
-// Differs warns if a short name of an embedded profile names a GPU that differs from the profile's, and the same model is
-// more than 30 % faster or slower on it; "": no.
+// Differs warns if a short name of an embedded profile names a GPU that differs from the profile's, and the same model
+// is more than 30 % faster or slower on it; "": no.
 func Differs(ctx context.Context, short string) string {
 	name := Canonical(short)
 	if name == short || !IsEmbedded(short) {

@@ -146,8 +146,8 @@ func (a *Answer) reasons() (lines []string) {
 	}
 	lines = append(lines, a.reason(what, best))
 	if a.alone {
-		return append(lines, a.reason(fmt.Sprintf("Plans alone (without moving waiting requests) every %s s", a.Interval),
-			a.find(PlansOnly, a.Interval)))
+		what = fmt.Sprintf("Plans alone (without moving waiting requests) every %s s", a.Interval)
+		return append(lines, a.reason(what, a.find(PlansOnly, a.Interval)))
 	}
 	if best.better && best.Factor == Plans {
 		placing, running := a.find(Placing, a.Interval), a.find(Running, a.Interval)
