@@ -2,6 +2,7 @@ package result
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"lorasim/bench/steady"
@@ -19,7 +20,7 @@ func TestLook(t *testing.T) {
 		r.Metrics.Set(id, v)
 	}
 	r.Extra.SetPlans(&record.PlanCounters{Made: 23, Applied: 4, Loads: 27, Moves: map[string]int64{"queued": 1}})
-	const want = `
+	want := `
 State     steady, 9.71 requests/s offered
 TTFT      mean 70.1 ms (95 % interval 62.6 ms to 77.3 ms), P99 223 ms
 E2E       mean 3.13 s, P99 1235 s

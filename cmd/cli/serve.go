@@ -19,6 +19,7 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/live"
 	"lorasim/internal/textfile"
 	"lorasim/router"
@@ -248,7 +249,7 @@ func newWorker() *cobra.Command {
 		Long: `Worker serves the interfaces of sglang or vLLM with the simulator's engine behind
 them, in real time or faster. Replies are made of tokens that depend only on the
 prompt. Several workers listen on consecutive ports.`,
-		Annotations: aliases(engineNames),
+		Annotations: aliasesIn(engineNames),
 		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama-2-7b-rtx-4090-sglang-0.5
   lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
   lorasim worker --lora chat=adapters/chat-r16 --engine-args max_loaded_loras=8
@@ -283,7 +284,7 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 		opt(&f.host, "host", "", "Host to listen on, as in the engines (default: that of --listen)"),
 		opt(&f.port, "port", -1, "Port of the first worker, as in the engines (default: that of --listen)",
 			">=0 <=65535"),
-		opt(&f.api, "api", string(emulate.SGLang), "Interface: sglang or vllm"),
+		opt(&f.api, "api", string(httpapi.SGLang), "Interface: sglang or vllm"),
 		opt(&f.Speed, "time-scale", 1, "Speed of the worker's time relative to the wall clock", ">0 <=1e6"),
 		opt(&f.ModelName, "served-model-name", "", "Name of the base model (default: the profile's)"),
 		opt(&f.EOSEvery, "eos-every", 0,
@@ -305,7 +306,7 @@ func (f *workerFlags) configs(ctx context.Context, sc *scenario.Scenario) ([]emu
 	if f.APIKey, err = f.key.readOne(ctx); err != nil {
 		return nil, err
 	}
-	if f.API, err = emulate.ParseAPI(f.api); err != nil {
+	if f.API, err = httpapi.Parse(f.api, httpapi.SGLang, httpapi.VLLM); err != nil {
 		return nil, fmt.Errorf("--api: %w", err)
 	}
 	if f.Adapters, err = f.adapters(sc.Seed, ps); err != nil {
