@@ -80,8 +80,16 @@ func (s *Scenario) setEngine(key, value string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
+	if no := opposites[f.leaf]; no != "" && v.IsZero() {
+		return fmt.Errorf("%s=%s has no effect: give %s", key, value, no)
+	}
 	f.of(s).Set(v)
 	return nil
+}
+
+// opposites are the keys that disable what a profile may enable. A key that is false leaves the profile as it is.
+var opposites = map[string]string{
+	"async_scheduling": "no_async_scheduling", "overlap_schedule": "disable_overlap_schedule",
 }
 
 // EngineArgs sets keys of the engine from a text KEY=VALUE,KEY=VALUE,...; KEY alone means KEY=true.
