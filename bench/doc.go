@@ -56,5 +56,4 @@
 //   - [lorasim/bench/fidelity/check]: errors of predictions, prediction intervals (profile check)
 //   - [lorasim/bench/fidelity/fit]: fits the coefficients of a latency profile to measured runs (profile fit)
 //   - [lorasim/bench/fidelity/decisions]: rules of schedulers and endpoint pickers against recorded decisions
-//   - [lorasim/bench/fidelity/sloraruns]: predictions for the published runs of S-LoRA
 package bench

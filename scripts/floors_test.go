@@ -56,7 +56,7 @@ var rooms = map[string][][]string{
 		{"bench/serving/extproc", "bench/serving/gateway", "bench/serving/live"},
 
 		{"bench/fidelity/decisions", "bench/fidelity/measured"},
-		{"bench/fidelity/check", "bench/fidelity/sloraruns"},
+		{"bench/fidelity/check"},
 		{"bench/fidelity/fit"},
 
 		{"bench"}, // its map, without code

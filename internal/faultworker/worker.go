@@ -1,6 +1,6 @@
 // Package faultworker is a worker that misbehaves on request, for tests of clients. A [Worker] implements the HTTP
 // interfaces of sglang or vLLM, as far as clients of LoRA workers use them, on raw connections. It generates tokens
-// at a set rate and shows any of the faults in [Faults]. Package lorasim/bench/serving/emulate is the worker without
+// at a set rate and shows any of the faults in [faults]. Package lorasim/bench/serving/emulate is the worker without
 // faults.
 //
 //	w, err := faultworker.New(faultworker.Config{API: faultworker.SGLang, Adapters: []string{"a"}})

@@ -120,8 +120,8 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	if len(Faults) != 20 {
-		t.Errorf("%d faults: the table has 20", len(Faults))
+	if len(faults) != 20 {
+		t.Errorf("%d faults: the table has 20", len(faults))
 	}
 }
 

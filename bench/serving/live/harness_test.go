@@ -234,7 +234,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 		r.backend = SGLang
 	}
 	r.speed = cmp.Or(r.speed, speed)
-	clock := NewClock(r.speed)
+	clock := newClock(r.speed)
 	var transport *http.Transport
 	limit := time.Hour // of what goes over sockets: as long as a busy machine takes
 	if r.net != nil {

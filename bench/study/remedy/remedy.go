@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// MostRequests is the size of the largest run for which changes are tried.
-	MostRequests = 20_000
+	// mostRequests is the size of the largest run for which changes are tried.
+	mostRequests = 20_000
 	// leastGain is the least gain in mean E2E latency that counts, as a share.
 	leastGain = 0.03
 )
@@ -66,7 +66,7 @@ func Find(ctx context.Context, sc *scenario.Scenario, res *result.Result) (*Foun
 		return nil, nil
 	}
 	f.TTFT, _ = res.Metrics.Get(result.MeanTTFT)
-	if w := res.Scenario.Workload; w == nil || w.Requests > MostRequests || res.Scenario.Elastic != "" {
+	if w := res.Scenario.Workload; w == nil || w.Requests > mostRequests || res.Scenario.Elastic != "" {
 		return nil, nil
 	}
 	changes := changesOf(res)
