@@ -80,14 +80,11 @@ func (s *Scenario) setEngine(key, value string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	if no := opposites[f.leaf]; no != "" && v.IsZero() {
-		return fmt.Errorf("%s=%s has no effect: give %s", key, value, no)
-	}
 	f.of(s).Set(v)
 	return nil
 }
 
-// opposites are the keys that disable what a profile may enable. A key that is false leaves the profile as it is.
+// opposites are the keys that disable what a profile or an engine may enable. A key that is false disables nothing.
 var opposites = map[string]string{
 	"async_scheduling": "no_async_scheduling", "overlap_schedule": "disable_overlap_schedule",
 }
@@ -107,6 +104,9 @@ func (s *Scenario) EngineArgs(text string) error {
 		}
 		if err := s.setEngine(key, value); err != nil {
 			return err
+		}
+		if f, _, _ := findEngineKey(key); opposites[f.leaf] != "" && f.of(s).IsZero() {
+			return fmt.Errorf("%s=%s has no effect: give %s", key, value, opposites[f.leaf])
 		}
 	}
 	return nil
