@@ -132,8 +132,8 @@ func (s *Scenario) NewRun(in *Input, ps []*profile.Profile, slo result.SLO) *run
 		Collect: result.Options{NonStreaming: s.Client.NoStream, Workers: len(ps), Adapters: in.Adapters(), SLO: slo,
 			Noisy: s.Workload.Noisy(), Duration: s.Workload.Window, Warmup: s.Warmup()},
 		Describe: func(res *result.Result) error {
-			s.Tell(res, in, requests, ps)
-			return s.CheckWarmup(res)
+			s.tell(res, in, requests, ps)
+			return s.checkWarmup(res)
 		},
 	}
 }

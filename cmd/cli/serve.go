@@ -19,6 +19,7 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/live"
 	"lorasim/internal/textfile"
 	"lorasim/router"
@@ -284,7 +285,7 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 		opt(&f.host, "host", "", "Host to listen on, as in the engines (default: that of --listen)"),
 		opt(&f.port, "port", -1, "Port of the first worker, as in the engines (default: that of --listen)",
 			">=0 <=65535"),
-		opt(&f.api, "api", string(emulate.SGLang), "Interface: sglang or vllm"),
+		opt(&f.api, "api", string(httpapi.SGLang), "Interface: sglang or vllm"),
 		opt(&f.Speed, "time-scale", 1, "Speed of the worker's time relative to the wall clock", ">0 <=1e6"),
 		opt(&f.ModelName, "served-model-name", "", "Name of the base model (default: the profile's)"),
 		opt(&f.EOSEvery, "eos-every", 0,
@@ -308,7 +309,7 @@ func (f *workerFlags) configs(ctx context.Context, sc *scenario.Scenario) ([]emu
 	if f.APIKey, err = f.key.readOne(ctx); err != nil {
 		return nil, err
 	}
-	if f.API, err = emulate.ParseAPI(f.api); err != nil {
+	if f.API, err = httpapi.Parse(f.api, httpapi.SGLang, httpapi.VLLM); err != nil {
 		return nil, fmt.Errorf("--api: %w", err)
 	}
 	if f.Ending, err = emulate.ParseEnding(f.ending); err != nil {

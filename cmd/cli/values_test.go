@@ -18,6 +18,7 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/sim/profile"
 )
@@ -126,7 +127,7 @@ func TestEveryTextFlag(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker, err := emulate.New(emulate.Config{Costs: p.Compile(), API: emulate.SGLang, Speed: 100, Home: router.Disk})
+	worker, err := emulate.New(emulate.Config{Costs: p.Compile(), API: httpapi.SGLang, Speed: 100, Home: router.Disk})
 	if err != nil {
 		t.Fatal(err)
 	}

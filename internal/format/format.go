@@ -81,8 +81,8 @@ func Compact(v any) string {
 // IsFinite reports whether x is finite, so that JSON can hold it.
 func IsFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// Finite returns a pointer to x, nil if x is not finite.
-func Finite(x float64) *float64 {
+// finite returns a pointer to x, nil if x is not finite.
+func finite(x float64) *float64 {
 	if !IsFinite(x) {
 		return nil
 	}
@@ -93,7 +93,7 @@ func Finite(x float64) *float64 {
 type Number float64
 
 // MarshalJSON implements json.Marshaler.
-func (n Number) MarshalJSON() ([]byte, error) { return json.Marshal(Finite(float64(n))) }
+func (n Number) MarshalJSON() ([]byte, error) { return json.Marshal(finite(float64(n))) }
 
 // An Object is a JSON object whose fields keep their order: names and values alternate. Numbers that are not finite
 // become null. A field with ",omitempty" after its name is left out if its value is false, 0, "", nil, an empty
@@ -130,7 +130,7 @@ func (o Object) MarshalJSON() ([]byte, error) {
 	b := []byte("{")
 	for name, v := range o.All() {
 		if x, ok := v.(float64); ok {
-			v = Finite(x)
+			v = finite(x)
 		}
 		text, err := json.Marshal(v)
 		if err != nil {

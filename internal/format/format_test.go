@@ -41,7 +41,7 @@ func TestTable(t *testing.T) {
 
 func TestNotFinite(t *testing.T) {
 	inf := math.Inf(1)
-	text, err := json.Marshal([]any{Number(math.NaN()), Number(-inf), Number(0.5), Finite(inf), Finite(2)})
+	text, err := json.Marshal([]any{Number(math.NaN()), Number(-inf), Number(0.5), finite(inf), finite(2)})
 	if err != nil || string(text) != "[null,null,0.5,null,2]" {
 		t.Errorf("%s, %v", text, err)
 	}

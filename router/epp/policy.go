@@ -30,7 +30,7 @@ type policy struct {
 	look       bool            // there has been a look
 	candidates []Endpoint
 	request    Request
-	prompt     Simulated
+	prompt     simulated
 	prompts    [1]Content
 }
 
@@ -174,7 +174,7 @@ func (p *policy) Route(r router.Request, v *router.View) router.Decision {
 			Reason: rejection.Error()}}
 	}
 	p.s.Commit(&p.request, decision)
-	return router.To(p.candidates[decision.Primary()].ID)
+	return router.To(p.candidates[decision.primary()].ID)
 }
 
 // ask fills in the request.
@@ -192,7 +192,7 @@ func (p *policy) ask(r *router.Request, v *router.View) {
 		}
 		return
 	}
-	p.prompt = Simulated{Text: r.Text, Known: r.Known, Tokens: r.Prompt, ID: r.ID}
+	p.prompt = simulated{Text: r.Text, Known: r.Known, Tokens: r.Prompt, ID: r.ID}
 	p.prompts[0] = &p.prompt
 	q.Prompts, q.Bytes = p.prompts[:], int(r.Prompt)*4
 }

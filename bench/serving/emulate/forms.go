@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // messageRequest is the body of /v1/messages.
@@ -139,7 +141,7 @@ func (w *Worker) responses() http.HandlerFunc {
 			refuse(err)
 			return
 		}
-		if q.Stream && w.cfg.API == SGLang {
+		if q.Stream && w.cfg.API == httpapi.SGLang {
 			rw.Header().Set("Cache-Control", "no-cache")
 			rw.Header()["Connection"] = []string{"keep-alive"}
 		}
@@ -210,7 +212,7 @@ func (s *responseReply) appendEvents(b []byte, j *job, fresh []int32) []byte {
 		begun["status"], begun["content"] = "in_progress", []any{}
 		b = s.named(b, "response.output_item.added", object{"output_index": 0, "item": begun})
 		part := s.part("")
-		if s.w.cfg.API == VLLM {
+		if s.w.cfg.API == httpapi.VLLM {
 			part["logprobs"] = []any{}
 		}
 		b = s.named(b, "response.content_part.added", at(object{"part": part}))
@@ -222,7 +224,7 @@ func (s *responseReply) appendEvents(b []byte, j *job, fresh []int32) []byte {
 		b = s.named(b, "response.content_part.done", at(object{"part": s.part(text)}))
 		b = s.named(b, "response.output_item.done", object{"output_index": 0, "item": s.message(text)})
 		whole, name := s.body(j), "response.completed"
-		if s.w.cfg.API == SGLang && whole["status"] == "incomplete" {
+		if s.w.cfg.API == httpapi.SGLang && whole["status"] == "incomplete" {
 			name = "response.incomplete"
 		}
 		b = s.named(b, name, object{"response": whole})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"net/http"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // form is one of the forms in which clients ask for tokens, such as a chat. Its functions append to b.
@@ -54,7 +56,7 @@ type reply struct {
 
 func (s *reply) start(orders []order) error {
 	for _, o := range orders {
-		if s.stream && s.w.cfg.API == SGLang {
+		if s.stream && s.w.cfg.API == httpapi.SGLang {
 			o.flow = streamed
 		}
 		j, err := s.w.start(o, s.news)

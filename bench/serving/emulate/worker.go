@@ -5,7 +5,7 @@
 // It makes live runs testable without a GPU. It also checks the simulator: a workload takes the same time in the
 // simulator and on emulated workers.
 //
-//	w, err := emulate.New(emulate.Config{Costs: costs, API: emulate.SGLang})
+//	w, err := emulate.New(emulate.Config{Costs: costs, API: httpapi.SGLang})
 //	defer w.Close()
 //	err = http.Serve(listener, w)
 //
@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 
 	"lorasim/bench/serving/bearer"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/suggest"
 	"lorasim/router"
 	"lorasim/sim"
@@ -31,20 +32,6 @@ import (
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
-
-// API is the name of the engine whose interface a worker has.
-type API string
-
-// Interfaces of emulated workers.
-const (
-	SGLang API = "sglang"
-	VLLM   API = "vllm"
-)
-
-// ParseAPI returns the interface with the given name.
-func ParseAPI(s string) (API, error) {
-	return API(s), suggest.Among("worker interface", s, []string{string(SGLang), string(VLLM)})
-}
 
 // Ending is the end of the requests of a vLLM worker on SIGTERM. The real one kills its engine core at once
 // (vllm/v1/utils.py, shutdown with a timeout of 0). Its clients get one or the other, depending on which is faster, the
@@ -69,7 +56,7 @@ func ParseEnding(s string) (Ending, error) {
 // A Config configures a [Worker].
 type Config struct {
 	Costs *profile.Costs // costs of steps and loads, with their profile
-	API   API
+	API   httpapi.Kind
 	// Speed is the worker's time divided by wall-clock time, above 0 and at most 1e6; 0: 1.
 	Speed float64
 	// ModelName is the name of the base model; "": the profile's.
@@ -107,10 +94,10 @@ type Worker struct {
 	draining atomic.Bool
 }
 
-// dialect is the interface of an engine: its routes, and what it answers.
+// dialect is the interface of an engine: its own routes, and what it answers.
 type dialect interface {
-	routes() map[string]http.HandlerFunc
-	open(path string) bool // whether a path needs no key
+	routes() map[string]http.HandlerFunc // those that the other engine lacks or answers otherwise
+	open(path string) bool               // whether a path needs no key
 	// adapter returns the adapter of a request, "" for the base model, and the name of the model in the reply.
 	adapter(model, loraPath string) (adapter, name string, err error)
 	check(c *completion) error
@@ -151,7 +138,7 @@ func New(cfg Config) (*Worker, error) {
 	if cfg.Speed = cmp.Or(cfg.Speed, 1); !(cfg.Speed > 0 && cfg.Speed <= 1e6) {
 		return nil, fmt.Errorf("emulate: speed is %v, expected a number above 0, at most 1e6", cfg.Speed)
 	}
-	cfg.API = cmp.Or(cfg.API, SGLang)
+	cfg.API = cmp.Or(cfg.API, httpapi.SGLang)
 	cfg.StreamInterval = cmp.Or(cfg.StreamInterval, 1)
 	cfg.MaxAdapters = cmp.Or(cfg.MaxAdapters, defaultMaxAdapters)
 	cfg.ModelName = cmp.Or(cfg.ModelName, cfg.Costs.Profile().Name)
@@ -167,10 +154,10 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w := &Worker{cfg: cfg, profile: cfg.Costs.Profile(), eng: eng, adapters: map[string]*row{}}
 	w.say = sglang{w}
-	if cfg.API == VLLM {
+	if cfg.API == httpapi.VLLM {
 		w.say = vllm{w}
 	}
-	w.paths = newRoutes(w.say.routes())
+	w.paths = w.routes()
 	for _, a := range cfg.Adapters {
 		if eng.do(func() { err = w.preload(a) }); err != nil {
 			eng.close()
@@ -185,7 +172,7 @@ func New(cfg Config) (*Worker, error) {
 
 // boundsOf returns the bounds of the histograms of the emulated engine.
 func boundsOf(cfg *Config) bounds {
-	if p := cfg.Costs.Profile(); cfg.API == VLLM {
+	if p := cfg.Costs.Profile(); cfg.API == httpapi.VLLM {
 		return boundsVLLM(cmp.Or(p.Engine.ContextLength, int(min(p.Memory.KVTokens, math.MaxInt32))))
 	}
 	return boundsSGLang()
@@ -214,7 +201,7 @@ func (w *Worker) Running() int {
 // /health and /ready say that the worker is going.
 func (w *Worker) Drain(ctx context.Context) {
 	w.draining.Store(true)
-	if w.cfg.API == VLLM {
+	if w.cfg.API == httpapi.VLLM {
 		if w.cfg.Ending != Silence {
 			w.eng.cancel(func(*stream) bool { return true })
 		}
@@ -233,7 +220,7 @@ func (w *Worker) Drain(ctx context.Context) {
 
 // silent reports whether the worker sends no more, and leaves its connections open.
 func (w *Worker) silent() bool {
-	return w.cfg.Ending == Silence && w.cfg.API == VLLM && w.draining.Load()
+	return w.cfg.Ending == Silence && w.cfg.API == httpapi.VLLM && w.draining.Load()
 }
 
 // ServeHTTP implements http.Handler.
@@ -251,14 +238,26 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // routes are handlers by path and method. A path that ends in a slash stands for all that begin with it.
 type routes map[string]map[string]http.HandlerFunc
 
-func newRoutes(handlers map[string]http.HandlerFunc) routes {
+// routes returns the routes of both engines, and those of the worker's own.
+func (w *Worker) routes() routes {
 	all := routes{}
-	for route, h := range handlers {
-		method, path, _ := strings.Cut(route, " ")
-		if all[path] == nil {
-			all[path] = map[string]http.HandlerFunc{}
+	for _, handlers := range []map[string]http.HandlerFunc{{
+		"GET /metrics":                   w.metrics,
+		"POST /v1/completions":           w.completions(false),
+		"POST /v1/chat/completions":      w.completions(true),
+		"POST /v1/responses":             w.responses(),
+		"POST /v1/messages":              w.messages(),
+		"POST /v1/messages/count_tokens": w.countTokens(),
+		"POST /tokenize":                 w.tokenize(),
+		"POST /detokenize":               w.detokenize(),
+	}, w.say.routes()} {
+		for route, h := range handlers {
+			method, path, _ := strings.Cut(route, " ")
+			if all[path] == nil {
+				all[path] = map[string]http.HandlerFunc{}
+			}
+			all[path][method] = h
 		}
-		all[path][method] = h
 	}
 	return all
 }

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 )
 
 // vLLM aborts its requests when it ends (SIGTERM, without --shutdown-timeout), sleeps or pauses. It answers them with
@@ -23,9 +23,9 @@ var errAborted = errors.New("the worker aborted the request")
 type abortMark struct{ after, field, value string }
 
 // abortMarkOf returns the mark in replies of an engine to requests of a path.
-func abortMarkOf(api fleet.API, path string, stream bool) abortMark {
+func abortMarkOf(api httpapi.Kind, path string, stream bool) abortMark {
 	switch {
-	case api != fleet.VLLM:
+	case api != httpapi.VLLM:
 	case strings.HasSuffix(path, "/completions"):
 		return abortMark{"", `"finish_reason"`, `"abort"`}
 	case strings.HasSuffix(path, "/messages") && stream: // Anthropic's interface has no name for it

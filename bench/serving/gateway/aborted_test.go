@@ -13,6 +13,7 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 )
 
 // endingWorkers are two vLLM workers that run four requests each, and whose requests end so on SIGTERM.
@@ -21,7 +22,7 @@ func endingWorkers(t *memory, ending emulate.Ending) (ws [2]*testWorker) {
 	p := fastProfile()
 	p.Engine.MaxRunningRequests = 4
 	for i := range ws {
-		w, err := emulate.New(emulate.Config{ModelName: "base", Costs: p.Compile(), API: emulate.VLLM, Speed: speed,
+		w, err := emulate.New(emulate.Config{ModelName: "base", Costs: p.Compile(), API: httpapi.VLLM, Speed: speed,
 			Ending: ending, Adapters: []emulate.Adapter{{Name: "a", Path: "a"}, {Name: "b", Path: "b"}}})
 		if err != nil {
 			t.Fatal(err)
@@ -117,7 +118,7 @@ func sigterm(t *memory, ending emulate.Ending, path string, stream bool) {
 
 // fakeCompletions is a vLLM worker whose completions a test answers.
 func fakeCompletions(t *memory, answer http.HandlerFunc) *testWorker {
-	w := newTestWorker(t, emulate.VLLM)
+	w := newTestWorker(t, httpapi.VLLM)
 	real := w.Worker
 	w.srv.Kill()
 	w.srv = t.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"lorasim/bench/serving/fleet"
-	"lorasim/bench/serving/usage"
+	"lorasim/bench/serving/httpapi"
 )
 
 // Why the gateway gives up on a worker's answer.
@@ -102,7 +102,7 @@ func (d *dispatch) Cut(w int, cause error) {
 
 // begin begins an attempt on a worker.
 func (d *dispatch) begin(r *http.Request, w int) *answer {
-	a := &answer{d: d, r: r, w: w, usage: usage.New()}
+	a := &answer{d: d, r: r, w: w, usage: httpapi.NewCounts()}
 	// not r's, whose trace would pass on replies of status 1xx without end
 	a.ctx, a.cancel = context.WithCancelCause(d.r.Context())
 	d.now.Store(a)

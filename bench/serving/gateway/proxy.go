@@ -21,9 +21,8 @@ import (
 	"time"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/metrics"
-	"lorasim/bench/serving/modelname"
-	"lorasim/bench/serving/usage"
 	"lorasim/bench/serving/wire"
 	"lorasim/router"
 )
@@ -334,7 +333,7 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	out.Host = ""
 	e := d.parsed.respell(engine.API, engine.Model, d.adapter)
 	if e.name != nil {
-		a.renamer = modelname.NewRenamer(e.model, cmp.Or(d.parsed.asked, d.adapter))
+		a.renamer = httpapi.NewRenamer(e.model, cmp.Or(d.parsed.asked, d.adapter))
 		out.Header.Del("Accept-Encoding") // names in a compressed reply stay as they are
 	}
 	a.names = d.expect(engine, e.model)
@@ -401,11 +400,11 @@ type answer struct {
 	names  modelNames
 	aborts abortMark
 	// renamer gives the client the name of the model that it used; nil: that is the worker's
-	renamer *modelname.Renamer
+	renamer *httpapi.Renamer
 	rest    []byte // renamed, but not read yet
 	err     error  // how the answer ended; nil: it has not
 	events  int
-	usage   usage.Counts
+	usage   httpapi.Counts
 	over    bool // the answer has ended
 }
 

@@ -78,7 +78,7 @@ func Open(files trace.Files, path string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := ReadManifest(data, file)
+	m, err := readManifest(data, file)
 	if err != nil {
 		return nil, err
 	}

@@ -228,7 +228,7 @@ func FuzzReadManifest(f *testing.F) {
 	f.Add([]byte(
 		`{"schema":"lorasim.sweep/2","scenario":"seed: 1","axes":[{"key":"cluster.num_workers","values":["1"]}],"policies":["static"],"seeds":[1],"cells":[{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := ReadManifest(data, "m.json")
+		m, err := readManifest(data, "m.json")
 		if err == nil && len(m.Cells) == 0 {
 			t.Error("a manifest without cells")
 		}

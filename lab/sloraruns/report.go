@@ -1,4 +1,4 @@
-package sloraruns
+package main
 
 import (
 	"encoding/json"

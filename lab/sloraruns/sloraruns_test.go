@@ -1,4 +1,4 @@
-package sloraruns
+package main
 
 import (
 	"bytes"
@@ -188,4 +188,23 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestOptions(t *testing.T) {
+	o, err := parse([]string{"fit", "runs.csv", "--output", "mine.yaml", "--gpu", "a100-80"})
+	if err != nil || o.command != "fit" || o.table != "runs.csv" || o.output != "mine.yaml" || o.gpu != "a100-80" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for args, want := range map[string]string{
+		"check":                        "expected check or fit, and a table",
+		"look runs.csv":                `"look": expected check or fit`,
+		"fit runs.csv":                 "--output is missing",
+		"check runs.csv --system nosy": `--system "nosy": expected slora, slora-abort, slora-lifo`,
+		"check runs.csv --use some":    `--use "some": expected calibration`,
+		"check runs.csv --gpu a100-80": "--gpu a100-80 needs --profile: the embedded profile llama-7b-a10g-s-lora",
+	} {
+		if _, err := parse(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, expected %q", args, err, want)
+		}
+	}
 }

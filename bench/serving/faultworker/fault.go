@@ -35,8 +35,8 @@ const (
 	Slow        Fault = "slow"         // delays the reply by Rule.After
 )
 
-// Faults lists all faults.
-var Faults = []Fault{Cut, Reset, ResetFirst, Drop, Hang, Stall, Trickle, Garbage, NotHTTP, Counts, Second, Answer,
+// faults lists all faults.
+var faults = []Fault{Cut, Reset, ResetFirst, Drop, Hang, Stall, Trickle, Garbage, NotHTTP, Counts, Second, Answer,
 	Endless, EndlessHead,
 	Endless1xx, TooShort, TooLong, Redirect, Crash, Slow}
 
@@ -87,8 +87,8 @@ func (r *Rule) applies(q *request) bool {
 }
 
 func (r *Rule) check() error {
-	if r.Do != None && !slices.Contains(Faults, r.Do) {
-		return fmt.Errorf("unknown fault %q, expected one of %v", r.Do, Faults)
+	if r.Do != None && !slices.Contains(faults, r.Do) {
+		return fmt.Errorf("unknown fault %q, expected one of %v", r.Do, faults)
 	}
 	if r.Share < 0 || r.Share > 1 {
 		return fmt.Errorf("share is %v, expected 0 to 1", r.Share)

@@ -1,8 +1,4 @@
-// Package sloraruns compares the simulator with the runs that the authors of S-LoRA published
-// (github.com/S-LoRA/S-LoRA, benchmarks/paper; Y. Sheng et al., "S-LoRA: Serving Thousands of
-// Concurrent LoRA Adapters", MLSys 2024). A table has a row for each run: the columns determine its
-// requests exactly, and hold the measured means.
-package sloraruns
+package main
 
 import (
 	"fmt"
