@@ -43,13 +43,13 @@ var rooms = map[string][][]string{
 
 		{"bench/study/capacity", "bench/study/sweep", "bench/study/tune"},
 		{"bench/study/compare", "bench/study/remedy", "bench/study/worth"},
-		{"bench/study/report"},
+		{"bench/study/explain", "bench/study/report"},
 		{"bench/study/advise"},
 		{"bench/explore"},
 		{"bench/explore/web"},
 
-		{"bench/serving/bearer", "bench/serving/usage"},
-		{"bench/serving/emulate", "bench/serving/matrix", "bench/serving/wire"},
+		{"bench/serving/bearer", "bench/serving/httpapi"},
+		{"bench/serving/emulate", "bench/serving/faultworker", "bench/serving/matrix", "bench/serving/wire"},
 		{"bench/serving/fleet"},
 		{"bench/serving/fleetpage", "bench/serving/metrics"},
 		{"bench/serving/metrics/metricstest"},

@@ -63,22 +63,22 @@ func (r *Result) latencyText(mean, p99 ID) string {
 	if !ok {
 		return ""
 	}
-	text := "mean " + latency(m)
+	text := "mean " + Latency(m)
 	if r.Steady != nil {
 		for _, in := range r.Steady.Intervals {
 			if id, ok := IDOf(in.Metric); ok && id == mean {
-				text += fmt.Sprintf(" (95 %% interval %s to %s)", latency(in.Low), latency(in.High))
+				text += fmt.Sprintf(" (95 %% interval %s to %s)", Latency(in.Low), Latency(in.High))
 			}
 		}
 	}
 	if p, ok := r.Metrics.Get(p99); ok {
-		text += ", P99 " + latency(p)
+		text += ", P99 " + Latency(p)
 	}
 	return text
 }
 
-// latency writes ms with three digits: 70.1 ms, 223 ms, 3.13 s.
-func latency(ms float64) string {
+// Latency writes ms with three digits: 70.1 ms, 223 ms, 3.13 s.
+func Latency(ms float64) string {
 	if ms >= 999.5 {
 		return digits(ms/1000) + " s"
 	}

@@ -26,6 +26,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/live"
 	"lorasim/internal/format"
 	"lorasim/internal/linelog"
@@ -50,7 +51,7 @@ func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "bench [SCENARIO.yaml] [URL...]",
 		Short:       "Send a workload to live workers under a routing policy",
-		Annotations: aliases(slices.Concat(clientNames, workerNames)),
+		Annotations: aliasesIn(clientNames, workerNames),
 		Long: `Bench sends a workload to workers that run sglang or vLLM (or lorasim worker),
 routes it by any policy, loads and moves adapters as the policy wants, and prints
 the result block. Ctrl-C stops sending, gives requests in flight some time, and
@@ -320,7 +321,8 @@ const (
 func (f *remoteFlags) addConnection(cmd *cobra.Command) {
 	flags(cmd, remoteHeading,
 		opt(&f.workers, "worker-urls", nil, "Base `URLs` of the workers, separated by commas or spaces"),
-		opt(&f.api, "worker-api", string(fleet.Auto), "Administrative interface of the workers: auto, sglang or vllm"),
+		opt(&f.api, "worker-api", string(httpapi.Auto),
+			"Administrative interface of the workers: auto, sglang or vllm"),
 		opt(&f.headers, "header", nil, "Further HTTP header, `NAME:VALUE`; repeatable"),
 		opt(&f.insecure, skipVerify, false, "Do not verify the workers' TLS certificates"),
 		opt(&f.caCert, "cacert", "", "Trust the certificates in `file` (PEM)"),
@@ -385,7 +387,7 @@ func (f *remoteFlags) parse(ctx context.Context, args []string, c *fleet.Config)
 	if c.URLs, err = f.urls(args); err != nil {
 		return err
 	}
-	if c.API, err = fleet.ParseAPI(f.api); err != nil {
+	if c.API, err = httpapi.Parse(f.api, httpapi.Auto, httpapi.SGLang, httpapi.VLLM); err != nil {
 		return fmt.Errorf("--worker-api: %w", err)
 	}
 	t, err := f.transport(ctx)

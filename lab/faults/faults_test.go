@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
 )
 
 // The client tells whole replies from those that are cut, foreign or hanging, and refusals from errors.

@@ -41,6 +41,7 @@ import (
 	"sync"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/guard"
 	"lorasim/router"
 	"lorasim/trace"
@@ -49,7 +50,7 @@ import (
 // A Connection has the parameters of calls to workers.
 type Connection struct {
 	URLs   []string     // base URLs of the workers at the start, as ParseURL returns them
-	API    API          // administrative interface; "": Auto
+	API    httpapi.Kind // administrative interface; "": Auto
 	Client *http.Client // for administrative calls; the caller sends the requests
 	Header http.Header  // sent with every call
 }

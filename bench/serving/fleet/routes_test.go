@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/guard"
 	"lorasim/internal/testutil"
 	"lorasim/router"
@@ -97,13 +98,13 @@ func TestRefused(t *testing.T) {
 // end. While it reports another client's request for the adapter, the load waits, and at last fails.
 func TestLoadWhereOthersMayUseIt(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		k := newBusyWorker(t, VLLM, state{0, 0, "?", 0})
-		f := busyFleet(t, VLLM, k, nil)
+		k := newBusyWorker(t, httpapi.VLLM, state{0, 0, "?", 0})
+		f := busyFleet(t, httpapi.VLLM, k, nil)
 		if err := f.LoRAs.Ensure(t.Context(), 0, 1); err != nil || !slices.Equal(k.did(), []string{"1+lora1"}) {
 			t.Errorf("use unknown: %v, calls %v", err, k.did())
 		}
-		k = newBusyWorker(t, VLLM, state{1, 0, "lora1", 1})
-		f = busyFleet(t, VLLM, k, func(c *Config) { c.LoadLimit = time.Second })
+		k = newBusyWorker(t, httpapi.VLLM, state{1, 0, "lora1", 1})
+		f = busyFleet(t, httpapi.VLLM, k, func(c *Config) { c.LoadLimit = time.Second })
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := f.LoRAs.Ensure(ctx, 0, 1); err == nil || len(k.did()) > 0 {

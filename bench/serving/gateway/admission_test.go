@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/router/admission"
 )
@@ -16,7 +16,7 @@ import (
 // it; after that time the request is taken.
 func TestRateLimit(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w := newTestWorker(t, emulate.SGLang)
+		w := newTestWorker(t, httpapi.SGLang)
 		limit := func(c *fleet.Config) {
 			err := admission.Add(c.Router, "", "0.2,burst=1", router.Env{Adapters: c.Adapters})
 			if err != nil {

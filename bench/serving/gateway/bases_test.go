@@ -10,6 +10,7 @@ import (
 
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 )
 
 // Workers of two base models behind one gateway: a request for a base model, or an adapter of it, never reaches a
@@ -18,9 +19,9 @@ func TestTwoBaseModels(t *testing.T) {
 	for _, policy := range []string{"least-loaded", "static", "hash", "affinity", "cache-aware", "round-robin", "p2c"} {
 		t.Run(policy, func(t *testing.T) {
 			inMemory(t, func(t *memory) {
-				a := newModelWorker(t, emulate.VLLM, "base", emulate.Adapter{Name: "a", Path: "a-r8"},
+				a := newModelWorker(t, httpapi.VLLM, "base", emulate.Adapter{Name: "a", Path: "a-r8"},
 					emulate.Adapter{Name: "b", Path: "b-r8"})
-				b := newModelWorker(t, emulate.SGLang, "other", emulate.Adapter{Name: "x", Path: "x-r8"},
+				b := newModelWorker(t, httpapi.SGLang, "other", emulate.Adapter{Name: "x", Path: "x-r8"},
 					emulate.Adapter{Name: "y", Path: "y-r8"})
 				srv := newGateway(t, policy, nil, a, b)
 				post(t, srv.URL+"/v1/completions", `{"model": "a", "prompt": [1], "max_tokens": 1}`)
@@ -94,8 +95,8 @@ func TestTwoBaseModels(t *testing.T) {
 // brings no adapter to a worker of another base model.
 func TestPlansOfTwoBaseModels(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		a := newTestWorker(t, emulate.SGLang)
-		b := newModelWorker(t, emulate.SGLang, "other", emulate.Adapter{Name: "x", Path: "x-r8"})
+		a := newTestWorker(t, httpapi.SGLang)
+		b := newModelWorker(t, httpapi.SGLang, "other", emulate.Adapter{Name: "x", Path: "x-r8"})
 		srv := newGateway(t, "plan-and-route", nil, a)
 		if status, _, text := change(t, "POST", srv.URL, fmt.Sprintf(`{"url": %q}`, b.srv.URL)); status != 200 {
 			t.Fatalf("%d %s", status, text)

@@ -21,7 +21,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"lorasim/bench/serving/fleet"
-	"lorasim/bench/serving/modelname"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/trace"
 )
 
@@ -318,7 +318,7 @@ func blocksOf(seed maphash.Seed, prompt []byte) (hashes []uint64) {
 
 // scanForm reads the model in a form, such as one with audio to transcribe.
 func (q *parsed) scanForm(boundary string) {
-	from, to, ok := modelname.InForm(q.data, boundary)
+	from, to, ok := httpapi.InForm(q.data, boundary)
 	if !ok {
 		return
 	}
@@ -438,13 +438,13 @@ type edit struct {
 
 // respell returns the change of the body for a worker: a new name of the model, if the worker's interface spells
 // adapters in another way, else none. sglang reads no adapters in forms.
-func (q *parsed) respell(api fleet.API, base, adapter string) (e edit) {
+func (q *parsed) respell(api httpapi.Kind, base, adapter string) (e edit) {
 	if !q.openAI || q.mixed && q.byLoRAPath() || q.adapter == trace.BaseModel ||
-		q.object == 0 && (!q.form || api != fleet.VLLM) {
+		q.object == 0 && (!q.form || api != httpapi.VLLM) {
 		return e
 	}
 	model := adapter
-	if api != fleet.VLLM {
+	if api != httpapi.VLLM {
 		model = base + ":" + adapter
 	}
 	if q.fields.model != nil && q.asked == model {

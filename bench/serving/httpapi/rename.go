@@ -1,19 +1,19 @@
-// Package modelname finds and replaces the name of the model in requests and replies. A proxy and an endpoint picker
-// need this, because sglang spells an adapter as BASE:ADAPTER and vLLM as ADAPTER, and clients get the name that they
-// used.
-//
-//	r := modelname.NewRenamer("base:chat", "chat")
-//	out := r.Piece(piece) // for each piece of the reply
-//	out = r.End()
-package modelname
+package httpapi
 
 import (
 	"bytes"
 	"encoding/json"
 )
 
-// A Renamer replaces the name of the model in a reply: the value of each field "model" of its JSON. The reply, JSON or
-// events, comes in pieces that may be cut anywhere. Texts within the reply stay as they are: quotes are escaped there.
+// A Renamer replaces the name of the model in a reply, since sglang spells an adapter as BASE:ADAPTER and vLLM as
+// ADAPTER, and clients get the name that they used:
+//
+//	r := httpapi.NewRenamer("base:chat", "chat")
+//	out := r.Piece(piece) // for each piece of the reply
+//	out = r.End()
+//
+// It changes the value of each field "model" of the reply's JSON. The reply, JSON or events, comes in pieces that may
+// be cut anywhere. Texts within the reply stay as they are: quotes are escaped there.
 type Renamer struct {
 	from    string
 	to      string

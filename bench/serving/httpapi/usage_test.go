@@ -1,4 +1,4 @@
-package usage
+package httpapi
 
 import (
 	"strings"
@@ -21,7 +21,7 @@ func TestUsage(t *testing.T) {
 		{`{"completion_tokens":99999999999999999999999}`, -1, -1},
 		{`{"completion_tokens`, -1, -1}, {``, -1, -1}, {`_tokens":3 "output_tokens":`, -1, -1},
 	} {
-		u := New()
+		u := NewCounts()
 		if u.Note([]byte(c.text)); u.Prompt != c.prompt || u.Output != c.output {
 			t.Errorf("%s: %d, %d, expected %d, %d", c.text, u.Prompt, u.Output, c.prompt, c.output)
 		}
@@ -34,7 +34,7 @@ func TestUsageInParts(t *testing.T) {
 		pieces := rapid.SliceOf(rapid.SampledFrom([]string{`"prompt_tokens": 12`, `"completion_tokens":3456789`, `,`,
 			` `, `x`, `"output_tokens":7,`, strings.Repeat("y", 50), "\n\ndata: "})).Draw(t, "pieces")
 		text := strings.Join(append(pieces, "}"), "")
-		whole, parts := New(), New()
+		whole, parts := NewCounts(), NewCounts()
 		whole.Note([]byte(text))
 		for rest := text; rest != ""; {
 			n := min(rapid.IntRange(1, 60).Draw(t, "part"), len(rest))
@@ -52,7 +52,7 @@ func BenchmarkUsage(b *testing.B) {
 		`","meta_info":{"id":"1","prompt_tokens":400,"completion_tokens":60,"cached_tokens":0}}` + "\n\n")
 	b.ReportAllocs()
 	b.SetBytes(int64(len(part)))
-	u := New()
+	u := NewCounts()
 	for b.Loop() {
 		u.Note(part)
 	}

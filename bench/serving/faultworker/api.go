@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // errEnd ends a connection.
@@ -94,7 +96,7 @@ func (c *conn) instead(q *request, r *Rule) (done bool, err error) {
 
 // answer is the reply to a request that generates nothing.
 func (w *Worker) answer(q *request, c *conn) (status int, body string) {
-	vllm := w.cfg.API == VLLM
+	vllm := w.cfg.API == httpapi.VLLM
 	notFound := `{"detail":"Not Found"}`
 	switch {
 	case q.kind == Health:
@@ -200,10 +202,10 @@ func (w *Worker) unload(name string, c *conn) (int, string) {
 }
 
 func (w *Worker) loraReply(status int, text string) (int, string) {
-	if w.cfg.API == VLLM && status == http.StatusOK {
+	if w.cfg.API == httpapi.VLLM && status == http.StatusOK {
 		return status, "Success"
 	}
-	if w.cfg.API == VLLM {
+	if w.cfg.API == httpapi.VLLM {
 		return status, fmt.Sprintf(`{"error":{"message":%q,"type":"BadRequestError","code":%d}}`, text, status)
 	}
 	return status, fmt.Sprintf(`{"success":%t,"error_message":%q}`, status == http.StatusOK, text)
@@ -214,7 +216,7 @@ func (w *Worker) enter(q *request) (refusal string) {
 	switch model := field(modelField, q.body); {
 	case q.path == "/generate":
 		q.adapter = field(loraField, q.body)
-	case w.cfg.API == SGLang:
+	case w.cfg.API == httpapi.SGLang:
 		_, q.adapter, _ = strings.Cut(model, ":")
 	case model != w.cfg.Model:
 		q.adapter = model
@@ -223,7 +225,7 @@ func (w *Worker) enter(q *request) (refusal string) {
 	defer w.mu.Unlock()
 	if n, there := w.adapters[q.adapter]; there {
 		w.adapters[q.adapter] = n + 1
-	} else if q.adapter != "" && w.cfg.API == VLLM {
+	} else if q.adapter != "" && w.cfg.API == httpapi.VLLM {
 		return fmt.Sprintf("The model `%s` does not exist.", q.adapter)
 	} else if q.adapter != "" {
 		return fmt.Sprintf("LoRA adapter '%s' is not loaded", q.adapter)

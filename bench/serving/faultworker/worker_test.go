@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -202,10 +204,10 @@ func TestFreezeAndStop(t *testing.T) {
 
 // Adapters are loaded and unloaded in both interfaces; there is a limit of places; unknown adapters are refused.
 func TestAdapters(t *testing.T) {
-	for _, api := range []API{SGLang, VLLM} {
+	for _, api := range []httpapi.Kind{httpapi.SGLang, httpapi.VLLM} {
 		w := start(t, Config{API: api, Adapters: []string{"a"}, Places: 2})
 		prefix, path, body := "", "/generate", `{"text": "x", "lora_path": "%s"}`
-		if api == VLLM {
+		if api == httpapi.VLLM {
 			prefix, path, body = "/v1", "/v1/completions", `{"prompt": "x", "model": "%s"}`
 		}
 		for _, step := range []struct {
@@ -223,7 +225,7 @@ func TestAdapters(t *testing.T) {
 			{prefix + "/unload_lora_adapter", `{"lora_name": "a"}`, 400, "not loaded"},
 		} {
 			status, text, err := ask(t, w, step.path, step.body)
-			if api == VLLM && step.path == path && step.status == 400 {
+			if api == httpapi.VLLM && step.path == path && step.status == 400 {
 				step.status = 404
 			}
 			if err != nil || status != step.status || !strings.Contains(text, step.text) {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // generate executes a request.
@@ -14,7 +16,7 @@ func (c *conn) generate(q *request, r *Rule) error {
 	if why := w.enter(q); why != "" {
 		body := fmt.Sprintf(`{"error":{"message":%q,"type":"BadRequestError","code":400}}`, why)
 		switch {
-		case w.cfg.API == VLLM:
+		case w.cfg.API == httpapi.VLLM:
 			return c.whole(http.StatusNotFound, "", body)
 		case q.path == "/generate" && q.stream: // told in the stream, as sglang does
 			return c.whole(http.StatusOK, "Content-Type: text/event-stream\r\n", "data: "+body+"\n\ndata: [DONE]\n\n")

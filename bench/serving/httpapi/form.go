@@ -1,4 +1,4 @@
-package modelname
+package httpapi
 
 import (
 	"bufio"

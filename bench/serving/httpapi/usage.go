@@ -1,13 +1,14 @@
-// Package usage reads the numbers of prompt tokens and output tokens from the reply of an inference server.
-//
-//	u := usage.New()
-//	u.Note(part) // for each part of the reply
-//	fmt.Println(u.Prompt, u.Output)
-package usage
+package httpapi
 
 import "bytes"
 
-// Counts has the latest numbers of tokens in a reply. The engines state them in "usage" (OpenAI, Anthropic) or
+// Counts has the latest numbers of tokens in a reply:
+//
+//	u := httpapi.NewCounts()
+//	u.Note(part) // for each part of the reply
+//	fmt.Println(u.Prompt, u.Output)
+//
+// The engines state them in "usage" (OpenAI, Anthropic) or
 // "meta_info" (sglang). Streams of vLLM contain them only if the client requests it.
 type Counts struct {
 	Prompt, Output int64 // tokens; -1: not stated
@@ -26,8 +27,8 @@ var (
 	betweenCount = []byte(": \t\r\n")
 )
 
-// New returns counts for a reply of which no part has been read.
-func New() Counts { return Counts{Prompt: -1, Output: -1} }
+// NewCounts returns counts for a reply of which no part has been read.
+func NewCounts() Counts { return Counts{Prompt: -1, Output: -1} }
 
 // Note reads the next part of the reply. A number may be split between two parts.
 func (u *Counts) Note(part []byte) {

@@ -1,9 +1,13 @@
 // Package faultworker is a worker that misbehaves on request, for tests of clients. A [Worker] implements the HTTP
 // interfaces of sglang or vLLM, as far as clients of LoRA workers use them, on raw connections. It generates tokens
-// at a set rate and shows any of the faults in [faults]. Package lorasim/bench/serving/emulate is the worker without
-// faults.
+// at a set rate and shows any of the faults in [faults].
 //
-//	w, err := faultworker.New(faultworker.Config{API: faultworker.SGLang, Adapters: []string{"a"}})
+// Package lorasim/bench/serving/emulate is the other worker without a GPU, and neither can do the work of both. emulate
+// is an http.Handler with the engine's queue, times, errors and all forms of requests: net/http writes its replies, so
+// that it cannot send broken HTTP, reset a connection after a token, or read nothing while its connections stay open.
+// A faultworker writes each byte itself and counts executions by request; it has no queue, no profile and a few routes.
+//
+//	w, err := faultworker.New(faultworker.Config{API: httpapi.SGLang, Adapters: []string{"a"}})
 //	defer w.Close()
 //	err = w.Listen("127.0.0.1:0")                       // or http.Serve(listener, w)
 //	err = w.Break(faultworker.Rule{On: faultworker.Generate, Do: faultworker.Reset, Tokens: 1})
@@ -24,20 +28,13 @@ import (
 	"slices"
 	"sync"
 	"time"
-)
 
-// API is the HTTP interface of a worker.
-type API string
-
-// The interfaces.
-const (
-	SGLang API = "sglang"
-	VLLM   API = "vllm"
+	"lorasim/bench/serving/httpapi"
 )
 
 // Config describes a worker.
 type Config struct {
-	API      API           // "": SGLang
+	API      httpapi.Kind  // "": SGLang
 	Name     string        // name of the worker in replies
 	Model    string        // name of the base model; "": base
 	Adapters []string      // adapters loaded at the start
@@ -71,9 +68,9 @@ type Worker struct {
 
 // New returns a worker without faults that does not listen yet.
 func New(cfg Config) (*Worker, error) {
-	cfg.API, cfg.Model, cfg.Slots = cmp.Or(cfg.API, SGLang), cmp.Or(cfg.Model, "base"), cmp.Or(cfg.Slots, 8)
-	if cfg.API != SGLang && cfg.API != VLLM {
-		return nil, fmt.Errorf("faultworker: interface %q, expected %s or %s", cfg.API, SGLang, VLLM)
+	cfg.API, cfg.Model, cfg.Slots = cmp.Or(cfg.API, httpapi.SGLang), cmp.Or(cfg.Model, "base"), cmp.Or(cfg.Slots, 8)
+	if cfg.API != httpapi.SGLang && cfg.API != httpapi.VLLM {
+		return nil, fmt.Errorf("faultworker: interface %q, expected %s or %s", cfg.API, httpapi.SGLang, httpapi.VLLM)
 	}
 	if cfg.Book == nil {
 		cfg.Book = new(Book)
