@@ -43,7 +43,7 @@ var rooms = map[string][][]string{
 
 		{"bench/study/capacity", "bench/study/sweep", "bench/study/tune"},
 		{"bench/study/compare", "bench/study/remedy", "bench/study/worth"},
-		{"bench/study/report"},
+		{"bench/study/explain", "bench/study/report"},
 		{"bench/study/advise"},
 		{"bench/explore"},
 		{"bench/explore/web"},

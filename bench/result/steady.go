@@ -66,6 +66,7 @@ const (
 	samplesName     = "steady.effective_samples"
 	offeredName     = "steady.offered_rate"
 	sustainsName    = "steady.sustainable_rate"
+	neededName      = "steady.requests_needed"
 )
 
 // states are the states of a run by their numbers, which are stored in the files of cells.
@@ -77,7 +78,8 @@ func steadyValues(a *steady.Assessment) (out []Value) {
 		return nil
 	}
 	out = []Value{{warmupName, a.Warmup}, {samplesName, a.EffectiveSamples}}
-	for _, v := range []Value{{offeredName, a.OfferedRate}, {sustainsName, a.SustainableRate}} {
+	for _, v := range []Value{{offeredName, a.OfferedRate}, {sustainsName, a.SustainableRate},
+		{neededName, float64(a.Needed)}} {
 		if v.Value > 0 {
 			out = append(out, v)
 		}
@@ -102,6 +104,11 @@ func StateOf(number float64) steady.State {
 func StationarityOf(value func(name string) []float64) steady.Stationarity {
 	s := steady.Stationarity{
 		Offered: stats.Mean(value(offeredName)).Mean, Sustains: stats.Mean(value(sustainsName)).Mean,
+	}
+	for _, x := range value(neededName) {
+		if x > float64(s.Needed) { // nor NaN
+			s.Needed = int64(x)
+		}
 	}
 	for _, x := range value(SteadyStateName) {
 		if math.IsNaN(x) {

@@ -51,7 +51,7 @@ func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "bench [SCENARIO.yaml] [URL...]",
 		Short:       "Send a workload to live workers under a routing policy",
-		Annotations: aliases(slices.Concat(clientNames, workerNames)),
+		Annotations: aliasesIn(clientNames, workerNames),
 		Long: `Bench sends a workload to workers that run sglang or vLLM (or lorasim worker),
 routes it by any policy, loads and moves adapters as the policy wants, and prints
 the result block. Ctrl-C stops sending, gives requests in flight some time, and
@@ -171,7 +171,8 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 	}
 	say(cmd, "%s, client CPU %.0f us per request", st.Summary(),
 		(cpuTime()-before).Seconds()*1e6/float64(max(st.Sent, 1)))
-	if werr := f.out.write(cmd, res); werr != nil {
+	next := result.LookLine{Label: "Next", Text: longer(cmd, sc, res), Whole: true}
+	if werr := f.out.write(cmd, res, next); werr != nil {
 		return werr
 	}
 	if err != nil {
