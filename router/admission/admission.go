@@ -42,9 +42,9 @@ type Predictor interface {
 type bucket struct{ spent, at float64 }
 
 // Add gives a router an admission. It parses what sheds load ("ttft:MS" and "queue:N", joined by +) and the rate limit
-// of each adapter ("R" or "R,burst=B", requests/s). If both texts are empty, all requests are admitted. predict makes the
-// predictor for ttft; nil: there is none. It returns an error if a text is invalid or if ttft is given and env has no
-// step times.
+// of each adapter ("R" or "R,burst=B", requests/s). If both texts are empty, all requests are admitted. predict makes
+// the predictor for ttft; nil: there is none. It returns an error if a text is invalid or if ttft is given and env has
+// no step times.
 func Add(rt *router.Router, shed, rate string, env router.Env, predict func(router.Env) Predictor) error {
 	if shed == "" && rate == "" {
 		return nil

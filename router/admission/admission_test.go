@@ -106,7 +106,7 @@ func TestAdmissionAsksThePolicy(t *testing.T) {
 		"plan-and-route": {}, "round-robin": {true, true}, "random": {},
 	} {
 		rt := routertest.New(t, spec, env)
-		if err := Add(rt, "ttft:1000", "", env); err != nil {
+		if err := Add(rt, "ttft:1000", "", env, firstTokens); err != nil {
 			t.Fatal(err)
 		}
 		if !rt.ReadsKV {
@@ -186,7 +186,8 @@ func TestBadAdmission(t *testing.T) {
 	} {
 		testutil.ExpectError(t, CheckRate(text), want)
 	}
-	if _, err := newAdmission("ttft:5", "", router.Env{Workers: router.Alike(1, router.Spec{})}, firstTokens); err == nil ||
+	noCosts := router.Env{Workers: router.Alike(1, router.Spec{})}
+	if _, err := newAdmission("ttft:5", "", noCosts, firstTokens); err == nil ||
 		!strings.Contains(err.Error(), "cost model") {
 		t.Errorf("without step times: %v", err)
 	}
