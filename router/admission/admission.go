@@ -4,12 +4,12 @@ package admission
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
 
 	"lorasim/router"
-	"lorasim/router/planroute"
 	"lorasim/trace"
 	"lorasim/trace/settings"
 )
@@ -19,9 +19,20 @@ type admission struct {
 	shed Shedding
 	rate RateLimit
 
-	ttft    *planroute.TTFT // nil: shed has no TTFT
-	policy  router.Policy   // of the router that it is for
-	buckets []bucket        // by adapter; last: the base model
+	ttft    Predictor     // nil: shed has no TTFT
+	policy  router.Policy // of the router that it is for
+	buckets []bucket      // by adapter; last: the base model
+}
+
+// Predictor predicts the time to first token of requests. Package router/planroute has one.
+type Predictor interface {
+	// Sent notes that a request is sent to a worker, before the view counts it there; Finished notes its end.
+	Sent(r router.Request, worker int, v *router.View)
+	Finished(e router.Event)
+	// Look notes the state of the workers, before Predict.
+	Look(v *router.View)
+	// Predict returns the time to first token of a request on a worker, s.
+	Predict(r router.Request, worker int, v *router.View) float64
 }
 
 // bucket holds the requests that an adapter may send at once: burst of them at
@@ -29,12 +40,14 @@ type admission struct {
 type bucket struct{ spent, at float64 }
 
 // Add gives a router an admission. It returns an error if shed has a limit of the time to first token and env has no
-// step times. Without any limit, all requests are admitted.
-func Add(rt *router.Router, shed Shedding, rate RateLimit, env router.Env) error {
+// step times. Without any limit, all requests are admitted. predict makes the predictor for that limit; nil: there is
+// none.
+func Add(rt *router.Router, shed Shedding, rate RateLimit, env router.Env,
+	predict func(router.Env) Predictor) error {
 	if shed == (Shedding{}) && rate == (RateLimit{}) {
 		return nil
 	}
-	a, err := newAdmission(shed, rate, env)
+	a, err := newAdmission(shed, rate, env, predict)
 	if err != nil {
 		return err
 	}
@@ -49,13 +62,17 @@ func Add(rt *router.Router, shed Shedding, rate RateLimit, env router.Env) error
 	return nil
 }
 
-func newAdmission(shed Shedding, rate RateLimit, env router.Env) (*admission, error) {
+func newAdmission(shed Shedding, rate RateLimit, env router.Env,
+	predict func(router.Env) Predictor) (*admission, error) {
 	a := &admission{shed: shed, rate: rate, buckets: make([]bucket, len(env.Adapters)+1)}
 	if shed.TTFT > 0 {
 		if err := env.NeedCosts(); err != nil {
 			return nil, fmt.Errorf("shed ttft %w", err)
 		}
-		a.ttft = planroute.NewTTFT(env)
+		if predict == nil {
+			return nil, errors.New("shed ttft needs a predictor of times to first token")
+		}
+		a.ttft = predict(env)
 	}
 	return a, nil
 }
