@@ -81,7 +81,7 @@ func (p *plan) yaml() string {
 			}
 			indent += "  "
 		}
-		fmt.Fprintf(&b, "%s%s: %s\n", indent, f.Leaf(), yamlValue(f, v))
+		fmt.Fprintf(&b, "%s%s: %s\n", indent, f.Leaf(), settings.Quoted(v))
 	}
 	text := b.String()
 	if !some {
@@ -96,12 +96,4 @@ func (p *plan) yaml() string {
 		text += fmt.Sprintf("goodput: %q\n", p.slo.String())
 	}
 	return text
-}
-
-// yamlValue is a value as it stands in YAML.
-func yamlValue(f scenario.Field, value string) string {
-	if f.Type() == "floats" {
-		return "[" + strings.ReplaceAll(value, ",", ", ") + "]"
-	}
-	return settings.Quoted(value)
 }

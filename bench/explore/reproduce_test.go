@@ -17,8 +17,8 @@ import (
 func TestYAML(t *testing.T) {
 	values := map[string][]string{
 		"workload.request_rate": {"3", "0.5", "inf"}, "workload.popularity": {"uniform", "zipf:1.2", "explicit:3,2,1"},
-		"workload.arrivals": {"gamma:2", "total-exponential"}, "workload.lora_names": {"a,b", "x y,'z'"},
-		"cluster.engine.prefix_cache": {"true"}, "workload.trace_cv": {"2", "1,3"}, "seed": {"9"},
+		"workload.arrivals": {"gamma:2", "gamma:1,3", "total-exponential"}, "workload.lora_names": {"a,b", "x y,'z'"},
+		"cluster.engine.prefix_cache": {"true"}, "workload.trace_speed": {"2"}, "seed": {"9"},
 		"cluster.profile": {"llama2-7b-24gb*2"}, "workload.file": {"/tmp/it's a \"log\": 1.csv", "- x", "true"},
 		"client.warmup": {"auto"}, "routing.shed": {"ttft:500+queue:9"},
 	}

@@ -174,10 +174,12 @@ func (s *study) ignored() []string {
 	var notes []string
 	for i := range s.plan.policies {
 		sc := s.plan.of(i, 0)
-		of := sc.Ignored(func(flag string) bool {
-			f, err := scenario.Find(flag)
-			def := scenario.Default()
-			return err == nil && f.Get(sc) != f.Get(&def)
+		def := scenario.Default()
+		of := sc.Ignored(func(f scenario.Field) string {
+			if f.Get(sc) == f.Get(&def) {
+				return ""
+			}
+			return f.Leaf()
 		})
 		if i == 0 {
 			notes = of

@@ -96,7 +96,7 @@ func (arrivalsSyntax) Parse(text string) (synth.Arrivals, error) { return synth.
 
 func (arrivalsSyntax) Grammar() settings.Grammar {
 	return settings.Grammar{Forms: synth.ArrivalsForms, Example: "gamma:4",
-		Suggest: begins("exponential gamma: weibull: deterministic bursty smooth total-exponential total-gamma: total-weibull: total-deterministic")}
+		Suggest: begins("exponential gamma: weibull: pareto: deterministic total-exponential total-gamma: total-weibull: total-pareto: total-deterministic vllm:")}
 }
 
 type patternSyntax struct{}

@@ -51,7 +51,7 @@ func TestDocCommands(t *testing.T) {
 
 // othersFlags are flags of other programs that the pages name, and further names of flags.
 var othersFlags = []string{"--async-scheduling", "--check", "--enable-cache-report", "--enable-metrics", "--fast",
-	"--help", "--lora-assignment", "--lora-modules", "--lora-name",
+	"--help",
 	"--no-healthcheck", "--save-detailed", "--save-result", "--scheduling-policy"}
 
 // TestDocFlags: the flags that README and the pages of docs name within a text are flags of a command.

@@ -262,12 +262,3 @@ func (g *flagGroup) writeNames(w io.Writer) {
 }
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-
-// aliases returns annotations of a command with other names of its flags.
-func aliases(names []engineName) map[string]string {
-	text := "\nNames of the engines for the same flags:\n"
-	for _, n := range names {
-		text += fmt.Sprintf("  %-24s (%s) is --%s\n", "--"+n.theirs, n.engine, n.ours)
-	}
-	return map[string]string{aliasesKey: text}
-}

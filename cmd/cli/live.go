@@ -51,7 +51,7 @@ func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "bench [SCENARIO.yaml] [URL...]",
 		Short:       "Send a workload to live workers under a routing policy",
-		Annotations: aliases(slices.Concat(clientNames, workerNames)),
+		Annotations: aliasesIn(clientNames, workerNames),
 		Long: `Bench sends a workload to workers that run sglang or vLLM (or lorasim worker),
 routes it by any policy, loads and moves adapters as the policy wants, and prints
 the result block. Ctrl-C stops sending, gives requests in flight some time, and

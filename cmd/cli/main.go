@@ -142,7 +142,6 @@ a file is missing; 130 interrupted (Ctrl-C or SIGTERM).`,
 	addGroup(root, "Look inside", newSolve())
 	root.AddCommand(newVersion(), newMan())
 	root.SetUsageFunc(usageOf)
-	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
 	}

@@ -249,7 +249,7 @@ func newWorker() *cobra.Command {
 		Long: `Worker serves the interfaces of sglang or vLLM with the simulator's engine behind
 them, in real time or faster. Replies are made of tokens that depend only on the
 prompt. Several workers listen on consecutive ports.`,
-		Annotations: aliases(engineNames),
+		Annotations: aliasesIn(engineNames),
 		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama-2-7b-rtx-4090-sglang-0.5
   lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
   lorasim worker --lora chat=adapters/chat-r16 --engine-args max_loaded_loras=8
