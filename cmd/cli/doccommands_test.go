@@ -50,7 +50,8 @@ func TestDocCommands(t *testing.T) {
 }
 
 // othersFlags are flags of other programs that the pages name, and further names of flags.
-var othersFlags = []string{"--async-scheduling", "--check", "--enable-cache-report", "--enable-metrics", "--fast",
+var othersFlags = []string{"--enable-lora", "--lora-paths", "--max-lora-rank", "--async-scheduling", "--check",
+	"--enable-cache-report", "--enable-metrics", "--fast",
 	"--help",
 	"--no-healthcheck", "--save-detailed", "--save-result", "--scheduling-policy"}
 

@@ -14,6 +14,7 @@ import (
 	"lorasim/bench/scenario/manifest"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/httpapi"
+	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
 	"lorasim/internal/textfile"
 )
@@ -50,8 +51,14 @@ func checkManifests(cmd *cobra.Command, args []string) error {
 	}
 	found := f.Check()
 	for _, s := range f.Servers {
-		for _, text := range fleet.KnownFaults(s.Info()) {
-			found = append(found, manifest.Finding{Place: s.Place, Text: s.Engine + " " + s.Version + ": " + text})
+		note := func(text string) { found = append(found, manifest.Finding{Place: s.Place, Text: text}) }
+		switch {
+		case s.LoRA && s.Version == "":
+			note("the image's tag states no version of " + s.Engine + ": its known faults are unknown")
+		case s.LoRA:
+			for _, text := range fleet.KnownFaults(infoOf(s)) {
+				note(s.Engine + " " + s.Version + ": " + text)
+			}
 		}
 	}
 	faults := 0
@@ -74,7 +81,8 @@ func checkManifests(cmd *cobra.Command, args []string) error {
 func writeManifests(w io.Writer, f *manifest.Fleet, found []manifest.Finding) error {
 	rows := [][]string{{"Workers", "Engine", "Model", "Replicas", "Slots", "Rank", "Host", "GPU"}}
 	for _, s := range f.Servers {
-		row := []string{s.Name, strings.TrimSpace(s.Engine + " " + s.Version), s.Model, fmt.Sprint(s.Replicas), "no LoRA",
+		row := []string{s.Name, strings.TrimSpace(s.Engine + " " + s.Version), s.Model, fmt.Sprint(s.Replicas),
+			"no LoRA",
 			"-", "-", "-"}
 		if s.LoRA {
 			row[4], row[5] = fmt.Sprint(s.Slots), fmt.Sprint(s.MaxRank)
@@ -134,4 +142,29 @@ func (sf *scenarioFlags) applyManifests(cmd *cobra.Command, sc *scenario.Scenari
 	return nil
 }
 
-var _ = httpapi.VLLM
+// patchManifest writes the manifest of --cluster that states the number of workers, with another number of them and,
+// unless slots is 0, of adapter slots.
+func (sf *scenarioFlags) patchManifest(cmd *cobra.Command, workers, slots int, to string) error {
+	text, name, _ := strings.Cut(sf.manifests, "#")
+	f, files, err := readManifests(cmd.Context(), strings.Split(text, ","))
+	if err != nil {
+		return err
+	}
+	file, changed, err := f.Patch(files, name, workers, slots)
+	if err != nil {
+		return fmt.Errorf("--patch: %w", err)
+	}
+	say(cmd, "%s: %s with %s", to, file, format.Count(workers, "worker"))
+	return atomicfile.Write(to, func(w *atomicfile.File) error { _, err := w.Write(changed); return err })
+}
+
+// infoOf is what check would find out from a worker of a manifest.
+func infoOf(s *manifest.Server) *fleet.Info {
+	on := map[bool]fleet.Switch{true: fleet.On, false: fleet.Off}
+	in := &fleet.Info{API: httpapi.Kind(s.Engine), Version: s.Version, Model: s.Model, LoRA: on[s.LoRA],
+		RunTime: on[s.LoRA && s.RunTime]}
+	if len(s.Served) > 0 {
+		in.Model = s.Served[0]
+	}
+	return in
+}

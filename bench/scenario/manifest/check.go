@@ -11,9 +11,9 @@ import (
 
 // A Finding is what is wrong with a manifest, or what its owner should know.
 type Finding struct {
-	Place Place
-	Fault bool // false: a note
-	Text  string
+	Place Place  `json:"place"`
+	Fault bool   `json:"fault"` // false: a note
+	Text  string `json:"text"`
 }
 
 func (f Finding) String() string {
@@ -102,12 +102,14 @@ func (s *Server) check(own []*Adapter, fault report) {
 	}
 	for _, a := range own {
 		if a.Rank > s.MaxRank && s.MaxRank > 0 {
-			fault(a.Place, "adapter %s has rank %d, but %s takes ranks up to %d: its load fails", a.Name, a.Rank, s.Name,
+			fault(a.Place, "adapter %s has rank %d, but %s takes ranks up to %d: its load fails", a.Name, a.Rank,
+				s.Name,
 				s.MaxRank)
 		}
 	}
 	if i := slices.IndexFunc(own, func(a *Adapter) bool { return a.atRun }); i >= 0 && s.Engine == vllm && !s.RunTime {
-		fault(own[i].Place, "adapter %s is loaded at run time, but %s has no VLLM_ALLOW_RUNTIME_LORA_UPDATING=True: its load is refused",
+		fault(own[i].Place,
+			"adapter %s is loaded at run time, but %s has no VLLM_ALLOW_RUNTIME_LORA_UPDATING=True: its load is refused",
 			own[i].Name, s.Name)
 	}
 	if s.routed && len(own) > mostRoutes {
@@ -156,7 +158,8 @@ func (s *Server) checkMemory(fault report) {
 	slots := float64(s.Slots*s.MaxRank) * a.LoRABytesPerRank() / tp
 	if slots > mostSlotShare*free {
 		fault(s.where("max-loras", "max-loras-per-batch"),
-			"%d slots of rank %d take %.1f of the %.1f GiB that the weights leave: little is left for the KV cache", s.Slots,
+			"%d slots of rank %d take %.1f of the %.1f GiB that the weights leave: little is left for the KV cache",
+			s.Slots,
 			s.MaxRank, slots/(1<<30), max(free, 0)/(1<<30))
 	}
 }

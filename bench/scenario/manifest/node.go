@@ -18,6 +18,9 @@ type Place struct {
 	Line int
 }
 
+// MarshalText writes FILE:LINE.
+func (p Place) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
 func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
 // A node is a value of a manifest with its place. A nil node is an absent value: all methods accept it.

@@ -1,6 +1,6 @@
 // Package manifest reads how operators describe fleets with LoRA adapters: KServe's LLMInferenceService, AIBrix's
-// ModelAdapter, Helm values of vLLM's production-stack and of llm-d, RayService, and plain Kubernetes workloads that run
-// vllm serve or sglang.launch_server. It finds faults in them, and gives the settings of a scenario.
+// ModelAdapter, Helm values of vLLM's production-stack and of llm-d, RayService, and plain Kubernetes workloads that
+// run vllm serve or sglang.launch_server. It finds faults in them, and gives the settings of a scenario.
 //
 //	fleet, err := manifest.Read(manifest.File{Name: "fleet.yaml", Data: data})
 //	for _, f := range fleet.Check() { fmt.Println(f) }
@@ -36,21 +36,21 @@ type Fleet struct {
 
 // A Server is a group of equal workers.
 type Server struct {
-	Place    Place
-	Kind     string // "Deployment", "LLMInferenceService", ...
-	Name     string
-	Engine   string // vllm or sglang
-	Version  string // "": unknown
-	Model    string // as the engine gets it; "": unknown
-	Served   []string
-	Replicas int
-	GPUs     int    // of a replica; 0: not stated
-	GPU      string // product, as a node's label states it; "": not stated
-	LoRA     bool
-	RunTime  bool // adapters can be loaded at run time
-	Slots    int  // GPU adapter slots
-	MaxRank  int
-	Host     int // adapters in host memory; 0: no limit
+	Place    Place    `json:"place"`
+	Kind     string   `json:"kind"` // "Deployment", "LLMInferenceService", ...
+	Name     string   `json:"name"`
+	Engine   string   `json:"engine"`            // vllm or sglang
+	Version  string   `json:"version,omitempty"` // "": unknown
+	Model    string   `json:"model,omitempty"`   // as the engine gets it; "": unknown
+	Served   []string `json:"served_model_names,omitempty"`
+	Replicas int      `json:"replicas"`
+	GPUs     int      `json:"gpus,omitempty"` // of a replica; 0: not stated
+	GPU      string   `json:"gpu,omitempty"`  // product, as a node's label states it; "": not stated
+	LoRA     bool     `json:"lora"`
+	RunTime  bool     `json:"run_time_loading"` // adapters can be loaded at run time
+	Slots    int      `json:"slots,omitempty"`  // GPU adapter slots
+	MaxRank  int      `json:"max_lora_rank,omitempty"`
+	Host     int      `json:"host_places,omitempty"` // adapters in host memory; 0: no limit
 
 	args     map[string]flag
 	labels   map[string]string
@@ -62,14 +62,14 @@ type Server struct {
 
 // An Adapter is a LoRA adapter of a fleet.
 type Adapter struct {
-	Place    Place
-	Kind     string
-	Name     string
-	Base     string // base model, as the manifest names it
-	Source   string
-	Rank     int  // 0: not stated
-	Copies   int  // workers that hold it; 0: all
-	atRun    bool // loaded at run time, by a controller
+	Place    Place  `json:"place"`
+	Kind     string `json:"kind"`
+	Name     string `json:"name"`
+	Base     string `json:"base,omitempty"` // base model, as the manifest names it
+	Source   string `json:"source,omitempty"`
+	Rank     int    `json:"rank,omitempty"`   // 0: not stated
+	Copies   int    `json:"copies,omitempty"` // workers that hold it; 0: all
+	atRun    bool   // loaded at run time, by a controller
 	selector map[string]string
 	server   *Server
 }
@@ -201,7 +201,8 @@ func (s *Server) container(c *node, line []arg) {
 // node finds the GPU in a pod's node selector and affinity.
 func (s *Server) node(spec *node) {
 	product := func(key, value string) {
-		if s.GPU == "" && (strings.Contains(key, "gpu") || strings.Contains(key, "accelerator")) && gpuName(value) != "" {
+		if s.GPU == "" && (strings.Contains(key, "gpu") || strings.Contains(key, "accelerator")) &&
+			gpuName(value) != "" {
 			s.GPU = value
 		}
 	}
@@ -269,7 +270,8 @@ func (f *Fleet) add(s *Server) {
 			if strings.HasPrefix(v.text, "{") {
 				adapter, source = jsonField(v.text, "name", "lora_name"), jsonField(v.text, "path", "lora_path")
 			}
-			f.Adapters = append(f.Adapters, &Adapter{Place: v.from.place, Kind: "--" + name, Name: adapter, Source: source,
+			f.Adapters = append(f.Adapters, &Adapter{Place: v.from.place, Kind: "--" + name, Name: adapter,
+				Source: source,
 				server: s})
 		}
 	}
@@ -399,8 +401,10 @@ func (f *Fleet) values(d *node) {
 			line = append(line, arg{a.text, a})
 		}
 		s.args = flags(engine, line)
-		for key, name := range map[string]string{"maxModelLen": "max-model-len", "tensorParallelSize": "tensor-parallel-size",
-			"maxNumSeqs": "max-num-seqs", "gpuMemoryUtilization": "gpu-memory-utilization", "maxLoras": "max-loras",
+		for key, name := range map[string]string{"maxModelLen": "max-model-len",
+			"tensorParallelSize":   "tensor-parallel-size",
+			"maxNumSeqs":           "max-num-seqs",
+			"gpuMemoryUtilization": "gpu-memory-utilization", "maxLoras": "max-loras",
 			"maxLoraRank": "max-lora-rank", "maxCpuLoras": "max-cpu-loras"} {
 			for _, at := range []*node{config, m} {
 				if v := at.get(key); v != nil {

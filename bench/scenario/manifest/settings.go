@@ -16,7 +16,7 @@ type Setting struct {
 	Place      Place
 }
 
-// ErrNoProfile says that a manifest does not tell which profile its workers have.
+// ErrNoProfile says that a manifest states too little to choose the profile of its workers.
 var ErrNoProfile = errors.New("give --profile")
 
 // Settings returns the settings of a scenario with the workers and adapters of a server, by its name; "": of the only
@@ -90,7 +90,8 @@ func (f *Fleet) server(name string) (*Server, error) {
 	case name != "":
 		return nil, fmt.Errorf("no workers %q, expected %s", name, strings.Join(names, ", "))
 	case len(f.Servers) > 1:
-		return nil, fmt.Errorf("%d groups of workers, expected one: add #NAME to the file, with NAME %s", len(f.Servers),
+		return nil, fmt.Errorf("%d groups of workers, expected one: add #NAME to the file, with NAME %s",
+			len(f.Servers),
 			strings.Join(names, " or "))
 	}
 	return f.Servers[0], nil
@@ -103,7 +104,8 @@ func (s *Server) profile() (string, error) {
 	case model == "":
 		return "", fmt.Errorf("%s: no profile can be computed for model %q: %w", s.Place, s.Model, ErrNoProfile)
 	case s.GPU == "":
-		return "", fmt.Errorf("%s: %s does not state its GPU: %w, such as analytic:%s,h100", s.Place, s.Name, ErrNoProfile,
+		return "", fmt.Errorf("%s: %s does not state its GPU: %w, such as analytic:%s,h100", s.Place, s.Name,
+			ErrNoProfile,
 			model)
 	case gpu == "":
 		return "", fmt.Errorf("%s: no profile can be computed for GPU %q: %w", s.Place, s.GPU, ErrNoProfile)
@@ -148,7 +150,8 @@ func modelName(model string) string {
 
 // suffixes reports whether the rest of a model's name says nothing about its size.
 func suffixes(rest string) bool {
-	known := []string{"", "instruct", "chat", "hf", "base", "it", "fp8", "awq", "gptq", "int4", "int8", "quantized", "w8a8",
+	known := []string{"", "instruct", "chat", "hf", "base", "it", "fp8", "awq", "gptq", "int4", "int8", "quantized",
+		"w8a8",
 		"w4a16", "dynamic", "2507"}
 	for part := range strings.SplitSeq(rest, "-") {
 		part, _, _ = strings.Cut(part, ".")
@@ -171,7 +174,8 @@ func gpuName(product string) string {
 			}
 			continue
 		}
-		if strings.Contains(text, name) && len(g.Name) > len(best) || name == "rtx4090" && strings.Contains(text, "4090") {
+		if strings.Contains(text, name) && len(g.Name) > len(best) || name == "rtx4090" && strings.Contains(text,
+			"4090") {
 			best = g.Name
 		}
 	}
