@@ -236,6 +236,7 @@ func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listener
 type workerFlags struct {
 	emulate.Config           // of every worker
 	listen, host, api, ranks string
+	ending                   string
 	port, numAdapters        int
 	loras                    repeated
 	key                      keyFlags
@@ -290,6 +291,8 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 		opt(&f.EOSEvery, "eos-every", 0,
 			"Mean length of replies that do not ignore EOS, tokens (0: their limit)", ">=0 <=1e9"),
 		opt(&f.StreamInterval, "stream-interval", 1, "Tokens per streamed event", ">=1 <=1e6"),
+		opt(&f.ending, "on-sigterm", string(emulate.Abort),
+			"End of the requests of a vLLM worker on SIGTERM: abort, error, or silence until the clients hang up"),
 		opt(&f.StreamOutput, "stream-output", false, "Stream only what is new instead of the whole reply so far"))
 	flags(cmd, "Adapters",
 		opt(&f.loras, "lora", nil, "Adapter loaded at the start, `NAME=PATH`; PATH may end in its rank (-r16, ?rank=16); repeatable"),
@@ -308,6 +311,9 @@ func (f *workerFlags) configs(ctx context.Context, sc *scenario.Scenario) ([]emu
 	}
 	if f.API, err = httpapi.Parse(f.api, httpapi.SGLang, httpapi.VLLM); err != nil {
 		return nil, fmt.Errorf("--api: %w", err)
+	}
+	if f.Ending, err = emulate.ParseEnding(f.ending); err != nil {
+		return nil, fmt.Errorf("--on-sigterm: %w", err)
 	}
 	if f.Adapters, err = f.adapters(sc.Seed, ps); err != nil {
 		return nil, err
@@ -350,7 +356,7 @@ func (f *workerFlags) adapters(seed uint64, ps []*profile.Profile) ([]emulate.Ad
 }
 
 // serve listens until the command is interrupted. Then each worker ends as its engine does: sglang answers requests
-// until there are none, vLLM aborts them.
+// until there are none, vLLM does as --on-sigterm says.
 func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 	ctx := cmd.Context()
 	servers := make([]*http.Server, 0, len(cfgs))
@@ -395,8 +401,12 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 func (f *workerFlags) end(ctx context.Context, s *http.Server) {
 	w := s.Handler.(*emulate.Worker)
 	w.Drain(ctx)
-	grace, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
+	grace := ctx
+	if f.Ending != emulate.Silence {
+		var cancel context.CancelFunc
+		grace, cancel = context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+	}
 	if s.Shutdown(grace) != nil {
 		s.Close()
 	}

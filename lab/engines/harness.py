@@ -237,8 +237,8 @@ class Setup:
 class Case:
     """One case on one engine."""
 
-    def __init__(self, setup, name, engine, workers):
-        self.setup, self.name, self.engine, self.workers = setup, name, engine, workers
+    def __init__(self, setup, name, engine, workers, parts=None):
+        self.setup, self.name, self.engine, self.workers, self.parts = setup, name, engine, workers, parts
         self.urls = ",".join(w.url for w in workers)
         self.checks, self.facts = [], {}
         self.marks = [w.mark() for w in workers]

@@ -59,10 +59,13 @@ type messageReply struct {
 	begun     bool
 }
 
-// stop is the reason for the end of a message.
-func (m *messageReply) stop(j *job) string {
-	if j.finish() == "stop" {
+// stop is the reason for the end of a message. Anthropic's interface has none for a request that was aborted.
+func (m *messageReply) stop(j *job) any {
+	switch j.finish() {
+	case "stop":
 		return "end_turn"
+	case "abort":
+		return nil
 	}
 	return "max_tokens"
 }
@@ -87,7 +90,10 @@ func (m *messageReply) appendEvents(b []byte, j *job, fresh []int32) []byte {
 		b = m.w.say.messageStart(b, m, j)
 		b = named(b, "content_block_start", object{"index": 0, "content_block": object{"type": "text", "text": ""}})
 	}
-	b = named(b, "content_block_delta", object{"index": 0, "delta": object{"type": "text_delta", "text": Text(fresh)}})
+	if len(fresh) > 0 {
+		b = named(b, "content_block_delta",
+			object{"index": 0, "delta": object{"type": "text_delta", "text": Text(fresh)}})
+	}
 	if j.ended() {
 		b = named(b, "content_block_stop", object{"index": 0})
 		b = m.w.say.messageDelta(b, m, j)

@@ -130,7 +130,8 @@ func (j *job) failure() error {
 	switch {
 	case !j.ended():
 		return nil
-	case j.end.status == record.Aborted && j.w.cfg.API == httpapi.VLLM && j.w.draining.Load():
+	case j.end.status == record.Aborted && j.w.cfg.API == httpapi.VLLM && j.w.draining.Load() &&
+		j.w.cfg.Ending == Fail:
 		return errGone{}
 	}
 	return j.end.failure()

@@ -78,6 +78,9 @@ func (s *reply) begin() {
 // step takes the new tokens of all jobs and sends them. It returns false as ok if the reply is over, since it failed or
 // the client has gone.
 func (s *reply) step(running *int) (progress, ok bool) {
+	if s.w.silent() {
+		return false, true
+	}
 	atATime := s.w.cfg.StreamInterval
 	if !s.stream {
 		atATime = math.MaxInt // till the end

@@ -248,6 +248,9 @@ func (c *completion) echo(j *job) string {
 func (v vllm) appendChunk(b []byte, c *completion, j *job, fresh []int32) []byte {
 	first := !c.first[j.index]
 	c.first[j.index] = true
+	if first && !c.chat && len(fresh) == 0 { // aborted (completion_stream_generator in openai/completion/serving.py)
+		return b
+	}
 	if first && c.chat {
 		role := c.head(true, []any{object{"index": j.index, "logprobs": nil, "finish_reason": nil,
 			"delta": object{"role": "assistant", "content": ""}}})

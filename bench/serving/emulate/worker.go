@@ -25,12 +25,33 @@ import (
 
 	"lorasim/bench/serving/bearer"
 	"lorasim/bench/serving/httpapi"
+	"lorasim/internal/suggest"
 	"lorasim/router"
 	"lorasim/sim"
 	simengine "lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
+
+// Ending is the end of the requests of a vLLM worker on SIGTERM. The real one kills its engine core at once
+// (vllm/v1/utils.py, shutdown with a timeout of 0). Its clients get one or the other, depending on which is faster, the
+// core or the front end.
+type Ending string
+
+// The endings.
+const (
+	// Abort: the core still aborts its requests. Replies end with status 200 and the finish reason "abort".
+	Abort Ending = "abort"
+	// Fail: the front end notices that the core is dead. Replies end with an error.
+	Fail Ending = "error"
+	// Silence: it does not notice. Replies stay open, and the process does not end before its clients hang up.
+	Silence Ending = "silence"
+)
+
+// ParseEnding returns the ending with the given name.
+func ParseEnding(s string) (Ending, error) {
+	return Ending(s), suggest.Among("end of requests", s, []string{string(Abort), string(Fail), string(Silence)})
+}
 
 // A Config configures a [Worker].
 type Config struct {
@@ -57,6 +78,7 @@ type Config struct {
 	// each event contains the whole reply so far.
 	StreamOutput bool
 	APIKey       string // key that clients must send as a bearer token; "": none
+	Ending       Ending // of the requests of a vLLM worker; "": Abort
 }
 
 // A Worker is an emulated worker. It is an http.Handler.
@@ -174,13 +196,15 @@ func (w *Worker) Running() int {
 	return len(w.eng.streams)
 }
 
-// Drain makes the worker end as its engine does on SIGTERM, and returns when it may stop listening. vLLM aborts all
-// requests. sglang answers them, also new ones, until there are none or the context is done; only /health and /ready
-// say that the worker is going.
+// Drain makes the worker end as its engine does on SIGTERM, and returns when it may stop listening. vLLM's requests end
+// as [Config.Ending] says. sglang answers them, also new ones, until there are none or the context is done; only
+// /health and /ready say that the worker is going.
 func (w *Worker) Drain(ctx context.Context) {
 	w.draining.Store(true)
 	if w.cfg.API == httpapi.VLLM {
-		w.eng.cancel(func(*stream) bool { return true })
+		if w.cfg.Ending != Silence {
+			w.eng.cancel(func(*stream) bool { return true })
+		}
 		return
 	}
 	idle := make(chan struct{})
@@ -192,6 +216,11 @@ func (w *Worker) Drain(ctx context.Context) {
 	case <-idle:
 	case <-ctx.Done():
 	}
+}
+
+// silent reports whether the worker sends no more, and leaves its connections open.
+func (w *Worker) silent() bool {
+	return w.cfg.Ending == Silence && w.cfg.API == httpapi.VLLM && w.draining.Load()
 }
 
 // ServeHTTP implements http.Handler.

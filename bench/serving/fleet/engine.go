@@ -230,14 +230,20 @@ func MessageOf(raw []byte) (text string) {
 	return clean(cmp.Or(inner.Message, text), maxMessage)
 }
 
-// StatusOf returns the status in the "error" field of a response, or 0 if there is none.
+// statusOfType are the types of errors of Anthropic's interface that speak of the server, with their status. The second
+// and the third are vLLM's.
+var statusOfType = map[string]int{"api_error": 500, "internal_error": 500, "InternalServerError": 500,
+	"overloaded_error": 503, "rate_limit_error": 429}
+
+// StatusOf returns the status in the "error" field of a response, or that of its type. It returns 0 if there is none.
 func StatusOf(raw []byte) int {
 	var inner struct {
 		Code json.Number `json:"code"`
+		Type string      `json:"type"`
 	}
 	json.Unmarshal(raw, &inner) // of another form: without a status
 	code, _ := inner.Code.Int64()
-	return int(code)
+	return cmp.Or(int(code), statusOfType[inner.Type])
 }
 
 // discover determines the worker's interface and reads its information. What it found before does not count: another

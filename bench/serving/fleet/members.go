@@ -207,7 +207,7 @@ func (t *table) renew(k *worker, in Info, why string) (*worker, error) {
 	n.leaving, n.drained, n.unprobe, n.doubted = k.leaving, k.drained, k.unprobe, k.doubted
 	n.drain()
 	n.out.inherit(&k.out, same)
-	k.heir = n
+	k.heir, n.former = n, k
 	t.changes++
 	if t.cfg.Client != nil {
 		t.cfg.Client.CloseIdleConnections() // some may lead to the former process

@@ -337,6 +337,9 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 		out.Header.Del("Accept-Encoding") // names in a compressed reply stay as they are
 	}
 	a.names = d.expect(engine, e.model)
+	if d.booked {
+		a.aborts = abortMarkOf(engine.API, r.URL.Path, d.parsed.stream)
+	}
 	d.parsed.send(out, e)
 	d.asked = a.w
 	if d.parsed.stream {
@@ -391,10 +394,11 @@ type answer struct {
 	waits  atomic.Bool // the gateway waits for bytes
 	begun  atomic.Bool // it is not the first byte of a stream that it waits for
 	form   form
-	tail   [12]byte // the latest bytes
+	tail   [32]byte // the latest bytes
 	said   []byte   // the beginning of an event with an error; nil: there was none
 	last   []byte   // what the client gets beyond what the worker sent
 	names  modelNames
+	aborts abortMark
 	// renamer gives the client the name of the model that it used; nil: that is the worker's
 	renamer *httpapi.Renamer
 	rest    []byte // renamed, but not read yet
@@ -414,6 +418,9 @@ func (a *answer) Read(p []byte) (int, error) {
 	}
 	n, err := a.ReadCloser.Read(p)
 	a.waits.Store(false)
+	if at := a.abortedAt(p[:n]); at >= 0 {
+		n, err = at, errAborted
+	}
 	if n > 0 {
 		a.count(p[:n])
 		a.note(p[:n])

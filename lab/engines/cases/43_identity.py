@@ -4,6 +4,7 @@ back; one is killed with -9 while 16 streams wait for their first token; one get
 load; one hangs while the gateway starts."""
 
 import collections
+import http.client
 import json
 import signal
 import threading
@@ -16,22 +17,31 @@ OTHER = {"vllm": "sglang", "sglang": "vllm"}
 
 
 def ask(g, model, prompt=(5, 6, 7, 8), n=12, stream=False):
-    """How a request ended, and its text."""
+    """How a request ended, and its text: whole, short (without an error), told (a stream that ends with an error), broken or a status."""
     body = {"model": model, "prompt": list(prompt), "max_tokens": n, "temperature": 0, "ignore_eos": True, "stream": stream}
+    c, data, broken = http.client.HTTPConnection("127.0.0.1", g.port, timeout=300), b"", False
     try:
-        status, text = call(g.url + "/v1/completions", body, 300)
+        c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        r = c.getresponse()
+        try:
+            while part := r.read1(1 << 16):
+                data += part
+        except (http.client.HTTPException, OSError):
+            broken = True
     except Exception as e:
         return type(e).__name__, ""
-    if status != 200:
-        return f"status {status}", text[:200]
-    if not stream:
-        return "whole", json.loads(text)["choices"][0]["text"]
-    events = [e.removeprefix("data: ") for e in text.split("\n\n") if e]
-    if any(e.startswith('{"error"') for e in events):
+    finally:
+        c.close()
+    if r.status != 200:
+        return f"status {r.status}", data.decode()[:200]
+    events = [data] if not stream else [e.removeprefix(b"data: ") for e in data.split(b"\n\n") if e]
+    if stream and any(e.startswith(b'{"error"') for e in events):
         return "told", ""
-    if "[DONE]" not in events:
+    if broken or stream and b"[DONE]" not in events:
         return "broken", ""
-    return "whole", "".join(c["text"] for e in events if e.startswith("{") for c in json.loads(e)["choices"])
+    choices = [c for e in events if e.startswith(b"{") for c in json.loads(e)["choices"]]
+    finish = [c["finish_reason"] for c in choices if c["finish_reason"]]
+    return "whole" if finish == ["length"] else f"short ({finish})", "".join(c["text"] for c in choices)
 
 
 def many(g, number, model, **more):
@@ -189,8 +199,11 @@ def slow(t):
     t.expect(f"slow: /health before the worker goes on, not after {health:.1f} s", health < 20)
 
 
+PARTS = {"waiting": waiting, "draining": draining, "slow": slow, "rolling": rolling, "swapped": swapped}
+
+
 def run(t):
-    for step in (waiting, draining, slow, rolling, swapped):
+    for step in (PARTS[name] for name in t.parts or PARTS):
         try:
             step(t)
             print(f"{step.__name__}: {t.facts.get(step.__name__)}", flush=True)
