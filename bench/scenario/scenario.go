@@ -149,7 +149,7 @@ type Cluster struct {
 // Engine describes the engine of the workers. A zero or empty value selects the profile's value. The tag of says which
 // engine alone has a key; vllm and sglang are the engines' own names of a key.
 type Engine struct {
-	Version             servingText `yaml:"version" flag:"engine" help:"Engine with its defaults for the GPU, as started without flags: vllm-0.33, vllm-0.32, vllm-0.23, sglang-0.5.23" more:"vllm-0.33:llm is vLLM's class LLM in place of vllm serve. Sets scheduler, version and limits; keys that are given win. Needs a profile whose GPU is known. Empty: as the profile says" group:"Engine"`
+	Version             servingText `yaml:"version" flag:"engine" help:"Engine with its defaults for the GPU, as started without flags: vllm-0.33, vllm-0.32, vllm-0.23, vllm-0.11, sglang-0.5.23" more:"vllm-0.33:llm is vLLM's class LLM in place of vllm serve. Sets scheduler, version and limits; keys that are given win. Needs a profile whose GPU is known. Empty: as the profile says" group:"Engine"`
 	Scheduler           string      `yaml:"scheduler" flag:"scheduler" check:"oneof sglang vllm slora" help:"Engine whose scheduler is simulated: sglang, vllm or slora" group:"Engine"`
 	MaxNumBatchedTokens int         `yaml:"max_num_batched_tokens" of:"vllm" check:">=0 <=1e9" unit:"tokens" help:"vllm: token budget of a step"`
 	MaxRunningRequests  int         `yaml:"max_running_requests" vllm:"max_num_seqs" check:">=0 <=1e6" unit:"requests" help:"Limit of running requests per worker"`
@@ -160,6 +160,7 @@ type Engine struct {
 	MaxPrefillTokens    int         `yaml:"max_prefill_tokens" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill batch"`
 	ContextLength       int         `yaml:"context_length" vllm:"max_model_len" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt + output, tokens"`
 	KVTokens            int64       `yaml:"kv_tokens" sglang:"max_total_tokens" check:">=0 <=1e12" unit:"tokens" help:"Size of a worker's KV cache, tokens"`
+	GPUMemory           float64     `yaml:"gpu_memory_utilization" of:"vllm" check:">=0 <=1" unit:"share" help:"vllm, computed profiles: share of the GPU memory; sets the size of the KV cache"`
 	PageSize            int         `yaml:"page_size" vllm:"block_size" check:">=0 <=1e6" unit:"tokens" help:"Tokens per page (block) of the KV cache"`
 	HeadOfLine          string      `yaml:"head_of_line" check:"oneof skip block" help:"Waiting request without a free adapter slot: skip it, or block the requests behind it" more:"Old versions of sglang block" group:"Adapters on workers"`
 	LoraDrainWait       float64     `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" unit:"s" help:"Waiting time after which a request may evict a running adapter, s (0 disables)"`
@@ -172,6 +173,8 @@ type Engine struct {
 	MaxNumQueuedReqs    int         `yaml:"max_num_queued_reqs" of:"vllm" check:">=0 <=1e9" unit:"requests" help:"vllm: limit of waiting and running requests per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
 	MaxNumQueuedTokens  int64       `yaml:"max_num_queued_tokens" of:"vllm" check:">=0 <=1e12" unit:"tokens" help:"vllm: limit of prompt tokens without first token per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
 	EnableMixedChunk    bool        `yaml:"enable_mixed_chunk" of:"sglang" help:"sglang: run decode steps of running requests together with prefill steps" group:"Engine"`
+	AsyncScheduling     bool        `yaml:"async_scheduling" of:"vllm" help:"vllm: form a step while the one before it runs, as vLLM 0.14 and later do by default"`
+	NoAsyncScheduling   bool        `yaml:"no_async_scheduling" of:"vllm" help:"vllm: form a step when the one before it has ended"`
 	OverlapSchedule     bool        `yaml:"overlap_schedule" of:"sglang" help:"sglang: form a step while the one before it runs, as sglang does by default" more:"On with engine sglang-VERSION; the profiles in lorasim were measured without it"`
 	NoOverlapSchedule   bool        `yaml:"disable_overlap_schedule" of:"sglang" help:"sglang: form a step when the one before it has ended"`
 	IgnoreEOS           bool        `yaml:"ignore_eos" of:"sglang" help:"sglang: requests run to max_new_tokens, and the scheduler knows"`
