@@ -35,10 +35,10 @@ type backlog struct {
 	entered   float64 // s: when the requests sent there will have passed the front end
 	prefilled float64 // s: when the prompts sent there will have been computed
 	// Prompts sent while a prefill step is under way are computed together in the next step.
-	stepEnd float64 // s: end of the step under way
-	tokens  int64   // prompt tokens of the next step
-	compute float64 // time that these tokens take, s
-	loads   float64 // time of the loads of adapters before them, s
+	stepEnd float64      // s: end of the step under way
+	tokens  int64        // prompt tokens of the next step
+	compute float64      // time that these tokens take, s
+	loads   float64      // time of the loads of adapters before them, s
 	fetched float64      // s: when the adapters sent for will have come to host memory
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
