@@ -64,6 +64,10 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 		g.refuse(rw, &refusal{status: http.StatusBadRequest, text: err.Error()}, "Bad Request")
 		return
 	}
+	if err := g.cfg.Fleet.Orphaned(q.adapter); err != nil {
+		g.refuse(rw, &refusal{status: http.StatusNotFound, text: err.Error()}, "Not Found")
+		return
+	}
 	engines := q.engines(r.URL.Path)
 	if !g.cfg.Fleet.Serves(engines) {
 		g.refuse(rw, &refusal{status: http.StatusNotFound, text: fleet.NoEngine(r.URL.Path)}, "Not Found")
