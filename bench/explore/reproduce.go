@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/format"
 	"lorasim/trace/settings"
 )
 
@@ -27,34 +28,11 @@ func (p *plan) reproduce() *Reproduce {
 
 // command is the command line of a policy's first run.
 func (p *plan) command(policy int) string {
-	parts := []string{"lorasim sim"}
-	sc, def := p.of(policy, 0), scenario.Default()
-	for _, f := range scenario.Fields() {
-		v := f.Get(sc)
-		switch flag, text := f.Option(v); {
-		case flag == "" || v == f.Get(&def):
-		case f.Type() == "bool" && f.Flag != "":
-			parts = append(parts, flag+"="+text)
-		default:
-			parts = append(parts, flag+" "+shell(text))
-		}
-	}
+	parts := append([]string{"lorasim sim"}, p.of(policy, 0).Arguments()...)
 	if !p.slo.Empty() {
-		parts = append(parts, "--goodput "+shell(p.slo.String()))
+		parts = append(parts, "--goodput "+format.Shell(p.slo.String()))
 	}
 	return strings.Join(parts, " ")
-}
-
-// shell quotes a word for a POSIX shell where it needs quotes.
-func shell(word string) string {
-	plain := func(r rune) bool {
-		return '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' ||
-			strings.ContainsRune("._/+-:,=@%", r)
-	}
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // yaml is the query as a sweep file, with the settings that differ from their defaults.

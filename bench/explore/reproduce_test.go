@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lorasim/bench/study/sweep"
+	"lorasim/internal/format"
 	"lorasim/trace"
 )
 
@@ -57,7 +58,7 @@ func TestShell(t *testing.T) {
 	}
 	words := []string{"", "static", "it's", "a b", `"$HOME" \ ` + "`x`", "-n", "a;b", "ttft:500 tpot:50", "*"}
 	for _, word := range words {
-		out, err := exec.Command(sh, "-c", "printf %s "+shell(word)).Output()
+		out, err := exec.Command(sh, "-c", "printf %s "+format.Shell(word)).Output()
 		if err != nil || strings.TrimPrefix(string(out), "--") != word && string(out) != word {
 			t.Errorf("%q became %q (%v)", word, out, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"lorasim/router"
 	"lorasim/router/admission"
 	_ "lorasim/router/builtin" // the policies
+	"lorasim/router/planroute"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -332,7 +333,8 @@ func (s *Scenario) Router(ctx context.Context, ps []*profile.Profile,
 	}
 	rt, err := router.New(policy, env)
 	if err == nil {
-		err = admission.Add(rt, r.Shed.Value(), r.RateLimit.Value(), env)
+		err = admission.Add(rt, r.Shed.Value(), r.RateLimit.Value(), env,
+			func(env router.Env) admission.Predictor { return planroute.NewTTFT(env) })
 	}
 	return rt, err
 }
@@ -391,4 +393,12 @@ func (r *Routing) policy() (string, error) {
 // FixWorkers makes the cluster one of n workers, without autoscaling.
 func (c *Cluster) FixWorkers(n int) {
 	c.NumWorkers, c.Elastic = settings.Some(n), elasticText{}
+}
+
+// ProfileNames lists the names and files of the workers' profiles as they were given.
+func (s *Scenario) ProfileNames() (names []string) {
+	for _, e := range s.Cluster.Profile.Value() {
+		names = append(names, e.name)
+	}
+	return names
 }

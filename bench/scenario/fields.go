@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 	"lorasim/sim/profile"
 	"lorasim/trace/settings"
@@ -366,3 +367,19 @@ func Schema() map[string]any {
 
 // Parsed reports whether a parser checks the values of the setting.
 func (f Field) Parsed() bool { return f.option.Grammar != nil }
+
+// Arguments returns the flags of a command line that gives the scenario, quoted for a shell: those of settings that
+// differ from their defaults.
+func (s *Scenario) Arguments() (args []string) {
+	for _, f := range Fields() {
+		v := f.Get(s)
+		switch flag, text := f.Option(v); {
+		case flag == "" || v == f.Get(&defaults):
+		case f.Type() == "bool" && f.Flag != "":
+			args = append(args, flag+"="+text)
+		default:
+			args = append(args, flag+" "+format.Shell(text))
+		}
+	}
+	return args
+}

@@ -17,6 +17,11 @@ import (
 	"lorasim/trace/synth"
 )
 
+// Ended reports whether a run of own requests has used all recorded requests, so that no larger num_prompts gives more.
+func (w *Workload) Ended(own int64) bool {
+	return w.recorded() && (!w.NumPrompts.Given || own < w.NumPrompts.Value)
+}
+
 // recorded reports whether the requests have recorded times: those in a saved workload, an LLM trace, or the
 // invocations of a function trace.
 func (w *Workload) recorded() bool {

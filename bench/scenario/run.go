@@ -141,7 +141,9 @@ func (s *Scenario) NewRun(in *Input, ps []*profile.Profile, slo result.SLO) *run
 // Check returns the error that would stop the scenario from running. It simulates the scenario with one request; first
 // is the result of [Scenario.First].
 func (s *Scenario) Check(ctx context.Context, first *trace.Workload) error {
-	_, err := s.Simulate(ctx, RunOptions{Input: &Input{Source: first.Source()}})
+	one := *s
+	one.Client.Warmup = defaults.Client.Warmup // a warm-up covers a run of one request
+	_, err := one.Simulate(ctx, RunOptions{Input: &Input{Source: first.Source()}})
 	return err
 }
 

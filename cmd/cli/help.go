@@ -55,13 +55,10 @@ const (
 	aliasesKey = "aliases" // annotation of a command: the last paragraph of its help
 )
 
-// addHelpAll adds --help-all to a command whose --help omits flags.
+// addHelpAll adds --help-all to a command. It is hidden where --help describes all flags, too.
 func addHelpAll(cmd *cobra.Command) {
-	if commonFlags[pathOf(cmd)] == nil {
-		return
-	}
 	f := cmd.Flags().VarPF(new(helpAllValue), helpAll, "", "Describe all flags")
-	f.NoOptDefVal = "true"
+	f.NoOptDefVal, f.Hidden = "true", commonFlags[pathOf(cmd)] == nil
 }
 
 // helpAllValue is the value of --help-all. Like --help, the flag ends the reading of the command line.

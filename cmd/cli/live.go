@@ -171,7 +171,8 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 	}
 	say(cmd, "%s, client CPU %.0f us per request", st.Summary(),
 		(cpuTime()-before).Seconds()*1e6/float64(max(st.Sent, 1)))
-	if werr := f.out.write(cmd, res); werr != nil {
+	next := result.LookLine{Label: "Next", Text: longer(cmd, sc, res), Whole: true}
+	if werr := f.out.write(cmd, res, next); werr != nil {
 		return werr
 	}
 	if err != nil {

@@ -101,6 +101,7 @@ give the same bytes.`,
 		var more []result.LookLine
 		if out.looks() {
 			more, err = look(cmd.Context(), sc, res, waiting)
+			more = append(more, result.LookLine{Label: "Next", Text: longer(cmd, sc, res), Whole: true})
 		}
 		p.done()
 		if err != nil {
@@ -148,7 +149,8 @@ func look(
 	return lines, err
 }
 
-// noteIgnored prints a note about given settings without effect, if users may expect one.
+// noteIgnored prints a note about given settings without effect, if users may expect one, and about a short name of a
+// profile that fits GPUs of other speed.
 func noteIgnored(cmd *cobra.Command, sc *scenario.Scenario) {
 	def := scenario.Default()
 	notes := sc.Ignored(func(f scenario.Field) string {
@@ -162,6 +164,11 @@ func noteIgnored(cmd *cobra.Command, sc *scenario.Scenario) {
 	})
 	for _, text := range notes {
 		say(cmd, "note: %s", text)
+	}
+	for _, name := range sc.ProfileNames() {
+		if text := profile.Differs(cmd.Context(), name); text != "" {
+			say(cmd, "warning: %s", text)
+		}
 	}
 }
 

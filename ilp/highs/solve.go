@@ -71,8 +71,14 @@ func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solut
 	until := deadline(ctx, b)
 	a := &attempt{p: p, best: ilp.Solution{Solver: s.Name(), Outcome: ilp.Outcome{Objective: math.Inf(1)}},
 		bound: ilp.LowerBound(p)}
-	if err := a.offer(ilp.StayFlows(p), ilp.Stay); err != nil {
+	begin, err := ilp.Start(p)
+	if err != nil {
 		return nil, fmt.Errorf("problem: %w", err)
+	}
+	if a.offer(ilp.StayFlows(p), ilp.Stay) != nil { // not all requests can stay
+		if err := a.offer(begin, ilp.Limit); err != nil {
+			return nil, fmt.Errorf("problem: %w", err)
+		}
 	}
 	if start != nil {
 		if err := a.offer(start.Flows, ilp.Limit); err != nil {

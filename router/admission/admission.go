@@ -4,12 +4,12 @@ package admission
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
 
 	"lorasim/router"
-	"lorasim/router/planroute"
 	"lorasim/trace"
 	"lorasim/trace/settings"
 )
@@ -21,9 +21,20 @@ type admission struct {
 	rate  float64 // requests/s of each adapter; 0: no limit
 	burst float64
 
-	ttft    *planroute.TTFT // nil: wait is 0
-	policy  router.Policy   // of the router that it is for
-	buckets []bucket        // by adapter; last: the base model
+	ttft    Predictor     // nil: wait is 0
+	policy  router.Policy // of the router that it is for
+	buckets []bucket      // by adapter; last: the base model
+}
+
+// Predictor predicts the time to first token of requests. Package router/planroute has one.
+type Predictor interface {
+	// Sent notes that a request is sent to a worker, before the view counts it there; Finished notes its end.
+	Sent(r router.Request, worker int, v *router.View)
+	Finished(e router.Event)
+	// Look notes the state of the workers, before Predict.
+	Look(v *router.View)
+	// Predict returns the time to first token of a request on a worker, s.
+	Predict(r router.Request, worker int, v *router.View) float64
 }
 
 // bucket holds the requests that an adapter may send at once: burst of them at
@@ -31,13 +42,14 @@ type admission struct {
 type bucket struct{ spent, at float64 }
 
 // Add gives a router an admission. It parses what sheds load ("ttft:MS" and "queue:N", joined by +) and the rate limit
-// of each adapter ("R" or "R,burst=B", requests/s). If both texts are empty, all requests are admitted. It returns an
-// error if a text is invalid or if ttft is given and env has no step times.
-func Add(rt *router.Router, shed, rate string, env router.Env) error {
+// of each adapter ("R" or "R,burst=B", requests/s). If both texts are empty, all requests are admitted. predict makes
+// the predictor for ttft; nil: there is none. It returns an error if a text is invalid or if ttft is given and env has
+// no step times.
+func Add(rt *router.Router, shed, rate string, env router.Env, predict func(router.Env) Predictor) error {
 	if shed == "" && rate == "" {
 		return nil
 	}
-	a, err := newAdmission(shed, rate, env)
+	a, err := newAdmission(shed, rate, env, predict)
 	if err != nil {
 		return err
 	}
@@ -52,7 +64,7 @@ func Add(rt *router.Router, shed, rate string, env router.Env) error {
 	return nil
 }
 
-func newAdmission(shed, rate string, env router.Env) (*admission, error) {
+func newAdmission(shed, rate string, env router.Env, predict func(router.Env) Predictor) (*admission, error) {
 	a := &admission{buckets: make([]bucket, len(env.Adapters)+1)}
 	if err := a.parseShed(shed); err != nil {
 		return nil, err
@@ -64,7 +76,10 @@ func newAdmission(shed, rate string, env router.Env) (*admission, error) {
 		if err := env.NeedCosts(); err != nil {
 			return nil, fmt.Errorf("shed ttft %w", err)
 		}
-		a.ttft = planroute.NewTTFT(env)
+		if predict == nil {
+			return nil, errors.New("shed ttft needs a predictor of times to first token")
+		}
+		a.ttft = predict(env)
 	}
 	return a, nil
 }

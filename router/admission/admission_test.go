@@ -11,6 +11,7 @@ import (
 	"lorasim/internal/testutil"
 	"lorasim/router"
 	_ "lorasim/router/builtin"
+	"lorasim/router/planroute"
 	"lorasim/router/routertest"
 	"lorasim/trace"
 )
@@ -23,9 +24,11 @@ func (plainCosts) Prefill(tokens int64) float64            { return 0.001 * floa
 func (plainCosts) AdapterLoad(int, router.Tier) float64    { return 0.1 }
 func (plainCosts) Copy(float64) float64                    { return 0 }
 
+func firstTokens(env router.Env) Predictor { return planroute.NewTTFT(env) }
+
 func admissionOf(t interface{ Fatal(...any) }, shed, rate string) *admission {
 	a, err := newAdmission(shed, rate, router.Env{Workers: router.Alike(2, router.Spec{Cost: plainCosts{}}),
-		Adapters: trace.Names(2, []int{8})})
+		Adapters: trace.Names(2, []int{8})}, firstTokens)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +106,7 @@ func TestAdmissionAsksThePolicy(t *testing.T) {
 		"plan-and-route": {}, "round-robin": {true, true}, "random": {},
 	} {
 		rt := routertest.New(t, spec, env)
-		if err := Add(rt, "ttft:1000", "", env); err != nil {
+		if err := Add(rt, "ttft:1000", "", env, firstTokens); err != nil {
 			t.Fatal(err)
 		}
 		if !rt.ReadsKV {
@@ -183,7 +186,8 @@ func TestBadAdmission(t *testing.T) {
 	} {
 		testutil.ExpectError(t, CheckRate(text), want)
 	}
-	if _, err := newAdmission("ttft:5", "", router.Env{Workers: router.Alike(1, router.Spec{})}); err == nil ||
+	noCosts := router.Env{Workers: router.Alike(1, router.Spec{})}
+	if _, err := newAdmission("ttft:5", "", noCosts, firstTokens); err == nil ||
 		!strings.Contains(err.Error(), "cost model") {
 		t.Errorf("without step times: %v", err)
 	}

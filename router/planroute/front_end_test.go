@@ -73,7 +73,7 @@ func TestFirstUseIsShared(t *testing.T) {
 		arrived, shared float64 // requests within the horizon, on two workers; s of 30
 		want            int
 	}{{0, 0, 0}, {18, 27, 1}} {
-		p.Demand[0] = place.Demand{Arrived: c.arrived}
+		p.Demand()[0] = place.Demand{Arrived: c.arrived}
 		p.bounds.begin(r, v)
 		for j := range v.Workers {
 			if price, _ := p.price(r, j, v); p.bounds.price(p, r, j, v) > price {

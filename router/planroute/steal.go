@@ -76,7 +76,7 @@ const manyWait = 1024
 // stuck lists requests that wait for something else than prompts or weights, the
 // oldest first, and says on which workers there are such.
 func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, busy []bool) {
-	if p.Env.Moving == router.MoveNone || p.Env.Moving == "" {
+	if p.Env().Moving == router.MoveNone || p.Env().Moving == "" {
 		return nil, nil
 	}
 	busy = make([]bool, len(s.Workers))

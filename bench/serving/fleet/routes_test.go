@@ -63,7 +63,7 @@ func TestRefused(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		for _, shed := range []string{"", "queue:1"} {
 			f, _, _ := startFleet(t, 1, func(c *Config) {
-				if err := admission.Add(c.Router, shed, "", router.Env{}); err != nil {
+				if err := admission.Add(c.Router, shed, "", router.Env{}, nil); err != nil {
 					t.Fatal(err)
 				}
 			}, newFakeWorker(t, "lora0"), newFakeWorker(t, "lora0"))
