@@ -96,7 +96,8 @@ func TestA100Slots(t *testing.T) {
 		in = append(in, runs[name])
 	}
 	start := slotServer(t, nil, 3)
-	fit, err := Records(t.Context(), in, RecordsOptions{Options: Options{Start: start}, Holdout: 0.25, MemoryStated: true})
+	fit, err := Records(t.Context(), in, RecordsOptions{Options: Options{Start: start}, Holdout: 0.25,
+		MemoryStated: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +132,8 @@ func TestA100Slots(t *testing.T) {
 				group = "starved"
 			}
 			line := ""
-			for _, m := range []measured.Metric{measured.E2EMean, measured.TTFTMean, measured.TPOTMean, measured.Duration} {
+			for _, m := range []measured.Metric{measured.E2EMean, measured.TTFTMean, measured.TPOTMean,
+				measured.Duration} {
 				e := rows[0].Error[m]
 				errs[group+" "+string(m)] = append(errs[group+" "+string(m)], math.Abs(e))
 				line += strconv.FormatFloat(100*e, 'f', 1, 64) + " % " + string(m) + "  "

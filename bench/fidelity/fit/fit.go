@@ -77,8 +77,8 @@ type Param struct {
 	// Prior is the standard deviation of the logarithm of the value about Start, where it is known. A
 	// coefficient with a prior is never held. 0: that of the problem.
 	Prior float64
-	// Loose is the standard deviation of the logarithm of the value about Start, for a coefficient that is held if the
-	// data do not determine it. 0: that of the problem.
+	// Loose is the standard deviation of the logarithm of the value about Start, for a coefficient that is held if
+	// the data do not determine it. 0: that of the problem.
 	Loose float64
 }
 
@@ -109,7 +109,8 @@ func (e *Estimate) interval() (low, high float64) {
 func (e Estimate) MarshalJSON() ([]byte, error) {
 	low, high := e.interval()
 	return json.Marshal(map[string]any{"name": e.Name, "start": e.Start, "value": format.Number(e.Value),
-		"relative_error": format.Number(e.RelStd), "low": format.Number(low), "high": format.Number(high), "held": e.Held, "assumed": e.Assumed,
+		"relative_error": format.Number(e.RelStd), "low": format.Number(low), "high": format.Number(high),
+		"held": e.Held, "assumed": e.Assumed,
 		"at_bound": e.AtBound})
 }
 
@@ -169,7 +170,8 @@ func (f *Result) WriteText(w io.Writer) error {
 			note = "less by the data than by the start"
 		}
 		fmt.Fprintln(tw,
-			strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s\t%s", e.Name, e.Start, value, interval, std, note), "\t"))
+			strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s\t%s", e.Name, e.Start, value, interval, std, note),
+				"\t"))
 	}
 	if f.Evaluations > 0 {
 		fmt.Fprintf(tw, "\ndeviation in units of the noise: %.2f before, %.2f after, %d evaluations\n",

@@ -58,8 +58,8 @@ var loraTraffic = map[string]string{
 	"lora.prefill_factor":  "runs of long prompts, with and without adapters",
 }
 
-// loraNotes says what the fit knows of the costs of LoRA, and which traffic would tell the rest. adapted says whether a
-// request has an adapter.
+// loraNotes says what the fit knows of the costs of LoRA, and which traffic would tell the rest. adapted says
+// whether a request has an adapter.
 func (o *Options) loraNotes(fit *Result, adapted bool) (notes []string) {
 	names := loraCoefficients(&o.Start.Latency)
 	if o.Start.Latency.Law == profile.LawAdapters || len(names) == 0 {

@@ -75,7 +75,8 @@ func (f *Result) estimate(name string) *Estimate {
 	return &f.Params[i]
 }
 
-// The default fit offers the coefficients of the LoRA backend, and finds them in runs that differ in adapters and rates.
+// The default fit offers the coefficients of the LoRA backend, and finds them in runs that differ in adapters and
+// rates.
 func TestLoRACostsAreFound(t *testing.T) {
 	p := loraTruth()
 	runs := [][]record.Request{loraRun(t, p, 4, 0), loraRun(t, p, 4, 1), loraRun(t, p, 4, 4), loraRun(t, p, 9, 4)}
@@ -124,7 +125,8 @@ func TestLoRACostsAreHeld(t *testing.T) {
 		t.Errorf("launch %+v, token_rank %+v", launch, token)
 	}
 	notes := strings.Join(fit.Notes, "\n")
-	for _, part := range []string{"LoRA: fitted lora.launch_ms", "lora.token_rank_ns is that of the start (300); runs with"} {
+	for _, part := range []string{"LoRA: fitted lora.launch_ms",
+		"lora.token_rank_ns is that of the start (300); runs with"} {
 		if !strings.Contains(notes, part) {
 			t.Errorf("the notes miss %q: %s", part, notes)
 		}
@@ -179,8 +181,8 @@ func TestMemoryOfRecords(t *testing.T) {
 	}
 }
 
-// The first request of an adapter shows whether the worker held it at the start: the replay waits for a load from disk
-// only where the record shows one.
+// The first request of an adapter shows whether the worker held it at the start: the replay waits for a load from
+// disk only where the record shows one.
 func TestReplayBeginsWithTheAdaptersOfTheRecords(t *testing.T) {
 	p := loraTruth()
 	load := p.Compile().Load(16, router.Disk).Seconds()

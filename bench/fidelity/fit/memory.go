@@ -11,9 +11,9 @@ import (
 
 const poolGiB = "memory.pool_gib"
 
-// memory prepares the fit of the memory of a computed profile, unless it is stated. If the records show a full KV cache,
-// the memory at the start becomes that of the records, and defaults has its coefficient. note returns a sentence for the
-// result.
+// memory prepares the fit of the memory of a computed profile, unless it is stated. If the records show a full KV
+// cache, the memory at the start becomes that of the records, and defaults has its coefficient. note returns a
+// sentence for the result.
 func (o *RecordsOptions) memory(runs []*replay) (defaults []string, note func(*Result) []string) {
 	none := func(*Result) []string { return nil }
 	if o.Start == nil || o.MemoryStated || !o.Start.Uncalibrated || o.Start.Memory.KVTokens > 0 ||

@@ -19,8 +19,8 @@ type problem struct {
 	// each divided by its measured standard deviation. Their number never changes. Coefficients
 	// that are NaN keep their values from before the fit.
 	Residuals func(ctx context.Context, x []float64) ([]float64, error)
-	// Prior is the standard deviation of the logarithm of every coefficient about its start. It
-	// limits coefficients that the data do not determine. 0: 1, a factor of e. [Param.Prior] and [Param.Loose] override it.
+	// Prior is the standard deviation of the logarithm of every coefficient about its start. It limits coefficients
+	// that the data do not determine. 0: 1, a factor of e. [Param.Prior] and [Param.Loose] override it.
 	Prior float64
 	// Evaluations limits the calls of Residuals in one attempt. Each held coefficient adds one
 	// attempt. 0: 60 for each coefficient.
@@ -188,8 +188,8 @@ func (s *solver) jacobian(u []float64) *mat.Dense {
 }
 
 // sensitivity returns the derivatives without what the jumps of a simulator add to them: a coefficient that changes
-// nothing but the jumps would seem to be known. r is the residuals at u. If they are smooth, the residuals on both sides
-// differ from r by about the same, with opposite signs. The rest measures the jumps, and shortens the column.
+// nothing but the jumps would seem to be known. r is the residuals at u. If they are smooth, the residuals on both
+// sides differ from r by about the same, with opposite signs. The rest measures the jumps, and shortens the column.
 func (s *solver) sensitivity(u, r []float64) *mat.Dense {
 	j, rest := s.derivatives(u, r)
 	if !s.p.Coarse {
@@ -204,9 +204,9 @@ func (s *solver) sensitivity(u, r []float64) *mat.Dense {
 	return j
 }
 
-// derivatives returns the derivatives by the logarithm of each coefficient. If r is not nil, rest has the expected sum of
-// squares in each column that comes from jumps: a jump of variance v in each residual adds 2 v to the square of the
-// difference of two, and 6 v to that of the second difference.
+// derivatives returns the derivatives by the logarithm of each coefficient. If r is not nil, rest has the expected
+// sum of squares in each column that comes from jumps: a jump of variance v in each residual adds 2 v to the square
+// of the difference of two, and 6 v to that of the second difference.
 func (s *solver) derivatives(u, r []float64) (j *mat.Dense, rest []float64) {
 	j, rest = mat.NewDense(s.data+len(u), len(u), nil), make([]float64, len(u))
 	for i := range u {
@@ -233,7 +233,8 @@ func (s *solver) derivatives(u, r []float64) (j *mat.Dense, rest []float64) {
 	return j, rest
 }
 
-// gaussNewton makes damped Gauss-Newton steps until they no longer help. It returns the coordinates and their residuals.
+// gaussNewton makes damped Gauss-Newton steps until they no longer help. It returns the coordinates and their
+// residuals.
 func (s *solver) gaussNewton(u, r []float64) ([]float64, []float64) {
 	damping, n := 1e-2, len(u)
 	for range maxIterations {

@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// leastStall is the least time, s, in which no request starts although some wait, and stallPrompts the least number of
-	// prompts like the next one that the worker could have computed meanwhile.
+	// leastStall is the least time, s, in which no request starts although some wait, and stallPrompts the least
+	// number of prompts like the next one that the worker could have computed meanwhile.
 	leastStall, stallPrompts = 0.5, 5
-	// seatSteps is the number of steps, beside the next prompt, within which a limit of running requests admits a request
-	// after another has ended. A full KV cache admits none before the requests that it preempted run again.
+	// seatSteps is the number of steps, beside the next prompt, within which a limit of running requests admits a
+	// request after another has ended. A full KV cache admits none before the requests that it preempted run again.
 	seatSteps = 5
 	// mostStalls limits the stalls that are examined.
 	mostStalls = 1000
 )
 
-// A Plateau is a time in which the KV cache of a worker was full: requests waited, and none started, although the worker
-// ran requests of their adapters.
+// A Plateau is a time in which the KV cache of a worker was full: requests waited, and none started, although the
+// worker ran requests of their adapters.
 type Plateau struct {
 	From, To         float64 // s
 	Running, Waiting int     // requests at its start
@@ -27,8 +27,9 @@ type Plateau struct {
 	Tokens int64
 }
 
-// Plateau returns the longest plateau of a run of scheduler vllm with pages of the given number of tokens. ok is false if
-// the records show none. Under other schedulers a full cache is less well known: they reserve memory for tokens to come.
+// Plateau returns the longest plateau of a run of scheduler vllm with pages of the given number of tokens. ok is
+// false if the records show none. Under other schedulers a full cache is less well known: they reserve memory for
+// tokens to come.
 func (run *Recording) Plateau(costs *profile.Costs) (longest Plateau, ok bool) {
 	if costs.Profile().Engine.Scheduler != profile.SchedulerVLLM {
 		return longest, false
