@@ -38,7 +38,7 @@ var rooms = map[string][][]string{
 		{"bench/result"},
 		{"bench/replay", "bench/result/records", "bench/result/series", "bench/result/waits"},
 		{"bench/result/importer", "bench/run"},
-		{"bench/scenario"},
+		{"bench/scenario", "bench/scenario/manifest"},
 		{"bench/scenario/starter"},
 
 		{"bench/study/capacity", "bench/study/sweep", "bench/study/tune"},

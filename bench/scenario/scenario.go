@@ -17,7 +17,7 @@
 //  5. The field then holds the typed value: a number, a word, a settings.Optional (a number that may be left out), or a
 //     settings.Parsed (a text with a syntax of its own, see syntax.go, and what it means).
 //
-//  6. Nothing parses the text again, but that of policy, shed and rate_limit, which the router reads for each run.
+//  6. Nothing parses the text again.
 //     [Scenario.OpenWorkload] builds the requests, [Scenario.Profiles] the workers and [Scenario.Router] the policy,
 //     after a check that settings do not contradict each other.
 //
@@ -55,8 +55,8 @@ type Scenario struct {
 	// Files are the files that the settings may name. This is not a setting. The zero value has text formats only;
 	// package lorasim/trace/columnar adds Parquet and Arrow.
 	Files trace.Files `yaml:"-"`
-	// Told, if not nil, is called with the report of a log that is read as the workload. This is not a setting.
-	Told func(path string, report *requestlog.Report) `yaml:"-"`
+	// LogRead, if not nil, is called with the report of a log that is read as the workload. This is not a setting.
+	LogRead func(path string, report *requestlog.Report) `yaml:"-"`
 	// Described states that the workload is described, not run: a log need not name adapters. This is not a setting.
 	Described bool `yaml:"-"`
 	// Written says where the file sets a setting, by its key: "s.yaml:7: workload.drift". This is not a setting.

@@ -112,6 +112,9 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 				Reason: "unknown-model"}
 		}
 	}
+	if err := p.Fleet.Orphaned(adapter); err != nil {
+		return nil, &Refusal{Status: 404, Text: err.Error(), Reason: "unknown-model"}
+	}
 	if adapter != trace.BaseModel {
 		t.model = p.Fleet.Adapters()[adapter].Name
 	}
@@ -129,7 +132,7 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	}
 	t.fr = fleet.Request{Request: router.Request{ID: p.nextID.Add(1), Adapter: adapter, Prompt: t.prompt,
 		MaxNew: s.maxNew()}, Sent: p.Now(), Streams: s.Stream, Engines: engines}
-	if adapter == trace.BaseModel && slices.Contains(p.Fleet.Models(), t.model) {
+	if adapter == trace.BaseModel && p.Fleet.IsBase(t.model) {
 		t.fr.Base = t.model
 	}
 	t.fr.Hint = p.Fleet.Requests.ReadBody(a.Path, a.Body)
@@ -159,7 +162,7 @@ func (p *FleetPicker) find(name string) (int32, bool) {
 		return a, true
 	}
 	known := p.Fleet.Models()
-	if name == "" || name == "default" || slices.Contains(known, name) {
+	if name == "" || name == "default" || p.Fleet.IsBase(name) {
 		return trace.BaseModel, true
 	}
 	for _, base := range known { // names of base models may have colons
@@ -248,7 +251,10 @@ func (t *ticket) read(a *Ask) *epp.Body {
 // or with the spelling of the worker's API. sglang serves the base model, with status 200, unless an adapter's name
 // stands behind the base model's and a colon.
 func (t *ticket) respell(b *epp.Body) {
-	if t.fr.Adapter != trace.BaseModel && t.process.API != httpapi.VLLM {
+	switch {
+	case t.fr.Adapter == trace.BaseModel && t.fr.Base != "":
+		t.model = cmp.Or(t.process.Model, t.model)
+	case t.fr.Adapter != trace.BaseModel && t.process.API != httpapi.VLLM:
 		t.model = t.process.Model + ":" + t.model
 	}
 	if t.model != t.name {

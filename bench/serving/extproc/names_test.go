@@ -169,3 +169,19 @@ func TestRetryAfter(t *testing.T) {
 		eventually(t, "no request is in flight", func() bool { return inFlight(f) == 0 })
 	}
 }
+
+// The former name of a base model becomes the present one in the body, and the former one again in the response.
+func TestBaseAlias(t *testing.T) {
+	f := workersOf(t, "least-loaded", httpapi.VLLM)
+	c := dial(t, client(t), serve(t, pickerOf(f)), processPath)
+	got := picked(t, c, "/v1/completions", "application/json", `{"model":"old","prompt":"x"}`)
+	if want := `{"model":"base","prompt":"x"}`; !sameBody([]byte(got), []byte(want)) {
+		t.Errorf("%s, expected %s", got, want)
+	}
+	c.send(headersOf(responseHeaders, false, header{":status", "200"}))
+	c.receive()
+	c.send(bodyOf(responseBody, `{"model":"base"}`, true))
+	if a := parseAnswer(t, c.receive()); string(a.Body) != `{"model":"old"}` {
+		t.Errorf("response %s, expected the client's model", a.Body)
+	}
+}
