@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"lorasim/bench/result"
-	"lorasim/router"
 	"lorasim/sim/profile"
 )
 
@@ -27,15 +26,14 @@ func (s *Scenario) tell(res *result.Result, in *Input, requests int64, ps []*pro
 		return // such a scenario does not run
 	}
 	r.Summary, r.Workers, r.Elastic = s.Summary(), len(ps), s.Cluster.Elastic.String()
-	name, options, _ := router.Given(policy)
-	r.Policy, r.PolicyOptions = name, nil
-	for _, o := range options {
+	r.Policy, r.PolicyOptions = policy.Name(), nil
+	for _, o := range policy.Given() {
 		if r.PolicyOptions == nil {
 			r.PolicyOptions = map[string]string{}
 		}
 		r.PolicyOptions[o[0]] = o[1]
 	}
-	if router.FactsOf(policy).Plans {
+	if policy.Facts().Plans {
 		r.Moving = s.Routing.RequestMigration
 	}
 	r.Profiles = ranProfiles(ps)

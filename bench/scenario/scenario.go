@@ -17,7 +17,7 @@
 //  5. The field then holds the typed value: a number, a word, a settings.Optional (a number that may be left out), or a
 //     settings.Parsed (a text with a syntax of its own, see syntax.go, and what it means).
 //
-//  6. Nothing parses the text again, but that of policy, shed and rate_limit, which the router reads for each run.
+//  6. Nothing parses the text again.
 //     [Scenario.OpenWorkload] builds the requests, [Scenario.Profiles] the workers and [Scenario.Router] the policy,
 //     after a check that settings do not contradict each other.
 //

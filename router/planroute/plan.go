@@ -100,12 +100,11 @@ func (p *planAndRoute) someoneFree(v *router.View) bool {
 // waits says whether a request waits on the worker whose adapter is at hand.
 func waits(w *router.Worker) bool {
 	base := w.Queued
-	for k := range w.Adapters {
-		st := &w.Adapters[k]
-		if st.Queued > 0 && st.Tier >= router.Host {
+	for _, f := range w.InFlight() {
+		if f.Queued > 0 && w.InHost(f.Adapter) {
 			return true
 		}
-		base -= int(st.Queued)
+		base -= int(f.Queued)
 	}
 	return base > 0
 }

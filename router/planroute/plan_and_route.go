@@ -167,7 +167,7 @@ func (p *planAndRoute) Preview(r router.Request, v *router.View) int {
 // cheapest is the worker with the lowest price, None if no worker is usable, and
 // the time to first token there, s.
 func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, first float64) {
-	p.bounds.begin(r, v)
+	p.bounds.begin(p, &r, v)
 	p.pool.begin(r.Adapter, v)
 	best := choose.New(nil)
 	offer := func(j int) {
@@ -186,7 +186,7 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 	}
 	for j := range v.Workers {
 		if v.Workers[j].Usable() && !(r.Adapter != trace.BaseModel && p.Holds(r.Adapter, j)) &&
-			p.bounds.price(p, r, j, v) <= best.Cost {
+			p.bounds.price(p, &r, j, v, best.Cost) <= best.Cost {
 			offer(j)
 		}
 	}

@@ -29,7 +29,8 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	put := func(a *router.InFlight, j int32, by int) {
 		w := &v.Workers[j]
 		if !copied[j] {
-			w.Adapters, copied[j] = slices.Clone(w.Adapters), true
+			w.Detach()
+			copied[j] = true
 		}
 		w.Queued += by
 		w.QueuedToks += int64(by) * int64(a.Prompt)
