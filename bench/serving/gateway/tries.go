@@ -193,7 +193,7 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	}
 	a.names = d.expect(engine, e.model)
 	if d.booked {
-		a.aborts = abortMarkOf(engine.API, r.URL.Path, d.parsed.stream)
+		a.aborts = httpapi.AbortMarkOf(engine.API, r.URL.Path, d.parsed.stream)
 	}
 	d.parsed.send(out, e)
 	d.asked = a.w
