@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"gonum.org/v1/gonum/stat"
@@ -389,10 +390,12 @@ func (m *moments) needed(l Limit, miss float64) int {
 		at = func(k float64) float64 { return se * math.Sqrt((1+1/k)/(1+1/n)) }
 	}
 	z := stats.TQuantile(power, normal)
-	for k := n + 1; k <= mostNeeded; k = math.Ceil(k * 1.02) {
-		if (stats.TQuantile(1-miss/2, k-1)+z)*at(k) <= x {
-			return int(k)
-		}
+	decides := func(k int) bool {
+		return (stats.TQuantile(1-miss/2, float64(k)-1)+z)*at(float64(k)) <= x
+	}
+	k := m.n + 1 + sort.Search(mostNeeded-m.n, func(i int) bool { return decides(m.n + 1 + i) })
+	if k <= mostNeeded {
+		return k
 	}
 	return 0
 }

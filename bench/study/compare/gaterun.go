@@ -72,23 +72,42 @@ type Race struct {
 	Base, New *scenario.Scenario
 	Limits    []Limit
 	SLO       result.SLO
-	Seeds     int // at most
+	Seeds     int // at most; 0: by the number of requests
 	Options   Options
 	// Progress, if not nil, is called with the numbers of runs done and to do so far. Calls do not overlap.
 	Progress func(done, total int)
 }
 
-// resamples is the number of draws from one workload of a race: further ones narrow its intervals by less than 3 %.
-const resamples = 32
+// Limits of a race whose number of seeds is not given: draws from one workload, of which further ones narrow the
+// intervals by less than 3 %; other seeds; and requests of one side.
+const (
+	resamples   = 32
+	mostSeeds   = 512
+	mostSamples = 2e6
+)
 
-// looks returns the numbers of seeds after which a race is judged: firstRuns, twice as many, and so on, at last all.
-// Draws from one workload are judged once, because more draws do not narrow their intervals.
-func looks(seeds int, of stats.Sampling) (list []int) {
-	if of == stats.Resampled {
-		return []int{min(seeds, resamples)}
+// seeds is the largest number of seeds of the race, for runs of a number of requests.
+func (r *Race) seeds(requests float64) int {
+	if r.Seeds > 0 {
+		return r.Seeds
 	}
-	for n := firstRuns; n < seeds; n *= 2 {
-		list = append(list, n)
+	most := mostSeeds
+	if r.New.Sampling() == stats.Resampled {
+		most = resamples
+	}
+	if requests > 0 {
+		most = min(most, int(mostSamples/requests))
+	}
+	return max(most, firstRuns)
+}
+
+// looks returns the numbers of seeds after which a race is judged: firstRuns, four times as many, and so on, at last
+// all. Draws from one workload are judged once, because more draws do not narrow their intervals.
+func (r *Race) looks(seeds int) (list []int) {
+	if r.New.Sampling() != stats.Resampled {
+		for n := firstRuns; n < seeds; n *= 4 {
+			list = append(list, n)
+		}
 	}
 	return append(list, seeds)
 }
@@ -96,27 +115,33 @@ func looks(seeds int, of stats.Sampling) (list []int) {
 // Run runs the race. Its seeds begin with that of BASE.
 func (r *Race) Run(ctx context.Context) (g *Gate, err error) {
 	var base, changed []*result.Result
-	plan := looks(r.Seeds, r.New.Sampling())
+	first := firstRuns
+	if r.Seeds > 0 {
+		first = min(first, r.Seeds)
+	}
+	if base, changed, err = r.simulate(ctx, base, changed, first); err != nil {
+		return nil, err
+	}
+	plan := r.looks(r.seeds(result.CompletionOf(func(name string) float64 {
+		return valueOf(result.Values(base[0]), name)
+	}).Requests))
 	for _, n := range plan {
-		from := len(base)
-		base = append(base, make([]*result.Result, n-from)...)
-		changed = append(changed, make([]*result.Result, n-from)...)
-		if err := r.simulate(ctx, base, changed, from); err != nil {
+		if base, changed, err = r.simulate(ctx, base, changed, n); err != nil {
 			return nil, err
 		}
 		g, err = NewGate(FromResults("BASE", base), FromResults("NEW", changed), r.Limits, len(plan), r.Options)
-		if err != nil {
-			return nil, err
-		}
-		if g.Outcome() != Unsure || g.Needed() == 0 {
-			break
+		if err != nil || g.Outcome() != Unsure || g.Needed() == 0 {
+			return g, err
 		}
 	}
 	return g, nil
 }
 
-// simulate runs the seeds from from on.
-func (r *Race) simulate(ctx context.Context, base, changed []*result.Result, from int) error {
+// simulate returns the results of n seeds, of which some are known.
+func (r *Race) simulate(ctx context.Context, base, changed []*result.Result, n int) (a, b []*result.Result, err error) {
+	from := len(base)
+	base = append(base, make([]*result.Result, n-from)...)
+	changed = append(changed, make([]*result.Result, n-from)...)
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.SetLimit(runtime.GOMAXPROCS(0))
 	done, mu := 2*from, sync.Mutex{}
@@ -155,7 +180,7 @@ func (r *Race) simulate(ctx context.Context, base, changed []*result.Result, fro
 			return nil
 		})
 	}
-	return tasks.Wait()
+	return base, changed, tasks.Wait()
 }
 
 // Further returns the command that runs both sides of a gate with more seeds and judges them; "": the sides were not
