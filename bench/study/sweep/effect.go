@@ -29,7 +29,8 @@ type AxisEffect struct {
 	// Idle is the most frequent reason of plans that change nothing, from a run of the first seed; "": unknown.
 	Idle string
 
-	of int // index of the axis
+	of     int // index of the axis
+	metric string
 }
 
 // effectAxes are the axes whose effect is shown: a single one, else those that do not change the workload.
@@ -86,6 +87,7 @@ const notUsed = "the policy does not use it"
 // judge compares the values of the axis.
 func (e *AxisEffect) judge(metric string) {
 	m := result.MetricOf(metric)
+	e.metric = metric
 	cs := make([]stats.Candidate, len(e.Points))
 	same := true
 	for i, p := range e.Points {
@@ -96,7 +98,9 @@ func (e *AxisEffect) judge(metric string) {
 	e.Verdict = stats.Judge(metric, m.Better, e.Points[0].Sampling, cs)
 	e.Plans, e.Applied, e.Moves = e.means("solver_runs"), e.means("plans.applied"), e.means("migrations")
 	if same {
-		e.None = "it makes no plans"
+		if e.None = "it makes no plans"; slices.Max(e.Applied) > 0 && slices.Max(e.Plans) == 0 {
+			e.None = "it moves adapters when a request arrives, at no interval"
+		}
 	}
 }
 
@@ -108,7 +112,7 @@ func (d *Dir) explain(ctx context.Context, e *AxisEffect) (err error) {
 			break
 		}
 	}
-	if e.None != "" && (slices.Max(e.Plans) > 0 || e.Idle != "") {
+	if e.None != "" && (slices.Max(e.Plans) > 0 || slices.Max(e.Applied) == 0 && e.Idle != "") {
 		e.None = "its plans change nothing"
 	}
 	return err
@@ -223,7 +227,8 @@ func (d *Dir) WriteEffects(w io.Writer, list []AxisEffect, metric string, width 
 		if own == nil {
 			continue
 		}
-		fmt.Fprintf(&b, "\nEffect of %s on %s, difference to the best value of each policy:\n\n", d.Axes[of].Leaf(),
+		fmt.Fprintf(&b, "\nEffect of %s on %s, difference to the best value of each policy\n"+
+			"(* significant: paired t-tests, Holm's correction; ? not steady, no verdict):\n\n", d.Axes[of].Leaf(),
 			result.MetricOf(metric).Title)
 		if err := d.effectTable(&b, of, own, width); err != nil {
 			return err
@@ -259,22 +264,18 @@ func (d *Dir) effectTable(b *strings.Builder, of int, list []AxisEffect, width i
 
 // cell is the text of a value of the axis.
 func (e *AxisEffect) cell(i int, p *Point) string {
-	mean := stats.Estimate{}
-	if e.Verdict != nil {
-		m, _ := p.Metric(e.Verdict.Metric)
-		mean = m.Estimate
-	}
+	value := stats.Number(mean(p, e.metric))
 	switch best := e.best(); {
 	case e.None != "" && i == 0:
-		return mean.String()
+		return value
 	case e.None != "":
 		return "same"
-	case e.Verdict == nil:
-		return "-"
 	case i == best:
-		return "best, " + mean.String()
+		return "best " + value
 	case !p.Judge():
-		return mean.String() + " " + string(p.State)
+		return value + " ?"
+	case e.Verdict == nil:
+		return value
 	}
 	for _, o := range e.Verdict.Others {
 		if o.Name == e.Axis.Values[i] {
@@ -285,35 +286,47 @@ func (e *AxisEffect) cell(i int, p *Point) string {
 			return text
 		}
 	}
-	return mean.String()
+	return value
 }
 
 // planLines state for each planning policy what its plans did, and why they did nothing.
 func (d *Dir) planLines(list []AxisEffect) (lines []string) {
+	none := map[string][]string{} // policies without an effect, by the reason
+	var reasons []string
 	for _, e := range list {
+		planned := slices.Max(e.Plans) > 0 || slices.Max(e.Applied) > 0 || e.Idle != ""
+		if e.None != "" && (e.None == notUsed || !planned || slices.Max(e.Plans) == 0 && slices.Max(e.Applied) > 0) {
+			if none[e.None] == nil {
+				reasons = append(reasons, e.None)
+			}
+			if !slices.Contains(none[e.None], e.Policy) {
+				none[e.None] = append(none[e.None], e.Policy)
+			}
+		}
+	}
+	for _, why := range reasons {
+		lines = append(lines, strings.Join(none[why], ", ")+": no effect, since "+why)
+	}
+	for _, e := range list {
+		if slices.Contains(none[e.None], e.Policy) || slices.Max(e.Plans) == 0 && slices.Max(e.Applied) == 0 && e.Idle == "" {
+			continue
+		}
 		at := e.Policy
 		for i, a := range slices.Delete(slices.Clone(d.Axes), e.of, e.of+1) {
 			at = a.Leaf() + "=" + e.Fixed[i] + " " + at
 		}
-		switch {
-		case e.None == notUsed:
-			lines = append(lines, at+": no effect, since "+e.None)
-		case slices.Max(e.Plans) > 0 || slices.Max(e.Applied) > 0 || e.Idle != "":
-			var parts []string
-			for i, v := range e.Axis.Values {
-				parts = append(parts, fmt.Sprintf("%s: %.4g, %.4g, %.4g", v, e.Plans[i], e.Applied[i], e.Moves[i]))
-			}
-			line := at + ": plans made, applied and requests moved, mean of a run, at " + strings.Join(parts, "; ")
-			if slices.Max(e.Plans) == 0 && slices.Max(e.Applied) == 0 && slices.Max(e.Moves) == 0 {
-				line = at + ": 0 plans made, 0 requests moved"
-			}
-			if e.Idle != "" {
-				line += ". " + strings.ToUpper(e.Idle[:1]) + e.Idle[1:]
-			}
-			lines = append(lines, line)
-		case e.None != "":
-			lines = append(lines, at+": no effect, since "+e.None)
+		var parts []string
+		for i, v := range e.Axis.Values {
+			parts = append(parts, fmt.Sprintf("%s: %.3g, %.3g, %.3g", v, e.Plans[i], e.Applied[i], e.Moves[i]))
 		}
+		line := at + ": plans made, applied and requests moved, mean of a run, at " + strings.Join(parts, "; ")
+		if slices.Max(e.Plans) == 0 && slices.Max(e.Applied) == 0 && slices.Max(e.Moves) == 0 {
+			line = at + ": 0 plans made, 0 requests moved"
+		}
+		if e.Idle != "" {
+			line += ". " + strings.ToUpper(e.Idle[:1]) + e.Idle[1:]
+		}
+		lines = append(lines, line)
 	}
 	return lines
 }

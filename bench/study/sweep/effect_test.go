@@ -76,7 +76,7 @@ func TestEffectOfInterval(t *testing.T) {
 	if err := d.WriteEffects(&b, list, metric, 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nEffect of migration_interval on Mean E2E Latency (ms), difference to the best",
+	for _, want := range []string{"\nEffect of migration_interval on Mean E2E Latency (ms), difference to the best value of each policy\n",
 		"\nstatic: no effect, since the policy does not use it\n",
 		"\ndlora_period_mig: 0 plans made, 0 requests moved. At 2 (seed 1), ",
 		": plans made, applied and requests moved, mean of a run, at 2: "} {
@@ -117,7 +117,8 @@ func TestEffectByHand(t *testing.T) {
 		{[][]float64{{100, 200, 300, 400}, {110, 211, 309, 412}, {100.1, 199.9, 300.2, 400}},
 			"best at 2; 10 is worse by 4.2 % ±0.8", 0},
 		{[][]float64{{100, 200, 300, 400}, {140, 190, 310, 380}, {101, 201, 299, 402}}, "no significant effect (at most 18.8 %)", 284},
-		{[][]float64{{100, 200, 300, 400}, {100, 200, 300, 400}, {100, 200, 300, 400}}, "no effect, since it makes no plans", 0},
+		{[][]float64{{100, 200, 300, 400}, {100, 200, 300, 400}, {100, 200, 300, 400}},
+			"no effect, since it moves adapters when a request arrives, at no interval", 0},
 	} {
 		e := AxisEffect{Axis: axis, Policy: "plan-and-route"}
 		tables := table(c.by...)
