@@ -39,7 +39,7 @@ Next      ` + strings.Repeat("word ", 30) + "end\n"
 		want  string
 	}{
 		{record.PlanCounters{}, ""},
-		{record.PlanCounters{Made: 3, Idle: []record.Idle{{Reason: "stay: no gain", Count: 2}, {Reason: "x", Count: 1}}},
+		{record.PlanCounters{Made: 3, Idle: []record.Idle{{Reason: "stay: no gain", Count: 2}, {Count: 1}}},
 			"3 made, 0 applied; 3 times nothing to change (most often: stay: no gain)"},
 		{record.PlanCounters{Idle: []record.Idle{{Reason: "no worker is full", Count: 9}}},
 			"0 made, 0 applied; 9 times nothing to change (most often: no worker is full)"},

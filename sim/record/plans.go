@@ -36,8 +36,8 @@ type PlanCounters struct {
 	Idle []Idle `json:"idle,omitempty"`
 }
 
-// Idle is a reason why a planner made no plan, or a plan that changes nothing. Reasons that differ in numbers alone count
-// as one.
+// Idle is a reason why a planner made no plan, or a plan that changes nothing. Reasons that differ in numbers alone
+// count as one.
 type Idle struct {
 	Reason string `json:"reason"` // with the latest numbers
 	Count  int64  `json:"count"`
@@ -64,7 +64,8 @@ type place struct {
 func (b *PlanBook) Counters() PlanCounters {
 	c := b.PlanCounters
 	c.Moves = maps.Clone(c.Moves)
-	c.Idle = slices.SortedStableFunc(slices.Values(c.Idle), func(a, b Idle) int { return cmp.Compare(b.Count, a.Count) })
+	c.Idle = slices.Clone(c.Idle)
+	slices.SortStableFunc(c.Idle, func(a, b Idle) int { return cmp.Compare(b.Count, a.Count) })
 	return c
 }
 

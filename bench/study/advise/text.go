@@ -335,8 +335,8 @@ func (a *Advice) skippedText() string {
 	return "Cannot run here (--json has the reasons): " + strings.Join(names, ", ") + "."
 }
 
-// MoreSeeds returns the number of fresh seeds with which differences of MinGain would be significant; 0: unknown, or all
-// that are open are smaller.
+// MoreSeeds returns the number of fresh seeds with which differences of MinGain would be significant; 0: unknown, or
+// all that are open are smaller.
 func (a *Advice) MoreSeeds() int {
 	need, gain := 0.0, a.Objective.fromPercent(a.MinGain)
 	if a.Sampling != stats.Fresh || gain <= 0 {

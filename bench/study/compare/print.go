@@ -41,7 +41,8 @@ func (t *Table) answer() string {
 		text = format.Paragraph(fmt.Sprintf("By %s: %s", result.MetricOf(v.Metric).Title, v), t.width) + "\n"
 	}
 	if len(t.Runs) > 1 && t.Verdict == nil && t.apart {
-		text = "No verdict: the runs had different requests, or were measured differently (" + stats.NotComparable + ")\n"
+		text = "No verdict: the runs had different requests, or were measured differently (" + stats.NotComparable +
+			")\n"
 	}
 	if len(t.Runs) < 2 {
 		return text

@@ -35,8 +35,8 @@ func (d *Dir) Answer(t *Tables, metric string, effects []AxisEffect) (lines []st
 		count[p.State]++
 	}
 	if n := count[steady.Transient] + count[steady.Overloaded]; n > 0 && result.MetricOf(metric).NeedsSteady {
-		lines = append(lines, fmt.Sprintf("No verdict for %d of %d points: %d overloaded, %d too short", n, len(t.Points),
-			count[steady.Overloaded], count[steady.Transient]))
+		lines = append(lines, fmt.Sprintf("No verdict for %d of %d points: %d overloaded, %d too short", n,
+			len(t.Points), count[steady.Overloaded], count[steady.Transient]))
 	}
 	return lines
 }

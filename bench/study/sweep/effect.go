@@ -210,7 +210,8 @@ func (e *AxisEffect) summary() string {
 			worst = o
 		}
 	}
-	return fmt.Sprintf("best at %s; %s is worse by %s", v.Best, worst.Name, strings.TrimPrefix(worst.Diff.Versus(v.Mean), "+"))
+	return fmt.Sprintf("best at %s; %s is worse by %s", v.Best, worst.Name,
+		strings.TrimPrefix(worst.Diff.Versus(v.Mean), "+"))
 }
 
 // WriteEffects writes a table for each axis: the mean at the best value of each policy and the differences of the
@@ -308,7 +309,8 @@ func (d *Dir) planLines(list []AxisEffect) (lines []string) {
 		lines = append(lines, strings.Join(none[why], ", ")+": no effect, since "+why)
 	}
 	for _, e := range list {
-		if slices.Contains(none[e.None], e.Policy) || slices.Max(e.Plans) == 0 && slices.Max(e.Applied) == 0 && e.Idle == "" {
+		silent := slices.Max(e.Plans) == 0 && slices.Max(e.Applied) == 0 && e.Idle == ""
+		if silent || slices.Contains(none[e.None], e.Policy) {
 			continue
 		}
 		at := e.Policy

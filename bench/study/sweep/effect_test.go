@@ -85,7 +85,8 @@ func TestEffectOfInterval(t *testing.T) {
 		}
 	}
 	answer := strings.Join(d.Answer(tables, metric, list), "\n")
-	for _, want := range []string{"Best policy by Mean E2E Latency (ms): ", "Effect of migration_interval: static: no effect, ",
+	for _, want := range []string{"Best policy by Mean E2E Latency (ms): ",
+		"Effect of migration_interval: static: no effect, ",
 		"dlora_period_mig: no effect, since its plans change nothing (at 2 (seed 1), "} {
 		if !strings.Contains(answer, want) {
 			t.Errorf("no %q in\n%s", want, answer)
@@ -96,11 +97,13 @@ func TestEffectOfInterval(t *testing.T) {
 // TestEffectByHand: the best value, a significant difference, and one that is within the noise.
 func TestEffectByHand(t *testing.T) {
 	axis := Axis{Key: "routing.migration_interval", Values: []string{"2", "10", "60"}}
-	d := &Dir{Manifest: &Manifest{Grid: Grid{Axes: []Axis{axis}, Policies: []string{"static"}, Seeds: make([]uint64, 4)}}}
+	grid := Grid{Axes: []Axis{axis}, Policies: []string{"static"}, Seeds: make([]uint64, 4)}
+	d := &Dir{Manifest: &Manifest{Grid: grid}}
 	table := func(by ...[]float64) *Tables {
 		tables := &Tables{}
 		for i, values := range by {
-			p := Point{Values: []string{axis.Values[i]}, Policy: "plan-and-route", Stationarity: steady.Stationarity{State: steady.Steady}}
+			p := Point{Values: []string{axis.Values[i]}, Policy: "plan-and-route",
+				Stationarity: steady.Stationarity{State: steady.Steady}}
 			for _, x := range values {
 				p.results = append(p.results, &CellResult{Values: []result.Value{{Name: "mean_ttft_ms", Value: x},
 					{Name: "plans.applied", Value: 1}}})
@@ -116,7 +119,8 @@ func TestEffectByHand(t *testing.T) {
 	}{
 		{[][]float64{{100, 200, 300, 400}, {110, 211, 309, 412}, {100.1, 199.9, 300.2, 400}},
 			"best at 2; 10 is worse by 4.2 % ±0.8", 0},
-		{[][]float64{{100, 200, 300, 400}, {140, 190, 310, 380}, {101, 201, 299, 402}}, "no significant effect (at most 18.8 %)", 284},
+		{[][]float64{{100, 200, 300, 400}, {140, 190, 310, 380}, {101, 201, 299, 402}},
+			"no significant effect (at most 18.8 %)", 284},
 		{[][]float64{{100, 200, 300, 400}, {100, 200, 300, 400}, {100, 200, 300, 400}},
 			"no effect, since it moves adapters when a request arrives, at no interval", 0},
 	} {

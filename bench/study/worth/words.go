@@ -33,7 +33,8 @@ func (a *Answer) headroom() string {
 	if !(left > 0) {
 		return ""
 	}
-	return fmt.Sprintf("Headroom: with perfect knowledge mean E2E could be at most %.0f %% lower.\n\n", 100*left/(1+left))
+	return fmt.Sprintf("Headroom: with perfect knowledge mean E2E could be at most %.0f %% lower.\n\n",
+		100*left/(1+left))
 }
 
 // caveats say that the effects hold for runs of their length only, where the planner's

@@ -403,7 +403,8 @@ func TestStudy(t *testing.T) {
 		}
 		Sweep struct{ Schema string }
 	}
-	if err := errors.Join(a.WriteDetails(&text), a.WriteJSON(&line), json.Unmarshal(line.Bytes(), &parsed)); err != nil {
+	err = errors.Join(a.WriteDetails(&text), a.WriteJSON(&line), json.Unmarshal(line.Bytes(), &parsed))
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
