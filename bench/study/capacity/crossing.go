@@ -268,7 +268,8 @@ func (x *crossing) headroom() (h Headroom, err error) {
 	if err != nil || lo == 0 {
 		return h, err
 	}
-	least := min(max(int(s.budget()*headroomShare/100/4/max(x.size.requests, s.plan.stated, 1)), headroomSeeds/2), headroomSeeds)
+	share := int(s.budget() * headroomShare / 100)
+	least := min(max(share/4/int(max(x.size.requests, s.plan.stated, 1)), headroomSeeds/2), headroomSeeds)
 	for n := min(least, s.opt.MaxSeeds); ; n = min(2*n, s.opt.MaxSeeds) {
 		for tries := 0; tries < 8; tries++ { // more seeds may show that the rate is not between the two
 			a, err := x.try(lo, n)
@@ -310,7 +311,7 @@ func (x *crossing) headroom() (h Headroom, err error) {
 		next.Low, next.High = float64(min(low, factor))/100, float64(max(high, factor))/100
 		h = next
 		spent := s.spent.Load() - x.begun
-		if h.High-h.Low <= headroomWidth*max(h.Factor, 1) || n == s.opt.MaxSeeds || 2*spent > s.budget()*headroomShare/100 {
+		if h.High-h.Low <= headroomWidth*max(h.Factor, 1) || n == s.opt.MaxSeeds || 2*spent > int64(share) {
 			return h, nil
 		}
 	}

@@ -37,7 +37,7 @@ const (
 	// headroomRates is about how many rates the search for the headroom tries.
 	headroomRates = 14
 	// headroomShare is the share of the budget for the headroom, in %.
-	headroomShare = 5
+	headroomShare = 4
 	// headroomSeeds is the number of seeds at first.
 	headroomSeeds = 8
 )

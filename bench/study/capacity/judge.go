@@ -202,13 +202,22 @@ func (s *search) byLength(t *Tried, allowance int64) error {
 		if t.Decision != Undecided {
 			break
 		}
-		if look++; transient {
+		if look++; transient && !s.gainsOnly(rule, runs) {
 			z = half(2 * z.requests)
 		} else {
 			z.requests += z.requests - z.warm
 		}
 	}
 	return nil
+}
+
+// gainsOnly reports whether runs that change meet the target already, and only get better. They need no longer warm-up:
+// it would but raise the mean.
+func (s *search) gainsOnly(r *rule, runs []*run) bool {
+	values, trends, growths := columns(samples(runs))
+	_, better := trend(trends)
+	growing, _ := r.growth(growths, r.level)
+	return better && !growing && stats.Mean(values).Mean >= r.target
 }
 
 // hopelessly decides about a candidate that a few runs show to be far from the target, unless they get better.
@@ -332,7 +341,7 @@ func (s *search) confirm(t *Tried) error {
 
 // intervalSize is the number of runs of a candidate's interval. It sets their length.
 func (s *search) intervalSize(t *Tried) (n int) {
-	share := s.budget() / 24
+	share := max(s.budget()/40, min(s.budget()/8, intervalSeeds*(1+intervalLength)*shortest/2)) // at least as usual
 	switch {
 	case t.Decision == Overloaded: // it has no mean that an interval could be about
 		return watchedRuns
@@ -347,7 +356,7 @@ func (s *search) intervalSize(t *Tried) (n int) {
 		return n
 	}
 	warm := t.Size.warm
-	t.Size.requests = max(min((1+intervalLength)*warm, share/intervalSeeds), 2*warm)
+	t.Size.requests = max(min((1+intervalLength)*warm, share/intervalSeeds), warm+warm/2)
 	return min(max(int(share/t.Size.requests), intervalSeeds/2), intervalSeeds)
 }
 
