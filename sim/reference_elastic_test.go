@@ -121,6 +121,7 @@ func (s *reference) ended(requests int) bool {
 func (s *reference) resize(requests int) {
 	for len(s.sizes) > 0 && tick.FromSeconds(s.sizes[0].At) == s.now {
 		if s.ended(requests) {
+			s.sizes = nil // loads may still go on, but nobody waits for them
 			return
 		}
 		n := s.sizes[0].Workers

@@ -346,6 +346,7 @@ func (s *reference) end(w *refWorker) {
 		w.full = w.full && !reopens
 		return
 	}
+	s.stampRunning(w) // with the prompts of the step: one batch uses all its adapters at once
 	filled := w.filling
 	w.filling = nil
 	s.endDecode(w)
@@ -377,7 +378,6 @@ func (s *reference) endFilling(w *refWorker) (joined []*refRequest) {
 
 func (s *reference) endDecode(w *refWorker) {
 	w.steps++
-	s.stampRunning(w)
 	for _, r := range w.running {
 		r.kv++
 		s.token(w, r)

@@ -3,6 +3,7 @@ package fit
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"lorasim/bench/fidelity/check"
 	"lorasim/bench/fidelity/measured"
@@ -14,8 +15,7 @@ import (
 // recordCoefficients are the coefficients that affect records.
 var recordCoefficients = []string{
 	"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
-	"prefill.base_ms", "prefill.per_token_us", "prefill.per_token_ctx_ns",
-	"lora.csgmv_us", "lora.triton_us", "lora.prefill_factor", "request_overhead_ms",
+	"prefill.base_ms", "prefill.per_token_us", "prefill.per_token_ctx_ns", "request_overhead_ms",
 }
 
 // RecordsOptions configures a fit to records.
@@ -26,14 +26,24 @@ type RecordsOptions struct {
 	Holdout float64
 	// MaxConcurrency is the client's limit of requests in flight; 0: derived from the records.
 	MaxConcurrency int
+	// MemoryStated says that the size of the KV cache in Start is that of the server.
+	MemoryStated bool
 }
 
 // fitter fits knobs to runs.
 type fitter func(ctx context.Context, knobs []knob, runs []*replay) (*Result, error)
 
-// method chooses the fitter and the default coefficients by the law of the profile. far says that
-// coefficients may start near 0, see [Options.knobs].
+// method chooses the fitter and the default coefficients by the law of the profile, with those of its LoRA backend if
+// a request has an adapter. far says that coefficients may start near 0, see [Options.knobs].
 func (o *RecordsOptions) method(runs []*replay) (fitTo fitter, defaults []string, far bool) {
+	fitTo, defaults, far = o.methodWithoutLoRA(runs)
+	if o.Start != nil && slices.ContainsFunc(runs, (*replay).adapted) {
+		defaults = slices.Concat(defaults, loraCoefficients(&o.Start.Latency))
+	}
+	return fitTo, defaults, far
+}
+
+func (o *RecordsOptions) methodWithoutLoRA(runs []*replay) (fitTo fitter, defaults []string, far bool) {
 	switch {
 	case o.Start == nil: // knobs returns the error
 	case o.Start.Latency.Law == profile.LawAdapters && timed(runs):
@@ -64,7 +74,9 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	if err != nil {
 		return nil, err
 	}
+	defaultMemory, memory := o.memory(runs)
 	fitTo, defaults, far := o.method(runs)
+	defaults = slices.Concat(defaults, defaultMemory)
 	knobs, err := o.knobs(defaults, far)
 	if err != nil {
 		return nil, err
@@ -100,6 +112,7 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	}
 	fit.Profile.Validation = check.Summary(stats.SummarizeErrorsBy(errs)).Validation([]measured.Metric{e2e, ttft},
 		"held-out requests")
+	fit.Notes = slices.Concat(o.loraNotes(fit, slices.ContainsFunc(runs, (*replay).adapted)), memory(fit))
 	return fit.describe(o.Start, "%d per-request records", succeeded)
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // completionRequest is the body of /v1/completions and /v1/chat/completions.
@@ -94,19 +96,20 @@ func (q *completionRequest) prompts() ([][]int32, error) {
 
 const defaultMaxTokens = 16 // OpenAI's
 
-// budget returns the tokens that a request asks for, and the name of the parameter. all is what null stands for.
-func (q *completionRequest) budget(all int) (string, int, error) {
+// budget returns the number of tokens that a request asks for, and the name of the parameter. unlimited is the number
+// if the parameter is null.
+func (q *completionRequest) budget(unlimited int) (string, int, error) {
 	if q.MaxCompletionTokens != nil {
 		return "max_completion_tokens", *q.MaxCompletionTokens, nil
 	}
 	n := defaultMaxTokens
 	if q.Messages != nil {
-		n = all
+		n = unlimited
 	}
 	switch q.MaxTokens.Kind() {
 	case 0:
 	case 'n':
-		n = all
+		n = unlimited
 	default:
 		if err := json.Unmarshal(q.MaxTokens, &n); err != nil {
 			return "max_tokens", 0, errBody{err, "max_tokens"}
@@ -254,7 +257,7 @@ func (c *completion) logprobs(tokens []int32, offset int) object {
 	for _, t := range tokens {
 		text := Text([]int32{t})
 		texts, probs, offsets = append(texts, text), append(probs, logprob), append(offsets, offset)
-		if c.top > 0 || c.w.cfg.API == VLLM { // with 0, vLLM tells that of the token itself
+		if c.top > 0 || c.w.cfg.API == httpapi.VLLM { // with 0, vLLM tells that of the token itself
 			tops = append(tops, object{text: logprob})
 		}
 		offset += len(text)

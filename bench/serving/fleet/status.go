@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/sim/record"
 )
@@ -76,6 +78,19 @@ func (f *Fleet) Missing() []string {
 	return list
 }
 
+// Unavailable says that no worker can take a request, and what is missing.
+func (f *Fleet) Unavailable() string {
+	const most = 3 // of what is missing
+	text, missing := "no worker is available", f.Missing()
+	if n := len(missing); n > most {
+		missing = append(missing[:most], fmt.Sprintf("%d more", n-most))
+	}
+	if len(missing) > 0 {
+		text += ": " + strings.Join(missing, "; ")
+	}
+	return text
+}
+
 // Model returns the name of the base model of worker w, or "" if the worker has not reported it.
 func (f *Fleet) Model(w int) string {
 	defer f.lock()()
@@ -89,7 +104,7 @@ func (f *Fleet) Models() []string {
 }
 
 // API returns the interface of worker w, or Auto as long as it is unknown.
-func (f *Fleet) API(w int) API { return f.at(w).kind() }
+func (f *Fleet) API(w int) httpapi.Kind { return f.at(w).kind() }
 
 // Stats returns the counts so far.
 func (f *Fleet) Stats() Stats {

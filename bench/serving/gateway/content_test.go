@@ -46,7 +46,16 @@ var verdicts = []struct {
 	{`{"error":{"message":"EngineCore encountered an issue.","code":500}}`, refused},
 	{`{"error":"a text"}`, refused},
 	{`{"error":null,"choices":[{"delta":{"role":"assistant"}}]}`, empty},
-	{`[DONE]`, content},
+	{`{"choices":[{"index":0,"text":"","finish_reason":"abort"}]}`, aborted},
+	{`{"choices":[{"index":0,"text":"a","finish_reason":"abort"}]}`, aborted},
+	{`{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"abort"}]}`, aborted},
+	{`{"choices":[{"index":0,"text":"\"abort\"","finish_reason":null}]}`, content},
+	{`{"type":"message_delta","delta":{"stop_reason":null,"stop_sequence":null}}`, aborted},
+	{`{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null}}`, content},
+	{`{"text":"","output_ids":[],"meta_info":{"finish_reason":{"type":"abort","message":"full","status_code":503}}}`,
+		refused},
+	{`{"text":"","output_ids":[],"meta_info":{"finish_reason":{"type":"abort","message":"Aborted"}}}`, content},
+	{`[DONE]`, ended},
 	{`1`, content},
 	{`{"something":"else"}`, content},
 }
@@ -105,37 +114,6 @@ func TestTakeComments(t *testing.T) {
 	if v := lines.scan(append(rest, "ices\":[{\"text\":\"a\"}]}\n"...)); v != content || !bytes.Contains(lines.data,
 		[]byte(`"text"`)) {
 		t.Errorf("the next event: %d, %q", v, lines.data)
-	}
-}
-
-// The name of the model stands in the reply, or in the object that an event carries. What is deeper is no name.
-func TestContradicted(t *testing.T) {
-	n := modelNames{sent: "base:a", asked: "a", more: []string{`b"c`}}
-	for reply, want := range map[string]string{
-		`{"id":"x","model":"base:a","choices":[]}`: "",
-		`{"model" : "a"}`:                          "",
-		`{"model":"b\"c"}`:                         "",
-		`{"model":"base"}`:                         "base",
-		`{"model":"base:ab"}`:                      "base:ab",
-		`{"model": null}`:                          "",
-		`{"model": {"model": "x"}}`:                "",
-		`{"message":"model","model":"x"}`:          "x",
-		`{"type":"message_start","message":{"id":"1","model":"base"}}`: "base",
-		`{"type":"response.created","response":{"model":"base"}}`:      "base",
-		`{"choices":[{"message":{"model":"x"}}],"model":"a"}`:          "",
-		`{"text":"\"model\":\"x\""}`:                                   "",
-		`{"object":"list","model":"base","data":[1,2`:                  "base",
-		`{"data":[{"model":"x"},`:                                      "",
-		`[{"model":"x"}]`:                                              "",
-		`"model"`:                                                      "",
-		"":                                                             "",
-	} {
-		if got := n.contradicted([]byte(reply)); got != want {
-			t.Errorf("%s: %q, expected %q", reply, got, want)
-		}
-		if got := (&modelNames{}).contradicted([]byte(reply)); got != "" {
-			t.Errorf("%s: %q without an expectation", reply, got)
-		}
 	}
 }
 

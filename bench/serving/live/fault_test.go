@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/sim/record"
 )
 
@@ -166,10 +166,10 @@ func TestStopped(t *testing.T) {
 // those used longest ago make room.
 func TestAdaptersOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+		for _, api := range []httpapi.Kind{httpapi.SGLang, httpapi.VLLM} {
 			wl := workload(60, 5, 0.1)
 			backend := SGLang
-			if api == emulate.VLLM {
+			if api == httpapi.VLLM {
 				backend = VLLM
 			}
 			out := liveRun{cluster: startWorkers(t, faults{API: api, Limit: 2}), wl: wl, backend: backend,
@@ -177,6 +177,23 @@ func TestAdaptersOnDemand(t *testing.T) {
 				setFleet: func(c *fleet.Config) { c.Limits[0].Slots = 2 }}.run(context.Background(), t)
 			if ok := out.check(t, wl); ok != 60 || out.fleet.Loads < 5 {
 				t.Errorf("%s: %d of 60 succeeded with %d loads: %v", api, ok, out.fleet.Loads, out.reasons())
+			}
+		}
+	})
+}
+
+// A worker that serves the base model in place of an adapter says so in its replies: the requests go to the other
+// worker.
+func TestBaseModelInPlaceOfAdapter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, whole := range []bool{false, true} {
+			wl := workload(60, 2, 0.02)
+			out := liveRun{cluster: startWorkers(t, faults{API: httpapi.VLLM, Generate: "base-model", Loaded: 2},
+				faults{API: httpapi.VLLM, Loaded: 2}), wl: wl, backend: VLLM,
+				set: func(c *Config) { c.NoStream = whole }}.run(context.Background(), t)
+			if ok := out.check(t, wl); ok != 60 || out.stats.MaybeExecuted == 0 { // executed by the base model
+				t.Errorf("whole replies %t: %d of 60 succeeded with %d retries: %v", whole, ok, out.stats.Retries,
+					out.reasons())
 			}
 		}
 	})

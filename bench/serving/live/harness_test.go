@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/memnet"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -33,10 +35,11 @@ const speed = 10
 
 // faults are what goes wrong on a test worker.
 type faults struct {
-	API          emulate.API
+	API          httpapi.Kind
 	StreamOutput bool
 	// Generate is what happens to requests: "500", "truncate", "garbage",
-	// "error-event", "slow", each after a few events where that makes sense.
+	// "error-event", "slow", each after a few events where that makes sense; or
+	// "base-model": the base model serves requests for adapters of completions.
 	Generate string
 	// Admin calls that fail with status 500, by path.
 	Fail []string
@@ -106,11 +109,15 @@ func (f faults) wrap(next http.Handler, die func()) http.Handler {
 		if f.DieOn == r.URL.Path {
 			die()
 		}
-		if r.URL.Path != "/generate" {
+		if r.URL.Path != "/generate" && f.Generate != "base-model" {
 			next.ServeHTTP(rw, r)
 			return
 		}
 		body, _ := io.ReadAll(r.Body)
+		if f.Generate == "base-model" && r.URL.Path == "/v1/completions" {
+			body = adapterModel.ReplaceAll(body, []byte(`"model": "test"`))
+			r.ContentLength = int64(len(body))
+		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		if f.DieOn == "resumed" {
 			var g struct {
@@ -123,6 +130,8 @@ func (f faults) wrap(next http.Handler, die func()) http.Handler {
 		f.generate(next, rw, r)
 	})
 }
+
+var adapterModel = regexp.MustCompile(`"model": "lora\d+"`)
 
 // generate serves a request with the faults of requests.
 func (f faults) generate(next http.Handler, rw http.ResponseWriter, r *http.Request) {
@@ -234,7 +243,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 		r.backend = SGLang
 	}
 	r.speed = cmp.Or(r.speed, speed)
-	clock := NewClock(r.speed)
+	clock := newClock(r.speed)
 	var transport *http.Transport
 	limit := time.Hour // of what goes over sockets: as long as a busy machine takes
 	if r.net != nil {

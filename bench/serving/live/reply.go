@@ -12,6 +12,7 @@ import (
 
 	"lorasim/bench/serving/fleet"
 	"lorasim/sim/record"
+	"lorasim/trace"
 )
 
 // outcome is how an attempt ended.
@@ -59,8 +60,7 @@ func (a *attempt) interrupted(cause error) outcome {
 	switch {
 	case errors.Is(cause, errMoved):
 		return outcome{kind: broken, reason: errMoved.Error()}
-	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung),
-		errors.Is(cause, fleet.ErrStalled):
+	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), fleet.IsHang(cause):
 		a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, cause)
 		return outcome{kind: again, reason: cause.Error(), lost: true}
 	case errors.Is(cause, errTotal):
@@ -162,6 +162,11 @@ func (a *attempt) read(body io.Reader) outcome {
 			return a.cutOff(err)
 		}
 		j.last = e.at
+		if events == 0 {
+			if other := a.names.Contradicted(data); other != "" {
+				return a.otherModel(other)
+			}
+		}
 		p, err := e.parse(c.cfg.Backend, data)
 		switch {
 		case err != nil:
@@ -184,6 +189,19 @@ func (a *attempt) read(body io.Reader) outcome {
 			return a.ended()
 		}
 	}
+}
+
+// otherModel judges a reply that names another model than the request: another process answers there, or the worker
+// has served the base model in place of the adapter.
+func (a *attempt) otherModel(name string) outcome {
+	requests := a.c.cfg.Fleet.Requests
+	requests.Doubt(&a.j.fr)
+	if k := a.j.req.Adapter; k != trace.BaseModel {
+		a.c.cfg.Fleet.LoRAs.Forget(a.w, k)
+	}
+	err := fmt.Errorf("a reply of model %q, asked for %q", name, a.names.Sent)
+	requests.Failed(&a.j.fr, a.w, err)
+	return outcome{kind: again, reason: "the worker answered with another model", lost: true}
 }
 
 // ended judges a reply that has ended, and notifies the fleet if it is incomplete.
@@ -251,6 +269,11 @@ func (a *attempt) take(p chunk, at time.Time) {
 func (a *attempt) errorEvent(p *chunk) outcome {
 	reason := p.fail
 	switch {
+	case a.j.n > a.before && p.failStatus >= http.StatusInternalServerError: // as a connection that breaks
+		a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, errors.New(reason))
+		out := a.resume(reason)
+		out.lost = out.kind == broken
+		return out
 	case a.j.n > a.before:
 	case a.j.req.Adapter >= 0 && fleet.IsNotLoaded(reason):
 		a.c.cfg.Fleet.LoRAs.Forget(a.w, a.j.req.Adapter)
