@@ -257,8 +257,8 @@ func (c *crowd) turns(slots int, waits bool) float64 {
 	return (1 + ahead) / max(c.freed, 1e-6)
 }
 
-// turnsOfNew is the same for an adapter without requests on a worker; blocks: a request whose adapter has no slot blocks
-// those behind it.
+// turnsOfNew is the same for an adapter without requests on a worker. blocks says that a request without an adapter
+// slot blocks the requests behind it.
 func (c *crowd) turnsOfNew(slots int, blocks bool) float64 {
 	switch {
 	case !blocks:

@@ -107,8 +107,8 @@ func (q *Requests) Process(r *Request) (p Process, err error) {
 	return Process{k.id, k.health.info}, nil
 }
 
-// Confirm asks the worker on which a request is booked for its identity, for a new connection to the worker. The errors are those of
-// [Requests.Process]; or the worker does not answer.
+// Confirm asks the worker on which a request is booked for its identity, for a new connection to the worker. The errors
+// are those of [Requests.Process]; or the worker does not answer.
 func (q *Requests) Confirm(ctx context.Context, r *Request) error {
 	if err := q.inquirer.confirm(ctx, r.on); err != nil {
 		return err

@@ -30,8 +30,8 @@ type answer struct {
 	tail   [32]byte // the latest bytes
 	said   []byte   // the beginning of an event with an error; nil: there was none
 	last   []byte   // what the client gets beyond what the worker sent
-	names  modelNames
-	aborts abortMark
+	names  httpapi.ModelNames
+	aborts httpapi.AbortMark
 	// renamer gives the client the name of the model that it used; nil: that is the worker's
 	renamer *httpapi.Renamer
 	rest    []byte // renamed, but not read yet
