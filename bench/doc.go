@@ -3,6 +3,7 @@
 // One run:
 //
 //   - [lorasim/bench/scenario]: the settings of a run, from YAML and flags, and the run in the simulator
+//   - [lorasim/bench/scenario/manifest]: workers and adapters of Kubernetes manifests, and their faults
 //   - [lorasim/bench/scenario/starter]: a first scenario for a cluster, with comments
 //   - [lorasim/bench/run]: the driver of a run, for the simulator and the live client
 //   - [lorasim/bench/result]: the schema of a run's result, its metrics and its text and JSON forms

@@ -17,10 +17,10 @@ var rooms = map[string][][]string{
 	"router": {
 		{"router/average", "router/prefix"},
 		{"router"}, // the contract
-		{"router/choose", "router/prefixindex", "router/routertest"},
+		{"router/admission", "router/choose", "router/prefixindex", "router/routertest"},
 		{"router/place"},
 		{"router/policies", "router/planroute", "router/script", "router/epp"},
-		{"router/admission", "router/builtin", "router/epp/edit", "router/epp/scrape"},
+		{"router/builtin", "router/epp/edit", "router/epp/scrape"},
 	},
 	"sim": {
 		{"sim/tick"},
@@ -38,7 +38,7 @@ var rooms = map[string][][]string{
 		{"bench/result"},
 		{"bench/replay", "bench/result/records", "bench/result/series", "bench/result/waits"},
 		{"bench/result/importer", "bench/run"},
-		{"bench/scenario"},
+		{"bench/scenario", "bench/scenario/manifest"},
 		{"bench/scenario/starter"},
 
 		{"bench/study/capacity", "bench/study/sweep", "bench/study/tune"},

@@ -19,6 +19,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/steady"
 	"lorasim/bench/study/compare"
+	"lorasim/internal/format"
 	"lorasim/internal/parallel"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
@@ -393,7 +394,7 @@ func stateOf(policy string, res *result.Result) State {
 	}
 	if st.State = a.State; a.State == steady.Steady {
 		st.Words = []string{fmt.Sprintf(
-			"steady: the workers keep up with %.3g requests/s; a longer run would give the same means", a.OfferedRate)}
+			"steady: the workers keep up with %s requests/s; a longer run would give the same means", format.Digits(a.OfferedRate))}
 	}
 	return st
 }

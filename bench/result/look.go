@@ -3,7 +3,6 @@ package result
 import (
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 
@@ -54,10 +53,10 @@ func (r *Result) stateText() string {
 	}
 	text := string(a.State)
 	if a.OfferedRate > 0 {
-		text += fmt.Sprintf(", %s requests/s offered", digits(a.OfferedRate))
+		text += fmt.Sprintf(", %s requests/s offered", format.Digits(a.OfferedRate))
 	}
 	if a.SustainableRate > 0 {
-		text += fmt.Sprintf(", %s sustainable", digits(a.SustainableRate))
+		text += fmt.Sprintf(", %s sustainable", format.Digits(a.SustainableRate))
 	}
 	if a.State != steady.Steady && a.Reason != "" {
 		text += ": " + a.Reason
@@ -88,17 +87,9 @@ func (r *Result) latencyText(mean, p99 ID) string {
 // Latency writes ms with three digits: 70.1 ms, 223 ms, 3.13 s.
 func Latency(ms float64) string {
 	if ms >= 999.5 {
-		return digits(ms/1000) + " s"
+		return format.Digits(ms/1000) + " s"
 	}
-	return digits(ms) + " ms"
-}
-
-// digits writes three digits, or all those before the point.
-func digits(v float64) string {
-	if math.Abs(v) >= 999.5 {
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.3g", v)
+	return format.Digits(ms) + " ms"
 }
 
 func (r *Result) ratesText() string {

@@ -15,6 +15,7 @@ import (
 	"lorasim/router"
 	"lorasim/router/admission"
 	_ "lorasim/router/builtin" // the policies
+	"lorasim/router/planroute"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -210,6 +211,11 @@ func (c *Engine) override(p *profile.Profile) error {
 	case c.NoAsyncScheduling:
 		e.AsyncScheduling = false
 	}
+	if c.SpecializeActive {
+		if err := p.SpecializeActiveLoRA(); err != nil {
+			return err
+		}
+	}
 	if c.GPUMemory > 0 {
 		if c.KVTokens > 0 {
 			return errors.New("gpu_memory_utilization and kv_tokens both set the KV cache: give only one of them")
@@ -330,9 +336,10 @@ func (s *Scenario) Router(ctx context.Context, ps []*profile.Profile,
 		Workers: workers, Adapters: adapters, Seed: s.Seed, Moving: router.Moving(r.RequestMigration),
 		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver, Context: ctx,
 	}
-	rt, err := router.New(policy, env)
+	rt, err := policy.New(env)
 	if err == nil {
-		err = admission.Add(rt, r.Shed.Value(), r.RateLimit.Value(), env)
+		err = admission.Add(rt, r.Shed.Value(), r.RateLimit.Value(), env,
+			func(env router.Env) admission.Predictor { return planroute.NewTTFT(env) })
 	}
 	return rt, err
 }
@@ -373,17 +380,17 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 	return s, nil
 }
 
-// policy returns the spec of the routing's policy.
-func (r *Routing) policy() (string, error) {
+// policy returns the routing's policy.
+func (r *Routing) policy() (router.Choice, error) {
 	switch {
 	case r.InferenceArchitecture == "sglang":
-		return "static", nil
+		return router.Choose("static")
 	case r.InferenceArchitecture == "dlora" && (r.MigrationType == "" || r.MigrationType == "period_mig"):
-		return "dlora_period_mig", nil
+		return router.Choose("dlora_period_mig")
 	case r.InferenceArchitecture == "dlora":
-		return r.MigrationType, nil
+		return router.Choose(r.MigrationType)
 	case r.MigrationType != "":
-		return "", fmt.Errorf("migration_type %s needs inference_architecture dlora", r.MigrationType)
+		return router.Choice{}, fmt.Errorf("migration_type %s needs inference_architecture dlora", r.MigrationType)
 	}
 	return r.Policy.Value(), nil
 }

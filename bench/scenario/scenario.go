@@ -17,7 +17,7 @@
 //  5. The field then holds the typed value: a number, a word, a settings.Optional (a number that may be left out), or a
 //     settings.Parsed (a text with a syntax of its own, see syntax.go, and what it means).
 //
-//  6. Nothing parses the text again, but that of policy, shed and rate_limit, which the router reads for each run.
+//  6. Nothing parses the text again.
 //     [Scenario.OpenWorkload] builds the requests, [Scenario.Profiles] the workers and [Scenario.Router] the policy,
 //     after a check that settings do not contradict each other.
 //
@@ -55,8 +55,8 @@ type Scenario struct {
 	// Files are the files that the settings may name. This is not a setting. The zero value has text formats only;
 	// package lorasim/trace/columnar adds Parquet and Arrow.
 	Files trace.Files `yaml:"-"`
-	// Told, if not nil, is called with the report of a log that is read as the workload. This is not a setting.
-	Told func(path string, report *requestlog.Report) `yaml:"-"`
+	// LogRead, if not nil, is called with the report of a log that is read as the workload. This is not a setting.
+	LogRead func(path string, report *requestlog.Report) `yaml:"-"`
 	// Described states that the workload is described, not run: a log need not name adapters. This is not a setting.
 	Described bool `yaml:"-"`
 	// Written says where the file sets a setting, by its key: "s.yaml:7: workload.drift". This is not a setting.
@@ -175,6 +175,7 @@ type Engine struct {
 	EnableMixedChunk    bool        `yaml:"enable_mixed_chunk" of:"sglang" help:"sglang: run decode steps of running requests together with prefill steps" group:"Engine"`
 	AsyncScheduling     bool        `yaml:"async_scheduling" of:"vllm" help:"vllm: form a step while the one before it runs, as vLLM 0.14 and later do by default"`
 	NoAsyncScheduling   bool        `yaml:"no_async_scheduling" of:"vllm" help:"vllm: form a step when the one before it has ended"`
+	SpecializeActive    bool        `yaml:"specialize_active_lora" of:"vllm" help:"vllm: LoRA kernels run over the adapters of a step, not over all slots" more:"Needs vLLM 0.16 or later. Matters for profiles with a cost per slot (backend punica)"`
 	OverlapSchedule     bool        `yaml:"overlap_schedule" of:"sglang" help:"sglang: form a step while the one before it runs, as sglang does by default" more:"On with engine sglang-VERSION; the profiles in lorasim were measured without it"`
 	NoOverlapSchedule   bool        `yaml:"disable_overlap_schedule" of:"sglang" help:"sglang: form a step when the one before it has ended"`
 	IgnoreEOS           bool        `yaml:"ignore_eos" of:"sglang" help:"sglang: requests run to max_new_tokens, and the scheduler knows"`

@@ -108,8 +108,9 @@ func annotate(f *pflag.Flag, key, value string) {
 
 // scenarioFlags are the flags for settings of a scenario. Given flags override the scenario file.
 type scenarioFlags struct {
-	file  string
-	print bool
+	file      string
+	manifests string
+	print     bool
 }
 
 // addScenarioFlags adds the flags of some sections of a scenario to a command. Only given flags
@@ -124,6 +125,8 @@ func addScenarioFlags(cmd *cobra.Command, sections ...string) *scenarioFlags {
 		}
 	}
 	if slices.Contains(sections, "cluster") {
+		flags(cmd, scenarioHeading, opt(&sf.manifests, "cluster", "",
+			"Workers and adapters of Kubernetes manifests or Helm values, `FILE,FILE,...`; flags override them"))
 		addEngineArgs(cmd, "Engine")
 	}
 	return sf
@@ -195,7 +198,7 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command, args ...string) (sc scenar
 	sc.Files = columnar.Files()
 	told := map[string]bool{} // a command may read a log several times, also at once
 	var mu sync.Mutex
-	sc.Told = func(path string, report *requestlog.Report) {
+	sc.LogRead = func(path string, report *requestlog.Report) {
 		mu.Lock()
 		defer mu.Unlock()
 		if told[path] {
@@ -204,6 +207,11 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command, args ...string) (sc scenar
 		told[path] = true
 		for _, line := range report.Short(path) {
 			say(cmd, "%s: %s", path, line)
+		}
+	}
+	if sf.manifests != "" {
+		if err := sf.applyManifests(cmd, &sc); err != nil {
+			return sc, err
 		}
 	}
 	err = sf.apply(cmd, &sc)

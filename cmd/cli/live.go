@@ -220,18 +220,23 @@ func newCheck() *cobra.Command {
 	var wait time.Duration
 	var health bool
 	cmd := &cobra.Command{
-		Use:   "check URL...",
-		Short: "Show model, adapters and limits of live workers",
+		Use:   "check URL... | FILE.yaml...",
+		Short: "Show model, adapters and limits of live workers, or find faults in manifests",
 		Long: `Check prints the engine, model, adapters and limits of each worker. It also finds
 out whether a worker loads adapters at run time and returns token ids, and compares
 its clock with this machine's. It changes nothing and takes a second; each worker
 gets one request for a token. It fails if a worker does not answer.
+
+Files are read as Kubernetes manifests or Helm values (KServe, AIBrix, production-stack,
+llm-d, RayService, plain Deployments): check prints what they say about workers and
+adapters, and the faults in it. It fails if there is a fault; a note is none.
 
 With --health it asks one gateway or emulated worker for GET /health alone: the exit
 code is 0 if it can serve requests, and 1 if not. The default is this host with the
 port of $` + listenEnv + `, else 127.0.0.1:8000.`,
 		Example: `  lorasim check http://gpu0:30000 http://gpu1:30000
   lorasim check localhost:8000 --json
+  lorasim check deployment.yaml adapters.yaml
   lorasim check --health                  # in a container of lorasim gateway`,
 		Args: cobra.ArbitraryArgs,
 	}
@@ -243,6 +248,9 @@ port of $` + listenEnv + `, else 127.0.0.1:8000.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if health {
 			return checkHealth(cmd, args)
+		}
+		if areManifests(args) {
+			return checkManifests(cmd, args)
 		}
 		var workers fleet.Config
 		err := f.parse(cmd.Context(), args, &workers)

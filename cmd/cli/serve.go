@@ -37,7 +37,7 @@ type gatewayFlags struct {
 	listen, adminListen, access string
 	headerTime, grace           time.Duration
 	clientKey, adminKey         keyFlags
-	allow, adminHosts           repeated
+	allow, adminHosts, aliases  repeated
 	workersFile                 string
 	listed                      []string // by that file at the start
 	insecure                    bool
@@ -105,6 +105,8 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 			"Longest wait for an adapter slot on a full worker, then 503 (0: no limit)", ">=0"),
 		opt(&f.maxPending, "max-pending-requests", 1024,
 			"Limit of requests per worker that wait for an adapter slot; more get 503 (0: no limit)", ">=0 <=1e6"),
+		opt(&f.aliases, "base-alias", nil,
+			"Also send requests for the base model or alias `OLD=NEW` to workers of NEW, with its adapters; repeatable"),
 		opt(&f.grace, "grace", 30*time.Second, "Time for requests in flight after SIGTERM", ">=0"))
 	f.labels.add(cmd, "Gateway")
 	f.clientKey.add(cmd, proxyHeading, "gateway-key", clientKeyEnv, "Key (bearer token) that clients must send",
@@ -134,6 +136,19 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 			"Number of other workers that a request may be sent to before its first byte", ">=0 <=1000"))
 }
 
+// baseAliases reads the values of --base-alias.
+func baseAliases(list []string) (map[string]string, error) {
+	aliases := map[string]string{}
+	for _, text := range list {
+		from, to, _ := strings.Cut(text, "=")
+		if from == "" || to == "" || from == to || aliases[from] != "" {
+			return nil, fmt.Errorf("--base-alias %q: expected OLD=NEW, two names of base models, and each OLD once", text)
+		}
+		aliases[from] = to
+	}
+	return aliases, nil
+}
+
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
 	if f.BodyMemory < 4*f.MaxBody {
 		return usage(fmt.Errorf("--body-memory %d: expected at least 4 times --max-body, %d", f.BodyMemory,
@@ -156,6 +171,9 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		f.remote.workers = append(f.remote.workers, f.listed...)
 	}
 	if err := f.remote.parse(cmd.Context(), args, &cfg); err != nil {
+		return usage(err)
+	}
+	if cfg.Aliases, err = baseAliases(f.aliases); err != nil {
 		return usage(err)
 	}
 	cfg.Outlier = f.outlier.config()

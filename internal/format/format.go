@@ -37,6 +37,23 @@ func Percent(share float64, decimals int) string {
 	return fmt.Sprintf("%.*f %%", decimals, 100*share)
 }
 
+// Digits formats x with three significant digits, or all those before the point: "0.0125", "24.3", "1239". It never
+// writes an exponent.
+func Digits(x float64) string {
+	if math.Abs(x) >= 999.5 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 3, 64), 64) // reads what it wrote
+	return strconv.FormatFloat(rounded, 'f', -1, 64)
+}
+
+// PlusMinus formats a mean as [Digits] does, and half of its interval with the same decimals: "24.3 ± 0.6".
+func PlusMinus(mean, half float64) string {
+	text := Digits(mean)
+	_, decimals, _ := strings.Cut(text, ".")
+	return text + " ± " + strconv.FormatFloat(half, 'f', len(decimals), 64)
+}
+
 // Count returns a number with its noun, which is in the singular: "1 request", "2 requests".
 func Count(n int, noun string) string {
 	if n != 1 {

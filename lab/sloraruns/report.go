@@ -126,7 +126,7 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 	for _, m := range r.metrics() {
 		s := r.summary(m)
 		summary[m.name] = map[string]any{"runs": s.Runs, "median_abs_error": s.MedianAbsError,
-			"worst_abs_error": s.MaxAbsError}
+			"max_abs_error": s.MaxAbsError}
 	}
 	return json.Marshal(map[string]any{"profile": r.Profile, "system": r.System, "use": r.Use, "rows": rows,
 		"summary": summary, "skipped": r.Skipped})

@@ -113,7 +113,7 @@ func TestReportIsJSON(t *testing.T) {
 	var out struct {
 		Summary map[string]struct {
 			Runs  int
-			Worst float64 `json:"worst_abs_error"`
+			Worst float64 `json:"max_abs_error"`
 		}
 	}
 	data, err := json.Marshal(r)

@@ -245,11 +245,11 @@ type PickerConfig struct {
 // ReadPickerConfig reads the configuration of a spec; nil for a spec of another policy. ctx
 // ends the wait for a file that is a pipe.
 func ReadPickerConfig(ctx context.Context, spec string) (*PickerConfig, error) {
-	value, err := router.ParseOptions(spec)
+	choice, err := router.Choose(spec)
 	if err != nil {
 		return nil, err
 	}
-	o, ok := value.(*options)
+	o, ok := choice.Options().(*options)
 	if !ok {
 		return nil, nil
 	}

@@ -9,8 +9,8 @@ import (
 	"lorasim/trace"
 )
 
-// accounts are a router's own accounts of the workers: what it sent there, and how
-// requests ended. With them it estimates how long a request would wait there.
+// accounts are a router's own record of each worker: the requests sent there, and how they ended. The router estimates
+// from them how long a request would wait on the worker.
 type accounts struct {
 	workers  []router.Spec
 	adapters []trace.Adapter
@@ -30,16 +30,15 @@ func newAccounts(env router.Env) accounts {
 	return p
 }
 
-// backlog is what the router works out of a worker from what it sent there itself.
+// backlog is the router's estimate of one worker, from the requests that the router sent there.
 type backlog struct {
 	entered   float64 // s: when the requests sent there will have passed the front end
 	prefilled float64 // s: when the prompts sent there will have been computed
-	// The prompts sent while a prefill step is under way, until stepEnd, are computed together in the next one: so
-	// many tokens, in so much time, after that of their adapters' loads, s.
-	stepEnd float64
-	tokens  int64
-	compute float64
-	loads   float64
+	// Prompts sent while a prefill step is under way are computed together in the next step.
+	stepEnd float64      // s: end of the step under way
+	tokens  int64        // prompt tokens of the next step
+	compute float64      // time that these tokens take, s
+	loads   float64      // time of the loads of adapters before them, s
 	fetched float64      // s: when the adapters sent for will have come to host memory
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
@@ -51,14 +50,14 @@ func (p *accounts) finished(f router.Event) {
 	p.backlogs[f.Worker].exec.Add(f.Exec)
 }
 
-// need is the KV tokens that a worker would have to have for a request to run there
-// at once: engines reserve what it may generate.
+// need is the number of KV tokens that a worker must hold for a request to run at once: engines reserve the tokens that
+// the request may generate.
 func (l *backlog) need(r router.Request, kv int64, w *router.Worker) float64 {
 	return float64(kv+w.QueuedToks+int64(r.Prompt)) + max(float64(r.MaxNew), r.ExpectedOutput())
 }
 
-// room is the need that a worker can meet: its KV cache, or less where requests have
-// had to wait with less, for what is reserved for the running ones is not known.
+// room is the largest need that a worker can meet: the size of its KV cache, or less if requests had to wait with less.
+// The tokens reserved for running requests are unknown.
 func (l *backlog) room(w *router.Worker) float64 {
 	switch {
 	case w.KVCapacity == 0:
@@ -142,10 +141,10 @@ func (p *accounts) adapterWait(k int32, j int, v *router.View) (a adapterWait) {
 	}
 	st := w.Adapter(k)
 	switch blocks := p.workers[j].Blocks; {
+	case st.Running+st.Queued == 0:
+		a.turns = c.turnsOfNew(w.Slots, blocks)
 	case st.Running == 0 && !blocks:
-		a.turns = c.turns(w.Slots, st.Queued > 0)
-	case st.Running+st.Queued == 0 && c.adapters >= w.Slots && w.Slots > 0:
-		a.turns = blockedTurns * float64(1+c.adapters-w.Slots)
+		a.turns = c.turns(w.Slots, true)
 	}
 	if st.Tier == router.GPU || st.Loading || st.Running > 0 {
 		return a
@@ -186,8 +185,7 @@ func crowdOf(w *router.Worker) (c crowd) {
 	}
 	left, waiting, later := c.adapters, 0, 0.0 // adapters of which none runs yet, and what they will free
 	c.adapters = 0
-	for k := range w.Adapters {
-		st := &w.Adapters[k]
+	for _, st := range w.InFlight() {
 		switch {
 		case st.Running > 0:
 			c.freed += endRate(st.Running)
@@ -231,7 +229,20 @@ func batchAdapters(w *router.Worker, k int32) (adapters, more int) {
 
 // endRate is how often, in the time of an execution, an adapter gives its slot back, with n requests running on
 // average: it keeps it for a busy period of an M/G/infinity queue, (e^n - 1)/n executions.
-func endRate(n int32) float64 { return float64(n) / math.Expm1(float64(n)) }
+func endRate(n int32) float64 {
+	if int(n) < len(endRates) {
+		return endRates[n]
+	}
+	return float64(n) / math.Expm1(float64(n))
+}
+
+// endRates are the values of endRate that are asked for most.
+var endRates = func() (rates [64]float64) {
+	for n := range rates {
+		rates[n] = float64(n) / math.Expm1(float64(n))
+	}
+	return rates
+}()
 
 // turns is how many executions it takes until an adapter of which no request runs gets a slot; waits: it has requests
 // that wait.
@@ -246,8 +257,20 @@ func (c *crowd) turns(slots int, waits bool) float64 {
 	return (1 + ahead) / max(c.freed, 1e-6)
 }
 
-// sent notes what a request brings to the worker that it goes to, of whose prompt the
-// worker computes so many tokens, and learns from what still waits there.
+// turnsOfNew is the same for an adapter without requests on a worker. blocks says that a request without an adapter
+// slot blocks the requests behind it.
+func (c *crowd) turnsOfNew(slots int, blocks bool) float64 {
+	switch {
+	case !blocks:
+		return c.turns(slots, false)
+	case c.adapters >= slots && slots > 0:
+		return blockedTurns * float64(1+c.adapters-slots)
+	}
+	return 0
+}
+
+// sent adds a request to the backlog of worker j, which computes prompt tokens of its prompt. It also corrects the
+// worker's room by the requests that still wait there.
 func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	w, l := &v.Workers[j], &p.backlogs[j]
 	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)

@@ -95,7 +95,7 @@ func Files(ctx context.Context, files trace.Files, paths []string) (runs []*Impo
 	for _, path := range paths {
 		var rs []*Imported
 		var ws []Warning
-		if isRecords(ctx, files, path) {
+		if records.Has(ctx, files, path) {
 			var m *Imported
 			if m, err = Records(ctx, files, path, result.Options{KeepRecords: true}); err == nil {
 				rs = []*Imported{m}

@@ -80,7 +80,7 @@ func workersWith(t *testing.T, policy string, held, more []string, apis ...httpa
 	}
 	client := live.NewHTTPClient(&http.Transport{})
 	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: urls, Client: client}, Router: rt,
-		Adapters: adapters})
+		Adapters: adapters, Aliases: map[string]string{"old": "base"}})
 	if err != nil {
 		t.Fatal(err)
 	}

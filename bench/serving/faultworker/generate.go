@@ -56,7 +56,8 @@ func (c *conn) reply(q *request, r *Rule) error {
 		c.every = r.After
 		defer func() { c.every = 0 }()
 	}
-	head := fmt.Sprintf("X-Request-Id: %s\r\nX-Worker: %s\r\n", q.id, c.w.cfg.Name)
+	head := fmt.Sprintf("X-Request-Id: %s\r\nX-Worker: %s\r\nX-Served: %s:%s\r\n", q.id, c.w.cfg.Name, c.w.cfg.Model,
+		q.adapter)
 	err := c.tokens(q, r, head)
 	if err != nil {
 		return err

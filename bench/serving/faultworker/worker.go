@@ -38,6 +38,7 @@ type Config struct {
 	Name     string        // name of the worker in replies
 	Model    string        // name of the base model; "": base
 	Adapters []string      // adapters loaded at the start
+	Root     string        // folder of the adapters' weights, as the worker lists them; "": none
 	Places   int           // most adapters loaded at a time; further loads are refused; 0: no limit
 	Slots    int           // adapter slots that the worker reports; 0: 8
 	Token    time.Duration // time between two tokens, and before the first

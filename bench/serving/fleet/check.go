@@ -119,7 +119,7 @@ func (e *engine) report(ctx context.Context, r *Report, wait Patience, clocks bo
 		r.Names = switchOf(l.Busy != nil)
 	}
 	r.judge()
-	r.Warnings = warnings(&r.Info)
+	r.Warnings = KnownFaults(&r.Info)
 	return nil
 }
 

@@ -79,6 +79,9 @@ type Config struct {
 	// Stated has limits for all workers. Values other than 0 override those that workers report.
 	Stated  Limits
 	Outlier Outlier // rules for the ejection of workers that fail
+	// Aliases are other names of base models: workers of the value also get requests for the key, and hold its
+	// adapters.
+	Aliases map[string]string
 	// Extend makes a router for other workers or more adapters than those of Router. It also returns the limits of the
 	// workers; nil: unknown. The argument workers has the information that the workers reported, by slot; it is zero
 	// for those that have not reported yet.
@@ -180,8 +183,8 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Begin is Start, but returns while the adapters are still loaded: as soon as each worker has been asked once who it
-// is. A worker serves from its answer on.
+// Begin is Start, but returns while the adapters are still loaded: as soon as each worker has been asked once for its
+// identity. A worker gets requests from its answer on.
 func (f *Fleet) Begin(ctx context.Context) error {
 	for _, k := range f.identify(ctx) {
 		f.prober.equipLater(k)
@@ -189,8 +192,8 @@ func (f *Fleet) Begin(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// identify asks all workers who they are, and returns those that answer. All tell their base models before any of them
-// gets an adapter.
+// identify asks all workers for their identity, and returns those that answer. It knows the base models of all workers
+// before it loads an adapter on one of them.
 func (f *Fleet) identify(ctx context.Context) (up []*worker) {
 	if f.cfg.Extend != nil {
 		f.discovery.all(ctx)

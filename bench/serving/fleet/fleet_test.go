@@ -228,10 +228,9 @@ func newTestFleet(t interface{ Fatal(...any) }, workers, adapters int) *Fleet {
 	}
 	now := 0.0
 	limits := slices.Repeat([]Limits{{Slots: 2, MaxRunning: 4}}, workers)
-	f,
-		err := New(Config{Connection: Connection{URLs: make([]string, workers), API: httpapi.SGLang}, Router: rt, Adapters: as,
-		Limits: limits,
-		Now:    func() float64 { now += 0.001; return now }, LoadLimit: time.Second})
+	f, err := New(Config{Connection: Connection{URLs: make([]string, workers), API: httpapi.SGLang}, Router: rt,
+		Adapters: as, Limits: limits,
+		Now: func() float64 { now += 0.001; return now }, LoadLimit: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

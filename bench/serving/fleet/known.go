@@ -34,8 +34,8 @@ var knownFaults = []knownFault{
 		"the part of the model's name after the colon is taken for an adapter", "sgl-project/sglang#12745"},
 }
 
-// warnings returns the known faults of a worker's version.
-func warnings(in *Info) []string {
+// KnownFaults returns the known faults of a worker's version.
+func KnownFaults(in *Info) []string {
 	found := []string{}
 	for _, f := range knownFaults {
 		if f.api == in.API && !atLeast(in.Version, f.fixed) && (f.applies == nil || f.applies(in)) {

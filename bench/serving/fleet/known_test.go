@@ -24,7 +24,7 @@ func TestWarnings(t *testing.T) {
 		{Info{API: httpapi.SGLang, Version: "0.5.9", Model: "a", LoRA: On}, []string{"sglang#31908"}},
 		{Info{API: httpapi.SGLang, Version: "0.5.9", Model: "a:b", LoRA: Off}, []string{"sglang#31908"}},
 	} {
-		got := warnings(&c.in)
+		got := KnownFaults(&c.in)
 		if len(got) != len(c.want) {
 			t.Errorf("%+v: %q, expected %q", c.in, got, c.want)
 			continue

@@ -18,7 +18,8 @@ func TestRateLimit(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		w := newTestWorker(t, httpapi.SGLang)
 		limit := func(c *fleet.Config) {
-			err := admission.Add(c.Router, "", "0.2,burst=1", router.Env{Adapters: c.Adapters})
+			limit := admission.RateLimit{Rate: 0.2, Burst: 1}
+			err := admission.Add(c.Router, admission.Shedding{}, limit, router.Env{Adapters: c.Adapters}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -224,7 +224,8 @@ func TestRateLimit(t *testing.T) {
 		wl := workload(4, 0, 0)
 		o := startWorkers(t, faults{})
 		rt := newRouter(t, "round-robin", len(o.urls), wl.Adapters)
-		if err := admission.Add(rt, "", "0.001,burst=2", router.Env{Adapters: wl.Adapters}); err != nil {
+		limit := admission.RateLimit{Rate: 0.001, Burst: 2}
+		if err := admission.Add(rt, admission.Shedding{}, limit, router.Env{Adapters: wl.Adapters}, nil); err != nil {
 			t.Fatal(err)
 		}
 		out := liveRun{cluster: o, wl: wl, router: rt}.run(context.Background(), t)
