@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -27,6 +28,20 @@ func ForGPU(gpu string) (name string, ok bool) {
 		return "", false
 	}
 	return AnalyticPrefix + defaultModel + "," + GPUs()[i].Name, true
+}
+
+// FindAnalytic returns the description of a worker from names of its model and its GPU in any spelling, such as
+// "Llama-3.1-8B-Instruct" and "H100".
+func FindAnalytic(model, gpu string) (Analytic, error) {
+	m := architectureOf(model)
+	if m == nil {
+		return Analytic{}, fmt.Errorf("unknown model %s", model)
+	}
+	i := slices.IndexFunc(GPUs(), func(g GPU) bool { return isGPU(g.Name, bare(gpu)) })
+	if i < 0 {
+		return Analytic{}, fmt.Errorf("unknown GPU %s", gpu)
+	}
+	return NewAnalytic(m.Name, GPUs()[i].Name), nil
 }
 
 // isGPU reports whether the first words of name are the GPU, a bare name with a digit. "H100 64 GB" is h100,

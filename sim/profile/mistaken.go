@@ -46,11 +46,18 @@ func mistake(v reflect.Value, factor func() float64) {
 			}
 		}
 	case reflect.Slice:
-		if ranks, ok := v.Interface().([]RankCost); ok {
-			v.Set(reflect.ValueOf(slices.Clone(ranks)))
-			for i := range ranks {
+		switch list := v.Interface().(type) {
+		case []RankCost:
+			v.Set(reflect.ValueOf(slices.Clone(list)))
+			for i := range list {
 				mistake(v.Index(i), factor)
 			}
+		case []float64: // AllReduce.Ms, which does not fall
+			list, f := slices.Clone(list), factor()
+			for i := range list {
+				list[i] *= f
+			}
+			v.Set(reflect.ValueOf(list))
 		}
 	}
 }

@@ -126,8 +126,8 @@ func profileOf(b *Block) (*profile.Profile, error) {
 	return nil, nil
 }
 
-// PredictBlock predicts the metrics of a block.
-func PredictBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, error) {
+// PredictBlock predicts metrics of a block.
+func PredictBlock(ctx context.Context, b *Block, p *profile.Profile, metrics ...Metric) (Values, error) {
 	sampler, err := lengths.NewRandom(int32(b.Input), int32(b.Output), b.Ratio)
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func PredictBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, er
 			b.Requests)
 	}
 	vs := Values{}
-	for _, m := range BlockMetrics {
+	for _, m := range metrics {
 		if v, ok := res.Metrics.Get(inResult[m]); ok {
 			vs[m] = v
 		}
@@ -186,7 +186,7 @@ func PredictBlocks(ctx context.Context, blocks []Block, given *profile.Profile) 
 		case p == nil:
 			row.Skipped = "no embedded profile of this model and server; give one with --profile"
 		default:
-			vs, err := PredictBlock(ctx, b, p)
+			vs, err := PredictBlock(ctx, b, p, BlockMetrics...)
 			if err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", b.File, b.Line, err)
 			}
