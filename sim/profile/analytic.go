@@ -260,7 +260,7 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU, e *engineTimes) 
 	l.Decode.BaseMs = Round4(body.read)
 	l.Decode.PerRequestMs = Round4(body.readToken)
 	l.Decode.PerKVTokenUs = Round4(m.KVBytes() * float64(a.KVBits) / 16 / kv * 1e6)
-	l.Prefill.PerTokenUs = Round4(body.token * 1000)
+	l.Prefill.PerTokenUs = Round4(body.token / promptRate * 1000)
 	l.Prefill.PerTokenCtxNs = Round4(promptShare * 4 * m.Layers * m.Heads * m.HeadDim / (n * g.TFLOPS16 * 1e12) * 1e9)
 	l.RequestOverheadMs = 5
 

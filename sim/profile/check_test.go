@@ -274,12 +274,12 @@ func TestAnalyticCosts(t *testing.T) {
 	near("base", l.Decode.BaseMs, 32*2*weights/(0.86*3350e9)*1e3)
 	near("request", l.Decode.PerRequestMs, 32*2*(inOut+between)/(0.86*3350e9)*1e3)
 	near("prompt token", l.Prefill.PerTokenUs,
-		32*(2*weights/(0.8*989e12)+2*between/(0.86*3350e9)+2*2400*4096/989e12)*1e6)
+		32*(2*weights/(0.8*989e12)+2*between/(0.86*3350e9)+2*2400*4096/989e12)/0.9*1e6)
 	near("context", l.Prefill.PerTokenCtxNs, 1.35*4*32*4096/989e12*1e9)
 	head := 0.0036 + 2*32000*4096/(0.86*3350e9)*1e3
 	near("step", l.StepMs, 1.35+32*(4*0.0036+0.011)+head)
 	near("host", l.HostMs, 0.7)
-	near("step with a prompt", l.Prefill.MixedMs, 15)
+	near("step with a prompt", l.Prefill.MixedMs, 8)
 	if l.AllReduce.Tokens != nil {
 		t.Errorf("one GPU exchanges %+v", l.AllReduce)
 	}
@@ -295,7 +295,7 @@ func TestAnalyticCosts(t *testing.T) {
 	near("exchanges of a token", two.AllReduce.of(1), 64*4.38/1000)
 	near("exchanges of 65536 tokens", two.AllReduce.of(65536), 2*two.AllReduce.of(32768))
 	near("8 bits on a GPU without", profile("llama-2-7b", "a100-80gb", 1, 8).Latency.Prefill.PerTokenUs,
-		32*(2*weights/(0.86*312e12)+2*between/(0.73*2039e9)+2*2400*4096/312e12)*1e6)
+		32*(2*weights/(0.86*312e12)+2*between/(0.73*2039e9)+2*2400*4096/312e12)/0.9*1e6)
 	near("no NVLink", profile("llama-2-7b", "l40s", 2, 0).Latency.AllReduce.of(1), 64*(20+4096*2/20e3)/1000)
 
 	// every GPU reads the latent cache of 61 x 576 values

@@ -24,11 +24,11 @@ const trtllm = "trtllm"
 // from single-stream rates.
 var engineList = []engineTimes{
 	{name: SchedulerSGLang, scheduler: SchedulerSGLang, fittedOn: "sglang 0.5.1 and 0.5.6",
-		step: 1.35, request: 0.024, host: 0.7, prompts: 15},
+		step: 1.35, request: 0.024, host: 0.7, prompts: 8},
 	{name: SchedulerVLLM, scheduler: SchedulerVLLM, fittedOn: "vLLM of October 2025",
-		step: 0.5, request: 0.024, host: 0.6, hostRequest: 0.026, prompts: 4.9},
+		step: 0.5, request: 0.024, host: 0.6, hostRequest: 0.026, prompts: 1.5},
 	{name: trtllm, scheduler: SchedulerVLLM, fittedOn: "TensorRT-LLM 1.0.0rc3",
-		step: 1.1, request: 0.017, prompts: 7},
+		step: 1.1, request: 0.015, prompts: 3},
 }
 
 // Engines lists the engines of computed profiles.

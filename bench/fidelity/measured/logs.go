@@ -126,8 +126,12 @@ func profileOf(b *Block) (*profile.Profile, error) {
 	return nil, nil
 }
 
-// PredictBlock predicts metrics of a block.
-func PredictBlock(ctx context.Context, b *Block, p *profile.Profile, metrics ...Metric) (Values, error) {
+// PredictBlock predicts the metrics of a block.
+func PredictBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, error) {
+	return predictBlock(ctx, b, p, BlockMetrics)
+}
+
+func predictBlock(ctx context.Context, b *Block, p *profile.Profile, metrics []Metric) (Values, error) {
 	sampler, err := lengths.NewRandom(int32(b.Input), int32(b.Output), b.Ratio)
 	if err != nil {
 		return nil, err
@@ -186,7 +190,7 @@ func PredictBlocks(ctx context.Context, blocks []Block, given *profile.Profile) 
 		case p == nil:
 			row.Skipped = "no embedded profile of this model and server; give one with --profile"
 		default:
-			vs, err := PredictBlock(ctx, b, p, BlockMetrics...)
+			vs, err := PredictBlock(ctx, b, p)
 			if err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", b.File, b.Line, err)
 			}

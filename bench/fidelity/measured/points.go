@@ -211,5 +211,5 @@ const rounds = 6
 func (p *Point) predict(ctx context.Context, out *profile.Profile) (Values, error) {
 	b := Block{Requests: rounds * p.Concurrency, Concurrency: p.Concurrency, Input: p.Input, Output: p.Output,
 		Ratio: p.ratio, Seed: 1}
-	return PredictBlock(ctx, &b, out, TPOT, TTFTMean)
+	return predictBlock(ctx, &b, out, []Metric{TPOT, TTFTMean})
 }
