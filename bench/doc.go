@@ -3,6 +3,7 @@
 // One run:
 //
 //   - [lorasim/bench/scenario]: the settings of a run, from YAML and flags, and the run in the simulator
+//   - [lorasim/bench/scenario/manifest]: workers and adapters of Kubernetes manifests, and their faults
 //   - [lorasim/bench/scenario/starter]: a first scenario for a cluster, with comments
 //   - [lorasim/bench/run]: the driver of a run, for the simulator and the live client
 //   - [lorasim/bench/result]: the schema of a run's result, its metrics and its text and JSON forms
@@ -26,6 +27,7 @@
 //   - [lorasim/bench/study/advise]: the policy and options for a workload
 //   - [lorasim/bench/study/worth]: the gain from moving requests and placing adapters
 //   - [lorasim/bench/study/remedy]: the one change of a scenario that helps most
+//   - [lorasim/bench/study/explain]: slow adapters, the causes, and the change that helps
 //   - [lorasim/bench/study/tune]: the weights and thresholds of endpoint pickers that advise searches
 //   - [lorasim/bench/study/report]: an HTML page with figures of runs and sweeps
 //
@@ -44,9 +46,9 @@
 //   - [lorasim/bench/serving/fleetpage]: data and server of the page of a fleet, of gateway and bench
 //   - [lorasim/bench/serving/metrics]: the Prometheus metrics of gateway and picker
 //   - [lorasim/bench/serving/metrics/metricstest]: compares a scrape with the table of docs/metrics.md
-//   - [lorasim/bench/serving/usage]: token counts stated in replies
-//   - [lorasim/bench/serving/modelname]: names of models in requests and replies
+//   - [lorasim/bench/serving/httpapi]: the two HTTP interfaces, names of models and token counts in replies
 //   - [lorasim/bench/serving/emulate]: a worker without a GPU, with the HTTP interfaces of sglang and vLLM
+//   - [lorasim/bench/serving/faultworker]: a worker that misbehaves on request, for tests of clients
 //   - [lorasim/bench/serving/matrix]: runs all combinations of server and client commands, one after the other
 //   - [lorasim/bench/serving/bearer]: keys (bearer tokens) that a server accepts, read from files
 //
@@ -56,5 +58,4 @@
 //   - [lorasim/bench/fidelity/check]: errors of predictions, prediction intervals (profile check)
 //   - [lorasim/bench/fidelity/fit]: fits the coefficients of a latency profile to measured runs (profile fit)
 //   - [lorasim/bench/fidelity/decisions]: rules of schedulers and endpoint pickers against recorded decisions
-//   - [lorasim/bench/fidelity/sloraruns]: predictions for the published runs of S-LoRA
 package bench

@@ -11,8 +11,9 @@ import (
 )
 
 // Embedded is the default solver, in pure Go without dependencies. It starts with the assignment in which nothing
-// moves. It shifts requests and swaps whole adapters to lower the time of the busiest worker, until no step helps. Then
-// it continues with iterated local search within its budget. Problems with two workers and few adapters are solved
+// moves, or with [Start] where a worker has requests of more adapters than slots. It shifts requests and swaps whole
+// adapters to lower the time of the busiest worker, until no step helps. Then it continues with iterated local search
+// within its budget. Problems with two workers and few adapters are solved
 // exactly. With a budget of work, the result is the same on every machine.
 type Embedded struct{}
 
@@ -36,6 +37,13 @@ func (e Embedded) Solve(ctx context.Context, p *Problem, b Budget) (*Solution, e
 	}
 	l := newLimits(ctx, p, b)
 	s := newSearch(p, false, LowerBound(p), b.Seed)
+	if s.overFull() {
+		start, err := Start(p)
+		if err != nil {
+			return nil, fmt.Errorf("migration problem: %w", err)
+		}
+		s.follow(start)
+	}
 	fine := p.PageRate > 0 && len(p.Groups)*len(p.Workers) <= fineCells
 	if s.stop = l.stopper(s, 1); fine {
 		s.stop = l.stopper(s, 0.75)
@@ -211,7 +219,7 @@ type Budget struct {
 	Seed uint64
 }
 
-// Solver solves migration problems. A returned solution is always feasible: at worst, every request stays where it is.
+// Solver solves migration problems. A returned solution is always feasible: at worst, it is [Start].
 type Solver interface {
 	Name() string
 	Solve(ctx context.Context, p *Problem, b Budget) (*Solution, error)
@@ -372,6 +380,16 @@ func (s *state) follow(flows []Flow) {
 		}
 	}
 	s.undo = s.undo[:0]
+}
+
+// overFull reports whether a worker has requests of more adapters than slots.
+func (s *state) overFull() bool {
+	for w, n := range s.used {
+		if n > s.p.Workers[w].Slots {
+			return true
+		}
+	}
+	return false
 }
 
 // busy is the time of a worker, overflow included.

@@ -75,7 +75,7 @@ func TestReadInstanceErrors(t *testing.T) {
 			"requests[1]: adapter -1, expected 0 to 1"},
 		{"worker", `"adapter": 1, "worker": 1`, `"adapter": 1, "worker": 2`, "requests[1]: worker 2, expected 0 to 1"},
 		{"pages", `"pages": 3`, `"pages": -3`, "requests[1]: pages is -3, expected >= 0"},
-		{"too few slots", `"slots": 1`, `"slots": 0`, "worker 1: requests of 1 adapters in 0 slots"},
+		{"too few slots", `"slots": 2`, `"slots": 0`, "requests of 2 adapters, but the workers have 1 slots"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

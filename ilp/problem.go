@@ -161,7 +161,11 @@ func (p *Problem) Check() error {
 			return fmt.Errorf("group %d: %w", i, err)
 		}
 	}
-	return p.checkStart()
+	if overFull(p) < 0 {
+		return nil
+	}
+	_, err := Start(p) // the requests cannot stay: is there an assignment?
+	return err
 }
 
 func (p *Problem) checkWorker(w *Worker) error {
@@ -190,24 +194,6 @@ func (p *Problem) checkGroup(g *Group) error {
 		return fmt.Errorf("%d requests, expected >= 1", g.Count)
 	case !finite(g.Work) || !finite(g.Move) || !finite(g.Pages):
 		return fmt.Errorf("work %v, move %v, pages %v: expected numbers >= 0", g.Work, g.Move, g.Pages)
-	}
-	return nil
-}
-
-// checkStart checks that every request can stay where it is. Every solver starts from that assignment.
-func (p *Problem) checkStart() error {
-	used := make([]map[int32]bool, len(p.Workers))
-	for i := range p.Groups {
-		g := &p.Groups[i]
-		if used[g.Worker] == nil {
-			used[g.Worker] = map[int32]bool{}
-		}
-		used[g.Worker][g.Adapter] = true
-	}
-	for j, u := range used {
-		if len(u) > p.Workers[j].Slots {
-			return fmt.Errorf("worker %d: requests of %d adapters in %d slots", j, len(u), p.Workers[j].Slots)
-		}
 	}
 	return nil
 }
@@ -309,7 +295,8 @@ func Verify(p *Problem, s *Solution) error {
 	return nil
 }
 
-// StayFlows returns the assignment in which every request stays where it is.
+// StayFlows returns the assignment in which every request stays where it is. It is infeasible where a worker has
+// requests of more adapters than slots.
 func StayFlows(p *Problem) []Flow {
 	fs := make([]Flow, len(p.Groups))
 	for i := range p.Groups {

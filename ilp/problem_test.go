@@ -121,7 +121,8 @@ func TestProblemCheck(t *testing.T) {
 		{"work", func(p *Problem) { p.Groups[1].Work = nan }, "group 1: work NaN"},
 		{"move", func(p *Problem) { p.Groups[1].Move = -1 }, "group 1: work 3, move -1"},
 		{"group pages", func(p *Problem) { p.Groups[1].Pages = inf }, "group 1: work 3, move 0, pages +Inf"},
-		{"start", func(p *Problem) { p.Workers[0].Slots = 1 }, "worker 0: requests of 2 adapters in 1 slots"},
+		{"start", func(p *Problem) { p.Workers[0].Slots, p.Workers[1].Slots = 1, 1 },
+			"requests of 3 adapters, but the workers have 2 slots"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -14,8 +14,12 @@ type Books struct {
 	ranks RankCounts // of all requests on the worker
 }
 
-// NewBooks returns the books of a worker without requests. index may be nil.
-func NewBooks(w *Worker, id int, index *Index) Books { return Books{Worker: w, id: id, index: index} }
+// NewBooks returns the books of a worker without requests. index may be nil. From now on, only the books change the
+// worker's requests.
+func NewBooks(w *Worker, id int, index *Index) Books {
+	w.counted, w.flight = true, nil
+	return Books{Worker: w, id: id, index: index}
+}
 
 // Assign adds a request (n = 1) or removes it (n = -1). pending says that the request has no token yet.
 func (b *Books) Assign(prompt, expected, rank int32, pending bool, d int64) {

@@ -13,33 +13,41 @@ type Facts struct {
 	Signals bool
 }
 
-// FactsOf returns the facts of the policy that a spec names. An option of the spec overrides the value of the
-// environment.
-func FactsOf(spec string) Facts {
+// Facts returns the facts of the policy. A given option overrides the value of the environment.
+func (c Choice) Facts() Facts {
 	f := Facts{Plans: true, Interval: true, Threshold: true, Signals: true}
-	s, err := parseSpec(spec)
-	if err != nil {
-		return f
+	if c.policy.Facts != nil {
+		f = *c.policy.Facts
 	}
-	if d := policies.catalog().named(s.Name); d.Facts != nil {
-		f = *d.Facts
-	}
-	f.Interval = f.Interval && !s.Given.Has("interval")
-	f.Threshold = f.Threshold && !s.Given.Has("threshold")
+	f.Interval = f.Interval && !c.given.Has("interval")
+	f.Threshold = f.Threshold && !c.given.Has("threshold")
 	return f
 }
 
-// Given returns the name of the policy that a spec names, and the options of the spec that differ from their
-// defaults, in the order of the registry.
-func Given(spec string) (name string, options [][2]string, err error) {
-	s, err := parseSpec(spec)
-	if err != nil {
-		return "", nil, err
-	}
-	for _, o := range policies.catalog().named(s.Name).Options {
-		if v, ok := s.Given.Text(o.Name); ok && v != o.Default {
+// Given returns the given options that differ from their defaults, in the order of the registry.
+func (c Choice) Given() (options [][2]string) {
+	for _, o := range c.policy.Options {
+		if v, ok := c.given.Text(o.Name); ok && v != o.Default {
 			options = append(options, [2]string{o.Name, v})
 		}
 	}
-	return s.Name, options, nil
+	return options
+}
+
+// FactsOf returns the facts of the policy that a spec names; all inputs if the spec is wrong.
+func FactsOf(spec string) Facts {
+	c, err := Choose(spec)
+	if err != nil {
+		return Facts{Plans: true, Interval: true, Threshold: true, Signals: true}
+	}
+	return c.Facts()
+}
+
+// Given returns the name of the policy that a spec names, and what [Choice.Given] returns.
+func Given(spec string) (name string, options [][2]string, err error) {
+	c, err := Choose(spec)
+	if err != nil {
+		return "", nil, err
+	}
+	return c.Name(), c.Given(), nil
 }

@@ -57,7 +57,8 @@ type Refusal struct {
 	Reason string
 }
 
-// Admission may reject requests before the policy routes them. Package router/admission has one.
+// Admission may reject requests before the policy routes them. Package router/admission has the only one: it is an
+// interface since the contract knows no rule of admission.
 type Admission interface {
 	// Refuse returns the reason to reject a request, "" if it is admitted, and the time after which a client may try
 	// again, s.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 
 	"lorasim/trace/settings"
 )
@@ -55,30 +56,74 @@ type Option struct {
 	Words   []string `json:",omitempty"` // allowed values; nil: numbers, or any text
 }
 
-// New returns the policy that a spec names, ready for one run. A spec is a name and options, such as "round-robin"
-// or "affinity:variant=residency,kv=0". Errors name the policy and the option.
-func New(spec string, env Env) (*Router, error) {
-	if len(env.Workers) < 1 {
-		return nil, fmt.Errorf("policy %s: no workers, expected at least one", spec)
+// A Choice is a policy with its options, as a spec names it: parsed once, for any number of runs. A spec is a name and
+// options, such as "round-robin" or "affinity:variant=residency,kv=0".
+type Choice struct {
+	spec    string // with the policy's own name
+	policy  *Descriptor
+	options Builder // of the policy; runs get copies
+	given   settings.Given
+}
+
+// Choose parses a spec. Errors name the policy and the option.
+func Choose(spec string) (Choice, error) {
+	t := policies.catalog()
+	if len(t.kinds) == 0 {
+		return Choice{}, errors.New(`no policy is registered; import _ "lorasim/router/builtin"`)
 	}
-	s, err := parseSpec(spec)
+	spec = Canonical(spec)
+	s, err := settings.Parse("policy", t.kinds, spec)
 	if err != nil {
-		return nil, err
+		return Choice{}, err
+	}
+	return Choice{spec, t.named(s.Name), s.Value, s.Given}, nil
+}
+
+// String returns the spec, with the policy's own name.
+func (c Choice) String() string { return c.spec }
+
+// Name returns the name of the policy.
+func (c Choice) Name() string { return c.policy.Name }
+
+// Options returns a copy of the options, as the struct of the policy's [Descriptor].
+func (c Choice) Options() Builder {
+	own := reflect.New(reflect.TypeOf(c.options).Elem())
+	own.Elem().Set(reflect.ValueOf(c.options).Elem())
+	return own.Interface().(Builder)
+}
+
+// New returns the policy, ready for one run.
+func (c Choice) New(env Env) (*Router, error) {
+	if c.policy == nil {
+		return nil, errors.New("no policy is chosen")
+	}
+	if len(env.Workers) < 1 {
+		return nil, fmt.Errorf("policy %s: no workers, expected at least one", c.spec)
 	}
 	if env.Context == nil {
 		env.Context = context.Background()
 	}
+	options := c.Options()
 	// options that are not given are set to what the environment says, if it says anything
-	settings.Fill(s.Given, s.Value, map[string]float64{"interval": env.Interval, "threshold": env.Threshold})
-	rt, err := s.Value.Build(env.unlimited())
+	settings.Fill(c.given, options, map[string]float64{"interval": env.Interval, "threshold": env.Threshold})
+	rt, err := options.Build(env.unlimited())
 	if err == nil {
-		err = rt.check(policies.catalog().named(s.Name), env)
+		err = rt.check(c.policy, env)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("policy %s: %w", s.Name, err)
+		return nil, fmt.Errorf("policy %s: %w", c.Name(), err)
 	}
-	rt.Name = Canonical(spec)
+	rt.Name = c.spec
 	return rt, nil
+}
+
+// New returns the policy that a spec names, ready for one run: that of [Choose].
+func New(spec string, env Env) (*Router, error) {
+	c, err := Choose(spec)
+	if err != nil {
+		return nil, err
+	}
+	return c.New(env)
 }
 
 // check says what a policy got wrong about itself.
@@ -100,21 +145,8 @@ func (rt *Router) check(d *Descriptor, env Env) error {
 
 // CheckSpec returns an error if a spec is invalid, as far as that can be checked without workers.
 func CheckSpec(spec string) error {
-	_, err := parseSpec(spec)
+	_, err := Choose(spec)
 	return err
-}
-
-// ParseOptions returns the options that a spec gives, as the struct of the policy's [Descriptor].
-func ParseOptions(spec string) (Builder, error) {
-	s, err := parseSpec(spec)
-	return s.Value, err
-}
-
-func parseSpec(spec string) (settings.Spec[Builder], error) {
-	if len(policies.catalog().kinds) == 0 {
-		return settings.Spec[Builder]{}, errors.New(`no policy is registered; import _ "lorasim/router/builtin"`)
-	}
-	return settings.Parse("policy", policies.catalog().kinds, Canonical(spec))
 }
 
 // Rand returns the random number generator of a policy, seeded by the seed of the run. The second word of the

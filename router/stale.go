@@ -53,7 +53,7 @@ func (s *Stale) refresh(live *View) {
 		from, to := &live.Workers[i], &s.reported[i]
 		adapters := append(to.Adapters[:0], from.Adapters...)
 		*to = *from
-		to.Adapters = adapters
+		to.Adapters, to.counted, to.flight = adapters, false, nil
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"slices"
 
 	"lorasim/trace"
 )
@@ -73,6 +74,53 @@ type Worker struct {
 	Labels  map[string]string // labels of a real worker, such as those of its pod
 
 	Adapters []AdapterState // by adapter index
+
+	counted bool              // all changes of requests go through Count, see NewBooks
+	flight  []AdapterRequests // see InFlight; nil: nobody asked yet, or not counted
+}
+
+// AdapterRequests are the requests of an adapter on a worker.
+type AdapterRequests struct{ Adapter, Running, Queued int32 }
+
+// InFlight returns the adapters with requests on the worker, in ascending order. The list is valid until the worker
+// changes. On a worker with [Books], its cost does not grow with the number of adapters.
+func (w *Worker) InFlight() []AdapterRequests {
+	if w.flight != nil {
+		return w.flight
+	}
+	list := make([]AdapterRequests, 0, 8)
+	for a := range w.Adapters {
+		if st := &w.Adapters[a]; st.Running+st.Queued != 0 {
+			list = append(list, AdapterRequests{int32(a), st.Running, st.Queued})
+		}
+	}
+	if w.counted { // kept from now on
+		w.flight = list
+	}
+	return list
+}
+
+// track changes the requests of an adapter in the list of InFlight.
+func (w *Worker) track(adapter, running, queued int32) {
+	i := 0
+	for i < len(w.flight) && w.flight[i].Adapter < adapter {
+		i++
+	}
+	if i == len(w.flight) || w.flight[i].Adapter != adapter {
+		w.flight = slices.Insert(w.flight, i, AdapterRequests{Adapter: adapter})
+	}
+	f := &w.flight[i]
+	f.Running += running
+	f.Queued += queued
+	if f.Running+f.Queued == 0 {
+		w.flight = slices.Delete(w.flight, i, i+1)
+	}
+}
+
+// Detach makes a copy of a worker independent of the worker that it was copied from: changes of the copy's adapters and
+// their requests leave that worker alone.
+func (w *Worker) Detach() {
+	w.Adapters, w.flight = slices.Clone(w.Adapters), slices.Clone(w.flight)
 }
 
 // Load returns the number of requests on the worker, running and waiting.
@@ -91,6 +139,9 @@ func (w *Worker) Count(adapter, running, queued int32) bool {
 	w.FlightLoras += began(st.Running+st.Queued, running+queued)
 	st.Running += running
 	st.Queued += queued
+	if w.flight != nil {
+		w.track(adapter, running, queued)
+	}
 	return r != 0 || q != 0
 }
 

@@ -17,10 +17,10 @@ var rooms = map[string][][]string{
 	"router": {
 		{"router/average", "router/prefix"},
 		{"router"}, // the contract
-		{"router/choose", "router/prefixindex", "router/routertest"},
+		{"router/admission", "router/choose", "router/prefixindex", "router/routertest"},
 		{"router/place"},
 		{"router/policies", "router/planroute", "router/script", "router/epp"},
-		{"router/admission", "router/builtin", "router/epp/edit", "router/epp/scrape"},
+		{"router/builtin", "router/epp/edit", "router/epp/scrape"},
 	},
 	"sim": {
 		{"sim/tick"},
@@ -38,25 +38,25 @@ var rooms = map[string][][]string{
 		{"bench/result"},
 		{"bench/replay", "bench/result/records", "bench/result/series", "bench/result/waits"},
 		{"bench/result/importer", "bench/run"},
-		{"bench/scenario"},
+		{"bench/scenario", "bench/scenario/manifest"},
 		{"bench/scenario/starter"},
 
 		{"bench/study/capacity", "bench/study/sweep", "bench/study/tune"},
 		{"bench/study/compare", "bench/study/remedy", "bench/study/worth"},
-		{"bench/study/report"},
+		{"bench/study/explain", "bench/study/report"},
 		{"bench/study/advise"},
 		{"bench/explore"},
 		{"bench/explore/web"},
 
-		{"bench/serving/bearer", "bench/serving/usage"},
-		{"bench/serving/emulate", "bench/serving/matrix", "bench/serving/wire"},
+		{"bench/serving/bearer", "bench/serving/httpapi"},
+		{"bench/serving/emulate", "bench/serving/faultworker", "bench/serving/matrix", "bench/serving/wire"},
 		{"bench/serving/fleet"},
 		{"bench/serving/fleetpage", "bench/serving/metrics"},
 		{"bench/serving/metrics/metricstest"},
 		{"bench/serving/extproc", "bench/serving/gateway", "bench/serving/live"},
 
 		{"bench/fidelity/decisions", "bench/fidelity/measured"},
-		{"bench/fidelity/check", "bench/fidelity/sloraruns"},
+		{"bench/fidelity/check"},
 		{"bench/fidelity/fit"},
 
 		{"bench"}, // its map, without code

@@ -2,11 +2,16 @@ package scripts
 
 import (
 	"fmt"
+	"go/ast"
 	"go/importer"
+	"go/parser"
 	"go/token"
 	"go/types"
 	"io"
+	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -120,6 +125,131 @@ func (w *walker) typ(where string, t types.Type) {
 	case *types.Union:
 		for term := range t.Terms() {
 			w.typ(where, term.Type())
+		}
+	}
+}
+
+// homeNames is the number of exported names that only their own package uses, and may only shrink. It counts neither
+// names in internal and main packages nor methods and fields. What remains is on purpose: the constants of a type
+// whose other constants are used, options of generators, errors that a caller may look for.
+const homeNames = 118
+
+// TestExportedNames counts the exported names that no other package uses, by the syntax of all Go files, those of the
+// lab included. An unexported name tells a reader that its uses are near.
+func TestExportedNames(t *testing.T) {
+	declared, used := map[string]bool{}, map[string]bool{} // by folder and name: sim.Run
+	err := filepath.WalkDir("..", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../")
+		if top, _, _ := strings.Cut(dir, "/"); slices.Contains(floors, top) && !isInternal("lorasim/"+dir) &&
+			f.Name.Name != "main" && !strings.HasSuffix(file, "_test.go") {
+			for _, name := range exportedNames(f) {
+				declared[dir+"."+name] = true
+			}
+		}
+		noteUses(f, dir, used)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var home []string
+	for name := range declared {
+		if !used[name] {
+			home = append(home, name)
+		}
+	}
+	slices.Sort(home)
+	if len(declared) < 1000 || len(home) > homeNames {
+		t.Errorf("%d of %d exported names are used by their own package alone, expected at most %d: unexport "+
+			"them\n%s", len(home), len(declared), homeNames, strings.Join(home, "\n"))
+	}
+}
+
+// exportedNames returns the functions, types, constants and variables that a file exports.
+func exportedNames(f *ast.File) (names []string) {
+	var ids []*ast.Ident
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				ids = append(ids, d.Name)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					ids = append(ids, s.Name)
+				case *ast.ValueSpec:
+					ids = append(ids, s.Names...)
+				}
+			}
+		}
+	}
+	for _, id := range ids {
+		if id.IsExported() {
+			names = append(names, id.Name)
+		}
+	}
+	return names
+}
+
+// noteUses notes the names of other packages that a file uses, and those that appear in exported declarations of its
+// own: a program meets such a type without naming it.
+func noteUses(f *ast.File, dir string, used map[string]bool) {
+	folders := map[string]string{} // by the name of the import
+	for _, i := range f.Imports {
+		to, ok := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), "lorasim/")
+		if !ok || to == dir {
+			continue
+		}
+		name := path.Base(to)
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		folders[name] = to
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok && folders[x.Name] != "" {
+				used[folders[x.Name]+"."+s.Sel.Name] = true
+			}
+		}
+		return true
+	})
+	shown := func(typ ast.Node) {
+		ast.Inspect(typ, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				used[dir+"."+id.Name] = true
+			}
+			return true
+		})
+	}
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Name.IsExported() {
+				shown(d.Type)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					if s.Name.IsExported() {
+						shown(s.Type)
+					}
+				case *ast.ValueSpec:
+					if s.Type != nil && s.Names[0].IsExported() {
+						shown(s.Type)
+					}
+				}
+			}
 		}
 	}
 }

@@ -355,7 +355,7 @@ func checkElastic(t *rapid.T, policy string) {
 	}
 	rt.Policy = g
 	if g.shed = rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "shed"); g.shed > 0 {
-		if err = admission.Add(rt, "queue:"+string(rune('0'+g.shed)), "", env); err != nil {
+		if err = admission.Add(rt, admission.Shedding{Queue: g.shed}, admission.RateLimit{}, env, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -152,7 +152,8 @@ func TestStartsAreCalledOffAndDrainingIsTakenBack(t *testing.T) {
 func TestNoWorkers(t *testing.T) {
 	e := &Elastic{ColdStart: 0.05, Every: 0.1, Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 2}}}
 	rt := &router.Router{Policy: byUsable{}}
-	if err := admission.Add(rt, "", "1,burst=1", router.Env{Adapters: trace.Names(2, nil)}); err != nil {
+	limit := admission.RateLimit{Rate: 1, Burst: 1}
+	if err := admission.Add(rt, admission.Shedding{}, limit, router.Env{Adapters: trace.Names(2, nil)}, nil); err != nil {
 		t.Fatal(err)
 	}
 	adapters := func(reqs ...trace.Request) []trace.Request {

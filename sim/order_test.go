@@ -255,7 +255,8 @@ func TestAdmission(t *testing.T) {
 	rt, err := router.New("least-loaded:ties=first", router.Env{Workers: router.Alike(2, router.Spec{}),
 		Adapters: w.Adapters})
 	if err == nil {
-		err = admission.Add(rt, "", "0.5,burst=1", router.Env{Adapters: w.Adapters})
+		limit := admission.RateLimit{Rate: 0.5, Burst: 1}
+		err = admission.Add(rt, admission.Shedding{}, limit, router.Env{Adapters: w.Adapters}, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -53,7 +53,10 @@ type Config struct {
 	NoStream bool // clients see all tokens of a reply at its end
 	// WarmUp begins the run as after one warm-up request: the adapter of the first request holds a GPU slot. The result
 	// excludes the warm-up request.
-	WarmUp       bool
+	WarmUp bool
+	// Start lists the adapters that each worker holds at the start, by worker. nil: those of the router's placement, or
+	// all adapters, in host memory.
+	Start        []Start
 	Staleness    float64     // maximum age of worker metrics seen by the router, s
 	KnownOutputs bool        // the router sees every request's output length, for bounds
 	Home         router.Tier // where adapters lie that a worker does not hold: disk or remote
@@ -69,6 +72,10 @@ type Config struct {
 	// Progress, if not nil, is called every 256 instants with the number of ended requests and the simulated time, s.
 	Progress func(done int64, now float64)
 }
+
+// Start lists adapters that a worker holds at the start: in GPU slots, and in host memory alone. Adapters for which
+// there is no room left are ignored.
+type Start struct{ Slots, Host []int32 }
 
 // WorkerStats counts what one worker did.
 type WorkerStats struct {
@@ -179,6 +186,11 @@ func newSim(cfg Config) (*sim, error) {
 	for _, f := range []func() error{s.scheduleOutages, s.initPlanning, s.fetch} {
 		if err := f(); err != nil {
 			return nil, err
+		}
+	}
+	for i := range cfg.Start {
+		for _, a := range cfg.Start[i].Slots {
+			s.workers[i].engine.LoRA.Begin(&s.workers[i].adapter(a).Adapter)
 		}
 	}
 	if cfg.WarmUp && s.headT != tick.Never {

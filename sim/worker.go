@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"lorasim/router"
 	"lorasim/sim/engine"
 	"lorasim/sim/engine/sglang"
@@ -58,11 +60,14 @@ func kindOf(c *profile.Costs) engine.Kind {
 	return sglang.Kind()
 }
 
-// start returns the adapters that are in host memory at the start: those of the placement if there is one, else all.
+// start returns the adapters that are in host memory at the start: those of [Config.Start] or of the placement if there
+// is one, else all.
 func (w *worker) start() []int32 {
-	switch p := w.s.cfg.Router.Placement; {
+	switch p, all := w.s.cfg.Router.Placement, w.s.cfg.Start; {
 	case w.bare:
 		return nil
+	case w.id < len(all):
+		return slices.Concat(all[w.id].Slots, all[w.id].Host)
 	case p != nil:
 		return p[w.id]
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"lorasim/bench/stats"
+	"lorasim/internal/format"
 	"lorasim/internal/parallel"
 )
 
@@ -73,8 +74,8 @@ func (c *curve) intervals() error {
 			continue
 		}
 		if b.Mean = intervalOf(stats.MeanOf(sampling, found[i])); b.Mean != nil {
-			b.Words = fmt.Sprintf("%s of the requests are within the SLO up to %.4g ± %.4g requests/s, mean of %d seeds",
-				c.plan.share(), b.Mean.Mean, (b.Mean.High-b.Mean.Low)/2, seeds)
+			b.Words = fmt.Sprintf("%s of the requests are within the SLO up to %s requests/s, mean of %d seeds",
+				c.plan.share(), format.PlusMinus(b.Mean.Mean, (b.Mean.High-b.Mean.Low)/2), seeds)
 		}
 		if i > 0 && countNaN(found[0]) == 0 {
 			b.Versus = intervalOf(stats.PairedOf(sampling, found[i], found[0]))

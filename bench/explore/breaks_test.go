@@ -10,6 +10,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
+	"lorasim/internal/format"
 	"lorasim/internal/testutil"
 	"lorasim/trace"
 	"lorasim/trace/settings"
@@ -60,7 +61,7 @@ func TestBreakIntervals(t *testing.T) {
 		if !strings.Contains(b.Note, "4 seeds") {
 			t.Errorf("%s: note %q", b.Policy, b.Note)
 		}
-		answer := fmt.Sprintf("90 %% of the requests are within the SLO up to %.4g ± ", b.Mean.Mean)
+		answer := fmt.Sprintf("90 %% of the requests are within the SLO up to %s ± ", format.Digits(b.Mean.Mean))
 		if !strings.HasPrefix(b.Words, answer) || !strings.HasSuffix(b.Words, " requests/s, mean of 4 seeds") {
 			t.Errorf("%s: %q is another answer than %+v", b.Policy, b.Words, *b.Mean)
 		}

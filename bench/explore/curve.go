@@ -185,13 +185,14 @@ func (c *curve) breakOf(i int) Break {
 	share := c.plan.share()
 	switch {
 	case fails == 0:
-		b.Words = fmt.Sprintf("%s of the requests are within the SLO at every rate tried, up to %.3g requests/s", share, b.Holds)
+		b.Words = fmt.Sprintf("%s of the requests are within the SLO at every rate tried, up to %s requests/s", share,
+			format.Digits(b.Holds))
 	case holds == 0:
-		b.Words = fmt.Sprintf("fewer than %s of the requests are within the SLO at every rate tried, down to %.3g requests/s",
-			share, b.Fails)
+		b.Words = fmt.Sprintf("fewer than %s of the requests are within the SLO at every rate tried, down to %s requests/s",
+			share, format.Digits(b.Fails))
 	default:
-		b.Words = fmt.Sprintf("%s of the requests are within the SLO up to %.3g requests/s, fewer from %.3g requests/s on",
-			share, b.Holds, b.Fails)
+		b.Words = fmt.Sprintf("%s of the requests are within the SLO up to %s requests/s, fewer from %s requests/s on",
+			share, format.Digits(b.Holds), format.Digits(b.Fails))
 	}
 	return b
 }

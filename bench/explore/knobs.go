@@ -24,7 +24,7 @@ type Knob struct {
 	Help    string   `json:"help"`
 	More    string   `json:"more,omitempty"`
 	Unit    string   `json:"unit,omitempty"`
-	Type    string   `json:"type"`              // int, float, floats, bool or string
+	Type    string   `json:"type"`              // int, float, bool or string
 	Choices []string `json:"choices,omitempty"` // all allowed values
 	Suggest []string `json:"suggest,omitempty"` // some allowed values, or beginnings of values
 	Default string   `json:"default"`

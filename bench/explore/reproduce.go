@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/format"
 	"lorasim/trace/settings"
 )
 
@@ -27,34 +28,11 @@ func (p *plan) reproduce() *Reproduce {
 
 // command is the command line of a policy's first run.
 func (p *plan) command(policy int) string {
-	parts := []string{"lorasim sim"}
-	sc, def := p.of(policy, 0), scenario.Default()
-	for _, f := range scenario.Fields() {
-		v := f.Get(sc)
-		switch flag, text := f.Option(v); {
-		case flag == "" || v == f.Get(&def):
-		case f.Type() == "bool" && f.Flag != "":
-			parts = append(parts, flag+"="+text)
-		default:
-			parts = append(parts, flag+" "+shell(text))
-		}
-	}
+	parts := append([]string{"lorasim sim"}, p.of(policy, 0).Arguments()...)
 	if !p.slo.Empty() {
-		parts = append(parts, "--goodput "+shell(p.slo.String()))
+		parts = append(parts, "--goodput "+format.Shell(p.slo.String()))
 	}
 	return strings.Join(parts, " ")
-}
-
-// shell quotes a word for a POSIX shell where it needs quotes.
-func shell(word string) string {
-	plain := func(r rune) bool {
-		return '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' ||
-			strings.ContainsRune("._/+-:,=@%", r)
-	}
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // yaml is the query as a sweep file, with the settings that differ from their defaults.
@@ -81,7 +59,7 @@ func (p *plan) yaml() string {
 			}
 			indent += "  "
 		}
-		fmt.Fprintf(&b, "%s%s: %s\n", indent, f.Leaf(), yamlValue(f, v))
+		fmt.Fprintf(&b, "%s%s: %s\n", indent, f.Leaf(), settings.Quoted(v))
 	}
 	text := b.String()
 	if !some {
@@ -96,12 +74,4 @@ func (p *plan) yaml() string {
 		text += fmt.Sprintf("goodput: %q\n", p.slo.String())
 	}
 	return text
-}
-
-// yamlValue is a value as it stands in YAML.
-func yamlValue(f scenario.Field, value string) string {
-	if f.Type() == "floats" {
-		return "[" + strings.ReplaceAll(value, ",", ", ") + "]"
-	}
-	return settings.Quoted(value)
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lorasim/bench/study/sweep"
+	"lorasim/internal/format"
 	"lorasim/trace"
 )
 
@@ -17,8 +18,8 @@ import (
 func TestYAML(t *testing.T) {
 	values := map[string][]string{
 		"workload.request_rate": {"3", "0.5", "inf"}, "workload.popularity": {"uniform", "zipf:1.2", "explicit:3,2,1"},
-		"workload.arrivals": {"gamma:2", "total-exponential"}, "workload.lora_names": {"a,b", "x y,'z'"},
-		"cluster.engine.prefix_cache": {"true"}, "workload.trace_cv": {"2", "1,3"}, "seed": {"9"},
+		"workload.arrivals": {"gamma:2", "gamma:1,3", "total-exponential"}, "workload.lora_names": {"a,b", "x y,'z'"},
+		"cluster.engine.prefix_cache": {"true"}, "workload.trace_speed": {"2"}, "seed": {"9"},
 		"cluster.profile": {"llama2-7b-24gb*2"}, "workload.file": {"/tmp/it's a \"log\": 1.csv", "- x", "true"},
 		"client.warmup": {"auto"}, "routing.shed": {"ttft:500+queue:9"},
 	}
@@ -57,7 +58,7 @@ func TestShell(t *testing.T) {
 	}
 	words := []string{"", "static", "it's", "a b", `"$HOME" \ ` + "`x`", "-n", "a;b", "ttft:500 tpot:50", "*"}
 	for _, word := range words {
-		out, err := exec.Command(sh, "-c", "printf %s "+shell(word)).Output()
+		out, err := exec.Command(sh, "-c", "printf %s "+format.Shell(word)).Output()
 		if err != nil || strings.TrimPrefix(string(out), "--") != word && string(out) != word {
 			t.Errorf("%q became %q (%v)", word, out, err)
 		}

@@ -19,6 +19,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/steady"
 	"lorasim/bench/study/compare"
+	"lorasim/internal/format"
 	"lorasim/internal/parallel"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
@@ -174,10 +175,12 @@ func (s *study) ignored() []string {
 	var notes []string
 	for i := range s.plan.policies {
 		sc := s.plan.of(i, 0)
-		of := sc.Ignored(func(flag string) bool {
-			f, err := scenario.Find(flag)
-			def := scenario.Default()
-			return err == nil && f.Get(sc) != f.Get(&def)
+		def := scenario.Default()
+		of := sc.Ignored(func(f scenario.Field) string {
+			if f.Get(sc) == f.Get(&def) {
+				return ""
+			}
+			return f.Leaf()
 		})
 		if i == 0 {
 			notes = of
@@ -391,7 +394,7 @@ func stateOf(policy string, res *result.Result) State {
 	}
 	if st.State = a.State; a.State == steady.Steady {
 		st.Words = []string{fmt.Sprintf(
-			"steady: the workers keep up with %.3g requests/s; a longer run would give the same means", a.OfferedRate)}
+			"steady: the workers keep up with %s requests/s; a longer run would give the same means", format.Digits(a.OfferedRate))}
 	}
 	return st
 }

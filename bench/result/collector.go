@@ -58,14 +58,17 @@ type Options struct {
 type Collector struct {
 	opt Options
 
-	counts                Extra // counts so far; Result derives the other fields
-	reasons               map[Reason]int64
-	input, output         int64      // tokens of successful requests
-	end                   tick.Ticks // last finish
-	ttftPerToken          float64    // s, summed over successful requests
-	good                  Goodput    // its shares hold counts until Result
-	e2e, ttft, tpot, itl  distribution
+	counts               Extra // counts so far; Result derives the other fields
+	reasons              map[Reason]int64
+	input, output        int64      // tokens of successful requests
+	end                  tick.Ticks // last finish
+	ttftPerToken         float64    // s, summed over successful requests
+	good                 Goodput    // its shares hold counts until Result
+	e2e, ttft, tpot, itl distribution
+	// From arrival, with the time in the client; not kept (late is false) until a request is sent after its arrival.
+	// Until then they are e2e and ttft.
 	arrivalE2E, arrivalTT distribution
+	late                  bool
 	othersTTFT            distribution // of requests to adapters not in Options.Noisy
 	seconds               perSecond
 	adapters              []adapterState // by index + 1: base model first
@@ -83,10 +86,9 @@ func NewCollector(opt Options) *Collector {
 	latency := distribution{limit: cmp.Or(opt.SampleLimit, defaultSampleLimit), bits: latencyBits}
 	c := &Collector{
 		opt: opt, reasons: map[Reason]int64{},
-		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency,
-		othersTTFT: latency,
-		counts:     Extra{Workers: make([]WorkerStats, opt.Workers)},
-		steady:     steady.NewRecorder(opt.NonStreaming),
+		e2e: latency, ttft: latency, tpot: latency, itl: latency, othersTTFT: latency,
+		counts: Extra{Workers: make([]WorkerStats, opt.Workers)},
+		steady: steady.NewRecorder(opt.NonStreaming),
 	}
 	if opt.Warmup.Auto {
 		c.tape = &tape{}
@@ -169,13 +171,18 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 	if r.Output > 1 {
 		c.tpot.add(tpot)
 	}
+	if queued > 0 && !c.late {
+		c.late, c.arrivalE2E, c.arrivalTT = true, c.e2e.clone(), c.ttft.clone()
+	}
 	c.e2e.add(e2e)
 	c.ttft.add(ttft)
 	if len(c.opt.Noisy) > 0 && !slices.Contains(c.opt.Noisy, r.Adapter) {
 		c.othersTTFT.add(ttft)
 	}
-	c.arrivalE2E.add(e2e + queued)
-	c.arrivalTT.add(ttft + queued)
+	if c.late {
+		c.arrivalE2E.add(e2e + queued)
+		c.arrivalTT.add(ttft + queued)
+	}
 	c.seconds.addRequest(sent, finish)
 	if c.e2e.hist != nil { // beyond the limit no samples are kept
 		a.e2e.fold()
@@ -316,7 +323,9 @@ func (c *Collector) Result(meta Meta, counters *RunCounters) *Result {
 	slices.SortFunc(e.Reasons, func(a, b Reason) int { // what happened most first, then by name
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Reason, b.Reason))
 	})
-	e.ScheduledE2E, e.ScheduledTTFT = c.arrivalE2E.stats(), c.arrivalTT.stats()
+	if e.ScheduledE2E, e.ScheduledTTFT = c.e2e.stats(), c.ttft.stats(); c.late {
+		e.ScheduledE2E, e.ScheduledTTFT = c.arrivalE2E.stats(), c.arrivalTT.stats()
+	}
 	e.TTFTPerToken = ratio(c.ttftPerToken, completed)
 	e.Adapters, e.Fairness = c.adapterStats()
 	e.Balance = balance(e.Workers)

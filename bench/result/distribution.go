@@ -18,6 +18,18 @@ type distribution struct {
 	hist  *Histogram
 }
 
+// clone returns a copy that shares nothing.
+func (d *distribution) clone() distribution {
+	c := *d
+	c.exact = slices.Clone(d.exact)
+	if d.hist != nil {
+		h := *d.hist
+		h.counts = slices.Clone(h.counts)
+		c.hist = &h
+	}
+	return c
+}
+
 // add counts one duration. A negative one counts as 0; it occurs only if a clock went
 // back.
 func (d *distribution) add(v tick.Ticks) {

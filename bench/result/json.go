@@ -150,7 +150,7 @@ func (r *Result) WriteJSONL(w io.Writer, details bool) error {
 // metrics, the extra section and the configuration. ParseJSON reads it.
 func (r *Result) WriteJSON(w io.Writer) error {
 	o, fields := &object{}, r.fields()
-	o.value("schema", Schema)
+	o.value("schema", schema)
 	o.write("source "+argumentFields+" seed", fields)
 	o.writeKnown(nameFields, fields)
 	o.metrics(&r.Metrics)

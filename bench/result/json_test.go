@@ -147,7 +147,7 @@ func TestJSONRoundTrip(t *testing.T) {
 			rt.Fatal(err)
 		}
 		var any map[string]any
-		if err := json.Unmarshal(b.Bytes(), &any); err != nil || any["schema"] != Schema ||
+		if err := json.Unmarshal(b.Bytes(), &any); err != nil || any["schema"] != schema ||
 			bytes.Count(b.Bytes(), []byte("\n")) != 1 {
 			rt.Fatalf("%v in %s", err, b.Bytes())
 		}

@@ -3,7 +3,6 @@ package result
 import (
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 
@@ -12,7 +11,10 @@ import (
 )
 
 // A LookLine is a line of a first look, beside those that a result has by itself.
-type LookLine struct{ Label, Text string }
+type LookLine struct {
+	Label, Text string
+	Whole       bool // print the text on one line, however long: a command
+}
 
 // WriteLook writes the answer of a run in a few lines: its state, latencies and throughput, what the policy planned,
 // and the given lines. It omits what is unknown, and writes nothing without an Extra.
@@ -21,14 +23,19 @@ func (r *Result) WriteLook(w io.Writer, more ...LookLine) error {
 		return nil
 	}
 	lines := slices.Concat([]LookLine{
-		{"State", r.stateText()},
-		{"TTFT", r.latencyText(MeanTTFT, P99TTFT)},
-		{"E2E", r.latencyText(MeanE2E, P99E2E)},
-		{"Rates", r.ratesText()},
-		{"SLO", r.sloText()},
-	}, more, []LookLine{{"Plans", r.plansText()}})
+		{Label: "State", Text: r.stateText()},
+		{Label: "TTFT", Text: r.latencyText(MeanTTFT, P99TTFT)},
+		{Label: "E2E", Text: r.latencyText(MeanE2E, P99E2E)},
+		{Label: "Rates", Text: r.ratesText()},
+		{Label: "SLO", Text: r.sloText()},
+		{Label: "Plans", Text: r.plansText()},
+	}, more)
 	var b strings.Builder
 	for _, l := range lines {
+		if l.Whole && l.Text != "" {
+			fmt.Fprintf(&b, "%-10s%s\n", l.Label, l.Text)
+			continue
+		}
 		writeHead(&b, l.Label, l.Text)
 	}
 	if b.Len() == 0 {
@@ -46,10 +53,10 @@ func (r *Result) stateText() string {
 	}
 	text := string(a.State)
 	if a.OfferedRate > 0 {
-		text += fmt.Sprintf(", %s requests/s offered", digits(a.OfferedRate))
+		text += fmt.Sprintf(", %s requests/s offered", format.Digits(a.OfferedRate))
 	}
 	if a.SustainableRate > 0 {
-		text += fmt.Sprintf(", %s sustainable", digits(a.SustainableRate))
+		text += fmt.Sprintf(", %s sustainable", format.Digits(a.SustainableRate))
 	}
 	if a.State != steady.Steady && a.Reason != "" {
 		text += ": " + a.Reason
@@ -63,34 +70,26 @@ func (r *Result) latencyText(mean, p99 ID) string {
 	if !ok {
 		return ""
 	}
-	text := "mean " + latency(m)
+	text := "mean " + Latency(m)
 	if r.Steady != nil {
 		for _, in := range r.Steady.Intervals {
 			if id, ok := IDOf(in.Metric); ok && id == mean {
-				text += fmt.Sprintf(" (95 %% interval %s to %s)", latency(in.Low), latency(in.High))
+				text += fmt.Sprintf(" (95 %% interval %s to %s)", Latency(in.Low), Latency(in.High))
 			}
 		}
 	}
 	if p, ok := r.Metrics.Get(p99); ok {
-		text += ", P99 " + latency(p)
+		text += ", P99 " + Latency(p)
 	}
 	return text
 }
 
-// latency writes ms with three digits: 70.1 ms, 223 ms, 3.13 s.
-func latency(ms float64) string {
+// Latency writes ms with three digits: 70.1 ms, 223 ms, 3.13 s.
+func Latency(ms float64) string {
 	if ms >= 999.5 {
-		return digits(ms/1000) + " s"
+		return format.Digits(ms/1000) + " s"
 	}
-	return digits(ms) + " ms"
-}
-
-// digits writes three digits, or all those before the point.
-func digits(v float64) string {
-	if math.Abs(v) >= 999.5 {
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.3g", v)
+	return format.Digits(ms) + " ms"
 }
 
 func (r *Result) ratesText() string {

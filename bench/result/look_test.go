@@ -2,6 +2,7 @@ package result
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"lorasim/bench/steady"
@@ -19,16 +20,17 @@ func TestLook(t *testing.T) {
 		r.Metrics.Set(id, v)
 	}
 	r.Extra.SetPlans(&record.PlanCounters{Made: 23, Applied: 4, Loads: 27, Moves: map[string]int64{"queued": 1}})
-	const want = `
+	want := `
 State     steady, 9.71 requests/s offered
 TTFT      mean 70.1 ms (95 % interval 62.6 ms to 77.3 ms), P99 223 ms
 E2E       mean 3.13 s, P99 1235 s
 Rates     9.01 requests/s, 1352 output tokens/s
-Waits     for a bus
 Plans     23 made, 4 applied; 27 adapters loaded and 0 unloaded by them, 1 request moved
-`
+Waits     for a bus
+Next      ` + strings.Repeat("word ", 30) + "end\n"
 	var b bytes.Buffer
-	err := r.WriteLook(&b, LookLine{"Waits", "for a bus"}, LookLine{"Nothing", ""})
+	err := r.WriteLook(&b, LookLine{Label: "Waits", Text: "for a bus"}, LookLine{Label: "Nothing"},
+		LookLine{"Next", strings.Repeat("word ", 30) + "end", true})
 	if err != nil || b.String() != want {
 		t.Errorf("%v:\n%s", err, b.String())
 	}

@@ -55,8 +55,8 @@ type Column struct {
 	Last     bool // comes after the columns without Last
 }
 
-// A Group is a part of the table of metrics. The extra section has the same parts.
-type Group struct {
+// A group is a part of the table of metrics. The extra section has the same parts.
+type group struct {
 	Title   string
 	Metrics []Metric
 }
@@ -64,7 +64,7 @@ type Group struct {
 var byName, byID, columns = index(table)
 
 // index returns the metrics by name and by ID, and the columns of the table of workers.
-func index(table []Group) (byName map[string]*Metric, byID [NumMetrics]*Metric, columns []*Metric) {
+func index(table []group) (byName map[string]*Metric, byID [NumMetrics]*Metric, columns []*Metric) {
 	byName = map[string]*Metric{}
 	var last []*Metric
 	for g := range table {
@@ -83,8 +83,8 @@ func index(table []Group) (byName map[string]*Metric, byID [NumMetrics]*Metric, 
 	return byName, byID, append(columns, last...)
 }
 
-// Groups returns the table of metrics. The caller must not change it.
-func Groups() []Group { return table }
+// groups returns the table of metrics. The caller must not change it.
+func groups() []group { return table }
 
 // Metric returns the description of id.
 func (id ID) Metric() *Metric { return byID[id] }

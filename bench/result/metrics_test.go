@@ -31,7 +31,7 @@ func TestTableIsTheResult(t *testing.T) {
 		}
 	}
 	n := 0
-	for _, g := range Groups() {
+	for _, g := range groups() {
 		for i := range g.Metrics {
 			m := &g.Metrics[i]
 			if n++; !in[m.Name] {
@@ -53,7 +53,7 @@ func TestTableIsTheResult(t *testing.T) {
 
 // Rules that hold for all metrics of a kind.
 func TestTableRules(t *testing.T) {
-	for _, g := range Groups() {
+	for _, g := range groups() {
 		for i := range g.Metrics {
 			m := &g.Metrics[i]
 			if m.Unit == "ms" && m.ofRun() && (m.Better != stats.Lower || !m.NeedsSteady || m.AllRequests) {

@@ -44,9 +44,13 @@ func (m *moments) addRun(first, step tick.Ticks, k, n int64) {
 	m.squares.add(hi, lo, k*n)
 	hi, lo = bits.Mul64(2*a, p)
 	m.squares.add(hi, lo, n)
-	hi, lo = bits.Mul64(p, d*(2*c-1))
-	hi, rest := bits.Div64(0, hi, 3)
-	lo, _ = bits.Div64(rest, lo, 3)
+	pairs, odd := c*(c-1)/2, 2*c-1 // one of them is a multiple of 3
+	if c%3 == 2 {
+		odd /= 3
+	} else {
+		pairs /= 3
+	}
+	hi, lo = bits.Mul64(d*pairs, d*odd)
 	m.squares.add(hi, lo, n)
 }
 

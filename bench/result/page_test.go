@@ -31,7 +31,7 @@ marks metrics that each element of ` + "`workers`" + ` has, too. Shares lie betw
 func TestResultMetricsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(pageHead)
-	for _, g := range Groups() {
+	for _, g := range groups() {
 		fmt.Fprintf(&b, "\n## %s\n\n| name | title | unit | | meaning |\n|---|---|---|---|---|\n", g.Title)
 		for _, m := range g.Metrics {
 			mark := map[stats.Direction]string{stats.Lower: "↓", stats.Higher: "↑"}[m.Better]

@@ -261,8 +261,8 @@ func (r *Result) keep(key string, text json.RawMessage) error {
 	if err := json.Unmarshal(text, &v); err != nil {
 		return err
 	}
-	if key == "schema" && v != Schema {
-		return fmt.Errorf("is %s, expected %q", text, Schema)
+	if key == "schema" && v != schema {
+		return fmt.Errorf("is %s, expected %q", text, schema)
 	}
 	config, isMap := v.(map[string]any)
 	switch {

@@ -79,7 +79,7 @@ func (p *printer) rowf(label, format string, values ...any) {
 // prints the row of the metric of that name.
 func (p *printer) section(title string, instead map[string]func()) {
 	p.title(title)
-	ms := table[slices.IndexFunc(table, func(g Group) bool { return g.Title == title })].Metrics
+	ms := table[slices.IndexFunc(table, func(g group) bool { return g.Title == title })].Metrics
 	for i, n := 0, 0; i < len(ms); i += n {
 		for n = 1; i+n < len(ms) && ms[i].Label != "" && ms[i+n].Label == ms[i].Label; n++ {
 		}

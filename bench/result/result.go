@@ -30,8 +30,8 @@ import (
 	"lorasim/trace"
 )
 
-// Schema is the name and version of the JSON form of a result.
-const Schema = "lorasim.result/1"
+// schema is the name and version of the JSON form of a result.
+const schema = "lorasim.result/1"
 
 // A Source is the origin of a result.
 type Source string

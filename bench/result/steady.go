@@ -7,6 +7,7 @@ import (
 
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
+	"lorasim/internal/format"
 )
 
 // SteadyNotes returns lines that say why the run's latencies cannot be trusted. It returns
@@ -19,22 +20,19 @@ func (r *Result) SteadyNotes() []string {
 	line := fmt.Sprintf("%s: %s", a.State, a.Reason)
 	if a.State == steady.Transient {
 		if a.SustainableRate > 0 {
-			line += fmt.Sprintf("; %s requests/s are sustainable", rateText(a.SustainableRate))
+			line += fmt.Sprintf("; %s requests/s are sustainable", format.Digits(a.SustainableRate))
 		}
 		return []string{line, "note: a longer run, or another seed, may give other latencies"}
 	}
 	if a.SustainableRate > 0 {
-		line = fmt.Sprintf("%s: %s requests/s are sustainable; %s", a.State, rateText(a.SustainableRate), a.Reason)
+		line = fmt.Sprintf("%s: %s requests/s are sustainable; %s", a.State, format.Digits(a.SustainableRate), a.Reason)
 		if a.OfferedRate > 0 {
 			line = fmt.Sprintf("%s: %s requests/s offered, %s sustainable; %s",
-				a.State, rateText(a.OfferedRate), rateText(a.SustainableRate), a.Reason)
+				a.State, format.Digits(a.OfferedRate), format.Digits(a.SustainableRate), a.Reason)
 		}
 	}
 	return []string{line, "note: latencies grow with the length of the run; only throughput describes the workers"}
 }
-
-// rateText formats a rate in requests/s.
-func rateText(rate float64) string { return fmt.Sprintf("%.3g", rate) }
 
 // steady prints the section on the steady state.
 func (p *printer) steady(a *steady.Assessment) {
@@ -68,6 +66,7 @@ const (
 	samplesName     = "steady.effective_samples"
 	offeredName     = "steady.offered_rate"
 	sustainsName    = "steady.sustainable_rate"
+	neededName      = "steady.requests_needed"
 )
 
 // states are the states of a run by their numbers, which are stored in the files of cells.
@@ -79,7 +78,8 @@ func steadyValues(a *steady.Assessment) (out []Value) {
 		return nil
 	}
 	out = []Value{{warmupName, a.Warmup}, {samplesName, a.EffectiveSamples}}
-	for _, v := range []Value{{offeredName, a.OfferedRate}, {sustainsName, a.SustainableRate}} {
+	for _, v := range []Value{{offeredName, a.OfferedRate}, {sustainsName, a.SustainableRate},
+		{neededName, float64(a.Needed)}} {
 		if v.Value > 0 {
 			out = append(out, v)
 		}
@@ -104,6 +104,11 @@ func StateOf(number float64) steady.State {
 func StationarityOf(value func(name string) []float64) steady.Stationarity {
 	s := steady.Stationarity{
 		Offered: stats.Mean(value(offeredName)).Mean, Sustains: stats.Mean(value(sustainsName)).Mean,
+	}
+	for _, x := range value(neededName) {
+		if x > float64(s.Needed) { // nor NaN
+			s.Needed = int64(x)
+		}
 	}
 	for _, x := range value(SteadyStateName) {
 		if math.IsNaN(x) {

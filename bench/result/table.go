@@ -17,7 +17,7 @@ const (
 // table is the table of all metrics: see Metric. To add a metric, add a field to a struct
 // of the result (for a counter of a worker: record.Counters) and an entry here. The order
 // is that of rows, columns and the docs.
-var table = []Group{
+var table = []group{
 	{"Requests", []Metric{
 		reference(Completed, Metric{Name: "completed", Title: "Successful requests", Int: true, AllRequests: true,
 			Compare: true, Help: "requests that succeeded"}),

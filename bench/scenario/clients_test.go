@@ -46,7 +46,7 @@ const mooncakeRows = `{"timestamp": 1000, "input_length": 30, "output_length": 4
 
 // Benchmark clients' settings reach the requests, of the generator and of traces.
 func TestClientSettings(t *testing.T) {
-	rs, err := requestsOf(t, "num_prompts=100", "request_rate=5", "burstiness=0.5",
+	rs, err := requestsOf(t, "num_prompts=100", "request_rate=5", "arrivals=vllm:0.5",
 		"lora_request_distribution=distinct", "num_adapters=3")
 	if err != nil || len(rs) != 100 || rs[99].Arrival < 20-1e-9 || rs[99].Arrival > 20+1e-9 {
 		t.Fatalf("%d requests, %v", len(rs), err)
@@ -60,7 +60,7 @@ func TestClientSettings(t *testing.T) {
 		"lora_request_distribution=round-robin"); err != nil || rs[8].Adapter != 0 || rs[7].Adapter != 1 {
 		t.Errorf("vLLM's assignment: %+v, %v", rs, err)
 	}
-	rs, err = requestsOf(t, "num_prompts=5", "burstiness=inf", "ramp_up_strategy=linear", "ramp_up_start_rps=1",
+	rs, err = requestsOf(t, "num_prompts=5", "arrivals=vllm:inf", "ramp_up_strategy=linear", "ramp_up_start_rps=1",
 		"ramp_up_end_rps=2")
 	if err != nil || len(rs) != 5 || rs[0].Arrival != 1 || rs[1].Arrival != 1.8 {
 		t.Errorf("ramp-up: %+v, %v", rs, err)
@@ -77,7 +77,7 @@ func TestClientSettings(t *testing.T) {
 		t.Errorf("times replaced: %+v, %v", rs, err)
 	}
 	rs, err = requestsOf(t,
-		append(own, "use_trace_timestamps=false", "burstiness=inf", "num_prompts=2", "request_rate=4")...)
+		append(own, "use_trace_timestamps=false", "arrivals=vllm:inf", "num_prompts=2", "request_rate=4")...)
 	if err != nil || len(rs) != 2 || rs[1].Arrival != 0.5 {
 		t.Errorf("vLLM's times: %+v, %v", rs, err)
 	}
@@ -89,13 +89,14 @@ func TestClientSettingsContradict(t *testing.T) {
 		"need ramp_up_strategy":           "ramp_up_end_rps=3",
 		"ramp_up_start_rps above 0":       "ramp_up_strategy=linear ramp_up_end_rps=3",
 		"a ramp_up_end_rps that is no":    "ramp_up_strategy=linear ramp_up_start_rps=4 ramp_up_end_rps=3",
-		"they exclude arrivals":           "burstiness=2 arrivals=gamma:2",
+		"exponential or vllm:SHAPE":       "ramp_up_strategy=linear ramp_up_start_rps=1 ramp_up_end_rps=3 arrivals=gamma:2",
+		"they exclude pattern, drift":     "arrivals=vllm drift=3",
 		"it excludes sessions":            "lora_request_distribution=uniform sessions=zipf:m=3",
-		"for generated requests and for":  "burstiness=2 compat=slora popularity=powerlaw",
-		"give use_trace_timestamps=false": "burstiness=2 trace_name=mooncake trace_path=" + path,
+		"for generated requests and for":  "arrivals=vllm:2 compat=slora popularity=powerlaw",
+		"give use_trace_timestamps=false": "arrivals=vllm:2 trace_name=mooncake trace_path=" + path,
 		"needs more than one adapter":     "lora_request_distribution=skewed num_adapters=1",
 		"distinct needs more than one":    "lora_request_distribution=distinct lora_names=a",
-		"need num_prompts":                "burstiness=2 window=10",
+		"need num_prompts":                "arrivals=vllm:2 window=10",
 		"not a number > 1":                "lora_request_distribution=skewed lora_zipf_alpha=1",
 		"known: uniform, distinct":        "lora_request_distribution=zipf",
 		`name 2 is "a", expected`:         "lora_names=a,a",

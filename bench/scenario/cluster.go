@@ -15,6 +15,7 @@ import (
 	"lorasim/router"
 	"lorasim/router/admission"
 	_ "lorasim/router/builtin" // the policies
+	"lorasim/router/planroute"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -206,6 +207,20 @@ func (c *Engine) override(p *profile.Profile) error {
 		e.AsyncScheduling, e.OverlapSchedule = false, false
 	}
 	switch {
+	case c.AsyncScheduling && c.NoAsyncScheduling:
+		return errors.New("async_scheduling and no_async_scheduling exclude each other")
+	case c.NoAsyncScheduling:
+		e.AsyncScheduling = false
+	}
+	if c.GPUMemory > 0 {
+		if c.KVTokens > 0 {
+			return errors.New("gpu_memory_utilization and kv_tokens both set the KV cache: give only one of them")
+		}
+		if err := p.UseMemoryShare(c.GPUMemory); err != nil {
+			return err
+		}
+	}
+	switch {
 	case c.OverlapSchedule && c.NoOverlapSchedule:
 		return errors.New("overlap_schedule and disable_overlap_schedule exclude each other")
 	case c.NoOverlapSchedule, c.LoraBackend == profile.BackendMerged, c.LoraBackend == profile.BackendDLoRA:
@@ -317,9 +332,10 @@ func (s *Scenario) Router(ctx context.Context, ps []*profile.Profile,
 		Workers: workers, Adapters: adapters, Seed: s.Seed, Moving: router.Moving(r.RequestMigration),
 		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver, Context: ctx,
 	}
-	rt, err := router.New(policy, env)
+	rt, err := policy.New(env)
 	if err == nil {
-		err = admission.Add(rt, r.Shed.Value(), r.RateLimit.Value(), env)
+		err = admission.Add(rt, r.Shed.Value(), r.RateLimit.Value(), env,
+			func(env router.Env) admission.Predictor { return planroute.NewTTFT(env) })
 	}
 	return rt, err
 }
@@ -360,17 +376,17 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 	return s, nil
 }
 
-// policy returns the spec of the routing's policy.
-func (r *Routing) policy() (string, error) {
+// policy returns the routing's policy.
+func (r *Routing) policy() (router.Choice, error) {
 	switch {
 	case r.InferenceArchitecture == "sglang":
-		return "static", nil
+		return router.Choose("static")
 	case r.InferenceArchitecture == "dlora" && (r.MigrationType == "" || r.MigrationType == "period_mig"):
-		return "dlora_period_mig", nil
+		return router.Choose("dlora_period_mig")
 	case r.InferenceArchitecture == "dlora":
-		return r.MigrationType, nil
+		return router.Choose(r.MigrationType)
 	case r.MigrationType != "":
-		return "", fmt.Errorf("migration_type %s needs inference_architecture dlora", r.MigrationType)
+		return router.Choice{}, fmt.Errorf("migration_type %s needs inference_architecture dlora", r.MigrationType)
 	}
 	return r.Policy.Value(), nil
 }
@@ -378,4 +394,12 @@ func (r *Routing) policy() (string, error) {
 // FixWorkers makes the cluster one of n workers, without autoscaling.
 func (c *Cluster) FixWorkers(n int) {
 	c.NumWorkers, c.Elastic = settings.Some(n), elasticText{}
+}
+
+// ProfileNames lists the names and files of the workers' profiles as they were given.
+func (s *Scenario) ProfileNames() (names []string) {
+	for _, e := range s.Cluster.Profile.Value() {
+		names = append(names, e.name)
+	}
+	return names
 }

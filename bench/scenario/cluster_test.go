@@ -141,7 +141,8 @@ func TestRoutingSpec(t *testing.T) {
 		{"", "period_mig", "error: migration_type period_mig needs inference_architecture dlora"},
 	} {
 		r := Routing{Policy: as[policyText]("p2c"), InferenceArchitecture: c.architecture, MigrationType: c.migration}
-		got, err := r.policy()
+		policy, err := r.policy()
+		got := policy.String()
 		if err != nil {
 			got = fmt.Sprintf("error: %v", err)
 		}

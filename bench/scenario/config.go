@@ -12,6 +12,12 @@ func FromConfig(config map[string]any) (Scenario, bool) {
 	if config["workload.request_rate"] == nil {
 		return s, false
 	}
+	for key, none := range map[string]string{"burstiness": "0", "time_scale": "1", "trace_cv": "1",
+		"trace_arrival_distribution": "gamma"} {
+		if v, ok := config["workload."+key]; ok && fmt.Sprint(v) != none {
+			return s, false // today's settings have other names
+		}
+	}
 	for _, f := range fields {
 		v, ok := config[f.Key]
 		if !ok {

@@ -84,6 +84,11 @@ func (s *Scenario) setEngine(key, value string) error {
 	return nil
 }
 
+// opposites are the keys that disable what a profile or an engine may enable. A key that is false disables nothing.
+var opposites = map[string]string{
+	"async_scheduling": "no_async_scheduling", "overlap_schedule": "disable_overlap_schedule",
+}
+
 // EngineArgs sets keys of the engine from a text KEY=VALUE,KEY=VALUE,...; KEY alone means KEY=true.
 func (s *Scenario) EngineArgs(text string) error {
 	for arg := range strings.SplitSeq(text, ",") {
@@ -99,6 +104,9 @@ func (s *Scenario) EngineArgs(text string) error {
 		}
 		if err := s.setEngine(key, value); err != nil {
 			return err
+		}
+		if f, _, _ := findEngineKey(key); opposites[f.leaf] != "" && f.of(s).IsZero() {
+			return fmt.Errorf("%s=%s has no effect: give %s", key, value, opposites[f.leaf])
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 	"lorasim/sim/profile"
 	"lorasim/trace/settings"
@@ -47,9 +48,7 @@ var (
 // Default returns the scenario of a run without arguments: a skewed, bursty load on four workers. The GPU slots of
 // each worker hold a quarter of the adapters.
 func Default() Scenario {
-	s := defaults
-	s.Workload.TraceCV = slices.Clone(s.Workload.TraceCV)
-	return s
+	return defaults
 }
 
 func ofDefaults() (s Scenario) {
@@ -113,6 +112,9 @@ func Find(key string) (Field, error) {
 			return *f, nil
 		}
 	}
+	if now := Renamed(key); now != "" {
+		return Field{}, fmt.Errorf("unknown key %q: %s", key, now)
+	}
 	known := make([]string, len(fields))
 	for i, f := range fields {
 		known[i] = f.Leaf()
@@ -121,6 +123,20 @@ func Find(key string) (Field, error) {
 		}
 	}
 	return Field{}, suggest.Unknown("key", key, known)
+}
+
+// renamed says what settings of older versions are now.
+var renamed = map[string]string{
+	"starvation_s":               "it is lora_drain_wait_threshold now, off by default as in sglang",
+	"burstiness":                 "arrivals vllm:SHAPE is vLLM's burstiness, and arrivals gamma:CV any other",
+	"trace_cv":                   "it is arrivals now, as in gamma:CV or gamma:CV,CV,...",
+	"trace_arrival_distribution": "it is arrivals now, as in pareto:CV",
+	"time_scale":                 "rate_scale 2 is what time_scale 0.5 was, trace_speed 2 with function traces whose rates are replayed",
+}
+
+// Renamed says what a setting of older versions is now, by its key or flag; "": no setting had the name.
+func Renamed(name string) string {
+	return renamed[strings.ReplaceAll(name[strings.LastIndexByte(name, '.')+1:], "-", "_")]
 }
 
 // Label returns the last part of a setting's key with its unit, for axes and table headings: "migration_interval (s)".
@@ -136,18 +152,11 @@ func (f Field) of(s *Scenario) reflect.Value { return reflect.ValueOf(s).Elem().
 
 // Get returns the value of the setting in the form that Set accepts; "": it is not given.
 func (f Field) Get(s *Scenario) string {
-	switch x := f.of(s).Interface().(type) {
-	case float64:
-		return settings.Format(x)
-	case []float64:
-		parts := make([]string, len(x))
-		for i, e := range x {
-			parts[i] = settings.Format(e)
-		}
-		return strings.Join(parts, ",")
-	default:
-		return fmt.Sprint(x)
+	x := f.of(s).Interface()
+	if number, ok := x.(float64); ok {
+		return settings.Format(number)
 	}
+	return fmt.Sprint(x)
 }
 
 // value returns a setting in its JSON type; an infinite number is a text. nil: a number that is not given.
@@ -250,12 +259,12 @@ func fault(err error) error {
 	return &Fault{err}
 }
 
-// Type returns the type of the value as flags name it: bool, int, float, floats or string.
+// Type returns the type of the value as flags name it: bool, int, float or string.
 func (f Field) Type() string { return types[f.option.Kind()] }
 
 var types = map[reflect.Kind]string{reflect.Bool: "bool", reflect.Int: "int", reflect.Int64: "int",
 	reflect.Uint64:  "int",
-	reflect.Float64: "float", reflect.Slice: "floats", reflect.String: "string"}
+	reflect.Float64: "float", reflect.String: "string"}
 
 // sections are the sections of a scenario and their subjects, in order.
 var sections = []struct{ key, about string }{
@@ -358,3 +367,19 @@ func Schema() map[string]any {
 
 // Parsed reports whether a parser checks the values of the setting.
 func (f Field) Parsed() bool { return f.option.Grammar != nil }
+
+// Arguments returns the flags of a command line that gives the scenario, quoted for a shell: those of settings that
+// differ from their defaults.
+func (s *Scenario) Arguments() (args []string) {
+	for _, f := range Fields() {
+		v := f.Get(s)
+		switch flag, text := f.Option(v); {
+		case flag == "" || v == f.Get(&defaults):
+		case f.Type() == "bool" && f.Flag != "":
+			args = append(args, flag+"="+text)
+		default:
+			args = append(args, flag+" "+format.Shell(text))
+		}
+	}
+	return args
+}

@@ -128,7 +128,8 @@ func (s *Scenario) isSaved(ctx context.Context, path string) (bool, error) {
 			func(r rune) bool { return strings.ContainsRune(`,"{}: `, r) })
 	}
 	has := func(name string) bool { return slices.Contains(header, name) }
-	return has("arrival_s") && has("id") && has("prompt_tokens") && has("output_tokens") && !has("sent_s"), nil
+	measured := has("sent_s") || has("ttft_s") || has("e2e_s") // no workload has latencies
+	return has("arrival_s") && has("id") && has("prompt_tokens") && has("output_tokens") && !measured, nil
 }
 
 // DescribeFile makes the scenario read a file of any kind that OpenWorkload reads. The workload keeps the times and

@@ -55,7 +55,7 @@ func TestNestedEqualsShort(t *testing.T) {
 		{"workload.lora_ranks", "[8, 16, 64]", "8,16,64"},
 		{"workload.lora_names", "[de, fr]", "de,fr"},
 		{"workload.priorities", "[1, 0]", "1,0"},
-		{"workload.trace_cv", "[1, 2.5]", "1,2.5"},
+		{"workload.arrivals", "{name: gamma, cv: [1, 2.5]}", "gamma:1,2.5"},
 		{"workload.max_new_tokens", "1024", "1024"},
 		{"workload.popularity", "{name: explicit, weights: [5, 3, 1]}", "explicit:5,3,1"},
 		{"cluster.profile", "[h100, rtx-4090*2]", "h100,rtx-4090*2"},

@@ -133,7 +133,14 @@ func TestWorkloadCheck(t *testing.T) {
 		{with(file, histogram), "exclude each other"}, {with(file, trace("azure_v1")), "exclude each other"},
 		{with(histogram, trace("azure_v1")), "exclude each other"},
 		{func(w *Workload) { w.RateScale = 0 }, `rate_scale: "0" is not a number from`},
-		{func(w *Workload) { w.TimeScale = -1 }, `time_scale: "-1" is`},
+		{func(w *Workload) { w.TraceSpeed = -1 }, `trace_speed: "-1" is`},
+		{func(w *Workload) { w.TraceHistogram, w.CVScale = as[histogramText]("5,6"), 2 },
+			"arrivals sets those of a function trace"},
+		{func(w *Workload) {
+			w.TraceHistogram, w.Arrivals = as[histogramText]("5,6"), as[arrivalsText]("total-gamma:2")
+		}, "expected arrivals without total-"},
+		{func(w *Workload) { w.File, w.TraceSpeed = "w.csv", 2 },
+			"rate_scale is the factor on the speed of recorded requests"},
 		{func(w *Workload) { w.NumPrompts = settings.Some[int64](-1) }, `num_prompts: "-1"`},
 		{func(w *Workload) { w.NumAdapters = settings.Some(-1) }, `num_adapters: "-1"`},
 		{func(w *Workload) {
@@ -232,9 +239,9 @@ func TestHistogram(t *testing.T) {
 	}
 	if _, _, err := opened(t,
 		func(w *Workload) {
-			w.TraceHistogram, w.Compat, w.TraceCV = as[histogramText]("1,2"), "dlora", []float64{1, 2}
+			w.TraceHistogram, w.Compat, w.Arrivals = as[histogramText]("1,2"), "dlora", as[arrivalsText]("gamma:1,2")
 		}); err == nil ||
-		!strings.Contains(err.Error(), "trace_cv: compat dlora takes one, not 2") {
+		!strings.Contains(err.Error(), "arrivals: compat dlora draws from gamma:CV, not gamma:1,2") {
 		t.Error(err)
 	}
 }
@@ -308,7 +315,7 @@ func TestLLMTrace(t *testing.T) {
 	}{
 		{"all", func(*Workload) {}, 6, 0, 300, 10},
 		{"limited", func(w *Workload) { w.NumPrompts = settings.Some[int64](2) }, 2, 0, 60, 10},
-		{"slower", func(w *Workload) { w.TimeScale = 2 }, 6, 0, 600, 10},
+		{"slower", func(w *Workload) { w.RateScale = 0.5 }, 6, 0, 600, 10},
 		{"denser", func(w *Workload) { w.RateScale = 3 }, 6, 0, 100, 10},
 		{"window", func(w *Workload) {
 			w.TraceStartTime, w.TraceEndTime = as[instantText]("0.0.2"), as[instantText]("0.0.4")

@@ -33,7 +33,7 @@ func TestMapPaths(t *testing.T) {
 		{"policy", "explicit:file=f", "explicit:file=" + dir + "/f"},
 		{"policy", "plan-and-route:interval=3", "plan-and-route:interval=3"},
 		{"policy", "script:file=a.star,ties=first", "script:file=" + dir + "/a.star,ties=first"},
-		{"arrivals", "bursty", "bursty"},
+		{"arrivals", "gamma:4", "gamma:4"},
 	} {
 		f, err := Find(c.key)
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"lorasim/bench/result"
-	"lorasim/router"
 	"lorasim/sim/profile"
 )
 
@@ -18,24 +17,23 @@ var shownSettings = []string{"name", "seed", "routing.policy", "routing.inferenc
 	"workload.file", "workload.use_trace", "workload.trace_name", "workload.trace_path", "workload.num_prompts",
 	"workload.request_rate", "workload.lengths"}
 
-// Tell adds to a result the scenario's settings and its workers; ps has one profile per worker. requests is the number
+// tell adds to a result the scenario's settings and its workers; ps has one profile per worker. requests is the number
 // of requests in the source before the run; -1: unknown.
-func (s *Scenario) Tell(res *result.Result, in *Input, requests int64, ps []*profile.Profile) {
+func (s *Scenario) tell(res *result.Result, in *Input, requests int64, ps []*profile.Profile) {
 	r := &res.Scenario
 	policy, err := s.Routing.policy()
 	if err != nil {
 		return // such a scenario does not run
 	}
 	r.Summary, r.Workers, r.Elastic = s.Summary(), len(ps), s.Cluster.Elastic.String()
-	name, options, _ := router.Given(policy)
-	r.Policy, r.PolicyOptions = name, nil
-	for _, o := range options {
+	r.Policy, r.PolicyOptions = policy.Name(), nil
+	for _, o := range policy.Given() {
 		if r.PolicyOptions == nil {
 			r.PolicyOptions = map[string]string{}
 		}
 		r.PolicyOptions[o[0]] = o[1]
 	}
-	if router.FactsOf(policy).Plans {
+	if policy.Facts().Plans {
 		r.Moving = s.Routing.RequestMigration
 	}
 	r.Profiles = ranProfiles(ps)

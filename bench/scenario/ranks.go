@@ -15,9 +15,9 @@ import (
 // defaultRanks are the ranks of adapters where nothing states any.
 var defaultRanks = []int{8, 16, 32, 64}
 
-// DefaultRanks returns the default ranks of adapters for workers that load ranks up to most, in the form of
+// ranksUpTo returns the default ranks of adapters for workers that load ranks up to most, in the form of
 // lora_ranks: those of 8, 16, 32 and 64 that fit, else most itself.
-func DefaultRanks(most int) string {
+func ranksUpTo(most int) string {
 	var fit []string
 	for _, r := range fitting(most) {
 		fit = append(fit, strconv.Itoa(r))
@@ -39,7 +39,7 @@ func fitting(most int) (fit []int) {
 }
 
 // DefaultRanksFor returns the default ranks of adapters for a cluster.
-func DefaultRanksFor(ps []*profile.Profile) string { return DefaultRanks(leastMaxRank(ps)) }
+func DefaultRanksFor(ps []*profile.Profile) string { return ranksUpTo(leastMaxRank(ps)) }
 
 // leastMaxRank is the rank up to which every worker loads adapters.
 func leastMaxRank(ps []*profile.Profile) int {
@@ -84,7 +84,7 @@ func (s *Scenario) CommonRanks(ctx context.Context, variants ...Scenario) error 
 		}
 	}
 	if least < largest {
-		return s.Set("lora_ranks", DefaultRanks(least))
+		return s.Set("lora_ranks", ranksUpTo(least))
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func CheckRanks(p *profile.Profile, adapters []trace.Adapter) error {
 		if a.Rank > p.Engine.MaxLoraRank {
 			return fmt.Errorf("adapter %s has rank %d, but workers of profile %s load ranks up to %d: "+
 				"give smaller ranks with --lora-ranks (as in --lora-ranks %s), or allow larger ones with --engine-args max_lora_rank=%d",
-				a.Name, a.Rank, p.Name, p.Engine.MaxLoraRank, DefaultRanks(p.Engine.MaxLoraRank), a.Rank)
+				a.Name, a.Rank, p.Name, p.Engine.MaxLoraRank, ranksUpTo(p.Engine.MaxLoraRank), a.Rank)
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 func TestDefaultRanks(t *testing.T) {
 	for most, want := range map[int]string{1: "1", 7: "7", 8: "8", 15: "8", 16: "8,16", 63: "8,16,32", 64: "8,16,32,64",
 		256: "8,16,32,64"} {
-		if got := DefaultRanks(most); got != want {
+		if got := ranksUpTo(most); got != want {
 			t.Errorf("up to %d: %s, expected %s", most, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,11 @@ import (
 	"lorasim/trace/settings"
 	"lorasim/trace/synth"
 )
+
+// Ended reports whether a run of own requests has used all recorded requests, so that no larger num_prompts gives more.
+func (w *Workload) Ended(own int64) bool {
+	return w.recorded() && (!w.NumPrompts.Given || own < w.NumPrompts.Value)
+}
 
 // recorded reports whether the requests have recorded times: those in a saved workload, an LLM trace, or the
 // invocations of a function trace.
@@ -36,7 +42,7 @@ func (w *Workload) checkResample() error {
 	case !w.recorded():
 		return errors.New("resample needs a saved workload or a trace with its own times (LLM traces, trace_replay vanilla); generated requests differ by seed without it")
 	case w.paced():
-		return errors.New("resample draws from the trace's own times, which burstiness, ramp_up and use_trace_timestamps=false replace")
+		return errors.New("resample draws from the trace's own times, which arrivals vllm, ramp_up and use_trace_timestamps=false replace")
 	}
 	return nil
 }
@@ -55,7 +61,7 @@ func (s *Scenario) drawnFrom(src trace.Source) (trace.Source, error) {
 		}
 		src = all.Source()
 	}
-	return w.limited(rescale.Times(src, rescale.Options{Rate: w.RateScale, Time: w.TimeScale, CV: w.CVScale})), nil
+	return w.limited(rescale.Times(src, rescale.Options{Rate: w.RateScale, CV: w.CVScale})), nil
 }
 
 // Sampling reports what changes with the seed of the scenario: the workload is fresh, resampled, or the same.
@@ -114,26 +120,32 @@ func (s *Scenario) probe(ctx context.Context) (*trace.Workload, error) {
 	return trace.Collect(in)
 }
 
-// Ignored returns notes on the given settings that have no effect on the workload. given reports whether a flag was
-// given.
-func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
+// Ignored returns notes on the given settings that have no effect on the workload. spelled returns how the user wrote a
+// setting, "--drift" or "s.yaml:7: workload.drift"; "": it is not given.
+func (s *Scenario) Ignored(spelled func(f Field) string) (notes []string) {
 	w := &s.Workload
-	note := func(applies bool, why, flags string) {
-		for f := range strings.FieldsSeq(flags) {
-			text := fmt.Sprintf("--%s has no effect: ", f)
-			if applies && given(f) && !slices.ContainsFunc(notes, func(n string) bool {
-				return strings.HasPrefix(n, text)
-			}) {
-				notes = append(notes, text+why)
+	noted := map[string]bool{}
+	note := func(applies bool, why, keys string) {
+		if !applies {
+			return
+		}
+		for key := range strings.FieldsSeq(keys) {
+			f, err := Find(key)
+			if err != nil {
+				panic(err) // a fault of the lists below
+			}
+			if how := spelled(f); how != "" && !noted[key] {
+				noted[key] = true
+				notes = append(notes, fmt.Sprintf("%s has no effect: %s", how, inSpelling(why, how)))
 			}
 		}
 	}
 	const (
-		redrawn = "trace-total-rate trace-cv trace-interval-minutes trace-arrival-distribution"
-		mapped  = "trace-map trace-map-stride trace-need-sort"
-		window  = "trace-start-time trace-end-time"
-		ofLLM   = "use-trace-timestamps trace-sort"
-		scales  = "rate-scale cv-scale time-scale"
+		redrawn = "trace_total_rate trace_interval_minutes trace_speed"
+		mapped  = "trace_map trace_map_stride trace_need_sort"
+		window  = "trace_start_time trace_end_time"
+		ofLLM   = "use_trace_timestamps trace_sort"
+		scales  = "rate_scale cv_scale"
 	)
 	kind := w.dataset()
 	file, dlora, compat := w.File != "", w.Compat == "dlora", w.Compat == "vllm-lora"
@@ -142,38 +154,52 @@ func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
 	traced := !file && (w.usesTrace() || histogram)
 	generated := !file && !traced
 
-	note(w.RampUpStrategy != "", "the ramp-up governs the rate", "request-rate")
-	note(w.LoraRequestDist != "", "--lora-request-distribution chooses the adapters", "popularity locality drift")
-	note(w.LoraRequestDist != synth.SkewedAdapters, "the distribution is not skewed (see --lora-request-distribution)",
-		"lora-zipf-alpha")
-	note(w.paced() && traced, "the trace's times are replaced (see --use-trace-timestamps)", scales)
+	note(w.RampUpStrategy != "", "the ramp-up governs the rate", "request_rate")
+	note(w.LoraRequestDist != "", "{lora_request_distribution} chooses the adapters", "popularity locality drift")
+	note(w.LoraRequestDist != synth.SkewedAdapters, "the distribution is not skewed (see {lora_request_distribution})",
+		"lora_zipf_alpha")
+	note(w.paced() && traced, "the trace's times are replaced (see {use_trace_timestamps})", scales)
 
-	note(file, "the saved workload states its arrivals (see --rate-scale, --time-scale, --cv-scale)",
-		"request-rate arrivals pattern drift locality sessions conversations popularity "+redrawn)
+	note(file, "the saved workload states its arrivals (see {rate_scale}, {cv_scale})",
+		"request_rate arrivals pattern drift locality sessions conversations popularity "+redrawn)
 	note(file, "the saved workload states its token counts",
-		"lengths random-input-len random-output-len random-range-ratio")
+		"lengths random_input_len random_output_len random_range_ratio")
 	note(file, "it is for traces, not for saved workloads",
-		mapped+" "+window+" "+ofLLM+" trace-replay trace-name skip-bad-rows")
-	note(!file, "it is for saved workloads (see --workload)", "prefix-block")
+		mapped+" "+window+" "+ofLLM+" trace_replay trace_name skip_bad_rows")
+	note(!file, "it is for saved workloads (see {file})", "prefix_block")
 
-	note(traced && !w.paced() && (histogram || functions) && !vanilla,
-		"the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
-	note(traced && !w.paced(), "the trace's own rate governs (see --rate-scale)", "request-rate")
-	note(traced, "the trace governs the arrivals", "arrivals pattern sessions")
+	note(w.atRates(), "the trace's own rate governs (see {trace_total_rate} and {rate_scale})", "request_rate")
+	note(traced && !w.paced(), "the trace's own rate governs (see {rate_scale})", "request_rate")
+	note(traced && !w.paced() && !w.atRates(), "the trace states its arrivals (see {cv_scale})", "arrivals")
+	note(traced, "the trace governs the arrivals", "pattern sessions")
 	note(kind == "alibaba_genai" && traced, "the trace states the adapters",
-		"popularity drift locality use-trace-timestamps trace-sort")
+		"popularity drift locality use_trace_timestamps trace_sort")
 	note(w.llmTrace() && traced, "adapters are given by popularity alone", "drift locality")
 	note(traced && (functions || histogram), "the trace governs the shares of the adapters", "popularity")
 	note(traced && (functions || histogram), "it is for LLM traces", ofLLM)
-	note(traced && !functions && !histogram, "it is for function traces", redrawn+" "+mapped+" trace-replay")
-	note(vanilla, "the invocations keep their times (see --trace-replay)", redrawn+" drift locality")
+	note(traced && !functions && !histogram, "it is for function traces", redrawn+" "+mapped+" trace_replay")
+	note(vanilla, "the invocations keep their times (see {trace_replay})", redrawn+" drift locality")
 	note(histogram, "a histogram has one line of intervals for each adapter",
-		mapped+" "+window+" trace-replay skip-bad-rows")
-	note(dlora, "compat dlora repeats the published generator", scales+" drift locality trace-map trace-replay")
+		mapped+" "+window+" trace_replay skip_bad_rows")
+	note(dlora, "compat dlora repeats the published generator",
+		scales+" trace_speed drift locality trace_map trace_replay")
 
 	note(compat, "compat vllm-lora has one Poisson process per adapter", "arrivals pattern drift locality sessions")
-	note(generated && w.Sessions.Given(), "sessions choose the adapters (see --sessions)", "popularity")
-	note(generated, "no trace is replayed (see --trace-path)",
-		redrawn+" "+mapped+" "+window+" "+ofLLM+" trace-replay skip-bad-rows "+scales)
+	note(generated && w.Sessions.Given(), "sessions choose the adapters (see {sessions})", "popularity")
+	note(generated, "no trace is replayed (see {trace_path})",
+		redrawn+" "+mapped+" "+window+" "+ofLLM+" trace_replay skip_bad_rows "+scales)
 	return notes
+}
+
+var inBraces = regexp.MustCompile(`\{\w+\}`)
+
+// inSpelling replaces the keys in braces by flags if how is a flag, else by their names in a file.
+func inSpelling(text, how string) string {
+	return inBraces.ReplaceAllStringFunc(text, func(key string) string {
+		f, err := Find(strings.Trim(key, "{}"))
+		if err == nil && strings.HasPrefix(how, "--") {
+			return "--" + f.Flag
+		}
+		return strings.Trim(key, "{}")
+	})
 }

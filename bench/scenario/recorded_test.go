@@ -37,7 +37,7 @@ func TestScalesOfSavedWorkload(t *testing.T) {
 		factor   float64 // of times
 		cv       float64 // of the coefficient of variation of the gaps
 	}{
-		{"rate_scale=2", 0.5, 1}, {"time_scale=3", 3, 1}, {"rate_scale=2 time_scale=2", 1, 1}, {"cv_scale=0.5", 1, 0.5},
+		{"rate_scale=2", 0.5, 1}, {"rate_scale=0.25", 4, 1}, {"cv_scale=0.5", 1, 0.5},
 		{"rate_scale=4 cv_scale=0.25", 0.25, 0.25},
 	} {
 		got, err := requestsOf(t, append(strings.Fields(c.settings), file)...)
@@ -178,7 +178,7 @@ func TestSampling(t *testing.T) {
 }
 
 func TestIgnoredSettings(t *testing.T) {
-	note := func(settings, flags string) []string {
+	note := func(settings, given, prefix string) []string {
 		sc := Default()
 		for _, s := range strings.Fields(settings) {
 			key, value, _ := strings.Cut(s, "=")
@@ -186,38 +186,59 @@ func TestIgnoredSettings(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return sc.Ignored(func(flag string) bool { return slices.Contains(strings.Fields(flags), flag) })
+		return sc.Ignored(func(f Field) string {
+			if slices.Contains(strings.Fields(given), f.Leaf()) {
+				return prefix + f.Leaf()
+			}
+			return ""
+		})
 	}
-	const scales = "rate-scale time-scale cv-scale"
-	for _, c := range []struct{ settings, flags, noted string }{
-		{"workload=w.csv", scales + " num-prompts max-new-tokens prefix-block resample", ""},
+	const scales = "rate_scale cv_scale"
+	const redrawn = "trace_total_rate trace_speed"
+	for _, c := range []struct{ settings, given, noted string }{
+		{"workload=w.csv", scales + " num_prompts max_new_tokens prefix_block resample", ""},
 		{"workload=w.csv",
-			"trace-total-rate trace-cv trace-map trace-start-time use-trace-timestamps trace-sort skip-bad-rows trace-replay",
-			"trace-total-rate trace-cv trace-map trace-start-time use-trace-timestamps trace-sort trace-replay skip-bad-rows"},
-		{"workload=w.csv", "request-rate lengths drift", "request-rate drift lengths"},
-		{"trace_name=mooncake trace_path=x", scales + " trace-sort", ""},
-		{"trace_name=mooncake trace_path=x", "trace-total-rate trace-cv request-rate drift",
-			"request-rate drift trace-total-rate trace-cv"},
-		{"trace_name=mooncake trace_path=x use_trace_timestamps=false", scales + " request-rate", scales},
-		{"trace_name=azure_v2 trace_path=x", scales + " trace-total-rate trace-cv trace-map drift", ""},
-		{"trace_name=azure_v2 trace_path=x trace_replay=vanilla", scales + " trace-total-rate", "trace-total-rate"},
-		{"trace_histogram=5,6", scales + " trace-total-rate", ""},
-		{"trace_histogram=5,6 compat=dlora", scales + " trace-total-rate", scales},
-		{"", scales + " request-rate trace-total-rate", "trace-total-rate " + scales},
+			redrawn + " trace_map trace_start_time use_trace_timestamps trace_sort skip_bad_rows trace_replay",
+			redrawn + " trace_map trace_start_time use_trace_timestamps trace_sort trace_replay skip_bad_rows"},
+		{"workload=w.csv", "request_rate lengths drift arrivals", "request_rate drift lengths arrivals"},
+		{"trace_name=mooncake trace_path=x", scales + " trace_sort", ""},
+		{"trace_name=mooncake trace_path=x", redrawn + " request_rate drift arrivals",
+			"request_rate drift arrivals " + redrawn},
+		{"trace_name=mooncake trace_path=x use_trace_timestamps=false", scales + " request_rate arrivals", scales},
+		{"trace_name=azure_v2 trace_path=x", scales + " " + redrawn + " trace_map drift arrivals", ""},
+		{"trace_name=azure_v2 trace_path=x", "request_rate", "request_rate"},
+		{"trace_name=azure_v2 trace_path=x trace_replay=vanilla", scales + " trace_total_rate arrivals",
+			"trace_total_rate arrivals"},
+		{"trace_histogram=5,6", scales + " trace_total_rate arrivals", ""},
+		{"trace_histogram=5,6 compat=dlora", scales + " trace_speed trace_total_rate arrivals",
+			scales + " trace_speed"},
+		{"", scales + " request_rate trace_total_rate arrivals", "trace_total_rate " + scales},
 	} {
 		var got []string
-		for _, n := range note(c.settings, c.flags) {
-			flag, _, ok := strings.Cut(strings.TrimPrefix(n, "--"), " has no effect: ")
+		for _, n := range note(c.settings, c.given, "") {
+			key, _, ok := strings.Cut(n, " has no effect: ")
 			if !ok {
 				t.Errorf("%s: %q", c.settings, n)
 			}
-			got = append(got, flag)
+			got = append(got, key)
 		}
 		want := strings.Fields(c.noted)
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
-			t.Errorf("%s, given %s: noted %v, want %v", c.settings, c.flags, got, want)
+			t.Errorf("%s, given %s: noted %v, want %v", c.settings, c.given, got, want)
 		}
+	}
+	// What the note names is spelled as the user spelled the setting.
+	for prefix, want := range map[string]string{
+		"--":                  "--arrivals has no effect: the saved workload states its arrivals (see --rate-scale, --cv-scale)",
+		"s.yaml:7: workload.": "s.yaml:7: workload.arrivals has no effect: the saved workload states its arrivals (see rate_scale, cv_scale)",
+	} {
+		if got := note("workload=w.csv", "arrivals", prefix); len(got) != 1 || got[0] != want {
+			t.Errorf("%q, expected %q", got, want)
+		}
+	}
+	if got, want := note("", "prefix_block", "--"), "see --workload"; len(got) != 1 || !strings.Contains(got[0], want) {
+		t.Errorf("%q, expected %q", got, want)
 	}
 }

@@ -132,8 +132,8 @@ func (s *Scenario) NewRun(in *Input, ps []*profile.Profile, slo result.SLO) *run
 		Collect: result.Options{NonStreaming: s.Client.NoStream, Workers: len(ps), Adapters: in.Adapters(), SLO: slo,
 			Noisy: s.Workload.Noisy(), Duration: s.Workload.Window, Warmup: s.Warmup()},
 		Describe: func(res *result.Result) error {
-			s.Tell(res, in, requests, ps)
-			return s.CheckWarmup(res)
+			s.tell(res, in, requests, ps)
+			return s.checkWarmup(res)
 		},
 	}
 }
@@ -141,7 +141,9 @@ func (s *Scenario) NewRun(in *Input, ps []*profile.Profile, slo result.SLO) *run
 // Check returns the error that would stop the scenario from running. It simulates the scenario with one request; first
 // is the result of [Scenario.First].
 func (s *Scenario) Check(ctx context.Context, first *trace.Workload) error {
-	_, err := s.Simulate(ctx, RunOptions{Input: &Input{Source: first.Source()}})
+	one := *s
+	one.Client.Warmup = defaults.Client.Warmup // a warm-up covers a run of one request
+	_, err := one.Simulate(ctx, RunOptions{Input: &Input{Source: first.Source()}})
 	return err
 }
 

@@ -17,58 +17,63 @@ const (
 	// saturating is the rate of the second run, as a multiple of what the first one
 	// finished.
 	saturating = 4
-	// probeRequests, probeShare times the most requests that were in flight, and those of
-	// probeSeconds of arrivals, are the least requests that the second run has.
-	probeRequests, probeShare, probeSeconds = 20_000, 10, 60
-	// maxProbe bounds them: larger clusters get no second run, which would take longer
-	// than the first.
-	maxProbe = 40_000
-	// fewest is the least number of requests of a first run that gets a second one: less
-	// is a trial.
+	// leastProbe and mostProbe bound the requests of the second run, so that it costs about as much as the first one.
+	// With fewer, most runs do not saturate the workers.
+	leastProbe, mostProbe = 2000, 4000
+	// probeShare times the most requests that were in flight are the least requests that saturate the workers.
+	probeShare = 5
+	// fewest is the least number of requests of a first run that gets a second one: less is a trial.
 	fewest = 200
-	// undecided is the length of the first run, as a multiple of the second one's, up to
-	// which a second one is made where the first did not decide.
-	undecided = 5
-	// probeError is how much the sustainable rate of the second run may be off: twice
-	// its standard deviation over seeds (docs/steady.md).
-	probeError = 0.02
+	// probeError is how much the sustainable rate of a second run of leastProbe requests may be off: twice its standard
+	// deviation over seeds. It falls with the root of the number of requests (lab/docs/steady.md).
+	probeError = 0.063
 )
+
+// unmeasured ends the reason of a run that gets no second run.
+const unmeasured = "; the sustainable rate was not measured: that takes a longer second run"
 
 // saturate completes the assessment of a run by that of a saturated one where the run
 // itself is too short, and its workload can go on: a generated one, at a constant rate,
 // on a fixed cluster.
 func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 	a := res.Steady
+	own := res.Extra.Requests
 	peak, _ := res.Metrics.Get(result.MaxConcurrentRequests)
 	finished, _ := res.Metrics.Get(result.RequestThroughput)
-	rate := saturating * min(finished, s.Workload.RequestRate)
-	n := int64(max(probeRequests, probeShare*peak, probeSeconds*rate))
-	enough := n
-	if a.State == steady.Transient {
-		enough *= undecided
+	n := min(max(own, leastProbe, int64(probeShare*peak)), mostProbe)
+	if a.State == steady.Steady || own < fewest || a.State == steady.Overloaded && own >= leastProbe || finished == 0 ||
+		!s.prolongs() {
+		return nil
 	}
-	own := res.Extra.Requests
-	if a.State == steady.Steady || own < fewest || own >= enough || n > maxProbe || finished == 0 || !s.prolongs() {
+	if probeShare*peak > mostProbe {
+		a.Reason += unmeasured
 		return nil
 	}
 	probe := *s
-	probe.Workload.NumPrompts, probe.Workload.RequestRate = settings.Some(n), rate
+	probe.Workload.NumPrompts = settings.Some(n)
+	probe.Workload.RequestRate = saturating * min(finished, s.Workload.RequestRate)
 	probe.Workload.Window, probe.Client.Warmup = 0, defaults.Client.Warmup
 	r, err := probe.Simulate(ctx, RunOptions{})
-	if err != nil || r.Steady.State != steady.Overloaded || r.Steady.SustainableRate == 0 {
+	if err != nil {
 		return err
 	}
+	if r.Steady.State != steady.Overloaded || r.Steady.SustainableRate == 0 {
+		a.Reason += unmeasured
+		return nil
+	}
+	off := probeError * math.Sqrt(leastProbe/float64(n))
 	a.SustainableRate = r.Steady.SustainableRate
 	if a.State == steady.Overloaded {
 		return nil
 	}
 	switch rate := s.Workload.RequestRate; {
-	case rate > a.SustainableRate*(1+probeError):
-		a.State, a.OfferedRate = steady.Overloaded, rate
+	case rate > a.SustainableRate*(1+off):
+		a.State, a.OfferedRate, a.Needed = steady.Overloaded, rate, 0
 		a.Reason = fmt.Sprintf("the queue has only begun to grow after %d requests", own)
-	case rate > a.SustainableRate*(1-probeError):
+	case rate > a.SustainableRate*(1-off):
 		a.Reason += fmt.Sprintf("; %g requests/s are close to the sustainable rate", rate)
 	}
+	a.NeedsAt(s.Workload.RequestRate)
 	return nil
 }
 

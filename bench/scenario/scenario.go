@@ -17,7 +17,7 @@
 //  5. The field then holds the typed value: a number, a word, a settings.Optional (a number that may be left out), or a
 //     settings.Parsed (a text with a syntax of its own, see syntax.go, and what it means).
 //
-//  6. Nothing parses the text again, but that of policy, shed and rate_limit, which the router reads for each run.
+//  6. Nothing parses the text again.
 //     [Scenario.OpenWorkload] builds the requests, [Scenario.Profiles] the workers and [Scenario.Router] the policy,
 //     after a check that settings do not contradict each other.
 //
@@ -59,6 +59,8 @@ type Scenario struct {
 	Told func(path string, report *requestlog.Report) `yaml:"-"`
 	// Described states that the workload is described, not run: a log need not name adapters. This is not a setting.
 	Described bool `yaml:"-"`
+	// Written says where the file sets a setting, by its key: "s.yaml:7: workload.drift". This is not a setting.
+	Written map[string]string `yaml:"-"`
 
 	Name     string   `yaml:"name,omitempty" check:"any" flag:"-"`
 	Seed     uint64   `yaml:"seed" default:"1" check:">=0" unit:"-" help:"Seed of all random numbers"`
@@ -85,10 +87,9 @@ type Workload struct {
 	Priorities  prioritiesText           `yaml:"priorities" help:"Adapter priorities, used in turn (1,0,0,0), for schedule_policy priority" more:"Default: the priorities in a saved workload, else 0. Requests without an adapter have priority 0"`
 	Popularity  popularityText           `yaml:"popularity" default:"zipf" help:"Share of requests per adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
 	RequestRate float64                  `yaml:"request_rate" default:"10" check:">=1e-9 <=1e9 inf" unit:"req/s" help:"Rate of generated requests, requests/s; inf sends all at once" more:"A trace has its own rate" group:"Arrivals"`
-	Arrivals    arrivalsText             `yaml:"arrivals" default:"exponential" help:"Gaps between requests: exponential, gamma:CV, weibull:CV, deterministic, bursty or smooth" more:"Each adapter has an arrival process of its own. With the prefix total-, as in total-gamma:2, one process serves all adapters"`
+	Arrivals    arrivalsText             `yaml:"arrivals" default:"exponential" help:"Burstiness, by the gaps: exponential, gamma:CV, weibull:CV, pareto:CV, deterministic or vllm:SHAPE" more:"Of generated requests, and of function traces whose rates are replayed. CV is the coefficient of variation, standard deviation / mean; CV,CV,... are those of the adapters in turn. Each adapter has an arrival process of its own. With the prefix total-, as in total-gamma:2, one process serves all adapters. vllm:SHAPE are the arrivals of vLLM's client with --burstiness SHAPE, of generated requests and of LLM traces without their times"`
 	Pattern     patternText              `yaml:"pattern" help:"Rate over time: constant, on-off:ON,OFF,FACTOR, diurnal:PERIOD,AMPLITUDE, flash:AT,DURATION,FACTOR" more:"Patterns joined by + are multiplied. flash takes an adapter as a fourth value, to raise the rate of that adapter alone"`
 
-	Burstiness      float64 `yaml:"burstiness" check:">=1e-6 <=1e6 inf 0" unit:"shape" help:"Shape of vLLM's gamma-distributed gaps: 1 exponential, below 1 bursty, inf equal (0: use arrivals)" more:"One arrival process for all adapters, as in vLLM's benchmark client"`
 	RampUpStrategy  string  `yaml:"ramp_up_strategy" check:"oneof linear exponential" help:"Rate that grows during the run, as in vLLM's client: linear or exponential" more:"Empty: a constant rate"`
 	RampUpStartRPS  float64 `yaml:"ramp_up_start_rps" check:">=1e-9 <=1e9 0" unit:"req/s" help:"Rate at the start of the ramp, requests/s"`
 	RampUpEndRPS    float64 `yaml:"ramp_up_end_rps" check:">=1e-9 <=1e9 0" unit:"req/s" help:"Rate at the end of the ramp, requests/s"`
@@ -109,27 +110,25 @@ type Workload struct {
 
 	MaxNewTokens budgetText `yaml:"max_new_tokens" default:"auto" help:"Limit that clients set on outputs: auto, N, xFACTOR, exact, trace, uniform:..., mix:..." more:"Also lognormal:mean=M,sigma=S[,cap=C]. A longer output ends at the limit. exact: the length of the output. trace: the limit in a saved workload. auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024, and no output ends earlier"`
 
-	UseTrace                 bool          `yaml:"use_trace" help:"Replay a trace instead of generating requests" group:"Traces"`
-	TraceName                string        `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake qwen_bailian alibaba_genai" help:"azure_v1, azure_v2 (the default), azure_llm, burstgpt, mooncake, qwen_bailian, alibaba_genai"`
-	TracePath                string        `yaml:"trace_path" check:"any" path:"yes" help:"File or folder of the trace"`
-	Compat                   string        `yaml:"compat" check:"oneof dlora slora vllm-lora" help:"Published generator to repeat exactly: dlora, slora or vllm-lora" more:"dlora replays function traces; slora and vllm-lora generate requests, vllm-lora by one Poisson process per adapter"`
-	TraceReplay              string        `yaml:"trace_replay" default:"rates" check:"oneof rates vanilla" help:"Function traces: rates (draw arrivals at its rates) or vanilla (keep times)"`
-	TraceStartTime           instantText   `yaml:"trace_start_time" default:"0.0.0" help:"Start of the window, day.hour.minute"`
-	TraceEndTime             instantText   `yaml:"trace_end_time" default:"0.0.60" help:"End of the window, day.hour.minute"`
-	TraceIntervalMinutes     int           `yaml:"trace_interval_minutes" default:"60" check:">=1 <=1e6" unit:"min" help:"Length of an interval of constant rate, minutes"`
-	TraceArrivalDistribution string        `yaml:"trace_arrival_distribution" default:"gamma" check:"oneof gamma exponential pareto weibull" help:"Gaps between requests: gamma, exponential, pareto or weibull"`
-	TraceTotalRate           float64       `yaml:"trace_total_rate" default:"4" check:">=0 <=1e9" unit:"req/s" help:"Rate of all adapters together, requests/s (0: the trace's own)"`
-	TraceCV                  []float64     `yaml:"trace_cv,flow" default:"1" check:">0 <=1e3" unit:"std / mean" help:"Coefficient of variation of the gaps; a list is used by the adapters in turn"`
-	TraceMap                 string        `yaml:"trace_map" default:"stride" check:"oneof stride round-robin stripe" help:"Mapping of functions to adapters: stride, round-robin or stripe"`
-	TraceMapStride           int           `yaml:"trace_map_stride" default:"1" check:">=1 <=1e9" unit:"functions" help:"trace_map stride: functions per block"`
-	TraceNeedSort            bool          `yaml:"trace_need_sort" help:"Map the busiest functions first"`
-	TraceHistogram           histogramText `yaml:"trace_histogram" help:"Requests per adapter in place of a trace: 111,159,58 (intervals: ;) or a .json file"`
-	UseTraceTimestamps       bool          `yaml:"use_trace_timestamps" default:"true" help:"LLM traces: keep the trace's times; false: use request_rate, burstiness or ramp_up_*" more:"false is how sglang's benchmark client replays a trace"`
-	TraceSort                bool          `yaml:"trace_sort" help:"LLM traces: sort the rows by time (reads the whole trace into memory)"`
-	RateScale                float64       `yaml:"rate_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"Factor on the rate of a trace or saved workload; gaps shrink by the factor"`
-	CVScale                  float64       `yaml:"cv_scale" default:"1" check:">=1e-9 <=1e3" unit:"×" help:"Factor on the coefficient of variation of the gaps; the mean rate stays" more:"For traces and saved workloads"`
-	TimeScale                float64       `yaml:"time_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"Factor on the times of a trace or saved workload"`
-	SkipBadRows              bool          `yaml:"skip_bad_rows" help:"Count malformed rows instead of stopping at the first"`
+	UseTrace             bool          `yaml:"use_trace" help:"Replay a trace instead of generating requests" group:"Traces"`
+	TraceName            string        `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake qwen_bailian alibaba_genai" help:"azure_v1, azure_v2 (the default), azure_llm, burstgpt, mooncake, qwen_bailian, alibaba_genai"`
+	TracePath            string        `yaml:"trace_path" check:"any" path:"yes" help:"File or folder of the trace"`
+	Compat               string        `yaml:"compat" check:"oneof dlora slora vllm-lora" help:"Published generator to repeat exactly: dlora, slora or vllm-lora" more:"dlora replays function traces; slora and vllm-lora generate requests, vllm-lora by one Poisson process per adapter"`
+	TraceReplay          string        `yaml:"trace_replay" default:"rates" check:"oneof rates vanilla" help:"Function traces: rates (draw arrivals at its rates) or vanilla (keep times)"`
+	TraceStartTime       instantText   `yaml:"trace_start_time" default:"0.0.0" help:"Start of the window, day.hour.minute"`
+	TraceEndTime         instantText   `yaml:"trace_end_time" default:"0.0.60" help:"End of the window, day.hour.minute"`
+	TraceIntervalMinutes int           `yaml:"trace_interval_minutes" default:"60" check:">=1 <=1e6" unit:"min" help:"Length of an interval of constant rate, minutes"`
+	TraceTotalRate       float64       `yaml:"trace_total_rate" default:"4" check:">=0 <=1e9" unit:"req/s" help:"Rate of all adapters together, requests/s (0: the trace's own)"`
+	TraceMap             string        `yaml:"trace_map" default:"stride" check:"oneof stride round-robin stripe" help:"Mapping of functions to adapters: stride, round-robin or stripe"`
+	TraceMapStride       int           `yaml:"trace_map_stride" default:"1" check:">=1 <=1e9" unit:"functions" help:"trace_map stride: functions per block"`
+	TraceNeedSort        bool          `yaml:"trace_need_sort" help:"Map the busiest functions first"`
+	TraceHistogram       histogramText `yaml:"trace_histogram" help:"Requests per adapter in place of a trace: 111,159,58 (intervals: ;) or a .json file"`
+	UseTraceTimestamps   bool          `yaml:"use_trace_timestamps" default:"true" help:"LLM traces: keep the trace's times; false: use request_rate, arrivals vllm or ramp_up_*" more:"false is how sglang's benchmark client replays a trace"`
+	TraceSort            bool          `yaml:"trace_sort" help:"LLM traces: sort the rows by time (reads the whole trace into memory)"`
+	RateScale            float64       `yaml:"rate_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"Factor on the rate of a trace or saved workload; recorded requests come in 1/factor of the time" more:"Function traces whose rates are replayed have more requests in the same time"`
+	CVScale              float64       `yaml:"cv_scale" default:"1" check:">=1e-9 <=1e3" unit:"×" help:"Factor on the coefficient of variation of recorded gaps; the mean rate stays" more:"For saved workloads and traces that keep their times; arrivals sets the gaps of other requests"`
+	TraceSpeed           float64       `yaml:"trace_speed" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"Function traces: 24 replays a day in an hour, with the trace's number of requests" more:"With trace_total_rate, the rate stays and the intervals of the trace become shorter. rate_scale is the factor for traces that keep their times"`
+	SkipBadRows          bool          `yaml:"skip_bad_rows" help:"Count malformed rows instead of stopping at the first"`
 }
 
 // Cluster describes the workers. A zero or empty value selects the profile's value.
@@ -150,7 +149,7 @@ type Cluster struct {
 // Engine describes the engine of the workers. A zero or empty value selects the profile's value. The tag of says which
 // engine alone has a key; vllm and sglang are the engines' own names of a key.
 type Engine struct {
-	Version             servingText `yaml:"version" flag:"engine" help:"Engine with its defaults for the GPU, as started without flags: vllm-0.33, vllm-0.32, vllm-0.23, sglang-0.5.23" more:"vllm-0.33:llm is vLLM's class LLM in place of vllm serve. Sets scheduler, version and limits; keys that are given win. Needs a profile whose GPU is known. Empty: as the profile says" group:"Engine"`
+	Version             servingText `yaml:"version" flag:"engine" help:"Engine with its defaults for the GPU, as started without flags: vllm-0.33, vllm-0.32, vllm-0.23, vllm-0.11, sglang-0.5.23" more:"vllm-0.33:llm is vLLM's class LLM in place of vllm serve. Sets scheduler, version and limits; keys that are given win. Needs a profile whose GPU is known. Empty: as the profile says" group:"Engine"`
 	Scheduler           string      `yaml:"scheduler" flag:"scheduler" check:"oneof sglang vllm slora" help:"Engine whose scheduler is simulated: sglang, vllm or slora" group:"Engine"`
 	MaxNumBatchedTokens int         `yaml:"max_num_batched_tokens" of:"vllm" check:">=0 <=1e9" unit:"tokens" help:"vllm: token budget of a step"`
 	MaxRunningRequests  int         `yaml:"max_running_requests" vllm:"max_num_seqs" check:">=0 <=1e6" unit:"requests" help:"Limit of running requests per worker"`
@@ -161,6 +160,7 @@ type Engine struct {
 	MaxPrefillTokens    int         `yaml:"max_prefill_tokens" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt tokens per prefill batch"`
 	ContextLength       int         `yaml:"context_length" vllm:"max_model_len" check:">=0 <=1e9" unit:"tokens" help:"Limit of prompt + output, tokens"`
 	KVTokens            int64       `yaml:"kv_tokens" sglang:"max_total_tokens" check:">=0 <=1e12" unit:"tokens" help:"Size of a worker's KV cache, tokens"`
+	GPUMemory           float64     `yaml:"gpu_memory_utilization" of:"vllm" check:">=0 <=1" unit:"share" help:"vllm, computed profiles: share of the GPU memory; sets the size of the KV cache"`
 	PageSize            int         `yaml:"page_size" vllm:"block_size" check:">=0 <=1e6" unit:"tokens" help:"Tokens per page (block) of the KV cache"`
 	HeadOfLine          string      `yaml:"head_of_line" check:"oneof skip block" help:"Waiting request without a free adapter slot: skip it, or block the requests behind it" more:"Old versions of sglang block" group:"Adapters on workers"`
 	LoraDrainWait       float64     `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" unit:"s" help:"Waiting time after which a request may evict a running adapter, s (0 disables)"`
@@ -173,6 +173,8 @@ type Engine struct {
 	MaxNumQueuedReqs    int         `yaml:"max_num_queued_reqs" of:"vllm" check:">=0 <=1e9" unit:"requests" help:"vllm: limit of waiting and running requests per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
 	MaxNumQueuedTokens  int64       `yaml:"max_num_queued_tokens" of:"vllm" check:">=0 <=1e12" unit:"tokens" help:"vllm: limit of prompt tokens without first token per worker (0: no limit)" more:"A worker rejects requests beyond the limit"`
 	EnableMixedChunk    bool        `yaml:"enable_mixed_chunk" of:"sglang" help:"sglang: run decode steps of running requests together with prefill steps" group:"Engine"`
+	AsyncScheduling     bool        `yaml:"async_scheduling" of:"vllm" help:"vllm: form a step while the one before it runs, as vLLM 0.14 and later do by default"`
+	NoAsyncScheduling   bool        `yaml:"no_async_scheduling" of:"vllm" help:"vllm: form a step when the one before it has ended"`
 	OverlapSchedule     bool        `yaml:"overlap_schedule" of:"sglang" help:"sglang: form a step while the one before it runs, as sglang does by default" more:"On with engine sglang-VERSION; the profiles in lorasim were measured without it"`
 	NoOverlapSchedule   bool        `yaml:"disable_overlap_schedule" of:"sglang" help:"sglang: form a step when the one before it has ended"`
 	IgnoreEOS           bool        `yaml:"ignore_eos" of:"sglang" help:"sglang: requests run to max_new_tokens, and the scheduler knows"`
@@ -250,7 +252,8 @@ const mostErrors = 8
 
 // ParseNode reads a scenario that is part of a YAML file, as Parse does.
 func ParseNode(node ast.Node, file string) (Scenario, error) {
-	r := nodeReader{scenario: Default()}
+	r := nodeReader{scenario: Default(), file: file}
+	r.scenario.Written = map[string]string{}
 	r.note(r.section(node, ""))
 	for i, err := range r.errs {
 		if r.errs[i] = fmt.Errorf("%s:%w", file, err); i == mostErrors {
@@ -269,6 +272,7 @@ func (s *Scenario) YAML() ([]byte, error) {
 
 // nodeReader sets settings from the nodes of a file. Its errors begin with the line.
 type nodeReader struct {
+	file     string
 	scenario Scenario
 	anchors  settings.Anchors
 	errs     []error // of keys; the reader goes on after each
@@ -327,6 +331,7 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 			if err := set(text); err != nil {
 				r.note(fmt.Errorf("%d: %w", line, err))
 			}
+			r.scenario.Written[f.Key] = fmt.Sprintf("%s:%d: %s", r.file, line, key)
 		}
 	}
 	return nil
@@ -345,9 +350,8 @@ func findKey(key, prefix string) (Field, error) {
 		}
 	}
 	name := strings.TrimPrefix(key, prefix)
-	if name == "starvation_s" {
-		return Field{}, fmt.Errorf("unknown key %q: it is lora_drain_wait_threshold now, off by default as in sglang",
-			key)
+	if now := Renamed(name); now != "" {
+		return Field{}, fmt.Errorf("unknown key %q: %s", key, now)
 	}
 	if f, err := Find(name); err == nil {
 		return f, fmt.Errorf("unknown key %q, did you mean %q?", key, f.Key)

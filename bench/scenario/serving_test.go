@@ -64,3 +64,63 @@ func TestOverlapSchedule(t *testing.T) {
 		}
 	}
 }
+
+// Asynchronous scheduling is that of the engine's version unless a key says otherwise, and the share of the memory sets
+// the KV cache of a computed profile.
+func TestAsyncScheduling(t *testing.T) {
+	const computed, measured = "--", "qwen3-14b-h100"
+	for _, c := range []struct {
+		profile, args string
+		on            bool
+		err           string
+	}{
+		{computed, "version=vllm-0.11", false, ""},
+		{computed, "version=vllm-0.11,async_scheduling", true, ""},
+		{computed, "version=vllm-0.33", true, ""},
+		{computed, "version=vllm-0.33,no-async-scheduling", false, ""},
+		{computed, "scheduler=vllm,no_async_scheduling", false, ""},
+		{measured, "no_async_scheduling", false, ""},
+		{computed, "scheduler=vllm,async_scheduling=false", false, "async_scheduling=false has no effect: give no_async_scheduling"},
+		{computed, "scheduler=vllm,async_scheduling,no_async_scheduling", false, "exclude each other"},
+		{computed, "no_async_scheduling", false, "no_async_scheduling is a key of vllm"},
+		{measured, "gpu_memory_utilization=0.8", true, "profile qwen3-14b-h100-vllm-0.23 states its memory: give kv_tokens"},
+		{computed, "version=vllm-0.11,gpu_memory_utilization=0.8,kv_tokens=5000", false, "give only one of them"},
+	} {
+		sc := Default()
+		name := c.profile
+		if name == computed {
+			name = "analytic:llama-2-7b,a100-40gb"
+		}
+		if err := sc.Set("profile", name); err != nil {
+			t.Fatal(err)
+		}
+		err := sc.EngineArgs(c.args)
+		var on bool
+		if err == nil {
+			ps, e := sc.Profiles(t.Context())
+			if err = e; err == nil {
+				on = ps[0].Engine.AsyncScheduling
+			}
+		}
+		if c.err != "" {
+			testutil.ExpectError(t, err, c.err)
+		} else if err != nil || on != c.on {
+			t.Errorf("%s, %s: %v, asynchronous %v", name, c.args, err, on)
+		}
+	}
+	sc := Default()
+	if err := sc.Set("profile", "analytic:llama-2-7b,a100-40gb"); err != nil {
+		t.Fatal(err)
+	}
+	if err := sc.EngineArgs("version=vllm-0.11,gpu_memory_utilization=0.8,max_loras=3,max_lora_rank=64"); err != nil {
+		t.Fatal(err)
+	}
+	ps, err := sc.Profiles(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A server with these flags leveled off at some 36,000 tokens in flight.
+	if n, err := ps[0].KVTokens(); err != nil || n < 35_000 || n > 37_000 {
+		t.Errorf("%d KV tokens (%v), expected some 36,000", n, err)
+	}
+}

@@ -157,15 +157,23 @@ func (s *Scenario) synthetic() synth.Config {
 	cfg := synth.Default()
 	cfg.Adapters, cfg.Rate, cfg.Drift, cfg.Seed = w.numAdapters(), w.startRate(), w.Drift, s.Seed
 	cfg.Requests, cfg.Duration = w.generated(), w.Window
-	if w.paced() {
-		cfg.Rate = math.Inf(1) // the times are replaced
-	}
 	cfg.Ranks, cfg.Popularity, cfg.Locality = w.ranks(), w.Popularity.Value(), w.Locality.Value()
 	cfg.Arrivals, cfg.Pattern, cfg.Sessions = w.Arrivals.Value(), w.Pattern.Value(), w.Sessions.Value()
+	if w.paced() {
+		cfg.Rate, cfg.Arrivals = math.Inf(1), defaults.Workload.Arrivals.Value() // the times are replaced
+	}
 	if w.LoraRequestDist != "" {
 		cfg.Arrivals.Total = true // one process, whatever the adapters
 	}
 	return cfg
+}
+
+// gammaCV is the coefficient of variation of gamma-distributed gaps, which are exponential at 1; false: the gaps are
+// others.
+func (w *Workload) gammaCV() (float64, bool) {
+	a := w.Arrivals.Value()
+	cv, one := a.OneCV()
+	return cv, one && (a.Dist == synth.Exponential || a.Dist == synth.Gamma)
 }
 
 func (s *Scenario) openSLoRA(in *Input) (err error) {
@@ -174,6 +182,10 @@ func (s *Scenario) openSLoRA(in *Input) (err error) {
 	if p.Kind != synth.PowerLaw {
 		return fmt.Errorf("popularity: compat slora draws from powerlaw:ALPHA, not %s", p.Kind)
 	}
+	cv, ok := w.gammaCV()
+	if !ok {
+		return fmt.Errorf("arrivals: compat slora draws from gamma:CV, not %s", w.Arrivals)
+	}
 	n := w.generated()
 	if n == 0 {
 		n = int64(max(1, w.Window*w.RequestRate))
@@ -181,7 +193,7 @@ func (s *Scenario) openSLoRA(in *Input) (err error) {
 	input, output := w.randomRanges()
 	in.Source, err = synth.NewSLoRA(synth.SLoRA{
 		Adapters: w.numAdapters(), Ranks: w.ranks(), Alpha: p.Param, Rate: w.RequestRate,
-		CV:       w.Arrivals.Value().CV,
+		CV:       cv,
 		Duration: (float64(n) + 0.5) / w.RequestRate, Input: input, Output: output, Seed: uint32(s.Seed),
 	})
 	return err
@@ -294,7 +306,7 @@ func (s *Scenario) openFunctions(ctx context.Context, in *Input, read azure.Opti
 		if format != azure.V2 {
 			return fmt.Errorf("trace_replay vanilla needs the times of single invocations, which %s does not hold; use azure_v2", format)
 		}
-		v := replay.Vanilla{Path: w.TracePath, Window: window, Mapping: mapping, TimeScale: 1, Read: read}
+		v := replay.Vanilla{Path: w.TracePath, Window: window, Mapping: mapping, Read: read}
 		src, _, err := v.Replay(ctx, adapters)
 		if err != nil {
 			return err
@@ -312,23 +324,26 @@ func (s *Scenario) openFunctions(ctx context.Context, in *Input, read azure.Opti
 
 func (s *Scenario) dlora() (replay.DLoRA, error) {
 	w := &s.Workload
-	if len(w.TraceCV) != 1 {
-		return replay.DLoRA{}, fmt.Errorf("trace_cv: compat dlora takes one, not %d", len(w.TraceCV))
+	cv, ok := w.gammaCV()
+	if !ok {
+		return replay.DLoRA{}, fmt.Errorf("arrivals: compat dlora draws from gamma:CV, not %s", w.Arrivals)
 	}
 	return replay.DLoRA{
 		Start: w.TraceStartTime.Value(), End: w.TraceEndTime.Value(), NeedSort: w.TraceNeedSort,
 		Requests:     int(w.NumPrompts.Or(defaultPrompts)),
-		Distribution: w.TraceArrivalDistribution, Interval: w.TraceIntervalMinutes,
-		TotalRate: w.TraceTotalRate, CV: w.TraceCV[0], MapStride: w.TraceMapStride,
+		Distribution: synth.Gamma, Interval: w.TraceIntervalMinutes,
+		TotalRate: w.TraceTotalRate, CV: cv, MapStride: w.TraceMapStride,
 	}, nil
 }
 
 func (s *Scenario) rates() replay.Config {
 	w, cfg := &s.Workload, replay.Default()
 	cfg.Interval, cfg.Seed = w.TraceIntervalMinutes, s.Seed
-	cfg.Distribution = w.TraceArrivalDistribution
-	cfg.CV, cfg.CVScale = w.TraceCV, w.CVScale
-	cfg.TotalRate, cfg.RateScale, cfg.TimeScale = w.TraceTotalRate, w.RateScale, w.TimeScale
+	// Exponential gaps are drawn as gamma-distributed ones with CV 1, the default of replay, as in earlier versions.
+	if a := w.Arrivals.Value(); a.Dist != synth.Exponential {
+		cfg.Distribution, cfg.CV = a.Dist, a.CV
+	}
+	cfg.TotalRate, cfg.RateScale, cfg.Speed = w.TraceTotalRate, w.RateScale, w.TraceSpeed
 	cfg.Requests, cfg.Drift = w.NumPrompts.Value, w.Drift
 	cfg.Locality, cfg.Recent = w.Locality.Value().P, w.Locality.Value().Window
 	return cfg

@@ -38,9 +38,9 @@ type (
 	outagesText       = settings.Parsed[[]sim.Outage, outagesSyntax]
 	elasticText       = settings.Parsed[*elasticSpec, elasticSyntax]
 	servingText       = settings.Parsed[profile.Serving, servingSyntax]
-	policyText        = settings.Parsed[string, policySyntax]
-	shedText          = settings.Parsed[string, shedSyntax]
-	rateLimitText     = settings.Parsed[string, rateLimitSyntax]
+	policyText        = settings.Parsed[router.Choice, policySyntax]
+	shedText          = settings.Parsed[admission.Shedding, shedSyntax]
+	rateLimitText     = settings.Parsed[admission.RateLimit, rateLimitSyntax]
 	warmupText        = settings.Parsed[result.Warmup, warmupSyntax]
 )
 
@@ -96,7 +96,7 @@ func (arrivalsSyntax) Parse(text string) (synth.Arrivals, error) { return synth.
 
 func (arrivalsSyntax) Grammar() settings.Grammar {
 	return settings.Grammar{Forms: synth.ArrivalsForms, Example: "gamma:4",
-		Suggest: begins("exponential gamma: weibull: deterministic bursty smooth total-exponential total-gamma: total-weibull: total-deterministic")}
+		Suggest: begins("exponential gamma: weibull: pareto: deterministic total-exponential total-gamma: total-weibull: total-pareto: total-deterministic vllm:")}
 }
 
 type patternSyntax struct{}
@@ -259,10 +259,9 @@ func (servingSyntax) Grammar() settings.Grammar {
 	return settings.Grammar{Suggest: func(string) []string { return profile.Servings() }}
 }
 
-// policySyntax has the spec itself as its value: each run makes a policy of its own from it.
 type policySyntax struct{}
 
-func (policySyntax) Parse(text string) (string, error) { return text, router.CheckSpec(text) }
+func (policySyntax) Parse(text string) (router.Choice, error) { return router.Choose(text) }
 
 func (policySyntax) Grammar() settings.Grammar {
 	return settings.Grammar{Forms: router.Forms, Canonical: router.Canonical, Example: "affinity-spill:threshold=4",
@@ -271,7 +270,9 @@ func (policySyntax) Grammar() settings.Grammar {
 
 type shedSyntax struct{}
 
-func (shedSyntax) Parse(text string) (string, error) { return text, admission.CheckShed(text) }
+func (shedSyntax) Parse(text string) (admission.Shedding, error) {
+	return admission.ParseShedding(text)
+}
 
 func (shedSyntax) Grammar() settings.Grammar {
 	return settings.Grammar{Forms: admission.ShedForms, Joined: "+", Example: "ttft:500",
@@ -280,7 +281,9 @@ func (shedSyntax) Grammar() settings.Grammar {
 
 type rateLimitSyntax struct{}
 
-func (rateLimitSyntax) Parse(text string) (string, error) { return text, admission.CheckRate(text) }
+func (rateLimitSyntax) Parse(text string) (admission.RateLimit, error) {
+	return admission.ParseRateLimit(text)
+}
 
 func (rateLimitSyntax) Grammar() settings.Grammar {
 	return settings.Grammar{Forms: admission.RateForms, Example: "2,burst=20", Suggest: begins("1 1,burst=")}

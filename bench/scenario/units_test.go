@@ -6,7 +6,7 @@ import "testing"
 func TestUnits(t *testing.T) {
 	for _, f := range Fields() {
 		known := f.option.Unit != ""
-		switch numeric := f.Type() == "int" || f.Type() == "float" || f.Type() == "floats"; {
+		switch numeric := f.Type() == "int" || f.Type() == "float"; {
 		case numeric && !known:
 			t.Errorf("%s has no unit", f.Key)
 		case !numeric && known:

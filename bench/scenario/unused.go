@@ -1,7 +1,5 @@
 package scenario
 
-import "lorasim/router"
-
 // Unused lists the settings without effect on the run, because the policy does not use them. It is conservative: other
 // settings may have no effect either.
 func (s *Scenario) Unused() (keys []string) {
@@ -9,7 +7,7 @@ func (s *Scenario) Unused() (keys []string) {
 	if err != nil {
 		return nil
 	}
-	f := router.FactsOf(policy)
+	f := policy.Facts()
 	note := func(used bool, key string) {
 		if !used {
 			keys = append(keys, key)

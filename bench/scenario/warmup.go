@@ -22,8 +22,8 @@ func parseWarmup(text string) (result.Warmup, error) {
 // Warmup returns the time at the start of a run that its metrics leave out.
 func (s *Scenario) Warmup() result.Warmup { return s.Client.Warmup.Value() }
 
-// CheckWarmup returns an error if the warm-up covers the whole run.
-func (s *Scenario) CheckWarmup(res *result.Result) error {
+// checkWarmup returns an error if the warm-up covers the whole run.
+func (s *Scenario) checkWarmup(res *result.Result) error {
 	if a := res.Steady; a.Excluded > 0 && res.Extra.Requests == 0 {
 		return fault(fmt.Errorf("warmup: %g s leave no request: the last one arrives after %.1f s", a.Excluded,
 			a.LastArrival))

@@ -164,7 +164,16 @@ func (w *Workload) llmTrace() bool {
 // paced reports whether requests arrive as from the benchmark clients of vLLM and sglang, whose settings have the same
 // names and meaning here.
 func (w *Workload) paced() bool {
-	return w.Burstiness != 0 || w.RampUpStrategy != "" || w.usesTrace() && !w.UseTraceTimestamps
+	return w.likeVLLM() || w.RampUpStrategy != "" || w.usesTrace() && !w.UseTraceTimestamps
+}
+
+// likeVLLM reports whether requests arrive as from vLLM's client.
+func (w *Workload) likeVLLM() bool { return w.Arrivals.Value().Dist == synth.VLLM }
+
+// atRates reports whether the arrivals are drawn at the rates of a function trace or histogram.
+func (w *Workload) atRates() bool {
+	name := w.dataset()
+	return name == "histogram" || (name == "azure_v1" || name == "azure_v2") && !w.recorded()
 }
 
 // randomLengths reports whether lengths are random, by that name or by their range.
@@ -193,14 +202,21 @@ func (w *Workload) check() error {
 	case w.RampUpStrategy != "" && !(w.RampUpStartRPS > 0 && w.RampUpEndRPS >= w.RampUpStartRPS):
 		return fmt.Errorf("ramp_up_strategy needs a ramp_up_start_rps above 0 and a ramp_up_end_rps that is no less, not %v and %v", w.RampUpStartRPS, w.RampUpEndRPS)
 	case (w.paced() || w.LoraRequestDist != "") && !generated && !w.llmTrace():
-		return errors.New("burstiness, ramp_up, lora_request_distribution and use_trace_timestamps=false are for generated requests and for LLM traces")
-	case w.paced() && generated && (w.Arrivals.Value() != def.Arrivals.Value() || w.Pattern.Given() ||
-		w.Drift != 0 || w.Sessions.Given()):
-		return errors.New("burstiness and ramp_up set all arrivals: they exclude arrivals, pattern, drift and sessions")
+		return errors.New("arrivals vllm, ramp_up, lora_request_distribution and use_trace_timestamps=false are for generated requests and for LLM traces")
+	case w.paced() && !w.likeVLLM() && !w.Arrivals.Equal(def.Arrivals):
+		return fmt.Errorf("ramp_up and use_trace_timestamps=false have the arrivals of a benchmark client: arrivals may be exponential or vllm:SHAPE, not %s", w.Arrivals)
+	case w.paced() && generated && (w.Pattern.Given() || w.Drift != 0 || w.Sessions.Given()):
+		return errors.New("arrivals vllm and ramp_up set all times: they exclude pattern, drift and sessions")
 	case w.paced() && w.llmTrace() && w.UseTraceTimestamps:
-		return errors.New("burstiness and ramp_up replace the trace's times: give use_trace_timestamps=false")
-	case (w.Burstiness != 0 || w.RampUpStrategy != "") && !w.NumPrompts.Given && (w.Window > 0 || w.usesTrace()):
-		return errors.New("burstiness and ramp_up need num_prompts: the times depend on it")
+		return errors.New("arrivals vllm and ramp_up replace the trace's times: give use_trace_timestamps=false")
+	case (w.likeVLLM() || w.RampUpStrategy != "") && !w.NumPrompts.Given && (w.Window > 0 || w.usesTrace()):
+		return errors.New("arrivals vllm and ramp_up need num_prompts: the times depend on it")
+	case w.atRates() && w.Arrivals.Value().Total:
+		return fmt.Errorf("arrivals %s: each adapter of a function trace has an arrival process of its own; expected arrivals without total-", w.Arrivals)
+	case w.atRates() && w.CVScale != 1:
+		return errors.New("cv_scale is a factor on recorded gaps; arrivals sets those of a function trace whose rates are replayed, as in gamma:CV")
+	case w.recorded() && w.TraceSpeed != 1:
+		return errors.New("trace_speed is for function traces whose rates are replayed; rate_scale is the factor on the speed of recorded requests")
 	case w.LoraRequestDist != "" && w.Sessions.Given():
 		return errors.New("lora_request_distribution chooses the adapters: it excludes sessions")
 	case (w.LoraRequestDist == synth.DistinctAdapters || w.LoraRequestDist == synth.SkewedAdapters) &&
@@ -208,7 +224,7 @@ func (w *Workload) check() error {
 		return fmt.Errorf("lora_request_distribution %s needs more than one adapter", w.LoraRequestDist)
 	case w.Conversations.Given() && (!generated || w.paced() || w.Sessions.Given() || w.LoraRequestDist != "" ||
 		math.IsInf(w.RequestRate, 1)):
-		return errors.New("conversations need generated requests with a rate: they exclude traces, compat, sessions, burstiness, ramp_up and lora_request_distribution")
+		return errors.New("conversations need generated requests with a rate: they exclude traces, compat, sessions, arrivals vllm, ramp_up and lora_request_distribution")
 	case w.Conversations.Given() && w.Lengths.Value().word == NoLengths:
 		return errors.New("conversations need lengths")
 	case w.LoraNames.Given() && w.File != "":
@@ -239,9 +255,9 @@ func (s *Scenario) asClients(in *Input) (err error) {
 	if !w.paced() {
 		return nil
 	}
-	p := synth.Pace{Rate: w.RequestRate, Burstiness: w.Burstiness,
+	p := synth.Pace{Rate: w.RequestRate, Burstiness: w.Arrivals.Value().Shape,
 		Ramp: synth.Ramp{Strategy: w.RampUpStrategy, Start: w.RampUpStartRPS, End: w.RampUpEndRPS}}
-	if p.Burstiness == 0 {
+	if !w.likeVLLM() {
 		p.Burstiness, p.FromZero = 1, w.RampUpStrategy == ""
 	}
 	n := w.NumPrompts.Value

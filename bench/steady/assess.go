@@ -37,12 +37,13 @@ const (
 func (r *Recorder) Assess() *Assessment {
 	p := r.path()
 	a := &Assessment{State: Transient, OfferedRate: p.rate, LastArrival: r.lastArrival}
+	a.Needed = r.needed(0)
 	if r.requests < leastRequests {
 		a.Reason = fmt.Sprintf("too short: %d requests, at least %d are needed", r.requests, leastRequests)
 		return a
 	}
 	if p.burst {
-		a.State, a.Reason = Overloaded, "all requests arrive at once"
+		a.State, a.Reason, a.Needed = Overloaded, "all requests arrive at once", 0
 		a.SustainableRate = r.sustainable()
 		return a
 	}
@@ -55,6 +56,7 @@ func (r *Recorder) Assess() *Assessment {
 		if latencies*first <= p.length() {
 			return false
 		}
+		a.Needed = r.needed(steadyLatencies * first / p.length())
 		a.Reason = fmt.Sprintf("too short: all requests arrive within %.1f s, and the first ones take %.1f s",
 			p.length(), first)
 		return true
@@ -67,12 +69,13 @@ func (r *Recorder) Assess() *Assessment {
 	relaxations := p.relaxations(warm)
 	a.EffectiveSamples, a.Intervals = r.means(p, warm, relaxations)
 	if !p.closed && p.growth() {
-		a.State = Overloaded
+		a.State, a.Needed = Overloaded, 0
 		a.SustainableRate = r.sustainable()
 		a.Reason = "the queue grows until the last request arrives"
 		a.Intervals = nil
 		return a
 	}
+	a.Needed = r.needed(leastRelaxations / relaxations)
 	switch {
 	case tooShort(steadyLatencies):
 	case depends(p.queue[warm:]):
@@ -83,12 +86,45 @@ func (r *Recorder) Assess() *Assessment {
 	case math.Abs(stats.TrendT(batchMeans(p.flight[warm:], batches))) > stats.TQuantile(1-trendLevel/2, batches-2):
 		a.Reason = "the number of requests in flight has a trend"
 	default:
-		a.State = Steady
+		a.State, a.Needed = Steady, 0
 	}
 	if a.State != Steady {
 		a.Intervals = nil
 	}
 	return a
+}
+
+const (
+	// A run that is too short needs at least lengthen times its requests, and leastNeeded.
+	lengthen, leastNeeded = 4, 10_000
+	// allowance is for relaxation times and latencies, which short runs underestimate.
+	allowance = 2
+	// A run at load u needs atLoad / (1-u)² requests, since the relaxation time of a queue grows with 1/(1-u)² in heavy
+	// traffic. The constant is measured: of the runs of TestNextDecides (cmd/cli) it decides 19 of 23.
+	// nearest is the smallest distance from load 1 that counts.
+	atLoad, nearest = 800, 0.05
+)
+
+// needed estimates the number of requests of a run that is long enough. factor is the length that the tests ask for,
+// as a multiple of the run's; 0: unknown.
+func (r *Recorder) needed(factor float64) int64 {
+	return twoDigits(max(max(lengthen, allowance*factor)*float64(r.requests), leastNeeded))
+}
+
+// NeedsAt raises Needed to the number of requests that a run at an arrival rate needs, if the run is transient and the
+// sustainable rate is known.
+func (a *Assessment) NeedsAt(rate float64) {
+	if a.State != Transient || a.SustainableRate == 0 {
+		return
+	}
+	distance := max(math.Abs(1-rate/a.SustainableRate), nearest)
+	a.Needed = max(a.Needed, twoDigits(atLoad/(distance*distance)))
+}
+
+// twoDigits rounds up to two digits.
+func twoDigits(n float64) int64 {
+	unit := math.Pow(10, math.Floor(math.Log10(n))-1)
+	return int64(math.Ceil(n/unit) * unit)
 }
 
 // depends reports whether successive parts of a series are correlated.

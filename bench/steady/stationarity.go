@@ -12,6 +12,8 @@ type Stationarity struct {
 	State State
 	// Runs, Steady, Transient and Overloaded count the runs of known state.
 	Runs, Steady, Transient, Overloaded int
+	// Needed is the largest [Assessment.Needed] of the transient runs; 0: unknown.
+	Needed int64
 	// Offered and Sustains are the mean offered and sustainable rates of the runs for which
 	// they are known, requests/s. NaN means unknown.
 	Offered, Sustains float64

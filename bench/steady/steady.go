@@ -29,6 +29,8 @@ type Assessment struct {
 	State State `json:"state"`
 	// Reason is a short reason why the run is not steady.
 	Reason string `json:"reason,omitempty"`
+	// Needed is the estimated number of requests of a run that would not be transient; 0 for other states.
+	Needed int64 `json:"requests_needed,omitempty"`
 	// Warmup is the time from the start of the run until the steady state, s. The option
 	// --warmup auto leaves it out.
 	Warmup float64 `json:"warmup_s"`

@@ -23,6 +23,7 @@ type capacityFlags struct {
 	scenario *scenarioFlags
 	goodput  goodputFlags
 	plot     string
+	patch    string
 
 	perAdapter string
 	hold       string
@@ -84,7 +85,10 @@ The exit code is 1 if no candidate is accepted, for example because even
 		opt(&f.o.Mix, "mix", false, "Also choose from clusters of two of the profiles of --cost"))
 	flags(cmd, outputHeading,
 		opt(&f.plot, "plot", "", "Draw the attainment over the rate for several numbers of workers into `file` (.svg or .png)"))
+	flags(cmd, outputHeading, opt(&f.patch, "patch", "",
+		"Write the manifest of --cluster with the answer's workers and slots to `file`"))
 	writes(cmd, pictures(), "plot")
+	writes(cmd, []string{".yaml", ".yml"}, "patch")
 	jsonFlag(cmd, "Print the answer as one JSON object")
 	cmd.RunE = f.run
 	return cmd
@@ -162,6 +166,11 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 	if a.Interrupted {
 		return cmd.Context().Err()
 	}
+	if f.patch != "" && a.Found.Holds {
+		if err := f.scenario.patchManifest(cmd, a.Found.Workers, a.Found.Slots, f.patch); err != nil {
+			return err
+		}
+	}
 	if f.plot != "" {
 		err := a.Plot(cmd.Context(), &sc, f.plot)
 		if p.done(); err != nil {
@@ -190,6 +199,9 @@ func (f *capacityFlags) parseBudget() error {
 func (f *capacityFlags) check() (err error) {
 	if f.goodput.slo == "" {
 		return errors.New("--goodput is missing: give latency limits in ms, as in --goodput \"ttft:500 tpot:50\"")
+	}
+	if f.patch != "" && f.scenario.manifests == "" {
+		return errors.New("--patch changes a manifest: give it with --cluster")
 	}
 	if f.o.SLO, err = f.goodput.parse(result.SLO{}); err != nil {
 		return err

@@ -16,7 +16,6 @@ func engineHints() map[string]string {
 	return map[string]string{
 		// vllm/engine/arg_utils.py
 		"enable-lora":             "LoRA is always enabled; --num-adapters sets the number of adapters",
-		"gpu-memory-utilization":  hintMemory,
 		"num-gpu-blocks-override": "--engine-args kv_tokens sets the size of the KV cache in tokens, --engine-args page_size those of a block",
 		"enable-chunked-prefill": "prompts are always split; --engine-args max_num_batched_tokens (vLLM) or " +
 			"--engine-args chunked_prefill_size (sglang) sets the limit",

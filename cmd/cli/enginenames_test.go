@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,5 +90,77 @@ func TestClientNames(t *testing.T) {
 		if !strings.Contains(help.String(), "--"+n.theirs+" ") {
 			t.Errorf("sim --help-all does not tell of --%s", n.theirs)
 		}
+	}
+}
+
+// TestAliases: the clients' flags set the settings exactly, and contradictions are errors that name both spellings.
+func TestAliases(t *testing.T) {
+	config := func(args string) (string, string) {
+		var stdout, stderr bytes.Buffer
+		run(t.Context(), append([]string{"sim", "--print-config"}, strings.Fields(args)...), strings.NewReader(""),
+			&stdout, &stderr)
+		return stdout.String(), stderr.String()
+	}
+	for args, want := range map[string]string{
+		"--burstiness 0.25":                       "arrivals: vllm:0.25",
+		"--burstiness=inf --arrivals vllm:inf":    "arrivals: vllm:inf",
+		"--mooncake-slowdown-factor 4":            "rate_scale: 0.25",
+		"--trace-histogram 5,6 --trace-cv 2,1":    "arrivals: gamma:2,1",
+		"--use-trace --trace-path x --trace-cv 3": "arrivals: gamma:3",
+		"--lora-modules a,b --lora-names a,b":     "lora_names: a,b",
+		"--disable-stream":                        "no_stream: true",
+		"--disable-stream=false":                  "no_stream: false",
+		"--random-seed 4 --random-seed 5":         "seed: 5",
+
+		"--trace-histogram 5 --trace-arrival-distribution pareto":                   "arrivals: pareto",
+		"--trace-histogram 5 --trace-arrival-distribution exponential --trace-cv 1": "arrivals: exponential",
+		"--trace-histogram 5 --trace-cv 2 --trace-arrival-distribution weibull":     "arrivals: weibull:2",
+		"--trace-histogram 5 --trace-cv 2 --arrivals gamma:2":                       "arrivals: gamma:2",
+	} {
+		if got, stderr := config(args); !strings.Contains(got, want+"\n") {
+			t.Errorf("%s: %q, expected %s", args, stderr, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"--burstiness x":                              `--burstiness: arrivals vllm: burstiness: "x" is not a number`,
+		"--mooncake-slowdown-factor 0":                `--mooncake-slowdown-factor: "0" is not a number > 0`,
+		"--burstiness 2 --arrivals gamma:2":           "--burstiness 2 is --arrivals vllm:2, but --arrivals gamma:2 is given, too: give one of the two",
+		"--arrivals gamma:2 --burstiness 2":           "--burstiness 2 is --arrivals vllm:2, but --arrivals gamma:2 is given, too: give one of the two",
+		"--lora-name a,b --lora-modules c,d":          "--lora-modules c,d is --lora-names c,d, but --lora-name a,b",
+		"--rate-scale 2 --mooncake-slowdown-factor 2": "--mooncake-slowdown-factor 2 is --rate-scale 0.5, but --rate-scale 2 is given, too",
+		"--trace-cv 2":                                "--trace-cv is for traces, and no trace is replayed (see --trace-path): give --arrivals gamma:2 for generated requests",
+		"--trace-cv 0 --trace-histogram 5":            `--trace-cv: arrivals gamma: cv: "0" is not a list of numbers`,
+		"--time-scale 2":                              `unknown flag "--time-scale": rate_scale 2 is what time_scale`,
+		"--burstines 2":                               `did you mean "--burstiness"?`,
+	} {
+		if _, stderr := config(args); !strings.Contains(stderr, want) {
+			t.Errorf("%s: %q, expected %s", args, stderr, want)
+		}
+	}
+}
+
+// TestIgnoredSpelling: a note names what the user wrote: an alias, a flag, or a key with its place in the file.
+func TestIgnoredSpelling(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	text := "workload:\n  drift: 5\n  popularity: zipf\n  trace_histogram: \"50,60\"\n  num_prompts: 5\n  sessions: zipf:m=3\n"
+	if err := os.WriteFile("s.yaml", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	run(t.Context(), strings.Fields("sim s.yaml --json --request-rate 5 --compat dlora --mooncake-slowdown-factor 2"),
+		strings.NewReader(""), &stdout, &stderr)
+	for _, want := range []string{
+		"note: --request-rate has no effect: the trace's own rate governs (see --trace-total-rate and --rate-scale)\n",
+		"note: s.yaml:2: workload.drift has no effect: compat dlora repeats the published generator\n",
+		"note: s.yaml:6: workload.sessions has no effect: the trace governs the arrivals\n",
+		"note: --mooncake-slowdown-factor has no effect: compat dlora",
+	} {
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q, expected %q", stderr.String(), want)
+		}
+	}
+	if n := strings.Count(stderr.String(), "note: "); n != 4 {
+		t.Errorf("%d notes in %q, expected 4", n, stderr.String())
 	}
 }

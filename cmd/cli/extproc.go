@@ -116,7 +116,11 @@ func (f *gatewayFlags) pick(cmd *cobra.Command, sc *scenario.Scenario, args []st
 	begun := time.Now()
 	cfg := fleet.Config{Log: newProgress(cmd.ErrOrStderr()).log(cmd.ErrOrStderr()), MaxPending: f.maxPending,
 		Now: func() float64 { return time.Since(begun).Seconds() }}
-	if err := f.remote.parse(cmd.Context(), args, &cfg); err != nil {
+	err = f.remote.parse(cmd.Context(), args, &cfg)
+	if err == nil {
+		cfg.Aliases, err = baseAliases(f.aliases)
+	}
+	if err != nil {
 		return usage(err)
 	}
 	cfg.Outlier = f.outlier.config()

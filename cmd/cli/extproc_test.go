@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/sim/profile"
 )
@@ -20,7 +21,7 @@ import (
 func TestEPPMetrics(t *testing.T) {
 	p := profile.Default()
 	p.Memory.KVTokens = 10000
-	w, err := emulate.New(emulate.Config{Costs: p.Compile(), API: emulate.VLLM, Home: router.Disk})
+	w, err := emulate.New(emulate.Config{Costs: p.Compile(), API: httpapi.VLLM, Home: router.Disk})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,8 +108,9 @@ func annotate(f *pflag.Flag, key, value string) {
 
 // scenarioFlags are the flags for settings of a scenario. Given flags override the scenario file.
 type scenarioFlags struct {
-	file  string
-	print bool
+	file      string
+	manifests string
+	print     bool
 }
 
 // addScenarioFlags adds the flags of some sections of a scenario to a command. Only given flags
@@ -124,6 +125,8 @@ func addScenarioFlags(cmd *cobra.Command, sections ...string) *scenarioFlags {
 		}
 	}
 	if slices.Contains(sections, "cluster") {
+		flags(cmd, scenarioHeading, opt(&sf.manifests, "cluster", "",
+			"Workers and adapters of Kubernetes manifests or Helm values, `FILE,FILE,...`; flags override them"))
 		addEngineArgs(cmd, "Engine")
 	}
 	return sf
@@ -206,6 +209,11 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command, args ...string) (sc scenar
 			say(cmd, "%s: %s", path, line)
 		}
 	}
+	if sf.manifests != "" {
+		if err := sf.applyManifests(cmd, &sc); err != nil {
+			return sc, err
+		}
+	}
 	err = sf.apply(cmd, &sc)
 	return sc, err
 }
@@ -257,7 +265,20 @@ func (sf *scenarioFlags) apply(cmd *cobra.Command, sc *scenario.Scenario) (err e
 			}
 		}
 	})
-	return err
+	return cmp.Or(err, checkTraceAliases(cmd, &sc.Workload))
+}
+
+// checkTraceAliases returns an error if a flag for replayed traces was given without a trace.
+func checkTraceAliases(cmd *cobra.Command, w *scenario.Workload) error {
+	f := cmd.Flags().Lookup("arrivals")
+	if f == nil || w.UseTrace || w.TraceName != "" || w.TracePath != "" || w.TraceHistogram.Given() {
+		return nil
+	}
+	if by := spelled(f); strings.HasPrefix(by, "--trace-") {
+		return usage(fmt.Errorf("%s is for traces, and no trace is replayed (see --trace-path): give --arrivals %s for generated requests",
+			by, f.Value))
+	}
+	return nil
 }
 
 // settingValue is the value of a flag for a setting.
@@ -283,6 +304,7 @@ func withUsageErrors(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false
 	cmd.SetUsageFunc(usageOf)
 	addHelpAll(cmd)
+	addAliases(cmd)
 	check := cmd.Args
 	if check == nil {
 		check = noArguments
@@ -298,7 +320,7 @@ func withUsageErrors(cmd *cobra.Command) {
 		case err != nil:
 			return usage(err)
 		}
-		return cmp.Or(usage(checkBounds(c)), checkWrites(c))
+		return cmp.Or(usage(applyAliases(c)), usage(checkBounds(c)), checkWrites(c))
 	}
 	for _, c := range cmd.Commands() {
 		withUsageErrors(c)
@@ -404,7 +426,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &value):
 		f := value.GetFlag()
 		switch f.Value.(type) {
-		case *settingValue, *engineArgs:
+		case *settingValue, *engineArgs, *aliasValue:
 			return usage(fmt.Errorf("--%s: %w", f.Name, errors.Unwrap(err)))
 		}
 		return usage(fmt.Errorf("--%s: %q is not %s", f.Name, value.GetValue(), wanted(f)))
@@ -422,12 +444,15 @@ func flagError(cmd *cobra.Command, err error) error {
 			return usage(fmt.Errorf("unknown flag %q: it is a key of the engine, --engine-args %s=VALUE", "--"+name,
 				key))
 		}
+		if now := scenario.Renamed(name); now != "" && cmd.Flags().Lookup("arrivals") != nil {
+			return usage(fmt.Errorf("unknown flag %q: %s", "--"+name, now))
+		}
 		if hint := engineHints()[name]; hint != "" && cmd.Flags().Lookup("profile") != nil {
 			return usage(fmt.Errorf("unknown flag %q: %s", "--"+name, hint))
 		}
 		var known []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden {
+			if _, alias := f.Value.(*aliasValue); alias || !f.Hidden {
 				known = append(known, "--"+f.Name)
 			}
 		})
@@ -464,39 +489,4 @@ func engineKey(flag string) string {
 		}
 	}
 	return ""
-}
-
-// engineNames are the engines' names of flags that have another name here.
-var engineNames = []engineName{
-	{"sglang", "random-seed", "seed"},
-}
-
-type engineName struct{ engine, theirs, ours string }
-
-// clientNames are the flag names of the engines' benchmark clients.
-var clientNames = []engineName{
-	// vllm/benchmarks/serve.py, add_cli_args
-	{"vLLM", "lora-assignment", "lora-request-distribution"},
-	{"vLLM", "lora-modules", "lora-names"},
-	// sglang/benchmark/serving.py
-	{"sglang", "lora-name", "lora-names"},
-	{"sglang", "disable-stream", "no-stream"},
-	{"sglang", "random-input", "random-input-len"},
-	{"sglang", "random-output", "random-output-len"},
-}
-
-// workerNames are names of the flag for workers.
-var workerNames = []engineName{
-	// vllm/benchmarks/serve.py, sglang/benchmark/serving.py
-	{"vLLM, sglang", "base-url", "worker-urls"},
-}
-
-// ownName returns the name of a flag in lorasim.
-func ownName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	for _, n := range slices.Concat(engineNames, clientNames, workerNames) {
-		if n.theirs == name {
-			return pflag.NormalizedName(n.ours)
-		}
-	}
-	return pflag.NormalizedName(name)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/sim/profile"
 )
@@ -26,7 +27,7 @@ func newHeldWorker(t *testing.T, adapters ...string) *heldWorker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := emulate.Config{Costs: p.Compile(), API: emulate.SGLang, Speed: 20, Home: router.Disk}
+	cfg := emulate.Config{Costs: p.Compile(), API: httpapi.SGLang, Speed: 20, Home: router.Disk}
 	for _, name := range adapters {
 		cfg.Adapters = append(cfg.Adapters, emulate.Adapter{Name: name})
 	}

@@ -55,13 +55,10 @@ const (
 	aliasesKey = "aliases" // annotation of a command: the last paragraph of its help
 )
 
-// addHelpAll adds --help-all to a command whose --help omits flags.
+// addHelpAll adds --help-all to a command. It is hidden where --help describes all flags, too.
 func addHelpAll(cmd *cobra.Command) {
-	if commonFlags[pathOf(cmd)] == nil {
-		return
-	}
 	f := cmd.Flags().VarPF(new(helpAllValue), helpAll, "", "Describe all flags")
-	f.NoOptDefVal = "true"
+	f.NoOptDefVal, f.Hidden = "true", commonFlags[pathOf(cmd)] == nil
 }
 
 // helpAllValue is the value of --help-all. Like --help, the flag ends the reading of the command line.
@@ -262,12 +259,3 @@ func (g *flagGroup) writeNames(w io.Writer) {
 }
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-
-// aliases returns annotations of a command with other names of its flags.
-func aliases(names []engineName) map[string]string {
-	text := "\nNames of the engines for the same flags:\n"
-	for _, n := range names {
-		text += fmt.Sprintf("  %-24s (%s) is --%s\n", "--"+n.theirs, n.engine, n.ours)
-	}
-	return map[string]string{aliasesKey: text}
-}

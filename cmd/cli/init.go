@@ -49,7 +49,7 @@ requests per second or a log of requests, and the number of adapters. Without a
 terminal, or with an empty answer, it takes the default. The values that follow
 from the GPU, such as adapter slots and KV cache, are in the comments.`,
 		Example: `  lorasim init
-  lorasim init --num-workers 6 --profile h100 --num-adapters 100 --request-rate 20
+  lorasim init --num-workers 6 --profile llama-3.1-8b-h100-64gb-vllm-0.8.5 --num-adapters 100 --request-rate 20
   lorasim init mine.yaml --num-workers 4 --workload requests.csv`,
 		Args: cobra.MaximumNArgs(1),
 	}

@@ -26,6 +26,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/live"
 	"lorasim/internal/format"
 	"lorasim/internal/linelog"
@@ -50,7 +51,7 @@ func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "bench [SCENARIO.yaml] [URL...]",
 		Short:       "Send a workload to live workers under a routing policy",
-		Annotations: aliases(slices.Concat(clientNames, workerNames)),
+		Annotations: aliasesIn(clientNames, workerNames),
 		Long: `Bench sends a workload to workers that run sglang or vLLM (or lorasim worker),
 routes it by any policy, loads and moves adapters as the policy wants, and prints
 the result block. Ctrl-C stops sending, gives requests in flight some time, and
@@ -170,7 +171,8 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 	}
 	say(cmd, "%s, client CPU %.0f us per request", st.Summary(),
 		(cpuTime()-before).Seconds()*1e6/float64(max(st.Sent, 1)))
-	if werr := f.out.write(cmd, res); werr != nil {
+	next := result.LookLine{Label: "Next", Text: longer(cmd, sc, res), Whole: true}
+	if werr := f.out.write(cmd, res, next); werr != nil {
 		return werr
 	}
 	if err != nil {
@@ -201,18 +203,23 @@ func newCheck() *cobra.Command {
 	var wait time.Duration
 	var health bool
 	cmd := &cobra.Command{
-		Use:   "check URL...",
-		Short: "Show model, adapters and limits of live workers",
+		Use:   "check URL... | FILE.yaml...",
+		Short: "Show model, adapters and limits of live workers, or find faults in manifests",
 		Long: `Check prints the engine, model, adapters and limits of each worker. It also finds
 out whether a worker loads adapters at run time and returns token ids, and compares
 its clock with this machine's. It changes nothing and takes a second; each worker
 gets one request for a token. It fails if a worker does not answer.
+
+Files are read as Kubernetes manifests or Helm values (KServe, AIBrix, production-stack,
+llm-d, RayService, plain Deployments): check prints what they say about workers and
+adapters, and the faults in it. It fails if there is a fault; a note is none.
 
 With --health it asks one gateway or emulated worker for GET /health alone: the exit
 code is 0 if it can serve requests, and 1 if not. The default is this host with the
 port of $` + listenEnv + `, else 127.0.0.1:8000.`,
 		Example: `  lorasim check http://gpu0:30000 http://gpu1:30000
   lorasim check localhost:8000 --json
+  lorasim check deployment.yaml adapters.yaml
   lorasim check --health                  # in a container of lorasim gateway`,
 		Args: cobra.ArbitraryArgs,
 	}
@@ -224,6 +231,9 @@ port of $` + listenEnv + `, else 127.0.0.1:8000.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if health {
 			return checkHealth(cmd, args)
+		}
+		if areManifests(args) {
+			return checkManifests(cmd, args)
 		}
 		var workers fleet.Config
 		err := f.parse(cmd.Context(), args, &workers)
@@ -320,7 +330,8 @@ const (
 func (f *remoteFlags) addConnection(cmd *cobra.Command) {
 	flags(cmd, remoteHeading,
 		opt(&f.workers, "worker-urls", nil, "Base `URLs` of the workers, separated by commas or spaces"),
-		opt(&f.api, "worker-api", string(fleet.Auto), "Administrative interface of the workers: auto, sglang or vllm"),
+		opt(&f.api, "worker-api", string(httpapi.Auto),
+			"Administrative interface of the workers: auto, sglang or vllm"),
 		opt(&f.headers, "header", nil, "Further HTTP header, `NAME:VALUE`; repeatable"),
 		opt(&f.insecure, skipVerify, false, "Do not verify the workers' TLS certificates"),
 		opt(&f.caCert, "cacert", "", "Trust the certificates in `file` (PEM)"),
@@ -385,7 +396,7 @@ func (f *remoteFlags) parse(ctx context.Context, args []string, c *fleet.Config)
 	if c.URLs, err = f.urls(args); err != nil {
 		return err
 	}
-	if c.API, err = fleet.ParseAPI(f.api); err != nil {
+	if c.API, err = httpapi.Parse(f.api, httpapi.Auto, httpapi.SGLang, httpapi.VLLM); err != nil {
 		return fmt.Errorf("--worker-api: %w", err)
 	}
 	t, err := f.transport(ctx)

@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	completeInBash(root)
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(withArgs(ctx, args))
 	switch {
 	case err == nil:
 		return exitOK
@@ -136,13 +136,12 @@ a file is missing; 130 interrupted (Ctrl-C or SIGTERM).`,
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
 	addGroup(root, "Start", newInit(), newSim(), newExplore())
-	addGroup(root, "Evaluate", newSweep(), newAdvise(), newCapacity(), newCompare(), newReport())
+	addGroup(root, "Evaluate", newSweep(), newAdvise(), newCapacity(), newExplain(), newCompare(), newReport())
 	addGroup(root, "Inputs", newTrace(), newProfile(), newPolicies())
 	addGroup(root, "Drive real or emulated workers", newCheck(), newBench(), newGateway(), newWorker())
 	addGroup(root, "Look inside", newSolve())
 	root.AddCommand(newVersion(), newMan())
 	root.SetUsageFunc(usageOf)
-	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
 	}

@@ -27,8 +27,8 @@ var pipeCommands = []string{
 	"profile show PIPE",
 	"solve PIPE", "advise -f PIPE", "capacity -f PIPE", "advise --parts PIPE", "profile fit records PIPE.csv",
 	"profile fit kernels PIPE", "profile fit vllm-runs PIPE --output PROFILES", "profile fit logs PIPE",
-	"profile check records PIPE.csv --profile h100",
-	"profile check runs PIPE --histograms PIPE", "profile check vllm-runs PIPE", "profile check slora-runs PIPE",
+	"profile check records PIPE.csv --profile llama-3.1-8b-h100-64gb-vllm-0.8.5",
+	"profile check runs PIPE --histograms PIPE", "profile check vllm-runs PIPE",
 	"profile check logs PIPE", "bench http://127.0.0.1:1 --lora-file PIPE", "bench https://127.0.0.1:1 --cacert PIPE",
 	"bench http://127.0.0.1:1 --api-key-file PIPE", "gateway --workers-file PIPE",
 }

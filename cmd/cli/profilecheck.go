@@ -72,7 +72,7 @@ rules must give exactly what was recorded, else the command fails.`,
   lorasim profile check runs lora_runs.csv --histograms seed_workload.json --use validation
   lorasim profile check vllm-steps vllm_steps/ --json`,
 	}
-	cmd.AddCommand(newCheckRecords(), newCheckLogs(), newCheckPoints(), newCheckRuns(), newCheckHours(), newCheckSLoRA(),
+	cmd.AddCommand(newCheckRecords(), newCheckLogs(), newCheckPoints(), newCheckRuns(), newCheckHours(),
 		newCheckSteps(), newCheckBatches(), newCheckPicker())
 	for _, c := range cmd.Commands() {
 		jsonFlag(c, "Print one JSON object")
@@ -233,28 +233,6 @@ are in the same folder, or in --tables.`,
 			return err
 		}
 		return f.show(cmd, report)
-	}
-	return cmd
-}
-
-func newCheckSLoRA() *cobra.Command {
-	var f checkFlags
-	var slora sloraFlags
-	cmd := &cobra.Command{
-		Use:   "slora-runs TABLE.csv",
-		Short: "Check a profile with the published runs of S-LoRA",
-		Long: `Slora-runs generates the requests of each published run of S-LoRA exactly; only means
-were measured. Runs of other systems are counted and skipped.`,
-		Example: "  lorasim profile check slora-runs slora_runs/runs.csv --use validation",
-		Args:    cobra.ExactArgs(1),
-	}
-	flags(cmd, "",
-		opt(&f.profile, "profile", sloraProfile, checkProfileHelp),
-		opt(&f.use, "use", "", "Only the runs of this use: calibration, validation or held"))
-	slora.add(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		slora.runs = args[0]
-		return slora.check(cmd, f.profile, f.use)
 	}
 	return cmd
 }

@@ -43,7 +43,7 @@ best data, above all with the times of the tokens.`,
   lorasim profile fit logs logs/ --server flashinfer --concurrency 32 --profile analytic:deepseek-v3,h200 -o mine.yaml
   lorasim profile fit kernels kernels.csv --backend triton -o mine.yaml`,
 	}
-	cmd.AddCommand(newFitRecords(), newFitLogs(), newFitRuns(), newFitKernels(), newFitHours(), newFitSLoRA())
+	cmd.AddCommand(newFitRecords(), newFitLogs(), newFitRuns(), newFitKernels(), newFitHours())
 	return cmd
 }
 
@@ -267,25 +267,6 @@ func newFitKernels() *cobra.Command {
 			found, err := fit.Kernels(ks, backend, o.Start)
 			return of(args[0], found, err)
 		})
-	}
-	return cmd
-}
-
-func newFitSLoRA() *cobra.Command {
-	var f fitFlags
-	var slora sloraFlags
-	cmd := &cobra.Command{
-		Use:     "slora-runs TABLE.csv",
-		Short:   "Fit a profile to the published runs of S-LoRA",
-		Long:    "Slora-runs fits a profile to the published runs of S-LoRA of use calibration.",
-		Example: "  lorasim profile fit slora-runs slora_runs/runs.csv -o mine.yaml",
-		Args:    cobra.ExactArgs(1),
-	}
-	f.add(cmd, sloraProfile)
-	slora.add(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		slora.runs = args[0]
-		return f.fit(cmd, nil, func(o fit.Options) (*fit.Result, error) { return slora.fit(cmd, o) })
 	}
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 
 	"lorasim/bench/explore"
 	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace/columnar"
@@ -45,7 +46,7 @@ func TestSameRowsInBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker, err := emulate.New(emulate.Config{Costs: p.Compile(), API: emulate.SGLang, Speed: 200, Home: router.Disk})
+	worker, err := emulate.New(emulate.Config{Costs: p.Compile(), API: httpapi.SGLang, Speed: 200, Home: router.Disk})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/live"
 	"lorasim/internal/textfile"
 	"lorasim/router"
@@ -36,7 +37,7 @@ type gatewayFlags struct {
 	listen, adminListen, access string
 	headerTime, grace           time.Duration
 	clientKey, adminKey         keyFlags
-	allow, adminHosts           repeated
+	allow, adminHosts, aliases  repeated
 	workersFile                 string
 	listed                      []string // by that file at the start
 	insecure                    bool
@@ -104,6 +105,8 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 			"Longest wait for an adapter slot on a full worker, then 503 (0: no limit)", ">=0"),
 		opt(&f.maxPending, "max-pending-requests", 1024,
 			"Limit of requests per worker that wait for an adapter slot; more get 503 (0: no limit)", ">=0 <=1e6"),
+		opt(&f.aliases, "base-alias", nil,
+			"Also send requests for the base model or alias `OLD=NEW` to workers of NEW, with its adapters; repeatable"),
 		opt(&f.grace, "grace", 30*time.Second, "Time for requests in flight after SIGTERM", ">=0"))
 	f.labels.add(cmd, "Gateway")
 	f.clientKey.add(cmd, proxyHeading, "gateway-key", clientKeyEnv, "Key (bearer token) that clients must send",
@@ -133,6 +136,19 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 			"Number of other workers that a request may be sent to before its first byte", ">=0 <=1000"))
 }
 
+// baseAliases reads the values of --base-alias.
+func baseAliases(list []string) (map[string]string, error) {
+	aliases := map[string]string{}
+	for _, text := range list {
+		from, to, _ := strings.Cut(text, "=")
+		if from == "" || to == "" || from == to || aliases[from] != "" {
+			return nil, fmt.Errorf("--base-alias %q: expected OLD=NEW, two names of base models, and each OLD once", text)
+		}
+		aliases[from] = to
+	}
+	return aliases, nil
+}
+
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
 	if f.BodyMemory < 4*f.MaxBody {
 		return usage(fmt.Errorf("--body-memory %d: expected at least 4 times --max-body, %d", f.BodyMemory,
@@ -155,6 +171,9 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		f.remote.workers = append(f.remote.workers, f.listed...)
 	}
 	if err := f.remote.parse(cmd.Context(), args, &cfg); err != nil {
+		return usage(err)
+	}
+	if cfg.Aliases, err = baseAliases(f.aliases); err != nil {
 		return usage(err)
 	}
 	cfg.Outlier = f.outlier.config()
@@ -235,6 +254,7 @@ func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listener
 type workerFlags struct {
 	emulate.Config           // of every worker
 	listen, host, api, ranks string
+	ending                   string
 	port, numAdapters        int
 	loras                    repeated
 	key                      keyFlags
@@ -248,7 +268,7 @@ func newWorker() *cobra.Command {
 		Long: `Worker serves the interfaces of sglang or vLLM with the simulator's engine behind
 them, in real time or faster. Replies are made of tokens that depend only on the
 prompt. Several workers listen on consecutive ports.`,
-		Annotations: aliases(engineNames),
+		Annotations: aliasesIn(engineNames),
 		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama-2-7b-rtx-4090-sglang-0.5
   lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
   lorasim worker --lora chat=adapters/chat-r16 --engine-args max_loaded_loras=8
@@ -283,12 +303,14 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 		opt(&f.host, "host", "", "Host to listen on, as in the engines (default: that of --listen)"),
 		opt(&f.port, "port", -1, "Port of the first worker, as in the engines (default: that of --listen)",
 			">=0 <=65535"),
-		opt(&f.api, "api", string(emulate.SGLang), "Interface: sglang or vllm"),
+		opt(&f.api, "api", string(httpapi.SGLang), "Interface: sglang or vllm"),
 		opt(&f.Speed, "time-scale", 1, "Speed of the worker's time relative to the wall clock", ">0 <=1e6"),
 		opt(&f.ModelName, "served-model-name", "", "Name of the base model (default: the profile's)"),
 		opt(&f.EOSEvery, "eos-every", 0,
 			"Mean length of replies that do not ignore EOS, tokens (0: their limit)", ">=0 <=1e9"),
 		opt(&f.StreamInterval, "stream-interval", 1, "Tokens per streamed event", ">=1 <=1e6"),
+		opt(&f.ending, "on-sigterm", string(emulate.Abort),
+			"End of the requests of a vLLM worker on SIGTERM: abort, error, or silence until the clients hang up"),
 		opt(&f.StreamOutput, "stream-output", false, "Stream only what is new instead of the whole reply so far"))
 	flags(cmd, "Adapters",
 		opt(&f.loras, "lora", nil, "Adapter loaded at the start, `NAME=PATH`; PATH may end in its rank (-r16, ?rank=16); repeatable"),
@@ -305,8 +327,11 @@ func (f *workerFlags) configs(ctx context.Context, sc *scenario.Scenario) ([]emu
 	if f.APIKey, err = f.key.readOne(ctx); err != nil {
 		return nil, err
 	}
-	if f.API, err = emulate.ParseAPI(f.api); err != nil {
+	if f.API, err = httpapi.Parse(f.api, httpapi.SGLang, httpapi.VLLM); err != nil {
 		return nil, fmt.Errorf("--api: %w", err)
+	}
+	if f.Ending, err = emulate.ParseEnding(f.ending); err != nil {
+		return nil, fmt.Errorf("--on-sigterm: %w", err)
 	}
 	if f.Adapters, err = f.adapters(sc.Seed, ps); err != nil {
 		return nil, err
@@ -349,7 +374,7 @@ func (f *workerFlags) adapters(seed uint64, ps []*profile.Profile) ([]emulate.Ad
 }
 
 // serve listens until the command is interrupted. Then each worker ends as its engine does: sglang answers requests
-// until there are none, vLLM aborts them.
+// until there are none, vLLM does as --on-sigterm says.
 func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 	ctx := cmd.Context()
 	servers := make([]*http.Server, 0, len(cfgs))
@@ -394,8 +419,12 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 func (f *workerFlags) end(ctx context.Context, s *http.Server) {
 	w := s.Handler.(*emulate.Worker)
 	w.Drain(ctx)
-	grace, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
+	grace := ctx
+	if f.Ending != emulate.Silence {
+		var cancel context.CancelFunc
+		grace, cancel = context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+	}
 	if s.Shutdown(grace) != nil {
 		s.Close()
 	}

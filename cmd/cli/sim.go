@@ -43,7 +43,7 @@ func newSim() *cobra.Command {
 		Long: `Sim runs a workload (generated, replayed from a trace, or saved) through the
 discrete-event simulator and prints the result block. The same scenario and seed
 give the same bytes.`,
-		Annotations: aliases(slices.Concat(engineNames, clientNames)),
+		Annotations: aliasesIn(engineNames, clientNames),
 		Example: `  lorasim sim scenario.yaml
   lorasim sim scenario.yaml --policy p2c --records run.parquet
   lorasim sim --num-workers 8 --num-adapters 64 --request-rate 20
@@ -101,6 +101,7 @@ give the same bytes.`,
 		var more []result.LookLine
 		if out.looks() {
 			more, err = look(cmd.Context(), sc, res, waiting)
+			more = append(more, result.LookLine{Label: "Next", Text: longer(cmd, sc, res), Whole: true})
 		}
 		p.done()
 		if err != nil {
@@ -148,10 +149,26 @@ func look(
 	return lines, err
 }
 
-// noteIgnored prints a note about given settings without effect, if users may expect one.
+// noteIgnored prints a note about given settings without effect, if users may expect one, and about a short name of a
+// profile that fits GPUs of other speed.
 func noteIgnored(cmd *cobra.Command, sc *scenario.Scenario) {
-	for _, text := range sc.Ignored(cmd.Flags().Changed) {
+	def := scenario.Default()
+	notes := sc.Ignored(func(f scenario.Field) string {
+		if flag := cmd.Flags().Lookup(f.Flag); flag != nil && flag.Changed {
+			return spelled(flag)
+		}
+		if f.Get(sc) == f.Get(&def) {
+			return "" // a file that states every setting
+		}
+		return sc.Written[f.Key]
+	})
+	for _, text := range notes {
 		say(cmd, "note: %s", text)
+	}
+	for _, name := range sc.ProfileNames() {
+		if text := profile.Differs(cmd.Context(), name); text != "" {
+			say(cmd, "warning: %s", text)
+		}
 	}
 }
 

@@ -175,9 +175,8 @@ func solveInstance(cmd *cobra.Command, in *ilp.Instance, solver ilp.Solver, b il
 	}
 	s := &solved{in: in, solution: sol, took: took, at: in.Assignment(sol.Flows, members),
 		adapters: make([][]int32, len(in.Workers))}
-	if s.before, err = ilp.Evaluate(p, ilp.StayFlows(p)); err == nil {
-		s.after, err = ilp.Evaluate(p, sol.Flows)
-	}
+	s.before, s.stuck = ilp.Evaluate(p, ilp.StayFlows(p))
+	s.after, err = ilp.Evaluate(p, sol.Flows)
 	for i, j := range s.at {
 		s.adapters[j] = append(s.adapters[j], in.Requests[i].Adapter)
 	}
@@ -194,6 +193,7 @@ type solved struct {
 	solution      *ilp.Solution
 	took          time.Duration
 	before, after ilp.Outcome
+	stuck         error     // why not all requests can stay where they are; nil: they can
 	at            []int32   // worker by request
 	adapters      [][]int32 // with requests, by worker
 }
@@ -215,8 +215,12 @@ func (s *solved) writeTable(w io.Writer, whole bool) error {
 		len(in.Workers), len(in.Adapters), len(in.Requests), s.solution.Solver, s.solution.Status)
 	fmt.Fprintf(tw, "Objective\t%.4f s\nBound\t%.4f s\nGap\t%.3f %%\nTime\t%s\n",
 		s.after.Objective, s.solution.Bound, 100*s.solution.Gap(), duration(s.took))
-	fmt.Fprintf(tw, "If nothing moves\t%.4f s\nRequests moved\t%d\nAdapters loaded\t%d\n", s.before.Objective,
-		s.after.Moves, s.after.Loads)
+	stay := fmt.Sprintf("%.4f s", s.before.Objective)
+	if s.stuck != nil {
+		stay = "impossible: " + s.stuck.Error()
+	}
+	fmt.Fprintf(tw, "If nothing moves\t%s\nRequests moved\t%d\nAdapters loaded\t%d\n", stay, s.after.Moves,
+		s.after.Loads)
 	if err := tw.Flush(); err != nil {
 		return err
 	}
@@ -227,8 +231,12 @@ func (s *solved) writeTable(w io.Writer, whole bool) error {
 	}
 	right := rightColumns(w, "\nWORKER\tSLOTS\tADAPTERS\tREQUESTS BEFORE\tAFTER\tLOAD BEFORE (s)\tAFTER (s)\t")
 	for j, worker := range in.Workers {
-		fmt.Fprintf(right, "%d\t%d\t%d\t%d\t%d\t%.4f\t%.4f\t\n", j, worker.Slots, len(s.adapters[j]), now[j][0],
-			now[j][1], s.before.Busy[j], s.after.Busy[j])
+		before := fmt.Sprintf("%.4f", s.before.Busy[j])
+		if s.stuck != nil {
+			before = "-"
+		}
+		fmt.Fprintf(right, "%d\t%d\t%d\t%d\t%d\t%s\t%.4f\t\n", j, worker.Slots, len(s.adapters[j]), now[j][0],
+			now[j][1], before, s.after.Busy[j])
 	}
 	if err := right.Flush(); err != nil || !whole {
 		return err

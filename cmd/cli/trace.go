@@ -26,7 +26,7 @@ func newTrace() *cobra.Command {
 		Example: `  lorasim trace info AzureLLMInferenceTrace_conv.csv
   lorasim trace import requests.csv -o w.parquet
   lorasim trace workload --trace-path traces/ --trace-name azure_v2 --compat dlora --num-adapters 4 --num-prompts 1000 -o w.csv
-  lorasim trace generate --popularity maf2 --arrivals bursty -o w.parquet
+  lorasim trace generate --popularity maf2 --arrivals gamma:4 -o w.parquet
   lorasim trace convert w.csv w.parquet
   lorasim trace plot w.parquet -o w.svg`,
 	}
@@ -143,7 +143,7 @@ The kind of FILE is found from its header; function traces are replayed at their
 own times and rates, their functions given to --num-adapters adapters.`,
 		Example: `  lorasim trace info AzureLLMInferenceTrace_conv.csv
   lorasim trace info AzureFunctionsInvocationTraceForTwoWeeksJan2021.txt --trace-end-time 1.0.0
-  lorasim trace info --arrivals bursty --popularity maf2
+  lorasim trace info --arrivals gamma:4 --popularity maf2
   lorasim trace info w.parquet --json`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -193,7 +193,7 @@ func newTracePlot() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "plot [FILE] -o PICTURE",
 		Short:   "Draw a trace or workload: arrivals over time by adapter, token lengths",
-		Example: "  lorasim trace plot w.parquet -o w.svg\n  lorasim trace plot --arrivals bursty -o bursty.png",
+		Example: "  lorasim trace plot w.parquet -o w.svg\n  lorasim trace plot --arrivals gamma:4 -o bursty.png",
 		Args:    cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload")

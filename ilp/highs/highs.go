@@ -24,25 +24,25 @@ import (
 	"lorasim/ilp"
 )
 
-// The formulations of the problem as a mixed-integer program. Request and Flow are exact. The bounds of all
+// The formulations of the problem as a mixed-integer program. request and flow are exact. The bounds of all
 // formulations hold, apart from rounding errors of about 1e-6.
 const (
 	Auto    = "auto"    // Flow for small problems and Totals for large ones
-	Request = "request" // dLoRA's formulation: a binary variable for each request and worker
-	Relaxed = "relaxed" // dLoRA's relaxation: continuous variables; a request goes where its largest part is
-	Flow    = "flow"    // counts equal requests instead of single ones
-	Totals  = "d0"      // counts requests that enter and leave each worker, without pages: those with most pages stay
+	request = "request" // dLoRA's formulation: a binary variable for each request and worker
+	relaxed = "relaxed" // dLoRA's relaxation: continuous variables; a request goes where its largest part is
+	flow    = "flow"    // counts equal requests instead of single ones
+	totals  = "d0"      // counts requests that enter and leave each worker, without pages: those with most pages stay
 )
 
 // Formulations returns the names of all formulations.
-func Formulations() []string { return []string{Auto, Request, Relaxed, Flow, Totals} }
+func Formulations() []string { return []string{Auto, request, relaxed, flow, totals} }
 
-// FlowColumns is the largest product of groups and workers for which Auto uses Flow. Above about this size, Totals
+// flowColumns is the largest product of groups and workers for which Auto uses Flow. Above about this size, Totals
 // finds better solutions in the same time.
-const FlowColumns = 1000
+const flowColumns = 1000
 
-// NodeWork is the number of units of ilp.Budget.Work per branch-and-bound node. HiGHS always finishes the first node.
-const NodeWork = 100_000
+// nodeWork is the number of units of ilp.Budget.Work per branch-and-bound node. HiGHS always finishes the first node.
+const nodeWork = 100_000
 
 // ErrUnavailable is the error of a program that was built without HiGHS.
 var ErrUnavailable = errors.New("built without HiGHS: run scripts/highs and build with -tags highs (needs cgo)")
@@ -73,7 +73,7 @@ func (s *Solver) Name() string {
 }
 
 // Solve implements [ilp.Solver]. It stops at the gap in b, or at a limit, with the best solution found and the bound so
-// far. Without a gap and a limit, it runs until the solution is optimal, which may take very long. NodeWork is the unit
+// far. Without a gap and a limit, it runs until the solution is optimal, which may take very long. nodeWork is the unit
 // of Work.
 //
 // Cancelling ctx stops HiGHS at its next check: between nodes, or between the steps of the first node. With many

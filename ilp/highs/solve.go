@@ -71,8 +71,14 @@ func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solut
 	until := deadline(ctx, b)
 	a := &attempt{p: p, best: ilp.Solution{Solver: s.Name(), Outcome: ilp.Outcome{Objective: math.Inf(1)}},
 		bound: ilp.LowerBound(p)}
-	if err := a.offer(ilp.StayFlows(p), ilp.Stay); err != nil {
+	begin, err := ilp.Start(p)
+	if err != nil {
 		return nil, fmt.Errorf("problem: %w", err)
+	}
+	if a.offer(ilp.StayFlows(p), ilp.Stay) != nil { // not all requests can stay
+		if err := a.offer(begin, ilp.Limit); err != nil {
+			return nil, fmt.Errorf("problem: %w", err)
+		}
 	}
 	if start != nil {
 		if err := a.offer(start.Flows, ilp.Limit); err != nil {
@@ -89,7 +95,7 @@ func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solut
 			return nil, fmt.Errorf("HiGHS: %w", err)
 		}
 		a.bound = math.Max(a.bound, r.bound)
-		a.best.Work = r.nodes * NodeWork
+		a.best.Work = r.nodes * nodeWork
 		if r.x != nil {
 			// should tolerances have made it infeasible, the best so far stands
 			_ = a.offer(form.Decode(r.x), ilp.Limit)
@@ -102,15 +108,15 @@ func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solut
 func (s *Solver) form(p *ilp.Problem) (form, error) {
 	f := s.formulation
 	if f == Auto {
-		f = Totals
-		if len(p.Groups)*len(p.Workers) <= FlowColumns {
-			f = Flow
+		f = totals
+		if len(p.Groups)*len(p.Workers) <= flowColumns {
+			f = flow
 		}
 	}
 	switch f {
-	case Request, Relaxed:
-		return newRequestForm(p, f == Relaxed)
-	case Flow:
+	case request, relaxed:
+		return newRequestForm(p, f == relaxed)
+	case flow:
 		return newFlowForm(p)
 	default:
 		return newTotalsForm(p)
@@ -247,7 +253,7 @@ func setOptions(raw *lanl.RawModel, b ilp.Budget, until time.Time) error {
 		raw.SetFloat64Option("mip_abs_gap", tolerance/2),
 	}
 	if b.Work > 0 {
-		errs = append(errs, raw.SetIntOption("mip_max_nodes", int(min(1+b.Work/NodeWork, math.MaxInt32))))
+		errs = append(errs, raw.SetIntOption("mip_max_nodes", int(min(1+b.Work/nodeWork, math.MaxInt32))))
 	}
 	if !until.IsZero() {
 		errs = append(errs, raw.SetFloat64Option("time_limit", time.Until(until).Seconds()))

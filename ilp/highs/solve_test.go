@@ -24,7 +24,7 @@ func eps(x float64) float64 { return 2e-6 * math.Max(1, math.Abs(x)) }
 
 // exact says whether a formulation finds the optimum of p.
 func exact(f string, p *ilp.Problem) bool {
-	return f == Request || f == Flow || f == Auto || f == Totals && p.PageRate == 0
+	return f == request || f == flow || f == Auto || f == totals && p.PageRate == 0
 }
 
 func solver(tb testing.TB, f string) *Solver {
@@ -151,7 +151,7 @@ func TestAgreesWithEmbedded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range []string{Flow, Totals} {
+		for _, f := range []string{flow, totals} {
 			h := solve(t, solver(t, f), p, ilp.Budget{Time: 150 * time.Millisecond, Gap: 1e-3})
 			if h.Objective < e.Bound-eps(e.Bound) || e.Objective < h.Bound-eps(h.Bound) {
 				t.Errorf("problem %d: %s says %v to %v, embedded %v to %v", i, h.Solver, h.Bound, h.Objective, e.Bound,
@@ -191,7 +191,7 @@ func TestStartReachesHiGHS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []string{Request, Flow, Totals} {
+	for _, f := range []string{request, flow, totals} {
 		form, err := solver(t, f).form(p)
 		if err != nil {
 			t.Fatal(err)
@@ -238,11 +238,11 @@ func TestEdges(t *testing.T) {
 			Groups: []ilp.Group{{Count: 1e9, Work: 1}}}, 5e8, 5e8},
 	} {
 		for _, f := range Formulations() {
-			if c.name == "huge counts" && (f == Request || f == Relaxed) {
+			if c.name == "huge counts" && (f == request || f == relaxed) {
 				continue
 			}
 			sol := solve(t, solver(t, f), &c.p, ilp.Budget{})
-			if math.Abs(sol.Objective-c.want) > eps(c.want) && (f != Relaxed || sol.Objective < c.want) {
+			if math.Abs(sol.Objective-c.want) > eps(c.want) && (f != relaxed || sol.Objective < c.want) {
 				t.Errorf("%s, %s: objective %v, expected %v", c.name, f, sol.Objective, c.want)
 			}
 			if exact(f, &c.p) && (sol.Status != ilp.Optimal ||
@@ -267,7 +267,7 @@ func TestErrors(t *testing.T) {
 	}
 	p = &ilp.Problem{Adapters: 1, Workers: []ilp.Worker{{Slots: 1}, {Slots: 1}},
 		Groups: []ilp.Group{{Count: 1e9, Work: 1}}}
-	if _, err := solver(t, Request).Solve(context.Background(), p, ilp.Budget{}); err == nil {
+	if _, err := solver(t, request).Solve(context.Background(), p, ilp.Budget{}); err == nil {
 		t.Error("no error for 10^9 requests one by one")
 	}
 }
@@ -279,7 +279,7 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []string{Request, Relaxed, Flow, Totals} {
+	for _, f := range []string{request, relaxed, flow, totals} {
 		// without a limit it would take hours; a slow machine takes longer to a first bound
 		var sol *ilp.Solution
 		for limit := 400 * time.Millisecond; sol == nil || sol.Bound <= 0 && limit < hours; limit *= 4 {
@@ -289,11 +289,11 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %v to %v, %s", f, sol.Bound, sol.Objective, sol.Status)
 		}
 	}
-	if sol := solve(t, solver(t, Flow), p, ilp.Budget{Time: time.Nanosecond}); sol.Status != ilp.Stay ||
+	if sol := solve(t, solver(t, flow), p, ilp.Budget{Time: time.Nanosecond}); sol.Status != ilp.Stay ||
 		sol.Objective != stay.Objective {
 		t.Errorf("in no time: %s, %v", sol.Status, sol.Objective)
 	}
-	if sol := solve(t, solver(t, Flow), p, ilp.Budget{Gap: 0.9}); sol.Gap() > 0.9 || sol.Status != ilp.WithinGap {
+	if sol := solve(t, solver(t, flow), p, ilp.Budget{Gap: 0.9}); sol.Gap() > 0.9 || sol.Status != ilp.WithinGap {
 		t.Errorf("gap of 90 %%: %v, %s", sol.Gap(), sol.Status)
 	}
 }
@@ -304,14 +304,14 @@ func TestCancel(t *testing.T) {
 	time.AfterFunc(300*time.Millisecond, cancel)
 	defer cancel()
 	// without the cancellation it would take hours: the test would time out
-	sol, err := solver(t, Flow).Solve(ctx, p, ilp.Budget{})
+	sol, err := solver(t, flow).Solve(ctx, p, ilp.Budget{})
 	if err == nil {
 		err = ilp.Verify(p, sol)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	sol, err = solver(t, Flow).Solve(ctx, p, ilp.Budget{})
+	sol, err = solver(t, flow).Solve(ctx, p, ilp.Budget{})
 	if err != nil || sol.Status != ilp.Stay {
 		t.Errorf("cancelled beforehand: %v, %v", sol, err)
 	}
@@ -325,7 +325,7 @@ func TestParallel(t *testing.T) {
 	problems := make([]*ilp.Problem, 10)
 	want := make([]*ilp.Solution, len(problems))
 	rng := rand.New(rand.NewPCG(8, 9))
-	s := solver(t, Flow)
+	s := solver(t, flow)
 	for i := range problems {
 		for problems[i] = bruteProblem(rng); len(problems[i].Groups) < 3 || len(problems[i].Workers) < 2; {
 			problems[i] = bruteProblem(rng)
@@ -375,10 +375,10 @@ func TestReference(t *testing.T) {
 		formulation string
 		within      float64 // of the best
 	}{
-		{"2_4_32", 71.456, 71.4882, Flow, 1e-3},
-		{"2_4_200", 327.501, 327.501, Totals, 1e-3}, // it leaves the pages out
-		{"2_32_200", 436.3101, 436.59, Totals, 1e-3},
-		{"4_32_200", 208.2486, 208.749, Totals, 0.03},
+		{"2_4_32", 71.456, 71.4882, flow, 1e-3},
+		{"2_4_200", 327.501, 327.501, totals, 1e-3}, // it leaves the pages out
+		{"2_32_200", 436.3101, 436.59, totals, 1e-3},
+		{"4_32_200", 208.2486, 208.749, totals, 0.03},
 	} {
 		file, err := os.Open(shareddata.Path(t, "ilp/"+c.name+".json"))
 		if err != nil {
@@ -406,7 +406,7 @@ func TestReference(t *testing.T) {
 
 func BenchmarkSolve(b *testing.B) {
 	p := weighted(2, 4, 32, 1, false)
-	for _, f := range []string{Request, Flow, Totals} {
+	for _, f := range []string{request, flow, totals} {
 		b.Run(string(f), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

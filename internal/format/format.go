@@ -37,6 +37,23 @@ func Percent(share float64, decimals int) string {
 	return fmt.Sprintf("%.*f %%", decimals, 100*share)
 }
 
+// Digits formats x with three significant digits, or all those before the point: "0.0125", "24.3", "1239". It never
+// writes an exponent.
+func Digits(x float64) string {
+	if math.Abs(x) >= 999.5 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 3, 64), 64) // reads what it wrote
+	return strconv.FormatFloat(rounded, 'f', -1, 64)
+}
+
+// PlusMinus formats a mean as [Digits] does, and half of its interval with the same decimals: "24.3 ± 0.6".
+func PlusMinus(mean, half float64) string {
+	text := Digits(mean)
+	_, decimals, _ := strings.Cut(text, ".")
+	return text + " ± " + strconv.FormatFloat(half, 'f', len(decimals), 64)
+}
+
 // Count returns a number with its noun, which is in the singular: "1 request", "2 requests".
 func Count(n int, noun string) string {
 	if n != 1 {
@@ -81,8 +98,8 @@ func Compact(v any) string {
 // IsFinite reports whether x is finite, so that JSON can hold it.
 func IsFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// Finite returns a pointer to x, nil if x is not finite.
-func Finite(x float64) *float64 {
+// finite returns a pointer to x, nil if x is not finite.
+func finite(x float64) *float64 {
 	if !IsFinite(x) {
 		return nil
 	}
@@ -93,7 +110,7 @@ func Finite(x float64) *float64 {
 type Number float64
 
 // MarshalJSON implements json.Marshaler.
-func (n Number) MarshalJSON() ([]byte, error) { return json.Marshal(Finite(float64(n))) }
+func (n Number) MarshalJSON() ([]byte, error) { return json.Marshal(finite(float64(n))) }
 
 // An Object is a JSON object whose fields keep their order: names and values alternate. Numbers that are not finite
 // become null. A field with ",omitempty" after its name is left out if its value is false, 0, "", nil, an empty
@@ -130,7 +147,7 @@ func (o Object) MarshalJSON() ([]byte, error) {
 	b := []byte("{")
 	for name, v := range o.All() {
 		if x, ok := v.(float64); ok {
-			v = Finite(x)
+			v = finite(x)
 		}
 		text, err := json.Marshal(v)
 		if err != nil {

@@ -21,6 +21,25 @@ func TestPercent(t *testing.T) {
 	}
 }
 
+func TestDigits(t *testing.T) {
+	for x, want := range map[float64]string{
+		0: "0", 0.0000123456: "0.0000123", 0.01: "0.01", 1: "1", 9.999: "10", 24.31: "24.3", -24.35: "-24.4",
+		999.4: "999", 999.5: "1000", 1239.2: "1239", 12_345_678: "12345678", math.Inf(1): "+Inf",
+	} {
+		if got := Digits(x); got != want {
+			t.Errorf("%v: %s, expected %s", x, got, want)
+		}
+	}
+	for _, c := range []struct {
+		mean, half float64
+		want       string
+	}{{24.31, 0.5678, "24.3 ± 0.6"}, {1239.2, 56.7, "1239 ± 57"}, {0.01234, 0.001, "0.0123 ± 0.0010"}} {
+		if got := PlusMinus(c.mean, c.half); got != c.want {
+			t.Errorf("%s, expected %s", got, c.want)
+		}
+	}
+}
+
 func TestCount(t *testing.T) {
 	for n, want := range map[int]string{0: "0 looks", 1: "1 look", 2: "2 looks"} {
 		if got := Count(n, "look"); got != want {
@@ -41,7 +60,7 @@ func TestTable(t *testing.T) {
 
 func TestNotFinite(t *testing.T) {
 	inf := math.Inf(1)
-	text, err := json.Marshal([]any{Number(math.NaN()), Number(-inf), Number(0.5), Finite(inf), Finite(2)})
+	text, err := json.Marshal([]any{Number(math.NaN()), Number(-inf), Number(0.5), finite(inf), finite(2)})
 	if err != nil || string(text) != "[null,null,0.5,null,2]" {
 		t.Errorf("%s, %v", text, err)
 	}

@@ -59,6 +59,10 @@ func (h *Host) Kill() {
 	h.srv.Close()
 }
 
+// Shutdown ends a host as servers end on SIGTERM: it refuses connections, and returns when the replies under way have
+// ended, or ctx.
+func (h *Host) Shutdown(ctx context.Context) error { return h.srv.Shutdown(ctx) }
+
 // Freeze makes a host hang as a stopped process does: it accepts connections, but sends nothing until it is killed.
 func (h *Host) Freeze() { h.frozen.Store(true) }
 

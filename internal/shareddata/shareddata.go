@@ -3,10 +3,13 @@
 package shareddata
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"lorasim/internal/textfile"
 )
 
 // Dir returns the folder of shared data: $LORASIM_DATA, or ../shared/data from the root of the repository.
@@ -26,4 +29,14 @@ func Path(tb testing.TB, name string) string {
 		tb.Skipf("shared data %s is not here (set LORASIM_DATA to its folder): %v", name, err)
 	}
 	return p
+}
+
+// Read reads a shared file. It skips the test if the file is absent.
+func Read[T any](tb testing.TB, name string, read func(in io.Reader, name string) (T, error)) T {
+	tb.Helper()
+	v, err := textfile.Read(tb.Context(), Path(tb, name), read)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return v
 }

@@ -13,17 +13,17 @@ import (
 
 // OpenIn opens a file of fsys as [Open] does.
 func OpenIn(ctx context.Context, fsys fs.FS, path string, progress func(bytesRead int64) error) (*File, error) {
-	file, err := OpenInputIn(ctx, fsys, path)
+	file, err := openInputIn(ctx, fsys, path)
 	if err != nil {
 		return nil, err
 	}
 	return open(path, file, progress)
 }
 
-// OpenInputIn opens an input as [OpenInput] does, or a file of fsys.
-func OpenInputIn(ctx context.Context, fsys fs.FS, path string) (io.ReadCloser, error) {
+// openInputIn opens an input as [openInput] does, or a file of fsys.
+func openInputIn(ctx context.Context, fsys fs.FS, path string) (io.ReadCloser, error) {
 	if fsys == nil {
-		return OpenInput(ctx, path)
+		return openInput(ctx, path)
 	}
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -64,7 +64,7 @@ func OpenFileIn(fsys fs.FS, path string) (f RandomFile, size int64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	file, err := OpenInputIn(context.Background(), fsys, path)
+	file, err := openInputIn(context.Background(), fsys, path)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -26,14 +26,14 @@ type Input struct {
 	stop func() bool // detaches the input from ctx
 }
 
-// OpenInput opens an input that a user named: a regular file, a pipe (also /dev/stdin and the /dev/fd/63 of a
+// openInput opens an input that a user named: a regular file, a pipe (also /dev/stdin and the /dev/fd/63 of a
 // shell's <(...)), a terminal, or the null device. It returns an error for other devices, which have no end
 // (/dev/zero) or are disks, and for folders and sockets.
 //
 // ctx ends the wait for the writer of a pipe, and reads of a pipe that wait; the error is then that of ctx. It has no
 // effect on regular files.
-func OpenInput(ctx context.Context, path string) (*Input, error) {
-	in, mode, err := openInput(ctx, path)
+func openInput(ctx context.Context, path string) (*Input, error) {
+	in, mode, err := openAtOnce(ctx, path)
 	if err != nil || mode&fs.ModeNamedPipe == 0 {
 		return in, err
 	}
@@ -46,7 +46,7 @@ func OpenInput(ctx context.Context, path string) (*Input, error) {
 
 // OpenFile opens a regular file. It returns an error for anything else, and never waits.
 func OpenFile(path string) (*Input, error) {
-	in, mode, err := openInput(context.Background(), path)
+	in, mode, err := openAtOnce(context.Background(), path)
 	if err == nil && !mode.IsRegular() {
 		in.Close()
 		return nil, fmt.Errorf("%s: is not a regular file", path)
@@ -54,8 +54,8 @@ func OpenFile(path string) (*Input, error) {
 	return in, err
 }
 
-// openInput opens an input without waiting for a writer, and returns its mode.
-func openInput(ctx context.Context, path string) (*Input, fs.FileMode, error) {
+// openAtOnce opens an input without waiting for a writer, and returns its mode.
+func openAtOnce(ctx context.Context, path string) (*Input, fs.FileMode, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, 0, err
@@ -125,10 +125,10 @@ func (in *Input) Close() error {
 	return in.File.Close()
 }
 
-// ReadFile reads an input, opened as by [OpenInput], into memory. If it holds more than most bytes, ReadFile returns
+// ReadFile reads an input, opened as by [openInput], into memory. If it holds more than most bytes, ReadFile returns
 // an error, which names the path.
 func ReadFile(ctx context.Context, path string, most int64) ([]byte, error) {
-	f, err := OpenInput(ctx, path)
+	f, err := openInput(ctx, path)
 	if err != nil {
 		return nil, err
 	}

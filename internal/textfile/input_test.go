@@ -30,7 +30,7 @@ func TestOpenInput(t *testing.T) {
 		filepath.Join(dir, "none"): "no such file",
 		file:                       "", link: "", os.DevNull: "",
 	} {
-		in, err := OpenInput(t.Context(), path)
+		in, err := openInput(t.Context(), path)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), path)) {
 			t.Errorf("%s: %v, expected %q", path, err, want)

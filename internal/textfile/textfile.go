@@ -1,5 +1,5 @@
 // Package textfile reads text formats line by line: CSV rows by column name, flat JSON objects, and numbers without
-// allocation. A [File] may be plain or compressed. [OpenInput] opens files and pipes that a user named. Errors name
+// allocation. A [File] may be plain or compressed. [openInput] opens files and pipes that a user named. Errors name
 // the file, line and column.
 //
 //	f, err := textfile.Open(ctx, "trace.csv.gz", nil)
@@ -81,7 +81,7 @@ func New(path string, r io.Reader) *File {
 }
 
 // Open opens a file that is plain or compressed by gzip or rar, detected by its first bytes or the extension .rar. ctx
-// ends the wait for a pipe, as in [OpenInput].
+// ends the wait for a pipe, as in [openInput].
 // progress, if not nil, is called from time to time with the number of bytes read from the disk so far. If it
 // returns an error, reading ends with this error.
 func Open(ctx context.Context, path string, progress func(bytesRead int64) error) (*File, error) {
@@ -138,10 +138,10 @@ func unpackRar(r io.Reader) (io.Reader, error) {
 	return nil, fmt.Errorf("not a readable rar archive: %w", err)
 }
 
-// Read opens an input as by [OpenInput] and returns the result of read. The input is limited to [MaxData] bytes.
+// Read opens an input as by [openInput] and returns the result of read. The input is limited to [MaxData] bytes.
 // read gets the path as the name for its errors.
 func Read[T any](ctx context.Context, path string, read func(in io.Reader, name string) (T, error)) (out T, err error) {
-	f, err := OpenInput(ctx, path)
+	f, err := openInput(ctx, path)
 	if err != nil {
 		return out, err
 	}

@@ -22,6 +22,7 @@ import (
 	"lorasim/bench/serving/extproc"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/metrics"
 	"lorasim/router"
 	_ "lorasim/router/builtin"
@@ -58,7 +59,7 @@ func newFleet(t *testing.T) *fleet.Fleet {
 		FirstWaveFactor: 1}, LoRA: profile.LoRA{Backend: profile.BackendNone}}
 	p.Memory.KVTokens, p.Name = 1<<20, "base"
 	var urls []string
-	for _, api := range []emulate.API{emulate.VLLM, emulate.SGLang} {
+	for _, api := range []httpapi.Kind{httpapi.VLLM, httpapi.SGLang} {
 		w, err := emulate.New(emulate.Config{ModelName: "base", Costs: p.Compile(), API: api, Speed: 20,
 			Home: router.Disk, Adapters: []emulate.Adapter{{Name: adapters[0], Rank: 8}, {Name: adapters[1], Rank: 8}}})
 		if err != nil {

@@ -200,8 +200,8 @@ class Worker:
 class Gateway:
     """A gateway that listens: the ports and URLs of clients and operators, and its files."""
 
-    def __init__(self, t, name):
-        self.port, self.log, self.access = t.setup.port + GATEWAY, t.file(f"{name}.log"), t.file(f"{name}.jsonl")
+    def __init__(self, t, name, beside=0):
+        self.port, self.log, self.access = t.setup.port + GATEWAY + 2 * beside, t.file(f"{name}.log"), t.file(f"{name}.jsonl")
         self.url, self.admin = (f"http://127.0.0.1:{self.port + i}" for i in (0, 1))
         self.process = None
 
@@ -237,8 +237,8 @@ class Setup:
 class Case:
     """One case on one engine."""
 
-    def __init__(self, setup, name, engine, workers):
-        self.setup, self.name, self.engine, self.workers = setup, name, engine, workers
+    def __init__(self, setup, name, engine, workers, parts=None):
+        self.setup, self.name, self.engine, self.workers, self.parts = setup, name, engine, workers, parts
         self.urls = ",".join(w.url for w in workers)
         self.checks, self.facts = [], {}
         self.marks = [w.mark() for w in workers]
@@ -264,9 +264,9 @@ class Case:
         return ["--lora-path", self.setup.model + "/{name}"]
 
     @contextlib.contextmanager
-    def gateway(self, name, *flags, urls=None, adapters=8, env=None, ready=True):
-        """A gateway with this many adapters before workers, by default those of the case, once it is ready."""
-        g = Gateway(self, name)
+    def gateway(self, name, *flags, urls=None, adapters=8, env=None, ready=True, beside=0):
+        """A gateway with this many adapters before workers, by default those of the case, once it is ready; beside other gateways."""
+        g = Gateway(self, name, beside)
         loras = [f"--lora=lora{i}={self.setup.model}/lora{i}" for i in range(adapters)]
         command = [self.setup.lorasim, "gateway", "--worker-urls", urls or self.urls, "--listen", g.url.removeprefix("http://"),
                    "--admin-listen", g.admin.removeprefix("http://"), "--access-log", g.access, *loras, *flags]

@@ -29,13 +29,18 @@ def load_cases(names):
     return {n: c for n, c in cases.items() if not names or n in names}
 
 
-def run_case(setup, name, module, engine, workers):
+def parts_of(chosen):
+    """The cases of a list NAME,NAME:PART+PART,... and their parts; []: all."""
+    return {name: list(filter(None, parts.split("+"))) for name, _, parts in (c.partition(":") for c in chosen.split(",") if c)}
+
+
+def run_case(setup, name, module, engine, workers, parts):
     for w in workers:  # one that an earlier case has lost
         if not w.answers():
             w.stop()
             w.start()
             w.ready()
-    t = Case(setup, name, engine, workers)
+    t = Case(setup, name, engine, workers, parts)
     begun = time.monotonic()
     try:
         module.run(t)
@@ -67,7 +72,11 @@ def main():
     a = p.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(130))
-    cases = load_cases([n for n in a.cases.split(",") if n])
+    parts = parts_of(a.cases)
+    cases = load_cases(list(parts))
+    for name, some in parts.items():
+        if unknown := set(some) - set(getattr(cases[name], "PARTS", ())):
+            sys.exit(f"real-engines: case {name} has no part {sorted(unknown)[0]}, expected some of {', '.join(getattr(cases[name], 'PARTS', ()))}")
     setup = Setup(a.dir, a.out, a.lorasim, a.port, a.requests, a.rate)
     rows = []
     try:
@@ -82,7 +91,7 @@ def main():
                     if engine not in module.ENGINES:
                         continue
                     print(f"{time.strftime('%H:%M:%S')} {engine}: {name}", file=sys.stderr, flush=True)
-                    rows.append(run_case(setup, name, module, engine, workers))
+                    rows.append(run_case(setup, name, module, engine, workers, parts.get(name)))
                     with open(os.path.join(a.out, "results.jsonl"), "a") as f:
                         f.write(json.dumps(rows[-1]) + "\n")
             finally:

@@ -51,6 +51,19 @@ func bounds() []bound {
 		most("bench-counts", "peak RSS, MB", 200),
 		all("bench-metrics", "completed", 600), all("bench-drop", "executed twice or more", 0),
 		all("bench-places", "completed", 2000),
+		most("rolling-base", "longest time without a reply, s", 1), all("rolling-base", "served by another adapter", 0),
+		all("rolling-base", "afterwards lost, of 200 requests for the new model", 0),
+		all("rolling-base", "afterwards lost, of 200 requests for adapters", 0),
+		most("engine-swap", "to sglang: longest time without a reply, s", 5),
+		all("engine-swap", "to sglang: served by the base model", 0),
+		most("engine-swap", "to vllm: longest time without a reply, s", 5),
+		all("engine-swap", "to vllm: served by the base model", 0),
+		all("unhealthy", "lost", 0), all("unhealthy", "served by the worker that drains", 0),
+		most("slow-start", "/health is 200 after, s", 2), most("slow-start", "four adapters served after, s", 10),
+		all("unload-hangs", "requests for other adapters: lost", 0),
+		all("unload-hangs", "requests for the adapter: lost", 0), most("unload-hangs", "slowest one, s", 3),
+		all("two-paths", "lost", 0), all("two-paths", "replies with other weights", 0),
+		most("unloadable", "loads in 5 s", 10),
 	}
 	// 600 of 2000 are cut if no worker is better than the others; the others must be served.
 	list = append(list, most("cut-all", "lost", 700), most("cut-adapter", "lost", ejected))

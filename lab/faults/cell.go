@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
 	"lorasim/lab/internal/process"
 )
 

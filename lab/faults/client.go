@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,7 +41,8 @@ func (c *client) close() { c.http.CloseIdleConnections() }
 
 // order is one request.
 type order struct {
-	adapter string
+	adapter string // "": the base model
+	base    string // name of the base model
 	tokens  int
 	whole   bool   // not streamed
 	mark    string // text in the prompt, to recognize the request
@@ -51,7 +53,7 @@ type outcome struct {
 	ok      bool
 	refused bool // with status 429 or 503 and Retry-After
 	hung    bool // the client gave up
-	wrong   bool // part of the reply belongs to another request
+	wrong   bool // part of the reply belongs to another request, or another adapter served it
 	worker  string
 	tokens  int
 	status  int
@@ -65,7 +67,7 @@ func (c *client) body(o order) []byte {
 			"sampling_params": map[string]any{"max_new_tokens": o.tokens, "ignore_eos": true}})
 		return b
 	}
-	b, _ := json.Marshal(map[string]any{"prompt": prompt, "model": o.adapter, "stream": !o.whole,
+	b, _ := json.Marshal(map[string]any{"prompt": prompt, "model": cmp.Or(o.adapter, o.base), "stream": !o.whole,
 		"max_tokens": o.tokens, "ignore_eos": true})
 	return b
 }
@@ -96,6 +98,11 @@ func (c *client) ask(ctx context.Context, o order) (out outcome) {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // is only printed
 		out.refused = resp.Header.Get("Retry-After") != "" && (resp.StatusCode == 503 || resp.StatusCode == 429)
 		out.err = fmt.Errorf("status %d: %s", resp.StatusCode, bytes.TrimSpace(text[:min(len(text), 200)]))
+		return out
+	}
+	if model, adapter, ok := strings.Cut(resp.Header.Get("X-Served"), ":"); ok && adapter != o.adapter {
+		out.wrong = true
+		out.err = fmt.Errorf("adapter %q of model %s served a request for %q", adapter, model, o.adapter)
 		return out
 	}
 	out.read(resp.Body, id, o)

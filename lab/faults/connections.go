@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
 	"lorasim/lab/internal/process"
 )
 

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
+	"lorasim/bench/serving/httpapi"
 )
 
 // Rows with lorasim bench as the client.
@@ -84,7 +85,7 @@ func benchCounts(c *cell) error {
 }
 
 func benchMetrics(c *cell) error {
-	if err := c.benchWorkers(3, func(_ int, cfg *faultworker.Config) { cfg.API = faultworker.VLLM }); err != nil {
+	if err := c.benchWorkers(3, func(_ int, cfg *faultworker.Config) { cfg.API = httpapi.VLLM }); err != nil {
 		return err
 	}
 	if err := c.workers[0].Break(metrics("{}", "")...); err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
 )
 
 // The client tells whole replies from those that are cut, foreign or hanging, and refusals from errors.
@@ -75,7 +75,7 @@ func TestDrive(t *testing.T) {
 	defer cl.close()
 	sum := newTally()
 	cl.drive(context.Background(), 5, sum, func(i int) (order, bool) {
-		return order{adapter: "base", tokens: 2},
+		return order{base: "base", tokens: 2},
 			i < 40
 	})
 	if sum.requests != 40 || sum.lost != 10 || sum.of("w0") != 30 {

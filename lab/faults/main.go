@@ -2,7 +2,7 @@
 
 // Faults measures the cost of faults of workers and clients for a gateway: requests that are
 // lost, executed twice, answered with another request's reply, or hung; memory; and the time until
-// all workers serve again. It starts fake workers (lorasim/internal/faultworker) and the program
+// all workers serve again. It starts fake workers (lorasim/bench/serving/faultworker) and the program
 // lorasim, and talks to them over loopback.
 //
 //	go run ./faults                                     # builds lorasim, runs all rows, 16 minutes
@@ -32,7 +32,7 @@ import (
 	"syscall"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
 	"lorasim/lab/internal/process"
 	"lorasim/lab/internal/repo"
 )

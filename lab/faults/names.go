@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
 )
 
 // manyAdapters gives one worker very many adapters, and measures the time of the gateway's health

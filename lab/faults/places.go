@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
 )
 
 // poison sends one request that kills whichever worker executes it.

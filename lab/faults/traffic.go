@@ -11,7 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
+	"lorasim/bench/serving/httpapi"
 )
 
 // fault is a row of the table of faults and policies: traffic over three workers, the first one
@@ -206,9 +207,9 @@ func (c *cell) ownConfig() faultworker.Config {
 
 // run measures a fault under the cell's policy.
 func (f *fault) run(c *cell) error {
-	api, path := faultworker.SGLang, "/generate"
+	api, path := httpapi.SGLang, "/generate"
 	if f.vllm {
-		api, path = faultworker.VLLM, "/v1/completions"
+		api, path = httpapi.VLLM, "/v1/completions"
 	}
 	set := func(i int, cfg *faultworker.Config) {
 		cfg.API = api

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"lorasim/internal/faultworker"
+	"lorasim/bench/serving/faultworker"
 )
 
 // asked records the requests that workers get, without probes.

@@ -56,9 +56,9 @@ var sources = []source{
 			"was fitted to the rows of use validation, of last come, first served, and of early abort.",
 		needs: []string{"slora_runs/runs.csv"},
 		commands: []string{
-			"lorasim profile check slora-runs DATA/slora_runs/runs.csv --use validation --json",
-			"lorasim profile check slora-runs DATA/slora_runs/runs.csv --system slora-lifo --json",
-			"lorasim profile check slora-runs DATA/slora_runs/runs.csv --system slora-abort --json",
+			"go run -C lab ./sloraruns check DATA/slora_runs/runs.csv --use validation --json",
+			"go run -C lab ./sloraruns check DATA/slora_runs/runs.csv --system slora-lifo --json",
+			"go run -C lab ./sloraruns check DATA/slora_runs/runs.csv --system slora-abort --json",
 		},
 		make: sloraRuns,
 	},

@@ -189,7 +189,7 @@ func (d *drawer) requests(ps []*profile.Profile) {
 	}
 	d.set("lengths", lengths)
 	d.set("arrivals", pick(d, "exponential", "exponential", "total-exponential", "gamma:2", "gamma:6",
-		"total-gamma:3", "weibull:2", "bursty", "deterministic"))
+		"total-gamma:3", "weibull:2", "gamma:4", "deterministic"))
 	d.set("max_new_tokens", pick(d, "auto", "auto", "exact", "x1.5", "2048"))
 	switch {
 	case d.chance(0.25):

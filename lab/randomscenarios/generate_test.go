@@ -147,7 +147,7 @@ func dimensions(sc *scenario.Scenario) (out []string) {
 		"sharegpt": w.Lengths.String() == "sharegpt", "lognormal": strings.HasPrefix(w.Lengths.String(), "lognormal:"),
 		"gamma":             strings.HasPrefix(w.Arrivals.String(), "gamma"),
 		"total-exponential": w.Arrivals.String() == "total-exponential",
-		"bursty":            w.Arrivals.String() == "bursty", "conversations": w.Conversations.String() != "",
+		"bursty":            w.Arrivals.String() == "gamma:4", "conversations": w.Conversations.String() != "",
 		"prefix-cache":    c.Engine.PrefixCache,
 		"no-prefix-cache": w.Conversations.String() != "" && !c.Engine.PrefixCache,
 		"sessions":        w.Sessions.String() != "", "drift": w.Drift > 0,

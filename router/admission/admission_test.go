@@ -11,6 +11,7 @@ import (
 	"lorasim/internal/testutil"
 	"lorasim/router"
 	_ "lorasim/router/builtin"
+	"lorasim/router/planroute"
 	"lorasim/router/routertest"
 	"lorasim/trace"
 )
@@ -23,9 +24,11 @@ func (plainCosts) Prefill(tokens int64) float64            { return 0.001 * floa
 func (plainCosts) AdapterLoad(int, router.Tier) float64    { return 0.1 }
 func (plainCosts) Copy(float64) float64                    { return 0 }
 
-func admissionOf(t interface{ Fatal(...any) }, shed, rate string) *admission {
+func firstTokens(env router.Env) Predictor { return planroute.NewTTFT(env) }
+
+func admissionOf(t interface{ Fatal(...any) }, shed Shedding, rate RateLimit) *admission {
 	a, err := newAdmission(shed, rate, router.Env{Workers: router.Alike(2, router.Spec{Cost: plainCosts{}}),
-		Adapters: trace.Names(2, []int{8})})
+		Adapters: trace.Names(2, []int{8})}, firstTokens)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,14 +85,18 @@ func TestAdmissionWorked(t *testing.T) {
 		"queue, other":    {"queue:3", 0, full, true, r, "", 0},
 		"both, the queue": {"ttft:9999+queue:3", 0, full, false, r, "queues of all", 1},
 	} {
-		reason, after := admissionOf(t, c.shed, "").Refuse(c.r, viewOf(c.now, c.w, c.second))
+		shed, err := ParseShedding(c.shed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason, after := admissionOf(t, shed, RateLimit{}).Refuse(c.r, viewOf(c.now, c.w, c.second))
 		if c.want == "" && reason != "" || !strings.Contains(reason, c.want) || math.Abs(after-c.after) > 1e-6 {
 			t.Errorf("%s: %q, again after %v, expected %q, %v", name, reason, after, c.want, c.after)
 		}
 	}
 	down := viewOf(0, full, false)
 	down.Workers[0].Up = false
-	if reason, _ := admissionOf(t, "queue:1", "").Refuse(r, down); reason != "" {
+	if reason, _ := admissionOf(t, Shedding{Queue: 1}, RateLimit{}).Refuse(r, down); reason != "" {
 		t.Errorf("no worker is usable: %q", reason)
 	}
 }
@@ -103,7 +110,7 @@ func TestAdmissionAsksThePolicy(t *testing.T) {
 		"plan-and-route": {}, "round-robin": {true, true}, "random": {},
 	} {
 		rt := routertest.New(t, spec, env)
-		if err := Add(rt, "ttft:1000", "", env); err != nil {
+		if err := Add(rt, Shedding{TTFT: 1}, RateLimit{}, env, firstTokens); err != nil {
 			t.Fatal(err)
 		}
 		if !rt.ReadsKV {
@@ -124,7 +131,11 @@ func TestRateLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate, burst := rapid.SampledFrom([]int64{1, 2, 10}).Draw(t, "rate"),
 			rapid.SampledFrom([]float64{1, 1.5, 3, 20}).Draw(t, "burst")
-		a := admissionOf(t, "", fmt.Sprintf("%d,burst=%v", rate, burst))
+		limit, err := ParseRateLimit(fmt.Sprintf("%d,burst=%v", rate, burst))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := admissionOf(t, Shedding{}, limit)
 		every := 1_000_000 / rate
 		early := int64((burst - 1) * float64(every))
 		now, due := int64(0), map[int32]int64{}
@@ -145,7 +156,7 @@ func TestRateLimit(t *testing.T) {
 
 // A request that is shed does not count against its adapter's rate.
 func TestShedIsNotSpent(t *testing.T) {
-	a := admissionOf(t, "queue:1", "1")
+	a := admissionOf(t, Shedding{Queue: 1}, RateLimit{Rate: 1, Burst: 1})
 	long := viewOf(0, router.Worker{Queued: 1}, false)
 	for range 3 {
 		if reason, _ := a.Refuse(router.Request{}, long); !strings.Contains(reason, "queues") {
@@ -157,22 +168,23 @@ func TestShedIsNotSpent(t *testing.T) {
 	}
 }
 
-func TestBadAdmission(t *testing.T) {
+func TestParse(t *testing.T) {
 	for _, f := range append(ShedForms(), RateForms()...) {
 		if err := f.Verify(); err != nil {
 			t.Error(err)
 		}
 	}
 	for text, want := range map[string]string{
-		"ttft": "shed ttft: ms is missing", "ttft:0": `ms: "0" is not a number > 0`, "ttft:-1": `"-1" is not`,
+		"ttft": "shed ttft: ms is missing", "ttft:0": `ms: "0" is not a number >= 0.001`, "ttft:-1": `"-1" is not`,
 		"ttft:x": `"x" is not`, "ttft:inf": `"inf" is not`, "queue:0": `shed queue: n: "0" is not a whole number >= 1`,
 		"queue:1.5": `"1.5" is not`, "wait:5": `unknown shed "wait" (known: ttft, queue)`,
 		"ttft:5,queue:3": `"queue:3" has no option left`,
 	} {
-		testutil.ExpectError(t, CheckShed(text), want)
+		_, err := ParseShedding(text)
+		testutil.ExpectError(t, err, want)
 	}
 	for text, name := range map[string]string{"queue:1+queue:2": "queue", "ttft:5+queue:3+ttft:9": "ttft"} {
-		if err := CheckShed(text); err == nil || err.Error() != name+" is given twice" {
+		if _, err := ParseShedding(text); err == nil || err.Error() != name+" is given twice" {
 			t.Errorf("shed %s: %v", text, err)
 		}
 	}
@@ -181,10 +193,34 @@ func TestBadAdmission(t *testing.T) {
 		"nan": `"nan" is not`, "1,2": `"2" has no option left`, "1,burst=0.5": `burst: "0.5" is not a number >= 1`,
 		"1,burst=": `burst: "" is not`, "1,burst=inf": `burst: "inf" is not`,
 	} {
-		testutil.ExpectError(t, CheckRate(text), want)
+		_, err := ParseRateLimit(text)
+		testutil.ExpectError(t, err, want)
 	}
-	if _, err := newAdmission("ttft:5", "", router.Env{Workers: router.Alike(1, router.Spec{})}); err == nil ||
+	for text, want := range map[string]RateLimit{"3": {3, 3}, "0.5": {0.5, 1}, "0.5,burst=4": {0.5, 4}} {
+		if got, err := ParseRateLimit(text); got != want || err != nil {
+			t.Errorf("%s: %+v, %v, expected %+v", text, got, err, want)
+		}
+	}
+	if got, err := ParseShedding("queue:7+ttft:250"); got != (Shedding{TTFT: 0.25, Queue: 7}) || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	noCosts := router.Env{Workers: router.Alike(1, router.Spec{})}
+	if _, err := newAdmission(Shedding{TTFT: 0.005}, RateLimit{}, noCosts, firstTokens); err == nil ||
 		!strings.Contains(err.Error(), "cost model") {
 		t.Errorf("without step times: %v", err)
 	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{"ttft:500", "queue:20+ttft:1", "2,burst=20", "0.5"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if s, err := ParseShedding(text); (err == nil) != (s.TTFT > 0 || s.Queue > 0) {
+			t.Errorf("shed %q: %+v, %v", text, s, err)
+		}
+		if l, err := ParseRateLimit(text); (err == nil) != (l.Rate > 0 && l.Burst >= 1) {
+			t.Errorf("rate limit %q: %+v, %v", text, l, err)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package builtin
 import (
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"lorasim/internal/testutil"
@@ -161,6 +162,34 @@ func TestAliases(t *testing.T) {
 			}
 			seen[name] = true
 		}
+	}
+}
+
+// One choice serves many runs, also at once: a run's settings do not reach the choice.
+func TestChoiceServesManyRuns(t *testing.T) {
+	env := routertest.Env(3, 4)
+	env.Interval, env.Threshold = 7, 3
+	for _, spec := range specs() {
+		c, err := router.Choose(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var runs sync.WaitGroup
+		for range 2 {
+			runs.Go(func() {
+				if _, err := c.New(env); err != nil {
+					t.Errorf("%s: %v", spec, err)
+				}
+			})
+		}
+		runs.Wait()
+		fresh, _ := router.Choose(spec)
+		if got, want := c.Options(), fresh.Options(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: after a run the options are %+v, expected %+v", spec, got, want)
+		}
+	}
+	if _, err := (router.Choice{}).New(env); err == nil {
+		t.Error("no policy was chosen, and there is one")
 	}
 }
 

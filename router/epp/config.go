@@ -61,11 +61,6 @@ func parse(data []byte, file string, d Dialect, recorded bool) (*Config, error) 
 // Disaggregated reports whether prefill and decode of a request may run on different servers.
 func (c *Config) Disaggregated() bool { return len(c.doc.Profiles) > 1 }
 
-// WantsHeader reports whether a plugin reads the header of conformance tests, [Request].Selected.
-func (c *Config) WantsHeader() bool {
-	return c.has("header-based-testing-filter")
-}
-
 // Weights returns the scorers of the first profile and their weights, in the order of the profile.
 func (c *Config) Weights() (names []string, weights []float64) {
 	types := map[string]string{}

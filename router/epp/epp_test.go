@@ -157,7 +157,7 @@ func TestPickers(t *testing.T) {
 			if reason != nil {
 				t.Fatal(reason)
 			}
-			got[d.Primary()] += 1. / n
+			got[d.primary()] += 1. / n
 		}
 		for i := range got {
 			if math.Abs(got[i]-c.want[i]) > 0.02 {
@@ -177,7 +177,7 @@ func TestSeed(t *testing.T) {
 			r := Request{ID: id, Model: "a", Prompts: []Content{Text("short")}}
 			d, _ := s.Schedule(&r, eps)
 			s.Commit(&r, d)
-			picks = append(picks, d.Primary())
+			picks = append(picks, d.primary())
 		}
 		return picks
 	}
@@ -258,7 +258,7 @@ func TestSimulatedPrompts(t *testing.T) {
 		model   string
 		matched int
 	}{{a, "x", 0}, {a, "x", 16}, {b, "x", 10}, {b, "y", 0}} {
-		r := Request{ID: int64(i), Model: c.model, Prompts: []Content{&Simulated{c.text, 1024, 1024, int64(i)}}}
+		r := Request{ID: int64(i), Model: c.model, Prompts: []Content{&simulated{c.text, 1024, 1024, int64(i)}}}
 		d, reason := s.Schedule(&r, eps)
 		if reason != nil {
 			t.Fatal(reason)
@@ -339,10 +339,10 @@ func FuzzParseBody(f *testing.F) {
 func BenchmarkSchedule(b *testing.B) {
 	for name, prompt := range map[string]Content{
 		"text=8KB":         Text(strings.Repeat("0123456789abcdef", 512)),
-		"simulated=2048":   &Simulated{&trace.Text{ID: 1}, 2048, 2048, 1},
-		"unknown=2048":     &Simulated{nil, 0, 2048, 1},
+		"simulated=2048":   &simulated{&trace.Text{ID: 1}, 2048, 2048, 1},
+		"unknown=2048":     &simulated{nil, 0, 2048, 1},
 		"text=short":       Text("hello, world"),
-		"simulated=100000": &Simulated{&trace.Text{ID: 1}, 100000, 100000, 1},
+		"simulated=100000": &simulated{&trace.Text{ID: 1}, 100000, 100000, 1},
 	} {
 		b.Run(name, func(b *testing.B) {
 			s := NewScheduler(mustParse(b, kserveLora, ""), Options{Seed: 1})

@@ -33,9 +33,9 @@ func (t Text) Sum(from, to int, before uint64) uint64 {
 	return d.Sum64()
 }
 
-// Simulated is the content of a simulated prompt. The first Known of its Tokens are those of Text. The others occur in
+// simulated is the content of a simulated prompt. The first Known of its Tokens are those of Text. The others occur in
 // no other request.
-type Simulated struct {
+type simulated struct {
 	Text   *trace.Text // nil: all tokens are unknown
 	Known  int32       // number of tokens from Text
 	Tokens int32       // number of tokens of the prompt
@@ -43,10 +43,10 @@ type Simulated struct {
 }
 
 // Len implements Content.
-func (s *Simulated) Len() int { return int(s.Tokens) * bytesPerToken }
+func (s *simulated) Len() int { return int(s.Tokens) * bytesPerToken }
 
 // Sum implements Content.
-func (s *Simulated) Sum(_, to int, before uint64) uint64 {
+func (s *simulated) Sum(_, to int, before uint64) uint64 {
 	n := int32((to + bytesPerToken - 1) / bytesPerToken)
 	if s.Text != nil && n <= s.Known {
 		return mix(before ^ s.Text.Hash(n) + uint64(n))

@@ -30,7 +30,7 @@ type policy struct {
 	look       bool            // there has been a look
 	candidates []Endpoint
 	request    Request
-	prompt     Simulated
+	prompt     simulated
 	prompts    [1]Content
 }
 
@@ -174,7 +174,7 @@ func (p *policy) Route(r router.Request, v *router.View) router.Decision {
 			Reason: rejection.Error()}}
 	}
 	p.s.Commit(&p.request, decision)
-	return router.To(p.candidates[decision.Primary()].ID)
+	return router.To(p.candidates[decision.primary()].ID)
 }
 
 // ask fills in the request.
@@ -192,7 +192,7 @@ func (p *policy) ask(r *router.Request, v *router.View) {
 		}
 		return
 	}
-	p.prompt = Simulated{Text: r.Text, Known: r.Known, Tokens: r.Prompt, ID: r.ID}
+	p.prompt = simulated{Text: r.Text, Known: r.Known, Tokens: r.Prompt, ID: r.ID}
 	p.prompts[0] = &p.prompt
 	q.Prompts, q.Bytes = p.prompts[:], int(r.Prompt)*4
 }
@@ -245,11 +245,11 @@ type PickerConfig struct {
 // ReadPickerConfig reads the configuration of a spec; nil for a spec of another policy. ctx
 // ends the wait for a file that is a pipe.
 func ReadPickerConfig(ctx context.Context, spec string) (*PickerConfig, error) {
-	value, err := router.ParseOptions(spec)
+	choice, err := router.Choose(spec)
 	if err != nil {
 		return nil, err
 	}
-	o, ok := value.(*options)
+	o, ok := choice.Options().(*options)
 	if !ok {
 		return nil, nil
 	}

@@ -54,8 +54,8 @@ type Result struct {
 	Picked  []int  // indexes of endpoints, best first
 }
 
-// Primary returns the index of the endpoint that the request is sent to.
-func (d *Decision) Primary() int { return d.profiles[0].Picked[0] }
+// primary returns the index of the endpoint that the request is sent to.
+func (d *Decision) primary() int { return d.profiles[0].Picked[0] }
 
 // Results returns the picks of all profiles that ran, the primary profile first.
 func (d *Decision) Results() []Result { return d.profiles }
@@ -109,7 +109,7 @@ func (s *Scheduler) Schedule(r *Request, candidates []Endpoint) (*Decision, *Rej
 // run runs the profiles.
 func (s *Scheduler) run() (*Decision, *Rejection) {
 	for i := range s.m.profiles {
-		if i > 0 && (s.m.decider == nil || !s.m.decider.splits(&s.cycle, int32(s.decision.Primary()))) {
+		if i > 0 && (s.m.decider == nil || !s.m.decider.splits(&s.cycle, int32(s.decision.primary()))) {
 			break
 		}
 		p := &s.m.profiles[i]

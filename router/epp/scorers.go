@@ -34,10 +34,10 @@ func (kvScorer) score(c *cycle, in []int32, out []float64) {
 	}
 }
 
-// LoraAffinity returns the score of lora-affinity-scorer: 1 if the adapter has running requests; else 0.8 if the server
+// loraAffinity returns the score of lora-affinity-scorer: 1 if the adapter has running requests; else 0.8 if the server
 // lists fewer adapters than max_lora; else 0.6 if the adapter has waiting requests; else 0. Before llm-d-router #2625,
 // an adapter with running and waiting requests counts twice; with distinct, it counts once.
-func LoraAffinity(e *Endpoint, model string, distinct bool) float64 {
+func loraAffinity(e *Endpoint, model string, distinct bool) float64 {
 	listed := len(e.RunningAdapters) + len(e.WaitingAdapters)
 	if distinct {
 		listed = union(e.RunningAdapters, e.WaitingAdapters)
@@ -57,7 +57,7 @@ type loraScorer struct{}
 
 func (loraScorer) score(c *cycle, in []int32, out []float64) {
 	for k, i := range in {
-		out[k] = LoraAffinity(&c.eps[i], c.r.Model, false)
+		out[k] = loraAffinity(&c.eps[i], c.r.Model, false)
 	}
 }
 

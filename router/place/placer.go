@@ -18,14 +18,14 @@ import (
 // the request's adapter is placed. It is a [router.Planner] but for Begin.
 type Placer struct {
 	router.Base
-	Env       router.Env
+	env       router.Env
 	interval  float64   // time between plans, s
-	Held      [][]int32 // by worker: adapters placed there, ascending
+	held      [][]int32 // by worker: adapters placed there, ascending
 	placed    []bool    // the same: placed[adapter*workers+worker]
-	Where     [][]int32 // the same by adapter, ascending
-	Next      [][]int32 // placement that the plan under way leads to
-	Demand    []Demand  // by adapter
-	PlannedAt float64   // of the latest forecast
+	where     [][]int32 // the same by adapter, ascending
+	next      [][]int32 // placement that the plan under way leads to
+	demand    []Demand  // by adapter
+	plannedAt float64   // of the latest forecast
 	planned   bool      // there was a forecast
 }
 
@@ -40,7 +40,7 @@ type Demand struct {
 // New returns a Placer that plans every interval, s. It deals the adapters out to the workers in turn.
 func New(interval float64, env router.Env) Placer {
 	p := Placer{
-		Env: env, Demand: make([]Demand, len(env.Adapters)),
+		env: env, demand: make([]Demand, len(env.Adapters)),
 		interval: interval,
 	}
 	held := make([][]int32, len(env.Workers))
@@ -57,8 +57,8 @@ func (p *Placer) Router(policy interface {
 	router.Planner
 }) *router.Router {
 	rt := &router.Router{Policy: policy, Planner: policy}
-	if hostLimited(&p.Env) { // else there is room for every adapter everywhere
-		rt.Placement = Clone(p.Held)
+	if hostLimited(&p.env) { // else there is room for every adapter everywhere
+		rt.Placement = Clone(p.held)
 	}
 	return rt
 }
@@ -70,11 +70,11 @@ func hostLimited(e *router.Env) bool {
 
 // SetPlacement sets the placement: by worker, its adapters.
 func (p *Placer) SetPlacement(held [][]int32) {
-	p.Held, p.Where = held, Transpose(held, len(p.Env.Adapters))
-	p.placed = make([]bool, len(p.Env.Adapters)*len(p.Env.Workers))
+	p.held, p.where = held, Transpose(held, len(p.env.Adapters))
+	p.placed = make([]bool, len(p.env.Adapters)*len(p.env.Workers))
 	for j := range held {
 		for _, k := range held[j] {
-			p.placed[int(k)*len(p.Env.Workers)+j] = true
+			p.placed[int(k)*len(p.env.Workers)+j] = true
 		}
 	}
 }
@@ -82,16 +82,34 @@ func (p *Placer) SetPlacement(held [][]int32) {
 // Count counts a request for the forecast.
 func (p *Placer) Count(r router.Request) {
 	if r.Adapter != trace.BaseModel {
-		d := &p.Demand[r.Adapter]
+		d := &p.demand[r.Adapter]
 		d.Arrived++
 		d.Prompt.Add(float64(r.Prompt))
 		d.Output.Add(r.ExpectedOutput())
 	}
 }
 
+// Env returns what the placement is for.
+func (p *Placer) Env() *router.Env { return &p.env }
+
+// Held returns by worker the adapters placed there, ascending. The caller must not change it.
+func (p *Placer) Held() [][]int32 { return p.held }
+
+// Where returns the workers on which an adapter is placed, ascending. The caller must not change it.
+func (p *Placer) Where(adapter int32) []int32 { return p.where[adapter] }
+
+// Next returns the placement that the plan under way leads to, in the form of [Placer.Held]; nil: no plan is under way.
+func (p *Placer) Next() [][]int32 { return p.next }
+
+// Demand returns the demand by adapter.
+func (p *Placer) Demand() []Demand { return p.demand }
+
+// PlannedAt returns the time of the latest forecast, s.
+func (p *Placer) PlannedAt() float64 { return p.plannedAt }
+
 // Holds reports whether an adapter is placed on a worker; the base model is everywhere.
 func (p *Placer) Holds(adapter int32, worker int) bool {
-	return adapter == trace.BaseModel || p.placed[int(adapter)*len(p.Env.Workers)+worker]
+	return adapter == trace.BaseModel || p.placed[int(adapter)*len(p.env.Workers)+worker]
 }
 
 // Route implements Policy.
@@ -115,7 +133,7 @@ func (p *Placer) pick(r router.Request, v *router.View) int {
 // where the adapter is placed, else among all.
 func (p *Placer) leastLoadedHolder(r router.Request, v *router.View) int {
 	if r.Adapter != trace.BaseModel {
-		if w := choose.LeastLoaded(v, p.Where[r.Adapter], nil); w != router.None {
+		if w := choose.LeastLoaded(v, p.where[r.Adapter], nil); w != router.None {
 			return w
 		}
 	}
@@ -127,12 +145,12 @@ const rateWeight = 0.5
 
 // Forecast updates the demand for each adapter by what arrived since the latest forecast.
 func (p *Placer) Forecast(now float64) {
-	dt := now - p.PlannedAt
+	dt := now - p.plannedAt
 	if dt <= 0 {
 		return
 	}
-	for k := range p.Demand {
-		d := &p.Demand[k]
+	for k := range p.demand {
+		d := &p.demand[k]
 		if rate := d.Arrived / dt; !p.planned {
 			d.Rate = rate
 		} else {
@@ -140,16 +158,16 @@ func (p *Placer) Forecast(now float64) {
 		}
 		d.Arrived = 0
 	}
-	p.PlannedAt, p.planned = now, true
+	p.plannedAt, p.planned = now, true
 }
 
 // Aim sets the placement that a plan leads to and returns the loads and unloads of that plan. A worker whose host
 // memory has room for every adapter unloads nothing: adapters that are not used are evicted from their slots anyway.
 func (p *Placer) Aim(to [][]int32) (load, unload []router.Placement) {
-	p.Next = to
-	load, unload = Difference(p.Held, to)
+	p.next = to
+	load, unload = Difference(p.held, to)
 	return load,
-		slices.DeleteFunc(unload, func(l router.Placement) bool { return p.Env.Workers[l.Worker].HostSlots == 0 })
+		slices.DeleteFunc(unload, func(l router.Placement) bool { return p.env.Workers[l.Worker].HostSlots == 0 })
 }
 
 // Towards returns a plan that leads to a target placement. reason is the plan's reason if it changes something, asIs if
@@ -175,33 +193,33 @@ func (p *Placer) Select(*router.View) router.Selection {
 
 // Applied implements router.Planner.
 func (p *Placer) Applied(_ *router.Plan, err error) {
-	if err == nil && p.Next != nil {
-		p.SetPlacement(p.Next)
+	if err == nil && p.next != nil {
+		p.SetPlacement(p.next)
 	}
-	p.Next = nil
+	p.next = nil
 }
 
 // Adopt forecasts the demand by the requests of the latest interval; a plan is due at once.
 func (p *Placer) Adopt(h *router.History, v *router.View) {
-	p.PlannedAt = v.Now - p.interval
+	p.plannedAt = v.Now - p.interval
 	first := v.Now
 	for s := range h.All() {
 		first = min(first, s.Sent)
 		if s.Adapter == trace.BaseModel {
 			continue
 		}
-		d := &p.Demand[s.Adapter]
+		d := &p.demand[s.Adapter]
 		d.Prompt.Add(float64(s.Prompt))
 		if s.Output > 0 {
 			d.Output.Add(float64(s.Output))
 		}
-		if s.Sent > p.PlannedAt {
+		if s.Sent > p.plannedAt {
 			d.Arrived++
 		}
 	}
-	p.PlannedAt, p.planned = max(p.PlannedAt, first-1e-3), true
-	for k := range p.Demand {
-		d := &p.Demand[k]
-		d.Rate = d.Arrived / max(v.Now-p.PlannedAt, 1e-3)
+	p.plannedAt, p.planned = max(p.plannedAt, first-1e-3), true
+	for k := range p.demand {
+		d := &p.demand[k]
+		d.Rate = d.Arrived / max(v.Now-p.plannedAt, 1e-3)
 	}
 }

@@ -17,8 +17,8 @@ func TestForecast(t *testing.T) {
 			p.Count(router.Request{Adapter: -1, Prompt: 10})
 		}
 		p.Forecast(now)
-		routertest.Close(t, "rate of adapter 1", p.Demand[1].Rate, want)
-		routertest.Close(t, "rate of adapter 0", p.Demand[0].Rate, 0)
+		routertest.Close(t, "rate of adapter 1", p.demand[1].Rate, want)
+		routertest.Close(t, "rate of adapter 0", p.demand[0].Rate, 0)
 	}
 	rates(10, 40, 4)
 	rates(10, 10, 4) // no time has passed: they count for the next
@@ -44,7 +44,7 @@ func TestLeastLoadedHolder(t *testing.T) {
 			t.Errorf("adapter %d with %v running: worker %d, expected %d", c.k, c.running, got, c.want)
 		}
 	}
-	if got := p.Where[0]; !slices.Equal(got, []int32{0, 1, 3}) {
+	if got := p.where[0]; !slices.Equal(got, []int32{0, 1, 3}) {
 		t.Errorf("adapter 0 is on %v", got)
 	}
 }

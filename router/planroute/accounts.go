@@ -142,10 +142,10 @@ func (p *accounts) adapterWait(k int32, j int, v *router.View) (a adapterWait) {
 	}
 	st := w.Adapter(k)
 	switch blocks := p.workers[j].Blocks; {
+	case st.Running+st.Queued == 0:
+		a.turns = c.turnsOfNew(w.Slots, blocks)
 	case st.Running == 0 && !blocks:
-		a.turns = c.turns(w.Slots, st.Queued > 0)
-	case st.Running+st.Queued == 0 && c.adapters >= w.Slots && w.Slots > 0:
-		a.turns = blockedTurns * float64(1+c.adapters-w.Slots)
+		a.turns = c.turns(w.Slots, true)
 	}
 	if st.Tier == router.GPU || st.Loading || st.Running > 0 {
 		return a
@@ -186,8 +186,7 @@ func crowdOf(w *router.Worker) (c crowd) {
 	}
 	left, waiting, later := c.adapters, 0, 0.0 // adapters of which none runs yet, and what they will free
 	c.adapters = 0
-	for k := range w.Adapters {
-		st := &w.Adapters[k]
+	for _, st := range w.InFlight() {
 		switch {
 		case st.Running > 0:
 			c.freed += endRate(st.Running)
@@ -231,7 +230,20 @@ func batchAdapters(w *router.Worker, k int32) (adapters, more int) {
 
 // endRate is how often, in the time of an execution, an adapter gives its slot back, with n requests running on
 // average: it keeps it for a busy period of an M/G/infinity queue, (e^n - 1)/n executions.
-func endRate(n int32) float64 { return float64(n) / math.Expm1(float64(n)) }
+func endRate(n int32) float64 {
+	if int(n) < len(endRates) {
+		return endRates[n]
+	}
+	return float64(n) / math.Expm1(float64(n))
+}
+
+// endRates are the values of endRate that are asked for most.
+var endRates = func() (rates [64]float64) {
+	for n := range rates {
+		rates[n] = float64(n) / math.Expm1(float64(n))
+	}
+	return rates
+}()
 
 // turns is how many executions it takes until an adapter of which no request runs gets a slot; waits: it has requests
 // that wait.
@@ -244,6 +256,18 @@ func (c *crowd) turns(slots int, waits bool) float64 {
 		return 0
 	}
 	return (1 + ahead) / max(c.freed, 1e-6)
+}
+
+// turnsOfNew is the same for an adapter without requests on a worker; blocks: a request whose adapter has no slot blocks
+// those behind it.
+func (c *crowd) turnsOfNew(slots int, blocks bool) float64 {
+	switch {
+	case !blocks:
+		return c.turns(slots, false)
+	case c.adapters >= slots && slots > 0:
+		return blockedTurns * float64(1+c.adapters-slots)
+	}
+	return 0
 }
 
 // sent notes what a request brings to the worker that it goes to, of whose prompt the

@@ -22,7 +22,7 @@ func (p *accounts) enters(k int32, j int, now float64) float64 {
 // that arrives within these b seconds waits x longer. A request that arrives in the x seconds after them waits x/2
 // longer on average. An adapter has one first use on a worker, so its requests within the horizon share the delay.
 func (p *planAndRoute) firstUseDelay(k int32, j int, now float64) float64 {
-	x, b := p.Env.Workers[j].FirstUse, max(p.backlogs[j].entered-now, 0)
+	x, b := p.Env().Workers[j].FirstUse, max(p.backlogs[j].entered-now, 0)
 	return p.comes() * x * (b + x/2) / (1 + p.recent(k))
 }
 
@@ -30,7 +30,7 @@ func (p *planAndRoute) firstUseDelay(k int32, j int, now float64) float64 {
 // the first use delays this request, and no later one. Without the front end, the request could start in ready seconds;
 // it passes the front end in enters seconds.
 func (p *planAndRoute) firstUseShared(k int32, j int, ready, enters float64) float64 {
-	once := max(ready, enters) - max(ready, enters-p.Env.Workers[j].FirstUse)
+	once := max(ready, enters) - max(ready, enters-p.Env().Workers[j].FirstUse)
 	return once * p.share(k)
 }
 
@@ -44,6 +44,6 @@ func (p *planAndRoute) share(k int32) float64 {
 // recent returns the number of requests of an adapter within the horizon: those forecast, and those that arrived since
 // the forecast.
 func (p *planAndRoute) recent(k int32) float64 {
-	d := &p.Demand[k]
+	d := &p.Demand()[k]
 	return d.Rate*p.horizon + d.Arrived
 }

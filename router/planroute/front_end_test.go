@@ -1,6 +1,7 @@
 package planroute
 
 import (
+	"math"
 	"testing"
 
 	"lorasim/router"
@@ -73,10 +74,10 @@ func TestFirstUseIsShared(t *testing.T) {
 		arrived, shared float64 // requests within the horizon, on two workers; s of 30
 		want            int
 	}{{0, 0, 0}, {18, 27, 1}} {
-		p.Demand[0] = place.Demand{Arrived: c.arrived}
-		p.bounds.begin(r, v)
+		p.Demand()[0] = place.Demand{Arrived: c.arrived}
+		p.bounds.begin(p, &r, v)
 		for j := range v.Workers {
-			if price, _ := p.price(r, j, v); p.bounds.price(p, r, j, v) > price {
+			if price, _ := p.price(r, j, v); p.bounds.price(p, &r, j, v, math.Inf(1)) > price {
 				t.Errorf("%g requests: the bound of worker %d is above its price", c.arrived, j)
 			}
 		}

@@ -24,7 +24,7 @@ const keptTokens = 1 << 24
 
 // uncached is how many tokens of a prompt a worker has to compute: at least the last one.
 func (p *planAndRoute) uncached(r *router.Request, j int, v *router.View) int32 {
-	if p.index == nil || r.Text == nil || !p.Env.Workers[j].PrefixCache {
+	if p.index == nil || r.Text == nil || !p.Env().Workers[j].PrefixCache {
 		return r.Prompt
 	}
 	return max(r.Prompt-p.index.Match(r, v, j), 1)
@@ -34,7 +34,7 @@ func (p *planAndRoute) uncached(r *router.Request, j int, v *router.View) int32 
 // cache, s: a request with so many tokens to compute and to generate. The share of what it displaces that is asked for
 // again is taken to be the share of prompts that is found.
 func (p *planAndRoute) displaces(uncached int32, output float64, j int, w *router.Worker) float64 {
-	if p.index == nil || w.KVCapacity <= 0 || !p.Env.Workers[j].PrefixCache {
+	if p.index == nil || w.KVCapacity <= 0 || !p.Env().Workers[j].PrefixCache {
 		return 0
 	}
 	needs := int64(uncached) + int64(output)
@@ -42,7 +42,7 @@ func (p *planAndRoute) displaces(uncached int32, output float64, j int, w *route
 	if over <= 0 {
 		return 0
 	}
-	return p.found.Value * p.Env.Workers[j].Cost.Prefill(over)
+	return p.found.Value * p.Env().Workers[j].Cost.Prefill(over)
 }
 
 // keep notes that a worker will keep a prompt sent to it.

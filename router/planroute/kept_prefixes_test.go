@@ -2,6 +2,7 @@ package planroute
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"lorasim/router"
@@ -34,8 +35,8 @@ func TestKeptPrefixesByHand(t *testing.T) {
 		t.Helper()
 		total, got := p.price(r, j, v)
 		routertest.Close(t, what, got, want)
-		p.bounds.begin(r, v)
-		if low := p.bounds.price(p, r, j, v); low > total {
+		p.bounds.begin(p, &r, v)
+		if low := p.bounds.price(p, &r, j, v, math.Inf(1)); low > total {
 			t.Errorf("%s: the bound %v is above the price %v", what, low, total)
 		}
 	}

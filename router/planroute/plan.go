@@ -52,7 +52,7 @@ func (p *planAndRoute) Interval() float64 { return p.look }
 // due says whether the time has come for a plan: one that places adapters or moves running requests. Else
 // only waiting requests are looked at.
 func (p *planAndRoute) due(now float64) bool {
-	return (p.places || p.moves.running) && now >= p.PlannedAt+p.interval-p.look/2
+	return (p.places || p.moves.running) && now >= p.PlannedAt()+p.interval-p.look/2
 }
 
 // Select implements Planner: between plans, what waits for too long.
@@ -100,12 +100,11 @@ func (p *planAndRoute) someoneFree(v *router.View) bool {
 // waits says whether a request waits on the worker whose adapter is at hand.
 func waits(w *router.Worker) bool {
 	base := w.Queued
-	for k := range w.Adapters {
-		st := &w.Adapters[k]
-		if st.Queued > 0 && st.Tier >= router.Host {
+	for _, f := range w.InFlight() {
+		if f.Queued > 0 && w.InHost(f.Adapter) {
 			return true
 		}
-		base -= int(st.Queued)
+		base -= int(f.Queued)
 	}
 	return base > 0
 }
@@ -126,7 +125,7 @@ func (p *planAndRoute) solve(pr *ilp.Problem) (*ilp.Solution, *router.Plan) {
 	if plan := p.notWorthIt(pr); plan != nil {
 		return nil, plan
 	}
-	sol, plan, err := place.Solve(&p.Env, pr, p.interval)
+	sol, plan, err := place.Solve(p.Env(), pr, p.interval)
 	if err != nil {
 		return nil, &router.Plan{Reason: err.Error()}
 	}
@@ -180,8 +179,8 @@ func (p *planAndRoute) soonUsed(loads []router.Placement, v *router.View) []rout
 		if v.Workers[l.Worker].InHost(l.Adapter) {
 			return false
 		}
-		room := p.Env.Workers[l.Worker].HostSlots
-		return p.Demand[l.Adapter].Rate*p.horizon < 1 || room > 0 && len(p.Next[l.Worker]) > room
+		room := p.Env().Workers[l.Worker].HostSlots
+		return p.Demand()[l.Adapter].Rate*p.horizon < 1 || room > 0 && len(p.Next()[l.Worker]) > room
 	})
 }
 
@@ -190,7 +189,7 @@ func (p *planAndRoute) soonUsed(loads []router.Placement, v *router.View) []rout
 func (p *planAndRoute) inTheWay(loads, unloads []router.Placement, v *router.View) []router.Placement {
 	over := make([]int, len(v.Workers)) // adapters too many in host memory, by worker
 	for j := range v.Workers {
-		over[j] = -p.Env.Workers[j].HostSlots
+		over[j] = -p.Env().Workers[j].HostSlots
 		for k := range v.Workers[j].Adapters {
 			if v.Workers[j].InHost(int32(k)) {
 				over[j]++
@@ -203,7 +202,7 @@ func (p *planAndRoute) inTheWay(loads, unloads []router.Placement, v *router.Vie
 		}
 	}
 	slices.SortStableFunc(unloads, func(a, b router.Placement) int {
-		return cmp.Compare(p.Demand[a.Adapter].Rate, p.Demand[b.Adapter].Rate)
+		return cmp.Compare(p.Demand()[a.Adapter].Rate, p.Demand()[b.Adapter].Rate)
 	})
 	return slices.DeleteFunc(unloads, func(l router.Placement) bool {
 		if over[l.Worker] <= 0 {
@@ -221,16 +220,16 @@ func (p *planAndRoute) inTheWay(loads, unloads []router.Placement, v *router.Vie
 func (p *planAndRoute) problem(s *router.PlannerInput) *place.Grouping {
 	n := len(s.Workers)
 	pr := &ilp.Problem{
-		Adapters: len(p.Env.Adapters), MaxMoves: p.maxMoves, MoveWeight: moveWeight, LoadWeight: loadWeight,
+		Adapters: len(p.Env().Adapters), MaxMoves: p.maxMoves, MoveWeight: moveWeight, LoadWeight: loadWeight,
 	}
-	pr.Load = make([]float64, len(p.Env.Adapters)*n)
+	pr.Load = make([]float64, len(p.Env().Adapters)*n)
 	speeds, unit := p.speeds(s)
-	page := place.PageSize(&p.Env)
+	page := place.PageSize(p.Env())
 	for j := range s.Workers {
 		w := &s.Workers[j]
-		pr.Workers = append(pr.Workers, ilp.Worker{Speed: speeds[j], Closed: !w.Usable(), Resident: p.Held[j]})
-		for k := range p.Env.Adapters {
-			pr.Load[k*n+j] = p.Env.Workers[j].Cost.AdapterLoad(p.Env.Adapters[k].Rank, w.Adapter(int32(k)).Tier)
+		pr.Workers = append(pr.Workers, ilp.Worker{Speed: speeds[j], Closed: !w.Usable(), Resident: p.Held()[j]})
+		for k := range p.Env().Adapters {
+			pr.Load[k*n+j] = p.Env().Workers[j].Cost.AdapterLoad(p.Env().Adapters[k].Rank, w.Adapter(int32(k)).Tier)
 			if !p.places && !w.InHost(int32(k)) {
 				pr.Load[k*n+j] = neverLoads
 			}
@@ -261,9 +260,9 @@ func (p *planAndRoute) problem(s *router.PlannerInput) *place.Grouping {
 		return nil
 	}
 	// As many adapters as have a slot; more where there are more than slots.
-	share := (len(p.Env.Adapters)+n-1)/n + 1
+	share := (len(p.Env().Adapters)+n-1)/n + 1
 	for j := range pr.Workers {
-		pr.Workers[j].Slots = max(p.Env.Workers[j].Slots, share, len(present[j]))
+		pr.Workers[j].Slots = max(p.Env().Workers[j].Slots, share, len(present[j]))
 	}
 	return g
 }
@@ -308,7 +307,7 @@ func (p *planAndRoute) speeds(s *router.PlannerInput) (speeds []float64, unit ra
 	speeds = make([]float64, len(s.Workers))
 	least := math.Inf(1)
 	for j := range speeds {
-		w := &p.Env.Workers[j]
+		w := &p.Env().Workers[j]
 		b := max(w.MaxRunning, 1)
 		full := min(s.Workers[j].KVCapacity, context*int64(b))
 		r := rate{step: w.Cost.DecodeStep(b, b, full, rank) / float64(b), cost: w.Cost}
@@ -334,10 +333,10 @@ func (p *planAndRoute) remaining(a *router.InFlight, unit rate) float64 {
 // movable says whether a plan may move a request.
 func (p *planAndRoute) movable(a *router.InFlight) bool {
 	switch {
-	case a.Adapter == trace.BaseModel || p.Env.Moving == router.MoveNone || p.Env.Moving == "":
+	case a.Adapter == trace.BaseModel || p.Env().Moving == router.MoveNone || p.Env().Moving == "":
 		return false
 	case a.Running:
-		return p.moves.running && p.Env.Moving != router.MoveQueued
+		return p.moves.running && p.Env().Moving != router.MoveQueued
 	}
 	return p.moves.waiting
 }
@@ -348,10 +347,10 @@ func (p *planAndRoute) moveCost(a *router.InFlight, unit rate) float64 {
 		return 0
 	}
 	tokens := int64(a.Prompt) + int64(a.Generated)
-	if p.Env.Moving == router.MoveRecompute {
+	if p.Env().Moving == router.MoveRecompute {
 		return unit.cost.Prefill(tokens)
 	}
-	from := &p.Env.Workers[a.Worker]
+	from := &p.Env().Workers[a.Worker]
 	return from.Cost.Copy(float64(tokens) * from.KVBytes)
 }
 
@@ -369,19 +368,19 @@ func (p *planAndRoute) addForecast(g *place.Grouping, unit rate, present []map[i
 		gr := &g.Problem.Groups[i]
 		load[gr.Worker] += float64(gr.Count) * gr.Work / g.Problem.Workers[gr.Worker].Speed
 	}
-	split := make([][]int64, len(p.Demand)) // over the workers of to
-	to := make([][]int32, len(p.Demand))
-	each := make([]float64, len(p.Demand)) // work of a virtual request
+	split := make([][]int64, len(p.Demand())) // over the workers of to
+	to := make([][]int32, len(p.Demand()))
+	each := make([]float64, len(p.Demand())) // work of a virtual request
 	for round := range 3 {
-		for k := range p.Demand {
-			d := &p.Demand[k]
+		for k := range p.Demand() {
+			d := &p.Demand()[k]
 			if d.Rate <= 0 {
 				continue
 			}
 			if round == 0 {
 				work := unit.request(int64(d.Prompt.Value), d.Output.Or(router.UnknownOutput))
 				each[k] = d.Rate * p.horizon * work / forecastGroups
-				where := p.Where[k]
+				where := p.Where(int32(k))
 				if !p.places {
 					where = nil // it is not placed anywhere: the router spreads it
 				}
@@ -450,7 +449,7 @@ func spread(g *place.Grouping, to []int32, split []int64, each float64, load []f
 // those that stay because there is room and nobody else has them.
 func (p *planAndRoute) placement(g *place.Grouping, sol *ilp.Solution) [][]int32 {
 	held := make([][]int32, len(g.Problem.Workers))
-	has := make([]bool, len(p.Env.Adapters))
+	has := make([]bool, len(p.Env().Adapters))
 	for _, f := range sol.Flows {
 		k := g.Problem.Groups[f.Group].Adapter
 		held[f.Worker] = append(held[f.Worker], k)
@@ -460,7 +459,7 @@ func (p *planAndRoute) placement(g *place.Grouping, sol *ilp.Solution) [][]int32
 		held[j] = sorted(held[j])
 	}
 	for j := range held {
-		for _, k := range p.Held[j] {
+		for _, k := range p.Held()[j] {
 			if !has[k] {
 				held[j] = append(held[j], k)
 				has[k] = true

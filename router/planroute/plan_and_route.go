@@ -167,7 +167,7 @@ func (p *planAndRoute) Preview(r router.Request, v *router.View) int {
 // cheapest is the worker with the lowest price, None if no worker is usable, and
 // the time to first token there, s.
 func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, first float64) {
-	p.bounds.begin(r, v)
+	p.bounds.begin(p, &r, v)
 	p.pool.begin(r.Adapter, v)
 	best := choose.New(nil)
 	offer := func(j int) {
@@ -178,7 +178,7 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 		}
 	}
 	if r.Adapter != trace.BaseModel { // where it most often goes comes first, so that few others need a closer look
-		for _, j := range p.Where[r.Adapter] {
+		for _, j := range p.Where(r.Adapter) {
 			if v.Workers[j].Usable() {
 				offer(int(j))
 			}
@@ -186,7 +186,7 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 	}
 	for j := range v.Workers {
 		if v.Workers[j].Usable() && !(r.Adapter != trace.BaseModel && p.Holds(r.Adapter, j)) &&
-			p.bounds.price(p, r, j, v) <= best.Cost {
+			p.bounds.price(p, &r, j, v, best.Cost) <= best.Cost {
 			offer(j)
 		}
 	}
@@ -213,7 +213,7 @@ func (p *planAndRoute) firstWeight() float64 {
 // price estimates the time, s, that a request costs itself and the others on a
 // worker, and how much of it its first token takes.
 func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, first float64) {
-	w, l, cost := &v.Workers[j], &p.backlogs[j], p.Env.Workers[j].Cost
+	w, l, cost := &v.Workers[j], &p.backlogs[j], p.Env().Workers[j].Cost
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	output, exec := r.ExpectedOutput(), l.exec.Or(p.exec.Or(guessExec))
 	kv := w.KVUsed
@@ -268,7 +268,7 @@ func (p *planAndRoute) comes() float64 {
 	if p.gap.Value <= 0 {
 		return 0
 	}
-	return 1 / (p.gap.Value * float64(len(p.Env.Workers)))
+	return 1 / (p.gap.Value * float64(len(p.Env().Workers)))
 }
 
 // Note implements Policy.

@@ -152,8 +152,8 @@ func TestFetchesInSteps(t *testing.T) {
 		v.Index = router.NewIndex(1, 3)
 		v.Index.Set(0, 0, w.Adapters[0])
 		total, first = p.price(r, 0, v)
-		p.bounds.begin(r, v)
-		if low := p.bounds.price(p, r, 0, v); low > total {
+		p.bounds.begin(p, &r, v)
+		if low := p.bounds.price(p, &r, 0, v, math.Inf(1)); low > total {
 			t.Errorf("from tier %d: the bound %v is above the price %v", tier, low, total)
 		}
 		return total, first
@@ -203,8 +203,8 @@ func TestAdaptersOfTheBatch(t *testing.T) {
 		routertest.Close(t, c.name+", first token", first, 1+3.1+c.longer)
 		want := 50*(3.1+c.longer) + 2 + 100*(1.1+c.longer-c.longerBefore)
 		routertest.Close(t, c.name, total, 30*first+want)
-		p.bounds.begin(r, v)
-		if low := p.bounds.price(p, r, 0, v); low > total {
+		p.bounds.begin(p, &r, v)
+		if low := p.bounds.price(p, &r, 0, v, math.Inf(1)); low > total {
 			t.Errorf("%s: the bound %v is above the price %v", c.name, low, total)
 		}
 	}

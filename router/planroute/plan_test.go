@@ -39,16 +39,16 @@ func TestSpeedsByHand(t *testing.T) {
 	routertest.Close(t, "moving it", p.moveCost(&a, unit), 0)
 	a.Running = true
 	routertest.Close(t, "a running request", p.remaining(&a, unit), 60*1.2)
-	p.Env.Moving = router.MoveRecompute
+	p.Env().Moving = router.MoveRecompute
 	routertest.Close(t, "computing its prompt again", p.moveCost(&a, unit), 3.4)
-	p.Env.Moving = router.MoveCopy
+	p.Env().Moving = router.MoveCopy
 	routertest.Close(t, "copying its KV cache", p.moveCost(&a, unit), 340*3)
 	for _, c := range []struct {
 		moving                 router.Moving
 		waiting, running, base bool
 	}{{"", false, false, false}, {router.MoveNone, false, false, false}, {router.MoveQueued, true, false, false},
 		{router.MoveRecompute, true, true, false}, {router.MoveCopy, true, true, false}} {
-		p.Env.Moving = c.moving
+		p.Env().Moving = c.moving
 		if p.movable(&router.InFlight{}) != c.waiting || p.movable(&router.InFlight{Running: true}) != c.running ||
 			p.movable(&router.InFlight{Adapter: -1}) != c.base ||
 			p.movable(&router.InFlight{Adapter: -1, Running: true}) != c.base {
@@ -139,7 +139,7 @@ func TestSpreadByHand(t *testing.T) {
 		for j := range 4 {
 			g.Problem.Workers = append(g.Problem.Workers, ilp.Worker{Speed: 1, Closed: slices.Contains(c.closed, j)})
 		}
-		to := openOf(g.Problem, p.Where[0])
+		to := openOf(g.Problem, p.Where(0))
 		split := make([]int64, len(to))
 		load := slices.Clone(c.load)
 		spread(g, to, split, 1, load)
@@ -255,9 +255,9 @@ func (s gaining) Solve(_ context.Context, p *ilp.Problem, _ ilp.Budget) (*ilp.So
 func TestLoadsSoonUsedByHand(t *testing.T) {
 	env := routertest.HandEnv(2, 3)
 	p, v := routertest.New(t, "period_mig:horizon=10", env).Policy.(*planAndRoute), routertest.View(env)
-	p.Demand[0].Rate, p.Demand[1].Rate, p.Demand[2].Rate = 0.1, 0.05, 0.05
+	p.Demand()[0].Rate, p.Demand()[1].Rate, p.Demand()[2].Rate = 0.1, 0.05, 0.05
 	v.Workers[0].Adapters[2].Tier = router.Host
-	p.Next = [][]int32{{0, 1, 2}, {0, 2}}
+	p.Aim([][]int32{{0, 1, 2}, {0, 2}})
 	loads := []router.Placement{{Worker: 0, Adapter: 0}, {Worker: 0, Adapter: 1}, {Worker: 0, Adapter: 2},
 		{Worker: 1, Adapter: 0}, {Worker: 1, Adapter: 2}}
 	got := p.soonUsed(slices.Clone(loads), v)
@@ -265,7 +265,7 @@ func TestLoadsSoonUsedByHand(t *testing.T) {
 		{Worker: 1, Adapter: 0}}; !slices.Equal(got, want) {
 		t.Errorf("loads %v, expected %v", got, want)
 	}
-	p.Env.Workers[0].HostSlots = 2 // one less than is placed there
+	p.Env().Workers[0].HostSlots = 2 // one less than is placed there
 	got = p.soonUsed(slices.Clone(loads), v)
 	if want := []router.Placement{{Worker: 0, Adapter: 2}, {Worker: 1, Adapter: 0}}; !slices.Equal(got, want) {
 		t.Errorf("loads %v, expected %v", got, want)
@@ -280,7 +280,7 @@ func TestUnloadsInTheWayByHand(t *testing.T) {
 		env.Workers[j].HostSlots = 2
 	}
 	p, v := routertest.New(t, "period_mig", env).Policy.(*planAndRoute), routertest.View(env)
-	p.Demand[1].Rate, p.Demand[2].Rate = 0.05, 0.02
+	p.Demand()[1].Rate, p.Demand()[2].Rate = 0.05, 0.02
 	v.Workers[0].Adapters[1].Tier, v.Workers[0].Adapters[2].Tier = router.Host, router.GPU
 	v.Workers[1].Adapters[1].Tier = router.Host
 	got := p.inTheWay([]router.Placement{{Worker: 0, Adapter: 0}, {Worker: 1, Adapter: 0}},
@@ -343,7 +343,7 @@ func TestPeriodicPlansForSpeed(t *testing.T) {
 func TestMoveCostIsTheProfiles(t *testing.T) {
 	env := routertest.Unequal(1)
 	p := routertest.New(t, "period_mig", env).Policy.(*planAndRoute)
-	p.Env.Moving = router.MoveCopy
+	p.Env().Moving = router.MoveCopy
 	for j, want := range []float64{300 * 1e5 / 1e10, 3 * 300 * 1e5 / 1e10} {
 		a := &router.InFlight{Worker: int32(j), Running: true, Prompt: 200, Generated: 100}
 		if got := p.moveCost(a, rate{cost: routertest.Slower(1)}); math.Abs(got-want) > 1e-12 {

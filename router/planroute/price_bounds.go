@@ -9,14 +9,16 @@ import (
 
 // priceBounds tells cheaply what prices are not below, so that a request needs a close
 // look at few of many workers. Times of steps are looked up once for each kind of
-// worker, batch and rank.
+// worker, rank, batch and number of adapters.
 type priceBounds struct {
 	costs []router.CostModel
-	kind  []int32       // by worker: its place in costs
-	steps [][][]float64 // by kind, largest rank and batch: a step without KV tokens; 0: not asked yet
+	kind  []int32         // by worker: its place in costs
+	steps [][][][]float64 // by kind, largest rank, batch and adapters: a step without KV tokens; 0: not asked yet
 	// By kind, of the request at hand: its prefill, its adapter's load from host
 	// memory, and what it takes at least to get there.
 	prefill, load, fetch []float64
+	// Of the request at hand, too: the weight of its first token, its output, and the mean execution.
+	weight, output, exec float64
 }
 
 func newPriceBounds(workers []router.Spec) priceBounds {
@@ -37,13 +39,14 @@ func newPriceBounds(workers []router.Spec) priceBounds {
 		}
 		b.kind[j] = k
 	}
-	b.steps, b.prefill = make([][][]float64, len(b.costs)), make([]float64, len(b.costs))
+	b.steps, b.prefill = make([][][][]float64, len(b.costs)), make([]float64, len(b.costs))
 	b.load, b.fetch = make([]float64, len(b.costs)), make([]float64, len(b.costs))
 	return b
 }
 
 // begin prepares for the prices of a request.
-func (b *priceBounds) begin(r router.Request, v *router.View) {
+func (b *priceBounds) begin(p *planAndRoute, r *router.Request, v *router.View) {
+	b.weight, b.output, b.exec = p.firstWeight(), r.ExpectedOutput(), p.exec.Or(guessExec)
 	for k, c := range b.costs {
 		b.prefill[k] = c.Prefill(int64(r.Prompt))
 		if r.Adapter != trace.BaseModel {
@@ -54,39 +57,53 @@ func (b *priceBounds) begin(r router.Request, v *router.View) {
 	}
 }
 
-// step is the least time of a decode step: without KV tokens, and with as few adapters as can be.
-func (b *priceBounds) step(kind int32, batch, rank int) float64 {
-	for len(b.steps[kind]) <= rank {
-		b.steps[kind] = append(b.steps[kind], nil)
+// step is the least time of a decode step: without KV tokens.
+func (b *priceBounds) step(kind int32, batch, adapters, rank int) float64 {
+	row := at(at(at(&b.steps[kind], rank), batch), adapters)
+	if *row == 0 {
+		*row = b.costs[kind].DecodeStep(batch, adapters, 0, rank)
 	}
-	for len(b.steps[kind][rank]) <= batch {
-		b.steps[kind][rank] = append(b.steps[kind][rank], 0)
+	return *row
+}
+
+// at returns a pointer to an element of a list, which grows as needed.
+func at[T any](list *[]T, i int) *T {
+	if more := i + 1 - len(*list); more > 0 {
+		*list = append(*list, make([]T, more)...)
 	}
-	t := &b.steps[kind][rank][batch]
-	if *t == 0 {
-		*t = b.costs[kind].DecodeStep(batch, 0, 0, rank)
-	}
-	return *t
+	return &(*list)[i]
 }
 
 // price is what the price of a worker on which the request's adapter is not placed
-// is not below, without a look at its KV cache, and at its adapters but for the index.
-func (b *priceBounds) price(p *planAndRoute, r router.Request, j int, v *router.View) float64 {
-	w, l, kind := &v.Workers[j], &p.backlogs[j], b.kind[j]
+// is not below, without a look at its KV cache. It is less exact, and sooner there, where it is above enough.
+func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router.View, enough float64) float64 {
+	w, l, s, kind := &v.Workers[j], &p.backlogs[j], &p.workers[j], b.kind[j]
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
-	exec, step := l.exec.Or(p.exec.Or(guessExec)), b.step(kind, min(running+1, limit), w.MaxRank)
-	load, fetch := 0.0, 0.0
-	if x := v.Index; x != nil && r.Adapter != trace.BaseModel && !x.Has(j, r.Adapter) {
-		if load = b.load[kind]; !x.InHost(j, r.Adapter) {
-			fetch = b.fetch[kind]
+	exec := l.exec.Or(b.exec)
+	adapters, load, evicts, fetch, comes := w.ActiveLoras, 0.0, 0.0, 0.0, false
+	if r.Adapter != trace.BaseModel {
+		var here bool // in host memory
+		if comes, here = missing(r.Adapter, j, v); comes {
+			adapters++
+			if load = b.load[kind]; w.SlotsUsed >= w.Slots {
+				evicts = load
+			}
+			if !here {
+				fetch = b.fetch[kind]
+			}
+		} else {
+			more := 0
+			adapters, more = batchAdapters(w, r.Adapter)
+			adapters += more
 		}
 	}
-	if p.workers[j].FetchesInSteps {
+	step := b.step(kind, min(running+1, limit), adapters, w.MaxRank)
+	if s.FetchesInSteps {
 		load, fetch = load+fetch, 0
 	}
 	n, prefill := l.next(w, v.Now), b.prefill[kind]
 	if p.index != nil && r.Text != nil {
-		prefill = b.costs[kind].Prefill(int64(p.uncached(&r, j, v)))
+		prefill = b.costs[kind].Prefill(int64(p.uncached(r, j, v)))
 	}
 	alone := prefill
 	if n.tokens > 0 {
@@ -94,16 +111,36 @@ func (b *priceBounds) price(p *planAndRoute, r router.Request, j int, v *router.
 	}
 	enters := p.enters(r.Adapter, j, v.Now) - v.Now
 	if p.firstUse(r.Adapter, j) { // some of it, at most, is shared
-		enters -= p.workers[j].FirstUse * p.share(r.Adapter)
+		enters -= s.FirstUse * p.share(r.Adapter)
 	}
 	first := max(n.starts-v.Now, enters, fetch) + n.loads + load + max(n.compute, alone)
 	if running > 0 {
 		first += step
 	}
-	first += exec * float64(max(w.Running+1-limit, 0)) / float64(limit)
-	total := p.firstWeight()*first + r.ExpectedOutput()*step + (load+prefill)*float64(running)
+	total := b.weight*(first+evicts) + b.output*step + (load+prefill+evicts)*float64(running)
 	if r.Adapter != trace.BaseModel {
 		total += p.spill * exec
 	}
-	return total * (1 - 1e-9) // it is not added up in the same order
+	if comes {
+		total += p.pool.price * exec
+	}
+	const less = 1 - 1e-9 // it is not added up in the same order
+	if total*less > enough {
+		return total * less
+	}
+	c := crowdOf(w)
+	waits := float64(max(w.Running+max(w.Queued-c.slotless, 0)+1-limit, 0)) / float64(limit)
+	if comes {
+		waits += c.turnsOfNew(w.Slots, s.Blocks)
+	}
+	return (total + b.weight*exec*waits) * less
+}
+
+// missing says whether an adapter has neither a slot nor requests on a worker, and whether it is in its host memory.
+func missing(k int32, j int, v *router.View) (comes, here bool) {
+	if x := v.Index; x != nil {
+		return !x.Has(j, k), x.InHost(j, k)
+	}
+	st := v.Workers[j].Adapter(k)
+	return !st.Wanted(), st.Tier >= router.Host
 }

@@ -62,14 +62,7 @@ func (p *slotPool) begin(k int32, v *router.View) {
 	if k == trace.BaseModel || p.cost == 0 {
 		return
 	}
-	used := int32(0)
-	for j := range v.Workers {
-		if w := &v.Workers[j]; w.Usable() {
-			st := w.Adapter(k)
-			used += st.Running + st.Queued
-		}
-	}
-	if used == 0 {
+	if !inUse(k, v) {
 		return
 	}
 	slots, taken := p.count(v)
@@ -77,6 +70,16 @@ func (p *slotPool) begin(k int32, v *router.View) {
 		taken, slots = taken*mostPooled/slots, mostPooled
 	}
 	p.price = p.cost * othersDelayed(max(p.usage.Value*float64(slots), float64(taken)), taken, slots)
+}
+
+// inUse says whether a usable worker has requests of an adapter.
+func inUse(k int32, v *router.View) bool {
+	for _, w := range v.Having(k) {
+		if st := w.Adapter(k); st.Running+st.Queued > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // secondSlot is the price, in executions, that others pay if the request at hand, of adapter k, goes to a worker.

@@ -29,7 +29,8 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	put := func(a *router.InFlight, j int32, by int) {
 		w := &v.Workers[j]
 		if !copied[j] {
-			w.Adapters, copied[j] = slices.Clone(w.Adapters), true
+			w.Detach()
+			copied[j] = true
 		}
 		w.Queued += by
 		w.QueuedToks += int64(by) * int64(a.Prompt)
@@ -76,7 +77,7 @@ const manyWait = 1024
 // stuck lists requests that wait for something else than prompts or weights, the
 // oldest first, and says on which workers there are such.
 func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, busy []bool) {
-	if p.Env.Moving == router.MoveNone || p.Env.Moving == "" {
+	if p.Env().Moving == router.MoveNone || p.Env().Moving == "" {
 		return nil, nil
 	}
 	busy = make([]bool, len(s.Workers))

@@ -180,7 +180,7 @@ func TestStealDeepQueues(t *testing.T) {
 		if got := p.steal(s); !slices.Equal(got, c.want) {
 			t.Errorf("%d is many, %d wait there: %v, expected %v", c.deep, c.there, got, c.want)
 		}
-		p.PlannedAt = s.Now
+		p.Forecast(s.Now)
 		if w := p.Select(s.View); w.Worker(0) != (c.want != nil) || c.want != nil && w.MostWaiting != c.deep {
 			t.Errorf("%d is many, %d wait there: wants those of worker 0: %v, %d", c.deep, c.there, w.Worker(0),
 				w.MostWaiting)

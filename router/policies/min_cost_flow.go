@@ -54,7 +54,7 @@ func (p *minCost) Begin(s *router.PlannerInput) *router.Pending {
 	for j := range s.Workers {
 		if up[j] = s.Workers[j].Usable(); up[j] {
 			n++
-			slots += p.Env.Workers[j].Slots
+			slots += p.Env().Workers[j].Slots
 		}
 	}
 	if n == 0 {
@@ -69,8 +69,8 @@ func (p *minCost) Begin(s *router.PlannerInput) *router.Pending {
 // at least one and at most every worker to each adapter.
 func (p *minCost) resize(now float64, up int, slots float64) {
 	total := 0.0
-	for k := range p.Demand {
-		total += p.Demand[k].Rate
+	for k := range p.Demand() {
+		total += p.Demand()[k].Rate
 	}
 	if total == 0 {
 		return
@@ -80,7 +80,7 @@ func (p *minCost) resize(now float64, up int, slots float64) {
 	order := upTo(len(p.replicas))
 	left := int(slots)
 	for k := range want {
-		exact := slots * p.Demand[k].Rate / total
+		exact := slots * p.Demand()[k].Rate / total
 		want[k] = int(exact)
 		rest[k] = exact - math.Floor(exact)
 		left -= want[k]
@@ -101,12 +101,12 @@ func (p *minCost) resize(now float64, up int, slots float64) {
 
 // target is the cheapest placement of the replicas, of which routing changes nothing.
 func (p *minCost) target(up []bool) [][]int32 {
-	n := len(p.Env.Workers)
+	n := len(p.Env().Workers)
 	room := make([]int, n)
 	slots, total := 0, 0
 	for j := range up {
 		if up[j] {
-			slots += max(p.Env.Workers[j].Slots, 1)
+			slots += max(p.Env().Workers[j].Slots, 1)
 		}
 	}
 	for _, r := range p.replicas {
@@ -114,7 +114,7 @@ func (p *minCost) target(up []bool) [][]int32 {
 	}
 	for j := range room {
 		if up[j] { // more than the slots where there are more adapters
-			own := max(p.Env.Workers[j].Slots, 1)
+			own := max(p.Env().Workers[j].Slots, 1)
 			room[j] = max(own, (total*own+slots-1)/slots)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func TestResizeByHand(t *testing.T) {
 	p := routertest.New(t, "min-cost-flow:cooldown=10", routertest.HandEnv(3, 4)).Policy.(*minCost)
 	for k, rate := range []float64{5, 3, 0, 1} {
-		p.Demand[k].Rate = rate
+		p.Demand()[k].Rate = rate
 	}
 	resize := func(now float64, up int, slots float64, want ...int) {
 		t.Helper()
@@ -25,14 +25,14 @@ func TestResizeByHand(t *testing.T) {
 		}
 	}
 	resize(1, 3, 6, 3, 2, 1, 1)
-	p.Demand[0].Rate, p.Demand[3].Rate = 1, 5
+	p.Demand()[0].Rate, p.Demand()[3].Rate = 1, 5
 	resize(10.9, 3, 6, 3, 2, 1, 3) // what changed at 1 stays for 10 s
 	resize(11, 3, 6, 1, 2, 1, 3)   // 0.67, 2, 0, 3.33
 	resize(30, 2, 6, 1, 2, 1, 2)   // two workers are up
-	p.Demand[1].Rate, p.Demand[0].Rate = 0, 2
+	p.Demand()[1].Rate, p.Demand()[0].Rate = 0, 2
 	resize(50, 3, 4, 1, 1, 1, 3) // 1.14, 0, 0, 2.86
-	for k := range p.Demand {
-		p.Demand[k].Rate = 0
+	for k := range p.Demand() {
+		p.Demand()[k].Rate = 0
 	}
 	resize(90, 1, 6, 1, 1, 1, 3) // nothing is known: as it was
 }
@@ -107,7 +107,7 @@ func cheapest(supply, room []int, cost [][]float64) (units int, total float64) {
 func TestMinCostMindsSlots(t *testing.T) {
 	env := routertest.Unequal(6)
 	for many := range 2 {
-		held := routertest.New(t, "min-cost-flow", env).Policy.(*minCost).Held
+		held := routertest.New(t, "min-cost-flow", env).Policy.(*minCost).Held()
 		if len(held[many]) != 4 || len(held[1-many]) != 2 {
 			t.Errorf("%d and %d adapters on workers of 4 and 2 slots", len(held[many]), len(held[1-many]))
 		}

@@ -50,22 +50,22 @@ const typicalBatch = 8
 // forecast, of which routing changes nothing: the slowest workers get the lowest
 // ranks, each as much as its speed.
 func (p *rankGroup) target(up []int32) [][]int32 {
-	order := upTo(len(p.Env.Adapters))
+	order := upTo(len(p.Env().Adapters))
 	weight := make([]float64, len(order))
 	time := make([]float64, len(up)) // of each worker, for the demand as a whole
 	total := 0.0
 	for k := range order {
 		for j, w := range up {
 			// a little for adapters without demand, so that they are somewhere
-			step := p.Env.Workers[w].Cost.DecodeStep(typicalBatch, typicalBatch, 0, p.Env.Adapters[k].Rank)
-			t := (p.Demand[k].Rate + 1e-3) * step
+			step := p.Env().Workers[w].Cost.DecodeStep(typicalBatch, typicalBatch, 0, p.Env().Adapters[k].Rank)
+			t := (p.Demand()[k].Rate + 1e-3) * step
 			time[j] += t
 			weight[k] += t
 		}
 		total += weight[k]
 	}
 	slices.SortStableFunc(order, func(a, b int32) int {
-		return cmp.Compare(p.Env.Adapters[a].Rank, p.Env.Adapters[b].Rank)
+		return cmp.Compare(p.Env().Adapters[a].Rank, p.Env().Adapters[b].Rank)
 	})
 	slow := slices.Sorted(slices.Values(time))
 	slices.Reverse(slow)
@@ -120,7 +120,7 @@ func (p *rankGroup) seat(runs [][]int32, slow, time []float64, up []int32) [][]i
 			}
 		}
 	}
-	held := make([][]int32, len(p.Env.Workers))
+	held := make([][]int32, len(p.Env().Workers))
 	for g, js := range transport(ones, ones, cost) {
 		if len(js) != 1 {
 			panic(fmt.Sprintf("router: run %d of adapters has %d workers", g, len(js)))

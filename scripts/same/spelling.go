@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -21,10 +22,13 @@ var commandNames = map[string][]string{
 }
 
 // flagNames has the later spellings of a flag, in any command; the first that the build's help lists is used.
-// "arg" makes its value an argument. A flag that has none here and is not listed becomes a key of --engine-args.
+// "arg" makes its value an argument; "1/NAME" is the flag NAME with 1 / the value. A flag that has
+// none here and is not listed becomes a key of --engine-args.
 var flagNames = map[string][]string{
 	"scenario": {"arg"},
 	"records":  {"arg"}, // of calibrate
+	// of workloads; worker has a flag of this name
+	"time-scale": {"1/rate-scale"},
 }
 
 // engineKeys has the keys of --engine-args that are not the flag's name with underscores.
@@ -111,6 +115,12 @@ func (b *build) args(s step) ([]string, error) {
 			return nil, err
 		case name == "arg":
 			last = append(last, f.value)
+		case strings.HasPrefix(name, "1/"):
+			x, err := strconv.ParseFloat(f.value, 64)
+			if err != nil {
+				return nil, fmt.Errorf("--%s: %w", f.name, err)
+			}
+			args = append(args, "--"+name[len("1/"):], fmt.Sprint(1/x))
 		case name == "engine-args":
 			key := engineKeys[f.name]
 			if key == "" {
@@ -135,7 +145,7 @@ func (b *build) args(s step) ([]string, error) {
 
 func (b *build) spell(command string, known map[string]bool, flag string) (string, error) {
 	for _, name := range append([]string{flag}, flagNames[flag]...) {
-		if known[name] || name == "arg" {
+		if known[strings.TrimPrefix(name, "1/")] || name == "arg" {
 			return name, nil
 		}
 	}

@@ -36,9 +36,6 @@ func (e *Engine) Add(r *Request) {
 	e.Loop.At(f.free, event.Enter, f.enter)
 }
 
-// Meet notes that the front end has seen a request of the adapter, so that the next one is not its first use.
-func (a *Adapter) Meet() { a.known = true }
-
 // Resume puts a request that was in flight before the simulation began into the queue.
 func (e *Engine) Resume(r *Request) {
 	r.engine, r.Row = e, e.Rows.Of(r.Adapter)

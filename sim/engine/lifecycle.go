@@ -62,7 +62,7 @@ func (e *Engine) Start(r *Request) bool {
 	}
 	e.dequeue(r)
 	if r.StartedAt == tick.Never {
-		e.Policy.serve(r.Row, PromptWeight*int64(r.Prompt))
+		e.Policy.serve(r.Row, promptWeight*int64(r.Prompt))
 	}
 	r.state = Filling
 	e.Books.Running++

@@ -116,7 +116,7 @@ func (p *Policy) Last() *Request {
 // counter is raised to the least of the others, so idle time gives no credit. A prompt counts when its request runs for
 // the first time, not again after a retraction or move.
 const (
-	PromptWeight = 1
+	promptWeight = 1
 	OutputWeight = 2
 )
 

@@ -32,6 +32,13 @@ func (m *Manager) WarmUp(a *Adapter) {
 	m.setTier(a, router.GPU)
 }
 
+// Begin puts an adapter from host memory into a GPU slot at once, as at a server's start, if a slot is free.
+func (m *Manager) Begin(a *Adapter) {
+	if !a.slot && len(m.slots) < m.opt.Slots && m.Loaded(a) {
+		m.WarmUp(a)
+	}
+}
+
 // reserveHost books host memory for an adapter that is not there yet.
 func (m *Manager) reserveHost(a *Adapter) {
 	if m.state(a).Tier < router.Host && !a.fetch {

@@ -188,7 +188,7 @@ func (m *Manager) Prefetch(a *Adapter) {
 		return
 	}
 	if len(m.slots)+m.unplaced >= m.opt.Slots {
-		if !m.SlotAvailable(a) {
+		if !m.slotAvailable(a) {
 			return
 		}
 		if k := m.selectVictim(-1); k < 0 || m.slots[k].Waiting > 0 {

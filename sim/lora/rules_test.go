@@ -242,11 +242,11 @@ func TestSlotAvailable(t *testing.T) {
 	b := newBench(t, Options{Slots: 2, Blocking: true}, 0, 1, 2, 3)
 	b.use(0)
 	b.run(1, 0)
-	if !b.m.SlotAvailable(b.e.adapters[2]) || !b.m.CanRun(b.e.adapters[2]) || b.m.Full() {
+	if !b.m.slotAvailable(b.e.adapters[2]) || !b.m.CanRun(b.e.adapters[2]) || b.m.Full() {
 		t.Error("adapter 2 cannot take the slot of an idle one")
 	}
 	b.m.Pin(0, true)
-	if b.m.SlotAvailable(b.e.adapters[2]) || !b.m.CanRun(b.e.adapters[0]) || !b.m.Pins() {
+	if b.m.slotAvailable(b.e.adapters[2]) || !b.m.CanRun(b.e.adapters[0]) || !b.m.Pins() {
 		t.Error("adapter 2 can take the slot of a pinned one, or that cannot run itself")
 	}
 	b.m.Pin(0, false)

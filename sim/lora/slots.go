@@ -318,9 +318,9 @@ func (m *Manager) dropSlot(a *Adapter) {
 	m.publish()
 }
 
-// SlotAvailable reports whether an idle adapter can run beside the adapters that are running, chosen or being loaded
+// slotAvailable reports whether an idle adapter can run beside the adapters that are running, chosen or being loaded
 // (LoRAManager.validate_lora_batch in lora/lora_manager.py). Idle adapters lose their slots unless they are pinned.
-func (m *Manager) SlotAvailable(a *Adapter) bool {
+func (m *Manager) slotAvailable(a *Adapter) bool {
 	n := len(m.active)
 	if m.pins {
 		for _, o := range m.slots {
@@ -343,7 +343,7 @@ func (m *Manager) CanRun(a *Adapter) bool {
 	case a.loading:
 		return m.opt.Blocking
 	}
-	return a.slot && !m.opt.Displaces || m.SlotAvailable(a)
+	return a.slot && !m.opt.Displaces || m.slotAvailable(a)
 }
 
 // MustLoad reports whether the requests of an adapter wait for its load while others run (lora/lora_overlap_loader.py

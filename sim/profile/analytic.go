@@ -31,12 +31,12 @@ func NewAnalytic(model, gpu string) Analytic {
 
 // Times of LoRA kernels.
 const (
-	// LoRAFactor is the assumed time of LoRA kernels over the roofline: reading the adapters' weights at the
-	// peak bandwidth, computing at the peak rate. It is near the geometric mean of LoRAFactorLow and
-	// LoRAFactorHigh, the least and the largest measured factor: 1.4 for csgmv of sglang (RTX 4090,
+	// loraFactor is the assumed time of LoRA kernels over the roofline: reading the adapters' weights at the
+	// peak bandwidth, computing at the peak rate. It is near the geometric mean of loraFactorLow and
+	// loraFactorHigh, the least and the largest measured factor: 1.4 for csgmv of sglang (RTX 4090,
 	// Llama-2-7B: 6.87 us per rank against 4.96), 5.6 to 10.3 for vLLM 0.8.5 (64 GB H100, Llama-3.1-8B and
 	// Qwen2.5-7B, ranks 32 and 16: 0.41 ms and 0.012 ms per slot for an adapter of rank 16 against 0.042).
-	LoRAFactor, LoRAFactorLow, LoRAFactorHigh = 4.0, 1.4, 10.3
+	loraFactor, loraFactorLow, loraFactorHigh = 4.0, 1.4, 10.3
 	// loraKernels is the number of LoRA kernels of a layer, loraKernelMs the least time of each. They are a
 	// shrink and an expand for the projections of queries, keys and values, for the attention's output, and
 	// for both parts of the feed-forward network.
@@ -141,7 +141,7 @@ func (a Analytic) Profile() (*Profile, error) {
 		"FLOP/s; KV cache of %d bits; times of the engine from %s. "+
 		"LoRA kernels: %g times the roofline at peak rates (measured: %g to %g times).%s",
 		g.Name, peak/1e12, g.GBPerS, g.MemoryGiB, 100*gemm.Read, 100*gemm.Compute, a.KVBits, e.fittedOn,
-		LoRAFactor, LoRAFactorLow, LoRAFactorHigh, ranks)
+		loraFactor, loraFactorLow, loraFactorHigh, ranks)
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("analytic profile of %s on %s: %w", m.Name, g.Name, err)
 	}
@@ -266,7 +266,7 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU, e *engineTimes) 
 
 	// An adapter has 2 bytes and a token 2 operations for each of its weights: the same
 	// number for both.
-	weights := LoRAFactor * m.LoRABytesPerRank()
+	weights := loraFactor * m.LoRABytesPerRank()
 	l.LoRA.Backend = BackendRoofline
 	l.LoRA.RankUs = Round4(weights / (n * g.GBPerS * 1e9) * 1e6)
 	l.LoRA.TokenRankNs = Round4(weights / (n * g.TFLOPS16 * 1e12) * 1e9)

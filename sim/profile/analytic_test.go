@@ -203,9 +203,9 @@ func TestLoRARoofline(t *testing.T) {
 	for _, r := range cal.Latency.Adapters.ByRank {
 		measured := r.PerAdapterMs + cal.Latency.Adapters.PerSlotUs/1000
 		roofline := perRank * float64(r.Rank) / 2020e9 * 1000
-		if f := measured / roofline; f < LoRAFactorLow || f > LoRAFactorHigh {
+		if f := measured / roofline; f < loraFactorLow || f > loraFactorHigh {
 			t.Errorf("rank %d: measured %.3f ms are %.1f times the roofline, stated are %g to %g", r.Rank, measured, f,
-				LoRAFactorLow, LoRAFactorHigh)
+				loraFactorLow, loraFactorHigh)
 		}
 	}
 }

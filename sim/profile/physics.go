@@ -30,9 +30,9 @@ func (f *Floor) bandwidth() float64 { return float64(f.Count) * f.GPU.GBPerS * 1
 // PerKVTokenUs returns the time to read one token of the KV cache, us.
 func (f *Floor) PerKVTokenUs() float64 { return f.kvBytes / f.bandwidth() * 1e6 }
 
-// WeightsMs returns the time in ms to read once the weights that a step of any size reads: all without the
+// weightsMs returns the time in ms to read once the weights that a step of any size reads: all without the
 // input embedding, and only the experts of one token. 0: the model is unknown.
-func (f *Floor) WeightsMs() float64 {
+func (f *Floor) weightsMs() float64 {
 	if f.Model == nil {
 		return 0
 	}
@@ -59,8 +59,8 @@ func (p *Profile) LeastPerTokenUs() float64 {
 	return f.PerTokenUs() / gemm.Compute
 }
 
-// AdapterMs returns the time to read the weights of adapters whose ranks add up to ranks, ms.
-func (f *Floor) AdapterMs(bytesPerRank float64, ranks int) float64 {
+// adapterMs returns the time to read the weights of adapters whose ranks add up to ranks, ms.
+func (f *Floor) adapterMs(bytesPerRank float64, ranks int) float64 {
 	return bytesPerRank * float64(ranks) / f.bandwidth() * 1000
 }
 
@@ -72,7 +72,7 @@ func (f *Floor) Least(name string) float64 {
 	case "decode.per_kv_token_us", "adapters.per_kv_token_us":
 		return f.PerKVTokenUs()
 	case "decode.base_ms", "prefill.base_ms", "adapters.base_ms":
-		return f.WeightsMs()
+		return f.weightsMs()
 	case "prefill.per_token_us", "adapters.per_token_us":
 		return f.PerTokenUs()
 	}

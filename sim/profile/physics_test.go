@@ -100,7 +100,7 @@ func checkPhysics(t *testing.T, p *Profile) {
 			w := StepWork{Batch: batch, KV: batch * ctx}
 			kv := f.PerKVTokenUs() * float64(w.KV) / 1000
 			faster(fmt.Sprintf("a decode step of %d requests of %d tokens", batch, ctx), 1000*costs.Step(&w).Seconds(),
-				f.WeightsMs()+kv)
+				f.weightsMs()+kv)
 			for _, rank := range []int{8, 16, 64} {
 				if !loras || rank > p.Engine.MaxLoraRank {
 					continue
@@ -109,7 +109,7 @@ func checkPhysics(t *testing.T, p *Profile) {
 				ms := 1000 * (Model{costs}).DecodeStep(int(batch), int(batch), w.KV, rank)
 				faster(fmt.Sprintf("a decode step of %d requests of %d tokens with %d adapters of rank %d", batch, ctx,
 					distinct, rank), ms,
-					f.WeightsMs()+kv+f.AdapterMs(p.Adapters.BytesPerRank, int(distinct)*rank))
+					f.weightsMs()+kv+f.adapterMs(p.Adapters.BytesPerRank, int(distinct)*rank))
 			}
 		}
 	}
@@ -118,7 +118,7 @@ func checkPhysics(t *testing.T, p *Profile) {
 			continue
 		}
 		ms := 1000 * costs.prompt(n)
-		faster(fmt.Sprintf("a prefill step of %d tokens", n), ms, f.WeightsMs())
+		faster(fmt.Sprintf("a prefill step of %d tokens", n), ms, f.weightsMs())
 		faster(fmt.Sprintf("computing %d tokens", n), ms, float64(n)*f.PerTokenUs()/1000)
 	}
 }

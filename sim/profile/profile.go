@@ -446,15 +446,20 @@ func Load(ctx context.Context, nameOrFile string) (*Profile, error) {
 	}
 	data, err := textfile.ReadFile(ctx, nameOrFile, yamlfile.MaxBytes)
 	if os.IsNotExist(err) {
-		if name, ok := ForGPU(nameOrFile); ok {
-			return Load(ctx, name)
+		switch list := ForGPU(nameOrFile); len(list) {
+		case 0:
+		case 1:
+			return Load(ctx, list[0])
+		default:
+			return nil, fmt.Errorf("profile %q fits several profiles, choose one:\n  %s", nameOrFile,
+				strings.Join(Choices(ctx, list), "\n  "))
 		}
 		if ext := filepath.Ext(nameOrFile); !strings.ContainsAny(nameOrFile, "/\\") && ext != ".yaml" && ext != ".yml" {
 			return nil, unknown(nameOrFile)
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
+		return nil, err
 	}
 	return Parse(data, nameOrFile)
 }

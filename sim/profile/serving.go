@@ -19,7 +19,7 @@ type Serving struct {
 var servings = []Serving{
 	{SchedulerVLLM, "0.33", false}, {SchedulerVLLM, "0.33", true}, {SchedulerVLLM, "0.32", false},
 	{SchedulerVLLM, "0.32", true}, {SchedulerVLLM, "0.23", false}, {SchedulerVLLM, "0.23", true},
-	{SchedulerSGLang, "0.5.23", false},
+	{SchedulerVLLM, "0.11", false}, {SchedulerVLLM, "0.11", true}, {SchedulerSGLang, "0.5.23", false},
 }
 
 // String returns the text that [ParseServing] accepts, such as vllm-0.33 or vllm-0.33:llm.
@@ -77,6 +77,11 @@ func (s Serving) Apply(p *Profile) error {
 // Llama-3.1-8B on 64 GB (334,944 tokens, share 0.9).
 const vllmShare, vllmOverhead = 0.92, 0.026
 
+// Rules that changed between the versions of [servings]. Before vLLM 0.14 the server schedules step by step unless
+// async_scheduling is given (vllm-project/vllm#27614). scheduler_reserve_full_isl came in March 2026 (#37307), after
+// vLLM 0.11 and before 0.23. vLLM 0.11 has the memory share of 0.8.5, and no rule of its own for GPUs of 160 GiB.
+const vllmAsync, vllmReserves, vllmOldShare = 14, 23, 0.9
+
 // vllm sets the defaults of vLLM. Sources, versions 0.32 and 0.33: EngineArgs.get_batch_defaults and
 // _set_default_max_num_seqs_and_batched_tokens_args in engine/arg_utils.py, CacheConfig in config/cache.py, and
 // VllmConfig in config/vllm.py, which turns asynchronous scheduling on for models that generate. The log of a server of
@@ -86,11 +91,13 @@ func (s Serving) vllm(p *Profile, card *GPU) {
 	if e.Scheduler != SchedulerVLLM {
 		e.UseVLLM()
 	}
-	e.VLLMVersion, e.AsyncScheduling, e.PageSize = s.Version, true, 16
-	e.NoChunkedPrefill, e.NoReserveFullISL, e.LongPrefillTokenThreshold = false, false, 0
+	e.VLLMVersion, e.PageSize = s.Version, 16
+	old := !e.VLLMAtLeast(vllmReserves)
+	e.AsyncScheduling, e.NoReserveFullISL = e.VLLMAtLeast(vllmAsync), old
+	e.NoChunkedPrefill, e.LongPrefillTokenThreshold = false, 0
 	large := card.MemoryGiB >= 70 && !strings.HasPrefix(card.Name, "a100")
 	switch {
-	case card.MemoryGiB >= 160:
+	case card.MemoryGiB >= 160 && !old:
 		e.MaxNumBatchedTokens, e.MaxRunningRequests = 16384, 1024
 	case large && s.LLM:
 		e.MaxNumBatchedTokens, e.MaxRunningRequests = 16384, 1024
@@ -102,7 +109,22 @@ func (s Serving) vllm(p *Profile, card *GPU) {
 		e.MaxNumBatchedTokens, e.MaxRunningRequests = 2048, 256
 	}
 	e.MaxNumBatchedTokens = min(e.MaxNumBatchedTokens, e.MaxRunningRequests*e.ContextLength)
-	p.share(card, vllmShare-vllmOverhead)
+	share := vllmShare
+	if old {
+		share = vllmOldShare
+	}
+	p.share(card, share-vllmOverhead)
+}
+
+// UseMemoryShare sets the share of the GPU's memory that the engine uses (gpu_memory_utilization of vLLM) in a computed
+// profile. It returns an error if the memory of the profile was measured or stated, or if its GPU or model is unknown.
+func (p *Profile) UseMemoryShare(share float64) error {
+	card := gpuOf(p.GPU)
+	if card == nil || !p.share(card, share-vllmOverhead) {
+		return fmt.Errorf("gpu_memory_utilization needs a computed profile (analytic:MODEL,GPU); profile %s states its "+
+			"memory: give kv_tokens", p.Name)
+	}
+	return nil
 }
 
 // sglang sets the defaults of sglang 0.5.23: _handle_gpu_memory_settings in srt/arg_groups/memory_hook.py,
@@ -132,13 +154,14 @@ func (s Serving) sglang(p *Profile, card *GPU) {
 }
 
 // share sets the pool of a computed profile, which KV cache and adapter slots share: the given share of the
-// GPUs' memory less the weights.
-func (p *Profile) share(card *GPU, share float64) {
+// GPUs' memory less the weights. It returns false for other profiles.
+func (p *Profile) share(card *GPU, share float64) bool {
 	m := architectureOf(p.Model)
 	if !p.Uncalibrated || p.Memory.PoolGiB == 0 || p.Memory.KVTokens > 0 || m == nil {
-		return
+		return false
 	}
 	weights := m.Parameters() * float64(bitsOf(p.Model)) / 8 / gib
 	n := float64(p.GPUs())
 	p.Memory.PoolGiB = Round4((n*card.MemoryGiB*share - weights) * m.kvParts(n) / n)
+	return true
 }

@@ -38,7 +38,7 @@ type Summary struct {
 
 	CV         Number       `json:"cv"` // coefficient of variation of the gaps between arrivals
 	Dispersion []Dispersion `json:"dispersion"`
-	// Locality is the share of the requests whose adapter is among the LocalityWindow distinct adapters used
+	// Locality is the share of the requests whose adapter is among the localityWindow distinct adapters used
 	// last before them.
 	Locality Number `json:"locality"`
 
@@ -56,8 +56,8 @@ type Summary struct {
 	Timeline Timeline `json:"timeline"`
 }
 
-// LocalityWindow is the number of distinct adapters that count as recent.
-const LocalityWindow = 4
+// localityWindow is the number of distinct adapters that count as recent.
+const localityWindow = 4
 
 // Dispersion is the index of dispersion of counts: the variance of the number of arrivals per window, divided by the
 // mean. For Poisson arrivals it is 1. Windows lie end to end from time 0; an incomplete last window is left out.
@@ -86,8 +86,8 @@ type Usage struct {
 	Reuse    *Reuse `json:"reuse,omitempty"`
 }
 
-// Several is the Index of a Usage of several adapters.
-const Several int32 = -2
+// several is the Index of a Usage of several adapters.
+const several int32 = -2
 
 // Tokens describes token counts per request.
 type Tokens struct {
@@ -261,7 +261,7 @@ func (c *collector) spread(s *Summary, top int) {
 	s.AdaptersUsed = len(counts)
 	s.Skew = skew(counts[:k]) // what was not used has 0
 	s.LRU = c.lruCurve(s.AdaptersUsed)
-	s.Rest.Name, s.Rest.Index, s.Rest.CV = others(len(order)-len(s.Top)), Several, undefined
+	s.Rest.Name, s.Rest.Index, s.Rest.CV = others(len(order)-len(s.Top)), several, undefined
 	s.Rest.of(s)
 }
 

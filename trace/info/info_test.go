@@ -283,7 +283,7 @@ func TestSyntheticWorkload(t *testing.T) {
 	c := synth.Default()
 	c.Adapters, c.Rate, c.Requests = 10, 50, 200_000
 	c.Popularity = synth.Popularity{Kind: synth.Zipf, Param: 1}
-	c.Arrivals = synth.Arrivals{Dist: synth.Gamma, CV: 2, Total: true}
+	c.Arrivals = synth.Arrivals{Dist: synth.Gamma, CV: []float64{2}, Total: true}
 	src, err := synth.New(c)
 	if err != nil {
 		t.Fatal(err)

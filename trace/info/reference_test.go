@@ -58,7 +58,7 @@ func slowLocality(w *trace.Workload) float64 {
 	hits := 0.0
 	for i, r := range w.Requests {
 		recent := map[int32]bool{}
-		for j := i - 1; j >= 0 && len(recent) < LocalityWindow; j-- {
+		for j := i - 1; j >= 0 && len(recent) < localityWindow; j-- {
 			recent[w.Requests[j].Adapter] = true
 		}
 		if recent[r.Adapter] {

@@ -228,7 +228,7 @@ func (s *Summary) writeHead(b *bytes.Buffer) {
 		ds = append(ds, fmt.Sprintf("%s in %g s", number(d.Index), d.Window))
 	}
 	line("dispersion", "%s (variance/mean of counts; Poisson: 1)", strings.Join(ds, ", "))
-	line("locality", "%s of requests use one of the last %d adapters", percent(s.Locality), LocalityWindow)
+	line("locality", "%s of requests use one of the last %d adapters", percent(s.Locality), localityWindow)
 	line("skew", "top 1/5/10 %% of adapters: %s / %s / %s of requests; Gini %s",
 		percent(s.Skew.Top1), percent(s.Skew.Top5), percent(s.Skew.Top10), number(s.Skew.Gini))
 	if u := s.Reuse; u != nil {

@@ -212,7 +212,7 @@ func (l *lru) locality() Number {
 		return undefined
 	}
 	hits := int64(0)
-	for k := 0; 1<<k <= LocalityWindow; k++ {
+	for k := 0; 1<<k <= localityWindow; k++ {
 		hits += l.hits[k]
 	}
 	return Number(float64(hits) / float64(l.refs-1))

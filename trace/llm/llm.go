@@ -61,8 +61,6 @@ type Options struct {
 	// Start and End bound the part of the trace to read, s after its first row: Start <= time < End. End 0 means
 	// the end of the trace. Arrivals count from Start.
 	Start, End float64
-	// TimeScale multiplies the arrival times: 0.5 replays twice as fast; 0: 1.
-	TimeScale float64
 
 	SkipBadRows bool // count malformed rows instead of failing
 	Sort        bool // sort the rows by time, in memory
@@ -236,7 +234,7 @@ func (r *Reader) sort() error {
 
 // request makes the request of a row that is at ns after the first one.
 func (r *Reader) request(w row, at int64) (trace.Request, error) {
-	q := trace.Request{ID: r.stats.Requests, Arrival: float64(at-r.start) / 1e9 * cmp.Or(r.options.TimeScale, 1),
+	q := trace.Request{ID: r.stats.Requests, Arrival: float64(at-r.start) / 1e9,
 		Adapter: trace.BaseModel, Prompt: w.prompt, Output: w.output, Text: w.text}
 	if r.options.Assign != nil {
 		q.Adapter = r.options.Assign()
@@ -297,7 +295,7 @@ func ReadUsage(ctx context.Context, path string, o Options, ranks func(n int) []
 			index[r.adapter] = k
 		}
 		w.Requests = append(w.Requests, trace.Request{ID: int64(len(w.Requests)),
-			Arrival: (at - o.Start) * cmp.Or(o.TimeScale, 1), Adapter: k})
+			Arrival: at - o.Start, Adapter: k})
 	}
 	if len(w.Requests) == 0 {
 		return nil, skipped, fmt.Errorf("%s: no request in the window from %v s; the last of %d is at %v s",

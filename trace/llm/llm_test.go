@@ -168,14 +168,14 @@ func TestAdapters(t *testing.T) {
 	}
 }
 
-func TestWindowAndScale(t *testing.T) {
+func TestWindow(t *testing.T) {
 	content := "Timestamp,Request tokens,Response tokens\n"
 	for i := range 10 {
 		content += fmt.Sprintf("%d,%d,1\n", 100+10*i, 1+i)
 	}
 	path := testutil.File(t, "trace", content)
-	got, _, err := read(llm.BurstGPT, path, llm.Options{Start: 15, End: 40, TimeScale: 0.5})
-	want := []trace.Request{request(0, 2.5, 3, 1), request(1, 7.5, 4, 1)}
+	got, _, err := read(llm.BurstGPT, path, llm.Options{Start: 15, End: 40})
+	want := []trace.Request{request(0, 5, 3, 1), request(1, 15, 4, 1)}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v, difference:\n%s", err, diff)
 	}

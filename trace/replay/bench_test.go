@@ -78,7 +78,7 @@ func BenchmarkDLoRA(b *testing.B) {
 
 func BenchmarkVanilla(b *testing.B) {
 	v := Vanilla{Path: writeTrace(b, makeRows(200_000)), Window: azure.Window{Start: 0, End: 1440},
-		Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1}
+		Mapping: Mapping{Strategy: RoundRobin}}
 	names := trace.Names(4, nil)
 	b.ReportAllocs()
 	n := 0

@@ -80,7 +80,7 @@ func TestRatesAndShares(t *testing.T) {
 func TestCV(t *testing.T) {
 	for _, d := range []string{renewal.Gamma, renewal.Weibull} {
 		c := Default()
-		c.Interval, c.TotalRate, c.Distribution, c.CV, c.CVScale = 6000, 1, d, []float64{0.25, 2}, 1.5
+		c.Interval, c.TotalRate, c.Distribution, c.CV = 6000, 1, d, []float64{0.375, 3}
 		rs := run(t, c, [][]int64{{1}, {1}, {1}})
 		last := []float64{-1, -1, -1}
 		var n, sum, squares [3]float64
@@ -187,15 +187,15 @@ func TestStreamsDiffer(t *testing.T) {
 	}
 }
 
-// TestTimeScale: the trace's own requests come closer together.
-func TestTimeScale(t *testing.T) {
+// TestSpeed: the trace's own requests come closer together.
+func TestSpeed(t *testing.T) {
 	c := Default()
 	h := [][]int64{{300, 50}, {100, 20}}
 	slow := run(t, c, h)
-	c.TimeScale = 0.01
+	c.Speed = 100
 	fast := run(t, c, h)
 	if len(slow) != len(fast) {
-		t.Fatalf("%d requests and %d with another time scale", len(slow), len(fast))
+		t.Fatalf("%d requests and %d at another speed", len(slow), len(fast))
 	}
 	for i := range slow {
 		if math.Abs(slow[i].Arrival-100*fast[i].Arrival) > 1e-9*slow[i].Arrival || slow[i].Adapter != fast[i].Adapter {
@@ -203,7 +203,7 @@ func TestTimeScale(t *testing.T) {
 		}
 	}
 	// A total rate is kept.
-	c.TotalRate, c.TimeScale = 10, 0.5
+	c.TotalRate, c.Speed = 10, 2
 	if n := float64(len(run(t, c, h))); math.Abs(n-36000) > 4*math.Sqrt(36000) {
 		t.Errorf("%v requests at 10/s in half of 2 hours, expected 36000", n)
 	}
@@ -275,7 +275,7 @@ func drawConfig(t *rapid.T) (Config, [][]int64) {
 	c.CV = rapid.SliceOfN(rapid.Float64Range(0.05, 10), 0, 3).Draw(t, "cv")
 	c.TotalRate = rapid.SampledFrom([]float64{0, 0.05, 1}).Draw(t, "rate")
 	c.RateScale = rapid.Float64Range(0.5, 2).Draw(t, "rate scale")
-	c.TimeScale = rapid.Float64Range(0.01, 2).Draw(t, "time scale")
+	c.Speed = rapid.Float64Range(0.5, 100).Draw(t, "speed")
 	c.Seed = rapid.Uint64().Draw(t, "seed")
 	c.Requests = rapid.Int64Range(1, 400).Draw(t, "requests")
 	return c, h
@@ -304,7 +304,7 @@ func TestReplayProperties(t *testing.T) {
 		// A pass ends in time, and drift and locality change adapters alone.
 		c.Requests = 0
 		pass := run(outer, c, h)
-		if n := len(pass); n > 0 && pass[n-1].Arrival >= float64(60*c.Interval*len(h[0]))*c.TimeScale*(1+1e-12) {
+		if n := len(pass); n > 0 && pass[n-1].Arrival >= float64(60*c.Interval*len(h[0]))/c.Speed*(1+1e-12) {
 			t.Fatalf("a request at %v s after the window", pass[n-1].Arrival)
 		}
 		c.Drift, c.Locality = 30, 0.5

@@ -83,7 +83,7 @@ func TestConfigErrors(t *testing.T) {
 		want      []string
 	}{
 		{func(c *Config) { c.CV = []float64{1, 0} }, good, []string{"cv of adapter 1", "0.001 to 1000"}},
-		{func(c *Config) { c.CVScale = 1e9 }, good, []string{"cv of adapter 0", "1e+09"}},
+		{func(c *Config) { c.CV = []float64{1e9} }, good, []string{"cv of adapter 0", "1e+09"}},
 		{func(c *Config) { c.Requests = 1e9 }, good, []string{"1000000000 requests", "gives only about 3"}},
 		{func(*Config) {}, [][]int64{{0}, {0}}, []string{"no traffic"}},
 		{func(*Config) {}, [][]int64{{1}}, []string{"1 rows", "expected 2"}},

@@ -30,16 +30,15 @@ type Config struct {
 	Seed         uint64
 	Distribution string    // distribution of the gaps of an adapter, a constant of package renewal
 	CV           []float64 // coefficients of variation of the gaps, by adapter, cycled; empty: 1
-	CVScale      float64   // multiplies CV
 
 	// TotalRate is the rate of all adapters together, requests/s, in every interval; the trace then gives only
 	// the shares of the adapters. Intervals without traffic are left out: the next interval follows at once. 0
 	// keeps the rates of the trace and its intervals without traffic.
 	TotalRate float64
 	RateScale float64 // multiplies all rates
-	// TimeScale multiplies the length of the intervals: 0.1 replays the window ten times as fast. The rates of
-	// the trace are divided by it, so the number of requests stays the same; TotalRate is not changed.
-	TimeScale float64
+	// Speed divides the length of the intervals: 10 replays the window ten times as fast. The rates of the trace
+	// are multiplied by it, so the number of requests stays the same; TotalRate is not changed.
+	Speed float64
 
 	// Requests is the number of requests of the replay. A window that gives fewer is replayed again with new
 	// random numbers. 0: the requests of one pass over the window.
@@ -63,9 +62,8 @@ func Default() Config {
 		Interval:     60,
 		Mapping:      Mapping{Strategy: Stride, Stride: 1},
 		Distribution: renewal.Gamma,
-		CVScale:      1,
 		RateScale:    1,
-		TimeScale:    1,
+		Speed:        1,
 		Recent:       4,
 	}
 }
@@ -73,9 +71,9 @@ func Default() Config {
 // cv returns the coefficient of variation of an adapter.
 func (c Config) cv(adapter int) float64 {
 	if len(c.CV) == 0 {
-		return c.CVScale
+		return 1
 	}
-	return c.CV[adapter%len(c.CV)] * c.CVScale
+	return c.CV[adapter%len(c.CV)]
 }
 
 // Replay returns the replay of the trace for the adapters, and the traffic of the window.
@@ -133,7 +131,7 @@ func (c Config) source(adapters []trace.Adapter, histogram [][]int64, minutes in
 		if s.sums[i] == 0 && c.TotalRate > 0 {
 			continue
 		}
-		s.lengths[i] = 60 * float64(min(c.Interval, minutes-i*c.Interval)) * c.TimeScale
+		s.lengths[i] = 60 * float64(min(c.Interval, minutes-i*c.Interval)) / c.Speed
 		if c.TotalRate > 0 {
 			expected += c.TotalRate * c.RateScale * s.lengths[i]
 		} else {
@@ -151,7 +149,7 @@ func (c Config) source(adapters []trace.Adapter, histogram [][]int64, minutes in
 	for k := range max(len(c.CV), 1) {
 		cv := c.cv(k)
 		if !(cv >= renewal.MinCV && cv <= renewal.MaxCV) {
-			return nil, fmt.Errorf("cv of adapter %d, scaled, is %v, expected %g to %g", k, cv, renewal.MinCV,
+			return nil, fmt.Errorf("cv of adapter %d is %v, expected %g to %g", k, cv, renewal.MinCV,
 				renewal.MaxCV)
 		}
 		s.gaps = append(s.gaps, renewal.New(c.Distribution, cv))

@@ -172,11 +172,10 @@ func checkHistogram(counts [][]int64, adapters int) error {
 // twice: once to assign its functions to the adapters, as Config does, then row by row as requests are read.
 // Read.Progress is called in both passes.
 type Vanilla struct {
-	Path      string // file or folder
-	Window    azure.Window
-	Mapping   Mapping
-	TimeScale float64 // multiplies all times: 0.5 replays twice as fast
-	Read      azure.Options
+	Path    string // file or folder
+	Window  azure.Window
+	Mapping Mapping
+	Read    azure.Options
 }
 
 // reorderWindow is the number of rows held back to restore the order of start
@@ -233,7 +232,7 @@ func (s *vanillaRows) next() (trace.Request, error) {
 	s.queue.Pop()
 	s.last = e.At
 	from, _ := s.Window.Seconds()
-	return trace.Request{Arrival: (e.At - from) * s.TimeScale, Adapter: e.Item}, nil
+	return trace.Request{Arrival: e.At - from, Adapter: e.Item}, nil
 }
 
 // read takes in one row, if it is in the window.

@@ -82,7 +82,7 @@ func slowVanilla(v Vanilla, rows []invocation, traffic *Traffic) []trace.Request
 	var rs []trace.Request
 	for i, r := range rows {
 		rs = append(rs, trace.Request{
-			ID: int64(i), Arrival: (r.Start() - from) * v.TimeScale, Adapter: adapterOf[r.Function],
+			ID: int64(i), Arrival: r.Start() - from, Adapter: adapterOf[r.Function],
 		})
 	}
 	return rs
@@ -98,7 +98,7 @@ func TestVanilla(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := Vanilla{
 				Path: writeTrace(t, rows), Window: azure.Window{Start: 1, End: 12},
-				Mapping: Mapping{Strategy: RoundRobin, Sort: true}, TimeScale: 0.5,
+				Mapping: Mapping{Strategy: RoundRobin, Sort: true},
 			}
 			got, traffic := vanilla(t, v, 4)
 			if len(got) < 10_000 {
@@ -120,7 +120,6 @@ func TestVanillaWindow(t *testing.T) {
 	}
 	v := Vanilla{
 		Path: writeTrace(t, rows), Window: azure.Window{Start: 1, End: 2}, Mapping: Mapping{Strategy: RoundRobin},
-		TimeScale: 1,
 	}
 	got, _ := vanilla(t, v, 1)
 	if d := gocmp.Diff([]trace.Request{{}, {ID: 1}, {ID: 2, Arrival: 59.5}}, got); d != "" {
@@ -141,7 +140,6 @@ func TestVanillaReorders(t *testing.T) {
 	slices.SortStableFunc(mixed, func(a, b invocation) int { return cmp.Compare(place[a], place[b]) })
 	v := Vanilla{
 		Path: writeTrace(t, mixed), Window: azure.Window{Start: 0, End: 1440}, Mapping: Mapping{Strategy: Stripe},
-		TimeScale: 1,
 	}
 	got, traffic := vanilla(t, v, 3)
 	if d := gocmp.Diff(slowVanilla(v, rows, traffic), got); d != "" {
@@ -154,7 +152,6 @@ func TestVanillaErrors(t *testing.T) {
 	rows[0], rows[len(rows)-1] = rows[len(rows)-1], rows[0] // too far
 	v := Vanilla{
 		Path: writeTrace(t, rows), Window: azure.Window{Start: 0, End: 1440}, Mapping: Mapping{Strategy: RoundRobin},
-		TimeScale: 1,
 	}
 	adapters := trace.Names(2, nil)
 	src, _, err := v.Replay(t.Context(), adapters)
@@ -176,7 +173,7 @@ func TestVanillaErrors(t *testing.T) {
 func TestVanillaChangedFile(t *testing.T) {
 	v := Vanilla{
 		Path: writeTrace(t, makeRows(reorderWindow)), Window: azure.Window{Start: 0, End: 1440},
-		Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1,
+		Mapping: Mapping{Strategy: RoundRobin},
 	}
 	src, _, err := v.Replay(t.Context(), trace.Names(2, nil))
 	if err != nil {
@@ -198,7 +195,7 @@ func TestVanillaChangedFile(t *testing.T) {
 func TestVanillaPublicExcerpt(t *testing.T) {
 	v := Vanilla{
 		Path: shareddata.Path(t, "maf/maf2_invitro_first199rows.csv"), Window: azure.Window{Start: 0, End: 60},
-		Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1,
+		Mapping: Mapping{Strategy: RoundRobin},
 	}
 	rs, _ := vanilla(t, v, 4)
 	if len(rs) != 199 {

@@ -20,8 +20,6 @@ type Options struct {
 	// Rate multiplies the arrival rate: the same requests arrive in 1/Rate of the time. It also divides the
 	// pauses between the turns of a conversation.
 	Rate float64
-	// Time multiplies all times.
-	Time float64
 	// CV multiplies the coefficient of variation of the gaps between requests within each block of [Block]
 	// requests. The first and last request of a block keep their times. So the mean rate, its changes over
 	// longer times, and the length of the workload stay the same.
@@ -30,7 +28,7 @@ type Options struct {
 
 // Times returns a source of the requests of src with other arrival times. Memory does not grow with the workload.
 func Times(src trace.Source, o Options) trace.Source {
-	if factor := or1(o.Time) / or1(o.Rate); factor != 1 {
+	if factor := 1 / or1(o.Rate); factor != 1 {
 		src = &stretched{src, factor}
 	}
 	if cv := or1(o.CV); cv != 1 {

@@ -44,7 +44,7 @@ func Decode(text string, to any) (Given, error) {
 
 // decode is Decode with a preset of other defaults than those of the tags.
 func decode(text, preset string, to any) (Given, error) {
-	fields := FieldsOf(reflect.TypeOf(to))
+	fields := fieldsOf(reflect.TypeOf(to))
 	if err := setDefaults(fields, preset, to); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func decode(text, preset string, to any) (Given, error) {
 
 // SetDefaults sets a struct to the defaults of its tags, and then to the values of a preset, "key=value,...".
 func SetDefaults(preset string, to any) error {
-	return setDefaults(FieldsOf(reflect.TypeOf(to)), preset, to)
+	return setDefaults(fieldsOf(reflect.TypeOf(to)), preset, to)
 }
 
 // setDefaults is SetDefaults of a struct with these options.
@@ -232,7 +232,7 @@ func (s *splitter) arg(n int) *Field {
 // skips a value of 0, which means unknown.
 func Fill(given Given, to any, env map[string]float64) {
 	v := reflect.ValueOf(to).Elem()
-	for _, f := range FieldsOf(v.Type()) {
+	for _, f := range fieldsOf(v.Type()) {
 		if x := env[f.Env]; x != 0 && !given.Has(f.Key) {
 			v.FieldByIndex(f.index).SetFloat(x)
 		}

@@ -31,7 +31,7 @@ func FormOf[T any]() []Form { return []Form{{New: func() any { return new(T) }}}
 
 // Fields returns the options of the form, each with its default in this form.
 func (f Form) Fields() []Field {
-	fields := FieldsOf(reflect.TypeOf(f.New()))
+	fields := fieldsOf(reflect.TypeOf(f.New()))
 	usual, _ := split(f.Preset, fields)
 	for i := range fields {
 		if text, ok := usual.Text(fields[i].Key); ok {
@@ -129,9 +129,9 @@ func find(forms []Form, text string) (form Form, options string, ok bool) {
 	return forms[i], options, true
 }
 
-// MapPaths replaces the file names within a text of one of the forms. It returns a text unchanged if it holds no
+// mapPaths replaces the file names within a text of one of the forms. It returns a text unchanged if it holds no
 // file name or matches no form.
-func MapPaths(forms []Form, text string, to func(path string) string) string {
+func mapPaths(forms []Form, text string, to func(path string) string) string {
 	form, options, ok := find(forms, text)
 	if !ok {
 		return text
@@ -152,7 +152,7 @@ func MapPaths(forms []Form, text string, to func(path string) string) string {
 			case f.Specs != "":
 				parts := strings.Split(o.Text, f.Specs)
 				for i := range parts {
-					parts[i] = MapPaths(forms, parts[i], to)
+					parts[i] = mapPaths(forms, parts[i], to)
 				}
 				if text := strings.Join(parts, f.Specs); text != o.Text {
 					o.Text, changed = text, true

@@ -55,7 +55,7 @@ func TestNoMapping(t *testing.T) {
 		if given, err := DecodeYAML(root, &Anchors{}, &s); err != nil || len(given) > 0 || s.Threshold != 5 {
 			t.Errorf("%s: %v, %+v, %v; expected the defaults", doc, given, s, err)
 		}
-		if text, err := FromYAML(root, &Anchors{}, Forms(kinds)); err == nil {
+		if text, err := fromYAML(root, &Anchors{}, Forms(kinds)); err == nil {
 			t.Errorf("%s: %q, expected an error: the name is missing", doc, text)
 		}
 	}

@@ -68,10 +68,10 @@ type Field struct {
 }
 
 // Fields returns the options of a struct, in order.
-func Fields[T any]() []Field { return FieldsOf(reflect.TypeFor[T]()) }
+func Fields[T any]() []Field { return fieldsOf(reflect.TypeFor[T]()) }
 
-// FieldsOf returns the options of a struct type, or of a pointer to a struct type.
-func FieldsOf(t reflect.Type) []Field {
+// fieldsOf returns the options of a struct type, or of a pointer to a struct type.
+func fieldsOf(t reflect.Type) []Field {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}

@@ -269,11 +269,11 @@ func TestMapPaths(t *testing.T) {
 		"on-off:10,5":               "on-off:10,5",
 		"all:file=built-in,ties=xx": "all:file=built-in,ties=xx",
 	} {
-		if got := MapPaths(Forms(kinds), text, to); got != want {
+		if got := mapPaths(Forms(kinds), text, to); got != want {
 			t.Errorf("%s: %s, expected %s", text, got, want)
 		}
 	}
-	if got := MapPaths(FormOf[table](), "scale=2,file=t.csv", to); got != "/d/t.csv,scale=2" {
+	if got := mapPaths(FormOf[table](), "scale=2,file=t.csv", to); got != "/d/t.csv,scale=2" {
 		t.Error(got)
 	}
 }
@@ -304,7 +304,7 @@ func yamlText(doc string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return FromYAML(root, &Anchors{}, Forms(kinds))
+	return fromYAML(root, &Anchors{}, Forms(kinds))
 }
 
 func TestFromYAML(t *testing.T) {
@@ -384,7 +384,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(again.Value, s.Value) && !strings.Contains(strings.ToLower(text), "nan") {
 			t.Errorf("%q is %+v, but %q is %+v, %v", spec, s.Value, text, again.Value, err)
 		}
-		if once := MapPaths(forms, text, func(p string) string { return p }); once != text {
+		if once := mapPaths(forms, text, func(p string) string { return p }); once != text {
 			t.Errorf("paths of %q: %q", text, once)
 		}
 	})

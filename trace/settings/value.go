@@ -132,12 +132,12 @@ func (g *Grammar) forms() []Form {
 // Nests reports whether a value may be a mapping or a list in YAML.
 func (g *Grammar) Nests() bool { return g.Forms != nil || g.Joined != "" }
 
-// MapPaths replaces the file names within a text.
+// mapPaths replaces the file names within a text.
 func (g *Grammar) MapPaths(text string, to func(path string) string) string {
 	if g.Paths != nil {
 		return g.Paths(text, to)
 	}
-	return MapPaths(g.forms(), text, to)
+	return mapPaths(g.forms(), text, to)
 }
 
 // text returns the short form of a YAML node: a single value as it is, a mapping or list as the text with the same
@@ -150,10 +150,10 @@ func (g *Grammar) text(node ast.Node, anchors *Anchors) (text string, ok bool, e
 		return g.list(list, anchors)
 	}
 	if _, is := yamlerr.Pairs(node); is && g.Forms != nil {
-		text, err = FromYAML(node, anchors, g.Forms())
+		text, err = fromYAML(node, anchors, g.Forms())
 		return text, err == nil, err
 	}
-	text, ok, err = Scalar(node, anchors)
+	text, ok, err = scalar(node, anchors)
 	if n, is := node.(*ast.IntegerNode); is {
 		text = n.GetToken().Value // 0x10 is a name
 	}
@@ -182,7 +182,7 @@ func (g *Grammar) list(list *ast.SequenceNode, anchors *Anchors) (text string, o
 
 // schema is the JSON Schema of a value that may be a mapping or a list.
 func (g *Grammar) schema() []any {
-	one := Schema(g.forms())
+	one := schemaOf(g.forms())
 	if g.Joined == "" {
 		return one
 	}

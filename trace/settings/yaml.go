@@ -140,9 +140,9 @@ func pairsOf(n ast.Node, anchors *Anchors) ([]*ast.MappingValueNode, error) {
 	return pairs, nil
 }
 
-// FromYAML checks a mapping and returns the equal text of one of the forms: {name: hash, c: 2} becomes "hash:c=2".
+// fromYAML checks a mapping and returns the equal text of one of the forms: {name: hash, c: 2} becomes "hash:c=2".
 // Its options keep their order.
-func FromYAML(n ast.Node, anchors *Anchors, forms []Form) (string, error) {
+func fromYAML(n ast.Node, anchors *Anchors, forms []Form) (string, error) {
 	pairs, err := pairsOf(n, anchors)
 	if err != nil {
 		return "", err
@@ -170,7 +170,7 @@ func named(n ast.Node, pairs []*ast.MappingValueNode, anchors *Anchors, forms []
 		if p.Key.String() != nameKey {
 			continue
 		}
-		name, _, err := Scalar(p.Value, anchors)
+		name, _, err := scalar(p.Value, anchors)
 		if err == nil {
 			err = suggest.Among("name", name, names)
 		}
@@ -200,7 +200,7 @@ func (f *Field) YAML(node ast.Node, anchors *Anchors) (text string, ok bool, err
 	}
 	pairs, is := yamlerr.Pairs(node)
 	if !is || f.Pairs == nil {
-		return Scalar(node, anchors)
+		return scalar(node, anchors)
 	}
 	parts := make([]string, len(pairs))
 	for i, p := range pairs {
@@ -211,12 +211,12 @@ func (f *Field) YAML(node ast.Node, anchors *Anchors) (text string, ok bool, err
 		if list, is := value.(*ast.SequenceNode); is {
 			text, _, err = joined(list, "+", anchors)
 		} else {
-			text, _, err = Scalar(value, anchors)
+			text, _, err = scalar(value, anchors)
 		}
 		if err != nil {
 			return "", false, at(p.Key.GetToken().Position.Line, p.Key.String(), err)
 		}
-		key, _, _ := Scalar(p.Key, anchors)
+		key, _, _ := scalar(p.Key, anchors)
 		parts[i] = key + f.Pairs[0] + text
 	}
 	return strings.Join(parts, f.Pairs[1]), true, nil
@@ -225,16 +225,16 @@ func (f *Field) YAML(node ast.Node, anchors *Anchors) (text string, ok bool, err
 func joined(list *ast.SequenceNode, by string, anchors *Anchors) (text string, ok bool, err error) {
 	parts := make([]string, len(list.Values))
 	for i, n := range list.Values {
-		if parts[i], _, err = Scalar(n, anchors); err != nil {
+		if parts[i], _, err = scalar(n, anchors); err != nil {
 			return "", false, err
 		}
 	}
 	return strings.Join(parts, by), true, nil
 }
 
-// Scalar returns a scalar node as a flag takes it. Numbers stay as written, but 0x10 and 1_000 become 16 and 1000.
+// scalar returns a scalar node as a flag takes it. Numbers stay as written, but 0x10 and 1_000 become 16 and 1000.
 // ok is false for null.
-func Scalar(node ast.Node, anchors *Anchors) (text string, ok bool, err error) {
+func scalar(node ast.Node, anchors *Anchors) (text string, ok bool, err error) {
 	if node, err = anchors.Resolve(node); err != nil {
 		return "", false, err
 	}
@@ -260,8 +260,8 @@ func Format(x float64) string {
 	return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, 'g', -1, 64)), "+")
 }
 
-// Schema returns the JSON Schema of a setting with some forms: a text, or a mapping.
-func Schema(forms []Form) []any {
+// schemaOf returns the JSON Schema of a setting with some forms: a text, or a mapping.
+func schemaOf(forms []Form) []any {
 	ways := []any{map[string]any{"type": []string{"string", "number"}}}
 	for _, f := range forms {
 		ways = append(ways, ObjectSchema(f))

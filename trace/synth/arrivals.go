@@ -14,7 +14,9 @@ const (
 	Gamma         = renewal.Gamma
 	Exponential   = renewal.Exponential   // Poisson arrivals; CV 1
 	Weibull       = renewal.Weibull       // heavier tail than gamma at the same CV > 1
+	Pareto        = renewal.Pareto        // the heaviest tail
 	Deterministic = renewal.Deterministic // equal gaps; CV 0
+	VLLM          = "vllm"                // as vLLM's benchmark client sends: see Paced; New does not take it
 )
 
 // Arrivals describes the renewal processes of the requests.
@@ -24,15 +26,41 @@ const (
 // With Total, a single process gives the times and each request draws its adapter.
 type Arrivals struct {
 	Dist  string
-	CV    float64 // coefficient of variation of the gaps; Gamma and Weibull only
+	CV    []float64 // coefficients of variation of the gaps, by adapter, cycled; Gamma, Weibull and Pareto only
 	Total bool
+	Shape float64 // shape of the gamma distribution of the gaps, 1/CV^2; VLLM only
+}
+
+// OneCV returns the coefficient of variation of the gaps; false: adapters differ, or arrivals are those of a client.
+func (a Arrivals) OneCV() (float64, bool) {
+	switch {
+	case a.Dist == Exponential:
+		return 1, true
+	case a.Dist == Deterministic:
+		return 0, true
+	case len(a.CV) == 1:
+		return a.CV[0], true
+	}
+	return 0, false
+}
+
+// gaps returns the distributions of the adapters' gaps, cycled.
+func (a Arrivals) gaps() []renewal.Gaps {
+	if len(a.CV) == 0 {
+		return []renewal.Gaps{renewal.New(a.Dist, 1)}
+	}
+	list := make([]renewal.Gaps, len(a.CV))
+	for i, cv := range a.CV {
+		list[i] = renewal.New(a.Dist, cv)
+	}
+	return list
 }
 
 // arrivalsOptions are the options of one kind of arrivals.
 type arrivalsOptions interface{ arrivals() Arrivals }
 
 type gammaArrivals struct {
-	CV float64 `arg:"1" default:"1" check:">=0.001 <=1000" unit:"std / mean" help:"coefficient of variation of the gaps; for 0 see deterministic"`
+	CV []float64 `arg:"1" default:"1" check:">=0.001 <=1000" unit:"std / mean" help:"coefficient of variation of the gaps; a list is used by the adapters in turn; for 0 see deterministic"`
 }
 
 func (o *gammaArrivals) arrivals() Arrivals { return Arrivals{Dist: Gamma, CV: o.CV} }
@@ -41,6 +69,10 @@ type weibullArrivals struct{ gammaArrivals }
 
 func (o *weibullArrivals) arrivals() Arrivals { return Arrivals{Dist: Weibull, CV: o.CV} }
 
+type paretoArrivals struct{ gammaArrivals }
+
+func (o *paretoArrivals) arrivals() Arrivals { return Arrivals{Dist: Pareto, CV: o.CV} }
+
 // plainArrivals have no options.
 type plainArrivals struct {
 	Of Arrivals `key:"-"`
@@ -48,40 +80,56 @@ type plainArrivals struct {
 
 func (o *plainArrivals) arrivals() Arrivals { return o.Of }
 
+type vllmArrivals struct {
+	Burstiness float64 `arg:"1" default:"1" check:">=1e-6 <=1e6 inf" unit:"shape" help:"vLLM's --burstiness, 1/CV^2: 1 exponential gaps, below 1 bursty ones, inf equal ones"`
+}
+
+func (o *vllmArrivals) arrivals() Arrivals {
+	return Arrivals{Dist: VLLM, Total: true, Shape: o.Burstiness}
+}
+
 // totalPrefix is the prefix of kinds with a single process for all adapters.
 const totalPrefix = "total-"
 
 func arrivalsKinds() []settings.Kind[arrivalsOptions] {
-	plain := func(dist string, cv float64) func() arrivalsOptions {
-		return func() arrivalsOptions { return &plainArrivals{Arrivals{Dist: dist, CV: cv}} }
+	plain := func(dist string) func() arrivalsOptions {
+		return func() arrivalsOptions { return &plainArrivals{Arrivals{Dist: dist}} }
 	}
 	kinds := []settings.Kind[arrivalsOptions]{
+		{Name: Exponential, Summary: "Poisson arrivals", New: plain(Exponential)},
 		{Name: Gamma, Summary: "gamma-distributed gaps", New: func() arrivalsOptions { return &gammaArrivals{} }},
-		{Name: Exponential, Summary: "Poisson arrivals", New: plain(Exponential, 1)},
-		{Name: Weibull, Summary: "Weibull-distributed gaps", New: func() arrivalsOptions { return &weibullArrivals{} }},
-		{Name: Deterministic, Summary: "equal gaps", New: plain(Deterministic, 1)},
-		{Name: "bursty", Summary: "gamma:4", New: plain(Gamma, 4)},
-		{Name: "smooth", Summary: "gamma:0.5", New: plain(Gamma, 0.5)},
+		{Name: Weibull, Summary: "Weibull-distributed gaps, a heavier tail than gamma",
+			New: func() arrivalsOptions { return &weibullArrivals{} }},
+		{Name: Pareto, Summary: "Pareto-distributed gaps, the heaviest tail",
+			New: func() arrivalsOptions { return &paretoArrivals{} }},
+		{Name: Deterministic, Summary: "equal gaps", New: plain(Deterministic)},
 	}
 	for _, k := range kinds[:len(kinds):len(kinds)] {
 		k.Name, k.Summary = totalPrefix+k.Name, k.Summary+", one process for all adapters"
 		kinds = append(kinds, k)
 	}
-	return kinds
+	return append(kinds, settings.Kind[arrivalsOptions]{Name: VLLM,
+		Summary: "the gaps of vLLM's client: gamma-distributed, one process for all adapters, which ends at num_prompts / request_rate",
+		New:     func() arrivalsOptions { return &vllmArrivals{} }})
 }
 
 // ArrivalsForms returns the forms that ParseArrivals reads.
 func ArrivalsForms() []settings.Form { return settings.Forms(arrivalsKinds()) }
 
-// ParseArrivals parses "gamma:4" (CV 4; default 1), "weibull:2", "exponential", "deterministic", "bursty" (gamma:4)
-// or "smooth" (gamma:0.5). The prefix "total-", as in "total-gamma:4", sets Total.
+// ParseArrivals parses "exponential", "deterministic", "gamma:4" (CV 4; default 1; "gamma:4,1": the adapters in turn),
+// "weibull:2" or "pareto:2". The prefix "total-", as in "total-gamma:4", sets Total. "vllm:0.25" are the arrivals of
+// vLLM's client with that burstiness.
 func ParseArrivals(s string) (Arrivals, error) {
 	spec, err := settings.Parse("arrivals", arrivalsKinds(), s)
 	if err != nil {
 		return Arrivals{}, err
 	}
 	a := spec.Value.arrivals()
-	a.Total = strings.HasPrefix(spec.Name, totalPrefix)
+	a.Total = a.Total || strings.HasPrefix(spec.Name, totalPrefix)
+	if a.Total && len(a.CV) > 1 {
+		return Arrivals{}, fmt.Errorf("arrivals %s: one process for all adapters has one coefficient of variation, not %d",
+			spec.Name, len(a.CV))
+	}
 	return a, nil
 }
 

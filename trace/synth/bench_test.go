@@ -8,12 +8,14 @@ func BenchmarkNext(b *testing.B) {
 		edit func(*Config)
 	}{
 		{"exponential", func(*Config) {}},
-		{"gamma4", func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: 4} }},
-		{"gamma0.5", func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: 0.5} }},
-		{"weibull4", func(c *Config) { c.Arrivals = Arrivals{Dist: Weibull, CV: 4} }},
-		{"total-gamma4", func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: 4, Total: true} }},
-		{"gamma4/K=1000", func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: 4}; c.Adapters = 1000 }},
-		{"gamma4/K=100000", func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: 4}; c.Adapters = 100000 }},
+		{"gamma4", func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: []float64{4}} }},
+		{"gamma0.5", func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: []float64{0.5}} }},
+		{"weibull4", func(c *Config) { c.Arrivals = Arrivals{Dist: Weibull, CV: []float64{4}} }},
+		{"total-gamma4", func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: []float64{4}, Total: true} }},
+		{"gamma4/K=1000", func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: []float64{4}}; c.Adapters = 1000 }},
+		{"gamma4/K=100000", func(c *Config) {
+			c.Arrivals, c.Adapters = Arrivals{Dist: Gamma, CV: []float64{4}}, 100000
+		}},
 		{"on-off", func(c *Config) { c.Pattern.OnOff = OnOff{On: 10, Off: 10, Factor: 0.1} }},
 		{"diurnal", func(c *Config) { c.Pattern.Diurnal = Diurnal{Period: 86400, Amplitude: 0.8} }},
 		{"drift+locality", func(c *Config) { c.Drift = 60; c.Locality = Locality{P: 0.5, Window: 4} }},

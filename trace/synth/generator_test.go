@@ -1,6 +1,7 @@
 package synth
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -20,8 +21,8 @@ func TestRequestsAreSortedAndRepeatable(t *testing.T) {
 				Kind: rapid.SampledFrom([]string{Uniform, Zipf, PowerLaw, MAF2}).Draw(t, "popularity"), Param: 0.5,
 			},
 			Arrivals: Arrivals{
-				Dist:  rapid.SampledFrom([]string{Gamma, Exponential, Weibull, Deterministic}).Draw(t, "dist"),
-				CV:    rapid.SampledFrom([]float64{0.01, 0.5, 1, 4, 100}).Draw(t, "cv"),
+				Dist:  rapid.SampledFrom([]string{Gamma, Exponential, Weibull, Pareto, Deterministic}).Draw(t, "dist"),
+				CV:    rapid.SliceOfN(rapid.SampledFrom([]float64{0.01, 0.5, 1, 4, 100}), 1, 3).Draw(t, "cv"),
 				Total: rapid.Bool().Draw(t, "total"),
 			},
 			Rate:    rapid.Float64Range(0.1, 1000).Draw(t, "rate"),
@@ -67,7 +68,7 @@ func TestRequestsAreSortedAndRepeatable(t *testing.T) {
 // (cv^2-1)/2 = 7.5 per adapter at cv 4.)
 func TestRateIsUnbiasedFromTheStart(t *testing.T) {
 	for _, arrivals := range []string{
-		"gamma:4", "gamma:0.5", "weibull:3", "deterministic", "total-gamma:4", "exponential",
+		"gamma:4", "gamma:0.5", "weibull:3", "deterministic", "total-gamma:4", "exponential", "gamma:4,0.5",
 	} {
 		for _, duration := range []float64{1, 20} {
 			c := Config{Adapters: 5, Popularity: Popularity{Kind: Zipf, Param: 1}, Rate: 3, Duration: duration}
@@ -99,13 +100,36 @@ func gapsOf(rs []trace.Request, adapter int32) []float64 {
 	return gaps
 }
 
+// A list of CVs is used by the adapters in turn, and a crowd on one adapter has the adapter's.
+func TestCVsByAdapter(t *testing.T) {
+	c := Default()
+	c.Adapters, c.Rate, c.Requests = 3, 100, 200_000
+	c.Popularity = Popularity{Kind: Uniform}
+	c.Arrivals = Arrivals{Dist: Gamma, CV: []float64{0.5, 3}}
+	c.Pattern.Flash = Flash{At: 0, Duration: 1e6, Factor: 1e6, Adapter: 1} // from here on, all but the crowd is noise
+	for adapter, want := range []float64{0.5, 3, 0.5} {
+		if got := cvOf(gapsOf(generate(t, c), int32(adapter))); adapter == 1 {
+			testutil.Near(t, "CV of the crowd", got, want, 0.1)
+		}
+		calm := c
+		calm.Pattern = Pattern{}
+		got := cvOf(gapsOf(generate(t, calm), int32(adapter)))
+		testutil.Near(t, fmt.Sprint("CV of adapter ", adapter), got, want, 0.1)
+	}
+}
+
+func cvOf(gaps []float64) float64 {
+	mean, std := stat.MeanStdDev(gaps, nil)
+	return std / mean
+}
+
 // Each adapter has the rate, the CV and the independent gaps asked for.
 func TestAdaptersAreRenewalProcesses(t *testing.T) {
 	c := Default()
 	c.Adapters, c.Rate, c.Requests = 4, 100, 400_000
 	c.Popularity = Popularity{Kind: Explicit, Weights: []float64{4, 3, 2, 1}}
 	for _, cv := range []float64{0.5, 4} {
-		c.Arrivals = Arrivals{Dist: Gamma, CV: cv}
+		c.Arrivals = Arrivals{Dist: Gamma, CV: []float64{cv}}
 		rs := generate(t, c)
 		for a, share := range []float64{0.4, 0.3, 0.2, 0.1} {
 			gaps := gapsOf(rs, int32(a))
@@ -126,7 +150,7 @@ func TestAdaptersAreIndependent(t *testing.T) {
 	c := Default()
 	c.Adapters, c.Rate, c.Duration = 2, 40, 20_000
 	c.Popularity = Popularity{Kind: Uniform}
-	c.Arrivals = Arrivals{Dist: Gamma, CV: 4}
+	c.Arrivals = Arrivals{Dist: Gamma, CV: []float64{4}}
 	const bins = 2000
 	counts := [2][]float64{make([]float64, bins), make([]float64, bins)}
 	for _, r := range generate(t, c) {
@@ -166,7 +190,7 @@ func TestStreamsBelongToAdapters(t *testing.T) {
 func TestTotalProcess(t *testing.T) {
 	c := Default()
 	c.Requests, c.Rate = 300_000, 50
-	c.Arrivals = Arrivals{Dist: Gamma, CV: 3, Total: true}
+	c.Arrivals = Arrivals{Dist: Gamma, CV: []float64{3}, Total: true}
 	rs := generate(t, c)
 	counts := make([]float64, c.Adapters)
 	for _, r := range rs {

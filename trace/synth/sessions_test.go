@@ -246,7 +246,7 @@ func TestParseSessions(t *testing.T) {
 func TestSessionsContradictions(t *testing.T) {
 	for want, change := range map[string]func(c *Config){
 		"rate inf":             func(c *Config) { c.Rate = math.Inf(1) },
-		"arrivals gamma":       func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: 2} },
+		"arrivals gamma":       func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: []float64{2}} },
 		"exclude locality":     func(c *Config) { c.Locality = Locality{P: 0.5, Window: 2} },
 		"crowd on one adapter": func(c *Config) { c.Pattern.Flash = Flash{At: 1, Duration: 2, Factor: 3, Adapter: 1} },
 	} {

@@ -3,6 +3,7 @@ package synth
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,16 +23,20 @@ func TestSpecs(t *testing.T) {
 		want  any    // the value, or
 		err   string // part of the error
 	}{
-		{arrivals, "gamma", Arrivals{Dist: Gamma, CV: 1}, ""},
-		{arrivals, "gamma:4", Arrivals{Dist: Gamma, CV: 4}, ""},
-		{arrivals, "bursty", Arrivals{Dist: Gamma, CV: 4}, ""},
-		{arrivals, "smooth", Arrivals{Dist: Gamma, CV: 0.5}, ""},
-		{arrivals, "total-weibull:2", Arrivals{Dist: Weibull, CV: 2, Total: true}, ""},
-		{arrivals, "deterministic", Arrivals{Dist: Deterministic, CV: 1}, ""},
-		{arrivals, "poison", nil, `unknown arrivals "poison" (known: gamma, exponential, weibull, deterministic, bursty, smooth, total-gamma`},
-		{arrivals, "smoth", nil, `did you mean "smooth"?`},
-		{arrivals, "gamma:0", nil, `arrivals gamma: cv: "0" is not a number from 0.001 to 1000`},
-		{arrivals, "bursty:3", nil, `arrivals bursty: "3", expected no options`},
+		{arrivals, "gamma", Arrivals{Dist: Gamma, CV: []float64{1}}, ""},
+		{arrivals, "gamma:4", Arrivals{Dist: Gamma, CV: []float64{4}}, ""},
+		{arrivals, "gamma:4,1", Arrivals{Dist: Gamma, CV: []float64{4, 1}}, ""},
+		{arrivals, "pareto:cv=2,0.5", Arrivals{Dist: Pareto, CV: []float64{2, 0.5}}, ""},
+		{arrivals, "vllm", Arrivals{Dist: VLLM, Total: true, Shape: 1}, ""},
+		{arrivals, "vllm:inf", Arrivals{Dist: VLLM, Total: true, Shape: math.Inf(1)}, ""},
+		{arrivals, "total-weibull:2", Arrivals{Dist: Weibull, CV: []float64{2}, Total: true}, ""},
+		{arrivals, "deterministic", Arrivals{Dist: Deterministic}, ""},
+		{arrivals, "poison", nil, `unknown arrivals "poison" (known: exponential, gamma, weibull, pareto, deterministic, total-exponential, total-gamma`},
+		{arrivals, "gama", nil, `did you mean "gamma"?`},
+		{arrivals, "gamma:0", nil, `arrivals gamma: cv: "0" is not a list of numbers from 0.001 to 1000`},
+		{arrivals, "exponential:3", nil, `arrivals exponential: "3", expected no options`},
+		{arrivals, "total-gamma:2,3", nil, "one process for all adapters has one coefficient of variation, not 2"},
+		{arrivals, "vllm:0", nil, `arrivals vllm: burstiness: "0" is not a number from 1e-06`},
 		{arrivals, "total-", nil, `unknown arrivals "total-"`},
 		{pattern, "constant", Pattern{}, ""},
 		{pattern, "on-off:10,20,0.1", Pattern{OnOff: OnOff{10, 20, 0.1}}, ""},
@@ -103,7 +108,7 @@ func fuzzSpec[T any](f *testing.F, parse func(string) (T, error), use func(T, *C
 		if err != nil {
 			return
 		}
-		c := Config{Adapters: 5, Popularity: Popularity{Kind: Uniform}, Arrivals: Arrivals{Dist: Exponential, CV: 1},
+		c := Config{Adapters: 5, Popularity: Popularity{Kind: Uniform}, Arrivals: Arrivals{Dist: Exponential},
 			Rate: 8, Requests: 100}
 		use(v, &c)
 		rs := generate(t, c)
@@ -127,8 +132,12 @@ func FuzzPopularity(f *testing.F) {
 }
 
 func FuzzArrivals(f *testing.F) {
-	fuzzSpec(f, ParseArrivals, func(a Arrivals, c *Config) { c.Arrivals = a },
-		"gamma:4", "weibull:2", "exponential", "deterministic", "bursty", "smooth", "total-gamma:0.5")
+	fuzzSpec(f, ParseArrivals, func(a Arrivals, c *Config) {
+		if c.Arrivals = a; a.Dist == VLLM { // the times of a client
+			c.Arrivals = Arrivals{Dist: Exponential}
+		}
+	},
+		"gamma:4", "weibull:2", "exponential", "deterministic", "pareto:3,0.5", "total-gamma:0.5", "vllm:0.2")
 }
 
 func FuzzPattern(f *testing.F) {

@@ -56,7 +56,7 @@ func Default() Config {
 		Adapters:   32,
 		Ranks:      Ranks{Values: []int{16}},
 		Popularity: Popularity{Kind: Zipf, Param: 0.9},
-		Arrivals:   Arrivals{Dist: Exponential, CV: 1},
+		Arrivals:   Arrivals{Dist: Exponential},
 		Rate:       8,
 		Seed:       1,
 	}
@@ -74,7 +74,7 @@ func (c Config) check() error {
 		switch {
 		case instant:
 			return errors.New("rate inf puts all requests at time 0 and excludes sessions")
-		case c.Arrivals != Arrivals{Dist: Exponential, CV: 1}:
+		case c.Arrivals.Dist != Exponential || c.Arrivals.Total:
 			return fmt.Errorf("sessions have gaps of their own and exclude arrivals %s", c.Arrivals.Dist)
 		case c.Locality.P > 0:
 			return errors.New("sessions repeat adapters by themselves and exclude locality")
@@ -156,7 +156,6 @@ func (s *items[T]) remove(item int32) (v T) {
 type generator struct {
 	adapters int
 	clock    *clock
-	gaps     renewal.Gaps
 	procs    []process
 	queue    renewal.Queue // next arrivals, in operational time, by index of process
 	instant  bool          // rate inf
@@ -172,8 +171,9 @@ type generator struct {
 // rank `rank`, or an adapter drawn (drawRank), or always `adapter` (fixed).
 type process struct {
 	rng     *rand.Rand
-	gap     float64 // mean gap in operational time, s
-	end     float64 // no arrivals from here on, operational time
+	gaps    *renewal.Gaps // distribution of the gaps, with mean 1
+	gap     float64       // mean gap in operational time, s
+	end     float64       // no arrivals from here on, operational time
 	rank    int32
 	adapter int32
 }
@@ -188,8 +188,12 @@ func newGenerator(c Config) (*generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &generator{adapters: c.Adapters, clock: newClock(c.Pattern), gaps: renewal.New(c.Arrivals.Dist, c.Arrivals.CV),
-		drift: c.Drift, instant: math.IsInf(c.Rate, 1)}
+	g := &generator{adapters: c.Adapters, clock: newClock(c.Pattern), drift: c.Drift, instant: math.IsInf(c.Rate, 1)}
+	if c.Arrivals.Dist == VLLM {
+		return nil, errors.New("arrivals vllm are times of a client: see Paced")
+	}
+	laws := c.Arrivals.gaps()
+	gapsOf := func(adapter int) *renewal.Gaps { return &laws[adapter%len(laws)] }
 	if c.Locality.P > 0 {
 		g.recent = renewal.NewRecent(c.Locality.P, c.Locality.Window, stream(c.Seed, forLocality, 0))
 	}
@@ -204,20 +208,21 @@ func newGenerator(c Config) (*generator, error) {
 	case g.instant:
 		return g, nil
 	case c.Arrivals.Total:
-		g.add(process{rng: stream(c.Seed, forGaps, 0), rank: drawRank, end: math.Inf(1)}, c.Rate, 0)
+		g.add(process{rng: stream(c.Seed, forGaps, 0), gaps: gapsOf(0), rank: drawRank, end: math.Inf(1)}, c.Rate, 0)
 	default:
 		g.procs, g.queue = make([]process, 0, len(shares)+1), make(renewal.Queue, 0, len(shares)+1)
 		for rank, s := range shares {
-			rng := stream(c.Seed, forGaps, int(g.adapterOf(int32(rank), 0)))
-			g.add(process{rng: rng, rank: int32(rank), end: math.Inf(1)}, c.Rate*s, 0)
+			adapter := int(g.adapterOf(int32(rank), 0))
+			rng := stream(c.Seed, forGaps, adapter)
+			g.add(process{rng: rng, gaps: gapsOf(adapter), rank: int32(rank), end: math.Inf(1)}, c.Rate*s, 0)
 		}
 	}
-	g.addCrowd(c, shares)
+	g.addCrowd(c, shares, gapsOf)
 	return g, nil
 }
 
 // addCrowd adds the process of a flash crowd on one adapter.
-func (g *generator) addCrowd(c Config, shares []float64) {
+func (g *generator) addCrowd(c Config, shares []float64, gapsOf func(adapter int) *renewal.Gaps) {
 	f := c.Pattern.Flash
 	if f.Duration == 0 || f.Adapter == AllAdapters {
 		return
@@ -229,7 +234,8 @@ func (g *generator) addCrowd(c Config, shares []float64) {
 	edges := newClock(c.Pattern)
 	start := edges.operational(f.At)
 	end := edges.operational(f.At + f.Duration)
-	p := process{rng: stream(c.Seed, forCrowd, 0), rank: fixed, adapter: f.Adapter, end: end}
+	p := process{rng: stream(c.Seed, forCrowd, 0), gaps: gapsOf(int(f.Adapter)), rank: fixed,
+		adapter: f.Adapter, end: end}
 	g.add(p, c.Rate*shares[rank]*(f.Factor-1), start)
 }
 
@@ -241,7 +247,7 @@ func (g *generator) add(p process, rate, start float64) {
 		return
 	}
 	p.gap = 1 / rate
-	if at := start + g.gaps.First(p.rng)*p.gap; at < p.end {
+	if at := start + p.gaps.First(p.rng)*p.gap; at < p.end {
 		g.procs = append(g.procs, p)
 		g.queue.Push(renewal.Event{At: at, Item: int32(len(g.procs) - 1)})
 	}
@@ -274,7 +280,7 @@ func (g *generator) next() (trace.Request, error) {
 // popularity rank and the adapter of its requests.
 func (g *generator) advance(e renewal.Event) (rank, adapter int32) {
 	p := &g.procs[e.Item]
-	if at := e.At + g.gaps.Next(p.rng)*p.gap; at < p.end {
+	if at := e.At + p.gaps.Next(p.rng)*p.gap; at < p.end {
 		g.queue.Replace(renewal.Event{At: at, Item: e.Item})
 	} else {
 		g.queue.Pop()

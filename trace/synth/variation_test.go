@@ -65,7 +65,7 @@ func TestFlashCrowdOnOneAdapter(t *testing.T) {
 	for _, total := range []bool{false, true} {
 		c := Default()
 		c.Rate, c.Duration = 400, 300
-		c.Arrivals = Arrivals{Dist: Gamma, CV: 2, Total: total}
+		c.Arrivals = Arrivals{Dist: Gamma, CV: []float64{2}, Total: total}
 		usual := generate(t, c)
 		c.Pattern.Flash = Flash{At: 100, Duration: 50, Factor: 10, Adapter: 5}
 		crowded := generate(t, c)

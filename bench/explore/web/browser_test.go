@@ -162,7 +162,7 @@ func TestWidths(t *testing.T) {
 }
 
 // wrong are values that no setting of a kind takes, by its type; others are in wrongTexts.
-var wrong = map[string]string{"int": "many", "float": "1e", "floats": "a,b"}
+var wrong = map[string]string{"int": "many", "float": "1e"}
 
 // wrongTexts are those of settings that are texts. Settings that are not in it take any text.
 var wrongTexts = map[string]string{

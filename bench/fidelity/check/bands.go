@@ -37,7 +37,7 @@ func residuals(c *measured.Comparison, share float64) (rs []residual) {
 		draws = []measured.Values{single}
 	}
 	for _, d := range draws {
-		load := LoadOf(d[measured.WaitingShare])
+		load := loadOf(d[measured.WaitingShare])
 		for m, b := range d {
 			key, ok := m.InResult()
 			if a := c.Measured[m]; ok && a > 0 && b > 0 {

@@ -37,8 +37,8 @@ type HoursByLoad struct {
 
 // byLoad returns the summaries of the classes of load that have runs.
 func byLoad(rows []measured.PredictedHour) (out []HoursByLoad) {
-	_, classes := stats.GroupBy(rows, func(r *measured.PredictedHour) int { return LoadOf(r.Ran.Waiting) })
-	for class, name := range LoadNames {
+	_, classes := stats.GroupBy(rows, func(r *measured.PredictedHour) int { return loadOf(r.Ran.Waiting) })
+	for class, name := range loadNames {
 		if len(classes[class]) > 0 {
 			out = append(out, HoursByLoad{name, summarizeHours(classes[class])})
 		}

@@ -16,13 +16,13 @@ import (
 // near saturation, are saturated.
 var loads = [][2]float64{{0, 0.05}, {0.05, 0.9}, {0.9, 1}}
 
-// LoadNames are the names of the classes of load. Workers keep up below 5 % of waiting and are
+// loadNames are the names of the classes of load. Workers keep up below 5 % of waiting and are
 // saturated from 90 %; the edge of saturation lies between.
-var LoadNames = [...]string{"keeps up", "edge", "saturated"}
+var loadNames = [...]string{"keeps up", "edge", "saturated"}
 
-// LoadOf returns the class of load of a run as an index into LoadNames. waiting is the share of
+// loadOf returns the class of load of a run as an index into loadNames. waiting is the share of
 // their time at the workers that requests wait (record.Waiting).
-func LoadOf(waiting float64) (class int) {
+func loadOf(waiting float64) (class int) {
 	for class < len(loads)-1 && waiting >= loads[class][1] {
 		class++
 	}

@@ -22,29 +22,19 @@ func Records(ctx context.Context, runs []*measured.Recording, p *profile.Profile
 	return newRecordsReport(rows, p.Name), nil
 }
 
-// recordsSummary is the errors of a figure over the runs.
-type recordsSummary struct {
-	Runs           int     `json:"runs"`
-	MedianAbsError float64 `json:"median_abs_error"`
-	WorstAbsError  float64 `json:"worst_abs_error"`
-}
-
 // RecordsReport compares a profile with recorded runs.
 type RecordsReport struct {
-	Schema  string                             `json:"schema"`
-	Profile string                             `json:"profile"`
-	Runs    []measured.PredictedRecording      `json:"runs"`
-	Summary map[measured.Metric]recordsSummary `json:"summary"`
+	Schema  string                        `json:"schema"`
+	Profile string                        `json:"profile"`
+	Runs    []measured.PredictedRecording `json:"runs"`
+	Summary Summary                       `json:"summary"`
 	// Requests is the medians over the runs.
 	Requests measured.RequestErrors `json:"requests"`
 }
 
 func newRecordsReport(rows []measured.PredictedRecording, name string) *RecordsReport {
 	r := &RecordsReport{Schema: "lorasim.recorded/1", Profile: name, Runs: rows,
-		Summary: map[measured.Metric]recordsSummary{}}
-	for m, s := range summarize(rows) {
-		r.Summary[m] = recordsSummary{s.Runs, s.MedianAbsError, s.MaxAbsError}
-	}
+		Summary: summarize(rows)}
 	r.Requests = measured.AllRequests(rows)
 	return r
 }
@@ -86,7 +76,7 @@ func (r *RecordsReport) WriteText(w io.Writer) error {
 	for _, m := range measured.RecordingMetrics {
 		if s, ok := r.Summary[m]; ok {
 			rows = append(rows, []string{string(m), strconv.Itoa(s.Runs), format.Percent(s.MedianAbsError, 1),
-				format.Percent(s.WorstAbsError, 1)})
+				format.Percent(s.MaxAbsError, 1)})
 		}
 	}
 	rows = append(rows, []string{"each request", strconv.Itoa(r.Requests.Requests) + " requests",

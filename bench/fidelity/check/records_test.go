@@ -52,7 +52,7 @@ func TestEmbeddedProfileOfRecordedRuns(t *testing.T) {
 	}
 	for m, most := range map[string]float64{"ttft_mean": 0.06, "tpot_mean": 0.05, "e2e_mean": 0.05, "duration": 0.03} {
 		for metric, s := range r.Summary {
-			if string(metric) == m && (s.Runs != len(runs) || s.WorstAbsError > most) {
+			if string(metric) == m && (s.Runs != len(runs) || s.MaxAbsError > most) {
 				t.Errorf("%s: %+v, expected at most %v", m, s, most)
 			}
 		}
@@ -74,7 +74,7 @@ func TestRecordsReport(t *testing.T) {
 	}
 	r := newRecordsReport(rows, "p")
 	if s := r.Summary[measured.TPOTMean]; s.Runs != 3 || math.Abs(s.MedianAbsError-0.08) > 1e-9 ||
-		math.Abs(s.WorstAbsError-0.12) > 1e-9 {
+		math.Abs(s.MaxAbsError-0.12) > 1e-9 {
 		t.Errorf("errors of 4, 8 and 12 %%: %+v", s)
 	}
 	var text, picture bytes.Buffer
@@ -88,7 +88,7 @@ func TestRecordsReport(t *testing.T) {
 		Summary map[string]struct {
 			Runs   int
 			Median float64 `json:"median_abs_error"`
-			Worst  float64 `json:"worst_abs_error"`
+			Worst  float64 `json:"max_abs_error"`
 		}
 		Runs []struct{ Measured, Predicted, Error map[string]float64 }
 	}

@@ -27,11 +27,11 @@ type runErrors struct {
 	// Summary covers all runs, Clear only runs away from saturation.
 	Summary Summary        `json:"summary"`
 	Clear   Summary        `json:"away_from_saturation"`
-	Groups  []GroupSummary `json:"groups"`
+	Groups  []groupSummary `json:"groups"`
 }
 
-// GroupSummary is the summary of the runs of one group under one policy.
-type GroupSummary struct {
+// groupSummary is the summary of the runs of one group under one policy.
+type groupSummary struct {
 	Group   string  `json:"group"`
 	Policy  string  `json:"policy"`
 	Summary Summary `json:"summary"`
@@ -51,7 +51,7 @@ func newRunErrors[Row any, P compared[Row]](rows []Row, of func(*Row) (*measured
 		return key{s.Group, s.Policy}
 	})
 	for _, k := range keys {
-		r.Groups = append(r.Groups, GroupSummary{k.group, k.policy, summarize[Row, P](groups[k])})
+		r.Groups = append(r.Groups, groupSummary{k.group, k.policy, summarize[Row, P](groups[k])})
 	}
 	return r
 }

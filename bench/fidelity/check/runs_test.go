@@ -12,22 +12,14 @@ import (
 
 	"lorasim/bench/fidelity/measured"
 	"lorasim/internal/shareddata"
-	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 )
 
 // measuredRuns are those of the shared table, and its histograms.
 func measuredRuns(t *testing.T) ([]measured.Run, measured.Histograms) {
 	t.Helper()
-	runs, err := textfile.Read(t.Context(), shareddata.Path(t, "measured/lora_runs.csv"), measured.ReadRuns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hists, err := textfile.Read(t.Context(), shareddata.Path(t, "measured/seed_workload.json"), measured.ReadHistograms)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return runs, hists
+	return shareddata.Read(t, "measured/lora_runs.csv", measured.ReadRuns),
+		shareddata.Read(t, "measured/seed_workload.json", measured.ReadHistograms)
 }
 
 func llamaProfile(t *testing.T) *profile.Profile {

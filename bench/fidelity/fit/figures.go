@@ -52,6 +52,7 @@ func (o *Options) fitFigures(ctx context.Context, knobs []knob, runs []*replay) 
 	if o.Start.Latency.Law == profile.LawRoofline {
 		priors = withPriors(knobs)
 	}
+	loosen(priors)
 	_, fit, err := with.fit(ctx, start, priors, figurePrior, func(ctx context.Context, m *model) ([]float64, error) {
 		parts := make([][]float64, len(runs))
 		err := parallel.Do(ctx, len(runs), func(i int) error {

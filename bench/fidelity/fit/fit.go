@@ -30,7 +30,9 @@ const (
 	simplexSize    = 0.05 // of the first simplex
 	// coarseStep and coarseSimplex are the two steps for a problem whose residuals jump.
 	coarseStep, coarseSimplex = 0.06, 0.2
-	maxIterations             = 12
+	// looseStep is the step of a loose coefficient of such a problem, over [Param.Loose].
+	looseStep     = 0.3
+	maxIterations = 12
 	// restartGain is the ratio of the sum of squares after and before a simplex up to which another one
 	// starts.
 	restartGain = 0.99
@@ -73,6 +75,9 @@ type Param struct {
 	// Prior is the standard deviation of the logarithm of the value about Start, where it is known. A
 	// coefficient with a prior is never held. 0: that of the problem.
 	Prior float64
+	// Loose is the standard deviation of the logarithm of the value about Start, for a coefficient that is held if the
+	// data do not determine it. 0: that of the problem.
+	Loose float64
 }
 
 // Estimate is one fitted coefficient.

@@ -3,6 +3,7 @@ package fit
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"lorasim/bench/fidelity/check"
 	"lorasim/bench/fidelity/measured"
@@ -14,8 +15,7 @@ import (
 // recordCoefficients are the coefficients that affect records.
 var recordCoefficients = []string{
 	"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
-	"prefill.base_ms", "prefill.per_token_us", "prefill.per_token_ctx_ns",
-	"lora.csgmv_us", "lora.triton_us", "lora.prefill_factor", "request_overhead_ms",
+	"prefill.base_ms", "prefill.per_token_us", "prefill.per_token_ctx_ns", "request_overhead_ms",
 }
 
 // RecordsOptions configures a fit to records.
@@ -31,9 +31,17 @@ type RecordsOptions struct {
 // fitter fits knobs to runs.
 type fitter func(ctx context.Context, knobs []knob, runs []*replay) (*Result, error)
 
-// method chooses the fitter and the default coefficients by the law of the profile. far says that
-// coefficients may start near 0, see [Options.knobs].
+// method chooses the fitter and the default coefficients by the law of the profile, with those of its LoRA backend if
+// a request has an adapter. far says that coefficients may start near 0, see [Options.knobs].
 func (o *RecordsOptions) method(runs []*replay) (fitTo fitter, defaults []string, far bool) {
+	fitTo, defaults, far = o.methodWithoutLoRA(runs)
+	if o.Start != nil && slices.ContainsFunc(runs, (*replay).adapted) {
+		defaults = slices.Concat(defaults, loraCoefficients(&o.Start.Latency))
+	}
+	return fitTo, defaults, far
+}
+
+func (o *RecordsOptions) methodWithoutLoRA(runs []*replay) (fitTo fitter, defaults []string, far bool) {
 	switch {
 	case o.Start == nil: // knobs returns the error
 	case o.Start.Latency.Law == profile.LawAdapters && timed(runs):

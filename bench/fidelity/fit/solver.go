@@ -20,7 +20,7 @@ type problem struct {
 	// that are NaN keep their values from before the fit.
 	Residuals func(ctx context.Context, x []float64) ([]float64, error)
 	// Prior is the standard deviation of the logarithm of every coefficient about its start. It
-	// limits coefficients that the data do not determine. 0: 1, a factor of e. [Param.Prior] overrides it.
+	// limits coefficients that the data do not determine. 0: 1, a factor of e. [Param.Prior] and [Param.Loose] override it.
 	Prior float64
 	// Evaluations limits the calls of Residuals in one attempt. Each held coefficient adds one
 	// attempt. 0: 60 for each coefficient.
@@ -93,7 +93,8 @@ func solve(ctx context.Context, p problem) (*Result, error) {
 }
 
 // leastDetermined returns the standard errors of the active coefficients, and the index of the
-// largest among those that may be held: coefficients with a prior of their own are never held.
+// largest among those that may be held: coefficients with a prior of their own are never held. Of several undetermined
+// loose ones it is the last: data that tell only their sum are put down to the first.
 func (s *solver) leastDetermined(j *mat.Dense) (std []float64, worst int) {
 	std = s.standardErrors(j, 1)
 	norm := func(i int) float64 { return mat.Norm(j.Slice(0, s.data, i, i+1), 2) }
@@ -103,6 +104,13 @@ func (s *solver) leastDetermined(j *mat.Dense) (std []float64, worst int) {
 		}
 		if std[i] > std[worst] || std[i] == std[worst] && norm(i) < norm(worst) {
 			worst = i
+		}
+	}
+	if s.param(worst).Loose > 0 {
+		for i := range std {
+			if s.param(i).Loose > 0 && std[i] >= undetermined {
+				worst = i
+			}
 		}
 	}
 	return std, worst
@@ -145,7 +153,7 @@ func (s *solver) residuals(u []float64) []float64 {
 	s.evaluations++
 	r = slices.Clone(r)
 	for i, k := range s.active {
-		r = append(r, math.Log(x[k]/s.param(i).Start)/cmp.Or(s.param(i).Prior, s.p.Prior))
+		r = append(r, math.Log(x[k]/s.param(i).Start)/cmp.Or(s.param(i).Prior, s.param(i).Loose, s.p.Prior))
 	}
 	s.best = min(s.best, s.loss(r))
 	if s.p.Progress != nil {
@@ -162,12 +170,12 @@ func (s *solver) loss(r []float64) float64 {
 // jacobian returns the derivatives of the residuals by the logarithm of each coefficient, from
 // central differences.
 func (s *solver) jacobian(u []float64) *mat.Dense {
-	j, step := mat.NewDense(s.data+len(u), len(u), nil), derivativeStep
-	if s.p.Coarse {
-		step = coarseStep
-	}
+	j := mat.NewDense(s.data+len(u), len(u), nil)
 	for i := range u {
-		q := s.param(i)
+		q, step := s.param(i), derivativeStep
+		if s.p.Coarse {
+			step = max(coarseStep, looseStep*q.Loose)
+		}
 		side := func(factor float64) ([]float64, float64) {
 			v := min(max(q.value(u[i])*factor, q.Min*(1+1e-9)), q.Max*(1-1e-9))
 			moved := slices.Clone(u)

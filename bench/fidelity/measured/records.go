@@ -117,15 +117,39 @@ func (run *Recording) describe() {
 	}
 }
 
+// begin returns the adapters that each worker held at the start. The first request of an adapter shows it: if its first
+// token came sooner than a load from disk takes, the adapter was in a GPU slot. If it came later though the worker was
+// idle, the adapter was on disk. Otherwise the request may have waited for other requests, and the adapter is taken to be
+// in host memory.
+func (run *Recording) begin(costs *profile.Costs) []sim.Start {
+	list, seen := make([]sim.Start, run.Workers), map[[2]int32]bool{}
+	busy := make([]float64, run.Workers) // the latest end of the requests so far
+	for i := range run.Measured {
+		r := &run.Measured[i]
+		key, s := [2]int32{r.WorkerLast, r.Adapter}, &list[r.WorkerLast]
+		if r.Adapter >= 0 && !seen[key] {
+			seen[key] = true
+			switch {
+			case r.TTFT() < costs.Load(int(r.Rank), router.Disk).Seconds():
+				s.Slots = append(s.Slots, r.Adapter)
+			case busy[r.WorkerLast] > r.Sent:
+				s.Host = append(s.Host, r.Adapter)
+			}
+		}
+		busy[r.WorkerLast] = max(busy[r.WorkerLast], r.Finish)
+	}
+	return list
+}
+
 // Simulate returns the simulated requests, in the order of Measured. Every request goes to the
 // worker that served it.
 func (run *Recording) Simulate(ctx context.Context, p *profile.Profile, watchers ...record.Watcher) (
 	[]record.Request, error) {
 	got := make([]record.Request, len(run.Measured))
-	failed, reason := 0, ""
+	failed, reason, costs := 0, "", p.Compile()
 	_, err := sim.Run(ctx, sim.Config{
-		Source: run.Workload.Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, run.Workers),
-		Home: router.Disk, MaxConcurrency: run.Cap, Watchers: watchers,
+		Source: run.Workload.Source(), Workers: slices.Repeat([]*profile.Costs{costs}, run.Workers),
+		Home: router.Disk, Start: run.begin(costs), MaxConcurrency: run.Cap, Watchers: watchers,
 		Router: &router.Router{Policy: router.Fixed{Worker: func(id int64) int {
 			return int(run.Measured[id].WorkerLast)
 		}}},

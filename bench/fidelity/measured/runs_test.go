@@ -7,39 +7,20 @@ import (
 	"testing"
 
 	"lorasim/internal/shareddata"
-	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 )
-
-// measuredRuns are those of the shared table, and its histograms.
-func measuredRuns(t *testing.T) ([]Run, Histograms) {
-	t.Helper()
-	runs, err := textfile.Read(t.Context(), shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hists, err := textfile.Read(t.Context(), shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return runs, hists
-}
-
-func llamaProfile(t *testing.T) *profile.Profile {
-	t.Helper()
-	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // The requests that the static policies of the measured runs sent to each
 // worker follow from the replayed arrivals: that checks the workloads
 // themselves, apart from any latency.
 func TestWorkloadsAreTheMeasuredOnes(t *testing.T) {
-	runs, hists := measuredRuns(t)
-	o := RunOptions{Profile: llamaProfile(t), Groups: DefaultGroups(), Seeds: 1}
+	runs := shareddata.Read(t, "measured/lora_runs.csv", ReadRuns)
+	hists := shareddata.Read(t, "measured/seed_workload.json", ReadHistograms)
+	p, err := profile.Embedded("llama-2-7b-rtx-4090-sglang-0.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := RunOptions{Profile: p, Groups: DefaultGroups(), Seeds: 1}
 	checked := 0
 	for i := range runs {
 		r := &runs[i]

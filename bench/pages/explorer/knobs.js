@@ -60,7 +60,7 @@ export function form(host, start, query, changed) {
         },
       });
     }
-    return k.type === 'string' || k.type === 'floats' ? textKnob(k, o) : numberKnob(k, o);
+    return k.type === 'string' ? textKnob(k, o) : numberKnob(k, o);
   }
 
   function textKnob(k, o) {

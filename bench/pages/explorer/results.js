@@ -1,6 +1,6 @@
 // What the runs show: states, distributions, attainment over the rate, waits, and the comparison.
 import { el, section, swatch, colorKey, hidden, redraws, redraw, legend, select, checkbox } from './dom.js';
-import { fmt, percent } from './numbers.js';
+import { fmt, percent, plusMinus } from './numbers.js';
 import { color, dash } from './theme.js';
 import { fitted, fillTable } from './table.js';
 import { lineChart, distribution } from './chart.js';
@@ -57,7 +57,7 @@ export function results(start, view) {
 
   // holds is the rate up to which a policy keeps the SLO: the mean over the seeds, until then that of the first one.
   function holds(b) {
-    if (b.mean) return `${fmt(b.mean.mean)} ± ${fmt((b.mean.ci95_high - b.mean.ci95_low) / 2)} requests/s, mean of ${b.mean.seeds} seeds`;
+    if (b.mean) return `${plusMinus(b.mean.mean, (b.mean.ci95_high - b.mean.ci95_low) / 2)} requests/s, mean of ${b.mean.seeds} seeds`;
     const rate = b.fails && b.holds ? `${fmt(b.holds)} to ${fmt(b.fails)}` : b.holds ? `at least ${fmt(b.holds)}` : `less than ${fmt(b.fails)}`;
     return rate + ' requests/s, one seed';
   }
@@ -132,10 +132,10 @@ export function results(start, view) {
       '↓ less is better, ↑ more is better; ★ best.',
     ].filter(Boolean).join(' ');
 
-    const half = (low, high, by) => low == null || high == null || high - low === 0 ? '' : ` ± ${fmt(by * (high - low) / 2)}`;
+    const around = (mean, low, high, by) => low == null || high == null || high - low === 0 ? fmt(by * mean) : plusMinus(by * mean, by * (high - low) / 2);
     const cell = (x, r, by) => {
-      const diff = r === base || x.diff_mean == null ? null : el('small', {}, (x.diff_mean > 0 ? '+' : '') + fmt(by * x.diff_mean) + half(x.diff_ci95_low, x.diff_ci95_high, by));
-      const mean = x.mean == null ? '–' : fmt(by * x.mean) + half(x.ci95_low, x.ci95_high, by) + (x.best ? ' ★' : '') + (x.not_comparable ? ' ≠' : '');
+      const diff = r === base || x.diff_mean == null ? null : el('small', {}, (x.diff_mean > 0 ? '+' : '') + around(x.diff_mean, x.diff_ci95_low, x.diff_ci95_high, by));
+      const mean = x.mean == null ? '–' : around(x.mean, x.ci95_low, x.ci95_high, by) + (x.best ? ' ★' : '') + (x.not_comparable ? ' ≠' : '');
       return { text: [el('span', {}, mean), diff], class: x.best ? 'best' : null };
     };
     const body = t.metrics.filter(m => everything || usual.includes(m.metric)).map(m => {

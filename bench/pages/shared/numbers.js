@@ -8,6 +8,12 @@ export function fmt(x) {
   return x.toLocaleString('en', a >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 4 });
 }
 
+// plusMinus writes a mean, and half of its interval with the decimals of the mean.
+export function plusMinus(mean, half) {
+  const text = fmt(mean);
+  return `${text} ± ${text.includes('e') ? fmt(half) : half.toFixed((text.split('.')[1] || '').length)}`;
+}
+
 export const percent = x => fmt(100 * x) + ' %';
 
 // time writes seconds.

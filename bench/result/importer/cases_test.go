@@ -131,7 +131,7 @@ func TestFailuresInEverySpelling(t *testing.T) {
 		},
 	} {
 		for _, text := range texts {
-			runs, _, err := Read(strings.NewReader(text), "f")
+			runs, _, err := readResults(strings.NewReader(text), "f")
 			if err != nil {
 				t.Errorf("%s: %v", text, err)
 				continue
@@ -155,13 +155,13 @@ func TestCutShort(t *testing.T) {
 	middle := append([]string{}, lines...)
 	middle[1] = middle[1][:len(middle[1])/2] + "\n"
 	for name, text := range map[string]string{"middle": strings.Join(middle, ""), "end": whole[:len(whole)-20]} {
-		runs, _, err := Read(strings.NewReader(text), "f")
+		runs, _, err := readResults(strings.NewReader(text), "f")
 		if err != nil || len(runs) != 1 || len(runs[0].Records) != len(lines)-2 || runs[0].Left.Rows() != 1 {
 			t.Errorf("%s: %d runs, %v", name, len(runs), err)
 		}
 	}
 	line := `{"completed": 1, "duration": 2}`
-	_, _, err := Read(strings.NewReader(line+"\n"+line[:20]), "f")
+	_, _, err := readResults(strings.NewReader(line+"\n"+line[:20]), "f")
 	if err == nil || err.Error() != "f:2: the JSON object that begins here has no end" {
 		t.Error(err)
 	}
@@ -175,7 +175,7 @@ func TestUTF16(t *testing.T) {
 		for _, u := range utf16.Encode([]rune("\ufeff" + text)) {
 			b.Write([]byte{byte(u), byte(u >> 8)})
 		}
-		runs, _, err := Read(strings.NewReader(b.String()), "f")
+		runs, _, err := readResults(strings.NewReader(b.String()), "f")
 		if err != nil || len(runs) != 1 {
 			t.Errorf("%s: %d runs, %v", name, len(runs), err)
 		} else if n, _ := runs[0].Metrics.Get(result.Completed); n != 7 {

@@ -330,7 +330,7 @@ func TestSmallFiles(t *testing.T) {
 		{phases(`{"kind": "profiling", "type": "fixed_schedule"}`), 0, result.TraceRate, nil},
 		{phases(`{"kind": "profiling", "type": "concurrency", "concurrency": 4}`), 0, result.Unlimited(), nil},
 	} {
-		runs, _, err := Read(strings.NewReader(c.text), "f")
+		runs, _, err := readResults(strings.NewReader(c.text), "f")
 		if err != nil || len(runs) != 1 {
 			t.Errorf("%s: %d runs, %v", c.text, len(runs), err)
 			continue
@@ -348,7 +348,7 @@ func TestSmallFiles(t *testing.T) {
 	if err != nil || runs[0].Client != "GuideLLM 0.8.1" {
 		t.Errorf("%q, %v", runs[0].Client, err)
 	}
-	if runs, _, err = Read(strings.NewReader(`{"benchmark_time_seconds": 5, "successes": {"count": 2}}`),
+	if runs, _, err = readResults(strings.NewReader(`{"benchmark_time_seconds": 5, "successes": {"count": 2}}`),
 		"f"); err != nil || runs[0].Client != "inference-perf" {
 		t.Errorf("%+v, %v", runs, err)
 	}
@@ -413,7 +413,7 @@ func TestClientErrors(t *testing.T) {
 		`{"metadata": {"request_start_ns": 5, "request_end_ns": 4}, "metrics": {}}`:                                 `f:1: it ends before it was sent (request_end_ns < request_start_ns)`,
 		`{"metadata": {"request_start_ns": 5, "request_end_ns": 6}, "metrics": {"request_latency": {"unit": "h"}}}`: `f:1: unit is "h", expected ns, us, ms or sec`,
 	} {
-		if _, _, err := Read(strings.NewReader(text), "f"); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, _, err := readResults(strings.NewReader(text), "f"); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
 		}
 	}
@@ -433,7 +433,7 @@ func FuzzClients(f *testing.F) {
 		f.Add(string(text))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		runs, _, err := Read(strings.NewReader("{"+strings.TrimPrefix(text, "{")), "f")
+		runs, _, err := readResults(strings.NewReader("{"+strings.TrimPrefix(text, "{")), "f")
 		if err != nil {
 			return
 		}

@@ -38,7 +38,7 @@ func (m *Imported) define(client string) {
 
 // defineLine sets the definitions of a run of vLLM or sglang by the fields of its JSON, or the layout of its block.
 func (m *Imported) defineLine(f fields) {
-	vllm := m.Layout == VLLM
+	vllm := m.Layout == vllmClient
 	for _, name := range []string{"tokenizer_id", "model_id", "endpoint_type", "burstiness", "total_token_throughput"} {
 		vllm = vllm || f.has(name)
 	}

@@ -95,7 +95,7 @@ func Files(ctx context.Context, files trace.Files, paths []string) (runs []*Impo
 	for _, path := range paths {
 		var rs []*Imported
 		var ws []Warning
-		if isRecords(ctx, files, path) {
+		if records.Has(ctx, files, path) {
 			var m *Imported
 			if m, err = Records(ctx, files, path, result.Options{KeepRecords: true}); err == nil {
 				rs = []*Imported{m}
@@ -122,14 +122,13 @@ func readText(ctx context.Context, files trace.Files, path string) ([]*Imported,
 		return nil, nil, err
 	}
 	defer f.Close()
-	return Read(textfile.Limit(f, path, maxFile), path)
+	return readResults(textfile.Limit(f, path, maxFile), path)
 }
 
-// Read reads the runs of a text: JSON if it begins with an object or an array of objects, a table if it begins with
-// the names of columns of a client, else a log. name is the file's
-// name for messages. A line that is not understood gives a warning. A read failure,
-// unknown JSON, or a file without a result is an error.
-func Read(r io.Reader, name string) (runs []*Imported, warnings []Warning, err error) {
+// readResults reads the runs of a text: JSON if it begins with an object or an array of objects, a table if it begins
+// with the names of columns of a client, else a log. name is the file's name for messages. A line that is not
+// understood gives a warning. A read failure, unknown JSON, or a file without a result is an error.
+func readResults(r io.Reader, name string) (runs []*Imported, warnings []Warning, err error) {
 	in := asUTF8(bufio.NewReaderSize(r, 1<<16))
 	head, _ := in.Peek(1 << 12) // an error is returned again by the next read
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")

@@ -377,7 +377,7 @@ func checkKnown(t *testing.T, seed uint64, format int, flags uint8) {
 	f := knownFormats[format]
 	k := newKnownRun(seed, flags)
 	text := f.write(k)
-	runs, _, err := Read(strings.NewReader(text), "f")
+	runs, _, err := readResults(strings.NewReader(text), "f")
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("%s, flags %d: %d runs, %v\n%s", f.name, flags, len(runs), err, text)
 	}

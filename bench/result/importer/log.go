@@ -265,7 +265,7 @@ func (l *logReader) endBlock(cut string) {
 	if b.RequestRate == 0 {
 		b.RequestRate = l.sends.rate
 	}
-	if b.MaxConcurrency == 0 && b.Layout == VLLM {
+	if b.MaxConcurrency == 0 && b.Layout == vllmClient {
 		b.MaxConcurrency = l.sends.concurrency
 	}
 	b.setArguments(l.args)
@@ -432,7 +432,7 @@ func (m *Imported) layout() result.Layout {
 	}
 	if !has("Backend:", "Total throughput (tok/s):", "Total generated tokens (retokenized):") &&
 		has(vllmRows...) {
-		return VLLM
+		return vllmClient
 	}
 	for _, only := range []struct {
 		layout result.Layout

@@ -85,7 +85,7 @@ func TestLogs(t *testing.T) {
 			warnings: []string{"log:1: argument list not understood: character 3: expected the value of a and a comma or ) behind it"},
 		},
 	} {
-		runs, warnings, err := Read(strings.NewReader(c.log), "log")
+		runs, warnings, err := readResults(strings.NewReader(c.log), "log")
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -117,7 +117,7 @@ func TestNoiseEndsBlock(t *testing.T) {
 	log := head + "Successful requests:                     7\n" +
 		strings.Repeat("INFO:     127.0.0.1 - \"POST /generate\"\n", 100) + head +
 		"Successful requests:                     8\n" + foot
-	runs, warnings, err := Read(strings.NewReader(log), "log")
+	runs, warnings, err := readResults(strings.NewReader(log), "log")
 	if err != nil || len(runs) != 2 || !runs[0].Truncated || runs[1].Truncated || len(warnings) != maxNoise+1 {
 		t.Fatalf("%d runs, %d warnings, %v", len(runs), len(warnings), err)
 	}
@@ -132,7 +132,7 @@ func TestContext(t *testing.T) {
 	log := "[组合] SERVER=a  CLIENT=b\n# request rate: 8\nbenchmark_args=Namespace(port=None, seed=2)\nNamespace(port=1, seed=2, max_concurrency=4, backend='vllm')\n" +
 		"#Input tokens: 10\n#Output tokens: 20\n 0%| | 0/9 [00:00<?, ?it/s][1, 2, 6]\nlast arrival: 2.5\n" + block +
 		block
-	runs, warnings, err := Read(strings.NewReader(log), "log")
+	runs, warnings, err := readResults(strings.NewReader(log), "log")
 	if err != nil || len(runs) != 2 || len(warnings) > 0 {
 		t.Fatalf("%d runs, %v, %v", len(runs), warnings, err)
 	}
@@ -155,7 +155,7 @@ func TestContext(t *testing.T) {
 // A row of the block goes before the argument of the same name.
 func TestNoLimitRowWins(t *testing.T) {
 	log := "Namespace(max_concurrency=4)\n" + head + "Max request concurrency:                 not set   \n" + foot
-	runs, _, err := Read(strings.NewReader(log), "log")
+	runs, _, err := readResults(strings.NewReader(log), "log")
 	if err != nil || runs[0].MaxConcurrency != 0 {
 		t.Errorf("%v, %+v", err, runs)
 	}
@@ -163,7 +163,7 @@ func TestNoLimitRowWins(t *testing.T) {
 
 func TestJSONLines(t *testing.T) {
 	text := "\n{\"backend\": \"sglang\", \"request_rate\": Infinity, \"completed\": 5, \"duration\": 2.5}\n{\"completed\": 6}\n"
-	runs, _, err := Read(strings.NewReader(text), "out.jsonl")
+	runs, _, err := readResults(strings.NewReader(text), "out.jsonl")
 	if err != nil || len(runs) != 2 || runs[0].Line != 2 || runs[1].Line != 3 {
 		t.Fatalf("%v, %+v", err, runs)
 	}
@@ -187,7 +187,7 @@ func TestReadErrors(t *testing.T) {
 		"{\"completed\": 1}\n{\"completed\":": "f:2: the JSON object that begins here has no end",
 		"\n" + strings.Repeat("x", maxLine+1): "f:2: the line is longer than 1048576 bytes: expected a text file",
 	} {
-		if _, _, err := Read(strings.NewReader(text), "f"); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, _, err := readResults(strings.NewReader(text), "f"); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%.40q:\n got %v\nwant %s", text, err, want)
 		}
 	}
@@ -207,7 +207,7 @@ func TestLayoutRecognised(t *testing.T) {
 		if err := r.WriteBlock(&b, l); err != nil {
 			t.Fatal(err)
 		}
-		runs, warnings, err := Read(bytes.NewReader(b.Bytes()), "log")
+		runs, warnings, err := readResults(bytes.NewReader(b.Bytes()), "log")
 		if err != nil || len(warnings) > 0 || runs[0].Layout != l {
 			t.Errorf("%s: recognised as %v, %v, %v", l, runs[0].Layout, warnings, err)
 		}
@@ -224,7 +224,7 @@ func FuzzLog(f *testing.F) {
 	f.Add("# request rate = 2\n" + head + "Max request concurrency:                 not set   \nMedian TPOT (ms):                        -0.00     \nMedian TPOT (ms):   1e300\n" + foot)
 	f.Add(`{"completed": 1}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		runs, _, err := Read(strings.NewReader(text), "f")
+		runs, _, err := readResults(strings.NewReader(text), "f")
 		if err != nil {
 			return
 		}
@@ -236,7 +236,7 @@ func FuzzLog(f *testing.F) {
 			if r.Layout == "" {
 				continue
 			}
-			again, _, err := Read(&b, "again")
+			again, _, err := readResults(&b, "again")
 			if err != nil || len(again) != 1 {
 				t.Fatalf("%q: printed block gives %d runs, %v", text, len(again), err)
 			}
@@ -273,7 +273,7 @@ func TestEndings(t *testing.T) {
 		{"Namespace(num_prompts=9, use_trace=True)\n" + block, nil},
 		{"Namespace(num_prompts=6)\n" + block, nil},
 	} {
-		runs, _, err := Read(strings.NewReader(c.log), "log")
+		runs, _, err := readResults(strings.NewReader(c.log), "log")
 		if err != nil {
 			t.Fatal(err)
 		}

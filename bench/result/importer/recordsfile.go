@@ -2,48 +2,13 @@ package importer
 
 import (
 	"context"
-	"errors"
-	"io"
 	"math"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
-	"lorasim/internal/textfile"
 	"lorasim/sim/record"
 	"lorasim/trace"
 )
-
-// isRecords reports whether a file holds request records: it is binary, or its first line names their columns.
-func isRecords(ctx context.Context, files trace.Files, path string) bool {
-	ext := strings.ToLower(filepath.Ext(strings.TrimSuffix(path, ".gz")))
-	switch ext {
-	case ".parquet", ".arrow":
-		return true
-	case ".csv", ".jsonl":
-	default:
-		return false
-	}
-	if st, err := os.Stat(path); files.FS == nil && (err != nil || !st.Mode().IsRegular()) {
-		return false
-	}
-	f, err := textfile.OpenIn(ctx, files.FS, path, nil)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	line, err := f.Line()
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false
-	}
-	has := func(names ...string) bool {
-		return !slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(string(line), name) })
-	}
-	return has("arrival_s", "sent_s") || has("send_time_us", "first_chunk_time_us")
-}
 
 // Records reads a file of request records as a run. The options are those of the collector of its metrics.
 func Records(ctx context.Context, files trace.Files, path string, o result.Options) (*Imported, error) {

@@ -47,7 +47,7 @@ func TestLayoutOfOneRow(t *testing.T) {
 		"Mean TPOT (ms):":           result.SGLang056,
 		"Total throughput (tok/s):": result.LoRA, "Successful requests:": result.SGLang054,
 	} {
-		runs, _, err := Read(strings.NewReader(head+label+strings.Repeat(" ", 41-len(label))+"5\n"+foot), "log")
+		runs, _, err := readResults(strings.NewReader(head+label+strings.Repeat(" ", 41-len(label))+"5\n"+foot), "log")
 		if err != nil || len(runs) != 1 || runs[0].Layout != want {
 			t.Errorf("%s: %v, %v; expected %v", label, runs, err, want)
 		}

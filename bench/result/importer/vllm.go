@@ -8,9 +8,9 @@ import (
 	"lorasim/bench/result"
 )
 
-// VLLM is the layout of the block of `vllm bench serve` and of its forerunner benchmark_serving.py. The rows differ by
-// version and by the percentiles that a user chose, so that it is read only.
-const VLLM result.Layout = "vllm"
+// vllmClient is the layout of the block of `vllm bench serve` and of its forerunner benchmark_serving.py. The rows
+// differ by version and by the percentiles that a user chose, so that it is read only.
+const vllmClient result.Layout = "vllm"
 
 const failedRow = "Failed requests:" // since 2025-09
 

@@ -92,20 +92,20 @@ func (l *LeftOut) skip(err error, place string) error {
 
 // Limits of the indexes of a record. They bound the memory that a wrong record can take.
 const (
-	MaxAdapters = 1_000_000
-	MaxWorkers  = 100_000
+	maxAdapters = 1_000_000
+	maxWorkers  = 100_000
 )
 
 // Fault returns what a record cannot be, nil for a possible one. Requests that did not succeed may lack times. The
 // error has no numbers, so that equal faults count as one.
 func Fault(r *record.Request) error {
-	worker := func(i int32) bool { return i >= -1 && i < MaxWorkers }
+	worker := func(i int32) bool { return i >= -1 && i < maxWorkers }
 	text := ""
 	switch {
-	case r.Adapter < -1 || r.Adapter >= MaxAdapters:
-		text = fmt.Sprintf("the adapter's index is out of range, expected -1 to %d", MaxAdapters-1)
+	case r.Adapter < -1 || r.Adapter >= maxAdapters:
+		text = fmt.Sprintf("the adapter's index is out of range, expected -1 to %d", maxAdapters-1)
 	case !worker(r.WorkerFirst) || !worker(r.WorkerLast):
-		text = fmt.Sprintf("the worker's index is out of range, expected -1 to %d", MaxWorkers-1)
+		text = fmt.Sprintf("the worker's index is out of range, expected -1 to %d", maxWorkers-1)
 	case r.Prompt < 0 || r.Output < 0:
 		text = "the number of tokens is negative"
 	case r.Status != record.OK:

@@ -1,13 +1,14 @@
 package records
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -47,22 +48,56 @@ func newObserved() *observed {
 // clear empties the optional cells before a row is read.
 func (o *observed) clear() { o.serverInput, o.input, o.status, o.fault = 0, 0, "", "" }
 
-// isObserved reports whether a file is a trace of `blis observe`, by its header.
-func isObserved(ctx context.Context, files trace.Files, path string) bool {
-	if !strings.HasSuffix(strings.TrimSuffix(strings.ToLower(path), ".gz"), ".csv") {
-		return false
+// firstLine returns the first line of a text file, "" if it has none that can be read. A pipe counts as none: its first
+// line could not be read again.
+func firstLine(ctx context.Context, files trace.Files, path string) string {
+	if files.FS == nil {
+		if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
+			return ""
+		}
 	}
 	f, err := textfile.OpenIn(ctx, files.FS, path, nil)
 	if err != nil {
-		return false
+		return ""
 	}
 	defer f.Close()
 	line, err := f.Line()
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false
+	if err != nil {
+		return ""
 	}
-	has := func(name string) bool { return bytes.Contains(line, []byte(name)) }
-	return has("send_time_us") && has("first_chunk_time_us") && has("last_chunk_time_us")
+	return string(line)
+}
+
+// containsAll reports whether a line contains all names.
+func containsAll(line string, names ...string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(line, name) })
+}
+
+// extension is the extension of a file, without that of its compression.
+func extension(path string) string {
+	return filepath.Ext(strings.TrimSuffix(strings.ToLower(path), ".gz"))
+}
+
+// isObserved reports whether a file is a trace of `blis observe`, by its header.
+func isObserved(ctx context.Context, files trace.Files, path string) bool {
+	return extension(path) == ".csv" && observes(firstLine(ctx, files, path))
+}
+
+// observes reports whether a header is one of `blis observe`.
+func observes(line string) bool {
+	return containsAll(line, "send_time_us", "first_chunk_time_us", "last_chunk_time_us")
+}
+
+// Has reports whether a file has records of requests: it is binary, or its first line names their columns.
+func Has(ctx context.Context, files trace.Files, path string) bool {
+	switch extension(path) {
+	case ".parquet", ".arrow":
+		return true
+	case ".csv", ".jsonl":
+		line := firstLine(ctx, files, path)
+		return containsAll(line, "arrival_s", "sent_s") || observes(line)
+	}
+	return false
 }
 
 // readObserved reads a whole trace. Time 0 of the records is the start of the run: the

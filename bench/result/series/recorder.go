@@ -10,8 +10,8 @@ import (
 	"lorasim/trace"
 )
 
-// Buckets is the largest number of time buckets of a series.
-const Buckets = 512
+// maxBuckets is the largest number of time buckets of a series.
+const maxBuckets = 512
 
 // firstWidth is the initial width of a bucket.
 const firstWidth = tick.Second / 64
@@ -44,7 +44,7 @@ func NewRecorder(workers int) *Recorder {
 
 func (r *Recorder) addWorkers(n int) {
 	for len(r.workers) < n {
-		sums := func() []float64 { return make([]float64, Buckets) }
+		sums := func() []float64 { return make([]float64, maxBuckets) }
 		r.workers = append(r.workers, workerSums{sums(), sums(), sums(), sums(), sums()})
 	}
 }
@@ -103,17 +103,17 @@ func (r *Recorder) state(from, to tick.Ticks, v *router.View) {
 
 // reach doubles the width of the buckets until they hold time t. Each two become one.
 func (r *Recorder) reach(t tick.Ticks) {
-	for t > r.width*Buckets {
+	for t > r.width*maxBuckets {
 		r.width *= 2
 		for _, w := range r.workers {
-			for i := range Buckets / 2 {
+			for i := range maxBuckets / 2 {
 				w.max[i] = max(w.max[2*i], w.max[2*i+1])
 				for _, s := range [][]float64{w.queued, w.running, w.loads, w.off} {
 					s[i] = s[2*i] + s[2*i+1]
 				}
 			}
 			for _, s := range [][]float64{w.queued, w.running, w.max, w.loads, w.off} {
-				clear(s[Buckets/2:])
+				clear(s[maxBuckets/2:])
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func (r *Recorder) tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
 	}
 	r.reach(at)
 	if t == router.GPU {
-		r.workers[worker].loads[min(at/r.width, Buckets-1)]++
+		r.workers[worker].loads[min(at/r.width, maxBuckets-1)]++
 	}
 	r.place.tier(at, worker, adapter, t)
 }

@@ -255,13 +255,16 @@ func (o *Observer) state(d float64, v *router.View) {
 
 // on returns the causes of the requests that wait on a worker, as shares.
 func on(w *router.Worker, e *profile.Engine) (shares Causes) {
-	if w.Full && (w.Running >= w.MaxRunning || e.HeadOfLine != profile.HeadOfLineBlock) {
-		if w.Running >= w.MaxRunning {
-			shares[Compute] = 1
-		} else {
-			shares[KVCache] = 1
-		}
-		return shares
+	Each(w, e, func(_ int32, n, cause int) { shares[cause] += float64(n) / float64(w.Queued) })
+	return shares
+}
+
+// Each calls f for the requests that wait on a worker: n of an adapter (trace.BaseModel: of none) for a cause, see
+// [Observer]. It does not look at other workers and at the front end.
+func Each(w *router.Worker, e *profile.Engine, f func(adapter int32, n, cause int)) {
+	if w.Full && w.Running >= w.MaxRunning {
+		eachQueued(w, func(a int32, n int) { f(a, n, Compute) })
+		return
 	}
 	taken := w.ActiveLoras
 	for a := range w.Adapters {
@@ -269,29 +272,52 @@ func on(w *router.Worker, e *profile.Engine) (shares Causes) {
 			taken++
 		}
 	}
-	n := float64(w.Queued)
-	shares[Compute] = 1
-	for a := range w.Adapters {
-		st := &w.Adapters[a]
-		if st.Queued == 0 || st.Running > 0 {
-			continue
-		}
+	noSlot := taken >= e.Slots(len(w.Adapters))
+	if w.Full && !(e.HeadOfLine == profile.HeadOfLineBlock && noSlot && anyWithoutSlot(w, e)) {
+		// With head_of_line block, the first request waits for memory or for a slot.
+		eachQueued(w, func(a int32, n int) { f(a, n, KVCache) })
+		return
+	}
+	eachQueued(w, func(a int32, n int) {
+		st := w.Adapter(a)
 		cause := Compute
 		switch {
+		case a == trace.BaseModel || st.Running > 0:
 		case st.Loading:
 			cause = Loads
-		case st.Tier < router.Host && e.Scheduler != profile.SchedulerVLLM:
+		case fromStore(st, e):
 			cause = HostMemory
-		case taken >= e.Slots(len(w.Adapters)):
+		case noSlot:
 			cause = Slots
 		}
-		shares[cause] += float64(st.Queued) / n
-		shares[Compute] -= float64(st.Queued) / n
+		f(a, n, cause)
+	})
+}
+
+// fromStore reports whether an adapter has to come to host memory first, beside the engine's steps.
+func fromStore(st router.AdapterState, e *profile.Engine) bool {
+	return st.Tier < router.Host && e.Scheduler != profile.SchedulerVLLM
+}
+
+// anyWithoutSlot reports whether requests wait whose adapter needs only a slot.
+func anyWithoutSlot(w *router.Worker, e *profile.Engine) bool {
+	return slices.ContainsFunc(w.Adapters, func(st router.AdapterState) bool {
+		return st.Queued > 0 && st.Running == 0 && !st.Loading && !fromStore(st, e)
+	})
+}
+
+// eachQueued calls f for each adapter with waiting requests, and for the base model.
+func eachQueued(w *router.Worker, f func(adapter int32, n int)) {
+	base := w.Queued
+	for a := range w.Adapters {
+		if n := int(w.Adapters[a].Queued); n > 0 {
+			base -= n
+			f(int32(a), n)
+		}
 	}
-	if w.Full && shares[Slots] == 0 { // head_of_line block: the first request waits for memory or a slot
-		return Causes{KVCache: 1}
+	if base > 0 {
+		f(trace.BaseModel, base)
 	}
-	return shares
 }
 
 // Causes returns the causes of a run from the observed waits and the workers' counters in

@@ -55,9 +55,9 @@ func New(ctx context.Context, a Answers) (*Scenario, error) {
 	s := &Scenario{Scenario: scenario.Default()}
 	s.Files = a.Files
 	s.Cluster.NumWorkers = settings.Some(cmp.Or(a.Workers, Workers))
-	name, ok := profile.ForGPU(a.Profile)
-	if !ok {
-		name = cmp.Or(a.Profile, s.Cluster.Profile.String())
+	name := cmp.Or(a.Profile, s.Cluster.Profile.String())
+	if list := profile.ForGPU(a.Profile); len(list) == 1 {
+		name = list[0]
 	}
 	if err := s.Set("profile", name); err != nil {
 		return nil, err

@@ -2,6 +2,8 @@ package emulate
 
 import (
 	"net/http"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // loraRequest is a request to load or unload an adapter.
@@ -15,7 +17,7 @@ type loraRequest struct {
 // lora serves loads or unloads of adapters. sglang's unload returns when the adapter has been unloaded, vLLM's at once.
 func (w *Worker) lora(load bool) http.HandlerFunc {
 	return reading(w.say.badBody, func(rw http.ResponseWriter, r *http.Request, q *loraRequest) {
-		isVLLM := w.cfg.API == VLLM
+		isVLLM := w.cfg.API == httpapi.VLLM
 		switch {
 		case q.Name == nil:
 			w.say.badBody(rw, missing("lora_name"))

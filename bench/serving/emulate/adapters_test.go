@@ -10,17 +10,18 @@ import (
 	"time"
 
 	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 )
 
 // The path of an adapter says how its storage behaves. While a load waits for it, the adapter is not there, and other
 // adapters serve.
 func TestStorage(t *testing.T) {
-	for _, api := range []emulate.API{emulate.VLLM, emulate.SGLang} {
+	for _, api := range []httpapi.Kind{httpapi.VLLM, httpapi.SGLang} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorker(t, emulate.Config{API: api, ModelName: "base", Adapters: []emulate.Adapter{{Name: "a"}}})
 			defer w.Close()
-			path := map[emulate.API]string{emulate.VLLM: "/v1/load_lora_adapter",
-				emulate.SGLang: "/load_lora_adapter"}[api]
+			path := map[httpapi.Kind]string{httpapi.VLLM: "/v1/load_lora_adapter",
+				httpapi.SGLang: "/load_lora_adapter"}[api]
 			load := func(name, at string) *timedWriter {
 				return post(w, path, map[string]any{"lora_name": name, "lora_path": at})
 			}
@@ -30,7 +31,7 @@ func TestStorage(t *testing.T) {
 			ended := make(chan *timedWriter, 1)
 			go func() { ended <- load("slow", "adapters/slow?load=20s") }()
 			time.Sleep(10 * time.Second)
-			if model := map[emulate.API]string{emulate.VLLM: "a", emulate.SGLang: "base:a"}[api]; lists("slow") ||
+			if model := map[httpapi.Kind]string{httpapi.VLLM: "a", httpapi.SGLang: "base:a"}[api]; lists("slow") ||
 				post(w, "/v1/completions", map[string]any{"model": model, "prompt": "x", "max_tokens": 2}).Code != 200 {
 				t.Errorf("%s: the load has ended before its time, or nothing else is served", api)
 			}
@@ -66,7 +67,7 @@ func TestStorage(t *testing.T) {
 // The times of loads are metrics: into host memory, and from there into a GPU slot.
 func TestLoadTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorker(t, emulate.Config{API: emulate.VLLM, ModelName: "base"})
+		w := newWorker(t, emulate.Config{API: httpapi.VLLM, ModelName: "base"})
 		defer w.Close()
 		post(w, "/v1/load_lora_adapter", map[string]any{"lora_name": "a", "lora_path": "adapters/a?load=5s"})
 		if rec := post(w, "/v1/completions", map[string]any{"model": "a", "prompt": "x",

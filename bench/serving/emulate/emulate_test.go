@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 	_ "lorasim/internal/memnet" // keeps the race detector from crashing in bubbles
 	"lorasim/internal/testutil"
 	"lorasim/router"
@@ -243,7 +244,7 @@ func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorker(t, emulate.Config{})
 		defer w.Close()
-		vllm := newWorker(t, emulate.Config{API: emulate.VLLM})
+		vllm := newWorker(t, emulate.Config{API: httpapi.VLLM})
 		defer vllm.Close()
 		long := make([]int32, 4096)
 		for _, c := range []struct {
@@ -381,7 +382,7 @@ func TestUnknownRank(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := profile.Default()
 		p.Memory.KVTokens, p.Adapters.DefaultRank, p.Engine.MaxLoraRank = 10000, 16, 8
-		w := newWorker(t, emulate.Config{Costs: p.Compile(), API: emulate.VLLM})
+		w := newWorker(t, emulate.Config{Costs: p.Compile(), API: httpapi.VLLM})
 		defer w.Close()
 		post(w, "/v1/load_lora_adapter", map[string]any{"lora_name": "a", "lora_path": "a"})
 		rec := post(w, "/v1/completions", map[string]any{"model": "a", "prompt": "x", "max_tokens": 2})
@@ -394,7 +395,7 @@ func TestUnknownRank(t *testing.T) {
 // vLLM answers loads and unloads in words of its own.
 func TestVLLMAdapters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorker(t, emulate.Config{API: emulate.VLLM})
+		w := newWorker(t, emulate.Config{API: httpapi.VLLM})
 		defer w.Close()
 		for _, c := range []struct {
 			path   string
@@ -421,7 +422,7 @@ func TestVLLMRefuses(t *testing.T) {
 		p := profile.Default()
 		p.Memory.KVTokens, p.Engine.ContextLength = 10000, 50
 		const base = "base"
-		w := newWorker(t, emulate.Config{Costs: p.Compile(), API: emulate.VLLM, ModelName: base})
+		w := newWorker(t, emulate.Config{Costs: p.Compile(), API: httpapi.VLLM, ModelName: base})
 		defer w.Close()
 		for _, c := range []struct {
 			path   string
@@ -447,7 +448,7 @@ func TestVLLMRefuses(t *testing.T) {
 
 func TestOpenAI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorker(t, emulate.Config{API: emulate.VLLM, Adapters: []emulate.Adapter{{Name: "chat"}}})
+		w := newWorker(t, emulate.Config{API: httpapi.VLLM, Adapters: []emulate.Adapter{{Name: "chat"}}})
 		defer w.Close()
 		want := emulate.Text(emulate.Tokens("chat", []int32{4, 5}, 3))
 		rec := post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": []int32{4, 5}, "max_tokens": 3,
@@ -487,7 +488,7 @@ func TestOpenAI(t *testing.T) {
 // Token ids come where they are asked for.
 func TestTokenIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, api := range []emulate.API{emulate.VLLM, emulate.SGLang} {
+		for _, api := range []httpapi.Kind{httpapi.VLLM, httpapi.SGLang} {
 			w := newWorker(t, emulate.Config{API: api})
 			for _, asked := range []bool{true, false} {
 				rec := post(w, "/v1/completions", map[string]any{"model": "round", "prompt": []int32{4, 5},
@@ -568,7 +569,7 @@ func TestSignals(t *testing.T) {
 			t.Errorf("server info: %s", body)
 		}
 		p.Engine.MaxLoadedLoras = 9
-		vllm := newWorker(t, emulate.Config{Costs: p.Compile(), API: emulate.VLLM,
+		vllm := newWorker(t, emulate.Config{Costs: p.Compile(), API: httpapi.VLLM,
 			Adapters: []emulate.Adapter{{Name: "a"}, {Name: "b"}, {Name: "c"}}})
 		defer vllm.Close()
 		for _, name := range []string{"b", "a"} {
@@ -674,12 +675,12 @@ func TestPrefixCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := roundProfile()
 		p.Engine.PrefixCache, p.Engine.PageSize = true, 8 // blocks are of whole pages, and of 16 tokens at least
-		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+		for _, api := range []httpapi.Kind{httpapi.SGLang, httpapi.VLLM} {
 			w := newWorker(t, emulate.Config{Costs: p.Compile(), API: api, ModelName: "base",
 				Adapters: []emulate.Adapter{{Name: "chat"}}})
 			cached := func(prompt []int32, adapter string) int {
 				model := adapter
-				if api == emulate.SGLang && adapter != "base" {
+				if api == httpapi.SGLang && adapter != "base" {
 					model = "base:" + adapter
 				}
 				var got struct {
@@ -711,18 +712,18 @@ func TestPrefixCache(t *testing.T) {
 				t.Errorf("%s: %v tokens were cached, expected %v", api, got, want)
 			}
 			text, total := get(w, "/metrics").Body.String(), 100+100+190+100+99+100
-			names := map[emulate.API][2]string{emulate.SGLang: {"sglang:prompt_tokens_total",
+			names := map[httpapi.Kind][2]string{httpapi.SGLang: {"sglang:prompt_tokens_total",
 				"sglang:cached_tokens_total"},
-				emulate.VLLM: {"vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"}}[api]
+				httpapi.VLLM: {"vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"}}[api]
 			for i, n := range []int{total, 240} {
-				of := map[emulate.API][2]string{emulate.SGLang: {`engine_type="unified",is_streaming="false"`,
-					`cache_source="device",engine_type="unified"`}, emulate.VLLM: {`engine="0"`, `engine="0"`}}[api][i]
+				of := map[httpapi.Kind][2]string{httpapi.SGLang: {`engine_type="unified",is_streaming="false"`,
+					`cache_source="device",engine_type="unified"`}, httpapi.VLLM: {`engine="0"`, `engine="0"`}}[api][i]
 				if line := fmt.Sprintf("# TYPE %s counter\n%s{%s,model_name=\"base\"} %d.0\n", names[i], names[i],
 					of, n); !strings.Contains(text, line) {
 					t.Errorf("%s: the metrics lack %q:\n%s", api, line, text)
 				}
 			}
-			if api == emulate.SGLang {
+			if api == httpapi.SGLang {
 				if rate := fmt.Sprintf("sglang:cache_hit_rate{engine_type=\"unified\",model_name=\"base\",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"} %v\n",
 					240.0/689); !strings.Contains(text, rate) {
 					t.Errorf("the metrics lack %q:\n%s", rate, text)
@@ -733,7 +734,7 @@ func TestPrefixCache(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 			}
-			flush := map[emulate.API]string{emulate.SGLang: "/flush_cache", emulate.VLLM: "/reset_prefix_cache"}[api]
+			flush := map[httpapi.Kind]string{httpapi.SGLang: "/flush_cache", httpapi.VLLM: "/reset_prefix_cache"}[api]
 			if rec := post(w, flush, nil); rec.Code != 200 {
 				t.Fatalf("%s: %d %s", flush, rec.Code, rec.Body)
 			}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // messageRequest is the body of /v1/messages.
@@ -57,10 +59,13 @@ type messageReply struct {
 	begun     bool
 }
 
-// stop is the reason for the end of a message.
-func (m *messageReply) stop(j *job) string {
-	if j.finish() == "stop" {
+// stop is the reason for the end of a message. Anthropic's interface has none for a request that was aborted.
+func (m *messageReply) stop(j *job) any {
+	switch j.finish() {
+	case "stop":
 		return "end_turn"
+	case "abort":
+		return nil
 	}
 	return "max_tokens"
 }
@@ -85,7 +90,10 @@ func (m *messageReply) appendEvents(b []byte, j *job, fresh []int32) []byte {
 		b = m.w.say.messageStart(b, m, j)
 		b = named(b, "content_block_start", object{"index": 0, "content_block": object{"type": "text", "text": ""}})
 	}
-	b = named(b, "content_block_delta", object{"index": 0, "delta": object{"type": "text_delta", "text": Text(fresh)}})
+	if len(fresh) > 0 {
+		b = named(b, "content_block_delta",
+			object{"index": 0, "delta": object{"type": "text_delta", "text": Text(fresh)}})
+	}
 	if j.ended() {
 		b = named(b, "content_block_stop", object{"index": 0})
 		b = m.w.say.messageDelta(b, m, j)
@@ -133,7 +141,7 @@ func (w *Worker) responses() http.HandlerFunc {
 			refuse(err)
 			return
 		}
-		if q.Stream && w.cfg.API == SGLang {
+		if q.Stream && w.cfg.API == httpapi.SGLang {
 			rw.Header().Set("Cache-Control", "no-cache")
 			rw.Header()["Connection"] = []string{"keep-alive"}
 		}
@@ -204,7 +212,7 @@ func (s *responseReply) appendEvents(b []byte, j *job, fresh []int32) []byte {
 		begun["status"], begun["content"] = "in_progress", []any{}
 		b = s.named(b, "response.output_item.added", object{"output_index": 0, "item": begun})
 		part := s.part("")
-		if s.w.cfg.API == VLLM {
+		if s.w.cfg.API == httpapi.VLLM {
 			part["logprobs"] = []any{}
 		}
 		b = s.named(b, "response.content_part.added", at(object{"part": part}))
@@ -216,7 +224,7 @@ func (s *responseReply) appendEvents(b []byte, j *job, fresh []int32) []byte {
 		b = s.named(b, "response.content_part.done", at(object{"part": s.part(text)}))
 		b = s.named(b, "response.output_item.done", object{"output_index": 0, "item": s.message(text)})
 		whole, name := s.body(j), "response.completed"
-		if s.w.cfg.API == SGLang && whole["status"] == "incomplete" {
+		if s.w.cfg.API == httpapi.SGLang && whole["status"] == "incomplete" {
 			name = "response.incomplete"
 		}
 		b = s.named(b, name, object{"response": whole})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 )
 
@@ -18,7 +19,7 @@ import (
 func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
 	var p page
 	s := w.signals()
-	if w.cfg.API == VLLM {
+	if w.cfg.API == httpapi.VLLM {
 		w.metricsVLLM(&p, &s)
 		rw.Header().Set("Content-Type", "text/plain; version=1.0.0; charset=utf-8")
 		writeBody(rw, p.Bytes())

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/router/epp"
 	"lorasim/router/epp/scrape"
@@ -80,12 +81,13 @@ func TestLoRAInfoIsBounded(t *testing.T) {
 // A picker reads the size and the number of the KV cache's blocks of both engines.
 func TestPickerReadsBlocks(t *testing.T) {
 	for _, c := range []struct {
-		api          API
+		api          httpapi.Kind
 		engine       scrape.Engine
 		page         int // of the profile
 		size, blocks int
-	}{{VLLM, scrape.VLLM, 1, 16, 62}, {VLLM, scrape.VLLM, 8, 8, 125}, {SGLang, scrape.SGLang, 1, 1, 1000},
-		{SGLang, scrape.SGLang, 64, 64, 15}} {
+	}{{httpapi.VLLM, scrape.VLLM, 1, 16, 62}, {httpapi.VLLM, scrape.VLLM, 8, 8, 125}, {httpapi.SGLang, scrape.SGLang,
+		1, 1, 1000},
+		{httpapi.SGLang, scrape.SGLang, 64, 64, 15}} {
 		p := profile.Default()
 		p.Memory.KVTokens, p.Engine.PageSize = 1000, c.page
 		w, err := New(Config{Costs: p.Compile(), API: c.api, Home: router.Disk})
@@ -148,7 +150,7 @@ func FuzzPage(f *testing.F) {
 // TestPageLikeEngines compares the pages with recorded ones of running engines, whose values are set to 0: each
 // recorded family is there, with the same help, type and series, buckets included.
 func TestPageLikeEngines(t *testing.T) {
-	for api, name := range map[API]string{VLLM: "vllm-0.32", SGLang: "sglang-0.5.23"} {
+	for api, name := range map[httpapi.Kind]string{httpapi.VLLM: "vllm-0.32", httpapi.SGLang: "sglang-0.5.23"} {
 		file := "testdata/" + name + ".metrics"
 		synctest.Test(t, func(t *testing.T) {
 			p := profile.Default()
@@ -191,15 +193,15 @@ func TestPageLikeEngines(t *testing.T) {
 }
 
 // pageValues are of two requests with 3 prompt tokens each, of which one has 5 tokens and the other one, a stream, 4.
-var pageValues = map[API][]string{
-	VLLM: {`vllm:request_success_total{engine="0",finished_reason="length",model_name="base"} 2.0`,
+var pageValues = map[httpapi.Kind][]string{
+	httpapi.VLLM: {`vllm:request_success_total{engine="0",finished_reason="length",model_name="base"} 2.0`,
 		`vllm:request_prompt_tokens_bucket{engine="0",le="2.0",model_name="base"} 0.0`,
 		`vllm:request_prompt_tokens_bucket{engine="0",le="5.0",model_name="base"} 2.0`,
 		`vllm:request_generation_tokens_sum{engine="0",model_name="base"} 9.0`,
 		`vllm:inter_token_latency_seconds_count{engine="0",model_name="base"} 7.0`,
 		`vllm:time_to_first_token_seconds_count{engine="0",model_name="base"} 2.0`,
 		`vllm:e2e_request_latency_seconds_count{engine="0",model_name="base"} 2.0`},
-	SGLang: {`sglang:num_requests_total{engine_type="unified",is_streaming="true",model_name="base"} 1.0`,
+	httpapi.SGLang: {`sglang:num_requests_total{engine_type="unified",is_streaming="true",model_name="base"} 1.0`,
 		`sglang:generation_tokens_total{engine_type="unified",is_streaming="true",model_name="base"} 4.0`,
 		`sglang:generation_tokens_total{engine_type="unified",is_streaming="false",model_name="base"} 5.0`,
 		`sglang:inter_token_latency_seconds_count{engine_type="unified",model_name="base"} 7.0`,

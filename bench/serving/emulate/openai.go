@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // completionRequest is the body of /v1/completions and /v1/chat/completions.
@@ -254,7 +256,7 @@ func (c *completion) logprobs(tokens []int32, offset int) object {
 	for _, t := range tokens {
 		text := Text([]int32{t})
 		texts, probs, offsets = append(texts, text), append(probs, logprob), append(offsets, offset)
-		if c.top > 0 || c.w.cfg.API == VLLM { // with 0, vLLM tells that of the token itself
+		if c.top > 0 || c.w.cfg.API == httpapi.VLLM { // with 0, vLLM tells that of the token itself
 			tops = append(tops, object{text: logprob})
 		}
 		offset += len(text)

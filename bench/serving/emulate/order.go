@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"lorasim/bench/serving/httpapi"
 	simengine "lorasim/sim/engine"
 	"lorasim/sim/record"
 	"lorasim/trace"
@@ -129,7 +130,8 @@ func (j *job) failure() error {
 	switch {
 	case !j.ended():
 		return nil
-	case j.end.status == record.Aborted && j.w.cfg.API == VLLM && j.w.draining.Load():
+	case j.end.status == record.Aborted && j.w.cfg.API == httpapi.VLLM && j.w.draining.Load() &&
+		j.w.cfg.Ending == Fail:
 		return errGone{}
 	}
 	return j.end.failure()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/trace"
 )
 
@@ -84,11 +85,11 @@ func (w *Worker) beginLoad(a Adapter) (*row, error) {
 		}
 	}
 	switch most := engine.MaxLoadedLoras; {
-	case a.Name == w.cfg.ModelName && w.cfg.API == VLLM:
+	case a.Name == w.cfg.ModelName && w.cfg.API == httpapi.VLLM:
 		return nil, errBaseName(a.Name)
 	case r != nil && (r.loaded || r.busy):
 		return nil, errAlreadyLoaded{a.Name}
-	case most > 0 && taken >= most && w.cfg.API == SGLang:
+	case most > 0 && taken >= most && w.cfg.API == httpapi.SGLang:
 		return refuse("%d of at most %d adapters are loaded", taken, most)
 	case rank > engine.MaxLoraRank:
 		return refuse("rank %d is incompatible with the memory pool of max_lora_rank %d", rank, engine.MaxLoraRank)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"net/http"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // form is one of the forms in which clients ask for tokens, such as a chat. Its functions append to b.
@@ -54,7 +56,7 @@ type reply struct {
 
 func (s *reply) start(orders []order) error {
 	for _, o := range orders {
-		if s.stream && s.w.cfg.API == SGLang {
+		if s.stream && s.w.cfg.API == httpapi.SGLang {
 			o.flow = streamed
 		}
 		j, err := s.w.start(o, s.news)
@@ -76,6 +78,9 @@ func (s *reply) begin() {
 // step takes the new tokens of all jobs and sends them. It returns false as ok if the reply is over, since it failed or
 // the client has gone.
 func (s *reply) step(running *int) (progress, ok bool) {
+	if s.w.silent() {
+		return false, true
+	}
 	atATime := s.w.cfg.StreamInterval
 	if !s.stream {
 		atATime = math.MaxInt // till the end

@@ -25,7 +25,6 @@ func (s sglang) routes() map[string]http.HandlerFunc {
 		"GET /":               answering(func() any { return "SGLang is running" }),
 		"GET /v1/models":      models,
 		"GET /v1/models/":     s.model,
-		"GET /metrics":        w.metrics,
 		"POST /v1/embeddings": s.noSuchModel, "POST /v1/score": s.noSuchModel, "POST /v1/rerank": s.noSuchModel,
 		"POST /v1/audio/transcriptions": s.noForm, "POST /classify": s.noClassifier,
 		"GET /v1/responses/":   s.noResponse,
@@ -37,12 +36,8 @@ func (s sglang) routes() map[string]http.HandlerFunc {
 		"POST /load_lora_adapter":   w.lora(true),
 		"POST /unload_lora_adapter": w.lora(false),
 		"POST /flush_cache":         w.flushCache, "GET /flush_cache": w.flushCache,
-		"POST /v1/completions":      w.completions(false),
-		"POST /v1/chat/completions": w.completions(true),
-		"POST /v1/responses":        w.responses(),
-		"POST /v1/messages":         w.messages(), "POST /v1/messages/count_tokens": w.countTokens(),
-		"POST /tokenize": w.tokenize(), "POST /v1/tokenize": w.tokenize(),
-		"POST /detokenize": w.detokenize(), "POST /v1/detokenize": w.detokenize(),
+		"POST /v1/tokenize":   w.tokenize(),
+		"POST /v1/detokenize": w.detokenize(),
 	}
 }
 

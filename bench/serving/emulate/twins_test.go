@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/memnet"
 	"lorasim/sim/profile"
 )
@@ -112,7 +113,7 @@ type twinServer struct {
 	key    string
 }
 
-func newTwinServer(t *testing.T, api emulate.API, change func(*emulate.Config, *profile.Profile)) *twinServer {
+func newTwinServer(t *testing.T, api httpapi.Kind, change func(*emulate.Config, *profile.Profile)) *twinServer {
 	t.Helper()
 	p := profile.Default()
 	p.Memory.KVTokens = 131072
@@ -121,7 +122,7 @@ func newTwinServer(t *testing.T, api emulate.API, change func(*emulate.Config, *
 		LoRA: profile.LoRA{Backend: profile.BackendNone}}
 	e := &p.Engine
 	e.MaxRunningRequests, e.ContextLength, e.MaxLorasPerBatch, e.MaxLoadedLoras, e.MaxLoraRank = 16, 2048, 4, 8, 8
-	if e.Scheduler = profile.SchedulerSGLang; api == emulate.VLLM {
+	if e.Scheduler = profile.SchedulerSGLang; api == httpapi.VLLM {
 		e.Scheduler = profile.SchedulerVLLM
 	}
 	cfg := emulate.Config{API: api, ModelName: "base", Adapters: []emulate.Adapter{{Name: "lora0",
@@ -334,9 +335,9 @@ func TestTwins(t *testing.T) {
 	excuses := readExcuses(t)
 	used := map[excuse]bool{}
 	for _, c := range []struct {
-		api  emulate.API
+		api  httpapi.Kind
 		file string
-	}{{emulate.VLLM, "testdata/twins-vllm-0.32.jsonl"}, {emulate.SGLang, "testdata/twins-sglang-0.5.23.jsonl"}} {
+	}{{httpapi.VLLM, "testdata/twins-vllm-0.32.jsonl"}, {httpapi.SGLang, "testdata/twins-sglang-0.5.23.jsonl"}} {
 		all := readTwins(t, c.file)
 		if len(all) < 200 {
 			t.Errorf("%s has %d requests, expected 200", c.file, len(all))
@@ -376,7 +377,7 @@ func TestTwins(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTwinServer(t, c.api, func(cfg *emulate.Config, p *profile.Profile) {
 				cfg.APIKey = "secret"
-				if p.Engine.MaxRunningRequests = 2; c.api == emulate.VLLM {
+				if p.Engine.MaxRunningRequests = 2; c.api == httpapi.VLLM {
 					p.Engine.MaxNumQueuedReqs = 4
 				} else {
 					p.Engine.MaxQueuedRequests = 2

@@ -22,19 +22,13 @@ func (v vllm) routes() map[string]http.HandlerFunc {
 	ok := func(http.ResponseWriter, *http.Request) {}
 	return map[string]http.HandlerFunc{
 		"GET /health": ok, "GET /ping": ok, "POST /ping": ok,
-		"GET /version":             answering(func() any { return object{"version": versionVLLM} }),
-		"GET /load":                answering(func() any { return object{"server_load": w.Running()} }),
-		"GET /v1/models":           answering(v.models),
-		"POST /reset_prefix_cache": func(http.ResponseWriter, *http.Request) { w.eng.do(w.eng.srv.FlushCache) },
-		"GET /metrics":             w.metrics, "GET /v1/responses/": v.noResponse,
-		"POST /v1/completions":      w.completions(false),
-		"POST /v1/chat/completions": w.completions(true),
-		"POST /v1/responses":        w.responses(),
-		"POST /v1/messages":         w.messages(), "POST /v1/messages/count_tokens": w.countTokens(),
+		"GET /version":                 answering(func() any { return object{"version": versionVLLM} }),
+		"GET /load":                    answering(func() any { return object{"server_load": w.Running()} }),
+		"GET /v1/models":               answering(v.models),
+		"POST /reset_prefix_cache":     func(http.ResponseWriter, *http.Request) { w.eng.do(w.eng.srv.FlushCache) },
+		"GET /v1/responses/":           v.noResponse,
 		"POST /v1/load_lora_adapter":   w.lora(true),
 		"POST /v1/unload_lora_adapter": w.lora(false),
-		"POST /tokenize":               w.tokenize(),
-		"POST /detokenize":             w.detokenize(),
 	}
 }
 
@@ -254,6 +248,9 @@ func (c *completion) echo(j *job) string {
 func (v vllm) appendChunk(b []byte, c *completion, j *job, fresh []int32) []byte {
 	first := !c.first[j.index]
 	c.first[j.index] = true
+	if first && !c.chat && len(fresh) == 0 { // aborted (completion_stream_generator in openai/completion/serving.py)
+		return b
+	}
 	if first && c.chat {
 		role := c.head(true, []any{object{"index": j.index, "logprobs": nil, "finish_reason": nil,
 			"delta": object{"role": "assistant", "content": ""}}})

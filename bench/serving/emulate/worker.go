@@ -5,7 +5,7 @@
 // It makes live runs testable without a GPU. It also checks the simulator: a workload takes the same time in the
 // simulator and on emulated workers.
 //
-//	w, err := emulate.New(emulate.Config{Costs: costs, API: emulate.SGLang})
+//	w, err := emulate.New(emulate.Config{Costs: costs, API: httpapi.SGLang})
 //	defer w.Close()
 //	err = http.Serve(listener, w)
 //
@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 
 	"lorasim/bench/serving/bearer"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/suggest"
 	"lorasim/router"
 	"lorasim/sim"
@@ -32,24 +33,30 @@ import (
 	"lorasim/trace"
 )
 
-// API is the name of the engine whose interface a worker has.
-type API string
+// Ending is the end of the requests of a vLLM worker on SIGTERM. The real one kills its engine core at once
+// (vllm/v1/utils.py, shutdown with a timeout of 0). Its clients get one or the other, depending on which is faster, the
+// core or the front end.
+type Ending string
 
-// Interfaces of emulated workers.
+// The endings.
 const (
-	SGLang API = "sglang"
-	VLLM   API = "vllm"
+	// Abort: the core still aborts its requests. Replies end with status 200 and the finish reason "abort".
+	Abort Ending = "abort"
+	// Fail: the front end notices that the core is dead. Replies end with an error.
+	Fail Ending = "error"
+	// Silence: it does not notice. Replies stay open, and the process does not end before its clients hang up.
+	Silence Ending = "silence"
 )
 
-// ParseAPI returns the interface with the given name.
-func ParseAPI(s string) (API, error) {
-	return API(s), suggest.Among("worker interface", s, []string{string(SGLang), string(VLLM)})
+// ParseEnding returns the ending with the given name.
+func ParseEnding(s string) (Ending, error) {
+	return Ending(s), suggest.Among("end of requests", s, []string{string(Abort), string(Fail), string(Silence)})
 }
 
 // A Config configures a [Worker].
 type Config struct {
 	Costs *profile.Costs // costs of steps and loads, with their profile
-	API   API
+	API   httpapi.Kind
 	// Speed is the worker's time divided by wall-clock time, above 0 and at most 1e6; 0: 1.
 	Speed float64
 	// ModelName is the name of the base model; "": the profile's.
@@ -71,6 +78,7 @@ type Config struct {
 	// each event contains the whole reply so far.
 	StreamOutput bool
 	APIKey       string // key that clients must send as a bearer token; "": none
+	Ending       Ending // of the requests of a vLLM worker; "": Abort
 }
 
 // A Worker is an emulated worker. It is an http.Handler.
@@ -86,10 +94,10 @@ type Worker struct {
 	draining atomic.Bool
 }
 
-// dialect is the interface of an engine: its routes, and what it answers.
+// dialect is the interface of an engine: its own routes, and what it answers.
 type dialect interface {
-	routes() map[string]http.HandlerFunc
-	open(path string) bool // whether a path needs no key
+	routes() map[string]http.HandlerFunc // those that the other engine lacks or answers otherwise
+	open(path string) bool               // whether a path needs no key
 	// adapter returns the adapter of a request, "" for the base model, and the name of the model in the reply.
 	adapter(model, loraPath string) (adapter, name string, err error)
 	check(c *completion) error
@@ -130,7 +138,7 @@ func New(cfg Config) (*Worker, error) {
 	if cfg.Speed = cmp.Or(cfg.Speed, 1); !(cfg.Speed > 0 && cfg.Speed <= 1e6) {
 		return nil, fmt.Errorf("emulate: speed is %v, expected a number above 0, at most 1e6", cfg.Speed)
 	}
-	cfg.API = cmp.Or(cfg.API, SGLang)
+	cfg.API = cmp.Or(cfg.API, httpapi.SGLang)
 	cfg.StreamInterval = cmp.Or(cfg.StreamInterval, 1)
 	cfg.MaxAdapters = cmp.Or(cfg.MaxAdapters, defaultMaxAdapters)
 	cfg.ModelName = cmp.Or(cfg.ModelName, cfg.Costs.Profile().Name)
@@ -146,10 +154,10 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w := &Worker{cfg: cfg, profile: cfg.Costs.Profile(), eng: eng, adapters: map[string]*row{}}
 	w.say = sglang{w}
-	if cfg.API == VLLM {
+	if cfg.API == httpapi.VLLM {
 		w.say = vllm{w}
 	}
-	w.paths = newRoutes(w.say.routes())
+	w.paths = w.routes()
 	for _, a := range cfg.Adapters {
 		if eng.do(func() { err = w.preload(a) }); err != nil {
 			eng.close()
@@ -164,7 +172,7 @@ func New(cfg Config) (*Worker, error) {
 
 // boundsOf returns the bounds of the histograms of the emulated engine.
 func boundsOf(cfg *Config) bounds {
-	if p := cfg.Costs.Profile(); cfg.API == VLLM {
+	if p := cfg.Costs.Profile(); cfg.API == httpapi.VLLM {
 		return boundsVLLM(cmp.Or(p.Engine.ContextLength, int(min(p.Memory.KVTokens, math.MaxInt32))))
 	}
 	return boundsSGLang()
@@ -188,13 +196,15 @@ func (w *Worker) Running() int {
 	return len(w.eng.streams)
 }
 
-// Drain makes the worker end as its engine does on SIGTERM, and returns when it may stop listening. vLLM aborts all
-// requests. sglang answers them, also new ones, until there are none or the context is done; only /health and /ready
-// say that the worker is going.
+// Drain makes the worker end as its engine does on SIGTERM, and returns when it may stop listening. vLLM's requests end
+// as [Config.Ending] says. sglang answers them, also new ones, until there are none or the context is done; only
+// /health and /ready say that the worker is going.
 func (w *Worker) Drain(ctx context.Context) {
 	w.draining.Store(true)
-	if w.cfg.API == VLLM {
-		w.eng.cancel(func(*stream) bool { return true })
+	if w.cfg.API == httpapi.VLLM {
+		if w.cfg.Ending != Silence {
+			w.eng.cancel(func(*stream) bool { return true })
+		}
 		return
 	}
 	idle := make(chan struct{})
@@ -206,6 +216,11 @@ func (w *Worker) Drain(ctx context.Context) {
 	case <-idle:
 	case <-ctx.Done():
 	}
+}
+
+// silent reports whether the worker sends no more, and leaves its connections open.
+func (w *Worker) silent() bool {
+	return w.cfg.Ending == Silence && w.cfg.API == httpapi.VLLM && w.draining.Load()
 }
 
 // ServeHTTP implements http.Handler.
@@ -223,14 +238,26 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // routes are handlers by path and method. A path that ends in a slash stands for all that begin with it.
 type routes map[string]map[string]http.HandlerFunc
 
-func newRoutes(handlers map[string]http.HandlerFunc) routes {
+// routes returns the routes of both engines, and those of the worker's own.
+func (w *Worker) routes() routes {
 	all := routes{}
-	for route, h := range handlers {
-		method, path, _ := strings.Cut(route, " ")
-		if all[path] == nil {
-			all[path] = map[string]http.HandlerFunc{}
+	for _, handlers := range []map[string]http.HandlerFunc{{
+		"GET /metrics":                   w.metrics,
+		"POST /v1/completions":           w.completions(false),
+		"POST /v1/chat/completions":      w.completions(true),
+		"POST /v1/responses":             w.responses(),
+		"POST /v1/messages":              w.messages(),
+		"POST /v1/messages/count_tokens": w.countTokens(),
+		"POST /tokenize":                 w.tokenize(),
+		"POST /detokenize":               w.detokenize(),
+	}, w.say.routes()} {
+		for route, h := range handlers {
+			method, path, _ := strings.Cut(route, " ")
+			if all[path] == nil {
+				all[path] = map[string]http.HandlerFunc{}
+			}
+			all[path][method] = h
 		}
-		all[path][method] = h
 	}
 	return all
 }

@@ -16,9 +16,8 @@ import (
 	"time"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/metrics"
-	"lorasim/bench/serving/modelname"
-	"lorasim/bench/serving/usage"
 	"lorasim/router"
 	"lorasim/router/epp"
 	"lorasim/trace"
@@ -68,7 +67,7 @@ type said struct {
 func readSaid(a *Ask) (s said, err error) {
 	media, params, _ := mime.ParseMediaType(a.ContentType)
 	if media == "multipart/form-data" {
-		if from, to, ok := modelname.InForm(a.Body, params["boundary"]); ok {
+		if from, to, ok := httpapi.InForm(a.Body, params["boundary"]); ok {
 			s.Model, s.form = string(a.Body[from:to]), [2]int{from, to}
 		}
 		return s, nil
@@ -96,7 +95,7 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	if err != nil {
 		return nil, &Refusal{Status: 400, Text: err.Error()}
 	}
-	t := &ticket{p: p, name: s.Model, begun: time.Now(), stated: usage.New()}
+	t := &ticket{p: p, name: s.Model, begun: time.Now(), stated: httpapi.NewCounts()}
 	if s.Model == "" {
 		t.name, _ = s.LoraPath.(string)
 	}
@@ -112,6 +111,9 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 			return nil, &Refusal{Status: 404, Text: fmt.Sprintf("the adapter %q does not exist", lora),
 				Reason: "unknown-model"}
 		}
+	}
+	if err := p.Fleet.Orphaned(adapter); err != nil {
+		return nil, &Refusal{Status: 404, Text: err.Error(), Reason: "unknown-model"}
 	}
 	if adapter != trace.BaseModel {
 		t.model = p.Fleet.Adapters()[adapter].Name
@@ -130,7 +132,7 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	}
 	t.fr = fleet.Request{Request: router.Request{ID: p.nextID.Add(1), Adapter: adapter, Prompt: t.prompt,
 		MaxNew: s.maxNew()}, Sent: p.Now(), Streams: s.Stream, Engines: engines}
-	if adapter == trace.BaseModel && slices.Contains(p.Fleet.Models(), t.model) {
+	if adapter == trace.BaseModel && p.Fleet.IsBase(t.model) {
 		t.fr.Base = t.model
 	}
 	t.fr.Hint = p.Fleet.Requests.ReadBody(a.Path, a.Body)
@@ -160,7 +162,7 @@ func (p *FleetPicker) find(name string) (int32, bool) {
 		return a, true
 	}
 	known := p.Fleet.Models()
-	if name == "" || name == "default" || slices.Contains(known, name) {
+	if name == "" || name == "default" || p.Fleet.IsBase(name) {
 		return trace.BaseModel, true
 	}
 	for _, base := range known { // names of base models may have colons
@@ -226,7 +228,7 @@ type ticket struct {
 	begun   time.Time
 	tokens  int
 	first   time.Time
-	stated  usage.Counts
+	stated  httpapi.Counts
 	done    bool // the latest piece with an event ended the stream
 }
 
@@ -249,7 +251,10 @@ func (t *ticket) read(a *Ask) *epp.Body {
 // or with the spelling of the worker's API. sglang serves the base model, with status 200, unless an adapter's name
 // stands behind the base model's and a colon.
 func (t *ticket) respell(b *epp.Body) {
-	if t.fr.Adapter != trace.BaseModel && t.process.API != fleet.VLLM {
+	switch {
+	case t.fr.Adapter == trace.BaseModel && t.fr.Base != "":
+		t.model = cmp.Or(t.process.Model, t.model)
+	case t.fr.Adapter != trace.BaseModel && t.process.API != httpapi.VLLM:
 		t.model = t.process.Model + ":" + t.model
 	}
 	if t.model != t.name {
@@ -259,7 +264,7 @@ func (t *ticket) respell(b *epp.Body) {
 
 // respellForm is respell for a form, in which the model stands between two offsets. sglang reads no adapters there.
 func (t *ticket) respellForm(body []byte, at [2]int) {
-	if t.model != t.name && (t.fr.Adapter == trace.BaseModel || t.p.Fleet.API(t.w) == fleet.VLLM) {
+	if t.model != t.name && (t.fr.Adapter == trace.BaseModel || t.p.Fleet.API(t.w) == httpapi.VLLM) {
 		t.sent = slices.Concat(body[:at[0]], []byte(t.model), body[at[1]:])
 	}
 }

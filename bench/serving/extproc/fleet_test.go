@@ -22,6 +22,7 @@ import (
 
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/live"
 	"lorasim/bench/serving/metrics"
 	"lorasim/bench/serving/metrics/metricstest"
@@ -36,17 +37,17 @@ const speed = 10
 // workers starts two emulated vLLM servers with adapters a and b, and a fleet of them.
 func workers(t *testing.T, policy string) *fleet.Fleet {
 	t.Helper()
-	return workersOf(t, policy, emulate.VLLM, emulate.VLLM)
+	return workersOf(t, policy, httpapi.VLLM, httpapi.VLLM)
 }
 
 // workersOf starts emulated servers of the given engines with adapters a and b, and a fleet of them.
-func workersOf(t *testing.T, policy string, apis ...emulate.API) *fleet.Fleet {
+func workersOf(t *testing.T, policy string, apis ...httpapi.Kind) *fleet.Fleet {
 	t.Helper()
 	return workersWith(t, policy, []string{"a", "b"}, nil, apis...)
 }
 
 // workersWith starts emulated servers that hold adapters, and a fleet that knows more of them.
-func workersWith(t *testing.T, policy string, held, more []string, apis ...emulate.API) *fleet.Fleet {
+func workersWith(t *testing.T, policy string, held, more []string, apis ...httpapi.Kind) *fleet.Fleet {
 	t.Helper()
 	var preloaded []emulate.Adapter
 	for _, name := range held {
@@ -79,7 +80,7 @@ func workersWith(t *testing.T, policy string, held, more []string, apis ...emula
 	}
 	client := live.NewHTTPClient(&http.Transport{})
 	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: urls, Client: client}, Router: rt,
-		Adapters: adapters})
+		Adapters: adapters, Aliases: map[string]string{"old": "base"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,17 +205,17 @@ func TestModelNames(t *testing.T) {
 // its own. sglang would serve the base model for an adapter's bare name.
 func TestSpelling(t *testing.T) {
 	for _, c := range []struct {
-		api                 emulate.API
+		api                 httpapi.Kind
 		path, asked, served string
 	}{
-		{emulate.VLLM, "/v1/completions", "b", "b"},
-		{emulate.VLLM, "/v1/completions", "base:b", "b"},
-		{emulate.VLLM, "/v1/completions", "base", "base"},
-		{emulate.SGLang, "/v1/completions", "b", "base:b"},
-		{emulate.SGLang, "/v1/chat/completions", "b", "base:b"},
-		{emulate.SGLang, "/v1/messages", "b", "base:b"},
-		{emulate.SGLang, "/v1/completions", "base:b", "base:b"},
-		{emulate.SGLang, "/v1/completions", "base", "base"},
+		{httpapi.VLLM, "/v1/completions", "b", "b"},
+		{httpapi.VLLM, "/v1/completions", "base:b", "b"},
+		{httpapi.VLLM, "/v1/completions", "base", "base"},
+		{httpapi.SGLang, "/v1/completions", "b", "base:b"},
+		{httpapi.SGLang, "/v1/chat/completions", "b", "base:b"},
+		{httpapi.SGLang, "/v1/messages", "b", "base:b"},
+		{httpapi.SGLang, "/v1/completions", "base:b", "base:b"},
+		{httpapi.SGLang, "/v1/completions", "base", "base"},
 	} {
 		s := dial(t, client(t), serve(t, pickerOf(workersOf(t, "least-loaded", c.api))), processPath)
 		s.send(headersOf(requestHeaders, false, header{":path", c.path}))
@@ -234,7 +235,7 @@ func TestSpelling(t *testing.T) {
 		}
 		s.in.Close()
 	}
-	c := dial(t, client(t), serve(t, pickerOf(workersOf(t, "least-loaded", emulate.SGLang))), processPath)
+	c := dial(t, client(t), serve(t, pickerOf(workersOf(t, "least-loaded", httpapi.SGLang))), processPath)
 	c.send(headersOf(requestHeaders, false, header{":path", "/v1/completions"}))
 	c.send(bodyOf(requestBody, `{"model":"other:b","prompt":"x"}`, true))
 	if a := parseAnswer(t, c.receive()); a.Status != 404 {
@@ -245,7 +246,7 @@ func TestSpelling(t *testing.T) {
 // TestMetrics: each request counts once, with the tokens that its reply states, and the table of docs/metrics.md holds.
 func TestMetrics(t *testing.T) {
 	const tooBig = "big-r9999" // workers refuse to load it
-	f := workersWith(t, "least-loaded", []string{"a"}, []string{"b", tooBig}, emulate.VLLM)
+	f := workersWith(t, "least-loaded", []string{"a"}, []string{"b", tooBig}, httpapi.VLLM)
 	m := metrics.New(metrics.Config{Component: "epp", Fleet: f})
 	if err := f.LoRAs.Unload(t.Context(), 0, "b"); err != nil { // which the fleet has loaded at its start
 		t.Fatal(err)

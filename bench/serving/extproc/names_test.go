@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 )
 
 // picked sends a request and returns its stream, and the body that the server gets.
@@ -25,7 +25,7 @@ func picked(t *testing.T, c *conn, path, contentType, body string) string {
 
 // The name of the model in a streamed response is the client's, wherever the pieces are cut, with trailers and without.
 func TestNameInPieces(t *testing.T) {
-	address, cl := serve(t, pickerOf(workersOf(t, "least-loaded", emulate.SGLang))), client(t)
+	address, cl := serve(t, pickerOf(workersOf(t, "least-loaded", httpapi.SGLang))), client(t)
 	event := func(model string) string {
 		return fmt.Sprintf("data: {\"model\":%q,\"choices\":[{\"text\":\"\\\"model\\\":\\\"base:b\\\"\"}]}\n\n", model)
 	}
@@ -60,7 +60,7 @@ func TestNameInPieces(t *testing.T) {
 
 // A request may be a form. Its other bytes stay.
 func TestForm(t *testing.T) {
-	f := workersOf(t, "least-loaded", emulate.VLLM)
+	f := workersOf(t, "least-loaded", httpapi.VLLM)
 	c := dial(t, client(t), serve(t, pickerOf(f)), processPath)
 	var b bytes.Buffer
 	form := multipart.NewWriter(&b)
@@ -86,7 +86,7 @@ func TestForm(t *testing.T) {
 
 // The model is read in every form of a request that carries one.
 func TestEveryFormOfRequest(t *testing.T) {
-	address, cl := serve(t, pickerOf(workersOf(t, "epp", emulate.SGLang))), client(t)
+	address, cl := serve(t, pickerOf(workersOf(t, "epp", httpapi.SGLang))), client(t)
 	for path, body := range map[string]string{
 		"/v1/completions":      `"prompt":"x"`,
 		"/v1/chat/completions": `"messages":[{"role":"user","content":"x"}]`,
@@ -106,9 +106,9 @@ func TestEveryFormOfRequest(t *testing.T) {
 // A request for an adapter goes to an engine that reads the adapter there, or is refused.
 func TestFormsWithoutAdapters(t *testing.T) {
 	cl := client(t)
-	f := workersOf(t, "least-loaded", emulate.SGLang, emulate.VLLM)
+	f := workersOf(t, "least-loaded", httpapi.SGLang, httpapi.VLLM)
 	mixed := serve(t, pickerOf(f))
-	sglang := serve(t, pickerOf(workersOf(t, "least-loaded", emulate.SGLang)))
+	sglang := serve(t, pickerOf(workersOf(t, "least-loaded", httpapi.SGLang)))
 	for _, c := range []struct {
 		path, body string
 		worker     int // of the mixed fleet; -1: either
@@ -167,5 +167,21 @@ func TestRetryAfter(t *testing.T) {
 		}
 		c.in.Close()
 		eventually(t, "no request is in flight", func() bool { return inFlight(f) == 0 })
+	}
+}
+
+// The former name of a base model becomes the present one in the body, and the former one again in the response.
+func TestBaseAlias(t *testing.T) {
+	f := workersOf(t, "least-loaded", httpapi.VLLM)
+	c := dial(t, client(t), serve(t, pickerOf(f)), processPath)
+	got := picked(t, c, "/v1/completions", "application/json", `{"model":"old","prompt":"x"}`)
+	if want := `{"model":"base","prompt":"x"}`; !sameBody([]byte(got), []byte(want)) {
+		t.Errorf("%s, expected %s", got, want)
+	}
+	c.send(headersOf(responseHeaders, false, header{":status", "200"}))
+	c.receive()
+	c.send(bodyOf(responseBody, `{"model":"base"}`, true))
+	if a := parseAnswer(t, c.receive()); string(a.Body) != `{"model":"old"}` {
+		t.Errorf("response %s, expected the client's model", a.Body)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"io"
 	"strconv"
 
-	"lorasim/bench/serving/modelname"
+	"lorasim/bench/serving/httpapi"
 )
 
 // stream is one request with its response.
@@ -22,8 +22,8 @@ type stream struct {
 	ended   bool // the request has been answered
 	ticket  Ticket
 	status  int
-	renamer *modelname.Renamer // gives the client the name of the model that it used; nil: that is the server's
-	over    bool               // the response is complete
+	renamer *httpapi.Renamer // gives the client the name of the model that it used; nil: that is the server's
+	over    bool             // the response is complete
 	refused bool
 }
 
@@ -143,7 +143,7 @@ func (st *stream) route(end bool) error {
 	body := st.body
 	changed, model := ticket.Body()
 	if changed != nil {
-		body, st.renamer = changed, modelname.NewRenamer(model[0], model[1])
+		body, st.renamer = changed, httpapi.NewRenamer(model[0], model[1])
 	}
 	if !st.ask.Get {
 		set = append(set, header{"content-length", strconv.Itoa(len(body))})

@@ -31,12 +31,17 @@ func (t *table) wanted(a int32, named string) string {
 // its own may get any. Called with mu held.
 func (t *table) serves(k *worker, base string) bool {
 	model := k.health.info.Model
-	return base == "" || model == "" || base == model
+	return base == "" || model == "" || t.answersTo(model, base)
+}
+
+// answersTo reports whether workers of a base model get requests for a name of one.
+func (t *table) answersTo(model, name string) bool {
+	return name == model || t.cfg.Aliases[name] == model
 }
 
 // allServe reports whether every worker may get requests for a base model, "": any. Called with mu held.
 func (t *table) allServe(base string) bool {
-	return base == "" && !t.mixed || len(t.served) == 0 || len(t.served) == 1 && t.served[0] == base
+	return base == "" && !t.mixed || len(t.served) == 0 || len(t.served) == 1 && t.answersTo(t.served[0], base)
 }
 
 // baseGrace is how long a base model counts as served after its last worker went down: the worker may come back.
@@ -87,7 +92,7 @@ func (t *table) fitting(plan *router.Plan) *router.Plan {
 func (t *table) noteBase(k *worker, name, base string) {
 	was, known := t.catalog.base(name)
 	switch {
-	case base == "" || was == base:
+	case base == "" || known && t.answersTo(base, was):
 	case !known, !t.stands(was):
 		t.catalog.setBase(name, base)
 	case k.health.first("base of " + name):
@@ -111,6 +116,39 @@ func (t *table) fits(k *worker, a int32) error {
 			k.health.info.Model)
 	}
 	return nil
+}
+
+// orphan reports whether the base model of an adapter is served by no worker, and will not be soon. Called with mu
+// held.
+func (t *table) orphan(a int32) bool {
+	base := t.catalog.baseOf(a)
+	return base != "" && len(t.served) > 0 && !t.stands(base) &&
+		!slices.ContainsFunc(t.workers, func(k *worker) bool { return !k.gone && t.serves(k, base) })
+}
+
+// adopt gives an adapter of a base model that is gone to the base model of a worker. Called with mu held.
+func (t *table) adopt(k *worker, a int32) {
+	if t.orphan(a) {
+		t.catalog.setBase(t.catalog.name(a), k.health.info.Model)
+	}
+}
+
+// Orphaned returns an error if the workers serve adapter a's base model no more.
+func (f *Fleet) Orphaned(a int32) error {
+	defer f.lock()()
+	if a == trace.BaseModel || !f.orphan(a) {
+		return nil
+	}
+	base := f.catalog.baseOf(a)
+	return fmt.Errorf("adapter %s belongs to base model %s, and the workers serve %s: POST /admin/load loads it there, "+
+		"and --base-alias %[2]s=NAME loads all adapters of %[2]s", f.catalog.name(a), base,
+		strings.Join(f.models(), ", "))
+}
+
+// IsBase reports whether a name is that of a base model that the workers serve, or an alias of one.
+func (f *Fleet) IsBase(name string) bool {
+	defer f.lock()()
+	return slices.ContainsFunc(f.models(), func(m string) bool { return f.answersTo(m, name) })
 }
 
 // BaseOf returns the base model of adapter a, or "" if it is unknown. It also reports whether the workers serve

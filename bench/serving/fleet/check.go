@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/guard"
 	"lorasim/router"
 	"lorasim/trace"
@@ -114,11 +115,11 @@ func (e *engine) report(ctx context.Context, r *Report, wait Patience, clocks bo
 	if len(r.Adapters) > 0 {
 		r.LoRA = On
 	}
-	if l, err := e.load(ctx); err == nil && r.API == VLLM && r.LoRA != Off {
+	if l, err := e.load(ctx); err == nil && r.API == httpapi.VLLM && r.LoRA != Off {
 		r.Names = switchOf(l.Busy != nil)
 	}
 	r.judge()
-	r.Warnings = warnings(&r.Info)
+	r.Warnings = KnownFaults(&r.Info)
 	return nil
 }
 
@@ -134,7 +135,7 @@ func (e *engine) tellsIDs(ctx context.Context, base string) (bool, error) {
 	prompt := []int{10, 11, 12} // any ids that every vocabulary has
 	path, body := "/generate", map[string]any{"input_ids": prompt,
 		"sampling_params": map[string]any{"max_new_tokens": 1, "temperature": 0}}
-	if e.kind() == VLLM {
+	if e.kind() == httpapi.VLLM {
 		path, body = "/v1/completions", map[string]any{"model": base, "prompt": prompt, "max_tokens": 1,
 			"temperature": 0, "return_token_ids": true}
 	}
@@ -194,7 +195,7 @@ func (r *Report) judge() {
 	add(r.Names == Off, "unload adapters safely: the server does not report which adapters are in use (--disable-log-stats)")
 	add(r.Slots == 0, "use the number of adapter slots: not reported by the server; give --engine-args max_loras_per_batch")
 	add(r.KVCapacity == 0, "use the size of the KV cache: not reported by the server; give --engine-args kv_tokens")
-	add(r.MaxLoaded == 0 && r.API == VLLM, "use the limit of loaded adapters (--max-cpu-loras): not reported by the server; give --engine-args max_loaded_loras")
+	add(r.MaxLoaded == 0 && r.API == httpapi.VLLM, "use the limit of loaded adapters (--max-cpu-loras): not reported by the server; give --engine-args max_loaded_loras")
 	add(r.MaxRank == 0, "use the largest rank: not reported by the server")
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -52,27 +53,28 @@ func TestCheck(t *testing.T) {
 	}{
 		{"sglang", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 1), "GET /v1/loads": "{}",
 			"POST /generate": ids},
-			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: On, Limits: Limits{7, 3, 99, 8},
+			Info{API: httpapi.SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: On, Limits: Limits{7, 3, 99, 8},
 				MaxRank: 16}, On, nil},
 		{"sglang without dynamic loading", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 2),
 			"GET /v1/loads": "{}", "POST /generate": noIDs},
-			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: Off, Limits: Limits{7, 3, 99, 8},
+			Info{API: httpapi.SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: Off, Limits: Limits{7, 3, 99,
+				8},
 				MaxRank: 16}, Off,
 			[]string{"load or unload adapters: dynamic loading is disabled", "move running requests"}},
 		{"vllm", map[string]string{"GET /version": `{"version":"0.32.0"}`, "GET /metrics": series,
 			"GET /v1/load_lora_adapter": "405", "POST /v1/completions": ids},
-			Info{API: VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On,
+			Info{API: httpapi.VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On,
 				Limits: Limits{Slots: 4, KVCapacity: 160}, ContextLength: 2048}, On,
 			[]string{"use the limit of loaded adapters", "use the largest rank"}},
 		{"vllm without dynamic loading and metrics", map[string]string{"GET /version": `{}`, "GET /metrics": "",
 			"POST /v1/completions": noIDs},
-			Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 2048}, Off,
+			Info{API: httpapi.VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 2048}, Off,
 			[]string{"load or unload adapters: dynamic loading is disabled; start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "move running requests", "unload adapters safely",
 				"use the number of adapter slots", "use the size of the KV cache", "use the limit of loaded adapters",
 				"use the largest rank"}},
 		{"no answer to a request", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 1),
 			"GET /v1/loads": "{}"},
-			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: On, Limits: Limits{7, 3, 99, 8},
+			Info{API: httpapi.SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: On, Limits: Limits{7, 3, 99, 8},
 				MaxRank: 16}, "", []string{"rely on moving running requests"}},
 	} {
 		inMemory(t, func(t *memory) {
@@ -110,7 +112,8 @@ func TestCheck(t *testing.T) {
 // A worker that is to come is waited for.
 func TestCheckWaits(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		c := Connection{URLs: []string{"http://host1"}, API: VLLM, Client: &http.Client{Transport: t.net.Transport()}}
+		c := Connection{URLs: []string{"http://host1"}, API: httpapi.VLLM,
+			Client: &http.Client{Transport: t.net.Transport()}}
 		defer c.Client.CloseIdleConnections()
 		begun := time.Now()
 		go func() {
@@ -162,8 +165,8 @@ func TestCheckHung(t *testing.T) {
 
 func TestRefuse(t *testing.T) {
 	as := trace.Names(6, []int{8})
-	fixed := Report{URL: "u", Info: Info{API: VLLM, LoRA: On, RunTime: Off}, Adapters: []string{"lora0"}}
-	off := Report{URL: "u", Info: Info{API: SGLang, LoRA: Off, RunTime: Off}}
+	fixed := Report{URL: "u", Info: Info{API: httpapi.VLLM, LoRA: On, RunTime: Off}, Adapters: []string{"lora0"}}
+	off := Report{URL: "u", Info: Info{API: httpapi.SGLang, LoRA: Off, RunTime: Off}}
 	loads := Report{URL: "u", Info: Info{RunTime: On}}
 	placed := &router.Router{Placement: [][]int32{{0}}}
 	for _, c := range []struct {

@@ -16,23 +16,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"lorasim/internal/suggest"
+	"lorasim/bench/serving/httpapi"
 )
-
-// API is the name of a worker's administrative interface.
-type API string
-
-// Administrative interfaces of workers.
-const (
-	Auto   API = "auto" // detect the interface
-	SGLang API = "sglang"
-	VLLM   API = "vllm"
-)
-
-// ParseAPI returns the interface with the given name.
-func ParseAPI(s string) (API, error) {
-	return API(s), suggest.Among("worker interface", s, []string{string(Auto), string(SGLang), string(VLLM)})
-}
 
 // ParseURL returns the base URL of a worker in its canonical form. The scheme may be omitted.
 func ParseURL(s string) (string, error) {
@@ -73,12 +58,12 @@ func switchOf(on bool) Switch {
 
 // Info is the information that a worker reports about itself. Values that it does not report are zero.
 type Info struct {
-	API     API    `json:"api"`              // administrative interface
-	Version string `json:"version"`          // version of the engine
-	Model   string `json:"model"`            // name of the base model
-	Root    string `json:"root"`             // where the base model lies
-	LoRA    Switch `json:"lora"`             // LoRA is enabled
-	RunTime Switch `json:"run_time_loading"` // loads and unloads adapters at run time
+	API     httpapi.Kind `json:"api"`              // administrative interface
+	Version string       `json:"version"`          // version of the engine
+	Model   string       `json:"model"`            // name of the base model
+	Root    string       `json:"root"`             // where the base model lies
+	LoRA    Switch       `json:"lora"`             // LoRA is enabled
+	RunTime Switch       `json:"run_time_loading"` // loads and unloads adapters at run time
 	Limits
 	MaxRank       int `json:"max_lora_rank"`  // largest rank of an adapter
 	ContextLength int `json:"context_length"` // most tokens of prompt and output
@@ -91,7 +76,7 @@ func (in *Info) whyFixed() string {
 	switch {
 	case in.LoRA == Off:
 		return "LoRA is disabled; start the server with --enable-lora"
-	case in.API == VLLM:
+	case in.API == httpapi.VLLM:
 		return "dynamic loading is disabled; start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"
 	}
 	return "dynamic loading is disabled; start the server with --enable-lora and one data-parallel replica"
@@ -128,8 +113,8 @@ type engine struct {
 	base    *url.URL // the same
 	client  *http.Client
 	header  http.Header
-	asked   API          // interface that the user states, or Auto
-	api     atomic.Value // API; Auto until known
+	asked   httpapi.Kind // interface that the user states, or httpapi.Auto
+	api     atomic.Value // httpapi.Kind; httpapi.Auto until known
 	signal  atomic.Int32 // of the names of load signals, the first that is there
 	found   atomic.Bool  // the load signal has been read before
 	unready atomic.Bool  // the worker has no /ready
@@ -140,12 +125,12 @@ func newEngine(c *Connection, host string) *engine {
 	if err != nil { // requests will say so
 		base = &url.URL{}
 	}
-	e := &engine{url: host, base: base, client: c.Client, header: c.Header, asked: cmp.Or(c.API, Auto)}
+	e := &engine{url: host, base: base, client: c.Client, header: c.Header, asked: cmp.Or(c.API, httpapi.Auto)}
 	e.api.Store(e.asked)
 	return e
 }
 
-func (e *engine) kind() API { return e.api.Load().(API) }
+func (e *engine) kind() httpapi.Kind { return e.api.Load().(httpapi.Kind) }
 
 var errTooLong = errors.New("the answer is too long")
 
@@ -245,28 +230,34 @@ func MessageOf(raw []byte) (text string) {
 	return clean(cmp.Or(inner.Message, text), maxMessage)
 }
 
-// StatusOf returns the status in the "error" field of a response, or 0 if there is none.
+// statusOfType are the types of errors of Anthropic's interface that speak of the server, with their status. The second
+// and the third are vLLM's.
+var statusOfType = map[string]int{"api_error": 500, "internal_error": 500, "InternalServerError": 500,
+	"overloaded_error": 503, "rate_limit_error": 429}
+
+// StatusOf returns the status in the "error" field of a response, or that of its type. It returns 0 if there is none.
 func StatusOf(raw []byte) int {
 	var inner struct {
 		Code json.Number `json:"code"`
+		Type string      `json:"type"`
 	}
 	json.Unmarshal(raw, &inner) // of another form: without a status
 	code, _ := inner.Code.Int64()
-	return int(code)
+	return cmp.Or(int(code), statusOfType[inner.Type])
 }
 
 // discover determines the worker's interface and reads its information. What it found before does not count: another
 // engine may be there now.
 func (e *engine) discover(ctx context.Context) (in Info, err error) {
 	k := e.asked
-	if k != VLLM {
-		if in, err = e.discoverSGLang(ctx); err == nil || k == SGLang || !isStatus(err, http.StatusNotFound) {
-			k = SGLang
+	if k != httpapi.VLLM {
+		if in, err = e.discoverSGLang(ctx); err == nil || k == httpapi.SGLang || !isStatus(err, http.StatusNotFound) {
+			k = httpapi.SGLang
 		} else {
-			k = VLLM
+			k = httpapi.VLLM
 		}
 	}
-	if k == VLLM {
+	if k == httpapi.VLLM {
 		in, err = e.discoverVLLM(ctx)
 	}
 	if err == nil {
@@ -299,13 +290,13 @@ func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 	if isStatus(err, http.StatusNotFound) {
 		err = e.get(ctx, "/get_server_info", &s)
 	}
-	if err == nil && s.ServedModelName == "" && s.ModelPath == "" && e.asked != SGLang {
+	if err == nil && s.ServedModelName == "" && s.ModelPath == "" && e.asked != httpapi.SGLang {
 		err = &statusError{http.StatusNotFound, "it names no model"} // another server has the path, too
 	}
 	if err != nil {
 		return Info{}, err
 	}
-	in := Info{API: SGLang, Root: clean(s.ModelPath, maxPath), Version: clean(s.Version, maxVersion),
+	in := Info{API: httpapi.SGLang, Root: clean(s.ModelPath, maxPath), Version: clean(s.Version, maxVersion),
 		MaxRank:       within(s.MaxLoraRank, maxRank),
 		ContextLength: within(s.ContextLength, maxContext),
 		Limits: Limits{MaxRunning: s.MaxRunningRequests, Slots: s.MaxLorasPerBatch, KVCapacity: s.MaxTotalNumTokens,
@@ -326,7 +317,7 @@ func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 // discoverVLLM reads the information that vLLM offers. Metrics contain some of its limits (the adapter slots from the
 // first request on).
 func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
-	in := Info{API: VLLM}
+	in := Info{API: httpapi.VLLM}
 	var v struct {
 		Version string `json:"version"`
 	}
@@ -410,7 +401,7 @@ func (e *engine) change(ctx context.Context, verb, name string, body any) error 
 		return nil
 	}
 	path := "/" + verb + "_lora_adapter"
-	if e.kind() == VLLM {
+	if e.kind() == httpapi.VLLM {
 		path = "/v1" + path
 	}
 	_, err = e.call(ctx, http.MethodPost, path, body)
@@ -431,7 +422,7 @@ func mentions(text string, words ...string) bool {
 var ErrNoAbort = errors.New("the worker cannot abort requests")
 
 func (e *engine) abort(ctx context.Context, rid string) error {
-	if e.kind() == VLLM {
+	if e.kind() == httpapi.VLLM {
 		return ErrNoAbort
 	}
 	_, err := e.call(ctx, http.MethodPost, "/abort_request", map[string]any{"rid": rid})

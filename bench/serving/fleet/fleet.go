@@ -41,6 +41,7 @@ import (
 	"sync"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/guard"
 	"lorasim/router"
 	"lorasim/trace"
@@ -49,7 +50,7 @@ import (
 // A Connection has the parameters of calls to workers.
 type Connection struct {
 	URLs   []string     // base URLs of the workers at the start, as ParseURL returns them
-	API    API          // administrative interface; "": Auto
+	API    httpapi.Kind // administrative interface; "": Auto
 	Client *http.Client // for administrative calls; the caller sends the requests
 	Header http.Header  // sent with every call
 }
@@ -78,6 +79,9 @@ type Config struct {
 	// Stated has limits for all workers. Values other than 0 override those that workers report.
 	Stated  Limits
 	Outlier Outlier // rules for the ejection of workers that fail
+	// Aliases are other names of base models: workers of the value also get requests for the key, and hold its
+	// adapters.
+	Aliases map[string]string
 	// Extend makes a router for other workers or more adapters than those of Router. It also returns the limits of the
 	// workers; nil: unknown. The argument workers has the information that the workers reported, by slot; it is zero
 	// for those that have not reported yet.

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	_ "lorasim/router/builtin"
 	"lorasim/trace"
@@ -167,35 +168,36 @@ func TestDiscover(t *testing.T) {
 		{"sglang", map[string]string{"/server_info": sglang, "/v1/loads": `{"loads":[{"num_running_reqs":2,"num_waiting_reqs":1,
 			"max_total_num_tokens":60,"max_running_requests":9,"lora":{"slots_total":4}},{"num_running_reqs":1,"max_total_num_tokens":40}]}`},
 			load{Running: 3, Queued: 1, Limits: Limits{MaxRunning: 9, Slots: 4, KVCapacity: 100}},
-			Info{API: SGLang, Version: "0.5.23", Model: "m", Root: "p", LoRA: On, RunTime: On, Limits: full,
+			Info{API: httpapi.SGLang, Version: "0.5.23", Model: "m", Root: "p", LoRA: On, RunTime: On, Limits: full,
 				MaxRank: 16, ContextLength: 2048}},
 		{"sglang, replicas", map[string]string{"/server_info": strings.Replace(sglang, `"dp_size":1`, `"dp_size":2`, 1),
 			"/v1/loads": `{}`},
-			load{}, Info{API: SGLang, Version: "0.5.23", Model: "m", Root: "p", LoRA: On, RunTime: Off, Limits: full,
+			load{}, Info{API: httpapi.SGLang, Version: "0.5.23", Model: "m", Root: "p", LoRA: On, RunTime: Off,
+				Limits:  full,
 				MaxRank: 16, ContextLength: 2048}},
 		{"sglang without LoRA", map[string]string{"/server_info": strings.Replace(sglang, `"enable_lora":true`,
 			`"enable_lora":false`, 1), "/v1/loads": `{}`},
-			load{}, Info{API: SGLang, Version: "0.5.23", Model: "m", Root: "p", LoRA: Off, RunTime: Off,
+			load{}, Info{API: httpapi.SGLang, Version: "0.5.23", Model: "m", Root: "p", LoRA: Off, RunTime: Off,
 				Limits: Limits{7, 0, 99, 8}, MaxRank: 16, ContextLength: 2048}},
 		{"sglang, older", map[string]string{"/get_server_info": old,
 			"/get_load": `[{"num_reqs":5,"num_waiting_reqs":2}]`},
-			load{Running: 3, Queued: 2}, Info{API: SGLang, Model: "m", Root: "m", Limits: said}},
+			load{Running: 3, Queued: 2}, Info{API: httpapi.SGLang, Model: "m", Root: "m", Limits: said}},
 		{"vllm", map[string]string{"/version": `{"version":"0.32.0"}`, "/v1/models": models,
 			"/v1/load_lora_adapter": "405",
 			"/metrics":              series + "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"4\"} 5\n"},
 			load{VLLM: true, Running: 4, Queued: 6, At: 5, Busy: map[string]bool{"": true}, Limits: Limits{Slots: 4}},
-			Info{API: VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On, Limits: Limits{Slots: 4},
+			Info{API: httpapi.VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On, Limits: Limits{Slots: 4},
 				ContextLength: 8}},
 		{"vllm, adapters fixed", map[string]string{"/version": `{}`, "/v1/models": models,
 			"/metrics": series + "# TYPE vllm:lora_requests_info gauge\n"},
 			load{VLLM: true, Running: 4, Queued: 6, Busy: map[string]bool{}},
-			Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 8}},
+			Info{API: httpapi.VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 8}},
 		{"vllm without LoRA", map[string]string{"/version": `{}`, "/v1/models": models, "/v1/load_lora_adapter": "405",
 			"/metrics": series},
-			load{VLLM: true, Running: 4, Queued: 6}, Info{API: VLLM, Model: "m", LoRA: Off, RunTime: Off,
+			load{VLLM: true, Running: 4, Queued: 6}, Info{API: httpapi.VLLM, Model: "m", LoRA: Off, RunTime: Off,
 				ContextLength: 8}},
 		{"a gateway", map[string]string{"/server_info": old, "/v1/models": models, "/health": ""}, load{},
-			Info{API: SGLang, Model: "m", Root: "m", Limits: said}},
+			Info{API: httpapi.SGLang, Model: "m", Root: "m", Limits: said}},
 	} {
 		e, calls := answers(t, c.paths)
 		in, err := e.discover(context.Background())
@@ -226,9 +228,9 @@ func newTestFleet(t interface{ Fatal(...any) }, workers, adapters int) *Fleet {
 	}
 	now := 0.0
 	limits := slices.Repeat([]Limits{{Slots: 2, MaxRunning: 4}}, workers)
-	f, err := New(Config{Connection: Connection{URLs: make([]string, workers), API: SGLang}, Router: rt, Adapters: as,
-		Limits: limits,
-		Now:    func() float64 { now += 0.001; return now }, LoadLimit: time.Second})
+	f, err := New(Config{Connection: Connection{URLs: make([]string, workers), API: httpapi.SGLang}, Router: rt,
+		Adapters: as, Limits: limits,
+		Now: func() float64 { now += 0.001; return now }, LoadLimit: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,10 @@
 package fleet
 
-import "strings"
+import (
+	"strings"
+
+	"lorasim/bench/serving/httpapi"
+)
 
 // place is where an engine reads the adapter of a request; 0: nowhere, the base model answers with status 200.
 type place uint8
@@ -84,11 +88,11 @@ func EnginesFor(path string, model, loraPath bool) (e Engines) {
 }
 
 // Has reports whether an engine is in the set.
-func (e Engines) Has(api API) bool {
+func (e Engines) Has(api httpapi.Kind) bool {
 	switch api {
-	case VLLM:
+	case httpapi.VLLM:
 		return !e.noVLLM
-	case SGLang:
+	case httpapi.SGLang:
 		return !e.noSGLang
 	}
 	return !e.noOther
@@ -98,7 +102,7 @@ func (e Engines) Has(api API) bool {
 func (f *Fleet) Serves(e Engines) bool {
 	defer f.lock()()
 	for _, k := range f.workers {
-		if api := k.kind(); !k.gone && (e.Has(api) || api == Auto) {
+		if api := k.kind(); !k.gone && (e.Has(api) || api == httpapi.Auto) {
 			return true
 		}
 	}

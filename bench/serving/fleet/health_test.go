@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/testutil"
 	"lorasim/router"
 	"lorasim/trace"
@@ -451,44 +452,53 @@ func TestEndpoint(t *testing.T) {
 	})
 	ctx := context.Background()
 	for _, c := range []struct {
-		api    API
+		api    httpapi.Kind
 		status int
 		body   string
 		do     func() error
 		want   call
 		err    string
 	}{
-		{SGLang, 200, "", func() error { return e.loadAdapter(ctx, "a", "/p") },
+		{httpapi.SGLang, 200, "", func() error { return e.loadAdapter(ctx, "a", "/p") },
 			call{"POST", "/load_lora_adapter", `{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, ""},
-		{VLLM, 299, "", func() error { return e.loadAdapter(ctx, "a", "/p") }, call{"POST", "/v1/load_lora_adapter",
-			`{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, ""},
-		{VLLM, 400, `{"error":"a has already been loaded"}`, func() error { return e.loadAdapter(ctx, "a", "/p") },
+		{httpapi.VLLM, 299, "", func() error { return e.loadAdapter(ctx, "a", "/p") },
+			call{"POST", "/v1/load_lora_adapter",
+				`{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, ""},
+		{httpapi.VLLM, 400, `{"error":"a has already been loaded"}`,
+			func() error { return e.loadAdapter(ctx, "a", "/p") },
 			call{"POST", "/v1/load_lora_adapter", `{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, ""},
-		{VLLM, 404, `{"error":"no file"}`, func() error { return e.loadAdapter(ctx, "a", "/p") },
+		{httpapi.VLLM, 404, `{"error":"no file"}`, func() error { return e.loadAdapter(ctx, "a", "/p") },
 			call{"POST", "/v1/load_lora_adapter", `{"lora_name":"a","lora_path":"/p"}`, "Bearer k"},
 			"POST /v1/load_lora_adapter: status 404: no file"},
-		{VLLM, 404, "", func() error { return e.unloadAdapter(ctx, "a") }, call{"POST", "/v1/unload_lora_adapter",
-			`{"lora_name":"a"}`, "Bearer k"}, ""},
-		{SGLang, 400, `{"error_message":"a is not loaded"}`, func() error { return e.unloadAdapter(ctx, "a") },
+		{httpapi.VLLM, 404, "", func() error { return e.unloadAdapter(ctx, "a") },
+			call{"POST", "/v1/unload_lora_adapter",
+				`{"lora_name":"a"}`, "Bearer k"}, ""},
+		{httpapi.SGLang, 400, `{"error_message":"a is not loaded"}`, func() error { return e.unloadAdapter(ctx, "a") },
 			call{"POST", "/unload_lora_adapter", `{"lora_name":"a"}`, "Bearer k"}, ""},
-		{SGLang, 500, "", func() error { return e.unloadAdapter(ctx, "a") }, call{"POST", "/unload_lora_adapter",
-			`{"lora_name":"a"}`, "Bearer k"}, "POST /unload_lora_adapter: status 500"},
-		{SGLang, 200, "", func() error { return e.abort(ctx, "r") }, call{"POST", "/abort_request", `{"rid":"r"}`,
-			"Bearer k"}, ""},
-		{VLLM, 200, "", func() error { return e.abort(ctx, "r") }, call{}, ErrNoAbort.Error()},
-		{Auto, 503, "", func() error { _, err := e.discover(ctx); return err },
+		{httpapi.SGLang, 500, "", func() error { return e.unloadAdapter(ctx, "a") },
+			call{"POST", "/unload_lora_adapter",
+				`{"lora_name":"a"}`, "Bearer k"}, "POST /unload_lora_adapter: status 500"},
+		{httpapi.SGLang, 200, "", func() error { return e.abort(ctx, "r") },
+			call{"POST", "/abort_request", `{"rid":"r"}`,
+				"Bearer k"}, ""},
+		{httpapi.VLLM, 200, "", func() error { return e.abort(ctx, "r") }, call{}, ErrNoAbort.Error()},
+		{httpapi.Auto, 503, "", func() error { _, err := e.discover(ctx); return err },
 			call{"GET", "/server_info", "", "Bearer k"}, "GET /server_info: status 503"},
-		{SGLang, 404, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/get_server_info", "",
-			"Bearer k"}, "GET /get_server_info: status 404"},
-		{VLLM, 503, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/version", "", "Bearer k"},
+		{httpapi.SGLang, 404, "", func() error { _, err := e.discover(ctx); return err },
+			call{"GET", "/get_server_info", "",
+				"Bearer k"}, "GET /get_server_info: status 404"},
+		{httpapi.VLLM, 503, "", func() error { _, err := e.discover(ctx); return err },
+			call{"GET", "/version", "", "Bearer k"},
 			"GET /version: status 503"},
-		{VLLM, 404, "", func() error { _, err := e.discover(ctx); return err },
+		{httpapi.VLLM, 404, "", func() error { _, err := e.discover(ctx); return err },
 			call{"GET", "/v1/models", "", "Bearer k"}, "GET /v1/models: status 404"},
-		{VLLM, 500, "", func() error { _, err := e.load(ctx); return err }, call{"GET", "/metrics", "", "Bearer k"},
+		{httpapi.VLLM, 500, "", func() error { _, err := e.load(ctx); return err },
+			call{"GET", "/metrics", "", "Bearer k"},
 			"GET /metrics: status 500"},
-		{SGLang, 500, "", func() error { _, err := e.load(ctx); return err }, call{"GET", "/v1/loads", "", "Bearer k"},
+		{httpapi.SGLang, 500, "", func() error { _, err := e.load(ctx); return err },
+			call{"GET", "/v1/loads", "", "Bearer k"},
 			"GET /v1/loads: status 500"},
-		{SGLang, 200, "<html>", func() error { _, err := e.models(ctx); return err },
+		{httpapi.SGLang, 200, "<html>", func() error { _, err := e.models(ctx); return err },
 			call{"GET", "/v1/models", "", "Bearer k"},
 			"GET /v1/models: invalid character '<' looking for beginning of value: the answer is not JSON, expected a " +
 				"server of sglang or vLLM"},
@@ -501,14 +511,4 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%s, %d %s: %+v, %v; expected %+v, %q", c.api, c.status, c.body, got, err, c.want, c.err)
 		}
 	}
-}
-
-func TestParseAPI(t *testing.T) {
-	for _, a := range []API{Auto, SGLang, VLLM} {
-		if got, err := ParseAPI(string(a)); err != nil || got != a {
-			t.Errorf("%s: %s, %v", a, got, err)
-		}
-	}
-	_, err := ParseAPI("vlm")
-	testutil.ExpectError(t, err, "vllm")
 }

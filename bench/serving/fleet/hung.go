@@ -16,7 +16,14 @@ var (
 	ErrHung = errors.New("the worker hangs: it answers neither probes nor the request")
 	// ErrStalled means that the worker sends nothing on any stream.
 	ErrStalled = errors.New("the worker hangs: it sends nothing on any stream")
+	// ErrClosed means that the worker has closed its port and sends nothing on the connections that are left.
+	ErrClosed = errors.New("the worker hangs: it refuses connections and sends nothing on those that are open")
 )
+
+// IsHang reports whether an error says that a worker hangs.
+func IsHang(err error) bool {
+	return errors.Is(err, ErrHung) || errors.Is(err, ErrStalled) || errors.Is(err, ErrClosed)
+}
 
 // silence is the time since which no part of a request's reply has come, as observed by probes of its worker.
 type silence struct {
@@ -30,6 +37,7 @@ type activity struct {
 	said     uint64        // heard at the latest probe
 	saidAt   time.Time     // when said changed last
 	hungFrom time.Time     // since when its probes get no answer; zero: they get one
+	shutFrom time.Time     // since when it refuses connections; zero: it takes them
 }
 
 // observe notes the bytes that have come until now.
@@ -62,7 +70,8 @@ func (b *books) silent(now time.Time, age time.Duration) (begun, silent int) {
 }
 
 // unanswered reports whether a probe failed as it does if the worker's process is stopped or its machine cannot be
-// reached. A worker that refuses connections, or answers anything, does not hang: its connections break by themselves.
+// reached. A worker that answers anything does not hang: its connections break by themselves. One that refuses
+// connections is judged by shut.
 func unanswered(err error) bool {
 	ne, ok := errors.AsType[net.Error](err)
 	return errors.Is(err, context.DeadlineExceeded) || ok && ne.Timeout() || errors.Is(err, syscall.EHOSTUNREACH) ||
@@ -82,17 +91,27 @@ func (h *hangDetector) probed(ctx context.Context, k *worker, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	var cut []*Request
+	var list []*Request
 	var cause error
-	switch now := time.Now(); {
+	now := time.Now()
+	switch {
 	case err == nil:
-		cut, cause = h.stalled(k, now), ErrStalled
+		list, cause = h.stalled(k, now), ErrStalled
 	case unanswered(err):
-		cut, cause = h.hung(k, now), ErrHung
+		list, cause = h.hung(k, now), ErrHung
+	case errors.Is(err, syscall.ECONNREFUSED):
+		list, cause = h.shut(k, now), ErrClosed
 	default:
 		h.answered(k)
 	}
-	for _, r := range cut {
+	cut(k, list, cause)
+	for was := h.former(k); was != nil; was = h.former(was) { // another process has its port
+		cut(was, h.shut(was, now), ErrClosed)
+	}
+}
+
+func cut(k *worker, list []*Request, cause error) {
+	for _, r := range list {
 		r.Owner.Cut(k.index, cause)
 	}
 }
@@ -100,7 +119,46 @@ func (h *hangDetector) probed(ctx context.Context, k *worker, err error) {
 // answered notes that a probe got an answer, if only an error.
 func (h *hangDetector) answered(k *worker) {
 	defer h.table.lock()()
-	k.replies.hungFrom = time.Time{}
+	k.replies.hungFrom, k.replies.shutFrom = time.Time{}, time.Time{}
+}
+
+// former returns the process whose place a worker has taken, while it has requests or follows one that has; else nil.
+func (h *hangDetector) former(k *worker) *worker {
+	defer h.table.lock()()
+	if was := k.former; was != nil && len(was.books.requests) == 0 && was.former == nil {
+		k.former = nil
+	}
+	return k.former
+}
+
+// shut returns the requests to cut on a worker that has refused connections for [Outlier.Hung], or another process has
+// taken its port, if it has sent nothing in that time on any connection. An engine that ends closes its port before it
+// waits for its replies. vLLM then waits for ever: it has killed its engine core, and leaves the streams without an end
+// (NoSignalServer and EngineCoreProc in 0.32). So the worker ends only when its clients close their connections.
+func (h *hangDetector) shut(k *worker, now time.Time) (cut []*Request) {
+	limit := h.cfg.Outlier.Hung
+	if limit < 0 {
+		return nil
+	}
+	defer h.table.lock()()
+	a := &k.replies
+	if a.hungFrom = (time.Time{}); a.shutFrom.IsZero() {
+		a.shutFrom = now
+	}
+	k.books.observe(now)
+	a.observe(now)
+	if now.Sub(a.shutFrom) < limit || now.Sub(a.saidAt) < limit {
+		return nil
+	}
+	for _, r := range k.books.requests {
+		if r.Owner != nil && now.Sub(r.quiet.since) >= limit {
+			cut = append(cut, r)
+		}
+	}
+	if len(cut) > 0 {
+		h.cfg.Log("%s refuses connections and sends nothing: %d requests are cut off", k.name, len(cut))
+	}
+	return cut
 }
 
 // hung returns the requests to cut on a worker whose probes have got no answer for [Outlier.Hung]: those that have
@@ -111,7 +169,7 @@ func (h *hangDetector) hung(k *worker, now time.Time) (cut []*Request) {
 		return nil
 	}
 	defer h.table.lock()()
-	if k.replies.hungFrom.IsZero() {
+	if k.replies.shutFrom = (time.Time{}); k.replies.hungFrom.IsZero() {
 		k.replies.hungFrom = now
 	}
 	k.books.observe(now)
@@ -132,7 +190,7 @@ func (h *hangDetector) hung(k *worker, now time.Time) (cut []*Request) {
 // byte for stallCut. The others have an idle timeout.
 func (h *hangDetector) stalled(k *worker, now time.Time) (cut []*Request) {
 	defer h.table.lock()()
-	k.replies.hungFrom = time.Time{}
+	k.replies.hungFrom, k.replies.shutFrom = time.Time{}, time.Time{}
 	o := &h.cfg.Outlier
 	if !o.enabled() || o.Consecutive < 0 {
 		return nil

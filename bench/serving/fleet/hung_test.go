@@ -30,11 +30,17 @@ func (o *owner) cut() []error {
 }
 
 // running starts a fleet's probes on the bubble's clock.
-func running(t *memory, workers ...*fakeWorker) *Fleet {
+func running(t *memory, workers ...*fakeWorker) *Fleet { return runningWith(t, nil, workers...) }
+
+// runningWith is running with another configuration.
+func runningWith(t *memory, edit func(*Config), workers ...*fakeWorker) *Fleet {
 	begun := time.Now()
 	f, _, _ := startFleet(t, 1, func(c *Config) {
 		c.Now = func() float64 { return time.Since(begun).Seconds() }
 		c.Poll = time.Second
+		if edit != nil {
+			edit(c)
+		}
 	}, workers...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -73,6 +79,54 @@ func TestHung(t *testing.T) {
 		}
 		k.Kill() // so that its probes end
 	})
+}
+
+// A worker that has closed its port may still send replies. Once it sends nothing more at all, its requests are cut:
+// nothing else would end them. The same holds after another process has taken its port.
+func TestShut(t *testing.T) {
+	for _, next := range []bool{false, true} {
+		inMemory(t, func(t *memory) {
+			k := newFakeWorker(t, "lora0")
+			k.info["context_length"] = 1024
+			f := runningWith(t, joinable(new([]int)), k, newFakeWorker(t, "lora0"))
+			quiet, busy := &owner{}, &owner{}
+			rs := []*Request{{Request: router.Request{ID: 1}, Owner: quiet},
+				{Request: router.Request{ID: 2}, Owner: busy}}
+			for _, r := range rs {
+				f.Requests.Book(r, 0)
+			}
+			k.Kill()
+			if next {
+				k.info["context_length"] = 2048
+				k.Host = t.net.Serve("host1", http.HandlerFunc(k.answer))
+				t.Cleanup(k.Host.Kill)
+			}
+			for range 30 {
+				time.Sleep(time.Second)
+				f.Requests.Tokens(rs[1], 1, rs[1].Generated() == 0)
+			}
+			if len(quiet.cut())+len(busy.cut()) > 0 {
+				t.Error("cut, and the worker still sends")
+			}
+			time.Sleep(9 * time.Second)
+			if len(quiet.cut())+len(busy.cut()) > 0 {
+				t.Error("cut at once")
+			}
+			time.Sleep(3 * time.Second)
+			for _, o := range []*owner{quiet, busy} {
+				if c := o.cut(); len(c) == 0 || c[0] != ErrClosed {
+					t.Errorf("cut: %v", c)
+				}
+			}
+			for _, r := range rs {
+				f.Requests.Left(r)
+			}
+			time.Sleep(2 * time.Second)
+			if f.at(0).former != nil || next != (f.Up() == 2) {
+				t.Errorf("%d up, the former process is kept: %t", f.Up(), f.at(0).former != nil)
+			}
+		})
+	}
 }
 
 // A worker that fails probes in another way than by silence may be on its way out: its requests end by themselves.

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // Who answers at a worker's URL is not certain for ever. The process restarts, perhaps with another base model; a
@@ -59,7 +61,9 @@ func baseEntry(list []model) (m model) {
 
 // confirms reports whether a list of models shows that the same engine serves the same base model as when entry was
 // read. The list must name its engine, as those of vLLM and sglang do.
-func confirms(api API, entry, now model) bool { return now == entry && now.OwnedBy == string(api) }
+func confirms(api httpapi.Kind, entry, now model) bool {
+	return now == entry && now.OwnedBy == string(api)
+}
 
 // identified enters the information that a worker told of itself. It returns the worker that is up then: k, or the one
 // that takes its place.

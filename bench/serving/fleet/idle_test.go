@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/memnet"
 	"lorasim/internal/testutil"
 	"lorasim/router"
@@ -34,7 +35,7 @@ type busyWorker struct {
 	gone   bool     // lora0, which it holds at first
 }
 
-func newBusyWorker(t *memory, api API, script ...state) *busyWorker {
+func newBusyWorker(t *memory, api httpapi.Kind, script ...state) *busyWorker {
 	k := &busyWorker{script: script}
 	t.workers++
 	k.Host = t.net.Serve(fmt.Sprintf("host%d", t.workers),
@@ -42,7 +43,7 @@ func newBusyWorker(t *memory, api API, script ...state) *busyWorker {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			switch {
-			case r.URL.Path == "/server_info" && api == SGLang, r.URL.Path == "/version" && api == VLLM:
+			case r.URL.Path == "/server_info" && api == httpapi.SGLang, r.URL.Path == "/version" && api == httpapi.VLLM:
 				fmt.Fprint(rw, "{}")
 			case r.URL.Path == "/v1/models":
 				if fmt.Fprint(rw, `{"data":[{"id":"base"}`); !k.gone {
@@ -98,7 +99,7 @@ func (k *busyWorker) did() []string {
 	return k.calls
 }
 
-func busyFleet(t *memory, api API, k *busyWorker, edit func(*Config)) *Fleet {
+func busyFleet(t *memory, api httpapi.Kind, k *busyWorker, edit func(*Config)) *Fleet {
 	other := newFakeWorker(t) // for startFleet alone
 	f, _, _ := startFleet(t, 2, func(c *Config) {
 		c.API, c.URLs = api, []string{k.URL}
@@ -117,19 +118,22 @@ func TestUnloadWaitsForTheEngine(t *testing.T) {
 		own := state{1, 0, "lora1", 1} // of the fleet, with another adapter
 		for _, c := range []struct {
 			name   string
-			api    API
+			api    httpapi.Kind
 			script []state
 			want   string
 		}{
-			{"idle", VLLM, []state{{}}, "3-lora0"},
-			{"runs at first", VLLM, []state{{2, 0, "lora0,lora1", 1}, {2, 0, "lora1", 2}, {2, 0, "lora1,lora0", 3},
+			{"idle", httpapi.VLLM, []state{{}}, "3-lora0"},
+			{"runs at first", httpapi.VLLM, []state{{2, 0, "lora0,lora1", 1}, {2, 0, "lora1", 2}, {2, 0,
+				"lora1,lora0", 3},
 				{2, 0, "lora1", 4}, {2, 0, "lora1", 5}, {1, 0, "lora1", 6}}, "6-lora0"},
-			{"told anew", VLLM, []state{own, own, own, {1, 0, "lora1", 2}, {1, 0, "lora1", 2}, {1, 0, "lora1", 3}},
+			{"told anew", httpapi.VLLM, []state{own, own, own, {1, 0, "lora1", 2}, {1, 0, "lora1", 2}, {1, 0, "lora1",
+				3}},
 				"6-lora0"},
-			{"one that waits may use it", VLLM, []state{{1, 1, "lora1", 1}, {1, 1, "lora1", 2}, {1, 1, "lora1", 3},
+			{"one that waits may use it", httpapi.VLLM, []state{{1, 1, "lora1", 1}, {1, 1, "lora1", 2}, {1, 1,
+				"lora1", 3},
 				{1, 1, "lora1", 4}, {1, 0, "lora1", 5}, {1, 0, "lora1", 6}, {1, 0, "lora1", 7}}, "7-lora0"},
-			{"the fleet's own waits", VLLM, []state{{0, 1, "", 1}, {0, 1, "", 2}, {0, 1, "", 3}}, "3-lora0"},
-			{"sglang tells no names", SGLang, []state{{2, 0, "", 0}, {1, 1, "", 0}, {1, 0, "", 0}}, "5-lora0"},
+			{"the fleet's own waits", httpapi.VLLM, []state{{0, 1, "", 1}, {0, 1, "", 2}, {0, 1, "", 3}}, "3-lora0"},
+			{"sglang tells no names", httpapi.SGLang, []state{{2, 0, "", 0}, {1, 1, "", 0}, {1, 0, "", 0}}, "5-lora0"},
 		} {
 			k := newBusyWorker(t, c.api, c.script...)
 			f := busyFleet(t, c.api, k, nil)
@@ -150,8 +154,8 @@ func TestUnloadGivenUp(t *testing.T) {
 		for name, script := range map[string]state{"requests of other clients use it, or may": {1, 0, "lora0", 1},
 			errUntold.Error(): {0, 0, "?", 0}} {
 			var lines []string
-			k := newBusyWorker(t, VLLM, script)
-			f := busyFleet(t, VLLM, k, func(c *Config) {
+			k := newBusyWorker(t, httpapi.VLLM, script)
+			f := busyFleet(t, httpapi.VLLM, k, func(c *Config) {
 				c.LoadLimit = 10 * time.Millisecond
 				c.Log = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 			})
@@ -168,8 +172,8 @@ func TestUnloadGivenUp(t *testing.T) {
 // A request that comes while the engine is watched calls the unload off.
 func TestUnloadCalledOff(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		k := newBusyWorker(t, VLLM, state{1, 0, "lora0", 1})
-		f := busyFleet(t, VLLM, k, nil)
+		k := newBusyWorker(t, httpapi.VLLM, state{1, 0, "lora0", 1})
+		f := busyFleet(t, httpapi.VLLM, k, nil)
 		f.LoRAs.Release(0, 0)
 		time.Sleep(3 * between) // in which it looks, and finds it in use
 		f.Requests.Book(&Request{Request: router.Request{ID: 1, Adapter: 0}}, 0)
@@ -191,8 +195,8 @@ func (k *busyWorker) looked() int {
 // ended, its own, which it counts, and others'.
 func TestLoadWaitsForTheFormer(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		k := newBusyWorker(t, VLLM, state{2, 0, "lora0", 1}, state{1, 0, "lora0", 2}, state{})
-		f := busyFleet(t, VLLM, k, nil)
+		k := newBusyWorker(t, httpapi.VLLM, state{2, 0, "lora0", 1}, state{1, 0, "lora0", 2}, state{})
+		f := busyFleet(t, httpapi.VLLM, k, nil)
 		old := &Request{Request: router.Request{ID: 1, Adapter: 0}}
 		f.Requests.Book(old, 0)
 		f.Requests.Tokens(old, 1, true)
@@ -237,10 +241,10 @@ func TestLoadWaitsForTheFormer(t *testing.T) {
 func TestFixedAdapters(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		for in, want := range map[Info]string{
-			{API: VLLM, LoRA: On, RunTime: Off}:    "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
-			{API: VLLM, LoRA: Off, RunTime: Off}:   "LoRA is disabled; start the server with --enable-lora",
-			{API: SGLang, LoRA: On, RunTime: Off}:  "one data-parallel replica",
-			{API: SGLang, LoRA: Off, RunTime: Off}: "LoRA is disabled; start the server with --enable-lora",
+			{API: httpapi.VLLM, LoRA: On, RunTime: Off}:    "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
+			{API: httpapi.VLLM, LoRA: Off, RunTime: Off}:   "LoRA is disabled; start the server with --enable-lora",
+			{API: httpapi.SGLang, LoRA: On, RunTime: Off}:  "one data-parallel replica",
+			{API: httpapi.SGLang, LoRA: Off, RunTime: Off}: "LoRA is disabled; start the server with --enable-lora",
 		} {
 			k := newFakeWorker(t, "lora0")
 			f, _, _ := startFleet(t, 2, nil, k)

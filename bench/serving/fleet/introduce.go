@@ -24,6 +24,7 @@ func (m *LoRAManager) Load(ctx context.Context, w int, name, path string) error 
 		return fmt.Errorf("adapter %s is known with path %s: use another name for other weights", name, known)
 	}
 	m.table.mu.Lock()
+	m.table.adopt(m.table.workers[w], a)
 	m.table.workers[w].loras.rows[a].retryAt = time.Time{} // an operator may know that it works now
 	m.table.mu.Unlock()
 	return m.keep(ctx, w, a)

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // A knownFault is a fault of some versions of an engine that an operator should know before adapters are loaded and
 // unloaded at run time.
 type knownFault struct {
-	api   API
+	api   httpapi.Kind
 	fixed string // first version known to be without it; "": none
 	// applies reports whether the fault can matter on a worker; nil: always.
 	applies func(*Info) bool
@@ -22,17 +24,18 @@ func runTime(in *Info) bool { return in.LoRA != Off && in.RunTime != Off }
 
 // knownFaults are checked against vLLM 0.32.0 and sglang 0.5.23 (lab/docs/real-engines.md).
 var knownFaults = []knownFault{
-	{VLLM, "", runTime, "an unload only removes the name: the weights keep their GPU slot and their place in host memory until others " +
+	{httpapi.VLLM, "", runTime, "an unload only removes the name: the weights keep their GPU slot and their place in host memory until others " +
 		"evict them", "vllm-project/vllm#54839"},
-	{VLLM, "0.32.0", runTime, "a load may evict the adapter of a running request, which then continues with the weights of another adapter",
+	{httpapi.VLLM, "0.32.0", runTime, "a load may evict the adapter of a running request, which then continues with the weights of another adapter",
 		"vllm-project/vllm#47724"},
-	{SGLang, "", nil, "a prompt with a token id beyond the vocabulary ends the server", "sgl-project/sglang#31908"},
-	{SGLang, "0.5.23", func(in *Info) bool { return lora(in) && strings.Contains(in.Model, ":") },
+	{httpapi.SGLang, "", nil, "a prompt with a token id beyond the vocabulary ends the server",
+		"sgl-project/sglang#31908"},
+	{httpapi.SGLang, "0.5.23", func(in *Info) bool { return lora(in) && strings.Contains(in.Model, ":") },
 		"the part of the model's name after the colon is taken for an adapter", "sgl-project/sglang#12745"},
 }
 
-// warnings returns the known faults of a worker's version.
-func warnings(in *Info) []string {
+// KnownFaults returns the known faults of a worker's version.
+func KnownFaults(in *Info) []string {
 	found := []string{}
 	for _, f := range knownFaults {
 		if f.api == in.API && !atLeast(in.Version, f.fixed) && (f.applies == nil || f.applies(in)) {

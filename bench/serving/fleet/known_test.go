@@ -3,6 +3,8 @@ package fleet
 import (
 	"strings"
 	"testing"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // A worker is warned of by its engine, its version and what it is started with.
@@ -11,18 +13,18 @@ func TestWarnings(t *testing.T) {
 		in   Info
 		want []string // parts of the warnings, in order
 	}{
-		{Info{API: VLLM, Version: "0.32.0", LoRA: On, RunTime: On}, []string{"vllm#54839"}},
-		{Info{API: VLLM, Version: "0.33.1+cpu", LoRA: On}, []string{"vllm#54839"}},
-		{Info{API: VLLM, Version: "0.22.1", LoRA: On, RunTime: On}, []string{"vllm#54839", "vllm#47724"}},
-		{Info{API: VLLM, LoRA: On, RunTime: On}, []string{"vllm#54839", "vllm#47724"}}, // an unknown version
-		{Info{API: VLLM, Version: "0.22.1", LoRA: On, RunTime: Off}, nil},
-		{Info{API: VLLM, Version: "0.22.1", LoRA: Off}, nil},
-		{Info{API: SGLang, Version: "0.5.23", Model: "a:b", LoRA: On}, []string{"sglang#31908"}},
-		{Info{API: SGLang, Version: "0.5.9", Model: "a:b", LoRA: On}, []string{"sglang#31908", "sglang#12745"}},
-		{Info{API: SGLang, Version: "0.5.9", Model: "a", LoRA: On}, []string{"sglang#31908"}},
-		{Info{API: SGLang, Version: "0.5.9", Model: "a:b", LoRA: Off}, []string{"sglang#31908"}},
+		{Info{API: httpapi.VLLM, Version: "0.32.0", LoRA: On, RunTime: On}, []string{"vllm#54839"}},
+		{Info{API: httpapi.VLLM, Version: "0.33.1+cpu", LoRA: On}, []string{"vllm#54839"}},
+		{Info{API: httpapi.VLLM, Version: "0.22.1", LoRA: On, RunTime: On}, []string{"vllm#54839", "vllm#47724"}},
+		{Info{API: httpapi.VLLM, LoRA: On, RunTime: On}, []string{"vllm#54839", "vllm#47724"}}, // an unknown version
+		{Info{API: httpapi.VLLM, Version: "0.22.1", LoRA: On, RunTime: Off}, nil},
+		{Info{API: httpapi.VLLM, Version: "0.22.1", LoRA: Off}, nil},
+		{Info{API: httpapi.SGLang, Version: "0.5.23", Model: "a:b", LoRA: On}, []string{"sglang#31908"}},
+		{Info{API: httpapi.SGLang, Version: "0.5.9", Model: "a:b", LoRA: On}, []string{"sglang#31908", "sglang#12745"}},
+		{Info{API: httpapi.SGLang, Version: "0.5.9", Model: "a", LoRA: On}, []string{"sglang#31908"}},
+		{Info{API: httpapi.SGLang, Version: "0.5.9", Model: "a:b", LoRA: Off}, []string{"sglang#31908"}},
 	} {
-		got := warnings(&c.in)
+		got := KnownFaults(&c.in)
 		if len(got) != len(c.want) {
 			t.Errorf("%+v: %q, expected %q", c.in, got, c.want)
 			continue

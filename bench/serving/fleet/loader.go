@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // loader carries out loads and unloads.
@@ -216,7 +218,7 @@ func (l *loader) awaitIdle(ctx context.Context, k *worker, a int32, probes int, 
 		if err != nil {
 			return err
 		}
-		if said.Busy == nil && k.kind() == VLLM {
+		if said.Busy == nil && k.kind() == httpapi.VLLM {
 			return errUntold
 		}
 		l.table.mu.Lock()
@@ -245,7 +247,7 @@ func (l *loader) awaitIdle(ctx context.Context, k *worker, a int32, probes int, 
 // beforeLoad waits until a load is safe: until the requests of an earlier load of the same name have ended, the
 // fleet's own and others'.
 func (l *loader) beforeLoad(ctx context.Context, k *worker, a int32) error {
-	if k.kind() != VLLM {
+	if k.kind() != httpapi.VLLM {
 		return nil
 	}
 	probes, err := l.awaitOwn(ctx, k, a)

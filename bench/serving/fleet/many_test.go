@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/memnet"
 	"lorasim/router"
 	"lorasim/trace"
@@ -24,7 +25,7 @@ func manyAdapters(t testing.TB, workers, adapters int) (f *Fleet, lines *[]strin
 	text := []byte(list.String())
 	net := memnet.New()
 	lines = new([]string)
-	cfg := Config{Connection: Connection{API: SGLang, Client: &http.Client{Transport: net.Transport()}},
+	cfg := Config{Connection: Connection{API: httpapi.SGLang, Client: &http.Client{Transport: net.Transport()}},
 		Log:     func(format string, args ...any) { *lines = append(*lines, fmt.Sprintf(format, args...)) },
 		Now:     func() float64 { return 0 },
 		Timeout: 5 * time.Minute} // the lists are long, and the machine may be busy

@@ -14,8 +14,8 @@ import (
 
 // Errors of [Fleet.Add] and [Fleet.Remove].
 var (
-	// ErrFixed means that workers cannot join or leave, because Config.Extend is nil.
-	ErrFixed = errors.New("the set of workers is fixed")
+	// errFixed means that workers cannot join or leave, because Config.Extend is nil.
+	errFixed = errors.New("the set of workers is fixed")
 	// ErrMember means that the worker is in the fleet already.
 	ErrMember = errors.New("is a worker already")
 	// ErrLeft means that the worker was removed. It is also the cause with which [Fleet.Remove] cuts requests.
@@ -55,7 +55,7 @@ func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 		return 0, err
 	}
 	if f.cfg.Extend == nil {
-		return 0, ErrFixed
+		return 0, errFixed
 	}
 	if w, stays, err := m.present(host); err != nil || stays {
 		return w, err
@@ -207,7 +207,7 @@ func (t *table) renew(k *worker, in Info, why string) (*worker, error) {
 	n.leaving, n.drained, n.unprobe, n.doubted = k.leaving, k.drained, k.unprobe, k.doubted
 	n.drain()
 	n.out.inherit(&k.out, same)
-	k.heir = n
+	k.heir, n.former = n, k
 	t.changes++
 	if t.cfg.Client != nil {
 		t.cfg.Client.CloseIdleConnections() // some may lead to the former process
@@ -280,7 +280,7 @@ func (m *membership) probe(k *worker) {
 func (f *Fleet) Remove(w int, now bool) error {
 	m := f.members
 	if f.cfg.Extend == nil {
-		return ErrFixed
+		return errFixed
 	}
 	var cut []*Request
 	defer func() {

@@ -201,7 +201,7 @@ func TestMembersAreFixed(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		f, _, _ := startFleet(t, 1, nil, newFakeWorker(t))
 		_, err := f.Add(context.Background(), "http://host9")
-		if again := f.Remove(0, false); !errors.Is(err, ErrFixed) || !errors.Is(again, ErrFixed) {
+		if again := f.Remove(0, false); !errors.Is(err, errFixed) || !errors.Is(again, errFixed) {
 			t.Errorf("%v, %v", err, again)
 		}
 	})

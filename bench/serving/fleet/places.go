@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // A worker holds a bounded number of adapters in host memory (sglang:
@@ -181,7 +183,7 @@ func (p *placeServer) fill(k *worker, a int32) {
 // place now. Called with mu held.
 func (p *placeServer) vacate(k *worker) bool {
 	busy := map[string]bool{}
-	if k.kind() == VLLM { // it tells which adapters others use
+	if k.kind() == httpapi.VLLM { // it tells which adapters others use
 		var l load
 		var err error
 		p.table.unlocked(func() {
@@ -209,7 +211,7 @@ func (p *placeServer) vacate(k *worker) bool {
 func (p *placeServer) evict(k *worker, a int32) bool {
 	ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.LoadLimit)
 	defer cancel()
-	if k.kind() != SGLang { // sglang waits itself for the adapter's requests
+	if k.kind() != httpapi.SGLang { // sglang waits itself for the adapter's requests
 		idle, stop := context.WithTimeout(ctx, vllmPatience)
 		err := p.loader.awaitIdle(idle, k, a, certain, func() bool { return k.loras.idle(a) })
 		stop()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/guard"
 	"lorasim/internal/testutil"
 	"lorasim/router"
@@ -60,9 +61,9 @@ func TestAddress(t *testing.T) {
 // Without admission no request is refused. With it one is, while the queues of all workers are too long.
 func TestRefused(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		for _, shed := range []string{"", "queue:1"} {
+		for _, shed := range []admission.Shedding{{}, {Queue: 1}} {
 			f, _, _ := startFleet(t, 1, func(c *Config) {
-				if err := admission.Add(c.Router, shed, "", router.Env{}); err != nil {
+				if err := admission.Add(c.Router, shed, admission.RateLimit{}, router.Env{}, nil); err != nil {
 					t.Fatal(err)
 				}
 			}, newFakeWorker(t, "lora0"), newFakeWorker(t, "lora0"))
@@ -74,20 +75,20 @@ func TestRefused(t *testing.T) {
 				return reason != ""
 			}
 			if refused(1) {
-				t.Errorf("shed %q: refused with empty queues", shed)
+				t.Errorf("shed %+v: refused with empty queues", shed)
 			}
 			rs := []*Request{{Request: router.Request{ID: 2}}, {Request: router.Request{ID: 3}}}
 			f.Requests.Book(rs[0], 0)
 			if refused(4) {
-				t.Errorf("shed %q: refused, and worker 1 has no queue", shed)
+				t.Errorf("shed %+v: refused, and worker 1 has no queue", shed)
 			}
 			f.Requests.Book(rs[1], 1)
-			if got, want := refused(5), shed != ""; got != want {
-				t.Errorf("shed %q: refused %t with a request waiting on each worker", shed, got)
+			if got, want := refused(5), shed.Queue > 0; got != want {
+				t.Errorf("shed %+v: refused %t with a request waiting on each worker", shed, got)
 			}
 			f.Requests.Tokens(rs[1], 1, true) // it runs, and waits no longer
 			if refused(6) {
-				t.Errorf("shed %q: refused, and no request waits on worker 1", shed)
+				t.Errorf("shed %+v: refused, and no request waits on worker 1", shed)
 			}
 		}
 	})
@@ -97,13 +98,13 @@ func TestRefused(t *testing.T) {
 // end. While it reports another client's request for the adapter, the load waits, and at last fails.
 func TestLoadWhereOthersMayUseIt(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		k := newBusyWorker(t, VLLM, state{0, 0, "?", 0})
-		f := busyFleet(t, VLLM, k, nil)
+		k := newBusyWorker(t, httpapi.VLLM, state{0, 0, "?", 0})
+		f := busyFleet(t, httpapi.VLLM, k, nil)
 		if err := f.LoRAs.Ensure(t.Context(), 0, 1); err != nil || !slices.Equal(k.did(), []string{"1+lora1"}) {
 			t.Errorf("use unknown: %v, calls %v", err, k.did())
 		}
-		k = newBusyWorker(t, VLLM, state{1, 0, "lora1", 1})
-		f = busyFleet(t, VLLM, k, func(c *Config) { c.LoadLimit = time.Second })
+		k = newBusyWorker(t, httpapi.VLLM, state{1, 0, "lora1", 1})
+		f = busyFleet(t, httpapi.VLLM, k, func(c *Config) { c.LoadLimit = time.Second })
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := f.LoRAs.Ensure(ctx, 0, 1); err == nil || len(k.did()) > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	prometheus "github.com/prometheus/common/model"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/router/epp"
 	"lorasim/router/epp/scrape"
@@ -36,7 +37,7 @@ type load struct {
 // another engine may have taken the worker's place.
 func (e *engine) load(ctx context.Context) (l load, err error) {
 	names := []func(context.Context) (load, error){e.loadsSGLang, e.olderLoads, e.health}
-	if e.kind() == VLLM {
+	if e.kind() == httpapi.VLLM {
 		names = []func(context.Context) (load, error){e.loadsVLLM, e.health}
 	}
 	for i := min(int(e.signal.Load()), len(names)-1); ; i++ {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/sim/record"
 )
@@ -89,7 +90,7 @@ func (f *Fleet) Models() []string {
 }
 
 // API returns the interface of worker w, or Auto as long as it is unknown.
-func (f *Fleet) API(w int) API { return f.at(w).kind() }
+func (f *Fleet) API(w int) httpapi.Kind { return f.at(w).kind() }
 
 // Stats returns the counts so far.
 func (f *Fleet) Stats() Stats {

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/memnet"
 	"lorasim/router"
 	"lorasim/trace"
@@ -184,7 +185,8 @@ func newFleet(t *memory, adapters int, edit func(*Config), workers ...*fakeWorke
 	client := &http.Client{Transport: t.net.Transport()}
 	now := 0.0
 	var clock sync.Mutex
-	cfg := Config{Connection: Connection{API: SGLang, Client: client}, Adapters: trace.Names(adapters, []int{8, 64}),
+	cfg := Config{Connection: Connection{API: httpapi.SGLang, Client: client}, Adapters: trace.Names(adapters,
+		[]int{8, 64}),
 		Router: &router.Router{Policy: policy, Planner: planner},
 		Now: func() float64 {
 			clock.Lock()

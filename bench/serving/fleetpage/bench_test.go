@@ -14,6 +14,7 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/fleetpage"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/live"
 	"lorasim/internal/testbrowser"
 	"lorasim/internal/testutil"
@@ -40,7 +41,7 @@ func bench(t *testing.T, s *fleetpage.Server, requests int) {
 		}
 		p := *profiles[0]
 		p.Engine.MaxLorasPerBatch = 4
-		w, err := emulate.New(emulate.Config{Costs: p.Compile(), API: emulate.SGLang, Speed: speed, Home: router.Disk})
+		w, err := emulate.New(emulate.Config{Costs: p.Compile(), API: httpapi.SGLang, Speed: speed, Home: router.Disk})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/router/admission"
 )
@@ -16,9 +16,10 @@ import (
 // it; after that time the request is taken.
 func TestRateLimit(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w := newTestWorker(t, emulate.SGLang)
+		w := newTestWorker(t, httpapi.SGLang)
 		limit := func(c *fleet.Config) {
-			err := admission.Add(c.Router, "", "0.2,burst=1", router.Env{Adapters: c.Adapters})
+			limit := admission.RateLimit{Rate: 0.2, Burst: 1}
+			err := admission.Add(c.Router, admission.Shedding{}, limit, router.Env{Adapters: c.Adapters}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 )
 
 // Workers of two base models behind one gateway: a request for a base model, or an adapter of it, never reaches a
@@ -18,9 +20,9 @@ func TestTwoBaseModels(t *testing.T) {
 	for _, policy := range []string{"least-loaded", "static", "hash", "affinity", "cache-aware", "round-robin", "p2c"} {
 		t.Run(policy, func(t *testing.T) {
 			inMemory(t, func(t *memory) {
-				a := newModelWorker(t, emulate.VLLM, "base", emulate.Adapter{Name: "a", Path: "a-r8"},
+				a := newModelWorker(t, httpapi.VLLM, "base", emulate.Adapter{Name: "a", Path: "a-r8"},
 					emulate.Adapter{Name: "b", Path: "b-r8"})
-				b := newModelWorker(t, emulate.SGLang, "other", emulate.Adapter{Name: "x", Path: "x-r8"},
+				b := newModelWorker(t, httpapi.SGLang, "other", emulate.Adapter{Name: "x", Path: "x-r8"},
 					emulate.Adapter{Name: "y", Path: "y-r8"})
 				srv := newGateway(t, policy, nil, a, b)
 				post(t, srv.URL+"/v1/completions", `{"model": "a", "prompt": [1], "max_tokens": 1}`)
@@ -94,8 +96,8 @@ func TestTwoBaseModels(t *testing.T) {
 // brings no adapter to a worker of another base model.
 func TestPlansOfTwoBaseModels(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		a := newTestWorker(t, emulate.SGLang)
-		b := newModelWorker(t, emulate.SGLang, "other", emulate.Adapter{Name: "x", Path: "x-r8"})
+		a := newTestWorker(t, httpapi.SGLang)
+		b := newModelWorker(t, httpapi.SGLang, "other", emulate.Adapter{Name: "x", Path: "x-r8"})
 		srv := newGateway(t, "plan-and-route", nil, a)
 		if status, _, text := change(t, "POST", srv.URL, fmt.Sprintf(`{"url": %q}`, b.srv.URL)); status != 200 {
 			t.Fatalf("%d %s", status, text)
@@ -134,4 +136,72 @@ type modelFields struct {
 	Root        string
 	Parent      string
 	MaxModelLen int `json:"max_model_len"`
+}
+
+// update replaces the process of a worker by a vLLM one with another base model.
+func (w *testWorker) update(t *memory, model string) {
+	t.Helper()
+	w.srv.Kill()
+	next, err := emulate.New(emulate.Config{ModelName: model, Costs: fastProfile().Compile(), API: httpapi.VLLM,
+		Speed: speed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(next.Close)
+	w.srv = t.net.Serve(strings.TrimPrefix(w.srv.URL, "http://"), http.HandlerFunc(
+		func(rw http.ResponseWriter, r *http.Request) { next.ServeHTTP(rw, r) }))
+}
+
+// Workers are updated to another base model one after the other. Its former name, and the adapters of the former base
+// model, are refused afterwards, until an operator loads an adapter. With an alias, both are served at any time.
+func TestRollingUpdate(t *testing.T) {
+	for _, policy := range []string{"least-loaded", "plan-and-route"} {
+		for _, alias := range []bool{false, true} {
+			inMemory(t, func(t *memory) {
+				ws := []*testWorker{newModelWorker(t, httpapi.VLLM, "old"), newModelWorker(t, httpapi.VLLM, "old")}
+				srv, _ := startGateway(t, policy, func(c *fleet.Config) {
+					if alias {
+						c.Aliases = map[string]string{"old": "new"}
+					}
+				}, nil, ws...)
+				ask := func(model string, want int) {
+					t.Helper()
+					status, text := post(t, srv.URL+"/v1/completions",
+						fmt.Sprintf(`{"model": %q, "prompt": [1], "max_tokens": 2}`, model))
+					if status != want || want == 200 && !strings.Contains(text, fmt.Sprintf(`"model":%q`, model)) {
+						t.Errorf("%s, alias %t: %s: %d %s, expected %d", policy, alias, model, status, text, want)
+					}
+				}
+				every := func(old, fresh, adapter int) {
+					t.Helper()
+					for range 6 {
+						ask("old", old)
+						ask("new", fresh)
+						ask("a", adapter)
+					}
+				}
+				every(200, 404, 200)
+				ws[0].update(t, "new")
+				time.Sleep(time.Second)
+				every(200, 200, 200)
+				ws[1].update(t, "new")
+				time.Sleep(time.Second)
+				if alias {
+					every(200, 200, 200)
+					ask("old:b", 200)
+					return
+				}
+				every(404, 200, 404)
+				_, text := post(t, srv.URL+"/v1/completions", `{"model": "a", "prompt": [1]}`)
+				if !strings.Contains(text, "adapter a belongs to base model old, and the workers serve new") {
+					t.Errorf("an adapter of the former base model: %s", text)
+				}
+				if status, text := post(t, srv.URL+"/admin/load", `{"worker": 1, "adapter": "a"}`); status != 200 {
+					t.Errorf("load: %d %s", status, text)
+				}
+				every(404, 200, 200)
+				ask("b", 404)
+			})
+		}
+	}
 }

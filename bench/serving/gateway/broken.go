@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"lorasim/bench/serving/fleet"
-	"lorasim/bench/serving/usage"
+	"lorasim/bench/serving/httpapi"
 )
 
 // Why the gateway gives up on a worker's answer.
@@ -102,7 +102,7 @@ func (d *dispatch) Cut(w int, cause error) {
 
 // begin begins an attempt on a worker.
 func (d *dispatch) begin(r *http.Request, w int) *answer {
-	a := &answer{d: d, r: r, w: w, usage: usage.New()}
+	a := &answer{d: d, r: r, w: w, usage: httpapi.NewCounts()}
 	// not r's, whose trace would pass on replies of status 1xx without end
 	a.ctx, a.cancel = context.WithCancelCause(d.r.Context())
 	d.now.Store(a)
@@ -214,8 +214,14 @@ func (a *answer) saidError() (status int, text string) {
 func errorIn(event []byte) (status int, text string) {
 	var e struct {
 		Error json.RawMessage `json:"error"`
+		Meta  struct {
+			Finish json.RawMessage `json:"finish_reason"`
+		} `json:"meta_info"`
 	}
 	json.Unmarshal(event, &e) // of another form: without a status
+	if status, text := abortOf(e.Meta.Finish); status > 0 {
+		return status, text
+	}
 	return fleet.StatusOf(e.Error), fleet.ErrorText(event)
 }
 
@@ -264,8 +270,8 @@ func (a *answer) finish(err error) {
 // farewell is the event with which a stream ends that broke.
 func (a *answer) farewell(err error) []byte {
 	text := "the connection to the worker broke"
-	if errors.Is(err, errIdle) || errors.Is(err, errFirstByte) || errors.Is(err, fleet.ErrHung) ||
-		errors.Is(err, fleet.ErrStalled) {
+	if errors.Is(err, errIdle) || errors.Is(err, errFirstByte) || errors.Is(err, errAborted) ||
+		fleet.IsHang(err) {
 		text = err.Error()
 	}
 	event := lastEvent(http.StatusBadGateway, text)

@@ -14,9 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lorasim/bench/serving/faultworker"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
-	"lorasim/internal/faultworker"
 	"lorasim/internal/memnet"
 	"lorasim/router"
 )

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 )
 
 // dial opens a connection to a host and sends the head of a request.
@@ -50,7 +50,7 @@ func TestSlowBody(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inMemory(t, func(t *memory) {
-				w := newTestWorker(t, emulate.SGLang)
+				w := newTestWorker(t, httpapi.SGLang)
 				srv := newGateway(t, "round-robin", func(g *gateway.Config) { g.ClientTimeout = 5 * time.Second }, w)
 				seen := w.seen.Load()
 				body := `{"sampling_params": {"max_new_tokens": 1}, "text": "x"`
@@ -95,7 +95,7 @@ func TestSlowBody(t *testing.T) {
 // that the worker does not generate for it.
 func TestClientThatDoesNotRead(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w := newTestWorker(t, emulate.SGLang)
+		w := newTestWorker(t, httpapi.SGLang)
 		srv := newGateway(t, "round-robin", func(g *gateway.Config) { g.ClientTimeout = 5 * time.Second }, w)
 		body := `{"text": "x", "stream": true, "sampling_params": {"max_new_tokens": 100000}}`
 		conn := dial(t, srv.URL, head(len(body))+body)
@@ -113,7 +113,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 // Requests beyond the limit are answered 503 at once and do not reach a worker.
 func TestMaxRequests(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w := newTestWorker(t, emulate.SGLang)
+		w := newTestWorker(t, httpapi.SGLang)
 		srv := newGateway(t, "round-robin", func(g *gateway.Config) { g.MaxRequests = 1 }, w)
 		body := `{"text": "x", "stream": true, "sampling_params": {"max_new_tokens": 1000}}`
 		first := dial(t, srv.URL, head(len(body))+body)

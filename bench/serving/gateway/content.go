@@ -14,6 +14,8 @@ const (
 	content                // a part of a reply, or its end
 	refused                // an error
 	foreign                // of another model than the request's
+	aborted                // the end of a reply that the worker has aborted, if that is vLLM
+	ended                  // the mark at the end of a stream
 )
 
 // fastMarks are names of texts in the events of the engines.
@@ -21,10 +23,13 @@ var fastMarks = [][]byte{[]byte(`"text":`), []byte(`"content":`)}
 
 // judge judges the data of an event. Data of an unknown form counts as content.
 func judge(data []byte) verdict {
+	if bytes.Equal(data, doneMark) {
+		return ended
+	}
 	if !bytes.Contains(data, []byte(`"type":`)) { // events of other interfaces have texts that are no content
 		for _, mark := range fastMarks {
 			if i := bytes.Index(data, mark); i >= 0 && startsText(data[i+len(mark):]) &&
-				!bytes.HasPrefix(data, []byte(`{"error"`)) {
+				!bytes.HasPrefix(data, []byte(`{"error"`)) && !bytes.Contains(data, []byte(`"abort"`)) {
 				return content
 			}
 		}
@@ -59,9 +64,10 @@ type eventFields struct {
 		Finish json.RawMessage `json:"finish_reason"`
 	} `json:"meta_info"`
 	// of the interfaces with types of events: responses, messages, Cohere's chat
-	Type  string       `json:"type"`
-	Block *eventObject `json:"content_block"`
-	Item  *eventObject `json:"item"`
+	Type  string          `json:"type"`
+	Block *eventObject    `json:"content_block"`
+	Item  *eventObject    `json:"item"`
+	Delta json.RawMessage `json:"delta"`
 }
 
 type eventObject struct {
@@ -78,6 +84,9 @@ func (e *eventFields) judge() verdict {
 		return e.judgeType()
 	case e.Choices != nil:
 		for _, c := range *e.Choices {
+			if string(c.Finish) == `"abort"` {
+				return aborted
+			}
 			if c.Text != "" || !void(c.IDs) || !void(c.Finish) {
 				return content
 			}
@@ -88,18 +97,40 @@ func (e *eventFields) judge() verdict {
 			}
 		}
 		return empty
-	case e.Meta != nil && e.Text == "" && void(e.IDs) && void(e.Meta.Finish):
+	case e.Meta == nil || e.Text != "" || !void(e.IDs):
+		return content
+	case void(e.Meta.Finish):
 		return empty
 	}
+	if status, _ := abortOf(e.Meta.Finish); status > 0 {
+		return refused
+	}
 	return content
+}
+
+// abortOf returns the status and the message of a finish reason of sglang: those of a request that it refuses. Status
+// 0: it does not.
+func abortOf(finish json.RawMessage) (status int, text string) {
+	var f struct {
+		Type, Message string
+		Status        int `json:"status_code"`
+	}
+	if json.Unmarshal(finish, &f) != nil || f.Type != "abort" {
+		return 0, ""
+	}
+	return f.Status, f.Message
 }
 
 // judgeType judges an event by its type.
 func (e *eventFields) judgeType() verdict {
 	silent := false
 	switch e.Type {
-	case "message_start", "ping", "message-start", "content-start", "response.created", "response.queued",
-		"response.in_progress", "response.content_part.added":
+	case "message_delta":
+		if (abortMark{"", `"stop_reason"`, "null"}).in(e.Delta) >= 0 {
+			return aborted
+		}
+	case "message_start", "ping", "message-start", "content-start", "content_block_stop", "response.created",
+		"response.queued", "response.in_progress", "response.content_part.added":
 		silent = true
 	case "content_block_start":
 		b := e.Block

@@ -18,6 +18,7 @@ import (
 
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/live"
 	"lorasim/router"
 	"lorasim/trace"
@@ -37,7 +38,7 @@ func BenchmarkOneToken(b *testing.B) {
 	}
 	client := live.NewHTTPClient(nil)
 	defer client.CloseIdleConnections()
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{worker}, API: fleet.SGLang,
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{worker}, API: httpapi.SGLang,
 		Client: client}, Router: rt, Adapters: []trace.Adapter{{Name: "a"}}, Now: func() float64 { return 0 }})
 	if err != nil {
 		b.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 )
 
@@ -40,7 +41,7 @@ func openStream(t *memory, url string, n string) (*http.Response, *bufio.Reader)
 // A gateway that is going says so, takes nothing new, and lets streams end.
 func TestDrain(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		srv, g := startGateway(t, "round-robin", nil, nil, newTestWorker(t, emulate.SGLang))
+		srv, g := startGateway(t, "round-robin", nil, nil, newTestWorker(t, httpapi.SGLang))
 		resp, lines := openStream(t, srv.URL, "200")
 		defer resp.Body.Close()
 		if s, _ := get(t, srv.URL+"/health"); s != 200 {
@@ -80,7 +81,7 @@ func TestDrain(t *testing.T) {
 
 func TestDrainIdle(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		_, g := startGateway(t, "round-robin", nil, nil, newTestWorker(t, emulate.SGLang))
+		_, g := startGateway(t, "round-robin", nil, nil, newTestWorker(t, httpapi.SGLang))
 		idle := g.Drain()
 		synctest.Wait()
 		select {
@@ -95,7 +96,7 @@ func TestDrainIdle(t *testing.T) {
 // they are given later by others, on every worker; and notes what they drop.
 func TestDiscovery(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+		for _, api := range []httpapi.Kind{httpapi.SGLang, httpapi.VLLM} {
 			for _, staleness := range []float64{0, 0.01} {
 				w0 := newTestWorker(t, api, emulate.Adapter{Name: "c", Path: "/adapters/c-r8"})
 				w1 := newTestWorker(t, api)
@@ -112,7 +113,7 @@ func TestDiscovery(t *testing.T) {
 				if s := ask("d"); s != 404 {
 					t.Errorf("%s: an adapter that nobody has: %d", api, s)
 				}
-				prefix := map[emulate.API]string{emulate.SGLang: "", emulate.VLLM: "/v1"}[api]
+				prefix := map[httpapi.Kind]string{httpapi.SGLang: "", httpapi.VLLM: "/v1"}[api]
 				if s, text := post(t, w1.srv.URL+prefix+"/load_lora_adapter",
 					`{"lora_name": "d", "lora_path": "/adapters/d-r16"}`); s != 200 {
 					t.Fatalf("%s: load on the worker: %d %s", api, s, text)
@@ -186,7 +187,7 @@ func TestAccessLog(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		var log syncBuffer
 		logger := slog.New(slog.NewJSONHandler(&log, nil))
-		w := newTestWorker(t, emulate.SGLang)
+		w := newTestWorker(t, httpapi.SGLang)
 		plans := &script{plans: []*router.Plan{
 			nil,
 			{Reason: "one", Load: []router.Placement{{Worker: 0, Adapter: 1}},
@@ -197,7 +198,7 @@ func TestAccessLog(t *testing.T) {
 		}}
 		setFleet := func(c *fleet.Config) { c.Plans, c.Router.Planner = logger, plans }
 		srv, _ := startGateway(t, "round-robin", setFleet,
-			func(c *gateway.Config) { c.Access = logger }, newTestWorker(t, emulate.SGLang), w)
+			func(c *gateway.Config) { c.Access = logger }, newTestWorker(t, httpapi.SGLang), w)
 		w.down.Store(true) // whatever goes there is tried again
 		for range 4 {
 			if s, _ := post(t, srv.URL+"/generate",

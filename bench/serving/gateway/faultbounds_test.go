@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"lorasim/bench/serving/faultworker"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/live"
-	"lorasim/internal/faultworker"
 	"lorasim/internal/memnet"
 	"lorasim/router"
 	"lorasim/trace"
@@ -163,7 +164,7 @@ func TestFaultBoundsMetrics(t *testing.T) {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
 			inMemory(t, func(t *memory) {
 				f := startFaultCluster(t, "round-robin", 3,
-					func(_ int, c *faultworker.Config) { c.API = faultworker.VLLM }, nil)
+					func(_ int, c *faultworker.Config) { c.API = httpapi.VLLM }, nil)
 				f.breaks(0, faultworker.Rule{On: faultworker.Metrics, Do: faultworker.Answer, Text: text})
 				time.Sleep(5 * time.Second)
 				if status, text := get(t, f.gateway.URL+"/health"); status != 200 {

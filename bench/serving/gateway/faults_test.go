@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"lorasim/bench/serving/faultworker"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
-	"lorasim/internal/faultworker"
 	"lorasim/internal/memnet"
 )
 

@@ -23,6 +23,7 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/live"
 	"lorasim/internal/memnet"
 	"lorasim/router"
@@ -88,13 +89,13 @@ type testWorker struct {
 	auth atomic.Value // of the last one: its Authorization
 }
 
-func newTestWorker(t *memory, api emulate.API, adapters ...emulate.Adapter) *testWorker {
+func newTestWorker(t *memory, api httpapi.Kind, adapters ...emulate.Adapter) *testWorker {
 	t.Helper()
 	return newModelWorker(t, api, "base", adapters...)
 }
 
 // newModelWorker is a worker of a base model.
-func newModelWorker(t *memory, api emulate.API, model string, adapters ...emulate.Adapter) *testWorker {
+func newModelWorker(t *memory, api httpapi.Kind, model string, adapters ...emulate.Adapter) *testWorker {
 	t.Helper()
 	w, err := emulate.New(emulate.Config{ModelName: model, Costs: fastProfile().Compile(), API: api, Speed: speed,
 		Home: router.Disk, Adapters: adapters})
@@ -215,7 +216,7 @@ func get(t *memory, url string) (int, string) {
 // an adapter they use.
 func TestInterfaces(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+		for _, api := range []httpapi.Kind{httpapi.SGLang, httpapi.VLLM} {
 			srv := newGateway(t, "round-robin", nil, newTestWorker(t, api), newTestWorker(t, api))
 			want := emulate.Text(emulate.Tokens("a", []int32{5, 6}, 4))
 			for _, model := range []string{"a", "base:a"} {
@@ -232,7 +233,7 @@ func TestInterfaces(t *testing.T) {
 			if status != 200 || !strings.Contains(text, "chat.completion") {
 				t.Errorf("%s, chat: %d %s", api, status, text)
 			}
-			if api == emulate.SGLang {
+			if api == httpapi.SGLang {
 				status, text = post(t, srv.URL+"/generate",
 					`{"input_ids": [5, 6], "lora_path": "a", "sampling_params": {"max_new_tokens": 4, "ignore_eos": true}}`)
 				if status != 200 || !strings.Contains(text, want) {
@@ -275,7 +276,7 @@ func streamedText(reply string, stream bool) string {
 
 func TestRefusals(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w := newTestWorker(t, emulate.SGLang)
+		w := newTestWorker(t, httpapi.SGLang)
 		srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.MaxBody = 1000 }, w)
 		for _, c := range []struct {
 			path, body string
@@ -324,7 +325,7 @@ func TestRefusals(t *testing.T) {
 // All workers down: 503 until one is back; one of two down: nobody notices.
 func TestRecovery(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w0, w1 := newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang)
+		w0, w1 := newTestWorker(t, httpapi.SGLang), newTestWorker(t, httpapi.SGLang)
 		srv := newGateway(t, "round-robin", nil, w0, w1)
 		ask := func() int {
 			status, _ := post(t, srv.URL+"/generate",
@@ -364,7 +365,7 @@ func eventually(t *memory, what string, ok func() bool) {
 
 func TestAdmin(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		srv := newGateway(t, "round-robin", nil, newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang))
+		srv := newGateway(t, "round-robin", nil, newTestWorker(t, httpapi.SGLang), newTestWorker(t, httpapi.SGLang))
 		if s, text := post(t, srv.URL+"/admin/unload", `{"worker": 1, "adapter": "a"}`); s != 200 {
 			t.Fatalf("unload: %d %s", s, text)
 		}
@@ -402,7 +403,7 @@ func TestAdmin(t *testing.T) {
 
 func TestAPIKey(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w := newTestWorker(t, emulate.SGLang)
+		w := newTestWorker(t, httpapi.SGLang)
 		srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.Keys = bearer.New("k") }, w)
 		if s, _ := get(t, srv.URL+"/v1/models"); s != 401 {
 			t.Errorf("without the key: %d", s)
@@ -434,7 +435,7 @@ func TestAPIKey(t *testing.T) {
 // A client that goes away ends its request on the worker.
 func TestClientGone(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w := newTestWorker(t, emulate.SGLang)
+		w := newTestWorker(t, httpapi.SGLang)
 		srv := newGateway(t, "round-robin", nil, w)
 		ctx, cancel := context.WithCancel(context.Background())
 		req, _ := http.NewRequestWithContext(ctx, "POST", srv.URL+"/generate",
@@ -455,7 +456,7 @@ func TestClientGone(t *testing.T) {
 // 1,000 clients at a time, and the books are balanced afterwards.
 func TestManyClients(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w0, w1 := newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang)
+		w0, w1 := newTestWorker(t, httpapi.SGLang), newTestWorker(t, httpapi.SGLang)
 		srv := newGateway(t, "least-loaded", nil, w0, w1)
 		var wg sync.WaitGroup
 		var ok atomic.Int64
@@ -508,7 +509,7 @@ func BenchmarkToken(b *testing.B) {
 		b.Fatal(err)
 	}
 	client := live.NewHTTPClient(nil)
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{source.URL}, API: fleet.SGLang,
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{source.URL}, API: httpapi.SGLang,
 		Client: client}, Router: rt, Now: func() float64 { return 0 }})
 	if err != nil {
 		b.Fatal(err)
@@ -554,7 +555,7 @@ func BenchmarkTokenLatency(b *testing.B) {
 	}
 	client := live.NewHTTPClient(nil)
 	defer client.CloseIdleConnections()
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{source.URL}, API: fleet.SGLang,
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{source.URL}, API: httpapi.SGLang,
 		Client: client}, Router: rt, Now: func() float64 { return 0 }})
 	if err != nil {
 		b.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/testutil"
 	"lorasim/router"
 )
@@ -49,7 +50,7 @@ func TestPanickingAnswer(t *testing.T) {
 		})
 		policy := &first{}
 		f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{bad, "http://good"},
-			API: fleet.SGLang, Client: &http.Client{Transport: ask}},
+			API: httpapi.SGLang, Client: &http.Client{Transport: ask}},
 			Router: &router.Router{Policy: policy, Placement: make([][]int32, 2)}, Now: func() float64 { return 0 }})
 		if err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -29,7 +30,7 @@ var errNoContent = errors.New("the stream ended before its first token")
 
 // hold reads a stream up to its first content, or the whole of a short reply that is no stream. It returns the error
 // with which the worker failed before that, or the fault that a stream tells of in place of content. With final set,
-// such a stream is passed on; the reply of another model never is.
+// such a stream is passed on; the reply of another model and one that the worker has aborted never are.
 func (a *answer) hold(resp *http.Response, final bool) (*fault, error) {
 	n := resp.ContentLength
 	if a.ReadCloser == http.NoBody || n == 0 {
@@ -45,7 +46,7 @@ func (a *answer) hold(resp *http.Response, final bool) (*fault, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f := a.checkWhole(held); f != nil {
+	if f := cmp.Or(a.checkWhole(held), a.checkAborted(held)); f != nil {
 		return f, nil
 	}
 	if a.renamer != nil && int64(len(held)) == n {
@@ -120,7 +121,9 @@ func (a *answer) holdStart(resp *http.Response, final bool) (f *fault, err error
 			return f, nil
 		case v == foreign:
 			return a.otherModel(lines.other), nil
-		case v == content:
+		case a.aborts.value != "" && (v == aborted || v == ended && a.form == tokenForm):
+			return a.aborted(v == aborted), nil
+		case v != empty:
 			passed = true
 			return nil, nil
 		case errors.Is(err, io.EOF):

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 )
 
 // change asks for a change of the set of workers, and returns the workers after it, or the error.
@@ -46,7 +46,7 @@ func change(t *memory, method, url, body string) (status int, workers, text stri
 
 func TestWorkersOverHTTP(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		a, b := newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.VLLM)
+		a, b := newTestWorker(t, httpapi.SGLang), newTestWorker(t, httpapi.VLLM)
 		srv := newGateway(t, "least-loaded", nil, a)
 		two := fmt.Sprintf("0 %s true false, 1 %s true false", a.srv.URL, b.srv.URL)
 		for _, c := range []struct {
@@ -94,7 +94,7 @@ func TestNothingIsLostWhileWorkersChange(t *testing.T) {
 	for _, policy := range []string{"round-robin", "plan-and-route", "static", "cache-aware"} {
 		t.Run(policy, func(t *testing.T) {
 			inMemory(t, func(t *memory) {
-				first := newTestWorker(t, emulate.SGLang)
+				first := newTestWorker(t, httpapi.SGLang)
 				srv := newGateway(t, policy, nil, first)
 				var clients sync.WaitGroup
 				var done atomic.Int64
@@ -121,7 +121,7 @@ func TestNothingIsLostWhileWorkersChange(t *testing.T) {
 				}
 				members := []*testWorker{first}
 				for range 6 {
-					w := newTestWorker(t, emulate.SGLang)
+					w := newTestWorker(t, httpapi.SGLang)
 					if status, _, text := change(t, "POST", srv.URL,
 						fmt.Sprintf(`{"url": %q}`, w.srv.URL)); status != 200 {
 						t.Fatalf("%d %s", status, text)
@@ -151,7 +151,7 @@ func TestNothingIsLostWhileWorkersChange(t *testing.T) {
 
 // An adapter that nobody has named is added at run time: one worker loads it, and requests for it may go to any.
 func TestAddedAdapter(t *testing.T) {
-	for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+	for _, api := range []httpapi.Kind{httpapi.SGLang, httpapi.VLLM} {
 		t.Run(string(api), func(t *testing.T) {
 			inMemory(t, func(t *memory) {
 				a, b := newTestWorker(t, api), newTestWorker(t, api)

@@ -10,7 +10,7 @@ import (
 
 	openai "github.com/sashabaranov/go-openai"
 
-	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 )
 
 // A client library of others that knows nothing of this project: it lists the
@@ -18,7 +18,7 @@ import (
 // for an adapter that does not exist.
 func TestOpenAIClientLibrary(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+		for _, api := range []httpapi.Kind{httpapi.SGLang, httpapi.VLLM} {
 			srv := newGateway(t, "least-loaded", nil, newTestWorker(t, api), newTestWorker(t, api))
 			cfg := openai.DefaultConfig("")
 			cfg.BaseURL, cfg.HTTPClient = srv.URL+"/v1", t.client

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/memnet"
 )
 
@@ -42,13 +43,13 @@ func TestReplyOfAnotherModel(t *testing.T) {
 		"/v1/messages":         `{"model":%q,"messages":[{"role":"user","content":"x"}],"max_tokens":2,"stream":%t}`,
 		"/v1/responses":        `{"model":%q,"input":"x","max_output_tokens":2,"stream":%t}`,
 	}
-	for _, api := range []emulate.API{emulate.VLLM, emulate.SGLang} {
+	for _, api := range []httpapi.Kind{httpapi.VLLM, httpapi.SGLang} {
 		for path, form := range forms {
 			for _, c := range []struct {
 				ask, answer string
 				streams     bool
 			}{{"a", "base", false}, {"a", "base", true}, {"base", "a", false}, {"base", "a", true}} {
-				if api == emulate.SGLang && path == "/v1/responses" && c.ask == "a" {
+				if api == httpapi.SGLang && path == "/v1/responses" && c.ask == "a" {
 					continue // sglang serves no adapters there
 				}
 				t.Run(fmt.Sprintf("%s%s, %s, stream %t", api, path, c.ask, c.streams), func(t *testing.T) {
@@ -61,7 +62,7 @@ func TestReplyOfAnotherModel(t *testing.T) {
 						if status, text := post(t, srv.URL+path, body); status != 200 {
 							t.Fatalf("%d %s", status, text)
 						}
-						if model.Store(c.answer); api == emulate.SGLang && c.answer == "a" {
+						if model.Store(c.answer); api == httpapi.SGLang && c.answer == "a" {
 							model.Store("base:a")
 						}
 						askLiar(t, srv, path, body, c.ask, 8)

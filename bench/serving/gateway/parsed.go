@@ -21,7 +21,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"lorasim/bench/serving/fleet"
-	"lorasim/bench/serving/modelname"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/trace"
 )
 
@@ -82,7 +82,7 @@ func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*parsed, 
 		}
 		return nil, statusOf(err), err
 	}
-	if len(q.loras) > 0 && strings.Contains(q.asked, ":") && slices.Contains(g.bases(), q.asked) {
+	if len(q.loras) > 0 && strings.Contains(q.asked, ":") && g.cfg.Fleet.IsBase(q.asked) {
 		q.names = q.loras // the colon belongs to the name of the base model
 	}
 	for i, name := range q.names {
@@ -318,7 +318,7 @@ func blocksOf(seed maphash.Seed, prompt []byte) (hashes []uint64) {
 
 // scanForm reads the model in a form, such as one with audio to transcribe.
 func (q *parsed) scanForm(boundary string) {
-	from, to, ok := modelname.InForm(q.data, boundary)
+	from, to, ok := httpapi.InForm(q.data, boundary)
 	if !ok {
 		return
 	}
@@ -395,8 +395,7 @@ func (g *Gateway) bases() []string {
 // isBase reports whether a name is that of a base model. The name "default" always is; every name is if workers report
 // none.
 func (g *Gateway) isBase(name string) bool {
-	known := g.bases()
-	return len(known) == 0 || name == "default" || slices.Contains(known, name)
+	return name == "default" || g.cfg.Fleet.IsBase(name) || len(g.bases()) == 0
 }
 
 // belongs reports whether the name before an adapter's is compatible with the adapter, that is, not another base
@@ -437,14 +436,18 @@ type edit struct {
 }
 
 // respell returns the change of the body for a worker: a new name of the model, if the worker's interface spells
-// adapters in another way, else none. sglang reads no adapters in forms.
-func (q *parsed) respell(api fleet.API, base, adapter string) (e edit) {
-	if !q.openAI || q.mixed && q.byLoRAPath() || q.adapter == trace.BaseModel ||
-		q.object == 0 && (!q.form || api != fleet.VLLM) {
+// adapters in another way, or the base model has another name there, else none. sglang reads no adapters in forms.
+func (q *parsed) respell(api httpapi.Kind, base, adapter string) (e edit) {
+	other := q.adapter != trace.BaseModel || q.base != "" && base != "" && q.base != base
+	if !q.openAI || q.mixed && q.byLoRAPath() || !other ||
+		q.object == 0 && (!q.form || api != httpapi.VLLM && q.adapter != trace.BaseModel) {
 		return e
 	}
 	model := adapter
-	if api != fleet.VLLM {
+	switch {
+	case q.adapter == trace.BaseModel:
+		model = base
+	case api != httpapi.VLLM:
 		model = base + ":" + adapter
 	}
 	if q.fields.model != nil && q.asked == model {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -33,7 +34,7 @@ func newWant(openAI bool, length int64) *parsed {
 }
 
 // respelt is what was read of a body as it is sent.
-func (q *parsed) respelt(api fleet.API, base, adapter string) []byte {
+func (q *parsed) respelt(api httpapi.Kind, base, adapter string) []byte {
 	return bytes.Join(q.edited(q.respell(api, base, adapter)), nil)
 }
 
@@ -108,16 +109,16 @@ func TestRespelt(t *testing.T) {
 	for _, c := range []struct {
 		path, body string
 		adapter    int32
-		api        fleet.API
+		api        httpapi.Kind
 		want       string
 	}{
-		{"/v1/completions", `{"x":[1, 2], "model" :"a" }`, 0, fleet.SGLang, `{"x":[1, 2], "model" :"base:a" }`},
-		{"/v1/completions", `{"model":"base:a","x":[1, 2]}`, 0, fleet.SGLang, `{"model":"base:a","x":[1, 2]}`},
-		{"/v1/completions", `{"model":"base:a","lora_path":"a"}`, 0, fleet.VLLM, `{"model":"a","lora_path":"a"}`},
-		{"/v1/completions", ` { "lora_path":"a"}`, 0, fleet.VLLM, ` {"model":"a", "lora_path":"a"}`},
-		{"/v1/completions", `{"model":"a","x":[1, 2]}`, 0, fleet.VLLM, `{"model":"a","x":[1, 2]}`},
-		{"/v1/completions", `{ "model":"base" }`, trace.BaseModel, fleet.SGLang, `{ "model":"base" }`},
-		{"/generate", `{ "lora_path":"a" }`, 0, fleet.SGLang, `{ "lora_path":"a" }`},
+		{"/v1/completions", `{"x":[1, 2], "model" :"a" }`, 0, httpapi.SGLang, `{"x":[1, 2], "model" :"base:a" }`},
+		{"/v1/completions", `{"model":"base:a","x":[1, 2]}`, 0, httpapi.SGLang, `{"model":"base:a","x":[1, 2]}`},
+		{"/v1/completions", `{"model":"base:a","lora_path":"a"}`, 0, httpapi.VLLM, `{"model":"a","lora_path":"a"}`},
+		{"/v1/completions", ` { "lora_path":"a"}`, 0, httpapi.VLLM, ` {"model":"a", "lora_path":"a"}`},
+		{"/v1/completions", `{"model":"a","x":[1, 2]}`, 0, httpapi.VLLM, `{"model":"a","x":[1, 2]}`},
+		{"/v1/completions", `{ "model":"base" }`, trace.BaseModel, httpapi.SGLang, `{ "model":"base" }`},
+		{"/generate", `{ "lora_path":"a" }`, 0, httpapi.SGLang, `{ "lora_path":"a" }`},
 	} {
 		q := read(t, c.path, c.body)
 		q.adapter = c.adapter
@@ -154,7 +155,7 @@ func TestLongBody(t *testing.T) {
 			}
 			q.adapter = 0
 			out := httptest.NewRequest("POST", "/", nil)
-			q.send(out, q.respell(fleet.SGLang, "base", "a"))
+			q.send(out, q.respell(httpapi.SGLang, "base", "a"))
 			text, err := io.ReadAll(out.Body)
 			if want := strings.Replace(c.body, `"a"`, `"base:a"`, 1); err != nil || string(text) != want {
 				t.Errorf("%s: %d bytes were sent, %v; expected %d", c.name, len(text), err, len(want))
@@ -196,7 +197,7 @@ func TestForm(t *testing.T) {
 		t.Fatalf("%q, %v", q.names, err)
 	}
 	q.adapter = 0
-	if d := cmp.Diff(text, string(q.respelt(fleet.SGLang, "base", "a"))); d != "" {
+	if d := cmp.Diff(text, string(q.respelt(httpapi.SGLang, "base", "a"))); d != "" {
 		t.Errorf("the form was changed:\n%s", d)
 	}
 }
@@ -323,7 +324,7 @@ func FuzzBody(f *testing.F) {
 				t.Fatalf("the model of %q is %q at %v, expected %q", body, q.fields.model, q.model, want)
 			}
 		}
-		text := string(q.respelt(fleet.SGLang, "base", "a"))
+		text := string(q.respelt(httpapi.SGLang, "base", "a"))
 		before, after := body[:q.model[0]], body[q.model[1]:]
 		if q.model[1] > 0 && (!strings.HasPrefix(text, before) || !strings.HasSuffix(text, after)) {
 			t.Fatalf("%q became %q", body, text)

@@ -13,13 +13,14 @@ import (
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/memnet"
 	"lorasim/router"
 	"lorasim/trace"
 )
 
 // newFullWorker is an emulated worker that holds so many adapters.
-func newFullWorker(t *memory, api emulate.API, places int) *testWorker {
+func newFullWorker(t *memory, api httpapi.Kind, places int) *testWorker {
 	t.Helper()
 	p := fastProfile()
 	p.Engine.MaxLoadedLoras, p.Engine.MaxLorasPerBatch = places, places
@@ -57,15 +58,15 @@ func ask(t *memory, srv *memnet.Host, path, adapter string, tokens int, stream b
 // gateways that know nothing of each other.
 func TestMoreAdaptersThanPlaces(t *testing.T) {
 	for _, c := range []struct {
-		api      emulate.API
+		api      httpapi.Kind
 		path     string
 		stream   bool
 		gateways int
 	}{
-		{emulate.SGLang, "/generate", true, 1}, {emulate.SGLang, "/generate", true, 2},
-		{emulate.SGLang, "/generate", false, 2},
-		{emulate.SGLang, "/v1/completions", true, 2}, {emulate.VLLM, "/v1/completions", true, 1},
-		{emulate.VLLM, "/v1/completions", true, 2},
+		{httpapi.SGLang, "/generate", true, 1}, {httpapi.SGLang, "/generate", true, 2},
+		{httpapi.SGLang, "/generate", false, 2},
+		{httpapi.SGLang, "/v1/completions", true, 2}, {httpapi.VLLM, "/v1/completions", true, 1},
+		{httpapi.VLLM, "/v1/completions", true, 2},
 	} {
 		t.Run(fmt.Sprintf("%s %s stream=%v gateways=%d", c.api, c.path, c.stream, c.gateways), func(t *testing.T) {
 			inMemory(t, func(t *memory) {
@@ -97,7 +98,7 @@ func TestMoreAdaptersThanPlaces(t *testing.T) {
 // the time after which it may be worth another try.
 func TestNoPlaceInTime(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w := newFullWorker(t, emulate.SGLang, 1)
+		w := newFullWorker(t, httpapi.SGLang, 1)
 		srv, _ := startGateway(t, "least-loaded", func(f *fleet.Config) { f.MaxPending = 1 },
 			func(g *gateway.Config) { g.QueueTimeout = 2 * time.Second }, w)
 		var wg sync.WaitGroup

@@ -21,9 +21,8 @@ import (
 	"time"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/metrics"
-	"lorasim/bench/serving/modelname"
-	"lorasim/bench/serving/usage"
 	"lorasim/bench/serving/wire"
 	"lorasim/router"
 )
@@ -74,6 +73,10 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	defer q.release()
 	if err := g.oneBase(q); err != nil && r.Method == http.MethodPost && !search {
 		g.refuse(rw, &refusal{status: http.StatusBadRequest, text: err.Error()}, "Bad Request")
+		return
+	}
+	if err := g.cfg.Fleet.Orphaned(q.adapter); err != nil {
+		g.refuse(rw, &refusal{status: http.StatusNotFound, text: err.Error()}, "Not Found")
 		return
 	}
 	engines := q.engines(r.URL.Path)
@@ -334,10 +337,13 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	out.Host = ""
 	e := d.parsed.respell(engine.API, engine.Model, d.adapter)
 	if e.name != nil {
-		a.renamer = modelname.NewRenamer(e.model, cmp.Or(d.parsed.asked, d.adapter))
+		a.renamer = httpapi.NewRenamer(e.model, cmp.Or(d.parsed.asked, d.adapter))
 		out.Header.Del("Accept-Encoding") // names in a compressed reply stay as they are
 	}
 	a.names = d.expect(engine, e.model)
+	if d.booked {
+		a.aborts = abortMarkOf(engine.API, r.URL.Path, d.parsed.stream)
+	}
 	d.parsed.send(out, e)
 	d.asked = a.w
 	if d.parsed.stream {
@@ -392,16 +398,17 @@ type answer struct {
 	waits  atomic.Bool // the gateway waits for bytes
 	begun  atomic.Bool // it is not the first byte of a stream that it waits for
 	form   form
-	tail   [12]byte // the latest bytes
+	tail   [32]byte // the latest bytes
 	said   []byte   // the beginning of an event with an error; nil: there was none
 	last   []byte   // what the client gets beyond what the worker sent
 	names  modelNames
+	aborts abortMark
 	// renamer gives the client the name of the model that it used; nil: that is the worker's
-	renamer *modelname.Renamer
+	renamer *httpapi.Renamer
 	rest    []byte // renamed, but not read yet
 	err     error  // how the answer ended; nil: it has not
 	events  int
-	usage   usage.Counts
+	usage   httpapi.Counts
 	over    bool // the answer has ended
 }
 
@@ -415,6 +422,9 @@ func (a *answer) Read(p []byte) (int, error) {
 	}
 	n, err := a.ReadCloser.Read(p)
 	a.waits.Store(false)
+	if at := a.abortedAt(p[:n]); at >= 0 {
+		n, err = at, errAborted
+	}
 	if n > 0 {
 		a.count(p[:n])
 		a.note(p[:n])

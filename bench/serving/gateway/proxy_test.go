@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -101,7 +102,7 @@ func startScriptedWith(t *testing.T, retries int, set func(*Config), answers ...
 		urls, servers = append(urls, w.URL), append(servers, w)
 	}
 	f, err := fleet.New(fleet.Config{
-		Connection: fleet.Connection{URLs: urls, API: fleet.SGLang, Client: client, Header: s.header},
+		Connection: fleet.Connection{URLs: urls, API: httpapi.SGLang, Client: client, Header: s.header},
 		Adapters:   []trace.Adapter{{Name: "a"}},
 		Router: &router.Router{Policy: s.policy,
 			Placement: make([][]int32, len(urls))}, Now: func() float64 { return 0 }})

@@ -9,12 +9,13 @@ import (
 
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 )
 
 // A worker that reports which adapters are in its slots is believed: the uses of other clients count.
 func TestReportedSlots(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		w := newTestWorker(t, emulate.VLLM, emulate.Adapter{Name: "a", Path: "a-r8"},
+		w := newTestWorker(t, httpapi.VLLM, emulate.Adapter{Name: "a", Path: "a-r8"},
 			emulate.Adapter{Name: "b", Path: "b-r8"})
 		srv := newGateway(t, "least-loaded", nil, w)
 		for _, c := range []struct {

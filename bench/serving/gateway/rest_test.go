@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"lorasim/bench/serving/faultworker"
 	"lorasim/bench/serving/gateway"
-	"lorasim/internal/faultworker"
 )
 
 // Long bodies that break off, arrive too slowly, or name another adapter late: the

@@ -32,6 +32,7 @@ const (
 	notFound   = "not_found"
 	changed    = "changed" // another process is at the worker's URL, or it lacks the adapter; nothing was sent
 	wrongModel = "model"   // the reply names another model than the request
+	abortedIs  = "aborted" // vLLM aborted the request, with status 200
 	badStatus  = "status"  // 500 or more, other than 501 and 503
 	noAnswerIs = "the worker did not answer"
 	noKeyIs    = "the worker does not accept the key of the gateway"
@@ -50,8 +51,7 @@ func (d *dispatch) unanswered(a *answer, err error) *fault {
 	switch {
 	case wire.Unsent(err):
 		return &fault{reason: notSent, text: noAnswerIs}
-	case errors.Is(err, errFirstByte), errors.Is(err, errIdle), errors.Is(err, fleet.ErrHung),
-		errors.Is(err, fleet.ErrStalled):
+	case errors.Is(err, errFirstByte), errors.Is(err, errIdle), fleet.IsHang(err):
 		f.reason = noAnswer
 	}
 	return f

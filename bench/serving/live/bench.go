@@ -55,7 +55,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 			"window and max_in_flight_fail are for simulated runs: a live run ends after its last request, or when interrupted")
 	}
 	cfg := o.Config
-	cfg.Clock = NewClock(o.Workers.Speed)
+	cfg.Clock = newClock(o.Workers.Speed)
 	o.Workers.Now, o.Workers.Adapters = cfg.Clock.Now, in.Adapters()
 	defer o.Workers.Client.CloseIdleConnections()
 	f, rt, seen, err := newFleet(ctx, sc, o.Workers, o.Ready, false)

@@ -7,6 +7,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
 )
@@ -43,8 +44,8 @@ func TestEnginesThatRan(t *testing.T) {
 	other := shared
 	other.Engine.MaxLorasPerBatch = 3
 	s := &seen{[]*profile.Profile{&shared, &other, &shared},
-		[]fleet.Report{{Info: fleet.Info{API: fleet.VLLM, Version: "0.8.5"}}, {},
-			{Info: fleet.Info{API: fleet.VLLM, Version: "0.8.5"}}}}
+		[]fleet.Report{{Info: fleet.Info{API: httpapi.VLLM, Version: "0.8.5"}}, {},
+			{Info: fleet.Info{API: httpapi.VLLM, Version: "0.8.5"}}}}
 	ran := result.Scenario{Profiles: []result.RanProfile{{Name: "simulated"}}}
 	s.tell(&ran)
 	p := ran.Profiles

@@ -23,7 +23,7 @@ func newAttempt(t testing.TB, b Backend, tokens int32, set func(*Config)) *attem
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock := NewClock(1)
+	clock := newClock(1)
 	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"http://worker"},
 		Client: NewHTTPClient(nil)}, Router: rt, Now: clock.Now})
 	if err != nil {

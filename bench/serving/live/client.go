@@ -41,8 +41,8 @@ type Clock struct {
 	speed float64
 }
 
-// NewClock returns a clock that starts now and runs speed times as fast as the wall clock. A speed of 0 counts as 1.
-func NewClock(speed float64) Clock { return Clock{time.Now(), cmp.Or(speed, 1)} }
+// newClock returns a clock that starts now and runs speed times as fast as the wall clock. A speed of 0 counts as 1.
+func newClock(speed float64) Clock { return Clock{time.Now(), cmp.Or(speed, 1)} }
 
 // Now returns the seconds since the clock's creation.
 func (c Clock) Now() float64 { return c.at(time.Now()) }

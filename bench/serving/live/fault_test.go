@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/sim/record"
 )
 
@@ -166,10 +166,10 @@ func TestStopped(t *testing.T) {
 // those used longest ago make room.
 func TestAdaptersOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+		for _, api := range []httpapi.Kind{httpapi.SGLang, httpapi.VLLM} {
 			wl := workload(60, 5, 0.1)
 			backend := SGLang
-			if api == emulate.VLLM {
+			if api == httpapi.VLLM {
 				backend = VLLM
 			}
 			out := liveRun{cluster: startWorkers(t, faults{API: api, Limit: 2}), wl: wl, backend: backend,

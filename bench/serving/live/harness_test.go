@@ -20,6 +20,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/serving/emulate"
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/internal/memnet"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -33,7 +34,7 @@ const speed = 10
 
 // faults are what goes wrong on a test worker.
 type faults struct {
-	API          emulate.API
+	API          httpapi.Kind
 	StreamOutput bool
 	// Generate is what happens to requests: "500", "truncate", "garbage",
 	// "error-event", "slow", each after a few events where that makes sense.
@@ -234,7 +235,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 		r.backend = SGLang
 	}
 	r.speed = cmp.Or(r.speed, speed)
-	clock := NewClock(r.speed)
+	clock := newClock(r.speed)
 	var transport *http.Transport
 	limit := time.Hour // of what goes over sockets: as long as a busy machine takes
 	if r.net != nil {

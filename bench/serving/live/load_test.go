@@ -18,6 +18,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/router/admission"
 	"lorasim/sim"
@@ -128,14 +129,14 @@ func TestKinds(t *testing.T) {
 		for _, c := range []struct {
 			name    string
 			backend Backend
-			api     emulate.API
+			api     httpapi.Kind
 			set     func(*Config)
 		}{
-			{"closed loop", SGLang, emulate.SGLang, func(c *Config) { c.MaxConcurrency = 3 }},
-			{"whole replies", SGLang, emulate.SGLang, func(c *Config) { c.NoStream = true }},
-			{"warm-up", SGLang, emulate.SGLang, func(c *Config) { c.WarmUp = true }},
-			{"vLLM", VLLM, emulate.VLLM, nil},
-			{"vLLM, whole replies", VLLM, emulate.VLLM, func(c *Config) { c.NoStream = true }},
+			{"closed loop", SGLang, httpapi.SGLang, func(c *Config) { c.MaxConcurrency = 3 }},
+			{"whole replies", SGLang, httpapi.SGLang, func(c *Config) { c.NoStream = true }},
+			{"warm-up", SGLang, httpapi.SGLang, func(c *Config) { c.WarmUp = true }},
+			{"vLLM", VLLM, httpapi.VLLM, nil},
+			{"vLLM, whole replies", VLLM, httpapi.VLLM, func(c *Config) { c.NoStream = true }},
 		} {
 			wl := workload(30, 2, 0.01)
 			o := startWorkers(t, sound(2, faults{API: c.api, Loaded: 2})...)
@@ -156,9 +157,9 @@ func TestKinds(t *testing.T) {
 		}
 		// completions and chats of sglang tell no token ids: counts alone
 		for _, b := range []Backend{SGLangOAI, SGLangOAIChat, VLLMChat} {
-			api := emulate.SGLang
+			api := httpapi.SGLang
 			if b.vllm() {
-				api = emulate.VLLM
+				api = httpapi.VLLM
 			}
 			wl := workload(20, 2, 0.01)
 			out := liveRun{cluster: startWorkers(t, faults{API: api, Loaded: 2}), wl: wl,
@@ -223,7 +224,8 @@ func TestRateLimit(t *testing.T) {
 		wl := workload(4, 0, 0)
 		o := startWorkers(t, faults{})
 		rt := newRouter(t, "round-robin", len(o.urls), wl.Adapters)
-		if err := admission.Add(rt, "", "0.001,burst=2", router.Env{Adapters: wl.Adapters}); err != nil {
+		limit := admission.RateLimit{Rate: 0.001, Burst: 2}
+		if err := admission.Add(rt, admission.Shedding{}, limit, router.Env{Adapters: wl.Adapters}, nil); err != nil {
 			t.Fatal(err)
 		}
 		out := liveRun{cluster: o, wl: wl, router: rt}.run(context.Background(), t)

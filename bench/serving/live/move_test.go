@@ -13,7 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -173,13 +173,13 @@ func TestMovesKeepTokens(t *testing.T) {
 	for _, c := range []struct {
 		move   router.Moving
 		stream bool
-		api    emulate.API
+		api    httpapi.Kind
 	}{
-		{router.MoveNone, false, emulate.SGLang},
-		{router.MoveQueued, false, emulate.SGLang},
-		{router.MoveRecompute, false, emulate.SGLang},
-		{router.MoveRecompute, true, emulate.SGLang},
-		{router.MoveRecompute, false, emulate.VLLM},
+		{router.MoveNone, false, httpapi.SGLang},
+		{router.MoveQueued, false, httpapi.SGLang},
+		{router.MoveRecompute, false, httpapi.SGLang},
+		{router.MoveRecompute, true, httpapi.SGLang},
+		{router.MoveRecompute, false, httpapi.VLLM},
 	} {
 		t.Run(fmt.Sprintf("%s %v %s", c.move, c.stream, c.api), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestMovesKeepTokens(t *testing.T) {
 				}
 				run := liveRun{cluster: o, wl: wl, router: p.router(3, 2), move: c.move,
 					set: func(c *Config) { c.Retries = 1000 }}
-				if c.api == emulate.VLLM {
+				if c.api == httpapi.VLLM {
 					run.backend = VLLM
 				}
 				out := run.run(context.Background(), t)

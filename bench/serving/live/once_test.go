@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 )
 
 // dropping is a worker that executes requests, and closes the connections of some
@@ -77,7 +78,7 @@ func TestAtMostOnce(t *testing.T) {
 			wl := workload(200, 0, 0.001)
 			out := liveRun{cluster: &cluster{urls: urls}, wl: wl,
 				set:      func(c *Config) { c.Retries, c.NoFailover = retries, !failover },
-				setFleet: func(c *fleet.Config) { c.API = fleet.SGLang }}.run(context.Background(), t)
+				setFleet: func(c *fleet.Config) { c.API = httpapi.SGLang }}.run(context.Background(), t)
 			most, repeats := 1, 0
 			if retries > 0 && failover {
 				most = fleet.MaxLost
@@ -106,7 +107,7 @@ func TestPoison(t *testing.T) {
 		urls = append(urls, s.URL)
 	}
 	out := liveRun{cluster: &cluster{urls: urls}, wl: workload(1, 0, 0), set: func(c *Config) { c.Retries = 10 },
-		setFleet: func(c *fleet.Config) { c.API = fleet.SGLang }}.run(context.Background(), t)
+		setFleet: func(c *fleet.Config) { c.API = httpapi.SGLang }}.run(context.Background(), t)
 	for _, n := range d.counts() {
 		if n != fleet.MaxLost {
 			t.Errorf("executed %d times, expected %d", n, fleet.MaxLost)

@@ -79,7 +79,7 @@ func TestCachedTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, before := range []int{0, 3} {
-			cl := &client{cfg: Config{Backend: c.backend, Fleet: f, Clock: NewClock(1)}}
+			cl := &client{cfg: Config{Backend: c.backend, Fleet: f, Clock: newClock(1)}}
 			j := cl.newJob(trace.Request{Adapter: trace.BaseModel, Prompt: 20, Output: 9})
 			j.n = before
 			f.Requests.Book(&j.fr, 0)

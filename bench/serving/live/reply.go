@@ -59,8 +59,7 @@ func (a *attempt) interrupted(cause error) outcome {
 	switch {
 	case errors.Is(cause, errMoved):
 		return outcome{kind: broken, reason: errMoved.Error()}
-	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung),
-		errors.Is(cause, fleet.ErrStalled):
+	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), fleet.IsHang(cause):
 		a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, cause)
 		return outcome{kind: again, reason: cause.Error(), lost: true}
 	case errors.Is(cause, errTotal):
@@ -251,6 +250,11 @@ func (a *attempt) take(p chunk, at time.Time) {
 func (a *attempt) errorEvent(p *chunk) outcome {
 	reason := p.fail
 	switch {
+	case a.j.n > a.before && p.failStatus >= http.StatusInternalServerError: // as a connection that breaks
+		a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, errors.New(reason))
+		out := a.resume(reason)
+		out.lost = out.kind == broken
+		return out
 	case a.j.n > a.before:
 	case a.j.req.Adapter >= 0 && fleet.IsNotLoaded(reason):
 		a.c.cfg.Fleet.LoRAs.Forget(a.w, a.j.req.Adapter)

@@ -75,7 +75,7 @@ func TestFirstToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		clock := NewClock(1)
+		clock := newClock(1)
 		f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"http://worker"},
 			Client: NewHTTPClient(nil)}, Router: rt, Now: clock.Now})
 		if err != nil {

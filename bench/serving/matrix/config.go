@@ -85,11 +85,11 @@ func Load(ctx context.Context, path string) (*Matrix, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(data, path)
+	return parse(data, path)
 }
 
-// Parse parses the text of a file. The path names the file in errors; relative paths in the text start at its folder.
-func Parse(data []byte, path string) (*Matrix, error) {
+// parse parses the text of a file. The path names the file in errors; relative paths in the text start at its folder.
+func parse(data []byte, path string) (*Matrix, error) {
 	m := &Matrix{}
 	if err := yamlfile.Unmarshal(data, path, m); err != nil {
 		return nil, err

@@ -206,7 +206,7 @@ func TestParseErrors(t *testing.T) {
 		{"servers: [{name: s, command: x, stop: {timeout: -1s}}]\nclients: [{name: c, command: x}]\n",
 			"servers[0] (s): timeouts must not be negative"},
 	} {
-		_, err := Parse([]byte(c.text), "m.yaml")
+		_, err := parse([]byte(c.text), "m.yaml")
 		testutil.ExpectError(t, err, "m.yaml", c.say)
 	}
 }
@@ -217,7 +217,7 @@ func TestParseEnds(t *testing.T) {
 		"servers: [{name: s, command: x}]\nclients: [{name: s, command: x}]\nrepeat: 1\n",
 		"servers: [{name: s, command: x, ready: {timeout: 0s}}]\nclients: [{name: c, command: x}]\nrepeat: 1000\n",
 	} {
-		if _, err := Parse([]byte(text), "m.yaml"); err != nil {
+		if _, err := parse([]byte(text), "m.yaml"); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -227,7 +227,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(twoByTwo))
 	f.Add([]byte("servers: [{name: s, command: x, ready: {timeout: 1h, urls: [a]}}]\nclients: [{name: c, command: x}]\nrepeat: 3\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := Parse(data, "dir/m.yaml")
+		m, err := parse(data, "dir/m.yaml")
 		if err != nil {
 			return
 		}

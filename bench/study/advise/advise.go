@@ -37,8 +37,8 @@ import (
 	"lorasim/trace/settings"
 )
 
-// Plain lists the plain policies. Every recommendation is compared with them.
-var Plain = []string{"static", "least-loaded"}
+// plainPolicies lists the plain policies. Every recommendation is compared with them.
+var plainPolicies = []string{"static", "least-loaded"}
 
 // Options are the options of [Find].
 type Options struct {
@@ -113,8 +113,8 @@ type Advice struct {
 	Spent int64 // requests simulated
 }
 
-// Recommended returns the recommended candidate.
-func (a *Advice) Recommended() *Finalist { return a.Finalists[0] }
+// recommended returns the recommended candidate.
+func (a *Advice) recommended() *Finalist { return a.Finalists[0] }
 
 // Check returns an error if an option is invalid.
 func (o *Options) Check() error {
@@ -229,7 +229,7 @@ func (s *study) find() error {
 func (s *study) specs() (specs []string) {
 	names := s.opt.Policies
 	if names == nil {
-		names = append(Policies(), s.sc.Routing.Policy.String())
+		names = append(allPolicies(), s.sc.Routing.Policy.String())
 	}
 	for _, spec := range names {
 		if spec = canonical(spec); slices.Contains(specs, spec) {
@@ -258,7 +258,7 @@ func (s *study) length(specs []string) error {
 	generated := w.File == "" && !w.UseTrace && w.TracePath == "" && !w.TraceHistogram.Given()
 	open := generated && !w.NumPrompts.Given && w.Window == 0
 	var wants []want
-	for _, spec := range append(slices.Clone(Plain), canonical(s.sc.Routing.Policy.String())) {
+	for _, spec := range append(slices.Clone(plainPolicies), canonical(s.sc.Routing.Policy.String())) {
 		if slices.Contains(specs, spec) {
 			wants = append(wants, want{Candidate{spec}, 0, pilotSeeds})
 		}
@@ -319,7 +319,7 @@ func stationarity(runs []Figures) steady.Stationarity {
 // as they are in the race.
 func (s *study) withReferences(r *race, field []*contestant) []*contestant {
 	own := canonical(s.sc.Routing.Policy.String())
-	for _, spec := range slices.Concat(s.opt.pickers(own), []string{own}, Plain) {
+	for _, spec := range slices.Concat(s.opt.pickers(own), []string{own}, plainPolicies) {
 		if c := r.known[spec]; c != nil && c.err == nil && !slices.Contains(field, c) {
 			field = append(field, c)
 		}

@@ -49,7 +49,7 @@ var few = []string{"static", "hash", "least-loaded", "affinity-spill", "plan-and
 func TestFigures(t *testing.T) {
 	sc := describe(t, "num_prompts=200", "num_workers=2", "request_rate=4")
 	a := find(t, sc, Options{Policies: few})
-	pick := a.Recommended()
+	pick := a.recommended()
 	if !a.Confirmed || a.Attempts != 1 {
 		t.Fatalf("not confirmed at the first attempt: %d", a.Attempts)
 	}
@@ -97,10 +97,10 @@ func TestBaseSeeds(t *testing.T) {
 	}
 	for i, a := range all {
 		for j, b := range all {
-			k := slices.IndexFunc(b.Finalists, func(f *Finalist) bool { return f.Spec == a.Recommended().Spec })
+			k := slices.IndexFunc(b.Finalists, func(f *Finalist) bool { return f.Spec == a.recommended().Spec })
 			if k < 0 || b.Finalists[k].Worse {
 				t.Errorf("base seed %d recommends %s, which base seed %d finds worse than %s", i+1,
-					a.Recommended().Spec, j+1, b.Recommended().Spec)
+					a.recommended().Spec, j+1, b.recommended().Spec)
 			}
 		}
 	}
@@ -160,8 +160,8 @@ func TestOverload(t *testing.T) {
 	if text := a.String(); !strings.Contains(text, "\nOverloaded: ") {
 		t.Errorf("no word of overload:\n%s", text)
 	}
-	if a.Recommended().Spec != "static" { // one worker: both are the same
-		t.Errorf("recommended %s", a.Recommended().Spec)
+	if a.recommended().Spec != "static" { // one worker: both are the same
+		t.Errorf("recommended %s", a.recommended().Spec)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestGoodput(t *testing.T) {
 	}
 	o.SLO = slo
 	a := find(t, describe(t, "num_prompts=400", "num_workers=3", "request_rate=7"), o)
-	pick := a.Recommended()
+	pick := a.recommended()
 	for _, f := range a.Finalists[1:] {
 		if diff := 100 * (pick.Good.Mean - f.Good.Mean); math.Abs(a.Objective.Percent(f.Diff.Mean)-diff) > 1e-9 ||
 			f.Good.Mean > pick.Good.Mean+0.02 {
@@ -265,7 +265,7 @@ func TestWorst(t *testing.T) {
 	}
 	loss := 0.0
 	for i := range worstSeeds {
-		for sign, spec := range map[float64]string{1: a.Recommended().Spec, -1: w.Rival.Spec} {
+		for sign, spec := range map[float64]string{1: a.recommended().Spec, -1: w.Rival.Spec} {
 			one, err := Candidate{spec}.apply(*sc)
 			if err != nil {
 				t.Fatal(err)
@@ -286,7 +286,7 @@ func TestWorst(t *testing.T) {
 			loss += sign * f.Score / worstSeeds
 		}
 	}
-	if math.Abs(loss-w.Loss.Mean) > 1e-9 || w.Rival.Spec == a.Recommended().Spec {
+	if math.Abs(loss-w.Loss.Mean) > 1e-9 || w.Rival.Spec == a.recommended().Spec {
 		t.Errorf("loss %v against %s, expected %v", w.Loss.Mean, w.Rival.Spec, loss)
 	}
 }

@@ -32,8 +32,8 @@ func (c Candidate) name() string {
 	return name
 }
 
-// Policies returns the names of all policies, in the order of the registry.
-func Policies() (names []string) {
+// allPolicies returns the names of all policies, in the order of the registry.
+func allPolicies() (names []string) {
 	for _, d := range router.List() {
 		names = append(names, d.Name)
 	}

@@ -30,7 +30,7 @@ func TestClasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range Policies() {
+	for _, name := range allPolicies() {
 		if name == "explicit" || name == "script" {
 			continue // needs a table, a program
 		}
@@ -93,7 +93,7 @@ func TestSimpler(t *testing.T) {
 // TestNeighbours: every neighbour of every policy is a valid spec that differs in one
 // option.
 func TestNeighbours(t *testing.T) {
-	for _, name := range Policies() {
+	for _, name := range allPolicies() {
 		for _, spec := range neighbours(name) {
 			got, given, err := router.Given(spec)
 			if err != nil || got != name || len(given) != 1 {

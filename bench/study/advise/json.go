@@ -24,7 +24,7 @@ func (a *Advice) WriteJSON(w io.Writer) error {
 	for _, s := range a.Skipped {
 		skipped = append(skipped, format.Object{"policy", s.Spec, "reason", s.Why})
 	}
-	pick := a.Recommended()
+	pick := a.recommended()
 	alike := []string{}
 	for _, f := range a.alike()[1:] {
 		alike = append(alike, f.Spec)
@@ -35,7 +35,7 @@ func (a *Advice) WriteJSON(w io.Writer) error {
 		"objective", a.Objective.Name, "difference_unit", a.Objective.unit(), "min_gain", a.MinGain,
 		"goodput,omitempty", a.SLO.String(), "sampling,omitempty", string(a.Sampling),
 		"seed", a.Scenario.Seed, "requests_per_run", a.Requests, "length_chosen", a.Chosen,
-		"candidates", a.Raced, "choice_seeds", a.ChoiceSeeds, "held_out_seeds", a.Recommended().E2E.N,
+		"candidates", a.Raced, "choice_seeds", a.ChoiceSeeds, "held_out_seeds", a.recommended().E2E.N,
 		"requests_simulated", a.Spent,
 		"finalists", finalists, "rounds", rounds, "cannot_run", skipped}
 	if len(a.Tuned) > 0 {
@@ -88,7 +88,7 @@ func (a *Advice) worstJSON() any {
 	return format.Object{"tried", w.Tried, "changes", changes, "state,omitempty", string(w.State.State),
 		"rival", w.Rival.Spec, "difference", a.difference(w.Loss), "p", w.P, "worse", w.Lost(),
 		"recommended", figures(&w.Pick), "of_rival", figures(&w.Other),
-		"command", w.Command(a.Recommended().Candidate)}
+		"command", w.Command(a.recommended().Candidate)}
 }
 
 // estimate is a mean with its interval.

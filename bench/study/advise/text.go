@@ -14,7 +14,7 @@ import (
 
 // String returns the answer in words: the recommendation, then its certainty.
 func (a *Advice) String() string {
-	lines := []string{"Recommendation: --policy " + quoted(a.Recommended().Spec), ""}
+	lines := []string{"Recommendation: --policy " + quoted(a.recommended().Spec), ""}
 	for _, line := range a.sure() {
 		lines = append(lines, paragraph(line))
 	}
@@ -46,7 +46,7 @@ func (a *Advice) sure() (lines []string) {
 
 // verdict states whether the recommended candidate is certainly the best.
 func (a *Advice) verdict() string {
-	pick := a.Recommended()
+	pick := a.recommended()
 	var alike []string
 	gain := math.Inf(-1)
 	for _, f := range a.Finalists[1:] {
@@ -123,7 +123,7 @@ func (a *Advice) diff(d stats.Estimate) string {
 
 // stateLine states whether the answer holds only for runs of this length.
 func (a *Advice) stateLine() string {
-	switch pick := a.Recommended(); pick.State {
+	switch pick := a.recommended(); pick.State {
 	case steady.Overloaded:
 		return fmt.Sprintf("Overloaded: %s is %s. Latencies grow with the length of the run: the answer holds for "+
 			"runs of %d requests only.", pick.Spec, pick.Stationarity, a.Requests)
@@ -152,7 +152,7 @@ func (a *Advice) WriteText(w io.Writer) error {
 		b.WriteByte('\n')
 		line(text)
 		if a.Worst != nil {
-			b.WriteString(strings.Join(a.Worst.lines(a.Recommended().Candidate), "\n") + "\n")
+			b.WriteString(strings.Join(a.Worst.lines(a.recommended().Candidate), "\n") + "\n")
 		}
 	}
 	if text := a.skippedText(); text != "" {
@@ -234,7 +234,7 @@ func (a *Advice) states() string {
 
 // bound is the gap to what perfect knowledge could reach.
 func (a *Advice) bound() string {
-	r := a.Recommended().Regret
+	r := a.recommended().Regret
 	if r.N == 0 {
 		return "Gap to the bound: unknown, no request completed."
 	}

@@ -173,7 +173,7 @@ func (s *study) finalist(c *contestant, diff stats.Estimate, p float64) *Finalis
 	if c.Spec == canonical(s.sc.Routing.Policy.String()) {
 		f.Roles = append(f.Roles, "default")
 	}
-	if slices.Contains(Plain, c.Spec) {
+	if slices.Contains(plainPolicies, c.Spec) {
 		f.Roles = append(f.Roles, "plain")
 	}
 	if slices.ContainsFunc(s.advice.Tuned, func(t *Tuned) bool { return t.best == c }) {

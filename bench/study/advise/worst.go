@@ -179,7 +179,7 @@ func (s *study) changed(cs ...Change) (scenario.Scenario, error) {
 func (s *study) rivals() (out []Candidate) {
 	other := false
 	for i, f := range s.advice.Finalists[1:] {
-		best := !other && f.name() != s.advice.Recommended().name()
+		best := !other && f.name() != s.advice.recommended().name()
 		if other = other || best; i == 0 || best || len(f.Roles) > 0 {
 			out = append(out, f.Candidate)
 		}
@@ -189,7 +189,7 @@ func (s *study) rivals() (out []Candidate) {
 
 // worst searches for the scenario in which the recommended candidate loses most.
 func (s *study) worst() error {
-	pick, rivals := s.advice.Recommended().Candidate, s.rivals()
+	pick, rivals := s.advice.recommended().Candidate, s.rivals()
 	if len(rivals) == 0 {
 		return nil
 	}

@@ -240,7 +240,7 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := got.Metrics[0]
-	if got.Schema != Schema || m.Metric != "completed" || *m.Runs["A"].Mean != 200 || *m.Runs["B"].Ratio != 1 ||
+	if got.Schema != schema || m.Metric != "completed" || *m.Runs["A"].Mean != 200 || *m.Runs["B"].Ratio != 1 ||
 		m.Runs["A"].Ratio != nil {
 		t.Error(out.String()[:600])
 	}

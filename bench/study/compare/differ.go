@@ -9,6 +9,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
+	"lorasim/internal/format"
 )
 
 // Tolerances beyond which two runs had different requests: clients count tokens and
@@ -65,7 +66,7 @@ func (r *Run) differsFrom(o *Run) string {
 	}
 	a, b, tolerance := rates(r, o)
 	if !near(a, b, tolerance) {
-		return fmt.Sprintf("%.3g requests/s instead of %.3g", a, b)
+		return fmt.Sprintf("%s requests/s instead of %s", format.Digits(a), format.Digits(b))
 	}
 	return ""
 }
@@ -90,7 +91,7 @@ func (r *Run) differsWarm(o *Run) string {
 		return fmt.Sprintf("the last request arrives after %.4g s instead of %.4g s", a, b)
 	}
 	if !near(r.measured, o.measured, rateTolerance) {
-		return fmt.Sprintf("%.3g requests/s instead of %.3g", r.measured, o.measured)
+		return fmt.Sprintf("%s requests/s instead of %s", format.Digits(r.measured), format.Digits(o.measured))
 	}
 	return ""
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -72,8 +71,6 @@ const (
 func kindOf(path string) (kind, error) {
 	st, err := os.Stat(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return 0, fmt.Errorf("%w: expected the folder of a sweep, or a file of results or records", err)
 	case err != nil:
 		return 0, err
 	case sweep.IsDir(path):

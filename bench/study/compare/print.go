@@ -159,8 +159,8 @@ func (t *Table) writeNotes(b *strings.Builder) {
 	}
 }
 
-// Schema is the version of the JSON form.
-const Schema = "lorasim.compare/1"
+// schema is the version of the JSON form.
+const schema = "lorasim.compare/1"
 
 // WriteJSON writes the comparison as one JSON object.
 func (t *Table) WriteJSON(w io.Writer) error {
@@ -185,6 +185,6 @@ func (t *Table) WriteJSON(w io.Writer) error {
 		verdict = t.Verdict.JSON()
 	}
 	return format.JSON(w,
-		format.Object{"schema", Schema, "baseline", t.Runs[t.Baseline].Name, "runs", t.Runs, "metrics", metrics,
+		format.Object{"schema", schema, "baseline", t.Runs[t.Baseline].Name, "runs", t.Runs, "metrics", metrics,
 			"verdict,omitempty", verdict, "notes", append([]string{}, t.Notes...)}, " ")
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// MostRequests is the size of the largest run for which changes are tried.
-	MostRequests = 20_000
+	// mostRequests is the size of the largest run for which changes are tried.
+	mostRequests = 20_000
 	// leastGain is the least gain in mean E2E latency that counts, as a share.
 	leastGain = 0.03
 )
@@ -66,14 +66,14 @@ func Find(ctx context.Context, sc *scenario.Scenario, res *result.Result) (*Foun
 		return nil, nil
 	}
 	f.TTFT, _ = res.Metrics.Get(result.MeanTTFT)
-	if w := res.Scenario.Workload; w == nil || w.Requests > MostRequests || res.Scenario.Elastic != "" {
+	if w := res.Scenario.Workload; w == nil || w.Requests > mostRequests || res.Scenario.Elastic != "" {
 		return nil, nil
 	}
-	changes := changesOf(res)
+	changes := Changes(res)
 	worked := make([]bool, len(changes))
 	err := parallel.Do(ctx, len(changes), func(i int) error {
-		changed := *sc
-		if changed.Set(changes[i].key, changes[i].value) != nil {
+		changed, err := changes[i].Apply(sc)
+		if err != nil {
 			return nil // the scenario does not allow the change
 		}
 		r, err := changed.Simulate(ctx, scenario.RunOptions{})
@@ -101,8 +101,20 @@ func Find(ctx context.Context, sc *scenario.Scenario, res *result.Result) (*Foun
 	return f, nil
 }
 
-// changesOf lists the changes that apply to a run.
-func changesOf(res *result.Result) (list []Change) {
+// Set returns the change of one setting.
+func Set(text, key, value string) Change { return Change{Text: text, key: key, value: value} }
+
+// Key is the key of the setting that changes.
+func (c *Change) Key() string { return c.key }
+
+// Apply returns a copy of a scenario with the change.
+func (c *Change) Apply(sc *scenario.Scenario) (*scenario.Scenario, error) {
+	changed := *sc
+	return &changed, changed.Set(c.key, c.value)
+}
+
+// Changes lists the changes that apply to a run: those of workers, slots and host memory, and the default policy.
+func Changes(res *result.Result) (list []Change) {
 	s := &res.Scenario
 	workers := 0
 	for i := range s.Profiles {

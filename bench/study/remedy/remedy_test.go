@@ -63,7 +63,7 @@ func TestNotTried(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res.Scenario.Workload.Requests = MostRequests + 1
+	res.Scenario.Workload.Requests = mostRequests + 1
 	if f, err := Find(t.Context(), &sc, res); f != nil || err != nil {
 		t.Errorf("%v, %v", f, err)
 	}

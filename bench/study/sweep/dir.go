@@ -73,12 +73,15 @@ func Open(files trace.Files, path string) (*Dir, error) {
 	file := filepath.Join(path, manifestFile)
 	data, err := textfile.ReadRegular(file, textfile.MaxData)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(path); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%s holds no sweep: %w", path, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	m, err := ReadManifest(data, file)
+	m, err := readManifest(data, file)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func TestParseSet(t *testing.T) {
 		{"lora_ranks=8|8,64|16,32", "workload.lora_ranks", []string{"8", "8,64", "16,32"}},
 		{"lora_ranks=8,64|", "workload.lora_ranks", []string{"8,64"}},
 		{"popularity=zipf:1.2,uniform", "workload.popularity", []string{"zipf:1.2", "uniform"}},
-		{"trace_cv=1|1,2", "workload.trace_cv", []string{"1", "1,2"}},
+		{"arrivals=gamma:1|gamma:1,2", "workload.arrivals", []string{"gamma:1", "gamma:1,2"}},
 		{"policy=static,affinity:lora=1,kv=0,p2c", "routing.policy", []string{"static", "affinity:lora=1,kv=0", "p2c"}},
 		{"policy=explicit:map=0@0,1@1|static", "routing.policy", []string{"explicit:map=0@0,1@1", "static"}},
 		{"no_stream=true,false", "client.no_stream", []string{"true", "false"}},
@@ -49,6 +49,7 @@ func TestParseSetErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"request_rate":                "expected KEY=VALUES",
 		"reqest_rate=1":               `did you mean "request_rate"`,
+		"burstiness=1,2":              "arrivals vllm:SHAPE is vLLM's burstiness",
 		"request_rate=":               `"" is not a number`,
 		"request_rate=1,1.0":          `"1" is given twice`,
 		"request_rate=1:2":            "expected LO:HI:STEP",
@@ -228,7 +229,7 @@ func FuzzReadManifest(f *testing.F) {
 	f.Add([]byte(
 		`{"schema":"lorasim.sweep/2","scenario":"seed: 1","axes":[{"key":"cluster.num_workers","values":["1"]}],"policies":["static"],"seeds":[1],"cells":[{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := ReadManifest(data, "m.json")
+		m, err := readManifest(data, "m.json")
 		if err == nil && len(m.Cells) == 0 {
 			t.Error("a manifest without cells")
 		}

@@ -170,9 +170,9 @@ func (m *Manifest) CheckBaseline(policy string) error {
 	return suggest.Among("baseline", router.Canonical(policy), m.Policies)
 }
 
-// ReadManifest reads a manifest. It returns an error if [Spec.Plan] would not make the same manifest from the
+// readManifest reads a manifest. It returns an error if [Spec.Plan] would not make the same manifest from the
 // settings.
-func ReadManifest(data []byte, where string) (*Manifest, error) {
+func readManifest(data []byte, where string) (*Manifest, error) {
 	m := &Manifest{}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()

@@ -74,7 +74,7 @@ func (p *Point) Metric(name string) (PointValue, bool) {
 }
 
 // Merge reads all cells and writes the tables cells and table, each as .csv, .jsonl and .parquet. It returns an
-// [IncompleteError] if cells are missing, failed or broken, unless o.Partial is set.
+// [incompleteError] if cells are missing, failed or broken, unless o.Partial is set.
 func (d *Dir) Merge(o MergeOptions) (*Tables, error) {
 	t, err := d.Tables(o)
 	if err == nil {
@@ -97,7 +97,7 @@ func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
 	}
 	status := d.survey(t.results)
 	if status.Done < status.Cells && !o.Partial {
-		return nil, &IncompleteError{status}
+		return nil, &incompleteError{status}
 	}
 	if status.Done == 0 {
 		return nil, fmt.Errorf("%s: no cell has run yet", d.Path)
@@ -108,10 +108,10 @@ func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
 	return t, nil
 }
 
-// IncompleteError lists the cells that are missing from a merge.
-type IncompleteError struct{ *Status }
+// incompleteError lists the cells that are missing from a merge.
+type incompleteError struct{ *Status }
 
-func (e *IncompleteError) Error() string {
+func (e *incompleteError) Error() string {
 	text := fmt.Sprintf("%d of %d cells are done", e.Done, e.Cells)
 	if e.Missing > 0 {
 		text += fmt.Sprintf(", %d are missing (the first is %d)", e.Missing, e.firstMissing)

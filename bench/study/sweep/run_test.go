@@ -204,7 +204,7 @@ func TestInterruptedAndShardedIsSame(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	var incomplete *IncompleteError
+	var incomplete *incompleteError
 	if _, err := stopped.Merge(MergeOptions{}); !errors.As(err, &incomplete) || incomplete.Done < 4 ||
 		incomplete.Done > 6 {
 		t.Fatal(err)
@@ -342,7 +342,7 @@ func TestManifest(t *testing.T) {
 			t.Fatalf("the manifest has no %s", from)
 		}
 		changed := bytes.Replace(data, []byte(from), []byte(to), 1)
-		if _, err := ReadManifest(changed, "m.json"); err == nil || !strings.Contains(err.Error(), "m.json") {
+		if _, err := readManifest(changed, "m.json"); err == nil || !strings.Contains(err.Error(), "m.json") {
 			t.Errorf("%s -> %s: %v", from, to, err)
 		}
 	}

@@ -133,7 +133,7 @@ func (s *Spec) Add(a Axis) error {
 func LoadSpec(ctx context.Context, file string) (*Spec, error) {
 	data, err := textfile.ReadFile(ctx, file, textfile.MaxSettings)
 	if err != nil {
-		return nil, fmt.Errorf("sweep: %w", err)
+		return nil, err
 	}
 	s, err := ParseSpec(data, file)
 	if err != nil {
@@ -174,20 +174,43 @@ func ParseSpec(data []byte, where string) (*Spec, error) {
 		return nil, fmt.Errorf("sweep %s: expected keys and values", where)
 	}
 	var anchors settings.Anchors
+	var errs []error
 	for _, p := range pairs { // the parser refuses keys that are given twice
 		if p.Key.String() == "scenario" {
 			if s.Scenario, err = scenario.ParseNode(p.Value, where); err != nil {
-				return nil, err
+				errs = append(errs, err)
 			}
-		} else if err := s.take(p.Key.String(), p.Value, &anchors); err != nil {
-			return nil, fmt.Errorf("sweep %s:%w", where, settings.At(p.Key.GetToken().Position.Line, "", err))
+			continue
 		}
+		for _, err := range s.take(p.Key.String(), p.Value, &anchors) {
+			errs = append(errs, fmt.Errorf("sweep %s:%w", where, settings.At(p.Key.GetToken().Position.Line, "", err)))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	return s, nil
 }
 
-// take reads the value of any key but scenario.
-func (s *Spec) take(key string, v ast.Node, anchors *settings.Anchors) (err error) {
+// take reads the value of any key but scenario, and returns all errors in it.
+func (s *Spec) take(key string, v ast.Node, anchors *settings.Anchors) (errs []error) {
+	pairs, ok := yamlerr.Pairs(v)
+	if key != "set" || !ok {
+		if err := s.takeOne(key, v, anchors); err != nil {
+			errs = append(errs, err)
+		}
+		return errs
+	}
+	for _, p := range pairs {
+		if err := s.takeAxis(p.Key.String(), p.Value, anchors); err != nil {
+			errs = append(errs, settings.At(p.Key.GetToken().Position.Line, "", err))
+		}
+	}
+	return errs
+}
+
+// takeOne reads the value of any key but scenario and set.
+func (s *Spec) takeOne(key string, v ast.Node, anchors *settings.Anchors) (err error) {
 	texts := map[string]*string{"name": &s.Name, "about": &s.About, "baseline": &s.Baseline, "goodput": &s.Goodput}
 	switch count, isCount := v.(*ast.IntegerNode); {
 	case texts[key] != nil:
@@ -195,15 +218,7 @@ func (s *Spec) take(key string, v ast.Node, anchors *settings.Anchors) (err erro
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	case key == "set":
-		pairs, ok := yamlerr.Pairs(v)
-		if !ok {
-			return errors.New("set: expected keys and values")
-		}
-		for _, p := range pairs {
-			if err := s.takeAxis(p.Key.String(), p.Value, anchors); err != nil {
-				return settings.At(p.Key.GetToken().Position.Line, "", err)
-			}
-		}
+		return errors.New("set: expected keys and values")
 	case key == "policies":
 		return s.takeAxis(policyKey, v, anchors)
 	case key == "seeds" && !isCount:

@@ -23,6 +23,7 @@ type Answer struct {
 	Clear bool
 	Fixed bool // every seed gives the same run
 
+	alone bool // plans pay without moving waiting requests alone
 	opt   Options
 	tests [2]int // in the families: whether each stage gains; which part of the plans
 	runs  runs
@@ -34,12 +35,17 @@ func (a *Answer) Move() bool {
 }
 
 // Chosen returns the recommended policy among those with the planner's routing: the one with the parts that pay. Plans
-// are recommended as measured, together with moving waiting requests.
+// are recommended as measured: together with moving waiting requests, unless they pay only without.
 func (a *Answer) Chosen() string { return a.chosen().policy(a.Interval) }
 
 func (a *Answer) chosen() parts {
 	plans := slices.Contains(a.Pays, Plans)
 	p := parts{running: plans || slices.Contains(a.Pays, Running), places: plans || slices.Contains(a.Pays, Placing)}
+	if a.alone {
+		p = a.opt.full()
+		p.waiting = false
+		return p
+	}
 	p.waiting = a.opt.base().waiting && (slices.Contains(a.Pays, Waiting) || p.running || p.places)
 	return p
 }

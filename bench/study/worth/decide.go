@@ -27,7 +27,7 @@ func (a *Answer) decide() {
 	}
 	a.Effects = slices.Concat(stages, split, shown)
 	a.Fixed = a.fixed()
-	a.Clear, a.Pays = true, nil
+	a.Clear, a.Pays, a.alone = true, nil, false
 	for _, e := range stages {
 		switch e.Factor {
 		case Routing:
@@ -46,6 +46,15 @@ func (a *Answer) decide() {
 		return
 	}
 	a.Interval = best.Interval
+	if only := a.bestAlone(); !best.better && only != nil && !slices.Contains(a.Pays, Waiting) {
+		a.Interval, a.alone = only.Interval, true
+		if a.opt.full().running {
+			a.Pays = append(a.Pays, Plans)
+		} else {
+			a.Pays = append(a.Pays, Placing)
+		}
+		return
+	}
 	if !best.better {
 		for i := range stages {
 			if stages[i].Interval != "" {
@@ -80,6 +89,16 @@ func (a *Answer) bestPlans() (best *Effect) {
 			continue
 		}
 		if best == nil || e.better && !best.better || e.better == best.better && e.decrease < best.decrease {
+			best = e
+		}
+	}
+	return best
+}
+
+// bestAlone is the effect of plans alone that gains most; nil: none gains.
+func (a *Answer) bestAlone() (best *Effect) {
+	for i := range a.Effects {
+		if e := &a.Effects[i]; e.Factor == PlansOnly && e.better && (best == nil || e.decrease < best.decrease) {
 			best = e
 		}
 	}

@@ -19,7 +19,7 @@ const (
 	Placing     Factor = "placing"     // placing adapters: its part in the plans
 	Running     Factor = "running"     // moving running requests: its part in the plans
 	Interaction Factor = "interaction" // effect of the plans minus the sum of the effects of their parts alone
-	PlansOnly   Factor = "plans-only"  // plans without moving waiting requests, against routing alone
+	PlansOnly   Factor = "plans-only"  // plans without moving waiting requests, against routing alone; tested, too
 )
 
 // An Effect is the change that a factor causes: a contrast of the means of policies, as a share of the mean of one
@@ -54,8 +54,8 @@ type Change struct {
 	better float64        // as a share, > 0: better
 }
 
-// effects lists the contrasts of a study. Those that answer the question come first:
-// routing, waiting requests, and plans at each interval.
+// effects lists the contrasts of a study. Those that answer the question come first: routing, waiting requests, and
+// plans at each interval, with and without moving waiting requests.
 func (o *Options) effects() (stages, split, shown []Effect) {
 	base, full := o.base(), o.full()
 	diff := func(a, b string) []term { return []term{{1, a}, {-1, b}} }
@@ -89,7 +89,7 @@ func (o *Options) effects() (stages, split, shown []Effect) {
 		if base.waiting {
 			alone := full
 			alone.waiting = false
-			shown = append(shown, Effect{
+			stages = append(stages, Effect{
 				Factor: PlansOnly, Interval: s, Against: Alone, terms: diff(alone.policy(s), Alone),
 			})
 		}

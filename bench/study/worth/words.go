@@ -145,6 +145,10 @@ func (a *Answer) reasons() (lines []string) {
 		what += fmt.Sprintf(", best interval %s s,", best.Interval)
 	}
 	lines = append(lines, a.reason(what, best))
+	if a.alone {
+		what = fmt.Sprintf("Plans alone (without moving waiting requests) every %s s", a.Interval)
+		return append(lines, a.reason(what, a.find(PlansOnly, a.Interval)))
+	}
 	if best.better && best.Factor == Plans {
 		placing, running := a.find(Placing, a.Interval), a.find(Running, a.Interval)
 		lines = append(lines,
@@ -157,7 +161,7 @@ func (a *Answer) reasons() (lines []string) {
 // reason words an effect.
 func (a *Answer) reason(what string, e *Effect) string {
 	gain, s := fmt.Sprintf("%g %%", 100*a.opt.MinGain), "s"
-	if e.Factor == Plans {
+	if e.Factor == Plans || e.Factor == PlansOnly {
 		s = "" // of the verbs
 	}
 	switch {

@@ -18,8 +18,8 @@
 //     effect of the plans, so no gain counts twice. The interaction RP - R - P + 0 is the difference between the effect
 //     of both and the sum of the effects of each.
 //
-// W comes before the plans because it is the cheapest of the three: it moves no KV cache and loads no adapter. The
-// study also runs and reports plans without W, to show a gain that plans would have without W.
+// W comes before the plans because it is the cheapest of the three: it moves no KV cache and loads no adapter. Plans
+// are also tested without W, against routing alone. If neither W nor plans on top of W gain, plans alone may.
 package worth
 
 import (

@@ -136,6 +136,16 @@ func TestNamesTheCause(t *testing.T) {
 			"plan-and-route:move=waiting,interval=10",
 			"Place adapters (plans every 10 s); do not move running requests: ",
 		},
+		"plans alone": { // with moving waiting requests they gain nothing
+			"recompute", func(p parts, s string) float64 { return on(!p.waiting && p.places && s == "10", .1) },
+			[]Factor{Plans}, "plan-and-route:move=running,interval=10",
+			"Make plans, which place adapters and move running requests (plans every 10 s); do not move waiting requests: ",
+		},
+		"placing alone": {
+			"queued", func(p parts, s string) float64 { return on(!p.waiting && p.places && s == "2", .1) },
+			[]Factor{P}, "plan-and-route:move=none,interval=2",
+			"Place adapters (plans every 2 s); do not move waiting requests: ",
+		},
 		"running": {
 			"recompute", func(p parts, s string) float64 { return on(p.running && s == "2", .1) }, []Factor{R},
 			"plan-and-route:place=off,interval=2", "Move running requests (plans every 2 s); do not place adapters: ",
@@ -398,7 +408,7 @@ func TestStudy(t *testing.T) {
 	}
 	for _, want := range []string{
 		a.String() + "\n\neffect of ", "\nmoving waiting requests ", "\nstatic ",
-		"(3 + 2 tests),\nat 5 % over 2 looks, 1.7 % at this one\n",
+		"(4 + 2 tests),\nat 5 % over 2 looks, 1.7 % at this one\n",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("expected %q in\n%s", want, text.String())

@@ -39,8 +39,8 @@ schedulingProfiles:
     weight: 3
 `
 
-// ErrPlace is the error for a number that cannot be changed in place, for example because it is a YAML alias.
-var ErrPlace = errors.New("the changes cannot be written in place")
+// errPlace is the error for a number that cannot be changed in place, for example because it is a YAML alias.
+var errPlace = errors.New("the changes cannot be written in place")
 
 // Apply returns the text of a configuration with some numbers changed. file is the file name for errors; dialect "" is
 // that of apiVersion. Apply checks that the result parses to the configuration that [epp.Config.With] returns. An empty
@@ -64,10 +64,10 @@ func Apply(text []byte, file string, d epp.Dialect, changes []epp.Change) ([]byt
 	}
 	got, err := epp.Parse(text, file, d)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPlace, err)
+		return nil, fmt.Errorf("%w: %w", errPlace, err)
 	}
 	if !got.Same(want) {
-		return nil, fmt.Errorf("%s: %w: use --policy epp:...,set=... or change them by hand", file, ErrPlace)
+		return nil, fmt.Errorf("%s: %w: use --policy epp:...,set=... or change them by hand", file, errPlace)
 	}
 	return text, nil
 }
@@ -76,7 +76,7 @@ func Apply(text []byte, file string, d epp.Dialect, changes []epp.Change) ([]byt
 func change(text []byte, file string, d epp.Dialect, ch epp.Change) ([]byte, error) {
 	c, err := epp.Parse(text, file, d)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPlace, err)
+		return nil, fmt.Errorf("%w: %w", errPlace, err)
 	}
 	root, err := yamlfile.Parse(text, file)
 	if err != nil {
@@ -159,7 +159,7 @@ func (w *writer) setParameter(plugin string, path []string) {
 		}
 	}
 	if node == nil {
-		w.err = ErrPlace
+		w.err = errPlace
 		return
 	}
 	parameters := pair(node, "parameters")
@@ -193,7 +193,7 @@ func (w *writer) setParameter(plugin string, path []string) {
 func (w *writer) addPlugin(typ string) {
 	list := sequence(at(w.root, "plugins"))
 	if list == nil {
-		w.err = ErrPlace
+		w.err = errPlace
 		return
 	}
 	w.appendTo(list, [][2]string{{"type", typ}})
@@ -219,7 +219,7 @@ func (w *writer) profile() ast.Node {
 // addProfile writes the profile that the loader makes for a document without any, with the weights that are not 1.
 func (w *writer) addProfile(members []string, weights map[string]string) {
 	if w.profile() != nil {
-		w.err = ErrPlace // a profile without plugins
+		w.err = errPlace // a profile without plugins
 		return
 	}
 	if !w.json() {
@@ -255,7 +255,7 @@ func (w *writer) addProfile(members []string, weights map[string]string) {
 func (w *writer) insert(node ast.Node, below []string, key, value string) {
 	m, ok := node.(*ast.MappingNode)
 	if !ok {
-		w.err = ErrPlace
+		w.err = errPlace
 		return
 	}
 	if m.IsFlowStyle {
@@ -314,7 +314,7 @@ func (w *writer) putLines(line, column int, lines []string) {
 func (w *writer) beforeEnd(node ast.Node, comma bool, text string) {
 	end := endOf(node)
 	if end == nil {
-		w.err = ErrPlace
+		w.err = errPlace
 		return
 	}
 	at := w.offset(end.Line, end.Column)
@@ -334,7 +334,7 @@ func (w *writer) replace(p *ast.MappingValueNode, value string) {
 		return
 	}
 	if p.Value.Type() != ast.NullType {
-		w.err = ErrPlace
+		w.err = errPlace
 		return
 	}
 	at = w.offset(p.Start.Position.Line, p.Start.Position.Column) + 1 // behind the colon

@@ -133,8 +133,8 @@ func TestRefuses(t *testing.T) {
 	aliased := "plugins:\n- {type: load-aware-scorer, name: a, parameters: &p {threshold: 5}}\n" +
 		"- {type: load-aware-scorer, name: b, parameters: *p}\napiVersion: llm-d.ai/v1alpha1\n"
 	for _, test := range []struct{ text, changes, want string }{
-		{aliased, "a.threshold:7", ErrPlace.Error()},
-		{aliased, "b.threshold:7", ErrPlace.Error()},
+		{aliased, "a.threshold:7", errPlace.Error()},
+		{aliased, "b.threshold:7", errPlace.Error()},
 		{"plugins:\n- type: precise-prefix-cache-scorer\napiVersion: llm-d.ai/v1alpha1\n", "a:1", "not supported"},
 		{"plugins: [", "a:1", "c.yaml:1"},
 		{"plugins:\n- type: queue-scorer\n", "queue:1", "c.yaml: set: unknown number"},
@@ -211,7 +211,7 @@ func FuzzApply(f *testing.F) {
 		}
 		out, err := Apply([]byte(text), "c.yaml", "", ch)
 		if err != nil {
-			if !errors.Is(err, ErrPlace) {
+			if !errors.Is(err, errPlace) {
 				t.Fatal(err)
 			}
 			return

@@ -21,7 +21,7 @@ func TestRatioDecays(t *testing.T) {
 
 // Every request is charged whole pages, and one more; its output is charged to the total alone.
 func TestUpdatePrefillBudget(t *testing.T) {
-	s, _ := newScheduler(t, func(p *profile.Engine) { p.PageSize = 16 })
+	s, _ := schedulerWith(t, func(p *profile.Engine) { p.PageSize = 16 })
 	for chunk, want := range map[int64]int64{100: 68, noChunks: noChunks} {
 		a := &s.adder
 		a.total, a.current, a.input, a.chunk = 500, 400, 300, chunk
@@ -48,7 +48,7 @@ func TestNoToken(t *testing.T) {
 		"runs":   {func(s *Scheduler) { run(s, 0, 0, 0, 10) }, true},
 		"chosen": {func(s *Scheduler) { s.e.Step.Prompts = []engine.Chunk{{Request: request(0, 1), Tokens: 1}} }, true},
 	} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		c.before(s)
 		if s.adder.noToken(); s.e.Gate.Full() != c.full || s.adder.more() {
 			t.Errorf("%s: full %v, expected %v, and nobody else is let in", name, s.e.Gate.Full(), c.full)
@@ -70,7 +70,7 @@ func TestAddOneReq(t *testing.T) {
 		{100, 11, 100, true, false, 10}, {100, 12, 100, true, true, 10},
 		{100, 100, 10, true, false, 10}, {100, 100, 7, true, false, 7}, // the rest in the next step
 	} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		r := request(0, 5)
 		r.Prompt = 10
 		s.e.Add(r)
@@ -94,7 +94,7 @@ func TestAddChunkedReq(t *testing.T) {
 		takes int32
 		done  bool
 	}{{100, 8, 8, false}, {100, 30, 30, true}, {9, 30, 9, false}, {-3, 12, 12, false}, {100, 29, 29, false}} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		r := request(0, 5)
 		r.Prompt = 30
 		s.e.Add(r)
@@ -124,7 +124,7 @@ func TestAddOneReqIgnoreEOS(t *testing.T) {
 		{[]reqState{{3, 5}}, 10, 4, 5 + 23, true}, {[]reqState{{3, 5}}, 10, 4, 5 + 22, false}, // last: counted first
 		{nil, 10, 4, 4, false},
 	} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		a := &s.adder
 		a.counted, a.states, a.current, a.total = true, c.states, c.free, 1000
 		if len(c.states) == 0 {
@@ -146,7 +146,7 @@ func TestAddReqState(t *testing.T) {
 	for left, want := range map[int32][]int64{
 		2: {2, 3, 10}, 3: {3, 3, 10}, 7: {3, 7, 10}, 20: {3, 20, 10}, 0: {3, 10},
 	} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		a := &s.adder
 		a.counted, a.states = true, []reqState{{3, 1}, {10, 1}}
 		a.addReqState(request(0, left))
@@ -158,7 +158,7 @@ func TestAddReqState(t *testing.T) {
 			t.Errorf("%d left: states %v, expected %v", left, got, want)
 		}
 	}
-	s, _ := newScheduler(t, func(*profile.Engine) {})
+	s, _ := schedulerWith(t, func(*profile.Engine) {})
 	r := run(s, 4, 0, 3, 100)
 	s.e.Batch.Steps = 10 // 3 + 6 tokens, and a prompt of 1
 	if got, want := s.adder.stateOf(r), (reqState{91, 10}); got != want {
@@ -175,7 +175,7 @@ func TestAddReqState(t *testing.T) {
 // Prompts are split at whole pages: one of 10 tokens takes 12 in pages of 4, and a chunk of 11 has room for 8.
 func TestSplitAtPages(t *testing.T) {
 	for chunk, want := range map[int64]int32{12: 10, 11: 8, 8: 8, 7: 4, 3: 0} {
-		s, _ := newScheduler(t, func(p *profile.Engine) { p.PageSize = 4 })
+		s, _ := schedulerWith(t, func(p *profile.Engine) { p.PageSize = 4 })
 		r := request(0, 5)
 		r.Prompt = 10
 		s.e.Add(r)
@@ -234,7 +234,7 @@ func TestPreemptToSchedule(t *testing.T) {
 // A mixed step takes the running requests along: they count with all their tokens from then on.
 func TestMixedStep(t *testing.T) {
 	for _, mixes := range []bool{true, false} {
-		s, _ := newScheduler(t, func(p *profile.Engine) { p.MixedChunk = mixes })
+		s, _ := schedulerWith(t, func(p *profile.Engine) { p.MixedChunk = mixes })
 		o := run(s, 0, 0, 3, 50)
 		o.FillTokens = 0
 		s.e.Add(request(0, 9))
@@ -259,7 +259,7 @@ func TestOpen(t *testing.T) {
 		"no chunks":  {func(p *profile.Engine) { p.ChunkedPrefillSize = 0 }, 998, 100, noChunks, 0.5},
 		"ignore EOS": {func(p *profile.Engine) { p.IgnoreEOS = true }, 998, 100, 32, 1},
 	} {
-		s, _ := newScheduler(t, func(p *profile.Engine) {
+		s, _ := schedulerWith(t, func(p *profile.Engine) {
 			p.ChunkedPrefillSize, p.MaxPrefillTokens, p.NewTokenRatio = 32, 100, 0.5
 			c.change(p)
 		})
@@ -299,7 +299,7 @@ func TestMaxPrefillTokens(t *testing.T) {
 		{noChunks, 11, false, false, true}, {noChunks, 10, false, false, false}, {noChunks, 9, false, false, false},
 		{noChunks, 9, true, false, true}, {100, 9, false, false, true}, {noChunks, 9, false, true, true},
 	} {
-		s, _ := newScheduler(t, func(p *profile.Engine) { p.IgnoreEOS, p.DisableRadixCache = c.known, c.known })
+		s, _ := schedulerWith(t, func(p *profile.Engine) { p.IgnoreEOS, p.DisableRadixCache = c.known, c.known })
 		r := request(0, 5)
 		r.Prompt = 10
 		s.e.Add(r)
@@ -320,7 +320,7 @@ func TestMaxPrefillTokens(t *testing.T) {
 // input.
 func TestAddTransferred(t *testing.T) {
 	for total, fits := range map[float64]bool{13: false, 14: true} { // 10 tokens and 3 of 5 to come
-		s, _ := newScheduler(t, func(p *profile.Engine) { p.PageSize = 4 })
+		s, _ := schedulerWith(t, func(p *profile.Engine) { p.PageSize = 4 })
 		r := request(0, 5)
 		r.TransferredKV, r.Generated = 10, 2
 		s.e.Add(r)
@@ -343,7 +343,7 @@ func TestChunkOfRetracted(t *testing.T) {
 		takes       int32
 		done        bool
 	}{{30, 100, 30, true}, {29, 100, 29, false}, {30, 20, 20, false}, {30, 0, 0, false}} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		r := request(0, 50)
 		r.Prompt, r.Generated = 30, 4
 		s.e.Add(r)
@@ -364,7 +364,7 @@ func TestChunkOfRetracted(t *testing.T) {
 
 // A request that has nothing left to generate frees nothing: it is no state (add_req_state: tokens_left > 0).
 func TestNoStateWithoutTokensLeft(t *testing.T) {
-	s, _ := newScheduler(t, func(*profile.Engine) {})
+	s, _ := schedulerWith(t, func(*profile.Engine) {})
 	if s.adder.addReqState(request(0, 0)); len(s.adder.states) != 0 {
 		t.Errorf("states %v, expected none", s.adder.states)
 	}
@@ -407,7 +407,7 @@ func TestPreemptSeat(t *testing.T) {
 // The first wave of prompts is that before the first decode step.
 func TestFirstWave(t *testing.T) {
 	for steps, want := range map[int64]bool{0: true, 1: false} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		s.e.Batch.Steps = steps
 		s.e.Add(request(0, 5))
 		if !s.getNewBatchPrefill() || s.e.Step.Work.FirstWave != want {
@@ -419,7 +419,7 @@ func TestFirstWave(t *testing.T) {
 // A mixed step takes the running requests along only where each finds a page for its next token.
 func TestMixedStepNeedsMemory(t *testing.T) {
 	for free, mixes := range map[int64]bool{2: false, 3: true} { // 1 for the prompt, 2 for those that run
-		s, _ := newScheduler(t, func(p *profile.Engine) { p.MixedChunk = true })
+		s, _ := schedulerWith(t, func(p *profile.Engine) { p.MixedChunk = true })
 		run(s, 0, 0, 0, 50)
 		run(s, 0, 0, 0, 50)
 		r := request(1, 9)

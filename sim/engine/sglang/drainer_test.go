@@ -12,7 +12,7 @@ import (
 // adapters 0 (100 tokens left) and 1 (60 tokens left), which hold the slots.
 func draining(t *testing.T) (*Scheduler, *event.Loop) {
 	t.Helper()
-	s, l := newScheduler(t, func(p *profile.Engine) { p.LoraDrainWait, p.MaxLorasPerBatch = 2, 2 })
+	s, l := schedulerWith(t, func(p *profile.Engine) { p.LoraDrainWait, p.MaxLorasPerBatch = 2, 2 })
 	run(s, 0, 0, 0, 100)
 	run(s, 0, 1, 0, 60)
 	s.e.LoRA.PrepareBatch(nil, true)
@@ -109,7 +109,7 @@ func TestUpdateDrainingState(t *testing.T) {
 		t.Errorf("adapter 1 has left: draining %v, promised %v, expected none", d.draining, d.promised)
 	}
 
-	s, l = newScheduler(t, func(p *profile.Engine) { p.LoraDrainWait, p.MaxLorasPerBatch = 2, 2 })
+	s, l = schedulerWith(t, func(p *profile.Engine) { p.LoraDrainWait, p.MaxLorasPerBatch = 2, 2 })
 	d = &s.drainer
 	run(s, 0, 0, 0, 100)
 	s.e.LoRA.PrepareBatch(nil, true)
@@ -135,7 +135,7 @@ func TestStarvingOpensGate(t *testing.T) {
 			t.Errorf("%d ticks after the threshold: open %v, expected %v", at, s.e.Gate.Open(), want)
 		}
 	}
-	s, l := newScheduler(t, func(*profile.Engine) {})
+	s, l := schedulerWith(t, func(*profile.Engine) {})
 	if l.MoveTo(9 * tick.Second); s.drainer.on || s.LeapUntil() != tick.Never {
 		t.Error("the drainer is on without a threshold")
 	}

@@ -38,7 +38,7 @@ func TestRules(t *testing.T) {
 	for _, change := range []func(p *profile.Engine){
 		func(*profile.Engine) {}, func(p *profile.Engine) { p.HeadOfLine = profile.HeadOfLineBlock },
 	} {
-		s, _ := newScheduler(t, func(p *profile.Engine) {
+		s, _ := schedulerWith(t, func(p *profile.Engine) {
 			p.LoraDrainWait = 2
 			change(p)
 		})
@@ -176,7 +176,7 @@ func TestIterations(t *testing.T) {
 // these the longest prompt, of these the last in the batch.
 func TestRetractDecode(t *testing.T) {
 	for free, want := range map[int64][]int64{4: nil, 3: {3}, 2: {3}} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		var retracted []int64
 		for id, r := range []*engine.Request{run(s, 0, 0, 9, 500), run(s, 0, 0, 3, 500), run(s, 0, 1, 3, 500),
 			run(s, 0, 1, 2, 500)} {
@@ -198,7 +198,7 @@ func TestRetractDecode(t *testing.T) {
 		prompts [3]int32
 		want    int64
 	}{{[3]int32{1, 1, 1}, 2}, {[3]int32{1, 5, 4}, 1}, {[3]int32{5, 5, 4}, 1}} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		for id := range 3 {
 			r := run(s, 0, 0, 3, 500)
 			r.ID, r.Prompt = int64(id), c.prompts[id]

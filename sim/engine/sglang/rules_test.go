@@ -26,8 +26,8 @@ func (nobody) Tokens(tick.Ticks, int64)                                    {}
 func (nobody) Steps(record.Steps)                                          {}
 func (nobody) Gap(tick.Ticks, int64)                                       {}
 
-// newScheduler returns the scheduler of an engine with seven adapters, and the engine's clock.
-func newScheduler(t *testing.T, change func(*profile.Engine)) (*Scheduler, *event.Loop) {
+// schedulerWith returns the scheduler of an engine with seven adapters, and the engine's clock.
+func schedulerWith(t *testing.T, change func(*profile.Engine)) (*Scheduler, *event.Loop) {
 	t.Helper()
 	return schedulerOf(t, func(p *profile.Profile) { change(&p.Engine) })
 }
@@ -47,7 +47,7 @@ func schedulerOf(t *testing.T, change func(*profile.Profile), priorities ...int)
 		Index: router.NewIndex(1, 7), Observer: nobody{}, Start: []int32{0, 1, 2, 3, 4, 5, 6},
 		Fails: func() bool { return false },
 		Kind: engine.Kind{Rules: rules, Scheduler: func(e *engine.Engine) (engine.Scheduler, error) {
-			x, err := New(e)
+			x, err := newScheduler(e)
 			s = x.(*Scheduler)
 			return x, err
 		}}}, nobody{}, &l)
@@ -77,14 +77,14 @@ func run(s *Scheduler, step int64, adapter, generated, maxNew int32) *engine.Req
 // After a retraction in step 10: one request had 3 tokens when it joined in step 4, another 5 when it joined in step
 // 10; they have 9 + 5 of 160 tokens, and 20 more each are provided for (of 161, as sglang divides).
 func TestRatioAfterRetract(t *testing.T) {
-	s, _ := newScheduler(t, func(*profile.Engine) {})
+	s, _ := schedulerWith(t, func(*profile.Engine) {})
 	run(s, 4, 0, 3, 100)
 	run(s, 10, 1, 5, 60)
 	s.ratio.afterRetract(s)
 	if testutil.Near(t, "ratio", s.ratio.value, 54.0/161, 1e-12); s.ratio.since != 11 {
 		t.Errorf("the ratio falls from step %d on, expected step 11", s.ratio.since)
 	}
-	s, _ = newScheduler(t, func(*profile.Engine) {})
+	s, _ = schedulerWith(t, func(*profile.Engine) {})
 	run(s, 4, 0, 3, 10)
 	run(s, 10, 1, 5, 10)
 	if s.ratio.afterRetract(s); s.ratio.value != 1 {
@@ -95,7 +95,7 @@ func TestRatioAfterRetract(t *testing.T) {
 // Of 160 tokens 9 + 5 are there: 91 and 55 are left, each clipped.
 func TestReserved(t *testing.T) {
 	for clip, want := range map[int]int64{95: 91 + 55, 80: 80 + 55, 50: 50 + 50} {
-		s, _ := newScheduler(t, func(p *profile.Engine) { p.ClipNewTokens = clip })
+		s, _ := schedulerWith(t, func(p *profile.Engine) { p.ClipNewTokens = clip })
 		run(s, 4, 0, 3, 100)
 		run(s, 10, 1, 5, 60)
 		s.e.Batch.Steps = 10
@@ -107,7 +107,7 @@ func TestReserved(t *testing.T) {
 
 // An adapter's longest request counts.
 func TestDrainerStats(t *testing.T) {
-	s, _ := newScheduler(t, func(p *profile.Engine) { p.LoraDrainWait = 2 })
+	s, _ := schedulerWith(t, func(p *profile.Engine) { p.LoraDrainWait = 2 })
 	run(s, 4, 0, 3, 100)
 	run(s, 10, 1, 5, 60)
 	run(s, 10, 1, 1, 20)
@@ -121,7 +121,7 @@ func TestDrainerStats(t *testing.T) {
 // Each starving adapter, the longest wait first, is promised the running adapter that is done first, by its longest
 // request, and drains for no other (LoRADrainer._update_draining_loras, lora/lora_drainer.py).
 func TestDrainerPromises(t *testing.T) {
-	s, l := newScheduler(t, func(p *profile.Engine) { p.LoraDrainWait = 2 })
+	s, l := schedulerWith(t, func(p *profile.Engine) { p.LoraDrainWait = 2 })
 	d := &s.drainer
 	for _, q := range []struct {
 		adapter int32
@@ -160,7 +160,7 @@ func TestDrainerPromises(t *testing.T) {
 // A draining adapter takes requests of at most 1.2 times the tokens that its longest one has left
 // (LoRADrainer.can_schedule).
 func TestDrainerTolerance(t *testing.T) {
-	s, _ := newScheduler(t, func(p *profile.Engine) { p.LoraDrainWait = 2 })
+	s, _ := schedulerWith(t, func(p *profile.Engine) { p.LoraDrainWait = 2 })
 	a := s.e.Rows.Of(0)
 	for k, maxNew := range []int32{14, 13, 12} {
 		r := request(0, maxNew)
@@ -190,7 +190,7 @@ func TestCreditsAfterAnOutage(t *testing.T) {
 			p.Latency.LoRA.Backend, p.Latency.LoRA.CreditScale = profile.BackendDLoRA, 1
 		})
 		s.e.Batch.Steps = steps
-		after, err := New(s.e) // as Engine.Reset does
+		after, err := newScheduler(s.e) // as Engine.Reset does
 		if err != nil {
 			t.Fatal(err)
 		}

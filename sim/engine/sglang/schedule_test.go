@@ -56,7 +56,7 @@ func TestFailsHead(t *testing.T) {
 		"beside a transfer": {func(s *Scheduler) { s.e.KV.Reserve(9) }, 2, 0},
 		"beside a request":  {func(s *Scheduler) { run(s, 0, 3, 0, 9) }, 2, 0},
 	} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		r := request(0, 10)
 		r.Prompt = 2000 // of 1000 that there are
 		s.e.Add(r)
@@ -74,7 +74,7 @@ func TestFailsHead(t *testing.T) {
 // where batch_is_full.
 func TestClosedGate(t *testing.T) {
 	for full, prompts := range map[bool]int{true: 0, false: 1} {
-		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s, _ := schedulerWith(t, func(*profile.Engine) {})
 		run(s, 0, 0, 0, 10)
 		s.e.Add(request(1, 10))
 		s.e.Gate.SetFull(full)
@@ -148,7 +148,7 @@ func TestCheckRatio(t *testing.T) {
 		set, value float64
 		ok         bool
 	}{{0.7, 0, true}, {0.7, 1, true}, {1.2, 1.2, true}, {1.2, 1.3, false}} {
-		s, _ := newScheduler(t, func(p *profile.Engine) { p.NewTokenRatio = c.set })
+		s, _ := schedulerWith(t, func(p *profile.Engine) { p.NewTokenRatio = c.set })
 		if s.ratio.value = c.value; (s.Check() == nil) != c.ok {
 			t.Errorf("ratio %v, set to %v: %v", c.value, c.set, s.Check())
 		}

@@ -37,7 +37,7 @@ type Scheduler struct {
 }
 
 // Kind returns the kind of engine with sglang's scheduler and rules.
-func Kind() engine.Kind { return engine.Kind{Scheduler: New, Rules: rules} }
+func Kind() engine.Kind { return engine.Kind{Scheduler: newScheduler, Rules: rules} }
 
 // rules returns the rules of sglang outside the scheduler.
 func rules(p *profile.Profile) (r engine.Rules) {
@@ -60,8 +60,8 @@ func merges(p *profile.Profile) bool {
 	return b == profile.BackendMerged || b == profile.BackendDLoRA
 }
 
-// New returns a new scheduler for an engine. The error is always nil.
-func New(e *engine.Engine) (engine.Scheduler, error) {
+// newScheduler returns a new scheduler for an engine. The error is always nil.
+func newScheduler(e *engine.Engine) (engine.Scheduler, error) {
 	p := &e.Profile
 	s := &Scheduler{e: e, profile: p, headOfLineBlock: p.HeadOfLine == profile.HeadOfLineBlock}
 	s.priorityPreemption = e.Policy.ByPriority() && !p.NoPriorityPreemption

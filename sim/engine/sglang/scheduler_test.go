@@ -85,7 +85,7 @@ func TestMayWait(t *testing.T) {
 // for its load, everybody waits.
 func TestNextBlocking(t *testing.T) {
 	blocking := func(loading string) (*Scheduler, *event.Loop) {
-		return newScheduler(t, func(p *profile.Engine) {
+		return schedulerWith(t, func(p *profile.Engine) {
 			p.HeadOfLine, p.MaxLorasPerBatch, p.AdapterLoading = profile.HeadOfLineBlock, 1, loading
 		})
 	}
@@ -145,7 +145,7 @@ func TestPrefixRules(t *testing.T) {
 
 // A full gate opens where nobody runs, and before each step with priority preemption; a leap is a step then.
 func TestUpdateGate(t *testing.T) {
-	s, _ := newScheduler(t, func(*profile.Engine) {})
+	s, _ := schedulerWith(t, func(*profile.Engine) {})
 	s.e.Gate.NoRoom()
 	if s.updateGate(); s.e.Gate.Full() {
 		t.Error("full with nobody who could make room")
@@ -155,7 +155,7 @@ func TestUpdateGate(t *testing.T) {
 	if s.updateGate(); !s.e.Gate.Full() {
 		t.Error("not full any more while a request runs")
 	}
-	s, _ = newScheduler(t, func(p *profile.Engine) { p.SchedulePolicy = profile.OrderPriority })
+	s, _ = schedulerWith(t, func(p *profile.Engine) { p.SchedulePolicy = profile.OrderPriority })
 	run(s, 0, 0, 0, 10)
 	s.e.Gate.NoRoom()
 	if s.updateGate(); !s.e.Gate.Open() {
@@ -187,7 +187,7 @@ func TestPrefillReopens(t *testing.T) {
 		prompt int32
 		open   bool
 	}{{"began alone", false, 10, true}, {"beside others", true, 10, false}, {"leaves a chunk", true, 40, true}} {
-		s, l := newScheduler(t, func(p *profile.Engine) { p.ChunkedPrefillSize = 32 })
+		s, l := schedulerWith(t, func(p *profile.Engine) { p.ChunkedPrefillSize = 32 })
 		if c.runs {
 			run(s, 0, 0, 0, 50)
 		}
@@ -214,7 +214,7 @@ func TestPrefillReopens(t *testing.T) {
 
 // A prefill step takes no more than max_running_requests; prompts that are done decode together.
 func TestMaxRunningRequests(t *testing.T) {
-	s, l := newScheduler(t, func(p *profile.Engine) { p.MaxRunningRequests = 2 })
+	s, l := schedulerWith(t, func(p *profile.Engine) { p.MaxRunningRequests = 2 })
 	for range 3 {
 		s.e.Add(request(0, 3))
 	}
@@ -248,7 +248,7 @@ func TestCheck(t *testing.T) {
 		"promised by none":            func(s *Scheduler) { s.drainer.promised[5] = true },
 		"drains, not listed":          func(s *Scheduler) { s.drainer.draining[2] = s.e.Rows.Of(5) },
 	} {
-		s, _ := newScheduler(t, func(p *profile.Engine) { p.LoraDrainWait = 2 })
+		s, _ := schedulerWith(t, func(p *profile.Engine) { p.LoraDrainWait = 2 })
 		draining(s)
 		if err := s.Check(); err != nil {
 			t.Fatal(err)

@@ -43,14 +43,14 @@ type Scheduler struct {
 type need struct{ has, left int64 }
 
 // Kind returns the kind of engine with S-LoRA's scheduler and rules.
-func Kind() engine.Kind { return engine.Kind{Scheduler: New, Rules: rules} }
+func Kind() engine.Kind { return engine.Kind{Scheduler: newScheduler, Rules: rules} }
 
 func rules(*profile.Profile) engine.Rules {
 	return engine.Rules{LoRA: lora.Rules{Unified: true, SlotlessBase: true}}
 }
 
-// New returns a new scheduler for an engine. The error is always nil.
-func New(e *engine.Engine) (engine.Scheduler, error) {
+// newScheduler returns a new scheduler for an engine. The error is always nil.
+func newScheduler(e *engine.Engine) (engine.Scheduler, error) {
 	s := &Scheduler{e: e, profile: &e.Profile, since: e.Batch.Steps}
 	s.latest = s.profile.SchedulePolicy == profile.OrderLIFO
 	if s.profile.EnableAbort {

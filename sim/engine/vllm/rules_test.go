@@ -54,7 +54,7 @@ func newBench(t *testing.T, kv int64, change func(*profile.Engine)) *bench {
 		Fails: func() bool { return false },
 		Hooks: engine.Hooks{Step: func(r *engine.Report) { b.steps = append(b.steps, *r) }},
 		Kind: engine.Kind{Rules: rules, Scheduler: func(e *engine.Engine) (engine.Scheduler, error) {
-			x, err := New(e)
+			x, err := newScheduler(e)
 			b.s = x.(*Scheduler)
 			return x, err
 		}}}, nobody{b.ended}, &b.l)

@@ -36,7 +36,7 @@ type Scheduler struct {
 }
 
 // Kind returns the kind of engine with vLLM's scheduler and rules.
-func Kind() engine.Kind { return engine.Kind{Scheduler: New, Rules: rules} }
+func Kind() engine.Kind { return engine.Kind{Scheduler: newScheduler, Rules: rules} }
 
 // rules returns the rules of vLLM outside the scheduler. The lowest priority value comes first.
 func rules(p *profile.Profile) engine.Rules {
@@ -49,8 +49,8 @@ func rules(p *profile.Profile) engine.Rules {
 	return r
 }
 
-// New returns a new scheduler for an engine. The error is always nil.
-func New(e *engine.Engine) (engine.Scheduler, error) {
+// newScheduler returns a new scheduler for an engine. The error is always nil.
+func newScheduler(e *engine.Engine) (engine.Scheduler, error) {
 	s := &Scheduler{e: e, profile: &e.Profile, goesOn: e.Profile.VLLMAtLeast(33)}
 	s.canRun = func(a *engine.Adapter) *engine.Request {
 		if !e.LoRA.CanRun(&a.Adapter) {

@@ -18,7 +18,7 @@ type length struct {
 func newLength(column string, values []string, unit Unit) *length {
 	l := &length{column, unit}
 	if unit == "" {
-		l.unit, _ = UnitIn(column)
+		l.unit, _ = unitIn(column)
 	}
 	if !mostly(values, func(v string) bool { x, ok := l.read(v); return ok && x >= 0 }) {
 		return nil
@@ -83,7 +83,7 @@ func (d *decision) checkedEnd(c *chosen, list []*candidate) {
 			continue
 		}
 		if e.kind == counted {
-			u, _ := UnitIn(e.column)
+			u, _ := unitIn(e.column)
 			if u == "" {
 				u = c.clock.unit
 			}

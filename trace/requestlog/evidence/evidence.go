@@ -6,7 +6,7 @@
 //
 // A name alone decides nothing. Decide weighs the name of a column, its values (dates, seconds since 1970, growing
 // numbers, words), and how the values fit the other columns. Where two readings are possible and no evidence prefers
-// one, the error is a [Contradiction], which shows both readings and the flag that decides.
+// one, the error is a [contradiction], which shows both readings and the flag that decides.
 package evidence
 
 import (
@@ -58,8 +58,8 @@ type Options struct {
 	Blocks  bool             // the rows list the blocks of their prompts (hash_ids), as Mooncake's traces do
 }
 
-// None is the name of a column that a log does not have: "--columns adapter=none".
-const None = "none"
+// noColumn is the name of a column that a log does not have: "--columns adapter=none".
+const noColumn = "none"
 
 // A Choice is a column that was chosen for a field.
 type Choice struct {
@@ -107,7 +107,7 @@ func Decide(t *Table, o Options) (*Layout, error) {
 		d.find(f)
 	}
 	d.outcomes()
-	var undecided *Contradiction
+	var undecided *contradiction
 	switch err, missing := d.time(), d.complete(); {
 	case err != nil && (missing == nil || !errors.As(err, &undecided)):
 		return nil, err
@@ -142,7 +142,7 @@ func (d *decision) isUsed(column string) bool { return column == "" || slices.Co
 // declared returns the column that the user gave for a field. none: the user said that there is none.
 func (d *decision) declared(f Field) (column string, none bool) {
 	name, ok := d.Options.Columns[f]
-	if ok && name == None && !slices.Contains(d.Table.Columns, None) {
+	if ok && name == noColumn && !slices.Contains(d.Table.Columns, noColumn) {
 		return "", true
 	}
 	return name, false
@@ -151,7 +151,7 @@ func (d *decision) declared(f Field) (column string, none bool) {
 // given takes the columns that the user names. Times and durations are looked at later: their names decide the column,
 // and their values the unit.
 func (d *decision) given() error {
-	for _, f := range Fields() {
+	for _, f := range fields() {
 		name, none := d.declared(f)
 		if name == "" || none {
 			continue
@@ -184,7 +184,7 @@ func (d *decision) find(f Field) {
 			}
 			if !isTokens(f) || slices.ContainsFunc(values, func(v string) bool {
 				n,
-					err := Count(v)
+					err := count(v)
 				return err == nil && n > 0
 			}) {
 				d.use(f, c, says(f, values))
@@ -212,7 +212,7 @@ func says(f Field, values []string) string {
 	}
 	least, most := int32(math.MaxInt32), int32(0)
 	for _, v := range values {
-		if n, err := Count(v); err == nil {
+		if n, err := count(v); err == nil {
 			least, most = min(least, n), max(most, n)
 		}
 	}
@@ -229,7 +229,7 @@ func suits(f Field, values []string) bool {
 	}
 	switch f {
 	case Prompt, Output, Total, MaxNew, Rank:
-		return mostly(values, func(v string) bool { _, err := Count(v); return err == nil })
+		return mostly(values, func(v string) bool { _, err := count(v); return err == nil })
 	}
 	return true
 }
@@ -279,7 +279,7 @@ func (d *decision) missing(f Field, what, example string) error {
 
 // choices sorts the choices by field and lists the columns that were not chosen.
 func (d *decision) choices() {
-	order := Fields()
+	order := fields()
 	slices.SortStableFunc(d.Choices, func(a, b Choice) int {
 		return slices.Index(order, a.Field) - slices.Index(order, b.Field)
 	})

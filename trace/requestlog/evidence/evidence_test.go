@@ -32,7 +32,7 @@ func TestUnitIn(t *testing.T) {
 		"ms_since_start": Millis, "time_h": Hours, "tsUsec": Micros, "timesec": Seconds, "TimestampMS": Millis,
 		"timestamps": "", "time": "", "msec": "", "arrivals": "", "date": "", "latency.min": "", "items": "",
 	} {
-		if got, _ := UnitIn(name); got != want {
+		if got, _ := unitIn(name); got != want {
 			t.Errorf("%s: %q, expected %q", name, got, want)
 		}
 	}
@@ -113,7 +113,7 @@ func TestTime(t *testing.T) {
 // A contradiction shows both readings with the flags that decide.
 func TestContradiction(t *testing.T) {
 	_, err := Decide(tableOf("timestamp,prompt,output", "0,1,1;27482,1,1"), Options{})
-	var c *Contradiction
+	var c *contradiction
 	if !errors.As(err, &c) || len(c.Readings) != 2 || c.Readings[0].Flag != "--time-unit s" ||
 		c.Readings[1].Flag != "--time-unit ms" {
 		t.Fatalf("%v", err)

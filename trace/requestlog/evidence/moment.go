@@ -336,7 +336,7 @@ func (d *decision) onlyDates(list []*candidate) (*chosen, error) {
 			c.column))
 		return &chosen{c, ofMoment, ""}, nil
 	}
-	var out Contradiction
+	var out contradiction
 	out.About = "several columns hold dates, and no name says which one is the arrival:"
 	for _, c := range list {
 		out.Readings = append(out.Readings, c.reading())
@@ -357,7 +357,7 @@ func (c *candidate) reading() Reading {
 func (d *decision) noTime(list []*candidate) error {
 	for _, c := range list {
 		if c.role == ofLength || c.role == ofMoment && c.kind == counted {
-			u, _ := UnitIn(c.column)
+			u, _ := unitIn(c.column)
 			return fmt.Errorf(
 				"no column holds the times of arrival: column %q does not grow, its values are durations (%v to %v%s); "+
 					"expected one such as timestamp; name it with lorasim trace import --columns time=NAME", c.column,
@@ -437,14 +437,14 @@ func (d *decision) agree(c *chosen, list []*candidate) error {
 			if c.kind != counted || !o.grows() {
 				continue
 			}
-			if u, _ := UnitIn(o.column); u == "" {
+			if u, _ := unitIn(o.column); u == "" {
 				continue // its unit would only be that of the chosen column
 			} else {
 				o = o.in(u)
 			}
 		}
 		if apart(c.candidate, o) {
-			return &Contradiction{fmt.Sprintf("columns %q and %q both name the time of arrival, and disagree:",
+			return &contradiction{fmt.Sprintf("columns %q and %q both name the time of arrival, and disagree:",
 				c.column, o.column),
 				[]Reading{c.reading(), o.reading()}}
 		}

@@ -29,8 +29,8 @@ const (
 	Error    Field = "error"    // error message, code or flag; a request with one is dropped
 )
 
-// Fields returns all fields in the order in which a report lists them.
-func Fields() []Field {
+// fields returns all fields in the order in which a report lists them.
+func fields() []Field {
 	return []Field{Time, End, Duration, Adapter, Base, Prompt, Output, Total, MaxNew, Rank, Status, Success, Error}
 }
 
@@ -89,9 +89,9 @@ func ParseColumns(text string) (map[Field]string, error) {
 		if !ok || name == "" {
 			return nil, fmt.Errorf("%q: expected FIELD=COLUMN, such as time=created_at", part)
 		}
-		if !slices.Contains(Fields(), f) {
+		if !slices.Contains(fields(), f) {
 			var names []string
-			for _, known := range Fields() {
+			for _, known := range fields() {
 				names = append(names, string(known))
 			}
 			return nil, suggest.Unknown("field", string(f), names)
@@ -173,7 +173,7 @@ func keys(column string) []string {
 	out := plainKeys(column)
 	parts := strings.Split(column, ".")
 	for i := range parts {
-		_, bare := UnitIn(strings.Join(parts[i:], "."))
+		_, bare := unitIn(strings.Join(parts[i:], "."))
 		list := slices.DeleteFunc(words(bare), func(w string) bool { return slices.Contains(fillers, w) })
 		out = append(out, normalize(bare), strings.Join(list, ""))
 	}

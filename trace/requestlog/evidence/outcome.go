@@ -189,7 +189,7 @@ func (d *decision) isFlag(column string) bool {
 			return false
 		}
 		n[int(x)]++
-		if c, err := Count(output[i]); err != nil || c == 0 {
+		if c, err := count(output[i]); err != nil || c == 0 {
 			without[int(x)]++
 		}
 	}

@@ -15,7 +15,7 @@ const (
 
 // setUnit finds the unit of a candidate's numbers.
 func (d *decision) setUnit(c *candidate, list []*candidate) error {
-	stated, bare := UnitIn(c.column)
+	stated, bare := unitIn(c.column)
 	switch {
 	case c.kind == dates:
 		return nil
@@ -65,7 +65,7 @@ func (d *decision) epochOrOffset(c *candidate, stated Unit) error {
 	a := c.reading()
 	b := other.reading()
 	a.Flag, b.Flag = "--time-unit "+string(own), "--time-unit "+string(stated)
-	return &Contradiction{fmt.Sprintf("the name of column %q states %s, but its numbers are %s since 1970:", c.column,
+	return &contradiction{fmt.Sprintf("the name of column %q states %s, but its numbers are %s since 1970:", c.column,
 		stated, own), []Reading{a, b}}
 }
 
@@ -105,7 +105,7 @@ func (d *decision) findUnit(c *candidate, list []*candidate) error {
 	if wide*1e9 < leastSpan {
 		units = []Unit{Seconds, Minutes, Hours}
 	}
-	out := &Contradiction{About: fmt.Sprintf("column %q states no unit of its times:", c.column)}
+	out := &contradiction{About: fmt.Sprintf("column %q states no unit of its times:", c.column)}
 	for _, u := range units {
 		r := c.in(u).reading()
 		r.Flag = "--time-unit " + string(u)
@@ -143,7 +143,7 @@ func (d *decision) byTokens(c *candidate, list []*candidate) (Unit, string) {
 func (d *decision) unitOf(took []float64) Unit {
 	var each []float64
 	for i, r := range d.Table.Rows {
-		n, err := Count(r(d.Layout.column[Output]))
+		n, err := count(r(d.Layout.column[Output]))
 		if x := took[i]; err == nil && n > 0 && x > 0 && !math.IsNaN(x) {
 			each = append(each, x/float64(n))
 		}

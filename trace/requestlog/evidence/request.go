@@ -49,14 +49,14 @@ func (l *Layout) Request(r Row) (q Request, err error) {
 	if q.Prompt, q.Output, err = tokens(get); err != nil {
 		return q, err
 	}
-	if n, err := Count(get(MaxNew)); err == nil && n >= q.Output && n > 0 {
+	if n, err := count(get(MaxNew)); err == nil && n >= q.Output && n > 0 {
 		q.MaxNew = n
 	}
 	q.Adapter = get(Adapter)
 	if base := get(Base); base != "" && base == q.Adapter || isBase(q.Adapter) {
 		q.Adapter = ""
 	}
-	if rank, err := Count(get(Rank)); err == nil {
+	if rank, err := count(get(Rank)); err == nil {
 		q.Rank = int(rank)
 	}
 	return q, nil
@@ -112,7 +112,7 @@ func tokens(get func(Field) string) (prompt, output int32, err error) {
 		if text == "" {
 			continue
 		}
-		if n[i], err = Count(text); err != nil {
+		if n[i], err = count(text); err != nil {
 			return 0, 0, fmt.Errorf("%s tokens are no whole number", f)
 		}
 		known[i] = true
@@ -132,8 +132,8 @@ func tokens(get func(Field) string) (prompt, output int32, err error) {
 	return n[0], n[1], nil
 }
 
-// Count reads a number of tokens: a whole number, also with separators of thousands or as a float such as 12.0.
-func Count(text string) (int32, error) {
+// count reads a number of tokens: a whole number, also with separators of thousands or as a float such as 12.0.
+func count(text string) (int32, error) {
 	plain := strings.ReplaceAll(text, "_", "")
 	if strings.Contains(plain, ",") {
 		if !thousands.MatchString(plain) {

@@ -77,10 +77,10 @@ var timeWords = func() map[string]bool {
 	return out
 }()
 
-// UnitIn returns the unit that a name states, in any spelling, and the name without it: "timestampMs", "ts_msec",
+// unitIn returns the unit that a name states, in any spelling, and the name without it: "timestampMs", "ts_msec",
 // "timestamp [ms]", "(minutes)", "timestampms". A name that consists of a unit alone states none, as nginx's $msec,
 // which is seconds.
-func UnitIn(name string) (Unit, string) {
+func unitIn(name string) (Unit, string) {
 	list := words(name)
 	if strings.HasSuffix(name, ".min") { // the least value of a summary
 		return "", name
@@ -159,13 +159,13 @@ type Reading struct {
 	Flag   string // the flag that selects this reading
 }
 
-// A Contradiction is the error for columns that can be read in two ways.
-type Contradiction struct {
+// A contradiction is the error for columns that can be read in two ways.
+type contradiction struct {
 	About    string // what is undecided, and why
 	Readings []Reading
 }
 
-func (c *Contradiction) Error() string {
+func (c *contradiction) Error() string {
 	var b strings.Builder
 	b.WriteString(c.About)
 	for _, r := range c.Readings {

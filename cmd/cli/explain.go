@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/result"
+	"lorasim/bench/result/importer"
+	"lorasim/bench/study/explain"
+	"lorasim/trace"
+	"lorasim/trace/columnar"
+)
+
+// newExplain says which adapters are slow and why.
+func newExplain() *cobra.Command {
+	var o explain.Options
+	var short, grid bool
+	cmd := &cobra.Command{
+		Use:   "explain [SCENARIO.yaml | LOG]",
+		Short: "Say which adapters are slow, why, and what would help them",
+		Long: `Explain simulates a scenario and lists the adapters that are slow: their requests wait
+for a slot, a load, a blocked request ahead of them, or a full worker. It then
+simulates changes on the same requests, and names the cheapest that halves the mean
+TTFT of the slow adapters: a setting first, then memory, then a worker. Merged
+adapters (their weights added to the base model) are among the changes.
+
+The argument may also be a log or a file of request records (--records): the table
+then has the measured TTFT of each adapter beside the simulated one.
+
+--map shows where starvation begins: the least number of slots with which no adapter
+is slow, for several request rates and popularities.`,
+		Example: `  lorasim explain --num-adapters 16 --engine-args max_loras_per_batch=2 --num-workers 1 --request-rate 4
+  lorasim explain scenario.yaml --json
+  lorasim explain requests.csv --num-workers 4
+  lorasim explain scenario.yaml --map`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
+	flags(cmd, outputHeading,
+		opt(&o.Seeds, "seeds", 3, "Number of runs of a generated workload, each with its own seed", ">=1 <=1000"),
+		opt(&short, "short", false, "Print the answer without the tables of adapters and changes"),
+		opt(&grid, "map", false, "Print the least number of slots without slow adapters, by rate and popularity"))
+	jsonFlag(cmd, "Print the answer as one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var log string
+		if len(args) > 0 && !isScenario(args[0]) {
+			log, args = args[0], nil
+		}
+		sc, err := sf.scenario(cmd, args...)
+		if err != nil {
+			return err
+		}
+		if log != "" {
+			if err := sc.Set("workload", log); err != nil {
+				return usage(err)
+			}
+		}
+		noteIgnored(cmd, &sc)
+		if w := sc.Workload.File; w != "" {
+			o.Measured = measuredTTFT(cmd, w)
+		}
+		p := newProgress(cmd.ErrOrStderr())
+		defer p.done()
+		o.Progress = p.runs
+		if grid {
+			m, err := explain.NewMap(cmd.Context(), &sc, p.runs)
+			if err != nil {
+				return err
+			}
+			p.done()
+			return show(cmd, m.WriteText, inJSON(m, ""))
+		}
+		a, err := explain.Find(cmd.Context(), &sc, o)
+		if err != nil {
+			return err
+		}
+		p.done()
+		return show(cmd, func(w io.Writer) error { return a.WriteText(w, !short) }, inJSON(a, ""))
+	}
+	return cmd
+}
+
+// measuredTTFT returns the mean TTFT of the adapters in a file of request records, ms; nil if the file states none.
+func measuredTTFT(cmd *cobra.Command, file string) map[string]float64 {
+	m, err := importer.Records(cmd.Context(), columnar.Files(), file, result.Options{})
+	if err != nil || m.Result.Extra == nil {
+		return nil // a workload without latencies
+	}
+	ttft := map[string]float64{}
+	for _, a := range m.Result.Extra.Adapters {
+		switch {
+		case a.Completed == 0:
+		case a.Index == trace.BaseModel:
+			ttft[a.Name] = a.MeanTTFT
+		case int(a.Index) < len(m.Result.Adapters):
+			ttft[m.Result.Adapters[a.Index].Name] = a.MeanTTFT
+		}
+	}
+	return ttft
+}

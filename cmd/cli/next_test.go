@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// wordsOf splits a command line that a command printed. It has no quotes.
+func wordsOf(t *testing.T, line string) []string {
+	t.Helper()
+	words := strings.Fields(line)
+	if len(words) < 2 || words[0] != "lorasim" || strings.ContainsAny(line, `'"`) {
+		t.Fatalf("%q is no plain command of lorasim", line)
+	}
+	return words[1:]
+}
+
+// lookLine returns the text of a line of the first look; "": there is none.
+func lookLine(text, label string) string {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, fmt.Sprintf("%-10s", label)); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
+}
+
+// shortScenarios are runs that are too short to decide their state: random clusters, loads from 0.3 to 0.95 of what
+// they sustain.
+func shortScenarios(n int) (list [][]string) {
+	rng := rand.New(rand.NewPCG(43, 4))
+	one := func(of ...string) string { return of[rng.IntN(len(of))] }
+	for range n {
+		workers := 1 + rng.IntN(6)
+		rate := float64(workers) * 3.6 * (0.3 + 0.65*rng.Float64())
+		list = append(list, []string{"sim", "--num-workers", fmt.Sprint(workers),
+			"--num-adapters", one("4", "16", "64"), "--popularity", one("zipf", "uniform"),
+			"--request-rate", fmt.Sprintf("%.2f", rate), "--policy", one("plan-and-route", "static", "p2c", "affinity"),
+			"--num-prompts", one("150", "300", "500", "800"), "--seed", fmt.Sprint(1 + rng.IntN(1000))})
+	}
+	return list
+}
+
+// TestNextDecides: the command that sim prints after a transient run decides its state in most scenarios.
+func TestNextDecides(t *testing.T) {
+	transient, decided := 0, 0
+	for _, args := range shortScenarios(30) {
+		text := lorasim(t, args...)
+		if !strings.HasPrefix(lookLine(text, "State"), "transient") {
+			continue
+		}
+		transient++
+		next := lookLine(text, "Next")
+		after := lookLine(lorasim(t, wordsOf(t, next)...), "State")
+		if !strings.HasPrefix(after, "transient") {
+			decided++
+		}
+		t.Logf("%s\n  %s\n  %s", lookLine(text, "State"), next, after)
+	}
+	t.Logf("%d of %d transient runs decided by the next command", decided, transient)
+	if transient < 20 || decided < transient*7/10 {
+		t.Errorf("%d of %d transient runs decided by the next command, expected 70 %% of at least 20", decided, transient)
+	}
+}
+
+// TestAgain: a command line with other flags.
+func TestAgain(t *testing.T) {
+	for in, want := range map[string]string{
+		"--request-rate 12":                              "lorasim sim --request-rate 12 --num-prompts 4000",
+		"--num-prompts 300 --seed 2":                     "lorasim sim --seed 2 --num-prompts 4000",
+		"--num-prompts=300 --seed=2":                     "lorasim sim --seed=2 --num-prompts 4000",
+		"--num-prompts 300 --goodput ttft:500":           "lorasim sim --goodput ttft:500 --num-prompts 4000",
+		"--lengths constant:50,10 --num-prompts 300":     "lorasim sim --lengths constant:50,10 --num-prompts 4000",
+		"--window 10 --request-rate 4 --num-prompts 300": "lorasim sim --request-rate 4 --num-prompts 4000 --window 80",
+	} {
+		var got string
+		root := newRoot()
+		for _, c := range root.Commands() {
+			if c.Name() == "sim" {
+				args := strings.Fields("sim " + in)
+				c.SetContext(withArgs(t.Context(), args))
+				if err := c.ParseFlags(args[1:]); err != nil {
+					t.Fatal(err)
+				}
+				changes := []string{"num-prompts", "4000"}
+				if strings.Contains(in, "window") {
+					changes = append(changes, "window", "80")
+				}
+				got = again(c, changes...)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s, expected %s", in, got, want)
+		}
+	}
+	var out, errs bytes.Buffer
+	code := run(t.Context(), []string{"sim", "--num-prompts", "300"}, strings.NewReader(""), &out, &errs)
+	if code != 0 || !strings.Contains(out.String(), "\nNext      lorasim sim --num-prompts ") {
+		t.Errorf("exit code %d, %s", code, out.String())
+	}
+}

@@ -1,0 +1,105 @@
+package planroute
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lorasim/router"
+	"lorasim/router/choose"
+	"lorasim/router/routertest"
+)
+
+// TestCheapestIsThatOfAFullScan compares the choice among workers, of which most are not priced, with the least price of
+// all of them.
+func TestCheapestIsThatOfAFullScan(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		env := routertest.Env(rapid.IntRange(1, 12).Draw(t, "workers"), rapid.IntRange(1, 6).Draw(t, "adapters"))
+		for j := range env.Workers {
+			s := &env.Workers[j]
+			s.Cost = routertest.Slower(rapid.SampledFrom([]float64{1, 1, 3}).Draw(t, "cost"))
+			s.Blocks = rapid.Bool().Draw(t, "blocks")
+			s.FetchesInSteps = rapid.Bool().Draw(t, "fetches in steps")
+			s.FrontEnd = rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "front end")
+			s.FirstUse = rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "first use")
+		}
+		p := routertest.New(t, "plan-and-route", env).Policy.(*planAndRoute)
+		v := routertest.View(env)
+		for i := range rapid.IntRange(1, 12).Draw(t, "requests") {
+			v.Now += rapid.Float64Range(0, 2).Draw(t, "later")
+			if i%4 == 0 {
+				routertest.DrawWorkers(t, v)
+				v.Index = nil
+				if rapid.Bool().Draw(t, "index") {
+					v.Index = indexOf(v)
+				}
+			}
+			r := router.Request{ID: int64(i), Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "adapter")),
+				Prompt: int32(rapid.IntRange(1, 4000).Draw(t, "prompt")), MaxNew: 500,
+				Expected: int32(rapid.IntRange(1, 500).Draw(t, "output"))}
+			p.arrived(r, v)
+			got, first := p.cheapest(r, v)
+			want, wantFirst := choose.New(nil), 0.0
+			for j := range v.Usable() {
+				price, at := p.price(r, j, v)
+				if want.OfferLowest(j, price); want.Worker == j {
+					wantFirst = at
+				}
+			}
+			if got != want.Worker || first != wantFirst {
+				t.Fatalf("worker %d, first token after %g s; expected worker %d, %g s", got, first, want.Worker, wantFirst)
+			}
+			if p.send(r, v) != router.None && rapid.Bool().Draw(t, "another one ends there") {
+				p.finished(router.Event{Worker: int32(got), Exec: rapid.Float64Range(0.1, 20).Draw(t, "execution")})
+			}
+		}
+	})
+}
+
+// indexOf is the index of a view.
+func indexOf(v *router.View) *router.Index {
+	x := router.NewIndex(len(v.Workers), len(v.Adapters))
+	for j := range v.Workers {
+		for k := range v.Adapters {
+			x.Set(j, int32(k), v.Workers[j].Adapter(int32(k)))
+		}
+	}
+	return x
+}
+
+// TestInFlight compares the list of a worker's adapters with requests, which its books keep, with the adapters' states.
+func TestInFlight(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const adapters = 5
+		w := router.Worker{Adapters: make([]router.AdapterState, adapters)}
+		b := router.NewBooks(&w, 0, nil)
+		for range rapid.IntRange(1, 40).Draw(t, "changes") {
+			a := int32(rapid.IntRange(0, adapters).Draw(t, "adapter")) // the last one is the base model
+			switch st := w.Adapter(a); {
+			case st.Queued > 0 && rapid.Bool().Draw(t, "starts"):
+				b.Wait(a, 1, -1)
+				b.Run(a, 1)
+			case st.Running > 0 && rapid.Bool().Draw(t, "ends"):
+				b.Run(a, -1)
+			default:
+				b.Wait(a, 1, 1)
+			}
+			if rapid.Bool().Draw(t, "is asked") {
+				list := w.InFlight()
+				for k := range int32(adapters) {
+					st := w.Adapter(k)
+					if st.Running+st.Queued == 0 {
+						continue
+					}
+					if len(list) == 0 || list[0] != (router.AdapterRequests{Adapter: k, Running: st.Running, Queued: st.Queued}) {
+						t.Fatalf("%+v at adapter %d, which has %+v", list, k, st)
+					}
+					list = list[1:]
+				}
+				if len(list) > 0 {
+					t.Fatalf("%+v have no requests", list)
+				}
+			}
+		}
+	})
+}
