@@ -135,7 +135,8 @@ func TestExpectedExperts(t *testing.T) {
 	}
 	w := StepWork{}
 	w.Add(8192, 0, false) // computing takes longer than reading all experts
-	want := l.HostMs + l.StepMs + l.Prefill.MixedMs + 8192*l.Prefill.PerTokenUs/1000 + 8192*4096*l.Prefill.PerTokenCtxNs/1e6
+	want := l.HostMs + l.StepMs + l.Prefill.MixedMs + 8192*l.Prefill.PerTokenUs/1000 +
+		8192*4096*l.Prefill.PerTokenCtxNs/1e6
 	if got := c.Step(&w).Milliseconds(); math.Abs(got/want-1) > 1e-6 {
 		t.Errorf("a prefill step of 8192 tokens takes %v ms, expected %v", got, want)
 	}

@@ -141,7 +141,8 @@ func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 	if len(l.AllReduce.Tokens) > 0 {
 		beside += l.AllReduce.of(w.Tokens + w.Batch)
 	}
-	t := c.step + c.each*tick.Ticks(w.Batch) + max(read, tick.FromMilliseconds(compute)) + tick.FromMilliseconds(beside) + c.loraDecode(w)
+	t := c.step + c.each*tick.Ticks(w.Batch) + max(read, tick.FromMilliseconds(compute)) +
+		tick.FromMilliseconds(beside) + c.loraDecode(w)
 	if c.adapters != nil {
 		return t + c.adapters.lora(w) + c.adapters.perWaiting*tick.Ticks(w.Waiting)
 	}

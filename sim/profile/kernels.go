@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Gemm is the speed of matrix products on a GPU. One of m x k by k x n takes StartUs, and the longer of reading its
-// matrices at the share Read of the bandwidth and computing 2mnk operations at the share Compute of the peak rate.
+// Gemm is the speed of matrix products on a GPU. A product takes StartUs and the longer of two times: to read and write
+// its matrices at the share Read of the bandwidth, and to compute at the share Compute of the peak rate.
 type Gemm struct{ StartUs, Read, Compute float64 }
 
 // Attention is the speed of the attention of running requests on a GPU. That of a layer takes StartUs, and the time to
@@ -22,9 +22,9 @@ var (
 	usualAttention = Attention{StartUs: 10, Read: 0.85}
 )
 
-// Attention of prompts reaches the share 1 / (promptShare + promptTokens/n) of the peak rate of 16 bits for prompts of n
-// tokens: 0.27 at 1k tokens, 0.40 at 2k, 0.53 at 4k and 0.60 at 8k (H100, 32 heads of 128). The second term of the time,
-// with n^2/2 pairs of tokens, is the same for each token of a prompt.
+// Attention of prompts of n tokens reaches the share 1 / (promptShare + promptTokens/n) of the peak rate of 16 bits:
+// 0.27 at 1k tokens, 0.40 at 2k, 0.53 at 4k and 0.60 at 8k (H100, 32 heads of 128). The second term of the time, with
+// n^2/2 pairs of tokens, is the same for each token of a prompt.
 const promptShare, promptTokens = 1.35, 2400
 
 // promptRate is the rate of the kernels of prompts in an engine over their rate alone: GPUs clock lower under sustained

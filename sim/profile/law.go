@@ -27,8 +27,8 @@ const (
 	//
 	// with B running requests, KV their tokens in the cache, P prompt tokens, and C the sum over their chunks
 	// of tokens * (context before + half the chunk). The terms host and host_per_request apply only without
-	// asynchronous scheduling. The term experts is the time to read the experts that P + B tokens use. The term of the KV
-	// tokens is outside the maximum, so that each token lengthens decode steps by the same time. The term
+	// asynchronous scheduling. The term experts is the time to read the experts that P + B tokens use. The term of the
+	// KV tokens is outside the maximum, so that each token lengthens decode steps by the same time. The term
 	// lora is that of law phases; for backends punica and torch_native it is the terms of [AdapterLaw] by
 	// adapters and slots. lora.prefill_factor lengthens the computing of prompt tokens.
 	LawRoofline = "roofline"

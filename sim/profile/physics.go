@@ -85,7 +85,8 @@ var sizeOfMemory = regexp.MustCompile(`(\d) gb\b`)
 // words returns the words of a name in lower case, with a space before and after each, and sizes of memory as
 // one word: " h100 64gb ".
 func words(name string) string {
-	name = sizeOfMemory.ReplaceAllString(strings.NewReplacer("-", " ", ",", " ").Replace(strings.ToLower(name)), "${1}gb")
+	name = strings.NewReplacer("-", " ", ",", " ").Replace(strings.ToLower(name))
+	name = sizeOfMemory.ReplaceAllString(name, "${1}gb")
 	return " " + strings.Join(strings.Fields(name), " ") + " "
 }
 

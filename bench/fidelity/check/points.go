@@ -66,7 +66,8 @@ func (r *PointsReport) Intervals() *IntervalReport { return intervals(r.Points) 
 // Plot implements [Report]: TPOT of dense models, with a colour for each group.
 func (r *PointsReport) Plot(w io.Writer) error {
 	dense := slices.DeleteFunc(slices.Clone(r.Points), func(p measured.PredictedPoint) bool { return p.Experts })
-	return plot(w, dense, []measured.Metric{measured.TPOT}, func(p *measured.PredictedPoint) string { return p.Group() })
+	return plot(w, dense, []measured.Metric{measured.TPOT},
+		func(p *measured.PredictedPoint) string { return p.Group() })
 }
 
 // WriteText prints a row for each group, and why points were left out.
@@ -81,8 +82,8 @@ func (r *PointsReport) WriteText(w io.Writer) error {
 	return format.Table(w, rows)
 }
 
-// pointRows returns the table of groups: median and worst absolute error and mean error of TPOT, and the median absolute
-// error of TTFT.
+// pointRows returns the table of groups: median and worst absolute error and mean error of TPOT, and the median
+// absolute error of TTFT.
 func pointRows(title string, groups []PointGroup) (rows [][]string) {
 	if len(groups) == 0 {
 		return nil

@@ -35,11 +35,15 @@ func TestReadPoints(t *testing.T) {
 		old, new string
 		has      func(*Point) bool
 	}{
-		{"x.csv; silicon_concurrency=8", "2026-04-06.csv", func(p *Point) bool { return p.ratio == 0.8 && p.Concurrency == 8 }},
+		{"x.csv; silicon_concurrency=8", "2026-04-06.csv", func(p *Point) bool {
+			return p.ratio == 0.8 && p.Concurrency == 8
+		}},
 		{"fp8,8,2", "fp8_block,8,2", func(p *Point) bool { return p.Bits == 8 }},
 		{"fp8,8,2", ",8,2", func(p *Point) bool { return p.Bits == 16 }},
 		{"fp8,8,2", "nvfp4,8,2", func(p *Point) bool { return p.Bits == 4 }},
-		{"x.csv", "x.csv; gtl_job_id=1", func(p *Point) bool { return strings.Contains(p.unknown, "in flight is unknown") }},
+		{"x.csv", "x.csv; gtl_job_id=1", func(p *Point) bool {
+			return strings.Contains(p.unknown, "in flight is unknown")
+		}},
 		{"concurrency=8", "concurrency=16", func(p *Point) bool {
 			return p.Concurrency == 16 && strings.Contains(p.unknown, "several servers")
 		}},
@@ -88,7 +92,8 @@ func TestProfileOfAPoint(t *testing.T) {
 			t.Errorf("%s instead of %s: %q, expected %q", c.new, c.old, why, c.want)
 		}
 	}
-	for version, async := range map[string]bool{"": false, "0.9.1": false, "0.12.0": false, "0.14.0": true, "0.33": true} {
+	versions := map[string]bool{"": false, "0.9.1": false, "0.12.0": false, "0.14.0": true, "0.33": true}
+	for version, async := range versions {
 		points, err := ReadPoints(strings.NewReader(point("0.12.0", version)), "p.csv")
 		if err != nil {
 			t.Fatal(err)
