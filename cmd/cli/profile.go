@@ -140,14 +140,14 @@ func newProfileCompute() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compute",
 		Short: "Compute a profile from the data sheets of a model and a GPU",
-		Long: `Compute derives a profile from the roofline: a decode step takes the time to
-read the weights and the KV cache, a prefill step the time to compute its tokens, at
-usual shares of the GPU's peak rates. It adds the start of every layer's kernels
-and the adapters of a step (weights and computation, by rank). For a mixture of
+		Long: `Compute derives a profile from the roofline: a step takes the longer of reading
+the weights and computing its tokens, at the rates that the GPU's kernels reach. It
+adds the starts of the kernels, the KV cache, exchanges between GPUs, the engine's own
+time, and the adapters of a step (weights and computation, by rank). For a mixture of
 experts it adds the experts that the tokens of a step are expected to use.
 
-No part of the profile was measured: its kind is computed. Published single-stream rates,
-batched rates and prefill times are within a factor of 1.5 (docs/accuracy.md). Compare
+No run of your server was measured: the kind of the profile is computed. Measured TPOT
+is within 4 to 8 % in the median, by model, GPU and engine (docs/accuracy.md). Compare
 policies with it; fit it before you size a cluster: lorasim profile fit.`,
 		Example: `  lorasim profile compute --list
   lorasim profile compute --model llama-3.1-8b --gpu h100 > mine.yaml

@@ -430,7 +430,7 @@ func (e *Engine) HostLoras() int {
 	return e.MaxLoadedLoras
 }
 
-// Load returns a profile by name or file. nameOrFile is, in this order, "analytic:MODEL,GPU[,tp=N][,bits=N]"
+// Load returns a profile by name or file. nameOrFile is, in this order, "analytic:MODEL,GPU[,OPTION...]"
 // (see [Analytic]), the name or an alias of an embedded profile, a YAML file, or the name of a GPU (see
 // [ForGPU]). ctx ends the wait for a file that is a pipe.
 func Load(ctx context.Context, nameOrFile string) (*Profile, error) {
