@@ -456,10 +456,13 @@ func Compare(a, b *Profile) []Difference {
 		name, unit string
 		of         func(*Profile) float64
 	}{
+		{"step_ms", "ms", func(p *Profile) float64 { return p.Latency.StepMs }},
+		{"step_per_request_ms", "ms", func(p *Profile) float64 { return p.Latency.StepPerRequestMs }},
 		{"decode.base_ms", "ms", func(p *Profile) float64 { return p.Latency.Decode.BaseMs }},
 		{"decode.per_request_ms", "ms", func(p *Profile) float64 { return p.Latency.Decode.PerRequestMs }},
 		{"decode.per_kv_token_us", "us", func(p *Profile) float64 { return p.Latency.Decode.PerKVTokenUs }},
 		{"prefill.base_ms", "ms", func(p *Profile) float64 { return p.Latency.Prefill.BaseMs }},
+		{"prefill.mixed_ms", "ms", func(p *Profile) float64 { return p.Latency.Prefill.MixedMs }},
 		{"prefill.per_token_us", "us", func(p *Profile) float64 { return p.Latency.Prefill.PerTokenUs }},
 		{"prefill.per_token_ctx_ns", "ns", func(p *Profile) float64 { return p.Latency.Prefill.PerTokenCtxNs }},
 		{"KV capacity", "tokens", kv},
