@@ -212,6 +212,11 @@ func (c *Engine) override(p *profile.Profile) error {
 	case c.NoAsyncScheduling:
 		e.AsyncScheduling = false
 	}
+	if c.SpecializeActive {
+		if err := p.SpecializeActiveLoRA(); err != nil {
+			return err
+		}
+	}
 	if c.GPUMemory > 0 {
 		if c.KVTokens > 0 {
 			return errors.New("gpu_memory_utilization and kv_tokens both set the KV cache: give only one of them")

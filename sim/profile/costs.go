@@ -48,7 +48,7 @@ func (p *Profile) Compile() *Costs {
 	}
 	switch {
 	case l.Law == LawAdapters:
-		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
+		c.adapters = l.Adapters.compile(&p.Engine, &l.LoRA)
 		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
 	case l.Law == LawRoofline:
 		c.longer, c.step, c.each = true, tick.FromMilliseconds(l.StepMs), tick.FromMilliseconds(l.StepPerRequestMs)
@@ -57,7 +57,7 @@ func (p *Profile) Compile() *Costs {
 			c.each += tick.FromMilliseconds(l.HostPerRequestMs)
 		}
 		if l.adapterKernels() {
-			c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
+			c.adapters = l.Adapters.compile(&p.Engine, &l.LoRA)
 		}
 	}
 	c.experts = l.Experts.reads()
@@ -151,10 +151,15 @@ func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 
 // adapterTime returns the time that adapters add to a step with backend roofline or mbgmv.
 func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
-	if !c.roofline || w.Ranks == 0 {
+	l := &c.p.Latency.LoRA
+	switch {
+	case !c.roofline:
+		return 0
+	case w.Ranks == 0 && l.Kernels == KernelsEveryStep && l.Backend == BackendRoofline:
+		return tick.FromMilliseconds(l.LaunchMs)
+	case w.Ranks == 0:
 		return 0
 	}
-	l := &c.p.Latency.LoRA
 	if l.Backend == BackendMBGMV {
 		prompts := l.TokenRankNs / 1e6 * float64(w.RankTokens-w.RequestRanks)
 		if w.Batch == 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"reflect"
 	"slices"
 	"strings"
@@ -140,15 +141,23 @@ type adapterCosts struct {
 	perAdapter, perAdapterToken                       tick.Ticks
 	slots, slotToken                                  tick.Ticks // of all slots
 	runs                                              bool       // count runs of requests, not distinct adapters
+	// skips: no cost in steps without an adapter. active: the slots are those of the step's adapters, see
+	// [KernelsActive]; most is their number.
+	skips, active      bool
+	most               int64
+	perSlot, slotsEach tick.Ticks // of one slot, see slots and slotToken
 }
 
-func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
+func (l *AdapterLaw) compile(e *Engine, lora *LoRA) *adapterCosts {
 	us := func(us float64) tick.Ticks { return tick.FromMilliseconds(us / 1000) }
 	c := &adapterCosts{base: tick.FromMilliseconds(l.BaseMs), perRequest: tick.FromMilliseconds(l.PerRequestMs),
 		perPrompt: tick.FromMilliseconds(l.PerPromptMs), perToken: us(l.PerTokenUs), perWaiting: us(l.PerWaitingUs)}
-	if r, err := l.at(e.MaxLoraRank); backend != BackendNone && err == nil { // no error: Check has seen to that
+	if r, err := l.at(e.MaxLoraRank); lora.Backend != BackendNone && err == nil { // no error: Check has seen to that
 		slots := float64(e.MaxLorasPerBatch)
-		c.runs = backend == BackendNative
+		c.runs = lora.Backend == BackendNative
+		c.active = lora.Kernels == KernelsActive
+		c.skips = c.active || lora.Kernels == KernelsLoRASteps
+		c.most, c.perSlot, c.slotsEach = int64(e.MaxLorasPerBatch), us(l.PerSlotUs), us(r.PerSlotTokenUs)
 		c.perAdapter, c.perAdapterToken = tick.FromMilliseconds(r.PerAdapterMs), us(r.PerAdapterTokenUs)
 		c.slots, c.slotToken = us(slots*l.PerSlotUs), us(slots*r.PerSlotTokenUs)
 	}
@@ -163,11 +172,18 @@ func (c *adapterCosts) step(w *StepWork) tick.Ticks {
 
 // lora returns the time that adapters and their slots add to a step.
 func (c *adapterCosts) lora(w *StepWork) tick.Ticks {
+	if c.skips && w.Adapters == 0 {
+		return 0
+	}
 	m := tick.Ticks(w.Batch + w.Tokens)
 	perAdapter := c.perAdapter + c.perAdapterToken*m
 	adapters := tick.Ticks(w.Adapters) * perAdapter
 	if c.runs && w.LoRAs > 0 && w.Tokens == 0 {
 		adapters = tick.Ticks(w.LoRAs+1)*perAdapter - perAdapter*tick.Ticks(w.Squares)/tick.Ticks(w.LoRAs)
+	}
+	if c.active {
+		n := tick.Ticks(min(int64(1)<<bits.Len64(uint64(w.Adapters-1)), c.most))
+		return adapters + n*(c.perSlot+c.slotsEach*m)
 	}
 	return adapters + c.slots + c.slotToken*m
 }

@@ -175,6 +175,18 @@ const (
 	BackendMBGMV = "mbgmv"
 )
 
+// Values of [LoRA.Kernels].
+const (
+	// KernelsEveryStep: launch, and all slots, also in steps without an adapter. vLLM before 0.11.1.
+	KernelsEveryStep = "every-step"
+	// KernelsLoRASteps: launch, and all slots, in steps with an adapter. vLLM since 0.11.1
+	// (vllm-project/vllm#25914).
+	KernelsLoRASteps = "lora-steps"
+	// KernelsActive: launch, and the number of adapters in the step, rounded up to a power of 2. vLLM since 0.16
+	// with specialize_active_lora (vllm-project/vllm#32005).
+	KernelsActive = "active-adapters"
+)
+
 var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica,
 	BackendNative, BackendRoofline, BackendMBGMV}
 
@@ -205,6 +217,11 @@ type LoRA struct {
 	// with R only in steps that decode, Q the sum over the running requests of the rank of their adapter, and
 	// T only over prompt tokens.
 	RequestRankUs float64 `yaml:"request_rank_us,omitempty" is:">=0"`
+
+	// Kernels says in which steps the kernels of backends roofline, punica and torch_native take time. It depends
+	// on the version of the engine: see [KernelsEveryStep] and those after it. "": every-step for punica and
+	// torch_native, lora-steps for roofline.
+	Kernels string `yaml:"kernels,omitempty" is:"every-step|lora-steps|active-adapters|"`
 
 	// PrefillFactor is the relative increase of a prefill step's time if all its tokens use adapters. Law
 	// roofline applies it to the computing of prompt tokens.

@@ -95,6 +95,9 @@ func (s Serving) vllm(p *Profile, card *GPU) {
 	old := !e.VLLMAtLeast(vllmReserves)
 	e.AsyncScheduling, e.NoReserveFullISL = e.VLLMAtLeast(vllmAsync), old
 	e.NoChunkedPrefill, e.LongPrefillTokenThreshold = false, 0
+	if p.Uncalibrated { // a measured profile has the kernels of its measurement
+		p.Latency.LoRA.Kernels = KernelsLoRASteps
+	}
 	large := card.MemoryGiB >= 70 && !strings.HasPrefix(card.Name, "a100")
 	switch {
 	case card.MemoryGiB >= 160 && !old:
