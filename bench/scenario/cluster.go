@@ -202,6 +202,7 @@ func (c *Engine) override(p *profile.Profile) error {
 			e.UseSLoRA()
 		}
 	}
+	p.FollowScheduler()
 	if c.SchedulePolicy == profile.OrderVTC { // neither vLLM nor sglang has such an order
 		e.AsyncScheduling, e.OverlapSchedule = false, false
 	}

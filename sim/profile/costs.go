@@ -14,7 +14,8 @@ type Costs struct {
 	experts  []tick.Ticks  // see Experts.reads; nil: none
 	roofline bool          // backend roofline or mbgmv
 	longer   bool          // law roofline
-	host     tick.Ticks    // of a step, while the GPU waits
+	// step is the time of a step besides reading and computing, and each that of a running request in it.
+	step, each tick.Ticks
 
 	decodeBase, perRequest, unmerged tick.Ticks
 	csgmv, perToken, perTokenCtx     float64 // ms
@@ -50,8 +51,10 @@ func (p *Profile) Compile() *Costs {
 		c.adapters = l.Adapters.compile(&p.Engine, &l.LoRA)
 		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
 	case l.Law == LawRoofline:
-		if c.longer = true; !p.Engine.AsyncScheduling && !p.Engine.OverlapSchedule { // else the GPU works meanwhile
-			c.host = tick.FromMilliseconds(l.HostMs)
+		c.longer, c.step, c.each = true, tick.FromMilliseconds(l.StepMs), tick.FromMilliseconds(l.StepPerRequestMs)
+		if !p.Engine.AsyncScheduling && !p.Engine.OverlapSchedule { // else the GPU works meanwhile
+			c.step += tick.FromMilliseconds(l.HostMs)
+			c.each += tick.FromMilliseconds(l.HostPerRequestMs)
 		}
 		if l.adapterKernels() {
 			c.adapters = l.Adapters.compile(&p.Engine, &l.LoRA)
@@ -135,7 +138,11 @@ func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 			compute += float64(c.perToken * l.LoRA.PrefillFactor * float64(w.LoRATokens))
 		}
 	}
-	t := c.host + max(read, tick.FromMilliseconds(compute)) + tick.FromMilliseconds(beside) + c.loraDecode(w)
+	if len(l.AllReduce.Tokens) > 0 {
+		beside += l.AllReduce.of(w.Tokens + w.Batch)
+	}
+	t := c.step + c.each*tick.Ticks(w.Batch) + max(read, tick.FromMilliseconds(compute)) +
+		tick.FromMilliseconds(beside) + c.loraDecode(w)
 	if c.adapters != nil {
 		return t + c.adapters.lora(w) + c.adapters.perWaiting*tick.Ticks(w.Waiting)
 	}

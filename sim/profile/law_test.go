@@ -183,6 +183,18 @@ func TestAdapterLawCountsRuns(t *testing.T) {
 	}
 }
 
+// A slower profile has slower exchanges between its GPUs, and does not change the profile that it was made from.
+func TestSlowerExchanges(t *testing.T) {
+	p, err := Load(t.Context(), "analytic:llama-3.1-8b,h100,tp=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := p.Latency.AllReduce.of(64)
+	if got := p.Slower(2).Latency.AllReduce.of(64); got != 2*was || p.Latency.AllReduce.of(64) != was {
+		t.Errorf("%v, expected twice %v, which stays %v", got, was, p.Latency.AllReduce.of(64))
+	}
+}
+
 // The kernels of LoRA run in every step, only in steps with an adapter, or over the adapters of the step alone, by the
 // version of the engine.
 func TestLoRAKernels(t *testing.T) {
