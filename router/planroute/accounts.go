@@ -133,14 +133,13 @@ type adapterWait struct {
 // blockedTurns is how many executions a request costs that waits for a slot and stops the requests behind it.
 const blockedTurns = 8
 
-func (p *accounts) adapterWait(k int32, j int, v *router.View) (a adapterWait) {
+func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router.View) (a adapterWait) {
 	w := &v.Workers[j]
 	c := crowdOf(w)
 	a.slotless = c.slotless
 	if k == trace.BaseModel {
 		return a
 	}
-	st := w.Adapter(k)
 	switch blocks := p.workers[j].Blocks; {
 	case st.Running+st.Queued == 0:
 		a.turns = c.turnsOfNew(w.Slots, blocks)
@@ -216,9 +215,9 @@ func crowdOf(w *router.Worker) (c crowd) {
 }
 
 // batchAdapters is how many adapters a batch of the worker has, and whether a request of adapter k makes it one more.
-func batchAdapters(w *router.Worker, k int32) (adapters, more int) {
+func batchAdapters(w *router.Worker, k int32, st router.AdapterState) (adapters, more int) {
 	adapters = w.ActiveLoras
-	switch st := w.Adapter(k); {
+	switch {
 	case k == trace.BaseModel || st.Running > 0:
 	case st.Queued > 0:
 		adapters++ // it soon runs there anyway
@@ -283,7 +282,7 @@ func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	case v.Now > l.prefilled+stuckAfter && c.adapters <= w.Slots && w.Running < w.MaxRunning && level < l.room(w):
 		l.full = l.room(w) + 0.1*(level-l.room(w))
 	}
-	a := p.adapterWait(r.Adapter, j, v)
+	a := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
 	if a.fetch > 0 {
 		l.fetched = max(l.fetched, v.Now+a.fetch)
 	}

@@ -221,12 +221,13 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
 	}
 	batch := min(running+1, limit)
-	adapters, one := batchAdapters(w, r.Adapter)
+	st := stateOf(r.Adapter, j, v)
+	adapters, one := batchAdapters(w, r.Adapter, st)
 	step := cost.DecodeStep(batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
 	n := l.next(w, v.Now)
 	uncached := p.uncached(&r, j, v)
 	prompts, prefill := n.prompt(uncached, cost)
-	a := p.adapterWait(r.Adapter, j, v)
+	a := p.adapterWait(r.Adapter, st, j, v)
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
@@ -256,7 +257,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	if !p.Holds(r.Adapter, j) {
 		t += p.spill * exec
 	}
-	t += p.pool.secondSlot(r.Adapter, w) * exec
+	t += p.pool.secondSlot(st) * exec
 	if p.firstUse(r.Adapter, j) {
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}

@@ -17,6 +17,7 @@ type priceBounds struct {
 	// By kind, of the request at hand: its prefill, its adapter's load from host
 	// memory, and what it takes at least to get there.
 	prefill, load, fetch []float64
+	perKV                []float64 // by kind: what a KV token adds to a step
 	// Of the request at hand, too: the weight of its first token, its output, and the mean execution.
 	weight, output, exec float64
 }
@@ -38,6 +39,10 @@ func newPriceBounds(workers []router.Spec) priceBounds {
 			}
 		}
 		b.kind[j] = k
+	}
+	for _, c := range b.costs {
+		const many = 1 << 24
+		b.perKV = append(b.perKV, (c.DecodeStep(1, 0, many, 0)-c.DecodeStep(1, 0, 0, 0))/many)
 	}
 	b.steps, b.prefill = make([][][][]float64, len(b.costs)), make([]float64, len(b.costs))
 	b.load, b.fetch = make([]float64, len(b.costs)), make([]float64, len(b.costs))
@@ -80,11 +85,11 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	w, l, s, kind := &v.Workers[j], &p.backlogs[j], &p.workers[j], b.kind[j]
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	exec := l.exec.Or(b.exec)
-	adapters, load, evicts, fetch, comes := w.ActiveLoras, 0.0, 0.0, 0.0, false
+	adapters, more, load, evicts, fetch, comes := w.ActiveLoras, 0, 0.0, 0.0, 0.0, false
 	if r.Adapter != trace.BaseModel {
 		var here bool // in host memory
 		if comes, here = missing(r.Adapter, j, v); comes {
-			adapters++
+			more = 1
 			if load = b.load[kind]; w.SlotsUsed >= w.Slots {
 				evicts = load
 			}
@@ -92,12 +97,11 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 				fetch = b.fetch[kind]
 			}
 		} else {
-			more := 0
-			adapters, more = batchAdapters(w, r.Adapter)
-			adapters += more
+			adapters, more = batchAdapters(w, r.Adapter, w.Adapter(r.Adapter))
 		}
 	}
-	step := b.step(kind, min(running+1, limit), adapters, w.MaxRank)
+	batch, longer := min(running+1, limit), b.perKV[kind]*float64(r.Prompt)
+	step := b.step(kind, batch, adapters+more, w.MaxRank) + longer
 	if s.FetchesInSteps {
 		load, fetch = load+fetch, 0
 	}
@@ -124,6 +128,9 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if comes {
 		total += p.pool.price * exec
 	}
+	if batch > running {
+		total += b.output * float64(running) * max(0, step-b.step(kind, running, adapters, w.MaxRank))
+	}
 	const less = 1 - 1e-9 // it is not added up in the same order
 	if total*less > enough {
 		return total * less
@@ -134,6 +141,15 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 		waits += c.turnsOfNew(w.Slots, s.Blocks)
 	}
 	return (total + b.weight*exec*waits) * less
+}
+
+// stateOf is the state of an adapter on a worker. Where the index says all of it, it is not read from the worker: a list
+// of many adapters is rarely in the processor's cache.
+func stateOf(k int32, j int, v *router.View) router.AdapterState {
+	if x := v.Index; x != nil && k != trace.BaseModel && !x.Has(j, k) && x.InHost(j, k) {
+		return router.AdapterState{Tier: router.Host}
+	}
+	return v.Workers[j].Adapter(k)
 }
 
 // missing says whether an adapter has neither a slot nor requests on a worker, and whether it is in its host memory.
