@@ -177,15 +177,21 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 			first = f
 		}
 	}
+	var holders []int32
 	if r.Adapter != trace.BaseModel { // where it most often goes comes first, so that few others need a closer look
-		for _, j := range p.Where(r.Adapter) {
+		holders = p.Where(r.Adapter)
+		for _, j := range holders {
 			if v.Workers[j].Usable() {
 				offer(int(j))
 			}
 		}
 	}
 	for j := range v.Workers {
-		if v.Workers[j].Usable() && !(r.Adapter != trace.BaseModel && p.Holds(r.Adapter, j)) &&
+		if len(holders) > 0 && holders[0] == int32(j) {
+			holders = holders[1:]
+			continue
+		}
+		if v.Workers[j].Usable() &&
 			p.bounds.price(p, &r, j, v, best.Cost) <= best.Cost {
 			offer(j)
 		}
