@@ -153,7 +153,8 @@ func TestNoWorkers(t *testing.T) {
 	e := &Elastic{ColdStart: 0.05, Every: 0.1, Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 2}}}
 	rt := &router.Router{Policy: byUsable{}}
 	limit := admission.RateLimit{Rate: 1, Burst: 1}
-	if err := admission.Add(rt, admission.Shedding{}, limit, router.Env{Adapters: trace.Names(2, nil)}, nil); err != nil {
+	err := admission.Add(rt, admission.Shedding{}, limit, router.Env{Adapters: trace.Names(2, nil)}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	adapters := func(reqs ...trace.Request) []trace.Request {

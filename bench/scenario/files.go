@@ -69,8 +69,8 @@ func (s *Scenario) openLog(ctx context.Context, in *Input, progress reading) err
 			workload.Requests[i].Adapter = trace.BaseModel
 		}
 	}
-	if s.Told != nil {
-		s.Told(w.File, report)
+	if s.LogRead != nil {
+		s.LogRead(w.File, report)
 	}
 	in.Source = workload.Source()
 	return s.finishFile(in)

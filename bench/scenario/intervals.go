@@ -47,8 +47,9 @@ func (s *Scenario) intervals(ctx context.Context, res *result.Result, workers []
 		return v / max(n, 1)
 	}
 	extrapolated, refused := in.Compare(profile.ValidatedRun{
-		Workers: len(workers), Policy: policy.String(), Profile: ran, Requests: int(res.Extra.Requests), Adapters: adapters,
-		Prompt: mean(result.TotalInputTokens), Output: mean(result.TotalOutputTokens), Window: s.Workload.Window > 0,
+		Workers: len(workers), Policy: policy.String(), Profile: ran, Requests: int(res.Extra.Requests),
+		Adapters: adapters, Prompt: mean(result.TotalInputTokens), Output: mean(result.TotalOutputTokens),
+		Window: s.Workload.Window > 0,
 	}, base)
 	if out.Without = append(s.refuses(res), refused...); len(out.Without) > 0 {
 		return out, err

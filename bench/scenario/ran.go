@@ -17,9 +17,9 @@ var shownSettings = []string{"name", "seed", "routing.policy", "routing.inferenc
 	"workload.file", "workload.use_trace", "workload.trace_name", "workload.trace_path", "workload.num_prompts",
 	"workload.request_rate", "workload.lengths"}
 
-// tell adds to a result the scenario's settings and its workers; ps has one profile per worker. requests is the number
+// describe adds to a result the scenario's settings and its workers; ps has one profile per worker. requests is the number
 // of requests in the source before the run; -1: unknown.
-func (s *Scenario) tell(res *result.Result, in *Input, requests int64, ps []*profile.Profile) {
+func (s *Scenario) describe(res *result.Result, in *Input, requests int64, ps []*profile.Profile) {
 	r := &res.Scenario
 	policy, err := s.Routing.policy()
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Scenario) tell(res *result.Result, in *Input, requests int64, ps []*pro
 		r.Moving = s.Routing.RequestMigration
 	}
 	r.Profiles = ranProfiles(ps)
-	s.tellAdapters(r, in)
+	s.countAdapters(r, in)
 	seed := s.Seed
 	r.Seed = &seed
 	w := &s.Workload
@@ -90,8 +90,8 @@ func ranProfiles(ps []*profile.Profile) (out []result.RanProfile) {
 	return out
 }
 
-// tellAdapters counts the adapters by rank.
-func (s *Scenario) tellAdapters(r *result.Scenario, in *Input) {
+// countAdapters counts the adapters by rank.
+func (s *Scenario) countAdapters(r *result.Scenario, in *Input) {
 	all := in.Adapters()
 	counts := map[int]int{}
 	for _, a := range all {

@@ -80,7 +80,7 @@ func TestLogAsWorkload(t *testing.T) {
 	sc.Workload.File = testutil.File(t, "log.csv", log)
 	sc.Workload.RateScale = 2
 	var says []string
-	sc.Told = func(path string, r *requestlog.Report) { says = r.Short(path) }
+	sc.LogRead = func(path string, r *requestlog.Report) { says = r.Short(path) }
 	w := collected(t, &sc)
 	if len(w.Requests) != 2 || w.Requests[1].Arrival != 1 || w.Requests[0].Prompt != 30 ||
 		!slices.Contains(says, "dropped 1: no prompt tokens (first: line 4)") {

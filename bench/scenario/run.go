@@ -132,7 +132,7 @@ func (s *Scenario) NewRun(in *Input, ps []*profile.Profile, slo result.SLO) *run
 		Collect: result.Options{NonStreaming: s.Client.NoStream, Workers: len(ps), Adapters: in.Adapters(), SLO: slo,
 			Noisy: s.Workload.Noisy(), Duration: s.Workload.Window, Warmup: s.Warmup()},
 		Describe: func(res *result.Result) error {
-			s.tell(res, in, requests, ps)
+			s.describe(res, in, requests, ps)
 			return s.checkWarmup(res)
 		},
 	}

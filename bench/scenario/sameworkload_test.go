@@ -149,7 +149,7 @@ func TestLogWithoutAdapter(t *testing.T) {
 	}
 	sc.Workload.NumAdapters = settings.Some(0)
 	told := 0
-	sc.Told = func(path string, r *requestlog.Report) { told += len(r.Short(path)) }
+	sc.LogRead = func(path string, r *requestlog.Report) { told += len(r.Short(path)) }
 	if w := collected(t, &sc); len(w.Adapters) != 0 || len(w.Requests) != 3 || told < 2 {
 		t.Errorf("%+v, %d lines told", w, told)
 	}

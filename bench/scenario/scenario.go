@@ -55,8 +55,8 @@ type Scenario struct {
 	// Files are the files that the settings may name. This is not a setting. The zero value has text formats only;
 	// package lorasim/trace/columnar adds Parquet and Arrow.
 	Files trace.Files `yaml:"-"`
-	// Told, if not nil, is called with the report of a log that is read as the workload. This is not a setting.
-	Told func(path string, report *requestlog.Report) `yaml:"-"`
+	// LogRead, if not nil, is called with the report of a log that is read as the workload. This is not a setting.
+	LogRead func(path string, report *requestlog.Report) `yaml:"-"`
 	// Described states that the workload is described, not run: a log need not name adapters. This is not a setting.
 	Described bool `yaml:"-"`
 	// Written says where the file sets a setting, by its key: "s.yaml:7: workload.drift". This is not a setting.

@@ -80,10 +80,12 @@ func TestAsyncScheduling(t *testing.T) {
 		{computed, "version=vllm-0.33,no-async-scheduling", false, ""},
 		{computed, "scheduler=vllm,no_async_scheduling", false, ""},
 		{measured, "no_async_scheduling", false, ""},
-		{computed, "scheduler=vllm,async_scheduling=false", false, "async_scheduling=false has no effect: give no_async_scheduling"},
+		{computed, "scheduler=vllm,async_scheduling=false", false,
+			"async_scheduling=false has no effect: give no_async_scheduling"},
 		{computed, "scheduler=vllm,async_scheduling,no_async_scheduling", false, "exclude each other"},
 		{computed, "no_async_scheduling", false, "no_async_scheduling is a key of vllm"},
-		{measured, "gpu_memory_utilization=0.8", true, "profile qwen3-14b-h100-vllm-0.23 states its memory: give kv_tokens"},
+		{measured, "gpu_memory_utilization=0.8", true,
+			"profile qwen3-14b-h100-vllm-0.23 states its memory: give kv_tokens"},
 		{computed, "version=vllm-0.11,gpu_memory_utilization=0.8,kv_tokens=5000", false, "give only one of them"},
 	} {
 		sc := Default()

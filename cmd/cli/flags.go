@@ -198,7 +198,7 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command, args ...string) (sc scenar
 	sc.Files = columnar.Files()
 	told := map[string]bool{} // a command may read a log several times, also at once
 	var mu sync.Mutex
-	sc.Told = func(path string, report *requestlog.Report) {
+	sc.LogRead = func(path string, report *requestlog.Report) {
 		mu.Lock()
 		defer mu.Unlock()
 		if told[path] {

@@ -284,6 +284,9 @@ func (f *checkFlags) recordedReport(cmd *cobra.Command, from *recordedFlags) (*c
 	if err := from.override(cmd, p); err != nil {
 		return nil, err
 	}
+	if n, err := p.KVTokens(); err == nil && p.Uncalibrated && p.Memory.KVTokens == 0 && !from.memoryStated {
+		warn(cmd, fmt.Sprintf("the size of the KV cache is not stated; %d tokens are assumed (--engine-args kv_tokens=N)", n))
+	}
 	runs, err := from.read(cmd)
 	if err != nil {
 		return nil, err

@@ -160,7 +160,7 @@ func newFitRecords() *cobra.Command {
 				return nil, err
 			}
 			found, err := fit.Records(cmd.Context(), runs, fit.RecordsOptions{Options: o, Holdout: holdout,
-				MaxConcurrency: recorded.maxConcurrency})
+				MaxConcurrency: recorded.maxConcurrency, MemoryStated: recorded.memoryStated})
 			return of(strings.Join(args, ", "), found, err)
 		})
 	}

@@ -25,6 +25,7 @@ type recordedFlags struct {
 	files          []string
 	maxConcurrency int
 	scenario       scenarioFlags
+	memoryStated   bool // a flag sets the size of the KV cache; set by override
 }
 
 // add adds the flags to a command; heading is that of the client's limit.
@@ -87,5 +88,14 @@ func (f *recordedFlags) override(cmd *cobra.Command, p *profile.Profile) error {
 	if err := f.scenario.apply(cmd, &sc); err != nil {
 		return err
 	}
-	return sc.Override(p)
+	e := &sc.Cluster.Engine
+	f.memoryStated = e.KVTokens > 0 || e.GPUMemory > 0
+	if err := sc.Override(p); err != nil {
+		return err
+	}
+	if p.Uncalibrated && !e.Version.Given() {
+		say(cmd, "note: no --engine is given: assumes %s; --engine NAME sets the defaults of a version (%s)",
+			p.Engine.Rules(), strings.Join(profile.Servings(), ", "))
+	}
+	return nil
 }

@@ -6,17 +6,25 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/faultworker"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/lab/internal/process"
 )
 
@@ -29,11 +37,14 @@ type cluster struct {
 	file  string
 	rng   *rand.Rand
 
-	joined, left, killed atomic.Int64
+	joined, left, killed, updated, stuck atomic.Int64
+
+	book  *faultworker.Book // executions by request
+	bases int               // base models of updates so far
 
 	mu      sync.Mutex
 	workers []*member
-	deaths  []time.Time
+	deaths  []death
 	failed  []string
 	api     int
 }
@@ -45,16 +56,37 @@ type member struct {
 	listed bool // whether it is in the file
 }
 
+// death is the end of a worker: from the signal until its process has ended.
+type death struct{ from, to time.Time }
+
 func newCluster(s *process.Spawner, o *options) *cluster {
 	return &cluster{options: o, spawn: s, file: filepath.Join(o.folder, "workers.txt"),
-		rng: rand.New(rand.NewPCG(o.seed, 0))}
+		rng: rand.New(rand.NewPCG(o.seed, 0)), book: new(faultworker.Book)}
 }
 
-// start starts a worker. The interfaces of the workers alternate.
-func (c *cluster) start() (*member, error) {
+// baseNames are the names of the base models, in turn.
+var baseNames = [2]string{"base-a", "base-b"}
+
+// serve starts a worker's process. The interfaces of the workers alternate.
+func (c *cluster) serve(listen string) (*process.Process, error) {
 	c.api++
-	p, err := c.spawn.Serve(process.Pipes{}, c.lorasim, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4",
-		"--time-scale", "4", "--api", []string{"vllm", "sglang"}[c.api%2], "--served-model-name", "base", "--seed", "1")
+	endings := []emulate.Ending{emulate.Abort, emulate.Fail, emulate.Silence}
+	settings, err := json.Marshal(workerSettings{API: []httpapi.Kind{httpapi.VLLM, httpapi.SGLang}[c.api%2],
+		Ending: endings[c.rng.IntN(len(endings))], Model: baseNames[c.bases%len(baseNames)], Listen: listen})
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	read := func(r io.Reader) { c.book.Read(r) } // a killed worker may leave half a line
+	return c.spawn.Serve(process.Pipes{Rest: read}, self, "worker-process", string(settings))
+}
+
+// start starts a worker.
+func (c *cluster) start() (*member, error) {
+	p, err := c.serve("127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
@@ -82,13 +114,22 @@ func (c *cluster) write() error {
 func (c *cluster) begin(ctx context.Context, every time.Duration) (wait func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		updated := time.Now()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(every/2 + time.Duration(c.rng.Int64N(int64(every)))):
 			}
-			if err := c.change(); err != nil {
+			change := c.change
+			if c.options.update > 0 && time.Since(updated) >= c.options.update {
+				change = func() error { return c.update(ctx) }
+			}
+			err := change()
+			if c.options.update > 0 && time.Since(updated) >= c.options.update {
+				updated = time.Now()
+			}
+			if err != nil {
 				c.mu.Lock()
 				c.failed = append(c.failed, err.Error())
 				c.mu.Unlock()
@@ -108,6 +149,46 @@ func (c *cluster) change() error {
 		return c.die()
 	}
 	return c.leave()
+}
+
+// patience is how long an updated worker has to end, as Kubernetes gives a pod (terminationGracePeriodSeconds).
+const patience = 30 * time.Second
+
+// update gives all workers the other base model, one after the other, at their addresses: a rolling update.
+func (c *cluster) update(ctx context.Context) error {
+	c.bases++
+	c.mu.Lock()
+	all := slices.Clone(c.workers)
+	c.mu.Unlock()
+	for _, w := range all {
+		d := death{from: time.Now()}
+		w.Signal(syscall.SIGTERM)
+		c.mu.Lock()
+		c.deaths = append(c.deaths, d)
+		mine := len(c.deaths) - 1
+		c.mu.Unlock()
+		if w.Ends(patience) < 0 {
+			c.stuck.Add(1)
+			w.Kill()
+		}
+		c.mu.Lock()
+		c.deaths[mine].to = time.Now()
+		c.mu.Unlock()
+		p, err := c.serve(strings.TrimPrefix(w.url, "http://"))
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		w.Process = p
+		c.mu.Unlock()
+		c.updated.Add(1)
+		select {
+		case <-time.After(2 * time.Second): // until it is ready
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
 }
 
 func (c *cluster) alive() int {
@@ -154,7 +235,7 @@ func (c *cluster) die() error {
 	w := c.take()
 	c.killed.Add(1)
 	c.mu.Lock()
-	c.deaths = append(c.deaths, time.Now())
+	c.deaths = append(c.deaths, death{time.Now(), time.Now()})
 	c.mu.Unlock()
 	w.Kill()
 	time.Sleep(2 * time.Second)
@@ -180,8 +261,12 @@ func (c *cluster) died(from, to time.Time) bool {
 	const moment = 2 * time.Second
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, at := range c.deaths {
-		if !at.Before(from.Add(-moment)) && !at.After(to) && to.Sub(at) < 2*moment {
+	for _, d := range c.deaths {
+		end := d.to
+		if end.IsZero() { // it has not ended yet
+			end = to
+		}
+		if !end.Before(from.Add(-moment)) && !d.from.After(to) && to.Sub(end) < 2*moment {
 			return true
 		}
 	}
@@ -222,8 +307,28 @@ func (c *cluster) members() (string, error) {
 	return string(text), err
 }
 
+var goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
+
+// goroutines returns the number of the gateway's goroutines.
+func (c *cluster) goroutines() (int, error) {
+	resp, err := http.Get(c.admin + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	m := goroutinesLine.FindSubmatch(text)
+	if m == nil {
+		return 0, errors.New("/metrics has no go_goroutines")
+	}
+	return strconv.Atoi(string(m[1]))
+}
+
 func (c *cluster) changes() string {
-	return fmt.Sprintf("+%d-%d!%d", c.joined.Load(), c.left.Load(), c.killed.Load())
+	return fmt.Sprintf("+%d-%d!%d~%d", c.joined.Load(), c.left.Load(), c.killed.Load(), c.updated.Load())
 }
 
 func (c *cluster) failures() string {

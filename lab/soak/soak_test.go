@@ -34,7 +34,7 @@ func TestComplete(t *testing.T) {
 // Only a death while the request was in flight, or just before, excuses it.
 func TestDied(t *testing.T) {
 	at := time.Now()
-	c := &cluster{deaths: []time.Time{at}}
+	c := &cluster{deaths: []death{{at, at}}}
 	for _, x := range []struct {
 		from, to time.Duration
 		want     bool

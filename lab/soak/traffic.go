@@ -12,6 +12,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +29,8 @@ type traffic struct {
 	cluster *cluster
 	client  *http.Client
 
-	whole, gone, cut, lost atomic.Int64
+	whole, gone, cut, lost, wrong atomic.Int64
+	next                          atomic.Int64 // request id
 
 	mu    sync.Mutex
 	first string // first lost request
@@ -63,7 +66,7 @@ type request struct {
 }
 
 func (t *traffic) one(rng *rand.Rand) {
-	r := request{[]string{"base", "lora0", "lora1", "lora2", "lora3"}[rng.IntN(5)], 5 + rng.IntN(100), rng.IntN(3) > 0,
+	r := request{[]string{baseNames[0], "lora0", "lora1", "lora2", "lora3"}[rng.IntN(5)], 5 + rng.IntN(100), rng.IntN(3) > 0,
 		rng.IntN(20) == 0}
 	begun := time.Now()
 	events, err := t.ask(r)
@@ -72,19 +75,41 @@ func (t *traffic) one(rng *rand.Rand) {
 		t.gone.Add(1)
 	case err == nil:
 		t.whole.Add(1)
+	case errors.Is(err, errWrong):
+		t.wrong.Add(1)
+		t.note(fmt.Sprintf("%+v: %v", r, err))
 	case r.stream && events > 0 && t.cluster.died(begun, time.Now()):
 		t.cut.Add(1)
 	default:
 		t.lost.Add(1)
-		t.mu.Lock()
-		if t.first == "" {
-			t.first = fmt.Sprintf("%+v after %.2f s and %d events: %v", r, time.Since(begun).Seconds(), events, err)
-		}
-		t.mu.Unlock()
+		t.note(fmt.Sprintf("%+v after %.2f s and %d events: %v", r, time.Since(begun).Seconds(), events, err))
 	}
 }
 
-var errLeft = errors.New("the client left")
+// note keeps the first example of a fault.
+func (t *traffic) note(example string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.first == "" {
+		t.first = example
+	}
+}
+
+var (
+	errLeft  = errors.New("the client left")
+	errWrong = errors.New("another model or adapter served the request")
+)
+
+// judge returns errWrong if a worker served a request as MODEL:ADAPTER with another adapter than was asked for. Either
+// base model may serve, as each is an alias of the other.
+func judge(r request, served string) error {
+	model, adapter, _ := strings.Cut(served, ":")
+	if want := r.adapter; !slices.Contains(baseNames[:], model) ||
+		adapter != want && (adapter != "" || !slices.Contains(baseNames[:], want)) {
+		return fmt.Errorf("%w: %q", errWrong, served)
+	}
+	return nil
+}
 
 // ask sends a request. It returns the number of events of the reply, and an error if the reply is
 // not whole.
@@ -101,6 +126,7 @@ func (t *traffic) ask(r request) (events int, err error) {
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", fmt.Sprint("r", t.next.Add(1)))
 	if r.leaves && !r.stream {
 		time.AfterFunc(20*time.Millisecond, cancel)
 	}
@@ -122,6 +148,11 @@ func (t *traffic) ask(r request) (events int, err error) {
 	}
 	if !errors.Is(err, io.EOF) {
 		return events, leftOr(ctx, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		if err := judge(r, resp.Header.Get("X-Served")); err != nil {
+			return events, err
+		}
 	}
 	return events, complete(r, resp.StatusCode, text.Bytes())
 }
@@ -164,8 +195,9 @@ func (t *traffic) counts() string {
 }
 
 func (t *traffic) summary() string {
-	return fmt.Sprintf("requests: %d whole, %d whose clients left, %d streams cut by the death of their worker, %d lost",
-		t.whole.Load(), t.gone.Load(), t.cut.Load(), t.lost.Load())
+	return fmt.Sprintf("requests: %d whole, %d whose clients left, %d streams cut by the end of their worker, %d lost, "+
+		"%d served by another model or adapter", t.whole.Load(), t.gone.Load(), t.cut.Load(), t.lost.Load(),
+		t.wrong.Load())
 }
 
 func (t *traffic) example() string {

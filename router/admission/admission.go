@@ -152,7 +152,7 @@ func (a *admission) Refuse(r router.Request, v *router.View) (reason string, aft
 		k = min(int(r.Adapter), k)
 	}
 	b := bucket{max(0, a.buckets[k].spent-a.rate.Rate*(v.Now-a.buckets[k].at)), v.Now}
-	if a.rate.Rate > 0 && b.spent+1 > a.rate.Burst+1e-9 { // who comes at the very rate is not refused for a rounding
+	if a.rate.Rate > 0 && b.spent+1 > a.rate.Burst+1e-9 { // arrivals at exactly the limit pass in spite of rounding
 		return "over the rate limit of its adapter", (b.spent + 1 - a.rate.Burst) / a.rate.Rate
 	}
 	if reason, after = a.overload(r, v); reason == "" {
@@ -176,7 +176,7 @@ func (a *admission) Note(e router.Event) {
 	}
 }
 
-// overload says why no worker should have the request, "" if one should.
+// overload returns the reason to reject a request by load, "" if some worker can take it.
 func (a *admission) overload(r router.Request, v *router.View) (reason string, after float64) {
 	queue := math.MaxInt
 	if a.shed.Queue > 0 {
@@ -196,9 +196,8 @@ func (a *admission) overload(r router.Request, v *router.View) (reason string, a
 	return "", 0
 }
 
-// firstToken is when a request gets its first token, s from now: on the worker that
-// the policy would pick, or where that cannot be said on the best one. It is
-// infinite where no worker is usable, which is not for admission to say.
+// firstToken predicts the time to first token of a request, s: on the worker that the policy would pick, or on the best
+// worker if the policy has no Preview. It is infinite if no worker is usable: the router then reports that.
 func (a *admission) firstToken(r router.Request, v *router.View) float64 {
 	if a.policy != nil {
 		if j := a.policy.Preview(r, v); j != router.None {

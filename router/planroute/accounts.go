@@ -9,8 +9,8 @@ import (
 	"lorasim/trace"
 )
 
-// accounts are a router's own accounts of the workers: what it sent there, and how
-// requests ended. With them it estimates how long a request would wait there.
+// accounts are a router's own record of each worker: the requests sent there, and how they ended. The router estimates
+// from them how long a request would wait on the worker.
 type accounts struct {
 	workers  []router.Spec
 	adapters []trace.Adapter
@@ -30,16 +30,15 @@ func newAccounts(env router.Env) accounts {
 	return p
 }
 
-// backlog is what the router works out of a worker from what it sent there itself.
+// backlog is the router's estimate of one worker, from the requests that the router sent there.
 type backlog struct {
 	entered   float64 // s: when the requests sent there will have passed the front end
 	prefilled float64 // s: when the prompts sent there will have been computed
-	// The prompts sent while a prefill step is under way, until stepEnd, are computed together in the next one: so
-	// many tokens, in so much time, after that of their adapters' loads, s.
-	stepEnd float64
-	tokens  int64
-	compute float64
-	loads   float64
+	// Prompts sent while a prefill step is under way are computed together in the next step.
+	stepEnd float64      // s: end of the step under way
+	tokens  int64        // prompt tokens of the next step
+	compute float64      // time that these tokens take, s
+	loads   float64      // time of the loads of adapters before them, s
 	fetched float64      // s: when the adapters sent for will have come to host memory
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
@@ -51,14 +50,14 @@ func (p *accounts) finished(f router.Event) {
 	p.backlogs[f.Worker].exec.Add(f.Exec)
 }
 
-// need is the KV tokens that a worker would have to have for a request to run there
-// at once: engines reserve what it may generate.
+// need is the number of KV tokens that a worker must hold for a request to run at once: engines reserve the tokens that
+// the request may generate.
 func (l *backlog) need(r router.Request, kv int64, w *router.Worker) float64 {
 	return float64(kv+w.QueuedToks+int64(r.Prompt)) + max(float64(r.MaxNew), r.ExpectedOutput())
 }
 
-// room is the need that a worker can meet: its KV cache, or less where requests have
-// had to wait with less, for what is reserved for the running ones is not known.
+// room is the largest need that a worker can meet: the size of its KV cache, or less if requests had to wait with less.
+// The tokens reserved for running requests are unknown.
 func (l *backlog) room(w *router.Worker) float64 {
 	switch {
 	case w.KVCapacity == 0:
@@ -257,8 +256,8 @@ func (c *crowd) turns(slots int, waits bool) float64 {
 	return (1 + ahead) / max(c.freed, 1e-6)
 }
 
-// turnsOfNew is the same for an adapter without requests on a worker; blocks: a request whose adapter has no slot blocks
-// those behind it.
+// turnsOfNew is the same for an adapter without requests on a worker. blocks says that a request without an adapter
+// slot blocks the requests behind it.
 func (c *crowd) turnsOfNew(slots int, blocks bool) float64 {
 	switch {
 	case !blocks:
@@ -269,8 +268,8 @@ func (c *crowd) turnsOfNew(slots int, blocks bool) float64 {
 	return 0
 }
 
-// sent notes what a request brings to the worker that it goes to, of whose prompt the
-// worker computes so many tokens, and learns from what still waits there.
+// sent adds a request to the backlog of worker j, which computes prompt tokens of its prompt. It also corrects the
+// worker's room by the requests that still wait there.
 func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	w, l := &v.Workers[j], &p.backlogs[j]
 	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)

@@ -18,8 +18,8 @@ func keptPrefixes(env router.Env) *prefixindex.Index {
 	return x
 }
 
-// keptTokens is how many tokens of prompts are remembered for a worker whose KV cache's size is not known, the latest:
-// as many as by the other policies.
+// keptTokens is the number of latest prompt tokens that the index keeps for a worker with a KV cache of unknown size.
+// The other policies have the same limit.
 const keptTokens = 1 << 24
 
 // uncached is how many tokens of a prompt a worker has to compute: at least the last one.
@@ -30,9 +30,9 @@ func (p *planAndRoute) uncached(r *router.Request, j int, v *router.View) int32 
 	return max(r.Prompt-p.index.Match(r, v, j), 1)
 }
 
-// displaces is the prefill that later requests need because a request takes the place of kept prompts in a full KV
-// cache, s: a request with so many tokens to compute and to generate. The share of what it displaces that is asked for
-// again is taken to be the share of prompts that is found.
+// displaces is the time of the prefill, s, that later requests need because a request evicts kept prompts from a full
+// KV cache. The request has uncached prompt tokens to compute, and generates output tokens. Of the evicted tokens,
+// later requests are assumed to need the share that prompts find in the cache today.
 func (p *planAndRoute) displaces(uncached int32, output float64, j int, w *router.Worker) float64 {
 	if p.index == nil || w.KVCapacity <= 0 || !p.Env().Workers[j].PrefixCache {
 		return 0

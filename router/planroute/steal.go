@@ -69,13 +69,13 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	return moves
 }
 
-// manyWait bounds the requests that planning looks at, the first that wait on each
-// worker. Where as many wait no others are moved to: they would wait for minutes there
-// as well, and in overload all would go back and forth, each time to the end of a queue.
+// manyWait is the number of requests at the head of each worker's queue that planning looks at. Planning moves no
+// request to a worker with a queue of this length: the request would wait for minutes there, too, and in overload all
+// requests would move back and forth, each time to the end of a queue.
 const manyWait = 1024
 
-// stuck lists requests that wait for something else than prompts or weights, the
-// oldest first, and says on which workers there are such.
+// stuck lists the requests that wait for something other than prompts or weights, oldest first. busy marks the workers
+// that have such requests.
 func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, busy []bool) {
 	if p.Env().Moving == router.MoveNone || p.Env().Moving == "" {
 		return nil, nil

@@ -10,11 +10,10 @@ import (
 	"lorasim/router/place"
 )
 
-// rankGroup keeps adapters of like rank together, after LoRAServe: the largest
-// rank of a batch sets the price for all of it. Every interval it sorts the
-// adapters by rank, cuts them into as many runs of demand x cost, in proportion to
-// the workers' speeds, as there are workers, and gives the runs to the workers so that the fewest adapters
-// move. An adapter on a cut, or with more than a worker's share, is on several.
+// rankGroup keeps adapters of similar rank together, after LoRAServe: the largest rank of a batch sets the cost of the
+// whole batch. Every interval it sorts the adapters by rank and cuts them into one run for each worker, with equal
+// demand x cost in proportion to the workers' speeds. It assigns the runs to the workers so that the fewest adapters
+// move. An adapter on a cut, or with more than a worker's share, is placed on several workers.
 type rankGroup struct{ place.Placer }
 
 type rankGroupOptions struct{ intervalOption }

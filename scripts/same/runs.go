@@ -20,7 +20,7 @@ type run struct {
 }
 
 type step struct {
-	command string // in the spelling of the build before the redesign
+	command string // in the spelling of the build at commit cf01ed2e
 	flags   []setting
 	args    []string
 	stdout  string // file for standard output
@@ -136,6 +136,9 @@ func optionValues(o option) []string {
 // groups are the commands that have subcommands.
 var groups = []string{"trace", "sweep", "solve", "profile"}
 
+// subgroups are the subcommands that have subcommands.
+var subgroups = []string{"profile fit", "profile check"}
+
 var word = regexp.MustCompile(`^[a-z]+$`)
 
 // parse reads commands as a shell would: "COMMAND ARG... --FLAG VALUE... > FILE && COMMAND ...". A flag's value is
@@ -156,6 +159,10 @@ func parse(name, line string) run {
 		case s.command == "":
 			s.command = w
 			if slices.Contains(groups, w) && i+1 < len(words) && word.MatchString(words[i+1]) {
+				i++
+				s.command += " " + words[i]
+			}
+			if slices.Contains(subgroups, s.command) && i+1 < len(words) {
 				i++
 				s.command += " " + words[i]
 			}

@@ -17,7 +17,8 @@ func TestServingDefaults(t *testing.T) {
 		{"vllm-0.32", "h200", 8192, 1024}, {"vllm-0.23", "h100", 8192, 1024},
 		{"vllm-0.33", "a100-80gb", 2048, 256}, {"vllm-0.33:llm", "a100-80gb", 8192, 256},
 		{"vllm-0.33", "h100-64gb", 2048, 256}, {"vllm-0.33", "l40s", 2048, 256},
-		{"vllm-0.11", "h100", 8192, 1024}, {"vllm-0.11", "a100-40gb", 2048, 256}, {"vllm-0.11:llm", "h200", 16384, 1024},
+		{"vllm-0.11", "h100", 8192, 1024}, {"vllm-0.11", "a100-40gb", 2048, 256},
+		{"vllm-0.11:llm", "h200", 16384, 1024},
 		{"sglang-0.5.23", "rtx-4090", 4096, 2048}, {"sglang-0.5.23", "l40s", 4096, 2048},
 		{"sglang-0.5.23", "h100", 8192, 2048}, {"sglang-0.5.23", "h200", 8192, 3411}, // 873,292 KV tokens
 	} {
@@ -38,7 +39,9 @@ func TestServingDefaults(t *testing.T) {
 		if !vllm {
 			step = e.ChunkedPrefillSize
 		}
-		if step != c.step || e.MaxRunningRequests != c.seqs || e.Scheduler != s.Engine || e.AsyncScheduling != (vllm && !old) || e.NoReserveFullISL != old ||
+		if step != c.step || e.MaxRunningRequests != c.seqs || e.Scheduler != s.Engine ||
+			e.AsyncScheduling != (vllm && !old) ||
+			e.NoReserveFullISL != old ||
 			(e.PageSize == 16) != vllm || e.MaxLoraRank != 64 || vllm && e.VLLMVersion != s.Version {
 			t.Errorf("%s on %s: %+v, expected %d tokens a step and %d requests", c.engine, c.gpu, e, c.step, c.seqs)
 		}

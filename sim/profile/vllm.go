@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -24,3 +25,22 @@ func (e *Engine) vllmMinor() int {
 
 // VLLMAtLeast reports whether the rules of vLLM 0.minor or a later version apply.
 func (e *Engine) VLLMAtLeast(minor int) bool { return e.vllmMinor() >= minor }
+
+// Rules describes the scheduler, its version, and how it forms steps.
+func (e *Engine) Rules() string {
+	switch e.Scheduler {
+	case SchedulerVLLM:
+		how := "step by step"
+		if e.AsyncScheduling {
+			how = "asynchronous scheduling"
+		}
+		return fmt.Sprintf("vLLM 0.%d, %s, %d tokens a step", e.vllmMinor(), how, e.MaxNumBatchedTokens)
+	case SchedulerSGLang:
+		how := "no overlap schedule"
+		if e.OverlapSchedule {
+			how = "overlap schedule"
+		}
+		return fmt.Sprintf("sglang, %s, %d prompt tokens a step", how, e.ChunkedPrefillSize)
+	}
+	return e.Scheduler
+}

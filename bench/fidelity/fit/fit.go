@@ -63,6 +63,8 @@ type Result struct {
 	Loss, StartLoss float64
 	Evaluations     int // number of simulated or computed predictions; 0: least squares
 	Errors          stats.ErrorSummary
+	// Notes are sentences on what was assumed, and on the data that would determine more.
+	Notes []string
 
 	x []float64 // NaN: held
 }
@@ -75,8 +77,8 @@ type Param struct {
 	// Prior is the standard deviation of the logarithm of the value about Start, where it is known. A
 	// coefficient with a prior is never held. 0: that of the problem.
 	Prior float64
-	// Loose is the standard deviation of the logarithm of the value about Start, for a coefficient that is held if the
-	// data do not determine it. 0: that of the problem.
+	// Loose is the standard deviation of the logarithm of the value about Start, for a coefficient that is held if
+	// the data do not determine it. 0: that of the problem.
 	Loose float64
 }
 
@@ -97,10 +99,18 @@ type Estimate struct {
 	Physical bool
 }
 
+// interval returns the 95 % interval of the value, from RelStd.
+func (e *Estimate) interval() (low, high float64) {
+	factor := math.Exp(1.96 * e.RelStd)
+	return e.Value / factor, e.Value * factor
+}
+
 // MarshalJSON writes numbers that are not finite as null.
 func (e Estimate) MarshalJSON() ([]byte, error) {
+	low, high := e.interval()
 	return json.Marshal(map[string]any{"name": e.Name, "start": e.Start, "value": format.Number(e.Value),
-		"relative_error": format.Number(e.RelStd), "held": e.Held, "assumed": e.Assumed,
+		"relative_error": format.Number(e.RelStd), "low": format.Number(low), "high": format.Number(high),
+		"held": e.Held, "assumed": e.Assumed,
 		"at_bound": e.AtBound})
 }
 
@@ -142,14 +152,16 @@ func (f *Result) check() error {
 // WriteText prints the coefficients and the errors on held-out data.
 func (f *Result) WriteText(w io.Writer) error {
 	tw := format.Columns(w)
-	fmt.Fprintln(tw, "COEFFICIENT\tSTART\tVALUE\tSTANDARD ERROR\tNOTE")
+	fmt.Fprintln(tw, "COEFFICIENT\tSTART\tVALUE\t95 % INTERVAL\tSTANDARD ERROR\tNOTE")
 	for _, e := range f.Params {
 		value, std, note := fmt.Sprintf("%.4g", e.Value), fmt.Sprintf("%.1f %%", 100*e.RelStd), ""
+		low, high := e.interval()
+		interval := fmt.Sprintf("%.3g to %.3g", low, high)
 		switch {
 		case e.Held:
-			value, std, note = "-", "-", "not determined by the data, unchanged"
+			value, std, interval, note = "-", "-", "-", "not determined by the data, unchanged"
 		case math.IsNaN(e.RelStd):
-			std = "-"
+			std, interval = "-", "-"
 		case e.AtBound && e.Physical && e.Value < 1.01*e.Min:
 			note = "at the physical minimum of the GPU"
 		case e.AtBound:
@@ -158,7 +170,8 @@ func (f *Result) WriteText(w io.Writer) error {
 			note = "less by the data than by the start"
 		}
 		fmt.Fprintln(tw,
-			strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s", e.Name, e.Start, value, std, note), "\t"))
+			strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s\t%s", e.Name, e.Start, value, interval, std, note),
+				"\t"))
 	}
 	if f.Evaluations > 0 {
 		fmt.Fprintf(tw, "\ndeviation in units of the noise: %.2f before, %.2f after, %d evaluations\n",
@@ -173,7 +186,11 @@ func (f *Result) WriteText(w io.Writer) error {
 			fmt.Fprintf(tw, "%s\t%s\t%.1f %%\t%.1f %%\n", v.Runs, v.Metric, 100*v.MedianAbsError, 100*v.P90AbsError)
 		}
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil || len(f.Notes) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(f.Notes, "\n"))
+	return err
 }
 
 // MarshalJSON writes the numbers of WriteText as a JSON object.
@@ -181,6 +198,7 @@ func (f *Result) MarshalJSON() ([]byte, error) {
 	object := map[string]any{
 		"profile": f.Profile.Name, "coefficients": f.Params,
 		"unseen": append([]profile.Validation{}, f.Profile.Validation...),
+		"notes":  append([]string{}, f.Notes...),
 	}
 	if f.Evaluations > 0 {
 		object["start_deviation"], object["deviation"], object["evaluations"] = format.Number(f.StartLoss),

@@ -1,6 +1,8 @@
 package fit
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"lorasim/sim/profile"
@@ -43,4 +45,46 @@ func (run *replay) adapted() bool {
 		}
 	}
 	return false
+}
+
+// loraTraffic says which runs determine a coefficient of LoRA.
+var loraTraffic = map[string]string{
+	"lora.launch_ms":       "runs with adapters and runs of the base model alone",
+	"lora.csgmv_us":        "runs with adapters and runs of the base model alone",
+	"lora.triton_us":       "runs with adapters and runs of the base model alone, at several rates",
+	"lora.rank_us":         "runs with one adapter and runs with several adapters",
+	"lora.request_rank_us": "runs with adapters at several rates",
+	"lora.token_rank_ns":   "runs with adapters at several rates and prompt lengths",
+	"lora.prefill_factor":  "runs of long prompts, with and without adapters",
+}
+
+// loraNotes says what the fit knows of the costs of LoRA, and which traffic would tell the rest. adapted says
+// whether a request has an adapter.
+func (o *Options) loraNotes(fit *Result, adapted bool) (notes []string) {
+	names := loraCoefficients(&o.Start.Latency)
+	if o.Start.Latency.Law == profile.LawAdapters || len(names) == 0 {
+		return nil
+	}
+	if !adapted {
+		return []string{"LoRA: no request has an adapter, so the costs of LoRA are those of the start. " +
+			"Runs with adapters determine " + strings.Join(names, ", ") + "."}
+	}
+	var known []string
+	for _, name := range names {
+		i := slices.IndexFunc(fit.Params, func(e Estimate) bool { return e.Name == name })
+		switch {
+		case i < 0:
+		case fit.Params[i].Held:
+			notes = append(notes, fmt.Sprintf("LoRA: %s is that of the start (%.4g); %s determine it.", name,
+				fit.Params[i].Start, loraTraffic[name]))
+		default:
+			e := &fit.Params[i]
+			low, high := e.interval()
+			known = append(known, fmt.Sprintf("%s %.3g (95 %%: %.3g to %.3g)", name, e.Value, low, high))
+		}
+	}
+	if known != nil {
+		notes = append([]string{"LoRA: fitted " + strings.Join(known, ", ") + "."}, notes...)
+	}
+	return notes
 }

@@ -26,6 +26,8 @@ type RecordsOptions struct {
 	Holdout float64
 	// MaxConcurrency is the client's limit of requests in flight; 0: derived from the records.
 	MaxConcurrency int
+	// MemoryStated says that the size of the KV cache in Start is that of the server.
+	MemoryStated bool
 }
 
 // fitter fits knobs to runs.
@@ -72,7 +74,9 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	if err != nil {
 		return nil, err
 	}
+	defaultMemory, memory := o.memory(runs)
 	fitTo, defaults, far := o.method(runs)
+	defaults = slices.Concat(defaults, defaultMemory)
 	knobs, err := o.knobs(defaults, far)
 	if err != nil {
 		return nil, err
@@ -108,6 +112,7 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	}
 	fit.Profile.Validation = check.Summary(stats.SummarizeErrorsBy(errs)).Validation([]measured.Metric{e2e, ttft},
 		"held-out requests")
+	fit.Notes = slices.Concat(o.loraNotes(fit, slices.ContainsFunc(runs, (*replay).adapted)), memory(fit))
 	return fit.describe(o.Start, "%d per-request records", succeeded)
 }
 

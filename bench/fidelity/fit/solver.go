@@ -19,8 +19,8 @@ type problem struct {
 	// each divided by its measured standard deviation. Their number never changes. Coefficients
 	// that are NaN keep their values from before the fit.
 	Residuals func(ctx context.Context, x []float64) ([]float64, error)
-	// Prior is the standard deviation of the logarithm of every coefficient about its start. It
-	// limits coefficients that the data do not determine. 0: 1, a factor of e. [Param.Prior] and [Param.Loose] override it.
+	// Prior is the standard deviation of the logarithm of every coefficient about its start. It limits coefficients
+	// that the data do not determine. 0: 1, a factor of e. [Param.Prior] and [Param.Loose] override it.
 	Prior float64
 	// Evaluations limits the calls of Residuals in one attempt. Each held coefficient adds one
 	// attempt. 0: 60 for each coefficient.
@@ -61,8 +61,8 @@ func solve(ctx context.Context, p problem) (*Result, error) {
 		if math.IsNaN(fit.StartLoss) {
 			fit.StartLoss = s.loss(r)
 		}
-		u = s.gaussNewton(u, r)
-		j := s.jacobian(u)
+		u, r = s.gaussNewton(u, r)
+		j := s.sensitivity(u, r)
 		if s.err != nil {
 			return nil, s.err
 		}
@@ -72,16 +72,20 @@ func solve(ctx context.Context, p problem) (*Result, error) {
 			if len(s.active) == 1 {
 				return nil, fmt.Errorf("calibrate: the data determine none of the %d coefficients", len(p.Params))
 			}
-			fit.Params[s.active[worst]].RelStd = std[worst]
-			s.active = slices.Delete(s.active, worst, worst+1)
-			fit.Evaluations += s.evaluations
+			s.hold(fit, worst, std[worst])
 			continue
 		}
 		u = s.refine(u)
-		fit.Loss, fit.x = s.loss(s.residuals(u)), s.all(u)
+		r = s.residuals(u)
+		fit.Loss, fit.x = s.loss(r), s.all(u)
 		// Where the model fits worse than the measurement is uncertain, the residuals themselves
 		// measure the uncertainty of the coefficients.
-		std := s.standardErrors(s.jacobian(u), max(1, fit.Loss))
+		j = s.sensitivity(u, r)
+		if std, worst := s.leastDetermined(j); p.Coarse && std[worst] >= undetermined && len(s.active) > 1 {
+			s.hold(fit, worst, std[worst]) // the simplex has found another minimum
+			continue
+		}
+		std := s.standardErrors(j, max(1, fit.Loss))
 		for i, k := range s.active {
 			q, x := p.Params[k], fit.x[k]
 			fit.Params[k] = Estimate{Param: q, Value: x, RelStd: std[i], AtBound: x < q.Min*1.01 || x > q.Max/1.01,
@@ -92,9 +96,17 @@ func solve(ctx context.Context, p problem) (*Result, error) {
 	}
 }
 
+// hold ends an attempt: the next one begins without an active coefficient, which has a standard error.
+func (s *solver) hold(fit *Result, worst int, std float64) {
+	fit.Params[s.active[worst]].RelStd = std
+	s.active = slices.Delete(s.active, worst, worst+1)
+	fit.Evaluations += s.evaluations
+}
+
 // leastDetermined returns the standard errors of the active coefficients, and the index of the
-// largest among those that may be held: coefficients with a prior of their own are never held. Of several undetermined
-// loose ones it is the last: data that tell only their sum are put down to the first.
+// largest among those that may be held: coefficients with a prior of their own are never held. If it is a loose
+// one, the last of the loose ones is held instead, with its error: what the data tell of their sum is put down to the
+// first.
 func (s *solver) leastDetermined(j *mat.Dense) (std []float64, worst int) {
 	std = s.standardErrors(j, 1)
 	norm := func(i int) float64 { return mat.Norm(j.Slice(0, s.data, i, i+1), 2) }
@@ -106,12 +118,13 @@ func (s *solver) leastDetermined(j *mat.Dense) (std []float64, worst int) {
 			worst = i
 		}
 	}
-	if s.param(worst).Loose > 0 {
+	if most := std[worst]; s.param(worst).Loose > 0 {
 		for i := range std {
-			if s.param(i).Loose > 0 && std[i] >= undetermined {
+			if s.param(i).Loose > 0 {
 				worst = i
 			}
 		}
+		std[worst] = most
 	}
 	return std, worst
 }
@@ -170,7 +183,32 @@ func (s *solver) loss(r []float64) float64 {
 // jacobian returns the derivatives of the residuals by the logarithm of each coefficient, from
 // central differences.
 func (s *solver) jacobian(u []float64) *mat.Dense {
-	j := mat.NewDense(s.data+len(u), len(u), nil)
+	j, _ := s.derivatives(u, nil)
+	return j
+}
+
+// sensitivity returns the derivatives without what the jumps of a simulator add to them: a coefficient that changes
+// nothing but the jumps would seem to be known. r is the residuals at u. If they are smooth, the residuals on both
+// sides differ from r by about the same, with opposite signs. The rest measures the jumps, and shortens the column.
+func (s *solver) sensitivity(u, r []float64) *mat.Dense {
+	j, rest := s.derivatives(u, r)
+	if !s.p.Coarse {
+		return j
+	}
+	for i, square := range rest {
+		column := j.Slice(0, s.data, i, i+1).(*mat.Dense)
+		if norm := mat.Norm(column, 2); norm > 0 {
+			column.Scale(math.Sqrt(max(1-square/(norm*norm), 0)), column)
+		}
+	}
+	return j
+}
+
+// derivatives returns the derivatives by the logarithm of each coefficient. If r is not nil, rest has the expected
+// sum of squares in each column that comes from jumps: a jump of variance v in each residual adds 2 v to the square
+// of the difference of two, and 6 v to that of the second difference.
+func (s *solver) derivatives(u, r []float64) (j *mat.Dense, rest []float64) {
+	j, rest = mat.NewDense(s.data+len(u), len(u), nil), make([]float64, len(u))
 	for i := range u {
 		q, step := s.param(i), derivativeStep
 		if s.p.Coarse {
@@ -186,13 +224,18 @@ func (s *solver) jacobian(u []float64) *mat.Dense {
 		down, b := side(math.Exp(-step))
 		for k := range up {
 			j.Set(k, i, (up[k]-down[k])/(a-b))
+			if r != nil && k < s.data {
+				second := (up[k] - 2*r[k] + down[k]) / (a - b)
+				rest[i] += second * second / 3
+			}
 		}
 	}
-	return j
+	return j, rest
 }
 
-// gaussNewton makes damped Gauss-Newton steps until they no longer help.
-func (s *solver) gaussNewton(u, r []float64) []float64 {
+// gaussNewton makes damped Gauss-Newton steps until they no longer help. It returns the coordinates and their
+// residuals.
+func (s *solver) gaussNewton(u, r []float64) ([]float64, []float64) {
 	damping, n := 1e-2, len(u)
 	for range maxIterations {
 		if s.err != nil || s.evaluations+2*n+1 > s.p.Evaluations/2 && s.evaluations > 4*n {
@@ -214,7 +257,7 @@ func (s *solver) gaussNewton(u, r []float64) []float64 {
 			break
 		}
 	}
-	return u
+	return u, r
 }
 
 // step solves (J'J + damping diag(J'J)) d = -J'r for a change of the logarithms

@@ -117,10 +117,10 @@ func (run *Recording) describe() {
 	}
 }
 
-// begin returns the adapters that each worker held at the start. The first request of an adapter shows it: if its first
-// token came sooner than a load from disk takes, the adapter was in a GPU slot. If it came later though the worker was
-// idle, the adapter was on disk. Otherwise the request may have waited for other requests, and the adapter is taken to be
-// in host memory.
+// begin returns the adapters that each worker held at the start. The first request of an adapter shows it: if its
+// first token came sooner than a load from disk takes, the adapter was in a GPU slot. If it came later though the
+// worker was idle, the adapter was on disk. Otherwise the request may have waited for other requests, and the
+// adapter is taken to be in host memory.
 func (run *Recording) begin(costs *profile.Costs) []sim.Start {
 	list, seen := make([]sim.Start, run.Workers), map[[2]int32]bool{}
 	busy := make([]float64, run.Workers) // the latest end of the requests so far

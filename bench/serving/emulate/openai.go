@@ -96,19 +96,20 @@ func (q *completionRequest) prompts() ([][]int32, error) {
 
 const defaultMaxTokens = 16 // OpenAI's
 
-// budget returns the tokens that a request asks for, and the name of the parameter. all is what null stands for.
-func (q *completionRequest) budget(all int) (string, int, error) {
+// budget returns the number of tokens that a request asks for, and the name of the parameter. unlimited is the number
+// if the parameter is null.
+func (q *completionRequest) budget(unlimited int) (string, int, error) {
 	if q.MaxCompletionTokens != nil {
 		return "max_completion_tokens", *q.MaxCompletionTokens, nil
 	}
 	n := defaultMaxTokens
 	if q.Messages != nil {
-		n = all
+		n = unlimited
 	}
 	switch q.MaxTokens.Kind() {
 	case 0:
 	case 'n':
-		n = all
+		n = unlimited
 	default:
 		if err := json.Unmarshal(q.MaxTokens, &n); err != nil {
 			return "max_tokens", 0, errBody{err, "max_tokens"}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"mime"
@@ -153,6 +154,9 @@ func (p *FleetPicker) Pick(ctx context.Context, a *Ask) (Ticket, *Refusal) {
 	case body != nil && s.Model != "":
 		t.respell(body)
 	}
+	if s.Model != "" {
+		t.expect(a.Path)
+	}
 	return t, nil
 }
 
@@ -211,7 +215,7 @@ type visit string
 
 func (v visit) Endpoint() string          { return string(v) }
 func (visit) Body() ([]byte, [2]string)   { return nil, [2]string{} }
-func (visit) Piece([]byte)                {}
+func (visit) Piece([]byte) error          { return nil }
 func (visit) Busy(string)                 {}
 func (visit) Left(status int, whole bool) {}
 
@@ -224,6 +228,8 @@ type ticket struct {
 	name    string        // of the model, by the client
 	model   string        // for the server
 	sent    []byte        // the body for the server; nil: as it came
+	names   httpapi.ModelNames
+	aborts  httpapi.AbortMark
 	prompt  int32
 	begun   time.Time
 	tokens  int
@@ -346,8 +352,62 @@ func (t *ticket) adapter() string {
 
 var dataMark, doneMark = []byte("data:"), []byte("[DONE]")
 
+// errAborted and errModel end a response that the client must not take for the reply to its request.
+var (
+	errAborted = errors.New("the worker aborted the request")
+	errModel   = errors.New("the worker answered with another model")
+)
+
+// check returns an error if a piece of the response shows that another model answers, or that the request was aborted.
+// Envoy cannot send the request again.
+func (t *ticket) check(body []byte) (err error) {
+	requests := t.p.Fleet.Requests
+	defer func() {
+		if err != nil {
+			requests.Doubt(&t.fr)
+			requests.Failed(&t.fr, t.w, err)
+		}
+	}()
+	if t.aborts.In(body) >= 0 {
+		return errAborted
+	}
+	if t.tokens > 0 {
+		return nil
+	}
+	if i := bytes.IndexByte(body, '{'); i >= 0 {
+		body = body[i:]
+	}
+	if other := t.names.Contradicted(body); other != "" {
+		if t.fr.Adapter != trace.BaseModel {
+			t.p.Fleet.LoRAs.Forget(t.w, t.fr.Adapter)
+		}
+		return fmt.Errorf("%w: %q, asked for %q", errModel, other, t.names.Sent)
+	}
+	return nil
+}
+
+// expect notes by which names the worker may call the model in its response, and how an aborted one looks.
+func (t *ticket) expect(path string) {
+	t.aborts = httpapi.AbortMarkOf(t.process.API, path, t.fr.Streams)
+	if path == "/generate" || strings.HasSuffix(path, "render") {
+		return
+	}
+	reads := t.name
+	if t.sent != nil {
+		reads = t.model
+	}
+	t.names = httpapi.ModelNames{Sent: reads, Asked: t.name, More: []string{t.process.Model, t.process.Root}}
+	if t.fr.Adapter != trace.BaseModel {
+		name := t.adapter()
+		t.names.More = []string{name, t.process.Model + ":" + name}
+	}
+}
+
 // Piece implements Ticket. An event of a stream counts as a token, and so does a piece without one.
-func (t *ticket) Piece(body []byte) {
+func (t *ticket) Piece(body []byte) error {
+	if err := t.check(body); err != nil {
+		return err
+	}
 	n := max(bytes.Count(body, dataMark), 1)
 	if t.tokens == 0 {
 		t.first = time.Now()
@@ -359,6 +419,7 @@ func (t *ticket) Piece(body []byte) {
 	t.tokens += n
 	t.stated.Note(body)
 	t.done = bytes.Contains(body[max(len(body)-2*len(doneMark), 0):], doneMark)
+	return nil
 }
 
 // output returns the number of tokens generated: the server's count, else the number of events of the stream; -1:

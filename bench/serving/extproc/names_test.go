@@ -185,3 +185,34 @@ func TestBaseAlias(t *testing.T) {
 		t.Errorf("response %s, expected the client's model", a.Body)
 	}
 }
+
+// A response that names another model than the request, or that vLLM has aborted, does not reach the client: the
+// picker ends its stream, so that Envoy resets the response.
+func TestResponseThatMustNotPass(t *testing.T) {
+	for _, x := range []struct {
+		api          httpapi.Kind
+		model, piece string
+		ends         bool
+	}{
+		{httpapi.VLLM, "b", `{"model":"b","choices":[{"finish_reason":"length"}]}`, false},
+		{httpapi.VLLM, "b", `{"model":"base","choices":[{"finish_reason":"length"}]}`, true},
+		{httpapi.VLLM, "base", `{"model":"b","choices":[{"finish_reason":"length"}]}`, true},
+		{httpapi.VLLM, "b", "data: {\"model\":\"base\",\"choices\":[]}\n\n", true},
+		{httpapi.VLLM, "b", `{"model":"b","choices":[{"finish_reason":"abort"}]}`, true},
+		{httpapi.SGLang, "b", `{"model":"base:b","choices":[{"finish_reason":"abort"}]}`, false},
+		{httpapi.SGLang, "b", `{"model":"b","choices":[]}`, false},
+		{httpapi.SGLang, "b", `{"model":"base","choices":[]}`, true},
+	} {
+		f := workersOf(t, "least-loaded", x.api)
+		c := dial(t, client(t), serve(t, pickerOf(f)), processPath)
+		picked(t, c, "/v1/completions", "application/json", fmt.Sprintf(`{"model":%q,"prompt":"x"}`, x.model))
+		c.send(headersOf(responseHeaders, false, header{":status", "200"}))
+		c.receive()
+		c.send(bodyOf(responseBody, x.piece, true))
+		if ends := c.receive() == nil; ends != x.ends || ends && c.resp.Trailer.Get("Grpc-Status") == "0" {
+			t.Errorf("%s, %s: %s: the stream ends: %t, %v", x.api, x.model, x.piece, ends, c.resp.Trailer)
+		}
+		c.in.Close()
+		eventually(t, "the request leaves", func() bool { return inFlight(f) == 0 })
+	}
+}

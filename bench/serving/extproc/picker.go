@@ -29,8 +29,9 @@ type Ticket interface {
 	// Body returns the body for the server; nil: the client's body, unchanged. It also returns the name of the model
 	// in the server's response, and the name that the client used.
 	Body() (body []byte, model [2]string)
-	// Piece notes a piece of the body of a response with status 2xx. The piece is valid only during the call.
-	Piece(body []byte)
+	// Piece notes a piece of the body of a response with status 2xx. The piece is valid only during the call. An error
+	// says that the client must not get it.
+	Piece(body []byte) error
 	// Busy notes that the server answered with status 429 or 503, and the value of its header Retry-After, "": none.
 	Busy(retryAfter string)
 	// Left notes the end of the request. If complete is true, the server's response with the given status is complete.

@@ -208,7 +208,9 @@ func (st *stream) takeResponse(m *message) error {
 // takePiece passes on a piece of the response.
 func (st *stream) takePiece(m *message) error {
 	if len(m.body) > 0 && st.ticket != nil && st.status/100 == 2 {
-		st.ticket.Piece(m.body)
+		if err := st.ticket.Piece(m.body); err != nil { // which makes Envoy reset the response
+			return err
+		}
 	}
 	st.over = st.over || m.end
 	body := m.body

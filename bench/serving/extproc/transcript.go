@@ -166,7 +166,7 @@ func (p *fixed) Pick(_ context.Context, a *Ask) (Ticket, *Refusal) {
 
 func (t *fixedTicket) Endpoint() string          { return cmp.Or(t.p.endpoint, "10.0.0.1:8000") }
 func (t *fixedTicket) Body() ([]byte, [2]string) { return t.body, t.model }
-func (t *fixedTicket) Piece([]byte)              { t.p.tokens++ }
+func (t *fixedTicket) Piece([]byte) error        { t.p.tokens++; return nil }
 func (t *fixedTicket) Busy(string)               {}
 func (t *fixedTicket) Left(int, bool)            { t.p.left++ }
 

@@ -143,8 +143,8 @@ func (w *Worker) models() string {
 	fmt.Fprintf(&b, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":%q,"root":%[1]q,"parent":null,"max_model_len":32768}`,
 		w.cfg.Model, w.cfg.API)
 	for _, name := range w.Held() {
-		fmt.Fprintf(&b, `,{"id":%q,"object":"model","owned_by":%q,"root":%q,"parent":%q}`, name, w.cfg.API, w.cfg.Root+name,
-			w.cfg.Model)
+		fmt.Fprintf(&b, `,{"id":%q,"object":"model","owned_by":%q,"root":%q,"parent":%q}`, name, w.cfg.API,
+			w.cfg.Root+name, w.cfg.Model)
 	}
 	return b.String() + "]}"
 }

@@ -9,7 +9,8 @@ import (
 	"lorasim/trace"
 )
 
-// discovery finds out who the workers are and which adapters they hold, and adds unknown adapters to the fleet.
+// discovery finds out the identity of the workers and the adapters that they hold. It adds unknown adapters to the
+// fleet.
 type discovery struct {
 	cfg     *Config
 	table   *table

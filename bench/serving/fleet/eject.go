@@ -109,7 +109,7 @@ func (o *outliers) inherit(was *outliers, same bool) {
 	o.ejections = was.ejections
 	if same {
 		o.host, o.restarted = was.host, was.restarted
-		o.running = 0 // its requests are those of the former process
+		o.running = 0 // the requests in flight run on the former process, not on this one
 		o.publish()
 	}
 }

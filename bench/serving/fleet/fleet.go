@@ -183,8 +183,8 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Begin is Start, but returns while the adapters are still loaded: as soon as each worker has been asked once who it
-// is. A worker serves from its answer on.
+// Begin is Start, but returns while the adapters are still loaded: as soon as each worker has been asked once for its
+// identity. A worker gets requests from its answer on.
 func (f *Fleet) Begin(ctx context.Context) error {
 	for _, k := range f.identify(ctx) {
 		f.prober.equipLater(k)
@@ -192,8 +192,8 @@ func (f *Fleet) Begin(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// identify asks all workers who they are, and returns those that answer. All tell their base models before any of them
-// gets an adapter.
+// identify asks all workers for their identity, and returns those that answer. It knows the base models of all workers
+// before it loads an adapter on one of them.
 func (f *Fleet) identify(ctx context.Context) (up []*worker) {
 	if f.cfg.Extend != nil {
 		f.discovery.all(ctx)

@@ -111,7 +111,7 @@ func (p *prober) missing(k *worker) (list []int32) {
 	return list
 }
 
-// probe reads a worker's load and health, and asks it who it is. It registers a worker again that was down.
+// probe reads a worker's load, health and identity. It registers a worker again that was down.
 func (p *prober) probe(ctx context.Context, k *worker) {
 	p.table.mu.Lock()
 	known, own := k.health.known, len(k.books.requests)

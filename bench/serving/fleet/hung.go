@@ -122,7 +122,8 @@ func (h *hangDetector) answered(k *worker) {
 	k.replies.hungFrom, k.replies.shutFrom = time.Time{}, time.Time{}
 }
 
-// former returns the process whose place a worker has taken, while it has requests or follows one that has; else nil.
+// former returns the process that a worker has replaced, as long as that process, or one before it, has requests; else
+// nil.
 func (h *hangDetector) former(k *worker) *worker {
 	defer h.table.lock()()
 	if was := k.former; was != nil && len(was.books.requests) == 0 && was.former == nil {

@@ -13,17 +13,18 @@ import (
 	"lorasim/bench/serving/httpapi"
 )
 
-// Who answers at a worker's URL is not certain for ever. The process restarts, perhaps with another base model; a
-// rolling update replaces it; another engine, or a placeholder, takes the address. The fleet therefore asks again: at
-// each probe, when a connection to the worker is new, and when a reply contradicts what is known. A worker whose answer
-// differs is another worker: all that was learned of the former one is dropped (see [membership.renew]).
+// The process at a worker's URL may change. The process restarts, perhaps with another base model; a rolling update
+// replaces it; another engine, or a placeholder, takes the address. The fleet therefore asks again: at each probe, when
+// a connection to the worker is new, and when a reply contradicts the known information. If the answer has another
+// version, base model or limit, the fleet counts the process as a new worker and drops what it learned of the former
+// one (see [membership.renew]).
 
 // ErrChanged means that a worker has changed since a request was routed to it: another process answers at its URL, or
 // it has lost the request's adapter. The request has not been sent, and must be routed again.
 var ErrChanged = errors.New("the worker has changed")
 
-// other returns how the information of a worker differs from an earlier one in what no process changes; "": in nothing.
-// What either of them does not tell is no difference.
+// other lists the fields that no running process changes and that two answers of a worker state differently; "": none.
+// A field that one of the answers lacks is no difference.
 func (in *Info) other(now *Info) string {
 	var list []string
 	differ := func(what, was, is string) {
@@ -94,7 +95,7 @@ func (d *discovery) identified(k *worker, in Info, listed []model, unlisted, unr
 	return k, nil
 }
 
-// know notes who a worker is and which adapters it holds. Called with mu held.
+// know notes the identity of a worker, and the adapters that it holds. Called with mu held.
 func (d *discovery) know(k *worker, in Info, listed []model) {
 	k.api.Store(in.API)
 	h := &k.health
@@ -106,8 +107,9 @@ func (d *discovery) know(k *worker, in Info, listed []model) {
 	d.enter(k, listed)
 }
 
-// ask asks a worker again who it is, and which adapters it holds. The error is ErrChanged if another process answers,
-// which has the place of k then. If all is true, the answer is compared in full.
+// ask asks a worker again for its identity and its adapters. If another process answers, that process takes the place
+// of k, and the error is ErrChanged. If all is true, ask compares the whole answer, not only the entry of the base
+// model.
 func (d *discovery) ask(ctx context.Context, k *worker, all bool) error {
 	return d.inquire(ctx, k, all, func([]model) bool { return true })
 }
@@ -125,7 +127,7 @@ func (d *discovery) inquire(ctx context.Context, k *worker, all bool, counts fun
 	if all {
 		entry = model{}
 	}
-	in, listed, err := k.who(ctx, known, entry)
+	in, listed, err := k.identity(ctx, known, entry)
 	if err != nil && !errors.Is(err, errTooLong) {
 		return err
 	}
@@ -155,10 +157,10 @@ func (d *discovery) inquire(ctx context.Context, k *worker, all bool, counts fun
 	return nil
 }
 
-// who asks a worker who it is. known is what it told before, and entry the entry of its base model then. A worker that
-// is the same, as far as its list of models shows, is asked no more; another one tells all. If the list is too long to
-// be read, the error is errTooLong, and the information is valid.
-func (e *engine) who(ctx context.Context, known Info, entry model) (in Info, listed []model, err error) {
+// identity asks a worker for its list of models, and compares the entry of the base model with entry, its earlier one.
+// If they are equal, identity returns the earlier information, known. Else it asks the worker for everything. If the
+// list is too long to be read, the error is errTooLong, and the information is valid.
+func (e *engine) identity(ctx context.Context, known Info, entry model) (in Info, listed []model, err error) {
 	listed, err = e.models(ctx)
 	if err != nil && !errors.Is(err, errTooLong) {
 		return in, nil, err

@@ -9,9 +9,9 @@ import (
 	"lorasim/trace"
 )
 
-// inquirer asks workers who they are when a connection to one is new: another process may have taken the address since
-// the latest probe. An answer counts for all connections that were opened before the question, because a process that
-// has ended does not come back.
+// inquirer asks a worker for its identity when a connection to it is new: another process may have taken the address
+// since the latest probe. An answer holds for all connections that were opened before the question, because a process
+// that has ended does not come back.
 type inquirer struct {
 	cfg       *Config
 	tasks     *tasks
@@ -19,7 +19,8 @@ type inquirer struct {
 	discovery *discovery
 
 	mu sync.Mutex
-	// next has the inquiries that have not begun, at most one for each worker. Who waits for an answer joins it.
+	// next has the inquiries that have not begun, at most one for each worker. Requests that wait for an
+	// answer share it.
 	// Invariant: each has a goroutine, which begins it once asked[k], the one before, has ended.
 	next  map[*worker]*inquiry
 	asked map[*worker]*inquiry // those that have begun
@@ -31,8 +32,8 @@ type inquiry struct {
 	err  error         // valid then
 }
 
-// confirm returns nil if the worker says, from now on, that it is the process that the fleet knows. An answer that does
-// not say who the worker is, such as status 404, is no objection: what starts to serve a model can tell which.
+// confirm returns nil if the worker says, from now on, that it is the process that the fleet knows. An answer without
+// an identity, such as status 404, is no error: a process that serves a model can name the model.
 func (q *inquirer) confirm(ctx context.Context, k *worker) error {
 	if !q.table.met(k) {
 		return nil // there is nothing to compare with
@@ -79,7 +80,7 @@ func (q *inquirer) run(k *worker, n *inquiry) {
 	close(n.done)
 }
 
-// silent reports whether an error is an answer that does not say who the worker is.
+// silent reports whether an error is an answer without an identity.
 func silent(err error) bool {
 	_, status := errors.AsType[*statusError](err)
 	_, form := errors.AsType[*formError](err)
@@ -106,8 +107,8 @@ func (q *Requests) Process(r *Request) (p Process, err error) {
 	return Process{k.id, k.health.info}, nil
 }
 
-// Confirm asks the worker on which a request is booked who it is, for a new connection to it. The errors are those of
-// [Requests.Process]; or the worker does not answer.
+// Confirm asks the worker on which a request is booked for its identity, for a new connection to the worker. The errors
+// are those of [Requests.Process]; or the worker does not answer.
 func (q *Requests) Confirm(ctx context.Context, r *Request) error {
 	if err := q.inquirer.confirm(ctx, r.on); err != nil {
 		return err

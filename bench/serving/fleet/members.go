@@ -60,7 +60,7 @@ func (f *Fleet) Add(ctx context.Context, host string) (int, error) {
 	if w, stays, err := m.present(host); err != nil || stays {
 		return w, err
 	}
-	in, _ := m.ask(ctx, host) // what it has not told, it tells when it is identified
+	in, _ := m.ask(ctx, host) // unknown fields are read again when the worker is identified
 	k, err := m.enter(host, in)
 	if err != nil {
 		return 0, err
@@ -224,7 +224,7 @@ func (t *table) present(k *worker) *worker {
 	return k
 }
 
-// met reports whether a worker has told who it is.
+// met reports whether the identity of a worker is known.
 func (t *table) met(k *worker) bool {
 	defer t.lock()()
 	return k.health.met

@@ -30,7 +30,7 @@ type worker struct {
 	gone    bool
 	cause   error // why it is gone
 	heir    *worker
-	former  *worker                // whose heir it is, while that has requests; nil: none
+	former  *worker                // the process before this one in the slot, while it has requests; nil: none
 	leaving bool                   // it leaves when its last request has ended
 	drained bool                   // an operator drains it
 	unprobe func()                 // ends its probes; nil: they have not begun

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+
+	"lorasim/bench/serving/httpapi"
 )
 
 // verdict is what an event of a stream is worth to the client.
@@ -121,12 +123,14 @@ func abortOf(finish json.RawMessage) (status int, text string) {
 	return f.Status, f.Message
 }
 
+var deltaAborted = httpapi.AbortMarkOf(httpapi.VLLM, "/messages", false)
+
 // judgeType judges an event by its type.
 func (e *eventFields) judgeType() verdict {
 	silent := false
 	switch e.Type {
 	case "message_delta":
-		if (abortMark{"", `"stop_reason"`, "null"}).in(e.Delta) >= 0 {
+		if deltaAborted.In(e.Delta) >= 0 {
 			return aborted
 		}
 	case "message_start", "ping", "message-start", "content-start", "content_block_stop", "response.created",
@@ -158,7 +162,7 @@ type eventLines struct {
 	at       int      // where the next line begins
 	comments [][2]int // where comments stand
 	data     []byte   // of the latest event
-	names    modelNames
+	names    httpapi.ModelNames
 	other    string // the name of another model in the latest event; "": there is none
 }
 
@@ -189,7 +193,7 @@ func (l *eventLines) line(line []byte, from int) verdict {
 	}
 	if data, ok := bytes.CutPrefix(line, dataMark); ok {
 		l.data = bytes.TrimSpace(data)
-		if l.other = l.names.contradicted(l.data); l.other != "" {
+		if l.other = l.names.Contradicted(l.data); l.other != "" {
 			return foreign
 		}
 		return judge(l.data)
@@ -199,7 +203,7 @@ func (l *eventLines) line(line []byte, from int) verdict {
 	case "", "event", "id", "retry", "data":
 		return empty
 	}
-	if l.other = l.names.contradicted(line); l.other != "" {
+	if l.other = l.names.Contradicted(line); l.other != "" {
 		return foreign
 	}
 	return content // no stream of events

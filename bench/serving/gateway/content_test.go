@@ -117,37 +117,6 @@ func TestTakeComments(t *testing.T) {
 	}
 }
 
-// The name of the model stands in the reply, or in the object that an event carries. What is deeper is no name.
-func TestContradicted(t *testing.T) {
-	n := modelNames{sent: "base:a", asked: "a", more: []string{`b"c`}}
-	for reply, want := range map[string]string{
-		`{"id":"x","model":"base:a","choices":[]}`: "",
-		`{"model" : "a"}`:                          "",
-		`{"model":"b\"c"}`:                         "",
-		`{"model":"base"}`:                         "base",
-		`{"model":"base:ab"}`:                      "base:ab",
-		`{"model": null}`:                          "",
-		`{"model": {"model": "x"}}`:                "",
-		`{"message":"model","model":"x"}`:          "x",
-		`{"type":"message_start","message":{"id":"1","model":"base"}}`: "base",
-		`{"type":"response.created","response":{"model":"base"}}`:      "base",
-		`{"choices":[{"message":{"model":"x"}}],"model":"a"}`:          "",
-		`{"text":"\"model\":\"x\""}`:                                   "",
-		`{"object":"list","model":"base","data":[1,2`:                  "base",
-		`{"data":[{"model":"x"},`:                                      "",
-		`[{"model":"x"}]`:                                              "",
-		`"model"`:                                                      "",
-		"":                                                             "",
-	} {
-		if got := n.contradicted([]byte(reply)); got != want {
-			t.Errorf("%s: %q, expected %q", reply, got, want)
-		}
-		if got := (&modelNames{}).contradicted([]byte(reply)); got != "" {
-			t.Errorf("%s: %q without an expectation", reply, got)
-		}
-	}
-}
-
 func BenchmarkJudge(b *testing.B) {
 	for _, data := range []string{verdicts[0].data, verdicts[4].data, verdicts[17].data} {
 		b.Run(data[:20], func(b *testing.B) {

@@ -121,7 +121,7 @@ func (a *answer) holdStart(resp *http.Response, final bool) (f *fault, err error
 			return f, nil
 		case v == foreign:
 			return a.otherModel(lines.other), nil
-		case a.aborts.value != "" && (v == aborted || v == ended && a.form == tokenForm):
+		case !a.aborts.None() && (v == aborted || v == ended && a.form == tokenForm):
 			return a.aborted(v == aborted), nil
 		case v != empty:
 			passed = true

@@ -181,3 +181,20 @@ func TestAdaptersOnDemand(t *testing.T) {
 		}
 	})
 }
+
+// A worker that serves the base model in place of an adapter says so in its replies: the requests go to the other
+// worker.
+func TestBaseModelInPlaceOfAdapter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, whole := range []bool{false, true} {
+			wl := workload(60, 2, 0.02)
+			out := liveRun{cluster: startWorkers(t, faults{API: httpapi.VLLM, Generate: "base-model", Loaded: 2},
+				faults{API: httpapi.VLLM, Loaded: 2}), wl: wl, backend: VLLM,
+				set: func(c *Config) { c.NoStream = whole }}.run(context.Background(), t)
+			if ok := out.check(t, wl); ok != 60 || out.stats.MaybeExecuted == 0 { // executed by the base model
+				t.Errorf("whole replies %t: %d of 60 succeeded with %d retries: %v", whole, ok, out.stats.Retries,
+					out.reasons())
+			}
+		}
+	})
+}

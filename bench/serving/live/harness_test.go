@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -37,7 +38,8 @@ type faults struct {
 	API          httpapi.Kind
 	StreamOutput bool
 	// Generate is what happens to requests: "500", "truncate", "garbage",
-	// "error-event", "slow", each after a few events where that makes sense.
+	// "error-event", "slow", each after a few events where that makes sense; or
+	// "base-model": the base model serves requests for adapters of completions.
 	Generate string
 	// Admin calls that fail with status 500, by path.
 	Fail []string
@@ -107,11 +109,15 @@ func (f faults) wrap(next http.Handler, die func()) http.Handler {
 		if f.DieOn == r.URL.Path {
 			die()
 		}
-		if r.URL.Path != "/generate" {
+		if r.URL.Path != "/generate" && f.Generate != "base-model" {
 			next.ServeHTTP(rw, r)
 			return
 		}
 		body, _ := io.ReadAll(r.Body)
+		if f.Generate == "base-model" && r.URL.Path == "/v1/completions" {
+			body = adapterModel.ReplaceAll(body, []byte(`"model": "test"`))
+			r.ContentLength = int64(len(body))
+		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		if f.DieOn == "resumed" {
 			var g struct {
@@ -124,6 +130,8 @@ func (f faults) wrap(next http.Handler, die func()) http.Handler {
 		f.generate(next, rw, r)
 	})
 }
+
+var adapterModel = regexp.MustCompile(`"model": "lora\d+"`)
 
 // generate serves a request with the faults of requests.
 func (f faults) generate(next http.Handler, rw http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 
 	"lorasim/bench/serving/fleet"
 	"lorasim/sim/record"
+	"lorasim/trace"
 )
 
 // outcome is how an attempt ended.
@@ -161,6 +162,11 @@ func (a *attempt) read(body io.Reader) outcome {
 			return a.cutOff(err)
 		}
 		j.last = e.at
+		if events == 0 {
+			if other := a.names.Contradicted(data); other != "" {
+				return a.otherModel(other)
+			}
+		}
 		p, err := e.parse(c.cfg.Backend, data)
 		switch {
 		case err != nil:
@@ -183,6 +189,19 @@ func (a *attempt) read(body io.Reader) outcome {
 			return a.ended()
 		}
 	}
+}
+
+// otherModel judges a reply that names another model than the request: another process answers there, or the worker
+// has served the base model in place of the adapter.
+func (a *attempt) otherModel(name string) outcome {
+	requests := a.c.cfg.Fleet.Requests
+	requests.Doubt(&a.j.fr)
+	if k := a.j.req.Adapter; k != trace.BaseModel {
+		a.c.cfg.Fleet.LoRAs.Forget(a.w, k)
+	}
+	err := fmt.Errorf("a reply of model %q, asked for %q", name, a.names.Sent)
+	requests.Failed(&a.j.fr, a.w, err)
+	return outcome{kind: again, reason: "the worker answered with another model", lost: true}
 }
 
 // ended judges a reply that has ended, and notifies the fleet if it is incomplete.

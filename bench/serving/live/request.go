@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/wire"
 	"lorasim/router"
 	"lorasim/sim/record"
@@ -68,12 +69,13 @@ type attempt struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	asked      int         // tokens that the reply may have
-	before     int         // tokens that earlier attempts brought
-	textBefore int         // bytes of text of theirs
-	finish     string      // the finish reason, "" before
-	any        bool        // some bytes have come
-	timer      *time.Timer // of the time limit that runs; nil: none
+	names      httpapi.ModelNames // in the reply
+	asked      int                // tokens that the reply may have
+	before     int                // tokens that earlier attempts brought
+	textBefore int                // bytes of text of theirs
+	finish     string             // the finish reason, "" before
+	any        bool               // some bytes have come
+	timer      *time.Timer        // of the time limit that runs; nil: none
 }
 
 func (c *client) newJob(r trace.Request) *job {
@@ -280,6 +282,12 @@ func (a *attempt) post() (*http.Response, error) {
 	process, err := c.cfg.Fleet.Requests.Process(&j.fr)
 	if err != nil {
 		return nil, wire.NotSent(err)
+	}
+	if c.cfg.Backend != SGLang {
+		a.names = httpapi.ModelNames{Sent: c.cfg.Backend.model(&p), Asked: p.adapter}
+		if p.adapter == "" {
+			a.names.Asked = process.Model // vLLM answers by its first name, whichever was asked for
+		}
 	}
 	r := c.targets[a.w].WithContext(wire.For(a.ctx, &wire.Process{ID: process.ID,
 		Confirm: func(ctx context.Context) error { return c.cfg.Fleet.Requests.Confirm(ctx, &j.fr) }}))

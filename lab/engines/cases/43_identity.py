@@ -112,26 +112,31 @@ def rolling(t):
 
 
 def swapped(t):
-    """The engine behind a URL becomes the other one, with the same name of the base model: adapters are still adapters."""
+    """The engine behind a URL becomes the other one, and then itself again, with the same name of the base model: adapters are still adapters."""
     first = t.workers[0]
     t.workers[1].stop()
     name = json.loads(call(first.url + "/v1/models")[1])["data"][0]["id"]
     other = Worker(t.setup, OTHER[t.engine], 0, flags=named(name))
-    try:
-        with t.gateway("swapped", urls=first.url, adapters=2) as g:
-            before = ask(g, "lora0")
-            first.stop()
-            other.start()
-            with Steady(g, "lora0") as s:
-                other.ready(900)
-                wait_for("lora0 to be served again", lambda: ask(g, "lora0")[0] == "whole", 120)
-                time.sleep(3)
-            base = ask(g, name)
+    with t.gateway("swapped", urls=first.url, adapters=2) as g:
+        before = ask(g, "lora0")
+        for was, now in ((first, other), (other, first)):
+            was.stop()
+            now.start()
+            try:
+                with Steady(g, "lora0") as s:
+                    now.ready(900)
+                    begun = time.monotonic()
+                    wait_for("lora0 to be served again", lambda: ask(g, "lora0")[0] == "whole", 120)
+                    took = time.monotonic() - begun
+                    time.sleep(3)
+            except Exception:
+                now.stop()
+                raise
             texts = collections.Counter(text for _, _, end, text in s.ends if end == "whole")
-            t.fact("swapped", f"{s.count('lora0')}; {texts[base[1]]} with the base model's text, {sum(v for k, v in texts.items() if k == before[1])} with the adapter's")
-            t.expect(f"swapped: adapter's text, not {texts}", texts and set(texts) == {before[1]} and base[1] != before[1])
-    finally:
-        other.stop()
+            t.fact(f"to {now.engine}", f"{s.count('lora0')}, {texts[before[1]]} with the adapter's text, {sum(texts.values()) - texts[before[1]]} with another; served again {took:.1f} s after the start")
+            t.expect(f"swapped: the adapter's text at {now.engine}, not {texts}", set(texts) == {before[1]})
+            if now.engine == "sglang":  # vLLM without a GPU answers for the base model with an adapter
+                t.expect("swapped: another text of the base model", ask(g, name)[1] != before[1])
 
 
 def waiting(t):
@@ -207,7 +212,7 @@ def run(t):
     for step in (PARTS[name] for name in t.parts or PARTS):
         try:
             step(t)
-            print(f"{step.__name__}: {t.facts.get(step.__name__)}", flush=True)
+            print(f"{step.__name__}: {t.facts}", flush=True)
         except Exception as e:
             t.expect(f"{step.__name__}: {type(e).__name__}: {e}", False)
     for w in t.workers:
