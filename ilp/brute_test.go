@@ -3,6 +3,7 @@ package ilp
 import (
 	"context"
 	"math"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"

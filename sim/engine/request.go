@@ -121,7 +121,7 @@ func newTable(adapters []trace.Adapter, costs *profile.Costs) *Table {
 
 // Of returns the adapter with the given index. The base model has the index after the last adapter.
 func (t *Table) Of(index int32) *Adapter {
-	if uint(index) < uint(len(t.few)) && t.few[index] != nil { // alone in here, so that it is inlined
+	if int(index) < len(t.few) && t.few[index] != nil { // alone in here, so that it is inlined
 		return t.few[index]
 	}
 	return t.meet(index)
