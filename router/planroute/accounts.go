@@ -17,7 +17,7 @@ type accounts struct {
 	backlogs []backlog    // by worker
 	exec     average.Mean // s, of requests that ended
 	output   average.Mean // tokens, as expected, of all requests
-	// used[j*adapters+k]: an adapter was used on a worker since it started; nil: no front end takes time for
+	// used[k*workers+j]: an adapter was used on a worker since it started; nil: no front end takes time for
 	// the first use.
 	used []bool
 }
@@ -113,8 +113,10 @@ func (p *accounts) restarted(v *router.View) {
 	for j := range v.Workers {
 		if l := &p.backlogs[j]; !v.Workers[j].Up && (l.prefilled > 0 || l.entered > 0) {
 			*l = backlog{exec: l.exec}
-			if n := len(p.adapters); p.used != nil {
-				clear(p.used[j*n : (j+1)*n])
+			if p.used != nil {
+				for k := range p.adapters {
+					p.used[k*len(p.workers)+j] = false
+				}
 			}
 		}
 	}
@@ -287,7 +289,7 @@ func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	}
 	l.entered = p.enters(r.Adapter, j, v.Now)
 	if p.firstUse(r.Adapter, j) {
-		p.used[j*len(p.adapters)+int(r.Adapter)] = true
+		p.used[int(r.Adapter)*len(p.workers)+j] = true
 	}
 	n := l.next(w, v.Now)
 	n.tokens += int64(prompt)

@@ -186,13 +186,26 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 			}
 		}
 	}
+	// then the one with the least bound, so that it is below the bounds of most others
+	bounds, least := p.bounds.all[:0], choose.New(nil)
 	for j := range v.Workers {
+		bound := math.Inf(1) // as above, or not usable
 		if len(holders) > 0 && holders[0] == int32(j) {
 			holders = holders[1:]
-			continue
+		} else if v.Workers[j].Usable() {
+			bound = p.bounds.price(p, &r, j, v, best.Cost)
+			least.OfferLowest(j, bound)
 		}
-		if v.Workers[j].Usable() &&
-			p.bounds.price(p, &r, j, v, best.Cost) <= best.Cost {
+		bounds = append(bounds, bound)
+	}
+	p.bounds.all = bounds
+	if least.Worker == router.None || least.Cost > best.Cost {
+		return best.Worker, first
+	}
+	offer(least.Worker)
+	bounds[least.Worker] = math.Inf(1)
+	for j, bound := range bounds {
+		if bound <= best.Cost && !math.IsInf(bound, 1) {
 			offer(j)
 		}
 	}
@@ -309,7 +322,7 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 			l := &p.backlogs[s.Worker]
 			l.entered = max(l.entered, s.Sent) + p.workers[s.Worker].FrontEnd
 			if p.used != nil && s.Adapter != trace.BaseModel {
-				p.used[int(s.Worker)*len(p.adapters)+int(s.Adapter)] = true
+				p.used[int(s.Adapter)*len(p.workers)+int(s.Worker)] = true
 			}
 		}
 		if s.Output == 0 || s.Worker == router.None {
