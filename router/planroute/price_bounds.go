@@ -127,10 +127,11 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if n.tokens > 0 {
 		prefill = 0 // in a step with others it may add little
 	}
-	enters := max(l.entered-v.Now, 0) + s.frontEnd
-	if s.firstUse > 0 && p.firstUse(r.Adapter, j) { // some of it, at most, is shared
-		enters += s.firstUse * (1 - b.shared)
+	enters, shared := max(l.entered, v.Now)+s.frontEnd, 0.0
+	if s.firstUse > 0 && p.firstUse(r.Adapter, j) {
+		enters, shared = enters+s.firstUse, s.firstUse*b.shared // at most
 	}
+	enters = enters - v.Now - shared
 	first := max(n.starts-v.Now, enters, fetch) + n.loads + load + max(n.compute, alone)
 	if running > 0 {
 		first += step
