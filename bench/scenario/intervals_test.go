@@ -107,7 +107,7 @@ func TestIntervalsRefused(t *testing.T) {
 		"max_concurrency=8":                        "The run has max_concurrency 8, which no validated run had.",
 		"outages=1@1-2":                            "The run has outages 1@1-2, which",
 		"lengths=constant:5000,10":                 "500 of 500 requests failed or were rejected",
-		"profile=rtx-4090,a100":                    "The workers have several profiles, and",
+		"profile=rtx-4090,qwen3-14b-h100":          "The workers have several profiles, and",
 		"profile=analytic:llama-2-7b,rtx-4090":     "is computed, and no measured run was compared with it: fit it to runs of your server with lorasim profile fit.",
 		"profile=deepseek-v3-8xh200-sglang-triton": "has no intervals, because too few held-out runs were compared with it",
 		"elastic=min=1,max=2,target=6":             "The run has elastic min=1,max=2,target=6, which",

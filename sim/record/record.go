@@ -150,8 +150,9 @@ func (s Steps) Until(t tick.Ticks) int64 {
 	return least
 }
 
-// Observer receives the events of a run. The simulator calls it from one goroutine. Token events come in the order of
-// simulated time.
+// Observer receives the ends of requests and the tokens of a run, for metrics. It is apart from the [Stream] of events:
+// tokens come in runs of steps, and an event for each would cost more than the step. The simulator calls an Observer
+// from one goroutine. Tokens come in the order of simulated time.
 type Observer interface {
 	// Done reports the end of a request, once for each request. The record is valid only during the call.
 	Done(r *Request)

@@ -195,12 +195,15 @@ func (p *FleetPicker) any(a *Ask) (Ticket, *Refusal) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, noWorker
+		return nil, noWorker(p.Fleet.Unavailable())
 	}
 	return visit(found[int(p.nextID.Add(1)%int64(len(found)))]), nil
 }
 
-var noWorker = &Refusal{Status: 503, Text: "no worker is available", Reason: "no-endpoint", RetryAfter: 1}
+// noWorker refuses a request that no worker can take.
+func noWorker(text string) *Refusal {
+	return &Refusal{Status: 503, Text: text, Reason: "no-endpoint", RetryAfter: 1}
+}
 
 // host is an address without its port: subset hints name pods.
 func host(address string) string {
@@ -284,13 +287,14 @@ func (t *ticket) route(ctx context.Context) *Refusal {
 	if reason, after := requests.Refuse(&t.fr); reason != "" {
 		return &Refusal{Status: 429, Text: reason, Reason: "overload", RetryAfter: int(max(1, math.Ceil(after)))}
 	}
-	no, tried := noWorker, []int(nil)
+	var no *Refusal
+	var tried []int
 	for try := range maxTries {
 		if t.w = requests.Route(&t.fr, tried...); t.w == router.None {
 			if r := t.fr.Refusal; r != nil {
 				return &Refusal{Status: r.Status, Text: r.Reason, Reason: "policy", RetryAfter: 1}
 			}
-			return no
+			return cmp.Or(no, noWorker(t.p.Fleet.Unavailable()))
 		}
 		t.routed(try)
 		wait := fleet.Wait{Since: t.begun}

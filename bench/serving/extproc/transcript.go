@@ -159,7 +159,7 @@ func (p *fixed) Pick(_ context.Context, a *Ask) (Ticket, *Refusal) {
 		}
 	}
 	if p.nobody || a.Subset != nil && len(*a.Subset) == 0 {
-		return nil, noWorker
+		return nil, noWorker("no worker is available")
 	}
 	return t, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"lorasim/bench/serving/httpapi"
@@ -75,6 +76,19 @@ func (f *Fleet) Missing() []string {
 		}
 	}
 	return list
+}
+
+// Unavailable says that no worker can take a request, and what is missing.
+func (f *Fleet) Unavailable() string {
+	const most = 3 // of what is missing
+	text, missing := "no worker is available", f.Missing()
+	if n := len(missing); n > most {
+		missing = append(missing[:most], fmt.Sprintf("%d more", n-most))
+	}
+	if len(missing) > 0 {
+		text += ": " + strings.Join(missing, "; ")
+	}
+	return text
 }
 
 // Model returns the name of the base model of worker w, or "" if the worker has not reported it.

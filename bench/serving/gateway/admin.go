@@ -116,7 +116,7 @@ func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
 	case g.isClosed():
 		fail(rw, http.StatusServiceUnavailable, "shutting down")
 	case g.cfg.Fleet.Up() == 0:
-		fail(rw, http.StatusServiceUnavailable, "no worker is available")
+		fail(rw, http.StatusServiceUnavailable, g.cfg.Fleet.Unavailable())
 	}
 }
 
@@ -216,7 +216,7 @@ func (g *Gateway) all(path string) http.HandlerFunc {
 			fail(rw, http.StatusRequestEntityTooLarge, err.Error())
 			return
 		}
-		status, header, text := http.StatusServiceUnavailable, http.Header{}, []byte("no worker is available")
+		status, header, text := http.StatusServiceUnavailable, http.Header{}, []byte(g.cfg.Fleet.Unavailable())
 		for _, s := range g.cfg.Fleet.Status() {
 			if !s.Up {
 				continue

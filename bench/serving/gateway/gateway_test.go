@@ -340,7 +340,8 @@ func TestRecovery(t *testing.T) {
 		}
 		w1.down.Store(true)
 		eventually(t, "503 when all are down", func() bool { return ask() == 503 })
-		if s, _ := get(t, srv.URL+"/health"); s != 503 {
+		const why = "no worker is available: worker 0 (http://host1) does not answer; worker 1 (http://host2) does not answer"
+		if s, text := get(t, srv.URL+"/health"); s != 503 || !strings.Contains(text, why) {
 			t.Errorf("health with all down: %d", s)
 		}
 		w1.down.Store(false)

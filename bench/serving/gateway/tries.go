@@ -25,11 +25,11 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 			return nil, &refusal{http.StatusTooManyRequests, reason, after}
 		}
 	}
-	last, why := "no worker is available", ""
+	last, why := "", ""
 	for {
 		w, final := d.pick(), len(d.tried) >= d.g.cfg.Retries && !d.search
 		if w == router.None {
-			return nil, &refusal{status: http.StatusServiceUnavailable, text: last}
+			return nil, &refusal{status: http.StatusServiceUnavailable, text: cmp.Or(last, d.g.cfg.Fleet.Unavailable())}
 		}
 		if why != "" {
 			d.g.metrics.Retried(why)

@@ -374,6 +374,8 @@ func (a *Answer) writeKinds(w io.Writer) error {
 			cost = strconv.FormatFloat(k.Cost, 'g', 4, 64)
 		case k.Err != "":
 			workers, of = "-", of+": "+k.Err
+		case k.Bound:
+			workers = fmt.Sprintf("over %d", k.Workers-1)
 		case k.Workers > 0:
 			workers, cost = strconv.Itoa(k.Workers), strconv.FormatFloat(k.Cost, 'g', 4, 64)
 		}
