@@ -42,8 +42,8 @@ type Problem struct {
 	Groups   []Group
 	// Load holds the time to load adapter k on worker j, where it is not resident, at index k*len(Workers)+j; nil: 0.
 	Load []float64
-	// LoadTime, if not nil, is used instead of Load: the time to load adapter k on worker j, >= 0. It is for problems of
-	// so many adapters and workers that a table is too large.
+	// LoadTime, if not nil, is used instead of Load: the time to load adapter k on worker j, >= 0. It is for problems
+	// whose table would be large.
 	LoadTime func(k, j int) float64
 	// PageRate converts pages beyond a worker's capacity into time, pages/s; 0: pages are ignored.
 	PageRate float64
