@@ -202,6 +202,7 @@ func (c *Engine) override(p *profile.Profile) error {
 			e.UseSLoRA()
 		}
 	}
+	p.FollowScheduler()
 	if c.SchedulePolicy == profile.OrderVTC { // neither vLLM nor sglang has such an order
 		e.AsyncScheduling, e.OverlapSchedule = false, false
 	}
@@ -210,6 +211,11 @@ func (c *Engine) override(p *profile.Profile) error {
 		return errors.New("async_scheduling and no_async_scheduling exclude each other")
 	case c.NoAsyncScheduling:
 		e.AsyncScheduling = false
+	}
+	if c.SpecializeActive {
+		if err := p.SpecializeActiveLoRA(); err != nil {
+			return err
+		}
 	}
 	if c.GPUMemory > 0 {
 		if c.KVTokens > 0 {

@@ -36,7 +36,7 @@ func TestProfileLists(t *testing.T) {
 		{a + "*0", 0, `"llama-2-7b-rtx-4090-sglang-0.5*0", expected NAME or NAME*COUNT with a count >= 1`},
 		{a + "*x", 0, "with a count >= 1"},
 		{a, -1, `num_workers: "-1" is not a whole number`},
-		{"analytic:llama-2-7b", 0, "expected analytic:MODEL,GPU[,tp=N][,bits=N]"},
+		{"analytic:llama-2-7b", 0, "expected analytic:MODEL,GPU[,tp=N][,bits=N][,kv=N][,engine=NAME]"},
 		{"analytic:llama-2-7b,h100,pt=2", 0, `unknown option "pt"`},
 		{"analytic:llama-2-7b,h100,tp=0", 0, `tp is "0", expected a whole number >= 1`},
 		{"analytic:llama-2-7b,h10", 0, `unknown GPU "h10"`},

@@ -17,8 +17,8 @@ var shownSettings = []string{"name", "seed", "routing.policy", "routing.inferenc
 	"workload.file", "workload.use_trace", "workload.trace_name", "workload.trace_path", "workload.num_prompts",
 	"workload.request_rate", "workload.lengths"}
 
-// describe adds to a result the scenario's settings and its workers; ps has one profile per worker. requests is the number
-// of requests in the source before the run; -1: unknown.
+// describe adds to a result the scenario's settings and its workers; ps has one profile per worker. requests is the
+// number of requests in the source before the run; -1: unknown.
 func (s *Scenario) describe(res *result.Result, in *Input, requests int64, ps []*profile.Profile) {
 	r := &res.Scenario
 	policy, err := s.Routing.policy()

@@ -175,6 +175,7 @@ type Engine struct {
 	EnableMixedChunk    bool        `yaml:"enable_mixed_chunk" of:"sglang" help:"sglang: run decode steps of running requests together with prefill steps" group:"Engine"`
 	AsyncScheduling     bool        `yaml:"async_scheduling" of:"vllm" help:"vllm: form a step while the one before it runs, as vLLM 0.14 and later do by default"`
 	NoAsyncScheduling   bool        `yaml:"no_async_scheduling" of:"vllm" help:"vllm: form a step when the one before it has ended"`
+	SpecializeActive    bool        `yaml:"specialize_active_lora" of:"vllm" help:"vllm: LoRA kernels run over the adapters of a step, not over all slots" more:"Needs vLLM 0.16 or later. Matters for profiles with a cost per slot (backend punica)"`
 	OverlapSchedule     bool        `yaml:"overlap_schedule" of:"sglang" help:"sglang: form a step while the one before it runs, as sglang does by default" more:"On with engine sglang-VERSION; the profiles in lorasim were measured without it"`
 	NoOverlapSchedule   bool        `yaml:"disable_overlap_schedule" of:"sglang" help:"sglang: form a step when the one before it has ended"`
 	IgnoreEOS           bool        `yaml:"ignore_eos" of:"sglang" help:"sglang: requests run to max_new_tokens, and the scheduler knows"`

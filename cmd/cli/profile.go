@@ -116,6 +116,7 @@ func profileRows(list []listedProfile, wide bool) [][]string {
 func describe(w io.Writer, p *profile.Profile) {
 	v := p.Provenance()
 	fmt.Fprintf(w, "# %s; hardware: %s; engine: %s\n", v, v.Hardware, v.Engine)
+	fmt.Fprintf(w, "# LoRA costs time %s\n", p.Latency.LoRASteps())
 	fmt.Fprintf(w, "# validated on: %s\n", cmp.Or(v.ValidatedOn, "no run"))
 }
 
@@ -140,14 +141,14 @@ func newProfileCompute() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compute",
 		Short: "Compute a profile from the data sheets of a model and a GPU",
-		Long: `Compute derives a profile from the roofline: a decode step takes the time to
-read the weights and the KV cache, a prefill step the time to compute its tokens, at
-usual shares of the GPU's peak rates. It adds the start of every layer's kernels
-and the adapters of a step (weights and computation, by rank). For a mixture of
+		Long: `Compute derives a profile from the roofline: a step takes the longer of reading
+the weights and computing its tokens, at the rates that the GPU's kernels reach. It
+adds the starts of the kernels, the KV cache, exchanges between GPUs, the engine's own
+time, and the adapters of a step (weights and computation, by rank). For a mixture of
 experts it adds the experts that the tokens of a step are expected to use.
 
-No part of the profile was measured: its kind is computed. Published single-stream rates,
-batched rates and prefill times are within a factor of 1.5 (docs/accuracy.md). Compare
+No run of your server was measured: the kind of the profile is computed. Measured TPOT
+is within 4 to 8 % in the median, by model, GPU and engine (docs/accuracy.md). Compare
 policies with it; fit it before you size a cluster: lorasim profile fit.`,
 		Example: `  lorasim profile compute --list
   lorasim profile compute --model llama-3.1-8b --gpu h100 > mine.yaml
@@ -170,14 +171,8 @@ policies with it; fit it before you size a cluster: lorasim profile fit.`,
 		opt(&a.TP, "tp", 0, "Number of GPUs that share the model; 0: the smallest power of 2 that holds it",
 			">=0 <=1024"),
 		opt(&a.Bits, "bits", 0, "Bits of a weight: 16, 8 or 4; 0: as the model is published", ">=0 <=32"),
-		opt(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth,
-			"Share of the memory bandwidth at which the weights are read", ">0 <=1"),
-		opt(&a.KVBandwidth, "kv-bandwidth-efficiency", a.KVBandwidth,
-			"Share of the memory bandwidth at which the KV cache is read", ">0 <=1"),
-		opt(&a.Compute, "compute-efficiency", a.Compute,
-			"Share of the peak FLOP/s of linear layers in prefill (0: by GPU, 0.62 on an H100)", ">=0 <=1"),
-		opt(&a.Attention, "attention-efficiency", a.Attention,
-			"Share of the peak FLOP/s of the attention of prompts", ">0 <=1"),
+		opt(&a.KVBits, "kv-bits", 0, "Bits of a value of the KV cache: 16 or 8; 0: as the engine does", ">=0 <=32"),
+		opt(&a.Engine, "engine", a.Engine, "Engine whose times a step has: "+strings.Join(profile.Engines(), ", ")),
 		opt(&a.MemoryShare, "memory-share", a.MemoryShare, "Share of the GPU memory that the engine uses", ">0 <=1"),
 		opt(&list, "list", false, "List the known models and GPUs"))
 	return cmd

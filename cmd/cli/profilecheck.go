@@ -72,7 +72,7 @@ rules must give exactly what was recorded, else the command fails.`,
   lorasim profile check runs lora_runs.csv --histograms seed_workload.json --use validation
   lorasim profile check vllm-steps vllm_steps/ --json`,
 	}
-	cmd.AddCommand(newCheckRecords(), newCheckLogs(), newCheckRuns(), newCheckHours(),
+	cmd.AddCommand(newCheckRecords(), newCheckLogs(), newCheckPoints(), newCheckRuns(), newCheckHours(),
 		newCheckSteps(), newCheckBatches(), newCheckPicker())
 	for _, c := range cmd.Commands() {
 		jsonFlag(c, "Print one JSON object")
@@ -132,6 +132,35 @@ func newCheckLogs() *cobra.Command {
 			return err
 		}
 		report, err := check.Logs(cmd.Context(), blocks, p)
+		if err != nil {
+			return err
+		}
+		return f.show(cmd, report)
+	}
+	return cmd
+}
+
+func newCheckPoints() *cobra.Command {
+	var f checkFlags
+	cmd := &cobra.Command{
+		Use:   "points TABLE.csv",
+		Short: "Check computed profiles with a table of measured closed-loop points",
+		Long: `Points simulates each point with the computed profile of its model, GPUs, bits and
+engine, and prints the errors of each group. Columns are those of AIConfigurator's
+systems/silicon_sample.csv. Points that no profile can express, that exceed the KV
+cache or that are faster than the GPU are left out, with the reason.`,
+		Example: "  lorasim profile check points silicon_sample.csv",
+		Args:    cobra.ExactArgs(1),
+	}
+	f.addPlot(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		points, err := textfile.Read(cmd.Context(), args[0], measured.ReadPoints)
+		if err != nil {
+			return err
+		}
+		bar := newProgress(cmd.ErrOrStderr())
+		report, err := check.Points(cmd.Context(), points, bar.runs)
+		bar.done()
 		if err != nil {
 			return err
 		}

@@ -245,17 +245,41 @@ func newFitRuns() *cobra.Command {
 
 func newFitKernels() *cobra.Command {
 	var f fitFlags
-	var backend string
+	var backend, engine string
 	cmd := &cobra.Command{
-		Use:     "kernels FILE.csv",
-		Short:   "Fit a profile to kernel timings of a LoRA backend",
-		Long:    "Kernels reads a CSV file with backend, batch_size, max_rank and median_ms.",
-		Example: "  lorasim profile fit kernels kernels.csv --backend triton -o mine.yaml",
-		Args:    cobra.ExactArgs(1),
+		Use:   "kernels FILE.csv|FOLDER",
+		Short: "Fit a profile to timings of LoRA kernels",
+		Long: `Kernels reads a CSV file with backend, batch_size, max_rank and median_ms, or the
+folder of the GPU kit (kernels.csv and loads.csv). From a folder it fits the kernels of
+one engine for the model of the start profile, and the adapter loads.`,
+		Example: `  lorasim profile fit kernels kernels.csv --backend triton -o mine.yaml
+  lorasim profile fit kernels results/ --engine sglang-csgmv --profile analytic:llama-3.1-8b,h100 -o mine.yaml`,
+		Args: cobra.ExactArgs(1),
 	}
 	f.add(cmd, defaultStart)
-	flags(cmd, "Kernels", opt(&backend, "backend", "csgmv", "LoRA backend to fit: csgmv or triton"))
+	flags(cmd, "Kernels",
+		opt(&backend, "backend", "csgmv", "LoRA backend to fit from a CSV file: csgmv or triton"),
+		opt(&engine, "engine", "vllm", "Engine to fit from a folder: "+strings.Join(fit.KitEngines(), ", ")))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
+			if cmd.Flags().Changed("backend") {
+				return usage(errors.New("--backend is for a CSV file; a folder takes --engine"))
+			}
+			if err := oneOf("engine", "engine", engine, fit.KitEngines()); err != nil {
+				return err
+			}
+			return f.fit(cmd, nil, func(o fit.Options) (*fit.Result, error) {
+				kit, err := fit.ReadKit(cmd.Context(), args[0])
+				if err != nil {
+					return nil, err
+				}
+				found, err := kit.Fit(engine, o.Start)
+				return of(args[0], found, err)
+			})
+		}
+		if cmd.Flags().Changed("engine") {
+			return usage(errors.New("--engine is for a folder; a CSV file takes --backend"))
+		}
 		if err := oneOf("backend", "backend", backend, []string{"csgmv", "triton"}); err != nil {
 			return err
 		}

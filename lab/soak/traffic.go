@@ -66,7 +66,8 @@ type request struct {
 }
 
 func (t *traffic) one(rng *rand.Rand) {
-	r := request{[]string{baseNames[0], "lora0", "lora1", "lora2", "lora3"}[rng.IntN(5)], 5 + rng.IntN(100), rng.IntN(3) > 0,
+	r := request{[]string{baseNames[0], "lora0", "lora1", "lora2", "lora3"}[rng.IntN(5)], 5 + rng.IntN(100),
+		rng.IntN(3) > 0,
 		rng.IntN(20) == 0}
 	begun := time.Now()
 	events, err := t.ask(r)

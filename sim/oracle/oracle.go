@@ -121,8 +121,9 @@ func fullestShares(c *profile.Costs, r Request, longest int64) (reading, computi
 	}
 	batch, steps := int64(max(e.MaxRunningRequests, 1)), float64(max(r.Output-1, 0))
 	kv := c.PerKVToken.Seconds() * kvReads(r)
-	reading = steps * (l.Decode.BaseMs/float64(batch) + l.Decode.PerRequestMs)
-	computing = l.Prefill.PerTokenUs / 1000 * (float64(r.Prompt) + steps)
+	each := steps * (l.StepMs/float64(batch) + l.StepPerRequestMs)
+	reading = each + steps*(l.Decode.BaseMs/float64(batch)+l.Decode.PerRequestMs)
+	computing = each + l.Prefill.PerTokenUs/1000*(float64(r.Prompt)+steps)
 	return reading/1000 + kv, computing/1000 + kv
 }
 

@@ -19,64 +19,15 @@ type Analytic struct {
 	TP    int    // GPUs that share the model; 0: the least power of 2 that holds it
 	Bits  int    // bits per weight: 16, 8 or 4; 0: as published
 
-	// Shares of the GPU's peak rates and memory that engines reach, from 0 to 1.
-	Bandwidth   float64 // share of the memory bandwidth at which the weights are read
-	KVBandwidth float64 // share of the memory bandwidth at which the KV cache is read
-	Compute     float64 // share of the peak FLOP/s of 16-bit linear layers in prefill; 0: by GPU, see linearShare
-	Attention   float64 // share of the peak FLOP/s of the attention of prompts
+	Engine      string  // engine whose times a step has: one of [Engines]
+	KVBits      int     // bits per value of the KV cache: 16 or 8; 0: as the engine does
 	MemoryShare float64 // share of the GPU's memory that the engine uses
 }
 
-// NewAnalytic returns an Analytic with usual shares, each from measurements of other servers than those that computed
-// profiles are compared with (lab/docs/computed-profiles.md):
-//
-//   - Weights, 0.85 of the bandwidth: with layerMs it reproduces single-stream rates (figures_test.go).
-//   - KV cache, 0.9 of the bandwidth: the median of FlashMLA (3000 of 3350 GB/s, H800), vLLM 0.8.5 with Llama-3.1-8B
-//     (0.907, embedded profile), and S-LoRA on an A10G (0.895, embedded profile).
-//   - Attention of prompts, 0.6 of the FLOP/s: FlashAttention-3 on an H100 with causal mask and heads of 128 reaches
-//     0.53 at 2k tokens, 0.59 at 4k and 0.62 at 16k (J. Shah and others, arXiv 2407.08608, figure 5d);
-//     FlashAttention-2 on an A100 0.5 to 0.73.
-//   - Memory, 0.88.
+// NewAnalytic returns an Analytic for sglang, which uses 0.88 of the GPU's memory.
 func NewAnalytic(model, gpu string) Analytic {
-	return Analytic{Model: model, GPU: gpu, Bandwidth: 0.85, KVBandwidth: 0.9, Attention: 0.6, MemoryShare: 0.88}
+	return Analytic{Model: model, GPU: gpu, Engine: SchedulerSGLang, MemoryShare: 0.88}
 }
-
-// Shares of the rate of matrix products.
-const (
-	// linearShare is the rate of the linear layers of a dense 16-bit model in prefill, over the largest rate of a
-	// matrix product on the same GPU ([GPU.matmul]). It is the geometric mean of three servers: TensorRT-LLM
-	// (Llama-2-7B, A100) 0.79, LMDeploy (Llama-2-13B, A100) 0.84, vLLM 0.8.5 (Llama-3.1-8B, 64 GB H100) 0.68.
-	linearShare = 0.77
-	// matmulShare is the largest rate of a matrix product over the peak rate of the data sheet, for GPUs without a
-	// measurement: the least measured share, that of the H100.
-	matmulShare = 0.8
-)
-
-// Time of a step besides reading and computing. Kernels run one after the other. Each has a start and an end in
-// which the GPU does nothing useful, with or without CUDA graphs: about 1.3 us for the launch alone on an H100, with
-// seven to ten kernels a layer (B. Spector and others, "Look Ma, No Bubbles", 2025,
-// https://hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles). The constants reproduce published single-stream
-// rates: see figures_test.go.
-//
-// A running request moves its hidden state and the inner states of every layer through the memory. requestTraffic is
-// this traffic over the size of the hidden states of all layers, by the time that one more request adds to a decode
-// step, at peak bandwidth. It is the median of four measurements without the KV cache: 0.0332 ms on an RTX 4090
-// (kernels of 32 layers of Llama-2-7B) are 128, 0.02 ms on an A100 (LMDeploy, Llama-2-7B, 16 to 64 requests) 156, and
-// vLLM 0.8.5 on a 64 GB H100 with 1 to 250 requests 154 (Llama-3.1-8B, 0.02 ms) and 308 (Qwen2.5-7B, 0.031 ms).
-const (
-	requestTraffic = 155
-
-	stepMs      = 0.7  // a step: scheduling, sampling, input and output
-	layerMs     = 0.04 // a layer
-	moeLayerMs  = 0.08 // a layer with experts: gating and the sorting of tokens besides
-	allReduceMs = 0.02 // an exchange between GPUs, two a layer, where TP > 1
-)
-
-// Shares of Compute that prefill reaches where it is not a dense model in 16 bits.
-const (
-	fp8Compute = 2.0 / 3 // of the doubled peak rate of 8 bits
-	moeCompute = 0.45    // experts: many small products, uneven loads, exchanges between GPUs
-)
 
 // Times of LoRA kernels.
 const (
@@ -95,20 +46,27 @@ const (
 // AnalyticPrefix begins the name of an analytic profile.
 const AnalyticPrefix = "analytic:"
 
-// parseAnalytic parses MODEL,GPU[,tp=N][,bits=N].
+// analyticForm is the form of the name of an analytic profile.
+const analyticForm = "analytic:MODEL,GPU[,tp=N][,bits=N][,kv=N][,engine=NAME]"
+
+// parseAnalytic parses MODEL,GPU[,tp=N][,bits=N][,kv=N][,engine=NAME].
 func parseAnalytic(spec string) (Analytic, error) {
 	pieces := strings.Split(spec, ",")
 	if len(pieces) < 2 {
-		return Analytic{}, fmt.Errorf("expected analytic:MODEL,GPU[,tp=N][,bits=N]; models: %s; GPUs: %s",
+		return Analytic{}, fmt.Errorf("expected "+analyticForm+"; models: %s; GPUs: %s",
 			strings.Join(names(Architectures(), (*Architecture).name), ", "), strings.Join(names(GPUs(), (*GPU).name),
 				", "))
 	}
 	a := NewAnalytic(strings.TrimSpace(pieces[0]), strings.TrimSpace(pieces[1]))
 	for _, piece := range pieces[2:] {
 		key, value, _ := strings.Cut(strings.TrimSpace(piece), "=")
-		to := map[string]*int{"tp": &a.TP, "bits": &a.Bits}[key]
+		if key == "engine" {
+			a.Engine = value
+			continue
+		}
+		to := map[string]*int{"tp": &a.TP, "bits": &a.Bits, "kv": &a.KVBits}[key]
 		if to == nil {
-			return a, suggest.Unknown("option", key, []string{"tp", "bits"})
+			return a, suggest.Unknown("option", key, []string{"tp", "bits", "kv", "engine"})
 		}
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 {
@@ -119,22 +77,23 @@ func parseAnalytic(spec string) (Analytic, error) {
 	return a, nil
 }
 
-// Profile computes a profile of [LawRoofline] from the data sheets of the hardware. A step takes the longer
-// of reading the weights and computing its tokens.
+// Profile computes a profile of [LawRoofline] from the data sheets and kernel speeds of the hardware.
 //
-//	decode.base_ms       = fixed weights / bandwidth + overhead of the layers
-//	host_ms              = overhead of a step on the host
-//	per_request_ms       = states of a request in all layers / peak bandwidth; see requestTraffic
-//	per_kv_token_us      = KV bytes per token / bandwidth
-//	mixed_ms             = overhead of the layers once more: steps with prompts have no full CUDA graph
-//	per_token_us         = 2 x active weights without the output layer / FLOP/s
-//	per_token_ctx_ns     = 4 x layers x heads x head size / FLOP/s of 16 bits
-//	experts.read_ms      = weights of all experts / bandwidth; see Experts
-//	lora                 = bytes of the adapters in a step, FLOPs of their tokens, kernels; see LoRA
+//	step_ms                   = starts of all kernels (products, attention, experts) + the engine's time of a step
+//	step_per_request_ms, host_ms, host_per_request_ms, mixed_ms = the engine's; see engines.go
+//	decode.base_ms            = fixed weights / bandwidth
+//	decode.per_request_ms     = inputs and outputs of a token's products, and kernels between them / bandwidth
+//	decode.per_kv_token_us    = KV bytes per token / bandwidth
+//	prefill.per_token_us      = 2 x active weights without the output layer / FLOP/s, kernels between products, and
+//	                            the part of the attention of prompts that is the same for each token
+//	prefill.per_token_ctx_ns  = 4 x layers x heads x head size / FLOP/s of 16 bits
+//	experts.read_ms           = weights of all experts / bandwidth; see Experts
+//	all_reduce                = exchanges of the hidden states; see AllReduce
+//	lora                      = bytes of the adapters in a step, FLOPs of their tokens, kernels; see LoRA
 //
-// No measured run was used. The model leaves out skewed routing to experts, the engine's version and its
-// kernels. An error says that the model or the GPU is unknown, that Bits or TP is out of range, or that the
-// model does not fit.
+// Every bandwidth and rate is the share of the GPU's that its kernels reach. The model leaves out skewed routing to
+// experts. An error says that the model, the GPU or the engine is unknown, that Bits, KVBits or TP is out of range, or
+// that the model does not fit.
 func (a Analytic) Profile() (*Profile, error) {
 	m, err := named("model", a.Model, Architectures(), (*Architecture).name)
 	if err != nil {
@@ -150,7 +109,23 @@ func (a Analytic) Profile() (*Profile, error) {
 	if a.Bits != 16 && a.Bits != 8 && a.Bits != 4 {
 		return nil, fmt.Errorf("weights of %d bits, expected 16, 8 or 4", a.Bits)
 	}
+	e := engineOf(a.Engine)
+	if e == nil {
+		return nil, suggest.Unknown("engine", a.Engine, Engines())
+	}
+	if a.KVBits == 0 {
+		if a.KVBits = 16; a.Bits == 8 && e.name == trtllm { // checkpoints in FP8 quantize the KV cache, too
+			a.KVBits = 8
+		}
+	}
+	if a.KVBits != 16 && a.KVBits != 8 {
+		return nil, fmt.Errorf("values of the KV cache of %d bits, expected 16 or 8", a.KVBits)
+	}
 	p := Default()
+	if e.scheduler == SchedulerVLLM {
+		p.Engine.UseVLLM()
+		p.Engine.AsyncScheduling = true
+	}
 	if a.TP, err = a.gpus(m, g, p.Engine.MaxLorasPerBatch*p.Engine.MaxLoraRank); err != nil {
 		return nil, err
 	}
@@ -158,18 +133,25 @@ func (a Analytic) Profile() (*Profile, error) {
 	p.Model = fmt.Sprintf("%s %d-bit weights, tp%d", m.Name, a.Bits, a.TP)
 	p.GPU = fmt.Sprintf("%d x %s", a.TP, g.Name)
 	p.Uncalibrated = true
-	a.latency(&p, m, g)
+	a.latency(&p, m, g, e)
 	ranks := a.memory(&p, m, g)
-	p.Source = fmt.Sprintf("Computed, never compared with a measured run: roofline of %s "+
-		"(%.0f TFLOP/s, %.0f GB/s, %.0f GiB each) at %.0f %% of its bandwidth for weights and %.0f %% for the KV "+
-		"cache, and %.0f %% of its FLOP/s. "+
+	gemm, peak := g.gemm(a.Bits)
+	p.Source = fmt.Sprintf("Computed, never compared with a measured run: %s "+
+		"(%.0f TFLOP/s, %.0f GB/s, %.0f GiB each); products of matrices at %.0f %% of its bandwidth and %.0f %% of its "+
+		"FLOP/s; KV cache of %d bits; times of the engine from %s. "+
 		"LoRA kernels: %g times the roofline at peak rates (measured: %g to %g times).%s",
-		g.Name, flops(g, a.Bits)/1e12, g.GBPerS, g.MemoryGiB, 100*a.Bandwidth, 100*a.KVBandwidth,
-		100*a.computeShare(m, g), loraFactor, loraFactorLow, loraFactorHigh, ranks)
+		g.Name, peak/1e12, g.GBPerS, g.MemoryGiB, 100*gemm.Read, 100*gemm.Compute, a.KVBits, e.fittedOn,
+		loraFactor, loraFactorLow, loraFactorHigh, ranks)
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("analytic profile of %s on %s: %w", m.Name, g.Name, err)
 	}
 	return &p, nil
+}
+
+// HasExperts reports whether the model has experts.
+func (a *Analytic) HasExperts() bool {
+	m, err := named("model", a.Model, Architectures(), (*Architecture).name)
+	return err == nil && m.Experts > 0
 }
 
 func (m *Architecture) name() string { return m.Name }
@@ -251,66 +233,35 @@ func (m *Architecture) divides(n int) error {
 	return nil
 }
 
-// flops returns the peak rate for weights of the given number of bits, 1/s. 4-bit weights are computed in 16
-// bits.
+// flops returns the peak rate for weights of the given number of bits, 1/s.
 func flops(g *GPU, bits int) float64 {
-	if g.in8(bits) {
-		return g.TFLOPS8 * 1e12
-	}
-	return g.TFLOPS16 * 1e12
+	_, peak := g.gemm(bits)
+	return peak
 }
 
-// in8 reports whether weights of the given number of bits are computed in 8 bits.
-func (g *GPU) in8(bits int) bool { return bits == 8 && g.TFLOPS8 > 0 }
-
-// matmul returns the largest rate of a 16-bit matrix product on a GPU over its peak rate.
-func (g *GPU) matmul() float64 {
-	if g.Matmul16 == 0 {
-		return matmulShare
-	}
-	return g.Matmul16 / g.TFLOPS16
-}
-
-// computeShare returns the share of the peak FLOP/s that the linear layers reach in prefill.
-func (a *Analytic) computeShare(m *Architecture, g *GPU) float64 {
-	share := cmp.Or(a.Compute, linearShare*g.matmul())
-	if g.in8(a.Bits) {
-		share *= fp8Compute
-	}
-	if m.Experts > 0 {
-		share *= moeCompute
-	}
-	return share
-}
-
-func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
+func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU, e *engineTimes) {
 	n := float64(a.TP)
-	bandwidth := n * g.GBPerS * 1e9 * a.Bandwidth          // bytes/s
-	compute := n * flops(g, a.Bits) * a.computeShare(m, g) // FLOP/s
-	attention := n * g.TFLOPS16 * 1e12 * a.Attention       // FLOP/s
-	bytes := float64(a.Bits) / 8
-	layers := layerMs*(m.Layers-m.moeLayers()) + moeLayerMs*m.moeLayers()
-	base := m.fixed()*bytes/bandwidth*1000 + layers
-	if a.TP > 1 {
-		base += allReduceMs * 2 * m.Layers // after attention and after the feed-forward network
-	}
+	gemm, _ := g.gemm(a.Bits)
+	head, _ := g.gemm(16) // engines do not quantize the output layer
+	attention := cmp.Or(g.Attention, usualAttention)
+	body := a.body(m, g)
+	// The output layer computes few tokens of a step, and its reading is not hidden behind those of prompts.
+	body.start += head.StartUs/1000 + m.Vocab*m.Hidden*2/n/(head.Read*g.GBPerS*1e6)
 	l := &p.Latency
 	if m.Experts > 0 {
 		l.Experts = Experts{Count: int(m.Experts), TopK: int(m.TopK)}
-		l.Experts.ReadMs = Round4(m.moeLayers() * m.Experts * m.expert() * bytes / bandwidth * 1000)
+		bytes := m.moeLayers() * m.Experts * m.expert() * float64(a.Bits) / 8 / n
+		l.Experts.ReadMs = Round4(bytes / (gemm.Read * g.GBPerS * 1e6))
 	}
-	kv := n * g.GBPerS * 1e9 * a.KVBandwidth
-	if m.Latent > 0 {
-		kv /= n // every GPU holds and reads the whole latent cache
-	}
-	l.Law, l.HostMs = LawRoofline, stepMs
-	l.Decode.BaseMs = Round4(base)
-	// The hidden state is on every GPU.
-	l.Decode.PerRequestMs = Round4(requestTraffic * m.Layers * m.Hidden * 2 / (g.GBPerS * 1e9) * 1000)
-	l.Decode.PerKVTokenUs = Round4(m.KVBytes() / kv * 1e6)
-	l.Prefill.MixedMs = Round4(layers) // without a CUDA graph, kernels are started one by one
-	l.Prefill.PerTokenUs = Round4(2 * m.body() / compute * 1e6)
-	l.Prefill.PerTokenCtxNs = Round4(4 * m.Layers * m.Heads * m.HeadDim / attention * 1e9)
+	kv := m.kvParts(n) * g.GBPerS * 1e9 * attention.Read
+	l.Law = LawRoofline
+	p.follow(e, body.start+m.Layers*attention.StartUs/1000)
+	l.AllReduce = a.exchanges(m, g)
+	l.Decode.BaseMs = Round4(body.read)
+	l.Decode.PerRequestMs = Round4(body.readToken)
+	l.Decode.PerKVTokenUs = Round4(m.KVBytes() * float64(a.KVBits) / 16 / kv * 1e6)
+	l.Prefill.PerTokenUs = Round4(body.token / promptRate * 1000)
+	l.Prefill.PerTokenCtxNs = Round4(promptShare * 4 * m.Layers * m.Heads * m.HeadDim / (n * g.TFLOPS16 * 1e12) * 1e9)
 	l.RequestOverheadMs = 5
 
 	// An adapter has 2 bytes and a token 2 operations for each of its weights: the same
@@ -326,12 +277,8 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 // of 2 that fits; the returned text says so.
 func (a *Analytic) memory(p *Profile, m *Architecture, g *GPU) (ranks string) {
 	n := float64(a.TP)
-	p.Memory.KVBytesPerToken = int64(m.KVBytes())
-	pool := a.pool(m, g, a.TP) / gib
-	if m.Latent > 0 {
-		pool /= n
-	}
-	p.Memory.PoolGiB = Round4(pool)
+	p.Memory.KVBytesPerToken = int64(m.KVBytes()) * int64(a.KVBits) / 16
+	p.Memory.PoolGiB = Round4(a.pool(m, g, a.TP) / gib * m.kvParts(n) / n)
 	p.Engine.ContextLength = m.Context
 	if n*g.MemoryGiB < 40 {
 		p.Engine.ChunkedPrefillSize = 2048
@@ -363,9 +310,14 @@ type GPU struct {
 	Name      string
 	TFLOPS16  float64 // fp16/bf16 tensor cores with fp32 accumulation, 10^12/s
 	TFLOPS8   float64 // fp8, 10^12/s; 0: computes in 16 bits
-	Matmul16  float64 // largest measured rate of a 16-bit matrix product, 10^12/s; 0: unknown
+	TFLOPS4   float64 // NVFP4, 10^12/s; 0: computes in 16 bits
 	GBPerS    float64 // memory bandwidth, 10^9 bytes/s
 	MemoryGiB float64
+
+	// Speeds of kernels; zero: those of kernels.go.
+	Gemm16, Gemm8, Gemm4 Gemm
+	Attention            Attention
+	AllReduce            string // table of allreduce.yaml; "": none, GPUs without NVLink
 }
 
 // An Architecture is a decoder-only transformer, as its config.json describes it. Numbers without a comment
@@ -460,6 +412,15 @@ func (a *Architecture) KVBytes() float64 {
 	return a.Layers * 2 * a.KVHeads * a.HeadDim * 2
 }
 
+// kvParts returns the number of parts into which n GPUs divide the KV cache. GPUs beyond the number of KV heads hold
+// copies, and every GPU holds the whole latent cache.
+func (a *Architecture) kvParts(n float64) float64 {
+	if a.Latent > 0 {
+		return 1
+	}
+	return min(n, a.KVHeads)
+}
+
 // LoRABytesPerRank returns the size of an adapter on all linear layers per rank, bytes, with weights of 16
 // bits: 2 bytes x (in + out) for every target. In layers with experts, the feed-forward network is no target.
 func (a *Architecture) LoRABytesPerRank() float64 {
@@ -495,10 +456,13 @@ func Compare(a, b *Profile) []Difference {
 		name, unit string
 		of         func(*Profile) float64
 	}{
+		{"step_ms", "ms", func(p *Profile) float64 { return p.Latency.StepMs }},
+		{"step_per_request_ms", "ms", func(p *Profile) float64 { return p.Latency.StepPerRequestMs }},
 		{"decode.base_ms", "ms", func(p *Profile) float64 { return p.Latency.Decode.BaseMs }},
 		{"decode.per_request_ms", "ms", func(p *Profile) float64 { return p.Latency.Decode.PerRequestMs }},
 		{"decode.per_kv_token_us", "us", func(p *Profile) float64 { return p.Latency.Decode.PerKVTokenUs }},
 		{"prefill.base_ms", "ms", func(p *Profile) float64 { return p.Latency.Prefill.BaseMs }},
+		{"prefill.mixed_ms", "ms", func(p *Profile) float64 { return p.Latency.Prefill.MixedMs }},
 		{"prefill.per_token_us", "us", func(p *Profile) float64 { return p.Latency.Prefill.PerTokenUs }},
 		{"prefill.per_token_ctx_ns", "ns", func(p *Profile) float64 { return p.Latency.Prefill.PerTokenCtxNs }},
 		{"KV capacity", "tokens", kv},

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 func TestParameters(t *testing.T) {
 	published := map[string]float64{ // 10^9
 		"llama-2-7b": 6.74, "llama-2-13b": 13.02, "llama-2-70b": 68.98, "llama-3-8b": 8.03, "llama-3.1-70b": 70.55,
+		"llama-3.3-70b": 70.55, "qwen3-235b-a22b": 235,
 		"qwen2.5-0.5b": 0.494, "qwen2.5-7b": 7.62, "qwen2.5-32b": 32.8, "qwen2.5-72b": 72.7,
 		"qwen3-4b": 4.02, "qwen3-8b": 8.19, "qwen3-32b": 32.8, "qwen3-30b-a3b": 30.5, "deepseek-v3": 671,
 	}
@@ -25,7 +27,7 @@ func TestParameters(t *testing.T) {
 	if len(published) > 0 {
 		t.Errorf("models that are not there: %v", published)
 	}
-	active := map[string]float64{"deepseek-v3": 37, "qwen3-30b-a3b": 3.3}
+	active := map[string]float64{"deepseek-v3": 37, "qwen3-30b-a3b": 3.3, "qwen3-235b-a22b": 22}
 	for _, m := range Architectures() {
 		// published with the input embedding, of which a token reads one row
 		got := (m.Active() + float64(m.Vocab*m.Hidden)) / 1e9
@@ -49,10 +51,9 @@ func TestAnalyticSizes(t *testing.T) {
 	if !p.Uncalibrated || !strings.Contains(p.Source, "never compared with a measured run") {
 		t.Error("an analytic profile is not marked as uncalibrated")
 	}
-	// 6.61e9 weights x 2 bytes (the input embedding is not read) / (0.85 x 1008e9) = 15.42 ms
-	// + 32 x 0.04 for the layers, and 0.7 of the host for the step
-	if got := p.Latency.Decode.BaseMs; math.Abs(got-16.70) > 0.05 || p.Latency.HostMs != 0.7 {
-		t.Errorf("decode base is %v ms and the host takes %v, expected 16.70 and 0.7", got, p.Latency.HostMs)
+	// 6.476e9 weights of the layers x 2 bytes / (0.85 x 1008e9) = 15.12 ms, and 0.7 of the host for the step
+	if got := p.Latency.Decode.BaseMs; math.Abs(got-15.12) > 0.01 || p.Latency.HostMs != 0.7 {
+		t.Errorf("decode base is %v ms and the host takes %v, expected 15.12 and 0.7", got, p.Latency.HostMs)
 	}
 	// the pool holds what memory and weights leave: 24 x 0.88 - 12.55 GiB, and as much
 	// as another GPU has; a latent cache lies on every GPU: 141 x 0.88 - 625/16 GiB
@@ -110,18 +111,19 @@ func TestAnalyticFaults(t *testing.T) {
 
 // A step reads the experts that its tokens are expected to use: E (1 - (1-k/E)^n). Qwen3-30B-A3B
 // has 48 layers of 128 experts of 3 x 2048 x 768 weights, 8 for a token, in 16 bits; an H100 reads
-// 0.85 x 3350 GB/s. Prefill steps read them, too, unless computing takes longer.
+// 0.86 x 3350 GB/s. Prefill steps read them, too, unless computing takes longer.
 func TestExpectedExperts(t *testing.T) {
 	p, err := NewAnalytic("qwen3-30b-a3b", "h100").Profile()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, l := p.Compile(), &p.Latency
-	all := 48 * 128 * 3 * 2048 * 768 * 2 / (0.85 * 3350e9) * 1000 // 20.4 ms
-	bare := l.HostMs + l.Decode.BaseMs
+	all := 48 * 128 * 3 * 2048 * 768 * 2 / (0.86 * 3350e9) * 1000 // 20.1 ms
+	bare := l.HostMs + l.StepMs + l.Decode.BaseMs
+	request := l.Decode.PerRequestMs + l.StepPerRequestMs
 	for _, n := range []int64{1, 2, 8, 32, 64, 256} {
 		read := bare + all*(1-math.Pow(1-8.0/128, float64(n)))
-		want := read + float64(n)*l.Decode.PerRequestMs
+		want := read + float64(n)*request
 		if got := c.Step(&StepWork{Batch: n}).Milliseconds(); math.Abs(got/want-1) > 0.002 {
 			t.Errorf("a decode step of %d requests takes %v ms, expected %v", n, got, want)
 		}
@@ -133,18 +135,19 @@ func TestExpectedExperts(t *testing.T) {
 	}
 	w := StepWork{}
 	w.Add(8192, 0, false) // computing takes longer than reading all experts
-	want := l.HostMs + l.Prefill.MixedMs + 8192*l.Prefill.PerTokenUs/1000 + 8192*4096*l.Prefill.PerTokenCtxNs/1e6
+	want := l.HostMs + l.StepMs + l.Prefill.MixedMs + 8192*l.Prefill.PerTokenUs/1000 +
+		8192*4096*l.Prefill.PerTokenCtxNs/1e6
 	if got := c.Step(&w).Milliseconds(); math.Abs(got/want-1) > 1e-6 {
 		t.Errorf("a prefill step of 8192 tokens takes %v ms, expected %v", got, want)
 	}
 	// one token uses 8 experts, and a step of both kinds of tokens reads the experts of all once
-	if got, want := c.Step(&StepWork{Batch: 1}).Milliseconds()-bare-l.Decode.PerRequestMs, all/16; math.Abs(
+	if got, want := c.Step(&StepWork{Batch: 1}).Milliseconds()-bare-request, all/16; math.Abs(
 		got/want-1) > 0.002 {
 		t.Errorf("the experts of one token take %v ms, expected a sixteenth of %v", got, all)
 	}
 	mixed := StepWork{Batch: 32}
 	mixed.Add(32, 0, false)
-	want = bare + l.Prefill.MixedMs + all*(1-math.Pow(1-8.0/128, 64)) + 32*l.Decode.PerRequestMs
+	want = bare + l.Prefill.MixedMs + all*(1-math.Pow(1-8.0/128, 64)) + 32*request
 	if got := c.Step(&mixed).Milliseconds(); math.Abs(got/want-1) > 0.002 {
 		t.Errorf("a step of 32 requests and 32 prompt tokens takes %v ms, expected %v", got, want)
 	}
@@ -220,5 +223,69 @@ func TestSlotsFit(t *testing.T) {
 	if p, err = analytic("llama-3.1-70b", "l40s", 0, 4).Profile(); err != nil || p.GPUs() != 2 ||
 		p.Engine.MaxLoraRank != 64 {
 		t.Errorf("%v, %+v", err, p)
+	}
+}
+
+// A computed profile follows the scheduler that a scenario gives it; a profile of a file does not.
+func TestFollowScheduler(t *testing.T) {
+	p, err := Load(t.Context(), "analytic:llama-3.1-8b,h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	vllm, err := Load(t.Context(), "analytic:llama-3.1-8b,h100,engine=vllm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := Parse(text, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := p.Latency
+	for _, p := range []*Profile{p, file} {
+		p.FollowScheduler() // its own
+		if !reflect.DeepEqual(p.Latency, was) {
+			t.Errorf("%+v, expected %+v", p.Latency, was)
+		}
+		p.Engine.UseVLLM()
+		p.FollowScheduler()
+	}
+	if !reflect.DeepEqual(p.Latency, vllm.Latency) || p.Latency.StepMs == was.StepMs {
+		t.Errorf("%+v, expected the times of vLLM: %+v", p.Latency, vllm.Latency)
+	}
+	if !reflect.DeepEqual(file.Latency, was) {
+		t.Errorf("a file: %+v, expected %+v", file.Latency, was)
+	}
+	p.Engine.UseSLoRA()
+	p.FollowScheduler()
+	if !reflect.DeepEqual(p.Latency, vllm.Latency) {
+		t.Errorf("S-LoRA has times of its own: %+v", p.Latency)
+	}
+	trt, err := Load(t.Context(), "analytic:llama-3.1-8b,h100,engine=trtllm,bits=8")
+	if err != nil || trt.Engine.Scheduler != SchedulerVLLM || trt.Memory.KVBytesPerToken != 65536 {
+		t.Fatalf("%+v, %v: expected the scheduler of vLLM, and 65536 bytes per token", trt, err)
+	}
+	was = trt.Latency
+	if trt.FollowScheduler(); !reflect.DeepEqual(trt.Latency, was) {
+		t.Error("TensorRT-LLM took the times of vLLM")
+	}
+}
+
+// GPUs beyond the number of KV heads hold copies: Qwen2.5-0.5B has two heads of 64 values in 24 layers.
+func TestCopiesOfKVHeads(t *testing.T) {
+	for tp, parts := range map[int]float64{1: 1, 2: 2, 14: 2} {
+		p, err := analytic("qwen2.5-0.5b", "h100", tp, 0).Profile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := p.Latency.Decode.PerKVTokenUs, 24*2*2*64*2/(parts*0.9*3350e9)*1e6; math.Abs(got/want-1) > 1e-3 {
+			t.Errorf("%d GPUs: %v us for a token, expected %v", tp, got, want)
+		}
+		if got, want := p.Memory.PoolGiB, (0.88*80*float64(tp)-0.92)*parts/float64(tp); math.Abs(got/want-1) > 1e-3 {
+			t.Errorf("%d GPUs: %v GiB, expected %v", tp, got, want)
+		}
 	}
 }

@@ -221,6 +221,9 @@ func TestParseAnalytic(t *testing.T) {
 	if err != nil || a.Model != "llama-2-7b" || a.GPU != "h100" || a.TP != 2 || a.Bits != 8 {
 		t.Errorf("got %+v (%v)", a, err)
 	}
+	if a, err = parseAnalytic("llama-2-7b,h100,kv=8,engine=trtllm"); err != nil || a.KVBits != 8 || a.Engine != trtllm {
+		t.Errorf("KV cache and engine: %+v (%v)", a, err)
+	}
 	if a, err = parseAnalytic("llama-2-7b,h100,tp=1"); err != nil || a.TP != 1 || a.Bits != 0 {
 		t.Errorf("one GPU: %+v (%v)", a, err)
 	}
@@ -232,6 +235,9 @@ func TestParseAnalytic(t *testing.T) {
 		"llama-2-7b,h100,tp=0":   `tp is "0", expected a whole number >= 1`,
 		"llama-2-7b,h100,bits=x": `bits is "x"`,
 		"llama-2-7b,h100,pp=2":   "pp",
+
+		"llama-2-7b,h100,engine=tgi": `unknown engine "tgi"`,
+		"llama-2-7b,h100,kv=4":       "values of the KV cache of 4 bits, expected 16 or 8",
 	} {
 		_, err := Load(t.Context(), AnalyticPrefix+spec)
 		testutil.ExpectError(t, err, want)
@@ -252,37 +258,47 @@ func TestAnalyticCosts(t *testing.T) {
 		}
 		return p
 	}
-	const weights = 6.607e9 // Llama-2-7B without the input embedding
+	// of a layer of Llama-2-7B: weights, and values that products read and write for a token
+	const weights, inOut = 3*4096*4096 + 4096*4096 + 3*4096*11008, (4096 + 12288) + (4096 + 4096) +
+		(4096 + 22016) + (11008 + 4096)
+	const between = 8*4096 + 2*(32+2*32)*128 + 3*11008 // values of the kernels between the products
 	one := profile("llama-2-7b", "h100", 0, 0)
 	if one.GPU != "1 x h100" {
 		t.Errorf("Llama-2-7B on %s, expected one H100", one.GPU)
 	}
-	if want := "(989 TFLOP/s, 3350 GB/s, 80 GiB each) at 85 % of its bandwidth for weights and 90 % for the KV " +
-		"cache, and 62 % of its FLOP/s"; !strings.Contains(one.Source, want) {
+	if want := "(989 TFLOP/s, 3350 GB/s, 80 GiB each); products of matrices at 86 % of its bandwidth and 80 % of its " +
+		"FLOP/s; KV cache of 16 bits; times of the engine from sglang 0.5.1"; !strings.Contains(one.Source, want) {
 		t.Errorf("source %q, expected %q in it", one.Source, want)
 	}
-	near("request", one.Latency.Decode.PerRequestMs, 155*32*4096*2/3350e9*1e3)
-	near("host", one.Latency.HostMs, 0.7)
-	const body = weights - 32000*4096 // without the output layer
-	near("prompt token", one.Latency.Prefill.PerTokenUs, 2*body/(0.77*792.1e12)*1e6)
-	near("context", one.Latency.Prefill.PerTokenCtxNs, 4*32*4096/(0.6*989e12)*1e9)
-	near("base", one.Latency.Decode.BaseMs, 32*0.04+2*weights/(0.85*3350e9)*1e3)
-	near("step with a prompt", one.Latency.Prefill.MixedMs, 32*0.04)
+	l := &one.Latency
+	near("base", l.Decode.BaseMs, 32*2*weights/(0.86*3350e9)*1e3)
+	near("request", l.Decode.PerRequestMs, 32*2*(inOut+between)/(0.86*3350e9)*1e3)
+	near("prompt token", l.Prefill.PerTokenUs,
+		32*(2*weights/(0.8*989e12)+2*between/(0.86*3350e9)+2*2400*4096/989e12)/0.9*1e6)
+	near("context", l.Prefill.PerTokenCtxNs, 1.35*4*32*4096/989e12*1e9)
+	head := 0.0036 + 2*32000*4096/(0.86*3350e9)*1e3
+	near("step", l.StepMs, 1.35+32*(4*0.0036+0.011)+head)
+	near("host", l.HostMs, 0.7)
+	near("step with a prompt", l.Prefill.MixedMs, 8)
+	if l.AllReduce.Tokens != nil {
+		t.Errorf("one GPU exchanges %+v", l.AllReduce)
+	}
 
-	two := profile("llama-2-7b", "h100", 2, 8) // an all-reduce of 20 us twice in each of 32 layers
-	near("KV token of two", two.Latency.Decode.PerKVTokenUs, 524288/(2*0.9*3350e9)*1e6)
-	near("prompt token of two in 8 bits", two.Latency.Prefill.PerTokenUs, 2*body/(2*0.77*792.1/989*2/3*1979e12)*1e6)
-	near("base of two in 8 bits", two.Latency.Decode.BaseMs, 32*0.04+0.02*64+weights/(2*0.85*3350e9)*1e3)
-	near("request of two", two.Latency.Decode.PerRequestMs, one.Latency.Decode.PerRequestMs)
+	two := profile("llama-2-7b", "h100", 2, 8).Latency
+	near("KV token of two", two.Decode.PerKVTokenUs, 524288/(2*0.9*3350e9)*1e6)
+	near("base of two in 8 bits", two.Decode.BaseMs, 32*weights/2/(0.78*3350e9)*1e3)
+	near("step of two in 8 bits", two.StepMs,
+		1.35+32*(4*0.0057+0.011)+0.0036+2*32000*4096/2/(0.86*3350e9)*1e3)
+	// exchanges of 16 tokens are 65536 values, of 24 half as many more; the table has 65536 and 131072
+	near("exchanges of 16 tokens", two.AllReduce.of(16), 64*4.75/1000)
+	near("exchanges of 24 tokens", two.AllReduce.of(24), 64*(4.75+5.18)/2/1000)
+	near("exchanges of a token", two.AllReduce.of(1), 64*4.38/1000)
+	near("exchanges of 65536 tokens", two.AllReduce.of(65536), 2*two.AllReduce.of(32768))
 	near("8 bits on a GPU without", profile("llama-2-7b", "a100-80gb", 1, 8).Latency.Prefill.PerTokenUs,
-		2*body/(0.77*267.9e12)*1e6)
-	near("no measured matrix product", profile("llama-2-7b", "rtx-4090", 1, 0).Latency.Prefill.PerTokenUs,
-		2*body/(0.77*0.8*165.2e12)*1e6)
+		32*(2*weights/(0.86*312e12)+2*between/(0.73*2039e9)+2*2400*4096/312e12)/0.9*1e6)
+	near("no NVLink", profile("llama-2-7b", "l40s", 2, 0).Latency.AllReduce.of(1), 64*(20+4096*2/20e3)/1000)
 
 	// every GPU reads the latent cache of 61 x 576 values
 	v3 := profile("deepseek-v3", "h200", 8, 0)
-	// experts in 8 bits: 0.45 x 2/3 of the share in 16 bits
-	near("prompt token of experts in 8 bits", v3.Latency.Prefill.PerTokenUs,
-		2*(architectureOf("deepseek-v3").Active()-129280*7168)/(8*0.45*2/3*0.77*794.5/989*1979e12)*1e6)
 	near("latent KV token", v3.Latency.Decode.PerKVTokenUs, 61*576*2/(0.9*4800e9)*1e6)
 }

@@ -14,7 +14,8 @@ type Costs struct {
 	experts  []tick.Ticks  // see Experts.reads; nil: none
 	roofline bool          // backend roofline or mbgmv
 	longer   bool          // law roofline
-	host     tick.Ticks    // of a step, while the GPU waits
+	// step is the time of a step besides reading and computing, and each that of a running request in it.
+	step, each tick.Ticks
 
 	decodeBase, perRequest, unmerged tick.Ticks
 	csgmv, perToken, perTokenCtx     float64 // ms
@@ -47,14 +48,16 @@ func (p *Profile) Compile() *Costs {
 	}
 	switch {
 	case l.Law == LawAdapters:
-		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
+		c.adapters = l.Adapters.compile(&p.Engine, &l.LoRA)
 		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
 	case l.Law == LawRoofline:
-		if c.longer = true; !p.Engine.AsyncScheduling && !p.Engine.OverlapSchedule { // else the GPU works meanwhile
-			c.host = tick.FromMilliseconds(l.HostMs)
+		c.longer, c.step, c.each = true, tick.FromMilliseconds(l.StepMs), tick.FromMilliseconds(l.StepPerRequestMs)
+		if !p.Engine.AsyncScheduling && !p.Engine.OverlapSchedule { // else the GPU works meanwhile
+			c.step += tick.FromMilliseconds(l.HostMs)
+			c.each += tick.FromMilliseconds(l.HostPerRequestMs)
 		}
 		if l.adapterKernels() {
-			c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
+			c.adapters = l.Adapters.compile(&p.Engine, &l.LoRA)
 		}
 	}
 	c.experts = l.Experts.reads()
@@ -135,7 +138,11 @@ func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 			compute += float64(c.perToken * l.LoRA.PrefillFactor * float64(w.LoRATokens))
 		}
 	}
-	t := c.host + max(read, tick.FromMilliseconds(compute)) + tick.FromMilliseconds(beside) + c.loraDecode(w)
+	if len(l.AllReduce.Tokens) > 0 {
+		beside += l.AllReduce.of(w.Tokens + w.Batch)
+	}
+	t := c.step + c.each*tick.Ticks(w.Batch) + max(read, tick.FromMilliseconds(compute)) +
+		tick.FromMilliseconds(beside) + c.loraDecode(w)
 	if c.adapters != nil {
 		return t + c.adapters.lora(w) + c.adapters.perWaiting*tick.Ticks(w.Waiting)
 	}
@@ -144,10 +151,15 @@ func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 
 // adapterTime returns the time that adapters add to a step with backend roofline or mbgmv.
 func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
-	if !c.roofline || w.Ranks == 0 {
+	l := &c.p.Latency.LoRA
+	switch {
+	case !c.roofline:
+		return 0
+	case w.Ranks == 0 && l.Kernels == KernelsEveryStep && l.Backend == BackendRoofline:
+		return tick.FromMilliseconds(l.LaunchMs)
+	case w.Ranks == 0:
 		return 0
 	}
-	l := &c.p.Latency.LoRA
 	if l.Backend == BackendMBGMV {
 		prompts := l.TokenRankNs / 1e6 * float64(w.RankTokens-w.RequestRanks)
 		if w.Batch == 0 {

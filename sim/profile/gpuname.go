@@ -118,6 +118,20 @@ func decodeStep(p *Profile) float64 {
 	return p.Compile().Step(&StepWork{Batch: 16, KV: 16 * 500}).Seconds()
 }
 
+// FindAnalytic returns the description of a worker from names of its model and its GPU in any spelling, such as
+// "Llama-3.1-8B-Instruct" and "H100".
+func FindAnalytic(model, gpu string) (Analytic, error) {
+	m := architectureOf(model)
+	if m == nil {
+		return Analytic{}, fmt.Errorf("unknown model %s", model)
+	}
+	i := slices.IndexFunc(GPUs(), func(g GPU) bool { return isGPU(g.Name, bare(gpu)) })
+	if i < 0 {
+		return Analytic{}, fmt.Errorf("unknown GPU %s", gpu)
+	}
+	return NewAnalytic(m.Name, GPUs()[i].Name), nil
+}
+
 // isGPU reports whether the first words of name are the GPU, a bare name with a digit. "H100 64 GB" is h100,
 // but not h1.
 func isGPU(name, gpu string) bool {

@@ -15,7 +15,7 @@ func TestForGPU(t *testing.T) {
 		"H100": {llama, qwen, qwen3, "analytic:llama-3.1-8b,h100"}, "h100-64gb": {llama, qwen},
 		"RTX 4090": {measured4090}, "rtx-4090": {measured4090}, "h200": {"analytic:llama-3.1-8b,h200"},
 		"A100":      {"analytic:llama-3.1-8b,a100-80gb", "analytic:llama-3.1-8b,a100-40gb"},
-		"a100-80gb": {"analytic:llama-3.1-8b,a100-80gb"}, "l40s": {"analytic:llama-3.1-8b,l40s"},
+		"a100-40gb": {"analytic:llama-3.1-8b,a100-40gb"}, "l40s": {"analytic:llama-3.1-8b,l40s"},
 		"h1": nil, "": nil, "h": nil, "rtx": nil, "h100x": nil,
 	} {
 		if got := ForGPU(gpu); !slices.Equal(got, want) {
@@ -40,7 +40,7 @@ func TestForGPU(t *testing.T) {
 func TestDiffers(t *testing.T) {
 	for short, want := range map[string]string{
 		"llama-3.1-8b-h100": "profile llama-3.1-8b-h100 is llama-3.1-8b-h100-64gb-vllm-0.8.5 (H100 64 GB, about 2 TB/s); " +
-			"on 1 x h100 (80 GiB, 3.35 TB/s) a decode step is -50 %",
+			"on 1 x h100 (80 GiB, 3.35 TB/s) a decode step is -43 %",
 		"llama-3.1-8b-h100-64gb-vllm-0.8.5": "", "qwen3-14b-h100": "", "llama2-7b-24gb": "", "h100": "", "x.yaml": "",
 	} {
 		if got := Differs(t.Context(), short); want == "" && got != "" || !strings.HasPrefix(got, want) {

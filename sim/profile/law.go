@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,14 +21,15 @@ const (
 	// LawRoofline uses the coefficients of law phases, but a step takes the longer of reading and computing
 	// (S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009):
 	//
-	//	host + max(decode.base + decode.per_request*B + experts, prefill.per_token*(P + B))
+	//	host + host_per_request*B + step + step_per_request*B + all_reduce(P + B)
+	//	  + max(decode.base + decode.per_request*B + experts, prefill.per_token*(P + B))
 	//	  + decode.per_kv_token*KV + prefill.per_token_ctx*C + lora
 	//	  + [P > 0] (prefill.mixed + prefill.mixed_per_request*B)
 	//
 	// with B running requests, KV their tokens in the cache, P prompt tokens, and C the sum over their chunks
-	// of tokens * (context before + half the chunk). The term host applies only without asynchronous
-	// scheduling. The term experts is the time to read the experts that P + B tokens use. The term of the KV
-	// tokens is outside the maximum, so that each token lengthens decode steps by the same time. The term
+	// of tokens * (context before + half the chunk). The terms host and host_per_request apply only without
+	// asynchronous scheduling. The term experts is the time to read the experts that P + B tokens use. The term of the
+	// KV tokens is outside the maximum, so that each token lengthens decode steps by the same time. The term
 	// lora is that of law phases; for backends punica and torch_native it is the terms of [AdapterLaw] by
 	// adapters and slots. lora.prefill_factor lengthens the computing of prompt tokens.
 	LawRoofline = "roofline"
@@ -139,15 +141,23 @@ type adapterCosts struct {
 	perAdapter, perAdapterToken                       tick.Ticks
 	slots, slotToken                                  tick.Ticks // of all slots
 	runs                                              bool       // count runs of requests, not distinct adapters
+	// skips: no cost in steps without an adapter. active: the slots are those of the step's adapters, see
+	// [KernelsActive]; most is their number.
+	skips, active      bool
+	most               int64
+	perSlot, slotsEach tick.Ticks // of one slot, see slots and slotToken
 }
 
-func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
+func (l *AdapterLaw) compile(e *Engine, lora *LoRA) *adapterCosts {
 	us := func(us float64) tick.Ticks { return tick.FromMilliseconds(us / 1000) }
 	c := &adapterCosts{base: tick.FromMilliseconds(l.BaseMs), perRequest: tick.FromMilliseconds(l.PerRequestMs),
 		perPrompt: tick.FromMilliseconds(l.PerPromptMs), perToken: us(l.PerTokenUs), perWaiting: us(l.PerWaitingUs)}
-	if r, err := l.at(e.MaxLoraRank); backend != BackendNone && err == nil { // no error: Check has seen to that
+	if r, err := l.at(e.MaxLoraRank); lora.Backend != BackendNone && err == nil { // no error: Check has seen to that
 		slots := float64(e.MaxLorasPerBatch)
-		c.runs = backend == BackendNative
+		c.runs = lora.Backend == BackendNative
+		c.active = lora.Kernels == KernelsActive
+		c.skips = c.active || lora.Kernels == KernelsLoRASteps
+		c.most, c.perSlot, c.slotsEach = int64(e.MaxLorasPerBatch), us(l.PerSlotUs), us(r.PerSlotTokenUs)
 		c.perAdapter, c.perAdapterToken = tick.FromMilliseconds(r.PerAdapterMs), us(r.PerAdapterTokenUs)
 		c.slots, c.slotToken = us(slots*l.PerSlotUs), us(slots*r.PerSlotTokenUs)
 	}
@@ -162,11 +172,18 @@ func (c *adapterCosts) step(w *StepWork) tick.Ticks {
 
 // lora returns the time that adapters and their slots add to a step.
 func (c *adapterCosts) lora(w *StepWork) tick.Ticks {
+	if c.skips && w.Adapters == 0 {
+		return 0
+	}
 	m := tick.Ticks(w.Batch + w.Tokens)
 	perAdapter := c.perAdapter + c.perAdapterToken*m
 	adapters := tick.Ticks(w.Adapters) * perAdapter
 	if c.runs && w.LoRAs > 0 && w.Tokens == 0 {
 		adapters = tick.Ticks(w.LoRAs+1)*perAdapter - perAdapter*tick.Ticks(w.Squares)/tick.Ticks(w.LoRAs)
+	}
+	if c.active {
+		n := tick.Ticks(min(int64(1)<<bits.Len64(uint64(w.Adapters-1)), c.most))
+		return adapters + n*(c.perSlot+c.slotsEach*m)
 	}
 	return adapters + c.slots + c.slotToken*m
 }
@@ -314,6 +331,9 @@ func (l *Latency) checkLaw(e *Engine) error {
 	case l.HostMs > 0 || l.Prefill.MixedMs > 0 || l.Prefill.MixedPerRequestMs > 0:
 		return fmt.Errorf("latency.host_ms, prefill.mixed_ms and prefill.mixed_per_request_ms need latency.law %s",
 			LawRoofline)
+	case l.HostPerRequestMs > 0 || l.StepMs > 0 || l.StepPerRequestMs > 0 || len(l.AllReduce.Tokens) > 0:
+		return fmt.Errorf("latency.host_per_request_ms, step_ms, step_per_request_ms and all_reduce need latency.law %s",
+			LawRoofline)
 	case l.Decode.BaseMs == 0 && l.Decode.PerRequestMs == 0:
 		return errors.New("latency.decode.base_ms and per_request_ms are both 0: a decode step would take no time")
 	case l.Prefill.BaseMs == 0 && l.Prefill.PerTokenUs == 0:
@@ -332,9 +352,44 @@ func (l *Latency) checkRoofline(e *Engine) error {
 		return errors.New("latency.prefill: base_ms, first_extend_ms and first_wave_factor belong to law phases; " +
 			"law roofline reads the weights in decode.base_ms")
 	case l.adapterKernels():
-		return l.Adapters.checkRanks(e, l.LoRA.Backend)
+		return cmp.Or(l.AllReduce.check(), l.Adapters.checkRanks(e, l.LoRA.Backend))
+	}
+	return l.AllReduce.check()
+}
+
+// check returns an error if the table is invalid.
+func (a *AllReduce) check() error {
+	if len(a.Tokens) != len(a.Ms) {
+		return fmt.Errorf("latency.all_reduce: %d tokens and %d ms, expected as many times as numbers of tokens",
+			len(a.Tokens), len(a.Ms))
+	}
+	for i, n := range a.Tokens {
+		switch ms := a.Ms[i]; {
+		case n < 1 || i > 0 && n <= a.Tokens[i-1]:
+			return fmt.Errorf("latency.all_reduce: tokens %v, expected numbers >= 1 in ascending order", a.Tokens)
+		case !(ms > 0 && ms < 1e6) || i > 0 && ms < a.Ms[i-1]:
+			return fmt.Errorf("latency.all_reduce: ms %v, expected numbers in (0, 10^6) that do not fall", a.Ms)
+		}
 	}
 	return nil
+}
+
+// of returns the time of the exchanges of a step with n tokens, ms.
+func (a *AllReduce) of(n int64) float64 {
+	last := len(a.Tokens) - 1
+	if last < 0 || n <= 0 {
+		return 0
+	}
+	k, found := slices.BinarySearch(a.Tokens, n)
+	switch {
+	case found:
+		return a.Ms[k]
+	case k == 0:
+		return a.Ms[0]
+	case k > last:
+		return a.Ms[last] * float64(n) / float64(a.Tokens[last])
+	}
+	return between(a.Ms[k-1], a.Ms[k], float64(n-a.Tokens[k-1])/float64(a.Tokens[k]-a.Tokens[k-1]))
 }
 
 // adapterKernels reports whether [AdapterLaw] gives the cost of adapters.

@@ -182,3 +182,67 @@ func TestAdapterLawCountsRuns(t *testing.T) {
 		}
 	}
 }
+
+// A slower profile has slower exchanges between its GPUs, and does not change the profile that it was made from.
+func TestSlowerExchanges(t *testing.T) {
+	p, err := Load(t.Context(), "analytic:llama-3.1-8b,h100,tp=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := p.Latency.AllReduce.of(64)
+	if got := p.Slower(2).Latency.AllReduce.of(64); got != 2*was || p.Latency.AllReduce.of(64) != was {
+		t.Errorf("%v, expected twice %v, which stays %v", got, was, p.Latency.AllReduce.of(64))
+	}
+}
+
+// The kernels of LoRA run in every step, only in steps with an adapter, or over the adapters of the step alone, by the
+// version of the engine.
+func TestLoRAKernels(t *testing.T) {
+	const plain = 10 + 40*0.02
+	law := lawProfile()
+	law.Engine.MaxRunningRequests = 64
+	computed := lawProfile()
+	computed.Engine.MaxRunningRequests = 64
+	computed.Latency = Latency{Law: LawRoofline, Decode: Decode{BaseMs: 10, PerRequestMs: 0.02},
+		Prefill: Prefill{PerTokenUs: 1},
+		LoRA:    LoRA{Backend: BackendRoofline, LaunchMs: 2, RankUs: 10}}
+	for name, c := range map[string]struct {
+		of               Profile
+		kernels          string
+		none, one, three float64 // ms in steps of 40 requests with so many adapters of rank 16
+	}{
+		"punica, as measured":  {law, "", 8 * 0.008, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
+		"punica, every step":   {law, KernelsEveryStep, 8 * 0.008, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
+		"punica, LoRA steps":   {law, KernelsLoRASteps, 0, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
+		"punica, active":       {law, KernelsActive, 0, 0.408 + 0.008, 3*0.408 + 4*0.008},
+		"roofline":             {computed, "", 0, 2.16, 2.48},
+		"roofline, every step": {computed, KernelsEveryStep, 2, 2.16, 2.48},
+		"roofline, LoRA steps": {computed, KernelsLoRASteps, 0, 2.16, 2.48},
+		"roofline, active":     {computed, KernelsActive, 0, 2.16, 2.48},
+	} {
+		p := c.of
+		p.Latency.LoRA.Kernels = c.kernels
+		if err := p.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		costs := p.Compile()
+		for adapters, want := range map[int64]float64{0: c.none, 1: c.one, 3: c.three} {
+			w := StepWork{Batch: 40, LoRAs: min(adapters, 1) * 40, MaxRank: 16, Adapters: adapters,
+				Ranks: 16 * adapters}
+			testutil.Near(t, name, costs.Step(&w).Milliseconds(), plain+want, 1e-6)
+		}
+	}
+	computed.Latency.LoRA.Kernels = "sometimes"
+	testutil.ExpectError(t, computed.Check(), "latency.lora.kernels")
+}
+
+// vLLM's own key for the kernels of active adapters needs a version that has it.
+func TestSpecializeActiveLoRA(t *testing.T) {
+	p := lawProfile()
+	p.Engine.VLLMVersion = "0.11"
+	testutil.ExpectError(t, p.SpecializeActiveLoRA(), "needs vLLM 0.16 or later, and the engine is vLLM 0.11")
+	p.Engine.VLLMVersion = "0.33"
+	if err := p.SpecializeActiveLoRA(); err != nil || p.Latency.LoRA.Kernels != KernelsActive {
+		t.Errorf("%v, %q", err, p.Latency.LoRA.Kernels)
+	}
+}

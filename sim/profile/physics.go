@@ -1,6 +1,9 @@
 package profile
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // A Floor gives the least times that the hardware of a worker allows, for any engine and any kernels. They
 // are bytes read over the peak bandwidth of the GPUs, and floating-point operations over their peak rate.
@@ -45,6 +48,17 @@ func (f *Floor) PerTokenUs() float64 {
 	return 2 * f.Model.body() / (float64(f.Count) * flops(f.GPU, f.Bits)) * 1e6
 }
 
+// LeastPerTokenUs returns the time to compute one token of a prompt at the rate that products of matrices reach on the
+// GPUs of a profile, us; 0: the GPU or the model is unknown.
+func (p *Profile) LeastPerTokenUs() float64 {
+	f, ok := p.Floor()
+	if !ok {
+		return 0
+	}
+	gemm, _ := f.GPU.gemm(f.Bits)
+	return f.PerTokenUs() / gemm.Compute
+}
+
 // adapterMs returns the time to read the weights of adapters whose ranks add up to ranks, ms.
 func (f *Floor) adapterMs(bytesPerRank float64, ranks int) float64 {
 	return bytesPerRank * float64(ranks) / f.bandwidth() * 1000
@@ -65,10 +79,14 @@ func (f *Floor) Least(name string) float64 {
 	return 0
 }
 
+// sizeOfMemory is a size with a space before its unit.
+var sizeOfMemory = regexp.MustCompile(`(\d) gb\b`)
+
 // words returns the words of a name in lower case, with a space before and after each, and sizes of memory as
 // one word: " h100 64gb ".
 func words(name string) string {
-	name = strings.ReplaceAll(strings.NewReplacer("-", " ", ",", " ").Replace(strings.ToLower(name)), " gb", "gb")
+	name = strings.NewReplacer("-", " ", ",", " ").Replace(strings.ToLower(name))
+	name = sizeOfMemory.ReplaceAllString(name, "${1}gb")
 	return " " + strings.Join(strings.Fields(name), " ") + " "
 }
 

@@ -52,6 +52,8 @@ type Profile struct {
 
 	// origin is the profile as Parse read it, before a scenario's changes; nil for a profile made otherwise.
 	origin *Profile
+	// computed is set in a profile that Analytic.Profile computed.
+	computed *computed
 }
 
 // GPUs returns the number of GPUs of a worker: the number that the field GPU begins with, as in "8 GPUs of
@@ -84,12 +86,27 @@ type Latency struct {
 	// Adapters holds the coefficients of law adapters.
 	Adapters AdapterLaw `yaml:"adapters,omitempty"`
 	FrontEnd FrontEnd   `yaml:"front_end,omitempty"`
-	// HostMs is the host's time for a step: scheduling, input and output. The GPU waits meanwhile, unless
-	// engine.async_scheduling or engine.overlap_schedule is set. Law roofline only.
-	HostMs float64 `yaml:"host_ms,omitempty" is:">=0 <1e6"`
+	// HostMs is the host's time for a step: scheduling, input and output. HostPerRequestMs is its time for each
+	// running request. The GPU waits meanwhile, unless engine.async_scheduling or engine.overlap_schedule is set. Law
+	// roofline only.
+	HostMs           float64 `yaml:"host_ms,omitempty" is:">=0 <1e6"`
+	HostPerRequestMs float64 `yaml:"host_per_request_ms,omitempty" is:">=0 <1e6"`
+	// StepMs is the time of a step besides reading and computing, such as the starts of kernels, and StepPerRequestMs
+	// that of each running request. Law roofline only.
+	StepMs           float64 `yaml:"step_ms,omitempty" is:">=0 <1e6"`
+	StepPerRequestMs float64 `yaml:"step_per_request_ms,omitempty" is:">=0 <1e6"`
+	// AllReduce is the exchanges between the GPUs of a worker. Law roofline only.
+	AllReduce AllReduce `yaml:"all_reduce,omitempty"`
 	// RequestOverheadMs is the time spent outside the engine on every request (HTTP, tokenizer, detokenizer).
 	// It delays all tokens of the request.
 	RequestOverheadMs float64 `yaml:"request_overhead_ms" is:">=0"`
+}
+
+// AllReduce is the time of all exchanges between GPUs in a step, by the tokens of the step (running requests and prompt
+// tokens). Between two listed numbers of tokens it is interpolated linearly, beyond the last it is proportional.
+type AllReduce struct {
+	Tokens []int64   `yaml:"tokens,flow,omitempty"`
+	Ms     []float64 `yaml:"ms,flow,omitempty"`
 }
 
 // FrontEnd is a server's front end: tokenizer and HTTP in one process. It hands requests to the engine one
@@ -158,6 +175,18 @@ const (
 	BackendMBGMV = "mbgmv"
 )
 
+// Values of [LoRA.Kernels].
+const (
+	// KernelsEveryStep: launch, and all slots, also in steps without an adapter. vLLM before 0.11.1.
+	KernelsEveryStep = "every-step"
+	// KernelsLoRASteps: launch, and all slots, in steps with an adapter. vLLM since 0.11.1
+	// (vllm-project/vllm#25914).
+	KernelsLoRASteps = "lora-steps"
+	// KernelsActive: launch, and the number of adapters in the step, rounded up to a power of 2. vLLM since 0.16
+	// with specialize_active_lora (vllm-project/vllm#32005).
+	KernelsActive = "active-adapters"
+)
+
 var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica,
 	BackendNative, BackendRoofline, BackendMBGMV}
 
@@ -188,6 +217,11 @@ type LoRA struct {
 	// with R only in steps that decode, Q the sum over the running requests of the rank of their adapter, and
 	// T only over prompt tokens.
 	RequestRankUs float64 `yaml:"request_rank_us,omitempty" is:">=0"`
+
+	// Kernels says in which steps the kernels of backends roofline, punica and torch_native take time. It depends
+	// on the version of the engine: see [KernelsEveryStep] and those after it. "": every-step for punica and
+	// torch_native, lora-steps for roofline.
+	Kernels string `yaml:"kernels,omitempty" is:"every-step|lora-steps|active-adapters|"`
 
 	// PrefillFactor is the relative increase of a prefill step's time if all its tokens use adapters. Law
 	// roofline applies it to the computing of prompt tokens.
@@ -413,7 +447,7 @@ func (e *Engine) HostLoras() int {
 	return e.MaxLoadedLoras
 }
 
-// Load returns a profile by name or file. nameOrFile is, in this order, "analytic:MODEL,GPU[,tp=N][,bits=N]"
+// Load returns a profile by name or file. nameOrFile is, in this order, "analytic:MODEL,GPU[,OPTION...]"
 // (see [Analytic]), the name or an alias of an embedded profile, a YAML file, or the name of a GPU (see
 // [ForGPU]). ctx ends the wait for a file that is a pipe.
 func Load(ctx context.Context, nameOrFile string) (*Profile, error) {

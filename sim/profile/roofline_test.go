@@ -54,6 +54,16 @@ func TestRooflineLaw(t *testing.T) {
 				p.Engine.UseVLLM()
 				p.Engine.AsyncScheduling = true
 			}, StepWork{Batch: 10}, 11 + 10*0.03},
+		"with the host for each request": {
+			func(p *Profile) { p.Latency.HostMs, p.Latency.HostPerRequestMs = 0.7, 0.04 }, StepWork{Batch: 10},
+			0.7 + 10*0.04 + 11 + 10*0.03},
+		"with the times of a step": {
+			func(p *Profile) { p.Latency.StepMs, p.Latency.StepPerRequestMs = 2, 0.05 },
+			prompts(StepWork{Batch: 20, KV: 9000}, 1000, 1000),
+			2 + 20*0.05 + 2020*0.043 + 2*1000*500*0.8e-6 + 1.2 + 20*0.05 + 9000*0.00004},
+		"with exchanges of running requests and prompts": {
+			func(p *Profile) { p.Latency.AllReduce = AllReduce{[]int64{8, 1000}, []float64{1, 32}} },
+			prompts(StepWork{Batch: 4}, 500), 504*0.043 + 500*250*0.8e-6 + 1.2 + 4*0.05 + 16.5},
 		"many requests compute longer than reading": {
 			func(p *Profile) { p.Latency.Prefill.PerTokenUs = 100 }, StepWork{Batch: 200}, 200 * 0.1},
 		// of 4 experts, 2 a token, 2 tokens use 3
@@ -116,10 +126,22 @@ func TestRooflineLawGrows(t *testing.T) {
 
 func TestRooflineLawFaults(t *testing.T) {
 	for want, change := range map[string]func(*Latency){
-		"latency.decode.base_ms is 0":                            func(l *Latency) { l.Decode.BaseMs = 0 },
-		"belong to law phases":                                   func(l *Latency) { l.Prefill.BaseMs = 1 },
-		"first_extend_ms and first_wave_factor belong":           func(l *Latency) { l.Prefill.FirstWaveFactor = 2 },
-		"base_ms, first_extend_ms":                               func(l *Latency) { l.Prefill.FirstExtendMs = 2 },
+		"latency.decode.base_ms is 0":                  func(l *Latency) { l.Decode.BaseMs = 0 },
+		"belong to law phases":                         func(l *Latency) { l.Prefill.BaseMs = 1 },
+		"first_extend_ms and first_wave_factor belong": func(l *Latency) { l.Prefill.FirstWaveFactor = 2 },
+		"base_ms, first_extend_ms":                     func(l *Latency) { l.Prefill.FirstExtendMs = 2 },
+		"step_ms, step_per_request_ms and all_reduce need latency.law": func(l *Latency) {
+			l.Law, l.StepMs, l.HostMs, l.Prefill = LawPhases, 1, 0, Prefill{PerTokenUs: 1}
+		},
+		"latency.all_reduce: 2 tokens and 1 ms": func(l *Latency) {
+			l.AllReduce = AllReduce{[]int64{1, 2}, []float64{1}}
+		},
+		"tokens [2 2], expected numbers >= 1 in ascending": func(l *Latency) {
+			l.AllReduce = AllReduce{[]int64{2, 2}, []float64{1, 2}}
+		},
+		"ms [2 1], expected numbers in (0, 10^6) that": func(l *Latency) {
+			l.AllReduce = AllReduce{[]int64{1, 2}, []float64{2, 1}}
+		},
 		"latency.prefill.mixed_ms is -1":                         func(l *Latency) { l.Prefill.MixedMs = -1 },
 		"prefill.mixed_per_request_ms need latency.law roofline": func(l *Latency) { l.Law = LawPhases },
 		"backend is punica, for which the profile has no coeffi": func(l *Latency) { l.LoRA.Backend = BackendPunica },

@@ -95,6 +95,9 @@ func (s Serving) vllm(p *Profile, card *GPU) {
 	old := !e.VLLMAtLeast(vllmReserves)
 	e.AsyncScheduling, e.NoReserveFullISL = e.VLLMAtLeast(vllmAsync), old
 	e.NoChunkedPrefill, e.LongPrefillTokenThreshold = false, 0
+	if p.Uncalibrated { // a measured profile has the kernels of its measurement
+		p.Latency.LoRA.Kernels = KernelsLoRASteps
+	}
 	large := card.MemoryGiB >= 70 && !strings.HasPrefix(card.Name, "a100")
 	switch {
 	case card.MemoryGiB >= 160 && !old:
@@ -161,10 +164,7 @@ func (p *Profile) share(card *GPU, share float64) bool {
 		return false
 	}
 	weights := m.Parameters() * float64(bitsOf(p.Model)) / 8 / gib
-	pool := float64(p.GPUs())*card.MemoryGiB*share - weights
-	if m.Latent > 0 { // every GPU holds the whole latent cache
-		pool /= float64(p.GPUs())
-	}
-	p.Memory.PoolGiB = Round4(pool)
+	n := float64(p.GPUs())
+	p.Memory.PoolGiB = Round4((n*card.MemoryGiB*share - weights) * m.kvParts(n) / n)
 	return true
 }

@@ -29,11 +29,18 @@ func slow(v reflect.Value, factor float64) {
 			}
 		}
 	case reflect.Slice:
-		if ranks, ok := v.Interface().([]RankCost); ok {
-			v.Set(reflect.ValueOf(slices.Clone(ranks)))
-			for i := range ranks {
+		switch list := v.Interface().(type) {
+		case []RankCost:
+			v.Set(reflect.ValueOf(slices.Clone(list)))
+			for i := range list {
 				slow(v.Index(i), factor)
 			}
+		case []float64: // AllReduce.Ms
+			list = slices.Clone(list)
+			for i := range list {
+				list[i] *= factor
+			}
+			v.Set(reflect.ValueOf(list))
 		}
 	}
 }

@@ -6,7 +6,7 @@
 //	report, err := check.Runs(ctx, runs, hists, measured.RunOptions{Profile: p, Seeds: 8})
 //	report.WriteText(os.Stdout)
 //
-// Each format of measured runs has a report of its own: [Records], [Logs], [Runs], [Hours].
+// Each format of measured runs has a report of its own: [Records], [Logs], [Points], [Runs], [Hours].
 package check
 
 import (

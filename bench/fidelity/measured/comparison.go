@@ -3,6 +3,7 @@
 //
 //   - records.go: runs of which every request was recorded ([Recording])
 //   - logs.go: closed-loop blocks of serving-benchmark logs ([Block])
+//   - points.go: a table of closed-loop points ([Point]), predicted with computed profiles
 //   - runs.go: a table of runs of a cluster ([Run]); lengths of requests are drawn from what is known of them
 //   - hours.go: a table of hours of vLLM with many adapters ([Hour])
 //

@@ -128,6 +128,10 @@ func profileOf(b *Block) (*profile.Profile, error) {
 
 // PredictBlock predicts the metrics of a block.
 func PredictBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, error) {
+	return predictBlock(ctx, b, p, BlockMetrics)
+}
+
+func predictBlock(ctx context.Context, b *Block, p *profile.Profile, metrics []Metric) (Values, error) {
 	sampler, err := lengths.NewRandom(int32(b.Input), int32(b.Output), b.Ratio)
 	if err != nil {
 		return nil, err
@@ -151,7 +155,7 @@ func PredictBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, er
 			b.Requests)
 	}
 	vs := Values{}
-	for _, m := range BlockMetrics {
+	for _, m := range metrics {
 		if v, ok := res.Metrics.Get(inResult[m]); ok {
 			vs[m] = v
 		}

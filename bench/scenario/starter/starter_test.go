@@ -29,7 +29,7 @@ func TestFiles(t *testing.T) {
 	key := regexp.MustCompile(`(?m)^  # ( *[a-z_]+:)`)
 	for _, a := range []Answers{
 		{}, {Workers: 6, Profile: "llama-3.1-8b-h100-64gb-vllm-0.8.5", Adapters: 100, Rate: 20},
-		{Workers: 1, Profile: "A100"},
+		{Workers: 1, Profile: "L40S"},
 		{Profile: "qwen2.5-7b-h100-64gb-vllm-0.8.5", Adapters: 3, Rate: 0.25},
 	} {
 		text := write(t, a, "scenario.yaml")

@@ -42,7 +42,9 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("after %q: %d workers, finally %d", lines[stop-1], a.Found.Workers, whole.Found.Workers)
 		}
 		var b bytes.Buffer
-		if err := a.WriteText(&b); err != nil || stop == 1 != strings.Contains(b.String(), "So far:      about ") {
+		if err := a.WriteText(&b); err != nil ||
+			strings.Contains(strings.Join(lines[:stop], ""), ": holds") ==
+				strings.Contains(b.String(), "So far:      about ") {
 			t.Errorf("after %q: %v\n%s", lines[stop-1], err, b.String())
 		}
 	}

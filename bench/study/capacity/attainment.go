@@ -3,6 +3,7 @@ package capacity
 import (
 	"lorasim/bench/result"
 	"lorasim/sim/record"
+	"lorasim/trace"
 )
 
 // misses ends a run that cannot meet the SLO often enough any more.
@@ -29,15 +30,37 @@ type tally struct {
 	lost        bool // it cannot meet the SLO any more
 }
 
-// counter counts the requests that meet the SLO: early, in the second half of the
-// warm-up, and late, after it.
+// count counts a request that has ended, and returns the tally of its adapter.
+func (p *part) count(r *record.Request, met bool) *tally {
+	p.total++
+	if met {
+		p.good++
+	}
+	return countAdapter(&p.adapters, r, met)
+}
+
+// countAdapter counts a request that has ended in the tally of its adapter.
+func countAdapter(adapters *[]tally, r *record.Request, met bool) *tally {
+	if n := int(r.Adapter) + 2 - len(*adapters); n > 0 {
+		*adapters = append(*adapters, make([]tally, n)...)
+	}
+	a := &(*adapters)[r.Adapter+1]
+	a.total++
+	if met {
+		a.good++
+	}
+	return a
+}
+
+// counter counts the requests after the warm-up that meet the SLO.
 type counter struct {
-	opt         *Options
-	src         *scaled
-	early, late part
-	rejected    int64
-	waiting     int64   // requests without a first token when the last one arrives
-	misses      *misses // nil: none are too many
+	part
+	opt      *Options
+	src      *scaled
+	rejected int64
+	met      int64   // requests that met the SLO, with those of the warm-up
+	waiting  int64   // requests without a first token when the last one arrives
+	misses   *misses // nil: none are too many
 }
 
 // Done counts a request that has ended.
@@ -46,25 +69,18 @@ func (c *counter) Done(r *record.Request) {
 	if c.src.ended && !(r.FirstToken <= c.src.last) {
 		c.waiting++
 	}
-	p := &c.late
-	if warm := c.src.size.warm; r.ID < warm {
-		if p = &c.early; r.ID < warm/2 {
-			return
-		}
+	met := c.opt.SLO.Met(r)
+	if met {
+		c.met++
 	}
-	if n := int(r.Adapter) + 2 - len(p.adapters); n > 0 {
-		p.adapters = append(p.adapters, make([]tally, n)...)
+	if r.ID < c.src.size.warm {
+		return
 	}
-	a := &p.adapters[r.Adapter+1]
-	p.total++
-	a.total++
+	a := c.count(r, met)
 	if r.Status == record.Rejected {
 		c.rejected++
 	}
-	if c.opt.SLO.Met(r) {
-		p.good++
-		a.good++
-	} else if c.misses != nil && p == &c.late {
+	if c.misses != nil && !met {
 		c.missed(a, int(r.Adapter+1))
 	}
 }
@@ -109,17 +125,17 @@ func (p *part) share(o *Options) float64 {
 	return float64(met) / float64(max(n, 1))
 }
 
-// worst is the adapter with the smallest share, of several the one with the most
-// requests.
-func (c *counter) worst() (w result.Worst) {
-	for i, a := range c.late.adapters {
+// worstOf is the adapter with the smallest share, of several the one with the most
+// requests. The base model is in front of the tallies.
+func worstOf(tallies []tally, adapters []trace.Adapter) (w result.Worst) {
+	for i, a := range tallies {
 		share := float64(a.good) / float64(max(a.total, 1))
 		if a.total > 0 && (w.Requests == 0 || share < w.Share || share == w.Share && a.total > w.Requests) {
 			w = result.Worst{Index: int32(i) - 1, Name: "base model", Requests: a.total, Share: share}
 		}
 	}
 	if w.Index >= 0 && w.Requests > 0 {
-		w.Name = c.src.Adapters()[w.Index].Name
+		w.Name = adapters[w.Index].Name
 	}
 	return w
 }

@@ -193,7 +193,7 @@ func (s *search) mixed(m *Kind, kinds []Kind) error {
 			m.Err = k.Err
 			return nil
 		}
-		if k.With == "" && k.Workers > 0 && k.Workers <= s.opt.MaxWorkers {
+		if k.With == "" && !k.Bound && k.Workers > 0 && k.Workers <= s.opt.MaxWorkers {
 			bound = min(bound, s.opt.cost(k.Candidate))
 		}
 	}

@@ -77,12 +77,14 @@ const (
 	backlogged = 0.05
 	// watchedRuns is the number of runs that say what requests wait for.
 	watchedRuns = 2
-	// confirmSeeds is the least number of seeds of the final intervals, as far as the
-	// budget allows: attainments near 100 % are so skewed that intervals from 16 seeds
-	// are too narrow (lab/docs/capacity.md).
-	confirmSeeds = 64
-	// intervalSeeds is the least number of seeds of the other intervals.
-	intervalSeeds = 16
+	// intervalSeeds is the number of seeds of the final intervals of workloads that can be extended. What counts of
+	// each run is then intervalLength times as long as the warm-up, as far as the budget allows: attainments near 100 %
+	// are so skewed that intervals from short runs are too narrow (lab/docs/capacity.md).
+	intervalSeeds, intervalLength = 16, 3
+	// farSeeds is the number of seeds of the interval of a candidate that is far from the target.
+	farSeeds = 4
+	// fixedSeeds is the least number of seeds of the final intervals of workloads of fixed length, and of --hold.
+	fixedSeeds = 64
 )
 
 // Tried is a candidate with its decision.
@@ -99,6 +101,8 @@ type Tried struct {
 	Rejected float64 // share of the requests
 	// Worst is the adapter with the smallest share of its requests within the SLO, over all seeds.
 	Worst result.Worst
+	runs  []*run  // of the interval
+	last  float64 // time of the last arrival, s
 }
 
 // A Kind is the fewest workers of one kind that hold, by the first seed. For two profiles, it is the cheapest mix, if
@@ -106,6 +110,7 @@ type Tried struct {
 type Kind struct {
 	Candidate // Workers is 0 if even the maximum does not hold, or no mix is cheaper
 	Cost      float64
+	Bound     bool   // fewer workers fail; it is not known whether Workers hold
 	Err       string // reason why the kind was not tried
 }
 
@@ -131,11 +136,12 @@ type Answer struct {
 func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, error) {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	s := newSearch(ctx, base, o)
+	defer s.dropAll()
 	if err := s.guess(); err != nil {
 		return nil, err
 	}
 	found, kinds, err := s.find()
-	if s.mustStop() != nil && (err != nil || found.Attainment.N == 0) {
+	if s.mustStop() != nil && (err != nil || found.Attainment.N == 0 || ctx.Err() != nil && s.stopped) {
 		if best := s.soFar(); best != nil {
 			found, err = best, nil
 		}

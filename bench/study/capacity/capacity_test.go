@@ -232,6 +232,21 @@ func TestBisect(t *testing.T) {
 			t.Fatalf("%d after %d steps (%v), expected %d", got, calls, err, want)
 		}
 	})
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(1, 1000).Draw(t, "most")
+		want, from := rapid.IntRange(1, most+1).Draw(t, "threshold"), rapid.IntRange(1, most).Draw(t, "from")
+		calls := 0
+		got, err := gallop(from, most, func(n int) (bool, error) {
+			if n < 1 || n > most {
+				t.Fatalf("tries %d, expected 1 to %d", n, most)
+			}
+			calls++
+			return n >= want, nil
+		})
+		if err != nil || got != want || calls > 24 || want == from && calls > 2 {
+			t.Fatalf("%d from %d after %d steps (%v), expected %d", got, from, calls, err, want)
+		}
+	})
 	bad := errors.New("bad")
 	if _, err := bisect(0, 1, 3, func(int) (bool, error) { return false, bad }); err != bad {
 		t.Error(err)

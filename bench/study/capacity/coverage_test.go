@@ -39,7 +39,7 @@ var coverageCases = []coverageCase{
 const coverageRun = shortest
 
 // BenchmarkCoverage prints how often the 95 % intervals of the answers, from
-// intervalSeeds runs, hold the mean over runs of that length: the mean of all
+// intervalSeeds runs, hold the mean over runs of their length: the mean of all
 // repetitions. It prints the mean over longer runs, too: the difference is what a slow
 // transient adds. COVERAGE selects cases by their names; COVERAGE_SEEDS is the number of runs of
 // an interval, with 3200 runs in all.
@@ -75,7 +75,7 @@ func BenchmarkCoverage(b *testing.B) {
 			b.Fatal(err)
 		}
 		runs, err := s.measureAll(Candidate{Workers: c.workers}, 1, forInterval, 0, repetitions*seeds,
-			half(coverageRun), 0)
+			size{shortest / 2 * (1 + intervalLength), shortest / 2}, 0)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -12,8 +12,9 @@ const (
 	// errorLevel is the probability with which a candidate that fails is accepted,
 	// and that with which one that holds is rejected.
 	errorLevel = 0.025
-	// maxLooks is the number of looks at one candidate, see lookLevel.
-	maxLooks = 8
+	// maxLooks is the number of looks at the runs of one candidate, see lookLevel. lengthLooks is that number where
+	// runs get longer instead of more.
+	maxLooks, lengthLooks = 8, 6
 	// trendLevel is the error level of the test for a trend within runs. A false
 	// alarm costs longer runs, never a wrong answer.
 	trendLevel = 0.025
@@ -23,17 +24,19 @@ const (
 	growthMargin = 0.01
 )
 
-// lookLevel is the error level of a look, from 0. The levels of all looks add up to
-// errorLevel: by the union bound the decision is wrong with that probability at
+// lookLevel is the error level of a look, from 0. The levels of all looks, and of the
+// test hopeless, add up to errorLevel: by the union bound the decision is wrong with that probability at
 // most, however dependent the looks are, and whichever of them is the last. Each
 // look has twice the level of the one before, as it has twice the runs (Lan and
 // DeMets, Biometrika 70, 1983): early looks decide only what is clear.
-func lookLevel(look int) float64 { return errorLevel * float64(int(1)<<look) / (1<<maxLooks - 1) }
+func lookLevel(look, looks int) float64 {
+	return (errorLevel - quickLevel) * float64(int(1)<<look) / float64(int(1)<<looks-1)
+}
 
 // sample is the outcome of one run.
 type sample struct {
 	value  float64 // attainment, or 1 and 0 for a run that holds and one that fails
-	trend  float64 // attainment after the warm-up less that in its second half
+	trend  float64 // attainment in the second half of the part that counts less that in its first half
 	growth float64 // of the queues, requests per arrival
 }
 
@@ -79,8 +82,8 @@ func (r *rule) look(samples []sample) (d Decision, transient bool) {
 	values, trends, growths := columns(samples)
 	worse, better := trend(trends)
 	growing, grows := r.growth(growths, r.level)
-	// A trend is extrapolated: what the mean lost or gained since the second half of
-	// the warm-up, it may lose or gain again, twice if the trend is significant.
+	// A trend is extrapolated: what the mean lost or gained within the run, it may lose
+	// or gain again, twice if the trend is significant.
 	low, high := slices.Clone(values), slices.Clone(values)
 	drift := stat.Mean(trends, nil)
 	for i := range values {
@@ -94,7 +97,7 @@ func (r *rule) look(samples []sample) (d Decision, transient bool) {
 		}
 	}
 	if r.unseen > 0 && !r.spread {
-		low = append(low, max(1-r.unseen, 0))
+		low = append(low, max(stat.Mean(low, nil)-r.unseen, 0))
 	}
 	switch lower, upper := r.lower(low, r.level), r.upper(high, r.level); {
 	case grows:

@@ -39,21 +39,30 @@ func laws(mean float64) []law {
 	}
 }
 
-// decide applies a rule to a law as bySeeds does to runs.
-func decide(r *rule, l law, rng *rand.Rand, most int) (d Decision, n int) {
-	var list []sample
-	d = Undecided
-	look := 0
-	for n = firstSeeds; d == Undecided && n <= most; n, look = 2*n, look+1 {
-		for len(list) < n {
-			early := l.draw(rng)
-			v := l.draw(rng)
-			list = append(list, sample{value: v, trend: v - early})
+// decide applies a rule to a law as byLength does to runs. A draw is the attainment of the first part that counts.
+func decide(r *rule, l law, rng *rand.Rand) (d Decision, parts int) {
+	list := make([]sample, panelRuns)
+	sums := make([]float64, panelRuns)
+	for look := 0; look < lengthLooks; look++ {
+		before := parts
+		parts = 1 << look
+		for i := range list {
+			early, late := sums[i], 0.0
+			for range parts - before {
+				late += l.draw(rng)
+			}
+			sums[i] += late
+			list[i].value = sums[i] / float64(parts)
+			if before > 0 {
+				list[i].trend = late/float64(parts-before) - early/float64(before)
+			}
 		}
-		r.level = lookLevel(look)
-		d, _ = r.look(list)
+		r.level, r.unseen = lookLevel(look, lengthLooks), badTime(r.target, int64(parts)*shortest/2)
+		if d, _ = r.look(list); d != Undecided {
+			break
+		}
 	}
-	return d, len(list)
+	return d, parts
 }
 
 // TestErrorRates: however often it looks, the rule accepts a candidate whose true
@@ -63,10 +72,10 @@ func TestErrorRates(t *testing.T) {
 	const repetitions, target = 2000, 0.99
 	for i, l := range laws(target) {
 		rng := rand.New(rand.NewPCG(uint64(i), 5))
-		r := &rule{target: target, unseen: badTime(target, shortest/2)}
+		r := &rule{target: target}
 		accepted, rejected := 0, 0
 		for range repetitions {
-			switch d, _ := decide(r, l, rng, 256); d {
+			switch d, _ := decide(r, l, rng); d {
 			case Holds:
 				accepted++
 			case Fails:
@@ -82,18 +91,18 @@ func TestErrorRates(t *testing.T) {
 	}
 }
 
-// TestPower: a difference of three tenths of what may be missed is decided.
+// TestPower: a difference of half of what may be missed is decided.
 func TestPower(t *testing.T) {
 	const repetitions, target = 200, 0.99
 	for i := range laws(target) {
 		for _, c := range []struct {
 			mean float64
 			want Decision
-		}{{target + 0.003, Holds}, {target - 0.003, Fails}} {
+		}{{target + 0.005, Holds}, {target - 0.005, Fails}} {
 			rng := rand.New(rand.NewPCG(uint64(i), 6))
-			r, right := &rule{target: target, unseen: badTime(target, shortest/2)}, 0
+			r, right := &rule{target: target}, 0
 			for range repetitions {
-				if d, _ := decide(r, laws(c.mean)[i], rng, 1024); d == c.want {
+				if d, _ := decide(r, laws(c.mean)[i], rng); d == c.want {
 					right++
 				}
 			}
@@ -136,7 +145,7 @@ func TestRuns(t *testing.T) {
 	for range repetitions {
 		var list []sample
 		for look := range 4 {
-			r.level = lookLevel(look)
+			r.level = lookLevel(look, maxLooks)
 			for len(list) < firstRuns<<look {
 				v := 0.0
 				if rng.Float64() < target {

@@ -36,6 +36,8 @@ const (
 	headroomWidth = 0.05
 	// headroomRates is about how many rates the search for the headroom tries.
 	headroomRates = 14
+	// headroomShare is the share of the budget for the headroom, in %.
+	headroomShare = 4
 	// headroomSeeds is the number of seeds at first.
 	headroomSeeds = 8
 )
@@ -57,18 +59,15 @@ func (s *search) headroom(t *Tried) (h Headroom, limit waits.Causes, err error) 
 	if z := max(t.Size.requests, s.plan.stated, 1); !s.plan.single { // a small budget takes fewer
 		p.seeds = max(min(p.seeds, int(s.budget()/4/headroomRates/z)), min(2, s.opt.MaxSeeds))
 	}
-	for from, step := 100, 13; ; p.seeds = min(2*p.seeds, s.opt.MaxSeeds) {
-		next, err := p.find(from, step)
-		if err != nil && s.mustStop() != nil {
+	if s.opt.Hold == 0 && !s.plan.single && len(t.runs) > 1 {
+		if h, err = s.newCrossing(t, t.runs).headroom(); err != nil && s.mustStop() != nil {
 			return h, t.Causes, nil
 		}
-		if h = next; err != nil {
-			return h, limit, err
-		}
-		if h.High-h.Low <= headroomWidth*max(h.Factor, 1) || p.seeds == s.opt.MaxSeeds || 2*p.spent > s.budget()/4 {
-			break
-		}
-		from, step = max(int(100*h.Factor+0.5), 1), 2 // more seeds move it by little
+	} else {
+		h, err = p.search()
+	}
+	if err != nil {
+		return h, limit, err
 	}
 	if limit = t.Causes; h.Factor < mostHeadroom/100 && t.Holds && s.mustStop() == nil {
 		beyond, err := s.measureAll(t.Candidate, h.Factor+0.01, forInterval, 0, watchedRuns, t.Size, watchedRuns)
@@ -81,6 +80,25 @@ func (s *search) headroom(t *Tried) (h Headroom, limit waits.Causes, err error) 
 		}
 	}
 	return h, limit, nil
+}
+
+// search finds the headroom with more and more seeds.
+func (p *prober) search() (h Headroom, err error) {
+	s := p.s
+	for from, step := 100, 13; ; p.seeds = min(2*p.seeds, s.opt.MaxSeeds) {
+		next, err := p.find(from, step)
+		if err != nil {
+			if s.mustStop() != nil {
+				err = nil
+			}
+			return h, err
+		}
+		if h = next; h.High-h.Low <= headroomWidth*max(h.Factor, 1) || p.seeds == s.opt.MaxSeeds ||
+			2*p.spent > s.budget()*headroomShare/100 {
+			return h, nil
+		}
+		from, step = max(int(100*h.Factor+0.5), 1), 2 // more seeds move it by little
+	}
 }
 
 // find finds the headroom with the prober's number of seeds. The first factor to be tried is from, the next one is
@@ -195,15 +213,21 @@ func (p *prober) at(f int) (reach, error) {
 // quickSeeds is the number of runs that may show that a rate is far too high.
 const quickSeeds = 4
 
-// hopeless reports whether the runs show that the mean attainment misses the target, at a level of errorLevel/10.
+// quickLevel is the error level of the test hopeless.
+const quickLevel = errorLevel / 10
+
+// hopeless reports whether the runs show that the mean attainment misses the target.
+func (s *search) hopeless(runs []*run) bool { return !s.plan.single && hopeless(runs, s.opt.target()) }
+
+// hopeless reports whether independent runs show that their mean value misses the target, at the level quickLevel.
 //
 // Each run's share of requests that miss the SLO is divided by the share that may miss. If the mean meets the target,
 // the product over independent runs is at most 1 on average: the product is an e-value. By Markov's inequality it then
-// exceeds 10/errorLevel with a probability of at most errorLevel/10.
-func (s *search) hopeless(runs []*run) bool {
+// exceeds 1/quickLevel with a probability of at most quickLevel.
+func hopeless(runs []*run, target float64) bool {
 	product := 1.0
 	for _, r := range runs {
-		product *= (1 - r.value) / (1 - s.opt.target() + rounding)
+		product *= (1 - r.value) / (1 - target + rounding)
 	}
-	return product > 10/errorLevel && !s.plan.single
+	return product > 1/quickLevel
 }

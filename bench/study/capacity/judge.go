@@ -34,7 +34,7 @@ func (s *search) judge(c Candidate) (*Tried, error) {
 	case s.opt.Hold > 0:
 		err = s.byRuns(t)
 	default:
-		err = s.bySeeds(t, s.allowance())
+		err = s.byAttainment(t, s.allowance())
 	}
 	if s.cannotBe(c, err) {
 		t, err = &Tried{Candidate: c, Decision: Fails}, nil
@@ -48,6 +48,14 @@ func (s *search) judge(c Candidate) (*Tried, error) {
 		s.note("%s: %s, %s %s (%d runs)", c, t.Decision, percent(t.Mean), s.opt.demand(), t.Attainment.N)
 	}
 	return t, nil
+}
+
+// byAttainment decides by the mean attainment of several runs.
+func (s *search) byAttainment(t *Tried, allowance int64) error {
+	if s.plan.fixed != "" {
+		return s.bySeeds(t, allowance)
+	}
+	return s.byLength(t, allowance)
 }
 
 // tieSeeds is the number of runs of a workload if seeds only break ties.
@@ -94,28 +102,27 @@ func (s *search) level(look, n int) float64 {
 	if s.plan.spread { // the only look
 		return errorLevel
 	}
-	if s.plan.fixed == "" && s.opt.Hold == 0 || n < s.opt.MaxSeeds {
-		return lookLevel(look)
+	if n < s.opt.MaxSeeds {
+		return lookLevel(look, maxLooks)
 	}
 	left := errorLevel
 	for earlier := range look {
-		left -= lookLevel(earlier)
+		left -= lookLevel(earlier, maxLooks)
 	}
 	return left
 }
 
-// bySeeds runs a candidate with more and more seeds until the rule decides. Each look has twice the runs of the one
-// before; if the runs are too short, it has runs of twice the length.
+// bySeeds runs a workload of fixed length with more and more seeds until the rule decides. Each look has twice the runs
+// of the one before.
 func (s *search) bySeeds(t *Tried, allowance int64) error {
 	rule := s.rule()
-	rule.binary, rule.target = false, s.opt.asked()
 	n, spent := min(firstSeeds, s.opt.MaxSeeds), int64(0)
 	if s.plan.spread {
 		n = s.opt.MaxSeeds
 	}
 	var runs []*run
-	for look := 0; look < maxLooks; look++ {
-		cost := int64(n-len(runs)) * t.Size.requests
+	for look := 0; look < maxLooks; look, n = look+1, min(2*n, s.opt.MaxSeeds) {
+		cost := int64(n-len(runs)) * s.plan.stated
 		if look > 0 && spent+cost > allowance || look == 0 && s.exhausted() {
 			if s.likely(rule, runs) {
 				t.Decision = Likely
@@ -133,25 +140,107 @@ func (s *search) bySeeds(t *Tried, allowance int64) error {
 		if len(runs) < n {
 			break
 		}
-		var transient bool
 		rule.level, rule.unseen = s.level(look, n), badTime(rule.target, t.Size.requests-t.Size.warm)
-		if t.Decision, transient = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
+		if t.Decision, _ = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
 			t.Decision = Overloaded
 		}
-		last := n == s.opt.MaxSeeds || s.plan.spread
-		if t.Decision != Undecided || last && s.plan.fixed != "" {
+		if t.Decision != Undecided || n == s.opt.MaxSeeds || s.plan.spread {
 			break
 		}
-		if s.plan.fixed == "" && (transient || last) {
-			t.Size = half(2 * t.Size.requests)
-			if runs = nil; !last {
-				n = max(n/2, firstSeeds)
-			}
-			continue
-		}
-		n = min(2*n, s.opt.MaxSeeds)
 	}
 	return nil
+}
+
+// byLength runs a candidate with a few seeds, for longer and longer, until the rule decides. After each look the part
+// that counts is twice as long, or the warm-up, if the attainment or the queues still change.
+func (s *search) byLength(t *Tried, allowance int64) error {
+	rule := s.rule()
+	rule.binary, rule.target = false, s.opt.asked()
+	defer s.drop(t.Candidate)
+	var runs []*run
+	spent := int64(0)
+	for look, n, z := 0, min(quickSeeds, s.opt.MaxSeeds), t.Size; look < lengthLooks; {
+		p := s.tracks(t.Candidate, n)
+		cost := p.cost(z.requests)
+		if t.Size != z && spent+cost > allowance || len(runs) == 0 && s.exhausted() ||
+			z.requests > longest*s.plan.least {
+			if s.likely(rule, runs) {
+				t.Decision = Likely
+			}
+			break
+		}
+		spent += cost
+		more, err := p.runs(s.ctx, z)
+		if err != nil {
+			return err
+		}
+		if len(more) < n {
+			if len(runs) == 0 && len(more) > 0 {
+				t.sum(more)
+			}
+			break
+		}
+		runs, t.Size = more, z
+		t.sum(runs)
+		if most := min(panelRuns, s.opt.MaxSeeds); n < most {
+			if t.Decision = s.hopelessly(rule, runs); t.Decision != Undecided {
+				break
+			}
+			n = most
+			continue
+		}
+		var transient bool
+		rule.level, rule.unseen = lookLevel(look, lengthLooks), badTime(rule.target, z.requests-z.warm)
+		if t.Decision, transient = rule.look(samples(runs)); t.Decision == Holds {
+			over, err := p.overloaded(s)
+			if err != nil && s.mustStop() == nil {
+				return err
+			}
+			if over {
+				t.Decision = Overloaded
+			}
+		}
+		if t.Decision != Undecided {
+			break
+		}
+		if look++; transient && !s.gainsOnly(rule, runs) {
+			z = half(2 * z.requests)
+		} else {
+			z.requests += z.requests - z.warm
+		}
+	}
+	return nil
+}
+
+// gainsOnly reports whether runs that change meet the target already, and only get better. They need no longer warm-up:
+// it would but raise the mean.
+func (s *search) gainsOnly(r *rule, runs []*run) bool {
+	values, trends, growths := columns(samples(runs))
+	_, better := trend(trends)
+	growing, _ := r.growth(growths, r.level)
+	return better && !growing && stats.Mean(values).Mean >= r.target
+}
+
+// hopelessly decides about a candidate that a few runs show to be far from the target, unless they get better.
+func (s *search) hopelessly(r *rule, runs []*run) Decision {
+	better := make([]*run, len(runs))
+	trends := 0.0
+	for _, x := range runs {
+		trends += x.trend / float64(len(runs))
+	}
+	for i, x := range runs {
+		up := *x
+		up.value = min(x.attainment+2*max(trends, 0), 1)
+		better[i] = &up
+	}
+	_, _, growths := columns(samples(runs))
+	if _, grows := r.growth(growths, quickLevel); grows {
+		return Overloaded
+	}
+	if hopeless(better, r.target) {
+		return Fails
+	}
+	return Undecided
 }
 
 // likely reports whether the plain interval of some runs is above the target, with no sign of growing queues. It has
@@ -174,7 +263,7 @@ func (s *search) byRuns(t *Tried) error {
 	z, spent := t.Size, int64(0)
 	if s.plan.fixed == "" {
 		before := s.spent.Load()
-		if err := s.bySeeds(t, s.allowance()/4); err != nil || t.Decision == Overloaded || t.Attainment.N == 0 {
+		if err := s.byLength(t, s.allowance()/4); err != nil || t.Decision == Overloaded || t.Attainment.N == 0 {
 			return err
 		}
 		spent = s.spent.Load() - before
@@ -224,16 +313,7 @@ func (s *search) confirm(t *Tried) error {
 		t.Attainment = stats.Estimate{N: t.Attainment.N, Mean: t.Attainment.Mean}
 		return nil
 	}
-	n := max(2*t.Attainment.N, confirmSeeds)
-	if z := max(t.Size.requests, s.plan.stated, 1); int64(n)*z > s.budget()/24 {
-		n = max(int(s.budget()/24/z), intervalSeeds)
-	}
-	switch {
-	case t.Decision == Overloaded: // it has no mean that an interval could be about
-		n = watchedRuns
-	case t.Decision == Fails && t.Attainment.N <= firstSeeds: // far from the target
-		n = max(min(int(s.budget()/24/max(t.Size.requests, 1)), intervalSeeds), firstSeeds)
-	}
+	n := s.intervalSize(t)
 	n = min(n, s.opt.MaxSeeds)
 	runs, err := s.measureAll(t.Candidate, 1, forInterval, 0, n, t.Size, watchedRuns)
 	if err != nil {
@@ -244,19 +324,44 @@ func (s *search) confirm(t *Tried) error {
 		return nil
 	}
 	t.sum(runs)
+	t.runs = runs
 	rule := s.rule()
 	values, _, _ := columns(samples(runs))
 	e := &t.Attainment
 	e.Low, e.High = rule.interval(values, 0.025)
 	switch t.Decision {
 	case Holds:
-		t.Certain = e.Low >= rule.target-rounding && rule.target < 1
+		t.Certain = s.plan.partial == "" && e.Low >= rule.target-rounding && rule.target < 1
 	case Fails:
 		t.Certain = e.High < rule.target-rounding
 	case Overloaded:
 		t.Certain = true
 	}
 	return nil
+}
+
+// intervalSize is the number of runs of a candidate's interval. It sets their length.
+func (s *search) intervalSize(t *Tried) (n int) {
+	share := max(s.budget()/40, min(s.budget()/8, intervalSeeds*(1+intervalLength)*shortest/2)) // at least as usual
+	switch {
+	case t.Decision == Overloaded: // it has no mean that an interval could be about
+		return watchedRuns
+	case t.Decision == Fails && t.Attainment.N <= firstSeeds: // far from the target
+		return max(min(int(share/max(t.Size.requests, s.plan.stated, 1)), farSeeds), watchedRuns)
+	case s.plan.fixed != "" || s.opt.Hold > 0:
+		n = max(2*t.Attainment.N, fixedSeeds)
+		if z := max(t.Size.requests, s.plan.stated, 1); int64(n)*z > share {
+			n = max(int(share/z), intervalSeeds)
+		}
+		return n
+	}
+	warm := t.Size.warm
+	if t.Decision == Fails && t.Size == s.plan.size() {
+		return intervalSeeds
+	}
+	part := warm / 2 // whole periods of the load
+	t.Size.requests = max(min((1+intervalLength)*warm, share/intervalSeeds)/part, 3) * part
+	return min(max(int(share/t.Size.requests), intervalSeeds/2), intervalSeeds)
 }
 
 // sum enters what some runs showed.
@@ -269,6 +374,7 @@ func (t *Tried) sum(runs []*run) {
 		t.Mean += r.attainment / n
 		t.Rejected += r.rejected / n
 		t.Causes.Add(&r.causes)
+		t.last = r.last
 		if r.worst.Share < t.Worst.Share || t.Worst.Requests == 0 {
 			t.Worst = r.worst
 		}

@@ -41,12 +41,14 @@ type search struct {
 
 	mu        sync.Mutex
 	first     map[Candidate]bool // whether they hold, by the first seed
+	panels    map[Candidate]panel
 	workloads map[drawn]func() (*load, error)
 	order     []drawn // of workloads, the oldest first
 }
 
 func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
+	base, part := busiest(base)
 	variants := []scenario.Scenario{*base}
 	for _, p := range o.Profiles {
 		if v, err := (Candidate{Profile: p}).apply(base); err == nil { // a run of it tells the error
@@ -58,6 +60,7 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 		base = &own
 	}
 	p := newPlan(base)
+	p.busiest = part
 	if p.spread {
 		o.MaxSeeds = min(o.MaxSeeds, resamples)
 	}
@@ -66,7 +69,7 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 		begun = o.Used()
 	}
 	return &search{ctx: ctx, base: base, opt: o, plan: p, begun: begun, judged: map[Candidate]*Tried{},
-		first: map[Candidate]bool{}, workloads: map[drawn]func() (*load, error){}}
+		first: map[Candidate]bool{}, panels: map[Candidate]panel{}, workloads: map[drawn]func() (*load, error){}}
 }
 
 // simulate runs a candidate under factor times the load: the same requests,
@@ -98,11 +101,17 @@ func (s *search) simulate(
 	if err == nil {
 		s.ended.Add(1)
 	}
-	s.spent.Add(src.read)
-	if runs := s.runs.Add(1); s.opt.Progress != nil {
-		s.opt.Progress(runs, s.spent.Load())
-	}
+	s.runs.Add(1)
+	s.progress(src)
 	return res, err
+}
+
+// progress enters the requests of a run that were read since the last call.
+func (s *search) progress(src *scaled) {
+	s.spent.Add(src.read - src.entered)
+	if src.entered = src.read; s.opt.Progress != nil {
+		s.opt.Progress(s.runs.Load(), s.spent.Load())
+	}
 }
 
 // holds reports whether a candidate meets the SLO with one seed. It stops as soon as too many requests have missed it.
@@ -113,17 +122,20 @@ func (s *search) holds(c Candidate, factor float64, seed uint64, z size) (bool, 
 	var count *counter
 	_, err := s.simulate(ctx, c, factor, seed, z, func(_ *scenario.Scenario, src *scaled) record.Watcher {
 		count = &counter{opt: &s.opt, src: src, misses: m}
+		src.flooded = func() bool {
+			return !s.plan.closed && 4*src.done < src.read && src.done > 0 && 2*count.met < src.done
+		}
 		return record.WatchEnds(count.Done)
 	})
 	switch {
 	case s.ctx.Err() != nil:
 		return false, s.ctx.Err()
-	case m.left < 0:
+	case m.left < 0 || errors.Is(err, errFlooded):
 		return false, nil
 	case err != nil:
 		return false, err
 	}
-	return count.late.share(&s.opt) >= s.opt.asked()-rounding, nil
+	return count.share(&s.opt) >= s.opt.asked()-rounding, nil
 }
 
 // known reports whether a candidate holds: by the seeds of its decision if there is one, else by the first seed.
@@ -162,18 +174,45 @@ type run struct {
 	backlog              float64 // share of the requests that wait when the last one arrives
 	overloaded           bool    // by the test of the run itself
 	worst                result.Worst
+	last                 float64      // time of the last arrival, s
 	causes               waits.Causes // where they were watched
 	sample
+}
+
+// hopelessMisses ends a run of a rate that is far too high, as a multiple of the share that may miss the SLO: two of
+// these runs are hopeless.
+const hopelessMisses = 25
+
+// measureSome simulates a candidate at a rate, until it is clear that far too many requests miss the SLO.
+func (s *search) measureSome(c Candidate, factor float64, seed uint64, z size) (*run, error) {
+	limit := hopelessMisses * (1 - s.opt.target())
+	if limit <= 0 || limit >= 1 || s.plan.fixed != "" || s.opt.PerAdapter > 0 {
+		return s.measure(c, factor, seed, z, false)
+	}
+	ctx, stop := context.WithCancel(s.ctx)
+	defer stop()
+	m := &misses{left: limit, stop: stop}
+	r, err := s.measureUntil(ctx, c, factor, seed, z, false, m)
+	if m.left < 0 && s.ctx.Err() == nil {
+		return &run{attainment: 1 - limit, sample: sample{value: 1 - limit}}, nil
+	}
+	return r, err
 }
 
 // measure simulates a candidate to the end. watched runs, which take longer, say
 // what requests wait for.
 func (s *search) measure(c Candidate, factor float64, seed uint64, z size, watched bool) (*run, error) {
+	return s.measureUntil(s.ctx, c, factor, seed, z, watched, nil)
+}
+
+func (s *search) measureUntil(
+	ctx context.Context, c Candidate, factor float64, seed uint64, z size, watched bool, m *misses,
+) (*run, error) {
 	var count *counter
 	var u *usage
 	var fault error
-	res, err := s.simulate(s.ctx, c, factor, seed, z, func(sc *scenario.Scenario, src *scaled) record.Watcher {
-		if count = (&counter{opt: &s.opt, src: src}); !watched {
+	res, err := s.simulate(ctx, c, factor, seed, z, func(sc *scenario.Scenario, src *scaled) record.Watcher {
+		if count = (&counter{opt: &s.opt, src: src, misses: m}); !watched {
 			return record.WatchEnds(count.Done)
 		}
 		var ps []*profile.Profile
@@ -185,20 +224,18 @@ func (s *search) measure(c Candidate, factor float64, seed uint64, z size, watch
 	if err = errors.Join(err, fault); err != nil {
 		return nil, err
 	}
-	share := count.late.share(&s.opt)
-	r := &run{attainment: share, rejected: float64(count.rejected) / float64(max(count.late.total, 1)),
-		worst:      count.worst(),
+	share := count.share(&s.opt)
+	r := &run{attainment: share, rejected: float64(count.rejected) / float64(max(count.total, 1)),
+		worst:      worstOf(count.adapters, count.src.Adapters()),
 		backlog:    float64(count.waiting) / float64(max(count.src.read, 1)),
 		overloaded: res.Steady != nil && res.Steady.State == steady.Overloaded}
+	r.last = count.src.last
 	r.sample = sample{value: share, growth: count.src.growth()}
 	if s.opt.Hold > 0 {
 		r.value = 0
 		if share >= s.opt.asked()-rounding {
 			r.value = 1
 		}
-	}
-	if count.early.total > 0 {
-		r.trend = share - count.early.share(&s.opt)
 	}
 	if watched {
 		r.causes = u.waits.Causes(res)
@@ -218,9 +255,16 @@ func (s *search) seed(stream, i int) uint64 {
 // measureAll simulates a candidate with seeds from..to-1 of a stream. The first few of them are watched, where watched
 // is more than from. If the search must stop, the list has only the runs that ended before.
 func (s *search) measureAll(c Candidate, factor float64, stream, from, to int, z size, watched int) ([]*run, error) {
-	runs := make([]*run, to-from)
-	err := parallel.Do(s.ctx, len(runs), func(i int) (err error) {
-		runs[i], err = s.measure(c, factor, s.seed(stream, from+i), z, from+i < watched)
+	return s.runAll(to-from, func(i int) (*run, error) {
+		return s.measure(c, factor, s.seed(stream, from+i), z, from+i < watched)
+	})
+}
+
+// runAll makes n runs on all processors. If the search must stop, the list has only the runs that ended before.
+func (s *search) runAll(n int, measure func(i int) (*run, error)) ([]*run, error) {
+	runs := make([]*run, n)
+	err := parallel.Do(s.ctx, n, func(i int) (err error) {
+		runs[i], err = measure(i)
 		return err
 	}, nil)
 	if s.mustStop() != nil {

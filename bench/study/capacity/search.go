@@ -54,6 +54,7 @@ func (s *search) settle() ([]Kind, error) {
 		}
 		s.plan.least *= 2
 		clear(s.first)
+		s.dropAll()
 	}
 }
 
@@ -63,7 +64,7 @@ func (s *search) rising(kinds []Kind) (bool, error) {
 	c, least := Candidate{}, -1.0
 	for _, k := range kinds {
 		workers := k.Workers
-		if k.With != "" || k.Err != "" || workers == 1 {
+		if k.With != "" || k.Err != "" || workers == 1 || k.Bound {
 			continue
 		}
 		if workers == 0 {
@@ -76,8 +77,8 @@ func (s *search) rising(kinds []Kind) (bool, error) {
 	if least < 0 {
 		return false, nil
 	}
-	n := min(firstSeeds, s.opt.MaxSeeds)
-	runs, err := s.measureAll(c, 1, forDecision, 0, n, s.plan.size(), 0)
+	n := min(quickSeeds, s.opt.MaxSeeds)
+	runs, err := s.tracks(c, n).runs(s.ctx, s.plan.size())
 	if s.cannotBe(c, err) {
 		return false, nil
 	}
@@ -108,19 +109,56 @@ func (s *search) kinds() ([]Kind, error) {
 	return append(kinds, mixes...), err
 }
 
-// alone finds the fewest workers of one profile each.
+// alone finds the fewest workers of one profile each. With guesses it begins with the cheapest guess. Of the other
+// kinds it then tries only the largest cluster that is cheaper: if that fails, the kind cannot be the answer.
 func (s *search) alone() ([]Kind, error) {
 	all := s.opt.all()
 	kinds := make([]Kind, len(all))
 	errs := make([]error, len(all))
-	err := parallel.Do(s.ctx, len(all), func(i int) error {
-		w, err := s.fewest(all[i])
-		if kinds[i].Candidate = all[i]; err != nil {
-			errs[i], kinds[i].Err = err, err.Error()
+	for i := range all {
+		kinds[i].Candidate = all[i]
+	}
+	enter := func(i, w int, err error) {
+		if errs[i] = err; err != nil {
+			kinds[i].Err = err.Error()
 		} else if w <= s.opt.MaxWorkers {
 			kinds[i].Workers = w
 			kinds[i].Cost = s.opt.cost(kinds[i].Candidate)
 		}
+	}
+	first := -1
+	if g := s.guessed(); g != nil {
+		first = slices.Index(all, g.with(0))
+		w, err := s.fewest(all[first])
+		if w == g.Workers+1 { // short runs say that one less may do: it is decided first
+			w = g.Workers
+		}
+		enter(first, w, err)
+	}
+	err := parallel.Do(s.ctx, len(all), func(i int) error {
+		if i == first {
+			return nil
+		}
+		if first >= 0 && kinds[first].Workers > 0 {
+			w := 0
+			for ; w < s.opt.MaxWorkers; w++ {
+				cost := s.opt.cost(all[i].with(w + 1))
+				if best := kinds[first].Cost; cost > best || cost == best && i > first {
+					break
+				}
+			}
+			ok, err := false, error(nil)
+			if w > 0 {
+				ok, err = s.known(all[i].with(w))
+			}
+			if err != nil || !ok {
+				kinds[i].Bound = true
+				enter(i, w+1, err)
+				return s.ctx.Err()
+			}
+		}
+		w, err := s.fewest(all[i])
+		enter(i, w, err)
 		return s.ctx.Err()
 	}, nil)
 	if err == nil && !slices.Contains(errs, nil) {
@@ -130,9 +168,42 @@ func (s *search) alone() ([]Kind, error) {
 }
 
 // fewest is the smallest number of workers that hold with the first seed; one
-// more than the most where none does.
+// more than the most where none does. It begins with the guess, and with one less.
 func (s *search) fewest(c Candidate) (int, error) {
-	return bisect(0, 1, s.opt.MaxWorkers, func(w int) (bool, error) { return s.known(c.with(w)) })
+	holds := func(w int) (bool, error) { return s.known(c.with(w)) }
+	for _, g := range s.guesses {
+		if g.with(0) == c {
+			err := parallel.Do(s.ctx, min(g.Workers, 2), func(i int) error {
+				_, err := holds(g.Workers - i)
+				return err
+			}, nil)
+			if err != nil {
+				return 0, err
+			}
+			return gallop(g.Workers, s.opt.MaxWorkers, holds)
+		}
+	}
+	return bisect(0, 1, s.opt.MaxWorkers, holds)
+}
+
+// gallop finds the smallest number in 1..most that holds, most+1 where none does. It begins with from, and goes down or
+// up in steps that double.
+func gallop(from, most int, holds func(int) (bool, error)) (int, error) {
+	ok, err := holds(from)
+	if err != nil || !ok {
+		fewest, err2 := bisect(from, from+1, most, holds)
+		return fewest, cmp.Or(err, err2)
+	}
+	lo, hi := from-1, from
+	for step := 1; lo > 0; lo = max(hi-step, 0) {
+		if ok, err := holds(lo); err != nil {
+			return 0, err
+		} else if !ok {
+			break
+		}
+		hi, step = lo, 2*step
+	}
+	return bisect(lo, lo+max((hi-lo)/2, 1), hi-1, holds)
 }
 
 // bisect finds the smallest number in lo+1..most that holds, most+1 where none
@@ -178,9 +249,21 @@ func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 		if len(open) == 0 {
 			return nil, nil
 		}
-		c := slices.MinFunc(open, func(a, b Kind) int {
+		k := slices.MinFunc(open, func(a, b Kind) int {
 			return cmp.Compare(s.opt.cost(a.Candidate), s.opt.cost(b.Candidate))
-		}).Candidate
+		})
+		c := k.Candidate
+		if k.Bound {
+			ok, err := s.known(c)
+			if err != nil {
+				return nil, err
+			}
+			i := slices.IndexFunc(next, func(k Kind) bool { return k.Candidate == c })
+			if next[i].Bound = !ok; !ok {
+				next[i].Workers++
+				continue
+			}
+		}
 		t, err := s.judge(c)
 		if err != nil {
 			return nil, err

@@ -15,6 +15,12 @@ type drawn struct {
 	requests int64
 }
 
+// errFlooded ends a run whose workers are far too few.
+var errFlooded = errors.New("far too few workers")
+
+// floodedEvery is the number of requests after which a run looks whether its workers are far too few.
+const floodedEvery = 1000
+
 // maxHeld is the number of requests of generated workloads that are held in memory.
 const maxHeld = 1 << 20
 
@@ -88,7 +94,10 @@ type scaled struct {
 	total    int64   // requests; 0: unknown
 	requests []int64 // that count, by adapter, the base model in front; nil: unknown
 	read     int64
+	entered  int64 // of them, those in search.spent
 	done     int64
+	track    *track      // run that pauses; nil: none
+	flooded  func() bool // whether the workers are far too few; nil: not asked
 	// Sums of the requests in flight at each arrival in the last quarter of the
 	// warm-up, and in the last eighth of the run.
 	before, after int64
@@ -96,6 +105,12 @@ type scaled struct {
 }
 
 func (s *scaled) Next() (trace.Request, error) {
+	if s.track != nil {
+		if err := s.track.read(); err != nil {
+			s.ended = errors.Is(err, io.EOF)
+			return trace.Request{}, err
+		}
+	}
 	r, err := s.Source.Next()
 	if s.ended = errors.Is(err, io.EOF); s.factor != 1 {
 		r.Arrival /= s.factor
@@ -112,7 +127,9 @@ func (s *scaled) Next() (trace.Request, error) {
 			s.after += s.read - s.done
 		}
 	}
-	s.read++
+	if s.read++; s.flooded != nil && s.read%floodedEvery == 0 && s.flooded() {
+		return r, errFlooded
+	}
 	s.last = r.Arrival
 	return r, err
 }

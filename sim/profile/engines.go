@@ -1,0 +1,73 @@
+package profile
+
+import "slices"
+
+// engineTimes is the times of an engine in a step, ms, besides those of kernels. Times of the host pass while the GPU
+// works, if the engine schedules asynchronously.
+type engineTimes struct {
+	name      string
+	scheduler string // whose rules the engine follows
+	fittedOn  string
+
+	step, request     float64 // of a step, and of each running request in it
+	host, hostRequest float64 // the host's, of a step and of each running request
+	prompts           float64 // of a step with prompts, whose kernels start without a CUDA graph
+}
+
+// trtllm is the engine TensorRT-LLM, whose scheduler is simulated by the rules of vLLM.
+const trtllm = "trtllm"
+
+// engineList has the engines whose times are known. They were fitted to the TPOT of measured points of NVIDIA
+// AIConfigurator (lab/docs/computed-profiles.md has the errors, also with groups of points left out). sglang and
+// TensorRT-LLM ran with asynchronous schedulers, vLLM without: the part of its times that is above those of the other
+// two is taken to be the host's. The host's time of sglang without the overlap schedule is not from these points, but
+// from single-stream rates.
+var engineList = []engineTimes{
+	{name: SchedulerSGLang, scheduler: SchedulerSGLang, fittedOn: "sglang 0.5.1 and 0.5.6",
+		step: 1.35, request: 0.024, host: 0.7, prompts: 8},
+	{name: SchedulerVLLM, scheduler: SchedulerVLLM, fittedOn: "vLLM of October 2025",
+		step: 0.5, request: 0.024, host: 0.6, hostRequest: 0.026, prompts: 1.5},
+	{name: trtllm, scheduler: SchedulerVLLM, fittedOn: "TensorRT-LLM 1.0.0rc3",
+		step: 1.1, request: 0.015, prompts: 3},
+}
+
+// Engines lists the engines of computed profiles.
+func Engines() []string { return names(engineList, func(e *engineTimes) string { return e.name }) }
+
+// engineOf returns the engine with the given name, or nil.
+func engineOf(name string) *engineTimes {
+	if i := slices.IndexFunc(engineList, func(e engineTimes) bool { return e.name == name }); i >= 0 {
+		return &engineList[i]
+	}
+	return nil
+}
+
+// computed is what a computed profile remembers, so that it can follow another scheduler.
+type computed struct {
+	engine *engineTimes
+	start  float64 // time of a step that the engine's adds to, ms
+}
+
+// follow sets the engine's times in a computed profile.
+func (p *Profile) follow(e *engineTimes, start float64) {
+	l := &p.Latency
+	l.StepMs, l.StepPerRequestMs = Round4(start+e.step), e.request
+	l.HostMs, l.HostPerRequestMs = e.host, e.hostRequest
+	l.Prefill.MixedMs = e.prompts
+	p.computed = &computed{e, start}
+}
+
+// FollowScheduler sets the step times of a computed profile to those of the engine whose scheduler it has. A profile
+// from a file stays as it is. S-LoRA has no times of its own.
+func (p *Profile) FollowScheduler() {
+	c := p.computed
+	if c == nil || c.engine.scheduler == p.Engine.Scheduler {
+		return
+	}
+	for i := range engineList {
+		if e := &engineList[i]; e.scheduler == p.Engine.Scheduler {
+			p.follow(e, c.start)
+			return
+		}
+	}
+}
