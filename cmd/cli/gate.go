@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,8 +39,10 @@ const gateHeading = "Gate"
 func (f *gateFlags) add(cmd *cobra.Command) {
 	flags(cmd, gateHeading,
 		opt(&f.limits, "fail-on", "", "Fail if NEW is worse than BASE by more than `METRIC>N%,...`, with confidence"),
-		opt(&f.formats, "format", []string{"text"}, "text, markdown or junit; `FORMAT:FILE` writes into a file; may be repeated"),
-		opt(&f.seeds, "seeds", 0, "Scenarios: largest number of seeds (default: 8 to 512, with at most 2 million requests a side)", ">=0 <=1e4"))
+		opt(&f.formats, "format", []string{"text"},
+			"text, markdown or junit; `FORMAT:FILE` writes a file; repeatable"),
+		opt(&f.seeds, "seeds", 0, "Scenarios: largest number of seeds (default: 512, and 2 million requests a side)",
+			">=0 <=1e4"))
 	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 }
 
@@ -81,6 +82,9 @@ func (f *gateFlags) check(cmd *cobra.Command, args []string, slo result.SLO, o c
 		if g, err = f.results(cmd, args, limits, slo, o); err == nil && g.Needed() > 0 {
 			next = g.Further("--fail-on " + format.Shell(f.limits))
 		}
+	}
+	if apart, ok := errors.AsType[compare.SidesError](err); ok {
+		return usage(apart)
 	}
 	if err != nil {
 		return err
@@ -160,7 +164,8 @@ func (f *gateFlags) results(
 		}
 	})
 	if given != "" {
-		return nil, usage(fmt.Errorf("--%s has no effect on results: %s and %s have run already", given, args[0], args[1]))
+		return nil, usage(fmt.Errorf("--%s has no effect on results: %s and %s have run already", given, args[0],
+			args[1]))
 	}
 	var sides []*compare.Run
 	for _, path := range args {
@@ -170,8 +175,7 @@ func (f *gateFlags) results(
 		}
 		sides = append(sides, r)
 	}
-	g, err := compare.NewGate(sides[0], sides[1], limits, 1, o)
-	return g, usage(err)
+	return compare.NewGate(sides[0], sides[1], limits, 1, o)
 }
 
 // race simulates both sides on the same seeds.
@@ -287,7 +291,7 @@ func (f *gateFlags) side(cmd *cobra.Command, arg string, kind sideKind) (sc scen
 		return sc, err
 	}
 	policy := map[sideKind]string{ofPicker: "epp:file=", ofScript: "script:file="}[kind]
-	return sc, cmp.Or(usage(sc.Set("policy", policy+arg)), nil)
+	return sc, usage(sc.Set("policy", policy+arg))
 }
 
 // needsGate returns an error if an argument of compare is to be simulated.
@@ -298,12 +302,12 @@ func needsGate(cmd *cobra.Command, args []string) error {
 				suggest.Clip(arg), kind))
 		}
 	}
-	var given string
+	given := ""
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
 		_, setting := flag.Value.(*settingValue)
 		_, engine := flag.Value.(*engineArgs)
 		if setting || engine || headingOf(flag) == gateHeading || flag.Name == "scenario" || flag.Name == "cluster" {
-			given = cmp.Or(given, flag.Name)
+			given = flag.Name
 		}
 	})
 	if given != "" {

@@ -50,6 +50,9 @@ type Check struct {
 	resampled bool // the runs draw from one workload
 }
 
+// SidesError is why BASE and NEW cannot be compared: they did different things, or lack a metric.
+type SidesError struct{ error }
+
 // miss is the probability that any of a gate's intervals misses.
 const miss = 0.05
 
@@ -72,13 +75,15 @@ func NewGate(base, changed *Run, limits []Limit, looks int, o Options) (*Gate, e
 	t.Verdict = nil // the gate's answer stands in its place
 	g := &Gate{Base: base, New: changed, Looks: max(looks, 1), Table: t}
 	if d := changed.differsFrom(base); d != "" && !changed.sameIDs(base) {
-		return nil, fmt.Errorf("BASE and NEW had different requests, NEW %s: give both the same workload", d)
+		return nil, SidesError{
+			fmt.Errorf("BASE and NEW had different requests, NEW %s: give both the same workload", d),
+		}
 	}
 	for _, l := range limits {
 		apart := t.measuredApart(l.Metric)
 		if apart[0] || apart[1] {
-			return nil, fmt.Errorf("%s of BASE and NEW was measured in different ways: %s", l.Metric,
-				strings.Join(t.Notes, "; "))
+			return nil, SidesError{fmt.Errorf("%s of BASE and NEW was measured in different ways: %s", l.Metric,
+				strings.Join(t.Notes, "; "))}
 		}
 		c, err := g.check(l, miss/float64(len(limits)*g.Looks))
 		if err != nil {
@@ -125,7 +130,7 @@ func (g *Gate) check(l Limit, miss float64) (Check, error) {
 		return func(r *Run, i int) float64 { return valueOf(r.numbers[i], name) }
 	}
 	if len(g.Base.values[l.Metric]) == 0 && len(g.New.values[l.Metric]) == 0 {
-		return c, fmt.Errorf("neither BASE nor NEW has %s", l.Metric)
+		return c, SidesError{fmt.Errorf("neither BASE nor NEW has %s", l.Metric)}
 	}
 	more := ""
 	if !result.MetricOf(l.Metric).AllRequests && !strings.HasSuffix(l.Metric, "_throughput") {
@@ -182,7 +187,8 @@ func (g *Gate) completes(c *Check, miss float64) (compares bool, more string) {
 	if math.IsNaN(m.a) || math.IsNaN(m.b) || math.Abs(m.a-m.b) <= leftTolerance {
 		return true, ""
 	}
-	share := fmt.Sprintf("%s of its requests do not complete, in BASE %s", format.Percent(m.a, 1), format.Percent(m.b, 1))
+	share := fmt.Sprintf("%s of its requests do not complete, in BASE %s", format.Percent(m.a, 1),
+		format.Percent(m.b, 1))
 	if m.a < m.b {
 		return true, "NEW completes more requests, so figures of completed requests do not compare " +
 			"(limit goodput.share or a throughput instead): " + share
@@ -292,8 +298,8 @@ func (g *Gate) moments(value func(r *Run, i int) float64, metric string) (m mome
 	return m
 }
 
-// byRatios judges pairs by the mean of the logarithms of their ratios, as benchmarks do. Latencies of loaded workers are
-// so skewed that Student's t test of their differences needs several times as many runs.
+// byRatios judges pairs by the mean of the logarithms of their ratios, as benchmarks do. Latencies of loaded workers
+// are skewed, so that Student's t-test of their differences needs more runs.
 func (m *moments) byRatios(a, b []float64) {
 	logs := make([]float64, len(a))
 	for i := range a {
@@ -356,8 +362,9 @@ func (m *moments) standardError(ratio float64) float64 {
 	return math.Sqrt(max(0, m.vaa-2*ratio*m.vab+ratio*ratio*m.vbb))
 }
 
-// interval is that of the change: of ratios by Student's t distribution, else of a/b - 1 by Fieller's theorem (Journal of the Royal Statistical Society B 16, 1954): the ratios r
-// for which a - r*b lies within t standard errors of 0. NaN: it has no ends.
+// interval is that of the change: of ratios by Student's t distribution, else of a/b - 1 by Fieller's theorem (Journal
+// of the Royal Statistical Society B 16, 1954): the ratios r for which a - r*b lies within t standard errors of 0. NaN:
+// it has no ends.
 func (m *moments) interval(t float64) (low, high float64) {
 	if m.ratios {
 		half := t * math.Sqrt(m.logVariance)
@@ -395,7 +402,7 @@ func (m *moments) needed(l Limit, miss float64) int {
 	}
 	k := m.n + 1 + sort.Search(mostNeeded-m.n, func(i int) bool { return decides(m.n + 1 + i) })
 	if k <= mostNeeded {
-		return k
+		return max(k, firstRuns) // the spread of fewer is hardly known
 	}
 	return 0
 }

@@ -138,7 +138,9 @@ func (r *Race) Run(ctx context.Context) (g *Gate, err error) {
 }
 
 // simulate returns the results of n seeds, of which some are known.
-func (r *Race) simulate(ctx context.Context, base, changed []*result.Result, n int) (a, b []*result.Result, err error) {
+func (r *Race) simulate(
+	ctx context.Context, base, changed []*result.Result, n int,
+) (a, b []*result.Result, err error) {
 	from := len(base)
 	base = append(base, make([]*result.Result, n-from)...)
 	changed = append(changed, make([]*result.Result, n-from)...)
@@ -204,7 +206,8 @@ func (g *Gate) Further(flags string) string {
 		}
 		folder := fmt.Sprintf("%s-%d", strings.ToLower(r.Name), n)
 		folders = append(folders, folder)
-		parts = append(parts, fmt.Sprintf("lorasim sweep -o %s --seeds %d %s", folder, n, strings.Join(sc.Arguments(), " ")))
+		parts = append(parts, fmt.Sprintf("lorasim sweep -o %s --seeds %d %s", folder, n,
+			strings.Join(sc.Arguments(), " ")))
 	}
 	return strings.Join(append(parts, "lorasim compare "+strings.Join(folders, " ")+" "+flags), " && ")
 }
