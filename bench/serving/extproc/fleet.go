@@ -400,11 +400,8 @@ func (t *ticket) expect(path string) {
 	if t.sent != nil {
 		reads = t.model
 	}
-	t.names = httpapi.ModelNames{Sent: reads, Asked: t.name, More: []string{t.process.Model, t.process.Root}}
-	if t.fr.Adapter != trace.BaseModel {
-		name := t.adapter()
-		t.names.More = []string{name, t.process.Model + ":" + name}
-	}
+	t.names = httpapi.ModelNames{Sent: reads, Asked: t.name, Adapter: t.adapter(), Base: t.process.Model,
+		Root: t.process.Root}
 }
 
 // Piece implements Ticket. An event of a stream counts as a token, and so does a piece without one.
