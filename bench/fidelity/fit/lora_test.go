@@ -157,7 +157,7 @@ func TestMemoryOfRecords(t *testing.T) {
 		low    int64
 		high   int64
 	}{
-		"full":     {full, false, "KV cache: 2", 27_000, 33_000},
+		"full":     {full, false, "tokens, estimated from run 1", 28_500, 31_500},
 		"stated":   {full, true, "", 204_000, 205_000},
 		"not full": {*p, false, "its size is not stated and the runs do not fill it; 204800 tokens", 204_000, 205_000},
 		"seats": {func() profile.Profile { q := *p; q.Engine.MaxRunningRequests = 60; return q }(), false,
@@ -171,9 +171,7 @@ func TestMemoryOfRecords(t *testing.T) {
 		}
 		kv, err := fit.Profile.KVTokens()
 		notes := strings.Join(fit.Notes, "\n")
-		if name == "full" && strings.HasPrefix(notes, "KV cache: 3") {
-			c.note = "KV cache: 3"
-		}
+		t.Logf("%s: %d KV tokens, %s", name, kv, notes)
 		if err != nil || kv < c.low || kv > c.high || !strings.Contains(notes, c.note) ||
 			c.stated && strings.Contains(notes, "KV cache") {
 			t.Errorf("%s: %d KV tokens (%v), expected %d to %d; notes %q", name, kv, err, c.low, c.high, notes)

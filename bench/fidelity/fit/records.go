@@ -74,9 +74,8 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	if err != nil {
 		return nil, err
 	}
-	defaultMemory, memory := o.memory(runs)
+	memory := o.memory(runs)
 	fitTo, defaults, far := o.method(runs)
-	defaults = slices.Concat(defaults, defaultMemory)
 	knobs, err := o.knobs(defaults, far)
 	if err != nil {
 		return nil, err
@@ -112,7 +111,7 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	}
 	fit.Profile.Validation = check.Summary(stats.SummarizeErrorsBy(errs)).Validation([]measured.Metric{e2e, ttft},
 		"held-out requests")
-	fit.Notes = slices.Concat(o.loraNotes(fit, slices.ContainsFunc(runs, (*replay).adapted)), memory(fit))
+	fit.Notes = slices.Concat(o.loraNotes(fit, slices.ContainsFunc(runs, (*replay).adapted)), memory)
 	return fit.describe(o.Start, "%d per-request records", succeeded)
 }
 
