@@ -30,6 +30,8 @@ type InFlight struct {
 type PlannerInput struct {
 	*View
 	Requests []InFlight
+	// Idle is set by a planner that makes no plan: the reason, in a few words.
+	Idle string
 }
 
 // Placement is one adapter on one worker.

@@ -70,8 +70,10 @@ func (s *sim) planNow() {
 	if p.busy {
 		return
 	}
-	plan := p.planner.Begin(s.plannerInput()).Now()
+	in := s.plannerInput()
+	plan := p.planner.Begin(in).Now()
 	if plan == nil {
+		p.book.Rest(in.Idle)
 		return
 	}
 	p.book.Make(plan, plan.SolveTime)
@@ -90,7 +92,7 @@ func (s *sim) plannerInput() *router.PlannerInput {
 		s.workers[i].v.KVUsed = s.workers[i].engine.KVTokens()
 	}
 	p.View = s.routerView()
-	p.Requests = p.Requests[:0]
+	p.Requests, p.Idle = p.Requests[:0], ""
 	selection := s.plan.planner.Select(p.View)
 	for i := range s.workers {
 		if selection.Worker == nil || selection.Worker(i) {

@@ -183,7 +183,7 @@ func (e *Extra) addCounters(c *RunCounters, duration float64) {
 		e.Counters.Add(&w.Counters)
 	}
 	e.RunCounters.FailedLoads += e.Counters.FailedLoads
-	if p := c.Plans; p != nil && c.SolverRuns == 0 && p.Applied == 0 && p.Dropped == 0 {
+	if p := c.Plans; p != nil && c.SolverRuns == 0 && p.Applied == 0 && p.Dropped == 0 && p.Idle == nil {
 		e.Plans = nil
 	}
 }

@@ -119,17 +119,26 @@ func (r *Result) plansText() string {
 	if p == nil {
 		return ""
 	}
-	moved := int64(0)
+	moved, idle := int64(0), int64(0)
 	for _, n := range p.Moves {
 		moved += n
 	}
-	text := fmt.Sprintf("%d made, %d applied", r.Extra.SolverRuns, p.Applied)
-	if p.Applied == 0 {
-		if p.Dropped > 0 {
-			return text + fmt.Sprintf(": %d came too late to be carried out", p.Dropped)
-		}
-		return text + ": no plan changed anything"
+	for _, why := range p.Idle {
+		idle += why.Count
 	}
-	return text + fmt.Sprintf("; %s loaded and %d unloaded by them, %s moved", format.Count(int(p.Loads), "adapter"),
-		p.Unloads, format.Count(int(moved), "request"))
+	if r.Extra.SolverRuns == 0 && p.Applied == 0 && idle == 0 {
+		return "" // a policy without plans
+	}
+	text := fmt.Sprintf("%d made, %d applied", r.Extra.SolverRuns, p.Applied)
+	if p.Applied > 0 {
+		text += fmt.Sprintf("; %s loaded and %d unloaded by them, %s moved", format.Count(int(p.Loads), "adapter"),
+			p.Unloads, format.Count(int(moved), "request"))
+	}
+	if p.Dropped > 0 {
+		text += fmt.Sprintf("; %d came too late to be carried out", p.Dropped)
+	}
+	if idle > 0 {
+		text += fmt.Sprintf("; %d times nothing to change (most often: %s)", idle, p.Idle[0].Reason)
+	}
+	return text
 }

@@ -38,8 +38,12 @@ Next      ` + strings.Repeat("word ", 30) + "end\n"
 		plans record.PlanCounters
 		want  string
 	}{
-		{record.PlanCounters{Made: 3}, "3 made, 0 applied: no plan changed anything"},
-		{record.PlanCounters{Made: 3, Dropped: 2}, "3 made, 0 applied: 2 came too late to be carried out"},
+		{record.PlanCounters{}, ""},
+		{record.PlanCounters{Made: 3, Idle: []record.Idle{{Reason: "stay: no gain", Count: 2}, {Count: 1}}},
+			"3 made, 0 applied; 3 times nothing to change (most often: stay: no gain)"},
+		{record.PlanCounters{Idle: []record.Idle{{Reason: "no worker is full", Count: 9}}},
+			"0 made, 0 applied; 9 times nothing to change (most often: no worker is full)"},
+		{record.PlanCounters{Made: 3, Dropped: 2}, "3 made, 0 applied; 2 came too late to be carried out"},
 	} {
 		if r.Extra.SetPlans(&c.plans); r.plansText() != c.want {
 			t.Errorf("%+v: %s", c.plans, r.plansText())

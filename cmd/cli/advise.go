@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/bench/steady"
 	"lorasim/bench/study/advise"
 	"lorasim/bench/study/worth"
 	"lorasim/internal/atomicfile"
@@ -29,6 +32,7 @@ type adviseFlags struct {
 	add       string
 	noSearch  bool
 	noWorst   bool
+	details   bool
 	o         advise.Options
 	of        partsFlags
 }
@@ -93,7 +97,8 @@ waiting requests to routing, and plans to both. The runs are a sweep: -o keeps i
 			"Write the better EndpointPickerConfig, if there is one, into `file` (YAML, or JSON as the original)"))
 	f.of.add(cmd)
 	flags(cmd, outputHeading, opt(&f.page, "output,o", "",
-		"Write the answer as a page with figures into `file` (.html); --parts: keep the runs in this folder"))
+		"Write the answer as a page with figures into `file` (.html); --parts: keep the runs in this folder"),
+		opt(&f.details, "details", false, "Print the tables after the answer, too"))
 	jsonFlag(cmd, "Print the answer as one JSON object")
 	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	cmd.RunE = f.run
@@ -149,13 +154,44 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	if err := show(cmd, a.WriteText, a.WriteJSON); err != nil {
+	next := ""
+	if p := a.Finalists[0]; p.State == steady.Transient && a.Requests > 0 { // that of the recommended policy
+		next = withRequests(cmd, &sc, max(p.Needed, 4*a.Requests), a.Requests, 0)
+	}
+	if seeds := a.MoreSeeds(); next == "" && seeds > f.o.Seeds && seeds <= mostSeeds {
+		next = again(cmd, "seeds", strconv.Itoa(seeds), "write-config", "")
+	}
+	if err := show(cmd, f.text(a, next, "Finalists, gap to the lower bound, worst scenario"), a.WriteJSON); err != nil {
 		return err
 	}
 	if ps, err := sc.Profiles(cmd.Context()); err == nil {
 		noteProfiles(cmd, ps)
 	}
 	return nil
+}
+
+// answer is an answer in a few lines, with tables for those who ask for them.
+type answer interface {
+	String() string
+	WriteDetails(w io.Writer) error
+}
+
+// text returns a function that prints an answer, the command that would decide what it leaves open ("": none), and the
+// tables or a line that names them.
+func (f *adviseFlags) text(a answer, next, tables string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		text := a.String() + "\n"
+		if next != "" {
+			text += "Next: " + next + "\n"
+		}
+		if !f.details {
+			text += "\n" + tables + ": --details\n"
+		}
+		if _, err := io.WriteString(w, text); err != nil || !f.details {
+			return err
+		}
+		return a.WriteDetails(w)
+	}
 }
 
 // createFile creates a file; nil if the name is empty.

@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/result"
+	"lorasim/bench/result/waits"
 	"lorasim/bench/scenario"
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/httpapi"
@@ -32,6 +33,8 @@ import (
 	"lorasim/internal/linelog"
 	"lorasim/internal/table"
 	"lorasim/internal/textfile"
+	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace"
 )
 
@@ -162,6 +165,15 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 		return err
 	}
 	ui.attach(&f.Options)
+	var waiting *waits.Observer
+	if f.out.looks() && f.Events == nil && statedRequests(sc) <= mostWatched {
+		var profiles []*profile.Profile
+		f.Profiles = func(ps []*profile.Profile) { profiles = ps }
+		f.Events = func(adapters []trace.Adapter) record.Watcher {
+			waiting = waits.New(f.SLO, profiles, adapters)
+			return waiting.Watcher()
+		}
+	}
 	before := cpuTime()
 	res, st, err := live.Bench(cmd.Context(), sc, f.Options)
 	p.done()
@@ -171,8 +183,13 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 	}
 	say(cmd, "%s, client CPU %.0f us per request", st.Summary(),
 		(cpuTime()-before).Seconds()*1e6/float64(max(st.Sent, 1)))
-	next := result.LookLine{Label: "Next", Text: longer(cmd, sc, res), Whole: true}
-	if werr := f.out.write(cmd, res, next); werr != nil {
+	var more []result.LookLine
+	if waiting != nil {
+		causes := waiting.Causes(res)
+		more = append(more, result.LookLine{Label: "Waits", Text: "requests wait for " + causes.String()})
+	}
+	more = append(more, result.LookLine{Label: "Next", Text: longer(cmd, sc, res), Whole: true})
+	if werr := f.out.write(cmd, res, more...); werr != nil {
 		return werr
 	}
 	if err != nil {

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/bench/study/sweep"
 	"lorasim/bench/study/worth"
 )
@@ -86,7 +88,13 @@ func (f *adviseFlags) parts(cmd *cobra.Command, sc *scenario.Scenario) error {
 	if err != nil {
 		return err
 	}
-	return show(cmd, a.WriteText, a.WriteJSON)
+	next := ""
+	if needed, own := a.Tables.Needed(); needed > 0 {
+		next = withRequests(cmd, sc, needed, own, 0)
+	} else if len(a.Dir.Seeds) >= p.o.MaxSeeds && !a.Clear && sc.Sampling() == stats.Fresh {
+		next = again(cmd, "max-seeds", strconv.Itoa(4*p.o.MaxSeeds))
+	}
+	return show(cmd, f.text(a, next, "Effects and policies"), a.WriteJSON)
 }
 
 // partsOptions checks the flags of a study.

@@ -8,12 +8,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/result"
 	"lorasim/bench/study/sweep"
+	"lorasim/internal/format"
 	"lorasim/trace/columnar"
 )
 
@@ -305,9 +307,66 @@ func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) 
 	if err := o.check(t); err != nil {
 		return err
 	}
-	return show(cmd, func(w io.Writer) error {
-		return d.WriteTable(w, t, sweep.TextOptions{Metrics: o.metrics, Wide: o.wide})
-	}, func(w io.Writer) error { return d.WriteJSON(w, t, o.metrics) })
+	return show(cmd, func(w io.Writer) error { return o.writeText(cmd, w, d, t) },
+		func(w io.Writer) error { return d.WriteJSON(w, t, o.metrics) })
+}
+
+// writeText prints the answer, the command that would decide what is open, the table, and the effects of axes.
+func (o *sweepTableFlags) writeText(cmd *cobra.Command, w io.Writer, d *sweep.Dir, t *sweep.Tables) error {
+	width := format.Width
+	if o.wide {
+		width = 0
+	}
+	var effects []sweep.AxisEffect
+	if len(o.metrics) > 0 {
+		metric := o.metrics[0]
+		var err error
+		if effects, err = d.Effects(cmd.Context(), t, metric); err != nil {
+			return err
+		}
+		text := ""
+		for _, line := range d.Answer(t, metric, effects) {
+			text += format.Paragraph(line, width) + "\n"
+		}
+		if next := nextSweep(cmd, d, t, metric, effects); next != "" {
+			text += "Next: " + next + "\n"
+		}
+		if text != "" {
+			text += "\n"
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			return err
+		}
+	}
+	if err := d.WriteTable(w, t, sweep.TextOptions{Metrics: o.metrics, Wide: o.wide}); err != nil || effects == nil {
+		return err
+	}
+	return d.WriteEffects(w, effects, o.metrics[0], width)
+}
+
+// leastGain is the difference that further seeds of a sweep are to show, as a share.
+const leastGain = 0.02
+
+// mostSeeds is the largest number of seeds that a sweep suggests.
+const mostSeeds = 1000
+
+// nextSweep returns the command that would give the verdicts that a sweep leaves open; "": there is none.
+func nextSweep(cmd *cobra.Command, d *sweep.Dir, t *sweep.Tables, metric string, effects []sweep.AxisEffect) string {
+	if cmd.Name() != "sweep" { // sweep merge does not have the flags
+		return ""
+	}
+	if needed, own := t.Needed(); needed > 0 && result.MetricOf(metric).NeedsSteady {
+		sc, err := d.ScenarioOf(&d.Cells[0])
+		if err != nil || sc.Workload.Ended(own) {
+			return ""
+		}
+		return again(cmd, "num-prompts", strconv.FormatInt(needed, 10), "output",
+			fmt.Sprintf("%s-%d", strings.TrimRight(d.Path, "/"), needed))
+	}
+	if n := d.MoreSeeds(t, metric, effects, leastGain); n > 0 && n <= mostSeeds {
+		return again(cmd, "seeds", strconv.Itoa(n))
+	}
+	return ""
 }
 
 // gridFlags define a sweep, in addition to or instead of a sweep file.

@@ -26,6 +26,7 @@ func (p *planAndRoute) Begin(s *router.PlannerInput) *router.Pending {
 	p.Forecast(s.Now)
 	g := p.problem(s)
 	if g == nil {
+		s.Idle = "no requests to plan for"
 		return nil
 	}
 	var sol *ilp.Solution // of a plan that is worth it

@@ -19,6 +19,7 @@ type dloraPeriodMig struct {
 	threshold float64 // requests above the mean that trigger a plan
 	exec      []meanTime
 	next      [][]int32 // placement that the plan under way leads to
+	idle      string    // reason for no plan
 }
 
 type meanTime struct{ sum, n float64 }
@@ -42,7 +43,7 @@ func (o *dloraPeriodMigOptions) Build(env router.Env) (*router.Router, error) {
 	p := &dloraPeriodMig{
 		dispatch: dispatch{d}, exec: make([]meanTime, len(env.Adapters)),
 		interval:  o.Interval,
-		threshold: o.Threshold,
+		threshold: o.Threshold, idle: fmt.Sprintf("no worker had %g requests more than the mean", o.Threshold),
 	}
 	return &router.Router{Policy: p, Planner: p, ReadsKV: true, Placement: place.Clone(d.held)}, nil
 }
@@ -68,10 +69,12 @@ func (p *dloraPeriodMig) execTime(k int32) float64 {
 func (p *dloraPeriodMig) Begin(s *router.PlannerInput) *router.Pending {
 	pair, reason := p.trigger(s.View)
 	if pair == nil {
+		s.Idle = p.idle
 		return nil
 	}
 	g := p.problem(s, pair)
 	if len(g.Problem.Groups) == 0 {
+		s.Idle = "the two workers have no request that can move"
 		return nil
 	}
 	after := &dlora{env: p.env, cap: slices.Clone(p.cap), arrived: slices.Clone(p.arrived), total: p.total,

@@ -72,16 +72,19 @@ func (p *llumnix) Select(v *router.View) router.Selection {
 func (p *llumnix) Begin(s *router.PlannerInput) *router.Pending {
 	worst, best := p.roomiest(s.View, -1), p.roomiest(s.View, 1)
 	if worst == best {
+		s.Idle = "all workers have as many free KV tokens per request"
 		return nil
 	}
 	a := p.smallest(s, int32(worst))
 	if a == nil {
+		s.Idle = "the fullest worker has no running request that can move"
 		return nil
 	}
 	from, to := &s.Workers[worst], &s.Workers[best]
 	before := freeness(to, 0, 0) - freeness(from, 0, 0)
 	after := freeness(to, 1, a.KV) - freeness(from, -1, -a.KV)
 	if after >= before || after <= 0 {
+		s.Idle = "a move would not even out the free KV tokens per request"
 		return nil
 	}
 	p.moving[a.ID] = s.Now

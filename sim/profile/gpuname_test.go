@@ -15,7 +15,7 @@ func TestForGPU(t *testing.T) {
 		"H100": {llama, qwen, qwen3, "analytic:llama-3.1-8b,h100"}, "h100-64gb": {llama, qwen},
 		"RTX 4090": {measured4090}, "rtx-4090": {measured4090}, "h200": {"analytic:llama-3.1-8b,h200"},
 		"A100":      {"analytic:llama-3.1-8b,a100-80gb", "analytic:llama-3.1-8b,a100-40gb"},
-		"a100-80gb": {"analytic:llama-3.1-8b,a100-80gb"}, "l40s": {"analytic:llama-3.1-8b,l40s"},
+		"a100-40gb": {"analytic:llama-3.1-8b,a100-40gb"}, "l40s": {"analytic:llama-3.1-8b,l40s"},
 		"h1": nil, "": nil, "h": nil, "rtx": nil, "h100x": nil,
 	} {
 		if got := ForGPU(gpu); !slices.Equal(got, want) {

@@ -1,8 +1,10 @@
 package record
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"lorasim/router"
 	"lorasim/sim/tick"
@@ -29,6 +31,18 @@ type PlanCounters struct {
 
 	Changes int64 `json:"placement_changes"`
 	Undone  int64 `json:"placement_changes_undone"` // changes that a later change reverted (thrashing)
+
+	// Idle counts why the planner changed nothing, the most frequent reason first.
+	Idle []Idle `json:"idle,omitempty"`
+}
+
+// Idle is a reason why a planner made no plan, or a plan that changes nothing. Reasons that differ in numbers alone
+// count as one.
+type Idle struct {
+	Reason string `json:"reason"` // with the latest numbers
+	Count  int64  `json:"count"`
+
+	kind string // the reason without its numbers
 }
 
 // A PlanBook counts plans while they are made and carried out. The zero value is ready.
@@ -50,7 +64,29 @@ type place struct {
 func (b *PlanBook) Counters() PlanCounters {
 	c := b.PlanCounters
 	c.Moves = maps.Clone(c.Moves)
+	c.Idle = slices.Clone(c.Idle)
+	slices.SortStableFunc(c.Idle, func(a, b Idle) int { return cmp.Compare(b.Count, a.Count) })
 	return c
+}
+
+// Rest counts a time at which the planner made no plan, by its reason; "": it gave none.
+func (b *PlanBook) Rest(reason string) {
+	if reason == "" {
+		return
+	}
+	kind := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r == '.' {
+			return -1
+		}
+		return r
+	}, reason)
+	i := slices.IndexFunc(b.Idle, func(o Idle) bool { return o.kind == kind })
+	if i < 0 {
+		i = len(b.Idle)
+		b.Idle = append(b.Idle, Idle{kind: kind})
+	}
+	b.Idle[i].Count++
+	b.Idle[i].Reason = reason
 }
 
 // Make counts a plan. solve is the time in which it was made, s.
@@ -85,6 +121,7 @@ func (b *PlanBook) End(p *router.Plan, err error) {
 		b.Dropped++
 		return
 	case p.Empty():
+		b.Rest(p.Reason)
 		return
 	}
 	b.Applied++

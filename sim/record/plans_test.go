@@ -34,3 +34,18 @@ func TestPlanBook(t *testing.T) {
 		t.Errorf("%+v\nexpected\n%+v", got, want)
 	}
 }
+
+// TestPlanBookRests: reasons that differ in numbers alone count as one, the most frequent comes first.
+func TestPlanBookRests(t *testing.T) {
+	var b PlanBook
+	b.Rest("")
+	b.Rest("no worker is full")
+	for _, gain := range []string{"1.5", "22"} {
+		b.End(&router.Plan{Reason: "stay: the gain is " + gain + " s"}, nil)
+	}
+	c := b.Counters()
+	if len(c.Idle) != 2 || c.Idle[0].Count != 2 || c.Idle[0].Reason != "stay: the gain is 22 s" ||
+		c.Idle[1].Reason != "no worker is full" || c.Idle[1].Count != 1 {
+		t.Errorf("%+v", c.Idle)
+	}
+}

@@ -1,4 +1,4 @@
-// Package waits attributes the waiting time of requests in a simulated run to causes, such
+// Package waits attributes the waiting time of requests in a simulated or live run to causes, such
 // as the steps of other requests, a full KV cache, or adapters without a slot. An
 // [Observer] follows the run and returns its [Causes]:
 //
@@ -197,7 +197,7 @@ func (o *Observer) done(r *record.Request) {
 // tier counts adapter loads to GPU slots.
 func (o *Observer) tier(i int, a int32, t router.Tier) {
 	w := &o.workers[i]
-	if w.tiers == nil {
+	if int(a) >= len(w.tiers) {
 		return // the first state sets the tiers
 	}
 	if t == router.GPU {

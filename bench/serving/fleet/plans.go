@@ -47,7 +47,10 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 	begun := time.Now()
 	defer p.table.lock()()
 	by = p.table.router
-	if pending := by.Planner.Begin(p.input()); pending != nil {
+	in := p.input()
+	if pending := by.Planner.Begin(in); pending == nil {
+		p.book.Rest(in.Idle)
+	} else {
 		p.table.unlocked(pending.Solve)
 		if by == p.table.router { // else the plan is for other workers or fewer adapters
 			plan = p.table.fitting(pending.Plan())

@@ -36,6 +36,8 @@ type Options struct {
 	Reading     func(read, total int64) // called while the workload is read; nil: no calls
 	// Events, if not nil, is called with the adapters and returns a watcher of the run, as scenario.RunOptions.Watch.
 	Events func(adapters []trace.Adapter) record.Watcher
+	// Profiles, if not nil, is called with the profile of each worker before the run and before Events.
+	Profiles func([]*profile.Profile)
 	// Watch is called with the fleet before it starts, and the function that it returns once the run has ended, before
 	// the fleet is closed. nil: no calls.
 	Watch func(f *fleet.Fleet) (stop func())
@@ -79,6 +81,9 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	texts := map[int64]string{}
 	if o.KeepRecords {
 		cfg.Text = func(id int64, text string) { texts[id] = text }
+	}
+	if o.Profiles != nil {
+		o.Profiles(seen.profiles)
 	}
 	if o.Events != nil {
 		cfg.Watchers = append(cfg.Watchers, o.Events(in.Adapters()))

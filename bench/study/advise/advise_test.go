@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -114,7 +115,8 @@ func TestSameBytes(t *testing.T) {
 		sc := describe(t, "num_prompts=100", "num_workers=2", "request_rate=4")
 		a := find(t, sc, Options{Policies: []string{"static", "affinity-spill"}, Search: true, Worst: true,
 			Budget: 100_000})
-		if err := errors.Join(a.WriteText(w[0]), a.WriteHTML(w[1]), a.WriteJSON(&js)); err != nil {
+		fmt.Fprintln(w[0], a)
+		if err := errors.Join(a.WriteDetails(w[0]), a.WriteHTML(w[1]), a.WriteJSON(&js)); err != nil {
 			t.Fatal(err)
 		}
 		if a.Worst == nil || a.Worst.Tried < 10 || a.Raced <= 2 {

@@ -13,7 +13,7 @@ import (
 // WriteHTML writes the answer as a page: its text, the finalists with confidence intervals, and the rounds of the
 // race.
 func (a *Advice) WriteHTML(w io.Writer) error {
-	page := report.Page{Title: "Which policy: " + a.Scenario.Summary(), About: "recommended: " + a.recommended().Spec,
+	page := report.Page{Title: "Which policy: " + a.Scenario.Summary(), About: "Recommended: " + a.recommended().Spec,
 		Sections: []report.Section{a.answerSection(), a.finalistsSection(), a.roundsSection()}}
 	if a.Worst != nil {
 		page.Sections = append(page.Sections, a.worstSection())

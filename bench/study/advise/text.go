@@ -14,7 +14,7 @@ import (
 
 // String returns the answer in words: the recommendation, then its certainty.
 func (a *Advice) String() string {
-	lines := []string{"Recommendation: --policy " + quoted(a.recommended().Spec), ""}
+	lines := []string{"Recommendation: --policy " + quoted(a.recommended().Spec)}
 	for _, line := range a.sure() {
 		lines = append(lines, paragraph(line))
 	}
@@ -29,10 +29,17 @@ func (a *Advice) sure() (lines []string) {
 		lines = append(lines, state)
 	}
 	lines = append(lines, a.verdict())
+	if why := a.simplest(); why != "" {
+		lines = append(lines, why)
+	}
+	var roles []string
 	for _, f := range a.Finalists[1:] {
 		if len(f.Roles) > 0 && !slices.Contains(f.Roles, tunedRole) {
-			lines = append(lines, a.against(f))
+			roles = append(roles, a.against(f))
 		}
+	}
+	if roles != nil {
+		lines = append(lines, strings.Join(roles, " "))
 	}
 	for _, t := range a.Tuned {
 		lines = append(lines, a.TunedText(t))
@@ -42,6 +49,31 @@ func (a *Advice) sure() (lines []string) {
 			"ones chose. The differences are too small for this number of seeds (--seeds).", a.Attempts))
 	}
 	return lines
+}
+
+// simplest states why a finalist with a better mean is not recommended; "": none has one.
+func (a *Advice) simplest() string {
+	pick := a.recommended()
+	var best *Finalist
+	for _, f := range a.Finalists[1:] {
+		if f.Diff.Mean < 0 && (best == nil || f.Diff.Mean < best.Diff.Mean) {
+			best = f
+		}
+	}
+	if best == nil || a.Sampling == stats.OneWorkload {
+		return ""
+	}
+	better := math.Abs(a.Objective.Percent(best.Diff.Mean))
+	text := fmt.Sprintf("Why not %s, better by %.1f %s: ", best.Spec, better, a.Objective.unit())
+	switch {
+	case simpler(pick.Candidate, best.Candidate) >= 0:
+		return text + "the seeds of the choice showed the opposite, so this may be chance."
+	case better > a.MinGain:
+		return text + fmt.Sprintf("%s is simpler, and on the seeds of the choice the difference was below %g %s.",
+			pick.Spec, a.MinGain, a.Objective.unit())
+	}
+	return text + fmt.Sprintf("%s is the simplest within %g %s (--min-gain 0 for the best).", pick.Spec, a.MinGain,
+		a.Objective.unit())
 }
 
 // verdict states whether the recommended candidate is certainly the best.
@@ -65,10 +97,10 @@ func (a *Advice) verdict() string {
 	case len(alike) == 0:
 		next := a.Finalists[1]
 		return fmt.Sprintf("How sure: significantly better than each of the %d other finalists, on %d fresh seeds. "+
-			"Next: %s, worse by %s.", n, a.Seeds, next.Spec, a.diff(next.Diff))
+			"The second is %s, worse by %s.", n, a.Seeds, next.Spec, a.diff(next.Diff))
 	}
 	text := fmt.Sprintf("How sure: on %d fresh seeds not significantly different from %s.", a.Seeds,
-		strings.Join(alike, ", "))
+		firstOf(alike))
 	if gain < math.Inf(1) {
 		text += fmt.Sprintf(" With 95 %% confidence each gains at most %.1f %s.", max(a.Objective.Percent(gain), 0),
 			a.Objective.unit())
@@ -81,6 +113,17 @@ func (a *Advice) verdict() string {
 		text += fmt.Sprintf(" Significantly better than the other %d.", n-len(alike))
 	}
 	return text
+}
+
+// mostNamed is the largest number of finalists that the answer names.
+const mostNamed = 3
+
+// firstOf lists the first texts, and how many more there are.
+func firstOf(list []string) string {
+	if n := len(list); n > mostNamed+1 {
+		return strings.Join(list[:mostNamed], ", ") + fmt.Sprintf(" and %d more", n-mostNamed)
+	}
+	return strings.Join(list, ", ")
 }
 
 // alike are the finalists that are not significantly worse than the recommended one,
@@ -134,9 +177,9 @@ func (a *Advice) stateLine() string {
 	return ""
 }
 
-// WriteText writes the answer, the finalists, the gap to the lower bound and the worst scenario.
-func (a *Advice) WriteText(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%s\n\n%s\n", a, paragraph(a.raced())); err != nil {
+// WriteDetails writes the finalists, the gap to the lower bound and the worst scenario.
+func (a *Advice) WriteDetails(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "\n%s\n", paragraph(a.raced())); err != nil {
 		return err
 	}
 	if err := format.Fit(w, a.rows(), 1, format.Width); err != nil {
@@ -290,4 +333,19 @@ func (a *Advice) skippedText() string {
 		return ""
 	}
 	return "Cannot run here (--json has the reasons): " + strings.Join(names, ", ") + "."
+}
+
+// MoreSeeds returns the number of fresh seeds with which differences of MinGain would be significant; 0: unknown, or
+// all that are open are smaller.
+func (a *Advice) MoreSeeds() int {
+	need, gain := 0.0, a.Objective.fromPercent(a.MinGain)
+	if a.Sampling != stats.Fresh || gain <= 0 {
+		return 0
+	}
+	for _, f := range a.Finalists[1:] {
+		if d := f.Diff; !f.Worse && d.HasInterval() && d.Half() > gain {
+			need = max(need, float64(d.N)*(d.Half()/gain)*(d.Half()/gain))
+		}
+	}
+	return int(math.Ceil(need))
 }

@@ -18,6 +18,9 @@ import (
 // WriteText writes the runs and the table of their metrics.
 func (t *Table) WriteText(w io.Writer) error {
 	var b strings.Builder
+	if answer := t.answer(); answer != "" {
+		b.WriteString(answer + "\n")
+	}
 	t.writeRuns(&b)
 	b.WriteByte('\n')
 	if err := t.writeRows(&b); err != nil {
@@ -26,6 +29,34 @@ func (t *Table) WriteText(w io.Writer) error {
 	t.writeNotes(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// mostNext is the largest number of runs for which the answer has a command.
+const mostNext = 3
+
+// answer is the verdict, and the command that would decide it where a run was too short; "": there is neither.
+func (t *Table) answer() string {
+	text := ""
+	if v := t.Verdict; v != nil {
+		text = format.Paragraph(fmt.Sprintf("By %s: %s", result.MetricOf(v.Metric).Title, v), t.width) + "\n"
+	}
+	if len(t.Runs) > 1 && t.Verdict == nil && t.apart {
+		text = "No verdict: the runs had different requests, or were measured differently (" + stats.NotComparable +
+			")\n"
+	}
+	if len(t.Runs) < 2 {
+		return text
+	}
+	needed := int64(0)
+	for _, r := range t.Runs {
+		needed = max(needed, r.needs())
+	}
+	for i, r := range t.Runs {
+		if line := r.longer(needed); line != "" && i < mostNext {
+			text += "Next, for " + r.Name + ": " + line + "\n"
+		}
+	}
+	return text
 }
 
 // writeRuns prints a line per run, with what it was at the end.
@@ -148,11 +179,8 @@ func (t *Table) writeNotes(b *strings.Builder) {
 	if slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Stationarity().Judge() }) {
 		line(steady.StateNote)
 	}
-	if v := t.Verdict; v != nil {
-		line(fmt.Sprintf("\nby %s: %s", result.MetricOf(v.Metric).Title, v))
-		if v.Seeds > 1 && v.Of != stats.OneWorkload {
-			line(stats.VerdictNote)
-		}
+	if v := t.Verdict; v != nil && v.Seeds > 1 && v.Of != stats.OneWorkload {
+		line(stats.VerdictNote)
 	}
 	for _, n := range t.Notes {
 		line("note: " + n)

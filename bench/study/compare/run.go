@@ -206,3 +206,31 @@ func seedKey(r *Run) string {
 	return fmt.Sprintf("%s|%s|%s|%s|%d|%s",
 		res.Source, res.Backend, res.DatasetName, res.RequestRate, res.MaxConcurrency, config)
 }
+
+// needs returns the number of requests that a transient run needs; 0: it is not transient, or that is unknown.
+func (r *Run) needs() int64 {
+	if s := r.Stationarity(); s.State == steady.Transient {
+		return s.Needed
+	}
+	return 0
+}
+
+// longer returns the command that repeats a simulated run with a number of requests; "": it was not simulated, or its
+// log has no more.
+func (r *Run) longer(requests int64) string {
+	if r.Source != string(result.Sim) || len(r.Results) == 0 || requests == 0 {
+		return ""
+	}
+	res := r.Results[0]
+	sc, ok := scenario.FromConfig(res.Config)
+	if !ok || res.Extra == nil || sc.Workload.Ended(res.Extra.Requests) {
+		return ""
+	}
+	if res.Seed != nil {
+		sc.Seed = uint64(*res.Seed)
+	}
+	if sc.Set("num_prompts", strconv.FormatInt(requests, 10)) != nil {
+		return ""
+	}
+	return fmt.Sprintf("lorasim sim %s --json > %s.json", strings.Join(sc.Arguments(), " "), r.Name)
+}

@@ -499,7 +499,9 @@ func TestAlignment(t *testing.T) {
 	if err := tab.WriteText(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := `A  sweep  a    first
+	want := `No verdict: the runs had different requests, or were measured differently (≠)
+
+A  sweep  a    first
 B  sweep  bbb  second
 C  sweep  c    third
 
@@ -577,8 +579,8 @@ func TestVerdict(t *testing.T) {
 	if err := errors.Join(tab.WriteText(&text), tab.WriteJSON(&object)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(strings.ReplaceAll(text.String(), "\n  ", " "),
-		"\nby Mean E2E Latency (ms): "+want+"\n"+stats.VerdictNote+"\n") ||
+	if !strings.HasPrefix(strings.ReplaceAll(text.String(), "\n  ", " "),
+		"By Mean E2E Latency (ms): "+want+"\n\n") || !strings.HasSuffix(text.String(), "\n"+stats.VerdictNote+"\n") ||
 		!strings.Contains(object.String(), `"text": "`+want+`"`) {
 		t.Errorf("%s\n%s\nexpected %q", text.String(), object.String(), want)
 	}

@@ -217,14 +217,24 @@ func (d *Dir) Verdicts(t *Tables, metric string) (out []*stats.Verdict) {
 	return out
 }
 
+// mostOpen is the number of settings up to which each without a verdict gets a line.
+const mostOpen = 4
+
 // verdictLines words the verdicts, one line for each combination of settings.
 func (d *Dir) verdictLines(t *Tables, metric string, width int) string {
-	text := ""
-	for i, v := range d.Verdicts(t, metric) {
-		if v != nil {
+	text, open := "", 0
+	verdicts := d.Verdicts(t, metric)
+	for i, v := range verdicts {
+		if v != nil && v.Best == "" && len(verdicts) > mostOpen {
+			open++
+		} else if v != nil {
 			at := strings.TrimSuffix(d.settingsText(t.Points[i*len(d.Policies)].Values), " ")
 			text += format.Paragraph(strings.TrimPrefix(at+": "+v.String(), ": "), width) + "\n"
 		}
+	}
+	if open > 0 {
+		text += fmt.Sprintf("no verdict at %d of %d settings, where fewer than two policies are steady\n", open,
+			len(verdicts))
 	}
 	if text == "" {
 		return ""

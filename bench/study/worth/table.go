@@ -69,9 +69,9 @@ func (a *Answer) columns() []string {
 	return out
 }
 
-// WriteText writes the answer, then the tables of effects and policies.
-func (a *Answer) WriteText(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%s\n\n", a); err != nil {
+// WriteDetails writes the tables of effects and policies.
+func (a *Answer) WriteDetails(w io.Writer) error {
+	if _, err := io.WriteString(w, "\n"+a.headroom()); err != nil {
 		return err
 	}
 	if err := format.Table(w, a.rows()); err != nil {

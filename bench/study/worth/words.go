@@ -17,10 +17,6 @@ func (a *Answer) String() string {
 	if a.Fixed {
 		lines = append(lines, "Every seed gives the same run, so the answer holds for this workload only.")
 	}
-	if left := a.mean(a.Chosen(), "oracle.mean_e2e_regret"); left > 0 {
-		lines = append(lines,
-			fmt.Sprintf("Headroom: with perfect knowledge mean E2E could be at most %.0f %% lower.", 100*left/(1+left)))
-	}
 	for _, m := range a.opt.Metrics {
 		if o := a.ahead(m); o != nil {
 			lines = append(lines,
@@ -29,6 +25,16 @@ func (a *Answer) String() string {
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// headroom states how much perfect knowledge could gain; "": unknown.
+func (a *Answer) headroom() string {
+	left := a.mean(a.Chosen(), "oracle.mean_e2e_regret")
+	if !(left > 0) {
+		return ""
+	}
+	return fmt.Sprintf("Headroom: with perfect knowledge mean E2E could be at most %.0f %% lower.\n\n",
+		100*left/(1+left))
 }
 
 // caveats say that the effects hold for runs of their length only, where the planner's
@@ -151,9 +157,8 @@ func (a *Answer) reasons() (lines []string) {
 	}
 	if best.better && best.Factor == Plans {
 		placing, running := a.find(Placing, a.Interval), a.find(Running, a.Interval)
-		lines = append(lines,
-			fmt.Sprintf("Parts of it: placing adapters: %s; moving running requests: %s.",
-				placing.changes(), running.changes()))
+		lines[len(lines)-1] += fmt.Sprintf(" Parts of it: placing adapters: %s; moving running requests: %s.",
+			placing.changes(), running.changes())
 	}
 	return lines
 }
