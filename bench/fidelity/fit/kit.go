@@ -147,7 +147,8 @@ func (k *Kit) Fit(engine string, start *profile.Profile) (*Result, error) {
 	for _, r := range k.Kernels {
 		models[r.Model] = models[r.Model] || r.Engine == engine
 		switch {
-		case r.Engine != engine || !strings.EqualFold(r.Model, model) || !r.Graph || r.Variant != "" || r.Slots != r.Adapters:
+		case r.Engine != engine || !strings.EqualFold(r.Model, model) || !r.Graph || r.Variant != "",
+			r.Slots != r.Adapters:
 		case r.Noise:
 			noise++
 		default:
@@ -339,7 +340,8 @@ func (f *Result) kitBackend(rows []KitKernel, backend, coefficient string) error
 // loads returns the loads of an engine's way into slots of the adapters' own rank.
 func (k *Kit) loads(stage, method, source, model string) (ls []KitLoad) {
 	for _, l := range k.Loads {
-		if l.Stage == stage && l.Method == method && l.Source == source && strings.EqualFold(l.Model, model) && l.Rank == l.SlotRank {
+		if l.Stage == stage && l.Method == method && l.Source == source && strings.EqualFold(l.Model, model) &&
+			l.Rank == l.SlotRank {
 			ls = append(ls, l)
 		}
 	}

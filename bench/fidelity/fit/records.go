@@ -38,7 +38,11 @@ type fitter func(ctx context.Context, knobs []knob, runs []*replay) (*Result, er
 func (o *RecordsOptions) method(runs []*replay) (fitTo fitter, defaults []string, far bool) {
 	fitTo, defaults, far = o.methodWithoutLoRA(runs)
 	if o.Start != nil && slices.ContainsFunc(runs, (*replay).adapted) {
-		defaults = slices.Concat(defaults, loraCoefficients(&o.Start.Latency))
+		names := loraCoefficients(&o.Start.Latency)
+		if !severalRanks(runs) { // rank is then a part of launch
+			names = slices.DeleteFunc(names, func(n string) bool { return n == "lora.rank_us" })
+		}
+		defaults = slices.Concat(defaults, names)
 	}
 	return fitTo, defaults, far
 }
