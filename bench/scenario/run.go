@@ -133,6 +133,7 @@ func (s *Scenario) NewRun(in *Input, ps []*profile.Profile, slo result.SLO) *run
 			Noisy: s.Workload.Noisy(), Duration: s.Workload.Window, Warmup: s.Warmup()},
 		Describe: func(res *result.Result) error {
 			s.describe(res, in, requests, ps)
+			s.judgeLoad(res)
 			return s.checkWarmup(res)
 		},
 	}

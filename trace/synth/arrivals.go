@@ -177,6 +177,47 @@ type constant struct{}
 
 func (*constant) set(*Pattern) {}
 
+// Period is the time after which the rate repeats, s: the longest period of the parts; 0: the rate does not repeat.
+func (p Pattern) Period() float64 {
+	period := p.Diurnal.Period
+	if p.OnOff.Off > 0 {
+		period = max(period, p.OnOff.On+p.OnOff.Off)
+	}
+	return period
+}
+
+// Covers is the time after which a run has seen all of the pattern, s: a period, and the end of a flash crowd.
+func (p Pattern) Covers() float64 {
+	covers := p.Period()
+	if p.Flash.Duration > 0 {
+		covers = max(covers, p.Flash.At+p.Flash.Duration)
+	}
+	return covers
+}
+
+// Busiest is the largest factor of the rate in a period, and the first time of that factor, s. Flash crowds are left
+// out.
+func (p Pattern) Busiest() (factor, at float64) {
+	factor = 1
+	if p.OnOff.Off > 0 && p.OnOff.Factor > 1 {
+		factor, at = p.OnOff.Factor, p.OnOff.On
+	}
+	if p.Diurnal.Period > 0 {
+		factor *= 1 + p.Diurnal.Amplitude
+		at = max(at, p.Diurnal.Period/4)
+	}
+	return factor, at
+}
+
+// Mean is the mean factor of the rate over a period, without flash crowds. Where an on-off pattern and a sine wave
+// have different periods it is that over a long time.
+func (p Pattern) Mean() float64 {
+	if o := p.OnOff; o.Off > 0 {
+		return (o.On + o.Off*o.Factor) / (o.On + o.Off)
+	}
+	return 1
+}
+
 // patternPart is a part of a pattern.
 type patternPart interface{ set(p *Pattern) }
 

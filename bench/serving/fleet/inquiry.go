@@ -119,7 +119,11 @@ func (q *Requests) Confirm(ctx context.Context, r *Request) error {
 
 // Server notes the header Server of a reply. Another one than before casts doubt on the worker.
 func (q *Requests) Server(r *Request, name string) {
-	if was := r.on.server.Swap(&name); was != nil && *was != name {
+	was := r.on.server.Load()
+	if was != nil && *was == name {
+		return
+	}
+	if kept := name; r.on.server.CompareAndSwap(was, &kept) && was != nil {
 		r.on.doubt()
 	}
 }

@@ -10,28 +10,32 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/httpapi"
 	"lorasim/bench/serving/metrics"
+	"lorasim/bench/serving/wire"
 )
 
 // answer is the body of a worker's answer. It is counted as it passes.
 type answer struct {
 	io.ReadCloser
-	d      *dispatch
-	r      *http.Request // as the reverse proxy made it
-	ctx    context.Context
-	w      int
-	status int
-	cancel context.CancelCauseFunc
-	timer  *time.Timer // of the time limit on the next bytes; nil: there was none
-	waits  atomic.Bool // the gateway waits for bytes
-	begun  atomic.Bool // it is not the first byte of a stream that it waits for
-	form   form
-	tail   [32]byte // the latest bytes
-	said   []byte   // the beginning of an event with an error; nil: there was none
-	last   []byte   // what the client gets beyond what the worker sent
-	names  httpapi.ModelNames
-	aborts httpapi.AbortMark
+	d       *dispatch
+	r       *http.Request // as the reverse proxy made it
+	ctx     context.Context
+	w       int
+	status  int
+	cancel  context.CancelCauseFunc
+	timer   *time.Timer // of the time limit on the next bytes; nil: there was none
+	waits   atomic.Bool // the gateway waits for bytes
+	begun   atomic.Bool // it is not the first byte of a stream that it waits for
+	form    form
+	tail    [32]byte      // the latest bytes
+	said    []byte        // the beginning of an event with an error; nil: there was none
+	last    []byte        // what the client gets beyond what the worker sent
+	process fleet.Process // that it is asked of
+	meant   wire.Process  // the same, for the connection
+	names   httpapi.ModelNames
+	aborts  httpapi.AbortMark
 	// renamer gives the client the name of the model that it used; nil: that is the worker's
 	renamer *httpapi.Renamer
 	rest    []byte // renamed, but not read yet

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -93,8 +94,8 @@ func (a *answer) holdWhole(length int64) (held []byte, err error) {
 // holdStart reads a stream up to the first event with content, or any other reply up to its first byte.
 func (a *answer) holdStart(resp *http.Response, final bool) (f *fault, err error) {
 	d := a.d
-	sent, stop := d.announce(resp.Header)
-	defer stop()
+	early := d.announce(resp.Header)
+	defer early.stop()
 	buf, lines := buffers.Get(), eventLines{names: a.names}
 	held, passed := buf[:0], false
 	defer func() {
@@ -134,13 +135,11 @@ func (a *answer) holdStart(resp *http.Response, final bool) (f *fault, err error
 		if d.booked {
 			d.g.cfg.Fleet.Requests.Heard(&d.fr)
 		}
-		select {
-		case <-sent:
+		if early.done() {
 			var comments []byte
 			if held, comments = lines.takeComments(held); len(comments) > 0 {
 				d.line.Write(comments) // what fails is the connection, which the next write sees
 			}
-		default:
 		}
 	}
 	passed = true
@@ -194,19 +193,40 @@ func (r *resumed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// announce sends the header of a stream to the client once the request is old enough. The channel is closed when the
-// header has been sent. After stop, the header is not sent.
-func (d *dispatch) announce(header http.Header) (sent <-chan struct{}, stop func()) {
-	done := make(chan struct{})
-	t := time.AfterFunc(earlyHeader-time.Since(d.sent), func() {
-		defer close(done)
-		d.line.begin(header)
-	})
-	return done, func() {
-		if !t.Stop() {
-			<-done
+// announcement sends the header of a stream to the client once the request is old enough, unless it is stopped before.
+type announcement struct {
+	timer *time.Timer
+
+	mu         sync.Mutex // held while the header is sent
+	over, sent bool
+}
+
+// announce begins the wait for the age at which the client gets a header.
+func (d *dispatch) announce(header http.Header) *announcement {
+	a := new(announcement)
+	a.timer = time.AfterFunc(earlyHeader-time.Since(d.sent), func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.sent = !a.over; a.sent {
+			d.line.begin(header)
 		}
-	}
+	})
+	return a
+}
+
+// done reports whether the header has been sent.
+func (a *announcement) done() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sent
+}
+
+// stop ends the wait. Afterwards the header is not sent.
+func (a *announcement) stop() {
+	a.timer.Stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = true
 }
 
 // hopByHop are headers of one connection, which a proxy does not pass on (RFC 9110, 7.6.1).

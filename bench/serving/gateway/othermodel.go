@@ -19,10 +19,8 @@ func (d *dispatch) expect(engine *fleet.Info, sent string) (n httpapi.ModelNames
 	if sent == "" {
 		n.Sent = q.asked
 	}
-	if q.adapter >= 0 {
-		n.More = []string{d.adapter, engine.Model + ":" + d.adapter}
-	} else {
-		n.More = []string{engine.Model, engine.Root}
+	if n.Base, n.Root = engine.Model, engine.Root; q.adapter >= 0 {
+		n.Adapter = d.adapter
 	}
 	return n
 }

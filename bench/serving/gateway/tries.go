@@ -216,12 +216,16 @@ func (d *dispatch) process(a *answer) (context.Context, *fleet.Info, error) {
 	if !d.booked {
 		return a.ctx, &fleet.Info{API: f.API(a.w), Model: f.Model(a.w)}, nil
 	}
-	p, err := f.Requests.Process(&d.fr)
-	if err != nil {
+	var err error
+	if a.process, err = f.Requests.Process(&d.fr); err != nil {
 		return nil, nil, err
 	}
-	confirm := func(ctx context.Context) error { return f.Requests.Confirm(ctx, &d.fr) }
-	return wire.For(a.ctx, &wire.Process{ID: p.ID, Confirm: confirm}), &p.Info, nil
+	a.meant = wire.Process{ID: a.process.ID, Confirm: d.confirm}
+	return wire.For(a.ctx, &a.meant), &a.process.Info, nil
+}
+
+func (d *dispatch) confirm(ctx context.Context) error {
+	return d.g.cfg.Fleet.Requests.Confirm(ctx, &d.fr)
 }
 
 // check casts doubt on a worker whose reply contradicts what is known of it.

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
+	"strings"
 )
 
 // ModelNames are the names by which a worker may call the model of one request. The engines repeat the name of the
@@ -11,9 +11,26 @@ import (
 // the worker has served the base model in place of an adapter: the client must not get it. The zero value permits
 // every name.
 type ModelNames struct {
-	Sent  string   // what the worker has read
-	Asked string   // what the client has written
-	More  []string // other spellings
+	Sent    string // what the worker has read
+	Asked   string // what the client has written
+	Adapter string // "": none
+	Base    string // the base model
+	Root    string // where it lies, which is also its name
+}
+
+// permits reports whether a name is one of the model's.
+func (n *ModelNames) permits(name string) bool {
+	switch {
+	case name == n.Sent || name == n.Asked:
+		return true
+	case n.Adapter == "":
+		return name == n.Base || name == n.Root
+	}
+	adapter, ok := strings.CutPrefix(name, n.Base)
+	if ok {
+		adapter, ok = strings.CutPrefix(adapter, ":")
+	}
+	return name == n.Adapter || ok && adapter == n.Adapter
 }
 
 var modelMark = []byte(`"model":"`)
@@ -29,11 +46,10 @@ func (n *ModelNames) Contradicted(reply []byte) string {
 			return ""
 		}
 	}
-	name := modelIn(reply)
-	if name == n.Sent || name == n.Asked || slices.Contains(n.More, name) {
-		return ""
+	if name := modelIn(reply); !n.permits(name) {
+		return name
 	}
-	return name
+	return ""
 }
 
 // modelIn returns the name of the model in a reply, which may be cut off: of the reply itself, or of the object that

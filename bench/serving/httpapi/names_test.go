@@ -4,11 +4,13 @@ import "testing"
 
 // The name of the model stands in the reply, or in the object that an event carries. What is deeper is no name.
 func TestContradicted(t *testing.T) {
-	n := ModelNames{Sent: "base:a", Asked: "a", More: []string{`b"c`}}
+	n := ModelNames{Sent: "base:a", Asked: "a", Adapter: `b"c`, Base: "root"}
 	for reply, want := range map[string]string{
 		`{"id":"x","model":"base:a","choices":[]}`: "",
 		`{"model" : "a"}`:                          "",
 		`{"model":"b\"c"}`:                         "",
+		`{"model":"root:b\"c"}`:                    "",
+		`{"model":"root"}`:                         "root",
 		`{"model":"base"}`:                         "base",
 		`{"model":"base:ab"}`:                      "base:ab",
 		`{"model": null}`:                          "",

@@ -284,10 +284,9 @@ func (a *attempt) post() (*http.Response, error) {
 		return nil, wire.NotSent(err)
 	}
 	if c.cfg.Backend != SGLang {
-		a.names = httpapi.ModelNames{Sent: c.cfg.Backend.model(&p), Asked: p.adapter}
-		if p.adapter == "" {
-			a.names.Asked = process.Model // vLLM answers by its first name, whichever was asked for
-		}
+		// vLLM answers by the first name of its base model, whichever was asked for
+		a.names = httpapi.ModelNames{Sent: c.cfg.Backend.model(&p), Adapter: p.adapter, Base: process.Model,
+			Root: process.Root}
 	}
 	r := c.targets[a.w].WithContext(wire.For(a.ctx, &wire.Process{ID: process.ID,
 		Confirm: func(ctx context.Context) error { return c.cfg.Fleet.Requests.Confirm(ctx, &j.fr) }}))

@@ -77,17 +77,19 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		Worst  result.Worst `json:"worst_adapter"`
 		Choice *Candidate   `json:"choice,omitempty"` // where several kinds were tried
 		Cost   float64      `json:"cost,omitempty"`
-		Runs   jsonRuns     `json:"runs"`
-		Budget int64        `json:"budget,omitempty"` // requests
-		CPU    float64      `json:"budget_cpu_s,omitempty"`
-		Spent  int64        `json:"requests_simulated"`
+		// Load is the part of a period of the rate pattern that the answer is about.
+		Load   string   `json:"load,omitempty"`
+		Runs   jsonRuns `json:"runs"`
+		Budget int64    `json:"budget,omitempty"` // requests
+		CPU    float64  `json:"budget_cpu_s,omitempty"`
+		Spent  int64    `json:"requests_simulated"`
 		// The search was interrupted: this is the best answer that was known.
 		Interrupted bool `json:"interrupted,omitempty"`
 	}{Attainment: exact(a.Found.Attainment.Mean), Interval: spanOf(&a.Found), Hold: a.holdText(),
 		PerAdapter: a.PerAdapter,
 		Certain:    a.Found.Certain && (a.NextCheaper == nil || a.NextCheaper.Certain),
 		Decision:   a.Found.Decision, Headroom: a.Headroom.Factor, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(),
-		Worst: a.Found.Worst,
+		Worst: a.Found.Worst, Load: a.busiest,
 		Runs:  jsonRuns{a.Found.Attainment.N, a.Found.Size.requests, a.Found.Size.warm, a.fixed},
 		Spent: a.Spent, Interrupted: a.Interrupted}
 	if out.CPU = a.CPU.Seconds(); a.CPU == 0 {
@@ -246,6 +248,9 @@ func (a *Answer) WriteText(w io.Writer) error {
 			a.MaxWorkers, percent(f.Mean), percent(a.asked()), a.demand())
 	}
 	line("             %s", a.reading())
+	if a.busiest != "" {
+		line("Load:        %s", a.busiest)
+	}
 	for _, note := range a.notes() {
 		line("             %s", note)
 	}
@@ -275,7 +280,8 @@ func (a *Answer) WriteText(w io.Writer) error {
 func (a *Answer) reading() string {
 	switch {
 	case a.single:
-		return "in this workload; other workloads may differ"
+		return fmt.Sprintf("in this workload, which covers %s s; other workloads, and other hours of a day, may differ",
+			format.Digits(a.Found.last))
 	case a.Hold > 0:
 		length := "the workload's length"
 		if a.Found.Size.requests > 0 {
@@ -291,6 +297,9 @@ func (a *Answer) reading() string {
 
 // notes are remarks about the answer.
 func (a *Answer) notes() (notes []string) {
+	if a.partial != "" {
+		notes = append(notes, "not certain: "+a.partial)
+	}
 	if a.Interrupted {
 		notes = append(notes, "interrupted: the best answer so far")
 	}

@@ -116,7 +116,7 @@ func TestTextByHand(t *testing.T) {
 			a.single, a.fixed, a.Found.Size, a.Found.Certain, a.NextCheaper.Certain = true, "a saved workload", size{},
 				false, false
 		}, []string{
-			"in this workload; other workloads may differ",
+			"in this workload, which covers 0 s; other workloads, and other hours of a day, may differ",
 			"Runs:        as long as the workload: a saved workload is not extended; 2.0 million",
 			"Headroom:    1.25: ",
 		},

@@ -43,7 +43,8 @@ func TestInterrupted(t *testing.T) {
 		}
 		var b bytes.Buffer
 		if err := a.WriteText(&b); err != nil ||
-			strings.Contains(strings.Join(lines[:stop], ""), ": holds") == strings.Contains(b.String(), "So far:      about ") {
+			strings.Contains(strings.Join(lines[:stop], ""), ": holds") ==
+				strings.Contains(b.String(), "So far:      about ") {
 			t.Errorf("after %q: %v\n%s", lines[stop-1], err, b.String())
 		}
 	}

@@ -101,7 +101,8 @@ type Tried struct {
 	Rejected float64 // share of the requests
 	// Worst is the adapter with the smallest share of its requests within the SLO, over all seeds.
 	Worst result.Worst
-	runs  []*run // of the interval
+	runs  []*run  // of the interval
+	last  float64 // time of the last arrival, s
 }
 
 // A Kind is the fewest workers of one kind that hold, by the first seed. For two profiles, it is the cheapest mix, if

@@ -128,8 +128,8 @@ func (x *crossing) bracket(from int, step float64) (lo, hi int, err error) {
 	return lo, hi, err
 }
 
-// secant is the step of the rate, as a share, from hi to where the line through the logarithms of the misses at lo and hi
-// says that the target is missed, and a little beyond. It is at most most.
+// secant is the step of the rate, as a share, from hi to a little beyond where the line through the logarithms of the
+// misses at lo and hi reaches the target. It is at most most.
 func (x *crossing) secant(lo, hi int, most float64) float64 {
 	a, b, may := math.Log(x.miss(lo)), math.Log(x.miss(hi)), math.Log(max(1-x.s.opt.target(), 1e-6))
 	if b <= a {
@@ -139,8 +139,8 @@ func (x *crossing) secant(lo, hi int, most float64) float64 {
 	return min(max(step, (closeRates-1)/1.5), most)
 }
 
-// at are samples of a rate from lo to hi, or close to them. The mean of their misses is that of a line through the logarithms of the mean
-// misses at lo and hi.
+// at are samples of a rate from lo to hi, or close to them. The mean of their misses is that of a line through the
+// logarithms of the mean misses at lo and hi.
 func (x *crossing) at(f, lo, hi int) []sample {
 	n := min(len(x.runs[lo]), len(x.runs[hi]))
 	share := 0.0
@@ -260,8 +260,8 @@ func (x *crossing) end(lo, hi, n, direction int, ok func([]sample) bool) (int, e
 	return x.walk(from, n, closeRates-1.05, float64(direction), ok)
 }
 
-// headroom finds the headroom and its interval, with more and more seeds, until the interval is narrow or the budget for
-// it is spent.
+// headroom finds the headroom and its interval, with more and more seeds, until the interval is narrow or the budget
+// for it is spent.
 func (x *crossing) headroom() (h Headroom, err error) {
 	s := x.s
 	lo, hi, err := x.bracket(100, firstStep)

@@ -162,7 +162,8 @@ func (s *search) byLength(t *Tried, allowance int64) error {
 	for look, n, z := 0, min(quickSeeds, s.opt.MaxSeeds), t.Size; look < lengthLooks; {
 		p := s.tracks(t.Candidate, n)
 		cost := p.cost(z.requests)
-		if t.Size != z && spent+cost > allowance || len(runs) == 0 && s.exhausted() || z.requests > longest*s.plan.least {
+		if t.Size != z && spent+cost > allowance || len(runs) == 0 && s.exhausted() ||
+			z.requests > longest*s.plan.least {
 			if s.likely(rule, runs) {
 				t.Decision = Likely
 			}
@@ -330,7 +331,7 @@ func (s *search) confirm(t *Tried) error {
 	e.Low, e.High = rule.interval(values, 0.025)
 	switch t.Decision {
 	case Holds:
-		t.Certain = e.Low >= rule.target-rounding && rule.target < 1
+		t.Certain = s.plan.partial == "" && e.Low >= rule.target-rounding && rule.target < 1
 	case Fails:
 		t.Certain = e.High < rule.target-rounding
 	case Overloaded:
@@ -345,8 +346,7 @@ func (s *search) intervalSize(t *Tried) (n int) {
 	switch {
 	case t.Decision == Overloaded: // it has no mean that an interval could be about
 		return watchedRuns
-	case t.Decision == Fails && (t.Attainment.N <= firstSeeds || t.Size == s.plan.size() && t.Size.requests > 0):
-		// far from the target
+	case t.Decision == Fails && t.Attainment.N <= firstSeeds: // far from the target
 		return max(min(int(share/max(t.Size.requests, s.plan.stated, 1)), farSeeds), watchedRuns)
 	case s.plan.fixed != "" || s.opt.Hold > 0:
 		n = max(2*t.Attainment.N, fixedSeeds)
@@ -356,7 +356,11 @@ func (s *search) intervalSize(t *Tried) (n int) {
 		return n
 	}
 	warm := t.Size.warm
-	t.Size.requests = max(min((1+intervalLength)*warm, share/intervalSeeds), warm+warm/2)
+	if t.Decision == Fails && t.Size == s.plan.size() {
+		return intervalSeeds
+	}
+	part := warm / 2 // whole periods of the load
+	t.Size.requests = max(min((1+intervalLength)*warm, share/intervalSeeds)/part, 3) * part
 	return min(max(int(share/t.Size.requests), intervalSeeds/2), intervalSeeds)
 }
 
@@ -370,6 +374,7 @@ func (t *Tried) sum(runs []*run) {
 		t.Mean += r.attainment / n
 		t.Rejected += r.rejected / n
 		t.Causes.Add(&r.causes)
+		t.last = r.last
 		if r.worst.Share < t.Worst.Share || t.Worst.Requests == 0 {
 			t.Worst = r.worst
 		}

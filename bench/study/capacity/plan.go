@@ -6,7 +6,7 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
-	"lorasim/trace/synth"
+	"lorasim/internal/format"
 )
 
 const (
@@ -37,6 +37,30 @@ type plan struct {
 	closed bool   // see rule.closed
 	least  int64  // requests of the shortest run
 	stated int64  // requests of the workload as the scenario states it; 0: unknown
+	// busiest describes the part of a period that the answer is about; "": all of the load.
+	busiest string
+	// partial is why runs of a workload of fixed length are only a part of the load; "": they are all of it.
+	partial string
+}
+
+// longestPeriod is the number of requests of the longest period of a rate pattern that runs cover.
+const longestPeriod = shortest
+
+// busiest returns a scenario with the constant rate of the busiest time of its rate pattern, and a description, if a
+// period is too long for the runs of a search. Otherwise it returns the scenario as it is.
+func busiest(base *scenario.Scenario) (*scenario.Scenario, string) {
+	p := base.Workload.Pattern.Value()
+	requests := base.Covers()
+	if p.Period() == 0 || p.Flash.Duration > 0 || requests <= longestPeriod || newPlan(base).fixed != "" {
+		return base, ""
+	}
+	own := *base
+	factor, at := p.Busiest()
+	own.Workload.RequestRate *= factor
+	own.Workload.Pattern = scenario.Workload{}.Pattern
+	return &own, fmt.Sprintf("%s requests/s, the rate at the busiest time of a period of %s s (%s s after its start); "+
+		"the mean rate is %s/s", format.Digits(own.Workload.RequestRate), format.Digits(p.Period()), format.Digits(at),
+		format.Digits(base.Workload.RequestRate*p.Mean()))
 }
 
 func newPlan(sc *scenario.Scenario) plan {
@@ -56,8 +80,11 @@ func newPlan(sc *scenario.Scenario) plan {
 		p.fixed = fmt.Sprintf("a window of %g s", w.Window)
 	case w.RampUpStrategy != "":
 		p.fixed = "a rate that ramps up"
-	case w.Pattern.Value() != (synth.Pattern{}):
+	case w.Pattern.Value().Flash.Duration > 0:
 		p.fixed = "a rate that changes over time (pattern)"
+		if n := int64(sc.Covers()); w.NumPrompts.Or(defaultPrompts) < n {
+			p.partial = fmt.Sprintf("the runs end before the flash crowd is over: --num-prompts %d covers it", n)
+		}
 	case sc.Cluster.Outages.Given():
 		p.fixed = "a run with outages"
 	case instant && sc.Client.MaxConcurrency == 0:
@@ -67,7 +94,13 @@ func newPlan(sc *scenario.Scenario) plan {
 		if p.stated == 0 {
 			p.stated = defaultPrompts
 		}
-		for p.least = shortest; p.least < p.stated; p.least *= 2 {
+		p.least = shortest
+		if period := int64(math.Round(sc.Covers())); period > 0 { // two whole periods in each half of the warm-up
+			unit := 4 * cellsOfWarmup / 2 * period
+			p.least = (shortest + unit - 1) / unit * unit
+		}
+		for p.least < p.stated {
+			p.least *= 2
 		}
 	}
 	return p

@@ -48,6 +48,7 @@ type search struct {
 
 func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
+	base, part := busiest(base)
 	variants := []scenario.Scenario{*base}
 	for _, p := range o.Profiles {
 		if v, err := (Candidate{Profile: p}).apply(base); err == nil { // a run of it tells the error
@@ -59,6 +60,7 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 		base = &own
 	}
 	p := newPlan(base)
+	p.busiest = part
 	if p.spread {
 		o.MaxSeeds = min(o.MaxSeeds, resamples)
 	}
@@ -172,6 +174,7 @@ type run struct {
 	backlog              float64 // share of the requests that wait when the last one arrives
 	overloaded           bool    // by the test of the run itself
 	worst                result.Worst
+	last                 float64      // time of the last arrival, s
 	causes               waits.Causes // where they were watched
 	sample
 }
@@ -226,6 +229,7 @@ func (s *search) measureUntil(
 		worst:      worstOf(count.adapters, count.src.Adapters()),
 		backlog:    float64(count.waiting) / float64(max(count.src.read, 1)),
 		overloaded: res.Steady != nil && res.Steady.State == steady.Overloaded}
+	r.last = count.src.last
 	r.sample = sample{value: share, growth: count.src.growth()}
 	if s.opt.Hold > 0 {
 		r.value = 0

@@ -8,7 +8,7 @@ import (
 	"lorasim/bench/result"
 )
 
-// TestTracks: a run that pauses counts what a run of that length counts, and it may be continued or dropped at any time.
+// TestTracks: a run that pauses counts what a run of that length counts. It may be continued or dropped at any time.
 func TestTracks(t *testing.T) {
 	sc := describe(t, "request_rate=11", "num_adapters=8", "policy=least-loaded", "num_workers=4")
 	for _, adapters := range []float64{0, 0.5} {

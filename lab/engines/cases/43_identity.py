@@ -192,7 +192,8 @@ def slow(t):
     w.signal(signal.SIGSTOP)
     try:
         begun = time.monotonic()
-        threading.Timer(25, lambda: w.signal(signal.SIGCONT)).start()
+        go_on = threading.Timer(25, lambda: w.signal(signal.SIGCONT))
+        go_on.start()
         with t.gateway("slow", adapters=8, ready=False) as g:
             listening = time.monotonic() - begun
             wait_for("/health", lambda: call(g.url + "/health", timeout=5)[0] == 200, 60)
@@ -200,6 +201,7 @@ def slow(t):
             wait_for("lora7", lambda: ask(g, "lora7")[0] == "whole", 120)
             served = time.monotonic() - begun
     finally:
+        go_on.cancel()
         w.signal(signal.SIGCONT)
     t.fact("slow", f"listens after {listening:.1f} s, /health after {health:.1f} s, an adapter after {served:.1f} s")
     t.expect(f"slow: /health before the worker goes on, not after {health:.1f} s", health < 20)

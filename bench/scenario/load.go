@@ -1,0 +1,79 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+
+	"lorasim/bench/result"
+	"lorasim/bench/steady"
+	"lorasim/internal/format"
+)
+
+const (
+	// manyPeriods is the number of periods from which on a fraction of one more does not matter.
+	manyPeriods = 10
+	// wholePeriod is how much a run may be off a whole number of periods, as a share of the run.
+	wholePeriod = 0.05
+	// wholeWindow is the share of the window that a recorded workload must cover.
+	wholeWindow = 0.9
+)
+
+// Covers returns the number of requests after which a run has seen all of the workload's rate pattern; 0: the rate is
+// constant.
+func (s *Scenario) Covers() float64 {
+	p := s.Workload.Pattern.Value()
+	rate := s.Workload.RequestRate * p.Mean()
+	requests := rate * p.Covers()
+	if f := p.Flash; f.Duration > 0 {
+		requests += rate * f.Duration * (f.Factor - 1)
+	}
+	return requests
+}
+
+// judgeLoad makes a run transient whose load does not stand for the load that the scenario describes: the run ends
+// within a period of the rate, or a recorded workload ends before the window.
+func (s *Scenario) judgeLoad(res *result.Result) {
+	if a := res.Steady; a != nil {
+		if why := s.partOfLoad(a.LastArrival); why != "" && s.bearsMean(a) {
+			a.State, a.Reason, a.Intervals = steady.Transient, why, nil
+		}
+	}
+}
+
+// bearsMean reports whether workers may keep up with the mean rate.
+func (s *Scenario) bearsMean(a *steady.Assessment) bool {
+	mean := s.Workload.RequestRate * s.Workload.Pattern.Value().Mean()
+	return a.State != steady.Overloaded || !(a.SustainableRate > 0 && a.SustainableRate < mean)
+}
+
+// partOfLoad returns why requests up to a time, s, are only a part of the load; "": they are all of it.
+func (s *Scenario) partOfLoad(until float64) string {
+	w := &s.Workload
+	if (w.File != "" || w.usesTrace()) && until < wholeWindow*w.Window {
+		return fmt.Sprintf("the requests cover %s s of the window of %s s, and tell nothing about the rest",
+			format.Digits(until), format.Digits(w.Window))
+	}
+	p := w.Pattern.Value()
+	covers, period := p.Covers(), p.Period()
+	if covers == 0 || math.IsInf(w.RequestRate, 1) || w.File != "" || w.usesTrace() {
+		return ""
+	}
+	needs := fmt.Sprintf("needs about %.0f requests", roundUp(s.Covers()))
+	switch n := until / max(period, 1e-9); {
+	case period > 0 && until < period*(1-wholePeriod):
+		return fmt.Sprintf("the run covers %s s of a period of %s s of the pattern: %s", format.Digits(until),
+			format.Digits(period), needs)
+	case until < covers*(1-wholePeriod):
+		return fmt.Sprintf("the run ends after %s s, before the flash crowd is over: %s", format.Digits(until), needs)
+	case period > 0 && n < manyPeriods && math.Abs(n-math.Round(n)) > wholePeriod*n:
+		return fmt.Sprintf("the run covers %.2f periods of the pattern, expected a whole number: %.0f requests a period",
+			n, s.Workload.RequestRate*p.Mean()*period)
+	}
+	return ""
+}
+
+// roundUp rounds up to two digits.
+func roundUp(x float64) float64 {
+	unit := math.Pow(10, math.Floor(math.Log10(max(x, 1)))-1)
+	return math.Ceil(x/unit) * unit
+}
