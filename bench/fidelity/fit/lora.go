@@ -28,8 +28,8 @@ func loraCoefficients(l *profile.Latency) []string {
 	return nil
 }
 
-// severalRanks reports whether the sum of the ranks of the adapters in a step may differ between the steps of the fitted
-// requests: a worker has several adapters, or runs have adapters of different ranks.
+// severalRanks reports whether the sum of the ranks of the adapters in a step may differ between the steps of the
+// fitted requests: a worker has several adapters, or runs have adapters of different ranks.
 func severalRanks(runs []*replay) bool {
 	rank := int32(-1)
 	for _, run := range runs {

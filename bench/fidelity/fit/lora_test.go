@@ -121,14 +121,16 @@ func TestLoRACostsAreHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	launch := fit.estimate("lora.launch_ms")
-	if launch.Held || math.Abs(launch.Value-3.46) > 2.5*launch.RelStd*launch.Value || fit.estimate("lora.rank_us") != nil {
+	if launch.Held || math.Abs(launch.Value-3.46) > 2.5*launch.RelStd*launch.Value ||
+		fit.estimate("lora.rank_us") != nil {
 		t.Errorf("launch %+v, expected 2.5 ms and 60 us for each of 16 ranks", launch)
 	}
 	if fit.Profile.Latency.LoRA.RankUs != 25 {
 		t.Errorf("rank_us is %v, expected that of the start", fit.Profile.Latency.LoRA.RankUs)
 	}
 	notes := strings.Join(fit.Notes, "\n")
-	for _, part := range []string{"LoRA: fitted lora.launch_ms", "lora.rank_us is that of the start (25); runs with one"} {
+	for _, part := range []string{"LoRA: fitted lora.launch_ms",
+		"lora.rank_us is that of the start (25); runs with one"} {
 		if !strings.Contains(notes, part) {
 			t.Errorf("the notes miss %q: %s", part, notes)
 		}
