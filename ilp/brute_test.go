@@ -3,6 +3,7 @@ package ilp
 import (
 	"context"
 	"math"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -259,4 +260,25 @@ func TestPairProvesOptimality(t *testing.T) {
 	if proven < tried {
 		t.Errorf("proven optimal: %d of %d problems, expected all", proven, tried)
 	}
+}
+
+// TestLoadTime solves problems whose loading times come from a function, and the same with a table.
+func TestLoadTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := problems(size{adapters: 4, workers: 4, groups: 6, count: 4}).Draw(t, "problem")
+		table := p.Load
+		if table == nil {
+			t.Skip("no loading times")
+		}
+		q := *p
+		q.Load, q.LoadTime = nil, func(k, j int) float64 { return table[k*len(p.Workers)+j] }
+		want, err := Embedded{}.Solve(t.Context(), p, Budget{Work: 1000, Seed: 1})
+		if err != nil {
+			t.Skip(err)
+		}
+		if got, err := (Embedded{}).Solve(t.Context(), &q, Budget{Work: 1000, Seed: 1}); err != nil ||
+			!reflect.DeepEqual(got, want) {
+			t.Fatalf("%+v, %v; expected %+v", got, err, want)
+		}
+	})
 }

@@ -106,13 +106,13 @@ func (s *search) trim() {
 	_, limit := s.top()
 	for c := range s.classes {
 		cc := &s.classes[c]
-		for w := range int32(s.j) {
-			n := s.x[c*s.j+int(w)]
-			if w == cc.home || n == 0 || !s.room(cc.adapter, cc.home) {
+		for _, there := range slices.Clone(s.x[c]) {
+			w, n := there.worker, there.n
+			if w == cc.home || !s.room(cc.adapter, cc.home) {
 				continue
 			}
 			for ; n > 0; n /= 2 {
-				for s.x[c*s.j+int(w)] >= n && s.after(int32(c), cc.home, n) <= limit &&
+				for s.x[c].of(w) >= n && s.after(int32(c), cc.home, n) <= limit &&
 					s.weights(int32(c), w, cc.home, n) <= 0 {
 					s.shift(int32(c), w, cc.home, n)
 				}
@@ -168,12 +168,10 @@ func (s *search) decode() []Flow {
 
 // whole returns the worker that has all requests of a class, if there is one.
 func (s *search) whole(c int) (int32, bool) {
-	for w := range int32(s.j) {
-		if n := s.x[c*s.j+int(w)]; n > 0 {
-			return w, n == s.classes[c].count
-		}
+	if len(s.x[c]) == 0 {
+		return 0, false
 	}
-	return 0, false
+	return s.x[c][0].worker, s.x[c][0].n == s.classes[c].count
 }
 
 // spread distributes the groups of a class over the workers that its requests
@@ -182,7 +180,9 @@ func (s *search) whole(c int) (int32, bool) {
 func (s *search) spread(flows []Flow, c int, left []float64) []Flow {
 	cl := &s.classes[c]
 	want := make([]int64, s.j)
-	copy(want, s.x[c*s.j:(c+1)*s.j])
+	for _, there := range s.x[c] {
+		want[there.worker] = there.n
+	}
 	at := map[[2]int32]int{}
 	for i := len(cl.groups) - 1; i >= 0; i-- {
 		g := cl.groups[i]
@@ -286,15 +286,14 @@ type state struct {
 	classes []class
 	of      [][]int32 // classes by adapter
 
-	x       []int64   // x[c*j+w]: requests of class c on worker w
-	present []int64   // present[k*j+w]: requests of adapter k on worker w
+	x       []spots   // by class: its requests
+	present []spots   // by adapter: its requests
 	used    []int     // adapters with requests, by worker
 	load    []float64 // s without overflow, by worker
 	pages   []float64 // by worker
 	moves   int64
 	loads   int64
 	on      [][]int32 // adapters with requests on a worker, in no order
-	at      []int32   // at[k*j+w]: index of k in on[w], -1: none
 
 	undo []step // since the last commit
 	work int64
@@ -354,9 +353,7 @@ func (g *Group) counts() int64 {
 // reset puts every request where it is.
 func (s *state) reset() {
 	p := s.p
-	s.x = make([]int64, len(s.classes)*s.j)
-	s.present = make([]int64, p.Adapters*s.j)
-	s.at = slices.Repeat([]int32{-1}, p.Adapters*s.j)
+	s.x, s.present = make([]spots, len(s.classes)), make([]spots, p.Adapters)
 	s.used, s.load, s.pages, s.on = make([]int, s.j), make([]float64, s.j), make([]float64, s.j), make([][]int32, s.j)
 	for w := range p.Workers {
 		s.load[w] = p.Workers[w].Base
@@ -413,43 +410,49 @@ func (s *state) each(c *class, w int32) float64 {
 // add changes the number of requests of a class on a worker by n, also below 0.
 func (s *state) add(ci, w int32, n int64) {
 	c := &s.classes[ci]
-	s.x[int(ci)*s.j+int(w)] += n
+	s.x[ci].add(w, n)
 	s.load[w] += float64(n) * s.each(c, w)
 	s.pages[w] += float64(n) * c.pages
 	if c.home != w {
 		s.moves += n * c.counts
 	}
-	now := &s.present[int(c.adapter)*s.j+int(w)]
-	before := *now
-	if *now += n; before == 0 && n > 0 {
-		s.enter(c.adapter, w)
-	} else if before > 0 && *now == 0 {
-		s.exit(c.adapter, w)
+	present := &s.present[c.adapter]
+	i, there := present.find(w)
+	switch {
+	case !there:
+		if present.add(w, n); n > 0 {
+			s.enter(c.adapter, w)
+		}
+	case (*present)[i].n+n == 0:
+		s.exit(c.adapter, w, (*present)[i].at)
+		present.add(w, n)
+	default:
+		(*present)[i].n += n
 	}
 }
 
-// enter books an adapter that now has requests on a worker, exit the reverse.
+// enter books an adapter that now has requests on a worker, exit the reverse; at: its index in on.
 func (s *state) enter(k, w int32) {
 	s.used[w]++
-	s.at[int(k)*s.j+int(w)] = int32(len(s.on[w]))
+	i, _ := s.present[k].find(w)
+	s.present[k][i].at = int32(len(s.on[w]))
 	s.on[w] = append(s.on[w], k)
 	if !s.p.Workers[w].resident(k) {
 		s.loads++
-		s.load[w] += s.p.load(int(k), int(w))
+		s.load[w] += s.p.TimeToLoad(int(k), int(w))
 	}
 }
 
-func (s *state) exit(k, w int32) {
+func (s *state) exit(k, w, at int32) {
 	s.used[w]--
-	i := &s.at[int(k)*s.j+int(w)]
 	last := s.on[w][len(s.on[w])-1]
-	s.on[w][*i] = last
-	s.at[int(last)*s.j+int(w)] = *i
+	s.on[w][at] = last
+	i, _ := s.present[last].find(w)
+	s.present[last][i].at = at
 	s.on[w] = s.on[w][:len(s.on[w])-1]
-	*i = -1
 	if !s.p.Workers[w].resident(k) {
 		s.loads--
-		s.load[w] -= s.p.load(int(k), int(w))
+		s.load[w] -= s.p.TimeToLoad(int(k), int(w))
 	}
 }
 
@@ -475,7 +478,7 @@ func (s *state) rollback(mark int) {
 
 // holds says whether an adapter has requests on a worker, room whether it has,
 // or could have.
-func (s *state) holds(k, w int32) bool { return s.present[int(k)*s.j+int(w)] > 0 }
+func (s *state) holds(k, w int32) bool { return s.present[k].of(w) > 0 }
 
 func (s *state) room(k, w int32) bool { return s.holds(k, w) || s.used[w] < s.p.Workers[w].Slots }
 

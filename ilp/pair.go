@@ -67,7 +67,7 @@ func (s *search) pairwise(bound, gap float64, work int64) float64 {
 				continue
 			}
 			away := max(e.found[i]*int64(1-2*h), 0)
-			if n := away - s.x[int(c)*2+1-h]; n > 0 {
+			if n := away - s.x[c].of(int32(1-h)); n > 0 {
 				s.shift(c, int32(h), int32(1-h), n)
 			} else if n < 0 {
 				s.shift(c, int32(1-h), int32(h), -n)
@@ -203,7 +203,7 @@ func (e *pair) allow(n, on int, by int64) {
 		if on == 2 || on == j {
 			e.used[j] += int(by)
 			if !e.p.Workers[j].resident(k) {
-				e.load[j] += float64(by) * e.p.load(int(k), j)
+				e.load[j] += float64(by) * e.p.TimeToLoad(int(k), j)
 				e.extra += float64(by) * e.p.LoadWeight
 			}
 		}
@@ -324,7 +324,7 @@ func (e *pair) sortItems() {
 // free says whether an adapter costs nothing to bring to either worker.
 func (e *pair) free(k int32) bool {
 	for j := range 2 {
-		if w := &e.p.Workers[j]; !w.resident(k) && (e.p.load(int(k), j) > 0 || e.p.LoadWeight > 0) {
+		if w := &e.p.Workers[j]; !w.resident(k) && (e.p.TimeToLoad(int(k), j) > 0 || e.p.LoadWeight > 0) {
 			return false
 		}
 	}

@@ -42,6 +42,9 @@ type Problem struct {
 	Groups   []Group
 	// Load holds the time to load adapter k on worker j, where it is not resident, at index k*len(Workers)+j; nil: 0.
 	Load []float64
+	// LoadTime, if not nil, is used instead of Load: the time to load adapter k on worker j, >= 0. It is for problems
+	// whose table would be large.
+	LoadTime func(k, j int) float64
 	// PageRate converts pages beyond a worker's capacity into time, pages/s; 0: pages are ignored.
 	PageRate float64
 
@@ -107,9 +110,12 @@ func (s *Solution) Gap() float64 {
 	return (s.Objective - s.Bound) / s.Objective
 }
 
-// load returns the time to load adapter k on worker j.
-func (p *Problem) load(k, j int) float64 {
-	if p.Load == nil {
+// TimeToLoad returns the time to load adapter k on worker j.
+func (p *Problem) TimeToLoad(k, j int) float64 {
+	switch {
+	case p.LoadTime != nil:
+		return p.LoadTime(k, j)
+	case p.Load == nil:
 		return 0
 	}
 	return p.Load[k*len(p.Workers)+j]
@@ -259,7 +265,7 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 		// in ascending order, so that the sum has one value
 		for _, k := range slices.Sorted(maps.Keys(used[j])) {
 			if !w.resident(k) {
-				out.Busy[j] += p.load(int(k), j)
+				out.Busy[j] += p.TimeToLoad(int(k), j)
 				out.Loads++
 			}
 		}

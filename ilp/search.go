@@ -78,7 +78,7 @@ func (s *search) shiftFrom(a int32) bool {
 	best, others := shiftMove{}, s.leastBusy()
 	for _, k := range s.on[a] {
 		for _, c := range s.of[k] {
-			if s.x[int(c)*s.j+int(a)] == 0 {
+			if s.x[c].of(a) == 0 {
 				continue
 			}
 			for _, b := range others {
@@ -101,10 +101,10 @@ func (s *search) shiftFrom(a int32) bool {
 func (s *search) balance(ci, a, b int32) shiftMove {
 	s.work++
 	c := &s.classes[ci]
-	have := s.x[int(ci)*s.j+int(a)]
+	have := s.x[ci].of(a)
 	ta, tb := s.busy(int(a)), s.busy(int(b))
 	if !s.holds(c.adapter, b) && !s.p.Workers[b].resident(c.adapter) {
-		tb += s.p.load(int(c.adapter), int(b))
+		tb += s.p.TimeToLoad(int(c.adapter), int(b))
 	}
 	da, db := s.each(c, a), s.each(c, b)
 	if s.p.PageRate > 0 {
@@ -144,13 +144,12 @@ func (s *search) try(ci, a, b int32, n int64, ta float64) shiftMove {
 func (s *search) after(ci, w int32, n int64) float64 {
 	c := &s.classes[ci]
 	load := s.load[w] + float64(n)*s.each(c, w)
-	i := int(c.adapter)*s.j + int(w)
 	if !s.p.Workers[w].resident(c.adapter) {
-		switch {
-		case s.present[i] == 0:
-			load += s.p.load(int(c.adapter), int(w))
-		case s.present[i]+n == 0:
-			load -= s.p.load(int(c.adapter), int(w))
+		switch present := s.present[c.adapter].of(w); {
+		case present == 0:
+			load += s.p.TimeToLoad(int(c.adapter), int(w))
+		case present+n == 0:
+			load -= s.p.TimeToLoad(int(c.adapter), int(w))
 		}
 	}
 	return load + s.over(int(w), s.pages[w]+float64(n)*c.pages)
@@ -181,7 +180,7 @@ func (s *search) weights(ci, a, b int32, n int64) float64 {
 		if !s.holds(k, b) && !s.p.Workers[b].resident(k) {
 			w += s.p.LoadWeight
 		}
-		if s.present[int(k)*s.j+int(a)] == n && !s.p.Workers[a].resident(k) {
+		if s.present[k].of(a) == n && !s.p.Workers[a].resident(k) {
 			w -= s.p.LoadWeight
 		}
 	}
@@ -231,7 +230,7 @@ func (s *search) perturb() (done bool) {
 		done = s.room(k, b) && s.moveAll(k, a, b)
 	default: // move some requests
 		c := s.of[k][s.rng.IntN(len(s.of[k]))]
-		n := s.x[int(c)*s.j+int(a)]
+		n := s.x[c].of(a)
 		if n == 0 || !s.room(k, b) || !s.open(&s.classes[c], b) {
 			return false
 		}
@@ -261,7 +260,7 @@ type block struct {
 func (s *search) block(k, from, to int32) block {
 	v := block{ok: true}
 	for _, c := range s.of[k] {
-		if n := s.x[int(c)*s.j+int(from)]; n > 0 {
+		if n := s.x[c].of(from); n > 0 {
 			cc := &s.classes[c]
 			if !s.open(cc, to) {
 				return block{}
@@ -273,10 +272,10 @@ func (s *search) block(k, from, to int32) block {
 		}
 	}
 	if !s.p.Workers[from].resident(k) {
-		v.off += s.p.load(int(k), int(from))
+		v.off += s.p.TimeToLoad(int(k), int(from))
 	}
 	if !s.p.Workers[to].resident(k) {
-		v.on += s.p.load(int(k), int(to))
+		v.on += s.p.TimeToLoad(int(k), int(to))
 	}
 	return v
 }
@@ -338,7 +337,7 @@ func (s *search) swapFrom(a int32) bool {
 // outcome is allowed.
 func (s *search) moveAll(k, b, d int32) bool {
 	for _, c := range s.of[k] {
-		if n := s.x[int(c)*s.j+int(b)]; n > 0 {
+		if n := s.x[c].of(b); n > 0 {
 			if !s.open(&s.classes[c], d) {
 				return false
 			}

@@ -60,7 +60,7 @@ func TestShiftsAreAsPredicted(t *testing.T) {
 		}
 		for range 10 {
 			c, a, b := rng.Int32N(int32(len(s.classes))), rng.Int32N(int32(s.j)), rng.Int32N(int32(s.j))
-			have := s.x[int(c)*s.j+int(a)]
+			have := s.x[c].of(a)
 			if a == b || have == 0 || !s.open(&s.classes[c], b) || !s.room(s.classes[c].adapter, b) {
 				continue
 			}
@@ -115,7 +115,7 @@ func TestSwapsAreTheBest(t *testing.T) {
 					} else if s.classes[c].adapter != k {
 						continue
 					}
-					if n := s.x[c*s.j+int(from)]; n > 0 {
+					if n := s.x[c].of(from); n > 0 {
 						open = open && s.open(&s.classes[c], to)
 						s.shift(int32(c), from, to, n)
 					}

@@ -72,7 +72,7 @@ type Request struct {
 type CostModel interface {
 	// DecodeStep returns the length of a decode step of the given batch, whose requests use the given number of
 	// adapters. A batch of 0 costs the fixed part of a step, so that the difference between two batches is the cost of
-	// the additional requests.
+	// the additional requests. Each KV token adds the same time, whatever the rest of the step.
 	DecodeStep(running, adapters int, kvTokens int64, maxRank int) float64
 	// Prefill returns the time to prefill the given prompt tokens in chunks.
 	Prefill(tokens int64) float64

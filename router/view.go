@@ -40,13 +40,23 @@ type Worker struct {
 	Draining bool // finishes its requests and gets no new ones
 	Ejected  bool // gets no new requests for some time, because it failed requests
 
-	Running    int   // requests in the running batch
-	Queued     int   // waiting requests, including those on the way to it
-	MaxRunning int   // limit of Running
+	// What plan-and-route looks at on every worker comes first, in one line of the processor's cache.
+
+	Running     int // requests in the running batch
+	Queued      int // waiting requests, including those on the way to it
+	MaxRunning  int // limit of Running
+	MaxRank     int // largest rank among its requests, running and waiting
+	Slots       int // GPU adapter slots
+	SlotsUsed   int // slots that hold or load an adapter
+	ActiveLoras int // adapters with running requests
+
+	WaitingLoras int // adapters with waiting requests
+	FlightLoras  int // adapters with requests, running or waiting
+	SlotsIdle    int // used slots whose adapter could be evicted now
+	HostSlots    int // limit of adapters in host memory; 0: no limit
+
 	Tokens     int64 // prompt tokens + expected output tokens of all its requests
 	QueuedToks int64 // prompt tokens of its waiting requests
-	MaxRank    int   // largest rank among its requests, running and waiting
-
 	KVUsed     int64 // tokens in the KV cache; kept current only for policies with ReadsKV
 	KVCapacity int64 // tokens
 
@@ -56,15 +66,6 @@ type Worker struct {
 	// Entering is the number of Queued requests that are still in the server's front end. Like Full, it is set only
 	// for observers of simulated runs.
 	Entering int
-
-	Slots        int // GPU adapter slots
-	ActiveLoras  int // adapters with running requests
-	WaitingLoras int // adapters with waiting requests
-	FlightLoras  int // adapters with requests, running or waiting
-
-	SlotsUsed int // slots that hold or load an adapter
-	SlotsIdle int // used slots whose adapter could be evicted now
-	HostSlots int // limit of adapters in host memory; 0: no limit
 
 	Age float64 // time since the worker's own signals were read, s
 

@@ -269,10 +269,7 @@ func (f *frame) loading(k, j int) (weight, load float64) {
 	if _, ok := slices.BinarySearch(f.p.Workers[j].Resident, int32(k)); ok {
 		return 0, 0
 	}
-	if f.p.Load != nil {
-		load = f.p.Load[k*len(f.p.Workers)+j]
-	}
-	return f.p.LoadWeight, load
+	return f.p.LoadWeight, f.p.TimeToLoad(k, j)
 }
 
 // spread adds the columns of n requests of a group, one for each worker that may

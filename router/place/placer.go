@@ -21,7 +21,6 @@ type Placer struct {
 	env       router.Env
 	interval  float64   // time between plans, s
 	held      [][]int32 // by worker: adapters placed there, ascending
-	placed    []bool    // the same: placed[adapter*workers+worker]
 	where     [][]int32 // the same by adapter, ascending
 	next      [][]int32 // placement that the plan under way leads to
 	demand    []Demand  // by adapter
@@ -71,12 +70,6 @@ func hostLimited(e *router.Env) bool {
 // SetPlacement sets the placement: by worker, its adapters.
 func (p *Placer) SetPlacement(held [][]int32) {
 	p.held, p.where = held, Transpose(held, len(p.env.Adapters))
-	p.placed = make([]bool, len(p.env.Adapters)*len(p.env.Workers))
-	for j := range held {
-		for _, k := range held[j] {
-			p.placed[int(k)*len(p.env.Workers)+j] = true
-		}
-	}
 }
 
 // Count counts a request for the forecast.
@@ -109,7 +102,11 @@ func (p *Placer) PlannedAt() float64 { return p.plannedAt }
 
 // Holds reports whether an adapter is placed on a worker; the base model is everywhere.
 func (p *Placer) Holds(adapter int32, worker int) bool {
-	return adapter == trace.BaseModel || p.placed[int(adapter)*len(p.env.Workers)+worker]
+	if adapter == trace.BaseModel {
+		return true
+	}
+	_, placed := slices.BinarySearch(p.where[adapter], int32(worker))
+	return placed
 }
 
 // Route implements Policy.

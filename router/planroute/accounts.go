@@ -17,7 +17,7 @@ type accounts struct {
 	backlogs []backlog    // by worker
 	exec     average.Mean // s, of requests that ended
 	output   average.Mean // tokens, as expected, of all requests
-	// used[j*adapters+k]: an adapter was used on a worker since it started; nil: no front end takes time for
+	// used[k*workers+j]: an adapter was used on a worker since it started; nil: no front end takes time for
 	// the first use.
 	used []bool
 }
@@ -113,8 +113,10 @@ func (p *accounts) restarted(v *router.View) {
 	for j := range v.Workers {
 		if l := &p.backlogs[j]; !v.Workers[j].Up && (l.prefilled > 0 || l.entered > 0) {
 			*l = backlog{exec: l.exec}
-			if n := len(p.adapters); p.used != nil {
-				clear(p.used[j*n : (j+1)*n])
+			if p.used != nil {
+				for k := range p.adapters {
+					p.used[k*len(p.workers)+j] = false
+				}
 			}
 		}
 	}
@@ -132,14 +134,13 @@ type adapterWait struct {
 // blockedTurns is how many executions a request costs that waits for a slot and stops the requests behind it.
 const blockedTurns = 8
 
-func (p *accounts) adapterWait(k int32, j int, v *router.View) (a adapterWait) {
+func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router.View) (a adapterWait) {
 	w := &v.Workers[j]
 	c := crowdOf(w)
 	a.slotless = c.slotless
 	if k == trace.BaseModel {
 		return a
 	}
-	st := w.Adapter(k)
 	switch blocks := p.workers[j].Blocks; {
 	case st.Running+st.Queued == 0:
 		a.turns = c.turnsOfNew(w.Slots, blocks)
@@ -215,9 +216,9 @@ func crowdOf(w *router.Worker) (c crowd) {
 }
 
 // batchAdapters is how many adapters a batch of the worker has, and whether a request of adapter k makes it one more.
-func batchAdapters(w *router.Worker, k int32) (adapters, more int) {
+func batchAdapters(w *router.Worker, k int32, st router.AdapterState) (adapters, more int) {
 	adapters = w.ActiveLoras
-	switch st := w.Adapter(k); {
+	switch {
 	case k == trace.BaseModel || st.Running > 0:
 	case st.Queued > 0:
 		adapters++ // it soon runs there anyway
@@ -282,13 +283,13 @@ func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	case v.Now > l.prefilled+stuckAfter && c.adapters <= w.Slots && w.Running < w.MaxRunning && level < l.room(w):
 		l.full = l.room(w) + 0.1*(level-l.room(w))
 	}
-	a := p.adapterWait(r.Adapter, j, v)
+	a := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
 	if a.fetch > 0 {
 		l.fetched = max(l.fetched, v.Now+a.fetch)
 	}
 	l.entered = p.enters(r.Adapter, j, v.Now)
 	if p.firstUse(r.Adapter, j) {
-		p.used[j*len(p.adapters)+int(r.Adapter)] = true
+		p.used[int(r.Adapter)*len(p.workers)+j] = true
 	}
 	n := l.next(w, v.Now)
 	n.tokens += int64(prompt)

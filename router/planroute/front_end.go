@@ -4,7 +4,7 @@ import "lorasim/trace"
 
 // firstUse says whether a request would be the first of its adapter on a worker whose front end takes time for that.
 func (p *accounts) firstUse(k int32, j int) bool {
-	return p.used != nil && k != trace.BaseModel && !p.used[j*len(p.adapters)+int(k)]
+	return p.used != nil && k != trace.BaseModel && !p.used[int(k)*len(p.workers)+j]
 }
 
 // enters is when a request sent now to a worker will have passed its front end, s.

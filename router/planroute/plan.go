@@ -223,18 +223,12 @@ func (p *planAndRoute) problem(s *router.PlannerInput) *place.Grouping {
 	pr := &ilp.Problem{
 		Adapters: len(p.Env().Adapters), MaxMoves: p.maxMoves, MoveWeight: moveWeight, LoadWeight: loadWeight,
 	}
-	pr.Load = make([]float64, len(p.Env().Adapters)*n)
+	pr.LoadTime = p.loadTimes(s)
 	speeds, unit := p.speeds(s)
 	page := place.PageSize(p.Env())
 	for j := range s.Workers {
 		w := &s.Workers[j]
 		pr.Workers = append(pr.Workers, ilp.Worker{Speed: speeds[j], Closed: !w.Usable(), Resident: p.Held()[j]})
-		for k := range p.Env().Adapters {
-			pr.Load[k*n+j] = p.Env().Workers[j].Cost.AdapterLoad(p.Env().Adapters[k].Rank, w.Adapter(int32(k)).Tier)
-			if !p.places && !w.InHost(int32(k)) {
-				pr.Load[k*n+j] = neverLoads
-			}
-		}
 	}
 	g := place.NewGrouping(pr)
 	present := make([]map[int32]bool, n)
@@ -266,6 +260,25 @@ func (p *planAndRoute) problem(s *router.PlannerInput) *place.Grouping {
 		pr.Workers[j].Slots = max(p.Env().Workers[j].Slots, share, len(present[j]))
 	}
 	return g
+}
+
+// loadTimes returns the time to load an adapter on a worker, from where it is now. Later changes of the view do not
+// change it.
+func (p *planAndRoute) loadTimes(s *router.PlannerInput) func(k, j int) float64 {
+	n, env := len(p.Env().Adapters), p.Env()
+	tiers := make([]router.Tier, n*len(s.Workers))
+	for j := range s.Workers {
+		for k, st := range s.Workers[j].Adapters {
+			tiers[j*n+k] = st.Tier
+		}
+	}
+	return func(k, j int) float64 {
+		tier := tiers[j*n+k]
+		if !p.places && tier < router.Host {
+			return neverLoads
+		}
+		return env.Workers[j].Cost.AdapterLoad(env.Adapters[k].Rank, tier)
+	}
 }
 
 // neverLoads is the time of a load that no plan may ask for, s: longer than any queue.

@@ -177,16 +177,35 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 			first = f
 		}
 	}
+	var holders []int32
 	if r.Adapter != trace.BaseModel { // where it most often goes comes first, so that few others need a closer look
-		for _, j := range p.Where(r.Adapter) {
+		holders = p.Where(r.Adapter)
+		for _, j := range holders {
 			if v.Workers[j].Usable() {
 				offer(int(j))
 			}
 		}
 	}
+	// then the one with the least bound, so that it is below the bounds of most others
+	bounds, least := p.bounds.all[:0], choose.New(nil)
 	for j := range v.Workers {
-		if v.Workers[j].Usable() && !(r.Adapter != trace.BaseModel && p.Holds(r.Adapter, j)) &&
-			p.bounds.price(p, &r, j, v, best.Cost) <= best.Cost {
+		bound := math.Inf(1) // as above, or not usable
+		if len(holders) > 0 && holders[0] == int32(j) {
+			holders = holders[1:]
+		} else if v.Workers[j].Usable() {
+			bound = p.bounds.price(p, &r, j, v, best.Cost)
+			least.OfferLowest(j, bound)
+		}
+		bounds = append(bounds, bound)
+	}
+	p.bounds.all = bounds
+	if least.Worker == router.None || least.Cost > best.Cost {
+		return best.Worker, first
+	}
+	offer(least.Worker)
+	bounds[least.Worker] = math.Inf(1)
+	for j, bound := range bounds {
+		if bound <= best.Cost && !math.IsInf(bound, 1) {
 			offer(j)
 		}
 	}
@@ -221,12 +240,13 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
 	}
 	batch := min(running+1, limit)
-	adapters, one := batchAdapters(w, r.Adapter)
+	st := stateOf(r.Adapter, j, v)
+	adapters, one := batchAdapters(w, r.Adapter, st)
 	step := cost.DecodeStep(batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
 	n := l.next(w, v.Now)
 	uncached := p.uncached(&r, j, v)
 	prompts, prefill := n.prompt(uncached, cost)
-	a := p.adapterWait(r.Adapter, j, v)
+	a := p.adapterWait(r.Adapter, st, j, v)
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
@@ -256,7 +276,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	if !p.Holds(r.Adapter, j) {
 		t += p.spill * exec
 	}
-	t += p.pool.secondSlot(r.Adapter, w) * exec
+	t += p.pool.secondSlot(st) * exec
 	if p.firstUse(r.Adapter, j) {
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}
@@ -302,7 +322,7 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 			l := &p.backlogs[s.Worker]
 			l.entered = max(l.entered, s.Sent) + p.workers[s.Worker].FrontEnd
 			if p.used != nil && s.Adapter != trace.BaseModel {
-				p.used[int(s.Worker)*len(p.adapters)+int(s.Adapter)] = true
+				p.used[int(s.Adapter)*len(p.workers)+int(s.Worker)] = true
 			}
 		}
 		if s.Output == 0 || s.Worker == router.None {

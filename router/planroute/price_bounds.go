@@ -12,17 +12,27 @@ import (
 // worker, rank, batch and number of adapters.
 type priceBounds struct {
 	costs []router.CostModel
-	kind  []int32         // by worker: its place in costs
+	specs []specBits      // by worker
 	steps [][][][]float64 // by kind, largest rank, batch and adapters: a step without KV tokens; 0: not asked yet
 	// By kind, of the request at hand: its prefill, its adapter's load from host
 	// memory, and what it takes at least to get there.
 	prefill, load, fetch []float64
+	perKV                []float64 // by kind: what a KV token adds to a step
 	// Of the request at hand, too: the weight of its first token, its output, and the mean execution.
 	weight, output, exec float64
+	shared               float64   // share of its adapter's first use that others bear
+	all                  []float64 // by worker, reused
+}
+
+// specBits is what bounds need of a worker's spec, side by side.
+type specBits struct {
+	kind               int32 // its place in priceBounds.costs
+	fetches, blocks    bool
+	frontEnd, firstUse float64
 }
 
 func newPriceBounds(workers []router.Spec) priceBounds {
-	b := priceBounds{kind: make([]int32, len(workers))}
+	b := priceBounds{specs: make([]specBits, len(workers))}
 	seen := map[router.CostModel]int32{}
 	for j := range workers {
 		c := workers[j].Cost
@@ -37,7 +47,12 @@ func newPriceBounds(workers []router.Spec) priceBounds {
 				seen[c] = k
 			}
 		}
-		b.kind[j] = k
+		s := &workers[j]
+		b.specs[j] = specBits{k, s.FetchesInSteps, s.Blocks, s.FrontEnd, s.FirstUse}
+	}
+	for _, c := range b.costs {
+		const many = 1 << 24
+		b.perKV = append(b.perKV, (c.DecodeStep(1, 0, many, 0)-c.DecodeStep(1, 0, 0, 0))/many)
 	}
 	b.steps, b.prefill = make([][][][]float64, len(b.costs)), make([]float64, len(b.costs))
 	b.load, b.fetch = make([]float64, len(b.costs)), make([]float64, len(b.costs))
@@ -47,6 +62,9 @@ func newPriceBounds(workers []router.Spec) priceBounds {
 // begin prepares for the prices of a request.
 func (b *priceBounds) begin(p *planAndRoute, r *router.Request, v *router.View) {
 	b.weight, b.output, b.exec = p.firstWeight(), r.ExpectedOutput(), p.exec.Or(guessExec)
+	if p.used != nil && r.Adapter != trace.BaseModel {
+		b.shared = p.share(r.Adapter)
+	}
 	for k, c := range b.costs {
 		b.prefill[k] = c.Prefill(int64(r.Prompt))
 		if r.Adapter != trace.BaseModel {
@@ -77,14 +95,15 @@ func at[T any](list *[]T, i int) *T {
 // price is what the price of a worker on which the request's adapter is not placed
 // is not below, without a look at its KV cache. It is less exact, and sooner there, where it is above enough.
 func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router.View, enough float64) float64 {
-	w, l, s, kind := &v.Workers[j], &p.backlogs[j], &p.workers[j], b.kind[j]
+	w, l, s := &v.Workers[j], &p.backlogs[j], &b.specs[j]
+	kind := s.kind
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	exec := l.exec.Or(b.exec)
-	adapters, load, evicts, fetch, comes := w.ActiveLoras, 0.0, 0.0, 0.0, false
+	adapters, more, load, evicts, fetch, comes := w.ActiveLoras, 0, 0.0, 0.0, 0.0, false
 	if r.Adapter != trace.BaseModel {
 		var here bool // in host memory
 		if comes, here = missing(r.Adapter, j, v); comes {
-			adapters++
+			more = 1
 			if load = b.load[kind]; w.SlotsUsed >= w.Slots {
 				evicts = load
 			}
@@ -92,13 +111,12 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 				fetch = b.fetch[kind]
 			}
 		} else {
-			more := 0
-			adapters, more = batchAdapters(w, r.Adapter)
-			adapters += more
+			adapters, more = batchAdapters(w, r.Adapter, w.Adapter(r.Adapter))
 		}
 	}
-	step := b.step(kind, min(running+1, limit), adapters, w.MaxRank)
-	if s.FetchesInSteps {
+	batch, longer := min(running+1, limit), b.perKV[kind]*float64(r.Prompt)
+	step := b.step(kind, batch, adapters+more, w.MaxRank) + longer
+	if s.fetches {
 		load, fetch = load+fetch, 0
 	}
 	n, prefill := l.next(w, v.Now), b.prefill[kind]
@@ -109,10 +127,11 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if n.tokens > 0 {
 		prefill = 0 // in a step with others it may add little
 	}
-	enters := p.enters(r.Adapter, j, v.Now) - v.Now
-	if p.firstUse(r.Adapter, j) { // some of it, at most, is shared
-		enters -= s.FirstUse * p.share(r.Adapter)
+	enters, shared := max(l.entered, v.Now)+s.frontEnd, 0.0
+	if s.firstUse > 0 && p.firstUse(r.Adapter, j) {
+		enters, shared = enters+s.firstUse, s.firstUse*b.shared // at most
 	}
+	enters = enters - v.Now - shared
 	first := max(n.starts-v.Now, enters, fetch) + n.loads + load + max(n.compute, alone)
 	if running > 0 {
 		first += step
@@ -124,6 +143,9 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if comes {
 		total += p.pool.price * exec
 	}
+	if batch > running {
+		total += b.output * float64(running) * max(0, step-b.step(kind, running, adapters, w.MaxRank))
+	}
 	const less = 1 - 1e-9 // it is not added up in the same order
 	if total*less > enough {
 		return total * less
@@ -131,9 +153,18 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	c := crowdOf(w)
 	waits := float64(max(w.Running+max(w.Queued-c.slotless, 0)+1-limit, 0)) / float64(limit)
 	if comes {
-		waits += c.turnsOfNew(w.Slots, s.Blocks)
+		waits += c.turnsOfNew(w.Slots, s.blocks)
 	}
 	return (total + b.weight*exec*waits) * less
+}
+
+// stateOf is the state of an adapter on a worker. Where the index says all of it, it is not read from the worker: the
+// processor's cache rarely holds that part of a list of many adapters.
+func stateOf(k int32, j int, v *router.View) router.AdapterState {
+	if x := v.Index; x != nil && k != trace.BaseModel && !x.Has(j, k) && x.InHost(j, k) {
+		return router.AdapterState{Tier: router.Host}
+	}
+	return v.Workers[j].Adapter(k)
 }
 
 // missing says whether an adapter has neither a slot nor requests on a worker, and whether it is in its host memory.

@@ -82,12 +82,10 @@ func inUse(k int32, v *router.View) bool {
 	return false
 }
 
-// secondSlot is the price, in executions, that others pay if the request at hand, of adapter k, goes to a worker.
-func (p *slotPool) secondSlot(k int32, w *router.Worker) float64 {
-	if p.price == 0 {
-		return 0
-	}
-	if st := w.Adapter(k); st.Running+st.Queued > 0 {
+// secondSlot is the price, in executions, that others pay if the request at hand goes to a worker where its adapter has
+// that state.
+func (p *slotPool) secondSlot(st router.AdapterState) float64 {
+	if st.Running+st.Queued > 0 {
 		return 0
 	}
 	return p.price

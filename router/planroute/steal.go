@@ -46,10 +46,14 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	for _, a := range waiting {
 		r := rest(a)
 		p.pool.begin(r.Adapter, v)
+		p.bounds.begin(p, &r, v)
 		here, _ := p.price(r, int(a.Worker), v)
 		best := choose.Least{Worker: int(a.Worker), Cost: (1 - p.margin) * here}
 		for j := range v.Workers {
 			if w := &v.Workers[j]; busy[j] || !w.Usable() || w.Queued >= p.deep || !w.InHost(a.Adapter) {
+				continue
+			}
+			if !p.Holds(a.Adapter, j) && p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
 				continue
 			}
 			c, _ := p.price(r, j, v)

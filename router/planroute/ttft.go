@@ -76,7 +76,7 @@ func (p *TTFT) Predict(r router.Request, j int, v *router.View) float64 {
 	if w.Age > exec/10 { // by count, then: prompts, and about half of the output
 		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
 	}
-	ad := p.adapterWait(r.Adapter, j, v)
+	ad := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
 	n := l.next(w, v.Now)
 	prompts, _ := n.prompt(r.Prompt, cost)
 	t := max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, ad.fetch) + n.loads + ad.load + prompts +

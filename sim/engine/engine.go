@@ -228,7 +228,7 @@ func (e *Engine) init(c Config) error {
 		Adapters: make([]router.AdapterState, len(c.Adapters)),
 	}
 	e.Books = router.NewBooks(c.View, c.ID, c.Index)
-	e.Rows = &Table{at: make([]int32, len(c.Adapters)+1), met: []*Adapter{nil}, adapters: c.Adapters, costs: c.Costs}
+	e.Rows = newTable(c.Adapters, c.Costs)
 	e.FrontEnd.e, e.FrontEnd.enter = e, e.FrontEnd.pass
 	if c.Hooks.Step != nil {
 		e.Report = newReport()

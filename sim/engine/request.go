@@ -100,25 +100,44 @@ func (a *Adapter) Head() *Request { return a.queue.head }
 // A Table holds the adapters of an engine. All workers together have workers x adapters of them, and an
 // engine uses few. So the table creates an [Adapter] at its first use, and its address does not change.
 type Table struct {
-	at       []int32    // by index: its place in met, 0: not met yet
-	met      []*Adapter // the first is nil
+	few      []*Adapter         // by index, nil: not met yet; empty where there are many
+	many     map[int32]*Adapter // those met, where there are many
 	adapters []trace.Adapter
 	costs    *profile.Costs
 }
 
+// manyAdapters is the number of adapters beyond which a table has no row for those that the engine has not met.
+const manyAdapters = 1024
+
+func newTable(adapters []trace.Adapter, costs *profile.Costs) *Table {
+	t := &Table{adapters: adapters, costs: costs}
+	if len(adapters) <= manyAdapters {
+		t.few = make([]*Adapter, len(adapters)+1)
+	} else {
+		t.many = map[int32]*Adapter{}
+	}
+	return t
+}
+
 // Of returns the adapter with the given index. The base model has the index after the last adapter.
 func (t *Table) Of(index int32) *Adapter {
-	if a := t.met[t.at[index]]; a != nil { // alone in here, so that it is inlined
-		return a
+	if int(index) < len(t.few) && t.few[index] != nil { // alone in here, so that it is inlined
+		return t.few[index]
 	}
 	return t.meet(index)
 }
 
 func (t *Table) meet(index int32) *Adapter {
+	if a := t.many[index]; a != nil {
+		return a
+	}
 	a := &Adapter{Adapter: lora.NewAdapter(index, !t.isLoRA(index)), Rank: t.rank(index)}
 	a.queue.list.of, a.queue.at = ofAdapter, -1
-	t.at[index] = int32(len(t.met))
-	t.met = append(t.met, a)
+	if t.many != nil {
+		t.many[index] = a
+	} else {
+		t.few[index] = a
+	}
 	return a
 }
 

@@ -356,6 +356,9 @@ func (t *ticket) adapter() string {
 
 var dataMark, doneMark = []byte("data:"), []byte("[DONE]")
 
+// abortPause is how long a worker that aborts requests gets new ones only if no other worker can take them.
+const abortPause = 5 * time.Second
+
 // errAborted and errModel end a response that the client must not take for the reply to its request.
 var (
 	errAborted = errors.New("the worker aborted the request")
@@ -373,6 +376,7 @@ func (t *ticket) check(body []byte) (err error) {
 		}
 	}()
 	if t.aborts.In(body) >= 0 {
+		requests.Postpone(t.w, abortPause)
 		return errAborted
 	}
 	if t.tokens > 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
+	"time"
 )
 
 // The gateway sends a request that vLLM has aborted to another worker, or ends a stream that has begun with an error.
@@ -28,10 +29,15 @@ func (a *answer) abortedAt(part []byte) int {
 	return -1
 }
 
+// abortPause is how long a worker that aborts requests gets new ones only if no other worker can take them. With
+// --shutdown-timeout, vLLM lets requests end after SIGTERM and aborts new ones at once, while /health answers 200.
+const abortPause = 5 * time.Second
+
 // aborted returns the fault of a worker that has aborted a request before the client got anything of the reply.
 // Generated says that the reply had tokens.
 func (a *answer) aborted(generated bool) *fault {
-	a.d.g.cfg.Fleet.Requests.Doubt(&a.d.fr) // it may be about to end
+	a.d.g.cfg.Fleet.Requests.Doubt(&a.d.fr)
+	a.d.g.cfg.Fleet.Requests.Postpone(a.w, abortPause)
 	return &fault{reason: abortedIs, text: errAborted.Error(), lost: generated, other: true, err: errAborted}
 }
 
