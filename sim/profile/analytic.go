@@ -315,8 +315,8 @@ type GPU struct {
 	MemoryGiB float64
 
 	// Speeds of kernels; zero: those of kernels.go.
-	Gemm16, Gemm8, Gemm4 Gemm
-	Attention            Attention
+	Gemm16, Gemm8, Gemm4 gemmSpeed
+	Attention            attentionSpeed
 	AllReduce            string // table of allreduce.yaml; "": none, GPUs without NVLink
 }
 

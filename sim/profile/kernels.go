@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// Gemm is the speed of matrix products on a GPU. A product takes StartUs and the longer of two times: to read and write
+// gemmSpeed is the speed of matrix products on a GPU. A product takes StartUs and the longer of two times: to read and write
 // its matrices at the share Read of the bandwidth, and to compute at the share Compute of the peak rate.
-type Gemm struct{ StartUs, Read, Compute float64 }
+type gemmSpeed struct{ StartUs, Read, Compute float64 }
 
-// Attention is the speed of the attention of running requests on a GPU. That of a layer takes StartUs, and the time to
+// attentionSpeed is the speed of the attention of running requests on a GPU. That of a layer takes StartUs, and the time to
 // read the KV cache at the share Read of the bandwidth.
-type Attention struct{ StartUs, Read float64 }
+type attentionSpeed struct{ StartUs, Read float64 }
 
 // Speeds of GPUs that hardware.yaml has no measured ones of.
 var (
-	usualGemm      = Gemm{StartUs: 4, Read: 0.85, Compute: 0.75} // between those of the A100, H100 and L40S
-	usualGemm8     = Gemm{StartUs: 4, Read: 0.8, Compute: 0.5}
-	usualAttention = Attention{StartUs: 10, Read: 0.85}
+	usualGemm      = gemmSpeed{StartUs: 4, Read: 0.85, Compute: 0.75} // between those of the A100, H100 and L40S
+	usualGemm8     = gemmSpeed{StartUs: 4, Read: 0.8, Compute: 0.5}
+	usualAttention = attentionSpeed{StartUs: 10, Read: 0.85}
 )
 
 // Attention of prompts of n tokens reaches the share 1 / (promptShare + promptTokens/n) of the peak rate of 16 bits:
@@ -45,7 +45,7 @@ const (
 
 // gemm returns the speed of products with weights of the given number of bits, and their peak rate, 1/s. Weights of 4
 // bits are computed in 16 bits where the GPU has no rate for 4 bits, and those of 8 where it has none for 8.
-func (g *GPU) gemm(bits int) (Gemm, float64) {
+func (g *GPU) gemm(bits int) (gemmSpeed, float64) {
 	switch {
 	case bits == 4 && g.TFLOPS4 > 0:
 		return g.Gemm4, g.TFLOPS4 * 1e12

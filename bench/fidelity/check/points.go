@@ -15,21 +15,21 @@ import (
 type PointsReport struct {
 	Schema string `json:"schema"`
 	// Groups are the points of dense models, Experts those of models with experts, whose times are not fitted.
-	Groups  []PointGroup `json:"groups"`
-	Experts []PointGroup `json:"experts"`
+	Groups  []pointGroup `json:"groups"`
+	Experts []pointGroup `json:"experts"`
 	// Skipped is the number of points that were not predicted, by reason.
-	Skipped []SkippedPoints           `json:"skipped,omitempty"`
+	Skipped []skippedPoints           `json:"skipped,omitempty"`
 	Points  []measured.PredictedPoint `json:"points"`
 }
 
-// PointGroup is the errors of the points with the same model, bits, GPU and engine.
-type PointGroup struct {
+// pointGroup is the errors of the points with the same model, bits, GPU and engine.
+type pointGroup struct {
 	Group   string  `json:"group"`
 	Summary Summary `json:"summary"`
 }
 
-// SkippedPoints is points of a group that were not predicted for the same reason.
-type SkippedPoints struct {
+// skippedPoints is points of a group that were not predicted for the same reason.
+type skippedPoints struct {
 	Group  string `json:"group"`
 	Points int    `json:"points"`
 	Reason string `json:"reason"`
@@ -42,9 +42,9 @@ func Points(ctx context.Context, points []measured.Point, progress func(done, to
 	if err != nil {
 		return nil, err
 	}
-	r := &PointsReport{Schema: "lorasim.points/1", Points: rows, Groups: []PointGroup{}, Experts: []PointGroup{}}
-	keys, groups := stats.GroupBy(rows, func(p *measured.PredictedPoint) SkippedPoints {
-		return SkippedPoints{Group: p.Group(), Reason: p.Skipped}
+	r := &PointsReport{Schema: "lorasim.points/1", Points: rows, Groups: []pointGroup{}, Experts: []pointGroup{}}
+	keys, groups := stats.GroupBy(rows, func(p *measured.PredictedPoint) skippedPoints {
+		return skippedPoints{Group: p.Group(), Reason: p.Skipped}
 	})
 	for _, k := range keys {
 		switch of := groups[k]; {
@@ -52,9 +52,9 @@ func Points(ctx context.Context, points []measured.Point, progress func(done, to
 			k.Points = len(of)
 			r.Skipped = append(r.Skipped, k)
 		case of[0].Experts:
-			r.Experts = append(r.Experts, PointGroup{k.Group, summarize(of)})
+			r.Experts = append(r.Experts, pointGroup{k.Group, summarize(of)})
 		default:
-			r.Groups = append(r.Groups, PointGroup{k.Group, summarize(of)})
+			r.Groups = append(r.Groups, pointGroup{k.Group, summarize(of)})
 		}
 	}
 	return r, nil
@@ -84,7 +84,7 @@ func (r *PointsReport) WriteText(w io.Writer) error {
 
 // pointRows returns the table of groups: median and worst absolute error and mean error of TPOT, and the median
 // absolute error of TTFT.
-func pointRows(title string, groups []PointGroup) (rows [][]string) {
+func pointRows(title string, groups []pointGroup) (rows [][]string) {
 	if len(groups) == 0 {
 		return nil
 	}

@@ -56,7 +56,7 @@ func TestPointsReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(r.Groups) != 1 || r.Groups[0].Summary[measured.TPOT].Runs != 2 || len(r.Experts) != 1 ||
-		len(r.Skipped) != 1 || r.Skipped[0] != (SkippedPoints{"Qwen9 16 bit, h100, sglang", 2, "unknown model Qwen9"}) {
+		len(r.Skipped) != 1 || r.Skipped[0] != (skippedPoints{"Qwen9 16 bit, h100, sglang", 2, "unknown model Qwen9"}) {
 		t.Errorf("%+v", r)
 	}
 	var text, picture bytes.Buffer

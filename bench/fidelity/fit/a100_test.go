@@ -76,6 +76,7 @@ func slotServer(t *testing.T, p *profile.Profile, slots int) *profile.Profile {
 		if err == nil {
 			err = p.UseMemoryShare(0.8)
 		}
+		p.FollowScheduler()
 		if err != nil {
 			t.Fatal(err)
 		}

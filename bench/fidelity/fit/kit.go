@@ -147,7 +147,8 @@ func (k *Kit) Fit(engine string, start *profile.Profile) (*Result, error) {
 	for _, r := range k.Kernels {
 		models[r.Model] = models[r.Model] || r.Engine == engine
 		switch {
-		case r.Engine != engine || r.Model != model || !r.Graph || r.Variant != "" || r.Slots != r.Adapters:
+		case r.Engine != engine || !strings.EqualFold(r.Model, model) || !r.Graph || r.Variant != "",
+			r.Slots != r.Adapters:
 		case r.Noise:
 			noise++
 		default:
@@ -155,9 +156,9 @@ func (k *Kit) Fit(engine string, start *profile.Profile) (*Result, error) {
 		}
 	}
 	if len(rows) < leastKit {
-		return nil, fmt.Errorf("%d timings of %s for model %q of the start, with CUDA graphs and as many slots as adapters, "+
-			"expected at least %d; the file has the models %s", len(rows), engine, model, leastKit,
-			strings.Join(sortedTrue(models), ", "))
+		return nil, fmt.Errorf("%d timings of %s for model %q of the start, with CUDA graphs and as many slots as "+
+			"adapters, expected at least %d; %d more are less than their spread; the file has the models %s", len(rows),
+			engine, model, leastKit, noise, strings.Join(sortedTrue(models), ", "))
 	}
 	f := &Result{Profile: copyOf(start)}
 	f.Profile.Latency.LoRA.Backend = profile.BackendRoofline
@@ -339,7 +340,8 @@ func (f *Result) kitBackend(rows []KitKernel, backend, coefficient string) error
 // loads returns the loads of an engine's way into slots of the adapters' own rank.
 func (k *Kit) loads(stage, method, source, model string) (ls []KitLoad) {
 	for _, l := range k.Loads {
-		if l.Stage == stage && l.Method == method && l.Source == source && l.Model == model && l.Rank == l.SlotRank {
+		if l.Stage == stage && l.Method == method && l.Source == source && strings.EqualFold(l.Model, model) &&
+			l.Rank == l.SlotRank {
 			ls = append(ls, l)
 		}
 	}

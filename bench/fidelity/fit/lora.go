@@ -28,6 +28,31 @@ func loraCoefficients(l *profile.Latency) []string {
 	return nil
 }
 
+// severalRanks reports whether the sum of the ranks of the adapters in a step may differ between the steps of the
+// fitted requests: a worker has several adapters, or runs have adapters of different ranks.
+func severalRanks(runs []*replay) bool {
+	rank := int32(-1)
+	for _, run := range runs {
+		adapters := make([]int32, run.Workers)
+		for i := range run.Measured[:run.fitted] {
+			r := &run.Measured[i]
+			if r.Adapter < 0 {
+				continue
+			}
+			if one := &adapters[r.WorkerLast]; *one == 0 {
+				*one = r.Adapter + 1
+			} else if *one != r.Adapter+1 {
+				return true
+			}
+			if rank >= 0 && rank != r.Rank {
+				return true
+			}
+			rank = r.Rank
+		}
+	}
+	return false
+}
+
 // loosen gives the coefficients of LoRA a wide distance from their start.
 func loosen(knobs []knob) {
 	for i := range knobs {
@@ -73,10 +98,11 @@ func (o *Options) loraNotes(fit *Result, adapted bool) (notes []string) {
 	for _, name := range names {
 		i := slices.IndexFunc(fit.Params, func(e Estimate) bool { return e.Name == name })
 		switch {
-		case i < 0:
-		case fit.Params[i].Held:
+		case i < 0 && len(o.Fit) > 0:
+		case i < 0 || fit.Params[i].Held:
+			c, _ := choose([]string{name}, o.Start.Latency.Law) // no error: the law has it
 			notes = append(notes, fmt.Sprintf("LoRA: %s is that of the start (%.4g); %s determine it.", name,
-				fit.Params[i].Start, loraTraffic[name]))
+				*c[0].of(o.Start), loraTraffic[name]))
 		default:
 			e := &fit.Params[i]
 			low, high := e.interval()

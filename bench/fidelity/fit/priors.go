@@ -19,8 +19,6 @@ var figurePriors = map[string]float64{
 	"prefill.mixed_ms": 0.7, "prefill.mixed_per_request_ms": 0.7,
 	// Engines with an API in front: 4 to 12 ms, outliers to 52.
 	"request_overhead_ms": 0.7,
-	// Tokens in flight when a full KV cache admits a request again: the requests that have just ended are unknown.
-	poolGiB: 0.1,
 }
 
 // withPriors sets the priors of the knobs of law roofline.

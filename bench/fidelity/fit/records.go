@@ -38,7 +38,11 @@ type fitter func(ctx context.Context, knobs []knob, runs []*replay) (*Result, er
 func (o *RecordsOptions) method(runs []*replay) (fitTo fitter, defaults []string, far bool) {
 	fitTo, defaults, far = o.methodWithoutLoRA(runs)
 	if o.Start != nil && slices.ContainsFunc(runs, (*replay).adapted) {
-		defaults = slices.Concat(defaults, loraCoefficients(&o.Start.Latency))
+		names := loraCoefficients(&o.Start.Latency)
+		if !severalRanks(runs) { // rank is then a part of launch
+			names = slices.DeleteFunc(names, func(n string) bool { return n == "lora.rank_us" })
+		}
+		defaults = slices.Concat(defaults, names)
 	}
 	return fitTo, defaults, far
 }
@@ -74,9 +78,8 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	if err != nil {
 		return nil, err
 	}
-	defaultMemory, memory := o.memory(runs)
+	memory := o.memory(runs)
 	fitTo, defaults, far := o.method(runs)
-	defaults = slices.Concat(defaults, defaultMemory)
 	knobs, err := o.knobs(defaults, far)
 	if err != nil {
 		return nil, err
@@ -112,7 +115,7 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	}
 	fit.Profile.Validation = check.Summary(stats.SummarizeErrorsBy(errs)).Validation([]measured.Metric{e2e, ttft},
 		"held-out requests")
-	fit.Notes = slices.Concat(o.loraNotes(fit, slices.ContainsFunc(runs, (*replay).adapted)), memory(fit))
+	fit.Notes = slices.Concat(o.loraNotes(fit, slices.ContainsFunc(runs, (*replay).adapted)), memory)
 	return fit.describe(o.Start, "%d per-request records", succeeded)
 }
 

@@ -23,7 +23,7 @@ const (
 type Plateau struct {
 	From, To         float64 // s
 	Running, Waiting int     // requests at its start
-	// Tokens is the number of tokens of the requests in the KV cache when the next request started.
+	// Tokens is the size of the KV cache: about the tokens in flight when the next request started.
 	Tokens int64
 }
 
@@ -87,12 +87,6 @@ func (run *Recording) stall(worker int32, from, to float64, costs *profile.Costs
 			runs[r.Adapter] = true
 			ended, step = min(ended, r.Finish), max(step, (r.Finish-r.FirstToken)/float64(r.Output-1))
 		}
-		if !within(i, to) {
-			continue
-		}
-		done := (to - r.FirstToken) / (r.Finish - r.FirstToken)
-		tokens := int64(math.Ceil(float64(r.Prompt) + done*float64(r.Output)))
-		p.Tokens += (tokens + page - 1) / page * page
 	}
 	for i := range run.Measured {
 		r := &run.Measured[i]
@@ -102,5 +96,18 @@ func (run *Recording) stall(worker int32, from, to float64, costs *profile.Costs
 		}
 	}
 	next := profile.Model{Costs: costs}.Prefill(prompt)
+	inFlight := func(t float64) (sum int64) {
+		for i := range run.Measured {
+			if r := &run.Measured[i]; within(i, t) {
+				done := (t - r.FirstToken) / (r.Finish - r.FirstToken)
+				tokens := int64(math.Ceil(float64(r.Prompt) + done*float64(r.Output)))
+				sum += (tokens + page - 1) / page * page
+			}
+		}
+		return sum
+	}
+	// The tokens in flight at the next start fit, and so many as before the latest requests ended and the next prompt
+	// do not.
+	p.Tokens = (inFlight(to) + inFlight(to-next-2*step)) / 2
 	return p, p.Waiting >= 2 && to-from > stallPrompts*next && to-ended > next+seatSteps*step
 }
