@@ -130,11 +130,18 @@ func (r *Race) Run(ctx context.Context) (g *Gate, err error) {
 			return nil, err
 		}
 		g, err = NewGate(FromResults("BASE", base), FromResults("NEW", changed), r.Limits, len(plan), r.Options)
-		if err != nil || g.Outcome() != Unsure || g.Needed() == 0 {
+		if err != nil || g.Outcome() != Unsure || !g.moreHelps() {
 			return g, err
 		}
 	}
 	return g, nil
+}
+
+// moreHelps reports whether more runs may decide a limit.
+func (g *Gate) moreHelps() bool {
+	return slices.ContainsFunc(g.Checks, func(c Check) bool {
+		return c.Outcome == Unsure && (c.Reason == "" || c.Needed > 0)
+	})
 }
 
 // simulate returns the results of n seeds, of which some are known.

@@ -100,7 +100,8 @@ func parseLimit(text string) (l Limit, err error) {
 	}
 	percent, err := strconv.ParseFloat(number, 64)
 	if err != nil || strings.ContainsAny(number, "xXpP_iInN") {
-		return l, fmt.Errorf("%q: expected a number instead of %q, %s", suggest.Clip(text), suggest.Clip(number), expected)
+		return l, fmt.Errorf("%q: expected a number instead of %q, %s", suggest.Clip(text), suggest.Clip(number),
+			expected)
 	}
 	l.Share = percent / 100
 	switch {
