@@ -137,7 +137,7 @@ func (r *Result) plansText() string {
 	if p.Dropped > 0 {
 		text += fmt.Sprintf("; %d came too late to be carried out", p.Dropped)
 	}
-	if idle > 0 {
+	if idle > 0 && p.Applied == 0 {
 		text += fmt.Sprintf("; %d times nothing to change (most often: %s)", idle, p.Idle[0].Reason)
 	}
 	return text

@@ -34,6 +34,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1   // the work could not be done
 	exitUsage       = 2   // the command line or the scenario is wrong, or a file is missing
+	exitUnsure      = 3   // compare --fail-on: the runs do not decide
 	exitInterrupted = 130 // stopped by a signal
 )
 
@@ -83,6 +84,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exitInterrupted
 	}
 	fmt.Fprintln(stderr, "lorasim:", eachLine(shorten(withoutCall(err))))
+	if outcome, ok := errors.AsType[outcomeError](err); ok {
+		return outcome.code
+	}
 	var wrong usageError
 	var fault *scenario.Fault
 	if errors.As(err, &wrong) || errors.As(err, &fault) || errors.Is(err, fs.ErrNotExist) {
@@ -122,8 +126,9 @@ func newRoot() *cobra.Command {
 replays traces or generates load, routes it by a policy, and prints the result
 block of the serving benchmarks.
 
-Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong, or
-a file is missing; 130 interrupted (Ctrl-C or SIGTERM).`,
+Exit codes: 0 done; 1 the work failed, or compare --fail-on found a loss; 2 the
+command line or a scenario is wrong, or a file is missing; 3 compare --fail-on is not
+sure; 130 interrupted (Ctrl-C or SIGTERM).`,
 		Example: `  lorasim sim                                     # a run with the built-in workload
   lorasim sim --policy static --num-workers 8     # other routing, more workers
   lorasim sim --workload w.csv --json             # a saved workload, JSON out

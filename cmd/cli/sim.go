@@ -208,6 +208,7 @@ func newCompare() *cobra.Command {
 	var goodput goodputFlags
 	var blocks bool
 	var keep string
+	var gate gateFlags
 	cmd := &cobra.Command{
 		Use:   "compare FILE...",
 		Short: "Put runs side by side: simulated, live, and from logs",
@@ -220,12 +221,19 @@ It finds the result blocks in logs and ignores all other lines. It also reads wh
 clients write: the JSON lines of sglang's bench_serving, the JSON of vllm bench serve
 and of GuideLLM, AIPerf's summary (..._aiperf.json) and requests (.jsonl), and
 inference-perf's summary_lifecycle_metrics.json. --records keeps the single requests of
-such a file, for report and profile fit.`,
+such a file, for report and profile fit.
+
+--fail-on makes it a gate: is NEW worse than BASE by more than limits, with
+confidence? BASE and NEW are results, folders of results or sweeps; or two scenarios,
+manifests, configurations of an endpoint picker or policy scripts, which it simulates
+on the same seeds. Exit codes: 0 not worse, 1 worse, 3 not sure.`,
 		Example: `  lorasim compare bench.log sim.json
   lorasim compare a.jsonl b.jsonl --baseline B
   lorasim compare live.parquet sim.parquet --metrics mean_ttft_ms,p99_ttft_ms
   lorasim compare out/ --json       # a small sweep, policy against policy
-  lorasim compare benchmarks.json --records requests.parquet`,
+  lorasim compare benchmarks.json --records requests.parquet
+  lorasim compare base.yaml new.yaml --fail-on "mean_ttft_ms>5%,output_throughput>3%"
+  lorasim compare old.star new.star -f s.yaml --fail-on "p99_ttft_ms>10%" --format markdown,junit:gate.xml`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if blocks || keep != "" {
@@ -239,6 +247,12 @@ such a file, for report and profile fit.`,
 			slo, err := goodput.parse(result.SLO{})
 			if err != nil {
 				return usage(err)
+			}
+			if cmd.Flags().Changed("fail-on") {
+				return gate.check(cmd, args, slo, o)
+			}
+			if err := needsGate(cmd, args); err != nil {
+				return err
 			}
 			runs, warnings, err := compare.Load(cmd.Context(), columnar.Files(), args, slo)
 			if warn(cmd, warnings...); err != nil {
@@ -260,7 +274,8 @@ such a file, for report and profile fit.`,
 		opt(&keep, "records", "",
 			"Also write the requests of the one run that has them to `file` (.parquet, .arrow, .csv or .jsonl)"))
 	writes(cmd, table.Extensions(), "records")
-	goodput.add(cmd, "", "Files of requests: count requests within an SLO in ms, such as \"ttft:500 tpot:50\"")
+	goodput.add(cmd, "", "Requests: count those within an SLO in ms, such as \"ttft:500 tpot:50\"")
+	gate.add(cmd)
 	jsonFlag(cmd, "Print as one JSON object")
 	return cmd
 }

@@ -10,8 +10,8 @@ import (
 	"lorasim/router/routertest"
 )
 
-// TestCheapestIsThatOfAFullScan compares the choice among workers, of which most are not priced, with the least price of
-// all of them.
+// TestCheapestIsThatOfAFullScan compares the choice among workers, of which most are not priced, with the least price
+// of all of them.
 func TestCheapestIsThatOfAFullScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		env := routertest.Env(rapid.IntRange(1, 12).Draw(t, "workers"), rapid.IntRange(1, 6).Draw(t, "adapters"))
@@ -34,7 +34,8 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 					v.Index = indexOf(v)
 				}
 			}
-			r := router.Request{ID: int64(i), Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "adapter")),
+			adapter := rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "adapter")
+			r := router.Request{ID: int64(i), Adapter: int32(adapter),
 				Prompt: int32(rapid.IntRange(1, 4000).Draw(t, "prompt")), MaxNew: 500,
 				Expected: int32(rapid.IntRange(1, 500).Draw(t, "output"))}
 			p.arrived(r, v)
@@ -47,7 +48,8 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 				}
 			}
 			if got != want.Worker || first != wantFirst {
-				t.Fatalf("worker %d, first token after %g s; expected worker %d, %g s", got, first, want.Worker, wantFirst)
+				t.Fatalf("worker %d, first token after %g s; expected worker %d, %g s", got, first, want.Worker,
+					wantFirst)
 			}
 			if p.send(r, v) != router.None && rapid.Bool().Draw(t, "another one ends there") {
 				p.finished(router.Event{Worker: int32(got), Exec: rapid.Float64Range(0.1, 20).Draw(t, "execution")})
@@ -91,7 +93,8 @@ func TestInFlight(t *testing.T) {
 					if st.Running+st.Queued == 0 {
 						continue
 					}
-					if len(list) == 0 || list[0] != (router.AdapterRequests{Adapter: k, Running: st.Running, Queued: st.Queued}) {
+					want := router.AdapterRequests{Adapter: k, Running: st.Running, Queued: st.Queued}
+					if len(list) == 0 || list[0] != want {
 						t.Fatalf("%+v at adapter %d, which has %+v", list, k, st)
 					}
 					list = list[1:]

@@ -262,7 +262,8 @@ func (p *planAndRoute) problem(s *router.PlannerInput) *place.Grouping {
 	return g
 }
 
-// loadTimes returns the time to load an adapter on a worker, from where it is now: it stays right when the view changes.
+// loadTimes returns the time to load an adapter on a worker, from where it is now. Later changes of the view do not
+// change it.
 func (p *planAndRoute) loadTimes(s *router.PlannerInput) func(k, j int) float64 {
 	n, env := len(p.Env().Adapters), p.Env()
 	tiers := make([]router.Tier, n*len(s.Workers))

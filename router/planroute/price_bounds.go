@@ -158,8 +158,8 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	return (total + b.weight*exec*waits) * less
 }
 
-// stateOf is the state of an adapter on a worker. Where the index says all of it, it is not read from the worker: a list
-// of many adapters is rarely in the processor's cache.
+// stateOf is the state of an adapter on a worker. Where the index says all of it, it is not read from the worker: the
+// processor's cache rarely holds that part of a list of many adapters.
 func stateOf(k int32, j int, v *router.View) router.AdapterState {
 	if x := v.Index; x != nil && k != trace.BaseModel && !x.Has(j, k) && x.InHost(j, k) {
 		return router.AdapterState{Tier: router.Host}

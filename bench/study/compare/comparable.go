@@ -11,9 +11,19 @@ import (
 
 // apartIn says which runs' values of a metric cannot be compared with the others':
 // those of other requests; those of other completed requests, as far as the metric
-// depends on that; those that the client defines in another way; token times of clients
-// that did not stream; and token throughputs that count tokens that were only asked for.
+// depends on that; and those that were measured in another way.
 func (t *Table) apartIn(metric string) []bool {
+	apart, ref := t.measuredApart(metric), t.reference()
+	for i, r := range t.Runs {
+		apart[i] = apart[i] || t.differs[i] != "" || !result.MetricOf(metric).AllRequests && !r.sameRequests(ref)
+	}
+	return apart
+}
+
+// measuredApart says which runs' values of a metric were measured in another way than
+// the others': those that the client defines in another way, token times of clients
+// that did not stream, and token throughputs that count tokens that were only asked for.
+func (t *Table) measuredApart(metric string) []bool {
 	apart, ref := make([]bool, len(t.Runs)), t.reference()
 	tokens := metric == "output_throughput" || metric == "total_throughput"
 	times := slices.ContainsFunc([]string{"ttft", "tpot", "itl"}, func(f string) bool {
@@ -23,8 +33,7 @@ func (t *Table) apartIn(metric string) []bool {
 	defined := ref.Definitions.Of(metric)
 	streamed := slices.ContainsFunc(t.Runs, func(r *Run) bool { return r.Streamed == record.Streamed })
 	for i, r := range t.Runs {
-		apart[i] = t.differs[i] != "" || defined.Differs(r.Definitions.Of(metric)) ||
-			!result.MetricOf(metric).AllRequests && !r.sameRequests(ref) ||
+		apart[i] = defined.Differs(r.Definitions.Of(metric)) ||
 			tokens && r.Asked && counted || times && r.Streamed == record.NotStreamed && streamed
 	}
 	return apart

@@ -191,7 +191,13 @@ func (t *Table) writeNotes(b *strings.Builder) {
 const schema = "lorasim.compare/1"
 
 // WriteJSON writes the comparison as one JSON object.
-func (t *Table) WriteJSON(w io.Writer) error {
+func (t *Table) WriteJSON(w io.Writer) error { return t.writeJSON(w, nil) }
+
+// WriteJSON writes the comparison of both runs with the gate's answer as one JSON object. next is the command that
+// decides it; "": none.
+func (g *Gate) WriteJSON(w io.Writer, next string) error { return g.Table.writeJSON(w, g.JSON(next)) }
+
+func (t *Table) writeJSON(w io.Writer, gate any) error {
 	var metrics []any
 	for _, r := range t.Rows {
 		runs := map[string]any{}
@@ -214,5 +220,5 @@ func (t *Table) WriteJSON(w io.Writer) error {
 	}
 	return format.JSON(w,
 		format.Object{"schema", schema, "baseline", t.Runs[t.Baseline].Name, "runs", t.Runs, "metrics", metrics,
-			"verdict,omitempty", verdict, "notes", append([]string{}, t.Notes...)}, " ")
+			"verdict,omitempty", verdict, "gate,omitempty", gate, "notes", append([]string{}, t.Notes...)}, " ")
 }

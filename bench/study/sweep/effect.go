@@ -319,7 +319,8 @@ func (d *Dir) planLines(list []AxisEffect) (lines []string) {
 		}
 		var parts []string
 		for i, v := range e.Axis.Values {
-			parts = append(parts, fmt.Sprintf("%s: %.3g, %.3g, %.3g", v, e.Plans[i], e.Applied[i], e.Moves[i]))
+			parts = append(parts, fmt.Sprintf("%s: %s, %s, %s", v, count(e.Plans[i]), count(e.Applied[i]),
+				count(e.Moves[i])))
 		}
 		line := at + ": plans made, applied and requests moved, mean of a run, at " + strings.Join(parts, "; ")
 		if slices.Max(e.Plans) == 0 && slices.Max(e.Applied) == 0 && slices.Max(e.Moves) == 0 {
@@ -331,4 +332,12 @@ func (d *Dir) planLines(list []AxisEffect) (lines []string) {
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// count writes a mean count: whole from 100 on.
+func count(x float64) string {
+	if x >= 100 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.3g", x)
 }
