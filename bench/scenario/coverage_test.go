@@ -29,7 +29,8 @@ var arrivalCases = [][2]string{
 }
 
 // BenchmarkArrivals prints how often the intervals of steady runs hold the true mean, by arrival process. The truth
-// comes from runs of eight times the length, without their first quarter. REPETITIONS is the number of runs, REQUESTS their length, ARRIVALS selects cases.
+// comes from runs of eight times the length, without their first quarter. REPETITIONS is the number of runs, REQUESTS
+// their length, ARRIVALS selects cases.
 //
 //	go test ./bench/scenario -run '^$' -bench Arrivals -benchtime 1x -timeout 0
 func BenchmarkArrivals(b *testing.B) {

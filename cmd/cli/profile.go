@@ -116,8 +116,8 @@ func profileRows(list []listedProfile, wide bool) [][]string {
 func describe(w io.Writer, p *profile.Profile) {
 	v := p.Provenance()
 	fmt.Fprintf(w, "# %s; hardware: %s; engine: %s\n", v, v.Hardware, v.Engine)
-	fmt.Fprintf(w, "# LoRA costs time %s\n", p.Latency.LoRASteps())
 	fmt.Fprintf(w, "# validated on: %s\n", cmp.Or(v.ValidatedOn, "no run"))
+	fmt.Fprintf(w, "# LoRA costs time %s\n", p.Latency.LoRASteps())
 }
 
 // noteProfiles prints a note for each profile that was not compared with a measured run, or that

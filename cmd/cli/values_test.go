@@ -159,6 +159,7 @@ func TestEveryTextFlag(t *testing.T) {
 		"capacity":              "--goodput ttft:9000 --max-workers 2 --max-seeds 1 --window 2",
 		"check":                 srv.URL,
 		"compare":               "a.jsonl",
+		"explain":               "--num-prompts 20 --seeds 1",
 		"explore":               "",
 		"gateway":               srv.URL + " --listen 127.0.0.1:0",
 		"init":                  "first.yaml --force",

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// gemmSpeed is the speed of matrix products on a GPU. A product takes StartUs and the longer of two times: to read and write
-// its matrices at the share Read of the bandwidth, and to compute at the share Compute of the peak rate.
+// gemmSpeed is the speed of matrix products on a GPU. A product takes StartUs and the longer of two times: to read and
+// write its matrices at the share Read of the bandwidth, and to compute at the share Compute of the peak rate.
 type gemmSpeed struct{ StartUs, Read, Compute float64 }
 
-// attentionSpeed is the speed of the attention of running requests on a GPU. That of a layer takes StartUs, and the time to
-// read the KV cache at the share Read of the bandwidth.
+// attentionSpeed is the speed of the attention of running requests on a GPU. That of a layer takes StartUs, and the
+// time to read the KV cache at the share Read of the bandwidth.
 type attentionSpeed struct{ StartUs, Read float64 }
 
 // Speeds of GPUs that hardware.yaml has no measured ones of.

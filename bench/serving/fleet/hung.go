@@ -12,17 +12,17 @@ import (
 
 // Causes with which requests are cut.
 var (
-	// ErrHung means that the worker answers neither probes nor the request.
-	ErrHung = errors.New("the worker hangs: it answers neither probes nor the request")
-	// ErrStalled means that the worker sends nothing on any stream.
-	ErrStalled = errors.New("the worker hangs: it sends nothing on any stream")
-	// ErrClosed means that the worker has closed its port and sends nothing on the connections that are left.
-	ErrClosed = errors.New("the worker hangs: it refuses connections and sends nothing on those that are open")
+	// errHung means that the worker answers neither probes nor the request.
+	errHung = errors.New("the worker hangs: it answers neither probes nor the request")
+	// errStalled means that the worker sends nothing on any stream.
+	errStalled = errors.New("the worker hangs: it sends nothing on any stream")
+	// errClosed means that the worker has closed its port and sends nothing on the connections that are left.
+	errClosed = errors.New("the worker hangs: it refuses connections and sends nothing on those that are open")
 )
 
 // IsHang reports whether an error says that a worker hangs.
 func IsHang(err error) bool {
-	return errors.Is(err, ErrHung) || errors.Is(err, ErrStalled) || errors.Is(err, ErrClosed)
+	return errors.Is(err, errHung) || errors.Is(err, errStalled) || errors.Is(err, errClosed)
 }
 
 // silence is the time since which no part of a request's reply has come, as observed by probes of its worker.
@@ -96,17 +96,17 @@ func (h *hangDetector) probed(ctx context.Context, k *worker, err error) {
 	now := time.Now()
 	switch {
 	case err == nil:
-		list, cause = h.stalled(k, now), ErrStalled
+		list, cause = h.stalled(k, now), errStalled
 	case unanswered(err):
-		list, cause = h.hung(k, now), ErrHung
+		list, cause = h.hung(k, now), errHung
 	case errors.Is(err, syscall.ECONNREFUSED):
-		list, cause = h.shut(k, now), ErrClosed
+		list, cause = h.shut(k, now), errClosed
 	default:
 		h.answered(k)
 	}
 	cut(k, list, cause)
 	for was := h.former(k); was != nil; was = h.former(was) { // another process has its port
-		cut(was, h.shut(was, now), ErrClosed)
+		cut(was, h.shut(was, now), errClosed)
 	}
 }
 

@@ -74,7 +74,7 @@ func TestHung(t *testing.T) {
 				t.Error("cut at once")
 			}
 		}
-		if c := silent.cut(); len(c) == 0 || c[0] != ErrHung || len(alive.cut()) > 0 {
+		if c := silent.cut(); len(c) == 0 || c[0] != errHung || len(alive.cut()) > 0 {
 			t.Errorf("cut: %v, and %v of one that goes on", c, alive.cut())
 		}
 		k.Kill() // so that its probes end
@@ -114,7 +114,7 @@ func TestShut(t *testing.T) {
 			}
 			time.Sleep(3 * time.Second)
 			for _, o := range []*owner{quiet, busy} {
-				if c := o.cut(); len(c) == 0 || c[0] != ErrClosed {
+				if c := o.cut(); len(c) == 0 || c[0] != errClosed {
 					t.Errorf("cut: %v", c)
 				}
 			}
@@ -191,7 +191,7 @@ func TestStalled(t *testing.T) {
 			t.Error("cut, and it may compute a long prompt")
 		}
 		time.Sleep(40 * time.Second)
-		if c := o.cut(); len(c) == 0 || c[0] != ErrStalled {
+		if c := o.cut(); len(c) == 0 || c[0] != errStalled {
 			t.Errorf("cut %v", c)
 		}
 	})
