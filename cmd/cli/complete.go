@@ -24,6 +24,7 @@ var suggestions = map[string]func(typed string) []string{
 	"kernels backend": words("csgmv triton"),
 	"baselines":       commas(valuesOf("policy")),
 	"export":          words("aiperf: guidellm: inference-perf:"),
+	"compare format":  commas(words("text markdown junit")),
 	"format":          words("workload azure_v1 azure_v2"),
 	"goodput":         words("ttft: tpot: e2e:"),
 	"gpu": func(string) (list []string) {
