@@ -117,20 +117,25 @@ func (run *Recording) describe() {
 	}
 }
 
-// begin returns the adapters that each worker held at the start. The first request of an adapter shows it: if its
-// first token came sooner than a load from disk takes, the adapter was in a GPU slot. If it came later though the
-// worker was idle, the adapter was on disk. Otherwise the request may have waited for other requests, and the
-// adapter is taken to be in host memory.
+// begin returns the adapters that each worker held at the start. The first request of an adapter shows it by the load
+// that it waited for, if the records state loads. Else its first token shows it: if that came sooner than a load from
+// disk takes, the adapter was in a GPU slot. If it came later though the worker was idle, the adapter was on disk.
+// Otherwise the request may have waited for other requests, and the adapter is taken to be in host memory.
 func (run *Recording) begin(costs *profile.Costs) []sim.Start {
 	list, seen := make([]sim.Start, run.Workers), map[[2]int32]bool{}
 	busy := make([]float64, run.Workers) // the latest end of the requests so far
+	stated := slices.ContainsFunc(run.Measured, func(r record.Request) bool { return r.ColdLoad > 0 })
 	for i := range run.Measured {
 		r := &run.Measured[i]
 		key, s := [2]int32{r.WorkerLast, r.Adapter}, &list[r.WorkerLast]
 		if r.Adapter >= 0 && !seen[key] {
 			seen[key] = true
+			disk, host := costs.Load(int(r.Rank), router.Disk).Seconds(), costs.Load(int(r.Rank), router.Host).Seconds()
 			switch {
-			case r.TTFT() < costs.Load(int(r.Rank), router.Disk).Seconds():
+			case r.ColdLoad > (disk+host)/2:
+			case r.ColdLoad > 0:
+				s.Host = append(s.Host, r.Adapter)
+			case stated, r.TTFT() < disk:
 				s.Slots = append(s.Slots, r.Adapter)
 			case busy[r.WorkerLast] > r.Sent:
 				s.Host = append(s.Host, r.Adapter)
