@@ -155,7 +155,7 @@ func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
 	switch {
 	case !c.roofline:
 		return 0
-	case w.Ranks == 0 && l.Kernels == KernelsEveryStep && l.Backend == BackendRoofline:
+	case w.Ranks == 0 && l.Kernels == kernelsEveryStep && l.Backend == BackendRoofline:
 		return tick.FromMilliseconds(l.LaunchMs)
 	case w.Ranks == 0:
 		return 0

@@ -142,7 +142,7 @@ type adapterCosts struct {
 	slots, slotToken                                  tick.Ticks // of all slots
 	runs                                              bool       // count runs of requests, not distinct adapters
 	// skips: no cost in steps without an adapter. active: the slots are those of the step's adapters, see
-	// [KernelsActive]; most is their number.
+	// [kernelsActive]; most is their number.
 	skips, active      bool
 	most               int64
 	perSlot, slotsEach tick.Ticks // of one slot, see slots and slotToken
@@ -155,8 +155,8 @@ func (l *AdapterLaw) compile(e *Engine, lora *LoRA) *adapterCosts {
 	if r, err := l.at(e.MaxLoraRank); lora.Backend != BackendNone && err == nil { // no error: Check has seen to that
 		slots := float64(e.MaxLorasPerBatch)
 		c.runs = lora.Backend == BackendNative
-		c.active = lora.Kernels == KernelsActive
-		c.skips = c.active || lora.Kernels == KernelsLoRASteps
+		c.active = lora.Kernels == kernelsActive
+		c.skips = c.active || lora.Kernels == kernelsLoRASteps
 		c.most, c.perSlot, c.slotsEach = int64(e.MaxLorasPerBatch), us(l.PerSlotUs), us(r.PerSlotTokenUs)
 		c.perAdapter, c.perAdapterToken = tick.FromMilliseconds(r.PerAdapterMs), us(r.PerAdapterTokenUs)
 		c.slots, c.slotToken = us(slots*l.PerSlotUs), us(slots*r.PerSlotTokenUs)

@@ -212,13 +212,13 @@ func TestLoRAKernels(t *testing.T) {
 		none, one, three float64 // ms in steps of 40 requests with so many adapters of rank 16
 	}{
 		"punica, as measured":  {law, "", 8 * 0.008, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
-		"punica, every step":   {law, KernelsEveryStep, 8 * 0.008, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
-		"punica, LoRA steps":   {law, KernelsLoRASteps, 0, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
-		"punica, active":       {law, KernelsActive, 0, 0.408 + 0.008, 3*0.408 + 4*0.008},
+		"punica, every step":   {law, kernelsEveryStep, 8 * 0.008, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
+		"punica, LoRA steps":   {law, kernelsLoRASteps, 0, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
+		"punica, active":       {law, kernelsActive, 0, 0.408 + 0.008, 3*0.408 + 4*0.008},
 		"roofline":             {computed, "", 0, 2.16, 2.48},
-		"roofline, every step": {computed, KernelsEveryStep, 2, 2.16, 2.48},
-		"roofline, LoRA steps": {computed, KernelsLoRASteps, 0, 2.16, 2.48},
-		"roofline, active":     {computed, KernelsActive, 0, 2.16, 2.48},
+		"roofline, every step": {computed, kernelsEveryStep, 2, 2.16, 2.48},
+		"roofline, LoRA steps": {computed, kernelsLoRASteps, 0, 2.16, 2.48},
+		"roofline, active":     {computed, kernelsActive, 0, 2.16, 2.48},
 	} {
 		p := c.of
 		p.Latency.LoRA.Kernels = c.kernels
@@ -242,7 +242,7 @@ func TestSpecializeActiveLoRA(t *testing.T) {
 	p.Engine.VLLMVersion = "0.11"
 	testutil.ExpectError(t, p.SpecializeActiveLoRA(), "needs vLLM 0.16 or later, and the engine is vLLM 0.11")
 	p.Engine.VLLMVersion = "0.33"
-	if err := p.SpecializeActiveLoRA(); err != nil || p.Latency.LoRA.Kernels != KernelsActive {
+	if err := p.SpecializeActiveLoRA(); err != nil || p.Latency.LoRA.Kernels != kernelsActive {
 		t.Errorf("%v, %q", err, p.Latency.LoRA.Kernels)
 	}
 }

@@ -177,14 +177,14 @@ const (
 
 // Values of [LoRA.Kernels].
 const (
-	// KernelsEveryStep: launch, and all slots, also in steps without an adapter. vLLM before 0.11.1.
-	KernelsEveryStep = "every-step"
-	// KernelsLoRASteps: launch, and all slots, in steps with an adapter. vLLM since 0.11.1
+	// kernelsEveryStep: launch, and all slots, also in steps without an adapter. vLLM before 0.11.1.
+	kernelsEveryStep = "every-step"
+	// kernelsLoRASteps: launch, and all slots, in steps with an adapter. vLLM since 0.11.1
 	// (vllm-project/vllm#25914).
-	KernelsLoRASteps = "lora-steps"
-	// KernelsActive: launch, and the number of adapters in the step, rounded up to a power of 2. vLLM since 0.16
+	kernelsLoRASteps = "lora-steps"
+	// kernelsActive: launch, and the number of adapters in the step, rounded up to a power of 2. vLLM since 0.16
 	// with specialize_active_lora (vllm-project/vllm#32005).
-	KernelsActive = "active-adapters"
+	kernelsActive = "active-adapters"
 )
 
 var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica,
@@ -219,7 +219,7 @@ type LoRA struct {
 	RequestRankUs float64 `yaml:"request_rank_us,omitempty" is:">=0"`
 
 	// Kernels says in which steps the kernels of backends roofline, punica and torch_native take time. It depends
-	// on the version of the engine: see [KernelsEveryStep] and those after it. "": every-step for punica and
+	// on the version of the engine: see [kernelsEveryStep] and those after it. "": every-step for punica and
 	// torch_native, lora-steps for roofline.
 	Kernels string `yaml:"kernels,omitempty" is:"every-step|lora-steps|active-adapters|"`
 

@@ -96,7 +96,7 @@ func (s Serving) vllm(p *Profile, card *GPU) {
 	e.AsyncScheduling, e.NoReserveFullISL = e.VLLMAtLeast(vllmAsync), old
 	e.NoChunkedPrefill, e.LongPrefillTokenThreshold = false, 0
 	if p.Uncalibrated { // a measured profile has the kernels of its measurement
-		p.Latency.LoRA.Kernels = KernelsLoRASteps
+		p.Latency.LoRA.Kernels = kernelsLoRASteps
 	}
 	large := card.MemoryGiB >= 70 && !strings.HasPrefix(card.Name, "a100")
 	switch {

@@ -48,14 +48,14 @@ func (e *Engine) Rules() string {
 // vllmActive is the minor version of vLLM that has specialize_active_lora.
 const vllmActive = 16
 
-// SpecializeActiveLoRA sets [KernelsActive] (specialize_active_lora of vLLM). It returns an error if the version of
+// SpecializeActiveLoRA sets [kernelsActive] (specialize_active_lora of vLLM). It returns an error if the version of
 // vLLM does not have it.
 func (p *Profile) SpecializeActiveLoRA() error {
 	if !p.Engine.VLLMAtLeast(vllmActive) {
 		return fmt.Errorf("specialize_active_lora needs vLLM 0.%d or later, and the engine is vLLM 0.%d", vllmActive,
 			p.Engine.vllmMinor())
 	}
-	p.Latency.LoRA.Kernels = KernelsActive
+	p.Latency.LoRA.Kernels = kernelsActive
 	return nil
 }
 
@@ -67,13 +67,13 @@ func (l *Latency) LoRASteps() string {
 		return "no time"
 	case backend == BackendPunica || backend == BackendNative:
 		switch l.LoRA.Kernels {
-		case KernelsActive:
+		case kernelsActive:
 			return "by the adapters of a step and that many slots; none in steps without adapters"
-		case KernelsLoRASteps:
+		case kernelsLoRASteps:
 			return "by the adapters of a step and all slots; none in steps without adapters"
 		}
 		return "by the adapters of a step and all slots; all slots also in steps without adapters"
-	case backend == BackendRoofline && l.LoRA.Kernels == KernelsEveryStep:
+	case backend == BackendRoofline && l.LoRA.Kernels == kernelsEveryStep:
 		return "by the adapters and tokens of a step; launch_ms also in steps without adapters"
 	case backend == BackendRoofline || backend == BackendMBGMV:
 		return "by the adapters and tokens of a step; none in steps without adapters"
