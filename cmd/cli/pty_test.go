@@ -146,13 +146,16 @@ func (r *terminal) print(text string) {
 	}
 }
 
+// bar is how a progress line begins: with its phase and its share. The results that follow may hold percentages, too.
+var bar = regexp.MustCompile(`^[a-z]+ +[0-9]+ %`)
+
 // bars are the progress lines drawn in a piece of output.
 func bars(output string) []string {
 	var lines []string
 	for _, part := range strings.Split(output, clearLine)[1:] {
 		part, _, _ = strings.Cut(part, "\r\n")
 		part, _, _ = strings.Cut(part, "^C")
-		if part != "" && strings.ContainsAny(part, "%") {
+		if bar.MatchString(part) {
 			lines = append(lines, part)
 		}
 	}

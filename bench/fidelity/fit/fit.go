@@ -149,29 +149,26 @@ func (f *Result) check() error {
 	return nil
 }
 
+// textWidth is the width of the table of coefficients: it fits a terminal of 80 columns.
+const textWidth = 80
+
 // WriteText prints the coefficients and the errors on held-out data.
 func (f *Result) WriteText(w io.Writer) error {
 	tw := format.Columns(w)
-	fmt.Fprintln(tw, "COEFFICIENT\tSTART\tVALUE\t95 % INTERVAL\tSTANDARD ERROR\tNOTE")
+	fmt.Fprintln(tw, "COEFFICIENT\tSTART\tVALUE\t95 % INTERVAL\tSTD ERROR")
 	for _, e := range f.Params {
-		value, std, note := fmt.Sprintf("%.4g", e.Value), fmt.Sprintf("%.1f %%", 100*e.RelStd), ""
-		low, high := e.interval()
-		interval := fmt.Sprintf("%.3g to %.3g", low, high)
-		switch {
-		case e.Held:
-			value, std, interval, note = "-", "-", "-", "not determined by the data, unchanged"
-		case math.IsNaN(e.RelStd):
-			std, interval = "-", "-"
-		case e.AtBound && e.Physical && e.Value < 1.01*e.Min:
-			note = "at the physical minimum of the GPU"
-		case e.AtBound:
-			note = "at its bound"
-		case e.Assumed:
-			note = "less by the data than by the start"
+		value, interval, std := "-", "-", "-"
+		if !e.Held {
+			value = fmt.Sprintf("%.4g", e.Value)
 		}
-		fmt.Fprintln(tw,
-			strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s\t%s", e.Name, e.Start, value, interval, std, note),
-				"\t"))
+		if !e.Held && !math.IsNaN(e.RelStd) {
+			low, high := e.interval()
+			interval, std = fmt.Sprintf("%.3g to %.3g", low, high), fmt.Sprintf("%.1f %%", 100*e.RelStd)
+		}
+		fmt.Fprintf(tw, "%s\t%.4g\t%s\t%s\t%s\n", e.Name, e.Start, value, interval, std)
+	}
+	if notes := f.coefficientNotes(); len(notes) > 0 {
+		fmt.Fprintf(tw, "\n%s\n", strings.Join(notes, "\n"))
 	}
 	if f.Evaluations > 0 {
 		fmt.Fprintf(tw, "\ndeviation in units of the noise: %.2f before, %.2f after, %d evaluations\n",
@@ -191,6 +188,48 @@ func (f *Result) WriteText(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(f.Notes, "\n"))
 	return err
+}
+
+// coefficientNotes returns the lines below the table: what to know about which coefficients.
+func (f *Result) coefficientNotes() (lines []string) {
+	const (
+		held     = "not determined by the data, unchanged"
+		physical = "at the physical minimum of the GPU"
+		bound    = "at its bound"
+		assumed  = "less by the data than by the start"
+	)
+	names := map[string][]string{}
+	for _, e := range f.Params {
+		note := ""
+		switch {
+		case e.Held:
+			note = held
+		case math.IsNaN(e.RelStd):
+		case e.AtBound && e.Physical && e.Value < 1.01*e.Min:
+			note = physical
+		case e.AtBound:
+			note = bound
+		case e.Assumed:
+			note = assumed
+		}
+		names[note] = append(names[note], e.Name)
+	}
+	for _, note := range []string{held, physical, bound, assumed} {
+		line := note + ": "
+		for i, name := range names[note] {
+			if i < len(names[note])-1 {
+				name += ", "
+			}
+			if len(line)+len(name) > textWidth {
+				lines, line = append(lines, strings.TrimRight(line, " ")), "  "
+			}
+			line += name
+		}
+		if names[note] != nil {
+			lines = append(lines, strings.TrimRight(line, " "))
+		}
+	}
+	return lines
 }
 
 // MarshalJSON writes the numbers of WriteText as a JSON object.
