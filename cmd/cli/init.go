@@ -56,7 +56,7 @@ from the GPU, such as adapter slots and KV cache, are in the comments.`,
 	flags(cmd, "",
 		opt(&f.a.Workers, "num-workers", 0, fmt.Sprintf("Number of workers (default %d)", starter.Workers),
 			">=0 <=100000"),
-		opt(&f.a.Profile, "profile", "", "Worker profile, or a GPU such as h100 (default "+
+		opt(&f.a.Profile, "profile", "", "Worker profile, or a GPU such as a100-80gb (default "+
 			scenario.Default().Cluster.Profile.String()+")"),
 		opt(&f.a.Adapters, "num-adapters", 0, fmt.Sprintf("Number of LoRA adapters (default %d; of a log: its own)",
 			starter.Adapters), ">=0 <=1e6"),
@@ -134,7 +134,7 @@ func (q *questions) ask(a *starter.Answers, given func(flag string) bool) error 
 			err = q.one(text, take)
 		}
 	}
-	workers := fmt.Sprintf("Workers, optionally with their GPU, such as 6 h100 [%d]: ", starter.Workers)
+	workers := fmt.Sprintf("Workers, optionally with their GPU, such as 6 a100-80gb [%d]: ", starter.Workers)
 	question([]string{"num-workers"}, workers, func(answer string) error { return workersAnswer(q.ctx, a, answer) })
 	rate := starter.RatePerWorker * float64(max(a.Workers, 1))
 	if a.Workers == 0 {
@@ -176,7 +176,7 @@ func (q *questions) one(text string, take func(answer string) error) error {
 	}
 }
 
-// workersAnswer reads "6", "6 h100" or "6 x H100".
+// workersAnswer reads "6", "6 l40s" or "6 x L40S".
 func workersAnswer(ctx context.Context, a *starter.Answers, answer string) error {
 	digits := len(answer) - len(strings.TrimLeft(answer, "0123456789"))
 	n, err := strconv.Atoi(answer[:digits])

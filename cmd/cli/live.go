@@ -177,13 +177,13 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 	before := cpuTime()
 	res, st, err := live.Bench(cmd.Context(), sc, f.Options)
 	p.done()
-	defer ui.close(&f.out, res, st, err)
+	var more []result.LookLine
+	defer func() { ui.close(&f.out, res, more, st, err) }()
 	if res == nil {
 		return err
 	}
 	say(cmd, "%s, client CPU %.0f us per request", st.Summary(),
 		(cpuTime()-before).Seconds()*1e6/float64(max(st.Sent, 1)))
-	var more []result.LookLine
 	if waiting != nil {
 		causes := waiting.Causes(res)
 		more = append(more, result.LookLine{Label: "Waits", Text: "requests wait for " + causes.String()})

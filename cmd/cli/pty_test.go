@@ -360,8 +360,8 @@ func TestNoTerminal(t *testing.T) {
 // would have written. Ctrl-C and Ctrl-D leave no file.
 func TestInitOnTerminal(t *testing.T) {
 	dir := t.TempDir()
-	byFlags := exec.Command("lorasim", "init", "scenario.yaml", "--num-workers", "6", "--profile", "h100",
-		"--num-adapters", "100", "--request-rate", "20")
+	byFlags := exec.Command("lorasim", "init", "scenario.yaml", "--num-workers", "6", "--profile",
+		"qwen3-14b-h100-vllm-0.23", "--num-adapters", "100", "--request-rate", "20")
 	byFlags.Dir = t.TempDir()
 	if out, err := byFlags.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -373,6 +373,7 @@ func TestInitOnTerminal(t *testing.T) {
 	r := startOnTerminal(t, dir, 80, "init")
 	for _, step := range []struct{ question, answer string }{
 		{"Workers", "six"}, {"expected a number of workers", "6 x gtx970"}, {"neither an embedded profile", "6 x H100"},
+		{"qwen3-14b-h100-vllm-0.23: H100 80 GB", "6 x qwen3-14b-h100-vllm-0.23"},
 		{"Requests per second", "often"}, {"neither a number nor a file", "20"}, {"LoRA adapters [32]", "100"},
 	} {
 		r.await(0, step.question)

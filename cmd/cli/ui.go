@@ -88,8 +88,11 @@ func (u *ui) attach(o *live.Options) {
 // uiLinger is the longest time that a run waits for browsers to fetch the result.
 const uiLinger = 2 * time.Second
 
-// close shows the result of the run on the page, gives browsers a moment to fetch it, and ends the page.
-func (u *ui) close(out *outputFlags, res *result.Result, st *live.Stats, err error) {
+// close shows the result of the run, with more lines of its first look, on the page, gives browsers a moment to fetch
+// it, and ends the page.
+func (u *ui) close(
+	out *outputFlags, res *result.Result, more []result.LookLine, st *live.Stats, err error,
+) {
 	if u == nil {
 		return
 	}
@@ -101,7 +104,7 @@ func (u *ui) close(out *outputFlags, res *result.Result, st *live.Stats, err err
 		outcome = "The run was interrupted"
 	}
 	if res != nil {
-		if err := out.writeText(&text, res, nil); err != nil {
+		if err := out.writeText(&text, res, more); err != nil {
 			fmt.Fprintln(&text, err)
 		}
 	}

@@ -37,13 +37,6 @@ const (
 // Formulations returns the names of all formulations.
 func Formulations() []string { return []string{Auto, request, relaxed, flow, totals} }
 
-// flowColumns is the largest product of groups and workers for which Auto uses Flow. Above about this size, Totals
-// finds better solutions in the same time.
-const flowColumns = 1000
-
-// nodeWork is the number of units of ilp.Budget.Work per branch-and-bound node. HiGHS always finishes the first node.
-const nodeWork = 100_000
-
 // ErrUnavailable is the error of a program that was built without HiGHS.
 var ErrUnavailable = errors.New("built without HiGHS: run scripts/highs and build with -tags highs (needs cgo)")
 

@@ -58,6 +58,13 @@ import (
 	"lorasim/ilp"
 )
 
+// flowColumns is the largest product of groups and workers for which Auto uses Flow. Above about this size, Totals
+// finds better solutions in the same time.
+const flowColumns = 1000
+
+// nodeWork is the number of units of ilp.Budget.Work per branch-and-bound node. HiGHS always finishes the first node.
+const nodeWork = 100_000
+
 // Available reports whether the program was built with HiGHS.
 func Available() bool { return true }
 
