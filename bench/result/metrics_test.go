@@ -23,7 +23,7 @@ func TestTableIsTheResult(t *testing.T) {
 		in[id.String()] = true
 	}
 	add("", of(Extra{}))
-	add("", steadyValues(&steady.Assessment{OfferedRate: 2, SustainableRate: 1}))
+	add("", steadyValues(&steady.Assessment{OfferedRate: 2, SustainableRate: 1, Needed: 1}))
 	add(adaptersPrefix, of(AdapterStats{}))
 	for _, v := range of(WorkerStats{}) {
 		if !in[v.Name] || byName[workersPrefix+v.Name] != nil { // totals of the run have one entry

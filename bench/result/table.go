@@ -90,6 +90,8 @@ var table = []group{
 			Label: "Warm-up, not left out (s)", Help: "time until the steady state"},
 		{Name: samplesName, Title: "Effective samples", Print: fixed(0), Label: "Effective samples of TTFT", Zero: true,
 			Help: "number of independent samples of TTFT with the same information as all samples"},
+		{Name: neededName, Title: "Requests needed", Print: whole,
+			Help: "estimated length of a run that would not be transient; of transient runs alone"},
 	}},
 	{"Goodput", []Metric{
 		goodput("good_requests", Metric{Title: "Requests within the SLO", Better: stats.Higher, Print: whole,

@@ -88,8 +88,8 @@ func TestMixes(t *testing.T) {
 		slots   []int
 		maximum int
 	}{
-		{"22", []float64{1, 2.2}, 0.9, nil, 9},
-		{"26", []float64{1, 2.2}, 0.95, []int{4, 8}, 9},
+		{"20", []float64{1, 1.8}, 0.9, nil, 9},
+		{"26", []float64{1, 1.8}, 0.95, []int{4, 8}, 9},
 		{"34", []float64{1, 3.3, 2.6}, 0.95, nil, 6},
 		{"26", []float64{1, 100}, 0.9, nil, 3}, // of the first alone there are not enough
 	} {
