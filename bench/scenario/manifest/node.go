@@ -42,6 +42,7 @@ func documents(data []byte, file string) (docs []*node, err error) {
 		return nil, fmt.Errorf("%s:%d: this is a template: give what it becomes (helm template), or its values file",
 			file, line)
 	}
+	lines := lineStarts(data)
 	for start := 0; start < len(data); {
 		end := next(data, start)
 		// The lines before the document stay as comments, so that errors name lines of the file.
@@ -51,7 +52,7 @@ func documents(data []byte, file string) (docs []*node, err error) {
 			return nil, err
 		}
 		if root != nil {
-			b := builder{file: file, anchors: map[string]*node{}, data: data}
+			b := builder{file: file, anchors: map[string]*node{}, data: data, lines: lines}
 			docs = append(docs, b.node(root))
 		}
 		if start = end; start < len(data) {
@@ -81,6 +82,7 @@ func next(data []byte, start int) int {
 type builder struct {
 	file    string
 	data    []byte
+	lines   []int // where each line of data begins
 	anchors map[string]*node
 }
 
@@ -125,20 +127,25 @@ func (b *builder) node(n ast.Node) *node {
 func (b *builder) scalar(at *node, n ast.Node) {
 	t := n.GetToken()
 	at.scalar, at.text = true, t.Value
-	lines := 0
-	for i := range b.data {
-		if lines == t.Position.Line-1 {
-			if j := i + t.Position.Column - 1; j <= len(b.data) {
-				if raw := strings.TrimSpace(t.Origin); bytes.HasPrefix(b.data[j:], []byte(raw)) {
-					at.offset, at.raw = j, raw
-				}
-			}
-			return
-		}
-		if b.data[i] == '\n' {
-			lines++
+	if t.Position.Line > len(b.lines) {
+		return
+	}
+	if j := b.lines[t.Position.Line-1] + t.Position.Column - 1; j <= len(b.data) {
+		if raw := strings.TrimSpace(t.Origin); bytes.HasPrefix(b.data[j:], []byte(raw)) {
+			at.offset, at.raw = j, raw
 		}
 	}
+}
+
+// lineStarts returns where each line begins.
+func lineStarts(data []byte) []int {
+	starts := []int{0}
+	for i, c := range data {
+		if c == '\n' {
+			starts = append(starts, i+1)
+		}
+	}
+	return starts
 }
 
 func (b *builder) pair(to *node, v *ast.MappingValueNode) {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -17,7 +18,6 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/parallel"
 	"lorasim/sim/profile"
-	"lorasim/sim/record"
 	"lorasim/trace"
 )
 
@@ -100,6 +100,17 @@ func (a *Answer) slow() (list []*Adapter) {
 	return list
 }
 
+// isSlow returns a function that reports whether an adapter is slow, by its index.
+func (a *Answer) isSlow() func(int32) bool {
+	in := map[int32]bool{}
+	for _, d := range a.slow() {
+		in[d.index] = true
+	}
+	return func(k int32) bool { return in[k] }
+}
+
+func anyAdapter(int32) bool { return true }
+
 // totals are the requests of an adapter and their TTFT.
 type totals struct {
 	requests, completed int64
@@ -122,23 +133,13 @@ func (o outcome) add(res *result.Result, as func(int32) int32) {
 // mean is the mean TTFT of some adapters, ms.
 func (o outcome) mean(in func(int32) bool) float64 {
 	n, sum := int64(0), 0.0
-	for _, k := range slices.Sorted(keys(o)) {
+	for _, k := range slices.Sorted(maps.Keys(o)) {
 		if in(k) {
 			n += o[k].completed
 			sum += o[k].ttft
 		}
 	}
 	return sum / float64(max(n, 1))
-}
-
-func keys(o outcome) func(func(int32) bool) {
-	return func(yield func(int32) bool) {
-		for k := range o {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 // Find simulates a scenario, finds its slow adapters, and simulates the changes that may help them on the same
@@ -192,13 +193,7 @@ func (a *Answer) observe(ctx context.Context, runs []drawn, o Options) (*result.
 	results := make([]*result.Result, len(runs))
 	watched := make([]*observer, len(runs))
 	err := parallel.Do(ctx, len(runs), func(i int) (err error) {
-		var ps []*profile.Profile
-		results[i], err = runs[i].sc.Simulate(ctx, scenario.RunOptions{
-			Input: runs[i].workload.Input(), Profiles: func(p []*profile.Profile) { ps = p },
-			Watch: func(adapters []trace.Adapter) record.Watcher {
-				watched[i] = newObserver(ps, len(adapters))
-				return watched[i].Watcher()
-			}})
+		results[i], watched[i], err = watch(ctx, &runs[i].sc, runs[i].workload)
 		return err
 	}, nil)
 	if err != nil {
@@ -219,7 +214,7 @@ func (a *Answer) observe(ctx context.Context, runs []drawn, o Options) (*result.
 	for _, t := range all {
 		requests += t.requests
 	}
-	for _, k := range slices.Sorted(keys(all)) {
+	for _, k := range slices.Sorted(maps.Keys(all)) {
 		t := all[k]
 		d := Adapter{Name: name(k), Requests: t.requests, Share: float64(t.requests) / float64(requests),
 			TTFT: t.ttft / float64(max(t.completed, 1)), Measured: o.Measured[name(k)], index: k}
@@ -238,12 +233,9 @@ func (a *Answer) observe(ctx context.Context, runs []drawn, o Options) (*result.
 		a.Adapters = append(a.Adapters, d)
 	}
 	a.markSlow()
-	in := map[int32]bool{}
-	for _, d := range a.slow() {
-		in[d.index] = true
-	}
-	a.SlowTTFT, a.TTFT = all.mean(func(k int32) bool { return in[k] }), all.mean(func(int32) bool { return true })
-	a.FastTTFT = all.mean(func(k int32) bool { return !in[k] })
+	slow := a.isSlow()
+	a.SlowTTFT, a.TTFT = all.mean(slow), all.mean(anyAdapter)
+	a.FastTTFT = all.mean(func(k int32) bool { return !slow(k) })
 	slices.SortStableFunc(a.Adapters, func(x, y Adapter) int { return cmp.Compare(y.TTFT, x.TTFT) })
 	return results[0], watched[0].engines[0], nil
 }
@@ -280,10 +272,7 @@ func (a *Answer) markSlow() {
 
 // try simulates the changes, each on the workloads of all runs. A change that the scenario does not allow is left out.
 func (a *Answer) try(ctx context.Context, runs []drawn, o Options) error {
-	in := map[int32]bool{}
-	for _, d := range a.slow() {
-		in[d.index] = true
-	}
+	slow := a.isSlow()
 	n := len(a.Tried) * len(runs)
 	outcomes := make([]outcome, n)
 	err := parallel.Do(ctx, n, func(k int) error {
@@ -309,7 +298,7 @@ func (a *Answer) try(ctx context.Context, runs []drawn, o Options) error {
 				continue
 			}
 			ran++
-			ttft := one.mean(func(k int32) bool { return in[k] })
+			ttft := one.mean(slow)
 			c.Low, c.High = min(c.Low, ttft), max(c.High, ttft)
 			for k, t := range one {
 				s := sum[k]
@@ -319,7 +308,7 @@ func (a *Answer) try(ctx context.Context, runs []drawn, o Options) error {
 		if ran < len(runs) {
 			continue
 		}
-		c.SlowTTFT, c.TTFT = sum.mean(func(k int32) bool { return in[k] }), sum.mean(func(int32) bool { return true })
+		c.SlowTTFT, c.TTFT = sum.mean(slow), sum.mean(anyAdapter)
 		tried = append(tried, c)
 	}
 	a.Tried = tried

@@ -11,9 +11,6 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/format"
 	"lorasim/internal/parallel"
-	"lorasim/sim/profile"
-	"lorasim/sim/record"
-	"lorasim/trace"
 )
 
 // The rates of a [Map], as multiples of the scenario's, and the popularities beside the scenario's own.
@@ -121,14 +118,7 @@ func starves(ctx context.Context, sc scenario.Scenario, w *scenario.Collected,
 	if err := sc.Set("max_loras_per_batch", strconv.Itoa(slots)); err != nil {
 		return false, false, err
 	}
-	var ps []*profile.Profile
-	var o *observer
-	res, err := sc.Simulate(ctx, scenario.RunOptions{
-		Input: w.Input(), Profiles: func(p []*profile.Profile) { ps = p },
-		Watch: func(adapters []trace.Adapter) record.Watcher {
-			o = newObserver(ps, len(adapters))
-			return o.Watcher()
-		}})
+	res, o, err := watch(ctx, &sc, w)
 	if err != nil {
 		return false, false, err
 	}

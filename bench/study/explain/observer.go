@@ -2,10 +2,13 @@ package explain
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 
+	"lorasim/bench/result"
 	"lorasim/bench/result/waits"
+	"lorasim/bench/scenario"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/sim/record"
@@ -46,6 +49,19 @@ func newObserver(ps []*profile.Profile, n int) *observer {
 		o.engines = append(o.engines, &p.Engine)
 	}
 	return o
+}
+
+// watch simulates a scenario on a workload, with an observer.
+func watch(ctx context.Context, sc *scenario.Scenario, w *scenario.Collected) (*result.Result, *observer, error) {
+	var ps []*profile.Profile
+	var o *observer
+	res, err := sc.Simulate(ctx, scenario.RunOptions{
+		Input: w.Input(), Profiles: func(p []*profile.Profile) { ps = p },
+		Watch: func(adapters []trace.Adapter) record.Watcher {
+			o = newObserver(ps, len(adapters))
+			return o.Watcher()
+		}})
+	return res, o, err
 }
 
 // Watcher returns the events that the observer needs.
