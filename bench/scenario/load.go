@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// manyPeriods is the number of periods from which on a fraction of one more does not matter.
+	// manyPeriods is the least number of periods in a run that need not end with a whole one.
 	manyPeriods = 10
 	// wholePeriod is how much a run may be off a whole number of periods, as a share of the run.
 	wholePeriod = 0.05
@@ -30,8 +30,8 @@ func (s *Scenario) Covers() float64 {
 	return requests
 }
 
-// judgeLoad makes a run transient whose load does not stand for the load that the scenario describes: the run ends
-// within a period of the rate, or a recorded workload ends before the window.
+// judgeLoad sets the state to transient if the run has only a part of the load that the scenario describes: the run
+// ends within a period of the rate, or a recorded workload ends before the window.
 func (s *Scenario) judgeLoad(res *result.Result) {
 	if a := res.Steady; a != nil {
 		if why := s.partOfLoad(a.LastArrival); why != "" && s.bearsMean(a) {

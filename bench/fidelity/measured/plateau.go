@@ -106,8 +106,8 @@ func (run *Recording) stall(worker int32, from, to float64, costs *profile.Costs
 		}
 		return sum
 	}
-	// The tokens in flight at the next start fit, and so many as before the latest requests ended and the next prompt
-	// do not.
+	// The capacity lies between two numbers of tokens. Those in flight at the next start fit. Those in flight before
+	// the latest requests ended, together with the next prompt, do not.
 	p.Tokens = (inFlight(to) + inFlight(to-next-2*step)) / 2
 	return p, p.Waiting >= 2 && to-from > stallPrompts*next && to-ended > next+seatSteps*step
 }

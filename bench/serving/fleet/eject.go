@@ -109,7 +109,7 @@ func (o *outliers) inherit(was *outliers, same bool) {
 	o.ejections = was.ejections
 	if same {
 		o.host, o.restarted = was.host, was.restarted
-		o.running = 0 // the requests in flight run on the former process, not on this one
+		o.running = 0 // requests in flight belong to the process before this one
 		o.publish()
 	}
 }
