@@ -267,7 +267,7 @@ func (s *search) byRuns(t *Tried) error {
 			return err
 		}
 		spent = s.spent.Load() - before
-		z = size{t.Size.warm + s.plan.stated, t.Size.warm}
+		z = size{requests: t.Size.warm + s.plan.stated, warm: t.Size.warm}
 	}
 	t.Decision, t.Size = Undecided, z
 	rule := s.rule()
@@ -356,8 +356,8 @@ func (s *search) intervalSize(t *Tried) (n int) {
 		return n
 	}
 	warm := t.Size.warm
-	if t.Decision == Fails && t.Size == s.plan.size() {
-		return intervalSeeds
+	if t.Decision == Fails && t.Size == s.plan.size() { // clear at the first look
+		return intervalSeeds / 2
 	}
 	part := warm / 2 // whole periods of the load
 	t.Size.requests = max(min((1+intervalLength)*warm, share/intervalSeeds)/part, 3) * part

@@ -61,7 +61,7 @@ func (s *search) newTrack(c Candidate, seed uint64) *track {
 	t := &track{s: s, cell: s.plan.least / 2 / cellsOfWarmup, least: s.plan.least / 2}
 	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
 		t.yield = yield
-		z := size{requests: longest * s.plan.least}
+		z := size{requests: longest * s.plan.least, pauses: true}
 		t.res, t.err = s.simulate(s.ctx, c, 1, seed, z, func(_ *scenario.Scenario, src *scaled) record.Watcher {
 			t.src, src.track = src, t
 			return record.WatchEnds(t.done)
