@@ -177,8 +177,7 @@ func named[T any](what, name string, all []T, nameOf func(*T) string) (*T, error
 
 // weights returns the size of all weights, bytes.
 func (a *Analytic) weights(m *Architecture) float64 {
-	routed := m.routed()
-	return (routed*float64(a.Bits) + (m.Parameters()-routed)*float64(m.dense(a.Bits))) / 8
+	return m.bytes(m.Parameters()-m.routed(), m.routed(), a.Bits)
 }
 
 const gib = 1 << 30
@@ -392,6 +391,12 @@ func (a *Architecture) routed() float64 { return a.moeLayers() * a.Experts * a.e
 
 // dense returns the bits of weights outside the routed experts, if the experts' weights have the given number.
 func (a *Architecture) dense(bits int) int { return max(bits, a.DenseBits) }
+
+// bytes returns the size of weights outside the routed experts and of weights of routed experts, if those of the experts
+// have the given number of bits.
+func (a *Architecture) bytes(dense, routed float64, bits int) float64 {
+	return (dense*float64(a.dense(bits)) + routed*float64(bits)) / 8
+}
 
 // fixed returns the number of weights that every decode step reads: all without the routed experts and the
 // input embedding.

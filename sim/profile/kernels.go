@@ -59,8 +59,8 @@ func (g *GPU) gemm(bits int) (gemmSpeed, float64) {
 }
 
 // experts returns the speed of a layer's routed experts with weights of the given number of bits, and their peak rate,
-// 1/s. The start is that of all kernels: sorting the tokens by expert, both parts of the experts, and adding up their outputs.
-// The share of the peak rate is low, because an expert's tokens fill tiles of 16 to 128 tokens only in part.
+// 1/s. The start is that of all kernels: sorting the tokens by expert, both parts of the experts, and adding up their
+// outputs. The share of the peak rate is low, because an expert's tokens fill tiles of 16 to 128 tokens only in part.
 func (g *GPU) experts(bits int) (gemmSpeed, float64) {
 	_, peak := g.gemm(bits)
 	switch {
