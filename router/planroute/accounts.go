@@ -20,6 +20,7 @@ type accounts struct {
 	// used[k*workers+j]: an adapter was used on a worker since it started; nil: no front end takes time for
 	// the first use.
 	used []bool
+	late bool // reports of workers come late
 }
 
 func newAccounts(env router.Env) accounts {
@@ -42,7 +43,9 @@ type backlog struct {
 	fetched float64      // s: when the adapters sent for will have come to host memory
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
-	full    float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
+	full    float64 // KV tokens, see need, from which on requests had to wait; 0: they never had to
+	// The latest report of the worker: when it was read, s, and the KV tokens that the requests sent there held then.
+	reported, held float64
 }
 
 func (p *accounts) finished(f router.Event) {
@@ -106,6 +109,46 @@ func (s *prefillStep) prompt(n int32, c router.CostModel) (all, one float64) {
 		return all, all - s.compute
 	}
 	return all, all - c.Prefill(s.tokens)
+}
+
+// read notes what is new in a view: reports, and workers that are down.
+func (p *accounts) read(v *router.View) {
+	p.restarted(v)
+	for j := range v.Workers {
+		w, l := &v.Workers[j], &p.backlogs[j]
+		if p.late = p.late || w.Age > 0; p.late && l.older(w, v.Now) {
+			l.reported, l.held = v.Now-w.Age, p.holds(w)
+		}
+	}
+}
+
+// older says whether the report that was read last is older than the one in the view.
+func (l *backlog) older(w *router.Worker, now float64) bool { return now-w.Age > l.reported+sameReport }
+
+// sameReport is the difference in time, s, up to which two readings are the same one.
+const sameReport = 1e-6
+
+// holds is the number of KV tokens that the requests sent to a worker hold, by count: the prompts of running requests,
+// and half of their output.
+func (p *accounts) holds(w *router.Worker) float64 {
+	outputs := p.output.Value * (float64(w.Queued) + float64(w.Running)/2)
+	return max(float64(w.Tokens-w.QueuedToks)-outputs, 0)
+}
+
+// kvUsed is the number of KV tokens in use on a worker. If the worker's report is old, the tokens of requests that have
+// begun since are added, and those of requests that have ended are subtracted. The report also counts tokens that the
+// router does not know of: others' requests, and errors of holds. They end as requests do.
+func (p *accounts) kvUsed(j int, v *router.View) int64 {
+	w, l := &v.Workers[j], &p.backlogs[j]
+	if w.Age <= 0 || l.older(w, v.Now) {
+		return w.KVUsed
+	}
+	unknown := (float64(w.KVUsed) - l.held) * math.Exp(-w.Age/l.exec.Or(p.exec.Or(guessExec)))
+	kv := max(p.holds(w)+unknown, 0)
+	if w.KVCapacity > 0 {
+		kv = min(kv, float64(w.KVCapacity))
+	}
+	return int64(kv)
 }
 
 // restarted forgets what was sent to workers that are down: they lose it, and begin anew.
@@ -274,7 +317,7 @@ func (c *crowd) turnsOfNew(slots int, blocks bool) float64 {
 // worker's room by the requests that still wait there.
 func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	w, l := &v.Workers[j], &p.backlogs[j]
-	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
+	level := float64(p.kvUsed(j, v)+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
 	switch c := crowdOf(w); {
 	case w.Queued == 0:
 		if l.full > 0 {

@@ -20,6 +20,7 @@ import (
 const forecastGroups = 16
 
 func (p *planAndRoute) Begin(s *router.PlannerInput) *router.Pending {
+	p.read(s.View)
 	if !p.due(s.Now) {
 		return p.between(s)
 	}

@@ -133,7 +133,7 @@ func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.Count(r)
 	p.prompt.Add(float64(r.Prompt))
 	p.output.Add(r.ExpectedOutput())
-	p.restarted(v)
+	p.read(v)
 	if p.index != nil {
 		p.index.Forget(v)
 	}
@@ -235,10 +235,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	w, l, cost := &v.Workers[j], &p.backlogs[j], p.Env().Workers[j].Cost
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	output, exec := r.ExpectedOutput(), l.exec.Or(p.exec.Or(guessExec))
-	kv := w.KVUsed
-	if w.Age > exec/10 { // by count, then: prompts, and about half of the output
-		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
-	}
+	kv := p.kvUsed(j, v)
 	batch := min(running+1, limit)
 	st := stateOf(r.Adapter, j, v)
 	adapters, one := batchAdapters(w, r.Adapter, st)

@@ -94,8 +94,8 @@ func TestPriceByHand(t *testing.T) {
 			Slots:       2,
 			ActiveLoras: 1, Adapters: onGPU},
 			1 + 4.6, 50*4.6 + 2 + 110},
-		// an old report: three quarters of the tokens of its requests
-		{"an old report", 2, -100, router.Worker{Running: 2, KVUsed: 0, Tokens: 800, Age: 1, KVCapacity: 2000,
+		// an old report: the tokens of its requests, by count
+		{"an old report", 2, -100, router.Worker{Running: 2, KVUsed: 0, Tokens: 600, Age: 1, KVCapacity: 2000,
 			MaxRunning: 4,
 			Slots:      2, ActiveLoras: 1, Adapters: onGPU},
 			1 + 3.7, 185 + 2 + 110},

@@ -31,12 +31,13 @@ func newSlotPool(cost float64, env router.Env) slotPool {
 		Value: min(float64(len(env.Adapters))/float64(max(slots, 1)), 1), N: usageMemory}}
 }
 
-// count returns the slots of the cluster, and those that adapters with requests take or wait for.
+// count returns the slots of the cluster, and those that adapters with requests take or wait for. An adapter takes one
+// slot on a worker, whether its requests run or wait.
 func (p *slotPool) count(v *router.View) (slots, taken int) {
 	for j := range v.Workers {
 		if w := &v.Workers[j]; w.Usable() {
 			slots += w.Slots
-			taken += w.ActiveLoras + w.WaitingLoras
+			taken += w.FlightLoras
 		}
 	}
 	return slots, taken

@@ -119,3 +119,16 @@ func TestSlotUsage(t *testing.T) {
 	p.Route(router.Request{ID: 1, Adapter: 3, Prompt: 100, MaxNew: 100, Expected: 50}, v)
 	routertest.Close(t, "usage after a request", p.pool.usage.Value, 1-(1-1.0/8)/300)
 }
+
+// An adapter with running and with waiting requests on a worker takes one slot there.
+func TestSlotsTaken(t *testing.T) {
+	env := routertest.Env(2, 16)
+	p := routertest.New(t, "route-only", env).Policy.(*planAndRoute)
+	v := routertest.View(env)
+	v.Workers[0].Count(3, 8, 20)
+	v.Workers[0].Count(4, 1, 0)
+	v.Workers[1].Count(3, 0, 1)
+	if _, taken := p.pool.count(v); taken != 3 {
+		t.Errorf("%d slots are taken, expected 3", taken)
+	}
+}
