@@ -392,8 +392,8 @@ func (a *Architecture) routed() float64 { return a.moeLayers() * a.Experts * a.e
 // dense returns the bits of weights outside the routed experts, if the experts' weights have the given number.
 func (a *Architecture) dense(bits int) int { return max(bits, a.DenseBits) }
 
-// bytes returns the size of weights outside the routed experts and of weights of routed experts, if those of the experts
-// have the given number of bits.
+// bytes returns the size of weights outside the routed experts and of weights of routed experts. bits is that of the
+// experts' weights.
 func (a *Architecture) bytes(dense, routed float64, bits int) float64 {
 	return (dense*float64(a.dense(bits)) + routed*float64(bits)) / 8
 }
