@@ -44,6 +44,7 @@ type planAndRoute struct {
 
 	pool slotPool // what a second slot for an adapter costs
 
+	queues slotQueues // at the latest look
 	bounds priceBounds
 	index  *prefixindex.Index // nil: no worker keeps prefixes
 	first  average.Mean       // s until the first token, as expected
@@ -131,6 +132,7 @@ func (p *planAndRoute) Route(r router.Request, v *router.View) router.Decision {
 // arrived notes that a request is there, and what the view says then.
 func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.Count(r)
+	p.arrives(r.Adapter, v.Now)
 	p.prompt.Add(float64(r.Prompt))
 	p.output.Add(r.ExpectedOutput())
 	p.read(v)
@@ -310,6 +312,7 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 	}
 	oldest := true
 	for s := range h.All() {
+		p.arrives(s.Adapter, s.Sent)
 		p.prompt.Add(float64(s.Prompt))
 		if !oldest {
 			p.gap.Add(max(s.Sent-p.latest, 0))

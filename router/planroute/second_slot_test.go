@@ -13,15 +13,16 @@ import (
 // its adapter has a slot if they are scarce: a second slot would be one that other adapters wait for.
 func TestSecondSlot(t *testing.T) {
 	for _, c := range []struct {
-		name             string
-		adapters, slots  int
-		replica          string
-		elsewhere, moves bool
+		name                   string
+		adapters, slots        int
+		replica                string
+		elsewhere, full, moves bool
 	}{
-		{"slots are scarce", 16, 4, "2", true, false},
-		{"no price", 16, 4, "0", true, true},
-		{"more slots than adapters", 16, 64, "2", true, true},
-		{"not in use elsewhere", 16, 4, "2", false, true},
+		{"slots are scarce", 16, 4, "2", true, false, false},
+		{"no price", 16, 4, "0", true, false, true},
+		{"more slots than adapters", 16, 64, "2", true, false, true},
+		{"not in use elsewhere", 16, 4, "2", false, false, true},
+		{"in use where the batch is full", 16, 4, "2", true, true, true},
 	} {
 		env := routertest.Env(2, c.adapters)
 		for j := range env.Workers {
@@ -42,6 +43,9 @@ func TestSecondSlot(t *testing.T) {
 		if c.elsewhere {
 			busy.Count(5, 2, 0)
 			busy.Running += 2
+		}
+		if c.full {
+			busy.MaxRunning = busy.Running
 		}
 		r := router.Request{ID: 1, Adapter: 5, Prompt: 100, MaxNew: 500, Expected: 200}
 		if got := p.Route(r, v).Worker == 1; got != c.moves {

@@ -21,6 +21,7 @@ func NewTTFT(env router.Env) *TTFT {
 // Sent notes that a request is sent to a worker. Call it before the view counts the request there.
 func (p *TTFT) Sent(r router.Request, worker int, v *router.View) {
 	v.ReadKV(worker)
+	p.arrives(r.Adapter, v.Now)
 	p.output.Add(r.ExpectedOutput())
 	p.sent(r, worker, v, r.Prompt)
 }
