@@ -44,6 +44,7 @@ type planAndRoute struct {
 
 	pool slotPool // what a second slot for an adapter costs
 
+	queues slotQueues // at the latest look
 	bounds priceBounds
 	index  *prefixindex.Index // nil: no worker keeps prefixes
 	first  average.Mean       // s until the first token, as expected
@@ -131,9 +132,10 @@ func (p *planAndRoute) Route(r router.Request, v *router.View) router.Decision {
 // arrived notes that a request is there, and what the view says then.
 func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.Count(r)
+	p.arrives(r.Adapter, v.Now)
 	p.prompt.Add(float64(r.Prompt))
 	p.output.Add(r.ExpectedOutput())
-	p.restarted(v)
+	p.read(v)
 	if p.index != nil {
 		p.index.Forget(v)
 	}
@@ -235,10 +237,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	w, l, cost := &v.Workers[j], &p.backlogs[j], p.Env().Workers[j].Cost
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	output, exec := r.ExpectedOutput(), l.exec.Or(p.exec.Or(guessExec))
-	kv := w.KVUsed
-	if w.Age > exec/10 { // by count, then: prompts, and about half of the output
-		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
-	}
+	kv := p.kvUsed(j, v)
 	batch := min(running+1, limit)
 	st := stateOf(r.Adapter, j, v)
 	adapters, one := batchAdapters(w, r.Adapter, st)
@@ -313,6 +312,7 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 	}
 	oldest := true
 	for s := range h.All() {
+		p.arrives(s.Adapter, s.Sent)
 		p.prompt.Add(float64(s.Prompt))
 		if !oldest {
 			p.gap.Add(max(s.Sent-p.latest, 0))

@@ -7,7 +7,8 @@ import (
 )
 
 // slotPool prices the slots of the cluster. An adapter that is in use on one worker and gets a request on another one
-// occupies two slots; where slots are scarce, another adapter then waits for one.
+// occupies two slots; where slots are scarce, another adapter then waits for one. That has no price if the adapter needs
+// both slots, since the batches of the workers where it is in use are full.
 type slotPool struct {
 	cost  float64      // executions that others lose for each adapter that waits for a slot
 	usage average.Mean // share of the slots that adapters with requests would take, at the latest requests
@@ -31,12 +32,13 @@ func newSlotPool(cost float64, env router.Env) slotPool {
 		Value: min(float64(len(env.Adapters))/float64(max(slots, 1)), 1), N: usageMemory}}
 }
 
-// count returns the slots of the cluster, and those that adapters with requests take or wait for.
+// count returns the slots of the cluster, and those that adapters with requests take or wait for. An adapter takes one
+// slot on a worker, whether its requests run or wait.
 func (p *slotPool) count(v *router.View) (slots, taken int) {
 	for j := range v.Workers {
 		if w := &v.Workers[j]; w.Usable() {
 			slots += w.Slots
-			taken += w.ActiveLoras + w.WaitingLoras
+			taken += w.FlightLoras
 		}
 	}
 	return slots, taken
@@ -72,10 +74,11 @@ func (p *slotPool) begin(k int32, v *router.View) {
 	p.price = p.cost * othersDelayed(max(p.usage.Value*float64(slots), float64(taken)), taken, slots)
 }
 
-// inUse says whether a usable worker has requests of an adapter.
+// inUse says whether a usable worker has requests of an adapter, and has room for one more: else the adapter needs a
+// second slot, and the slot is not one that it could do without.
 func inUse(k int32, v *router.View) bool {
 	for _, w := range v.Having(k) {
-		if st := w.Adapter(k); st.Running+st.Queued > 0 {
+		if st := w.Adapter(k); st.Running+st.Queued > 0 && (w.MaxRunning == 0 || w.Load() < w.MaxRunning) {
 			return true
 		}
 	}
