@@ -9,8 +9,8 @@ import (
 	"lorasim/trace/settings"
 )
 
-// Scenarios in which plan-and-route was up to several times worse than a simple policy. It may be worse by a small share
-// of mean E2E and of mean TTFT.
+// Scenarios in which plan-and-route was up to several times worse than a simple policy. It may be worse by a small
+// share of mean E2E and of mean TTFT.
 func TestNoLossToSimplePolicies(t *testing.T) {
 	for _, c := range []struct {
 		name      string

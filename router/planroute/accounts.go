@@ -295,9 +295,9 @@ func batchAdapters(w *router.Worker, k int32, st router.AdapterState) (adapters,
 	return adapters, more
 }
 
-// endRate is how often, in the time of an execution, an adapter gives its slot back. n of its requests run, and load more
-// come in the time of an execution. The adapter keeps the slot until the queue M/M/infinity of its requests is empty.
-// From i requests to i-1 takes m(i) executions, where i*m(i) = 1 + load*m(i+1).
+// endRate is how often, in the time of an execution, an adapter gives its slot back. n of its requests run, and load
+// more come in the time of an execution. The adapter keeps the slot until the queue M/M/infinity of its requests is
+// empty. From i requests to i-1 takes m(i) executions, where i*m(i) = 1 + load*m(i+1).
 //
 // The load counts up to n: if it is larger than n, most of the adapter's requests go to other workers. n may be far
 // larger than the load, since requests that waited for the slot together run together.
