@@ -45,7 +45,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	var moves []router.Move
 	for _, a := range waiting {
 		r := rest(a)
-		p.pool.begin(r.Adapter, v)
+		p.beginPool(r.Adapter, v)
 		p.bounds.begin(p, &r, v)
 		here, _ := p.price(r, int(a.Worker), v)
 		best := choose.Least{Worker: int(a.Worker), Cost: (1 - p.margin) * here}
@@ -63,6 +63,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		if to != a.Worker {
 			p.sent(r, int(to), v, p.uncached(&r, int(to), v))
 			p.keep(&r, int(to), v)
+			p.outlines.changed(int(to))
 			moves = append(moves, router.Move{ID: a.ID, From: a.Worker, To: to})
 		}
 		put(a, to, 1)
