@@ -90,9 +90,9 @@ func checkOutlines(t *rapid.T, p *planAndRoute, v *router.View) {
 		}
 		sums.count(&want, 1)
 	}
-	if o.slots != sums.slots || o.taken != sums.taken || o.down != sums.down {
-		t.Fatalf("%d slots, %d taken, %d workers down; expected %d, %d, %d", o.slots, o.taken, o.down, sums.slots,
-			sums.taken, sums.down)
+	if o.slots != sums.slots || o.taken != sums.taken || o.toRead != sums.toRead {
+		t.Fatalf("%d slots, %d taken, %d workers to read; expected %d, %d, %d", o.slots, o.taken, o.toRead, sums.slots,
+			sums.taken, sums.toRead)
 	}
 }
 

@@ -20,7 +20,7 @@ type outlines struct {
 	workers []outline
 
 	slots, taken int // sums over the workers
-	down         int // workers that are not up
+	toRead       int // workers whose state is read before a request is routed, see accounts.read
 }
 
 // fewWorkers is the number of workers below which there are no outlines.
@@ -38,8 +38,8 @@ type outline struct {
 	stepEnd, prefilled float64
 	kind               int32 // of the worker; -1: it is not usable
 	evicts             bool  // an adapter makes way for that of the request
-	down               bool
-	slots, taken       int // slots, and adapters that take them or wait for them, of a usable worker
+	reads              bool  // it is down, or its report is late
+	slots, taken       int   // slots, and adapters that take them or wait for them, of a usable worker
 }
 
 // follows says whether outlines are kept for the workers of a view.
@@ -67,8 +67,8 @@ func (p *planAndRoute) update(v *router.View) {
 func (o *outlines) count(w *outline, n int) {
 	o.slots += n * w.slots
 	o.taken += n * w.taken
-	if w.down {
-		o.down += n
+	if w.reads {
+		o.toRead += n
 	}
 }
 
@@ -83,7 +83,7 @@ func (o *outlines) changed(worker int) {
 func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 	w, l, b := &v.Workers[j], &p.backlogs[j], &p.bounds
 	if !w.Usable() {
-		return outline{kind: -1, down: !w.Up}
+		return outline{kind: -1, reads: !w.Up || w.Age > 0}
 	}
 	v.ReadKV(j)
 	kind, running, limit := b.specs[j].kind, min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
@@ -92,7 +92,8 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 		kind: kind, running: float64(running), longer: math.Inf(-1), exec: l.exec.Or(-1),
 		stepEnd: l.stepEnd, prefilled: l.prefilled,
 		evicts: w.SlotsUsed >= w.Slots,
-		slots:  w.Slots, taken: w.ActiveLoras + w.WaitingLoras,
+		slots:  w.Slots, taken: w.FlightLoras,
+		reads: w.Age > 0,
 	}
 	if w.Running+w.Queued == 0 {
 		o.stepEnd, o.prefilled = math.Inf(-1), math.Inf(-1)
@@ -101,8 +102,10 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 	if batch > running {
 		o.longer = step - b.step(kind, running, w.ActiveLoras, w.MaxRank)
 	}
-	o.step = step + b.perKV[kind]*float64(w.KVUsed)
-	c := crowdOf(w)
+	if o.step = step; w.Age <= 0 {
+		o.step += b.perKV[kind] * float64(w.KVUsed)
+	}
+	c := p.crowd(w, l.exec.Or(0)) // not known: it changes with requests of other workers
 	o.waits = float64(max(w.Running+max(w.Queued-c.slotless, 0)+1-limit, 0))/float64(limit) +
 		c.turnsOfNew(w.Slots, b.specs[j].blocks)
 	return o

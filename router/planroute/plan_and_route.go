@@ -44,6 +44,7 @@ type planAndRoute struct {
 
 	pool slotPool // what a second slot for an adapter costs
 
+	queues   slotQueues // at the latest look
 	bounds   priceBounds
 	outlines outlines
 	index    *prefixindex.Index // nil: no worker keeps prefixes
@@ -133,11 +134,17 @@ func (p *planAndRoute) Route(r router.Request, v *router.View) router.Decision {
 // arrived notes that a request is there, and what the view says then.
 func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.Count(r)
+	p.arrives(r.Adapter, v.Now)
+	if p.outlines.follows(v) { // their slots become free less often
+		for j := range v.Having(r.Adapter) {
+			p.outlines.changed(j)
+		}
+	}
 	p.prompt.Add(float64(r.Prompt))
 	p.output.Add(r.ExpectedOutput())
 	p.update(v)
-	if !p.outlines.follows(v) || p.outlines.down > 0 {
-		p.restarted(v)
+	if o := &p.outlines; !o.follows(v) || o.toRead > 0 || p.late {
+		p.read(v)
 	}
 	if p.index != nil {
 		p.index.Forget(v)
@@ -147,7 +154,8 @@ func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.pool.look(p.slots(v))
 }
 
-// slots returns the slots of the cluster, and those that adapters with requests take or wait for.
+// slots returns the slots of the cluster, and those that adapters with requests take or wait for. An adapter takes one
+// slot on a worker, whether its requests run or wait.
 func (p *planAndRoute) slots(v *router.View) (slots, taken int) {
 	if p.outlines.follows(v) {
 		return p.outlines.slots, p.outlines.taken
@@ -155,7 +163,7 @@ func (p *planAndRoute) slots(v *router.View) (slots, taken int) {
 	for j := range v.Workers {
 		if w := &v.Workers[j]; w.Usable() {
 			slots += w.Slots
-			taken += w.ActiveLoras + w.WaitingLoras
+			taken += w.FlightLoras
 		}
 	}
 	return slots, taken
@@ -250,10 +258,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	w, l, cost := &v.Workers[j], &p.backlogs[j], p.Env().Workers[j].Cost
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	output, exec := r.ExpectedOutput(), l.exec.Or(p.exec.Or(guessExec))
-	kv := w.KVUsed
-	if w.Age > exec/10 { // by count, then: prompts, and about half of the output
-		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
-	}
+	kv := p.kvUsed(j, v)
 	batch := min(running+1, limit)
 	st := stateOf(r.Adapter, j, v)
 	adapters, one := batchAdapters(w, r.Adapter, st)
@@ -323,12 +328,14 @@ func (p *planAndRoute) Succeed(s router.Succession) {
 
 func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 	p.Placer.Adopt(h, v)
+	p.outlines.index = nil // look at all workers anew
 	p.pool.adopt(p.slots(v))
 	for j := range p.backlogs {
 		p.backlogs[j].entered = math.Inf(-1)
 	}
 	oldest := true
 	for s := range h.All() {
+		p.arrives(s.Adapter, s.Sent)
 		p.prompt.Add(float64(s.Prompt))
 		if !oldest {
 			p.gap.Add(max(s.Sent-p.latest, 0))

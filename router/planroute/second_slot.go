@@ -7,7 +7,8 @@ import (
 )
 
 // slotPool prices the slots of the cluster. An adapter that is in use on one worker and gets a request on another one
-// occupies two slots; where slots are scarce, another adapter then waits for one.
+// occupies two slots; where slots are scarce, another adapter then waits for one. That has no price if the adapter needs
+// both slots, since the batches of the workers where it is in use are full.
 type slotPool struct {
 	cost  float64      // executions that others lose for each adapter that waits for a slot
 	usage average.Mean // share of the slots that adapters with requests would take, at the latest requests
@@ -59,10 +60,11 @@ func (p *planAndRoute) beginPool(k int32, v *router.View) {
 	pool.price = pool.cost * othersDelayed(max(pool.usage.Value*float64(slots), float64(taken)), taken, slots)
 }
 
-// inUse says whether a usable worker has requests of an adapter.
+// inUse says whether a usable worker has requests of an adapter, and has room for one more: else the adapter needs a
+// second slot, and the slot is not one that it could do without.
 func inUse(k int32, v *router.View) bool {
 	for _, w := range v.Having(k) {
-		if st := w.Adapter(k); st.Running+st.Queued > 0 {
+		if st := w.Adapter(k); st.Running+st.Queued > 0 && (w.MaxRunning == 0 || w.Load() < w.MaxRunning) {
 			return true
 		}
 	}
