@@ -66,6 +66,7 @@ func (b *Books) adapterRequests(a int32, running, queued int32) {
 func (b *Books) Publish(a int32) {
 	if b.index != nil {
 		b.index.Set(b.id, a, b.Adapters[a])
+		b.Touch()
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 // workers then costs a request a few nanoseconds for each worker that it does not go to. Only the workers that have
 // changed since the latest request are looked at ([router.Index.Follow]).
 //
-// Invariant after update: an outline is what outlineOf returns now, but for a KV cache that has filled up since. The
-// sums are those of all outlines.
+// Invariant after update: an outline is what outlineOf returns now, but for a KV cache that has filled up since. It does
+// not depend on the time. The sums are those of all outlines.
 type outlines struct {
 	few     int           // workers below which a full scan is as fast
 	index   *router.Index // the index that they follow; nil: none
@@ -105,9 +105,14 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 	if o.step = step; w.Age <= 0 {
 		o.step += b.perKV[kind] * float64(w.KVUsed)
 	}
-	c := p.crowd(w, l.exec.Or(0)) // not known: it changes with requests of other workers
-	o.waits = float64(max(w.Running+max(w.Queued-c.slotless, 0)+1-limit, 0))/float64(limit) +
-		c.turnsOfNew(w.Slots, b.specs[j].blocks)
+	c := p.slotCrowd(w, l.exec.Or(0)) // not known: it changes with requests of other workers
+	o.waits = c.turnsOfNew(w.Slots, b.specs[j].blocks)
+	if w.Running+w.Queued >= limit {
+		if c.slotless == 0 {
+			c.slotless = fetching(w) // some of them, later
+		}
+		o.waits += float64(max(w.Running+max(w.Queued-c.slotless, 0)+1-limit, 0)) / float64(limit)
+	}
 	return o
 }
 

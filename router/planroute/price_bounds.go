@@ -151,7 +151,7 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if total*less > enough {
 		return total * less
 	}
-	c := p.crowdOf(j, w)
+	c := p.crowdOf(j, w, v.Now)
 	waits := float64(max(w.Running+max(w.Queued-c.slotless, 0)+1-limit, 0)) / float64(limit)
 	if comes {
 		waits += c.turnsOfNew(w.Slots, s.blocks)

@@ -7,8 +7,8 @@ import (
 )
 
 // slotPool prices the slots of the cluster. An adapter that is in use on one worker and gets a request on another one
-// occupies two slots; where slots are scarce, another adapter then waits for one. That has no price if the adapter needs
-// both slots, since the batches of the workers where it is in use are full.
+// occupies two slots; where slots are scarce, another adapter then waits for one. That has no price if the adapter
+// needs both slots, since the batches of the workers where it is in use are full.
 type slotPool struct {
 	cost  float64      // executions that others lose for each adapter that waits for a slot
 	usage average.Mean // share of the slots that adapters with requests would take, at the latest requests

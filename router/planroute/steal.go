@@ -14,9 +14,9 @@ import (
 // (they wait for memory, for a slot, for a place in the batch) to workers where
 // none does and that would serve them sooner, the oldest first.
 //
-// All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for a
-// slot, however many adapters wait there, until these requests move together. They may also go to a worker where others
-// wait, if fewer adapters do so there ([slotQueues]).
+// All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for
+// a slot, however many adapters wait there, until these requests move together. They may also go to a worker where
+// others wait, if fewer adapters do so there ([slotQueues]).
 //
 // The prefix index takes a waiting prompt for kept where it waits, though it is not computed yet. So its prefill there
 // is not part of the price of staying, and a move has to gain that, too.
@@ -88,8 +88,8 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	return moves
 }
 
-// cheaper is the worker among those allowed that costs a request less than the one where it is, by the margin; else that
-// one.
+// cheaper is the worker among those allowed that costs a request less than the one where it is, by the margin; else the
+// one where it is.
 func (p *planAndRoute) cheaper(r *router.Request, from int32, v *router.View, allowed func(j int) bool) int32 {
 	best := choose.Least{Worker: int(from)}
 	begun := false
