@@ -97,7 +97,8 @@ func (s *Server) check(own []*Adapter, fault report) {
 		fault(s.where("max-cpu-loras", "max-loaded-loras"),
 			"%d adapters in host memory are fewer than %d slots: the engine does not start", s.Host, s.Slots)
 	}
-	if s.Engine == sglang && s.on(overlapLoading) && (s.Host == 0 || s.Host > 2*s.Slots) { // srt/arg_groups/lora_hook.py
+	// check_lora_server_args in srt/arg_groups/lora_hook.py
+	if s.Engine == sglang && s.on(overlapLoading) && (s.Host == 0 || s.Host > 2*s.Slots) {
 		fault(s.where(overlapLoading),
 			"--%s needs --max-loaded-loras of at most twice --max-loras-per-batch (%d): the engine does not start",
 			overlapLoading, 2*s.Slots)
