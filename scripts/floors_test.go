@@ -58,6 +58,7 @@ var rooms = map[string][][]string{
 		{"bench/fidelity/decisions", "bench/fidelity/measured"},
 		{"bench/fidelity/check"},
 		{"bench/fidelity/fit"},
+		{"bench/study/hour"},
 
 		{"bench"}, // its map, without code
 	},

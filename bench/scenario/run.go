@@ -20,7 +20,7 @@ import (
 	"lorasim/trace"
 )
 
-// RunOptions are the options of a run beside the scenario. None of them changes what happens in the run.
+// RunOptions are the options of a run beside the scenario. None of them but Route changes what happens in the run.
 type RunOptions struct {
 	SLO         result.SLO
 	RecordsFile string // file to write with one row per request; "": none
@@ -49,6 +49,8 @@ type RunOptions struct {
 	// Input is the scenario's workload, if the caller has opened it already, as a sweep does for several runs; nil:
 	// open it.
 	Input *Input
+	// Route, if not nil, takes the place of the scenario's policy: it returns the worker of a request by its ID.
+	Route func(id int64) int
 	// Watch, if not nil, is called with the adapters and returns a watcher of the run.
 	Watch func(adapters []trace.Adapter) record.Watcher
 }
@@ -179,6 +181,9 @@ func (s *Scenario) config(ctx context.Context, in *Input, o RunOptions) (cfg sim
 	}
 	if cfg.Router, err = s.Router(ctx, ps, in.Adapters()); err != nil {
 		return cfg, err
+	}
+	if o.Route != nil {
+		cfg.Router = &router.Router{Policy: router.Fixed{Worker: o.Route}}
 	}
 	if e := s.Cluster.Elastic.Value(); e != nil {
 		initial, err := s.Cluster.initial()

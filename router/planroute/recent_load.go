@@ -52,7 +52,8 @@ func (p *planAndRoute) work(r *router.Request, j int, v *router.View) float64 {
 	_, prefill := n.prompt(p.uncached(r, j, v), cost)
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	adapters, one := batchAdapters(w, r.Adapter, w.Adapter(r.Adapter))
-	with := cost.DecodeStep(min(running+1, limit), adapters+one, w.KVUsed+int64(r.Prompt), w.MaxRank)
-	without := cost.DecodeStep(max(running, 1), adapters, w.KVUsed, w.MaxRank)
+	kv := p.kvUsed(j, v)
+	with := cost.DecodeStep(min(running+1, limit), adapters+one, kv+int64(r.Prompt), w.MaxRank)
+	without := cost.DecodeStep(max(running, 1), adapters, kv, w.MaxRank)
 	return prefill + r.ExpectedOutput()*max(with-without, 0)
 }

@@ -41,6 +41,7 @@ type parsed struct {
 	prompt  int32     // tokens, or an estimate
 	content []byte    // the prompt as it stands in the body
 	maxNew  int32
+	limit   int32    // max_tokens as the request states it; 0: it states none
 	stream  bool     // the reply is to come token by token
 	object  int      // the body is a JSON object, which begins before here; 0: it is not
 	model   [2]int   // where the value of "model" stands in body; 0, 0: nowhere
@@ -354,7 +355,8 @@ func (q *parsed) name() {
 		MaxNewTokens float64 `json:"max_new_tokens"`
 	}
 	json.Unmarshal(q.fields.sampling, &p)
-	q.maxNew = cmp.Or(tokens(p.MaxNewTokens), q.fields.tokens[0], q.fields.tokens[1], q.fields.tokens[2], q.maxNew)
+	q.limit = cmp.Or(tokens(p.MaxNewTokens), q.fields.tokens[0], q.fields.tokens[1], q.fields.tokens[2])
+	q.maxNew = cmp.Or(q.limit, q.maxNew)
 }
 
 // byLoRAPath reports whether "lora_path" names the adapters.

@@ -78,7 +78,7 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	if q.adapter >= 0 {
 		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
 	}
-	l.adapter, l.prompt = d.adapter, q.prompt
+	l.adapter, l.prompt, l.limit = d.adapter, q.prompt, q.limit
 	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt,
 		MaxNew: q.maxNew}, Sent: g.workers.Now()}
 	d.fr.Owner, d.fr.Streams, d.fr.Base = d, q.stream, q.base
