@@ -64,6 +64,7 @@ type backlog struct {
 	compute float64      // time that these tokens take, s
 	loads   float64      // time of the loads of adapters before them, s
 	fetched float64      // s: when the adapters sent for will have come to host memory
+	brought float64      // s: when the prompts that wait for these adapters will have been computed
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
 	full    float64 // KV tokens, see need, from which on requests had to wait; 0: they never had to
@@ -194,7 +195,7 @@ type adapterWait struct {
 	stall       float64 // s, that the steps stop until it is in host memory, on workers that fetch within them
 	evicts      float64 // s, to load the adapter again that makes way
 	turns       float64 // executions until it gets a slot
-	slotless    int     // requests that wait for a slot, and let others pass
+	slotless    int     // requests that wait for a slot or for a fetch, and let others pass
 }
 
 // blockedTurns is how many executions a request costs that waits for a slot and stops the requests behind it.
@@ -202,7 +203,7 @@ const blockedTurns = 8
 
 func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router.View) (a adapterWait) {
 	w := &v.Workers[j]
-	c := p.crowdOf(j, w)
+	c := p.crowdOf(j, w, v.Now)
 	a.slotless = c.slotless
 	if k == trace.BaseModel {
 		return a
@@ -241,16 +242,34 @@ func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router
 // crowd is what adapters that have requests on a worker do with its slots.
 type crowd struct {
 	adapters int     // that have requests there
-	slotless int     // requests of those of which none runs, where there are more adapters than slots
+	slotless int     // requests that wait for a slot or for a fetch, and let others pass
 	freed    float64 // slots that become free in the time of an execution
 }
 
-// crowdOf counts where all slots are taken; else only adapters is.
-func (p *accounts) crowdOf(j int, w *router.Worker) (c crowd) {
+// crowdOf counts where all slots are taken; else only adapters and slotless are.
+func (p *accounts) crowdOf(j int, w *router.Worker, now float64) (c crowd) {
+	if c = p.slotCrowd(w, p.backlogs[j].exec.Or(p.exec.Or(guessExec))); c.slotless == 0 && p.backlogs[j].fetched > now {
+		c.slotless = fetching(w)
+	}
+	return c
+}
+
+// fetching is the number of requests that wait until their adapter is in host memory.
+func fetching(w *router.Worker) (requests int) {
+	for _, f := range w.InFlight() {
+		if f.Queued > 0 && f.Running == 0 && !w.InHost(f.Adapter) {
+			requests += int(f.Queued)
+		}
+	}
+	return requests
+}
+
+// slotCrowd counts adapters with more requests than the worker has slots for. The shorter the mean execution (exec, s),
+// the more slots become free.
+func (p *accounts) slotCrowd(w *router.Worker, exec float64) (c crowd) {
 	if c.adapters = w.ActiveLoras + w.WaitingLoras; c.adapters < w.Slots || w.Slots == 0 {
 		return c
 	}
-	exec := p.backlogs[j].exec.Or(p.exec.Or(guessExec))
 	left, waiting, later := c.adapters, 0, 0.0 // adapters of which none runs yet, and what they will free
 	c.adapters = 0
 	for _, st := range w.InFlight() {
@@ -295,9 +314,9 @@ func batchAdapters(w *router.Worker, k int32, st router.AdapterState) (adapters,
 	return adapters, more
 }
 
-// endRate is how often, in the time of an execution, an adapter gives its slot back. n of its requests run, and load more
-// come in the time of an execution. The adapter keeps the slot until the queue M/M/infinity of its requests is empty.
-// From i requests to i-1 takes m(i) executions, where i*m(i) = 1 + load*m(i+1).
+// endRate is how often, in the time of an execution, an adapter gives its slot back. n of its requests run, and load
+// more come in the time of an execution. The adapter keeps the slot until the queue M/M/infinity of its requests is
+// empty. From i requests to i-1 takes m(i) executions, where i*m(i) = 1 + load*m(i+1).
 //
 // The load counts up to n: if it is larger than n, most of the adapter's requests go to other workers. n may be far
 // larger than the load, since requests that waited for the slot together run together.
@@ -361,17 +380,19 @@ func (c *crowd) turnsOfNew(slots int, blocks bool) float64 {
 func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	w, l := &v.Workers[j], &p.backlogs[j]
 	level := float64(p.kvUsed(j, v)+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
-	switch c := p.crowdOf(j, w); {
-	case w.Queued == 0:
+	switch c := p.crowdOf(j, w, v.Now); {
+	case c.adapters > w.Slots: // they may wait for a slot
+	case w.Queued <= c.slotless:
 		if l.full > 0 {
 			l.full = max(l.full, level)
 		}
-	case v.Now > l.prefilled+stuckAfter && c.adapters <= w.Slots && w.Running < w.MaxRunning && level < l.room(w):
+	case v.Now > max(l.prefilled, l.brought)+stuckAfter && w.Running < w.MaxRunning && level < l.room(w):
 		l.full = l.room(w) + 0.1*(level-l.room(w))
 	}
 	a := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
 	if a.fetch > 0 {
 		l.fetched = max(l.fetched, v.Now+a.fetch)
+		l.brought = max(l.brought, l.fetched+a.load) + p.workers[j].Cost.Prefill(int64(prompt))
 	}
 	l.entered = p.enters(r.Adapter, j, v.Now)
 	if p.firstUse(r.Adapter, j) {

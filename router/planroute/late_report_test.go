@@ -8,8 +8,8 @@ import (
 	"lorasim/router/routertest"
 )
 
-// A report of 600 tokens is read when two requests run, with 400 tokens by count. The other 200 tokens are unknown: they
-// end as requests do, which run for 5 s.
+// A report of 600 tokens is read when two requests run, with 400 tokens by count. The other 200 tokens are unknown:
+// they end as requests do, which run for 5 s.
 func TestKVSinceReport(t *testing.T) {
 	p := routertest.New(t, "period_mig", routertest.HandEnv(1, 3)).Policy.(*planAndRoute)
 	p.output.Value = 100

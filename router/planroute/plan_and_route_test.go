@@ -52,7 +52,7 @@ func TestPriceByHand(t *testing.T) {
 			SlotsUsed: 2, ActiveLoras: 2,
 			Adapters: []router.AdapterState{{Running: 1}, {Running: 1}, {Tier: router.GPU}}},
 			1 + 3.7 + 5./2, 185 + 2 + 110},
-		// of another adapter, too, and two requests of the first one, which take 1/2 + 1 executions: two slots are needed
+		// of another adapter, too, and two requests of the first one, for 1/2 + 1 executions: two slots are needed
 		{"a second one to wait for a slot", 2, -100, router.Worker{Running: 3, Queued: 1, KVUsed: 600, KVCapacity: 2000,
 			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,
 			Adapters: []router.AdapterState{{Running: 2}, {Running: 1}, {Tier: router.GPU},

@@ -14,9 +14,9 @@ import (
 // (they wait for memory, for a slot, for a place in the batch) to workers where
 // none does and that would serve them sooner, the oldest first.
 //
-// All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for a
-// slot, however many adapters wait there, until these requests move together. They may also go to a worker where others
-// wait, if fewer adapters do so there ([slotQueues]).
+// All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for
+// a slot, however many adapters wait there, until these requests move together. They may also go to a worker where
+// others wait, if fewer adapters do so there ([slotQueues]).
 //
 // The prefix index takes a waiting prompt for kept where it waits, though it is not computed yet. So its prefill there
 // is not part of the price of staying, and a move has to gain that, too.
@@ -68,6 +68,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		if to != a.Worker {
 			p.sent(r, int(to), v, p.uncached(&r, int(to), v))
 			p.keep(&r, int(to), v)
+			p.outlines.changed(int(to))
 			moves = append(moves, router.Move{ID: a.ID, From: a.Worker, To: to})
 		}
 		if slotless {
@@ -87,8 +88,8 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	return moves
 }
 
-// cheaper is the worker among those allowed that costs a request less than the one where it is, by the margin; else that
-// one.
+// cheaper is the worker among those allowed that costs a request less than the one where it is, by the margin; else the
+// one where it is.
 func (p *planAndRoute) cheaper(r *router.Request, from int32, v *router.View, allowed func(j int) bool) int32 {
 	best := choose.Least{Worker: int(from)}
 	begun := false
@@ -97,7 +98,7 @@ func (p *planAndRoute) cheaper(r *router.Request, from int32, v *router.View, al
 			continue
 		}
 		if !begun {
-			p.pool.begin(r.Adapter, v)
+			p.beginPool(r.Adapter, v)
 			p.bounds.begin(p, r, v)
 			here, _ := p.price(*r, int(from), v)
 			best.Cost, begun = (1-p.margin)*here, true
