@@ -64,7 +64,8 @@ func TestNextDecides(t *testing.T) {
 	}
 	t.Logf("%d of %d transient runs decided by the next command", decided, transient)
 	if transient < 20 || decided < transient*7/10 {
-		t.Errorf("%d of %d transient runs decided by the next command, expected 70 %% of at least 20", decided, transient)
+		t.Errorf("%d of %d transient runs decided by the next command, expected 70 %% of at least 20", decided,
+			transient)
 	}
 }
 
@@ -103,7 +104,8 @@ func TestNextOfAnswersDecides(t *testing.T) {
 	}
 	for i, rate := range []string{"60", "80", "40"} {
 		dir := "sweep" + rate
-		args := slices.Concat([]string{"sweep", "-o", dir, "--policies", "static,least-loaded", "--seeds", "3", "--metrics",
+		args := slices.Concat([]string{"sweep", "-o", dir, "--policies", "static,least-loaded", "--seeds", "3",
+			"--metrics",
 			"mean_ttft_ms"}, short, []string{rate})
 		text := ask(args...)
 		if nextOf(text) != "" {
@@ -114,8 +116,8 @@ func TestNextOfAnswersDecides(t *testing.T) {
 				count("sweep", text, ask(wordsOf(t, nextOf(text))...))
 			}
 		}
-		text = ask(slices.Concat(strings.Fields("advise --policies static,least-loaded --no-search --no-worst --seeds 4"), short,
-			[]string{rate})...)
+		text = ask(slices.Concat(strings.Fields("advise --policies static,least-loaded --no-search --no-worst "+
+			"--seeds 4"), short, []string{rate})...)
 		if nextOf(text) != "" {
 			count("advise", text, ask(wordsOf(t, nextOf(text))...))
 		}
@@ -137,8 +139,8 @@ func TestNextOfAnswersDecides(t *testing.T) {
 			count("compare", text, ask("compare", "A.json", "B.json"))
 		}
 		if i == 0 {
-			text = ask(slices.Concat(strings.Fields("capacity --goodput ttft:100 --policy least-loaded --max-workers 8 "+
-				"--budget 100000"), short, []string{rate})...)
+			text = ask(slices.Concat(strings.Fields("capacity --goodput ttft:100 --policy least-loaded "+
+				"--max-workers 8 --budget 100000"), short, []string{rate})...)
 			count("capacity", text, ask(wordsOf(t, nextOf(text))...))
 		}
 	}
