@@ -29,6 +29,7 @@ func (b *Books) Assign(prompt, expected, rank int32, pending bool, d int64) {
 	}
 	b.ranks.Add(rank, int32(d))
 	b.MaxRank = b.ranks.Max
+	b.Touch()
 }
 
 // Wait adds a request to the waiting ones (n = 1) or removes it (n = -1).
@@ -36,10 +37,22 @@ func (b *Books) Wait(adapter, prompt, d int32) {
 	b.Queued += int(d)
 	b.QueuedToks += int64(d) * int64(prompt)
 	b.adapterRequests(adapter, 0, d)
+	b.Touch()
 }
 
 // Run adds a request of an adapter to the running ones (n = 1) or removes it (n = -1).
-func (b *Books) Run(adapter, d int32) { b.adapterRequests(adapter, d, 0) }
+func (b *Books) Run(adapter, d int32) {
+	b.adapterRequests(adapter, d, 0)
+	b.Touch()
+}
+
+// Touch tells those who follow the index that the worker has changed. The methods of Books call it; who changes the
+// worker itself calls it afterwards.
+func (b *Books) Touch() {
+	if b.index != nil {
+		b.index.Touch(b.id)
+	}
+}
 
 // adapterRequests adjusts an adapter's counts. The base model, which is trace.BaseModel or comes after all adapters,
 // has none.
@@ -53,6 +66,7 @@ func (b *Books) adapterRequests(a int32, running, queued int32) {
 func (b *Books) Publish(a int32) {
 	if b.index != nil {
 		b.index.Set(b.id, a, b.Adapters[a])
+		b.Touch()
 	}
 }
 

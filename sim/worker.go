@@ -44,9 +44,11 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 		Fails: s.loadFails, Kind: kindOf(costs),
 	}
 	w.listen(&c.Hooks)
-	w.engine, err = engine.New(c, w, &s.loop)
+	if w.engine, err = engine.New(c, w, &s.loop); err != nil {
+		return err
+	}
 	w.publish()
-	return err
+	return nil
 }
 
 // kindOf returns the kind of engine of a profile.
@@ -123,6 +125,7 @@ func (w *worker) empty() bool {
 func (w *worker) publish() {
 	w.v.Up = w.outages == 0 && (w.power == record.On || w.power == record.Draining)
 	w.v.Draining = w.power != record.On
+	w.engine.Books.Touch()
 }
 
 // reset brings the worker into its state at the start, except for its counts, outages and power. It returns the

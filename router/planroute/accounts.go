@@ -290,7 +290,7 @@ type crowd struct {
 
 // crowdOf counts where all slots are taken; else only adapters and slotless are.
 func (p *accounts) crowdOf(j int, w *router.Worker, now float64) (c crowd) {
-	if c = p.slotCrowd(j, w); c.slotless == 0 && p.backlogs[j].fetched > now {
+	if c = p.slotCrowd(w, p.backlogs[j].exec.Or(p.exec.Or(guessExec))); c.slotless == 0 && p.backlogs[j].fetched > now {
 		c.slotless = fetching(w)
 	}
 	return c
@@ -306,12 +306,12 @@ func fetching(w *router.Worker) (requests int) {
 	return requests
 }
 
-// slotCrowd counts adapters with more requests than the worker has slots for.
-func (p *accounts) slotCrowd(j int, w *router.Worker) (c crowd) {
+// slotCrowd counts adapters with more requests than the worker has slots for. The shorter the mean execution (exec, s),
+// the more slots become free.
+func (p *accounts) slotCrowd(w *router.Worker, exec float64) (c crowd) {
 	if c.adapters = w.ActiveLoras + w.WaitingLoras; c.adapters < w.Slots || w.Slots == 0 {
 		return c
 	}
-	exec := p.backlogs[j].exec.Or(p.exec.Or(guessExec))
 	left, waiting, later := c.adapters, 0, 0.0 // adapters of which none runs yet, and what they will free
 	c.adapters = 0
 	for _, st := range w.InFlight() {

@@ -132,7 +132,7 @@ func TestSlotsTaken(t *testing.T) {
 	v.Workers[0].Count(3, 8, 20)
 	v.Workers[0].Count(4, 1, 0)
 	v.Workers[1].Count(3, 0, 1)
-	if _, taken := p.pool.count(v); taken != 3 {
+	if _, taken := p.slots(v); taken != 3 {
 		t.Errorf("%d slots are taken, expected 3", taken)
 	}
 }

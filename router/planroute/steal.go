@@ -68,6 +68,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		if to != a.Worker {
 			p.sent(r, int(to), v, p.uncached(&r, int(to), v))
 			p.keep(&r, int(to), v)
+			p.outlines.changed(int(to))
 			moves = append(moves, router.Move{ID: a.ID, From: a.Worker, To: to})
 		}
 		if slotless {
@@ -97,7 +98,7 @@ func (p *planAndRoute) cheaper(r *router.Request, from int32, v *router.View, al
 			continue
 		}
 		if !begun {
-			p.pool.begin(r.Adapter, v)
+			p.beginPool(r.Adapter, v)
 			p.bounds.begin(p, r, v)
 			here, _ := p.price(*r, int(from), v)
 			best.Cost, begun = (1-p.margin)*here, true

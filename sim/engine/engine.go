@@ -331,6 +331,7 @@ func (e *Engine) getReady() {
 // begin starts the next step.
 func (e *Engine) begin() {
 	e.ready = false
+	defer e.Books.Touch()
 	if e.Pipeline != nil && e.Books.Up {
 		e.Pipeline.begin()
 		return
@@ -411,6 +412,7 @@ func (e *Engine) stepTime(decodes bool) tick.Ticks {
 // endStep ends the step under way.
 func (e *Engine) endStep() {
 	e.Stats.Busy += e.Loop.Now() - e.Step.began
+	defer e.Books.Touch()
 	if e.Pipeline != nil {
 		e.Pipeline.end()
 		return

@@ -152,6 +152,7 @@ func without(list []*Adapter, a *Adapter) []*Adapter {
 func (m *Manager) publish() {
 	used := len(m.slots)
 	m.books.SlotsUsed, m.books.SlotsIdle = used, used-len(m.active)+m.unplaced
+	m.books.Touch()
 }
 
 // slotless says whether an adapter is the base model of an engine where that needs no slot.
