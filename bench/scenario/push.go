@@ -1,0 +1,49 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+
+	"lorasim/bench/result"
+	"lorasim/router/push"
+	"lorasim/sim"
+	"lorasim/trace"
+)
+
+// push returns the new versions of adapters of the run; nil: there are none.
+func (s *Scenario) push(adapters []trace.Adapter) (*sim.Push, error) {
+	c := &s.Cluster
+	switch {
+	case c.PushInterval == 0 && c.Push.Given():
+		return nil, errors.New("push needs push_interval, the time between two versions of an adapter")
+	case c.PushInterval == 0 && c.MaxStaleness.Given:
+		return nil, errors.New("max_staleness needs push_interval, the time between two versions of an adapter")
+	case c.PushInterval == 0:
+		return nil, nil
+	case len(adapters) == 0:
+		return nil, errors.New("push_interval needs requests with adapters")
+	}
+	p := &sim.Push{Options: push.Default(), Interval: c.PushInterval, MaxStaleness: c.MaxStaleness.Or(-1)}
+	if c.Push.Given() {
+		p.Options = c.Push.Value()
+	}
+	names := make([]string, len(adapters))
+	for a := range adapters {
+		names[a] = adapters[a].Name
+	}
+	var err error
+	p.Adapters, err = p.Select(names)
+	return p, err
+}
+
+// pushLoss adds the comparison with the same run without new versions.
+func (s *Scenario) pushLoss(ctx context.Context, res *result.Result) error {
+	still := *s
+	c := &still.Cluster
+	c.PushInterval, c.Push, c.MaxStaleness = 0, pushText{}, defaults.Cluster.MaxStaleness
+	without, err := still.Simulate(ctx, RunOptions{})
+	if err == nil {
+		res.SetPushLoss(without)
+	}
+	return err
+}
