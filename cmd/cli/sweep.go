@@ -65,6 +65,9 @@ The subcommands do the same in steps, on one machine or many.`,
 		if err != nil {
 			return err
 		}
+		if n := len(sum.Failed); n > 0 && n == sum.Ran && sum.Kept == 0 { // there is no table, but there are reasons
+			return failed(cmd, d, sum)
+		}
 		if err := out.write(cmd, d, len(sum.Failed) > 0); err != nil {
 			return err
 		}
