@@ -25,14 +25,15 @@ func TestFirstQuestions(t *testing.T) {
 	begins := map[string]string{"sim": "Policy    ", "capacity": "Workers  ", "advise": "", "sweep": "Effect of ",
 		"explain": "Slow     "}
 	cheaper := strings.NewReplacer("--budget 8s", "--budget 60000", "--num-prompts 4000", "--num-prompts 300",
-		"--num-prompts 10000", "--num-prompts 500", "--seeds 5", "--seeds 2", "--parts", "--parts --max-seeds 2 --seeds 2",
-		`"ttft:500 tpot:100"`, "ttft:500")
+		"--num-prompts 10000", "--num-prompts 500", "--seeds 5", "--seeds 2", "--parts",
+		"--parts --max-seeds 2 --seeds 2", `"ttft:500 tpot:100"`, "ttft:500")
 	for _, c := range commands {
 		args := strings.Fields(cheaper.Replace(c[1]))
 		var out, errs bytes.Buffer
 		code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
 		if args[0] == "capacity" { // the small budget decides nothing
-			if code != exitFailed || !strings.Contains(out.String(), "\nSo far:      about ") || nextOf(out.String()) == "" {
+			about := strings.Contains(out.String(), "\nSo far:      about ")
+			if code != exitFailed || !about || nextOf(out.String()) == "" {
 				t.Errorf("%s: exit code %d, %s%s", c[1], code, out.String(), errs.String())
 			}
 			continue
