@@ -346,8 +346,8 @@ func (o *sweepTableFlags) writeText(w io.Writer, d *sweep.Dir, t *sweep.Tables, 
 			return err
 		}
 	}
-	if err := d.WriteTable(w, t, sweep.TextOptions{Metrics: o.metrics, Wide: o.wide}); err != nil ||
-		more.Effects == nil {
+	err := d.WriteTable(w, t, sweep.TextOptions{Metrics: o.metrics, Wide: o.wide})
+	if err != nil || more.Effects == nil {
 		return err
 	}
 	return d.WriteEffects(w, more.Effects, o.metrics[0], width)
@@ -397,10 +397,8 @@ type gridFlags struct {
 
 func (g *gridFlags) add(cmd *cobra.Command) {
 	flags(cmd, gridHeading,
-		opt(&g.set, "set", nil,
-			"Vary a setting, `KEY=VALUES`, with VALUES as in 4,8,16, 2:8:2, 4:32:x2 or 8|8,64; repeatable"),
-		opt(&g.policies, "policies", "",
-			"Policies to compare: `A,B,...`; with commas in options A|B (default: the scenario's)"),
+		opt(&g.set, "set", nil, "Vary a setting, `KEY=VALUES`, with VALUES as in 4,8,16, 2:8:2, 4:32:x2 or 8|8,64; repeatable"),
+		opt(&g.policies, "policies", "", "Policies to compare: `A,B,...`; with commas in options A|B (default: the scenario's)"),
 		opt(&g.seeds, "seeds", 0, "Number of seeds, from --seed on (default: 5)", ">=1 <=1e5"),
 		opt(&g.name, "name", "", "Name of the sweep (default: that of the file, or of DIR)"))
 	g.goodput.add(cmd, gridHeading, goodputHelp)
