@@ -61,7 +61,8 @@ type Case struct {
 	seeds    int
 	policies map[string]*figures
 	failed   map[string]bool // policies that did not complete requests that others completed
-	// sustained is the mean over the seeds of the rate that a policy sustains, requests/s; of overloaded scenarios only.
+	// sustained is the mean over the seeds of the rate that a policy sustains, requests/s; of overloaded scenarios
+	// only.
 	sustained map[string]float64
 }
 
