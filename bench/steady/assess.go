@@ -72,7 +72,7 @@ func (r *Recorder) Assess() *Assessment {
 		a.State, a.Needed = Overloaded, 0
 		a.SustainableRate = r.sustainable()
 		a.Reason = "the queue grows until the last request arrives"
-		a.Intervals, a.TooShort = nil, nil
+		a.NoIntervals()
 		return a
 	}
 	a.Needed = r.needed(leastRelaxations / relaxations)
@@ -94,16 +94,8 @@ func (r *Recorder) Assess() *Assessment {
 	return a
 }
 
-// NoIntervals removes the intervals of a run that is not steady. A longer run that is suggested is long enough for the
-// interval of E2E, if that was estimated.
-func (a *Assessment) NoIntervals() {
-	for _, s := range a.TooShort {
-		if s.Metric == meanE2E && a.Needed > 0 {
-			a.Needed = max(a.Needed, s.Needed)
-		}
-	}
-	a.Intervals, a.TooShort = nil, nil
-}
+// NoIntervals removes the intervals of a run that is not steady.
+func (a *Assessment) NoIntervals() { a.Intervals, a.TooShort = nil, nil }
 
 const (
 	// A run that is too short needs at least lengthen times its requests, and leastNeeded.
