@@ -17,8 +17,8 @@ import (
 	"lorasim/trace/settings"
 )
 
-// arrivalCases are workloads by their arrival process. The log is Azure's of conversations, whose blocks of a minute are
-// drawn with replacement.
+// arrivalCases are workloads by their arrival process. The log is Azure's of conversations, whose blocks of a minute
+// are drawn with replacement.
 var arrivalCases = [][2]string{
 	{"Poisson", ""},
 	{"gamma, CV 2", "arrivals=total-gamma:2"},
@@ -133,7 +133,7 @@ func BenchmarkArrivals(b *testing.B) {
 		if !strings.Contains(c[0], os.Getenv("ARRIVALS")) {
 			continue
 		}
-		cc := &coverageCase{settings: strings.Fields(c[1] + " " + os.Getenv("SET")), log: strings.Contains(c[1], "use_trace")}
+		cc := &coverageCase{settings: strings.Fields(c[1] + " " + os.Getenv("SET")), log: c[0] == "log"}
 		if _, err := os.Stat(filepath.FromSlash(azureLog)); cc.log && err != nil {
 			fmt.Println("| log | (no data) |")
 			continue

@@ -11,8 +11,8 @@ import (
 	"lorasim/sim/record"
 )
 
-// TestQueuesAreCovered: 95 % intervals of queues with a known mean hold it in 92 to 99 % of the runs that have one, with
-// two standard errors of 150 runs.
+// TestQueuesAreCovered: 95 % intervals of queues with a known mean hold it in 92 to 99 % of the runs that have one,
+// with two standard errors of 150 runs.
 func TestQueuesAreCovered(t *testing.T) {
 	for _, c := range []struct {
 		queue
@@ -130,7 +130,8 @@ func bursts(seed uint64, requests, burst int) *Recorder {
 		at += rng.ExpFloat64() * float64(burst)
 		for k := range int(rng.ExpFloat64()*float64(burst)) + 1 {
 			first := at + 0.1*float64(k)
-			r.Done(&record.Request{ID: int64(i), Arrival: at, Sent: at, FirstToken: first, Finish: first + 1, Output: 9})
+			r.Done(&record.Request{ID: int64(i), Arrival: at, Sent: at, FirstToken: first, Finish: first + 1,
+				Output: 9})
 			i++
 		}
 	}
