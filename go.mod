@@ -2,6 +2,8 @@ module lorasim
 
 go 1.26.0
 
+replace github.com/goccy/go-json => ./internal/gojson
+
 require (
 	github.com/andybalholm/brotli v1.2.8
 	github.com/apache/arrow/go/v17 v17.0.0

@@ -28,6 +28,7 @@
 //   - [lorasim/bench/study/worth]: the gain from moving requests and placing adapters
 //   - [lorasim/bench/study/remedy]: the one change of a scenario that helps most
 //   - [lorasim/bench/study/explain]: slow adapters, the causes, and the change that helps
+//   - [lorasim/bench/study/hour]: what another fleet would have done with the requests of a gateway's log
 //   - [lorasim/bench/study/tune]: the weights and thresholds of endpoint pickers that advise searches
 //   - [lorasim/bench/study/report]: an HTML page with figures of runs and sweeps
 //

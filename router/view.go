@@ -254,9 +254,54 @@ func (v *View) Having(adapter int32) iter.Seq2[int, *Worker] {
 
 // Index lists the workers of each adapter, so that a policy need not check all workers. The owner of a view may
 // keep an index and must call Set at every change.
+//
+// An owner that changes workers calls Touch after each change, so that a policy that follows the index need not look at
+// the other workers again ([Index.Follow]).
 type Index struct {
 	words     int      // of each adapter
 	has, host []uint64 // a bit for each worker: AdapterState.Wanted; found in host memory or a slot
+	followers []*Changes
+}
+
+// Changes are the workers that have changed since its owner took them.
+type Changes struct {
+	in   []bool // by worker: it is in list
+	list []int32
+}
+
+// Follow returns the changes of the workers from now on. At first, all of the given number of workers are in it.
+func (x *Index) Follow(workers int) *Changes {
+	c := &Changes{in: make([]bool, workers)}
+	for j := range workers {
+		c.Add(j)
+	}
+	x.followers = append(x.followers, c)
+	return c
+}
+
+// Touch notes that a worker has changed: its counts, its limits or its health, or that its use of the KV cache fell.
+func (x *Index) Touch(worker int) {
+	for _, c := range x.followers {
+		c.Add(worker)
+	}
+}
+
+// Add enters a worker.
+func (c *Changes) Add(worker int) {
+	if !c.in[worker] {
+		c.in[worker] = true
+		c.list = append(c.list, int32(worker))
+	}
+}
+
+// Take returns the workers that have changed, each once, and forgets them. The list is valid until the next change.
+func (c *Changes) Take() []int32 {
+	list := c.list
+	for _, j := range list {
+		c.in[j] = false
+	}
+	c.list = list[:0]
+	return list
 }
 
 // NewIndex returns an index in which no worker has any adapter.

@@ -110,6 +110,7 @@ func (w *worker) Ejected(er *engine.Request, n int64) {
 func (w *worker) reserve(n int64) {
 	w.engine.KV.Reserve(n)
 	w.v.KVUsed = w.engine.KV.Stored()
+	w.engine.Books.Touch()
 	w.offWhenEmpty()
 }
 

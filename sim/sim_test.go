@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -450,9 +451,10 @@ func expectedOutput(r trace.Request, p profile.Profile) int32 {
 // checked has a run hold the invariants of every engine whenever time passes.
 func checked(t *rapid.T, cfg Config) *sim {
 	var s *sim
-	places := newWhereabouts()
+	places, seen := newWhereabouts(), &touches{}
 	check := func(e *record.Event) {
 		places.check(t, s, e.Until)
+		seen.check(t, s)
 		for i := range s.workers {
 			if err := s.workers[i].engine.Check(); err != nil {
 				t.Fatalf("worker %d: %v", i, err)
@@ -468,6 +470,40 @@ func checked(t *rapid.T, cfg Config) *sim {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// touches holds what routers see of workers against the workers that are said to have changed.
+type touches struct {
+	changes *router.Changes
+	seen    []seenWorker
+}
+
+type seenWorker struct {
+	counts   [12]int64
+	usable   bool
+	inFlight []router.AdapterRequests
+	kv       int64
+}
+
+func (c *touches) check(t *rapid.T, s *sim) {
+	if c.changes == nil {
+		c.changes, c.seen = s.view.Index.Follow(len(s.workers)), make([]seenWorker, len(s.workers))
+	}
+	touched := slices.Clone(c.changes.Take())
+	for j := range s.workers {
+		w := s.workers[j].v
+		now := seenWorker{usable: w.Usable(), inFlight: slices.Clone(w.InFlight()), kv: s.workers[j].engine.KVTokens()}
+		for i, n := range []int{w.Running, w.Queued, w.MaxRunning, w.MaxRank, w.Slots, w.SlotsUsed, w.ActiveLoras,
+			w.WaitingLoras, w.FlightLoras, w.SlotsIdle, int(w.Tokens), int(w.QueuedToks)} {
+			now.counts[i] = int64(n)
+		}
+		was := &c.seen[j]
+		if same := now.counts == was.counts && now.usable == was.usable && slices.Equal(now.inFlight, was.inFlight) &&
+			now.kv >= was.kv; !same && !slices.Contains(touched, int32(j)) {
+			t.Fatalf("worker %d has changed from %+v to %+v, and nobody was told", j, *was, now)
+		}
+		*was = now
+	}
 }
 
 // checkEmpty: after a run nothing is left on any worker.

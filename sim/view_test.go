@@ -39,14 +39,13 @@ func (a auditor) Route(r router.Request, v *router.View) router.Decision {
 			a.t.Fatalf("worker %d: %d of %d used slots idle, %d slots", i, w.SlotsIdle, w.SlotsUsed, w.Slots)
 		}
 	}
-	index := router.NewIndex(len(v.Workers), len(v.Adapters))
 	for i := range v.Workers {
 		for k, st := range v.Workers[i].Adapters {
-			index.Set(i, int32(k), st)
+			if has, host := v.Index.Has(i, int32(k)), v.Index.InHost(i, int32(k)); has != st.Wanted() ||
+				host != (st.Tier >= router.Host) {
+				a.t.Fatalf("worker %d, adapter %d: has %v, in host memory %v, but it is %+v", i, k, has, host, st)
+			}
 		}
-	}
-	if !reflect.DeepEqual(v.Index, index) {
-		a.t.Fatalf("the index is %v, the workers say %v", v.Index, index)
 	}
 	return a.Policy.Route(r, v)
 }

@@ -15,9 +15,9 @@ import (
 	"lorasim/trace"
 )
 
-// TestWork counts the work of simulations: events, prices (full looks at a worker by plan-and-route), questions to cost
-// models and allocations, each for a request. testdata/work.txt has what they were; a count that differs by 5 % or more
-// fails. If that is on purpose, say why in the commit and write the file anew:
+// TestWork counts the work of simulations: events, looks of plan-and-route at a worker's KV cache (for a price, or since
+// the worker has changed), questions to cost models and allocations, each for a request. testdata/work.txt has what they
+// were; a count that differs by 5 % or more fails. If that is on purpose, say why in the commit and write the file anew:
 //
 //	go test ./sim -run TestWork -update
 func TestWork(t *testing.T) {
@@ -151,7 +151,7 @@ func (c *askedCosts) AdapterLoad(rank int, from router.Tier) float64 {
 	return c.CostModel.AdapterLoad(rank, from)
 }
 
-// pricedPolicy counts the looks of a policy at the KV cache of a worker: one for each price.
+// pricedPolicy counts the looks of a policy at the KV cache of a worker.
 type pricedPolicy struct {
 	router.Policy
 	prices int

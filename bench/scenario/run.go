@@ -20,12 +20,13 @@ import (
 	"lorasim/trace"
 )
 
-// RunOptions are the options of a run beside the scenario. None of them changes what happens in the run.
+// RunOptions are the options of a run beside the scenario. None of them but Route changes what happens in the run.
 type RunOptions struct {
 	SLO         result.SLO
 	RecordsFile string // file to write with one row per request; "": none
 	TokenTimes  bool   // record the time of every token
 	Oracle      bool   // compare the run with a bound that assumes perfect knowledge
+	PushLoss    bool   // compare a run with new versions of adapters with the same run without
 	Intervals   bool   // add prediction intervals, derived from the profile's validation
 	PlansFile   string // file to write with one plan per line, as JSON; "": none
 	KeepRecords bool   // keep the records of requests in the result
@@ -48,6 +49,8 @@ type RunOptions struct {
 	// Input is the scenario's workload, if the caller has opened it already, as a sweep does for several runs; nil:
 	// open it.
 	Input *Input
+	// Route, if not nil, takes the place of the scenario's policy: it returns the worker of a request by its ID.
+	Route func(id int64) int
 	// Watch, if not nil, is called with the adapters and returns a watcher of the run.
 	Watch func(adapters []trace.Adapter) record.Watcher
 }
@@ -114,6 +117,11 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 			return nil, err
 		}
 	}
+	if o.PushLoss && res.Extra.Pushes != nil {
+		if err := s.pushLoss(ctx, res); err != nil {
+			return nil, err
+		}
+	}
 	if o.Oracle {
 		res.Extra.Oracle = known.bound(cfg.Workers)
 	}
@@ -174,12 +182,18 @@ func (s *Scenario) config(ctx context.Context, in *Input, o RunOptions) (cfg sim
 	if cfg.Router, err = s.Router(ctx, ps, in.Adapters()); err != nil {
 		return cfg, err
 	}
+	if o.Route != nil {
+		cfg.Router = &router.Router{Policy: router.Fixed{Worker: o.Route}}
+	}
 	if e := s.Cluster.Elastic.Value(); e != nil {
 		initial, err := s.Cluster.initial()
 		if err != nil {
 			return cfg, err
 		}
 		cfg.Elastic, cfg.Source = e.config(initial, in.Source)
+	}
+	if cfg.Push, err = s.Pushes(in.Adapters()); err != nil {
+		return cfg, err
 	}
 	cfg.Outages = s.Cluster.Outages.Value()
 	for _, o := range cfg.Outages {
@@ -254,6 +268,10 @@ func counters(st *sim.Stats, workers []*profile.Costs) *result.RunCounters {
 	if e := st.Elastic; e != nil {
 		c.Elastic = &result.Elastic{Mean: e.Mean, Min: e.Least, Max: e.Most, Ups: e.Started, CalledOff: e.CalledOff,
 			Downs: e.Left, TakenBack: e.TakenBack}
+	}
+	if p := st.Push; p != nil {
+		c.Pushes = result.CountPushes(&p.Stats)
+		c.Pushes.CutOver = p.CutOver
 	}
 	for _, w := range st.Workers {
 		c.Workers = append(c.Workers, result.WorkerCounters{Busy: w.Busy.Seconds(), Counters: w.Total()})

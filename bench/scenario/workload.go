@@ -353,6 +353,21 @@ func (w *Workload) StatesBudgets() bool {
 	return law.word == ""
 }
 
+// WithBudgets returns recorded requests with their max_new_tokens: by the scenario's law, if it has one. Else those
+// that state none get the limit of chat clients. No output becomes shorter.
+func (s *Scenario) WithBudgets(w *trace.Workload) (*trace.Workload, error) {
+	if b, _ := s.Workload.budgets(); s.Workload.MaxNewTokens.Value().word != autoWord && b.law != nil {
+		return trace.Collect(lengths.WithBudget(w.Source(), b.law, true, s.Seed))
+	}
+	filled := &trace.Workload{Adapters: w.Adapters, Requests: slices.Clone(w.Requests)}
+	for i := range filled.Requests {
+		if r := &filled.Requests[i]; r.MaxNew == 0 {
+			r.MaxNew = max(defaultBudget, r.Output)
+		}
+	}
+	return filled, nil
+}
+
 // fillBudgets gives requests their max_new_tokens.
 func (s *Scenario) fillBudgets(in *Input) error {
 	file := s.Workload.File != ""

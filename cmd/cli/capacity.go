@@ -147,6 +147,11 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 	if p.done(); err != nil {
 		return err
 	}
+	if flag, value := a.Next(); flag != "" {
+		a.NextCommand = again(cmd, flag, value)
+	} else if a.Single() {
+		a.NextCommand = resampledBy(cmd, &sc, a.Span())
+	}
 	if err := show(cmd, a.WriteText, inJSON(a, "  ")); err != nil {
 		return err
 	}

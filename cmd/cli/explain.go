@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -16,8 +17,9 @@ import (
 func newExplain() *cobra.Command {
 	var o explain.Options
 	var short, grid bool
+	var prove proveFlags
 	cmd := &cobra.Command{
-		Use:   "explain [SCENARIO.yaml | LOG]",
+		Use:   "explain [SCENARIO.yaml | LOG [METRICS]...]",
 		Short: "Say which adapters are slow, why, and what would help them",
 		Long: `Explain simulates a scenario and lists the adapters that are slow: their requests wait
 for a slot, a load, a blocked request ahead of them, or a full worker. It then
@@ -29,20 +31,34 @@ The argument may also be a log or a file of request records (--records): the tab
 then has the measured TTFT of each adapter beside the simulated one.
 
 --map shows where starvation begins: the least number of slots with which no adapter
-is slow, for several request rates and popularities.`,
+is slow, for several request rates and popularities.
+
+--prove asks what another fleet would have done with the requests of the gateway's
+access log LOG. It fits a profile to the first half of the time and predicts the second
+half. If the prediction holds, it simulates other policies, more workers, more slots,
+another placement and a merged adapter. Else it exits with code 4. METRICS state the
+engine, its slots and its KV cache: JSON of Prometheus' range queries, or scrapes.`,
 		Example: `  lorasim explain --num-adapters 16 --engine-args max_loras_per_batch=2 --num-workers 1 --request-rate 4
   lorasim explain scenario.yaml --json
   lorasim explain requests.csv --num-workers 4
-  lorasim explain scenario.yaml --map`,
-		Args: cobra.MaximumNArgs(1),
+  lorasim explain scenario.yaml --map
+  lorasim explain access.log metrics.json --prove --policy least-loaded -o hour.html`,
+		Args: cobra.ArbitraryArgs,
 	}
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	flags(cmd, outputHeading,
 		opt(&o.Seeds, "seeds", 3, "Number of runs of a generated workload, each with its own seed", ">=1 <=1000"),
 		opt(&short, "short", false, "Print the answer without the tables of adapters and changes"),
 		opt(&grid, "map", false, "Print the least number of slots without slow adapters, by rate and popularity"))
+	prove.add(cmd)
 	jsonFlag(cmd, "Print the answer as one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if prove.on {
+			return prove.run(cmd, sf, args)
+		}
+		if err := cmp.Or(usage(cobra.MaximumNArgs(1)(cmd, args)), prove.unused(cmd)); err != nil {
+			return err
+		}
 		var log string
 		if len(args) > 0 && !isScenario(args[0]) {
 			log, args = args[0], nil

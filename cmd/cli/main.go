@@ -35,6 +35,7 @@ const (
 	exitFailed      = 1   // the work could not be done
 	exitUsage       = 2   // the command line or the scenario is wrong, or a file is missing
 	exitUnsure      = 3   // compare --fail-on: the runs do not decide
+	exitRefused     = 4   // explain --prove: the recorded hour is not reproduced
 	exitInterrupted = 130 // stopped by a signal
 )
 

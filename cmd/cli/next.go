@@ -88,9 +88,21 @@ func withRequests(cmd *cobra.Command, sc *scenario.Scenario, n, own int64, span 
 // resampled returns the command that gives the intervals of a log that has no more requests: several draws from it, by
 // blocks of a twentieth of its span.
 func resampled(sc *scenario.Scenario, span float64) string {
-	own, blocks := *sc, fmt.Sprintf("block:%g", max(1, math.Round(span/20)))
+	own, blocks := *sc, blocksOf(span)
 	if sc.Workload.Resample.Given() || own.Set("resample", blocks) != nil {
 		return ""
 	}
 	return "lorasim sweep -o resampled --seeds 20 " + strings.Join(own.Arguments(), " ")
+}
+
+// blocksOf is the value of --resample for a log of some seconds: blocks of a twentieth of it.
+func blocksOf(span float64) string { return fmt.Sprintf("block:%g", max(1, math.Round(span/20))) }
+
+// resampledBy returns the command line of a command with draws from its log; "": it cannot have them.
+func resampledBy(cmd *cobra.Command, sc *scenario.Scenario, span float64) string {
+	own := *sc
+	if sc.Workload.Resample.Given() || own.Set("resample", blocksOf(span)) != nil {
+		return ""
+	}
+	return again(cmd, "resample", blocksOf(span))
 }

@@ -27,6 +27,7 @@ func outside(t *testing.T, example string) string {
 	}
 	mod := strings.Replace(read("go.mod"), "module lorasim\n", "module example.com/own\n", 1)
 	mod, _, _ = strings.Cut(mod, "\ntool (")
+	mod = strings.ReplaceAll(mod, "=> ./", "=> "+root+"/")
 	mod += "\nrequire lorasim v0.0.0\nreplace lorasim => " + root + "\n"
 	for name, text := range map[string]string{"go.mod": mod, "go.sum": read("go.sum"),
 		"main.go": read("examples/" + example + "/main.go")} {

@@ -46,8 +46,8 @@ func StartFor(t testing.TB, limit time.Duration) context.Context {
 		t.Skip("no Chromium is installed (Debian: chromium); the page is not tested in a browser")
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
-		chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.WindowSize(1200, 900))
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1200, 900),
+		chromedp.WSURLReadTimeout(limit)) // on a busy machine the browser may take more than 20 s to start
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)

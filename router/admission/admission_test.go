@@ -76,10 +76,10 @@ func TestAdmissionWorked(t *testing.T) {
 		// 1000 + 100 + 400 of 1000 tokens: half of what runs has to end, 5 x (0.5 + sqrt(0.5) x 1.28)
 		"memory": {"ttft:7134", 0, router.Worker{Running: 1, MaxRunning: 9, KVUsed: 1000, KVCapacity: 1000}, false,
 			router.Request{Adapter: 0, Prompt: 100, Expected: 50, MaxNew: 400}, "predicted TTFT", 0.0014834},
-		// the other one keeps the only slot for a busy period, (e - 1) x 5 s
+		// the other one keeps the only slot for an execution, 5 s
 		"an adapter too many": {"ttft:1000", 0, router.Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1, Running: 1,
 			MaxRunning: 9}, false,
-			router.Request{Adapter: 1, Prompt: 100}, "predicted TTFT", 5*(math.E-1) + 0.21 - 1},
+			router.Request{Adapter: 1, Prompt: 100}, "predicted TTFT", 5 + 0.21 - 1},
 		"queue":           {"queue:3", 0, full, false, r, "queues of all", 1},
 		"queue, shorter":  {"queue:4", 0, full, false, r, "", 0},
 		"queue, other":    {"queue:3", 0, full, true, r, "", 0},

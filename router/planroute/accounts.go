@@ -19,11 +19,39 @@ type accounts struct {
 	output   average.Mean // tokens, as expected, of all requests
 	// used[k*workers+j]: an adapter was used on a worker since it started; nil: no front end takes time for
 	// the first use.
-	used []bool
+	used  []bool
+	late  bool          // reports of workers come late
+	turn  int           // worker whose report read looked at last
+	rates []arrivalRate // by adapter
+	began float64       // s: when the first request came; negative: none has come
+}
+
+// arrivalRate is how often requests of an adapter come: a decaying sum, corrected for what was not seen yet.
+type arrivalRate struct{ perSecond, requests, at float64 }
+
+// rateMemory is the time after which an arrival counts 1/e, s.
+const rateMemory = 60
+
+// arrives notes a new request.
+func (p *accounts) arrives(k int32, now float64) {
+	if p.began < 0 {
+		p.began = now
+	}
+	if k == trace.BaseModel {
+		return
+	}
+	r := &p.rates[k]
+	r.requests, r.at = r.requests*math.Exp((r.at-now)/rateMemory)+1, now
+	seen := float64(rateMemory)
+	if now-p.began < 10*rateMemory {
+		seen *= -math.Expm1((p.began - now) / rateMemory)
+	}
+	r.perSecond = (r.requests - 0.5) / max(seen, 1)
 }
 
 func newAccounts(env router.Env) accounts {
-	p := accounts{workers: env.Workers, adapters: env.Adapters, backlogs: make([]backlog, len(env.Workers))}
+	p := accounts{workers: env.Workers, adapters: env.Adapters, backlogs: make([]backlog, len(env.Workers)),
+		rates: make([]arrivalRate, len(env.Adapters)), began: -1}
 	if slices.ContainsFunc(env.Workers, func(s router.Spec) bool { return s.FirstUse > 0 }) {
 		p.used = make([]bool, len(env.Workers)*len(env.Adapters))
 	}
@@ -40,9 +68,14 @@ type backlog struct {
 	compute float64      // time that these tokens take, s
 	loads   float64      // time of the loads of adapters before them, s
 	fetched float64      // s: when the adapters sent for will have come to host memory
+	brought float64      // s: when the prompts that wait for these adapters will have been computed
+	fetches []fetch      // adapters sent for that have not come
+	loader  recentLoad   // what the loader into host memory has to do
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
-	full    float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
+	full    float64 // KV tokens, see need, from which on requests had to wait; 0: they never had to
+	// The latest report of the worker: when it was read, s, and the KV tokens that the requests sent there held then.
+	reported, held float64
 }
 
 func (p *accounts) finished(f router.Event) {
@@ -51,9 +84,13 @@ func (p *accounts) finished(f router.Event) {
 }
 
 // need is the number of KV tokens that a worker must hold for a request to run at once: engines reserve the tokens that
-// the request may generate.
-func (l *backlog) need(r router.Request, kv int64, w *router.Worker) float64 {
-	return float64(kv+w.QueuedToks+int64(r.Prompt)) + max(float64(r.MaxNew), r.ExpectedOutput())
+// the request may generate. Waiting requests that let others pass take no tokens before.
+func (l *backlog) need(r router.Request, kv int64, w *router.Worker, slotless int) float64 {
+	waiting := float64(w.QueuedToks)
+	if slotless > 0 {
+		waiting *= 1 - float64(slotless)/float64(max(w.Queued, slotless))
+	}
+	return float64(kv) + waiting + float64(r.Prompt) + max(float64(r.MaxNew), r.ExpectedOutput())
 }
 
 // room is the largest need that a worker can meet: the size of its KV cache, or less if requests had to wait with less.
@@ -108,6 +145,53 @@ func (s *prefillStep) prompt(n int32, c router.CostModel) (all, one float64) {
 	return all, all - c.Prefill(s.tokens)
 }
 
+// read notes what is new in a view: reports, and workers that are down. Until a report is late it looks at one worker's
+// report in turn, since ages lie apart from what prices read.
+func (p *accounts) read(v *router.View) {
+	p.restarted(v)
+	if n := len(v.Workers); !p.late && n > 0 {
+		p.turn = (p.turn + 1) % n
+		p.late = v.Workers[p.turn].Age > 0
+	}
+	if !p.late {
+		return
+	}
+	for j := range v.Workers {
+		if w, l := &v.Workers[j], &p.backlogs[j]; l.older(w, v.Now) {
+			l.reported, l.held = v.Now-w.Age, p.holds(w)
+		}
+	}
+}
+
+// older says whether the report that was read last is older than the one in the view.
+func (l *backlog) older(w *router.Worker, now float64) bool { return now-w.Age > l.reported+sameReport }
+
+// sameReport is the difference in time, s, up to which two readings are the same one.
+const sameReport = 1e-6
+
+// holds is the number of KV tokens that the requests sent to a worker hold, by count: the prompts of running requests,
+// and half of their output.
+func (p *accounts) holds(w *router.Worker) float64 {
+	outputs := p.output.Value * (float64(w.Queued) + float64(w.Running)/2)
+	return max(float64(w.Tokens-w.QueuedToks)-outputs, 0)
+}
+
+// kvUsed is the number of KV tokens in use on a worker. If the worker's report is old, the tokens of requests that have
+// begun since are added, and those of requests that have ended are subtracted. The report also counts tokens that the
+// router does not know of: others' requests, and errors of holds. They end as requests do.
+func (p *accounts) kvUsed(j int, v *router.View) int64 {
+	w, l := &v.Workers[j], &p.backlogs[j]
+	if w.Age <= 0 || l.older(w, v.Now) {
+		return w.KVUsed
+	}
+	unknown := (float64(w.KVUsed) - l.held) * math.Exp(-w.Age/l.exec.Or(p.exec.Or(guessExec)))
+	kv := max(p.holds(w)+unknown, 0)
+	if w.KVCapacity > 0 {
+		kv = min(kv, float64(w.KVCapacity))
+	}
+	return int64(kv)
+}
+
 // restarted forgets what was sent to workers that are down: they lose it, and begin anew.
 func (p *accounts) restarted(v *router.View) {
 	for j := range v.Workers {
@@ -128,15 +212,21 @@ type adapterWait struct {
 	stall       float64 // s, that the steps stop until it is in host memory, on workers that fetch within them
 	evicts      float64 // s, to load the adapter again that makes way
 	turns       float64 // executions until it gets a slot
-	slotless    int     // requests that wait for a slot, and let others pass
+	// delays is the time by which later fetches come later, s: the loader brings one adapter after the other. It is the
+	// difference that the fetch makes to the relative value of a queue M/G/1 with the loader's work and utilization.
+	delays   float64
+	slotless int // requests that wait for a slot or for a fetch, and let others pass
 }
+
+// loaderMemory is the time after which a fetch counts 1/e in the utilization of the loader, s.
+const loaderMemory = 60
 
 // blockedTurns is how many executions a request costs that waits for a slot and stops the requests behind it.
 const blockedTurns = 8
 
 func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router.View) (a adapterWait) {
 	w := &v.Workers[j]
-	c := crowdOf(w)
+	c := p.crowdOf(j, w, v.Now)
 	a.slotless = c.slotless
 	if k == trace.BaseModel {
 		return a
@@ -150,10 +240,10 @@ func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router
 	if st.Tier == router.GPU || st.Loading || st.Running > 0 {
 		return a
 	}
-	coming := max(p.backlogs[j].fetched-v.Now, 0) // what its loader has to do
-	if st.Queued > 0 {                            // another brings it
+	l := &p.backlogs[j]
+	if st.Queued > 0 { // another brings it
 		if st.Tier < router.Host {
-			a.fetch = coming
+			a.fetch = l.comes(k, v.Now)
 		}
 		return a
 	}
@@ -167,20 +257,58 @@ func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router
 	case p.workers[j].FetchesInSteps:
 		a.stall = cost.AdapterLoad(rank, st.Tier) - a.load
 	default:
-		a.fetch = coming + cost.AdapterLoad(rank, st.Tier) - a.load
+		takes, coming := cost.AdapterLoad(rank, st.Tier)-a.load, max(l.fetched-v.Now, 0)
+		a.fetch = coming + takes
+		u := l.loader.share(v.Now, loaderMemory)
+		a.delays = u / (1 - u) * (coming + takes/2)
 	}
 	return a
+}
+
+// fetch is an adapter on its way to host memory.
+type fetch struct {
+	adapter int32
+	at      float64 // s: when it is there
+}
+
+// comes is the time until an adapter that requests wait for is in host memory, s.
+func (l *backlog) comes(k int32, now float64) float64 {
+	for _, f := range l.fetches {
+		if f.adapter == k {
+			return max(f.at-now, 0)
+		}
+	}
+	return 0
 }
 
 // crowd is what adapters that have requests on a worker do with its slots.
 type crowd struct {
 	adapters int     // that have requests there
-	slotless int     // requests of those of which none runs, where there are more adapters than slots
+	slotless int     // requests that wait for a slot or for a fetch, and let others pass
 	freed    float64 // slots that become free in the time of an execution
 }
 
-// crowdOf counts where all slots are taken; else only adapters is.
-func crowdOf(w *router.Worker) (c crowd) {
+// crowdOf counts where all slots are taken; else only adapters and slotless are.
+func (p *accounts) crowdOf(j int, w *router.Worker, now float64) (c crowd) {
+	if c = p.slotCrowd(w, p.backlogs[j].exec.Or(p.exec.Or(guessExec))); c.slotless == 0 && p.backlogs[j].fetched > now {
+		c.slotless = fetching(w)
+	}
+	return c
+}
+
+// fetching is the number of requests that wait until their adapter is in host memory.
+func fetching(w *router.Worker) (requests int) {
+	for _, f := range w.InFlight() {
+		if f.Queued > 0 && f.Running == 0 && !w.InHost(f.Adapter) {
+			requests += int(f.Queued)
+		}
+	}
+	return requests
+}
+
+// slotCrowd counts adapters with more requests than the worker has slots for. The shorter the mean execution (exec, s),
+// the more slots become free.
+func (p *accounts) slotCrowd(w *router.Worker, exec float64) (c crowd) {
 	if c.adapters = w.ActiveLoras + w.WaitingLoras; c.adapters < w.Slots || w.Slots == 0 {
 		return c
 	}
@@ -189,14 +317,14 @@ func crowdOf(w *router.Worker) (c crowd) {
 	for _, st := range w.InFlight() {
 		switch {
 		case st.Running > 0:
-			c.freed += endRate(st.Running)
+			c.freed += endRate(st.Running, p.rates[st.Adapter].perSecond*exec)
 			left--
 			if st.Queued > 0 {
 				left--
 			}
 		case st.Queued > 0:
 			waiting++
-			later += endRate(st.Queued)
+			later += endRate(st.Queued, p.rates[st.Adapter].perSecond*exec)
 			c.slotless += int(st.Queued)
 			left--
 		default:
@@ -228,19 +356,38 @@ func batchAdapters(w *router.Worker, k int32, st router.AdapterState) (adapters,
 	return adapters, more
 }
 
-// endRate is how often, in the time of an execution, an adapter gives its slot back, with n requests running on
-// average: it keeps it for a busy period of an M/G/infinity queue, (e^n - 1)/n executions.
-func endRate(n int32) float64 {
-	if int(n) < len(endRates) {
-		return endRates[n]
-	}
-	return float64(n) / math.Expm1(float64(n))
+// endRate is how often, in the time of an execution, an adapter gives its slot back. n of its requests run, and load
+// more come in the time of an execution. The adapter keeps the slot until the queue M/M/infinity of its requests is
+// empty. From i requests to i-1 takes m(i) executions, where i*m(i) = 1 + load*m(i+1).
+//
+// The load counts up to n: if it is larger than n, most of the adapter's requests go to other workers. n may be far
+// larger than the load, since requests that waited for the slot together run together.
+func endRate(n int32, load float64) float64 {
+	i := min(int(n), mostEnding)
+	return endRates[i][int(min(load, float64(i))*loadSteps)]
 }
 
-// endRates are the values of endRate that are asked for most.
-var endRates = func() (rates [64]float64) {
-	for n := range rates {
-		rates[n] = float64(n) / math.Expm1(float64(n))
+const (
+	mostEnding = 32 // requests that endRate tells apart
+	loadSteps  = 4  // loads between two whole numbers that it tells apart
+)
+
+// endRates are the values of endRate, by requests and by load in steps.
+var endRates = func() (rates [mostEnding + 1][mostEnding*loadSteps + 1]float64) {
+	for step := range rates[0] {
+		load := float64(step) / loadSteps
+		const far = 20 * mostEnding // m(far) hardly changes the m(i) below
+		m, above := 1.0/far, [mostEnding + 1]float64{}
+		for i := far - 1; i > 0; i-- {
+			if m = (1 + load*m) / float64(i); i <= mostEnding {
+				above[i] = m
+			}
+		}
+		took := 0.0
+		for n := 1; n <= mostEnding; n++ {
+			took += above[n]
+			rates[n][step] = 1 / took
+		}
 	}
 	return rates
 }()
@@ -274,18 +421,24 @@ func (c *crowd) turnsOfNew(slots int, blocks bool) float64 {
 // worker's room by the requests that still wait there.
 func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	w, l := &v.Workers[j], &p.backlogs[j]
-	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
-	switch c := crowdOf(w); {
-	case w.Queued == 0:
+	level := float64(p.kvUsed(j, v)+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
+	switch c := p.crowdOf(j, w, v.Now); {
+	case c.adapters > w.Slots: // they may wait for a slot
+	case w.Queued <= c.slotless:
 		if l.full > 0 {
 			l.full = max(l.full, level)
 		}
-	case v.Now > l.prefilled+stuckAfter && c.adapters <= w.Slots && w.Running < w.MaxRunning && level < l.room(w):
+	case v.Now > max(l.prefilled, l.brought)+stuckAfter && w.Running < w.MaxRunning && level < l.room(w):
 		l.full = l.room(w) + 0.1*(level-l.room(w))
 	}
 	a := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
 	if a.fetch > 0 {
-		l.fetched = max(l.fetched, v.Now+a.fetch)
+		if at := v.Now + a.fetch; at > l.fetched {
+			l.loader.add(at-max(l.fetched, v.Now), v.Now, loaderMemory)
+			l.fetches = slices.DeleteFunc(l.fetches, func(f fetch) bool { return f.at < v.Now })
+			l.fetches, l.fetched = append(l.fetches, fetch{r.Adapter, at}), at
+		}
+		l.brought = max(l.brought, l.fetched+a.load) + p.workers[j].Cost.Prefill(int64(prompt))
 	}
 	l.entered = p.enters(r.Adapter, j, v.Now)
 	if p.firstUse(r.Adapter, j) {

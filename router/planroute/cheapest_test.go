@@ -15,24 +15,31 @@ import (
 func TestCheapestIsThatOfAFullScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		env := routertest.Env(rapid.IntRange(1, 12).Draw(t, "workers"), rapid.IntRange(1, 6).Draw(t, "adapters"))
+		firstUses := rapid.SampledFrom([][]float64{{0}, {0, 0, 0.3}}).Draw(t, "first uses")
 		for j := range env.Workers {
 			s := &env.Workers[j]
 			s.Cost = routertest.Slower(rapid.SampledFrom([]float64{1, 1, 3}).Draw(t, "cost"))
 			s.Blocks = rapid.Bool().Draw(t, "blocks")
 			s.FetchesInSteps = rapid.Bool().Draw(t, "fetches in steps")
 			s.FrontEnd = rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "front end")
-			s.FirstUse = rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "first use")
+			s.FirstUse = rapid.SampledFrom(firstUses).Draw(t, "first use")
 		}
 		p := routertest.New(t, "plan-and-route", env).Policy.(*planAndRoute)
+		p.outlines.few = 0
 		v := routertest.View(env)
 		for i := range rapid.IntRange(1, 12).Draw(t, "requests") {
 			v.Now += rapid.Float64Range(0, 2).Draw(t, "later")
-			if i%4 == 0 {
+			switch {
+			case i%4 == 0:
 				routertest.DrawWorkers(t, v)
 				v.Index = nil
 				if rapid.Bool().Draw(t, "index") {
 					v.Index = indexOf(v)
 				}
+			case v.Index != nil:
+				j := rapid.IntRange(0, len(v.Workers)-1).Draw(t, "changes")
+				routertest.DrawWorkers(t, &router.View{Workers: v.Workers[j : j+1]})
+				enter(v.Index, v, j)
 			}
 			adapter := rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "adapter")
 			r := router.Request{ID: int64(i), Adapter: int32(adapter),
@@ -40,9 +47,17 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 				Expected: int32(rapid.IntRange(1, 500).Draw(t, "output"))}
 			p.arrived(r, v)
 			got, first := p.cheapest(r, v)
+			checkOutlines(t, p, v)
+			var bounds []float64 // outlines give none for workers that have the adapter
+			if p.outlinesSuffice(&r, v) {
+				bounds = p.outlined(&r, v.Now)
+			}
 			want, wantFirst := choose.New(nil), 0.0
 			for j := range v.Usable() {
 				price, at := p.price(r, j, v)
+				if bounds != nil && !p.Holds(r.Adapter, j) && !v.Index.Has(j, r.Adapter) && bounds[j] > price {
+					t.Fatalf("the price of worker %d is %g, its bound %g", j, price, bounds[j])
+				}
 				if want.OfferLowest(j, price); want.Worker == j {
 					wantFirst = at
 				}
@@ -52,21 +67,50 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 					wantFirst)
 			}
 			if p.send(r, v) != router.None && rapid.Bool().Draw(t, "another one ends there") {
-				p.finished(router.Event{Worker: int32(got), Exec: rapid.Float64Range(0.1, 20).Draw(t, "execution")})
+				if err := p.Note(router.Event{Kind: router.Finished, Worker: int32(got),
+					Exec: rapid.Float64Range(0.1, 20).Draw(t, "execution")}); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 	})
+}
+
+// checkOutlines compares the outlines with the workers.
+func checkOutlines(t *rapid.T, p *planAndRoute, v *router.View) {
+	o := &p.outlines
+	if !o.follows(v) {
+		return
+	}
+	sums := outlines{}
+	for j, have := range o.workers {
+		want := p.outlineOf(j, v)
+		if have != want {
+			t.Fatalf("worker %d: the outline is %+v, expected %+v", j, have, want)
+		}
+		sums.count(&want, 1)
+	}
+	if o.slots != sums.slots || o.taken != sums.taken || o.toRead != sums.toRead {
+		t.Fatalf("%d slots, %d taken, %d workers to read; expected %d, %d, %d", o.slots, o.taken, o.toRead, sums.slots,
+			sums.taken, sums.toRead)
+	}
 }
 
 // indexOf is the index of a view.
 func indexOf(v *router.View) *router.Index {
 	x := router.NewIndex(len(v.Workers), len(v.Adapters))
 	for j := range v.Workers {
-		for k := range v.Adapters {
-			x.Set(j, int32(k), v.Workers[j].Adapter(int32(k)))
-		}
+		enter(x, v, j)
 	}
 	return x
+}
+
+// enter enters a worker of a view in an index.
+func enter(x *router.Index, v *router.View, j int) {
+	for k := range v.Adapters {
+		x.Set(j, int32(k), v.Workers[j].Adapter(int32(k)))
+	}
+	x.Touch(j)
 }
 
 // TestInFlight compares the list of a worker's adapters with requests, which its books keep, with the adapters' states.

@@ -20,6 +20,7 @@ import (
 const forecastGroups = 16
 
 func (p *planAndRoute) Begin(s *router.PlannerInput) *router.Pending {
+	p.read(s.View)
 	if !p.due(s.Now) {
 		return p.between(s)
 	}
@@ -61,8 +62,12 @@ func (p *planAndRoute) Select(v *router.View) router.Selection {
 	if p.due(v.Now) {
 		return router.Selection{MostWaiting: p.deep}
 	}
-	if !p.moves.waiting || p.margin >= 1 || !p.someoneFree(v) {
+	if !p.moves.waiting || p.margin >= 1 {
 		return router.Selection{Worker: func(int) bool { return false }} // nothing can move
+	}
+	if p.queues.count(v); !p.someoneFree(v) {
+		return router.Selection{NoRunning: true, MostWaiting: p.deep,
+			Worker: func(j int) bool { return p.overdue(j, v.Now) && p.queues.long(j) }}
 	}
 	return router.Selection{NoRunning: true, MostWaiting: p.deep,
 		Worker: func(j int) bool { return p.overdue(j, v.Now) }}

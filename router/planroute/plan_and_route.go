@@ -44,13 +44,15 @@ type planAndRoute struct {
 
 	pool slotPool // what a second slot for an adapter costs
 
-	bounds priceBounds
-	index  *prefixindex.Index // nil: no worker keeps prefixes
-	first  average.Mean       // s until the first token, as expected
-	prompt average.Mean       // tokens, of all requests
-	found  average.Mean       // share of prompts that the workers keep
-	gap    average.Mean       // s between requests
-	latest float64
+	queues   slotQueues // at the latest look
+	bounds   priceBounds
+	outlines outlines
+	index    *prefixindex.Index // nil: no worker keeps prefixes
+	first    average.Mean       // s until the first token, as expected
+	prompt   average.Mean       // tokens, of all requests
+	found    average.Mean       // share of prompts that the workers keep
+	gap      average.Mean       // s between requests
+	latest   float64
 }
 
 // Guesses until requests have ended.
@@ -97,6 +99,7 @@ func (o *planAndRouteOptions) Build(env router.Env) (*router.Router, error) {
 	p.moves.running = o.Move == "all" || o.Move == "running"
 	p.places = o.Place == "on"
 	p.bounds = newPriceBounds(env.Workers)
+	p.outlines.few = fewWorkers
 	p.horizon = p.interval
 	p.look = min(o.Look, p.interval)
 	if o.Horizon.Word != "auto" {
@@ -131,15 +134,39 @@ func (p *planAndRoute) Route(r router.Request, v *router.View) router.Decision {
 // arrived notes that a request is there, and what the view says then.
 func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.Count(r)
+	p.arrives(r.Adapter, v.Now)
+	if p.outlines.follows(v) { // their slots become free less often
+		for j := range v.Having(r.Adapter) {
+			p.outlines.changed(j)
+		}
+	}
 	p.prompt.Add(float64(r.Prompt))
 	p.output.Add(r.ExpectedOutput())
-	p.restarted(v)
+	p.update(v)
+	if o := &p.outlines; !o.follows(v) || o.toRead > 0 || p.late {
+		p.read(v)
+	}
 	if p.index != nil {
 		p.index.Forget(v)
 	}
 	p.gap.Add(v.Now - p.latest)
 	p.latest = v.Now
-	p.pool.look(v)
+	p.pool.look(p.slots(v))
+}
+
+// slots returns the slots of the cluster, and those that adapters with requests take or wait for. An adapter takes one
+// slot on a worker, whether its requests run or wait.
+func (p *planAndRoute) slots(v *router.View) (slots, taken int) {
+	if p.outlines.follows(v) {
+		return p.outlines.slots, p.outlines.taken
+	}
+	for j := range v.Workers {
+		if w := &v.Workers[j]; w.Usable() {
+			slots += w.Slots
+			taken += w.FlightLoras
+		}
+	}
+	return slots, taken
 }
 
 // send picks the worker for a request that has arrived, and notes what goes there.
@@ -147,12 +174,13 @@ func (p *planAndRoute) send(r router.Request, v *router.View) int {
 	best, first := p.cheapest(r, v)
 	if best != router.None {
 		if p.unequal() {
-			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now)
+			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now, loadMemory)
 		}
 		uncached := p.uncached(&r, best, v)
 		p.sent(r, best, v, uncached)
 		p.found.Add(1 - float64(uncached)/float64(max(r.Prompt, 1)))
 		p.keep(&r, best, v)
+		p.outlines.changed(best)
 		p.first.AddUpTo(first, 300)
 	}
 	return best
@@ -167,8 +195,9 @@ func (p *planAndRoute) Preview(r router.Request, v *router.View) int {
 // cheapest is the worker with the lowest price, None if no worker is usable, and
 // the time to first token there, s.
 func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, first float64) {
+	p.update(v)
 	p.bounds.begin(p, &r, v)
-	p.pool.begin(r.Adapter, v)
+	p.beginPool(r.Adapter, v)
 	best := choose.New(nil)
 	offer := func(j int) {
 		v.ReadKV(j)
@@ -187,27 +216,21 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 		}
 	}
 	// then the one with the least bound, so that it is below the bounds of most others
-	bounds, least := p.bounds.all[:0], choose.New(nil)
-	for j := range v.Workers {
-		bound := math.Inf(1) // as above, or not usable
-		if len(holders) > 0 && holders[0] == int32(j) {
-			holders = holders[1:]
-		} else if v.Workers[j].Usable() {
-			bound = p.bounds.price(p, &r, j, v, best.Cost)
-			least.OfferLowest(j, bound)
-		}
-		bounds = append(bounds, bound)
+	bounds, rough := p.bounds.of(p, &r, v, holders, best.Cost)
+	least := choose.New(nil)
+	for j, bound := range bounds {
+		least.Offer(j, bound)
 	}
-	p.bounds.all = bounds
-	if least.Worker == router.None || least.Cost > best.Cost {
+	if math.IsInf(least.Cost, 1) || least.Cost > best.Cost {
 		return best.Worker, first
 	}
 	offer(least.Worker)
 	bounds[least.Worker] = math.Inf(1)
 	for j, bound := range bounds {
-		if bound <= best.Cost && !math.IsInf(bound, 1) {
-			offer(j)
+		if bound > best.Cost || math.IsInf(bound, 1) || rough && p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
+			continue
 		}
+		offer(j)
 	}
 	return best.Worker, first
 }
@@ -235,10 +258,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	w, l, cost := &v.Workers[j], &p.backlogs[j], p.Env().Workers[j].Cost
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	output, exec := r.ExpectedOutput(), l.exec.Or(p.exec.Or(guessExec))
-	kv := w.KVUsed
-	if w.Age > exec/10 { // by count, then: prompts, and about half of the output
-		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
-	}
+	kv := p.kvUsed(j, v)
 	batch := min(running+1, limit)
 	st := stateOf(r.Adapter, j, v)
 	adapters, one := batchAdapters(w, r.Adapter, st)
@@ -261,8 +281,12 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	if v.Now > l.prefilled+step {
 		first += between * float64(stuck) / 2
 	}
-	if over := l.need(r, kv, w) - l.room(w); over > 0 {
-		first += between * math.Ceil(over*float64(max(running, 1))/float64(max(kv, 1)))
+	if over := l.need(r, kv, w, a.slotless) - l.room(w); over > 0 {
+		each := float64(max(kv, 1)) / float64(max(running, 1)) // tokens of one that runs
+		if running == 0 {
+			each = float64(max(w.Tokens, 1)) / float64(max(w.Load(), 1))
+		}
+		first += between * math.Ceil(over/each)
 	}
 
 	// its decoding; what others lose to its load, its prefill and its decoding
@@ -280,7 +304,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	if p.firstUse(r.Adapter, j) {
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}
-	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
+	return weight*(first+a.evicts+a.delays) + t + a.evicts*float64(running), first
 }
 
 // comes is how many requests come to a worker in a second.
@@ -295,6 +319,7 @@ func (p *planAndRoute) comes() float64 {
 func (p *planAndRoute) Note(e router.Event) error {
 	if e.Kind == router.Finished {
 		p.finished(e)
+		p.outlines.changed(int(e.Worker))
 	}
 	return nil
 }
@@ -307,12 +332,14 @@ func (p *planAndRoute) Succeed(s router.Succession) {
 
 func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 	p.Placer.Adopt(h, v)
-	p.pool.adopt(v)
+	p.outlines.index = nil // look at all workers anew
+	p.pool.adopt(p.slots(v))
 	for j := range p.backlogs {
 		p.backlogs[j].entered = math.Inf(-1)
 	}
 	oldest := true
 	for s := range h.All() {
+		p.arrives(s.Adapter, s.Sent)
 		p.prompt.Add(float64(s.Prompt))
 		if !oldest {
 			p.gap.Add(max(s.Sent-p.latest, 0))

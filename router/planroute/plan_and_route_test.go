@@ -11,7 +11,7 @@ import (
 // Until anything has ended a request is taken to run for 5 s, and a second until the
 // first token to be worth 30.
 func TestPriceByHand(t *testing.T) {
-	p := routertest.New(t, "period_mig:spill=0", routertest.HandEnv(1, 3)).Policy.(*planAndRoute)
+	p := routertest.New(t, "period_mig:spill=0", routertest.HandEnv(1, 4)).Policy.(*planAndRoute)
 	r := router.Request{Adapter: 2, Prompt: 100, Expected: 50, MaxNew: 400}
 	onGPU := []router.AdapterState{{Running: 2}, {}, {Tier: router.GPU}}
 	for _, c := range []struct {
@@ -47,29 +47,29 @@ func TestPriceByHand(t *testing.T) {
 			SlotsUsed: 2, ActiveLoras: 1,
 			Adapters: []router.AdapterState{{Running: 2}, {Tier: router.GPU}, {Tier: router.Host}}}, 1 + 3.7 + 8,
 			30*8 + 2*8 + 185 + 2*9 + 110},
-		// both slots in use, each for a busy period of e - 1 executions of 5 s: half of that until one is free
+		// both slots in use, each for an execution of 5 s: half of that until one is free
 		{"a wait for a slot", 2, -100, router.Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
 			SlotsUsed: 2, ActiveLoras: 2,
 			Adapters: []router.AdapterState{{Running: 1}, {Running: 1}, {Tier: router.GPU}}},
-			1 + 3.7 + 5*(math.E-1)/2, 185 + 2 + 110},
-		// of another adapter, too, and two requests of the first one: slots become free at these rates, two are needed
+			1 + 3.7 + 5./2, 185 + 2 + 110},
+		// of another adapter, too, and two requests of the first one, for 1/2 + 1 executions: two slots are needed
 		{"a second one to wait for a slot", 2, -100, router.Worker{Running: 3, Queued: 1, KVUsed: 600, KVCapacity: 2000,
 			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,
 			Adapters: []router.AdapterState{{Running: 2}, {Running: 1}, {Tier: router.GPU},
 				{Queued: 1, Tier: router.GPU}}},
-			1 + 4.7 + 5*2/(2/(math.E*math.E-1)+1/(math.E-1)), 50*4.7 + 3 + 50*3*1.1},
+			1 + 4.7 + 5*2/(1/1.5+1), 50*4.7 + 3 + 50*3*1.1},
 		// of the two that hold or will take the slots one is about to run
 		{"slots that are about to be taken", 2, -100, router.Worker{Running: 1, Queued: 1, KVUsed: 600,
 			KVCapacity: 2000,
 			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 1, WaitingLoras: 1,
 			Adapters: []router.AdapterState{{Running: 1}, {Queued: 1, Tier: router.GPU}, {Tier: router.GPU}}},
-			1 + 2.7 + 5./2 + 5*(math.E-1)/2, 50*2.7 + 1 + 50*1.1},
+			1 + 2.7 + 5./2 + 5./2, 50*2.7 + 1 + 50*1.1},
 		// one that waits is as likely first as last of the two
 		{"behind one of its own", 2, -100, router.Worker{Running: 2, Queued: 2, KVUsed: 600, KVCapacity: 2000,
 			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 2,
 			Adapters: []router.AdapterState{{Running: 1}, {Running: 1}, {Tier: router.GPU, Queued: 1},
 				{Queued: 1, Tier: router.GPU}}},
-			1 + 3.7 + 1.5*5*(math.E-1)/2, 185 + 2 + 110},
+			1 + 3.7 + 1.5*5/2, 185 + 2 + 110},
 		// those without a slot let others pass
 		{"others wait for a slot", 0, -100, router.Worker{Running: 2, Queued: 3, QueuedToks: 300, KVUsed: 600,
 			KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,
@@ -94,8 +94,8 @@ func TestPriceByHand(t *testing.T) {
 			Slots:       2,
 			ActiveLoras: 1, Adapters: onGPU},
 			1 + 4.6, 50*4.6 + 2 + 110},
-		// an old report: three quarters of the tokens of its requests
-		{"an old report", 2, -100, router.Worker{Running: 2, KVUsed: 0, Tokens: 800, Age: 1, KVCapacity: 2000,
+		// an old report: the tokens of its requests, by count
+		{"an old report", 2, -100, router.Worker{Running: 2, KVUsed: 0, Tokens: 600, Age: 1, KVCapacity: 2000,
 			MaxRunning: 4,
 			Slots:      2, ActiveLoras: 1, Adapters: onGPU},
 			1 + 3.7, 185 + 2 + 110},

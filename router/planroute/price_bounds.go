@@ -1,6 +1,7 @@
 package planroute
 
 import (
+	"math"
 	"reflect"
 
 	"lorasim/router"
@@ -150,12 +151,40 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if total*less > enough {
 		return total * less
 	}
-	c := crowdOf(w)
+	c := p.crowdOf(j, w, v.Now)
 	waits := float64(max(w.Running+max(w.Queued-c.slotless, 0)+1-limit, 0)) / float64(limit)
 	if comes {
 		waits += c.turnsOfNew(w.Slots, s.blocks)
 	}
 	return (total + b.weight*exec*waits) * less
+}
+
+// of returns bounds of the prices of all workers on which the adapter is not placed; infinite: the others, and those
+// that are not usable. rough: they are less exact than those of price. The list is valid until the next call.
+func (b *priceBounds) of(p *planAndRoute, r *router.Request, v *router.View, holders []int32, enough float64) (
+	bounds []float64, rough bool) {
+	if rough = p.outlinesSuffice(r, v); rough {
+		bounds = p.outlined(r, v.Now)
+		for j := range v.Having(r.Adapter) {
+			bounds[j] = b.price(p, r, j, v, enough)
+		}
+		for _, j := range holders {
+			bounds[j] = math.Inf(1)
+		}
+		return bounds, rough
+	}
+	bounds = b.all[:0]
+	for j := range v.Workers {
+		bound := math.Inf(1)
+		if len(holders) > 0 && holders[0] == int32(j) {
+			holders = holders[1:]
+		} else if v.Workers[j].Usable() {
+			bound = b.price(p, r, j, v, enough)
+		}
+		bounds = append(bounds, bound)
+	}
+	b.all = bounds
+	return bounds, rough
 }
 
 // stateOf is the state of an adapter on a worker. Where the index says all of it, it is not read from the worker: the

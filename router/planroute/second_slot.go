@@ -7,7 +7,8 @@ import (
 )
 
 // slotPool prices the slots of the cluster. An adapter that is in use on one worker and gets a request on another one
-// occupies two slots; where slots are scarce, another adapter then waits for one.
+// occupies two slots; where slots are scarce, another adapter then waits for one. That has no price if the adapter
+// needs both slots, since the batches of the workers where it is in use are full.
 type slotPool struct {
 	cost  float64      // executions that others lose for each adapter that waits for a slot
 	usage average.Mean // share of the slots that adapters with requests would take, at the latest requests
@@ -31,51 +32,39 @@ func newSlotPool(cost float64, env router.Env) slotPool {
 		Value: min(float64(len(env.Adapters))/float64(max(slots, 1)), 1), N: usageMemory}}
 }
 
-// count returns the slots of the cluster, and those that adapters with requests take or wait for.
-func (p *slotPool) count(v *router.View) (slots, taken int) {
-	for j := range v.Workers {
-		if w := &v.Workers[j]; w.Usable() {
-			slots += w.Slots
-			taken += w.ActiveLoras + w.WaitingLoras
-		}
-	}
-	return slots, taken
-}
-
-// look notes how many slots are in use now.
-func (p *slotPool) look(v *router.View) {
-	if slots, taken := p.count(v); slots > 0 {
+// look notes how many slots of a cluster are in use now.
+func (p *slotPool) look(slots, taken int) {
+	if slots > 0 {
 		p.usage.AddUpTo(float64(taken)/float64(slots), usageMemory)
 	}
 }
 
 // adopt begins with the usage of a cluster that runs.
-func (p *slotPool) adopt(v *router.View) {
-	if slots, taken := p.count(v); slots > 0 {
+func (p *slotPool) adopt(slots, taken int) {
+	if slots > 0 {
 		p.usage = average.Mean{Value: float64(taken) / float64(slots), N: usageMemory}
 	}
 }
 
-// begin prices a second slot for an adapter.
-func (p *slotPool) begin(k int32, v *router.View) {
-	p.price = 0
-	if k == trace.BaseModel || p.cost == 0 {
+// beginPool prices a second slot for an adapter.
+func (p *planAndRoute) beginPool(k int32, v *router.View) {
+	pool := &p.pool
+	pool.price = 0
+	if k == trace.BaseModel || pool.cost == 0 || !inUse(k, v) {
 		return
 	}
-	if !inUse(k, v) {
-		return
-	}
-	slots, taken := p.count(v)
+	slots, taken := p.slots(v)
 	if slots > mostPooled {
 		taken, slots = taken*mostPooled/slots, mostPooled
 	}
-	p.price = p.cost * othersDelayed(max(p.usage.Value*float64(slots), float64(taken)), taken, slots)
+	pool.price = pool.cost * othersDelayed(max(pool.usage.Value*float64(slots), float64(taken)), taken, slots)
 }
 
-// inUse says whether a usable worker has requests of an adapter.
+// inUse says whether a usable worker has requests of an adapter, and has room for one more: else the adapter needs a
+// second slot, and the slot is not one that it could do without.
 func inUse(k int32, v *router.View) bool {
 	for _, w := range v.Having(k) {
-		if st := w.Adapter(k); st.Running+st.Queued > 0 {
+		if st := w.Adapter(k); st.Running+st.Queued > 0 && (w.MaxRunning == 0 || w.Load() < w.MaxRunning) {
 			return true
 		}
 	}

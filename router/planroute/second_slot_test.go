@@ -13,15 +13,16 @@ import (
 // its adapter has a slot if they are scarce: a second slot would be one that other adapters wait for.
 func TestSecondSlot(t *testing.T) {
 	for _, c := range []struct {
-		name             string
-		adapters, slots  int
-		replica          string
-		elsewhere, moves bool
+		name                   string
+		adapters, slots        int
+		replica                string
+		elsewhere, full, moves bool
 	}{
-		{"slots are scarce", 16, 4, "2", true, false},
-		{"no price", 16, 4, "0", true, true},
-		{"more slots than adapters", 16, 64, "2", true, true},
-		{"not in use elsewhere", 16, 4, "2", false, true},
+		{"slots are scarce", 16, 4, "2", true, false, false},
+		{"no price", 16, 4, "0", true, false, true},
+		{"more slots than adapters", 16, 64, "2", true, false, true},
+		{"not in use elsewhere", 16, 4, "2", false, false, true},
+		{"in use where the batch is full", 16, 4, "2", true, true, true},
 	} {
 		env := routertest.Env(2, c.adapters)
 		for j := range env.Workers {
@@ -42,6 +43,9 @@ func TestSecondSlot(t *testing.T) {
 		if c.elsewhere {
 			busy.Count(5, 2, 0)
 			busy.Running += 2
+		}
+		if c.full {
+			busy.MaxRunning = busy.Running
 		}
 		r := router.Request{ID: 1, Adapter: 5, Prompt: 100, MaxNew: 500, Expected: 200}
 		if got := p.Route(r, v).Worker == 1; got != c.moves {
@@ -118,4 +122,17 @@ func TestSlotUsage(t *testing.T) {
 	}
 	p.Route(router.Request{ID: 1, Adapter: 3, Prompt: 100, MaxNew: 100, Expected: 50}, v)
 	routertest.Close(t, "usage after a request", p.pool.usage.Value, 1-(1-1.0/8)/300)
+}
+
+// An adapter with running and with waiting requests on a worker takes one slot there.
+func TestSlotsTaken(t *testing.T) {
+	env := routertest.Env(2, 16)
+	p := routertest.New(t, "route-only", env).Policy.(*planAndRoute)
+	v := routertest.View(env)
+	v.Workers[0].Count(3, 8, 20)
+	v.Workers[0].Count(4, 1, 0)
+	v.Workers[1].Count(3, 0, 1)
+	if _, taken := p.slots(v); taken != 3 {
+		t.Errorf("%d slots are taken, expected 3", taken)
+	}
 }

@@ -2,6 +2,7 @@ package planroute
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"lorasim/router"
@@ -13,10 +14,14 @@ import (
 // (they wait for memory, for a slot, for a place in the batch) to workers where
 // none does and that would serve them sooner, the oldest first.
 //
+// All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for
+// a slot, however many adapters wait there, until these requests move together. They may also go to a worker where
+// others wait, if fewer adapters do so there ([slotQueues]).
+//
 // The prefix index takes a waiting prompt for kept where it waits, though it is not computed yet. So its prefill there
 // is not part of the price of staying, and a move has to gain that, too.
 func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
-	if !p.moves.waiting || p.margin >= 1 || !p.someoneFree(s.View) {
+	if !p.moves.waiting || p.margin >= 1 {
 		return nil
 	}
 	waiting, busy := p.stuck(s)
@@ -42,28 +47,38 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	for _, a := range waiting {
 		put(a, a.Worker, -1)
 	}
+	queues := &p.queues
 	var moves []router.Move
+	var turns map[turn]turnMove
 	for _, a := range waiting {
 		r := rest(a)
-		p.pool.begin(r.Adapter, v)
-		p.bounds.begin(p, &r, v)
-		here, _ := p.price(r, int(a.Worker), v)
-		best := choose.Least{Worker: int(a.Worker), Cost: (1 - p.margin) * here}
-		for j := range v.Workers {
-			if w := &v.Workers[j]; busy[j] || !w.Usable() || w.Queued >= p.deep || !w.InHost(a.Adapter) {
-				continue
-			}
-			if !p.Holds(a.Adapter, j) && p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
-				continue
-			}
-			c, _ := p.price(r, j, v)
-			best.Offer(j, c)
+		key, to := turn{a.Worker, a.Adapter}, a.Worker
+		together, decided := turns[key]
+		slotless := queues.waits(a, s.Workers)
+		switch {
+		case !decided:
+			to = p.cheaper(&r, a.Worker, v, func(j int) bool {
+				w := &v.Workers[j]
+				return w.Usable() && w.Queued < p.deep && p.atHand(a.Adapter, j, s.Workers) &&
+					(!busy[j] || slotless && queues.shorter(j, a.Worker))
+			})
+		case together.requests < turnTogether:
+			to = together.to
 		}
-		to := int32(best.Worker)
 		if to != a.Worker {
 			p.sent(r, int(to), v, p.uncached(&r, int(to), v))
 			p.keep(&r, int(to), v)
+			p.outlines.changed(int(to))
 			moves = append(moves, router.Move{ID: a.ID, From: a.Worker, To: to})
+		}
+		if slotless {
+			if turns == nil {
+				turns = map[turn]turnMove{}
+			}
+			if !decided && to != a.Worker {
+				queues.move(a.Worker, to)
+			}
+			turns[key] = turnMove{to, together.requests + 1}
 		}
 		put(a, to, 1)
 		if p.maxMoves > 0 && len(moves) == p.maxMoves {
@@ -71,6 +86,77 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		}
 	}
 	return moves
+}
+
+// cheaper is the worker among those allowed that costs a request less than the one where it is, by the margin; else the
+// one where it is.
+func (p *planAndRoute) cheaper(r *router.Request, from int32, v *router.View, allowed func(j int) bool) int32 {
+	best := choose.Least{Worker: int(from)}
+	begun := false
+	for j := range v.Workers {
+		if !allowed(j) {
+			continue
+		}
+		if !begun {
+			p.beginPool(r.Adapter, v)
+			p.bounds.begin(p, r, v)
+			here, _ := p.price(*r, int(from), v)
+			best.Cost, begun = (1-p.margin)*here, true
+		}
+		if !p.Holds(r.Adapter, j) && p.bounds.price(p, r, j, v, best.Cost) > best.Cost {
+			continue
+		}
+		c, _ := p.price(*r, j, v)
+		best.Offer(j, c)
+	}
+	return int32(best.Worker)
+}
+
+// turn is the turn in a slot that an adapter waits for on a worker.
+type turn struct{ worker, adapter int32 }
+
+// turnMove is where the requests of a turn go.
+type turnMove struct {
+	to       int32
+	requests int
+}
+
+// turnTogether is the number of requests of a turn that move at once, with the first one. The next look may move more:
+// by then they make the steps of the worker longer.
+const turnTogether = 16
+
+// slotQueues are the numbers of adapters that wait for a slot, by worker.
+type slotQueues struct {
+	waiting []int
+	least   int // on a usable worker
+}
+
+// count counts the adapters of a view. It reuses the memory of the last count.
+func (q *slotQueues) count(v *router.View) {
+	q.waiting, q.least = q.waiting[:0], math.MaxInt
+	for j := range v.Workers {
+		w := &v.Workers[j]
+		n := max(w.FlightLoras-w.Slots, 0)
+		if q.waiting = append(q.waiting, n); w.Usable() {
+			q.least = min(q.least, n)
+		}
+	}
+}
+
+// long says whether an adapter that waits on a worker could wait behind fewer adapters on another one.
+func (q *slotQueues) long(j int) bool { return q.waiting[j]-1 > q.least }
+
+// shorter says whether an adapter would wait behind fewer adapters on worker j than on the one where it waits.
+func (q *slotQueues) shorter(j int, from int32) bool { return q.waiting[j] < q.waiting[from]-1 }
+
+func (q *slotQueues) move(from, to int32) {
+	q.waiting[from]--
+	q.waiting[to]++
+}
+
+// waits says whether a request waits for a slot.
+func (q *slotQueues) waits(a *router.InFlight, workers []router.Worker) bool {
+	return a.Adapter != trace.BaseModel && q.waiting[a.Worker] > 0 && workers[a.Worker].Adapter(a.Adapter).Running == 0
 }
 
 // manyWait is the number of requests at the head of each worker's queue that planning looks at. Planning moves no
@@ -85,12 +171,24 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 		return nil, nil
 	}
 	busy = make([]bool, len(s.Workers))
+	p.queues.count(s.View)
+	free := p.someoneFree(s.View)
+	for j := range busy {
+		busy[j] = !free
+	}
 	for _, a := range p.seen(s) {
-		if !a.Running && p.overdue(int(a.Worker), s.Now) && s.Workers[a.Worker].InHost(a.Adapter) {
+		if j := int(a.Worker); !a.Running && p.overdue(j, s.Now) && p.atHand(a.Adapter, j, s.Workers) &&
+			(free || p.queues.long(j)) {
 			list = append(list, a)
-			busy[a.Worker] = true
+			busy[j] = true
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *router.InFlight) int { return cmp.Compare(b.Age, a.Age) })
 	return list[:min(len(list), p.deep)], busy
+}
+
+// atHand says whether a worker can start requests of an adapter without a fetch into host memory beside its steps. A
+// worker that fetches within its steps does so when the adapter gets a slot, not before.
+func (p *planAndRoute) atHand(k int32, j int, workers []router.Worker) bool {
+	return p.workers[j].FetchesInSteps || workers[j].InHost(k)
 }

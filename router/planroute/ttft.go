@@ -21,6 +21,7 @@ func NewTTFT(env router.Env) *TTFT {
 // Sent notes that a request is sent to a worker. Call it before the view counts the request there.
 func (p *TTFT) Sent(r router.Request, worker int, v *router.View) {
 	v.ReadKV(worker)
+	p.arrives(r.Adapter, v.Now)
 	p.output.Add(r.ExpectedOutput())
 	p.sent(r, worker, v, r.Prompt)
 }
@@ -33,7 +34,7 @@ func (p *TTFT) Finished(e router.Event) {
 
 // Look notes the state of the workers. Call it before [TTFT.Predict].
 func (p *TTFT) Look(v *router.View) {
-	p.restarted(v)
+	p.read(v)
 	for j := range v.Workers {
 		p.runs[j].look(v.Now, &v.Workers[j])
 	}
@@ -72,10 +73,7 @@ func (p *TTFT) Predict(r router.Request, j int, v *router.View) float64 {
 	v.ReadKV(j)
 	w, l, cost := &v.Workers[j], &p.backlogs[j], p.workers[j].Cost
 	exec := p.runs[j].mean(guessExec)
-	kv := w.KVUsed
-	if w.Age > exec/10 { // by count, then: prompts, and about half of the output
-		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
-	}
+	kv := p.kvUsed(j, v)
 	ad := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
 	n := l.next(w, v.Now)
 	prompts, _ := n.prompt(r.Prompt, cost)
@@ -87,14 +85,14 @@ func (p *TTFT) Predict(r router.Request, j int, v *router.View) float64 {
 	batch := min(w.Running+1, max(w.MaxRunning, 1))
 	t += cost.DecodeStep(batch, batch, kv+int64(r.Prompt), w.MaxRank)
 	stuck := float64(max(w.Queued-ad.slotless, 0))
-	if v.Now <= l.prefilled+stuckAfter && l.need(r, kv, w) <= l.room(w) {
+	if v.Now <= l.prefilled+stuckAfter && l.need(r, kv, w, ad.slotless) <= l.room(w) {
 		stuck = 0 // they wait for their prompts alone
 	}
 	ends := 0.0
 	if w.MaxRunning > 0 {
 		ends = max(float64(w.Running+1-w.MaxRunning)+stuck, 0)
 	}
-	if over := l.need(r, kv, w) - l.room(w); over > 0 || stuck > 0 {
+	if over := l.need(r, kv, w, ad.slotless) - l.room(w); over > 0 || stuck > 0 {
 		ends = max(ends, stuck+max(over, 0)*float64(w.Running)/float64(max(kv, 1)))
 	}
 	return t + exec/float64(w.Running)*(ends+math.Sqrt(ends)*deviations)

@@ -53,8 +53,8 @@ func (m *Manager) checkActive() error {
 // checkHost: host memory is taken by the adapters that are there or on their way.
 func (m *Manager) checkHost() error {
 	there := 0
-	for _, st := range m.books.Adapters {
-		if st.Tier >= router.Host {
+	for a := range m.opt.Adapters {
+		if m.books.State(int32(a)).Tier >= router.Host {
 			there++
 		}
 	}

@@ -94,19 +94,19 @@ func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *
 	start []int32, of func(int32) *Adapter) {
 	*m = Manager{opt: o, loop: l, books: b, events: e, stats: st}
 	m.timer = event.NewTimer(event.LoadEnd, o.Worker, m.endLoad)
-	for a := range b.Adapters {
-		b.Adapters[a].Tier = o.Home
+	for a := range o.Adapters {
+		b.State(int32(a)).Tier = o.Home
 	}
 	for _, a := range start {
 		if (o.HostLimit == 0 || m.hosts < o.HostLimit) && m.Supports(a) {
-			b.Adapters[a].Tier = router.Host
+			b.State(a).Tier = router.Host
 			m.hosts++
 			if o.HostLimit > 0 {
 				m.hosted = append(m.hosted, of(a))
 			}
 		}
 	}
-	for a := range b.Adapters {
+	for a := range o.Adapters {
 		b.Publish(int32(a))
 	}
 }
@@ -121,7 +121,7 @@ func (m *Manager) Supports(a int32) bool {
 }
 
 // state returns the router's view of an adapter, which is not the base model.
-func (m *Manager) state(a *Adapter) *router.AdapterState { return &m.books.Adapters[a.Index] }
+func (m *Manager) state(a *Adapter) *router.AdapterState { return m.books.State(a.Index) }
 
 // setTier sets the memory tier of an adapter.
 func (m *Manager) setTier(a *Adapter, t router.Tier) {
@@ -152,6 +152,7 @@ func without(list []*Adapter, a *Adapter) []*Adapter {
 func (m *Manager) publish() {
 	used := len(m.slots)
 	m.books.SlotsUsed, m.books.SlotsIdle = used, used-len(m.active)+m.unplaced
+	m.books.Touch()
 }
 
 // slotless says whether an adapter is the base model of an engine where that needs no slot.
@@ -362,7 +363,7 @@ func (m *Manager) Full() bool { return len(m.active) >= m.opt.Slots }
 
 // Pin protects an adapter from eviction, or ends that protection.
 func (m *Manager) Pin(a int32, pinned bool) {
-	m.books.Adapters[a].Pinned = pinned
+	m.books.State(a).Pinned = pinned
 	m.pins = true
 }
 

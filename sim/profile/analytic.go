@@ -176,7 +176,9 @@ func named[T any](what, name string, all []T, nameOf func(*T) string) (*T, error
 }
 
 // weights returns the size of all weights, bytes.
-func (a *Analytic) weights(m *Architecture) float64 { return m.Parameters() * float64(a.Bits) / 8 }
+func (a *Analytic) weights(m *Architecture) float64 {
+	return m.bytes(m.Parameters()-m.routed(), m.routed(), a.Bits)
+}
 
 const gib = 1 << 30
 
@@ -241,7 +243,6 @@ func flops(g *GPU, bits int) float64 {
 
 func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU, e *engineTimes) {
 	n := float64(a.TP)
-	gemm, _ := g.gemm(a.Bits)
 	head, _ := g.gemm(16) // engines do not quantize the output layer
 	attention := cmp.Or(g.Attention, usualAttention)
 	body := a.body(m, g)
@@ -250,18 +251,20 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU, e *engineTimes) 
 	l := &p.Latency
 	if m.Experts > 0 {
 		l.Experts = Experts{Count: int(m.Experts), TopK: int(m.TopK)}
-		bytes := m.moeLayers() * m.Experts * m.expert() * float64(a.Bits) / 8 / n
-		l.Experts.ReadMs = Round4(bytes / (gemm.Read * g.GBPerS * 1e6))
+		experts, _ := g.experts(a.Bits)
+		l.Experts.ReadMs = Round4(m.routed() * float64(a.Bits) / 8 / n / (experts.Read * g.GBPerS * 1e6))
 	}
 	kv := m.kvParts(n) * g.GBPerS * 1e9 * attention.Read
 	l.Law = LawRoofline
 	p.follow(e, body.start+m.Layers*attention.StartUs/1000)
 	l.AllReduce = a.exchanges(m, g)
 	l.Decode.BaseMs = Round4(body.read)
-	l.Decode.PerRequestMs = Round4(body.readToken)
+	window := m.WindowLayers * m.Window * m.kvLayer() * float64(a.KVBits) / 16
+	l.Decode.PerRequestMs = Round4(body.readToken + window/kv*1000)
 	l.Decode.PerKVTokenUs = Round4(m.KVBytes() * float64(a.KVBits) / 16 / kv * 1e6)
 	l.Prefill.PerTokenUs = Round4(body.token / promptRate * 1000)
-	l.Prefill.PerTokenCtxNs = Round4(promptShare * 4 * m.Layers * m.Heads * m.HeadDim / (n * g.TFLOPS16 * 1e12) * 1e9)
+	pairs := 4 * (m.Layers - m.WindowLayers) * m.Heads * m.HeadDim // operations for a pair of tokens
+	l.Prefill.PerTokenCtxNs = Round4(promptShare * pairs / (n * g.TFLOPS16 * 1e12) * 1e9)
 	l.RequestOverheadMs = 5
 
 	// An adapter has 2 bytes and a token 2 operations for each of its weights: the same
@@ -315,9 +318,10 @@ type GPU struct {
 	MemoryGiB float64
 
 	// Speeds of kernels; zero: those of kernels.go.
-	Gemm16, Gemm8, Gemm4 gemmSpeed
-	Attention            attentionSpeed
-	AllReduce            string // table of allreduce.yaml; "": none, GPUs without NVLink
+	Gemm16, Gemm8, Gemm4          gemmSpeed
+	Experts16, Experts8, Experts4 gemmSpeed // routed experts of a layer, see [GPU.experts]
+	Attention                     attentionSpeed
+	AllReduce                     string // table of allreduce.yaml; "": none, GPUs without NVLink
 }
 
 // An Architecture is a decoder-only transformer, as its config.json describes it. Numbers without a comment
@@ -333,6 +337,8 @@ type Architecture struct {
 	Context               int
 
 	// Mixture of experts, per layer; Experts 0: dense.
+	// DenseBits is the least number of bits of all weights but those of the routed experts.
+	DenseBits   int
 	Experts     float64
 	TopK        float64 // routed experts that a token uses
 	ExpertFFN   float64
@@ -342,6 +348,8 @@ type Architecture struct {
 	// Latent is the number of values that multi-head latent attention caches per token and layer, instead of
 	// keys and values. 0: ordinary attention.
 	Latent float64
+	// WindowLayers is the number of layers whose attention sees the last Window tokens only.
+	WindowLayers, Window float64
 	// AttentionWeights is the number of attention weights of a layer. 0: that of ordinary attention.
 	AttentionWeights float64
 }
@@ -378,6 +386,18 @@ func (a *Architecture) moeLayers() float64 {
 	return a.Layers - a.DenseLayers
 }
 
+// routed returns the number of weights of all routed experts.
+func (a *Architecture) routed() float64 { return a.moeLayers() * a.Experts * a.expert() }
+
+// dense returns the bits of weights outside the routed experts, if the experts' weights have the given number.
+func (a *Architecture) dense(bits int) int { return max(bits, a.DenseBits) }
+
+// bytes returns the size of weights outside the routed experts and of weights of routed experts. bits is that of the
+// experts' weights.
+func (a *Architecture) bytes(dense, routed float64, bits int) float64 {
+	return (dense*float64(a.dense(bits)) + routed*float64(bits)) / 8
+}
+
 // fixed returns the number of weights that every decode step reads: all without the routed experts and the
 // input embedding.
 func (a *Architecture) fixed() float64 {
@@ -388,7 +408,7 @@ func (a *Architecture) fixed() float64 {
 
 // Parameters returns the number of all weights, without norms and biases.
 func (a *Architecture) Parameters() float64 {
-	n := a.fixed() + a.moeLayers()*a.Experts*a.expert()
+	n := a.fixed() + a.routed()
 	if !a.TiedEmbed {
 		n += a.Vocab * a.Hidden
 	}
@@ -404,12 +424,16 @@ func (a *Architecture) Active() float64 {
 // without the output layer, which engines compute for the last token of a prompt only.
 func (a *Architecture) body() float64 { return a.Active() - a.Vocab*a.Hidden }
 
-// KVBytes returns the size of one token in the KV cache, bytes, with values of 16 bits.
-func (a *Architecture) KVBytes() float64 {
+// KVBytes returns the size of one token in the KV cache, bytes, with values of 16 bits. Layers with a window do not
+// count, since their part does not grow with the context.
+func (a *Architecture) KVBytes() float64 { return (a.Layers - a.WindowLayers) * a.kvLayer() }
+
+// kvLayer returns the size of one token in the KV cache of a layer, bytes, with values of 16 bits.
+func (a *Architecture) kvLayer() float64 {
 	if a.Latent > 0 {
-		return a.Layers * a.Latent * 2
+		return a.Latent * 2
 	}
-	return a.Layers * 2 * a.KVHeads * a.HeadDim * 2
+	return 2 * a.KVHeads * a.HeadDim * 2
 }
 
 // kvParts returns the number of parts into which n GPUs divide the KV cache. GPUs beyond the number of KV heads hold

@@ -16,6 +16,7 @@ func TestParameters(t *testing.T) {
 		"llama-3.3-70b": 70.55, "qwen3-235b-a22b": 235,
 		"qwen2.5-0.5b": 0.494, "qwen2.5-7b": 7.62, "qwen2.5-32b": 32.8, "qwen2.5-72b": 72.7,
 		"qwen3-4b": 4.02, "qwen3-8b": 8.19, "qwen3-32b": 32.8, "qwen3-30b-a3b": 30.5, "deepseek-v3": 671,
+		"deepseek-r1": 671, "minimax-m2.5": 229, "gpt-oss-20b": 20.9, "gpt-oss-120b": 116.8,
 	}
 	for _, m := range Architectures() {
 		want, ok := published[m.Name]
@@ -27,7 +28,7 @@ func TestParameters(t *testing.T) {
 	if len(published) > 0 {
 		t.Errorf("models that are not there: %v", published)
 	}
-	active := map[string]float64{"deepseek-v3": 37, "qwen3-30b-a3b": 3.3, "qwen3-235b-a22b": 22}
+	active := map[string]float64{"deepseek-v3": 37, "qwen3-30b-a3b": 3.3, "qwen3-235b-a22b": 22, "gpt-oss-120b": 5.7}
 	for _, m := range Architectures() {
 		// published with the input embedding, of which a token reads one row
 		got := (m.Active() + float64(m.Vocab*m.Hidden)) / 1e9
@@ -111,14 +112,14 @@ func TestAnalyticFaults(t *testing.T) {
 
 // A step reads the experts that its tokens are expected to use: E (1 - (1-k/E)^n). Qwen3-30B-A3B
 // has 48 layers of 128 experts of 3 x 2048 x 768 weights, 8 for a token, in 16 bits; an H100 reads
-// 0.86 x 3350 GB/s. Prefill steps read them, too, unless computing takes longer.
+// 0.90 x 3350 GB/s. Prefill steps read them, too, unless computing takes longer.
 func TestExpectedExperts(t *testing.T) {
 	p, err := NewAnalytic("qwen3-30b-a3b", "h100").Profile()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, l := p.Compile(), &p.Latency
-	all := 48 * 128 * 3 * 2048 * 768 * 2 / (0.86 * 3350e9) * 1000 // 20.1 ms
+	all := 48 * 128 * 3 * 2048 * 768 * 2 / (0.90 * 3350e9) * 1000 // 19.2 ms
 	bare := l.HostMs + l.StepMs + l.Decode.BaseMs
 	request := l.Decode.PerRequestMs + l.StepPerRequestMs
 	for _, n := range []int64{1, 2, 8, 32, 64, 256} {
@@ -287,5 +288,78 @@ func TestCopiesOfKVHeads(t *testing.T) {
 		if got, want := p.Memory.PoolGiB, (0.88*80*float64(tp)-0.92)*parts/float64(tp); math.Abs(got/want-1) > 1e-3 {
 			t.Errorf("%d GPUs: %v GiB, expected %v", tp, got, want)
 		}
+	}
+}
+
+// Times of a layer's experts on one GPU, us: rows of NVIDIA AIConfigurator's moe_perf tables (Apache-2.0, commit
+// 095f58a5; vLLM 0.24), with tokens spread evenly over the experts. hidden and inner are the sizes of an expert on this
+// GPU.
+var expertRows = []struct {
+	gpu                  string
+	bits                 int
+	hidden, inner        float64
+	topk, experts, token float64
+	us                   float64
+}{
+	{"h100", 16, 4096, 384, 8, 128, 1, 48.0}, {"h100", 16, 4096, 384, 8, 128, 8, 226.6},
+	{"h100", 16, 4096, 384, 8, 128, 64, 434.9}, {"h100", 16, 4096, 384, 8, 128, 4096, 911.7},
+	{"h100", 4, 2880, 2880, 4, 128, 1, 62.9}, {"h100", 4, 2880, 2880, 4, 128, 8, 200.6},
+	{"h100", 4, 2880, 2880, 4, 128, 64, 689.1}, {"h100", 4, 2880, 2880, 4, 128, 8192, 2930.9},
+	{"h200", 8, 4096, 384, 8, 128, 1, 38.4}, {"h200", 8, 4096, 384, 8, 128, 8, 119.9},
+	{"h200", 8, 4096, 384, 8, 128, 64, 202.1}, {"h200", 8, 4096, 384, 8, 128, 8192, 1731.7},
+	{"b200", 8, 3072, 384, 8, 256, 1, 28.3}, {"b200", 8, 3072, 384, 8, 256, 16, 100.1},
+	{"b200", 8, 3072, 384, 8, 256, 128, 167.0}, {"b200", 8, 3072, 384, 8, 256, 8192, 817.7},
+	{"b200", 4, 7168, 256, 8, 256, 1, 23.3}, {"b200", 4, 7168, 256, 8, 256, 16, 58.2},
+	{"b200", 4, 7168, 256, 8, 256, 128, 115.9},
+}
+
+// The constants of experts give the times of the tables they were fitted to, within 40 %. No share is above 1, so no
+// step reads or computes faster than the card.
+func TestExpertsOfTables(t *testing.T) {
+	for _, r := range expertRows {
+		g := gpuOf(r.gpu)
+		speed, peak := g.experts(r.bits)
+		weights := 3 * r.hidden * r.inner
+		bytes := min(r.experts, r.topk*r.token)*weights*float64(r.bits)/8 +
+			r.topk*r.token*(2*r.hidden+3*r.inner)*2
+		read := bytes / (speed.Read * g.GBPerS * 1e9)
+		compute := 2 * r.topk * r.token * weights / (speed.Compute * peak)
+		if got := speed.StartUs + 1e6*max(read, compute); math.Abs(got/r.us-1) > 0.4 {
+			t.Errorf("%+v: %.1f us, %+.0f %%", r, got, 100*(got/r.us-1))
+		}
+	}
+	for _, g := range GPUs() {
+		for _, bits := range []int{16, 8, 4} {
+			if s, peak := g.experts(bits); s.Read <= 0 || s.Read > 1 || s.Compute <= 0 || s.Compute > 1 || peak <= 0 {
+				t.Errorf("%s, %d bits: %+v at %v/s, expected shares up to 1", g.Name, bits, s, peak)
+			}
+		}
+	}
+}
+
+// gpt-oss has experts in 4 bits and other weights in 16, and every second layer sees 128 tokens. Its 18 other layers
+// keep 18 x 2 x 8 x 64 x 2 = 36,864 bytes of a token; a running request reads the windows, 18 x 128 x 2048 bytes.
+func TestDenseBitsAndWindows(t *testing.T) {
+	p, err := analytic("gpt-oss-120b", "h100", 1, 0).Profile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Memory.KVBytesPerToken != 36864 {
+		t.Errorf("%d bytes of a token in the KV cache, expected 36864", p.Memory.KVBytesPerToken)
+	}
+	// 70.4 GiB - weights: 114.7e9 / 2 bytes of experts, 2.1e9 x 2 of the rest
+	if want := 80*0.88 - (114.66e9/2+2.17e9*2)/gib; math.Abs(p.Memory.PoolGiB-want) > 0.2 {
+		t.Errorf("a pool of %v GiB, expected %.2f", p.Memory.PoolGiB, want)
+	}
+	windows := 18 * 128 * 2048 / (0.9 * 3350e9) * 1000
+	if got := p.Latency.Decode.PerRequestMs; got < windows || got > 3*windows {
+		t.Errorf("a request adds %v ms, of which its windows take %v", got, windows)
+	}
+	whole, err := analytic("gpt-oss-120b", "h100", 4, 16).Profile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := whole.Latency.Decode.BaseMs*4, p.Latency.Decode.BaseMs; math.Abs(got/want-1) > 0.15 {
+		t.Errorf("weights that are not experts take %v ms of one GPU, expected %v in either form", got, want)
 	}
 }

@@ -19,6 +19,8 @@ type attentionSpeed struct{ StartUs, Read float64 }
 var (
 	usualGemm      = gemmSpeed{StartUs: 4, Read: 0.85, Compute: 0.75} // between those of the A100, H100 and L40S
 	usualGemm8     = gemmSpeed{StartUs: 4, Read: 0.8, Compute: 0.5}
+	usualExperts   = gemmSpeed{StartUs: 30, Read: 0.85, Compute: 0.4} // as the H100's
+	usualExperts8  = gemmSpeed{StartUs: 30, Read: 0.8, Compute: 0.2}
 	usualAttention = attentionSpeed{StartUs: 10, Read: 0.85}
 )
 
@@ -37,8 +39,9 @@ const (
 	// the inner states: two norms with residuals, rotation of queries and keys, and the gate of the feed-forward
 	// network.
 	hiddenValues, headValues, gateValues = 8, 2, 3
-	moeLayerMs                           = 0.04 // a layer with experts: gating and the sorting of tokens besides
-	moeCompute                           = 0.4  // experts: share of the rate of dense products, since loads are uneven
+	// routing is the number of products of 16 bits that start as fast as a layer's router: a product with all experts'
+	// keys, and the choice of the largest.
+	routing = 2
 	// pcieUs and pcieGBPerS are an exchange between GPUs without NVLink: assumed, since there is no table.
 	pcieUs, pcieGBPerS = 20, 20
 )
@@ -53,6 +56,20 @@ func (g *GPU) gemm(bits int) (gemmSpeed, float64) {
 		return cmp.Or(g.Gemm8, usualGemm8), g.TFLOPS8 * 1e12
 	}
 	return cmp.Or(g.Gemm16, usualGemm), g.TFLOPS16 * 1e12
+}
+
+// experts returns the speed of a layer's routed experts with weights of the given number of bits, and their peak rate,
+// 1/s. The start is that of all kernels: sorting the tokens by expert, both parts of the experts, and adding up their
+// outputs. The share of the peak rate is low, because an expert's tokens fill tiles of 16 to 128 tokens only in part.
+func (g *GPU) experts(bits int) (gemmSpeed, float64) {
+	_, peak := g.gemm(bits)
+	switch {
+	case bits == 4 && g.Experts4 != gemmSpeed{}:
+		return g.Experts4, peak
+	case bits == 8 && g.TFLOPS8 > 0:
+		return cmp.Or(g.Experts8, usualExperts8), peak
+	}
+	return cmp.Or(g.Experts16, usualExperts), peak
 }
 
 // A product is a matrix product of a layer on one GPU: weights of k x n.
@@ -88,12 +105,13 @@ func (t *stepTime) add(o stepTime, n float64) {
 
 // layer returns the time of the dense products of a layer on one of tp GPUs, and of the kernels between them.
 func (a *Analytic) layer(m *Architecture, g *GPU, ffn float64) (t stepTime) {
-	gemm, peak := g.gemm(a.Bits)
+	bits := m.dense(a.Bits)
+	gemm, peak := g.gemm(bits)
 	tp := float64(a.TP)
 	read := 1000 / (gemm.Read * g.GBPerS * 1e9) // ms/byte
 	for _, p := range m.products(tp, ffn) {
 		t.start += gemm.StartUs / 1000
-		t.read += p.k * p.n * float64(a.Bits) / 8 * read
+		t.read += p.k * p.n * float64(bits) / 8 * read
 		t.readToken += (p.k + p.n) * 2 * read
 		t.token += 2 * p.k * p.n / (gemm.Compute * peak) * 1000
 	}
@@ -113,9 +131,12 @@ func (a *Analytic) body(m *Architecture, g *GPU) (t stepTime) {
 		return t
 	}
 	t.add(a.layer(m, g, m.Shared*m.ExpertFFN), moe)
-	gemm, peak := g.gemm(a.Bits)
-	t.start += moe * (moeLayerMs + 3*gemm.StartUs/1000) // gating, and both parts of the experts
-	t.token += moe * 2 * m.TopK * m.expert() / float64(a.TP) / (moeCompute * gemm.Compute * peak) * 1000
+	experts, peak := g.experts(a.Bits)
+	gemm, _ := g.gemm(16)
+	tp := float64(a.TP)
+	t.start += moe * (experts.StartUs + routing*gemm.StartUs) / 1000
+	t.readToken += moe * m.TopK * (2*m.Hidden + 3*m.ExpertFFN/tp) * 2 / (experts.Read * g.GBPerS * 1e6)
+	t.token += moe * 2 * m.TopK * m.expert() / tp / (experts.Compute * peak) * 1000
 	return t
 }
 

@@ -36,7 +36,8 @@ func (f *Floor) weightsMs() float64 {
 	if f.Model == nil {
 		return 0
 	}
-	return f.Model.Active() * float64(f.Bits) / 8 / f.bandwidth() * 1000
+	m := f.Model
+	return m.bytes(m.fixed(), m.Active()-m.fixed(), f.Bits) / f.bandwidth() * 1000
 }
 
 // PerTokenUs returns the time to compute one token of a prompt, us: two operations for each weight, without

@@ -163,7 +163,7 @@ func (p *Profile) share(card *GPU, share float64) bool {
 	if !p.Uncalibrated || p.Memory.PoolGiB == 0 || p.Memory.KVTokens > 0 || m == nil {
 		return false
 	}
-	weights := m.Parameters() * float64(bitsOf(p.Model)) / 8 / gib
+	weights := m.bytes(m.Parameters()-m.routed(), m.routed(), bitsOf(p.Model)) / gib
 	n := float64(p.GPUs())
 	p.Memory.PoolGiB = Round4((n*card.MemoryGiB*share - weights) * m.kvParts(n) / n)
 	return true

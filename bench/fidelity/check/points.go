@@ -14,7 +14,7 @@ import (
 // PointsReport is the errors of computed profiles at measured points.
 type PointsReport struct {
 	Schema string `json:"schema"`
-	// Groups are the points of dense models, Experts those of models with experts, whose times are not fitted.
+	// Groups are the points of dense models, Experts those of models with experts, to which nothing was fitted.
 	Groups  []pointGroup `json:"groups"`
 	Experts []pointGroup `json:"experts"`
 	// Skipped is the number of points that were not predicted, by reason.
@@ -72,7 +72,7 @@ func (r *PointsReport) Plot(w io.Writer) error {
 
 // WriteText prints a row for each group, and why points were left out.
 func (r *PointsReport) WriteText(w io.Writer) error {
-	rows := slices.Concat(pointRows("GROUP", r.Groups), pointRows("WITH EXPERTS (NOT FITTED)", r.Experts))
+	rows := slices.Concat(pointRows("GROUP", r.Groups), pointRows("WITH EXPERTS", r.Experts))
 	if len(r.Skipped) > 0 {
 		rows = append(rows, nil, []string{"LEFT OUT", "POINTS", "REASON"})
 	}

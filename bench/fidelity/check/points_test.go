@@ -3,6 +3,7 @@ package check
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,14 @@ func TestPointsOfAIConfigurator(t *testing.T) {
 			t.Errorf("%s: %.1f %% in the median of %d points, expected at most %.0f %%", g.Group, 100*s.MedianAbsError,
 				s.Runs, 100*goal)
 		}
+	}
+	var experts []float64 // nothing was fitted to these
+	for _, g := range r.Experts {
+		experts = append(experts, g.Summary[measured.TPOT].MedianAbsError)
+	}
+	slices.Sort(experts)
+	if n := len(experts); n < 13 || experts[n/2] > 0.12 || experts[n-1] > 0.25 {
+		t.Errorf("models with experts: %.3f, expected medians of 13 groups, half within 12 %%, all within 25 %%", experts)
 	}
 	if len(r.Groups) < 5 || n < 350 {
 		t.Errorf("%d groups with %d points, expected 5 with 350", len(r.Groups), n)
@@ -63,7 +72,7 @@ func TestPointsReport(t *testing.T) {
 	if err := r.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Qwen3-8B 16 bit, h100, vllm", "WITH EXPERTS (NOT FITTED)", "LEFT OUT",
+	for _, want := range []string{"Qwen3-8B 16 bit, h100, vllm", "WITH EXPERTS", "LEFT OUT",
 		"Qwen9 16 bit, h100, sglang  2       unknown model Qwen9"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())

@@ -27,7 +27,7 @@ type Point struct {
 	Input       int    `json:"input"`  // tokens of a prompt, the largest if they differ
 	Output      int    `json:"output"` // tokens of a reply, the largest if they differ
 	Concurrency int    `json:"concurrency"`
-	// Experts says that the model has experts. The times of experts in computed profiles are not fitted.
+	// Experts says that the model has experts. No constant was fitted to its points.
 	Experts bool `json:"experts,omitempty"`
 
 	ratio   float64 // shortest length over the longest

@@ -100,13 +100,15 @@ var flagNames = map[string][]string{
 		"no-enable-prefix-caching", "block-size", "kv-cache-dtype", "quantization", "dtype", "enforce-eager",
 		"scheduling-policy", "max-num-queued-reqs", "num-gpu-blocks-override", "no-async-scheduling",
 		"async-scheduling", "max-num-partial-prefills", "max-long-partial-prefills", "max-logprobs",
-		"max-seq-len-to-capture", "model-impl", "model-loader-extra-config"},
+		"max-seq-len-to-capture", "model-impl", "model-loader-extra-config", "specialize-active-lora",
+		"no-specialize-active-lora"},
 	sglang: {"model-path", "model", "served-model-name", "enable-lora", "max-loras-per-batch", "max-lora-rank",
 		"max-loaded-loras", "lora-paths", "max-running-requests", "chunked-prefill-size", "max-prefill-tokens",
 		"context-length", "mem-fraction-static", "tp", "tp-size", "tensor-parallel-size", "dp", "dp-size",
 		"disable-radix-cache", "page-size", "schedule-policy", "max-queued-requests", "lora-backend",
 		"lora-eviction-policy", "max-total-tokens", "quantization", "kv-cache-dtype", "enable-mixed-chunk",
-		"disable-overlap-schedule", "lora-target-modules", "max-lora-chunk-size", "model-loader-extra-config"},
+		"disable-overlap-schedule", "lora-target-modules", "max-lora-chunk-size", "model-loader-extra-config",
+		"enable-lora-overlap-loading"},
 }
 
 var short = map[string]string{"-tp": "tensor-parallel-size", "-pp": "pipeline-parallel-size",
@@ -193,6 +195,12 @@ func (s *Server) flag(names ...string) (flag, bool) {
 		}
 	}
 	return flag{}, false
+}
+
+// on reports whether a flag is given, and not with the value false.
+func (s *Server) on(name string) bool {
+	f, given := s.flag(name)
+	return given && (len(f.values) == 0 || !strings.EqualFold(f.values[0].text, "false"))
 }
 
 // number returns the whole number of a flag, or other without such a flag.

@@ -97,6 +97,12 @@ func (s *Server) check(own []*Adapter, fault report) {
 		fault(s.where("max-cpu-loras", "max-loaded-loras"),
 			"%d adapters in host memory are fewer than %d slots: the engine does not start", s.Host, s.Slots)
 	}
+	// check_lora_server_args in srt/arg_groups/lora_hook.py
+	if s.Engine == sglang && s.on(overlapLoading) && (s.Host == 0 || s.Host > 2*s.Slots) {
+		fault(s.where(overlapLoading),
+			"--%s needs --max-loaded-loras of at most twice --max-loras-per-batch (%d): the engine does not start",
+			overlapLoading, 2*s.Slots)
+	}
 	if s.Engine == vllm && !slices.Contains(vllmRanks, s.MaxRank) {
 		fault(s.where("max-lora-rank"), "max_lora_rank %d is not one that vLLM takes: %s", s.MaxRank, listed(vllmRanks))
 	}

@@ -210,6 +210,14 @@ func TestSettings(t *testing.T) {
 		"script": {[]string{script},
 			"scheduler=sglang num_workers=2 max_loras_per_batch=2 max_loaded_loras=6 num_adapters=2 " +
 				"lora_names=l0,l1"},
+		"script with loads beside the steps": {[]string{strings.Replace(script, "--max-loaded-loras 6 --tp 2",
+			"--max-loaded-loras 4 --enable-lora-overlap-loading", 1)},
+			"scheduler=sglang num_workers=2 max_loras_per_batch=2 max_loaded_loras=4 adapter_loading=overlapped " +
+				"num_adapters=2 lora_names=l0,l1"},
+		"helm, kernels by active adapters": {[]string{strings.Replace(helm, `"4"]`,
+			`"4", "--specialize-active-lora"]`, 1)},
+			"scheduler=vllm num_workers=2 max_loras_per_batch=2 max_lora_rank=16 max_loaded_loras=4 " +
+				"specialize_active_lora=true context_length=4096 num_adapters=1 lora_names=topic"},
 		"helm": {[]string{helm},
 			"scheduler=vllm num_workers=2 max_loras_per_batch=2 max_lora_rank=16 max_loaded_loras=4 " +
 				"context_length=4096 num_adapters=1 lora_names=topic"},
@@ -282,6 +290,8 @@ func TestFaults(t *testing.T) {
 			"fault: 2 adapters in host memory are fewer than 3 slots"},
 		{"a colon", lines(script, "--tp 2", "--served-model-name qwen:8b"), "",
 			"fault: sglang takes what follows the colon"},
+		{"loads beside the steps", lines(script, "--tp 2", "--enable-lora-overlap-loading"), "",
+			"fault: --enable-lora-overlap-loading needs --max-loaded-loras of at most twice --max-loras-per-batch (4)"},
 		{"helm's base model", lines(helm, "baseModel: llama3", "baseModel: llama"), "",
 			"fault: adapter topic matches no workers"},
 		{"helm without LoRA", lines(helm, "enableLoRA: true", "enableLoRA: false"), "",

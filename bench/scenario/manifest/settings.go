@@ -16,6 +16,9 @@ type Setting struct {
 	Place      Place
 }
 
+// Flags of LoRA without a value, of vLLM since 0.16 and of sglang (sgl-project/sglang#15512).
+const specialize, overlapLoading = "specialize-active-lora", "enable-lora-overlap-loading"
+
 // ErrNoProfile says that a manifest states too little to choose the profile of its workers.
 var ErrNoProfile = errors.New("give --profile")
 
@@ -36,6 +39,12 @@ func (f *Fleet) Settings(name string) (list []Setting, err error) {
 		}
 		if s.Host > 0 {
 			add("max_loaded_loras", strconv.Itoa(s.Host), s.where("max-cpu-loras", "max-loaded-loras"))
+		}
+		switch {
+		case s.Engine == vllm && s.on(specialize):
+			add("specialize_active_lora", "true", s.where(specialize))
+		case s.Engine == sglang && s.on(overlapLoading):
+			add("adapter_loading", profile.LoadOverlapped, s.where(overlapLoading))
 		}
 	}
 	for _, v := range carried {

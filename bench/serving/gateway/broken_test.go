@@ -115,7 +115,10 @@ func askStream(t *memory, url, body string) string {
 // One of three workers resets each stream after a token. Whatever the policy, at most 40 requests are lost, 60 at a
 // time.
 func TestHalfDeadWorker(t *testing.T) {
-	for _, p := range router.List() {
+	for i, p := range router.List() {
+		if underRace && i%4 > 0 {
+			continue
+		}
 		policy := p.Name
 		switch policy {
 		case "explicit":
@@ -125,7 +128,7 @@ func TestHalfDeadWorker(t *testing.T) {
 		}
 		t.Run(policy, func(t *testing.T) {
 			inMemory(t, func(t *memory) {
-				const n = 600 // all that comes after the ejection goes well
+				const n = 300 // 40 at most are lost before the ejection; all that comes after it goes well
 				srv, ws := faulty(t, policy, 3, faultworker.Rule{On: faultworker.Generate, Do: faultworker.Reset,
 					Tokens: 1}, nil)
 				lost, ends := askTokens(t, srv.URL, 60, n, 16)
@@ -182,7 +185,7 @@ func TestFaultyWorker(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		rule faultworker.Rule
-		lost int // of 1000, at most
+		lost int // of 500, at most; of a third of them without ejection
 		sent int // requests that the bad worker executes, at most
 	}{
 		{"ends streams early", faultworker.Rule{Do: faultworker.Cut, Tokens: 2}, 40, 40},
@@ -194,13 +197,13 @@ func TestFaultyWorker(t *testing.T) {
 		{"redirects", faultworker.Rule{Do: faultworker.Redirect, Text: "http://other/"}, 0, 0},
 		{"fails every other", faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.5}, 40, 80},
 		{"fails one in three", faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.34}, 40, 120},
-		{"fails one adapter", faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Mark: `"base:a"`}, 40, 2000},
+		{"fails one adapter", faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Mark: `"base:a"`}, 40, 1000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inMemory(t, func(t *memory) {
 				c.rule.On = faultworker.Generate
 				srv, ws := faulty(t, "least-loaded", 3, c.rule, nil)
-				lost, ends := askTokens(t, srv.URL, 60, 1000, 16)
+				lost, ends := askTokens(t, srv.URL, 60, 500, 16)
 				if lost > c.lost {
 					t.Errorf("lost %d, expected at most %d: %v", lost, c.lost, ends)
 				}
@@ -208,7 +211,7 @@ func TestFaultyWorker(t *testing.T) {
 				if sent > c.sent {
 					t.Errorf("the bad worker executed %d requests, expected at most %d", sent, c.sent)
 				}
-				if c.rule.Mark != "" && sent < 200 {
+				if c.rule.Mark != "" && sent < 100 {
 					t.Errorf("the worker executed %d requests, and is good for the other adapter", sent)
 				}
 			})
@@ -229,12 +232,12 @@ func TestHostileClient(t *testing.T) {
 			}
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				for range 500 {
+				for range 250 {
 					post(t, srv.URL+"/v1/completions", `{"model": "a", "prompt": "poison"}`)
 					time.Sleep(10 * time.Millisecond)
 				}
 			})
-			lost, ends := askTokens(t, srv.URL, 20, 1000, 16)
+			lost, ends := askTokens(t, srv.URL, 20, 500, 16)
 			wg.Wait()
 			if lost > 0 {
 				t.Errorf("retries %d: lost %d: %v", retries, lost, ends)
@@ -343,7 +346,7 @@ func TestHungWorker(t *testing.T) {
 		var lost int
 		var ends map[string]int
 		begun := time.Now()
-		wg.Go(func() { lost, ends = askTokens(t, srv.URL, 30, 2000, 16) })
+		wg.Go(func() { lost, ends = askTokens(t, srv.URL, 30, 800, 16) })
 		time.Sleep(time.Second)
 		ws[0].Freeze()
 		wg.Wait()

@@ -25,6 +25,7 @@ type line struct {
 	tries     int
 	prompt    int32 // tokens, as the worker says, else estimated from text
 	output    int64 // tokens; -1: not known
+	limit     int32 // max_tokens of the request; 0: it states none
 	firstByte time.Duration
 	events    int  // of the answer, as many as tokens where one comes at a time
 	inside    bool // it counts for Drain until the line is in the log
@@ -103,6 +104,9 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 		if l.adapter != "" {
 			attrs = append(attrs, slog.String("adapter", l.adapter), slog.Int("worker", l.worker),
 				slog.String("url", l.url), slog.Int("tries", l.tries), slog.Int("prompt_tokens", int(l.prompt)))
+			if l.limit > 0 {
+				attrs = append(attrs, slog.Int("max_tokens", int(l.limit)))
+			}
 			if l.output >= 0 {
 				attrs = append(attrs, slog.Int64("output_tokens", l.output))
 			}

@@ -27,6 +27,7 @@ type dispatch struct {
 	search    bool // what it asks for is on one worker, which is not known
 	fr        fleet.Request
 	adapter   string // for metrics
+	served    string // the adapter's name on the worker of the latest try; "": not known
 	sent      time.Time
 	begun     time.Time      // first byte
 	tried     []int          // workers
@@ -78,7 +79,7 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	if q.adapter >= 0 {
 		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
 	}
-	l.adapter, l.prompt = d.adapter, q.prompt
+	l.adapter, l.prompt, l.limit = d.adapter, q.prompt, q.limit
 	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt,
 		MaxNew: q.maxNew}, Sent: g.workers.Now()}
 	d.fr.Owner, d.fr.Streams, d.fr.Base = d, q.stream, q.base

@@ -85,13 +85,15 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		Spent  int64    `json:"requests_simulated"`
 		// The search was interrupted: this is the best answer that was known.
 		Interrupted bool `json:"interrupted,omitempty"`
+		// Next is the command that would decide what is open.
+		Next string `json:"next,omitempty"`
 	}{Attainment: exact(a.Found.Attainment.Mean), Interval: spanOf(&a.Found), Hold: a.holdText(),
 		PerAdapter: a.PerAdapter,
 		Certain:    a.Found.Certain && (a.NextCheaper == nil || a.NextCheaper.Certain),
 		Decision:   a.Found.Decision, Headroom: a.Headroom.Factor, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(),
 		Worst: a.Found.Worst, Load: a.busiest,
 		Runs:  jsonRuns{a.Found.Attainment.N, a.Found.Size.requests, a.Found.Size.warm, a.fixed},
-		Spent: a.Spent, Interrupted: a.Interrupted}
+		Spent: a.Spent, Interrupted: a.Interrupted, Next: a.NextCommand}
 	if out.CPU = a.CPU.Seconds(); a.CPU == 0 {
 		out.Budget = a.Budget
 	}
@@ -204,6 +206,14 @@ func (a *Answer) row(t *Tried) []string {
 
 // WriteText writes the answer.
 func (a *Answer) WriteText(w io.Writer) error {
+	err := a.writeText(w)
+	if err == nil && a.NextCommand != "" {
+		_, err = fmt.Fprintf(w, "Next:        %s\n", a.NextCommand)
+	}
+	return err
+}
+
+func (a *Answer) writeText(w io.Writer) error {
 	if err := a.writeKinds(w); err != nil {
 		return err
 	}

@@ -72,12 +72,12 @@ func (s *search) guess() error {
 	kinds := s.opt.all()
 	seeds := max(guessSeeds/len(kinds), 1)
 	fewest := make([]int, seeds*len(kinds)) // by kind and seed; 0: not known
-	err := parallel.Do(s.ctx, len(fewest), func(i int) error {
+	one := func(i, from int) error {
 		if s.spent.Load() > guessLimit { // the guess is the first to spend
 			return nil
 		}
 		kind, seed := kinds[i/seeds], s.seed(forGuess, i%seeds)
-		w, err := bisect(0, 1, s.opt.MaxWorkers, func(w int) (bool, error) {
+		w, err := gallop(from, s.opt.MaxWorkers, func(w int) (bool, error) {
 			ok, err := s.holds(kind.with(w), 1, seed, half(guessRequests))
 			if s.cannotBe(kind.with(w), err) {
 				return false, nil
@@ -88,7 +88,18 @@ func (s *search) guess() error {
 			fewest[i] = w
 		}
 		return nil // what is wrong with a kind is said by the search
-	}, nil)
+	}
+	// The first run looks from one worker on, the others around what it finds.
+	if err := one(0, 1); err != nil {
+		return err
+	}
+	near := 1
+	if w := fewest[0]; w > 0 && w <= s.opt.MaxWorkers {
+		if near = w; len(kinds) > 1 {
+			s.note("about %s, by one short run", kinds[0].with(w))
+		}
+	}
+	err := parallel.Do(s.ctx, len(fewest)-1, func(i int) error { return one(i+1, near) }, nil)
 	if err != nil {
 		return err
 	}

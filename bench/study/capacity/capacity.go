@@ -128,6 +128,8 @@ type Answer struct {
 	Stopped bool
 	// Interrupted: the context ended, and the answer is the best that was known. Found may be a guess, with no runs.
 	Interrupted bool
+	// NextCommand is the command that would decide what is open (see Next); "": none. The caller sets it.
+	NextCommand string
 	plan
 }
 

@@ -75,7 +75,7 @@ func BenchmarkCoverage(b *testing.B) {
 			b.Fatal(err)
 		}
 		runs, err := s.measureAll(Candidate{Workers: c.workers}, 1, forInterval, 0, repetitions*seeds,
-			size{shortest / 2 * (1 + intervalLength), shortest / 2}, 0)
+			size{requests: shortest / 2 * (1 + intervalLength), warm: shortest / 2}, 0)
 		if err != nil {
 			b.Fatal(err)
 		}

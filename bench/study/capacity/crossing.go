@@ -214,7 +214,10 @@ func (x *crossing) high(list []sample) bool {
 // and returns the largest factor at which the condition holds.
 func (x *crossing) walk(from, n int, step float64, direction float64, ok func([]sample) bool) (int, error) {
 	for near := from; ; step *= 2 {
-		far := int(math.Round(float64(near) * (1 + direction*step)))
+		far := x.known(near, direction)
+		if far == 0 {
+			far = int(math.Round(float64(near) * (1 + direction*step)))
+		}
 		if far == near {
 			far += int(direction)
 		}
@@ -242,6 +245,19 @@ func (x *crossing) walk(from, n int, step float64, direction float64, ok func([]
 		}
 		near = far
 	}
+}
+
+// known is the rate farthest from another one in a direction that has runs and is close enough for interpolation; 0:
+// there is none.
+func (x *crossing) known(near int, direction float64) (far int) {
+	for f := range x.runs {
+		lo, hi := min(near, f), max(near, f)
+		if float64(f-near)*direction > 0 && float64(hi) <= closeRates*float64(lo) &&
+			(far == 0 || float64(f-far)*direction > 0) {
+			far = f
+		}
+	}
+	return far
 }
 
 // end is the largest factor at which a condition holds that changes near the rates lo and hi: in a direction from them,

@@ -13,7 +13,7 @@ const (
 	// and that with which one that holds is rejected.
 	errorLevel = 0.025
 	// maxLooks is the number of looks at the runs of one candidate, see lookLevel. lengthLooks is that number where
-	// runs get longer instead of more.
+	// runs get longer instead of more, with the default budget.
 	maxLooks, lengthLooks = 8, 6
 	// trendLevel is the error level of the test for a trend within runs. A false
 	// alarm costs longer runs, never a wrong answer.

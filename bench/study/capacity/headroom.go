@@ -70,7 +70,7 @@ func (s *search) headroom(t *Tried) (h Headroom, limit waits.Causes, err error) 
 		return h, limit, err
 	}
 	if limit = t.Causes; h.Factor < mostHeadroom/100 && t.Holds && s.mustStop() == nil {
-		beyond, err := s.measureAll(t.Candidate, h.Factor+0.01, forInterval, 0, watchedRuns, t.Size, watchedRuns)
+		beyond, err := s.measureAll(t.Candidate, h.Factor+0.01, forInterval, 0, 1, t.Size, 1)
 		if err != nil {
 			return h, limit, err
 		}

@@ -159,11 +159,12 @@ func (s *search) byLength(t *Tried, allowance int64) error {
 	defer s.drop(t.Candidate)
 	var runs []*run
 	spent := int64(0)
-	for look, n, z := 0, min(quickSeeds, s.opt.MaxSeeds), t.Size; look < lengthLooks; {
+	looks := s.lengthLooks()
+	for look, n, z := 0, min(quickSeeds, s.opt.MaxSeeds), t.Size; look < looks; {
 		p := s.tracks(t.Candidate, n)
 		cost := p.cost(z.requests)
 		if t.Size != z && spent+cost > allowance || len(runs) == 0 && s.exhausted() ||
-			z.requests > longest*s.plan.least {
+			z.requests > s.longest() {
 			if s.likely(rule, runs) {
 				t.Decision = Likely
 			}
@@ -190,7 +191,7 @@ func (s *search) byLength(t *Tried, allowance int64) error {
 			continue
 		}
 		var transient bool
-		rule.level, rule.unseen = lookLevel(look, lengthLooks), badTime(rule.target, z.requests-z.warm)
+		rule.level, rule.unseen = lookLevel(look, looks), badTime(rule.target, z.requests-z.warm)
 		if t.Decision, transient = rule.look(samples(runs)); t.Decision == Holds {
 			over, err := p.overloaded(s)
 			if err != nil && s.mustStop() == nil {
@@ -267,7 +268,7 @@ func (s *search) byRuns(t *Tried) error {
 			return err
 		}
 		spent = s.spent.Load() - before
-		z = size{t.Size.warm + s.plan.stated, t.Size.warm}
+		z = size{requests: t.Size.warm + s.plan.stated, warm: t.Size.warm}
 	}
 	t.Decision, t.Size = Undecided, z
 	rule := s.rule()
@@ -356,8 +357,8 @@ func (s *search) intervalSize(t *Tried) (n int) {
 		return n
 	}
 	warm := t.Size.warm
-	if t.Decision == Fails && t.Size == s.plan.size() {
-		return intervalSeeds
+	if t.Decision == Fails && t.Size == s.plan.size() { // clear at the first look
+		return intervalSeeds / 2
 	}
 	part := warm / 2 // whole periods of the load
 	t.Size.requests = max(min((1+intervalLength)*warm, share/intervalSeeds)/part, 3) * part

@@ -24,10 +24,12 @@ const (
 type size struct {
 	requests int64 // 0: the workload's own length; all its requests count
 	warm     int64 // requests at the start that do not count
+	// pauses: the run mostly ends before its last request, so its requests are not collected in advance.
+	pauses bool
 }
 
 // half is the size of a run whose first half is warm-up.
-func half(requests int64) size { return size{requests, requests / 2} }
+func half(requests int64) size { return size{requests: requests, warm: requests / 2} }
 
 // plan holds the rules for choosing the runs of a scenario.
 type plan struct {

@@ -35,9 +35,12 @@ type search struct {
 	stopped bool
 	begun   time.Duration // processor time used at the start, see Options.CPU
 	guesses []guess
-	spent   atomic.Int64 // requests simulated
-	runs    atomic.Int64
-	ended   atomic.Int64 // of them, those that were not given up
+	// shortSuffice: longer runs do not need far fewer workers than the guess, so short runs tell what is far from
+	// holding. They do not if adapters are still loaded for the first time.
+	shortSuffice bool
+	spent        atomic.Int64 // requests simulated
+	runs         atomic.Int64
+	ended        atomic.Int64 // of them, those that were not given up
 
 	mu        sync.Mutex
 	first     map[Candidate]bool // whether they hold, by the first seed
@@ -114,11 +117,17 @@ func (s *search) progress(src *scaled) {
 	}
 }
 
-// holds reports whether a candidate meets the SLO with one seed. It stops as soon as too many requests have missed it.
+// holds reports whether a candidate meets the SLO with one seed.
 func (s *search) holds(c Candidate, factor float64, seed uint64, z size) (bool, error) {
+	return s.meets(c, factor, seed, z, 1-s.opt.asked())
+}
+
+// meets reports whether at most a share of what is counted misses the SLO with one seed. The run stops as soon as more
+// has missed it.
+func (s *search) meets(c Candidate, factor float64, seed uint64, z size, may float64) (bool, error) {
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()
-	m := &misses{left: 1 - s.opt.asked() + rounding, stop: stop}
+	m := &misses{left: may + rounding, stop: stop}
 	var count *counter
 	_, err := s.simulate(ctx, c, factor, seed, z, func(_ *scenario.Scenario, src *scaled) record.Watcher {
 		count = &counter{opt: &s.opt, src: src, misses: m}
@@ -135,7 +144,31 @@ func (s *search) holds(c Candidate, factor float64, seed uint64, z size) (bool, 
 	case err != nil:
 		return false, err
 	}
-	return count.share(&s.opt) >= s.opt.asked()-rounding, nil
+	return count.share(&s.opt) >= 1-may-rounding, nil
+}
+
+const (
+	// farMisses is the share of requests that miss the SLO in a short run of a candidate that is far from holding, as a
+	// multiple of the share that may miss.
+	farMisses = 5
+	// leastFar is the least such share.
+	leastFar = 0.05
+)
+
+// far reports whether a candidate that nothing is known about is far from holding, by one short run.
+func (s *search) far(c Candidate) (bool, error) {
+	s.mu.Lock()
+	_, seen := s.first[c]
+	s.mu.Unlock()
+	may := max(farMisses*(1-s.opt.asked()), leastFar)
+	if !s.shortSuffice || seen || s.judged[c] != nil || s.opt.PerAdapter > 0 || may >= 0.5 {
+		return false, nil
+	}
+	ok, err := s.meets(c, 1, s.seed(forGuess, 0), half(guessRequests), may)
+	if s.cannotBe(c, err) {
+		return false, nil
+	}
+	return !ok, err
 }
 
 // known reports whether a candidate holds: by the seeds of its decision if there is one, else by the first seed.

@@ -134,6 +134,7 @@ func (s *search) alone() ([]Kind, error) {
 			w = g.Workers
 		}
 		enter(first, w, err)
+		s.shortSuffice = err == nil && w >= g.Workers-1
 	}
 	err := parallel.Do(s.ctx, len(all), func(i int) error {
 		if i == first {
@@ -149,7 +150,10 @@ func (s *search) alone() ([]Kind, error) {
 			}
 			ok, err := false, error(nil)
 			if w > 0 {
-				ok, err = s.known(all[i].with(w))
+				var far bool
+				if far, err = s.far(all[i].with(w)); err == nil && !far {
+					ok, err = s.known(all[i].with(w))
+				}
 			}
 			if err != nil || !ok {
 				kinds[i].Bound = true
@@ -293,9 +297,15 @@ func (s *search) descend(t *Tried) (*Tried, error) {
 		var less *Tried
 		for _, c := range t.below() {
 			if !t.Holds || c.total() < t.total()-1 {
-				if ok, err := s.known(c); err != nil {
+				far, err := s.far(c)
+				ok := false
+				if err == nil && !far {
+					ok, err = s.known(c)
+				}
+				if err != nil {
 					return nil, err
-				} else if !ok {
+				}
+				if !ok {
 					continue
 				}
 			}

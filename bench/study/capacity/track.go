@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"math/bits"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
@@ -17,8 +18,6 @@ const (
 	// panelRuns is the number of runs that decide about a candidate. More certainty comes from longer runs, since each
 	// run has a warm-up of its own.
 	panelRuns = 16
-	// longest is the length of the longest run of a decision, in shortest ones.
-	longest = 32
 	// cellsOfWarmup is the number of cells (see track) of the shortest warm-up.
 	cellsOfWarmup = 2
 	// pollEvery is the number of requests after which a track looks whether it must stop.
@@ -56,12 +55,20 @@ type cell struct {
 	flight int64 // sum of the requests in flight at each arrival
 }
 
+// lengthLooks is the number of looks at the runs of a candidate. A larger budget than the default one allows more.
+func (s *search) lengthLooks() int {
+	return lengthLooks + max(bits.Len64(uint64(s.opt.Budget/DefaultBudget))-1, 0)
+}
+
+// longest is the length of the longest run of a decision.
+func (s *search) longest() int64 { return s.plan.least << (s.lengthLooks() - 1) }
+
 // newTrack prepares a run of a candidate. It does not begin before the first call of to.
 func (s *search) newTrack(c Candidate, seed uint64) *track {
 	t := &track{s: s, cell: s.plan.least / 2 / cellsOfWarmup, least: s.plan.least / 2}
 	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
 		t.yield = yield
-		z := size{requests: longest * s.plan.least}
+		z := size{requests: s.longest(), pauses: true}
 		t.res, t.err = s.simulate(s.ctx, c, 1, seed, z, func(_ *scenario.Scenario, src *scaled) record.Watcher {
 			t.src, src.track = src, t
 			return record.WatchEnds(t.done)

@@ -17,7 +17,7 @@ func TestTracks(t *testing.T) {
 		})
 		c := Candidate{Workers: 4}
 		p := s.tracks(c, 2)
-		for _, z := range []size{{16000, 8000}, {24000, 8000}, {40000, 16000}} {
+		for _, z := range []size{half(16000), {requests: 24000, warm: 8000}, {requests: 40000, warm: 16000}} {
 			runs, err := p.runs(t.Context(), z)
 			if err != nil || len(runs) != 2 {
 				t.Fatalf("%d runs, %v", len(runs), err)

@@ -68,7 +68,7 @@ func (s *search) workload(sc *scenario.Scenario, z size) (*load, error) {
 // where they are known.
 func (s *search) open(sc *scenario.Scenario, z size) (in *scenario.Input, src *scaled, err error) {
 	l := &load{}
-	if z.requests <= maxHeld {
+	if z.requests <= maxHeld && !z.pauses {
 		if l, err = s.workload(sc, z); err != nil {
 			return nil, nil, err
 		}
