@@ -57,7 +57,7 @@ func (b *Books) Touch() {
 // adapterRequests adjusts an adapter's counts. The base model, which is trace.BaseModel or comes after all adapters,
 // has none.
 func (b *Books) adapterRequests(a int32, running, queued int32) {
-	if uint(a) < uint(len(b.Adapters)) && b.Count(a, running, queued) {
+	if uint(a) < uint(b.NumAdapters()) && b.Count(a, running, queued) {
 		b.Publish(a)
 	}
 }
@@ -65,8 +65,17 @@ func (b *Books) adapterRequests(a int32, running, queued int32) {
 // Publish enters the state of an adapter in the index.
 func (b *Books) Publish(a int32) {
 	if b.index != nil {
-		b.index.Set(b.id, a, b.Adapters[a])
+		b.index.Set(b.id, a, b.Adapter(a))
 		b.Touch()
+	}
+}
+
+// Clear takes the adapters of the worker out of the index, before the worker is set anew.
+func (b *Books) Clear() {
+	for a, st := range b.Rows() {
+		if b.index != nil && st.Wanted() {
+			b.index.Set(b.id, a, AdapterState{})
+		}
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 // workers then costs a request a few nanoseconds for each worker that it does not go to. Only the workers that have
 // changed since the latest request are looked at ([router.Index.Follow]).
 //
-// Invariant after update: an outline is what outlineOf returns now, but for a KV cache that has filled up since. It does
-// not depend on the time. The sums are those of all outlines.
+// Invariant after update: an outline is what outlineOf returns now, but for a KV cache that has filled up since. It
+// does not depend on the time. The sums are those of all outlines.
 type outlines struct {
 	few     int           // workers below which a full scan is as fast
 	index   *router.Index // the index that they follow; nil: none

@@ -152,8 +152,8 @@ func checkBooks(e *Engine, filling []*Request) error {
 			return fmt.Errorf("%d requests of adapter %d run, %d use it", n.running-n.unslotted, a, users)
 		}
 	}
-	for a, st := range b.Adapters {
-		n := of[int32(a)]
+	for a, st := range b.Rows() {
+		n := of[a]
 		if n == nil {
 			n = &requests{}
 		}

@@ -225,7 +225,6 @@ func (e *Engine) init(c Config) error {
 	*c.View = router.Worker{
 		MaxRunning: q.MaxRunningRequests, KVCapacity: e.KV.CapacityTokens(),
 		Slots: q.MaxLorasPerBatch, HostSlots: q.MaxLoadedLoras,
-		Adapters: make([]router.AdapterState, len(c.Adapters)),
 	}
 	e.Books = router.NewBooks(c.View, c.ID, c.Index)
 	e.Rows = newTable(c.Adapters, c.Costs)
@@ -445,7 +444,7 @@ func (v adapterEvents) TierChanged(a *lora.Adapter, t router.Tier) {
 		switch {
 		case t == router.GPU:
 			v.e.KV.TakeForAdapter(n)
-		case v.e.Books.Adapters[a.Index].Tier == router.GPU:
+		case v.e.Books.Adapter(a.Index).Tier == router.GPU:
 			v.e.KV.TakeForAdapter(-n)
 		}
 	}
@@ -508,7 +507,8 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 	e.Loop.Stop(&e.timer)
 	e.LoRA.Stop()
 	orphans = e.takeAll()
-	before := e.Books.Adapters
+	e.Books.Clear()
+	before := *e.Books.Worker
 	if restart {
 		e.Batch.Steps = 0
 	}
@@ -517,9 +517,11 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 	if err := e.init(c); err != nil {
 		panic(err) // the same call succeeded before
 	}
-	for a, st := range e.Books.Adapters {
-		if st.Tier != before[a].Tier && c.Hooks.Tier != nil {
-			c.Hooks.Tier(int32(a), st.Tier)
+	if c.Hooks.Tier != nil {
+		for a := range int32(len(c.Adapters)) {
+			if t := e.Books.Adapter(a).Tier; t != before.Adapter(a).Tier {
+				c.Hooks.Tier(a, t)
+			}
 		}
 	}
 	return orphans

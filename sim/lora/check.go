@@ -52,12 +52,7 @@ func (m *Manager) checkActive() error {
 
 // checkHost: host memory is taken by the adapters that are there or on their way.
 func (m *Manager) checkHost() error {
-	there := 0
-	for _, st := range m.books.Adapters {
-		if st.Tier >= router.Host {
-			there++
-		}
-	}
+	there := m.books.Hosted()
 	coming := map[*Adapter]bool{}
 	for _, k := range m.loads {
 		if m.state(k.adapter).Tier < router.Host {
