@@ -7,19 +7,20 @@ import (
 )
 
 // fewAdapters is the number of adapters up to which a simulated worker has their states in Worker.Adapters.
-const fewAdapters = 1024
+const fewAdapters = 4096
 
 // rows are the states of a worker's adapters where there are many: those that a request or a load has met have a row.
 type rows struct {
 	adapters int
 	tier     Tier // of the adapters without a row, which have no requests
 	of       map[int32]*AdapterState
+	unused   []AdapterState // for rows to come, which are allocated many at a time
 }
 
 // SetAdapters gives a worker n adapters without requests, all of them in a tier.
 func (w *Worker) SetAdapters(n int, tier Tier) {
 	if n > fewAdapters {
-		w.Adapters, w.rows = nil, &rows{n, tier, map[int32]*AdapterState{}}
+		w.Adapters, w.rows = nil, &rows{adapters: n, tier: tier, of: map[int32]*AdapterState{}}
 		return
 	}
 	w.Adapters, w.rows = slices.Repeat([]AdapterState{{Tier: tier}}, n), nil
@@ -50,8 +51,13 @@ func (w *Worker) Row(a int32) *AdapterState {
 	}
 	st := w.rows.of[a]
 	if st == nil {
-		st = &AdapterState{Tier: w.rows.tier}
-		w.rows.of[a] = st
+		r := w.rows
+		if len(r.unused) == 0 {
+			r.unused = make([]AdapterState, 16)
+		}
+		st, r.unused = &r.unused[0], r.unused[1:]
+		st.Tier = r.tier
+		r.of[a] = st
 	}
 	return st
 }
@@ -147,7 +153,7 @@ func (r *rows) clone() *rows {
 	if r == nil {
 		return nil
 	}
-	c := &rows{r.adapters, r.tier, make(map[int32]*AdapterState, len(r.of))}
+	c := &rows{adapters: r.adapters, tier: r.tier, of: make(map[int32]*AdapterState, len(r.of))}
 	for a, st := range r.of {
 		copied := *st
 		c.of[a] = &copied

@@ -14,7 +14,7 @@ func TestRows(t *testing.T) {
 		tier := rapid.SampledFrom([]Tier{Disk, Host}).Draw(t, "tier")
 		var few, many Worker
 		few.SetAdapters(n, tier)
-		many.rows = &rows{n, tier, map[int32]*AdapterState{}}
+		many.rows = &rows{adapters: n, tier: tier, of: map[int32]*AdapterState{}}
 		for range rapid.IntRange(0, 20).Draw(t, "changes") {
 			a := int32(rapid.IntRange(0, n-1).Draw(t, "adapter"))
 			switch rapid.IntRange(0, 3).Draw(t, "change") {
