@@ -24,7 +24,8 @@ func TestRows(t *testing.T) {
 			case 1:
 				few.Row(a).Pinned, many.Row(a).Pinned = true, true
 			default:
-				running, queued := int32(rapid.IntRange(0, 2).Draw(t, "run")), int32(rapid.IntRange(0, 2).Draw(t, "wait"))
+				more := rapid.Int32Range(0, 2)
+				running, queued := more.Draw(t, "run"), more.Draw(t, "wait")
 				if few.Count(a, running, queued) != many.Count(a, running, queued) {
 					t.Fatalf("adapter %d, %d and %d more requests: they differ", a, running, queued)
 				}
