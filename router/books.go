@@ -9,9 +9,10 @@ type Books struct {
 	// PendingPromptTokens are the prompt tokens of requests that have no token yet.
 	PendingPromptTokens int64
 
-	id    int
-	index *Index
-	ranks RankCounts // of all requests on the worker
+	id       int
+	index    *Index
+	versions *versions  // nil: each adapter has one version
+	ranks    RankCounts // of all requests on the worker
 }
 
 // NewBooks returns the books of a worker without requests. index may be nil. From now on, only the books change the
@@ -57,13 +58,96 @@ func (b *Books) Touch() {
 // adapterRequests adjusts an adapter's counts. The base model, which is trace.BaseModel or comes after all adapters,
 // has none.
 func (b *Books) adapterRequests(a int32, running, queued int32) {
-	if uint(a) < uint(b.NumAdapters()) && b.Count(a, running, queued) {
-		b.Publish(a)
+	if b.versions != nil {
+		if a = b.versions.adapter(a); a >= 0 && b.Count(a, running, queued) {
+			b.publish(a)
+		}
+		return
 	}
+	if uint(a) < uint(b.NumAdapters()) && b.Count(a, running, queued) {
+		b.publish(a)
+	}
+}
+
+// versions are the versions of the adapters that a worker holds, each with an index of its own. Routers know only the
+// adapters. They see the requests of all versions of an adapter, and the memory tier of its current version.
+type versions struct {
+	of      []int32        // adapter, by version
+	current []int32        // version for new requests, by adapter
+	states  []AdapterState // Tier, Loading and Pinned of the versions that are not current, by version
+}
+
+// adapter returns the adapter of a version; -1: the base model.
+func (v *versions) adapter(version int32) int32 {
+	if uint(version) < uint(len(v.of)) {
+		return v.of[version]
+	}
+	return -1
+}
+
+// TrackVersions makes the books count versions of adapters. of has the adapter of each version. Version a is the
+// current one of adapter a at the start. Wait, Run, State and Publish then take versions.
+func (b *Books) TrackVersions(of []int32) {
+	b.versions = &versions{of: of, states: make([]AdapterState, len(of))}
+	for a := range b.NumAdapters() {
+		b.versions.current = append(b.versions.current, int32(a))
+	}
+}
+
+// State returns the state of an adapter, or of a version if the books track versions.
+func (b *Books) State(a int32) *AdapterState {
+	if b.versions != nil {
+		return b.versions.state(b, a)
+	}
+	return b.Row(a)
+}
+
+// Versioned reports whether the books track versions.
+func (b *Books) Versioned() bool { return b.versions != nil }
+
+func (v *versions) state(b *Books, version int32) *AdapterState {
+	if a := v.of[version]; v.current[a] == version {
+		return b.Row(a)
+	}
+	return &v.states[version]
+}
+
+// Current returns the current version of an adapter; the adapter itself if the books do not track versions.
+func (b *Books) Current(a int32) int32 {
+	if b.versions == nil {
+		return a
+	}
+	return b.versions.current[a]
+}
+
+// Shown returns the adapter for which routers see the memory tier of a version; false: the version is not current.
+func (b *Books) Shown(version int32) (a int32, ok bool) {
+	if b.versions == nil {
+		return version, true
+	}
+	a = b.versions.of[version]
+	return a, b.versions.current[a] == version
+}
+
+// Switch makes a version the current one of its adapter.
+func (b *Books) Switch(version int32) {
+	v := b.versions
+	a := v.of[version]
+	shown, next, old := b.Row(a), v.states[version], v.current[a]
+	v.states[old] = AdapterState{Tier: shown.Tier, Loading: shown.Loading, Pinned: shown.Pinned}
+	shown.Tier, shown.Loading, shown.Pinned = next.Tier, next.Loading, next.Pinned
+	v.current[a] = version
+	b.publish(a)
 }
 
 // Publish enters the state of an adapter in the index.
 func (b *Books) Publish(a int32) {
+	if a, ok := b.Shown(a); ok {
+		b.publish(a)
+	}
+}
+
+func (b *Books) publish(a int32) {
 	if b.index != nil {
 		b.index.Set(b.id, a, b.Adapter(a))
 		b.Touch()

@@ -26,6 +26,10 @@ type request struct {
 
 	dest   int32 // worker that it moves to
 	copied int64 // KV tokens that a precopy has sent ahead
+
+	needs, newest, version int32      // versions of its adapter: needed, the newest at its arrival, that of its worker
+	age                    float64    // of its version at admission, s
+	heldAt, waited         tick.Ticks // for a version: since when, and in all
 }
 
 // request returns the request of an engine's request.
@@ -58,7 +62,7 @@ func (s *sim) fetch() error {
 	if err != nil {
 		return err
 	}
-	if err := r.Check(len(s.adapters)); err != nil {
+	if err := r.Check(len(s.view.Adapters)); err != nil {
 		return fmt.Errorf("sim: request %d: %w", r.ID, err)
 	}
 	if r.Arrival >= tick.Max.Seconds() {
@@ -181,6 +185,9 @@ func (s *sim) dispatch(r *request) {
 
 // adapterOf returns a request's adapter by its index in the workload.
 func (s *sim) adapterOf(r *request) int32 {
+	if s.push != nil {
+		return s.push.adapter(r.Adapter)
+	}
 	if int(r.Adapter) == len(s.adapters) {
 		return trace.BaseModel
 	}
@@ -219,6 +226,9 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	rec.Streamed = record.StreamingIf(!s.cfg.NoStream)
 	if rec.Adapter >= 0 {
 		rec.Rank = int32(s.adapters[rec.Adapter].Rank)
+	}
+	if s.push != nil {
+		s.push.record(r, rec)
 	}
 	if status == record.Unfinished && r.FirstTokenAt <= s.window && !s.cfg.NoStream {
 		rec.FirstToken = r.seconds(r.FirstTokenAt)

@@ -66,6 +66,7 @@ type Config struct {
 	LoadFailures float64       // probability that an adapter load fails, after its full time
 	Outages      []Outage
 	Elastic      *Elastic // nil: all workers are on during the whole run
+	Push         *Push    // nil: adapters have one version
 	NoFailover   bool     // requests of a failed worker fail instead of going to another worker
 	Seed         uint64   // seed of random events in the simulator: failed loads
 
@@ -91,6 +92,7 @@ type Stats struct {
 	End              tick.Ticks // when the client saw the last token
 	Plans            record.PlanCounters
 	Elastic          *ElasticStats // nil: Config.Elastic is nil
+	Push             *PushStats    // nil: Config.Push is nil
 }
 
 // Run simulates all requests of the source. It returns an error if the configuration is invalid, the source fails or
@@ -108,7 +110,7 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 
 type sim struct {
 	cfg      Config
-	adapters []trace.Adapter
+	adapters []trace.Adapter // those of the source, then their further versions (see pushing)
 	events   record.Stream
 	event    record.Event // the latest
 	all      []int32      // all adapters
@@ -121,6 +123,7 @@ type sim struct {
 	plan    planning
 	fault   error // first error of the policy
 	elastic elastic
+	push    *pushing // nil: no pushes
 
 	reqs  []*request // in flight, and the unused ones in free
 	free  []*request
@@ -172,8 +175,10 @@ func newSim(cfg Config) (*sim, error) {
 	for _, w := range cfg.Watchers {
 		s.events.Add(w)
 	}
-	if err := s.initElastic(); err != nil {
-		return nil, err
+	for _, f := range []func() error{s.initElastic, s.initPush} {
+		if err := f(); err != nil {
+			return nil, err
+		}
 	}
 	for i := range s.workers {
 		if err := s.workers[i].init(s, i, cfg.Workers[i]); err != nil {
@@ -276,6 +281,6 @@ func (s *sim) stats() *Stats {
 	for i := range s.workers {
 		st.Workers = append(st.Workers, s.workers[i].stats(end))
 	}
-	st.Elastic = s.elasticStats(st.Workers, end)
+	st.Elastic, st.Push = s.elasticStats(st.Workers, end), s.push.counts()
 	return st
 }

@@ -33,14 +33,16 @@ type worker struct {
 	finished    int64      // requests that ended well there
 	linkFree    tick.Ticks // when its link can carry the next KV cache
 	failedAt    tick.Ticks // when it last failed
+	resets      int64      // how often it has lost its memory; counted if there are pushes
 }
 
 func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 	w.s, w.id, w.costs, w.v, w.failedAt = s, id, costs, &s.view.Workers[id], -1
 	c := engine.Config{
-		ID: id, Costs: costs, Adapters: s.adapters, View: w.v, Index: s.view.Index, Observer: s.cfg.Observer,
-		Hooks: engine.Hooks{First: w.firstToken},
-		Start: w.start(), Home: s.cfg.Home, Prefetch: s.cfg.Router.Prefetch, TokenTimes: s.cfg.TokenTimes,
+		ID: id, Costs: costs, Adapters: s.adapters, Versions: s.push.versions(), View: w.v, Index: s.view.Index,
+		Observer: s.cfg.Observer,
+		Hooks:    engine.Hooks{First: w.firstToken},
+		Start:    w.start(), Home: s.cfg.Home, Prefetch: s.cfg.Router.Prefetch, TokenTimes: s.cfg.TokenTimes,
 		Fails: s.loadFails, Kind: kindOf(costs),
 	}
 	w.listen(&c.Hooks)
@@ -76,8 +78,8 @@ func (w *worker) start() []int32 {
 	return w.s.all
 }
 
-// adapter returns the engine's entry of an adapter.
-func (w *worker) adapter(a int32) *engine.Adapter { return w.engine.Rows.Of(a) }
+// adapter returns the engine's entry of an adapter, in its current version.
+func (w *worker) adapter(a int32) *engine.Adapter { return w.engine.Rows.Of(w.engine.Books.Current(a)) }
 
 // firstToken tells the router of a request's first token.
 func (w *worker) firstToken(r *engine.Request) {
@@ -88,12 +90,19 @@ func (w *worker) firstToken(r *engine.Request) {
 func (w *worker) send(r *request) {
 	r.worker = int32(w.id)
 	w.requests++
+	if w.s.push != nil {
+		w.s.push.send(w, r)
+		return
+	}
 	w.engine.Add(&r.Request)
 }
 
 // left notes that a request has left the worker.
 func (w *worker) left() {
 	w.requests--
+	if w.s.push != nil {
+		w.s.push.left(w)
+	}
 	w.offWhenEmpty()
 }
 
@@ -133,6 +142,9 @@ func (w *worker) publish() {
 func (w *worker) reset(restart bool) (orphans []*engine.Request) {
 	orphans = w.engine.Reset(restart, w.start())
 	w.requests, w.linkFree, w.failedAt = 0, 0, -1
+	if w.s.push != nil {
+		w.s.push.restarted(w)
+	}
 	w.publish()
 	return orphans
 }
@@ -153,6 +165,8 @@ func (s prefixes) Match(worker int, text *trace.Text, adapter, tokens int32) int
 	}
 	if adapter == trace.BaseModel {
 		adapter = int32(len(s.adapters))
+	} else {
+		adapter = w.engine.Books.Current(adapter)
 	}
 	return w.engine.CachedPrefix(text, adapter, tokens)
 }

@@ -70,6 +70,7 @@ type Collector struct {
 	arrivalE2E, arrivalTT distribution
 	late                  bool
 	othersTTFT            distribution // of requests to adapters not in Options.Noisy
+	stale                 staleness    // of requests for adapters with new versions
 	seconds               perSecond
 	adapters              []adapterState // by index + 1: base model first
 	records               []record.Request
@@ -86,7 +87,7 @@ func NewCollector(opt Options) *Collector {
 	latency := distribution{limit: cmp.Or(opt.SampleLimit, defaultSampleLimit), bits: latencyBits}
 	c := &Collector{
 		opt: opt, reasons: map[Reason]int64{},
-		e2e: latency, ttft: latency, tpot: latency, itl: latency, othersTTFT: latency,
+		e2e: latency, ttft: latency, tpot: latency, itl: latency, othersTTFT: latency, stale: staleness{age: latency},
 		counts: Extra{Workers: make([]WorkerStats, opt.Workers)},
 		steady: steady.NewRecorder(opt.NonStreaming),
 	}
@@ -120,6 +121,9 @@ func (c *Collector) Done(r *record.Request) {
 	}
 	if r.Migrations > 0 {
 		e.Migrated++
+	}
+	if r.Version > 0 {
+		c.stale.add(r)
 	}
 	var w WorkerStats // discarded: of a request that never reached a worker
 	worker := &w
@@ -331,6 +335,10 @@ func (c *Collector) Result(meta Meta, counters *RunCounters) *Result {
 	e.Balance = balance(e.Workers)
 	if counters != nil {
 		e.addCounters(counters, whole)
+		if p := counters.Pushes; p != nil {
+			e.Pushes = new(*p)
+			c.stale.enter(e.Pushes)
+		}
 	}
 	if !c.opt.SLO.Empty() {
 		g := c.good

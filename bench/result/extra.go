@@ -20,6 +20,7 @@ type RunCounters struct {
 	Plans       *record.PlanCounters `json:"plans,omitempty"`        // nil: no plans were made
 	FailedLoads int64                `json:"failed_loads,omitempty"` // failed adapter loads beside those of Workers
 	Elastic     *Elastic             `json:"elastic,omitempty"`      // nil: the number of workers was fixed
+	Pushes      *Pushes              `json:"pushes,omitempty"`       // nil: adapters had one version
 }
 
 // SetPlans sets all counts of plans.

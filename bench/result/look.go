@@ -29,6 +29,7 @@ func (r *Result) WriteLook(w io.Writer, more ...LookLine) error {
 		{Label: "Rates", Text: r.ratesText()},
 		{Label: "SLO", Text: r.sloText()},
 		{Label: "Plans", Text: r.plansText()},
+		{Label: "Versions", Text: r.Extra.Pushes.text()},
 	}, more)
 	var b strings.Builder
 	for _, l := range lines {

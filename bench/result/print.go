@@ -44,6 +44,7 @@ func (r *Result) WriteExtra(w io.Writer) error {
 	if e.Plans != nil {
 		p.section("Plans", nil)
 	}
+	p.section("Versions of Adapters", nil)
 	p.section("Lower Bound with Perfect Knowledge", nil)
 	p.intervals(e.Intervals)
 	if len(r.Approximate) > 0 {

@@ -26,6 +26,7 @@ type RunOptions struct {
 	RecordsFile string // file to write with one row per request; "": none
 	TokenTimes  bool   // record the time of every token
 	Oracle      bool   // compare the run with a bound that assumes perfect knowledge
+	PushLoss    bool   // compare a run with new versions of adapters with the same run without
 	Intervals   bool   // add prediction intervals, derived from the profile's validation
 	PlansFile   string // file to write with one plan per line, as JSON; "": none
 	KeepRecords bool   // keep the records of requests in the result
@@ -116,6 +117,11 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 			return nil, err
 		}
 	}
+	if o.PushLoss && res.Extra.Pushes != nil {
+		if err := s.pushLoss(ctx, res); err != nil {
+			return nil, err
+		}
+	}
 	if o.Oracle {
 		res.Extra.Oracle = known.bound(cfg.Workers)
 	}
@@ -185,6 +191,9 @@ func (s *Scenario) config(ctx context.Context, in *Input, o RunOptions) (cfg sim
 			return cfg, err
 		}
 		cfg.Elastic, cfg.Source = e.config(initial, in.Source)
+	}
+	if cfg.Push, err = s.Pushes(in.Adapters()); err != nil {
+		return cfg, err
 	}
 	cfg.Outages = s.Cluster.Outages.Value()
 	for _, o := range cfg.Outages {
@@ -259,6 +268,10 @@ func counters(st *sim.Stats, workers []*profile.Costs) *result.RunCounters {
 	if e := st.Elastic; e != nil {
 		c.Elastic = &result.Elastic{Mean: e.Mean, Min: e.Least, Max: e.Most, Ups: e.Started, CalledOff: e.CalledOff,
 			Downs: e.Left, TakenBack: e.TakenBack}
+	}
+	if p := st.Push; p != nil {
+		c.Pushes = result.CountPushes(&p.Stats)
+		c.Pushes.CutOver = p.CutOver
 	}
 	for _, w := range st.Workers {
 		c.Workers = append(c.Workers, result.WorkerCounters{Busy: w.Busy.Seconds(), Counters: w.Total()})

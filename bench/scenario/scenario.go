@@ -143,6 +143,10 @@ type Cluster struct {
 	Elastic         elasticText `yaml:"elastic" help:"Autoscaling: min=N,max=N,rule=reactive|forecast|known|schedule,... (docs/elastic.md)" more:"rule=reactive,target=REQUESTS is Kubernetes' rule; rule=schedule,times=SECONDS=WORKERS+... follows a schedule. The cluster starts with num_workers, else min. Empty: a fixed number of workers"`
 	NoFailover      bool        `yaml:"no_failover" help:"Requests on a failed worker are lost, not sent to another worker"`
 
+	PushInterval float64                `yaml:"push_interval" check:">=0 <=1e7" unit:"s" help:"Interval between new versions of each adapter, s (0 disables)" more:"As in reinforcement learning and continuous fine-tuning; see docs/versions.md" group:"Versions of adapters"`
+	Push         pushText               `yaml:"push" help:"How new versions come to workers: loads=holders|demand,requests=keep|cut-over,workers=N,..." more:"Default: the workers that hold the adapter load a new version one after the other, and requests keep the version that they began with"`
+	MaxStaleness settings.Optional[int] `yaml:"max_staleness,omitempty" check:">=0 <=1e6" unit:"versions" help:"Most versions that a request may be behind the newest; else it waits (default: no limit)"`
+
 	Engine Engine `yaml:"engine"`
 }
 

@@ -8,6 +8,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/router"
 	"lorasim/router/admission"
+	"lorasim/router/push"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace/azure"
@@ -36,6 +37,7 @@ type (
 	histogramText     = settings.Parsed[histogram, histogramSyntax]
 	profilesText      = settings.Parsed[[]profileEntry, profilesSyntax]
 	outagesText       = settings.Parsed[[]sim.Outage, outagesSyntax]
+	pushText          = settings.Parsed[push.Options, pushSyntax]
 	elasticText       = settings.Parsed[*elasticSpec, elasticSyntax]
 	servingText       = settings.Parsed[profile.Serving, servingSyntax]
 	policyText        = settings.Parsed[router.Choice, policySyntax]
@@ -242,6 +244,14 @@ type outagesSyntax struct{}
 func (outagesSyntax) Parse(text string) ([]sim.Outage, error) { return parseOutages(text) }
 
 func (outagesSyntax) Grammar() settings.Grammar { return settings.Grammar{} }
+
+type pushSyntax struct{}
+
+func (pushSyntax) Parse(text string) (push.Options, error) { return push.Parse(text) }
+
+func (pushSyntax) Grammar() settings.Grammar {
+	return settings.Grammar{Forms: settings.FormOf[push.Options], Example: "workers=2,order=idle"}
+}
 
 type elasticSyntax struct{}
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ func newExplain() *cobra.Command {
 	var short, grid bool
 	var prove proveFlags
 	cmd := &cobra.Command{
-		Use:   "explain [SCENARIO.yaml | LOG]",
+		Use:   "explain [SCENARIO.yaml | LOG [METRICS]...]",
 		Short: "Say which adapters are slow, why, and what would help them",
 		Long: `Explain simulates a scenario and lists the adapters that are slow: their requests wait
 for a slot, a load, a blocked request ahead of them, or a full worker. It then
@@ -35,13 +36,14 @@ is slow, for several request rates and popularities.
 --prove asks what another fleet would have done with the requests of the gateway's
 access log LOG. It fits a profile to the first half of the time and predicts the second
 half. If the prediction holds, it simulates other policies, more workers, more slots,
-another placement and a merged adapter. Else it exits with code 4.`,
+another placement and a merged adapter. Else it exits with code 4. METRICS state the
+engine, its slots and its KV cache: JSON of Prometheus' range queries, or scrapes.`,
 		Example: `  lorasim explain --num-adapters 16 --engine-args max_loras_per_batch=2 --num-workers 1 --request-rate 4
   lorasim explain scenario.yaml --json
   lorasim explain requests.csv --num-workers 4
   lorasim explain scenario.yaml --map
-  lorasim explain access.log --prove --policy least-loaded --engine-args max_loras_per_batch=4 -o hour.html`,
-		Args: cobra.MaximumNArgs(1),
+  lorasim explain access.log metrics.json --prove --policy least-loaded -o hour.html`,
+		Args: cobra.ArbitraryArgs,
 	}
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	flags(cmd, outputHeading,
@@ -54,7 +56,7 @@ another placement and a merged adapter. Else it exits with code 4.`,
 		if prove.on {
 			return prove.run(cmd, sf, args)
 		}
-		if err := prove.unused(cmd); err != nil {
+		if err := cmp.Or(usage(cobra.MaximumNArgs(1)(cmd, args)), prove.unused(cmd)); err != nil {
 			return err
 		}
 		var log string

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -64,6 +66,88 @@ func TestNextDecides(t *testing.T) {
 	if transient < 20 || decided < transient*7/10 {
 		t.Errorf("%d of %d transient runs decided by the next command, expected 70 %% of at least 20", decided, transient)
 	}
+}
+
+// nextOf returns the command that an answer ends with; "": there is none.
+func nextOf(text string) string {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "Next"); ok {
+			_, command, _ := strings.Cut(rest, ": ")
+			return strings.TrimSpace(command)
+		}
+	}
+	return ""
+}
+
+// TestNextOfAnswersDecides: the commands that capacity, sweep, sweep merge, advise and compare print after an answer
+// that is open decide it in most cases.
+func TestNextOfAnswersDecides(t *testing.T) {
+	t.Chdir(t.TempDir())
+	short := strings.Fields("--lengths constant:50,10 --num-adapters 8 --num-prompts 300 --request-rate")
+	// ask runs a command; it may find nothing.
+	ask := func(args ...string) string {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), args, strings.NewReader(""), &out, &errs); code != exitOK && code != exitFailed {
+			t.Fatalf("%q: exit code %d: %s", args, code, errs.String())
+		}
+		return out.String()
+	}
+	open, decided := map[string]int{}, map[string]int{}
+	count := func(command, text, after string) {
+		open[command]++
+		if rest := nextOf(after); rest == "" {
+			decided[command]++
+		} else {
+			t.Logf("%s is open after %s: %s", command, nextOf(text), rest)
+		}
+	}
+	for i, rate := range []string{"60", "80", "40"} {
+		dir := "sweep" + rate
+		args := slices.Concat([]string{"sweep", "-o", dir, "--policies", "static,least-loaded", "--seeds", "3", "--metrics",
+			"mean_ttft_ms"}, short, []string{rate})
+		text := ask(args...)
+		if nextOf(text) != "" {
+			merged := ask("sweep", "merge", dir, "--metrics", "mean_ttft_ms")
+			if of := nextOf(merged); i%2 == 0 {
+				count("sweep merge", merged, ask(append(wordsOf(t, of), "--metrics", "mean_ttft_ms")...))
+			} else {
+				count("sweep", text, ask(wordsOf(t, nextOf(text))...))
+			}
+		}
+		text = ask(slices.Concat(strings.Fields("advise --policies static,least-loaded --no-search --no-worst --seeds 4"), short,
+			[]string{rate})...)
+		if nextOf(text) != "" {
+			count("advise", text, ask(wordsOf(t, nextOf(text))...))
+		}
+		for _, policy := range []string{"static", "p2c"} {
+			result := ask(slices.Concat([]string{"sim", "--json", "--policy", policy}, short, []string{rate})...)
+			if err := os.WriteFile(policy+".json", []byte(result), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if text = ask("compare", "static.json", "p2c.json"); nextOf(text) != "" {
+			for line := range strings.Lines(text) {
+				if _, command, ok := strings.Cut(line, ": "); ok && strings.HasPrefix(line, "Next, for ") {
+					command, file, _ := strings.Cut(strings.TrimSpace(command), " > ")
+					if err := os.WriteFile(file, []byte(ask(wordsOf(t, command)...)), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			count("compare", text, ask("compare", "A.json", "B.json"))
+		}
+		if i == 0 {
+			text = ask(slices.Concat(strings.Fields("capacity --goodput ttft:100 --policy least-loaded --max-workers 8 "+
+				"--budget 100000"), short, []string{rate})...)
+			count("capacity", text, ask(wordsOf(t, nextOf(text))...))
+		}
+	}
+	for _, command := range []string{"capacity", "sweep", "sweep merge", "advise", "compare"} {
+		if n := open[command]; n == 0 || 2*decided[command] <= n {
+			t.Errorf("%s: %d of %d open answers are decided by the next command", command, decided[command], n)
+		}
+	}
+	t.Logf("open: %v, decided: %v", open, decided)
 }
 
 // TestAgain: a command line with other flags.

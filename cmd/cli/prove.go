@@ -58,10 +58,37 @@ func instant(flag, text string) (time.Time, error) {
 	return t, nil
 }
 
+// inputs tells the access log from files and folders of metrics.
+func (f *proveFlags) inputs(cmd *cobra.Command, args []string) (log string, metrics []string, err error) {
+	for _, arg := range args {
+		if isScenario(arg) {
+			return "", nil, usage(fmt.Errorf("--prove: %s is a scenario, expected an access log of lorasim gateway; "+
+				"-f takes a scenario", arg))
+		}
+		is, err := hour.IsMetrics(cmd.Context(), arg)
+		switch {
+		case err != nil:
+			return "", nil, err
+		case is:
+			metrics = append(metrics, arg)
+		case log != "":
+			return "", nil, usage(fmt.Errorf("--prove: %s and %s are logs: expected one, and files of metrics", log,
+				arg))
+		default:
+			log = arg
+		}
+	}
+	if log == "" {
+		return "", nil, usage(errors.New("--prove: expected the access log of lorasim gateway"))
+	}
+	return log, metrics, nil
+}
+
 // run explains an hour.
 func (f *proveFlags) run(cmd *cobra.Command, sf *scenarioFlags, args []string) error {
-	if len(args) != 1 || isScenario(args[0]) {
-		return usage(errors.New("--prove: expected the access log of lorasim gateway"))
+	log, metrics, err := f.inputs(cmd, args)
+	if err != nil {
+		return err
 	}
 	for _, name := range []string{"seeds", "short", "map"} {
 		if cmd.Flags().Changed(name) {
@@ -88,13 +115,25 @@ func (f *proveFlags) run(cmd *cobra.Command, sf *scenarioFlags, args []string) e
 	if page != nil {
 		defer page.Abort()
 	}
-	list, err := requestlog.ReadAccessLog(cmd.Context(), columnar.Files(), args[0])
+	list, err := requestlog.ReadAccessLog(cmd.Context(), columnar.Files(), log)
 	if err != nil {
 		return err
 	}
 	h, err := hour.FromAccessLog(list, from, until)
 	if err != nil {
 		return err
+	}
+	if len(metrics) > 0 {
+		m, err := hour.ReadMetrics(cmd.Context(), metrics)
+		if err != nil {
+			return err
+		}
+		begin, end := h.Span()
+		facts, err := m.Facts(begin, end)
+		if err != nil {
+			return err
+		}
+		f.o.Facts = &facts
 	}
 	f.o.Policy = cmd.Flags().Changed("policy")
 	if cmd.Flags().Changed("profile") {

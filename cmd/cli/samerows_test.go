@@ -55,8 +55,11 @@ func TestSameRowsInBench(t *testing.T) {
 	defer srv.Close()
 	var want [][]string
 	for _, file := range importedLog(t) {
-		lorasim(t, "bench", srv.URL, "--workload", file, "--rate-scale", "100", "--max-concurrency", "1",
+		text := lorasim(t, "bench", srv.URL, "--workload", file, "--rate-scale", "100", "--max-concurrency", "1",
 			"--worker-time-scale", "200", "--policy", "round-robin", "--records", "r.csv")
+		if waits := lookLine(text, "Waits"); !strings.HasPrefix(waits, "requests wait for ") {
+			t.Errorf("%s: requests wait for %q\n%s", file, waits, text)
+		}
 		rows := pickColumns(t, "r.csv", "id", "adapter_name", "rank", "prompt_tokens", "output_tokens", "status",
 			"worker_last")
 		if len(rows) != 25 { // with the head

@@ -92,7 +92,7 @@ give the same bytes.`,
 			Profiles: func(ps []*profile.Profile) { profiles = ps },
 			SLO:      out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals,
 			TokenTimes: tokens || out.details, KeepRecords: out.keep(),
-			Saturate: true, Reading: p.reading, Running: p.running,
+			Saturate: true, PushLoss: true, Reading: p.reading, Running: p.running,
 			Skipped: func(rows int64) { skipped = rows }, Watch: watch,
 		})
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/result"
+	"lorasim/bench/scenario"
 	"lorasim/bench/study/sweep"
 	"lorasim/internal/format"
 	"lorasim/trace/columnar"
@@ -63,6 +64,9 @@ The subcommands do the same in steps, on one machine or many.`,
 		sum, err := run.run(cmd, d, true)
 		if err != nil {
 			return err
+		}
+		if n := len(sum.Failed); n > 0 && n == sum.Ran && sum.Kept == 0 { // there is no table, but there are reasons
+			return failed(cmd, d, sum)
 		}
 		if err := out.write(cmd, d, len(sum.Failed) > 0); err != nil {
 			return err
@@ -307,29 +311,33 @@ func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) 
 	if err := o.check(t); err != nil {
 		return err
 	}
-	return show(cmd, func(w io.Writer) error { return o.writeText(cmd, w, d, t) },
-		func(w io.Writer) error { return d.WriteJSON(w, t, o.metrics) })
+	var more sweep.JSONOptions
+	if len(o.metrics) > 0 {
+		metric := o.metrics[0]
+		if more.Effects, err = d.Effects(cmd.Context(), t, metric); err != nil {
+			return err
+		}
+		if more.Next, err = nextSweep(cmd, d, t, metric, more.Effects); err != nil {
+			return err
+		}
+	}
+	return show(cmd, func(w io.Writer) error { return o.writeText(w, d, t, more) },
+		func(w io.Writer) error { return d.WriteJSON(w, t, o.metrics, more) })
 }
 
 // writeText prints the answer, the command that would decide what is open, the table, and the effects of axes.
-func (o *sweepTableFlags) writeText(cmd *cobra.Command, w io.Writer, d *sweep.Dir, t *sweep.Tables) error {
+func (o *sweepTableFlags) writeText(w io.Writer, d *sweep.Dir, t *sweep.Tables, more sweep.JSONOptions) error {
 	width := format.Width
 	if o.wide {
 		width = 0
 	}
-	var effects []sweep.AxisEffect
 	if len(o.metrics) > 0 {
-		metric := o.metrics[0]
-		var err error
-		if effects, err = d.Effects(cmd.Context(), t, metric); err != nil {
-			return err
-		}
 		text := ""
-		for _, line := range d.Answer(t, metric, effects) {
+		for _, line := range d.Answer(t, o.metrics[0], more.Effects) {
 			text += format.Paragraph(line, width) + "\n"
 		}
-		if next := nextSweep(cmd, d, t, metric, effects); next != "" {
-			text += "Next: " + next + "\n"
+		if more.Next != "" {
+			text += "Next: " + more.Next + "\n"
 		}
 		if text != "" {
 			text += "\n"
@@ -338,10 +346,10 @@ func (o *sweepTableFlags) writeText(cmd *cobra.Command, w io.Writer, d *sweep.Di
 			return err
 		}
 	}
-	if err := d.WriteTable(w, t, sweep.TextOptions{Metrics: o.metrics, Wide: o.wide}); err != nil || effects == nil {
+	if err := d.WriteTable(w, t, sweep.TextOptions{Metrics: o.metrics, Wide: o.wide}); err != nil || more.Effects == nil {
 		return err
 	}
-	return d.WriteEffects(w, effects, o.metrics[0], width)
+	return d.WriteEffects(w, more.Effects, o.metrics[0], width)
 }
 
 // leastGain is the difference that further seeds of a sweep are to show, as a share.
@@ -351,22 +359,29 @@ const leastGain = 0.02
 const mostSeeds = 1000
 
 // nextSweep returns the command that would give the verdicts that a sweep leaves open; "": there is none.
-func nextSweep(cmd *cobra.Command, d *sweep.Dir, t *sweep.Tables, metric string, effects []sweep.AxisEffect) string {
-	if cmd.Name() != "sweep" { // sweep merge does not have the flags
-		return ""
-	}
+func nextSweep(
+	cmd *cobra.Command, d *sweep.Dir, t *sweep.Tables, metric string, effects []sweep.AxisEffect,
+) (string, error) {
+	whole := cmd.Name() == "sweep" // the subcommands do not have the flags of the grid
 	if needed, own := t.Needed(); needed > 0 && result.MetricOf(metric).NeedsSteady {
 		sc, err := d.ScenarioOf(&d.Cells[0])
 		if err != nil || sc.Workload.Ended(own) {
-			return ""
+			return "", err
 		}
-		return again(cmd, "num-prompts", strconv.FormatInt(needed, 10), "output",
-			fmt.Sprintf("%s-%d", strings.TrimRight(d.Path, "/"), needed))
+		requests, folder := strconv.FormatInt(needed, 10), fmt.Sprintf("%s-%d", strings.TrimRight(d.Path, "/"), needed)
+		if whole {
+			return again(cmd, "num-prompts", requests, "output", folder), nil
+		}
+		return d.Command(folder, 0, func(sc *scenario.Scenario) error { return sc.Set("num_prompts", requests) })
 	}
-	if n := d.MoreSeeds(t, metric, effects, leastGain); n > 0 && n <= mostSeeds {
-		return again(cmd, "seeds", strconv.Itoa(n))
+	n := d.MoreSeeds(t, metric, effects, leastGain)
+	switch {
+	case n == 0 || n > mostSeeds:
+		return "", nil
+	case whole:
+		return again(cmd, "seeds", strconv.Itoa(n)), nil
 	}
-	return ""
+	return d.Command(d.Path, n, nil)
 }
 
 // gridFlags define a sweep, in addition to or instead of a sweep file.

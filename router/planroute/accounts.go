@@ -21,6 +21,7 @@ type accounts struct {
 	// the first use.
 	used  []bool
 	late  bool          // reports of workers come late
+	turn  int           // worker whose report read looked at last
 	rates []arrivalRate // by adapter
 	began float64       // s: when the first request came; negative: none has come
 }
@@ -41,7 +42,10 @@ func (p *accounts) arrives(k int32, now float64) {
 	}
 	r := &p.rates[k]
 	r.requests, r.at = r.requests*math.Exp((r.at-now)/rateMemory)+1, now
-	seen := rateMemory * -math.Expm1((p.began-now)/rateMemory)
+	seen := float64(rateMemory)
+	if now-p.began < 10*rateMemory {
+		seen *= -math.Expm1((p.began - now) / rateMemory)
+	}
 	r.perSecond = (r.requests - 0.5) / max(seen, 1)
 }
 
@@ -65,6 +69,8 @@ type backlog struct {
 	loads   float64      // time of the loads of adapters before them, s
 	fetched float64      // s: when the adapters sent for will have come to host memory
 	brought float64      // s: when the prompts that wait for these adapters will have been computed
+	fetches []fetch      // adapters sent for that have not come
+	loader  recentLoad   // what the loader into host memory has to do
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
 	full    float64 // KV tokens, see need, from which on requests had to wait; 0: they never had to
@@ -78,9 +84,13 @@ func (p *accounts) finished(f router.Event) {
 }
 
 // need is the number of KV tokens that a worker must hold for a request to run at once: engines reserve the tokens that
-// the request may generate.
-func (l *backlog) need(r router.Request, kv int64, w *router.Worker) float64 {
-	return float64(kv+w.QueuedToks+int64(r.Prompt)) + max(float64(r.MaxNew), r.ExpectedOutput())
+// the request may generate. Waiting requests that let others pass take no tokens before.
+func (l *backlog) need(r router.Request, kv int64, w *router.Worker, slotless int) float64 {
+	waiting := float64(w.QueuedToks)
+	if slotless > 0 {
+		waiting *= 1 - float64(slotless)/float64(max(w.Queued, slotless))
+	}
+	return float64(kv) + waiting + float64(r.Prompt) + max(float64(r.MaxNew), r.ExpectedOutput())
 }
 
 // room is the largest need that a worker can meet: the size of its KV cache, or less if requests had to wait with less.
@@ -135,12 +145,19 @@ func (s *prefillStep) prompt(n int32, c router.CostModel) (all, one float64) {
 	return all, all - c.Prefill(s.tokens)
 }
 
-// read notes what is new in a view: reports, and workers that are down.
+// read notes what is new in a view: reports, and workers that are down. Until a report is late it looks at one worker's
+// report in turn, since ages lie apart from what prices read.
 func (p *accounts) read(v *router.View) {
 	p.restarted(v)
+	if n := len(v.Workers); !p.late && n > 0 {
+		p.turn = (p.turn + 1) % n
+		p.late = v.Workers[p.turn].Age > 0
+	}
+	if !p.late {
+		return
+	}
 	for j := range v.Workers {
-		w, l := &v.Workers[j], &p.backlogs[j]
-		if p.late = p.late || w.Age > 0; p.late && l.older(w, v.Now) {
+		if w, l := &v.Workers[j], &p.backlogs[j]; l.older(w, v.Now) {
 			l.reported, l.held = v.Now-w.Age, p.holds(w)
 		}
 	}
@@ -195,8 +212,14 @@ type adapterWait struct {
 	stall       float64 // s, that the steps stop until it is in host memory, on workers that fetch within them
 	evicts      float64 // s, to load the adapter again that makes way
 	turns       float64 // executions until it gets a slot
-	slotless    int     // requests that wait for a slot or for a fetch, and let others pass
+	// delays is the time by which later fetches come later, s: the loader brings one adapter after the other. It is the
+	// difference that the fetch makes to the relative value of a queue M/G/1 with the loader's work and utilization.
+	delays   float64
+	slotless int // requests that wait for a slot or for a fetch, and let others pass
 }
+
+// loaderMemory is the time after which a fetch counts 1/e in the utilization of the loader, s.
+const loaderMemory = 60
 
 // blockedTurns is how many executions a request costs that waits for a slot and stops the requests behind it.
 const blockedTurns = 8
@@ -217,10 +240,10 @@ func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router
 	if st.Tier == router.GPU || st.Loading || st.Running > 0 {
 		return a
 	}
-	coming := max(p.backlogs[j].fetched-v.Now, 0) // what its loader has to do
-	if st.Queued > 0 {                            // another brings it
+	l := &p.backlogs[j]
+	if st.Queued > 0 { // another brings it
 		if st.Tier < router.Host {
-			a.fetch = coming
+			a.fetch = l.comes(k, v.Now)
 		}
 		return a
 	}
@@ -234,9 +257,28 @@ func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router
 	case p.workers[j].FetchesInSteps:
 		a.stall = cost.AdapterLoad(rank, st.Tier) - a.load
 	default:
-		a.fetch = coming + cost.AdapterLoad(rank, st.Tier) - a.load
+		takes, coming := cost.AdapterLoad(rank, st.Tier)-a.load, max(l.fetched-v.Now, 0)
+		a.fetch = coming + takes
+		u := l.loader.share(v.Now, loaderMemory)
+		a.delays = u / (1 - u) * (coming + takes/2)
 	}
 	return a
+}
+
+// fetch is an adapter on its way to host memory.
+type fetch struct {
+	adapter int32
+	at      float64 // s: when it is there
+}
+
+// comes is the time until an adapter that requests wait for is in host memory, s.
+func (l *backlog) comes(k int32, now float64) float64 {
+	for _, f := range l.fetches {
+		if f.adapter == k {
+			return max(f.at-now, 0)
+		}
+	}
+	return 0
 }
 
 // crowd is what adapters that have requests on a worker do with its slots.
@@ -391,7 +433,11 @@ func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	}
 	a := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
 	if a.fetch > 0 {
-		l.fetched = max(l.fetched, v.Now+a.fetch)
+		if at := v.Now + a.fetch; at > l.fetched {
+			l.loader.add(at-max(l.fetched, v.Now), v.Now, loaderMemory)
+			l.fetches = slices.DeleteFunc(l.fetches, func(f fetch) bool { return f.at < v.Now })
+			l.fetches, l.fetched = append(l.fetches, fetch{r.Adapter, at}), at
+		}
 		l.brought = max(l.brought, l.fetched+a.load) + p.workers[j].Cost.Prefill(int64(prompt))
 	}
 	l.entered = p.enters(r.Adapter, j, v.Now)

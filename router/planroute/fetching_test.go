@@ -57,3 +57,33 @@ func TestWaitForFetch(t *testing.T) {
 		}
 	}
 }
+
+// A request whose adapter is on its way waits for that fetch alone. A fetch delays later ones by its share of
+// the loader's time.
+func TestLoader(t *testing.T) {
+	env := routertest.HandEnv(1, 4)
+	env.Workers[0].Cost = slowStore{}
+	p := routertest.New(t, "route-only:spill=0", env).Policy.(*planAndRoute)
+	w := router.Worker{Up: true, MaxRunning: 4, Slots: 3, Adapters: make([]router.AdapterState, 4)}
+	v := &router.View{Now: 1000, Workers: []router.Worker{w}, Adapters: env.Adapters}
+	wait := func(k int32) adapterWait { return p.adapterWait(k, v.Workers[0].Adapter(k), 0, v) }
+	if a := wait(1); a.fetch != 100 || a.delays != 0 {
+		t.Errorf("an idle loader: %+v, expected a fetch of 100 s without delays", a)
+	}
+	for k := range int32(2) {
+		p.Route(router.Request{Adapter: k, Prompt: 100, MaxNew: 50, Expected: 50}, v)
+		v.Workers[0].Count(k, 0, 1)
+		v.Workers[0].Queued++
+	}
+	v.Now += 60
+	for k, want := range []float64{40, 140, 240} {
+		routertest.Close(t, "until an adapter comes", wait(int32(k)).fetch, want)
+	}
+	routertest.Close(t, "delays of others", wait(2).delays, mostLoad/(1-mostLoad)*(140+100./2))
+	routertest.Close(t, "delays of a request that joins", wait(1).delays, 0)
+	// M/G/1: a fetch of x s behind b s of work adds v(b+x) - v(b), where v(w) = rate*w*w / (2*(1-rate*x))
+	const rate, x, b = 0.004, 100.0, 140.0
+	value := func(w float64) float64 { return rate * w * w / (2 * (1 - rate*x)) }
+	p.backlogs[0].loader = recentLoad{seconds: rate * x * loaderMemory, at: v.Now}
+	routertest.Close(t, "the value of a queue M/G/1", wait(2).delays, value(b+x)-value(b))
+}

@@ -174,7 +174,7 @@ func (p *planAndRoute) send(r router.Request, v *router.View) int {
 	best, first := p.cheapest(r, v)
 	if best != router.None {
 		if p.unequal() {
-			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now)
+			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now, loadMemory)
 		}
 		uncached := p.uncached(&r, best, v)
 		p.sent(r, best, v, uncached)
@@ -281,8 +281,12 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	if v.Now > l.prefilled+step {
 		first += between * float64(stuck) / 2
 	}
-	if over := l.need(r, kv, w) - l.room(w); over > 0 {
-		first += between * math.Ceil(over*float64(max(running, 1))/float64(max(kv, 1)))
+	if over := l.need(r, kv, w, a.slotless) - l.room(w); over > 0 {
+		each := float64(max(kv, 1)) / float64(max(running, 1)) // tokens of one that runs
+		if running == 0 {
+			each = float64(max(w.Tokens, 1)) / float64(max(w.Load(), 1))
+		}
+		first += between * math.Ceil(over/each)
 	}
 
 	// its decoding; what others lose to its load, its prefill and its decoding
@@ -300,7 +304,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	if p.firstUse(r.Adapter, j) {
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}
-	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
+	return weight*(first+a.evicts+a.delays) + t + a.evicts*float64(running), first
 }
 
 // comes is how many requests come to a worker in a second.

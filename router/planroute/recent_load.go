@@ -17,18 +17,21 @@ type recentLoad struct {
 }
 
 const (
-	loadMemory = 10.0 // s after which work counts 1/e
+	loadMemory = 10.0 // s after which the work of a worker counts 1/e
 	mostLoad   = 0.9  // share of the time; beyond it the law has no meaning
 )
 
-// share is the part of the time that is taken up now, at most mostLoad.
-func (l *recentLoad) share(now float64) float64 {
-	return min(l.seconds*math.Exp((l.at-now)/loadMemory)/loadMemory, mostLoad)
+// share is the part of the time that is taken up now, at most mostLoad. Work counts 1/e after memory seconds.
+func (l *recentLoad) share(now, memory float64) float64 {
+	if l.seconds == 0 {
+		return 0
+	}
+	return min(l.seconds*math.Exp((l.at-now)/memory)/memory, mostLoad)
 }
 
 // add adds seconds of work.
-func (l *recentLoad) add(seconds, now float64) {
-	l.seconds, l.at = l.seconds*math.Exp((l.at-now)/loadMemory)+seconds, now
+func (l *recentLoad) add(seconds, now, memory float64) {
+	l.seconds, l.at = l.seconds*math.Exp((l.at-now)/memory)+seconds, now
 }
 
 // unequal says whether what comes later counts: where workers of several kinds keep prefixes. Among equal workers
@@ -42,7 +45,7 @@ func (p *planAndRoute) later(j int, now float64) float64 {
 	if !p.unequal() {
 		return 1
 	}
-	return 1 / (1 - p.backlogs[j].recent.share(now))
+	return 1 / (1 - p.backlogs[j].recent.share(now, loadMemory))
 }
 
 // work is how much of a worker's time a request takes up: its prefill, and by how much it makes decode steps longer, s.

@@ -29,16 +29,16 @@ func TestRecentLoadByHand(t *testing.T) {
 		v.Workers[j].Adapters[0] = router.AdapterState{Tier: router.GPU, Running: 3}
 		total, first := p.price(r, j, v)
 		rest := total - p.firstWeight()*first
-		p.backlogs[j].recent.add(5, v.Now)
+		p.backlogs[j].recent.add(5, v.Now, loadMemory)
 		if busy, same := p.price(r, j, v); same != first || math.Abs(busy-total-rest) > 1e-9 || rest <= 0 {
 			t.Errorf("worker %d: price %v, half busy %v (first token %v, then %v), expected %v more",
 				j, total, busy, first, same, rest)
 		}
-		if got := p.backlogs[j].recent.share(v.Now + 10); math.Abs(got-0.5/math.E) > 1e-12 {
+		if got := p.backlogs[j].recent.share(v.Now+10, loadMemory); math.Abs(got-0.5/math.E) > 1e-12 {
 			t.Errorf("worker %d: share %v after 10 s, expected %v", j, got, 0.5/math.E)
 		}
-		p.backlogs[j].recent.add(1000, v.Now)
-		if got := p.backlogs[j].recent.share(v.Now); got != mostLoad {
+		p.backlogs[j].recent.add(1000, v.Now, loadMemory)
+		if got := p.backlogs[j].recent.share(v.Now, loadMemory); got != mostLoad {
 			t.Errorf("worker %d: share %v of an overloaded worker, expected %v", j, got, mostLoad)
 		}
 	}

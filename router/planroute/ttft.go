@@ -85,14 +85,14 @@ func (p *TTFT) Predict(r router.Request, j int, v *router.View) float64 {
 	batch := min(w.Running+1, max(w.MaxRunning, 1))
 	t += cost.DecodeStep(batch, batch, kv+int64(r.Prompt), w.MaxRank)
 	stuck := float64(max(w.Queued-ad.slotless, 0))
-	if v.Now <= l.prefilled+stuckAfter && l.need(r, kv, w) <= l.room(w) {
+	if v.Now <= l.prefilled+stuckAfter && l.need(r, kv, w, ad.slotless) <= l.room(w) {
 		stuck = 0 // they wait for their prompts alone
 	}
 	ends := 0.0
 	if w.MaxRunning > 0 {
 		ends = max(float64(w.Running+1-w.MaxRunning)+stuck, 0)
 	}
-	if over := l.need(r, kv, w) - l.room(w); over > 0 || stuck > 0 {
+	if over := l.need(r, kv, w, ad.slotless) - l.room(w); over > 0 || stuck > 0 {
 		ends = max(ends, stuck+max(over, 0)*float64(w.Running)/float64(max(kv, 1)))
 	}
 	return t + exec/float64(w.Running)*(ends+math.Sqrt(ends)*deviations)

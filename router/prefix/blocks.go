@@ -43,7 +43,7 @@ type segment struct {
 
 // NewBlocks returns an empty cache. A page has the given number of tokens.
 func NewBlocks(page int32) *Blocks {
-	c := &Blocks{books: books{page: page}, entries: map[key]*blockEntry{}}
+	c := &Blocks{books: books{page: page, epochs: map[int32]int32{}}, entries: map[key]*blockEntry{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest
 	return c
 }
@@ -66,8 +66,10 @@ func (c *Blocks) split(t *trace.Text, pages int32) []segment {
 
 // find calls f with the cached blocks of the first pages of a text.
 func (c *Blocks) find(text *trace.Text, adapter, pages int32, f func(*block)) (match int32) {
+	k := key{adapter: adapter, epoch: c.epochs[adapter]}
 	for _, s := range c.split(text, pages) {
-		e := c.entries[key{text: s.text, adapter: adapter}]
+		k.text = s.text
+		e := c.entries[k]
 		for i := s.lo; i < s.hi; i++ {
 			if e == nil || int(i-e.first) >= len(e.blocks) || e.blocks[i-e.first] == nil {
 				return i
@@ -108,12 +110,14 @@ func (c *Blocks) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 
 // Add implements Cache. Pages that are cached already are cached twice.
 func (c *Blocks) Add(h *Hold, text *trace.Text, adapter, pages int32) {
+	k := key{adapter: adapter, epoch: c.epochs[adapter]}
 	for _, s := range c.split(text, pages) {
 		lo := max(s.lo, int32(len(h.blocks)))
 		if lo >= s.hi {
 			continue
 		}
-		e := c.entry(key{text: s.text, adapter: adapter}, s.text.Start/c.page)
+		k.text = s.text
+		e := c.entry(k, s.text.Start/c.page)
 		for int(s.hi-e.first) > len(e.blocks) {
 			e.blocks = append(e.blocks, nil)
 		}

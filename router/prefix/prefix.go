@@ -36,6 +36,8 @@ type Cache interface {
 	// Unload makes the cached pages of an adapter useless, if the engine treats an adapter that is loaded again as a
 	// new one. The pages stay until they are evicted.
 	Unload(adapter int32)
+	// Renew makes the cached pages of an adapter useless, because it now has the weights of another version.
+	Renew(adapter int32)
 	// Cached returns the number of pages that may be evicted.
 	Cached() int64
 	// Held returns the number of pages that requests hold. Shared pages count once.
@@ -57,7 +59,7 @@ type books struct {
 	page   int32           // tokens
 	cached int64           // pages that no request holds
 	held   int64           // pages that requests hold, shared ones once
-	epochs map[int32]int32 // adapters that were unloaded: how often
+	epochs map[int32]int32 // adapters that were unloaded or renewed: how often
 }
 
 // Cached implements Cache.
@@ -68,6 +70,9 @@ func (b *books) Held() int64 { return b.held }
 
 // Unload implements Cache.
 func (b *books) Unload(adapter int32) { b.epochs[adapter]++ }
+
+// Renew implements Cache.
+func (b *books) Renew(adapter int32) { b.epochs[adapter]++ }
 
 type key struct {
 	text    *trace.Text

@@ -52,7 +52,8 @@ func checkPlaces(e *Engine, filling []*Request) error {
 			return fmt.Errorf("%d requests of adapter %d wait, counted %d", waiting[a], a.Index, a.Waiting)
 		}
 	}
-	return errors.Join(in(e.FrontEnd.queue, "in the front end", Entering), in(queue, "in the queue", Waiting),
+	entering := slices.Concat(e.FrontEnd.queue, e.FrontEnd.held)
+	return errors.Join(in(entering, "in the front end", Entering), in(queue, "in the queue", Waiting),
 		in(filling, "prefilling", Filling), in(e.Pipeline.Ending(), "ending", Ending),
 		in(e.Batch.Requests(), "in the batch", Running))
 }
@@ -126,7 +127,7 @@ func checkBooks(e *Engine, filling []*Request) error {
 		count.running += running
 		count.queued += queued
 	}
-	for _, r := range e.FrontEnd.queue {
+	for _, r := range slices.Concat(e.FrontEnd.queue, e.FrontEnd.held) {
 		add(r, 0, 1)
 	}
 	for r := range e.Queue.All() {
@@ -153,9 +154,12 @@ func checkBooks(e *Engine, filling []*Request) error {
 		}
 	}
 	for a, st := range b.Rows() {
-		n := of[a]
-		if n == nil {
-			n = &requests{}
+		n := requests{}
+		for version, m := range of {
+			if e.Rows.isLoRA(version) && e.cfg.adapterOf(version) == a {
+				n.running += m.running
+				n.queued += m.queued
+			}
 		}
 		if st.Running != n.running || st.Queued != n.queued {
 			return fmt.Errorf("%d requests of adapter %d run, %d wait; routers see %d and %d", n.running, a, n.queued,

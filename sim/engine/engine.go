@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"lorasim/router"
 	"lorasim/sim/event"
@@ -42,6 +43,9 @@ type Config struct {
 	ID       int // number of the engine; orders the ends of steps at one instant
 	Costs    *profile.Costs
 	Adapters []trace.Adapter
+	// Versions has the adapter of each of Adapters that routers see, if Adapters has several versions of adapters; nil:
+	// routers see Adapters. See router.Books.
+	Versions []int32
 	View     *router.Worker // the engine's state as routers see it; the engine updates its counters
 	Index    *router.Index
 	Observer Observer
@@ -227,6 +231,10 @@ func (e *Engine) init(c Config) error {
 		Slots: q.MaxLorasPerBatch, HostSlots: q.MaxLoadedLoras,
 	}
 	e.Books = router.NewBooks(c.View, c.ID, c.Index)
+	if c.Versions != nil {
+		c.View.SetAdapters(c.shown(), home)
+		e.Books.TrackVersions(c.Versions)
+	}
 	e.Rows = newTable(c.Adapters, c.Costs)
 	e.FrontEnd.e, e.FrontEnd.enter = e, e.FrontEnd.pass
 	if c.Hooks.Step != nil {
@@ -245,6 +253,22 @@ func (e *Engine) init(c Config) error {
 		func(a int32) *lora.Adapter { return &e.Rows.Of(a).Adapter })
 	e.sched, err = c.Kind.Scheduler(e)
 	return err
+}
+
+// shown returns the number of adapters that routers see.
+func (c *Config) shown() int {
+	if c.Versions == nil {
+		return len(c.Adapters)
+	}
+	return int(slices.Max(c.Versions)) + 1
+}
+
+// adapterOf returns the adapter that routers see for an index of Adapters.
+func (c *Config) adapterOf(index int32) int32 {
+	if c.Versions == nil {
+		return index
+	}
+	return c.Versions[index]
 }
 
 // allAdapters lists the indices of n adapters.
@@ -435,7 +459,9 @@ type adapterEvents struct{ e *Engine }
 
 func (v adapterEvents) TierChanged(a *lora.Adapter, t router.Tier) {
 	if tell := v.e.cfg.Hooks.Tier; tell != nil {
-		tell(a.Index, t)
+		if shown, ok := v.e.Books.Shown(a.Index); ok {
+			tell(shown, t)
+		}
 	}
 	if t < router.Host {
 		v.e.KV.UnloadAdapter(a.Index)
@@ -444,7 +470,7 @@ func (v adapterEvents) TierChanged(a *lora.Adapter, t router.Tier) {
 		switch {
 		case t == router.GPU:
 			v.e.KV.TakeForAdapter(n)
-		case v.e.Books.Adapter(a.Index).Tier == router.GPU:
+		case v.e.Books.State(a.Index).Tier == router.GPU:
 			v.e.KV.TakeForAdapter(-n)
 		}
 	}
@@ -452,7 +478,7 @@ func (v adapterEvents) TierChanged(a *lora.Adapter, t router.Tier) {
 
 func (v adapterEvents) LoadBooked(a *lora.Adapter, slot bool, from, to tick.Ticks) {
 	if tell := v.e.cfg.Hooks.LoadBooked; tell != nil {
-		tell(a.Index, slot, from, to)
+		tell(v.e.cfg.adapterOf(a.Index), slot, from, to)
 	}
 }
 
@@ -518,7 +544,7 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 		panic(err) // the same call succeeded before
 	}
 	if c.Hooks.Tier != nil {
-		for a := range int32(len(c.Adapters)) {
+		for a := range int32(e.Books.NumAdapters()) {
 			if t := e.Books.Adapter(a).Tier; t != before.Adapter(a).Tier {
 				c.Hooks.Tier(a, t)
 			}

@@ -12,6 +12,7 @@ import (
 type FrontEnd struct {
 	e     *Engine
 	queue []*Request
+	held  []*Request // kept back; see Hold
 	free  tick.Ticks // end of its present work
 	enter func()
 }
@@ -35,6 +36,25 @@ func (e *Engine) Add(r *Request) {
 	f.queue = append(f.queue, r)
 	e.Loop.At(f.free, event.Enter, f.enter)
 }
+
+// Hold keeps a request back, before the front end. Routers see it as waiting. Unhold ends that.
+func (f *FrontEnd) Hold(r *Request) {
+	r.engine, r.Row = f.e, f.e.Rows.Of(r.Adapter)
+	f.e.assign(r, 1)
+	f.e.toEntering(r, tick.Never)
+	f.held = append(f.held, r)
+}
+
+// Unhold takes back a request that is held. The caller adds it to an engine.
+func (f *FrontEnd) Unhold(r *Request) {
+	f.held = slices.DeleteFunc(f.held, func(o *Request) bool { return o == r })
+	f.e.Books.Wait(r.Adapter, r.Prompt, -1)
+	f.e.assign(r, -1)
+	r.Depart()
+}
+
+// Held returns the requests that are held, in the order of Hold. The list is valid until the next Hold or Unhold.
+func (f *FrontEnd) Held() []*Request { return f.held }
 
 // Resume puts a request that was in flight before the simulation began into the queue.
 func (e *Engine) Resume(r *Request) {
@@ -71,8 +91,14 @@ func (f *FrontEnd) Of(a *Adapter) (n int) {
 	return n
 }
 
-// Len returns the number of requests in the front end.
-func (f *FrontEnd) Len() int { return len(f.queue) }
+// Busy reports whether the engine has requests of an adapter, except for those that are held.
+func (f *FrontEnd) Busy(index int32) bool {
+	a := f.e.Rows.Of(index)
+	return a.Waiting > 0 || a.Active() || f.Of(a) > 0
+}
+
+// Len returns the number of requests in the front end or held before it.
+func (f *FrontEnd) Len() int { return len(f.queue) + len(f.held) }
 
 // enqueue puts a request that has passed the front end into the queue.
 func (e *Engine) enqueue(r *Request) {

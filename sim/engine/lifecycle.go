@@ -18,7 +18,7 @@ func (e *Engine) toEntering(r *Request, until tick.Ticks) {
 	placed(e, r)
 }
 
-// Depart marks a request as in transit between two workers.
+// Depart marks a request as on no engine.
 func (r *Request) Depart() { r.state = Transit }
 
 // toWaiting puts a new or preempted request into the queue: first, or else last.
@@ -285,6 +285,7 @@ func (e *Engine) FailHead() {
 func (e *Engine) takeAll() []*Request {
 	rs := slices.Collect(e.Queue.All())
 	rs = append(rs, e.sched.Orphans(e.FrontEnd.queue)...)
+	rs = append(rs, e.FrontEnd.held...)
 	rs = append(rs, e.Pipeline.lose()...)
 	for len(e.Batch.heap) > 0 { // those that would be done first come first
 		r := e.Batch.heap[0].Value

@@ -274,6 +274,13 @@ func (p *Pool) UnloadAdapter(adapter int32) {
 	}
 }
 
+// RenewAdapter makes the prefixes of an adapter unusable, because its weights are those of another version.
+func (p *Pool) RenewAdapter(adapter int32) {
+	if p.cache != nil {
+		p.cache.Renew(adapter)
+	}
+}
+
 // Flush empties the prefix cache, except for pages that running requests hold.
 func (p *Pool) Flush() {
 	if p.cache != nil {

@@ -21,6 +21,7 @@ type Adapter struct {
 	loading   bool
 	paid      bool // the step being formed waits for its load already
 	fetch     bool // on its way to host memory, without a GPU slot
+	pushed    bool // see Push
 	unloading bool // dropped as soon as no request uses it
 
 	used   int64 // clock of the latest step that had it in its batch, see Manager.lastUse
@@ -40,6 +41,12 @@ func (a *Adapter) Users() int32 { return a.active }
 
 // Loading reports whether the adapter is being loaded into its GPU slot.
 func (a *Adapter) Loading() bool { return a.loading }
+
+// Push protects an adapter that is loaded for no request from eviction, or ends that.
+func (a *Adapter) Push(on bool) { a.pushed = on }
+
+// LoadedAt returns the time at which the adapter's latest load beside the steps ends.
+func (a *Adapter) LoadedAt() tick.Ticks { return a.loadTo }
 
 // fetching reports whether the adapter is being loaded, into host memory or a slot.
 func (a *Adapter) fetching() bool { return a.fetch || a.loading }

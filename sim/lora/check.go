@@ -52,7 +52,12 @@ func (m *Manager) checkActive() error {
 
 // checkHost: host memory is taken by the adapters that are there or on their way.
 func (m *Manager) checkHost() error {
-	there := m.books.Hosted()
+	there := 0
+	for a := range m.opt.Adapters {
+		if m.books.State(int32(a)).Tier >= router.Host {
+			there++
+		}
+	}
 	coming := map[*Adapter]bool{}
 	for _, k := range m.loads {
 		if m.state(k.adapter).Tier < router.Host {

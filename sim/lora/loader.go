@@ -17,8 +17,15 @@ type load struct {
 // maxFailures is how often a load is tried before the requests that wait for the adapter fail.
 const maxFailures = 10
 
-// Idle reports whether no load is in progress beside the steps.
-func (m *Manager) Idle() bool { return len(m.loads) == 0 }
+// Idle reports whether no load is in progress beside the steps that a request may wait for.
+func (m *Manager) Idle() bool {
+	for _, k := range m.loads {
+		if !k.adapter.pushed {
+			return false
+		}
+	}
+	return true
+}
 
 // loadBlocking returns the time to load an adapter into a slot while no step runs. A failed load is repeated, up to
 // maxFailures times.

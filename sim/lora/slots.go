@@ -94,21 +94,28 @@ func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *
 	start []int32, of func(int32) *Adapter) {
 	*m = Manager{opt: o, loop: l, books: b, events: e, stats: st}
 	m.timer = event.NewTimer(event.LoadEnd, o.Worker, m.endLoad)
-	if o.HostLimit == 0 && isAll(start, len(o.Adapters)) {
-		b.SetAdapters(len(o.Adapters), router.Host)
-		m.hosts = len(o.Adapters)
-		for _, a := range start {
-			if !m.Supports(a) {
-				b.Row(a).Tier = o.Home
-				m.hosts--
+	if !b.Versioned() {
+		if o.HostLimit == 0 && isAll(start, len(o.Adapters)) {
+			b.SetAdapters(len(o.Adapters), router.Host)
+			m.hosts = len(o.Adapters)
+			for _, a := range start {
+				if !m.Supports(a) {
+					b.Row(a).Tier = o.Home
+					m.hosts--
+				}
 			}
+			return
 		}
-		return
+		b.SetAdapters(len(o.Adapters), o.Home)
 	}
-	b.SetAdapters(len(o.Adapters), o.Home)
+	for a := range o.Adapters {
+		if b.Versioned() {
+			b.State(int32(a)).Tier = o.Home
+		}
+	}
 	for _, a := range start {
 		if (o.HostLimit == 0 || m.hosts < o.HostLimit) && m.Supports(a) {
-			b.Row(a).Tier = router.Host
+			b.State(a).Tier = router.Host
 			m.hosts++
 			if o.HostLimit > 0 {
 				m.hosted = append(m.hosted, of(a))
@@ -140,7 +147,7 @@ func (m *Manager) Supports(a int32) bool {
 }
 
 // state returns the router's view of an adapter, which is not the base model.
-func (m *Manager) state(a *Adapter) *router.AdapterState { return m.books.Row(a.Index) }
+func (m *Manager) state(a *Adapter) *router.AdapterState { return m.books.State(a.Index) }
 
 // setTier sets the memory tier of an adapter.
 func (m *Manager) setTier(a *Adapter, t router.Tier) {
@@ -382,7 +389,7 @@ func (m *Manager) Full() bool { return len(m.active) >= m.opt.Slots }
 
 // Pin protects an adapter from eviction, or ends that protection.
 func (m *Manager) Pin(a int32, pinned bool) {
-	m.books.Row(a).Pinned = pinned
+	m.books.State(a).Pinned = pinned
 	m.pins = true
 }
 

@@ -92,6 +92,12 @@ type Request struct {
 	Error       string    // reason, if Status is not OK
 	Streamed    Streaming // whether the client received tokens as they came
 
+	// The version of the adapter that served the request; 0: the adapter had no new versions during the run. Behind is
+	// the number of newer versions when the request came, VersionAge the time since the version's publication at
+	// admission, and VersionWait the time that the request waited for it, s.
+	Version, Behind         int32
+	VersionAge, VersionWait float64
+
 	// Gaps are the times between consecutive tokens, s; nil: not recorded.
 	Gaps []float64
 }

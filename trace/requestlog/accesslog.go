@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,7 +99,7 @@ func parseAccess(text []byte) (a Access, is bool, err error) {
 			}
 		}
 	}
-	if !isAccess(r) || r.get("adapter") == "" {
+	if !isAccess(r) || r.get("adapter") == "" || !generates(r.get("method"), r.get("path")) {
 		return a, false, nil
 	}
 	p := fieldReader{row: r}
@@ -113,6 +114,12 @@ func parseAccess(text []byte) (a Access, is bool, err error) {
 		p.err = cmp.Or(p.err, fmt.Errorf("time is %q, expected a time as in 2026-01-31T14:00:00.123Z", r.get("time")))
 	}
 	return a, true, p.err
+}
+
+// generates reports whether a request asks a model for text. The gateway also routes others, such as GET /version.
+func generates(method, path string) bool {
+	return method == "POST" && slices.ContainsFunc([]string{"/generate", "/completions", "/responses", "/messages"},
+		func(end string) bool { return strings.HasSuffix(path, end) })
 }
 
 // maxWorkers is the largest index of a worker.

@@ -54,7 +54,8 @@ func TestReadAccessLogErrors(t *testing.T) {
 // Whatever a line holds, it is left out, an error, or a request within the limits.
 func FuzzAccess(f *testing.F) {
 	f.Add([]byte(accessLine))
-	f.Add([]byte(`time=2026-03-01T14:00:02.5Z level=INFO msg=request path=/ status=200 duration_s=1 adapter="a b"`))
+	f.Add([]byte(`time=2026-03-01T14:00:02.5Z level=INFO msg=request method=POST path=/generate status=200 ` +
+		`duration_s=1 adapter="a b"`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		a, is, err := parseAccess(text)
 		if err != nil || !is {

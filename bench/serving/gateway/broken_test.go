@@ -115,7 +115,10 @@ func askStream(t *memory, url, body string) string {
 // One of three workers resets each stream after a token. Whatever the policy, at most 40 requests are lost, 60 at a
 // time.
 func TestHalfDeadWorker(t *testing.T) {
-	for _, p := range router.List() {
+	for i, p := range router.List() {
+		if underRace && i%4 > 0 {
+			continue
+		}
 		policy := p.Name
 		switch policy {
 		case "explicit":

@@ -48,7 +48,7 @@ func outcome(rs []record.Request) (o Outcome) {
 type Change struct {
 	Text string  `json:"change"`
 	Hour Outcome `json:"hour"`
-	// Differences from the fleet as it is, as shares. The 95 % intervals come from resampled hours and from the error of
+	// Differences from the fleet as it is, as shares. The 95 % intervals come from resampled hours and the error of
 	// the proof.
 	TTFT Difference `json:"ttft_change"`
 	E2E  Difference `json:"e2e_change"`
@@ -252,15 +252,19 @@ func (s *hourStudy) balanced() func(*trace.Request) int {
 	}
 }
 
-// busiest returns the adapter with most requests, if no request is for the base model.
+// busiest returns the adapter with most requests, if hardly any request is for the base model.
 func (s *hourStudy) busiest() (hot int32, ok bool) {
-	counts := make([]int, len(s.Adapters))
+	const hardly = 0.01
+	counts, base := make([]int, len(s.Adapters)), 0
 	for i := range s.Requests {
-		k := s.Requests[i].Adapter
-		if k == trace.BaseModel {
-			return 0, false
+		if k := s.Requests[i].Adapter; k == trace.BaseModel {
+			base++
+		} else {
+			counts[k]++
 		}
-		counts[k]++
+	}
+	if float64(base) > hardly*float64(len(s.Requests)) {
+		return 0, false
 	}
 	for k := range counts {
 		if counts[k] > counts[hot] {

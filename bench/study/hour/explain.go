@@ -1,9 +1,11 @@
 package hour
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"lorasim/bench/fidelity/fit"
 	"lorasim/bench/scenario"
@@ -19,7 +21,8 @@ type Options struct {
 	// Policy says that the policy of the scenario is that of the fleet. Else it is static if the requests went as
 	// static sends them.
 	Policy   bool
-	KVTokens int64   // size of a worker's KV cache; 0: as the profile says
+	KVTokens int64   // size of a worker's KV cache; 0: as the engines or the profile say
+	Facts    *Facts  // what the engines state; nil: unknown. Settings of the scenario win
 	MaxError float64 // largest error of mean TTFT and mean E2E latency with which an hour counts as reproduced
 	Draws    int     // resampled hours
 	// Progress, if not nil, is called with the finished and all parts of a phase.
@@ -53,7 +56,10 @@ type hourStudy struct {
 // Explain fits a profile to the first half of an hour, predicts the second half, and simulates changes of the fleet.
 // The scenario has the policy and the settings of the engine.
 func Explain(ctx context.Context, h *Hour, sc *scenario.Scenario, o Options) (*Answer, error) {
-	n := h.half()
+	n := 0
+	if len(h.Requests) > 0 {
+		n = h.half()
+	}
 	if n < leastRequests || len(h.Requests)-n < leastRequests {
 		return nil, fmt.Errorf("%s with whole replies, %d of them in the first half of the time: expected at least %d "+
 			"in each half%s", format.Count(len(h.Requests), "request"), n, leastRequests, h.leftText())
@@ -73,7 +79,7 @@ func Explain(ctx context.Context, h *Hour, sc *scenario.Scenario, o Options) (*A
 	return a, s.change(ctx, a)
 }
 
-// newStudy completes the hour with the scenario's limits of outputs.
+// newStudy completes the hour with the scenario's limits of outputs, and the scenario with what the engines state.
 func newStudy(h *Hour, sc *scenario.Scenario, o Options) (*hourStudy, error) {
 	w, err := sc.WithBudgets(&h.workload)
 	if err != nil {
@@ -84,13 +90,31 @@ func newStudy(h *Hour, sc *scenario.Scenario, o Options) (*hourStudy, error) {
 	for i := range own.Requests {
 		own.Requests[i].Requested = w.Requests[i].MaxNew
 	}
-	n := len(h.Workers)
-	if own := sc.Cluster.NumWorkers; own.Given && own.Value < n {
-		return nil, fmt.Errorf("num_workers is %d, but %d workers served the requests", own.Value, n)
-	} else if own.Given {
-		n = own.Value // some served none
+	s := &hourStudy{Hour: &own, opt: o, base: fleet{sc: *sc, workers: len(h.Workers)}}
+	if f := o.Facts; f != nil {
+		s.base.workers = max(s.base.workers, f.Workers)
+		s.learn(f)
 	}
-	return &hourStudy{Hour: &own, opt: o, base: fleet{*sc, nil, n}}, nil
+	if given := sc.Cluster.NumWorkers; given.Given {
+		if given.Value < len(h.Workers) {
+			return nil, fmt.Errorf("num_workers is %d, but %d workers served the requests", given.Value, len(h.Workers))
+		}
+		s.base.workers = given.Value // some served none
+	}
+	return s, nil
+}
+
+// learn takes over what the engines state, unless the scenario has it.
+func (s *hourStudy) learn(f *Facts) {
+	e := &s.base.sc.Cluster.Engine
+	s.opt.KVTokens = cmp.Or(s.opt.KVTokens, f.KVTokens)
+	if e.Scheduler == "" && !e.Version.Given() {
+		e.Scheduler = f.Engine
+	}
+	e.MaxLorasPerBatch = cmp.Or(e.MaxLorasPerBatch, f.Slots)
+	if f.Full {
+		e.MaxRunningRequests = cmp.Or(e.MaxRunningRequests, f.Running)
+	}
 }
 
 // recorded sends each request of the hour to the worker that served it.
@@ -105,34 +129,77 @@ func (s *hourStudy) phase(what string) func(done, total int64) {
 	}
 }
 
-// guessPolicy recognizes static policies by where the requests went, unless the policy was given.
+// guessPolicy recognizes static policies by where the requests went, unless the policy was given. These policies depend
+// on the order in which the gateway numbers the adapters: that of their numbers, or that of the alphabet.
 func (s *hourStudy) guessPolicy(a *Answer) {
 	a.Policy = s.base.sc.Routing.Policy.String()
-	if s.opt.Policy {
+	static := []string{"static", "static-block"}
+	if s.opt.Policy && !slices.Contains(static, a.Policy) {
 		return
 	}
+	if s.opt.Policy {
+		static = []string{a.Policy}
+	}
 	const nearlyAll = 0.99
-	workers, adapters := s.base.workers, len(s.Adapters)
-	block := max((adapters+workers-1)/workers, 1)
-	for name, home := range map[string]func(int32) int{
-		"static":       func(k int32) int { return int(k) % workers },
-		"static-block": func(k int32) int { return int(k) / block % workers },
-	} {
-		as, of := 0, 0
-		for i := range s.Requests {
-			if r := &s.Requests[i]; r.Adapter >= 0 {
-				of++
-				if int(r.WorkerLast) == home(r.Adapter) {
-					as++
-				}
+	var order []int32
+	for _, name := range static {
+		for _, by := range []func(a, b string) int{natural, strings.Compare} {
+			number := s.numbers(by)
+			if share := s.agreement(name, number); share >= nearlyAll && share > a.Guessed &&
+				s.base.sc.Set("policy", name) == nil {
+				a.Policy, a.Guessed, order = name, share, number
 			}
 		}
-		share := float64(as) / float64(max(of, 1))
-		if share < nearlyAll || share < a.Guessed || share == a.Guessed && name > a.Policy {
-			continue
+	}
+	if order != nil {
+		s.renumber(order)
+	}
+}
+
+// numbers returns the place of each adapter in an order of their names.
+func (s *hourStudy) numbers(by func(a, b string) int) []int32 {
+	sorted := make([]int32, len(s.Adapters))
+	for i := range sorted {
+		sorted[i] = int32(i)
+	}
+	slices.SortStableFunc(sorted, func(a, b int32) int { return by(s.Adapters[a].Name, s.Adapters[b].Name) })
+	number := make([]int32, len(sorted))
+	for i, k := range sorted {
+		number[k] = int32(i)
+	}
+	return number
+}
+
+// agreement is the share of the requests with an adapter that went where a static policy sends them.
+func (s *hourStudy) agreement(policy string, number []int32) float64 {
+	workers := int32(s.base.workers)
+	block := max((int32(len(number))+workers-1)/workers, 1)
+	if policy == "static" {
+		block = 1
+	}
+	as, of := 0, 0
+	for i := range s.Requests {
+		if r := &s.Requests[i]; r.Adapter >= 0 {
+			of++
+			if r.WorkerLast == number[r.Adapter]/block%workers {
+				as++
+			}
 		}
-		if err := s.base.sc.Set("policy", name); err == nil {
-			a.Policy, a.Guessed = name, share
+	}
+	return float64(as) / float64(max(of, 1))
+}
+
+// renumber gives the adapters other numbers.
+func (s *hourStudy) renumber(number []int32) {
+	adapters := slices.Clone(s.Adapters)
+	for i, k := range number {
+		adapters[k] = s.Adapters[i]
+	}
+	s.Adapters, s.workload.Adapters = adapters, adapters
+	s.workload.Requests = slices.Clone(s.workload.Requests)
+	for i := range s.Requests {
+		if k := s.Requests[i].Adapter; k >= 0 {
+			s.Requests[i].Adapter, s.workload.Requests[i].Adapter = number[k], number[k]
 		}
 	}
 }

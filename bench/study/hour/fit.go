@@ -70,8 +70,14 @@ func (s *hourStudy) fit(ctx context.Context, a *Answer) error {
 // adopt gives a profile the settings of the engine and the size of the KV cache. If the profile says how much memory
 // adapter slots take, more slots will make the KV cache smaller.
 func (s *hourStudy) adopt(p *profile.Profile) error {
-	if err := s.base.sc.Override(p); err != nil || s.opt.KVTokens == 0 {
+	if err := s.base.sc.Override(p); err != nil {
 		return err
+	}
+	if f := s.opt.Facts; f != nil {
+		p.Engine.MaxRunningRequests = max(p.Engine.MaxRunningRequests, f.Running)
+	}
+	if s.opt.KVTokens == 0 {
+		return p.Check()
 	}
 	m := &p.Memory
 	if m.KVTokens == 0 && len(m.KVTable) == 0 && m.PoolGiB > 0 && m.KVBytesPerToken > 0 {

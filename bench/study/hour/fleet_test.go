@@ -32,7 +32,15 @@ type hidden struct {
 	base    string // profile
 	// slow is the factor on the times of worker 1 in a sixth of the hour; 0: 1. It needs a static policy, with which
 	// workers do not depend on one another.
-	slow float64
+	slow  float64
+	names []string // of the adapters; nil: a0, a1, ...
+}
+
+func (f hidden) name(adapter int32) string {
+	if f.names != nil {
+		return f.names[adapter]
+	}
+	return "a" + strconv.Itoa(int(adapter))
 }
 
 func (f hidden) profile(t testing.TB) *profile.Profile {
@@ -156,7 +164,7 @@ func (f hidden) log(t testing.TB) []byte {
 		end := max(first, r.E2E()+noise())
 		rec := slog.NewRecord(begin.Add(time.Duration(1e9*(r.Sent+end))), slog.LevelInfo, "request", 0)
 		rec.Add("client", "127.0.0.1:5", "method", "POST", "path", "/v1/completions", "status", 200, "bytes", 17,
-			"duration_s", end, "adapter", "a"+fmtFloat(float64(r.Adapter)), "worker", r.WorkerLast,
+			"duration_s", end, "adapter", f.name(r.Adapter), "worker", r.WorkerLast,
 			"url", "http://gpu"+fmtFloat(float64(r.WorkerLast))+":8000", "tries", 1, "prompt_tokens", r.Prompt,
 			"max_tokens", r.Requested, "output_tokens", r.Output, "events", r.Output, "first_byte_s", first)
 		if err := h.Handle(context.Background(), rec); err != nil {

@@ -34,6 +34,7 @@ type Hour struct {
 type Left struct {
 	Reason   string `json:"reason"`
 	Requests int    `json:"requests"`
+	Client   bool   `json:"of_the_client,omitempty"` // the request was wrong, such as an unknown adapter
 }
 
 // Limits of an hour.
@@ -71,7 +72,7 @@ func FromAccessLog(list []requestlog.Access, from, until time.Time) (*Hour, erro
 	for i := range list {
 		a := &list[i]
 		if reason := unusable(a); reason != "" {
-			h.leave(reason)
+			h.leave(reason, a.Status >= 400 && a.Status < 500 && a.Status != 408 && a.Status != 429)
 			continue
 		}
 		index := trace.BaseModel
@@ -93,10 +94,10 @@ func FromAccessLog(list []requestlog.Access, from, until time.Time) (*Hour, erro
 // unusable returns why a request of the log is left out; "": it is used.
 func unusable(a *requestlog.Access) string {
 	switch {
-	case a.Worker < 0:
-		return "no worker answered"
 	case a.Status != 200:
 		return fmt.Sprintf("status %d", a.Status)
+	case a.Worker < 0:
+		return "no worker answered"
 	case a.BrokenOff:
 		return "broken off"
 	case a.Output < 1:
@@ -107,11 +108,11 @@ func unusable(a *requestlog.Access) string {
 	return ""
 }
 
-func (h *Hour) leave(reason string) {
+func (h *Hour) leave(reason string, client bool) {
 	i := slices.IndexFunc(h.Left, func(l Left) bool { return l.Reason == reason })
 	if i < 0 {
 		i = len(h.Left)
-		h.Left = append(h.Left, Left{Reason: reason})
+		h.Left = append(h.Left, Left{Reason: reason, Client: client})
 	}
 	h.Left[i].Requests++
 }
@@ -180,6 +181,15 @@ func digits(s string) int {
 
 // length is the time from the first arrival to the last, s.
 func (h *Hour) length() float64 { return h.Requests[len(h.Requests)-1].Arrival - h.Requests[0].Arrival }
+
+// Span returns the time of the first and of the last arrival, s since 1970.
+func (h *Hour) Span() (begin, end float64) {
+	begin = float64(h.Begin.UnixNano()) / 1e9
+	if n := len(h.Requests); n > 0 {
+		end = begin + h.Requests[n-1].Arrival
+	}
+	return begin, end
+}
 
 // half is the number of requests of the first half of the time.
 func (h *Hour) half() int {

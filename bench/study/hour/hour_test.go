@@ -119,7 +119,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("refused: %q", a.Refused)
 	}
 	h.Asked += len(h.Requests)
-	h.Left = []Left{{"status 503", len(h.Requests)}}
+	h.Left = []Left{{Reason: "status 503", Requests: len(h.Requests)}}
 	if a, err = Explain(t.Context(), h, settings(t),
 		Options{MaxError: 0.1, Draws: 4, KVTokens: common.kv(t)}); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,8 @@ func TestFromAccessLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Arrivals are 2 s before the ends, so the requests at 28 s are those of i = 0.
-	if h.Asked != 19 || len(h.Requests) != 18 || len(h.Left) != 1 || h.Left[0] != (Left{"broken off", 1}) {
+	broken := Left{Reason: "broken off", Requests: 1}
+	if h.Asked != 19 || len(h.Requests) != 18 || len(h.Left) != 1 || h.Left[0] != broken {
 		t.Errorf("%d asked, %d requests, left out %v", h.Asked, len(h.Requests), h.Left)
 	}
 	if len(h.Adapters) != 12 || h.Adapters[2].Name != "a2" || h.Adapters[10].Name != "a10" {
@@ -167,6 +168,41 @@ func TestFromAccessLog(t *testing.T) {
 	if _, err := Explain(t.Context(), h, settings(t), Options{}); err == nil || !strings.Contains(err.Error(),
 		"at least 200 in each half (left out: broken off: 1)") {
 		t.Errorf("few requests: %v", err)
+	}
+}
+
+// A gateway numbers the adapters by their names, as texts or as people do; with both, static is recognized. Adapters
+// that move between workers show no static policy.
+func TestGuessPolicy(t *testing.T) {
+	names := make([]string, 36)
+	for i := range names {
+		names[i] = fmt.Sprint("lora", i)
+	}
+	alphabet := slices.Sorted(slices.Values(names))
+	for _, c := range []struct {
+		policy string
+		names  []string
+		want   string
+	}{{"static", names, "static"}, {"static", alphabet, "static"}, {"static-block", alphabet, "static-block"},
+		{"least-loaded", names, "plan-and-route"}} {
+		f := common
+		f.policy, f.names, f.seconds = c.policy, c.names, 300
+		s, err := newStudy(hourOf(t, f.log(t)), settings(t), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &Answer{}
+		if s.guessPolicy(a); a.Policy != c.want || s.base.sc.Routing.Policy.String() != c.want {
+			t.Errorf("%s: %s, %v", c.policy, a.Policy, a.Guessed)
+		}
+		if c.want != c.policy {
+			continue
+		}
+		for i, name := range c.names {
+			if s.Adapters[i].Name != name {
+				t.Errorf("%s: adapter %d is %s, expected %s", c.policy, i, s.Adapters[i].Name, name)
+			}
+		}
 	}
 }
 

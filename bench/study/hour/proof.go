@@ -48,6 +48,9 @@ type Proof struct {
 	Rows     []Row    `json:"rows"`
 	Minutes  []Minute `json:"minutes"` // of the whole hour
 	Loads    []Load   `json:"loads"`   // in the second half
+	// Engines is the mean number of running and waiting requests that the engines state; nil: unknown.
+	Engines *float64 `json:"mean_in_flight_of_engines,omitempty"`
+	Flight  Row      `json:"mean_in_flight"` // of the whole hour
 }
 
 // proven are the figures of a proof. The first ones decide.
@@ -88,6 +91,15 @@ func (s *hourStudy) prove(ctx context.Context, a *Answer) error {
 		}
 	}
 	p.Minutes = s.minutes(runs)
+	p.Flight.Metric = "mean in flight"
+	for _, m := range p.Minutes {
+		for v := range 3 {
+			*p.Flight.at(v) += *m.InFlight.at(v) / float64(len(p.Minutes))
+		}
+	}
+	if f := s.opt.Facts; f != nil && !math.IsNaN(f.InFlight) {
+		p.Engines = &f.InFlight
+	}
 	p.Loads = s.loads(runs, n)
 	s.judge(a, runs)
 	return nil
@@ -96,7 +108,12 @@ func (s *hourStudy) prove(ctx context.Context, a *Answer) error {
 // judge fills Refused.
 func (s *hourStudy) judge(a *Answer, runs [][]record.Request) {
 	refuse := func(text string, args ...any) { a.Refused = append(a.Refused, fmt.Sprintf(text, args...)) }
-	left := s.Asked - len(s.Requests)
+	left := 0
+	for _, l := range s.Left {
+		if !l.Client {
+			left += l.Requests
+		}
+	}
 	if float64(left) > mostLeft*float64(s.Asked) {
 		refuse("%d of %d requests got no whole reply%s", left, s.Asked, s.leftText())
 	}

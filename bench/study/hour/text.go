@@ -99,6 +99,11 @@ func (a *Answer) proofText() string {
 				result.Latency(r.Measured), result.Latency(r.Recorded), 100*recorded))
 		}
 	}
+	flight := fmt.Sprintf("in flight %.1f measured, %.1f predicted", a.Proof.Flight.Measured, a.Proof.Flight.Recorded)
+	if a.Proof.Engines != nil {
+		flight += fmt.Sprintf(", %.1f as the engines state", *a.Proof.Engines)
+	}
+	parts = append(parts, flight+" (whole time)")
 	verdict := "reproduced"
 	if len(a.Refused) > 0 {
 		verdict = "not reproduced"

@@ -17,17 +17,26 @@ import (
 	"lorasim/internal/figure"
 )
 
-// curves draws the usual metrics of each sweep across its first axis, with error
-// bands: a line per policy, or, where there is one policy, per value of the
-// second axis; other axes are at their middle.
+// curves draws the usual metrics of each sweep across its first axis, and across each further axis whose effect the
+// sweep states, with error bands: a line per policy, or, where there is one policy, per value of another axis; other
+// axes are at their middle.
 func (p *Page) curves() (out []picture) {
 	for _, s := range p.Sweeps {
-		for _, metric := range append(result.Names(func(m *result.Metric) bool { return m.Curve }),
-			result.SweepDefaults()...) {
-			if len(s.Axes) > 0 && slices.Contains(s.Tables.Metrics, metric) {
-				f := newPicture(scenario.Label(s.Axes[0].Key), result.MetricOf(metric).Title, "sweep", s.Name, metric)
-				s.curve(f.Plot, metric)
-				out = append(out, f)
+		for x, axis := range s.Axes {
+			if x > 0 && !slices.Contains(s.EffectAxes(), x) {
+				continue
+			}
+			for _, metric := range append(result.Names(func(m *result.Metric) bool { return m.Curve }),
+				result.SweepDefaults()...) {
+				if slices.Contains(s.Tables.Metrics, metric) {
+					name := []string{"sweep", s.Name, metric}
+					if x > 0 {
+						name = []string{"sweep", s.Name, axis.Leaf(), metric}
+					}
+					f := newPicture(scenario.Label(axis.Key), result.MetricOf(metric).Title, name...)
+					s.curve(f.Plot, x, metric)
+					out = append(out, f)
+				}
 			}
 		}
 	}
@@ -71,37 +80,39 @@ func (p *Page) costs() (out []picture) {
 	return out
 }
 
-// lines lists the names of a sweep's lines, and which one a point belongs to; -1:
-// none.
-func (s *Sweep) lines() (names []string, of func(*sweep.Point) int) {
-	second := len(s.Policies) == 1 && len(s.Axes) > 1
+// lines lists the names of the lines across axis x, and which one a point belongs to; -1: none.
+func (s *Sweep) lines(x int) (names []string, of func(*sweep.Point) int) {
+	other := -1 // axis that the lines are for, in place of policies
 	names = s.Policies
-	if second {
-		names = s.Axes[1].Values
+	if len(s.Policies) == 1 && len(s.Axes) > 1 {
+		if other = 1; x > 0 {
+			other = 0
+		}
+		names = s.Axes[other].Values
 	}
 	return names, func(pt *sweep.Point) int {
 		for i, a := range s.Axes {
-			if i > 0 && !(i == 1 && second) && pt.Values[i] != a.Values[len(a.Values)/2] {
+			if i != x && i != other && pt.Values[i] != a.Values[len(a.Values)/2] {
 				return -1
 			}
 		}
-		if second {
-			return slices.Index(names, pt.Values[1])
+		if other >= 0 {
+			return slices.Index(names, pt.Values[other])
 		}
 		return slices.Index(names, pt.Policy)
 	}
 }
 
-// at is where a value of the first axis stands.
-func (s *Sweep) at(value string) float64 {
-	if a := s.Axes[0]; a.Numeric() {
+// at is where a value of an axis stands.
+func at(a sweep.Axis, value string) float64 {
+	if a.Numeric() {
 		return a.Number(value)
 	}
-	return float64(slices.Index(s.Axes[0].Values, value))
+	return float64(slices.Index(a.Values, value))
 }
 
-func (s *Sweep) curve(f *figure.Plot, metric string) {
-	names, of := s.lines()
+func (s *Sweep) curve(f *figure.Plot, axis int, metric string) {
+	names, of := s.lines(axis)
 	lo, hi := math.Inf(1), 0.0
 	var overloaded, transient plotter.XYs
 	for i, name := range names {
@@ -112,7 +123,7 @@ func (s *Sweep) curve(f *figure.Plot, metric string) {
 			if !ok || of(pt) != i {
 				continue
 			}
-			x := s.at(pt.Values[0])
+			x := at(s.Axes[axis], pt.Values[axis])
 			line = append(line, plotter.XY{X: x, Y: m.Mean})
 			lo, hi = min(lo, m.Mean), max(hi, m.Mean)
 			switch {
@@ -143,21 +154,20 @@ func (s *Sweep) curve(f *figure.Plot, metric string) {
 	}
 	f.Marks("overloaded: no verdict", draw.CrossGlyph{}, overloaded)
 	f.Marks("transient: no verdict", draw.RingGlyph{}, transient)
-	s.scaleX(f)
+	scaleX(f, s.Axes[axis])
 	if lo > 0 && hi > 20*lo {
 		f.Y.Min = lo / 1.5
 		f.Y.Scale, f.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
 }
 
-// scaleX puts the values of the first axis below the plot: names where they are
+// scaleX puts the values of an axis below the plot: names where they are
 // no numbers, on a logarithmic scale where they grow by factors.
-func (s *Sweep) scaleX(f *figure.Plot) {
-	a := s.Axes[0]
+func scaleX(f *figure.Plot, a sweep.Axis) {
 	var ticks []plot.Tick
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, v := range a.Values {
-		x := s.at(v)
+		x := at(a, v)
 		lo, hi = min(lo, x), max(hi, x)
 		ticks = append(ticks, plot.Tick{Value: x, Label: v})
 	}

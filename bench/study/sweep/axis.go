@@ -86,6 +86,20 @@ func NewAxis(key string, values []string) (Axis, error) {
 	return a, nil
 }
 
+// list writes values as ParseSet reads them; "": it cannot.
+func list(values []string) string {
+	switch text := strings.Join(values, "|"); {
+	case strings.Count(text, "|") != len(values)-1:
+		return ""
+	case strings.Contains(text, ",") && len(values) == 1:
+		return text + "|"
+	case strings.Contains(text, ","):
+		return text
+	default:
+		return strings.ReplaceAll(text, "|", ",")
+	}
+}
+
 // joinOptions rejoins the options of a policy that were split at commas: a piece with = but without : belongs to the
 // policy before it.
 func joinOptions(values []string) (out []string) {

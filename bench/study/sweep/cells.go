@@ -7,10 +7,13 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/format"
 	"lorasim/router"
 )
 
@@ -154,6 +157,57 @@ func (m *Manifest) ScenarioOf(c *Cell) (*scenario.Scenario, error) {
 		err = sc.MapPaths(m.resolve)
 	}
 	return sc, err
+}
+
+// Command returns the command that runs the sweep in its folder, with changes of the scenario and a number of seeds in
+// place of its own (0: its own); "": flags cannot state it.
+func (d *Dir) Command(folder string, seeds int, change func(*scenario.Scenario) error) (string, error) {
+	sc, err := d.ScenarioOf(&d.Cells[0])
+	if err != nil || len(d.Cells[0].Values) != len(d.Axes) {
+		return "", err
+	}
+	first, plain := d.Seeds[0], scenario.Default()
+	for i, s := range d.Seeds {
+		if s != first+uint64(i) {
+			return "", nil
+		}
+	}
+	words := []string{"lorasim sweep", "-o", format.Shell(folder)}
+	if base := filepath.Base(folder); d.Name != base {
+		words = append(words, "--name", format.Shell(d.Name))
+	}
+	for _, a := range d.Axes {
+		f := setting(a.Key)
+		values := list(a.Values)
+		if values == "" {
+			return "", nil
+		}
+		if err := f.Set(sc, f.Get(&plain)); err != nil {
+			return "", err
+		}
+		key := a.Leaf()
+		if g, err := scenario.Find(key); err != nil || g.Key != a.Key {
+			key = a.Key
+		}
+		words = append(words, "--set", format.Shell(key+"="+values))
+	}
+	policies := list(d.Policies)
+	if policies == "" {
+		return "", nil
+	}
+	if err := setting(policyKey).Set(sc, setting(policyKey).Get(&plain)); err != nil {
+		return "", err
+	}
+	words = append(words, "--policies", format.Shell(policies), "--seeds", strconv.Itoa(cmp.Or(seeds, len(d.Seeds))))
+	if d.Goodput != "" {
+		words = append(words, "--goodput", format.Shell(d.Goodput))
+	}
+	if change != nil {
+		if err := change(sc); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(append(words, sc.Arguments()...), " "), nil
 }
 
 // stored is the scenario of a cell with the paths of the manifest.

@@ -99,7 +99,7 @@ func TestFailuresOfAPolicy(t *testing.T) {
 		t.Errorf("comparable: %v", column)
 	}
 	var b bytes.Buffer
-	if err := d.WriteJSON(&b, tables, nil); err != nil {
+	if err := d.WriteJSON(&b, tables, nil, JSONOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	var out struct {

@@ -33,8 +33,8 @@ type AxisEffect struct {
 	metric string
 }
 
-// effectAxes are the axes whose effect is shown: a single one, else those that do not change the workload.
-func (d *Dir) effectAxes() (list []int) {
+// EffectAxes are the axes whose effect is shown: a single one, else those that do not change the workload.
+func (d *Dir) EffectAxes() (list []int) {
 	var several []int
 	for i, a := range d.Axes {
 		if len(a.Values) > 1 {
@@ -53,7 +53,7 @@ func (d *Dir) effectAxes() (list []int) {
 // simulates one run again, to state the reason.
 func (d *Dir) Effects(ctx context.Context, t *Tables, metric string) (list []AxisEffect, err error) {
 	policies, unused := d.Shares()
-	for _, i := range d.effectAxes() {
+	for _, i := range d.EffectAxes() {
 		seen := map[string]int{}
 		first := len(list)
 		for k := range t.Points {
@@ -340,4 +340,29 @@ func count(x float64) string {
 		return fmt.Sprintf("%.0f", x)
 	}
 	return fmt.Sprintf("%.3g", x)
+}
+
+// jsonEffects are the effects of axes for programs.
+func (d *Dir) jsonEffects(list []AxisEffect) (out []any) {
+	for _, e := range list {
+		set := map[string]string{}
+		for i, a := range slices.Delete(slices.Clone(d.Axes), e.of, e.of+1) {
+			set[a.Key] = e.Fixed[i]
+		}
+		values := []any{}
+		for i, p := range e.Points {
+			o := format.Object{"value", e.Axis.Values[i], "mean", mean(p, e.metric), "steady", p.Judge()}
+			if slices.Max(e.Plans) > 0 || slices.Max(e.Applied) > 0 {
+				o = append(o, "plans_made", e.Plans[i], "plans_applied", e.Applied[i], "requests_moved", e.Moves[i])
+			}
+			values = append(values, o)
+		}
+		o := format.Object{"axis", e.Axis.Key, "policy", e.Policy, "set", set, "metric", e.metric, "text", e.summary(),
+			"no_effect_since,omitempty", e.None, "nothing_to_change,omitempty", e.Idle, "values", values}
+		if e.Verdict != nil {
+			o = append(o, "verdict", e.Verdict.JSON())
+		}
+		out = append(out, o)
+	}
+	return out
 }

@@ -1,6 +1,8 @@
 package sweep
 
 import (
+	"encoding/json"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -82,6 +84,31 @@ func TestEffectOfInterval(t *testing.T) {
 		": plans made, applied and requests moved, mean of a run, at 2: "} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	var text strings.Builder
+	var parsed struct {
+		Next    string
+		Effects []struct {
+			Axis, Policy string
+			None         string `json:"no_effect_since"`
+			Idle         string `json:"nothing_to_change"`
+			Values       []struct {
+				Value string
+				Mean  float64
+				Made  *float64 `json:"plans_made"`
+			}
+		}
+	}
+	err = d.WriteJSON(&text, tables, []string{metric}, JSONOptions{Effects: list, Next: "lorasim sim"})
+	if err = errors.Join(err, json.Unmarshal([]byte(text.String()), &parsed)); err != nil || len(parsed.Effects) != 3 {
+		t.Fatal(err, text.String())
+	}
+	for i, e := range parsed.Effects {
+		if e.Axis != "routing.migration_interval" || e.Policy != list[i].Policy || e.None != list[i].None ||
+			e.Idle != list[i].Idle || len(e.Values) != 3 || e.Values[2].Value != list[i].Points[2].Values[0] ||
+			e.Values[1].Mean != mean(list[i].Points[1], metric) || (e.Values[0].Made == nil) != (i < 2) {
+			t.Errorf("%+v, expected %+v", e, list[i])
 		}
 	}
 	answer := strings.Join(d.Answer(tables, metric, list), "\n")

@@ -142,6 +142,21 @@ func TestParseSpecErrors(t *testing.T) {
 	}
 }
 
+// TestAllErrorsOfASweepFile: one message names each error, of the sweep and of its scenario.
+func TestAllErrorsOfASweepFile(t *testing.T) {
+	_, err := ParseSpec([]byte("nme: x\nseeds: some\npolicies: [static, nosuch]\nset:\n  num_workers: [1, x]\n"+
+		"scenario:\n  workload: {num_prompts: many}\n  cluster:\n    n: 1\n"), "s.yaml")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{`s.yaml:1: unknown key "nme"`, `s.yaml:2: seed`, `s.yaml:3: routing.policy: unknown policy "nosuch"`,
+		`"x" is not a whole number`, `s.yaml:7: workload.num_prompts: "many"`, `s.yaml:9: unknown key "n"`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+}
+
 // A value or a range is the same sweep, to the byte, as keys and values and as a text.
 func TestNestedEqualsShort(t *testing.T) {
 	for nested, short := range map[string]string{

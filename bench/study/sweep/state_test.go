@@ -92,7 +92,7 @@ func TestOverloadIsLoud(t *testing.T) {
 func TestStatesInJSON(t *testing.T) {
 	d, tables := withStates(t, true)
 	var b strings.Builder
-	if err := d.WriteJSON(&b, tables, []string{"mean_ttft_ms"}); err != nil {
+	if err := d.WriteJSON(&b, tables, []string{"mean_ttft_ms"}, JSONOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {

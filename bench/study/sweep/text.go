@@ -156,8 +156,14 @@ func (m PointValue) versus() string {
 	return text
 }
 
+// JSONOptions are the parts of WriteJSON that take more than the tables.
+type JSONOptions struct {
+	Effects []AxisEffect
+	Next    string // command that would decide what is open; "": none
+}
+
 // WriteJSON writes the tables as one JSON object, with verdicts by the given metrics for each combination of settings.
-func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
+func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string, o JSONOptions) error {
 	var sets []map[string]string
 	points, verdicts := []any{}, []any{}
 	for _, p := range t.Points {
@@ -190,7 +196,8 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 	return format.JSON(w,
 		format.Object{"schema", schema, "name", d.Name, "hash", d.Hash, "cells", len(d.Cells), "left_out", t.Left,
 			"shared_cells,omitempty", d.Shared(), "unused_settings,omitempty", d.unusedSettings(),
-			"seeds", d.Seeds, "baseline", t.baseline, "points", points, "verdicts", verdicts}, " ")
+			"seeds", d.Seeds, "baseline", t.baseline, "points", points, "verdicts", verdicts,
+			"effects,omitempty", d.jsonEffects(o.Effects), "next,omitempty", o.Next}, " ")
 }
 
 // Verdicts compares the policies by a metric, one verdict per combination of settings, in the order of the points. A

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"lorasim/bench/stats"
+	"lorasim/bench/study/sweep"
 	"lorasim/internal/format"
 )
 
@@ -119,7 +120,7 @@ func (a *Answer) WriteJSON(w io.Writer) error {
 				"pays", e.better, "contrast", contrast, "changes", changes})
 	}
 	var b bytes.Buffer
-	if err := a.Dir.WriteJSON(&b, a.Tables, a.opt.Metrics); err != nil {
+	if err := a.Dir.WriteJSON(&b, a.Tables, a.opt.Metrics, sweep.JSONOptions{}); err != nil {
 		return err
 	}
 	pays := append([]Factor{}, a.Pays...)
