@@ -55,17 +55,17 @@ func (s *sim) initPush() error {
 				pr.Latency.LoRA.Backend)
 		}
 	}
-	rollout, err := push.NewRollout(p.Options, p.MaxStaleness, len(s.workers), n, p.Adapters)
-	if err != nil {
-		return err
+	if len(p.Adapters) == 0 {
+		return errors.New("sim: new versions, but of no adapter")
 	}
-	x := &pushing{Rollout: rollout, s: s, schedule: push.Schedule{Interval: p.Interval, Adapters: p.Adapters},
+	x := &pushing{Rollout: push.NewRollout(p.Options, p.MaxStaleness), s: s, schedule: push.Schedule{Interval: p.Interval, Adapters: p.Adapters},
 		rows: make([][]int32, n), retiring: make([][]int32, len(s.workers))}
 	s.adapters = slices.Clone(s.adapters)
 	for a := range int32(n) {
 		x.rows[a], x.of = []int32{a}, append(x.of, a)
 	}
 	for _, a := range p.Adapters {
+		x.Add(a, len(s.workers))
 		for range p.Versions - 1 {
 			x.rows[a], x.of = append(x.rows[a], int32(len(s.adapters))), append(x.of, a)
 			s.adapters = append(s.adapters, s.adapters[a])

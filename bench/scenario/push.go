@@ -10,8 +10,8 @@ import (
 	"lorasim/trace"
 )
 
-// push returns the new versions of adapters of the run; nil: there are none.
-func (s *Scenario) push(adapters []trace.Adapter) (*sim.Push, error) {
+// Pushes returns the new versions of adapters of the run; nil: there are none.
+func (s *Scenario) Pushes(adapters []trace.Adapter) (*sim.Push, error) {
 	c := &s.Cluster
 	switch {
 	case c.PushInterval == 0 && c.Push.Given():
@@ -23,10 +23,8 @@ func (s *Scenario) push(adapters []trace.Adapter) (*sim.Push, error) {
 	case len(adapters) == 0:
 		return nil, errors.New("push_interval needs requests with adapters")
 	}
-	p := &sim.Push{Options: push.Default(), Interval: c.PushInterval, MaxStaleness: c.MaxStaleness.Or(-1)}
-	if c.Push.Given() {
-		p.Options = c.Push.Value()
-	}
+	p := &sim.Push{Interval: c.PushInterval}
+	p.Options, p.MaxStaleness = c.PushOptions()
 	names := make([]string, len(adapters))
 	for a := range adapters {
 		names[a] = adapters[a].Name
@@ -34,6 +32,14 @@ func (s *Scenario) push(adapters []trace.Adapter) (*sim.Push, error) {
 	var err error
 	p.Adapters, err = p.Select(names)
 	return p, err
+}
+
+// PushOptions returns how new versions come to the workers, and the bound on staleness; -1: none.
+func (c *Cluster) PushOptions() (o push.Options, maxStaleness int) {
+	if o = push.Default(); c.Push.Given() {
+		o = c.Push.Value()
+	}
+	return o, c.MaxStaleness.Or(-1)
 }
 
 // pushLoss adds the comparison with the same run without new versions.

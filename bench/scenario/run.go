@@ -192,7 +192,7 @@ func (s *Scenario) config(ctx context.Context, in *Input, o RunOptions) (cfg sim
 		}
 		cfg.Elastic, cfg.Source = e.config(initial, in.Source)
 	}
-	if cfg.Push, err = s.push(in.Adapters()); err != nil {
+	if cfg.Push, err = s.Pushes(in.Adapters()); err != nil {
 		return cfg, err
 	}
 	cfg.Outages = s.Cluster.Outages.Value()

@@ -41,6 +41,11 @@ var clientNames = []alias{
 	{client: "dLoRA", theirs: "trace-cv", ours: "arrivals", value: traceArrivals, help: "DISTRIBUTION:CV"},
 }
 
+// ownNames are further names of flags of lorasim.
+var ownNames = []alias{
+	{client: "lorasim", theirs: "push-every", ours: "push-interval"},
+}
+
 // workerNames are names of the flag for workers.
 var workerNames = []alias{
 	// vllm/benchmarks/serve.py, sglang/benchmark/serving.py
@@ -82,7 +87,7 @@ func aliasesIn(lists ...[]alias) map[string]string {
 
 // addAliases adds a hidden flag for each alias of a flag of the command.
 func addAliases(cmd *cobra.Command) {
-	for _, a := range slices.Concat(engineNames, clientNames, workerNames) {
+	for _, a := range slices.Concat(engineNames, clientNames, workerNames, ownNames) {
 		target := cmd.Flags().Lookup(a.ours)
 		if target == nil || cmd.Flags().Lookup(a.theirs) != nil {
 			continue

@@ -171,12 +171,20 @@ func addSetting(cmd *cobra.Command, heading string, field scenario.Field) {
 // them.
 func addWorkerSettings(cmd *cobra.Command, keys ...string) {
 	addEngineArgs(cmd, "Workers, as policies assume them")
+	addSettings(cmd, "Workers, as policies assume them", keys...)
+}
+
+// pushHeading is the heading of the flags for new versions of adapters.
+const pushHeading = "Versions of adapters"
+
+// addSettings adds flags for settings under a heading.
+func addSettings(cmd *cobra.Command, heading string, keys ...string) {
 	for _, key := range keys {
 		f, err := scenario.Find(key)
 		if err != nil {
 			panic(err) // a programming error
 		}
-		addSetting(cmd, "Workers, as policies assume them", f)
+		addSetting(cmd, heading, f)
 	}
 }
 

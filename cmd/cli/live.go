@@ -68,6 +68,7 @@ prints the block of what finished.`,
 	}
 	sf := addScenarioFlags(cmd, "workload", "routing", "client")
 	addWorkerSettings(cmd, "profile", "no_failover")
+	addSettings(cmd, pushHeading, "push_interval", "push", "max_staleness")
 	f.remote.add(cmd)
 	f.outlier.add(cmd)
 	f.add(cmd)
@@ -102,6 +103,8 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 		opt(&f.Ready, "ready-timeout", 10*time.Second, readyHelp, ">=0"),
 		opt(&f.Workers.Speed, "worker-time-scale", 1,
 			"--time-scale of emulated workers: requests are sent that much faster", ">0 <=1e6"))
+	flags(cmd, pushHeading,
+		opt(&f.PushDir, "push-dir", "", "Take the versions of an adapter from the subfolders of `folder`/NAME, in the order of their names (default: the adapter's own path again)"))
 	flags(cmd, outputHeading,
 		opt(&f.RecordsFile, "records", "", recordsHelp),
 		opt(&f.plans, "plans", "", "Append every plan to `file`, one JSON object per line"),

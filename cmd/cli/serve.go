@@ -77,6 +77,7 @@ grpc.health.v1.Health says whether a worker is up; --admin-listen serves /metric
 	}
 	sf := addScenarioFlags(cmd, "routing")
 	addWorkerSettings(cmd, "profile")
+	addSettings(cmd, pushHeading, "push", "max_staleness")
 	f.remote.add(cmd)
 	f.outlier.add(cmd)
 	f.add(cmd)
@@ -178,6 +179,8 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	}
 	cfg.Outlier = f.outlier.config()
 	cfg.Outlier.SlowStart = slowStart
+	cfg.Push = new(fleet.Push)
+	cfg.Push.Options, cfg.Push.MaxStaleness = sc.Cluster.PushOptions()
 	defer cfg.Client.CloseIdleConnections()
 	f.remote.warn(cmd.Context(), cfg.Log, cfg.URLs)
 	if secure := func(u string) bool { return strings.HasPrefix(u, "https:") }; f.insecure && !f.remote.insecure &&

@@ -2,9 +2,10 @@
 // fine-tuning do. A [Rollout] decides which worker loads which version next, and which requests wait for a version. It
 // has no clock and does no work: the simulator, the live client and the gateway carry out its loads.
 //
-//	r := push.NewRollout(options, workers, adapters)
+//	r := push.NewRollout(options, maxStaleness)
+//	r.Add(a, workers)
 //	r.Publish(a, now)
-//	for l, ok := r.Next(cluster); ok; l, ok = r.Next(cluster) {
+//	for l, ok := r.Next(cluster, now); ok; l, ok = r.Next(cluster, now) {
 //		... load l.Version of l.Adapter on l.Worker, then r.Ended(l, now, true)
 //	}
 //
@@ -12,8 +13,8 @@
 package push
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"lorasim/trace/settings"
@@ -144,13 +145,11 @@ type Stats struct {
 // for concurrent use.
 type Rollout struct {
 	opt      Options
-	bound    int32 // most versions that a request may be behind; < 0: no limit
-	workers  int
-	adapters []adapter
-	pushed   []bool  // by adapter: it gets new versions
-	pending  []int32 // adapters with a worker behind, in the order of their turns
-	busy     []bool  // by worker: it loads a version
-	loading  int     // workers that do
+	bound    int32      // most versions that a request may be behind; < 0: no limit
+	adapters []*adapter // by index; nil: it has no new versions
+	pending  []int32    // adapters with a worker behind, in the order of their turns
+	busy     []bool     // by worker: it loads a version
+	loading  int        // workers that do
 	stats    Stats
 }
 
@@ -167,49 +166,62 @@ type held struct {
 	loads   bool // a newer one is being loaded
 }
 
-var errNoAdapters = errors.New("push: no adapters")
+// NewRollout returns a rollout without adapters. maxStaleness is the number of versions that a request may be behind
+// the newest one; < 0: no limit.
+func NewRollout(o Options, maxStaleness int) *Rollout {
+	return &Rollout{opt: o, bound: int32(maxStaleness)}
+}
 
-// NewRollout returns a rollout in which all workers serve version 1. pushed are the adapters that get new versions, and
-// maxStaleness is the number of versions that a request may be behind the newest one; < 0: no limit.
-func NewRollout(o Options, maxStaleness, workers, adapters int, pushed []int32) (*Rollout, error) {
-	if len(pushed) == 0 {
-		return nil, errNoAdapters
+// Add makes an adapter get new versions, unless it does already. The given number of workers serve version 1. A worker
+// beyond them serves the newest version, which it will load with its first request.
+func (r *Rollout) Add(a int32, workers int) {
+	for int(a) >= len(r.adapters) {
+		r.adapters = append(r.adapters, nil)
 	}
-	r := &Rollout{opt: o, bound: int32(maxStaleness), workers: workers, adapters: make([]adapter, adapters),
-		pushed: make([]bool, adapters), busy: make([]bool, workers)}
-	for _, a := range pushed {
-		r.pushed[a] = true
-		r.adapters[a] = adapter{published: []float64{0}, complete: 1, on: make([]held, workers)}
-		for w := range r.adapters[a].on {
-			r.adapters[a].on[w].version = 1
-		}
+	if r.adapters[a] == nil {
+		r.adapters[a] = &adapter{published: []float64{0}, complete: 1, on: slices.Repeat([]held{{version: 1}}, workers)}
 	}
-	return r, nil
+	r.grow(workers)
+}
+
+func (r *Rollout) grow(workers int) {
+	for len(r.busy) < workers {
+		r.busy = append(r.busy, false)
+	}
+}
+
+// at returns the state of an adapter on a worker.
+func (r *Rollout) at(worker, a int32) *held {
+	x := r.adapters[a]
+	for int(worker) >= len(x.on) {
+		x.on = append(x.on, held{version: r.Newest(a)})
+		r.grow(len(x.on))
+	}
+	return &x.on[worker]
 }
 
 // Options returns the options of the rollout.
 func (r *Rollout) Options() *Options { return &r.opt }
 
 // Pushed reports whether an adapter gets new versions.
-func (r *Rollout) Pushed(a int32) bool { return a >= 0 && r.pushed[a] }
+func (r *Rollout) Pushed(a int32) bool {
+	return uint(a) < uint(len(r.adapters)) && r.adapters[a] != nil
+}
 
 // Newest returns the newest version of an adapter.
 func (r *Rollout) Newest(a int32) int32 { return int32(len(r.adapters[a].published)) }
 
 // Version returns the version of an adapter that a worker serves.
-func (r *Rollout) Version(worker, a int32) int32 { return r.adapters[a].on[worker].version }
+func (r *Rollout) Version(worker, a int32) int32 { return r.at(worker, a).version }
 
 // Publish notes a new version of an adapter.
 func (r *Rollout) Publish(a int32, now float64) {
-	x := &r.adapters[a]
+	x := r.adapters[a]
 	x.published = append(x.published, now)
 	r.stats.Published++
-	for _, p := range r.pending {
-		if p == a {
-			return
-		}
+	if !slices.Contains(r.pending, a) {
+		r.pending = append(r.pending, a)
 	}
-	r.pending = append(r.pending, a)
 }
 
 // Next returns the next load to begin, and false if none can begin now. Of the workers without the newest version of
@@ -218,7 +230,7 @@ func (r *Rollout) Publish(a int32, now float64) {
 func (r *Rollout) Next(c Cluster, now float64) (Load, bool) {
 	for i := 0; i < len(r.pending); i++ {
 		a := r.pending[i]
-		x, newest, best, behind := &r.adapters[a], r.Newest(a), -1, false
+		x, newest, best, behind := r.adapters[a], r.Newest(a), -1, false
 		for w := range x.on {
 			h := &x.on[w]
 			if r.upToDate(c, int32(w), a) {
@@ -235,12 +247,12 @@ func (r *Rollout) Next(c Cluster, now float64) (Load, bool) {
 		}
 		if !behind {
 			r.settle(a, now)
-			r.pending = append(r.pending[:i], r.pending[i+1:]...)
+			r.pending = slices.Delete(r.pending, i, i+1)
 			i--
 			continue
 		}
 		if best >= 0 { // the adapter goes last, so that one with many versions does not hold up the others
-			r.pending = append(append(r.pending[:i], r.pending[i+1:]...), a)
+			r.pending = append(slices.Delete(r.pending, i, i+1), a)
 			x.on[best].loads = true
 			if r.opt.Loads == Holders {
 				r.busy[best] = true
@@ -259,7 +271,7 @@ func (r *Rollout) full(w int) bool {
 
 // Ended notes the end of a load. If ok, the worker serves the version from now on.
 func (r *Rollout) Ended(l Load, now float64, ok bool) {
-	h := &r.adapters[l.Adapter].on[l.Worker]
+	h := r.at(l.Worker, l.Adapter)
 	if !h.loads { // the worker has restarted since
 		return
 	}
@@ -280,7 +292,7 @@ func (r *Rollout) Ended(l Load, now float64, ok bool) {
 
 // settle counts the versions that all holders of an adapter have.
 func (r *Rollout) settle(a int32, now float64) {
-	x := &r.adapters[a]
+	x := r.adapters[a]
 	least := r.Newest(a)
 	for w := range x.on {
 		least = min(least, x.on[w].version)
@@ -292,14 +304,14 @@ func (r *Rollout) settle(a int32, now float64) {
 }
 
 // Loading reports whether a worker loads a newer version of an adapter.
-func (r *Rollout) Loading(worker, a int32) bool { return r.adapters[a].on[worker].loads }
+func (r *Rollout) Loading(worker, a int32) bool { return r.at(worker, a).loads }
 
 // Refresh makes a worker that holds an adapter in no version, and loads none, serve the newest one next.
 func (r *Rollout) Refresh(c Cluster, worker, a int32) { r.upToDate(c, worker, a) }
 
 // upToDate reports whether a worker serves the newest version, after a Refresh.
 func (r *Rollout) upToDate(c Cluster, worker, a int32) bool {
-	h, newest := &r.adapters[a].on[worker], r.Newest(a)
+	h, newest := r.at(worker, a), r.Newest(a)
 	if h.version != newest && !h.loads && !c.Holds(worker, a) {
 		h.version = newest
 		c.Forget(worker, a)
@@ -310,11 +322,11 @@ func (r *Rollout) upToDate(c Cluster, worker, a int32) bool {
 // Restarted notes that a worker has lost its adapters. It serves the newest versions next.
 func (r *Rollout) Restarted(worker int32) {
 	for a := range r.adapters {
-		if r.pushed[a] {
-			r.adapters[a].on[worker] = held{version: r.Newest(int32(a))}
+		if r.adapters[a] != nil {
+			*r.at(worker, int32(a)) = held{version: r.Newest(int32(a))}
 		}
 	}
-	if r.busy[worker] {
+	if int(worker) < len(r.busy) && r.busy[worker] {
 		r.busy[worker] = false
 		r.loading--
 	}
@@ -331,7 +343,7 @@ func (r *Rollout) Needs(a int32) int32 {
 // Admits reports whether a worker may serve a request for an adapter now that needs a version. If not, the request
 // waits until a load on the worker has ended.
 func (r *Rollout) Admits(worker, a, needs int32) bool {
-	h := &r.adapters[a].on[worker]
+	h := r.at(worker, a)
 	return h.version >= needs && (r.opt.Overlap || !h.loads)
 }
 

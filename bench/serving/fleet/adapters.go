@@ -21,6 +21,8 @@ type LoRAManager struct {
 	catalog *catalog
 	loader  *loader
 	places  *placeServer
+
+	rollouts *rollouts
 }
 
 // Ensure loads adapter a on worker w unless the worker holds it already. A request with the adapter must be booked on

@@ -33,7 +33,7 @@ func (d *discovery) all(ctx context.Context) {
 	for i, k := range d.table.workers {
 		d.table.guard(i, func() error {
 			defer d.table.lock()()
-			d.takeIn(k, listed[i])
+			d.takeIn(k, d.table.versions.listed(k, listed[i]))
 			return nil
 		})
 	}
@@ -41,6 +41,7 @@ func (d *discovery) all(ctx context.Context) {
 
 // enter notes the adapters in a worker's list. Called with mu held.
 func (d *discovery) enter(k *worker, listed []model) {
+	listed = d.table.versions.listed(k, listed)
 	d.takeIn(k, listed)
 	n := len(d.catalog.list())
 	there, listedThere := make([]bool, n), make([]bool, n) // there: with the weights that the fleet knows

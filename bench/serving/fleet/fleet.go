@@ -21,6 +21,7 @@
 //   - table.go, worker.go: the truth about each worker, and its lock; routing.go: the router; catalog.go: the adapters
 //   - requests.go, books.go: routing, and the requests on each worker
 //   - adapters.go, loader.go, holdings.go: the adapters of each worker, loads and unloads
+//   - versions.go: new versions of adapters
 //   - places.go, place_queue.go: requests that wait until a full worker has room for their adapter
 //   - members.go: workers that join and leave
 //   - health.go, discovery.go: probes, and the information that workers report
@@ -82,6 +83,8 @@ type Config struct {
 	// Aliases are other names of base models: workers of the value also get requests for the key, and hold its
 	// adapters.
 	Aliases map[string]string
+	// Push says how new versions of adapters come to the workers; nil: as [push.Default] says, without a bound.
+	Push *Push
 	// Extend makes a router for other workers or more adapters than those of Router. It also returns the limits of the
 	// workers; nil: unknown. The argument workers has the information that the workers reported, by slot; it is zero
 	// for those that have not reported yet.
@@ -157,7 +160,8 @@ func New(cfg Config) (*Fleet, error) {
 	found := &discovery{cfg: &cfg, table: t, catalog: c, journal: j}
 	load := &loader{cfg: &cfg, tasks: tasks, table: t, catalog: c, journal: j, discovery: found}
 	places := &placeServer{cfg: &cfg, tasks: tasks, table: t, catalog: c, loader: load}
-	loras := &LoRAManager{&cfg, tasks, t, c, load, places}
+	t.versions = &rollouts{cfg: &cfg, tasks: tasks, table: t, loader: load}
+	loras := &LoRAManager{&cfg, tasks, t, c, load, places, t.versions}
 	plans := &planRunner{cfg: &cfg, tasks: tasks, table: t, catalog: c, journal: j, loras: loras}
 	outliers := &detector{cfg: &cfg, table: t, catalog: c, journal: j}
 	probes := &prober{&cfg, tasks, t, found, loras, &hangDetector{&cfg, t, j, outliers}}

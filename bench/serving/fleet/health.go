@@ -177,7 +177,7 @@ func (p *prober) probed(k *worker, l load, own int, err, unready error) {
 		p.table.setLimits(k, l.Limits)
 		p.table.learnLimit(k, l)
 		if l.InSlots != nil {
-			k.loras.resident(func(a int32) bool { return l.InSlots[p.discovery.catalog.name(a)] })
+			k.loras.resident(func(a int32) bool { return l.InSlots[p.table.versions.name(k, a)] })
 		}
 		p.table.setReady(k, unready)
 		k.books.setOthers(l, max(own, len(k.books.requests)), p.cfg.Now())

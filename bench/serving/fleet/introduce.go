@@ -20,7 +20,7 @@ func (m *LoRAManager) Load(ctx context.Context, w int, name, path string) error 
 	if err != nil {
 		return err
 	}
-	if _, known := m.loader.namePath(a); path != "" && path != known {
+	if known := m.catalog.path(a); path != "" && path != known {
 		return fmt.Errorf("adapter %s is known with path %s: use another name for other weights", name, known)
 	}
 	m.table.mu.Lock()

@@ -83,6 +83,7 @@ func (l *loader) load(k *worker, a int32) error {
 		}
 	}
 	k.end(a, err)
+	l.table.versions.ended()
 	if n := k.view.HostSlots; err == nil && n > 0 && len(k.loras.held) > n {
 		l.tasks.Go(func() { l.relist(k) }) // sglang has evicted another: which one?
 	}
@@ -91,7 +92,7 @@ func (l *loader) load(k *worker, a int32) error {
 
 // tryLoad asks the worker to load an adapter, and once more after an eviction.
 func (l *loader) tryLoad(ctx context.Context, k *worker, a int32) error {
-	name, path := l.namePath(a)
+	name, path := l.namePath(k, a)
 	err := l.beforeLoad(ctx, k, a)
 	if err == nil {
 		err = k.loadAdapter(ctx, name, path)
@@ -113,9 +114,12 @@ func isLimit(err error) bool {
 	return mentions(strings.ToLower(err.Error()), "max_loaded", "at most", "limit", "exceed")
 }
 
-func (l *loader) namePath(a int32) (name, path string) {
+// namePath returns the name of an adapter on a worker, and the path of its weights: of the version that the worker
+// serves, or will load.
+func (l *loader) namePath(k *worker, a int32) (name, path string) {
 	defer l.table.lock()()
-	return l.catalog.name(a), l.catalog.path(a)
+	path = l.table.versions.path(k, a)
+	return l.table.versions.name(k, a), path
 }
 
 // canQueue notes that a worker refused an adapter because it had no place. It reports whether requests wait for the
@@ -139,7 +143,7 @@ func (l *loader) relist(k *worker) {
 // a while, because the fleet does not see their use. Called with mu held.
 func (l *loader) leastRecent(k *worker, busy map[string]bool) int32 {
 	return k.loras.leastRecent(func(a int32) bool {
-		return busy[l.catalog.name(a)] || k.books.shared() && time.Since(k.loras.rows[a].since) < hold
+		return busy[l.table.versions.name(k, a)] || k.books.shared() && time.Since(k.loras.rows[a].since) < hold
 	})
 }
 
@@ -157,7 +161,7 @@ func (l *loader) evict(ctx context.Context, k *worker) bool {
 func (l *loader) unloadIdle(ctx context.Context, k *worker, a int32, wanted func() bool) error {
 	still := func() bool { return k.loras.idle(a) && wanted() }
 	if err := l.awaitIdle(ctx, k, a, certain, still); err != nil {
-		name, _ := l.namePath(a)
+		name, _ := l.namePath(k, a)
 		l.cfg.Log("%s keeps adapter %s: %v", k.name, name, err)
 		return fmt.Errorf("%s keeps adapter %s: %w", k.name, name, err)
 	}
@@ -171,7 +175,7 @@ func (l *loader) unload(ctx context.Context, k *worker, a int32, still func() bo
 		return errKept
 	}
 	k.loras.begin(a, true)
-	name := l.catalog.name(a)
+	name := l.table.versions.name(k, a)
 	var err error
 	l.table.unlocked(func() { err = l.table.guard(k.index, func() error { return k.unloadAdapter(ctx, name) }) })
 	if err == nil {
@@ -211,7 +215,7 @@ var errUntold = errors.New("it does not report which adapters its requests use")
 // awaitIdle probes a worker until the given number of probes in a row have found no request
 // of an adapter, or until wanted, called with mu held, is false.
 func (l *loader) awaitIdle(ctx context.Context, k *worker, a int32, probes int, wanted func() bool) error {
-	name, _ := l.namePath(a)
+	name, _ := l.namePath(k, a)
 	var last float64
 	for idle := 0; ; {
 		said, err := k.load(ctx)

@@ -169,6 +169,7 @@ func (t *table) seat(slot int, host string, rt *router.Router, limits []Limits) 
 func (t *table) vacate(k *worker, err error) {
 	k.gone, k.cause, k.health.known = true, err, false
 	k.loras.clear()
+	t.versions.down(k)
 	k.places.clear(err)
 	k.detach()
 	k.changed.notify()
@@ -186,6 +187,7 @@ func (t *table) renew(k *worker, in Info, why string) (*worker, error) {
 			return nil, fmt.Errorf("%s: %w: %s, expected %s", k.name, ErrChanged, in.title(), was.title())
 		}
 		k.loras.clear()
+		t.versions.down(k)
 		k.places.clear(ErrChanged)
 		t.processes++
 		k.id = t.processes

@@ -46,6 +46,12 @@ type Request struct {
 	// the worker's trial, and the adapter's trial there, that the request is a part of; 0: none
 	trial, adapterTrial uint32
 	quiet               silence
+
+	// Admission is the version of its adapter that serves the request; see LoRAManager.Serve. needs and newest are
+	// versions: the oldest that may serve it, and the newest at its arrival. lease is the version that its worker keeps.
+	Admission     Admission
+	needs, newest int32
+	lease         versionKey
 }
 
 // Generated returns the number of tokens generated so far.
@@ -306,6 +312,7 @@ func (q *Requests) leave(r *Request) {
 	q.noteRequest(router.Left, r, k)
 	k.out.leave(r)
 	k.books.remove(r)
+	q.table.versions.left(r, k)
 	if k.leaving {
 		k.changed.notify()
 	}

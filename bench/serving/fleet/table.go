@@ -27,6 +27,8 @@ type table struct {
 	catalog *catalog
 	journal *journal
 
+	versions *rollouts
+
 	mu tableMutex
 	// workers has the workers by slot, and never shrinks. Invariants: workers[i].index == i; unless workers[i] is gone,
 	// workers[i].view == &view.Workers[i].
@@ -209,6 +211,7 @@ func (t *table) down(k *worker, err error) {
 	}
 	t.downs++
 	k.down(err, t.cfg.Now())
+	t.versions.down(k)
 	t.journal.add(EventDown, "", fmt.Sprint("does not answer: ", err), k.index)
 	t.cfg.Log("%s is down: %v", k.name, err)
 }

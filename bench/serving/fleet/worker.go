@@ -46,6 +46,9 @@ type worker struct {
 	out     outliers   // ejections
 	replies activity
 	changed signal // signals changes of calls, requests or the queue for places
+
+	leases map[versionKey]int // requests by version of an adapter; see rollouts
+	olds   []*oldVersion
 }
 
 func newWorker(c *Config, base string, i int, view *router.Worker) *worker {
@@ -54,6 +57,7 @@ func newWorker(c *Config, base string, i int, view *router.Worker) *worker {
 	view.Address = addressOf(base)
 	k.health.warned = map[string]bool{}
 	k.books = books{Books: router.NewBooks(view, i, nil), requests: map[int64]*Request{}}
+	k.leases = map[versionKey]int{}
 	k.loras.view, k.out.view = view, view
 	k.loras.counts = new(record.Counters)
 	k.places.loras = &k.loras

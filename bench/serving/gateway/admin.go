@@ -26,6 +26,7 @@ import (
 //	POST   /admin/workers      {"url": "http://gpu2:30000"}: it joins
 //	DELETE /admin/workers      {"worker": 0}: it leaves when its requests have ended; "now": true cuts them
 //	POST /admin/load           {"worker": 0, "adapter": "chat"}; with "path", if the adapter is unknown
+//	POST /admin/push           {"adapter": "chat", "path": "/adapters/chat/7"}: a new version for all workers
 //	POST /admin/unload         {"worker": 0, "adapter": "chat"}; 202 if it is not over after a few seconds
 //	POST /admin/drain          {"worker": 0, "drain": true}
 //	POST /admin/abort_request  {"rid": "r1"}
@@ -42,6 +43,7 @@ func (g *Gateway) routes() *http.ServeMux {
 	order(g, mux, "drain", "drain", "true or false", "",
 		func(_ context.Context, w int, drain bool, _ string) error { return f.Drain(w, drain) })
 	fleetpage.New(f, true).Handle(mux, "/admin/")
+	mux.HandleFunc("POST /admin/push", g.push)
 	mux.HandleFunc("GET /admin/workers", g.answerWorkers)
 	mux.HandleFunc("POST /admin/workers", g.addWorker)
 	mux.HandleFunc("DELETE /admin/workers", g.removeWorker)
@@ -104,6 +106,27 @@ func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected, optiona
 			g.answerWorkers(rw, r)
 		}
 	})
+}
+
+// push publishes a new version of an adapter. It answers the number of the version at once, while the workers load it.
+func (g *Gateway) push(rw http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
+	var q struct{ Adapter, Path string }
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.DisallowUnknownFields()
+		if d.Decode(&q) != nil || q.Adapter == "" || q.Path == "" {
+			err = errors.New(`expected a JSON object with "adapter", the name of an adapter, and "path", that of its new version`)
+		}
+	}
+	if err == nil {
+		var version int32
+		if version, err = g.cfg.Fleet.LoRAs.Publish(q.Adapter, q.Path); err == nil {
+			writeJSON(rw, http.StatusOK, map[string]any{"adapter": q.Adapter, "version": version})
+			return
+		}
+	}
+	fail(rw, http.StatusBadRequest, err.Error())
 }
 
 func (g *Gateway) answerWorkers(rw http.ResponseWriter, _ *http.Request) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
@@ -20,7 +21,7 @@ func (d *dispatch) expect(engine *fleet.Info, sent string) (n httpapi.ModelNames
 		n.Sent = q.asked
 	}
 	if n.Base, n.Root = engine.Model, engine.Root; q.adapter >= 0 {
-		n.Adapter = d.adapter
+		n.Adapter = cmp.Or(d.served, d.adapter)
 	}
 	return n
 }

@@ -44,6 +44,7 @@ type parsed struct {
 	limit   int32    // max_tokens as the request states it; 0: it states none
 	stream  bool     // the reply is to come token by token
 	object  int      // the body is a JSON object, which begins before here; 0: it is not
+	lora    [2]int   // where the value of "lora_path" stands in body
 	model   [2]int   // where the value of "model" stands in body; 0, 0: nowhere
 	form    bool     // the body is a form, in which the value is no JSON
 	asked   string   // the value of "model"
@@ -258,6 +259,7 @@ func (q *parsed) take(key string, raw []byte, end int) {
 		q.model = [2]int{end - len(raw), end}
 	case "lora_path":
 		q.fields.lora = bytes.Clone(raw)
+		q.lora = [2]int{end - len(raw), end}
 	case "stream":
 		q.stream = bytes.HasPrefix(raw, []byte("true"))
 	case "sampling_params":
@@ -466,6 +468,15 @@ func (q *parsed) respell(api httpapi.Kind, base, adapter string) (e edit) {
 		return edit{q.object, q.object, fmt.Appendf(nil, `"model":%s,`, name), model}
 	}
 	return edit{q.model[0], q.model[1], name, model}
+}
+
+// version returns the change of the body for a worker on which the adapter of "lora_path" has another name.
+func (q *parsed) version(adapter string) (e edit) {
+	name, err := json.Marshal(adapter)
+	if err != nil || q.lora[1] == 0 {
+		return e
+	}
+	return edit{q.lora[0], q.lora[1], name, adapter}
 }
 
 // edited returns the bytes read of the body after a change, in parts.

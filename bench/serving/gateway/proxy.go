@@ -27,6 +27,7 @@ type dispatch struct {
 	search    bool // what it asks for is on one worker, which is not known
 	fr        fleet.Request
 	adapter   string // for metrics
+	served    string // the adapter's name on the worker of the latest try; "": not known
 	sent      time.Time
 	begun     time.Time      // first byte
 	tried     []int          // workers

@@ -98,8 +98,14 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 		}
 	}()
 	for {
-		for _, k := range append([]int32{d.parsed.adapter}, d.parsed.others...) {
-			if err := workers.LoRAs.EnsureWithin(a.ctx, w, k, d.wait()); err != nil {
+		for i, k := range append([]int32{d.parsed.adapter}, d.parsed.others...) {
+			var err error
+			if i == 0 && d.booked {
+				d.served, err = workers.LoRAs.Serve(a.ctx, w, &d.fr, d.wait())
+			} else {
+				err = workers.LoRAs.EnsureWithin(a.ctx, w, k, d.wait())
+			}
+			if err != nil {
 				if errors.Is(err, fleet.ErrChanged) {
 					return nil, d.unanswered(a, err)
 				}
@@ -186,7 +192,10 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path, RawQuery: r.URL.RawQuery}
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""
-	e := d.parsed.respell(engine.API, engine.Model, d.adapter)
+	e := d.parsed.respell(engine.API, engine.Model, cmp.Or(d.served, d.adapter))
+	if d.served != "" && d.served != d.adapter && d.parsed.byLoRAPath() {
+		e = d.parsed.version(d.served)
+	}
 	if e.name != nil {
 		a.renamer = httpapi.NewRenamer(e.model, cmp.Or(d.parsed.asked, d.adapter))
 		out.Header.Del("Accept-Encoding") // names in a compressed reply stay as they are

@@ -28,12 +28,14 @@ type Options struct {
 	Config               // Bench sets the fields that the scenario determines
 	Workers fleet.Config // likewise
 
-	SLO         result.SLO              // of the result
-	RecordsFile string                  // file for the records; "": none
-	KeepRecords bool                    // keep the records in the result
-	Replies     string                  // file for the token ids of the replies; "": none
-	Ready       time.Duration           // longest wait for workers that do not answer yet
-	Reading     func(read, total int64) // called while the workload is read; nil: no calls
+	SLO         result.SLO // of the result
+	RecordsFile string     // file for the records; "": none
+	KeepRecords bool       // keep the records in the result
+	// PushDir is the folder with the new versions of adapters, NAME/VERSION; "": the adapters' own paths again.
+	PushDir string
+	Replies string                  // file for the token ids of the replies; "": none
+	Ready   time.Duration           // longest wait for workers that do not answer yet
+	Reading func(read, total int64) // called while the workload is read; nil: no calls
 	// Events, if not nil, is called with the adapters and returns a watcher of the run, as scenario.RunOptions.Watch.
 	Events func(adapters []trace.Adapter) record.Watcher
 	// Profiles, if not nil, is called with the profile of each worker before the run and before Events.
@@ -60,6 +62,9 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	cfg.Clock = newClock(o.Workers.Speed)
 	o.Workers.Now, o.Workers.Adapters = cfg.Clock.Now, in.Adapters()
 	defer o.Workers.Client.CloseIdleConnections()
+	if cfg.Push, err = pushes(sc, in.Adapters(), &o); err != nil {
+		return nil, nil, err
+	}
 	f, rt, seen, err := newFleet(ctx, sc, o.Workers, o.Ready, false)
 	if err != nil {
 		return nil, nil, err
@@ -108,7 +113,13 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 			return nil, err
 		}
 		fs := f.Stats()
-		return counters(st, &fs), err
+		c := counters(st, &fs)
+		if cfg.Push != nil {
+			pushed, cutOver := f.LoRAs.Pushes()
+			c.Pushes = result.CountPushes(&pushed)
+			c.Pushes.CutOver = cutOver
+		}
+		return c, err
 	}
 	res, err := r.Drive(ctx, execute)
 	if res == nil {

@@ -30,6 +30,7 @@ import (
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/wire"
 	"lorasim/router"
+	"lorasim/router/push"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
@@ -91,9 +92,19 @@ type Config struct {
 	Grace      time.Duration // time for requests in flight when the run is stopped
 	Patience   time.Duration // time without a worker that is up, after which the run ends; 0: 10 s
 
+	// Push publishes new versions of adapters during the run; nil: none.
+	Push *Push
+
 	Watchers []record.Watcher // get the events of the run from the fleet, as in sim.Config
 
 	Progress func(p Progress) // called periodically; may be nil
+}
+
+// Push publishes new versions of adapters at their times.
+type Push struct {
+	push.Schedule
+	// Path returns the path of a version of an adapter, as workers see it. Versions count from 1, that at the start.
+	Path func(a int32, version int) string
 }
 
 // A Progress states how far a run has come.
@@ -187,8 +198,13 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 	calm()
 	sending, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	leave := c.attend(ctx, end)
+	if p := cfg.Push; p != nil {
+		for _, a := range p.Adapters {
+			cfg.Fleet.LoRAs.Track(cfg.Source.Adapters()[a].Name)
+		}
+	}
 	c.start = cfg.Clock.Now()
+	leave := c.attend(ctx, end)
 	if len(cfg.Watchers) > 0 {
 		defer cfg.Fleet.Watch(c.start, cfg.Watchers...)()
 	}
@@ -246,12 +262,35 @@ func (c *client) attend(ctx context.Context, end context.CancelCauseFunc) (leave
 	if c.cfg.Progress != nil {
 		others.Go(func() { c.report(ctx) })
 	}
+	if c.cfg.Push != nil {
+		others.Go(func() { c.push(ctx, *c.cfg.Push) })
+	}
 	others.Go(func() {
 		if awaitAllDown(ctx, c.cfg.Fleet.Up, c.cfg.Patience) {
 			end(errAllDown)
 		}
 	})
 	return func() { quit(); others.Wait() }
+}
+
+// push publishes versions until ctx ends.
+func (c *client) push(ctx context.Context, p Push) {
+	published := map[int32]int{}
+	for {
+		a, at := p.Next()
+		t := time.NewTimer(time.Until(c.cfg.Clock.wall(c.start + at)))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return
+		}
+		published[a]++
+		name := c.cfg.Source.Adapters()[a].Name
+		if _, err := c.cfg.Fleet.LoRAs.Publish(name, p.Path(a, published[a]+1)); err != nil {
+			c.log("new version of adapter %s: %v", name, err)
+		}
+	}
 }
 
 // next is the next request of the source.

@@ -223,6 +223,7 @@ type liveRun struct {
 	setFleet func(*fleet.Config)
 	during   func(sent func() int64) // called beside the run
 	fails    string                  // the error that the run must end with
+	after    func(*fleet.Fleet)      // called at the end of the run
 }
 
 // outcomeOf is what came of a run.
@@ -297,6 +298,9 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	}
 	wg.Wait()
 	out.fleet = f.Stats()
+	if r.after != nil {
+		r.after(f)
+	}
 	return out
 }
 
@@ -348,6 +352,9 @@ func (o *outcomeOf) check(t testing.TB, wl *trace.Workload) (ok int) {
 		name := ""
 		if r.Adapter >= 0 {
 			name = wl.Adapters[r.Adapter].Name
+		}
+		if q.Version > 1 {
+			name = fmt.Sprintf("%s@%d", name, q.Version)
 		}
 		want := emulate.Tokens(name, prompt(1, r.ID, r.Prompt, defaultVocabulary), int(r.Output))
 		got := o.tokens[r.ID]

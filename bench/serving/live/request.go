@@ -62,12 +62,14 @@ type job struct {
 
 // attempt is one attempt of a request on a worker, with its results so far.
 type attempt struct {
-	c      *client
-	j      *job
-	w      int
-	rid    string
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	c   *client
+	j   *job
+	w   int
+	rid string
+	// adapter is its name on the worker; "": none.
+	adapter string
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
 
 	names      httpapi.ModelNames // in the reply
 	asked      int                // tokens that the reply may have
@@ -234,10 +236,14 @@ func (a *attempt) run() outcome {
 	if limit := c.cfg.FirstToken; limit > 0 {
 		wait.Until = before.Add(limit)
 	}
-	if err := c.cfg.Fleet.LoRAs.EnsureWithin(a.ctx, a.w, j.req.Adapter, wait); err != nil {
+	var err error
+	if a.adapter, err = c.cfg.Fleet.LoRAs.Serve(a.ctx, a.w, &j.fr, wait); err != nil {
 		return a.unsent(err)
 	}
-	if wait := time.Since(before); wait > coldLoad {
+	v := &j.fr.Admission
+	j.rec.Version, j.rec.Behind, j.rec.VersionAge = v.Version, v.Behind, v.Age
+	j.rec.VersionWait += v.Waited.Seconds() * c.cfg.Clock.speed
+	if wait := time.Since(before) - v.Waited; wait > coldLoad {
 		j.rec.ColdLoad += wait.Seconds() * c.cfg.Clock.speed
 	}
 	defer a.limit(0)
@@ -270,10 +276,7 @@ func (a *attempt) post() (*http.Response, error) {
 		j.prompt = c.prompt(&j.req)
 	}
 	p := payload{rid: a.rid, model: c.model, prompt: append(slices.Clip(j.prompt), j.tokens...),
-		maxNew: int(j.rec.Requested) - j.n, stream: !c.cfg.NoStream, ignoreEOS: !c.cfg.HonourEOS, extra: c.cfg.Extra}
-	if j.req.Adapter != trace.BaseModel {
-		p.adapter = c.cfg.Source.Adapters()[j.req.Adapter].Name
-	}
+		maxNew: int(j.rec.Requested) - j.n, adapter: a.adapter, stream: !c.cfg.NoStream, ignoreEOS: !c.cfg.HonourEOS, extra: c.cfg.Extra}
 	body := c.cfg.Backend.body(make([]byte, 0, 256+8*len(p.prompt)), &p)
 	j.mu.Lock()
 	j.posted = true
