@@ -58,8 +58,9 @@ func (s *sim) initPush() error {
 	if len(p.Adapters) == 0 {
 		return errors.New("sim: new versions, but of no adapter")
 	}
-	x := &pushing{Rollout: push.NewRollout(p.Options, p.MaxStaleness), s: s, schedule: push.Schedule{Interval: p.Interval, Adapters: p.Adapters},
-		rows: make([][]int32, n), retiring: make([][]int32, len(s.workers))}
+	x := &pushing{Rollout: push.NewRollout(p.Options, p.MaxStaleness), s: s,
+		schedule: push.Schedule{Interval: p.Interval, Adapters: p.Adapters},
+		rows:     make([][]int32, n), retiring: make([][]int32, len(s.workers))}
 	s.adapters = slices.Clone(s.adapters)
 	for a := range int32(n) {
 		x.rows[a], x.of = []int32{a}, append(x.of, a)

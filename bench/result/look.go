@@ -78,6 +78,11 @@ func (r *Result) latencyText(mean, p99 ID) string {
 				text += fmt.Sprintf(" (95 %% interval %s to %s)", Latency(in.Low), Latency(in.High))
 			}
 		}
+		for _, s := range r.Steady.TooShort {
+			if id, ok := IDOf(s.Metric); ok && id == mean {
+				text += fmt.Sprintf(" (no interval, %v)", s)
+			}
+		}
 	}
 	if p, ok := r.Metrics.Get(p99); ok {
 		text += ", P99 " + Latency(p)

@@ -57,6 +57,11 @@ func (p *printer) steady(a *steady.Assessment) {
 			p.rowf(m.Metric().Title+", 95 % interval", "%.2f..%.2f", in.Low, in.High)
 		}
 	}
+	for _, s := range a.TooShort {
+		if m, ok := IDOf(s.Metric); ok {
+			p.row(m.Metric().Title+", 95 % interval", s.String())
+		}
+	}
 }
 
 // Names of the values of a steady.Assessment; see Values.

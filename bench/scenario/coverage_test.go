@@ -2,20 +2,23 @@ package scenario
 
 import (
 	"fmt"
-	"maps"
 	"math"
+	"math/rand/v2"
 	"os"
-	"slices"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/internal/parallel"
+	"lorasim/trace/settings"
 )
 
-// arrivalCases are workloads by their arrival process, at about 70 % of what four workers sustain in bursts.
+// arrivalCases are workloads by their arrival process. The log is Azure's of conversations, whose blocks of a minute
+// are drawn with replacement.
 var arrivalCases = [][2]string{
 	{"Poisson", ""},
 	{"gamma, CV 2", "arrivals=total-gamma:2"},
@@ -25,74 +28,254 @@ var arrivalCases = [][2]string{
 	{"diurnal, 100 s", "pattern=diurnal:100,0.5"},
 	{"sessions", "sessions=zipf:m=8"},
 	{"conversations", "conversations=chat"},
+	{"flash", "pattern=flash:60,10,3"},
 	{"drift", "drift=60"},
+	{"log", "use_trace=true trace_name=azure_llm trace_path=" + azureLog + " resample=block:60 num_adapters=32"},
 }
 
-// BenchmarkArrivals prints how often the intervals of steady runs hold the true mean, by arrival process. The truth
-// comes from runs of eight times the length, without their first quarter. REPETITIONS is the number of runs, REQUESTS
-// their length, ARRIVALS selects cases.
+// azureLog is a log of Azure's (see shared/data).
+const azureLog = "../../../shared/data/azure_llm_2023/AzureLLMInferenceTrace_conv.csv"
+
+// textOf returns an environment variable, or a default.
+func textOf(env, otherwise string) string {
+	if s := os.Getenv(env); s != "" {
+		return s
+	}
+	return otherwise
+}
+
+// coverageCase is a scenario whose intervals are judged, without its length.
+type coverageCase struct {
+	settings []string
+	log      bool
+	load     float64 // rate as a share of the sustainable rate
+	capacity float64 // requests/s
+	native   float64 // rate of the log, requests/s
+}
+
+// scenario returns the case with a number of requests, at a rate.
+func (c *coverageCase) scenario(requests int, rate float64, seed uint64) (*Scenario, error) {
+	sc := builtIn(rate, int64(requests), seed)
+	for _, set := range c.settings {
+		key, value, _ := strings.Cut(set, "=")
+		if err := sc.Set(key, value); err != nil {
+			return nil, err
+		}
+	}
+	if c.log {
+		sc.Workload.RateScale = rate / c.native
+	} else {
+		sc.Workload.RequestRate = rate / sc.Workload.Pattern.Value().Mean()
+	}
+	return &sc, nil
+}
+
+// run simulates a number of requests at the load of the case. A pattern ends with a whole period.
+func (c *coverageCase) run(b *testing.B, requests int, seed uint64, warmup float64) (*result.Result, error) {
+	rate := c.load * c.capacity
+	sc, err := c.scenario(requests, rate, seed)
+	if err != nil {
+		return nil, err
+	}
+	if period := sc.Workload.Pattern.Value().Period(); period > 0 {
+		sc.Workload.Window = math.Round(float64(requests)/rate/period) * period
+		sc.Workload.NumPrompts = settings.Optional[int64]{}
+	}
+	sc.Client.Warmup = as[warmupText](fmt.Sprint(warmup))
+	return sc.Simulate(b.Context(), RunOptions{})
+}
+
+// measure finds the sustainable rate, by a run with far more requests/s.
+func (c *coverageCase) measure(b *testing.B) error {
+	const fast = 60
+	c.native = 19366. / 3600 // requests/s of the log
+	sc, err := c.scenario(20000, fast, 1)
+	if err != nil {
+		return err
+	}
+	sc.Workload.Pattern = patternText{}
+	res, err := sc.Simulate(b.Context(), RunOptions{})
+	if err != nil {
+		return err
+	}
+	if c.capacity = res.Steady.SustainableRate; c.capacity == 0 {
+		return fmt.Errorf("the sustainable rate is unknown")
+	}
+	return nil
+}
+
+// tally counts the intervals of a metric, and those that hold the truth.
+type tally struct{ printed, held int }
+
+func (t tally) cells(runs int) string {
+	if t.printed == 0 {
+		return " 0 % | - |"
+	}
+	return fmt.Sprintf(" %.0f %% | %.0f %% |", 100*float64(t.printed)/float64(runs),
+		100*float64(t.held)/float64(t.printed))
+}
+
+// BenchmarkArrivals prints how many runs have an interval, and how many of the intervals hold the true mean, by arrival
+// process, load and length. The truth comes from 6 long runs, without their first quarter. REPETITIONS is the number of
+// runs, REQUESTS lists their lengths, LOADS lists shares of the sustainable rate, ARRIVALS selects cases, and SET has
+// further settings.
 //
 //	go test ./bench/scenario -run '^$' -bench Arrivals -benchtime 1x -timeout 0
 func BenchmarkArrivals(b *testing.B) {
-	number := func(env string, n int) int {
-		if v, err := strconv.Atoi(os.Getenv(env)); err == nil {
-			return v
-		}
-		return n
+	repetitions, err := strconv.Atoi(textOf("REPETITIONS", "200"))
+	if err != nil {
+		b.Fatal(err)
 	}
-	repetitions, requests := number("REPETITIONS", 200), number("REQUESTS", 20000)
-	metrics := map[string]result.ID{
-		"mean_e2e_latency_ms": result.MeanE2E, "mean_ttft_ms": result.MeanTTFT, "mean_tpot_ms": result.MeanTPOT,
-	}
-	fmt.Printf("\n| arrivals | steady | too short | overloaded | E2E covered | TPOT covered | TTFT covered |\n" +
-		"|---|---:|---:|---:|---:|---:|---:|\n")
+	metrics := []result.ID{result.MeanE2E, result.MeanTTFT, result.MeanTPOT}
+	fmt.Printf("\n| arrivals | load | requests | E2E printed | covered | TTFT printed | covered | TPOT printed | covered |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, c := range arrivalCases {
 		if !strings.Contains(c[0], os.Getenv("ARRIVALS")) {
 			continue
 		}
-		const longRuns, longer = 6, 8
-		runs := make([]*result.Result, repetitions+longRuns)
-		err := parallel.Do(b.Context(), len(runs), func(i int) (err error) {
-			sc := builtIn(10, int64(requests), uint64(1000+i))
-			if i >= repetitions {
-				sc = builtIn(10, int64(longer*requests), uint64(1000+i))
-				sc.Client.Warmup = as[warmupText](fmt.Sprint(longer * requests / 4 / 10))
-			}
-			for _, set := range strings.Fields(c[1]) {
-				key, value, _ := strings.Cut(set, "=")
-				if err := sc.Set(key, value); err != nil {
-					return err
-				}
-			}
-			runs[i], err = sc.Simulate(b.Context(), RunOptions{})
-			return err
-		}, nil)
-		if err != nil {
+		cc := &coverageCase{settings: strings.Fields(c[1] + " " + os.Getenv("SET")), log: c[0] == "log"}
+		if _, err := os.Stat(filepath.FromSlash(azureLog)); cc.log && err != nil {
+			fmt.Println("| log | (no data) |")
+			continue
+		}
+		if err := cc.measure(b); err != nil {
 			b.Fatal(c[0], err)
 		}
-		truth := map[string]float64{}
-		states := map[steady.State]int{}
-		covered, printed := map[string]int{}, map[string]int{}
-		for name, id := range metrics {
-			for _, r := range runs[repetitions:] {
-				x, _ := r.Metrics.Get(id)
-				truth[name] += x / longRuns
+		lengths := strings.Split(textOf("REQUESTS", "3000,10000"), ",")
+		for _, text := range strings.Split(textOf("LOADS", "0.4,0.7,0.9"), ",") {
+			if cc.load, err = strconv.ParseFloat(text, 64); err != nil {
+				b.Fatal(err)
+			}
+			if err := cc.print(b, c[0], metrics, lengths, repetitions); err != nil {
+				b.Fatal(c[0], err)
 			}
 		}
-		for _, r := range runs[:repetitions] {
-			states[r.Steady.State]++
-			for _, in := range r.Steady.Intervals {
-				if printed[in.Metric]++; in.Low <= truth[in.Metric] && truth[in.Metric] <= in.High {
-					covered[in.Metric]++
+	}
+}
+
+// print judges the intervals of runs of several lengths at one load.
+func (c *coverageCase) print(b *testing.B, name string, metrics []result.ID, lengths []string, repetitions int) error {
+	const longRuns, long, first = 6, 80000, 5000
+	truths := make([]*result.Result, longRuns)
+	requests := long
+	if c.log {
+		requests = 19000 // as many as the log has
+	}
+	if err := parallel.Do(b.Context(), len(truths), func(i int) (err error) {
+		truths[i], err = c.run(b, requests, uint64(9000+i), float64(requests)/4/(c.load*c.capacity))
+		return err
+	}, nil); err != nil {
+		return err
+	}
+	for _, text := range lengths {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return err
+		}
+		runs := make([]*result.Result, repetitions)
+		if err := parallel.Do(b.Context(), len(runs), func(i int) (err error) {
+			runs[i], err = c.run(b, n, uint64(first+i), 0)
+			return err
+		}, nil); err != nil {
+			return err
+		}
+		row := fmt.Sprintf("| %s | %.2g | %d |", name, c.load, n)
+		for _, id := range metrics {
+			truth := 0.0
+			for _, r := range truths {
+				x, _ := r.Metrics.Get(id)
+				truth += x / longRuns
+			}
+			t := tally{}
+			for _, r := range runs {
+				for _, in := range withinRun(r, id) {
+					if t.printed++; in.Low <= truth && truth <= in.High {
+						t.held++
+					}
 				}
 			}
-		}
-		row := fmt.Sprintf("| %s | %d | %d | %d |", c[0], states[steady.Steady], states[steady.Transient],
-			states[steady.Overloaded])
-		for _, name := range slices.Sorted(maps.Keys(metrics)) {
-			share := 100 * float64(covered[name]) / math.Max(float64(printed[name]), 1)
-			row += fmt.Sprintf(" %.0f %% |", share)
+			row += t.cells(repetitions)
 		}
 		fmt.Println(row)
 	}
+	return nil
+}
+
+// BenchmarkSeeds prints how many intervals over 5 and over 10 seeds hold the true mean, by arrival process, load and
+// length. The truth is the mean of all runs, from which the seeds are drawn 2000 times. REPETITIONS, REQUESTS, LOADS,
+// ARRIVALS and SET are those of BenchmarkArrivals.
+//
+//	SET=policy=affinity go test ./bench/scenario -run '^$' -bench Seeds -benchtime 1x -timeout 0
+func BenchmarkSeeds(b *testing.B) {
+	repetitions, err := strconv.Atoi(textOf("REPETITIONS", "100"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	fmt.Printf("\n| arrivals | load | requests | E2E, 5 seeds | 10 seeds | TTFT, 5 seeds | 10 seeds |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|\n")
+	for _, c := range arrivalCases {
+		if !strings.Contains(c[0], os.Getenv("ARRIVALS")) || c[0] == "log" {
+			continue
+		}
+		cc := &coverageCase{settings: strings.Fields(c[1] + " " + os.Getenv("SET"))}
+		if err := cc.measure(b); err != nil {
+			b.Fatal(c[0], err)
+		}
+		for _, load := range strings.Split(textOf("LOADS", "0.5,0.8,0.95"), ",") {
+			for _, length := range strings.Split(textOf("REQUESTS", "2000,10000"), ",") {
+				n, err := strconv.Atoi(length)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if cc.load, err = strconv.ParseFloat(load, 64); err != nil {
+					b.Fatal(err)
+				}
+				runs := make([]*result.Result, repetitions)
+				if err := parallel.Do(b.Context(), len(runs), func(i int) (err error) {
+					runs[i], err = cc.run(b, n, uint64(5000+i), 0)
+					return err
+				}, nil); err != nil {
+					b.Fatal(c[0], err)
+				}
+				row := fmt.Sprintf("| %s | %s | %d |", c[0], load, n)
+				for _, id := range []result.ID{result.MeanE2E, result.MeanTTFT} {
+					for _, seeds := range []int{5, 10} {
+						row += fmt.Sprintf(" %.0f %% |", 100*coveredOverSeeds(runs, id, seeds))
+					}
+				}
+				fmt.Println(row)
+			}
+		}
+	}
+}
+
+// coveredOverSeeds is the share of the intervals over a number of seeds that hold the mean of all runs.
+func coveredOverSeeds(runs []*result.Result, id result.ID, seeds int) float64 {
+	all := make([]float64, len(runs))
+	for i, r := range runs {
+		all[i], _ = r.Metrics.Get(id)
+	}
+	truth, rng := stats.Mean(all).Mean, rand.New(rand.NewPCG(43, 1))
+	const draws = 2000
+	held := 0
+	for range draws {
+		drawn := make([]float64, seeds)
+		for i := range drawn {
+			drawn[i] = all[rng.IntN(len(all))]
+		}
+		if e := stats.Mean(drawn); e.Low <= truth && truth <= e.High {
+			held++
+		}
+	}
+	return float64(held) / draws
+}
+
+// withinRun returns the interval of a metric, if the run has one.
+func withinRun(r *result.Result, id result.ID) (list []steady.Interval) {
+	for _, in := range r.Steady.Intervals {
+		if of, ok := result.IDOf(in.Metric); ok && of == id {
+			list = append(list, in)
+		}
+	}
+	return list
 }

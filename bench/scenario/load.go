@@ -7,6 +7,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/steady"
 	"lorasim/internal/format"
+	"lorasim/trace/resample"
 )
 
 const (
@@ -14,6 +15,9 @@ const (
 	manyPeriods = 10
 	// wholePeriod is how much a run may be off a whole number of periods, as a share of the run.
 	wholePeriod = 0.05
+	// conversationsInTurn and blocksInTurn are the least lengths of a run with intervals, in mean lengths of a
+	// conversation and in blocks of a resampled log: shorter runs draw too few of them (lab/docs/steady.md).
+	conversationsInTurn, blocksInTurn = 6, 20
 	// wholeWindow is the share of the window that a recorded workload must cover.
 	wholeWindow = 0.9
 )
@@ -35,9 +39,46 @@ func (s *Scenario) Covers() float64 {
 func (s *Scenario) judgeLoad(res *result.Result) {
 	if a := res.Steady; a != nil {
 		if why := s.partOfLoad(a.LastArrival); why != "" && s.bearsMean(a) {
-			a.State, a.Reason, a.Intervals = steady.Transient, why, nil
+			a.State, a.Reason = steady.Transient, why
+			a.NoIntervals()
+			if covers := roundUp(s.Covers()); covers > float64(res.Extra.Requests) {
+				a.Needed = int64(covers)
+			}
 		}
+		s.judgeIntervals(res)
 	}
+}
+
+// judgeIntervals removes the intervals of a run that is short against the memory of its arrivals, or has a flash crowd:
+// one run does not tell how flash crowds differ.
+func (s *Scenario) judgeIntervals(res *result.Result) {
+	a, least := res.Steady, s.leastTime()
+	if s.Workload.Pattern.Value().Flash.Duration > 0 {
+		a.NoIntervals()
+		return
+	}
+	if len(a.Intervals) == 0 || a.LastArrival >= least {
+		return
+	}
+	needed := int64(roundUp(float64(res.Extra.Requests) * least / a.LastArrival))
+	for _, in := range a.Intervals {
+		a.TooShort = append(a.TooShort, steady.TooShort{Metric: in.Metric, Needed: needed})
+	}
+	a.Intervals = nil
+}
+
+// leastTime is the least length of a run with intervals of means, s: several conversations one after the other, or
+// several blocks of a resampled log.
+func (s *Scenario) leastTime() (seconds float64) {
+	w := &s.Workload
+	if c := w.Conversations.Value(); w.Conversations.Given() {
+		think := c.Think * math.Exp(c.ThinkSigma*c.ThinkSigma/2)
+		seconds = conversationsInTurn * (c.MeanTurns() - 1) * think
+	}
+	if r := w.Resample.Value(); w.Resample.Given() && r.Kind == resample.Block {
+		seconds = max(seconds, blocksInTurn*r.Seconds)
+	}
+	return seconds
 }
 
 // bearsMean reports whether workers may keep up with the mean rate.

@@ -95,7 +95,11 @@ func (e Estimate) standardError() float64 {
 func (e Estimate) P() float64 {
 	switch {
 	case e.Of == WithinRuns:
-		return 2 * distuv.UnitNormal.CDF(-math.Abs(e.Mean)/(e.Half()/distuv.UnitNormal.Quantile(0.975)))
+		half := e.Mean - e.Low // the side that faces 0
+		if e.Mean < 0 {
+			half = e.High - e.Mean
+		}
+		return 2 * distuv.UnitNormal.CDF(-math.Abs(e.Mean)/(half/distuv.UnitNormal.Quantile(0.975)))
 	case e.N < 2 || e.Of == OneWorkload:
 		return math.NaN()
 	case e.Mean == 0:

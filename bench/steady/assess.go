@@ -67,12 +67,12 @@ func (r *Recorder) Assess() *Assessment {
 	warm := p.warmup()
 	a.Warmup = float64(warm) * p.width
 	relaxations := p.relaxations(warm)
-	a.EffectiveSamples, a.Intervals = r.means(p, warm, relaxations)
+	a.EffectiveSamples, a.Intervals, a.TooShort = r.means(p, warm, relaxations)
 	if !p.closed && p.growth() {
 		a.State, a.Needed = Overloaded, 0
 		a.SustainableRate = r.sustainable()
 		a.Reason = "the queue grows until the last request arrives"
-		a.Intervals = nil
+		a.NoIntervals()
 		return a
 	}
 	a.Needed = r.needed(leastRelaxations / relaxations)
@@ -89,10 +89,13 @@ func (r *Recorder) Assess() *Assessment {
 		a.State, a.Needed = Steady, 0
 	}
 	if a.State != Steady {
-		a.Intervals = nil
+		a.NoIntervals()
 	}
 	return a
 }
+
+// NoIntervals removes the intervals of a run that is not steady.
+func (a *Assessment) NoIntervals() { a.Intervals, a.TooShort = nil, nil }
 
 const (
 	// A run that is too short needs at least lengthen times its requests, and leastNeeded.

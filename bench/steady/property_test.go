@@ -2,6 +2,7 @@ package steady
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -39,8 +40,15 @@ func TestAnyRequests(t *testing.T) {
 				t.Fatalf("%+v: expected finite numbers", a)
 			}
 		}
-		if (a.State == Steady) != (a.Reason == "") || a.State != Steady && a.Intervals != nil {
+		if (a.State == Steady) != (a.Reason == "") || a.State != Steady && (a.Intervals != nil || a.TooShort != nil) {
 			t.Fatalf("%+v: expected a reason or intervals", a)
+		}
+		for _, s := range a.TooShort {
+			if s.Needed <= int64(r.requests) || slices.ContainsFunc(a.Intervals, func(in Interval) bool {
+				return in.Metric == s.Metric
+			}) {
+				t.Fatalf("%+v of %d requests: expected more, and no interval", s, r.requests)
+			}
 		}
 		for _, in := range a.Intervals {
 			if !(in.Low <= in.High) {

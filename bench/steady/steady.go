@@ -50,6 +50,8 @@ type Assessment struct {
 	// Intervals are confidence intervals of means within this run, by batch means. It is
 	// empty unless the run is steady.
 	Intervals []Interval `json:"intervals,omitempty"`
+	// TooShort are the means without an interval, since a steady run is too short for it.
+	TooShort []TooShort `json:"too_short,omitempty"`
 }
 
 // An Interval is the 95 % confidence interval of a mean.
@@ -57,6 +59,20 @@ type Interval struct {
 	Metric string  `json:"metric"` // JSON name, such as mean_ttft_ms
 	Low    float64 `json:"low"`    // ms
 	High   float64 `json:"high"`   // ms
+}
+
+// Longer returns the estimated number of requests of a run that tells what this one does not: its state if it is
+// transient, else the interval of mean E2E. 0: the run tells both, or no longer run would.
+func (a *Assessment) Longer() int64 {
+	if a.State == Transient {
+		return a.Needed
+	}
+	for _, s := range a.TooShort {
+		if s.Metric == meanE2E {
+			return s.Needed
+		}
+	}
+	return 0
 }
 
 // Judge reports whether latencies of the run can be compared. They can if the run is Steady,

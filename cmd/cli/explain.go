@@ -37,7 +37,8 @@ is slow, for several request rates and popularities.
 access log LOG. It fits a profile to the first half of the time and predicts the second
 half. If the prediction holds, it simulates other policies, more workers, more slots,
 another placement and a merged adapter. Else it exits with code 4. METRICS state the
-engine, its slots and its KV cache: JSON of Prometheus' range queries, or scrapes.`,
+engine, its slots and its KV cache: JSON of Prometheus' range queries, or scrapes.
+docs/bad-hour.md has the steps.`,
 		Example: `  lorasim explain --num-adapters 16 --engine-args max_loras_per_batch=2 --num-workers 1 --request-rate 4
   lorasim explain scenario.yaml --json
   lorasim explain requests.csv --num-workers 4

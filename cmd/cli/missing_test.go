@@ -18,7 +18,7 @@ func TestMissingFiles(t *testing.T) {
 		"sim --policy script:file=no.x.star", "sim --policy epp:file=no.x.yaml", "bench -f no.x.yaml 127.0.0.1:1",
 		"sim --trace-name azure_llm --trace-path no.x.csv", "gateway 127.0.0.1:1 -f no.x.yaml",
 		"worker --profile no.x.yaml", "profile check records no.x.csv --profile llama2-7b-24gb",
-		"init out.yaml --workload no.x.csv",
+		"init out.yaml --workload no.x.csv", "explain no.x.log --prove",
 	} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), strings.Fields(args), strings.NewReader(""), &out, &errs)

@@ -11,7 +11,6 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/bench/steady"
 	"lorasim/internal/format"
 )
 
@@ -62,14 +61,14 @@ func again(cmd *cobra.Command, changes ...string) string {
 	return strings.Join(words, " ")
 }
 
-// longer returns the command that decides the state of a transient run: the same with more requests; "": the run needs
-// none.
+// longer returns the command that decides the state of a transient run, or gives the interval that a steady run is too
+// short for: the same with more requests; "": the run needs none.
 func longer(cmd *cobra.Command, sc *scenario.Scenario, res *result.Result) string {
 	a := res.Steady
-	if a == nil || a.State != steady.Transient || a.Needed == 0 || res.Extra == nil {
+	if a == nil || a.Longer() == 0 || res.Extra == nil {
 		return ""
 	}
-	return withRequests(cmd, sc, a.Needed, res.Extra.Requests, a.LastArrival)
+	return withRequests(cmd, sc, a.Longer(), res.Extra.Requests, a.LastArrival)
 }
 
 // withRequests returns the command line of a command with n requests instead of own, which arrived within span seconds.

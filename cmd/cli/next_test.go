@@ -103,9 +103,8 @@ func TestNextOfAnswersDecides(t *testing.T) {
 	}
 	for i, rate := range []string{"60", "80", "40"} {
 		dir := "sweep" + rate
-		args := slices.Concat([]string{"sweep", "-o", dir, "--policies", "static,least-loaded", "--seeds", "3", "--metrics",
-			"mean_ttft_ms"}, short, []string{rate})
-		text := ask(args...)
+		with := func(command string) []string { return slices.Concat(strings.Fields(command), short, []string{rate}) }
+		text := ask(with("sweep --policies static,least-loaded --seeds 3 --metrics mean_ttft_ms -o " + dir)...)
 		if nextOf(text) != "" {
 			merged := ask("sweep", "merge", dir, "--metrics", "mean_ttft_ms")
 			if of := nextOf(merged); i%2 == 0 {
@@ -114,13 +113,12 @@ func TestNextOfAnswersDecides(t *testing.T) {
 				count("sweep", text, ask(wordsOf(t, nextOf(text))...))
 			}
 		}
-		text = ask(slices.Concat(strings.Fields("advise --policies static,least-loaded --no-search --no-worst --seeds 4"), short,
-			[]string{rate})...)
+		text = ask(with("advise --policies static,least-loaded --no-search --no-worst --seeds 4")...)
 		if nextOf(text) != "" {
 			count("advise", text, ask(wordsOf(t, nextOf(text))...))
 		}
 		for _, policy := range []string{"static", "p2c"} {
-			result := ask(slices.Concat([]string{"sim", "--json", "--policy", policy}, short, []string{rate})...)
+			result := ask(with("sim --json --policy " + policy)...)
 			if err := os.WriteFile(policy+".json", []byte(result), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -137,8 +135,7 @@ func TestNextOfAnswersDecides(t *testing.T) {
 			count("compare", text, ask("compare", "A.json", "B.json"))
 		}
 		if i == 0 {
-			text = ask(slices.Concat(strings.Fields("capacity --goodput ttft:100 --policy least-loaded --max-workers 8 "+
-				"--budget 100000"), short, []string{rate})...)
+			text = ask(with("capacity --goodput ttft:100 --policy least-loaded --max-workers 8 --budget 100000")...)
 			count("capacity", text, ask(wordsOf(t, nextOf(text))...))
 		}
 	}

@@ -78,10 +78,22 @@ func (f *proveFlags) inputs(cmd *cobra.Command, args []string) (log string, metr
 			log = arg
 		}
 	}
-	if log == "" {
-		return "", nil, usage(errors.New("--prove: expected the access log of lorasim gateway"))
+	if len(args) == 0 {
+		return "", nil, usage(errors.New("--prove: expected the access log of lorasim gateway, metrics, or both"))
 	}
 	return log, metrics, nil
+}
+
+// readHour reads the requests of an access log, or draws them from metrics if there is none.
+func readHour(cmd *cobra.Command, log string, m *hour.Metrics, from, until time.Time, seed uint64) (*hour.Hour, error) {
+	if log == "" {
+		return hour.FromMetrics(m, from, until, seed)
+	}
+	list, err := requestlog.ReadAccessLog(cmd.Context(), columnar.Files(), log)
+	if err != nil {
+		return nil, err
+	}
+	return hour.FromAccessLog(list, from, until)
 }
 
 // run explains an hour.
@@ -115,19 +127,17 @@ func (f *proveFlags) run(cmd *cobra.Command, sf *scenarioFlags, args []string) e
 	if page != nil {
 		defer page.Abort()
 	}
-	list, err := requestlog.ReadAccessLog(cmd.Context(), columnar.Files(), log)
-	if err != nil {
-		return err
-	}
-	h, err := hour.FromAccessLog(list, from, until)
-	if err != nil {
-		return err
-	}
+	var m *hour.Metrics
 	if len(metrics) > 0 {
-		m, err := hour.ReadMetrics(cmd.Context(), metrics)
-		if err != nil {
+		if m, err = hour.ReadMetrics(cmd.Context(), metrics); err != nil {
 			return err
 		}
+	}
+	h, err := readHour(cmd, log, m, from, until, sc.Seed)
+	if err != nil {
+		return err
+	}
+	if m != nil {
 		begin, end := h.Span()
 		facts, err := m.Facts(begin, end)
 		if err != nil {

@@ -346,7 +346,8 @@ func (o *sweepTableFlags) writeText(w io.Writer, d *sweep.Dir, t *sweep.Tables, 
 			return err
 		}
 	}
-	if err := d.WriteTable(w, t, sweep.TextOptions{Metrics: o.metrics, Wide: o.wide}); err != nil || more.Effects == nil {
+	err := d.WriteTable(w, t, sweep.TextOptions{Metrics: o.metrics, Wide: o.wide})
+	if err != nil || more.Effects == nil {
 		return err
 	}
 	return d.WriteEffects(w, more.Effects, o.metrics[0], width)

@@ -21,7 +21,8 @@ func TestSweepWarmup(t *testing.T) {
 	var out, errs bytes.Buffer
 	args := strings.Fields("sweep -o b --policies static,p2c --seeds 2" + short + "1000")
 	code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
-	if code != exitFailed || strings.Count(errs.String(), "warmup: 1000 s leave no request: the last one arrives after") != 4 {
+	why := strings.Count(errs.String(), "warmup: 1000 s leave no request: the last one arrives after")
+	if code != exitFailed || why != 4 {
 		t.Errorf("exit code %d, %s", code, errs.String())
 	}
 }

@@ -5,6 +5,7 @@
 //	go run ./randomscenarios OUT --scenarios 60 --seed 7 --print             # the scenarios, as commands
 //	go run ./randomscenarios OUT --scenarios 60 --seed 7 --yaml FOLDER       # the scenarios, as files
 //	go run ./randomscenarios OUT --seed 7 --report --plot regret.svg --json regret.json --markdown regret.md
+//	go run ./randomscenarios OUT --scenarios 60 --seed 7 --load 2            # which rate each policy sustains
 //	go run ./randomscenarios OUT --lorasim OLD --policies period_mig --label @old    # another build
 //
 // Runs are kept in OUT/runs.jsonl, scenarios in OUT/scenarios.jsonl: the same command goes on where it was
@@ -56,6 +57,7 @@ type options struct {
 	json      string
 	plot      string
 	worst     int
+	load      float64
 }
 
 func main() {
@@ -73,6 +75,8 @@ func parse(args []string) (o options, err error) {
 	f.SortFlags = false
 	f.IntVar(&o.scenarios, "scenarios", 60, "number of scenarios")
 	f.Uint64Var(&o.generator, "seed", 1, "seed of the generator of scenarios")
+	f.Float64Var(&o.load, "load", 1,
+		"multiply the drawn rates; above 1.5, the report compares the rates that policies sustain")
 	f.IntVar(&o.seeds, "seeds", 4, "seeds of each scenario: 1, 2, ...")
 	policies := f.String("policies", baselines, "policies to run, separated by | or, where no policy has one, commas")
 	base := f.String("baselines", baselines, "policies that the others are compared with; only those in OUT count")
@@ -90,6 +94,9 @@ func parse(args []string) (o options, err error) {
 	f.IntVar(&o.worst, "worst", 5, "scenarios to list in which plan-and-route does worst")
 	if err := f.Parse(args); err != nil {
 		return o, err
+	}
+	if !(o.load > 0) {
+		return o, fmt.Errorf("--load: expected a positive number, got %v", o.load)
 	}
 	if f.NArg() != 1 {
 		return o, fmt.Errorf("expected one argument, the folder OUT, got %d", f.NArg())
@@ -128,7 +135,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err != nil {
 		return err
 	}
-	s, err := OpenStore(o.out, o.generator)
+	s, err := OpenStore(o.out, o.generator, o.load)
 	if err != nil {
 		return err
 	}
@@ -166,7 +173,12 @@ func (o *options) draw(ctx context.Context, s *Store, stderr io.Writer) (list []
 			if err != nil {
 				return nil, err
 			}
-			n = Numbered{o.generator, i, Command(sc)}
+			n = Numbered{Generator: o.generator, Index: i}
+			if o.load != 1 {
+				n.Load = o.load
+				sc.Workload.RequestRate *= o.load
+			}
+			n.Command = Command(sc)
 			if err := s.AddScenario(n); err != nil {
 				return nil, err
 			}

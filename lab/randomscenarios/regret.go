@@ -28,6 +28,10 @@ const fewest = 0.95
 // lossAbove is the regret of E2E above which a loss is serious.
 const lossAbove = 0.15
 
+// overload is the factor of the drawn rates, at most 1.1 times what simple policies sustain, beyond which a run shows
+// what a policy sustains.
+const overload = 1.5
+
 // figures are the metrics of a policy in a scenario, by seed.
 type figures [numMetrics][]float64
 
@@ -57,6 +61,9 @@ type Case struct {
 	seeds    int
 	policies map[string]*figures
 	failed   map[string]bool // policies that did not complete requests that others completed
+	// sustained is the mean over the seeds of the rate that a policy sustains, requests/s; of overloaded scenarios
+	// only.
+	sustained map[string]float64
 }
 
 // all returns the set of all seeds, as bits.
@@ -99,6 +106,8 @@ type Regret struct {
 	// ObjectiveCrossFitted is the cross-fitted one.
 	Objective            float64 `json:"objective"`
 	ObjectiveCrossFitted float64 `json:"objective_cross_fitted"`
+	// Sustained is the rate that the policy sustains, as a share of the largest rate of the others; 0: not measured.
+	Sustained float64 `json:"sustained,omitempty"`
 	// Serious says that E2E is more than 15 % worse, and that the 95 % interval of the difference,
 	// paired by seed, excludes 0.
 	Serious bool `json:"serious"`
@@ -135,8 +144,23 @@ func (c *Case) regret(policy string, baselines []string) (r Regret, ok bool) {
 		return own.objective(measuredOn) - other.objective(measuredOn)
 	}))
 	difference := stats.Paired(own[e2e], c.policies[r.Best[e2e]][e2e])
+	r.Sustained = c.share(policy, baselines)
 	r.Serious = r.Hindsight[e2e] > lossAbove && difference.Low > 0
 	return r, true
+}
+
+// share returns the rate that a policy sustains as a share of the largest rate of the other baselines.
+func (c *Case) share(policy string, baselines []string) float64 {
+	most := 0.0
+	for _, p := range baselines {
+		if p != policy {
+			most = max(most, c.sustained[p])
+		}
+	}
+	if most == 0 {
+		return 0
+	}
+	return c.sustained[policy] / most
 }
 
 // chosen returns the regret of choosing the policy with the best objective on one half of the
@@ -294,7 +318,7 @@ func newCase(n Numbered, runs []Run, baselines []string) (c *Case, why string) {
 			return nil, r.Policy + " " + r.Error
 		}
 	}
-	c = &Case{Numbered: n, policies: map[string]*figures{}, failed: map[string]bool{}}
+	c = &Case{Numbered: n, policies: map[string]*figures{}, failed: map[string]bool{}, sustained: map[string]float64{}}
 	for _, p := range baselines {
 		if c.seeds = max(c.seeds, len(by[p])); len(by[p]) == 0 {
 			return nil, "no runs of " + p
@@ -322,6 +346,11 @@ func newCase(n Numbered, runs []Run, baselines []string) (c *Case, why string) {
 		switch {
 		case complete:
 			c.policies[p], c.failed[p] = &f, failed
+			if n.Load > overload {
+				for _, r := range of {
+					c.sustained[p] += r.Sustained / float64(c.seeds)
+				}
+			}
 		case slices.Contains(baselines, p):
 			return nil, "not all seeds of " + p
 		}

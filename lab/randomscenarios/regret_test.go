@@ -14,7 +14,7 @@ func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 // folder has runs of one scenario: mean E2E by policy and seed; TTFT is a tenth of it, P99
 // TTFT the half.
 func folder(e2e map[string][]float64) *Store {
-	s := &Store{Scenarios: []Numbered{{1, 0, "--num-prompts 10"}}}
+	s := &Store{Scenarios: []Numbered{{Generator: 1, Command: "--num-prompts 10"}}}
 	for _, policy := range []string{"a", "b", "c", "new"} {
 		for i, x := range e2e[policy] {
 			s.Runs = append(s.Runs, Run{Policy: policy, Seed: uint64(i + 1), E2E: x, TTFT: x / 10, P99TTFT: x / 2,
@@ -164,5 +164,26 @@ func TestReport(t *testing.T) {
 		if !strings.Contains(pictures[0], name) {
 			t.Errorf("the picture does not name %s", name)
 		}
+	}
+}
+
+// The sustained rate is compared with the largest one of the other baselines, in overload only.
+func TestSustainedShare(t *testing.T) {
+	s := folder(map[string][]float64{"a": {100, 300}, "b": {200, 220}, "c": {400, 400}, "new": {150, 150}})
+	for i := range s.Runs {
+		s.Runs[i].Sustained = map[string]float64{"a": 20, "b": 10, "c": 5, "new": 19}[s.Runs[i].Policy]
+	}
+	if got := judged(t, s, "new").Sustained; got != 0 {
+		t.Errorf("a share of %g without overload, expected none", got)
+	}
+	s.Scenarios[0].Load = 2
+	for policy, want := range map[string]float64{"a": 2, "b": 0.5, "new": 0.95} {
+		if got := judged(t, s, policy).Sustained; !near(got, want) {
+			t.Errorf("%s sustains %g of the others' rate, expected %g", policy, got, want)
+		}
+	}
+	text := Judge(s, []string{"a", "b", "c"}, nil).Markdown(0)
+	if row := "| `new` | 1 | 0.950 | 0.950 | 0.950 | 0 |"; !strings.Contains(text, row) {
+		t.Errorf("the report has no row %q:\n%s", row, text)
 	}
 }

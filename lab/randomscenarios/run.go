@@ -91,9 +91,20 @@ func (r *Run) take(res *result.Result) {
 	if res.Steady != nil {
 		r.State = string(res.Steady.State)
 	}
+	r.Sustained = sustained(res)
 	if r.Completed == 0 {
 		r.Error = noSuccess
 	}
+}
+
+// sustained is the rate that the workers sustain in a run with more requests than that, requests/s: the measured one,
+// else the throughput.
+func sustained(res *result.Result) float64 {
+	if res.Steady != nil && res.Steady.SustainableRate > 0 {
+		return res.Steady.SustainableRate
+	}
+	rate, _ := res.Metrics.Get(result.RequestThroughput)
+	return rate
 }
 
 // RunAll runs the jobs that are missing in the folder, in parallel on some workers. After a

@@ -20,12 +20,12 @@ const small = "--num-prompts 60 --num-adapters 4 --request-rate 4 --num-workers 
 func smallFolder(t *testing.T) string {
 	t.Helper()
 	out := t.TempDir()
-	s, err := OpenStore(out, 7)
+	s, err := OpenStore(out, 7, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.AddScenario(Numbered{7, 0, small}); err != nil {
+	if err := s.AddScenario(Numbered{Generator: 7, Command: small}); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -39,7 +39,7 @@ func try(t *testing.T, out string, args ...string) (map[string]Run, string) {
 	if err := command(t.Context(), args, &stdout, &stderr); err != nil {
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}
-	s, err := OpenStore(out, 7)
+	s, err := OpenStore(out, 7, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ type Numbered struct {
 	Generator uint64 `json:"generator_seed"`
 	Index     int    `json:"scenario"`
 	Command   string `json:"command"`
+	// Load is what the drawn rate was multiplied by; 0: nothing.
+	Load float64 `json:"load,omitempty"`
 }
 
 // Run is one run of a scenario with a policy.
@@ -29,8 +32,9 @@ type Run struct {
 	Requests  int64   `json:"requests"`
 	Completed float64 `json:"completed"`
 	State     string  `json:"state"`
-	Seconds   float64 `json:"seconds"`         // duration of the run
-	Error     string  `json:"error,omitempty"` // reason for missing figures
+	Sustained float64 `json:"sustained_rate,omitempty"` // requests/s, see [sustained]; 0: unknown
+	Seconds   float64 `json:"seconds"`                  // duration of the run
+	Error     string  `json:"error,omitempty"`          // reason for missing figures
 }
 
 // key identifies the run.
@@ -52,9 +56,9 @@ type Store struct {
 
 const scenariosFile, runsFile = "scenarios.jsonl", "runs.jsonl"
 
-// OpenStore opens a folder, and creates it if necessary. A folder of another generator seed is an
+// OpenStore opens a folder, and creates it if necessary. A folder of another generator seed or another load is an
 // error.
-func OpenStore(folder string, generator uint64) (*Store, error) {
+func OpenStore(folder string, generator uint64, load float64) (*Store, error) {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return nil, err
 	}
@@ -66,6 +70,9 @@ func OpenStore(folder string, generator uint64) (*Store, error) {
 		if n.Generator != generator {
 			return nil, fmt.Errorf("%s has scenarios of --seed %d, not %d: use another folder", folder,
 				n.Generator, generator)
+		}
+		if had := cmp.Or(n.Load, 1); had != load {
+			return nil, fmt.Errorf("%s has scenarios of --load %v, not %v: use another folder", folder, had, load)
 		}
 	}
 	if err := readLines(filepath.Join(folder, runsFile), &s.Runs); err != nil {

@@ -31,6 +31,7 @@ func (t *Table) Markdown(worst int) string {
 	b.WriteString("\nThe same, against the baseline that is best on half of the seeds, measured on the other half:\n\n")
 	t.regrets(&b, func(r Regret) [numMetrics]float64 { return r.CrossFitted },
 		func(r Regret) float64 { return r.ObjectiveCrossFitted })
+	t.sustained(&b)
 	b.WriteString("\nScenarios in which each policy is the best, by metric:\n\n")
 	t.wins(&b)
 	for _, p := range t.Policies {
@@ -71,6 +72,33 @@ func (t *Table) regrets(b *strings.Builder, of func(Regret) [numMetrics]float64,
 			}
 		}
 		b.WriteString("\n")
+	}
+}
+
+// sustained writes a row per policy: the rate that it sustains as a share of the largest rate of the others.
+func (t *Table) sustained(b *strings.Builder) {
+	head := "\nSustained rate, as a share of the largest one of the other baselines:\n\n" +
+		"| policy | scenarios | mean | median | worst | below 0.99 |\n|---|---:|---:|---:|---:|---|\n"
+	for _, p := range t.Policies {
+		var shares []float64
+		var below []string
+		sum := 0.0
+		for _, r := range t.of(p) {
+			if r.Sustained == 0 {
+				continue
+			}
+			shares = append(shares, r.Sustained)
+			if sum += r.Sustained; r.Sustained < 0.99 {
+				below = append(below, fmt.Sprint(r.Scenario))
+			}
+		}
+		if len(shares) == 0 {
+			continue
+		}
+		slices.Sort(shares)
+		fmt.Fprintf(b, "%s| `%s` | %d | %.3f | %.3f | %.3f | %s |\n", head, p, len(shares), sum/float64(len(shares)),
+			stats.Quantile(shares, 0.5), shares[0], strings.Join(below, ", "))
+		head = ""
 	}
 }
 

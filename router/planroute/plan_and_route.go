@@ -197,7 +197,7 @@ func (p *planAndRoute) Preview(r router.Request, v *router.View) int {
 func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, first float64) {
 	p.update(v)
 	p.bounds.begin(p, &r, v)
-	p.beginPool(r.Adapter, v)
+	p.beginPool(&r, v)
 	best := choose.New(nil)
 	offer := func(j int) {
 		v.ReadKV(j)

@@ -8,7 +8,7 @@ import (
 
 // slotPool prices the slots of the cluster. An adapter that is in use on one worker and gets a request on another one
 // occupies two slots; where slots are scarce, another adapter then waits for one. That has no price if the adapter
-// needs both slots, since the batches of the workers where it is in use are full.
+// needs both slots, since the batches or the KV caches of the workers where it is in use are full.
 type slotPool struct {
 	cost  float64      // executions that others lose for each adapter that waits for a slot
 	usage average.Mean // share of the slots that adapters with requests would take, at the latest requests
@@ -46,11 +46,11 @@ func (p *slotPool) adopt(slots, taken int) {
 	}
 }
 
-// beginPool prices a second slot for an adapter.
-func (p *planAndRoute) beginPool(k int32, v *router.View) {
+// beginPool prices a second slot for the adapter of a request.
+func (p *planAndRoute) beginPool(r *router.Request, v *router.View) {
 	pool := &p.pool
 	pool.price = 0
-	if k == trace.BaseModel || pool.cost == 0 || !inUse(k, v) {
+	if r.Adapter == trace.BaseModel || pool.cost == 0 || !p.inUse(r, v) {
 		return
 	}
 	slots, taken := p.slots(v)
@@ -60,11 +60,15 @@ func (p *planAndRoute) beginPool(k int32, v *router.View) {
 	pool.price = pool.cost * othersDelayed(max(pool.usage.Value*float64(slots), float64(taken)), taken, slots)
 }
 
-// inUse says whether a usable worker has requests of an adapter, and has room for one more: else the adapter needs a
-// second slot, and the slot is not one that it could do without.
-func inUse(k int32, v *router.View) bool {
-	for _, w := range v.Having(k) {
-		if st := w.Adapter(k); st.Running+st.Queued > 0 && (w.MaxRunning == 0 || w.Load() < w.MaxRunning) {
+// inUse says whether a usable worker has requests of the adapter, and has room for one more in its batch and, by count,
+// in its KV cache: else the adapter needs a second slot, and the slot is not one that it could do without.
+func (p *planAndRoute) inUse(r *router.Request, v *router.View) bool {
+	for j, w := range v.Having(r.Adapter) {
+		st := w.Adapter(r.Adapter)
+		if st.Running+st.Queued == 0 || w.MaxRunning > 0 && w.Load() >= w.MaxRunning {
+			continue
+		}
+		if l := &p.backlogs[j]; l.need(*r, int64(p.holds(w)), w, w.Queued) <= l.room(w) {
 			return true
 		}
 	}

@@ -98,7 +98,7 @@ func (p *planAndRoute) cheaper(r *router.Request, from int32, v *router.View, al
 			continue
 		}
 		if !begun {
-			p.beginPool(r.Adapter, v)
+			p.beginPool(r, v)
 			p.bounds.begin(p, r, v)
 			here, _ := p.price(*r, int(from), v)
 			best.Cost, begun = (1-p.margin)*here, true

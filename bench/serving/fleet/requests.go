@@ -47,8 +47,8 @@ type Request struct {
 	trial, adapterTrial uint32
 	quiet               silence
 
-	// Admission is the version of its adapter that serves the request; see LoRAManager.Serve. needs and newest are
-	// versions: the oldest that may serve it, and the newest at its arrival. lease is the version that its worker keeps.
+	// Admission is the version of its adapter that serves the request; see LoRAManager.Serve. needs is the oldest
+	// version that may serve it, newest the newest one at its arrival, and lease the version that its worker keeps.
 	Admission     Admission
 	needs, newest int32
 	lease         versionKey

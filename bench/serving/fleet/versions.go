@@ -28,7 +28,7 @@ type Admission struct {
 	Waited  time.Duration // time for which the request waited for a version
 }
 
-// rollouts bring new versions of adapters to the workers. Guarded by the lock of the table, but for the constant fields.
+// rollouts bring new versions of adapters to the workers. The lock of the table guards the fields that change.
 type rollouts struct {
 	cfg    *Config
 	tasks  *tasks
@@ -395,7 +395,8 @@ func (m *LoRAManager) Pushes() (stats push.Stats, cutOver int64) {
 // replaceAdapter loads an adapter again, from another path, under its name and without an end of its requests.
 func (e *engine) replaceAdapter(ctx context.Context, name, path string) error {
 	if e.kind() != httpapi.VLLM {
-		return fmt.Errorf("requests=%s: sglang replaces no adapter in place, expected requests=%s", push.CutOver, push.Keep)
+		return fmt.Errorf("requests=%s: sglang replaces no adapter in place, expected requests=%s", push.CutOver,
+			push.Keep)
 	}
 	_, err := e.call(ctx, http.MethodPost, "/v1/load_lora_adapter", map[string]any{"lora_name": name, "lora_path": path,
 		"load_inplace": true})

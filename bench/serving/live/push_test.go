@@ -38,8 +38,8 @@ func TestPushesLiveAndSim(t *testing.T) {
 			costs := testProfile().Compile()
 			place := func() *router.Router { return newRouter(t, "round-robin", 2, wl.Adapters) }
 			simulated := result.NewCollector(result.Options{Workers: 2, Adapters: wl.Adapters})
-			st, err := sim.Run(context.Background(), sim.Config{Source: wl.Source(), Workers: []*profile.Costs{costs, costs},
-				Router: place(), Observer: simulated, Home: router.Disk,
+			st, err := sim.Run(context.Background(), sim.Config{Source: wl.Source(),
+				Workers: []*profile.Costs{costs, costs}, Router: place(), Observer: simulated, Home: router.Disk,
 				Push: &sim.Push{Options: o, MaxStaleness: c.bound, Interval: interval, Adapters: []int32{0, 1}}})
 			if err != nil {
 				t.Fatal(err)

@@ -276,7 +276,8 @@ func (a *attempt) post() (*http.Response, error) {
 		j.prompt = c.prompt(&j.req)
 	}
 	p := payload{rid: a.rid, model: c.model, prompt: append(slices.Clip(j.prompt), j.tokens...),
-		maxNew: int(j.rec.Requested) - j.n, adapter: a.adapter, stream: !c.cfg.NoStream, ignoreEOS: !c.cfg.HonourEOS, extra: c.cfg.Extra}
+		maxNew: int(j.rec.Requested) - j.n, adapter: a.adapter,
+		stream: !c.cfg.NoStream, ignoreEOS: !c.cfg.HonourEOS, extra: c.cfg.Extra}
 	body := c.cfg.Backend.body(make([]byte, 0, 256+8*len(p.prompt)), &p)
 	j.mu.Lock()
 	j.posted = true

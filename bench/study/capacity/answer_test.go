@@ -22,7 +22,8 @@ func tried(c Candidate, holds bool, mean, half float64, n int) Tried {
 	if holds {
 		decision = Holds
 	}
-	return Tried{Candidate: c, Decision: decision, Holds: holds, Certain: true, Mean: mean, Size: size{requests: 8000, warm: 4000},
+	return Tried{Candidate: c, Decision: decision, Holds: holds, Certain: true, Mean: mean,
+		Size:       size{requests: 8000, warm: 4000},
 		Attainment: stats.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half},
 		Causes:     waits.Causes{waits.Compute: 3, waits.KVCache: 1},
 		Worst:      result.Worst{Name: "lora7", Share: 0.5, Requests: 12}}

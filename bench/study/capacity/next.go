@@ -26,7 +26,13 @@ func (a *Answer) Next() (flag, value string) {
 	}
 	factor, open := 0.0, a.Stopped || f.Holds && a.Headroom.Seeds == 0
 	for _, t := range []*Tried{f, a.NextCheaper} {
-		if t == nil || t.Decision != Undecided && t.Decision != Likely {
+		if t == nil {
+			continue
+		}
+		// the budget cut the runs of an interval that contains the target
+		cut := !t.Certain && t.hasInterval() && t.Size.requests < (1+intervalLength)*t.Size.warm
+		if t.Decision != Undecided && t.Decision != Likely {
+			open = open || cut
 			continue
 		}
 		if t.Attainment.N >= a.MaxSeeds {

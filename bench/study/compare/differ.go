@@ -245,5 +245,21 @@ func (t *Table) intervalNotes() (notes []string) {
 	}) {
 		notes = append(notes, "± of a single run: half of the 95 % interval within the run, by batch means")
 	}
-	return notes
+	return append(notes, t.tooShort()...)
+}
+
+// tooShort says which single runs of the table have no interval of a mean, and how long a run with one is.
+func (t *Table) tooShort() []string {
+	notes := grouped{}
+	for _, r := range t.Runs {
+		if len(r.Results) != 1 || r.Results[0].Steady == nil {
+			continue
+		}
+		for _, s := range r.Results[0].Steady.TooShort {
+			if slices.ContainsFunc(t.Rows, func(row Row) bool { return row.Metric == s.Metric }) {
+				notes.add(r.Name, fmt.Sprintf("%s without ±, %v", s.Metric, s))
+			}
+		}
+	}
+	return notes.lines()
 }

@@ -87,15 +87,19 @@ func (t *Table) difference(metric string, i, j int) stats.Estimate {
 
 // differenceWithin is the difference of a mean between two single runs that have an
 // interval within them. The runs count as independent, which makes the interval too
-// wide rather than too narrow where both had the same requests.
+// wide rather than too narrow where both had the same requests. Each end combines the ends
+// of the two intervals that it depends on, which may have unequal sides (G. Y. Zou and A.
+// Donner, "Construction of confidence limits about effect measures: a general approach",
+// Statistics in Medicine 27, 2008).
 func differenceWithin(a, b *Run, metric string) stats.Estimate {
 	x, y := a.within(metric), b.within(metric)
 	if !(x.High >= x.Low && y.High >= y.Low) || len(a.values[metric]) != 1 || len(b.values[metric]) != 1 {
 		return stats.Mean(nil)
 	}
-	mean := a.values[metric][0] - b.values[metric][0]
-	half := math.Hypot(x.High-x.Low, y.High-y.Low) / 2
-	return stats.Estimate{N: 1, Mean: mean, Std: math.NaN(), Low: mean - half, High: mean + half, Of: stats.WithinRuns}
+	u, v := a.values[metric][0], b.values[metric][0]
+	down := math.Hypot(max(u-x.Low, 0), max(y.High-v, 0))
+	up := math.Hypot(max(x.High-u, 0), max(v-y.Low, 0))
+	return stats.Estimate{N: 1, Mean: u - v, Std: math.NaN(), Low: u - v - down, High: u - v + up, Of: stats.WithinRuns}
 }
 
 // judgeWithin is the verdict on single runs by the intervals within them; nil where

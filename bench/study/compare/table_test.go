@@ -650,3 +650,28 @@ func TestWarmupsCompare(t *testing.T) {
 		}
 	}
 }
+
+// TestUnequalSides: the difference of single runs uses the side of each interval that faces the other run, and a run
+// without an interval says how long one with an interval is.
+func TestUnequalSides(t *testing.T) {
+	run := func(name string, mean, low, high float64) *Run {
+		r := &result.Result{Steady: &steady.Assessment{State: steady.Steady,
+			Intervals: []steady.Interval{{Metric: "mean_e2e_latency_ms", Low: low, High: high}},
+			TooShort:  []steady.TooShort{{Metric: "mean_ttft_ms", Needed: 9000}}}}
+		r.Metrics.Set(result.MeanE2E, mean)
+		r.Metrics.Set(result.MeanTTFT, mean/10)
+		return FromResult(name, r)
+	}
+	a, b := run("a", 120, 117, 150), run("b", 100, 98, 104)
+	d := differenceWithin(a, b, "mean_e2e_latency_ms")
+	if d.Low != 20-5 || math.Abs(d.High-20-math.Hypot(30, 2)) > 1e-9 || d.P() > 0.05 {
+		t.Errorf("%+v, p %v", d, d.P())
+	}
+	if e := differenceWithin(b, a, "mean_e2e_latency_ms"); e.Low != -d.High || e.High != -d.Low || e.P() != d.P() {
+		t.Errorf("%+v, p %v, expected the opposite of %+v", e, e.P(), d)
+	}
+	notes := compared(t, a, b).tooShort()
+	if len(notes) != 1 || notes[0] != "a, b: mean_ttft_ms without ±, too short: needs about 9000 requests" {
+		t.Errorf("%q", notes)
+	}
+}

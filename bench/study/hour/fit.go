@@ -104,6 +104,9 @@ const (
 // fitFrom fits a profile to the first half.
 func (s *hourStudy) fitFrom(ctx context.Context, from *profile.Profile) (*fit.Result, error) {
 	report := s.phase("fitting")
+	if s.Drawn {
+		return s.fitMeans(ctx, from, report)
+	}
 	o := fit.RecordsOptions{MemoryStated: true, Options: fit.Options{Start: from,
 		Progress: func(done, total int, _ float64) { report(int64(min(done, total)), int64(total)) }}}
 	if simulates(from) {
@@ -117,24 +120,37 @@ func simulates(p *profile.Profile) bool {
 	return p.Latency.Law == profile.LawAdapters || p.Latency.Law == profile.LawRoofline
 }
 
-// deviation is the mean deviation of the figures of the first half, in logarithms.
-func (s *hourStudy) deviation(ctx context.Context, p *profile.Profile) (float64, error) {
+// first simulates the first half, with requests on the workers that served them.
+func (s *hourStudy) first(ctx context.Context, p *profile.Profile) ([]record.Request, error) {
 	f := s.base
 	f.profile = p
-	n := s.half()
 	w := s.workload
-	w.Requests = w.Requests[:n]
+	w.Requests = w.Requests[:s.half()]
 	got, err := f.run(ctx, &w, s.recorded)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(got, func(r record.Request) bool { return r.Status != record.OK }); i >= 0 {
+		return nil, fmt.Errorf("a request with %d prompt and %d output tokens fails: %s", got[i].Prompt,
+			s.Requests[i].Output, got[i].Error)
+	}
+	return got, nil
+}
+
+// deviation is the mean deviation of the figures of the first half, in logarithms.
+func (s *hourStudy) deviation(ctx context.Context, p *profile.Profile) (float64, error) {
+	got, err := s.first(ctx, p)
 	if err != nil {
 		return 0, err
 	}
-	if i := slices.IndexFunc(got, func(r record.Request) bool { return r.Status != record.OK }); i >= 0 {
-		return 0, fmt.Errorf("a request with %d prompt and %d output tokens fails: %s", got[i].Prompt,
-			s.Requests[i].Output, got[i].Error)
-	}
+	n := s.half()
 	seen, predicted := measured.Figures(s.Requests[:n], s.Requests[:n]), measured.Figures(got, s.Requests[:n])
 	off, figures := 0.0, 0
-	for _, m := range measured.RecordingMetrics {
+	metrics := measured.RecordingMetrics
+	if s.Drawn {
+		metrics = []measured.Metric{measured.TTFTMean, measured.E2EMean}
+	}
+	for _, m := range metrics {
 		if x, ok := seen[m]; ok && m != measured.Duration {
 			off += math.Abs(math.Log(predicted[m] / x))
 			figures++

@@ -27,6 +27,9 @@ type Hour struct {
 	Workers  []string         // URLs
 	Asked    int              // requests for a model, with those that Left counts
 	Left     []Left
+	// Drawn says that the requests are drawn from metrics: their latencies are means, so only means can be compared.
+	Drawn    bool
+	shares   [2][]share // of drawn requests, by half
 	workload trace.Workload
 }
 
@@ -72,7 +75,7 @@ func FromAccessLog(list []requestlog.Access, from, until time.Time) (*Hour, erro
 	for i := range list {
 		a := &list[i]
 		if reason := unusable(a); reason != "" {
-			h.leave(reason, a.Status >= 400 && a.Status < 500 && a.Status != 408 && a.Status != 429)
+			h.leave(reason, clientError(a.Status), 1)
 			continue
 		}
 		index := trace.BaseModel
@@ -108,13 +111,13 @@ func unusable(a *requestlog.Access) string {
 	return ""
 }
 
-func (h *Hour) leave(reason string, client bool) {
+func (h *Hour) leave(reason string, client bool, n int) {
 	i := slices.IndexFunc(h.Left, func(l Left) bool { return l.Reason == reason })
 	if i < 0 {
 		i = len(h.Left)
 		h.Left = append(h.Left, Left{Reason: reason, Client: client})
 	}
-	h.Left[i].Requests++
+	h.Left[i].Requests += n
 }
 
 func (h *Hour) add(r record.Request) {

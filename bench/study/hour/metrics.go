@@ -29,6 +29,7 @@ type Metrics struct {
 	Files  []string
 	series []*series
 	index  map[string]*series
+	scrape map[string][]float64 // times of the scrapes of each target; nil: not computed yet
 }
 
 // series is the values of a metric of one target.
@@ -46,6 +47,7 @@ const (
 	maxMetrics = 256 << 20 // bytes of a file
 	maxPoints  = 20_000_000
 	maxFiles   = 100_000 // scrapes
+	maxTime    = 9e9     // s since 1970
 )
 
 // IsMetrics reports whether a file has metrics: JSON of a range query, or a scrape. A folder has scrapes.
@@ -95,15 +97,17 @@ func ReadMetrics(ctx context.Context, paths []string) (*Metrics, error) {
 			}
 		}
 	}
-	n := 0
-	for _, s := range m.series {
-		n += len(s.points)
-		slices.SortStableFunc(s.points, func(a, b point) int { return cmp.Compare(a.at, b.at) })
-	}
-	if n == 0 {
+	if m.sort(); len(m.series) == 0 {
 		return nil, fmt.Errorf("%s: no values, expected metrics of vllm, sglang or lorasim gateway", paths[0])
 	}
 	return m, nil
+}
+
+// sort sorts the values by time.
+func (m *Metrics) sort() {
+	for _, s := range m.series {
+		slices.SortStableFunc(s.points, func(a, b point) int { return cmp.Compare(a.at, b.at) })
+	}
 }
 
 // scrapesOf lists the files of a folder.
@@ -168,8 +172,11 @@ func scrapeName(path string) (target string, at float64) {
 
 // add adds a value.
 func (m *Metrics) add(name, target string, labels map[string]string, p point) error {
-	if math.IsNaN(p.value) {
+	if math.IsNaN(p.value) || math.IsInf(p.value, 0) {
 		return nil
+	}
+	if !(p.at >= 0 && p.at < maxTime) {
+		return fmt.Errorf("metric %s: the time %g s since 1970 is out of range", name, p.at)
 	}
 	key := name + "\x00" + target
 	for _, l := range slices.Sorted(maps.Keys(labels)) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // vllmText is what vLLM 0.32 exports, as far as it counts here.
@@ -150,7 +151,10 @@ func TestIsMetrics(t *testing.T) {
 
 // Whatever a file holds, reading it gives an error, or series whose facts can be computed.
 func FuzzMetrics(f *testing.F) {
-	for _, text := range []string{vllmText(1, 2, 0.5, 4, 100), sglangText, matrix, "up 1 2\n", "{}"} {
+	few := common
+	few.seconds = 30
+	for _, text := range []string{vllmText(1, 2, 0.5, 4, 100), sglangText, matrix, string(few.matrix(f)), "up 1 2\n",
+		"{}"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -165,6 +169,16 @@ func FuzzMetrics(f *testing.F) {
 			facts, err := m.Facts(0, math.Inf(1))
 			if err == nil && (facts.Workers < 1 || facts.Slots < 0 || facts.KVTokens < 0) {
 				t.Fatalf("%q: %+v", text, facts)
+			}
+			m.sort()
+			h, err := FromMetrics(m, time.Time{}, time.Time{}, 1)
+			if err != nil {
+				continue
+			}
+			for i, r := range h.workload.Requests {
+				if err := r.Check(len(h.Adapters)); err != nil || r.ID != int64(i) {
+					t.Fatalf("%q: request %d: %+v, %v", text, i, r, err)
+				}
 			}
 		}
 	})

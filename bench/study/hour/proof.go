@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"lorasim/bench/fidelity/measured"
+	"lorasim/bench/result"
 	"lorasim/internal/format"
 	"lorasim/internal/parallel"
 	"lorasim/sim/record"
@@ -85,7 +86,10 @@ func (s *hourStudy) prove(ctx context.Context, a *Answer) error {
 	p.Requests = len(s.Requests) - n
 	figures := func(rs []record.Request) measured.Values { return measured.Figures(rs[n:], s.Requests[n:]) }
 	seen, recorded, routed := figures(s.Requests), figures(runs[0]), figures(runs[1])
-	for _, m := range proven {
+	for i, m := range proven {
+		if s.Drawn && i >= deciding {
+			break
+		}
 		if x, ok := seen[m.metric]; ok {
 			p.Rows = append(p.Rows, Row{m.name, x, recorded[m.metric], routed[m.metric]})
 		}
@@ -134,6 +138,19 @@ func (s *hourStudy) judge(a *Answer, runs [][]record.Request) {
 		if recorded, _ := r.Errors(); isProven(r.Metric) && !(math.Abs(recorded) <= s.opt.MaxError) {
 			wrong = true
 			refuse("%s of the second half is %+.0f %% off (limit: %s)", r.Metric, 100*recorded,
+				format.Percent(s.opt.MaxError, 0))
+		}
+	}
+	if errs := shareErrors(s.shares[1], runs[0][s.half():]); len(errs) > 0 {
+		worst := 0
+		for i, e := range errs {
+			if math.Abs(e) > math.Abs(errs[worst]) {
+				worst = i
+			}
+		}
+		if x := s.shares[1][worst]; !(math.Abs(errs[worst]) <= s.opt.MaxError) {
+			refuse("%s of the requests of the second half have a TTFT of at most %s, predicted are %s (limit: %s off)",
+				format.Percent(x.of, 0), result.Latency(1000*x.ttft), format.Percent(x.of+errs[worst], 0),
 				format.Percent(s.opt.MaxError, 0))
 		}
 	}

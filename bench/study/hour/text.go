@@ -71,6 +71,9 @@ func (a *Answer) hourText() string {
 	text := fmt.Sprintf("%s to %s: %s with whole replies, of %s, on %s", a.Begin.Format("2006-01-02 15:04:05"),
 		a.at(a.Requests[len(a.Requests)-1].Arrival).Format("15:04:05 MST"), format.Count(len(a.Requests), "request"),
 		format.Count(len(a.Adapters), "adapter"), format.Count(len(a.Workers), "worker"))
+	if a.Drawn {
+		text += "; drawn from the counters of the gateway"
+	}
 	return text + a.leftText()
 }
 

@@ -149,7 +149,8 @@ func TestAllErrorsOfASweepFile(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{`s.yaml:1: unknown key "nme"`, `s.yaml:2: seed`, `s.yaml:3: routing.policy: unknown policy "nosuch"`,
+	for _, want := range []string{`s.yaml:1: unknown key "nme"`, `s.yaml:2: seed`,
+		`s.yaml:3: routing.policy: unknown policy "nosuch"`,
 		`"x" is not a whole number`, `s.yaml:7: workload.num_prompts: "many"`, `s.yaml:9: unknown key "n"`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)

@@ -1,0 +1,164 @@
+package steady
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lorasim/bench/stats"
+	"lorasim/sim/record"
+)
+
+// TestQueuesAreCovered: 95 % intervals of queues with a known mean hold it in 92 to 99 % of the runs that have one,
+// with two standard errors of 150 runs.
+func TestQueuesAreCovered(t *testing.T) {
+	for _, c := range []struct {
+		queue
+		printed [2]float64 // bounds of the share of runs with an interval, %
+	}{
+		{queue{0.5, 2000, false}, [2]float64{90, 100}},
+		{queue{0.5, 8000, false}, [2]float64{95, 100}},
+		{queue{0.8, 20000, false}, [2]float64{80, 100}},
+		{queue{0.8, 20000, true}, [2]float64{95, 100}},
+		{queue{0.9, 10000, false}, [2]float64{0, 1}},
+		{queue{0.95, 20000, false}, [2]float64{0, 1}},
+	} {
+		got := c.rates(150)
+		if got.printed < c.printed[0] || got.printed > c.printed[1] {
+			t.Errorf("%v at load %g, %d requests: an interval in %.1f %%, expected %v", c.queue, c.load, c.requests,
+				got.printed, c.printed)
+		}
+		if c.printed[0] > 0 && (got.covered < 92-2*2 || got.covered > 99+1.2) {
+			t.Errorf("%v at load %g, %d requests: %.1f %% of the intervals hold the mean", c.queue, c.load, c.requests,
+				got.covered)
+		}
+	}
+}
+
+// autoregressive returns n values of a process with mean 0 and variance 1, whose correlation decays by a factor of phi
+// a step.
+func autoregressive(rng *rand.Rand, n int, phi float64) []float64 {
+	xs := make([]float64, n)
+	x := rng.NormFloat64()
+	for i := range xs {
+		xs[i] = x
+		x = phi*x + math.Sqrt(1-phi*phi)*rng.NormFloat64()
+	}
+	return xs
+}
+
+// TestBatchLength: the length of a batch in correlation times, which are 1/ln(1/phi) steps: on average within 15 %.
+func TestBatchLength(t *testing.T) {
+	rng := rand.New(rand.NewPCG(43, 2))
+	for _, phi := range []float64{0.5, 0.9, 0.97} {
+		const runs, steps = 200, 2000
+		lengths := make([]float64, runs)
+		for i := range lengths {
+			lengths[i] = math.Log(batchLength(autoregressive(rng, steps, phi)))
+		}
+		mean, _ := stats.MeanVariance(lengths)
+		if want := steps / batches * -math.Log(phi); math.Abs(math.Exp(mean)/want-1) > 0.15 {
+			t.Errorf("phi %v: batches of %.2f correlation times, expected %.2f", phi, math.Exp(mean), want)
+		}
+	}
+	if n := batchLength(make([]float64, 100)); !math.IsInf(n, 1) {
+		t.Errorf("a constant series: %v", n)
+	}
+	for _, samples := range []float64{20.5, 28, 60, 1000} {
+		b := correlationTimes(samples)
+		if share := 2 * (b - 1 + math.Exp(-b)) / (b * b); math.Abs(share-batches/samples) > 1e-3 {
+			t.Errorf("%v samples: %v correlation times, whose share is %v", samples, b, share)
+		}
+	}
+}
+
+// TestStandardError: the root mean square of the standard error of the mean of an autoregressive series, whose variance
+// is known. It is not lower, and up to 12 % higher, since only positive autocorrelations count.
+func TestStandardError(t *testing.T) {
+	rng := rand.New(rand.NewPCG(43, 3))
+	for _, phi := range []float64{0, 0.9, 0.97} {
+		const runs, steps = 2000, 1000
+		sum := 0.0
+		for range runs {
+			slots := make([]slot, steps)
+			for i, x := range autoregressive(rng, steps, phi) {
+				slots[i] = slot{done: 2, e2e: 2 * (10 + x)}
+			}
+			mean, err := batchSums(slots, batches, func(s *slot) (float64, float64) {
+				return s.e2e, float64(s.done)
+			}).standardError()
+			if math.Abs(mean-10) > 2 {
+				t.Fatalf("mean %v", mean)
+			}
+			sum += err * err / runs
+		}
+		want := math.Sqrt((1+phi)/(1-phi)/steps - 2*phi*(1-math.Pow(phi, steps))/square((1-phi)*steps))
+		if got := math.Sqrt(sum); got < 0.95*want || got > 1.12*want {
+			t.Errorf("phi %v: standard error %.4f, expected %.4f to 12 %% more", phi, got, want)
+		}
+	}
+}
+
+// TestEnds: an interval holds its mean, is longer upward, and grows with the spread.
+func TestEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		mean := rapid.Float64Range(1, 1000).Draw(t, "mean")
+		above := mean * rapid.Float64Range(0, 1).Draw(t, "above")
+		spread := rapid.Float64Range(0, widest).Draw(t, "spread")
+		low, high := ends(mean, above, spread)
+		if low < mean-above-1e-9 || low > mean+1e-9 || high-mean < mean-low-1e-9 || math.IsInf(high, 0) {
+			t.Fatalf("%v to %v around %v", low, high, mean)
+		}
+		if l, h := ends(mean, above, spread/2); l < low-1e-9 || h > high+1e-9 {
+			t.Fatalf("half the spread: %v to %v, not within %v to %v", l, h, low, high)
+		}
+	})
+	if low, high := ends(10, 2, 0.1); math.Abs(low-9.8097) > 1e-4 || math.Abs(high-10.2222) > 1e-4 {
+		t.Errorf("%v to %v", low, high)
+	}
+}
+
+// bursts sends requests in bursts to workers without a limit: each takes 1 s, and 0.1 s for each request of its burst
+// before it.
+func bursts(seed uint64, requests, burst int) *Recorder {
+	rng := rand.New(rand.NewPCG(5, seed))
+	r := NewRecorder(false)
+	var at float64
+	for i := 0; i < requests; {
+		at += rng.ExpFloat64() * float64(burst)
+		for k := range int(rng.ExpFloat64()*float64(burst)) + 1 {
+			first := at + 0.1*float64(k)
+			r.Done(&record.Request{ID: int64(i), Arrival: at, Sent: at, FirstToken: first, Finish: first + 1,
+				Output: 9})
+			i++
+		}
+	}
+	return r
+}
+
+// TestTooShort: runs of few bursts have no interval, and tell how many requests give one. Runs of that length have one,
+// in 70 % at least.
+func TestTooShort(t *testing.T) {
+	tried, have := 0, 0
+	for seed := range uint64(20) {
+		a := bursts(seed, 1500, 64).Assess()
+		if a.State != Steady {
+			continue
+		}
+		if a.Longer() == 0 || len(a.Intervals) > 0 {
+			t.Fatalf("seed %d: %+v", seed, a)
+		}
+		tried++
+		if longer := bursts(100+seed, int(a.Longer()), 64).Assess(); longer.Longer() == 0 && longer.State == Steady {
+			have++
+		}
+	}
+	if tried < 10 || have*10 < tried*7 {
+		t.Errorf("%d of %d runs of the length needed have an interval", have, tried)
+	}
+	if s := (TooShort{meanTTFT, 9000}).String(); s != "too short: needs about 9000 requests" {
+		t.Error(s)
+	}
+}
