@@ -64,7 +64,7 @@ func (b *Books) adapterRequests(a int32, running, queued int32) {
 		}
 		return
 	}
-	if uint(a) < uint(len(b.Adapters)) && b.Count(a, running, queued) {
+	if uint(a) < uint(b.NumAdapters()) && b.Count(a, running, queued) {
 		b.publish(a)
 	}
 }
@@ -89,7 +89,7 @@ func (v *versions) adapter(version int32) int32 {
 // current one of adapter a at the start. Wait, Run, State and Publish then take versions.
 func (b *Books) TrackVersions(of []int32) {
 	b.versions = &versions{of: of, states: make([]AdapterState, len(of))}
-	for a := range b.Adapters {
+	for a := range b.NumAdapters() {
 		b.versions.current = append(b.versions.current, int32(a))
 	}
 }
@@ -99,12 +99,15 @@ func (b *Books) State(a int32) *AdapterState {
 	if b.versions != nil {
 		return b.versions.state(b, a)
 	}
-	return &b.Adapters[a]
+	return b.Row(a)
 }
+
+// Versioned reports whether the books track versions.
+func (b *Books) Versioned() bool { return b.versions != nil }
 
 func (v *versions) state(b *Books, version int32) *AdapterState {
 	if a := v.of[version]; v.current[a] == version {
-		return &b.Adapters[a]
+		return b.Row(a)
 	}
 	return &v.states[version]
 }
@@ -130,7 +133,7 @@ func (b *Books) Shown(version int32) (a int32, ok bool) {
 func (b *Books) Switch(version int32) {
 	v := b.versions
 	a := v.of[version]
-	shown, next, old := &b.Adapters[a], v.states[version], v.current[a]
+	shown, next, old := b.Row(a), v.states[version], v.current[a]
 	v.states[old] = AdapterState{Tier: shown.Tier, Loading: shown.Loading, Pinned: shown.Pinned}
 	shown.Tier, shown.Loading, shown.Pinned = next.Tier, next.Loading, next.Pinned
 	v.current[a] = version
@@ -146,8 +149,17 @@ func (b *Books) Publish(a int32) {
 
 func (b *Books) publish(a int32) {
 	if b.index != nil {
-		b.index.Set(b.id, a, b.Adapters[a])
+		b.index.Set(b.id, a, b.Adapter(a))
 		b.Touch()
+	}
+}
+
+// Clear takes the adapters of the worker out of the index, before the worker is set anew.
+func (b *Books) Clear() {
+	for a, st := range b.Rows() {
+		if b.index != nil && st.Wanted() {
+			b.index.Set(b.id, a, AdapterState{})
+		}
 	}
 }
 

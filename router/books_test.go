@@ -76,7 +76,7 @@ func TestBooks(t *testing.T) {
 				if w.Adapters[a] != st {
 					t.Fatalf("adapter %d: %+v, expected %+v", a, w.Adapters[a], st)
 				}
-				if index.in(index.has, 0, int32(a)) != st.Wanted() {
+				if index.Has(0, int32(a)) != st.Wanted() {
 					t.Fatalf("adapter %d: the index disagrees with %+v", a, st)
 				}
 				active += min(int(st.Running), 1)

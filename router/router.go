@@ -95,7 +95,8 @@ type Env struct {
 	Moving    Moving     // how requests in flight are moved
 	Solver    ilp.Solver // solver of plans; nil: the embedded one
 
-	Context context.Context // ends the wait for files of a spec that are pipes; nil: nothing ends it
+	// Context ends the run: the wait for files of a spec that are pipes, and plans. nil: nothing ends it.
+	Context context.Context
 }
 
 // Spec describes a worker; it does not change during a run. The zero value of a field means "unknown", except for

@@ -51,24 +51,24 @@ func (s *Stale) refresh(live *View) {
 	}
 	for i := range live.Workers {
 		from, to := &live.Workers[i], &s.reported[i]
-		adapters := append(to.Adapters[:0], from.Adapters...)
+		adapters := to.Adapters
 		*to = *from
 		to.Adapters, to.counted, to.flight = adapters, false, nil
+		to.copyStates(from)
 	}
 }
 
 // know sets a worker to what a router knows that was told of it by an old report
 // and sees its own requests itself.
 func (w *Worker) know(reported, live *Worker) {
-	adapters := append(w.Adapters[:0], reported.Adapters...)
+	adapters := w.Adapters
 	*w = *reported
 	w.Adapters = adapters
+	w.copyStates(reported)
 	w.Draining, w.Ejected = live.Draining, live.Ejected
 	w.Running, w.Queued = live.Running, live.Queued
 	w.Tokens, w.QueuedToks = live.Tokens, live.QueuedToks
 	w.MaxRank = live.MaxRank
 	w.ActiveLoras, w.WaitingLoras, w.FlightLoras = live.ActiveLoras, live.WaitingLoras, live.FlightLoras
-	for k := range live.Adapters {
-		adapters[k].Running, adapters[k].Queued = live.Adapters[k].Running, live.Adapters[k].Queued
-	}
+	w.copyRequests(live)
 }

@@ -74,7 +74,10 @@ type Worker struct {
 	Address string            // host:port of a real worker
 	Labels  map[string]string // labels of a real worker, such as those of its pod
 
-	Adapters []AdapterState // by adapter index
+	// Adapters are the states by adapter index; nil where a simulated worker has many adapters. [Worker.Adapter],
+	// [Worker.Row] and [Worker.Rows] serve both.
+	Adapters []AdapterState
+	rows     *rows // nil: Adapters has the states
 
 	counted bool              // all changes of requests go through Count, see NewBooks
 	flight  []AdapterRequests // see InFlight; nil: nobody asked yet, or not counted
@@ -90,9 +93,9 @@ func (w *Worker) InFlight() []AdapterRequests {
 		return w.flight
 	}
 	list := make([]AdapterRequests, 0, 8)
-	for a := range w.Adapters {
-		if st := &w.Adapters[a]; st.Running+st.Queued != 0 {
-			list = append(list, AdapterRequests{int32(a), st.Running, st.Queued})
+	for a, st := range w.Rows() {
+		if st.Running+st.Queued != 0 {
+			list = append(list, AdapterRequests{a, st.Running, st.Queued})
 		}
 	}
 	if w.counted { // kept from now on
@@ -121,7 +124,7 @@ func (w *Worker) track(adapter, running, queued int32) {
 // Detach makes a copy of a worker independent of the worker that it was copied from: changes of the copy's adapters and
 // their requests leave that worker alone.
 func (w *Worker) Detach() {
-	w.Adapters, w.flight = slices.Clone(w.Adapters), slices.Clone(w.flight)
+	w.Adapters, w.rows, w.flight = slices.Clone(w.Adapters), w.rows.clone(), slices.Clone(w.flight)
 }
 
 // Load returns the number of requests on the worker, running and waiting.
@@ -133,7 +136,7 @@ func (w *Worker) Usable() bool { return w.Up && !w.Draining && !w.Ejected }
 // Count changes the numbers of running and of waiting requests of an adapter. It reports whether one of the two
 // numbers changed from or to 0.
 func (w *Worker) Count(adapter, running, queued int32) bool {
-	st := &w.Adapters[adapter]
+	st := w.Row(adapter)
 	r, q := began(st.Running, running), began(st.Queued, queued)
 	w.ActiveLoras += r
 	w.WaitingLoras += q
@@ -155,14 +158,6 @@ func began(n, by int32) int {
 		return -1
 	}
 	return 0
-}
-
-// Adapter returns the state of an adapter; the zero value for the base model.
-func (w *Worker) Adapter(a int32) AdapterState {
-	if a < 0 || int(a) >= len(w.Adapters) {
-		return AdapterState{}
-	}
-	return w.Adapters[a]
 }
 
 // InSlot reports whether an adapter is in a GPU slot, or on its way there. The base model is everywhere.
@@ -259,7 +254,7 @@ func (v *View) Having(adapter int32) iter.Seq2[int, *Worker] {
 // the other workers again ([Index.Follow]).
 type Index struct {
 	words     int      // of each adapter
-	has, host []uint64 // a bit for each worker: AdapterState.Wanted; found in host memory or a slot
+	has       []uint64 // a bit for each worker: AdapterState.Wanted
 	followers []*Changes
 }
 
@@ -307,30 +302,20 @@ func (c *Changes) Take() []int32 {
 // NewIndex returns an index in which no worker has any adapter.
 func NewIndex(workers, adapters int) *Index {
 	n := (workers + 63) / 64
-	return &Index{words: n, has: make([]uint64, n*adapters), host: make([]uint64, n*adapters)}
+	return &Index{words: n, has: make([]uint64, n*adapters)}
 }
 
 // Set enters the state of an adapter on a worker.
 func (x *Index) Set(worker int, adapter int32, a AdapterState) {
 	i, bit := int(adapter)*x.words+worker/64, uint64(1)<<(worker%64)
-	x.has[i], x.host[i] = x.has[i]&^bit, x.host[i]&^bit
-	if a.Wanted() {
+	if x.has[i] &^= bit; a.Wanted() {
 		x.has[i] |= bit
-	}
-	if a.Tier >= Host {
-		x.host[i] |= bit
 	}
 }
 
 // Has reports whether a worker has an adapter: [AdapterState.Wanted].
-func (x *Index) Has(worker int, adapter int32) bool { return x.in(x.has, worker, adapter) }
-
-// InHost reports whether an adapter is in a worker's host memory, or in a GPU slot.
-func (x *Index) InHost(worker int, adapter int32) bool { return x.in(x.host, worker, adapter) }
-
-// in says whether a worker is in a set of an adapter.
-func (x *Index) in(set []uint64, worker int, adapter int32) bool {
-	return set[int(adapter)*x.words+worker/64]>>(worker%64)&1 > 0
+func (x *Index) Has(worker int, adapter int32) bool {
+	return x.has[int(adapter)*x.words+worker/64]>>(worker%64)&1 > 0
 }
 
 // Least returns the index of the first usable worker with the least cost, or None.

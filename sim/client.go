@@ -275,7 +275,7 @@ func (r *request) seconds(t tick.Ticks) float64 {
 // warmUp puts the adapter of the first request into a GPU slot of the first worker that holds it.
 func (s *sim) warmUp(adapter int32) {
 	for i := range s.workers {
-		if w := &s.workers[i]; adapter != trace.BaseModel && w.v.Adapters[adapter].Tier >= router.Host {
+		if w := &s.workers[i]; adapter != trace.BaseModel && w.v.Adapter(adapter).Tier >= router.Host {
 			w.engine.LoRA.WarmUp(&w.adapter(adapter).Adapter)
 			return
 		}

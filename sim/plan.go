@@ -145,7 +145,7 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 		rec.Dropped = err.Error()
 	} else if !plan.Empty() {
 		p.book.Begin(plan, func(at router.Placement) bool {
-			return s.view.Workers[at.Worker].Adapters[at.Adapter].Tier >= router.Host
+			return s.view.Workers[at.Worker].Adapter(at.Adapter).Tier >= router.Host
 		})
 		s.place(plan)
 		for _, m := range plan.Move {

@@ -146,9 +146,9 @@ func (x *pushing) turn(w *worker, l push.Load, row int32) {
 		w.engine.KV.RenewAdapter(old)
 		x.retire(w, row) // the weights replace those of the old version in its place
 	} else {
-		before := w.v.Adapters[l.Adapter].Tier
+		before := w.v.Adapter(l.Adapter).Tier
 		w.engine.Books.Switch(row)
-		if t := w.v.Adapters[l.Adapter].Tier; t != before && x.s.events.Wants(record.EventTier) {
+		if t := w.v.Adapter(l.Adapter).Tier; t != before && x.s.events.Wants(record.EventTier) {
 			x.s.emit(record.Event{Kind: record.EventTier, Worker: l.Worker, Adapter: l.Adapter, Tier: t})
 		}
 		x.retire(w, old)

@@ -15,10 +15,9 @@ import (
 	"lorasim/trace"
 )
 
-// TestWork counts the work of simulations: events, looks of plan-and-route at a worker's KV cache (for a price, or
-// since the worker has changed), questions to cost models and allocations, each for a request. testdata/work.txt has
-// what they were; a count that differs by 5 % or more fails. If that is on purpose, say why in the commit and write
-// the file anew:
+// TestWork counts the work of simulations: events, looks of plan-and-route at a KV cache (for a price, or since the
+// worker has changed), questions to cost models and allocations, each for a request. testdata/work.txt has what they
+// were; a count that differs by 5 % or more fails. If that is on purpose, say why in the commit and write it anew:
 //
 //	go test ./sim -run TestWork -update
 func TestWork(t *testing.T) {

@@ -93,15 +93,15 @@ func (r *Recorder) state(to tick.Ticks, v *router.View) {
 		if !r.powers[i] && w.Draining {
 			s.Power = record.Off
 		}
-		s.Tier, s.Tiers = tiers(w.Adapters)
+		s.Tier, s.Tiers = tiers(w)
 	}
 }
 
 // tiers is the tier of most adapters, and those of the others.
-func tiers(adapters []router.AdapterState) (most router.Tier, others map[int32]router.Tier) {
+func tiers(w *router.Worker) (most router.Tier, others map[int32]router.Tier) {
 	var count [router.GPU + 1]int
-	for _, a := range adapters {
-		count[a.Tier]++
+	for a := range int32(w.NumAdapters()) {
+		count[w.Adapter(a).Tier]++
 	}
 	for t := range count {
 		if count[t] > count[most] {
@@ -109,9 +109,9 @@ func tiers(adapters []router.AdapterState) (most router.Tier, others map[int32]r
 		}
 	}
 	others = map[int32]router.Tier{}
-	for i, a := range adapters {
-		if a.Tier != most {
-			others[int32(i)] = a.Tier
+	for a := range int32(w.NumAdapters()) {
+		if t := w.Adapter(a).Tier; t != most {
+			others[a] = t
 		}
 	}
 	return most, others

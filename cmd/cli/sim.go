@@ -84,7 +84,8 @@ give the same bytes.`,
 			waiting = waits.New(out.slo, profiles, adapters)
 			return waiting.Watcher()
 		}
-		if !out.looks() || statedRequests(sc) > mostWatched {
+		if requests := statedRequests(sc); !out.looks() || requests > mostWatched ||
+			requests*stated(sc, "num_workers") > mostLooks {
 			watch = nil
 		}
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
@@ -123,9 +124,16 @@ give the same bytes.`,
 // 0.5 us a request.
 const mostWatched = 100_000
 
+// mostLooks is the number of requests times workers up to which it is: a look at all workers takes some 5 ns a worker,
+// several times a request.
+const mostLooks = 20_000_000
+
 // statedRequests is num_prompts; 0: not stated.
-func statedRequests(sc *scenario.Scenario) int64 {
-	f, err := scenario.Find("num_prompts")
+func statedRequests(sc *scenario.Scenario) int64 { return stated(sc, "num_prompts") }
+
+// stated is the value of a key that is a whole number; 0: not stated.
+func stated(sc *scenario.Scenario, key string) int64 {
+	f, err := scenario.Find(key)
 	if err != nil {
 		return 0
 	}

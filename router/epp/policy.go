@@ -129,16 +129,9 @@ func (p *policy) read(j int, w *router.Worker, v *router.View) {
 		return
 	}
 	r.RunningAdapters, r.WaitingAdapters = r.RunningAdapters[:0], r.WaitingAdapters[:0]
-	left := w.ActiveLoras + w.WaitingLoras
-	for k := 0; left > 0 && k < len(w.Adapters); k++ {
-		a := &w.Adapters[k]
-		if a.Running == 0 && a.Queued == 0 {
-			continue
-		}
-		// vLLM lists an adapter with requests in flight under both labels.
-		r.RunningAdapters = append(r.RunningAdapters, v.Adapters[k].Name)
-		r.WaitingAdapters = append(r.WaitingAdapters, v.Adapters[k].Name)
-		left -= min(int(a.Running), 1) + min(int(a.Queued), 1)
+	for _, f := range w.InFlight() { // vLLM lists an adapter with requests in flight under both labels
+		r.RunningAdapters = append(r.RunningAdapters, v.Adapters[f.Adapter].Name)
+		r.WaitingAdapters = append(r.WaitingAdapters, v.Adapters[f.Adapter].Name)
 	}
 	p.told[j] = p.told[j] || len(r.RunningAdapters) > 0
 	if r.MaxLora = 0; p.told[j] {

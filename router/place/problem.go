@@ -2,7 +2,6 @@ package place
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"slices"
 	"time"
@@ -89,6 +88,7 @@ func (g *Grouping) Moves(s *router.PlannerInput, flows []ilp.Flow, workers []int
 // interval, and fills in what the plan tells of it. Where nothing else is asked
 // for it is the embedded one with a budget of work, so that a simulation does
 // not depend on the machine; the time charged for it is modelled from the work.
+// It ends with the environment's context.
 func Solve(env *router.Env, p *ilp.Problem, interval float64) (*ilp.Solution, *router.Plan, error) {
 	solver, budget := env.Solver, ilp.Budget{Seed: env.Seed, Gap: 1e-4, Work: int64(solveShare * interval / solveUnit)}
 	if solver == nil {
@@ -97,7 +97,7 @@ func Solve(env *router.Env, p *ilp.Problem, interval float64) (*ilp.Solution, *r
 	} else { // the clock as well: its units of work are of very different length
 		budget.Time = time.Duration(solveShare * interval * float64(time.Second))
 	}
-	sol, err := solver.Solve(context.Background(), p, budget)
+	sol, err := solver.Solve(env.Context, p, budget)
 	if err != nil {
 		return nil, nil, err
 	}

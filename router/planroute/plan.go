@@ -195,12 +195,7 @@ func (p *planAndRoute) soonUsed(loads []router.Placement, v *router.View) []rout
 func (p *planAndRoute) inTheWay(loads, unloads []router.Placement, v *router.View) []router.Placement {
 	over := make([]int, len(v.Workers)) // adapters too many in host memory, by worker
 	for j := range v.Workers {
-		over[j] = -p.Env().Workers[j].HostSlots
-		for k := range v.Workers[j].Adapters {
-			if v.Workers[j].InHost(int32(k)) {
-				over[j]++
-			}
-		}
+		over[j] = v.Workers[j].Hosted() - p.Env().Workers[j].HostSlots
 	}
 	for _, l := range loads {
 		if !v.Workers[l.Worker].InHost(l.Adapter) {
@@ -270,15 +265,13 @@ func (p *planAndRoute) problem(s *router.PlannerInput) *place.Grouping {
 // loadTimes returns the time to load an adapter on a worker, from where it is now. Later changes of the view do not
 // change it.
 func (p *planAndRoute) loadTimes(s *router.PlannerInput) func(k, j int) float64 {
-	n, env := len(p.Env().Adapters), p.Env()
-	tiers := make([]router.Tier, n*len(s.Workers))
+	env := p.Env()
+	tiers := make([]router.Tiers, len(s.Workers))
 	for j := range s.Workers {
-		for k, st := range s.Workers[j].Adapters {
-			tiers[j*n+k] = st.Tier
-		}
+		tiers[j] = s.Workers[j].Tiers()
 	}
 	return func(k, j int) float64 {
-		tier := tiers[j*n+k]
+		tier := tiers[j].Of(int32(k))
 		if !p.places && tier < router.Host {
 			return neverLoads
 		}

@@ -260,7 +260,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	output, exec := r.ExpectedOutput(), l.exec.Or(p.exec.Or(guessExec))
 	kv := p.kvUsed(j, v)
 	batch := min(running+1, limit)
-	st := stateOf(r.Adapter, j, v)
+	st := w.Adapter(r.Adapter)
 	adapters, one := batchAdapters(w, r.Adapter, st)
 	step := cost.DecodeStep(batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
 	n := l.next(w, v.Now)

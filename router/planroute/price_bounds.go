@@ -187,20 +187,8 @@ func (b *priceBounds) of(p *planAndRoute, r *router.Request, v *router.View, hol
 	return bounds, rough
 }
 
-// stateOf is the state of an adapter on a worker. Where the index says all of it, it is not read from the worker: the
-// processor's cache rarely holds that part of a list of many adapters.
-func stateOf(k int32, j int, v *router.View) router.AdapterState {
-	if x := v.Index; x != nil && k != trace.BaseModel && !x.Has(j, k) && x.InHost(j, k) {
-		return router.AdapterState{Tier: router.Host}
-	}
-	return v.Workers[j].Adapter(k)
-}
-
 // missing says whether an adapter has neither a slot nor requests on a worker, and whether it is in its host memory.
 func missing(k int32, j int, v *router.View) (comes, here bool) {
-	if x := v.Index; x != nil {
-		return !x.Has(j, k), x.InHost(j, k)
-	}
 	st := v.Workers[j].Adapter(k)
 	return !st.Wanted(), st.Tier >= router.Host
 }

@@ -106,8 +106,8 @@ const mergedCost = 0.6
 func (d *dlora) cost(j int, w *router.Worker) float64 {
 	bs := int64(max(d.env.Workers[j].MaxRunning, 1))
 	var full, rest int64
-	for k := range w.Adapters {
-		n := int64(w.Adapters[k].Running) + int64(w.Adapters[k].Queued)
+	for _, f := range w.InFlight() {
+		n := int64(f.Running) + int64(f.Queued)
 		full += n / bs
 		rest += n % bs
 	}

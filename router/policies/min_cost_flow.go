@@ -2,6 +2,7 @@ package policies
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 
@@ -128,7 +129,11 @@ func (p *minCost) target(up []bool) [][]int32 {
 			}
 		}
 	}
-	return place.Transpose(transport(p.replicas, room, cost), n)
+	where, err := transport(p.Env().Context, p.replicas, room, cost)
+	if err != nil {
+		return p.Held() // the run has been stopped
+	}
+	return place.Transpose(where, n)
 }
 
 // transport solves a transportation problem exactly: supply[k] units from each
@@ -136,12 +141,12 @@ func (p *minCost) target(up []bool) [][]int32 {
 // edge carries one unit; infinite cost forbids it. It returns the sinks of each
 // source, ascending, and fewer than its supply where there is no room. Two ways give
 // the same cost, and of equally cheap solutions different ones: small problems keep to
-// the older.
-func transport(supply, room []int, cost [][]float64) [][]int32 {
+// the older. transport returns an error if ctx ends, which it looks at before each unit.
+func transport(ctx context.Context, supply, room []int, cost [][]float64) ([][]int32, error) {
 	if len(supply)*len(room) <= 4096 {
-		return inOrder(supply, room, cost)
+		return inOrder(supply, room, cost), nil
 	}
-	return byPrices(supply, room, cost)
+	return byPrices(ctx, supply, room, cost)
 }
 
 // byPrices solves a large problem.
@@ -151,16 +156,19 @@ func transport(supply, room []int, cost [][]float64) [][]int32 {
 // chain of exchanges, by Dijkstra's algorithm, to one that has room (successive
 // shortest paths over the sinks alone; the prices are their potentials). The work is in
 // the units that find no room, and a search ends at the first sink with room.
-func byPrices(supply, room []int, cost [][]float64) [][]int32 {
+func byPrices(ctx context.Context, supply, room []int, cost [][]float64) ([][]int32, error) {
 	t := newTransport(room, cost)
 	for k, n := range supply {
 		for range n {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
 			if j := t.take(k); j < len(room) && len(t.from[j]) > room[j] {
 				t.relieve(j)
 			}
 		}
 	}
-	return place.Transpose(t.from[:len(room)], len(supply))
+	return place.Transpose(t.from[:len(room)], len(supply)), nil
 }
 
 type transportation struct {

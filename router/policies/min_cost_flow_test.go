@@ -1,8 +1,10 @@
 package policies
 
 import (
+	"context"
 	"math"
 	"math/bits"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -37,12 +39,34 @@ func TestResizeByHand(t *testing.T) {
 	resize(90, 1, 6, 1, 1, 1, 3) // nothing is known: as it was
 }
 
+// A flow that takes a minute stops with the run, and nothing moves.
+func TestFlowStops(t *testing.T) {
+	env := routertest.Env(128, 1024)
+	ctx, stop := context.WithCancel(t.Context())
+	env.Context = ctx
+	stop()
+	p := routertest.New(t, "min-cost-flow", env).Policy.(*minCost)
+	before := p.Held()
+	for k := range p.replicas {
+		p.replicas[k] = 1 + k%3
+	}
+	if got := p.target(slices.Repeat([]bool{true}, 128)); !reflect.DeepEqual(got, before) {
+		t.Error("the placement has changed")
+	}
+}
+
 // transport finds the cheapest assignment: compared with trying all.
 func TestTransportIsOptimal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, m := rapid.IntRange(1, 3).Draw(t, "sources"), rapid.IntRange(1, 3).Draw(t, "sinks")
-		solve := rapid.SampledFrom([]func(supply, room []int, cost [][]float64) [][]int32{inOrder, byPrices}).Draw(t,
-			"way")
+		solve := rapid.SampledFrom([]func(supply, room []int, cost [][]float64) [][]int32{inOrder,
+			func(supply, room []int, cost [][]float64) [][]int32 {
+				out, err := byPrices(t.Context(), supply, room, cost)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out
+			}}).Draw(t, "way")
 		supply, room := make([]int, n), make([]int, m)
 		cost := make([][]float64, n)
 		for k := range supply {

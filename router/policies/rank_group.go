@@ -119,8 +119,12 @@ func (p *rankGroup) seat(runs [][]int32, slow, time []float64, up []int32) [][]i
 			}
 		}
 	}
+	where, err := transport(p.Env().Context, ones, ones, cost)
+	if err != nil {
+		return p.Held() // the run has been stopped
+	}
 	held := make([][]int32, len(p.Env().Workers))
-	for g, js := range transport(ones, ones, cost) {
+	for g, js := range where {
 		if len(js) != 1 {
 			panic(fmt.Sprintf("router: run %d of adapters has %d workers", g, len(js)))
 		}

@@ -153,10 +153,10 @@ func checkBooks(e *Engine, filling []*Request) error {
 			return fmt.Errorf("%d requests of adapter %d run, %d use it", n.running-n.unslotted, a, users)
 		}
 	}
-	for a, st := range b.Adapters {
+	for a, st := range b.Rows() {
 		n := requests{}
 		for version, m := range of {
-			if e.Rows.isLoRA(version) && e.cfg.adapterOf(version) == int32(a) {
+			if e.Rows.isLoRA(version) && e.cfg.adapterOf(version) == a {
 				n.running += m.running
 				n.queued += m.queued
 			}

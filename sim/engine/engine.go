@@ -229,10 +229,10 @@ func (e *Engine) init(c Config) error {
 	*c.View = router.Worker{
 		MaxRunning: q.MaxRunningRequests, KVCapacity: e.KV.CapacityTokens(),
 		Slots: q.MaxLorasPerBatch, HostSlots: q.MaxLoadedLoras,
-		Adapters: make([]router.AdapterState, c.shown()),
 	}
 	e.Books = router.NewBooks(c.View, c.ID, c.Index)
 	if c.Versions != nil {
+		c.View.SetAdapters(c.shown(), home)
 		e.Books.TrackVersions(c.Versions)
 	}
 	e.Rows = newTable(c.Adapters, c.Costs)
@@ -533,7 +533,8 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 	e.Loop.Stop(&e.timer)
 	e.LoRA.Stop()
 	orphans = e.takeAll()
-	before := e.Books.Adapters
+	e.Books.Clear()
+	before := *e.Books.Worker
 	if restart {
 		e.Batch.Steps = 0
 	}
@@ -542,9 +543,11 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 	if err := e.init(c); err != nil {
 		panic(err) // the same call succeeded before
 	}
-	for a, st := range e.Books.Adapters {
-		if st.Tier != before[a].Tier && c.Hooks.Tier != nil {
-			c.Hooks.Tier(int32(a), st.Tier)
+	if c.Hooks.Tier != nil {
+		for a := range int32(e.Books.NumAdapters()) {
+			if t := e.Books.Adapter(a).Tier; t != before.Adapter(a).Tier {
+				c.Hooks.Tier(a, t)
+			}
 		}
 	}
 	return orphans

@@ -94,8 +94,24 @@ func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *
 	start []int32, of func(int32) *Adapter) {
 	*m = Manager{opt: o, loop: l, books: b, events: e, stats: st}
 	m.timer = event.NewTimer(event.LoadEnd, o.Worker, m.endLoad)
+	if !b.Versioned() {
+		if o.HostLimit == 0 && isAll(start, len(o.Adapters)) {
+			b.SetAdapters(len(o.Adapters), router.Host)
+			m.hosts = len(o.Adapters)
+			for _, a := range start {
+				if !m.Supports(a) {
+					b.Row(a).Tier = o.Home
+					m.hosts--
+				}
+			}
+			return
+		}
+		b.SetAdapters(len(o.Adapters), o.Home)
+	}
 	for a := range o.Adapters {
-		b.State(int32(a)).Tier = o.Home
+		if b.Versioned() {
+			b.State(int32(a)).Tier = o.Home
+		}
 	}
 	for _, a := range start {
 		if (o.HostLimit == 0 || m.hosts < o.HostLimit) && m.Supports(a) {
@@ -106,9 +122,19 @@ func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *
 			}
 		}
 	}
-	for a := range o.Adapters {
-		b.Publish(int32(a))
+}
+
+// isAll reports whether a list is that of all n adapters.
+func isAll(list []int32, n int) bool {
+	if len(list) != n {
+		return false
 	}
+	for i, a := range list {
+		if int(a) != i {
+			return false
+		}
+	}
+	return true
 }
 
 // Stop cancels the load in progress.

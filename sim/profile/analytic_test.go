@@ -291,9 +291,9 @@ func TestCopiesOfKVHeads(t *testing.T) {
 	}
 }
 
-// Times of a layer's experts on one GPU, us: rows of NVIDIA AIConfigurator's moe_perf tables (Apache-2.0, commit
-// 095f58a5; vLLM 0.24), with tokens spread evenly over the experts. hidden and inner are the sizes of an expert on this
-// GPU.
+// Times of a layer's experts on one GPU, us: rows of the moe_perf tables of NVIDIA's aiconfigurator-core 0.12.0
+// (Apache-2.0; vLLM 0.24), with tokens spread evenly over the experts. hidden and inner are the sizes of an expert on
+// this GPU.
 var expertRows = []struct {
 	gpu                  string
 	bits                 int

@@ -61,16 +61,16 @@ func (s *scrapes) watch(to float64, w *router.Worker) {
 // look records the list of adapters with requests if it is new.
 func (s *scrapes) look(w *router.Worker) {
 	if s.listed == nil {
-		s.listed = make([]bool, len(w.Adapters))
+		s.listed = make([]bool, w.NumAdapters())
 	}
-	has := func(a int32) bool { return w.Adapters[a].Running+w.Adapters[a].Queued > 0 }
+	has := func(a int32) bool { return w.Adapter(a).Running+w.Adapter(a).Queued > 0 }
 	n := len(s.active)
 	s.active = slices.DeleteFunc(s.active, func(a int32) bool {
 		s.listed[a] = has(a)
 		return !s.listed[a]
 	})
 	changed := len(s.active) < n
-	for a := range int32(len(w.Adapters)) {
+	for a := range int32(len(s.listed)) {
 		if !s.listed[a] && has(a) {
 			s.listed[a] = true
 			s.active = append(s.active, a)

@@ -28,8 +28,8 @@ func newPlacer(v *router.View) *placer {
 	n := len(v.Workers) * len(v.Adapters)
 	p := &placer{adapters: len(v.Adapters), host: make([]lane, n), gpu: make([]lane, n), limit: maxStays}
 	for w := range v.Workers {
-		for a, st := range v.Workers[w].Adapters {
-			p.tier(0, w, int32(a), st.Tier)
+		for a := range int32(len(v.Adapters)) {
+			p.tier(0, w, a, v.Workers[w].Adapter(a).Tier)
 		}
 	}
 	return p

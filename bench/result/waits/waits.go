@@ -222,9 +222,9 @@ func (o *Observer) state(d float64, v *router.View) {
 			}
 		}
 		if s := &o.workers[i]; s.tiers == nil {
-			s.tiers = make([]router.Tier, len(w.Adapters))
-			for a := range w.Adapters {
-				s.tiers[a] = w.Adapters[a].Tier
+			s.tiers = make([]router.Tier, w.NumAdapters())
+			for a := range s.tiers {
+				s.tiers[a] = w.Adapter(int32(a)).Tier
 			}
 		}
 	}
@@ -267,12 +267,12 @@ func Each(w *router.Worker, e *profile.Engine, f func(adapter int32, n, cause in
 		return
 	}
 	taken := w.ActiveLoras
-	for a := range w.Adapters {
-		if w.Adapters[a].Loading && w.Adapters[a].Running == 0 {
+	for _, st := range w.Rows() {
+		if st.Loading && st.Running == 0 {
 			taken++
 		}
 	}
-	noSlot := taken >= e.Slots(len(w.Adapters))
+	noSlot := taken >= e.Slots(w.NumAdapters())
 	if w.Full && !(e.HeadOfLine == profile.HeadOfLineBlock && noSlot && anyWithoutSlot(w, e)) {
 		// With head_of_line block, the first request waits for memory or for a slot.
 		eachQueued(w, func(a int32, n int) { f(a, n, KVCache) })
@@ -301,18 +301,19 @@ func fromStore(st router.AdapterState, e *profile.Engine) bool {
 
 // anyWithoutSlot reports whether requests wait whose adapter needs only a slot.
 func anyWithoutSlot(w *router.Worker, e *profile.Engine) bool {
-	return slices.ContainsFunc(w.Adapters, func(st router.AdapterState) bool {
-		return st.Queued > 0 && st.Running == 0 && !st.Loading && !fromStore(st, e)
+	return slices.ContainsFunc(w.InFlight(), func(f router.AdapterRequests) bool {
+		st := w.Adapter(f.Adapter)
+		return f.Queued > 0 && f.Running == 0 && !st.Loading && !fromStore(st, e)
 	})
 }
 
 // eachQueued calls f for each adapter with waiting requests, and for the base model.
 func eachQueued(w *router.Worker, f func(adapter int32, n int)) {
 	base := w.Queued
-	for a := range w.Adapters {
-		if n := int(w.Adapters[a].Queued); n > 0 {
+	for _, a := range w.InFlight() {
+		if n := int(a.Queued); n > 0 {
 			base -= n
-			f(int32(a), n)
+			f(a.Adapter, n)
 		}
 	}
 	if base > 0 {

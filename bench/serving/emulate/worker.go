@@ -308,7 +308,7 @@ func (w *Worker) signals() signals {
 		s.measures, s.preemptions = w.eng.measures.clone(), w.eng.srv.Stats().Preemptions
 		for _, name := range slices.Sorted(maps.Keys(w.adapters)) {
 			if r := w.adapters[name]; r.loaded {
-				s.loaded = append(s.loaded, loadedAdapter{s.Adapters[r.index], name})
+				s.loaded = append(s.loaded, loadedAdapter{s.Adapter(r.index), name})
 			}
 		}
 		s.listed.series = slices.Clone(w.eng.lora.series)

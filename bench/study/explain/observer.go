@@ -132,9 +132,9 @@ func (a *waited) hold(w *router.Worker, s float64) {
 	if a.holders == nil {
 		a.holders = map[int32]float64{}
 	}
-	for h := range w.Adapters {
-		if w.Adapters[h].Running > 0 {
-			a.holders[int32(h)] += s / float64(w.ActiveLoras)
+	for _, f := range w.InFlight() {
+		if f.Running > 0 {
+			a.holders[f.Adapter] += s / float64(w.ActiveLoras)
 		}
 	}
 }

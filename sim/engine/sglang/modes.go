@@ -58,10 +58,11 @@ func (m *modes) pending(row int32) int64 {
 	e := m.s.e
 	v := &e.Books
 	n := v.Load()
-	if int(row) < len(v.Adapters) {
-		n = int(v.Adapters[row].Running + v.Adapters[row].Queued)
+	if int(row) < v.NumAdapters() {
+		st := v.Adapter(row)
+		n = int(st.Running + st.Queued)
 	} else {
-		for _, st := range v.Adapters {
+		for _, st := range v.InFlight() {
 			n -= int(st.Running + st.Queued)
 		}
 	}
