@@ -295,6 +295,8 @@ type state struct {
 	loads   int64
 	on      [][]int32 // adapters with requests on a worker, in no order
 
+	asked []float64 // see toLoad; nil: too many to keep
+
 	undo []step // since the last commit
 	work int64
 }
@@ -307,6 +309,12 @@ type step struct {
 
 func newState(p *Problem, fine bool) *state {
 	s := &state{p: p, j: len(p.Workers), of: make([][]int32, p.Adapters)}
+	if cells := p.Adapters * s.j; cells <= mostAsked {
+		s.asked = make([]float64, cells)
+		for i := range s.asked {
+			s.asked[i] = notAsked
+		}
+	}
 	for j := range p.Workers {
 		s.speed = append(s.speed, p.Workers[j].speed())
 	}
@@ -340,6 +348,35 @@ func newState(p *Problem, fine bool) *state {
 	}
 	s.reset()
 	return s
+}
+
+// mostAsked is the number of loading times that a state keeps at most.
+const mostAsked = 1 << 18
+
+// Values in state.asked that are no times.
+const (
+	notAsked   = -2
+	isResident = -1
+)
+
+// toLoad returns the time to load an adapter on a worker, and false if it is resident there.
+func (s *state) toLoad(k, w int32) (t float64, loads bool) {
+	if s.asked == nil {
+		t = s.ask(k, w)
+		return t, t >= 0
+	}
+	at := &s.asked[int(k)*s.j+int(w)]
+	if *at == notAsked {
+		*at = s.ask(k, w)
+	}
+	return *at, *at >= 0
+}
+
+func (s *state) ask(k, w int32) float64 {
+	if s.p.Workers[w].resident(k) {
+		return isResident
+	}
+	return s.p.TimeToLoad(int(k), int(w))
 }
 
 // counts is 1 if a request away from home is a move, 0 if virtual.
@@ -437,9 +474,9 @@ func (s *state) enter(k, w int32) {
 	i, _ := s.present[k].find(w)
 	s.present[k][i].at = int32(len(s.on[w]))
 	s.on[w] = append(s.on[w], k)
-	if !s.p.Workers[w].resident(k) {
+	if t, loads := s.toLoad(k, w); loads {
 		s.loads++
-		s.load[w] += s.p.TimeToLoad(int(k), int(w))
+		s.load[w] += t
 	}
 }
 
@@ -450,9 +487,9 @@ func (s *state) exit(k, w, at int32) {
 	i, _ := s.present[last].find(w)
 	s.present[last][i].at = at
 	s.on[w] = s.on[w][:len(s.on[w])-1]
-	if !s.p.Workers[w].resident(k) {
+	if t, loads := s.toLoad(k, w); loads {
 		s.loads--
-		s.load[w] -= s.p.TimeToLoad(int(k), int(w))
+		s.load[w] -= t
 	}
 }
 

@@ -103,8 +103,8 @@ func (s *search) balance(ci, a, b int32) shiftMove {
 	c := &s.classes[ci]
 	have := s.x[ci].of(a)
 	ta, tb := s.busy(int(a)), s.busy(int(b))
-	if !s.holds(c.adapter, b) && !s.p.Workers[b].resident(c.adapter) {
-		tb += s.p.TimeToLoad(int(c.adapter), int(b))
+	if t, loads := s.toLoad(c.adapter, b); loads && !s.holds(c.adapter, b) {
+		tb += t
 	}
 	da, db := s.each(c, a), s.each(c, b)
 	if s.p.PageRate > 0 {
@@ -144,12 +144,12 @@ func (s *search) try(ci, a, b int32, n int64, ta float64) shiftMove {
 func (s *search) after(ci, w int32, n int64) float64 {
 	c := &s.classes[ci]
 	load := s.load[w] + float64(n)*s.each(c, w)
-	if !s.p.Workers[w].resident(c.adapter) {
+	if t, loads := s.toLoad(c.adapter, w); loads {
 		switch present := s.present[c.adapter].of(w); {
 		case present == 0:
-			load += s.p.TimeToLoad(int(c.adapter), int(w))
+			load += t
 		case present+n == 0:
-			load -= s.p.TimeToLoad(int(c.adapter), int(w))
+			load -= t
 		}
 	}
 	return load + s.over(int(w), s.pages[w]+float64(n)*c.pages)
@@ -177,10 +177,10 @@ func (s *search) weights(ci, a, b int32, n int64) float64 {
 	w := s.p.MoveWeight * float64(s.moved(ci, a, b, n))
 	if s.p.LoadWeight > 0 {
 		k := s.classes[ci].adapter
-		if !s.holds(k, b) && !s.p.Workers[b].resident(k) {
+		if _, loads := s.toLoad(k, b); loads && !s.holds(k, b) {
 			w += s.p.LoadWeight
 		}
-		if s.present[k].of(a) == n && !s.p.Workers[a].resident(k) {
+		if _, loads := s.toLoad(k, a); loads && s.present[k].of(a) == n {
 			w -= s.p.LoadWeight
 		}
 	}
@@ -271,11 +271,11 @@ func (s *search) block(k, from, to int32) block {
 			v.pages += float64(n) * cc.pages
 		}
 	}
-	if !s.p.Workers[from].resident(k) {
-		v.off += s.p.TimeToLoad(int(k), int(from))
+	if t, loads := s.toLoad(k, from); loads {
+		v.off += t
 	}
-	if !s.p.Workers[to].resident(k) {
-		v.on += s.p.TimeToLoad(int(k), int(to))
+	if t, loads := s.toLoad(k, to); loads {
+		v.on += t
 	}
 	return v
 }
@@ -314,12 +314,12 @@ func (s *search) swapFrom(a int32) bool {
 				}
 				d := r.pages - v.pages
 				la, lb := s.load[a]-v.off+r.on, s.load[b]-r.off+v.on
-				if math.Max(la, lb) >= best {
+				if max(la, lb) >= best {
 					continue
 				}
 				la += s.over(int(a), s.pages[a]+d)
 				lb += s.over(int(b), s.pages[b]-d)
-				if peak := math.Max(la, lb); peak < best {
+				if peak := max(la, lb); peak < best {
 					best, bk, bl, bb = peak, k, s.on[b][i], b
 				}
 			}

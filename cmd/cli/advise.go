@@ -12,6 +12,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/bench/scenario/manifest"
 	"lorasim/bench/steady"
 	"lorasim/bench/study/advise"
 	"lorasim/bench/study/worth"
@@ -29,6 +30,7 @@ type adviseFlags struct {
 	policies  string
 	page      string
 	config    string
+	patch     string
 	add       string
 	noSearch  bool
 	noWorst   bool
@@ -95,6 +97,9 @@ waiting requests to routing, and plans to both. The runs are a sweep: -o keeps i
 			"Approximate number of simulated requests", ">=1 <=1e12"),
 		opt(&f.config, "write-config", "",
 			"Write the better EndpointPickerConfig, if there is one, into `file` (YAML, or JSON as the original)"))
+	flags(cmd, choosingHeading, opt(&f.patch, "patch", "",
+		"Write the manifests of --cluster that change, with the advised scenario's workers and adapters, to `file`"))
+	writes(cmd, []string{".yaml", ".yml"}, "patch")
 	f.of.add(cmd)
 	flags(cmd, outputHeading, opt(&f.page, "output,o", "",
 		"Write the answer as a page with figures into `file` (.html); --parts: keep the runs in this folder"),
@@ -167,7 +172,12 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 	if ps, err := sc.Profiles(cmd.Context()); err == nil {
 		noteProfiles(cmd, ps)
 	}
-	return nil
+	if f.patch == "" {
+		return nil
+	}
+	e := &sc.Cluster.Engine
+	want := manifest.Want{Workers: sc.Cluster.NumWorkers.Value, Slots: e.MaxLorasPerBatch, Host: e.MaxLoadedLoras}
+	return f.scenario.patchManifest(cmd, want, a.Finalists[0].Spec, f.patch)
 }
 
 // answer is an answer in a few lines, with tables for those who ask for them.
@@ -223,6 +233,12 @@ func writeConfig(cmd *cobra.Command, a *advise.Advice, name string, to *atomicfi
 func (f *adviseFlags) check(ctx context.Context, sc *scenario.Scenario) (err error) {
 	if sc.Routing.InferenceArchitecture != "" {
 		return errors.New("inference_architecture chooses the policy, which advise does itself")
+	}
+	switch {
+	case f.patch != "" && f.scenario.manifests == "":
+		return errors.New("--patch changes a manifest: give it with --cluster")
+	case f.patch != "" && sc.Cluster.Elastic.Given():
+		return errors.New("--patch: the number of workers of an elastic cluster is not in the manifest")
 	}
 	if f.o.Objective, err = advise.ParseObjective(f.objective); err != nil {
 		return fmt.Errorf("--objective: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/result"
+	"lorasim/bench/scenario/manifest"
 	"lorasim/bench/study/capacity"
 	"lorasim/bench/study/sweep"
 )
@@ -86,7 +87,7 @@ The exit code is 1 if no candidate is accepted, for example because even
 	flags(cmd, outputHeading,
 		opt(&f.plot, "plot", "", "Draw the attainment over the rate for several numbers of workers into `file` (.svg or .png)"))
 	flags(cmd, outputHeading, opt(&f.patch, "patch", "",
-		"Write the manifest of --cluster with the answer's workers and slots to `file`"))
+		"Write the manifests of --cluster that change, with the answer's workers, slots and host places, to `file`"))
 	writes(cmd, pictures(), "plot")
 	writes(cmd, []string{".yaml", ".yml"}, "patch")
 	jsonFlag(cmd, "Print the answer as one JSON object")
@@ -172,7 +173,9 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 		return cmd.Context().Err()
 	}
 	if f.patch != "" && a.Found.Holds {
-		if err := f.scenario.patchManifest(cmd, a.Found.Workers, a.Found.Slots, f.patch); err != nil {
+		c := &a.Found.Candidate
+		want := manifest.Want{Workers: c.Workers, Slots: c.Slots, Host: c.HostPlaces}
+		if err := f.scenario.patchManifest(cmd, want, c.Policy, f.patch); err != nil {
 			return err
 		}
 	}
@@ -247,6 +250,9 @@ func (f *capacityFlags) check() (err error) {
 		}
 		f.o.Cost[name], f.o.Profiles = price, append(f.o.Profiles, name)
 		rest = more
+	}
+	if f.patch != "" && f.o.Mix {
+		return errors.New("--patch: a manifest has workers of one kind, without --mix")
 	}
 	if f.o.Mix && len(f.o.Cost) < 2 {
 		return errors.New("--mix: expected two profiles or more, see --cost")

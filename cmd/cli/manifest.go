@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -142,20 +144,57 @@ func (sf *scenarioFlags) applyManifests(cmd *cobra.Command, sc *scenario.Scenari
 	return nil
 }
 
-// patchManifest writes the manifest of --cluster that states the number of workers, with another number of them and,
-// unless slots is 0, of adapter slots.
-func (sf *scenarioFlags) patchManifest(cmd *cobra.Command, workers, slots int, to string) error {
+// patchManifest writes the manifests of --cluster that differ with an answer's workers, adapter slots, host places and
+// policy, one after the other.
+func (sf *scenarioFlags) patchManifest(cmd *cobra.Command, want manifest.Want, policy, to string) error {
 	text, name, _ := strings.Cut(sf.manifests, "#")
 	f, files, err := readManifests(cmd.Context(), strings.Split(text, ","))
 	if err != nil {
 		return err
 	}
-	file, changed, err := f.Patch(files, name, workers, slots)
+	if kind, _, _ := strings.Cut(policy, ":"); kind == "static" {
+		want.Copies = manifest.OneWorker
+	} else if kind != "" {
+		want.Copies = manifest.AllWorkers
+	}
+	if want.Workers == 1 {
+		want.Copies = 0
+	}
+	changed, err := f.Patch(files, name, want)
 	if err != nil {
 		return fmt.Errorf("--patch: %w", err)
 	}
-	say(cmd, "%s: %s with %s", to, file, format.Count(workers, "worker"))
-	return atomicfile.Write(to, func(w *atomicfile.File) error { _, err := w.Write(changed); return err })
+	if policy != "" && !statesPolicy(files, changed, name, policy) {
+		say(cmd, "note: the manifests cannot state the policy: start lorasim gateway with --policy %s", policy)
+	}
+	if len(changed) == 0 {
+		say(cmd, "note: %s is not written: nothing in the manifests changes", to)
+		return nil
+	}
+	var out []byte
+	names := make([]string, len(changed))
+	for i, file := range changed {
+		if names[i] = file.Name; i > 0 {
+			out = append(bytes.TrimRight(out, "\n"), "\n---\n"...)
+		}
+		out = append(out, file.Data...)
+	}
+	say(cmd, "%s: %s with %s", to, strings.Join(names, ", "), format.Count(want.Workers, "worker"))
+	return atomicfile.Write(to, func(w *atomicfile.File) error { _, err := w.Write(out); return err })
+}
+
+// statesPolicy reports whether manifests, with some changed, say that requests follow a policy.
+func statesPolicy(files, changed []manifest.File, name, policy string) bool {
+	now := slices.Clone(files)
+	for _, c := range changed {
+		now[slices.IndexFunc(now, func(f manifest.File) bool { return f.Name == c.Name })] = c
+	}
+	f, err := manifest.Read(now...)
+	if err != nil {
+		return false
+	}
+	list, _ := f.Settings(name)
+	return slices.ContainsFunc(list, func(s manifest.Setting) bool { return s.Key == "policy" && s.Value == policy })
 }
 
 // infoOf is what check would find out from a worker of a manifest.

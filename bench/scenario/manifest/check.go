@@ -199,7 +199,7 @@ func (s *Server) checkReplicas(own []*Adapter, fault, note report) {
 func (f *Fleet) checkAdapters(fault report) {
 	seen := map[string]*Adapter{}
 	for _, a := range f.Adapters {
-		if a.Kind == "ModelAdapter" && a.Copies != 0 && a.Copies != 1 {
+		if a.Kind == modelAdapter && a.Copies != 0 && a.Copies != 1 {
 			fault(a.Place, "adapter %s: replicas is neither 1 nor absent, which AIBrix refuses", a.Name)
 		}
 		if a.Name == "" {
@@ -225,7 +225,7 @@ func (f *Fleet) checkAdapters(fault report) {
 }
 
 func selectorText(a *Adapter) string {
-	if a.Kind != "ModelAdapter" || len(a.selector) == 0 {
+	if a.Kind != modelAdapter || len(a.selector) == 0 {
 		return ""
 	}
 	parts := make([]string, 0, len(a.selector))

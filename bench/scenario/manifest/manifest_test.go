@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -332,43 +331,91 @@ func TestNotes(t *testing.T) {
 
 // TestPatch: the patched file says the new numbers, and all else is as it was.
 func TestPatch(t *testing.T) {
+	one := strings.Replace(aibrix, "spec:\n", "spec:\n  replicas: 1 # a single pod\n", 1)
+	plain := strings.NewReplacer("        - --lora-modules\n", "", "        - sql=/adapters/sql\n", "",
+		"        - '{\"name\": \"chat\", \"path\": \"/adapters/chat\"}'\n", "").Replace(deployment)
+	flow := "kind: ModelAdapter\nmetadata: {name: code}\n" +
+		"spec: {replicas: 1, podSelector: {matchLabels: {model.aibrix.ai/name: llama}}}\n"
+	copies := helm + "  loraAdapterDeploymentConfig: {replicas: 1}\n"
 	for name, c := range map[string]struct {
-		text           string
-		workers, slots int
-		from, to       []string
+		text     string
+		want     Want
+		from, to []string
 	}{
-		"deployment": {deployment, 5, 16,
+		"deployment": {deployment, Want{Workers: 5, Slots: 16},
 			[]string{"replicas: 3 # for now", "- --max-loras\n        - \"4\"", "max_cpu_loras=12"},
 			[]string{"replicas: 5 # for now", "- --max-loras\n        - \"16\"", "max_cpu_loras=16"}},
-		"the same": {deployment, 3, 4, nil, nil},
-		"kserve": {kserve, 1, 2,
-			[]string{"replicas: 2", "maxAdapters: 1"}, []string{"replicas: 1", "maxAdapters: 2"}},
-		"helm": {helm, 7, 3,
+		"host places": {deployment, Want{Host: 32}, []string{"max_cpu_loras=12"}, []string{"max_cpu_loras=32"}},
+		"the same":    {deployment, Want{Workers: 3, Slots: 4, Host: 12, Copies: AllWorkers}, nil, nil},
+		"kserve": {kserve, Want{Workers: 1, Slots: 3},
+			[]string{"replicas: 2", "maxAdapters: 1", "maxCpuAdapters: 2"},
+			[]string{"replicas: 1", "maxAdapters: 3", "maxCpuAdapters: 3"}},
+		"helm": {helm, Want{Workers: 7, Slots: 3},
 			[]string{"replicaCount: 2", `"--max-loras", "2"`}, []string{"replicaCount: 7", `"--max-loras", "3"`}},
-		"llm-d": {llmd, 2, 9, []string{"replicas: 4", "--max-loras=8"}, []string{"replicas: 2", "--max-loras=9"}},
+		"llm-d": {llmd, Want{Workers: 2, Slots: 9}, []string{"replicas: 4", "--max-loras=8"},
+			[]string{"replicas: 2", "--max-loras=9"}},
+		"one worker": {plain + "---\n" + aibrix, Want{Copies: OneWorker},
+			[]string{"spec:\n  baseModel"}, []string{"spec:\n  replicas: 1\n  baseModel"}},
+		"one worker, Windows": {strings.ReplaceAll(plain+"---\n"+aibrix, "\n", "\r\n"), Want{Copies: OneWorker},
+			[]string{"spec:\r\n  baseModel"}, []string{"spec:\r\n  replicas: 1\r\n  baseModel"}},
+		"all workers": {one + "---\n" + plain, Want{Workers: 4, Copies: AllWorkers},
+			[]string{"  replicas: 1 # a single pod\n", "replicas: 3"}, []string{"", "replicas: 4"}},
+		"helm, all workers": {copies, Want{Workers: 3, Copies: AllWorkers},
+			[]string{"replicaCount: 2", "{replicas: 1}"}, []string{"replicaCount: 3", "{replicas: 3}"}},
 	} {
 		files := []File{{"a.yaml", []byte(c.text)}}
-		_, got, err := read(t, c.text).Patch(files, "", c.workers, c.slots)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
+		changed, err := read(t, c.text).Patch(files, "", c.want)
+		if err != nil || len(changed) > 1 {
+			t.Errorf("%s: %d files, %v", name, len(changed), err)
 			continue
 		}
-		want := c.text
+		got, want := c.text, c.text
+		if len(changed) > 0 {
+			got = string(changed[0].Data)
+		}
 		for i := range c.from {
 			want = strings.Replace(want, c.from[i], c.to[i], 1)
 		}
-		if string(got) != want {
-			t.Errorf("%s:\n%s", name, got)
+		if got != want || len(changed) != min(len(c.from), 1) {
+			t.Errorf("%s: %d files\n%s", name, len(changed), got)
 		}
-		if s := read(t, string(got)).Servers[0]; s.Replicas != c.workers || s.Slots != c.slots {
-			t.Errorf("%s: %d workers with %d slots, expected %d and %d", name, s.Replicas, s.Slots, c.workers, c.slots)
+		s := read(t, got).Servers[0]
+		if c.want.Workers > 0 && s.Replicas != c.want.Workers || c.want.Slots > 0 && s.Slots != c.want.Slots {
+			t.Errorf("%s: %d workers with %d slots, expected %+v", name, s.Replicas, s.Slots, c.want)
 		}
 	}
-	for name, text := range map[string]string{"no replicas": strings.Replace(kserve, "  replicas: 2\n", "", 1),
-		"within a text": ray} {
-		if _, _, err := read(t, text).Patch([]File{{"a.yaml", []byte(text)}}, "", 9, 0); err == nil {
-			t.Errorf("%s: no error", name)
+	for name, c := range map[string]struct {
+		text string
+		want Want
+	}{
+		"no replicas":   {strings.Replace(kserve, "  replicas: 2\n", "", 1), Want{Workers: 9}},
+		"within a text": {ray, Want{Workers: 9}},
+		"fewer slots, same host": {strings.Replace(deployment, "        - --max_cpu_loras=12\n", "", 1),
+			Want{Slots: 2}},
+		"copies in one line": {plain + "---\n" + flow, Want{Copies: AllWorkers}},
+		"a line within a line": {plain + "---\n" + strings.Replace(flow, "replicas: 1, ", "", 1),
+			Want{Copies: OneWorker}},
+		"copies by default": {helm, Want{Copies: OneWorker}},
+	} {
+		if changed, err := read(t, c.text).Patch([]File{{"a.yaml", []byte(c.text)}}, "", c.want); err == nil {
+			t.Errorf("%s: no error, %s", name, changed)
 		}
+	}
+}
+
+// TestPatchOfFiles: workers and adapters in files of their own; each is patched, and together they state the policy.
+func TestPatchOfFiles(t *testing.T) {
+	plain := strings.NewReplacer("        - --lora-modules\n", "", "        - sql=/adapters/sql\n", "",
+		"        - '{\"name\": \"chat\", \"path\": \"/adapters/chat\"}'\n", "").Replace(deployment)
+	files := []File{{"a.yaml", []byte(plain)}, {"b.yaml", []byte(aibrix)}}
+	changed, err := read(t, plain, aibrix).Patch(files, "llama", Want{Workers: 2, Copies: OneWorker})
+	if err != nil || len(changed) != 2 || changed[0].Name != "a.yaml" || changed[1].Name != "b.yaml" {
+		t.Fatalf("%d files, %v", len(changed), err)
+	}
+	got := read(t, string(changed[0].Data), string(changed[1].Data)).text(t)
+	if want := strings.Replace(read(t, plain, aibrix).text(t), "num_workers=3", "num_workers=2", 1); got !=
+		strings.Replace(want, " profile=", " policy=static profile=", 1) {
+		t.Errorf("%s", got)
 	}
 }
 
@@ -469,9 +516,12 @@ func FuzzRead(f *testing.F) {
 		fleet.Check()
 		for _, s := range fleet.Servers {
 			_, _ = fleet.Settings(s.Name)
-			if _, got, err := fleet.Patch([]File{{"a.yaml", data}}, s.Name, s.Replicas, s.Slots); err == nil &&
-				!bytes.Equal(got, data) {
+			want := Want{Workers: s.Replicas, Slots: s.Slots}
+			if got, err := fleet.Patch([]File{{"a.yaml", data}}, s.Name, want); err == nil && len(got) > 0 {
 				t.Errorf("a patch without a change: %q", got)
+			}
+			for want.Copies = OneWorker; want.Copies <= AllWorkers; want.Copies++ {
+				_, _ = fleet.Patch([]File{{"a.yaml", data}}, s.Name, want)
 			}
 		}
 	})

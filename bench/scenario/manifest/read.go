@@ -19,6 +19,9 @@ const (
 	sglang = "sglang"
 )
 
+// modelAdapter is AIBrix's kind of adapters.
+const modelAdapter = "ModelAdapter"
+
 // A File is a manifest, with one or several documents.
 type File struct {
 	Name string
@@ -56,6 +59,7 @@ type Server struct {
 	labels   map[string]string
 	replicas *node // where the number of replicas is written; nil: it is the default
 	slots    *node // the same for the number of slots
+	host     *node // the same for the number of adapters in host memory
 	routed   bool  // KServe makes a route with one rule for each adapter
 	volumes  []string
 }
@@ -70,6 +74,8 @@ type Adapter struct {
 	Rank     int    `json:"rank,omitempty"`   // 0: not stated
 	Copies   int    `json:"copies,omitempty"` // workers that hold it; 0: all
 	atRun    bool   // loaded at run time, by a controller
+	spec     *node  // where the number of workers that hold it is or may be written; nil: nowhere
+	replicas *node  // that number; nil: it is the default
 	selector map[string]string
 	server   *Server
 }
@@ -114,7 +120,7 @@ func (f *Fleet) document(d *node) {
 	switch kind {
 	case "LLMInferenceService":
 		f.kserve(d)
-	case "ModelAdapter":
+	case modelAdapter:
 		f.modelAdapter(d)
 	case "Deployment", "StatefulSet", "ReplicaSet", "DaemonSet":
 		f.workload(d, d.get("spec", "template"), d.get("spec", "replicas"))
@@ -238,7 +244,7 @@ func (s *Server) limits() {
 		s.RunTime = s.LoRA
 		s.Slots, s.MaxRank, s.Host = s.number(8, "max-loras-per-batch"), s.number(0, "max-lora-rank"),
 			s.number(0, "max-loaded-loras")
-		s.slots = s.at("max-loras-per-batch")
+		s.slots, s.host = s.at("max-loras-per-batch"), s.at(hostFlags...)
 		return
 	}
 	if f, on := s.flag("enable-lora"); on {
@@ -246,7 +252,7 @@ func (s *Server) limits() {
 	}
 	s.Slots, s.MaxRank = s.number(1, "max-loras"), s.number(16, "max-lora-rank")
 	s.Host = s.number(s.Slots, "max-cpu-loras")
-	s.slots = s.at("max-loras")
+	s.slots, s.host = s.at("max-loras"), s.at(hostFlags...)
 }
 
 // at returns the value of a manifest with a flag's value.
@@ -322,7 +328,8 @@ func (f *Fleet) kserve(d *node) {
 			*v.to = n
 		}
 	}
-	if s.slots = lora.get("maxAdapters"); lora.get("maxCpuAdapters") == nil {
+	s.slots, s.host = lora.get("maxAdapters"), lora.get("maxCpuAdapters")
+	if s.host == nil {
 		s.Host = max(s.Host, s.Slots)
 	}
 }
@@ -340,8 +347,9 @@ func (n *node) fieldOK(path ...string) (*node, bool) {
 // modelAdapter reads AIBrix's ModelAdapter. Without replicas, all pods load the adapter.
 func (f *Fleet) modelAdapter(d *node) {
 	spec := d.get("spec")
-	a := &Adapter{Place: d.place, Kind: "ModelAdapter", Name: d.str("metadata", "name"), Base: spec.str("baseModel"),
-		Source: spec.str("artifactURL"), atRun: true, selector: spec.texts("podSelector", "matchLabels")}
+	a := &Adapter{Place: d.place, Kind: modelAdapter, Name: d.str("metadata", "name"), Base: spec.str("baseModel"),
+		Source: spec.str("artifactURL"), atRun: true, selector: spec.texts("podSelector", "matchLabels"), spec: spec,
+		replicas: spec.get("replicas")}
 	a.Copies, _ = spec.count("replicas")
 	a.Rank, _ = spec.count("additionalConfig", "rank")
 	if n, stated := spec.fieldOK("replicas"); stated && n.str() == "0" {
@@ -445,6 +453,7 @@ func (f *Fleet) helmAdapters(d *node) {
 			a.Name = m.str("name")
 		}
 		a.Copies, _ = m.count("loraAdapterDeploymentConfig", "replicas")
+		a.spec, a.replicas = m, m.get("loraAdapterDeploymentConfig", "replicas")
 		f.Adapters = append(f.Adapters, a)
 		f.unresolved = append(f.unresolved, a)
 	}
@@ -517,7 +526,7 @@ func (f *Fleet) rayModel(d, text, c *node) {
 		}
 	}
 	s.limits()
-	s.slots = nil
+	s.slots, s.host = nil, nil
 	if s.Model = c.str("model_loading_config", "model_source"); s.Model == "" {
 		s.Model = c.str("model_loading_config", "model_id")
 	}
@@ -546,7 +555,7 @@ func (f *Fleet) resolve() {
 // matches reports whether an adapter's controller would load it on a server.
 func (a *Adapter) matches(s *Server) bool {
 	switch a.Kind {
-	case "ModelAdapter":
+	case modelAdapter:
 		if len(a.selector) == 0 {
 			return a.Base != "" && (a.Base == s.labels["model.aibrix.ai/name"] || slices.Contains(s.Served, a.Base))
 		}

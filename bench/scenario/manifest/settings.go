@@ -64,6 +64,10 @@ func (f *Fleet) Settings(name string) (list []Setting, err error) {
 		if len(ranks) == len(own) {
 			add("lora_ranks", strings.Join(ranks, ","), own[0].Place)
 		}
+		// No router can send requests to a worker without the adapter.
+		if s.Replicas > 1 && !slices.ContainsFunc(own, func(a *Adapter) bool { return a.Copies != 1 }) {
+			add("policy", "static", own[0].Place)
+		}
 	}
 	text, err := s.profile()
 	if err == nil {
