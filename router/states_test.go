@@ -47,7 +47,7 @@ func TestRows(t *testing.T) {
 			t.Fatalf("adapter 0 was in tier %d, expected %d", got, want)
 		}
 		copied := many
-		copied.Detach()
+		copied.Detach(nil)
 		copied.Count(2, 1, 0)
 		alike(t, &few, &many)
 	})

@@ -122,9 +122,18 @@ func (w *Worker) track(adapter, running, queued int32) {
 }
 
 // Detach makes a copy of a worker independent of the worker that it was copied from: changes of the copy's adapters and
-// their requests leave that worker alone.
-func (w *Worker) Detach() {
-	w.Adapters, w.rows, w.flight = slices.Clone(w.Adapters), w.rows.clone(), slices.Clone(w.flight)
+// their requests leave that worker alone. It takes the memory of an earlier copy that is no longer in use, if not nil.
+func (w *Worker) Detach(unused *Worker) {
+	if unused == nil {
+		unused = &Worker{}
+	}
+	if w.Adapters != nil {
+		w.Adapters = append(unused.Adapters[:0], w.Adapters...)
+	}
+	if w.flight != nil {
+		w.flight = append(slices.Grow(unused.flight[:0], max(len(w.flight), 1)), w.flight...)
+	}
+	w.rows = w.rows.clone()
 }
 
 // Load returns the number of requests on the worker, running and waiting.

@@ -77,7 +77,8 @@ func (p *planAndRoute) Select(v *router.View) router.Selection {
 // on their worker.
 func (p *planAndRoute) seen(s *router.PlannerInput) iter.Seq2[int, *router.InFlight] {
 	return func(yield func(int, *router.InFlight) bool) {
-		waiting := make([]int, len(s.Workers))
+		waiting := append(p.scratch.waiting[:0], make([]int, len(s.Workers))...)
+		p.scratch.waiting = waiting
 		for i := range s.Requests {
 			a := &s.Requests[i]
 			if !a.Running {

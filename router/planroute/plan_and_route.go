@@ -45,6 +45,7 @@ type planAndRoute struct {
 	pool slotPool // what a second slot for an adapter costs
 
 	queues   slotQueues // at the latest look
+	scratch  stealScratch
 	bounds   priceBounds
 	outlines outlines
 	index    *prefixindex.Index // nil: no worker keeps prefixes

@@ -25,17 +25,34 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		return nil
 	}
 	waiting, busy := p.stuck(s)
-	if len(waiting) == 0 {
-		return nil
+	queues := &p.queues
+	takes := func(j int, a *router.InFlight, slotless bool) bool {
+		return s.Workers[j].Usable() && (!busy[j] || slotless && queues.shorter(j, a.Worker)) &&
+			p.atHand(a.Adapter, j, s.Workers)
+	}
+	if !slices.ContainsFunc(waiting, func(a *router.InFlight) bool {
+		slotless := queues.waits(a, s.Workers)
+		for j := range s.Workers {
+			if takes(j, a, slotless) {
+				return true
+			}
+		}
+		return false
+	}) {
+		return nil // nothing can move
 	}
 	// a copy of the view, so that each move counts for those after it
-	v := &router.View{Now: s.Now, Adapters: s.Adapters, Workers: slices.Clone(s.Workers)}
-	copied := make([]bool, len(v.Workers))
+	v := &router.View{Now: s.Now, Adapters: s.Adapters, Workers: append(p.scratch.workers[:0], s.Workers...)}
+	copied := append(p.scratch.copied[:0], make([]bool, len(v.Workers))...)
+	p.scratch.workers, p.scratch.copied = v.Workers, copied
+	if p.scratch.detached == nil {
+		p.scratch.detached = make([]router.Worker, len(v.Workers))
+	}
 	put := func(a *router.InFlight, j int32, by int) {
 		w := &v.Workers[j]
 		if !copied[j] {
-			w.Detach()
-			copied[j] = true
+			w.Detach(&p.scratch.detached[j])
+			p.scratch.detached[j], copied[j] = *w, true
 		}
 		w.Queued += by
 		w.QueuedToks += int64(by) * int64(a.Prompt)
@@ -47,9 +64,9 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	for _, a := range waiting {
 		put(a, a.Worker, -1)
 	}
-	queues := &p.queues
 	var moves []router.Move
-	var turns map[turn]turnMove
+	turns := p.scratch.turns
+	clear(turns)
 	for _, a := range waiting {
 		r := rest(a)
 		key, to := turn{a.Worker, a.Adapter}, a.Worker
@@ -58,9 +75,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		switch {
 		case !decided:
 			to = p.cheaper(&r, a.Worker, v, func(j int) bool {
-				w := &v.Workers[j]
-				return w.Usable() && w.Queued < p.deep && p.atHand(a.Adapter, j, s.Workers) &&
-					(!busy[j] || slotless && queues.shorter(j, a.Worker))
+				return v.Workers[j].Queued < p.deep && takes(j, a, slotless)
 			})
 		case together.requests < turnTogether:
 			to = together.to
@@ -74,6 +89,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		if slotless {
 			if turns == nil {
 				turns = map[turn]turnMove{}
+				p.scratch.turns = turns
 			}
 			if !decided && to != a.Worker {
 				queues.move(a.Worker, to)
@@ -86,6 +102,16 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		}
 	}
 	return moves
+}
+
+// stealScratch is memory that looks at waiting requests use again.
+type stealScratch struct {
+	waiting      []int // see seen
+	list         []*router.InFlight
+	busy, copied []bool
+	workers      []router.Worker
+	detached     []router.Worker // by worker: its latest copy
+	turns        map[turn]turnMove
 }
 
 // cheaper is the worker among those allowed that costs a request less than the one where it is, by the margin; else the
@@ -170,7 +196,7 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 	if p.Env().Moving == router.MoveNone || p.Env().Moving == "" {
 		return nil, nil
 	}
-	busy = make([]bool, len(s.Workers))
+	list, busy = p.scratch.list[:0], append(p.scratch.busy[:0], make([]bool, len(s.Workers))...)
 	p.queues.count(s.View)
 	free := p.someoneFree(s.View)
 	for j := range busy {
@@ -183,6 +209,7 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 			busy[j] = true
 		}
 	}
+	p.scratch.list, p.scratch.busy = list, busy
 	slices.SortStableFunc(list, func(a, b *router.InFlight) int { return cmp.Compare(b.Age, a.Age) })
 	return list[:min(len(list), p.deep)], busy
 }

@@ -159,7 +159,7 @@ func CloneView(v *router.View) *router.View {
 	c := *v
 	c.Workers = append([]router.Worker(nil), v.Workers...)
 	for i := range c.Workers {
-		c.Workers[i].Detach()
+		c.Workers[i].Detach(nil)
 	}
 	return &c
 }
