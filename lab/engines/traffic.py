@@ -18,11 +18,11 @@ def body(t, i):
             "max_tokens": r.randrange(20, 60), "temperature": 0, "ignore_eos": True, "stream": i % 2 == 0}
 
 
-def ask(t, port, i):
-    """How a request ended, and its text."""
+def ask(t, port, i, request=None):
+    """How a request ended, and its text; by default that of body()."""
     c, data, broken = http.client.HTTPConnection("127.0.0.1", port, timeout=300), b"", False
     try:
-        c.request("POST", "/v1/completions", json.dumps(body(t, i)), {"Content-Type": "application/json"})
+        c.request("POST", "/v1/completions", json.dumps(request or body(t, i)), {"Content-Type": "application/json"})
         r = c.getresponse()
         try:
             while part := r.read1(1 << 16):
@@ -43,13 +43,13 @@ def ask(t, port, i):
     return "whole", "".join(c["text"] for e in events if e.startswith(b"{") for c in json.loads(e)["choices"])
 
 
-def load(t, port, meanwhile=None):
-    """Sends the requests at the rate; ends by request."""
+def load(t, port, meanwhile=None, send=ask):
+    """Sends the requests at the rate, each by send(t, port, i); what it returns by request."""
     n, rate, ends = t.setup.requests, t.setup.rate or RATES[t.engine], {}
 
     def one(i):
         try:
-            ends[i] = ask(t, port, i)
+            ends[i] = send(t, port, i)
         except Exception as e:
             ends[i] = repr(e), ""
 

@@ -68,19 +68,19 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	turns := p.scratch.turns
 	clear(turns)
 	for _, a := range waiting {
-		r := rest(a)
 		key, to := turn{a.Worker, a.Adapter}, a.Worker
 		together, decided := turns[key]
 		slotless := queues.waits(a, s.Workers)
 		switch {
 		case !decided:
-			to = p.cheaper(&r, a.Worker, v, func(j int) bool {
+			to = p.cheaper(a, v, func(j int) bool {
 				return v.Workers[j].Queued < p.deep && takes(j, a, slotless)
 			})
 		case together.requests < turnTogether:
 			to = together.to
 		}
 		if to != a.Worker {
+			r := rest(a)
 			p.sent(r, int(to), v, p.uncached(&r, int(to), v))
 			p.keep(&r, int(to), v)
 			p.outlines.changed(int(to))
@@ -116,23 +116,24 @@ type stealScratch struct {
 
 // cheaper is the worker among those allowed that costs a request less than the one where it is, by the margin; else the
 // one where it is.
-func (p *planAndRoute) cheaper(r *router.Request, from int32, v *router.View, allowed func(j int) bool) int32 {
-	best := choose.Least{Worker: int(from)}
-	begun := false
+func (p *planAndRoute) cheaper(a *router.InFlight, v *router.View, allowed func(j int) bool) int32 {
+	best := choose.Least{Worker: int(a.Worker)}
+	begun, r := false, router.Request{}
 	for j := range v.Workers {
 		if !allowed(j) {
 			continue
 		}
 		if !begun {
-			p.beginPool(r, v)
-			p.bounds.begin(p, r, v)
-			here, _ := p.price(*r, int(from), v)
+			r = rest(a)
+			p.beginPool(&r, v)
+			p.bounds.begin(p, &r, v)
+			here, _ := p.price(r, int(a.Worker), v)
 			best.Cost, begun = (1-p.margin)*here, true
 		}
-		if !p.Holds(r.Adapter, j) && p.bounds.price(p, r, j, v, best.Cost) > best.Cost {
+		if !p.Holds(r.Adapter, j) && p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
 			continue
 		}
-		c, _ := p.price(*r, j, v)
+		c, _ := p.price(r, j, v)
 		best.Offer(j, c)
 	}
 	return int32(best.Worker)

@@ -187,7 +187,9 @@ func (a *Answer) row(t *Tried) []string {
 	holds := string(t.Decision)
 	switch t.Decision {
 	case Holds:
-		holds = "yes"
+		if holds = "yes"; a.doubtful(t) {
+			holds = "unclear"
+		}
 	case Likely:
 		holds = "likely"
 	case Fails:
@@ -202,6 +204,11 @@ func (a *Answer) row(t *Tried) []string {
 	}
 	worst := fmt.Sprintf("%s of %d, %s", percent(t.Worst.Share), t.Worst.Requests, format.Clip(t.Worst.Name, 18))
 	return []string{workers, percent(e.Mean), interval, strconv.Itoa(e.N), holds, worst, t.Causes.String()}
+}
+
+// doubtful reports whether the runs of a candidate's interval miss the target on average, though it was accepted.
+func (a *Answer) doubtful(t *Tried) bool {
+	return t.Decision == Holds && !t.Certain && t.hasInterval() && t.Attainment.Mean < a.target()-rounding
 }
 
 // WriteText writes the answer.
@@ -331,6 +338,9 @@ func (a *Answer) notes() (notes []string) {
 			notes = append(notes, fmt.Sprintf("not certain: %s ran with one seed", t.Candidate))
 		case a.target() == 1:
 			notes = append(notes, "not certain: no number of runs can show that all requests meet the SLO")
+		case a.doubtful(t):
+			notes = append(notes, fmt.Sprintf("not certain: %s passed the test, but other runs miss the target",
+				t.Candidate))
 		default:
 			notes = append(notes, fmt.Sprintf("not certain: the interval of %s contains the target", t.Candidate))
 		}

@@ -73,6 +73,11 @@ func TestTextByHand(t *testing.T) {
 		{"not certain", func(a *Answer) { a.NextCheaper.Certain = false },
 			[]string{"not certain: the interval of 3 workers contains the target"}, []string{"of 4 workers contains"},
 			`"workers":4,"attainment":0.995,`},
+		{"accepted, but other runs miss the target", func(a *Answer) {
+			a.Found.Certain, a.Found.Mean, a.Found.Attainment.Mean = false, 0.9893, 0.9893
+		}, []string{"4        98.93 %     98.90 % to 100.00 %  3      unclear",
+			"not certain: 4 workers passed the test, but other runs miss the target"},
+			[]string{"contains"}, `"certain":false,"decision":"holds"`},
 		{"undecided", func(a *Answer) { a.NextCheaper.Certain, a.NextCheaper.Decision = false, Undecided },
 			[]string{"3 workers: undecided within the budget; increase --budget",
 				"4      undecided  50.00 %"}, []string{"contains"}, `"certain":false,`},

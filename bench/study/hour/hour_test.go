@@ -129,6 +129,23 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestIdleWorker: a worker of the fleet that served no request has its line in the proof, and the policy uses it.
+func TestIdleWorker(t *testing.T) {
+	f := common
+	f.seconds = 300
+	sc := settings(t)
+	set(t, sc, "num_workers", "4")
+	a, err := Explain(t.Context(), hourOf(t, f.log(t)), sc, Options{MaxError: 0.1, Draws: 2, KVTokens: f.kv(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loads := a.Proof.Loads
+	if len(loads) != 4 || loads[3].Worker != "worker 3, without requests" || loads[3].Requests != 0 ||
+		loads[3].Routed == 0 || loads[2].Requests == 0 {
+		t.Errorf("%+v", loads)
+	}
+}
+
 func TestFromAccessLog(t *testing.T) {
 	begin := time.Date(2026, 3, 1, 14, 0, 0, 0, time.UTC)
 	var list []requestlog.Access

@@ -286,10 +286,12 @@ func (r *Row) at(i int) *float64 { return [3]*float64{&r.Measured, &r.Recorded, 
 
 // loads counts the requests of the workers from request n on.
 func (s *hourStudy) loads(runs [][]record.Request, n int) []Load {
-	list := make([]Load, len(s.Workers))
+	list := make([]Load, max(len(s.Workers), s.base.workers)) // metrics may have workers that served no request
 	span := s.Requests[len(s.Requests)-1].Arrival - s.Requests[n].Arrival
-	for i, u := range s.Workers {
-		list[i].Worker = u
+	for i := range list {
+		if list[i].Worker = fmt.Sprintf("worker %d, without requests", i); i < len(s.Workers) {
+			list[i].Worker = s.Workers[i]
+		}
 	}
 	for i := n; i < len(s.Requests); i++ {
 		r, q := &s.Requests[i], &runs[1][i]
