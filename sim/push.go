@@ -7,7 +7,6 @@ import (
 
 	"lorasim/router/push"
 	"lorasim/sim/event"
-	"lorasim/sim/profile"
 	"lorasim/sim/record"
 	"lorasim/sim/tick"
 	"lorasim/trace"
@@ -47,12 +46,8 @@ func (s *sim) initPush() error {
 		return fmt.Errorf("sim: new versions of adapters %v, expected 0 to %d", p.Adapters, n-1)
 	}
 	for _, c := range s.cfg.Workers {
-		switch pr := c.Profile(); {
-		case pr.Engine.Scheduler == profile.SchedulerSLoRA:
-			return errors.New("sim: new versions of adapters: S-LoRA loads no adapters at run time, expected sglang or vllm")
-		case pr.Latency.LoRA.Backend == profile.BackendMerged || pr.Latency.LoRA.Backend == profile.BackendDLoRA:
-			return fmt.Errorf("sim: new versions of adapters: the LoRA backend %s merges adapters into the weights, expected another",
-				pr.Latency.LoRA.Backend)
+		if err := c.Profile().TakesVersions(); err != nil {
+			return fmt.Errorf("sim: new versions of adapters: %w", err)
 		}
 	}
 	if len(p.Adapters) == 0 {

@@ -3,12 +3,16 @@ package scenario
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"lorasim/bench/result"
 	"lorasim/router/push"
 	"lorasim/sim"
 	"lorasim/trace"
 )
+
+// leastPushInterval is the shortest time between two versions of an adapter, s.
+const leastPushInterval = 1e-3
 
 // Pushes returns the new versions of adapters of the run; nil: there are none.
 func (s *Scenario) Pushes(adapters []trace.Adapter) (*sim.Push, error) {
@@ -20,6 +24,8 @@ func (s *Scenario) Pushes(adapters []trace.Adapter) (*sim.Push, error) {
 		return nil, errors.New("max_staleness needs push_interval, the time between two versions of an adapter")
 	case c.PushInterval == 0:
 		return nil, nil
+	case c.PushInterval < leastPushInterval:
+		return nil, fmt.Errorf("push_interval is %v s, expected 0 or at least %v s", c.PushInterval, leastPushInterval)
 	case len(adapters) == 0:
 		return nil, errors.New("push_interval needs requests with adapters")
 	}

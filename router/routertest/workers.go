@@ -134,6 +134,7 @@ func BusyView(env router.Env) *router.View {
 		for range w.Slots {
 			w.Adapters[rng.IntN(len(w.Adapters))].Tier = router.GPU
 		}
+		router.NewBooks(w, i, nil) // as in runs: the list of adapters with requests is kept
 	}
 	return v
 }

@@ -1,6 +1,10 @@
 package profile
 
-import "slices"
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
 
 // engineTimes is the times of an engine in a step, ms, besides those of kernels. Times of the host pass while the GPU
 // works, if the engine schedules asynchronously.
@@ -70,4 +74,15 @@ func (p *Profile) FollowScheduler() {
 			return
 		}
 	}
+}
+
+// TakesVersions returns why the engine cannot load new versions of adapters at run time; nil: it can.
+func (p *Profile) TakesVersions() error {
+	switch backend := p.Latency.LoRA.Backend; {
+	case p.Engine.Scheduler == SchedulerSLoRA:
+		return errors.New("S-LoRA loads no adapters at run time, expected sglang or vllm")
+	case backend == BackendMerged || backend == BackendDLoRA:
+		return fmt.Errorf("the LoRA backend %s merges adapters into the weights, expected another", backend)
+	}
+	return nil
 }

@@ -315,23 +315,24 @@ func (m *LoRAManager) Serve(ctx context.Context, w int, r *Request, wait Wait) (
 		return "", nil
 	}
 	v, begun := m.rollouts, time.Time{}
-	for asked := false; ; {
-		if !asked {
-			unlock := v.table.lock()
-			if v.pushed(r.Adapter) && r.needs == 0 {
-				r.needs, r.newest = v.rollout.Needs(r.Adapter), v.rollout.Newest(r.Adapter)
-			}
-			asked = true
-			unlock()
-		}
+	unlock := v.table.lock()
+	name, pushed := m.catalog.name(r.Adapter), v.pushed(r.Adapter)
+	if pushed && r.needs == 0 {
+		r.needs, r.newest = v.rollout.Needs(r.Adapter), v.rollout.Newest(r.Adapter)
+	}
+	unlock()
+	for again := true; again; {
 		if err := m.EnsureWithin(ctx, w, r.Adapter, wait); err != nil {
 			return "", err
 		}
-		name, again, err := v.admit(ctx, w, r, wait, &begun)
-		if !again {
-			return name, err
+		if !pushed { // sent at once: another client of the worker may unload the adapter
+			return name, nil
+		}
+		if name, again, err = v.admit(ctx, w, r, wait, &begun); err != nil {
+			return "", err
 		}
 	}
+	return name, nil
 }
 
 var errNoVersion = errors.New("no version that is new enough in time")
