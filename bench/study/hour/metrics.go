@@ -150,8 +150,8 @@ func (m *Metrics) readFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// epoch is the time in the name of a scrape: seconds or milliseconds since 1970.
-var epoch = regexp.MustCompile(`[-_.]?(\d{10}|\d{13})(\.[a-z]+)*$`)
+// epoch is the time in the name of a scrape: seconds, perhaps with a fraction, or milliseconds since 1970.
+var epoch = regexp.MustCompile(`[-_.]?(\d{10}(?:\.\d{1,9})?|\d{13})(\.[a-z]+)*$`)
 
 // scrapeName returns the target and the time in the name of a scrape: gpu0-1772373600.txt, or gpu0/1772373600.txt.
 func scrapeName(path string) (target string, at float64) {

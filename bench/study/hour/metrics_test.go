@@ -11,6 +11,24 @@ import (
 )
 
 // vllmText is what vLLM 0.32 exports, as far as it counts here.
+func TestScrapeName(t *testing.T) {
+	for path, want := range map[string]struct {
+		target string
+		at     float64
+	}{
+		"gpu0-1772373600.txt":          {"gpu0", 1772373600},
+		"gpu0-1772373600.862.txt":      {"gpu0", 1772373600.862},
+		"s/gpu0-1772373600.862":        {"gpu0", 1772373600.862},
+		"gpu1/1772373600500.prom":      {"gpu1", 1772373600.5},
+		"gpu1/1772373600.5.metrics.gz": {"gpu1", 1772373600.5},
+		"gpu2.txt":                     {"gpu2", 0},
+	} {
+		if target, at := scrapeName(path); target != want.target || at != want.at {
+			t.Errorf("%s: target %q at %v, expected %q at %v", path, target, at, want.target, want.at)
+		}
+	}
+}
+
 func vllmText(running, waiting int, usage float64, slots, blocks int) string {
 	return fmt.Sprintf(`# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
