@@ -146,13 +146,8 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 	if p.done(); err != nil {
 		return err
 	}
-	if page != nil {
-		if err := a.WriteHTML(page); err != nil {
-			return err
-		}
-		if err := page.Commit(); err != nil {
-			return err
-		}
+	if err := writePage(page, a.WriteHTML); err != nil {
+		return err
 	}
 	if config != nil {
 		if err := writeConfig(cmd, a, f.config, config); err != nil {
@@ -210,6 +205,17 @@ func createFile(name string) (*atomicfile.File, error) {
 		return nil, nil
 	}
 	return atomicfile.Create(name)
+}
+
+// writePage writes a page to a file of createFile; to none if it is nil.
+func writePage(to *atomicfile.File, write func(io.Writer) error) error {
+	if to == nil {
+		return nil
+	}
+	if err := write(to); err != nil {
+		return err
+	}
+	return to.Commit()
 }
 
 // writeConfig writes the better configuration. Without one it leaves the file unchanged and prints

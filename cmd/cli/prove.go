@@ -158,13 +158,8 @@ func (f *proveFlags) run(cmd *cobra.Command, sf *scenarioFlags, args []string) e
 	if p.done(); err != nil {
 		return err
 	}
-	if page != nil {
-		if err := a.WriteHTML(page); err != nil {
-			return err
-		}
-		if err := page.Commit(); err != nil {
-			return err
-		}
+	if err := writePage(page, a.WriteHTML); err != nil {
+		return err
 	}
 	if err := show(cmd, a.WriteText, inJSON(a, "")); err != nil {
 		return err
