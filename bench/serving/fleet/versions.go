@@ -337,7 +337,8 @@ func (m *LoRAManager) Serve(ctx context.Context, w int, r *Request, wait Wait) (
 
 var errNoVersion = errors.New("no version that is new enough in time")
 
-// admit gives a request the version of its adapter that a worker serves. again: the worker holds none.
+// admit gives a request the version of its adapter, which has versions, that a worker serves. again: the worker holds
+// none.
 func (v *rollouts) admit(ctx context.Context, w int, r *Request, wait Wait, begun *time.Time) (name string, again bool,
 	err error) {
 	defer v.table.lock()()
@@ -346,8 +347,6 @@ func (v *rollouts) admit(ctx context.Context, w int, r *Request, wait Wait, begu
 		switch {
 		case k.gone:
 			return "", false, k.cause
-		case !v.pushed(a):
-			return v.table.catalog.name(a), false, nil
 		case !k.loras.ready(a):
 			return "", true, nil
 		case v.rollout.Admits(int32(w), a, max(r.needs, 1)):
