@@ -159,7 +159,7 @@ func (c *coverageCase) print(b *testing.B, name string, metrics []result.ID, len
 	truths := make([]*result.Result, longRuns)
 	requests := long
 	if c.log {
-		requests = 19000 // as many as the log has
+		requests = 19000 // the length of the log
 	}
 	if err := parallel.Do(b.Context(), len(truths), func(i int) (err error) {
 		truths[i], err = c.run(b, requests, uint64(9000+i), float64(requests)/4/(c.load*c.capacity))

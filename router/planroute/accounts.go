@@ -73,7 +73,7 @@ type backlog struct {
 	loader  recentLoad   // what the loader into host memory has to do
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
-	full    float64 // KV tokens, see need, from which on requests had to wait; 0: they never had to
+	full    float64 // least KV tokens (see need) at which requests had to wait; 0: none had to
 	// The latest report of the worker: when it was read, s, and the KV tokens that the requests sent there held then.
 	reported, held float64
 }

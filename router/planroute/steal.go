@@ -148,8 +148,8 @@ type turnMove struct {
 	requests int
 }
 
-// turnTogether is the number of requests of a turn that move at once, with the first one. The next look may move more:
-// by then they make the steps of the worker longer.
+// turnTogether is the number of requests of a turn that move at once, with the first one. The next look may move more;
+// it sees that the moved ones make the steps of their worker longer.
 const turnTogether = 16
 
 // slotQueues are the numbers of adapters that wait for a slot, by worker.
