@@ -29,6 +29,16 @@ func monkeyTime(t *testing.T) time.Duration {
 	return d
 }
 
+// monkeySeed is the seed of its turns: LORASIM_MONKEY_SEED, else 7.
+func monkeySeed(t *testing.T) uint64 {
+	t.Helper()
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("LORASIM_MONKEY_SEED"), "7"), 10, 64)
+	if err != nil {
+		t.Fatalf("LORASIM_MONKEY_SEED: %v, expected a number", err)
+	}
+	return seed
+}
+
 // memory is what page and server hold after a collection, bytes.
 type memory struct{ page, server float64 }
 
@@ -108,7 +118,7 @@ func TestMonkey(t *testing.T) {
 	q := explore.DefaultPreset().Query
 	q.Settings["workload.num_prompts"] = "300"
 	q.Seeds = "2"
-	m := &monkey{open(t, ctx, serve(t, q)), rand.New(rand.NewPCG(7, 11)), explore.Knobs()}
+	m := &monkey{open(t, ctx, serve(t, q)), rand.New(rand.NewPCG(monkeySeed(t), 11)), explore.Knobs()}
 	var before memory
 	turns, start := 0, time.Now()
 	for time.Since(start) < limit {
