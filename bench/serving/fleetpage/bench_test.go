@@ -37,8 +37,8 @@ func (h held) Flush() {
 	<-h.seen
 }
 
-// bench is a benchmark of three emulated workers that holds the page's server. The first requests of each worker run
-// until the test has seen the run.
+// bench is a benchmark of three emulated workers that holds the page's server. Two requests of each worker, after the
+// warm-up, run until the test has seen the run.
 func bench(t *testing.T, s *fleetpage.Server, requests int, seen <-chan struct{}) {
 	t.Helper()
 	sc := scenario.Default()
@@ -48,6 +48,7 @@ func bench(t *testing.T, s *fleetpage.Server, requests int, seen <-chan struct{}
 	testutil.Set(t, &sc, "popularity", "zipf:1", "policy", "plan-and-route:interval=5")
 	sc.Cluster.Engine.MaxLorasPerBatch = 4
 	var urls []string
+	var done atomic.Int64
 	for range 3 {
 		profiles, err := sc.Profiles(t.Context())
 		if err != nil {
@@ -61,7 +62,7 @@ func bench(t *testing.T, s *fleetpage.Server, requests int, seen <-chan struct{}
 		}
 		var sent atomic.Int64
 		srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/generate" && sent.Add(1) <= 2 {
+			if r.URL.Path == "/generate" && done.Load() > 0 && sent.Add(1) <= 2 {
 				rw = held{rw, seen}
 			}
 			w.ServeHTTP(rw, r)
@@ -73,7 +74,10 @@ func bench(t *testing.T, s *fleetpage.Server, requests int, seen <-chan struct{}
 	o.Workers.URLs, o.Workers.Client = urls, live.NewHTTPClient(&http.Transport{})
 	o.Workers.Log = func(format string, args ...any) { t.Logf(format, args...) }
 	o.Backend, o.Vocabulary, o.Grace, o.Idle = live.SGLang, 32000, time.Second, 10*time.Minute
-	o.Progress = func(q live.Progress) { s.Progress(q.Done, q.Failed, q.InFlight, q.Requests, q.Now) }
+	o.Progress = func(q live.Progress) {
+		done.Store(int64(q.Done))
+		s.Progress(q.Done, q.Failed, q.InFlight, q.Requests, q.Now)
+	}
 	res, st, err := live.Bench(t.Context(), &sc, o)
 	if err != nil || st.Stopped {
 		t.Fatalf("%+v, %v", st, err)
