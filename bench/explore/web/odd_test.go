@@ -60,7 +60,9 @@ func TestOddNumbers(t *testing.T) {
 			t.Errorf("%s points, expected 2", got)
 		}
 	})
-	for name, values := range map[string]string{"no bars": "", "bars of nothing": "[0, 0], [null, 0]", "one bar": "[3, 0]"} {
+	for name, values := range map[string]string{
+		"no bars": "", "bars of nothing": "[0, 0], [null, 0]", "one bar": "[3, 0]",
+	} {
 		t.Run(name, func(t *testing.T) {
 			tab{t, b.ctx}.draw("bars.js", "barChart", "", "", `{label: 'odd', x: {label: 'x'}, parts: [{name: 'p', color: 'red'}, {name: 'q', color: 'blue'}], bars: [`+
 				values+`].map((values, i) => ({name: 'b' + i, values}))}`)
@@ -129,7 +131,8 @@ func TestOddScenarios(t *testing.T) {
 			}
 			odd.eval(`(location.hash = '` + link.Encode() + `')`)
 			odd.wait(answers + ` > ` + before)
-			if status := odd.eval(`document.getElementById('status').textContent`); !strings.HasPrefix(status, "first results") {
+			status := odd.eval(`document.getElementById('status').textContent`)
+			if !strings.HasPrefix(status, "first results") {
 				t.Errorf("status %q", status)
 			}
 			if bad := odd.eval(notNumbers); bad != "" {

@@ -52,8 +52,8 @@ func (l *loader) note(k *worker, x Load) {
 }
 
 // load runs a load that has begun (holdings.begin). It outlives the request that caused it, and takes at most
-// Config.LoadLimit. If the worker is full, it evicts an adapter, unless requests wait for the adapter: they can queue for
-// a place. The error of a full worker is an errFull. If requests wait, it is no failure.
+// Config.LoadLimit. If the worker is full, it evicts an adapter, unless requests wait for the adapter: they can queue
+// for a place. The error of a full worker is an errFull. If requests wait, it is no failure.
 func (l *loader) load(k *worker, a int32) error {
 	ctx, cancel := context.WithTimeout(l.tasks.ctx, l.cfg.LoadLimit)
 	defer cancel()

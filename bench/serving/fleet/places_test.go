@@ -408,8 +408,10 @@ func TestPlacesTakenBeforeTheFirstLook(t *testing.T) {
 		leave   time.Duration // when the other client gives up its places; 0: never
 		most    time.Duration // that the request may wait
 	}{
-		{"while the load is refused", []string{"lora2", "lora3"}, 50 * time.Millisecond, 100 * time.Millisecond, 0, hold + 2*look},
-		{"after it was refused", []string{"lora2", "lora3"}, 200 * time.Millisecond, 100 * time.Millisecond, 0, hold + 2*look},
+		{"while the load is refused", []string{"lora2", "lora3"}, 50 * time.Millisecond, 100 * time.Millisecond, 0,
+			hold + 2*look},
+		{"after it was refused", []string{"lora2", "lora3"}, 200 * time.Millisecond, 100 * time.Millisecond, 0,
+			hold + 2*look},
 		{"adapters that the fleet does not know", []string{"x", "y"}, 200 * time.Millisecond, 100 * time.Millisecond,
 			2 * time.Second, 2*time.Second + look},
 	} {
