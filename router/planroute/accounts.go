@@ -71,6 +71,8 @@ type backlog struct {
 	brought float64      // s: when the prompts that wait for these adapters will have been computed
 	fetches []fetch      // adapters sent for that have not come
 	loader  recentLoad   // what the loader into host memory has to do
+	waits   []slotWait   // adapters that wait for a slot, in the order in which they began
+	turned  float64      // s: when the latest of them got one
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
 	full    float64 // least KV tokens (see need) at which requests had to wait; 0: none had to
@@ -281,6 +283,41 @@ func (l *backlog) comes(k int32, now float64) float64 {
 	return 0
 }
 
+// slotWait is an adapter that waits for a slot since some time, s.
+type slotWait struct {
+	adapter int32
+	since   float64
+}
+
+// goesOn says whether the adapter still waits on its worker.
+func (s slotWait) goesOn(w *router.Worker) bool {
+	st := w.Adapter(s.adapter)
+	return st.Running == 0 && st.Queued > 0
+}
+
+// begins notes that a request of an adapter has got its first token on the worker: the adapter has a slot.
+func (l *backlog) begins(k int32, now float64) {
+	if i := slices.IndexFunc(l.waits, func(s slotWait) bool { return s.adapter == k }); i >= 0 {
+		l.waits, l.turned = slices.Delete(l.waits, i, i+1), now
+	}
+}
+
+// stalls says whether slots of a worker do not become free: an adapter waits for one, and none has got one for the time
+// of stalledTurns executions. The adapters in the slots then have requests all the time, and keep their slots as long as
+// that goes on. endRate does not tell: requests may come and end more evenly than it assumes.
+func (p *accounts) stalls(j int, v *router.View) bool {
+	w, l := &v.Workers[j], &p.backlogs[j]
+	for _, s := range l.waits {
+		if s.goesOn(w) {
+			return v.Now-max(s.since, l.turned) > stalledTurns*l.exec.Or(p.exec.Or(guessExec))
+		}
+	}
+	return false
+}
+
+// stalledTurns is the number of executions in which a slot should become free.
+const stalledTurns = 3
+
 // crowd is what adapters that have requests on a worker do with its slots.
 type crowd struct {
 	adapters int     // that have requests there
@@ -431,7 +468,12 @@ func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	case v.Now > max(l.prefilled, l.brought)+stuckAfter && w.Running < w.MaxRunning && level < l.room(w):
 		l.full = l.room(w) + 0.1*(level-l.room(w))
 	}
-	a := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
+	st := w.Adapter(r.Adapter)
+	a := p.adapterWait(r.Adapter, st, j, v)
+	if a.turns > 0 && st.Running+st.Queued == 0 {
+		l.waits = slices.DeleteFunc(l.waits, func(s slotWait) bool { return !s.goesOn(w) })
+		l.waits = append(l.waits, slotWait{r.Adapter, v.Now})
+	}
 	if a.fetch > 0 {
 		if at := v.Now + a.fetch; at > l.fetched {
 			l.loader.add(at-max(l.fetched, v.Now), v.Now, loaderMemory)

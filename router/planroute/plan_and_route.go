@@ -318,7 +318,10 @@ func (p *planAndRoute) comes() float64 {
 
 // Note implements Policy.
 func (p *planAndRoute) Note(e router.Event) error {
-	if e.Kind == router.Finished {
+	switch e.Kind {
+	case router.FirstToken:
+		p.backlogs[e.Worker].begins(e.Adapter, e.Now)
+	case router.Finished:
 		p.finished(e)
 		p.outlines.changed(int(e.Worker))
 	}
