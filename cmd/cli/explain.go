@@ -24,8 +24,8 @@ func newExplain() *cobra.Command {
 		Long: `Explain simulates a scenario and lists the adapters that are slow: their requests wait
 for a slot, a load, a blocked request ahead of them, or a full worker. It then
 simulates changes on the same requests, and names the cheapest that halves the mean
-TTFT of the slow adapters: a setting first, then memory, then a worker. Merged
-adapters (their weights added to the base model) are among the changes.
+TTFT of the slow adapters, and ends an overload: a setting first, then memory, then a
+worker. Merged adapters (their weights added to the base model) are among the changes.
 
 The argument may also be a log or a file of request records (--records): the table
 then has the measured TTFT of each adapter beside the simulated one.

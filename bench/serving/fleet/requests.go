@@ -49,9 +49,11 @@ type Request struct {
 
 	// Admission is the version of its adapter that serves the request; see LoRAManager.Serve. needs is the oldest
 	// version that may serve it, newest the newest one at its arrival, and lease the version that its worker keeps.
+	// others are the same for the other adapters of a batch.
 	Admission     Admission
 	needs, newest int32
 	lease         versionKey
+	others        []versionKey
 }
 
 // Generated returns the number of tokens generated so far.
@@ -240,6 +242,7 @@ func (q *Requests) countMove(r *Request) {
 // book books a request on a worker. Called with mu held.
 func (q *Requests) book(r *Request, w int) {
 	q.table.expect(r)
+	q.table.versions.arrived(r)
 	k := q.table.workers[w]
 	q.noteRequest(router.Sent, r, k)
 	r.on, r.worker, r.booked, r.quiet = k, w, q.table.view.Now, silence{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -307,63 +308,65 @@ func (v *rollouts) Room(worker, a int32) bool {
 // Load implements push.Cluster.
 func (v *rollouts) Load(worker int32) int { return v.table.view.Workers[worker].Load() }
 
-// Serve makes a worker ready for a booked request: it loads the request's adapter as EnsureWithin does and, if the
-// adapter has new versions, waits for one that is new enough. It returns the name of the adapter on the worker; "": the
-// base model. The worker keeps the version until the request has left it.
-func (m *LoRAManager) Serve(ctx context.Context, w int, r *Request, wait Wait) (name string, err error) {
-	if r.Adapter == trace.BaseModel {
-		return "", nil
-	}
-	v, begun := m.rollouts, time.Time{}
-	unlock := v.table.lock()
-	name, pushed := m.catalog.name(r.Adapter), v.pushed(r.Adapter)
-	if pushed && r.needs == 0 {
-		r.needs, r.newest = v.rollout.Needs(r.Adapter), v.rollout.Newest(r.Adapter)
-	}
-	unlock()
-	for again := true; again; {
-		if err := m.EnsureWithin(ctx, w, r.Adapter, wait); err != nil {
+// Serve makes the worker of a booked request ready for an adapter of the request: it loads the adapter as EnsureWithin
+// does and, if the adapter has new versions, waits for one that is new enough. It returns the name of the adapter on
+// the worker; "": the base model. The worker keeps the version until the request has left it. A later call for the
+// same adapter replaces the earlier one.
+func (m *LoRAManager) Serve(ctx context.Context, w int, r *Request, a int32, wait Wait) (name string, err error) {
+	begun := time.Time{}
+	for again := a != trace.BaseModel; again; {
+		if err := m.EnsureWithin(ctx, w, a, wait); err != nil {
 			return "", err
 		}
-		if !pushed { // sent at once: another client of the worker may unload the adapter
-			return name, nil
-		}
-		if name, again, err = v.admit(ctx, w, r, wait, &begun); err != nil {
+		if name, again, err = m.rollouts.admit(ctx, r, a, wait, &begun); err != nil {
 			return "", err
 		}
 	}
 	return name, nil
 }
 
+// arrived notes the versions of a request's adapter at the request's arrival. Called with mu held.
+func (v *rollouts) arrived(r *Request) {
+	if r.needs == 0 && v.pushed(r.Adapter) {
+		r.needs, r.newest = v.rollout.Needs(r.Adapter), v.rollout.Newest(r.Adapter)
+	}
+}
+
 var errNoVersion = errors.New("no version that is new enough in time")
 
-// admit gives a request the version of its adapter, which has versions, that a worker serves. again: the worker holds
-// none.
-func (v *rollouts) admit(ctx context.Context, w int, r *Request, wait Wait, begun *time.Time) (name string, again bool,
-	err error) {
+// admit gives a request the version of an adapter that its worker serves. again: the worker holds none. An adapter
+// without new versions has version 1, which the request gets at once: if another client of the worker has unloaded it,
+// the worker says so.
+func (v *rollouts) admit(ctx context.Context, r *Request, a int32, wait Wait, begun *time.Time) (name string,
+	again bool, err error) {
 	defer v.table.lock()()
-	k, a := v.table.workers[w], r.Adapter
+	k := r.on
 	for {
 		switch {
 		case k.gone:
 			return "", false, k.cause
+		case !v.pushed(a):
+			v.hold(r, k, versionKey{a, 1})
+			return v.table.catalog.name(a), false, nil
 		case !k.loras.ready(a):
 			return "", true, nil
-		case v.rollout.Admits(int32(w), a, max(r.needs, 1)):
-			key := versionKey{a, v.rollout.Version(int32(w), a)}
-			r.lease, r.Admission = key, Admission{Version: key.version, Behind: max(r.newest-key.version, 0),
-				Age: v.rollout.Age(a, key.version, v.cfg.Now())}
-			if !begun.IsZero() {
-				r.Admission.Waited = time.Since(*begun)
+		case v.rollout.Admits(int32(k.index), a, v.needs(r, a)):
+			key := versionKey{a, v.rollout.Version(int32(k.index), a)}
+			v.hold(r, k, key)
+			if a == r.Adapter {
+				r.Admission = Admission{Version: key.version, Behind: max(r.newest-key.version, 0),
+					Age: v.rollout.Age(a, key.version, v.cfg.Now())}
+				if !begun.IsZero() {
+					r.Admission.Waited = time.Since(*begun)
+				}
 			}
-			k.leases[key]++
 			return v.name(k, a), false, nil
 		}
 		if begun.IsZero() {
 			*begun = time.Now()
 		}
 		if until := wait.Until; !until.IsZero() && !time.Now().Before(until) {
-			return "", false, fmt.Errorf("worker %d, adapter %s: %w", w, v.table.catalog.name(a), errNoVersion)
+			return "", false, fmt.Errorf("worker %d, adapter %s: %w", k.index, v.table.catalog.name(a), errNoVersion)
 		}
 		if err := v.table.awaitAny(ctx, wait.Until, v.changed.ch, k.changed.ch); err != nil {
 			return "", false, err
@@ -371,16 +374,57 @@ func (v *rollouts) admit(ctx context.Context, w int, r *Request, wait Wait, begu
 	}
 }
 
-// left ends a request's hold on its version. Called with mu held.
-func (v *rollouts) left(r *Request, k *worker) {
-	if r.lease.version == 0 {
+// needs returns the oldest version of an adapter that may serve a request. The newest version at the request's arrival
+// counts, for the other adapters of a batch the newest one now. Called with mu held.
+func (v *rollouts) needs(r *Request, a int32) int32 {
+	if a == r.Adapter {
+		return max(r.needs, 1) // 0: the adapter had no new versions
+	}
+	return v.rollout.Needs(a)
+}
+
+// hold makes a worker keep a version until a request has left. Called with mu held.
+func (v *rollouts) hold(r *Request, k *worker, key versionKey) {
+	lease := &r.lease
+	if key.adapter != r.Adapter {
+		i := slices.IndexFunc(r.others, func(o versionKey) bool { return o.adapter == key.adapter })
+		if i < 0 {
+			i, r.others = len(r.others), append(r.others, versionKey{})
+		}
+		lease = &r.others[i]
+	}
+	k.leases[key]++
+	v.end(k, *lease)
+	*lease = key
+}
+
+// end ends a request's hold on a version. Called with mu held.
+func (v *rollouts) end(k *worker, lease versionKey) {
+	if lease.version == 0 {
 		return
 	}
-	if k.leases[r.lease]--; k.leases[r.lease] <= 0 {
-		delete(k.leases, r.lease)
+	if k.leases[lease]--; k.leases[lease] <= 0 {
+		delete(k.leases, lease)
 		v.unload(k)
 	}
-	r.lease = versionKey{}
+}
+
+// left ends a request's hold on its versions. Called with mu held.
+func (v *rollouts) left(r *Request, k *worker) {
+	v.end(k, r.lease)
+	for _, lease := range r.others {
+		v.end(k, lease)
+	}
+	r.lease, r.others = versionKey{}, nil
+}
+
+// Name returns the name by which worker w serves adapter a now.
+func (m *LoRAManager) Name(w int, a int32) string {
+	defer m.table.lock()()
+	if a == trace.BaseModel {
+		return ""
+	}
+	return m.rollouts.name(m.table.workers[w], a)
 }
 
 // Pushes returns the counts of new versions, and the number of requests that went on with another version.

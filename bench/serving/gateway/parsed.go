@@ -37,7 +37,7 @@ type parsed struct {
 	scanned int       // in data: where the last field that was found ends
 	adapter int32     // trace.BaseModel: none
 	base    string    // the base model that it names, "": none
-	others  []int32   // adapters of a batch beside it
+	others  []int32   // adapters of the other names, or trace.BaseModel
 	prompt  int32     // tokens, or an estimate
 	content []byte    // the prompt as it stands in the body
 	maxNew  int32
@@ -98,7 +98,7 @@ func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*parsed, 
 			if a == trace.BaseModel && name != "default" {
 				q.base = name
 			}
-		case a != trace.BaseModel:
+		default:
 			q.others = append(q.others, a)
 		}
 	}
@@ -366,7 +366,7 @@ func (q *parsed) byLoRAPath() bool { return len(q.loras) > 0 && slices.Equal(q.n
 
 // engines returns the engines that serve the request.
 func (q *parsed) engines(path string) fleet.Engines {
-	if q.adapter == trace.BaseModel && len(q.others) == 0 {
+	if q.adapter == trace.BaseModel && !slices.ContainsFunc(q.others, func(a int32) bool { return a >= 0 }) {
 		return fleet.Engines{}
 	}
 	own := q.byLoRAPath()
@@ -432,11 +432,16 @@ func (g *Gateway) names() []string {
 	return list
 }
 
-// edit is a change of a body: name replaces the bytes between two offsets.
-type edit struct {
+// part is a part of a body, between two offsets, and the text that replaces it; nil: the part stays.
+type part struct {
 	from, to int
-	name     []byte
-	model    string // what the worker reads
+	text     []byte
+}
+
+// edit is a change of a body.
+type edit struct {
+	name, lora part   // the values of "model" and of "lora_path"
+	model      string // what the worker reads as the name of the model; "": what the client wrote
 }
 
 // respell returns the change of the body for a worker: a new name of the model, if the worker's interface spells
@@ -458,37 +463,75 @@ func (q *parsed) respell(api httpapi.Kind, base, adapter string) (e edit) {
 		return e
 	}
 	if q.form {
-		return edit{q.model[0], q.model[1], []byte(model), model}
+		return edit{name: part{q.model[0], q.model[1], []byte(model)}, model: model}
 	}
 	name, err := json.Marshal(model)
 	if err != nil {
 		return e
 	}
 	if q.model[1] == 0 { // a field of its own, at the front: there are others
-		return edit{q.object, q.object, fmt.Appendf(nil, `"model":%s,`, name), model}
+		return edit{name: part{q.object, q.object, fmt.Appendf(nil, `"model":%s,`, name)}, model: model}
 	}
-	return edit{q.model[0], q.model[1], name, model}
+	return edit{name: part{q.model[0], q.model[1], name}, model: model}
 }
 
-// version returns the change of the body for a worker on which the adapter of "lora_path" has another name.
-func (q *parsed) version(adapter string) (e edit) {
-	name, err := json.Marshal(adapter)
-	if err != nil || q.lora[1] == 0 {
-		return e
+// renameLoRAs returns the change of "lora_path" for a worker on which its adapters, the first one and the others, have
+// other names.
+func (q *parsed) renameLoRAs(first string, others []string) (p part) {
+	if !q.byLoRAPath() || first == q.names[0] && slices.Equal(others, q.names[1:]) {
+		return p
 	}
-	return edit{q.lora[0], q.lora[1], name, adapter}
+	var lora any
+	if json.Unmarshal(q.fields.lora, &lora) != nil {
+		return p
+	}
+	if list, ok := lora.([]any); !ok {
+		lora = cmp.Or(first, q.names[0])
+	} else {
+		n := 0
+		for i, name := range list {
+			if name == nil {
+				continue
+			}
+			if list[i] = cmp.Or(first, q.names[0]); n > 0 {
+				list[i] = cmp.Or(others[n-1], q.names[n])
+			}
+			n++
+		}
+	}
+	text, _ := json.Marshal(lora) // texts are always valid
+	return part{q.lora[0], q.lora[1], text}
 }
 
 // edited returns the bytes read of the body after a change, in parts.
 func (q *parsed) edited(e edit) net.Buffers {
-	return net.Buffers{q.data[:e.from], e.name, q.data[e.to:]}
+	a, b := e.name, e.lora
+	if b.text != nil && b.from < a.from || a.text == nil {
+		a, b = b, a
+	}
+	list, at := make(net.Buffers, 0, 5), 0
+	for _, p := range [2]part{a, b} {
+		if p.text != nil {
+			list = append(list, q.data[at:p.from], p.text)
+			at = p.to
+		}
+	}
+	return append(list, q.data[at:])
+}
+
+// grows returns the number of bytes by which a change makes a body longer.
+func (e *edit) grows() (n int) {
+	for _, p := range [2]part{e.name, e.lora} {
+		n += len(p.text) - (p.to - p.from)
+	}
+	return n
 }
 
 // send sets the body of one attempt.
 func (q *parsed) send(r *http.Request, e edit) {
 	r.ContentLength = q.length
 	if q.length >= 0 {
-		r.ContentLength += int64(len(e.name) - (e.to - e.from))
+		r.ContentLength += int64(e.grows())
 	}
 	r.Body, r.GetBody = http.NoBody, nil
 	switch size := len(q.data); {
@@ -499,7 +542,7 @@ func (q *parsed) send(r *http.Request, e edit) {
 		r.GetBody = func() (io.ReadCloser, error) { return &segments{&q.requestBody, q.edited(e)}, nil }
 	case size > 0:
 		text := q.data
-		if e.name != nil {
+		if e.name.text != nil || e.lora.text != nil {
 			text = bytes.Join(q.edited(e), nil)
 		}
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }

@@ -26,8 +26,9 @@ type dispatch struct {
 	booked    bool // it counts as a worker's load
 	search    bool // what it asks for is on one worker, which is not known
 	fr        fleet.Request
-	adapter   string // for metrics
-	served    string // the adapter's name on the worker of the latest try; "": not known
+	adapter   string   // for metrics
+	served    string   // the adapter's name on the worker of the latest try; "": a base model
+	also      []string // the same for parsed.others
 	sent      time.Time
 	begun     time.Time      // first byte
 	tried     []int          // workers

@@ -98,12 +98,13 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 		}
 	}()
 	for {
+		d.also = d.also[:0]
 		for i, k := range append([]int32{d.parsed.adapter}, d.parsed.others...) {
-			var err error
-			if i == 0 && d.booked {
-				d.served, err = workers.LoRAs.Serve(a.ctx, w, &d.fr, d.wait())
+			name, err := d.ready(a, k)
+			if i == 0 {
+				d.served = name
 			} else {
-				err = workers.LoRAs.EnsureWithin(a.ctx, w, k, d.wait())
+				d.also = append(d.also, name)
 			}
 			if err != nil {
 				if errors.Is(err, fleet.ErrChanged) {
@@ -153,6 +154,18 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 	return resp, nil
 }
 
+// ready makes the worker of an answer ready for one of the request's adapters, and returns the adapter's name there.
+func (d *dispatch) ready(a *answer, adapter int32) (name string, err error) {
+	loras := d.g.cfg.Fleet.LoRAs
+	if d.booked {
+		return loras.Serve(a.ctx, a.w, &d.fr, adapter, d.wait())
+	}
+	if err := loras.EnsureWithin(a.ctx, a.w, adapter, d.wait()); err != nil {
+		return "", err
+	}
+	return loras.Name(a.w, adapter), nil
+}
+
 // notServed is what engines answer to a path that they do not have; else status
 // 404 speaks of the adapter.
 var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
@@ -193,10 +206,10 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""
 	e := d.parsed.respell(engine.API, engine.Model, cmp.Or(d.served, d.adapter))
-	if d.served != "" && d.served != d.adapter && d.parsed.byLoRAPath() {
-		e = d.parsed.version(d.served)
+	if engine.API != httpapi.VLLM {
+		e.lora = d.parsed.renameLoRAs(d.served, d.also)
 	}
-	if e.name != nil {
+	if e.model != "" {
 		a.renamer = httpapi.NewRenamer(e.model, cmp.Or(d.parsed.asked, d.adapter))
 		out.Header.Del("Accept-Encoding") // names in a compressed reply stay as they are
 	}

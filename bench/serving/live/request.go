@@ -237,7 +237,7 @@ func (a *attempt) run() outcome {
 		wait.Until = before.Add(limit)
 	}
 	var err error
-	if a.adapter, err = c.cfg.Fleet.LoRAs.Serve(a.ctx, a.w, &j.fr, wait); err != nil {
+	if a.adapter, err = c.cfg.Fleet.LoRAs.Serve(a.ctx, a.w, &j.fr, j.fr.Adapter, wait); err != nil {
 		return a.unsent(err)
 	}
 	v := &j.fr.Admission
