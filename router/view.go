@@ -342,10 +342,14 @@ func (x *Index) except(worker int, adapter int32, is bool) {
 	}
 }
 
-// Hosts says on which workers an adapter is in host memory or in a GPU slot: those that usual says, by worker, but for
-// the others, which are in ascending order. The lists are valid until the next change.
+// Hosts says on which workers an adapter is in host memory or in a GPU slot: those that usual says, by worker, which
+// does not depend on the adapter, but for the others, which are in ascending order. The base model has no others. The
+// lists are valid until the next change.
 func (x *Index) Hosts(adapter int32) (usual []bool, others []int32) {
-	return x.hosts, x.others[adapter]
+	if adapter >= 0 {
+		others = x.others[adapter]
+	}
+	return x.hosts, others
 }
 
 // Has reports whether a worker has an adapter: [AdapterState.Wanted].

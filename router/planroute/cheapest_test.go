@@ -1,6 +1,7 @@
 package planroute
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -25,10 +26,10 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 			s.FirstUse = rapid.SampledFrom(firstUses).Draw(t, "first use")
 		}
 		p := routertest.New(t, "plan-and-route", env).Policy.(*planAndRoute)
-		p.outlines.few = 0
+		p.outlines.few, p.outlines.groups.from = 0, rapid.SampledFrom([]int{0, 0, manyWorkers}).Draw(t, "groups from")
 		v := routertest.View(env)
 		for i := range rapid.IntRange(1, 12).Draw(t, "requests") {
-			v.Now += rapid.Float64Range(0, 2).Draw(t, "later")
+			v.Now += rapid.SampledFrom([]float64{0.01, 0.2, 2}).Draw(t, "later")
 			switch {
 			case i%4 == 0:
 				routertest.DrawWorkers(t, v)
@@ -50,7 +51,9 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 			checkOutlines(t, p, v)
 			var bounds []float64 // outlines give none for workers that have the adapter
 			if p.outlinesSuffice(&r, v) {
+				p.bounds.begin(p, &r, v)
 				bounds = p.outlined(&r, v)
+				checkGroupBounds(t, p, &r, v, bounds)
 			}
 			want, wantFirst := choose.New(nil), 0.0
 			for j := range v.Usable() {
@@ -99,10 +102,43 @@ func checkOutlines(t *rapid.T, p *planAndRoute, v *router.View) {
 			t.Fatalf("worker %d: the outline is %+v, expected %+v", j, have, want)
 		}
 		sums.count(&want, 1)
+		if at := o.groups.at; o.groups.on && (at[j].group >= 0) != v.Workers[j].Usable() {
+			t.Fatalf("worker %d is in group %d, usable %v", j, at[j].group, v.Workers[j].Usable())
+		}
+	}
+	for i := range o.groups.list {
+		g := &o.groups.list[i]
+		for k, j := range g.workers {
+			w := o.workers[j]
+			same := *g
+			if same.lower(&w); same.least != g.least || same.unknown != g.unknown {
+				t.Fatalf("group %+v: worker %d has less, %+v", g, j, w)
+			}
+			if w.kind != g.kind || w.running != g.running || w.fetches != g.fetches || w.evicts != g.evicts ||
+				w.stepEnd > v.Now && !g.prefills {
+				t.Fatalf("group %+v: worker %d is another one, %+v", g.groupKey, j, w)
+			}
+			if o.groups.at[j] != (groupPlace{int32(i), int32(k)}) {
+				t.Fatalf("worker %d is at %+v, expected group %d, index %d", j, o.groups.at[j], i, k)
+			}
+		}
 	}
 	if o.slots != sums.slots || o.taken != sums.taken || o.toRead != sums.toRead {
 		t.Fatalf("%d slots, %d taken, %d workers to read; expected %d, %d, %d", o.slots, o.taken, o.toRead, sums.slots,
 			sums.taken, sums.toRead)
+	}
+}
+
+// checkGroupBounds compares the bounds of groups with those of their workers.
+func checkGroupBounds(t *rapid.T, p *planAndRoute, r *router.Request, v *router.View, bounds []float64) {
+	_, others := v.Index.Hosts(r.Adapter)
+	for i := range p.outlines.groups.list {
+		g := &p.outlines.groups.list[i]
+		for _, j := range g.workers {
+			if bound := g.boundOf(p, r, v.Now); !slices.Contains(others, j) && bound > bounds[j]*(1+1e-12) {
+				t.Fatalf("group %+v: the bound is %g, that of worker %d is %g", g.groupKey, bound, j, bounds[j])
+			}
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ type outlines struct {
 	changes *router.Changes
 	workers []outline
 
+	groups       groups
 	slots, taken int // sums over the workers
 	toRead       int // workers whose state is read before a request is routed, see accounts.read
 }
@@ -54,14 +55,17 @@ func (p *planAndRoute) update(v *router.View) {
 		return
 	}
 	if o.index != v.Index {
-		*o = outlines{few: o.few, index: v.Index, changes: v.Index.Follow(len(v.Workers)),
+		*o = outlines{few: o.few, index: v.Index, changes: v.Index.Follow(len(v.Workers)), groups: o.groups,
 			workers: make([]outline, len(v.Workers))}
+		o.groups.begin(len(v.Workers), len(p.bounds.costs))
 	}
+	usual, _ := v.Index.Hosts(trace.BaseModel)
 	for _, j := range o.changes.Take() {
 		w := &o.workers[j]
 		o.count(w, -1)
 		*w = p.outlineOf(int(j), v)
 		o.count(w, 1)
+		o.groups.move(j, o.workers, v.Now, usual[j])
 	}
 }
 
