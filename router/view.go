@@ -267,6 +267,7 @@ type Index struct {
 	// By worker: adapters are in host memory. By adapter: the workers where that is not so, in ascending order.
 	hosts  []bool
 	others [][]int32
+	remote bool // some adapter was remote on some worker
 
 	followers []*Changes
 }
@@ -326,7 +327,22 @@ func (x *Index) Set(worker int, adapter int32, a AdapterState) {
 		x.has[i] |= bit
 	}
 	x.except(worker, adapter, (a.Tier >= Host) != x.hosts[worker])
+	x.remote = x.remote || a.Tier == Remote
 }
+
+// InHost is [Worker.InHost] of a worker of the view. With an index and many adapters it costs less.
+func (v *View) InHost(worker int, adapter int32) bool {
+	w := &v.Workers[worker]
+	if v.Index == nil || w.rows == nil || adapter == trace.BaseModel {
+		return w.InHost(adapter)
+	}
+	usual, others := v.Index.Hosts(adapter)
+	_, other := slices.BinarySearch(others, int32(worker))
+	return usual[worker] != other
+}
+
+// Remote reports whether an adapter may be remote on a worker. If not, those that are not in host memory are on disk.
+func (x *Index) Remote() bool { return x.remote }
 
 // except enters whether an adapter is an exception to the host memory of a worker.
 func (x *Index) except(worker int, adapter int32, is bool) {

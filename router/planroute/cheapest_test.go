@@ -25,21 +25,41 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 			s.FrontEnd = rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "front end")
 			s.FirstUse = rapid.SampledFrom(firstUses).Draw(t, "first use")
 		}
+		if rapid.Bool().Draw(t, "alike") {
+			for j := range env.Workers {
+				env.Workers[j] = env.Workers[0]
+			}
+		}
 		p := routertest.New(t, "plan-and-route", env).Policy.(*planAndRoute)
 		p.outlines.few, p.outlines.groups.from = 0, rapid.SampledFrom([]int{0, 0, manyWorkers}).Draw(t, "groups from")
 		v := routertest.View(env)
+		least := rapid.SampledFrom([]router.Tier{router.Remote, router.Disk}).Draw(t, "least tier")
+		draw := func(v *router.View, fill bool) {
+			if fill {
+				routertest.DrawWorkers(t, v)
+			}
+			for j := range v.Workers {
+				for k := range v.Workers[j].Adapters {
+					a := &v.Workers[j].Adapters[k]
+					if a.Tier = max(a.Tier, least); !fill {
+						a.Tier = rapid.SampledFrom([]router.Tier{least, router.Disk, router.Host}).Draw(t, "tier")
+					}
+				}
+			}
+		}
+		unused := rapid.Bool().Draw(t, "unused workers")
 		for i := range rapid.IntRange(1, 12).Draw(t, "requests") {
 			v.Now += rapid.SampledFrom([]float64{0.01, 0.2, 2}).Draw(t, "later")
 			switch {
 			case i%4 == 0:
-				routertest.DrawWorkers(t, v)
+				draw(v, i > 0 || !unused)
 				v.Index = nil
 				if rapid.Bool().Draw(t, "index") {
 					v.Index = indexOf(v)
 				}
 			case v.Index != nil:
 				j := rapid.IntRange(0, len(v.Workers)-1).Draw(t, "changes")
-				routertest.DrawWorkers(t, &router.View{Workers: v.Workers[j : j+1]})
+				draw(&router.View{Workers: v.Workers[j : j+1]}, true)
 				enter(v.Index, v, j)
 			}
 			adapter := rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "adapter")

@@ -2,6 +2,7 @@ package planroute
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 
 	"lorasim/router"
@@ -30,16 +31,28 @@ type groupKey struct {
 	running                  float64
 	fetches, evicts, hosting bool
 	prefills                 bool // a prefill step was under way at the latest look
+	// Of workers to which no request was sent: what else their prices depend on. A request has the same price on all of
+	// them, but where its adapter is in host memory, or placed.
+	unused unusedKey
+}
+
+// unusedKey tells workers apart to which no request was sent; the zero value: the worker is not one of them.
+type unusedKey struct {
+	is                bool
+	bits              specBits
+	maxRunning, slots int
+	capacity          int64
 }
 
 // group is a number of workers.
 type group struct {
 	groupKey
 	workers []int32
-	least   outline // the least values of its workers, and perhaps of earlier ones
-	unknown bool    // the mean execution of a worker is not known; least.exec is that of the others, +Inf without any
-	old     int     // workers that have left since least was computed
-	bound   float64 // of the request at hand
+	set     []uint64 // a bit for each worker, if they are unused
+	least   outline  // the least values of its workers, and perhaps of earlier ones
+	unknown bool     // the mean execution of a worker is not known; least.exec is that of the others, +Inf without any
+	old     int      // workers that have left since least was computed
+	bound   float64  // of the request at hand
 }
 
 // groupPlace is where a worker is: its group, -1 for none, and its index there.
@@ -54,13 +67,22 @@ func (g *groups) begin(workers, kinds int) {
 }
 
 // move puts a worker into the group of its outline.
-func (g *groups) move(j int32, all []outline, now float64, hosting bool) {
-	if !g.on {
+func (p *planAndRoute) move(j int32, v *router.View, hosting bool) {
+	o, unused := &p.outlines, unusedKey{}
+	if !o.groups.on {
 		return
 	}
+	if w := &v.Workers[j]; o.workers[j].unused {
+		unused = unusedKey{true, p.bounds.specs[j], w.MaxRunning, w.Slots, w.KVCapacity}
+	}
+	o.groups.move(j, o.workers, v.Now, hosting, unused)
+}
+
+// move puts a worker into the group of its outline.
+func (g *groups) move(j int32, all []outline, now float64, hosting bool, unused unusedKey) {
 	w, to := &all[j], int32(-1)
 	if w.kind >= 0 {
-		key := groupKey{w.kind, w.running, w.fetches, w.evicts, hosting, w.stepEnd > now}
+		key := groupKey{w.kind, w.running, w.fetches, w.evicts, hosting, w.stepEnd > now, unused}
 		k, ok := g.of[key]
 		if !ok {
 			k = int32(len(g.list))
@@ -77,6 +99,7 @@ func (g *groups) move(j int32, all []outline, now float64, hosting bool) {
 			last := f.workers[len(f.workers)-1]
 			f.workers[at.index], g.at[last].index = last, at.index
 			f.workers = f.workers[:len(f.workers)-1]
+			f.flip(j)
 		}
 	}
 	if to < 0 {
@@ -87,6 +110,7 @@ func (g *groups) move(j int32, all []outline, now float64, hosting bool) {
 	if at.group != to {
 		*at = groupPlace{to, int32(len(t.workers))}
 		t.workers = append(t.workers, j)
+		t.flip(j)
 	}
 	if t.old > len(t.workers) || len(t.workers) == 1 {
 		t.least, t.old = *w, 0
@@ -97,6 +121,27 @@ func (g *groups) move(j int32, all []outline, now float64, hosting bool) {
 		return
 	}
 	t.lower(w)
+}
+
+// flip enters a worker in the set of unused ones, or takes it out.
+func (t *group) flip(j int32) {
+	if t.unused.is {
+		*at(&t.set, int(j/64)) ^= 1 << (j % 64)
+	}
+}
+
+// first is the unused worker of the group with the lowest index where an adapter is neither placed nor an exception;
+// None: there is none.
+func (t *group) first(p *planAndRoute, adapter int32, exceptions []int32) int {
+	for i, set := range t.set {
+		for ; set != 0; set &= set - 1 {
+			j := 64*i + bits.TrailingZeros64(set)
+			if _, is := slices.BinarySearch(exceptions, int32(j)); !is && !p.Holds(adapter, j) {
+				return j
+			}
+		}
+	}
+	return router.None
 }
 
 // lower makes the least values of a group not larger than those of a worker.
@@ -153,13 +198,27 @@ func (p *planAndRoute) offerOthers(r *router.Request, v *router.View, best *choo
 	if least.Worker == router.None || least.Cost > best.Cost {
 		return
 	}
+	alike := !v.Index.Remote() // unused workers are, but for the exceptions
 	first := choose.New(nil)
-	for _, j := range o.groups.list[least.Worker].workers {
-		first.Offer(int(j), o.workers[j].bound(p, r, v.Now, usual[j]))
+	if t := &o.groups.list[least.Worker]; t.unused.is && alike {
+		first.Worker = t.first(p, r.Adapter, others)
+	} else {
+		for _, j := range t.workers {
+			first.Offer(int(j), o.workers[j].bound(p, r, v.Now, usual[j]))
+		}
 	}
-	look(first.Worker)
+	if first.Worker != router.None {
+		look(first.Worker)
+	}
 	for k := range o.groups.list {
-		if t := &o.groups.list[k]; len(t.workers) > 0 && t.bound <= best.Cost {
+		t := &o.groups.list[k]
+		switch {
+		case len(t.workers) == 0 || t.bound > best.Cost:
+		case t.unused.is && alike:
+			if j := t.first(p, r.Adapter, others); j != router.None && j != first.Worker {
+				look(j)
+			}
+		default:
 			for _, j := range t.workers {
 				if int(j) != first.Worker && o.workers[j].bound(p, r, v.Now, usual[j]) <= best.Cost {
 					look(int(j))

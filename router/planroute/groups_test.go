@@ -36,7 +36,7 @@ func TestGroupBounds(t *testing.T) {
 				stepEnd: after("step's end"), prefilled: after("prompts' end"), fetched: after("fetch's end"),
 				fetches: rapid.Bool().Draw(t, "fetches"), evicts: rapid.Bool().Draw(t, "evicts"),
 			}
-			g.move(j, all, now, j == 0)
+			g.move(j, all, now, j == 0, unusedKey{is: rapid.Bool().Draw(t, "unused")})
 			r := router.Request{Prompt: int32(rapid.IntRange(1, 4000).Draw(t, "prompt")), Expected: 100, MaxNew: 100}
 			p.bounds.begin(p, &r, routertest.View(env))
 			members := 0

@@ -41,6 +41,7 @@ type outline struct {
 	kind               int32   // of the worker; -1: it is not usable
 	fetches            bool    // the worker fetches adapters in its steps
 	evicts             bool    // an adapter makes way for that of the request
+	unused             bool    // no request was sent there
 	reads              bool    // it is down, or its report is late
 	slots, taken       int     // slots, and adapters that take them or wait for them, of a usable worker
 }
@@ -65,7 +66,7 @@ func (p *planAndRoute) update(v *router.View) {
 		o.count(w, -1)
 		*w = p.outlineOf(int(j), v)
 		o.count(w, 1)
-		o.groups.move(j, o.workers, v.Now, usual[j])
+		p.move(j, v, usual[j])
 	}
 }
 
@@ -99,7 +100,8 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 		stepEnd: l.stepEnd, prefilled: l.prefilled, fetched: l.fetched, fetches: b.specs[j].fetches,
 		evicts: w.SlotsUsed >= w.Slots,
 		slots:  w.Slots, taken: w.FlightLoras,
-		reads: w.Age > 0,
+		reads:  w.Age > 0,
+		unused: !l.used && w.Running+w.Queued == 0 && w.SlotsUsed == 0 && w.KVUsed == 0 && w.Tokens == 0 && w.Age == 0,
 	}
 	if w.Running+w.Queued == 0 {
 		o.stepEnd, o.prefilled = math.Inf(-1), math.Inf(-1)

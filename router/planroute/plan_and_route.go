@@ -355,7 +355,7 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 	p.outlines.index = nil // look at all workers anew
 	p.pool.adopt(p.slots(v))
 	for j := range p.backlogs {
-		p.backlogs[j].entered = math.Inf(-1)
+		p.backlogs[j].entered, p.backlogs[j].used = math.Inf(-1), true
 	}
 	oldest := true
 	for s := range h.All() {
