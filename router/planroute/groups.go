@@ -10,7 +10,7 @@ import (
 )
 
 // manyWorkers is the number of workers from which on they are in groups.
-const manyWorkers = 256
+const manyWorkers = 768
 
 // groups have the workers that are alike, so that a request looks at the outlines of the groups with the least bounds
 // only. Workers that are not usable are in no group.
