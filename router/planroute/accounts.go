@@ -210,14 +210,14 @@ func (p *accounts) restarted(v *router.View) {
 
 // adapterWait is what a request waits for its adapter.
 type adapterWait struct {
+	crowd
 	fetch, load float64 // s, until it is in host memory, beside the steps; from there to a slot
 	stall       float64 // s, that the steps stop until it is in host memory, on workers that fetch within them
 	evicts      float64 // s, to load the adapter again that makes way
 	turns       float64 // executions until it gets a slot
 	// delays is the time by which later fetches come later, s: the loader brings one adapter after the other. It is the
 	// difference that the fetch makes to the relative value of a queue M/G/1 with the loader's work and utilization.
-	delays   float64
-	slotless int // requests that wait for a slot or for a fetch, and let others pass
+	delays float64
 }
 
 // loaderMemory is the time after which a fetch counts 1/e in the utilization of the loader, s.
@@ -229,7 +229,7 @@ const blockedTurns = 8
 func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router.View) (a adapterWait) {
 	w := &v.Workers[j]
 	c := p.crowdOf(j, w, v.Now)
-	a.slotless = c.slotless
+	a.crowd = c
 	if k == trace.BaseModel {
 		return a
 	}
@@ -454,22 +454,36 @@ func (c *crowd) turnsOfNew(slots int, blocks bool) float64 {
 	return 0
 }
 
+// arrival is what the price of a request on a worker and the worker's backlog have in common.
+type arrival struct {
+	wait    adapterWait
+	kv      int64   // KV tokens in use
+	compute float64 // time of the next prefill step with the request's prompt, without loads, s
+}
+
 // sent adds a request to the backlog of worker j, which computes prompt tokens of its prompt. It also corrects the
 // worker's room by the requests that still wait there.
 func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
-	w, l := &v.Workers[j], &p.backlogs[j]
-	level := float64(p.kvUsed(j, v)+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
-	switch c := p.crowdOf(j, w, v.Now); {
-	case c.adapters > w.Slots: // they may wait for a slot
-	case w.Queued <= c.slotless:
+	w := &v.Workers[j]
+	n := p.backlogs[j].next(w, v.Now)
+	p.add(r, j, v, prompt, &arrival{p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v), p.kvUsed(j, v),
+		p.workers[j].Cost.Prefill(n.tokens + int64(prompt))})
+}
+
+// add is sent, with what the request's price there has looked at.
+func (p *accounts) add(r router.Request, j int, v *router.View, prompt int32, at *arrival) {
+	w, l, a := &v.Workers[j], &p.backlogs[j], &at.wait
+	st := w.Adapter(r.Adapter)
+	level := float64(at.kv+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
+	switch {
+	case a.adapters > w.Slots: // they may wait for a slot
+	case w.Queued <= a.slotless:
 		if l.full > 0 {
 			l.full = max(l.full, level)
 		}
 	case v.Now > max(l.prefilled, l.brought)+stuckAfter && w.Running < w.MaxRunning && level < l.room(w):
 		l.full = l.room(w) + 0.1*(level-l.room(w))
 	}
-	st := w.Adapter(r.Adapter)
-	a := p.adapterWait(r.Adapter, st, j, v)
 	if a.turns > 0 && st.Running+st.Queued == 0 {
 		l.waits = slices.DeleteFunc(l.waits, func(s slotWait) bool { return !s.goesOn(w) })
 		l.waits = append(l.waits, slotWait{r.Adapter, v.Now})
@@ -489,7 +503,7 @@ func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	n := l.next(w, v.Now)
 	n.tokens += int64(prompt)
 	n.loads += a.load + a.stall
-	n.compute = p.workers[j].Cost.Prefill(n.tokens)
+	n.compute = at.compute
 	l.prefilled = max(n.starts, l.entered) + n.loads + n.compute
 	if n.starts <= v.Now { // it begins at once
 		n = prefillStep{starts: l.prefilled}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -55,15 +54,8 @@ func (b tab) eval(js string) string {
 // wait waits until an expression holds.
 func (b tab) wait(js string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(time.Minute); b.eval(js) != "true"; {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("after a minute still not %s; status %q, faults %q, query %s", js,
-				b.eval(`document.getElementById('status').textContent`),
-				b.eval(`[...document.querySelectorAll('.fault:not(:empty)')].map(e => e.textContent).join('|')`),
-				b.eval(`location.hash`))
-		}
-		time.Sleep(10 * time.Millisecond) // the browser has no clock of ours
-	}
+	testbrowser.Wait(b.t, b.ctx, js, `document.getElementById('status').textContent`, `location.hash`,
+		`[...document.querySelectorAll('.fault:not(:empty)')].map(e => e.textContent).join('|')`)
 }
 
 // settled waits until all parts of the answer are there.
@@ -279,7 +271,7 @@ func TestPageOfAnotherOrigin(t *testing.T) {
 
 // TestMyLog: a log that the user chooses is sent, and what it shows is its own requests.
 func TestMyLog(t *testing.T) {
-	ctx := testbrowser.StartFor(t, 2*time.Minute)
+	ctx := testbrowser.Start(t)
 	dir := t.TempDir()
 	page := web.New(web.Config{Explorer: explore.New(explore.Limits{}, trace.Files{}),
 		Query: explore.DefaultPreset().Query,

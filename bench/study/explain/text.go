@@ -36,8 +36,8 @@ func (a *Answer) WriteText(w io.Writer, tables bool) error {
 	what := "halves it"
 	if a.isOverloaded() {
 		what = "ends the overload"
-		rows = append(rows, [2]string{"State", "overloaded: the workers cannot keep up, so the TTFT grows with the length " +
-			"of the run"})
+		rows = append(rows, [2]string{"State",
+			"overloaded: the workers cannot keep up, so the TTFT grows with the length of the run"})
 	}
 	switch {
 	case a.Cure != nil:
