@@ -13,9 +13,9 @@ import (
 // status 200: a reply, or the end of a stream, with the tokens so far and the finish reason "abort"; or a stream of
 // nothing but [DONE]. A client that does not look at the finish reason takes such a reply for whole.
 //
-// Replies of /v1/responses have no finish reason. Their status is "cancelled" for gpt-oss, and "completed" for all other
-// models (responses_full_generator in openai/responses/serving.py). So an aborted reply of these is known only if it has
-// no token; each other reply has one, if only the end of the text. One with tokens is like a reply that is whole.
+// Replies of /v1/responses have no finish reason. The status of an aborted one is "cancelled" for gpt-oss, and
+// "completed" for all other models (responses_full_generator in openai/responses/serving.py). The abort shows only
+// in a reply without a token. A whole reply has one, even if it is only the end of the text.
 //
 // sglang aborts a single request, at the wish of an operator (/abort_request): the client gets its answer.
 type AbortMark struct {
