@@ -7,6 +7,7 @@ import (
 
 // TestAbortedWhole: which replies that are no stream tell of an abort, and whether they have tokens.
 func TestAbortedWhole(t *testing.T) {
+	const completions, responses = "/v1/completions", "/v1/responses"
 	const usage = `"usage":{"input_tokens":3,"output_tokens":5,"output_tokens_details":{"reasoning_tokens":0}}}`
 	for _, c := range []struct {
 		api             Kind
