@@ -1,7 +1,7 @@
 // Command randomscenarios compares policies over random scenarios: by how much is each worse than the best of
 // all others?
 //
-//	go run ./randomscenarios OUT --scenarios 60 --seed 7 --seeds 4 [--policies 'a|b|c'] [--only 3,17]
+//	go run ./randomscenarios OUT --scenarios 60 --seed 7 --seeds 4 [--policies 'a|b|c'] [--only 3,17,20-39]
 //	go run ./randomscenarios OUT --scenarios 60 --seed 7 --print             # the scenarios, as commands
 //	go run ./randomscenarios OUT --scenarios 60 --seed 7 --yaml FOLDER       # the scenarios, as files
 //	go run ./randomscenarios OUT --seed 7 --report --plot regret.svg --json regret.json --markdown regret.md
@@ -80,7 +80,7 @@ func parse(args []string) (o options, err error) {
 	f.IntVar(&o.seeds, "seeds", 4, "seeds of each scenario: 1, 2, ...")
 	policies := f.String("policies", baselines, "policies to run, separated by | or, where no policy has one, commas")
 	base := f.String("baselines", baselines, "policies that the others are compared with; only those in OUT count")
-	only := f.String("only", "", "numbers of scenarios, as in 3,17: run these only")
+	only := f.String("only", "", "numbers and ranges of scenarios, as in 3,17,20-39: run these only")
 	f.StringVar(&o.label, "label", "", "added to the names of the policies in OUT, as in @branch")
 	f.StringVar(&o.lorasim, "lorasim", "", "run the policies by this build of lorasim, not in this process")
 	f.IntVar(&o.jobs, "jobs", 2, "runs at a time")
@@ -104,11 +104,18 @@ func parse(args []string) (o options, err error) {
 	o.out = f.Arg(0)
 	o.policies, o.baselines = split(*policies), split(*base)
 	for _, text := range split(*only) {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 {
-			return o, fmt.Errorf("--only: %q is not the number of a scenario", text)
+		first, last, isRange := strings.Cut(text, "-")
+		if !isRange {
+			last = first
 		}
-		o.only = append(o.only, n)
+		a, err := strconv.ParseUint(first, 10, 31)
+		b, err2 := strconv.ParseUint(last, 10, 31)
+		if err != nil || err2 != nil || a > b || b >= uint64(max(o.scenarios, 0)) {
+			return o, fmt.Errorf("--only: %q is neither a number nor a range of scenarios from 0 to %d", text, o.scenarios-1)
+		}
+		for n := a; n <= b; n++ {
+			o.only = append(o.only, int(n))
+		}
 	}
 	if o.scenarios < 1 || o.seeds < 1 || o.jobs < 1 {
 		return o, errors.New("--scenarios, --seeds and --jobs are at least 1")
