@@ -306,20 +306,29 @@ func (l *backlog) begins(k int32, now float64) {
 }
 
 // stalls says whether slots of a worker do not become free: an adapter waits for one, and none has got one for the time
-// of stalledTurns executions. The adapters in the slots then have requests all the time, and keep their slots as long as
-// that goes on. endRate does not tell: requests may come and end more evenly than it assumes.
+// in which stalledTurns should have become free. Slots that hardly ever become free need less time. The adapters in the
+// slots then have requests all the time, and keep their slots as long as that goes on.
 func (p *accounts) stalls(j int, v *router.View) bool {
 	w, l := &v.Workers[j], &p.backlogs[j]
+	exec := l.exec.Or(p.exec.Or(guessExec))
 	for _, s := range l.waits {
-		if s.goesOn(w) {
-			return v.Now-max(s.since, l.turned) > stalledTurns*l.exec.Or(p.exec.Or(guessExec))
+		if !s.goesOn(w) {
+			continue
 		}
+		since := (v.Now - max(s.since, l.turned)) / exec
+		if since <= stalledTurns {
+			return false
+		}
+		freed := p.slotCrowd(w, exec).freed
+		return freed < hardlyFreed || since*freed > stalledTurns
 	}
 	return false
 }
 
-// stalledTurns is the number of executions in which a slot should become free.
-const stalledTurns = 3
+const (
+	stalledTurns = 6
+	hardlyFreed  = 0.1 // slots in the time of an execution
+)
 
 // crowd is what adapters that have requests on a worker do with its slots.
 type crowd struct {
