@@ -163,11 +163,11 @@ type Experts struct {
 // of requests with an adapter, r_max their largest rank.
 const (
 	BackendNone   = "none"         // adapters take no time
-	BackendCSGMV  = "csgmv"        // decode: coefficient * r_max
-	BackendTriton = "triton"       // decode: coefficient * B * r_max
+	BackendCSGMV  = "csgmv"        // KernelTimes, or in decode steps: coefficient * r_max
+	BackendTriton = "triton"       // KernelTimes, or in decode steps: coefficient * B * r_max
 	BackendMerged = "merged"       // one adapter at a time, merged into the weights
 	BackendDLoRA  = "dlora"        // merged, or all adapters together in longer steps; credits decide
-	BackendPunica = "punica"       // vLLM's kernels: law adapters
+	BackendPunica = "punica"       // vLLM's kernels: KernelTimes, or law adapters
 	BackendNative = "torch_native" // sglang's loop over adapters, without LoRA kernels: law adapters
 	// BackendRoofline is the backend of computed profiles: bytes, operations and kernels.
 	BackendRoofline = "roofline"
@@ -218,10 +218,14 @@ type LoRA struct {
 	// T only over prompt tokens.
 	RequestRankUs float64 `yaml:"request_rank_us,omitempty" is:">=0"`
 
-	// Kernels says in which steps the kernels of backends roofline, punica and torch_native take time. It depends
-	// on the version of the engine: see [kernelsEveryStep] and those after it. "": every-step for punica and
-	// torch_native, lora-steps for roofline.
+	// Kernels says in which steps the kernels of backends with KernelTimes, and of roofline, punica and torch_native,
+	// take time. It depends on the version of the engine: see [kernelsEveryStep] and those after it. "": every-step with
+	// law adapters, else lora-steps.
 	Kernels string `yaml:"kernels,omitempty" is:"every-step|lora-steps|active-adapters|"`
+
+	// KernelTimes are the measured times of the backend's kernels, for backends punica, csgmv and triton. They hold
+	// for steps with and without prompts.
+	KernelTimes KernelTimes `yaml:"kernel_times,omitempty"`
 
 	// PrefillFactor is the relative increase of a prefill step's time if all its tokens use adapters. Law
 	// roofline applies it to the computing of prompt tokens.

@@ -15,6 +15,9 @@ const loraSpread = 1
 
 // loraCoefficients returns the coefficients of the LoRA backend of a profile.
 func loraCoefficients(l *profile.Latency) []string {
+	if l.LoRA.Measured() {
+		return []string{"lora.kernel_factor"}
+	}
 	switch l.LoRA.Backend {
 	case profile.BackendCSGMV:
 		return []string{"lora.csgmv_us", "lora.prefill_factor"}
@@ -75,6 +78,7 @@ func (run *replay) adapted() bool {
 // loraTraffic says which runs determine a coefficient of LoRA.
 var loraTraffic = map[string]string{
 	"lora.launch_ms":       "runs with adapters and runs of the base model alone",
+	"lora.kernel_factor":   "runs with adapters and runs of the base model alone",
 	"lora.csgmv_us":        "runs with adapters and runs of the base model alone",
 	"lora.triton_us":       "runs with adapters and runs of the base model alone, at several rates",
 	"lora.rank_us":         "runs with one adapter and runs with several adapters",

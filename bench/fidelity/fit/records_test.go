@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -244,7 +245,7 @@ func TestRecordsOfComputedTerms(t *testing.T) {
 		t.Errorf("base %.3g ms and prompt token %.3g us, expected %.3g and %.3g",
 			got.Decode.BaseMs, got.Prefill.PerTokenUs, want.Decode.BaseMs, want.Prefill.PerTokenUs)
 	}
-	if got.LoRA != want.LoRA || got.Experts != want.Experts {
+	if !reflect.DeepEqual(got.LoRA, want.LoRA) || got.Experts != want.Experts {
 		t.Errorf("the fit changed the computed terms: %+v, %+v", got.LoRA, got.Experts)
 	}
 }
