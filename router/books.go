@@ -154,12 +154,25 @@ func (b *Books) publish(a int32) {
 	}
 }
 
+// SetAdapters is [Worker.SetAdapters] for a worker of which no adapter is in the index: a new one, or after Clear.
+func (b *Books) SetAdapters(n int, tier Tier) {
+	b.Worker.SetAdapters(n, tier)
+	if b.index != nil {
+		b.index.hosts[b.id] = tier >= Host
+	}
+}
+
 // Clear takes the adapters of the worker out of the index, before the worker is set anew.
 func (b *Books) Clear() {
-	for a, st := range b.Rows() {
-		if b.index != nil && st.Wanted() {
-			b.index.Set(b.id, a, AdapterState{})
-		}
+	if b.index == nil {
+		return
+	}
+	none := AdapterState{}
+	if b.index.hosts[b.id] {
+		none.Tier = Host
+	}
+	for a := range b.Rows() {
+		b.index.Set(b.id, a, none)
 	}
 }
 

@@ -262,8 +262,12 @@ func (v *View) Having(adapter int32) iter.Seq2[int, *Worker] {
 // An owner that changes workers calls Touch after each change, so that a policy that follows the index need not look at
 // the other workers again ([Index.Follow]).
 type Index struct {
-	words     int      // of each adapter
-	has       []uint64 // a bit for each worker: AdapterState.Wanted
+	words int      // of each adapter
+	has   []uint64 // a bit for each worker: AdapterState.Wanted
+	// By worker: adapters are in host memory. By adapter: the workers where that is not so, in ascending order.
+	hosts  []bool
+	others [][]int32
+
 	followers []*Changes
 }
 
@@ -311,7 +315,8 @@ func (c *Changes) Take() []int32 {
 // NewIndex returns an index in which no worker has any adapter.
 func NewIndex(workers, adapters int) *Index {
 	n := (workers + 63) / 64
-	return &Index{words: n, has: make([]uint64, n*adapters)}
+	return &Index{words: n, has: make([]uint64, n*adapters), hosts: make([]bool, workers),
+		others: make([][]int32, adapters)}
 }
 
 // Set enters the state of an adapter on a worker.
@@ -320,6 +325,27 @@ func (x *Index) Set(worker int, adapter int32, a AdapterState) {
 	if x.has[i] &^= bit; a.Wanted() {
 		x.has[i] |= bit
 	}
+	x.except(worker, adapter, (a.Tier >= Host) != x.hosts[worker])
+}
+
+// except enters whether an adapter is an exception to the host memory of a worker.
+func (x *Index) except(worker int, adapter int32, is bool) {
+	list := &x.others[adapter]
+	if len(*list) == 0 && !is {
+		return
+	}
+	switch k, was := slices.BinarySearch(*list, int32(worker)); {
+	case is && !was:
+		*list = slices.Insert(*list, k, int32(worker))
+	case !is && was:
+		*list = slices.Delete(*list, k, k+1)
+	}
+}
+
+// Hosts says on which workers an adapter is in host memory or in a GPU slot: those that usual says, by worker, but for
+// the others, which are in ascending order. The lists are valid until the next change.
+func (x *Index) Hosts(adapter int32) (usual []bool, others []int32) {
+	return x.hosts, x.others[adapter]
 }
 
 // Has reports whether a worker has an adapter: [AdapterState.Wanted].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"lorasim/router"
@@ -41,8 +42,11 @@ func (a auditor) Route(r router.Request, v *router.View) router.Decision {
 	}
 	for i := range v.Workers {
 		for k, st := range v.Workers[i].Adapters {
-			if has := v.Index.Has(i, int32(k)); has != st.Wanted() {
-				a.t.Fatalf("worker %d, adapter %d: the index says %v, but it is %+v", i, k, has, st)
+			usual, others := v.Index.Hosts(int32(k))
+			has, hosted := v.Index.Has(i, int32(k)), usual[i] != slices.Contains(others, int32(i))
+			if has != st.Wanted() || hosted != (st.Tier >= router.Host) {
+				a.t.Fatalf("worker %d, adapter %d: the index says %v, in host memory %v, but it is %+v", i, k, has,
+					hosted, st)
 			}
 		}
 	}
@@ -55,8 +59,12 @@ func TestViewCountsAdapters(t *testing.T) {
 		wl := genWorkload(t)
 		rt := &router.Router{Policy: auditor{byID{n: 2}, t}}
 		c := p.Compile()
+		var outages []Outage
+		if rapid.Bool().Draw(t, "fails") {
+			outages = []Outage{{Worker: 1, From: 0.5, To: 1}}
+		}
 		if _, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{c, c}, Router: rt,
-			Observer: newLedger(), Home: router.Disk}); err != nil {
+			Observer: newLedger(), Home: router.Disk, Outages: outages}); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -394,7 +394,7 @@ func stateOf(policy string, res *result.Result) State {
 	}
 	if st.State = a.State; a.State == steady.Steady {
 		st.Words = []string{fmt.Sprintf(
-			"steady: the workers keep up with %s requests/s; a longer run would give the same means", format.Digits(a.OfferedRate))}
+			"steady: the workers keep up with this run's %s requests/s; a longer run would give the same means", format.Digits(a.OfferedRate))}
 	}
 	return st
 }

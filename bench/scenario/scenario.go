@@ -29,6 +29,7 @@
 package scenario
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -227,6 +228,9 @@ func Load(ctx context.Context, file string) (Scenario, error) {
 	data, err := textfile.ReadFile(ctx, file, textfile.MaxSettings)
 	if err != nil {
 		return Scenario{}, err
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return Scenario{}, fault(fmt.Errorf("%s: is empty, expected keys such as workload, cluster and routing", file))
 	}
 	sc, err := Parse(data, file)
 	if err == nil {

@@ -126,6 +126,10 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 	if e := &sc.Cluster.Engine; e.MaxLoadedLoras > 0 && len(f.o.HostPlaces) > 0 {
 		say(cmd, "note: max_loaded_loras has no effect: --host-places lists the choices")
 	}
+	if n := sc.Cluster.Engine.MaxLoadedLoras; n > 0 && len(f.o.HostPlaces) == 0 && len(f.o.Slots) > 0 &&
+		slices.Max(f.o.Slots) > n {
+		say(cmd, "note: max_loaded_loras (%d) rises to the number of slots where that is larger", n)
+	}
 	for _, f := range [][2]string{{"policy", "policies"}, {"profile", "cost"}} {
 		if cmd.Flags().Changed(f[0]) && cmd.Flags().Changed(f[1]) {
 			say(cmd, "note: --"+f[0]+" has no effect: --"+f[1]+" lists the choices")

@@ -51,9 +51,9 @@ func TestDocCommands(t *testing.T) {
 
 // othersFlags are flags of other programs that the pages name, and further names of flags.
 var othersFlags = []string{"--async-scheduling", "--check", "--enable-cache-report", "--enable-lora",
-	"--enable-lora-overlap-loading", "--enable-metrics", "--fast", "--help", "--lora-paths", "--max-loaded-loras",
-	"--max-cpu-loras", "--max-lora-rank", "--max-loras", "--max-loras-per-batch", "--no-healthcheck",
-	"--save-detailed", "--save-result", "--scheduling-policy", "--shutdown-timeout"}
+	"--enable-lora-overlap-loading", "--enable-metrics", "--fast", "--help", "--lora-backend", "--lora-paths",
+	"--max-cpu-loras", "--max-loaded-loras", "--max-lora-rank", "--max-loras", "--max-loras-per-batch",
+	"--no-healthcheck", "--save-detailed", "--save-result", "--scheduling-policy", "--shutdown-timeout"}
 
 // TestDocFlags: the flags that README and the pages of docs name within a text are flags of a command.
 func TestDocFlags(t *testing.T) {

@@ -129,7 +129,7 @@ block of the serving benchmarks.
 
 Exit codes: 0 done; 1 the work failed, or compare --fail-on found a loss; 2 the
 command line or a scenario is wrong, or a file is missing; 3 compare --fail-on is not
-sure; 130 interrupted (Ctrl-C or SIGTERM).`,
+sure; 4 explain --prove cannot reproduce the hour; 130 interrupted (Ctrl-C or SIGTERM).`,
 		Example: `  lorasim sim                                     # a run with the built-in workload
   lorasim sim --policy static --num-workers 8     # other routing, more workers
   lorasim sim --workload w.csv --json             # a saved workload, JSON out

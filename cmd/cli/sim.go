@@ -30,13 +30,16 @@ import (
 	"lorasim/trace/columnar"
 )
 
+// simFlags are the flags of sim that are not settings of the scenario.
+type simFlags struct {
+	out               outputFlags
+	records, plans    string
+	oracle, intervals bool
+	tokens            bool
+}
+
 func newSim() *cobra.Command {
-	var (
-		out            outputFlags
-		records, plans string
-		oracle, tokens bool
-		intervals      bool
-	)
+	var f simFlags
 	cmd := &cobra.Command{
 		Use:   "sim [SCENARIO.yaml]",
 		Short: "Simulate a workload on workers under a routing policy",
@@ -55,13 +58,13 @@ give the same bytes.`,
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	flags(cmd, scenarioHeading, opt(&sf.print, "print-config", false,
 		"Print the effective scenario and stop; the file reproduces the run"))
-	out.add(cmd)
+	f.out.add(cmd)
 	flags(cmd, outputHeading,
-		opt(&records, "records", "", recordsHelp),
-		opt(&tokens, "token-times", false, "Write the time of every token to --records"),
-		opt(&plans, "plans", "", "Write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
-		opt(&oracle, "oracle", false, "Compare with a lower bound that assumes perfect knowledge"),
-		opt(&intervals, "intervals", false, "Print prediction intervals from the profile's held-out runs"))
+		opt(&f.records, "records", "", recordsHelp),
+		opt(&f.tokens, "token-times", false, "Write the time of every token to --records"),
+		opt(&f.plans, "plans", "", "Write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
+		opt(&f.oracle, "oracle", false, "Compare with a lower bound that assumes perfect knowledge"),
+		opt(&f.intervals, "intervals", false, "Print prediction intervals from the profile's held-out runs"))
 	writes(cmd, table.Extensions(), "records")
 	writes(cmd, nil, "plans")
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario) error {
@@ -71,53 +74,58 @@ give the same bytes.`,
 			}
 			return writeYAML(cmd, sc)
 		}
-		if err := out.check(); err != nil {
-			return err
-		}
-		out.sections = out.sections || oracle || intervals // asked for
-		noteIgnored(cmd, sc)
-		p := newProgress(cmd.ErrOrStderr())
-		var profiles []*profile.Profile
-		skipped := int64(0)
-		var waiting *waits.Observer
-		watch := func(adapters []trace.Adapter) record.Watcher {
-			waiting = waits.New(out.slo, profiles, adapters)
-			return waiting.Watcher()
-		}
-		if requests := statedRequests(sc); !out.looks() || requests > mostWatched ||
-			requests*stated(sc, "num_workers") > mostLooks {
-			watch = nil
-		}
-		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
-			Profiles: func(ps []*profile.Profile) { profiles = ps },
-			SLO:      out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals,
-			TokenTimes: tokens || out.details, KeepRecords: out.keep(),
-			Saturate: true, PushLoss: true, Reading: p.reading, Running: p.running,
-			Skipped: func(rows int64) { skipped = rows }, Watch: watch,
-		})
-		if err != nil {
-			p.done()
-			return err
-		}
-		var more []result.LookLine
-		if out.looks() {
-			more, err = look(cmd.Context(), sc, res, waiting)
-			more = append(more, result.LookLine{Label: "Next", Text: longer(cmd, sc, res), Whole: true})
-		}
-		p.done()
-		if err != nil {
-			return err
-		}
-		if err := out.write(cmd, res, more...); err != nil {
-			return err
-		}
-		noteProfiles(cmd, profiles)
-		if skipped > 0 {
-			say(cmd, "note: %d rows left out", skipped)
-		}
-		return cmp.Or(scenario.Misfit(res), res.NoSuccess())
+		return f.run(cmd, sc)
 	})
 	return cmd
+}
+
+// run simulates the scenario and writes what the flags ask for.
+func (f *simFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
+	if err := f.out.check(); err != nil {
+		return err
+	}
+	f.out.sections = f.out.sections || f.oracle || f.intervals // asked for
+	noteIgnored(cmd, sc)
+	p := newProgress(cmd.ErrOrStderr())
+	var profiles []*profile.Profile
+	skipped := int64(0)
+	var waiting *waits.Observer
+	watch := func(adapters []trace.Adapter) record.Watcher {
+		waiting = waits.New(f.out.slo, profiles, adapters)
+		return waiting.Watcher()
+	}
+	if requests := statedRequests(sc); !f.out.looks() || requests > mostWatched ||
+		requests*stated(sc, "num_workers") > mostLooks {
+		watch = nil
+	}
+	res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
+		Profiles: func(ps []*profile.Profile) { profiles = ps },
+		SLO:      f.out.slo, RecordsFile: f.records, PlansFile: f.plans, Oracle: f.oracle, Intervals: f.intervals,
+		TokenTimes: f.tokens || f.out.details, KeepRecords: f.out.keep(),
+		Saturate: true, PushLoss: true, Reading: p.reading, Running: p.running,
+		Skipped: func(rows int64) { skipped = rows }, Watch: watch,
+	})
+	if err != nil {
+		p.done()
+		return err
+	}
+	var more []result.LookLine
+	if f.out.looks() {
+		more, err = look(cmd.Context(), sc, res, waiting)
+		more = append(more, result.LookLine{Label: "Next", Text: longer(cmd, sc, res), Whole: true})
+	}
+	p.done()
+	if err != nil {
+		return err
+	}
+	if err := f.out.write(cmd, res, more...); err != nil {
+		return err
+	}
+	noteProfiles(cmd, profiles)
+	if skipped > 0 {
+		say(cmd, "note: %d rows left out", skipped)
+	}
+	return cmp.Or(scenario.Misfit(res), res.NoSuccess())
 }
 
 // mostWatched is the number of requests up to which a run is watched for what requests wait for: watching takes some

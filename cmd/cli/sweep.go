@@ -350,7 +350,7 @@ func (o *sweepTableFlags) writeText(w io.Writer, d *sweep.Dir, t *sweep.Tables, 
 	if err != nil || more.Effects == nil {
 		return err
 	}
-	return d.WriteEffects(w, more.Effects, o.metrics[0], width)
+	return d.WriteEffects(w, more.Effects, width)
 }
 
 // leastGain is the difference that further seeds of a sweep are to show, as a share.

@@ -33,6 +33,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -219,6 +220,9 @@ func Open(ctx context.Context, path string, columns []Column, o Options) (*Reade
 		return openText(ctx, path, ext == ".jsonl", columns, o)
 	}
 	if !slices.Contains(Extensions(), formatOf(path)) {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			return nil, fmt.Errorf("%s: is a folder, expected a file", path)
+		}
 		return nil, unknownFormat(path)
 	}
 	b, src, err := o.Files.open(path)

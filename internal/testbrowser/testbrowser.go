@@ -33,28 +33,66 @@ func Start(t testing.TB) context.Context {
 // StartFor is Start with another time limit.
 func StartFor(t testing.TB, limit time.Duration) context.Context {
 	t.Helper()
-	path := ""
+	path := find(t)
+	for try := 1; ; try++ {
+		ctx, stop, err := start(t.Context(), path, limit)
+		if err == nil {
+			t.Cleanup(stop)
+			return ctx
+		}
+		stop()
+		if try == 3 {
+			t.Fatalf("%s does not start: %v", path, err)
+		}
+		t.Logf("%s does not start, another try: %v", path, err) // a process may fail on a busy machine
+	}
+}
+
+// find returns the path of Chromium.
+func find(t testing.TB) string {
+	t.Helper()
 	for _, name := range []string{
 		"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell",
 	} {
 		if p, err := exec.LookPath(name); err == nil {
-			path = p
-			break
+			return p
 		}
 	}
-	if path == "" {
-		t.Skip("no Chromium is installed (Debian: chromium); the page is not tested in a browser")
-	}
+	t.Skip("no Chromium is installed (Debian: chromium); the page is not tested in a browser")
+	return ""
+}
+
+// start starts a browser. Call stop in any case.
+func start(ctx context.Context, path string, limit time.Duration) (_ context.Context, stop func(), _ error) {
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1200, 900),
 		chromedp.WSURLReadTimeout(limit)) // on a busy machine the browser may take more than 20 s to start
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, limit)
-	t.Cleanup(cancel)
-	return ctx
+	ctx, endAllocator := chromedp.NewExecAllocator(ctx, options...)
+	ctx, endBrowser := chromedp.NewContext(ctx)
+	ctx, endTime := context.WithTimeout(ctx, limit)
+	return ctx, func() { endTime(); endBrowser(); endAllocator() }, chromedp.Do(ctx)
+}
+
+// longestWait limits [Wait]. It is for pages that hang: nothing that a test waits for takes so long.
+const longestWait = 3 * time.Minute
+
+// Wait waits until an expression holds on the page. If it does not, the error has the values of the expressions show.
+func Wait(t testing.TB, ctx context.Context, js string, show ...string) {
+	t.Helper()
+	end := time.Now().Add(longestWait)
+	if limit, ok := ctx.Deadline(); ok && limit.Add(-10*time.Second).Before(end) {
+		end = limit.Add(-10 * time.Second) // there is time to look at the page
+	}
+	for Eval(t, ctx, js) != "true" {
+		if time.Now().After(end) {
+			var seen []string
+			for _, s := range show {
+				seen = append(seen, fmt.Sprintf("%s: %q", s, Eval(t, ctx, s)))
+			}
+			t.Fatalf("still not %s; %s", js, strings.Join(seen, ", "))
+		}
+		time.Sleep(10 * time.Millisecond) // the browser has no clock of ours
+	}
 }
 
 // Eval returns the value of a JavaScript expression on the page, as text.

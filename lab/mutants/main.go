@@ -34,6 +34,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"lorasim/lab/internal/repo"
@@ -68,7 +69,7 @@ func main() {
 	flag.StringVar(&o.args, "args", "", "further arguments of the test binaries, separated by spaces")
 	flag.BoolVar(&o.json, "json", false, "one JSON object per package")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root, err := repo.Root(ctx)
 	if err == nil {
@@ -99,32 +100,35 @@ func run(ctx context.Context, o options, patterns []string, w io.Writer) error {
 	defer os.RemoveAll(tmp)
 	for _, p := range pkgs {
 		r, err := p.try(ctx, o, further, tmp)
+		if r != nil && r.Killed+r.Survived > 0 { // else there is no operator to exchange, or none was tried
+			err = errors.Join(err, r.write(w, o.json, len(further) > 0))
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.ImportPath, err)
-		}
-		if r.Killed+r.Survived == 0 {
-			continue // no operator to exchange
-		}
-		if o.json {
-			if err := json.NewEncoder(w).Encode(r); err != nil {
-				return err
-			}
-			continue
-		}
-		own := ""
-		if len(further) > 0 {
-			own = fmt.Sprintf(", %d by its own tests", r.Own)
-		}
-		fmt.Fprintf(w, "%-40s %3d of %3d killed (%.0f %%)%s\n", r.Package, r.Killed, r.Killed+r.Survived,
-			100*float64(r.Killed)/float64(r.Killed+r.Survived), own)
-		for _, m := range r.Survivors {
-			fmt.Fprintf(w, "  survived  %s\n", m)
 		}
 	}
 	return nil
 }
 
+// write prints the report. own adds how many mutants the package's own tests killed.
+func (r *report) write(w io.Writer, inJSON, own bool) error {
+	if inJSON {
+		return json.NewEncoder(w).Encode(r)
+	}
+	byOwn := ""
+	if own {
+		byOwn = fmt.Sprintf(", %d by its own tests", r.Own)
+	}
+	fmt.Fprintf(w, "%-40s %3d of %3d killed (%.0f %%)%s\n", r.Package, r.Killed, r.Killed+r.Survived,
+		100*float64(r.Killed)/float64(r.Killed+r.Survived), byOwn)
+	for _, m := range r.Survivors {
+		fmt.Fprintf(w, "  survived  %s\n", m)
+	}
+	return nil
+}
+
 // try runs the tests on a sample of the package's mutants: its own tests first, then those of the further packages.
+// If ctx ends, it returns what it has found until then, and an error.
 func (p *pkg) try(ctx context.Context, o options, further []*pkg, tmp string) (*report, error) {
 	all, err := p.mutants()
 	if err != nil {
@@ -149,6 +153,8 @@ func (p *pkg) try(ctx context.Context, o options, further []*pkg, tmp string) (*
 			return nil, err
 		}
 		switch by, err := suites.kill(ctx, overlay); {
+		case ctx.Err() != nil:
+			return r, ctx.Err()
 		case err != nil:
 			return nil, err
 		case by == nil:

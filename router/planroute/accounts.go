@@ -71,6 +71,8 @@ type backlog struct {
 	brought float64      // s: when the prompts that wait for these adapters will have been computed
 	fetches []fetch      // adapters sent for that have not come
 	loader  recentLoad   // what the loader into host memory has to do
+	waits   []slotWait   // adapters that wait for a slot, in the order in which they began
+	turned  float64      // s: when the latest of them got one
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
 	full    float64 // least KV tokens (see need) at which requests had to wait; 0: none had to
@@ -208,14 +210,14 @@ func (p *accounts) restarted(v *router.View) {
 
 // adapterWait is what a request waits for its adapter.
 type adapterWait struct {
+	crowd
 	fetch, load float64 // s, until it is in host memory, beside the steps; from there to a slot
 	stall       float64 // s, that the steps stop until it is in host memory, on workers that fetch within them
 	evicts      float64 // s, to load the adapter again that makes way
 	turns       float64 // executions until it gets a slot
 	// delays is the time by which later fetches come later, s: the loader brings one adapter after the other. It is the
 	// difference that the fetch makes to the relative value of a queue M/G/1 with the loader's work and utilization.
-	delays   float64
-	slotless int // requests that wait for a slot or for a fetch, and let others pass
+	delays float64
 }
 
 // loaderMemory is the time after which a fetch counts 1/e in the utilization of the loader, s.
@@ -227,7 +229,7 @@ const blockedTurns = 8
 func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router.View) (a adapterWait) {
 	w := &v.Workers[j]
 	c := p.crowdOf(j, w, v.Now)
-	a.slotless = c.slotless
+	a.crowd = c
 	if k == trace.BaseModel {
 		return a
 	}
@@ -280,6 +282,50 @@ func (l *backlog) comes(k int32, now float64) float64 {
 	}
 	return 0
 }
+
+// slotWait is an adapter that waits for a slot since some time, s.
+type slotWait struct {
+	adapter int32
+	since   float64
+}
+
+// goesOn says whether the adapter still waits on its worker.
+func (s slotWait) goesOn(w *router.Worker) bool {
+	st := w.Adapter(s.adapter)
+	return st.Running == 0 && st.Queued > 0
+}
+
+// begins notes that a request of an adapter has got its first token on the worker: the adapter has a slot.
+func (l *backlog) begins(k int32, now float64) {
+	if i := slices.IndexFunc(l.waits, func(s slotWait) bool { return s.adapter == k }); i >= 0 {
+		l.waits, l.turned = slices.Delete(l.waits, i, i+1), now
+	}
+}
+
+// stalls says whether slots of a worker do not become free: an adapter waits for one, and none has got one for the time
+// in which stalledTurns should have become free. Slots that hardly ever become free need less time. The adapters in the
+// slots then have requests all the time, and keep their slots as long as that goes on.
+func (p *accounts) stalls(j int, v *router.View) bool {
+	w, l := &v.Workers[j], &p.backlogs[j]
+	exec := l.exec.Or(p.exec.Or(guessExec))
+	for _, s := range l.waits {
+		if !s.goesOn(w) {
+			continue
+		}
+		since := (v.Now - max(s.since, l.turned)) / exec
+		if since <= stalledTurns {
+			return false
+		}
+		freed := p.slotCrowd(w, exec).freed
+		return freed < hardlyFreed || since*freed > stalledTurns
+	}
+	return false
+}
+
+const (
+	stalledTurns = 6
+	hardlyFreed  = 0.1 // slots in the time of an execution
+)
 
 // crowd is what adapters that have requests on a worker do with its slots.
 type crowd struct {
@@ -417,21 +463,40 @@ func (c *crowd) turnsOfNew(slots int, blocks bool) float64 {
 	return 0
 }
 
+// arrival is what the price of a request on a worker and the worker's backlog have in common.
+type arrival struct {
+	wait    adapterWait
+	kv      int64   // KV tokens in use
+	compute float64 // time of the next prefill step with the request's prompt, without loads, s
+}
+
 // sent adds a request to the backlog of worker j, which computes prompt tokens of its prompt. It also corrects the
 // worker's room by the requests that still wait there.
 func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
-	w, l := &v.Workers[j], &p.backlogs[j]
-	level := float64(p.kvUsed(j, v)+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
-	switch c := p.crowdOf(j, w, v.Now); {
-	case c.adapters > w.Slots: // they may wait for a slot
-	case w.Queued <= c.slotless:
+	w := &v.Workers[j]
+	n := p.backlogs[j].next(w, v.Now)
+	p.add(r, j, v, prompt, &arrival{p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v), p.kvUsed(j, v),
+		p.workers[j].Cost.Prefill(n.tokens + int64(prompt))})
+}
+
+// add is sent, with what the request's price there has looked at.
+func (p *accounts) add(r router.Request, j int, v *router.View, prompt int32, at *arrival) {
+	w, l, a := &v.Workers[j], &p.backlogs[j], &at.wait
+	st := w.Adapter(r.Adapter)
+	level := float64(at.kv+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
+	switch {
+	case a.adapters > w.Slots: // they may wait for a slot
+	case w.Queued <= a.slotless:
 		if l.full > 0 {
 			l.full = max(l.full, level)
 		}
 	case v.Now > max(l.prefilled, l.brought)+stuckAfter && w.Running < w.MaxRunning && level < l.room(w):
 		l.full = l.room(w) + 0.1*(level-l.room(w))
 	}
-	a := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
+	if a.turns > 0 && st.Running+st.Queued == 0 {
+		l.waits = slices.DeleteFunc(l.waits, func(s slotWait) bool { return !s.goesOn(w) })
+		l.waits = append(l.waits, slotWait{r.Adapter, v.Now})
+	}
 	if a.fetch > 0 {
 		if at := v.Now + a.fetch; at > l.fetched {
 			l.loader.add(at-max(l.fetched, v.Now), v.Now, loaderMemory)
@@ -447,7 +512,7 @@ func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	n := l.next(w, v.Now)
 	n.tokens += int64(prompt)
 	n.loads += a.load + a.stall
-	n.compute = p.workers[j].Cost.Prefill(n.tokens)
+	n.compute = at.compute
 	l.prefilled = max(n.starts, l.entered) + n.loads + n.compute
 	if n.starts <= v.Now { // it begins at once
 		n = prefillStep{starts: l.prefilled}

@@ -18,7 +18,7 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 		firstUses := rapid.SampledFrom([][]float64{{0}, {0, 0, 0.3}}).Draw(t, "first uses")
 		for j := range env.Workers {
 			s := &env.Workers[j]
-			s.Cost = routertest.Slower(rapid.SampledFrom([]float64{1, 1, 3}).Draw(t, "cost"))
+			s.Cost = distant{routertest.Slower(rapid.SampledFrom([]float64{1, 1, 3}).Draw(t, "cost"))}
 			s.Blocks = rapid.Bool().Draw(t, "blocks")
 			s.FetchesInSteps = rapid.Bool().Draw(t, "fetches in steps")
 			s.FrontEnd = rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "front end")
@@ -50,7 +50,7 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 			checkOutlines(t, p, v)
 			var bounds []float64 // outlines give none for workers that have the adapter
 			if p.outlinesSuffice(&r, v) {
-				bounds = p.outlined(&r, v.Now)
+				bounds = p.outlined(&r, v)
 			}
 			want, wantFirst := choose.New(nil), 0.0
 			for j := range v.Usable() {
@@ -74,6 +74,16 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 			}
 		}
 	})
+}
+
+// distant is a cost model of workers that load adapters from disk, or from farther away, more slowly than from host
+// memory.
+type distant struct{ routertest.Slower }
+
+// AdapterLoad implements router.CostModel.
+func (d distant) AdapterLoad(rank int, from router.Tier) float64 {
+	times := [...]float64{router.Remote: 40, router.Disk: 12, router.Host: 1}
+	return d.Slower.AdapterLoad(rank, from) * times[min(from, router.Host)]
 }
 
 // checkOutlines compares the outlines with the workers.

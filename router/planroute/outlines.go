@@ -36,10 +36,12 @@ type outline struct {
 	exec         float64 // s; -1: not known
 	// As in backlog: the end of the prefill step under way, and of the prompts sent there; -Inf if there are none.
 	stepEnd, prefilled float64
-	kind               int32 // of the worker; -1: it is not usable
-	evicts             bool  // an adapter makes way for that of the request
-	reads              bool  // it is down, or its report is late
-	slots, taken       int   // slots, and adapters that take them or wait for them, of a usable worker
+	fetched            float64 // as in backlog
+	kind               int32   // of the worker; -1: it is not usable
+	fetches            bool    // the worker fetches adapters in its steps
+	evicts             bool    // an adapter makes way for that of the request
+	reads              bool    // it is down, or its report is late
+	slots, taken       int     // slots, and adapters that take them or wait for them, of a usable worker
 }
 
 // follows says whether outlines are kept for the workers of a view.
@@ -90,7 +92,7 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 	batch := min(running+1, limit)
 	o := outline{
 		kind: kind, running: float64(running), longer: math.Inf(-1), exec: l.exec.Or(-1),
-		stepEnd: l.stepEnd, prefilled: l.prefilled,
+		stepEnd: l.stepEnd, prefilled: l.prefilled, fetched: l.fetched, fetches: b.specs[j].fetches,
 		evicts: w.SlotsUsed >= w.Slots,
 		slots:  w.Slots, taken: w.FlightLoras,
 		reads: w.Age > 0,
@@ -118,41 +120,57 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 
 // outlined returns bounds of the prices of all workers, for a request whose adapter has neither a slot nor requests
 // there, and is not placed there. They need no look at the workers. A bound is infinite if the worker is not usable.
-func (p *planAndRoute) outlined(r *router.Request, now float64) []float64 {
+func (p *planAndRoute) outlined(r *router.Request, v *router.View) []float64 {
 	b, bounds := &p.bounds, p.bounds.all[:0]
-	prompt, extra := float64(r.Prompt), p.spill+p.pool.price
+	usual, others := v.Index.Hosts(r.Adapter)
 	for j := range p.outlines.workers {
-		w := &p.outlines.workers[j]
-		if w.kind < 0 {
-			bounds = append(bounds, math.Inf(1))
-			continue
+		here := usual[j]
+		if len(others) > 0 && int(others[0]) == j {
+			here, others = !here, others[1:]
 		}
-		prefill, load, more := b.prefill[w.kind], b.load[w.kind], b.perKV[w.kind]*prompt
-		step := w.step + more
-		first, others := prefill+load, load
-		if w.running > 0 {
-			first += step
-		}
-		if w.evicts {
-			first += load
-			others += load
-		}
-		if w.stepEnd > now {
-			first += w.stepEnd - now // the prompt joins others, and may add little
-		} else {
-			first += max(w.prefilled-now, 0)
-			others += prefill
-		}
-		exec := w.exec
-		if exec < 0 {
-			exec = b.exec
-		}
-		const less = 1 - 1e-9 // it is not added up in the same order
-		bounds = append(bounds, less*(b.weight*(first+exec*w.waits)+b.output*step+exec*extra+
-			w.running*(others+b.output*max(0, w.longer+more))))
+		bounds = append(bounds, p.outlines.workers[j].bound(p, r, v.Now, here))
 	}
 	b.all = bounds
 	return bounds
+}
+
+// bound is what the price of a worker is not below. here: the adapter is in its host memory.
+func (w *outline) bound(p *planAndRoute, r *router.Request, now float64, here bool) float64 {
+	if w.kind < 0 {
+		return math.Inf(1)
+	}
+	b := &p.bounds
+	prefill, load, more := b.prefill[w.kind], b.load[w.kind], b.perKV[w.kind]*float64(r.Prompt)
+	step := w.step + more
+	first, others, ready := prefill+load, load, 0.0
+	switch {
+	case here:
+	case w.fetches:
+		first += b.fetch[w.kind]
+		others += b.fetch[w.kind]
+	default:
+		ready = max(w.fetched-now, 0) + b.fetch[w.kind]
+	}
+	if w.running > 0 {
+		first += step
+	}
+	if w.evicts {
+		first += load
+		others += load
+	}
+	if w.stepEnd > now {
+		first += max(w.stepEnd-now, ready) // the prompt joins others, and may add little
+	} else {
+		first += max(w.prefilled-now, ready)
+		others += prefill
+	}
+	exec := w.exec
+	if exec < 0 {
+		exec = b.exec
+	}
+	const less = 1 - 1e-9 // it is not added up in the same order
+	return less * (b.weight*(first+exec*w.waits) + b.output*step + exec*(p.spill+p.pool.price) +
+		w.running*(others+b.output*max(0, w.longer+more)))
 }
 
 // outlinesSuffice says whether outlines bound the prices of a request. Workers that keep prefixes compute less of it,

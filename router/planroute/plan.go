@@ -67,7 +67,7 @@ func (p *planAndRoute) Select(v *router.View) router.Selection {
 	}
 	if p.queues.count(v); !p.someoneFree(v) {
 		return router.Selection{NoRunning: true, MostWaiting: p.deep,
-			Worker: func(j int) bool { return p.overdue(j, v.Now) && p.queues.long(j) }}
+			Worker: func(j int) bool { return p.overdue(j, v.Now) && (p.queues.long(j) || p.stalls(j, v)) }}
 	}
 	return router.Selection{NoRunning: true, MostWaiting: p.deep,
 		Worker: func(j int) bool { return p.overdue(j, v.Now) }}

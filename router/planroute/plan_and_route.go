@@ -54,6 +54,8 @@ type planAndRoute struct {
 	found    average.Mean       // share of prompts that the workers keep
 	gap      average.Mean       // s between requests
 	latest   float64
+
+	priced, chosen arrival // at the latest price, and on the worker that cheapest has picked
 }
 
 // Guesses until requests have ended.
@@ -178,7 +180,7 @@ func (p *planAndRoute) send(r router.Request, v *router.View) int {
 			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now, loadMemory)
 		}
 		uncached := p.uncached(&r, best, v)
-		p.sent(r, best, v, uncached)
+		p.add(r, best, v, uncached, &p.chosen)
 		p.found.Add(1 - float64(uncached)/float64(max(r.Prompt, 1)))
 		p.keep(&r, best, v)
 		p.outlines.changed(best)
@@ -197,15 +199,20 @@ func (p *planAndRoute) Preview(r router.Request, v *router.View) int {
 // the time to first token there, s.
 func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, first float64) {
 	p.update(v)
-	p.bounds.begin(p, &r, v)
 	p.beginPool(&r, v)
 	best := choose.New(nil)
 	offer := func(j int) {
 		v.ReadKV(j)
 		c, f := p.price(r, j, v)
 		if best.OfferLowest(j, c); best.Worker == j {
-			first = f
+			first, p.chosen = f, p.priced
 		}
+	}
+	if len(v.Workers) <= priceAll {
+		for j := range v.Usable() {
+			offer(j)
+		}
+		return best.Worker, first
 	}
 	var holders []int32
 	if r.Adapter != trace.BaseModel { // where it most often goes comes first, so that few others need a closer look
@@ -216,6 +223,7 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 			}
 		}
 	}
+	p.bounds.begin(p, &r, v)
 	// then the one with the least bound, so that it is below the bounds of most others
 	bounds, rough := p.bounds.of(p, &r, v, holders, best.Cost)
 	least := choose.New(nil)
@@ -235,6 +243,9 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 	}
 	return best.Worker, first
 }
+
+// priceAll is the number of workers up to which bounds cost more time than they save.
+const priceAll = 2
 
 // The weight of a second until the first token: firstScale x mean time of execution / mean time to first token, within
 // 1 and mostFirstWeight.
@@ -268,6 +279,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	uncached := p.uncached(&r, j, v)
 	prompts, prefill := n.prompt(uncached, cost)
 	a := p.adapterWait(r.Adapter, st, j, v)
+	p.priced = arrival{a, kv, prompts}
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
@@ -318,7 +330,10 @@ func (p *planAndRoute) comes() float64 {
 
 // Note implements Policy.
 func (p *planAndRoute) Note(e router.Event) error {
-	if e.Kind == router.Finished {
+	switch e.Kind {
+	case router.FirstToken:
+		p.backlogs[e.Worker].begins(e.Adapter, e.Now)
+	case router.Finished:
 		p.finished(e)
 		p.outlines.changed(int(e.Worker))
 	}

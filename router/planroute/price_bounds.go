@@ -164,7 +164,7 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 func (b *priceBounds) of(p *planAndRoute, r *router.Request, v *router.View, holders []int32, enough float64) (
 	bounds []float64, rough bool) {
 	if rough = p.outlinesSuffice(r, v); rough {
-		bounds = p.outlined(r, v.Now)
+		bounds = p.outlined(r, v)
 		for j := range v.Having(r.Adapter) {
 			bounds[j] = b.price(p, r, j, v, enough)
 		}

@@ -114,3 +114,65 @@ func TestTurnsMoveTogether(t *testing.T) {
 		}
 	}
 }
+
+// Adapter 5 waits for a slot of worker 0, whose adapters keep their slots. Its requests move to worker 1 only after the
+// time of some executions in which nobody got a slot, although as many adapters wait there and it has to fetch adapter 5.
+func TestStalledSlots(t *testing.T) {
+	const exec = 2.0
+	for _, c := range []struct {
+		name  string
+		now   float64
+		turn  float64 // s: when another adapter that waited got a slot; 0: none did
+		ended bool    // the requests of adapter 5 are gone
+		moves int
+	}{
+		{"just sent", 100 + exec, 0, false, 0},
+		{"slots are stuck", 100 + (stalledTurns+1)*exec, 0, false, 2},
+		{"a slot became free", 100 + (stalledTurns+1)*exec, 100 + 2*exec, false, 0},
+		{"stuck since", 100 + (stalledTurns+3)*exec, 100 + 2*exec, false, 2},
+		{"nobody waits", 100 + (stalledTurns+1)*exec, 0, true, 0},
+	} {
+		env := routertest.Env(2, 8)
+		env.Moving = router.MoveQueued
+		p := routertest.New(t, "plan-and-route:spill=0", env).Policy.(*planAndRoute)
+		v := routertest.View(env)
+		p.exec.Add(exec)
+		for j := range v.Workers {
+			w := &v.Workers[j]
+			w.Slots, w.SlotsUsed = 1, 1
+			w.Adapters[j].Tier = router.GPU
+			w.Count(int32(j), 8, 0)
+			w.Running = 8
+			for _, k := range []int{6, 7} { // both in host memory of both, one waits on each
+				w.Adapters[k].Tier = router.Host
+			}
+			w.Count(int32(6+j), 0, 1)
+			w.Queued = 1
+		}
+		for range 400 { // the adapter in the slot of worker 0 has requests all the time
+			v.Now += 0.25
+			p.arrives(0, v.Now)
+		}
+		s, w := &router.PlannerInput{View: v}, &v.Workers[0]
+		w.Adapters[5].Tier = router.Host
+		for id := range int64(2) {
+			p.sent(router.Request{ID: id, Adapter: 5, Prompt: 100, MaxNew: 100, Expected: 50}, 0, v, 100)
+			if !c.ended {
+				w.Count(5, 0, 1)
+				w.Queued, w.QueuedToks = w.Queued+1, w.QueuedToks+100
+				s.Requests = append(s.Requests, router.InFlight{ID: id, Adapter: 5, Prompt: 100, MaxNew: 100,
+					Expected: 50, Age: c.now - v.Now})
+			}
+		}
+		if c.turn > 0 {
+			p.backlogs[0].waits = append(p.backlogs[0].waits, slotWait{6, v.Now})
+			if err := p.Note(router.Event{Kind: router.FirstToken, Adapter: 6, Now: c.turn}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v.Now = c.now
+		if got := len(p.steal(s)); got != c.moves {
+			t.Errorf("%s: %d requests move, expected %d", c.name, got, c.moves)
+		}
+	}
+}

@@ -16,7 +16,8 @@ import (
 //
 // All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for
 // a slot, however many adapters wait there, until these requests move together. They may also go to a worker where
-// others wait, if fewer adapters do so there ([slotQueues]).
+// others wait, if fewer adapters do so there ([slotQueues]). If slots of their worker do not become free, they may go to
+// any worker, also to one that has to fetch their adapter.
 //
 // The prefix index takes a waiting prompt for kept where it waits, though it is not computed yet. So its prefill there
 // is not part of the price of staying, and a move has to gain that, too.
@@ -27,6 +28,9 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	waiting, busy := p.stuck(s)
 	queues := &p.queues
 	takes := func(j int, a *router.InFlight, slotless bool) bool {
+		if slotless && p.stalls(int(a.Worker), s.View) {
+			return s.Workers[j].Usable()
+		}
 		return s.Workers[j].Usable() && (!busy[j] || slotless && queues.shorter(j, a.Worker)) &&
 			p.atHand(a.Adapter, j, s.Workers)
 	}
@@ -205,7 +209,7 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 	}
 	for _, a := range p.seen(s) {
 		if j := int(a.Worker); !a.Running && p.overdue(j, s.Now) && p.atHand(a.Adapter, j, s.Workers) &&
-			(free || p.queues.long(j)) {
+			(free || p.queues.long(j) || p.stalls(j, s.View)) {
 			list = append(list, a)
 			busy[j] = true
 		}

@@ -5,7 +5,7 @@
 // OLD and NEW are binaries. The runs cover every registered policy and each of its options, pairs of settings of
 // sim, load shedding, workload sources, result layouts, sweep, capacity, advise, worth, solve, compare, trace, and
 // bench against emulated workers (runs.go, pairs.go, live.go). Command lines are written in the spelling of the
-// build at commit cf01ed2e; spelling.go translates them for a build that spells them in another way.
+// build at commit c841bf9f; spelling.go translates them for a build that spells them in another way.
 //
 // A differing run is printed with its command line and its first differing values. Differences on purpose are
 // named in scripts/same/named.txt, with a reason each; they are counted, and do not fail the comparison. Nor do

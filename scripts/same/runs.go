@@ -20,7 +20,7 @@ type run struct {
 }
 
 type step struct {
-	command string // in the spelling of the build at commit cf01ed2e
+	command string // in the spelling of the build at commit c841bf9f
 	flags   []setting
 	args    []string
 	stdout  string // file for standard output

@@ -58,11 +58,6 @@ func TestSpelling(t *testing.T) {
 		"sim":            {"json": true, "engine-args": true},
 		"advise --parts": {"json": true},
 	}}
-	commandNames["worth"], flagNames["scenario"] = []string{"advise --parts"}, []string{"arg"}
-	defer func() {
-		delete(commandNames, "worth")
-		delete(flagNames, "scenario")
-	}()
 	line := "sim --scenario s.yaml --json --kv-tokens 4096 --ignore-eos && worth --json"
 	if got, want := b.line(parse("", line)), "lorasim sim --json --engine-args kv_tokens=4096,ignore_eos=true s.yaml"+
 		" && lorasim advise --parts --json"; got != want {

@@ -15,12 +15,18 @@ import (
 )
 
 // A later spelling of a command. Its flags are those of the longest prefix that has a help page.
-var commandNames = map[string][]string{}
+var commandNames = map[string][]string{
+	"worth":            {"advise --parts"},
+	"calibrate":        {"profile fit records"},
+	"profile analytic": {"profile compute"},
+}
 
 // flagNames has the later spellings of a flag, in any command; the first that the build's help lists is used.
 // "arg" makes its value an argument; "1/NAME" is the flag NAME with 1 / the value. A flag that has
 // none here and is not listed becomes a key of --engine-args.
 var flagNames = map[string][]string{
+	"scenario": {"arg"},
+	"records":  {"arg"}, // of calibrate
 	// of workloads; worker has a flag of this name
 	"time-scale": {"1/rate-scale"},
 }

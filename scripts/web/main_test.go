@@ -35,7 +35,7 @@ func TestPageWithoutServer(t *testing.T) {
 	if size > maxSize {
 		t.Errorf("%d bytes compressed, expected at most %d", size, maxSize)
 	}
-	ctx := testbrowser.StartFor(t, 5*time.Minute)
+	ctx := testbrowser.Start(t)
 	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	t.Cleanup(srv.Close)
 	testbrowser.Watch(t, ctx, srv.URL)
@@ -45,13 +45,7 @@ func TestPageWithoutServer(t *testing.T) {
 	}
 	wait := func(js string) {
 		t.Helper()
-		for deadline := time.Now().Add(2 * time.Minute); eval(js) != "true"; {
-			if time.Now().After(deadline) {
-				t.Fatalf("after two minutes still not %s; status %q", js,
-					eval(`document.getElementById('status').textContent`))
-			}
-			time.Sleep(20 * time.Millisecond) // the browser has no clock of ours
-		}
+		testbrowser.Wait(t, ctx, js, `document.getElementById('status').textContent`)
 	}
 	if err := chromedp.Do(ctx, chromedp.Navigate(srv.URL+"/")); err != nil {
 		t.Fatal(err)

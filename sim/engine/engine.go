@@ -233,7 +233,7 @@ func (e *Engine) init(c Config) error {
 	}
 	e.Books = router.NewBooks(c.View, c.ID, c.Index)
 	if c.Versions != nil {
-		c.View.SetAdapters(c.shown(), home)
+		e.Books.SetAdapters(c.shown(), home)
 		e.Books.TrackVersions(c.Versions)
 	}
 	e.Rows = newTable(c.Adapters, c.Costs)

@@ -101,6 +101,7 @@ func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *
 			for _, a := range start {
 				if !m.Supports(a) {
 					b.Row(a).Tier = o.Home
+					b.Publish(a)
 					m.hosts--
 				}
 			}
@@ -108,14 +109,18 @@ func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *
 		}
 		b.SetAdapters(len(o.Adapters), o.Home)
 	}
-	for a := range o.Adapters {
-		if b.Versioned() {
+	if b.Versioned() {
+		for a := range o.Adapters {
 			b.State(int32(a)).Tier = o.Home
 		}
 	}
 	for _, a := range start {
-		if (o.HostLimit == 0 || m.hosts < o.HostLimit) && m.Supports(a) {
+		if o.HostLimit > 0 && m.hosts >= o.HostLimit {
+			break
+		}
+		if m.Supports(a) {
 			b.State(a).Tier = router.Host
+			b.Publish(a)
 			m.hosts++
 			if o.HostLimit > 0 {
 				m.hosted = append(m.hosted, of(a))

@@ -34,7 +34,9 @@ package settings
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -211,10 +213,22 @@ func (f *Field) Parse(text string, v reflect.Value) error {
 		xs = []float64{float64(n)}
 	}
 	b := bounds.MustParse(f.numbers())
+	if errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(text, "-") && f.Kind() != reflect.Float64 &&
+		b.Has(math.MaxFloat64) {
+		return wrong(text, fmt.Sprintf("a whole number up to %d", largest(v)))
+	}
 	if err != nil || slices.ContainsFunc(xs, func(x float64) bool { return !b.Has(x) }) {
 		return wrong(text, f.expected())
 	}
 	return nil
+}
+
+// largest returns the largest value of a whole number's type.
+func largest(v reflect.Value) uint64 {
+	if v.CanUint() {
+		return math.MaxUint64 >> (64 - v.Type().Bits())
+	}
+	return math.MaxInt64 >> (64 - v.Type().Bits())
 }
 
 // numbers is the check of a number.

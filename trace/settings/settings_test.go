@@ -172,7 +172,7 @@ func TestParseErrors(t *testing.T) {
 		"all:threshold":            `"threshold" is not of the form key=value`,
 		"all:=1":                   `"=1" is not of the form key=value`,
 		"all:threshold=1,":         `"" is not of the form key=value`,
-		"all:small=128":            `small: "128" is not a whole number`,
+		"all:small=128":            `small: "128" is not a whole number up to 127`,
 		"all:count=-1":             `count: "-1" is not a whole number`,
 		"all:the-share=NaN":        `the-share: "NaN" is not a number >= 0 and < 1`,
 		"all:the-share=inf":        `the-share: "inf" is not a number >= 0 and < 1`,

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -55,15 +54,8 @@ func (b tab) eval(js string) string {
 // wait waits until an expression holds.
 func (b tab) wait(js string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(time.Minute); b.eval(js) != "true"; {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("after a minute still not %s; status %q, faults %q, query %s", js,
-				b.eval(`document.getElementById('status').textContent`),
-				b.eval(`[...document.querySelectorAll('.fault:not(:empty)')].map(e => e.textContent).join('|')`),
-				b.eval(`location.hash`))
-		}
-		time.Sleep(10 * time.Millisecond) // the browser has no clock of ours
-	}
+	testbrowser.Wait(b.t, b.ctx, js, `document.getElementById('status').textContent`, `location.hash`,
+		`[...document.querySelectorAll('.fault:not(:empty)')].map(e => e.textContent).join('|')`)
 }
 
 // settled waits until all parts of the answer are there.
@@ -138,6 +130,26 @@ func TestPageFollowsKnobs(t *testing.T) {
 	testbrowser.Look(t, ctx, "explore")
 }
 
+// cutTexts finds texts of figures that leave the figure, overlap each other, or are crossed by a line or a point.
+const cutTexts = `[...document.querySelectorAll('.chart > svg')].flatMap(s => {
+	const box = s.getBoundingClientRect(), found = [], all = [...s.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+	const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+	const drawn = [...s.querySelectorAll('circle, path.overloaded, path.transient')].map(e => e.getBoundingClientRect());
+	for (const l of s.querySelectorAll('path[stroke-linejoin]')) {
+		const m = l.getScreenCTM();
+		for (let at = 0; at <= l.getTotalLength(); at += 4) {
+			const p = l.getPointAtLength(at).matrixTransform(m);
+			drawn.push({ left: p.x - 2, right: p.x + 2, top: p.y - 2, bottom: p.y + 2 });
+		}
+	}
+	all.forEach(([text, r], i) => {
+		if (r.left < box.left - 1 || r.right > box.right + 1 || r.top < box.top - 1 || r.bottom > box.bottom + 1) found.push('outside: ' + text);
+		for (const [other, o] of all.slice(i + 1)) if (meet(r, o)) found.push(text + ' over ' + other);
+		if (drawn.some(o => meet(r, o))) found.push('crossed: ' + text);
+	});
+	return found.map(f => s.parentElement.id + ' ' + f);
+}).join(', ')`
+
 // TestWidths: nothing is wider than the screen, from a telephone to a wide screen, in both themes.
 func TestWidths(t *testing.T) {
 	ctx := testbrowser.Start(t)
@@ -155,6 +167,9 @@ func TestWidths(t *testing.T) {
 			const outside = `[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('pre') && !e.closest('.skip') && !e.closest('.sr')).map(e => e.tagName + '#' + e.id + '.' + e.className).slice(0, 5).join(' ')`
 			if wide := b.eval(outside); wide != "" {
 				t.Errorf("wider than %d px: %s", width, wide)
+			}
+			if cut := b.eval(cutTexts); cut != "" {
+				t.Errorf("at %d px texts are cut, or cross others: %s", width, cut)
 			}
 			testbrowser.Look(t, ctx, fmt.Sprintf("explore-%d-%s", width, theme))
 		}
@@ -253,6 +268,23 @@ func TestPicturesAndTables(t *testing.T) {
 			t.Errorf("%s: well-formed, depends on the page, has a legend, PNG has a size: %s", id, got)
 		}
 		b.eval(`(delete window.kept)`)
+		b.eval(fmt.Sprintf(`import('./picture.js').then(m => {
+			const box = document.createElement('div');
+			box.innerHTML = m.svgOf(document.getElementById('%s'));
+			document.body.append(box);
+			const title = box.querySelector('svg > text'), w = title.getBBox().width, all = +box.firstChild.getAttribute('width');
+			window.kept = title.textContent + (w <= all ? ' fits' : ' has ' + w + ' of ' + all + ' px');
+			box.remove();
+		}) && ''`, id))
+		b.wait(`Boolean(window.kept)`)
+		wide := b.eval(`window.kept`)
+		if !strings.HasSuffix(wide, " fits") {
+			t.Errorf("the title of the picture: %s", wide)
+		}
+		if id == "rate-chart" && !strings.Contains(wide, "SLO (TTFT ≤ 1000 ms, TPOT ≤ 50 ms)") {
+			t.Errorf("the picture does not name its SLO: %s", wide)
+		}
+		b.eval(`(delete window.kept)`)
 		b.run("table", chromedp.Click(chromedp.CSS("#"+id+" + .as-table summary")),
 			chromedp.WaitVisible(chromedp.CSS("#"+id+" + .as-table tbody tr")))
 		head := b.eval(fmt.Sprintf(`[...document.querySelectorAll('#%s + .as-table th[scope=col]')].map(e => e.textContent).join('|')`, id))
@@ -279,7 +311,7 @@ func TestPageOfAnotherOrigin(t *testing.T) {
 
 // TestMyLog: a log that the user chooses is sent, and what it shows is its own requests.
 func TestMyLog(t *testing.T) {
-	ctx := testbrowser.StartFor(t, 2*time.Minute)
+	ctx := testbrowser.Start(t)
 	dir := t.TempDir()
 	page := web.New(web.Config{Explorer: explore.New(explore.Limits{}, trace.Files{}),
 		Query: explore.DefaultPreset().Query,

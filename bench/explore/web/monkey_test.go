@@ -19,14 +19,28 @@ import (
 	"lorasim/internal/testbrowser"
 )
 
-// monkeyTime is how long the monkey turns knobs: LORASIM_MONKEY=10m makes it the check of a release.
+// monkeyTurns is the number of turns where LORASIM_MONKEY sets no time. It is a number of turns, so that the same knobs
+// are turned on every machine.
+const monkeyTurns = 200
+
+// monkeyTime is how long the monkey turns knobs: LORASIM_MONKEY=10m makes it the check of a release. 0: monkeyTurns.
 func monkeyTime(t *testing.T) time.Duration {
 	t.Helper()
-	d, err := time.ParseDuration(cmp.Or(os.Getenv("LORASIM_MONKEY"), "15s"))
+	d, err := time.ParseDuration(cmp.Or(os.Getenv("LORASIM_MONKEY"), "0s"))
 	if err != nil {
 		t.Fatalf("LORASIM_MONKEY: %v, expected a duration such as 10m", err)
 	}
 	return d
+}
+
+// monkeySeed is the seed of its turns: LORASIM_MONKEY_SEED, else 7.
+func monkeySeed(t *testing.T) uint64 {
+	t.Helper()
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("LORASIM_MONKEY_SEED"), "7"), 10, 64)
+	if err != nil {
+		t.Fatalf("LORASIM_MONKEY_SEED: %v, expected a number", err)
+	}
+	return seed
 }
 
 // memory is what page and server hold after a collection, bytes.
@@ -101,18 +115,24 @@ func (m *monkey) typed(key, value string) string {
 		value, key))
 }
 
-// TestMonkey turns knobs at random for monkeyTime: no error on the console, and memory stays where it was.
+// TestMonkey turns knobs at random: no error on the console, and memory stays where it was.
 func TestMonkey(t *testing.T) {
 	limit := monkeyTime(t)
-	ctx := testbrowser.StartFor(t, limit+5*time.Minute)
+	ctx := testbrowser.StartFor(t, limit+8*time.Minute)
 	q := explore.DefaultPreset().Query
 	q.Settings["workload.num_prompts"] = "300"
 	q.Seeds = "2"
-	m := &monkey{open(t, ctx, serve(t, q)), rand.New(rand.NewPCG(7, 11)), explore.Knobs()}
+	m := &monkey{open(t, ctx, serve(t, q)), rand.New(rand.NewPCG(monkeySeed(t), 11)), explore.Knobs()}
 	var before memory
 	turns, start := 0, time.Now()
-	for time.Since(start) < limit {
-		if before == (memory{}) && time.Since(start) > limit/4 {
+	done := func() float64 { // share of all turns
+		if limit > 0 {
+			return float64(time.Since(start)) / float64(limit)
+		}
+		return float64(turns) / monkeyTurns
+	}
+	for done() < 1 {
+		if before == (memory{}) && done() > 0.25 {
 			before = m.memory() // what is kept for good is there by now
 		}
 		what := m.turn()
@@ -122,12 +142,15 @@ func TestMonkey(t *testing.T) {
 		}
 		// 300 requests, whatever the presets say: the monkey is in a hurry
 		m.typed("workload.num_prompts", "300")
+		if bad := m.eval(notNumbers); bad != "" {
+			t.Fatalf("turn %d, %s: no numbers: %s; query %s", turns, what, bad, m.eval(`location.hash`))
+		}
 		if m.r.IntN(4) == 0 {
 			m.settled()
 		}
 	}
 	after := m.memory()
-	t.Logf("%d turns in %v; page %.1f to %.1f MB, server %.1f to %.1f MB", turns, limit, before.page/1e6,
+	t.Logf("%d turns in %v; page %.1f to %.1f MB, server %.1f to %.1f MB", turns, time.Since(start), before.page/1e6,
 		after.page/1e6, before.server/1e6, after.server/1e6)
 	if after.page > 2*before.page+20e6 || after.server > 2*before.server+100e6 {
 		t.Errorf("memory grows: %+v to %+v", before, after)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"lorasim/bench/explore"
 	"lorasim/bench/explore/web"
@@ -28,7 +27,7 @@ const shown = `JSON.stringify([...document.querySelectorAll('#replay .worker')].
 // TestReplayOnPage: the page's replay of a run shows its requests where the records of the same scenario say, at 100
 // random times.
 func TestReplayOnPage(t *testing.T) {
-	ctx := testbrowser.StartFor(t, 3*time.Minute)
+	ctx := testbrowser.Start(t)
 	q := explore.DefaultPreset().Query
 	q.Policies = []string{"least-loaded"}
 	x := explore.New(explore.Limits{}, trace.Files{})

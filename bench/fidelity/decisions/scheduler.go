@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,6 +25,12 @@ func runFolder(
 	ctx context.Context, dir, ending string, run func(ctx context.Context, path string, data []byte) (Case, error),
 ) (*Report, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+ending))
+	if err == nil && len(paths) == 0 {
+		_, err = os.Stat(dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	if err != nil || len(paths) == 0 {
 		return nil, errors.Join(fmt.Errorf("%s: no NAME%s there", dir, ending), err)
 	}

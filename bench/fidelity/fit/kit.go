@@ -50,19 +50,19 @@ type KitLoad struct {
 
 // ReadKit reads the folder that the GPU kit has written: kernels.csv, and loads.csv if it is there.
 func ReadKit(ctx context.Context, folder string) (k Kit, err error) {
-	if k.Kernels, err = textfile.Read(ctx, filepath.Join(folder, "kernels.csv"), ReadKitKernels); err != nil {
+	if k.Kernels, err = textfile.Read(ctx, filepath.Join(folder, "kernels.csv"), readKitKernels); err != nil {
 		return k, err
 	}
-	k.Loads, err = textfile.Read(ctx, filepath.Join(folder, "loads.csv"), ReadKitLoads)
+	k.Loads, err = textfile.Read(ctx, filepath.Join(folder, "loads.csv"), readKitLoads)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	return k, err
 }
 
-// ReadKitKernels reads kernels.csv of the GPU kit. It leaves out rows without a time. name is the name of the file in
+// readKitKernels reads kernels.csv of the GPU kit. It leaves out rows without a time. name is the name of the file in
 // errors.
-func ReadKitKernels(in io.Reader, name string) (ks []KitKernel, err error) {
+func readKitKernels(in io.Reader, name string) (ks []KitKernel, err error) {
 	columns := []string{"gpu", "engine", "version", "model", "phase", "mode", "variant", "tokens", "adapters",
 		"split", "rank", "slots", "lora_us", "lora_ms_step", "spread_us"}
 	err = table.ReadCSV(in, name, columns, func(r *table.CSVRow) {
@@ -96,8 +96,8 @@ func ReadKitKernels(in io.Reader, name string) (ks []KitKernel, err error) {
 	return ks, err
 }
 
-// ReadKitLoads reads loads.csv of the GPU kit.
-func ReadKitLoads(in io.Reader, name string) (ls []KitLoad, err error) {
+// readKitLoads reads loads.csv of the GPU kit.
+func readKitLoads(in io.Reader, name string) (ls []KitLoad, err error) {
 	columns := []string{"stage", "method", "source", "model", "rank", "slot_rank", "bytes", "wall_ms"}
 	err = table.ReadCSV(in, name, columns, func(r *table.CSVRow) {
 		ls = append(ls, KitLoad{Stage: r.Text("stage"), Method: r.Text("method"), Source: r.Text("source"),

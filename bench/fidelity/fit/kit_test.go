@@ -165,7 +165,7 @@ func TestKitFaults(t *testing.T) {
 		kitHead + "g,vllm,1,m,32,train,graph,1,1,equal,8,1,,1,1,1,1,1,1,1,1,1,1,1,1\n":  `expected prefill or decode`,
 		kitHead + "g,vllm,1,m,32,decode,graph,0,1,equal,8,1,,1,1,1,1,1,1,1,1,1,1,1,1\n": "tokens",
 	} {
-		_, err := ReadKitKernels(strings.NewReader(text), "k.csv")
+		_, err := readKitKernels(strings.NewReader(text), "k.csv")
 		testutil.ExpectError(t, err, want)
 	}
 }
@@ -176,14 +176,14 @@ func FuzzReadKit(f *testing.F) {
 		loadsHead+"g,host_to_gpu,vllm,pinned,m,8,8,100,4,1,1,1,1,1,5\n")
 	f.Add(kitHead+"g,vllm,1,m,32,decode,graph,1,1,equal,8,1,,nan,nan,nan,nan,nan,nan,nan,1,nan,1,1,1\n", loadsHead)
 	f.Fuzz(func(t *testing.T, kernels, loads string) {
-		ks, err := ReadKitKernels(strings.NewReader(kernels), "kernels.csv")
+		ks, err := readKitKernels(strings.NewReader(kernels), "kernels.csv")
 		for _, k := range ks {
 			if err == nil && (k.Tokens < 1 || k.Adapters < 1 || k.Rank < 1 || k.Slots < 1 || math.IsNaN(k.Ms) ||
 				!k.Noise && math.IsInf(k.Ms, 0)) {
 				t.Errorf("%+v", k)
 			}
 		}
-		ls, err := ReadKitLoads(strings.NewReader(loads), "loads.csv")
+		ls, err := readKitLoads(strings.NewReader(loads), "loads.csv")
 		for _, l := range ls {
 			if err == nil && (!(l.Bytes > 0) || !(l.Ms > 0) || l.Rank < 1) {
 				t.Errorf("%+v", l)

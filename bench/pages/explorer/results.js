@@ -84,7 +84,7 @@ export function results(start, view) {
     el('div', { class: 'tools' }, select('Show', Object.entries(metrics).map(([k, m]) => [k, m[0]]), v => { metric = v; drawRate(); }, metric)),
     objective, policyKeys(), rate, words, breakBox);
   const drawRate = lineChart(rate, () => ({
-    label: metrics[metric][0] + ' over the request rate', height: 300, snap: true,
+    label: (metric === 'attained' ? `Requests within the SLO (${view.slo})` : metrics[metric][0]) + ' over the request rate', height: 300, snap: true,
     x: { label: 'request rate (requests/s)', log: true },
     y: { label: metrics[metric][0], text: metrics[metric][1], log: metric !== 'attained', min: metric === 'attained' ? 0 : null, max: metric === 'attained' ? 1 : null },
     rules: metric === 'attained' && view.target ? [{ y: view.target, text: `SLO: ${percent(view.target)}` }] : [],

@@ -26,7 +26,7 @@ export function lineChart(host, spec) {
     drawn = { s, X, Y, rule, pad, width, height };
     drawAxes(g, drawn);
     drawMarks(g, drawn);
-    for (const l of s.lines) drawLine(g, l, X, Y);
+    for (const l of s.lines) drawLine(g, l, X, Y, height - pad.b);
     g.append(rule);
     pictures.set(host, { svg: g, entries: s.lines.map(l => [l.name, l.color]), label: s.label });
     table?.renew();
@@ -105,14 +105,16 @@ function at(line, x, exact) {
   return [x, a[1] + (b[1] - a[1]) * (x - a[0]) / (b[0] - a[0])];
 }
 
-// drawMarks draws marks across the plot, and rules with their texts above it, where no line crosses them.
+// drawMarks draws marks across the plot, and rules with their texts above it, where no line crosses them. An interval
+// that leaves the plot is cut at its edge; a mark outside is not drawn.
 function drawMarks(g, { s, X, Y, pad, width, height }) {
   const inside = v => Math.min(Math.max(X(v), pad.l), width - pad.r);
   for (const m of s.marks || []) {
     if (m.high > m.low) g.append(svg('rect', { class: 'band', x: inside(m.low), y: pad.t, width: Math.max(inside(m.high) - inside(m.low), 1), height: height - pad.b - pad.t, fill: m.color, opacity: 0.14 }));
-    g.append(svg('path', { d: `M${X(m.x)} ${height - pad.b}V${pad.t}`, stroke: m.color, 'stroke-width': 1.5, 'stroke-dasharray': '2 3' }));
+    if (X(m.x) === inside(m.x)) g.append(svg('path', { d: `M${X(m.x)} ${height - pad.b}V${pad.t}`, stroke: m.color, 'stroke-width': 1.5, 'stroke-dasharray': '2 3' }));
   }
   for (const r of s.rules || []) {
+    if (!Number.isFinite(Y(r.y))) continue;
     g.append(svg('path', { d: `M${pad.l} ${Y(r.y)}H${width - pad.r}`, stroke: 'var(--text)', 'stroke-width': 1, 'stroke-dasharray': '5 4', opacity: 0.6 }));
   }
   if (s.rules?.length) g.append(svg('text', { x: width - pad.r, y: 13, 'text-anchor': 'end', class: 'label' }, s.rules.map(r => r.text).join(', ')));
@@ -133,6 +135,7 @@ function drawAxes(g, { s, X, Y, width, height, pad }) {
   let last = -Infinity;
   for (const v of xt) {
     const x = X(v), text = s.x.cats ? String(s.x.cats[v]) : (s.x.text || fmt)(v);
+    if (!Number.isFinite(x)) continue; // 0 on a log axis
     const half = text.length * 3.4;
     g.append(svg('path', { d: `M${x} ${height - pad.b}v4`, stroke: 'var(--soft)' }));
     if (x - half < last + 6) continue; // no room for this one
@@ -145,17 +148,18 @@ function drawAxes(g, { s, X, Y, width, height, pad }) {
   if (s.y.label) g.append(svg('text', { transform: `translate(13 ${(pad.t + height - pad.b) / 2}) rotate(-90)`, 'text-anchor': 'middle', class: 'label' }, s.y.label));
 }
 
-// drawLine draws a line with its band, or points with their intervals.
-function drawLine(g, l, X, Y) {
-  const ok = p => p[1] != null && !Number.isNaN(X(p[0])) && Number.isFinite(Y(p[1]));
+// drawLine draws a line with its band, or points with their intervals. Intervals that a log axis cannot show end at the
+// plot's bottom.
+function drawLine(g, l, X, Y, bottom) {
+  const ok = p => p[1] != null && Number.isFinite(X(p[0])) && Number.isFinite(Y(p[1]));
   const ps = l.points.filter(ok);
-  const banded = ps.filter(p => p[2] != null && p[3] != null && Number.isFinite(Y(p[2])) && Number.isFinite(Y(p[3])));
-  const f = n => n.toFixed(1);
+  const banded = ps.filter(p => p[2] != null && p[3] != null && !Number.isNaN(Y(p[2])) && Number.isFinite(Y(p[3])));
+  const f = n => n.toFixed(1), low = p => f(Math.min(Y(p[2]), bottom));
   if (banded.length > 1 && !l.dots) {
-    const up = banded.map(p => `${f(X(p[0]))} ${f(Y(p[3]))}`), down = banded.map(p => `${f(X(p[0]))} ${f(Y(p[2]))}`).reverse();
+    const up = banded.map(p => `${f(X(p[0]))} ${f(Y(p[3]))}`), down = banded.map(p => `${f(X(p[0]))} ${low(p)}`).reverse();
     g.append(svg('path', { d: 'M' + up.concat(down).join('L') + 'Z', fill: l.color, opacity: 0.18 }));
   } else {
-    for (const p of banded) g.append(svg('path', { d: `M${f(X(p[0]))} ${f(Y(p[2]))}V${f(Y(p[3]))}`, stroke: l.color, 'stroke-width': 2, opacity: 0.6 }));
+    for (const p of banded) g.append(svg('path', { d: `M${f(X(p[0]))} ${low(p)}V${f(Y(p[3]))}`, stroke: l.color, 'stroke-width': 2, opacity: 0.6 }));
   }
   if (!l.dots && ps.length > 1) {
     let d = '';

@@ -13,7 +13,7 @@ export function svgOf(host) {
   const inner = svg('g', { transform: `translate(0 ${title})` });
   inner.append(...copy.childNodes);
   copy.replaceChildren(svg('title', {}, label), svg('rect', { width, height: tall, fill: 'var(--card)' }),
-    svg('text', { x: width / 2, y: 19, 'text-anchor': 'middle', 'font-size': 14, fill: 'var(--text)' }, label), inner);
+    svg('text', { x: width / 2, y: 19, 'text-anchor': 'middle', 'font-size': Math.min(14, (width - 20) / (0.6 * label.length)).toFixed(1), fill: 'var(--text)' }, label), inner);
   entries.forEach(([name, col], i) => copy.append(
     svg('rect', { x: 14, y: title + height + step * i, width: 14, height: 14, fill: col }),
     svg('text', { x: 34, y: title + height + step * i + 12, 'font-size': 12.5, fill: 'var(--text)' }, name)));

@@ -36,9 +36,9 @@ export function clockTicks(lo, hi, n) {
   return out;
 }
 
-// scale maps values to pixels.
+// scale maps values to pixels. Values that a log axis cannot show, 0 and less, are at minus infinity.
 export function scale(axis, a, b) {
-  const f = axis.log ? Math.log10 : x => x;
+  const f = axis.log ? x => x > 0 ? Math.log10(x) : -Infinity : x => x;
   const lo = f(axis.lo), span = f(axis.hi) - lo || 1;
   const s = v => a + (f(v) - lo) / span * (b - a);
   s.inverse = px => {
@@ -60,7 +60,8 @@ export function range(axis, values) {
   if (axis.min != null) lo = axis.min;
   if (axis.max != null) hi = axis.max;
   if (axis.zero && !axis.log) lo = Math.min(0, lo);
-  if (hi === lo) hi = axis.log ? lo * 2 : lo + (Math.abs(lo) || 1);
+  // values that differ by rounding alone are equal: steps between them would be too small to count
+  if (hi - lo <= 1e-12 * Math.max(Math.abs(lo), Math.abs(hi))) hi = axis.log ? lo * 2 : lo + (Math.abs(lo) || 1);
   if (axis.pad && !axis.log) { const p = (hi - lo) * axis.pad; if (lo !== 0) lo -= p; hi += p; }
   return Object.assign(axis, { lo, hi });
 }

@@ -61,8 +61,35 @@ func constantly(mean float64, count int) object {
 // toGuideLLM returns a report of version 2 with one benchmark. Latencies are the run's own,
 // except that TPOT and ITL follow GuideLLM's definitions.
 func toGuideLLM(r *result.Result) any {
-	begin, end := math.Inf(1), 0.0
-	status, of := map[string][]any{"successful": {}, "errored": {}, "incomplete": {}}, map[string][]*record.Request{}
+	status, of, begin, end := guideRequests(r)
+	if d, ok := r.Metrics.Get(result.Duration); ok { // as the run counts it
+		begin = min(begin, end)
+		end = begin + d
+	}
+	metrics := guideMetrics(r, of)
+	strategy, profile := guideStrategyOf(r)
+	backend := object{"kind": "openai_http", "target": "http://" + cmp.Or(r.Backend, "lorasim"),
+		"stream": r.Streamed != record.NotStreamed}
+	return object{
+		"metadata": object{"version": 2, "guidellm_version": "0.8.1", "python_version": "", "platform": "lorasim"},
+		"config": object{"spec": object{"backend": backend, "profile": profile,
+			"data": []any{object{"kind": "synthetic_text", "prompt_tokens": 1}}}},
+		"benchmarks": []any{object{
+			"type_": "generative_benchmark",
+			"config": object{"run_id": cmp.Or(r.Scenario.Summary, "lorasim"), "run_index": 0, "strategy": strategy,
+				"constraints": object{}, "profile": object{},
+				"requests": object{}, "backend": backend, "environment": object{}},
+			"scheduler_state": object{}, "scheduler_metrics": guideScheduler(begin, end, metrics["request_totals"]),
+			"metrics": metrics, "requests": status, "start_time": begin, "end_time": end, "duration": end - begin,
+		}},
+	}
+}
+
+// guideRequests returns the requests in GuideLLM's form and as records, by GuideLLM's status (of also has "total"), and
+// the times of the first and the last.
+func guideRequests(r *result.Result) (status map[string][]any, of map[string][]*record.Request, begin, end float64) {
+	begin = math.Inf(1)
+	status, of = map[string][]any{"successful": {}, "errored": {}, "incomplete": {}}, map[string][]*record.Request{}
 	for i := range r.Records {
 		q := &r.Records[i]
 		key := map[record.Status]string{record.OK: "successful", record.Unfinished: "incomplete",
@@ -74,10 +101,11 @@ func toGuideLLM(r *result.Result) any {
 			status[key] = append(status[key], guideRequestOf(q, r.Streamed))
 		}
 	}
-	if d, ok := r.Metrics.Get(result.Duration); ok { // as the run counts it
-		begin = min(begin, end)
-		end = begin + d
-	}
+	return status, of, begin, end
+}
+
+// guideMetrics returns all metrics that GuideLLM's loader expects; those that are unknown are summaries of nothing.
+func guideMetrics(r *result.Result, of map[string][]*record.Request) object {
 	completed, _ := r.Metrics.Get(result.Completed)
 	n := int(completed)
 	metrics := object{"request_totals": object{"successful": n, "errored": len(of["errored"]),
@@ -127,29 +155,18 @@ func toGuideLLM(r *result.Result) any {
 		}
 	}
 	maps.Copy(metrics, guideKinds())
+	return metrics
+}
+
+// guideScheduler returns the times of GuideLLM's scheduler, which a run of lorasim does not have: -1 is unknown.
+func guideScheduler(begin, end float64, totals any) object {
 	scheduler := object{"start_time": begin, "request_start_time": begin, "measure_start_time": begin,
-		"measure_end_time": end,
-		"request_end_time": end, "end_time": end, "requests_made": metrics["request_totals"]}
+		"measure_end_time": end, "request_end_time": end, "end_time": end, "requests_made": totals}
 	for _, name := range strings.Fields("queued_time resolve_start_delay resolve_targeted_start_delay request_start_delay " +
 		"request_targeted_start_delay request_time resolve_end_delay resolve_time finalized_delay processed_delay") {
-		scheduler[name+"_avg"] = -1.0 // unknown, in GuideLLM
+		scheduler[name+"_avg"] = -1.0
 	}
-	strategy, profile := guideStrategyOf(r)
-	backend := object{"kind": "openai_http", "target": "http://" + cmp.Or(r.Backend, "lorasim"),
-		"stream": r.Streamed != record.NotStreamed}
-	return object{
-		"metadata": object{"version": 2, "guidellm_version": "0.8.1", "python_version": "", "platform": "lorasim"},
-		"config": object{"spec": object{"backend": backend, "profile": profile,
-			"data": []any{object{"kind": "synthetic_text", "prompt_tokens": 1}}}},
-		"benchmarks": []any{object{
-			"type_": "generative_benchmark",
-			"config": object{"run_id": cmp.Or(r.Scenario.Summary, "lorasim"), "run_index": 0, "strategy": strategy,
-				"constraints": object{}, "profile": object{},
-				"requests": object{}, "backend": backend, "environment": object{}},
-			"scheduler_state": object{}, "scheduler_metrics": scheduler, "metrics": metrics, "requests": status,
-			"start_time": begin, "end_time": end, "duration": end - begin,
-		}},
-	}
+	return scheduler
 }
 
 // guideStrategyOf returns GuideLLM's strategy and profile for the run's rate and concurrency.

@@ -175,7 +175,9 @@ func (s *responseReply) body(j *job) object {
 		o["max_output_tokens"] = *s.q.MaxOutputTokens
 	}
 	if j != nil {
-		o["output"] = []any{s.message(Text(j.out))}
+		if len(j.out) > 0 {
+			o["output"] = []any{s.message(Text(j.out))}
+		}
 		if o["status"] = "completed"; j.finish() == "length" {
 			o["status"], o["incomplete_details"] = "incomplete", object{"reason": "max_output_tokens"}
 		}
@@ -208,6 +210,9 @@ func (s *responseReply) appendEvents(b []byte, j *job, fresh []int32) []byte {
 	if s.events == 0 {
 		b = s.named(b, "response.created", object{"response": s.body(nil)})
 		b = s.named(b, "response.in_progress", object{"response": s.body(nil)})
+		if j.ended() && len(j.out) == 0 { // aborted
+			return s.named(b, "response.completed", object{"response": s.body(j)})
+		}
 		begun := s.message("")
 		begun["status"], begun["content"] = "in_progress", []any{}
 		b = s.named(b, "response.output_item.added", object{"output_index": 0, "item": begun})

@@ -3,6 +3,7 @@ package faultworker
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -38,21 +39,35 @@ func start(t *testing.T, cfg Config, rules ...Rule) *Worker {
 // ask sends a request on a connection of its own, and returns what came of the reply.
 func ask(t *testing.T, w *Worker, path, body string) (status int, text string, err error) {
 	t.Helper()
-	return askFor(t, 30*time.Second, w, path, body)
+	return askFor(t, long, long, w, path, body)
 }
 
-// askFor waits at most so long.
-func askFor(t *testing.T, limit time.Duration, w *Worker, path, body string) (status int, text string, err error) {
+// Waits for what comes, and for what never comes.
+const long, brief = 30 * time.Second, 500 * time.Millisecond
+
+// askFor limits the waits for the header and for the rest of the reply.
+func askFor(t *testing.T, header, rest time.Duration, w *Worker, path, body string) (status int, text string,
+	err error) {
 	t.Helper()
 	tr := &http.Transport{MaxResponseHeaderBytes: 1 << 16}
 	defer tr.CloseIdleConnections()
-	c := http.Client{Timeout: limit, Transport: tr,
+	c := http.Client{Transport: tr,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := c.Post(w.URL()+path, "application/json", strings.NewReader(body))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	timer := time.AfterFunc(header, cancel)
+	defer timer.Stop()
+	resp, err := c.Do(r)
 	if err != nil {
 		return 0, "", err
 	}
 	defer resp.Body.Close()
+	timer.Reset(rest)
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	return resp.StatusCode, string(b), err
 }
@@ -73,8 +88,8 @@ func TestFaults(t *testing.T) {
 		{Rule{Do: Reset, Tokens: 2}, 200, "", "reset", 1, 0},
 		{Rule{Do: ResetFirst}, 0, "", "reset", 0, 0},
 		{Rule{Do: Drop}, 0, "", "EOF", 1, 0},
-		{Rule{Do: Hang}, 0, "", "Timeout", 0, 0},
-		{Rule{Do: Stall}, 200, "", "Timeout", 1, 1},
+		{Rule{Do: Hang}, 0, "", "canceled", 0, 0},
+		{Rule{Do: Stall}, 200, "", "canceled", 1, 1},
 		{Rule{Do: Trickle, After: 200 * time.Microsecond}, 200, `"output_ids":[3]`, "", 1, 0},
 		{Rule{Do: Garbage}, 200, "<<<", "", 1, 0},
 		{Rule{Do: NotHTTP}, 0, "", "malformed", 1, 0},
@@ -93,11 +108,14 @@ func TestFaults(t *testing.T) {
 		t.Run(string(c.rule.Do), func(t *testing.T) {
 			t.Parallel()
 			w := start(t, Config{}, c.rule)
-			limit := 30 * time.Second
-			if c.err == "Timeout" {
-				limit = 500 * time.Millisecond
+			header, rest := long, long
+			switch c.rule.Do {
+			case Hang:
+				header = brief
+			case Stall:
+				rest = brief
 			}
-			status, text, err := askFor(t, limit, w, "/generate", order)
+			status, text, err := askFor(t, header, rest, w, "/generate", order)
 			if status != c.status || !strings.Contains(text, c.text) {
 				t.Errorf("status %d, %q; expected %d with %q", status, text, c.status, c.text)
 			}
@@ -181,8 +199,8 @@ func TestRules(t *testing.T) {
 func TestFreezeAndStop(t *testing.T) {
 	w := start(t, Config{Adapters: []string{"a"}})
 	w.Freeze()
-	if _, _, err := askFor(t, 500*time.Millisecond, w, "/health", ""); err == nil ||
-		!strings.Contains(err.Error(), "Timeout") {
+	if _, _, err := askFor(t, brief, brief, w, "/health", ""); err == nil ||
+		!strings.Contains(err.Error(), "canceled") {
 		t.Errorf("a frozen worker: %v", err)
 	}
 	w.Thaw()

@@ -69,6 +69,9 @@ func (m *LoRAManager) ensure(ctx context.Context, k *worker, a int32, booked int
 				return m.places.wait(ctx, k, a, booked, wait)
 			}
 			if s.resting() {
+				if booked > 0 && isFull(s.failure) { // a place may become free before the pause is over
+					return m.places.wait(ctx, k, a, booked, wait)
+				}
 				return cmp.Or(context.Cause(ctx), s.failure)
 			}
 			c = k.loras.begin(a, false)

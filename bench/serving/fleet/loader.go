@@ -52,8 +52,8 @@ func (l *loader) note(k *worker, x Load) {
 }
 
 // load runs a load that has begun (holdings.begin). It outlives the request that caused it, and takes at most
-// Config.LoadLimit. If the worker is full, it evicts an adapter. If requests that can queue for a place wait for the
-// adapter, it returns errFull instead.
+// Config.LoadLimit. If the worker is full, it evicts an adapter, unless requests wait for the adapter: they can queue
+// for a place. The error of a full worker is an errFull. If requests wait, it is no failure.
 func (l *loader) load(k *worker, a int32) error {
 	ctx, cancel := context.WithTimeout(l.tasks.ctx, l.cfg.LoadLimit)
 	defer cancel()
@@ -65,7 +65,8 @@ func (l *loader) load(k *worker, a int32) error {
 
 	defer l.table.lock()()
 	k.view.Adapters[a].Loading = false
-	if !isFull(err) {
+	queues := isFull(err) && k.loras.rows[a].outside > 0
+	if !queues {
 		l.note(k, Load{k.url, l.catalog.name(a), time.Since(begun), err})
 		l.table.emitLoad(k, a, time.Since(begun))
 	}
@@ -78,7 +79,7 @@ func (l *loader) load(k *worker, a int32) error {
 		l.table.ready.notify()
 	default:
 		err = fmt.Errorf("loading adapter %s on worker %d: %w", l.catalog.name(a), k.index, err)
-		if !isFull(err) && l.tasks.ctx.Err() == nil {
+		if !queues && l.tasks.ctx.Err() == nil {
 			k.loras.rows[a].rest(err)
 		}
 	}
@@ -105,6 +106,9 @@ func (l *loader) tryLoad(ctx context.Context, k *worker, a int32) error {
 	}
 	if l.evict(ctx, k) {
 		err = k.loadAdapter(ctx, name, path)
+	}
+	if err != nil && isLimit(err) {
+		return errFull{err} // for requests that have come since
 	}
 	return err
 }

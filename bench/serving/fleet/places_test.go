@@ -397,6 +397,74 @@ func TestPlacesForgotten(t *testing.T) {
 	})
 }
 
+// A load that a plan or an operator wants finds all places taken by another client, whose adapters the fleet has not
+// seen yet. Requests for the adapter wait for a place, whether they come before, during or after that load.
+func TestPlacesTakenBeforeTheFirstLook(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		theirs  []string
+		after   time.Duration // from the start of the load to the request
+		refused time.Duration // the time after which the worker refuses the load
+		leave   time.Duration // when the other client gives up its places; 0: never
+		most    time.Duration // that the request may wait
+	}{
+		{"while the load is refused", []string{"lora2", "lora3"}, 50 * time.Millisecond, 100 * time.Millisecond, 0,
+			hold + 2*look},
+		{"after it was refused", []string{"lora2", "lora3"}, 200 * time.Millisecond, 100 * time.Millisecond, 0,
+			hold + 2*look},
+		{"adapters that the fleet does not know", []string{"x", "y"}, 200 * time.Millisecond, 100 * time.Millisecond,
+			2 * time.Second, 2*time.Second + look},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inMemory(t, func(t *memory) {
+				x := newFull(t, 2, 4, nil)
+				x.k.handler = func(plain http.HandlerFunc) http.HandlerFunc {
+					var once sync.Once
+					return func(rw http.ResponseWriter, r *http.Request) {
+						if r.URL.Path == "/load_lora_adapter" {
+							once.Do(func() {
+								x.k.mu.Lock()
+								x.k.held = slices.Clone(c.theirs)
+								x.k.mu.Unlock()
+								time.Sleep(c.refused)
+							})
+						}
+						plain(rw, r)
+					}
+				}(x.k.handler)
+				var loads sync.WaitGroup
+				loads.Go(func() {
+					if err := x.f.LoRAs.keep(context.Background(), 0, 0); c.after > c.refused && (err == nil ||
+						!strings.Contains(err.Error(), "max_loaded_loras reached")) {
+						t.Errorf("the load: %v", err)
+					}
+				})
+				if c.leave > 0 {
+					time.AfterFunc(c.leave, func() {
+						x.k.mu.Lock()
+						defer x.k.mu.Unlock()
+						x.k.held = nil
+					})
+				}
+				time.Sleep(c.after)
+				waited, err := x.request(context.Background(), 0, time.Second, time.Minute)
+				if err != nil || waited > c.most {
+					t.Errorf("waited for %v, at most %v: %v", waited, c.most, err)
+				}
+				loads.Wait()
+				failed := int64(0)
+				if c.after > c.refused {
+					failed = 1 // nothing waited for it
+				}
+				if s := x.f.Stats(); s.Total().FailedLoads != failed {
+					t.Errorf("%d failed loads, expected %d", s.Total().FailedLoads, failed)
+				}
+				x.quiet()
+			})
+		})
+	}
+}
+
 // Two fleets, each of which knows nothing of the other, take turns.
 func TestPlacesOfTwo(t *testing.T) {
 	inMemory(t, func(t *memory) {

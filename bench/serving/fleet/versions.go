@@ -309,9 +309,9 @@ func (v *rollouts) Room(worker, a int32) bool {
 func (v *rollouts) Load(worker int32) int { return v.table.view.Workers[worker].Load() }
 
 // Serve makes the worker of a booked request ready for an adapter of the request: it loads the adapter as EnsureWithin
-// does and, if the adapter has new versions, waits for one that is new enough. It returns the name of the adapter on the
-// worker; "": the base model. The worker keeps the version until the request has left it. A later call for the same
-// adapter replaces the earlier one.
+// does and, if the adapter has new versions, waits for one that is new enough. It returns the name of the adapter on
+// the worker; "": the base model. The worker keeps the version until the request has left it. A later call for the
+// same adapter replaces the earlier one.
 func (m *LoRAManager) Serve(ctx context.Context, w int, r *Request, a int32, wait Wait) (name string, err error) {
 	begun := time.Time{}
 	for again := a != trace.BaseModel; again; {
@@ -337,8 +337,8 @@ var errNoVersion = errors.New("no version that is new enough in time")
 // admit gives a request the version of an adapter that its worker serves. again: the worker holds none. An adapter
 // without new versions has version 1, which the request gets at once: if another client of the worker has unloaded it,
 // the worker says so.
-func (v *rollouts) admit(ctx context.Context, r *Request, a int32, wait Wait, begun *time.Time) (name string, again bool,
-	err error) {
+func (v *rollouts) admit(ctx context.Context, r *Request, a int32, wait Wait, begun *time.Time) (name string,
+	again bool, err error) {
 	defer v.table.lock()()
 	k := r.on
 	for {

@@ -2,8 +2,10 @@ package fleet
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"lorasim/router"
 	"lorasim/router/push"
@@ -65,6 +67,46 @@ func TestFirstPushBesideRequests(t *testing.T) {
 			did("the end")
 			if n := len(f.workers[0].leases); n > 0 {
 				t.Errorf("%s: %d versions are still in use", options, n)
+			}
+		})
+	}
+}
+
+// A worker that refuses the load or the unload of a version is asked again every second. When the fleet ends, nobody
+// asks any more.
+func TestRefusedVersions(t *testing.T) {
+	for _, refused := range []string{"+lora0@2", "-lora0"} {
+		inMemory(t, func(t *memory) {
+			k := newFakeWorker(t, "lora0")
+			k.refuse[refused] = "not now"
+			var said atomic.Int64
+			f, _, _ := startFleet(t, 1, func(c *Config) {
+				c.Log = func(string, ...any) {
+					if said.Add(1) > 1000 {
+						select {} // the bubble ends with an error, instead of a loop that never ends
+					}
+				}
+			}, k)
+			if _, err := f.LoRAs.Publish("lora0", "/v2"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10*time.Second + 500*time.Millisecond)
+			count := func() (n int) {
+				for _, call := range k.did() {
+					if call == refused {
+						n++
+					}
+				}
+				return n
+			}
+			if n := count(); n != 11 {
+				t.Errorf("%s was asked for %d times in 10 s, expected 11", refused, n)
+			}
+			f.Close()
+			f.tasks.Wait()
+			time.Sleep(10 * time.Second)
+			if n := count(); n > 0 || said.Load() > 12 {
+				t.Errorf("%s was asked for %d times after the end; %d messages", refused, n, said.Load())
 			}
 		})
 	}

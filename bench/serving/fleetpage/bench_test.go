@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,8 +26,20 @@ import (
 
 const speed = 10 // of the workers
 
-// bench is a benchmark of three emulated workers that holds the page's server.
-func bench(t *testing.T, s *fleetpage.Server, requests int) {
+// held stops a response after its first tokens, until the test has seen the run.
+type held struct {
+	http.ResponseWriter
+	seen <-chan struct{}
+}
+
+func (h held) Flush() {
+	h.ResponseWriter.(http.Flusher).Flush()
+	<-h.seen
+}
+
+// bench is a benchmark of three emulated workers that holds the page's server. Two requests of each worker, after the
+// warm-up, run until the test has seen the run.
+func bench(t *testing.T, s *fleetpage.Server, requests int, seen <-chan struct{}) {
 	t.Helper()
 	sc := scenario.Default()
 	sc.Workload.NumPrompts = settings.Some[int64](int64(requests))
@@ -34,6 +48,7 @@ func bench(t *testing.T, s *fleetpage.Server, requests int) {
 	testutil.Set(t, &sc, "popularity", "zipf:1", "policy", "plan-and-route:interval=5")
 	sc.Cluster.Engine.MaxLorasPerBatch = 4
 	var urls []string
+	var done atomic.Int64
 	for range 3 {
 		profiles, err := sc.Profiles(t.Context())
 		if err != nil {
@@ -45,15 +60,24 @@ func bench(t *testing.T, s *fleetpage.Server, requests int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		srv := httptest.NewServer(w)
+		var sent atomic.Int64
+		srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/generate" && done.Load() > 0 && sent.Add(1) <= 2 {
+				rw = held{rw, seen}
+			}
+			w.ServeHTTP(rw, r)
+		}))
 		t.Cleanup(func() { srv.Close(); w.Close() })
 		urls = append(urls, srv.URL)
 	}
 	o := live.Options{Watch: s.Watch, Workers: fleet.Config{Speed: speed, Poll: 100 * time.Millisecond}}
 	o.Workers.URLs, o.Workers.Client = urls, live.NewHTTPClient(&http.Transport{})
 	o.Workers.Log = func(format string, args ...any) { t.Logf(format, args...) }
-	o.Backend, o.Vocabulary, o.Grace, o.Idle = live.SGLang, 32000, time.Second, time.Minute
-	o.Progress = func(q live.Progress) { s.Progress(q.Done, q.Failed, q.InFlight, q.Requests, q.Now) }
+	o.Backend, o.Vocabulary, o.Grace, o.Idle = live.SGLang, 32000, time.Second, 10*time.Minute
+	o.Progress = func(q live.Progress) {
+		done.Store(int64(q.Done))
+		s.Progress(q.Done, q.Failed, q.InFlight, q.Requests, q.Now)
+	}
 	res, st, err := live.Bench(t.Context(), &sc, o)
 	if err != nil || st.Stopped {
 		t.Fatalf("%+v, %v", st, err)
@@ -68,7 +92,7 @@ func bench(t *testing.T, s *fleetpage.Server, requests int) {
 // TestBenchPage follows a benchmark in a browser: before it begins, while requests run, and after its end. What the
 // page shows at the end is the state of the fleet, and nothing on the page changes workers.
 func TestBenchPage(t *testing.T) {
-	ctx := testbrowser.StartFor(t, 4*time.Minute)
+	ctx := testbrowser.Start(t)
 	s := fleetpage.NewServer(bearer.Keys{}, nil)
 	address := serve(t, s)
 	b := open(t, ctx, address)
@@ -77,8 +101,10 @@ func TestBenchPage(t *testing.T) {
 		t.Error("workers are shown before there is a fleet")
 	}
 	const requests = 800
-	ended := make(chan struct{})
-	go func() { defer close(ended); bench(t, s, requests) }()
+	ended, seen := make(chan struct{}), make(chan struct{})
+	go func() { defer close(ended); bench(t, s, requests, seen) }()
+	end := sync.OnceFunc(func() { close(seen) })
+	t.Cleanup(end)
 	b.wait(`document.querySelectorAll('#columns .worker').length === 3`)
 	b.wait(`document.querySelectorAll('[data-place="running"] .dot').length > 0`)
 	b.wait(`document.querySelectorAll('[data-place="slots"] .chip').length > 0`)
@@ -92,6 +118,7 @@ func TestBenchPage(t *testing.T) {
 		t.Errorf("%s buttons offer changes during a benchmark", n)
 	}
 	testbrowser.Look(t, ctx, "bench-running")
+	end()
 	<-ended
 	b.wait(`document.getElementById('run-title').textContent === 'Result'`)
 	words := b.eval(`document.getElementById('run-words').textContent`)

@@ -45,13 +45,8 @@ func (b tab) eval(js string) string {
 // wait waits until an expression holds.
 func (b tab) wait(js string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(time.Minute); b.eval(js) != "true"; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("after a minute still not %s; status %q, run %q", js,
-				b.eval(`document.getElementById('status').textContent`),
-				b.eval(`document.getElementById('run-words').textContent`))
-		}
-	}
+	testbrowser.Wait(b.t, b.ctx, js, `document.getElementById('status').textContent`,
+		`document.getElementById('run-words').textContent`)
 }
 
 // open opens a page. Errors in it, and requests for other addresses, are errors of the test.

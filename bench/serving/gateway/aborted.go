@@ -41,18 +41,13 @@ func (a *answer) aborted(generated bool) *fault {
 	return &fault{reason: abortedIs, text: errAborted.Error(), lost: generated, other: true, err: errAborted}
 }
 
-// noTokens are what the usage of a reply states that has no token.
-var noTokens = [][]byte{[]byte(`"completion_tokens":0`), []byte(`"output_tokens":0`)}
-
 // checkAborted returns the fault of a reply that is no stream if the worker has aborted it.
 func (a *answer) checkAborted(held []byte) *fault {
-	if a.status != http.StatusOK || a.aborts.In(held) < 0 {
+	if a.status != http.StatusOK || a.aborts.None() {
 		return nil
 	}
-	for _, none := range noTokens {
-		if bytes.Contains(held, none) {
-			return a.aborted(false)
-		}
+	if aborted, tokens := a.aborts.InWhole(held); aborted {
+		return a.aborted(tokens)
 	}
-	return a.aborted(true)
+	return nil
 }

@@ -116,13 +116,44 @@ func sigterm(t *memory, ending emulate.Ending, path string, stream bool) {
 	}
 }
 
+// Replies of /v1/responses tell of an abort only if they have no token: requests that waited at the worker that ended,
+// and later ones, are served by the other worker. What had begun looks whole.
+func TestSigtermOfResponses(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		t.Run(fmt.Sprint(stream), func(t *testing.T) {
+			inMemory(t, func(t *memory) {
+				ws := endingWorkers(t, emulate.Abort)
+				srv, _ := startGateway(t, "round-robin", nil, nil, ws[0], ws[1])
+				ask := func() {
+					status, text := post(t, srv.URL+"/v1/responses",
+						fmt.Sprintf(`{"model": "a", "input": "hello", "max_output_tokens": 120, "stream": %t}`, stream))
+					if status != http.StatusOK || !strings.Contains(text, `"output_tokens":`) ||
+						strings.Contains(text, `"output_tokens":0`) || strings.Contains(text, `"error":{`) {
+						t.Errorf("%d: %s", status, text)
+					}
+				}
+				var wg sync.WaitGroup
+				for range 16 {
+					wg.Go(ask)
+				}
+				time.Sleep(30 * time.Millisecond)
+				ws[0].Drain(t.Context())
+				for range 6 {
+					ask()
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
 // fakeCompletions is a vLLM worker whose completions a test answers.
 func fakeCompletions(t *memory, answer http.HandlerFunc) *testWorker {
 	w := newTestWorker(t, httpapi.VLLM)
 	real := w.Worker
 	w.srv.Kill()
 	w.srv = t.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/completions" {
+		if r.URL.Path == "/v1/completions" || r.URL.Path == "/v1/responses" {
 			answer(rw, r)
 			return
 		}
@@ -133,11 +164,19 @@ func fakeCompletions(t *memory, answer http.HandlerFunc) *testWorker {
 
 // The event of an abort may come in two pieces. The client learns of it wherever it is cut.
 func TestAbortInTwoPieces(t *testing.T) {
+	abortInTwoPieces(t, `{"model": "base", "prompt": "x", "stream": true}`, "/v1/completions",
+		`data: {"model":"base","choices":[{"index":0,"text":"a","finish_reason":null}]}`+"\n\n",
+		`data: {"model":"base","choices":[{"index":0,"text":"","finish_reason":"abort"}]}`+"\n\n", "data: [DONE]\n\n")
+	abortInTwoPieces(t, `{"model": "base", "input": "x", "stream": true}`, "/v1/responses",
+		`data: {"type":"response.output_text.delta","delta":"a"}`+"\n\n", // gpt-oss
+		`data: {"type":"response.completed","response":{"service_tier":"priority","status":"cancelled","usage":null}}`+"\n\n",
+		"data: [DONE]\n\n")
+}
+
+func abortInTwoPieces(t *testing.T, body, path, begun, end, rest string) {
 	inMemory(t, func(t *memory) {
-		const begun = `data: {"model":"base","choices":[{"index":0,"text":"a","finish_reason":null}]}` + "\n\n"
-		const end = `data: {"model":"base","choices":[{"index":0,"text":"","finish_reason":"abort"}]}` + "\n\n" +
-			"data: [DONE]\n\n"
 		cut := 0
+		end += rest
 		srv, _ := startGateway(t, "round-robin", nil, nil, fakeCompletions(t,
 			func(rw http.ResponseWriter, _ *http.Request) {
 				rw.Header().Set("Content-Type", "text/event-stream")
@@ -147,10 +186,15 @@ func TestAbortInTwoPieces(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 			}))
-		for cut = range len(end) - len("data: [DONE]\n\n") {
-			end := askStream(t, srv.URL, `{"model": "base", "prompt": "x", "stream": true}`)
-			if end != "told" {
-				t.Fatalf("cut at %d: %s", cut, end)
+		for cut = range len(end) - len(rest) {
+			resp, err := t.client.Post(srv.URL+path, "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err == nil || !strings.Contains(string(text), `"error":`) || strings.Contains(string(text), "[DONE]") {
+				t.Fatalf("cut at %d: %v, %s", cut, err, text)
 			}
 		}
 	})

@@ -66,10 +66,11 @@ type eventFields struct {
 		Finish json.RawMessage `json:"finish_reason"`
 	} `json:"meta_info"`
 	// of the interfaces with types of events: responses, messages, Cohere's chat
-	Type  string          `json:"type"`
-	Block *eventObject    `json:"content_block"`
-	Item  *eventObject    `json:"item"`
-	Delta json.RawMessage `json:"delta"`
+	Type     string            `json:"type"`
+	Block    *eventObject      `json:"content_block"`
+	Item     *eventObject      `json:"item"`
+	Delta    json.RawMessage   `json:"delta"`
+	Response *httpapi.Response `json:"response"`
 }
 
 type eventObject struct {
@@ -131,6 +132,10 @@ func (e *eventFields) judgeType() verdict {
 	switch e.Type {
 	case "message_delta":
 		if deltaAborted.In(e.Delta) >= 0 {
+			return aborted
+		}
+	case "response.completed":
+		if e.Response != nil && e.Response.Aborted() {
 			return aborted
 		}
 	case "message_start", "ping", "message-start", "content-start", "content_block_stop", "response.created",

@@ -42,6 +42,11 @@ var verdicts = []struct {
 	{`{"type":"response.output_item.added","item":{"type":"function_call","name":"f"}}`, content},
 	{`{"type":"response.output_text.delta","delta":"Hi"}`, content},
 	{`{"type":"response.failed","response":{}}`, content},
+	{`{"type":"response.completed","response":{"status":"completed","usage":{"output_tokens":1}}}`, content},
+	{`{"type":"response.completed","response":{"status":"incomplete","usage":{"output_tokens":1}}}`, content},
+	{`{"type":"response.completed","response":{"status":"completed","usage":null}}`, content},
+	{`{"type":"response.completed","response":{"status":"completed","usage":{"output_tokens":0}}}`, aborted},
+	{`{"type":"response.completed","response":{"status":"cancelled","usage":{"output_tokens":9}}}`, aborted},
 	// errors, the end, and what is unknown
 	{`{"error":{"message":"EngineCore encountered an issue.","code":500}}`, refused},
 	{`{"error":"a text"}`, refused},

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -29,19 +28,14 @@ func TestFleetPage(t *testing.T) {
 			t.Errorf("%s without a key: status %d, expected %d", path, resp.StatusCode, want)
 		}
 	}
-	ctx := testbrowser.StartFor(t, 3*time.Minute)
+	ctx := testbrowser.Start(t)
 	eval := func(js string) string {
 		t.Helper()
 		return testbrowser.Eval(t, ctx, js)
 	}
 	wait := func(js string) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); eval(js) != "true"; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("after a minute still not %s; status %q", js,
-					eval(`document.getElementById('status').textContent`))
-			}
-		}
+		testbrowser.Wait(t, ctx, js, `document.getElementById('status').textContent`)
 	}
 	if err := chromedp.Do(ctx, chromedp.Navigate(s.URL+"/admin/")); err != nil {
 		t.Fatal(err)

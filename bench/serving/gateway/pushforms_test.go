@@ -30,7 +30,8 @@ type formEngine struct {
 }
 
 func newFormEngine(t *memory, api httpapi.Kind, seed uint64) *testWorker {
-	k := &formEngine{t: t, api: api, rand: rand.New(rand.NewPCG(seed, 1)), held: map[string]bool{"a": true, "b": true}}
+	k := &formEngine{t: t, api: api, rand: rand.New(rand.NewPCG(seed, 1)), held: map[string]bool{"a": true,
+		"b": true}}
 	w := &testWorker{srv: t.serve(http.HandlerFunc(k.serve))}
 	t.Cleanup(w.srv.Kill)
 	return w
@@ -132,8 +133,7 @@ func (k *formEngine) run(rw http.ResponseWriter, r *http.Request) {
 	writeTo(rw, reply)
 }
 
-// pushForms are the ways in which requests name adapters: the body, in which A and B stand for adapters, and whether it
-// names both.
+// pushForms are the ways in which requests name adapters. In the bodies, A and B stand for adapters.
 var pushForms = map[httpapi.Kind][]struct{ path, body string }{
 	httpapi.VLLM: {
 		{"/v1/completions", `"model":"A"`}, {"/v1/completions", `"model":"base","lora_path":"A"`},
@@ -154,8 +154,8 @@ var pushForms = map[httpapi.Kind][]struct{ path, body string }{
 	},
 }
 
-// However a request names adapters, engines read the newest versions of its time, or versions within the bound, and hold
-// them until the reply.
+// However a request names adapters, engines read the newest versions of its time, or versions within the bound, and
+// hold them until the reply.
 func TestPushesInEveryForm(t *testing.T) {
 	for seed := range uint64(12) {
 		api := []httpapi.Kind{httpapi.VLLM, httpapi.SGLang}[seed%2]
@@ -241,14 +241,15 @@ func pushesInEveryForm(t *memory, seed uint64, api httpapi.Kind, options string,
 					}
 					i := slices.Index(names[:], base)
 					if i < 0 || version > at(begun, base) || bound >= 0 && version < from[i]-bound {
-						t.Errorf("%s %s: read %v; the newest versions of %v were %v", f.path, body, reply.Read, names, from)
+						t.Errorf("%s %s: read %v; the newest versions of %v were %v", f.path, body, reply.Read,
+							names, from)
 						continue
 					}
 					got.WriteString(base)
 				}
 				if got.String() != want || strings.Contains(reply.Model, "@") {
-					t.Errorf("%s %s: the engine read %v, expected %s; the client got model %q", f.path, body, reply.Read,
-						want, reply.Model)
+					t.Errorf("%s %s: the engine read %v, expected %s; the client got model %q", f.path, body,
+						reply.Read, want, reply.Model)
 				}
 				mu.Lock()
 				seen[strings.Join(reply.Read, "")] = true
@@ -263,8 +264,8 @@ func pushesInEveryForm(t *memory, seed uint64, api httpapi.Kind, options string,
 			mu.Lock()
 			begun[name]++
 			mu.Unlock()
-			if status, reply := post(t, srv.URL+"/admin/push", fmt.Sprintf(`{"adapter":%q,"path":"/%d"}`, name, i)); status !=
-				http.StatusOK {
+			status, reply := post(t, srv.URL+"/admin/push", fmt.Sprintf(`{"adapter":%q,"path":"/%d"}`, name, i))
+			if status != http.StatusOK {
 				t.Errorf("push: %d %s", status, reply)
 			}
 			mu.Lock()

@@ -81,8 +81,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	r.Collect.PrefixCache, r.Collect.KeepRecords = true, o.KeepRecords
 	r.Meta.Source, r.Meta.Backend = result.Live, string(o.Backend)
 	cfg.Fleet, cfg.Move = f, moving(sc, rt)
-	cfg.MaxConcurrency, cfg.NoStream, cfg.WarmUp = sc.Client.MaxConcurrency, sc.Client.NoStream, !sc.Client.NoWarmup
-	cfg.KnownOutputs, cfg.Seed, cfg.NoFailover = sc.Routing.KnownOutputs, sc.Seed, sc.Cluster.NoFailover
+	cfg.takeSettings(sc)
 	texts := map[int64]string{}
 	if o.KeepRecords {
 		cfg.Text = func(id int64, text string) { texts[id] = text }
@@ -112,31 +111,46 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		if st, err = runWithReplies(ctx, cfg, o.Replies); st == nil {
 			return nil, err
 		}
-		fs := f.Stats()
-		c := counters(st, &fs)
-		if cfg.Push != nil {
-			pushed, cutOver := f.LoRAs.Pushes()
-			c.Pushes = result.CountPushes(&pushed)
-			c.Pushes.CutOver = cutOver
-		}
-		return c, err
+		return countersOf(f, st, cfg.Push != nil), err
 	}
 	res, err := r.Drive(ctx, execute)
 	if res == nil {
 		return nil, nil, err
 	}
 	res.Texts = texts
-	// the workers have no prefix caches, or do not tell
 	if e := res.Extra; !sc.Cluster.Engine.PrefixCache && (e.Reuse == nil || e.Cached == 0) {
-		e.Reuse = nil
-		for i := range e.Workers {
-			e.Workers[i].Reuse = nil
-		}
-		for i := range e.Adapters {
-			e.Adapters[i].Reuse = nil
-		}
+		leaveOutReuse(e) // the workers have no prefix caches, or do not report them
 	}
 	return res, st, err
+}
+
+// takeSettings sets what the scenario says about the client.
+func (c *Config) takeSettings(sc *scenario.Scenario) {
+	c.MaxConcurrency, c.NoStream, c.WarmUp = sc.Client.MaxConcurrency, sc.Client.NoStream, !sc.Client.NoWarmup
+	c.KnownOutputs, c.Seed, c.NoFailover = sc.Routing.KnownOutputs, sc.Seed, sc.Cluster.NoFailover
+}
+
+// countersOf returns what client and fleet counted, with the pushes of adapter versions if there were any.
+func countersOf(f *fleet.Fleet, st *Stats, pushes bool) *result.RunCounters {
+	fs := f.Stats()
+	c := counters(st, &fs)
+	if pushes {
+		pushed, cutOver := f.LoRAs.Pushes()
+		c.Pushes = result.CountPushes(&pushed)
+		c.Pushes.CutOver = cutOver
+	}
+	return c
+}
+
+// leaveOutReuse takes the figures of prefix caches out of a result.
+func leaveOutReuse(e *result.Extra) {
+	e.Reuse = nil
+	for i := range e.Workers {
+		e.Workers[i].Reuse = nil
+	}
+	for i := range e.Adapters {
+		e.Adapters[i].Reuse = nil
+	}
 }
 
 // runWithReplies is [Run]. It writes the token ids of the replies to a file, unless path is "".

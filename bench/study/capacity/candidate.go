@@ -70,7 +70,8 @@ func (c Candidate) kind() string {
 	return strings.Join(parts, ", ")
 }
 
-// apply is the scenario with the candidate's cluster.
+// apply is the scenario with the candidate's cluster. Engines need a place in host memory for each slot: if the
+// candidate has more slots than the scenario has places, and states no places, it has a place for each slot.
 func (c Candidate) apply(base *scenario.Scenario) (sc scenario.Scenario, err error) {
 	sc = *base
 	if n := c.total(); n > 0 {
@@ -82,8 +83,12 @@ func (c Candidate) apply(base *scenario.Scenario) (sc scenario.Scenario, err err
 	case c.Profile != "":
 		err = sc.Set("profile", c.Profile)
 	}
-	sc.Cluster.Engine.MaxLorasPerBatch = cmp.Or(c.Slots, sc.Cluster.Engine.MaxLorasPerBatch)
-	sc.Cluster.Engine.MaxLoadedLoras = cmp.Or(c.HostPlaces, sc.Cluster.Engine.MaxLoadedLoras)
+	e := &sc.Cluster.Engine
+	e.MaxLorasPerBatch = cmp.Or(c.Slots, e.MaxLorasPerBatch)
+	if e.MaxLoadedLoras > 0 {
+		e.MaxLoadedLoras = max(e.MaxLoadedLoras, c.Slots)
+	}
+	e.MaxLoadedLoras = cmp.Or(c.HostPlaces, e.MaxLoadedLoras)
 	if c.Policy != "" {
 		sc.Routing.InferenceArchitecture, sc.Routing.MigrationType = "", ""
 		err = cmp.Or(err, sc.Set("policy", c.Policy))

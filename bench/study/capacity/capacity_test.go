@@ -445,3 +445,17 @@ func TestKinds(t *testing.T) {
 		t.Error("no error where no kind can be")
 	}
 }
+
+// Engines need a place in host memory for each slot. A candidate that states no places has enough.
+func TestPlacesFollowSlots(t *testing.T) {
+	for _, c := range []struct{ loaded, slots, host, want int }{
+		{0, 8, 0, 0}, {2, 8, 0, 8}, {16, 8, 0, 16}, {2, 0, 0, 2}, {2, 8, 32, 32}, {2, 8, 4, 4}, // 4: the run refuses it
+	} {
+		base := scenario.Default()
+		base.Cluster.Engine.MaxLoadedLoras = c.loaded
+		sc, err := Candidate{Slots: c.slots, HostPlaces: c.host}.apply(&base)
+		if got := sc.Cluster.Engine.MaxLoadedLoras; err != nil || got != c.want {
+			t.Errorf("%+v: %d places, %v", c, got, err)
+		}
+	}
+}

@@ -31,8 +31,10 @@ type Change struct {
 	// Low and High are the lowest and the highest SlowTTFT of a seed.
 	Low  float64 `json:"slow_low_ms"`
 	High float64 `json:"slow_high_ms"`
-	cost int
-	run  func(context.Context, *drawn) (outcome, error)
+	// Overloaded is the number of runs in which the workers cannot keep up even so.
+	Overloaded int `json:"overloaded_runs"`
+	cost       int
+	run        func(context.Context, *drawn) (*outcome, error)
 }
 
 // ttft is the TTFT of the slow adapters with its range.
@@ -51,7 +53,7 @@ func changes(sc *scenario.Scenario, res *result.Result, e *profile.Engine, a *An
 		if slices.ContainsFunc(list, func(x Change) bool { return x.Text == c.Text }) {
 			return
 		}
-		list = append(list, Change{Text: c.Text, cost: cost, run: func(ctx context.Context, d *drawn) (outcome, error) {
+		list = append(list, Change{Text: c.Text, cost: cost, run: func(ctx context.Context, d *drawn) (*outcome, error) {
 			changed, err := c.Apply(&d.sc)
 			if err != nil {
 				return nil, err
@@ -96,12 +98,12 @@ func changes(sc *scenario.Scenario, res *result.Result, e *profile.Engine, a *An
 
 // simulate runs a scenario on a workload.
 func simulate(ctx context.Context, sc *scenario.Scenario, w *scenario.Collected,
-	as func(int32) int32) (outcome, error) {
+	as func(int32) int32) (*outcome, error) {
 	res, err := sc.Simulate(ctx, scenario.RunOptions{Input: w.Input()})
 	if err != nil {
 		return nil, err
 	}
-	o := outcome{}
+	o := &outcome{}
 	o.add(res, as)
 	return o, nil
 }
@@ -131,13 +133,13 @@ func merges(sc *scenario.Scenario, hot *Adapter, w *trace.Workload) (list []Chan
 	if !usesBase {
 		list = append(list, Change{cost: memory,
 			Text: fmt.Sprintf("%s merged into the base model of all workers", hot.Name),
-			run: func(ctx context.Context, d *drawn) (outcome, error) {
+			run: func(ctx context.Context, d *drawn) (*outcome, error) {
 				return simulate(ctx, &d.sc, filter(d.workload, toBase(false, true)), fromBase)
 			}})
 	}
 	list = append(list, Change{cost: workers,
 		Text: fmt.Sprintf("1 worker more, for %s alone, merged into its base model", hot.Name),
-		run: func(ctx context.Context, d *drawn) (outcome, error) {
+		run: func(ctx context.Context, d *drawn) (*outcome, error) {
 			rest := func(r trace.Request) (trace.Request, bool) { return r, r.Adapter != hot.index }
 			o, err := simulate(ctx, &d.sc, filter(d.workload, rest), same)
 			if err != nil {
@@ -148,10 +150,11 @@ func merges(sc *scenario.Scenario, hot *Adapter, w *trace.Workload) (list []Chan
 				return nil, err
 			}
 			alone, err := simulate(ctx, &own, filter(d.workload, toBase(true, true)), fromBase)
-			for k, t := range alone {
-				o[k] = t
+			if err != nil {
+				return nil, err
 			}
-			return o, err
+			o.plusAll(alone)
+			return o, nil
 		}})
 	return list
 }

@@ -16,6 +16,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/bench/steady"
 	"lorasim/internal/parallel"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -78,14 +79,18 @@ func (a *Adapter) cause() int {
 
 // An Answer is the outcome of [Find].
 type Answer struct {
-	Seeds    int       `json:"seeds"`
-	Adapters []Adapter `json:"adapters"` // the slowest first
-	SlowTTFT float64   `json:"slow_mean_ttft_ms"`
-	FastTTFT float64   `json:"other_mean_ttft_ms"` // of the other adapters; 0: there is none
-	TTFT     float64   `json:"mean_ttft_ms"`
-	Tried    []Change  `json:"changes"`        // the cheapest first
-	Cure     *Change   `json:"cure,omitempty"` // the cheapest change that at least halves SlowTTFT
-	Best     *Change   `json:"best,omitempty"` // the change with the lowest TTFT of the slow adapters
+	Seeds int `json:"seeds"`
+	// Overloaded is the number of runs in which the workers could not keep up with the requests: their TTFT grows with
+	// the length of the run.
+	Overloaded int       `json:"overloaded_runs"`
+	Adapters   []Adapter `json:"adapters"` // the slowest first
+	SlowTTFT   float64   `json:"slow_mean_ttft_ms"`
+	FastTTFT   float64   `json:"other_mean_ttft_ms"` // of the other adapters; 0: there is none
+	TTFT       float64   `json:"mean_ttft_ms"`
+	Tried      []Change  `json:"changes"` // the cheapest first
+	// Cure is the cheapest change that at least halves SlowTTFT and, if most runs are overloaded, ends that.
+	Cure *Change `json:"cure,omitempty"`
+	Best *Change `json:"best,omitempty"` // the change with the lowest TTFT of the slow adapters
 }
 
 var errTooLong = errors.New("the workload has too many requests to be held in memory: limit it with num_prompts")
@@ -117,26 +122,48 @@ type totals struct {
 	ttft                float64 // ms, summed over completed requests
 }
 
-// outcome is a run, or several that serve one workload together, by adapter.
-type outcome map[int32]totals
+// outcome is a run, or several that serve one workload together.
+type outcome struct {
+	of         map[int32]totals // by adapter
+	overloaded bool
+}
 
-func (o outcome) add(res *result.Result, as func(int32) int32) {
+func (o *outcome) add(res *result.Result, as func(int32) int32) {
+	o.overloaded = o.overloaded || isOverloaded(res)
 	for _, a := range res.Extra.Adapters {
-		t := o[as(a.Index)]
-		t.requests += a.Requests
-		t.completed += a.Completed
-		t.ttft += a.MeanTTFT * float64(a.Completed)
-		o[as(a.Index)] = t
+		k := as(a.Index)
+		o.plus(k, totals{a.Requests, a.Completed, a.MeanTTFT * float64(a.Completed)})
 	}
 }
 
+func (o *outcome) plus(k int32, t totals) {
+	if o.of == nil {
+		o.of = map[int32]totals{}
+	}
+	was := o.of[k]
+	o.of[k] = totals{was.requests + t.requests, was.completed + t.completed, was.ttft + t.ttft}
+}
+
+// plusAll adds another outcome.
+func (o *outcome) plusAll(other *outcome) {
+	for k, t := range other.of {
+		o.plus(k, t)
+	}
+	o.overloaded = o.overloaded || other.overloaded
+}
+
+// isOverloaded reports whether requests arrive faster than the workers can serve them.
+func isOverloaded(res *result.Result) bool {
+	return res.Steady != nil && res.Steady.State == steady.Overloaded
+}
+
 // mean is the mean TTFT of some adapters, ms.
-func (o outcome) mean(in func(int32) bool) float64 {
+func (o *outcome) mean(in func(int32) bool) float64 {
 	n, sum := int64(0), 0.0
-	for _, k := range slices.Sorted(maps.Keys(o)) {
+	for _, k := range slices.Sorted(maps.Keys(o.of)) {
 		if in(k) {
-			n += o[k].completed
-			sum += o[k].ttft
+			n += o.of[k].completed
+			sum += o.of[k].ttft
 		}
 	}
 	return sum / float64(max(n, 1))
@@ -201,6 +228,9 @@ func (a *Answer) observe(ctx context.Context, runs []drawn, o Options) (*result.
 	}
 	all := outcome{}
 	for _, res := range results {
+		if isOverloaded(res) {
+			a.Overloaded++
+		}
 		all.add(res, same)
 	}
 	adapters := runs[0].workload.Workload.Adapters
@@ -211,11 +241,11 @@ func (a *Answer) observe(ctx context.Context, runs []drawn, o Options) (*result.
 		return adapters[k].Name
 	}
 	requests := int64(0)
-	for _, t := range all {
+	for _, t := range all.of {
 		requests += t.requests
 	}
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		t := all[k]
+	for _, k := range slices.Sorted(maps.Keys(all.of)) {
+		t := all.of[k]
 		d := Adapter{Name: name(k), Requests: t.requests, Share: float64(t.requests) / float64(requests),
 			TTFT: t.ttft / float64(max(t.completed, 1)), Measured: o.Measured[name(k)], index: k}
 		sum := waited{holders: map[int32]float64{}}
@@ -274,7 +304,7 @@ func (a *Answer) markSlow() {
 func (a *Answer) try(ctx context.Context, runs []drawn, o Options) error {
 	slow := a.isSlow()
 	n := len(a.Tried) * len(runs)
-	outcomes := make([]outcome, n)
+	outcomes := make([]*outcome, n)
 	err := parallel.Do(ctx, n, func(k int) error {
 		got, err := a.Tried[k/len(runs)].run(ctx, &runs[k%len(runs)])
 		if ctx.Err() != nil {
@@ -300,10 +330,10 @@ func (a *Answer) try(ctx context.Context, runs []drawn, o Options) error {
 			ran++
 			ttft := one.mean(slow)
 			c.Low, c.High = min(c.Low, ttft), max(c.High, ttft)
-			for k, t := range one {
-				s := sum[k]
-				sum[k] = totals{s.requests + t.requests, s.completed + t.completed, s.ttft + t.ttft}
+			if one.overloaded {
+				c.Overloaded++
 			}
+			sum.plusAll(one)
 		}
 		if ran < len(runs) {
 			continue
@@ -315,7 +345,16 @@ func (a *Answer) try(ctx context.Context, runs []drawn, o Options) error {
 	return nil
 }
 
-// judge chooses the cure: the cheapest change that halves the TTFT of the slow adapters without harm to the others.
+// isOverloaded reports whether most runs are overloaded.
+func (a *Answer) isOverloaded() bool { return 2*a.Overloaded > a.Seeds }
+
+// cures reports whether a change halves the TTFT of the slow adapters. Where the workers cannot keep up, it must end
+// that: how far it lowers a TTFT that grows with the length of the run says nothing.
+func (a *Answer) cures(c *Change) bool {
+	return c.SlowTTFT <= cured*a.SlowTTFT && !(a.isOverloaded() && 2*c.Overloaded > a.Seeds)
+}
+
+// judge chooses the cure: the cheapest change that cures without harm to the others.
 func (a *Answer) judge() {
 	for i := range a.Tried {
 		c := &a.Tried[i]
@@ -325,7 +364,7 @@ func (a *Answer) judge() {
 		if a.Best == nil || c.SlowTTFT < a.Best.SlowTTFT {
 			a.Best = c
 		}
-		if c.SlowTTFT <= cured*a.SlowTTFT && (a.Cure == nil ||
+		if a.cures(c) && (a.Cure == nil ||
 			c.cost == a.Cure.cost && c.SlowTTFT < clearly*a.Cure.SlowTTFT) {
 			a.Cure = c
 		}

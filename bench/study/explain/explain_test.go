@@ -37,6 +37,7 @@ func with(t *testing.T, settings string) *scenario.Scenario {
 // TestCauses: one thing is short in each scenario; slow adapters wait most for it, and more of it is the cure.
 func TestCauses(t *testing.T) {
 	const vllm = "profile=llama-2-7b-rtx-4090-sglang-0.5 scheduler=vllm num_prompts=600 popularity=uniform "
+	overloaded := 0
 	for _, c := range []struct {
 		name, settings string
 		slow           int // adapters; -1: any number above 0
@@ -52,6 +53,8 @@ func TestCauses(t *testing.T) {
 			"num_adapters=8 popularity=zipf:2 max_loras_per_batch=3 request_rate=1.6", -1, blockedHead, ""},
 		{"routing", vllm + "policy=hash num_workers=4 num_adapters=1 max_loras_per_batch=1 request_rate=8", 1, routing,
 			"policy plan-and-route"},
+		{"overload", "profile=llama-2-7b-rtx-4090-sglang-0.5 num_workers=1 num_adapters=16 max_loras_per_batch=2 " +
+			"num_prompts=2000 request_rate=4.5", 16, fullWorkers, ""},
 	} {
 		a, err := Find(t.Context(), with(t, c.settings), Options{Seeds: 2})
 		if err != nil {
@@ -74,6 +77,15 @@ func TestCauses(t *testing.T) {
 		if a.Cure != nil && a.Cure.SlowTTFT > cured*a.SlowTTFT {
 			t.Errorf("%s: the cure leaves %v of %v ms", c.name, a.Cure.SlowTTFT, a.SlowTTFT)
 		}
+		if a.isOverloaded() {
+			overloaded++
+			if a.Cure != nil && a.Cure.Overloaded == a.Seeds {
+				t.Errorf("%s: overloaded even with %s", c.name, a.Cure)
+			}
+		}
+	}
+	if overloaded == 0 {
+		t.Error("no scenario is overloaded")
 	}
 }
 

@@ -33,12 +33,22 @@ func (a *Answer) WriteText(w io.Writer, tables bool) error {
 	if holders := holdersText(slow); holders != "" {
 		rows = append(rows, [2]string{"Slots", holders})
 	}
+	what := "halves it"
+	if a.isOverloaded() {
+		what = "ends the overload"
+		rows = append(rows, [2]string{"State",
+			"overloaded: the workers cannot keep up, so the TTFT grows with the length of the run"})
+	}
 	switch {
 	case a.Cure != nil:
 		rows = append(rows, [2]string{"Cure", a.Cure.String() + a.allText(a.Cure)})
+		if a.Best.SlowTTFT <= cured*a.Cure.SlowTTFT {
+			rows = append(rows, [2]string{"Better", a.Best.String() + ", that of all requests " +
+				result.Latency(a.Best.TTFT)})
+		}
 	case a.Best != nil:
 		rows = append(rows, [2]string{"Cure",
-			"no single change halves it; most helps " + a.Best.String() + a.allText(a.Best)})
+			"no single change " + what + "; most helps " + a.Best.String() + a.allText(a.Best)})
 	default:
 		rows = append(rows, [2]string{"Cure", fmt.Sprintf("none of the %d changes tried helps", len(a.Tried))})
 	}
@@ -169,7 +179,11 @@ func (a *Answer) writeChanges(w io.Writer) error {
 		{"none", result.Latency(a.SlowTTFT), result.Latency(a.TTFT)}}
 	for i := range a.Tried {
 		c := &a.Tried[i]
-		rows = append(rows, []string{c.Text, c.ttft(), result.Latency(c.TTFT)})
+		row := []string{c.Text, c.ttft(), result.Latency(c.TTFT)}
+		if 2*c.Overloaded > a.Seeds {
+			row[0] += ", overloaded"
+		}
+		rows = append(rows, row)
 	}
 	if _, err := io.WriteString(w, "\n"); err != nil {
 		return err

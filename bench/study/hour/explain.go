@@ -44,6 +44,7 @@ type Answer struct {
 	Base    Outcome  // the fleet as it is, simulated
 	Changes []Change // none if Refused
 	options Options
+	missed  float64 // mean deviation of the figures of the first half after the fit, in logarithms
 }
 
 // hourStudy is one run of Explain.

@@ -61,6 +61,7 @@ func (s *hourStudy) fit(ctx context.Context, a *Answer) error {
 	if a.Fit == nil {
 		return failed
 	}
+	a.missed = best
 	a.Slots = s.base.profile.Engine.Slots(len(s.Adapters))
 	var err error
 	a.KV, err = s.base.profile.KVTokens()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"lorasim/bench/scenario"
+	"lorasim/sim/profile"
+	"lorasim/sim/record"
 	"lorasim/trace/requestlog"
 )
 
@@ -126,6 +128,27 @@ func TestRefused(t *testing.T) {
 	}
 	if len(a.Refused) != 1 || !strings.Contains(a.Refused[0], "status 503") {
 		t.Errorf("refused: %q", a.Refused)
+	}
+}
+
+// TestWrongProfile: the refusal names the profile if the fit could not even explain the first half, and only then.
+func TestWrongProfile(t *testing.T) {
+	h := hourOf(t, common.log(t))
+	for _, c := range []struct {
+		profile *profile.Profile
+		missed  float64
+		want    bool
+	}{{&profile.Profile{Name: "small"}, 2, true}, {&profile.Profile{Name: "small"}, 0.1, false}, {nil, 2, false}} {
+		s, err := newStudy(h, settings(t), Options{MaxError: 0.1, Profile: c.profile})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &Answer{missed: c.missed, Proof: Proof{Rows: []Row{{"mean TTFT", 1, 2, 2}}}}
+		s.judge(a, [][]record.Request{h.Requests, h.Requests})
+		if got := strings.Contains(strings.Join(a.Refused, "\n"), "profile small may not be"); got != c.want ||
+			!strings.Contains(a.Refused[0], "mean TTFT of the second half is +100 % off") {
+			t.Errorf("%+v: refused: %q", c, a.Refused)
+		}
 	}
 }
 

@@ -156,6 +156,11 @@ func (s *hourStudy) judge(a *Answer, runs [][]record.Request) {
 	}
 	a.Refused = append(a.Refused, s.strangeWorkers(runs[0])...)
 	if len(a.Refused) > 0 {
+		if p := s.opt.Profile; p != nil && a.missed > mostMissed {
+			refuse("the fit misses the first half, too, by a factor of %s in the mean: profile %s may not be that of your "+
+				"model and GPU; without --profile, the embedded ones are tried", format.Digits(math.Exp(a.missed)),
+				p.Name)
+		}
 		return
 	}
 	for _, r := range a.Proof.Rows {
@@ -168,6 +173,9 @@ func (s *hourStudy) judge(a *Answer, runs [][]record.Request) {
 }
 
 func isProven(metric string) bool { return metric == proven[0].name || metric == proven[1].name }
+
+// mostMissed is the mean deviation of the figures of the first half, in logarithms, beyond which a fit has failed.
+const mostMissed = 0.4
 
 // Limits of the pace of a worker in a part of the hour: measured over predicted.
 const (

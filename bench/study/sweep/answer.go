@@ -19,16 +19,12 @@ func (d *Dir) Answer(t *Tables, metric string, effects []AxisEffect) (lines []st
 	if line := d.bestPolicy(t, metric); line != "" {
 		lines = append(lines, line)
 	}
-	for i, a := range d.Axes {
-		var own []AxisEffect
-		for _, e := range effects {
-			if e.of == i {
-				own = append(own, e)
-			}
+	for _, own := range byAxis(effects) {
+		line := "Effect of " + own[0].Axis.Leaf()
+		if own[0].metric != metric {
+			line += " on " + result.MetricOf(own[0].metric).Title
 		}
-		if own != nil {
-			lines = append(lines, "Effect of "+a.Leaf()+": "+d.axisAnswer(own))
-		}
+		lines = append(lines, line+": "+d.axisAnswer(own))
 	}
 	count := map[steady.State]int{}
 	for _, p := range t.Points {
@@ -220,7 +216,9 @@ func (d *Dir) MoreSeeds(t *Tables, metric string, effects []AxisEffect, gain flo
 		look(v)
 	}
 	for _, e := range effects {
-		look(e.Verdict)
+		if e.metric == metric {
+			look(e.Verdict)
+		}
 	}
 	if need <= n {
 		return 0

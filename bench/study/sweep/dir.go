@@ -48,6 +48,9 @@ func Create(path string, m *Manifest) (*Dir, error) {
 				path, err)
 		}
 	}
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("%s: is a file, expected a folder for the results", path)
+	}
 	if err := os.MkdirAll(filepath.Join(path, cellsDir), 0o755); err != nil {
 		return nil, err
 	}

@@ -49,8 +49,12 @@ func (d *Dir) EffectAxes() (list []int) {
 	return list
 }
 
-// Effects compares the values of each axis by a metric, for each policy. Of a policy whose plans change nothing it
-// simulates one run again, to state the reason.
+// gains are the metrics that settings buy at the cost of latency and throughput, by the name of the setting.
+var gains = map[string]string{"push_interval": "pushes.mean_age_s", "push": "pushes.mean_age_s",
+	"max_staleness": "pushes.mean_staleness"}
+
+// Effects compares the values of each axis by a metric, for each policy, and by the metric that the axis buys. Of a
+// policy whose plans change nothing it simulates one run again, to state the reason.
 func (d *Dir) Effects(ctx context.Context, t *Tables, metric string) (list []AxisEffect, err error) {
 	policies, unused := d.Shares()
 	for _, i := range d.EffectAxes() {
@@ -75,6 +79,13 @@ func (d *Dir) Effects(ctx context.Context, t *Tables, metric string) (list []Axi
 				e.None = notUsed
 			} else if err := d.explain(ctx, e); err != nil {
 				return nil, err
+			}
+		}
+		if gain, ok := gains[d.Axes[i].Leaf()]; ok && gain != metric {
+			for _, e := range list[first:] {
+				if e.judge(gain); slices.ContainsFunc(e.Points, func(p *Point) bool { return has(p, gain) }) {
+					list = append(list, e)
+				}
 			}
 		}
 	}
@@ -133,11 +144,14 @@ func (e *AxisEffect) means(metric string) (list []float64) {
 
 // mean returns the mean of a metric over the seeds; 0 if there is none.
 func mean(p *Point, metric string) float64 {
-	if m := stats.Mean(p.BySeed(metric)).Mean; !math.IsNaN(m) {
-		return m
+	if has(p, metric) {
+		return stats.Mean(p.BySeed(metric)).Mean
 	}
 	return 0
 }
+
+// has reports whether the runs of a point have a metric.
+func has(p *Point, metric string) bool { return !math.IsNaN(stats.Mean(p.BySeed(metric)).Mean) }
 
 // idle simulates the run of the first seed at a value, and states why plans changed nothing; "": the policy made none.
 func (d *Dir) idle(ctx context.Context, e *AxisEffect, at int) (string, error) {
@@ -214,20 +228,24 @@ func (e *AxisEffect) summary() string {
 		strings.TrimPrefix(worst.Diff.Versus(v.Mean), "+"))
 }
 
+// byAxis returns the effects in groups of one axis and one metric.
+func byAxis(list []AxisEffect) (groups [][]AxisEffect) {
+	for len(list) > 0 {
+		n := slices.IndexFunc(list, func(e AxisEffect) bool { return e.of != list[0].of || e.metric != list[0].metric })
+		if n < 0 {
+			n = len(list)
+		}
+		groups, list = append(groups, list[:n]), list[n:]
+	}
+	return groups
+}
+
 // WriteEffects writes a table for each axis: the mean at the best value of each policy and the differences of the
 // others to it; then what the plans of planning policies did.
-func (d *Dir) WriteEffects(w io.Writer, list []AxisEffect, metric string, width int) error {
+func (d *Dir) WriteEffects(w io.Writer, list []AxisEffect, width int) error {
 	var b strings.Builder
-	for of := range d.Axes {
-		var own []AxisEffect
-		for _, e := range list {
-			if e.of == of {
-				own = append(own, e)
-			}
-		}
-		if own == nil {
-			continue
-		}
+	for i, own := range byAxis(list) {
+		of, metric := own[0].of, own[0].metric
 		fmt.Fprintf(&b, "\nEffect of %s on %s, difference to the best value of each policy\n"+
 			"(* significant: paired t-tests, Holm's correction; ? not steady, no verdict):\n\n", d.Axes[of].Leaf(),
 			result.MetricOf(metric).Title)
@@ -235,6 +253,9 @@ func (d *Dir) WriteEffects(w io.Writer, list []AxisEffect, metric string, width 
 			return err
 		}
 		b.WriteByte('\n')
+		if i > 0 && of == byAxis(list)[i-1][0].of {
+			continue // the plans are the same
+		}
 		for _, line := range d.planLines(own) {
 			b.WriteString(format.Paragraph(line, width) + "\n")
 		}
@@ -267,13 +288,15 @@ func (d *Dir) effectTable(b *strings.Builder, of int, list []AxisEffect, width i
 func (e *AxisEffect) cell(i int, p *Point) string {
 	value := stats.Number(mean(p, e.metric))
 	switch best := e.best(); {
+	case !has(p, e.metric):
+		return "-"
 	case e.None != "" && i == 0:
 		return value
 	case e.None != "":
 		return "same"
 	case i == best:
 		return "best " + value
-	case !p.Judge():
+	case result.MetricOf(e.metric).Unsteady(p.Stationarity) != "":
 		return value + " ?"
 	case e.Verdict == nil:
 		return value
@@ -351,7 +374,11 @@ func (d *Dir) jsonEffects(list []AxisEffect) (out []any) {
 		}
 		values := []any{}
 		for i, p := range e.Points {
-			o := format.Object{"value", e.Axis.Values[i], "mean", mean(p, e.metric), "steady", p.Judge()}
+			o := format.Object{"value", e.Axis.Values[i]}
+			if has(p, e.metric) {
+				o = append(o, "mean", mean(p, e.metric))
+			}
+			o = append(o, "steady", p.Judge())
 			if slices.Max(e.Plans) > 0 || slices.Max(e.Applied) > 0 {
 				o = append(o, "plans_made", e.Plans[i], "plans_applied", e.Applied[i], "requests_moved", e.Moves[i])
 			}

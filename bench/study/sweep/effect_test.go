@@ -75,7 +75,7 @@ func TestEffectOfInterval(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := d.WriteEffects(&b, list, metric, 0); err != nil {
+	if err := d.WriteEffects(&b, list, 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"\nEffect of migration_interval on Mean E2E Latency (ms), difference to the best value of each policy\n",
@@ -193,5 +193,42 @@ seeds: 2
 	needed, own := tables.Needed()
 	if needed < 2000 || own != 250 {
 		t.Errorf("%d requests needed, %d made", needed, own)
+	}
+}
+
+// A sweep over the interval of pushes states what they cost, and how old the versions are. Runs without pushes have no
+// age.
+func TestEffectOfPushes(t *testing.T) {
+	d, tables := merged(t, `
+scenario: {workload: {num_prompts: 300, request_rate: 6}}
+set: {push_interval: [0, 20, 5]}
+policies: [static]
+seeds: 2
+`)
+	const metric, age = "mean_e2e_latency_ms", "pushes.mean_age_s"
+	list, err := d.Effects(t.Context(), tables, metric)
+	if err != nil || len(list) != 2 || list[0].metric != metric || list[1].metric != age || list[1].best() != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	answer := strings.Join(d.Answer(tables, metric, list), "\n")
+	if !strings.Contains(answer, "Effect of push_interval: static: ") ||
+		!strings.Contains(answer, "\nEffect of push_interval on Mean age of versions (s): static: best at 5; 20 is worse by ") {
+		t.Error(answer)
+	}
+	var b strings.Builder
+	if err := d.WriteEffects(&b, list, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(b.String(), "\nEffect of push_interval on Mean age of versions (s), ")
+	_, row, _ := strings.Cut(table, "\nstatic")
+	if !strings.HasPrefix(strings.TrimSpace(row), "-  +") || strings.Contains(row, "?") {
+		t.Error(b.String())
+	}
+	text, err := json.Marshal(d.jsonEffects(list))
+	if err != nil || strings.Count(string(text), `"mean":`) < 5 || strings.Contains(string(text), `"0","mean":0`) {
+		t.Errorf("%s, %v", text, err)
+	}
+	if list, err = d.Effects(t.Context(), tables, age); err != nil || len(list) != 1 {
+		t.Errorf("%+v, %v", list, err)
 	}
 }

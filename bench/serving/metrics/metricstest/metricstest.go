@@ -41,8 +41,11 @@ func table(t testing.TB, file string) map[string]row {
 		}
 		labels := strings.Split(cells[3], ", ")
 		slices.Sort(labels)
-		rows[cells[1]] = row{kind: cells[2], labels: strings.Join(labels, ", "),
-			components: strings.Split(cells[4], ", ")}
+		components := []string{cells[4]}
+		if cells[4] == "both" {
+			components = []string{"gateway", "epp"}
+		}
+		rows[cells[1]] = row{kind: cells[2], labels: strings.Join(labels, ", "), components: components}
 	}
 	if len(rows) == 0 {
 		t.Fatalf("%s: no table of metrics", file)
