@@ -75,7 +75,7 @@ func parseAnalytic(spec string) (Analytic, error) {
 //	prefill.per_token_ctx_ns  = 4 x layers x heads x head size / FLOP/s of 16 bits
 //	experts.read_ms           = weights of all experts / bandwidth; see Experts
 //	all_reduce                = exchanges of the hidden states; see AllReduce
-//	lora                      = measured times of the engine's kernels, in proportion to the model's size; see KernelTimes
+//	lora                      = measured times of the engine's kernels, by the model's size; see KernelTimes
 //
 // Every bandwidth and rate is the share of the GPU's that its kernels reach. The model leaves out skewed routing to
 // experts. An error says that the model, the GPU or the engine is unknown, that Bits, KVBits or TP is out of range, or

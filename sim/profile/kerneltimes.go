@@ -144,8 +144,8 @@ func (k *KernelTimes) check() error {
 	}
 	kinds := KernelKinds(k.Of)
 	if kinds == nil {
-		return fmt.Errorf("latency.lora.kernel_times.of is %q, expected %s, %s or %s", k.Of, BackendPunica, BackendCSGMV,
-			BackendTriton)
+		return fmt.Errorf("latency.lora.kernel_times.of is %q, expected %s, %s or %s", k.Of, BackendPunica,
+			BackendCSGMV, BackendTriton)
 	}
 	for _, kind := range kinds {
 		if k.steps(kind) == nil {
@@ -313,7 +313,8 @@ type KernelStep struct {
 	Slots   int64
 }
 
-// KernelTerms returns the kind of a step for a backend, and the amounts of its coefficients in the order of the formula of [KernelTimes].
+// KernelTerms returns the kind of a step for a backend, and the amounts of its coefficients in the order of the formula
+// of [KernelTimes].
 func KernelTerms(backend string, s KernelStep) (kind string, amounts [5]float64) {
 	tokens := int64(0)
 	for _, n := range s.Tokens {
@@ -327,7 +328,8 @@ func KernelTerms(backend string, s KernelStep) (kind string, amounts [5]float64)
 	return k.name, [...]float64{1, float64(len(s.Tokens)), float64(tiles), float64(tokens), float64(grid)}
 }
 
-// KernelKinds returns the kinds of steps of a backend, of which the last has prompts; nil: its kernels are not measured.
+// KernelKinds returns the kinds of steps of a backend, of which the last has prompts; nil: its kernels are not
+// measured.
 func KernelKinds(backend string) (names []string) {
 	for _, k := range kernelKinds(backend) {
 		names = append(names, k.name)
@@ -367,14 +369,14 @@ func kernelTimes(backend string, m *Architecture, tp float64) KernelTimes {
 	return k
 }
 
-// KernelWeights returns the factors between the coefficients of a model on one GPU and those of one layer of
-// [measuredKernels]. It returns an error if the model or the kind of steps is unknown.
-func KernelWeights(backend, steps, model string) (weights [5]float64, err error) {
-	m, err := named("model", model, Architectures(), (*Architecture).name)
-	if err != nil {
-		return weights, err
+// KernelWeights returns the factors between the coefficients of a model on each of a number of GPUs and those of one
+// layer of [measuredKernels]. model is a text that begins with the model's name; ok is false if the model is unknown.
+func KernelWeights(backend, steps, model string, gpus int) (weights [5]float64, ok bool) {
+	m := architectureOf(model)
+	if m == nil {
+		return weights, false
 	}
-	return m.kernelWeights(backend, steps, 1), nil
+	return m.kernelWeights(backend, steps, float64(gpus)), true
 }
 
 func (m *Architecture) kernelWeights(backend, steps string, tp float64) (weights [kernelTerms]float64) {

@@ -27,9 +27,9 @@ func byHand(backend string) KernelTimes {
 	return k
 }
 
-// Steps by hand, us. vLLM: ranks are those of the slots, tiles of 32 tokens below 128 and of 64 from there on, in a grid
-// for each slot and the base model. csgmv: segments of 16 tokens in a grid of 256 or 512. triton: a grid of all tokens
-// for each slot; both without a grid in steps with prompts.
+// Steps by hand, us. vLLM: ranks are those of the slots, tiles of 32 tokens below 128 and of 64 from there on, in a
+// grid for each slot and the base model. csgmv: segments of 16 tokens in a grid of 256 or 512. triton: a grid of all
+// tokens for each slot; both without a grid in steps with prompts.
 func TestKernelTimes(t *testing.T) {
 	for _, x := range []struct {
 		name, backend, kernels string
@@ -41,9 +41,11 @@ func TestKernelTimes(t *testing.T) {
 		{"two adapters", BackendPunica, "", 16, StepWork{Batch: 40, LoRAs: 34}, []int64{33, 1},
 			100 + 2*10 + 3*4 + 34 + 9*2*0.5},
 		{"padded rank", BackendPunica, "", 32, StepWork{Batch: 1, LoRAs: 1}, []int64{1}, 1000 + 100 + 40 + 10 + 9*5},
-		{"rank between", BackendPunica, "", 24, StepWork{Batch: 1, LoRAs: 1}, []int64{1}, 5.5 * (100 + 10 + 4 + 1 + 9*0.5)},
+		{"rank between", BackendPunica, "", 24, StepWork{Batch: 1, LoRAs: 1}, []int64{1},
+			5.5 * (100 + 10 + 4 + 1 + 9*0.5)},
 		{"rank below", BackendPunica, "", 8, StepWork{Batch: 1, LoRAs: 1}, []int64{1}, 100 + 10 + 4 + 1 + 9*0.5},
-		{"rank above", BackendPunica, "", 48, StepWork{Batch: 1, LoRAs: 1}, []int64{1}, 19 * (100 + 10 + 4 + 1 + 9*0.5)},
+		{"rank above", BackendPunica, "", 48, StepWork{Batch: 1, LoRAs: 1}, []int64{1},
+			19 * (100 + 10 + 4 + 1 + 9*0.5)},
 		{"128 tokens", BackendPunica, "", 16, StepWork{Batch: 28, LoRAs: 28, Tokens: 100, LoRATokens: 100},
 			[]int64{100, 28}, 2 * (100 + 2*10 + 3*4 + 128 + 9*2*0.5)},
 		{"513 tokens", BackendPunica, "", 16, StepWork{Tokens: 513, LoRATokens: 513}, []int64{513},
@@ -152,7 +154,8 @@ func TestComputedKernels(t *testing.T) {
 		t.Errorf("%+v, expected csgmv", l)
 	}
 	// a layer of the table is one of Llama-3.1-8B, which has 32
-	if got, want := l.KernelTimes.BySteps[1].At(16)[2], Round4(32*measuredKernels()[1].BySteps[1].At(16)[2]); got != want {
+	layer := measuredKernels()[1].BySteps[1].At(16)[2]
+	if got, want := l.KernelTimes.BySteps[1].At(16)[2], Round4(32*layer); got != want {
 		t.Errorf("a tile takes %v us, expected %v", got, want)
 	}
 	for backend, want := range map[string]string{BackendTriton: BackendTriton, BackendNone: BackendTriton,
@@ -161,7 +164,8 @@ func TestComputedKernels(t *testing.T) {
 		p.FollowBackend()
 		p.Latency.LoRA.Backend = backend
 		if p.FollowBackend(); p.Latency.LoRA.KernelTimes.Of != want || p.Check() != nil {
-			t.Errorf("backend %s: kernels of %s, expected %s (%v)", backend, p.Latency.LoRA.KernelTimes.Of, want, p.Check())
+			t.Errorf("backend %s: kernels of %s, expected %s (%v)", backend, p.Latency.LoRA.KernelTimes.Of, want,
+				p.Check())
 		}
 	}
 	two, err := analytic("llama-3.1-8b", "h100", 2, 0).Profile()

@@ -219,8 +219,8 @@ type LoRA struct {
 	RequestRankUs float64 `yaml:"request_rank_us,omitempty" is:">=0"`
 
 	// Kernels says in which steps the kernels of backends with KernelTimes, and of roofline, punica and torch_native,
-	// take time. It depends on the version of the engine: see [kernelsEveryStep] and those after it. "": every-step with
-	// law adapters, else lora-steps.
+	// take time. It depends on the version of the engine: see [kernelsEveryStep] and those after it. "": every-step
+	// with law adapters, else lora-steps.
 	Kernels string `yaml:"kernels,omitempty" is:"every-step|lora-steps|active-adapters|"`
 
 	// KernelTimes are the measured times of the backend's kernels, for backends punica, csgmv and triton. They hold

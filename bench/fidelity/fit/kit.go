@@ -129,9 +129,10 @@ func KitEngines() (names []string) {
 // leastKit is the least number of rows for a fit, and leastKernels that for the coefficients of one rank.
 const leastKit, leastKernels = 6, 3
 
-// Fit fits the costs of LoRA of a profile to the results of the GPU kit: the kernels of an engine for the profile's
-// model, with CUDA graphs ([profile.KernelTimes]), and the loads of adapters. The errors are on held-out rows, a fifth
-// at a time. The step times of the base model stay those of the start.
+// Fit fits the costs of LoRA of a profile to the results of the GPU kit: the kernels of an engine with CUDA graphs
+// ([profile.KernelTimes]), and the loads of adapters. Kernels of all models count, in proportion to their sizes, if the
+// model of the profile is one of [profile.Architectures]; else only those of this model. The errors are on held-out
+// rows of the profile's model, a fifth at a time. The step times of the base model stay those of the start.
 func (k *Kit) Fit(engine string, start *profile.Profile) (*Result, error) {
 	i := slices.Index(KitEngines(), engine)
 	if i < 0 {
@@ -143,18 +144,25 @@ func (k *Kit) Fit(engine string, start *profile.Profile) (*Result, error) {
 	}
 	e := kitEngines[i]
 	model, _, _ := strings.Cut(start.Model, " ")
-	models := map[string]bool{}
-	for _, r := range k.Kernels {
-		models[r.Model] = models[r.Model] || r.Engine == engine
+	kernels, noise := k.kernels(engine)
+	rows := kernelRows(kernels, e.backend, start.Model, start.GPUs())
+	own := 0
+	for _, r := range rows {
+		if strings.EqualFold(r.Model, model) {
+			own++
+		}
 	}
-	rows, noise := k.kernels(engine, model)
-	if len(rows) < leastKit {
+	if own < leastKit {
+		models := map[string]bool{}
+		for _, r := range kernels {
+			models[r.Model] = true
+		}
 		return nil, fmt.Errorf("%d timings of %s for model %q of the start, with CUDA graphs, expected at least %d; %d "+
-			"more are less than their spread; the file has the models %s", len(rows), engine, model, leastKit, noise,
+			"are less than their spread; the file has the models %s", own, engine, model, leastKit, noise,
 			strings.Join(sortedTrue(models), ", "))
 	}
 	f := &Result{Profile: copyOf(start)}
-	if err := f.kitKernels(rows, e.backend); err != nil {
+	if err := f.kitKernels(rows, e.backend, model); err != nil {
 		return nil, err
 	}
 	if noise > 0 {
@@ -175,12 +183,12 @@ func (k *Kit) Fit(engine string, start *profile.Profile) (*Result, error) {
 	return f, err
 }
 
-// kernels returns the timings of an engine's kernels for a model with CUDA graphs, and the number of timings that are
-// less than their spread. model "": all models.
-func (k *Kit) kernels(engine, model string) (rows []KitKernel, noise int) {
+// kernels returns the timings of an engine's kernels with CUDA graphs, and the number of timings that are less than
+// their spread.
+func (k *Kit) kernels(engine string) (rows []KitKernel, noise int) {
 	for _, r := range k.Kernels {
 		switch {
-		case r.Engine != engine || model != "" && !strings.EqualFold(r.Model, model) || !r.Graph || r.Variant != "":
+		case r.Engine != engine || !r.Graph || r.Variant != "":
 		case r.Noise:
 			noise++
 		default:
@@ -238,27 +246,31 @@ type kernelRow struct {
 	amounts [5]float64
 }
 
-// kernelRows returns rows with the terms of a backend, and with weights of the coefficients by model and kind of steps.
-// weights nil: 1.
-func kernelRows(rows []KitKernel, backend string, weights func(steps, model string) ([5]float64, error)) (
-	out []kernelRow, err error,
-) {
+// kernelRows returns rows with the terms of a backend, of which the coefficients are those of a model on each of a
+// number of GPUs. It leaves out rows of other models if the model is unknown. model "": coefficients of one layer of
+// sim/profile/lorakernels.yaml.
+func kernelRows(rows []KitKernel, backend, model string, gpus int) (out []kernelRow) {
 	for i := range rows {
 		r := kernelRow{KitKernel: &rows[i]}
 		r.steps, r.amounts = profile.KernelTerms(backend, profile.KernelStep{Tokens: r.tokens(), Prompts: r.Prefill,
 			Slots: int64(r.Slots)})
-		if weights != nil {
-			w, err := weights(r.steps, r.Model)
-			if err != nil {
-				return nil, err
+		to, known := profile.KernelWeights(backend, r.steps, model, gpus)
+		if model == "" {
+			to, known = [...]float64{1, 1, 1, 1, 1}, true
+		}
+		of, measured := profile.KernelWeights(backend, r.steps, r.Model, 1)
+		name, _, _ := strings.Cut(model, " ")
+		switch {
+		case known && measured:
+			for j := range to {
+				r.amounts[j] *= of[j] / to[j]
 			}
-			for j := range w {
-				r.amounts[j] *= w[j]
-			}
+		case !strings.EqualFold(r.Model, name):
+			continue
 		}
 		out = append(out, r)
 	}
-	return out, nil
+	return out
 }
 
 // fitKernelTimes fits the coefficients of each kind of steps and rank by least squares of relative errors. Prompts fill
@@ -339,18 +351,21 @@ func (r *KitKernel) metric() measured.Metric {
 	return loraDecode
 }
 
-// kitKernels fits the kernels of a backend, and makes it the backend of the profile.
-func (f *Result) kitKernels(kit []KitKernel, backend string) error {
-	rows, err := kernelRows(kit, backend, nil)
-	if err != nil {
-		return err
-	}
+// kitKernels fits the kernels of a backend, and makes it the backend of the profile. The errors are on rows of a model.
+func (f *Result) kitKernels(rows []kernelRow, backend, model string) error {
 	times, err := fitKernelTimes(rows, backend)
 	if err != nil {
 		return err
 	}
 	var fitted []float64
-	kernelErrors(&times, rows, func(_ *kernelRow, off float64) { fitted = append(fitted, off) })
+	own := func(of *profile.KernelTimes, rows []kernelRow, add func(r *kernelRow, off float64)) {
+		kernelErrors(of, rows, func(r *kernelRow, off float64) {
+			if strings.EqualFold(r.Model, model) {
+				add(r, off)
+			}
+		})
+	}
+	own(&times, rows, func(_ *kernelRow, off float64) { fitted = append(fitted, off) })
 	f.Errors = stats.SummarizeErrors(fitted)
 	unseen := map[measured.Metric][]float64{}
 	err = folded(rows, 5, func(in, left []kernelRow) error {
@@ -358,7 +373,7 @@ func (f *Result) kitKernels(kit []KitKernel, backend string) error {
 		if err != nil {
 			return err
 		}
-		kernelErrors(&k, left, func(r *kernelRow, off float64) { unseen[r.metric()] = append(unseen[r.metric()], off) })
+		own(&k, left, func(r *kernelRow, off float64) { unseen[r.metric()] = append(unseen[r.metric()], off) })
 		return nil
 	})
 	if err != nil {
@@ -380,8 +395,8 @@ func (f *Result) known(name string, start, value, relStd float64) {
 	f.Params = append(f.Params, Estimate{Param: Param{Name: name, Start: start}, Value: value, RelStd: relStd})
 }
 
-// kitErrors returns the relative standard errors of coefficients that were fitted by relative errors; +Inf for those
-// that are 0.
+// kitErrors returns the relative standard errors of coefficients that were fitted by relative errors: +Inf for those
+// that are 0, and NaN if there are no more equations than coefficients.
 func kitErrors(eqs []equation, x []float64) []float64 {
 	a, off := mat.NewDense(len(eqs), len(x), nil), 0.0
 	for i, e := range eqs {
@@ -399,6 +414,9 @@ func kitErrors(eqs []equation, x []float64) []float64 {
 		}
 	}
 	std := slices.Repeat([]float64{math.Inf(1)}, len(x))
+	if len(eqs) <= len(parts) {
+		return slices.Repeat([]float64{math.NaN()}, len(x))
+	}
 	kept := mat.NewDense(len(eqs), len(parts), nil)
 	for k, j := range parts {
 		kept.SetCol(k, mat.Col(nil, j, a))
@@ -409,7 +427,7 @@ func kitErrors(eqs []equation, x []float64) []float64 {
 		return std
 	}
 	for k, j := range parts {
-		std[j] = math.Sqrt(off / float64(max(len(eqs)-len(parts), 1)) * inverse.At(k, k))
+		std[j] = math.Sqrt(off / float64(len(eqs)-len(parts)) * inverse.At(k, k))
 	}
 	return std
 }

@@ -55,8 +55,8 @@ func kitFolder(t *testing.T, engine string) string {
 					if adapters > tokens || slots == 80 && k.Prefill {
 						continue
 					}
-					_, amounts := profile.KernelTerms(backend, profile.KernelStep{Tokens: k.tokens(), Prompts: k.Prefill,
-						Slots: int64(slots)})
+					_, amounts := profile.KernelTerms(backend, profile.KernelStep{Tokens: k.tokens(),
+						Prompts: k.Prefill, Slots: int64(slots)})
 					us := 0.0
 					for j, x := range planted {
 						us += x * amounts[j] * float64(rank) / 16

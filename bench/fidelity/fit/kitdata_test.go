@@ -23,24 +23,16 @@ func kitOf(t *testing.T, card string) Kit {
 	return k
 }
 
-// layerWeights are the weights of coefficients of one layer of the size that sim/profile/lorakernels.yaml refers to.
-func layerWeights(backend string) func(steps, model string) ([5]float64, error) {
-	return func(steps, model string) ([5]float64, error) { return profile.KernelWeights(backend, steps, model) }
-}
-
-// layerTimes fits the times of a layer to the rows of an engine for the given models; "": all.
-func layerTimes(t *testing.T, k Kit, engine, backend, model string) (profile.KernelTimes, []kernelRow) {
+// layerTimes fits the times of one layer to the rows of an engine.
+func layerTimes(t *testing.T, k Kit, engine, backend string) (profile.KernelTimes, []kernelRow) {
 	t.Helper()
-	rows, _ := k.kernels(engine, model)
-	weighted, err := kernelRows(rows, backend, layerWeights(backend))
+	kernels, _ := k.kernels(engine)
+	rows := kernelRows(kernels, backend, "", 1)
+	times, err := fitKernelTimes(rows, backend)
 	if err != nil {
 		t.Fatal(err)
 	}
-	times, err := fitKernelTimes(weighted, backend)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return times, weighted
+	return times, rows
 }
 
 // sim/profile/lorakernels.yaml is the fit to the kernels of both models on the H100. -update writes it.
@@ -52,7 +44,7 @@ func TestMeasuredKernels(t *testing.T) {
 # go test ./bench/fidelity/fit -run TestMeasuredKernels -update writes this file.
 `)
 	for _, e := range kitEngines {
-		times, _ := layerTimes(t, k, e.name, e.backend, "")
+		times, _ := layerTimes(t, k, e.name, e.backend)
 		text, err := yaml.MarshalWithOptions([]profile.KernelTimes{times}, yaml.Indent(2))
 		if err != nil {
 			t.Fatal(err)
@@ -67,8 +59,8 @@ func TestKernelsPredict(t *testing.T) {
 	h100, h200 := kitOf(t, "h100"), kitOf(t, "h200")
 	const llama, qwen = "llama-3.1-8b", "qwen3-14b"
 	for _, e := range kitEngines {
-		_, all := layerTimes(t, h100, e.name, e.backend, "")
-		_, other := layerTimes(t, h200, e.name, e.backend, "")
+		_, all := layerTimes(t, h100, e.name, e.backend)
+		_, other := layerTimes(t, h200, e.name, e.backend)
 		of := func(model string) (rows []kernelRow) {
 			for _, r := range all {
 				if r.Model == model {
@@ -88,7 +80,10 @@ func TestKernelsPredict(t *testing.T) {
 				off[key] = append(off[key], x)
 			})
 		}
-		if err := folded(all, 5, func(in, left []kernelRow) error { compare("five folds", in, left); return nil }); err != nil {
+		if err := folded(all, 5, func(in, left []kernelRow) error {
+			compare("five folds", in, left)
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 		compare("H100 to H200", all, other)

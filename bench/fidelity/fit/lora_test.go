@@ -112,7 +112,8 @@ func TestLoRACostsAreHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fit.estimate("lora.launch_ms") != nil || !reflect.DeepEqual(fit.Profile.Latency.LoRA, loraStart().Latency.LoRA) ||
+	if fit.estimate("lora.launch_ms") != nil ||
+		!reflect.DeepEqual(fit.Profile.Latency.LoRA, loraStart().Latency.LoRA) ||
 		!strings.Contains(strings.Join(fit.Notes, "\n"), "no request has an adapter") {
 		t.Errorf("the base model alone: %+v, notes %q", fit.Profile.Latency.LoRA, fit.Notes)
 	}
