@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -78,8 +79,9 @@ func (s *sim) fetch() error {
 	return nil
 }
 
-// send gives the router the due requests, as far as the closed loop has room for them.
-func (s *sim) send() error {
+// send gives the router the due requests, as far as the closed loop has room for them. There may be no end of requests
+// that are due at one time, so it ends with ctx, too.
+func (s *sim) send(ctx context.Context) error {
 	for len(s.releases) > 0 && s.releases[0].Key <= int64(s.loop.Now()) {
 		s.releases.Remove(0)
 		s.inFlight--
@@ -88,6 +90,9 @@ func (s *sim) send() error {
 		s.sendHead()
 		if err := s.fetch(); err != nil {
 			return err
+		}
+		if s.requests&0xfff == 0 && ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
 	return nil

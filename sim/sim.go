@@ -206,6 +206,7 @@ func newSim(cfg Config) (*sim, error) {
 
 // run goes from one instant at which something happens to the next.
 func (s *sim) run(ctx context.Context) error {
+	send := func() error { return s.send(ctx) }
 	for now := s.next(); now != tick.Never; now = s.next() {
 		if now > s.window {
 			s.cutOff()
@@ -225,7 +226,7 @@ func (s *sim) run(ctx context.Context) error {
 				s.cfg.Progress(s.done, now.Seconds())
 			}
 		}
-		if err := s.instant(s.send); err != nil {
+		if err := s.instant(send); err != nil {
 			return err
 		}
 	}

@@ -357,3 +357,31 @@ func TestRunStopsWithItsContext(t *testing.T) {
 		t.Errorf("got %v, expected %v", err, context.Canceled)
 	}
 }
+
+// endless has no last request; all arrive at time 0.
+type endless struct {
+	trace.Source
+	served int
+	stop   func()
+}
+
+func (e *endless) Next() (trace.Request, error) {
+	if e.served++; e.served == 10_000 {
+		e.stop()
+	}
+	return trace.Request{ID: int64(e.served), Adapter: -1, Prompt: 1, Output: 1}, nil
+}
+
+// A run ends with its context also while requests arrive that are all due at one time.
+func TestCancelAmongArrivals(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	src := &endless{Source: (&trace.Workload{}).Source(), stop: cancel}
+	p := plainProfile()
+	cfg := Config{Source: src, Workers: []*profile.Costs{p.Compile()}, Router: &router.Router{Policy: byID{n: 1}}}
+	if _, err := Run(ctx, cfg); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, expected %v", err, context.Canceled)
+	}
+	if src.served > 20_000 {
+		t.Errorf("%d requests after the end, expected a few thousand", src.served-10_000)
+	}
+}

@@ -2,6 +2,7 @@
 // all others?
 //
 //	go run ./randomscenarios OUT --scenarios 60 --seed 7 --seeds 4 [--policies 'a|b|c'] [--only 3,17,20-39]
+//	go run ./randomscenarios OUT --scenarios 60 --seed 7 --seeds 8 --screen 2     # a third of the time
 //	go run ./randomscenarios OUT --scenarios 60 --seed 7 --print             # the scenarios, as commands
 //	go run ./randomscenarios OUT --scenarios 60 --seed 7 --yaml FOLDER       # the scenarios, as files
 //	go run ./randomscenarios OUT --seed 7 --report --plot regret.svg --json regret.json --markdown regret.md
@@ -43,6 +44,7 @@ type options struct {
 	scenarios int
 	generator uint64
 	seeds     int
+	screen    int
 	policies  []string
 	baselines []string
 	only      []int
@@ -78,6 +80,8 @@ func parse(args []string) (o options, err error) {
 	f.Float64Var(&o.load, "load", 1,
 		"multiply the drawn rates; above 1.5, the report compares the rates that policies sustain")
 	f.IntVar(&o.seeds, "seeds", 4, "seeds of each scenario: 1, 2, ...")
+	f.IntVar(&o.screen, "screen", 0,
+		"run the seeds after this one of policies that may be the best only; 0: of all policies")
 	policies := f.String("policies", baselines, "policies to run, separated by | or, where no policy has one, commas")
 	base := f.String("baselines", baselines, "policies that the others are compared with; only those in OUT count")
 	only := f.String("only", "", "numbers and ranges of scenarios, as in 3,17,20-39: run these only")
@@ -116,6 +120,12 @@ func parse(args []string) (o options, err error) {
 		for n := a; n <= b; n++ {
 			o.only = append(o.only, int(n))
 		}
+	}
+	if o.screen < 0 || o.screen > o.seeds {
+		return o, fmt.Errorf("--screen: expected 0 to %d, the number of --seeds, got %d", o.seeds, o.screen)
+	}
+	if o.screen > 0 && o.load > overload {
+		return o, fmt.Errorf("--screen compares latencies: with --load above %v, run all seeds", overload)
 	}
 	if o.scenarios < 1 || o.seeds < 1 || o.jobs < 1 {
 		return o, errors.New("--scenarios, --seeds and --jobs are at least 1")
@@ -161,7 +171,17 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 			return writeYAML(o.yaml, list)
 		}
 		runner := &Runner{Program: o.lorasim, Limit: o.limit}
-		if err := RunAll(ctx, s, o.missing(list), runner, o.jobs, stderr); err != nil {
+		first := o.seeds
+		if o.screen > 0 {
+			first = o.screen
+		}
+		if err := RunAll(ctx, s, o.missing(list, 0, first), runner, o.jobs, stderr); err != nil {
+			return err
+		}
+		jobs := slices.DeleteFunc(o.missing(list, first, o.seeds), func(j job) bool {
+			return !mayBeBest(s.Runs, j.scenario.Index, j.policy, o.screen)
+		})
+		if err := RunAll(ctx, s, jobs, runner, o.jobs, stderr); err != nil {
 			return err
 		}
 	}
@@ -196,11 +216,11 @@ func (o *options) draw(ctx context.Context, s *Store, stderr io.Writer) (list []
 	return list, nil
 }
 
-// missing returns all requested runs.
-func (o *options) missing(list []Numbered) (jobs []job) {
+// missing returns the requested runs of the seeds from first to last-1, counted from 0.
+func (o *options) missing(list []Numbered, first, last int) (jobs []job) {
 	for _, n := range list {
 		for _, policy := range o.policies {
-			for seed := range o.seeds {
+			for seed := first; seed < last; seed++ {
 				jobs = append(jobs, job{n, policy + o.label, policy, uint64(seed + 1)})
 			}
 		}
@@ -232,7 +252,7 @@ func writeYAML(folder string, list []Numbered) error {
 
 // write writes the report of the folder.
 func (o *options) write(s *Store, stdout io.Writer) error {
-	t := Judge(s, o.baselines, o.only)
+	t := Judge(s, o.baselines, o.only, o.screen)
 	text := t.Markdown(o.worst)
 	if _, err := io.WriteString(stdout, text); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"lorasim/bench/stats"
 )
@@ -230,8 +231,9 @@ const (
 )
 
 // Judge judges the policies of a folder. Scenarios count if all baselines have runs with the same
-// seeds.
-func Judge(s *Store, baselines []string, only []int) *Table {
+// seeds. With screen, baselines that [mayBeBest] rules out need the first seeds only. Such a baseline is no candidate
+// for the best policy of the scenario, and the table has no row of it.
+func Judge(s *Store, baselines []string, only []int, screen int) *Table {
 	t := &Table{}
 	in := map[string]bool{}
 	var policies []string
@@ -246,7 +248,7 @@ func Judge(s *Store, baselines []string, only []int) *Table {
 		if len(only) > 0 && !slices.Contains(only, n.Index) {
 			continue
 		}
-		c, why := newCase(n, s.Runs, t.Baselines)
+		c, why := newCase(n, s.Runs, t.Baselines, screen)
 		if why != "" {
 			t.LeftOut = append(t.LeftOut, Left{n.Index, why})
 			continue
@@ -259,6 +261,11 @@ func Judge(s *Store, baselines []string, only []int) *Table {
 		}
 		t.Regrets = append(t.Regrets, c.chosen(chosenByObjective, t.Baselines, (*figures).objective),
 			c.chosen(chosenByE2E, t.Baselines, func(f *figures, seeds uint) float64 { return f.mean(e2e, seeds) }))
+	}
+	if screen > 0 {
+		policies = slices.DeleteFunc(policies, func(p string) bool {
+			return slices.ContainsFunc(t.cases, func(c *Case) bool { return c.policies[p] == nil })
+		})
 	}
 	t.Policies = append(policies, chosenByObjective, chosenByE2E)
 	slices.SortStableFunc(t.Policies, func(a, b string) int {
@@ -298,8 +305,52 @@ func meanOf(rs []Regret, value func(Regret) float64) float64 {
 	return sum / float64(len(rs))
 }
 
-// newCase collects the runs of a scenario. why is the reason if runs are missing.
-func newCase(n Numbered, runs []Run, baselines []string) (c *Case, why string) {
+// within is how much worse than the best a policy may be in a metric, on the seeds of a screening, to be run further.
+const within = 0.25
+
+// mayBeBest says whether a policy is in some metric within reach of the best policy of a scenario, on the first seeds.
+// The policies of package planroute always are: it is they that the others are compared with.
+func mayBeBest(runs []Run, scenario int, policy string, screen int) bool {
+	if strings.HasPrefix(policy, "plan-and-route") || strings.HasPrefix(policy, "route-only") {
+		return true
+	}
+	sums, completed := map[string]*[numMetrics]float64{}, map[string]float64{}
+	for _, r := range runs {
+		if r.Index != scenario || r.Seed > uint64(screen) {
+			continue
+		}
+		if sums[r.Policy] == nil {
+			sums[r.Policy] = &[numMetrics]float64{}
+		}
+		for m, x := range r.metrics() {
+			sums[r.Policy][m] += x
+		}
+		completed[r.Policy] += r.Completed
+	}
+	most := 0.0
+	for _, n := range completed {
+		most = max(most, n)
+	}
+	own := sums[policy]
+	if own == nil || completed[policy] < fewest*most {
+		return own == nil
+	}
+	for m, x := range own {
+		best := x
+		for p, of := range sums {
+			if completed[p] >= fewest*most {
+				best = min(best, of[m])
+			}
+		}
+		if x <= (1+within)*best {
+			return true
+		}
+	}
+	return false
+}
+
+// newCase collects the runs of a scenario. why is the reason if runs are missing. With screen, see [Judge].
+func newCase(n Numbered, runs []Run, baselines []string, screen int) (c *Case, why string) {
 	by := map[string]map[uint64]Run{}
 	for _, r := range runs {
 		if r.Index != n.Index {
@@ -339,7 +390,7 @@ func newCase(n Numbered, runs []Run, baselines []string) (c *Case, why string) {
 				continue
 			}
 			failed = failed || r.Error != "" || r.Completed < fewest*most[i]
-			for m, x := range [numMetrics]float64{r.E2E, r.TTFT, r.P99TTFT} {
+			for m, x := range r.metrics() {
 				f[m] = append(f[m], x)
 			}
 		}
@@ -351,7 +402,7 @@ func newCase(n Numbered, runs []Run, baselines []string) (c *Case, why string) {
 					c.sustained[p] += r.Sustained / float64(c.seeds)
 				}
 			}
-		case slices.Contains(baselines, p):
+		case slices.Contains(baselines, p) && (screen == 0 || mayBeBest(runs, n.Index, p, screen)):
 			return nil, "not all seeds of " + p
 		}
 	}

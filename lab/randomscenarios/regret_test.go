@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -27,7 +28,7 @@ func folder(e2e map[string][]float64) *Store {
 // judged is the regret of a policy.
 func judged(t *testing.T, s *Store, policy string) Regret {
 	t.Helper()
-	rs := Judge(s, []string{"a", "b", "c"}, nil).of(policy)
+	rs := Judge(s, []string{"a", "b", "c"}, nil, 0).of(policy)
 	if len(rs) != 1 {
 		t.Fatalf("%s: %d regrets, expected 1", policy, len(rs))
 	}
@@ -111,18 +112,18 @@ func TestHalves(t *testing.T) {
 func TestIncomplete(t *testing.T) {
 	s := folder(map[string][]float64{"a": {100, 100}, "b": {200, 200}, "c": {300, 300}})
 	s.Runs[0].Completed = 5
-	table := Judge(s, []string{"a", "b", "c"}, nil)
+	table := Judge(s, []string{"a", "b", "c"}, nil, 0)
 	if len(table.of("a")) != 0 || judged(t, s, "c").Best[e2e] != "b" {
 		t.Errorf("a left requests: %+v", table.Regrets)
 	}
 	s = folder(map[string][]float64{"a": {100, 100}, "b": {200}, "c": {300, 300}})
-	table = Judge(s, []string{"a", "b", "c"}, nil)
+	table = Judge(s, []string{"a", "b", "c"}, nil, 0)
 	if len(table.LeftOut) != 1 || table.LeftOut[0].Why != "not all seeds of b" || len(table.Regrets) != 0 {
 		t.Errorf("%+v", table)
 	}
 	s = folder(map[string][]float64{"a": {100}, "b": {200}, "c": {300}})
 	s.Runs[1].Error = "took more than 1m0s"
-	if table = Judge(s, []string{"a", "b", "c"}, nil); len(table.LeftOut) != 1 {
+	if table = Judge(s, []string{"a", "b", "c"}, nil, 0); len(table.LeftOut) != 1 {
 		t.Errorf("%+v, expected the scenario left out", table)
 	}
 }
@@ -132,7 +133,7 @@ func TestReport(t *testing.T) {
 	s := folder(map[string][]float64{"a": {100, 120}, "b": {200, 220}, "c": {400, 400}, "new": {150, 150}})
 	var texts, pictures []string
 	for range 2 {
-		table := Judge(s, []string{"a", "b", "c", "not run"}, nil)
+		table := Judge(s, []string{"a", "b", "c", "not run"}, nil, 0)
 		path := filepath.Join(t.TempDir(), "x.svg")
 		if err := table.Plot(path); err != nil {
 			t.Fatal(err)
@@ -182,8 +183,33 @@ func TestSustainedShare(t *testing.T) {
 			t.Errorf("%s sustains %g of the others' rate, expected %g", policy, got, want)
 		}
 	}
-	text := Judge(s, []string{"a", "b", "c"}, nil).Markdown(0)
+	text := Judge(s, []string{"a", "b", "c"}, nil, 0).Markdown(0)
 	if row := "| `new` | 1 | 0.950 | 0.950 | 0.950 | 0 |"; !strings.Contains(text, row) {
 		t.Errorf("the report has no row %q:\n%s", row, text)
+	}
+}
+
+// A policy far from the best in all metrics on the first seeds needs no further ones, and is left out of the table.
+func TestScreen(t *testing.T) {
+	runs := map[string][]float64{"a": {100, 110, 90}, "b": {120, 130, 60}, "c": {300, 300}, "new": {900, 900, 100}}
+	s := folder(runs)
+	s.Runs = append(s.Runs, Run{Policy: "failed", Seed: 1, Error: noSuccess}, Run{Policy: "failed", Seed: 2, Error: noSuccess},
+		Run{Policy: "plan-and-route:busy=1", Seed: 1, E2E: 900, Completed: 10})
+	for policy, want := range map[string]bool{"a": true, "b": true, "c": false, "new": false, "failed": false,
+		"plan-and-route:busy=1": true, "not run": true} {
+		if got := mayBeBest(s.Runs, 0, policy, 2); got != want {
+			t.Errorf("%s may be the best: %v, expected %v", policy, got, want)
+		}
+	}
+	s = folder(runs)
+	table := Judge(s, []string{"a", "b", "c"}, nil, 2)
+	if len(table.LeftOut) != 0 || len(table.of("c")) != 0 || slices.Contains(table.Policies, "c") {
+		t.Errorf("left out %v, rows %v", table.LeftOut, table.Policies)
+	}
+	if r := table.of("a"); len(r) != 1 || r[0].Best[e2e] != "b" {
+		t.Errorf("a: %+v", r)
+	}
+	if table := Judge(s, []string{"a", "b", "c"}, nil, 0); len(table.LeftOut) != 1 {
+		t.Error("without --screen, all baselines need all seeds")
 	}
 }

@@ -97,6 +97,9 @@ func (r *Run) take(res *result.Result) {
 	}
 }
 
+// metrics are the figures that policies are compared by.
+func (r *Run) metrics() [numMetrics]float64 { return [numMetrics]float64{r.E2E, r.TTFT, r.P99TTFT} }
+
 // sustained is the rate that the workers sustain in a run with more requests than that, requests/s: the measured one,
 // else the throughput.
 func sustained(res *result.Result) float64 {
