@@ -13,7 +13,7 @@ type Costs struct {
 	adapters *adapterCosts // nil: no term of AdapterLaw
 	kernels  *kernelCosts  // nil: no KernelTimes
 	experts  []tick.Ticks  // see Experts.reads; nil: none
-	roofline bool          // backend roofline or mbgmv
+	gathers  bool          // backend mbgmv
 	longer   bool          // law roofline
 	// step is the time of a step besides reading and computing, and each that of a running request in it.
 	step, each tick.Ticks
@@ -65,7 +65,7 @@ func (p *Profile) Compile() *Costs {
 		c.kernels = l.LoRA.KernelTimes.compile(&p.Engine, &l.LoRA)
 	}
 	c.experts = l.Experts.reads()
-	c.roofline = l.LoRA.Backend == BackendRoofline || l.LoRA.Backend == BackendMBGMV
+	c.gathers = l.LoRA.Backend == BackendMBGMV
 	if c.chunk = int64(p.Engine.ChunkedPrefillSize); c.chunk <= 0 {
 		c.chunk = int64(p.Engine.MaxPrefillTokens)
 	}
@@ -151,29 +151,21 @@ func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 	return t + c.adapterTime(w)
 }
 
-// adapterTime returns the time that adapters add to a step with measured kernels, or with backend roofline or mbgmv.
+// adapterTime returns the time that adapters add to a step with measured kernels, or with backend mbgmv.
 func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
 	l := &c.p.Latency.LoRA
 	switch {
 	case c.kernels != nil:
 		return c.kernels.step(w)
-	case !c.roofline:
-		return 0
-	case w.Ranks == 0 && l.Kernels == kernelsEveryStep && l.Backend == BackendRoofline:
-		return tick.FromMilliseconds(l.LaunchMs)
-	case w.Ranks == 0:
+	case !c.gathers || w.Ranks == 0:
 		return 0
 	}
-	if l.Backend == BackendMBGMV {
-		prompts := l.TokenRankNs / 1e6 * float64(w.RankTokens-w.RequestRanks)
-		if w.Batch == 0 {
-			return tick.FromMilliseconds(l.LaunchMs + float64(prompts))
-		}
-		read, requests := l.RankUs/1000*float64(w.Ranks), l.RequestRankUs/1000*float64(w.RequestRanks)
-		return tick.FromMilliseconds(l.LaunchMs + float64(prompts) + float64(read) + float64(requests))
+	prompts := l.TokenRankNs / 1e6 * float64(w.RankTokens-w.RequestRanks)
+	if w.Batch == 0 {
+		return tick.FromMilliseconds(l.LaunchMs + float64(prompts))
 	}
-	read, compute := l.RankUs/1000*float64(w.Ranks), l.TokenRankNs/1e6*float64(w.RankTokens)
-	return tick.FromMilliseconds(l.LaunchMs + float64(read) + float64(compute))
+	read, requests := l.RankUs/1000*float64(w.Ranks), l.RequestRankUs/1000*float64(w.RequestRanks)
+	return tick.FromMilliseconds(l.LaunchMs + float64(prompts) + float64(read) + float64(requests))
 }
 
 // MsOf returns the time in ms to read the experts that a step of n tokens uses on average.
@@ -209,7 +201,7 @@ func (c *Costs) ScansQueue() bool { return c.adapters != nil && c.adapters.perWa
 // CountsAdapters reports whether the length of a step depends on Adapters, Ranks, RankTokens and Tiles of its
 // [StepWork].
 func (c *Costs) CountsAdapters() bool {
-	return c.adapters != nil || c.roofline || c.kernels != nil
+	return c.adapters != nil || c.gathers || c.kernels != nil
 }
 
 // decodeFixed returns the part of a decode step that does not depend on the KV tokens.

@@ -305,8 +305,6 @@ func (l *Latency) knows(backend string) bool {
 		return phases && l.LoRA.SwitchMs > 0
 	case BackendDLoRA:
 		return phases && l.LoRA.SwitchMs > 0 && l.LoRA.UnmergedMs > 0
-	case BackendRoofline:
-		return phases && l.LoRA.RankUs > 0
 	case BackendMBGMV:
 		return phases && (l.LoRA.RankUs > 0 || l.LoRA.RequestRankUs > 0)
 	}

@@ -227,7 +227,11 @@ func TestRecordsFaults(t *testing.T) {
 func TestRecordsOfComputedTerms(t *testing.T) {
 	computed := func() *profile.Profile {
 		p := truth()
-		p.Latency.LoRA = profile.LoRA{Backend: profile.BackendRoofline, LaunchMs: 1, RankUs: 20, TokenRankNs: 500}
+		kernels, err := profile.Load(t.Context(), "analytic:llama-3.1-8b,h100")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Latency.LoRA = kernels.Latency.LoRA
 		p.Latency.Experts = profile.Experts{Count: 64, TopK: 4, ReadMs: 10}
 		return p
 	}
