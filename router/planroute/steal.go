@@ -122,7 +122,7 @@ type stealScratch struct {
 // one where it is.
 func (p *planAndRoute) cheaper(a *router.InFlight, v *router.View, allowed func(j int) bool) int32 {
 	best := choose.Least{Worker: int(a.Worker)}
-	begun, r := false, router.Request{}
+	begun, bounded, r := false, false, router.Request{}
 	for j := range v.Workers {
 		if !allowed(j) {
 			continue
@@ -130,12 +130,17 @@ func (p *planAndRoute) cheaper(a *router.InFlight, v *router.View, allowed func(
 		if !begun {
 			r = rest(a)
 			p.beginPool(&r, v)
-			p.bounds.begin(p, &r, v)
 			here, _ := p.price(r, int(a.Worker), v)
 			best.Cost, begun = (1-p.margin)*here, true
 		}
-		if !p.Holds(r.Adapter, j) && p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
-			continue
+		if !p.Holds(r.Adapter, j) {
+			if !bounded {
+				p.bounds.begin(p, &r, v)
+				bounded = true
+			}
+			if p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
+				continue
+			}
 		}
 		c, _ := p.price(r, j, v)
 		best.Offer(j, c)
