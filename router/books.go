@@ -159,6 +159,7 @@ func (b *Books) SetAdapters(n int, tier Tier) {
 	b.Worker.SetAdapters(n, tier)
 	if b.index != nil {
 		b.index.hosts[b.id] = tier >= Host
+		b.index.remote = b.index.remote || tier == Remote
 	}
 }
 
@@ -167,7 +168,7 @@ func (b *Books) Clear() {
 	if b.index == nil {
 		return
 	}
-	none := AdapterState{}
+	none := AdapterState{Tier: Disk}
 	if b.index.hosts[b.id] {
 		none.Tier = Host
 	}

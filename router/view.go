@@ -267,6 +267,7 @@ type Index struct {
 	// By worker: adapters are in host memory. By adapter: the workers where that is not so, in ascending order.
 	hosts  []bool
 	others [][]int32
+	remote bool // some adapter was remote on some worker
 
 	followers []*Changes
 }
@@ -326,7 +327,22 @@ func (x *Index) Set(worker int, adapter int32, a AdapterState) {
 		x.has[i] |= bit
 	}
 	x.except(worker, adapter, (a.Tier >= Host) != x.hosts[worker])
+	x.remote = x.remote || a.Tier == Remote
 }
+
+// InHost is [Worker.InHost] of a worker of the view. With an index and many adapters it costs less.
+func (v *View) InHost(worker int, adapter int32) bool {
+	w := &v.Workers[worker]
+	if v.Index == nil || w.rows == nil || adapter == trace.BaseModel {
+		return w.InHost(adapter)
+	}
+	usual, others := v.Index.Hosts(adapter)
+	_, other := slices.BinarySearch(others, int32(worker))
+	return usual[worker] != other
+}
+
+// Remote reports whether an adapter may be remote on a worker. If not, those that are not in host memory are on disk.
+func (x *Index) Remote() bool { return x.remote }
 
 // except enters whether an adapter is an exception to the host memory of a worker.
 func (x *Index) except(worker int, adapter int32, is bool) {
@@ -342,10 +358,14 @@ func (x *Index) except(worker int, adapter int32, is bool) {
 	}
 }
 
-// Hosts says on which workers an adapter is in host memory or in a GPU slot: those that usual says, by worker, but for
-// the others, which are in ascending order. The lists are valid until the next change.
+// Hosts says on which workers an adapter is in host memory or in a GPU slot: those that usual says, by worker, which
+// does not depend on the adapter, but for the others, which are in ascending order. The base model has no others. The
+// lists are valid until the next change.
 func (x *Index) Hosts(adapter int32) (usual []bool, others []int32) {
-	return x.hosts, x.others[adapter]
+	if adapter >= 0 {
+		others = x.others[adapter]
+	}
+	return x.hosts, others
 }
 
 // Has reports whether a worker has an adapter: [AdapterState.Wanted].

@@ -44,7 +44,7 @@ func (a auditor) Route(r router.Request, v *router.View) router.Decision {
 		for k, st := range v.Workers[i].Adapters {
 			usual, others := v.Index.Hosts(int32(k))
 			has, hosted := v.Index.Has(i, int32(k)), usual[i] != slices.Contains(others, int32(i))
-			if has != st.Wanted() || hosted != (st.Tier >= router.Host) {
+			if has != st.Wanted() || hosted != (st.Tier >= router.Host) || hosted != v.InHost(i, int32(k)) {
 				a.t.Fatalf("worker %d, adapter %d: the index says %v, in host memory %v, but it is %+v", i, k, has,
 					hosted, st)
 			}

@@ -76,13 +76,16 @@ type backlog struct {
 	exec    average.Mean // s, of requests that ended there
 	recent  recentLoad
 	full    float64 // least KV tokens (see need) at which requests had to wait; 0: none had to
+	used    bool    // a request was sent there, or is known to have ended there
 	// The latest report of the worker: when it was read, s, and the KV tokens that the requests sent there held then.
 	reported, held float64
 }
 
 func (p *accounts) finished(f router.Event) {
 	p.exec.Add(f.Exec)
-	p.backlogs[f.Worker].exec.Add(f.Exec)
+	l := &p.backlogs[f.Worker]
+	l.exec.Add(f.Exec)
+	l.used = true
 }
 
 // need is the number of KV tokens that a worker must hold for a request to run at once: engines reserve the tokens that
@@ -198,7 +201,7 @@ func (p *accounts) kvUsed(j int, v *router.View) int64 {
 func (p *accounts) restarted(v *router.View) {
 	for j := range v.Workers {
 		if l := &p.backlogs[j]; !v.Workers[j].Up && (l.prefilled > 0 || l.entered > 0) {
-			*l = backlog{exec: l.exec}
+			*l = backlog{exec: l.exec, used: l.exec.N > 0}
 			if p.used != nil {
 				for k := range p.adapters {
 					p.used[k*len(p.workers)+j] = false
@@ -482,6 +485,7 @@ func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 // add is sent, with what the request's price there has looked at.
 func (p *accounts) add(r router.Request, j int, v *router.View, prompt int32, at *arrival) {
 	w, l, a := &v.Workers[j], &p.backlogs[j], &at.wait
+	l.used = true
 	st := w.Adapter(r.Adapter)
 	level := float64(at.kv+w.QueuedToks) + max(float64(r.MaxNew), p.output.Value)
 	switch {

@@ -1,6 +1,7 @@
 package planroute
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -24,21 +25,41 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 			s.FrontEnd = rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "front end")
 			s.FirstUse = rapid.SampledFrom(firstUses).Draw(t, "first use")
 		}
+		if rapid.Bool().Draw(t, "alike") {
+			for j := range env.Workers {
+				env.Workers[j] = env.Workers[0]
+			}
+		}
 		p := routertest.New(t, "plan-and-route", env).Policy.(*planAndRoute)
-		p.outlines.few = 0
+		p.outlines.few, p.outlines.groups.from = 0, rapid.SampledFrom([]int{0, 0, manyWorkers}).Draw(t, "groups from")
 		v := routertest.View(env)
+		least := rapid.SampledFrom([]router.Tier{router.Remote, router.Disk}).Draw(t, "least tier")
+		draw := func(v *router.View, fill bool) {
+			if fill {
+				routertest.DrawWorkers(t, v)
+			}
+			for j := range v.Workers {
+				for k := range v.Workers[j].Adapters {
+					a := &v.Workers[j].Adapters[k]
+					if a.Tier = max(a.Tier, least); !fill {
+						a.Tier = rapid.SampledFrom([]router.Tier{least, router.Disk, router.Host}).Draw(t, "tier")
+					}
+				}
+			}
+		}
+		unused := rapid.Bool().Draw(t, "unused workers")
 		for i := range rapid.IntRange(1, 12).Draw(t, "requests") {
-			v.Now += rapid.Float64Range(0, 2).Draw(t, "later")
+			v.Now += rapid.SampledFrom([]float64{0.01, 0.2, 2}).Draw(t, "later")
 			switch {
 			case i%4 == 0:
-				routertest.DrawWorkers(t, v)
+				draw(v, i > 0 || !unused)
 				v.Index = nil
 				if rapid.Bool().Draw(t, "index") {
 					v.Index = indexOf(v)
 				}
 			case v.Index != nil:
 				j := rapid.IntRange(0, len(v.Workers)-1).Draw(t, "changes")
-				routertest.DrawWorkers(t, &router.View{Workers: v.Workers[j : j+1]})
+				draw(&router.View{Workers: v.Workers[j : j+1]}, true)
 				enter(v.Index, v, j)
 			}
 			adapter := rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "adapter")
@@ -50,7 +71,9 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 			checkOutlines(t, p, v)
 			var bounds []float64 // outlines give none for workers that have the adapter
 			if p.outlinesSuffice(&r, v) {
+				p.bounds.begin(p, &r, v)
 				bounds = p.outlined(&r, v)
+				checkGroupBounds(t, p, &r, v, bounds)
 			}
 			want, wantFirst := choose.New(nil), 0.0
 			for j := range v.Usable() {
@@ -99,10 +122,43 @@ func checkOutlines(t *rapid.T, p *planAndRoute, v *router.View) {
 			t.Fatalf("worker %d: the outline is %+v, expected %+v", j, have, want)
 		}
 		sums.count(&want, 1)
+		if at := o.groups.at; o.groups.on && (at[j].group >= 0) != v.Workers[j].Usable() {
+			t.Fatalf("worker %d is in group %d, usable %v", j, at[j].group, v.Workers[j].Usable())
+		}
+	}
+	for i := range o.groups.list {
+		g := &o.groups.list[i]
+		for k, j := range g.workers {
+			w := o.workers[j]
+			same := *g
+			if same.lower(&w); same.least != g.least || same.unknown != g.unknown {
+				t.Fatalf("group %+v: worker %d has less, %+v", g, j, w)
+			}
+			if w.kind != g.kind || w.running != g.running || w.fetches != g.fetches || w.evicts != g.evicts ||
+				w.stepEnd > v.Now && !g.prefills {
+				t.Fatalf("group %+v: worker %d is another one, %+v", g.groupKey, j, w)
+			}
+			if o.groups.at[j] != (groupPlace{int32(i), int32(k)}) {
+				t.Fatalf("worker %d is at %+v, expected group %d, index %d", j, o.groups.at[j], i, k)
+			}
+		}
 	}
 	if o.slots != sums.slots || o.taken != sums.taken || o.toRead != sums.toRead {
 		t.Fatalf("%d slots, %d taken, %d workers to read; expected %d, %d, %d", o.slots, o.taken, o.toRead, sums.slots,
 			sums.taken, sums.toRead)
+	}
+}
+
+// checkGroupBounds compares the bounds of groups with those of their workers.
+func checkGroupBounds(t *rapid.T, p *planAndRoute, r *router.Request, v *router.View, bounds []float64) {
+	_, others := v.Index.Hosts(r.Adapter)
+	for i := range p.outlines.groups.list {
+		g := &p.outlines.groups.list[i]
+		for _, j := range g.workers {
+			if bound := g.boundOf(p, r, v.Now); !slices.Contains(others, j) && bound > bounds[j]*(1+1e-12) {
+				t.Fatalf("group %+v: the bound is %g, that of worker %d is %g", g.groupKey, bound, j, bounds[j])
+			}
+		}
 	}
 }
 

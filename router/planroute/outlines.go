@@ -19,6 +19,7 @@ type outlines struct {
 	changes *router.Changes
 	workers []outline
 
+	groups       groups
 	slots, taken int // sums over the workers
 	toRead       int // workers whose state is read before a request is routed, see accounts.read
 }
@@ -40,6 +41,7 @@ type outline struct {
 	kind               int32   // of the worker; -1: it is not usable
 	fetches            bool    // the worker fetches adapters in its steps
 	evicts             bool    // an adapter makes way for that of the request
+	unused             bool    // no request was sent there
 	reads              bool    // it is down, or its report is late
 	slots, taken       int     // slots, and adapters that take them or wait for them, of a usable worker
 }
@@ -54,14 +56,17 @@ func (p *planAndRoute) update(v *router.View) {
 		return
 	}
 	if o.index != v.Index {
-		*o = outlines{few: o.few, index: v.Index, changes: v.Index.Follow(len(v.Workers)),
+		*o = outlines{few: o.few, index: v.Index, changes: v.Index.Follow(len(v.Workers)), groups: o.groups,
 			workers: make([]outline, len(v.Workers))}
+		o.groups.begin(len(v.Workers), len(p.bounds.costs))
 	}
+	usual, _ := v.Index.Hosts(trace.BaseModel)
 	for _, j := range o.changes.Take() {
 		w := &o.workers[j]
 		o.count(w, -1)
 		*w = p.outlineOf(int(j), v)
 		o.count(w, 1)
+		p.move(j, v, usual[j])
 	}
 }
 
@@ -95,7 +100,8 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 		stepEnd: l.stepEnd, prefilled: l.prefilled, fetched: l.fetched, fetches: b.specs[j].fetches,
 		evicts: w.SlotsUsed >= w.Slots,
 		slots:  w.Slots, taken: w.FlightLoras,
-		reads: w.Age > 0,
+		reads:  w.Age > 0,
+		unused: !l.used && w.Running+w.Queued == 0 && w.SlotsUsed == 0 && w.KVUsed == 0 && w.Tokens == 0 && w.Age == 0,
 	}
 	if w.Running+w.Queued == 0 {
 		o.stepEnd, o.prefilled = math.Inf(-1), math.Inf(-1)

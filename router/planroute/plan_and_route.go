@@ -102,7 +102,7 @@ func (o *planAndRouteOptions) Build(env router.Env) (*router.Router, error) {
 	p.moves.running = o.Move == "all" || o.Move == "running"
 	p.places = o.Place == "on"
 	p.bounds = newPriceBounds(env.Workers)
-	p.outlines.few = fewWorkers
+	p.outlines.few, p.outlines.groups.from = fewWorkers, manyWorkers
 	p.horizon = p.interval
 	p.look = min(o.Look, p.interval)
 	if o.Horizon.Word != "auto" {
@@ -224,6 +224,10 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 		}
 	}
 	p.bounds.begin(p, &r, v)
+	if p.outlines.groups.on && p.outlinesSuffice(&r, v) {
+		p.offerOthers(&r, v, &best, offer)
+		return best.Worker, first
+	}
 	// then the one with the least bound, so that it is below the bounds of most others
 	bounds, rough := p.bounds.of(p, &r, v, holders, best.Cost)
 	least := choose.New(nil)
@@ -351,7 +355,7 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 	p.outlines.index = nil // look at all workers anew
 	p.pool.adopt(p.slots(v))
 	for j := range p.backlogs {
-		p.backlogs[j].entered = math.Inf(-1)
+		p.backlogs[j].entered, p.backlogs[j].used = math.Inf(-1), true
 	}
 	oldest := true
 	for s := range h.All() {

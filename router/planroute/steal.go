@@ -32,7 +32,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 			return s.Workers[j].Usable()
 		}
 		return s.Workers[j].Usable() && (!busy[j] || slotless && queues.shorter(j, a.Worker)) &&
-			p.atHand(a.Adapter, j, s.Workers)
+			p.atHand(a.Adapter, j, s.View)
 	}
 	if !slices.ContainsFunc(waiting, func(a *router.InFlight) bool {
 		slotless := queues.waits(a, s.Workers)
@@ -208,7 +208,7 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 		busy[j] = !free
 	}
 	for _, a := range p.seen(s) {
-		if j := int(a.Worker); !a.Running && p.overdue(j, s.Now) && p.atHand(a.Adapter, j, s.Workers) &&
+		if j := int(a.Worker); !a.Running && p.overdue(j, s.Now) && p.atHand(a.Adapter, j, s.View) &&
 			(free || p.queues.long(j) || p.stalls(j, s.View)) {
 			list = append(list, a)
 			busy[j] = true
@@ -221,6 +221,6 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 
 // atHand says whether a worker can start requests of an adapter without a fetch into host memory beside its steps. A
 // worker that fetches within its steps does so when the adapter gets a slot, not before.
-func (p *planAndRoute) atHand(k int32, j int, workers []router.Worker) bool {
-	return p.workers[j].FetchesInSteps || workers[j].InHost(k)
+func (p *planAndRoute) atHand(k int32, j int, v *router.View) bool {
+	return p.workers[j].FetchesInSteps || v.InHost(j, k)
 }

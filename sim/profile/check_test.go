@@ -302,3 +302,20 @@ func TestAnalyticCosts(t *testing.T) {
 	v3 := profile("deepseek-v3", "h200", 8, 0)
 	near("latent KV token", v3.Latency.Decode.PerKVTokenUs, 61*576*2/(0.9*4800e9)*1e6)
 }
+
+// dLoRA merges an adapter that is alone into the weights: its steps take as long as those without adapters. Adapters
+// that run together pay for unmerged execution.
+func TestModelOfMergedAdapter(t *testing.T) {
+	p, err := Embedded("llama-2-7b-a100-80gb-dlora")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Model{Costs: p.Compile()}
+	base, alone, two := m.DecodeStep(8, 0, 1000, 0), m.DecodeStep(8, 1, 1000, 16), m.DecodeStep(8, 2, 1000, 16)
+	if alone != base {
+		t.Errorf("a step of one adapter takes %g s, without adapters %g s", alone, base)
+	}
+	if want := p.Latency.LoRA.UnmergedMs / 1000; two-base < want-1e-9 || two-base > want+1e-9 {
+		t.Errorf("two adapters add %g s, expected %g s", two-base, want)
+	}
+}

@@ -310,8 +310,8 @@ var _ router.CostModel = Model{}
 // and at most the number of slots. maxRank 0: no request uses an adapter.
 func (m Model) DecodeStep(running, adapterCount int, kvTokens int64, maxRank int) float64 {
 	loras := int64(running)
-	if maxRank <= 0 {
-		loras = 0
+	if maxRank <= 0 || adapterCount <= 1 && m.Costs.p.Latency.LoRA.Backend == BackendDLoRA {
+		loras = 0 // dLoRA merges an adapter that is alone into the weights
 	}
 	adapters := min(loras, int64(adapterCount), int64(m.Costs.p.Engine.Slots(running)))
 	rank := int64(max(maxRank, 0))

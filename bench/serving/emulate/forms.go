@@ -175,15 +175,26 @@ func (s *responseReply) body(j *job) object {
 		o["max_output_tokens"] = *s.q.MaxOutputTokens
 	}
 	if j != nil {
-		if len(j.out) > 0 {
-			o["output"] = []any{s.message(Text(j.out))}
-		}
+		o["output"] = s.output(j)
 		if o["status"] = "completed"; j.finish() == "length" {
 			o["status"], o["incomplete_details"] = "incomplete", object{"reason": "max_output_tokens"}
 		}
 		o["usage"] = s.w.say.responseUsage(j)
 	}
 	return s.w.say.response(o)
+}
+
+// output is the list of items. A reply without a token has an empty item, a stream none.
+func (s *responseReply) output(j *job) []any {
+	switch {
+	case len(j.out) > 0:
+		return []any{s.message(Text(j.out))}
+	case s.q.Stream:
+		return []any{}
+	}
+	item := s.message("")
+	item["content"] = []any{}
+	return []any{item}
 }
 
 // message is the item of the output.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +17,8 @@ import (
 )
 
 // Push says how new versions of adapters come to the workers. Version 1 of an adapter has the adapter's name on a
-// worker, and a later one NAME@VERSION; if requests are cut over, the newest version has the adapter's name.
+// worker, and a later one NAME@VERSION; the numbers are larger if workers hold versions from an earlier time. If
+// requests are cut over, the newest version has the adapter's name.
 type Push struct {
 	push.Options
 	MaxStaleness int // most versions that a request may be behind the newest one; < 0: no limit
@@ -38,6 +41,7 @@ type rollouts struct {
 
 	rollout *push.Rollout      // nil: no version was published yet
 	paths   map[int32][]string // by adapter: paths of the versions from 2 on
+	taken   map[string]int32   // by name of an adapter: the largest VERSION on workers before the first push
 	changed signal             // a worker serves another version
 	cutOver int64              // requests that went on with another version
 }
@@ -91,6 +95,26 @@ func (v *rollouts) track(a int32) {
 		v.changed = signal{make(chan struct{})}
 	}
 	v.rollout.Add(a, len(v.table.workers))
+}
+
+// found notes the versions of adapters without pushes so far in a worker's list: a gateway or client of an earlier time
+// has loaded them. No engine loads a name twice. Called with mu held.
+func (v *rollouts) found(list []model) {
+	for _, m := range list {
+		i := strings.LastIndexByte(m.ID, '@')
+		if m.Parent == "" || i < 0 {
+			continue
+		}
+		name := m.ID[:i]
+		n, err := strconv.ParseInt(m.ID[i+1:], 10, 32)
+		if a := v.table.catalog.lookup(name); err != nil || n >= math.MaxInt32/2 || a >= 0 && v.pushed(a) {
+			continue
+		}
+		if v.taken == nil {
+			v.taken = map[string]int32{}
+		}
+		v.taken[name] = max(v.taken[name], int32(n))
+	}
 }
 
 // advance begins the loads that can begin now. Called with mu held.
@@ -216,7 +240,7 @@ func (v *rollouts) nameOf(a, version int32) string {
 	if version == 1 || v.inPlace() {
 		return name
 	}
-	return fmt.Sprintf("%s@%d", name, version)
+	return fmt.Sprintf("%s@%d", name, version+max(v.taken[name]-1, 0))
 }
 
 // pathOf returns the path of a version.
@@ -250,6 +274,7 @@ func (v *rollouts) pushed(a int32) bool { return v.rollout != nil && v.rollout.P
 // listed returns a worker's list with the adapters' names instead of those of the versions that it serves, and without
 // other versions. Called with mu held.
 func (v *rollouts) listed(k *worker, list []model) []model {
+	v.found(list)
 	if v.rollout == nil {
 		return list
 	}

@@ -111,3 +111,30 @@ func TestRefusedVersions(t *testing.T) {
 		})
 	}
 }
+
+// Workers hold versions that an earlier gateway has loaded. New versions get names that no worker holds.
+func TestVersionsOfAnEarlierTime(t *testing.T) {
+	inMemory(t, func(t *memory) {
+		k, other := newFakeWorker(t, "lora0@7", "lora0", "lora0@x"), newFakeWorker(t, "lora0", "lora1@3", "lora0@4")
+		f, _, _ := startFleet(t, 2, nil, k, other)
+		for version := int32(2); version < 4; version++ {
+			if got, err := f.LoRAs.Publish("lora0", "/new"); err != nil || got != version {
+				t.Fatalf("version %d, %v", got, err)
+			}
+			time.Sleep(time.Second)
+			f.relist(t)
+		}
+		synctest.Wait()
+		sameCalls(t, "both pushes", k, "+lora0@8", "-lora0", "+lora0@9", "-lora0@8")
+		sameCalls(t, "both pushes", other, "+lora0@8", "-lora0", "+lora0@9", "-lora0@8")
+	})
+}
+
+// relist reads the lists of all workers.
+func (f *Fleet) relist(t *memory) {
+	for _, k := range f.workers {
+		if err := f.discovery.ask(context.Background(), k, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

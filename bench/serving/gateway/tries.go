@@ -98,13 +98,24 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 		}
 	}()
 	for {
+		var names map[int32]string // by adapter: a batch may name one several times, and gets one version of it
+		if len(d.parsed.others) > 0 {
+			names = map[int32]string{}
+		}
 		d.also = d.also[:0]
 		for i, k := range append([]int32{d.parsed.adapter}, d.parsed.others...) {
-			name, err := d.ready(a, k)
+			var err error
+			name, served := names[k]
+			if !served {
+				name, err = d.ready(a, k)
+			}
 			if i == 0 {
 				d.served = name
 			} else {
 				d.also = append(d.also, name)
+			}
+			if names != nil {
+				names[k] = name
 			}
 			if err != nil {
 				if errors.Is(err, fleet.ErrChanged) {
