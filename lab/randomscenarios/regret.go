@@ -63,7 +63,8 @@ type Case struct {
 	policies map[string]*figures
 	failed   map[string]bool // policies that did not complete requests that others completed
 	// sustained is the mean over the seeds of the rate that a policy sustains, requests/s; of overloaded scenarios
-	// only.
+	// only. It is measured within the runs if all of them can tell it, else it is their throughput: rates of two kinds
+	// are not compared.
 	sustained map[string]float64
 }
 
@@ -375,6 +376,12 @@ func newCase(n Numbered, runs []Run, baselines []string, screen int) (c *Case, w
 			return nil, "no runs of " + p
 		}
 	}
+	measured := true
+	for _, of := range by {
+		for _, r := range of {
+			measured = measured && r.Sustained > 0
+		}
+	}
 	most := make([]float64, c.seeds)
 	for _, of := range by {
 		for i := range most {
@@ -399,7 +406,11 @@ func newCase(n Numbered, runs []Run, baselines []string, screen int) (c *Case, w
 			c.policies[p], c.failed[p] = &f, failed
 			if n.Load > overload {
 				for _, r := range of {
-					c.sustained[p] += r.Sustained / float64(c.seeds)
+					rate := r.Throughput
+					if measured {
+						rate = r.Sustained
+					}
+					c.sustained[p] += rate / float64(c.seeds)
 				}
 			}
 		case slices.Contains(baselines, p) && (screen == 0 || mayBeBest(runs, n.Index, p, screen)):

@@ -183,6 +183,14 @@ func TestSustainedShare(t *testing.T) {
 			t.Errorf("%s sustains %g of the others' rate, expected %g", policy, got, want)
 		}
 	}
+	s.Runs[3].Sustained = 0 // one run cannot tell: all are compared by their throughput
+	for i := range s.Runs {
+		s.Runs[i].Throughput = map[string]float64{"a": 20, "b": 10, "c": 5, "new": 18}[s.Runs[i].Policy]
+	}
+	if got := judged(t, s, "new").Sustained; !near(got, 0.9) {
+		t.Errorf("new has %g of the others' throughput, expected 0.9", got)
+	}
+	s.Runs[3].Sustained = 10
 	text := Judge(s, []string{"a", "b", "c"}, nil, 0).Markdown(0)
 	if row := "| `new` | 1 | 0.950 | 0.950 | 0.950 | 0 |"; !strings.Contains(text, row) {
 		t.Errorf("the report has no row %q:\n%s", row, text)

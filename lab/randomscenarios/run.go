@@ -91,7 +91,10 @@ func (r *Run) take(res *result.Result) {
 	if res.Steady != nil {
 		r.State = string(res.Steady.State)
 	}
-	r.Sustained = sustained(res)
+	if res.Steady != nil {
+		r.Sustained = res.Steady.SustainableRate
+	}
+	r.Throughput, _ = res.Metrics.Get(result.RequestThroughput)
 	if r.Completed == 0 {
 		r.Error = noSuccess
 	}
@@ -99,16 +102,6 @@ func (r *Run) take(res *result.Result) {
 
 // metrics are the figures that policies are compared by.
 func (r *Run) metrics() [numMetrics]float64 { return [numMetrics]float64{r.E2E, r.TTFT, r.P99TTFT} }
-
-// sustained is the rate that the workers sustain in a run with more requests than that, requests/s: the measured one,
-// else the throughput.
-func sustained(res *result.Result) float64 {
-	if res.Steady != nil && res.Steady.SustainableRate > 0 {
-		return res.Steady.SustainableRate
-	}
-	rate, _ := res.Metrics.Get(result.RequestThroughput)
-	return rate
-}
 
 // RunAll runs the jobs that are missing in the folder, in parallel on some workers. After a
 // scenario has exceeded the time limit under one policy, no further runs of that scenario begin.

@@ -32,9 +32,11 @@ type Run struct {
 	Requests  int64   `json:"requests"`
 	Completed float64 `json:"completed"`
 	State     string  `json:"state"`
-	Sustained float64 `json:"sustained_rate,omitempty"` // requests/s, see [sustained]; 0: unknown
-	Seconds   float64 `json:"seconds"`                  // duration of the run
-	Error     string  `json:"error,omitempty"`          // reason for missing figures
+	Sustained float64 `json:"sustained_rate,omitempty"` // of an overloaded run, requests/s; 0: not measured
+	// Throughput is the rate of completed requests, requests/s, to the end of the last one.
+	Throughput float64 `json:"request_throughput,omitempty"`
+	Seconds    float64 `json:"seconds"`         // duration of the run
+	Error      string  `json:"error,omitempty"` // reason for missing figures
 }
 
 // key identifies the run.

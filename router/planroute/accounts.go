@@ -298,6 +298,14 @@ func (s slotWait) goesOn(w *router.Worker) bool {
 	return st.Running == 0 && st.Queued > 0
 }
 
+// waitsFor notes that an adapter begins to wait for a slot. Adapters that left the queue otherwise than into a slot are
+// forgotten when there are many: a look at waiting requests calls with those that may move taken out of the queue.
+func (l *backlog) waitsFor(k int32, w *router.Worker, now float64) {
+	many := len(l.waits) > 2*w.Slots+16
+	l.waits = slices.DeleteFunc(l.waits, func(s slotWait) bool { return s.adapter == k || many && !s.goesOn(w) })
+	l.waits = append(l.waits, slotWait{k, now})
+}
+
 // begins notes that a request of an adapter has got its first token on the worker: the adapter has a slot.
 func (l *backlog) begins(k int32, now float64) {
 	if i := slices.IndexFunc(l.waits, func(s slotWait) bool { return s.adapter == k }); i >= 0 {
@@ -498,8 +506,7 @@ func (p *accounts) add(r router.Request, j int, v *router.View, prompt int32, at
 		l.full = l.room(w) + 0.1*(level-l.room(w))
 	}
 	if a.turns > 0 && st.Running+st.Queued == 0 {
-		l.waits = slices.DeleteFunc(l.waits, func(s slotWait) bool { return !s.goesOn(w) })
-		l.waits = append(l.waits, slotWait{r.Adapter, v.Now})
+		l.waitsFor(r.Adapter, w, v.Now)
 	}
 	if a.fetch > 0 {
 		if at := v.Now + a.fetch; at > l.fetched {

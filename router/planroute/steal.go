@@ -28,7 +28,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	waiting, busy := p.stuck(s)
 	queues := &p.queues
 	takes := func(j int, a *router.InFlight, slotless bool) bool {
-		if slotless && p.stalls(int(a.Worker), s.View) {
+		if slotless && queues.stalled[a.Worker] {
 			return s.Workers[j].Usable()
 		}
 		return s.Workers[j].Usable() && (!busy[j] || slotless && queues.shorter(j, a.Worker)) &&
@@ -122,7 +122,7 @@ type stealScratch struct {
 // one where it is.
 func (p *planAndRoute) cheaper(a *router.InFlight, v *router.View, allowed func(j int) bool) int32 {
 	best := choose.Least{Worker: int(a.Worker)}
-	begun, r := false, router.Request{}
+	begun, bounded, r := false, false, router.Request{}
 	for j := range v.Workers {
 		if !allowed(j) {
 			continue
@@ -130,12 +130,17 @@ func (p *planAndRoute) cheaper(a *router.InFlight, v *router.View, allowed func(
 		if !begun {
 			r = rest(a)
 			p.beginPool(&r, v)
-			p.bounds.begin(p, &r, v)
 			here, _ := p.price(r, int(a.Worker), v)
 			best.Cost, begun = (1-p.margin)*here, true
 		}
-		if !p.Holds(r.Adapter, j) && p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
-			continue
+		if !p.Holds(r.Adapter, j) {
+			if !bounded {
+				p.bounds.begin(p, &r, v)
+				bounded = true
+			}
+			if p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
+				continue
+			}
 		}
 		c, _ := p.price(r, j, v)
 		best.Offer(j, c)
@@ -159,7 +164,8 @@ const turnTogether = 16
 // slotQueues are the numbers of adapters that wait for a slot, by worker.
 type slotQueues struct {
 	waiting []int
-	least   int // on a usable worker
+	stalled []bool // workers whose slots do not become free
+	least   int    // on a usable worker
 }
 
 // count counts the adapters of a view. It reuses the memory of the last count.
@@ -203,13 +209,17 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 	}
 	list, busy = p.scratch.list[:0], append(p.scratch.busy[:0], make([]bool, len(s.Workers))...)
 	p.queues.count(s.View)
+	p.queues.stalled = p.queues.stalled[:0]
+	for j := range s.Workers {
+		p.queues.stalled = append(p.queues.stalled, p.stalls(j, s.View))
+	}
 	free := p.someoneFree(s.View)
 	for j := range busy {
 		busy[j] = !free
 	}
 	for _, a := range p.seen(s) {
 		if j := int(a.Worker); !a.Running && p.overdue(j, s.Now) && p.atHand(a.Adapter, j, s.View) &&
-			(free || p.queues.long(j) || p.stalls(j, s.View)) {
+			(free || p.queues.long(j) || p.queues.stalled[j]) {
 			list = append(list, a)
 			busy[j] = true
 		}

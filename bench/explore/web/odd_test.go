@@ -106,6 +106,7 @@ func (b tab) draw(module, function, head, log, spec string) {
 // TestOddScenarios shows scenarios whose results have little or nothing to show.
 func TestOddScenarios(t *testing.T) {
 	b := open(t, testbrowser.Start(t), serve(t, explore.DefaultPreset().Query))
+	b.settled() // its answer counts no more
 	for name, change := range map[string]func(q *explore.Query){
 		"an interval of the break that begins below 0": func(q *explore.Query) {
 			q.Settings["workload.ramp_up_strategy"] = "exponential"

