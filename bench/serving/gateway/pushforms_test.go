@@ -143,7 +143,8 @@ var pushForms = map[httpapi.Kind][]struct{ path, body string }{
 		{"/tokenize", `"model":"base:A"`}, {"/v1/audio/transcriptions", "form"}, {"/v1/audio/translations", "form"},
 	},
 	httpapi.SGLang: {
-		{"/generate", `"lora_path":"A"`}, {"/generate", `"lora_path":["A",null,"B","A"]`}, {"/generate", `"lora_path":["A","B","B","A","A"]`},
+		{"/generate", `"lora_path":"A"`}, {"/generate", `"lora_path":["A",null,"B","A"]`},
+		{"/generate", `"lora_path":["A","B","B","A","A"]`},
 		{"/generate", `"lora_path":["A","A"]`}, {"/generate", `"lora_path":[null,"A"],"model":"x"`},
 		{"/encode", `"lora_path":"A"`}, {"/encode", `"model":"base","lora_path":["B","A"]`},
 		{"/v1/completions", `"model":"A"`}, {"/v1/completions", `"model":"base:A","lora_path":"B"`},
