@@ -693,11 +693,11 @@ func (s *reference) formPrefill(w *refWorker) bool {
 // takes prompt tokens of the filling ones.
 func (s *reference) work(w *refWorker, running, filling []*refRequest, k profile.StepWork) *profile.StepWork {
 	k.Batch, k.Waiting = int64(len(running)), int64(len(w.waiting))
-	met := map[int32]bool{}
+	met := map[int32]int64{} // tokens by adapter
 	for _, r := range running {
 		k.KV += r.kv
 		if r.Adapter != trace.BaseModel && !w.merged() {
-			met[r.Adapter] = true
+			met[r.Adapter]++
 			rank := w.costs.Rank(s.ranks[r.Adapter])
 			k.RankTokens += int64(rank)
 			k.RequestRanks += int64(rank)
@@ -707,12 +707,17 @@ func (s *reference) work(w *refWorker, running, filling []*refRequest, k profile
 	}
 	for _, r := range filling {
 		if r.Adapter != trace.BaseModel && !w.merged() {
-			met[r.Adapter] = true
+			met[r.Adapter] += r.chunk
 			k.RankTokens += r.chunk * int64(w.costs.Rank(s.ranks[r.Adapter]))
 		}
 	}
-	for a := range met {
+	for a, tokens := range met {
 		k.Ranks += int64(w.costs.Rank(s.ranks[a]))
+		for i, height := range w.costs.TileHeights() {
+			for tokens := tokens; tokens > 0 && height > 0; tokens -= height {
+				k.Tiles[i]++
+			}
+		}
 	}
 	if w.merged() {
 		k.LoRATokens = 0

@@ -151,8 +151,14 @@ func genProfile(t *rapid.T) profile.Profile {
 		l.Experts = profile.Experts{Count: pick("count", 1, 8, 128), TopK: 1,
 			ReadMs: rapid.SampledFrom([]float64{0, 0.5, 40}).Draw(t, "read")}
 	}
-	if l := &p.Latency.LoRA; l.Backend == profile.BackendCSGMV && rapid.Bool().Draw(t, "roofline") {
-		*l = profile.LoRA{Backend: profile.BackendRoofline, LaunchMs: 2, RankUs: 17, TokenRankNs: 900}
+	if l := &p.Latency.LoRA; l.Backend == profile.BackendCSGMV && p.Latency.Law != profile.LawAdapters &&
+		rapid.Bool().Draw(t, "kernels") {
+		of, err := profile.Load(context.Background(), "analytic:llama-2-7b,h100,engine="+
+			rapid.SampledFrom([]string{profile.SchedulerSGLang, profile.SchedulerVLLM}).Draw(t, "kernels of"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		*l = of.Latency.LoRA
 	}
 	if l := &p.Latency.LoRA; l.Backend == profile.BackendCSGMV && rapid.Bool().Draw(t, "mbgmv") {
 		*l = profile.LoRA{Backend: profile.BackendMBGMV, RankUs: 17, RequestRankUs: 2, TokenRankNs: 900}

@@ -244,6 +244,7 @@ func (c *Engine) override(p *profile.Profile) error {
 			to.Set(v)
 		}
 	}
+	p.FollowBackend()
 	if c.ChunkedPrefillSize < 0 {
 		e.ChunkedPrefillSize = 0 // no limit, as in sglang
 	}

@@ -189,7 +189,7 @@ type Engine struct {
 	PrefixEviction      string      `yaml:"prefix_eviction" check:"oneof pages nodes" help:"Eviction unit of the prefix cache: pages, or nodes as in sglang"`
 	AdapterLoading      string      `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"Adapter loads: blocking (no step runs meanwhile) or overlapped (the adapter's requests wait)" group:"Adapters on workers"`
 	AdapterEviction     string      `yaml:"adapter_eviction" sglang:"lora_eviction_policy" check:"oneof lru fifo" help:"Eviction of adapters from GPU slots: lru or fifo"`
-	LoraBackend         string      `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline mbgmv" help:"Cost of LoRA in a step: none, csgmv, triton, merged, dlora, roofline or mbgmv" more:"merged: one adapter at a time, merged into the weights. dlora: merged or not, by credits. roofline: profiles computed from model and GPU. mbgmv: S-LoRA's kernels, by the ranks of distinct adapters"`
+	LoraBackend         string      `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora mbgmv" help:"Cost of LoRA in a step: none, csgmv, triton, merged, dlora or mbgmv" more:"merged: one adapter at a time, merged into the weights. dlora: merged or not, by credits. csgmv and triton: sglang's kernels. mbgmv: S-LoRA's kernels, by the ranks of distinct adapters"`
 
 	// Spelled is an engine whose own name set a key; "": none. This is not a setting.
 	Spelled string `yaml:"-"`

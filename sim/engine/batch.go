@@ -123,20 +123,23 @@ func (b *Batch) count(r *Request, d int64) {
 
 // loraCounts counts the requests of a batch by their adapter and its rank.
 type loraCounts struct {
-	ranks router.RankCounts
-	step  int64 // number of the latest step whose prompts' adapters were counted
+	ranks   router.RankCounts
+	step    int64    // number of the latest step whose prompts' adapters were counted
+	heights [2]int64 // of tiles; see profile.Costs.TileHeights
 
 	loras    int64 // requests with an adapter
 	distinct int64 // adapters with requests
 	rankSum  int64 // of these adapters
 	tokens   int64 // sum, over the requests, of the rank of their adapter
 	squares  int64 // sum of the squares of the numbers of an adapter's requests
+	tiles    profile.Tiles
 }
 
 // add adds d requests of an adapter, 1 or -1.
 func (c *loraCounts) add(a *Adapter, d int32) {
 	a.Decoding += d
 	if a.Rank > 0 {
+		c.tiles.Add(c.heights, int64(a.Decoding-d), int64(d))
 		c.loras += int64(d)
 		c.tokens += int64(d) * int64(a.Rank)
 		c.squares += int64(d) * (2*int64(a.Decoding) - int64(d))
@@ -152,7 +155,7 @@ func (c *loraCounts) add(a *Adapter, d int32) {
 func (c *loraCounts) work(k *profile.StepWork, prompts []Chunk, decodes, byAdapter bool) {
 	if decodes {
 		k.LoRAs, k.MaxRank, k.Adapters, k.Squares = c.loras, c.ranks.Max, c.distinct, c.squares
-		k.Ranks, k.RankTokens, k.RequestRanks = c.rankSum, c.tokens, c.tokens
+		k.Ranks, k.RankTokens, k.RequestRanks, k.Tiles = c.rankSum, c.tokens, c.tokens, c.tiles
 	}
 	if k.Tokens == 0 || !byAdapter {
 		return
@@ -160,12 +163,22 @@ func (c *loraCounts) work(k *profile.StepWork, prompts []Chunk, decodes, byAdapt
 	c.step++
 	for _, f := range prompts {
 		a := f.Request.Row
-		k.RankTokens += int64(a.Rank) * int64(f.Tokens)
-		if (!decodes || a.Decoding == 0) && a.Rank > 0 && a.rankStep != c.step {
-			a.rankStep = c.step
-			k.Adapters++
-			k.Ranks += int64(a.Rank)
+		if a.Rank == 0 {
+			continue
 		}
+		k.RankTokens += int64(a.Rank) * int64(f.Tokens)
+		if a.rankStep != c.step {
+			a.rankStep, a.stepTokens = c.step, 0
+			if decodes {
+				a.stepTokens = a.Decoding
+			}
+			if a.stepTokens == 0 {
+				k.Adapters++
+				k.Ranks += int64(a.Rank)
+			}
+		}
+		k.Tiles.Add(c.heights, int64(a.stepTokens), int64(f.Tokens))
+		a.stepTokens += f.Tokens
 	}
 }
 

@@ -14,12 +14,14 @@ func TestLoraWork(t *testing.T) {
 	b := newBench(t, func(p *profile.Profile, _ *Config) {
 		p.Latency.LoRA = profile.LoRA{Backend: profile.BackendCSGMV, CSGMVUs: 1}
 	})
+	b.e.Batch.loras.heights = [2]int64{2, 8}
 	for k, a := range []int32{0, 0, 1, 3} {
 		b.send(0, request(int64(k), a, 10, 50))
 	}
 	b.until(200 * ms)
 	c := &b.e.Batch.loras
-	if c.loras != 3 || c.distinct != 2 || c.rankSum != 24 || c.tokens != 32 || c.squares != 5 || c.ranks.Max != 16 {
+	if c.loras != 3 || c.distinct != 2 || c.rankSum != 24 || c.tokens != 32 || c.squares != 5 || c.ranks.Max != 16 ||
+		c.tiles != (profile.Tiles{2, 2}) {
 		t.Fatalf("%+v, expected 3 requests of 2 adapters of ranks 8, 8, 16", *c)
 	}
 	prompts := []Chunk{{&Request{Row: b.adapter(1)}, 7}, {&Request{Row: b.adapter(2)}, 5},
@@ -29,8 +31,9 @@ func TestLoraWork(t *testing.T) {
 		want    profile.StepWork
 	}{
 		{true, profile.StepWork{Tokens: 16, LoRAs: 3, MaxRank: 16, Adapters: 3, Squares: 5, Ranks: 32,
-			RankTokens: 32 + 16*7 + 8*6, RequestRanks: 32}},
-		{false, profile.StepWork{Tokens: 16, Adapters: 2, Ranks: 24, RankTokens: 16*7 + 8*6}},
+			RankTokens: 32 + 16*7 + 8*6, RequestRanks: 32, Tiles: profile.Tiles{1 + 4 + 3, 1 + 1 + 1}}},
+		{false, profile.StepWork{Tokens: 16, Adapters: 2, Ranks: 24, RankTokens: 16*7 + 8*6,
+			Tiles: profile.Tiles{4 + 3, 1 + 1}}},
 	} {
 		got := profile.StepWork{Tokens: 16}
 		if c.work(&got, prompts, s.decodes, true); got != s.want {

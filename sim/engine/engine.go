@@ -223,7 +223,8 @@ func (e *Engine) init(c Config) error {
 		home, start, maxRank = router.Host, allAdapters(len(c.Adapters)), math.MaxInt
 	}
 	*e = Engine{host: e.host, Loop: e.Loop, beginStep: e.beginStep, ready: e.ready, Stats: e.Stats,
-		cfg: c, Profile: q, Costs: c.Costs, Batch: Batch{Steps: e.Batch.Steps, clip: q.ClipNewTokens}}
+		cfg: c, Profile: q, Costs: c.Costs, Batch: Batch{Steps: e.Batch.Steps, clip: q.ClipNewTokens,
+			loras: loraCounts{heights: c.Costs.TileHeights()}}}
 	e.timer = event.NewTimer(event.StepEnd, c.ID, e.endStep)
 	e.KV = kvcache.New(kvTokens, int64(q.PageSize), rules.Prefixes, &e.Stats.CacheStats)
 	*c.View = router.Worker{

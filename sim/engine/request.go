@@ -87,11 +87,13 @@ func (r *Request) Next() *Request { return r.links[ofAdapter].next }
 // An Adapter is an adapter, or the base model, on an engine.
 type Adapter struct {
 	lora.Adapter
-	Rank     int32 // rank, with the profile's default if the workload has none; 0: the base model
-	queue    adapterQueue
-	rankStep int64 // latest step in which the ranks of prompts included the adapter
-	served   service
-	known    bool // the front end has seen a request of it
+	Rank int32 // rank, with the profile's default if the workload has none; 0: the base model
+	// stepTokens is the number of its tokens in step rankStep, as far as they were counted.
+	stepTokens int32
+	queue      adapterQueue
+	rankStep   int64 // latest step in which the ranks of prompts included the adapter
+	served     service
+	known      bool // the front end has seen a request of it
 }
 
 // Head returns the adapter's first waiting request; nil: none.

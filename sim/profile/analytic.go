@@ -29,20 +29,6 @@ func NewAnalytic(model, gpu string) Analytic {
 	return Analytic{Model: model, GPU: gpu, Engine: SchedulerSGLang, MemoryShare: 0.88}
 }
 
-// Times of LoRA kernels.
-const (
-	// loraFactor is the assumed time of LoRA kernels over the roofline: reading the adapters' weights at the
-	// peak bandwidth, computing at the peak rate. It is near the geometric mean of loraFactorLow and
-	// loraFactorHigh, the least and the largest measured factor: 1.4 for csgmv of sglang (RTX 4090,
-	// Llama-2-7B: 6.87 us per rank against 4.96), 5.6 to 10.3 for vLLM 0.8.5 (64 GB H100, Llama-3.1-8B and
-	// Qwen2.5-7B, ranks 32 and 16: 0.41 ms and 0.012 ms per slot for an adapter of rank 16 against 0.042).
-	loraFactor, loraFactorLow, loraFactorHigh = 4.0, 1.4, 10.3
-	// loraKernels is the number of LoRA kernels of a layer, loraKernelMs the least time of each. They are a
-	// shrink and an expand for the projections of queries, keys and values, for the attention's output, and
-	// for both parts of the feed-forward network.
-	loraKernels, loraKernelMs = 8, 0.002
-)
-
 // AnalyticPrefix begins the name of an analytic profile.
 const AnalyticPrefix = "analytic:"
 
@@ -89,7 +75,7 @@ func parseAnalytic(spec string) (Analytic, error) {
 //	prefill.per_token_ctx_ns  = 4 x layers x heads x head size / FLOP/s of 16 bits
 //	experts.read_ms           = weights of all experts / bandwidth; see Experts
 //	all_reduce                = exchanges of the hidden states; see AllReduce
-//	lora                      = bytes of the adapters in a step, FLOPs of their tokens, kernels; see LoRA
+//	lora                      = measured times of the engine's kernels, by the model's size; see KernelTimes
 //
 // Every bandwidth and rate is the share of the GPU's that its kernels reach. The model leaves out skewed routing to
 // experts. An error says that the model, the GPU or the engine is unknown, that Bits, KVBits or TP is out of range, or
@@ -139,9 +125,9 @@ func (a Analytic) Profile() (*Profile, error) {
 	p.Source = fmt.Sprintf("Computed, never compared with a measured run: %s "+
 		"(%.0f TFLOP/s, %.0f GB/s, %.0f GiB each); products of matrices at %.0f %% of its bandwidth and %.0f %% of its "+
 		"FLOP/s; KV cache of %d bits; times of the engine from %s. "+
-		"LoRA kernels: %g times the roofline at peak rates (measured: %g to %g times).%s",
+		"LoRA kernels of vLLM 0.33.0 and sglang 0.5.23, measured on an H100 with Llama-3.1-8B and Qwen3-14B%s.%s",
 		g.Name, peak/1e12, g.GBPerS, g.MemoryGiB, 100*gemm.Read, 100*gemm.Compute, a.KVBits, e.fittedOn,
-		loraFactor, loraFactorLow, loraFactorHigh, ranks)
+		g.sameKernels(), ranks)
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("analytic profile of %s on %s: %w", m.Name, g.Name, err)
 	}
@@ -256,7 +242,7 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU, e *engineTimes) 
 	}
 	kv := m.kvParts(n) * g.GBPerS * 1e9 * attention.Read
 	l.Law = LawRoofline
-	p.follow(e, body.start+m.Layers*attention.StartUs/1000)
+	p.follow(&computed{e, body.start + m.Layers*attention.StartUs/1000, m, n, g})
 	l.AllReduce = a.exchanges(m, g)
 	l.Decode.BaseMs = Round4(body.read)
 	window := m.WindowLayers * m.Window * m.kvLayer() * float64(a.KVBits) / 16
@@ -266,14 +252,6 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU, e *engineTimes) 
 	pairs := 4 * (m.Layers - m.WindowLayers) * m.Heads * m.HeadDim // operations for a pair of tokens
 	l.Prefill.PerTokenCtxNs = Round4(promptShare * pairs / (n * g.TFLOPS16 * 1e12) * 1e9)
 	l.RequestOverheadMs = 5
-
-	// An adapter has 2 bytes and a token 2 operations for each of its weights: the same
-	// number for both.
-	weights := loraFactor * m.LoRABytesPerRank()
-	l.LoRA.Backend = BackendRoofline
-	l.LoRA.RankUs = Round4(weights / (n * g.GBPerS * 1e9) * 1e6)
-	l.LoRA.TokenRankNs = Round4(weights / (n * g.TFLOPS16 * 1e12) * 1e9)
-	l.LoRA.LaunchMs = Round4(loraKernels * loraKernelMs * m.Layers)
 }
 
 // memory sets the sizes. If the adapter slots do not fit beside the weights, their rank is the largest power
@@ -316,12 +294,24 @@ type GPU struct {
 	TFLOPS4   float64 // NVFP4, 10^12/s; 0: computes in 16 bits
 	GBPerS    float64 // memory bandwidth, 10^9 bytes/s
 	MemoryGiB float64
+	PCIe      int // generation, from 5 on; 0: an older one
 
 	// Speeds of kernels; zero: those of kernels.go.
 	Gemm16, Gemm8, Gemm4          gemmSpeed
 	Experts16, Experts8, Experts4 gemmSpeed // routed experts of a layer, see [GPU.experts]
 	Attention                     attentionSpeed
 	AllReduce                     string // table of allreduce.yaml; "": none, GPUs without NVLink
+}
+
+// sameKernels says how the LoRA kernels of a GPU follow from those of an H100.
+func (g *GPU) sameKernels() string {
+	switch g.Name {
+	case "h100":
+		return ""
+	case "h200":
+		return " (the same on an H200)"
+	}
+	return ", assumed to take the same time"
 }
 
 // An Architecture is a decoder-only transformer, as its config.json describes it. Numbers without a comment

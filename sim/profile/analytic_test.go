@@ -159,59 +159,6 @@ func TestExpectedExperts(t *testing.T) {
 	}
 }
 
-// LoRA of computed profiles, by hand: Llama-3.1-8B has 5.24 MB per rank on all linear layers,
-// an H100 3350 GB/s and 989 TFLOP/s; the kernels take 4 times that and 8 x 2 us in each of
-// 32 layers.
-func TestLoRARoofline(t *testing.T) {
-	p, err := NewAnalytic("llama-3.1-8b", "h100").Profile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := p.Compile()
-	const perRank = 2 * 32 * ((4096+4096)*2 + (4096+1024)*2 + (4096+14336)*3)
-	lora := func(ranks, tokenRanks float64) float64 {
-		return 32*8*0.002 + 4*perRank*(ranks/3350e9+tokenRanks/989e12)*1000
-	}
-	for name, x := range map[string]struct {
-		w    StepWork
-		want float64
-	}{
-		"one of rank 8": {StepWork{Batch: 1, LoRAs: 1, MaxRank: 8, Adapters: 1, Ranks: 8, RankTokens: 8},
-			lora(8, 8)},
-		"8 of rank 64, 32 requests": {StepWork{Batch: 32, LoRAs: 32, MaxRank: 64, Adapters: 8, Ranks: 512,
-			RankTokens: 2048}, lora(512, 2048)},
-		"a prompt": {StepWork{Tokens: 1000, LoRATokens: 1000, Adapters: 1, Ranks: 16,
-			RankTokens: 16000}, lora(16, 16000)},
-		"none": {StepWork{Batch: 32}, 0},
-	} {
-		bare := x.w
-		bare.Ranks, bare.RankTokens = 0, 0
-		if got := (c.Step(&x.w) - c.Step(&bare)).Milliseconds(); math.Abs(got-x.want) > 0.001*x.want+1e-6 {
-			t.Errorf("%s: %v ms, expected %v", name, got, x.want)
-		}
-	}
-	// the router's model: one adapter for each request, up to the slots
-	m := Model{c}
-	if got, want := 1000*(m.DecodeStep(32, 32, 0, 64)-m.DecodeStep(32, 32, 0, 0)), lora(512,
-		2048); math.Abs(got-want) > 0.001*want {
-		t.Errorf("the router reckons with %v ms, expected %v", got, want)
-	}
-	// what was measured with a 64 GB H100 under vLLM 0.8.5 lies within the stated factors of
-	// the bare roofline: one adapter of rank 16 or 32 in a slot of its own
-	cal, err := Load(t.Context(), "llama-3.1-8b-h100-64gb-vllm-0.8.5")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range cal.Latency.Adapters.ByRank {
-		measured := r.PerAdapterMs + cal.Latency.Adapters.PerSlotUs/1000
-		roofline := perRank * float64(r.Rank) / 2020e9 * 1000
-		if f := measured / roofline; f < loraFactorLow || f > loraFactorHigh {
-			t.Errorf("rank %d: measured %.3f ms are %.1f times the roofline, stated are %g to %g", r.Rank, measured, f,
-				loraFactorLow, loraFactorHigh)
-		}
-	}
-}
-
 // Adapter slots that do not fit beside the weights have a smaller rank, which the source says.
 func TestSlotsFit(t *testing.T) {
 	p, err := analytic("llama-3.1-70b", "l40s", 1, 4).Profile()

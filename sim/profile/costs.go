@@ -11,8 +11,9 @@ import (
 type Costs struct {
 	p        *Profile
 	adapters *adapterCosts // nil: no term of AdapterLaw
+	kernels  *kernelCosts  // nil: no KernelTimes
 	experts  []tick.Ticks  // see Experts.reads; nil: none
-	roofline bool          // backend roofline or mbgmv
+	gathers  bool          // backend mbgmv
 	longer   bool          // law roofline
 	// step is the time of a step besides reading and computing, and each that of a running request in it.
 	step, each tick.Ticks
@@ -60,8 +61,11 @@ func (p *Profile) Compile() *Costs {
 			c.adapters = l.Adapters.compile(&p.Engine, &l.LoRA)
 		}
 	}
+	if l.LoRA.Measured() {
+		c.kernels = l.LoRA.KernelTimes.compile(&p.Engine, &l.LoRA)
+	}
 	c.experts = l.Experts.reads()
-	c.roofline = l.LoRA.Backend == BackendRoofline || l.LoRA.Backend == BackendMBGMV
+	c.gathers = l.LoRA.Backend == BackendMBGMV
 	if c.chunk = int64(p.Engine.ChunkedPrefillSize); c.chunk <= 0 {
 		c.chunk = int64(p.Engine.MaxPrefillTokens)
 	}
@@ -94,6 +98,7 @@ type StepWork struct {
 	// RequestRanks is the part of RankTokens that belongs to running requests.
 	RequestRanks int64
 	Squares      int64 // sum over the adapters of the square of their running requests
+	Tiles        Tiles // of the tokens of each adapter
 	Waiting      int64 // requests left in the queue
 }
 
@@ -106,10 +111,7 @@ func (c *Costs) Step(w *StepWork) tick.Ticks {
 	case c.adapters != nil:
 		return max(c.adapters.step(w), 1) + c.PerKVToken*tick.Ticks(w.KV)
 	case w.Tokens == 0:
-		t := c.decodeFixed(w)
-		if c.roofline {
-			t += c.adapterTime(w)
-		}
+		t := c.decodeFixed(w) + c.adapterTime(w)
 		if c.experts != nil {
 			t += max(c.expertRead(w.Batch)-c.perRequest*tick.Ticks(w.Batch), 0)
 		}
@@ -149,27 +151,21 @@ func (c *Costs) longerStep(w *StepWork) tick.Ticks {
 	return t + c.adapterTime(w)
 }
 
-// adapterTime returns the time that adapters add to a step with backend roofline or mbgmv.
+// adapterTime returns the time that adapters add to a step with measured kernels, or with backend mbgmv.
 func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
 	l := &c.p.Latency.LoRA
 	switch {
-	case !c.roofline:
-		return 0
-	case w.Ranks == 0 && l.Kernels == kernelsEveryStep && l.Backend == BackendRoofline:
-		return tick.FromMilliseconds(l.LaunchMs)
-	case w.Ranks == 0:
+	case c.kernels != nil:
+		return c.kernels.step(w)
+	case !c.gathers || w.Ranks == 0:
 		return 0
 	}
-	if l.Backend == BackendMBGMV {
-		prompts := l.TokenRankNs / 1e6 * float64(w.RankTokens-w.RequestRanks)
-		if w.Batch == 0 {
-			return tick.FromMilliseconds(l.LaunchMs + float64(prompts))
-		}
-		read, requests := l.RankUs/1000*float64(w.Ranks), l.RequestRankUs/1000*float64(w.RequestRanks)
-		return tick.FromMilliseconds(l.LaunchMs + float64(prompts) + float64(read) + float64(requests))
+	prompts := l.TokenRankNs / 1e6 * float64(w.RankTokens-w.RequestRanks)
+	if w.Batch == 0 {
+		return tick.FromMilliseconds(l.LaunchMs + float64(prompts))
 	}
-	read, compute := l.RankUs/1000*float64(w.Ranks), l.TokenRankNs/1e6*float64(w.RankTokens)
-	return tick.FromMilliseconds(l.LaunchMs + float64(read) + float64(compute))
+	read, requests := l.RankUs/1000*float64(w.Ranks), l.RequestRankUs/1000*float64(w.RequestRanks)
+	return tick.FromMilliseconds(l.LaunchMs + float64(prompts) + float64(read) + float64(requests))
 }
 
 // MsOf returns the time in ms to read the experts that a step of n tokens uses on average.
@@ -202,10 +198,10 @@ func (c *Costs) expertRead(n int64) tick.Ticks {
 // ScansQueue reports whether the length of a step depends on the number of waiting requests.
 func (c *Costs) ScansQueue() bool { return c.adapters != nil && c.adapters.perWaiting > 0 }
 
-// CountsAdapters reports whether the length of a step depends on Adapters, Ranks and RankTokens of its
+// CountsAdapters reports whether the length of a step depends on Adapters, Ranks, RankTokens and Tiles of its
 // [StepWork].
 func (c *Costs) CountsAdapters() bool {
-	return c.adapters != nil || c.roofline
+	return c.adapters != nil || c.gathers || c.kernels != nil
 }
 
 // decodeFixed returns the part of a decode step that does not depend on the KV tokens.
@@ -216,7 +212,7 @@ func (c *Costs) decodeFixed(w *StepWork) tick.Ticks {
 // loraDecode returns the time that adapters of running requests add to a step, for backends with a cost only
 // in decode steps.
 func (c *Costs) loraDecode(w *StepWork) tick.Ticks {
-	if w.LoRAs == 0 {
+	if w.LoRAs == 0 || c.kernels != nil {
 		return 0
 	}
 	l := &c.p.Latency.LoRA
@@ -316,6 +312,7 @@ func (m Model) DecodeStep(running, adapterCount int, kvTokens int64, maxRank int
 	adapters := min(loras, int64(adapterCount), int64(m.Costs.p.Engine.Slots(running)))
 	rank := int64(max(maxRank, 0))
 	return m.Costs.Step(&StepWork{
+		Tiles: m.Costs.tiles(loras, adapters),
 		Batch: int64(running), KV: kvTokens, LoRAs: loras, MaxRank: maxRank,
 		Adapters: adapters, Squares: loras * loras / max(adapters, 1),
 		Ranks: adapters * rank, RankTokens: loras * rank, RequestRanks: loras * rank,
@@ -331,13 +328,24 @@ func (m Model) Prefill(tokens int64) float64 {
 	return float64(tokens/c.chunk)*c.chunkTime + c.prompt(tokens%c.chunk)
 }
 
+// tiles returns the tiles of n tokens that are evenly divided among adapters.
+func (c *Costs) tiles(n, adapters int64) (t Tiles) {
+	for i, height := range c.TileHeights() {
+		if height > 0 && adapters > 0 {
+			more := n % adapters // adapters with one token more
+			t[i] = more*tilesOf(n/adapters+1, height) + (adapters-more)*tilesOf(n/adapters, height)
+		}
+	}
+	return t
+}
+
 // prompt returns the time of a step that computes n tokens of one prompt, s.
 func (c *Costs) prompt(n int64) float64 {
 	if n == 0 {
 		return 0
 	}
 	rank := int64(c.p.Adapters.DefaultRank)
-	w := StepWork{Adapters: 1, Ranks: rank, RankTokens: n * rank}
+	w := StepWork{Adapters: 1, Ranks: rank, RankTokens: n * rank, Tiles: c.tiles(n, 1)}
 	w.Add(n, 0, true)
 	return c.Step(&w).Seconds()
 }

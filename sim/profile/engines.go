@@ -46,19 +46,49 @@ func engineOf(name string) *engineTimes {
 	return nil
 }
 
-// computed is what a computed profile remembers, so that it can follow another scheduler.
+// kernels returns the LoRA backend of the engine. Kernels of TensorRT-LLM are not measured, and taken to be vLLM's.
+func (e *engineTimes) kernels() string {
+	if e.scheduler == SchedulerSGLang {
+		return BackendCSGMV
+	}
+	return BackendPunica
+}
+
+// computed is what a computed profile remembers, so that it can follow another scheduler and another LoRA backend.
 type computed struct {
 	engine *engineTimes
 	start  float64 // time of a step that the engine's adds to, ms
+	model  *Architecture
+	tp     float64 // GPUs
+	card   *GPU
 }
 
-// follow sets the engine's times in a computed profile.
-func (p *Profile) follow(e *engineTimes, start float64) {
-	l := &p.Latency
-	l.StepMs, l.StepPerRequestMs = Round4(start+e.step), e.request
+// Times of an adapter load from host memory to an H100, by bench/fidelity/fit/testdata/kit. vLLM copies each matrix of
+// each layer from pinned memory, sglang pins and copies the matrices of each product.
+const (
+	vllmLoadMs, vllmLoadGBPerS     = 0.22, 65 // a layer
+	sglangLoadMs, sglangLoadGBPerS = 0.24, 27
+)
+
+// follow sets the engine's times and LoRA kernels in a computed profile.
+func (p *Profile) follow(c *computed) {
+	l, e := &p.Latency, c.engine
+	l.StepMs, l.StepPerRequestMs = Round4(c.start+e.step), e.request
 	l.HostMs, l.HostPerRequestMs = e.host, e.hostRequest
 	l.Prefill.MixedMs = e.prompts
-	p.computed = &computed{e, start}
+	l.LoRA.Backend, l.LoRA.Kernels = e.kernels(), ""
+	if e.scheduler == SchedulerVLLM {
+		l.LoRA.Kernels = kernelsLoRASteps
+	}
+	l.LoRA.KernelTimes = kernelTimes(l.LoRA.Backend, c.model, c.tp)
+	if c.card.PCIe >= 5 {
+		ms, rate := vllmLoadMs, float64(vllmLoadGBPerS)
+		if e.scheduler == SchedulerSGLang {
+			ms, rate = sglangLoadMs, sglangLoadGBPerS
+		}
+		p.Adapters.HostToGPU = Stage{LatencyMs: Round4(ms * c.model.Layers), GBPerS: rate * c.tp}
+	}
+	p.computed = c
 }
 
 // FollowScheduler sets the step times of a computed profile to those of the engine whose scheduler it has. A profile
@@ -70,9 +100,21 @@ func (p *Profile) FollowScheduler() {
 	}
 	for i := range engineList {
 		if e := &engineList[i]; e.scheduler == p.Engine.Scheduler {
-			p.follow(e, c.start)
+			of := *c
+			of.engine = e
+			p.follow(&of)
 			return
 		}
+	}
+}
+
+// FollowBackend sets the LoRA kernels of a computed profile to those of its backend, if that is one of the two of its
+// engine, sglang.
+func (p *Profile) FollowBackend() {
+	l, c := &p.Latency.LoRA, p.computed
+	if c != nil && p.Engine.Scheduler == SchedulerSGLang && l.Backend != l.KernelTimes.Of &&
+		(l.Backend == BackendCSGMV || l.Backend == BackendTriton) {
+		l.KernelTimes = kernelTimes(l.Backend, c.model, c.tp)
 	}
 }
 

@@ -289,6 +289,9 @@ func walk(v reflect.Value, path string, f func(name, is string, x reflect.Value)
 // knows reports whether there are coefficients for a backend.
 func (l *Latency) knows(backend string) bool {
 	phases := l.Law != LawAdapters
+	if phases && l.LoRA.KernelTimes.given() && l.LoRA.KernelTimes.Of == backend {
+		return true
+	}
 	switch backend {
 	case BackendPunica, BackendNative:
 		return !phases || l.Law == LawRoofline && len(l.Adapters.ByRank) > 0
@@ -302,8 +305,6 @@ func (l *Latency) knows(backend string) bool {
 		return phases && l.LoRA.SwitchMs > 0
 	case BackendDLoRA:
 		return phases && l.LoRA.SwitchMs > 0 && l.LoRA.UnmergedMs > 0
-	case BackendRoofline:
-		return phases && l.LoRA.RankUs > 0
 	case BackendMBGMV:
 		return phases && (l.LoRA.RankUs > 0 || l.LoRA.RequestRankUs > 0)
 	}
@@ -317,8 +318,14 @@ func (l *Latency) checkLaw(e *Engine) error {
 		return fmt.Errorf("latency.lora.backend is %s, for which the profile has no coefficients; it has those of: %s",
 			l.LoRA.Backend, strings.Join(known, ", "))
 	}
+	if err := l.LoRA.KernelTimes.check(); err != nil {
+		return err
+	}
 	x := &l.Experts
 	switch {
+	case l.LoRA.KernelTimes.given() && l.Law == LawAdapters:
+		return fmt.Errorf("latency.lora.kernel_times needs latency.law %s or %s; law %s has latency.adapters.by_rank",
+			LawPhases, LawRoofline, LawAdapters)
 	case *x != Experts{} && (x.Count < 1 || x.TopK < 1 || x.TopK > x.Count):
 		return fmt.Errorf("latency.experts: %d of %d experts for a token, expected top_k from 1 to count", x.TopK,
 			x.Count)
@@ -392,9 +399,12 @@ func (a *AllReduce) of(n int64) float64 {
 	return between(a.Ms[k-1], a.Ms[k], float64(n-a.Tokens[k-1])/float64(a.Tokens[k]-a.Tokens[k-1]))
 }
 
+// Measured reports whether [KernelTimes] are the cost of adapters.
+func (l *LoRA) Measured() bool { return l.KernelTimes.given() && l.KernelTimes.Of == l.Backend }
+
 // adapterKernels reports whether [AdapterLaw] gives the cost of adapters.
 func (l *Latency) adapterKernels() bool {
-	return l.LoRA.Backend == BackendPunica || l.LoRA.Backend == BackendNative
+	return !l.LoRA.Measured() && (l.LoRA.Backend == BackendPunica || l.LoRA.Backend == BackendNative)
 }
 
 // KVTokens returns the capacity of the KV cache in tokens: memory.kv_tokens, else a value interpolated from

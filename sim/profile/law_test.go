@@ -201,24 +201,15 @@ func TestLoRAKernels(t *testing.T) {
 	const plain = 10 + 40*0.02
 	law := lawProfile()
 	law.Engine.MaxRunningRequests = 64
-	computed := lawProfile()
-	computed.Engine.MaxRunningRequests = 64
-	computed.Latency = Latency{Law: LawRoofline, Decode: Decode{BaseMs: 10, PerRequestMs: 0.02},
-		Prefill: Prefill{PerTokenUs: 1},
-		LoRA:    LoRA{Backend: BackendRoofline, LaunchMs: 2, RankUs: 10}}
 	for name, c := range map[string]struct {
 		of               Profile
 		kernels          string
 		none, one, three float64 // ms in steps of 40 requests with so many adapters of rank 16
 	}{
-		"punica, as measured":  {law, "", 8 * 0.008, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
-		"punica, every step":   {law, kernelsEveryStep, 8 * 0.008, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
-		"punica, LoRA steps":   {law, kernelsLoRASteps, 0, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
-		"punica, active":       {law, kernelsActive, 0, 0.408 + 0.008, 3*0.408 + 4*0.008},
-		"roofline":             {computed, "", 0, 2.16, 2.48},
-		"roofline, every step": {computed, kernelsEveryStep, 2, 2.16, 2.48},
-		"roofline, LoRA steps": {computed, kernelsLoRASteps, 0, 2.16, 2.48},
-		"roofline, active":     {computed, kernelsActive, 0, 2.16, 2.48},
+		"punica, as measured": {law, "", 8 * 0.008, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
+		"punica, every step":  {law, kernelsEveryStep, 8 * 0.008, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
+		"punica, LoRA steps":  {law, kernelsLoRASteps, 0, 0.408 + 8*0.008, 3*0.408 + 8*0.008},
+		"punica, active":      {law, kernelsActive, 0, 0.408 + 0.008, 3*0.408 + 4*0.008},
 	} {
 		p := c.of
 		p.Latency.LoRA.Kernels = c.kernels
@@ -232,8 +223,8 @@ func TestLoRAKernels(t *testing.T) {
 			testutil.Near(t, name, costs.Step(&w).Milliseconds(), plain+want, 1e-6)
 		}
 	}
-	computed.Latency.LoRA.Kernels = "sometimes"
-	testutil.ExpectError(t, computed.Check(), "latency.lora.kernels")
+	law.Latency.LoRA.Kernels = "sometimes"
+	testutil.ExpectError(t, law.Check(), "latency.lora.kernels")
 }
 
 // vLLM's own key for the kernels of active adapters needs a version that has it.

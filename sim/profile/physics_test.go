@@ -19,6 +19,7 @@ func TestEveryProfileHasAFloor(t *testing.T) {
 		"llama-2-7b-rtx-4090-sglang-0.5":       {"rtx-4090", "llama-2-7b"},
 		"llama-2-7b-a100-80gb-dlora":           {"a100-80gb", "llama-2-7b"},
 		"qwen3-14b-h100-vllm-0.23":             {"h100", "qwen3-14b"},
+		"llama-3.1-8b-h100-vllm-0.33":          {"h100", "llama-3.1-8b"},
 	}
 	for _, name := range Names() {
 		if name == noFloor {

@@ -163,14 +163,12 @@ type Experts struct {
 // of requests with an adapter, r_max their largest rank.
 const (
 	BackendNone   = "none"         // adapters take no time
-	BackendCSGMV  = "csgmv"        // decode: coefficient * r_max
-	BackendTriton = "triton"       // decode: coefficient * B * r_max
+	BackendCSGMV  = "csgmv"        // KernelTimes, or in decode steps: coefficient * r_max
+	BackendTriton = "triton"       // KernelTimes, or in decode steps: coefficient * B * r_max
 	BackendMerged = "merged"       // one adapter at a time, merged into the weights
 	BackendDLoRA  = "dlora"        // merged, or all adapters together in longer steps; credits decide
-	BackendPunica = "punica"       // vLLM's kernels: law adapters
+	BackendPunica = "punica"       // vLLM's kernels: KernelTimes, or law adapters
 	BackendNative = "torch_native" // sglang's loop over adapters, without LoRA kernels: law adapters
-	// BackendRoofline is the backend of computed profiles: bytes, operations and kernels.
-	BackendRoofline = "roofline"
 	// BackendMBGMV is the backend of S-LoRA's kernels, which gather adapters of different ranks without padding.
 	BackendMBGMV = "mbgmv"
 )
@@ -188,12 +186,12 @@ const (
 )
 
 var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica,
-	BackendNative, BackendRoofline, BackendMBGMV}
+	BackendNative, BackendMBGMV}
 
 // LoRA holds the time that adapters add to a step. B is the number of running requests with an adapter, and
 // r_max the largest rank among their adapters.
 type LoRA struct {
-	Backend string `yaml:"backend" is:"none|csgmv|triton|merged|dlora|punica|torch_native|roofline|mbgmv"`
+	Backend string `yaml:"backend" is:"none|csgmv|triton|merged|dlora|punica|torch_native|mbgmv"`
 	// Cost of a backend's kernels in a decode step; 0: unknown, and the backend cannot be used. csgmv
 	// processes all segments of the batch in parallel, each with the weights of its own rank. It takes as
 	// long as the largest: us per rank. The grid of triton covers every request up to the largest rank: us
@@ -201,27 +199,25 @@ type LoRA struct {
 	CSGMVUs  float64 `yaml:"csgmv_us,omitempty" is:">=0"`
 	TritonUs float64 `yaml:"triton_us,omitempty" is:">=0"`
 
-	// Backend roofline adds to each step with an adapter, including prefill steps,
-	//
-	//	launch + rank*R + token_rank*T
-	//
-	// with R the sum of the ranks of the distinct adapters in the step, and T the sum over its tokens of the
-	// rank of their adapter.
-	LaunchMs    float64 `yaml:"launch_ms,omitempty" is:">=0"`
-	RankUs      float64 `yaml:"rank_us,omitempty" is:">=0"`
-	TokenRankNs float64 `yaml:"token_rank_ns,omitempty" is:">=0"`
-	// Backend mbgmv adds
+	// Backend mbgmv adds to each step with an adapter
 	//
 	//	launch + rank*R + request_rank*Q + token_rank*T
 	//
-	// with R only in steps that decode, Q the sum over the running requests of the rank of their adapter, and
-	// T only over prompt tokens.
+	// with R the sum of the ranks of the distinct adapters in steps that decode, Q the sum over the running requests of
+	// the rank of their adapter, and T the sum over the prompt tokens of the rank of their adapter.
+	LaunchMs      float64 `yaml:"launch_ms,omitempty" is:">=0"`
+	RankUs        float64 `yaml:"rank_us,omitempty" is:">=0"`
+	TokenRankNs   float64 `yaml:"token_rank_ns,omitempty" is:">=0"`
 	RequestRankUs float64 `yaml:"request_rank_us,omitempty" is:">=0"`
 
-	// Kernels says in which steps the kernels of backends roofline, punica and torch_native take time. It depends
-	// on the version of the engine: see [kernelsEveryStep] and those after it. "": every-step for punica and
-	// torch_native, lora-steps for roofline.
+	// Kernels says in which steps the kernels of backends with KernelTimes, and of punica and torch_native,
+	// take time. It depends on the version of the engine: see [kernelsEveryStep] and those after it. "": every-step
+	// with law adapters, else lora-steps.
 	Kernels string `yaml:"kernels,omitempty" is:"every-step|lora-steps|active-adapters|"`
+
+	// KernelTimes are the measured times of the backend's kernels, for backends punica, csgmv and triton. They hold
+	// for steps with and without prompts.
+	KernelTimes KernelTimes `yaml:"kernel_times,omitempty"`
 
 	// PrefillFactor is the relative increase of a prefill step's time if all its tokens use adapters. Law
 	// roofline applies it to the computing of prompt tokens.

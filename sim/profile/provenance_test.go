@@ -12,7 +12,8 @@ func TestKindsOfEmbeddedProfiles(t *testing.T) {
 		"llama-3.1-8b-h100-64gb-vllm-0.8.5": Measured,
 		"llama-7b-a10g-s-lora":              Calibrated, "llama-2-7b-rtx-4090-sglang-0.5": Measured,
 		"llama-2-7b-a100-80gb-dlora": Computed, "qwen2.5-7b-h100-64gb-vllm-0.8.5": Measured,
-		"qwen3-14b-h100-vllm-0.23": Measured,
+		"qwen3-14b-h100-vllm-0.23":    Measured,
+		"llama-3.1-8b-h100-vllm-0.33": Computed,
 	}
 	for _, name := range Names() {
 		p, err := Load(t.Context(), name)

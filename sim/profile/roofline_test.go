@@ -73,11 +73,10 @@ func TestRooflineLaw(t *testing.T) {
 			func(p *Profile) { p.Latency.LoRA = LoRA{Backend: BackendCSGMV, CSGMVUs: 20, PrefillFactor: 0.5} },
 			StepWork{Batch: 2, LoRAs: 2, MaxRank: 16, Tokens: 1000, LoRATokens: 400},
 			1002*0.043 + 0.5*400*0.043 + 16*0.02 + 1.2 + 2*0.05},
-		"backend roofline": {
-			func(p *Profile) {
-				p.Latency.LoRA = LoRA{Backend: BackendRoofline, LaunchMs: 1, RankUs: 20, TokenRankNs: 500}
-			},
-			StepWork{Batch: 2, Ranks: 24, RankTokens: 32}, 11 + 2*0.03 + 1 + 24*0.02 + 32*500e-6},
+		"measured kernels": {
+			func(p *Profile) { p.Latency.LoRA = LoRA{Backend: BackendCSGMV, KernelTimes: byHand(BackendCSGMV)} },
+			StepWork{Batch: 2, LoRAs: 2, Adapters: 2, RankTokens: 32, Tiles: Tiles{2, 2}},
+			11 + 2*0.03 + 0.1 + 2*0.01 + 2*0.004 + 2*0.001 + 256*0.0005},
 		"punica": {punica, StepWork{Batch: 10, Adapters: 5, Waiting: 7},
 			11 + 10*0.03 + 5*(0.4+0.0002*10) + 8*(0.004+0.0001*10) + 7*0.002},
 	} {

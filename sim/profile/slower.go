@@ -35,7 +35,12 @@ func slow(v reflect.Value, factor float64) {
 			for i := range list {
 				slow(v.Index(i), factor)
 			}
-		case []float64: // AllReduce.Ms
+		case []KernelSteps:
+			v.Set(reflect.ValueOf(slices.Clone(list)))
+			for i := range list {
+				slow(v.Index(i), factor)
+			}
+		case []float64: // AllReduce.Ms, terms of KernelSteps
 			list = slices.Clone(list)
 			for i := range list {
 				list[i] *= factor

@@ -65,6 +65,10 @@ func (l *Latency) LoRASteps() string {
 	switch {
 	case backend == BackendNone:
 		return "no time"
+	case l.LoRA.Measured() && l.LoRA.Kernels == kernelsEveryStep:
+		return "measured kernels, by the adapters and tokens of a step; all slots also in steps without adapters"
+	case l.LoRA.Measured():
+		return "measured kernels, by the adapters and tokens of a step; none in steps without adapters"
 	case backend == BackendPunica || backend == BackendNative:
 		switch l.LoRA.Kernels {
 		case kernelsActive:
@@ -73,9 +77,7 @@ func (l *Latency) LoRASteps() string {
 			return "by the adapters of a step and all slots; none in steps without adapters"
 		}
 		return "by the adapters of a step and all slots; all slots also in steps without adapters"
-	case backend == BackendRoofline && l.LoRA.Kernels == kernelsEveryStep:
-		return "by the adapters and tokens of a step; launch_ms also in steps without adapters"
-	case backend == BackendRoofline || backend == BackendMBGMV:
+	case backend == BackendMBGMV:
 		return "by the adapters and tokens of a step; none in steps without adapters"
 	}
 	return "by backend " + backend + "; none in steps without adapters"

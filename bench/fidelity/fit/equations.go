@@ -53,13 +53,10 @@ type span struct {
 	steps   float64 // decode steps
 	batch   float64 // sum of the requests in the batch, over the decode steps
 	context float64 // sum of the KV tokens, over the decode steps
-	lora    float64 // sum of the backend's factor, over the decode steps
-	// Backend roofline: the number of decode steps with an adapter, and the sum of the ranks of
-	// their requests' adapters.
-	adapted, rankTokens float64
-	prefill             prefills
-	mixed               bool    // decode steps include prompt tokens
-	waits               float64 // request overheads
+	lora    float64 // sum of the backend's factor, over the decode steps; measured kernels: their time, ms
+	prefill prefills
+	mixed   bool    // decode steps include prompt tokens
+	waits   float64 // request overheads
 }
 
 // prefills is one or several prefill steps.
@@ -70,8 +67,7 @@ type prefills struct {
 	tokens   float64 // prompt tokens
 	squares  float64 // sum of tokens * context
 	adapter  float64 // prompt tokens of requests with an adapter
-	// Backend roofline: the sum of the adapters' ranks over the requests, and over their tokens.
-	ranks, rankTokens float64
+	kernels  float64 // time of measured LoRA kernels, ms
 }
 
 // predict returns the length of a span under a profile, s.
@@ -83,16 +79,15 @@ func (s *span) predict(p *profile.Profile) float64 {
 	}
 	decode := steps*l.Decode.BaseMs + s.batch*l.Decode.PerRequestMs + s.context*l.Decode.PerKVTokenUs/1000
 	fill := f.steps*l.Prefill.BaseMs + f.tokens*l.Prefill.PerTokenUs/1000 + f.squares*l.Prefill.PerTokenCtxNs/1e6
-	switch l.LoRA.Backend {
-	case profile.BackendCSGMV:
+	switch backend := l.LoRA.Backend; {
+	case l.LoRA.Measured():
+		factor := cmp.Or(l.LoRA.KernelTimes.Factor, 1)
+		decode += s.lora * factor
+		fill += f.kernels * factor
+	case backend == profile.BackendCSGMV:
 		decode += s.lora * l.LoRA.CSGMVUs / 1000
-	case profile.BackendTriton:
+	case backend == profile.BackendTriton:
 		decode += s.lora * l.LoRA.TritonUs / 1000
-	case profile.BackendRoofline:
-		decode += s.adapted*l.LoRA.LaunchMs + s.lora*l.LoRA.RankUs/1000 + s.rankTokens*l.LoRA.TokenRankNs/1e6
-		if f.adapter > 0 {
-			fill += f.steps*l.LoRA.LaunchMs + f.ranks*l.LoRA.RankUs/1000 + f.rankTokens*l.LoRA.TokenRankNs/1e6
-		}
 	}
 	// Experts: the time that a mean step reads longer than it computes.
 	if s.steps > 0 {
@@ -158,8 +153,9 @@ func prefillsOf(rs []*record.Request, p *profile.Profile) (out []prefills) {
 		f.tokens += n
 		f.squares += n * n / 2
 		if r.Adapter >= 0 {
-			rank := float64(costs.Rank(int(r.Rank)))
-			f.adapter, f.ranks, f.rankTokens = f.adapter+n, f.ranks+rank, f.rankTokens+n*rank
+			f.adapter += n
+			// as if prompts that are computed together had adapters of their own
+			f.kernels += kernelMs(costs, n, 0, 1, float64(costs.Rank(int(r.Rank))))
 		}
 		f.steps = max(math.Ceil(f.tokens/chunk), 1)
 	}
@@ -191,7 +187,7 @@ func (h *history) spans() (out []span) {
 // beside later ones that began before its end.
 func (h *history) span(r *record.Request, earlier, later []*record.Request) span {
 	s := span{seconds: r.Finish - r.FirstToken, steps: float64(r.Output - 1), mixed: h.mixed}
-	loras := 0.0
+	loras, adapters, rankTokens := 0.0, 0.0, 0.0 // sums over the decode steps
 	rank := 0
 	shares := map[int32]float64{} // share of the steps, by adapter
 	add := func(q *record.Request) {
@@ -203,10 +199,8 @@ func (h *history) span(r *record.Request, earlier, later []*record.Request) span
 			loras += n
 			rank = max(rank, own)
 			share := min(shares[q.Adapter]+n, s.steps)
-			s.rankTokens += n * float64(own)
-			if h.backend == profile.BackendRoofline {
-				s.lora += (share - shares[q.Adapter]) * float64(own)
-			}
+			rankTokens += n * float64(own)
+			adapters += share - shares[q.Adapter]
 			shares[q.Adapter] = share
 		}
 	}
@@ -220,13 +214,14 @@ func (h *history) span(r *record.Request, earlier, later []*record.Request) span
 		}
 		add(q)
 	}
-	switch h.backend { // factors of the mean batch and the largest rank
-	case profile.BackendCSGMV:
+	switch measured := h.costs.Profile().Latency.LoRA.Measured(); { // factors of the mean batch and the largest rank
+	case measured && loras > 0:
+		s.lora = s.steps * kernelMs(h.costs, 0, math.Round(loras/s.steps), max(math.Round(adapters/s.steps), 1),
+			math.Round(rankTokens/loras))
+	case h.backend == profile.BackendCSGMV:
 		s.lora = s.steps * float64(rank)
-	case profile.BackendTriton:
+	case h.backend == profile.BackendTriton:
 		s.lora = loras * float64(rank)
-	case profile.BackendRoofline:
-		s.adapted = min(loras, s.steps)
 	}
 	from := sort.Search(len(h.prefills), func(k int) bool { return h.prefills[k].at > r.FirstToken+together })
 	for _, f := range h.prefills[from:] {
@@ -237,8 +232,17 @@ func (h *history) span(r *record.Request, earlier, later []*record.Request) span
 		s.prefill.tokens += f.tokens
 		s.prefill.squares += f.squares
 		s.prefill.adapter += f.adapter
+		s.prefill.kernels += f.kernels
 	}
 	return s
+}
+
+// kernelMs returns the time of measured LoRA kernels in a step with prompt tokens or running requests of adapters of a
+// rank, at factor 1.
+func kernelMs(c *profile.Costs, tokens, requests, adapters, rank float64) float64 {
+	w := profile.StepWork{Tokens: int64(tokens), LoRATokens: int64(tokens), Batch: int64(requests),
+		LoRAs: int64(requests), Adapters: int64(adapters), RankTokens: int64((tokens + requests) * rank)}
+	return c.KernelMs(&w) / cmp.Or(c.Profile().Latency.LoRA.KernelTimes.Factor, 1)
 }
 
 // shared returns the number of decode steps that r and q had in common, and the mean of q's KV

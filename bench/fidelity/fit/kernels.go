@@ -55,7 +55,7 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Result, erro
 		term = &l.LoRA.TritonUs
 	}
 	perRequest := math.NaN() // to be fitted
-	if b := l.LoRA.Backend; b != backend && b != profile.BackendNone && b != profile.BackendRoofline {
+	if b := l.LoRA.Backend; b != backend && b != profile.BackendNone {
 		perRequest = l.Decode.PerRequestMs // fitted already with the server's first backend
 	}
 	x, std, err := fitKernels(ks, perRequest)

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,10 +34,10 @@ type KitKernel struct {
 	GPU, Engine, Version, Model string
 	Prefill, Graph              bool
 	Variant                     string
-	Tokens, Adapters            int // of the step; distinct adapters
+	Tokens, Adapters            int  // of the step; distinct adapters
+	Zipf                        bool // tokens of adapters are proportional to 1/k, else equal
 	Rank, Slots                 int
 	Ms                          float64 // LoRA of all layers
-	Ratio                       float64 // LoRA over the linear layers
 	Noise                       bool    // the time is less than its spread
 }
 
@@ -62,8 +63,8 @@ func ReadKit(ctx context.Context, folder string) (k Kit, err error) {
 // readKitKernels reads kernels.csv of the GPU kit. It leaves out rows without a time. name is the name of the file in
 // errors.
 func readKitKernels(in io.Reader, name string) (ks []KitKernel, err error) {
-	columns := []string{"gpu", "engine", "version", "model", "phase", "mode", "variant", "tokens", "adapters", "rank",
-		"slots", "lora_us", "lora_ms_step", "ratio", "spread_us"}
+	columns := []string{"gpu", "engine", "version", "model", "phase", "mode", "variant", "tokens", "adapters",
+		"split", "rank", "slots", "lora_us", "lora_ms_step", "spread_us"}
 	err = table.ReadCSV(in, name, columns, func(r *table.CSVRow) {
 		one := func(column, yes, no string) bool {
 			is := r.Text(column)
@@ -74,8 +75,8 @@ func readKitKernels(in io.Reader, name string) (ks []KitKernel, err error) {
 		}
 		k := KitKernel{GPU: r.Text("gpu"), Engine: r.Text("engine"), Version: r.Text("version"), Model: r.Text("model"),
 			Prefill: one("phase", "prefill", "decode"), Graph: one("mode", "graph", "eager"),
-			Variant: r.Text("variant"),
-			Tokens:  r.Count("tokens", 1, 1e9), Adapters: r.Count("adapters", 1, 1e6), Rank: r.Count("rank", 1, 1e6),
+			Variant: r.Text("variant"), Zipf: one("split", "zipf", "equal"),
+			Tokens: r.Count("tokens", 1, 1e9), Adapters: r.Count("adapters", 1, 1e6), Rank: r.Count("rank", 1, 1e6),
 			Slots: r.Count("slots", 1, 1e6)}
 		number := func(column string) float64 {
 			if strings.EqualFold(r.Text(column), "nan") {
@@ -83,7 +84,10 @@ func readKitKernels(in io.Reader, name string) (ks []KitKernel, err error) {
 			}
 			return r.Number(column)
 		}
-		k.Ms, k.Ratio = number("lora_ms_step"), number("ratio")
+		if k.Adapters > k.Tokens || k.Adapters > k.Slots {
+			r.Fail("adapters", "is %d, expected at most tokens (%d) and slots (%d)", k.Adapters, k.Tokens, k.Slots)
+		}
+		k.Ms = number("lora_ms_step")
 		k.Noise = !(number("lora_us") > max(number("spread_us"), 0)) || !(k.Ms > 0)
 		if !math.IsNaN(k.Ms) {
 			ks = append(ks, k)
@@ -105,14 +109,13 @@ func readKitLoads(in io.Reader, name string) (ls []KitLoad, err error) {
 
 // kitEngines are the kernels of the kit, with the ways in which their engine loads adapters by default.
 var kitEngines = []struct {
-	name         string
-	host, disk   string // methods of loads.csv
-	hostSource   string
-	backend, law string // further backend of the profile, beside roofline, and its coefficient
+	name, backend string
+	host, disk    string // methods of loads.csv
+	hostSource    string
 }{
-	{"vllm", "vllm", "safetensors-pin", "pinned", "", ""},
-	{"sglang-csgmv", "sglang-pin-each", "safetensors", "pageable", profile.BackendCSGMV, "lora.csgmv_us"},
-	{"sglang-triton", "sglang-pin-each", "safetensors", "pageable", profile.BackendTriton, "lora.triton_us"},
+	{"vllm", profile.BackendPunica, "vllm", "safetensors-pin", "pinned"},
+	{"sglang-csgmv", profile.BackendCSGMV, "sglang-pin-each", "safetensors", "pageable"},
+	{"sglang-triton", profile.BackendTriton, "sglang-pin-each", "safetensors", "pageable"},
 }
 
 // KitEngines lists the engines whose kernels the GPU kit measures.
@@ -123,14 +126,13 @@ func KitEngines() (names []string) {
 	return names
 }
 
-// leastKit is the least number of rows for a fit.
-const leastKit = 6
+// leastKit is the least number of rows for a fit, and leastKernels that for the coefficients of one rank.
+const leastKit, leastKernels = 6, 3
 
-// Fit fits the costs of LoRA of a profile to the results of the GPU kit: the kernels of an engine for the profile's
-// model, with CUDA graphs and as many slots as adapters, and the loads of adapters. Backend roofline gets launch,
-// rank and token_rank from decode steps and prefills by least squares of relative errors; the backend of an sglang
-// engine gets its coefficient from decode steps and prefill_factor from prefills. The errors are on held-out rows,
-// a fifth at a time. The step times of the base model stay those of the start.
+// Fit fits the costs of LoRA of a profile to the results of the GPU kit: the kernels of an engine with CUDA graphs
+// ([profile.KernelTimes]), and the loads of adapters. Kernels of all models count, in proportion to their sizes, if the
+// model of the profile is one of [profile.Architectures]; else only those of this model. The errors are on held-out
+// rows of the profile's model, a fifth at a time. The step times of the base model stay those of the start.
 func (k *Kit) Fit(engine string, start *profile.Profile) (*Result, error) {
 	i := slices.Index(KitEngines(), engine)
 	if i < 0 {
@@ -142,33 +144,26 @@ func (k *Kit) Fit(engine string, start *profile.Profile) (*Result, error) {
 	}
 	e := kitEngines[i]
 	model, _, _ := strings.Cut(start.Model, " ")
-	noise, models := 0, map[string]bool{}
-	var rows []KitKernel
-	for _, r := range k.Kernels {
-		models[r.Model] = models[r.Model] || r.Engine == engine
-		switch {
-		case r.Engine != engine || !strings.EqualFold(r.Model, model) || !r.Graph || r.Variant != "",
-			r.Slots != r.Adapters:
-		case r.Noise:
-			noise++
-		default:
-			rows = append(rows, r)
+	kernels, noise := k.kernels(engine)
+	rows := kernelRows(kernels, e.backend, start.Model, start.GPUs())
+	own := 0
+	for _, r := range rows {
+		if strings.EqualFold(r.Model, model) {
+			own++
 		}
 	}
-	if len(rows) < leastKit {
-		return nil, fmt.Errorf("%d timings of %s for model %q of the start, with CUDA graphs and as many slots as "+
-			"adapters, expected at least %d; %d more are less than their spread; the file has the models %s", len(rows),
-			engine, model, leastKit, noise, strings.Join(sortedTrue(models), ", "))
+	if own < leastKit {
+		models := map[string]bool{}
+		for _, r := range kernels {
+			models[r.Model] = true
+		}
+		return nil, fmt.Errorf("%d timings of %s for model %q of the start, with CUDA graphs, expected at least %d; %d "+
+			"are less than their spread; the file has the models %s", own, engine, model, leastKit, noise,
+			strings.Join(sortedTrue(models), ", "))
 	}
 	f := &Result{Profile: copyOf(start)}
-	f.Profile.Latency.LoRA.Backend = profile.BackendRoofline
-	if err := f.kitRoofline(rows, start); err != nil {
+	if err := f.kitKernels(rows, e.backend, model); err != nil {
 		return nil, err
-	}
-	if e.backend != "" {
-		if err := f.kitBackend(rows, e.backend, e.law); err != nil {
-			return nil, err
-		}
 	}
 	if noise > 0 {
 		f.Notes = append(f.Notes, fmt.Sprintf("%d timings are less than their spread and are left out.", noise))
@@ -188,6 +183,21 @@ func (k *Kit) Fit(engine string, start *profile.Profile) (*Result, error) {
 	return f, err
 }
 
+// kernels returns the timings of an engine's kernels with CUDA graphs, and the number of timings that are less than
+// their spread.
+func (k *Kit) kernels(engine string) (rows []KitKernel, noise int) {
+	for _, r := range k.Kernels {
+		switch {
+		case r.Engine != engine || !r.Graph || r.Variant != "":
+		case r.Noise:
+			noise++
+		default:
+			rows = append(rows, r)
+		}
+	}
+	return rows, noise
+}
+
 // copyOf returns a copy of a profile without what belongs to its old coefficients.
 func copyOf(p *profile.Profile) *profile.Profile { return model{profile: p}.clone().profile }
 
@@ -202,54 +212,181 @@ func sortedTrue(set map[string]bool) (keys []string) {
 	return keys
 }
 
-// kitEquations returns the equations of backend roofline.
-func kitEquations(rows []KitKernel) (eqs []equation) {
-	for _, r := range rows {
-		rank := float64(r.Rank)
-		eqs = append(eqs, equation{ms: r.Ms,
-			amounts: []float64{1, float64(r.Adapters) * rank / 1000, float64(r.Tokens) * rank / 1e6}})
+// tokens returns the tokens of each adapter of a row, as the kit divides them: one for each, and the rest evenly, or in
+// proportion to 1, 1/2, 1/3 and so on. What rounding down leaves goes to the largest remainders.
+func (r *KitKernel) tokens() []int64 {
+	shares, sum := make([]float64, r.Adapters), 0.0
+	for i := range shares {
+		if shares[i] = 1; r.Zipf {
+			shares[i] = 1 / float64(i+1)
+		}
+		sum += shares[i]
 	}
-	return eqs
+	tokens, order, left := make([]int64, r.Adapters), make([]int, r.Adapters), r.Tokens
+	for i := range shares {
+		shares[i] *= float64(r.Tokens-r.Adapters) / sum
+		tokens[i], order[i] = 1+int64(shares[i]), i
+		left -= int(tokens[i])
+	}
+	remainder := func(i int) float64 { return shares[i] - math.Floor(shares[i]) }
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(remainder(b), remainder(a)) })
+	for _, i := range order[:max(left, 0)] {
+		tokens[i]++
+	}
+	return tokens
 }
 
-// kitRoofline fits backend roofline to rows.
-func (f *Result) kitRoofline(rows []KitKernel, start *profile.Profile) error {
-	x, errs, err := nonNegative(kitEquations(rows))
+// perTokenTerm is the index of the coefficient of a token in [profile.KernelSteps.Add].
+const perTokenTerm = 3
+
+// kernelRow is a row of kernels.csv with the terms of its time.
+type kernelRow struct {
+	*KitKernel
+	steps   string // kind of step
+	amounts [5]float64
+}
+
+// kernelRows returns rows with the terms of a backend, of which the coefficients are those of a model on each of a
+// number of GPUs. It leaves out rows of other models if the model is unknown. model "": coefficients of one layer of
+// sim/profile/lorakernels.yaml.
+func kernelRows(rows []KitKernel, backend, model string, gpus int) (out []kernelRow) {
+	for i := range rows {
+		r := kernelRow{KitKernel: &rows[i]}
+		r.steps, r.amounts = profile.KernelTerms(backend, profile.KernelStep{Tokens: r.tokens(), Prompts: r.Prefill,
+			Slots: int64(r.Slots)})
+		to, known := profile.KernelWeights(backend, r.steps, model, gpus)
+		if model == "" {
+			to, known = [...]float64{1, 1, 1, 1, 1}, true
+		}
+		of, measured := profile.KernelWeights(backend, r.steps, r.Model, 1)
+		name, _, _ := strings.Cut(model, " ")
+		switch {
+		case known && measured:
+			for j := range to {
+				r.amounts[j] *= of[j] / to[j]
+			}
+		case !strings.EqualFold(r.Model, name):
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// fitKernelTimes fits the coefficients of each kind of steps and rank by least squares of relative errors. Prompts fill
+// their tiles, so that steps with prompts do not tell tiles from tokens: they have the cost of a token of the kind of
+// steps before, at the same rank.
+func fitKernelTimes(rows []kernelRow, backend string) (profile.KernelTimes, error) {
+	k := profile.KernelTimes{Of: backend}
+	kinds := profile.KernelKinds(backend)
+	_, byKind := stats.GroupBy(rows, func(r *kernelRow) string { return r.steps })
+	for i, kind := range kinds {
+		steps := profile.KernelSteps{Steps: kind}
+		ranks, byRank := stats.GroupBy(byKind[kind], func(r *kernelRow) int { return r.Rank })
+		slices.Sort(ranks)
+		for _, rank := range ranks {
+			perToken := math.NaN() // to be fitted
+			if i == len(kinds)-1 {
+				perToken = k.BySteps[i-1].At(rank)[perTokenTerm]
+			}
+			us, err := fitKernelRank(byRank[rank], perToken)
+			if err != nil {
+				return k, fmt.Errorf("steps %s, rank %d: %w", kind, rank, err)
+			}
+			steps.Add(rank, us)
+		}
+		if len(ranks) == 0 {
+			return k, fmt.Errorf("no timings of steps %s", kind)
+		}
+		k.BySteps = append(k.BySteps, steps)
+	}
+	return k, nil
+}
+
+// fitKernelRank fits the coefficients of a kind of steps at one rank, us. perToken NaN: that of a token, too.
+func fitKernelRank(rows []kernelRow, perToken float64) (us [5]float64, err error) {
+	if len(rows) < leastKernels {
+		return us, fmt.Errorf("%d timings, expected at least %d", len(rows), leastKernels)
+	}
+	var eqs []equation
+	for _, r := range rows {
+		e := equation{ms: r.Ms, amounts: r.amounts[:]}
+		if !math.IsNaN(perToken) {
+			e.known, r.amounts[perTokenTerm] = perToken/1000*r.amounts[perTokenTerm], 0
+		}
+		eqs = append(eqs, e)
+	}
+	x, _, err := nonNegative(eqs)
+	if err != nil {
+		return us, err
+	}
+	for j := range us {
+		us[j] = profile.Round4(1000 * x[j])
+	}
+	if !math.IsNaN(perToken) {
+		us[perTokenTerm] = perToken
+	}
+	return us, nil
+}
+
+// kernelErrors reports the relative errors of times.
+func kernelErrors(k *profile.KernelTimes, rows []kernelRow, add func(r *kernelRow, off float64)) {
+	kinds := profile.KernelKinds(k.Of)
+	for i := range rows {
+		r, ms := &rows[i], 0.0
+		for j, us := range k.BySteps[slices.Index(kinds, r.steps)].At(r.Rank) {
+			ms += us / 1000 * r.amounts[j]
+		}
+		add(r, ms/r.Ms-1)
+	}
+}
+
+// Metrics of a fit to the kit.
+const loraDecode, loraPrefill measured.Metric = "LoRA of a decode step", "LoRA of a prefill"
+
+func (r *KitKernel) metric() measured.Metric {
+	if r.Prefill {
+		return loraPrefill
+	}
+	return loraDecode
+}
+
+// kitKernels fits the kernels of a backend, and makes it the backend of the profile. The errors are on rows of a model.
+func (f *Result) kitKernels(rows []kernelRow, backend, model string) error {
+	times, err := fitKernelTimes(rows, backend)
 	if err != nil {
 		return err
 	}
-	std := kitErrors(kitEquations(rows), x)
-	off := map[measured.Metric][]float64{}
-	const decode, prefill measured.Metric = "LoRA of a decode step", "LoRA of a prefill"
-	err = folded(rows, 5, func(in, left []KitKernel) error {
-		x, _, err := nonNegative(kitEquations(in))
-		for i, e := range kitEquations(left) {
-			if err != nil {
-				break
+	var fitted []float64
+	own := func(of *profile.KernelTimes, rows []kernelRow, add func(r *kernelRow, off float64)) {
+		kernelErrors(of, rows, func(r *kernelRow, off float64) {
+			if strings.EqualFold(r.Model, model) {
+				add(r, off)
 			}
-			sum := 0.0
-			for j, a := range e.amounts {
-				sum += a * x[j]
-			}
-			metric := decode
-			if left[i].Prefill {
-				metric = prefill
-			}
-			off[metric] = append(off[metric], sum/e.ms-1)
+		})
+	}
+	own(&times, rows, func(_ *kernelRow, off float64) { fitted = append(fitted, off) })
+	f.Errors = stats.SummarizeErrors(fitted)
+	unseen := map[measured.Metric][]float64{}
+	err = folded(rows, 5, func(in, left []kernelRow) error {
+		k, err := fitKernelTimes(in, backend)
+		if err != nil {
+			return err
 		}
-		return err
+		own(&k, left, func(r *kernelRow, off float64) { unseen[r.metric()] = append(unseen[r.metric()], off) })
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	f.Errors = errs
-	l, was := &f.Profile.Latency.LoRA, &start.Latency.LoRA
-	l.LaunchMs, l.RankUs, l.TokenRankNs = profile.Round4(x[0]), profile.Round4(x[1]), profile.Round4(x[2])
-	f.known("lora.launch_ms", was.LaunchMs, x[0], std[0])
-	f.known("lora.rank_us", was.RankUs, x[1], std[1])
-	f.known("lora.token_rank_ns", was.TokenRankNs, x[2], std[2])
-	f.Profile.Validation = check.Summary(stats.SummarizeErrorsBy(off)).Validation([]measured.Metric{decode, prefill},
-		"kernel timings, five folds")
+	f.Profile.Validation = check.Summary(stats.SummarizeErrorsBy(unseen)).Validation(
+		[]measured.Metric{loraDecode, loraPrefill}, "kernel timings, five folds")
+	l := &f.Profile.Latency.LoRA
+	if l.Backend != backend {
+		l.Kernels = "" // of the other backend
+	}
+	*l = profile.LoRA{Backend: backend, Kernels: l.Kernels, KernelTimes: times, SwitchMs: l.SwitchMs,
+		UnmergedMs: l.UnmergedMs, SwitchCredit: l.SwitchCredit, CreditScale: l.CreditScale}
 	return nil
 }
 
@@ -258,8 +395,8 @@ func (f *Result) known(name string, start, value, relStd float64) {
 	f.Params = append(f.Params, Estimate{Param: Param{Name: name, Start: start}, Value: value, RelStd: relStd})
 }
 
-// kitErrors returns the relative standard errors of coefficients that were fitted by relative errors; +Inf for those
-// that are 0.
+// kitErrors returns the relative standard errors of coefficients that were fitted by relative errors: +Inf for those
+// that are 0, and NaN if there are no more equations than coefficients.
 func kitErrors(eqs []equation, x []float64) []float64 {
 	a, off := mat.NewDense(len(eqs), len(x), nil), 0.0
 	for i, e := range eqs {
@@ -277,6 +414,9 @@ func kitErrors(eqs []equation, x []float64) []float64 {
 		}
 	}
 	std := slices.Repeat([]float64{math.Inf(1)}, len(x))
+	if len(eqs) <= len(parts) {
+		return slices.Repeat([]float64{math.NaN()}, len(x))
+	}
 	kept := mat.NewDense(len(eqs), len(parts), nil)
 	for k, j := range parts {
 		kept.SetCol(k, mat.Col(nil, j, a))
@@ -287,54 +427,9 @@ func kitErrors(eqs []equation, x []float64) []float64 {
 		return std
 	}
 	for k, j := range parts {
-		std[j] = math.Sqrt(off / float64(max(len(eqs)-len(parts), 1)) * inverse.At(k, k))
+		std[j] = math.Sqrt(off / float64(len(eqs)-len(parts)) * inverse.At(k, k))
 	}
 	return std
-}
-
-// kitBackend fits the backend of an sglang engine to rows, and makes it that of the profile.
-func (f *Result) kitBackend(rows []KitKernel, backend, coefficient string) error {
-	var eqs []equation
-	var ratios []float64
-	for _, r := range rows {
-		amount := float64(r.Rank) / 1000
-		if backend == profile.BackendTriton {
-			amount *= float64(r.Tokens)
-		}
-		switch {
-		case !r.Prefill:
-			eqs = append(eqs, equation{ms: r.Ms, amounts: []float64{amount}})
-		case r.Ratio > 0:
-			ratios = append(ratios, r.Ratio)
-		}
-	}
-	if len(eqs) < leastKit {
-		return fmt.Errorf("%d decode steps, expected at least %d", len(eqs), leastKit)
-	}
-	x, errs, err := nonNegative(eqs)
-	if err != nil {
-		return err
-	}
-	l := &f.Profile.Latency.LoRA
-	to := &l.CSGMVUs
-	if backend == profile.BackendTriton {
-		to = &l.TritonUs
-	}
-	f.known(coefficient, *to, x[0], kitErrors(eqs, x)[0])
-	*to = profile.Round4(x[0])
-	if len(ratios) > 0 {
-		slices.Sort(ratios)
-		f.known("lora.prefill_factor", l.PrefillFactor, stats.Quantile(ratios, 0.5), math.NaN())
-		l.PrefillFactor = profile.Round4(stats.Quantile(ratios, 0.5))
-	}
-	f.Notes = append(f.Notes, fmt.Sprintf("Backend %s: median error %.0f %%, P90 %.0f %%; backend roofline: %.0f %%, %.0f %%.",
-		backend, 100*errs.MedianAbsError, 100*errs.P90AbsError, 100*f.Errors.MedianAbsError, 100*f.Errors.P90AbsError))
-	if errs.MedianAbsError <= f.Errors.MedianAbsError {
-		l.Backend = backend
-		return nil
-	}
-	l.Backend, l.PrefillFactor = profile.BackendRoofline, 0 // its terms hold for prefills, too
-	return nil
 }
 
 // loads returns the loads of an engine's way into slots of the adapters' own rank.

@@ -3,6 +3,7 @@ package fit
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,11 +17,16 @@ import (
 	"lorasim/trace"
 )
 
-// loraTruth is a profile of law roofline with known costs of LoRA.
+// loraTruth is a profile of law roofline whose LoRA kernels take twice the measured times.
 func loraTruth() *profile.Profile {
 	p := rooflineTruth()
 	p.Engine.MaxRunningRequests, p.Engine.MaxLorasPerBatch = 256, 4
-	p.Latency.LoRA = profile.LoRA{Backend: profile.BackendRoofline, LaunchMs: 2.5, RankUs: 60, TokenRankNs: 1200}
+	kernels, err := profile.NewAnalytic("llama-3.1-8b", "h100").Profile()
+	if err != nil {
+		panic(err) // both are known
+	}
+	p.Latency.LoRA = kernels.Latency.LoRA
+	p.Latency.LoRA.KernelTimes.Factor = 2
 	return p
 }
 
@@ -62,7 +68,7 @@ func simulated(t *testing.T, p *profile.Profile, w trace.Workload) []record.Requ
 func loraStart() *profile.Profile {
 	p := loraTruth()
 	p.Latency.Decode.BaseMs, p.Latency.Prefill.PerTokenUs = 11.6, 45
-	p.Latency.LoRA.LaunchMs, p.Latency.LoRA.RankUs, p.Latency.LoRA.TokenRankNs = 0.6, 25, 300
+	p.Latency.LoRA.KernelTimes.Factor = 1
 	return p
 }
 
@@ -88,7 +94,7 @@ func TestLoRACostsAreFound(t *testing.T) {
 		t.Logf("%-28s %.4g (%.4g), %.1f %%", e.Name, e.Value, e.Start, 100*e.RelStd)
 	}
 	t.Logf("loss %.3f, before %.3f, %d", fit.Loss, fit.StartLoss, fit.Evaluations)
-	for name, want := range map[string]float64{"lora.launch_ms": 2.5, "lora.rank_us": 60, "lora.token_rank_ns": 1200} {
+	for name, want := range map[string]float64{"lora.kernel_factor": 2} {
 		e := fit.estimate(name)
 		if e == nil || e.Held {
 			t.Fatalf("%s is not fitted", name)
@@ -97,13 +103,13 @@ func TestLoRACostsAreFound(t *testing.T) {
 			t.Errorf("%s is %.4g, expected %g; standard error %.0f %%", name, e.Value, want, 100*e.RelStd)
 		}
 	}
-	if len(fit.Notes) == 0 || !strings.HasPrefix(fit.Notes[0], "LoRA: fitted lora.launch_ms 2.") {
+	if len(fit.Notes) == 0 || !strings.HasPrefix(fit.Notes[0], "LoRA: fitted lora.kernel_factor ") {
 		t.Errorf("notes: %q", fit.Notes)
 	}
 }
 
 // Runs of the base model alone offer no coefficient of LoRA. A run of the base model and one of a single adapter show
-// what an adapter costs, but not which part of it depends on ranks and tokens.
+// what an adapter costs.
 func TestLoRACostsAreHeld(t *testing.T) {
 	p := loraTruth()
 	base := loraRun(t, p, 4, 0)
@@ -111,7 +117,8 @@ func TestLoRACostsAreHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fit.estimate("lora.launch_ms") != nil || fit.Profile.Latency.LoRA != loraStart().Latency.LoRA ||
+	if fit.estimate("lora.kernel_factor") != nil ||
+		!reflect.DeepEqual(fit.Profile.Latency.LoRA, loraStart().Latency.LoRA) ||
 		!strings.Contains(strings.Join(fit.Notes, "\n"), "no request has an adapter") {
 		t.Errorf("the base model alone: %+v, notes %q", fit.Profile.Latency.LoRA, fit.Notes)
 	}
@@ -120,20 +127,9 @@ func TestLoRACostsAreHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	launch := fit.estimate("lora.launch_ms")
-	if launch.Held || math.Abs(launch.Value-3.46) > 2.5*launch.RelStd*launch.Value ||
-		fit.estimate("lora.rank_us") != nil {
-		t.Errorf("launch %+v, expected 2.5 ms and 60 us for each of 16 ranks", launch)
-	}
-	if fit.Profile.Latency.LoRA.RankUs != 25 {
-		t.Errorf("rank_us is %v, expected that of the start", fit.Profile.Latency.LoRA.RankUs)
-	}
-	notes := strings.Join(fit.Notes, "\n")
-	for _, part := range []string{"LoRA: fitted lora.launch_ms",
-		"lora.rank_us is that of the start (25); runs with one"} {
-		if !strings.Contains(notes, part) {
-			t.Errorf("the notes miss %q: %s", part, notes)
-		}
+	factor := fit.estimate("lora.kernel_factor")
+	if factor == nil || factor.Held || math.Abs(factor.Value-2) > 3*factor.RelStd*factor.Value || factor.RelStd > 0.2 {
+		t.Errorf("factor %+v, expected 2", factor)
 	}
 }
 

@@ -77,6 +77,8 @@ var coefficients = []coefficient{
 		func(p *profile.Profile) *float64 { return &p.Latency.LoRA.RequestRankUs }},
 	{"lora.token_rank_ns", 1e-4, 100_000, 1,
 		func(p *profile.Profile) *float64 { return &p.Latency.LoRA.TokenRankNs }},
+	{"lora.kernel_factor", 0.01, 100, 1,
+		func(p *profile.Profile) *float64 { return &p.Latency.LoRA.KernelTimes.Factor }},
 	{"lora.prefill_factor", 1e-3, 5, 0.1, func(p *profile.Profile) *float64 { return &p.Latency.LoRA.PrefillFactor }},
 	{"request_overhead_ms", 0.1, 5000, 100, func(p *profile.Profile) *float64 { return &p.Latency.RequestOverheadMs }},
 	{"adapters.base_ms", 0.05, 1000, 5, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.BaseMs }},

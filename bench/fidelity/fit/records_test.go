@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -226,7 +227,11 @@ func TestRecordsFaults(t *testing.T) {
 func TestRecordsOfComputedTerms(t *testing.T) {
 	computed := func() *profile.Profile {
 		p := truth()
-		p.Latency.LoRA = profile.LoRA{Backend: profile.BackendRoofline, LaunchMs: 1, RankUs: 20, TokenRankNs: 500}
+		kernels, err := profile.Load(t.Context(), "analytic:llama-3.1-8b,h100")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Latency.LoRA = kernels.Latency.LoRA
 		p.Latency.Experts = profile.Experts{Count: 64, TopK: 4, ReadMs: 10}
 		return p
 	}
@@ -244,7 +249,7 @@ func TestRecordsOfComputedTerms(t *testing.T) {
 		t.Errorf("base %.3g ms and prompt token %.3g us, expected %.3g and %.3g",
 			got.Decode.BaseMs, got.Prefill.PerTokenUs, want.Decode.BaseMs, want.Prefill.PerTokenUs)
 	}
-	if got.LoRA != want.LoRA || got.Experts != want.Experts {
+	if !reflect.DeepEqual(got.LoRA, want.LoRA) || got.Experts != want.Experts {
 		t.Errorf("the fit changed the computed terms: %+v, %+v", got.LoRA, got.Experts)
 	}
 }
