@@ -138,9 +138,11 @@ func (p *planAndRoute) Route(r router.Request, v *router.View) router.Decision {
 func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.Count(r)
 	p.arrives(r.Adapter, v.Now)
-	if p.outlines.follows(v) { // their slots become free less often
-		for j := range v.Having(r.Adapter) {
-			p.outlines.changed(j)
+	if p.outlines.follows(v) { // where adapters wait for slots, these become free less often
+		for j, w := range v.Having(r.Adapter) {
+			if w.ActiveLoras+w.WaitingLoras >= w.Slots {
+				p.outlines.changed(j)
+			}
 		}
 	}
 	p.prompt.Add(float64(r.Prompt))
