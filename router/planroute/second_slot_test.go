@@ -137,7 +137,8 @@ func TestSlotsTaken(t *testing.T) {
 	}
 }
 
-// Where the cluster has a slot for each adapter, a second slot beyond those left over costs a busy period of its adapter.
+// Where the cluster has a slot for each adapter, a second slot beyond those left over costs a busy period of its
+// adapter.
 func TestCrowdsOut(t *testing.T) {
 	for _, c := range []struct {
 		name               string
@@ -180,7 +181,8 @@ func TestCrowdsOut(t *testing.T) {
 		if p.pool.adapters != 1 {
 			t.Errorf("%d adapters are in use, expected 1", p.pool.adapters)
 		}
-		paid := p.pool.price / (p.pool.cost * othersDelayed(max(p.pool.usage.Value*float64(workers*slots), 1), 1, workers*slots))
+		used := max(p.pool.usage.Value*float64(workers*slots), 1)
+		paid := p.pool.price / (p.pool.cost * othersDelayed(used, 1, workers*slots))
 		v.Workers[0].Count(3, -1, 0)
 		if err := p.Note(router.Event{Kind: router.Left, Adapter: 3}); err != nil {
 			t.Fatal(err)
