@@ -117,8 +117,8 @@ func (t tally) cells(runs int) string {
 
 // BenchmarkArrivals prints how many runs have an interval, and how many of the intervals hold the true mean, by arrival
 // process, load and length. The truth comes from 6 long runs (of the log: 30), without their first quarter. REPETITIONS
-// is the number of runs, REQUESTS lists their lengths, LOADS lists shares of the sustainable rate, ARRIVALS selects cases, and SET has
-// further settings.
+// is the number of runs, REQUESTS lists their lengths, LOADS lists shares of the sustainable rate, ARRIVALS selects
+// cases, and SET has further settings.
 //
 //	go test ./bench/scenario -run '^$' -bench Arrivals -benchtime 1x -timeout 0
 func BenchmarkArrivals(b *testing.B) {
