@@ -202,8 +202,9 @@ func (c *coverageCase) print(b *testing.B, name string, metrics []result.ID, len
 }
 
 // BenchmarkSeeds prints how many intervals over 5 and over 10 seeds hold the true mean, by arrival process, load and
-// length, and in parentheses how many of Student's do; and how many runs are too short for an interval of their own. The truth is the mean of all runs, from which the seeds are drawn 2000 times. REPETITIONS, REQUESTS, LOADS,
-// ARRIVALS and SET are those of BenchmarkArrivals.
+// length, and in parentheses how many of Student's do; and how many runs are too short for an interval of their own.
+// The truth is the mean of all runs, from which the seeds are drawn 2000 times. REPETITIONS, REQUESTS, LOADS, ARRIVALS
+// and SET are those of BenchmarkArrivals.
 //
 //	SET=policy=affinity go test ./bench/scenario -run '^$' -bench Seeds -benchtime 1x -timeout 0
 func BenchmarkSeeds(b *testing.B) {
@@ -251,8 +252,8 @@ func BenchmarkSeeds(b *testing.B) {
 	}
 }
 
-// coveredOverSeeds is the share of the intervals over a number of seeds that hold the mean of all runs, with Student's t
-// and as sweeps have them.
+// coveredOverSeeds is the share of the intervals over a number of seeds that hold the mean of all runs, with Student's
+// t and as sweeps have them.
 func coveredOverSeeds(runs []*result.Result, id result.ID, seeds int) (student, own float64) {
 	metric := id.Metric().Name
 	all, least := make([]float64, len(runs)), make([]float64, len(runs))
