@@ -72,6 +72,8 @@ const (
 	offeredName     = "steady.offered_rate"
 	sustainsName    = "steady.sustainable_rate"
 	neededName      = "steady.requests_needed"
+	shortName       = "steady.too_short." // then the name of a mean: requests that its interval needs
+	floorName       = "steady.floor."     // then the name of a mean: see steady.Floor
 )
 
 // states are the states of a run by their numbers, which are stored in the files of cells.
@@ -89,6 +91,12 @@ func steadyValues(a *steady.Assessment) (out []Value) {
 			out = append(out, v)
 		}
 	}
+	for _, s := range a.TooShort {
+		out = append(out, Value{shortName + s.Metric, float64(s.Needed)})
+	}
+	for _, f := range a.Floors {
+		out = append(out, Value{floorName + f.Metric, f.Least})
+	}
 	if i := slices.Index(states, a.State); i >= 0 {
 		out = append(out, Value{SteadyStateName, float64(i)})
 	}
@@ -102,6 +110,12 @@ func StateOf(number float64) steady.State {
 		return states[i]
 	}
 	return ""
+}
+
+// OverRuns estimates a metric over the runs of several seeds. value returns the values of the given name, one per run;
+// NaN means unknown.
+func OverRuns(of stats.Sampling, metric string, value func(name string) []float64) stats.Estimate {
+	return steady.OverRuns(of, metric, value(metric), value(floorName+metric))
 }
 
 // StationarityOf summarises the assessments of several runs. value returns the values of
@@ -137,5 +151,20 @@ func StationarityOf(value func(name string) []float64) steady.Stationarity {
 	default:
 		s.State = steady.Transient
 	}
+	if s.State == steady.Steady {
+		s.TooShort = tooShort(value, s.Steady)
+	}
 	return s
+}
+
+// tooShort returns the means for whose intervals more than half of the steady runs are too short, with the median of
+// the requests that they need.
+func tooShort(value func(name string) []float64, runs int) (list []steady.TooShort) {
+	for _, metric := range steady.Means() {
+		needed := slices.DeleteFunc(slices.Clone(value(shortName+metric)), math.IsNaN)
+		if 2*len(needed) > runs {
+			list = append(list, steady.TooShort{Metric: metric, Needed: int64(stats.QuantileOf(needed, 0.5))})
+		}
+	}
+	return list
 }

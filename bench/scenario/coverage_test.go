@@ -116,8 +116,8 @@ func (t tally) cells(runs int) string {
 }
 
 // BenchmarkArrivals prints how many runs have an interval, and how many of the intervals hold the true mean, by arrival
-// process, load and length. The truth comes from 6 long runs, without their first quarter. REPETITIONS is the number of
-// runs, REQUESTS lists their lengths, LOADS lists shares of the sustainable rate, ARRIVALS selects cases, and SET has
+// process, load and length. The truth comes from 6 long runs (of the log: 30), without their first quarter. REPETITIONS
+// is the number of runs, REQUESTS lists their lengths, LOADS lists shares of the sustainable rate, ARRIVALS selects cases, and SET has
 // further settings.
 //
 //	go test ./bench/scenario -run '^$' -bench Arrivals -benchtime 1x -timeout 0
@@ -155,12 +155,12 @@ func BenchmarkArrivals(b *testing.B) {
 
 // print judges the intervals of runs of several lengths at one load.
 func (c *coverageCase) print(b *testing.B, name string, metrics []result.ID, lengths []string, repetitions int) error {
-	const longRuns, long, first = 6, 80000, 5000
-	truths := make([]*result.Result, longRuns)
-	requests := long
+	const long, first = 80000, 5000
+	longRuns, requests := 6, long
 	if c.log {
-		requests = 19000 // the length of the log
+		longRuns, requests = 30, 19000 // the length of the log
 	}
+	truths := make([]*result.Result, longRuns)
 	if err := parallel.Do(b.Context(), len(truths), func(i int) (err error) {
 		truths[i], err = c.run(b, requests, uint64(9000+i), float64(requests)/4/(c.load*c.capacity))
 		return err
@@ -184,7 +184,7 @@ func (c *coverageCase) print(b *testing.B, name string, metrics []result.ID, len
 			truth := 0.0
 			for _, r := range truths {
 				x, _ := r.Metrics.Get(id)
-				truth += x / longRuns
+				truth += x / float64(longRuns)
 			}
 			t := tally{}
 			for _, r := range runs {

@@ -17,7 +17,7 @@ const (
 	wholePeriod = 0.05
 	// conversationsInTurn and blocksInTurn are the least lengths of a run with intervals, in mean lengths of a
 	// conversation and in blocks of a resampled log: shorter runs draw too few of them (lab/docs/steady.md).
-	conversationsInTurn, blocksInTurn = 6, 20
+	conversationsInTurn, blocksInTurn = 10, 30
 	// wholeWindow is the share of the window that a recorded workload must cover.
 	wholeWindow = 0.9
 )

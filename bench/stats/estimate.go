@@ -12,7 +12,7 @@ import (
 // interval depends on the Sampling:
 //
 //   - Fresh: it covers the mean over all workloads that could be drawn, by Student's t
-//     distribution.
+//     distribution. That of MeanAbove is longer upward.
 //   - Resampled: it covers the mean of the population of the recorded workload. The
 //     standard deviation of the resampled values is the standard error of the recorded
 //     workload's own value (the bootstrap), and more resamples do not make it smaller. With
@@ -48,6 +48,27 @@ func MeanOf(of Sampling, values []float64) Estimate {
 		e.Low, e.High = e.Mean-half, e.Mean+half
 	}
 	return e
+}
+
+// MeanAbove is MeanOf for values whose part above a floor is skewed, as the waiting part of mean latencies is: the ends
+// of the interval are those of EndsAbove. upward widens its upper part. Without a floor (NaN) it is Student's.
+func MeanAbove(of Sampling, values []float64, floor, upward float64) Estimate {
+	e := MeanOf(of, values)
+	if above := e.Mean - floor; of == Fresh && e.HasInterval() && above > 0 {
+		share := e.Half() / above
+		e.Low, e.High = EndsAbove(e.Mean, above, share, upward*share)
+	}
+	return e
+}
+
+// EndsAbove returns the ends of an interval of a mean, of which the part above varies. down and up are half the width
+// of Student's interval of it, as a share. In heavy traffic a mean wait is inverse to the spare rate of the workers,
+// whose estimate is nearly normal. So the upper end is that of the inverse, 1/(1-up), to the third order of its
+// logarithm, and stays finite; from up = 1 on it grows like Student's. The lower end is between that of the inverse
+// and Student's.
+func EndsAbove(mean, above, down, up float64) (low, high float64) {
+	rest, x := mean-above, min(up, 1)
+	return rest + above*math.Exp(-down), rest + above*max(math.Exp(x+x*x/2+x*x*x/3), 1+up)
 }
 
 // Paired estimates the mean of a[i]-b[i]. For two policies with the same random numbers its

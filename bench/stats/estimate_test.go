@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // Student's t for 95 % from printed tables: 12.706 (1 degree of freedom),
@@ -144,5 +146,53 @@ func TestWithinRuns(t *testing.T) {
 	wide := Estimate{N: 1, Mean: 1, Low: -2, High: 4, Of: WithinRuns}
 	if p := wide.P(); math.Abs(p-0.5135) > 1e-3 { // 2 x Phi(-1.96 / 3)
 		t.Errorf("p %v of %+v", p, wide)
+	}
+}
+
+// TestEndsAbove: an interval holds its mean, is longer upward, and grows with the spread.
+func TestEndsAbove(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		mean := rapid.Float64Range(1, 1000).Draw(t, "mean")
+		above := mean * rapid.Float64Range(0, 1).Draw(t, "above")
+		spread := rapid.Float64Range(0, 3).Draw(t, "spread")
+		low, high := EndsAbove(mean, above, spread, spread)
+		if low < mean-above-1e-9 || low > mean+1e-9 || high-mean < mean-low-1e-9 || math.IsInf(high, 0) {
+			t.Fatalf("%v to %v around %v", low, high, mean)
+		}
+		if l, h := EndsAbove(mean, above, spread/2, spread/2); l < low-1e-9 || h > high+1e-9 {
+			t.Fatalf("half the spread: %v to %v, not within %v to %v", l, h, low, high)
+		}
+	})
+	if low, high := EndsAbove(10, 2, 0.1, 0.1); math.Abs(low-9.8097) > 1e-4 || math.Abs(high-10.2222) > 1e-4 {
+		t.Errorf("%v to %v", low, high)
+	}
+}
+
+// TestMeanAboveCovers: the interval of 5 values that are skewed above a floor, as the mean waits of short runs are,
+// holds the mean in about 95 % of the cases, Student's in fewer.
+func TestMeanAboveCovers(t *testing.T) {
+	const repetitions, floor, mean = 4000, 50, 60
+	rng := rand.New(rand.NewPCG(43, 2))
+	student, above := 0, 0
+	for range repetitions {
+		values := make([]float64, 5)
+		for i := range values {
+			values[i] = floor + (mean-floor)*(rng.ExpFloat64()+rng.ExpFloat64()+rng.ExpFloat64())/3
+		}
+		for _, c := range []struct {
+			e    Estimate
+			held *int
+		}{{Mean(values), &student}, {MeanAbove(Fresh, values, floor, 1.25), &above}} {
+			if c.e.Low <= mean && mean <= c.e.High {
+				*c.held++
+			}
+		}
+	}
+	if student > repetitions*94/100 || above < repetitions*94/100 || above > repetitions*98/100 {
+		t.Errorf("Student's intervals hold %d of %d means, those above a floor %d", student, repetitions, above)
+	}
+	values := []float64{1, 2, 4}
+	if a, b := MeanAbove(Fresh, values, math.NaN(), 1), Mean(values); a != b {
+		t.Errorf("without a floor %+v, expected %+v", a, b)
 	}
 }

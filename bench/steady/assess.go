@@ -67,7 +67,7 @@ func (r *Recorder) Assess() *Assessment {
 	warm := p.warmup()
 	a.Warmup = float64(warm) * p.width
 	relaxations := p.relaxations(warm)
-	a.EffectiveSamples, a.Intervals, a.TooShort = r.means(p, warm, relaxations)
+	a.EffectiveSamples, a.Intervals, a.TooShort, a.Floors = r.means(p, warm, relaxations)
 	if !p.closed && p.growth() {
 		a.State, a.Needed = Overloaded, 0
 		a.SustainableRate = r.sustainable()

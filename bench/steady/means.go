@@ -3,6 +3,7 @@ package steady
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"lorasim/bench/stats"
 )
@@ -17,6 +18,14 @@ const (
 	// shortRun widens intervals of runs of few relaxation times of the queue, since their batches are not independent:
 	// the variance is (1 + shortRun/n) times larger after n of them.
 	shortRun = 300
+	// leastVariance is the least variance of mean E2E and TTFT: that of the mean queue in theory, as a share of the
+	// square of the mean, is 2 C / n for n relaxation times of a queue whose squared coefficient of variation is C.
+	// It is larger here, since runs whose queues happened to be short also have a low C, and batches that differ
+	// little.
+	leastVariance = 8
+	// upward widens the upper part of intervals of TTFT: few long queues determine the mean, and a run may have had
+	// fewer of them than others.
+	upward = 1.25
 	// widest is the largest half-width of an interval, as a multiple of the mean's distance from the smallest batch.
 	widest = 1
 	// intervalRelaxations is the least number of relaxation times of the queue. leastBursts is the least number of
@@ -27,7 +36,7 @@ const (
 	leastInFlight, leastInFlightTTFT = 28, 80
 	leastQueue, leastQueueTTFT       = 60, 80
 	// margin is how much longer than needed a suggested run is, as runs of the same length differ.
-	margin = 1.3
+	margin = 1.6
 	// mostLonger bounds a suggested length, as a multiple of the run's: more cannot be estimated.
 	mostLonger = 1000
 )
@@ -40,6 +49,29 @@ type TooShort struct {
 
 // String returns the text that takes the place of the interval.
 func (s TooShort) String() string { return fmt.Sprintf("too short: needs about %d requests", s.Needed) }
+
+// A Floor is the smallest mean of a part of a run: the part of the mean above it is that of waiting.
+type Floor struct {
+	Metric string
+	Least  float64 // ms
+}
+
+// OverRuns estimates a mean with the given JSON name over the runs of several seeds. floors are those of the runs; NaN
+// means unknown. A mean is skewed over seeds, as few of the runs have long queues.
+func OverRuns(of stats.Sampling, metric string, values, floors []float64) stats.Estimate {
+	wide := 1.0
+	if metric == meanTTFT {
+		wide = upward
+	}
+	known := slices.DeleteFunc(slices.Clone(floors), math.IsNaN)
+	if len(known) == 0 {
+		return stats.MeanOf(of, values)
+	}
+	return stats.MeanAbove(of, values, slices.Min(known), wide)
+}
+
+// Means lists the JSON names of the means that have intervals.
+func Means() []string { return []string{meanE2E, meanTTFT, meanTPOT} }
 
 // The means that have intervals.
 const meanE2E, meanTTFT, meanTPOT = "mean_e2e_latency_ms", "mean_ttft_ms", "mean_tpot_ms"
@@ -59,20 +91,24 @@ const meanE2E, meanTTFT, meanTPOT = "mean_e2e_latency_ms", "mean_ttft_ms", "mean
 // traffic the mean wait is inverse to the spare rate of the workers, whose estimate is nearly
 // normal; so the inverse of the wait has a symmetric interval, and the standard error of the
 // wait grows with its square. The wait is the part of the mean above its smallest batch. See
-// ends.
+// stats.EndsAbove.
 func (r *Recorder) means(p *path, warm int, relaxations float64) (
-	samples float64, intervals []Interval, short []TooShort,
+	samples float64, intervals []Interval, short []TooShort, floors []Floor,
 ) {
 	slots := r.slots.slots[warm:len(p.flight)]
 	lacks, lacksTTFT := p.lacks(slots, warm, relaxations)
+	// Steps may be longer than the relaxation time, which then is that of the batches.
+	times := max(relaxations, batches*batchLength(p.queue[warm:]))
+	least := math.Sqrt(leastVariance * p.variation(warm) / times) // standard error, as a share
 	for _, m := range []struct {
-		metric string
-		lacks  float64
-		sum    func(*slot) (total, n float64)
+		metric       string
+		lacks, least float64
+		upward       float64
+		sum          func(*slot) (total, n float64)
 	}{
-		{meanE2E, lacks, func(s *slot) (float64, float64) { return s.e2e, float64(s.done) }},
-		{meanTTFT, lacksTTFT, func(s *slot) (float64, float64) { return s.ttft, float64(s.done) }},
-		{meanTPOT, lacks, func(s *slot) (float64, float64) { return s.tpot, float64(s.decoded) }},
+		{meanE2E, lacks, least, 1, func(s *slot) (float64, float64) { return s.e2e, float64(s.done) }},
+		{meanTTFT, lacksTTFT, least, upward, func(s *slot) (float64, float64) { return s.ttft, float64(s.done) }},
+		{meanTPOT, lacks, 0, 1, func(s *slot) (float64, float64) { return s.tpot, float64(s.decoded) }},
 	} {
 		many := batchSums(slots, batches, m.sum)
 		mean, err := many.standardError()
@@ -81,9 +117,14 @@ func (r *Recorder) means(p *path, warm int, relaxations float64) (
 		}
 		_, second := batchSums(slots, fewBatches, m.sum).standardError()
 		err = max(err, second) * math.Sqrt(1+shortRun/relaxations)
-		half, above := stats.TQuantile(0.975, freedom)*err, mean-many.least()
+		above := mean - many.least()
+		err = max(err, above*m.least)
+		half := stats.TQuantile(0.975, freedom) * err
 		if m.metric == meanTTFT {
 			samples = independent(slots, mean, err)
+		}
+		if m.metric != meanTPOT { // which is hardly skewed
+			floors = append(floors, Floor{m.metric, 1000 * many.least()})
 		}
 		spread := 0.0
 		if half > 0 {
@@ -93,24 +134,24 @@ func (r *Recorder) means(p *path, warm int, relaxations float64) (
 			short = append(short, r.tooShort(m.metric, longer))
 			continue
 		}
-		low, high := ends(mean, above, spread)
+		low, high := stats.EndsAbove(mean, above, spread, m.upward*spread)
 		intervals = append(intervals, Interval{m.metric, 1000 * low, 1000 * high})
 	}
-	return samples, intervals, short
+	return samples, intervals, short, floors
+}
+
+// variation returns the squared coefficient of variation of the queue after step from; 0: there is no queue.
+func (p *path) variation(from int) float64 {
+	mean, variance := stats.MeanVariance(p.queue[from:])
+	if mean <= 0 {
+		return 0
+	}
+	return variance / (mean * mean)
 }
 
 // tooShort is the estimate for a metric whose interval needs a run that is longer by a factor.
 func (r *Recorder) tooShort(metric string, longer float64) TooShort {
 	return TooShort{metric, twoDigits(min(margin*longer, mostLonger) * float64(r.requests))}
-}
-
-// ends returns the ends of an interval of a mean, of which the part above varies. spread is
-// half the width of Student's interval of it, as a share. The upper end is that of the
-// inverse, 1/(1-spread), to the third order of its logarithm, so that it stays finite. The
-// lower end is between that of the inverse and Student's.
-func ends(mean, above, spread float64) (low, high float64) {
-	rest := mean - above
-	return rest + above*math.Exp(-spread), rest + above*math.Exp(spread+spread*spread/2+spread*spread*spread/3)
 }
 
 func square(x float64) float64 { return x * x }

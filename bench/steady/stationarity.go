@@ -2,6 +2,7 @@ package steady
 
 import (
 	"fmt"
+	"slices"
 )
 
 // A Stationarity summarises the states of the runs of one combination of settings and
@@ -14,6 +15,9 @@ type Stationarity struct {
 	Runs, Steady, Transient, Overloaded int
 	// Needed is the largest [Assessment.Needed] of the transient runs; 0: unknown.
 	Needed int64
+	// TooShort are the means for whose intervals most of the runs are too short, if State is Steady. The few long
+	// queues that determine such a mean are missing in some of the runs, so intervals over seeds are too narrow, too.
+	TooShort []TooShort
 	// Offered and Sustains are the mean offered and sustainable rates of the runs for which
 	// they are known, requests/s. NaN means unknown.
 	Offered, Sustains float64
@@ -22,6 +26,16 @@ type Stationarity struct {
 // Judge reports whether metrics that need a steady state can be compared. They can if the
 // state is Steady or unknown.
 func (s Stationarity) Judge() bool { return s.State == "" || s.State == Steady }
+
+// Short returns the mean with the given JSON name for whose intervals most of the runs are too short; false: they are
+// long enough.
+func (s Stationarity) Short(metric string) (TooShort, bool) {
+	i := slices.IndexFunc(s.TooShort, func(t TooShort) bool { return t.Metric == metric })
+	if i < 0 {
+		return TooShort{}, false
+	}
+	return s.TooShort[i], true
+}
 
 // Mark returns the state as tables show it: "-" if unknown, and overload in capitals, such
 // as "OVERLOADED (12.1/s)" with the sustainable rate.

@@ -52,6 +52,8 @@ type Assessment struct {
 	Intervals []Interval `json:"intervals,omitempty"`
 	// TooShort are the means without an interval, since a steady run is too short for it.
 	TooShort []TooShort `json:"too_short,omitempty"`
+	// Floors are the smallest means of parts of the run, for intervals over runs.
+	Floors []Floor `json:"-"`
 }
 
 // An Interval is the 95 % confidence interval of a mean.

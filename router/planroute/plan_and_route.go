@@ -155,6 +155,7 @@ func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.gap.Add(v.Now - p.latest)
 	p.latest = v.Now
 	p.pool.look(p.slots(v))
+	p.pool.lookAgain(v)
 }
 
 // slots returns the slots of the cluster, and those that adapters with requests take or wait for. An adapter takes one
@@ -176,6 +177,7 @@ func (p *planAndRoute) slots(v *router.View) (slots, taken int) {
 func (p *planAndRoute) send(r router.Request, v *router.View) int {
 	best, first := p.cheapest(r, v)
 	if best != router.None {
+		p.pool.set(r.Adapter, true)
 		if p.unequal() {
 			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now, loadMemory)
 		}
@@ -335,6 +337,10 @@ func (p *planAndRoute) comes() float64 {
 // Note implements Policy.
 func (p *planAndRoute) Note(e router.Event) error {
 	switch e.Kind {
+	case router.Left:
+		if e.Adapter != trace.BaseModel {
+			p.pool.left = append(p.pool.left, e.Adapter)
+		}
 	case router.FirstToken:
 		p.backlogs[e.Worker].begins(e.Adapter, e.Now)
 	case router.Finished:
@@ -354,6 +360,9 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 	p.Placer.Adopt(h, v)
 	p.outlines.index = nil // look at all workers anew
 	p.pool.adopt(p.slots(v))
+	for k := range p.pool.inUse {
+		p.pool.set(int32(k), isInUse(int32(k), v))
+	}
 	for j := range p.backlogs {
 		p.backlogs[j].entered, p.backlogs[j].used = math.Inf(-1), true
 	}

@@ -136,3 +136,66 @@ func TestSlotsTaken(t *testing.T) {
 		t.Errorf("%d slots are taken, expected 3", taken)
 	}
 }
+
+// Where the cluster has a slot for each adapter, a second slot beyond those left over costs a busy period of its adapter.
+func TestCrowdsOut(t *testing.T) {
+	for _, c := range []struct {
+		name               string
+		slots, used, taken int // of a pool with 8 adapters
+		want               bool
+	}{
+		{"a slot each, two in use", 8, 2, 2, true},
+		{"one left over", 9, 2, 2, false},
+		{"the one left over is taken", 9, 2, 3, true},
+		{"every worker has slots for all", 32, 8, 31, false},
+		{"more adapters than slots", 7, 7, 7, false},
+	} {
+		p := slotPool{inUse: make([]bool, 8)}
+		for k := range c.used {
+			p.set(int32(k), true)
+			p.set(int32(k), true)
+		}
+		if got := p.crowdsOut(c.slots, c.taken); got != c.want {
+			t.Errorf("%s: %v, expected %v", c.name, got, c.want)
+		}
+	}
+	price := func(workers, slots int) (price, busy float64) {
+		env := routertest.Env(workers, 8)
+		for j := range env.Workers {
+			env.Workers[j].Slots = slots
+		}
+		p := routertest.New(t, "route-only", env).Policy.(*planAndRoute)
+		v := routertest.View(env)
+		for j := range v.Workers {
+			v.Workers[j].Slots = slots
+		}
+		p.exec.Add(2)
+		for range 400 {
+			v.Now += 0.5
+			p.arrives(3, v.Now)
+		}
+		p.send(router.Request{ID: 1, Adapter: 3, Prompt: 100, MaxNew: 100, Expected: 50}, v)
+		v.Workers[0].Count(3, 1, 0)
+		p.beginPool(&router.Request{ID: 2, Adapter: 3, Prompt: 100}, v)
+		if p.pool.adapters != 1 {
+			t.Errorf("%d adapters are in use, expected 1", p.pool.adapters)
+		}
+		paid := p.pool.price / (p.pool.cost * othersDelayed(max(p.pool.usage.Value*float64(workers*slots), 1), 1, workers*slots))
+		v.Workers[0].Count(3, -1, 0)
+		if err := p.Note(router.Event{Kind: router.Left, Adapter: 3}); err != nil {
+			t.Fatal(err)
+		}
+		p.pool.lookAgain(v)
+		if p.pool.adapters != 0 {
+			t.Errorf("%d adapters are in use after the end, expected 0", p.pool.adapters)
+		}
+		load := p.rates[3].perSecond * 2 / 2 // two executions a second, on two workers
+		return paid, math.Expm1(load) / load
+	}
+	if got, want := price(2, 4); math.Abs(got-want) > 1e-9 {
+		t.Errorf("a slot each: %g times the price of an execution, expected %g", got, want)
+	}
+	if got, _ := price(2, 5); got != 1 {
+		t.Errorf("slots are left over: %g times the price of an execution, expected 1", got)
+	}
+}

@@ -116,7 +116,8 @@ func TestTurnsMoveTogether(t *testing.T) {
 }
 
 // Adapter 5 waits for a slot of worker 0, whose adapters keep their slots. Its requests move to worker 1 only after the
-// time of some executions in which nobody got a slot, although as many adapters wait there and it has to fetch adapter 5.
+// time of some executions in which nobody got a slot, although as many adapters wait there and it has to fetch adapter
+// 5.
 func TestStalledSlots(t *testing.T) {
 	const exec = 2.0
 	for _, c := range []struct {

@@ -16,8 +16,8 @@ import (
 //
 // All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for
 // a slot, however many adapters wait there, until these requests move together. They may also go to a worker where
-// others wait, if fewer adapters do so there ([slotQueues]). If slots of their worker do not become free, they may go to
-// any worker, also to one that has to fetch their adapter.
+// others wait, if fewer adapters do so there ([slotQueues]). If slots of their worker do not become free, they may go
+// to any worker, also to one that has to fetch their adapter.
 //
 // The prefix index takes a waiting prompt for kept where it waits, though it is not computed yet. So its prefill there
 // is not part of the price of staying, and a move has to gain that, too.

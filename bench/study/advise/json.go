@@ -31,7 +31,7 @@ func (a *Advice) WriteJSON(w io.Writer) error {
 	}
 	o := format.Object{"schema", "lorasim.advise/1", "policy", pick.Spec, "class", pick.Class().String(),
 		"not_significantly_different", alike, "confirmed", a.Confirmed && a.Sampling != stats.OneWorkload,
-		"attempts", a.Attempts, "text", a.String(),
+		"attempts", a.Attempts, "text", a.Words(),
 		"objective", a.Objective.Name, "difference_unit", a.Objective.unit(), "min_gain", a.MinGain,
 		"goodput,omitempty", a.SLO.String(), "sampling,omitempty", string(a.Sampling),
 		"seed", a.Scenario.Seed, "requests_per_run", a.Requests, "length_chosen", a.Chosen,
@@ -50,6 +50,7 @@ func (a *Advice) WriteJSON(w io.Writer) error {
 func (a *Advice) finalistJSON(f *Finalist) any {
 	return format.Object{"policy", f.Spec, "class", f.Class().String(), "roles,omitempty", f.Roles,
 		"state,omitempty", string(f.State), "states,omitempty", f.Counts(),
+		"too_short,omitempty", f.TooShort,
 		"mean_ttft_ms", estimate(f.TTFT), "p99_ttft_ms", estimate(f.P99TTFT),
 		"mean_e2e_latency_ms", estimate(f.E2E), "goodput_share,omitempty", nothing(f.Good),
 		"completed_share", f.Completed.Mean, "oracle_mean_e2e_regret,omitempty", nothing(f.Regret),

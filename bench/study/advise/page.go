@@ -22,7 +22,7 @@ func (a *Advice) WriteHTML(w io.Writer) error {
 }
 
 func (a *Advice) answerSection() report.Section {
-	text := a.String() + "\n\n" + paragraph(a.bound())
+	text := a.Words() + "\n\n" + paragraph(a.bound())
 	if skipped := a.skippedText(); skipped != "" {
 		text += "\n" + paragraph(skipped)
 	}

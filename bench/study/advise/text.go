@@ -7,13 +7,96 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/bench/result"
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/internal/format"
 )
 
-// String returns the answer in words: the recommendation, then its certainty.
+// String returns the answer in a few lines: the recommendation, how sure it is, and what it gains over the policies
+// that every recommendation is compared with.
 func (a *Advice) String() string {
+	lines := []string{"Recommendation: --policy " + quoted(a.recommended().Spec), paragraph(a.brief())}
+	add := func(line string) {
+		if line != "" {
+			lines = append(lines, paragraph(line))
+		}
+	}
+	add(a.beside())
+	add(a.stateLine())
+	add(a.shortLine())
+	for _, t := range a.Tuned {
+		add(a.TunedText(t))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// brief states in one line how sure the recommendation is.
+func (a *Advice) brief() string {
+	n, worse, gain := len(a.Finalists)-1, 0, math.Inf(-1)
+	for _, f := range a.Finalists[1:] {
+		if f.Worse {
+			worse++
+		} else {
+			gain = max(gain, -f.Diff.Low)
+		}
+	}
+	text := "How sure: "
+	switch {
+	case n == 0:
+		return text + "it is the only candidate that can run here."
+	case a.Sampling == stats.OneWorkload:
+		return text + "unknown, since one saved workload has no intervals (--resample draws others from it)."
+	case !a.Confirmed:
+		return text + fmt.Sprintf("not confirmed; fresh seeds contradicted %d choices (--seeds).", a.Attempts)
+	}
+	text += fmt.Sprintf("significantly better than %d of %d finalists on %d fresh seeds", worse, n, a.Seeds)
+	if worse < n && gain < math.Inf(1) {
+		text += fmt.Sprintf("; others gain %.1f %s at most", max(a.Objective.Percent(gain), 0), a.Objective.unit())
+	}
+	return text + "."
+}
+
+// beside states by how much the policies that every recommendation is compared with are worse.
+func (a *Advice) beside() string {
+	var worse, alike []string
+	for _, f := range a.Finalists[1:] {
+		if len(f.Roles) == 0 || slices.Contains(f.Roles, tunedRole) {
+			continue
+		}
+		if text := f.Spec + " " + a.diff(f.Diff); f.Worse {
+			worse = append(worse, text)
+		} else {
+			alike = append(alike, text)
+		}
+	}
+	switch {
+	case worse == nil && alike == nil:
+		return ""
+	case worse == nil:
+		return "Not significantly worse: " + strings.Join(alike, ", ")
+	case alike == nil:
+		return "Worse: " + strings.Join(worse, ", ")
+	}
+	return "Worse: " + strings.Join(worse, ", ") + "; not significantly: " + strings.Join(alike, ", ")
+}
+
+// shortLine states that the runs are too short for an interval of the objective's main metric; "": they are not.
+func (a *Advice) shortLine() string {
+	metric, name, o := result.MeanE2E, "mean E2E", a.Objective
+	if o.TTFT > o.E2E {
+		metric, name = result.MeanTTFT, "mean TTFT"
+	}
+	s, short := a.recommended().Short(metric.Metric().Name)
+	if !short || o.E2E+o.TTFT == 0 || a.Sampling != stats.Fresh {
+		return ""
+	}
+	return fmt.Sprintf("Too short for intervals of %s: a run has %d requests, about %d are needed.", name, a.Requests,
+		s.Needed)
+}
+
+// Words returns the answer in full: the recommendation, then its certainty.
+func (a *Advice) Words() string {
 	lines := []string{"Recommendation: --policy " + quoted(a.recommended().Spec)}
 	for _, line := range a.sure() {
 		lines = append(lines, paragraph(line))
@@ -29,6 +112,9 @@ func (a *Advice) sure() (lines []string) {
 		lines = append(lines, state)
 	}
 	lines = append(lines, a.verdict())
+	if short := a.shortLine(); short != "" {
+		lines = append(lines, short)
+	}
 	if why := a.simplest(); why != "" {
 		lines = append(lines, why)
 	}
@@ -168,18 +254,22 @@ func (a *Advice) diff(d stats.Estimate) string {
 func (a *Advice) stateLine() string {
 	switch pick := a.recommended(); pick.State {
 	case steady.Overloaded:
-		return fmt.Sprintf("Overloaded: %s is %s. Latencies grow with the length of the run: the answer holds for "+
-			"runs of %d requests only.", pick.Spec, pick.Stationarity, a.Requests)
+		return fmt.Sprintf("Overloaded: %s. Latencies grow with the run: this holds for %d requests only.",
+			pick.Stationarity, a.Requests)
 	case steady.Transient:
-		return fmt.Sprintf("Transient: runs of %d requests are too short to extrapolate. Longer runs may give another "+
-			"answer (--num-prompts).", a.Requests)
+		return fmt.Sprintf("Transient: runs of %d requests are too short; longer ones may give another answer.",
+			a.Requests)
 	}
 	return ""
 }
 
-// WriteDetails writes the finalists, the gap to the lower bound and the worst scenario.
+// WriteDetails writes the certainty in full, the finalists, the gap to the lower bound and the worst scenario.
 func (a *Advice) WriteDetails(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "\n%s\n", paragraph(a.raced())); err != nil {
+	text := "\n" + paragraph(a.verdict()) + "\n"
+	if why := a.simplest(); why != "" {
+		text += paragraph(why) + "\n"
+	}
+	if _, err := fmt.Fprintf(w, "%s\n%s\n", text, paragraph(a.raced())); err != nil {
 		return err
 	}
 	if err := format.Fit(w, a.rows(), 1, format.Width); err != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"lorasim/bench/stats"
+	"lorasim/bench/steady"
 )
 
 // TestWhyNot: the answer says why a policy with a better mean is not recommended.
@@ -33,5 +34,32 @@ func TestWhyNot(t *testing.T) {
 		if got := a.simplest(); got != c.want {
 			t.Errorf("%s, %s: %q, expected %q", c.pick, c.other, got, c.want)
 		}
+	}
+}
+
+// TestFewLines: the answer has at most four lines without the command that follows, and says where its runs are too
+// short.
+func TestFewLines(t *testing.T) {
+	objective, err := ParseObjective("balanced")
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff := func(mean float64) stats.Estimate {
+		return stats.Estimate{N: 20, Mean: mean, Low: mean - 0.002, High: mean + 0.002}
+	}
+	short := steady.Stationarity{State: steady.Steady,
+		TooShort: []steady.TooShort{{Metric: "mean_e2e_latency_ms", Needed: 9000}}}
+	a := &Advice{Options: Options{Objective: objective, MinGain: 2, Seeds: 20}, Confirmed: true, Requests: 2000,
+		Finalists: []*Finalist{
+			{Candidate: Candidate{"plan-and-route:interval=5,busy=0.125,margin=0.1"}, Stationarity: short},
+			{Candidate: Candidate{"plan-and-route"}, Roles: []string{"default"}, Diff: diff(0.001)},
+			{Candidate: Candidate{"static"}, Roles: []string{"plain"}, Diff: diff(0.022), Worse: true},
+			{Candidate: Candidate{"least-loaded"}, Roles: []string{"plain"}, Diff: diff(0.73), Worse: true}}}
+	const want = `Recommendation: --policy plan-and-route:interval=5,busy=0.125,margin=0.1
+How sure: significantly better than 2 of 3 finalists on 20 fresh seeds; others gain 0.1 % at most.
+Worse: static +2.2 % ±0.2, least-loaded +107.5 % ±0.4; not significantly: plan-and-route +0.1 % ±0.2
+Too short for intervals of mean E2E: a run has 2000 requests, about 9000 are needed.`
+	if got := a.String(); got != want {
+		t.Errorf("%s", got)
 	}
 }

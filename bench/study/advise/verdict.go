@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"lorasim/bench/result"
 	"lorasim/bench/stats"
 )
 
@@ -162,10 +163,22 @@ func (s *study) finalist(c *contestant, diff stats.Estimate, p float64) *Finalis
 		}
 		return stats.MeanOf(s.sampling, values)
 	}
+	latency := func(id result.ID, value func(f *Figures) float64) stats.Estimate {
+		metric := id.Metric().Name
+		return result.OverRuns(s.sampling, metric, func(name string) []float64 {
+			values := make([]float64, len(c.held))
+			for i := range c.held {
+				if values[i] = result.ValueOf(c.held[i].Steady, name); name == metric {
+					values[i] = value(&c.held[i])
+				}
+			}
+			return values
+		})
+	}
 	f := &Finalist{Candidate: c.Candidate, Diff: diff, P: p, Worse: p < stats.Level && diff.Mean > 0,
-		TTFT:         of(func(f *Figures) float64 { return f.TTFT }),
+		TTFT:         latency(result.MeanTTFT, func(f *Figures) float64 { return f.TTFT }),
 		P99TTFT:      of(func(f *Figures) float64 { return f.P99TTFT }),
-		E2E:          of(func(f *Figures) float64 { return f.E2E }),
+		E2E:          latency(result.MeanE2E, func(f *Figures) float64 { return f.E2E }),
 		Good:         of(func(f *Figures) float64 { return f.Good }),
 		Completed:    of(func(f *Figures) float64 { return f.Completed }),
 		Regret:       of(func(f *Figures) float64 { return f.Regret }),

@@ -206,7 +206,8 @@ func (a *Answer) row(t *Tried) []string {
 	return []string{workers, percent(e.Mean), interval, strconv.Itoa(e.N), holds, worst, t.Causes.String()}
 }
 
-// doubtful reports whether the runs of a candidate's interval miss the target on average, though it was accepted.
+// doubtful reports whether the runs of a candidate's interval miss the target on average, though it was accepted: fresh
+// runs were worse than those of the decision.
 func (a *Answer) doubtful(t *Tried) bool {
 	return t.Decision == Holds && !t.Certain && t.hasInterval() && t.Attainment.Mean < a.target()-rounding
 }
@@ -339,7 +340,7 @@ func (a *Answer) notes() (notes []string) {
 		case a.target() == 1:
 			notes = append(notes, "not certain: no number of runs can show that all requests meet the SLO")
 		case a.doubtful(t):
-			notes = append(notes, fmt.Sprintf("not certain: %s passed the test, but other runs miss the target",
+			notes = append(notes, fmt.Sprintf("not certain: %s passed the test, but with fresh runs the mean misses the target",
 				t.Candidate))
 		default:
 			notes = append(notes, fmt.Sprintf("not certain: the interval of %s contains the target", t.Candidate))

@@ -76,7 +76,7 @@ func TestTextByHand(t *testing.T) {
 		{"accepted, but other runs miss the target", func(a *Answer) {
 			a.Found.Certain, a.Found.Mean, a.Found.Attainment.Mean = false, 0.9893, 0.9893
 		}, []string{"4        98.93 %     98.90 % to 100.00 %  3      unclear",
-			"not certain: 4 workers passed the test, but other runs miss the target"},
+			"not certain: 4 workers passed the test, but with fresh runs the mean misses the target"},
 			[]string{"contains"}, `"certain":false,"decision":"holds"`},
 		{"undecided", func(a *Answer) { a.NextCheaper.Certain, a.NextCheaper.Decision = false, Undecided },
 			[]string{"3 workers: undecided within the budget; increase --budget",

@@ -77,14 +77,12 @@ const (
 	backlogged = 0.05
 	// watchedRuns is the number of runs that say what requests wait for.
 	watchedRuns = 2
-	// intervalSeeds is the number of seeds of the final intervals of workloads that can be extended. What counts of
-	// each run is then intervalLength times as long as the warm-up, as far as the budget allows: attainments near 100 %
-	// are so skewed that intervals from short runs are too narrow (lab/docs/capacity.md).
-	intervalSeeds, intervalLength = 16, 3
-	// farSeeds is the number of seeds of the interval of a candidate that is far from the target.
-	farSeeds = 4
-	// fixedSeeds is the least number of seeds of the final intervals of workloads of fixed length, and of --hold.
-	fixedSeeds = 64
+	// freshRuns is the number of runs of an interval that no decision has used, beside those of the decision. mostFresh
+	// is that number if the interval contains the target, as far as 1/freshShare of the budget allows.
+	freshRuns, mostFresh, freshShare = 4, 16, 12
+	// fixedSeeds is the least number of seeds of the final intervals of workloads of fixed length, and of --hold;
+	// fewestSeeds is that number if the budget is small.
+	fixedSeeds, fewestSeeds = 64, 16
 )
 
 // Tried is a candidate with its decision.
@@ -93,7 +91,7 @@ type Tried struct {
 	Decision   Decision
 	Holds      bool           // Decision is Holds
 	Certain    bool           // the decision is certain, and agrees with the interval
-	Attainment stats.Estimate // over held-out seeds, not used in the decision
+	Attainment stats.Estimate // over the runs of the decision and fresh ones
 	// Mean is the mean attainment of the runs. It differs from Attainment if Options.Hold is set.
 	Mean     float64
 	Size     size // size of the runs
@@ -101,7 +99,8 @@ type Tried struct {
 	Rejected float64 // share of the requests
 	// Worst is the adapter with the smallest share of its requests within the SLO, over all seeds.
 	Worst result.Worst
-	runs  []*run  // of the interval
+	panel []*run  // of the decision, if they are as long as those of the interval
+	runs  []*run  // of the interval, which no decision has used
 	last  float64 // time of the last arrival, s
 }
 

@@ -3,6 +3,8 @@ package capacity
 import (
 	"math"
 	"slices"
+
+	"lorasim/bench/stats"
 )
 
 const (
@@ -12,6 +14,11 @@ const (
 	closeRates = 1.08
 	// steepMisses is the largest ratio of the misses at two rates between which attainments are interpolated.
 	steepMisses = 6
+	// mostBeyond is by how much an end of the interval may be beyond two rates with runs, in hundredths, if they are
+	// closer than that. The mean may be beyond them by half of it.
+	mostBeyond = 6
+	// missesRise is by how much the logarithm of the misses rises, about, while the rate doubles.
+	missesRise = 12
 	// fewRuns is the number of runs that tell roughly where the headroom is.
 	fewRuns = 2
 )
@@ -26,10 +33,37 @@ type crossing struct {
 	begun int64          // requests simulated before
 }
 
-// newCrossing begins with the runs of the candidate's interval, at a factor of 1.
+// newCrossing begins with the runs of the candidate's interval, at a factor of 1, unless they are too long to be made
+// at several rates.
 func (s *search) newCrossing(t *Tried, runs []*run) *crossing {
-	return &crossing{s: s, t: t, size: t.Size, runs: map[int][]*run{100: runs}, begun: s.spent.Load()}
+	x := &crossing{s: s, t: t, size: s.headroomSize(t), runs: map[int][]*run{}, begun: s.spent.Load()}
+	if x.size == t.Size {
+		x.runs[100] = runs
+	}
+	return x
 }
+
+// headroomSize is the size of the runs for the headroom.
+func (s *search) headroomSize(t *Tried) size {
+	z := t.Size
+	if z.warm > 0 && s.opt.Hold == 0 {
+		z.requests = min(z.requests, z.warm+headroomCounts*s.plan.least/2)
+	}
+	return z
+}
+
+// step is the first step from a factor of 1: to a little beyond where the misses would reach the target if their
+// logarithm rose as in most clusters.
+func (x *crossing) step() float64 {
+	may, miss := 1-x.s.opt.target(), 1-x.t.Attainment.Mean
+	if !x.known100() || miss < may/10 || miss > may {
+		return firstStep
+	}
+	return math.Log(may/miss)/missesRise + (closeRates-1)/2
+}
+
+// known100 reports whether the candidate holds at a factor of 1 by the runs of its interval, which may be longer.
+func (x *crossing) known100() bool { return x.t.Certain && x.t.Holds }
 
 // grow simulates a rate until it has n runs, or is hopeless.
 func (x *crossing) grow(f, n int) error {
@@ -55,11 +89,12 @@ func (x *crossing) grow(f, n int) error {
 // miss is the mean share that misses the SLO, but at least a tenth of what may miss it.
 func (x *crossing) miss(f int) float64 {
 	may := 1 - x.s.opt.target()
-	sum := 0.0
-	for _, r := range x.runs[f] {
-		sum += 1 - r.value
+	mean := 1 - x.t.Attainment.Mean // at a factor of 1
+	if len(x.runs[f]) > 0 {
+		values, _, _ := columns(samples(x.runs[f]))
+		mean = 1 - stats.Mean(values).Mean
 	}
-	return max(sum/float64(len(x.runs[f])), may/10, 1e-6)
+	return max(mean, may/10, 1e-6)
 }
 
 // grows reports whether queues grow at a rate.
@@ -78,8 +113,11 @@ func (x *crossing) holds(f int) bool {
 	return !x.s.hopeless(x.runs[f]) && sum/float64(len(x.runs[f])) >= x.s.opt.target()-rounding && !x.grows(f)
 }
 
-// try simulates a rate, and reports whether it holds.
+// try simulates a rate, and reports whether it holds. At a factor of 1 the interval may tell.
 func (x *crossing) try(f, n int) (bool, error) {
+	if f == 100 && n <= fewRuns && x.known100() {
+		return true, nil
+	}
 	if err := x.grow(f, n); err != nil {
 		return false, err
 	}
@@ -158,13 +196,13 @@ func (x *crossing) at(f, lo, hi int) []sample {
 	return list
 }
 
-// beyond is the largest factor at which a condition on samples of rates holds, up to the distance of lo and hi below or
-// above them; false: it is farther off.
-func (x *crossing) beyond(lo, hi, direction int, ok func([]sample) bool) (int, bool) {
+// beyond is the largest factor at which a condition on samples of rates holds, up to some hundredths below or above the
+// rates lo and hi; false: it is farther off.
+func (x *crossing) beyond(lo, hi, direction, most int, ok func([]sample) bool) (int, bool) {
 	if hi-lo <= 1 {
 		return 0, false
 	}
-	for i := range hi - lo + 1 {
+	for i := range most + 1 {
 		f := lo - i
 		if direction > 0 {
 			f = hi + i
@@ -172,6 +210,22 @@ func (x *crossing) beyond(lo, hi, direction int, ok func([]sample) bool) (int, b
 		if holds := ok(x.at(f, lo, hi)); holds == (direction < 0) {
 			return f - max(direction, 0), true
 		}
+	}
+	return 0, false
+}
+
+// crosses is the largest factor at which the mean meets the target: between two rates, or a little beyond them. holdsLo
+// and holdsHi state whether it does at the rates; false: it is farther off.
+func (x *crossing) crosses(lo, hi int, holdsLo, holdsHi bool) (int, bool) {
+	switch {
+	case hi > mostHeadroom:
+		return 0, false
+	case holdsLo && !holdsHi:
+		return x.edge(lo, hi, x.mean), true
+	case holdsLo:
+		return x.beyond(lo, hi, 1, max(hi-lo, mostBeyond)/2, x.mean)
+	case !holdsHi && !x.s.hopeless(x.runs[lo]) && !x.s.hopeless(x.runs[hi]):
+		return x.beyond(lo, hi, -1, max(hi-lo, mostBeyond)/2, x.mean)
 	}
 	return 0, false
 }
@@ -270,8 +324,11 @@ func (x *crossing) end(lo, hi, n, direction int, ok func([]sample) bool) (int, e
 	if holds := !x.s.hopeless(x.runs[from]) && ok(x.at(from, from, from)); holds == (direction < 0) {
 		return x.edge(lo, hi, ok), nil
 	}
-	if f, found := x.beyond(lo, hi, direction, ok); found {
+	if f, found := x.beyond(lo, hi, direction, max(hi-lo, mostBeyond), ok); found {
 		return f, nil
+	}
+	if direction < 0 && x.known100() && 2*lo-hi <= 100 {
+		return 100, nil // as the interval tells
 	}
 	return x.walk(from, n, closeRates-1.05, float64(direction), ok)
 }
@@ -280,13 +337,14 @@ func (x *crossing) end(lo, hi, n, direction int, ok func([]sample) bool) (int, e
 // for it is spent.
 func (x *crossing) headroom() (h Headroom, err error) {
 	s := x.s
-	lo, hi, err := x.bracket(100, firstStep)
+	lo, hi, err := x.bracket(100, x.step())
 	if err != nil || lo == 0 {
 		return h, err
 	}
 	share := int(s.budget() * headroomShare / 100)
 	least := min(max(share/4/int(max(x.size.requests, s.plan.stated, 1)), headroomSeeds/2), headroomSeeds)
 	for n := min(least, s.opt.MaxSeeds); ; n = min(2*n, s.opt.MaxSeeds) {
+		found, ok := 0, false
 		for tries := 0; tries < 8; tries++ { // more seeds may show that the rate is not between the two
 			a, err := x.try(lo, n)
 			if err != nil {
@@ -298,7 +356,7 @@ func (x *crossing) headroom() (h Headroom, err error) {
 					return h, err
 				}
 			}
-			if a && !b {
+			if found, ok = x.crosses(lo, hi, a, b); ok || hi > mostHeadroom && a {
 				break
 			}
 			from := lo
@@ -313,7 +371,10 @@ func (x *crossing) headroom() (h Headroom, err error) {
 		if hi > mostHeadroom {
 			return next, nil
 		}
-		factor := x.edge(lo, hi, x.mean)
+		factor := found
+		if !ok {
+			factor = x.edge(lo, hi, x.mean)
+		}
 		next.Factor = float64(factor) / 100
 		low, high := factor, factor
 		if n > 1 {

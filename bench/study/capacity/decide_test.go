@@ -39,8 +39,9 @@ func laws(mean float64) []law {
 	}
 }
 
-// decide applies a rule to a law as byLength does to runs. A draw is the attainment of the first part that counts.
-func decide(r *rule, l law, rng *rand.Rand) (d Decision, parts int) {
+// decide applies a rule to a law as byLength does to runs, and returns the attainments of the runs. A draw is the
+// attainment of the first part that counts.
+func decide(r *rule, l law, rng *rand.Rand) (d Decision, parts int, values []float64) {
 	list := make([]sample, panelRuns)
 	sums := make([]float64, panelRuns)
 	for look := 0; look < lengthLooks; look++ {
@@ -62,28 +63,45 @@ func decide(r *rule, l law, rng *rand.Rand) (d Decision, parts int) {
 			break
 		}
 	}
-	return d, parts
+	values, _, _ = columns(list)
+	return d, parts, values
 }
 
 // TestErrorRates: however often it looks, the rule accepts a candidate whose true
 // attainment is the target, or just misses it, with a probability of about
-// errorLevel at most, and so it rejects one.
+// errorLevel at most, and so it rejects one. The interval of the runs of the decision
+// and of fresh ones holds the true attainment in about 95 % of the cases.
 func TestErrorRates(t *testing.T) {
 	const repetitions, target = 2000, 0.99
 	for i, l := range laws(target) {
 		rng := rand.New(rand.NewPCG(uint64(i), 5))
 		r := &rule{target: target}
-		accepted, rejected := 0, 0
+		accepted, rejected, covered := 0, 0, 0
 		for range repetitions {
-			switch d, _ := decide(r, l, rng); d {
+			d, parts, values := decide(r, l, rng)
+			switch d {
 			case Holds:
 				accepted++
 			case Fails:
 				rejected++
 			}
+			for range freshRuns {
+				sum := 0.0
+				for range parts {
+					sum += l.draw(rng)
+				}
+				values = append(values, sum/float64(parts))
+			}
+			if low, high := r.interval(values, 0.025); low <= l.mean && l.mean <= high {
+				covered++
+			}
 		}
 		a, b := float64(accepted)/repetitions, float64(rejected)/repetitions
-		t.Logf("%-20s accepted %.2f %%, rejected %.2f %%", l.name, 100*a, 100*b)
+		t.Logf("%-20s accepted %.2f %%, rejected %.2f %%, covered %.2f %%", l.name, 100*a, 100*b,
+			100*float64(covered)/repetitions)
+		if covered < repetitions*91/100 || covered > repetitions*98/100 {
+			t.Errorf("%s: %d of %d intervals hold the mean", l.name, covered, repetitions)
+		}
 		// three standard errors of the estimate
 		if most := errorLevel + 3*math.Sqrt(errorLevel/repetitions); a > most || b > most {
 			t.Errorf("%s: accepted %.4f, rejected %.4f, expected at most %.4f", l.name, a, b, most)
@@ -102,7 +120,7 @@ func TestPower(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(i), 6))
 			r, right := &rule{target: target}, 0
 			for range repetitions {
-				if d, _ := decide(r, laws(c.mean)[i], rng); d == c.want {
+				if d, _, _ := decide(r, laws(c.mean)[i], rng); d == c.want {
 					right++
 				}
 			}
@@ -121,7 +139,7 @@ func TestIntervalCoverage(t *testing.T) {
 		rng := rand.New(rand.NewPCG(uint64(i), 7))
 		r, covered := &rule{target: 0.99}, 0
 		for range repetitions {
-			values := make([]float64, intervalSeeds)
+			values := make([]float64, panelRuns+freshRuns)
 			for j := range values {
 				values[j] = l.draw(rng)
 			}

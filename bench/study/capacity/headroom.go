@@ -40,6 +40,8 @@ const (
 	headroomShare = 4
 	// headroomSeeds is the number of seeds at first.
 	headroomSeeds = 8
+	// headroomCounts is the largest part of a run for the headroom that counts, as a multiple of the shortest warm-up.
+	headroomCounts = 3
 )
 
 // headroom finds the headroom of a candidate, and what makes it fail beyond. The interval inverts a test (Fieller): it
@@ -69,8 +71,11 @@ func (s *search) headroom(t *Tried) (h Headroom, limit waits.Causes, err error) 
 	if err != nil {
 		return h, limit, err
 	}
+	if h.Seeds > 0 && t.Certain && t.Holds { // by the runs of the interval, which may be longer
+		h.Low, h.Factor, h.High = max(h.Low, 1), max(h.Factor, 1), max(h.High, 1)
+	}
 	if limit = t.Causes; h.Factor < mostHeadroom/100 && t.Holds && s.mustStop() == nil {
-		beyond, err := s.measureAll(t.Candidate, h.Factor+0.01, forInterval, 0, 1, t.Size, 1)
+		beyond, err := s.measureAll(t.Candidate, h.Factor+0.01, forInterval, 0, 1, s.headroomSize(t), 1)
 		if err != nil {
 			return h, limit, err
 		}

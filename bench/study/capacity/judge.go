@@ -1,6 +1,8 @@
 package capacity
 
 import (
+	"slices"
+
 	"lorasim/bench/result"
 	"lorasim/bench/result/waits"
 	"lorasim/bench/stats"
@@ -182,12 +184,13 @@ func (s *search) byLength(t *Tried, allowance int64) error {
 			break
 		}
 		runs, t.Size = more, z
+		t.panel = runs
 		t.sum(runs)
-		if most := min(panelRuns, s.opt.MaxSeeds); n < most {
+		if most := min(panelRuns, s.opt.MaxSeeds); n < most { // the test may look as often as it likes
 			if t.Decision = s.hopelessly(rule, runs); t.Decision != Undecided {
 				break
 			}
-			n = most
+			n = min(2*n, most)
 			continue
 		}
 		var transient bool
@@ -235,7 +238,7 @@ func (s *search) hopelessly(r *rule, runs []*run) Decision {
 		better[i] = &up
 	}
 	_, _, growths := columns(samples(runs))
-	if _, grows := r.growth(growths, quickLevel); grows {
+	if _, grows := r.growth(growths, quickLevel/2); grows { // one of two looks
 		return Overloaded
 	}
 	if hopeless(better, r.target) {
@@ -270,7 +273,7 @@ func (s *search) byRuns(t *Tried) error {
 		spent = s.spent.Load() - before
 		z = size{requests: t.Size.warm + s.plan.stated, warm: t.Size.warm}
 	}
-	t.Decision, t.Size = Undecided, z
+	t.Decision, t.Size, t.panel = Undecided, z, nil
 	rule := s.rule()
 	var runs []*run
 	for look, n := 0, firstRuns; look < maxLooks; look, n = look+1, 2*n {
@@ -314,8 +317,33 @@ func (s *search) confirm(t *Tried) error {
 		t.Attainment = stats.Estimate{N: t.Attainment.N, Mean: t.Attainment.Mean}
 		return nil
 	}
-	n := s.intervalSize(t)
-	n = min(n, s.opt.MaxSeeds)
+	if t.panel == nil {
+		return s.confirmAlone(t)
+	}
+	// The interval has the runs of the decision and fresh ones. If it then contains the target, it gets more.
+	least := min(freshRuns, s.opt.MaxSeeds)
+	for n := least; ; n = s.moreFresh(t) {
+		have := len(t.runs)
+		more, err := s.measureAll(t.Candidate, 1, forInterval, have, n, t.Size, watchedRuns)
+		if err != nil {
+			return err
+		}
+		t.runs = append(t.runs, more...)
+		if len(t.runs) < least { // stopped: what the decision has seen has no interval
+			t.Attainment = stats.Estimate{N: t.Attainment.N, Mean: t.Attainment.Mean}
+			return nil
+		}
+		all := slices.Concat(t.runs, t.panel)
+		s.enter(t, all[:min(len(all), max(s.opt.MaxSeeds, len(t.runs)))])
+		if t.Certain || n > least || have+len(more) < n || s.moreFresh(t) <= n {
+			return nil
+		}
+	}
+}
+
+// confirmAlone gives a candidate an interval without the runs of its decision.
+func (s *search) confirmAlone(t *Tried) error {
+	n := min(s.intervalSize(t), s.opt.MaxSeeds)
 	runs, err := s.measureAll(t.Candidate, 1, forInterval, 0, n, t.Size, watchedRuns)
 	if err != nil {
 		return err
@@ -324,8 +352,14 @@ func (s *search) confirm(t *Tried) error {
 		t.Attainment = stats.Estimate{N: t.Attainment.N, Mean: t.Attainment.Mean}
 		return nil
 	}
-	t.sum(runs)
 	t.runs = runs
+	s.enter(t, runs)
+	return nil
+}
+
+// enter enters the runs of the interval.
+func (s *search) enter(t *Tried, runs []*run) {
+	t.sum(runs)
 	rule := s.rule()
 	values, _, _ := columns(samples(runs))
 	e := &t.Attainment
@@ -338,31 +372,28 @@ func (s *search) confirm(t *Tried) error {
 	case Overloaded:
 		t.Certain = true
 	}
-	return nil
 }
 
-// intervalSize is the number of runs of a candidate's interval. It sets their length.
+// moreFresh is the number of fresh runs of an interval that contains the target after its first ones, as far as the
+// budget allows.
+func (s *search) moreFresh(t *Tried) int {
+	return min(int(s.budget()/freshShare/max(t.Size.requests, 1)), mostFresh, s.opt.MaxSeeds)
+}
+
+// intervalSize is the number of runs of the interval of a candidate whose decision has no runs of the same length.
 func (s *search) intervalSize(t *Tried) (n int) {
-	share := max(s.budget()/40, min(s.budget()/8, intervalSeeds*(1+intervalLength)*shortest/2)) // at least as usual
+	share := max(s.budget()/40, min(s.budget()/8, fixedSeeds*shortest/2))
+	z := max(t.Size.requests, s.plan.stated, 1)
 	switch {
 	case t.Decision == Overloaded: // it has no mean that an interval could be about
 		return watchedRuns
 	case t.Decision == Fails && t.Attainment.N <= firstSeeds: // far from the target
-		return max(min(int(share/max(t.Size.requests, s.plan.stated, 1)), farSeeds), watchedRuns)
-	case s.plan.fixed != "" || s.opt.Hold > 0:
-		n = max(2*t.Attainment.N, fixedSeeds)
-		if z := max(t.Size.requests, s.plan.stated, 1); int64(n)*z > share {
-			n = max(int(share/z), intervalSeeds)
-		}
-		return n
+		return max(min(int(share/z), freshRuns), watchedRuns)
 	}
-	warm := t.Size.warm
-	if t.Decision == Fails && t.Size == s.plan.size() { // clear at the first look
-		return intervalSeeds / 2
+	if n = max(2*t.Attainment.N, fixedSeeds); int64(n)*z > share {
+		n = max(int(share/z), fewestSeeds)
 	}
-	part := warm / 2 // whole periods of the load
-	t.Size.requests = max(min((1+intervalLength)*warm, share/intervalSeeds)/part, 3) * part
-	return min(max(int(share/t.Size.requests), intervalSeeds/2), intervalSeeds)
+	return n
 }
 
 // sum enters what some runs showed.

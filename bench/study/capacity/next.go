@@ -7,9 +7,9 @@ import (
 
 const (
 	// moreBudget is the least factor of a larger budget, mostBudget the largest.
-	moreBudget, mostBudget = 4, 64
-	// moreWorkers is the factor of a larger number of workers.
-	moreWorkers = 4
+	moreBudget, mostBudget = 2, 16
+	// moreWorkers is the factor of a larger number of workers, moreSeeds that of a larger number of seeds.
+	moreWorkers, moreSeeds = 4, 4
 	// strictness is about by how much the interval of a look is wider than a plain one.
 	strictness = 1.6
 )
@@ -29,14 +29,16 @@ func (a *Answer) Next() (flag, value string) {
 		if t == nil {
 			continue
 		}
-		// the budget cut the runs of an interval that contains the target
-		cut := !t.Certain && t.hasInterval() && t.Size.requests < (1+intervalLength)*t.Size.warm
 		if t.Decision != Undecided && t.Decision != Likely {
-			open = open || cut
+			// an interval contains the target, and the budget allows no more runs
+			fresh := min(mostFresh, a.MaxSeeds)
+			if !t.Certain && t.hasInterval() && t.panel != nil && len(t.runs) < fresh {
+				open, factor = true, max(factor, float64(freshShare*int64(fresh)*t.Size.requests)/float64(a.Budget))
+			}
 			continue
 		}
 		if t.Attainment.N >= a.MaxSeeds {
-			return "max-seeds", strconv.Itoa(moreBudget * a.MaxSeeds)
+			return "max-seeds", strconv.Itoa(moreSeeds * a.MaxSeeds)
 		}
 		open, factor = true, max(factor, a.needs(t))
 	}

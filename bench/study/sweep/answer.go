@@ -34,7 +34,25 @@ func (d *Dir) Answer(t *Tables, metric string, effects []AxisEffect) (lines []st
 		lines = append(lines, fmt.Sprintf("No verdict for %d of %d points: %d overloaded, %d too short", n,
 			len(t.Points), count[steady.Overloaded], count[steady.Transient]))
 	}
+	if line := t.tooShort(metric); line != "" {
+		lines = append(lines, line)
+	}
 	return lines
+}
+
+// tooShort says at how many points the runs are too short for the intervals of a metric; "": at none.
+func (t *Tables) tooShort(metric string) string {
+	points, needed := 0, int64(0)
+	for i := range t.Points {
+		if s, short := t.Points[i].Short(metric); short && t.Points[i].Sampling == stats.Fresh {
+			points, needed = points+1, max(needed, s.Needed)
+		}
+	}
+	if points == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Too short at %d of %d points for intervals of %s: needs about %d requests", points,
+		len(t.Points), result.MetricOf(metric).Title, needed)
 }
 
 // bestPolicy names the best policy of a sweep, or how often each is the best; "": there is one policy.

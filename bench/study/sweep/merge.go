@@ -285,9 +285,10 @@ func (d *Dir) points(t *Tables) (points []Point) {
 		for _, n := range t.Metrics {
 			xs, bs := column(own, n), column(theirs, n)
 			m := PointValue{
-				Name: n, Estimate: stats.MeanOf(p.Sampling, xs), Diff: stats.Mean(nil), Base: stats.Mean(bs).Mean,
+				Name: n, Diff: stats.Mean(nil), Base: stats.Mean(bs).Mean,
 				Apart: !same && !result.MetricOf(n).AllRequests, Unsteady: !judge && result.MetricOf(n).NeedsSteady,
 			}
+			m.Estimate = result.OverRuns(p.Sampling, n, func(name string) []float64 { return column(own, name) })
 			if policy != base {
 				m.Diff = stats.PairedOf(p.Sampling, xs, bs)
 			}

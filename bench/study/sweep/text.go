@@ -184,6 +184,7 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string, o JSONOptions)
 		sets = append(sets, set)
 		points = append(points, format.Object{"set", set, "policy", p.Policy, "not_completed_share", p.Left,
 			"state,omitempty", string(p.State), "states,omitempty", p.Counts(),
+			"too_short,omitempty", p.TooShort,
 			"sustainable_rate,omitempty", p.Sustains, "sampling,omitempty", string(p.Sampling), "metrics", numbers})
 	}
 	for _, n := range metrics {
