@@ -330,11 +330,10 @@ func (x *Index) Set(worker int, adapter int32, a AdapterState) {
 	x.remote = x.remote || a.Tier == Remote
 }
 
-// InHost is [Worker.InHost] of a worker of the view. With an index and many adapters it costs less.
+// InHost is [Worker.InHost] of a worker of the view. With an index it need not look at the worker.
 func (v *View) InHost(worker int, adapter int32) bool {
-	w := &v.Workers[worker]
-	if v.Index == nil || w.rows == nil || adapter == trace.BaseModel {
-		return w.InHost(adapter)
+	if v.Index == nil || adapter == trace.BaseModel {
+		return v.Workers[worker].InHost(adapter)
 	}
 	usual, others := v.Index.Hosts(adapter)
 	_, other := slices.BinarySearch(others, int32(worker))

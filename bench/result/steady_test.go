@@ -55,3 +55,40 @@ func TestStateNumber(t *testing.T) {
 		t.Errorf("a number for an unknown state: %v", got)
 	}
 }
+
+// TestTooShortOverRuns: a mean is too short if more than half of the steady runs have no interval of it; it needs the
+// median of what they need. Estimates over the runs use the smallest part of any of them.
+func TestTooShortOverRuns(t *testing.T) {
+	run := func(short int64, floor float64) []Value {
+		a := &steady.Assessment{State: steady.Steady, Floors: []steady.Floor{{Metric: "mean_ttft_ms", Least: floor}}}
+		if short > 0 {
+			a.TooShort = []steady.TooShort{{Metric: "mean_ttft_ms", Needed: short}}
+		}
+		return steadyValues(a)
+	}
+	for _, c := range []struct {
+		runs   [][]Value
+		needed int64
+	}{
+		{[][]Value{run(4000, 50), run(9000, 40), run(0, 50)}, 6500},
+		{[][]Value{run(4000, 50), run(0, 40), run(0, 50), run(7000, 50)}, 0},
+	} {
+		value := func(name string) []float64 {
+			out := make([]float64, len(c.runs))
+			for i, r := range c.runs {
+				if out[i] = ValueOf(r, name); name == "mean_ttft_ms" {
+					out[i] = float64(60 + 10*i)
+				}
+			}
+			return out
+		}
+		s, short := StationarityOf(value).Short("mean_ttft_ms")
+		if short != (c.needed > 0) || s.Needed != c.needed {
+			t.Errorf("%+v, %v, expected %d", s, short, c.needed)
+		}
+		e := OverRuns("", "mean_ttft_ms", value)
+		if !(e.High-e.Mean > e.Mean-e.Low) || e.Low < 40 || math.IsNaN(e.Mean) {
+			t.Errorf("%+v, expected an interval above 40 that is longer upward", e)
+		}
+	}
+}

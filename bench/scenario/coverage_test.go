@@ -117,8 +117,8 @@ func (t tally) cells(runs int) string {
 
 // BenchmarkArrivals prints how many runs have an interval, and how many of the intervals hold the true mean, by arrival
 // process, load and length. The truth comes from 6 long runs (of the log: 30), without their first quarter. REPETITIONS
-// is the number of runs, REQUESTS lists their lengths, LOADS lists shares of the sustainable rate, ARRIVALS selects cases, and SET has
-// further settings.
+// is the number of runs, REQUESTS lists their lengths, LOADS lists shares of the sustainable rate, ARRIVALS selects
+// cases, and SET has further settings.
 //
 //	go test ./bench/scenario -run '^$' -bench Arrivals -benchtime 1x -timeout 0
 func BenchmarkArrivals(b *testing.B) {
@@ -202,7 +202,7 @@ func (c *coverageCase) print(b *testing.B, name string, metrics []result.ID, len
 }
 
 // BenchmarkSeeds prints how many intervals over 5 and over 10 seeds hold the true mean, by arrival process, load and
-// length. The truth is the mean of all runs, from which the seeds are drawn 2000 times. REPETITIONS, REQUESTS, LOADS,
+// length, and in parentheses how many of Student's do; and how many runs are too short for an interval of their own. The truth is the mean of all runs, from which the seeds are drawn 2000 times. REPETITIONS, REQUESTS, LOADS,
 // ARRIVALS and SET are those of BenchmarkArrivals.
 //
 //	SET=policy=affinity go test ./bench/scenario -run '^$' -bench Seeds -benchtime 1x -timeout 0
@@ -211,8 +211,8 @@ func BenchmarkSeeds(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	fmt.Printf("\n| arrivals | load | requests | E2E, 5 seeds | 10 seeds | TTFT, 5 seeds | 10 seeds |\n" +
-		"|---|---:|---:|---:|---:|---:|---:|\n")
+	fmt.Printf("\n| arrivals | load | requests | E2E, 5 seeds | 10 seeds | too short | TTFT, 5 seeds | 10 seeds | too short |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, c := range arrivalCases {
 		if !strings.Contains(c[0], os.Getenv("ARRIVALS")) || c[0] == "log" {
 			continue
@@ -240,8 +240,10 @@ func BenchmarkSeeds(b *testing.B) {
 				row := fmt.Sprintf("| %s | %s | %d |", c[0], load, n)
 				for _, id := range []result.ID{result.MeanE2E, result.MeanTTFT} {
 					for _, seeds := range []int{5, 10} {
-						row += fmt.Sprintf(" %.0f %% |", 100*coveredOverSeeds(runs, id, seeds))
+						student, own := coveredOverSeeds(runs, id, seeds)
+						row += fmt.Sprintf(" %.0f %% (%.0f) |", 100*own, 100*student)
 					}
+					row += fmt.Sprintf(" %.0f %% |", 100*shortShare(runs, id))
 				}
 				fmt.Println(row)
 			}
@@ -249,25 +251,47 @@ func BenchmarkSeeds(b *testing.B) {
 	}
 }
 
-// coveredOverSeeds is the share of the intervals over a number of seeds that hold the mean of all runs.
-func coveredOverSeeds(runs []*result.Result, id result.ID, seeds int) float64 {
-	all := make([]float64, len(runs))
+// coveredOverSeeds is the share of the intervals over a number of seeds that hold the mean of all runs, with Student's t
+// and as sweeps have them.
+func coveredOverSeeds(runs []*result.Result, id result.ID, seeds int) (student, own float64) {
+	metric := id.Metric().Name
+	all, least := make([]float64, len(runs)), make([]float64, len(runs))
 	for i, r := range runs {
 		all[i], _ = r.Metrics.Get(id)
+		least[i] = math.NaN()
+		for _, f := range r.Steady.Floors {
+			if f.Metric == metric {
+				least[i] = f.Least
+			}
+		}
 	}
 	truth, rng := stats.Mean(all).Mean, rand.New(rand.NewPCG(43, 1))
 	const draws = 2000
-	held := 0
 	for range draws {
-		drawn := make([]float64, seeds)
+		drawn, floors := make([]float64, seeds), make([]float64, seeds)
 		for i := range drawn {
-			drawn[i] = all[rng.IntN(len(all))]
+			k := rng.IntN(len(all))
+			drawn[i], floors[i] = all[k], least[k]
 		}
 		if e := stats.Mean(drawn); e.Low <= truth && truth <= e.High {
-			held++
+			student += 1. / draws
+		}
+		if e := steady.OverRuns(stats.Fresh, metric, drawn, floors); e.Low <= truth && truth <= e.High {
+			own += 1. / draws
 		}
 	}
-	return float64(held) / draws
+	return student, own
+}
+
+// shortShare is the share of the runs that are too short for the interval of a metric, or not steady.
+func shortShare(runs []*result.Result, id result.ID) float64 {
+	n := 0
+	for _, r := range runs {
+		if len(withinRun(r, id)) == 0 {
+			n++
+		}
+	}
+	return float64(n) / float64(len(runs))
 }
 
 // withinRun returns the interval of a metric, if the run has one.

@@ -115,7 +115,8 @@ func parse(args []string) (o options, err error) {
 		a, err := strconv.ParseUint(first, 10, 31)
 		b, err2 := strconv.ParseUint(last, 10, 31)
 		if err != nil || err2 != nil || a > b || b >= uint64(max(o.scenarios, 0)) {
-			return o, fmt.Errorf("--only: %q is neither a number nor a range of scenarios from 0 to %d", text, o.scenarios-1)
+			return o, fmt.Errorf("--only: %q is neither a number nor a range of scenarios from 0 to %d", text,
+				o.scenarios-1)
 		}
 		for n := a; n <= b; n++ {
 			o.only = append(o.only, int(n))

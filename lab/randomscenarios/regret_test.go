@@ -201,7 +201,8 @@ func TestSustainedShare(t *testing.T) {
 func TestScreen(t *testing.T) {
 	runs := map[string][]float64{"a": {100, 110, 90}, "b": {120, 130, 60}, "c": {300, 300}, "new": {900, 900, 100}}
 	s := folder(runs)
-	s.Runs = append(s.Runs, Run{Policy: "failed", Seed: 1, Error: noSuccess}, Run{Policy: "failed", Seed: 2, Error: noSuccess},
+	s.Runs = append(s.Runs, Run{Policy: "failed", Seed: 1, Error: noSuccess},
+		Run{Policy: "failed", Seed: 2, Error: noSuccess},
 		Run{Policy: "plan-and-route:busy=1", Seed: 1, E2E: 900, Completed: 10})
 	for policy, want := range map[string]bool{"a": true, "b": true, "c": false, "new": false, "failed": false,
 		"plan-and-route:busy=1": true, "not run": true} {

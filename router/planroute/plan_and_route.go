@@ -138,9 +138,11 @@ func (p *planAndRoute) Route(r router.Request, v *router.View) router.Decision {
 func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.Count(r)
 	p.arrives(r.Adapter, v.Now)
-	if p.outlines.follows(v) { // their slots become free less often
-		for j := range v.Having(r.Adapter) {
-			p.outlines.changed(j)
+	if p.outlines.follows(v) { // where adapters wait for slots, these become free less often
+		for j, w := range v.Having(r.Adapter) {
+			if w.ActiveLoras+w.WaitingLoras >= w.Slots {
+				p.outlines.changed(j)
+			}
 		}
 	}
 	p.prompt.Add(float64(r.Prompt))
@@ -155,7 +157,6 @@ func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.gap.Add(v.Now - p.latest)
 	p.latest = v.Now
 	p.pool.look(p.slots(v))
-	p.pool.lookAgain(v)
 }
 
 // slots returns the slots of the cluster, and those that adapters with requests take or wait for. An adapter takes one
@@ -177,7 +178,6 @@ func (p *planAndRoute) slots(v *router.View) (slots, taken int) {
 func (p *planAndRoute) send(r router.Request, v *router.View) int {
 	best, first := p.cheapest(r, v)
 	if best != router.None {
-		p.pool.set(r.Adapter, true)
 		if p.unequal() {
 			p.backlogs[best].recent.add(p.work(&r, best, v), v.Now, loadMemory)
 		}
@@ -337,10 +337,6 @@ func (p *planAndRoute) comes() float64 {
 // Note implements Policy.
 func (p *planAndRoute) Note(e router.Event) error {
 	switch e.Kind {
-	case router.Left:
-		if e.Adapter != trace.BaseModel {
-			p.pool.left = append(p.pool.left, e.Adapter)
-		}
 	case router.FirstToken:
 		p.backlogs[e.Worker].begins(e.Adapter, e.Now)
 	case router.Finished:
@@ -360,9 +356,6 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 	p.Placer.Adopt(h, v)
 	p.outlines.index = nil // look at all workers anew
 	p.pool.adopt(p.slots(v))
-	for k := range p.pool.inUse {
-		p.pool.set(int32(k), isInUse(int32(k), v))
-	}
 	for j := range p.backlogs {
 		p.backlogs[j].entered, p.backlogs[j].used = math.Inf(-1), true
 	}

@@ -1,8 +1,6 @@
 package planroute
 
 import (
-	"math"
-
 	"lorasim/router"
 	"lorasim/router/average"
 	"lorasim/trace"
@@ -15,10 +13,6 @@ type slotPool struct {
 	cost  float64      // executions that others lose for each adapter that waits for a slot
 	usage average.Mean // share of the slots that adapters with requests would take, at the latest requests
 	price float64      // executions that a second slot costs the request at hand; 0: its adapter is not in use
-
-	inUse    []bool  // by adapter: whether a usable worker has requests of it, as of the latest look
-	adapters int     // in use
-	left     []int32 // adapters of requests that have left a worker since
 }
 
 const (
@@ -34,7 +28,7 @@ func newSlotPool(cost float64, env router.Env) slotPool {
 	for j := range env.Workers {
 		slots += env.Workers[j].Slots
 	}
-	return slotPool{cost: cost, inUse: make([]bool, len(env.Adapters)), usage: average.Mean{
+	return slotPool{cost: cost, usage: average.Mean{
 		Value: min(float64(len(env.Adapters))/float64(max(slots, 1)), 1), N: usageMemory}}
 }
 
@@ -43,43 +37,6 @@ func (p *slotPool) look(slots, taken int) {
 	if slots > 0 {
 		p.usage.AddUpTo(float64(taken)/float64(slots), usageMemory)
 	}
-}
-
-// set notes whether an adapter is in use.
-func (p *slotPool) set(k int32, used bool) {
-	switch {
-	case k == trace.BaseModel || used == p.inUse[k]:
-		return
-	case used:
-		p.adapters++
-	default:
-		p.adapters--
-	}
-	p.inUse[k] = used
-}
-
-// lookAgain looks at the adapters of requests that have left a worker.
-func (p *slotPool) lookAgain(v *router.View) {
-	for _, k := range p.left {
-		p.set(k, isInUse(k, v))
-	}
-	p.left = p.left[:0]
-}
-
-// isInUse says whether a usable worker has requests of an adapter.
-func isInUse(k int32, v *router.View) bool {
-	for _, w := range v.Having(k) {
-		if st := w.Adapter(k); st.Running+st.Queued > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// crowdsOut says whether a second slot makes another adapter wait although the cluster has a slot for each: the second
-// slots that are in use already are as many as are left over.
-func (p *slotPool) crowdsOut(slots, taken int) bool {
-	return len(p.inUse) <= slots && taken-p.adapters >= slots-len(p.inUse)
 }
 
 // adopt begins with the usage of a cluster that runs.
@@ -97,35 +54,11 @@ func (p *planAndRoute) beginPool(r *router.Request, v *router.View) {
 		return
 	}
 	slots, taken := p.slots(v)
-	cost := pool.cost
-	if pool.crowdsOut(slots, taken) {
-		cost *= p.busyPeriod(r.Adapter, v)
-	}
 	if slots > mostPooled {
 		taken, slots = taken*mostPooled/slots, mostPooled
 	}
-	pool.price = cost * othersDelayed(max(pool.usage.Value*float64(slots), float64(taken)), taken, slots)
+	pool.price = pool.cost * othersDelayed(max(pool.usage.Value*float64(slots), float64(taken)), taken, slots)
 }
-
-// busyPeriod is for how many executions an adapter keeps a second slot. Its requests that come while others are there pay
-// nothing for the slot. It is the busy period of a queue M/M/infinity, if the adapter's requests are spread evenly over
-// the workers that have some and the new one.
-func (p *planAndRoute) busyPeriod(k int32, v *router.View) float64 {
-	workers := 1
-	for _, w := range v.Having(k) {
-		if st := w.Adapter(k); st.Running+st.Queued > 0 {
-			workers++
-		}
-	}
-	load := p.rates[k].perSecond * p.exec.Or(guessExec) / float64(workers)
-	if load < 1e-6 {
-		return 1
-	}
-	return min(math.Expm1(load)/load, longestBusy)
-}
-
-// longestBusy is the longest busy period that a second slot is priced with, in executions.
-const longestBusy = 100
 
 // inUse says whether a usable worker has requests of the adapter, and has room for one more in its batch and, by count,
 // in its KV cache: else the adapter needs a second slot, and the slot is not one that it could do without.

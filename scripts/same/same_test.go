@@ -139,3 +139,21 @@ func TestCatalogue(t *testing.T) {
 		t.Error("want runs option/k/c=3, bench/p2c and sweep/grid")
 	}
 }
+
+// The file of differences on purpose can be read, and has no rule twice.
+func TestNamedFile(t *testing.T) {
+	n, err := readNamed("named.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, r := range slices.Concat(n.policies, n.runs, n.fields, n.moved) {
+		if seen[r.match.String()] {
+			t.Errorf("named.txt has %s twice", r.match)
+		}
+		seen[r.match.String()] = true
+	}
+	if len(seen) < 10 {
+		t.Errorf("%d rules, expected tens", len(seen))
+	}
+}

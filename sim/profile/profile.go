@@ -203,8 +203,8 @@ type LoRA struct {
 	//
 	//	launch + rank*R + request_rank*Q + token_rank*T
 	//
-	// with R the sum of the ranks of the distinct adapters in steps that decode. Q is the sum over the running requests
-	// of the rank of their adapter, and T the same sum over the prompt tokens.
+	// R is the sum of the ranks of the distinct adapters in steps that decode. Q and T are sums of the rank of the
+	// adapter, over the running requests and over the prompt tokens.
 	LaunchMs      float64 `yaml:"launch_ms,omitempty" is:">=0"`
 	RankUs        float64 `yaml:"rank_us,omitempty" is:">=0"`
 	TokenRankNs   float64 `yaml:"token_rank_ns,omitempty" is:">=0"`

@@ -218,6 +218,15 @@ func TestDiscover(t *testing.T) {
 			t.Errorf("%s: the newer name was tried %d times", c.name, *n.(*int))
 		}
 	}
+	gone, _ := answers(t, map[string]string{"/server_info": sglang})
+	if _, err := gone.discover(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := gone.load(context.Background()); !isStatus(err, http.StatusNotFound) {
+			t.Errorf("a worker without any signal: %v, expected status 404", err)
+		}
+	}
 }
 
 func newTestFleet(t interface{ Fatal(...any) }, workers, adapters int) *Fleet {

@@ -135,7 +135,12 @@ func TestMembersAreProbed(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		a, b := newFakeWorker(t), newFakeWorker(t)
 		var made []int
-		f, _, _ := startFleet(t, 1, func(c *Config) { joinable(&made)(c); c.Poll = time.Second }, a)
+		var said []string
+		f, _, _ := startFleet(t, 1, func(c *Config) {
+			joinable(&made)(c)
+			c.Poll = time.Second
+			c.Log = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+		}, a)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
 		go func() { f.Run(ctx); close(ended) }()
@@ -143,6 +148,9 @@ func TestMembersAreProbed(t *testing.T) {
 		b.Kill()
 		if w := mustAdd(t, f, b.URL); w != 1 || f.Up() != 1 {
 			t.Fatalf("worker %d, %d up", w, f.Up())
+		}
+		if !slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, "("+b.URL+"): ") }) {
+			t.Errorf("the log does not say why worker 1 is down: %q", said)
 		}
 		late := newFakeWorker(t)
 		f.mu.Lock()

@@ -188,6 +188,22 @@ func TestShare(t *testing.T) {
 	}
 }
 
+// An adapter that fails on two workers is ejected where a third one serves it, whatever the order of the workers.
+func TestAdapterEjectedAmongThree(t *testing.T) {
+	for good := range 3 {
+		f, _ := upFleet(t, 3, Outlier{})
+		for i := range int64(120) {
+			w := int(i % 3)
+			f.one(i, int32(i/3%4), w, w == good || i/3%4 != 1)
+		}
+		for w := range 3 {
+			if ejected := len(f.state(w).EjectedAdapters) > 0; ejected == (w == good) {
+				t.Errorf("worker %d serves lora1, worker %d: ejected is %t", good, w, ejected)
+			}
+		}
+	}
+}
+
 // An adapter that fails on one worker passes that by, and others do not.
 func TestAdapterEjected(t *testing.T) {
 	f, c := upFleet(t, 2, Outlier{})

@@ -158,7 +158,7 @@ var pushForms = map[httpapi.Kind][]struct{ path, body string }{
 // However a request names adapters, engines read the newest versions of its time, or versions within the bound, and
 // hold them until the reply.
 func TestPushesInEveryForm(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(8) {
 		api := []httpapi.Kind{httpapi.VLLM, httpapi.SGLang}[seed%2]
 		options := []string{"", "workers=0", "loads=demand", "overlap=false,versions=2"}[seed/2%4]
 		bound := int(seed/2%3) - 1
@@ -188,7 +188,7 @@ func pushesInEveryForm(t *memory, seed uint64, api httpapi.Kind, options string,
 	for client := range 4 {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(seed, uint64(10+client)))
-			for range 40 {
+			for range 25 {
 				time.Sleep(time.Duration(rnd.IntN(30)) * time.Millisecond)
 				f := pushForms[api][rnd.IntN(len(pushForms[api]))]
 				names := [2]string{"a", "b"}

@@ -53,13 +53,14 @@ func changes(sc *scenario.Scenario, res *result.Result, e *profile.Engine, a *An
 		if slices.ContainsFunc(list, func(x Change) bool { return x.Text == c.Text }) {
 			return
 		}
-		list = append(list, Change{Text: c.Text, cost: cost, run: func(ctx context.Context, d *drawn) (*outcome, error) {
+		run := func(ctx context.Context, d *drawn) (*outcome, error) {
 			changed, err := c.Apply(&d.sc)
 			if err != nil {
 				return nil, err
 			}
 			return simulate(ctx, changed, d.workload, same)
-		}})
+		}
+		list = append(list, Change{Text: c.Text, cost: cost, run: run})
 	}
 	for _, c := range remedy.Changes(res) {
 		switch c.Key() {
