@@ -82,6 +82,24 @@ func (w *Worker) Rows() iter.Seq2[int32, AdapterState] {
 	}
 }
 
+// Loading returns the number of adapters that are being loaded into a slot and have no running requests.
+func (w *Worker) Loading() (n int) {
+	waits := func(st *AdapterState) {
+		if st.Loading && st.Running == 0 {
+			n++
+		}
+	}
+	for a := range w.Adapters {
+		waits(&w.Adapters[a])
+	}
+	if w.rows != nil {
+		for _, st := range w.rows.of {
+			waits(st)
+		}
+	}
+	return n
+}
+
 // NumAdapters returns the number of adapters of a worker.
 func (w *Worker) NumAdapters() int {
 	if w.rows != nil {

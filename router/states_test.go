@@ -55,6 +55,9 @@ func TestRows(t *testing.T) {
 
 // alike compares two workers.
 func alike(t *rapid.T, few, many *Worker) {
+	if few.Loading() != many.Loading() {
+		t.Fatalf("%d adapters are loading, %d where there are rows", few.Loading(), many.Loading())
+	}
 	tiers, want := many.Tiers(), few.Tiers()
 	listed := map[int32]bool{}
 	for a, st := range many.Rows() {

@@ -266,13 +266,8 @@ func Each(w *router.Worker, e *profile.Engine, f func(adapter int32, n, cause in
 		eachQueued(w, func(a int32, n int) { f(a, n, Compute) })
 		return
 	}
-	taken := w.ActiveLoras
-	for _, st := range w.Rows() {
-		if st.Loading && st.Running == 0 {
-			taken++
-		}
-	}
-	noSlot := taken >= e.Slots(w.NumAdapters())
+	slots := e.Slots(w.NumAdapters())
+	noSlot := w.ActiveLoras >= slots || w.ActiveLoras+w.Loading() >= slots
 	if w.Full && !(e.HeadOfLine == profile.HeadOfLineBlock && noSlot && anyWithoutSlot(w, e)) {
 		// With head_of_line block, the first request waits for memory or for a slot.
 		eachQueued(w, func(a int32, n int) { f(a, n, KVCache) })
