@@ -212,3 +212,16 @@ func TestKernelsAgreeWithRuns(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkKernelStep measures the time of a step with measured kernels.
+func BenchmarkKernelStep(b *testing.B) {
+	p, err := analytic("llama-3.1-8b", "h100", 1, 0).Profile()
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := p.Compile()
+	w := StepWork{Batch: 64, LoRAs: 64, Adapters: 16, RankTokens: 64 * 16, Tiles: Tiles{16, 16}}
+	for b.Loop() {
+		c.Step(&w)
+	}
+}
