@@ -108,50 +108,44 @@ func ms(r row) string {
 	return strconv.FormatFloat(r.number("lora_ms_step"), 'f', 1, 64)
 }
 
-var (
-	models   = []string{"llama-3.1-8b", "qwen3-14b"}
-	adapters = []int{1, 4, 16, 64}
-)
+// llama is the model of the page.
+const llama = "llama-3.1-8b"
 
-// decode writes the cost of a decode step over adapters, for each model, backend and rank.
-func (k *kit) decode(w io.Writer, tokens int) {
-	head := []string{"model, rank", "kernels", "1 adapter", "4 adapters", "16 adapters", "64 adapters", "base model"}
+var adapters = []int{1, 4, 16, 64}
+
+// decode writes the cost of a decode step over adapters, for each backend and rank.
+func (k *kit) decode(w io.Writer, model string, tokens int) {
+	head := []string{"rank", "kernels", "1 adapter", "4 adapters", "16 adapters", "64 adapters", "base model"}
 	var rows [][]string
-	for _, m := range models {
-		for _, rank := range []int{16, 64} {
-			for _, b := range backends {
-				line := []string{fmt.Sprintf("%s, %d", m, rank), b.name}
-				var base row
-				for _, a := range adapters {
-					r := k.kernel(b.engine, m, "decode", tokens, a, rank, a, "")
-					line, base = append(line, ms(r)), r
-				}
-				rows = append(rows, append(line, strconv.FormatFloat(base.number("base_ms_step"), 'f', 1, 64)))
+	for _, rank := range []int{16, 64} {
+		for _, b := range backends {
+			line := []string{strconv.Itoa(rank), b.name}
+			var base row
+			for _, a := range adapters {
+				base = k.kernel(b.engine, model, "decode", tokens, a, rank, a, "")
+				line = append(line, ms(base))
 			}
+			rows = append(rows, append(line, strconv.FormatFloat(base.number("base_ms_step"), 'f', 1, 64)))
 		}
 	}
 	table(w, 2, head, rows)
 }
 
 // prefill writes the cost of a step of prompts as a share of the base model's linear layers.
-func (k *kit) prefill(w io.Writer, tokens, prompts int) {
-	ranks := []int{8, 16, 64, 128}
-	head := []string{"model", "kernels"}
-	for _, rank := range ranks {
-		head = append(head, fmt.Sprintf("rank %d", rank))
-	}
+func (k *kit) prefill(w io.Writer, model string, tokens, prompts int) {
+	head := []string{"kernels"}
 	var rows [][]string
-	for _, m := range models {
-		for _, b := range backends {
-			line := []string{m, b.name}
-			for _, rank := range ranks {
-				r := k.kernel(b.engine, m, "prefill", tokens, prompts, rank, prompts, "")
-				line = append(line, fmt.Sprintf("%.0f %%", 100*r.number("ratio")))
-			}
-			rows = append(rows, line)
+	for _, b := range backends {
+		rows = append(rows, []string{b.name})
+	}
+	for _, rank := range []int{8, 16, 64, 128} {
+		head = append(head, fmt.Sprintf("rank %d", rank))
+		for i, b := range backends {
+			r := k.kernel(b.engine, model, "prefill", tokens, prompts, rank, prompts, "")
+			rows[i] = append(rows[i], fmt.Sprintf("%.0f %%", 100*r.number("ratio")))
 		}
 	}
-	table(w, 2, head, rows)
+	table(w, 1, head, rows)
 }
 
 // slots writes what slots without requests cost.
@@ -168,7 +162,7 @@ func (k *kit) slots(w io.Writer) {
 			slots           int
 		}{{"vllm", "", a}, {"vllm", "", 64}, {"vllm", "specialize", 64}, {"sglang-triton", "", a}, {"sglang-triton",
 			"", 64}} {
-			line = append(line, ms(k.kernel(x.engine, models[0], "decode", t, a, rank, x.slots, x.variant)))
+			line = append(line, ms(k.kernel(x.engine, llama, "decode", t, a, rank, x.slots, x.variant)))
 		}
 		rows = append(rows, line)
 	}
@@ -192,7 +186,7 @@ func (k *kit) loadTimes(w io.Writer) {
 		line := []string{way.name}
 		for _, rank := range ranks {
 			for _, r := range k.loads {
-				if r.is("stage", way.stage, "method", way.method, "source", way.source, "model", models[0], "rank",
+				if r.is("stage", way.stage, "method", way.method, "source", way.source, "model", llama, "rank",
 					rank,
 					"slot_rank", rank) {
 					line = append(line, strconv.FormatFloat(r.number("wall_ms"), 'f', 1, 64))
@@ -216,10 +210,10 @@ func (k *kit) slowdown(w io.Writer) {
 			"ranks 16 and 64, 16 and 128 tokens).\n", 100*(all[len(all)/2]-1), 100*(all[len(all)-1]-1), len(all))
 }
 
-// tables writes all tables of the page.
-func (k *kit) tables(w io.Writer) {
-	k.decode(w, 64)
-	k.prefill(w, 8192, 4)
+// tables writes all tables of the page; those of slots and loads are of Llama-3.1-8B.
+func (k *kit) tables(w io.Writer, model string) {
+	k.decode(w, model, 64)
+	k.prefill(w, model, 8192, 4)
 	k.slots(w)
 	k.loadTimes(w)
 	k.slowdown(w)
@@ -233,15 +227,16 @@ func ours(ctx context.Context, card string) (string, error) {
 
 func main() {
 	dir := flag.String("dir", "", "`folder` of the kit's files (default: the H100 of this repository)")
+	model := flag.String("model", llama, "`model` of the first two tables: llama-3.1-8b or qwen3-14b")
 	picture := flag.String("plot", "", "draw the picture into `file`, .svg or .png")
 	flag.Parse()
-	if err := run(context.Background(), *dir, *picture); err != nil {
+	if err := run(context.Background(), *dir, *model, *picture); err != nil {
 		fmt.Fprintln(os.Stderr, "loracosts:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, dir, picture string) (err error) {
+func run(ctx context.Context, dir, model, picture string) (err error) {
 	if dir == "" {
 		if dir, err = ours(ctx, "h100"); err != nil {
 			return err
@@ -251,7 +246,10 @@ func run(ctx context.Context, dir, picture string) (err error) {
 	if err != nil {
 		return err
 	}
-	k.tables(os.Stdout)
+	if k.kernel("vllm", model, "decode", 64, 1, 16, 1, "") == nil {
+		return fmt.Errorf("--model: %s has no kernels of %q", dir, model)
+	}
+	k.tables(os.Stdout, model)
 	if picture == "" {
 		return nil
 	}

@@ -28,9 +28,9 @@ func TestPageIsFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	k.tables(&b)
+	k.tables(&b, llama)
 	lines := strings.Split(b.String(), "\n")
-	if len(lines) < 30 {
+	if len(lines) < 25 {
 		t.Fatalf("%d lines of tables", len(lines))
 	}
 	for _, line := range lines {

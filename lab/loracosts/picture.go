@@ -21,7 +21,7 @@ const panelWidth, panelHeight = 9 * vg.Centimeter, 7.5 * vg.Centimeter
 // over ranks. Each has the linear layers of the base model as a grey line.
 func (k *kit) draw(path string) error {
 	all := func(p row, pairs ...string) bool {
-		return p.is(append(pairs, "mode", "graph", "split", "equal", "variant", "", "model", models[0])...)
+		return p.is(append(pairs, "mode", "graph", "split", "equal", "variant", "", "model", llama)...)
 	}
 	own := func(r row) bool { return r["slots"] == r["adapters"] }
 	panels := []struct {
