@@ -91,7 +91,7 @@ func TestMixes(t *testing.T) {
 		{"20", []float64{1, 1.8}, 0.9, nil, 9},
 		{"26", []float64{1, 1.8}, 0.95, []int{4, 8}, 9},
 		{"34", []float64{1, 3.3, 2.6}, 0.95, nil, 6},
-		{"26", []float64{1, 100}, 0.9, nil, 3}, // of the first alone there are not enough
+		{"16", []float64{1, 100}, 0.9, nil, 3}, // of the first alone there are not enough
 	} {
 		sc := saved(t, describe(t, "policy=least-loaded", "num_prompts=400", "num_adapters=16", "request_rate="+c.rate))
 		o := Options{
