@@ -59,7 +59,7 @@ func TestBudgetFaults(t *testing.T) {
 		"uniform:5": "high is missing", "uniform:9,5": "high (5) is below low (9)",
 		"mix:5": `"5" is not N=WEIGHT`, "mix:5=0": `"5=0" is not N=WEIGHT`, "mix:x=1": `"x=1" is not N=WEIGHT`,
 		"lognormal:mean=5": "sigma is missing", "lognormal:mean=5,mean=6,sigma=1": "mean is given twice",
-		"lognormal:sigma=1": "mean is missing", "9999999999": "is not a whole number >= 1",
+		"lognormal:sigma=1": "mean is missing", "9999999999": "is not a whole number up to 2147483647",
 	} {
 		if _, err := ParseBudget(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, expected %s", spec, err, want)
