@@ -17,7 +17,7 @@ const pullRequestsAbout = "Figures in the descriptions of pull requests that sta
 	"sheets: nothing was fitted to these servers. A pull request states no ranks, so ranks of 8 to 64 are taken.\n" +
 	"The target is that of computed profiles, a factor of 1.5 up or down.\n\n" +
 	"- [vLLM 11267](https://github.com/vllm-project/vllm/pull/11267), December 2024: offline throughput of Llama-2-7B on one A100, 1000 ShareGPT prompts at once. Its rates give 246 prompt and 235 output tokens in the mean; the spread of the lengths is assumed.\n" +
-	"- [sglang 17913](https://github.com/sgl-project/sglang/pull/17913), January 2026, before its change: Llama-3.1-8B on one A100, 3 slots for 6 adapters.\n" +
+	"- [sglang 17913](https://github.com/sgl-project/sglang/pull/17913), January 2026, before its change: Llama-3.1-8B on one A100, 3 slots for 6 adapters. The backend is sglang's default, csgmv, with kernel times of an H100; with `--engine-args lora_backend=triton` the mean E2E is 12.8 s (+6 %).\n" +
 	"- [sglang 13349](https://github.com/sgl-project/sglang/pull/13349), November 2025: Llama-3.1-8B on two H100, 8 slots. At that time a request without a slot stopped the queue (`--engine-args head_of_line=block`).\n" +
 	"- [sglang 27181](https://github.com/sgl-project/sglang/pull/27181), June 2026: Qwen3-32B, one slot for 4 adapters, one request at a time, the mean lengths of its run. It names no GPU. An A100 is taken, because at most 26 tokens/s were seen.\n" +
 	"- [sglang 14190](https://github.com/sgl-project/sglang/pull/14190) and [15512](https://github.com/sgl-project/sglang/pull/15512) state commands. The project does not hold their figures, so no row has them."
