@@ -103,22 +103,32 @@ func kernelKinds(backend string) []kernelKind {
 	return nil
 }
 
-// kernelKindOf returns the kind of a step as an index of [kernelKinds], and the tiles of its grid. tokens are all of
-// the step, slots those of the grid.
-func kernelKindOf(backend string, tokens int64, prompts bool, slots int64) (kind int, grid int64) {
+// kernelKindOf returns the kind of a step as an index of [kernelKinds]. tokens are all of the step.
+func kernelKindOf(backend string, tokens int64, prompts bool) int {
 	switch {
 	case backend == BackendPunica && tokens < vllmSplits:
-		return 0, (slots + 1) * tilesOf(tokens, 32)
+		return 0
 	case backend == BackendPunica && tokens <= largestGraph:
-		return 1, (slots + 1) * tilesOf(tokens, 64)
+		return 1
 	case backend == BackendPunica:
-		return 2, (slots + 1) * tilesOf(tokens, 64)
+		return 2
 	case prompts || tokens > largestGraph:
-		return 1, 0
-	case backend == BackendTriton:
-		return 0, slots * tilesOf(tokens, 16)
+		return 1
 	}
-	return 0, csgmvSegments * tilesOf(tokens, csgmvSegments)
+	return 0
+}
+
+// gridOf returns the tiles of the grid that a kernel starts in a step of a kind with tiles of the given height.
+func gridOf(backend string, kind int, height, tokens, slots int64) int64 {
+	switch {
+	case backend == BackendPunica:
+		return (slots + 1) * tilesOf(tokens, height)
+	case kind > 0:
+		return 0
+	case backend == BackendTriton:
+		return slots * tilesOf(tokens, height)
+	}
+	return csgmvSegments * tilesOf(tokens, csgmvSegments)
 }
 
 // tilesOf returns the number of tiles of the given height for n tokens.
@@ -221,7 +231,8 @@ type kernelCosts struct {
 
 // kindCosts is the coefficients of a kind of step.
 type kindCosts struct {
-	tiles  int // index of StepWork.Tiles
+	height int64 // tokens of a tile
+	tiles  int   // index of StepWork.Tiles for that height
 	byRank [][kernelTerms]tick.Ticks
 }
 
@@ -237,7 +248,7 @@ func (k *KernelTimes) compile(e *Engine, lora *LoRA) *kernelCosts {
 	}
 	heights := tileHeights(k.Of)
 	for _, kind := range kernelKinds(k.Of) {
-		costs := kindCosts{tiles: slices.Index(heights[:], kind.height)}
+		costs := kindCosts{height: kind.height, tiles: slices.Index(heights[:], kind.height)}
 		steps := k.steps(kind.name)
 		for _, rank := range ranks {
 			var ticks [kernelTerms]tick.Ticks
@@ -266,8 +277,10 @@ func (c *kernelCosts) step(w *StepWork) tick.Ticks {
 	if c.active {
 		slots = min(int64(1)<<bits.Len64(uint64(w.Adapters-1)), slots)
 	}
-	kind, grid := kernelKindOf(c.backend, w.Batch+w.Tokens, w.Tokens > 0, slots)
+	tokens := w.Batch + w.Tokens
+	kind := kernelKindOf(c.backend, tokens, w.Tokens > 0)
 	k, m, rank := &c.kinds[kind], w.LoRAs+w.LoRATokens, int64(0)
+	grid := gridOf(c.backend, kind, k.height, tokens, slots)
 	if len(k.byRank) > 1 && m > 0 {
 		rank = min((w.RankTokens+m/2)/m, int64(len(k.byRank)-1))
 	}
@@ -320,8 +333,9 @@ func KernelTerms(backend string, s KernelStep) (kind string, amounts [5]float64)
 	for _, n := range s.Tokens {
 		tokens += n
 	}
-	i, grid := kernelKindOf(backend, tokens, s.Prompts, s.Slots)
+	i := kernelKindOf(backend, tokens, s.Prompts)
 	k, tiles := kernelKinds(backend)[i], int64(0)
+	grid := gridOf(backend, i, k.height, tokens, s.Slots)
 	for _, n := range s.Tokens {
 		tiles += tilesOf(n, k.height)
 	}
