@@ -47,8 +47,11 @@ func read(path string) ([]row, error) {
 	}
 	defer f.Close()
 	all, err := csv.NewReader(f).ReadAll()
-	if err != nil || len(all) == 0 {
-		return nil, fmt.Errorf("%s: expected a table with a header: %w", path, err)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s is empty, expected a table with a header", path)
 	}
 	var rows []row
 	for _, line := range all[1:] {
