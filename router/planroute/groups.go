@@ -9,7 +9,7 @@ import (
 	"lorasim/router/choose"
 )
 
-// manyWorkers is the number of workers from which on they are in groups.
+// manyWorkers is the least number of workers for which there are groups.
 const manyWorkers = 768
 
 // groups have the workers that are alike, so that a request looks at the outlines of the groups with the least bounds
@@ -17,7 +17,7 @@ const manyWorkers = 768
 //
 // Invariant after update: a worker is in the group of its key, and no outline of the group is below its least values.
 type groups struct {
-	from int // workers from which on there are groups
+	from int // least number of workers for which there are groups
 	on   bool
 	list []group
 	of   map[groupKey]int32 // indices of list

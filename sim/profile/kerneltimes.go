@@ -71,8 +71,8 @@ const (
 	vllmSplits = 128
 	// vLLM's largest CUDA graph, and sglang's on large GPUs.
 	largestGraph = 512
-	// csgmvSegments is the number of segments of 16 tokens in a CUDA graph of sglang's csgmv, or twice that above as
-	// many tokens: a graph has as many as the largest captured batch has requests.
+	// csgmvSegments is the number of segments of 16 tokens in a CUDA graph of sglang's csgmv. A step of more tokens has
+	// twice as many. A graph has one segment for each request of the largest captured batch.
 	csgmvSegments = 256
 )
 

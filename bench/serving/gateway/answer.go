@@ -29,7 +29,7 @@ type answer struct {
 	waits   atomic.Bool // the gateway waits for bytes
 	begun   atomic.Bool // it is not the first byte of a stream that it waits for
 	form    form
-	tail    [48]byte      // the latest bytes, as many as an abort's mark has
+	tail    [48]byte      // the latest bytes; an abort's mark fits
 	said    []byte        // the beginning of an event with an error; nil: there was none
 	last    []byte        // what the client gets beyond what the worker sent
 	process fleet.Process // that it is asked of
