@@ -23,7 +23,7 @@ import (
 // A row is a row of a CSV file by the names of its columns.
 type row map[string]string
 
-// number returns a column as number, which is 0 if it is empty.
+// number returns a column that read has checked.
 func (r row) number(column string) float64 {
 	x, _ := strconv.ParseFloat(r[column], 64)
 	return x
@@ -39,8 +39,8 @@ func (r row) is(pairs ...string) bool {
 	return true
 }
 
-// read reads a CSV file.
-func read(path string) ([]row, error) {
+// read reads a CSV file, of which some columns are numbers.
+func read(path string, numbers []string) ([]row, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -54,10 +54,15 @@ func read(path string) ([]row, error) {
 		return nil, fmt.Errorf("%s is empty, expected a table with a header", path)
 	}
 	var rows []row
-	for _, line := range all[1:] {
+	for n, line := range all[1:] {
 		r := row{}
 		for i, column := range all[0] {
 			r[column] = line[i]
+		}
+		for _, column := range numbers {
+			if _, err := strconv.ParseFloat(r[column], 64); err != nil {
+				return nil, fmt.Errorf("%s: row %d: %s is %q, expected a number", path, n+1, column, r[column])
+			}
 		}
 		rows = append(rows, r)
 	}
@@ -68,8 +73,16 @@ func read(path string) ([]row, error) {
 type kit struct{ kernels, loads, overlap []row }
 
 func readKit(dir string) (k kit, err error) {
-	for name, to := range map[string]*[]row{"kernels": &k.kernels, "loads": &k.loads, "overlap": &k.overlap} {
-		if *to, err = read(filepath.Join(dir, name+".csv")); err != nil {
+	for _, file := range []struct {
+		name    string
+		to      *[]row
+		numbers []string
+	}{
+		{"kernels.csv", &k.kernels, []string{"tokens", "adapters", "rank", "lora_ms_step", "base_ms_step", "ratio"}},
+		{"loads.csv", &k.loads, []string{"wall_ms"}},
+		{"overlap.csv", &k.overlap, []string{"slowdown"}},
+	} {
+		if *file.to, err = read(filepath.Join(dir, file.name), file.numbers); err != nil {
 			return k, err
 		}
 	}
