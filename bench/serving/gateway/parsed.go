@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -75,9 +76,8 @@ func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*parsed, 
 	}
 	q.memory = g.bodies
 	r.Body = g.paced(rw, r.Body)
-	ctx, cancel := context.WithTimeout(r.Context(), g.cfg.ClientTimeout)
-	defer cancel()
-	if err := q.read(ctx, r, g.cfg.MaxBody); err != nil {
+	q.due = time.Now().Add(g.cfg.ClientTimeout)
+	if err := q.read(r.Context(), r, g.cfg.MaxBody); err != nil {
 		q.release()
 		if errors.Is(err, errNoModel) {
 			err = fmt.Errorf("%w: it names no model within its first %d bytes", err, g.cfg.MaxBody)
