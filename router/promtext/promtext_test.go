@@ -49,7 +49,8 @@ func TestParse(t *testing.T) {
 	}
 	h := f["t"]
 	if len(h) != 2 || h[0].Count != 3 || h[0].Sum != 1.25 || len(h[0].Buckets) != 2 ||
-		h[0].Buckets[0] != (Bucket{0.5, 2}) || !math.IsInf(h[0].Buckets[1].Bound, 1) || h[1].Label("a") != "2" || len(h[1].Labels) != 1 {
+		h[0].Buckets[0] != (Bucket{0.5, 2}) || !math.IsInf(h[0].Buckets[1].Bound, 1) ||
+		h[1].Label("a") != "2" || len(h[1].Labels) != 1 {
 		t.Errorf("t: %+v", h)
 	}
 	if s := f["s"]; len(s) != 1 || s[0].Type != Summary || s[0].Count != 2 || s[0].Sum != 9 {
@@ -65,7 +66,8 @@ func TestParse(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for _, text := range []string{
 		"a", "a 1", "a b\n", "a 1 b\n", "a 1 2 3\n", "{} 1\n", "{a=\"b\"} 1\n", "a{b} 1\n", "a{b=c} 1\n",
-		"a{b=\"c} 1\n", "a{b=\"\\x\"} 1\n", "a{b=\"c\" d=\"e\"} 1\n", "a{b=\"1\",b=\"2\"} 1\n", "a{__name__=\"b\"} 1\n", "a 0x1p3\n",
+		"a{b=\"c} 1\n", "a{b=\"\\x\"} 1\n", "a{b=\"c\" d=\"e\"} 1\n",
+		"a{b=\"1\",b=\"2\"} 1\n", "a{__name__=\"b\"} 1\n", "a 0x1p3\n",
 		"a 1_0\n", "# TYPE a gauge\n# TYPE a gauge\n", "a 1\n# TYPE a gauge\n", "# TYPE a thing\n",
 		"# HELP a b\n# HELP a c\n", "1a 2\n", "a{b=\"\xff\"} 1\n", "# TYPE a histogram\na_bucket{le=\"x\"} 1\n",
 		"# TYPE a histogram\na_count -1\n",
