@@ -133,8 +133,8 @@ func (o *options) start(children *process.Spawner, folder string, builds []strin
 			if log == "none" {
 				name += " without access log"
 			}
-			if err := add(name, b, "gateway", worker, "--listen", "127.0.0.1:0", "--admin-listen", "none", "--access-log",
-				log); err != nil {
+			if err := add(name, b, "gateway", worker, "--listen", "127.0.0.1:0", "--admin-listen", "none",
+				"--access-log", log); err != nil {
 				return list, err
 			}
 		}
