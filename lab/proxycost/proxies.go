@@ -153,6 +153,49 @@ func reverse(worker string) error {
 	}))
 }
 
+const relayRole = "relay"
+
+// relay passes bytes between clients and the worker, without a look at them: the least that a proxy in Go can cost.
+func relay(worker string) error {
+	to, err := url.Parse(worker)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("listening on http://%s\n", l.Addr())
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		server, err := net.Dial("tcp", to.Host)
+		if err != nil {
+			return err
+		}
+		go pass(server, client)
+		go pass(client, server)
+	}
+}
+
+// pass copies bytes with a read and a write for each part, and closes both connections at the end.
+func pass(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
 // configured writes the configuration of Envoy or nginx and returns the command that prints the URL and runs the
 // program in its place.
 func configured(folder, program, config, worker string) ([]string, error) {

@@ -119,15 +119,16 @@ func (d *dispatch) outgoing() *http.Request {
 	if names(r.Header["Te"], "trailers") {
 		h["Te"] = []string{"trailers"}
 	}
-	if ip, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		h["X-Forwarded-For"] = []string{ip}
-	}
-	h["X-Forwarded-Host"], h["X-Forwarded-Proto"] = []string{r.Host}, []string{"http"}
+	own := [...]string{r.Host, "http", "", ""}
 	if r.TLS != nil {
-		h["X-Forwarded-Proto"] = []string{"https"}
+		own[1] = "https"
+	}
+	h["X-Forwarded-Host"], h["X-Forwarded-Proto"] = own[:1:1], own[1:2:2]
+	if ip, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		own[2], h["X-Forwarded-For"] = ip, own[2:3:3]
 	}
 	if h["User-Agent"] == nil {
-		h["User-Agent"] = []string{""} // not that of net/http
+		h["User-Agent"] = own[3:4:4] // not that of net/http
 	}
 	maps.Copy(h, d.g.workers.Header)
 	return &http.Request{Method: r.Method, Proto: r.Proto, ProtoMajor: 1, ProtoMinor: 1, Header: h, Trailer: r.Trailer}
