@@ -113,7 +113,11 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 		if !whole || r.Context().Err() != nil {
 			attrs = append(attrs, slog.Bool("broken_off", true))
 		}
-		g.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+		if h := g.cfg.Access.Handler(); h.Enabled(r.Context(), slog.LevelInfo) {
+			entry := slog.NewRecord(time.Now(), slog.LevelInfo, "request", 0) // without the place in the source
+			entry.AddAttrs(attrs...)
+			h.Handle(r.Context(), entry) // the log counts the lines that it drops
+		}
 	}()
 	handle(l, r)
 	whole = true

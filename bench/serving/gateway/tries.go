@@ -218,7 +218,9 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	out, base, r := d.out.WithContext(ctx), d.g.cfg.Fleet.Base(a.w), d.r
 	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path,
 		RawQuery: soundQuery(r.URL.RawQuery)}
-	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
+	if base.Path != "" || r.URL.RawPath != "" {
+		out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
+	}
 	e := d.parsed.respell(engine.API, engine.Model, cmp.Or(d.served, d.adapter))
 	if engine.API != httpapi.VLLM {
 		e.lora = d.parsed.renameLoRAs(d.served, d.also)
