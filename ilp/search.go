@@ -147,8 +147,8 @@ func (s *search) taker(k, b int32, holds bool) taker {
 	return t
 }
 
-// takersOf lists the workers to which requests of an adapter may go such that they are less busy than the limit then, in
-// ascending order, in s.takers. It returns the number of workers without a free slot that have the adapter.
+// takersOf lists the workers to which requests of an adapter may go such that they are less busy than the limit then,
+// in ascending order, in s.takers. It returns the number of workers without a free slot that have the adapter.
 func (s *search) takersOf(h *held, limit float64) (full int64) {
 	s.takers = s.takers[:0]
 	free, k := s.free, h.adapter
@@ -190,8 +190,8 @@ func (s *search) offerHome(g *giver, best *shiftMove) {
 	}
 }
 
-// offer takes over the shift of a class to a worker if it is the best so far. Of equal ones the first class is the best,
-// and of its shifts the one to the first worker.
+// offer takes over the shift of a class to a worker if it is the best so far. Of equal ones the first class is the
+// best, and of its shifts the one to the first worker.
 func (s *search) offer(g *giver, t *taker, best *shiftMove) {
 	each := s.each(g.class, t.worker)
 	if g.hopeless(t, each, best.gain) || s.load[t.worker]+each+t.load >= g.busy-s.eps {
@@ -477,8 +477,8 @@ func (s *search) swapFrom(a int32) bool {
 // roundOff is the relative error of sums and differences of times, and more.
 const roundOff = 1e-12
 
-// countCommon counts the adapters that a worker has in common with each other one. It returns the value of s.here for the
-// worker's own adapters.
+// countCommon counts the adapters that a worker has in common with each other one. It returns the value of s.here for
+// the worker's own adapters.
 func (s *search) countCommon(a int32) (here int64) {
 	s.calls++
 	clear(s.common)

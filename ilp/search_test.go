@@ -101,8 +101,11 @@ func TestSwapsAreTheBest(t *testing.T) {
 		b := 1 - a
 		best := s.margin(s.busy(int(a)))
 		worth := s.busy(int(b)) < best
-		found := math.Inf(1)
+		found, pairs := math.Inf(1), 0
 		for k := range int32(s.p.Adapters) {
+			if worth && s.holds(k, a) && !s.holds(k, b) && s.block(s.holding(k, a), a, b).ok {
+				pairs += len(s.on[b])
+			}
 			for l := range int32(s.p.Adapters) {
 				if !s.holds(k, a) || s.holds(k, b) || !s.holds(l, b) || s.holds(l, a) || !worth {
 					continue
@@ -130,7 +133,12 @@ func TestSwapsAreTheBest(t *testing.T) {
 		if math.Abs(found-best) < 1e-9 {
 			return // rounding decides
 		}
-		if did := s.swapFrom(a); did != (found < best) {
+		before, mark := s.work, s.mark()
+		did := s.swapFrom(a)
+		if work := s.work - before; work != int64(pairs+s.mark()-mark) {
+			t.Errorf("%d units of work, expected %d and %d shifts", work, pairs, s.mark()-mark)
+		}
+		if did != (found < best) {
 			t.Errorf("swapped: %v, but the best swap leads from %v to %v", did, best, found)
 		} else if did {
 			swaps++
@@ -146,8 +154,8 @@ func TestSwapsAreTheBest(t *testing.T) {
 	}
 }
 
-// shiftFrom applies the shift with the largest gain, the first of equals, and counts all that there are, though it looks
-// at few of them. What balance says of a shift is what after and weights say.
+// shiftFrom applies the shift with the largest gain, the first of equals, and counts all that there are, though it
+// looks at few of them. What balance says of a shift is what after and weights say.
 func TestShiftsAreTheBest(t *testing.T) {
 	shifts, none := 0, 0
 	eachState(t, size{workers: 4, adapters: 6, groups: 30, count: 6}, func(s *search, _ *rand.Rand) {
