@@ -116,7 +116,7 @@ func New(cfg Config) (*Gateway, error) {
 		bodies: bodies, seed: maphash.MakeSeed(), created: time.Now().Unix(), silent: log.New(io.Discard, "", 0)}
 	g.readsPrefixes = g.workers.Router != nil && g.workers.Router.ReadsPrefixes
 	g.transport = wire.New(g.workers.Client)
-	g.metrics.Register(wireCollector{g.transport})
+	g.metrics.Register(g.collectConnections)
 	g.metrics.Retries(notLoaded, notSent, noReply, noAnswer, busy, changed, keyRefused, notFound, badStatus)
 	if g.allowed, err = g.newAllowlist(cfg.Allow); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)

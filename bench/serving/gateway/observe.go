@@ -8,10 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"lorasim/bench/serving/wire"
 	"lorasim/internal/format"
+	"lorasim/router/promtext"
 )
 
 // line is the line of the access log for one request. The handlers fill it in.
@@ -121,21 +119,14 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 	whole = true
 }
 
-// wireCollector exports the counts of connections to workers.
-type wireCollector struct{ *wire.Client }
-
-// Describe implements prometheus.Collector.
-func (c wireCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect implements prometheus.Collector.
-func (c wireCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.Stats()
-	opened := prometheus.NewDesc("lorasim_gateway_connections_opened_total", "Connections opened to workers.", nil, nil)
-	closed := prometheus.NewDesc("lorasim_gateway_connections_closed_total",
-		"Idle connections closed: by the worker (stale), for bytes that no request asked for (unasked), for age or "+
-			"number (expired).", []string{"reason"}, nil)
-	ch <- prometheus.MustNewConstMetric(opened, prometheus.CounterValue, float64(s.Opened))
+// collectConnections adds the counts of connections to workers.
+func (g *Gateway) collectConnections(p *promtext.Page) {
+	s := g.transport.Stats()
+	p.Add(promtext.Counter, "lorasim_gateway_connections_opened_total", "Connections opened to workers.",
+		float64(s.Opened))
 	for reason, n := range map[string]int64{"stale": s.Stale, "unasked": s.Unasked, "expired": s.Expired} {
-		ch <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(n), reason)
+		p.Add(promtext.Counter, "lorasim_gateway_connections_closed_total",
+			"Idle connections closed: by the worker (stale), for bytes that no request asked for (unasked), for age or "+
+				"number (expired).", float64(n), promtext.Label{Name: "reason", Value: reason})
 	}
 }
