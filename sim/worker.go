@@ -42,7 +42,8 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 		ID: id, Costs: costs, Adapters: s.adapters, Versions: s.push.versions(), View: w.v, Index: s.view.Index,
 		Observer: s.cfg.Observer,
 		Hooks:    engine.Hooks{First: w.firstToken},
-		Start:    w.start(), Whole: w.startsWhole(), Home: s.cfg.Home, Prefetch: s.cfg.Router.Prefetch, TokenTimes: s.cfg.TokenTimes,
+		Start:    w.start(), Whole: w.startsWhole(), Home: s.cfg.Home,
+		Prefetch: s.cfg.Router.Prefetch, TokenTimes: s.cfg.TokenTimes,
 		Fails: s.loadFails, Kind: kindOf(costs),
 	}
 	w.listen(&c.Hooks)
