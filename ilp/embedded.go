@@ -78,6 +78,10 @@ func newSearch(p *Problem, fine bool, target float64, seed uint64) *search {
 		target: target,
 		eps:    1e-6 * math.Max(target, 1e-9),
 		rng:    rand.New(rand.NewPCG(seed, 0x656d626564646564)),
+		among:  make([]int64, len(p.Workers)),
+		common: make([]int, len(p.Workers)),
+		here:   make([]int64, p.Adapters),
+		there:  make([]int64, p.Adapters),
 	}
 }
 
@@ -283,6 +287,9 @@ type state struct {
 	p       *Problem
 	j       int       // workers
 	speed   []float64 // by worker
+	fastest float64
+	alike   bool   // all workers have the same speed
+	closed  []bool // by worker
 	classes []class
 	of      [][]int32 // classes by adapter
 
@@ -293,7 +300,9 @@ type state struct {
 	pages   []float64 // by worker
 	moves   int64
 	loads   int64
-	on      [][]int32 // adapters with requests on a worker, in no order
+	on      [][]held  // adapters with requests on a worker, in no order
+	saves   []float64 // by worker: see saving
+	stale   []bool    // by worker: saves is to be computed
 
 	asked []float64 // see toLoad; nil: too many to keep
 
@@ -308,7 +317,7 @@ type step struct {
 }
 
 func newState(p *Problem, fine bool) *state {
-	s := &state{p: p, j: len(p.Workers), of: make([][]int32, p.Adapters)}
+	s := &state{p: p, j: len(p.Workers), of: make([][]int32, p.Adapters), alike: true}
 	if cells := p.Adapters * s.j; cells <= mostAsked {
 		s.asked = make([]float64, cells)
 		for i := range s.asked {
@@ -317,6 +326,9 @@ func newState(p *Problem, fine bool) *state {
 	}
 	for j := range p.Workers {
 		s.speed = append(s.speed, p.Workers[j].speed())
+		s.closed = append(s.closed, p.Workers[j].Closed)
+		s.fastest = max(s.fastest, s.speed[j])
+		s.alike = s.alike && s.speed[j] == s.speed[0]
 	}
 	order := make([]int32, len(p.Groups))
 	for i := range order {
@@ -339,7 +351,7 @@ func newState(p *Problem, fine bool) *state {
 		if n == 0 || like(order[n-1], i) != 0 {
 			s.of[g.Adapter] = append(s.of[g.Adapter], int32(len(s.classes)))
 			s.classes = append(s.classes, class{adapter: g.Adapter, home: g.Worker, work: g.Work, move: g.Move,
-				counts: g.counts()})
+				counts: g.counts(), groups: order[n:n]})
 		}
 		c := &s.classes[len(s.classes)-1]
 		c.pages = (c.pages*float64(c.count) + g.Pages*float64(g.Count)) / float64(c.count+g.Count)
@@ -391,7 +403,8 @@ func (g *Group) counts() int64 {
 func (s *state) reset() {
 	p := s.p
 	s.x, s.present = make([]spots, len(s.classes)), make([]spots, p.Adapters)
-	s.used, s.load, s.pages, s.on = make([]int, s.j), make([]float64, s.j), make([]float64, s.j), make([][]int32, s.j)
+	s.used, s.load, s.pages, s.on = make([]int, s.j), make([]float64, s.j), make([]float64, s.j), make([][]held, s.j)
+	s.saves, s.stale = make([]float64, s.j), slices.Repeat([]bool{true}, s.j)
 	for w := range p.Workers {
 		s.load[w] = p.Workers[w].Base
 	}
@@ -450,6 +463,7 @@ func (s *state) add(ci, w int32, n int64) {
 	s.x[ci].add(w, n)
 	s.load[w] += float64(n) * s.each(c, w)
 	s.pages[w] += float64(n) * c.pages
+	s.stale[w] = true
 	if c.home != w {
 		s.moves += n * c.counts
 	}
@@ -465,6 +479,7 @@ func (s *state) add(ci, w int32, n int64) {
 		present.add(w, n)
 	default:
 		(*present)[i].n += n
+		s.on[w][(*present)[i].at].known = false
 	}
 }
 
@@ -472,8 +487,14 @@ func (s *state) add(ci, w int32, n int64) {
 func (s *state) enter(k, w int32) {
 	s.used[w]++
 	i, _ := s.present[k].find(w)
-	s.present[k][i].at = int32(len(s.on[w]))
-	s.on[w] = append(s.on[w], k)
+	n := len(s.on[w])
+	s.present[k][i].at = int32(n)
+	if n < cap(s.on[w]) { // with the memory of an adapter that has left
+		s.on[w] = s.on[w][:n+1]
+		s.on[w][n].adapter, s.on[w][n].known = k, false
+	} else {
+		s.on[w] = append(s.on[w], held{adapter: k})
+	}
 	if t, loads := s.toLoad(k, w); loads {
 		s.loads++
 		s.load[w] += t
@@ -482,11 +503,12 @@ func (s *state) enter(k, w int32) {
 
 func (s *state) exit(k, w, at int32) {
 	s.used[w]--
-	last := s.on[w][len(s.on[w])-1]
-	s.on[w][at] = last
-	i, _ := s.present[last].find(w)
-	s.present[last][i].at = at
-	s.on[w] = s.on[w][:len(s.on[w])-1]
+	on := s.on[w]
+	last := len(on) - 1
+	i, _ := s.present[on[last].adapter].find(w)
+	s.present[on[last].adapter][i].at = at
+	on[at], on[last] = on[last], on[at]
+	s.on[w] = on[:last]
 	if t, loads := s.toLoad(k, w); loads {
 		s.loads--
 		s.load[w] -= t
@@ -520,7 +542,7 @@ func (s *state) holds(k, w int32) bool { return s.present[k].of(w) > 0 }
 func (s *state) room(k, w int32) bool { return s.holds(k, w) || s.used[w] < s.p.Workers[w].Slots }
 
 // open says whether requests of a class may be sent to a worker.
-func (s *state) open(c *class, w int32) bool { return !s.p.Workers[w].Closed || c.home == w }
+func (s *state) open(c *class, w int32) bool { return !s.closed[w] || c.home == w }
 
 // top is the busiest worker and its time.
 func (s *state) top() (w int, t float64) {
