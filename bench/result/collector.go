@@ -311,8 +311,10 @@ func (c *Collector) Result(meta Meta, counters *RunCounters) *Result {
 	} {
 		r.Metrics.Set(m, v)
 	}
+	var stats [4]Stats
 	for i, d := range []*distribution{&c.e2e, &c.ttft, &c.tpot, &c.itl} {
-		f, s := families[i], d.stats()
+		stats[i] = d.stats()
+		f, s := families[i], stats[i]
 		for stat, v := range [numStats]float64{s.Mean, s.Median, s.Std, s.P90, s.P95, s.P99} {
 			r.Metrics.Set(f.first+ID(stat), v)
 		}
@@ -330,7 +332,7 @@ func (c *Collector) Result(meta Meta, counters *RunCounters) *Result {
 	slices.SortFunc(e.Reasons, func(a, b Reason) int { // what happened most first, then by name
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Reason, b.Reason))
 	})
-	if e.ScheduledE2E, e.ScheduledTTFT = c.e2e.stats(), c.ttft.stats(); c.late {
+	if e.ScheduledE2E, e.ScheduledTTFT = stats[0], stats[1]; c.late {
 		e.ScheduledE2E, e.ScheduledTTFT = c.arrivalE2E.stats(), c.arrivalTT.stats()
 	}
 	e.TTFTPerToken = ratio(c.ttftPerToken, completed)

@@ -254,8 +254,8 @@ func BenchmarkSeeds(b *testing.B) {
 
 // BenchmarkPairs prints how many intervals of differences between two policies over 5 seeds hold the true difference,
 // paired by seed, and in parentheses how many of Student's do. All policies have the rate that the weakest one
-// sustains, times the load. The truth is the mean of all runs, from which the seeds are drawn 2000 times. POLICIES lists the
-// policies; REPETITIONS, REQUESTS, LOADS, ARRIVALS and SET are those of BenchmarkArrivals.
+// sustains, times the load. The truth is the mean of all runs, from which the seeds are drawn 2000 times. POLICIES
+// lists the policies; REPETITIONS, REQUESTS, LOADS, ARRIVALS and SET are those of BenchmarkArrivals.
 //
 //	go test ./bench/scenario -run '^$' -bench Pairs -benchtime 1x -timeout 0
 func BenchmarkPairs(b *testing.B) {

@@ -1,7 +1,6 @@
 package planroute
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -111,7 +110,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 // stealScratch is memory that looks at waiting requests use again.
 type stealScratch struct {
 	waiting      []int // see seen
-	list         []*router.InFlight
+	list, merged []*router.InFlight
 	busy, copied []bool
 	workers      []router.Worker
 	detached     []router.Worker // by worker: its latest copy
@@ -224,9 +223,47 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 			busy[j] = true
 		}
 	}
-	p.scratch.list, p.scratch.busy = list, busy
-	slices.SortStableFunc(list, func(a, b *router.InFlight) int { return cmp.Compare(b.Age, a.Age) })
-	return list[:min(len(list), p.deep)], busy
+	p.scratch.busy = busy
+	p.scratch.list, p.scratch.merged = oldestFirst(list, p.scratch.merged)
+	return p.scratch.list[:min(len(list), p.deep)], busy
+}
+
+// oldestFirst sorts requests by their age and keeps the order of equals. It merges the parts that are sorted already,
+// as queues mostly are. It returns the sorted list and the other of the two lists, whose contents do not matter.
+func oldestFirst(list, other []*router.InFlight) (sorted, spare []*router.InFlight) {
+	for {
+		other = other[:0]
+		for from := 0; from < len(list); {
+			middle := from + sortedPart(list[from:])
+			end := middle + sortedPart(list[middle:])
+			if from == 0 && middle == len(list) {
+				return list, other
+			}
+			a, b := list[from:middle], list[middle:end]
+			for len(a) > 0 && len(b) > 0 {
+				if b[0].Age > a[0].Age {
+					other, b = append(other, b[0]), b[1:]
+				} else {
+					other, a = append(other, a[0]), a[1:]
+				}
+			}
+			other = append(append(other, a...), b...)
+			from = end
+		}
+		if len(list) == 0 {
+			return list, other
+		}
+		list, other = other, list
+	}
+}
+
+// sortedPart is the number of requests at the head of a list that are sorted by age.
+func sortedPart(list []*router.InFlight) int {
+	n := min(1, len(list))
+	for n < len(list) && list[n].Age <= list[n-1].Age {
+		n++
+	}
+	return n
 }
 
 // atHand says whether a worker can start requests of an adapter without a fetch into host memory beside its steps. A
