@@ -20,9 +20,10 @@ func TestAskedAgain(t *testing.T) {
 			running, adapters := pick(0, 1, 2, 5, 16, maxKeptBatch, maxKeptBatch+1), pick(0, 1, 2, 4, 100)
 			rank, kv := pick(-1, 0, 8, 64, maxKeptRank, maxKeptRank+1), int64(pick(0, 1, 5000, 1<<20))
 			m, fresh := Model{c}, Model{p.Compile()}
-			if got, want := m.DecodeStep(running, adapters, kv, rank), fresh.DecodeStep(running, adapters, kv, rank); got != want {
-				t.Fatalf("%s: a step of %d, %d adapters, %d tokens, rank %d takes %v, at first %v", name, running, adapters,
-					kv, rank, got, want)
+			got, want := m.DecodeStep(running, adapters, kv, rank), fresh.DecodeStep(running, adapters, kv, rank)
+			if got != want {
+				t.Fatalf("%s: a step of %d, %d adapters, %d tokens, rank %d takes %v, at first %v", name, running,
+					adapters, kv, rank, got, want)
 			}
 			slots := int64(p.Engine.Slots(running))
 			loras := int64(running)
