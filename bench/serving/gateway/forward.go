@@ -131,8 +131,8 @@ func (d *dispatch) outgoing() *http.Request {
 		h["User-Agent"] = own[3:4:4] // not that of net/http
 	}
 	maps.Copy(h, d.g.workers.Header)
-	return &http.Request{Method: r.Method, Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor, Header: h,
-		TransferEncoding: r.TransferEncoding, Trailer: r.Trailer}
+	return &http.Request{Method: r.Method, Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor,
+		Header: h, TransferEncoding: r.TransferEncoding, Trailer: r.Trailer}
 }
 
 // soundQuery returns a query without the parameters that servers read in more than one way: those with a semicolon or
