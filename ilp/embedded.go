@@ -80,8 +80,6 @@ func newSearch(p *Problem, fine bool, target float64, seed uint64) *search {
 		rng:    rand.New(rand.NewPCG(seed, 0x656d626564646564)),
 		among:  make([]int64, len(p.Workers)),
 		common: make([]int, len(p.Workers)),
-		here:   make([]int64, p.Adapters),
-		there:  make([]int64, p.Adapters),
 	}
 }
 
@@ -290,6 +288,7 @@ type state struct {
 	fastest float64
 	alike   bool   // all workers have the same speed
 	closed  []bool // by worker
+	closes  bool   // some worker is closed
 	classes []class
 	of      [][]int32 // classes by adapter
 
@@ -301,8 +300,9 @@ type state struct {
 	moves   int64
 	loads   int64
 	on      [][]held  // adapters with requests on a worker, in no order
-	saves   []float64 // by worker: see saving
-	stale   []bool    // by worker: saves is to be computed
+	savers  [][]saver // by worker: its adapters, those that save most first
+	stale   []bool    // by worker: savers is to be computed
+	moving  block     // scratch of block
 
 	asked []float64 // see toLoad; nil: too many to keep
 
@@ -327,6 +327,7 @@ func newState(p *Problem, fine bool) *state {
 	for j := range p.Workers {
 		s.speed = append(s.speed, p.Workers[j].speed())
 		s.closed = append(s.closed, p.Workers[j].Closed)
+		s.closes = s.closes || p.Workers[j].Closed
 		s.fastest = max(s.fastest, s.speed[j])
 		s.alike = s.alike && s.speed[j] == s.speed[0]
 	}
@@ -334,22 +335,16 @@ func newState(p *Problem, fine bool) *state {
 	for i := range order {
 		order[i] = int32(i)
 	}
-	like := func(a, b int32) int {
-		x, y := &p.Groups[a], &p.Groups[b]
-		v := int(y.counts() - x.counts())
-		if fine && x.Pages != y.Pages {
-			v = cmp.Compare(x.Pages, y.Pages)
-		}
-		return cmp.Or(cmp.Compare(x.Adapter, y.Adapter), cmp.Compare(x.Worker, y.Worker),
-			cmp.Compare(x.Work, y.Work), cmp.Compare(x.Move, y.Move), v)
-	}
 	slices.SortFunc(order, func(a, b int32) int {
-		return cmp.Or(like(a, b), cmp.Compare(p.Groups[a].Pages, p.Groups[b].Pages), cmp.Compare(a, b))
+		if d := p.differ(a, b, fine); d != 0 {
+			return d
+		}
+		return cmp.Or(cmp.Compare(p.Groups[a].Pages, p.Groups[b].Pages), cmp.Compare(a, b))
 	})
+	s.classes = make([]class, 0, len(order))
 	for n, i := range order {
 		g := &p.Groups[i]
-		if n == 0 || like(order[n-1], i) != 0 {
-			s.of[g.Adapter] = append(s.of[g.Adapter], int32(len(s.classes)))
+		if n == 0 || p.differ(order[n-1], i, fine) != 0 {
 			s.classes = append(s.classes, class{adapter: g.Adapter, home: g.Worker, work: g.Work, move: g.Move,
 				counts: g.counts(), groups: order[n:n]})
 		}
@@ -360,6 +355,25 @@ func newState(p *Problem, fine bool) *state {
 	}
 	s.reset()
 	return s
+}
+
+// differ compares two groups by adapter, worker and times, in a fine state also by pages. It is 0 if they are of one
+// class.
+func (p *Problem) differ(a, b int32, fine bool) int {
+	x, y := &p.Groups[a], &p.Groups[b]
+	switch {
+	case x.Adapter != y.Adapter:
+		return int(x.Adapter) - int(y.Adapter)
+	case x.Worker != y.Worker:
+		return int(x.Worker) - int(y.Worker)
+	case x.Work != y.Work:
+		return cmp.Compare(x.Work, y.Work)
+	case x.Move != y.Move:
+		return cmp.Compare(x.Move, y.Move)
+	case fine && x.Pages != y.Pages:
+		return cmp.Compare(x.Pages, y.Pages)
+	}
+	return int(y.counts() - x.counts())
 }
 
 // mostAsked is the number of loading times that a state keeps at most.
@@ -401,15 +415,45 @@ func (g *Group) counts() int64 {
 
 // reset puts every request where it is.
 func (s *state) reset() {
-	p := s.p
-	s.x, s.present = make([]spots, len(s.classes)), make([]spots, p.Adapters)
+	p, n := s.p, len(s.classes)
+	s.x, s.present = make([]spots, n), make([]spots, p.Adapters)
 	s.used, s.load, s.pages, s.on = make([]int, s.j), make([]float64, s.j), make([]float64, s.j), make([][]held, s.j)
-	s.saves, s.stale = make([]float64, s.j), slices.Repeat([]bool{true}, s.j)
+	s.savers, s.stale = make([][]saver, s.j), slices.Repeat([]bool{true}, s.j)
 	for w := range p.Workers {
 		s.load[w] = p.Workers[w].Base
 	}
+	s.reserve()
 	for c := range s.classes {
 		s.add(int32(c), s.classes[c].home, s.classes[c].count)
+	}
+}
+
+// reserve takes the memory for all requests where they are at once.
+func (s *state) reserve() {
+	n := len(s.classes)
+	numbers, places, parts := make([]int32, n), make([]spot, 2*n), make([]part, n)
+	adapters := make([]int, s.j) // with requests, by worker
+	for c := range s.classes {
+		numbers[c] = int32(c)
+		if c == 0 || s.classes[c].adapter != s.classes[c-1].adapter || s.classes[c].home != s.classes[c-1].home {
+			adapters[s.classes[c].home]++
+		}
+	}
+	for w, k := range adapters {
+		s.on[w] = make([]held, 0, k+2)
+	}
+	clear(adapters)
+	for c := 0; c < n; {
+		k, first := s.classes[c].adapter, c
+		for c < n && s.classes[c].adapter == k {
+			w, from := s.classes[c].home, c
+			for ; c < n && s.classes[c].adapter == k && s.classes[c].home == w; c++ {
+				s.x[c] = places[c : c : c+1]
+			}
+			s.on[w][:adapters[w]+1][adapters[w]].parts = parts[from:from:c]
+			adapters[w]++
+		}
+		s.of[k], s.present[k] = numbers[first:c], places[n+first:n+first:n+c]
 	}
 }
 
@@ -451,10 +495,14 @@ func (s *state) over(w int, pages float64) float64 {
 
 // each is what one request of a class adds to a worker's load.
 func (s *state) each(c *class, w int32) float64 {
-	if c.home == w {
-		return c.work / s.speed[w]
+	t := c.work
+	if c.home != w {
+		t += c.move
 	}
-	return (c.work + c.move) / s.speed[w]
+	if v := s.speed[w]; v != 1 {
+		t /= v
+	}
+	return t
 }
 
 // add changes the number of requests of a class on a worker by n, also below 0.

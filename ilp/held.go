@@ -12,7 +12,7 @@ type held struct {
 	n       int64   // number of requests
 	least   float64 // no request takes less time on any worker, s
 	leave   block   // the move of all requests, see block
-	saves   float64 // no move of all requests shortens the sum of the times of two workers by more, s
+	saves   float64 // no move of all requests shortens the sum of the times of both workers by more, s
 }
 
 // part is the requests of a class on a worker.
@@ -26,7 +26,6 @@ type part struct {
 type block struct {
 	off, on, pages float64
 	moves          int64
-	ok             bool
 }
 
 // look returns an adapter of a worker by its index, up to date until requests move.
@@ -46,14 +45,16 @@ func (s *state) look(w, i int32) *held {
 		h.parts = append(h.parts, part{c, n})
 		h.foreign = h.foreign || cc.home != w
 		h.n += n
-		h.least = min(h.least, cc.work/s.fastest)
-		bare += float64(n) * (cc.work / s.speed[w])
+		h.least = min(h.least, cc.work)
+		bare += float64(n) * cc.work
 	}
-	switch h.leave = s.sum(h, w, nowhere); {
+	h.least /= s.fastest
+	s.sum(h, w, nowhere, &h.leave)
+	switch {
 	case !s.alike:
 		h.saves = math.Inf(1)
 	case h.foreign:
-		h.saves = h.leave.off - bare
+		h.saves = h.leave.off - bare/s.speed[w]
 	default:
 		h.saves = h.leave.off - h.leave.on
 	}
@@ -66,23 +67,41 @@ func (s *state) holding(k, w int32) *held {
 	return s.look(w, s.present[k][i].at)
 }
 
-// saving is the most that the move of one adapter from a worker saves, see held.saves.
+// saver is an adapter of a worker, by its index.
+type saver struct {
+	saves float64 // see held
+	index int32
+}
+
+// saving is the most that the move of one adapter from a worker saves. It brings savers up to date.
 func (s *state) saving(w int32) float64 {
+	list := s.savers[w]
 	if s.stale[w] {
-		s.stale[w], s.saves[w] = false, math.Inf(-1)
+		s.stale[w], list = false, list[:0]
 		for i := range int32(len(s.on[w])) {
-			s.saves[w] = max(s.saves[w], s.look(w, i).saves)
+			x := saver{s.look(w, i).saves, i}
+			at := len(list)
+			list = append(list, x)
+			for ; at > 0 && list[at-1].saves < x.saves; at-- {
+				list[at] = list[at-1]
+			}
+			list[at] = x
 		}
+		s.savers[w] = list
 	}
-	return s.saves[w]
+	if len(list) == 0 {
+		return math.Inf(-1)
+	}
+	return list[0].saves
 }
 
 // nowhere is a worker that no request came from, as fast as the one where requests are.
 const nowhere = -1
 
-// sum adds up the requests of an adapter for a move from a worker to another one, without the time to load it there.
-func (s *state) sum(h *held, from, to int32) block {
-	v := block{ok: true}
+// sum adds up the requests of an adapter for a move from a worker to another one, without the time to load it there. It
+// returns false if they may not go there.
+func (s *state) sum(h *held, from, to int32, v *block) bool {
+	*v = block{}
 	for _, p := range h.parts {
 		c, n := &s.classes[p.class], p.n
 		v.off += float64(n) * s.each(c, from)
@@ -93,7 +112,7 @@ func (s *state) sum(h *held, from, to int32) block {
 			v.moves += n * c.counts
 			continue
 		case !s.open(c, to):
-			return block{}
+			return false
 		case c.home == from:
 			v.moves += n * c.counts
 		case c.home == to:
@@ -104,23 +123,23 @@ func (s *state) sum(h *held, from, to int32) block {
 	if t, loads := s.toLoad(h.adapter, from); loads {
 		v.off += t
 	}
-	return v
+	return true
 }
 
-// block returns the move of all requests of an adapter from a worker to another one. Not ok: they may not go there.
-func (s *state) block(h *held, from, to int32) (v block) {
-	switch {
+// block returns the move of all requests of an adapter from a worker to another one; nil: they may not go there. It is
+// valid until the next call. on is block.on with the time to load the adapter.
+func (s *state) block(h *held, from, to int32) (v *block, on float64) {
+	switch v = &h.leave; {
 	case !s.alike || h.foreign:
-		if v = s.sum(h, from, to); !v.ok {
-			return v
+		if v = &s.moving; !s.sum(h, from, to, v) {
+			return nil, 0
 		}
 	case s.closed[to]:
-		return block{}
-	default:
-		v = h.leave
+		return nil, 0
 	}
+	on = v.on
 	if t, loads := s.toLoad(h.adapter, to); loads {
-		v.on += t
+		on += t
 	}
-	return v
+	return v, on
 }

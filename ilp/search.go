@@ -19,11 +19,9 @@ type search struct {
 	takers  []taker    // of takersOf
 	free    []int32    // of shiftFrom: workers with a free slot that requests may help
 	among   []int64    // of shiftFrom, by worker: the latest call that looks at it
-	returns []giveBack // of swapFrom
+	calls   int64      // of shiftFrom
+	returns []exchange // of swapFrom
 	common  []int      // of swapFrom, by worker: adapters that are on worker a, too
-	here    []int64    // of swapFrom, by adapter: the latest call in which it was on worker a
-	there   []int64    // of swapFrom, by adapter: the latest call of backTo in which it was on worker b
-	calls   int64      // of shiftFrom, swapFrom and backTo
 }
 
 // shiftMove is a candidate: n requests of a class from one worker to another.
@@ -109,7 +107,7 @@ func (s *search) shiftFrom(a int32) bool {
 		h := s.look(a, i)
 		more := s.takersOf(h, limit)
 		s.work += (free + more) * int64(len(h.parts))
-		if len(s.takers) == 0 && !h.foreign {
+		if len(s.takers) == 0 && !(h.foreign && s.closes) {
 			continue
 		}
 		for _, p := range h.parts {
@@ -152,33 +150,37 @@ func (s *search) taker(k, b int32, holds bool) taker {
 func (s *search) takersOf(h *held, limit float64) (full int64) {
 	s.takers = s.takers[:0]
 	free, k := s.free, h.adapter
-	add := func(b int32, holds bool) {
-		if t := s.taker(k, b, holds); s.load[b]+h.least+t.load < limit {
+	limit += roundOff*limit - h.least
+	for _, there := range s.present[k] {
+		b := there.worker
+		for ; len(free) > 0 && free[0] < b; free = free[1:] {
+			s.addTaker(k, free[0], false, limit)
+		}
+		switch {
+		case s.among[b] != s.calls:
+			continue
+		case s.used[b] >= s.p.Workers[b].Slots:
+			full++
+		case len(free) > 0 && free[0] == b:
+			free = free[1:]
+		default:
+			continue // too busy
+		}
+		s.addTaker(k, b, true, limit)
+	}
+	for _, b := range free {
+		s.addTaker(k, b, false, limit)
+	}
+	return full
+}
+
+// addTaker adds a worker to s.takers if its time with the adapter is at most the limit.
+func (s *search) addTaker(k, b int32, holds bool, limit float64) {
+	if s.load[b] <= limit {
+		if t := s.taker(k, b, holds); s.load[b]+t.load <= limit {
 			s.takers = append(s.takers, t)
 		}
 	}
-	for _, there := range s.present[k] {
-		b := there.worker
-		for len(free) > 0 && free[0] < b {
-			add(free[0], false)
-			free = free[1:]
-		}
-		if s.among[b] != s.calls {
-			continue
-		}
-		if s.used[b] >= s.p.Workers[b].Slots {
-			full++
-		} else if len(free) == 0 || free[0] != b {
-			continue // too busy
-		} else {
-			free = free[1:]
-		}
-		add(b, true)
-	}
-	for _, b := range free {
-		add(b, false)
-	}
-	return full
 }
 
 // offerHome offers the shift of a class to the closed worker that its requests came from.
@@ -411,9 +413,10 @@ func (s *search) perturb() (done bool) {
 // gains next to nothing is not worth its search.
 func (s *search) margin(t float64) float64 { return t - math.Max(s.eps, 0.02*(t-s.target)) }
 
-// giveBack is an adapter of another worker that could come in exchange.
-type giveBack struct {
-	on, rest float64 // s of worker a for it, s of its worker without it
+// exchange is an adapter that could leave its worker for another one, in exchange for one from there.
+type exchange struct {
+	on, rest float64 // s of the other worker for it, s of its worker without it
+	saves    float64 // s of both
 	pages    float64
 	moves    int64
 	index    int32 // on its worker
@@ -423,36 +426,48 @@ type giveBack struct {
 // adapter on another worker: what remains possible when no slot is free. All exchanges count as work.
 func (s *search) swapFrom(a int32) bool {
 	best := s.margin(s.busy(int(a)))
-	var bk, bl, bb int32 = -1, -1, -1
-	here := s.countCommon(a)
+	bb, bk, bl := int32(nowhere), int32(0), int32(0) // the worker, and the indices of the adapters on a and there
+	s.countCommon(a)
 	for _, b := range s.leastBusy() {
 		if b == a || s.busy(int(b)) >= best {
 			continue
 		}
+		// The two together have this much to do after an exchange that saves nothing. If more than twice the best is
+		// left, one of them stays too busy.
 		sum := s.load[a] + s.load[b]
-		if !s.closed[b] && (sum-s.saving(a)-s.saving(b))/2-roundOff*sum >= best { // one of the two stays too busy
+		least := func() float64 { return sum*(1-roundOff) - 2*best }
+		if !s.closed[b] {
 			s.work += int64(len(s.on[b]) * (len(s.on[a]) - s.common[b]))
-			continue
+			if least() >= s.saving(a)+s.saving(b) {
+				continue
+			}
 		}
-		leastOn, leastRest := s.backTo(a, b, here)
-		for i := range int32(len(s.on[a])) {
-			h := s.look(a, i)
-			if s.there[h.adapter] == s.calls {
+		returns := s.exchanges(s.returns[:0], b, a, least()-s.saving(a))
+		s.returns = returns
+		saved, leastOn, leastRest := bounds(returns)
+		for _, x := range s.savers[a] {
+			if !s.closed[b] && least() >= x.saves+saved {
+				break
+			}
+			h := s.look(a, x.index)
+			if s.holds(h.adapter, b) {
 				continue
 			}
-			v := s.block(h, a, b)
-			if !v.ok {
+			v, on := s.block(h, a, b)
+			if v == nil {
 				continue
 			}
-			s.work += int64(len(s.on[b]))
+			if s.closed[b] {
+				s.work += int64(len(s.on[b]))
+			}
 			rest := s.load[a] - v.off
-			if max(rest+leastOn, leastRest+v.on) >= best {
+			if rest+leastOn > best || leastRest+on > best {
 				continue
 			}
-			for i := range s.returns {
-				r := &s.returns[i]
-				la, lb := rest+r.on, r.rest+v.on
-				if max(la, lb) >= best || !s.allowed(v.moves+r.moves) {
+			for i := range returns {
+				r := &returns[i]
+				la, lb := rest+r.on, r.rest+on
+				if la > best || lb > best || !s.allowed(v.moves+r.moves) {
 					continue
 				}
 				if s.p.PageRate > 0 {
@@ -460,57 +475,59 @@ func (s *search) swapFrom(a int32) bool {
 					la += s.over(int(a), s.pages[a]+d)
 					lb += s.over(int(b), s.pages[b]-d)
 				}
-				if peak := max(la, lb); peak < best {
-					best, bk, bl, bb = peak, h.adapter, s.on[b][r.index].adapter, b
+				peak := max(la, lb)
+				if peak < best || peak == best && b == bb && (x.index < bk || x.index == bk && r.index < bl) {
+					best, bb, bk, bl = peak, b, x.index, r.index
 				}
 			}
 		}
 	}
-	if bk < 0 {
+	if bb == nowhere {
 		return false
 	}
-	s.moveAll(bk, a, bb)
-	s.moveAll(bl, bb, a)
+	k, l := s.on[a][bk].adapter, s.on[bb][bl].adapter
+	s.moveAll(k, a, bb)
+	s.moveAll(l, bb, a)
 	return true
 }
 
 // roundOff is the relative error of sums and differences of times, and more.
 const roundOff = 1e-12
 
-// countCommon counts the adapters that a worker has in common with each other one. It returns the value of s.here for
-// the worker's own adapters.
-func (s *search) countCommon(a int32) (here int64) {
-	s.calls++
+// countCommon counts the adapters that a worker has in common with each other one.
+func (s *search) countCommon(a int32) {
 	clear(s.common)
 	for i := range s.on[a] {
-		k := s.on[a][i].adapter
-		s.here[k] = s.calls
-		for _, there := range s.present[k] {
+		for _, there := range s.present[s.on[a][i].adapter] {
 			s.common[there.worker]++
 		}
 	}
-	return s.calls
 }
 
-// backTo lists the adapters of worker b that could come to worker a, and returns the least time that one of them would
-// add there, and the least time of b without one of them. Value s.calls of s.there marks the adapters of b.
-func (s *search) backTo(a, b int32, here int64) (leastOn, leastRest float64) {
-	s.calls++
-	s.returns = s.returns[:0]
-	leastOn, leastRest = math.Inf(1), math.Inf(1)
-	for i := range int32(len(s.on[b])) {
-		h := s.look(b, i)
-		s.there[h.adapter] = s.calls
-		if s.here[h.adapter] == here {
-			continue
+// exchanges appends the adapters of a worker that could go to another one and save more than a limit.
+func (s *search) exchanges(list []exchange, from, to int32, limit float64) []exchange {
+	s.saving(from)
+	for _, x := range s.savers[from] {
+		if x.saves <= limit {
+			break
 		}
-		if v := s.block(h, b, a); v.ok {
-			r := giveBack{v.on, s.load[b] - v.off, v.pages, v.moves, i}
-			s.returns = append(s.returns, r)
-			leastOn, leastRest = min(leastOn, r.on), min(leastRest, r.rest)
+		if h := s.look(from, x.index); !s.holds(h.adapter, to) {
+			if v, on := s.block(h, from, to); v != nil {
+				list = append(list, exchange{on, s.load[from] - v.off, v.off - on, v.pages, v.moves, x.index})
+			}
 		}
 	}
-	return leastOn, leastRest
+	return list
+}
+
+// bounds returns the most that an exchange saves, the least that it adds, and the least rest.
+func bounds(list []exchange) (saved, on, rest float64) {
+	saved, on, rest = math.Inf(-1), math.Inf(1), math.Inf(1)
+	for i := range list {
+		x := &list[i]
+		saved, on, rest = max(saved, x.saves), min(on, x.on), min(rest, x.rest)
+	}
+	return saved, on, rest
 }
 
 // moveAll moves every request of an adapter from b to d and says whether the

@@ -103,8 +103,10 @@ func TestSwapsAreTheBest(t *testing.T) {
 		worth := s.busy(int(b)) < best
 		found, pairs := math.Inf(1), 0
 		for k := range int32(s.p.Adapters) {
-			if worth && s.holds(k, a) && !s.holds(k, b) && s.block(s.holding(k, a), a, b).ok {
-				pairs += len(s.on[b])
+			if worth && s.holds(k, a) && !s.holds(k, b) {
+				if v, _ := s.block(s.holding(k, a), a, b); v != nil {
+					pairs += len(s.on[b])
+				}
 			}
 			for l := range int32(s.p.Adapters) {
 				if !s.holds(k, a) || s.holds(k, b) || !s.holds(l, b) || s.holds(l, a) || !worth {

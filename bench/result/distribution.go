@@ -14,14 +14,43 @@ type distribution struct {
 	moments
 	limit int
 	bits  uint // resolution of the histogram
-	exact []tick.Ticks
+	exact samples
 	hist  *Histogram
+}
+
+// samples is a list that grows without copies. All blocks but the last have blockLen samples.
+type samples struct {
+	full [][]tick.Ticks
+	last []tick.Ticks
+}
+
+// blockLen is the length of a block: long enough that blocks cost nothing, short beside all samples of a long run.
+const blockLen = 1 << 13
+
+func (s *samples) len() int { return len(s.full)*blockLen + len(s.last) }
+
+func (s *samples) add(v tick.Ticks) {
+	if len(s.last) == blockLen {
+		s.full = append(s.full, s.last)
+		s.last = make([]tick.Ticks, 0, blockLen)
+	}
+	s.last = append(s.last, v)
+}
+
+// blocks returns the samples in parts.
+func (s *samples) blocks() [][]tick.Ticks { return append(slices.Clip(s.full), s.last) }
+
+// sorted returns the samples in ascending order.
+func (s *samples) sorted() []tick.Ticks {
+	list := slices.Concat(s.blocks()...)
+	slices.Sort(list)
+	return list
 }
 
 // clone returns a copy that shares nothing.
 func (d *distribution) clone() distribution {
 	c := *d
-	c.exact = slices.Clone(d.exact)
+	c.exact = samples{slices.Clone(d.exact.full), slices.Clone(d.exact.last)} // full blocks do not change
 	if d.hist != nil {
 		h := *d.hist
 		h.counts = slices.Clone(h.counts)
@@ -33,13 +62,13 @@ func (d *distribution) clone() distribution {
 // add counts one duration. A negative one counts as 0; it occurs only if a clock went
 // back.
 func (d *distribution) add(v tick.Ticks) {
-	if d.hist != nil || len(d.exact) >= d.limit {
+	if d.hist != nil || d.n >= int64(d.limit) {
 		d.addMany(v, 1)
 		return
 	}
 	v = max(v, 0)
 	d.moments.add(v, 1)
-	d.exact = append(d.exact, v)
+	d.exact.add(v)
 }
 
 // addMany counts n durations of length v.
@@ -71,10 +100,12 @@ func (d *distribution) fold() {
 		return
 	}
 	d.hist = NewHistogram(d.bits)
-	for _, v := range d.exact {
-		d.hist.Add(v, 1)
+	for _, block := range d.exact.blocks() {
+		for _, v := range block {
+			d.hist.Add(v, 1)
+		}
 	}
-	d.exact = nil
+	d.exact = samples{}
 }
 
 // approximate reports whether percentiles come from the histogram.
@@ -118,18 +149,20 @@ const fewSamples = 1000
 // sorts only those of the bins that have these ranks.
 func (d *distribution) ofRanks(ranks []int) []float64 {
 	values := make([]float64, len(ranks))
-	if len(d.exact) <= fewSamples {
-		slices.Sort(d.exact)
+	if d.exact.len() <= fewSamples {
+		sorted := d.exact.sorted()
 		for i, k := range ranks {
-			values[i] = float64(d.exact[k])
+			values[i] = float64(sorted[k])
 		}
 		return values
 	}
 	h := Histogram{bits: latencyBits}
 	low := h.bin(d.min)
 	counts := make([]int32, h.bin(d.max)-low+1)
-	for _, v := range d.exact {
-		counts[h.bin(v)-low]++
+	for _, block := range d.exact.blocks() {
+		for _, v := range block {
+			counts[h.bin(v)-low]++
+		}
 	}
 	type part struct {
 		samples []tick.Ticks
@@ -148,9 +181,11 @@ func (d *distribution) ofRanks(ranks []int) []float64 {
 			parts = append(parts, part{make([]tick.Ticks, 0, counts[bin]), before})
 		}
 	}
-	for _, v := range d.exact {
-		if w := which[h.bin(v)-low]; w != 0 {
-			parts[w].samples = append(parts[w].samples, v)
+	for _, block := range d.exact.blocks() {
+		for _, v := range block {
+			if w := which[h.bin(v)-low]; w != 0 {
+				parts[w].samples = append(parts[w].samples, v)
+			}
 		}
 	}
 	for _, p := range parts {

@@ -171,14 +171,14 @@ func binCounts(h *Histogram) (pairs []int64) {
 // Ranks in any order are those of the sorted samples, of few and of many, equal and different ones.
 func TestOfRanks(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		n := rapid.SampledFrom([]int{1, 2, 300, fewSamples, fewSamples + 1, 5000}).Draw(rt, "n")
+		n := rapid.SampledFrom([]int{1, 2, 300, fewSamples, fewSamples + 1, 5000, 2*blockLen + 1}).Draw(rt, "n")
 		most := rapid.SampledFrom([]int64{1, 50, 1 << 20, 1 << 50}).Draw(rt, "most")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		d := distribution{limit: n}
 		for range n {
 			d.add(tick.Ticks(r.Int64N(most)))
 		}
-		sorted := slices.Sorted(slices.Values(d.exact))
+		sorted := slices.Sorted(slices.Values(slices.Concat(d.exact.blocks()...)))
 		ranks := []int{0, n - 1}
 		for range 10 {
 			ranks = append(ranks, r.IntN(n))

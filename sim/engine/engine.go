@@ -321,9 +321,9 @@ func (e *Engine) Candidates() []*Adapter {
 	}
 	e.choices = e.choices[:0]
 	for _, a := range active {
-		e.choices = append(e.choices, e.Rows.Of(a.Index))
+		e.choices = append(e.choices, e.Rows.met[a.Row])
 	}
-	if base := e.Rows.Of(int32(len(e.cfg.Adapters))); base.Waiting > 0 && l.CanRun(&base.Adapter) {
+	if base := e.Rows.base; base != nil && base.Waiting > 0 && l.CanRun(&base.Adapter) {
 		e.choices = append(e.choices, base)
 	}
 	return e.choices

@@ -93,12 +93,12 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 		if g.cfg.Access == nil {
 			return
 		}
-		attrs := []slog.Attr{
+		const most = 16 // attributes
+		attrs := append(make([]slog.Attr, 0, most),
 			slog.String("client", r.RemoteAddr), slog.String("method", format.Clip(r.Method, 20)),
 			slog.String("path", format.Clip(r.URL.Path, 200)),
 			slog.Int("status", cmp.Or(l.status, http.StatusOK)), // where nothing was written
-			slog.Int64("bytes", l.bytes), slog.Float64("duration_s", time.Since(begun).Seconds()),
-		}
+			slog.Int64("bytes", l.bytes), slog.Float64("duration_s", time.Since(begun).Seconds()))
 		if l.adapter != "" {
 			attrs = append(attrs, slog.String("adapter", l.adapter), slog.Int("worker", l.worker),
 				slog.String("url", l.url), slog.Int("tries", l.tries), slog.Int("prompt_tokens", int(l.prompt)))
@@ -113,7 +113,11 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 		if !whole || r.Context().Err() != nil {
 			attrs = append(attrs, slog.Bool("broken_off", true))
 		}
-		g.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+		if h := g.cfg.Access.Handler(); h.Enabled(r.Context(), slog.LevelInfo) {
+			entry := slog.NewRecord(time.Now(), slog.LevelInfo, "request", 0) // without the place in the source
+			entry.AddAttrs(attrs...)
+			h.Handle(r.Context(), entry) // the log counts the lines that it drops
+		}
 	}()
 	handle(l, r)
 	whole = true
