@@ -37,6 +37,8 @@ type Options struct {
 	// was scheduled, to the last finish.
 	Duration float64
 	Warmup   Warmup // start of the run that the metrics leave out
+	// Period is the time after which the arrival rate repeats, s; 0: it does not.
+	Period float64
 	// SampleLimit is the number of exact samples of each latency; beyond it a histogram
 	// replaces them. 0 means 1<<20. Token gaps from Steps and Gap are too many to keep and
 	// always go to a histogram.
@@ -91,6 +93,7 @@ func NewCollector(opt Options) *Collector {
 		counts: Extra{Workers: make([]WorkerStats, opt.Workers)},
 		steady: steady.NewRecorder(opt.NonStreaming),
 	}
+	c.steady.Period = opt.Period
 	if opt.Warmup.Auto {
 		c.tape = &tape{}
 	}

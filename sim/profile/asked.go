@@ -3,6 +3,8 @@ package profile
 import (
 	"math"
 	"sync/atomic"
+
+	"lorasim/router"
 )
 
 // asked keeps answers of a [Model], since policies ask the same questions for every request. A decode step is kept
@@ -10,6 +12,8 @@ import (
 type asked struct {
 	steps   atomic.Pointer[[maxKeptRank + 1]atomic.Pointer[stepsOfRank]]
 	prompts atomic.Pointer[[maxKeptPrompt]atomic.Uint64] // bits of the time, s, by tokens
+	// Bits of the time, s, to load an adapter, by tier and rank.
+	loads [router.GPU + 1]atomic.Pointer[[maxKeptRank + 1]atomic.Uint64]
 }
 
 // stepsOfRank has the steps of a largest rank, by running requests and adapters. There are at most as many adapters as
@@ -59,5 +63,19 @@ func (k *asked) prompt(c *Costs, tokens int64) float64 {
 	}
 	t := c.prompt(tokens)
 	all[tokens].Store(math.Float64bits(t))
+	return t
+}
+
+// load is [Costs.Load] in seconds.
+func (k *asked) load(c *Costs, rank int, from router.Tier) float64 {
+	if uint(rank) > maxKeptRank || from > router.GPU {
+		return c.Load(rank, from).Seconds()
+	}
+	kept := &filled(&k.loads[from])[rank]
+	if bits := kept.Load(); bits != 0 {
+		return math.Float64frombits(bits)
+	}
+	t := c.Load(rank, from).Seconds()
+	kept.Store(math.Float64bits(t))
 	return t
 }

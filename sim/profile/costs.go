@@ -369,5 +369,5 @@ func (m Model) Copy(bytes float64) float64 { return m.Costs.Copy(bytes).Seconds(
 
 // AdapterLoad returns the time to load an adapter of the given rank from a tier into a GPU slot, s.
 func (m Model) AdapterLoad(rank int, from router.Tier) float64 {
-	return m.Costs.Load(rank, from).Seconds()
+	return m.Costs.asked.load(m.Costs, rank, from)
 }
