@@ -83,7 +83,13 @@ func (m *Manager) hostVictim(coming *Adapter) (out *Adapter) {
 	}
 	if m.opt.SlotsLast && out == nil {
 		// an adapter that got its slot while a plan's fetch of it was queued keeps the place that the fetch has booked
-		if k := m.selectVictim(-1); k >= 0 && m.slots[k] != coming && !m.slots[k].fetching() {
+		k := m.selectVictim(-1)
+		if k < 0 || m.slots[k] == coming || m.slots[k].fetching() {
+			return nil
+		}
+		// An adapter that was loaded beside the steps stays for the requests that wait for it: else it could be loaded
+		// and evicted forever.
+		if m.opt.Blocking || m.slots[k].Waiting == 0 {
 			return m.slots[k]
 		}
 	}

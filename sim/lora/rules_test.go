@@ -304,6 +304,17 @@ func TestTrimHost(t *testing.T) {
 	if b.stats.Evictions != 1 {
 		t.Errorf("%d evictions, expected 1", b.stats.Evictions)
 	}
+
+	b = newBench(t, Options{Slots: 1, HostLimit: 1, Rules: Rules{SlotsLast: true, FetchesInSteps: true}}, 1)
+	b.m.Pin(1, true)
+	b.e.adapters[0].Waiting = 1
+	b.m.StartLoad(b.e.adapters[0])
+	b.wait(b.disk)
+	b.m.TrimHost()
+	b.tiers("vLLM, loaded beside the steps for a request", "ghddd")
+	b.e.adapters[0].Waiting = 0
+	b.m.TrimHost()
+	b.tiers("vLLM, the request is gone", "dhddd")
 }
 
 // A load that fails is tried again, at most ten times; then the requests that wait for the adapter fail.
