@@ -1,6 +1,7 @@
 package planroute
 
 import (
+	"iter"
 	"math"
 	"slices"
 
@@ -25,7 +26,10 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		return nil
 	}
 	l := stealing{planAndRoute: p, s: s}
-	l.waiting, l.busy = p.stuck(s)
+	if l.waiting, l.busy = p.stuck(s); len(l.waiting) == 0 {
+		return nil
+	}
+	l.listed = p.listsHosts(s.View)
 	if !l.possible() {
 		return nil
 	}
@@ -49,6 +53,7 @@ type stealing struct {
 	s       *router.PlannerInput
 	waiting []*router.InFlight // the oldest first
 	busy    []bool             // see stuck
+	listed  bool               // only workers that the index lists for an adapter have it at hand
 	v       *router.View       // a copy without the waiting requests, so that each move counts for those after it
 	moved   []router.Move
 }
@@ -62,11 +67,42 @@ func (l *stealing) takes(j int, a *router.InFlight, slotless bool) bool {
 	return w.Usable() && (!l.busy[j] || slotless && l.queues.shorter(j, a.Worker)) && l.atHand(a.Adapter, j, l.s.View)
 }
 
+// candidates yields the workers, in ascending order, among which are all that take a request.
+func (l *stealing) candidates(a *router.InFlight, slotless bool) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if l.listed && a.Adapter != trace.BaseModel && !(slotless && l.queues.stalled[a.Worker]) {
+			_, hosts := l.s.Index.Hosts(a.Adapter)
+			for _, j := range hosts {
+				if !yield(int(j)) {
+					return
+				}
+			}
+			return
+		}
+		for j := range l.s.Workers {
+			if !yield(j) {
+				return
+			}
+		}
+	}
+}
+
+// listsHosts says whether the index lists, for each adapter, all workers that have it in host memory, and no worker
+// fetches adapters within its steps.
+func (p *planAndRoute) listsHosts(v *router.View) bool {
+	if v.Index == nil {
+		return false
+	}
+	usual, _ := v.Index.Hosts(trace.BaseModel)
+	return !slices.Contains(usual, true) &&
+		!slices.ContainsFunc(p.workers, func(s router.Spec) bool { return s.FetchesInSteps })
+}
+
 // possible says whether some request may move.
 func (l *stealing) possible() bool {
 	return slices.ContainsFunc(l.waiting, func(a *router.InFlight) bool {
 		slotless := l.queues.waits(a, l.s.Workers)
-		for j := range l.s.Workers {
+		for j := range l.candidates(a, slotless) {
 			if l.takes(j, a, slotless) {
 				return true
 			}
@@ -114,7 +150,7 @@ func (l *stealing) pick(a *router.InFlight) int32 {
 	together, decided := turns[key]
 	switch {
 	case !decided:
-		to = l.cheaper(a, l.v, func(j int) bool {
+		to = l.cheaper(a, l.v, l.candidates(a, slotless), func(j int) bool {
 			return l.v.Workers[j].Queued < l.deep && l.takes(j, a, slotless)
 		})
 	case together.requests < turnTogether:
@@ -148,12 +184,14 @@ type stealScratch struct {
 	turns        map[turn]turnMove
 }
 
-// cheaper is the worker among those allowed that costs a request less than the one where it is, by the margin; else the
-// one where it is.
-func (p *planAndRoute) cheaper(a *router.InFlight, v *router.View, allowed func(j int) bool) int32 {
+// cheaper is the worker among the allowed ones of a list that costs a request less than the one where it is, by the
+// margin; else the one where it is.
+func (p *planAndRoute) cheaper(
+	a *router.InFlight, v *router.View, among iter.Seq[int], allowed func(j int) bool,
+) int32 {
 	best := choose.Least{Worker: int(a.Worker)}
 	begun, bounded, r := false, false, router.Request{}
-	for j := range v.Workers {
+	for j := range among {
 		if !allowed(j) {
 			continue
 		}

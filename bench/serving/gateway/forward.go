@@ -73,8 +73,8 @@ func hopByHop(name string) bool {
 	return false
 }
 
-// names reports whether the values of a header, comma-separated lists, contain a word.
-func names(values []string, word string) bool {
+// hasWord reports whether the values of a header, comma-separated lists, contain a word.
+func hasWord(values []string, word string) bool {
 	for _, value := range values {
 		for item := range strings.SplitSeq(value, ",") {
 			if strings.EqualFold(strings.TrimSpace(item), word) {
@@ -116,7 +116,7 @@ func (d *dispatch) outgoing() *http.Request {
 	if d.g.sendsKey() {
 		delete(h, "X-Api-Key") // in place of which the gateway's key goes to the worker
 	}
-	if names(r.Header["Te"], "trailers") {
+	if hasWord(r.Header["Te"], "trailers") {
 		h["Te"] = []string{"trailers"}
 	}
 	own := [...]string{r.Host, "http", "", ""}
@@ -131,7 +131,8 @@ func (d *dispatch) outgoing() *http.Request {
 		h["User-Agent"] = own[3:4:4] // not that of net/http
 	}
 	maps.Copy(h, d.g.workers.Header)
-	return &http.Request{Method: r.Method, Proto: r.Proto, ProtoMajor: 1, ProtoMinor: 1, Header: h, Trailer: r.Trailer}
+	return &http.Request{Method: r.Method, Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor,
+		Header: h, TransferEncoding: r.TransferEncoding, Trailer: r.Trailer}
 }
 
 // soundQuery returns a query without the parameters that servers read in more than one way: those with a semicolon or
