@@ -17,7 +17,7 @@ import (
 // All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for
 // a slot, however many adapters wait there, until these requests move together. They may also go to a worker where
 // others wait, if fewer adapters do so there ([slotQueues]). If slots of their worker do not become free, they may go
-// to any worker, also to one that has to fetch their adapter.
+// to any worker. A worker may have to fetch their adapter; its price has the fetch.
 //
 // The prefix index takes a waiting prompt for kept where it waits, though it is not computed yet. So its prefill there
 // is not part of the price of staying, and a move has to gain that, too.
@@ -28,11 +28,8 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	waiting, busy := p.stuck(s)
 	queues := &p.queues
 	takes := func(j int, a *router.InFlight, slotless bool) bool {
-		if slotless && queues.stalled[a.Worker] {
-			return s.Workers[j].Usable()
-		}
-		return s.Workers[j].Usable() && (!busy[j] || slotless && queues.shorter(j, a.Worker)) &&
-			p.atHand(a.Adapter, j, s.View)
+		return s.Workers[j].Usable() &&
+			(!busy[j] || slotless && (queues.stalled[a.Worker] || queues.shorter(j, a.Worker)))
 	}
 	if !slices.ContainsFunc(waiting, func(a *router.InFlight) bool {
 		slotless := queues.waits(a, s.Workers)
@@ -130,6 +127,7 @@ func (p *planAndRoute) cheaper(a *router.InFlight, v *router.View, allowed func(
 		if !begun {
 			r = rest(a)
 			p.beginPool(&r, v)
+			p.beginBehind(v)
 			here, _ := p.price(r, int(a.Worker), v)
 			best.Cost, begun = (1-p.margin)*here, true
 		}
