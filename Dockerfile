@@ -3,7 +3,7 @@
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
-COPY internal/gojson internal/gojson
+COPY internal/standins internal/standins
 RUN go mod download
 COPY . .
 ARG VERSION=devel

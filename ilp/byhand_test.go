@@ -28,7 +28,10 @@ func TestBalanceByHand(t *testing.T) {
 		p := &Problem{Adapters: 1, Workers: []Worker{{Slots: 1, Resident: []int32{0}}, {Slots: 1}},
 			Groups: []Group{{Count: 10, Work: 1}}}
 		c.change(p)
-		if m := newSearch(p, false, 0, 1).balance(0, 0, 1); m.n != c.want {
+		s := newSearch(p, false, 0, 1)
+		h := s.look(0, 0)
+		g, to := s.giver(h, h.parts[0], 0), s.taker(0, 1, false)
+		if m := s.balance(&g, &to, 1); m.n != c.want {
 			t.Errorf("%s: %d, expected %d", c.name, m.n, c.want)
 		}
 	}

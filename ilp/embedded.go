@@ -78,6 +78,8 @@ func newSearch(p *Problem, fine bool, target float64, seed uint64) *search {
 		target: target,
 		eps:    1e-6 * math.Max(target, 1e-9),
 		rng:    rand.New(rand.NewPCG(seed, 0x656d626564646564)),
+		among:  make([]int64, len(p.Workers)),
+		common: make([]int, len(p.Workers)),
 	}
 }
 
@@ -283,6 +285,10 @@ type state struct {
 	p       *Problem
 	j       int       // workers
 	speed   []float64 // by worker
+	fastest float64
+	alike   bool   // all workers have the same speed
+	closed  []bool // by worker
+	closes  bool   // some worker is closed
 	classes []class
 	of      [][]int32 // classes by adapter
 
@@ -293,7 +299,10 @@ type state struct {
 	pages   []float64 // by worker
 	moves   int64
 	loads   int64
-	on      [][]int32 // adapters with requests on a worker, in no order
+	on      [][]held  // adapters with requests on a worker, in no order
+	savers  [][]saver // by worker: its adapters, those that save most first
+	stale   []bool    // by worker: savers is to be computed
+	moving  block     // scratch of block
 
 	asked []float64 // see toLoad; nil: too many to keep
 
@@ -308,7 +317,7 @@ type step struct {
 }
 
 func newState(p *Problem, fine bool) *state {
-	s := &state{p: p, j: len(p.Workers), of: make([][]int32, p.Adapters)}
+	s := &state{p: p, j: len(p.Workers), of: make([][]int32, p.Adapters), alike: true}
 	if cells := p.Adapters * s.j; cells <= mostAsked {
 		s.asked = make([]float64, cells)
 		for i := range s.asked {
@@ -317,29 +326,27 @@ func newState(p *Problem, fine bool) *state {
 	}
 	for j := range p.Workers {
 		s.speed = append(s.speed, p.Workers[j].speed())
+		s.closed = append(s.closed, p.Workers[j].Closed)
+		s.closes = s.closes || p.Workers[j].Closed
+		s.fastest = max(s.fastest, s.speed[j])
+		s.alike = s.alike && s.speed[j] == s.speed[0]
 	}
 	order := make([]int32, len(p.Groups))
 	for i := range order {
 		order[i] = int32(i)
 	}
-	like := func(a, b int32) int {
-		x, y := &p.Groups[a], &p.Groups[b]
-		v := int(y.counts() - x.counts())
-		if fine && x.Pages != y.Pages {
-			v = cmp.Compare(x.Pages, y.Pages)
-		}
-		return cmp.Or(cmp.Compare(x.Adapter, y.Adapter), cmp.Compare(x.Worker, y.Worker),
-			cmp.Compare(x.Work, y.Work), cmp.Compare(x.Move, y.Move), v)
-	}
 	slices.SortFunc(order, func(a, b int32) int {
-		return cmp.Or(like(a, b), cmp.Compare(p.Groups[a].Pages, p.Groups[b].Pages), cmp.Compare(a, b))
+		if d := p.differ(a, b, fine); d != 0 {
+			return d
+		}
+		return cmp.Or(cmp.Compare(p.Groups[a].Pages, p.Groups[b].Pages), cmp.Compare(a, b))
 	})
+	s.classes = make([]class, 0, len(order))
 	for n, i := range order {
 		g := &p.Groups[i]
-		if n == 0 || like(order[n-1], i) != 0 {
-			s.of[g.Adapter] = append(s.of[g.Adapter], int32(len(s.classes)))
+		if n == 0 || p.differ(order[n-1], i, fine) != 0 {
 			s.classes = append(s.classes, class{adapter: g.Adapter, home: g.Worker, work: g.Work, move: g.Move,
-				counts: g.counts()})
+				counts: g.counts(), groups: order[n:n]})
 		}
 		c := &s.classes[len(s.classes)-1]
 		c.pages = (c.pages*float64(c.count) + g.Pages*float64(g.Count)) / float64(c.count+g.Count)
@@ -348,6 +355,25 @@ func newState(p *Problem, fine bool) *state {
 	}
 	s.reset()
 	return s
+}
+
+// differ compares two groups by adapter, worker and times, in a fine state also by pages. It is 0 if they are of one
+// class.
+func (p *Problem) differ(a, b int32, fine bool) int {
+	x, y := &p.Groups[a], &p.Groups[b]
+	switch {
+	case x.Adapter != y.Adapter:
+		return int(x.Adapter) - int(y.Adapter)
+	case x.Worker != y.Worker:
+		return int(x.Worker) - int(y.Worker)
+	case x.Work != y.Work:
+		return cmp.Compare(x.Work, y.Work)
+	case x.Move != y.Move:
+		return cmp.Compare(x.Move, y.Move)
+	case fine && x.Pages != y.Pages:
+		return cmp.Compare(x.Pages, y.Pages)
+	}
+	return int(y.counts() - x.counts())
 }
 
 // mostAsked is the number of loading times that a state keeps at most.
@@ -389,14 +415,45 @@ func (g *Group) counts() int64 {
 
 // reset puts every request where it is.
 func (s *state) reset() {
-	p := s.p
-	s.x, s.present = make([]spots, len(s.classes)), make([]spots, p.Adapters)
-	s.used, s.load, s.pages, s.on = make([]int, s.j), make([]float64, s.j), make([]float64, s.j), make([][]int32, s.j)
+	p, n := s.p, len(s.classes)
+	s.x, s.present = make([]spots, n), make([]spots, p.Adapters)
+	s.used, s.load, s.pages, s.on = make([]int, s.j), make([]float64, s.j), make([]float64, s.j), make([][]held, s.j)
+	s.savers, s.stale = make([][]saver, s.j), slices.Repeat([]bool{true}, s.j)
 	for w := range p.Workers {
 		s.load[w] = p.Workers[w].Base
 	}
+	s.reserve()
 	for c := range s.classes {
 		s.add(int32(c), s.classes[c].home, s.classes[c].count)
+	}
+}
+
+// reserve takes the memory for all requests where they are at once.
+func (s *state) reserve() {
+	n := len(s.classes)
+	numbers, places, parts := make([]int32, n), make([]spot, 2*n), make([]part, n)
+	adapters := make([]int, s.j) // with requests, by worker
+	for c := range s.classes {
+		numbers[c] = int32(c)
+		if c == 0 || s.classes[c].adapter != s.classes[c-1].adapter || s.classes[c].home != s.classes[c-1].home {
+			adapters[s.classes[c].home]++
+		}
+	}
+	for w, k := range adapters {
+		s.on[w] = make([]held, 0, k+2)
+	}
+	clear(adapters)
+	for c := 0; c < n; {
+		k, first := s.classes[c].adapter, c
+		for c < n && s.classes[c].adapter == k {
+			w, from := s.classes[c].home, c
+			for ; c < n && s.classes[c].adapter == k && s.classes[c].home == w; c++ {
+				s.x[c] = places[c : c : c+1]
+			}
+			s.on[w][:adapters[w]+1][adapters[w]].parts = parts[from:from:c]
+			adapters[w]++
+		}
+		s.of[k], s.present[k] = numbers[first:c], places[n+first:n+first:n+c]
 	}
 }
 
@@ -438,10 +495,14 @@ func (s *state) over(w int, pages float64) float64 {
 
 // each is what one request of a class adds to a worker's load.
 func (s *state) each(c *class, w int32) float64 {
-	if c.home == w {
-		return c.work / s.speed[w]
+	t := c.work
+	if c.home != w {
+		t += c.move
 	}
-	return (c.work + c.move) / s.speed[w]
+	if v := s.speed[w]; v != 1 {
+		t /= v
+	}
+	return t
 }
 
 // add changes the number of requests of a class on a worker by n, also below 0.
@@ -450,6 +511,7 @@ func (s *state) add(ci, w int32, n int64) {
 	s.x[ci].add(w, n)
 	s.load[w] += float64(n) * s.each(c, w)
 	s.pages[w] += float64(n) * c.pages
+	s.stale[w] = true
 	if c.home != w {
 		s.moves += n * c.counts
 	}
@@ -465,6 +527,7 @@ func (s *state) add(ci, w int32, n int64) {
 		present.add(w, n)
 	default:
 		(*present)[i].n += n
+		s.on[w][(*present)[i].at].known = false
 	}
 }
 
@@ -472,8 +535,14 @@ func (s *state) add(ci, w int32, n int64) {
 func (s *state) enter(k, w int32) {
 	s.used[w]++
 	i, _ := s.present[k].find(w)
-	s.present[k][i].at = int32(len(s.on[w]))
-	s.on[w] = append(s.on[w], k)
+	n := len(s.on[w])
+	s.present[k][i].at = int32(n)
+	if n < cap(s.on[w]) { // with the memory of an adapter that has left
+		s.on[w] = s.on[w][:n+1]
+		s.on[w][n].adapter, s.on[w][n].known = k, false
+	} else {
+		s.on[w] = append(s.on[w], held{adapter: k})
+	}
 	if t, loads := s.toLoad(k, w); loads {
 		s.loads++
 		s.load[w] += t
@@ -482,11 +551,12 @@ func (s *state) enter(k, w int32) {
 
 func (s *state) exit(k, w, at int32) {
 	s.used[w]--
-	last := s.on[w][len(s.on[w])-1]
-	s.on[w][at] = last
-	i, _ := s.present[last].find(w)
-	s.present[last][i].at = at
-	s.on[w] = s.on[w][:len(s.on[w])-1]
+	on := s.on[w]
+	last := len(on) - 1
+	i, _ := s.present[on[last].adapter].find(w)
+	s.present[on[last].adapter][i].at = at
+	on[at], on[last] = on[last], on[at]
+	s.on[w] = on[:last]
 	if t, loads := s.toLoad(k, w); loads {
 		s.loads--
 		s.load[w] -= t
@@ -520,7 +590,7 @@ func (s *state) holds(k, w int32) bool { return s.present[k].of(w) > 0 }
 func (s *state) room(k, w int32) bool { return s.holds(k, w) || s.used[w] < s.p.Workers[w].Slots }
 
 // open says whether requests of a class may be sent to a worker.
-func (s *state) open(c *class, w int32) bool { return !s.p.Workers[w].Closed || c.home == w }
+func (s *state) open(c *class, w int32) bool { return !s.closed[w] || c.home == w }
 
 // top is the busiest worker and its time.
 func (s *state) top() (w int, t float64) {

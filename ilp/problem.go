@@ -30,7 +30,6 @@ package ilp
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 )
@@ -224,11 +223,10 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 		left[i] = p.Groups[i].Count
 	}
 	pages := make([]float64, len(p.Workers))
-	used := make([]map[int32]bool, len(p.Workers))
 	for j := range p.Workers {
 		out.Busy[j] = p.Workers[j].Base
-		used[j] = map[int32]bool{}
 	}
+	used := make(pairs, 0, len(flows))
 	for _, f := range flows {
 		if int(f.Group) < 0 || int(f.Group) >= len(p.Groups) || int(f.Worker) < 0 || int(f.Worker) >= len(p.Workers) ||
 			f.Count < 1 {
@@ -240,7 +238,7 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 		n := float64(f.Count)
 		out.Busy[j] += n * g.Work / p.Workers[j].speed()
 		pages[j] += n * g.Pages
-		used[j][g.Adapter] = true
+		used.add(f.Worker, g.Adapter)
 		if g.Worker == f.Worker {
 			continue
 		}
@@ -257,18 +255,19 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 			return out, fmt.Errorf("group %d: %d of %d requests assigned", i, p.Groups[i].Count-n, p.Groups[i].Count)
 		}
 	}
-	for j := range p.Workers {
+	for j, rest := 0, used.sorted(); j < len(p.Workers); j++ {
 		w := &p.Workers[j]
-		if len(used[j]) > w.Slots {
-			return out, fmt.Errorf("worker %d: requests of %d adapters in %d slots", j, len(used[j]), w.Slots)
+		n := rest.count(int32(j))
+		if n > w.Slots {
+			return out, fmt.Errorf("worker %d: requests of %d adapters in %d slots", j, n, w.Slots)
 		}
-		// in ascending order, so that the sum has one value
-		for _, k := range slices.Sorted(maps.Keys(used[j])) {
-			if !w.resident(k) {
+		for _, x := range rest[:n] { // in ascending order, so that the sum has one value
+			if k := int32(x); !w.resident(k) {
 				out.Busy[j] += p.TimeToLoad(int(k), j)
 				out.Loads++
 			}
 		}
+		rest = rest[n:]
 		if p.PageRate > 0 {
 			out.Busy[j] += math.Max(0, pages[j]-w.Pages) / p.PageRate
 		}
@@ -279,6 +278,27 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 	}
 	out.Objective = out.T + p.MoveWeight*float64(out.Moves) + p.LoadWeight*float64(out.Loads)
 	return out, nil
+}
+
+// pairs are workers with an adapter each.
+type pairs []uint64
+
+func (x *pairs) add(worker, adapter int32) {
+	*x = append(*x, uint64(worker)<<32|uint64(uint32(adapter)))
+}
+
+// sorted returns each pair once, by worker and adapter.
+func (x pairs) sorted() pairs {
+	slices.Sort(x)
+	return slices.Compact(x)
+}
+
+// count returns the number of pairs of a worker at the start of sorted pairs.
+func (x pairs) count(worker int32) (n int) {
+	for n < len(x) && int32(x[n]>>32) == worker {
+		n++
+	}
+	return n
 }
 
 // Verify returns an error if a solution is infeasible, has wrong numbers, or has an objective below its own bound.

@@ -101,8 +101,13 @@ func TestSwapsAreTheBest(t *testing.T) {
 		b := 1 - a
 		best := s.margin(s.busy(int(a)))
 		worth := s.busy(int(b)) < best
-		found := math.Inf(1)
+		found, pairs := math.Inf(1), 0
 		for k := range int32(s.p.Adapters) {
+			if worth && s.holds(k, a) && !s.holds(k, b) {
+				if v, _ := s.block(s.holding(k, a), a, b); v != nil {
+					pairs += len(s.on[b])
+				}
+			}
 			for l := range int32(s.p.Adapters) {
 				if !s.holds(k, a) || s.holds(k, b) || !s.holds(l, b) || s.holds(l, a) || !worth {
 					continue
@@ -130,7 +135,12 @@ func TestSwapsAreTheBest(t *testing.T) {
 		if math.Abs(found-best) < 1e-9 {
 			return // rounding decides
 		}
-		if did := s.swapFrom(a); did != (found < best) {
+		before, mark := s.work, s.mark()
+		did := s.swapFrom(a)
+		if work := s.work - before; work != int64(pairs+s.mark()-mark) {
+			t.Errorf("%d units of work, expected %d and %d shifts", work, pairs, s.mark()-mark)
+		}
+		if did != (found < best) {
 			t.Errorf("swapped: %v, but the best swap leads from %v to %v", did, best, found)
 		} else if did {
 			swaps++
@@ -143,6 +153,62 @@ func TestSwapsAreTheBest(t *testing.T) {
 	})
 	if swaps < 30 || none < 30 {
 		t.Errorf("%d swaps and %d times none: the test shows little", swaps, none)
+	}
+}
+
+// shiftFrom applies the shift with the largest gain, the first of equals, and counts all that there are, though it
+// looks at few of them. What balance says of a shift is what after and weights say.
+func TestShiftsAreTheBest(t *testing.T) {
+	shifts, none := 0, 0
+	eachState(t, size{workers: 4, adapters: 6, groups: 30, count: 6}, func(s *search, _ *rand.Rand) {
+		for a := range int32(s.j) {
+			best, work := shiftMove{}, int64(0)
+			for i := range s.on[a] {
+				k := s.on[a][i].adapter
+				for _, c := range s.of[k] {
+					have := s.x[c].of(a)
+					for b := range int32(s.j) {
+						if have == 0 || b == a || !s.room(k, b) || !s.open(&s.classes[c], b) {
+							continue
+						}
+						g, to := s.giver(s.look(a, int32(i)), part{c, have}, a), s.taker(k, b, s.holds(k, b))
+						m := s.balance(&g, &to, s.each(g.class, b))
+						if work++; m.gain > best.gain {
+							best = m
+						}
+						if m.n == 0 {
+							continue
+						}
+						ta, tb, na, nb := s.busy(int(a)), s.busy(int(b)), s.after(c, a, -m.n), s.after(c, b, m.n)
+						gain := ta*ta + tb*tb - na*na - nb*nb - s.weights(c, a, b, m.n)*ta
+						if max(na, nb) >= ta || math.Abs(gain-m.gain) > 1e-9*ta*ta || m.n > have {
+							t.Errorf("%+v, but it leads from %v and %v to %v and %v", m, ta, tb, na, nb)
+						}
+					}
+				}
+			}
+			mark, before := s.mark(), s.work
+			found := s.shiftFrom(a)
+			if found != (best.n > 0) {
+				t.Errorf("worker %d: shifted: %v, the best shift is %+v", a, found, best)
+			}
+			if found {
+				shifts++
+				if did := s.undo[mark]; did != (step{best.class, best.from, best.to, best.n}) {
+					t.Errorf("shifted %+v, the best shift is %+v", did, best)
+				}
+				work++ // the shift
+			} else {
+				none++
+			}
+			if s.work-before != work {
+				t.Errorf("%d units of work, expected %d", s.work-before, work)
+			}
+			s.rollback(mark)
+		}
+	})
+	if shifts < 300 || none < 300 {
+		t.Errorf("%d shifts and %d times none: the test shows little", shifts, none)
 	}
 }
 

@@ -27,18 +27,17 @@ func Start(p *Problem) ([]Flow, error) {
 
 // overFull returns a worker with requests of more adapters than slots; -1: there is none.
 func overFull(p *Problem) int {
-	used := make([]map[int32]bool, len(p.Workers))
+	used := make(pairs, 0, len(p.Groups))
 	for i := range p.Groups {
-		g := &p.Groups[i]
-		if used[g.Worker] == nil {
-			used[g.Worker] = map[int32]bool{}
-		}
-		used[g.Worker][g.Adapter] = true
+		used.add(p.Groups[i].Worker, p.Groups[i].Adapter)
 	}
+	rest := used.sorted()
 	for j := range p.Workers {
-		if len(used[j]) > p.Workers[j].Slots {
+		n := rest.count(int32(j))
+		if n > p.Workers[j].Slots {
 			return j
 		}
+		rest = rest[n:]
 	}
 	return -1
 }

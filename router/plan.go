@@ -154,4 +154,7 @@ type Selection struct {
 	Worker               func(j int) bool // by worker: whether its requests are needed; nil: of all workers
 	NoWaiting, NoRunning bool
 	MostWaiting          int // number of waiting requests per worker, first ones first; 0: all
+	// Rest is the time, s, before which Begin would do nothing, unless requests or workers change. Begin need not be
+	// called while it is later than View.Now.
+	Rest float64
 }

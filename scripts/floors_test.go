@@ -15,7 +15,7 @@ var floors = []string{"internal", "scenarios", "trace", "ilp", "router", "sim", 
 // other of its row.
 var rooms = map[string][][]string{
 	"router": {
-		{"router/average", "router/prefix", "router/push"},
+		{"router/average", "router/prefix", "router/promtext", "router/push"},
 		{"router"}, // the contract
 		{"router/admission", "router/choose", "router/prefixindex", "router/routertest"},
 		{"router/place"},

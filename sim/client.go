@@ -108,11 +108,9 @@ func (s *sim) sendHead() {
 	r.Text, r.Reply = h.Text, h.Reply
 	r.asked = r.MaxNew
 	r.workerFirst, r.worker = -1, -1
+	s.plan.sent.add(r, s.reqs)
 	if h.Adapter == trace.BaseModel {
 		r.Adapter = int32(len(s.adapters)) // the base model has the last row of a worker's adapter table
-	}
-	if s.plan.byID != nil {
-		s.plan.byID[r.ID] = r
 	}
 	if limit := s.cfg.FailAbove; limit > 0 && s.inFlight > limit {
 		s.finish(r, record.Failed, fmt.Sprintf("the client has %d requests in flight", limit), s.loop.Now())
@@ -251,9 +249,6 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 		s.emit(record.Event{Kind: record.EventEnded, Worker: r.worker, ID: r.ID, Adapter: rec.Adapter, Request: rec})
 	}
 	s.done++
-	if s.plan.byID != nil {
-		delete(s.plan.byID, r.ID)
-	}
 	if status == record.OK {
 		s.note(router.Event{Kind: router.Finished, Now: s.loop.Now().Seconds(), ID: rec.ID, Adapter: rec.Adapter,
 			Worker: r.worker, Output: r.Output, Exec: (at - r.StartedAt).Seconds(), E2E: rec.E2E(), TTFT: rec.TTFT()})

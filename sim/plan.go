@@ -16,8 +16,8 @@ import (
 type planning struct {
 	planner router.Planner
 	every   tick.Ticks
-	busy    bool               // a plan is being solved
-	byID    map[int64]*request // requests in flight
+	busy    bool // a plan is being solved
+	sent    sentIDs
 	input   router.PlannerInput
 	book    record.PlanBook
 }
@@ -35,7 +35,7 @@ func (s *sim) initPlanning() error {
 	if p.every = tick.FromSeconds(p.planner.Interval()); p.every <= 0 {
 		return fmt.Errorf("sim: the planner's interval is %v s, expected > 0", p.planner.Interval())
 	}
-	p.byID = map[int64]*request{}
+	p.sent.on = true
 	s.loop.Background(p.every, event.Plan, s.planNow)
 	return nil
 }
@@ -61,16 +61,18 @@ func (s *sim) noteRequest(kind router.EventKind, r *request, worker int32) {
 	s.note(router.Event{Kind: kind, Now: s.loop.Now().Seconds(), ID: r.ID, Adapter: s.adapterOf(r), Worker: worker})
 }
 
-// planNow calls the planner, unless its last plan is still being solved.
+// planNow calls the planner, unless its last plan is still being solved or it rests.
 func (s *sim) planNow() {
 	p := &s.plan
-	if s.unfinished() {
-		s.loop.Background(s.loop.Now()+p.every, event.Plan, s.planNow) // as long as there is something to plan for
-	}
 	if p.busy {
+		s.planLater(0)
 		return
 	}
-	in := s.plannerInput()
+	in, rest := s.plannerInput()
+	s.planLater(rest)
+	if rest > in.Now {
+		return
+	}
 	plan := p.planner.Begin(in).Now()
 	if plan == nil {
 		p.book.Rest(in.Idle)
@@ -85,8 +87,24 @@ func (s *sim) planNow() {
 	})
 }
 
-// plannerInput returns the planner's current input.
-func (s *sim) plannerInput() *router.PlannerInput {
+// planLater schedules the next call of planNow, as long as there is something to plan for. If there is no request and
+// the planner rests until some time (s), the intervals in which nothing happens are left out.
+func (s *sim) planLater(rest float64) {
+	if !s.unfinished() {
+		return
+	}
+	now, every := s.loop.Now(), s.plan.every
+	next := now + every
+	if s.inFlight == 0 && s.stale == nil && !s.events.Wants(record.EventState) {
+		quiet := min(s.headT, s.loop.Next(), tick.FromSeconds(min(rest, tick.Max.Seconds())))
+		for next += max((quiet-now)/every-1, 0) * every; next > now+every && next.Seconds() >= rest; next -= every {
+		}
+	}
+	s.loop.Background(next, event.Plan, s.planNow)
+}
+
+// plannerInput returns the planner's current input, without requests if the planner rests, and until when that is.
+func (s *sim) plannerInput() (in *router.PlannerInput, rest float64) {
 	p := &s.plan.input
 	for i := range s.workers {
 		s.workers[i].v.KVUsed = s.workers[i].engine.KVTokens()
@@ -94,12 +112,15 @@ func (s *sim) plannerInput() *router.PlannerInput {
 	p.View = s.routerView()
 	p.Requests, p.Idle = p.Requests[:0], ""
 	selection := s.plan.planner.Select(p.View)
+	if selection.Rest > p.Now {
+		return p, selection.Rest
+	}
 	for i := range s.workers {
 		if selection.Worker == nil || selection.Worker(i) {
 			p.Requests = s.workers[i].inFlight(p.Requests, selection)
 		}
 	}
-	return p
+	return p, 0
 }
 
 // inFlight appends the movable requests of a worker that a selection includes.
@@ -149,7 +170,7 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 		})
 		s.place(plan)
 		for _, m := range plan.Move {
-			if r, ok := p.byID[m.ID]; !ok {
+			if r := s.withID(m.ID); r == nil {
 				rec.Gone++
 			} else if s.move(r, m) {
 				rec.Moved++
@@ -179,7 +200,7 @@ func (s *sim) checkPlan(plan *router.Plan) error {
 		}
 	}
 	for _, m := range plan.Move {
-		if r, ok := s.plan.byID[m.ID]; ok {
+		if r := s.withID(m.ID); r != nil {
 			if reason := s.workers[m.To].engine.Refuse(&r.Request); reason != "" {
 				return fmt.Errorf("request %d cannot move to worker %d: %s", m.ID, m.To, reason)
 			}

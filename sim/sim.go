@@ -120,6 +120,7 @@ type sim struct {
 	window tick.Ticks // end of the run, tick.Never: when all is done
 
 	workers []worker
+	allFit  map[*profile.Costs]bool // see worker.startsWhole
 	plan    planning
 	fault   error // first error of the policy
 	elastic elastic
@@ -161,7 +162,7 @@ func newSim(cfg Config) (*sim, error) {
 		window = tick.FromSeconds(w)
 	}
 	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), window: window, workers: make([]worker, len(cfg.Workers)),
-		rng: rand.New(rand.NewPCG(cfg.Seed, 0x6661756c7473))}
+		allFit: map[*profile.Costs]bool{}, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6661756c7473))}
 	for a := range s.adapters {
 		s.all = append(s.all, int32(a))
 	}

@@ -42,7 +42,8 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 		ID: id, Costs: costs, Adapters: s.adapters, Versions: s.push.versions(), View: w.v, Index: s.view.Index,
 		Observer: s.cfg.Observer,
 		Hooks:    engine.Hooks{First: w.firstToken},
-		Start:    w.start(), Home: s.cfg.Home, Prefetch: s.cfg.Router.Prefetch, TokenTimes: s.cfg.TokenTimes,
+		Start:    w.start(), Whole: w.startsWhole(), Home: s.cfg.Home,
+		Prefetch: s.cfg.Router.Prefetch, TokenTimes: s.cfg.TokenTimes,
 		Fails: s.loadFails, Kind: kindOf(costs),
 	}
 	w.listen(&c.Hooks)
@@ -76,6 +77,22 @@ func (w *worker) start() []int32 {
 		return p[w.id]
 	}
 	return w.s.all
+}
+
+// startsWhole reports whether start returns all adapters, and all of them fit into a GPU slot. It looks at the adapters
+// once for each profile, not for each worker.
+func (w *worker) startsWhole() bool {
+	if w.bare || w.id < len(w.s.cfg.Start) || w.s.cfg.Router.Placement != nil || w.s.push != nil {
+		return false
+	}
+	fits, known := w.s.allFit[w.costs]
+	if !known {
+		fits = !slices.ContainsFunc(w.s.adapters, func(a trace.Adapter) bool {
+			return w.costs.Rank(a.Rank) > w.costs.Profile().Engine.MaxLoraRank
+		})
+		w.s.allFit[w.costs] = fits
+	}
+	return fits
 }
 
 // adapter returns the engine's entry of an adapter, in its current version.

@@ -19,13 +19,16 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
-	"html/template"
+	"html"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"path"
 	"strings"
 	"time"
+
+	"lorasim/internal/slots"
 )
 
 //go:embed layout.html shared report explorer fleet
@@ -46,29 +49,21 @@ var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 }
 
-// layout is what layout.html shows of a page.
-type layout struct {
-	Content
-	Styles []string // names of style sheets
-	Entry  string
-	// Policy is the Content-Security-Policy of a page in one file, which has Style and Script; "": a server sends it.
-	Policy string
-	Style  template.CSS
-	Script template.JS
-}
-
 // Content is what a page in one file contains.
 type Content struct {
 	Title, About string
-	Data         template.JS // JSON, with < escaped
+	Data         string // JSON, with < escaped
 }
 
 // Files returns the files of a page by name: scripts, style sheets, and index.html.
 func (p Page) Files() map[string][]byte {
 	files, styles := p.sources()
-	var b bytes.Buffer
-	must(p.template().Execute(&b, layout{Styles: styles, Entry: p.entry()})) // writing to memory does not fail
-	files["index.html"] = b.Bytes()
+	var links []string
+	for _, name := range styles {
+		links = append(links, `<link rel="stylesheet" href="`+name+`">`)
+	}
+	files["index.html"] = []byte(p.fill(Content{}, map[string]string{
+		"links": strings.Join(links, "\n"), "entry": p.entry(), "where": "files of this page"}))
 	return files
 }
 
@@ -128,8 +123,10 @@ func (p Page) WriteFile(w io.Writer, c Content) error {
 		style.Write(files[name])
 	}
 	script := bundle(files, p.entry())
-	return p.template().Execute(w, layout{Content: c, Policy: filePolicy(style.String(), script),
-		Style: template.CSS(style.String()), Script: template.JS(script)})
+	_, err := io.WriteString(w, p.fill(c, map[string]string{
+		"policy": html.EscapeString(filePolicy(style.String(), script)), "style": style.String(), "data": c.Data,
+		"script": script, "where": "this file"}))
+	return err
 }
 
 // folders are the folders of a page's files. Names are unique.
@@ -138,9 +135,23 @@ func (p Page) folders() []string { return []string{"shared", string(p)} }
 // entry is the name of the script that begins the page.
 func (p Page) entry() string { return string(p) + ".js" }
 
-// template is the layout with the parts of the page.
-func (p Page) template() *template.Template {
-	return template.Must(template.ParseFS(assets, "layout.html", string(p)+"/body.html"))
+// fill fills in layout.html: the parts of the page, and what the page's form adds to them. Without a policy, a server
+// sends the policy, and the page links to its style sheets and script.
+func (p Page) fill(c Content, values map[string]string) string {
+	all := map[string]string{"policy": "", "style": "", "data": "", "script": "", "links": "", "entry": ""}
+	maps.Copy(all, values)
+	own := map[string]string{"name": html.EscapeString(c.Title), "about": html.EscapeString(c.About)}
+	for part := range strings.SplitSeq(asset(string(p)+"/body.html"), "<!-- ") {
+		name, text, _ := strings.Cut(part, " -->\n")
+		all[name] = strings.TrimSuffix(slots.Fill(text, own), "\n")
+	}
+	return slots.Fill(asset("layout.html"), all)
+}
+
+func asset(name string) string {
+	data, err := assets.ReadFile(name)
+	must(err)
+	return string(data)
 }
 
 // must fails on faults of this package, which its tests find.

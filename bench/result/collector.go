@@ -37,6 +37,8 @@ type Options struct {
 	// was scheduled, to the last finish.
 	Duration float64
 	Warmup   Warmup // start of the run that the metrics leave out
+	// Period is the time after which the arrival rate repeats, s; 0: it does not.
+	Period float64
 	// SampleLimit is the number of exact samples of each latency; beyond it a histogram
 	// replaces them. 0 means 1<<20. Token gaps from Steps and Gap are too many to keep and
 	// always go to a histogram.
@@ -91,6 +93,7 @@ func NewCollector(opt Options) *Collector {
 		counts: Extra{Workers: make([]WorkerStats, opt.Workers)},
 		steady: steady.NewRecorder(opt.NonStreaming),
 	}
+	c.steady.Period = opt.Period
 	if opt.Warmup.Auto {
 		c.tape = &tape{}
 	}
@@ -308,8 +311,10 @@ func (c *Collector) Result(meta Meta, counters *RunCounters) *Result {
 	} {
 		r.Metrics.Set(m, v)
 	}
+	var stats [4]Stats
 	for i, d := range []*distribution{&c.e2e, &c.ttft, &c.tpot, &c.itl} {
-		f, s := families[i], d.stats()
+		stats[i] = d.stats()
+		f, s := families[i], stats[i]
 		for stat, v := range [numStats]float64{s.Mean, s.Median, s.Std, s.P90, s.P95, s.P99} {
 			r.Metrics.Set(f.first+ID(stat), v)
 		}
@@ -327,7 +332,7 @@ func (c *Collector) Result(meta Meta, counters *RunCounters) *Result {
 	slices.SortFunc(e.Reasons, func(a, b Reason) int { // what happened most first, then by name
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Reason, b.Reason))
 	})
-	if e.ScheduledE2E, e.ScheduledTTFT = c.e2e.stats(), c.ttft.stats(); c.late {
+	if e.ScheduledE2E, e.ScheduledTTFT = stats[0], stats[1]; c.late {
 		e.ScheduledE2E, e.ScheduledTTFT = c.arrivalE2E.stats(), c.arrivalTT.stats()
 	}
 	e.TTFTPerToken = ratio(c.ttftPerToken, completed)

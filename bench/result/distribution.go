@@ -14,14 +14,43 @@ type distribution struct {
 	moments
 	limit int
 	bits  uint // resolution of the histogram
-	exact []tick.Ticks
+	exact samples
 	hist  *Histogram
+}
+
+// samples is a list that grows without copies. All blocks but the last have blockLen samples.
+type samples struct {
+	full [][]tick.Ticks
+	last []tick.Ticks
+}
+
+// blockLen is the length of a block: long enough that blocks cost nothing, short beside all samples of a long run.
+const blockLen = 1 << 13
+
+func (s *samples) len() int { return len(s.full)*blockLen + len(s.last) }
+
+func (s *samples) add(v tick.Ticks) {
+	if len(s.last) == blockLen {
+		s.full = append(s.full, s.last)
+		s.last = make([]tick.Ticks, 0, blockLen)
+	}
+	s.last = append(s.last, v)
+}
+
+// blocks returns the samples in parts.
+func (s *samples) blocks() [][]tick.Ticks { return append(slices.Clip(s.full), s.last) }
+
+// sorted returns the samples in ascending order.
+func (s *samples) sorted() []tick.Ticks {
+	list := slices.Concat(s.blocks()...)
+	slices.Sort(list)
+	return list
 }
 
 // clone returns a copy that shares nothing.
 func (d *distribution) clone() distribution {
 	c := *d
-	c.exact = slices.Clone(d.exact)
+	c.exact = samples{slices.Clone(d.exact.full), slices.Clone(d.exact.last)} // full blocks do not change
 	if d.hist != nil {
 		h := *d.hist
 		h.counts = slices.Clone(h.counts)
@@ -33,13 +62,13 @@ func (d *distribution) clone() distribution {
 // add counts one duration. A negative one counts as 0; it occurs only if a clock went
 // back.
 func (d *distribution) add(v tick.Ticks) {
-	if d.hist != nil || len(d.exact) >= d.limit {
+	if d.hist != nil || d.n >= int64(d.limit) {
 		d.addMany(v, 1)
 		return
 	}
 	v = max(v, 0)
 	d.moments.add(v, 1)
-	d.exact = append(d.exact, v)
+	d.exact.add(v)
 }
 
 // addMany counts n durations of length v.
@@ -71,10 +100,12 @@ func (d *distribution) fold() {
 		return
 	}
 	d.hist = NewHistogram(d.bits)
-	for _, v := range d.exact {
-		d.hist.Add(v, 1)
+	for _, block := range d.exact.blocks() {
+		for _, v := range block {
+			d.hist.Add(v, 1)
+		}
 	}
-	d.exact = nil
+	d.exact = samples{}
 }
 
 // approximate reports whether percentiles come from the histogram.
@@ -85,24 +116,25 @@ func (d *distribution) approximate() bool { return d.hist != nil && d.n > 0 }
 // nearer rank, so that both ranks are exact. Without samples they are 0.
 func (d *distribution) percentiles(ps ...float64) []float64 {
 	out := make([]float64, len(ps))
-	from := 0 // exact[:from] are in place: none of the others is smaller
+	if d.n == 0 {
+		return out
+	}
+	ranks := make([]int, 0, 2*len(ps)) // of each: the closest rank below, and the next
+	for _, p := range ps {
+		k := int(float64(d.n-1) * (p / 100))
+		ranks = append(ranks, k, min(k+1, int(d.n)-1))
+	}
+	var values []float64
+	if d.hist == nil {
+		values = d.ofRanks(ranks)
+	} else {
+		for _, k := range ranks {
+			values = append(values, min(max(d.hist.At(int64(k)), float64(d.min)), float64(d.max)))
+		}
+	}
 	for i, p := range ps {
-		if d.n == 0 {
-			break
-		}
-		floor, t := math.Modf(float64(d.n-1) * (p / 100))
-		k := int(floor)
-		var a, b float64
-		if d.hist == nil {
-			a = float64(nth(d.exact[from:], k-from))
-			from, b = k, a
-			if rest := d.exact[k+1:]; len(rest) > 0 {
-				b = float64(slices.Min(rest))
-			}
-		} else {
-			at := func(k int64) float64 { return min(max(d.hist.At(k), float64(d.min)), float64(d.max)) }
-			a, b = at(int64(k)), at(min(int64(k)+1, d.n-1))
-		}
+		_, t := math.Modf(float64(d.n-1) * (p / 100))
+		a, b := values[2*i], values[2*i+1]
 		if out[i] = a + (b-a)*t; t >= 0.5 {
 			out[i] = b - (b-a)*(1-t)
 		}
@@ -110,37 +142,60 @@ func (d *distribution) percentiles(ps ...float64) []float64 {
 	return out
 }
 
-// nth returns the element of rank k of xs and moves it to index k, with no smaller element
-// behind it (C. A. R. Hoare, Algorithm 65: FIND, CACM 1961).
-func nth(xs []tick.Ticks, k int) tick.Ticks {
-	lo, hi := 0, len(xs)-1
-	for lo < hi {
-		a, b, c := xs[lo], xs[lo+(hi-lo)/2], xs[hi]
-		pivot := max(min(a, b), min(max(a, b), c)) // the median of the three
-		i, j := lo, hi
-		for i <= j {
-			for xs[i] < pivot {
-				i++
-			}
-			for xs[j] > pivot {
-				j--
-			}
-			if i <= j {
-				xs[i], xs[j] = xs[j], xs[i]
-				i++
-				j--
-			}
+// fewSamples is the number of samples up to which sorting them is as fast as counting them.
+const fewSamples = 1000
+
+// ofRanks returns the samples of some ranks, counted from 0. It counts the samples by the bins of a histogram, and
+// sorts only those of the bins that have these ranks.
+func (d *distribution) ofRanks(ranks []int) []float64 {
+	values := make([]float64, len(ranks))
+	if d.exact.len() <= fewSamples {
+		sorted := d.exact.sorted()
+		for i, k := range ranks {
+			values[i] = float64(sorted[k])
 		}
-		switch {
-		case k <= j:
-			hi = j
-		case k >= i:
-			lo = i
-		default:
-			return xs[k]
+		return values
+	}
+	h := Histogram{bits: latencyBits}
+	low := h.bin(d.min)
+	counts := make([]int32, h.bin(d.max)-low+1)
+	for _, block := range d.exact.blocks() {
+		for _, v := range block {
+			counts[h.bin(v)-low]++
 		}
 	}
-	return xs[k]
+	type part struct {
+		samples []tick.Ticks
+		before  int // samples of lower bins
+	}
+	parts := make([]part, 1) // 0: of the bins that have no rank
+	which := make([]uint8, len(counts))
+	bin, before := 0, 0
+	for _, k := range slices.Sorted(slices.Values(ranks)) {
+		for before+int(counts[bin]) <= k {
+			before += int(counts[bin])
+			bin++
+		}
+		if which[bin] == 0 {
+			which[bin] = uint8(len(parts))
+			parts = append(parts, part{make([]tick.Ticks, 0, counts[bin]), before})
+		}
+	}
+	for _, block := range d.exact.blocks() {
+		for _, v := range block {
+			if w := which[h.bin(v)-low]; w != 0 {
+				parts[w].samples = append(parts[w].samples, v)
+			}
+		}
+	}
+	for _, p := range parts {
+		slices.Sort(p.samples)
+	}
+	for i, k := range ranks {
+		p := slices.IndexFunc(parts, func(p part) bool { return k >= p.before && k < p.before+len(p.samples) })
+		values[i] = float64(parts[p].samples[k-parts[p].before])
+	}
+	return values
 }
 
 // ms converts ticks held in a float to milliseconds.

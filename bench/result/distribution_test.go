@@ -168,16 +168,24 @@ func binCounts(h *Histogram) (pairs []int64) {
 	return pairs
 }
 
-// Ranks in any order are those of the sorted samples.
-func TestNth(t *testing.T) {
+// Ranks in any order are those of the sorted samples, of few and of many, equal and different ones.
+func TestOfRanks(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		xs := rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 50), func(i int) tick.Ticks { return tick.Ticks(i) }), 1,
-			300).Draw(rt, "xs")
-		sorted := slices.Sorted(slices.Values(xs))
+		n := rapid.SampledFrom([]int{1, 2, 300, fewSamples, fewSamples + 1, 5000, 2*blockLen + 1}).Draw(rt, "n")
+		most := rapid.SampledFrom([]int64{1, 50, 1 << 20, 1 << 50}).Draw(rt, "most")
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
+		d := distribution{limit: n}
+		for range n {
+			d.add(tick.Ticks(r.Int64N(most)))
+		}
+		sorted := slices.Sorted(slices.Values(slices.Concat(d.exact.blocks()...)))
+		ranks := []int{0, n - 1}
 		for range 10 {
-			r := rapid.IntRange(0, len(xs)-1).Draw(rt, "rank")
-			if got := nth(xs, r); got != sorted[r] {
-				rt.Fatalf("rank %d is %v, want %v", r, got, sorted[r])
+			ranks = append(ranks, r.IntN(n))
+		}
+		for i, got := range d.ofRanks(ranks) {
+			if want := float64(sorted[ranks[i]]); got != want {
+				rt.Fatalf("rank %d of %d is %v, want %v", ranks[i], n, got, want)
 			}
 		}
 	})

@@ -78,12 +78,25 @@ func (h *Histogram) grow(bin int) {
 // first+2*step, ..., each n times. Neither first nor step may be negative. Its cost is
 // proportional to k or to the number of bins touched, whichever is less.
 func (h *Histogram) AddRun(first, step tick.Ticks, k, n int64) {
-	const short = 8 // terms below which a division costs more than it saves
+	const short = 8 // terms, of a run or of a bin, below which a division costs more than it saves
 	if k <= 0 {
 		return
 	}
 	h.n += k * n
 	bin, last := h.bin(first), h.bin(first+step*tick.Ticks(k-1))
+	if shift := bin >> h.bits; last>>h.bits == shift && bin != last && int64(last-bin)*short > k {
+		if shift--; shift < 0 { // the lowest bins have the width of those above them
+			shift = 0
+		}
+		h.at(bin)
+		h.at(last)
+		counts, v := h.counts, first
+		for base := shift<<h.bits - h.lo; k > 0; k-- {
+			counts[base+int(v>>shift)] += n
+			v += step
+		}
+		return
+	}
 	for ; bin != last; bin = h.bin(first) {
 		m := int64(1)
 		if k > short {

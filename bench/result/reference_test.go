@@ -214,7 +214,7 @@ func TestStepsAreTheirTokens(t *testing.T) {
 		if a.Metrics != b.Metrics {
 			rt.Fatalf("steps %v\none by one %v", a.Metrics, b.Metrics)
 		}
-		if x, y := bulk.seconds.tokens, single.seconds.tokens; !slices.Equal(x, y) {
+		if x, y := bulk.seconds.tokens, single.seconds.tokens; !slices.EqualFunc(x, y, slices.Equal[[]int64]) {
 			rt.Fatalf("tokens by second %v, one by one %v", x, y)
 		}
 	})

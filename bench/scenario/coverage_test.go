@@ -252,6 +252,93 @@ func BenchmarkSeeds(b *testing.B) {
 	}
 }
 
+// BenchmarkPairs prints how many intervals of differences between two policies over 5 seeds hold the true difference,
+// paired by seed, and in parentheses how many of Student's do. All policies have the rate that the weakest one
+// sustains, times the load. The truth is the mean of all runs, from which the seeds are drawn 2000 times. POLICIES
+// lists the policies; REPETITIONS, REQUESTS, LOADS, ARRIVALS and SET are those of BenchmarkArrivals.
+//
+//	go test ./bench/scenario -run '^$' -bench Pairs -benchtime 1x -timeout 0
+func BenchmarkPairs(b *testing.B) {
+	repetitions, err := strconv.Atoi(textOf("REPETITIONS", "200"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, err := strconv.Atoi(textOf("REQUESTS", "2000"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	policies := strings.Split(textOf("POLICIES", "plan-and-route,affinity,least-loaded"), ",")
+	metrics := []result.ID{result.MeanE2E, result.MeanTTFT, result.P99TTFT}
+	fmt.Printf("\n| arrivals | load | policies | E2E | TTFT | P99 TTFT |\n|---|---:|---|---:|---:|---:|\n")
+	for _, c := range arrivalCases {
+		if !strings.Contains(c[0], os.Getenv("ARRIVALS")) || c[0] == "log" {
+			continue
+		}
+		cases, least := make([]*coverageCase, len(policies)), math.Inf(1)
+		for i, policy := range policies {
+			set := strings.Fields(c[1] + " policy=" + policy + " " + os.Getenv("SET"))
+			cases[i] = &coverageCase{settings: set}
+			if err := cases[i].measure(b); err != nil {
+				b.Fatal(c[0], err)
+			}
+			least = min(least, cases[i].capacity)
+		}
+		for _, load := range strings.Split(textOf("LOADS", "0.5,0.8,0.95"), ",") {
+			by := make([][]*result.Result, len(policies))
+			for i, cc := range cases {
+				cc.capacity = least
+				if cc.load, err = strconv.ParseFloat(load, 64); err != nil {
+					b.Fatal(err)
+				}
+				by[i] = make([]*result.Result, repetitions)
+				if err := parallel.Do(b.Context(), repetitions, func(k int) (err error) {
+					by[i][k], err = cc.run(b, n, uint64(5000+k), 0)
+					return err
+				}, nil); err != nil {
+					b.Fatal(c[0], err)
+				}
+			}
+			for i := range policies {
+				for j := i + 1; j < len(policies); j++ {
+					row := fmt.Sprintf("| %s | %s | %s, %s |", c[0], load, policies[i], policies[j])
+					for _, id := range metrics {
+						student, own := coveredPairs(by[i], by[j], id)
+						row += fmt.Sprintf(" %.0f %% (%.0f) |", 100*own, 100*student)
+					}
+					fmt.Println(row)
+				}
+			}
+		}
+	}
+}
+
+// coveredPairs is the share of the intervals over 5 seeds that hold the mean difference of all runs, with Student's t
+// and as sweeps have them.
+func coveredPairs(a, b []*result.Result, id result.ID) (student, own float64) {
+	all := make([]float64, len(a))
+	zero := make([]float64, len(a))
+	for i := range a {
+		x, _ := a[i].Metrics.Get(id)
+		y, _ := b[i].Metrics.Get(id)
+		all[i] = x - y
+	}
+	truth, rng := stats.Mean(all).Mean, rand.New(rand.NewPCG(43, 2))
+	const draws, seeds = 2000, 5
+	for range draws {
+		drawn := make([]float64, seeds)
+		for i := range drawn {
+			drawn[i] = all[rng.IntN(len(all))]
+		}
+		if e := stats.Mean(drawn); e.Low <= truth && truth <= e.High {
+			student += 1. / draws
+		}
+		if e := stats.Paired(drawn, zero[:seeds]); e.Low <= truth && truth <= e.High {
+			own += 1. / draws
+		}
+	}
+	return student, own
+}
+
 // coveredOverSeeds is the share of the intervals over a number of seeds that hold the mean of all runs, with Student's
 // t and as sweeps have them.
 func coveredOverSeeds(runs []*result.Result, id result.ID, seeds int) (student, own float64) {

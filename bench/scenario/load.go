@@ -34,6 +34,14 @@ func (s *Scenario) Covers() float64 {
 	return requests
 }
 
+// period is the time after which the workload's rate repeats, s; 0: it does not.
+func (s *Scenario) period() float64 {
+	if s.Workload.File != "" || s.Workload.usesTrace() {
+		return 0
+	}
+	return s.Workload.Pattern.Value().Period()
+}
+
 // judgeLoad sets the state to transient if the run has only a part of the load that the scenario describes: the run
 // ends within a period of the rate, or a recorded workload ends before the window.
 func (s *Scenario) judgeLoad(res *result.Result) {

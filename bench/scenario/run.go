@@ -138,7 +138,7 @@ func (s *Scenario) NewRun(in *Input, ps []*profile.Profile, slo result.SLO) *run
 	return &run.Run{
 		Source: in.Source, Meta: s.Meta(in.Dataset), Files: s.Files,
 		Collect: result.Options{NonStreaming: s.Client.NoStream, Workers: len(ps), Adapters: in.Adapters(), SLO: slo,
-			Noisy: s.Workload.Noisy(), Duration: s.Workload.Window, Warmup: s.Warmup()},
+			Noisy: s.Workload.Noisy(), Duration: s.Workload.Window, Warmup: s.Warmup(), Period: s.period()},
 		Describe: func(res *result.Result) error {
 			s.describe(res, in, requests, ps)
 			s.judgeLoad(res)

@@ -12,7 +12,7 @@ import (
 // interval depends on the Sampling:
 //
 //   - Fresh: it covers the mean over all workloads that could be drawn, by Student's t
-//     distribution. That of MeanAbove is longer upward.
+//     distribution. That of MeanAbove is longer upward, that of PairedOf away from 0.
 //   - Resampled: it covers the mean of the population of the recorded workload. The
 //     standard deviation of the resampled values is the standard error of the recorded
 //     workload's own value (the bootstrap), and more resamples do not make it smaller. With
@@ -75,13 +75,30 @@ func EndsAbove(mean, above, down, up float64) (low, high float64) {
 // interval is far narrower than that of the difference of their means.
 func Paired(a, b []float64) Estimate { return PairedOf(Fresh, a, b) }
 
-// PairedOf is like Paired, for seeds with sampling of.
+// steepest is the largest half-width of a difference's interval, as a share of the difference, whose skewness counts.
+const steepest = 0.5
+
+// PairedOf is like Paired, for seeds with sampling of. Differences between latencies are a share of the waits, and as
+// skewed: away from 0, as few seeds have long queues (lab/docs/steady.md). So the end of the interval away from 0 is
+// that of EndsAbove. The end towards 0 is Student's, as is P.
 func PairedOf(of Sampling, a, b []float64) Estimate {
 	d := make([]float64, len(a))
 	for i := range a {
 		d[i] = a[i] - b[i]
 	}
-	return MeanOf(of, d)
+	e := MeanOf(of, d)
+	if of == Fresh && e.HasInterval() && e.Mean != 0 {
+		size := math.Abs(e.Mean)
+		share := min(e.Half()/size, steepest)
+		_, high := EndsAbove(size, size, 0, share)
+		farther := high - size*(1+share)
+		if e.Mean > 0 {
+			e.High += farther
+		} else {
+			e.Low -= farther
+		}
+	}
+	return e
 }
 
 // HasInterval reports whether Low and High are known.

@@ -36,7 +36,7 @@ func IntervalNote(of Sampling, n int, resample string) string {
 	case of == Resampled:
 		return fmt.Sprintf("one resample of a workload (%s): no interval", resample)
 	case n > 1:
-		return fmt.Sprintf("means over %d seeds, ± half of the 95 %% confidence interval", n)
+		return fmt.Sprintf("means over %d seeds, ± half of the 95 %% confidence interval or (low to high)", n)
 	}
 	return "one seed: no interval"
 }

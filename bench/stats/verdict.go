@@ -166,7 +166,7 @@ func (v *Verdict) none() string {
 }
 
 // VerdictNote explains verdicts, for reports.
-const VerdictNote = "worse: paired t-tests of all pairs, Holm's correction, 5 % level; ± half of the 95 % interval"
+const VerdictNote = "worse: paired t-tests of all pairs, Holm's correction, 5 % level; intervals of 95 %"
 
 // JSON returns a value that encoding/json writes as the verdict's JSON form.
 func (v *Verdict) JSON() any {

@@ -25,12 +25,12 @@ func TestJudge(t *testing.T) {
 	if p := v.Others[1].P; math.Abs(p-3*Paired(sleepB, sleepA).P()) > 1e-12 {
 		t.Error(p)
 	}
-	if s := v.String(); s != "a has the lowest mean; not significantly different: near +1.3 % ±5.0; worse: b +210.7 % ±117.3; not comparable: other" {
+	if s := v.String(); s != "a has the lowest mean; not significantly different: near +1.3 % ±5.3; worse: b +210.7 % (93.3 to 422); not comparable: other" {
 		t.Error(s)
 	}
 	// more is better: the other way round, and with two there is no correction
 	v = Judge("output_throughput", Higher, Fresh, []Candidate{b, {Name: "near"}, a})
-	if v.Best != "b" || !strings.HasPrefix(v.String(), "b is the best; worse: a -67.8 % ±37.8") {
+	if v.Best != "b" || !strings.HasPrefix(v.String(), "b is the best; worse: a -67.8 % (-136 to -30)") {
 		t.Error(v)
 	}
 	v = Judge("duration", Lower, Fresh, []Candidate{
@@ -104,7 +104,7 @@ func TestJudgeUnsteady(t *testing.T) {
 	}
 	v = Judge("mean_ttft_ms", Lower, Fresh, []Candidate{a, b, {Name: "c", Values: fast}})
 	if v.Best != "c" || len(v.Others) != 1 ||
-		v.String() != "c is the best; worse: b +308.3 % ±35.9; no verdict: a is overloaded" {
+		v.String() != "c is the best; worse: b +308.3 % ±38.2; no verdict: a is overloaded" {
 		t.Errorf("%+v: %s", v, v)
 	}
 }

@@ -162,6 +162,7 @@ type path struct {
 	flight []float64 // requests in flight at the end of each step
 	queue  []float64 // requests that wait for their first token at the end of each step
 	rate   float64   // arrival rate, requests/s
+	period float64   // of the arrival rate, s; 0: it does not repeat
 	burst  bool      // all requests arrived at once
 	closed bool      // the client limits the requests in flight
 }
@@ -169,7 +170,7 @@ type path struct {
 // path returns the run from time 0 to the last arrival. In a closed loop all requests are
 // scheduled at once, so a request arrives when it is sent.
 func (r *Recorder) path() *path {
-	p := &path{width: r.slots.width, closed: r.closed()}
+	p := &path{width: r.slots.width, period: r.Period, closed: r.closed()}
 	end, arrived := r.lastArrival, func(s *slot) int64 { return s.arrived }
 	if p.closed {
 		end, arrived = r.lastSent, func(s *slot) int64 { return s.sent }

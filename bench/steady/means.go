@@ -5,14 +5,18 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/stat/distuv"
+
 	"lorasim/bench/stats"
 )
 
 // The constants of the intervals. They were chosen on half of the cases of BenchmarkArrivals (bench/scenario), and
 // checked on the other half: lab/docs/steady.md has the coverage.
 const (
-	// fewBatches is the second number of batches: successive means of few, long batches are less correlated.
-	fewBatches = batches / 2
+	// fewBatches is the least number of batches of whole periods; see parts.
+	fewBatches = 10
+	// finely is the number of batches that tell the correlation time of the requests in flight.
+	finely = 4 * batches
 	// freedom is the number of degrees of freedom of the largest of the standard errors.
 	freedom = 15
 	// shortRun widens intervals of runs of few relaxation times of the queue, since their batches are not independent:
@@ -20,21 +24,22 @@ const (
 	shortRun = 300
 	// leastVariance is the least variance of mean E2E and TTFT: that of the mean queue in theory, as a share of the
 	// square of the mean, is 2 C / n for n relaxation times of a queue whose squared coefficient of variation is C.
-	// It is larger here, since runs whose queues happened to be short also have a low C, and batches that differ
-	// little.
-	leastVariance = 8
-	// upward widens the upper part of intervals of TTFT: few long queues determine the mean, and a run may have had
-	// fewer of them than others.
+	leastVariance = 2
+	// upward widens the upper part of intervals of TTFT over seeds: few long queues determine the mean, and the runs
+	// may have had fewer of them than others.
 	upward = 1.25
 	// widest is the largest half-width of an interval, as a multiple of the mean's distance from the smallest batch.
+	// For TTFT it is also the largest share that an unseen queue may add to the mean; see unseen.
 	widest = 1
 	// intervalRelaxations is the least number of relaxation times of the queue. leastBursts is the least number of
-	// independent bursts: requests divided by the index of dispersion of their arrivals.
-	intervalRelaxations, leastBursts = 200, 70
-	// A run needs these effective numbers of independent samples of the requests in flight and of the queue. TTFT
-	// needs more: few long queues determine its mean, and a short run may have none of them.
-	leastInFlight, leastInFlightTTFT = 28, 80
-	leastQueue, leastQueueTTFT       = 60, 80
+	// independent bursts: requests divided by the index of dispersion of their arrivals. TTFT needs more: few long
+	// queues determine its mean.
+	intervalRelaxations          = 200
+	leastBursts, leastBurstsTTFT = 70, 300
+	// A run needs these effective numbers of independent samples of the requests in flight and of the queue.
+	leastInFlight, leastQueue = 28, 60
+	// leastPrinted is the share of runs with an interval from which on intervals cover; see reach.
+	leastPrinted = 0.02
 	// margin is how much longer than needed a suggested run is, as runs of the same length differ.
 	margin = 1.6
 	// mostLonger bounds a suggested length, as a multiple of the run's: more cannot be estimated.
@@ -91,53 +96,133 @@ const meanE2E, meanTTFT, meanTPOT = "mean_e2e_latency_ms", "mean_ttft_ms", "mean
 // traffic the mean wait is inverse to the spare rate of the workers, whose estimate is nearly
 // normal; so the inverse of the wait has a symmetric interval, and the standard error of the
 // wait grows with its square. The wait is the part of the mean above its smallest batch. See
-// stats.EndsAbove.
+// stats.EndsAbove, reach and unseen for the upper end.
 func (r *Recorder) means(p *path, warm int, relaxations float64) (
 	samples float64, intervals []Interval, short []TooShort, floors []Floor,
 ) {
-	slots := r.slots.slots[warm:len(p.flight)]
-	lacks, lacksTTFT := p.lacks(slots, warm, relaxations)
+	start, k := p.parts(warm, batches)
+	slots := r.slots.slots[start:len(p.flight)]
+	lacks, lacksTTFT, lacksQueue := p.lacks(slots, start, k, relaxations)
 	// Steps may be longer than the relaxation time, which then is that of the batches.
-	times := max(relaxations, batches*batchLength(p.queue[warm:]))
-	least := math.Sqrt(leastVariance * p.variation(warm) / times) // standard error, as a share
+	times := max(relaxations, float64(k)*batchLength(p.queue[start:], k))
+	least := math.Sqrt(leastVariance * p.variation(start) / times) // standard error, as a share
+	widen, unseen := math.Sqrt(1+shortRun/relaxations), p.unseen(warm)
+	ttft := estimateOf(slots, k, sumTTFT, widen, least)
+	down := stats.TQuantile(0.975, min(freedom, float64(k-1)))
+	// above returns how much higher mean TTFT may be in other runs, if this run is too short by a factor below 1.
+	above := func(longer float64) float64 {
+		_, high := stats.EndsAbove(ttft.mean, ttft.above, 0, reach(longer, ttft.share())*ttft.share())
+		return math.Hypot(high-ttft.mean, unseen)
+	}
 	for _, m := range []struct {
 		metric       string
 		lacks, least float64
-		upward       float64
 		sum          func(*slot) (total, n float64)
-	}{
-		{meanE2E, lacks, least, 1, func(s *slot) (float64, float64) { return s.e2e, float64(s.done) }},
-		{meanTTFT, lacksTTFT, least, upward, func(s *slot) (float64, float64) { return s.ttft, float64(s.done) }},
-		{meanTPOT, lacks, 0, 1, func(s *slot) (float64, float64) { return s.tpot, float64(s.decoded) }},
-	} {
-		many := batchSums(slots, batches, m.sum)
-		mean, err := many.standardError()
-		if math.IsNaN(mean) {
+	}{{meanE2E, lacks, least, sumE2E}, {meanTTFT, lacksTTFT, least, sumTTFT}, {meanTPOT, lacks, 0, sumTPOT}} {
+		e := estimateOf(slots, k, m.sum, widen, m.least)
+		if math.IsNaN(e.mean) {
 			continue
 		}
-		_, second := batchSums(slots, fewBatches, m.sum).standardError()
-		err = max(err, second) * math.Sqrt(1+shortRun/relaxations)
-		above := mean - many.least()
-		err = max(err, above*m.least)
-		half := stats.TQuantile(0.975, freedom) * err
+		longer := max(m.lacks, square(down*e.share()/widest))
 		if m.metric == meanTTFT {
-			samples = independent(slots, mean, err)
+			samples = independent(slots, e.mean, e.err)
+			longer = max(longer, unseen/e.mean/widest)
 		}
 		if m.metric != meanTPOT { // which is hardly skewed
-			floors = append(floors, Floor{m.metric, 1000 * many.least()})
+			floors = append(floors, Floor{m.metric, 1000 * (e.mean - e.above)})
 		}
-		spread := 0.0
-		if half > 0 {
-			spread = half / above
-		}
-		if longer := max(m.lacks, square(spread/widest)); longer > 1 {
+		if longer > 1 {
 			short = append(short, r.tooShort(m.metric, longer))
 			continue
 		}
-		low, high := stats.EndsAbove(mean, above, spread, m.upward*spread)
+		up := down
+		if m.metric == meanE2E {
+			up = reach(lacksQueue, e.share())
+		}
+		low, high := stats.EndsAbove(e.mean, e.above, down*e.share(), up*e.share())
+		switch m.metric {
+		case meanTTFT:
+			high = e.mean + above(longer)
+		case meanE2E:
+			high = e.mean + math.Hypot(high-e.mean, above(lacksQueue))
+		}
 		intervals = append(intervals, Interval{m.metric, 1000 * low, 1000 * high})
 	}
 	return samples, intervals, short, floors
+}
+
+func sumE2E(s *slot) (total, n float64)  { return s.e2e, float64(s.done) }
+func sumTTFT(s *slot) (total, n float64) { return s.ttft, float64(s.done) }
+func sumTPOT(s *slot) (total, n float64) { return s.tpot, float64(s.decoded) }
+
+// An estimate is a mean with its standard error, and how far it is above its smallest batch.
+type estimate struct{ mean, err, above float64 }
+
+// share returns the standard error as a share of the part above the smallest batch.
+func (e estimate) share() float64 {
+	if !(e.err > 0) {
+		return 0
+	}
+	return e.err / e.above
+}
+
+// estimateOf estimates a mean by k batches. widen is a factor of the standard error, least its least share.
+func estimateOf(slots []slot, k int, sum func(*slot) (total, n float64), widen, least float64) estimate {
+	many := batchSums(slots, k, sum)
+	mean, err := many.standardError()
+	_, second := batchSums(slots, k/2, sum).standardError()
+	above := mean - many.least()
+	return estimate{mean, max(max(err, second)*widen, above*least), above}
+}
+
+// reach returns the half-width of the upper part of an interval, in standard errors. Runs that are too short have no
+// interval, and the queue decides which are: so runs whose queues happened to be short have one more often, and their
+// means are too low. longer is how much too short the run is, below 1, and wait the standard error of the wait, as a
+// share. The length that is needed grows with the square of the wait. So if the true mean is z standard errors above
+// that of the run, the share of runs with an interval is P(t < margin - z). The upper end is the largest mean that has
+// so low a run in 2.5 % of the runs with an interval, as long as at least leastPrinted of the runs have one.
+//
+// Source: J. D. Lee, D. L. Sun, Y. Sun, J. E. Taylor, "Exact post-selection inference, with application to the lasso",
+// Annals of Statistics 44(3), 2016: an estimate that is reported only below a limit is truncated there.
+func reach(longer, wait float64) float64 {
+	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}
+	low, high := t.Quantile(0.975), t.Quantile(1-0.025*leastPrinted)
+	if wait == 0 {
+		return low
+	}
+	margin := -math.Log(min(longer, 1)) / (2 * wait)
+	for range 24 {
+		if z := (low + high) / 2; t.CDF(-z) > 0.025*t.CDF(margin-z) {
+			low = z
+		} else {
+			high = z
+		}
+	}
+	return low
+}
+
+// unseen returns how much one queue that this run did not have would add to the mean latencies, s. Requests in flight
+// vary slowly; if they reach a limit, such as the KV cache, requests wait about as long as the level lasts: a
+// correlation time. A run may by chance have no such queue, and then nothing in it shows that other runs have some.
+// Of a run of n correlation times, one n-th of the requests would wait that long.
+func (p *path) unseen(warm int) float64 {
+	start, k := p.parts(warm, finely)
+	n := float64(k) * batchLength(p.flight[start:], k)
+	return float64(len(p.flight)-start) * p.width / (n * n)
+}
+
+// parts returns from where on a run is cut into batches, and the number of batches, at most most. Every run has all
+// of a rate that repeats, so that is not chance: if the run has enough periods, a batch has whole ones.
+func (p *path) parts(warm, most int) (start, k int) {
+	const nearly = 0.02 // of a period
+	period := p.period / p.width
+	periods := int(float64(len(p.flight)-warm)/max(period, 1) + nearly)
+	if period < 1 || periods < fewBatches {
+		return warm, most
+	}
+	each := (periods + most - 1) / most
+	k = periods / each
+	return max(len(p.flight)-int(float64(k*each)*period), warm), k
 }
 
 // variation returns the squared coefficient of variation of the queue after step from; 0: there is no queue.
@@ -170,11 +255,11 @@ func independent(slots []slot, mean, err float64) float64 {
 	return min(n, max(all.ttftSquare/n-mean*mean, 0)/(err*err))
 }
 
-// lacks returns by which factor a run is too short for the intervals of latencies, and for
-// that of TTFT. At most 1: it is long enough. The tests look at the arrivals and at the number
+// lacks returns by which factor a run is too short for the intervals of latencies, for that
+// of TTFT, and by its queue alone. At most 1: it is long enough. The tests look at the arrivals and at the number
 // of requests, not at the latencies: a run whose latencies happen to be low must not pass
 // more easily.
-func (p *path) lacks(slots []slot, warm int, relaxations float64) (all, ttft float64) {
+func (p *path) lacks(slots []slot, start, k int, relaxations float64) (all, ttft, queue float64) {
 	sent := make([]float64, len(slots))
 	requests := 0.0
 	for i := range slots {
@@ -185,37 +270,37 @@ func (p *path) lacks(slots []slot, warm int, relaxations float64) (all, ttft flo
 		sent[i] = float64(n)
 		requests += sent[i]
 	}
-	counts := batchMeans(sent, 2*batches)
+	from, parts := p.parts(start, 2*batches)
+	sent = sent[from-start:]
+	counts := batchMeans(sent, parts)
 	mean, variance := stats.MeanVariance(counts)
 	bursts := math.Inf(1)
 	if variance > 0 {
-		size := float64(len(slots) / (2 * batches))
+		size := float64(len(sent) / parts)
 		bursts = requests * mean / (variance * size)
 	}
-	both := max(leastBursts/bursts, intervalRelaxations/relaxations)
-	flight, queue := batchLength(p.flight[warm:]), batchLength(p.queue[warm:])
-	all = max(both, correlationTimes(leastInFlight)/flight, correlationTimes(leastQueue)/queue)
-	ttft = max(both, correlationTimes(leastInFlightTTFT)/flight, correlationTimes(leastQueueTTFT)/queue)
-	return all, ttft
+	queue = max(leastBursts/bursts, intervalRelaxations/relaxations,
+		correlationTimes(float64(k)/leastQueue)/batchLength(p.queue[start:], k))
+	all = max(queue, correlationTimes(float64(k)/leastInFlight)/batchLength(p.flight[start:], k))
+	return all, max(all, leastBurstsTTFT/bursts), queue
 }
 
-// batchLength returns the length of the batches of a series in its correlation times, by the
+// batchLength returns the length of k batches of a series in its correlation times, by the
 // variance of their means as a share of that of the series; +Inf: the series is constant.
-func batchLength(xs []float64) float64 {
+func batchLength(xs []float64, k int) float64 {
 	_, variance := stats.MeanVariance(xs)
-	_, between := stats.MeanVariance(batchMeans(xs, batches))
+	_, between := stats.MeanVariance(batchMeans(xs, k))
 	if between <= 0 {
 		return math.Inf(1)
 	}
-	return correlationTimes(batches * variance / between)
+	return correlationTimes(between / variance)
 }
 
-// correlationTimes returns the length of a batch in correlation times, if the mean over all
-// batches is as accurate as that of some independent samples. For a correlation that decays
-// exponentially, the variance of the mean of a batch of length b is 2(b-1+exp(-b))/b² of that of
-// a sample.
-func correlationTimes(samples float64) float64 {
-	share := min(max(batches/samples, 1e-6), 0.98)
+// correlationTimes returns the length of a batch in correlation times, if the variance of the
+// mean of a batch is a share of that of a sample. For a correlation that decays exponentially,
+// the share of a batch of length b is 2(b-1+exp(-b))/b².
+func correlationTimes(share float64) float64 {
+	share = min(max(share, 1e-6), 0.98)
 	low, high := 1e-3, 4/share
 	for range 50 {
 		b := (low + high) / 2

@@ -54,20 +54,20 @@ func TestBatchLength(t *testing.T) {
 		const runs, steps = 200, 2000
 		lengths := make([]float64, runs)
 		for i := range lengths {
-			lengths[i] = math.Log(batchLength(autoregressive(rng, steps, phi)))
+			lengths[i] = math.Log(batchLength(autoregressive(rng, steps, phi), batches))
 		}
 		mean, _ := stats.MeanVariance(lengths)
 		if want := steps / batches * -math.Log(phi); math.Abs(math.Exp(mean)/want-1) > 0.15 {
 			t.Errorf("phi %v: batches of %.2f correlation times, expected %.2f", phi, math.Exp(mean), want)
 		}
 	}
-	if n := batchLength(make([]float64, 100)); !math.IsInf(n, 1) {
+	if n := batchLength(make([]float64, 100), batches); !math.IsInf(n, 1) {
 		t.Errorf("a constant series: %v", n)
 	}
-	for _, samples := range []float64{20.5, 28, 60, 1000} {
-		b := correlationTimes(samples)
-		if share := 2 * (b - 1 + math.Exp(-b)) / (b * b); math.Abs(share-batches/samples) > 1e-3 {
-			t.Errorf("%v samples: %v correlation times, whose share is %v", samples, b, share)
+	for _, share := range []float64{0.97, 0.7, 0.3, 0.02} {
+		b := correlationTimes(share)
+		if got := 2 * (b - 1 + math.Exp(-b)) / (b * b); math.Abs(got-share) > 1e-3 {
+			t.Errorf("share %v: %v correlation times, whose share is %v", share, b, got)
 		}
 	}
 }
@@ -139,5 +139,70 @@ func TestTooShort(t *testing.T) {
 	}
 	if s := (TooShort{meanTTFT, 9000}).String(); s != "too short: needs about 9000 requests" {
 		t.Error(s)
+	}
+}
+
+// TestReach: an estimate that is reported only below a limit: of the intervals, 2.5 % end below the truth, for truths
+// from far below the limit up to those with an interval in 5 % of the runs. Without the limit it is Student's.
+func TestReach(t *testing.T) {
+	const wait, runs = 0.15, 6000
+	rng := rand.New(rand.NewPCG(43, 6))
+	for _, limit := range []float64{-1.6, 0, 1, 2, 4} { // of an estimate, in standard errors above the truth
+		printed, missed := 0, 0
+		for range runs {
+			x := rng.NormFloat64()
+			if x > limit {
+				continue
+			}
+			printed++
+			if longer := math.Exp(2 * wait * (x - limit)); x+reach(longer, wait) < 0 {
+				missed++
+			}
+		}
+		if share := float64(missed) / float64(printed); share > 0.025+3*math.Sqrt(0.025/float64(printed)) {
+			t.Errorf("limit %v: %.3f of %d intervals end below the truth", limit, share, printed)
+		}
+	}
+	student := stats.TQuantile(0.975, freedom)
+	if a, b := reach(0.01, wait), reach(1, 0); math.Abs(a-student) > 1e-3 || math.Abs(b-student) > 1e-3 {
+		t.Errorf("%v and %v, expected %v", a, b, student)
+	}
+}
+
+// TestParts: batches have whole periods if there are at least 10.
+func TestParts(t *testing.T) {
+	for _, c := range []struct {
+		steps, warm int
+		period      float64
+		most        int
+		start, k    int
+	}{
+		{1000, 100, 0, 20, 100, 20},
+		{1000, 100, 100, 20, 100, 20}, // 9 periods
+		{1000, 0, 100, 20, 0, 10},
+		{1010, 0, 50, 20, 10, 20},
+		{1250, 0, 50, 20, 50, 12}, // of 2 periods each
+	} {
+		p := &path{width: 1, period: c.period, flight: make([]float64, c.steps)}
+		if start, k := p.parts(c.warm, c.most); start != c.start || k != c.k {
+			t.Errorf("%+v: from %d, %d parts", c, start, k)
+		}
+	}
+}
+
+// TestUnseen: of a run of n correlation times, an n-th of a correlation time.
+func TestUnseen(t *testing.T) {
+	rng := rand.New(rand.NewPCG(43, 7))
+	const steps, phi, runs = 4000, 0.95, 100
+	sum := 0.0
+	for range runs {
+		sum += math.Log((&path{width: 0.5, flight: autoregressive(rng, steps, phi)}).unseen(0)) / runs
+	}
+	long := -1 / math.Log(phi) // correlation time, steps
+	if want := 0.5 * long * long / steps; math.Abs(math.Exp(sum)/want-1) > 0.2 {
+		t.Errorf("%v, expected %v", math.Exp(sum), want)
+	}
+	if u := (&path{width: 1, flight: make([]float64, 1000)}).unseen(0); u != 0 {
+		t.Errorf("of a constant number of requests: %v", u)
 	}
 }

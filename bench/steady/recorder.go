@@ -12,6 +12,9 @@ import (
 //
 // A Recorder is not safe for concurrent use.
 type Recorder struct {
+	// Period is the time after which the arrival rate repeats, s; 0: it does not.
+	Period float64
+
 	nonStreaming bool
 	slots        series[slot, *slot]
 	workers      []series[workerSlot, *workerSlot] // by index + 1; index 0 has requests that never reached a worker

@@ -170,9 +170,14 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 	if f.patch == "" {
 		return nil
 	}
+	policy := a.Finalists[0].Spec
+	return f.scenario.patchManifest(cmd, wantedBy(&sc, policy), policy, f.patch)
+}
+
+// wantedBy is what manifests are to state of a scenario and a policy; "" is an unknown policy.
+func wantedBy(sc *scenario.Scenario, policy string) manifest.Want {
 	e := &sc.Cluster.Engine
-	want := manifest.Want{Workers: sc.Cluster.NumWorkers.Value, Slots: e.MaxLorasPerBatch, Host: e.MaxLoadedLoras}
-	return f.scenario.patchManifest(cmd, want, a.Finalists[0].Spec, f.patch)
+	return wantOf(sc.Cluster.NumWorkers.Value, e.MaxLorasPerBatch, e.MaxLoadedLoras, policy)
 }
 
 // answer is an answer in a few lines, with tables for those who ask for them.
@@ -245,6 +250,10 @@ func (f *adviseFlags) check(ctx context.Context, sc *scenario.Scenario) (err err
 		return errors.New("--patch changes a manifest: give it with --cluster")
 	case f.patch != "" && sc.Cluster.Elastic.Given():
 		return errors.New("--patch: the number of workers of an elastic cluster is not in the manifest")
+	case f.patch != "":
+		if err := f.scenario.checkPatch(ctx, wantedBy(sc, "")); err != nil {
+			return err
+		}
 	}
 	if f.o.Objective, err = advise.ParseObjective(f.objective); err != nil {
 		return fmt.Errorf("--objective: %w", err)

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/result"
+	"lorasim/bench/scenario"
 	"lorasim/bench/scenario/manifest"
 	"lorasim/bench/study/capacity"
 	"lorasim/bench/study/sweep"
@@ -100,34 +103,76 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.check(); err != nil {
+	if err := cmp.Or(f.check(), f.suits(&sc), f.checkPatch(cmd.Context())); err != nil {
 		return usage(err)
 	}
-	if sc.Cluster.Elastic.Given() {
-		return usage(fmt.Errorf("--elastic: capacity looks for a fixed number of workers; to see what share of the requests an elastic cluster serves within the SLO, run: lorasim sim --elastic %q --goodput %q",
-			sc.Cluster.Elastic.String(), f.goodput.slo))
-	}
-	if math.IsInf(sc.Workload.RequestRate, 1) {
-		return usage(errors.New("--request-rate inf: capacity looks for the number of workers that serve a rate: give a finite rate"))
-	}
-	if strings.Contains(sc.Cluster.Profile.String(), "*") {
-		return usage(fmt.Errorf("profile %s has a number of workers, which capacity looks for: give the profile without a count", sc.Cluster.Profile))
-	}
 	noteIgnored(cmd, &sc)
+	f.note(cmd, &sc)
+	p := newProgress(cmd.ErrOrStderr())
+	defer p.done()
+	a, err := f.find(cmd, &sc, p)
+	if err != nil {
+		return err
+	}
+	if flag, value := a.Next(); flag != "" {
+		a.NextCommand = again(cmd, flag, value)
+	} else if a.Single() {
+		a.NextCommand = resampledBy(cmd, &sc, a.Span())
+	}
+	if err := show(cmd, a.WriteText, inJSON(a, "  ")); err != nil {
+		return err
+	}
+	if err := f.noteProfiles(cmd, &sc); err != nil {
+		return err
+	}
+	if a.Interrupted {
+		return cmd.Context().Err()
+	}
+	if f.patch != "" && a.Found.Holds {
+		c := &a.Found.Candidate
+		want := wantOf(c.Workers, c.Slots, c.HostPlaces, c.Policy)
+		if err := f.scenario.patchManifest(cmd, want, c.Policy, f.patch); err != nil {
+			return err
+		}
+	}
+	if f.plot != "" {
+		if err := a.Plot(cmd.Context(), &sc, f.plot); err != nil {
+			return err
+		}
+	}
+	return a.Failure()
+}
+
+// suits returns an error if capacity cannot answer for a scenario.
+func (f *capacityFlags) suits(sc *scenario.Scenario) error {
+	switch {
+	case sc.Cluster.Elastic.Given():
+		return fmt.Errorf("--elastic: capacity looks for a fixed number of workers; to see what share of the requests an elastic cluster serves within the SLO, run: lorasim sim --elastic %q --goodput %q",
+			sc.Cluster.Elastic.String(), f.goodput.slo)
+	case math.IsInf(sc.Workload.RequestRate, 1):
+		return errors.New("--request-rate inf: capacity looks for the number of workers that serve a rate: give a finite rate")
+	case strings.Contains(sc.Cluster.Profile.String(), "*"):
+		return fmt.Errorf("profile %s has a number of workers, which capacity looks for: give the profile without a count", sc.Cluster.Profile)
+	}
+	return nil
+}
+
+// note names the flags that have no effect.
+func (f *capacityFlags) note(cmd *cobra.Command, sc *scenario.Scenario) {
 	if cmd.Flags().Changed("num-workers") {
 		say(cmd, "note: --num-workers has no effect: capacity looks for the number of workers (see --max-workers)")
 	}
 	if cmd.Flags().Changed("warmup") {
 		say(cmd, "note: --warmup has no effect: capacity leaves out the warm-up of each run by itself")
 	}
-	if e := &sc.Cluster.Engine; e.MaxLorasPerBatch > 0 && len(f.o.Slots) > 0 {
+	e := &sc.Cluster.Engine
+	if e.MaxLorasPerBatch > 0 && len(f.o.Slots) > 0 {
 		say(cmd, "note: max_loras_per_batch has no effect: --slots lists the choices")
 	}
-	if e := &sc.Cluster.Engine; e.MaxLoadedLoras > 0 && len(f.o.HostPlaces) > 0 {
+	if e.MaxLoadedLoras > 0 && len(f.o.HostPlaces) > 0 {
 		say(cmd, "note: max_loaded_loras has no effect: --host-places lists the choices")
 	}
-	if n := sc.Cluster.Engine.MaxLoadedLoras; n > 0 && len(f.o.HostPlaces) == 0 && len(f.o.Slots) > 0 &&
-		slices.Max(f.o.Slots) > n {
+	if n := e.MaxLoadedLoras; n > 0 && len(f.o.HostPlaces) == 0 && len(f.o.Slots) > 0 && slices.Max(f.o.Slots) > n {
 		say(cmd, "note: max_loaded_loras (%d) rises to the number of slots where that is larger", n)
 	}
 	for _, f := range [][2]string{{"policy", "policies"}, {"profile", "cost"}} {
@@ -135,7 +180,11 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 			say(cmd, "note: --"+f[0]+" has no effect: --"+f[1]+" lists the choices")
 		}
 	}
-	p := newProgress(cmd.ErrOrStderr())
+}
+
+// find searches, and reports its progress.
+func (f *capacityFlags) find(cmd *cobra.Command, sc *scenario.Scenario, p *progress) (*capacity.Answer, error) {
+	defer p.done()
 	begun := cpuTime()
 	f.o.Progress = func(runs, requests int64) {
 		share := float64(requests) / float64(f.o.Budget)
@@ -148,24 +197,17 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 		p.done()
 		say(cmd, "%s", line)
 	}
-	a, err := capacity.Find(cmd.Context(), &sc, f.o)
-	if p.done(); err != nil {
-		return err
-	}
-	if flag, value := a.Next(); flag != "" {
-		a.NextCommand = again(cmd, flag, value)
-	} else if a.Single() {
-		a.NextCommand = resampledBy(cmd, &sc, a.Span())
-	}
-	if err := show(cmd, a.WriteText, inJSON(a, "  ")); err != nil {
-		return err
-	}
+	return capacity.Find(cmd.Context(), sc, f.o)
+}
+
+// noteProfiles notes what users should know of the profiles to choose from.
+func (f *capacityFlags) noteProfiles(cmd *cobra.Command, sc *scenario.Scenario) error {
 	profiles := f.o.Profiles
 	if len(profiles) == 0 {
 		profiles = []string{sc.Cluster.Profile.String()}
 	}
 	for _, name := range profiles {
-		own := sc
+		own := *sc
 		if err := own.Set("profile", name); err != nil {
 			return err
 		}
@@ -173,23 +215,25 @@ func (f *capacityFlags) run(cmd *cobra.Command, args []string) error {
 			noteProfiles(cmd, ps)
 		}
 	}
-	if a.Interrupted {
-		return cmd.Context().Err()
+	return nil
+}
+
+// checkPatch returns an error if --patch could not write an answer into the manifests.
+func (f *capacityFlags) checkPatch(ctx context.Context) error {
+	if f.patch == "" {
+		return nil
 	}
-	if f.patch != "" && a.Found.Holds {
-		c := &a.Found.Candidate
-		want := manifest.Want{Workers: c.Workers, Slots: c.Slots, Host: c.HostPlaces}
-		if err := f.scenario.patchManifest(cmd, want, c.Policy, f.patch); err != nil {
-			return err
+	var wants []manifest.Want
+	for _, workers := range []int{2, 3} { // the manifests have another number than at least one of them
+		for _, slots := range append(f.o.Slots, 0) {
+			for _, host := range append(f.o.HostPlaces, 0) {
+				for _, policy := range append(f.o.Policies, "") {
+					wants = append(wants, wantOf(workers, slots, host, policy))
+				}
+			}
 		}
 	}
-	if f.plot != "" {
-		err := a.Plot(cmd.Context(), &sc, f.plot)
-		if p.done(); err != nil {
-			return err
-		}
-	}
-	return a.Failure()
+	return f.scenario.checkPatch(ctx, wants...)
 }
 
 // parseBudget parses --budget: a number of requests, or a duration.

@@ -107,3 +107,37 @@ func (e *example) run(t *testing.T, dir, page string) {
 			e.output)
 	}
 }
+
+// TestReadme: the README shows the lines of "lorasim sim" that docs/start.md has, which TestPages holds; -update writes
+// them anew.
+func TestReadme(t *testing.T) {
+	const path, command = "../../README.md", "lorasim sim | head -14"
+	page, err := os.ReadFile("../../docs/start.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := examplesOf(strings.Split(string(page), "\n"))
+	at := slices.IndexFunc(list, func(e example) bool { return e.command == command })
+	if at < 0 {
+		t.Fatalf("docs/start.md has no command %s", command)
+	}
+	readme, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "```\nPolicy ", "\n============ Serving Benchmark Result"
+	i := strings.Index(string(readme), begin) + len("```\n")
+	n := strings.Index(string(readme[i:]), end)
+	if n < 0 {
+		t.Fatal("README.md: no output of lorasim sim")
+	}
+	switch shown, want := string(readme[i:i+n]), list[at].output; {
+	case shown == want:
+	case *testutil.Update:
+		if err := os.WriteFile(path, slices.Concat(readme[:i], []byte(want), readme[i+n:]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("README.md shows\n%s\ndocs/start.md has (-update writes it anew):\n%s", shown, want)
+	}
+}

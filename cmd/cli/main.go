@@ -20,7 +20,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 
 	"lorasim/bench/scenario"
 	"lorasim/bench/serving/metrics"
@@ -137,9 +136,9 @@ sure; 4 explain --prove cannot reproduce the hour; 130 interrupted (Ctrl-C or SI
   lorasim compare bench.log sim.json              # real runs beside simulated ones`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       "see lorasim version", // makes cobra define --version
 	}
-	root.SetVersionTemplate(versionText())
+	// With Version and SetVersionTemplate of cobra, the linker would keep all exported methods of the program.
+	version := root.Flags().BoolP("version", "v", false, "version for lorasim")
 	root.SetFlagErrorFunc(flagError)
 	addGroup(root, "Start", newInit(), newSim(), newExplore())
 	addGroup(root, "Evaluate", newSweep(), newAdvise(), newCapacity(), newExplain(), newCompare(), newReport())
@@ -153,7 +152,11 @@ sure; 4 explain --prove cannot reproduce the hour; 130 interrupted (Ctrl-C or SI
 	}
 	checkHelp(root)
 	root.Args, root.RunE = subcommandsOnly, func(cmd *cobra.Command, _ []string) error {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), tryThis)
+		text := tryThis
+		if *version {
+			text = versionText()
+		}
+		_, err := fmt.Fprint(cmd.OutOrStdout(), text)
 		return err
 	}
 	return root
@@ -281,26 +284,3 @@ Editors with a YAML language server complete and check such files, and those of 
 scenario, ` + "`lorasim policies --options`" + ` the policies with their options,
 ` + "`lorasim profile list`" + ` the profiles.
 `
-
-// newMan returns the command for manual pages. It is hidden, as only packagers need it.
-func newMan() *cobra.Command {
-	return &cobra.Command{
-		Use:    "man DIR",
-		Short:  "Write a manual page of every command into a folder",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			root := cmd.Root()
-			root.DisableAutoGenTag = true
-			// The date of a page is $SOURCE_DATE_EPOCH, else the current day.
-			head := &doc.GenManHeader{Section: "1", Source: "lorasim", Manual: "lorasim"}
-			if err := doc.GenManTree(root, head, args[0]); err != nil {
-				return fmt.Errorf("manual pages: %w", err)
-			}
-			return nil
-		},
-	}
-}

@@ -144,21 +144,38 @@ func (sf *scenarioFlags) applyManifests(cmd *cobra.Command, sc *scenario.Scenari
 	return nil
 }
 
-// patchManifest writes the manifests of --cluster that differ with an answer's workers, adapter slots, host places and
-// policy, one after the other.
+// wantOf is what manifests are to state of an answer; "" is an unknown policy.
+func wantOf(workers, slots, host int, policy string) manifest.Want {
+	want := manifest.Want{Workers: workers, Slots: slots, Host: host}
+	switch kind, _, _ := strings.Cut(policy, ":"); {
+	case workers == 1 || kind == "":
+	case kind == "static":
+		want.Copies = manifest.OneWorker
+	default:
+		want.Copies = manifest.AllWorkers
+	}
+	return want
+}
+
+// checkPatch returns an error if the manifests of --cluster cannot state what may be wanted.
+func (sf *scenarioFlags) checkPatch(ctx context.Context, wants ...manifest.Want) error {
+	text, name, _ := strings.Cut(sf.manifests, "#")
+	f, files, err := readManifests(ctx, strings.Split(text, ","))
+	for i := 0; i < len(wants) && err == nil; i++ {
+		_, err = f.Patch(files, name, wants[i])
+	}
+	if err != nil {
+		return fmt.Errorf("--patch: %w", err)
+	}
+	return nil
+}
+
+// patchManifest writes the manifests of --cluster that differ with an answer, one after the other.
 func (sf *scenarioFlags) patchManifest(cmd *cobra.Command, want manifest.Want, policy, to string) error {
 	text, name, _ := strings.Cut(sf.manifests, "#")
 	f, files, err := readManifests(cmd.Context(), strings.Split(text, ","))
 	if err != nil {
 		return err
-	}
-	if kind, _, _ := strings.Cut(policy, ":"); kind == "static" {
-		want.Copies = manifest.OneWorker
-	} else if kind != "" {
-		want.Copies = manifest.AllWorkers
-	}
-	if want.Workers == 1 {
-		want.Copies = 0
 	}
 	changed, err := f.Patch(files, name, want)
 	if err != nil {

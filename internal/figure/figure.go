@@ -38,19 +38,17 @@ type Plot struct {
 	err    error
 }
 
-// New returns an empty plot with the labels x and y of its axes, in a sans-serif font.
+// The only font: a stand-in for the others is in internal/standins/liberation.
+func init() { plot.DefaultFont.Variant = "Sans" }
+
+// New returns an empty plot with the labels x and y of its axes.
 func New(x, y string) *Plot {
 	p := &Plot{Plot: plot.New(), Legend: plot.NewLegend()}
 	p.X.Label.Text, p.Y.Label.Text = x, y
-	for _, st := range []*draw.TextStyle{
-		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label,
-	} {
-		st.Font.Variant = "Sans"
-	}
 	p.Title.Padding = vg.Points(6)
 	l := &p.Legend
 	l.Top, l.Left, l.Padding = true, true, vg.Points(2)
-	l.TextStyle.Font.Variant, l.TextStyle.Font.Size = "Sans", vg.Points(10)
+	l.TextStyle.Font.Size = vg.Points(10)
 	return p
 }
 

@@ -19,7 +19,7 @@ const (
 	// maxPiece is PIPE_BUF of Linux: a pipe takes a piece of at most this size whole
 	// or not at all, so that no line is left half-written when the program ends.
 	maxPiece = 4096
-	gather   = 10 * time.Millisecond // how long a line waits for others to be written with it
+	gather   = 50 * time.Millisecond // how long a line waits for others to be written with it
 )
 
 // A Writer is an io.Writer for a log. Each call of Write passes one or more whole lines. Several goroutines may call

@@ -53,14 +53,38 @@ func (p *planAndRoute) Interval() float64 { return p.look }
 
 // due says whether the time has come for a plan: one that places adapters or moves running requests. Else
 // only waiting requests are looked at.
-func (p *planAndRoute) due(now float64) bool {
-	return (p.places || p.moves.running) && now >= p.PlannedAt()+p.interval-p.look/2
+func (p *planAndRoute) due(now float64) bool { return now >= p.dueAt() }
+
+func (p *planAndRoute) dueAt() float64 {
+	if !p.places && !p.moves.running {
+		return math.Inf(1)
+	}
+	return p.PlannedAt() + p.interval - p.look/2
+}
+
+// rests says whether a look at waiting requests would find none for too long, and no news of workers (see read).
+func (p *planAndRoute) rests(v *router.View) bool {
+	if p.late {
+		return false
+	}
+	for j := range v.Workers {
+		if w := &v.Workers[j]; !w.Up || w.Age > 0 || w.Queued > 0 && p.overdue(j, v.Now) {
+			return false
+		}
+	}
+	if n := len(v.Workers); n > 0 {
+		p.turn = (p.turn + 1) % n
+	}
+	return true
 }
 
 // Select implements Planner: between plans, what waits for too long.
 func (p *planAndRoute) Select(v *router.View) router.Selection {
 	if p.due(v.Now) {
 		return router.Selection{MostWaiting: p.deep}
+	}
+	if p.rests(v) {
+		return router.Selection{Rest: p.dueAt()}
 	}
 	if !p.moves.waiting || p.margin >= 1 {
 		return router.Selection{Worker: func(int) bool { return false }} // nothing can move

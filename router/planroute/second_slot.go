@@ -104,13 +104,15 @@ func othersDelayed(offered float64, taken, slots int) float64 {
 // The number is E(slots)/E(taken), with Erlang's probability of blocking E(n) for n slots (K. R. Krishnan and T. J.
 // Ott, State-Dependent Routing for Telephone Traffic: Theory and Results, CDC 1986).
 func blockedBySlot(offered float64, taken, slots int) float64 {
-	blocking, blocked := 1.0, 1.0 // E(0)
+	if taken >= slots {
+		return 1
+	}
+	inverse, before := 1.0, 1.0 // 1/E(0), 1/E(taken)
 	for n := 1; n <= slots; n++ {
-		ratio := offered / (float64(n) + offered*blocking) // E(n)/E(n-1)
-		blocking *= ratio
-		if n > taken {
-			blocked *= ratio
+		inverse = 1 + float64(n)/offered*inverse // 1/E(n), from 1/E(n-1)
+		if n == taken {
+			before = inverse
 		}
 	}
-	return blocked
+	return before / inverse
 }

@@ -1,7 +1,7 @@
 package planroute
 
 import (
-	"cmp"
+	"iter"
 	"math"
 	"slices"
 
@@ -25,102 +25,181 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	if !p.moves.waiting || p.margin >= 1 {
 		return nil
 	}
+<<<<<<< HEAD
 	waiting, busy := p.stuck(s)
 	queues := &p.queues
 	takes := func(j int, a *router.InFlight, slotless bool) bool {
 		return s.Workers[j].Usable() &&
 			(!busy[j] || slotless && (queues.stalled[a.Worker] || queues.shorter(j, a.Worker)))
+=======
+	l := stealing{planAndRoute: p, s: s}
+	if l.waiting, l.busy = p.stuck(s); len(l.waiting) == 0 {
+		return nil
+>>>>>>> main
 	}
-	if !slices.ContainsFunc(waiting, func(a *router.InFlight) bool {
-		slotless := queues.waits(a, s.Workers)
-		for j := range s.Workers {
-			if takes(j, a, slotless) {
+	l.listed = p.listsHosts(s.View)
+	if !l.possible() {
+		return nil
+	}
+	l.begin()
+	for _, a := range l.waiting {
+		to := l.pick(a)
+		if to != a.Worker {
+			l.move(a, to)
+		}
+		l.put(a, to, 1)
+		if p.maxMoves > 0 && len(l.moved) == p.maxMoves {
+			break
+		}
+	}
+	return l.moved
+}
+
+// stealing is a look at waiting requests.
+type stealing struct {
+	*planAndRoute
+	s       *router.PlannerInput
+	waiting []*router.InFlight // the oldest first
+	busy    []bool             // see stuck
+	listed  bool               // only workers that the index lists for an adapter have it at hand
+	v       *router.View       // a copy without the waiting requests, so that each move counts for those after it
+	moved   []router.Move
+}
+
+// takes says whether a worker is one that a request may move to. slotless: the request waits for a slot.
+func (l *stealing) takes(j int, a *router.InFlight, slotless bool) bool {
+	w := &l.s.Workers[j]
+	if slotless && l.queues.stalled[a.Worker] {
+		return w.Usable()
+	}
+	return w.Usable() && (!l.busy[j] || slotless && l.queues.shorter(j, a.Worker)) && l.atHand(a.Adapter, j, l.s.View)
+}
+
+// candidates yields the workers, in ascending order, among which are all that take a request.
+func (l *stealing) candidates(a *router.InFlight, slotless bool) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if l.listed && a.Adapter != trace.BaseModel && !(slotless && l.queues.stalled[a.Worker]) {
+			_, hosts := l.s.Index.Hosts(a.Adapter)
+			for _, j := range hosts {
+				if !yield(int(j)) {
+					return
+				}
+			}
+			return
+		}
+		for j := range l.s.Workers {
+			if !yield(j) {
+				return
+			}
+		}
+	}
+}
+
+// listsHosts says whether the index lists, for each adapter, all workers that have it in host memory, and no worker
+// fetches adapters within its steps.
+func (p *planAndRoute) listsHosts(v *router.View) bool {
+	if v.Index == nil {
+		return false
+	}
+	usual, _ := v.Index.Hosts(trace.BaseModel)
+	return !slices.Contains(usual, true) &&
+		!slices.ContainsFunc(p.workers, func(s router.Spec) bool { return s.FetchesInSteps })
+}
+
+// possible says whether some request may move.
+func (l *stealing) possible() bool {
+	return slices.ContainsFunc(l.waiting, func(a *router.InFlight) bool {
+		slotless := l.queues.waits(a, l.s.Workers)
+		for j := range l.candidates(a, slotless) {
+			if l.takes(j, a, slotless) {
 				return true
 			}
 		}
 		return false
-	}) {
-		return nil // nothing can move
+	})
+}
+
+// begin copies the view and takes the waiting requests out.
+func (l *stealing) begin() {
+	s, m := l.s, &l.scratch
+	l.v = &router.View{Now: s.Now, Adapters: s.Adapters, Workers: append(m.workers[:0], s.Workers...)}
+	m.workers, m.copied = l.v.Workers, append(m.copied[:0], make([]bool, len(s.Workers))...)
+	if m.detached == nil {
+		m.detached = make([]router.Worker, len(s.Workers))
 	}
-	// a copy of the view, so that each move counts for those after it
-	v := &router.View{Now: s.Now, Adapters: s.Adapters, Workers: append(p.scratch.workers[:0], s.Workers...)}
-	copied := append(p.scratch.copied[:0], make([]bool, len(v.Workers))...)
-	p.scratch.workers, p.scratch.copied = v.Workers, copied
-	if p.scratch.detached == nil {
-		p.scratch.detached = make([]router.Worker, len(v.Workers))
+	if m.turns == nil {
+		m.turns = map[turn]turnMove{}
 	}
-	put := func(a *router.InFlight, j int32, by int) {
-		w := &v.Workers[j]
-		if !copied[j] {
-			w.Detach(&p.scratch.detached[j])
-			p.scratch.detached[j], copied[j] = *w, true
-		}
-		w.Queued += by
-		w.QueuedToks += int64(by) * int64(a.Prompt)
-		w.Tokens += int64(by) * (int64(a.Prompt) + int64(a.Expected))
-		if a.Adapter != trace.BaseModel {
-			w.Count(a.Adapter, 0, int32(by))
-		}
+	clear(m.turns)
+	for _, a := range l.waiting {
+		l.put(a, a.Worker, -1)
 	}
-	for _, a := range waiting {
-		put(a, a.Worker, -1)
+}
+
+// put adds a waiting request to a worker of the copy, or takes it out (by -1).
+func (l *stealing) put(a *router.InFlight, j int32, by int) {
+	w, m := &l.v.Workers[j], &l.scratch
+	if !m.copied[j] {
+		w.Detach(&m.detached[j])
+		m.detached[j], m.copied[j] = *w, true
 	}
-	var moves []router.Move
-	turns := p.scratch.turns
-	clear(turns)
-	for _, a := range waiting {
-		key, to := turn{a.Worker, a.Adapter}, a.Worker
-		together, decided := turns[key]
-		slotless := queues.waits(a, s.Workers)
-		switch {
-		case !decided:
-			to = p.cheaper(a, v, func(j int) bool {
-				return v.Workers[j].Queued < p.deep && takes(j, a, slotless)
-			})
-		case together.requests < turnTogether:
-			to = together.to
-		}
-		if to != a.Worker {
-			r := rest(a)
-			p.sent(r, int(to), v, p.uncached(&r, int(to), v))
-			p.keep(&r, int(to), v)
-			p.outlines.changed(int(to))
-			moves = append(moves, router.Move{ID: a.ID, From: a.Worker, To: to})
-		}
-		if slotless {
-			if turns == nil {
-				turns = map[turn]turnMove{}
-				p.scratch.turns = turns
-			}
-			if !decided && to != a.Worker {
-				queues.move(a.Worker, to)
-			}
-			turns[key] = turnMove{to, together.requests + 1}
-		}
-		put(a, to, 1)
-		if p.maxMoves > 0 && len(moves) == p.maxMoves {
-			break
-		}
+	w.Queued += by
+	w.QueuedToks += int64(by) * int64(a.Prompt)
+	w.Tokens += int64(by) * (int64(a.Prompt) + int64(a.Expected))
+	if a.Adapter != trace.BaseModel {
+		w.Count(a.Adapter, 0, int32(by))
 	}
-	return moves
+}
+
+// pick returns the worker that a request moves to, or the one where it is. Requests of one turn move together.
+func (l *stealing) pick(a *router.InFlight) int32 {
+	slotless := l.queues.waits(a, l.s.Workers)
+	key, to, turns := turn{a.Worker, a.Adapter}, a.Worker, l.scratch.turns
+	together, decided := turns[key]
+	switch {
+	case !decided:
+		to = l.cheaper(a, l.v, l.candidates(a, slotless), func(j int) bool {
+			return l.v.Workers[j].Queued < l.deep && l.takes(j, a, slotless)
+		})
+	case together.requests < turnTogether:
+		to = together.to
+	}
+	if slotless {
+		if !decided && to != a.Worker {
+			l.queues.move(a.Worker, to)
+		}
+		turns[key] = turnMove{to, together.requests + 1}
+	}
+	return to
+}
+
+// move moves a request, and notes what goes to the worker.
+func (l *stealing) move(a *router.InFlight, to int32) {
+	r := rest(a)
+	l.sent(r, int(to), l.v, l.uncached(&r, int(to), l.v))
+	l.keep(&r, int(to), l.v)
+	l.outlines.changed(int(to))
+	l.moved = append(l.moved, router.Move{ID: a.ID, From: a.Worker, To: to})
 }
 
 // stealScratch is memory that looks at waiting requests use again.
 type stealScratch struct {
 	waiting      []int // see seen
-	list         []*router.InFlight
+	list, merged []*router.InFlight
 	busy, copied []bool
 	workers      []router.Worker
 	detached     []router.Worker // by worker: its latest copy
 	turns        map[turn]turnMove
 }
 
-// cheaper is the worker among those allowed that costs a request less than the one where it is, by the margin; else the
-// one where it is.
-func (p *planAndRoute) cheaper(a *router.InFlight, v *router.View, allowed func(j int) bool) int32 {
+// cheaper is the worker among the allowed ones of a list that costs a request less than the one where it is, by the
+// margin; else the one where it is.
+func (p *planAndRoute) cheaper(
+	a *router.InFlight, v *router.View, among iter.Seq[int], allowed func(j int) bool,
+) int32 {
 	best := choose.Least{Worker: int(a.Worker)}
 	begun, bounded, r := false, false, router.Request{}
-	for j := range v.Workers {
+	for j := range among {
 		if !allowed(j) {
 			continue
 		}
@@ -222,9 +301,47 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 			busy[j] = true
 		}
 	}
-	p.scratch.list, p.scratch.busy = list, busy
-	slices.SortStableFunc(list, func(a, b *router.InFlight) int { return cmp.Compare(b.Age, a.Age) })
-	return list[:min(len(list), p.deep)], busy
+	p.scratch.busy = busy
+	p.scratch.list, p.scratch.merged = oldestFirst(list, p.scratch.merged)
+	return p.scratch.list[:min(len(list), p.deep)], busy
+}
+
+// oldestFirst sorts requests by their age and keeps the order of equals. It merges the parts that are sorted already,
+// as queues mostly are. It returns the sorted list and the other of the two lists, whose contents do not matter.
+func oldestFirst(list, other []*router.InFlight) (sorted, spare []*router.InFlight) {
+	for {
+		other = other[:0]
+		for from := 0; from < len(list); {
+			middle := from + sortedPart(list[from:])
+			end := middle + sortedPart(list[middle:])
+			if from == 0 && middle == len(list) {
+				return list, other
+			}
+			a, b := list[from:middle], list[middle:end]
+			for len(a) > 0 && len(b) > 0 {
+				if b[0].Age > a[0].Age {
+					other, b = append(other, b[0]), b[1:]
+				} else {
+					other, a = append(other, a[0]), a[1:]
+				}
+			}
+			other = append(append(other, a...), b...)
+			from = end
+		}
+		if len(list) == 0 {
+			return list, other
+		}
+		list, other = other, list
+	}
+}
+
+// sortedPart is the number of requests at the head of a list that are sorted by age.
+func sortedPart(list []*router.InFlight) int {
+	n := min(1, len(list))
+	for n < len(list) && list[n].Age <= list[n-1].Age {
+		n++
+	}
+	return n
 }
 
 // atHand says whether a worker can start requests of an adapter without a fetch into host memory beside its steps. A

@@ -1,6 +1,8 @@
 package planroute
 
 import (
+	"cmp"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
@@ -208,5 +210,31 @@ func TestPeriodicLooks(t *testing.T) {
 	}
 	if p := routertest.New(t, "period_mig:interval=0.1", env).Policy.(*planAndRoute); p.Interval() != 0.1 {
 		t.Errorf("an interval of 0.1 s: looks every %v s", p.Interval())
+	}
+}
+
+// The order of requests is that of a stable sort, for lists of sorted parts, of equals, and for others.
+func TestOldestFirst(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var other []*router.InFlight
+	for i := range 300 {
+		var list []*router.InFlight
+		for range r.IntN(6) {
+			age := 100.0
+			for range r.IntN(20) {
+				age -= float64(r.IntN(3))
+				if i%3 == 0 { // not sorted
+					age = float64(r.IntN(10))
+				}
+				list = append(list, &router.InFlight{Age: age})
+			}
+		}
+		want := slices.Clone(list)
+		slices.SortStableFunc(want, func(a, b *router.InFlight) int { return cmp.Compare(b.Age, a.Age) })
+		got, spare := oldestFirst(list, other)
+		if !slices.Equal(got, want) {
+			t.Fatalf("list %d of %d requests is not that of a stable sort", i, len(want))
+		}
+		other = spare
 	}
 }

@@ -52,6 +52,7 @@ type Config struct {
 	Hooks    Hooks
 
 	Start      []int32     // adapters in host memory at the start
+	Whole      bool        // Start lists all adapters, and all of them fit into a slot
 	Home       router.Tier // tier of the other adapters at the start
 	Prefetch   bool        // load the adapters of waiting requests early
 	TokenTimes bool        // record Request.Gaps
@@ -171,6 +172,7 @@ type Engine struct {
 	warmExtend bool        // a prefill step has continued a partly prefilled prompt
 	beginStep  func()      // begin, bound once
 	leaving    []*Request  // leave the batch at the end of the step
+	choices    []*Adapter  // see Candidates
 	timer      event.Timer // of the end of the step
 
 	Gate   Gate
@@ -249,7 +251,7 @@ func (e *Engine) init(c Config) error {
 		Worker: c.ID, Adapters: c.Adapters, Costs: c.Costs, Home: home, Fails: c.Fails,
 		Slots: q.MaxLorasPerBatch, HostLimit: q.MaxLoadedLoras, MaxRank: maxRank,
 		Blocking: q.AdapterLoading == profile.LoadBlocking, FIFO: q.AdapterEviction == profile.EvictFIFO,
-		Rules: rules.LoRA,
+		Rules: rules.LoRA, Whole: c.Whole && !rules.LoRA.Unified,
 	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.Counters, start,
 		func(a int32) *lora.Adapter { return &e.Rows.Of(a).Adapter })
 	e.sched, err = c.Kind.Scheduler(e)
@@ -307,6 +309,24 @@ func (e *Engine) Next(candidates func() []*Adapter, first func(a *Adapter) *Requ
 		}
 		e.LoRA.StartLoad(&r.Row.Adapter) // its requests wait
 	}
+}
+
+// Candidates lists adapters that include all those that can run and have waiting requests. If no slot can be obtained,
+// these are only the adapters in use, and the base model if it needs no slot. The list is valid until the next call.
+func (e *Engine) Candidates() []*Adapter {
+	l, waiting := &e.LoRA, e.Queue.adapters
+	active := l.ActiveAdapters()
+	if l.Pins() || !l.Full() || len(active) >= len(waiting) {
+		return waiting
+	}
+	e.choices = e.choices[:0]
+	for _, a := range active {
+		e.choices = append(e.choices, e.Rows.met[a.Row])
+	}
+	if base := e.Rows.base; base != nil && base.Waiting > 0 && l.CanRun(&base.Adapter) {
+		e.choices = append(e.choices, base)
+	}
+	return e.choices
 }
 
 // Interrupt makes the engine decide anew, now or after the decode step under way.
@@ -540,7 +560,7 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 		e.Batch.Steps = 0
 	}
 	c := e.cfg
-	c.Start = start
+	c.Start, c.Whole = start, false
 	if err := e.init(c); err != nil {
 		panic(err) // the same call succeeded before
 	}

@@ -104,6 +104,8 @@ func (a *Adapter) Head() *Request { return a.queue.head }
 type Table struct {
 	few      []*Adapter         // by index, nil: not met yet; empty where there are many
 	many     map[int32]*Adapter // those met, where there are many
+	met      []*Adapter         // by lora.Adapter.Row
+	base     *Adapter           // the base model, nil: not met yet
 	adapters []trace.Adapter
 	costs    *profile.Costs
 }
@@ -135,6 +137,11 @@ func (t *Table) meet(index int32) *Adapter {
 	}
 	a := &Adapter{Adapter: lora.NewAdapter(index, !t.isLoRA(index)), Rank: t.rank(index)}
 	a.queue.list.of, a.queue.at = ofAdapter, -1
+	a.Row = int32(len(t.met))
+	t.met = append(t.met, a)
+	if !t.isLoRA(index) {
+		t.base = a
+	}
 	if t.many != nil {
 		t.many[index] = a
 	} else {

@@ -10,6 +10,7 @@ import "lorasim/sim/tick"
 // under sglang, and none under vLLM. The engine maintains Waiting and Decoding.
 type Adapter struct {
 	Index    int32 // index in the workload; the base model comes after the last adapter
+	Row      int32 // number that the engine gives it
 	Waiting  int32 // requests in the engine's queue
 	Decoding int32 // requests in the batch
 

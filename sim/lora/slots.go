@@ -27,6 +27,9 @@ type Options struct {
 	FIFO     bool // evict the adapter that was loaded first, not the least recently used one
 	Rules
 	Fails func() bool // draws whether a load fails
+	// Whole: at the start, all adapters are in host memory, as far as there is room, and all of them fit into a slot.
+	// It saves a look at each of them.
+	Whole bool
 }
 
 // Rules state how engines manage adapters. The zero value is sglang with overlapped loading.
@@ -95,9 +98,11 @@ func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *
 	*m = Manager{opt: o, loop: l, books: b, events: e, stats: st}
 	m.timer = event.NewTimer(event.LoadEnd, o.Worker, m.endLoad)
 	if !b.Versioned() {
-		if o.HostLimit == 0 && isAll(start, len(o.Adapters)) {
+		if o.HostLimit == 0 && (o.Whole || isAll(start, len(o.Adapters))) {
 			b.SetAdapters(len(o.Adapters), router.Host)
-			m.hosts = len(o.Adapters)
+			if m.hosts = len(o.Adapters); o.Whole {
+				return
+			}
 			for _, a := range start {
 				if !m.Supports(a) {
 					b.Row(a).Tier = o.Home

@@ -7,7 +7,8 @@ import (
 	"lorasim/sim/tick"
 )
 
-// Costs is a profile compiled to integer step costs. Its methods do not change it.
+// Costs is a profile compiled to integer step costs. Its methods do not change it, except that answers to routers are
+// kept. It is safe for concurrent use.
 type Costs struct {
 	p        *Profile
 	adapters *adapterCosts // nil: no term of AdapterLaw
@@ -30,6 +31,8 @@ type Costs struct {
 	// FrontEnd is the time that a request occupies the front end. FirstUse is the additional time of the
 	// first request of each adapter.
 	FrontEnd, FirstUse tick.Ticks
+
+	asked asked
 }
 
 // Compile converts the profile to integer step costs. The profile must have passed [Profile.Check].
@@ -305,27 +308,38 @@ var _ router.CostModel = Model{}
 // DecodeStep returns the time of a decode step, s, whose requests use the given number of adapters, at most one each
 // and at most the number of slots. maxRank 0: no request uses an adapter.
 func (m Model) DecodeStep(running, adapterCount int, kvTokens int64, maxRank int) float64 {
+	c := m.Costs
 	loras := int64(running)
-	if maxRank <= 0 || adapterCount <= 1 && m.Costs.p.Latency.LoRA.Backend == BackendDLoRA {
+	if maxRank <= 0 || adapterCount <= 1 && c.p.Latency.LoRA.Backend == BackendDLoRA {
 		loras = 0 // dLoRA merges an adapter that is alone into the weights
 	}
-	adapters := min(loras, int64(adapterCount), int64(m.Costs.p.Engine.Slots(running)))
+	adapters := min(loras, int64(adapterCount), int64(c.p.Engine.Slots(running)))
+	kept := c.asked.step(running, adapters, maxRank)
+	if kept != nil {
+		if t := kept.Load(); t != 0 {
+			return (tick.Ticks(t) + c.PerKVToken*tick.Ticks(kvTokens)).Seconds()
+		}
+	}
 	rank := int64(max(maxRank, 0))
-	return m.Costs.Step(&StepWork{
-		Tiles: m.Costs.tiles(loras, adapters),
-		Batch: int64(running), KV: kvTokens, LoRAs: loras, MaxRank: maxRank,
+	t := c.Step(&StepWork{
+		Tiles: c.tiles(loras, adapters),
+		Batch: int64(running), LoRAs: loras, MaxRank: maxRank,
 		Adapters: adapters, Squares: loras * loras / max(adapters, 1),
 		Ranks: adapters * rank, RankTokens: loras * rank, RequestRanks: loras * rank,
-	}).Seconds()
+	})
+	if kept != nil {
+		kept.Store(int64(t))
+	}
+	return (t + c.PerKVToken*tick.Ticks(kvTokens)).Seconds()
 }
 
 // Prefill returns the time to compute a prompt of the given number of tokens, s, in full chunks and the rest.
 func (m Model) Prefill(tokens int64) float64 {
 	c := m.Costs
 	if tokens < c.chunk {
-		return c.prompt(tokens)
+		return c.asked.prompt(c, tokens)
 	}
-	return float64(tokens/c.chunk)*c.chunkTime + c.prompt(tokens%c.chunk)
+	return float64(tokens/c.chunk)*c.chunkTime + c.asked.prompt(c, tokens%c.chunk)
 }
 
 // tiles returns the tiles of n tokens that are evenly divided among adapters.
@@ -355,5 +369,5 @@ func (m Model) Copy(bytes float64) float64 { return m.Costs.Copy(bytes).Seconds(
 
 // AdapterLoad returns the time to load an adapter of the given rank from a tier into a GPU slot, s.
 func (m Model) AdapterLoad(rank int, from router.Tier) float64 {
-	return m.Costs.Load(rank, from).Seconds()
+	return m.Costs.asked.load(m.Costs, rank, from)
 }

@@ -158,13 +158,13 @@ func TestComputedKernels(t *testing.T) {
 	if got, want := l.KernelTimes.BySteps[1].At(16)[2], Round4(32*layer); got != want {
 		t.Errorf("a tile takes %v us, expected %v", got, want)
 	}
-	for backend, want := range map[string]string{BackendTriton: BackendTriton, BackendNone: BackendTriton,
-		BackendCSGMV: BackendCSGMV} {
+	for _, c := range [][2]string{{BackendTriton, BackendTriton}, {BackendNone, BackendTriton},
+		{BackendCSGMV, BackendCSGMV}} { // the last one is that of p before
 		p.Latency.LoRA.Backend = BackendTriton
 		p.FollowBackend()
-		p.Latency.LoRA.Backend = backend
-		if p.FollowBackend(); p.Latency.LoRA.KernelTimes.Of != want || p.Check() != nil {
-			t.Errorf("backend %s: kernels of %s, expected %s (%v)", backend, p.Latency.LoRA.KernelTimes.Of, want,
+		p.Latency.LoRA.Backend = c[0]
+		if p.FollowBackend(); p.Latency.LoRA.KernelTimes.Of != c[1] || p.Check() != nil {
+			t.Errorf("backend %s: kernels of %s, expected %s (%v)", c[0], p.Latency.LoRA.KernelTimes.Of, c[1],
 				p.Check())
 		}
 	}

@@ -14,10 +14,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"text/template"
 	"unicode"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/slots"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 	"lorasim/trace/settings"
@@ -140,56 +140,73 @@ func (s *Scenario) Write(w io.Writer, file string) error {
 			workload.File = filepath.ToSlash(from)
 		}
 	}
-	e := &s.profile.Engine
-	host := "no limit"
-	if n := e.HostLoras(); n > 0 {
-		host = strconv.Itoa(n)
-	}
 	origin := s.profile.Provenance()
-	return page.Execute(w, map[string]any{
-		"File": file, "Workload": workload, "Cluster": s.Cluster, "Routing": s.Routing, "Engine": e, "KV": s.kv,
-		"Host": host, "Loaded": e.HostLoras(), "Kind": origin.Kind, "Hardware": origin.Hardware, "Of": origin.Engine,
-		"Requests": s.requests, "Adapters": s.adapters, "Rate": s.rate(),
-		"Ranks": s.Workload.LoraRanks,
-	})
+	_, err := io.WriteString(w, slots.Fill(page, map[string]string{
+		"file": quote(file), "workload": s.workload(&workload), "workers": line("num_workers", s.Cluster.NumWorkers,
+			"engines (sglang, vLLM), each on its own GPUs"),
+		"profile": line("profile", quote(s.Cluster.Profile.String()),
+			fmt.Sprintf("%s: %s, %s", origin.Kind, origin.Hardware, origin.Engine)),
+		"name": s.Cluster.Profile.String(), "engine": s.engine(),
+		"policy": line("policy", s.Routing.Policy, "lorasim policies lists them; lorasim advise chooses one"),
+	}))
+	return err
 }
 
-var page = template.Must(template.New("scenario").Funcs(template.FuncMap{"quote": quote, "line": line}).Parse(
-	`# A scenario of lorasim. Lines that begin with "# " and a key show a default; take off the "# " to change it.
-# lorasim sim {{quote .File}}: simulate it. lorasim advise {{quote .File}}: which policy, and how sure that is.
+const page = `# A scenario of lorasim. Lines that begin with "# " and a key show a default; take off the "# " to change it.
+# lorasim sim {{file}}: simulate it. lorasim advise {{file}}: which policy, and how sure that is.
 # lorasim help keys: all keys. Editors check this file by docs/scenario.schema.json.
 
 workload:
-{{- if .Workload.File}}
-{{line "file" (quote .Workload.File) (printf "%d requests for %d adapters, %s requests/s" .Requests .Adapters .Rate)}}
-{{line "# rate_scale" "2" "twice the traffic"}}
-{{line "# resample" "block:60" "draw other days from the log, for confidence intervals"}}
-{{line "# lora_ranks" "\"8,16\"" "LoRA ranks, in turn, where the log has none"}}
-{{- else}}
-{{line "num_adapters" .Workload.NumAdapters "LoRA adapters"}}
-{{line "lora_ranks" (printf "%q" .Ranks) "LoRA ranks, in turn"}}
-{{line "request_rate" .Workload.RequestRate "requests/s of all adapters together"}}
-{{line "# popularity" "zipf" "share of each adapter: zipf, zipf:1.5, uniform, maf2, explicit:5,3,1, ..."}}
-{{line "# lengths" "auto" "tokens: auto (short chats), sharegpt, azure-conv, constant:500,100, ..."}}
-{{line "# num_prompts" "2000" "requests of a run"}}
-{{line "# file" "log.csv" "a log of your own instead of the keys above (docs/logs.md)"}}
-{{- end}}
+{{workload}}
 
 cluster:
-{{line "num_workers" .Cluster.NumWorkers "engines (sglang, vLLM), each on its own GPUs"}}
-{{line "profile" (quote .Cluster.Profile.String) (printf "%s: %s, %s" .Kind .Hardware .Of)}}
-  # The profile sets these; "lorasim profile show {{.Cluster.Profile}}" prints all of it.
+{{workers}}
+{{profile}}
+  # The profile sets these; "lorasim profile show {{name}}" prints all of it.
   # engine:
-{{line "#   max_running_requests" .Engine.MaxRunningRequests "requests that a worker runs at a time"}}
-{{line "#   max_loras_per_batch" .Engine.MaxLorasPerBatch "adapter slots in the GPU memory of a worker"}}
-{{line "#   max_loaded_loras" .Loaded (printf "adapters in the host memory of a worker: %s" .Host)}}
-{{line "#   max_lora_rank" .Engine.MaxLoraRank "highest rank that a worker takes"}}
-{{line "#   kv_tokens" .KV "tokens of KV cache that the slots leave"}}
-{{line "#   context_length" .Engine.ContextLength "longest prompt and output together, tokens"}}
+{{engine}}
 
 routing:
-{{line "policy" .Routing.Policy "lorasim policies lists them; lorasim advise chooses one"}}
-`))
+{{policy}}
+`
+
+// workload returns the lines of the workload, or of the log in its place.
+func (s *Scenario) workload(w *scenario.Workload) string {
+	if w.File != "" {
+		return strings.Join([]string{
+			line("file", quote(w.File),
+				fmt.Sprintf("%d requests for %d adapters, %s requests/s", s.requests, s.adapters, s.rate())),
+			line("# rate_scale", "2", "twice the traffic"),
+			line("# resample", "block:60", "draw other days from the log, for confidence intervals"),
+			line("# lora_ranks", `"8,16"`, "LoRA ranks, in turn, where the log has none"),
+		}, "\n")
+	}
+	return strings.Join([]string{
+		line("num_adapters", w.NumAdapters, "LoRA adapters"),
+		line("lora_ranks", fmt.Sprintf("%q", w.LoraRanks), "LoRA ranks, in turn"),
+		line("request_rate", w.RequestRate, "requests/s of all adapters together"),
+		line("# popularity", "zipf", "share of each adapter: zipf, zipf:1.5, uniform, maf2, explicit:5,3,1, ..."),
+		line("# lengths", "auto", "tokens: auto (short chats), sharegpt, azure-conv, constant:500,100, ..."),
+		line("# num_prompts", "2000", "requests of a run"),
+		line("# file", "log.csv", "a log of your own instead of the keys above (docs/logs.md)"),
+	}, "\n")
+}
+
+// engine returns the lines of what the profile sets.
+func (s *Scenario) engine() string {
+	e, host := &s.profile.Engine, "no limit"
+	if n := e.HostLoras(); n > 0 {
+		host = strconv.Itoa(n)
+	}
+	return strings.Join([]string{
+		line("#   max_running_requests", e.MaxRunningRequests, "requests that a worker runs at a time"),
+		line("#   max_loras_per_batch", e.MaxLorasPerBatch, "adapter slots in the GPU memory of a worker"),
+		line("#   max_loaded_loras", e.HostLoras(), "adapters in the host memory of a worker: "+host),
+		line("#   max_lora_rank", e.MaxLoraRank, "highest rank that a worker takes"),
+		line("#   kv_tokens", s.kv, "tokens of KV cache that the slots leave"),
+		line("#   context_length", e.ContextLength, "longest prompt and output together, tokens"),
+	}, "\n")
+}
 
 // line is a key of a section with its value and a comment, in columns.
 func line(key string, value any, comment string) string {

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"lorasim/internal/shareddata"
 	"lorasim/internal/textfile"
 )
@@ -172,7 +170,7 @@ func TestRequestTrailers(t *testing.T) {
 	c := dial(t, client(t), serve(t, New(Config{Picker: p, PickedHeader: "x-picked"})), processPath)
 	c.send(headersOf(requestHeaders, false, header{":path", "/v1/completions"}))
 	c.send(bodyOf(requestBody, `{"model":"m","prompt":"x"}`, false))
-	c.send(appendBytes(nil, protowire.Number(requestTrailers), nil))
+	c.send(appendBytes(nil, field(requestTrailers), nil))
 	var kinds []kind
 	for range 3 {
 		a := parseAnswer(t, c.receive())

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"lorasim/bench/serving/httpapi"
 )
 
@@ -45,7 +43,7 @@ func TestNameInPieces(t *testing.T) {
 			c.send(bodyOf(responseBody, text[cut:], !trailers))
 			got = append(got, parseAnswer(t, c.receive()).Body...)
 			if trailers {
-				c.send(appendBytes(nil, protowire.Number(responseTrailers), nil))
+				c.send(appendBytes(nil, field(responseTrailers), nil))
 				for a := parseAnswer(t, c.receive()); a.Kind == responseBody; a = parseAnswer(t, c.receive()) {
 					got = append(got, a.Body...)
 				}

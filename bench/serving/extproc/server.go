@@ -6,7 +6,7 @@
 //	extproc.Configure(srv)
 //	srv.Serve(listener)
 //
-// A [Server] speaks the protocol, gRPC over HTTP/2, with net/http and protowire. A [Picker] decides where requests go;
+// A [Server] speaks the protocol, gRPC over HTTP/2, with net/http. A [Picker] decides where requests go;
 // a [FleetPicker] uses the policy of a fleet. Request and response bodies must be in the mode FULL_DUPLEX_STREAMED:
 // the server holds back the answer to the headers until it has read the whole body.
 package extproc

@@ -12,8 +12,6 @@ import (
 	"reflect"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"lorasim/router/epp"
 )
 
@@ -211,7 +209,7 @@ func headersOf(k kind, end bool, hs ...header) []byte {
 	if end {
 		m = appendVarint(m, 3, 1)
 	}
-	return appendBytes(nil, protowire.Number(k), m)
+	return appendBytes(nil, field(k), m)
 }
 
 // bodyOf are the bytes of a message with a piece of a body.
@@ -220,7 +218,7 @@ func bodyOf(k kind, piece string, end bool) []byte {
 	if end {
 		m = appendVarint(m, 2, 1)
 	}
-	return appendBytes(nil, protowire.Number(k), m)
+	return appendBytes(nil, field(k), m)
 }
 
 // answer is a ProcessingResponse.
@@ -342,11 +340,11 @@ func (o *answers) take() (out []answer, err error) {
 // readAnswer reads a ProcessingResponse.
 func readAnswer(b []byte) (a answer, err error) {
 	a.Set = map[string]string{}
-	err = fields(b, func(n protowire.Number, content []byte, _ uint64) error {
+	err = fields(b, func(n field, content []byte, _ uint64) error {
 		switch {
 		case n <= 4:
 			a.Kind = kind(n + 1)
-			return fields(content, func(_ protowire.Number, b []byte, _ uint64) error { return a.readCommon(b) })
+			return fields(content, func(_ field, b []byte, _ uint64) error { return a.readCommon(b) })
 		case n <= 6:
 			a.Kind = kind(n + 1)
 		case n == 7:
@@ -361,13 +359,13 @@ func readAnswer(b []byte) (a answer, err error) {
 
 // readCommon reads a CommonResponse.
 func (a *answer) readCommon(b []byte) error {
-	return fields(b, func(n protowire.Number, content []byte, number uint64) error {
+	return fields(b, func(n field, content []byte, number uint64) error {
 		switch n {
 		case 2:
 			return a.readMutation(content)
 		case 3:
-			return fields(content, func(_ protowire.Number, streamed []byte, _ uint64) error {
-				return fields(streamed, func(n protowire.Number, content []byte, number uint64) error {
+			return fields(content, func(_ field, streamed []byte, _ uint64) error {
+				return fields(streamed, func(n field, content []byte, number uint64) error {
 					if n == 1 {
 						a.Body = content
 					}
@@ -384,13 +382,13 @@ func (a *answer) readCommon(b []byte) error {
 
 // readMutation reads a HeaderMutation.
 func (a *answer) readMutation(b []byte) error {
-	return fields(b, func(n protowire.Number, content []byte, _ uint64) error {
+	return fields(b, func(n field, content []byte, _ uint64) error {
 		if n == 2 {
 			a.Removed = append(a.Removed, string(content))
 			return nil
 		}
 		var m message
-		err := fields(content, func(n protowire.Number, content []byte, number uint64) error {
+		err := fields(content, func(n field, content []byte, number uint64) error {
 			if n == 3 && number != overwrite {
 				return fmt.Errorf("append_action %d, expected %d", number, overwrite)
 			}
@@ -408,10 +406,10 @@ func (a *answer) readMutation(b []byte) error {
 
 // readImmediate reads an ImmediateResponse.
 func (a *answer) readImmediate(b []byte) error {
-	return fields(b, func(n protowire.Number, content []byte, _ uint64) error {
+	return fields(b, func(n field, content []byte, _ uint64) error {
 		switch n {
 		case 1:
-			return fields(content, func(_ protowire.Number, _ []byte, v uint64) error {
+			return fields(content, func(_ field, _ []byte, v uint64) error {
 				a.Status = v
 				return nil
 			})
@@ -427,13 +425,13 @@ func (a *answer) readImmediate(b []byte) error {
 // readMetadata reads the endpoint of the dynamic metadata: a Struct with the one entry envoy.lb, a Struct with the one
 // entry of the destination.
 func (a *answer) readMetadata(b []byte) error {
-	return fields(b, func(_ protowire.Number, namespace []byte, _ uint64) error {
+	return fields(b, func(_ field, namespace []byte, _ uint64) error {
 		_, value, err := entry(namespace)
 		if err != nil {
 			return err
 		}
-		return fields(value, func(_ protowire.Number, inner []byte, _ uint64) error {
-			return fields(inner, func(_ protowire.Number, destination []byte, _ uint64) error {
+		return fields(value, func(_ field, inner []byte, _ uint64) error {
+			return fields(inner, func(_ field, destination []byte, _ uint64) error {
 				_, v, err := entry(destination)
 				if err != nil {
 					return err

@@ -1,17 +1,29 @@
 package extproc
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"google.golang.org/protobuf/encoding/protowire"
+	"math"
 )
 
 // Messages of envoy.service.ext_proc.v3, as far as a picker needs them. Field numbers are those of
-// external_processor.proto, config/core/v3/base.proto and google/protobuf/struct.proto.
+// external_processor.proto, config/core/v3/base.proto and google/protobuf/struct.proto. The code reads and writes
+// fields without google.golang.org/protobuf, which would be a twentieth of a first build.
+
+// field is the number of a field.
+type field int32
+
+// Types of fields on the wire. None of the messages has groups, types 3 and 4.
+const (
+	varintType  = 0
+	fixed64Type = 1
+	bytesType   = 2
+	fixed32Type = 5
+)
 
 // kind is the field of ProcessingRequest's oneof. Answers of the same kind have the number less 1.
-type kind protowire.Number
+type kind field
 
 const (
 	requestHeaders   kind = 2
@@ -38,27 +50,36 @@ var errWire = errors.New("malformed message")
 
 // fields calls visit for each field of a message. visit gets the content of length-delimited fields, or the number of
 // varints.
-func fields(b []byte, visit func(n protowire.Number, content []byte, number uint64) error) error {
+func fields(b []byte, visit func(n field, content []byte, number uint64) error) error {
 	for len(b) > 0 {
-		n, typ, size := protowire.ConsumeTag(b)
-		if size < 0 {
+		tag, size := binary.Uvarint(b)
+		if size <= 0 || tag>>3 == 0 || tag>>3 > math.MaxInt32 {
 			return errWire
 		}
 		b = b[size:]
 		var content []byte
 		var number uint64
-		switch typ {
-		case protowire.BytesType:
-			content, size = protowire.ConsumeBytes(b)
-		case protowire.VarintType:
-			number, size = protowire.ConsumeVarint(b)
+		switch tag & 7 {
+		case varintType:
+			number, size = binary.Uvarint(b)
+		case fixed64Type:
+			size = 8
+		case bytesType:
+			var length uint64
+			if length, size = binary.Uvarint(b); size <= 0 || length > uint64(len(b)-size) {
+				return errWire
+			}
+			b = b[size:]
+			content, size = b[:length], int(length)
+		case fixed32Type:
+			size = 4
 		default:
-			size = protowire.ConsumeFieldValue(n, typ, b)
-		}
-		if size < 0 {
 			return errWire
 		}
-		if err := visit(n, content, number); err != nil {
+		if size < 0 || size > len(b) || size == 0 && tag&7 != bytesType {
+			return errWire
+		}
+		if err := visit(field(tag>>3), content, number); err != nil {
 			return err
 		}
 		b = b[size:]
@@ -69,7 +90,7 @@ func fields(b []byte, visit func(n protowire.Number, content []byte, number uint
 // parse reads a ProcessingRequest.
 func parse(b []byte) (*message, error) {
 	m := &message{}
-	err := fields(b, func(n protowire.Number, content []byte, _ uint64) error {
+	err := fields(b, func(n field, content []byte, _ uint64) error {
 		switch k := kind(n); k {
 		case requestHeaders, responseHeaders:
 			m.kind = k
@@ -79,7 +100,7 @@ func parse(b []byte) (*message, error) {
 			return m.parseHeaders(content, 0)
 		case requestBody, responseBody:
 			m.kind = k
-			return fields(content, func(n protowire.Number, content []byte, number uint64) error {
+			return fields(content, func(n field, content []byte, number uint64) error {
 				switch n {
 				case 1:
 					m.body = content
@@ -100,11 +121,11 @@ func parse(b []byte) (*message, error) {
 }
 
 // parseHeaders reads HttpHeaders or HttpTrailers; end is the number of end_of_stream, 0 without one.
-func (m *message) parseHeaders(b []byte, end protowire.Number) error {
-	return fields(b, func(n protowire.Number, content []byte, number uint64) error {
+func (m *message) parseHeaders(b []byte, end field) error {
+	return fields(b, func(n field, content []byte, number uint64) error {
 		switch {
 		case n == 1:
-			return fields(content, func(n protowire.Number, content []byte, _ uint64) error {
+			return fields(content, func(n field, content []byte, _ uint64) error {
 				if n != 1 {
 					return nil
 				}
@@ -119,7 +140,7 @@ func (m *message) parseHeaders(b []byte, end protowire.Number) error {
 
 func (m *message) parseHeader(b []byte) error {
 	var h header
-	err := fields(b, func(n protowire.Number, content []byte, _ uint64) error {
+	err := fields(b, func(n field, content []byte, _ uint64) error {
 		switch {
 		case n == 1:
 			h.key = string(content)
@@ -152,7 +173,7 @@ const (
 
 // parseMetadata reads the subset hint out of config.core.v3.Metadata.
 func (m *message) parseMetadata(b []byte) error {
-	return fields(b, func(n protowire.Number, content []byte, _ uint64) error {
+	return fields(b, func(n field, content []byte, _ uint64) error {
 		if n != 1 {
 			return nil
 		}
@@ -160,7 +181,7 @@ func (m *message) parseMetadata(b []byte) error {
 		if err != nil || key != subsetNamespace {
 			return err
 		}
-		return fields(value, func(n protowire.Number, content []byte, _ uint64) error { // Struct
+		return fields(value, func(n field, content []byte, _ uint64) error { // Struct
 			if n != 1 {
 				return nil
 			}
@@ -177,7 +198,7 @@ func (m *message) parseMetadata(b []byte) error {
 
 // entry reads an entry of a map.
 func entry(b []byte) (key string, value []byte, err error) {
-	err = fields(b, func(n protowire.Number, content []byte, _ uint64) error {
+	err = fields(b, func(n field, content []byte, _ uint64) error {
 		switch n {
 		case 1:
 			key = string(content)
@@ -191,12 +212,12 @@ func entry(b []byte) (key string, value []byte, err error) {
 
 // eachString visits the strings of a Value: one, or those of a list.
 func eachString(b []byte, visit func(string)) error {
-	return fields(b, func(n protowire.Number, content []byte, _ uint64) error {
+	return fields(b, func(n field, content []byte, _ uint64) error {
 		switch n {
 		case 3:
 			visit(string(content))
 		case 6: // ListValue
-			return fields(content, func(n protowire.Number, content []byte, _ uint64) error {
+			return fields(content, func(n field, content []byte, _ uint64) error {
 				if n != 1 {
 					return nil
 				}
@@ -209,16 +230,20 @@ func eachString(b []byte, visit func(string)) error {
 
 // The following write messages.
 
-func appendBytes(b []byte, n protowire.Number, content []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), content)
+func appendTag(b []byte, n field, kind uint64) []byte {
+	return binary.AppendUvarint(b, uint64(n)<<3|kind)
 }
 
-func appendString(b []byte, n protowire.Number, s string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), s)
+func appendBytes(b []byte, n field, content []byte) []byte {
+	return append(binary.AppendUvarint(appendTag(b, n, bytesType), uint64(len(content))), content...)
 }
 
-func appendVarint(b []byte, n protowire.Number, v uint64) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), v)
+func appendString(b []byte, n field, s string) []byte {
+	return append(binary.AppendUvarint(appendTag(b, n, bytesType), uint64(len(s))), s...)
+}
+
+func appendVarint(b []byte, n field, v uint64) []byte {
+	return binary.AppendUvarint(appendTag(b, n, varintType), v)
 }
 
 // overwrite is HeaderAppendAction OVERWRITE_IF_EXISTS_OR_ADD: a client may have sent the header itself.
@@ -237,7 +262,7 @@ func mutation(set []header, remove []string) (b []byte) {
 }
 
 // answerTo is a ProcessingResponse with the answer to a message of a kind.
-func answerTo(k kind, content []byte) []byte { return appendBytes(nil, protowire.Number(k-1), content) }
+func answerTo(k kind, content []byte) []byte { return appendBytes(nil, field(k-1), content) }
 
 // answerHeaders answers request or response headers.
 func answerHeaders(k kind, set []header, remove []string, clearRoute bool) []byte {

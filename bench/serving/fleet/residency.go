@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"lorasim/router"
+	"lorasim/router/promtext"
 )
 
 // Newer versions of vLLM tell where the weights of their adapters are, and how long they took to get there. Without
@@ -28,28 +27,28 @@ type LoadTimes struct {
 }
 
 // readResidency reads what a worker tells of the places of its adapters.
-func (l *load) readResidency(families map[string]*dto.MetricFamily) error {
+func (l *load) readResidency(families promtext.Families) error {
 	if families[inSlotsInfo] != nil || families[loadedInfo] != nil {
 		l.InSlots = map[string]bool{}
 	}
-	for _, m := range families[slotsInfo].GetMetric() { // one for each engine
+	for _, m := range families[slotsInfo] { // one for each engine
 		if v := gauge(m); v > 0 && v <= maxHeld && l.Slots == 0 {
 			l.Slots = int(v)
 		}
 	}
-	for _, m := range families[loadedInfo].GetMetric() {
-		if labelOf(m, "level") != "gpu" || gauge(m) <= 0 {
+	for _, m := range families[loadedInfo] {
+		if m.Label("level") != "gpu" || gauge(m) <= 0 {
 			continue
 		}
-		if l.InSlots[labelOf(m, "adapter_name")] = true; len(l.InSlots) > maxList {
+		if l.InSlots[m.Label("adapter_name")] = true; len(l.InSlots) > maxList {
 			return fmt.Errorf("%s reports more than %d adapters", loadedInfo, maxList)
 		}
 	}
 	mean := func(transition string) float64 {
 		sum, n := 0.0, 0.0
-		for _, m := range families[loadSeconds].GetMetric() {
-			if labelOf(m, "transition") == transition {
-				sum, n = sum+m.GetHistogram().GetSampleSum(), n+float64(m.GetHistogram().GetSampleCount())
+		for _, m := range families[loadSeconds] {
+			if m.Label("transition") == transition {
+				sum, n = sum+m.Sum, n+m.Count
 			}
 		}
 		if s := sum / n; s > 0 && s <= maxClock { // not so without a sample

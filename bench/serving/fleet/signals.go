@@ -8,14 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	prometheus "github.com/prometheus/common/model"
-
 	"lorasim/bench/serving/httpapi"
 	"lorasim/router"
 	"lorasim/router/epp"
 	"lorasim/router/epp/scrape"
+	"lorasim/router/promtext"
 )
 
 // load is a worker's report of its load.
@@ -121,21 +118,20 @@ const loraInfo = "vllm:lora_requests_info"
 
 // readVLLM reads vLLM's metrics.
 func readVLLM(text []byte) (l load, err error) {
-	p := expfmt.NewTextParser(prometheus.UTF8Validation)
-	families, err := p.TextToMetricFamilies(bytes.NewReader(text))
+	families, err := promtext.Parse(string(text))
 	if err != nil {
 		return l, err
 	}
 	total := func(name, label, value string) (n int) {
-		for _, m := range families[name].GetMetric() {
-			if v := gauge(m); (label == "" || labelOf(m, label) == value) && v > 0 && v <= maxRequests {
+		for _, m := range families[name] {
+			if v := gauge(m); (label == "" || m.Label(label) == value) && v > 0 && v <= maxRequests {
 				n = sum(n, int(v))
 			}
 		}
 		return n
 	}
 	l.VLLM = families["vllm:num_requests_running"] != nil
-	for _, m := range families["process_start_time_seconds"].GetMetric() {
+	for _, m := range families["process_start_time_seconds"] {
 		if v := gauge(m); v > 0 && v <= maxClock {
 			l.started = v
 		}
@@ -146,12 +142,12 @@ func readVLLM(text []byte) (l load, err error) {
 	if bytes.Contains(text, []byte("# TYPE "+loraInfo+" ")) { // without LoRA there is none
 		l.Busy = map[string]bool{}
 	}
-	for _, m := range families[loraInfo].GetMetric() {
+	for _, m := range families[loraInfo] {
 		if v := gauge(m); v > l.At && v <= maxClock {
 			l.At = v
-			l.Slots, _ = strconv.Atoi(labelOf(m, "max_lora")) // 0: not told
+			l.Slots, _ = strconv.Atoi(m.Label("max_lora")) // 0: not told
 			l.Busy = map[string]bool{}
-			names := labelOf(m, "running_lora_adapters") + "," + labelOf(m, "waiting_lora_adapters")
+			names := m.Label("running_lora_adapters") + "," + m.Label("waiting_lora_adapters")
 			for name := range strings.SplitSeq(names, ",") {
 				if l.Busy[name] = true; len(l.Busy) > maxList {
 					return l, fmt.Errorf("%s reports more than %d adapters", loraInfo, maxList)
@@ -162,9 +158,9 @@ func readVLLM(text []byte) (l load, err error) {
 	if err := l.readResidency(families); err != nil {
 		return l, err
 	}
-	for _, m := range families["vllm:cache_config_info"].GetMetric() { // one for each engine
-		blocks, err1 := strconv.ParseInt(labelOf(m, "num_gpu_blocks"), 10, 32)
-		size, err2 := strconv.ParseInt(labelOf(m, "block_size"), 10, 32)
+	for _, m := range families["vllm:cache_config_info"] { // one for each engine
+		blocks, err1 := strconv.ParseInt(m.Label("num_gpu_blocks"), 10, 32)
+		size, err2 := strconv.ParseInt(m.Label("block_size"), 10, 32)
 		if err1 == nil && err2 == nil && blocks > 0 && size > 0 {
 			l.KVCapacity += within(blocks*size, maxKV)
 		}
@@ -179,18 +175,9 @@ func readVLLM(text []byte) (l load, err error) {
 }
 
 // gauge returns the value of a metric whose type is gauge or unknown.
-func gauge(m *dto.Metric) float64 {
-	if m.Gauge != nil {
-		return m.Gauge.GetValue()
+func gauge(m *promtext.Metric) float64 {
+	if m.Type == promtext.Gauge || m.Type == promtext.Untyped {
+		return m.Value
 	}
-	return m.GetUntyped().GetValue()
-}
-
-func labelOf(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
+	return 0
 }

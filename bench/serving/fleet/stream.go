@@ -80,8 +80,9 @@ func (f *Fleet) Ended(r *record.Request) {
 // emit passes an event to the watchers. Called with mu held.
 func (t *table) emit(e record.Event) {
 	if s := t.mu.stream; s != nil {
-		e.At = s.now
-		s.Emit(&e)
+		seen := e // so that an event that nobody sees is not allocated
+		seen.At = s.now
+		s.Emit(&seen)
 	}
 }
 

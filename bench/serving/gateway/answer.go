@@ -20,7 +20,6 @@ import (
 type answer struct {
 	io.ReadCloser
 	d       *dispatch
-	r       *http.Request // as the reverse proxy made it
 	ctx     context.Context
 	w       int
 	status  int

@@ -80,6 +80,7 @@ type requestBody struct {
 	from   io.Reader
 	length int64 // of the whole body; -1: unknown
 	memory *bodyMemory
+	due    time.Time // when the wait for memory ends; zero: no limit
 	data   []byte
 	whole  bool // data is the whole body
 
@@ -135,6 +136,11 @@ func (b *requestBody) grow(n int64) error {
 
 // reserve waits for the memory of a long body, of which most bytes are read.
 func (b *requestBody) reserve(ctx context.Context, most int64) error {
+	if !b.due.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, b.due)
+		defer cancel()
+	}
 	need := claim(most, b.length)
 	if err := b.memory.large.Acquire(ctx, need); err != nil {
 		return errNoMemory

@@ -21,10 +21,9 @@ var (
 	errIdle      = errors.New("the worker sent nothing for too long (--idle-timeout)")
 )
 
-// RoundTrip implements http.RoundTripper. It sends the request to workers, and notifies the fleet of those that failed
-// it.
-func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := d.offer(r)
+// serve sends the request to workers until one answers, and notifies the fleet of those that failed it.
+func (d *dispatch) serve() (*http.Response, error) {
+	resp, err := d.offer()
 	bad := resp != nil && (resp.StatusCode >= http.StatusInternalServerError || d.foreign(resp.StatusCode) ||
 		d.keyRefused(resp.StatusCode))
 	if bad {
@@ -101,9 +100,8 @@ func (d *dispatch) Cut(w int, cause error) {
 }
 
 // begin begins an attempt on a worker.
-func (d *dispatch) begin(r *http.Request, w int) *answer {
-	a := &answer{d: d, r: r, w: w, usage: httpapi.NewCounts()}
-	// not r's, whose trace would pass on replies of status 1xx without end
+func (d *dispatch) begin(w int) *answer {
+	a := &answer{d: d, w: w, usage: httpapi.NewCounts()}
 	a.ctx, a.cancel = context.WithCancelCause(d.r.Context())
 	d.now.Store(a)
 	return a
@@ -134,7 +132,7 @@ func (a *answer) late() {
 
 // cause is why the gateway itself has given up the attempt; nil: it has not.
 func (a *answer) cause() error {
-	if a.ctx.Err() == nil || a.r.Context().Err() != nil {
+	if a.ctx.Err() == nil || a.d.r.Context().Err() != nil {
 		return nil
 	}
 	return context.Cause(a.ctx)
@@ -261,7 +259,7 @@ func (a *answer) finish(err error) {
 		err = a.why(err)
 	}
 	a.err = err
-	if a.isStream() && !errors.Is(err, io.EOF) && a.r.Context().Err() == nil {
+	if a.isStream() && !errors.Is(err, io.EOF) && a.d.r.Context().Err() == nil {
 		a.last = a.farewell(err)
 	}
 	a.end(err)

@@ -17,8 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
-	"log"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -70,7 +68,6 @@ type Gateway struct {
 	metrics   *metrics.Metrics
 	nextID    atomic.Int64
 	transport *wire.Client
-	silent    *log.Logger // receives the proxy's messages on broken connections
 
 	mu       sync.Mutex
 	closed   bool           // no new requests are let in
@@ -113,10 +110,10 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, workers: cfg.Fleet.Config(), metrics: metrics.New(metrics.Config{Component: "gateway",
 		Fleet: cfg.Fleet, Build: cfg.Build, MaxAdapters: cfg.MaxAdapters, MaxWorkers: cfg.MaxWorkers,
 		LogDropped: cfg.LogDropped}),
-		bodies: bodies, seed: maphash.MakeSeed(), created: time.Now().Unix(), silent: log.New(io.Discard, "", 0)}
+		bodies: bodies, seed: maphash.MakeSeed(), created: time.Now().Unix()}
 	g.readsPrefixes = g.workers.Router != nil && g.workers.Router.ReadsPrefixes
 	g.transport = wire.New(g.workers.Client)
-	g.metrics.Register(wireCollector{g.transport})
+	g.metrics.Register(g.collectConnections)
 	g.metrics.Retries(notLoaded, notSent, noReply, noAnswer, busy, changed, keyRefused, notFound, badStatus)
 	if g.allowed, err = g.newAllowlist(cfg.Allow); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
@@ -229,10 +228,6 @@ func (a *announcement) stop() {
 	a.over = true
 }
 
-// hopByHop are headers of one connection, which a proxy does not pass on (RFC 9110, 7.6.1).
-var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
-	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length"}
-
 // begin sends the header of a stream. A later WriteHeader has no effect.
 func (l *line) begin(header http.Header) {
 	if l.early {
@@ -240,17 +235,8 @@ func (l *line) begin(header http.Header) {
 	}
 	l.early = true
 	own := l.Header()
-	for name, values := range header {
-		own[name] = values
-	}
-	for _, value := range header["Connection"] {
-		for name := range strings.SplitSeq(value, ",") {
-			own.Del(textproto.TrimString(name))
-		}
-	}
-	for _, name := range hopByHop {
-		own.Del(name)
-	}
+	endToEnd(own, header)
+	own.Del("Content-Length")
 	l.WriteHeader(http.StatusOK)
 	l.flush() // what fails is the connection, which the next write sees
 }

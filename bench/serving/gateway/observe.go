@@ -8,10 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"lorasim/bench/serving/wire"
 	"lorasim/internal/format"
+	"lorasim/router/promtext"
 )
 
 // line is the line of the access log for one request. The handlers fill it in.
@@ -95,12 +93,12 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 		if g.cfg.Access == nil {
 			return
 		}
-		attrs := []slog.Attr{
+		const most = 16 // attributes
+		attrs := append(make([]slog.Attr, 0, most),
 			slog.String("client", r.RemoteAddr), slog.String("method", format.Clip(r.Method, 20)),
 			slog.String("path", format.Clip(r.URL.Path, 200)),
 			slog.Int("status", cmp.Or(l.status, http.StatusOK)), // where nothing was written
-			slog.Int64("bytes", l.bytes), slog.Float64("duration_s", time.Since(begun).Seconds()),
-		}
+			slog.Int64("bytes", l.bytes), slog.Float64("duration_s", time.Since(begun).Seconds()))
 		if l.adapter != "" {
 			attrs = append(attrs, slog.String("adapter", l.adapter), slog.Int("worker", l.worker),
 				slog.String("url", l.url), slog.Int("tries", l.tries), slog.Int("prompt_tokens", int(l.prompt)))
@@ -115,27 +113,24 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 		if !whole || r.Context().Err() != nil {
 			attrs = append(attrs, slog.Bool("broken_off", true))
 		}
-		g.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+		if h := g.cfg.Access.Handler(); h.Enabled(r.Context(), slog.LevelInfo) {
+			entry := slog.NewRecord(time.Now(), slog.LevelInfo, "request", 0) // without the place in the source
+			entry.AddAttrs(attrs...)
+			h.Handle(r.Context(), entry) // the log counts the lines that it drops
+		}
 	}()
 	handle(l, r)
 	whole = true
 }
 
-// wireCollector exports the counts of connections to workers.
-type wireCollector struct{ *wire.Client }
-
-// Describe implements prometheus.Collector.
-func (c wireCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect implements prometheus.Collector.
-func (c wireCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.Stats()
-	opened := prometheus.NewDesc("lorasim_gateway_connections_opened_total", "Connections opened to workers.", nil, nil)
-	closed := prometheus.NewDesc("lorasim_gateway_connections_closed_total",
-		"Idle connections closed: by the worker (stale), for bytes that no request asked for (unasked), for age or "+
-			"number (expired).", []string{"reason"}, nil)
-	ch <- prometheus.MustNewConstMetric(opened, prometheus.CounterValue, float64(s.Opened))
+// collectConnections adds the counts of connections to workers.
+func (g *Gateway) collectConnections(p *promtext.Page) {
+	s := g.transport.Stats()
+	p.Add(promtext.Counter, "lorasim_gateway_connections_opened_total", "Connections opened to workers.",
+		float64(s.Opened))
 	for reason, n := range map[string]int64{"stale": s.Stale, "unasked": s.Unasked, "expired": s.Expired} {
-		ch <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(n), reason)
+		p.Add(promtext.Counter, "lorasim_gateway_connections_closed_total",
+			"Idle connections closed: by the worker (stale), for bytes that no request asked for (unasked), for age or "+
+				"number (expired).", float64(n), promtext.Label{Name: "reason", Value: reason})
 	}
 }

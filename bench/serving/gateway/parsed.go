@@ -14,9 +14,12 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -75,9 +78,8 @@ func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*parsed, 
 	}
 	q.memory = g.bodies
 	r.Body = g.paced(rw, r.Body)
-	ctx, cancel := context.WithTimeout(r.Context(), g.cfg.ClientTimeout)
-	defer cancel()
-	if err := q.read(ctx, r, g.cfg.MaxBody); err != nil {
+	q.due = time.Now().Add(g.cfg.ClientTimeout)
+	if err := q.read(r.Context(), r, g.cfg.MaxBody); err != nil {
 		q.release()
 		if errors.Is(err, errNoModel) {
 			err = fmt.Errorf("%w: it names no model within its first %d bytes", err, g.cfg.MaxBody)
@@ -141,10 +143,14 @@ func (q *parsed) read(ctx context.Context, r *http.Request, most int64) error {
 	if err != nil {
 		return err
 	}
-	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	form, boundary := false, ""
+	if !q.json {
+		media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		form, boundary = strings.HasPrefix(media, "multipart/"), params["boundary"]
+	}
 	scan := func() error {
-		if strings.HasPrefix(media, "multipart/") && !q.json {
-			q.scanForm(params["boundary"])
+		if form {
+			q.scanForm(boundary)
 		} else if err := q.scanJSON(); err != nil && q.json {
 			return fmt.Errorf("%w: %w", errNotJSON, err)
 		}
@@ -331,10 +337,9 @@ func (q *parsed) scanForm(boundary string) {
 
 // name determines the adapters or the model that the request names, and its budget.
 func (q *parsed) name() {
-	var model, lora string
+	model, lora := textOf(q.fields.model), textOf(q.fields.lora)
 	var batch []*string
-	json.Unmarshal(q.fields.model, &model) // no text: no name
-	if json.Unmarshal(q.fields.lora, &lora) != nil && json.Unmarshal(q.fields.lora, &batch) == nil {
+	if bytes.HasPrefix(q.fields.lora, []byte("[")) && json.Unmarshal(q.fields.lora, &batch) == nil {
 		for _, name := range batch {
 			if name != nil {
 				q.names = append(q.names, *name)
@@ -356,7 +361,9 @@ func (q *parsed) name() {
 	var p struct {
 		MaxNewTokens float64 `json:"max_new_tokens"`
 	}
-	json.Unmarshal(q.fields.sampling, &p)
+	if q.fields.sampling != nil {
+		json.Unmarshal(q.fields.sampling, &p) // of another form: without a limit
+	}
 	q.limit = cmp.Or(tokens(p.MaxNewTokens), q.fields.tokens[0], q.fields.tokens[1], q.fields.tokens[2])
 	q.maxNew = cmp.Or(q.limit, q.maxNew)
 }
@@ -381,7 +388,21 @@ func tokens(n float64) int32 {
 	return clamp(int64(min(n, math.MaxInt32)))
 }
 
+// textOf returns a JSON value that is a text; "": it is not.
+func textOf(raw []byte) (text string) {
+	if n := len(raw); n < 2 || raw[0] != '"' {
+		return ""
+	} else if plain := raw[1 : n-1]; bytes.IndexByte(plain, '\\') < 0 && utf8.Valid(plain) {
+		return string(plain)
+	}
+	json.Unmarshal(raw, &text) // raw is valid
+	return text
+}
+
 func positive(raw []byte) int32 {
+	if n, err := strconv.ParseUint(string(raw), 10, 31); err == nil { // what is common is cheap
+		return tokens(float64(n))
+	}
 	var n float64
 	if json.Unmarshal(raw, &n) != nil || n < 1 {
 		return 0

@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"errors"
-	"maps"
 	"math"
 	"net/http"
-	"net/http/httputil"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,12 +14,12 @@ import (
 	"lorasim/router"
 )
 
-// dispatch is one request in flight. It is the transport of the request's own reverse proxy. It picks a worker, and
-// another one if the first does not take the request.
+// dispatch is one request in flight. It picks a worker, and another one if the first does not take the request.
 type dispatch struct {
 	g         *Gateway
 	r         *http.Request // the client's
 	line      *line         // to the client, and of the access log
+	out       *http.Request // to the workers, as far as it is the same for all; nil: not yet
 	parsed    *parsed
 	booked    bool // it counts as a worker's load
 	search    bool // what it asks for is on one worker, which is not known
@@ -90,9 +88,7 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 		d.fr.Hint = g.cfg.Fleet.Requests.ReadBody(r.URL.Path, q.data)
 	}
 	q.content = nil // which would keep the body in memory
-	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers,
-		ErrorLog: g.silent}
-	d.guard(func() { proxy.ServeHTTP(l, r) })
+	d.guard(d.forward)
 }
 
 // reject answers a request that no worker serves. The reason is one of few short texts.
@@ -109,23 +105,6 @@ func (g *Gateway) refuse(rw http.ResponseWriter, no *refusal, reason string) {
 	g.reject(rw, no.status, no.text, reason)
 }
 
-// rewrite sets the parts of the outgoing request that are the same for all workers.
-func (d *dispatch) rewrite(p *httputil.ProxyRequest) {
-	dropInstructions(p.Out.Header)
-	p.SetXForwarded()
-	p.Out.Header.Del("Connection") // with Upgrade, the proxy adds it again
-	p.Out.Header.Del("Upgrade")
-	p.Out.Header.Del("Expect")   // the body is sent at once
-	if d.g.cfg.Keys.Required() { // they were for the gateway
-		p.Out.Header.Del("Authorization")
-		p.Out.Header.Del("X-Api-Key")
-	}
-	if d.g.sendsKey() {
-		p.Out.Header.Del("X-Api-Key") // in place of which the gateway's key goes to the worker
-	}
-	maps.Copy(p.Out.Header, d.g.workers.Header)
-}
-
 // refusal is an answer of the gateway itself.
 type refusal struct {
 	status int
@@ -139,13 +118,13 @@ func (e *refusal) Error() string { return e.text }
 const statusClientGone = 499
 
 // failed answers a request that no worker took.
-func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
+func (d *dispatch) failed(err error) {
 	no, ok := errors.AsType[*refusal](err)
 	switch body := d.parsed.failed(); {
 	case body != nil:
 		no = &refusal{status: statusOf(body), text: body.Error()}
-	case r.Context().Err() != nil: // whoever still listens must not take silence for an empty answer
-		d.g.reject(rw, statusClientGone, "the client closed its connection", metrics.ClientGone)
+	case d.r.Context().Err() != nil: // whoever still listens must not take silence for an empty answer
+		d.g.reject(d.line, statusClientGone, "the client closed its connection", metrics.ClientGone)
 		return
 	case !ok:
 		no = &refusal{status: http.StatusBadGateway, text: err.Error()}
@@ -155,5 +134,5 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 		d.line.Write(lastEvent(no.status, no.text)) // what fails is the connection, which breaks now
 		panic(http.ErrAbortHandler)
 	}
-	d.g.refuse(rw, no, http.StatusText(no.status))
+	d.g.refuse(d.line, no, http.StatusText(no.status))
 }

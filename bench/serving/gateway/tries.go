@@ -19,7 +19,7 @@ import (
 )
 
 // offer tries one worker after another until one answers.
-func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
+func (d *dispatch) offer() (*http.Response, error) {
 	if d.booked {
 		if reason, after := d.g.cfg.Fleet.Requests.Refuse(&d.fr); reason != "" {
 			return nil, &refusal{http.StatusTooManyRequests, reason, after}
@@ -38,7 +38,7 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 			d.g.metrics.Routed(d.g.cfg.Fleet.URL(w), d.adapter, d.fr.Held)
 		}
 		d.line.worker, d.line.url, d.line.tries = w, d.g.cfg.Fleet.URL(w), len(d.tried)
-		resp, f := d.try(r, w, final || !d.booked && d.next() == router.None)
+		resp, f := d.try(w, final || !d.booked && d.next() == router.None)
 		if resp != nil {
 			return resp, nil
 		}
@@ -46,7 +46,7 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 		if f.lost {
 			d.lost++
 		}
-		if err := cmp.Or(d.parsed.failed(), r.Context().Err()); err != nil {
+		if err := cmp.Or(d.parsed.failed(), d.r.Context().Err()); err != nil {
 			return nil, err
 		}
 		if no := d.noPlace; no != nil && (final || no.Late || d.g.cfg.Fleet.Up() <= len(d.tried)) {
@@ -85,13 +85,13 @@ func (d *dispatch) next() int {
 
 // try sends the request to a worker. If the worker did not take it and another one may, try returns no response but
 // the fault. If final is true, it returns any response of the worker.
-func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, f *fault) {
+func (d *dispatch) try(w int, final bool) (resp *http.Response, f *fault) {
 	workers := d.g.cfg.Fleet
 	d.postponed = false
 	if !d.fr.Engines.Has(workers.API(w)) {
-		return nil, &fault{reason: notLoaded, text: fleet.NoEngine(r.URL.Path), other: true}
+		return nil, &fault{reason: notLoaded, text: fleet.NoEngine(d.r.URL.Path), other: true}
 	}
-	a := d.begin(r, w)
+	a := d.begin(w)
 	defer func() {
 		if resp == nil {
 			a.leave()
@@ -212,10 +212,15 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, base, r := a.r.WithContext(ctx), d.g.cfg.Fleet.Base(a.w), a.r
-	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path, RawQuery: r.URL.RawQuery}
-	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
-	out.Host = ""
+	if d.out == nil {
+		d.out = d.outgoing()
+	}
+	out, base, r := d.out.WithContext(ctx), d.g.cfg.Fleet.Base(a.w), d.r
+	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path,
+		RawQuery: soundQuery(r.URL.RawQuery)}
+	if base.Path != "" || r.URL.RawPath != "" {
+		out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
+	}
 	e := d.parsed.respell(engine.API, engine.Model, cmp.Or(d.served, d.adapter))
 	if engine.API != httpapi.VLLM {
 		e.lora = d.parsed.renameLoRAs(d.served, d.also)

@@ -1,9 +1,8 @@
 package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"lorasim/bench/serving/fleet"
+	"lorasim/router/promtext"
 )
 
 // fleetCollector exports the counts of the fleet.
@@ -13,12 +12,9 @@ type fleetCollector struct {
 	workers *limited
 }
 
-// Describe implements prometheus.Collector.
-func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect implements prometheus.Collector.
-func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
-	s := sender{c.prefix, ch}
+// collect is a [Collector].
+func (c *fleetCollector) collect(p *promtext.Page) {
+	s := sender{c.prefix, p}
 	status, stats := c.fleet.Status(), c.fleet.Stats()
 	c.workersOf(status, s)
 	s.count("adapter_unloads_total", "Adapters unloaded from workers.", float64(stats.Unloads))
@@ -34,7 +30,8 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for result, n := range map[string]int64{"applied": plans.Applied, "dropped": plans.Dropped,
 		"empty": max(plans.Made-plans.Applied-plans.Dropped, 0)} {
-		s.send(prometheus.CounterValue, "plans_total", "Migration plans computed.", float64(n), pair{"result", result})
+		s.page.Add(promtext.Counter, s.prefix+"plans_total", "Migration plans computed.", float64(n),
+			promtext.Label{Name: "result", Value: result})
 	}
 	s.count("solver_seconds_total", "Time spent computing plans.", plans.SolveTime)
 	s.count("migrations_total", "Requests that plans moved.", float64(moves))
@@ -66,7 +63,7 @@ func (c *fleetCollector) workersOf(status []fleet.WorkerState, s sender) {
 		}
 	}
 	for _, url := range order {
-		x, worker := of[url], pair{"worker", url}
+		x, worker := of[url], promtext.Label{Name: "worker", Value: url}
 		s.gauge("worker_up", "Whether a worker is healthy (1) or not (0).", x.up, worker)
 		s.gauge("worker_ejected", "Whether a worker is ejected or on trial (1) or not (0).", x.ejected, worker)
 		s.gauge("requests_running", "Requests whose reply has begun.", x.running, worker)
@@ -74,8 +71,8 @@ func (c *fleetCollector) workersOf(status []fleet.WorkerState, s sender) {
 		s.gauge("requests_pending", "Requests that wait for a place for their adapter.", x.pending, worker)
 		s.gauge("adapters_loaded", "Adapters that a worker holds.", x.loaded, worker)
 		for _, why := range fleet.Reasons {
-			s.send(prometheus.CounterValue, "ejections_total", "Ejections of a worker.", x.ejections[why], worker,
-				pair{"reason", string(why)})
+			s.page.Add(promtext.Counter, s.prefix+"ejections_total", "Ejections of a worker.", x.ejections[why], worker,
+				promtext.Label{Name: "reason", Value: string(why)})
 		}
 	}
 }
@@ -87,27 +84,16 @@ func number(b bool) float64 {
 	return 0
 }
 
-// pair is a label and its value.
-type pair struct{ name, value string }
-
-// sender sends samples under a prefix.
+// sender adds samples under a prefix.
 type sender struct {
 	prefix string
-	ch     chan<- prometheus.Metric
+	page   *promtext.Page
 }
 
-func (s sender) send(kind prometheus.ValueType, name, help string, v float64, labels ...pair) {
-	var names, values []string
-	for _, l := range labels {
-		names, values = append(names, l.name), append(values, l.value)
-	}
-	s.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(s.prefix+name, help, names, nil), kind, v, values...)
+func (s sender) count(name, help string, v float64) {
+	s.page.Add(promtext.Counter, s.prefix+name, help, v)
 }
 
-func (s sender) count(name, help string, v float64, labels ...pair) {
-	s.send(prometheus.CounterValue, name, help, v, labels...)
-}
-
-func (s sender) gauge(name, help string, v float64, labels ...pair) {
-	s.send(prometheus.GaugeValue, name, help, v, labels...)
+func (s sender) gauge(name, help string, v float64, of promtext.Label) {
+	s.page.Add(promtext.Gauge, s.prefix+name, help, v, of)
 }

@@ -22,7 +22,7 @@ func newLimited(most int) *limited { return &limited{most: most, known: map[stri
 
 // value returns the label value for v.
 func (l *limited) value(v string) string {
-	v = strings.ToValidUTF8(v, "\uFFFD") // client_golang panics at other bytes
+	v = strings.ToValidUTF8(v, "\uFFFD") // all that the text format has
 	l.mu.RLock()
 	known := l.known[v]
 	l.mu.RUnlock()

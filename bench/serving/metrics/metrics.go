@@ -9,16 +9,18 @@ package metrics
 
 import (
 	"cmp"
+	"compress/gzip"
+	"io"
+	"math"
 	"net/http"
 	"runtime"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"lorasim/bench/serving/fleet"
+	"lorasim/router/promtext"
 )
 
 // DefaultMax is the default limit on the number of values of the labels adapter and worker.
@@ -59,29 +61,31 @@ type Request struct {
 
 // Metrics has the metrics of one program.
 type Metrics struct {
-	registry          *prometheus.Registry
 	fleet             *fleet.Fleet
 	adapters, workers *limited
 
-	requests, rejected, retries, prompt, output *prometheus.CounterVec
-	hits, misses, loads, failedLoads            *prometheus.CounterVec
-	firstByte, duration                         *prometheus.HistogramVec
-	loadTime                                    prometheus.Histogram
-	perWorker                                   []*prometheus.CounterVec // with the label worker
+	requests, rejected, retries, prompt, output *metric
+	hits, misses, loads, failedLoads            *metric
+	firstByte, duration, loadTime               *metric
+	perWorker                                   []*metric // with the label worker
+
+	mu         sync.Mutex
+	collectors []Collector
 }
 
-// New returns metrics with their own registry.
+// New returns the metrics of a program.
 func New(c Config) *Metrics {
 	prefix := "lorasim_" + c.Component + "_"
-	r := prometheus.NewRegistry()
-	m := &Metrics{registry: r, fleet: c.Fleet, adapters: newLimited(cmp.Or(c.MaxAdapters, DefaultMax)),
+	m := &Metrics{fleet: c.Fleet, adapters: newLimited(cmp.Or(c.MaxAdapters, DefaultMax)),
 		workers: newLimited(cmp.Or(c.MaxWorkers, DefaultMax))}
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		buildInfo(c), &fleetCollector{prefix, c.Fleet, m.workers})
-	make := promauto.With(r)
-	count := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return make.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+	m.collectors = []Collector{collectGo, collectProcess, buildInfo(c),
+		(&fleetCollector{prefix, c.Fleet, m.workers}).collect}
+	add := func(name, help string, bounds []float64, labels ...string) *metric {
+		x := newMetric(prefix+name, help, bounds, labels)
+		m.collectors = append(m.collectors, x.collect)
+		return x
 	}
+	count := func(name, help string, labels ...string) *metric { return add(name, help, nil, labels...) }
 	m.rejected = count("rejected_total", "Requests that no worker answered.", "code", "reason")
 	m.retries = count("retries_total", "Attempts to serve a request on a further worker.", "reason")
 	m.requests = count("requests_total", "Requests that a worker answered.", "worker", "adapter", "code", "result")
@@ -92,39 +96,47 @@ func New(c Config) *Metrics {
 		"adapter")
 	m.loads = count("adapter_loads_total", "Adapters loaded on workers.", "worker", "adapter")
 	m.failedLoads = count("adapter_load_failures_total", "Adapter loads that failed.", "worker", "adapter")
-	m.perWorker = []*prometheus.CounterVec{m.requests, m.prompt, m.output, m.hits, m.misses, m.loads, m.failedLoads}
-	buckets := prometheus.ExponentialBuckets(0.001, 2, 18) // to 131 s
-	m.firstByte = make.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "first_byte_seconds",
-		Help: "Time from the arrival of a request to the first byte of its reply.", Buckets: buckets},
-		[]string{"adapter"})
-	m.duration = make.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "request_duration_seconds",
-		Help: "Time from the arrival of a request to the end of its reply.", Buckets: buckets}, []string{"adapter"})
-	m.loadTime = make.NewHistogram(prometheus.HistogramOpts{Name: prefix + "adapter_load_duration_seconds",
-		Help: "Time of adapter loads that succeeded.", Buckets: buckets})
+	m.perWorker = []*metric{m.requests, m.prompt, m.output, m.hits, m.misses, m.loads, m.failedLoads}
+	var bounds []float64 // to 131 s
+	for i := range 18 {
+		bounds = append(bounds, math.Ldexp(0.001, i))
+	}
+	m.firstByte = add("first_byte_seconds", "Time from the arrival of a request to the first byte of its reply.",
+		bounds, "adapter")
+	m.duration = add("request_duration_seconds", "Time from the arrival of a request to the end of its reply.",
+		bounds, "adapter")
+	m.loadTime = add("adapter_load_duration_seconds", "Time of adapter loads that succeeded.", bounds)
 	if c.LogDropped != nil {
-		make.NewCounterFunc(prometheus.CounterOpts{Name: prefix + "log_lines_dropped_total",
-			Help: "Log lines dropped because nobody reads the log."}, func() float64 { return float64(c.LogDropped()) })
+		m.Register(func(p *promtext.Page) {
+			p.Add(promtext.Counter, prefix+"log_lines_dropped_total", "Log lines dropped because nobody reads the log.",
+				float64(c.LogDropped()))
+		})
 	}
 	c.Fleet.OnLoad(m.loaded)
 	return m
 }
 
 // buildInfo returns the gauge with the version.
-func buildInfo(c Config) prometheus.Collector {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "lorasim_build_info", Help: "Version of lorasim.",
-		ConstLabels: prometheus.Labels{"component": c.Component, "version": cmp.Or(c.Build.Version, "devel"),
-			"revision": c.Build.Revision, "goversion": runtime.Version()}})
-	g.Set(1)
-	return g
+func buildInfo(c Config) Collector {
+	labels := []promtext.Label{{Name: "component", Value: c.Component},
+		{Name: "version", Value: cmp.Or(c.Build.Version, "devel")}, {Name: "revision", Value: c.Build.Revision},
+		{Name: "goversion", Value: runtime.Version()}}
+	return func(p *promtext.Page) {
+		p.Add(promtext.Gauge, "lorasim_build_info", "Version of lorasim.", 1, labels...)
+	}
 }
 
-// Register adds further metrics. It panics if the registry rejects them.
-func (m *Metrics) Register(c prometheus.Collector) { m.registry.MustRegister(c) }
+// Register adds further metrics.
+func (m *Metrics) Register(c Collector) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.collectors = append(m.collectors, c)
+}
 
 // Retries declares the reasons of retries, so that their counters start at 0.
 func (m *Metrics) Retries(reasons ...string) {
 	for _, r := range reasons {
-		m.retries.WithLabelValues(r)
+		m.retries.with(r)
 	}
 }
 
@@ -141,29 +153,29 @@ func (m *Metrics) Routed(worker, adapter string, held bool) {
 	if held {
 		c = m.hits
 	}
-	c.WithLabelValues(m.workers.value(worker), m.adapter(adapter)).Inc()
+	c.with(m.workers.value(worker), m.adapter(adapter)).add(1)
 }
 
 // Retried counts a retry of a request on another worker.
-func (m *Metrics) Retried(reason string) { m.retries.WithLabelValues(reason).Inc() }
+func (m *Metrics) Retried(reason string) { m.retries.with(reason).add(1) }
 
 // Rejected counts a request that no worker answered. The number of different reasons must be small.
 func (m *Metrics) Rejected(code int, reason string) {
-	m.rejected.WithLabelValues(codeLabel(code), reason).Inc()
+	m.rejected.with(codeLabel(code), reason).add(1)
 }
 
 // FirstByte records the time to the first byte of a reply.
 func (m *Metrics) FirstByte(adapter string, took time.Duration) {
-	m.firstByte.WithLabelValues(m.adapter(adapter)).Observe(took.Seconds())
+	m.firstByte.observe(took.Seconds(), m.adapter(adapter))
 }
 
 // Ended counts a request at its end.
 func (m *Metrics) Ended(r Request) {
 	worker, adapter := m.workers.value(r.Worker), m.adapter(r.Adapter)
-	m.requests.WithLabelValues(worker, adapter, codeLabel(r.Code), r.Result).Inc()
-	m.duration.WithLabelValues(adapter).Observe(r.Duration.Seconds())
-	m.prompt.WithLabelValues(worker, adapter).Add(float64(max(r.Prompt, 0)))
-	m.output.WithLabelValues(worker, adapter).Add(float64(max(r.Output, 0)))
+	m.requests.with(worker, adapter, codeLabel(r.Code), r.Result).add(1)
+	m.duration.observe(r.Duration.Seconds(), adapter)
+	m.prompt.with(worker, adapter).add(float64(max(r.Prompt, 0)))
+	m.output.with(worker, adapter).add(float64(max(r.Output, 0)))
 }
 
 // loaded counts a load.
@@ -172,9 +184,9 @@ func (m *Metrics) loaded(l fleet.Load) {
 	if l.Err != nil {
 		c = m.failedLoads
 	} else {
-		m.loadTime.Observe(l.Took.Seconds())
+		m.loadTime.observe(l.Took.Seconds())
 	}
-	c.WithLabelValues(m.workers.value(l.URL), m.adapter(l.Adapter)).Inc()
+	c.with(m.workers.value(l.URL), m.adapter(l.Adapter)).add(1)
 }
 
 // forget drops the counts of workers that have left, so that the memory does not grow.
@@ -185,16 +197,43 @@ func (m *Metrics) forget() {
 	}
 	for _, url := range m.workers.keep(func(url string) bool { return here[url] }) {
 		for _, v := range m.perWorker {
-			v.DeletePartialMatch(prometheus.Labels{"worker": url})
+			v.forget("worker", url)
 		}
 	}
 }
 
-// Handler returns the handler that serves the metrics in Prometheus' formats.
+// Handler returns the handler that serves the metrics in Prometheus' text format.
 func (m *Metrics) Handler() http.Handler {
-	serve := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		m.forget()
-		serve.ServeHTTP(rw, r)
+		var p promtext.Page
+		m.mu.Lock()
+		collectors := slices.Clone(m.collectors)
+		m.mu.Unlock()
+		for _, collect := range collectors {
+			collect(&p)
+		}
+		h := rw.Header()
+		h.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		h.Set("Vary", "Accept-Encoding")
+		var w io.Writer = rw
+		if acceptsGzip(r.Header) {
+			h.Set("Content-Encoding", "gzip")
+			zip := gzip.NewWriter(rw)
+			defer zip.Close()
+			w = zip
+		}
+		p.WriteTo(w) // a scraper that has left needs nothing
 	})
+}
+
+// acceptsGzip reports whether a header lists gzip among the accepted encodings.
+func acceptsGzip(h http.Header) bool {
+	for list := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
+		name, weight, _ := strings.Cut(list, ";")
+		if strings.TrimSpace(name) == "gzip" && !strings.HasPrefix(strings.ReplaceAll(weight, " ", "")+"0", "q=00") {
+			return true
+		}
+	}
+	return false
 }

@@ -58,7 +58,12 @@ func New(base *http.Client) *Client {
 	return c
 }
 
-func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")) }
+func hostPort(u *url.URL) string {
+	if u.Port() != "" {
+		return u.Host
+	}
+	return net.JoinHostPort(u.Hostname(), "80")
+}
 
 // plain reports whether the client can do a request itself. The host must be valid as it stands in the URL: a name in
 // ASCII, or an address without a zone.

@@ -240,14 +240,11 @@ func (a *Advice) against(f *Finalist) string {
 	return name + " differs by " + a.diff(f.Diff) + "."
 }
 
-// diff is a difference of the objective with half its interval.
+// diff is a difference of the objective with its interval.
 func (a *Advice) diff(d stats.Estimate) string {
 	text := a.Objective.signed(d.Mean)
-	if d.HasInterval() {
-		half := (a.Objective.Percent(d.High) - a.Objective.Percent(d.Low)) / 2
-		text += fmt.Sprintf(" ±%.1f", half)
-	}
-	return text
+	d.Mean, d.Low, d.High = a.Objective.Percent(d.Mean), a.Objective.Percent(d.Low), a.Objective.Percent(d.High)
+	return text + d.Interval(func(x float64) string { return fmt.Sprintf("%.1f", x) })
 }
 
 // stateLine states whether the answer holds only for runs of this length.
@@ -345,7 +342,7 @@ func (a *Advice) note() string {
 		return stats.IntervalNote(stats.OneWorkload, 1, "")
 	}
 	return fmt.Sprintf("objective: by how much it is worse than the recommended one; * significant: paired t-tests, "+
-		"Holm's correction (tests: %d), 5 %% level; ± half of the 95 %% interval", len(a.Finalists)-1)
+		"Holm's correction (tests: %d), 5 %% level; ± half of the 95 %% interval or (low to high)", len(a.Finalists)-1)
 }
 
 // states describes whether the runs of the finalists reached a steady state.
@@ -433,8 +430,8 @@ func (a *Advice) MoreSeeds() int {
 		return 0
 	}
 	for _, f := range a.Finalists[1:] {
-		if d := f.Diff; !f.Worse && d.HasInterval() && d.Half() > gain {
-			need = max(need, float64(d.N)*(d.Half()/gain)*(d.Half()/gain))
+		if half := f.Diff.HalfAt(0.05); !f.Worse && half > gain {
+			need = max(need, float64(f.Diff.N)*(half/gain)*(half/gain))
 		}
 	}
 	return int(math.Ceil(need))

@@ -231,7 +231,7 @@ func (t *Table) intervalNotes() (notes []string) {
 	}
 	if has(stats.Fresh) {
 		notes = append(notes,
-			"± half of the 95 % confidence interval over seeds; of a ratio from differences paired by seed")
+			"± half of the 95 % confidence interval over seeds or (low to high); of a ratio from differences paired by seed")
 	}
 	if has(stats.Resampled) {
 		notes = append(notes,
@@ -243,7 +243,8 @@ func (t *Table) intervalNotes() (notes []string) {
 	if slices.ContainsFunc(t.Rows, func(r Row) bool {
 		return slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.N == 1 && c.Within.High > c.Within.Low })
 	}) {
-		notes = append(notes, "± of a single run: half of the 95 % interval within the run, by batch means")
+		notes = append(notes,
+			"± of a single run: half of the 95 % interval within the run, or (low to high), by batch means")
 	}
 	return append(notes, t.tooShort()...)
 }

@@ -137,12 +137,11 @@ func (c Cell) text() string {
 	if c.Mean != math.Trunc(c.Mean) && math.Abs(c.Mean) >= 1 {
 		s = fmt.Sprintf("%.2f", c.Mean) // as in the block
 	}
-	switch {
-	case c.HasInterval():
-		s += fmt.Sprintf(" ±%.2f", c.Half())
-	case c.N == 1 && c.Within.High > c.Within.Low:
-		s += fmt.Sprintf(" ±%.2f", (c.Within.High-c.Within.Low)/2)
+	interval := c.Estimate
+	if c.N == 1 && c.Within.High > c.Within.Low {
+		interval.Low, interval.High, interval.Of = c.Within.Low, c.Within.High, stats.WithinRuns
 	}
+	s += interval.Interval(twoDecimals)
 	if c.Best {
 		s = "*" + s
 	}
@@ -157,11 +156,15 @@ func (c Cell) ratio() string {
 		return ""
 	}
 	s := fmt.Sprintf("×%.2f", c.Ratio)
-	if base := c.Mean / c.Ratio; c.Diff.HasInterval() && base != 0 {
-		s += fmt.Sprintf(" ±%.2f", math.Abs(c.Diff.Half()/base))
+	if base := c.Mean / c.Ratio; base != 0 {
+		d := c.Diff.Times(1 / base)
+		d.Mean, d.Low, d.High = 1+d.Mean, 1+d.Low, 1+d.High
+		s += d.Interval(twoDecimals)
 	}
 	return s
 }
+
+func twoDecimals(x float64) string { return fmt.Sprintf("%.2f", x) }
 
 func (t *Table) writeNotes(b *strings.Builder) {
 	line := func(text string) { b.WriteString(format.Paragraph(text, t.width) + "\n") }

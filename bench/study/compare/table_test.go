@@ -349,11 +349,14 @@ func TestText(t *testing.T) {
 			t.Errorf("%q, expected %q", got, want)
 		}
 	}
-	diff := stats.Estimate{N: 3, Low: -4, High: -2}
+	diff := stats.Estimate{N: 3, Mean: -1, Low: -2, High: 0}
+	longer := stats.Estimate{N: 3, Mean: -1, Low: -3, High: -0.4}
 	for want, c := range map[string]Cell{
 		"":            {Ratio: math.NaN()},
 		"×0.75":       {Ratio: 0.75, Estimate: stats.Estimate{N: 1, Mean: 3}},
 		"×0.75 ±0.25": {Ratio: 0.75, Estimate: stats.Estimate{N: 3, Mean: 3}, Diff: diff},
+
+		"×0.75 (0.25 to 0.9)": {Ratio: 0.75, Estimate: stats.Estimate{N: 3, Mean: 3}, Diff: longer},
 	} {
 		if got := c.ratio(); got != want {
 			t.Errorf("%q, expected %q", got, want)

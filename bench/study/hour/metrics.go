@@ -17,11 +17,8 @@ import (
 	"slices"
 	"strconv"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"lorasim/internal/textfile"
+	"lorasim/router/promtext"
 )
 
 // Metrics are what a fleet's servers export in some time: answers of Prometheus to range queries, or single scrapes.
@@ -195,6 +192,22 @@ func (m *Metrics) add(name, target string, labels map[string]string, p point) er
 	return nil
 }
 
+// sampleAt is a value of a range query, [time, "value"].
+type sampleAt point
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *sampleAt) UnmarshalJSON(text []byte) (err error) {
+	var value string
+	pair := []any{&s.at, &value}
+	if err = json.Unmarshal(text, &pair); err == nil && len(pair) != 2 {
+		err = fmt.Errorf("%s: expected a time and a value", text)
+	}
+	if err == nil {
+		s.value, err = strconv.ParseFloat(value, 64)
+	}
+	return err
+}
+
 // addQuery adds the answer of Prometheus to a range query (/api/v1/query_range).
 func (m *Metrics) addQuery(text []byte) error {
 	var answer struct {
@@ -214,7 +227,10 @@ func (m *Metrics) addQuery(text []byte) error {
 		return fmt.Errorf("resultType is %q, expected matrix: the answer to /api/v1/query_range",
 			answer.Data.ResultType)
 	}
-	var result model.Matrix
+	var result []struct {
+		Metric map[string]string
+		Values []sampleAt
+	}
 	if err := json.Unmarshal(answer.Data.Result, &result); err != nil {
 		return fmt.Errorf("the result is no matrix: %w", err)
 	}
@@ -222,12 +238,12 @@ func (m *Metrics) addQuery(text []byte) error {
 		labels, name, target := map[string]string{}, "", ""
 		for k, v := range s.Metric {
 			switch k {
-			case model.MetricNameLabel:
-				name = string(v)
-			case model.InstanceLabel:
-				target = string(v)
+			case "__name__":
+				name = v
+			case "instance":
+				target = v
 			default:
-				labels[string(k)] = string(v)
+				labels[k] = v
 			}
 		}
 		if name == "" {
@@ -235,7 +251,7 @@ func (m *Metrics) addQuery(text []byte) error {
 				s.Metric)
 		}
 		for _, v := range s.Values {
-			if err := m.add(name, target, labels, point{float64(v.Timestamp) / 1000, float64(v.Value)}); err != nil {
+			if err := m.add(name, target, labels, point(v)); err != nil {
 				return err
 			}
 		}
@@ -245,13 +261,12 @@ func (m *Metrics) addQuery(text []byte) error {
 
 // addScrape adds the text that a target exports.
 func (m *Metrics) addScrape(text []byte, target string, at float64) error {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	families, err := promtext.Parse(string(text))
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(families)) {
-		for _, x := range families[name].GetMetric() {
+	for _, name := range families.Names() {
+		for _, x := range families[name] {
 			if err := m.addSample(name, target, at, x); err != nil {
 				return err
 			}
@@ -261,34 +276,30 @@ func (m *Metrics) addScrape(text []byte, target string, at float64) error {
 }
 
 // addSample adds a sample of a scrape. A histogram becomes the series that Prometheus stores.
-func (m *Metrics) addSample(name, target string, at float64, x *dto.Metric) error {
+func (m *Metrics) addSample(name, target string, at float64, x *promtext.Metric) error {
 	labels := map[string]string{}
-	for _, l := range x.GetLabel() {
-		labels[l.GetName()] = l.GetValue()
+	for _, l := range x.Labels {
+		labels[l.Name] = l.Value
 	}
-	if t := x.GetTimestampMs(); t != 0 {
-		at = float64(t) / 1000
+	if x.Time != 0 {
+		at = float64(x.Time) / 1000
 	}
 	put := func(suffix string, of map[string]string, v float64) error {
 		return m.add(name+suffix, target, of, point{at, v})
 	}
-	switch h := x.GetHistogram(); {
-	case h != nil:
-		err := cmp.Or(put("_count", labels, float64(h.GetSampleCount())), put("_sum", labels, h.GetSampleSum()))
-		for _, b := range h.GetBucket() {
+	switch x.Type {
+	case promtext.Histogram, promtext.GaugeHistogram:
+		err := cmp.Or(put("_count", labels, x.Count), put("_sum", labels, x.Sum))
+		for _, b := range x.Buckets {
 			of := maps.Clone(labels)
-			of["le"] = strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)
-			err = cmp.Or(err, put("_bucket", of, float64(b.GetCumulativeCount())))
+			of["le"] = strconv.FormatFloat(b.Bound, 'g', -1, 64)
+			err = cmp.Or(err, put("_bucket", of, b.Count))
 		}
 		return err
-	case x.GetGauge() != nil:
-		return put("", labels, x.GetGauge().GetValue())
-	case x.GetCounter() != nil:
-		return put("", labels, x.GetCounter().GetValue())
-	case x.GetUntyped() != nil:
-		return put("", labels, x.GetUntyped().GetValue())
+	case promtext.Summary: // which no engine exports about requests
+		return nil
 	}
-	return nil // a summary, which no engine exports about requests
+	return put("", labels, x.Value)
 }
 
 // Facts are what engines state about themselves.

@@ -134,7 +134,7 @@ func TestMetricsErrors(t *testing.T) {
 			"gpu1.txt": vllmText(1, 0, 0, 4, 200)},
 		"of vllm and sglang workers":              {"gpu0.txt": vllmText(1, 0, 0, 4, 100), "gpu1.txt": sglangText},
 		"no metrics of engines":                   {"gateway.txt": "# TYPE up gauge\nup 1\n"},
-		"text format parsing error in line 2":     {"gpu0.txt": "# TYPE up gauge\nup one\n"},
+		"text format of Prometheus, line 2":       {"gpu0.txt": "# TYPE up gauge\nup one\n"},
 		`resultType is "vector", expected matrix`: query("vector", "[]"),
 		"is an error: bad_data: parse error": {
 			"a.json": `{"status":"error","errorType":"bad_data","error":"parse error"}`},

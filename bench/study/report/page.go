@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"html/template"
 	"io"
 	"maps"
 	"math"
@@ -85,7 +84,7 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return pages.Report.WriteFile(w, pages.Content{Title: p.Title, About: p.About, Data: template.JS(data)})
+	return pages.Report.WriteFile(w, pages.Content{Title: p.Title, About: p.About, Data: string(data)})
 }
 
 func (p *Page) data() (format.Object, error) {

@@ -225,7 +225,7 @@ func (d *Dir) MoreSeeds(t *Tables, metric string, effects []AxisEffect, gain flo
 			}
 			// the difference is either below gain or significant once the interval is this narrow
 			target := max(gain*v.Mean, o.Diff.Mean*0.7)
-			if half := o.Diff.Half(); half > target {
+			if half := o.Diff.HalfAt(0.05); half > target {
 				need = max(need, n*(half/target)*(half/target))
 			}
 		}

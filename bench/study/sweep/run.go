@@ -15,13 +15,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"text/template"
 
 	"golang.org/x/sync/errgroup"
 
 	"lorasim/bench/result"
 	"lorasim/bench/result/series"
 	"lorasim/bench/scenario"
+	"lorasim/internal/slots"
 	"lorasim/internal/suggest"
 	"lorasim/sim/record"
 	"lorasim/trace"
@@ -260,8 +260,7 @@ type Job struct {
 	Mount string
 }
 
-// jobFiles are the templates of the job files. Merging is a step of its own after
-// the shards.
+// jobFiles are the job files with slots. Merging is a step of its own after the shards.
 //
 //go:embed jobs
 var jobFiles embed.FS
@@ -274,16 +273,25 @@ func (j Job) Emit(w io.Writer, system string) error {
 	if err := j.complete(system); err != nil {
 		return err
 	}
-	t, err := template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": strconv.Quote}).ParseFS(jobFiles,
-		"jobs/"+system)
+	text, err := jobFiles.ReadFile("jobs/" + system)
 	if err != nil {
 		return err
 	}
-	return t.Execute(w, struct {
-		Job
-		Last         int
-		MergeCommand string
-	}{j, j.Shards - 1, shellQuote(j.Program) + " sweep merge " + shellQuote(j.Dir)})
+	quote := shellQuote
+	if system == "kubernetes" {
+		quote = strconv.Quote
+	}
+	merge := shellQuote(j.Program) + " sweep merge " + shellQuote(j.Dir)
+	_, err = io.WriteString(w, slots.Fill(string(text), map[string]string{
+		"name": j.Name, "dir": j.Dir, "quoted dir": quote(j.Dir), "program": quote(j.Program),
+		"shards": strconv.Itoa(j.Shards), "last": strconv.Itoa(j.Shards - 1), "jobs": strconv.Itoa(j.Jobs),
+		"time": j.Time, "memory": j.Memory, "queue": j.Queue,
+		"image": quote(j.Image), "claim": j.Claim, "mount": quote(j.Mount),
+		"merge": merge, "quoted merge": shellQuote(merge),
+		// parallel gives the words to a shell of its own
+		"twice quoted program": shellQuote(shellQuote(j.Program)), "twice quoted dir": shellQuote(shellQuote(j.Dir)),
+	}))
+	return err
 }
 
 var (

@@ -83,7 +83,7 @@ func (a *Answer) WriteDetails(w io.Writer) error {
 		tests += fmt.Sprintf(" + %d", a.tests[1])
 	}
 	looks := format.Count(len(a.opt.looks()), "look")
-	note := fmt.Sprintf("paired by seed, ± half of the 95 %% confidence interval; "+
+	note := fmt.Sprintf("paired by seed, ± half of the 95 %% confidence interval or (low to high); "+
 		"* significant: t-tests with Holm's correction (%s tests),\nat 5 %% over %s, %.1f %% at this one",
 		tests, looks, 100*a.opt.level(len(a.Dir.Seeds)))
 	if a.opt.sampling == stats.OneWorkload {

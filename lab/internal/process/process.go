@@ -168,6 +168,22 @@ func (p *Process) Memory() (rss, peak float64) {
 	return p.last, p.peak
 }
 
+// CPU returns the processor time of the process so far, user and system; 0 if it has ended.
+func (p *Process) CPU() time.Duration {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	const user, ticks = 11, 100 // the field after the name and state; USER_HZ, the same on all Linux systems
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < user+2 {
+		return 0
+	}
+	u, _ := strconv.ParseInt(fields[user], 10, 64)
+	s, _ := strconv.ParseInt(fields[user+1], 10, 64)
+	return time.Duration(u+s) * time.Second / ticks
+}
+
 // LoadAverage returns the machine's load average over one minute; 0: unknown.
 func LoadAverage() float64 {
 	data, err := os.ReadFile("/proc/loadavg")

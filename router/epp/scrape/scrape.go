@@ -12,11 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"lorasim/router/epp"
+	"lorasim/router/promtext"
 )
 
 // Engine is the kind of a server, as in the picker's label engine-type.
@@ -54,20 +51,17 @@ func namesOf(e Engine) names {
 }
 
 // Families holds the metrics of one scrape by name.
-type Families map[string]*dto.MetricFamily
+type Families = promtext.Families
 
 // Parse parses metrics in the text format of Prometheus.
-func Parse(text string) (Families, error) {
-	p := expfmt.NewTextParser(model.UTF8Validation)
-	return p.TextToMetricFamilies(strings.NewReader(text))
-}
+func Parse(text string) (Families, error) { return promtext.Parse(text) }
 
 // Update sets the fields of an endpoint from metrics. Fields without a metric keep their values. updated reports
 // whether a load or cache metric was present; the error lists the metrics that are missing or unreadable.
 func Update(e *epp.Endpoint, f Families, engine Engine) (updated bool, err error) {
 	n, problems := namesOf(engine), []error{}
 	value := func(name string, set func(float64)) {
-		m, err := f.latest(name)
+		m, err := latest(f, name)
 		if err != nil {
 			problems = append(problems, err)
 			return
@@ -94,14 +88,13 @@ func Update(e *epp.Endpoint, f Families, engine Engine) (updated bool, err error
 }
 
 // latest is the series of a metric with the newest timestamp, the first one without any.
-func (f Families) latest(name string) (*dto.Metric, error) {
-	fam := f[name]
-	if fam == nil || len(fam.GetMetric()) == 0 {
+func latest(f Families, name string) (*promtext.Metric, error) {
+	if len(f[name]) == 0 {
 		return nil, fmt.Errorf("metric family %q not found", name)
 	}
-	best := fam.GetMetric()[0]
-	for _, m := range fam.GetMetric()[1:] {
-		if m.GetTimestampMs() > best.GetTimestampMs() {
+	best := f[name][0]
+	for _, m := range f[name][1:] {
+		if m.Time > best.Time {
 			best = m
 		}
 	}
@@ -109,20 +102,19 @@ func (f Families) latest(name string) (*dto.Metric, error) {
 }
 
 // number is the value of a gauge or a counter; other types count as 0.
-func number(m *dto.Metric) float64 {
-	if g := m.GetGauge(); g != nil {
-		return g.GetValue()
+func number(m *promtext.Metric) float64 {
+	if m.Type == promtext.Gauge || m.Type == promtext.Counter {
+		return m.Value
 	}
-	return m.GetCounter().GetValue()
+	return 0
 }
 
 // adapters reads the series with the largest value: vLLM writes the time into it.
 func adapters(e *epp.Endpoint, f Families, name string) (updated bool, err error) {
-	fam := f[name]
-	if fam == nil || len(fam.GetMetric()) == 0 {
+	if len(f[name]) == 0 {
 		return false, fmt.Errorf("metric family %q not found", name)
 	}
-	newest := slices.MaxFunc(fam.GetMetric(), func(a, b *dto.Metric) int {
+	newest := slices.MaxFunc(f[name], func(a, b *promtext.Metric) int {
 		switch x, y := number(a), number(b); {
 		case x > y:
 			return 1
@@ -132,14 +124,14 @@ func adapters(e *epp.Endpoint, f Families, name string) (updated bool, err error
 		return 0
 	})
 	e.RunningAdapters, e.WaitingAdapters = e.RunningAdapters[:0], e.WaitingAdapters[:0]
-	for _, l := range newest.GetLabel() {
-		switch l.GetName() {
+	for _, l := range newest.Labels {
+		switch l.Name {
 		case "running_lora_adapters":
-			e.RunningAdapters = appendNames(e.RunningAdapters, l.GetValue())
+			e.RunningAdapters = appendNames(e.RunningAdapters, l.Value)
 		case "waiting_lora_adapters":
-			e.WaitingAdapters = appendNames(e.WaitingAdapters, l.GetValue())
+			e.WaitingAdapters = appendNames(e.WaitingAdapters, l.Value)
 		case "max_lora":
-			most, bad := strconv.Atoi(l.GetValue())
+			most, bad := strconv.Atoi(l.Value)
 			if bad != nil {
 				err = bad
 				continue
@@ -162,17 +154,17 @@ func appendNames(names []string, list string) []string {
 
 // cache reads block size and number of blocks.
 func cache(e *epp.Endpoint, f Families, n names) (updated bool, err error) {
-	m, err := f.latest(n.info)
+	m, err := latest(f, n.info)
 	if err != nil {
 		return false, err
 	}
-	for _, l := range m.GetLabel() {
-		v, bad := strconv.Atoi(l.GetValue())
+	for _, l := range m.Labels {
+		v, bad := strconv.Atoi(l.Value)
 		switch {
-		case l.GetName() != n.size && l.GetName() != n.blocks:
+		case l.Name != n.size && l.Name != n.blocks:
 		case bad != nil:
 			err = bad
-		case l.GetName() == n.size:
+		case l.Name == n.size:
 			e.BlockSize, updated = v, true
 		default:
 			e.NumBlocks, updated = v, true

@@ -50,18 +50,3 @@ func (s *Scheduler) canScheduleLoRA(a *engine.Adapter) *engine.Request {
 	}
 	return s.drainer.canSchedule(a)
 }
-
-// candidates lists adapters that include all those that can run and have waiting requests. If no slot can be
-// obtained, these are only the adapters in use.
-func (s *Scheduler) candidates() []*engine.Adapter {
-	l, waiting := &s.e.LoRA, s.e.Queue.Adapters()
-	active := l.ActiveAdapters()
-	if l.Pins() || !l.Full() || len(active) > len(waiting) {
-		return waiting
-	}
-	s.choices = s.choices[:0]
-	for _, a := range active {
-		s.choices = append(s.choices, s.e.Rows.Of(a.Index))
-	}
-	return s.choices
-}

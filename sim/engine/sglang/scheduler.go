@@ -31,7 +31,6 @@ type Scheduler struct {
 	runningWasEmpty    bool              // the batch was empty when the prefill step began
 
 	adder     adder
-	choices   []*engine.Adapter // reused
 	fcfsFirst func(a *engine.Adapter) *engine.Request
 	among     func() []*engine.Adapter
 }
@@ -70,7 +69,7 @@ func newScheduler(e *engine.Engine) (engine.Scheduler, error) {
 		s.modes = newModes(s)
 	}
 	s.drainer = newDrainer(s)
-	s.fcfsFirst, s.among = s.canScheduleLoRA, s.candidates
+	s.fcfsFirst, s.among = s.canScheduleLoRA, e.Candidates
 	s.adder.s = s
 	g := &e.Gate
 	g.ArrivalOpens, g.LoadOpens, g.Always = s.priorityPreemption, s.headOfLineBlock, s.modes != nil

@@ -58,7 +58,7 @@ func newScheduler(e *engine.Engine) (engine.Scheduler, error) {
 		}
 		return a.Head()
 	}
-	s.among = e.Queue.Adapters
+	s.among = e.Candidates
 	g := &e.Gate
 	g.ArrivalOpens, g.PrefetchOpens, g.LoadOpens = !e.Policy.FCFS(), true, true
 	return s, nil

@@ -1,0 +1,7 @@
+// Package liberationmonobold has the font of all texts.
+package liberationmonobold
+
+import "github.com/go-fonts/liberation/liberationsansregular"
+
+// TTF is Liberation Sans Regular.
+var TTF = liberationsansregular.TTF

@@ -1,0 +1,7 @@
+// Package liberationsansbold has the font of all texts.
+package liberationsansbold
+
+import "github.com/go-fonts/liberation/liberationsansregular"
+
+// TTF is Liberation Sans Regular.
+var TTF = liberationsansregular.TTF

@@ -1,0 +1,7 @@
+// Package liberationsansbolditalic has the font of all texts.
+package liberationsansbolditalic
+
+import "github.com/go-fonts/liberation/liberationsansregular"
+
+// TTF is Liberation Sans Regular.
+var TTF = liberationsansregular.TTF

@@ -1,0 +1,7 @@
+// Package liberationsansregular has the font of all texts.
+package liberationsansregular
+
+import "github.com/go-fonts/liberation/liberationsansregular"
+
+// TTF is Liberation Sans Regular.
+var TTF = liberationsansregular.TTF

@@ -1,0 +1,7 @@
+// Package liberationserifbolditalic has the font of all texts.
+package liberationserifbolditalic
+
+import "github.com/go-fonts/liberation/liberationsansregular"
+
+// TTF is Liberation Sans Regular.
+var TTF = liberationsansregular.TTF

@@ -1,0 +1,7 @@
+// Package liberationserifitalic has the font of all texts.
+package liberationserifitalic
+
+import "github.com/go-fonts/liberation/liberationsansregular"
+
+// TTF is Liberation Sans Regular.
+var TTF = liberationsansregular.TTF

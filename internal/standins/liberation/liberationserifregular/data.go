@@ -1,0 +1,7 @@
+// Package liberationserifregular has the font of all texts.
+package liberationserifregular
+
+import "github.com/go-fonts/liberation/liberationsansregular"
+
+// TTF is Liberation Sans Regular.
+var TTF = liberationsansregular.TTF

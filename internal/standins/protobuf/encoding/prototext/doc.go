@@ -1,0 +1,2 @@
+// Package prototext is empty: go mod tidy looks for it, for the tests of dependencies.
+package prototext

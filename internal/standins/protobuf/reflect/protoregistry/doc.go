@@ -1,0 +1,2 @@
+// Package protoregistry is empty: go mod tidy looks for it, for the tests of dependencies.
+package protoregistry

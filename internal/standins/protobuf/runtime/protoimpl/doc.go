@@ -1,0 +1,2 @@
+// Package protoimpl is empty: go mod tidy looks for it, for the tests of dependencies.
+package protoimpl

@@ -1,0 +1,2 @@
+// Package descriptorpb is empty: go mod tidy looks for it, for the tests of dependencies.
+package descriptorpb

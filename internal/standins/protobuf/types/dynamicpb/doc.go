@@ -1,0 +1,2 @@
+// Package dynamicpb is empty: go mod tidy looks for it, for the tests of dependencies.
+package dynamicpb
