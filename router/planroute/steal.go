@@ -17,7 +17,7 @@ import (
 // All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for
 // a slot, however many adapters wait there, until these requests move together. They may also go to a worker where
 // others wait, if fewer adapters do so there ([slotQueues]). If slots of their worker do not become free, they may go
-// to any worker. A worker may have to fetch their adapter; its price has the fetch.
+// to any worker, also to one that has to fetch their adapter.
 //
 // The prefix index takes a waiting prompt for kept where it waits, though it is not computed yet. So its prefill there
 // is not part of the price of staying, and a move has to gain that, too.
@@ -25,17 +25,9 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 	if !p.moves.waiting || p.margin >= 1 {
 		return nil
 	}
-<<<<<<< HEAD
-	waiting, busy := p.stuck(s)
-	queues := &p.queues
-	takes := func(j int, a *router.InFlight, slotless bool) bool {
-		return s.Workers[j].Usable() &&
-			(!busy[j] || slotless && (queues.stalled[a.Worker] || queues.shorter(j, a.Worker)))
-=======
 	l := stealing{planAndRoute: p, s: s}
 	if l.waiting, l.busy = p.stuck(s); len(l.waiting) == 0 {
 		return nil
->>>>>>> main
 	}
 	l.listed = p.listsHosts(s.View)
 	if !l.possible() {

@@ -36,7 +36,8 @@ func TestStealByHand(t *testing.T) {
 		{"nothing moves", "period_mig", router.MoveNone, nil, nil},
 		{"the other is down", "period_mig", router.MoveQueued, func(s *router.PlannerInput) { s.Workers[1].Up = false },
 			nil},
-		{"a fetch there", "period_mig", router.MoveQueued, at(1, 0, router.Disk), both},
+		{"not at hand there", "period_mig", router.MoveQueued, at(1, 0, router.Disk),
+			[]router.Move{{ID: 8, From: 0, To: 1}}},
 		{"they wait for their weights", "period_mig", router.MoveQueued, at(0, 1, router.Disk), one},
 		{"both are full", "period_mig", router.MoveQueued, func(s *router.PlannerInput) {
 			s.Workers[1].Running,
