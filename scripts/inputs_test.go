@@ -26,6 +26,9 @@ var unbounded = []struct {
 		"internal/yamlfile", []string{
 			"internal/yamlfile/yamlfile.go",
 		}},
+	// Not about inputs: where methods are found by their names, the linker keeps all exported methods.
+	{regexp.MustCompile(`"(text|html)/template"|\.Set(Version|Help|Usage)Template\(|\.MethodByName\(`),
+		"internal/slots", nil},
 	{regexp.MustCompile(`\bio\.ReadAll\((os\.Stdin|cmd\.InOrStdin)`), "textfile.ReadAll", nil},
 }
 

@@ -105,7 +105,7 @@ func TestSuggestionsAreTaken(t *testing.T) {
 		t.Errorf("%d values are offered", offered)
 	}
 	used := map[string]bool{}
-	walk(newRoot(), func(cmd *cobra.Command) {
+	walk(Root(), func(cmd *cobra.Command) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { used[f.Name], used[cmd.Name()+" "+f.Name] = true, true })
 	})
 	for name := range suggestions {

@@ -33,7 +33,7 @@ func TestDocCommands(t *testing.T) {
 				if strings.Contains(strings.Join(words, " "), "...") {
 					continue // an outline
 				}
-				cmd, rest, err := newRoot().Find(words[1:])
+				cmd, rest, err := Root().Find(words[1:])
 				if err == nil {
 					err = cmd.ParseFlags(rest)
 				}
@@ -67,7 +67,7 @@ func TestDocFlags(t *testing.T) {
 			collect(sub)
 		}
 	}
-	collect(newRoot())
+	collect(Root())
 	for _, f := range othersFlags {
 		flags[f] = true
 	}

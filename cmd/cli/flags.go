@@ -158,14 +158,23 @@ func (a *engineArgs) Set(text string) error {
 }
 
 func addSetting(cmd *cobra.Command, heading string, field scenario.Field) {
-	def := scenario.Default()
-	v := &settingValue{field: field, text: field.Get(&def)}
+	v := &settingValue{field: field, text: defaultTexts()[field.Flag]}
 	f := cmd.Flags().VarPF(v, field.Flag, "", field.Help)
 	if v.Type() == "bool" {
 		f.NoOptDefVal = "true"
 	}
 	annotate(f, groupKey, heading)
 }
+
+// defaultTexts are the defaults of the settings by their flags. Ten commands have a flag for each.
+var defaultTexts = sync.OnceValue(func() map[string]string {
+	texts := map[string]string{}
+	def := scenario.Default()
+	for _, f := range scenario.Fields() {
+		texts[f.Flag] = f.Get(&def)
+	}
+	return texts
+})
 
 // addWorkerSettings adds flags for settings of workers that policies use if workers do not report
 // them.

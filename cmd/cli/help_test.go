@@ -11,7 +11,7 @@ import (
 
 // TestHelpIsShort: a flag has at most three lines of help beside its name, and sim --help fits two screens.
 func TestHelpIsShort(t *testing.T) {
-	walk(newRoot(), func(cmd *cobra.Command) {
+	walk(Root(), func(cmd *cobra.Command) {
 		for _, g := range groupsOf(cmd, func(*pflag.Flag) bool { return true }, headingOf) {
 			g.flags.VisitAll(func(f *pflag.Flag) {
 				_, help := describeFlag(f)
@@ -29,7 +29,7 @@ func TestHelpIsShort(t *testing.T) {
 // TestHelpNamesAllFlags: --help describes or names each flag, --help-all describes each.
 func TestHelpNamesAllFlags(t *testing.T) {
 	seen := map[string]bool{}
-	walk(newRoot(), func(cmd *cobra.Command) {
+	walk(Root(), func(cmd *cobra.Command) {
 		names := commonFlags[pathOf(cmd)]
 		if names == nil {
 			return

@@ -63,7 +63,7 @@ func shorten(text string) string {
 // run is the whole program, with its input and output as parameters.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	stdout, stderr = format.Safe(stdout), format.Safe(stderr) // input may contain control characters
-	root := newRoot()
+	root := Root()
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		completeValues(root) // takes a quarter of the start time of any other command
 	}
@@ -118,7 +118,8 @@ func withoutCall(err error) string {
 
 func init() { cobra.EnableCommandSorting = false } // the help lists commands in the order of a user's work
 
-func newRoot() *cobra.Command {
+// Root returns the command lorasim with all commands below it.
+func Root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lorasim",
 		Short: "Where should each LoRA adapter and each request go, and when is moving them worth it?",
@@ -145,7 +146,7 @@ sure; 4 explain --prove cannot reproduce the hour; 130 interrupted (Ctrl-C or SI
 	addGroup(root, "Inputs", newTrace(), newProfile(), newPolicies())
 	addGroup(root, "Drive real or emulated workers", newCheck(), newBench(), newGateway(), newWorker())
 	addGroup(root, "Look inside", newSolve())
-	root.AddCommand(newVersion(), newMan())
+	root.AddCommand(newVersion())
 	root.SetUsageFunc(usageOf)
 	for _, c := range root.Commands() {
 		withUsageErrors(c)

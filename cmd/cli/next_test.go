@@ -158,7 +158,7 @@ func TestAgain(t *testing.T) {
 		"--window 10 --request-rate 4 --num-prompts 300": "lorasim sim --request-rate 4 --num-prompts 4000 --window 80",
 	} {
 		var got string
-		root := newRoot()
+		root := Root()
 		for _, c := range root.Commands() {
 			if c.Name() == "sim" {
 				args := strings.Fields("sim " + in)

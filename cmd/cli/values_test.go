@@ -77,7 +77,7 @@ func TestEveryFlagTakesOrRefuses(t *testing.T) {
 	var tries sync.WaitGroup
 	places := make(chan struct{}, 4) // tries at a time: most only wait for their time to be up
 	defer tries.Wait()
-	walk(newRoot(), func(cmd *cobra.Command) {
+	walk(Root(), func(cmd *cobra.Command) {
 		path := strings.Fields(cmd.CommandPath())[1:]
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			_, setting := f.Value.(*settingValue)
@@ -189,7 +189,7 @@ func TestEveryTextFlag(t *testing.T) {
 	n := 0
 	var tries sync.WaitGroup // beside each other: most only wait for their time to be up
 	defer tries.Wait()
-	walk(newRoot(), func(cmd *cobra.Command) {
+	walk(Root(), func(cmd *cobra.Command) {
 		path := strings.Fields(cmd.CommandPath())[1:]
 		var all [][2][]string // names and arguments
 		defer func() {
@@ -254,7 +254,7 @@ func isNumber(f *pflag.Flag) bool {
 
 // cmdError is what a command says to one flag.
 func cmdError(like *cobra.Command, name, value string) error {
-	cmd, _, err := newRoot().Find(strings.Fields(like.CommandPath())[1:])
+	cmd, _, err := Root().Find(strings.Fields(like.CommandPath())[1:])
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func cmdError(like *cobra.Command, name, value string) error {
 // neither NaN nor garbage, nor, but for a few, less than 0.
 func TestNumbersOutOfBounds(t *testing.T) {
 	n := 0
-	walk(newRoot(), func(cmd *cobra.Command) {
+	walk(Root(), func(cmd *cobra.Command) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if _, setting := f.Value.(*settingValue); setting || !isNumber(f) {
 				return

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const page = `# HELP up Whether \\ it is up.
@@ -120,4 +121,36 @@ s_count 4
 		f["h_seconds"][1].Count != 3 {
 		t.Errorf("%v, %v", f, err)
 	}
+}
+
+// FuzzParse: of any text, Parse returns an error, or series that a Page writes so that Parse reads them again. In the
+// lab, lab/dashboard compares Parse with Prometheus' own parser.
+func FuzzParse(f *testing.F) {
+	f.Add(page)
+	for line := range strings.Lines(page) {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		families, err := Parse(text)
+		if err != nil {
+			return
+		}
+		for name, series := range families {
+			var p Page
+			for _, m := range series {
+				for _, l := range m.Labels {
+					if l.Name == "" || !utf8.ValidString(l.Name+l.Value) {
+						t.Fatalf("%q: label %+v", text, l)
+					}
+				}
+				p.Add(Gauge, "a", name, m.Value, Label{"value", m.Label("a")})
+			}
+			var b strings.Builder
+			p.WriteTo(&b)
+			again, err := Parse(b.String())
+			if err != nil || len(again["a"]) != len(series) {
+				t.Fatalf("%q: %v, %q", text, err, b.String())
+			}
+		}
+	})
 }
