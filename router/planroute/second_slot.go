@@ -14,7 +14,7 @@ type slotPool struct {
 	usage average.Mean // share of the slots that adapters with requests would take, at the latest requests
 	price float64      // executions that a second slot costs the request at hand; 0: its adapter is not in use
 
-	crowded bool // adapters wait for slots
+	crowded bool // no slot is free
 }
 
 const (
@@ -56,7 +56,7 @@ func (p *planAndRoute) beginPool(r *router.Request, v *router.View) {
 		return
 	}
 	slots, taken := p.slots(v)
-	pool.crowded = taken > slots
+	pool.crowded = taken >= slots
 	if slots > mostPooled {
 		taken, slots = taken*mostPooled/slots, mostPooled
 	}
@@ -80,8 +80,8 @@ func (p *planAndRoute) inUse(r *router.Request, v *router.View) bool {
 
 // secondSlot is the price, in executions, that others pay if the request at hand goes to a worker where its adapter has
 // that state. If n requests of the adapter are there already, one more keeps the slot in use for 1/(n+1) executions
-// more on average. So an adapter gives a slot back in which few of its requests run. Where adapters wait for slots, its
-// own slots have no price: an adapter with many requests needs several.
+// more on average. So an adapter gives a slot back in which few of its requests run. Where no slot is free, its own
+// slots have no price: an adapter with many requests needs several.
 func (p *slotPool) secondSlot(st router.AdapterState) float64 {
 	n := st.Running + st.Queued
 	if n > 0 && p.crowded {

@@ -54,21 +54,21 @@ func TestSecondSlot(t *testing.T) {
 	}
 }
 
-// An adapter with requests on both workers gives back the slot where it has fewer. Where adapters wait for slots, its
-// own slots have no price.
+// An adapter with requests on both workers gives back the slot where it has fewer. Where no slot is free, its own
+// slots have no price.
 func TestSlotIsGivenBack(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		waiting int // adapters that wait for a slot
-		want    float64
-	}{{"no adapter waits", 0, 0.5 - 1./7}, {"one waits", 1, 0}} {
+		name string
+		more int // adapters in use on each worker
+		want float64
+	}{{"slots are free", 2, 0.5 - 1./7}, {"no slot is free", 3, 0}} {
 		env := routertest.Env(2, 16)
 		p := routertest.New(t, "route-only:spill=0", env).Policy.(*planAndRoute)
 		v := routertest.View(env)
 		for j := range v.Workers {
 			w := &v.Workers[j]
 			w.Slots = 4
-			for k := range 3 + c.waiting {
+			for k := range c.more {
 				w.Count(int32(5*j+k), 1, 0)
 			}
 			w.Running = 3
