@@ -205,6 +205,9 @@ func (o *options) draw(ctx context.Context, s *Store, stderr io.Writer) (list []
 			if o.load != 1 {
 				n.Load = o.load
 				sc.Workload.RequestRate *= o.load
+				if o.load > overload {
+					sc.Workload.NumPrompts.Value *= longer
+				}
 			}
 			n.Command = Command(sc)
 			if err := s.AddScenario(n); err != nil {

@@ -33,6 +33,10 @@ const lossAbove = 0.15
 // what a policy sustains.
 const overload = 1.5
 
+// longer is the factor of the numbers of requests beyond overload. Sustained rates show once queues are long. The end
+// of a short run, when workers run dry one after the other, says little about them.
+const longer = 4
+
 // figures are the metrics of a policy in a scenario, by seed.
 type figures [numMetrics][]float64
 

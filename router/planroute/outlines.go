@@ -19,9 +19,10 @@ type outlines struct {
 	changes *router.Changes
 	workers []outline
 
-	groups       groups
-	slots, taken int // sums over the workers
-	toRead       int // workers whose state is read before a request is routed, see accounts.read
+	groups groups
+	// Sums over the workers.
+	usable, queued, slots, taken int
+	toRead                       int // workers whose state is read before a request is routed, see accounts.read
 }
 
 // fewWorkers is the number of workers below which there are no outlines.
@@ -43,7 +44,8 @@ type outline struct {
 	evicts             bool    // an adapter makes way for that of the request
 	unused             bool    // no request was sent there
 	reads              bool    // it is down, or its report is late
-	slots, taken       int     // slots, and adapters that take them or wait for them, of a usable worker
+	// Of a usable worker: 1, its waiting requests, its slots, and the adapters that take them or wait for them.
+	usable, queued, slots, taken int
 }
 
 // follows says whether outlines are kept for the workers of a view.
@@ -72,6 +74,8 @@ func (p *planAndRoute) update(v *router.View) {
 
 // count adds a worker to the sums, or takes it out.
 func (o *outlines) count(w *outline, n int) {
+	o.usable += n * w.usable
+	o.queued += n * w.queued
 	o.slots += n * w.slots
 	o.taken += n * w.taken
 	if w.reads {
@@ -99,7 +103,7 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 		kind: kind, running: float64(running), longer: math.Inf(-1), exec: l.exec.Or(-1),
 		stepEnd: l.stepEnd, prefilled: l.prefilled, fetched: l.fetched, fetches: b.specs[j].fetches,
 		evicts: w.SlotsUsed >= w.Slots,
-		slots:  w.Slots, taken: w.FlightLoras,
+		usable: 1, queued: w.Queued, slots: w.Slots, taken: w.FlightLoras,
 		reads:  w.Age > 0,
 		unused: !l.used && w.Running+w.Queued == 0 && w.SlotsUsed == 0 && w.KVUsed == 0 && w.Tokens == 0 && w.Age == 0,
 	}
@@ -176,7 +180,7 @@ func (w *outline) bound(p *planAndRoute, r *router.Request, now float64, here bo
 	}
 	const less = 1 - 1e-9 // it is not added up in the same order
 	return less * (b.weight*(first+exec*w.waits) + b.output*step + exec*(p.spill+p.pool.price) +
-		w.running*(others+b.output*max(0, w.longer+more)))
+		prefill*p.behind + w.running*(others+b.output*max(0, w.longer+more)))
 }
 
 // outlinesSuffice says whether outlines bound the prices of a request. Workers that keep prefixes compute less of it,

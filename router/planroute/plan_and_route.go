@@ -54,6 +54,7 @@ type planAndRoute struct {
 	found    average.Mean       // share of prompts that the workers keep
 	gap      average.Mean       // s between requests
 	latest   float64
+	behind   float64 // requests that a prompt delays beside the running ones, see beginBehind
 
 	priced, chosen arrival // at the latest price, and on the worker that cheapest has picked
 }
@@ -202,6 +203,7 @@ func (p *planAndRoute) Preview(r router.Request, v *router.View) int {
 func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, first float64) {
 	p.update(v)
 	p.beginPool(&r, v)
+	p.beginBehind(v)
 	best := choose.New(nil)
 	offer := func(j int) {
 		v.ReadKV(j)
@@ -310,11 +312,14 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 
 	// its decoding; what others lose to its load, its prefill and its decoding
 	t := output*step + (a.load+a.stall+prefill)*float64(running)
+	if p.behind > 0 {
+		t += cost.Prefill(int64(uncached)) * p.behind
+	}
 	if batch > running {
 		t += output * float64(running) * max(0, step-cost.DecodeStep(running, adapters, kv, w.MaxRank))
 	}
 	weight := p.firstWeight()
-	t += p.displaces(uncached, output, j, w) * (weight + float64(running))
+	t += p.displaces(uncached, output, j, w) * (weight + float64(running) + p.behind)
 	t *= p.later(j, v.Now)
 	if !p.Holds(r.Adapter, j) {
 		t += p.spill * exec
@@ -324,6 +329,24 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}
 	return weight*(first+a.evicts+a.delays) + t + a.evicts*float64(running), first
+}
+
+// beginBehind estimates how many requests wait behind the request at hand while its prompt is computed: as many as wait
+// on a worker now, on average, since the router evens the queues out. They do not count where a prompt takes all
+// workers the same time.
+func (p *planAndRoute) beginBehind(v *router.View) {
+	p.behind = 0
+	if p.index == nil && len(p.bounds.costs) == 1 {
+		return
+	}
+	usable, queued := p.outlines.usable, p.outlines.queued
+	if !p.outlines.follows(v) {
+		usable, queued = 0, 0
+		for j := range v.Usable() {
+			usable, queued = usable+1, queued+v.Workers[j].Queued
+		}
+	}
+	p.behind = float64(queued) / float64(max(usable, 1))
 }
 
 // comes is how many requests come to a worker in a second.

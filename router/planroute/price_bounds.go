@@ -137,7 +137,7 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if running > 0 {
 		first += step
 	}
-	total := b.weight*(first+evicts) + b.output*step + (load+prefill+evicts)*float64(running)
+	total := b.weight*(first+evicts) + b.output*step + (load+prefill+evicts)*float64(running) + alone*p.behind
 	if r.Adapter != trace.BaseModel {
 		total += p.spill * exec
 	}

@@ -69,3 +69,30 @@ func TestRecentLoadOfRequests(t *testing.T) {
 		t.Errorf("workers of one kind: work %+v, factor %v, expected none and 1", p.backlogs[j].recent, p.later(j, 0))
 	}
 }
+
+// A prompt delays those that will wait behind it: as many as wait on a worker now, on average. Where a prompt takes all
+// workers the same time, they do not count.
+func TestPromptsDelayThoseBehind(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		env    router.Env
+		behind float64
+	}{
+		{"two kinds", routertest.Unequal(1), 4},
+		{"prefix caches", keeping(routertest.Env(2, 4)), 4},
+		{"one kind without prefix caches", routertest.Env(2, 4), 0},
+	} {
+		p := routertest.New(t, "route-only:spill=0,replica=0", c.env).Policy.(*planAndRoute)
+		v := routertest.View(c.env)
+		r := router.Request{Adapter: 0, Prompt: 300, MaxNew: 100}
+		v.Workers[0].Running, v.Workers[1].Running = 3, 3
+		v.Workers[0].Queued, v.Workers[1].Queued = 6, 2
+		for j := range v.Workers {
+			p.behind = 0
+			without, _ := p.price(r, j, v)
+			p.beginBehind(v)
+			with, _ := p.price(r, j, v)
+			routertest.Close(t, c.name, with-without, c.behind*c.env.Workers[j].Cost.Prefill(300))
+		}
+	}
+}

@@ -13,6 +13,8 @@ type slotPool struct {
 	cost  float64      // executions that others lose for each adapter that waits for a slot
 	usage average.Mean // share of the slots that adapters with requests would take, at the latest requests
 	price float64      // executions that a second slot costs the request at hand; 0: its adapter is not in use
+
+	crowded bool // no slot is free
 }
 
 const (
@@ -54,6 +56,7 @@ func (p *planAndRoute) beginPool(r *router.Request, v *router.View) {
 		return
 	}
 	slots, taken := p.slots(v)
+	pool.crowded = taken >= slots
 	if slots > mostPooled {
 		taken, slots = taken*mostPooled/slots, mostPooled
 	}
@@ -76,12 +79,15 @@ func (p *planAndRoute) inUse(r *router.Request, v *router.View) bool {
 }
 
 // secondSlot is the price, in executions, that others pay if the request at hand goes to a worker where its adapter has
-// that state.
+// that state. If n requests of the adapter are there already, one more keeps the slot in use for 1/(n+1) executions
+// more on average. So an adapter gives a slot back in which few of its requests run. Where no slot is free, its own
+// slots have no price: an adapter with many requests needs several.
 func (p *slotPool) secondSlot(st router.AdapterState) float64 {
-	if st.Running+st.Queued > 0 {
+	n := st.Running + st.Queued
+	if n > 0 && p.crowded {
 		return 0
 	}
-	return p.price
+	return p.price / float64(n+1)
 }
 
 // othersDelayed is how many adapters wait for a slot on average because one more slot is taken. If adapters wait

@@ -54,6 +54,34 @@ func TestSecondSlot(t *testing.T) {
 	}
 }
 
+// An adapter with requests on both workers gives back the slot where it has fewer. Where no slot is free, its own
+// slots have no price.
+func TestSlotIsGivenBack(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		more int // adapters in use on each worker
+		want float64
+	}{{"slots are free", 2, 0.5 - 1./7}, {"no slot is free", 3, 0}} {
+		env := routertest.Env(2, 16)
+		p := routertest.New(t, "route-only:spill=0", env).Policy.(*planAndRoute)
+		v := routertest.View(env)
+		for j := range v.Workers {
+			w := &v.Workers[j]
+			w.Slots = 4
+			for k := range c.more {
+				w.Count(int32(5*j+k), 1, 0)
+			}
+			w.Running = 3
+		}
+		v.Workers[0].Count(15, 6, 0)
+		v.Workers[1].Count(15, 1, 0)
+		r := router.Request{ID: 1, Adapter: 15, Prompt: 100, MaxNew: 500, Expected: 200}
+		p.beginPool(&r, v)
+		more := p.pool.secondSlot(v.Workers[1].Adapter(15)) - p.pool.secondSlot(v.Workers[0].Adapter(15))
+		routertest.Close(t, c.name, more, c.want*p.pool.price)
+	}
+}
+
 // Erlang's formula, and the equations of the Markov chain that counts the slots in use: with b blocked per unit of
 // time, a slot more in use costs d(n) later, where offered*d(n) = b + n*d(n-1).
 func TestBlockedBySlot(t *testing.T) {

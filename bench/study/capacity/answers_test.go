@@ -28,7 +28,7 @@ var questions = []struct {
 	{"spill", "ttft:800 tpot:120", 0.99, 0, "policy=affinity-spill num_adapters=64 request_rate=25 popularity=uniform"},
 	{"weibull", "ttft:3000", 0.95, 0, "policy=least-loaded arrivals=weibull:3 request_rate=30"},
 	{"static, h100", "e2e:20000", 0.99, 0,
-		"profile=analytic:llama-2-7b,h100 request_rate=50 policy=static num_adapters=16"},
+		"profile=analytic:llama-2-7b,h100 request_rate=35 policy=static num_adapters=16"},
 }
 
 // BenchmarkAnswers prints the answers to the questions for several values of
