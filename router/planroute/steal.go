@@ -1,7 +1,6 @@
 package planroute
 
 import (
-	"iter"
 	"math"
 	"slices"
 
@@ -67,24 +66,16 @@ func (l *stealing) takes(j int, a *router.InFlight, slotless bool) bool {
 	return w.Usable() && (!l.busy[j] || slotless && l.queues.shorter(j, a.Worker)) && l.atHand(a.Adapter, j, l.s.View)
 }
 
-// candidates yields the workers, in ascending order, among which are all that take a request.
-func (l *stealing) candidates(a *router.InFlight, slotless bool) iter.Seq[int] {
-	return func(yield func(int) bool) {
-		if l.listed && a.Adapter != trace.BaseModel && !(slotless && l.queues.stalled[a.Worker]) {
-			_, hosts := l.s.Index.Hosts(a.Adapter)
-			for _, j := range hosts {
-				if !yield(int(j)) {
-					return
-				}
-			}
-			return
-		}
-		for j := range l.s.Workers {
-			if !yield(j) {
-				return
-			}
-		}
+// candidates lists workers, in ascending order, among which are all that take a request.
+func (l *stealing) candidates(a *router.InFlight, slotless bool) []int32 {
+	if l.listed && a.Adapter != trace.BaseModel && !(slotless && l.queues.stalled[a.Worker]) {
+		_, hosts := l.s.Index.Hosts(a.Adapter)
+		return hosts
 	}
+	for len(l.scratch.all) < len(l.s.Workers) {
+		l.scratch.all = append(l.scratch.all, int32(len(l.scratch.all)))
+	}
+	return l.scratch.all[:len(l.s.Workers)]
 }
 
 // listsHosts says whether the index lists, for each adapter, all workers that have it in host memory, and no worker
@@ -102,12 +93,7 @@ func (p *planAndRoute) listsHosts(v *router.View) bool {
 func (l *stealing) possible() bool {
 	return slices.ContainsFunc(l.waiting, func(a *router.InFlight) bool {
 		slotless := l.queues.waits(a, l.s.Workers)
-		for j := range l.candidates(a, slotless) {
-			if l.takes(j, a, slotless) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(l.candidates(a, slotless), func(j int32) bool { return l.takes(int(j), a, slotless) })
 	})
 }
 
@@ -176,7 +162,8 @@ func (l *stealing) move(a *router.InFlight, to int32) {
 
 // stealScratch is memory that looks at waiting requests use again.
 type stealScratch struct {
-	waiting      []int // see seen
+	waiting      []int   // see seen
+	all          []int32 // the indices of all workers
 	list, merged []*router.InFlight
 	busy, copied []bool
 	workers      []router.Worker
@@ -187,11 +174,12 @@ type stealScratch struct {
 // cheaper is the worker among the allowed ones of a list that costs a request less than the one where it is, by the
 // margin; else the one where it is.
 func (p *planAndRoute) cheaper(
-	a *router.InFlight, v *router.View, among iter.Seq[int], allowed func(j int) bool,
+	a *router.InFlight, v *router.View, among []int32, allowed func(j int) bool,
 ) int32 {
 	best := choose.Least{Worker: int(a.Worker)}
 	begun, bounded, r := false, false, router.Request{}
-	for j := range among {
+	for _, w := range among {
+		j := int(w)
 		if !allowed(j) {
 			continue
 		}
