@@ -93,7 +93,8 @@ func (p *planAndRoute) listsHosts(v *router.View) bool {
 func (l *stealing) possible() bool {
 	return slices.ContainsFunc(l.waiting, func(a *router.InFlight) bool {
 		slotless := l.queues.waits(a, l.s.Workers)
-		return slices.ContainsFunc(l.candidates(a, slotless), func(j int32) bool { return l.takes(int(j), a, slotless) })
+		takes := func(j int32) bool { return l.takes(int(j), a, slotless) }
+		return slices.ContainsFunc(l.candidates(a, slotless), takes)
 	})
 }
 
