@@ -172,7 +172,6 @@ type Engine struct {
 	warmExtend bool        // a prefill step has continued a partly prefilled prompt
 	beginStep  func()      // begin, bound once
 	leaving    []*Request  // leave the batch at the end of the step
-	choices    []*Adapter  // see Candidates
 	timer      event.Timer // of the end of the step
 
 	Gate   Gate
@@ -309,24 +308,6 @@ func (e *Engine) Next(candidates func() []*Adapter, first func(a *Adapter) *Requ
 		}
 		e.LoRA.StartLoad(&r.Row.Adapter) // its requests wait
 	}
-}
-
-// Candidates lists adapters that include all those that can run and have waiting requests. If no slot can be obtained,
-// these are only the adapters in use, and the base model if it needs no slot. The list is valid until the next call.
-func (e *Engine) Candidates() []*Adapter {
-	l, waiting := &e.LoRA, e.Queue.adapters
-	active := l.ActiveAdapters()
-	if l.Pins() || !l.Full() || len(active) >= len(waiting) {
-		return waiting
-	}
-	e.choices = e.choices[:0]
-	for _, a := range active {
-		e.choices = append(e.choices, e.Rows.met[a.Row])
-	}
-	if base := e.Rows.base; base != nil && base.Waiting > 0 && l.CanRun(&base.Adapter) {
-		e.choices = append(e.choices, base)
-	}
-	return e.choices
 }
 
 // Interrupt makes the engine decide anew, now or after the decode step under way.

@@ -3,6 +3,8 @@ package engine
 import (
 	"iter"
 	"math"
+
+	"lorasim/sim/lora"
 )
 
 // list is a doubly linked list of requests. Its links are in the requests.
@@ -62,6 +64,7 @@ type Queue struct {
 	front    int64 // of the latest request put before all others
 	byCome   bool  // requests that come back take the place that they had when they came
 	adapters []*Adapter
+	choices  []*Adapter // see Candidates
 }
 
 type adapterQueue struct {
@@ -81,6 +84,23 @@ func (q *Queue) Newest() *Request { return q.tail }
 
 // Adapters lists the adapters with waiting requests, in no order. The list is valid until the queue changes.
 func (q *Queue) Adapters() []*Adapter { return q.adapters }
+
+// Candidates lists adapters that include all those that can run and have waiting requests. If no slot can be obtained,
+// these are only the adapters in use, and the base model if it needs no slot. The list is valid until the next call.
+func (q *Queue) Candidates(l *lora.Manager, rows *Table) []*Adapter {
+	active := l.ActiveAdapters()
+	if l.Pins() || !l.Full() || len(active) >= len(q.adapters) {
+		return q.adapters
+	}
+	q.choices = q.choices[:0]
+	for _, a := range active {
+		q.choices = append(q.choices, rows.met[a.Row])
+	}
+	if base := rows.base; base != nil && base.Waiting > 0 && l.CanRun(&base.Adapter) {
+		q.choices = append(q.choices, base)
+	}
+	return q.choices
+}
 
 // Number gives a request the largest [Request.Seq] of all.
 func (q *Queue) Number(r *Request) {

@@ -186,7 +186,7 @@ func TestCandidates(t *testing.T) {
 			s.e.Add(request(a, 10))
 		}
 		c.change(s)
-		if got := s.e.Candidates(); len(got) != c.want {
+		if got := s.among(); len(got) != c.want {
 			t.Errorf("%s: %d candidates, expected %d", c.name, len(got), c.want)
 		}
 		if s.e.Add(request(0, 7)); c.want == 2 {
@@ -197,7 +197,7 @@ func TestCandidates(t *testing.T) {
 	}
 	s, _ := draining(t)
 	s.e.Add(request(2, 10))
-	if got := s.e.Candidates(); len(got) != 1 || got[0] != s.e.Rows.Of(2) { // fewer than the adapters that run
+	if got := s.among(); len(got) != 1 || got[0] != s.e.Rows.Of(2) { // fewer than the adapters that run
 		t.Errorf("%d candidates, expected the only adapter with waiting requests", len(got))
 	}
 }

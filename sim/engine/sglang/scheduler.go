@@ -69,7 +69,8 @@ func newScheduler(e *engine.Engine) (engine.Scheduler, error) {
 		s.modes = newModes(s)
 	}
 	s.drainer = newDrainer(s)
-	s.fcfsFirst, s.among = s.canScheduleLoRA, e.Candidates
+	s.fcfsFirst = s.canScheduleLoRA
+	s.among = func() []*engine.Adapter { return e.Queue.Candidates(&e.LoRA, e.Rows) }
 	s.adder.s = s
 	g := &e.Gate
 	g.ArrivalOpens, g.LoadOpens, g.Always = s.priorityPreemption, s.headOfLineBlock, s.modes != nil

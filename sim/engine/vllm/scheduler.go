@@ -58,7 +58,7 @@ func newScheduler(e *engine.Engine) (engine.Scheduler, error) {
 		}
 		return a.Head()
 	}
-	s.among = e.Candidates
+	s.among = func() []*engine.Adapter { return e.Queue.Candidates(&e.LoRA, e.Rows) }
 	g := &e.Gate
 	g.ArrivalOpens, g.PrefetchOpens, g.LoadOpens = !e.Policy.FCFS(), true, true
 	return s, nil
