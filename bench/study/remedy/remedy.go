@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// mostRequests is the size of the largest run for which changes are tried.
-	mostRequests = 20_000
+	// mostRequests and mostAdapters are the size of the largest run for which changes are tried: plans for more adapters
+	// take far longer than the run itself.
+	mostRequests, mostAdapters = 20_000, 10_000
 	// leastGain is the least gain in mean E2E latency that counts, as a share.
 	leastGain = 0.03
 )
@@ -66,7 +67,8 @@ func Find(ctx context.Context, sc *scenario.Scenario, res *result.Result) (*Foun
 		return nil, nil
 	}
 	f.TTFT, _ = res.Metrics.Get(result.MeanTTFT)
-	if w := res.Scenario.Workload; w == nil || w.Requests > mostRequests || res.Scenario.Elastic != "" {
+	w := res.Scenario.Workload
+	if w == nil || w.Requests > mostRequests || res.Scenario.Adapters > mostAdapters || res.Scenario.Elastic != "" {
 		return nil, nil
 	}
 	changes := Changes(res)

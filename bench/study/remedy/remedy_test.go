@@ -53,7 +53,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestNotTried: long runs and elastic clusters are not simulated again.
+// TestNotTried: long runs, runs of many adapters and elastic clusters are not simulated again.
 func TestNotTried(t *testing.T) {
 	sc := scenario.Default()
 	if err := sc.Set("num_prompts", "50"); err != nil {
@@ -67,7 +67,11 @@ func TestNotTried(t *testing.T) {
 	if f, err := Find(t.Context(), &sc, res); f != nil || err != nil {
 		t.Errorf("%v, %v", f, err)
 	}
-	res.Scenario.Workload.Requests, res.Scenario.Elastic = 50, "queue"
+	res.Scenario.Workload.Requests, res.Scenario.Adapters = 50, mostAdapters+1
+	if f, err := Find(t.Context(), &sc, res); f != nil || err != nil {
+		t.Errorf("%v, %v", f, err)
+	}
+	res.Scenario.Adapters, res.Scenario.Elastic = 10, "queue"
 	if f, err := Find(t.Context(), &sc, res); f != nil || err != nil {
 		t.Errorf("%v, %v", f, err)
 	}
