@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// mostRequests and mostAdapters are the size of the largest run for which changes are tried: plans for more adapters
-	// take far longer than the run itself.
+	// mostRequests and mostAdapters are the size of the largest run for which changes are tried: plans for more
+	// adapters take far longer than the run itself.
 	mostRequests, mostAdapters = 20_000, 10_000
 	// leastGain is the least gain in mean E2E latency that counts, as a share.
 	leastGain = 0.03
