@@ -1,6 +1,9 @@
 package router
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Books counts the requests of one worker as routers see them. The simulator and the fleet of real workers use it;
 // all counts change here.
@@ -100,6 +103,21 @@ func (b *Books) State(a int32) *AdapterState {
 		return b.versions.state(b, a)
 	}
 	return b.Row(a)
+}
+
+// SetLoading notes that the load of an adapter into a slot begins or ends.
+func (b *Books) SetLoading(a int32, loading bool) {
+	st := b.State(a)
+	if r := b.rows; r != nil && st.Loading != loading {
+		if loading {
+			r.loads = append(r.loads, st)
+		} else if i := slices.Index(r.loads, st); i >= 0 {
+			r.loads = slices.Delete(r.loads, i, i+1)
+		}
+		r.listed = r.listed && b.versions == nil // versions change places
+	}
+	st.Loading = loading
+	b.Publish(a)
 }
 
 // Versioned reports whether the books track versions.

@@ -15,12 +15,15 @@ type rows struct {
 	tier     Tier // of the adapters without a row, which have no requests
 	of       map[int32]*AdapterState
 	unused   []AdapterState // for rows to come, which are allocated many at a time
+
+	loads  []*AdapterState // those that are being loaded into a slot
+	listed bool            // loads is kept
 }
 
 // SetAdapters gives a worker n adapters without requests, all of them in a tier.
 func (w *Worker) SetAdapters(n int, tier Tier) {
 	if n > fewAdapters {
-		w.Adapters, w.rows = nil, &rows{adapters: n, tier: tier, of: map[int32]*AdapterState{}}
+		w.Adapters, w.rows = nil, &rows{adapters: n, tier: tier, of: map[int32]*AdapterState{}, listed: true}
 		return
 	}
 	w.Adapters, w.rows = slices.Repeat([]AdapterState{{Tier: tier}}, n), nil
@@ -92,7 +95,13 @@ func (w *Worker) Loading() (n int) {
 	for a := range w.Adapters {
 		waits(&w.Adapters[a])
 	}
-	if w.rows != nil {
+	switch {
+	case w.rows == nil:
+	case w.rows.listed:
+		for _, st := range w.rows.loads {
+			waits(st)
+		}
+	default:
 		for _, st := range w.rows.of {
 			waits(st)
 		}

@@ -14,10 +14,15 @@ func TestRows(t *testing.T) {
 		tier := rapid.SampledFrom([]Tier{Disk, Host}).Draw(t, "tier")
 		var few, many Worker
 		few.SetAdapters(n, tier)
-		many.rows = &rows{adapters: n, tier: tier, of: map[int32]*AdapterState{}}
+		many.rows = &rows{adapters: n, tier: tier, of: map[int32]*AdapterState{}, listed: true}
+		fewBooks, manyBooks := NewBooks(&few, 0, NewIndex(1, n)), NewBooks(&many, 0, NewIndex(1, n))
 		for range rapid.IntRange(0, 20).Draw(t, "changes") {
 			a := int32(rapid.IntRange(0, n-1).Draw(t, "adapter"))
-			switch rapid.IntRange(0, 3).Draw(t, "change") {
+			switch rapid.IntRange(0, 4).Draw(t, "change") {
+			case 4:
+				loading := rapid.Bool().Draw(t, "loading")
+				fewBooks.SetLoading(a, loading)
+				manyBooks.SetLoading(a, loading)
 			case 0:
 				to := rapid.SampledFrom([]Tier{Remote, Disk, Host, GPU}).Draw(t, "to")
 				few.Row(a).Tier, many.Row(a).Tier = to, to

@@ -84,8 +84,8 @@ func (m *Manager) StartLoad(a *Adapter) {
 	takes := m.loadTime(a)
 	m.reserveHost(a)
 	m.countLoad(a)
-	a.loading, m.state(a).Loading = true, true
-	m.books.Publish(a.Index)
+	a.loading = true
+	m.books.SetLoading(a.Index, true)
 	m.active = append(m.active, a)
 	m.publish()
 	m.enqueueLoad(a, true, takes)
@@ -133,8 +133,8 @@ func (m *Manager) endLoad() {
 	tier := max(m.state(a).Tier, router.Host) // it may have got a slot meanwhile
 	if k.slot {
 		tier = router.GPU
-		a.loading, m.state(a).Loading = false, false
-		m.books.Publish(a.Index)
+		a.loading = false
+		m.books.SetLoading(a.Index, false)
 		if a.active == 0 {
 			m.active = without(m.active, a)
 			m.publish()
