@@ -38,7 +38,7 @@ func (e Estimate) Times(factor float64) Estimate {
 	return e
 }
 
-// uneven is the ratio of the sides of an interval from which on it is written with its ends.
+// uneven is the least ratio of the longer side of an interval to the shorter one at which a text has both ends.
 const uneven = 1.25
 
 // Interval returns the text of the interval: half its width, such as " ±0.8", or its ends, such as " (0.4 to 3.1)", if

@@ -38,7 +38,7 @@ const (
 	leastBursts, leastBurstsTTFT = 70, 300
 	// A run needs these effective numbers of independent samples of the requests in flight and of the queue.
 	leastInFlight, leastQueue = 28, 60
-	// leastPrinted is the share of runs with an interval from which on intervals cover; see reach.
+	// Intervals cover if at least this share of the runs has one; see reach.
 	leastPrinted = 0.02
 	// margin is how much longer than needed a suggested run is, as runs of the same length differ.
 	margin = 1.6

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"math"
+	"os"
 	"strings"
 	"testing"
 
@@ -14,33 +15,14 @@ import (
 	"lorasim/router/promtext"
 )
 
-const text = `# HELP up Whether \\ it is up.
-# TYPE up gauge
-up{b="1",a="x\"y\\z\n"} 1 1772373600000
-up 0
-# a comment
-
-# TYPE n_total counter
-n_total 1.5e+06
-plain{le="0.5"} NaN
-# TYPE t histogram
-t_bucket{a="1",le="0.5"} 2
-t_bucket{a="1",le="+Inf"} 3
-t_sum{a="1"} 1.25
-t_count{a="1"} 3
-t_bucket{a="2",le="+Inf"} 0
-# TYPE s summary
-s{quantile="0.5"} 4
-s_sum 9
-s_count 2
-s_bucket 3
-{"name with blanks", "label with blanks"="v", c="d",} -Inf
-`
-
 // FuzzText: what Prometheus' own parser reads, promtext.Parse reads alike. It takes more: blanks at the end of a line.
 func FuzzText(f *testing.F) {
-	f.Add(text)
-	for line := range strings.Lines(text) {
+	page, err := os.ReadFile("../../router/promtext/testdata/page.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(page))
+	for line := range strings.Lines(string(page)) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, text string) { compare(t, text) })

@@ -127,22 +127,28 @@ func ask(client *http.Transport, url string, tokens int) (parts int, err error) 
 	return parts, nil
 }
 
+// listen returns the address of the worker and a listener for clients, whose address it prints.
+func listen(worker string) (to *url.URL, l net.Listener, err error) {
+	if to, err = url.Parse(worker); err != nil {
+		return nil, nil, err
+	}
+	if l, err = net.Listen("tcp", "127.0.0.1:0"); err == nil {
+		fmt.Printf("listening on http://%s\n", l.Addr())
+	}
+	return to, l, err
+}
+
 const reverseRole = "reverse-proxy"
 
 // reverse serves as a reverse proxy of the standard library before the worker.
 func reverse(worker string) error {
-	to, err := url.Parse(worker)
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	to, l, err := listen(worker)
 	if err != nil {
 		return err
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost, t.DisableCompression = 256, true
 	proxy := httputil.ReverseProxy{Transport: t, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
-	fmt.Printf("listening on http://%s\n", l.Addr())
 	return http.Serve(l, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		// else the server may close the body before the transport has seen its end, which cuts the reply
 		if err := http.NewResponseController(rw).EnableFullDuplex(); err != nil {
@@ -157,15 +163,10 @@ const relayRole = "relay"
 
 // relay passes bytes between clients and the worker, without a look at them: the least that a proxy in Go can cost.
 func relay(worker string) error {
-	to, err := url.Parse(worker)
+	to, l, err := listen(worker)
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Printf("listening on http://%s\n", l.Addr())
 	for {
 		client, err := l.Accept()
 		if err != nil {

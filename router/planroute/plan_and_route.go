@@ -331,9 +331,9 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	return weight*(first+a.evicts+a.delays) + t + a.evicts*float64(running), first
 }
 
-// beginBehind estimates how many requests wait behind the request at hand while its prompt is computed: as many as wait
-// on a worker now, on average, since the router evens the queues out. They do not count where a prompt takes all
-// workers the same time.
+// beginBehind estimates how many requests wait behind the request at hand while its prompt is computed. The estimate is
+// the mean queue of the workers now, since the router evens the queues out. It is 0 if a prompt takes the same time on
+// all workers: then it has no effect on the choice.
 func (p *planAndRoute) beginBehind(v *router.View) {
 	p.behind = 0
 	if p.index == nil && len(p.bounds.costs) == 1 {

@@ -70,8 +70,8 @@ func TestRecentLoadOfRequests(t *testing.T) {
 	}
 }
 
-// A prompt delays those that will wait behind it: as many as wait on a worker now, on average. Where a prompt takes all
-// workers the same time, they do not count.
+// A prompt delays the requests that wait behind it. Their number is the mean queue of the workers. They do not count if
+// a prompt takes the same time on all workers.
 func TestPromptsDelayThoseBehind(t *testing.T) {
 	for _, c := range []struct {
 		name   string

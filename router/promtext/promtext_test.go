@@ -1,34 +1,17 @@
 package promtext
 
 import (
+	_ "embed"
 	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
 )
 
-const page = `# HELP up Whether \\ it is up.
-# TYPE up gauge
-up{b="1",a="x\"y\\z\n"} 1 1772373600000
-up 0
-# a comment
-
-# TYPE n_total counter
-n_total 1.5e+06
-plain{le="0.5"} NaN
-# TYPE t histogram
-t_bucket{a="1",le="0.5"} 2
-t_bucket{a="1",le="+Inf"} 3
-t_sum{a="1"} 1.25
-t_count{a="1"} 3
-t_bucket{a="2",le="+Inf"} 0
-# TYPE s summary
-s{quantile="0.5"} 4
-s_sum 9
-s_count 2
-s_bucket 3
-{"name with blanks", "label with blanks"="v", c="d",} -Inf
-`
+// page has all kinds of lines. The lab compares with Prometheus' parser on it, too.
+//
+//go:embed testdata/page.txt
+var page string
 
 // TestParse reads a page with all kinds of lines.
 func TestParse(t *testing.T) {

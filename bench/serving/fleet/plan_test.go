@@ -42,7 +42,10 @@ func TestSituation(t *testing.T) {
 			f.Requests.Tokens(r.r, 3, true)
 		}
 	}
-	s := f.plans.input()
+	s, rests := f.plans.input()
+	if rests {
+		t.Fatal("a planner rests that does not say so")
+	}
 	for i := range s.Requests {
 		if age := s.Requests[i].Age; age != s.Now+1 {
 			t.Errorf("age %v at %v of a request sent at -1", age, s.Now)
@@ -56,6 +59,25 @@ func TestSituation(t *testing.T) {
 	}
 	if !slices.Equal(s.Requests, want) {
 		t.Errorf("%+v, expected %+v", s.Requests, want)
+	}
+}
+
+// resting is a planner that rests for a second.
+type resting struct{ outcomes }
+
+func (*resting) Select(v *router.View) router.Selection { return router.Selection{Rest: v.Now + 1} }
+
+func (*resting) Begin(*router.PlannerInput) *router.Pending {
+	panic("a planner was asked while it rests")
+}
+
+// A planner is not asked while it rests.
+func TestResting(t *testing.T) {
+	f := newTestFleet(t, 1, 1)
+	defer f.Close()
+	f.router.Planner = &resting{}
+	if plan, by := f.plans.plan(); plan != nil || by != f.router {
+		t.Errorf("%+v of %v", plan, by)
 	}
 }
 

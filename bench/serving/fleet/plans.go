@@ -47,7 +47,10 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 	begun := time.Now()
 	defer p.table.lock()()
 	by = p.table.router
-	in := p.input()
+	in, rests := p.input()
+	if rests {
+		return nil, by
+	}
 	if pending := by.Planner.Begin(in); pending == nil {
 		p.book.Rest(in.Idle)
 	} else {
@@ -63,17 +66,20 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 }
 
 // input returns the requests in flight that the planner reads, in the order of the workers and then of the requests'
-// IDs. Called with mu held.
-func (p *planRunner) input() *router.PlannerInput {
-	in := &router.PlannerInput{View: p.table.fresh()}
+// IDs. A planner that rests reads none. Called with mu held.
+func (p *planRunner) input() (in *router.PlannerInput, rests bool) {
+	in = &router.PlannerInput{View: p.table.fresh()}
 	wanted := p.table.router.Planner.Select(in.View)
+	if wanted.Rest > in.Now {
+		return in, true
+	}
 	for w, k := range p.table.workers {
 		if wanted.Worker != nil && !wanted.Worker(w) {
 			continue
 		}
 		in.Requests = append(in.Requests, k.books.inFlight(w, p.table.view.Now)...)
 	}
-	return in
+	return in, false
 }
 
 // change starts the loads and unloads that a routing decision entails; nil: none. Called with mu held.

@@ -24,7 +24,7 @@ type load struct {
 	VLLM            bool            // the report consists of vLLM's metrics
 	InSlots         map[string]bool // adapters in GPU slots; nil: not reported
 	Times           LoadTimes
-	started         float64        // when the worker's process started, by its own clock, s; 0: not told
+	started         float64        // when the worker's process started, by its own clock, s; 0: unknown
 	report          *router.Report // the part that endpoint pickers read; nil: none
 	Limits                         // limits that are reported with the load
 }
@@ -145,7 +145,7 @@ func readVLLM(text []byte) (l load, err error) {
 	for _, m := range families[loraInfo] {
 		if v := gauge(m); v > l.At && v <= maxClock {
 			l.At = v
-			l.Slots, _ = strconv.Atoi(m.Label("max_lora")) // 0: not told
+			l.Slots, _ = strconv.Atoi(m.Label("max_lora")) // 0: unknown
 			l.Busy = map[string]bool{}
 			names := m.Label("running_lora_adapters") + "," + m.Label("waiting_lora_adapters")
 			for name := range strings.SplitSeq(names, ",") {

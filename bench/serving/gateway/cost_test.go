@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,6 +25,33 @@ import (
 	"lorasim/trace"
 )
 
+// newBefore starts a gateway with an access log (nil: none) before a worker that has one adapter.
+func newBefore(t testing.TB, worker string, access *slog.Logger) *gateway.Gateway {
+	t.Helper()
+	rt, err := router.New("least-loaded", router.Env{Workers: router.Alike(1, router.Spec{}),
+		Adapters: []trace.Adapter{{Name: "a"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := live.NewHTTPClient(nil)
+	t.Cleanup(client.CloseIdleConnections)
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{worker}, API: httpapi.SGLang,
+		Client: client}, Router: rt, Adapters: []trace.Adapter{{Name: "a"}}, Now: func() float64 { return 0 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	if err := f.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.New(gateway.Config{Fleet: f, Access: access})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g
+}
+
 // BenchmarkOneToken measures what the gateway costs a one-token request: its own
 // processor time, with the worker and the clients in processes of their own, and
 // what it adds to the median latency of clients that wait for each answer.
@@ -31,27 +59,7 @@ import (
 //	go test ./bench/serving/gateway -run '^$' -bench OneToken -benchtime 50000x
 func BenchmarkOneToken(b *testing.B) {
 	worker := startOther(b, "worker")
-	rt, err := router.New("least-loaded", router.Env{Workers: router.Alike(1, router.Spec{}),
-		Adapters: []trace.Adapter{{Name: "a"}}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	client := live.NewHTTPClient(nil)
-	defer client.CloseIdleConnections()
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{worker}, API: httpapi.SGLang,
-		Client: client}, Router: rt, Adapters: []trace.Adapter{{Name: "a"}}, Now: func() float64 { return 0 }})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.Start(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	g, err := gateway.New(gateway.Config{Fleet: f})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer g.Close()
+	g := newBefore(b, worker, nil)
 	proxy := httptest.NewUnstartedServer(g)
 	g.Limit(proxy.Config)
 	proxy.Start()

@@ -11,13 +11,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
-
-	"lorasim/bench/serving/fleet"
-	"lorasim/bench/serving/gateway"
-	"lorasim/bench/serving/httpapi"
-	"lorasim/bench/serving/live"
-	"lorasim/router"
-	"lorasim/trace"
 )
 
 // allocations is the number of allocations of a streamed request of 16 tokens, without those of client and worker. More
@@ -65,28 +58,7 @@ func BenchmarkStream(b *testing.B) {
 // newStreams starts a gateway before a worker. The function that it returns sends a streamed request of 16 tokens and
 // reads the reply, without allocations of its own or of the worker.
 func newStreams(t testing.TB) (ask func()) {
-	worker := newScriptedWorker(t)
-	rt, err := router.New("least-loaded", router.Env{Workers: router.Alike(1, router.Spec{}),
-		Adapters: []trace.Adapter{{Name: "a"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := live.NewHTTPClient(nil)
-	t.Cleanup(client.CloseIdleConnections)
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{worker}, API: httpapi.SGLang,
-		Client: client}, Router: rt, Adapters: []trace.Adapter{{Name: "a"}}, Now: func() float64 { return 0 }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(f.Close)
-	if err := f.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	g, err := gateway.New(gateway.Config{Fleet: f, Access: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(g.Close)
+	g := newBefore(t, newScriptedWorker(t), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
