@@ -262,7 +262,7 @@ func kubernetes(a *autoscale.Autoscaler, looks []autoscale.Look, need []float64)
 	desired := make([]int, len(need))
 	for i, k := range looks {
 		ratio := need[i] / float64(k.Workers)
-		if desired[i] = k.Workers; math.Abs(ratio-1) > a.Tolerance {
+		if desired[i] = k.Workers; ratio < 1-a.Tolerance || ratio > 1+a.Tolerance { // as Tolerances.isWithin rounds
 			desired[i] = int(math.Ceil(need[i]))
 		}
 		want := desired[i]

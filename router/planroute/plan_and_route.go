@@ -201,9 +201,7 @@ func (p *planAndRoute) Preview(r router.Request, v *router.View) int {
 // cheapest is the worker with the lowest price, None if no worker is usable, and
 // the time to first token there, s.
 func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, first float64) {
-	p.update(v)
-	p.beginPool(&r, v)
-	p.beginBehind(v)
+	p.begin(&r, v)
 	best := choose.New(nil)
 	offer := func(j int) {
 		v.ReadKV(j)
@@ -329,6 +327,13 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}
 	return weight*(first+a.evicts+a.delays) + t + a.evicts*float64(running), first
+}
+
+// begin works out what the prices of a request have in common on all workers. It comes before the first price.
+func (p *planAndRoute) begin(r *router.Request, v *router.View) {
+	p.update(v)
+	p.beginPool(r, v)
+	p.beginBehind(v)
 }
 
 // beginBehind estimates how many requests wait behind the request at hand while its prompt is computed. The estimate is

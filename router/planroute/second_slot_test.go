@@ -76,7 +76,7 @@ func TestSlotIsGivenBack(t *testing.T) {
 		v.Workers[0].Count(15, 6, 0)
 		v.Workers[1].Count(15, 1, 0)
 		r := router.Request{ID: 1, Adapter: 15, Prompt: 100, MaxNew: 500, Expected: 200}
-		p.beginPool(&r, v)
+		p.begin(&r, v)
 		more := p.pool.secondSlot(v.Workers[1].Adapter(15)) - p.pool.secondSlot(v.Workers[0].Adapter(15))
 		routertest.Close(t, c.name, more, c.want*p.pool.price)
 	}

@@ -30,7 +30,7 @@ func routeChecked(t *rapid.T, policy router.Policy, r router.Request, v *router.
 	p := policy.(*planAndRoute)
 	p.arrived(r, v)
 	want, least := router.None, math.Inf(1)
-	p.beginPool(&r, v)
+	p.begin(&r, v)
 	for j := range v.Usable() {
 		if c, _ := p.price(r, j, v); c < least {
 			want, least = j, c

@@ -186,8 +186,7 @@ func (p *planAndRoute) cheaper(
 		}
 		if !begun {
 			r = rest(a)
-			p.beginPool(&r, v)
-			p.beginBehind(v)
+			p.begin(&r, v)
 			here, _ := p.price(r, int(a.Worker), v)
 			best.Cost, begun = (1-p.margin)*here, true
 		}
