@@ -1,8 +1,9 @@
 // Package direct reads and writes TCP connections with less processor time than net does.
 //
-// Go's scheduler prepares for each system call of net that it may block. If the program was idle before, the first call
-// wakes the scheduler's monitor thread, which then wakes every 20 us until the program is idle again. A proxy of streams
-// is idle between any two tokens. The calls of this package never block, so the scheduler need not know of them.
+// Before each system call of net, Go's scheduler prepares for a call that blocks. If the program was idle, the first
+// call wakes the scheduler's monitor thread. That thread then wakes every 20 us until the program is idle again. A
+// proxy of streams is idle between any two tokens. The calls of this package never block, so the scheduler does not
+// learn of them.
 //
 // On systems other than Linux, and under the race detector, a Conn is its [net.TCPConn].
 package direct

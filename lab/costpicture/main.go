@@ -1,5 +1,5 @@
-// Costpicture draws the table that lab/scale prints: processor time per simulated request over workers, a panel for each
-// number of adapters, a line for each policy.
+// Costpicture draws the table that lab/scale prints: processor time per simulated request over workers. It has a panel
+// for each number of adapters and a line for each policy.
 //
 //	go run ./costpicture docs/speed.md docs/img/cost.svg
 //

@@ -29,8 +29,11 @@ func TestReadCosts(t *testing.T) {
 			t.Errorf("cell %d is %v, expected %v", i, c.cells[i], want[i])
 		}
 	}
-	for name, text := range map[string]string{"no table": "# A page\n\n| run | CPU |\n", "a cell is missing": strings.Replace(page,
-		" 80 µs, 39 MB |", "", 1), "no time": strings.Replace(page, "18 µs", "-", 1)} {
+	for name, text := range map[string]string{
+		"no table":          "# A page\n\n| run | CPU |\n",
+		"a cell is missing": strings.Replace(page, " 80 µs, 39 MB |", "", 1),
+		"no time":           strings.Replace(page, "18 µs", "-", 1),
+	} {
 		if _, err := readCosts(strings.NewReader(text)); err == nil {
 			t.Errorf("%s: no error", name)
 		}

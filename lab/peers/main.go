@@ -131,9 +131,9 @@ func (o *options) measure(ctx context.Context, out io.Writer, folder string, lis
 		if own > 0 {
 			ratio = fmt.Sprintf("%.1f", each/own)
 		}
-		fmt.Fprintf(out, "| %d | %s | %.2f | %.2f | %.1f | %s | %.0f | %d | %d | %d | %.1f | %.1f | %.2f |\n", n, s.name(), cpu,
-			start, each, ratio, stats.QuantileOf(costs[i].memory, 0.5), r.done, r.prompt, r.output, r.duration, r.ttft,
-			r.tpot)
+		fmt.Fprintf(out, "| %d | %s | %.3f | %.3f | %.2f | %s | %.0f | %d | %d | %d | %.1f | %.1f | %.2f |\n", n, s.name(),
+			cpu, start, each, ratio, stats.QuantileOf(costs[i].memory, 0.5), r.done, r.prompt, r.output, r.duration,
+			r.ttft, r.tpot)
 	}
 	return nil
 }

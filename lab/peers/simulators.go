@@ -120,8 +120,8 @@ func (d *dynamo) prepare(ctx context.Context, folder string) error {
 	}
 	for _, args := range [][]string{
 		{d.base, "-m", "venv", d.venv},
-		{d.python(), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "ai-dynamo==" + dynamoVersion,
-			"ai-dynamo-runtime==" + dynamoVersion, "typing-extensions"},
+		{d.python(), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps",
+			"ai-dynamo==" + dynamoVersion, "ai-dynamo-runtime==" + dynamoVersion, "typing-extensions"},
 		{d.python(), "-c", check},
 	} {
 		if text, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -140,7 +140,8 @@ func (d *dynamo) write(path string, work []request) error {
 	return writeLines(path, func(w *bufio.Writer) {
 		id := 0
 		for _, r := range work {
-			fmt.Fprintf(w, `{"timestamp": %d, "input_length": %d, "output_length": %d, "hash_ids": [`, r.at, r.prompt, r.output)
+			fmt.Fprintf(w, `{"timestamp": %d, "input_length": %d, "output_length": %d, "hash_ids": [`, r.at, r.prompt,
+				r.output)
 			for k := range (r.prompt + traceBlock - 1) / traceBlock {
 				if k > 0 {
 					fmt.Fprint(w, ", ")
