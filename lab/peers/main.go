@@ -22,7 +22,6 @@ import (
 	"strings"
 	"syscall"
 
-	"lorasim/bench/stats"
 	"lorasim/lab/internal/process"
 	"lorasim/lab/internal/repo"
 )
@@ -40,7 +39,7 @@ func main() {
 	flag.StringVar(&o.python, "python", "python3", "`program` Python, 3.10 or later, that makes the environment")
 	flag.StringVar(&o.venv, "venv", "", "`folder` of Dynamo's Python environment (default: in the user's cache)")
 	flag.StringVar(&o.sizes, "sizes", "1000,10000,100000", "`numbers` of requests, comma-separated")
-	flag.IntVar(&o.rounds, "rounds", 3, "number of rounds")
+	flag.IntVar(&o.rounds, "rounds", 7, "number of rounds")
 	flag.Float64Var(&o.rate, "rate", 10, "requests/s")
 	flag.Parse()
 	if err := o.run(context.Background(), os.Stdout); err != nil {
@@ -77,10 +76,10 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 		}
 		ready = append(ready, s)
 	}
-	fmt.Fprintf(out, "medians of %d rounds; load average %.1f before\n\n", o.rounds, process.LoadAverage())
-	fmt.Fprintln(out, "| requests | simulator | processor time, s | start, s | µs per request | ratio | memory, MB | "+
-		"done | prompt tokens | output tokens | simulated, s | mean TTFT, ms | mean TPOT, ms |")
-	fmt.Fprintln(out, "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+	fmt.Fprintf(out, "the least of %d rounds; load average %.1f before\n\n", o.rounds, process.LoadAverage())
+	fmt.Fprintln(out, "| requests | simulator | processor time, s | ratio | start, s | without it, µs per request | ratio | "+
+		"memory, MB | done | prompt tokens | output tokens | simulated, s | mean TTFT, ms | mean TPOT, ms |")
+	fmt.Fprintln(out, "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 	for text := range strings.SplitSeq(o.sizes, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 2 {
@@ -103,7 +102,6 @@ func (o *options) measure(ctx context.Context, out io.Writer, folder string, lis
 			return err
 		}
 	}
-	type cost struct{ cpu, start, memory []float64 }
 	costs, results := make([]cost, len(list)), make([]result, len(list))
 	for round := range o.rounds {
 		for j := range list {
@@ -117,25 +115,40 @@ func (o *options) measure(ctx context.Context, out io.Writer, folder string, lis
 				return err
 			}
 			c := &costs[i]
-			c.cpu, c.start, c.memory = append(c.cpu, cpu), append(c.start, start), append(c.memory, memory)
+			if round == 0 {
+				*c = cost{cpu: cpu, start: start, memory: memory}
+			}
+			c.cpu, c.start, c.memory = min(c.cpu, cpu), min(c.start, start), min(c.memory, memory)
 			results[i] = got
 		}
 	}
-	own := 0.0
+	var first cost // lorasim's
 	for i, s := range list {
-		cpu, start := stats.QuantileOf(costs[i].cpu, 0.5), stats.QuantileOf(costs[i].start, 0.5)
-		each, ratio, r := 1e6*(cpu-start)/float64(n), "", results[i]
-		if i == 0 && s.name() == lorasimName {
-			own = each
+		c, r := costs[i], results[i]
+		c.each = (c.cpu - c.start) / float64(n)
+		if s.name() == lorasimName {
+			first = c
 		}
-		if own > 0 {
-			ratio = fmt.Sprintf("%.1f", each/own)
-		}
-		fmt.Fprintf(out, "| %d | %s | %.3f | %.3f | %.2f | %s | %.0f | %d | %d | %d | %.1f | %.1f | %.2f |\n", n, s.name(),
-			cpu, start, each, ratio, stats.QuantileOf(costs[i].memory, 0.5), r.done, r.prompt, r.output, r.duration,
-			r.ttft, r.tpot)
+		fmt.Fprintf(out, "| %d | %s | %.3f | %s | %.3f | %.2f | %s | %.0f | %d | %d | %d | %.1f | %.1f | %.2f |\n", n, s.name(),
+			c.cpu, ratio(c.cpu, first.cpu), c.start, 1e6*c.each, ratio(c.each, first.each), c.memory, r.done, r.prompt,
+			r.output, r.duration, r.ttft, r.tpot)
 	}
 	return nil
+}
+
+// cost is what a simulator has taken: the least of all rounds.
+type cost struct {
+	cpu, start float64 // s; start: of a run of one request
+	memory     float64 // MB
+	each       float64 // s per request, without the start
+}
+
+// ratio returns a quotient, or "-" if the second number is too small or unknown.
+func ratio(a, b float64) string {
+	if b <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", a/b)
 }
 
 // execute runs a simulator. It returns the processor time in s, user and system, the peak memory in MB, and the result.
