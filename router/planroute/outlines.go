@@ -172,7 +172,7 @@ func (w *outline) bound(p *planAndRoute, r *router.Request, now float64, here bo
 		first += max(w.stepEnd-now, ready) // the prompt joins others, and may add little
 	} else {
 		first += max(w.prefilled-now, ready)
-		others += prefill
+		others += b.delays(w.kind, prefill)
 	}
 	exec := w.exec
 	if exec < 0 {
