@@ -56,6 +56,8 @@ type planAndRoute struct {
 	latest   float64
 	behind   float64 // requests that a prompt delays beside the running ones, see beginBehind
 
+	repeats bool // the latest plan is made again if nothing happens, see Again
+
 	priced, chosen arrival // at the latest price, and on the worker that cheapest has picked
 }
 
