@@ -6,6 +6,7 @@
 package place
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -60,9 +61,24 @@ func (p *Placer) Router(policy interface {
 }) *router.Router {
 	rt := &router.Router{Policy: policy, Planner: policy}
 	if hostLimited(&p.env) { // else there is room for every adapter everywhere
-		rt.Placement = Clone(p.held)
+		rt.Placement = p.filled()
 	}
 	return rt
+}
+
+// filled returns the placement with other adapters, in their order, where host memory has room: a server starts with as
+// many adapters as it can hold.
+func (p *Placer) filled() [][]int32 {
+	full := Clone(p.held)
+	for j := range full {
+		room := cmp.Or(p.env.Workers[j].HostSlots, len(p.env.Adapters))
+		for k := int32(0); int(k) < len(p.env.Adapters) && len(full[j]) < room; k++ {
+			if !p.Holds(k, j) {
+				full[j] = append(full[j], k)
+			}
+		}
+	}
+	return full
 }
 
 // hostLimited says whether some worker's host memory does not hold every adapter.

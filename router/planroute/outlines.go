@@ -259,7 +259,7 @@ func (w *outline) bound(p *planAndRoute, r *router.Request, now float64, at stan
 		first += max(w.prefilled-now, ready)
 	}
 	if !(w.joins && w.stepEnd > now) { // else it may add little to other prompts
-		others += prefill
+		others += b.delays(w.kind, prefill)
 	}
 	exec := w.exec
 	if exec < 0 {

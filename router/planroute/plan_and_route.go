@@ -352,7 +352,11 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	}
 
 	// its decoding; what others lose to its load, its prefill and its decoding
-	t := output*step + (a.load+a.stall+prefill)*float64(running)
+	stop := prefill // how long the running requests wait for the prompt
+	if n.tokens == 0 {
+		stop = p.bounds.delays(p.bounds.specs[j].kind, prefill)
+	}
+	t := output*step + (a.load+a.stall+stop)*float64(running)
 	if p.behind > 0 {
 		t += cost.Prefill(int64(uncached)) * p.behind
 	}

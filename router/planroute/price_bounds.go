@@ -19,6 +19,7 @@ type priceBounds struct {
 	// memory, and what it takes at least to get there.
 	prefill, load, fetch []float64
 	perKV                []float64 // by kind: what a KV token adds to a step
+	fixed                []float64 // by kind: the part of a step that prompts and running requests share, see delays
 	// Of the request at hand, too: the weight of its first token, its output, and the mean execution.
 	weight, output, exec float64
 	shared               float64   // share of its adapter's first use that others bear
@@ -35,19 +36,28 @@ type specBits struct {
 
 func newPriceBounds(workers []router.Spec) priceBounds {
 	b := priceBounds{specs: make([]specBits, len(workers))}
-	seen := map[router.CostModel]int32{}
+	type kindKey struct {
+		cost  router.CostModel
+		mixes bool
+	}
+	seen := map[kindKey]int32{}
 	for j := range workers {
 		c := workers[j].Cost
 		k, ok := int32(0), false
 		if reflect.TypeOf(c).Comparable() {
-			k, ok = seen[c]
+			k, ok = seen[kindKey{c, workers[j].Mixes}]
 		}
 		if !ok {
 			k = int32(len(b.costs))
 			b.costs = append(b.costs, c)
 			if reflect.TypeOf(c).Comparable() {
-				seen[c] = k
+				seen[kindKey{c, workers[j].Mixes}] = k
 			}
+			fixed := 0.0
+			if workers[j].Mixes {
+				fixed = c.DecodeStep(0, 0, 0, 0)
+			}
+			b.fixed = append(b.fixed, fixed)
 		}
 		s := &workers[j]
 		b.specs[j] = specBits{k, s.FetchesInSteps, s.Blocks, s.FrontEnd, s.FirstUse}
@@ -59,6 +69,12 @@ func newPriceBounds(workers []router.Spec) priceBounds {
 	b.steps, b.prefill = make([][][][]float64, len(b.costs)), make([]float64, len(b.costs))
 	b.load, b.fetch = make([]float64, len(b.costs)), make([]float64, len(b.costs))
 	return b
+}
+
+// delays is how long running requests wait for a prefill of some seconds in steps of its own. Where the steps also
+// decode, the requests wait for what is beyond the fixed part of a decode step.
+func (b *priceBounds) delays(kind int32, prefill float64) float64 {
+	return max(prefill-b.fixed[kind], 0)
 }
 
 // begin prepares for the prices of a request.
@@ -138,7 +154,8 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if running > 0 {
 		first += step
 	}
-	total := b.weight*(first+evicts) + b.output*step + (load+prefill+evicts)*float64(running) + alone*p.behind
+	total := b.weight*(first+evicts) + b.output*step + (load+b.delays(kind, prefill)+evicts)*float64(running) +
+		alone*p.behind
 	if r.Adapter != trace.BaseModel && !in(b.placed, j) {
 		total += p.spill * exec
 	}
