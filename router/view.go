@@ -367,8 +367,8 @@ func (x *Index) Hosts(adapter int32) (usual []bool, others []int32) {
 	return x.hosts, others
 }
 
-// Workers returns the set of workers that have an adapter, a bit each: bit j%64 of word j/64. The caller must not change
-// it. It is valid until the next change.
+// Workers returns the set of workers that have an adapter: bit j%64 of word j/64 for worker j. The caller must not
+// change it. It is valid until the next change.
 func (x *Index) Workers(adapter int32) []uint64 {
 	return x.has[int(adapter)*x.words : (int(adapter)+1)*x.words]
 }

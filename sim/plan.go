@@ -137,7 +137,8 @@ func (s *sim) repeat(plan *router.Plan) (last tick.Ticks) {
 			p.book.Make(plan, plan.SolveTime)
 			p.book.End(plan, nil)
 		}
-		if after := next + (next - before) + p.every; after >= until || n == mostRepeated { // the one after next is sooner
+		after := next + (next - before) + p.every // the plan after next comes sooner
+		if after >= until || n == mostRepeated {
 			return next
 		}
 		rest = again(next.Seconds())

@@ -34,8 +34,8 @@ type groups struct {
 	scale [measures]float64
 }
 
-// mostAlike is the number of workers of a group, if more have its key. A request looks at each group, and at each worker
-// of some groups.
+// mostAlike is the number of workers of a group, if more have its key. A request looks at each group, and at the
+// workers of some groups.
 const mostAlike = 32
 
 // measures is the number of values by which workers with the same key are divided.
@@ -328,7 +328,8 @@ func (t *group) flip(j int32) {
 func (t *group) lower(w *outline) {
 	l := &t.least
 	l.step, l.longer, l.waits = min(l.step, w.step), min(l.longer, w.longer), min(l.waits, w.waits)
-	l.stepHere, l.longerHere, l.place = min(l.stepHere, w.stepHere), min(l.longerHere, w.longerHere), min(l.place, w.place)
+	l.stepHere, l.longerHere = min(l.stepHere, w.stepHere), min(l.longerHere, w.longerHere)
+	l.place = min(l.place, w.place)
 	l.stepEnd, l.prefilled = min(l.stepEnd, w.stepEnd), min(l.prefilled, w.prefilled)
 	l.loads, l.compute = min(l.loads, w.loads), min(l.compute, w.compute)
 	l.fetched, l.exec = min(l.fetched, w.fetched), min(l.exec, w.exec)
@@ -435,8 +436,8 @@ func (p *planAndRoute) offerOthers(r *router.Request, v *router.View) {
 	}
 }
 
-// many says whether so many workers have something to do with an adapter that they are looked at by groups, as if all of
-// a group had.
+// many says whether so many workers have something to do with an adapter that they are looked at by groups, as if all
+// workers of a group had.
 func (o *outlines) many(workers int) bool { return workers > max(o.holders, len(o.workers)/manyShare) }
 
 // manyShare is the share of workers below which a group would hardly have one of them.
@@ -452,7 +453,8 @@ func countOf(set []uint64) (n int) {
 
 // boundOf is the bound of a worker by its outline.
 func (s *sought) boundOf(j int) float64 {
-	at := standing{hosted: s.usual[j], wanted: s.some.wanted && in(s.has, j), placed: s.some.placed && in(s.bounds.placed, j)}
+	at := standing{hosted: s.usual[j], wanted: s.some.wanted && in(s.has, j)}
+	at.placed = s.some.placed && in(s.bounds.placed, j)
 	w := &s.outlines.workers[j]
 	if !s.some.hosted || at.wanted {
 		return w.bound(s.planAndRoute, s.r, s.v.Now, at)
@@ -483,8 +485,8 @@ func (s *sought) look(j int) {
 	}
 }
 
-// lookAtUnused looks at the first one of the workers of a group to which no request was sent: of those where the adapter
-// is placed, in host memory, both or neither. Where only few workers have it, these were looked at before.
+// lookAtUnused looks at the first worker of a group to which no request was sent: of those where the adapter is
+// placed, in host memory, both or neither. Where only few workers have it, these were looked at before.
 func (s *sought) lookAtUnused(t *group) {
 	s.lookAtFirst(t, false)
 	if s.some.placed {

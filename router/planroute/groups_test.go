@@ -46,7 +46,8 @@ func TestGroupBounds(t *testing.T) {
 			g.move(j, all, now, j == 0, unusedKey{is: rapid.Bool().Draw(t, "unused")})
 			r := router.Request{Prompt: int32(rapid.IntRange(1, 4000).Draw(t, "prompt")), Expected: 100, MaxNew: 100}
 			p.bounds.begin(p, &r, routertest.View(env))
-			some := standing{rapid.Bool().Draw(t, "hosted"), rapid.Bool().Draw(t, "wanted"), rapid.Bool().Draw(t, "placed")}
+			some := standing{hosted: rapid.Bool().Draw(t, "hosted"), wanted: rapid.Bool().Draw(t, "wanted"),
+				placed: rapid.Bool().Draw(t, "placed")}
 			members := 0
 			for i := range g.list {
 				bound := g.list[i].boundOf(p, &r, now, some)

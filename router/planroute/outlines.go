@@ -88,8 +88,8 @@ func (p *planAndRoute) update(v *router.View) {
 		return
 	}
 	if o.index != v.Index {
-		*o = outlines{few: o.few, holders: o.holders, index: v.Index, changes: v.Index.Follow(len(v.Workers)), groups: o.groups,
-			workers: make([]outline, len(v.Workers))}
+		*o = outlines{few: o.few, holders: o.holders, index: v.Index, changes: v.Index.Follow(len(v.Workers)),
+			groups: o.groups, workers: make([]outline, len(v.Workers))}
 		o.groups.begin(len(v.Workers), len(p.bounds.costs))
 	}
 	usual, _ := v.Index.Hosts(trace.BaseModel)
