@@ -23,6 +23,7 @@ type priceBounds struct {
 	// Of the request at hand, too: the weight of its first token, its output, and the mean execution.
 	weight, output, exec float64
 	shared               float64   // share of its adapter's first use that others bear
+	placed               []uint64  // see planAndRoute.placedOn; nil: no worker is asked for where it is placed
 	all                  []float64 // by worker, reused
 }
 
@@ -78,7 +79,7 @@ func (b *priceBounds) delays(kind int32, prefill float64) float64 {
 
 // begin prepares for the prices of a request.
 func (b *priceBounds) begin(p *planAndRoute, r *router.Request, v *router.View) {
-	b.weight, b.output, b.exec = p.firstWeight(), r.ExpectedOutput(), p.exec.Or(guessExec)
+	b.weight, b.output, b.exec, b.placed = p.firstWeight(), r.ExpectedOutput(), p.exec.Or(guessExec), nil
 	if p.used != nil && r.Adapter != trace.BaseModel {
 		b.shared = p.share(r.Adapter)
 	}
@@ -109,8 +110,8 @@ func at[T any](list *[]T, i int) *T {
 	return &(*list)[i]
 }
 
-// price is what the price of a worker on which the request's adapter is not placed
-// is not below, without a look at its KV cache. It is less exact, and sooner there, where it is above enough.
+// price is what the price of a worker is not below, without a look at its KV cache. It is less exact, and sooner there,
+// where it is above enough. The request's adapter is not placed there, unless placed says so.
 func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router.View, enough float64) float64 {
 	w, l, s := &v.Workers[j], &p.backlogs[j], &b.specs[j]
 	kind := s.kind
@@ -155,7 +156,7 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	}
 	total := b.weight*(first+evicts) + b.output*step + (load+b.delays(kind, prefill)+evicts)*float64(running) +
 		alone*p.behind
-	if r.Adapter != trace.BaseModel {
+	if r.Adapter != trace.BaseModel && !in(b.placed, j) {
 		total += p.spill * exec
 	}
 	if comes {
@@ -182,9 +183,6 @@ func (b *priceBounds) of(p *planAndRoute, r *router.Request, v *router.View, hol
 	bounds []float64, rough bool) {
 	if rough = p.outlinesSuffice(r, v); rough {
 		bounds = p.outlined(r, v)
-		for j := range v.Having(r.Adapter) {
-			bounds[j] = b.price(p, r, j, v, enough)
-		}
 		for _, j := range holders {
 			bounds[j] = math.Inf(1)
 		}
