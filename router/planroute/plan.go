@@ -94,8 +94,9 @@ func (p *planAndRoute) rests(v *router.View) bool {
 	if p.late {
 		return false
 	}
+	idle := p.someoneIdle(v)
 	for j := range v.Workers {
-		if w := &v.Workers[j]; !w.Up || w.Age > 0 || w.Queued > 0 && p.overdue(j, v.Now) {
+		if w := &v.Workers[j]; !w.Up || w.Age > 0 || w.Queued > 0 && p.waitsLong(j, v, idle) {
 			return false
 		}
 	}
@@ -120,8 +121,27 @@ func (p *planAndRoute) Select(v *router.View) router.Selection {
 		return router.Selection{NoRunning: true, MostWaiting: p.deep,
 			Worker: func(j int) bool { return p.overdue(j, v.Now) && (p.queues.long(j) || p.stalls(j, v)) }}
 	}
+	idle := p.someoneIdle(v)
 	return router.Selection{NoRunning: true, MostWaiting: p.deep,
-		Worker: func(j int) bool { return p.overdue(j, v.Now) }}
+		Worker: func(j int) bool { return p.waitsLong(j, v, idle) }}
+}
+
+// someoneIdle says whether a usable worker has no waiting requests and no prompts to compute.
+func (p *planAndRoute) someoneIdle(v *router.View) bool {
+	for j := range v.Workers {
+		if w := &v.Workers[j]; w.Usable() && w.Queued == 0 && p.backlogs[j].prefilled <= v.Now {
+			return true
+		}
+	}
+	return false
+}
+
+// waitsLong says whether requests of a worker should have left its queue by now. While another worker is idle, it also
+// says so where the prompts sent there take longer than an execution: prices even such queues out, but not where most
+// requests of a worker's queue belong to an adapter that the other workers had no slot for.
+func (p *planAndRoute) waitsLong(j int, v *router.View, idle bool) bool {
+	l := &p.backlogs[j]
+	return p.overdue(j, v.Now) || idle && l.prefilled-v.Now > l.exec.Or(p.exec.Or(guessExec))
 }
 
 // seen lists the requests of a situation but for those that wait behind many others

@@ -11,7 +11,8 @@ import (
 
 // steal moves requests that wait although there was time to compute their prompts
 // (they wait for memory, for a slot, for a place in the batch) to workers where
-// none does and that would serve them sooner, the oldest first.
+// none does and that would serve them sooner, the oldest first. While a worker is
+// idle, requests that wait for many prompts may go there, too.
 //
 // All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for
 // a slot, however many adapters wait there, until these requests move together. They may also go to a worker where
@@ -270,12 +271,12 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 	for j := range s.Workers {
 		p.queues.stalled = append(p.queues.stalled, p.stalls(j, s.View))
 	}
-	free := p.someoneFree(s.View)
+	free, idle := p.someoneFree(s.View), p.someoneIdle(s.View)
 	for j := range busy {
 		busy[j] = !free
 	}
 	for _, a := range p.seen(s) {
-		if j := int(a.Worker); !a.Running && p.overdue(j, s.Now) && p.atHand(a.Adapter, j, s.View) &&
+		if j := int(a.Worker); !a.Running && p.waitsLong(j, s.View, idle) && p.atHand(a.Adapter, j, s.View) &&
 			(free || p.queues.long(j) || p.queues.stalled[j]) {
 			list = append(list, a)
 			busy[j] = true
