@@ -282,8 +282,8 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 	return out, nil
 }
 
-		for _, x := range rest[:n] { // in ascending order: the sum has one value
-// It is soon found near the start of the list.
+// from returns the part of an ascending list that begins with a number or a larger one, and whether the number is
+// there. It is soon found near the start of the list.
 func from(list []int32, k int32) ([]int32, bool) {
 	n := 1
 	for n < len(list) && list[n] < k {
