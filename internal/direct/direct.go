@@ -5,7 +5,7 @@
 // proxy of streams is idle between any two tokens. The calls of this package never block, so the scheduler does not
 // learn of them.
 //
-// On systems other than Linux, and under the race detector, a Conn is its [net.TCPConn].
+// On systems other than Linux on amd64 and arm64, and under the race detector, a Conn is its [net.TCPConn].
 package direct
 
 import (

@@ -41,28 +41,33 @@ func Clone(held [][]int32) [][]int32 {
 // Difference returns what brings a placement from one state to another.
 func Difference(from, to [][]int32) (load, unload []router.Placement) {
 	for j := range to {
-		before, after := contains(from[j]), contains(to[j])
-		for _, k := range to[j] {
-			if !before(k) {
-				load = append(load, router.Placement{Worker: int32(j), Adapter: k})
-			}
+		for _, k := range without(to[j], from[j]) {
+			load = append(load, router.Placement{Worker: int32(j), Adapter: k})
 		}
-		for _, k := range from[j] {
-			if !after(k) {
-				unload = append(unload, router.Placement{Worker: int32(j), Adapter: k})
-			}
+		for _, k := range without(from[j], to[j]) {
+			unload = append(unload, router.Placement{Worker: int32(j), Adapter: k})
 		}
 	}
 	return load, unload
 }
 
-// contains returns a function that says whether a number is in a list.
-func contains(list []int32) func(k int32) bool {
-	if slices.IsSorted(list) {
-		return func(k int32) bool {
-			_, is := slices.BinarySearch(list, k)
-			return is
+// without lists the numbers of a list that are not in another one, in the order of the list.
+func without(list, other []int32) (rest []int32) {
+	if !slices.IsSorted(list) || !slices.IsSorted(other) {
+		for _, k := range list {
+			if !slices.Contains(other, k) {
+				rest = append(rest, k)
+			}
+		}
+		return rest
+	}
+	for _, k := range list {
+		for len(other) > 0 && other[0] < k {
+			other = other[1:]
+		}
+		if len(other) == 0 || other[0] != k {
+			rest = append(rest, k)
 		}
 	}
-	return func(k int32) bool { return slices.Contains(list, k) }
+	return rest
 }

@@ -276,7 +276,11 @@ func (p *planAndRoute) placedOn(adapter int32) []uint64 {
 	if len(s.where) == len(where) && &s.where[0] == &where[0] { // a placement is replaced as a whole
 		return s.set
 	}
-	s = placedSet{where: where, set: make([]uint64, (len(p.Env().Workers)+63)/64)}
+	if s.set == nil {
+		s.set = make([]uint64, (len(p.Env().Workers)+63)/64)
+	}
+	clear(s.set)
+	s.where = where
 	for _, j := range where {
 		s.set[j/64] |= 1 << (j % 64)
 	}

@@ -34,6 +34,8 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		return nil
 	}
 	l.begin()
+	p.kept = append(l.scratch.crowds[:0], make([]keptCrowd, len(s.Workers))...)
+	l.scratch.crowds = p.kept
 	for _, a := range l.waiting {
 		to := l.pick(a)
 		if to != a.Worker {
@@ -44,6 +46,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 			break
 		}
 	}
+	p.kept = nil
 	return l.moved
 }
 
@@ -118,6 +121,9 @@ func (l *stealing) begin() {
 
 // put adds a waiting request to a worker of the copy, or takes it out (by -1).
 func (l *stealing) put(a *router.InFlight, j int32, by int) {
+	if l.kept != nil {
+		l.kept[j].known = false
+	}
 	w, m := &l.v.Workers[j], &l.scratch
 	if !m.copied[j] {
 		w.Detach(&m.detached[j])
@@ -168,6 +174,7 @@ type stealScratch struct {
 	all          []int32 // the indices of all workers
 	list, merged []*router.InFlight
 	busy, copied []bool
+	crowds       []keptCrowd
 	workers      []router.Worker
 	detached     []router.Worker // by worker: its latest copy
 	turns        map[turn]turnMove
@@ -179,7 +186,7 @@ func (p *planAndRoute) cheaper(
 	a *router.InFlight, v *router.View, among []int32, allowed func(j int) bool,
 ) int32 {
 	best := choose.Least{Worker: int(a.Worker)}
-	begun, bounded, r := false, false, router.Request{}
+	begun, r := false, router.Request{}
 	for _, w := range among {
 		j := int(w)
 		if !allowed(j) {
@@ -190,15 +197,13 @@ func (p *planAndRoute) cheaper(
 			p.begin(&r, v)
 			here, _ := p.price(r, int(a.Worker), v)
 			best.Cost, begun = (1-p.margin)*here, true
+			p.bounds.begin(p, &r, v)
+			if r.Adapter != trace.BaseModel && len(p.Where(r.Adapter)) > 0 {
+				p.bounds.placed = p.placedOn(r.Adapter)
+			}
 		}
-		if !p.Holds(r.Adapter, j) {
-			if !bounded {
-				p.bounds.begin(p, &r, v)
-				bounded = true
-			}
-			if p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
-				continue
-			}
+		if p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
+			continue
 		}
 		c, _ := p.price(r, j, v)
 		best.Offer(j, c)
