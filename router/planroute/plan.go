@@ -555,11 +555,15 @@ func (f *forecastShare) spread(pr *ilp.Problem, load []float64) {
 		f.split[i] = 0
 	}
 	if len(f.to) == 1 {
-		at, more := &load[f.to[0]], f.each/pr.Workers[f.to[0]].Speed
+		j := f.to[0]
+		t, more := load[j], f.each/pr.Workers[j].Speed
 		for range forecastGroups {
-			*at += more
+			before := t
+			if t += more; t == before {
+				break // nor do the others count
+			}
 		}
-		f.split[0] = forecastGroups
+		load[j], f.split[0] = t, forecastGroups
 		return
 	}
 	for range forecastGroups {
