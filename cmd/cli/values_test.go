@@ -156,7 +156,7 @@ func TestEveryTextFlag(t *testing.T) {
 	base := map[string]string{
 		"advise":                "--num-prompts 20 --policies static,hash --no-search --no-worst --seeds 2",
 		"bench":                 srv.URL + " --num-prompts 2 --request-rate inf --worker-time-scale 99 --lora-names a",
-		"capacity":              "--goodput ttft:9000 --max-workers 4 --max-seeds 1 --window 20 --lengths constant:50,10",
+		"capacity":              "--goodput ttft:9000 --max-seeds 1 --window 20 --request-rate 5 --lengths constant:50,10",
 		"check":                 srv.URL,
 		"compare":               "a.jsonl",
 		"explain":               "--num-prompts 20 --seeds 1",
