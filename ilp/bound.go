@@ -146,17 +146,17 @@ type curve struct {
 }
 
 func newCurve(p *Problem, groups []int32, cost func(*Group) float64) curve {
-	order := slices.Clone(groups)
-	slices.SortFunc(order, func(x, y int32) int {
-		g, h := &p.Groups[x], &p.Groups[y]
-		return cmp.Compare(cost(g)*h.Work, cost(h)*g.Work)
-	})
-	c := curve{work: make([]float64, len(order)+1), cost: make([]float64, len(order)+1)}
-	for i, k := range order {
+	type each struct{ n, work, cost float64 }
+	order := make([]each, len(groups))
+	for i, k := range groups {
 		g := &p.Groups[k]
-		n := float64(g.Count)
-		c.work[i+1] = c.work[i] + n*g.Work
-		c.cost[i+1] = c.cost[i] + n*cost(g)
+		order[i] = each{float64(g.Count), g.Work, cost(g)}
+	}
+	slices.SortFunc(order, func(x, y each) int { return cmp.Compare(x.cost*y.work, y.cost*x.work) })
+	c := curve{work: make([]float64, len(order)+1), cost: make([]float64, len(order)+1)}
+	for i, x := range order {
+		c.work[i+1] = c.work[i] + x.n*x.work
+		c.cost[i+1] = c.cost[i] + x.n*x.cost
 	}
 	return c
 }

@@ -305,6 +305,7 @@ type state struct {
 	moving  block     // scratch of block
 
 	asked []float64 // see toLoad; nil: too many to keep
+	row   []int32   // of asked, by adapter
 
 	undo []step // since the last commit
 	work int64
@@ -318,12 +319,6 @@ type step struct {
 
 func newState(p *Problem, fine bool) *state {
 	s := &state{p: p, j: len(p.Workers), of: make([][]int32, p.Adapters), alike: true}
-	if cells := p.Adapters * s.j; cells <= mostAsked {
-		s.asked = make([]float64, cells)
-		for i := range s.asked {
-			s.asked[i] = notAsked
-		}
-	}
 	for j := range p.Workers {
 		s.speed = append(s.speed, p.Workers[j].speed())
 		s.closed = append(s.closed, p.Workers[j].Closed)
@@ -353,8 +348,24 @@ func newState(p *Problem, fine bool) *state {
 		c.count += g.Count
 		c.groups = append(c.groups, i)
 	}
+	s.remember()
 	s.reset()
 	return s
+}
+
+// remember takes the memory for the loading times of adapters with requests, unless they are too many.
+func (s *state) remember() {
+	s.row = make([]int32, s.p.Adapters)
+	rows := 0
+	for c := range s.classes {
+		if k := s.classes[c].adapter; c == 0 || k != s.classes[c-1].adapter {
+			s.row[k] = int32(rows)
+			rows++
+		}
+	}
+	if cells := rows * s.j; cells <= mostAsked {
+		s.asked = slices.Repeat([]float64{notAsked}, cells)
+	}
 }
 
 // differ compares two groups by adapter, worker and times, in a fine state also by pages. It is 0 if they are of one
@@ -391,7 +402,7 @@ func (s *state) toLoad(k, w int32) (t float64, loads bool) {
 		t = s.ask(k, w)
 		return t, t >= 0
 	}
-	at := &s.asked[int(k)*s.j+int(w)]
+	at := &s.asked[int(s.row[k])*s.j+int(w)]
 	if *at == notAsked {
 		*at = s.ask(k, w)
 	}

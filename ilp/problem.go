@@ -261,8 +261,10 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 		if n > w.Slots {
 			return out, fmt.Errorf("worker %d: requests of %d adapters in %d slots", j, n, w.Slots)
 		}
+		resident := w.Resident
 		for _, x := range rest[:n] { // in ascending order, so that the sum has one value
-			if k := int32(x); !w.resident(k) {
+			k, is := int32(x), false
+			if resident, is = from(resident, k); !is {
 				out.Busy[j] += p.TimeToLoad(int(k), j)
 				out.Loads++
 			}
@@ -278,6 +280,18 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 	}
 	out.Objective = out.T + p.MoveWeight*float64(out.Moves) + p.LoadWeight*float64(out.Loads)
 	return out, nil
+}
+
+// from returns the part of an ascending list that begins with a number or a larger one, and whether the number is
+// there. It is soon found near the start of the list.
+func from(list []int32, k int32) ([]int32, bool) {
+	n := 1
+	for n < len(list) && list[n] < k {
+		list = list[n:]
+		n *= 2
+	}
+	i, is := slices.BinarySearch(list[:min(n+1, len(list))], k)
+	return list[i:], is
 }
 
 // pairs are workers with an adapter each.

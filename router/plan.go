@@ -124,6 +124,14 @@ type Planner interface {
 	Applied(p *Plan, err error)
 }
 
+// Repeater is a planner that knows its next plans while no request is in flight and nothing happens.
+type Repeater interface {
+	// Again returns a function that makes the latest plan again at a later time, s, in place of Begin and Applied. That
+	// plan changes nothing and has the same kind of reason. Both return until when the planner then rests
+	// ([Selection]). The function is nil if the next plan may be another one. It is valid while nothing happens.
+	Again() (rest float64, repeat func(now float64) (rest float64))
+}
+
 // Pending is a plan that is being computed. A policy and its planner share state, so that only one of them may be
 // called at a time. Solve, which takes the time, works on a copy that Begin made and may run concurrently with
 // routing. When it has returned, Plan is the plan.

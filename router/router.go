@@ -119,6 +119,9 @@ type Spec struct {
 	// FetchesInSteps says that the worker also loads adapters into host memory within its steps, as vLLM does: no
 	// request runs meanwhile.
 	FetchesInSteps bool
+	// Mixes says that the worker computes prompts in steps that also decode the running requests, as vLLM does.
+	// Otherwise decoding stops in steps that compute prompts.
+	Mixes bool
 	// PrefixCache says that the worker keeps computed prompts for later prompts with the same beginning.
 	PrefixCache bool
 }

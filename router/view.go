@@ -367,6 +367,12 @@ func (x *Index) Hosts(adapter int32) (usual []bool, others []int32) {
 	return x.hosts, others
 }
 
+// Workers returns the set of workers that have an adapter: bit j%64 of word j/64 for worker j. The caller must not
+// change it. It is valid until the next change.
+func (x *Index) Workers(adapter int32) []uint64 {
+	return x.has[int(adapter)*x.words : (int(adapter)+1)*x.words]
+}
+
 // Has reports whether a worker has an adapter: [AdapterState.Wanted].
 func (x *Index) Has(worker int, adapter int32) bool {
 	return x.has[int(adapter)*x.words+worker/64]>>(worker%64)&1 > 0

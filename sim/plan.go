@@ -69,11 +69,16 @@ func (s *sim) planNow() {
 		return
 	}
 	in, rest := s.plannerInput()
-	s.planLater(rest)
 	if rest > in.Now {
+		s.planLater(rest)
 		return
 	}
 	plan := p.planner.Begin(in).Now()
+	if next := s.repeat(plan); next > 0 {
+		s.loop.Background(next, event.Plan, s.planNow)
+		return
+	}
+	s.planLater(0)
 	if plan == nil {
 		p.book.Rest(in.Idle)
 		return
@@ -95,12 +100,63 @@ func (s *sim) planLater(rest float64) {
 	}
 	now, every := s.loop.Now(), s.plan.every
 	next := now + every
-	if s.inFlight == 0 && s.stale == nil && !s.events.Wants(record.EventState) {
+	if s.inFlight == 0 && s.stale == nil && !s.events.Apart() {
 		quiet := min(s.headT, s.loop.Next(), tick.FromSeconds(min(rest, tick.Max.Seconds())))
 		for next += max((quiet-now)/every-1, 0) * every; next > now+every && next.Seconds() >= rest; next -= every {
 		}
 	}
 	s.loop.Background(next, event.Plan, s.planNow)
+}
+
+// mostRepeated is the number of plans that repeat counts at once, so that a run can be interrupted.
+const mostRepeated = 1 << 16
+
+// repeat counts the plans that the planner makes from now on while no request is in flight and nothing happens. plan is
+// the one made now; nil: none. The last plan is left to planNow, since it has the latest numbers; repeat returns its
+// time. It returns 0, and counts nothing, if plans do not repeat.
+func (s *sim) repeat(plan *router.Plan) (last tick.Ticks) {
+	p, now := &s.plan, s.loop.Now()
+	planner, ok := p.planner.(router.Repeater)
+	if !ok || s.inFlight > 0 || s.stale != nil || !s.unfinished() || plan != nil && !plan.Empty() ||
+		s.events.Apart() || s.events.Wants(record.EventPlan) {
+		return 0
+	}
+	until := min(s.headT, s.loop.Next(), s.window)
+	rest, again := planner.Again()
+	if again == nil {
+		return 0
+	}
+	before, next := now, s.plansAt(now, rest)
+	if next >= until || plan != nil && tick.FromSeconds(plan.SolveTime) >= p.every {
+		return 0
+	}
+	for n := 0; ; n++ {
+		if plan == nil {
+			p.book.Rest(p.input.Idle)
+		} else {
+			p.book.Make(plan, plan.SolveTime)
+			p.book.End(plan, nil)
+		}
+		after := next + (next - before) + p.every // the plan after next comes sooner
+		if after >= until || n == mostRepeated {
+			return next
+		}
+		rest = again(next.Seconds())
+		before, next = next, s.plansAt(next, rest)
+	}
+}
+
+// plansAt is when the planner makes a plan after one at time t, if it rests until some time, s.
+func (s *sim) plansAt(t tick.Ticks, rest float64) tick.Ticks {
+	every := s.plan.every
+	next := t + max((tick.FromSeconds(min(rest, tick.Max.Seconds()))-t)/every, 1)*every
+	for next.Seconds() < rest && next < tick.Max {
+		next += every
+	}
+	for next-every > t && (next-every).Seconds() >= rest {
+		next -= every
+	}
+	return next
 }
 
 // plannerInput returns the planner's current input, without requests if the planner rests, and until when that is.

@@ -2,8 +2,10 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -483,5 +485,63 @@ func TestPlannerSeesTheFirstThatWait(t *testing.T) {
 	}
 	if f.behind < 10 {
 		t.Errorf("%d waited unseen, expected more than 10", f.behind)
+	}
+}
+
+// onceEach is a planner that makes each plan, although it could make the latest one again.
+type onceEach struct{ router.Planner }
+
+// TestPlansAgain compares runs with pauses, in which plans are made again, with runs in which the planner is asked for
+// each plan.
+func TestPlansAgain(t *testing.T) {
+	costs := speedProfile()
+	repeated := false
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 3).Draw(t, "workers")
+		wl := &trace.Workload{Adapters: trace.Names(rapid.IntRange(1, 4).Draw(t, "adapters"), []int{8, 16})}
+		at := 0.0
+		for range rapid.IntRange(1, 12).Draw(t, "requests") {
+			at += rapid.SampledFrom([]float64{0, 0.1, 3, 60, 2000}).Draw(t, "pause")
+			wl.Requests = append(wl.Requests, trace.Request{Arrival: at,
+				Adapter: int32(rapid.IntRange(-1, len(wl.Adapters)-1).Draw(t, "adapter")),
+				Prompt:  int32(rapid.IntRange(1, 4000).Draw(t, "prompt")),
+				Output:  int32(rapid.IntRange(1, 400).Draw(t, "output"))})
+		}
+		spec := fmt.Sprintf("plan-and-route:interval=%s,look=%s,busy=%s",
+			rapid.SampledFrom([]string{"1", "3.3", "10"}).Draw(t, "interval"),
+			rapid.SampledFrom([]string{"0.25", "0.7", "2"}).Draw(t, "look"),
+			rapid.SampledFrom([]string{"0", "0.01", "0.5"}).Draw(t, "busy"))
+		var outages []Outage
+		if rapid.Bool().Draw(t, "outage") {
+			from := rapid.Float64Range(0, at+10).Draw(t, "from")
+			outages = []Outage{{Worker: n - 1, From: from, To: from + 20}}
+		}
+		window := rapid.SampledFrom([]float64{0, 0, 77}).Draw(t, "window")
+		run := func(again bool) *Stats {
+			rt, err := router.New(spec, router.Env{Adapters: wl.Adapters, Seed: 1, Moving: router.MoveQueued,
+				Workers: router.Alike(n, router.Spec{MaxRunning: 256, Slots: 2, Cost: profile.Model{Costs: costs}})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !again {
+				rt.Planner = onceEach{rt.Planner}
+			}
+			st, err := Run(context.Background(), Config{Source: wl.Source(), Router: rt, Observer: newLedger(),
+				Workers: slices.Repeat([]*profile.Costs{costs}, n), Home: router.Disk, MoveMode: router.MoveQueued,
+				Outages: outages, Window: window})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st
+		}
+		got, want := run(true), run(false)
+		repeated = repeated || got.Events < want.Events
+		got.Events, want.Events = 0, 0
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("%+v, expected %+v", got, want)
+		}
+	})
+	if !repeated {
+		t.Error("no plan was made again")
 	}
 }

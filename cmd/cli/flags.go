@@ -98,12 +98,13 @@ func flags(cmd *cobra.Command, heading string, options ...option) {
 func jsonFlag(cmd *cobra.Command, help string) { flags(cmd, "", opt(new(bool), "json", false, help)) }
 
 func annotate(f *pflag.Flag, key, value string) {
+	if value == "" {
+		return
+	}
 	if f.Annotations == nil {
 		f.Annotations = map[string][]string{}
 	}
-	if value != "" {
-		f.Annotations[key] = []string{value}
-	}
+	f.Annotations[key] = []string{value}
 }
 
 // scenarioFlags are the flags for settings of a scenario. Given flags override the scenario file.
@@ -118,7 +119,9 @@ type scenarioFlags struct {
 func addScenarioFlags(cmd *cobra.Command, sections ...string) *scenarioFlags {
 	sf := &scenarioFlags{}
 	flags(cmd, scenarioHeading, opt(&sf.file, "scenario,f", "", "Scenario `file` (YAML); flags override it"))
-	for _, f := range scenario.Fields() {
+	fields := scenario.Fields()
+	for i := range fields {
+		f := &fields[i]
 		section, _, _ := strings.Cut(f.Section, ".")
 		if f.Flag != "" && (f.Section == "" || slices.Contains(sections, section)) {
 			addSetting(cmd, cmp.Or(f.Group, scenarioHeading), f)
@@ -157,7 +160,7 @@ func (a *engineArgs) Set(text string) error {
 	return nil
 }
 
-func addSetting(cmd *cobra.Command, heading string, field scenario.Field) {
+func addSetting(cmd *cobra.Command, heading string, field *scenario.Field) {
 	v := &settingValue{field: field, text: defaultTexts()[field.Flag]}
 	f := cmd.Flags().VarPF(v, field.Flag, "", field.Help)
 	if v.Type() == "bool" {
@@ -193,7 +196,7 @@ func addSettings(cmd *cobra.Command, heading string, keys ...string) {
 		if err != nil {
 			panic(err) // a programming error
 		}
-		addSetting(cmd, heading, f)
+		addSetting(cmd, heading, &f)
 	}
 }
 
@@ -300,7 +303,7 @@ func checkTraceAliases(cmd *cobra.Command, w *scenario.Workload) error {
 
 // settingValue is the value of a flag for a setting.
 type settingValue struct {
-	field scenario.Field
+	field *scenario.Field
 	text  string
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"os/signal"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -10,6 +11,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// A job in the background of a shell script ignores interrupts, and so would its children, which tests interrupt.
+	if signal.Ignored(os.Interrupt) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	testscript.Main(m, map[string]func(){
 		"lorasim": Main, // with its handling of signals
 	})

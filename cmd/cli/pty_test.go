@@ -212,7 +212,7 @@ func TestTerminalRuns(t *testing.T) {
 		args, bar, out string
 	}{
 		// at one width
-		{"sim --num-prompts 2000000 --policy static --max-in-flight-fail 50", "simulating", "Serving Benchmark Result"},
+		{"sim --num-prompts 500000 --policy static --max-in-flight-fail 50", "simulating", "Serving Benchmark Result"},
 		{"sim --num-prompts 100000 --policy static", "simulating", "Serving Benchmark Result"},
 		{"trace generate --num-prompts 100000 -o w%d.parquet", "writing", "100000 requests for 32 adapters"},
 		{"sweep -o sweep%d --num-prompts 1000 --policies static,p2c --seeds 3", "sweep", "p2c"},
@@ -222,7 +222,7 @@ func TestTerminalRuns(t *testing.T) {
 			"decode.base_ms"},
 	} {
 		for i, columns := range widths {
-			if i > 0 && strings.Contains(c.args, "2000000") {
+			if i > 0 && strings.Contains(c.args, "500000") {
 				break
 			}
 			text := c.args

@@ -38,7 +38,7 @@ func (f *recordedFlags) add(cmd *cobra.Command, heading string) {
 		if err != nil {
 			panic(err) // a programming error
 		}
-		addSetting(cmd, engineHeading, field)
+		addSetting(cmd, engineHeading, &field)
 	}
 	addEngineArgs(cmd, engineHeading)
 }

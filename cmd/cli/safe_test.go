@@ -29,7 +29,8 @@ func TestCheckEscapes(t *testing.T) {
 	}))
 	defer worker.Close()
 	for _, args := range [][]string{{"check", worker.URL}, {"check", worker.URL, "--json"},
-		{"bench", "--worker-urls", worker.URL, "--num-prompts", "1", "--lora", "\x1b[31mx=/y"}} {
+		{"bench", "--worker-urls", worker.URL, "--num-prompts", "1", "--lora", "\x1b[31mx=/y", "--ready-timeout",
+			"1s"}} {
 		var out, errs bytes.Buffer
 		run(context.Background(), args, strings.NewReader(""), &out, &errs)
 		said := out.String() + errs.String()

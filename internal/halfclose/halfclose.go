@@ -22,6 +22,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"lorasim/internal/direct"
 )
 
 // Listener returns a listener whose TCP connections survive the end of their input.
@@ -32,7 +34,7 @@ type listener struct{ net.Listener }
 func (l listener) Accept() (net.Conn, error) {
 	nc, err := l.Listener.Accept()
 	if tc, ok := nc.(*net.TCPConn); ok && err == nil {
-		return &conn{TCPConn: tc, wake: make(chan struct{}, 1)}, nil
+		return &conn{Conn: direct.New(tc), wake: make(chan struct{}, 1)}, nil
 	}
 	return nc, err
 }
@@ -66,7 +68,7 @@ const (
 )
 
 type conn struct {
-	*net.TCPConn
+	*direct.Conn
 	wake  chan struct{} // cap 1: the deadline has changed, or the connection was closed
 	state atomic.Int32  // written with mu held
 
@@ -87,7 +89,7 @@ func (c *conn) begin(r *http.Request) {
 // notice that the client is gone. Read hides the end of the input in this case only. (If a later net/http changes
 // this, such clients count as gone again.)
 func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.TCPConn.Read(p)
+	n, err := c.Conn.Read(p)
 	if len(p) == 1 && errors.Is(err, io.EOF) {
 		return 0, c.outlive()
 	}
@@ -96,7 +98,7 @@ func (c *conn) Read(p []byte) (int, error) {
 
 func (c *conn) Write(p []byte) (int, error) {
 	c.answer()
-	return c.TCPConn.Write(p)
+	return c.Conn.Write(p)
 }
 
 func (c *conn) ReadFrom(r io.Reader) (int64, error) {
@@ -158,7 +160,7 @@ func (c *conn) probe() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state.Load() == silent {
-		io.WriteString(c.TCPConn, "HTTP/1.1 100 Continue\r\n\r\n") // what fails is seen by dead
+		io.WriteString(c.Conn, "HTTP/1.1 100 Continue\r\n\r\n") // what fails is seen by dead
 	}
 }
 

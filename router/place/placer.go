@@ -6,6 +6,8 @@
 package place
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"lorasim/router"
@@ -24,6 +26,8 @@ type Placer struct {
 	where     [][]int32 // the same by adapter, ascending
 	next      [][]int32 // placement that the plan under way leads to
 	demand    []Demand  // by adapter
+	asked     []int32   // adapters with demand as of the latest forecast, ascending
+	fresh     []int32   // those that have come since
 	plannedAt float64   // of the latest forecast
 	planned   bool      // there was a forecast
 }
@@ -57,9 +61,24 @@ func (p *Placer) Router(policy interface {
 }) *router.Router {
 	rt := &router.Router{Policy: policy, Planner: policy}
 	if hostLimited(&p.env) { // else there is room for every adapter everywhere
-		rt.Placement = Clone(p.held)
+		rt.Placement = p.filled()
 	}
 	return rt
+}
+
+// filled returns the placement with other adapters, in their order, where host memory has room: a server starts with as
+// many adapters as it can hold.
+func (p *Placer) filled() [][]int32 {
+	full := Clone(p.held)
+	for j := range full {
+		room := cmp.Or(p.env.Workers[j].HostSlots, len(p.env.Adapters))
+		for k := int32(0); int(k) < len(p.env.Adapters) && len(full[j]) < room; k++ {
+			if !p.Holds(k, j) {
+				full[j] = append(full[j], k)
+			}
+		}
+	}
+	return full
 }
 
 // hostLimited says whether some worker's host memory does not hold every adapter.
@@ -76,6 +95,9 @@ func (p *Placer) SetPlacement(held [][]int32) {
 func (p *Placer) Count(r router.Request) {
 	if r.Adapter != trace.BaseModel {
 		d := &p.demand[r.Adapter]
+		if d.Arrived == 0 && d.Rate == 0 {
+			p.fresh = append(p.fresh, r.Adapter)
+		}
 		d.Arrived++
 		d.Prompt.Add(float64(r.Prompt))
 		d.Output.Add(r.ExpectedOutput())
@@ -96,6 +118,9 @@ func (p *Placer) Next() [][]int32 { return p.next }
 
 // Demand returns the demand by adapter.
 func (p *Placer) Demand() []Demand { return p.demand }
+
+// Asked returns the adapters with demand as of the latest forecast, ascending. The caller must not change it.
+func (p *Placer) Asked() []int32 { return p.asked }
 
 // PlannedAt returns the time of the latest forecast, s.
 func (p *Placer) PlannedAt() float64 { return p.plannedAt }
@@ -146,8 +171,13 @@ func (p *Placer) Forecast(now float64) {
 	if dt <= 0 {
 		return
 	}
-	for k := range p.demand {
+	p.asked = merge(p.asked, p.fresh)
+	p.fresh = p.fresh[:0]
+	for _, k := range p.asked {
 		d := &p.demand[k]
+		if d.Arrived == 0 && math.Float64bits(d.Rate) == 1 {
+			continue // the least rate: half of it is rounded to itself
+		}
 		if rate := d.Arrived / dt; !p.planned {
 			d.Rate = rate
 		} else {
@@ -156,6 +186,23 @@ func (p *Placer) Forecast(now float64) {
 		d.Arrived = 0
 	}
 	p.plannedAt, p.planned = now, true
+}
+
+// merge adds numbers to an ascending list that has none of them.
+func merge(list, more []int32) []int32 {
+	slices.Sort(more)
+	i, j := len(list)-1, len(more)-1
+	list = append(list, more...)
+	for n := len(list) - 1; j >= 0; n-- {
+		if i >= 0 && list[i] > more[j] {
+			list[n] = list[i]
+			i--
+		} else {
+			list[n] = more[j]
+			j--
+		}
+	}
+	return list
 }
 
 // Aim sets the placement that a plan leads to and returns the loads and unloads of that plan. A worker whose host
@@ -215,8 +262,11 @@ func (p *Placer) Adopt(h *router.History, v *router.View) {
 		}
 	}
 	p.plannedAt, p.planned = max(p.plannedAt, first-1e-3), true
+	p.asked, p.fresh = p.asked[:0], p.fresh[:0]
 	for k := range p.demand {
 		d := &p.demand[k]
-		d.Rate = d.Arrived / max(v.Now-p.plannedAt, 1e-3)
+		if d.Rate = d.Arrived / max(v.Now-p.plannedAt, 1e-3); d.Arrived > 0 {
+			p.asked = append(p.asked, int32(k))
+		}
 	}
 }

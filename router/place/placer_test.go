@@ -1,6 +1,7 @@
 package place
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -46,5 +47,19 @@ func TestLeastLoadedHolder(t *testing.T) {
 	}
 	if got := p.where[0]; !slices.Equal(got, []int32{0, 1, 3}) {
 		t.Errorf("adapter 0 is on %v", got)
+	}
+}
+
+// Workers start with the adapters that are placed there, and others while there is room.
+func TestStartFillsHostMemory(t *testing.T) {
+	env := routertest.Env(3, 5)
+	env.Workers[0].HostSlots, env.Workers[1].HostSlots = 3, 1 // the third worker has room for all
+	p := New(10, env)
+	want := [][]int32{{0, 3, 1}, {1, 4}, {2, 0, 1, 3, 4}}
+	if got := p.Router(nil).Placement; !reflect.DeepEqual(got, want) {
+		t.Errorf("start with %v, expected %v", got, want)
+	}
+	if got := p.Held(); !reflect.DeepEqual(got, [][]int32{{0, 3}, {1, 4}, {2}}) {
+		t.Errorf("placed %v", got)
 	}
 }

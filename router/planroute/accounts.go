@@ -24,6 +24,14 @@ type accounts struct {
 	turn  int           // worker whose report read looked at last
 	rates []arrivalRate // by adapter
 	began float64       // s: when the first request came; negative: none has come
+	// By worker, during a look at waiting requests: at one time, and of the workers as the look sees them.
+	kept []keptCrowd
+}
+
+// keptCrowd is a crowd that is valid while its worker does not change.
+type keptCrowd struct {
+	crowd
+	known bool
 }
 
 // arrivalRate is how often requests of an adapter come: a decaying sum, corrected for what was not seen yet.
@@ -346,7 +354,18 @@ type crowd struct {
 }
 
 // crowdOf counts where all slots are taken; else only adapters and slotless are.
-func (p *accounts) crowdOf(j int, w *router.Worker, now float64) (c crowd) {
+func (p *accounts) crowdOf(j int, w *router.Worker, now float64) crowd {
+	if p.kept == nil {
+		return p.crowdNow(j, w, now)
+	}
+	k := &p.kept[j]
+	if !k.known {
+		k.crowd, k.known = p.crowdNow(j, w, now), true
+	}
+	return k.crowd
+}
+
+func (p *accounts) crowdNow(j int, w *router.Worker, now float64) (c crowd) {
 	if c = p.slotCrowd(w, p.backlogs[j].exec.Or(p.exec.Or(guessExec))); c.slotless == 0 && p.backlogs[j].fetched > now {
 		c.slotless = fetching(w)
 	}

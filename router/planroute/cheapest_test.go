@@ -22,6 +22,7 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 			s.Cost = distant{routertest.Slower(rapid.SampledFrom([]float64{1, 1, 3}).Draw(t, "cost"))}
 			s.Blocks = rapid.Bool().Draw(t, "blocks")
 			s.FetchesInSteps = rapid.Bool().Draw(t, "fetches in steps")
+			s.Mixes = rapid.Bool().Draw(t, "mixes")
 			s.FrontEnd = rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "front end")
 			s.FirstUse = rapid.SampledFrom(firstUses).Draw(t, "first use")
 		}
@@ -32,6 +33,19 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 		}
 		p := routertest.New(t, "plan-and-route", env).Policy.(*planAndRoute)
 		p.outlines.few, p.outlines.groups.from = 0, rapid.SampledFrom([]int{0, 0, manyWorkers}).Draw(t, "groups from")
+		p.outlines.holders = rapid.IntRange(0, 4).Draw(t, "few holders")
+		p.outlines.groups.most = rapid.SampledFrom([]int{1, 2, mostAlike}).Draw(t, "most workers of a group")
+		held := make([][]int32, len(env.Workers))
+		for j := range held {
+			for k := range env.Adapters {
+				if rapid.Bool().Draw(t, "placed") {
+					held[j] = append(held[j], int32(k))
+				}
+			}
+		}
+		if rapid.Bool().Draw(t, "a plan has placed adapters") {
+			p.SetPlacement(held)
+		}
 		v := routertest.View(env)
 		least := rapid.SampledFrom([]router.Tier{router.Remote, router.Disk}).Draw(t, "least tier")
 		draw := func(v *router.View, fill bool) {
@@ -69,16 +83,19 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 			p.arrived(r, v)
 			got, first := p.cheapest(r, v)
 			checkOutlines(t, p, v)
-			var bounds []float64 // outlines give none for workers that have the adapter
+			var bounds []float64
 			if p.outlinesSuffice(&r, v) {
 				p.bounds.begin(p, &r, v)
+				if len(p.Where(r.Adapter)) > 0 {
+					p.bounds.placed = p.placedOn(r.Adapter)
+				}
 				bounds = p.outlined(&r, v)
 				checkGroupBounds(t, p, &r, v, bounds)
 			}
 			want, wantFirst := choose.New(nil), 0.0
 			for j := range v.Usable() {
 				price, at := p.price(r, j, v)
-				if bounds != nil && !p.Holds(r.Adapter, j) && !v.Index.Has(j, r.Adapter) && bounds[j] > price {
+				if bounds != nil && bounds[j] > price {
 					t.Fatalf("the price of worker %d is %g, its bound %g", j, price, bounds[j])
 				}
 				if want.OfferLowest(j, price); want.Worker == j {
@@ -131,11 +148,11 @@ func checkOutlines(t *rapid.T, p *planAndRoute, v *router.View) {
 		for k, j := range g.workers {
 			w := o.workers[j]
 			same := *g
-			if same.lower(&w); same.least != g.least || same.unknown != g.unknown {
+			if same.lower(&w); same.least != g.least {
 				t.Fatalf("group %+v: worker %d has less, %+v", g, j, w)
 			}
 			if w.kind != g.kind || w.running != g.running || w.fetches != g.fetches || w.evicts != g.evicts ||
-				w.stepEnd > v.Now && !g.prefills {
+				w.exec < 0 != g.unknown || w.stepEnd > v.Now && !g.prefills {
 				t.Fatalf("group %+v: worker %d is another one, %+v", g.groupKey, j, w)
 			}
 			if o.groups.at[j] != (groupPlace{int32(i), int32(k)}) {
@@ -151,11 +168,16 @@ func checkOutlines(t *rapid.T, p *planAndRoute, v *router.View) {
 
 // checkGroupBounds compares the bounds of groups with those of their workers.
 func checkGroupBounds(t *rapid.T, p *planAndRoute, r *router.Request, v *router.View, bounds []float64) {
-	_, others := v.Index.Hosts(r.Adapter)
+	usual, others := v.Index.Hosts(r.Adapter)
 	for i := range p.outlines.groups.list {
 		g := &p.outlines.groups.list[i]
 		for _, j := range g.workers {
-			if bound := g.boundOf(p, r, v.Now); !slices.Contains(others, j) && bound > bounds[j]*(1+1e-12) {
+			some := standing{wanted: v.Index.Has(int(j), r.Adapter), placed: p.Holds(r.Adapter, int(j)),
+				hosted: !usual[j] && slices.Contains(others, j)}
+			if some.wanted && g.unused.is {
+				continue // it is looked at anyway
+			}
+			if bound := g.boundOf(p, r, v.Now, some); bound > bounds[j]*(1+1e-12) {
 				t.Fatalf("group %+v: the bound is %g, that of worker %d is %g", g.groupKey, bound, j, bounds[j])
 			}
 		}

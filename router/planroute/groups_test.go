@@ -16,8 +16,9 @@ func TestGroupBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := routertest.New(t, "plan-and-route", env).Policy.(*planAndRoute)
 		g := &p.outlines.groups
-		g.from = 0
+		g.from, g.most = 0, rapid.IntRange(1, 3).Draw(t, "most workers of a group")
 		g.begin(len(env.Workers), 1)
+		g.scale = [measures]float64{200, 0.1, 10}
 		all := make([]outline, len(env.Workers))
 		now := 0.0
 		after := func(what string) float64 {
@@ -27,23 +28,33 @@ func TestGroupBounds(t *testing.T) {
 			now += rapid.SampledFrom([]float64{0, 0.06, 1}).Draw(t, "later")
 			j := int32(rapid.IntRange(0, len(all)-1).Draw(t, "worker"))
 			all[j] = outline{
-				kind:    int32(rapid.SampledFrom([]int{0, 0, 0, -1}).Draw(t, "kind")),
-				running: rapid.SampledFrom([]float64{0, 60}).Draw(t, "running"),
-				step:    rapid.Float64Range(0.01, 0.03).Draw(t, "step"),
-				longer:  rapid.SampledFrom([]float64{math.Inf(-1), 0, 0.001}).Draw(t, "longer"),
-				waits:   rapid.Float64Range(0, 1).Draw(t, "waits"),
-				exec:    rapid.SampledFrom([]float64{-1, 3, 9}).Draw(t, "execution"),
-				stepEnd: after("step's end"), prefilled: after("prompts' end"), fetched: after("fetch's end"),
+				kind:       int32(rapid.SampledFrom([]int{0, 0, 0, -1}).Draw(t, "kind")),
+				running:    rapid.SampledFrom([]float64{0, 60}).Draw(t, "running"),
+				step:       rapid.Float64Range(0.01, 0.03).Draw(t, "step"),
+				longer:     rapid.SampledFrom([]float64{math.Inf(-1), 0, 0.001}).Draw(t, "longer"),
+				waits:      rapid.Float64Range(0, 1).Draw(t, "waits"),
+				exec:       rapid.SampledFrom([]float64{-1, 3, 9}).Draw(t, "execution"),
+				stepHere:   rapid.Float64Range(0.01, 0.02).Draw(t, "step of an adapter that is there"),
+				longerHere: rapid.SampledFrom([]float64{math.Inf(-1), 0, 0.001}).Draw(t, "longer with it"),
+				place:      rapid.Float64Range(0, 1).Draw(t, "place"),
+				stepEnd:    after("step's end"), prefilled: after("prompts' end"), fetched: after("fetch's end"),
+				joins:   rapid.Bool().Draw(t, "joins"),
+				loads:   rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "loads"),
+				compute: rapid.SampledFrom([]float64{0, 0.2}).Draw(t, "compute"),
 				fetches: rapid.Bool().Draw(t, "fetches"), evicts: rapid.Bool().Draw(t, "evicts"),
 			}
 			g.move(j, all, now, j == 0, unusedKey{is: rapid.Bool().Draw(t, "unused")})
 			r := router.Request{Prompt: int32(rapid.IntRange(1, 4000).Draw(t, "prompt")), Expected: 100, MaxNew: 100}
 			p.bounds.begin(p, &r, routertest.View(env))
+			some := standing{hosted: rapid.Bool().Draw(t, "hosted"), wanted: rapid.Bool().Draw(t, "wanted"),
+				placed: rapid.Bool().Draw(t, "placed")}
 			members := 0
 			for i := range g.list {
-				bound := g.list[i].boundOf(p, &r, now)
+				bound := g.list[i].boundOf(p, &r, now, some)
 				for _, k := range g.list[i].workers {
-					if own := all[k].bound(p, &r, now, k == 0); bound > own*(1+1e-12) {
+					own := all[k].bound(p, &r, now, standing{some.hosted || k == 0, some.wanted && !g.list[i].unused.is,
+						some.placed})
+					if bound > own*(1+1e-12) {
 						t.Fatalf("group %+v: the bound is %g, that of worker %d is %g", g.list[i], bound, k, own)
 					}
 				}

@@ -20,11 +20,13 @@ import (
 const forecastGroups = 16
 
 func (p *planAndRoute) Begin(s *router.PlannerInput) *router.Pending {
+	p.repeats = false
 	p.read(s.View)
 	if !p.due(s.Now) {
 		return p.between(s)
 	}
 	p.Forecast(s.Now)
+	p.repeats = p.idle(s)
 	g := p.problem(s)
 	if g == nil {
 		s.Idle = "no requests to plan for"
@@ -32,7 +34,9 @@ func (p *planAndRoute) Begin(s *router.PlannerInput) *router.Pending {
 	}
 	var sol *ilp.Solution // of a plan that is worth it
 	var plan *router.Plan
-	return &router.Pending{Solve: func() { sol, plan = p.solve(g.Problem) }, Plan: func() *router.Plan {
+	var little bool
+	return &router.Pending{Solve: func() { sol, plan, little = p.solve(g.Problem) }, Plan: func() *router.Plan {
+		p.repeats = p.repeats && little && p.allPlaced(g.Problem)
 		if sol == nil {
 			return plan
 		}
@@ -45,6 +49,29 @@ func (p *planAndRoute) Begin(s *router.PlannerInput) *router.Pending {
 		plan.Reason = fmt.Sprintf("the busiest worker's work falls from %.3f s to %.3f s", plan.Stay, plan.Objective)
 		return plan
 	}}
+}
+
+// idle says whether no requests are in flight, and no news of workers is to come.
+func (p *planAndRoute) idle(s *router.PlannerInput) bool {
+	return len(s.Requests) == 0 && !p.late &&
+		!slices.ContainsFunc(s.Workers, func(w router.Worker) bool { return !w.Up || w.Age > 0 || w.Load() > 0 })
+}
+
+// allPlaced says whether all requests of a problem are where their adapters are placed.
+func (p *planAndRoute) allPlaced(pr *ilp.Problem) bool {
+	return !slices.ContainsFunc(pr.Groups, func(g ilp.Group) bool { return !p.Holds(g.Adapter, int(g.Worker)) })
+}
+
+// Again implements router.Repeater. While no requests come, each plan has half the demand of the one before it. So its
+// workers have less to do, and it stays for the same reason. There are no loads that would not become shorter.
+func (p *planAndRoute) Again() (rest float64, repeat func(now float64) (rest float64)) {
+	if !p.repeats {
+		return 0, nil
+	}
+	return p.dueAt(), func(now float64) float64 {
+		p.Forecast(now)
+		return p.dueAt()
+	}
 }
 
 // Interval implements Planner: requests that wait are looked at more often than
@@ -67,8 +94,9 @@ func (p *planAndRoute) rests(v *router.View) bool {
 	if p.late {
 		return false
 	}
+	idle := p.someoneIdle(v)
 	for j := range v.Workers {
-		if w := &v.Workers[j]; !w.Up || w.Age > 0 || w.Queued > 0 && p.overdue(j, v.Now) {
+		if w := &v.Workers[j]; !w.Up || w.Age > 0 || w.Queued > 0 && p.waitsLong(j, v, idle) {
 			return false
 		}
 	}
@@ -93,8 +121,27 @@ func (p *planAndRoute) Select(v *router.View) router.Selection {
 		return router.Selection{NoRunning: true, MostWaiting: p.deep,
 			Worker: func(j int) bool { return p.overdue(j, v.Now) && (p.queues.long(j) || p.stalls(j, v)) }}
 	}
+	idle := p.someoneIdle(v)
 	return router.Selection{NoRunning: true, MostWaiting: p.deep,
-		Worker: func(j int) bool { return p.overdue(j, v.Now) }}
+		Worker: func(j int) bool { return p.waitsLong(j, v, idle) }}
+}
+
+// someoneIdle says whether a usable worker has no waiting requests and no prompts to compute.
+func (p *planAndRoute) someoneIdle(v *router.View) bool {
+	for j := range v.Workers {
+		if w := &v.Workers[j]; w.Usable() && w.Queued == 0 && p.backlogs[j].prefilled <= v.Now {
+			return true
+		}
+	}
+	return false
+}
+
+// waitsLong says whether requests of a worker should have left its queue by now. While another worker is idle, it also
+// says so where the prompts sent there take longer than an execution: prices even such queues out, but not where most
+// requests of a worker's queue belong to an adapter that the other workers had no slot for.
+func (p *planAndRoute) waitsLong(j int, v *router.View, idle bool) bool {
+	l := &p.backlogs[j]
+	return p.overdue(j, v.Now) || idle && l.prefilled-v.Now > l.exec.Or(p.exec.Or(guessExec))
 }
 
 // seen lists the requests of a situation but for those that wait behind many others
@@ -151,44 +198,44 @@ func (p *planAndRoute) between(s *router.PlannerInput) *router.Pending {
 }
 
 // solve returns a solution that is worth carrying out and what a plan tells of it,
-// or nil and a plan to stay.
-func (p *planAndRoute) solve(pr *ilp.Problem) (*ilp.Solution, *router.Plan) {
-	if plan := p.notWorthIt(pr); plan != nil {
-		return nil, plan
+// or nil and a plan to stay. little: it stays since the workers have little to do.
+func (p *planAndRoute) solve(pr *ilp.Problem) (_ *ilp.Solution, _ *router.Plan, little bool) {
+	if plan, little := p.notWorthIt(pr); plan != nil {
+		return nil, plan, little
 	}
 	sol, plan, err := place.Solve(p.Env(), pr, p.interval)
 	if err != nil {
-		return nil, &router.Plan{Reason: err.Error()}
+		return nil, &router.Plan{Reason: err.Error()}, false
 	}
 	gain := plan.Stay - plan.Objective
 	if needed := p.margin * plan.Stay; gain <= needed {
 		plan.Reason = fmt.Sprintf("stay: the gain is %.3f s of %.3f s, less than %.0f %%", gain, plan.Stay,
 			100*p.margin)
-		return nil, plan
+		return nil, plan, false
 	}
-	return sol, plan
+	return sol, plan, false
 }
 
 // notWorthIt returns a plan to stay where that needs no solver: the workers have
 // little to do, or even the bound on what can be reached gains too little.
-func (p *planAndRoute) notWorthIt(pr *ilp.Problem) *router.Plan {
+func (p *planAndRoute) notWorthIt(pr *ilp.Problem) (_ *router.Plan, little bool) {
 	stay, err := ilp.Evaluate(pr, ilp.StayFlows(pr))
 	if err != nil {
-		return nil // the solver says what is wrong
+		return nil, false // the solver says what is wrong
 	}
 	plan := &router.Plan{Objective: stay.Objective, Stay: stay.Objective, SolveTime: place.SolveBase}
 	if stay.Objective < p.busy*p.horizon {
 		plan.Reason = fmt.Sprintf("stay: the busiest worker has work for %.3f s of the next %.3f s",
 			stay.Objective, p.horizon)
-		return plan
+		return plan, true
 	}
 	plan.Bound = ilp.LowerBound(pr)
 	if gain := stay.Objective - plan.Bound; gain <= p.margin*stay.Objective {
 		plan.Reason = fmt.Sprintf("stay: the gain is at most %.3f s of %.3f s, less than %.0f %%",
 			max(gain, 0), stay.Objective, 100*p.margin)
-		return plan
+		return plan, false
 	}
-	return nil
+	return nil, false
 }
 
 // atHand leaves out moves to where the adapter is not even in host memory: the
@@ -256,10 +303,7 @@ func (p *planAndRoute) problem(s *router.PlannerInput) *place.Grouping {
 		pr.Workers = append(pr.Workers, ilp.Worker{Speed: speeds[j], Closed: !w.Usable(), Resident: p.Held()[j]})
 	}
 	g := place.NewGrouping(pr)
-	present := make([]map[int32]bool, n)
-	for j := range present {
-		present[j] = map[int32]bool{}
-	}
+	present := newPresence(n)
 	for i, a := range p.seen(s) {
 		work := p.remaining(a, unit)
 		if !p.movable(a) {
@@ -267,7 +311,7 @@ func (p *planAndRoute) problem(s *router.PlannerInput) *place.Grouping {
 			continue
 		}
 		g.Add(i, a, a.Worker, work, p.moveCost(a, unit), place.Pages(page, a))
-		present[a.Worker][a.Adapter] = true
+		present.requests(a.Worker, a.Adapter)
 	}
 	for j := range s.Workers { // what is not seen stays
 		if w := &s.Workers[j]; w.Queued > p.deep {
@@ -282,7 +326,7 @@ func (p *planAndRoute) problem(s *router.PlannerInput) *place.Grouping {
 	// As many adapters as have a slot; more where there are more than slots.
 	share := (len(p.Env().Adapters)+n-1)/n + 1
 	for j := range pr.Workers {
-		pr.Workers[j].Slots = max(p.Env().Workers[j].Slots, share, len(present[j]))
+		pr.Workers[j].Slots = max(p.Env().Workers[j].Slots, share, present.adapters[j])
 	}
 	return g
 }
@@ -395,90 +439,143 @@ func (p *planAndRoute) moveCost(a *router.InFlight, unit rate) float64 {
 // hold the adapter, split so that these are as even as can be: so that staying
 // is not made out to be worse than it is. Where plans place no adapters the demand
 // stays there: it is work that no decision changes.
-func (p *planAndRoute) addForecast(g *place.Grouping, unit rate, present []map[int32]bool) {
-	n := len(g.Problem.Workers)
-	load := make([]float64, n)
-	for j := range g.Problem.Workers {
-		load[j] = g.Problem.Workers[j].Base
+func (p *planAndRoute) addForecast(g *place.Grouping, unit rate, present *presence) {
+	pr, asked := g.Problem, p.Asked()
+	load := make([]float64, len(pr.Workers))
+	for j := range pr.Workers {
+		load[j] = pr.Workers[j].Base
 	}
-	for i := range g.Problem.Groups {
-		gr := &g.Problem.Groups[i]
-		load[gr.Worker] += float64(gr.Count) * gr.Work / g.Problem.Workers[gr.Worker].Speed
+	for i := range pr.Groups {
+		gr := &pr.Groups[i]
+		load[gr.Worker] += float64(gr.Count) * gr.Work / pr.Workers[gr.Worker].Speed
 	}
-	split := make([][]int64, len(p.Demand())) // over the workers of to
-	to := make([][]int32, len(p.Demand()))
-	each := make([]float64, len(p.Demand())) // work of a virtual request
-	for round := range 3 {
-		for k := range p.Demand() {
-			d := &p.Demand()[k]
-			if d.Rate <= 0 {
-				continue
-			}
-			if round == 0 {
-				work := unit.request(int64(d.Prompt.Value), d.Output.Or(router.UnknownOutput))
-				each[k] = d.Rate * p.horizon * work / forecastGroups
-				where := p.Where(int32(k))
-				if !p.places {
-					where = nil // it is not placed anywhere: the router spreads it
-				}
-				to[k] = openOf(g.Problem, where)
-				split[k] = make([]int64, len(to[k]))
-			}
-			spread(g, to[k], split[k], each[k], load)
+	all := openWorkers(pr)
+	shares := make([]forecastShare, len(asked))
+	places := 0
+	for i, k := range asked {
+		d, f := &p.Demand()[k], &shares[i]
+		f.each = d.Rate * p.horizon * unit.request(int64(d.Prompt.Value), d.Output.Or(router.UnknownOutput)) /
+			forecastGroups
+		if f.to = all; p.places { // else it is not placed anywhere: the router spreads it
+			f.to = openOf(pr, p.Where(k), all)
+		}
+		places += len(f.to)
+	}
+	split := make([]int64, places)
+	for i := range shares {
+		f := &shares[i]
+		f.split, split = split[:len(f.to):len(f.to)], split[len(f.to):]
+	}
+	for range 3 {
+		for i := range shares {
+			shares[i].spread(pr, load)
 		}
 	}
-	for k := range split {
-		for i, c := range split[k] {
-			j := to[k][i]
+	if p.places {
+		pr.Groups = slices.Grow(pr.Groups, len(shares))
+	}
+	for n := range shares {
+		f, k := &shares[n], asked[n]
+		for i, c := range f.split {
+			j := f.to[i]
 			switch {
 			case c > 0 && !p.places:
-				w := &g.Problem.Workers[j]
-				w.Base += float64(c) * each[k] / w.Speed
-				present[j][int32(k)] = true
+				w := &pr.Workers[j]
+				w.Base += float64(c) * f.each / w.Speed
+				present.forecast(j, k)
 			case c > 0:
-				virtual := ilp.Group{Adapter: int32(k), Worker: j, Count: c, Work: each[k], Virtual: true}
-				g.Problem.Groups = append(g.Problem.Groups, virtual)
-				present[j][int32(k)] = true
+				virtual := ilp.Group{Adapter: k, Worker: j, Count: c, Work: f.each, Virtual: true}
+				pr.Groups = append(pr.Groups, virtual)
+				present.forecast(j, k)
 			}
 		}
 	}
 }
 
-// openOf lists the workers among the given ones that take requests; where none does,
-// all that do.
-func openOf(pr *ilp.Problem, among []int32) (open []int32) {
-	for _, j := range among {
-		if !pr.Workers[j].Closed {
-			open = append(open, j)
-		}
+// forecastShare is the demand to come for an adapter as virtual requests.
+type forecastShare struct {
+	each  float64 // work of a request
+	to    []int32 // workers that it may go to
+	split []int64 // requests, by index of to
+}
+
+// presence counts the adapters that have requests on each worker, virtual ones included.
+type presence struct {
+	adapters []int            // by worker
+	has      []map[int32]bool // by worker: adapters with requests in flight
+}
+
+func newPresence(workers int) *presence {
+	return &presence{adapters: make([]int, workers), has: make([]map[int32]bool, workers)}
+}
+
+// requests notes that an adapter has requests in flight on a worker.
+func (c *presence) requests(worker, adapter int32) {
+	if c.has[worker] == nil {
+		c.has[worker] = map[int32]bool{}
 	}
-	if open == nil {
-		for j := range pr.Workers {
-			if !pr.Workers[j].Closed {
-				open = append(open, int32(j))
-			}
+	c.has[worker][adapter] = true
+	c.adapters[worker] = len(c.has[worker])
+}
+
+// forecast notes that an adapter has virtual requests on a worker. It is called once for both, after requests.
+func (c *presence) forecast(worker, adapter int32) {
+	if !c.has[worker][adapter] {
+		c.adapters[worker]++
+	}
+}
+
+// openWorkers lists the workers that take requests.
+func openWorkers(pr *ilp.Problem) (open []int32) {
+	for j := range pr.Workers {
+		if !pr.Workers[j].Closed {
+			open = append(open, int32(j))
 		}
 	}
 	return open
 }
 
-// spread takes an adapter's virtual requests back and gives each to the worker among
-// those that it may go to that would be done first.
-func spread(g *place.Grouping, to []int32, split []int64, each float64, load []float64) {
-	for i, j := range to {
-		load[j] -= float64(split[i]) * each / g.Problem.Workers[j].Speed
-		split[i] = 0
+// openOf lists the workers among the given ones that take requests; where none does, all that do.
+func openOf(pr *ilp.Problem, among, all []int32) []int32 {
+	closed := func(j int32) bool { return pr.Workers[j].Closed }
+	if slices.ContainsFunc(among, closed) {
+		among = slices.DeleteFunc(slices.Clone(among), closed)
+	}
+	if len(among) == 0 {
+		return all
+	}
+	return among
+}
+
+// spread takes the virtual requests back and gives each to the worker among those that it may go to that would be done
+// first.
+func (f *forecastShare) spread(pr *ilp.Problem, load []float64) {
+	for i, j := range f.to {
+		load[j] -= float64(f.split[i]) * f.each / pr.Workers[j].Speed
+		f.split[i] = 0
+	}
+	if len(f.to) == 1 {
+		j := f.to[0]
+		t, more := load[j], f.each/pr.Workers[j].Speed
+		for range forecastGroups {
+			before := t
+			if t += more; t == before {
+				break // nor do the others count
+			}
+		}
+		load[j], f.split[0] = t, forecastGroups
+		return
 	}
 	for range forecastGroups {
 		best := choose.New(nil) // among the indices of to
-		for i, j := range to {
-			best.Offer(i, load[j]+each/g.Problem.Workers[j].Speed)
+		for i, j := range f.to {
+			best.Offer(i, load[j]+f.each/pr.Workers[j].Speed)
 		}
 		if best.Worker == router.None {
 			return
 		}
-		split[best.Worker]++
-		load[to[best.Worker]] = best.Cost
+		f.split[best.Worker]++
+		load[f.to[best.Worker]] = best.Cost
 	}
 }
 

@@ -48,15 +48,19 @@ type planAndRoute struct {
 	scratch  stealScratch
 	bounds   priceBounds
 	outlines outlines
-	index    *prefixindex.Index // nil: no worker keeps prefixes
-	first    average.Mean       // s until the first token, as expected
-	prompt   average.Mean       // tokens, of all requests
-	found    average.Mean       // share of prompts that the workers keep
-	gap      average.Mean       // s between requests
+	placed   map[int32]placedSet // see placedOn
+	index    *prefixindex.Index  // nil: no worker keeps prefixes
+	first    average.Mean        // s until the first token, as expected
+	prompt   average.Mean        // tokens, of all requests
+	found    average.Mean        // share of prompts that the workers keep
+	gap      average.Mean        // s between requests
 	latest   float64
 	behind   float64 // requests that a prompt delays beside the running ones, see beginBehind
 
-	priced, chosen arrival // at the latest price, and on the worker that cheapest has picked
+	repeats bool // the latest plan is made again if nothing happens, see Again
+
+	best           cheapest // of the request at hand
+	priced, chosen arrival  // at the latest price, and on the worker that cheapest has picked
 }
 
 // Guesses until requests have ended.
@@ -103,7 +107,8 @@ func (o *planAndRouteOptions) Build(env router.Env) (*router.Router, error) {
 	p.moves.running = o.Move == "all" || o.Move == "running"
 	p.places = o.Place == "on"
 	p.bounds = newPriceBounds(env.Workers)
-	p.outlines.few, p.outlines.groups.from = fewWorkers, manyWorkers
+	p.outlines.few, p.outlines.holders = fewWorkers, fewHolders
+	p.outlines.groups.from, p.outlines.groups.most = manyWorkers, mostAlike
 	p.horizon = p.interval
 	p.look = min(o.Look, p.interval)
 	if o.Horizon.Word != "auto" {
@@ -140,11 +145,7 @@ func (p *planAndRoute) arrived(r router.Request, v *router.View) {
 	p.Count(r)
 	p.arrives(r.Adapter, v.Now)
 	if p.outlines.follows(v) { // where adapters wait for slots, these become free less often
-		for j, w := range v.Having(r.Adapter) {
-			if w.ActiveLoras+w.WaitingLoras >= w.Slots {
-				p.outlines.changed(j)
-			}
-		}
+		p.outlines.slotsFreed(r.Adapter, v)
 	}
 	p.prompt.Add(float64(r.Prompt))
 	p.output.Add(r.ExpectedOutput())
@@ -202,33 +203,30 @@ func (p *planAndRoute) Preview(r router.Request, v *router.View) int {
 // the time to first token there, s.
 func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, first float64) {
 	p.begin(&r, v)
-	best := choose.New(nil)
-	offer := func(j int) {
-		v.ReadKV(j)
-		c, f := p.price(r, j, v)
-		if best.OfferLowest(j, c); best.Worker == j {
-			first, p.chosen = f, p.priced
-		}
-	}
+	best := &p.best
+	*best = cheapest{Least: choose.New(nil)}
 	if len(v.Workers) <= priceAll {
 		for j := range v.Usable() {
-			offer(j)
+			p.offer(&r, j, v)
 		}
-		return best.Worker, first
+		return best.Worker, best.first
 	}
 	var holders []int32
-	if r.Adapter != trace.BaseModel { // where it most often goes comes first, so that few others need a closer look
+	suffice := p.outlinesSuffice(&r, v)
+	if p.bounds.begin(p, &r, v); r.Adapter != trace.BaseModel {
 		holders = p.Where(r.Adapter)
-		for _, j := range holders {
+		if suffice && len(holders) > p.outlines.holders {
+			p.bounds.placed, holders = p.placedOn(r.Adapter), nil
+		}
+		for _, j := range holders { // where it most often goes comes first, so that few others need a closer look
 			if v.Workers[j].Usable() {
-				offer(int(j))
+				p.offer(&r, int(j), v)
 			}
 		}
 	}
-	p.bounds.begin(p, &r, v)
-	if p.outlines.groups.on && p.outlinesSuffice(&r, v) {
-		p.offerOthers(&r, v, &best, offer)
-		return best.Worker, first
+	if p.outlines.groups.on && suffice {
+		p.offerOthers(&r, v)
+		return best.Worker, best.first
 	}
 	// then the one with the least bound, so that it is below the bounds of most others
 	bounds, rough := p.bounds.of(p, &r, v, holders, best.Cost)
@@ -237,17 +235,66 @@ func (p *planAndRoute) cheapest(r router.Request, v *router.View) (worker int, f
 		least.Offer(j, bound)
 	}
 	if math.IsInf(least.Cost, 1) || least.Cost > best.Cost {
-		return best.Worker, first
+		return best.Worker, best.first
 	}
-	offer(least.Worker)
+	p.offer(&r, least.Worker, v)
 	bounds[least.Worker] = math.Inf(1)
 	for j, bound := range bounds {
 		if bound > best.Cost || math.IsInf(bound, 1) || rough && p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
 			continue
 		}
-		offer(j)
+		p.offer(&r, j, v)
 	}
-	return best.Worker, first
+	return best.Worker, best.first
+}
+
+// cheapest is the worker with the lowest price so far, and the time to first token there, s.
+type cheapest struct {
+	choose.Least
+	first float64
+}
+
+// offer takes a worker as the cheapest if its price is the lowest so far.
+func (p *planAndRoute) offer(r *router.Request, j int, v *router.View) {
+	v.ReadKV(j)
+	c, f := p.price(*r, j, v)
+	if best := &p.best; c <= best.Cost {
+		if best.OfferLowest(j, c); best.Worker == j {
+			best.first, p.chosen = f, p.priced
+		}
+	}
+	p.refill(j, v)
+}
+
+// fewHolders is the number of workers up to which those are looked at where an adapter is placed.
+const fewHolders = 8
+
+// placedOn returns the set of workers where an adapter is placed.
+func (p *planAndRoute) placedOn(adapter int32) []uint64 {
+	where := p.Where(adapter)
+	s := p.placed[adapter]
+	if len(s.where) == len(where) && &s.where[0] == &where[0] { // a placement is replaced as a whole
+		return s.set
+	}
+	if s.set == nil {
+		s.set = make([]uint64, (len(p.Env().Workers)+63)/64)
+	}
+	clear(s.set)
+	s.where = where
+	for _, j := range where {
+		s.set[j/64] |= 1 << (j % 64)
+	}
+	if p.placed == nil {
+		p.placed = map[int32]placedSet{}
+	}
+	p.placed[adapter] = s
+	return s.set
+}
+
+// placedSet has the workers where an adapter is placed, as a list and as a set.
+type placedSet struct {
+	where []int32
+	set   []uint64
 }
 
 // priceAll is the number of workers up to which bounds cost more time than they save.
@@ -309,7 +356,11 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	}
 
 	// its decoding; what others lose to its load, its prefill and its decoding
-	t := output*step + (a.load+a.stall+prefill)*float64(running)
+	stop := prefill // how long the running requests wait for the prompt
+	if n.tokens == 0 {
+		stop = p.bounds.delays(p.bounds.specs[j].kind, prefill)
+	}
+	t := output*step + (a.load+a.stall+stop)*float64(running)
 	if p.behind > 0 {
 		t += cost.Prefill(int64(uncached)) * p.behind
 	}

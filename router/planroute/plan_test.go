@@ -139,13 +139,13 @@ func TestSpreadByHand(t *testing.T) {
 		for j := range 4 {
 			g.Problem.Workers = append(g.Problem.Workers, ilp.Worker{Speed: 1, Closed: slices.Contains(c.closed, j)})
 		}
-		to := openOf(g.Problem, p.Where(0))
-		split := make([]int64, len(to))
+		f := forecastShare{each: 1, to: openOf(g.Problem, p.Where(0), openWorkers(g.Problem))}
+		f.split = make([]int64, len(f.to))
 		load := slices.Clone(c.load)
-		spread(g, to, split, 1, load)
+		f.spread(g.Problem, load)
 		got := make([]int64, 4)
-		for i, j := range to {
-			got[j] = split[i]
+		for i, j := range f.to {
+			got[j] = f.split[i]
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, expected %v", c.name, got, c.want)

@@ -45,3 +45,43 @@ func TestPromptsShareAStep(t *testing.T) {
 	w.Running = 0
 	is("nothing is left there", 2, 2)
 }
+
+// mixedCost also takes 1 s for each decode step, as for each prefill step.
+type mixedCost struct{ stepCost }
+
+func (mixedCost) DecodeStep(running, adapters int, kvTokens int64, rank int) float64 {
+	return 1 + stepCost{}.DecodeStep(running, adapters, kvTokens, rank)
+}
+
+// Running requests wait for a whole prefill step, unless the step also decodes: then they wait for its prompts alone.
+// A prompt that joins others adds the same either way.
+func TestPromptsBesideDecoding(t *testing.T) {
+	env := routertest.HandEnv(2, 1)
+	for j := range env.Workers {
+		env.Workers[j].Cost = mixedCost{}
+	}
+	env.Workers[1].Mixes = true
+	p := routertest.New(t, "period_mig:spill=0", env).Policy.(*planAndRoute)
+	v := routertest.View(env)
+	r := router.Request{Adapter: -1, Prompt: 100, Expected: 50}
+	saved := func(what string, want float64) {
+		t.Helper()
+		p.begin(&r, v)
+		apart, _ := p.price(r, 0, v)
+		mixed, _ := p.price(r, 1, v)
+		routertest.Close(t, what, apart-mixed, want)
+	}
+	saved("nothing runs", 0)
+	v.Workers[0].Running, v.Workers[1].Running = 3, 3
+	saved("3 requests run", 3*1)
+	for j := range v.Workers {
+		p.sent(r, j, v, r.Prompt)
+		v.Workers[j].Queued, v.Workers[j].QueuedToks = 1, 100
+	}
+	saved("3 requests run, and a prompt is computed", 3*1)
+	for j := range v.Workers {
+		p.sent(r, j, v, r.Prompt)
+		v.Workers[j].Queued, v.Workers[j].QueuedToks = 2, 200
+	}
+	saved("another prompt waits for the next step", 0)
+}

@@ -19,9 +19,11 @@ type priceBounds struct {
 	// memory, and what it takes at least to get there.
 	prefill, load, fetch []float64
 	perKV                []float64 // by kind: what a KV token adds to a step
+	fixed                []float64 // by kind: the part of a step that prompts and running requests share, see delays
 	// Of the request at hand, too: the weight of its first token, its output, and the mean execution.
 	weight, output, exec float64
 	shared               float64   // share of its adapter's first use that others bear
+	placed               []uint64  // see planAndRoute.placedOn; nil: no worker is asked for where it is placed
 	all                  []float64 // by worker, reused
 }
 
@@ -34,19 +36,28 @@ type specBits struct {
 
 func newPriceBounds(workers []router.Spec) priceBounds {
 	b := priceBounds{specs: make([]specBits, len(workers))}
-	seen := map[router.CostModel]int32{}
+	type kindKey struct {
+		cost  router.CostModel
+		mixes bool
+	}
+	seen := map[kindKey]int32{}
 	for j := range workers {
 		c := workers[j].Cost
 		k, ok := int32(0), false
 		if reflect.TypeOf(c).Comparable() {
-			k, ok = seen[c]
+			k, ok = seen[kindKey{c, workers[j].Mixes}]
 		}
 		if !ok {
 			k = int32(len(b.costs))
 			b.costs = append(b.costs, c)
 			if reflect.TypeOf(c).Comparable() {
-				seen[c] = k
+				seen[kindKey{c, workers[j].Mixes}] = k
 			}
+			fixed := 0.0
+			if workers[j].Mixes {
+				fixed = c.DecodeStep(0, 0, 0, 0)
+			}
+			b.fixed = append(b.fixed, fixed)
 		}
 		s := &workers[j]
 		b.specs[j] = specBits{k, s.FetchesInSteps, s.Blocks, s.FrontEnd, s.FirstUse}
@@ -60,9 +71,15 @@ func newPriceBounds(workers []router.Spec) priceBounds {
 	return b
 }
 
+// delays is how long running requests wait for a prefill of some seconds in steps of its own. Where the steps also
+// decode, the requests wait for what is beyond the fixed part of a decode step.
+func (b *priceBounds) delays(kind int32, prefill float64) float64 {
+	return max(prefill-b.fixed[kind], 0)
+}
+
 // begin prepares for the prices of a request.
 func (b *priceBounds) begin(p *planAndRoute, r *router.Request, v *router.View) {
-	b.weight, b.output, b.exec = p.firstWeight(), r.ExpectedOutput(), p.exec.Or(guessExec)
+	b.weight, b.output, b.exec, b.placed = p.firstWeight(), r.ExpectedOutput(), p.exec.Or(guessExec), nil
 	if p.used != nil && r.Adapter != trace.BaseModel {
 		b.shared = p.share(r.Adapter)
 	}
@@ -93,8 +110,8 @@ func at[T any](list *[]T, i int) *T {
 	return &(*list)[i]
 }
 
-// price is what the price of a worker on which the request's adapter is not placed
-// is not below, without a look at its KV cache. It is less exact, and sooner there, where it is above enough.
+// price is what the price of a worker is not below, without a look at its KV cache. It is less exact, and sooner there,
+// where it is above enough. The request's adapter is not placed there, unless placed says so.
 func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router.View, enough float64) float64 {
 	w, l, s := &v.Workers[j], &p.backlogs[j], &b.specs[j]
 	kind := s.kind
@@ -137,8 +154,9 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if running > 0 {
 		first += step
 	}
-	total := b.weight*(first+evicts) + b.output*step + (load+prefill+evicts)*float64(running) + alone*p.behind
-	if r.Adapter != trace.BaseModel {
+	total := b.weight*(first+evicts) + b.output*step + (load+b.delays(kind, prefill)+evicts)*float64(running) +
+		alone*p.behind
+	if r.Adapter != trace.BaseModel && !in(b.placed, j) {
 		total += p.spill * exec
 	}
 	if comes {
@@ -165,9 +183,6 @@ func (b *priceBounds) of(p *planAndRoute, r *router.Request, v *router.View, hol
 	bounds []float64, rough bool) {
 	if rough = p.outlinesSuffice(r, v); rough {
 		bounds = p.outlined(r, v)
-		for j := range v.Having(r.Adapter) {
-			bounds[j] = b.price(p, r, j, v, enough)
-		}
 		for _, j := range holders {
 			bounds[j] = math.Inf(1)
 		}

@@ -11,7 +11,8 @@ import (
 
 // steal moves requests that wait although there was time to compute their prompts
 // (they wait for memory, for a slot, for a place in the batch) to workers where
-// none does and that would serve them sooner, the oldest first.
+// none does and that would serve them sooner, the oldest first. While a worker is
+// idle, requests that wait for many prompts may go there, too.
 //
 // All requests of an adapter take one turn in a slot together. So new requests go where others of the adapter wait for
 // a slot, however many adapters wait there, until these requests move together. They may also go to a worker where
@@ -33,6 +34,8 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 		return nil
 	}
 	l.begin()
+	p.kept = append(l.scratch.crowds[:0], make([]keptCrowd, len(s.Workers))...)
+	l.scratch.crowds = p.kept
 	for _, a := range l.waiting {
 		to := l.pick(a)
 		if to != a.Worker {
@@ -43,6 +46,7 @@ func (p *planAndRoute) steal(s *router.PlannerInput) []router.Move {
 			break
 		}
 	}
+	p.kept = nil
 	return l.moved
 }
 
@@ -117,6 +121,9 @@ func (l *stealing) begin() {
 
 // put adds a waiting request to a worker of the copy, or takes it out (by -1).
 func (l *stealing) put(a *router.InFlight, j int32, by int) {
+	if l.kept != nil {
+		l.kept[j].known = false
+	}
 	w, m := &l.v.Workers[j], &l.scratch
 	if !m.copied[j] {
 		w.Detach(&m.detached[j])
@@ -167,6 +174,7 @@ type stealScratch struct {
 	all          []int32 // the indices of all workers
 	list, merged []*router.InFlight
 	busy, copied []bool
+	crowds       []keptCrowd
 	workers      []router.Worker
 	detached     []router.Worker // by worker: its latest copy
 	turns        map[turn]turnMove
@@ -178,7 +186,7 @@ func (p *planAndRoute) cheaper(
 	a *router.InFlight, v *router.View, among []int32, allowed func(j int) bool,
 ) int32 {
 	best := choose.Least{Worker: int(a.Worker)}
-	begun, bounded, r := false, false, router.Request{}
+	begun, r := false, router.Request{}
 	for _, w := range among {
 		j := int(w)
 		if !allowed(j) {
@@ -189,15 +197,13 @@ func (p *planAndRoute) cheaper(
 			p.begin(&r, v)
 			here, _ := p.price(r, int(a.Worker), v)
 			best.Cost, begun = (1-p.margin)*here, true
+			p.bounds.begin(p, &r, v)
+			if r.Adapter != trace.BaseModel && len(p.Where(r.Adapter)) > 0 {
+				p.bounds.placed = p.placedOn(r.Adapter)
+			}
 		}
-		if !p.Holds(r.Adapter, j) {
-			if !bounded {
-				p.bounds.begin(p, &r, v)
-				bounded = true
-			}
-			if p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
-				continue
-			}
+		if p.bounds.price(p, &r, j, v, best.Cost) > best.Cost {
+			continue
 		}
 		c, _ := p.price(r, j, v)
 		best.Offer(j, c)
@@ -270,12 +276,12 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 	for j := range s.Workers {
 		p.queues.stalled = append(p.queues.stalled, p.stalls(j, s.View))
 	}
-	free := p.someoneFree(s.View)
+	free, idle := p.someoneFree(s.View), p.someoneIdle(s.View)
 	for j := range busy {
 		busy[j] = !free
 	}
 	for _, a := range p.seen(s) {
-		if j := int(a.Worker); !a.Running && p.overdue(j, s.Now) && p.atHand(a.Adapter, j, s.View) &&
+		if j := int(a.Worker); !a.Running && p.waitsLong(j, s.View, idle) && p.atHand(a.Adapter, j, s.View) &&
 			(free || p.queues.long(j) || p.queues.stalled[j]) {
 			list = append(list, a)
 			busy[j] = true

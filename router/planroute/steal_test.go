@@ -239,3 +239,38 @@ func TestOldestFirst(t *testing.T) {
 		other = spare
 	}
 }
+
+// Requests whose prompts are yet to be computed move if that takes longer than an execution and another worker is idle.
+func TestIdleWorkersTakePrompts(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*planAndRoute, *router.PlannerInput)
+		moves  bool
+	}{
+		{"idle", func(*planAndRoute, *router.PlannerInput) {}, true},
+		{"soon computed", func(p *planAndRoute, s *router.PlannerInput) {
+			p.backlogs[0].prefilled = s.Now + guessExec - 0.1
+		}, false},
+		{"executions there take longer", func(p *planAndRoute, _ *router.PlannerInput) {
+			p.backlogs[0].exec.Add(60)
+		}, false},
+		{"the other computes a prompt", func(p *planAndRoute, s *router.PlannerInput) {
+			p.backlogs[1].prefilled = s.Now + 0.1
+		}, false},
+		{"one waits on the other", func(_ *planAndRoute, s *router.PlannerInput) { s.Workers[1].Queued = 1 }, false},
+		{"the other is down", func(_ *planAndRoute, s *router.PlannerInput) { s.Workers[1].Up = false }, false},
+	} {
+		env := routertest.HandEnv(2, 2)
+		env.Moving = router.MoveQueued
+		p, s := twoWait(t, "period_mig", env)
+		p.backlogs[0].prefilled = s.Now + 50
+		p.Forecast(s.Now) // no plan is due
+		c.change(p, s)
+		if c.moves && p.Select(s.View).Rest > 0 {
+			t.Errorf("%s: it does not look at waiting requests", c.name)
+		}
+		if got := len(p.steal(s)) > 0; got != c.moves {
+			t.Errorf("%s: requests move: %v, expected %v", c.name, got, c.moves)
+		}
+	}
+}

@@ -1,27 +1,22 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
-	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
-	"lorasim/bench/scenario"
 	"lorasim/internal/testbrowser"
-	"lorasim/internal/testutil"
 )
 
 // maxSize is what the folder may have, compressed.
 const maxSize = 6_000_000
 
 // TestPageWithoutServer: the folder is small, and its page answers in a browser as lorasim explore does, the replay
-// included. It logs how fast the simulator is there.
+// included.
 func TestPageWithoutServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the program for browsers, which takes a minute")
@@ -35,10 +30,7 @@ func TestPageWithoutServer(t *testing.T) {
 	if size > maxSize {
 		t.Errorf("%d bytes compressed, expected at most %d", size, maxSize)
 	}
-	ctx := testbrowser.Start(t)
-	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
-	t.Cleanup(srv.Close)
-	testbrowser.Watch(t, ctx, srv.URL)
+	ctx := show(t, dir)
 	eval := func(js string) string {
 		t.Helper()
 		return testbrowser.Eval(t, ctx, js)
@@ -46,9 +38,6 @@ func TestPageWithoutServer(t *testing.T) {
 	wait := func(js string) {
 		t.Helper()
 		testbrowser.Wait(t, ctx, js, `document.getElementById('status').textContent`)
-	}
-	if err := chromedp.Do(ctx, chromedp.Navigate(srv.URL+"/")); err != nil {
-		t.Fatal(err)
 	}
 	const settled = `!document.body.dataset.busy && document.querySelectorAll('#cards .card').length > 0`
 	wait(settled)
@@ -71,7 +60,19 @@ func TestPageWithoutServer(t *testing.T) {
 	}
 	ownLog(t, eval, wait)
 	t.Logf("first results %s ms after the knob", eval(`document.body.dataset.picture`))
-	speed(t, eval, wait)
+}
+
+// show serves a folder and opens its page in a browser.
+func show(t testing.TB, dir string) context.Context {
+	t.Helper()
+	ctx := testbrowser.Start(t)
+	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	t.Cleanup(srv.Close)
+	testbrowser.Watch(t, ctx, srv.URL)
+	if err := chromedp.Do(ctx, chromedp.Navigate(srv.URL+"/")); err != nil {
+		t.Fatal(err)
+	}
+	return ctx
 }
 
 // ownLog: a file that is chosen or dropped is read in the browser; what is no log has its message beside the field.
@@ -101,35 +102,4 @@ func ownLog(t *testing.T, eval func(string) string, wait func(string)) {
 	wait(field + `.value.endsWith('/more.csv') && ` + requests + ` === '"41"'` + settled)
 	eval(`(f => { f.value = ''; f.dispatchEvent(new Event('input')); })(` + field + `)`)
 	wait(`!document.body.dataset.busy && ` + requests + ` !== '"41"'`)
-}
-
-// speed logs the least time of many runs of 2000 requests, native and in the browser. Both have one processor, also for
-// the garbage collector.
-func speed(t *testing.T, eval func(string) string, wait func(string)) {
-	sc := scenario.Default()
-	testutil.Set(t, &sc, "policy", "least-loaded")
-	ps, err := sc.Profiles(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	native := time.Hour
-	for range 100 {
-		begun := time.Now()
-		if _, err := sc.Simulate(t.Context(), scenario.RunOptions{Workers: ps}); err != nil {
-			t.Fatal(err)
-		}
-		native = min(native, time.Since(begun))
-	}
-	eval(`(async () => {
-		const { bench } = await import('./api.js');
-		window.least = await bench('least-loaded', 100);
-	})()`)
-	wait(`window.least > 0`)
-	least, err := strconv.ParseFloat(strings.TrimSpace(eval(`window.least`)), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("2000 requests: native %.1f ms, in the browser %.1f ms, %.0f %% of the speed",
-		1000*native.Seconds(), least, 100*1000*native.Seconds()/least)
 }

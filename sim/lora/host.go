@@ -73,11 +73,11 @@ func (m *Manager) trimHost(coming *Adapter) {
 // adapters without a slot (LRUCacheLoRAModelManager.remove_oldest_adapter in lora/model_manager.py).
 func (m *Manager) hostVictim(coming *Adapter) (out *Adapter) {
 	for _, a := range m.hosted {
-		if m.state(a).Pinned || a.active > 0 || a.fetching() || a == coming || a.pushed ||
+		if a.active > 0 || a.fetching() || a == coming || a.pushed ||
 			m.opt.SlotsLast && a.slot || !m.opt.SlotsLast && a.Waiting > 0 {
 			continue
 		}
-		if out == nil || a.used < out.used || a.used == out.used && a.Index < out.Index {
+		if (out == nil || a.used < out.used || a.used == out.used && a.Index < out.Index) && !m.state(a).Pinned {
 			out = a
 		}
 	}

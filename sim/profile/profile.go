@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -477,13 +478,28 @@ func Load(ctx context.Context, nameOrFile string) (*Profile, error) {
 	return Parse(data, nameOrFile)
 }
 
-// Embedded returns the embedded profile with a name or alias.
+// parsed has the embedded profiles that were read, by their names.
+var parsed sync.Map
+
+// Embedded returns the embedded profile with a name or alias. The caller may change fields of the profile, but not the
+// elements of its lists.
 func Embedded(name string) (*Profile, error) {
-	data, err := embedded.ReadFile("profiles/" + Canonical(name) + ".yaml")
-	if err != nil {
-		return nil, err
+	file := "profiles/" + Canonical(name) + ".yaml"
+	known, ok := parsed.Load(file)
+	if !ok {
+		data, err := embedded.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		p, err := Parse(data, name)
+		if err != nil {
+			return nil, err
+		}
+		known, _ = parsed.LoadOrStore(file, p)
 	}
-	return Parse(data, name)
+	p := *known.(*Profile)
+	p.Validation = slices.Clip(p.Validation) // what one caller appends is not in the profile of another one
+	return &p, nil
 }
 
 // unknown returns the error of a text that names no profile, with the profile whose name or alias is similar.

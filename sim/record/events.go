@@ -85,27 +85,34 @@ type Plan struct {
 type Watcher struct {
 	Kinds EventKind
 	Note  func(*Event)
+	// Joined says that periods of EventState without requests may come as one in place of several.
+	Joined bool
 }
 
 // WatchEnds returns a watcher that gets the records of ended requests.
 func WatchEnds(done func(*Request)) Watcher {
-	return Watcher{EventEnded, func(e *Event) { done(e.Request) }}
+	return Watcher{Kinds: EventEnded, Note: func(e *Event) { done(e.Request) }}
 }
 
 // A Stream passes events to watchers. The zero value has none.
 type Stream struct {
 	kinds    EventKind // that some watcher gets
+	apart    bool      // some watcher gets each period of EventState
 	watchers []Watcher
 }
 
 // Add adds a watcher. Watchers get an event in the order in which they were added.
 func (s *Stream) Add(w Watcher) {
 	s.kinds |= w.Kinds
+	s.apart = s.apart || w.Kinds&EventState != 0 && !w.Joined
 	s.watchers = append(s.watchers, w)
 }
 
 // Wants reports whether a watcher gets events of a kind. Nobody needs to build other events.
 func (s *Stream) Wants(k EventKind) bool { return s.kinds&k != 0 }
+
+// Apart reports whether a watcher gets each period of EventState, also if no requests are there.
+func (s *Stream) Apart() bool { return s.apart }
 
 // Emit passes an event to the watchers that get its kind.
 func (s *Stream) Emit(e *Event) {
@@ -120,7 +127,7 @@ func (s *Stream) Emit(e *Event) {
 type Waiting struct{ queued, running float64 }
 
 // Watcher returns the events that a Waiting reads.
-func (w *Waiting) Watcher() Watcher { return Watcher{EventState, w.note} }
+func (w *Waiting) Watcher() Watcher { return Watcher{Kinds: EventState, Note: w.note, Joined: true} }
 
 // note adds a period to the sums of requests x s.
 func (w *Waiting) note(e *Event) {

@@ -15,7 +15,7 @@ func TestStream(t *testing.T) {
 	}
 	var got []string
 	add := func(name string, kinds EventKind) {
-		s.Add(Watcher{kinds, func(e *Event) { got = append(got, name) }})
+		s.Add(Watcher{Kinds: kinds, Note: func(e *Event) { got = append(got, name) }})
 	}
 	add("a", EventQueued|EventEnded)
 	add("b", EventEnded)

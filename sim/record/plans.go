@@ -74,6 +74,10 @@ func (b *PlanBook) Rest(reason string) {
 	if reason == "" {
 		return
 	}
+	if i := slices.IndexFunc(b.Idle, func(o Idle) bool { return o.Reason == reason }); i >= 0 {
+		b.Idle[i].Count++
+		return
+	}
 	kind := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r == '.' {
 			return -1
@@ -125,8 +129,14 @@ func (b *PlanBook) End(p *router.Plan, err error) {
 		return
 	}
 	b.Applied++
+	stays := map[router.Placement]bool{}
+	if len(p.Unload) > 0 {
+		for _, at := range p.Load {
+			stays[at] = true
+		}
+	}
 	for _, at := range p.Unload {
-		if !slices.Contains(p.Load, at) {
+		if !stays[at] {
 			b.want(at, false)
 			b.Unloads++
 		}

@@ -164,7 +164,7 @@ func (o *Observer) EndWarmup() {
 
 // Watcher returns the events that the observer needs.
 func (o *Observer) Watcher() record.Watcher {
-	return record.Watcher{Kinds: record.EventEnded | record.EventTier | record.EventState, Note: o.Note}
+	return record.Watcher{Kinds: record.EventEnded | record.EventTier | record.EventState, Note: o.Note, Joined: true}
 }
 
 // Note adds an event. Do not call it for the ends of requests of the warm-up.

@@ -35,9 +35,6 @@ type inquiry struct {
 // confirm returns nil if the worker says, from now on, that it is the process that the fleet knows. An answer without
 // an identity, such as status 404, is no error: a process that serves a model can name the model.
 func (q *inquirer) confirm(ctx context.Context, k *worker) error {
-	if !q.table.met(k) {
-		return nil // there is nothing to compare with
-	}
 	q.mu.Lock()
 	n := q.next[k]
 	if n == nil {

@@ -226,12 +226,6 @@ func (t *table) present(k *worker) *worker {
 	return k
 }
 
-// met reports whether the identity of a worker is known.
-func (t *table) met(k *worker) bool {
-	defer t.lock()()
-	return k.health.met
-}
-
 // left reports whether a worker is gone.
 func (t *table) left(k *worker) bool {
 	defer t.lock()()

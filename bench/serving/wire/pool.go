@@ -7,6 +7,8 @@ import (
 	"sort"
 	"syscall"
 	"time"
+
+	"lorasim/internal/direct"
 )
 
 // When a connection serves again. A reply to another request must not be taken for
@@ -227,7 +229,7 @@ func (k *conn) watch() {
 	var b [1]byte // whatever comes, the connection is closed
 	k.raw = raw
 	k.look = func(fd uintptr) bool {
-		n, err := syscall.Read(int(fd), b[:])
+		n, err := direct.Receive(fd, b[:])
 		if k.looked = err; n == 0 && err == nil {
 			k.looked = io.EOF
 		}

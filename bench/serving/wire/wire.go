@@ -30,6 +30,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"lorasim/internal/direct"
 )
 
 // A Client is an http.RoundTripper.
@@ -189,6 +191,9 @@ var (
 )
 
 func newConn(nc net.Conn, of *Client, addr string) *conn {
+	if tc, ok := nc.(*net.TCPConn); ok {
+		nc = direct.New(tc)
+	}
 	c := &conn{Conn: nc, of: of, addr: addr}
 	c.watch()
 	return c

@@ -73,6 +73,19 @@ func find(t *testing.T, sc *scenario.Scenario, o Options) *Answer {
 	return a
 }
 
+// decided is what find decides, without the headroom and without the interval of fresh runs.
+func decided(t *testing.T, sc *scenario.Scenario, o Options) (found, next *Tried) {
+	t.Helper()
+	o.MaxSeeds, o.Budget = 1000, 4e6
+	s := newSearch(t.Context(), sc, o)
+	defer s.dropAll()
+	found, _, err := s.find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found, s.nextCheaper(found)
+}
+
 // saved is a scenario with its workload in a file, so that runs have its length and
 // all its requests count.
 func saved(t *testing.T, sc *scenario.Scenario) *scenario.Scenario {
@@ -143,9 +156,9 @@ func TestPoisson(t *testing.T) {
 		h.Low > h.Factor || h.High < h.Factor {
 		t.Errorf("headroom is %v, expected about %v", h, want)
 	}
-	if a := find(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 8}); a.Found.Workers != 2 ||
-		a.NextCheaper.Workers != 1 {
-		t.Errorf("%d workers for 75 %%, expected 2", a.Found.Workers)
+	if found, next := decided(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 8}); found.Workers != 2 ||
+		next.Workers != 1 {
+		t.Errorf("%d workers for 75 %%, expected 2", found.Workers)
 	}
 	a = find(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 1})
 	if a.Found.Holds || a.Verdict != Saturated || a.Failure() == nil ||
@@ -162,12 +175,12 @@ func TestOverloaded(t *testing.T) {
 		load, _ := strconv.ParseFloat(c.load, 64)
 		sc.Workload.RequestRate = load / s
 		slo := result.SLO{E2E: 1e7}
-		a := find(t, sc, Options{SLO: slo, Attain: 0.99, MaxWorkers: 4})
-		if next := a.NextCheaper; a.Found.Workers != 3 || !a.Found.Holds || next == nil || next.Decision != Overloaded {
+		found, next := decided(t, sc, Options{SLO: slo, Attain: 0.99, MaxWorkers: 4})
+		if found.Workers != 3 || !found.Holds || next == nil || next.Decision != Overloaded {
 			t.Errorf("load %s: %v %s, next %+v; expected 3 workers, and 2 overloaded",
-				c.load, a.Found.Candidate, a.Found.Decision, next)
+				c.load, found.Candidate, found.Decision, next)
 		}
-		a = find(t, sc, Options{SLO: slo, Attain: 0.99, MaxWorkers: 2})
+		a := find(t, sc, Options{SLO: slo, Attain: 0.99, MaxWorkers: 2})
 		var b bytes.Buffer
 		if err := a.WriteText(&b); err != nil || a.Found.Holds || a.Verdict != Saturated ||
 			!strings.Contains(b.String(), "requests arrive faster than the workers serve them") {
