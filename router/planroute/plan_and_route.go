@@ -374,6 +374,9 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 		t += p.spill * exec
 	}
 	t += p.pool.secondSlot(st) * exec
+	if st.Running > 0 && a.adapters > w.Slots {
+		t += weight * p.keepsSlot(r.Adapter, st, &a.crowd, exec)
+	}
 	if p.firstUse(r.Adapter, j) {
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}

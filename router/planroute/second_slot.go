@@ -15,6 +15,7 @@ type slotPool struct {
 	price float64      // executions that a second slot costs the request at hand; 0: its adapter is not in use
 
 	crowded bool // no slot is free
+	inUse   int  // workers, up to 2, that have requests of the adapter and room for one more
 }
 
 const (
@@ -51,8 +52,11 @@ func (p *slotPool) adopt(slots, taken int) {
 // beginPool prices a second slot for the adapter of a request.
 func (p *planAndRoute) beginPool(r *router.Request, v *router.View) {
 	pool := &p.pool
-	pool.price = 0
-	if r.Adapter == trace.BaseModel || pool.cost == 0 || !p.inUse(r, v) {
+	pool.price, pool.inUse = 0, 0
+	if r.Adapter == trace.BaseModel || pool.cost == 0 {
+		return
+	}
+	if pool.inUse = p.inUse(r, v); pool.inUse == 0 {
 		return
 	}
 	slots, taken := p.slots(v)
@@ -63,19 +67,21 @@ func (p *planAndRoute) beginPool(r *router.Request, v *router.View) {
 	pool.price = pool.cost * othersDelayed(max(pool.usage.Value*float64(slots), float64(taken)), taken, slots)
 }
 
-// inUse says whether a usable worker has requests of the adapter, and has room for one more in its batch and, by count,
-// in its KV cache: else the adapter needs a second slot, and the slot is not one that it could do without.
-func (p *planAndRoute) inUse(r *router.Request, v *router.View) bool {
+// inUse counts, up to 2, the usable workers that have requests of the adapter, and room for one more in the batch and,
+// by count, in the KV cache. Without any, the adapter needs a second slot: it could not do without it.
+func (p *planAndRoute) inUse(r *router.Request, v *router.View) (workers int) {
 	for j, w := range v.Having(r.Adapter) {
 		st := w.Adapter(r.Adapter)
 		if st.Running+st.Queued == 0 || w.MaxRunning > 0 && w.Load() >= w.MaxRunning {
 			continue
 		}
 		if l := &p.backlogs[j]; l.need(*r, int64(p.holds(w)), w, w.Queued) <= l.room(w) {
-			return true
+			if workers++; workers == 2 {
+				break
+			}
 		}
 	}
-	return false
+	return workers
 }
 
 // secondSlot is the price, in executions, that others pay if the request at hand goes to a worker where its adapter has
@@ -88,6 +94,17 @@ func (p *slotPool) secondSlot(st router.AdapterState) float64 {
 		return 0
 	}
 	return p.price / float64(n+1)
+}
+
+// keepsSlot is the delay, s, of the requests that wait for a slot on a worker if the request at hand goes there, whose
+// adapter runs there and has another slot with room. Beside n requests, one more keeps the slot for exec/(n+1) longer
+// on average. That delays those who wait if the slot is the next one to become free.
+func (p *planAndRoute) keepsSlot(k int32, st router.AdapterState, c *crowd, exec float64) float64 {
+	if p.pool.inUse < 2 {
+		return 0
+	}
+	ends := endRate(st.Running, p.rates[k].perSecond*exec)
+	return float64(c.slotless) * exec / float64(st.Running+st.Queued+1) * ends / max(c.freed, ends)
 }
 
 // othersDelayed is how many adapters wait for a slot on average because one more slot is taken. If adapters wait

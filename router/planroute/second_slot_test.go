@@ -164,3 +164,38 @@ func TestSlotsTaken(t *testing.T) {
 		t.Errorf("%d slots are taken, expected 3", taken)
 	}
 }
+
+// An adapter with slots on two workers pays for staying where another adapter waits for a slot.
+func TestKeepsASlotThatOthersWaitFor(t *testing.T) {
+	env := routertest.HandEnv(2, 4)
+	p := routertest.New(t, "plan-and-route", env).Policy.(*planAndRoute)
+	v := routertest.View(env)
+	w := &v.Workers[0] // adapters 0 and 1 run, and adapter 2 waits
+	w.Running, w.Queued, w.QueuedToks, w.SlotsUsed = 2, 1, 100, 2
+	w.Count(0, 1, 0)
+	w.Count(1, 1, 0)
+	w.Count(2, 0, 1)
+	r := router.Request{Adapter: 0, Prompt: 100, Expected: 50}
+	costs := func(what string, want float64) {
+		t.Helper()
+		p.begin(&r, v)
+		c := p.crowdOf(0, w, v.Now)
+		routertest.Close(t, what, p.keepsSlot(0, w.Adapter(0), &c, guessExec), want)
+	}
+	costs("its only slot", 0)
+	other := &v.Workers[1]
+	other.Running = 1
+	other.Count(0, 1, 0)
+	// Beside one request, it keeps the slot for half an execution longer. One of two slots is the next to become free.
+	const want = guessExec / 2.0 / 2
+	costs("two slots", want)
+	with, _ := p.price(r, 0, v)
+	p.pool.inUse = 1
+	without, _ := p.price(r, 0, v)
+	routertest.Close(t, "as a part of the price", with-without, mostFirstWeight*want)
+	other.Running = other.MaxRunning
+	costs("the other batch is full", 0)
+	other.Running, w.Queued, w.QueuedToks = 1, 0, 0
+	w.Count(2, 0, -1)
+	costs("nobody waits", 0)
+}
