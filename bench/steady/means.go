@@ -19,10 +19,10 @@ const (
 	// may have had fewer of them than others.
 	upward = 1.25
 	// A run with intervals has a standard error of the mean queue of at most mostError in theory, as a share of the
-	// mean: 200 relaxation times of a queue with C = 1. See lacks.
+	// mean: 200 relaxation times of a queue with C = 1. See queueError.
 	mostError = 0.1
-	// A run with intervals has at least this many lifetimes of its requests, and independent bursts: three in each of 20
-	// batches.
+	// A run with intervals has at least this many lifetimes of its requests, and independent bursts: three in each of
+	// 20 batches.
 	leastLifetimes, leastBursts = 60, 60
 	// Intervals cover if at least this share of the runs has one; see reach.
 	leastPrinted = 0.02
@@ -230,7 +230,8 @@ func independent(slots []slot, mean, err float64) float64 {
 	return min(n, max(all.ttftSquare/n-mean*mean, 0)/(err*err))
 }
 
-// arrivals returns the number of requests after step from, and the index of dispersion of their counts, variance / mean.
+// arrivals returns the number of requests after step from, and the index of dispersion of their counts: their
+// variance, as a multiple of their mean.
 func (p *path) arrivals(slots []slot, from int) (n, dispersion float64) {
 	sent := make([]float64, len(slots))
 	for i := range slots {

@@ -181,8 +181,8 @@ func TestLifetimes(t *testing.T) {
 	}
 }
 
-// TestLifetimeIsTheCorrelationTime: in a queue with Poisson arrivals and without a limit, the number of requests in flight
-// has a variance over the time of the run as if it had one independent value every two lifetimes.
+// TestLifetimeIsTheCorrelationTime: with Poisson arrivals and without a limit, the mean number of requests in flight
+// has the variance of one independent value every two lifetimes.
 func TestLifetimeIsTheCorrelationTime(t *testing.T) {
 	const runs, requests = 200, 2000
 	var variance, mean, want float64
@@ -206,7 +206,8 @@ func infinite(seed uint64, requests int) *Recorder {
 	at := 0.0
 	for i := range requests {
 		at += rng.ExpFloat64() / 10
-		r.Done(&record.Request{ID: int64(i), Arrival: at, Sent: at, FirstToken: at, Finish: at + rng.ExpFloat64(), Output: 9})
+		r.Done(&record.Request{ID: int64(i), Arrival: at, Sent: at, FirstToken: at, Finish: at + rng.ExpFloat64(),
+			Output: 9})
 	}
 	return r
 }
