@@ -104,6 +104,9 @@ func (c *coverageCase) measure(b *testing.B) error {
 	return nil
 }
 
+// firstSeed returns the seed of the first run.
+func firstSeed() (uint64, error) { return strconv.ParseUint(textOf("SEED", "5000"), 10, 64) }
+
 // tally counts the intervals of a metric, and those that hold the truth.
 type tally struct{ printed, held int }
 
@@ -116,9 +119,9 @@ func (t tally) cells(runs int) string {
 }
 
 // BenchmarkArrivals prints how many runs have an interval, and how many of the intervals hold the true mean, by arrival
-// process, load and length. The truth comes from 6 long runs (of the log: 30), without their first quarter. REPETITIONS
-// is the number of runs, REQUESTS lists their lengths, LOADS lists shares of the sustainable rate, ARRIVALS selects
-// cases, and SET has further settings.
+// process, load and length. The truth comes from 12 long runs (of the log: 30), without their first quarter.
+// REPETITIONS is the number of runs, SEED their first seed, REQUESTS lists their lengths, LOADS lists shares of the
+// sustainable rate, ARRIVALS selects cases, and SET has further settings.
 //
 //	go test ./bench/scenario -run '^$' -bench Arrivals -benchtime 1x -timeout 0
 func BenchmarkArrivals(b *testing.B) {
@@ -155,14 +158,18 @@ func BenchmarkArrivals(b *testing.B) {
 
 // print judges the intervals of runs of several lengths at one load.
 func (c *coverageCase) print(b *testing.B, name string, metrics []result.ID, lengths []string, repetitions int) error {
-	const long, first = 80000, 5000
-	longRuns, requests := 6, long
+	const long, longRunsFrom = 80000, 50000 // seeds after the first one
+	first, err := firstSeed()
+	if err != nil {
+		return err
+	}
+	longRuns, requests := 12, long
 	if c.log {
 		longRuns, requests = 30, 19000 // the length of the log
 	}
 	truths := make([]*result.Result, longRuns)
 	if err := parallel.Do(b.Context(), len(truths), func(i int) (err error) {
-		truths[i], err = c.run(b, requests, uint64(9000+i), float64(requests)/4/(c.load*c.capacity))
+		truths[i], err = c.run(b, requests, first+longRunsFrom+uint64(i), float64(requests)/4/(c.load*c.capacity))
 		return err
 	}, nil); err != nil {
 		return err
@@ -174,7 +181,7 @@ func (c *coverageCase) print(b *testing.B, name string, metrics []result.ID, len
 		}
 		runs := make([]*result.Result, repetitions)
 		if err := parallel.Do(b.Context(), len(runs), func(i int) (err error) {
-			runs[i], err = c.run(b, n, uint64(first+i), 0)
+			runs[i], err = c.run(b, n, first+uint64(i), 0)
 			return err
 		}, nil); err != nil {
 			return err

@@ -67,7 +67,7 @@ func (r *Recorder) Assess() *Assessment {
 	warm := p.warmup()
 	a.Warmup = float64(warm) * p.width
 	relaxations := p.relaxations(warm)
-	a.EffectiveSamples, a.Intervals, a.TooShort, a.Floors = r.means(p, warm, relaxations)
+	a.EffectiveSamples, a.Intervals, a.TooShort, a.Floors = r.means(p, warm)
 	if !p.closed && p.growth() {
 		a.State, a.Needed = Overloaded, 0
 		a.SustainableRate = r.sustainable()
@@ -111,7 +111,7 @@ const (
 // needed estimates the number of requests of a run that is long enough. factor is the length that the tests ask for,
 // as a multiple of the run's; 0: unknown.
 func (r *Recorder) needed(factor float64) int64 {
-	return twoDigits(max(max(lengthen, allowance*factor)*float64(r.requests), leastNeeded))
+	return twoDigits(max(min(max(lengthen, allowance*factor), mostLonger)*float64(r.requests), leastNeeded))
 }
 
 // NeedsAt raises Needed to the number of requests that a run at an arrival rate needs, if the run is transient and the

@@ -10,34 +10,20 @@ import (
 	"lorasim/bench/stats"
 )
 
-// The constants of the intervals. They were chosen on half of the cases of BenchmarkArrivals (bench/scenario), and
-// checked on the other half: lab/docs/steady.md has the coverage.
 const (
 	// fewBatches is the least number of batches of whole periods; see parts.
 	fewBatches = 10
-	// finely is the number of batches that tell the correlation time of the requests in flight.
-	finely = 4 * batches
-	// freedom is the number of degrees of freedom of the largest of the standard errors.
+	// freedom is the number of degrees of freedom of the larger one of the standard errors.
 	freedom = 15
-	// shortRun widens intervals of runs of few relaxation times of the queue, since their batches are not independent:
-	// the variance is (1 + shortRun/n) times larger after n of them.
-	shortRun = 300
-	// leastVariance is the least variance of mean E2E and TTFT: that of the mean queue in theory, as a share of the
-	// square of the mean, is 2 C / n for n relaxation times of a queue whose squared coefficient of variation is C.
-	leastVariance = 2
 	// upward widens the upper part of intervals of TTFT over seeds: few long queues determine the mean, and the runs
 	// may have had fewer of them than others.
 	upward = 1.25
-	// widest is the largest half-width of an interval, as a multiple of the mean's distance from the smallest batch.
-	// For TTFT it is also the largest share that an unseen queue may add to the mean; see unseen.
-	widest = 1
-	// intervalRelaxations is the least number of relaxation times of the queue. leastBursts is the least number of
-	// independent bursts: requests divided by the index of dispersion of their arrivals. TTFT needs more: few long
-	// queues determine its mean.
-	intervalRelaxations          = 200
-	leastBursts, leastBurstsTTFT = 70, 300
-	// A run needs these effective numbers of independent samples of the requests in flight and of the queue.
-	leastInFlight, leastQueue = 28, 60
+	// A run with intervals has a standard error of the mean queue of at most mostError in theory, as a share of the
+	// mean: 200 relaxation times of a queue with C = 1. See queueError.
+	mostError = 0.1
+	// A run with intervals has at least this many lifetimes of its requests, and independent bursts: three in each of
+	// 20 batches.
+	leastLifetimes, leastBursts = 60, 60
 	// Intervals cover if at least this share of the runs has one; see reach.
 	leastPrinted = 0.02
 	// margin is how much longer than needed a suggested run is, as runs of the same length differ.
@@ -81,72 +67,60 @@ func Means() []string { return []string{meanE2E, meanTTFT, meanTPOT} }
 // The means that have intervals.
 const meanE2E, meanTTFT, meanTPOT = "mean_e2e_latency_ms", "mean_ttft_ms", "mean_tpot_ms"
 
-// means returns the confidence intervals of the mean latencies after step warm, by batch
-// means, and the means for whose interval the run is too short. samples is the number of
-// independent requests that give the mean TTFT with the same accuracy.
+// means returns the confidence intervals of the mean latencies after step warm, by batch means, and the means for whose
+// interval the run is too short. samples is the number of independent requests that give the mean TTFT with the same
+// accuracy.
 //
-// The standard error is the larger one of those of 20 and of 10 batches, each corrected for
-// the autocorrelation of successive batches, as in Skart (A. Tafazzoli, J. R. Wilson, E. K.
-// Lada, N. M. Steiger, "Performance of Skart: a skewness- and autoregression-adjusted
-// batch-means procedure for simulation analysis", INFORMS Journal on Computing 23(2), 2011).
-//
-// Mean latencies of queues are skewed: a run without a long queue has a mean that is too low
-// and a standard error that is too small. Skart adjusts the interval by the skewness of the
-// batch means, which 20 batches tell badly. Here theory says how skewed they are. In heavy
-// traffic the mean wait is inverse to the spare rate of the workers, whose estimate is nearly
-// normal; so the inverse of the wait has a symmetric interval, and the standard error of the
-// wait grows with its square. The wait is the part of the mean above its smallest batch. See
-// stats.EndsAbove, reach and unseen for the upper end.
-func (r *Recorder) means(p *path, warm int, relaxations float64) (
+// TPOT has Student's interval; its upper part is longer in runs that are hardly long enough (see reach). TTFT includes
+// the wait, which is skewed: a run without a long queue has a mean that is too low and a standard error that is too
+// small. So the standard error is at least that of theory, and the ends are those of stats.EndsAbove, farther up by
+// unseen. The wait is the part of the mean above its smallest batch. E2E includes TTFT: its upper part is Student's or
+// that of TTFT, whichever is longer.
+func (r *Recorder) means(p *path, warm int) (
 	samples float64, intervals []Interval, short []TooShort, floors []Floor,
 ) {
 	start, k := p.parts(warm, batches)
 	slots := r.slots.slots[start:len(p.flight)]
-	lacks, lacksTTFT, lacksQueue := p.lacks(slots, start, k, relaxations)
-	// Steps may be longer than the relaxation time, which then is that of the batches.
-	times := max(relaxations, float64(k)*batchLength(p.queue[start:], k))
-	least := math.Sqrt(leastVariance * p.variation(start) / times) // standard error, as a share
-	widen, unseen := math.Sqrt(1+shortRun/relaxations), p.unseen(warm)
-	ttft := estimateOf(slots, k, sumTTFT, widen, least)
-	down := stats.TQuantile(0.975, min(freedom, float64(k-1)))
-	// above returns how much higher mean TTFT may be in other runs, if this run is too short by a factor below 1.
-	above := func(longer float64) float64 {
-		_, high := stats.EndsAbove(ttft.mean, ttft.above, 0, reach(longer, ttft.share())*ttft.share())
-		return math.Hypot(high-ttft.mean, unseen)
+	ttft := estimateOf(slots, k, sumTTFT)
+	if math.IsNaN(ttft.mean) {
+		return 0, nil, nil, nil
 	}
+	requests, dispersion := p.arrivals(slots, start)
+	theory := p.queueError(start, requests*(1+dispersion))
+	wait := max(ttft.share(), theory) // standard error, as a share
+	samples = independent(slots, ttft.mean, max(ttft.err, theory*ttft.above))
+	lives, unseen := p.lifetimes(slots)
+	// The tests look at the queue, the arrivals and the lifetimes of requests, not at how precise the means are: a run
+	// without a long queue looks precise, and must not pass more easily. At most 1: the run is long enough.
+	lacks := max(leastBursts*dispersion/requests, leastLifetimes/lives, theory*theory/(mostError*mostError))
+	down, up := stats.TQuantile(0.975, min(freedom, float64(k-1))), reach(lacks, wait)
+	low, high := stats.EndsAbove(ttft.mean, ttft.above, down*wait, up*wait)
+	rise := math.Hypot(high-ttft.mean, unseen)
 	for _, m := range []struct {
-		metric       string
-		lacks, least float64
-		sum          func(*slot) (total, n float64)
-	}{{meanE2E, lacks, least, sumE2E}, {meanTTFT, lacksTTFT, least, sumTTFT}, {meanTPOT, lacks, 0, sumTPOT}} {
-		e := estimateOf(slots, k, m.sum, widen, m.least)
+		metric string
+		lacks  float64
+		sum    func(*slot) (total, n float64)
+	}{{meanE2E, lacks, sumE2E}, {meanTTFT, max(lacks, unseen/ttft.mean), sumTTFT}, {meanTPOT, lacks, sumTPOT}} {
+		e := estimateOf(slots, k, m.sum)
 		if math.IsNaN(e.mean) {
 			continue
-		}
-		longer := max(m.lacks, square(down*e.share()/widest))
-		if m.metric == meanTTFT {
-			samples = independent(slots, e.mean, e.err)
-			longer = max(longer, unseen/e.mean/widest)
 		}
 		if m.metric != meanTPOT { // which is hardly skewed
 			floors = append(floors, Floor{m.metric, 1000 * (e.mean - e.above)})
 		}
-		if longer > 1 {
-			short = append(short, r.tooShort(m.metric, longer))
+		if m.lacks > 1 {
+			short = append(short, r.tooShort(m.metric, m.lacks))
 			continue
 		}
-		up := down
-		if m.metric == meanE2E {
-			up = reach(lacksQueue, e.share())
-		}
-		low, high := stats.EndsAbove(e.mean, e.above, down*e.share(), up*e.share())
+		in := Interval{m.metric, e.mean - down*e.err, e.mean + up*e.err}
 		switch m.metric {
 		case meanTTFT:
-			high = e.mean + above(longer)
+			in.Low, in.High = low, e.mean+rise
 		case meanE2E:
-			high = e.mean + math.Hypot(high-e.mean, above(lacksQueue))
+			in.High = max(in.High, e.mean+rise)
 		}
-		intervals = append(intervals, Interval{m.metric, 1000 * low, 1000 * high})
+		in.Low, in.High = 1000*in.Low, 1000*in.High
+		intervals = append(intervals, in)
 	}
 	return samples, intervals, short, floors
 }
@@ -166,13 +140,12 @@ func (e estimate) share() float64 {
 	return e.err / e.above
 }
 
-// estimateOf estimates a mean by k batches. widen is a factor of the standard error, least its least share.
-func estimateOf(slots []slot, k int, sum func(*slot) (total, n float64), widen, least float64) estimate {
+// estimateOf estimates a mean. Its standard error is the larger one of those of k and of k/2 batches.
+func estimateOf(slots []slot, k int, sum func(*slot) (total, n float64)) estimate {
 	many := batchSums(slots, k, sum)
 	mean, err := many.standardError()
 	_, second := batchSums(slots, k/2, sum).standardError()
-	above := mean - many.least()
-	return estimate{mean, max(max(err, second)*widen, above*least), above}
+	return estimate{mean, max(err, second), mean - many.least()}
 }
 
 // reach returns the half-width of the upper part of an interval, in standard errors. Runs that are too short have no
@@ -201,14 +174,27 @@ func reach(longer, wait float64) float64 {
 	return low
 }
 
-// unseen returns how much one queue that this run did not have would add to the mean latencies, s. Requests in flight
-// vary slowly; if they reach a limit, such as the KV cache, requests wait about as long as the level lasts: a
-// correlation time. A run may by chance have no such queue, and then nothing in it shows that other runs have some.
-// Of a run of n correlation times, one n-th of the requests would wait that long.
-func (p *path) unseen(warm int) float64 {
-	start, k := p.parts(warm, finely)
-	n := float64(k) * batchLength(p.flight[start:], k)
-	return float64(len(p.flight)-start) * p.width / (n * n)
+// lifetimes returns the length of the run in lifetimes of its requests, and how much one queue that this run did not
+// have would add to the mean latencies, s. A lifetime is the mean remaining time of the requests in flight: with
+// Poisson arrivals, their number is uncorrelated after about that time. If that number reaches a limit, such as
+// the KV cache, requests wait about as long as the level lasts: a lifetime. A run may by chance have no such queue, and
+// then nothing in it shows that other runs have some. Of a run of n lifetimes, one n-th of the requests would wait that
+// long.
+//
+// The mean remaining time of a service S is E[S²]/2E[S], and the correlation of the number of requests in flight is the
+// share of them that remains (W. Whitt, "The efficiency of one long run versus independent replications in steady-state
+// simulation", Management Science 37(6), 1991, for M/G/infinity).
+func (p *path) lifetimes(slots []slot) (n, unseen float64) {
+	var all slot
+	for i := range slots {
+		all.add(&slots[i])
+	}
+	if all.e2e == 0 {
+		return math.Inf(1), 0
+	}
+	life := all.e2eSquare / (2 * all.e2e)
+	n = float64(len(slots)) * p.width / life
+	return n, life / n
 }
 
 // parts returns from where on a run is cut into batches, and the number of batches, at most most. Every run has all
@@ -225,21 +211,10 @@ func (p *path) parts(warm, most int) (start, k int) {
 	return max(len(p.flight)-int(float64(k*each)*period), warm), k
 }
 
-// variation returns the squared coefficient of variation of the queue after step from; 0: there is no queue.
-func (p *path) variation(from int) float64 {
-	mean, variance := stats.MeanVariance(p.queue[from:])
-	if mean <= 0 {
-		return 0
-	}
-	return variance / (mean * mean)
-}
-
 // tooShort is the estimate for a metric whose interval needs a run that is longer by a factor.
 func (r *Recorder) tooShort(metric string, longer float64) TooShort {
 	return TooShort{metric, twoDigits(min(margin*longer, mostLonger) * float64(r.requests))}
 }
-
-func square(x float64) float64 { return x * x }
 
 // independent returns the number of independent requests whose mean TTFT has a standard
 // error.
@@ -255,62 +230,38 @@ func independent(slots []slot, mean, err float64) float64 {
 	return min(n, max(all.ttftSquare/n-mean*mean, 0)/(err*err))
 }
 
-// lacks returns by which factor a run is too short for the intervals of latencies, for that
-// of TTFT, and by its queue alone. At most 1: it is long enough. The tests look at the arrivals and at the number
-// of requests, not at the latencies: a run whose latencies happen to be low must not pass
-// more easily.
-func (p *path) lacks(slots []slot, start, k int, relaxations float64) (all, ttft, queue float64) {
+// arrivals returns the number of requests after step from, and the index of dispersion of their counts: their
+// variance, as a multiple of their mean.
+func (p *path) arrivals(slots []slot, from int) (n, dispersion float64) {
 	sent := make([]float64, len(slots))
-	requests := 0.0
 	for i := range slots {
-		n := slots[i].arrived
+		sent[i] = float64(slots[i].arrived)
 		if p.closed {
-			n = slots[i].sent
+			sent[i] = float64(slots[i].sent)
 		}
-		sent[i] = float64(n)
-		requests += sent[i]
+		n += sent[i]
 	}
-	from, parts := p.parts(start, 2*batches)
-	sent = sent[from-start:]
-	counts := batchMeans(sent, parts)
-	mean, variance := stats.MeanVariance(counts)
-	bursts := math.Inf(1)
-	if variance > 0 {
-		size := float64(len(sent) / parts)
-		bursts = requests * mean / (variance * size)
+	start, parts := p.parts(from, 2*batches)
+	sent = sent[start-from:]
+	mean, variance := stats.MeanVariance(batchMeans(sent, parts))
+	n = max(n, 1)
+	if mean == 0 {
+		return n, 0
 	}
-	queue = max(leastBursts/bursts, intervalRelaxations/relaxations,
-		correlationTimes(float64(k)/leastQueue)/batchLength(p.queue[start:], k))
-	all = max(queue, correlationTimes(float64(k)/leastInFlight)/batchLength(p.flight[start:], k))
-	return all, max(all, leastBurstsTTFT/bursts), queue
+	return n, variance * float64(len(sent)/parts) / mean
 }
 
-// batchLength returns the length of k batches of a series in its correlation times, by the
-// variance of their means as a share of that of the series; +Inf: the series is constant.
-func batchLength(xs []float64, k int) float64 {
-	_, variance := stats.MeanVariance(xs)
-	_, between := stats.MeanVariance(batchMeans(xs, k))
-	if between <= 0 {
-		return math.Inf(1)
+// queueError returns the standard error of the mean queue after step from that theory gives, as a share of the mean.
+// In heavy traffic a queue is a reflected Brownian motion (see relaxations): the mean over n relaxation times has the
+// variance 2 C / n, as a share of the square of the mean, where C is the squared coefficient of variation of the queue.
+// moves is the variance of arrivals less departures over the whole run: that of the arrivals, and one a departure.
+func (p *path) queueError(from int, moves float64) float64 {
+	mean, variance := stats.MeanVariance(p.queue[from:])
+	if mean <= 0 || variance == 0 || p.closed { // a closed loop bounds the queue
+		return 0
 	}
-	return correlationTimes(between / variance)
-}
-
-// correlationTimes returns the length of a batch in correlation times, if the variance of the
-// mean of a batch is a share of that of a sample. For a correlation that decays exponentially,
-// the share of a batch of length b is 2(b-1+exp(-b))/b².
-func correlationTimes(share float64) float64 {
-	share = min(max(share, 1e-6), 0.98)
-	low, high := 1e-3, 4/share
-	for range 50 {
-		b := (low + high) / 2
-		if 2*(b-1+math.Exp(-b)) > share*b*b {
-			low = b
-		} else {
-			high = b
-		}
-	}
-	return low
+	relaxations := moves / (4 * variance)
+	return math.Sqrt(2 * variance / (mean * mean) / relaxations)
 }
 
 // A batchSum has the totals of batches, and the numbers of requests.

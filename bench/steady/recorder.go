@@ -36,6 +36,7 @@ type slot struct {
 	done       int64
 	ttft, e2e  float64 // s, summed
 	ttftSquare float64 // s², summed
+	e2eSquare  float64 // s², summed
 	decoded    int64   // requests of at least two tokens
 	tpot       float64 // s, summed over those
 }
@@ -49,6 +50,7 @@ func (s *slot) add(o *slot) {
 	s.ttft += o.ttft
 	s.e2e += o.e2e
 	s.ttftSquare += o.ttftSquare
+	s.e2eSquare += o.e2eSquare
 	s.decoded += o.decoded
 	s.tpot += o.tpot
 }
@@ -118,6 +120,7 @@ func (r *Recorder) Done(q *record.Request) {
 		s.ttft += ttft
 		s.ttftSquare += ttft * ttft
 		s.e2e += e2e
+		s.e2eSquare += e2e * e2e
 		if q.Output > 1 {
 			s.decoded++
 			s.tpot += (e2e - ttft) / float64(q.Output-1)
