@@ -111,15 +111,15 @@ func (e *example) run(t *testing.T, dir, page string) {
 // TestReadme: the README shows the lines of "lorasim sim" that docs/start.md has, which TestPages holds; -update writes
 // them anew.
 func TestReadme(t *testing.T) {
-	const path, command = "../../README.md", "lorasim sim | head -14"
+	const path, command = "../../README.md", "lorasim sim | head -" // with a number of lines
 	page, err := os.ReadFile("../../docs/start.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	list := examplesOf(strings.Split(string(page), "\n"))
-	at := slices.IndexFunc(list, func(e example) bool { return e.command == command })
+	at := slices.IndexFunc(list, func(e example) bool { return strings.HasPrefix(e.command, command) })
 	if at < 0 {
-		t.Fatalf("docs/start.md has no command %s", command)
+		t.Fatalf("docs/start.md has no command %sN", command)
 	}
 	readme, err := os.ReadFile(path)
 	if err != nil {
