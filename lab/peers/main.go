@@ -42,24 +42,18 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 7, "number of rounds")
 	flag.Float64Var(&o.rate, "rate", 10, "requests/s")
 	flag.Parse()
-	if err := o.run(context.Background(), os.Stdout); err != nil {
+	ctx := context.Background()
+	err := repo.InFolder(ctx, "peers", o.lorasim, func(folder, program string) error {
+		return o.run(ctx, folder, program, os.Stdout)
+	})
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
 }
 
-// run measures and prints the table.
-func (o *options) run(ctx context.Context, out io.Writer) error {
-	folder, err := os.MkdirTemp("", "lorasim-peers-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
-	if o.lorasim == "" {
-		if o.lorasim, err = repo.Build(ctx, folder); err != nil {
-			return err
-		}
-	}
+// run measures and prints the table. The folder is for files.
+func (o *options) run(ctx context.Context, folder, lorasim string, out io.Writer) error {
 	if o.venv == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
@@ -67,7 +61,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 		}
 		o.venv = filepath.Join(cache, "lorasim-peers")
 	}
-	list := []simulator{newLorasim(o.lorasim), newDynamo(o.python, o.venv)}
+	list := []simulator{newLorasim(lorasim), newDynamo(o.python, o.venv)}
 	ready := list[:0]
 	for _, s := range list {
 		if err := s.prepare(ctx, folder); err != nil {

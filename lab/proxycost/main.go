@@ -49,7 +49,9 @@ func main() {
 	flag.IntVar(&o.round, "rounds", 5, "number of rounds")
 	flag.Float64Var(&o.timeScale, "time-scale", 10, "speed of the worker; at 10 a token takes about 2 ms")
 	flag.Parse()
-	fail(o.inFolder(context.Background(), os.Stdout))
+	fail(repo.InFolder(context.Background(), "proxycost", o.lorasim, func(folder, programs string) error {
+		return o.run(folder, programs, os.Stdout)
+	}))
 }
 
 func fail(err error) {
@@ -59,25 +61,10 @@ func fail(err error) {
 	}
 }
 
-// inFolder runs in a temporary folder, with a lorasim that is built there if the options name none.
-func (o *options) inFolder(ctx context.Context, out io.Writer) error {
-	folder, err := os.MkdirTemp("", "lorasim-proxycost-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
-	if o.lorasim == "" {
-		if o.lorasim, err = repo.Build(ctx, folder); err != nil {
-			return err
-		}
-	}
-	return o.run(folder, out)
-}
-
-// run measures and prints the table.
-func (o *options) run(folder string, out io.Writer) error {
+// run measures and prints the table. The folder is for files; programs are lorasim, comma-separated.
+func (o *options) run(folder, programs string, out io.Writer) error {
 	children := process.NewSpawner()
-	builds := strings.Split(o.lorasim, ",")
+	builds := strings.Split(programs, ",")
 	worker, err := children.Serve(process.Pipes{}, builds[len(builds)-1], "worker", "--listen", "127.0.0.1:0", "--api",
 		"vllm", "--num-adapters", "4", "--time-scale", fmt.Sprint(o.timeScale))
 	if err != nil {

@@ -355,7 +355,7 @@ type sought struct {
 	usual   []bool   // workers where most adapters are in host memory
 	others  []int32  // exceptions to that for the request's adapter
 	has     []uint64 // workers that have the adapter
-	some    standing // what so many workers have to do with the adapter that they are not looked at one by one
+	some    standing // each part is set if many workers have it: these are looked at by groups, see many
 	skipped int      // worker that was looked at already
 }
 
@@ -436,8 +436,8 @@ func (p *planAndRoute) offerOthers(r *router.Request, v *router.View) {
 	}
 }
 
-// many says whether so many workers have something to do with an adapter that they are looked at by groups, as if all
-// workers of a group had.
+// many says whether a number of workers is too large to look at them one by one. They are looked at by groups then, as
+// if all workers of a group were among them.
 func (o *outlines) many(workers int) bool { return workers > max(o.holders, len(o.workers)/manyShare) }
 
 // manyShare is the share of workers below which a group would hardly have one of them.

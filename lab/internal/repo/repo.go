@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -31,6 +32,22 @@ func Build(ctx context.Context, folder string) (program string, err error) {
 	program = filepath.Join(folder, "lorasim")
 	_, err = goCommand(ctx, root, "build", "-o", program, "./cmd/lorasim")
 	return program, err
+}
+
+// InFolder calls do with a temporary folder for a tool, and with a program: lorasim, or where that is "", one that is
+// built in the folder. The folder is removed at the end.
+func InFolder(ctx context.Context, tool, lorasim string, do func(folder, program string) error) error {
+	folder, err := os.MkdirTemp("", "lorasim-"+tool+"-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	if lorasim == "" {
+		if lorasim, err = Build(ctx, folder); err != nil {
+			return err
+		}
+	}
+	return do(folder, lorasim)
 }
 
 // goCommand runs the go command in a folder ("": the working directory) and returns its output.
