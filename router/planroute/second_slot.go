@@ -20,7 +20,6 @@ type slotPool struct {
 
 const (
 	usageMemory = 300 // requests that usage is an average over
-	mostUsed    = 0.9 // usage that a queue for slots is priced with, near saturation
 	mostPooled  = 256 // slots of a pool; a larger cluster is priced as a pool of that size with the same usage
 )
 
@@ -107,12 +106,13 @@ func (p *planAndRoute) keepsSlot(k int32, st router.AdapterState, c *crowd, exec
 	return float64(c.slotless) * exec / float64(st.Running+st.Queued+1) * ends / max(c.freed, ends)
 }
 
-// othersDelayed is how many adapters wait for a slot on average because one more slot is taken. If adapters wait
-// already, taken counts them. One more takes its turn before all that come until the queue is empty: each that waits
-// adds 1/(slots*(1-usage)), as in the queue M/M/slots, whose relative values are quadratic in the queue.
+// othersDelayed is how many adapters wait for a slot for an execution because one more slot is taken. Where all slots
+// are taken, adapters take turns: about as many come within an execution as there are slots, and taken counts those that
+// wait already. All of them get a slot 1/slots of an execution later. Requests that come for an adapter that waits take
+// no turn of their own, so the delay does not grow with the time until nobody waits, as it would in a queue M/M/slots.
 func othersDelayed(offered float64, taken, slots int) float64 {
 	waiting := max(taken-slots, 0)
-	return blockedBySlot(offered, taken, slots) * (1 + float64(waiting)/(float64(max(slots, 1))*(1-mostUsed)))
+	return blockedBySlot(offered, taken, slots) * (1 + float64(waiting)/float64(max(slots, 1)))
 }
 
 // blockedBySlot is how many adapters find no free slot on average because one more slot is taken. They come as a

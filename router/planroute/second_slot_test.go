@@ -110,18 +110,30 @@ func TestBlockedBySlot(t *testing.T) {
 	}
 }
 
-// Without a queue the price is that of blocking. In a queue M/M/slots with the load mostUsed, one more in the queue
-// costs d(n) later, where (n - slots) + offered*d(n) - slots*d(n-1) is the same for all n > slots.
+// Without a queue the price is that of blocking. With one, turns end one after the other. One more turn before all
+// others delays those that wait, and those that come within an execution.
 func TestOthersDelayed(t *testing.T) {
 	routertest.Close(t, "some taken", othersDelayed(5, 6, 8), blockedBySlot(5, 6, 8))
 	routertest.Close(t, "all taken", othersDelayed(8, 8, 8), 1)
 	const slots = 8
-	offered := mostUsed * slots
-	rate := func(n int) float64 {
-		return float64(n-slots) + offered*othersDelayed(9, n, slots) - slots*othersDelayed(9, n-1, slots)
+	starts := func(turns, before int) (sum float64) {
+		free := make([]float64, slots) // when each slot becomes free
+		for i := range free {
+			free[i] = float64(i+1) / slots
+		}
+		for turn := range before + turns {
+			next := turn % slots // the one that becomes free first
+			if turn >= before {
+				sum += free[next]
+			}
+			free[next]++
+		}
+		return sum
 	}
-	for n := slots + 2; n < 40; n++ {
-		routertest.Close(t, fmt.Sprintf("%d wait", n-slots), rate(n), rate(slots+1))
+	for waiting := range 40 {
+		turns := waiting + slots
+		routertest.Close(t, fmt.Sprintf("%d wait", waiting), othersDelayed(9, slots+waiting, slots),
+			starts(turns, 1)-starts(turns, 0))
 	}
 	if got := othersDelayed(0, 0, 0); math.IsNaN(got) {
 		t.Error("no slots: not a number")
