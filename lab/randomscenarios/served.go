@@ -24,7 +24,7 @@ const (
 const (
 	longer         = 4
 	mostLonger     = 32
-	leastDecodings = 10
+	leastDecodings = 30
 )
 
 // saturate changes the rate and the number of requests of a scenario so that a run shows what a policy sustains.
