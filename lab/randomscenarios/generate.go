@@ -17,7 +17,8 @@ const generatorAttempts = 50
 
 // Generate draws scenario number index of a seed. The scenario does not depend on the number of
 // drawn scenarios. A draw that cannot run is replaced by the next one: the adapters do not fit, or
-// workers can never serve more than 1 % of the requests. sustained is the rate that simple policies sustain, requests/s.
+// workers can never serve more than 1 % of the requests. sustained is the rate that simple policies
+// sustain, requests/s.
 func Generate(ctx context.Context, seed uint64, index int) (sc *scenario.Scenario, sustained float64, err error) {
 	var last error
 	for attempt := range generatorAttempts {

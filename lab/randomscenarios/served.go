@@ -13,7 +13,8 @@ import (
 const overload = 1.5
 
 // Beyond overload, mean rates are within leastOverload and mostOverload times what simple policies sustain. Below, a
-// policy may keep up, and its rate is the offered one. Far above, queues are so long that all policies fill all batches.
+// policy may keep up, and its rate is the offered one. Far above, queues are so long that all policies fill all
+// batches.
 const (
 	leastOverload = 1.15
 	mostOverload  = 1.3
