@@ -63,7 +63,7 @@ func (p *planAndRoute) beginPool(r *router.Request, v *router.View) {
 	if slots > mostPooled {
 		taken, slots = taken*mostPooled/slots, mostPooled
 	}
-	pool.price = pool.cost * othersDelayed(max(pool.usage.Value*float64(slots), float64(taken)), taken, slots)
+	pool.price = pool.cost * blockedBySlot(max(pool.usage.Value*float64(slots), float64(taken)), taken, slots)
 }
 
 // inUse counts, up to 2, the usable workers that have requests of the adapter, and room for one more in the batch and,
@@ -108,17 +108,12 @@ func (p *planAndRoute) keepsSlot(k int32, st router.AdapterState, c *crowd, exec
 	return float64(c.slotless) * exec / float64(st.Running+st.Queued+1) * ends / max(c.freed, ends)
 }
 
-// othersDelayed is how many adapters wait for a slot for an execution because one more slot is taken. Where all slots
-// are taken, adapters take turns: about as many come within an execution as there are slots, and taken counts those that
-// wait already. All of them get a slot 1/slots of an execution later. Requests that come for an adapter that waits take
-// no turn of their own, so the delay does not grow with the time until nobody waits, as it would in a queue M/M/slots.
-func othersDelayed(offered float64, taken, slots int) float64 {
-	waiting := max(taken-slots, 0)
-	return blockedBySlot(offered, taken, slots) * (1 + float64(waiting)/float64(max(slots, 1)))
-}
-
 // blockedBySlot is how many adapters find no free slot on average because one more slot is taken. They come as a
 // Poisson process, and would take offered slots on average if there were no limit; taken of the slots are in use.
+//
+// Where no slot is free it is 1, however many adapters wait. Those have their turns first, and the request's own wait for
+// them is part of the time to its first token. Later requests for an adapter that waits take no turn of their own, so one
+// turn more does not delay all that come until the queue is empty.
 //
 // The number is E(slots)/E(taken), with Erlang's probability of blocking E(n) for n slots (K. R. Krishnan and T. J.
 // Ott, State-Dependent Routing for Telephone Traffic: Theory and Results, CDC 1986).

@@ -139,33 +139,26 @@ func TestBlockedBySlot(t *testing.T) {
 	}
 }
 
-// Without a queue the price is that of blocking. With one, turns end one after the other. One more turn before all
-// others delays those that wait, and those that come within an execution.
-func TestOthersDelayed(t *testing.T) {
-	routertest.Close(t, "some taken", othersDelayed(5, 6, 8), blockedBySlot(5, 6, 8))
-	routertest.Close(t, "all taken", othersDelayed(8, 8, 8), 1)
-	const slots = 8
-	starts := func(turns, before int) (sum float64) {
-		free := make([]float64, slots) // when each slot becomes free
-		for i := range free {
-			free[i] = float64(i+1) / slots
+// The price does not grow with the adapters that wait, so a request that would wait behind many goes where fewer wait.
+func TestSecondSlotWhereManyWait(t *testing.T) {
+	for _, wait := range []int{0, 3, 12} {
+		env := routertest.Env(2, 32)
+		p := routertest.New(t, "route-only", env).Policy.(*planAndRoute)
+		v := routertest.View(env)
+		for j := range v.Workers {
+			w := &v.Workers[j]
+			w.Count(int32(j), 1, 0)
+			w.Count(int32(j+2), 1, 0)
+			w.Running = 2
 		}
-		for turn := range before + turns {
-			next := turn % slots // the one that becomes free first
-			if turn >= before {
-				sum += free[next]
-			}
-			free[next]++
+		w := &v.Workers[0]
+		for k := range wait {
+			w.Count(int32(10+k), 0, 1)
 		}
-		return sum
-	}
-	for waiting := range 40 {
-		turns := waiting + slots
-		routertest.Close(t, fmt.Sprintf("%d wait", waiting), othersDelayed(9, slots+waiting, slots),
-			starts(turns, 1)-starts(turns, 0))
-	}
-	if got := othersDelayed(0, 0, 0); math.IsNaN(got) {
-		t.Error("no slots: not a number")
+		w.Queued = wait
+		r := router.Request{ID: 1, Adapter: 0, Prompt: 100, MaxNew: 500, Expected: 200}
+		p.begin(&r, v)
+		routertest.Close(t, fmt.Sprintf("%d wait", wait), p.pool.price, p.pool.cost)
 	}
 }
 
