@@ -161,11 +161,13 @@ func (o *options) run(ctx context.Context) error {
 		}
 		return o.print(results, before)
 	}
-	results, err := o.measure(ctx)
-	if err != nil {
-		return err
-	}
-	return o.print(results, before)
+	return repo.InFolder(ctx, "faults", o.lorasim, func(_, lorasim string) error {
+		results, err := o.measure(ctx, lorasim)
+		if err != nil {
+			return err
+		}
+		return o.print(results, before)
+	})
 }
 
 func (o *options) print(results, before []Result) error {
@@ -195,22 +197,12 @@ func read(name string) (list []Result, err error) {
 	return list, err
 }
 
-// measure runs all cells, one after the other.
-func (o *options) measure(ctx context.Context) (results []Result, err error) {
-	b := &bench{lorasim: o.lorasim, quick: o.quick, extra: strings.Fields(o.extra), spawner: process.NewSpawner(),
+// measure runs all cells with a program, one after the other.
+func (o *options) measure(ctx context.Context, lorasim string) (results []Result, err error) {
+	b := &bench{lorasim: lorasim, quick: o.quick, extra: strings.Fields(o.extra), spawner: process.NewSpawner(),
 		limit: 5 * time.Second}
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
-	}
-	if b.lorasim == "" {
-		folder, err := os.MkdirTemp("", "lorasim-faults-")
-		if err != nil {
-			return nil, err
-		}
-		defer os.RemoveAll(folder)
-		if b.lorasim, err = repo.Build(ctx, folder); err != nil {
-			return nil, err
-		}
 	}
 	help, err := exec.CommandContext(ctx, b.lorasim, "gateway", "--help-all").Output()
 	if err != nil { // an older program

@@ -77,32 +77,24 @@ func command(ctx context.Context, args []string, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	scratch, err := os.MkdirTemp("", "measured-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(scratch)
-	r := &runner{lorasim: o.lorasim, data: o.data, scratch: scratch, kept: o.kept}
-	if r.data, err = filepath.Abs(o.data); err != nil {
-		return err
-	}
-	if r.root, err = repo.Root(ctx); err != nil {
-		return err
-	}
-	if r.lorasim == "" {
-		if r.lorasim, err = repo.Build(ctx, scratch); err != nil {
+	return repo.InFolder(ctx, "measured", o.lorasim, func(scratch, lorasim string) error {
+		r := &runner{lorasim: lorasim, scratch: scratch, kept: o.kept}
+		if r.data, err = filepath.Abs(o.data); err != nil {
 			return err
 		}
-	}
-	old, err := load(o.page)
-	if err != nil {
-		return err
-	}
-	p, err := update(ctx, r, old, o, log)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(o.page, func(w *atomicfile.File) error { return p.write(w, again) })
+		if r.root, err = repo.Root(ctx); err != nil {
+			return err
+		}
+		old, err := load(o.page)
+		if err != nil {
+			return err
+		}
+		p, err := update(ctx, r, old, o, log)
+		if err != nil {
+			return err
+		}
+		return atomicfile.Write(o.page, func(w *atomicfile.File) error { return p.write(w, again) })
+	})
 }
 
 // load reads the page of an earlier call. A missing page is not an error.

@@ -52,24 +52,14 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 30, "rounds in which the ways alternate; the median counts")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of states and requests")
 	flag.Parse()
-	if err := o.inFolder(context.Background(), os.Stdout); err != nil {
+	err := repo.InFolder(context.Background(), "pickers", o.lorasim, func(folder, lorasim string) error {
+		o.folder, o.lorasim = folder, lorasim
+		return o.run(os.Stdout)
+	})
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "pickers:", err)
 		os.Exit(1)
 	}
-}
-
-// inFolder runs in a temporary folder, with a lorasim that is built there if the options name none.
-func (o *options) inFolder(ctx context.Context, out io.Writer) (err error) {
-	if o.folder, err = os.MkdirTemp("", "lorasim-pickers-"); err != nil {
-		return err
-	}
-	defer os.RemoveAll(o.folder)
-	if o.lorasim == "" {
-		if o.lorasim, err = repo.Build(ctx, o.folder); err != nil {
-			return err
-		}
-	}
-	return o.run(out)
 }
 
 func (o *options) run(out io.Writer) error {

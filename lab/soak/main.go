@@ -31,7 +31,7 @@ import (
 // options are the flags.
 type options struct {
 	lorasim, policy  string
-	folder           string // for the program, the access log and the file of workers
+	folder           string // for the access log and the file of workers
 	length, every    time.Duration
 	update           time.Duration
 	clients, workers int
@@ -59,7 +59,10 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the changes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := o.run(ctx)
+	err := repo.InFolder(ctx, "soak", o.lorasim, func(folder, lorasim string) error {
+		o.folder, o.lorasim = folder, lorasim
+		return o.run(ctx)
+	})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
@@ -68,15 +71,6 @@ func main() {
 }
 
 func (o *options) run(ctx context.Context) (err error) {
-	if o.folder, err = os.MkdirTemp("", "lorasim-soak-"); err != nil {
-		return err
-	}
-	defer os.RemoveAll(o.folder)
-	if o.lorasim == "" {
-		if o.lorasim, err = repo.Build(ctx, o.folder); err != nil {
-			return err
-		}
-	}
 	s := process.NewSpawner()
 	c := newCluster(s, o)
 	defer c.stop()
