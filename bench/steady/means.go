@@ -28,8 +28,9 @@ const (
 	leastPrinted = 0.02
 	// Of the time, the level is rarely (2.5 %) more than rareLevel standard deviations above its mean.
 	rareLevel = 1.96
-	// margin is how much longer than needed a suggested run is, as runs of the same length differ.
-	margin = 1.6
+	// margin is how much longer than needed a suggested run is, as runs of the same length differ. What the queue needs
+	// is less certain: queueMargin standard errors more, so that the run is long enough in 90 %.
+	margin, queueMargin = 1.6, 1.28
 	// mostLonger bounds a suggested length, as a multiple of the run's: more cannot be estimated.
 	mostLonger = 1000
 )
@@ -97,7 +98,9 @@ func (r *Recorder) means(p *path, warm int) (
 	lives, life := p.lifetimes(slots)
 	// The tests look at the queue, the arrivals and the lifetimes of requests, not at how precise the means are: a run
 	// without a long queue looks precise, and must not pass more easily. At most 1: the run is long enough.
-	lacks := max(leastBursts*dispersion/requests, leastLifetimes/lives, theory*theory/(mostError*mostError))
+	few, queue := max(leastBursts*dispersion/requests, leastLifetimes/lives), theory*theory/(mostError*mostError)
+	lacks := max(few, queue)
+	queue *= math.Exp(2 * queueMargin * min(wait, 1)) // the length that is needed grows with the square of the wait
 	down, up := stats.TQuantile(0.975, min(freedom, float64(k-1))), reach(lacks, wait)
 	low, high := stats.EndsAbove(ttft.mean, ttft.above, down*wait, up*wait)
 	rise := math.Hypot(high-ttft.mean, unseenQueues(up)*p.unseen(start, k, life, requests))
@@ -114,7 +117,10 @@ func (r *Recorder) means(p *path, warm int) (
 			floors = append(floors, Floor{m.metric, 1000 * (e.mean - e.above)})
 		}
 		if m.lacks > 1 {
-			short = append(short, r.tooShort(m.metric, m.lacks))
+			if m.lacks > lacks { // the lifetimes of mean TTFT
+				few = m.lacks
+			}
+			short = append(short, r.tooShort(m.metric, max(margin*few, queue)))
 			continue
 		}
 		in := Interval{m.metric, e.mean - down*e.err, e.mean + up*e.err}
@@ -178,8 +184,8 @@ func reach(longer, wait float64) float64 {
 	return low
 }
 
-// lifetimes returns the length of the run in lifetimes of its requests, and a lifetime, s: the mean remaining time of the
-// requests in flight. With Poisson arrivals, their number is uncorrelated after about that time. If that number reaches
+// lifetimes returns the length of the run in lifetimes of its requests, and a lifetime, s: the mean remaining time of
+// the requests in flight. With Poisson arrivals, their number is uncorrelated after about that time. If that number reaches
 // a limit, such as the KV cache, requests wait about as long as the level lasts: a lifetime.
 //
 // The mean remaining time of a service S is E[S²]/2E[S], and the correlation of the number of requests in flight is the
@@ -235,7 +241,7 @@ func (p *path) parts(warm, most int) (start, k int) {
 
 // tooShort is the estimate for a metric whose interval needs a run that is longer by a factor.
 func (r *Recorder) tooShort(metric string, longer float64) TooShort {
-	return TooShort{metric, twoDigits(min(margin*longer, mostLonger) * float64(r.requests))}
+	return TooShort{metric, twoDigits(max(min(longer, mostLonger)*float64(r.requests), leastNeeded))}
 }
 
 // independent returns the number of independent requests whose mean TTFT has a standard

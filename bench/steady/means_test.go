@@ -244,8 +244,8 @@ func crowd(seed uint64, requests, servers int, rate float64) *Recorder {
 	return r
 }
 
-// TestRareQueuesAreCovered: sessions have rare long queues, and some runs have none. The intervals of mean TTFT of these
-// runs hold the mean, too.
+// TestRareQueuesAreCovered: sessions have rare long queues, and some runs have none. The intervals of mean TTFT of
+// runs without a queue hold the mean, too.
 func TestRareQueuesAreCovered(t *testing.T) {
 	const requests, servers, rate = 5000, 70, 12
 	truth := 0.0
