@@ -16,6 +16,8 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/sim/record"
+	"lorasim/trace"
 )
 
 // Runner runs scenarios in this process, or with another build of lorasim.
@@ -38,7 +40,8 @@ func (r *Runner) Run(ctx context.Context, j job, now func() time.Time) (Run, err
 	limited, cancel := context.WithTimeout(ctx, r.Limit)
 	defer cancel()
 	start := now()
-	res, err := r.result(limited, j)
+	var ends ends
+	res, err := r.result(limited, j, &ends)
 	out.Seconds = rounded(now().Sub(start).Seconds(), 3)
 	switch {
 	case ctx.Err() != nil:
@@ -49,11 +52,13 @@ func (r *Runner) Run(ctx context.Context, j job, now func() time.Time) (Run, err
 		out.Error = err.Error()
 	default:
 		out.take(res)
+		out.Sustained = ends.rate()
 	}
 	return out, nil
 }
 
-func (r *Runner) result(ctx context.Context, j job) (*result.Result, error) {
+// result runs a job. If the rates are beyond overload, it notes when requests end; runs of another build cannot tell.
+func (r *Runner) result(ctx context.Context, j job, ends *ends) (*result.Result, error) {
 	if r.Program == "" {
 		sc, err := ParseCommand(j.scenario.Command)
 		if err != nil {
@@ -63,7 +68,11 @@ func (r *Runner) result(ctx context.Context, j job) (*result.Result, error) {
 			return nil, err
 		}
 		sc.Seed = j.seed
-		return sc.Simulate(ctx, scenario.RunOptions{})
+		var o scenario.RunOptions
+		if j.scenario.Load > overload {
+			o.Watch = func([]trace.Adapter) record.Watcher { return record.WatchEnds(ends.add) }
+		}
+		return sc.Simulate(ctx, o)
 	}
 	args := append([]string{"sim"}, strings.Fields(strings.ReplaceAll(j.scenario.Command, "'", ""))...)
 	args = append(args, "--policy", j.spec, "--seed", strconv.FormatUint(j.seed, 10), "--json")
@@ -90,9 +99,6 @@ func (r *Run) take(res *result.Result) {
 	}
 	if res.Steady != nil {
 		r.State = string(res.Steady.State)
-	}
-	if res.Steady != nil {
-		r.Sustained = res.Steady.SustainableRate
 	}
 	r.Throughput, _ = res.Metrics.Get(result.RequestThroughput)
 	if r.Completed == 0 {
