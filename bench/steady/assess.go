@@ -104,7 +104,8 @@ const (
 	// allowance is for relaxation times and latencies, which short runs underestimate.
 	allowance = 2
 	// A run at load u needs atLoad / (1-u)² requests, since the relaxation time of a queue grows with 1/(1-u)² in heavy
-	// traffic; with bursts, (1 + index of dispersion of the arrivals) / 2 times as many. The constant is measured: of the runs of TestNextDecides (cmd/cli) it decides 19 of 23.
+	// traffic; with bursts, (1 + index of dispersion of the arrivals) / 2 times as many. The constant is
+	// measured: of the runs of TestNextDecides (cmd/cli) it decides 19 of 23.
 	// nearest is the smallest distance from load 1 that counts.
 	atLoad, nearest = 800, 0.05
 )

@@ -185,8 +185,8 @@ func reach(longer, wait float64) float64 {
 }
 
 // lifetimes returns the length of the run in lifetimes of its requests, and a lifetime, s: the mean remaining time of
-// the requests in flight. With Poisson arrivals, their number is uncorrelated after about that time. If that number reaches
-// a limit, such as the KV cache, requests wait about as long as the level lasts: a lifetime.
+// the requests in flight. With Poisson arrivals, their number is uncorrelated after about that time. If that number
+// reaches a limit, such as the KV cache, requests wait about as long as the level lasts: a lifetime.
 //
 // The mean remaining time of a service S is E[S²]/2E[S], and the correlation of the number of requests in flight is the
 // share of them that remains (W. Whitt, "The efficiency of one long run versus independent replications in steady-state
