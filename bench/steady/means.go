@@ -24,15 +24,15 @@ const (
 	// A run with intervals has at least this many lifetimes of its requests, and independent bursts: three in each of
 	// 20 batches.
 	leastLifetimes, leastBursts = 60, 60
-	// A run with a P99 TTFT has this many lifetimes: 10 among the highest 1 %. With fewer, most runs have no long queue in
-	// it, and some have one that is all of it.
+	// A run with a P99 TTFT has this many lifetimes: 10 among the highest 1 %. With fewer, most runs have no long queue
+	// in it, and some have one that is all of it.
 	tailLifetimes = 1000
 	// Intervals cover if at least this share of the runs has one; see reach.
 	leastPrinted = 0.02
 	// Of the time, the level is rarely (2.5 %) more than rareLevel standard deviations above its mean.
 	rareLevel = 1.96
 	// margin is how much longer than needed a suggested run is, as runs of the same length differ. What the queue needs
-	// is less certain: queueMargin standard errors more, so that the run is long enough in 90 %.
+	// is less certain: it gets queueMargin standard errors more, so that the run is long enough in 90 %.
 	margin, queueMargin = 1.6, 1.28
 	// mostLonger bounds a suggested length, as a multiple of the run's: more cannot be estimated.
 	mostLonger = 1000
