@@ -58,7 +58,7 @@ type Case struct {
 	seeds    int
 	policies map[string]*figures
 	failed   map[string]bool // policies that did not complete requests that others completed
-	// sustained is the mean over the seeds of the rate that a policy sustains, requests/s (see [ends]); of overloaded
+	// sustained is the mean over the seeds of the rate that a policy sustains, requests/s (see sustains); of overloaded
 	// scenarios only. If a run cannot tell it, it is the throughput of all: rates of two kinds are not compared.
 	sustained map[string]float64
 }

@@ -16,8 +16,6 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/sim/record"
-	"lorasim/trace"
 )
 
 // Runner runs scenarios in this process, or with another build of lorasim.
@@ -40,8 +38,7 @@ func (r *Runner) Run(ctx context.Context, j job, now func() time.Time) (Run, err
 	limited, cancel := context.WithTimeout(ctx, r.Limit)
 	defer cancel()
 	start := now()
-	var ends ends
-	res, err := r.result(limited, j, &ends)
+	res, sustained, err := r.result(limited, j)
 	out.Seconds = rounded(now().Sub(start).Seconds(), 3)
 	switch {
 	case ctx.Err() != nil:
@@ -52,28 +49,35 @@ func (r *Runner) Run(ctx context.Context, j job, now func() time.Time) (Run, err
 		out.Error = err.Error()
 	default:
 		out.take(res)
-		out.Sustained = ends.rate()
+		out.Sustained = sustained
 	}
 	return out, nil
 }
 
-// result runs a job. If the rates are beyond overload, it notes when requests end; runs of another build cannot tell.
-func (r *Runner) result(ctx context.Context, j job, ends *ends) (*result.Result, error) {
-	if r.Program == "" {
-		sc, err := ParseCommand(j.scenario.Command)
-		if err != nil {
-			return nil, err
-		}
-		if err := sc.Set("policy", j.spec); err != nil {
-			return nil, err
-		}
-		sc.Seed = j.seed
-		var o scenario.RunOptions
-		if j.scenario.Load > overload {
-			o.Watch = func([]trace.Adapter) record.Watcher { return record.WatchEnds(ends.add) }
-		}
-		return sc.Simulate(ctx, o)
+// result runs a job. If its rate is beyond overload, it also returns the rate that the policy sustains, requests/s; 0
+// with another build of lorasim, which cannot tell.
+func (r *Runner) result(ctx context.Context, j job) (res *result.Result, sustained float64, err error) {
+	if r.Program != "" {
+		res, err = r.program(ctx, j)
+		return res, 0, err
 	}
+	sc, err := ParseCommand(j.scenario.Command)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := sc.Set("policy", j.spec); err != nil {
+		return nil, 0, err
+	}
+	sc.Seed = j.seed
+	if j.scenario.Load > overload {
+		return sustains(ctx, *sc)
+	}
+	res, err = sc.Simulate(ctx, scenario.RunOptions{})
+	return res, 0, err
+}
+
+// program runs a job with another build of lorasim.
+func (r *Runner) program(ctx context.Context, j job) (*result.Result, error) {
 	args := append([]string{"sim"}, strings.Fields(strings.ReplaceAll(j.scenario.Command, "'", ""))...)
 	args = append(args, "--policy", j.spec, "--seed", strconv.FormatUint(j.seed, 10), "--json")
 	cmd := exec.CommandContext(ctx, r.Program, args...)

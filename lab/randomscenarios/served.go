@@ -7,6 +7,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/sim/record"
+	"lorasim/trace"
 )
 
 // overload is the factor of the drawn rates beyond which runs show what a policy sustains.
@@ -50,6 +51,27 @@ func saturate(ctx context.Context, sc *scenario.Scenario, sustained float64) err
 	needed := leastDecodings * (e2e - ttft) / 1000 * rate
 	w.NumPrompts.Value = max(w.NumPrompts.Value, min(100*int64(needed/100), most))
 	return nil
+}
+
+// rungs are the shares of a scenario's rate at which a policy runs to tell the rate that it sustains, in ascending
+// order. A policy may serve less of a higher rate: once KV caches are full, batches have more adapters.
+var rungs = []float64{0.8, 0.9, 1}
+
+// sustains runs a scenario at all rungs. It returns the result at the scenario's rate, and the largest rate served.
+func sustains(ctx context.Context, sc scenario.Scenario) (res *result.Result, rate float64, err error) {
+	full := sc.Workload.RequestRate
+	for _, share := range rungs {
+		sc.Workload.RequestRate = share * full
+		var ends ends
+		res, err = sc.Simulate(ctx, scenario.RunOptions{
+			Watch: func([]trace.Adapter) record.Watcher { return record.WatchEnds(ends.add) },
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+		rate = max(rate, ends.rate())
+	}
+	return res, rate, nil
 }
 
 // ends collects the times of requests that ended, to tell the rate at which the cluster serves them.
