@@ -89,8 +89,8 @@ func twoWait(t *testing.T, spec string, env router.Env) (*planAndRoute, *router.
 	return p, s
 }
 
-// A request that waits for a load beside the steps would wait for another load elsewhere. Within steps, the load has not
-// begun while the request waits.
+// A request that waits for a load beside the steps would wait for another load elsewhere. A load within the steps does
+// not begin while the request waits.
 func TestLoadsUnderWayGoOn(t *testing.T) {
 	one, both := []router.Move{{ID: 7, From: 0, To: 1}}, []router.Move{{ID: 7, From: 0, To: 1}, {ID: 8, From: 0, To: 1}}
 	for _, c := range []struct {
