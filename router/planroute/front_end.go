@@ -96,8 +96,8 @@ func (p *planAndRoute) share(k int32) float64 {
 	return p.shareOf(n, k)
 }
 
-// shareOf returns the part of the cost of an adapter's first use on a worker that n other requests bear. It assumes that
-// they are spread evenly over that worker and those that know the adapter.
+// shareOf returns the part of the cost of an adapter's first use on a worker that n other requests bear. It assumes
+// that they are spread evenly over that worker and those that know the adapter.
 func (p *planAndRoute) shareOf(n float64, k int32) float64 {
 	n /= float64(p.uses.known[k] + 1)
 	return n / (1 + n)
