@@ -111,9 +111,9 @@ func (p *planAndRoute) keepsSlot(k int32, st router.AdapterState, c *crowd, exec
 // blockedBySlot is how many adapters find no free slot on average because one more slot is taken. They come as a
 // Poisson process, and would take offered slots on average if there were no limit; taken of the slots are in use.
 //
-// Where no slot is free it is 1, however many adapters wait. Those have their turns first, and the request's own wait for
-// them is part of the time to its first token. Later requests for an adapter that waits take no turn of their own, so one
-// turn more does not delay all that come until the queue is empty.
+// Where no slot is free it is 1, however many adapters wait. Those have their turns first, and the request's own wait
+// for them is part of the time to its first token. Later requests for an adapter that waits take no turn of their own,
+// so one turn more does not delay all that come until the queue is empty.
 //
 // The number is E(slots)/E(taken), with Erlang's probability of blocking E(n) for n slots (K. R. Krishnan and T. J.
 // Ott, State-Dependent Routing for Telephone Traffic: Theory and Results, CDC 1986).
