@@ -328,19 +328,19 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	st := w.Adapter(r.Adapter)
 	adapters, one := batchAdapters(w, r.Adapter, st)
 	step := cost.DecodeStep(batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
-	n := l.next(w, v.Now)
+	decode, beside := p.decoding(j, w, kv)
+	spec := &p.workers[j]
+	at := l.queues(spec, v.Now)
+	n := l.next(w, spec, at, l.decodeLeft(at, decode), decode)
 	uncached := p.uncached(&r, j, v)
 	prompts, prefill := n.prompt(uncached, cost)
 	a := p.adapterWait(r.Adapter, st, j, v)
-	p.priced = arrival{a, kv, prompts}
+	p.priced = arrival{a, kv, prompts, decode, beside}
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
 	ready, enters := max(n.starts-v.Now, a.fetch), p.enters(r.Adapter, j, v.Now)-v.Now
-	first = max(ready, enters) + n.loads + a.load + a.stall + prompts + exec*a.turns
-	if running > 0 {
-		first += step
-	}
+	first = max(ready, enters) + n.loads + a.load + a.stall + prompts + beside + exec*a.turns
 	between := exec / float64(max(running, 1)) // from one request's end to the next
 	stuck := max(w.Queued-a.slotless, 0)
 	first += exec * float64(max(w.Running+stuck+1-limit, 0)) / float64(limit)
@@ -365,7 +365,11 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 		t += cost.Prefill(int64(uncached)) * p.behind
 	}
 	if batch > running {
-		t += output * float64(running) * max(0, step-cost.DecodeStep(running, adapters, kv, w.MaxRank))
+		before := decode
+		if adapters != w.ActiveLoras || running == 0 {
+			before = cost.DecodeStep(running, adapters, kv, w.MaxRank)
+		}
+		t += output * float64(running) * max(0, step-before)
 	}
 	weight := p.firstWeight()
 	t += p.displaces(uncached, output, j, w) * (weight + float64(running) + p.behind)
@@ -380,7 +384,8 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	if p.firstUse(r.Adapter, j) {
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}
-	return weight*(first+a.evicts+a.delays) + t + a.evicts*float64(running), first
+	others := a.evicts + a.delays + n.delay(uncached, prefill, spec.StepTokens) // first tokens of others
+	return weight*(first+others) + t + a.evicts*float64(running), first
 }
 
 // begin works out what the prices of a request have in common on all workers. It comes before the first price.
@@ -420,7 +425,10 @@ func (p *planAndRoute) comes() float64 {
 func (p *planAndRoute) Note(e router.Event) error {
 	switch e.Kind {
 	case router.FirstToken:
-		p.backlogs[e.Worker].begins(e.Adapter, e.Now)
+		l := &p.backlogs[e.Worker]
+		if l.begins(e.Adapter, e.Now); l.began(e.ID, e.Now) {
+			p.outlines.changed(int(e.Worker))
+		}
 	case router.Finished:
 		p.finished(e)
 		p.outlines.changed(int(e.Worker))
@@ -464,6 +472,8 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 		p.finished(router.Event{Worker: s.Worker, Exec: s.E2E - s.TTFT})
 	}
 	for j := range v.Workers { // the prompts that wait are computed one after the other
-		p.backlogs[j].prefilled = v.Now + p.workers[j].Cost.Prefill(v.Workers[j].QueuedToks)
+		l := &p.backlogs[j]
+		l.prefilled = v.Now + p.workers[j].Cost.Prefill(v.Workers[j].QueuedToks)
+		l.last.starts, l.last.closes, l.ends = v.Now, v.Now, l.prefilled
 	}
 }
