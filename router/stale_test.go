@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,14 +40,14 @@ func TestStaleAgesReportsOnly(t *testing.T) {
 		w.Running, w.Queued, w.Tokens, w.QueuedToks, w.MaxRank = int(c.kv)+2, int(c.kv)+3, c.kv+4, c.kv+5, int(c.kv)+6
 		w.ActiveLoras, w.WaitingLoras, w.Draining = int(c.kv)+7, int(c.kv)+8, c.kv%4 < 2
 		n := int32(c.kv)
-		w.Adapters[1] = router.AdapterState{Running: n, Queued: n + 1, Tier: router.Tier(n % 4), Loading: n%2 == 0,
+		w.Adapters[0].Tier = router.Tier(n % 4)
+		w.Adapters[1] = router.AdapterState{Running: n, Queued: n + 1, Tier: router.GPU, Loading: n%2 == 0,
 			Pinned: n%3 == 0}
 		want := *w
-		want.KVUsed, want.SlotsUsed, want.SlotsIdle, want.Up = c.seen, int(c.seen), int(c.seen)+1, c.seen%2 == 0
+		want.KVUsed, want.SlotsUsed, want.SlotsIdle, want.Up = c.seen, int(c.seen), 0, c.seen%2 == 0
 		want.Age = c.age
-		want.Adapters = []router.AdapterState{{}, {Running: n, Queued: n + 1, Tier: router.Tier(c.seen % 4),
-			Loading: c.seen%2 == 0,
-			Pinned:  c.seen%3 == 0}}
+		want.Adapters = []router.AdapterState{{Tier: router.Tier(c.seen % 4)}, {Running: n, Queued: n + 1,
+			Tier: router.GPU, Loading: c.seen%2 == 0, Pinned: c.seen%3 == 0}}
 		v := s.Update(live)
 		if d := cmp.Diff(want, v.Workers[0], cmpopts.IgnoreUnexported(router.Worker{})); d != "" {
 			t.Errorf("at %g: %s", c.now, d)
@@ -104,6 +105,9 @@ func TestStaleFollowsTheNumberOfWorkers(t *testing.T) {
 
 func TestStaleDoesNotAllocate(t *testing.T) {
 	live := routertest.View(routertest.Env(16, 64))
+	for j := range live.Workers {
+		router.NewBooks(&live.Workers[j], j, nil)
+	}
 	s := router.NewStale(1)
 	s.Update(live)
 	if n := testing.AllocsPerRun(100, func() {
@@ -112,4 +116,44 @@ func TestStaleDoesNotAllocate(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%g allocations per update", n)
 	}
+}
+
+// A worker evicts the adapter that was used the longest time ago, from its slots and from its host memory. The router
+// reads no report but the first, and knows what the worker holds from its own requests.
+func TestStaleKnowsWhatItsRequestsBring(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		slots := rapid.IntRange(1, 4).Draw(t, "slots")
+		hosted := rapid.IntRange(slots, 6).Draw(t, "hosted")
+		const adapters = 8
+		live := routertest.View(routertest.Env(1, adapters))
+		w := &live.Workers[0]
+		w.Slots, w.HostSlots, w.SlotsUsed = slots, hosted, 0
+		for a := range w.Adapters {
+			w.Adapters[a] = router.AdapterState{Tier: router.Disk}
+		}
+		late := router.NewStale(math.Inf(1))
+		late.Update(live)
+		var used []int32 // the one used last at the end
+		for range 20 {
+			a := rapid.Int32Range(0, adapters-1).Draw(t, "adapter")
+			used = append(slices.DeleteFunc(used, func(b int32) bool { return b == a }), a)
+			for i, b := range used {
+				switch newer := len(used) - 1 - i; {
+				case newer < slots:
+					w.Adapters[b].Tier = router.GPU
+				case newer < hosted:
+					w.Adapters[b].Tier = router.Host
+				default:
+					w.Adapters[b].Tier = router.Disk
+				}
+			}
+			w.SlotsUsed, w.SlotsIdle = min(len(used), slots), min(len(used), slots)-1
+			w.Adapters[a].Running, w.ActiveLoras = 1, 1
+			v := late.Update(live)
+			if d := cmp.Diff(live.Workers[0], v.Workers[0], cmpopts.IgnoreUnexported(router.Worker{})); d != "" {
+				t.Fatalf("%d slots, %d in host memory, used %v: %s", slots, hosted, used, d)
+			}
+			w.Adapters[a].Running, w.ActiveLoras = 0, 0
+		}
+	})
 }

@@ -119,7 +119,7 @@ func (t tally) cells(runs int) string {
 }
 
 // BenchmarkArrivals prints how many runs have an interval, and how many of the intervals hold the true mean, by arrival
-// process, load and length. The truth comes from 12 long runs (of the log: 30), without their first quarter.
+// process, load and length. The truth comes from 12 long runs (of the log: 120), without their first quarter.
 // REPETITIONS is the number of runs, SEED their first seed, REQUESTS lists their lengths, LOADS lists shares of the
 // sustainable rate, ARRIVALS selects cases, and SET has further settings.
 //
@@ -165,7 +165,7 @@ func (c *coverageCase) print(b *testing.B, name string, metrics []result.ID, len
 	}
 	longRuns, requests := 12, long
 	if c.log {
-		longRuns, requests = 30, 19000 // the length of the log
+		longRuns, requests = 120, 19000 // the length of the log
 	}
 	truths := make([]*result.Result, longRuns)
 	if err := parallel.Do(b.Context(), len(truths), func(i int) (err error) {
@@ -206,6 +206,90 @@ func (c *coverageCase) print(b *testing.B, name string, metrics []result.ID, len
 		fmt.Println(row)
 	}
 	return nil
+}
+
+// BenchmarkNext prints how often the number of requests that a run names decides what the run leaves open. Transient
+// runs run again with that number: are they steady or overloaded? Steady runs without an interval of mean E2E, too: do
+// they have it? REPETITIONS, REQUESTS, LOADS, ARRIVALS, SEED and SET are those of BenchmarkArrivals.
+//
+//	go test ./bench/scenario -run '^$' -bench Next -benchtime 1x -timeout 0
+func BenchmarkNext(b *testing.B) {
+	repetitions, err := strconv.Atoi(textOf("REPETITIONS", "30"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	first, err := firstSeed()
+	if err != nil {
+		b.Fatal(err)
+	}
+	fmt.Printf("\n| arrivals | load | requests | transient | decided | named | no interval | decided | named |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	for _, c := range arrivalCases {
+		if !strings.Contains(c[0], os.Getenv("ARRIVALS")) || c[0] == "log" || c[0] == "flash" {
+			continue
+		}
+		cc := &coverageCase{settings: strings.Fields(c[1] + " " + os.Getenv("SET"))}
+		if err := cc.measure(b); err != nil {
+			b.Fatal(c[0], err)
+		}
+		for _, text := range strings.Split(textOf("LOADS", "0.4,0.7,0.9"), ",") {
+			if cc.load, err = strconv.ParseFloat(text, 64); err != nil {
+				b.Fatal(err)
+			}
+			for _, length := range strings.Split(textOf("REQUESTS", "2000,10000"), ",") {
+				n, err := strconv.Atoi(length)
+				if err != nil {
+					b.Fatal(err)
+				}
+				named, states := make([]float64, repetitions), make([]steady.State, repetitions)
+				decided := make([]bool, repetitions)
+				if err := parallel.Do(b.Context(), repetitions, func(i int) error {
+					res, err := cc.run(b, n, first+uint64(i), 0)
+					if err != nil {
+						return err
+					}
+					a := res.Steady
+					if sc, err := cc.scenario(n, 1, 1); err != nil {
+						return err
+					} else if a.State == steady.Transient && sc.prolongs() { // sim measures it by a second run
+						a.SustainableRate = cc.capacity
+						a.NeedsAt(cc.load * cc.capacity)
+					}
+					states[i], named[i] = a.State, float64(a.Longer())
+					if named[i] == 0 {
+						return nil
+					}
+					if res, err = cc.run(b, int(a.Longer()), first+uint64(i), 0); err != nil {
+						return err
+					}
+					decided[i] = res.Steady.State == steady.Overloaded || len(withinRun(res, result.MeanE2E)) > 0 ||
+						a.State == steady.Transient && res.Steady.State == steady.Steady
+					return nil
+				}, nil); err != nil {
+					b.Fatal(c[0], err)
+				}
+				row := fmt.Sprintf("| %s | %.2g | %d |", c[0], cc.load, n)
+				for _, state := range []steady.State{steady.Transient, steady.Steady} {
+					var list []float64
+					good := 0
+					for i, x := range named {
+						if x > 0 && states[i] == state {
+							list = append(list, x)
+							if decided[i] {
+								good++
+							}
+						}
+					}
+					if len(list) == 0 {
+						row += " 0 | | |"
+					} else {
+						row += fmt.Sprintf(" %d | %d | %.0f |", len(list), good, stats.QuantileOf(list, 0.5))
+					}
+				}
+				fmt.Println(row)
+			}
+		}
+	}
 }
 
 // BenchmarkSeeds prints how many intervals over 5 and over 10 seeds hold the true mean, by arrival process, load and

@@ -16,8 +16,9 @@ const (
 	// wholePeriod is how much a run may be off a whole number of periods, as a share of the run.
 	wholePeriod = 0.05
 	// conversationsInTurn and blocksInTurn are the least lengths of a run with intervals, in mean lengths of a
-	// conversation and in blocks of a resampled log: shorter runs draw too few of them (lab/docs/steady.md).
-	conversationsInTurn, blocksInTurn = 10, 30
+	// conversation and in blocks of a resampled log: shorter runs draw too few of them (lab/docs/steady.md). So each of
+	// the 20 batches of the interval is as long as a conversation.
+	conversationsInTurn, blocksInTurn = 20, 30
 	// wholeWindow is the share of the window that a recorded workload must cover.
 	wholeWindow = 0.9
 )

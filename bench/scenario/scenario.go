@@ -198,7 +198,7 @@ type Engine struct {
 // Routing describes the router: its policy and its options.
 type Routing struct {
 	Policy        policyText `yaml:"policy" default:"plan-and-route" help:"Routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)" group:"Routing"`
-	ViewStaleness float64    `yaml:"view_staleness" check:">=0 <=1e7" unit:"s" help:"Maximum age of worker metrics seen by the router, s" more:"Metrics are health, KV cache use and adapters held. The router always knows its own requests in flight"`
+	ViewStaleness float64    `yaml:"view_staleness" check:">=0 <=1e7" unit:"s" help:"Maximum age of worker metrics seen by the router, s" more:"Metrics are health, KV cache use and adapters held. The router always knows its own requests and the adapters that they bring"`
 
 	Shed      shedText      `yaml:"shed" help:"Load shedding: ttft:MS (predicted TTFT above MS on every worker), queue:N (N waiting on every worker)" more:"Both joined by +. Empty: no shedding"`
 	RateLimit rateLimitText `yaml:"rate_limit" help:"Rate limit per adapter, requests/s: R or R,burst=B (token bucket of B requests)" more:"B is R, at least 1, by default. Empty: no limit"`

@@ -66,6 +66,7 @@ func (r *Recorder) Assess() *Assessment {
 	}
 	warm := p.warmup()
 	a.Warmup = float64(warm) * p.width
+	_, a.dispersion = p.arrivals(r.slots.slots[warm:len(p.flight)], warm)
 	relaxations := p.relaxations(warm)
 	a.EffectiveSamples, a.Intervals, a.TooShort, a.Floors = r.means(p, warm)
 	if !p.closed && p.growth() {
@@ -103,7 +104,8 @@ const (
 	// allowance is for relaxation times and latencies, which short runs underestimate.
 	allowance = 2
 	// A run at load u needs atLoad / (1-u)² requests, since the relaxation time of a queue grows with 1/(1-u)² in heavy
-	// traffic. The constant is measured: of the runs of TestNextDecides (cmd/cli) it decides 19 of 23.
+	// traffic; with bursts, (1 + index of dispersion of the arrivals) / 2 times as many. The constant is
+	// measured: of the runs of TestNextDecides (cmd/cli) it decides 19 of 23.
 	// nearest is the smallest distance from load 1 that counts.
 	atLoad, nearest = 800, 0.05
 )
@@ -121,7 +123,7 @@ func (a *Assessment) NeedsAt(rate float64) {
 		return
 	}
 	distance := max(math.Abs(1-rate/a.SustainableRate), nearest)
-	a.Needed = max(a.Needed, twoDigits(atLoad/(distance*distance)))
+	a.Needed = max(a.Needed, twoDigits(atLoad/(distance*distance)*max(1, (1+a.dispersion)/2)))
 }
 
 // twoDigits rounds up to two digits.

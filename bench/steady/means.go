@@ -26,11 +26,17 @@ const (
 	leastLifetimes, leastBursts = 60, 60
 	// Intervals cover if at least this share of the runs has one; see reach.
 	leastPrinted = 0.02
-	// margin is how much longer than needed a suggested run is, as runs of the same length differ.
-	margin = 1.6
+	// Of the time, the level is rarely (2.5 %) more than rareLevel standard deviations above its mean.
+	rareLevel = 1.96
+	// margin is how much longer than needed a suggested run is, as runs of the same length differ. What the queue needs
+	// is less certain: queueMargin standard errors more, so that the run is long enough in 90 %.
+	margin, queueMargin = 1.6, 1.28
 	// mostLonger bounds a suggested length, as a multiple of the run's: more cannot be estimated.
 	mostLonger = 1000
 )
+
+// student is the distribution of a mean, in standard errors.
+var student = distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}
 
 // A TooShort is a mean whose confidence interval needs a longer run.
 type TooShort struct {
@@ -89,18 +95,20 @@ func (r *Recorder) means(p *path, warm int) (
 	theory := p.queueError(start, requests*(1+dispersion))
 	wait := max(ttft.share(), theory) // standard error, as a share
 	samples = independent(slots, ttft.mean, max(ttft.err, theory*ttft.above))
-	lives, unseen := p.lifetimes(slots)
+	lives, life := p.lifetimes(slots)
 	// The tests look at the queue, the arrivals and the lifetimes of requests, not at how precise the means are: a run
 	// without a long queue looks precise, and must not pass more easily. At most 1: the run is long enough.
-	lacks := max(leastBursts*dispersion/requests, leastLifetimes/lives, theory*theory/(mostError*mostError))
+	few, queue := max(leastBursts*dispersion/requests, leastLifetimes/lives), theory*theory/(mostError*mostError)
+	lacks := max(few, queue)
+	queue *= math.Exp(2 * queueMargin * min(wait, 1)) // the length that is needed grows with the square of the wait
 	down, up := stats.TQuantile(0.975, min(freedom, float64(k-1))), reach(lacks, wait)
 	low, high := stats.EndsAbove(ttft.mean, ttft.above, down*wait, up*wait)
-	rise := math.Hypot(high-ttft.mean, unseen)
+	rise := math.Hypot(high-ttft.mean, unseenQueues(up)*p.unseen(start, k, life, requests))
 	for _, m := range []struct {
 		metric string
 		lacks  float64
 		sum    func(*slot) (total, n float64)
-	}{{meanE2E, lacks, sumE2E}, {meanTTFT, max(lacks, unseen/ttft.mean), sumTTFT}, {meanTPOT, lacks, sumTPOT}} {
+	}{{meanE2E, lacks, sumE2E}, {meanTTFT, max(lacks, life/lives/ttft.mean), sumTTFT}, {meanTPOT, lacks, sumTPOT}} {
 		e := estimateOf(slots, k, m.sum)
 		if math.IsNaN(e.mean) {
 			continue
@@ -109,7 +117,10 @@ func (r *Recorder) means(p *path, warm int) (
 			floors = append(floors, Floor{m.metric, 1000 * (e.mean - e.above)})
 		}
 		if m.lacks > 1 {
-			short = append(short, r.tooShort(m.metric, m.lacks))
+			if m.lacks > lacks { // the lifetimes of mean TTFT
+				few = m.lacks
+			}
+			short = append(short, r.tooShort(m.metric, max(margin*few, queue)))
 			continue
 		}
 		in := Interval{m.metric, e.mean - down*e.err, e.mean + up*e.err}
@@ -158,14 +169,13 @@ func estimateOf(slots []slot, k int, sum func(*slot) (total, n float64)) estimat
 // Source: J. D. Lee, D. L. Sun, Y. Sun, J. E. Taylor, "Exact post-selection inference, with application to the lasso",
 // Annals of Statistics 44(3), 2016: an estimate that is reported only below a limit is truncated there.
 func reach(longer, wait float64) float64 {
-	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}
-	low, high := t.Quantile(0.975), t.Quantile(1-0.025*leastPrinted)
+	low, high := student.Quantile(0.975), student.Quantile(1-0.025*leastPrinted)
 	if wait == 0 {
 		return low
 	}
 	margin := -math.Log(min(longer, 1)) / (2 * wait)
 	for range 24 {
-		if z := (low + high) / 2; t.CDF(-z) > 0.025*t.CDF(margin-z) {
+		if z := (low + high) / 2; student.CDF(-z) > 0.025*student.CDF(margin-z) {
 			low = z
 		} else {
 			high = z
@@ -174,17 +184,14 @@ func reach(longer, wait float64) float64 {
 	return low
 }
 
-// lifetimes returns the length of the run in lifetimes of its requests, and how much one queue that this run did not
-// have would add to the mean latencies, s. A lifetime is the mean remaining time of the requests in flight: with
-// Poisson arrivals, their number is uncorrelated after about that time. If that number reaches a limit, such as
-// the KV cache, requests wait about as long as the level lasts: a lifetime. A run may by chance have no such queue, and
-// then nothing in it shows that other runs have some. Of a run of n lifetimes, one n-th of the requests would wait that
-// long.
+// lifetimes returns the length of the run in lifetimes of its requests, and a lifetime, s: the mean remaining time of
+// the requests in flight. With Poisson arrivals, their number is uncorrelated after about that time. If that number
+// reaches a limit, such as the KV cache, requests wait about as long as the level lasts: a lifetime.
 //
 // The mean remaining time of a service S is E[S²]/2E[S], and the correlation of the number of requests in flight is the
 // share of them that remains (W. Whitt, "The efficiency of one long run versus independent replications in steady-state
 // simulation", Management Science 37(6), 1991, for M/G/infinity).
-func (p *path) lifetimes(slots []slot) (n, unseen float64) {
+func (p *path) lifetimes(slots []slot) (n, life float64) {
 	var all slot
 	for i := range slots {
 		all.add(&slots[i])
@@ -192,9 +199,30 @@ func (p *path) lifetimes(slots []slot) (n, unseen float64) {
 	if all.e2e == 0 {
 		return math.Inf(1), 0
 	}
-	life := all.e2eSquare / (2 * all.e2e)
-	n = float64(len(slots)) * p.width / life
-	return n, life / n
+	life = all.e2eSquare / (2 * all.e2e)
+	return float64(len(slots)) * p.width / life, life
+}
+
+// unseenQueues returns how many queues other runs may have on average if this run has none: of runs with n queues on
+// average, exp(-n) have none. That share is the probability that a value is more than up standard errors too low.
+func unseenQueues(up float64) float64 { return -math.Log(student.CDF(-up)) }
+
+// unseen returns how much one queue that this run did not have would add to the mean latencies, s. A run may by chance
+// have no queue at the limit of requests in flight, and then nothing in it shows that other runs have some. In a queue,
+// as many requests wait as their number rarely exceeds its mean by, for as long as it does: a lifetime, or longer if
+// arrivals come in bursts (the integral of the autocorrelation, from the variance of the means of batches).
+func (p *path) unseen(start, k int, life, requests float64) float64 {
+	level := p.flight[start:]
+	_, variance := stats.MeanVariance(level)
+	if !(variance > 0) {
+		return 0
+	}
+	memory := 0.0
+	for _, k := range []int{k, k / 2} {
+		_, err := batchSum{batchMeans(level, k), slices.Repeat([]float64{1}, k)}.standardError()
+		memory = max(memory, float64(len(level))*p.width*err*err/(2*variance))
+	}
+	return rareLevel * math.Sqrt(variance) * max(life, memory) / requests
 }
 
 // parts returns from where on a run is cut into batches, and the number of batches, at most most. Every run has all
@@ -213,7 +241,7 @@ func (p *path) parts(warm, most int) (start, k int) {
 
 // tooShort is the estimate for a metric whose interval needs a run that is longer by a factor.
 func (r *Recorder) tooShort(metric string, longer float64) TooShort {
-	return TooShort{metric, twoDigits(min(margin*longer, mostLonger) * float64(r.requests))}
+	return TooShort{metric, twoDigits(max(min(longer, mostLonger)*float64(r.requests), leastNeeded))}
 }
 
 // independent returns the number of independent requests whose mean TTFT has a standard

@@ -3,6 +3,7 @@ package steady
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"lorasim/bench/stats"
@@ -166,18 +167,18 @@ func TestParts(t *testing.T) {
 }
 
 // TestLifetimes: requests that take 1 s or, half as often, 4 s have 1.5 s left on average when they are looked at:
-// (2 x 1² + 4²) / (2 (2 x 1 + 4)). A queue that a run of n such times did not have adds an n-th of it.
+// (2 x 1² + 4²) / (2 (2 x 1 + 4)).
 func TestLifetimes(t *testing.T) {
 	slots := make([]slot, 300)
 	for i := range slots {
 		slots[i] = slot{done: 3, e2e: 2*1 + 4, e2eSquare: 2*1 + 4*4}
 	}
-	n, unseen := (&path{width: 0.5}).lifetimes(slots)
-	if math.Abs(n-300*0.5/1.5) > 1e-9 || math.Abs(unseen-1.5/n) > 1e-9 {
-		t.Errorf("%v lifetimes, %v s unseen", n, unseen)
+	n, life := (&path{width: 0.5}).lifetimes(slots)
+	if math.Abs(n-300*0.5/1.5) > 1e-9 || math.Abs(life-1.5) > 1e-9 {
+		t.Errorf("%v lifetimes of %v s", n, life)
 	}
-	if n, unseen := (&path{width: 1}).lifetimes(make([]slot, 10)); !math.IsInf(n, 1) || unseen != 0 {
-		t.Errorf("without requests: %v lifetimes, %v s unseen", n, unseen)
+	if n, life := (&path{width: 1}).lifetimes(make([]slot, 10)); !math.IsInf(n, 1) || life != 0 {
+		t.Errorf("without requests: %v lifetimes of %v s", n, life)
 	}
 }
 
@@ -210,4 +211,64 @@ func infinite(seed uint64, requests int) *Recorder {
 			Output: 9})
 	}
 	return r
+}
+
+// crowd sends sessions of requests to a number of servers: 8 requests on average, about 1 s apart, of 4 s each.
+func crowd(seed uint64, requests, servers int, rate float64) *Recorder {
+	rng := rand.New(rand.NewPCG(9, seed))
+	var arrivals []float64
+	for at := 0.0; len(arrivals) < requests+requests/10; {
+		at += rng.ExpFloat64() * 8 / rate
+		for t := at; ; t += rng.ExpFloat64() {
+			arrivals = append(arrivals, t)
+			if rng.Float64() < 1./8 {
+				break
+			}
+		}
+	}
+	slices.Sort(arrivals)
+	r := NewRecorder(false)
+	free := make([]float64, servers)
+	for i, at := range arrivals[:requests] {
+		k := 0
+		for j, t := range free {
+			if t < free[k] {
+				k = j
+			}
+		}
+		start := max(at, free[k])
+		free[k] = start + 4*rng.ExpFloat64()
+		r.Done(&record.Request{ID: int64(i), Arrival: at, Sent: at, FirstToken: start + 0.05 + 0.02*rng.Float64(),
+			Finish: free[k] + 0.07, Output: 9})
+	}
+	return r
+}
+
+// TestRareQueuesAreCovered: sessions have rare long queues, and some runs have none. The intervals of mean TTFT of
+// runs without a queue hold the mean, too.
+func TestRareQueuesAreCovered(t *testing.T) {
+	const requests, servers, rate = 5000, 70, 12
+	truth := 0.0
+	for seed := range uint64(20) {
+		r := crowd(1000+seed, 20*requests, servers, rate)
+		e := estimateOf(r.slots.slots[:len(r.path().flight)], batches, sumTTFT)
+		truth += 1000 * e.mean / 20
+	}
+	printed, low, high := 0, 0, 0
+	for seed := range uint64(200) {
+		for _, in := range crowd(seed, requests, servers, rate).Assess().Intervals {
+			if in.Metric == meanTTFT {
+				printed++
+				if in.High < truth {
+					low++
+				} else if in.Low > truth {
+					high++
+				}
+			}
+		}
+	}
+	t.Logf("truth %v, %d printed, %d below, %d above", truth, printed, low, high)
+	if printed < 100 || float64(low+high) > 0.08*float64(printed) {
+		t.Errorf("of %d intervals, %d are below the mean and %d above it", printed, low, high)
+	}
 }

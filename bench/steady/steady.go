@@ -54,6 +54,8 @@ type Assessment struct {
 	TooShort []TooShort `json:"too_short,omitempty"`
 	// Floors are the smallest means of parts of the run, for intervals over runs.
 	Floors []Floor `json:"-"`
+
+	dispersion float64 // index of dispersion of the arrivals
 }
 
 // An Interval is the 95 % confidence interval of a mean.

@@ -17,24 +17,28 @@ const generatorAttempts = 50
 
 // Generate draws scenario number index of a seed. The scenario does not depend on the number of
 // drawn scenarios. A draw that cannot run is replaced by the next one: the adapters do not fit, or
-// workers can never serve more than 1 % of the requests.
-func Generate(ctx context.Context, seed uint64, index int) (*scenario.Scenario, error) {
+// workers can never serve more than 1 % of the requests. sustained is the rate that simple policies
+// sustain, requests/s.
+func Generate(ctx context.Context, seed uint64, index int) (sc *scenario.Scenario, sustained float64, err error) {
 	var last error
 	for attempt := range generatorAttempts {
 		rng := rand.New(rand.NewPCG(seed, uint64(index)<<16|uint64(attempt)))
-		sc, err := drawScenario(ctx, rng, func(sc scenario.Scenario) (float64, error) { return sustainable(ctx, sc) })
+		sc, err := drawScenario(ctx, rng, func(sc scenario.Scenario) (rate float64, err error) {
+			sustained, err = sustainable(ctx, sc)
+			return sustained, err
+		})
 		if err == nil {
 			err = runs(ctx, *sc)
 		}
 		if err == nil {
-			return sc, nil
+			return sc, sustained, nil
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, 0, ctx.Err()
 		}
 		last = err
 	}
-	return nil, fmt.Errorf("scenario %d of seed %d: none of %d draws can run, the last: %w",
+	return nil, 0, fmt.Errorf("scenario %d of seed %d: none of %d draws can run, the last: %w",
 		index, seed, generatorAttempts, last)
 }
 

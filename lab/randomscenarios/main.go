@@ -78,7 +78,7 @@ func parse(args []string) (o options, err error) {
 	f.IntVar(&o.scenarios, "scenarios", 60, "number of scenarios")
 	f.Uint64Var(&o.generator, "seed", 1, "seed of the generator of scenarios")
 	f.Float64Var(&o.load, "load", 1,
-		"multiply the drawn rates; above 1.5, the report compares the rates that policies sustain")
+		"multiply the drawn rates; above 1.5, the cluster is overloaded, and the report compares sustained rates")
 	f.IntVar(&o.seeds, "seeds", 4, "seeds of each scenario: 1, 2, ...")
 	f.IntVar(&o.screen, "screen", 0,
 		"run the seeds after this one of policies that may be the best only; 0: of all policies")
@@ -197,7 +197,7 @@ func (o *options) draw(ctx context.Context, s *Store, stderr io.Writer) (list []
 		}
 		n, ok := s.Scenario(i)
 		if !ok {
-			sc, err := Generate(ctx, o.generator, i)
+			sc, sustained, err := Generate(ctx, o.generator, i)
 			if err != nil {
 				return nil, err
 			}
@@ -205,8 +205,10 @@ func (o *options) draw(ctx context.Context, s *Store, stderr io.Writer) (list []
 			if o.load != 1 {
 				n.Load = o.load
 				sc.Workload.RequestRate *= o.load
-				if o.load > overload {
-					sc.Workload.NumPrompts.Value *= longer
+			}
+			if o.load > overload {
+				if err := saturate(ctx, sc, sustained); err != nil {
+					return nil, err
 				}
 			}
 			n.Command = Command(sc)

@@ -29,14 +29,6 @@ const fewest = 0.95
 // lossAbove is the regret of E2E above which a loss is serious.
 const lossAbove = 0.15
 
-// overload is the factor of the drawn rates, at most 1.1 times what simple policies sustain, beyond which a run shows
-// what a policy sustains.
-const overload = 1.5
-
-// longer is the factor of the numbers of requests beyond overload. Sustained rates show once queues are long. The end
-// of a short run, when workers run dry one after the other, says little about them.
-const longer = 4
-
 // figures are the metrics of a policy in a scenario, by seed.
 type figures [numMetrics][]float64
 
@@ -66,9 +58,8 @@ type Case struct {
 	seeds    int
 	policies map[string]*figures
 	failed   map[string]bool // policies that did not complete requests that others completed
-	// sustained is the mean over the seeds of the rate that a policy sustains, requests/s; of overloaded scenarios
-	// only. It is measured within the runs if all of them can tell it, else it is their throughput: rates of two kinds
-	// are not compared.
+	// sustained is the mean over the seeds of the rate that a policy sustains, requests/s (see sustains); of overloaded
+	// scenarios only. If a run cannot tell it, it is the throughput of all: rates of two kinds are not compared.
 	sustained map[string]float64
 }
 

@@ -38,7 +38,7 @@ func (r *Runner) Run(ctx context.Context, j job, now func() time.Time) (Run, err
 	limited, cancel := context.WithTimeout(ctx, r.Limit)
 	defer cancel()
 	start := now()
-	res, err := r.result(limited, j)
+	res, sustained, err := r.result(limited, j)
 	out.Seconds = rounded(now().Sub(start).Seconds(), 3)
 	switch {
 	case ctx.Err() != nil:
@@ -49,22 +49,35 @@ func (r *Runner) Run(ctx context.Context, j job, now func() time.Time) (Run, err
 		out.Error = err.Error()
 	default:
 		out.take(res)
+		out.Sustained = sustained
 	}
 	return out, nil
 }
 
-func (r *Runner) result(ctx context.Context, j job) (*result.Result, error) {
-	if r.Program == "" {
-		sc, err := ParseCommand(j.scenario.Command)
-		if err != nil {
-			return nil, err
-		}
-		if err := sc.Set("policy", j.spec); err != nil {
-			return nil, err
-		}
-		sc.Seed = j.seed
-		return sc.Simulate(ctx, scenario.RunOptions{})
+// result runs a job. If its rate is beyond overload, it also returns the rate that the policy sustains, requests/s; 0
+// with another build of lorasim, which cannot tell.
+func (r *Runner) result(ctx context.Context, j job) (res *result.Result, sustained float64, err error) {
+	if r.Program != "" {
+		res, err = r.program(ctx, j)
+		return res, 0, err
 	}
+	sc, err := ParseCommand(j.scenario.Command)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := sc.Set("policy", j.spec); err != nil {
+		return nil, 0, err
+	}
+	sc.Seed = j.seed
+	if j.scenario.Load > overload {
+		return sustains(ctx, *sc)
+	}
+	res, err = sc.Simulate(ctx, scenario.RunOptions{})
+	return res, 0, err
+}
+
+// program runs a job with another build of lorasim.
+func (r *Runner) program(ctx context.Context, j job) (*result.Result, error) {
 	args := append([]string{"sim"}, strings.Fields(strings.ReplaceAll(j.scenario.Command, "'", ""))...)
 	args = append(args, "--policy", j.spec, "--seed", strconv.FormatUint(j.seed, 10), "--json")
 	cmd := exec.CommandContext(ctx, r.Program, args...)
@@ -90,9 +103,6 @@ func (r *Run) take(res *result.Result) {
 	}
 	if res.Steady != nil {
 		r.State = string(res.Steady.State)
-	}
-	if res.Steady != nil {
-		r.Sustained = res.Steady.SustainableRate
 	}
 	r.Throughput, _ = res.Metrics.Get(result.RequestThroughput)
 	if r.Completed == 0 {

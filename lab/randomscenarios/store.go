@@ -32,7 +32,7 @@ type Run struct {
 	Requests  int64   `json:"requests"`
 	Completed float64 `json:"completed"`
 	State     string  `json:"state"`
-	Sustained float64 `json:"sustained_rate,omitempty"` // of an overloaded run, requests/s; 0: not measured
+	Sustained float64 `json:"sustained_rate,omitempty"` // beyond overload, requests/s (see sustains); 0: not measured
 	// Throughput is the rate of completed requests, requests/s, to the end of the last one.
 	Throughput float64 `json:"request_throughput,omitempty"`
 	Seconds    float64 `json:"seconds"`         // duration of the run

@@ -14,16 +14,14 @@ import (
 type accounts struct {
 	workers  []router.Spec
 	adapters []trace.Adapter
-	backlogs []backlog    // by worker
-	exec     average.Mean // s, of requests that ended
-	output   average.Mean // tokens, as expected, of all requests
-	// used[k*workers+j]: an adapter was used on a worker since it started; nil: no front end takes time for
-	// the first use.
-	used  []bool
-	late  bool          // reports of workers come late
-	turn  int           // worker whose report read looked at last
-	rates []arrivalRate // by adapter
-	began float64       // s: when the first request came; negative: none has come
+	backlogs []backlog     // by worker
+	exec     average.Mean  // s, of requests that ended
+	output   average.Mean  // tokens, as expected, of all requests
+	uses     firstUses     // of adapters, on each worker
+	late     bool          // reports of workers come late
+	turn     int           // worker whose report read looked at last
+	rates    []arrivalRate // by adapter
+	began    float64       // s: when the first request came; negative: none has come
 	// By worker, during a look at waiting requests: at one time, and of the workers as the look sees them.
 	kept []keptCrowd
 }
@@ -58,28 +56,25 @@ func (p *accounts) arrives(k int32, now float64) {
 }
 
 func newAccounts(env router.Env) accounts {
-	p := accounts{workers: env.Workers, adapters: env.Adapters, backlogs: make([]backlog, len(env.Workers)),
-		rates: make([]arrivalRate, len(env.Adapters)), began: -1}
-	if slices.ContainsFunc(env.Workers, func(s router.Spec) bool { return s.FirstUse > 0 }) {
-		p.used = make([]bool, len(env.Workers)*len(env.Adapters))
-	}
-	return p
+	return accounts{workers: env.Workers, adapters: env.Adapters, backlogs: make([]backlog, len(env.Workers)),
+		rates: make([]arrivalRate, len(env.Adapters)), began: -1, uses: newFirstUses(&env)}
 }
 
 // backlog is the router's estimate of one worker, from the requests that the router sent there.
 type backlog struct {
 	prefillSteps
-	entered float64      // s: when the requests sent there will have passed the front end
-	fetched float64      // s: when the adapters sent for will have come to host memory
-	brought float64      // s: when the prompts that wait for these adapters will have been computed
-	fetches []fetch      // adapters sent for that have not come
-	loader  recentLoad   // what the loader into host memory has to do
-	waits   []slotWait   // adapters that wait for a slot, in the order in which they began
-	turned  float64      // s: when the latest of them got one
-	exec    average.Mean // s, of requests that ended there
-	recent  recentLoad
-	full    float64 // least KV tokens (see need) at which requests had to wait; 0: none had to
-	used    bool    // a request was sent there, or is known to have ended there
+	entered  float64      // s: when the requests sent there will have passed the front end
+	fetched  float64      // s: when the adapters sent for will have come to host memory
+	brought  float64      // s: when the prompts that wait for these adapters will have been computed
+	fetches  []fetch      // adapters sent for that have not come
+	loader   recentLoad   // what the loader into host memory has to do
+	waits    []slotWait   // adapters that wait for a slot, in the order in which they began
+	turned   float64      // s: when the latest of them got one
+	exec     average.Mean // s, of requests that ended there
+	recent   recentLoad
+	frontEnd recentLoad // what the front end has to do
+	full     float64    // least KV tokens (see need) at which requests had to wait; 0: none had to
+	used     bool       // a request was sent there, or is known to have ended there
 	// The latest report of the worker: when it was read, s, and the KV tokens that the requests sent there held then.
 	reported, held float64
 }
@@ -165,11 +160,7 @@ func (p *accounts) restarted(v *router.View) {
 	for j := range v.Workers {
 		if l := &p.backlogs[j]; !v.Workers[j].Up && (l.prefilled > 0 || l.entered > 0) {
 			*l = backlog{exec: l.exec, used: l.exec.N > 0}
-			if p.used != nil {
-				for k := range p.adapters {
-					p.used[k*len(p.workers)+j] = false
-				}
-			}
+			p.uses.forget(j)
 		}
 	}
 }
@@ -186,7 +177,7 @@ type adapterWait struct {
 	delays float64
 }
 
-// loaderMemory is the time after which a fetch counts 1/e in the utilization of the loader, s.
+// loaderMemory is the time after which work counts 1/e in the utilization of a loader or a front end, s.
 const loaderMemory = 60
 
 // blockedTurns is how many executions a request costs that waits for a slot and stops the requests behind it.
@@ -495,11 +486,11 @@ func (p *accounts) add(r router.Request, j int, v *router.View, prompt int32, at
 		}
 		l.brought = max(l.brought, l.fetched+a.load) + p.workers[j].Cost.Prefill(int64(prompt))
 	}
-	queued := l.queues(&p.workers[j], v.Now)
-	l.entered = p.enters(r.Adapter, j, v.Now)
-	if p.firstUse(r.Adapter, j) {
-		p.used[int(r.Adapter)*len(p.workers)+j] = true
+	queued, from := l.queues(&p.workers[j], v.Now), max(l.entered, v.Now)
+	if l.entered = p.enters(r.Adapter, j, v.Now); l.entered > from {
+		l.frontEnd.add(l.entered-from, v.Now, loaderMemory)
 	}
+	p.uses.note(r.Adapter, j)
 	spec := &p.workers[j]
 	if a.turns > 0 { // it waits for a slot, and its prompt is in a later step
 		l.prefilled = max(l.prefilled, l.entered) + a.load + a.stall + spec.Cost.Prefill(int64(prompt))

@@ -1,17 +1,64 @@
 package planroute
 
-import "lorasim/trace"
+import (
+	"slices"
 
-// firstUse says whether a request would be the first of its adapter on a worker whose front end takes time for that.
-func (p *accounts) firstUse(k int32, j int) bool {
-	return p.used != nil && k != trace.BaseModel && !p.used[int(k)*len(p.workers)+j]
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+// firstUses are the adapters that each worker has used since it started. A server's front end takes time for the first
+// use of an adapter.
+type firstUses struct {
+	used  []bool  // used[k*workers+j]: adapter k on worker j; nil: no front end takes time for the first use
+	known []int32 // by adapter: workers that take no more time for it
+	takes []bool  // by worker: its front end takes time
+}
+
+func newFirstUses(env *router.Env) (u firstUses) {
+	if !slices.ContainsFunc(env.Workers, func(s router.Spec) bool { return s.FirstUse > 0 }) {
+		return u
+	}
+	u.used = make([]bool, len(env.Workers)*len(env.Adapters))
+	u.takes = make([]bool, len(env.Workers))
+	never := int32(0)
+	for j := range env.Workers {
+		if u.takes[j] = env.Workers[j].FirstUse > 0; !u.takes[j] {
+			never++
+		}
+	}
+	u.known = slices.Repeat([]int32{never}, len(env.Adapters))
+	return u
+}
+
+// isFirst says whether a request would be the first of its adapter on a worker whose front end takes time for that.
+func (u *firstUses) isFirst(k int32, j int) bool {
+	return u.used != nil && k != trace.BaseModel && u.takes[j] && !u.used[int(k)*len(u.takes)+j]
+}
+
+// note notes a request.
+func (u *firstUses) note(k int32, j int) {
+	if u.isFirst(k, j) {
+		u.used[int(k)*len(u.takes)+j] = true
+		u.known[k]++
+	}
+}
+
+// forget notes that a worker starts anew.
+func (u *firstUses) forget(j int) {
+	for k := range u.known {
+		if used := &u.used[k*len(u.takes)+j]; *used {
+			*used = false
+			u.known[k]--
+		}
+	}
 }
 
 // enters is when a request sent now to a worker will have passed its front end, s.
 func (p *accounts) enters(k int32, j int, now float64) float64 {
 	s := &p.workers[j]
 	t := max(p.backlogs[j].entered, now) + s.FrontEnd
-	if p.firstUse(k, j) {
+	if p.uses.isFirst(k, j) {
 		t += s.FirstUse
 	}
 	return t
@@ -20,10 +67,12 @@ func (p *accounts) enters(k int32, j int, now float64) float64 {
 // firstUseDelay returns the delay, s, that a request causes for others by the first use of its adapter on a worker.
 // The first use occupies the front end for x seconds. The front end is busy for another b seconds anyway. A request
 // that arrives within these b seconds waits x longer. A request that arrives in the x seconds after them waits x/2
-// longer on average. An adapter has one first use on a worker, so its requests within the horizon share the delay.
+// longer on average. The front end has no time for that while it works for others: with the utilization u it is behind
+// for 1/(1-u) times as long (the relative value of a queue M/G/1). The adapter's requests share the delay.
 func (p *planAndRoute) firstUseDelay(k int32, j int, now float64) float64 {
-	x, b := p.Env().Workers[j].FirstUse, max(p.backlogs[j].entered-now, 0)
-	return p.comes() * x * (b + x/2) / (1 + p.recent(k))
+	l := &p.backlogs[j]
+	x, b := p.Env().Workers[j].FirstUse, max(l.entered-now, 0)
+	return p.comes() * x * (b + x/2) / (1 - l.frontEnd.share(now, loaderMemory)) * (1 - p.share(k))
 }
 
 // firstUseShared returns the part of a request's own delay, s, that later requests of its adapter on the worker bear:
@@ -34,10 +83,11 @@ func (p *planAndRoute) firstUseShared(k int32, j int, ready, enters float64) flo
 	return once * p.share(k)
 }
 
-// share returns the part of a one-time cost of an adapter on a worker that the adapter's other requests there bear.
-// It assumes that the adapter's requests within the horizon are spread evenly over the workers.
+// share returns the part of the cost of an adapter's first use on a worker that the adapter's other requests there
+// bear: an adapter has one first use on a worker. It assumes that the adapter's requests within the horizon are spread
+// evenly over that worker and those that know the adapter.
 func (p *planAndRoute) share(k int32) float64 {
-	n := p.recent(k) / float64(len(p.workers))
+	n := p.recent(k) / float64(p.uses.known[k]+1)
 	return n / (1 + n)
 }
 

@@ -39,10 +39,12 @@ func TestFrontEndByHand(t *testing.T) {
 	first("on the other worker", 0, 1, 31+1)
 	v.Now = 100
 	first("later", 0, 0, 1+1)
-	// Requests come 45 s apart on each worker. Who comes within 30 s waits 15 s longer on average; two requests of
-	// the adapter share that.
+	// Requests come 45 s apart on each worker. One that comes within 30 s waits 15 s longer on average. One request of
+	// the adapter came, and half of it counts here, since the other worker knows the adapter.
 	p.gap = average.Mean{Value: 22.5, N: 1}
-	routertest.Close(t, "what it delays", p.firstUseDelay(0, 1, v.Now), 30./45*15/2)
+	routertest.Close(t, "what it delays", p.firstUseDelay(0, 1, v.Now), 30./45*15/1.5)
+	p.backlogs[1].frontEnd.add(24, v.Now, loaderMemory) // of 60 s
+	routertest.Close(t, "what it delays at a load of 0.4", p.firstUseDelay(0, 1, v.Now), 30./45*15/1.5/0.6)
 	if w := p.Route(router.Request{Adapter: 0, Prompt: 100, Expected: 50}, v).Worker; w != 0 {
 		t.Errorf("worker %d, expected 0, where the adapter was used", w)
 	}
@@ -50,12 +52,15 @@ func TestFrontEndByHand(t *testing.T) {
 	p.Route(router.Request{Adapter: 0, Prompt: 100, Expected: 50}, v)
 	v.Now = 200
 	first("after a restart", 0, 0, 31+1)
+	if n := p.uses.known[0]; n != 1 {
+		t.Errorf("after a restart %d workers know the adapter, expected the other one", n)
+	}
 }
 
 // An adapter whose requests come often is worth a first use on an idle worker: they share its delay. With a request now
 // and then it stays where it is.
 func TestFirstUseIsShared(t *testing.T) {
-	env := routertest.HandEnv(2, 3)
+	env := routertest.HandEnv(4, 3)
 	for j := range env.Workers {
 		env.Workers[j].FrontEnd, env.Workers[j].FirstUse = 1, 30
 	}
@@ -71,7 +76,7 @@ func TestFirstUseIsShared(t *testing.T) {
 	v.Now, p.first = 100, average.Mean{} // a second until the first token is worth 30
 	v.Workers[0].Running, v.Workers[0].Adapters[0].Running = 1, 1
 	for _, c := range []struct {
-		arrived, shared float64 // requests within the horizon, on two workers; s of 30
+		arrived, shared float64 // requests within the horizon, on two of four workers; s of 30
 		want            int
 	}{{0, 0, 0}, {18, 27, 1}} {
 		p.Demand()[0] = place.Demand{Arrived: c.arrived}

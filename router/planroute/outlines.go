@@ -278,5 +278,5 @@ func (w *outline) bound(p *planAndRoute, r *router.Request, now float64, at stan
 // outlinesSuffice says whether outlines bound the prices of a request. Workers that keep prefixes compute less of it,
 // and a first use is shared by later requests.
 func (p *planAndRoute) outlinesSuffice(r *router.Request, v *router.View) bool {
-	return p.outlines.follows(v) && p.used == nil && p.index == nil && r.Adapter != trace.BaseModel
+	return p.outlines.follows(v) && p.uses.used == nil && p.index == nil && r.Adapter != trace.BaseModel
 }

@@ -381,7 +381,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	if st.Running > 0 && a.adapters > w.Slots {
 		t += weight * p.keepsSlot(r.Adapter, st, &a.crowd, exec)
 	}
-	if p.firstUse(r.Adapter, j) {
+	if p.uses.isFirst(r.Adapter, j) {
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}
 	others := a.evicts + a.delays + n.delay(uncached, prefill, spec.StepTokens) // first tokens of others
@@ -460,9 +460,7 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 		if s.Worker >= 0 {
 			l := &p.backlogs[s.Worker]
 			l.entered = max(l.entered, s.Sent) + p.workers[s.Worker].FrontEnd
-			if p.used != nil && s.Adapter != trace.BaseModel {
-				p.used[int(s.Adapter)*len(p.workers)+int(s.Worker)] = true
-			}
+			p.uses.note(s.Adapter, int(s.Worker))
 		}
 		if s.Output == 0 || s.Worker == router.None {
 			continue

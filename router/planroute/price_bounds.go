@@ -80,7 +80,7 @@ func (b *priceBounds) delays(kind int32, prefill float64) float64 {
 // begin prepares for the prices of a request.
 func (b *priceBounds) begin(p *planAndRoute, r *router.Request, v *router.View) {
 	b.weight, b.output, b.exec, b.placed = p.firstWeight(), r.ExpectedOutput(), p.exec.Or(guessExec), nil
-	if p.used != nil && r.Adapter != trace.BaseModel {
+	if p.uses.used != nil && r.Adapter != trace.BaseModel {
 		b.shared = p.share(r.Adapter)
 	}
 	for k, c := range b.costs {
@@ -153,7 +153,7 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 		prefill = 0 // in a step with others it may add little
 	}
 	enters, shared := max(l.entered, v.Now)+s.frontEnd, 0.0
-	if s.firstUse > 0 && p.firstUse(r.Adapter, j) {
+	if s.firstUse > 0 && p.uses.isFirst(r.Adapter, j) {
 		enters, shared = enters+s.firstUse, s.firstUse*b.shared // at most
 	}
 	enters = enters - v.Now - shared

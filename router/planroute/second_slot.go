@@ -68,11 +68,13 @@ func (p *planAndRoute) beginPool(r *router.Request, v *router.View) {
 }
 
 // inUse counts, up to 2, the usable workers that have requests of the adapter, and room for one more in the batch and,
-// by count, in the KV cache. Without any, the adapter needs a second slot: it could not do without it.
+// by count, in the KV cache. Without any, the adapter needs a second slot: it could not do without it. Requests that
+// wait for a slot take no room.
 func (p *planAndRoute) inUse(r *router.Request, v *router.View) (workers int) {
 	for j, w := range v.Having(r.Adapter) {
 		st := w.Adapter(r.Adapter)
-		if st.Running+st.Queued == 0 || w.MaxRunning > 0 && w.Load() >= w.MaxRunning {
+		if st.Running+st.Queued == 0 || w.MaxRunning > 0 && w.Load() >= w.MaxRunning &&
+			w.Load()-p.crowdOf(j, w, v.Now).slotless >= w.MaxRunning {
 			continue
 		}
 		if l := &p.backlogs[j]; l.need(*r, int64(p.holds(w)), w, w.Queued) <= l.room(w) {

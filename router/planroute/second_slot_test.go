@@ -54,6 +54,35 @@ func TestSecondSlot(t *testing.T) {
 	}
 }
 
+// Requests that wait for a slot take no place in a batch: the adapters in the slots do not need second ones.
+func TestSlotsOfABatchWithRoom(t *testing.T) {
+	env := routertest.HandEnv(2, 4)
+	p := routertest.New(t, "plan-and-route", env).Policy.(*planAndRoute)
+	v := routertest.View(env)
+	w := &v.Workers[0]
+	w.Running, w.SlotsUsed, w.MaxRunning = 2, w.Slots, 3
+	w.Count(0, 1, 0)
+	w.Count(1, 1, 0)
+	r := router.Request{Adapter: 0, Prompt: 100, Expected: 50}
+	for _, c := range []struct {
+		what     string
+		adapter  int32 // of the request that waits
+		workers  int
+		hasPrice bool
+	}{{"another adapter waits for a slot", 2, 1, true}, {"a request waits for the last place", 1, 0, false}} {
+		w.Queued, w.QueuedToks = 1, 100
+		w.Count(c.adapter, 0, 1)
+		p.begin(&r, v)
+		if got := p.pool.inUse; got != c.workers {
+			t.Errorf("%s: in use with room on %d workers, expected %d", c.what, got, c.workers)
+		}
+		if got := p.pool.secondSlot(v.Workers[1].Adapter(0)) > 0; got != c.hasPrice {
+			t.Errorf("%s: a second slot has a price is %v", c.what, got)
+		}
+		w.Count(c.adapter, 0, -1)
+	}
+}
+
 // An adapter with requests on both workers gives back the slot where it has fewer. Where no slot is free, its own
 // slots have no price.
 func TestSlotIsGivenBack(t *testing.T) {

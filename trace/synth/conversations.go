@@ -181,19 +181,24 @@ func (c *conversations) fetch() (err error) {
 const maxOpen = 4 << 20
 
 // begin opens the conversations in progress at time 0. The gap around time 0 follows turn n with a probability
-// proportional to the probability of more than n turns. It is length-biased, and time 0 is uniform within it.
+// proportional to the probability of more than n turns. It is length-biased, and time 0 is uniform within it. A gap is
+// the time that a reply takes, and a think time. So one of the two is length-biased, with a probability proportional
+// to its mean.
 func (c *conversations) begin() error {
 	later, sigma := c.survival[1:], c.law.ThinkSigma
-	mean := c.Rate * sum(later) * c.law.Think * math.Exp(sigma*sigma/2)
-	if mean > maxOpen {
-		return fmt.Errorf("conversations: %.3g are in progress at a time (rate x think time x later turns), "+
-			"expected at most %d: lower the rate or think", mean, maxOpen)
-	}
 	cumulative := make([]float64, len(later))
 	total := 0.0
 	for i, p := range later {
 		total += p
 		cumulative[i] = total
+	}
+	thinks := c.law.Think * math.Exp(sigma*sigma/2)
+	replies := c.replies()
+	replying := c.law.Pace * replies[len(replies)-1] / float64(len(replies)-1)
+	mean := c.Rate * total * (thinks + replying)
+	if mean > maxOpen {
+		return fmt.Errorf("conversations: %.3g are in progress at a time (rate x think time x later turns), "+
+			"expected at most %d: lower the rate or think", mean, maxOpen)
 	}
 	for t := c.rng.ExpFloat64(); t < mean; t += c.rng.ExpFloat64() {
 		r, err := c.Going.Next()
@@ -205,9 +210,27 @@ func (c *conversations) begin() error {
 		for range before {
 			c.turn(&v)
 		}
-		c.wait(v, c.rng.Float64()*c.think(c.law.Think*math.Exp(sigma*sigma)))
+		var gap float64
+		if c.rng.Float64()*(thinks+replying) < thinks {
+			gap = c.law.Pace*float64(v.reply) + c.think(c.law.Think*math.Exp(sigma*sigma))
+		} else {
+			i := max(sort.SearchFloat64s(replies, c.rng.Float64()*replies[len(replies)-1]), 1)
+			v.reply = int32(replies[i] - replies[i-1])
+			gap = c.law.Pace*float64(v.reply) + c.think(c.law.Think)
+		}
+		c.wait(v, c.rng.Float64()*gap)
 	}
 	return nil
+}
+
+// replies returns the sums of the lengths of the first 0, 1, 2, ... of many replies.
+func (c *conversations) replies() []float64 {
+	sums := make([]float64, 4097)
+	for i := 1; i < len(sums); i++ {
+		_, reply := c.Lengths.Draw(c.rng)
+		sums[i] = sums[i-1] + float64(min(reply, int32(c.law.Context)/2))
+	}
+	return sums
 }
 
 // turns draws a number of turns among the share most of the conversations that have the most turns; most 1: among

@@ -110,6 +110,23 @@ func TestConversationRate(t *testing.T) {
 	}
 }
 
+// TestConversationsBeginInTheSteadyState: replies that take longer than the think time are part of the gaps, so
+// conversations wait for them at time 0, too.
+func TestConversationsBeginInTheSteadyState(t *testing.T) {
+	const seeds, seconds = 20, 12
+	early := 0
+	for seed := range int64(seeds) {
+		for _, r := range converse(t, "chat:think=2,think_sigma=0.5,pace=0.1", 300, 10+seed) {
+			if r.Arrival < seconds {
+				early++
+			}
+		}
+	}
+	if rate := float64(early) / (seeds * seconds); math.Abs(rate-10) > 0.7 {
+		t.Errorf("requests come at %.2f/s in the first %d s, expected 10", rate, seconds)
+	}
+}
+
 // TestConversationBranches: edits repeat what came before the message that they
 // replace; what does not fit the context begins anew after the system prompt.
 func TestConversationBranches(t *testing.T) {
