@@ -444,20 +444,20 @@ type arrival struct {
 	wait    adapterWait
 	kv      int64   // KV tokens in use
 	compute float64 // time of the next prefill step with the request's prompt, without loads, s
-	decode  float64 // of accounts.decoding, as beside
-	beside  float64
+	step    float64 // length of a decode step with the request, s
+	beside  float64 // see accounts.beside
 }
 
 // sent adds a request to the backlog of worker j, which computes prompt tokens of its prompt. It also corrects the
 // worker's room by the requests that still wait there.
 func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	w := &v.Workers[j]
-	kv, l, spec := p.kvUsed(j, v), &p.backlogs[j], &p.workers[j]
-	decode, beside := p.decoding(j, w, kv)
-	at := l.queues(spec, v.Now)
-	n := l.next(w, spec, at, l.decodeLeft(at, decode), decode)
-	p.add(r, j, v, prompt, &arrival{p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v), kv,
-		spec.Cost.Prefill(n.tokens + int64(prompt)), decode, beside})
+	kv, spec, st := p.kvUsed(j, v), &p.workers[j], w.Adapter(r.Adapter)
+	n := p.backlogs[j].next(w, spec, p.backlogs[j].queues(spec, v.Now))
+	adapters, one := batchAdapters(w, r.Adapter, st)
+	step := spec.Cost.DecodeStep(min(w.Running+1, max(w.MaxRunning, 1)), adapters+one, kv+int64(r.Prompt), w.MaxRank)
+	p.add(r, j, v, prompt, &arrival{p.adapterWait(r.Adapter, st, j, v), kv,
+		spec.Cost.Prefill(n.tokens + int64(prompt)), step, p.beside(j, w, step)})
 }
 
 // add is sent, with what the request's price there has looked at.
@@ -496,12 +496,12 @@ func (p *accounts) add(r router.Request, j int, v *router.View, prompt int32, at
 		l.prefilled = max(l.prefilled, l.entered) + a.load + a.stall + spec.Cost.Prefill(int64(prompt))
 		return
 	}
-	n := l.next(w, spec, queued, l.decodeLeft(queued, at.decode), at.decode)
+	n := l.next(w, spec, queued)
 	n.prompts++
 	n.tokens += int64(prompt)
 	n.loads += a.load + a.stall
 	n.starts, n.compute = max(n.starts, l.entered), at.compute
-	l.plan(n, r.ID, v.Now, n.compute+at.beside)
+	l.plan(n, r.ID, v.Now, n.compute+at.beside, at.step)
 }
 
 // stuckAfter is how long after the prompts before it should have been computed a

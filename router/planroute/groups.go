@@ -331,7 +331,8 @@ func (t *group) lower(w *outline) {
 	l.stepHere, l.longerHere = min(l.stepHere, w.stepHere), min(l.longerHere, w.longerHere)
 	l.place = min(l.place, w.place)
 	l.starts, l.closes, l.ends = min(l.starts, w.starts), min(l.closes, w.closes), min(l.ends, w.ends)
-	l.loads, l.compute, l.beside = min(l.loads, w.loads), min(l.compute, w.compute), min(l.beside, w.beside)
+	l.loads, l.compute = min(l.loads, w.loads), min(l.compute, w.compute)
+	l.one = max(l.one, w.one)
 	l.fetched, l.exec = min(l.fetched, w.fetched), min(l.exec, w.exec)
 }
 
@@ -339,6 +340,7 @@ func (t *group) lower(w *outline) {
 // most of them have.
 func (t *group) boundOf(p *planAndRoute, r *router.Request, now float64, some standing) float64 {
 	l := t.least
+	l.pace = 0                         // the rest of a decode step differs
 	if t.prefills && l.closes <= now { // the step of some of them may have been formed
 		l.closes, l.starts, l.loads, l.compute = math.Nextafter(now, math.Inf(1)), min(l.starts, l.ends), 0, 0
 	}

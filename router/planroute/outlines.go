@@ -46,7 +46,9 @@ type outline struct {
 	starts, closes, ends float64
 	loads, compute       float64 // of its prompts before it is formed, s
 	joins                bool    // there are such prompts
-	beside               float64 // of accounts.decoding, without KV tokens
+	pace                 float64 // as in prefillSteps; 0: nothing runs
+	one                  float64 // a decode step of one request, if steps of prompts also decode; else infinite
+	ahead                bool    // of its spec
 	fetched              float64 // as in backlog
 	kind                 int32   // of the worker; -1: it is not usable
 	fetches              bool    // the worker fetches adapters in its steps
@@ -148,7 +150,7 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 	kind, running, limit := b.specs[j].kind, min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	batch := min(running+1, limit)
 	o := outline{
-		kind: kind, running: float64(running), longer: math.Inf(-1), longerHere: math.Inf(-1), exec: l.exec.Or(-1),
+		one: math.Inf(1), kind: kind, running: float64(running), longer: math.Inf(-1), longerHere: math.Inf(-1), exec: l.exec.Or(-1),
 		starts: l.last.starts, closes: l.last.closes, ends: l.ends, fetched: l.fetched, fetches: b.specs[j].fetches,
 		evicts: w.SlotsUsed >= w.Slots,
 		usable: 1, queued: int32(w.Queued), slots: int32(w.Slots), taken: int32(w.FlightLoras),
@@ -159,11 +161,13 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 		o.starts, o.closes, o.ends = math.Inf(-1), math.Inf(-1), math.Inf(-1)
 	}
 	if !math.IsInf(o.closes, -1) {
-		n := l.next(w, &p.workers[j], math.Nextafter(l.last.closes, math.Inf(-1)), 0, 0)
+		n := l.next(w, &p.workers[j], math.Nextafter(l.last.closes, math.Inf(-1)))
 		o.joins, o.loads, o.compute = n.tokens > 0, n.loads, n.compute
 	}
-	if running > 0 && p.workers[j].Mixes {
-		o.beside = max(b.step(kind, running, w.ActiveLoras, w.MaxRank)-b.step(kind, 1, 1, w.MaxRank), 0)
+	if running > 0 {
+		if o.pace, o.ahead = l.pace, p.workers[j].Ahead; p.workers[j].Mixes {
+			o.one = b.step(kind, 1, 1, w.MaxRank)
+		}
 	}
 	step := b.step(kind, batch, w.ActiveLoras+1, w.MaxRank)
 	same := step // without another adapter
@@ -250,7 +254,7 @@ func (w *outline) bound(p *planAndRoute, r *router.Request, now float64, at stan
 	default:
 		ready = max(w.fetched-now, 0) + b.fetch[w.kind]
 	}
-	first += w.beside
+	first += max(step-w.one, 0)
 	if w.evicts {
 		first += load
 		others += load
@@ -258,7 +262,7 @@ func (w *outline) bound(p *planAndRoute, r *router.Request, now float64, at stan
 	if w.closes > now {
 		first += max(w.starts-now, ready) + w.loads + max(w.compute-prefill, 0)
 	} else {
-		first += max(w.ends-now, ready)
+		first += max(w.wait(now), ready)
 	}
 	if !(w.joins && w.closes > now) { // else it may add little to other prompts
 		others += b.delays(w.kind, prefill)
@@ -273,6 +277,18 @@ func (w *outline) bound(p *planAndRoute, r *router.Request, now float64, at stan
 	const less = 1 - 1e-9 // it is not added up in the same order
 	return less * (b.weight*(first+exec*waits) + b.output*step + exec*slot +
 		prefill*p.behind + w.running*(others+b.output*max(0, longer+more)))
+}
+
+// wait is the time until the worker begins a step that it has not formed, s.
+func (w *outline) wait(now float64) float64 {
+	l, t := prefillSteps{ends: w.ends, pace: w.pace}, w.ends-now
+	if now >= w.ends && w.pace > 0 {
+		t = l.decodeLeft(now)
+	}
+	if w.ahead && now >= w.starts {
+		t += w.pace
+	}
+	return t
 }
 
 // outlinesSuffice says whether outlines bound the prices of a request. Workers that keep prefixes compute less of it,

@@ -328,14 +328,12 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	st := w.Adapter(r.Adapter)
 	adapters, one := batchAdapters(w, r.Adapter, st)
 	step := cost.DecodeStep(batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
-	decode, beside := p.decoding(j, w, kv)
-	spec := &p.workers[j]
-	at := l.queues(spec, v.Now)
-	n := l.next(w, spec, at, l.decodeLeft(at, decode), decode)
+	spec, beside := &p.workers[j], p.beside(j, w, step)
+	n := l.next(w, spec, l.queues(spec, v.Now))
 	uncached := p.uncached(&r, j, v)
 	prompts, prefill := n.prompt(uncached, cost)
 	a := p.adapterWait(r.Adapter, st, j, v)
-	p.priced = arrival{a, kv, prompts, decode, beside}
+	p.priced = arrival{a, kv, prompts, step, beside}
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
@@ -365,11 +363,7 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 		t += cost.Prefill(int64(uncached)) * p.behind
 	}
 	if batch > running {
-		before := decode
-		if adapters != w.ActiveLoras || running == 0 {
-			before = cost.DecodeStep(running, adapters, kv, w.MaxRank)
-		}
-		t += output * float64(running) * max(0, step-before)
+		t += output * float64(running) * max(0, step-cost.DecodeStep(running, adapters, kv, w.MaxRank))
 	}
 	weight := p.firstWeight()
 	t += p.displaces(uncached, output, j, w) * (weight + float64(running) + p.behind)

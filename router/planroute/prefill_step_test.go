@@ -23,7 +23,7 @@ func TestPromptsShareAStep(t *testing.T) {
 	r := router.Request{Adapter: -1, Prompt: 100, Expected: 50}
 	is := func(what string, wantFirst, wantPrefill float64) {
 		t.Helper()
-		n := p.backlogs[0].next(w, &env.Workers[0], v.Now, 0, 0)
+		n := p.backlogs[0].next(w, &env.Workers[0], v.Now)
 		all, one := n.prompt(r.Prompt, env.Workers[0].Cost)
 		routertest.Close(t, what+", until its prompt is computed", n.starts-v.Now+all, wantFirst)
 		routertest.Close(t, what+", what it adds", one, wantPrefill)
@@ -54,7 +54,7 @@ func (mixedCost) DecodeStep(running, adapters int, kvTokens int64, rank int) flo
 }
 
 // Running requests wait for a whole prefill step, unless the step also decodes: then they wait for its prompts alone.
-// A prompt that joins others adds the same either way. Its step takes longer by the decoding: 2 s for 3 requests.
+// A prompt that joins others adds the same either way. Its step takes longer by the decoding: 3.1 s for 4 requests.
 func TestPromptsBesideDecoding(t *testing.T) {
 	env := routertest.HandEnv(2, 1)
 	for j := range env.Workers {
@@ -73,18 +73,18 @@ func TestPromptsBesideDecoding(t *testing.T) {
 	}
 	saved("nothing runs", 0)
 	v.Workers[0].Running, v.Workers[1].Running = 3, 3
-	saved("3 requests run", 3*1-30*2)
+	saved("3 requests run", 3*1-30*3.1)
 	for j := range v.Workers {
 		p.sent(r, j, v, r.Prompt)
 		v.Workers[j].Queued, v.Workers[j].QueuedToks = 1, 100
 	}
-	v.Now = 5 // after a decode step of 4 s
-	saved("3 requests run, and a prompt is computed", 3*1-30*(2+2))
+	v.Now = 1
+	saved("3 requests run, and a prompt is computed", 3*1-30*(3.1+3.1))
 	for j := range v.Workers {
 		p.sent(r, j, v, r.Prompt)
 		v.Workers[j].Queued, v.Workers[j].QueuedToks = 2, 200
 	}
-	saved("another prompt waits for the next step", -30*(2+2))
+	saved("another prompt waits for the next step", -30*(3.1+3.1))
 }
 
 // A request that comes while a decode step is under way is computed in the next one, or, if that is formed already, in
@@ -102,7 +102,7 @@ func TestStepsFormedAhead(t *testing.T) {
 		p := routertest.New(t, "period_mig:spill=0", env).Policy.(*planAndRoute)
 		v := routertest.View(env)
 		w, l := &v.Workers[0], &p.backlogs[0]
-		w.Running, l.ends = 3, -1.5 // a decode step of 4 s began
+		w.Running, l.ends, l.pace = 3, -1.5, 4 // a decode step of 4 s began
 		send := func(id int64) float64 {
 			p.sent(router.Request{ID: id, Adapter: -1, Prompt: 100, Expected: 50}, 0, v, 100)
 			w.Queued, w.QueuedToks = w.Queued+1, w.QueuedToks+100
@@ -170,7 +170,7 @@ func TestPromptsDelayTheirStep(t *testing.T) {
 	routertest.Close(t, "half of it fits", n.delay(100, 1, 350), 1.5)
 	routertest.Close(t, "nothing of it fits", n.delay(100, 1, 300), 0)
 	env.Workers[0].StepTokens = 300
-	routertest.Close(t, "the step after a full one", l.next(w, &env.Workers[0], 0, 0, 0).starts, 10+1+3)
+	routertest.Close(t, "the step after a full one", l.next(w, &env.Workers[0], 0).starts, 10+1+3)
 
 	w.Adapters[0].Running, w.Adapters[1].Running, w.ActiveLoras, w.SlotsUsed, w.Running = 1, 1, 2, 2, 2
 	p.sent(router.Request{Adapter: 2, Prompt: 100, Expected: 50}, 0, v, 100)

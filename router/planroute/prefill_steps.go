@@ -12,6 +12,7 @@ import (
 type prefillSteps struct {
 	last prefillStep
 	ends float64 // s: when the last step ends
+	pace float64 // s: the length of the decode steps after it
 	// The newest requests of the last step, of the one before it, and of the one before that; equal if that step had
 	// ended when the last one was planned.
 	newest, before, earlier int64
@@ -34,20 +35,19 @@ func (l *backlog) queues(s *router.Spec, now float64) float64 {
 	return max(l.entered, now) + s.FrontEnd
 }
 
-// decodeLeft is the time until the decode step ends that is under way at some time, s. A step takes decode seconds, and
-// one of them began when the prompts had been computed.
-func (l *prefillSteps) decodeLeft(at, decode float64) float64 {
-	if decode <= 0 || at <= l.ends {
-		return decode
+// decodeLeft is the time until the decode step ends that is under way at some time, s, if one began with the end of the
+// last step.
+func (l *prefillSteps) decodeLeft(at float64) float64 {
+	if l.pace <= 0 || at <= l.ends {
+		return l.pace
 	}
-	steps := (at - l.ends) / decode
-	return decode * (1 - steps + math.Floor(steps))
+	steps := (at - l.ends) / l.pace
+	return l.pace * (1 - steps + math.Floor(steps))
 }
 
-// next is the step that computes a prompt which comes at some time. left is the time until the decode step ends that is
-// under way if no prompts are computed, and decode the length of decode steps. What no longer waits, because it was
-// refused or its client gave it up, does not count.
-func (l *prefillSteps) next(w *router.Worker, s *router.Spec, at, left, decode float64) prefillStep {
+// next is the step that computes a prompt which comes at some time. What no longer waits, because it was refused or its
+// client gave it up, does not count.
+func (l *prefillSteps) next(w *router.Worker, s *router.Spec, at float64) prefillStep {
 	switch {
 	case w.Running+w.Queued == 0:
 		return prefillStep{starts: at, closes: at}
@@ -65,11 +65,15 @@ func (l *prefillSteps) next(w *router.Worker, s *router.Spec, at, left, decode f
 	case at < l.last.starts: // the last step is formed
 		return prefillStep{starts: l.ends, closes: l.last.starts}
 	case at < l.ends: // a decode step is formed
-		return prefillStep{starts: l.ends + decode, closes: l.ends}
-	case s.Ahead:
-		return prefillStep{starts: at + left + decode, closes: at + left}
+		return prefillStep{starts: l.ends + l.pace, closes: l.ends}
+	case w.Running == 0:
+		return prefillStep{starts: at, closes: at}
 	}
-	return prefillStep{starts: at + left, closes: at + left}
+	end := at + l.decodeLeft(at)
+	if s.Ahead {
+		return prefillStep{starts: end + l.pace, closes: end}
+	}
+	return prefillStep{starts: end, closes: end}
 }
 
 // prompt is how long a worker computes the prompts of a step with one more of n tokens, and how much of that is due to
@@ -94,16 +98,16 @@ func (n *prefillStep) delay(tokens int32, one float64, most int64) float64 {
 	return one * float64(n.prompts)
 }
 
-// plan notes that a prompt will be computed in a step, which takes some time without its loads. The prompt is part of
-// the step.
-func (l *prefillSteps) plan(n prefillStep, id int64, now, takes float64) {
+// plan notes that a prompt will be computed in a step, which takes some time without its loads, and that decode steps
+// after it have a length of pace. The prompt is part of the step.
+func (l *prefillSteps) plan(n prefillStep, id int64, now, takes, pace float64) {
 	if n.prompts == 1 || n.starts != l.last.starts {
 		if l.earlier = l.before; l.ends < now {
 			l.earlier = l.newest
 		}
 		l.before, l.ended = l.newest, l.ends
 	}
-	l.last, l.newest = n, id
+	l.last, l.newest, l.pace = n, id, pace
 	l.ends = n.starts + n.loads + takes
 	l.prefilled = max(l.prefilled, l.ends)
 }
@@ -124,17 +128,10 @@ func (l *prefillSteps) began(id int64, now float64) bool {
 	return false
 }
 
-// decoding returns the length of a worker's decode steps, and how much longer the running requests make a step that
-// computes prompts, s.
-func (p *accounts) decoding(j int, w *router.Worker, kv int64) (step, beside float64) {
-	running := min(w.Running, w.MaxRunning)
-	if running == 0 {
-		return 0, 0
+// beside is how much longer the running requests make a step of prompts, s, if a decode step takes step seconds.
+func (p *accounts) beside(j int, w *router.Worker, step float64) float64 {
+	if !p.workers[j].Mixes || w.Running == 0 {
+		return 0
 	}
-	c := p.workers[j].Cost
-	step = c.DecodeStep(running, w.ActiveLoras, kv, w.MaxRank)
-	if p.workers[j].Mixes {
-		beside = max(step-c.DecodeStep(1, 1, 0, w.MaxRank), 0)
-	}
-	return step, beside
+	return max(step-p.workers[j].Cost.DecodeStep(1, 1, 0, w.MaxRank), 0)
 }

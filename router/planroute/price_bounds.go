@@ -137,14 +137,11 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if s.fetches {
 		load, fetch = load+fetch, 0
 	}
-	decode, beside := 0.0, 0.0
-	if running > 0 {
-		decode = b.step(kind, running, w.ActiveLoras, w.MaxRank)
-		if p.workers[j].Mixes {
-			beside = max(decode-b.step(kind, 1, 1, w.MaxRank), 0)
-		}
+	beside := 0.0
+	if running > 0 && p.workers[j].Mixes {
+		beside = max(step-b.step(kind, 1, 1, w.MaxRank), 0)
 	}
-	n, prefill := l.next(w, &p.workers[j], l.queues(&p.workers[j], v.Now), 0, decode), b.prefill[kind]
+	n, prefill := l.next(w, &p.workers[j], l.queues(&p.workers[j], v.Now)), b.prefill[kind]
 	if p.index != nil && r.Text != nil {
 		prefill = b.costs[kind].Prefill(int64(p.uncached(r, j, v)))
 	}

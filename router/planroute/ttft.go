@@ -75,9 +75,9 @@ func (p *TTFT) Predict(r router.Request, j int, v *router.View) float64 {
 	exec := p.runs[j].mean(guessExec)
 	kv := p.kvUsed(j, v)
 	ad := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
-	decode, beside := p.decoding(j, w, kv)
-	at := l.queues(&p.workers[j], v.Now)
-	n := l.next(w, &p.workers[j], at, decode, decode)
+	batch := min(w.Running+1, max(w.MaxRunning, 1))
+	beside := p.beside(j, w, cost.DecodeStep(batch, batch, kv+int64(r.Prompt), w.MaxRank))
+	n := l.next(w, &p.workers[j], l.queues(&p.workers[j], v.Now))
 	prompts, _ := n.prompt(r.Prompt, cost)
 	t := max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, ad.fetch) + n.loads + ad.load + prompts + beside +
 		exec*ad.turns
