@@ -117,8 +117,10 @@ type Spec struct {
 	// it.
 	Blocks bool
 	// FetchesInSteps says that the worker also loads adapters into host memory within its steps, as vLLM does: no
-	// request runs meanwhile.
+	// request runs meanwhile, unless LoadsOverlap.
 	FetchesInSteps bool
+	// LoadsOverlap says that steps go on while an adapter is loaded: only the adapter's requests wait.
+	LoadsOverlap bool
 	// Mixes says that the worker computes prompts in steps that also decode the running requests, as vLLM does.
 	// Otherwise decoding stops in steps that compute prompts.
 	Mixes bool

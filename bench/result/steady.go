@@ -72,7 +72,7 @@ const (
 	offeredName     = "steady.offered_rate"
 	sustainsName    = "steady.sustainable_rate"
 	neededName      = "steady.requests_needed"
-	shortName       = "steady.too_short." // then the name of a mean: requests that its interval needs
+	shortName       = "steady.too_short." // then the name of a metric: requests that its interval needs
 	floorName       = "steady.floor."     // then the name of a mean: see steady.Floor
 )
 
@@ -93,6 +93,9 @@ func steadyValues(a *steady.Assessment) (out []Value) {
 	}
 	for _, s := range a.TooShort {
 		out = append(out, Value{shortName + s.Metric, float64(s.Needed)})
+	}
+	if a.Tail > 0 {
+		out = append(out, Value{shortName + steady.P99TTFT, float64(a.Tail)})
 	}
 	for _, f := range a.Floors {
 		out = append(out, Value{floorName + f.Metric, f.Least})
@@ -157,10 +160,10 @@ func StationarityOf(value func(name string) []float64) steady.Stationarity {
 	return s
 }
 
-// tooShort returns the means for whose intervals more than half of the steady runs are too short, with the median of
+// tooShort returns the metrics for whose intervals more than half of the steady runs are too short, with the median of
 // the requests that they need.
 func tooShort(value func(name string) []float64, runs int) (list []steady.TooShort) {
-	for _, metric := range steady.Means() {
+	for _, metric := range append(steady.Means(), steady.P99TTFT) {
 		needed := slices.DeleteFunc(slices.Clone(value(shortName+metric)), math.IsNaN)
 		if 2*len(needed) > runs {
 			list = append(list, steady.TooShort{Metric: metric, Needed: int64(stats.QuantileOf(needed, 0.5))})

@@ -57,11 +57,12 @@ func TestStateNumber(t *testing.T) {
 }
 
 // TestTooShortOverRuns: a mean is too short if more than half of the steady runs have no interval of it; it needs the
-// median of what they need. Estimates over the runs use the smallest part of any of them.
+// median of what they need. So is P99 TTFT. Estimates over the runs use the smallest part of any of them.
 func TestTooShortOverRuns(t *testing.T) {
 	run := func(short int64, floor float64) []Value {
 		a := &steady.Assessment{State: steady.Steady, Floors: []steady.Floor{{Metric: "mean_ttft_ms", Least: floor}}}
 		if short > 0 {
+			a.Tail = 2 * short
 			a.TooShort = []steady.TooShort{{Metric: "mean_ttft_ms", Needed: short}}
 		}
 		return steadyValues(a)
@@ -85,6 +86,9 @@ func TestTooShortOverRuns(t *testing.T) {
 		s, short := StationarityOf(value).Short("mean_ttft_ms")
 		if short != (c.needed > 0) || s.Needed != c.needed {
 			t.Errorf("%+v, %v, expected %d", s, short, c.needed)
+		}
+		if tail, _ := StationarityOf(value).Short(steady.P99TTFT); tail.Needed != 2*c.needed {
+			t.Errorf("P99 TTFT: %+v, expected twice %d", tail, c.needed)
 		}
 		e := OverRuns("", "mean_ttft_ms", value)
 		if !(e.High-e.Mean > e.Mean-e.Low) || e.Low < 40 || math.IsNaN(e.Mean) {

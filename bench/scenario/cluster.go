@@ -372,6 +372,7 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 		PrefixCache:  p.Engine.PrefixCache,
 
 		FetchesInSteps: p.Engine.Scheduler == profile.SchedulerVLLM,
+		LoadsOverlap:   p.Engine.AdapterLoading == profile.LoadOverlapped,
 		Mixes:          p.Engine.Scheduler == profile.SchedulerVLLM || p.Engine.MixedChunk,
 		Ahead:          p.Engine.AsyncScheduling || p.Engine.OverlapSchedule,
 	}

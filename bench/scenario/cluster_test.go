@@ -201,6 +201,10 @@ func TestWorkerSpec(t *testing.T) {
 	if b, err := workerSpec(p, nil); err != nil || s.FetchesInSteps || !b.FetchesInSteps {
 		t.Errorf("fetches in steps: %v, under vLLM %v (%v)", s.FetchesInSteps, b.FetchesInSteps, err)
 	}
+	p.Engine.AdapterLoading = profile.LoadOverlapped
+	if b, err := workerSpec(p, nil); err != nil || s.LoadsOverlap || !b.LoadsOverlap {
+		t.Errorf("loads overlap: %v, with adapter_loading overlapped %v (%v)", s.LoadsOverlap, b.LoadsOverlap, err)
+	}
 	if s.FrontEnd != 0.002 || s.FirstUse != 0.3 {
 		t.Errorf("front end %v s, first use %v s, expected 0.002 and 0.3", s.FrontEnd, s.FirstUse)
 	}

@@ -69,6 +69,9 @@ func (r *Recorder) Assess() *Assessment {
 	_, a.dispersion = p.arrivals(r.slots.slots[warm:len(p.flight)], warm)
 	relaxations := p.relaxations(warm)
 	a.EffectiveSamples, a.Intervals, a.TooShort, a.Floors = r.means(p, warm)
+	if lives, _ := p.lifetimes(r.slots.slots[warm:len(p.flight)]); lives < tailLifetimes {
+		a.Tail = twoDigits(min(tailLifetimes/lives, mostLonger) * float64(r.requests))
+	}
 	if !p.closed && p.growth() {
 		a.State, a.Needed = Overloaded, 0
 		a.SustainableRate = r.sustainable()
@@ -96,7 +99,7 @@ func (r *Recorder) Assess() *Assessment {
 }
 
 // NoIntervals removes the intervals of a run that is not steady.
-func (a *Assessment) NoIntervals() { a.Intervals, a.TooShort = nil, nil }
+func (a *Assessment) NoIntervals() { a.Intervals, a.TooShort, a.Tail = nil, nil, 0 }
 
 const (
 	// A run that is too short needs at least lengthen times its requests, and leastNeeded.

@@ -24,12 +24,15 @@ const (
 	// A run with intervals has at least this many lifetimes of its requests, and independent bursts: three in each of
 	// 20 batches.
 	leastLifetimes, leastBursts = 60, 60
+	// A run with a P99 TTFT has this many lifetimes: 10 among the highest 1 %. With fewer, most runs have no long queue
+	// in it, and some have one that is all of it.
+	tailLifetimes = 1000
 	// Intervals cover if at least this share of the runs has one; see reach.
 	leastPrinted = 0.02
 	// Of the time, the level is rarely (2.5 %) more than rareLevel standard deviations above its mean.
 	rareLevel = 1.96
 	// margin is how much longer than needed a suggested run is, as runs of the same length differ. What the queue needs
-	// is less certain: queueMargin standard errors more, so that the run is long enough in 90 %.
+	// is less certain: it gets queueMargin standard errors more, so that the run is long enough in 90 %.
 	margin, queueMargin = 1.6, 1.28
 	// mostLonger bounds a suggested length, as a multiple of the run's: more cannot be estimated.
 	mostLonger = 1000
@@ -69,6 +72,9 @@ func OverRuns(of stats.Sampling, metric string, values, floors []float64) stats.
 
 // Means lists the JSON names of the means that have intervals.
 func Means() []string { return []string{meanE2E, meanTTFT, meanTPOT} }
+
+// P99TTFT is the JSON name of the percentile that has [Assessment.Tail].
+const P99TTFT = "p99_ttft_ms"
 
 // The means that have intervals.
 const meanE2E, meanTTFT, meanTPOT = "mean_e2e_latency_ms", "mean_ttft_ms", "mean_tpot_ms"

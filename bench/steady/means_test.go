@@ -272,3 +272,14 @@ func TestRareQueuesAreCovered(t *testing.T) {
 		t.Errorf("of %d intervals, %d are below the mean and %d above it", printed, low, high)
 	}
 }
+
+// TestTail: P99 TTFT of a run of few lifetimes needs a longer one, and of that length none.
+func TestTail(t *testing.T) {
+	a := infinite(1, 2000).Assess()
+	if a.State != Steady || a.Tail < 2000 {
+		t.Fatalf("%+v", a)
+	}
+	if longer := infinite(1, int(a.Tail)+1000).Assess(); longer.Tail != 0 || longer.State != Steady {
+		t.Errorf("%d requests: %+v", a.Tail, longer)
+	}
+}

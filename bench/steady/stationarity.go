@@ -15,8 +15,8 @@ type Stationarity struct {
 	Runs, Steady, Transient, Overloaded int
 	// Needed is the largest [Assessment.Needed] of the transient runs; 0: unknown.
 	Needed int64
-	// TooShort are the means for whose intervals most of the runs are too short, if State is Steady. The few long
-	// queues that determine such a mean are missing in some of the runs, so intervals over seeds are too narrow, too.
+	// TooShort are the means, and P99 TTFT, for whose intervals most of the runs are too short, if State is Steady. The
+	// few long queues that determine them are missing in some of the runs, so intervals over seeds are too narrow, too.
 	TooShort []TooShort
 	// Offered and Sustains are the mean offered and sustainable rates of the runs for which
 	// they are known, requests/s. NaN means unknown.
@@ -27,7 +27,7 @@ type Stationarity struct {
 // state is Steady or unknown.
 func (s Stationarity) Judge() bool { return s.State == "" || s.State == Steady }
 
-// Short returns the mean with the given JSON name for whose intervals most of the runs are too short; false: they are
+// Short returns the metric with the given JSON name for whose intervals most of the runs are too short; false: they are
 // long enough.
 func (s Stationarity) Short(metric string) (TooShort, bool) {
 	i := slices.IndexFunc(s.TooShort, func(t TooShort) bool { return t.Metric == metric })

@@ -55,6 +55,9 @@ type Assessment struct {
 	// Floors are the smallest means of parts of the run, for intervals over runs.
 	Floors []Floor `json:"-"`
 
+	// Tail is the estimated number of requests of a run whose P99 TTFT is comparable over seeds; 0: this run's is.
+	Tail int64 `json:"-"`
+
 	dispersion float64 // index of dispersion of the arrivals
 }
 

@@ -213,7 +213,7 @@ func (p *accounts) adapterWait(k int32, st router.AdapterState, j int, v *router
 	}
 	switch {
 	case st.Tier == router.Host:
-	case p.workers[j].FetchesInSteps:
+	case p.workers[j].FetchesInSteps && !p.workers[j].LoadsOverlap:
 		a.stall = cost.AdapterLoad(rank, st.Tier) - a.load
 	default:
 		takes, coming := cost.AdapterLoad(rank, st.Tier)-a.load, max(l.fetched-v.Now, 0)

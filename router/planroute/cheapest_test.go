@@ -22,6 +22,7 @@ func TestCheapestIsThatOfAFullScan(t *testing.T) {
 			s.Cost = distant{routertest.Slower(rapid.SampledFrom([]float64{1, 1, 3}).Draw(t, "cost"))}
 			s.Blocks = rapid.Bool().Draw(t, "blocks")
 			s.FetchesInSteps = rapid.Bool().Draw(t, "fetches in steps")
+			s.LoadsOverlap = rapid.Bool().Draw(t, "loads overlap")
 			s.Mixes = rapid.Bool().Draw(t, "mixes")
 			s.FrontEnd = rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "front end")
 			s.FirstUse = rapid.SampledFrom(firstUses).Draw(t, "first use")

@@ -164,6 +164,12 @@ func TestFetchesInSteps(t *testing.T) {
 		routertest.Close(t, "the first token", first, hostFirst+20)
 		routertest.Close(t, "the price", total, host+30*20+2*20)
 	}
+	p.workers[0].LoadsOverlap = true
+	p.bounds = newPriceBounds(p.workers)
+	total, first := price(router.Remote)
+	routertest.Close(t, "the first token if loads overlap", first, hostFirst+20)
+	routertest.Close(t, "the price if loads overlap", total, host+30*20)
+	p.workers[0].LoadsOverlap = false
 	p.Route(r, v)
 	routertest.Close(t, "when its prompt will have been computed", p.backlogs[0].prefilled, 21+1)
 }

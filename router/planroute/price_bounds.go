@@ -60,7 +60,7 @@ func newPriceBounds(workers []router.Spec) priceBounds {
 			b.fixed = append(b.fixed, fixed)
 		}
 		s := &workers[j]
-		b.specs[j] = specBits{k, s.FetchesInSteps, s.Blocks, s.FrontEnd, s.FirstUse}
+		b.specs[j] = specBits{k, s.FetchesInSteps && !s.LoadsOverlap, s.Blocks, s.FrontEnd, s.FirstUse}
 	}
 	for _, c := range b.costs {
 		const many = 1 << 24

@@ -282,6 +282,7 @@ func (p *planAndRoute) stuck(s *router.PlannerInput) (list []*router.InFlight, b
 	}
 	for _, a := range p.seen(s) {
 		if j := int(a.Worker); !a.Running && p.waitsLong(j, s.View, idle) && p.atHand(a.Adapter, j, s.View) &&
+			!p.comesBeside(a.Adapter, j, s.Now) &&
 			(free || p.queues.long(j) || p.queues.stalled[j]) {
 			list = append(list, a)
 			busy[j] = true
@@ -334,4 +335,10 @@ func sortedPart(list []*router.InFlight) int {
 // worker that fetches within its steps does so when the adapter gets a slot, not before.
 func (p *planAndRoute) atHand(k int32, j int, v *router.View) bool {
 	return p.workers[j].FetchesInSteps || v.InHost(j, k)
+}
+
+// comesBeside says whether a worker that loads adapters beside its steps brings one, by count. A request that waits for
+// its adapter would wait for another load elsewhere, and the worker would end this one anyway.
+func (p *planAndRoute) comesBeside(k int32, j int, now float64) bool {
+	return p.workers[j].FetchesInSteps && p.workers[j].LoadsOverlap && p.backlogs[j].comes(k, now) > 0
 }

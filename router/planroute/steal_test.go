@@ -89,6 +89,28 @@ func twoWait(t *testing.T, spec string, env router.Env) (*planAndRoute, *router.
 	return p, s
 }
 
+// A request that waits for a load beside the steps would wait for another load elsewhere. A load within the steps does
+// not begin while the request waits.
+func TestLoadsUnderWayGoOn(t *testing.T) {
+	one, both := []router.Move{{ID: 7, From: 0, To: 1}}, []router.Move{{ID: 7, From: 0, To: 1}, {ID: 8, From: 0, To: 1}}
+	for _, c := range []struct {
+		overlap bool
+		comes   float64
+		want    []router.Move
+	}{{true, 21, one}, {true, 19, both}, {false, 21, both}} {
+		env := routertest.HandEnv(2, 2)
+		env.Moving = router.MoveQueued
+		for j := range env.Workers {
+			env.Workers[j].FetchesInSteps, env.Workers[j].LoadsOverlap = true, c.overlap
+		}
+		p, s := twoWait(t, "period_mig", env)
+		p.backlogs[0].fetches = []fetch{{adapter: 1, at: c.comes}}
+		if got := p.steal(s); !slices.Equal(got, c.want) {
+			t.Errorf("at 20 s, overlap %v, an adapter comes at %v s: %v, expected %v", c.overlap, c.comes, got, c.want)
+		}
+	}
+}
+
 // A prompt of 9000 tokens takes 90 s to compute. If worker 0 keeps it, the request waits there; if worker 1 does, it
 // moves, and the next one with the same prompt finds it there.
 func TestStealWithPrefixes(t *testing.T) {

@@ -76,8 +76,13 @@ func (p *TTFT) Predict(r router.Request, j int, v *router.View) float64 {
 	kv := p.kvUsed(j, v)
 	ad := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
 	batch := min(w.Running+1, max(w.MaxRunning, 1))
-	beside := p.beside(j, w, cost.DecodeStep(batch, batch, kv+int64(r.Prompt), w.MaxRank))
-	n := l.next(w, &p.workers[j], l.queues(&p.workers[j], v.Now))
+	step, at := cost.DecodeStep(batch, batch, kv+int64(r.Prompt), w.MaxRank), l.queues(&p.workers[j], v.Now)
+	n, beside := l.next(w, &p.workers[j], at), p.beside(j, w, step)
+	if w.Running > 0 && at >= max(l.ends, l.last.closes) { // a decode step may just have begun
+		if n.starts = at + step; p.workers[j].Ahead {
+			n.starts += step
+		}
+	}
 	prompts, _ := n.prompt(r.Prompt, cost)
 	t := max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, ad.fetch) + n.loads + ad.load + prompts + beside +
 		exec*ad.turns
