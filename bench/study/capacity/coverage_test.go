@@ -30,7 +30,7 @@ var coverageCases = []coverageCase{
 		"arrivals=gamma:6 num_adapters=8 request_rate=12"},
 	{"skewed, near 100 %", 6, result.SLO{TTFT: 1000}, 0.99, 0, "request_rate=16"},
 	{"at the edge of overload", 5, result.SLO{TTFT: 1000}, 0.99, 0, "request_rate=16"},
-	{"per adapter", 3, result.SLO{TTFT: 500, TPOT: 100}, 0.95, 0.9, "num_adapters=16"},
+	{"per adapter", 4, result.SLO{TTFT: 500, TPOT: 100}, 0.95, 0.9, "num_adapters=16"},
 }
 
 // coverageLooks are the sizes of the runs at the looks of a decision.
