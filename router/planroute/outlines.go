@@ -150,7 +150,8 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 	kind, running, limit := b.specs[j].kind, min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	batch := min(running+1, limit)
 	o := outline{
-		one: math.Inf(1), kind: kind, running: float64(running), longer: math.Inf(-1), longerHere: math.Inf(-1), exec: l.exec.Or(-1),
+		one: math.Inf(1), kind: kind, running: float64(running), longer: math.Inf(-1),
+		longerHere: math.Inf(-1), exec: l.exec.Or(-1),
 		starts: l.last.starts, closes: l.last.closes, ends: l.ends, fetched: l.fetched, fetches: b.specs[j].fetches,
 		evicts: w.SlotsUsed >= w.Slots,
 		usable: 1, queued: int32(w.Queued), slots: int32(w.Slots), taken: int32(w.FlightLoras),
