@@ -30,7 +30,8 @@ const (
 )
 
 // saturate changes the rate and the number of requests of a scenario so that a run shows what a policy sustains.
-// sustained is the rate that simple policies sustain, requests/s.
+// sustained is the rate that simple policies sustain with few requests, requests/s. If least-loaded serves more of the
+// scenario's rate, that counts.
 func saturate(ctx context.Context, sc *scenario.Scenario, sustained float64) error {
 	w := &sc.Workload
 	most := mostLonger * w.NumPrompts.Value
@@ -39,10 +40,11 @@ func saturate(ctx context.Context, sc *scenario.Scenario, sustained float64) err
 	if err := probe.Set("policy", "least-loaded"); err != nil {
 		return err
 	}
-	res, err := simulate(ctx, &probe)
+	res, served, err := servedBy(ctx, probe)
 	if err != nil {
 		return err
 	}
+	sustained = max(sustained, served)
 	offered := float64(w.NumPrompts.Value) / res.Steady.LastArrival // bursts and crowds come on top of the drawn rate
 	rate := min(max(offered, leastOverload*sustained), mostOverload*sustained)
 	w.RequestRate = rounded(w.RequestRate*rate/offered, 4)
@@ -62,16 +64,22 @@ func sustains(ctx context.Context, sc scenario.Scenario) (res *result.Result, ra
 	full := sc.Workload.RequestRate
 	for _, share := range rungs {
 		sc.Workload.RequestRate = share * full
-		var ends ends
-		res, err = sc.Simulate(ctx, scenario.RunOptions{
-			Watch: func([]trace.Adapter) record.Watcher { return record.WatchEnds(ends.add) },
-		})
-		if err != nil {
+		served := 0.0
+		if res, served, err = servedBy(ctx, sc); err != nil {
 			return nil, 0, err
 		}
-		rate = max(rate, ends.rate())
+		rate = max(rate, served)
 	}
 	return res, rate, nil
+}
+
+// servedBy runs a scenario. It also returns the rate at which the cluster serves requests, requests/s.
+func servedBy(ctx context.Context, sc scenario.Scenario) (*result.Result, float64, error) {
+	var ends ends
+	res, err := sc.Simulate(ctx, scenario.RunOptions{
+		Watch: func([]trace.Adapter) record.Watcher { return record.WatchEnds(ends.add) },
+	})
+	return res, ends.rate(), err
 }
 
 // ends collects the times of requests that ended, to tell the rate at which the cluster serves them.

@@ -32,8 +32,9 @@ type keptCrowd struct {
 	known bool
 }
 
-// arrivalRate is how often requests of an adapter come: a decaying sum, corrected for what was not seen yet.
-type arrivalRate struct{ perSecond, requests, at float64 }
+// arrivalRate is how often requests of an adapter come: a decaying sum, corrected for what was not seen yet. all is the
+// number of all requests.
+type arrivalRate struct{ perSecond, requests, at, all float64 }
 
 // rateMemory is the time after which an arrival counts 1/e, s.
 const rateMemory = 60
@@ -48,6 +49,7 @@ func (p *accounts) arrives(k int32, now float64) {
 	}
 	r := &p.rates[k]
 	r.requests, r.at = r.requests*math.Exp((r.at-now)/rateMemory)+1, now
+	r.all++
 	seen := float64(rateMemory)
 	if now-p.began < 10*rateMemory {
 		seen *= -math.Expm1((p.began - now) / rateMemory)

@@ -68,11 +68,12 @@ func (p *accounts) enters(k int32, j int, now float64) float64 {
 // The first use occupies the front end for x seconds. The front end is busy for another b seconds anyway. A request
 // that arrives within these b seconds waits x longer. A request that arrives in the x seconds after them waits x/2
 // longer on average. The front end has no time for that while it works for others: with the utilization u it is behind
-// for 1/(1-u) times as long (the relative value of a queue M/G/1). The adapter's requests share the delay.
+// for 1/(1-u) times as long (the relative value of a queue M/G/1). The adapter's requests within the horizon share the
+// delay.
 func (p *planAndRoute) firstUseDelay(k int32, j int, now float64) float64 {
 	l := &p.backlogs[j]
 	x, b := p.Env().Workers[j].FirstUse, max(l.entered-now, 0)
-	return p.comes() * x * (b + x/2) / (1 - l.frontEnd.share(now, loaderMemory)) * (1 - p.share(k))
+	return p.comes() * x * (b + x/2) / (1 - l.frontEnd.share(now, loaderMemory)) * (1 - p.shareOf(p.recent(k), k))
 }
 
 // firstUseShared returns the part of a request's own delay, s, that later requests of its adapter on the worker bear:
@@ -83,11 +84,22 @@ func (p *planAndRoute) firstUseShared(k int32, j int, ready, enters float64) flo
 	return once * p.share(k)
 }
 
-// share returns the part of the cost of an adapter's first use on a worker that the adapter's other requests there
-// bear: an adapter has one first use on a worker. It assumes that the adapter's requests within the horizon are spread
-// evenly over that worker and those that know the adapter.
+// share returns the part of a request's own delay by its adapter's first use on a worker that later requests of the
+// adapter bear. Among equal workers, a first use gains the difference of their loads now, so the requests within the
+// horizon count. Among workers of several kinds, it gains a better worker for good: as many requests are expected as
+// have come.
 func (p *planAndRoute) share(k int32) float64 {
-	n := p.recent(k) / float64(p.uses.known[k]+1)
+	n := p.recent(k)
+	if len(p.bounds.costs) > 1 {
+		n = max(n, p.rates[k].all-1)
+	}
+	return p.shareOf(n, k)
+}
+
+// shareOf returns the part of the cost of an adapter's first use on a worker that n other requests bear. It assumes
+// that they are spread evenly over that worker and those that know the adapter.
+func (p *planAndRoute) shareOf(n float64, k int32) float64 {
+	n /= float64(p.uses.known[k] + 1)
 	return n / (1 + n)
 }
 

@@ -93,3 +93,19 @@ func TestFirstUseIsShared(t *testing.T) {
 		}
 	}
 }
+
+// Workers of two kinds: a first use gains a better worker for good, so all requests since the start share its delay.
+func TestFirstUseAmongKinds(t *testing.T) {
+	for kinds, want := range []float64{0, 9. / 10} {
+		env := routertest.HandEnv(2, 1)
+		for j := range env.Workers {
+			env.Workers[j].FirstUse = 30
+			env.Workers[j].Mixes = kinds > 0 && j > 0
+		}
+		p := routertest.New(t, "route-only", env).Policy.(*planAndRoute)
+		for i := range 10 {
+			p.arrives(0, float64(i))
+		}
+		routertest.Close(t, "what later requests bear", p.share(0), want)
+	}
+}

@@ -365,6 +365,10 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	if batch > running {
 		t += output * float64(running) * max(0, step-cost.DecodeStep(running, adapters, kv, w.MaxRank))
 	}
+	if n := st.Running + st.Queued; n > 0 && adapters > 0 {
+		more := p.bounds.more(p.bounds.specs[j].kind, batch, adapters, w.MaxRank)
+		t += output * float64(running) * more / float64(n+1)
+	}
 	weight := p.firstWeight()
 	t += p.displaces(uncached, output, j, w) * (weight + float64(running) + p.behind)
 	t *= p.later(j, v.Now)

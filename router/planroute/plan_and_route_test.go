@@ -181,7 +181,7 @@ func (c countingCost) DecodeStep(running, adapters int, kvTokens int64, maxRank 
 	return c.HandCost.DecodeStep(running, adapters, kvTokens, maxRank) + 10*float64(adapters)
 }
 
-// An adapter that the batch has not yet makes all its steps longer.
+// An adapter that the batch has not yet makes all its steps longer. A request of another one keeps it in the batch.
 func TestAdaptersOfTheBatch(t *testing.T) {
 	env := routertest.HandEnv(1, 4)
 	env.Workers[0].Cost = countingCost{}
@@ -191,11 +191,12 @@ func TestAdaptersOfTheBatch(t *testing.T) {
 		k                    int32
 		queued               int32 // requests of adapter 2
 		longer, longerBefore float64
+		keeps                float64 // share of the request's time that its adapter stays longer
 	}{
-		{"one that runs", 0, 0, 10, 10},
-		{"another one", 1, 0, 20, 10},
-		{"one that waits there", 2, 1, 20, 20},
-		{"the base model", -1, 0, 10, 10},
+		{"one that runs", 0, 0, 10, 10, 1. / 3},
+		{"another one", 1, 0, 20, 10, 0},
+		{"one that waits there", 2, 1, 20, 20, 1. / 2},
+		{"the base model", -1, 0, 10, 10, 0},
 	} {
 		v := routertest.View(env)
 		w := &v.Workers[0]
@@ -207,7 +208,7 @@ func TestAdaptersOfTheBatch(t *testing.T) {
 		r := router.Request{Adapter: c.k, Prompt: 100, Expected: 50}
 		total, first := p.price(r, 0, v)
 		routertest.Close(t, c.name+", first token", first, 1)
-		want := 50*(3.1+c.longer) + 2 + 100*(1.1+c.longer-c.longerBefore)
+		want := 50*(3.1+c.longer) + 2 + 100*(1.1+c.longer-c.longerBefore+10*c.keeps)
 		routertest.Close(t, c.name, total, 30*first+want)
 		p.bounds.begin(p, &r, v)
 		if low := p.bounds.price(p, &r, 0, v, math.Inf(1)); low > total {

@@ -102,6 +102,12 @@ func (b *priceBounds) step(kind int32, batch, adapters, rank int) float64 {
 	return *row
 }
 
+// more is by how much the last one of the adapters of a batch makes its steps longer, s. A request beside n others of
+// its adapter keeps it in the batch for 1/(n+1) of its own time longer, on average.
+func (b *priceBounds) more(kind int32, batch, adapters, rank int) float64 {
+	return max(b.step(kind, batch, adapters, rank)-b.step(kind, batch, adapters-1, rank), 0)
+}
+
 // at returns a pointer to an element of a list, which grows as needed.
 func at[T any](list *[]T, i int) *T {
 	if more := i + 1 - len(*list); more > 0 {
