@@ -124,6 +124,11 @@ type Spec struct {
 	// Mixes says that the worker computes prompts in steps that also decode the running requests, as vLLM does.
 	// Otherwise decoding stops in steps that compute prompts.
 	Mixes bool
+	// Ahead says that the worker forms a step while the one before it runs, as vLLM's asynchronous scheduling and
+	// sglang's overlap schedule do.
+	Ahead bool
+	// StepTokens is the largest number of prompt tokens in a step.
+	StepTokens int64
 	// PrefixCache says that the worker keeps computed prompts for later prompts with the same beginning.
 	PrefixCache bool
 }

@@ -374,6 +374,15 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 		FetchesInSteps: p.Engine.Scheduler == profile.SchedulerVLLM,
 		LoadsOverlap:   p.Engine.AdapterLoading == profile.LoadOverlapped,
 		Mixes:          p.Engine.Scheduler == profile.SchedulerVLLM || p.Engine.MixedChunk,
+		Ahead:          p.Engine.AsyncScheduling || p.Engine.OverlapSchedule,
+	}
+	switch e := &p.Engine; {
+	case e.Scheduler == profile.SchedulerVLLM:
+		s.StepTokens = int64(e.MaxNumBatchedTokens)
+	case e.ChunkedPrefillSize > 0:
+		s.StepTokens = int64(min(e.ChunkedPrefillSize, e.MaxPrefillTokens))
+	default:
+		s.StepTokens = int64(e.MaxPrefillTokens)
 	}
 	largest := 0.0
 	for k, a := range adapters {

@@ -64,13 +64,8 @@ func newAccounts(env router.Env) accounts {
 
 // backlog is the router's estimate of one worker, from the requests that the router sent there.
 type backlog struct {
-	entered   float64 // s: when the requests sent there will have passed the front end
-	prefilled float64 // s: when the prompts sent there will have been computed
-	// Prompts sent while a prefill step is under way are computed together in the next step.
-	stepEnd  float64      // s: end of the step under way
-	tokens   int64        // prompt tokens of the next step
-	compute  float64      // time that these tokens take, s
-	loads    float64      // time of the loads of adapters before them, s
+	prefillSteps
+	entered  float64      // s: when the requests sent there will have passed the front end
 	fetched  float64      // s: when the adapters sent for will have come to host memory
 	brought  float64      // s: when the prompts that wait for these adapters will have been computed
 	fetches  []fetch      // adapters sent for that have not come
@@ -113,46 +108,6 @@ func (l *backlog) room(w *router.Worker) float64 {
 		return min(l.full, float64(w.KVCapacity))
 	}
 	return float64(w.KVCapacity)
-}
-
-// prefillStep is the prefill step in which a worker computes the prompt that is sent next: when it can start, s, and
-// what is in it already. A prompt that joins others costs less than a step of its own.
-type prefillStep struct {
-	starts, loads float64
-	tokens        int64
-	compute       float64 // time for the tokens, s; 0: not known
-}
-
-// next is the prefill step after the one under way. What no longer waits there, because it was refused or its client
-// gave it up, does not count.
-func (l *backlog) next(w *router.Worker, now float64) prefillStep {
-	if w.Running+w.Queued == 0 {
-		return prefillStep{starts: now}
-	}
-	if l.stepEnd <= now {
-		return prefillStep{starts: max(l.prefilled, now)} // that of the tokens is under way
-	}
-	tokens := min(l.tokens, w.QueuedToks)
-	if tokens <= 0 {
-		return prefillStep{starts: l.stepEnd}
-	}
-	if tokens < l.tokens {
-		return prefillStep{starts: l.stepEnd, loads: l.loads, tokens: tokens}
-	}
-	return prefillStep{l.stepEnd, l.loads, tokens, l.compute}
-}
-
-// prompt is how long a worker computes the prompts of a step with one more of n tokens, and how much of that is due to
-// that one, s.
-func (s *prefillStep) prompt(n int32, c router.CostModel) (all, one float64) {
-	all = c.Prefill(s.tokens + int64(n))
-	switch {
-	case s.tokens == 0:
-		return all, all
-	case s.compute > 0:
-		return all, all - s.compute
-	}
-	return all, all - c.Prefill(s.tokens)
 }
 
 // read notes what is new in a view: reports, and workers that are down. Until a report is late it looks at one worker's
@@ -491,15 +446,20 @@ type arrival struct {
 	wait    adapterWait
 	kv      int64   // KV tokens in use
 	compute float64 // time of the next prefill step with the request's prompt, without loads, s
+	step    float64 // length of a decode step with the request, s
+	beside  float64 // see accounts.beside
 }
 
 // sent adds a request to the backlog of worker j, which computes prompt tokens of its prompt. It also corrects the
 // worker's room by the requests that still wait there.
 func (p *accounts) sent(r router.Request, j int, v *router.View, prompt int32) {
 	w := &v.Workers[j]
-	n := p.backlogs[j].next(w, v.Now)
-	p.add(r, j, v, prompt, &arrival{p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v), p.kvUsed(j, v),
-		p.workers[j].Cost.Prefill(n.tokens + int64(prompt))})
+	kv, spec, st := p.kvUsed(j, v), &p.workers[j], w.Adapter(r.Adapter)
+	n := p.backlogs[j].next(w, spec, p.backlogs[j].queues(spec, v.Now))
+	adapters, one := batchAdapters(w, r.Adapter, st)
+	step := spec.Cost.DecodeStep(min(w.Running+1, max(w.MaxRunning, 1)), adapters+one, kv+int64(r.Prompt), w.MaxRank)
+	p.add(r, j, v, prompt, &arrival{p.adapterWait(r.Adapter, st, j, v), kv,
+		spec.Cost.Prefill(n.tokens + int64(prompt)), step, p.beside(j, w, step)})
 }
 
 // add is sent, with what the request's price there has looked at.
@@ -528,20 +488,22 @@ func (p *accounts) add(r router.Request, j int, v *router.View, prompt int32, at
 		}
 		l.brought = max(l.brought, l.fetched+a.load) + p.workers[j].Cost.Prefill(int64(prompt))
 	}
-	from := max(l.entered, v.Now)
+	queued, from := l.queues(&p.workers[j], v.Now), max(l.entered, v.Now)
 	if l.entered = p.enters(r.Adapter, j, v.Now); l.entered > from {
 		l.frontEnd.add(l.entered-from, v.Now, loaderMemory)
 	}
 	p.uses.note(r.Adapter, j)
-	n := l.next(w, v.Now)
+	spec := &p.workers[j]
+	if a.turns > 0 { // it waits for a slot, and its prompt is in a later step
+		l.prefilled = max(l.prefilled, l.entered) + a.load + a.stall + spec.Cost.Prefill(int64(prompt))
+		return
+	}
+	n := l.next(w, spec, queued)
+	n.prompts++
 	n.tokens += int64(prompt)
 	n.loads += a.load + a.stall
-	n.compute = at.compute
-	l.prefilled = max(n.starts, l.entered) + n.loads + n.compute
-	if n.starts <= v.Now { // it begins at once
-		n = prefillStep{starts: l.prefilled}
-	}
-	l.stepEnd, l.tokens, l.compute, l.loads = n.starts, n.tokens, n.compute, n.loads
+	n.starts, n.compute = max(n.starts, l.entered), at.compute
+	l.plan(n, r.ID, v.Now, n.compute+at.beside, at.step)
 }
 
 // stuckAfter is how long after the prompts before it should have been computed a

@@ -153,7 +153,7 @@ func checkOutlines(t *rapid.T, p *planAndRoute, v *router.View) {
 				t.Fatalf("group %+v: worker %d has less, %+v", g, j, w)
 			}
 			if w.kind != g.kind || w.running != g.running || w.fetches != g.fetches || w.evicts != g.evicts ||
-				w.exec < 0 != g.unknown || w.stepEnd > v.Now && !g.prefills {
+				w.exec < 0 != g.unknown || w.closes > v.Now && !g.prefills {
 				t.Fatalf("group %+v: worker %d is another one, %+v", g.groupKey, j, w)
 			}
 			if o.groups.at[j] != (groupPlace{int32(i), int32(k)}) {

@@ -43,7 +43,7 @@ func TestWaitForFetch(t *testing.T) {
 		full bool
 	}{{1050, router.Disk, false}, {1101, router.GPU, false}, {1200, router.GPU, true}} {
 		v.Now, v.Workers[0].Adapters[1].Tier = c.now, c.tier
-		l.prefilled, l.stepEnd, l.full = c.now-10, c.now-10, 0
+		l.prefilled, l.last.closes, l.full = c.now-10, c.now-10, 0
 		if c.tier < router.Host {
 			if after, _ := p.price(request(0), 0, v); after > before {
 				t.Errorf("at %v s a request costs %v, before the other one waited %v", c.now, after, before)

@@ -49,7 +49,7 @@ func (w *outline) measure(i int8) float64 {
 	case 1:
 		return w.exec
 	}
-	return max(w.stepEnd, w.prefilled)
+	return w.ends
 }
 
 // node divides workers with the same key by a measure, or is a group of them.
@@ -68,7 +68,7 @@ type groupKey struct {
 	kind                     int32
 	running                  float64
 	fetches, evicts, hosting bool
-	prefills                 bool // a prefill step was under way at the latest look
+	prefills                 bool // a prefill step was not formed at the latest look
 	joins                    bool // as in outline
 	unknown                  bool // the mean execution is not known
 	// Of workers to which no request was sent: what else their prices depend on. A request has the same price on all of
@@ -125,7 +125,7 @@ func (p *planAndRoute) move(j int32, v *router.View, hosting bool) {
 func (g *groups) move(j int32, all []outline, now float64, hosting bool, unused unusedKey) {
 	w, to := &all[j], int32(-1)
 	if w.kind >= 0 {
-		to = g.groupOf(w, groupKey{w.kind, w.running, w.fetches, w.evicts, hosting, w.stepEnd > now, w.joins,
+		to = g.groupOf(w, groupKey{w.kind, w.running, w.fetches, w.evicts, hosting, w.closes > now, w.joins,
 			w.exec < 0, unused})
 	}
 	at := &g.at[j]
@@ -330,8 +330,9 @@ func (t *group) lower(w *outline) {
 	l.step, l.longer, l.waits = min(l.step, w.step), min(l.longer, w.longer), min(l.waits, w.waits)
 	l.stepHere, l.longerHere = min(l.stepHere, w.stepHere), min(l.longerHere, w.longerHere)
 	l.place = min(l.place, w.place)
-	l.stepEnd, l.prefilled = min(l.stepEnd, w.stepEnd), min(l.prefilled, w.prefilled)
+	l.starts, l.closes, l.ends = min(l.starts, w.starts), min(l.closes, w.closes), min(l.ends, w.ends)
 	l.loads, l.compute = min(l.loads, w.loads), min(l.compute, w.compute)
+	l.one = max(l.one, w.one)
 	l.fetched, l.exec = min(l.fetched, w.fetched), min(l.exec, w.exec)
 }
 
@@ -339,8 +340,9 @@ func (t *group) lower(w *outline) {
 // most of them have.
 func (t *group) boundOf(p *planAndRoute, r *router.Request, now float64, some standing) float64 {
 	l := t.least
-	if t.prefills && l.stepEnd <= now { // the step of some of them may have ended
-		l.stepEnd, l.loads, l.compute = math.Nextafter(now, math.Inf(1)), 0, 0
+	l.pace = 0                         // the rest of a decode step differs
+	if t.prefills && l.closes <= now { // the step of some of them may have been formed
+		l.closes, l.starts, l.loads, l.compute = math.Nextafter(now, math.Inf(1)), min(l.starts, l.ends), 0, 0
 	}
 	some.hosted = some.hosted || t.hosting
 	some.wanted = some.wanted && !t.unused.is

@@ -42,16 +42,19 @@ type outline struct {
 	waits                float64 // executions until the request gets a place in the batch and a slot
 	place                float64 // the part of it until there is a place in the batch
 	exec                 float64 // s; -1: not known
-	// As in backlog: the end of the prefill step under way, and of the prompts sent there; -Inf if there are none.
-	stepEnd, prefilled float64
-	loads, compute     float64 // of the prompts of the next prefill step while one is under way, s
-	joins              bool    // there are such prompts
-	fetched            float64 // as in backlog
-	kind               int32   // of the worker; -1: it is not usable
-	fetches            bool    // the worker fetches adapters in its steps
-	evicts             bool    // an adapter makes way for that of the request
-	unused             bool    // no request was sent there
-	reads              bool    // it is down, or its report is late
+	// As in prefillSteps, of the last step: when it begins, is formed, and ends; -Inf if there is none.
+	starts, closes, ends float64
+	loads, compute       float64 // of its prompts before it is formed, s
+	joins                bool    // there are such prompts
+	pace                 float64 // as in prefillSteps; 0: nothing runs
+	one                  float64 // a decode step of one request, if steps of prompts also decode; else infinite
+	ahead                bool    // of its spec
+	fetched              float64 // as in backlog
+	kind                 int32   // of the worker; -1: it is not usable
+	fetches              bool    // the worker fetches adapters in its steps
+	evicts               bool    // an adapter makes way for that of the request
+	unused               bool    // no request was sent there
+	reads                bool    // it is down, or its report is late
 	// Of a usable worker: 1, its waiting requests, its slots, and the adapters that take them or wait for them.
 	usable, queued, slots, taken int32
 	// The steps without the KV tokens, to look at these alone.
@@ -147,19 +150,25 @@ func (p *planAndRoute) outlineOf(j int, v *router.View) outline {
 	kind, running, limit := b.specs[j].kind, min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	batch := min(running+1, limit)
 	o := outline{
-		kind: kind, running: float64(running), longer: math.Inf(-1), longerHere: math.Inf(-1), exec: l.exec.Or(-1),
-		stepEnd: l.stepEnd, prefilled: l.prefilled, fetched: l.fetched, fetches: b.specs[j].fetches,
+		one: math.Inf(1), kind: kind, running: float64(running), longer: math.Inf(-1),
+		longerHere: math.Inf(-1), exec: l.exec.Or(-1),
+		starts: l.last.starts, closes: l.last.closes, ends: l.ends, fetched: l.fetched, fetches: b.specs[j].fetches,
 		evicts: w.SlotsUsed >= w.Slots,
 		usable: 1, queued: int32(w.Queued), slots: int32(w.Slots), taken: int32(w.FlightLoras),
 		reads:  w.Age > 0,
 		unused: !l.used && w.Running+w.Queued == 0 && w.SlotsUsed == 0 && w.KVUsed == 0 && w.Tokens == 0 && w.Age == 0,
 	}
 	if w.Running+w.Queued == 0 {
-		o.stepEnd, o.prefilled = math.Inf(-1), math.Inf(-1)
+		o.starts, o.closes, o.ends = math.Inf(-1), math.Inf(-1), math.Inf(-1)
 	}
-	if !math.IsInf(o.stepEnd, -1) {
-		n := l.next(w, math.Nextafter(l.stepEnd, math.Inf(-1)))
+	if !math.IsInf(o.closes, -1) {
+		n := l.next(w, &p.workers[j], math.Nextafter(l.last.closes, math.Inf(-1)))
 		o.joins, o.loads, o.compute = n.tokens > 0, n.loads, n.compute
+	}
+	if running > 0 {
+		if o.pace, o.ahead = l.pace, p.workers[j].Ahead; p.workers[j].Mixes {
+			o.one = b.step(kind, 1, 1, w.MaxRank)
+		}
 	}
 	step := b.step(kind, batch, w.ActiveLoras+1, w.MaxRank)
 	same := step // without another adapter
@@ -246,19 +255,17 @@ func (w *outline) bound(p *planAndRoute, r *router.Request, now float64, at stan
 	default:
 		ready = max(w.fetched-now, 0) + b.fetch[w.kind]
 	}
-	if w.running > 0 {
-		first += step
-	}
+	first += max(step-w.one, 0)
 	if w.evicts {
 		first += load
 		others += load
 	}
-	if w.stepEnd > now {
-		first += max(w.stepEnd-now, ready) + w.loads + max(w.compute-prefill, 0)
+	if w.closes > now {
+		first += max(w.starts-now, ready) + w.loads + max(w.compute-prefill, 0)
 	} else {
-		first += max(w.prefilled-now, ready)
+		first += max(w.wait(now), ready)
 	}
-	if !(w.joins && w.stepEnd > now) { // else it may add little to other prompts
+	if !(w.joins && w.closes > now) { // else it may add little to other prompts
 		others += b.delays(w.kind, prefill)
 	}
 	exec := w.exec
@@ -271,6 +278,18 @@ func (w *outline) bound(p *planAndRoute, r *router.Request, now float64, at stan
 	const less = 1 - 1e-9 // it is not added up in the same order
 	return less * (b.weight*(first+exec*waits) + b.output*step + exec*slot +
 		prefill*p.behind + w.running*(others+b.output*max(0, longer+more)))
+}
+
+// wait is the time until the worker begins a step that it has not formed, s.
+func (w *outline) wait(now float64) float64 {
+	l, t := prefillSteps{ends: w.ends, pace: w.pace}, w.ends-now
+	if now >= w.ends && w.pace > 0 {
+		t = l.decodeLeft(now)
+	}
+	if w.ahead && now >= w.starts {
+		t += w.pace
+	}
+	return t
 }
 
 // outlinesSuffice says whether outlines bound the prices of a request. Workers that keep prefixes compute less of it,

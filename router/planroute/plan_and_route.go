@@ -328,19 +328,17 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	st := w.Adapter(r.Adapter)
 	adapters, one := batchAdapters(w, r.Adapter, st)
 	step := cost.DecodeStep(batch, adapters+one, kv+int64(r.Prompt), w.MaxRank)
-	n := l.next(w, v.Now)
+	spec, beside := &p.workers[j], p.beside(j, w, step)
+	n := l.next(w, spec, l.queues(spec, v.Now))
 	uncached := p.uncached(&r, j, v)
 	prompts, prefill := n.prompt(uncached, cost)
 	a := p.adapterWait(r.Adapter, st, j, v)
-	p.priced = arrival{a, kv, prompts}
+	p.priced = arrival{a, kv, prompts, step, beside}
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
 	ready, enters := max(n.starts-v.Now, a.fetch), p.enters(r.Adapter, j, v.Now)-v.Now
-	first = max(ready, enters) + n.loads + a.load + a.stall + prompts + exec*a.turns
-	if running > 0 {
-		first += step
-	}
+	first = max(ready, enters) + n.loads + a.load + a.stall + prompts + beside + exec*a.turns
 	between := exec / float64(max(running, 1)) // from one request's end to the next
 	stuck := max(w.Queued-a.slotless, 0)
 	first += exec * float64(max(w.Running+stuck+1-limit, 0)) / float64(limit)
@@ -384,7 +382,8 @@ func (p *planAndRoute) price(r router.Request, j int, v *router.View) (total, fi
 	if p.uses.isFirst(r.Adapter, j) {
 		t += weight * (p.firstUseDelay(r.Adapter, j, v.Now) - p.firstUseShared(r.Adapter, j, ready, enters))
 	}
-	return weight*(first+a.evicts+a.delays) + t + a.evicts*float64(running), first
+	others := a.evicts + a.delays + n.delay(uncached, prefill, spec.StepTokens) // first tokens of others
+	return weight*(first+others) + t + a.evicts*float64(running), first
 }
 
 // begin works out what the prices of a request have in common on all workers. It comes before the first price.
@@ -424,7 +423,10 @@ func (p *planAndRoute) comes() float64 {
 func (p *planAndRoute) Note(e router.Event) error {
 	switch e.Kind {
 	case router.FirstToken:
-		p.backlogs[e.Worker].begins(e.Adapter, e.Now)
+		l := &p.backlogs[e.Worker]
+		if l.begins(e.Adapter, e.Now); l.began(e.ID, e.Now) {
+			p.outlines.changed(int(e.Worker))
+		}
 	case router.Finished:
 		p.finished(e)
 		p.outlines.changed(int(e.Worker))
@@ -466,6 +468,8 @@ func (p *planAndRoute) adopt(h *router.History, v *router.View) {
 		p.finished(router.Event{Worker: s.Worker, Exec: s.E2E - s.TTFT})
 	}
 	for j := range v.Workers { // the prompts that wait are computed one after the other
-		p.backlogs[j].prefilled = v.Now + p.workers[j].Cost.Prefill(v.Workers[j].QueuedToks)
+		l := &p.backlogs[j]
+		l.prefilled = v.Now + p.workers[j].Cost.Prefill(v.Workers[j].QueuedToks)
+		l.last.starts, l.last.closes, l.ends = v.Now, v.Now, l.prefilled
 	}
 }

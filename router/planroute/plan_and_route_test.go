@@ -22,88 +22,88 @@ func TestPriceByHand(t *testing.T) {
 		first     float64
 		want      float64
 	}{
-		// first token: prefill 1, a step of 3.7; decoding: 50 steps of 3.7, 1 s for two
-		// others, and 1.1 s more per step for them
+		// first token: prefill 1, and 2 until the decode step ends that is under way: each takes 3, since 100 ago;
+		// decoding: 50 steps of 3.7, 1 s for two others, and 1.1 s more per step for them
 		{"at hand", 2, -100, router.Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
 			ActiveLoras: 1,
 			Adapters:    onGPU},
-			1 + 3.7, 185 + 2 + 110},
+			1 + 2, 185 + 2 + 110},
 		{"prompts before it", 2, 5, router.Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
 			ActiveLoras: 1, Adapters: onGPU},
-			5 + 1 + 3.7, 185 + 2 + 110},
+			5 + 1, 185 + 2 + 110},
 		// one has been waiting for longer than its prompt takes: half of 5 s over two
 		{"one is stuck", 1, -100, router.Worker{Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 600, KVCapacity: 2000,
 			MaxRunning: 4, Slots: 3, ActiveLoras: 1, WaitingLoras: 1,
-			Adapters: []router.AdapterState{{Running: 2}, {Tier: router.GPU, Queued: 1}, {}}}, 1 + 3.7 + 1.25,
+			Adapters: []router.AdapterState{{Running: 2}, {Tier: router.GPU, Queued: 1}, {}}}, 1 + 2 + 1.25,
 			185 + 2 + 110},
 		// a load of 8, as long again for the adapter that makes way
 		{"a load", 2, -100, router.Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 3,
 			SlotsUsed:   2,
 			ActiveLoras: 1,
-			Adapters:    []router.AdapterState{{Running: 2}, {Tier: router.GPU}, {Tier: router.Host}}}, 1 + 3.7 + 8,
+			Adapters:    []router.AdapterState{{Running: 2}, {Tier: router.GPU}, {Tier: router.Host}}}, 1 + 2 + 8,
 			185 + 2*9 + 110},
 		{"a load that evicts", 2, -100, router.Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4,
 			Slots:     2,
 			SlotsUsed: 2, ActiveLoras: 1,
-			Adapters: []router.AdapterState{{Running: 2}, {Tier: router.GPU}, {Tier: router.Host}}}, 1 + 3.7 + 8,
+			Adapters: []router.AdapterState{{Running: 2}, {Tier: router.GPU}, {Tier: router.Host}}}, 1 + 2 + 8,
 			30*8 + 2*8 + 185 + 2*9 + 110},
 		// both slots in use, each for an execution of 5 s: half of that until one is free
 		{"a wait for a slot", 2, -100, router.Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
 			SlotsUsed: 2, ActiveLoras: 2,
 			Adapters: []router.AdapterState{{Running: 1}, {Running: 1}, {Tier: router.GPU}}},
-			1 + 3.7 + 5./2, 185 + 2 + 110},
+			1 + 2 + 5./2, 185 + 2 + 110},
 		// of another adapter, too, and two requests of the first one, for 1/2 + 1 executions: two slots are needed
 		{"a second one to wait for a slot", 2, -100, router.Worker{Running: 3, Queued: 1, KVUsed: 600, KVCapacity: 2000,
 			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,
 			Adapters: []router.AdapterState{{Running: 2}, {Running: 1}, {Tier: router.GPU},
 				{Queued: 1, Tier: router.GPU}}},
-			1 + 4.7 + 5*2/(1/1.5+1), 50*4.7 + 3 + 50*3*1.1},
+			1 + 2 + 5*2/(1/1.5+1), 50*4.7 + 3 + 50*3*1.1},
 		// of the two that hold or will take the slots one is about to run
 		{"slots that are about to be taken", 2, -100, router.Worker{Running: 1, Queued: 1, KVUsed: 600,
 			KVCapacity: 2000,
 			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 1, WaitingLoras: 1,
 			Adapters: []router.AdapterState{{Running: 1}, {Queued: 1, Tier: router.GPU}, {Tier: router.GPU}}},
-			1 + 2.7 + 5./2 + 5./2, 50*2.7 + 1 + 50*1.1},
+			1 + 2 + 5./2 + 5./2, 50*2.7 + 1 + 50*1.1},
 		// one that waits is as likely first as last of the two
 		{"behind one of its own", 2, -100, router.Worker{Running: 2, Queued: 2, KVUsed: 600, KVCapacity: 2000,
 			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 2,
 			Adapters: []router.AdapterState{{Running: 1}, {Running: 1}, {Tier: router.GPU, Queued: 1},
 				{Queued: 1, Tier: router.GPU}}},
-			1 + 3.7 + 1.5*5/2, 185 + 2 + 110},
+			1 + 2 + 1.5*5/2, 185 + 2 + 110},
 		// those without a slot let others pass
 		{"others wait for a slot", 0, -100, router.Worker{Running: 2, Queued: 3, QueuedToks: 300, KVUsed: 600,
 			KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,
 			Adapters: []router.AdapterState{{Tier: router.GPU, Running: 1}, {Tier: router.GPU, Running: 1},
 				{Tier: router.Host, Queued: 3}}},
-			1 + 3.7, 185 + 2 + 110},
+			1 + 2, 185 + 2 + 110},
 		{"another brings the adapter", 2, -100, router.Worker{Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 600,
 			KVCapacity: 2000, MaxRunning: 4, Slots: 3, ActiveLoras: 1, WaitingLoras: 1,
-			Adapters: []router.AdapterState{{Running: 2}, {}, {Tier: router.Host, Queued: 1}}}, 1 + 3.7 + 1.25,
+			Adapters: []router.AdapterState{{Running: 2}, {}, {Tier: router.Host, Queued: 1}}}, 1 + 2 + 1.25,
 			185 + 2 + 110},
 		// one too many for the batch: 5/4
 		{"full", 2, -100, router.Worker{Running: 4, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
 			ActiveLoras: 1,
 			Adapters:    onGPU},
-			1 + 4.7 + 1.25, 50*4.7 + 4},
+			1 + 2 + 1.25, 50*4.7 + 4},
 		// 1600 + 100 + 400 for what it may generate: 100 more than there are, and those
 		// that run have 800 each: one has to end
 		{"no memory", 2, -100, router.Worker{Running: 2, KVUsed: 1600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
 			ActiveLoras: 1, Adapters: onGPU},
-			1 + 4.7 + 2.5, 50*4.7 + 2 + 110},
+			1 + 2 + 2.5, 50*4.7 + 2 + 110},
 		{"just enough memory", 2, -100, router.Worker{Running: 2, KVUsed: 1500, KVCapacity: 2000, MaxRunning: 4,
 			Slots:       2,
 			ActiveLoras: 1, Adapters: onGPU},
-			1 + 4.6, 50*4.6 + 2 + 110},
+			1 + 2, 50*4.6 + 2 + 110},
 		// an old report: the tokens of its requests, by count
 		{"an old report", 2, -100, router.Worker{Running: 2, KVUsed: 0, Tokens: 600, Age: 1, KVCapacity: 2000,
 			MaxRunning: 4,
 			Slots:      2, ActiveLoras: 1, Adapters: onGPU},
-			1 + 3.7, 185 + 2 + 110},
+			1 + 2, 185 + 2 + 110},
 		{"the base model on an idle worker of unknown KV cache", -1, -100,
 			router.Worker{MaxRunning: 4, Adapters: make([]router.AdapterState, 3)}, 1, 55},
 	} {
 		r.Adapter = c.k
-		p.backlogs[0].prefilled = c.prefilled
+		p.backlogs[0].prefilled, p.backlogs[0].ends, p.backlogs[0].pace = c.prefilled, c.prefilled, 3
 		total, first := p.price(r, 0, &router.View{Workers: []router.Worker{c.w}})
 		routertest.Close(t, c.name+", first token", first, c.first)
 		routertest.Close(t, c.name, total, 30*c.first+c.want)
@@ -114,7 +114,7 @@ func TestPriceByHand(t *testing.T) {
 	total, first := p.price(router.Request{Adapter: -1, Prompt: 100, Expected: 50}, 0,
 		&router.View{Workers: []router.Worker{{Running: 4, KVUsed: 600, MaxRunning: 4,
 			Adapters: make([]router.AdapterState, 3)}}})
-	routertest.Close(t, "wait behind requests of 10 s", first, 1+4.7+2.5)
+	routertest.Close(t, "wait behind requests of 10 s", first, 1+2+2.5)
 	routertest.Close(t, "what seconds weigh", total, 3.5*first+50*4.7+4)
 }
 
@@ -207,7 +207,7 @@ func TestAdaptersOfTheBatch(t *testing.T) {
 		w.Adapters[0].Running, w.Adapters[2].Queued = 2, c.queued
 		r := router.Request{Adapter: c.k, Prompt: 100, Expected: 50}
 		total, first := p.price(r, 0, v)
-		routertest.Close(t, c.name+", first token", first, 1+3.1+c.longer)
+		routertest.Close(t, c.name+", first token", first, 1)
 		want := 50*(3.1+c.longer) + 2 + 100*(1.1+c.longer-c.longerBefore+10*c.keeps)
 		routertest.Close(t, c.name, total, 30*first+want)
 		p.bounds.begin(p, &r, v)

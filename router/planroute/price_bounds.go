@@ -143,7 +143,11 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 	if s.fetches {
 		load, fetch = load+fetch, 0
 	}
-	n, prefill := l.next(w, v.Now), b.prefill[kind]
+	beside := 0.0
+	if running > 0 && p.workers[j].Mixes {
+		beside = max(step-b.step(kind, 1, 1, w.MaxRank), 0)
+	}
+	n, prefill := l.next(w, &p.workers[j], l.queues(&p.workers[j], v.Now)), b.prefill[kind]
 	if p.index != nil && r.Text != nil {
 		prefill = b.costs[kind].Prefill(int64(p.uncached(r, j, v)))
 	}
@@ -156,10 +160,7 @@ func (b *priceBounds) price(p *planAndRoute, r *router.Request, j int, v *router
 		enters, shared = enters+s.firstUse, s.firstUse*b.shared // at most
 	}
 	enters = enters - v.Now - shared
-	first := max(n.starts-v.Now, enters, fetch) + n.loads + load + max(n.compute, alone)
-	if running > 0 {
-		first += step
-	}
+	first := max(n.starts-v.Now, enters, fetch) + n.loads + load + max(n.compute, alone) + beside
 	total := b.weight*(first+evicts) + b.output*step + (load+b.delays(kind, prefill)+evicts)*float64(running) +
 		alone*p.behind
 	if r.Adapter != trace.BaseModel && !in(b.placed, j) {

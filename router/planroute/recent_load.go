@@ -51,7 +51,7 @@ func (p *planAndRoute) later(j int, now float64) float64 {
 // work is how much of a worker's time a request takes up: its prefill, and by how much it makes decode steps longer, s.
 func (p *planAndRoute) work(r *router.Request, j int, v *router.View) float64 {
 	w, cost := &v.Workers[j], p.Env().Workers[j].Cost
-	n := p.backlogs[j].next(w, v.Now)
+	n := p.backlogs[j].next(w, &p.workers[j], v.Now)
 	_, prefill := n.prompt(p.uncached(r, j, v), cost)
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	adapters, one := batchAdapters(w, r.Adapter, w.Adapter(r.Adapter))

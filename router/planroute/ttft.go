@@ -75,15 +75,20 @@ func (p *TTFT) Predict(r router.Request, j int, v *router.View) float64 {
 	exec := p.runs[j].mean(guessExec)
 	kv := p.kvUsed(j, v)
 	ad := p.adapterWait(r.Adapter, w.Adapter(r.Adapter), j, v)
-	n := l.next(w, v.Now)
+	batch := min(w.Running+1, max(w.MaxRunning, 1))
+	step, at := cost.DecodeStep(batch, batch, kv+int64(r.Prompt), w.MaxRank), l.queues(&p.workers[j], v.Now)
+	n, beside := l.next(w, &p.workers[j], at), p.beside(j, w, step)
+	if w.Running > 0 && at >= max(l.ends, l.last.closes) { // a decode step may just have begun
+		if n.starts = at + step; p.workers[j].Ahead {
+			n.starts += step
+		}
+	}
 	prompts, _ := n.prompt(r.Prompt, cost)
-	t := max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, ad.fetch) + n.loads + ad.load + prompts +
+	t := max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, ad.fetch) + n.loads + ad.load + prompts + beside +
 		exec*ad.turns
 	if w.Running == 0 {
 		return t
 	}
-	batch := min(w.Running+1, max(w.MaxRunning, 1))
-	t += cost.DecodeStep(batch, batch, kv+int64(r.Prompt), w.MaxRank)
 	stuck := float64(max(w.Queued-ad.slotless, 0))
 	if v.Now <= l.prefilled+stuckAfter && l.need(r, kv, w, ad.slotless) <= l.room(w) {
 		stuck = 0 // they wait for their prompts alone
